@@ -19,7 +19,7 @@ func FuzzReadNPY(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var a *Array
 		var err error
-		if n := check.Allocated(func() { a, err = ReadNPY(bytes.NewReader(b)) }); n > 4<<20+16*int64(len(b)) {
+		if n := check.AllocatedBytes(func() { a, err = ReadNPY(bytes.NewReader(b)) }); n > 4<<20+16*int64(len(b)) {
 			t.Errorf("%d bytes are read in %d bytes of memory", len(b), n)
 		}
 		if err != nil {
@@ -43,7 +43,7 @@ func FuzzNPZ(f *testing.F) {
 		for _, name := range z.Names() {
 			var a *Array
 			var err error
-			if n := check.Allocated(func() { a, err = z.ReadArray(name) }); n > 32<<20 {
+			if n := check.AllocatedBytes(func() { a, err = z.ReadArray(name) }); n > 32<<20 {
 				t.Errorf("%s takes %d bytes of memory, %d are allowed to it", name, n, z.Limit)
 			}
 			if err == nil {

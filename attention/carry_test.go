@@ -15,7 +15,7 @@ import (
 // are.
 func sumsState(t *testing.T, d, dv int, carry Carry) (Mechanism[float32], *sums[float32]) {
 	t.Helper()
-	e := mechanismOf[float32](t, "taylor", &oracle.Mechanism{Scale: 1, Coef: oracle.Taylor(2)})
+	e := mechanismOf[float32](t, "taylor", &oracle.Mechanism{Scale: 1, Coef: oracle.TaylorCoef(2)})
 	st, err := e.NewState(Shape{B: 1, H: 1, Hkv: 1, D: d, Dv: dv, Carry: carry})
 	if err != nil {
 		t.Fatal(err)

@@ -66,9 +66,9 @@ func causalSumAgainst[T tensor.Float](t *testing.T, w []float64, q, k, v tensor.
 	if err := WeightedCausal(out, wt, convert[T](q), convert[T](k), convert[T](v)); err != nil {
 		t.Fatal(err)
 	}
-	l := check.Linear[T](q.D, sumChunk)
+	l := check.LinearLimits[T](q.D, sumChunk)
 	for i, x := range out.Data {
-		if ratio := check.Ratio([]T{x}, want.Data[i:][:1], l.Sum(q.N, size.Data[i])+1e-300); ratio > 1 {
+		if ratio := check.ErrorRatio([]T{x}, want.Data[i:][:1], l.Sum(q.N, size.Data[i])+1e-300); ratio > 1 {
 			t.Fatalf("element %d is %v, want %v: %.3g of the limit", i, x, want.Data[i], ratio)
 		}
 	}
@@ -102,8 +102,8 @@ func TestWeightedCausalGradientsAreDerivatives(t *testing.T) {
 		name      string
 		at, grads []float64
 	}{{"dw", w, dw}, {"dq", q.Data, dq.Data}, {"dk", k.Data, dk.Data}, {"dv", v.Data, dv.Data}} {
-		want := check.Gradient(loss, x.at)
-		if ratio := check.Ratio(x.grads, want, 1e-8*(1+check.Max(want))); ratio > 1 {
+		want := check.NumericGradient(loss, x.at)
+		if ratio := check.ErrorRatio(x.grads, want, 1e-8*(1+check.MaxAbs(want))); ratio > 1 {
 			t.Errorf("%s differs from finite differences by %.3g limits", x.name, ratio)
 		}
 	}

@@ -183,7 +183,7 @@ func TestDecayGradientsAreDerivatives(t *testing.T) {
 				do := normal(rand.New(rand.NewPCG(5, 6)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
 				out, keep := forward(t, e, c, form)
 				g, _ := backward(t, e, c, do, out, keep)
-				want := check.Gradient(func() float64 {
+				want := check.NumericGradient(func() float64 {
 					var s float64
 					out, _ := forward(t, e, c, form)
 					for i, o := range out.Data {
@@ -191,7 +191,7 @@ func TestDecayGradientsAreDerivatives(t *testing.T) {
 					}
 					return s
 				}, c.LogG.Data)
-				if ratio := check.Ratio(g.DLogG.Data, want, 1e-7*max(1, check.Max(want))); ratio > 1 {
+				if ratio := check.ErrorRatio(g.DLogG.Data, want, 1e-7*max(1, check.MaxAbs(want))); ratio > 1 {
 					t.Errorf("%s, %s, %v: dlog_g is %v, want %v", name, what, form, g.DLogG.Data, want)
 				}
 			}
@@ -384,8 +384,8 @@ func TestDecayBeforeUnmaskedCalls(t *testing.T) {
 		if err := e.Backward(g, none, none, before, &keep[0]); err != nil {
 			t.Fatal(err)
 		}
-		want := check.Gradient(func() float64 { loss, _ := run(); return loss }, before.LogG.Data)
-		if ratio := check.Ratio(g.DLogG.Data, want, 1e-7*max(1, check.Max(want))); ratio > 1 {
+		want := check.NumericGradient(func() float64 { loss, _ := run(); return loss }, before.LogG.Data)
+		if ratio := check.ErrorRatio(g.DLogG.Data, want, 1e-7*max(1, check.MaxAbs(want))); ratio > 1 {
 			t.Errorf("%s: dlog_g is %v, want %v", name, g.DLogG.Data, want)
 		}
 	}

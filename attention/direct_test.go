@@ -48,9 +48,9 @@ func backward[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T], do, out 
 
 func directLimits[T tensor.Float](m *oracle.Mechanism) check.Limits {
 	if m.Exp {
-		return check.Softmax[T]()
+		return check.SoftmaxLimits[T]()
 	}
-	return check.Direct[T](len(m.Coef) - 1)
+	return check.DirectLimits[T](len(m.Coef) - 1)
 }
 
 func TestDirectAgainstTextbook(t *testing.T) {
@@ -98,14 +98,14 @@ func TestDirectGradientsAreDerivatives(t *testing.T) {
 				name   string
 				got, x []float64
 			}{{"dq", g.DQ.Data, c.Q.Data}, {"dk", g.DK.Data, c.K.Data}, {"dv", g.DV.Data, c.V.Data}} {
-				want := check.Gradient(loss, x.x)
-				if ratio := check.Ratio(x.got, want, 1e-7*max(1, check.Max(want))); ratio > 1 {
+				want := check.NumericGradient(loss, x.x)
+				if ratio := check.ErrorRatio(x.got, want, 1e-7*max(1, check.MaxAbs(want))); ratio > 1 {
 					t.Errorf("%s, %s: %s is wrong, %.3g of the limit", name, what, x.name, ratio)
 				}
 			}
 			if tau := e.(*engine[float64]).spec.Tau; tau != nil {
-				want := check.Gradient(loss, tau.Data)
-				if ratio := check.Ratio(dtau, want, 1e-7*max(1, check.Max(want))); ratio > 1 {
+				want := check.NumericGradient(loss, tau.Data)
+				if ratio := check.ErrorRatio(dtau, want, 1e-7*max(1, check.MaxAbs(want))); ratio > 1 {
 					t.Errorf("%s, %s: dtau is %v, want %v", name, what, dtau, want)
 				}
 			}
@@ -265,7 +265,7 @@ func TestDirectWeights(t *testing.T) {
 			for i := i0; i < i1; i++ {
 				w := want.W.At(b, h).Row(i)
 				limit := 1e-14 * max(want.Cond[(b*c.Q.H+h)*c.Q.N+i], 1)
-				if ratio := check.Ratio(dst.Row(i-i0), w, limit); ratio > 1 {
+				if ratio := check.ErrorRatio(dst.Row(i-i0), w, limit); ratio > 1 {
 					t.Fatalf("weights of query %d are %v, want %v", i, dst.Row(i-i0), w)
 				}
 				for j := range w {
@@ -310,7 +310,7 @@ func TestSoftmaxOfLargeLogits(t *testing.T) {
 			t.Fatalf("a gradient is %v", x)
 		}
 	}
-	if sum := check.Max(g.DV.Data); sum == 0 {
+	if sum := check.MaxAbs(g.DV.Data); sum == 0 {
 		t.Error("no gradient reaches the values")
 	}
 }
@@ -360,15 +360,15 @@ func TestSoftmaxOfGrowingLogits(t *testing.T) {
 	}
 	c.KeyMask = slices.Repeat([]bool{true}, m)
 	c.KeyMask[0], c.KeyMask[keyBlock] = false, false
-	most *= math.Sqrt(3) * check.Max(c.Q.Data) // of |q·k|, the scale being 1/√3
+	most *= math.Sqrt(3) * check.MaxAbs(c.Q.Data) // of |q·k|, the scale being 1/√3
 	mech := textbook["softmax"]
 	want := mech.Forward(c)
 	do := normal(r, 1, 4, n, 3)
 	grads := mech.Backward(c, do)
 	e, call := mechanismOf[float32](t, "softmax", mech), callOf[float32](c)
 	out, keep := forward(t, e, call, Direct)
-	limit := 8 * 0x1p-24 * (1 + most) * check.Max(c.V.Data)
-	if ratio := check.Ratio(out.Data, want.O.Data, limit); ratio > 1 {
+	limit := 8 * 0x1p-24 * (1 + most) * check.MaxAbs(c.V.Data)
+	if ratio := check.ErrorRatio(out.Data, want.O.Data, limit); ratio > 1 {
 		t.Errorf("outputs are off by %.3g of the limit", ratio)
 	}
 	g, _ := backward(t, e, call, convert[float32](do), out, keep)
@@ -377,8 +377,8 @@ func TestSoftmaxOfGrowingLogits(t *testing.T) {
 		got  []float32
 		want []float64
 	}{{"dq", g.DQ.Data, grads.DQ.Data}, {"dk", g.DK.Data, grads.DK.Data}, {"dv", g.DV.Data, grads.DV.Data}} {
-		limit := 16 * 0x1p-24 * (1 + most) * max(check.Max(x.want), check.Max(do.Data)*check.Max(c.V.Data))
-		if ratio := check.Ratio(x.got, x.want, limit); ratio > 1 {
+		limit := 16 * 0x1p-24 * (1 + most) * max(check.MaxAbs(x.want), check.MaxAbs(do.Data)*check.MaxAbs(c.V.Data))
+		if ratio := check.ErrorRatio(x.got, x.want, limit); ratio > 1 {
 			t.Errorf("%s is off by %.3g of the limit", x.name, ratio)
 		}
 	}

@@ -80,7 +80,7 @@ func droppedAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechani
 			limits = linearLimits[T](e, c.Q.D, call.Chunk)
 		}
 		if d.Kind == ProductDrop {
-			limits = check.Linear[T](products[T]{}.Dim(c.Q.D), call.Chunk)
+			limits = check.LinearLimits[T](products[T]{}.Dim(c.Q.D), call.Chunk)
 		}
 		out, keep := forward(t, e, call, form)
 		judge(t, limits, m, c, want, out, keep)

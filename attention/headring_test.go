@@ -103,7 +103,7 @@ func headRingProblem[T tensor.Float](t *testing.T) {
 		for i, x := range all.Data {
 			ref[i] = float64(x)
 		}
-		if e := check.Ratio(want.Data, ref, check.Softmax[T]().Output(10, check.Max(c.V.Data))); e > 1 {
+		if e := check.ErrorRatio(want.Data, ref, check.SoftmaxLimits[T]().Output(10, check.MaxAbs(c.V.Data))); e > 1 {
 			t.Errorf("block %d: the window is off by %.3g limits", block, e)
 		}
 		data, err := whole.AppendBinary(nil)
@@ -147,7 +147,7 @@ func headRingProblem[T tensor.Float](t *testing.T) {
 		}
 		empty := outputs(2)
 		must(start(m).Read(empty, piece(0, 2)))
-		if check.Max(empty.Data) != 0 {
+		if check.MaxAbs(empty.Data) != 0 {
 			t.Error("a query of an empty state is not zero")
 		}
 		if _, err := m.RestoreState(data[:len(data)-9]); err == nil {

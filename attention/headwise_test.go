@@ -163,8 +163,8 @@ func headwiseProblem[T tensor.Float](t *testing.T, oc *oracle.Call) {
 	m, c := NewHeadwise(newPlain[T]()), callOf[T](oc)
 	out, keep := forward(t, m, c, Auto)
 	g, dtau := backward(t, m, c, convert[T](do), out, keep)
-	judge(t, check.Softmax[T](), book, oc, want, out, keep)
-	judgeGrads(t, check.Softmax[T](), oc, do, want, grads, g, dtau)
+	judge(t, check.SoftmaxLimits[T](), book, oc, want, out, keep)
+	judgeGrads(t, check.SoftmaxLimits[T](), oc, do, want, grads, g, dtau)
 	if seen := float64(oc.Q.H*oc.Q.B*oc.Q.N - want.QueriesWithoutKeys); keep.Aux != seen {
 		t.Errorf("aux is %v, its heads have %v", keep.Aux, seen)
 	}
@@ -180,7 +180,7 @@ func headwiseProblem[T tensor.Float](t *testing.T, oc *oracle.Call) {
 			if err := m.Weights(dst, c, b, h, 0, oc.Q.N); err != nil {
 				t.Fatal(err)
 			}
-			if e := check.Ratio(dst.Data, want.W.At(b, h).Data[:len(dst.Data)], check.Softmax[T]().Output(check.Max(want.Cond), 1)); e > 1 {
+			if e := check.ErrorRatio(dst.Data, want.W.At(b, h).Data[:len(dst.Data)], check.SoftmaxLimits[T]().Output(check.MaxAbs(want.Cond), 1)); e > 1 {
 				t.Fatalf("weights are off by %.2g limits", e)
 			}
 		}
@@ -205,7 +205,7 @@ func headwiseProblem[T tensor.Float](t *testing.T, oc *oracle.Call) {
 		if err := m.Forward(stepped, c, nil); err != nil {
 			t.Fatal(err)
 		}
-		judge(t, check.Softmax[T](), book, oc, want, stepped, nil)
+		judge(t, check.SoftmaxLimits[T](), book, oc, want, stepped, nil)
 	}
 }
 
@@ -446,9 +446,9 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	s := NewSoftmax[T](0)
 	out, lse := tensor.NewMat[T](one.Q.N, oc.V.D), make([]T, one.Q.N)
 	s.Forward(ar, out, lse, x)
-	l := check.Softmax[T]()
-	cond := max(1, check.Max(want.Cond))
-	if e := check.Ratio(out.Data, want.O.Data, l.Output(cond, check.Max(oc.V.Data))); e > 1 {
+	l := check.SoftmaxLimits[T]()
+	cond := max(1, check.MaxAbs(want.Cond))
+	if e := check.ErrorRatio(out.Data, want.O.Data, l.Output(cond, check.MaxAbs(oc.V.Data))); e > 1 {
 		t.Errorf("outputs are off by %.3g limits", e)
 	}
 	g := &RowsGrad[T]{DOut: convert[T](first).At(0, 0),
@@ -457,22 +457,22 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 		g.DBias = make([]T, m)
 	}
 	s.Backward(ar, g, out, lse, x)
-	size := max(check.Max(grads.DQ.Data), check.Max(grads.DK.Data), check.Max(grads.DV.Data), check.Max(first.Data)*check.Max(oc.V.Data))
+	size := max(check.MaxAbs(grads.DQ.Data), check.MaxAbs(grads.DK.Data), check.MaxAbs(grads.DV.Data), check.MaxAbs(first.Data)*check.MaxAbs(oc.V.Data))
 	limit := l.Gradient(cond, size)
 	for i := range one.Q.N {
-		if e := check.Ratio(g.DQ.Row(i), grads.DQ.At(0, 0).Row(i)[:d], limit); e > 1 {
+		if e := check.ErrorRatio(g.DQ.Row(i), grads.DQ.At(0, 0).Row(i)[:d], limit); e > 1 {
 			t.Fatalf("dq is off by %.3g limits", e)
 		}
 	}
 	for j := range m {
-		if e := check.Ratio(g.DK.Row(place(j)), grads.DK.At(0, 0).Row(j)[:d], limit); e > 1 {
+		if e := check.ErrorRatio(g.DK.Row(place(j)), grads.DK.At(0, 0).Row(j)[:d], limit); e > 1 {
 			t.Fatalf("dk is off by %.3g limits", e)
 		}
-		if e := check.Ratio(g.DV.Row(place(j)), grads.DV.At(0, 0).Row(j), limit); e > 1 {
+		if e := check.ErrorRatio(g.DV.Row(place(j)), grads.DV.At(0, 0).Row(j), limit); e > 1 {
 			t.Fatalf("dv is off by %.3g limits", e)
 		}
 		if biased {
-			if e := check.Ratio(g.DBias[place(j):][:1], grads.DK.At(0, 0).Row(j)[d:], limit); e > 1 {
+			if e := check.ErrorRatio(g.DBias[place(j):][:1], grads.DK.At(0, 0).Row(j)[d:], limit); e > 1 {
 				t.Fatalf("dbias is off by %.3g limits", e)
 			}
 		}

@@ -19,7 +19,7 @@ import (
 func polynomials() map[string]*oracle.Mechanism {
 	all := maps.Clone(textbook)
 	delete(all, "softmax")
-	all["fastmax3"] = &oracle.Mechanism{Norm: oracle.Bounded, Scale: 1, Coef: oracle.Taylor(3)}
+	all["fastmax3"] = &oracle.Mechanism{Norm: oracle.Bounded, Scale: 1, Coef: oracle.TaylorCoef(3)}
 	all["square"] = &oracle.Mechanism{Coef: []float64{0, 0, 1}, Eps: 0.25}
 	all["fourth power"] = &oracle.Mechanism{Norm: oracle.Unit, Scale: 1.5, Coef: []float64{0, 0, 0, 0, 2}, Eps: 0.1}
 	all["even powers"] = &oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Coef: []float64{0.3, 0, 1, 0, 0.5}}
@@ -58,7 +58,7 @@ func poisoned[T tensor.Float](b, h, n, d int) tensor.Heads[T] {
 // linearLimits are the limits of the linear form for rows of width d.
 func linearLimits[T tensor.Float](e Mechanism[T], d, chunk int) check.Limits {
 	p := e.Plan(Shape{B: 1, H: 1, Hkv: 1, N: 1, M: 1, D: d, Dv: 1, Form: Linear, Chunk: chunk})
-	return check.Linear[T](p.F, p.Chunk)
+	return check.LinearLimits[T](p.F, p.Chunk)
 }
 
 func TestLinearAgainstTextbook(t *testing.T) {
@@ -181,8 +181,8 @@ func TestLinearGradientsAreDerivatives(t *testing.T) {
 				}{"dtau", dtau, tau.Data})
 			}
 			for _, x := range parts {
-				want := check.Gradient(loss, x.x)
-				if ratio := check.Ratio(x.got, want, 1e-7*max(1, check.Max(want))); ratio > 1 {
+				want := check.NumericGradient(loss, x.x)
+				if ratio := check.ErrorRatio(x.got, want, 1e-7*max(1, check.MaxAbs(want))); ratio > 1 {
 					t.Errorf("%s, %s: %s is wrong, %.3g of the limit", name, what, x.name, ratio)
 				}
 			}
@@ -206,7 +206,7 @@ func TestNewRefuses(t *testing.T) {
 // A degree and width whose sums are beyond the limit is refused with both numbers, and
 // never chosen.
 func TestLinearTooManyFeatures(t *testing.T) {
-	e := mustNew(t, Spec[float32]{Name: "wide", Coef: oracle.Taylor(6)})
+	e := mustNew(t, Spec[float32]{Name: "wide", Coef: oracle.TaylorCoef(6)})
 	want := fmt.Sprintf("wide: the linear form of degree 6 has %d features for D = 300, whose sums with Dv = 64 are %s numbers a head, at most 1073741824",
 		min(int64(1085371516236), int64(math.MaxInt)), "86829721298880")
 	c := &Call[float32]{Q: tensor.NewHeads[float32](1, 1, 1, 300), K: tensor.NewHeads[float32](1, 1, 1, 300), V: tensor.NewHeads[float32](1, 1, 1, 64), Form: Linear}

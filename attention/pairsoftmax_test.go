@@ -186,11 +186,11 @@ func pairsProblem[T tensor.Float](t *testing.T, n, m, d, dv int, masked, biased 
 	if h.Unseen != unseen {
 		t.Errorf("%d queries see nothing, want %d", h.Unseen, unseen)
 	}
-	l := check.Softmax[T]()
-	if e := check.Ratio(h.Out.Data, out.Data, l.Output(cond, check.Max(h.V.Data))); e > 1 {
+	l := check.SoftmaxLimits[T]()
+	if e := check.ErrorRatio(h.Out.Data, out.Data, l.Output(cond, check.MaxAbs(h.V.Data))); e > 1 {
 		t.Errorf("outputs are off by %.3g limits", e)
 	}
-	size := max(check.Max(dq.Data), check.Max(dk.Data), check.Max(dv64.Data), check.Max(do.Data)*check.Max(h.V.Data))
+	size := max(check.MaxAbs(dq.Data), check.MaxAbs(dk.Data), check.MaxAbs(dv64.Data), check.MaxAbs(do.Data)*check.MaxAbs(h.V.Data))
 	if !biased {
 		dbias, bias.grad = nil, nil
 	}
@@ -199,7 +199,7 @@ func pairsProblem[T tensor.Float](t *testing.T, n, m, d, dv int, masked, biased 
 		got  []T
 		want []float64
 	}{{"dq", g.DQ.Data, dq.Data}, {"dk", g.DK.Data, dk.Data}, {"dv", g.DV.Data, dv64.Data}, {"dbias", bias.grad, dbias}} {
-		if e := check.Ratio(x.got, x.want, l.Gradient(cond, size)); e > 1 {
+		if e := check.ErrorRatio(x.got, x.want, l.Gradient(cond, size)); e > 1 {
 			t.Errorf("%s is off by %.3g limits", x.name, e)
 		}
 	}

@@ -16,12 +16,12 @@ import (
 // textbook are mechanisms as the reference describes them.
 var textbook = map[string]*oracle.Mechanism{
 	"softmax":     {Exp: true},
-	"fastmax1":    {Norm: oracle.Bounded, Scale: 0.7, Coef: oracle.Taylor(1)},
-	"fastmax2":    {Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(2)},
-	"fastmax4":    {Norm: oracle.Standard, Coef: oracle.Taylor(4)},
-	"taylorshift": {Norm: oracle.Unit, Scale: 1, Tau: []float64{0.5, 1.5, 2, 1}, Coef: oracle.Taylor(2)},
+	"fastmax1":    {Norm: oracle.Bounded, Scale: 0.7, Coef: oracle.TaylorCoef(1)},
+	"fastmax2":    {Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2)},
+	"fastmax4":    {Norm: oracle.Standard, Coef: oracle.TaylorCoef(4)},
+	"taylorshift": {Norm: oracle.Unit, Scale: 1, Tau: []float64{0.5, 1.5, 2, 1}, Coef: oracle.TaylorCoef(2)},
 	"linear":      {Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 1e-6},
-	"outputs":     {Norm: oracle.Unit, Coef: oracle.Taylor(2), OutputNorm: true},
+	"outputs":     {Norm: oracle.Unit, Coef: oracle.TaylorCoef(2), OutputNorm: true},
 	"power":       {Coef: []float64{0, 0, 1}, Eps: 1, OutputNorm: true},
 }
 
@@ -219,7 +219,7 @@ func eachProblem(t *testing.T, f func(t *testing.T, name string, m *oracle.Mecha
 // judge reports outputs and denominators beyond the limits.
 func judge[T tensor.Float](t *testing.T, l check.Limits, m *oracle.Mechanism, c *oracle.Call, want *oracle.Result, out tensor.Heads[T], keep *Saved[T]) {
 	t.Helper()
-	maxV := check.Max(c.V.Data)
+	maxV := check.MaxAbs(c.V.Data)
 	for b := range out.B {
 		for h := range out.H {
 			for i := range out.N {
@@ -227,9 +227,9 @@ func judge[T tensor.Float](t *testing.T, l check.Limits, m *oracle.Mechanism, c 
 				got, w := out.At(b, h).Row(i), want.O.At(b, h).Row(i)
 				size := maxV
 				if !m.Exp {
-					size += check.Max(w)
+					size += check.MaxAbs(w)
 				}
-				if ratio := check.Ratio(got, w, l.Output(want.Cond[at], size)); ratio > 1 {
+				if ratio := check.ErrorRatio(got, w, l.Output(want.Cond[at], size)); ratio > 1 {
 					t.Fatalf("o[%d,%d,%d] is %v, want %v: %.2g of the limit", b, h, i, got, w, ratio)
 				}
 			}
@@ -243,8 +243,8 @@ func judge[T tensor.Float](t *testing.T, l check.Limits, m *oracle.Mechanism, c 
 // judgeGrads reports gradients beyond the limits.
 func judgeGrads[T tensor.Float](t *testing.T, l check.Limits, c *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads, g *Grads[T], dtau []T) {
 	t.Helper()
-	cond := check.Max(want.Cond)
-	floor := check.Max(do.Data) * check.Max(c.V.Data)
+	cond := check.MaxAbs(want.Cond)
+	floor := check.MaxAbs(do.Data) * check.MaxAbs(c.V.Data)
 	for _, x := range []struct {
 		name      string
 		got       []T
@@ -257,8 +257,8 @@ func judgeGrads[T tensor.Float](t *testing.T, l check.Limits, c *oracle.Call, do
 		{"dtau", dtau, grads.DTau, float64(c.Q.N)},
 		{"dlog_g", g.DLogG.Data, grads.DLogG.Data, float64(c.Q.N)},
 	} {
-		limit := l.Gradient(cond, max(check.Max(x.want), floor)) * x.tolerance
-		if ratio := check.Ratio(x.got, x.want, limit); ratio > 1 {
+		limit := l.Gradient(cond, max(check.MaxAbs(x.want), floor)) * x.tolerance
+		if ratio := check.ErrorRatio(x.got, x.want, limit); ratio > 1 {
 			t.Errorf("%s is wrong: %.3g of the limit %.3g\n got %.6g\nwant %.6g", x.name, ratio, limit, x.got, x.want)
 		}
 	}

@@ -89,7 +89,7 @@ func segmentForm[T tensor.Float](e Mechanism[T], d, chunk int) (Form, check.Limi
 	if e.Traits().Linear {
 		return Linear, linearLimits(e, d, chunk)
 	}
-	return Direct, check.Softmax[T]()
+	return Direct, check.SoftmaxLimits[T]()
 }
 
 // A causal sequence in segments is the sequence: the same bits forward, where

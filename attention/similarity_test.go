@@ -25,7 +25,7 @@ func similarityOf[T tensor.Float](f, slope func(float64) float64) *Similarity[T]
 // A polynomial as a similarity is the textbook's polynomial, over every kind of
 // call, and so is the state that keeps its keys.
 func TestSimilarityAgainstTextbook(t *testing.T) {
-	m := &oracle.Mechanism{Norm: oracle.Bounded, Scale: 1.5, Coef: oracle.Taylor(3), Eps: 0.5, OutputNorm: true}
+	m := &oracle.Mechanism{Norm: oracle.Bounded, Scale: 1.5, Coef: oracle.TaylorCoef(3), Eps: 0.5, OutputNorm: true}
 	for what, c := range problems() {
 		m := *m
 		m.OutputNorm = c.LogG.D == 0 // refused together
@@ -48,9 +48,9 @@ func similarityAgainst[T tensor.Float](t *testing.T, m *oracle.Mechanism, c *ora
 	})
 	call := callOf[T](c)
 	// Outputs are multiplied by up to √(M/D), gradients as well.
-	l, wide := check.Direct[T](2), *c
+	l, wide := check.DirectLimits[T](2), *c
 	wide.V = tensor.NewHeads[float64](1, 1, 1, 1)
-	wide.V.Data[0] = check.Max(c.V.Data) * max(1, check.Max(want.Factor))
+	wide.V.Data[0] = check.MaxAbs(c.V.Data) * max(1, check.MaxAbs(want.Factor))
 	for _, form := range []Form{Auto, Direct} {
 		out, keep := forward(t, e, call, form)
 		judge(t, l, m, &wide, want, out, keep)
@@ -90,8 +90,8 @@ func TestSimilarityGradientsAreDerivatives(t *testing.T) {
 		name      string
 		at, grads []float64
 	}{{"dq", c.Q.Data, g.DQ.Data}, {"dk", c.K.Data, g.DK.Data}, {"dv", c.V.Data, g.DV.Data}} {
-		want := check.Gradient(loss, x.at)
-		if ratio := check.Ratio(x.grads, want, 1e-7*(1+check.Max(want))); ratio > 1 {
+		want := check.NumericGradient(loss, x.at)
+		if ratio := check.ErrorRatio(x.grads, want, 1e-7*(1+check.MaxAbs(want))); ratio > 1 {
 			t.Errorf("%s differs from finite differences by %.3g limits", x.name, ratio)
 		}
 	}
@@ -131,7 +131,7 @@ func TestExponentialOfCentredRows(t *testing.T) {
 	c := problems()["causal"]
 	e, call := mustNew(t, Spec[float32]{Name: "exp", Norm: Standard, Exp: true, Positive: true}), callOf[float32](c)
 	out, keep := forward(t, e, call, Auto)
-	judge(t, check.Softmax[float32](), m, c, m.Forward(c), out, keep)
+	judge(t, check.SoftmaxLimits[float32](), m, c, m.Forward(c), out, keep)
 }
 
 func TestOutputNormRefusesDecay(t *testing.T) {

@@ -258,13 +258,13 @@ func FuzzRestoreState(f *testing.F) {
 		}
 		var headerErr error
 		sealed := seal(b)
-		if n := check.Allocated(func() { _, headerErr = ReadSnapshotHeader(bytes.NewReader(sealed), int64(len(sealed))) }); n > 4<<20 {
+		if n := check.AllocatedBytes(func() { _, headerErr = ReadSnapshotHeader(bytes.NewReader(sealed), int64(len(sealed))) }); n > 4<<20 {
 			t.Errorf("the header of %d bytes is read in %d bytes of memory", len(b), n)
 		}
 		for _, r := range restore {
 			var st State[float32]
 			var err error
-			if n := check.Allocated(func() { st, err = r(seal(b)) }); n > 16<<20+64*int64(len(b)) {
+			if n := check.AllocatedBytes(func() { st, err = r(seal(b)) }); n > 16<<20+64*int64(len(b)) {
 				t.Errorf("a snapshot of %d bytes takes %d bytes of memory", len(b), n)
 			}
 			if (st == nil) == (err == nil) {

@@ -325,7 +325,7 @@ func TestSumsHoldPlainMoments(t *testing.T) {
 	c := &oracle.Call{Q: normal(r, 1, 1, 1, 3), K: normal(r, 1, 1, n, 3), V: normal(r, 1, 1, n, 2)}
 	call := callOf[float64](c)
 	call.Chunk = 8
-	st := newState(t, mechanismOf[float64](t, "taylor", &oracle.Mechanism{Scale: 5, Coef: oracle.Taylor(2)}), call)
+	st := newState(t, mechanismOf[float64](t, "taylor", &oracle.Mechanism{Scale: 5, Coef: oracle.TaylorCoef(2)}), call)
 	if err := st.Absorb(call); err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestSumsHoldPlainMoments(t *testing.T) {
 		}
 	}
 	for f, want := range z {
-		if ratio := check.Ratio(head.past.z[f:][:1], []float64{want}, (8+math.Sqrt(n))*check.Rounding[float64]()*terms[f]); ratio > 1 {
+		if ratio := check.ErrorRatio(head.past.z[f:][:1], []float64{want}, (8+math.Sqrt(n))*check.UnitRoundoff[float64]()*terms[f]); ratio > 1 {
 			t.Errorf("moment %d is %v, want %v", f, head.past.z[f], want)
 		}
 	}

@@ -160,7 +160,7 @@ func TestTeamWorksAtTheSameTime(t *testing.T) {
 			var once sync.Once
 			var mu sync.Mutex
 			inside, met := 0, make(chan bool)
-			e := mustNew(t, Spec[float32]{Name: "hook", Scale: 1, Coef: oracle.Taylor(2), Map: hook{func() {
+			e := mustNew(t, Spec[float32]{Name: "hook", Scale: 1, Coef: oracle.TaylorCoef(2), Map: hook{func() {
 				mu.Lock()
 				inside++
 				if inside == 2 {
@@ -195,7 +195,7 @@ func TestTeamRaisesPanics(t *testing.T) {
 		c.Form = form
 		var mu sync.Mutex
 		calls := 0
-		e := mustNew(t, Spec[float32]{Name: "hook", Scale: 1, Coef: oracle.Taylor(2), Map: hook{func() {
+		e := mustNew(t, Spec[float32]{Name: "hook", Scale: 1, Coef: oracle.TaylorCoef(2), Map: hook{func() {
 			mu.Lock()
 			defer mu.Unlock()
 			if calls++; calls == 17 {

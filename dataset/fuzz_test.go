@@ -80,7 +80,7 @@ func FuzzReaders(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, which uint8, b []byte) {
 		r := readers[int(which)%len(readers)]
-		n := check.Allocated(func() { _, _ = r.read(bytes.NewReader(b)) })
+		n := check.AllocatedBytes(func() { _, _ = r.read(bytes.NewReader(b)) })
 		if n > free+r.cost*int64(len(b)) {
 			t.Errorf("%s: %d bytes are read in %d bytes of memory", r.name, len(b), n)
 		}
@@ -102,7 +102,7 @@ func FuzzPicture(f *testing.F) {
 		var p *Picture
 		var err error
 		// A pixel may take 16 bytes while it is decoded, and 4 after that.
-		n := check.Allocated(func() { p, err = ReadPicture(bytes.NewReader(b)) })
+		n := check.AllocatedBytes(func() { p, err = ReadPicture(bytes.NewReader(b)) })
 		if n > 32*(inflateFree+inflateFactor*int64(len(b))) {
 			t.Errorf("%d bytes are read in %d bytes of memory", len(b), n)
 		}

@@ -753,7 +753,7 @@ func FuzzUnpack(f *testing.F) {
 		if err := os.WriteFile(archive, b, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if n := check.Allocated(func() { _ = a.unpackMembers(context.Background(), archive, dir) }); n > 4<<20+512*int64(len(b)) {
+		if n := check.AllocatedBytes(func() { _ = a.unpackMembers(context.Background(), archive, dir) }); n > 4<<20+512*int64(len(b)) {
 			t.Errorf("%d bytes are unpacked in %d bytes of memory", len(b), n)
 		}
 		err := filepath.WalkDir(filepath.Dir(dir), func(path string, d fs.DirEntry, err error) error {

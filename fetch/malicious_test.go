@@ -445,7 +445,7 @@ func FuzzObserved(f *testing.F) {
 	f.Add([]byte(`{"format": "farfield fetched files", "version": 1, "files": null}`))
 	f.Add([]byte(`[]`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		n := check.Allocated(func() {
+		n := check.AllocatedBytes(func() {
 			if o, err := parseObserved(b); err == nil && o == nil {
 				t.Error("neither an error nor an observation")
 			}

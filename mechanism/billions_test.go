@@ -181,14 +181,14 @@ func TestStateOfBillionsOfTokensKeepsTheErrorOfOneChunk(t *testing.T) {
 			t.Errorf("%v: %d tokens, want %d", carry, st.Tokens(), total)
 		}
 	}
-	l := check.Linear[float32](15, shape.Chunk)
+	l := check.LinearLimits[float32](15, shape.Chunk)
 	worst := map[attention.Carry]float64{}
 	for j := range manyLast {
 		x.add(j, 1)
 		want, cond := x.read(q.k.Data[j*manyWidth:][:manyWidth])
-		limit := l.Output(cond, check.Max(x.v.Data)+check.Max(want[:]))
+		limit := l.Output(cond, check.MaxAbs(x.v.Data)+check.MaxAbs(want[:]))
 		for carry, o := range out {
-			worst[carry] = max(worst[carry], check.Ratio(o.At(0, 0).Row(j), want[:], limit))
+			worst[carry] = max(worst[carry], check.ErrorRatio(o.At(0, 0).Row(j), want[:], limit))
 		}
 	}
 	t.Logf("%d tokens in %.1f s: the last rows are off by %.3g limits compensated, %.3g rounded", total, took.Seconds(), worst[attention.Compensated], worst[attention.Rounded])

@@ -173,7 +173,7 @@ func withinBound[T tensor.Float](t *testing.T, s subject, oc *oracle.Call, f for
 	if err := m.Forward(o, c, nil); err != nil {
 		t.Fatal(err)
 	}
-	v := check.Max(oc.V.Data)
+	v := check.MaxAbs(oc.V.Data)
 	group := oc.Q.H / oc.K.H
 	for b := range oc.Q.B {
 		for h := range oc.Q.H {
@@ -195,9 +195,9 @@ func withinBound[T tensor.Float](t *testing.T, s subject, oc *oracle.Call, f for
 				held++
 				ref := want.O.Data[at*oc.V.D:][:oc.V.D]
 				// The textbook errs too, by as much in float64.
-				own := kappa * 0x1p-53 * float64(50+len(seen)) * (v + check.Max(ref))
-				limit := bound*kappa*(v+check.Max(ref)) + own
-				e := check.Ratio(o.At(b, h).Row(i), ref, limit)
+				own := kappa * 0x1p-53 * float64(50+len(seen)) * (v + check.MaxAbs(ref))
+				limit := bound*kappa*(v+check.MaxAbs(ref)) + own
+				e := check.ErrorRatio(o.At(b, h).Row(i), ref, limit)
 				worst = max(worst, e)
 				if e > 1 {
 					t.Errorf("%s, %v: row %d of head %d errs by %.3g of its bound", name, f, i, h, e)
@@ -349,12 +349,12 @@ func TestOneHotRowsErrByTheRowsThatFeaturesAreMadeOf(t *testing.T) {
 						t.Fatal(err)
 					}
 					condf, reflected := oneHotCond(p, rows[0], rows[1:])
-					size := check.Max(oc.V.Data) + check.Max(want.Data)
+					size := check.MaxAbs(oc.V.Data) + check.MaxAbs(want.Data)
 					f := m.Plan(c.Shape()).F
 					limit := (8 + float64(f) + 2) * 0x1p-24 * reflected * size
-					worst = max(worst, check.Ratio(got.Data, want.Data, limit))
-					root = max(root, check.Ratio(got.Data, want.Data, check.Linear[float32](f, 2).Output(reflected, size)))
-					plain = max(plain, check.Ratio(got.Data, want.Data, check.Linear[float32](f, 2).Output(condf, size)))
+					worst = max(worst, check.ErrorRatio(got.Data, want.Data, limit))
+					root = max(root, check.ErrorRatio(got.Data, want.Data, check.LinearLimits[float32](f, 2).Output(reflected, size)))
+					plain = max(plain, check.ErrorRatio(got.Data, want.Data, check.LinearLimits[float32](f, 2).Output(condf, size)))
 				}
 			}
 		}
@@ -370,7 +370,7 @@ func TestOneHotRowsErrByTheRowsThatFeaturesAreMadeOf(t *testing.T) {
 func oneHotCond(p int, q []float64, keys [][]float64) (condf, reflected float64) {
 	f, coef := func(x float64) (y float64) {
 		for l := p; l >= 0; l-- {
-			y = y*x + oracle.Taylor(p)[l]
+			y = y*x + oracle.TaylorCoef(p)[l]
 		}
 		return y
 	}, 1/(math.Sqrt(float64(len(q)))-1)

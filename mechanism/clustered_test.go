@@ -36,7 +36,7 @@ func clusterSubjects() (list []subject) {
 			label: label + " clusters=" + x.clusters + " bits=" + x.bits + " iterations=" + x.iterations, name: name,
 			o: Options{Width: 3, Set: set}, average: true,
 			whole: func(p numbers) oracle.HeadMatrix {
-				return oracle.Clustered(p["planes"], p["start"], iterations, top, scale)
+				return oracle.NewClustered(p["planes"], p["start"], iterations, top, scale)
 			},
 		})
 	}
@@ -95,7 +95,7 @@ func TestClustersOfOneAreSoftmax(t *testing.T) {
 			name      string
 			got, want []float64
 		}{{"o", got.o.Data, want.o.Data}, {"dq", got.g.DQ.Data, want.g.DQ.Data}, {"dk", got.g.DK.Data, want.g.DK.Data}, {"dv", got.g.DV.Data, want.g.DV.Data}} {
-			if e := check.Ratio(x.got, x.want, 1e-12); e > 1 {
+			if e := check.ErrorRatio(x.got, x.want, 1e-12); e > 1 {
 				t.Errorf("%s: %s is not that of softmax, by %.3g", name, x.name, 1e-12*e)
 			}
 		}

@@ -71,49 +71,49 @@ func subjects() []subject {
 	list := []described{
 		{"softmax", "softmax", Options{}, oracle.Mechanism{Exp: true}},
 		{"softmax scale=2", "softmax", Options{Set: set("scale", "2")}, oracle.Mechanism{Exp: true, Scale: 2}},
-		{"taylorshift", "taylorshift", Options{}, oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{}, Coef: oracle.Taylor(2)}},
-		{"taylorshift p=4", "taylorshift", Options{Order: 4}, oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{}, Coef: oracle.Taylor(4)}},
-		{"taylorshift output_norm", "taylorshift", Options{Set: set("output_norm", "true")}, oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{}, Coef: oracle.Taylor(2), OutputNorm: true}},
+		{"taylorshift", "taylorshift", Options{}, oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{}, Coef: oracle.TaylorCoef(2)}},
+		{"taylorshift p=4", "taylorshift", Options{Order: 4}, oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{}, Coef: oracle.TaylorCoef(4)}},
+		{"taylorshift output_norm", "taylorshift", Options{Set: set("output_norm", "true")}, oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{}, Coef: oracle.TaylorCoef(2), OutputNorm: true}},
 		{"linear", "linear", Options{}, oracle.Mechanism{Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 1e-6}},
 		{"linear eps=0.5", "linear", Options{Set: set("eps", "0.5")}, oracle.Mechanism{Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 0.5}},
 		{"linear map=relu", "linear", Options{Set: set("map", "relu")}, oracle.Mechanism{Scale: 1, Map: oracle.ReLU, Coef: []float64{0, 1}, Eps: 1e-6}},
 		{"linear map=squared-relu eps=0", "linear", Options{Set: set("map", "squared-relu", "eps", "0")}, oracle.Mechanism{Scale: 1, Map: oracle.SquaredReLU, Coef: []float64{0, 1}}},
-		{"based", "based", Options{}, oracle.Mechanism{Coef: oracle.Taylor(2)}},
-		{"based eps=0.5", "based", Options{Set: set("eps", "0.5")}, oracle.Mechanism{Coef: oracle.Taylor(2), Eps: 0.5}},
+		{"based", "based", Options{}, oracle.Mechanism{Coef: oracle.TaylorCoef(2)}},
+		{"based eps=0.5", "based", Options{Set: set("eps", "0.5")}, oracle.Mechanism{Coef: oracle.TaylorCoef(2), Eps: 0.5}},
 		{"power eps=0.25", "power", Options{Set: set("eps", "0.25")}, oracle.Mechanism{Coef: []float64{0, 0, 1}, Eps: 0.25}},
 		{"power p=4 scale=1 eps=1", "power", Options{Order: 4, Set: set("scale", "1", "eps", "1")}, oracle.Mechanism{Scale: 1, Coef: []float64{0, 0, 0, 0, 1}, Eps: 1}},
-		{"sata", "sata", Options{}, oracle.Mechanism{Coef: oracle.Taylor(3)}},
-		{"sata p=4", "sata", Options{Order: 4}, oracle.Mechanism{Coef: oracle.Taylor(4)}},
+		{"sata", "sata", Options{}, oracle.Mechanism{Coef: oracle.TaylorCoef(3)}},
+		{"sata p=4", "sata", Options{Order: 4}, oracle.Mechanism{Coef: oracle.TaylorCoef(4)}},
 		{"retention", "retention", Options{}, oracle.Mechanism{Coef: []float64{0, 1}, Unnormalized: true, Forget: retnet}},
 		{"retention scale=1", "retention", Options{Set: set("scale", "1")}, oracle.Mechanism{Scale: 1, Coef: []float64{0, 1}, Unnormalized: true, Forget: retnet}},
-		{"fastmax p=2 1/sqrt(D)", "fastmax", Options{Set: set("scale", "1/sqrt(D)")}, oracle.Mechanism{Norm: oracle.Standard, Coef: oracle.Taylor(2)}},
+		{"fastmax p=2 1/sqrt(D)", "fastmax", Options{Set: set("scale", "1/sqrt(D)")}, oracle.Mechanism{Norm: oracle.Standard, Coef: oracle.TaylorCoef(2)}},
 	}
 	for _, s := range []struct {
 		settings []string
 		book     oracle.Mechanism
 	}{
-		{nil, oracle.Mechanism{Coef: oracle.Taylor(2)}},
+		{nil, oracle.Mechanism{Coef: oracle.TaylorCoef(2)}},
 		{[]string{"coef", "0,0,1", "eps", "0.25"}, oracle.Mechanism{Coef: []float64{0, 0, 1}, Eps: 0.25}},
 		{[]string{"norm", "bounded", "scale", "2", "coef", "0,0,0,0,1"}, oracle.Mechanism{Norm: oracle.Bounded, Scale: 2, Coef: []float64{0, 0, 0, 0, 1}}},
 		{[]string{"norm", "unit", "tau", "1", "coef", "2,-1,0,1/4"}, oracle.Mechanism{Norm: oracle.Unit, Tau: []float64{}, Coef: []float64{2, -1, 0, 0.25}}},
 		{[]string{"norm", "max", "scale", "4", "coef", "1,1.166666,0.145833"}, oracle.Mechanism{Norm: oracle.Max, Scale: 4, Coef: []float64{1, 1.166666, 0.145833}}},
 		{[]string{"coef", "0,0,1", "eps", "1", "output_norm", "true"}, oracle.Mechanism{Coef: []float64{0, 0, 1}, Eps: 1, OutputNorm: true}},
-		{[]string{"norm", "max", "output_norm", "true"}, oracle.Mechanism{Norm: oracle.Max, Coef: oracle.Taylor(2), OutputNorm: true}},
-		{[]string{"norm", "token-centred", "scale", "1", "tau", "1"}, oracle.Mechanism{Norm: oracle.TokenCentred, Scale: 1, Tau: []float64{}, Coef: oracle.Taylor(2)}},
-		{[]string{"norm", "channel-centred", "scale", "1", "coef", "1,1,1/2,1/6"}, oracle.Mechanism{Norm: oracle.ChannelCentred, Scale: 1, Coef: oracle.Taylor(3)}},
-		{[]string{"norm", "global-centred", "scale", "1"}, oracle.Mechanism{Norm: oracle.GlobalCentred, Scale: 1, Coef: oracle.Taylor(2)}},
-		{[]string{"norm", "max-squared", "scale", "1"}, oracle.Mechanism{Norm: oracle.MaxSquared, Scale: 1, Coef: oracle.Taylor(2)}},
+		{[]string{"norm", "max", "output_norm", "true"}, oracle.Mechanism{Norm: oracle.Max, Coef: oracle.TaylorCoef(2), OutputNorm: true}},
+		{[]string{"norm", "token-centred", "scale", "1", "tau", "1"}, oracle.Mechanism{Norm: oracle.TokenCentred, Scale: 1, Tau: []float64{}, Coef: oracle.TaylorCoef(2)}},
+		{[]string{"norm", "channel-centred", "scale", "1", "coef", "1,1,1/2,1/6"}, oracle.Mechanism{Norm: oracle.ChannelCentred, Scale: 1, Coef: oracle.TaylorCoef(3)}},
+		{[]string{"norm", "global-centred", "scale", "1"}, oracle.Mechanism{Norm: oracle.GlobalCentred, Scale: 1, Coef: oracle.TaylorCoef(2)}},
+		{[]string{"norm", "max-squared", "scale", "1"}, oracle.Mechanism{Norm: oracle.MaxSquared, Scale: 1, Coef: oracle.TaylorCoef(2)}},
 		{[]string{"norm", "standard", "coef", "3,0,0.5"}, oracle.Mechanism{Norm: oracle.Standard, Coef: []float64{3, 0, 0.5}}},
 	} {
 		list = append(list, described{"polynomial " + strings.Join(s.settings, " "), "polynomial", Options{Set: set(s.settings...)}, s.book})
 	}
 	for p := 1; p <= 5; p++ {
 		list = append(list, described{fmt.Sprintf("fastmax p=%d", p), "fastmax", Options{Order: p},
-			oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(p)}})
+			oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(p)}})
 	}
 	for p := 1; p <= 2; p++ {
 		list = append(list, described{fmt.Sprintf("fastmax p=%d bounded", p), "fastmax", Options{Order: p, Set: set("bounded", "true")},
-			oracle.Mechanism{Norm: oracle.Bounded, Scale: 1, Coef: oracle.Taylor(p)}})
+			oracle.Mechanism{Norm: oracle.Bounded, Scale: 1, Coef: oracle.TaylorCoef(p)}})
 	}
 	list = withWindows(list)
 	var all []subject
@@ -470,9 +470,9 @@ func limits[T tensor.Float](s subject, m attention.Mechanism[T], c *attention.Ca
 	case s.whole != nil:
 		return wholeLimits[T](m, c)
 	case s.book.Exp:
-		return check.Softmax[T]()
+		return check.SoftmaxLimits[T]()
 	case c.Form == attention.Direct || c.AttnKeep != nil:
-		return check.Direct[T](len(s.book.Coef) - 1)
+		return check.DirectLimits[T](len(s.book.Coef) - 1)
 	}
 	sh := c.Shape()
 	sh.Form = attention.Linear
@@ -481,9 +481,9 @@ func limits[T tensor.Float](s subject, m attention.Mechanism[T], c *attention.Ca
 		// Products of rows that are short beside the longest one are below half a
 		// unit of a sum that the constant dominates. They are lost one after
 		// another, all with their sign, and do not wander by √F.
-		return check.Linear[T](p.F*p.F, min(p.Chunk, c.K.N))
+		return check.LinearLimits[T](p.F*p.F, min(p.Chunk, c.K.N))
 	}
-	return check.Linear[T](p.F, min(p.Chunk, c.K.N))
+	return check.LinearLimits[T](p.F, min(p.Chunk, c.K.N))
 }
 
 func TestFormsAgreeOverRandomShapes(t *testing.T) {
@@ -572,8 +572,8 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 	c, doT := callIn[T](oc), in[T](do)
 	want := book.answers(s, sh, seed, oc)
 	grads := answer("gradients", s, sh, seed, func() *oracle.Grads { return book.Backward(oc, do) })
-	cond, v := max(1, check.Max(want.Cond)), check.Max(oc.V.Data)
-	most := max(1, check.Max(want.Factor))
+	cond, v := max(1, check.MaxAbs(want.Cond)), check.MaxAbs(oc.V.Data)
+	most := max(1, check.MaxAbs(want.Factor))
 	for _, f := range list {
 		if !f.computes(s, oc) {
 			continue
@@ -595,7 +595,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 		var o, den float64
 		for i, x := range want.Cond {
 			ref := want.O.Data[i*sh.dv:][:sh.dv]
-			o = max(o, check.Ratio(got.o.Data[i*sh.dv:][:sh.dv], ref, l.Output(x, want.Factor[i]*v+check.Max(ref))))
+			o = max(o, check.ErrorRatio(got.o.Data[i*sh.dv:][:sh.dv], ref, l.Output(x, want.Factor[i]*v+check.MaxAbs(ref))))
 		}
 		hold("o", o)
 		if f.form == attention.Step {
@@ -607,14 +607,14 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 				if book.Unnormalized {
 					size *= 1 + math.Log(size) // the power of an exponential, whose rounding is in parts of itself
 				}
-				den = max(den, check.Ratio(got.keep.Den[i:][:1], want.Den[i:][:1], l.Sum(sh.m, x*size)))
+				den = max(den, check.ErrorRatio(got.keep.Den[i:][:1], want.Den[i:][:1], l.Sum(sh.m, x*size)))
 			}
 		}
 		hold("the denominator", den)
 		if got.keep.Unseen != int64(want.QueriesWithoutKeys) {
 			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.Unseen, want.QueriesWithoutKeys)
 		}
-		if check.Rounding[T]() == 0x1p-24 && (got.keep.Weak > 0 || l.Output(cond, 1) > 1./8) {
+		if check.UnitRoundoff[T]() == 0x1p-24 && (got.keep.Weak > 0 || l.Output(cond, 1) > 1./8) {
 			// A gradient divides by the denominator twice: in a weak row, and in
 			// one whose denominator may be off by a good part of itself, float32
 			// has no digits to promise.
@@ -634,7 +634,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 			{"parameters", got.tau, parameters(grads), nil, float64(sh.n * sh.b)},
 			{"dlog_g", got.g.DLogG.Data, grads.DLogG.Data, nil, float64(sh.n)},
 		} {
-			size := max(check.Max(x.want), check.Max(do.Data)*v*most)
+			size := max(check.MaxAbs(x.want), check.MaxAbs(do.Data)*v*most)
 			limit := l.Gradient(cond, size) * x.sum
 			if sh.d == 1 && x.lengths != nil {
 				// The direction of a number is its sign, and so is a difference of
@@ -642,12 +642,12 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 				// that cancel, divided by that length.
 				var err float64
 				for i, length := range x.lengths {
-					err = max(err, check.Ratio(x.got[i:][:1], x.want[i:][:1], limit/min(1, length)))
+					err = max(err, check.ErrorRatio(x.got[i:][:1], x.want[i:][:1], limit/min(1, length)))
 				}
 				hold(x.name, err)
 				continue
 			}
-			hold(x.name, check.Ratio(x.got, x.want, limit))
+			hold(x.name, check.ErrorRatio(x.got, x.want, limit))
 		}
 	}
 	return worst
@@ -675,8 +675,8 @@ func derivatives(t *testing.T, s subject) {
 			return sum
 		}
 		for _, x := range points {
-			want := check.Gradient(loss, x.at)
-			if e := check.Ratio(x.grads, want, 1e-6*(1+check.Max(want))); e > 1 {
+			want := check.NumericGradient(loss, x.at)
+			if e := check.ErrorRatio(x.grads, want, 1e-6*(1+check.MaxAbs(want))); e > 1 {
 				t.Errorf("%s: %s differs from finite differences by %.3g limits", name, x.name, e)
 			}
 		}

@@ -70,7 +70,7 @@ func diagnosisOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64)
 					}
 				}
 				condition[i] = sum / total(book.Mechanism, h)
-				off := float64(sh.m) * l.Output(want.Cond[at], 1+check.Max(row))
+				off := float64(sh.m) * l.Output(want.Cond[at], 1+check.MaxAbs(row))
 				moved := min(2*off/sum, 1/math.E)
 				offEntropy += moved*math.Log(float64(sh.m)) - moved*math.Log(moved)
 				offCondition += off

@@ -108,8 +108,8 @@ func TestEvaStepsAreTheWholeSequence(t *testing.T) {
 				one, other := output(c), output(c)
 				step(t, newState(t, m), one, c, 0, sh.n, 1)
 				whole := forward(t, m, c).o
-				limit := wholeLimits[float64](m, c).Output(1, 2*check.Max(oc.V.Data))
-				if e := check.Ratio(one.Data, whole.Data, limit); e > 1 {
+				limit := wholeLimits[float64](m, c).Output(1, 2*check.MaxAbs(oc.V.Data))
+				if e := check.ErrorRatio(one.Data, whole.Data, limit); e > 1 {
 					t.Errorf("overlap=%s form=%s, masked %t: steps are off by %.3g limits", overlap, form, masked, e)
 				}
 				for _, sizes := range [][]int{{sh.n}, {2, 3}, {5, 1, 7}} {
@@ -151,8 +151,8 @@ func TestEvaAbsorbsTokensWithoutQueries(t *testing.T) {
 	for b := range want.B {
 		for h := range want.H {
 			for i := range want.N {
-				limit := wholeLimits[float64](m, c).Output(1, 2*check.Max(oc.V.Data))
-				if e := check.Ratio(rest.At(b, h).Row(i), want.At(b, h).Row(i), limit); e > 1 {
+				limit := wholeLimits[float64](m, c).Output(1, 2*check.MaxAbs(oc.V.Data))
+				if e := check.ErrorRatio(rest.At(b, h).Row(i), want.At(b, h).Row(i), limit); e > 1 {
 					t.Fatalf("query %d behind absorbed tokens is off by %.3g limits", i, e)
 				}
 			}
@@ -230,7 +230,7 @@ func TestEvaGradientsOfEqualValuesVanish(t *testing.T) {
 		}
 		oc, do := shape{b: 1, h: 4, hkv: 2, n: 25, m: 1, d: 3, dv: 9}.call(108)
 		r := both(t, m, callIn[float32](oc), in[float32](do))
-		if most := max(check.Max(r.g.DQ.Data), check.Max(r.g.DK.Data), check.Max(r.tau)); most > 0x1p-24 {
+		if most := max(check.MaxAbs(r.g.DQ.Data), check.MaxAbs(r.g.DK.Data), check.MaxAbs(r.tau)); most > 0x1p-24 {
 			t.Errorf("chunk=%s: a gradient is %v, want 0", chunk, most)
 		}
 	}

@@ -128,7 +128,7 @@ var firstSubjects = sync.OnceValue(func() map[string]bool {
 // extremes is the law that finite input gives finite output, within the limits where
 // the textbook's is well-conditioned, or that the rows that are not finite are counted.
 func extremes[T tensor.Float](t *testing.T, s subject) {
-	single := check.Rounding[T]() == 0x1p-24
+	single := check.UnitRoundoff[T]() == 0x1p-24
 	all := suite.IsLong() || firstSubjects()[s.label]
 	for _, sh := range extremeShapes {
 		sh := s.fit(sh)
@@ -151,7 +151,7 @@ func extremes[T tensor.Float](t *testing.T, s subject) {
 func normalisable(s *subject, c *oracle.Call) *oracle.Call {
 	x := *c
 	for _, a := range []*tensor.Heads[float64]{&x.Q, &x.K} {
-		if s.book.Norm != oracle.NoNorm && check.Max(a.Data) < 0x1p-120 {
+		if s.book.Norm != oracle.NoNorm && check.MaxAbs(a.Data) < 0x1p-120 {
 			*a = tensor.NewHeads[float64](a.B, a.H, a.N, a.D)
 		}
 	}
@@ -238,18 +238,18 @@ func (e *extremeCall[T]) judge(form string, c *attention.Call[T], out tensor.Hea
 		t.Errorf("%s: %s: %d rows are not finite, %d are counted", e.name, form, rows, counted)
 	}
 	l := limits(e.s, e.m, c)
-	v, dv := check.Max(e.oc.V.Data), e.sh.dv
+	v, dv := check.MaxAbs(e.oc.V.Data), e.sh.dv
 	for i, cond := range e.want.Cond {
 		got, ref := out.Data[i*dv:][:dv], e.want.O.Data[i*dv:][:dv]
 		where := fmt.Sprintf("%s: %s: row %d is %.4g, of %.4g (cond %.3g, den %.3g)", e.name, form, i, got, ref, cond, e.want.Den[i])
-		size := e.want.Factor[i]*v + check.Max(ref)
-		if math.IsNaN(check.Max(got)) || math.IsInf(check.Max(got), 0) {
+		size := e.want.Factor[i]*v + check.MaxAbs(ref)
+		if math.IsNaN(check.MaxAbs(got)) || math.IsInf(check.MaxAbs(got), 0) {
 			if !e.mayOverflow(i) {
 				t.Errorf("%s: it is not finite for no reason", where)
 			}
 			continue
 		}
-		if e.weak && check.Max(got) == 0 {
+		if e.weak && check.MaxAbs(got) == 0 {
 			continue // a row that is counted
 		}
 		if e.averages() && !e.between(i, got) {
@@ -258,7 +258,7 @@ func (e *extremeCall[T]) judge(form string, c *attention.Call[T], out tensor.Hea
 		if !e.conditioned(l, i) || !(size <= math.MaxFloat64) {
 			continue
 		}
-		if r := check.Ratio(got, ref, l.Output(cond, size)+e.underflow(i)); r > allowance {
+		if r := check.ErrorRatio(got, ref, l.Output(cond, size)+e.underflow(i)); r > allowance {
 			t.Errorf("%s: it is off by %.3g limits", where, r)
 		}
 	}
@@ -266,14 +266,14 @@ func (e *extremeCall[T]) judge(form string, c *attention.Call[T], out tensor.Hea
 
 // largest and least are the ends of T's range.
 func (e *extremeCall[T]) largest() float64 {
-	if check.Rounding[T]() == 0x1p-24 {
+	if check.UnitRoundoff[T]() == 0x1p-24 {
 		return math.MaxFloat32
 	}
 	return math.MaxFloat64
 }
 
 func (e *extremeCall[T]) least() float64 {
-	if check.Rounding[T]() == 0x1p-24 {
+	if check.UnitRoundoff[T]() == 0x1p-24 {
 		return math.SmallestNonzeroFloat32
 	}
 	return math.SmallestNonzeroFloat64
@@ -282,7 +282,7 @@ func (e *extremeCall[T]) least() float64 {
 // mayOverflow reports that numbers on the way to row i may leave T's range: squares of
 // rows, as norms have them, features, scores, weights and their products with values.
 func (e *extremeCall[T]) mayOverflow(i int) bool {
-	q, k, v := check.Max(e.oc.Q.Data), check.Max(e.oc.K.Data), check.Max(e.oc.V.Data)
+	q, k, v := check.MaxAbs(e.oc.Q.Data), check.MaxAbs(e.oc.K.Data), check.MaxAbs(e.oc.V.Data)
 	degree := max(2, len(e.s.book.Coef)-1)
 	row := math.Pow(max(q, k, 1), float64(degree))
 	weights := math.Pow(max(q*k, 1), float64(degree))
@@ -299,12 +299,12 @@ func (e *extremeCall[T]) mayOverflow(i int) bool {
 func (e *extremeCall[T]) conditioned(l check.Limits, i int) bool {
 	cond := e.want.Cond[i]
 	if e.s.whole != nil {
-		score := check.Max(e.oc.Q.Data) * check.Max(e.oc.K.Data)
+		score := check.MaxAbs(e.oc.Q.Data) * check.MaxAbs(e.oc.K.Data)
 		if cond*nudge > 1./16 || score > 0 && score < 1e6*e.least() || e.s.name == "improved-clustered" && score > 1e9 {
 			return false
 		}
 	}
-	if e.s.features != nil && max(check.Max(e.oc.Q.Data), check.Max(e.oc.K.Data))*check.Rounding[T]() > 1e-3 {
+	if e.s.features != nil && max(check.MaxAbs(e.oc.Q.Data), check.MaxAbs(e.oc.K.Data))*check.UnitRoundoff[T]() > 1e-3 {
 		return false // angles are rounded by that much
 	}
 	return cond > 0 && l.Output(cond, 1) <= 1./8

@@ -106,7 +106,7 @@ func TestPerformerOfProgramsShrinksByItsEps(t *testing.T) {
 		oc.V.Data[i] = 1
 	}
 	for form, want := range map[string]func(x float64) bool{
-		"paper": func(x float64) bool { return check.Ratio([]float64{x}, []float64{1}, 1e-12) < 1 },
+		"paper": func(x float64) bool { return check.ErrorRatio([]float64{x}, []float64{1}, 1e-12) < 1 },
 		"code":  func(x float64) bool { return x < 0.6 },
 	} {
 		m, err := New[float64]("performer", Options{Width: 32, Set: map[string]string{"form": form, "kernel": "hyperbolic"}})

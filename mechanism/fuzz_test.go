@@ -135,11 +135,11 @@ func fed[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, chunk i
 	if !sameHeads(one, many) {
 		t.Error("the pieces in which a state is fed change bits")
 	}
-	want, v := book.Forward(oc), check.Max(oc.V.Data)
+	want, v := book.Forward(oc), check.MaxAbs(oc.V.Data)
 	l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: chunk, Form: attention.Step})
 	for i, cond := range want.Cond {
 		ref := want.O.Data[i*sh.dv:][:sh.dv]
-		if e := check.Ratio(one.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, v+check.Max(ref))); e > allowance {
+		if e := check.ErrorRatio(one.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, v+check.MaxAbs(ref))); e > allowance {
 			t.Errorf("row %d of a state is off by %.3g limits", i, e)
 		}
 	}

@@ -265,11 +265,11 @@ func removal[T tensor.Float](t *testing.T, s subject, f form) {
 	if s.book.Window == nil {
 		short = without(oc)
 	}
-	want, v := book.Forward(&short), check.Max(oc.V.Data)
+	want, v := book.Forward(&short), check.MaxAbs(oc.V.Data)
 	l := limits(s, m, c)
 	for i, cond := range want.Cond {
 		ref := want.O.Data[i*sh.dv:][:sh.dv]
-		if e := check.Ratio(masked.o.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.Max(ref))); e > 1 {
+		if e := check.ErrorRatio(masked.o.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.MaxAbs(ref))); e > 1 {
 			t.Errorf("row %d is off by %.3g limits", i, e)
 		}
 	}

@@ -30,19 +30,19 @@ func landmarkSubjects() (list []subject) {
 		{2, 3, 0, zeros, map[string]string{"landmarks": "2", "iterations": "3", "form": "code"}},
 	} {
 		add("nystrom", x.places, false, Options{Set: x.set}, func(p numbers) oracle.HeadMatrix {
-			return oracle.Nystrom(x.landmarks, x.iterations, p["conv"], x.width, x.set["form"] == "code")
+			return oracle.NewNystrom(x.landmarks, x.iterations, p["conv"], x.width, x.set["form"] == "code")
 		})
 	}
 	for _, form := range []string{"paper", "code"} {
 		add("informer", "", true, Options{Set: map[string]string{"factor": "1", "form": form}}, func(numbers) oracle.HeadMatrix {
 			key := rng.New(0).Fold(0)
-			return oracle.Informer(1, form == "code", func(token, sample int) float64 {
+			return oracle.NewInformer(1, form == "code", func(token, sample int) float64 {
 				return float64(float32(key.Fold(uint64(token)).Float64(uint64(sample))))
 			})
 		})
 	}
 	add("informer", "", true, Options{Length: 160, Set: map[string]string{"factor": "2", "sample": "stored"}}, func(p numbers) oracle.HeadMatrix {
-		return oracle.Informer(2, false, func(token, sample int) float64 { return p["sample"][token*12+sample] })
+		return oracle.NewInformer(2, false, func(token, sample int) float64 { return p["sample"][token*12+sample] })
 	})
 	for _, x := range []struct {
 		set   map[string]string
@@ -54,7 +54,7 @@ func landmarkSubjects() (list []subject) {
 		{map[string]string{"length": "3", "form": "causal", "omega": "elu"}, func(x float64) float64 { return oracle.EluPlusOne.F(x) - 1 }},
 	} {
 		length := int(x.set["length"][0] - '0')
-		add("luna", "", x.omega == nil, Options{Width: 3, Set: x.set}, func(p numbers) oracle.HeadMatrix { return oracle.Luna(p["p"], length, x.omega) })
+		add("luna", "", x.omega == nil, Options{Width: 3, Set: x.set}, func(p numbers) oracle.HeadMatrix { return oracle.NewLuna(p["p"], length, x.omega) })
 	}
 	for _, x := range []struct {
 		book oracle.EVA

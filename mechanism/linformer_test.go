@@ -33,7 +33,7 @@ func TestLinformerLeavesOutWhatNoKeyReaches(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, x := range o.Data {
-			if off := x - 1; want == 1 && check.Max([]float64{off}) > 1e-12 || want == 0 && x > 0.999 {
+			if off := x - 1; want == 1 && check.MaxAbs([]float64{off}) > 1e-12 || want == 0 && x > 0.999 {
 				t.Errorf("columns=%s: values of 1 give %v", columns, x)
 			}
 		}

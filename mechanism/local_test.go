@@ -47,7 +47,7 @@ func TestAnEmptyWindowIsZero(t *testing.T) {
 			r := both(t, m, c, in[float32](do))
 			// The window of token 5 has tokens 4 to 7 and fewer.
 			for _, x := range [][]float32{r.o.At(0, 0).Row(5), r.g.DQ.At(0, 0).Row(5)} {
-				if check.Max(x) != 0 {
+				if check.MaxAbs(x) != 0 {
 					t.Errorf("a query without keys has %v", x)
 				}
 			}
@@ -77,7 +77,7 @@ func TestLongNetHasNoKeysOfZeros(t *testing.T) {
 			}
 		}
 		// All outputs are 1 whatever the scores, so their gradients are 0.
-		if most := max(check.Max(r.g.DQ.Data), check.Max(r.g.DK.Data)); most > 1e-13 {
+		if most := max(check.MaxAbs(r.g.DQ.Data), check.MaxAbs(r.g.DK.Data)); most > 1e-13 {
 			t.Errorf("form=%s: the gradient of outputs that do not change is %v", form, most)
 		}
 	}
@@ -95,8 +95,8 @@ func TestLongNetHasNoKeysOfZeros(t *testing.T) {
 	for _, form := range []string{"paper", "code"} {
 		m := mechanismOf[float64](t, "longnet", 2, "segments", "4,16", "ratios", "1,2", "form", form)
 		r := both(t, m, callIn[float64](oc), do)
-		want := check.Gradient(func() float64 { return loss(m) }, oc.Q.Data)
-		apart[form] = check.Ratio(r.g.DQ.Data, want, 1e-6)
+		want := check.NumericGradient(func() float64 { return loss(m) }, oc.Q.Data)
+		apart[form] = check.ErrorRatio(r.g.DQ.Data, want, 1e-6)
 	}
 	if apart["paper"] > 1 || apart["code"] < 1000 {
 		t.Errorf("off finite differences by %v limits", apart)

@@ -25,7 +25,7 @@ func TestLunaCausalHeedsMasks(t *testing.T) {
 		copy(short.V.At(0, 0).Row(to), oc.V.At(0, 0).Row(j))
 	}
 	want := forward(t, m, callIn[float64](&short)).o.Data
-	if e := check.Ratio(forward(t, m, callIn[float64](oc)).o.Data, want, 1e-14); e > 1 {
+	if e := check.ErrorRatio(forward(t, m, callIn[float64](oc)).o.Data, want, 1e-14); e > 1 {
 		t.Errorf("masked keys take part: off by %g limits", e)
 	}
 }
@@ -60,7 +60,7 @@ func TestLunaStateOfManyTokensHasTheErrorOfFew(t *testing.T) {
 	}
 	want := forward(t, exact, callIn[float64](oc)).o
 	last := func(x []float64) []float64 { return x[len(x)-300:] }
-	if e := check.Ratio(out.Data[len(out.Data)-300:], last(want.Data), 2e-6*check.Max(last(want.Data))); e > 1 {
+	if e := check.ErrorRatio(out.Data[len(out.Data)-300:], last(want.Data), 2e-6*check.MaxAbs(last(want.Data))); e > 1 {
 		t.Errorf("the last outputs are off by %g limits", e)
 	}
 	if st.Bytes() != empty {

@@ -53,7 +53,7 @@ func merged[T tensor.Float](t *testing.T, s subject) {
 		oc, _ := sh.call(30)
 		m, book := build[T](t, s, sh.h)
 		c := callIn[T](oc)
-		want, v := book.Forward(oc), check.Max(oc.V.Data)
+		want, v := book.Forward(oc), check.MaxAbs(oc.V.Data)
 		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
 		whole := output(c)
 		if err := absorbed(t, m, c, 0, sh.m).Read(whole, c); err != nil {
@@ -82,7 +82,7 @@ func merged[T tensor.Float](t *testing.T, s subject) {
 				}
 				for i, cond := range want.Cond {
 					ref := want.O.Data[i*sh.dv:][:sh.dv]
-					if e := check.Ratio(o.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.Max(ref))); e > 1 {
+					if e := check.ErrorRatio(o.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.MaxAbs(ref))); e > 1 {
 						t.Fatalf("masked %t: %s cut at %d and %d: row %d is off by %.3g limits", masked, name, x, y, i, e)
 					}
 				}
@@ -113,7 +113,7 @@ func mergedFading[T tensor.Float](t *testing.T, s subject) {
 		oc, _ := sh.call(uint64(32 + i))
 		m, book := build[T](t, s, sh.h)
 		c := callIn[T](oc)
-		want, v := book.Forward(oc), check.Max(oc.V.Data)
+		want, v := book.Forward(oc), check.MaxAbs(oc.V.Data)
 		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
 		for _, carry := range []attention.Carry{attention.Rounded, attention.Compensated} {
 			for _, cuts := range [][2]int{{0, 3}, {4, 4}, {1, 8}, {7, 13}, {9, sh.n - last}} {
@@ -138,7 +138,7 @@ func mergedFading[T tensor.Float](t *testing.T, s subject) {
 							continue
 						}
 						ref := want.O.Data[i*sh.dv:][:sh.dv]
-						if e := check.Ratio(o.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.Max(ref))); e > 1 {
+						if e := check.ErrorRatio(o.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.MaxAbs(ref))); e > 1 {
 							t.Fatalf("%s: %s cut at %d and %d, %v: row %d is off by %.3g limits", sh.name, name, x, y, carry, i, e)
 						}
 					}

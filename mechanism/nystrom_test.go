@@ -72,7 +72,7 @@ func TestNystromOfAllTokensIsSoftmax(t *testing.T) {
 		oc, _ := shape{b: 1, h: 1, hkv: 1, n: n, m: n, d: 4, dv: 3}.call(95)
 		want := (&oracle.Mechanism{Exp: true}).Forward(oc)
 		got := forward(t, nystromOf(t, "64", "64"), callIn[float64](oc))
-		if e := check.Ratio(got.o.Data, want.O.Data, 1e-9); e > 1 {
+		if e := check.ErrorRatio(got.o.Data, want.O.Data, 1e-9); e > 1 {
 			t.Errorf("%d tokens: off by %g limits", n, e)
 		}
 	}

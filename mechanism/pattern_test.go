@@ -19,12 +19,12 @@ func patternSubjects() []subject {
 	fixed := func(f oracle.HeadMatrix) func(numbers) oracle.HeadMatrix {
 		return func(numbers) oracle.HeadMatrix { return f }
 	}
-	add("local", fixed(oracle.Local(5, 0)), "window", "5")
-	add("local", fixed(oracle.Local(40, 2)), "window", "40", "scale", "2")
+	add("local", fixed(oracle.NewLocal(5, 0)), "window", "5")
+	add("local", fixed(oracle.NewLocal(40, 2)), "window", "40", "scale", "2")
 	add("local", fixed(oracle.LocalBlocks(4, 1, 1, false, 0)), "window", "4", "form", "block")
 	add("local", fixed(oracle.LocalBlocks(3, 2, 0, true, 0)), "window", "3", "form", "block", "back", "2", "forward", "0", "exact", "true")
-	add("longformer", fixed(oracle.Longformer(4, []int{0, 6, 7}, 0)), "window", "4", "global", "6,0,7")
-	add("longformer", fixed(oracle.Longformer(7, nil, 0)), "window", "7", "global", "none")
+	add("longformer", fixed(oracle.NewLongformer(4, []int{0, 6, 7}, 0)), "window", "4", "global", "6,0,7")
+	add("longformer", fixed(oracle.NewLongformer(7, nil, 0)), "window", "7", "global", "none")
 	add("longnet", fixed(oracle.LongNet([]int{4, 8, 64}, []int{1, 2, 3}, 0, 0)), "segments", "4,8,64", "ratios", "1,2,3")
 	add("sparse-strided", fixed(oracle.SparseStrided(3, 0)), "stride", "3")
 	add("sparse-strided", fixed(oracle.SparseStrided(12, 0)), "stride", "12")

@@ -157,7 +157,7 @@ func TestPerformerMeetsKeysAlongItsRows(t *testing.T) {
 						}
 						continue
 					}
-					if e := check.Ratio(x.got, x.want, limit*(1+check.Max(x.want))); e > 1 {
+					if e := check.ErrorRatio(x.got, x.want, limit*(1+check.MaxAbs(x.want))); e > 1 {
 						t.Errorf("D = %d, %s, %v: %s is off by %.3g limits", d, kernel, f, x.name, e)
 					}
 				}

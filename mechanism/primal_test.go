@@ -131,8 +131,8 @@ func TestPrimalLossAndGradientAreTheTextbook(t *testing.T) {
 			points = append(points, point{p.Name, p.Data, p.Grad})
 		}
 		for _, p := range points {
-			want := check.Gradient(of, p.at)
-			if e := check.Ratio(p.grad, want, 1e-6*(1+check.Max(want))); e > 1 {
+			want := check.NumericGradient(of, p.at)
+			if e := check.ErrorRatio(p.grad, want, 1e-6*(1+check.MaxAbs(want))); e > 1 {
 				t.Errorf("%v: the gradient of %s differs from finite differences by %.3g limits", x.set, p.name, e)
 			}
 		}
@@ -211,7 +211,7 @@ func TestPrimalStateDoesNotDependOnPieces(t *testing.T) {
 	for b := range sh.b {
 		for h := range sh.h {
 			for i, x := range other.At(b, h).Row(sh.n - 1) {
-				limit := check.HeadMatrix[float32](2 * 20) // of as many products
+				limit := check.HeadMatrixLimits[float32](2 * 20) // of as many products
 				if want := one.At(b, h).Row(sh.n - 1)[i]; math.Abs(float64(x-want)) > limit.Output(1, 1+math.Abs(float64(want))) {
 					t.Errorf("merged states answer %v, want %v", x, want)
 				}

@@ -65,12 +65,12 @@ func divided[T tensor.Float](t *testing.T, s subject) {
 			refusedByRanks(t, s, sh, c)
 			continue
 		}
-		want, grads, v := book.Forward(oc), book.Backward(oc, do), check.Max(oc.V.Data)
+		want, grads, v := book.Forward(oc), book.Backward(oc, do), check.MaxAbs(oc.V.Data)
 		// Sums of the ranks' sums are roundings more: a chunk of as many tokens.
 		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4 + len(partings[len(partings)-1]), Form: attention.Step})
 		// Each shape is divided in one way, and in another one by the other type.
 		turn := i
-		if check.Rounding[T]() < 0x1p-24 {
+		if check.UnitRoundoff[T]() < 0x1p-24 {
 			turn += 2
 		}
 		for _, cuts := range partings[turn%len(partings):][:1] {
@@ -82,16 +82,16 @@ func divided[T tensor.Float](t *testing.T, s subject) {
 			if got.keep.Unseen != int64(want.QueriesWithoutKeys) {
 				t.Errorf("%s: %d queries see no key, want %d", name, got.keep.Unseen, want.QueriesWithoutKeys)
 			}
-			if got.keep.Weak > 0 && check.Rounding[T]() == 0x1p-24 {
+			if got.keep.Weak > 0 && check.UnitRoundoff[T]() == 0x1p-24 {
 				continue // float32 promises nothing there
 			}
 			for i, cond := range want.Cond {
 				ref := want.O.Data[i*sh.dv:][:sh.dv]
-				if e := check.Ratio(got.o.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.Max(ref))); e > 1 {
+				if e := check.ErrorRatio(got.o.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.MaxAbs(ref))); e > 1 {
 					t.Fatalf("%s: row %d is off by %.3g limits", name, i, e)
 				}
 			}
-			got.holdGradients(t, name, l, sh, want, grads, check.Max(do.Data)*v)
+			got.holdGradients(t, name, l, sh, want, grads, check.MaxAbs(do.Data)*v)
 		}
 	}
 }

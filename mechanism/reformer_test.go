@@ -107,10 +107,10 @@ func TestReformerCountsRepeatedKeysOnce(t *testing.T) {
 		{"bucket", "64", "rounds", "4", "repeats", "counted"},
 	} {
 		got := both(t, reformerOf(t, 8, pairs...), c, do)
-		if e := check.Ratio(got.o.Data, want.o.Data, 1e-13); e > 1 {
+		if e := check.ErrorRatio(got.o.Data, want.o.Data, 1e-13); e > 1 {
 			t.Errorf("%v: o is not that of one chunk, by %.3g", pairs, 1e-13*e)
 		}
-		if e := check.Ratio(got.g.DQ.Data, want.g.DQ.Data, 1e-13); e > 1 {
+		if e := check.ErrorRatio(got.g.DQ.Data, want.g.DQ.Data, 1e-13); e > 1 {
 			t.Errorf("%v: dq is not that of one chunk, by %.3g", pairs, 1e-13*e)
 		}
 	}
@@ -124,17 +124,17 @@ func TestReformerTokensAloneSeeThemselves(t *testing.T) {
 		oc, do := shape{b: 1, h: 1, hkv: 1, n: 1, m: 1, d: 4, dv: 3}.call(123)
 		c := callIn[float64](oc)
 		r := both(t, m, c, do)
-		if e := check.Ratio(r.o.Data, oc.V.Data, 1e-15); e > 1 {
+		if e := check.ErrorRatio(r.o.Data, oc.V.Data, 1e-15); e > 1 {
 			t.Errorf("%s: one token gives %v, its value is %v", form, r.o.Data, oc.V.Data)
 		}
-		if e := check.Ratio(r.g.DV.Data, do.Data, 1e-15); e > 1 || check.Max(r.g.DQ.Data) != 0 {
+		if e := check.ErrorRatio(r.g.DV.Data, do.Data, 1e-15); e > 1 || check.MaxAbs(r.g.DQ.Data) != 0 {
 			t.Errorf("%s: one token has the gradients %v and %v", form, r.g.DQ.Data, r.g.DV.Data)
 		}
 		oc, do = shape{b: 1, h: 1, hkv: 1, n: 9, m: 9, d: 4, dv: 3}.call(124)
 		clear(oc.Q.At(0, 0).Row(4))
 		r = both(t, m, callIn[float64](oc), do)
 		for _, x := range [][]float64{r.o.Data, r.g.DQ.Data, r.g.DV.Data} {
-			if !(check.Max(x) < 100) {
+			if !(check.MaxAbs(x) < 100) {
 				t.Errorf("%s: a token of zeros gives %v", form, x)
 			}
 		}

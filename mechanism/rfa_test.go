@@ -246,14 +246,14 @@ func TestGradientsOfGatesAreFiniteDifferences(t *testing.T) {
 			c := callIn[float64](oc)
 			c.Form, c.Chunk = f.form, f.chunk
 			r := both(t, m, c, do)
-			want := check.Gradient(func() float64 {
+			want := check.NumericGradient(func() float64 {
 				var sum float64
 				for i, x := range forward(t, m, c).o.Data {
 					sum += x * do.Data[i]
 				}
 				return sum
 			}, c.LogG.Data)
-			if e := check.Ratio(r.g.DLogG.Data, want, 1e-6*(1+check.Max(want))); e > 1 {
+			if e := check.ErrorRatio(r.g.DLogG.Data, want, 1e-6*(1+check.MaxAbs(want))); e > 1 {
 				t.Errorf("%s, %v: dlog_g differs from finite differences by %.3g limits", s.label, f, e)
 			}
 		}

@@ -75,9 +75,9 @@ func TestScatterbrainKeepsLogarithms(t *testing.T) {
 			}
 			m, book := build[float64](t, s, 2)
 			want := book.whole(book.numbers).Forward(oc)
-			if got := forward(t, m, callIn[float64](oc)); check.Ratio(got.o.Data, want.O.Data, 1e-10) > 1 || got.keep.Unseen > 0 {
+			if got := forward(t, m, callIn[float64](oc)); check.ErrorRatio(got.o.Data, want.O.Data, 1e-10) > 1 || got.keep.Unseen > 0 {
 				t.Errorf("%v, rows times %v: o is off by %.3g, %d queries see nothing", set, factor,
-					1e-10*check.Ratio(got.o.Data, want.O.Data, 1e-10), got.keep.Unseen)
+					1e-10*check.ErrorRatio(got.o.Data, want.O.Data, 1e-10), got.keep.Unseen)
 			}
 			for i := range oc.V.Data {
 				oc.V.Data[i] = 1
@@ -109,7 +109,7 @@ func TestScatterbrainOfAllIsSoftmax(t *testing.T) {
 		}
 		got, want := both(t, m, c, do), both(t, exact, c, do)
 		for _, x := range []struct{ got, want []float64 }{{got.o.Data, want.o.Data}, {got.g.DQ.Data, want.g.DQ.Data}, {got.g.DK.Data, want.g.DK.Data}, {got.g.DV.Data, want.g.DV.Data}} {
-			if e := check.Ratio(x.got, x.want, 1e-12); e > 1 {
+			if e := check.ErrorRatio(x.got, x.want, 1e-12); e > 1 {
 				t.Errorf("%v is not softmax, by %.3g", set, 1e-12*e)
 			}
 		}

@@ -25,7 +25,7 @@ func segments[T tensor.Float](t *testing.T, s subject) {
 		oc, do := sh.call(40)
 		m, book := build[T](t, s, sh.h)
 		c, doT := callIn[T](oc), in[T](do)
-		want, grads, v := book.Forward(oc), book.Backward(oc, do), check.Max(oc.V.Data)
+		want, grads, v := book.Forward(oc), book.Backward(oc, do), check.MaxAbs(oc.V.Data)
 		stepped := output(c)
 		step(t, newState(t, m), stepped, c, 0, sh.n, 1)
 
@@ -78,11 +78,11 @@ func segments[T tensor.Float](t *testing.T, s subject) {
 		for _, p := range m.Params().All() {
 			got.tau = append(got.tau, p.Grad...)
 		}
-		if got.keep.Weak > 0 && check.Rounding[T]() == 0x1p-24 {
+		if got.keep.Weak > 0 && check.UnitRoundoff[T]() == 0x1p-24 {
 			continue // float32 promises nothing there
 		}
 		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
-		got.holdGradients(t, sh.name+", in segments", l, sh, want, grads, check.Max(do.Data)*v)
+		got.holdGradients(t, sh.name+", in segments", l, sh, want, grads, check.MaxAbs(do.Data)*v)
 	}
 }
 
@@ -90,7 +90,7 @@ func segments[T tensor.Float](t *testing.T, s subject) {
 // that of v.
 func (r *results[T]) holdGradients(t *testing.T, name string, l check.Limits, sh shape, want *oracle.Result, grads *oracle.Grads, size float64) {
 	t.Helper()
-	cond := max(1, check.Max(want.Cond))
+	cond := max(1, check.MaxAbs(want.Cond))
 	for _, x := range []struct {
 		name string
 		got  []T
@@ -100,8 +100,8 @@ func (r *results[T]) holdGradients(t *testing.T, name string, l check.Limits, sh
 		{"dq", r.g.DQ.Data, grads.DQ.Data, 1}, {"dk", r.g.DK.Data, grads.DK.Data, 1}, {"dv", r.g.DV.Data, grads.DV.Data, 1},
 		{"parameters", r.tau, parameters(grads), sh.n * sh.b}, {"dlog_g", r.g.DLogG.Data, grads.DLogG.Data, sh.n},
 	} {
-		limit := l.Gradient(cond, max(check.Max(x.want), size)) * float64(x.sum)
-		if e := check.Ratio(x.got, x.want, limit); e > 1 {
+		limit := l.Gradient(cond, max(check.MaxAbs(x.want), size)) * float64(x.sum)
+		if e := check.ErrorRatio(x.got, x.want, limit); e > 1 {
 			t.Errorf("%s: %s is off by %.3g limits", name, x.name, e)
 		}
 	}

@@ -117,11 +117,11 @@ func pieces[T tensor.Float](t *testing.T, s subject) {
 			}
 		}
 		// And it is the causal form.
-		want, v := book.Forward(oc), check.Max(oc.V.Data)
+		want, v := book.Forward(oc), check.MaxAbs(oc.V.Data)
 		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
 		for i, cond := range want.Cond {
 			ref := want.O.Data[i*sh.dv:][:sh.dv]
-			if e := check.Ratio(one.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.Max(ref))); e > 1 {
+			if e := check.ErrorRatio(one.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.MaxAbs(ref))); e > 1 {
 				t.Errorf("%s: row %d is off by %.3g limits", sh.name, i, e)
 			}
 		}
@@ -318,7 +318,7 @@ func longStream(t *testing.T, s subject) {
 func stream(t *testing.T, s subject, oc *oracle.Call, roundings func(attention.Plan) float64) {
 	m, book := build[float32](t, s, 1)
 	c := callIn[float32](oc)
-	want, v := book.Forward(oc), check.Max(oc.V.Data)
+	want, v := book.Forward(oc), check.MaxAbs(oc.V.Data)
 	for _, f := range []attention.Form{attention.Linear, attention.Step} {
 		c.Form = attention.Linear
 		plan := m.Plan(c.Shape())
@@ -326,8 +326,8 @@ func stream(t *testing.T, s subject, oc *oracle.Call, roundings func(attention.P
 		got, dv := forward(t, m, c), oc.V.D
 		var worst float64
 		for i, cond := range want.Cond {
-			limit := roundings(plan) * check.Rounding[float32]() * cond * v * want.Factor[i]
-			worst = max(worst, check.Ratio(got.o.Data[i*dv:][:dv], want.O.Data[i*dv:][:dv], limit))
+			limit := roundings(plan) * check.UnitRoundoff[float32]() * cond * v * want.Factor[i]
+			worst = max(worst, check.ErrorRatio(got.o.Data[i*dv:][:dv], want.O.Data[i*dv:][:dv], limit))
 		}
 		t.Logf("%v: the largest error is %.3f limits", f, worst)
 		if worst > 1 {

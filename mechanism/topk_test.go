@@ -35,7 +35,7 @@ func TestTopKOfAllIsSoftmax(t *testing.T) {
 	c := callIn[float64](oc)
 	got, want := both(t, m, c, do), both(t, exact, c, do)
 	for _, x := range []struct{ got, want []float64 }{{got.o.Data, want.o.Data}, {got.g.DQ.Data, want.g.DQ.Data}, {got.g.DK.Data, want.g.DK.Data}, {got.g.DV.Data, want.g.DV.Data}} {
-		if e := check.Ratio(x.got, x.want, 1e-13); e > 1 {
+		if e := check.ErrorRatio(x.got, x.want, 1e-13); e > 1 {
 			t.Errorf("it is not softmax, by %.3g", 1e-13*e)
 		}
 	}

@@ -40,7 +40,7 @@ func weightsOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) {
 					at := rows[0] + i
 					ref := want.W.At(b, h).Row(at)
 					cond := want.Cond[(b*sh.h+h)*sh.n+at]
-					if e := check.Ratio(dst.Row(i), ref, l.Output(cond, 1+check.Max(ref))); e > 1 {
+					if e := check.ErrorRatio(dst.Row(i), ref, l.Output(cond, 1+check.MaxAbs(ref))); e > 1 {
 						t.Fatalf("weights of query %d are off by %.3g limits", at, e)
 					}
 					whole := 1.0
@@ -60,9 +60,9 @@ func limitsOfWeights[T tensor.Float](s subject, m attention.Mechanism[T], c *att
 	case s.whole != nil:
 		return wholeLimits(m, c)
 	case s.book.Exp:
-		return check.Softmax[T]()
+		return check.SoftmaxLimits[T]()
 	}
-	return check.Direct[T](len(s.book.Coef) - 1)
+	return check.DirectLimits[T](len(s.book.Coef) - 1)
 }
 
 // total is what a row of weights of head h sums to: 1, or 1 + γ where a window has

@@ -27,7 +27,7 @@ func wholeSubjects() []subject {
 				if f == nil {
 					f = p["E"]
 				}
-				return oracle.Linformer(p["E"], f, 160, 6, x.share == "none", x.columns == "all")
+				return oracle.NewLinformer(p["E"], f, 160, 6, x.share == "none", x.columns == "all")
 			},
 			places: "projections go by the places of keys",
 		})
@@ -37,7 +37,7 @@ func wholeSubjects() []subject {
 			label: "fourier R=" + x.r + " eps=" + x.eps + " scaled=" + x.scaled, name: "fourier",
 			o: Options{Set: map[string]string{"R": x.r, "eps": x.eps, "scaled": x.scaled}},
 			whole: func(p numbers) oracle.HeadMatrix {
-				return oracle.Fourier(p["R"], map[string]float64{"0": 0, "1e-6": 1e-6, "1e-3": 1e-3}[x.eps], x.scaled == "true")
+				return oracle.NewFourier(p["R"], map[string]float64{"0": 0, "1e-6": 1e-6, "1e-3": 1e-3}[x.eps], x.scaled == "true")
 			},
 			average: x.eps == "0",
 		})
@@ -128,7 +128,7 @@ func (b *textbookOf) Forward(c *oracle.Call) *oracle.Result {
 		return b.Mechanism.Forward(c)
 	}
 	r := b.result(c)
-	size := check.Max(r.O.Data) + check.Max(c.V.Data)
+	size := check.MaxAbs(r.O.Data) + check.MaxAbs(c.V.Data)
 	var most float64
 	nudged(b.inputs(c), func() {
 		most = max(most, apart(b.result(c).O.Data, r.O.Data))
@@ -153,7 +153,7 @@ func apart(a, b []float64) float64 {
 // wholeLimits are those of sums over queries, keys and channels, or over the
 // elements of a parameter.
 func wholeLimits[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) check.Limits {
-	return check.HeadMatrix[T](c.Q.N + c.K.N + c.Q.D)
+	return check.HeadMatrixLimits[T](c.Q.N + c.K.N + c.Q.D)
 }
 
 // chosen is the number of elements of each array whose derivative is compared
@@ -208,11 +208,11 @@ func differences(t *testing.T, b *textbookOf, oc *oracle.Call, do tensor.Heads[f
 	}
 	for name, x := range at {
 		step := max(1, len(x)/most)
-		limit := 1e-6 * (1 + check.Max(grads[name]))
+		limit := 1e-6 * (1 + check.MaxAbs(grads[name]))
 		for i := step / 2; i < len(x); i += step {
 			by := func(step float64) (want []float64, e float64) {
-				want = check.GradientBy(step, func() float64 { return b.loss(oc, do) }, x[i:][:1])
-				return want, check.Ratio(grads[name][i:][:1], want, limit)
+				want = check.NumericGradientBy(step, func() float64 { return b.loss(oc, do) }, x[i:][:1])
+				return want, check.ErrorRatio(grads[name][i:][:1], want, limit)
 			}
 			want, e := by(3e-5)
 			if e > 1 {
@@ -249,7 +249,7 @@ func agreeWhole[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, 
 	c, doT := callIn[T](oc), in[T](do)
 	want := book.answers(s, sh, seed, oc)
 	a := answer("gradients", s, sh, seed, func() *confirmed { return confirm(t, s, sh, book, oc, do) })
-	v := check.Max(oc.V.Data)
+	v := check.MaxAbs(oc.V.Data)
 	for _, f := range list {
 		if !f.computes(s, oc) {
 			continue
@@ -262,13 +262,13 @@ func agreeWhole[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, 
 				t.Errorf("%v: %s is off by %.3g limits", f, name, err)
 			}
 		}
-		cond := max(1, check.Max(want.Cond))
+		cond := max(1, check.MaxAbs(want.Cond))
 		if f.form == attention.Step {
-			hold("o", check.Ratio(forward(t, m, c).o.Data, want.O.Data, l.Output(cond, v+check.Max(want.O.Data))))
+			hold("o", check.ErrorRatio(forward(t, m, c).o.Data, want.O.Data, l.Output(cond, v+check.MaxAbs(want.O.Data))))
 			continue
 		}
 		got := both(t, m, c, doT)
-		hold("o", check.Ratio(got.o.Data, want.O.Data, l.Output(cond, v+check.Max(want.O.Data))))
+		hold("o", check.ErrorRatio(got.o.Data, want.O.Data, l.Output(cond, v+check.MaxAbs(want.O.Data))))
 		if got.keep.Unseen != int64(want.QueriesWithoutKeys) {
 			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.Unseen, want.QueriesWithoutKeys)
 		}
@@ -279,14 +279,14 @@ func agreeWhole[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, 
 			at += len(p.Data)
 		}
 		for name, x := range of {
-			size := max(check.Max(a.grads[name]), check.Max(do.Data)*v)
+			size := max(check.MaxAbs(a.grads[name]), check.MaxAbs(do.Data)*v)
 			if name == "dk" {
 				size *= crowd(sh)
 			}
 			if s.shared && name == "dq" { // keys are queries over their lengths
 				size /= min(1, shortest(oc.Q))
 			}
-			hold(name, check.Ratio(x, a.grads[name], l.Gradient(1, size+a.moved[name])))
+			hold(name, check.ErrorRatio(x, a.grads[name], l.Gradient(1, size+a.moved[name])))
 		}
 	}
 	return worst

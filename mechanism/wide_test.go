@@ -47,7 +47,7 @@ func TestNormsOverAllTokensAreNotCausal(t *testing.T) {
 // no gradient.
 func TestMaxSquaredHasAFloor(t *testing.T) {
 	s := subject{name: "polynomial", o: Options{Set: map[string]string{"norm": "max-squared", "scale": "1"}},
-		book: oracle.Mechanism{Norm: oracle.MaxSquared, Scale: 1, Coef: oracle.Taylor(2)}}
+		book: oracle.Mechanism{Norm: oracle.MaxSquared, Scale: 1, Coef: oracle.TaylorCoef(2)}}
 	oc, do := shape{b: 1, h: 2, hkv: 1, n: 5, m: 6, d: 3, dv: 2}.call(51)
 	for i := range oc.K.Data {
 		oc.K.Data[i] /= 32
@@ -56,7 +56,7 @@ func TestMaxSquaredHasAFloor(t *testing.T) {
 	want := book.Backward(oc, do)
 	r := both(t, m, callIn[float64](oc), do)
 	for _, x := range []struct{ got, want tensor.Heads[float64] }{{r.g.DQ, want.DQ}, {r.g.DK, want.DK}} {
-		if e := check.Ratio(x.got.Data, x.want.Data, 1e-12*check.Max(x.want.Data)); e > 1 {
+		if e := check.ErrorRatio(x.got.Data, x.want.Data, 1e-12*check.MaxAbs(x.want.Data)); e > 1 {
 			t.Errorf("a gradient is off by %.3g limits", e)
 		}
 	}
@@ -86,7 +86,7 @@ func TestEqualTokensAreZero(t *testing.T) {
 					t.Fatalf("%s, %v: denominator %d is %v, want 5", norm, form, i, den)
 				}
 			}
-			if check.Max(r.g.DQ.Data) != 0 {
+			if check.MaxAbs(r.g.DQ.Data) != 0 {
 				t.Errorf("%s, %v: dq is %v", norm, form, r.g.DQ.Data)
 			}
 		}

@@ -69,8 +69,8 @@ func TestDividedIsTheWhole(t *testing.T) {
 						all[j] += g
 					}
 				}
-				limit := 512 * 0x1p-53 * max(check.Max(w), 1e-2)
-				if r := check.Ratio(all, w, limit); !(r <= 1) {
+				limit := 512 * 0x1p-53 * max(check.MaxAbs(w), 1e-2)
+				if r := check.ErrorRatio(all, w, limit); !(r <= 1) {
 					t.Errorf("%s, %d ranks: gradient of %s is off by %.3g limits", name, size, m.Params().All()[i].Name, r)
 				}
 			}

@@ -299,7 +299,7 @@ func FuzzConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var c Config
 		var err error
-		if n := check.Allocated(func() { c, err = ParseConfig(text) }); n > claims+512*int64(len(text)) {
+		if n := check.AllocatedBytes(func() { c, err = ParseConfig(text) }); n > claims+512*int64(len(text)) {
 			t.Errorf("%d bytes are read in %d bytes of memory", len(text), n)
 		}
 		if err != nil {
@@ -343,7 +343,7 @@ func FuzzModel(f *testing.F) {
 		f.Add(bytes.Replace(config, []byte(`"context": `), []byte(`"context": 99999`), 1), weights)
 	}
 	f.Fuzz(func(t *testing.T, config, weights []byte) {
-		n := check.Allocated(func() {
+		n := check.AllocatedBytes(func() {
 			c, err := parseConfigFile(config)
 			if err != nil {
 				return
@@ -374,7 +374,7 @@ func TestHostileConfigs(t *testing.T) {
 		`{"kind":"decoder","vocab":16777216,"layers":16777216,"heads":1,"width":16777216,"context":1,"positions":"none","mechanism":"softmax"}`,
 	} {
 		var err error
-		n := check.Allocated(func() { _, err = ParseConfig([]byte(text)) })
+		n := check.AllocatedBytes(func() { _, err = ParseConfig([]byte(text)) })
 		if err == nil || !strings.Contains(err.Error(), "possible") {
 			t.Errorf("%s: error is %v", text, err)
 		}

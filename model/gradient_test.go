@@ -318,7 +318,7 @@ func TestBackwardAdds(t *testing.T) {
 	}
 	for _, p := range m.Params().All() {
 		for i, g := range p.Grad {
-			if d := math.Abs(g - 1.5*once[p.Name][i]); !(d <= 1e-14*(1+check.Max(once[p.Name]))) {
+			if d := math.Abs(g - 1.5*once[p.Name][i]); !(d <= 1e-14*(1+check.MaxAbs(once[p.Name]))) {
 				t.Fatalf("%s[%d] is %v, once it was %v", p.Name, i, g, once[p.Name][i])
 			}
 		}

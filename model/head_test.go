@@ -77,7 +77,7 @@ func TestLargeVocabulary(t *testing.T) {
 		got  []float32
 		want []float64
 	}{{"dx", dx.Data, wantX}, {"dW", h.W.Grad, wantW}} {
-		if ratio := check.Ratio(g.got, g.want, 50*0x1p-22*check.Max(g.want)); ratio > 1 {
+		if ratio := check.ErrorRatio(g.got, g.want, 50*0x1p-22*check.MaxAbs(g.want)); ratio > 1 {
 			t.Errorf("%s is off by %.3g of the limit", g.name, ratio)
 		}
 	}

@@ -79,8 +79,8 @@ func TestSinglePrecisionFollowsDouble(t *testing.T) {
 		g64, g32 := grads(t, m64, b), grads(t, m32, b)
 		for i, want := range g64 {
 			const limit = 512 * 0x1p-24
-			size := max(check.Max(want), 1e-2)
-			if r := check.Ratio(g32[i], want, limit*size); !(r <= 1) {
+			size := max(check.MaxAbs(want), 1e-2)
+			if r := check.ErrorRatio(g32[i], want, limit*size); !(r <= 1) {
 				t.Errorf("%s: gradient of %s errs by %.3g of its largest", name, m64.Params().All()[i].Name, r*limit)
 			}
 		}

@@ -75,10 +75,10 @@ func TestProjectionsAreTheLayers(t *testing.T) {
 			if _, err := binary.Decode(got.Bytes(), binary.LittleEndian, o); err != nil || got.Len() != 8*len(o) || r.Tokens != n {
 				t.Fatalf("%s, layer %d: %d tokens, %d bytes, %v", name, i, r.Tokens, got.Len(), err)
 			}
-			limit := 1e-10 * (1 + check.Max(want.Data))
+			limit := 1e-10 * (1 + check.MaxAbs(want.Data))
 			for h := range want.H {
 				for j := range n {
-					if e := check.Ratio(o[(j*want.H+h)*want.D:][:want.D], want.At(0, h).Row(j), limit); !(e <= 1) {
+					if e := check.ErrorRatio(o[(j*want.H+h)*want.D:][:want.D], want.At(0, h).Row(j), limit); !(e <= 1) {
 						t.Fatalf("%s, layer %d, head %d: o of token %d is off by %.3g limits", name, i, h, j, e)
 					}
 				}

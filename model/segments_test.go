@@ -66,8 +66,8 @@ func TestSegmentsAreTheWhole(t *testing.T) {
 				t.Errorf("%s: segments of %d: loss is %v, of the whole %v", name, size, got, want)
 			}
 			for i, w := range whole {
-				limit := 512 * 0x1p-53 * max(check.Max(w), 1e-2)
-				if r := check.Ratio(all[i], w, limit); !(r <= 1) {
+				limit := 512 * 0x1p-53 * max(check.MaxAbs(w), 1e-2)
+				if r := check.ErrorRatio(all[i], w, limit); !(r <= 1) {
 					t.Errorf("%s: segments of %d: gradient of %s is off by %.3g limits", name, size, m.Params().All()[i].Name, r)
 				}
 			}
@@ -75,7 +75,7 @@ func TestSegmentsAreTheWhole(t *testing.T) {
 			if err := m.SegmentLosses(b, size, each, nil); err != nil {
 				t.Fatal(err)
 			}
-			if r := check.Ratio(each, losses, 16*0x1p-53*check.Max(losses)); !(r <= 1) {
+			if r := check.ErrorRatio(each, losses, 16*0x1p-53*check.MaxAbs(losses)); !(r <= 1) {
 				t.Errorf("%s: segments of %d: a token's loss is off by %.3g limits", name, size, r)
 			}
 		}
@@ -127,7 +127,7 @@ func TestLongSegmentsErrAsTheWhole(t *testing.T) {
 			for j, x := range w {
 				far = max(far, math.Abs(float64(g[j])-x))
 			}
-			return far / check.Max(w)
+			return far / check.MaxAbs(w)
 		}
 		a, b := far(whole[i]), far(parts[i])
 		t.Logf("%-28s the whole is off by %.2g, segments by %.2g of the largest", m32.Params().All()[i].Name, a, b)

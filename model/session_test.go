@@ -87,7 +87,7 @@ func TestSessionLosses(t *testing.T) {
 			}
 			// Twice the limit of logits in TestStepIsTheSequence: a loss is the
 			// difference of one of them and of a mean.
-			if r := check.Ratio(got, want, 2*64*0x1p-53*check.Max(logits(t, m, b))); !(r <= 1) {
+			if r := check.ErrorRatio(got, want, 2*64*0x1p-53*check.MaxAbs(logits(t, m, b))); !(r <= 1) {
 				t.Errorf("%s: a loss is off by %.3g limits", name, r)
 			}
 		}
@@ -109,7 +109,7 @@ func testStepIsTheSequence[T tensor.Float](t *testing.T, limit float64) {
 				got = step(t, s, b, n, n+size)
 				n += size
 				want := widen(at(all, b, c.outputs(), n-1))
-				if r := check.Ratio(got, want, limit*check.Max(want)); !(r <= 1) {
+				if r := check.ErrorRatio(got, want, limit*check.MaxAbs(want)); !(r <= 1) {
 					t.Errorf("%s, pieces of %v: logits of token %d err by %.3g of the largest, %.3g is allowed", name, cut, n-1, r*limit, limit)
 				}
 			}

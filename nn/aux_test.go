@@ -84,15 +84,15 @@ func TestGradientOfAnAuxiliaryLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range x.Rows {
-		if r := check.Ratio(dx.Row(i), check.Gradient(f, x.Row(i)), 1e-8); r > 1 {
+		if r := check.ErrorRatio(dx.Row(i), check.NumericGradient(f, x.Row(i)), 1e-8); r > 1 {
 			t.Errorf("dx errs by %.3g limits", r)
 		}
 	}
-	want := check.Gradient(f, a.Q.W.Data)
+	want := check.NumericGradient(f, a.Q.W.Data)
 	for j := range want {
 		want[j]++ // what was there before
 	}
-	if r := check.Ratio(a.Q.W.Grad, want, 1e-8); r > 1 {
+	if r := check.ErrorRatio(a.Q.W.Grad, want, 1e-8); r > 1 {
 		t.Errorf("the gradient of the queries' weights errs by %.3g limits", r)
 	}
 }

@@ -56,7 +56,7 @@ func TestMSSAIsItsDefinition(t *testing.T) {
 			}
 		}
 		got := mixed(t, m, in, Scope[float64]{B: 1, Causal: causal})
-		if r := check.Ratio(got.Data, want.Data, 1e-13*check.Max(want.Data)); !(r <= 1) {
+		if r := check.ErrorRatio(got.Data, want.Data, 1e-13*check.MaxAbs(want.Data)); !(r <= 1) {
 			t.Errorf("causal=%t: errs by %.3g of 1e-13", causal, r)
 		}
 	}
@@ -106,15 +106,15 @@ func TestISTA(t *testing.T) {
 	m.Backward(dx, kept, x, &tr, nil)
 	// Steps short enough to stay on one side of max.
 	for i := range n {
-		if r := check.Ratio(dx.Row(i), check.GradientBy(1e-6, f, x.Row(i)), 1e-6); !(r <= 1) {
+		if r := check.ErrorRatio(dx.Row(i), check.NumericGradientBy(1e-6, f, x.Row(i)), 1e-6); !(r <= 1) {
 			t.Errorf("dx of row %d errs by %.3g of 1e-6", i, r)
 		}
 	}
-	want := check.GradientBy(1e-7, f, m.D.W.Data)
+	want := check.NumericGradientBy(1e-7, f, m.D.W.Data)
 	for j := range want {
 		want[j]++
 	}
-	if r := check.Ratio(m.D.W.Grad, want, 1e-6*check.Max(want)); !(r <= 1) {
+	if r := check.ErrorRatio(m.D.W.Grad, want, 1e-6*check.MaxAbs(want)); !(r <= 1) {
 		t.Errorf("the gradient of the dictionary errs by %.3g of 1e-6", r)
 	}
 }

@@ -41,7 +41,7 @@ func testLongConv[T tensor.Float](t *testing.T) {
 		want, size := directConv(x, h, d, b)
 		for i := range want.Rows {
 			for c, v := range want.Row(i) {
-				limit := check.Rounding[T]()*math.Abs(v) + 64*0x1p-53*check.Max(size.Data)
+				limit := check.UnitRoundoff[T]()*math.Abs(v) + 64*0x1p-53*check.MaxAbs(size.Data)
 				if e := math.Abs(float64(y.Row(i)[c]) - v); !(e <= limit) {
 					t.Errorf("%d tokens: row %d, channel %d errs by %v, %v is allowed", n, i, c, e, limit)
 				}
@@ -53,7 +53,7 @@ func testLongConv[T tensor.Float](t *testing.T) {
 			longSteps(steps, x.Slice(r*n, (r+1)*n), h, d)
 			for i := range n {
 				for c, v := range want.Row(r*n + i) {
-					limit := (8 + lagBlock) * check.Rounding[T]() * size.Row(r*n + i)[c]
+					limit := (8 + lagBlock) * check.UnitRoundoff[T]() * size.Row(r*n + i)[c]
 					if e := math.Abs(float64(steps.Row(i)[c]) - v); !(e <= limit) {
 						t.Errorf("%d tokens: step %d, channel %d errs by %v, %v is allowed", n, i, c, e, limit)
 					}
@@ -155,7 +155,7 @@ func TestHyenaIsItsDefinition(t *testing.T) {
 			in := matrix[float64](&source{key: rng.New(91)}, n, x.width)
 			want := textbook(m.(*Hyena[float64]), in)
 			got := mixed(t, m, in, Scope[float64]{B: 1, Causal: true})
-			if r := check.Ratio(got.Data, want.Data, 1e-12*check.Max(want.Data)); !(r <= 1) {
+			if r := check.ErrorRatio(got.Data, want.Data, 1e-12*check.MaxAbs(want.Data)); !(r <= 1) {
 				t.Errorf("%v, %d tokens: errs by %.3g of 1e-12", x, n, r)
 			}
 		}
@@ -173,7 +173,7 @@ func TestHyenaGoesBeyondItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := feed(t, m, state, false, in, 1, 0, 50)
-	if r := check.Ratio(got.Data, want.Data, 1e-12*check.Max(want.Data)); !(r <= 1) {
+	if r := check.ErrorRatio(got.Data, want.Data, 1e-12*check.MaxAbs(want.Data)); !(r <= 1) {
 		t.Errorf("errs by %.3g of 1e-12", r)
 	}
 }

@@ -82,8 +82,8 @@ func TestMamba2IsItsRecurrence(t *testing.T) {
 			in := matrix[float64](&source{key: rng.New(71)}, n, x.width)
 			want := recurrence(m.(*Mamba2[float64]), in)
 			got := mixed(t, m, in, Scope[float64]{B: 1, Causal: true})
-			limit := 1e-12 * check.Max(want.Data)
-			if r := check.Ratio(got.Data, want.Data, limit); !(r <= 1) {
+			limit := 1e-12 * check.MaxAbs(want.Data)
+			if r := check.ErrorRatio(got.Data, want.Data, limit); !(r <= 1) {
 				t.Errorf("%v, %d tokens: errs by %.3g of 1e-12", x, n, r)
 			}
 			single, same := built[float32](t, x, n)
@@ -103,7 +103,7 @@ func TestMamba2IsItsRecurrence(t *testing.T) {
 			want = recurrence(m.(*Mamba2[float64]), in)
 			// Sums of products of both signs: errors are counted in those of the
 			// largest row.
-			if r := check.Ratio(mixed(t, single, in32, Scope[float32]{B: 1, Causal: true}).Data, want.Data, 256*0x1p-24*check.Max(want.Data)); !(r <= 1) {
+			if r := check.ErrorRatio(mixed(t, single, in32, Scope[float32]{B: 1, Causal: true}).Data, want.Data, 256*0x1p-24*check.MaxAbs(want.Data)); !(r <= 1) {
 				t.Errorf("%v, %d tokens, float32: errs by %.3g of 256 roundings", x, n, r)
 			}
 		}

@@ -110,15 +110,15 @@ func TestGradientsOfMixers(t *testing.T) {
 			}
 			near := func(what string, got, want []float64) {
 				t.Helper()
-				if r := check.Ratio(got, want, 1e-7*max(1, check.Max(want))); !(r <= 1) {
+				if r := check.ErrorRatio(got, want, 1e-7*max(1, check.MaxAbs(want))); !(r <= 1) {
 					t.Errorf("%v causal=%t %s: gradient errs by %.3g of its largest", x, scope.Causal, what, r*1e-7)
 				}
 			}
 			for i := range in.Rows {
-				near("dx", dx.Row(i), check.Gradient(f, in.Row(i)))
+				near("dx", dx.Row(i), check.NumericGradient(f, in.Row(i)))
 			}
 			for _, p := range weights {
-				want := check.Gradient(f, p.Data)
+				want := check.NumericGradient(f, p.Data)
 				for j := range want {
 					want[j]++
 				}
@@ -158,7 +158,7 @@ func TestGradientsOfMixersOverChunks(t *testing.T) {
 				length += grad[i] * grad[i]
 			}
 			at := []float64{0}
-			want := check.GradientBy(1e-4, func() float64 {
+			want := check.NumericGradientBy(1e-4, func() float64 {
 				for i := range data {
 					data[i] = from[i] + at[0]*way[i]
 				}
@@ -255,7 +255,7 @@ func testSteps[T tensor.Float](t *testing.T, limit float64) {
 					t.Errorf("%v: %d tokens, want %d", x, state.Tokens(), at)
 				}
 			}
-			if r := check.Ratio(y.Data, want, limit*check.Max(want)); !(r <= 1) {
+			if r := check.ErrorRatio(y.Data, want, limit*check.MaxAbs(want)); !(r <= 1) {
 				t.Errorf("%v, pieces of %d: steps err by %.3g of the largest, %.3g is allowed", x, cut[0], r*limit, limit)
 			}
 			if first.Data == nil {
@@ -391,7 +391,7 @@ func TestMixersKeepTheirMemory(t *testing.T) {
 		run()
 		least := int64(math.MaxInt64)
 		for range 8 {
-			least = min(least, check.Allocated(run))
+			least = min(least, check.AllocatedBytes(run))
 		}
 		if least >= 4*n*int64(x.width) {
 			t.Errorf("%v: a pass allocates %d bytes", x, least)

@@ -178,7 +178,7 @@ func flat[T tensor.Float](m tensor.Mat[T]) []T {
 
 func holds(t *testing.T, what string, got, want []float64) {
 	t.Helper()
-	if r := check.Ratio(got, want, gradientError*max(1, check.Max(want))); !(r <= 1) {
+	if r := check.ErrorRatio(got, want, gradientError*max(1, check.MaxAbs(want))); !(r <= 1) {
 		t.Errorf("%s: gradient errs by %.3g of its largest", what, r*gradientError)
 	}
 }
@@ -198,10 +198,10 @@ func TestGradientsOfLayers(t *testing.T) {
 		f()
 		l.backward(dx, dy, x)
 		for i := range rows {
-			holds(t, name+" dx", dx.Row(i), check.Gradient(f, x.Row(i)))
+			holds(t, name+" dx", dx.Row(i), check.NumericGradient(f, x.Row(i)))
 		}
 		for i, p := range l.weights {
-			want := check.Gradient(f, p.Data)
+			want := check.NumericGradient(f, p.Data)
 			for j := range want {
 				want[j]++ // what the gradient held before
 			}
@@ -319,7 +319,7 @@ func TestEmbedding(t *testing.T) {
 		e.Forward(y, tokens)
 		return sumOf(y, dy)
 	}
-	want := check.Gradient(f, e.W.Data)
+	want := check.NumericGradient(f, e.W.Data)
 	for i := range want {
 		want[i]++
 	}
@@ -341,7 +341,7 @@ func TestLearnedPositions(t *testing.T) {
 		}
 		return sumOf(x, dy)
 	}
-	want := check.Gradient(f, p.W.Data)
+	want := check.NumericGradient(f, p.W.Data)
 	for i := range want {
 		want[i]++
 	}
@@ -414,7 +414,7 @@ func TestCrossEntropy(t *testing.T) {
 	}
 	CrossEntropyGrad(got, targets, 2)
 	for i := range x.Rows {
-		want := check.Gradient(f, x.Row(i))
+		want := check.NumericGradient(f, x.Row(i))
 		for j := range want {
 			want[j] *= 2
 		}
@@ -486,21 +486,21 @@ func TestGradientsOfAttention(t *testing.T) {
 		// Differences are less exact behind the normalisation of short rows.
 		near := func(what string, got, want []float64) {
 			t.Helper()
-			if r := check.Ratio(got, want, 1e-6*max(1, check.Max(want))); !(r <= 1) {
+			if r := check.ErrorRatio(got, want, 1e-6*max(1, check.MaxAbs(want))); !(r <= 1) {
 				t.Errorf("cross=%t decay=%t %s: gradient errs by %.3g of its largest", cross, decay, what, r*1e-6)
 			}
 		}
 		for i := range x.Rows {
-			near("dx", dx.Row(i), check.Gradient(f, x.Row(i)))
+			near("dx", dx.Row(i), check.NumericGradient(f, x.Row(i)))
 		}
 		if cross {
 			for i := range context.Rows {
-				near("dcontext", dcontext.Row(i), check.Gradient(f, context.Row(i)))
+				near("dcontext", dcontext.Row(i), check.NumericGradient(f, context.Row(i)))
 			}
 		}
 		for name, l := range layers {
 			for _, p := range []*param.Param[float64]{l.W, l.B} {
-				want := check.Gradient(f, p.Data)
+				want := check.NumericGradient(f, p.Data)
 				for j := range want {
 					want[j]++
 				}

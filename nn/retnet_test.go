@@ -91,7 +91,7 @@ func TestRetNetIsItsSum(t *testing.T) {
 			in := matrix[float64](&source{key: rng.New(71)}, n, x.width)
 			want := retained(m.(*MSR[float64]), in)
 			got := mixed(t, m, in, Scope[float64]{B: 1, Causal: true})
-			if r := check.Ratio(got.Data, want.Data, 1e-12*check.Max(want.Data)); !(r <= 1) {
+			if r := check.ErrorRatio(got.Data, want.Data, 1e-12*check.MaxAbs(want.Data)); !(r <= 1) {
 				t.Errorf("%v, %d tokens: errs by %.3g of 1e-12", x, n, r)
 			}
 		}

@@ -25,7 +25,7 @@ type About struct {
 
 // DescribeBuild returns what is known of this machine and this build, for a command.
 func DescribeBuild(command string) About {
-	return About{Command: command, Machine: bench.Describe(0).String(), Commit: buildCommit()}
+	return About{Command: command, Machine: bench.DescribeMachine(0).String(), Commit: buildCommit()}
 }
 
 // buildCommit is what the build recorded of its source; "" if it did not.

@@ -351,7 +351,7 @@ func FuzzNew(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var in *File
 		var err error
-		if n := check.Allocated(func() { in, err = New(bytes.NewReader(b), int64(len(b))) }); n > 4<<20+400*int64(len(b)) {
+		if n := check.AllocatedBytes(func() { in, err = New(bytes.NewReader(b), int64(len(b))) }); n > 4<<20+400*int64(len(b)) {
 			t.Errorf("the header of %d bytes takes %d bytes of memory", len(b), n)
 		}
 		if err != nil {

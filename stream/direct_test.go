@@ -41,7 +41,7 @@ func TestComputedRowsEqualTheCallInMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			// What an eps adds that each further piece of keys has.
-			more := p.eps * float64(c.K.N/pieceTokens) / slices.Min(keep.Den) * check.Max(want.Data)
+			more := p.eps * float64(c.K.N/pieceTokens) / slices.Min(keep.Den) * check.MaxAbs(want.Data)
 			src := source(t, file(t, c))
 			rows := []int64{0, 1, p.shape.N / 2, p.shape.N - 3, p.shape.N - 1}
 			var first []float64
@@ -58,9 +58,9 @@ func TestComputedRowsEqualTheCallInMemory(t *testing.T) {
 				}
 				for h := range want.B * want.H {
 					b, h := h/want.H, h%want.H
-					limit := 2*check.Linear[float64](c.Q.D, c.K.N).Output(1, check.Max(wide.V.Data)+check.Max(want.Data)) + more
+					limit := 2*check.LinearLimits[float64](c.Q.D, c.K.N).Output(1, check.MaxAbs(wide.V.Data)+check.MaxAbs(want.Data)) + more
 					for j, i := range rows {
-						if r := check.Ratio(got.At(b, h).Row(j), want.At(b, h).Row(int(i)), limit); r > 1 {
+						if r := check.ErrorRatio(got.At(b, h).Row(j), want.At(b, h).Row(int(i)), limit); r > 1 {
 							t.Errorf("batch row %d, head %d, row %d is off by %.3g limits", b, h, i, r)
 						}
 					}
@@ -84,8 +84,8 @@ func TestComputedRowsEqualTheCallInMemory(t *testing.T) {
 					}
 					wider := make([]float64, len(x))
 					widenRow(wider, x)
-					limit := 2 * check.Linear[float32](c.Q.D, c.K.N).Output(1, check.Max(wide.V.Data)+check.Max(want.Data))
-					if r := check.Ratio(wider, want.At(0, h).Row(int(i)), limit); r > 1 {
+					limit := 2 * check.LinearLimits[float32](c.Q.D, c.K.N).Output(1, check.MaxAbs(wide.V.Data)+check.MaxAbs(want.Data))
+					if r := check.ErrorRatio(wider, want.At(0, h).Row(int(i)), limit); r > 1 {
 						t.Errorf("%s: head %d, row %d is off by %.3g limits", name, h, i, r)
 					}
 					if err := out.ReadRow(x, 0, h, i+1); err == nil {

@@ -36,12 +36,12 @@ func TestRanksWriteOneFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, limit := read(t, whole), 2*r.Bound*check.Max(c.V.Data)
+		want, limit := read(t, whole), 2*r.Bound*check.MaxAbs(c.V.Data)
 		if r.Bound == 0 {
 			// Of retention none is known: a key weighs at most |q|·|k|, and all together
 			// 1/(1-γ) ≤ 64 times as much.
-			most := 64 * float64(p.shape.D) * check.Max(c.Q.Data) * check.Max(c.K.Data) * check.Max(c.V.Data)
-			limit = 2 * check.Linear[float32](p.shape.D, r.Chunk).Sum(c.K.N, most)
+			most := 64 * float64(p.shape.D) * check.MaxAbs(c.Q.Data) * check.MaxAbs(c.K.Data) * check.MaxAbs(c.V.Data)
+			limit = 2 * check.LinearLimits[float32](p.shape.D, r.Chunk).Sum(c.K.N, most)
 		}
 		for _, size := range []int{2, 3, 7} {
 			path := filepath.Join(dir, fmt.Sprintf("%d.npy", size))

@@ -258,17 +258,17 @@ func (p *problem[T]) near(t *testing.T, m attention.Mechanism[T], c *attention.C
 	for i, x := range o.Data {
 		want[i] = float64(x)
 	}
-	size := check.Max(c.V.Data) + check.Max(want)
+	size := check.MaxAbs(c.V.Data) + check.MaxAbs(want)
 	s := c.Shape()
 	bound := m.Plan(s).Bound
 	s.Form = attention.Step
 	bound += m.Plan(s).Bound
 	if bound == 0 { // retention, or softmax in a window: both calls may err by their limit
-		limit := 2 * check.Softmax[T]().Output(1, size)
+		limit := 2 * check.SoftmaxLimits[T]().Output(1, size)
 		if m.Traits().Linear {
-			limit = 2 * check.Linear[T](c.Q.D, c.K.N).Output(1, terms(c)*check.Max(c.V.Data))
+			limit = 2 * check.LinearLimits[T](c.Q.D, c.K.N).Output(1, terms(c)*check.MaxAbs(c.V.Data))
 		}
-		worst := check.Ratio(got, want, limit)
+		worst := check.ErrorRatio(got, want, limit)
 		t.Logf("off by %.3g limits from the call in memory", worst)
 		if worst > 1 {
 			t.Errorf("off by %.3g limits from the call in memory", worst)
@@ -283,7 +283,7 @@ func (p *problem[T]) near(t *testing.T, m attention.Mechanism[T], c *attention.C
 	for _, h := range heads {
 		cond = max(cond, float64(h.MaxCondition))
 	}
-	worst := check.Ratio(got, want, bound*cond*size)
+	worst := check.ErrorRatio(got, want, bound*cond*size)
 	t.Logf("off by %.3g limits from the call in memory", worst)
 	if worst > 1 {
 		t.Errorf("off by %.3g limits from the call in memory", worst)
@@ -1068,7 +1068,7 @@ func FuzzCheckpoint(f *testing.F) {
 		b := binary.LittleEndian.AppendUint32(bytes.Clone(body), crc32.Checksum(body, castagnoli))
 		var c *checkpoint
 		var err error
-		if n := check.Allocated(func() { c, err = parseCheckpoint(b) }); n > 1<<20+256*int64(len(b)) {
+		if n := check.AllocatedBytes(func() { c, err = parseCheckpoint(b) }); n > 1<<20+256*int64(len(b)) {
 			t.Errorf("%d bytes are read in %d bytes of memory", len(b), n)
 		}
 		if err == nil && len(c.state) > len(b) {

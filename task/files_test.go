@@ -573,7 +573,7 @@ func FuzzColumns(f *testing.F) {
 		for _, comma := range ",\t" {
 			var rows [][2]string
 			var err error
-			if n := check.Allocated(func() { rows, err = readColumns(strings.NewReader(s), comma, "text", "label") }); n > 1<<20+512*int64(len(s)) {
+			if n := check.AllocatedBytes(func() { rows, err = readColumns(strings.NewReader(s), comma, "text", "label") }); n > 1<<20+512*int64(len(s)) {
 				t.Errorf("%d bytes are read in %d bytes of memory", len(s), n)
 			}
 			if err == nil {

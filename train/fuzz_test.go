@@ -56,7 +56,7 @@ func FuzzFolder(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if n := check.Allocated(func() { r.read(t, dir) }); n > 4<<20+512*int64(len(data)) {
+		if n := check.AllocatedBytes(func() { r.read(t, dir) }); n > 4<<20+512*int64(len(data)) {
 			t.Errorf("%s: %d bytes are read in %d bytes of memory", r.name, len(data), n)
 		}
 	})

@@ -54,7 +54,7 @@ func checkRows[T tensor.Float](c *attendCmd, e *env, src stream.Source[T], out *
 				return nil, err
 			}
 			row := want.At(h/want.H, h%want.H).Row(j)
-			size, worst := check.Max(row), 0.0
+			size, worst := check.MaxAbs(row), 0.0
 			for c, x := range row {
 				worst = max(worst, math.Abs(float64(got[c])-x))
 			}

@@ -28,7 +28,7 @@ func TestAttendDropout(t *testing.T) {
 		Q: tensor.HeadsOf(wide(q), 1, h, n, d), K: tensor.HeadsOf(wide(k), 1, 1, n, d), V: tensor.HeadsOf(wide(v), 1, 1, n, d),
 		Causal: true, Drop: &oracle.Drop{Q: factorQ, K: factorK},
 	}
-	book := oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(2)}
+	book := oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2)}
 	want, grads := book.Forward(call), book.Backward(call, tensor.HeadsOf(wide(do), 1, h, n, d))
 
 	out := filepath.Join(t.TempDir(), "out.npz")

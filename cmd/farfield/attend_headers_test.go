@@ -88,7 +88,7 @@ func TestShapesAreCheckedBeforeDataAreRead(t *testing.T) {
 		if c.verb[0] != "maps" {
 			args = append(args, filepath.Join(dir, "out.npz"))
 		}
-		if got := check.Allocated(func() { refuses(t, c.want, args...) }); got > 16<<20 {
+		if got := check.AllocatedBytes(func() { refuses(t, c.want, args...) }); got > 16<<20 {
 			t.Errorf("%s: %d bytes of memory for a file of %d", c.want, got, b.Len())
 		}
 	}

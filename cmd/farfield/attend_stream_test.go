@@ -106,7 +106,7 @@ func TestAttendStream(t *testing.T) {
 				out := filepath.Join(t.TempDir(), "o.npy")
 				works(t, append(slices.Clone(flags), "--memory", room, "--threads", "2", from, out)...)
 				got := npy(t, out)
-				near(t, from, got, []int{h, n, d}, want, check.Linear[float32](21, chunk).Output(20, 2*check.Max(v)))
+				near(t, from, got, []int{h, n, d}, want, check.LinearLimits[float32](21, chunk).Output(20, 2*check.MaxAbs(v)))
 				if first == nil {
 					first = got
 				}
@@ -119,7 +119,7 @@ func TestAttendStream(t *testing.T) {
 		}
 		out := filepath.Join(t.TempDir(), "o.safetensors")
 		works(t, append(slices.Clone(flags), "--precision", "f64", in, out)...)
-		near(t, "f64", read(t, out)["o"], []int{h, n, d}, want, check.Linear[float32](21, chunk).Output(20, 2*check.Max(v)))
+		near(t, "f64", read(t, out)["o"], []int{h, n, d}, want, check.LinearLimits[float32](21, chunk).Output(20, 2*check.MaxAbs(v)))
 	}
 
 	// Raw numbers bring no parameters.
@@ -182,7 +182,7 @@ func TestAttendSynthetic(t *testing.T) {
 	if c := held.Check; c == nil || len(c.Rows) != 4 || !(c.Share > 0 && c.Share < 1) || held.Digest != one.Digest {
 		t.Errorf("held against float64: %+v", c)
 	}
-	if m := check.Max(x); len(x) != 2*3000*8 || !(m > 0.5 && m < 3) {
+	if m := check.MaxAbs(x); len(x) != 2*3000*8 || !(m > 0.5 && m < 3) {
 		t.Errorf("%d outputs of up to %g", len(x), m)
 	}
 }

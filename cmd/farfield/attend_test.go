@@ -123,7 +123,7 @@ func TestAttend(t *testing.T) {
 	q, k, v, do := random(1, h*n*d), random(2, hkv*m*d), random(3, hkv*m*dv), random(4, h*n*dv)
 	tau := []float32{0.5, 1, 1.5, 2}
 	mask := []uint8{1, 1, 0, 1, 1, 1, 0}
-	book := oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: wide(tau), Coef: oracle.Taylor(2)}
+	book := oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: wide(tau), Coef: oracle.TaylorCoef(2)}
 	call := &oracle.Call{
 		Q: tensor.HeadsOf(wide(q), 1, h, n, d), K: tensor.HeadsOf(wide(k), 1, hkv, m, d), V: tensor.HeadsOf(wide(v), 1, hkv, m, dv),
 		Causal: true,
@@ -188,7 +188,7 @@ func TestAttendDecay(t *testing.T) {
 		file := written(t, "in.npz", made(t, "q", q, h, n, d), made(t, "k", k, hkv, n, d), made(t, "v", v, hkv, n, dv),
 			made(t, "do", do, h, n, dv), made(t, "log_g", g, shape...))
 		for name, book := range map[string]oracle.Mechanism{
-			"fastmax": {Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(2)}, "softmax": {Exp: true},
+			"fastmax": {Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2)}, "softmax": {Exp: true},
 		} {
 			want := book.Forward(call).O.Data
 			grads := book.Backward(call, tensor.HeadsOf(wide(do), 1, h, n, dv))

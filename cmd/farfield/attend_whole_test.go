@@ -24,10 +24,10 @@ func TestAttendWhole(t *testing.T) {
 		given []*array.Array
 		whole oracle.HeadMatrix
 	}{
-		{"linformer", []*array.Array{made(t, "E", e, rows, rank), made(t, "F", f, rows, rank)}, oracle.Linformer(wide(e), wide(f), rows, rank, false, true)},
-		{"linformer", []*array.Array{made(t, "E", e, rows, rank)}, oracle.Linformer(wide(e), wide(e), rows, rank, false, true)},
-		{"fourier", []*array.Array{made(t, "R", r, d)}, oracle.Fourier(wide(r), 0, false)},
-		{"fourier", []*array.Array{made(t, "R", r[:1])}, oracle.Fourier(wide(r[:1]), 0, false)},
+		{"linformer", []*array.Array{made(t, "E", e, rows, rank), made(t, "F", f, rows, rank)}, oracle.NewLinformer(wide(e), wide(f), rows, rank, false, true)},
+		{"linformer", []*array.Array{made(t, "E", e, rows, rank)}, oracle.NewLinformer(wide(e), wide(e), rows, rank, false, true)},
+		{"fourier", []*array.Array{made(t, "R", r, d)}, oracle.NewFourier(wide(r), 0, false)},
+		{"fourier", []*array.Array{made(t, "R", r[:1])}, oracle.NewFourier(wide(r[:1]), 0, false)},
 	} {
 		in := append([]*array.Array{made(t, "q", q, h, n, d), made(t, "k", k, h, m, d), made(t, "v", v, h, m, dv), made(t, "do", do, h, n, dv)}, x.given...)
 		out := filepath.Join(t.TempDir(), "out.npz")

@@ -22,7 +22,7 @@ func TestAttendWindow(t *testing.T) {
 		Q: tensor.HeadsOf(wide(q), 1, h, n, d), K: tensor.HeadsOf(wide(k), 1, 1, n, d), V: tensor.HeadsOf(wide(v), 1, 1, n, d), Causal: true,
 	}
 	for _, join := range []string{"denominator", "separate"} {
-		book := oracle.Mechanism{Coef: oracle.Taylor(2), Window: &oracle.Window{Width: 4, Separate: join == "separate", Gamma: gamma}}
+		book := oracle.Mechanism{Coef: oracle.TaylorCoef(2), Window: &oracle.Window{Width: 4, Separate: join == "separate", Gamma: gamma}}
 		want, grads := book.Forward(call), book.Backward(call, tensor.HeadsOf(wide(do), 1, h, n, d))
 		for _, form := range []string{"direct", "linear", "step"} {
 			works(t, "attend", "--mechanism", "based", "--set", "window=4", "--set", "join="+join, "--causal", "--form", form, "--grad", "--precision", "f64", in, out)

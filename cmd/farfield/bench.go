@@ -78,7 +78,7 @@ func (c *benchFlags) measure(e *env, s *sweep) error {
 		return input(s.lack)
 	}
 	notes := c.remarks(e)
-	fmt.Fprintf(notes, "%v\n", bench.Describe(0))
+	fmt.Fprintf(notes, "%v\n", bench.DescribeMachine(0))
 	var fit []*bench.Case
 	for _, bc := range s.cases {
 		if why := c.lacks(bc); why != "" {
@@ -114,8 +114,8 @@ func (c *benchFlags) measure(e *env, s *sweep) error {
 			return err
 		}
 	}
-	series := bench.Gather(s.cases)
-	crossings := bench.Crossings(series)
+	series := bench.GroupSeries(s.cases)
+	crossings := bench.FindCrossings(series)
 	for _, x := range crossings {
 		fmt.Fprintln(notes, crossingText(x))
 	}
@@ -193,19 +193,19 @@ func (c *benchFlags) check() error {
 // figure draws the series, with crosses where they would not fit and rings
 // where they cross.
 func (s *sweep) figure(series []bench.Series, crossings []bench.Crossing) *report.Figure {
-	m := bench.Describe(0)
+	m := bench.DescribeMachine(0)
 	f := &report.Figure{
 		Title: fmt.Sprintf("%s\n%v; %s kernels", s.title, m.CPU, m.ISA), XLabel: s.axis, YLabel: "time of a call",
 		XText: func(x float64) string { return amountText(x, "") }, YText: tickText,
 	}
 	missing := "does not fit"
 	for _, curve := range series {
-		x, y := curve.Measured()
+		x, y := curve.MeasuredPoints()
 		if len(x) == 0 {
 			continue
 		}
 		f.Series = append(f.Series, report.Series{Name: curve.Name(), X: x, Y: y, Colour: curve.Method(), Mark: curve.Setting()})
-		if x, y := curve.Extrapolated(); len(x) > 0 {
+		if x, y := curve.ExtrapolatedPoints(); len(x) > 0 {
 			f.Series = append(f.Series, report.Series{Name: missing, X: x, Y: y, Style: report.Crosses})
 			missing = "" // once in the legend
 		}

@@ -190,8 +190,8 @@ func TestBenchFigure(t *testing.T) {
 		at("b", "direct", false, 20, 0), // never measured
 		at("b", "linear", true, 10, 1.5), at("b", "linear", true, 20, 3),
 	}
-	series := bench.Gather(cases)
-	f := (&sweep{}).figure(series, bench.Crossings(series))
+	series := bench.GroupSeries(cases)
+	f := (&sweep{}).figure(series, bench.FindCrossings(series))
 	var drawn []string
 	for _, s := range f.Series {
 		drawn = append(drawn, fmt.Sprint(s.Style, s.Name, len(s.X)))

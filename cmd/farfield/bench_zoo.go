@@ -81,7 +81,7 @@ func (c *benchZoo) Run(e *env) error {
 			list = append(list, entries...)
 		}
 	}
-	fmt.Fprintf(notes, "%v\n", bench.Describe(0))
+	fmt.Fprintf(notes, "%v\n", bench.DescribeMachine(0))
 	p := newSweepProgress(e)
 	var cases []*bench.Case
 	err := e.interruptible(func() (err error) {

@@ -32,7 +32,7 @@ func (c *demoCmd) Run(e *env) error {
 		}
 		defer held.Release()
 	}
-	machine := bench.Describe(0)
+	machine := bench.DescribeMachine(0)
 	fmt.Fprintf(e.stdout, "farfield on %v\n", machine)
 	if err := showForms(e, 1000); err != nil {
 		return err

@@ -103,7 +103,7 @@ func textbook(c *attention.Call[float32]) []float64 {
 		}
 		return y
 	}
-	book := oracle.Mechanism{Norm: oracle.Standard, Coef: oracle.Taylor(2)} // Scale 0 is 1/√D
+	book := oracle.Mechanism{Norm: oracle.Standard, Coef: oracle.TaylorCoef(2)} // Scale 0 is 1/√D
 	return book.Forward(&oracle.Call{Q: wide(c.Q), K: wide(c.K), V: wide(c.V), Causal: c.Causal}).O.Data
 }
 

@@ -130,8 +130,8 @@ func (s *scaling) softmaxAt(i int) (seconds float64, measured bool) {
 // crossovers are the lengths from which on the linear form is the fastest,
 // against softmax and against its own direct form; 0 where none was met.
 func (s *scaling) crossovers() (softmax, direct float64) {
-	softmax, _ = bench.Crossover(s.n[:len(s.softmax)], s.softmax, s.linear[:len(s.softmax)])
-	direct, _ = bench.Crossover(s.n[:len(s.direct)], s.direct, s.linear[:len(s.direct)])
+	softmax, _ = bench.FindCrossover(s.n[:len(s.softmax)], s.softmax, s.linear[:len(s.softmax)])
+	direct, _ = bench.FindCrossover(s.n[:len(s.direct)], s.direct, s.linear[:len(s.direct)])
 	return softmax, direct
 }
 

@@ -106,7 +106,7 @@ func TestCrossovers(t *testing.T) {
 
 func TestScalingIsSaved(t *testing.T) {
 	dir := t.TempDir()
-	if err := extrapolated().save(dir, bench.Describe(0)); err != nil {
+	if err := extrapolated().save(dir, bench.DescribeMachine(0)); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"scaling.svg": "softmax, extrapolated", "scaling.md": "| 1000 | 10 ms | 10 ms |"} {

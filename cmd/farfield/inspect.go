@@ -74,7 +74,7 @@ func (c *inspectCmd) Run(e *env) error {
 
 // inspectMachine tells what computes here, and which forms it would take.
 func inspectMachine() (*finding, error) {
-	m := bench.Describe(100 * time.Millisecond)
+	m := bench.DescribeMachine(100 * time.Millisecond)
 	f := &finding{kind: "machine"}
 	f.add("processor", fmt.Sprint(m.CPU))
 	f.add("kernels", m.ISAReason)

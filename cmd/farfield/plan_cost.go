@@ -57,7 +57,7 @@ func (c *planCmd) report() (*planReport, error) {
 		degree = o.Order
 	}
 
-	machine := bench.Describe(50 * time.Millisecond)
+	machine := bench.DescribeMachine(50 * time.Millisecond)
 	plan := mech.Plan(s)
 	paper := attention.TaylorShiftCost(s.N, s.D)
 	r := &planReport{
@@ -99,9 +99,9 @@ func costOf(m bench.Machine, mech attention.Mechanism[float32], s attention.Shap
 	s.Form = form
 	p := mech.Plan(s)
 	return formCost{
-		Form: form.String(), Forward: p.FLOPs, Backward: bench.Backward(p.FLOPs), Bytes: p.Bytes,
-		ForwardSeconds:  m.Seconds(p.Cost, s.B*s.Hkv),
-		BackwardSeconds: m.Seconds(p.BackCost, s.B*s.Hkv),
+		Form: form.String(), Forward: p.FLOPs, Backward: bench.BackwardFLOPs(p.FLOPs), Bytes: p.Bytes,
+		ForwardSeconds:  m.PredictSeconds(p.Cost, s.B*s.Hkv),
+		BackwardSeconds: m.PredictSeconds(p.BackCost, s.B*s.Hkv),
 		Bound:           number(errorBound(p)),
 	}
 }
@@ -174,7 +174,7 @@ func (c *planCmd) sweep(r *planReport, m bench.Machine, s attention.Shape) error
 		}
 		s.H, s.Hkv, s.D, s.Dv = h, h, d, d
 		p := mech.Plan(s)
-		row := headsCost{Heads: h, D: d, Forward: p.FLOPs, Form: p.Form.String(), Seconds: m.Seconds(p.Cost, s.B*h)}
+		row := headsCost{Heads: h, D: d, Forward: p.FLOPs, Form: p.Form.String(), Seconds: m.PredictSeconds(p.Cost, s.B*h)}
 		row.Ops, row.Entries = attention.TaylorShiftHeads(s.N, width, h)
 		if r.Degree > 0 {
 			row.Fast = attention.FastCost(s.N, d, h, r.Degree).Time
@@ -190,7 +190,7 @@ func (c *planCmd) training(m bench.Machine, p attention.Plan, s attention.Shape)
 	t := &trainingCost{Parameters: float64(c.Parameters), Tokens: float64(c.Tokens)}
 	t.Weights = attention.TrainingFLOPs(t.Parameters, t.Tokens, c.EncoderDecoder)
 	t.PFDays = t.Weights / attention.PFDay
-	token := (p.FLOPs + bench.Backward(p.FLOPs)) / float64(s.B*s.N)
+	token := (p.FLOPs + bench.BackwardFLOPs(p.FLOPs)) / float64(s.B*s.N)
 	t.Attention = float64(c.Layers) * token * t.Tokens
 	t.Hours = m.TrainingSeconds(t.Weights+t.Attention) / 3600
 	return t

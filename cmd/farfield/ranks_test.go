@@ -111,7 +111,7 @@ func TestAttendUnderMPI(t *testing.T) {
 			t.Fatalf("%d numbers, want %d", len(got), len(want))
 		}
 		// Rows of deviation 1 have |s| ≤ D, so that f̄/f < 2D, and |v| < 4.
-		limit := 2 * check.Linear[float32](45, 512).Output(16, 4)
+		limit := 2 * check.LinearLimits[float32](45, 512).Output(16, 4)
 		for i := range want {
 			if !(math.Abs(float64(got[i]-want[i])) <= limit) {
 				t.Fatalf("%s: element %d is %v, alone %v", tokens, i, got[i], want[i])

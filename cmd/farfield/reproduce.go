@@ -173,7 +173,7 @@ type reproduction struct {
 
 // list prints what is published and what it will cost here.
 func (c *reproduceCmd) list(e *env, o *reproduce.Options) error {
-	m := bench.Describe(50 * time.Millisecond)
+	m := bench.DescribeMachine(50 * time.Millisecond)
 	var list []reproduction
 	for _, r := range reproduce.Rows() {
 		x := reproduction{Name: r.Name, Doc: r.Doc, Source: r.Source, Published: r.Claim, Lacks: r.Lacks}

@@ -20,7 +20,7 @@ func goldenFolder(t *testing.T, wrong float64) string {
 	const n, d = 6, 4
 	q, k, v := random(1, n*d), random(2, n*d), random(3, n*d)
 	heads := func(x []float32) tensor.Heads[float64] { return tensor.HeadsOf(wide(x), 1, 1, n, d) }
-	book := oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(2)}
+	book := oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2)}
 	o := slices.Clone(book.Forward(&oracle.Call{Q: heads(q), K: heads(k), V: heads(v)}).O.Data)
 	o[3] += wrong
 	return filepath.Dir(written(t, "fastmax_paper_N6_D4.npz",

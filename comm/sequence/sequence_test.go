@@ -216,12 +216,12 @@ func rank() error {
 		}
 		// Both err by as much as a chunk of all tokens may. The rows of fastmax have
 		// deviation 1, so that |s| ≤ D and f̄/f < 2D.
-		l := check.Linear[float32](45, 1001)
+		l := check.LinearLimits[float32](45, 1001)
 		for _, x := range []struct {
 			name      string
 			got, want tensor.Heads[float32]
 		}{{"o", out, alone}, {"dq", d.DQ, g.DQ}, {"dk", d.DK, g.DK}, {"dv", d.DV, g.DV}} {
-			limit := 2 * l.Gradient(16, max(check.Max(x.want.Data), check.Max(do.Data)*check.Max(whole.V.Data)))
+			limit := 2 * l.Gradient(16, max(check.MaxAbs(x.want.Data), check.MaxAbs(do.Data)*check.MaxAbs(whole.V.Data)))
 			for h := range x.got.H {
 				for i := range i1 - i0 {
 					for j, y := range x.got.At(0, h).Row(i) {

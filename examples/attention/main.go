@@ -20,18 +20,18 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	c := &attention.Call[float64]{Q: random(1), K: random(2), V: random(3), Causal: true}
+	c := &attention.Call[float64]{Q: randomHeads(1), K: randomHeads(2), V: randomHeads(3), Causal: true}
 
 	// Forward keeps what Backward needs; nil instead of &keep keeps nothing.
-	out := zeros()
+	out := newZeros()
 	var keep attention.Saved[float64]
 	if err := m.Forward(out, c, &keep); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("loss %.4f\n", loss(out))
+	fmt.Printf("loss %.4f\n", sumProducts(out))
 
 	// The loss is Σ o²/2, so its gradient in the output is the output.
-	g := attention.Grads[float64]{DQ: zeros(), DK: zeros(), DV: zeros()}
+	g := attention.Grads[float64]{DQ: newZeros(), DK: newZeros(), DV: newZeros()}
 	if err := m.Backward(&g, out, out, c, &keep); err != nil {
 		log.Fatal(err)
 	}
@@ -55,25 +55,25 @@ func main() {
 
 // lossOf is the loss of a call.
 func lossOf(m attention.Mechanism[float64], c *attention.Call[float64]) float64 {
-	out := zeros()
+	out := newZeros()
 	if err := m.Forward(out, c, nil); err != nil {
 		log.Fatal(err)
 	}
-	return loss(out)
+	return sumProducts(out)
 }
 
-func loss(out tensor.Heads[float64]) (sum float64) {
+func sumProducts(out tensor.Heads[float64]) (sum float64) {
 	for _, o := range out.Data {
 		sum += o * o / 2
 	}
 	return sum
 }
 
-func zeros() tensor.Heads[float64] { return tensor.NewHeads[float64](1, heads, tokens, width) }
+func newZeros() tensor.Heads[float64] { return tensor.NewHeads[float64](1, heads, tokens, width) }
 
-// random returns N(0,1) numbers.
-func random(seed uint64) tensor.Heads[float64] {
-	x := zeros()
+// randomHeads returns N(0,1) numbers.
+func randomHeads(seed uint64) tensor.Heads[float64] {
+	x := newZeros()
 	for i := range x.Data {
 		x.Data[i] = rng.New(seed).Normal(uint64(i))
 	}

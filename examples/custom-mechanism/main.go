@@ -13,9 +13,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// compound weighs a key by (1 + s/2)² = 1 + s + s²/4, s = cos(q, k), which is eˢ
+// newCompound weighs a key by (1 + s/2)² = 1 + s + s²/4, s = cos(q, k), which is eˢ
 // with interest paid twice. As |s| ≤ 1, weights are at least 1/4.
-func compound[T tensor.Float]() (attention.Mechanism[T], error) {
+func newCompound[T tensor.Float]() (attention.Mechanism[T], error) {
 	return attention.New(attention.Spec[T]{
 		Name:     "compound",
 		Setting:  "compound",
@@ -26,8 +26,8 @@ func compound[T tensor.Float]() (attention.Mechanism[T], error) {
 	})
 }
 
-// newMechanism returns a mechanism that weighs a key by φ(q)·φ(k), the score of mapped rows.
-func newMechanism[T tensor.Float]() (attention.Mechanism[T], error) {
+// newSoftplus returns a mechanism that weighs a key by φ(q)·φ(k), the score of mapped rows.
+func newSoftplus[T tensor.Float]() (attention.Mechanism[T], error) {
 	return attention.New(attention.Spec[T]{
 		Name:     "softplus",
 		Setting:  "softplus",
@@ -64,33 +64,33 @@ const (
 )
 
 func main() {
-	for _, build := range []func() (attention.Mechanism[float64], error){compound[float64], newMechanism[float64]} {
+	for _, build := range []func() (attention.Mechanism[float64], error){newCompound[float64], newSoftplus[float64]} {
 		m, err := build()
 		if err != nil {
 			log.Fatal(err)
 		}
-		if err := show(m); err != nil {
+		if err := printMechanism(m); err != nil {
 			log.Fatal(err)
 		}
 	}
 }
 
-// show computes one call in every way, and says how far these agree.
-func show(m attention.Mechanism[float64]) error {
-	c := &attention.Call[float64]{Q: random(1, heads), K: random(2, keyHeads), V: random(3, keyHeads), Causal: true}
+// printMechanism computes one call in every way, and says how far these agree.
+func printMechanism(m attention.Mechanism[float64]) error {
+	c := &attention.Call[float64]{Q: randomHeads(1, heads), K: randomHeads(2, keyHeads), V: randomHeads(3, keyHeads), Causal: true}
 	fmt.Printf("%s: %d features of a row\n", m.Traits().Name, m.Plan(c.Shape()).F)
 
-	direct, err := forward(m, c, attention.Direct)
+	direct, err := computeForward(m, c, attention.Direct)
 	if err != nil {
 		return err
 	}
-	linear, err := forward(m, c, attention.Linear)
+	linear, err := computeForward(m, c, attention.Linear)
 	if err != nil {
 		return err
 	}
 	fmt.Println("  both forms agree:", maxDifference(direct, linear) < 1e-12)
 
-	stepped, err := interrupted(m, c)
+	stepped, err := decodeInterrupted(m, c)
 	if err != nil {
 		return err
 	}
@@ -104,30 +104,30 @@ func show(m attention.Mechanism[float64]) error {
 	return nil
 }
 
-// zeros returns h heads, [1, h, tokens, width].
-func zeros(h int) tensor.Heads[float64] { return tensor.NewHeads[float64](1, h, tokens, width) }
+// newZeros returns h heads, [1, h, tokens, width].
+func newZeros(h int) tensor.Heads[float64] { return tensor.NewHeads[float64](1, h, tokens, width) }
 
-// random returns as many of N(0,1) numbers.
-func random(seed uint64, h int) tensor.Heads[float64] {
-	x := zeros(h)
+// randomHeads returns as many of N(0,1) numbers.
+func randomHeads(seed uint64, h int) tensor.Heads[float64] {
+	x := newZeros(h)
 	for i := range x.Data {
 		x.Data[i] = rng.New(seed).Normal(uint64(i))
 	}
 	return x
 }
 
-func forward(m attention.Mechanism[float64], c *attention.Call[float64], form attention.Form) ([]float64, error) {
+func computeForward(m attention.Mechanism[float64], c *attention.Call[float64], form attention.Form) ([]float64, error) {
 	call := *c
 	call.Form = form
-	out := zeros(heads)
+	out := newZeros(heads)
 	err := m.Forward(out, &call, nil)
 	return out.Data, err
 }
 
-// interrupted steps through the tokens with a state that is saved half-way, and
+// decodeInterrupted steps through the tokens with a state that is saved half-way, and
 // goes on with what was saved.
-func interrupted(m attention.Mechanism[float64], c *attention.Call[float64]) ([]float64, error) {
-	out := zeros(heads)
+func decodeInterrupted(m attention.Mechanism[float64], c *attention.Call[float64]) ([]float64, error) {
+	out := newZeros(heads)
 	state, err := m.NewState(c.Shape())
 	if err != nil {
 		return nil, err
@@ -152,39 +152,39 @@ func interrupted(m attention.Mechanism[float64], c *attention.Call[float64]) ([]
 // directionalDerivative returns the derivative of Σ o·do as q, k and v move in a random
 // direction: by the gradient, and by a central difference.
 func directionalDerivative(m attention.Mechanism[float64], c *attention.Call[float64]) (slope, difference float64, err error) {
-	out, do := zeros(heads), random(4, heads)
+	out, do := newZeros(heads), randomHeads(4, heads)
 	var keep attention.Saved[float64]
 	if err := m.Forward(out, c, &keep); err != nil {
 		return 0, 0, err
 	}
-	g := attention.Grads[float64]{DQ: zeros(heads), DK: zeros(keyHeads), DV: zeros(keyHeads)}
+	g := attention.Grads[float64]{DQ: newZeros(heads), DK: newZeros(keyHeads), DV: newZeros(keyHeads)}
 	if err := m.Backward(&g, do, out, c, &keep); err != nil {
 		return 0, 0, err
 	}
-	way := []tensor.Heads[float64]{random(5, heads), random(6, keyHeads), random(7, keyHeads)}
+	way := []tensor.Heads[float64]{randomHeads(5, heads), randomHeads(6, keyHeads), randomHeads(7, keyHeads)}
 	for i, d := range []tensor.Heads[float64]{g.DQ, g.DK, g.DV} {
-		slope += dot(d.Data, way[i].Data)
+		slope += dotProduct(d.Data, way[i].Data)
 	}
 	const h = 1e-5
 	for _, step := range []float64{h, -h} {
 		moved := *c
 		for i, x := range []*tensor.Heads[float64]{&moved.Q, &moved.K, &moved.V} {
 			from := *x
-			*x = zeros(x.H)
+			*x = newZeros(x.H)
 			for j := range x.Data {
 				x.Data[j] = from.Data[j] + step*way[i].Data[j]
 			}
 		}
-		o, err := forward(m, &moved, attention.Auto)
+		o, err := computeForward(m, &moved, attention.Auto)
 		if err != nil {
 			return 0, 0, err
 		}
-		difference += dot(o, do.Data) / (2 * step)
+		difference += dotProduct(o, do.Data) / (2 * step)
 	}
 	return slope, difference, nil
 }
 
-func dot(a, b []float64) (sum float64) {
+func dotProduct(a, b []float64) (sum float64) {
 	for i := range a {
 		sum += a[i] * b[i]
 	}

@@ -41,7 +41,7 @@ func run(path string) error {
 	if err != nil {
 		return err
 	}
-	whole, err := decode(state, 0, tokens)
+	whole, err := decodeTokens(state, 0, tokens)
 	if err != nil {
 		return err
 	}
@@ -50,19 +50,19 @@ func run(path string) error {
 	if state, err = m.NewState(shape); err != nil {
 		return err
 	}
-	before, err := decode(state, 0, tokens/2)
+	before, err := decodeTokens(state, 0, tokens/2)
 	if err != nil {
 		return err
 	}
 	fmt.Printf("%d tokens are remembered in %d bytes\n", state.Tokens(), state.Bytes())
-	if err := save(path, state); err != nil {
+	if err := saveState(path, state); err != nil {
 		return err
 	}
 
-	if state, err = load(path, m); err != nil {
+	if state, err = loadState(path, m); err != nil {
 		return err
 	}
-	after, err := decode(state, int(state.Tokens()), tokens)
+	after, err := decodeTokens(state, int(state.Tokens()), tokens)
 	if err != nil {
 		return err
 	}
@@ -70,13 +70,13 @@ func run(path string) error {
 	return nil
 }
 
-// decode gives state the tokens from begin to end, one at a time, and returns
+// decodeTokens gives state the tokens from begin to end, one at a time, and returns
 // their outputs: [end-begin, heads, width].
-func decode(state attention.State[float32], begin, end int) ([]float32, error) {
+func decodeTokens(state attention.State[float32], begin, end int) ([]float32, error) {
 	var all []float32
 	out := tensor.NewHeads[float32](1, heads, 1, width)
 	for i := begin; i < end; i++ {
-		token := &attention.Call[float32]{Q: row(1, i), K: row(2, i), V: row(3, i)}
+		token := &attention.Call[float32]{Q: randomRow(1, i), K: randomRow(2, i), V: randomRow(3, i)}
 		if err := state.Step(out, token); err != nil {
 			return nil, err
 		}
@@ -85,8 +85,8 @@ func decode(state attention.State[float32], begin, end int) ([]float32, error) {
 	return all, nil
 }
 
-// save writes a state to a file.
-func save(path string, state attention.State[float32]) error {
+// saveState writes a state to a file.
+func saveState(path string, state attention.State[float32]) error {
 	data, err := state.AppendBinary(nil)
 	if err != nil {
 		return err
@@ -94,9 +94,9 @@ func save(path string, state attention.State[float32]) error {
 	return os.WriteFile(path, data, 0o666)
 }
 
-// load reads a state of m. The file has a checksum and names its mechanism; a state of
+// loadState reads a state of m. The file has a checksum and names its mechanism; a state of
 // another mechanism is an error.
-func load(path string, m attention.Mechanism[float32]) (attention.State[float32], error) {
+func loadState(path string, m attention.Mechanism[float32]) (attention.State[float32], error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -104,8 +104,8 @@ func load(path string, m attention.Mechanism[float32]) (attention.State[float32]
 	return m.RestoreState(data)
 }
 
-// row stands for what a model projects token i to.
-func row(seed uint64, i int) tensor.Heads[float32] {
+// randomRow stands for what a model projects token i to.
+func randomRow(seed uint64, i int) tensor.Heads[float32] {
 	x := tensor.NewHeads[float32](1, heads, 1, width)
 	for j := range x.Data {
 		x.Data[j] = float32(rng.New(seed).Fold(uint64(i)).Normal(uint64(j)))

@@ -55,11 +55,11 @@ func Farfield(name string) Attention {
 
 // Forward returns the block's output for x, [tokens, width].
 func (b *Block) Forward(x []float32) ([]float32, error) {
-	y, err := b.attend(split(product(x, b.q)), split(product(x, b.k)), split(product(x, b.v)))
+	y, err := b.attend(splitHeads(multiplyRows(x, b.q)), splitHeads(multiplyRows(x, b.k)), splitHeads(multiplyRows(x, b.v)))
 	if err != nil {
 		return nil, err
 	}
-	out := product(join(y), b.o)
+	out := multiplyRows(joinHeads(y), b.o)
 	for i := range out {
 		out[i] += x[i]
 	}
@@ -67,8 +67,8 @@ func (b *Block) Forward(x []float32) ([]float32, error) {
 }
 
 func main() {
-	b := &Block{q: random(1, width*width), k: random(2, width*width), v: random(3, width*width), o: random(4, width*width)}
-	x := random(5, tokens*width)
+	b := &Block{q: randomMatrix(1, width*width), k: randomMatrix(2, width*width), v: randomMatrix(3, width*width), o: randomMatrix(4, width*width)}
+	x := randomMatrix(5, tokens*width)
 	forward := func(a Attention) []float32 {
 		b.attend = a
 		out, err := b.Forward(x)
@@ -92,8 +92,8 @@ func main() {
 	fmt.Println("no token sees those after it:", maxDifference(linear[:before], changed[:before]) == 0)
 }
 
-// split turns [tokens, width] into heads, and join turns them back.
-func split(x []float32) []float32 {
+// splitHeads turns [tokens, width] into heads, and join turns them back.
+func splitHeads(x []float32) []float32 {
 	const d = width / heads
 	y := make([]float32, len(x))
 	for i := range tokens {
@@ -104,7 +104,7 @@ func split(x []float32) []float32 {
 	return y
 }
 
-func join(y []float32) []float32 {
+func joinHeads(y []float32) []float32 {
 	const d = width / heads
 	x := make([]float32, len(y))
 	for i := range tokens {
@@ -115,8 +115,8 @@ func join(y []float32) []float32 {
 	return x
 }
 
-// product returns x·w, [tokens, width].
-func product(x, w []float32) []float32 {
+// multiplyRows returns x·w, [tokens, width].
+func multiplyRows(x, w []float32) []float32 {
 	y := make([]float32, len(x))
 	for i := range tokens {
 		for c := range width {
@@ -128,8 +128,8 @@ func product(x, w []float32) []float32 {
 	return y
 }
 
-// random returns n numbers of deviation 1/√width.
-func random(seed uint64, n int) []float32 {
+// randomMatrix returns n numbers of deviation 1/√width.
+func randomMatrix(seed uint64, n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
 		x[i] = float32(rng.New(seed).Normal(uint64(i)) / math.Sqrt(width))

@@ -26,7 +26,7 @@ type Attention struct {
 // Case returns the case of the suite attention, with the threads that are set. It returns
 // an error for impossible settings, and a LackError for a pass that the mechanism lacks.
 func (a Attention) Case() (*Case, error) {
-	m, c, err := a.describe()
+	m, c, err := a.describeCase()
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (a Attention) Case() (*Case, error) {
 			return nil, &LackError{a.Mechanism, "backward pass of the step form"}
 		}
 		useful := c.FLOPs
-		if c.Line.Direction, c.FLOPs = backward, Backward(useful); a.ForwardAndBackward {
+		if c.Line.Direction, c.FLOPs = backward, BackwardFLOPs(useful); a.ForwardAndBackward {
 			c.Line.Direction, c.FLOPs = both, useful+c.FLOPs
 		}
 	}
@@ -48,12 +48,12 @@ func (a Attention) Case() (*Case, error) {
 	if a.Backward || a.ForwardAndBackward {
 		c.Need *= 2 // each input has a gradient, and so has what the scratch holds
 	}
-	c.open = func() (*work, error) { return a.open(m) }
+	c.open = func() (*work, error) { return a.openCase(m) }
 	return c, nil
 }
 
-// describe returns the mechanism and the case of it, as if it were forward.
-func (a Attention) describe() (attention.Mechanism[float32], *Case, error) {
+// describeCase returns the mechanism and the case of it, as if it were forward.
+func (a Attention) describeCase() (attention.Mechanism[float32], *Case, error) {
 	row, err := mechanism.Lookup(a.Mechanism)
 	if err != nil {
 		return nil, nil, err
@@ -98,12 +98,12 @@ func (a Attention) describe() (attention.Mechanism[float32], *Case, error) {
 	return m, c, nil
 }
 
-func (a Attention) open(m attention.Mechanism[float32]) (*work, error) {
+func (a Attention) openCase(m attention.Mechanism[float32]) (*work, error) {
 	s := a.Shape
 	key := rng.New(1)
 	c := &attention.Call[float32]{
-		Q: random(key.Fold(1), s.B, s.H, s.N, s.D), K: random(key.Fold(2), s.B, s.Hkv, s.M, s.D),
-		V:      random(key.Fold(3), s.B, s.Hkv, s.M, s.Dv),
+		Q: randomHeads(key.Fold(1), s.B, s.H, s.N, s.D), K: randomHeads(key.Fold(2), s.B, s.Hkv, s.M, s.D),
+		V:      randomHeads(key.Fold(3), s.B, s.Hkv, s.M, s.Dv),
 		Causal: s.Causal, Form: s.Form, Chunk: s.Chunk,
 	}
 	out := tensor.NewHeads[float32](s.B, s.H, s.N, s.Dv)
@@ -111,12 +111,12 @@ func (a Attention) open(m attention.Mechanism[float32]) (*work, error) {
 		return &work{call: func() error { return m.Forward(out, c, nil) }}, nil
 	}
 	keep := new(attention.Saved[float32])
-	before := live()
+	before := liveBytes()
 	if err := m.Forward(out, c, keep); err != nil {
 		return nil, err
 	}
-	kept := live() - before
-	dout := random(key.Fold(4), s.B, s.H, s.N, s.Dv)
+	kept := liveBytes() - before
+	dout := randomHeads(key.Fold(4), s.B, s.H, s.N, s.Dv)
 	g := &attention.Grads[float32]{
 		DQ: tensor.NewHeads[float32](s.B, s.H, s.N, s.D), DK: tensor.NewHeads[float32](s.B, s.Hkv, s.M, s.D),
 		DV: tensor.NewHeads[float32](s.B, s.Hkv, s.M, s.Dv),
@@ -133,8 +133,8 @@ func (a Attention) open(m attention.Mechanism[float32]) (*work, error) {
 	}, held: kept}, nil
 }
 
-// random returns numbers between -1 and 1.
-func random(key rng.Key, b, h, n, d int) tensor.Heads[float32] {
+// randomHeads returns numbers between -1 and 1.
+func randomHeads(key rng.Key, b, h, n, d int) tensor.Heads[float32] {
 	x := tensor.NewHeads[float32](b, h, n, d)
 	for i := range x.Data {
 		x.Data[i] = float32(2*key.Float64(uint64(i)) - 1)

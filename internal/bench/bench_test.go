@@ -7,7 +7,7 @@ import (
 )
 
 func TestDescribe(t *testing.T) {
-	m := Describe(0)
+	m := DescribeMachine(0)
 	for _, want := range []string{m.ISA + " kernels", "threads ", "go1."} {
 		if !strings.Contains(m.String(), want) {
 			t.Errorf("%q does not say %q", m, want)
@@ -35,17 +35,17 @@ func TestCrossover(t *testing.T) {
 	for i, x := range n {
 		quadratic[i], linear[i] = x*x, 2000*x
 	}
-	at, found := Crossover(n, quadratic, linear)
+	at, found := FindCrossover(n, quadratic, linear)
 	if !found || math.Abs(at-2000) > 1e-6 {
 		t.Errorf("x² and 2000x cross at %g, %t", at, found)
 	}
-	if at, found := Crossover(n, linear, linear); found {
+	if at, found := FindCrossover(n, linear, linear); found {
 		t.Errorf("a line crosses itself at %g", at)
 	}
-	if at, found := Crossover(n, []float64{9, 9, 9}, []float64{1, 1, 1}); found {
+	if at, found := FindCrossover(n, []float64{9, 9, 9}, []float64{1, 1, 1}); found {
 		t.Errorf("lines that do not meet cross at %g", at)
 	}
-	if _, found := Crossover(nil, nil, nil); found {
+	if _, found := FindCrossover(nil, nil, nil); found {
 		t.Error("no points cross")
 	}
 }

@@ -2,10 +2,10 @@ package bench
 
 import "math"
 
-// Crossover returns the length from which on curve b [points] stays below curve a
+// FindCrossover returns the length from which on curve b [points] stays below curve a
 // [points], at lengths n [points]. Both are straight between points on logarithmic axes.
 // It finds nothing if b is not below a at the end, or is below from the start.
-func Crossover(n, a, b []float64) (at float64, found bool) {
+func FindCrossover(n, a, b []float64) (at float64, found bool) {
 	last := len(n) - 1
 	if last < 0 || b[last] >= a[last] {
 		return 0, false

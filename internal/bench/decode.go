@@ -14,7 +14,7 @@ const cacheSteps = 64
 // impossible settings, and a LackError for a mechanism without states.
 func (a Attention) Decode() (*Case, error) {
 	a.Shape.N, a.Shape.Form, a.Shape.Causal = 1, attention.Step, false
-	m, c, err := a.describe()
+	m, c, err := a.describeCase()
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (a Attention) openDecode(m attention.Mechanism[float32], constant bool) (*w
 	s := a.Shape
 	const most = 1024
 	key := rng.New(1)
-	k, v := random(key.Fold(2), s.B, s.Hkv, most, s.D), random(key.Fold(3), s.B, s.Hkv, most, s.Dv)
+	k, v := randomHeads(key.Fold(2), s.B, s.Hkv, most, s.D), randomHeads(key.Fold(3), s.B, s.Hkv, most, s.Dv)
 	state, err := m.NewState(s)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (a Attention) openDecode(m attention.Mechanism[float32], constant bool) (*w
 			return nil, err
 		}
 	}
-	token := &attention.Call[float32]{Q: random(key.Fold(1), s.B, s.H, 1, s.D), K: k.Tokens(0, 1), V: v.Tokens(0, 1)}
+	token := &attention.Call[float32]{Q: randomHeads(key.Fold(1), s.B, s.H, 1, s.D), K: k.Tokens(0, 1), V: v.Tokens(0, 1)}
 	out := tensor.NewHeads[float32](s.B, s.H, 1, s.Dv)
 	// A round of a state of fixed size is a chunk, which is cheaper to read while
 	// it is young, and closed in the end.

@@ -36,8 +36,8 @@ func openEnergy(root string) *energy {
 	return e
 }
 
-// read returns the counters, in microjoules.
-func (e *energy) read() []float64 {
+// readCounters returns the counters, in microjoules.
+func (e *energy) readCounters() []float64 {
 	var list []float64
 	for _, p := range e.packages {
 		x, _ := readNumber(p.path)
@@ -49,7 +49,7 @@ func (e *energy) read() []float64 {
 // joulesSince returns the joules used since read; 0 where the system has no counters.
 func (e *energy) joulesSince(before []float64) float64 {
 	var sum float64
-	for i, now := range e.read() {
+	for i, now := range e.readCounters() {
 		d := now - before[i]
 		if d < 0 {
 			d += e.packages[i].wrap

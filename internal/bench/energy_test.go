@@ -24,7 +24,7 @@ func TestEnergy(t *testing.T) {
 	set("intel-rapl:0:0", 1_000_000) // a part of the first
 	set("intel-rapl:1", 9_000_000)
 	e := openEnergy(root)
-	before := e.read()
+	before := e.readCounters()
 	set("intel-rapl:0", 3_500_000)
 	set("intel-rapl:0:0", 2_000_000)
 	set("intel-rapl:1", 2_000_000) // has begun anew
@@ -35,7 +35,7 @@ func TestEnergy(t *testing.T) {
 
 func TestNoEnergy(t *testing.T) {
 	e := openEnergy(filepath.Join(t.TempDir(), "none"))
-	if got := e.joulesSince(e.read()); got != 0 {
+	if got := e.joulesSince(e.readCounters()); got != 0 {
 		t.Errorf("%g J where nothing is told", got)
 	}
 }

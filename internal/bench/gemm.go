@@ -33,13 +33,13 @@ func (g Gemm) Case() *Case {
 		X:         n,
 		FLOPs:     gemmFLOPs(g.N, g.M, g.D),
 		Need:      4 * (n*d + d*m + n*m),
-		open:      g.open,
+		open:      g.openCase,
 	}
 }
 
-func (g Gemm) open() (*work, error) {
+func (g Gemm) openCase() (*work, error) {
 	key := rng.New(1)
-	a, b := random(key.Fold(1), 1, 1, g.N, g.D).Data, random(key.Fold(2), 1, 1, g.D, g.M).Data
+	a, b := randomHeads(key.Fold(1), 1, 1, g.N, g.D).Data, randomHeads(key.Fold(2), 1, 1, g.D, g.M).Data
 	c := make([]float32, g.N*g.M)
 	lda, ldb := g.D, g.M
 	if g.TransA {

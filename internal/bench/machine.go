@@ -21,9 +21,9 @@ type Machine struct {
 	Go        string
 }
 
-// Describe returns the description of this machine. The peak is measured for d;
+// DescribeMachine returns the description of this machine. The peak is measured for d;
 // none is if d is 0.
-func Describe(d time.Duration) Machine {
+func DescribeMachine(d time.Duration) Machine {
 	m := Machine{
 		CPU:       cpu.Describe(),
 		ISA:       kernel.Active[float32]().Name,

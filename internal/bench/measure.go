@@ -43,7 +43,7 @@ func Measure(cases []*Case, budget time.Duration, do func(func() error) error, w
 	t := turns{budget: budget, do: do, watch: watch, total: time.Duration(len(cases)) * budget}
 	for len(cases) > 0 {
 		n := countFitting(cases, float64(machine.FreeMemory())/2)
-		if err := t.measure(cases[:n]); err != nil {
+		if err := t.measureCases(cases[:n]); err != nil {
 			return err
 		}
 		cases = cases[n:]
@@ -70,8 +70,8 @@ type turns struct {
 	elapsed, total time.Duration
 }
 
-// next reports the next case to watch.
-func (t *turns) next(c *Case) {
+// reportNext reports the next case to watch.
+func (t *turns) reportNext(c *Case) {
 	if t.watch != nil {
 		t.watch(Progress{c, t.elapsed, t.total})
 	}
@@ -83,10 +83,10 @@ type turn struct {
 	planned int // rounds
 }
 
-func (t *turns) measure(cases []*Case) error {
+func (t *turns) measureCases(cases []*Case) error {
 	var list []*turn
 	for _, c := range cases {
-		t.next(c)
+		t.reportNext(c)
 		var s *Session
 		if err := t.do(func() (err error) {
 			s, err = c.Open(t.budget)
@@ -97,7 +97,7 @@ func (t *turns) measure(cases []*Case) error {
 		r := &turn{s, max(leastRounds, min(mostRounds, int(t.budget/s.each)))}
 		t.total += time.Duration(r.planned)*r.each - t.budget
 		if s.first.spent > t.budget {
-			t.add(r, s.first)
+			t.addRound(r, s.first)
 		}
 		list = append(list, r)
 	}
@@ -108,7 +108,7 @@ func (t *turns) measure(cases []*Case) error {
 		if r.progress() >= 1 {
 			return nil
 		}
-		t.next(r.c)
+		t.reportNext(r.c)
 		var now Round
 		if err := t.do(func() (err error) {
 			now, err = r.Round()
@@ -116,11 +116,11 @@ func (t *turns) measure(cases []*Case) error {
 		}); err != nil {
 			return err
 		}
-		t.add(r, now)
+		t.addRound(r, now)
 	}
 }
 
-func (t *turns) add(r *turn, now Round) {
+func (t *turns) addRound(r *turn, now Round) {
 	r.Add(now)
 	t.elapsed += r.each
 }
@@ -183,7 +183,7 @@ func (s *Session) Round() (Round, error) {
 			return Round{}, err
 		}
 	}
-	r, err := s.w.round(s.repeats)
+	r, err := s.w.runRound(s.repeats)
 	r.peak = peak
 	return r, err
 }
@@ -203,7 +203,7 @@ func (s *Session) Add(r Round) {
 		l.Joules += r.joules / float64(len(s.rounds))
 	}
 	t := Median(seconds)
-	l.Ms, l.Spread, l.BestMs, l.Rounds = 1e3*t, spread(seconds), 1e3*seconds[0], len(seconds)
+	l.Ms, l.Spread, l.BestMs, l.Rounds = 1e3*t, quartileSpread(seconds), 1e3*seconds[0], len(seconds)
 	l.GFLOPS, l.Peak = s.c.FLOPs/t/1e9, Median(peaks)/1e9
 	l.Share = l.GFLOPS / l.Peak
 	l.ExtraBytes = s.w.held + extra
@@ -238,7 +238,7 @@ type Round struct {
 	bytes   int64 // allocated, and scratch of a worker
 }
 
-func (w *work) round(repeats int) (r Round, err error) {
+func (w *work) runRound(repeats int) (r Round, err error) {
 	if w.prepare != nil {
 		if err := w.prepare(); err != nil {
 			return r, err
@@ -247,7 +247,7 @@ func (w *work) round(repeats int) (r Round, err error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	arena.HighWater()
-	energy := processor.read()
+	energy := processor.readCounters()
 	start := time.Now()
 	for range repeats {
 		if err := w.call(); err != nil {
@@ -274,8 +274,8 @@ func Median(x []float64) float64 {
 	return (x[(n-1)/2] + x[n/2]) / 2
 }
 
-// spread is the distance of the quartiles of x over its median; it sorts x.
-func spread(x []float64) float64 {
+// quartileSpread is the distance of the quartiles of x over its median; it sorts x.
+func quartileSpread(x []float64) float64 {
 	m := Median(x)
 	if m == 0 {
 		return 0

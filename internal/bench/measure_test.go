@@ -123,7 +123,7 @@ func TestExtraBytesAgreeWithTheHeap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := live()
+		before := liveBytes()
 		for range 3 {
 			if err := w.call(); err != nil {
 				t.Fatal(err)
@@ -316,7 +316,7 @@ func TestSpread(t *testing.T) {
 		{[]float64{1, 2, 3, 4}, 2 / 2.5},
 		{[]float64{5, 4, 3, 2, 1}, 1},
 	} {
-		if got := spread(slices.Clone(c.x)); math.Abs(got-c.want) > 1e-12 {
+		if got := quartileSpread(slices.Clone(c.x)); math.Abs(got-c.want) > 1e-12 {
 			t.Errorf("spread of %v is %g, want %g", c.x, got, c.want)
 		}
 	}

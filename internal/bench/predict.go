@@ -9,22 +9,22 @@ const trainingShare = 0.5
 // state and makes its gradient, dq, dk and dv.
 const backwardCost = 2.5
 
-// Backward returns the operations of a backward pass for flops operations forward.
-func Backward(flops float64) float64 { return backwardCost * flops }
+// BackwardFLOPs returns the operations of a backward pass for flops operations forward.
+func BackwardFLOPs(flops float64) float64 { return backwardCost * flops }
 
-// Seconds predicts how long attention of a cost takes, see attention.Plan, in
+// PredictSeconds predicts how long attention of a cost takes, see attention.Plan, in
 // units that can run side by side: one for each key head of each sequence. It is
 // 0 where the peak was not measured.
-func (m Machine) Seconds(cost float64, units int) float64 {
-	return m.seconds(cost, max(1, min(m.Threads, units)))
+func (m Machine) PredictSeconds(cost float64, units int) float64 {
+	return m.predictAtPeak(cost, max(1, min(m.Threads, units)))
 }
 
 // TrainingSeconds predicts how long the operations of training take.
 func (m Machine) TrainingSeconds(flops float64) float64 {
-	return m.seconds(flops/trainingShare, m.Threads)
+	return m.predictAtPeak(flops/trainingShare, m.Threads)
 }
 
-func (m Machine) seconds(cost float64, threads int) float64 {
+func (m Machine) predictAtPeak(cost float64, threads int) float64 {
 	if m.Peak == 0 {
 		return 0
 	}

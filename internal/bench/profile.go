@@ -35,7 +35,7 @@ func Profile(w io.Writer, f func() error) ([]Routine, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := routines(p)
+	list := topRoutines(p)
 	if err := p.Write(w); err != nil {
 		return nil, err
 	}
@@ -43,14 +43,14 @@ func Profile(w io.Writer, f func() error) ([]Routine, error) {
 }
 
 // aside matches the functions that Measure calls beside the cases.
-var aside = regexp.MustCompile("^(" + regexp.QuoteMeta(name((*Case).Open)) + "|" + regexp.QuoteMeta(name(Peak)) + `)(\.|$)`)
+var aside = regexp.MustCompile("^(" + regexp.QuoteMeta(routineName((*Case).Open)) + "|" + regexp.QuoteMeta(routineName(Peak)) + `)(\.|$)`)
 
-// name is what a profile calls a function.
-func name(f any) string { return runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name() }
+// routineName is what a profile calls a function.
+func routineName(f any) string { return runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name() }
 
-// routines leaves out of p what is no part of a case, and sums the rest by the
+// topRoutines leaves out of p what is no part of a case, and sums the rest by the
 // function that each sample was taken in.
-func routines(p *profile.Profile) []Routine {
+func topRoutines(p *profile.Profile) []Routine {
 	p.FilterSamplesByName(nil, aside, nil, nil)
 	own := map[string]float64{}
 	all := 0.0

@@ -32,7 +32,7 @@ func TestRoutines(t *testing.T) {
 	sample(500, pkg+"kernel.tile", pkg+"bench.(*Session).Round", pkg+"bench.(*Case).Open")
 	sample(700, pkg+"kernel.FMAPeak", pkg+"bench.Peak", pkg+"bench.(*Session).Round")
 	sample(800, pkg+"kernel.FMAPeak", pkg+"bench.Peak.func1")
-	list := routines(p)
+	list := topRoutines(p)
 	if len(list) != 2 || list[0].Name != "kernel.tile" || list[1].Name != "kernel.exp" ||
 		math.Abs(list[0].Share-0.7) > 1e-12 || math.Abs(list[1].Share-0.3) > 1e-12 {
 		t.Errorf("routines %+v", list)

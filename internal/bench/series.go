@@ -12,8 +12,8 @@ import (
 // alone.
 type Series []*Case
 
-// Gather puts cases into series, in the order in which they come.
-func Gather(cases []*Case) []Series {
+// GroupSeries puts cases into series, in the order in which they come.
+func GroupSeries(cases []*Case) []Series {
 	type curve struct {
 		line  Line
 		asked string
@@ -67,8 +67,8 @@ func (s Series) Setting() string {
 	return b.String()
 }
 
-// Measured returns the positions on the axis and the seconds of measured cases.
-func (s Series) Measured() (x, seconds []float64) {
+// MeasuredPoints returns the positions on the axis and the seconds of measured cases.
+func (s Series) MeasuredPoints() (x, seconds []float64) {
 	for _, c := range s {
 		if c.Line.Ms > 0 {
 			x, seconds = append(x, c.X), append(seconds, c.Line.Ms/1e3)
@@ -77,9 +77,9 @@ func (s Series) Measured() (x, seconds []float64) {
 	return x, seconds
 }
 
-// Extrapolated returns the positions of cases that were not measured, and their seconds
+// ExtrapolatedPoints returns the positions of cases that were not measured, and their seconds
 // at the speed of the last measured case; nothing without a measured case.
-func (s Series) Extrapolated() (x, seconds []float64) {
+func (s Series) ExtrapolatedPoints() (x, seconds []float64) {
 	speed := 0.0
 	for _, c := range s {
 		if c.Line.Ms > 0 {
@@ -94,8 +94,8 @@ func (s Series) Extrapolated() (x, seconds []float64) {
 	return x, seconds
 }
 
-// grows reports whether time grows linearly with the tokens somewhere.
-func (s Series) grows() bool {
+// isLinear reports whether time grows linearly with the tokens somewhere.
+func (s Series) isLinear() bool {
 	for _, c := range s {
 		if c.Grows {
 			return true
@@ -113,25 +113,25 @@ type Crossing struct {
 	LinearIsFaster bool    // at every measured length; otherwise it is slower at the end
 }
 
-// Crossings returns the crossings of all curves that can be compared: of the
+// FindCrossings returns the crossings of all curves that can be compared: of the
 // same setting, and with two places at least that both were measured at. What
 // chooses between two forms is not compared with one of them, nor does it stand
 // for the direct form where that is in the list itself.
-func Crossings(list []Series) []Crossing {
+func FindCrossings(list []Series) []Crossing {
 	var crossings []Crossing
 	for _, linear := range list {
 		for _, pairs := range list {
 			stands := slices.ContainsFunc(list, func(s Series) bool { return s.Setting() == pairs.Setting() && pairs.standsFor(s) })
-			if pairs.grows() || !linear.grows() || pairs.Setting() != linear.Setting() ||
+			if pairs.isLinear() || !linear.isLinear() || pairs.Setting() != linear.Setting() ||
 				linear.standsFor(pairs) || pairs.standsFor(linear) || stands {
 				continue
 			}
-			n, slow, fast := common(pairs, linear)
+			n, slow, fast := commonPoints(pairs, linear)
 			if len(n) < 2 {
 				continue
 			}
 			c := Crossing{Pairs: pairs, Linear: linear, LinearIsFaster: fast[len(n)-1] < slow[len(n)-1]}
-			if at, found := Crossover(n, slow, fast); found {
+			if at, found := FindCrossover(n, slow, fast); found {
 				c.Length, c.Seconds, c.LinearIsFaster = at, Interpolate(n, fast, at), false
 			}
 			crossings = append(crossings, c)
@@ -146,10 +146,10 @@ func (s Series) standsFor(t Series) bool {
 	return s[0].Mechanism == t[0].Mechanism && s[0].Order == t[0].Order && s[0].AskedForm == auto && t[0].AskedForm != auto
 }
 
-// common returns the places at which both were measured, and their seconds.
-func common(a, b Series) (x, ya, yb []float64) {
-	xa, sa := a.Measured()
-	xb, sb := b.Measured()
+// commonPoints returns the places at which both were measured, and their seconds.
+func commonPoints(a, b Series) (x, ya, yb []float64) {
+	xa, sa := a.MeasuredPoints()
+	xb, sb := b.MeasuredPoints()
 	for i, at := range xa {
 		for j := range xb {
 			if xb[j] == at {

@@ -23,7 +23,7 @@ func curve(name string, grows bool, d int, n, ms []float64) []*Case {
 func TestGather(t *testing.T) {
 	n := []float64{10, 20}
 	a, b := curve("a", false, 8, n, []float64{1, 2}), curve("a", false, 9, n, []float64{1, 2})
-	list := Gather([]*Case{a[0], b[0], a[1], b[1]})
+	list := GroupSeries([]*Case{a[0], b[0], a[1], b[1]})
 	if len(list) != 2 || !slices.Equal(list[0], a) || !slices.Equal(list[1], b) {
 		t.Errorf("series %v", list)
 	}
@@ -47,7 +47,7 @@ func TestCrossings(t *testing.T) {
 		{"another width", curve("fast", true, 9, n, []float64{2, 20, 200}), 0, 0, false},
 		{"both look at pairs", curve("fast", false, 8, n, []float64{2, 20, 200}), 0, 0, false},
 	} {
-		got := Crossings(Gather(append(slices.Clone(slow), c.fast...)))
+		got := FindCrossings(GroupSeries(append(slices.Clone(slow), c.fast...)))
 		if len(got) != c.found {
 			t.Errorf("%s: %d crossings", c.name, len(got))
 			continue
@@ -77,7 +77,7 @@ func TestAutoStandsForItsForms(t *testing.T) {
 		all = append(all, c...)
 	}
 	var said []string
-	for _, x := range Crossings(Gather(all)) {
+	for _, x := range FindCrossings(GroupSeries(all)) {
 		said = append(said, x.Linear.Method()+" "+x.Pairs.Method())
 		if math.Abs(x.Seconds-Interpolate(n, []float64{5e-3, 50e-3}, x.Length)) > 1e-12 {
 			t.Errorf("%s cross at %g s", x.Linear.Method(), x.Seconds)
@@ -98,11 +98,11 @@ func TestSettings(t *testing.T) {
 
 func TestBeyondKeepsTheSpeed(t *testing.T) {
 	s := Series(curve("a", false, 8, []float64{10, 20, 40}, []float64{1, 4, 0}))
-	x, y := s.Extrapolated()
+	x, y := s.ExtrapolatedPoints()
 	if !slices.Equal(x, []float64{40}) || len(y) != 1 || math.Abs(y[0]-16e-3) > 1e-12 {
 		t.Errorf("beyond: %v, %v", x, y)
 	}
-	if x, _ := Series(curve("a", false, 8, []float64{10}, []float64{0})).Extrapolated(); x != nil {
+	if x, _ := Series(curve("a", false, 8, []float64{10}, []float64{0})).ExtrapolatedPoints(); x != nil {
 		t.Errorf("beyond nothing: %v", x)
 	}
 }

@@ -20,7 +20,7 @@ type Training struct {
 	Batch     int // sequences
 }
 
-func (t Training) config() model.Config {
+func (t Training) modelConfig() model.Config {
 	return model.Config{
 		Kind: model.Decoder, Vocab: 256, Layers: t.Layers, Heads: t.Heads, Width: t.Heads * t.D, Context: t.Context,
 		Positions: model.Rotary, Mechanism: t.Mechanism, Order: t.Order, Set: t.Set, Tied: true,
@@ -30,7 +30,7 @@ func (t Training) config() model.Config {
 // Case returns the case of the suite train, or an error for impossible settings. Useful
 // operations are three times forward's products, and attention forward and backward.
 func (t Training) Case() (*Case, error) {
-	config := t.config()
+	config := t.modelConfig()
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
@@ -38,30 +38,30 @@ func (t Training) Case() (*Case, error) {
 		Mechanism: t.Mechanism, Options: mechanism.Options{Order: t.Order, Heads: t.Heads, Width: t.D, Set: t.Set},
 		Shape: attention.Shape{B: t.Batch, H: t.Heads, Hkv: t.Heads, N: t.Context, M: t.Context, D: t.D, Dv: t.D, Causal: true},
 	}
-	_, c, err := a.describe()
+	_, c, err := a.describeCase()
 	if err != nil {
 		return nil, err
 	}
 	c.X, c.Line.Direction = float64(t.Context), update
 	tokens, layers, w := float64(t.Batch*t.Context), float64(t.Layers), float64(config.Width)
-	layer := c.FLOPs + Backward(c.FLOPs)
-	c.FLOPs = layers*layer + 3*2*tokens*weights(config)
+	layer := c.FLOPs + BackwardFLOPs(c.FLOPs)
+	c.FLOPs = layers*layer + 3*2*tokens*countWeights(config)
 	// Weights, gradients and two moments; per token what a layer keeps.
 	kept := tokens * (layers*(16*w+float64(t.Heads)+4) + 6*w)
 	c.Need = 4 * (4*float64(config.Params()) + kept)
-	c.open = t.open
+	c.open = t.openCase
 	return c, nil
 }
 
-// weights is the number of weights that every token is multiplied with: four
+// countWeights is the number of weights that every token is multiplied with: four
 // projections, an MLP of four times the width, and the head.
-func weights(c model.Config) float64 {
+func countWeights(c model.Config) float64 {
 	w := float64(c.Width)
 	return float64(c.Layers)*12*w*w + w*float64(c.Vocab)
 }
 
-func (t Training) open() (*work, error) {
-	u, err := NewUpdate(t.config(), t.Batch, 1)
+func (t Training) openCase() (*work, error) {
+	u, err := NewUpdate(t.modelConfig(), t.Batch, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -72,9 +72,9 @@ func (t Training) open() (*work, error) {
 	return &work{call: u.Run, held: kept}, nil
 }
 
-// live is the memory in use, without the scratch that is only kept for reuse,
+// liveBytes is the memory in use, without the scratch that is only kept for reuse,
 // which takes two collections to let go of.
-func live() int64 {
+func liveBytes() int64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats

@@ -72,18 +72,18 @@ func (u *Update) Models() (list []*model.Model[float32]) {
 // MeasureMemory makes an update and returns the bytes of memory that its passes keep. It
 // returns the error of Run.
 func (u *Update) MeasureMemory() (int64, error) {
-	before := live()
+	before := liveBytes()
 	err := u.Run()
-	return live() - before, err
+	return liveBytes() - before, err
 }
 
 // Run makes an update: the gradients of all passes, which add up to the gradient of the
 // mean loss, and one step of the optimizer. It returns the first error of a pass.
 func (u *Update) Run() error {
 	if len(u.lanes) == 1 {
-		u.lanes[0].err = u.pass(0)
+		u.lanes[0].err = u.runPass(0)
 	} else {
-		par.Parts(len(u.lanes), func(i int) { u.lanes[i].err = u.pass(i) })
+		par.Parts(len(u.lanes), func(i int) { u.lanes[i].err = u.runPass(i) })
 	}
 	for i := range u.lanes {
 		if err := u.lanes[i].err; err != nil {
@@ -105,8 +105,8 @@ func (u *Update) Run() error {
 	return nil
 }
 
-// pass makes the passes of a lane.
-func (u *Update) pass(lane int) error {
+// runPass makes the passes of a lane.
+func (u *Update) runPass(lane int) error {
 	m, b := u.lanes[lane].model, u.Batch
 	m.Params().ZeroGrad()
 	n, rows := len(b.Tokens), len(b.Targets)

@@ -49,7 +49,7 @@ func (z Zoo) Entries() (list []*Entry, lack []error, err error) {
 		names = mechanism.Names()
 	}
 	for _, name := range names {
-		e, err := z.entry(name)
+		e, err := z.newEntry(name)
 		if l, none := err.(*LackError); none {
 			lack = append(lack, l)
 			continue
@@ -62,7 +62,7 @@ func (z Zoo) Entries() (list []*Entry, lack []error, err error) {
 	return list, lack, nil
 }
 
-func (z Zoo) entry(name string) (*Entry, error) {
+func (z Zoo) newEntry(name string) (*Entry, error) {
 	row, err := mechanism.Lookup(name)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (z Zoo) entry(name string) (*Entry, error) {
 		}
 		c.FLOPs = c.planned
 		if both {
-			c.FLOPs += Backward(c.planned)
+			c.FLOPs += BackwardFLOPs(c.planned)
 		}
 		return c, nil
 	}

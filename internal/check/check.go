@@ -9,8 +9,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Rounding returns u, the largest relative error of one rounding to T.
-func Rounding[T tensor.Float]() float64 {
+// UnitRoundoff returns u, the largest relative error of one rounding to T.
+func UnitRoundoff[T tensor.Float]() float64 {
 	var x T
 	if _, single := any(x).(float32); single {
 		return 0x1p-24
@@ -21,41 +21,41 @@ func Rounding[T tensor.Float]() float64 {
 // Limits holds the largest errors of a form, as factors for Output and Gradient.
 type Limits struct{ unit, output, gradient float64 }
 
-// limits turns numbers of roundings into factors. In float64 the reference
+// newLimits turns numbers of roundings into factors. In float64 the reference
 // errs as much as what it judges, so its limits have a floor: 1e-14 of outputs
 // and 1e-12 of gradients, about a hundred and ten thousand roundings.
-func limits[T tensor.Float](output, gradient float64) Limits {
-	u := Rounding[T]()
+func newLimits[T tensor.Float](output, gradient float64) Limits {
+	u := UnitRoundoff[T]()
 	if u < 0x1p-24 {
 		return Limits{u, max(1e-14, output*u), max(1e-12, gradient*u)}
 	}
 	return Limits{u, output * u, gradient * u}
 }
 
-// Direct returns the limits of a form that sums weights, which are polynomials of
+// DirectLimits returns the limits of a form that sums weights, which are polynomials of
 // degree p of products of rows: a rounding of a product counts p times in its
 // p-th power, and Horner's rule has one for each degree. Of other weights p is 2.
-func Direct[T tensor.Float](p int) Limits {
+func DirectLimits[T tensor.Float](p int) Limits {
 	x := max(8, 4+2*float64(p))
-	return limits[T](x, x)
+	return newLimits[T](x, x)
 }
 
-// Linear returns the limits of a form that sums f packed features over chunks
+// LinearLimits returns the limits of a form that sums f packed features over chunks
 // of c tokens, one multiply-add after another.
-func Linear[T tensor.Float](f, c int) Limits {
+func LinearLimits[T tensor.Float](f, c int) Limits {
 	x := 8 + math.Sqrt(float64(f)) + math.Sqrt(float64(c))
-	return limits[T](x, x)
+	return newLimits[T](x, x)
 }
 
-// Softmax returns the limits of softmax, whose weights all have one sign.
-func Softmax[T tensor.Float]() Limits { return limits[T](8, 16) }
+// SoftmaxLimits returns the limits of softmax, whose weights all have one sign.
+func SoftmaxLimits[T tensor.Float]() Limits { return newLimits[T](8, 16) }
 
-// HeadMatrix returns the limits of a mechanism of whole heads, whose longest sums have
+// HeadMatrixLimits returns the limits of a mechanism of whole heads, whose longest sums have
 // the given number of terms. The measured loss of precision of its steps counts as the
 // condition.
-func HeadMatrix[T tensor.Float](terms int) Limits {
+func HeadMatrixLimits[T tensor.Float](terms int) Limits {
 	x := 8 + math.Sqrt(float64(terms))
-	return limits[T](x, x)
+	return newLimits[T](x, x)
 }
 
 // Output is the largest error of an output row: cond is the row's condf (1 for
@@ -72,8 +72,8 @@ func (l Limits) Sum(n int, terms float64) float64 {
 	return max(l.output, (8+math.Sqrt(float64(n)))*l.unit) * terms
 }
 
-// Max returns the largest absolute value of x [n], NaN if there is one.
-func Max[T tensor.Float](x []T) float64 {
+// MaxAbs returns the largest absolute value of x [n], NaN if there is one.
+func MaxAbs[T tensor.Float](x []T) float64 {
 	var m float64
 	for _, v := range x {
 		m = max(m, math.Abs(float64(v)))
@@ -81,9 +81,9 @@ func Max[T tensor.Float](x []T) float64 {
 	return m
 }
 
-// Ratio returns the largest |got-want| of got [n] and want [n] in units of limit. Values
+// ErrorRatio returns the largest |got-want| of got [n] and want [n] in units of limit. Values
 // that are not finite, and errors where none is allowed, give +Inf.
-func Ratio[T tensor.Float](got []T, want []float64, limit float64) float64 {
+func ErrorRatio[T tensor.Float](got []T, want []float64, limit float64) float64 {
 	if len(got) != len(want) {
 		return math.Inf(1)
 	}
@@ -101,14 +101,14 @@ func Ratio[T tensor.Float](got []T, want []float64, limit float64) float64 {
 	return worst
 }
 
-// Gradient returns the gradient [n] of f at x [n] by central differences of fourth
+// NumericGradient returns the gradient [n] of f at x [n] by central differences of fourth
 // order. It changes x in place for each call of f and restores it.
-func Gradient(f func() float64, x []float64) []float64 { return GradientBy(1e-3, f, x) }
+func NumericGradient(f func() float64, x []float64) []float64 { return NumericGradientBy(1e-3, f, x) }
 
-// GradientBy is Gradient at x [n] with steps of the given size, relative to elements
+// NumericGradientBy is Gradient at x [n] with steps of the given size, relative to elements
 // beyond 1. Larger steps reduce the effect of f's roundings, smaller ones the effect of
 // its higher derivatives.
-func GradientBy(step float64, f func() float64, x []float64) []float64 {
+func NumericGradientBy(step float64, f func() float64, x []float64) []float64 {
 	g := make([]float64, len(x))
 	for i, at := range x {
 		h := step * max(1, math.Abs(at))
@@ -122,8 +122,8 @@ func GradientBy(step float64, f func() float64, x []float64) []float64 {
 	return g
 }
 
-// Allocated returns the bytes that f allocates, and whatever else runs beside it.
-func Allocated(f func()) int64 {
+// AllocatedBytes returns the bytes that f allocates, and whatever else runs beside it.
+func AllocatedBytes(f func()) int64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	f()

@@ -35,8 +35,8 @@ type attack struct {
 	try func(t *trial) (weight int, err error)
 }
 
-// attacks returns all of them, in the order of the table.
-func attacks() []attack { return append(append(readAttacks(), killAttacks()...), worldAttacks()...) }
+// allAttacks returns all of them, in the order of the table.
+func allAttacks() []attack { return append(append(readAttacks(), killAttacks()...), worldAttacks()...) }
 
 // A record holds the results of an attack.
 type record struct {
@@ -81,7 +81,7 @@ func Run(ctx context.Context, args []string, stdout io.Writer) error {
 		return fmt.Errorf("-only: %w", err)
 	}
 	if *list {
-		for _, a := range attacks() {
+		for _, a := range allAttacks() {
 			fmt.Fprintln(stdout, a.name)
 		}
 		return nil
@@ -92,19 +92,19 @@ func Run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer l.close()
+	defer l.closeLab()
 	failed, ran := 0, 0
-	for _, a := range attacks() {
+	for _, a := range allAttacks() {
 		if !chosen.MatchString(a.name) {
 			continue
 		}
 		ran++
 		if *one >= 0 {
-			_, weight, err := l.one(ctx, &a, *one, true)
+			_, weight, err := l.runOneTry(ctx, &a, *one, true)
 			fmt.Fprintf(stdout, "%s, try %d: weight %d: %v\nfiles: %s\n", a.name, *one, weight, err, l.place(&a, *one))
 			continue
 		}
-		r, err := l.run(ctx, &a, want(&a, *tries), max(*parallel, 1), stdout)
+		r, err := l.runAttack(ctx, &a, triesOf(&a, *tries), max(*parallel, 1), stdout)
 		if err != nil {
 			return err
 		}
@@ -117,11 +117,11 @@ func Run(ctx context.Context, args []string, stdout io.Writer) error {
 		return fmt.Errorf("something was written outside the tries' folders: %s", damage)
 	}
 	if *path != "" {
-		records, err := l.records()
+		records, err := l.allRecords()
 		if err != nil {
 			return err
 		}
-		if err := written.Write(*path, table(records)); err != nil {
+		if err := written.Write(*path, writeTable(records)); err != nil {
 			return err
 		}
 	}
@@ -131,8 +131,8 @@ func Run(ctx context.Context, args []string, stdout io.Writer) error {
 	return nil
 }
 
-// want returns the number of tries of an attack.
-func want(a *attack, tries int) int {
+// triesOf returns the number of tries of an attack.
+func triesOf(a *attack, tries int) int {
 	if tries > 0 {
 		return min(tries, a.tries)
 	}
@@ -142,15 +142,15 @@ func want(a *attack, tries int) int {
 // shown is the number of failures of an attack that are printed; its record has all.
 const shown = 5
 
-// run makes the tries of an attack that its record lacks, some at a time.
-func (l *lab) run(ctx context.Context, a *attack, tries, parallel int, stdout io.Writer) (*record, error) {
-	r := l.record(a)
+// runAttack makes the tries of an attack that its record lacks, some at a time.
+func (l *lab) runAttack(ctx context.Context, a *attack, tries, parallel int, stdout io.Writer) (*record, error) {
+	r := l.loadRecord(a)
 	if a.skip != nil {
 		r.Skipped = a.skip(l)
 	}
 	if r.Skipped != "" {
 		fmt.Fprintf(stdout, "%-40s  skipped: %s\n", a.name, r.Skipped)
-		return r, l.keep(a, r)
+		return r, l.saveRecord(a, r)
 	}
 	start := time.Now()
 	var mu sync.Mutex
@@ -168,7 +168,7 @@ func (l *lab) run(ctx context.Context, a *attack, tries, parallel int, stdout io
 				}
 				r.Next++
 				mu.Unlock()
-				t, weight, err := l.one(ctx, a, k, false)
+				t, weight, err := l.runOneTry(ctx, a, k, false)
 				if ctx.Err() != nil {
 					return
 				}
@@ -181,7 +181,7 @@ func (l *lab) run(ctx context.Context, a *attack, tries, parallel int, stdout io
 				if err != nil && len(r.Failures) <= shown {
 					fmt.Fprintf(stdout, "%s\n    go run ./cmd/farfield-lab attacks -only '^%s$' -seed %d -try %d\n    %v\n", a.name, regexp.QuoteMeta(a.name), l.seed, k, err)
 				}
-				if err := l.keep(a, r); err != nil {
+				if err := l.saveRecord(a, r); err != nil {
 					broken = err
 				}
 				mu.Unlock()
@@ -195,7 +195,7 @@ func (l *lab) run(ctx context.Context, a *attack, tries, parallel int, stdout io
 	if r.Tries < tries && len(r.Failures) == 0 {
 		r.Failures = append(r.Failures, failure{r.Next, fmt.Sprintf("%d of %d tries met their moment", r.Tries, r.Next)})
 		fmt.Fprintf(stdout, "%s\n    %s\n", a.name, r.Failures[0].What)
-		if err := l.keep(a, r); err != nil {
+		if err := l.saveRecord(a, r); err != nil {
 			return nil, err
 		}
 	}
@@ -203,9 +203,9 @@ func (l *lab) run(ctx context.Context, a *attack, tries, parallel int, stdout io
 	return r, nil
 }
 
-// one makes try k of an attack in a folder of its own.
-func (l *lab) one(ctx context.Context, a *attack, k int, keep bool) (t *trial, weight int, err error) {
-	t, err = l.trial(ctx, l.place(a, k), rand.New(source(l.seed, a.name, k)))
+// runOneTry makes try k of an attack in a folder of its own.
+func (l *lab) runOneTry(ctx context.Context, a *attack, k int, keep bool) (t *trial, weight int, err error) {
+	t, err = l.newTrial(ctx, l.place(a, k), rand.New(newSource(l.seed, a.name, k)))
 	if err != nil {
 		return t, 0, err
 	}
@@ -216,8 +216,8 @@ func (l *lab) one(ctx context.Context, a *attack, k int, keep bool) (t *trial, w
 	return t, weight, err
 }
 
-// source returns the random numbers of a try.
-func source(seed uint64, name string, k int) rand.Source {
+// newSource returns the random numbers of a try.
+func newSource(seed uint64, name string, k int) rand.Source {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d/%s/%d", seed, name, k))
 	return rand.NewPCG(binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:]))
 }
@@ -236,8 +236,8 @@ func (l *lab) recordPath(a *attack) string {
 	return filepath.Join(l.work, "records", a.fileName()+".json")
 }
 
-// record returns the record of an attack of this program and seed, or a new one.
-func (l *lab) record(a *attack) *record {
+// loadRecord returns the record of an attack of this program and seed, or a new one.
+func (l *lab) loadRecord(a *attack) *record {
 	fresh := &record{Attack: a.name, Seed: l.seed, Program: l.digest, Commit: l.commit, Date: time.Now().UTC().Format(time.DateOnly)}
 	text, err := os.ReadFile(l.recordPath(a))
 	if err != nil {
@@ -250,8 +250,8 @@ func (l *lab) record(a *attack) *record {
 	return &r
 }
 
-// keep writes the record of an attack.
-func (l *lab) keep(a *attack, r *record) error {
+// saveRecord writes the record of an attack.
+func (l *lab) saveRecord(a *attack, r *record) error {
 	r.Date = time.Now().UTC().Format(time.DateOnly)
 	return atomicfile.Write(l.recordPath(a), func(w io.Writer) error {
 		e := json.NewEncoder(w)
@@ -260,10 +260,10 @@ func (l *lab) keep(a *attack, r *record) error {
 	})
 }
 
-// records returns the last record of every attack, whatever program it is of.
-func (l *lab) records() ([]*record, error) {
+// allRecords returns the last record of every attack, whatever program it is of.
+func (l *lab) allRecords() ([]*record, error) {
 	var list []*record
-	for _, a := range attacks() {
+	for _, a := range allAttacks() {
 		text, err := os.ReadFile(l.recordPath(&a))
 		if errors.Is(err, os.ErrNotExist) {
 			list = append(list, &record{Attack: a.name, Skipped: "not run"})

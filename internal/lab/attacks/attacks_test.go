@@ -29,7 +29,7 @@ func TestPageHasTheAttacks(t *testing.T) {
 		}
 	}
 	var names []string
-	for _, a := range attacks() {
+	for _, a := range allAttacks() {
 		names = append(names, a.name)
 	}
 	if !slices.Equal(rows, names) {
@@ -39,7 +39,7 @@ func TestPageHasTheAttacks(t *testing.T) {
 
 func TestAttacksHaveFilesOfTheirOwn(t *testing.T) {
 	files := map[string]string{}
-	for _, a := range attacks() {
+	for _, a := range allAttacks() {
 		if other, ok := files[a.fileName()]; ok {
 			t.Errorf("%q and %q have the same file", a.name, other)
 		}
@@ -52,8 +52,8 @@ func TestTriesAreDrawnFromTheirNumber(t *testing.T) {
 	data := bytes.Repeat([]byte(`{"shape": [2, 40, 8]} `), 20)
 	seen := map[string]bool{}
 	for k := range 50 {
-		a := mutate(rand.New(source(1, "x", k)), data, "/escape")
-		if b := mutate(rand.New(source(1, "x", k)), data, "/escape"); !bytes.Equal(a, b) {
+		a := mutateBytes(rand.New(newSource(1, "x", k)), data, "/escape")
+		if b := mutateBytes(rand.New(newSource(1, "x", k)), data, "/escape"); !bytes.Equal(a, b) {
 			t.Fatalf("try %d has two damages", k)
 		}
 		seen[string(a)] = true
@@ -96,7 +96,7 @@ func TestBadProgramsAreNoticed(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := &lab{program: program, server: &server{}}
-			try, err := l.trial(t.Context(), filepath.Join(t.TempDir(), "try"), nil)
+			try, err := l.newTrial(t.Context(), filepath.Join(t.TempDir(), "try"), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,12 +104,12 @@ func TestBadProgramsAreNoticed(t *testing.T) {
 			if want == "hangs" {
 				limit = 200 * time.Millisecond
 			}
-			o, err := try.runs(child{limit: limit}, nil)
+			o, err := try.runChild(child{limit: limit}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := ""
-			if err := o.sane(); err != nil {
+			if err := o.checkSane(); err != nil {
 				got = err.Error()
 			}
 			if want == "" && got != "" || !strings.Contains(got, want) {
@@ -123,7 +123,7 @@ func TestBadProgramsAreNoticed(t *testing.T) {
 // points to.
 func TestWritesOutsideAreNoticed(t *testing.T) {
 	dir := t.TempDir()
-	try, err := (&lab{}).trial(t.Context(), filepath.Join(dir, "try"), nil)
+	try, err := (&lab{}).newTrial(t.Context(), filepath.Join(dir, "try"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestWritesOutsideAreNoticed(t *testing.T) {
 	if err := os.Mkdir(in, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	before, err := tree(in, nil)
+	before, err := digestTree(in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestCampaignContinues(t *testing.T) {
 		return 1, nil
 	}}
 	for _, tries := range []int{5, 9} {
-		r, err := l.run(context.Background(), a, tries, 1, io.Discard)
+		r, err := l.runAttack(context.Background(), a, tries, 1, io.Discard)
 		if err != nil || r.Tries != tries || len(r.Failures) != tries/4 {
 			t.Fatalf("%+v, %v", r, err)
 		}

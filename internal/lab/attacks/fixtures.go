@@ -35,8 +35,8 @@ var little = []string{
 	"--sample-tokens", "0", "--save-every", "3", "--eval-every", "2", "--quiet",
 }
 
-// fixtures makes the files that are attacked, once for each build of the program.
-func (l *lab) fixtures(ctx context.Context) error {
+// makeFixtures makes the files that are attacked, once for each build of the program.
+func (l *lab) makeFixtures(ctx context.Context) error {
 	done := filepath.Join(l.files, "done")
 	if _, err := os.Stat(done); err == nil {
 		return nil
@@ -58,8 +58,8 @@ func (l *lab) fixtures(ctx context.Context) error {
 	return os.WriteFile(done, nil, 0o644)
 }
 
-// put writes a fixture.
-func (l *lab) put(name string, data []byte) error {
+// writeFixture writes a fixture.
+func (l *lab) writeFixture(name string, data []byte) error {
 	path := filepath.Join(l.files, filepath.FromSlash(name))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -67,13 +67,13 @@ func (l *lab) put(name string, data []byte) error {
 	return os.WriteFile(path, data, 0o644)
 }
 
-// makes runs the program in the folder of fixtures; it must succeed.
-func (l *lab) makes(ctx context.Context, args ...string) ([]byte, error) {
+// runFixture runs the program in the folder of fixtures; it must succeed.
+func (l *lab) runFixture(ctx context.Context, args ...string) ([]byte, error) {
 	t := &trial{lab: l, ctx: ctx, dir: filepath.Join(l.work, "tries")}
 	if l.server == nil {
 		t.lab = &lab{program: l.program, files: l.files, server: &server{}}
 	}
-	wait, err := t.start(child{args: args, dir: l.files, limit: slowLimit})
+	wait, err := t.startChild(child{args: args, dir: l.files, limit: slowLimit})
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (l *lab) makes(ctx context.Context, args ...string) ([]byte, error) {
 
 // sample returns an array of the same numbers for the same name.
 func sample(name string, shape ...int) *array.Array {
-	r := rand.New(source(0, name, 0))
+	r := rand.New(newSource(0, name, 0))
 	n := 1
 	for _, s := range shape {
 		n *= s
@@ -122,7 +122,7 @@ func (l *lab) arrayFixtures(context.Context) error {
 		if err := array.WriteNPY(&text, a); err != nil {
 			return err
 		}
-		if err := l.put("folder/"+a.Name+".npy", text.Bytes()); err != nil {
+		if err := l.writeFixture("folder/"+a.Name+".npy", text.Bytes()); err != nil {
 			return err
 		}
 		if _, err := w.Write(text.Bytes()); err != nil {
@@ -140,12 +140,12 @@ func (l *lab) arrayFixtures(context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := l.put(fmt.Sprintf("snapshot/state%d", i), state); err != nil {
+		if err := l.writeFixture(fmt.Sprintf("snapshot/state%d", i), state); err != nil {
 			return err
 		}
 	}
 	return errors.Join(
-		l.put("arrays/a.npz", stored.Bytes()), l.put("arrays/d.npz", deflated.Bytes()), l.put("arrays/a.safetensors", tensors.Bytes()),
+		l.writeFixture("arrays/a.npz", stored.Bytes()), l.writeFixture("arrays/d.npz", deflated.Bytes()), l.writeFixture("arrays/a.safetensors", tensors.Bytes()),
 	)
 }
 
@@ -174,25 +174,25 @@ func (l *lab) dataFixtures(context.Context) error {
 		"text/text": string(text), "own/own.jsonl": own.String(), "own/own.csv": csv.String(), "own/own.tsv": tsv.String(), "text/records.jsonl": strings.Repeat(records.String(), 60), "own/lines": lines.String(),
 		"imdb/imdb/imdb_train.tsv": reviews.String(), "imdb/imdb/imdb_test.tsv": reviews.String(),
 	} {
-		if err := l.put(name, []byte(s)); err != nil {
+		if err := l.writeFixture(name, []byte(s)); err != nil {
 			return err
 		}
 	}
-	if err := l.put("own/own.csv.gz", gzipped([]byte(csv.String()))); err != nil {
+	if err := l.writeFixture("own/own.csv.gz", compressGzip([]byte(csv.String()))); err != nil {
 		return err
 	}
 	for class, name := range []string{"high", "low"} {
 		for i := range 6 {
-			sound, picture := wav(800, 4+class*20), picture(20+i)
+			sound, picture := encodeWAV(800, 4+class*20), encodePicture(20+i)
 			var p, j bytes.Buffer
 			if err := errors.Join(png.Encode(&p, picture), jpeg.Encode(&j, picture, nil)); err != nil {
 				return err
 			}
 			for _, part := range []string{"train", "valid", "test"} {
 				if err := errors.Join(
-					l.put(fmt.Sprintf("wav/%s/%s/%d.wav", part, name, i), sound),
-					l.put(fmt.Sprintf("png/%s/%s/%d.png", part, name, i), p.Bytes()),
-					l.put(fmt.Sprintf("jpeg/%s/%s/%d.jpg", part, name, i), j.Bytes()),
+					l.writeFixture(fmt.Sprintf("wav/%s/%s/%d.wav", part, name, i), sound),
+					l.writeFixture(fmt.Sprintf("png/%s/%s/%d.png", part, name, i), p.Bytes()),
+					l.writeFixture(fmt.Sprintf("jpeg/%s/%s/%d.jpg", part, name, i), j.Bytes()),
 				); err != nil {
 					return err
 				}
@@ -208,10 +208,10 @@ func (l *lab) dataFixtures(context.Context) error {
 		labels[i] = byte(i % 10)
 	}
 	for name, b := range map[string][]byte{
-		"train-images-idx3-ubyte": idx([]int{20, 28, 28}, pixels), "train-labels-idx1-ubyte": idx([]int{20}, labels),
-		"t10k-images-idx3-ubyte": idx([]int{2, 28, 28}, pixels[:2*784]), "t10k-labels-idx1-ubyte": idx([]int{2}, labels[:2]),
+		"train-images-idx3-ubyte": encodeIDX([]int{20, 28, 28}, pixels), "train-labels-idx1-ubyte": encodeIDX([]int{20}, labels),
+		"t10k-images-idx3-ubyte": encodeIDX([]int{2, 28, 28}, pixels[:2*784]), "t10k-labels-idx1-ubyte": encodeIDX([]int{2}, labels[:2]),
 	} {
-		if err := l.put("idx/mnist/"+name, b); err != nil {
+		if err := l.writeFixture("idx/mnist/"+name, b); err != nil {
 			return err
 		}
 	}
@@ -224,11 +224,11 @@ func (l *lab) dataFixtures(context.Context) error {
 		if b == 5 {
 			name = "test_batch.bin"
 		}
-		if err := l.put("cifar/cifar10/cifar-10-batches-bin/"+name, batch); err != nil {
+		if err := l.writeFixture("cifar/cifar10/cifar-10-batches-bin/"+name, batch); err != nil {
 			return err
 		}
 	}
-	r := rand.New(source(0, "bases", 0))
+	r := rand.New(newSource(0, "bases", 0))
 	for _, name := range []string{"GCF_000005845.2_ASM584v2_genomic.fna", "C.elegans.fa", "D.melanogaster.fa", "A.thaliana.fa"} {
 		var b strings.Builder
 		for c := range 4 {
@@ -240,12 +240,12 @@ func (l *lab) dataFixtures(context.Context) error {
 				b.WriteByte('\n')
 			}
 		}
-		if err := l.put("fasta/genome/"+name, []byte(b.String())); err != nil {
+		if err := l.writeFixture("fasta/genome/"+name, []byte(b.String())); err != nil {
 			return err
 		}
 	}
-	for name, b := range recording(3000) {
-		if err := l.put("wfdb/ecg/"+name, b); err != nil {
+	for name, b := range encodeRecording(3000) {
+		if err := l.writeFixture("wfdb/ecg/"+name, b); err != nil {
 			return err
 		}
 	}
@@ -262,7 +262,7 @@ func (l *lab) dataFixtures(context.Context) error {
 			fmt.Fprintf(&b, "%d,%d,?:7,8,9:%s\n", i, 10+i, []string{"off", "on"}[i%2])
 		}
 		series["ACSF1_"+part+".ts"] = b.String()
-		if err := l.put("ts/acsf1/ACSF1_"+part+".ts", []byte(b.String())); err != nil {
+		if err := l.writeFixture("ts/acsf1/ACSF1_"+part+".ts", []byte(b.String())); err != nil {
 			return err
 		}
 	}
@@ -270,7 +270,7 @@ func (l *lab) dataFixtures(context.Context) error {
 	pairs := map[string]string{}
 	for _, part := range []string{"train", "eval", "test"} {
 		pairs["lra_release/lra_release/tsv_data/new_aan_pairs."+part+".tsv"] = pair
-		if err := l.put("aan/aan/new_aan_pairs."+part+".tsv", []byte(pair)); err != nil {
+		if err := l.writeFixture("aan/aan/new_aan_pairs."+part+".tsv", []byte(pair)); err != nil {
 			return err
 		}
 	}
@@ -282,7 +282,7 @@ func (l *lab) dataFixtures(context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(l.put("ett/ett/ETTh1.csv", []byte(table.String())), l.put("zip/ACSF1.zip", zipped), l.put("tar/lra_release.gz", packed))
+	return errors.Join(l.writeFixture("ett/ett/ETTh1.csv", []byte(table.String())), l.writeFixture("zip/ACSF1.zip", zipped), l.writeFixture("tar/lra_release.gz", packed))
 }
 
 // served are the files of the loopback server, by the ends of their addresses.
@@ -291,7 +291,7 @@ func served() map[string][]byte {
 	for _, part := range []string{"TRAIN", "TEST"} {
 		var b strings.Builder
 		b.WriteString("@problemName p\n@timeStamps false\n@classLabel true off on\n@data\n")
-		r := rand.New(source(0, part, 0))
+		r := rand.New(newSource(0, part, 0))
 		for i := range 4000 {
 			fmt.Fprintf(&b, "%d,%d,%d:%s\n", r.IntN(1e9), r.IntN(1e9), r.IntN(1e9), []string{"off", "on"}[i%2])
 		}
@@ -307,7 +307,7 @@ func served() map[string][]byte {
 // runFixtures are what the program writes itself.
 func (l *lab) runFixtures(ctx context.Context) error {
 	train := func(out string, more ...string) error {
-		_, err := l.makes(ctx, append(append([]string{"train", "--out", out}, little...), more...)...)
+		_, err := l.runFixture(ctx, append(append([]string{"train", "--out", out}, little...), more...)...)
 		return err
 	}
 	err := errors.Join(
@@ -319,7 +319,7 @@ func (l *lab) runFixtures(ctx context.Context) error {
 		return err
 	}
 	// The run continues from the checkpoint before its last.
-	if err := l.put("run/run/ckpt/latest", []byte("step-00000006\n")); err != nil {
+	if err := l.writeFixture("run/run/ckpt/latest", []byte("step-00000006\n")); err != nil {
 		return err
 	}
 	for _, name := range []string{"config.json", "model.safetensors", "vocab.json"} {
@@ -327,7 +327,7 @@ func (l *lab) runFixtures(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := l.put("model/model/"+name, b); err != nil {
+		if err := l.writeFixture("model/model/"+name, b); err != nil {
 			return err
 		}
 	}
@@ -336,7 +336,7 @@ func (l *lab) runFixtures(ctx context.Context) error {
 		{"score", "--model", "run/run", "--state", "text/scored", "text/text"},
 		{"reproduce", "fast-kernel", "--out", "results/results"},
 	} {
-		if _, err := l.makes(ctx, args...); err != nil {
+		if _, err := l.runFixture(ctx, args...); err != nil {
 			return err
 		}
 	}
@@ -356,7 +356,7 @@ func (l *lab) streamFixture(ctx context.Context) error {
 	}
 	t := &trial{lab: &lab{program: l.program, server: &server{}}, ctx: ctx, dir: filepath.Join(l.work, "tries")}
 	for wait := 20 * time.Millisecond; wait < 5*time.Second; wait += 7 * time.Millisecond {
-		begin, err := t.start(child{args: streamArgs("o.npy"), dir: dir, killAfter: wait})
+		begin, err := t.startChild(child{args: streamArgs("o.npy"), dir: dir, killAfter: wait})
 		if err != nil {
 			return err
 		}
@@ -382,7 +382,7 @@ func (l *lab) streamFixture(ctx context.Context) error {
 	return errors.New("no kill leaves a checkpoint of a stream")
 }
 
-func idx(shape []int, data []byte) []byte {
+func encodeIDX(shape []int, data []byte) []byte {
 	b := []byte{0, 0, 8, byte(len(shape))}
 	for _, n := range shape {
 		b = binary.BigEndian.AppendUint32(b, uint32(n))
@@ -390,8 +390,8 @@ func idx(shape []int, data []byte) []byte {
 	return append(b, data...)
 }
 
-// wav returns a sound of n samples and a period.
-func wav(n, period int) []byte {
+// encodeWAV returns a sound of n samples and a period.
+func encodeWAV(n, period int) []byte {
 	b := []byte("RIFF")
 	b = binary.LittleEndian.AppendUint32(b, uint32(36+2*n))
 	b = append(b, "WAVEfmt "...)
@@ -407,7 +407,7 @@ func wav(n, period int) []byte {
 	return b
 }
 
-func picture(side int) image.Image {
+func encodePicture(side int) image.Image {
 	m := image.NewNRGBA(image.Rect(0, 0, side, side))
 	for y := range side {
 		for x := range side {
@@ -417,8 +417,8 @@ func picture(side int) image.Image {
 	return m
 }
 
-// recording returns the files of record 100 in format 16, with checksums.
-func recording(samples int) map[string][]byte {
+// encodeRecording returns the files of record 100 in format 16, with checksums.
+func encodeRecording(samples int) map[string][]byte {
 	var data, marks []byte
 	var sums [2]int16
 	for i := range samples {
@@ -443,7 +443,7 @@ func recording(samples int) map[string][]byte {
 func zipOf(files map[string]string) ([]byte, error) {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
-	for _, name := range sorted(files) {
+	for _, name := range sortedKeys(files) {
 		w, err := z.Create(name)
 		if err != nil {
 			return nil, err
@@ -459,7 +459,7 @@ func zipOf(files map[string]string) ([]byte, error) {
 func tarOf(files map[string]string) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	for _, name := range sorted(files) {
+	for _, name := range sortedKeys(files) {
 		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(files[name]))}); err != nil {
 			return nil, err
 		}
@@ -470,7 +470,7 @@ func tarOf(files map[string]string) ([]byte, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	return gzipped(b.Bytes()), nil
+	return compressGzip(b.Bytes()), nil
 }
 
-func sorted(files map[string]string) []string { return slices.Sorted(maps.Keys(files)) }
+func sortedKeys(files map[string]string) []string { return slices.Sorted(maps.Keys(files)) }

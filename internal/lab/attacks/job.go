@@ -31,8 +31,8 @@ type job struct {
 	waits bool
 }
 
-// words returns a next that always runs the same command.
-func words(command string) func(*trial) []string {
+// splitWords returns a next that always runs the same command.
+func splitWords(command string) func(*trial) []string {
 	return func(*trial) []string { return strings.Fields(command) }
 }
 
@@ -47,7 +47,7 @@ func resumed(command, config, resume string) func(*trial) []string {
 	}
 }
 
-func jobs() []job {
+func allJobs() []job {
 	const run = "--layers 1 --heads 2 --width 16 --hidden 16 --batch 1 --eval-samples 2 --final-samples 20 --sample-tokens 3 --quiet"
 	return []job{
 		{name: "train", resumable: true, exclusive: true, next: resumed(
@@ -56,38 +56,38 @@ func jobs() []job {
 		{name: "train --seeds", resumable: true, exclusive: true, next: resumed(
 			"train --seeds 3 --data in/text/text --out out/runs --preset tiny --context 32 --steps 120 --save-every 30 --eval-every 60 "+run, "runs/seed-1/config.json",
 			"train --resume --out out/runs --sample-tokens 3 --quiet")},
-		{name: "attend --stream", resumable: true, exclusive: true, next: words(
+		{name: "attend --stream", resumable: true, exclusive: true, next: splitWords(
 			"attend --mechanism fastmax --causal --synthetic 60000,16,2 --rows-every 20 --memory 2MiB --checkpoint-every 20ms out/o.npy")},
-		{name: "generate --save", resumable: true, exclusive: true, next: saving},
-		{name: "score --state", resumable: true, exclusive: true, next: words(
+		{name: "generate --save", resumable: true, exclusive: true, next: saveInParts},
+		{name: "score --state", resumable: true, exclusive: true, next: splitWords(
 			"score --model in/run/run --state out/state --lines --json --out out/lines.jsonl in/text/text")},
-		{name: "score --jsonl", resumable: true, exclusive: true, next: words("score --model in/run/run --jsonl --out out/scored.jsonl in/text/records.jsonl")},
-		{name: "predict", resumable: true, exclusive: true, next: words("predict --model in/labels/run --jsonl --out out/predicted.jsonl in/text/records.jsonl")},
-		{name: "embed", resumable: true, exclusive: true, next: words("embed --model in/run/run --out out/vectors.jsonl in/text/records.jsonl")},
-		{name: "data generate", resumable: true, exclusive: true, next: words(
+		{name: "score --jsonl", resumable: true, exclusive: true, next: splitWords("score --model in/run/run --jsonl --out out/scored.jsonl in/text/records.jsonl")},
+		{name: "predict", resumable: true, exclusive: true, next: splitWords("predict --model in/labels/run --jsonl --out out/predicted.jsonl in/text/records.jsonl")},
+		{name: "embed", resumable: true, exclusive: true, next: splitWords("embed --model in/run/run --out out/vectors.jsonl in/text/records.jsonl")},
+		{name: "data generate", resumable: true, exclusive: true, next: splitWords(
 			"data generate listops --folder out --train 1500 --valid 100 --test 100")},
-		{name: "data fetch", resumable: true, exclusive: true, waits: true, next: words("data fetch warandpeace acsf1 --folder out")},
-		{name: "reproduce", resumable: true, exclusive: true, next: words("reproduce fast-kernel --out out/results")},
-		{name: "attend", next: words("attend --mechanism fastmax --causal in/arrays/a.npz out/o.npz")},
-		{name: "calibrate", next: words("calibrate --set keep=8 in/arrays/a.npz out/c.npz")},
-		{name: "calibrate --to", next: words("calibrate --model in/run/run --data in/text/text --tokens 64 --set keep=8 --to out/model")},
-		{name: "maps", next: words("maps --mechanism softmax --out out/m.png --npz out/m.npz in/arrays/a.npz")},
-		{name: "report", next: words("report --sample-tokens 0 --out out/r.html in/run/run")},
-		{name: "plan --plot", next: words("plan --plot out/p.svg")},
-		{name: "predict, printed", appended: "labels", next: words("predict --model in/labels/run in/own/lines")},
-		{name: "inspect", appended: "text", next: words("inspect in/run/run")},
+		{name: "data fetch", resumable: true, exclusive: true, waits: true, next: splitWords("data fetch warandpeace acsf1 --folder out")},
+		{name: "reproduce", resumable: true, exclusive: true, next: splitWords("reproduce fast-kernel --out out/results")},
+		{name: "attend", next: splitWords("attend --mechanism fastmax --causal in/arrays/a.npz out/o.npz")},
+		{name: "calibrate", next: splitWords("calibrate --set keep=8 in/arrays/a.npz out/c.npz")},
+		{name: "calibrate --to", next: splitWords("calibrate --model in/run/run --data in/text/text --tokens 64 --set keep=8 --to out/model")},
+		{name: "maps", next: splitWords("maps --mechanism softmax --out out/m.png --npz out/m.npz in/arrays/a.npz")},
+		{name: "report", next: splitWords("report --sample-tokens 0 --out out/r.html in/run/run")},
+		{name: "plan --plot", next: splitWords("plan --plot out/p.svg")},
+		{name: "predict, printed", appended: "labels", next: splitWords("predict --model in/labels/run in/own/lines")},
+		{name: "inspect", appended: "text", next: splitWords("inspect in/run/run")},
 	}
 }
 
-// saving generates a text in parts and saves each; the file holds the number of drawn
+// saveInParts generates a text in parts and saves each; the file holds the number of drawn
 // tokens.
-func saving(t *trial) []string {
+func saveInParts(t *trial) []string {
 	const all, part = 4500, 1500
 	args := []string{"generate", "--model", "in/run/run", "--save", "out/saved"}
 	drawn := 0
 	if _, err := os.Stat(t.box("out", "saved")); err == nil {
 		args = append(args, "--resume", "out/saved")
-		wait, err := t.start(child{args: []string{"inspect", "--json", "out/saved"}, dir: t.box(), limit: slowLimit})
+		wait, err := t.startChild(child{args: []string{"inspect", "--json", "out/saved"}, dir: t.box(), limit: slowLimit})
 		if err != nil {
 			return args
 		}
@@ -120,15 +120,15 @@ var (
 	opaque = regexp.MustCompile(`(^|/)(events\.out\.tfevents\..*|report\.html|report\.md|r\.html|.*\.svg)$`)
 )
 
-// results returns what lies in out, without what depends on the clock and the box.
-func (t *trial) results() (map[string]string, error) {
-	return tree(t.box("out"), func(name string, data []byte) []byte {
-		return bytes.ReplaceAll(steady(name, data), []byte(t.box()), []byte("BOX"))
+// readResults returns what lies in out, without what depends on the clock and the box.
+func (t *trial) readResults() (map[string]string, error) {
+	return digestTree(t.box("out"), func(name string, data []byte) []byte {
+		return bytes.ReplaceAll(removeClockParts(name, data), []byte(t.box()), []byte("BOX"))
 	})
 }
 
-// steady returns a result without what depends on the clock.
-func steady(name string, data []byte) []byte {
+// removeClockParts returns a result without what depends on the clock.
+func removeClockParts(name string, data []byte) []byte {
 	switch {
 	case opaque.MatchString(name):
 		return nil
@@ -153,9 +153,9 @@ func steady(name string, data []byte) []byte {
 // lay links the fixtures into the box.
 func (t *trial) lay() error { return os.Symlink(t.files, t.box("in")) }
 
-// process returns the child of a job's command, whose standard output is out where it
+// newProcess returns the child of a job's command, whose standard output is out where it
 // is a result. The caller closes the file.
-func (t *trial) process(j *job, args []string) (child, *os.File, error) {
+func (t *trial) newProcess(j *job, args []string) (child, *os.File, error) {
 	c := child{args: args, dir: t.box(), limit: 2 * slowLimit}
 	if j.appended == "" {
 		return c, nil, nil
@@ -165,8 +165,8 @@ func (t *trial) process(j *job, args []string) (child, *os.File, error) {
 	return c, f, err
 }
 
-// finish runs a job's commands until all is done. Only saved texts take several.
-func (t *trial) finish(j *job) error {
+// finishJob runs a job's commands until all is done. Only saved texts take several.
+func (t *trial) finishJob(j *job) error {
 	_, err := t.finishing(j)
 	return err
 }
@@ -178,11 +178,11 @@ func (t *trial) finishing(j *job) (one time.Duration, err error) {
 		if args == nil {
 			return one, nil
 		}
-		c, f, err := t.process(j, args)
+		c, f, err := t.newProcess(j, args)
 		if err != nil {
 			return one, err
 		}
-		o, err := t.runs(c, nil)
+		o, err := t.runChild(c, nil)
 		if f != nil {
 			f.Close()
 		}
@@ -192,11 +192,11 @@ func (t *trial) finishing(j *job) (one time.Duration, err error) {
 		if one == 0 {
 			one = o.took
 		}
-		if err := o.sane(); err != nil {
+		if err := o.checkSane(); err != nil {
 			return one, fmt.Errorf("farfield %s: %w", strings.Join(args, " "), err)
 		}
 		if o.status != 0 {
-			return one, fmt.Errorf("farfield %s: exits %d: %s", strings.Join(args, " "), o.status, brief(string(o.stderr)))
+			return one, fmt.Errorf("farfield %s: exits %d: %s", strings.Join(args, " "), o.status, shortenText(string(o.stderr)))
 		}
 		if j.name != "generate --save" {
 			return one, nil
@@ -205,8 +205,8 @@ func (t *trial) finishing(j *job) (one time.Duration, err error) {
 	return one, fmt.Errorf("%s does not end", j.name)
 }
 
-// reference returns what a job comes to; it is made once.
-func (t *trial) reference(j *job) (*reference, error) {
+// makeReference returns what a job comes to; it is made once.
+func (t *trial) makeReference(j *job) (*reference, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r := t.references[j.name]; r != nil {
@@ -214,7 +214,7 @@ func (t *trial) reference(j *job) (*reference, error) {
 	}
 	dir := filepath.Join(t.work, "tries", "reference-"+(&attack{name: j.name}).fileName())
 	defer os.RemoveAll(dir)
-	u, err := t.trial(t.ctx, dir, nil)
+	u, err := t.newTrial(t.ctx, dir, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (t *trial) reference(j *job) (*reference, error) {
 		return nil, fmt.Errorf("uninterrupted: %w", err)
 	}
 	r := &reference{took: time.Since(start), one: one}
-	if r.tree, err = u.results(); err != nil {
+	if r.tree, err = u.readResults(); err != nil {
 		return nil, err
 	}
 	for name := range r.tree {
@@ -241,11 +241,11 @@ func (t *trial) reference(j *job) (*reference, error) {
 
 // compareFiles returns an error unless a job's files equal the files of an undisturbed job.
 func (t *trial) compareFiles(r *reference) error {
-	now, err := t.results()
+	now, err := t.readResults()
 	if err != nil {
 		return err
 	}
-	if d := difference(r.tree, now); d != "" {
+	if d := diffTrees(r.tree, now); d != "" {
 		return fmt.Errorf("in the end %s", d)
 	}
 	return nil

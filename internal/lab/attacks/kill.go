@@ -11,17 +11,17 @@ import (
 // killAttacks kill every kind of work that continues, and continue it.
 func killAttacks() []attack {
 	var list []attack
-	for _, j := range jobs() {
+	for _, j := range allJobs() {
 		if j.resumable {
-			list = append(list, attack{name: "killed: " + j.name, tries: 100, try: j.kill})
+			list = append(list, attack{name: "killed: " + j.name, tries: 100, try: j.killJob})
 		}
 	}
 	return list
 }
 
-// kill kills a job at some moments, lets it finish and compares.
-func (j *job) kill(t *trial) (int, error) {
-	r, err := t.reference(j)
+// killJob kills a job at some moments, lets it finish and compares.
+func (j *job) killJob(t *trial) (int, error) {
+	r, err := t.makeReference(j)
 	if err != nil {
 		return 1, err
 	}
@@ -35,7 +35,7 @@ func (j *job) kill(t *trial) (int, error) {
 		if args == nil {
 			break
 		}
-		c, f, err := t.process(j, args)
+		c, f, err := t.newProcess(j, args)
 		if err != nil {
 			return kills, err
 		}
@@ -45,7 +45,7 @@ func (j *job) kill(t *trial) (int, error) {
 			c.killAfter = time.Duration(t.rand.Float64() * float64(min(r.took, 300*time.Millisecond)))
 		}
 		c.killAfter = max(c.killAfter, time.Millisecond)
-		wait, err := t.start(c)
+		wait, err := t.startChild(c)
 		if err != nil {
 			return kills, err
 		}
@@ -61,17 +61,17 @@ func (j *job) kill(t *trial) (int, error) {
 			moments = append(moments, o.took.Round(time.Millisecond).String())
 			continue
 		}
-		if err := o.sane(); err != nil {
+		if err := o.checkSane(); err != nil {
 			return kills, fmt.Errorf("after kills at %s: %w", strings.Join(moments, ", "), err)
 		}
 		if o.status != 0 {
-			return max(kills, 1), fmt.Errorf("after kills at %s: farfield %s: exits %d: %s", strings.Join(moments, ", "), strings.Join(args, " "), o.status, brief(string(o.stderr)))
+			return max(kills, 1), fmt.Errorf("after kills at %s: farfield %s: exits %d: %s", strings.Join(moments, ", "), strings.Join(args, " "), o.status, shortenText(string(o.stderr)))
 		}
 		if j.appended != "" { // a text that is done is not scored again
 			return kills, t.compareAfterKills(r, moments)
 		}
 	}
-	if err := t.finish(j); err != nil {
+	if err := t.finishJob(j); err != nil {
 		return max(kills, 1), fmt.Errorf("after kills at %s: %w", strings.Join(moments, ", "), err)
 	}
 	return kills, t.compareAfterKills(r, moments)

@@ -60,10 +60,10 @@ func openLab(ctx context.Context, work string, seed uint64) (*lab, error) {
 	}
 	defer func() {
 		if err != nil {
-			l.close()
+			l.closeLab()
 		}
 	}()
-	if err = l.clean(); err != nil {
+	if err = l.removeTries(); err != nil {
 		return nil, err
 	}
 	l.program = filepath.Join(work, "farfield")
@@ -94,18 +94,18 @@ func openLab(ctx context.Context, work string, seed uint64) (*lab, error) {
 		l.commit = strings.TrimSpace(string(out))
 	}
 	l.files = filepath.Join(work, "fixtures-"+l.digest)
-	if err = l.fixtures(ctx); err != nil {
+	if err = l.makeFixtures(ctx); err != nil {
 		return nil, err
 	}
-	if l.sums, err = tree(l.files, nil); err != nil {
+	if l.sums, err = digestTree(l.files, nil); err != nil {
 		return nil, err
 	}
-	l.server, err = serve(filepath.Join(work, "ca.pem"))
+	l.server, err = startServer(filepath.Join(work, "ca.pem"))
 	return l, err
 }
 
-// clean removes the tries and mounts that a killed campaign has left.
-func (l *lab) clean() error {
+// removeTries removes the tries and mounts that a killed campaign has left.
+func (l *lab) removeTries() error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (l *lab) clean() error {
 	return nil
 }
 
-func (l *lab) close() {
+func (l *lab) closeLab() {
 	if l.server != nil {
 		l.server.Close()
 	}
@@ -137,11 +137,11 @@ func (l *lab) close() {
 
 // damaged names a fixture that is not as it was; "" if there is none.
 func (l *lab) damaged() string {
-	now, err := tree(l.files, nil)
+	now, err := digestTree(l.files, nil)
 	if err != nil {
 		return err.Error()
 	}
-	return difference(l.sums, now)
+	return diffTrees(l.sums, now)
 }
 
 // A trial is a try in the making.
@@ -155,8 +155,8 @@ type trial struct {
 	peakIntact, peakDamaged int64
 }
 
-// trial makes the folder of a try.
-func (l *lab) trial(ctx context.Context, dir string, r *rand.Rand) (*trial, error) {
+// newTrial makes the folder of a try.
+func (l *lab) newTrial(ctx context.Context, dir string, r *rand.Rand) (*trial, error) {
 	t := &trial{lab: l, ctx: ctx, dir: dir, rand: r}
 	if err := os.RemoveAll(dir); err != nil {
 		return t, err
@@ -213,8 +213,8 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// command prepares a child.
-func (t *trial) command(c *child) *exec.Cmd {
+// newCommand prepares a child.
+func (t *trial) newCommand(c *child) *exec.Cmd {
 	args := append([]string{t.program, "--threads", "1"}, c.args...)
 	if c.files > 0 {
 		args = append([]string{"/bin/sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, c.files), "sh"}, args...)
@@ -235,10 +235,10 @@ func (t *trial) command(c *child) *exec.Cmd {
 	return cmd
 }
 
-// start starts a child; wait waits for it. A child's peak of memory is at least this
+// startChild starts a child; wait waits for it. A child's peak of memory is at least this
 // process's, whose memory it begins with: that is kept small.
-func (t *trial) start(c child) (wait func() (outcome, error), err error) {
-	cmd := t.command(&c)
+func (t *trial) startChild(c child) (wait func() (outcome, error), err error) {
+	cmd := t.newCommand(&c)
 	var stdout, stderr head
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if c.stdout != nil {
@@ -294,10 +294,10 @@ func (t *trial) start(c child) (wait func() (outcome, error), err error) {
 	}, nil
 }
 
-// runs runs a child. One that seems to hang is run once more with more time, since the
+// runChild runs a child. One that seems to hang is run once more with more time, since the
 // machine may be busy. again, unless nil, undoes its effects before.
-func (t *trial) runs(c child, again func() error) (outcome, error) {
-	wait, err := t.start(c)
+func (t *trial) runChild(c child, again func() error) (outcome, error) {
+	wait, err := t.startChild(c)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -311,7 +311,7 @@ func (t *trial) runs(c child, again func() error) (outcome, error) {
 		}
 	}
 	c.limit = slowLimit
-	if wait, err = t.start(c); err != nil {
+	if wait, err = t.startChild(c); err != nil {
 		return o, err
 	}
 	if o, err = wait(); err == nil && o.cpu > hangLimit {
@@ -320,32 +320,32 @@ func (t *trial) runs(c child, again func() error) (outcome, error) {
 	return o, err
 }
 
-// sane returns an error for a stack of Go, a hang, a status other than 0, 1 and 2, a
+// checkSane returns an error for a stack of Go, a hang, a status other than 0, 1 and 2, a
 // silent failure, and bytes that steer a terminal.
-func (o *outcome) sane() error {
+func (o *outcome) checkSane() error {
 	words := string(o.stderr)
 	switch {
 	case o.hung:
-		return fmt.Errorf("hangs: %.1f s, %.1f s of processor time: %s", o.took.Seconds(), o.cpu.Seconds(), brief(words))
+		return fmt.Errorf("hangs: %.1f s, %.1f s of processor time: %s", o.took.Seconds(), o.cpu.Seconds(), shortenText(words))
 	case strings.Contains(words, "goroutine ") || strings.Contains(words, "panic:") || strings.Contains(words, "fatal error:") || strings.Contains(words, "runtime error"):
-		return fmt.Errorf("panics: %s", brief(words))
+		return fmt.Errorf("panics: %s", shortenText(words))
 	case o.signal != 0:
-		return fmt.Errorf("ends by signal %v: %s", o.signal, brief(words))
+		return fmt.Errorf("ends by signal %v: %s", o.signal, shortenText(words))
 	case o.status < 0 || o.status > 2:
-		return fmt.Errorf("exits %d: %s", o.status, brief(words))
+		return fmt.Errorf("exits %d: %s", o.status, shortenText(words))
 	case o.status != 0 && !slices.ContainsFunc(strings.Split(words, "\n"), func(s string) bool { return strings.HasPrefix(s, "farfield: ") }):
-		return fmt.Errorf("exits %d without a word: %s", o.status, brief(words))
+		return fmt.Errorf("exits %d without a word: %s", o.status, shortenText(words))
 	}
 	for _, b := range o.stderr {
 		if b < ' ' && b != '\n' && b != '\t' && b != '\r' || b == 0x7f {
-			return fmt.Errorf("prints the control byte %#x in %q", b, brief(words))
+			return fmt.Errorf("prints the control byte %#x in %q", b, shortenText(words))
 		}
 	}
 	return nil
 }
 
-// brief is a text of at most some lines.
-func brief(s string) string {
+// shortenText is a text of at most some lines.
+func shortenText(s string) string {
 	const most = 600
 	if len(s) > most {
 		s = s[:most] + "…"
@@ -353,9 +353,9 @@ func brief(s string) string {
 	return strings.TrimSpace(s)
 }
 
-// tree returns what lies in a folder: names and the SHA-256 of contents, as clean leaves
+// digestTree returns what lies in a folder: names and the SHA-256 of contents, as clean leaves
 // them. A link is its target.
-func tree(dir string, clean func(name string, data []byte) []byte) (map[string]string, error) {
+func digestTree(dir string, clean func(name string, data []byte) []byte) (map[string]string, error) {
 	list := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -398,8 +398,8 @@ func tree(dir string, clean func(name string, data []byte) []byte) (map[string]s
 	return list, err
 }
 
-// difference names the first entry in which two trees differ; "" if they are the same.
-func difference(want, got map[string]string) string {
+// diffTrees names the first entry in which two trees differ; "" if they are the same.
+func diffTrees(want, got map[string]string) string {
 	var names []string
 	for name := range want {
 		names = append(names, name)

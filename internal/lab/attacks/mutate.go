@@ -30,8 +30,8 @@ func hostileTexts(path string) []string {
 	return []string{path, "../../../../../../../.." + path, "\x1b[2J\x1b[31m", "\nfarfield: done\n", "\x00", "\xff\xfe\xfd", "{", `"`, "[[[[[[[[[[[[[[[[[[[[[[[["}
 }
 
-// mutate returns a damaged copy of data. escape is a path that nothing may write.
-func mutate(r *rand.Rand, data []byte, escape string) []byte {
+// mutateBytes returns a damaged copy of data. escape is a path that nothing may write.
+func mutateBytes(r *rand.Rand, data []byte, escape string) []byte {
 	b := bytes.Clone(data)
 	for range 1 + r.IntN(3) {
 		b = mutateOnce(r, b, escape)
@@ -179,7 +179,7 @@ func insideGzip(b []byte, change func([]byte) []byte, _ func(n int) int) []byte 
 	if err != nil {
 		return b
 	}
-	return gzipped(change(text))
+	return compressGzip(change(text))
 }
 
 // insideTar damages a member, or a name, of a tar archive in gzip.
@@ -222,7 +222,7 @@ func insideTar(b []byte, change func([]byte) []byte, pick func(n int) int) []byt
 	}, pick)
 }
 
-func gzipped(b []byte) []byte {
+func compressGzip(b []byte) []byte {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
 	_, _ = w.Write(b)

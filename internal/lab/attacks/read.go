@@ -29,14 +29,14 @@ type format struct {
 	commands []string
 }
 
-// learn is a training that reads a data set.
-func learn(args string) string {
+// trainCommand is a training that reads a data set.
+func trainCommand(args string) string {
 	return "train " + args + " " + strings.Join(little, " ") + " --steps 1 --out OUT/run"
 }
 
 const checkpointDir = "run/ckpt/step-00000006/"
 
-func formats() []format {
+func allFormats() []format {
 	run := []string{
 		"inspect IN/run", "inspect --json IN/run", "generate --model IN/run --tokens 3", "eval --model IN/run --data IN/run/metrics.jsonl --limit 2",
 		"report --sample-tokens 3 --out OUT/r.html IN/run", "train --resume --out IN/run --quiet --sample-tokens 0",
@@ -82,29 +82,29 @@ func formats() []format {
 		}},
 		{name: "text", group: "text", files: []string{"text"}, commands: []string{
 			"score --model FIXTURES/run/run --lines FILE", "eval --model FIXTURES/run/run --data FILE", "generate --model FIXTURES/run/run --prompt-file FILE --tokens 3",
-			learn("--preset tiny --context 16 --data FILE"), learn("--task charlm --preset tiny --context 16 --data FILE"),
+			trainCommand("--preset tiny --context 16 --data FILE"), trainCommand("--task charlm --preset tiny --context 16 --data FILE"),
 		}},
 		{name: "records, JSONL", group: "own", files: []string{"own.jsonl"}, commands: []string{
-			learn("--task file --data FILE"), "score --model FIXTURES/run/run --jsonl FILE", "embed --model FIXTURES/run/run --jsonl FILE",
+			trainCommand("--task file --data FILE"), "score --model FIXTURES/run/run --jsonl FILE", "embed --model FIXTURES/run/run --jsonl FILE",
 		}},
 		{name: "records without labels", group: "text", files: []string{"records.jsonl"}, commands: []string{
 			"predict --model FIXTURES/labels/run --jsonl FILE", "score --model FIXTURES/run/run --jsonl --out OUT/s.jsonl FILE", "embed --model FIXTURES/run/run --out OUT/e.jsonl FILE",
 		}},
-		{name: "records, CSV", group: "own", files: []string{"own.csv"}, commands: []string{learn("--task file --data FILE")}},
-		{name: "records, CSV in gzip", group: "own", files: []string{"own.csv.gz"}, in: insideGzip, commands: []string{learn("--task file --data FILE")}},
-		{name: "records, TSV", group: "own", files: []string{"own.tsv"}, commands: []string{learn("--task file --data FILE")}},
+		{name: "records, CSV", group: "own", files: []string{"own.csv"}, commands: []string{trainCommand("--task file --data FILE")}},
+		{name: "records, CSV in gzip", group: "own", files: []string{"own.csv.gz"}, in: insideGzip, commands: []string{trainCommand("--task file --data FILE")}},
+		{name: "records, TSV", group: "own", files: []string{"own.tsv"}, commands: []string{trainCommand("--task file --data FILE")}},
 		{name: "lines", group: "own", files: []string{"lines"}, commands: []string{"predict --model FIXTURES/labels/run FILE"}},
-		{name: "WAV", group: "wav", files: []string{"train/high/*.wav", "test/low/*.wav", "valid/low/*.wav"}, commands: []string{learn("--task wav --task-set data=IN --task-set length=500")}},
-		{name: "PNG", group: "png", files: []string{"train/high/*.png", "test/low/*.png", "valid/low/*.png"}, commands: []string{learn("--task picture --task-set data=IN --task-set side=8")}},
-		{name: "JPEG", group: "jpeg", files: []string{"train/high/*.jpg", "test/low/*.jpg", "valid/low/*.jpg"}, commands: []string{learn("--task picture --task-set data=IN --task-set side=8")}},
-		{name: "IDX", group: "idx", files: []string{"mnist/*"}, commands: []string{learn("--task mnist --folder IN")}},
-		{name: "CIFAR-10", group: "cifar", files: []string{"cifar10/cifar-10-batches-bin/*"}, commands: []string{learn("--task image --folder IN")}},
-		{name: "FASTA", group: "fasta", files: []string{"genome/*"}, commands: []string{learn("--task genome --task-set length=200 --folder IN"), "data list --folder IN"}},
-		{name: "WFDB", group: "wfdb", files: []string{"ecg/*"}, commands: []string{learn("--task ecg --task-set length=100 --folder IN")}},
-		{name: "CSV of numbers", group: "ett", files: []string{"ett/ETTh1.csv"}, commands: []string{learn("--task ett --folder IN")}},
-		{name: "UEA series", group: "ts", files: []string{"acsf1/*"}, commands: []string{learn("--task acsf1 --folder IN")}},
-		{name: "reviews", group: "imdb", files: []string{"imdb/*"}, commands: []string{learn("--task text --task-set length=50 --folder IN")}},
-		{name: "pairs of papers", group: "aan", files: []string{"aan/*"}, commands: []string{learn("--task retrieval --task-set length=50 --folder IN")}},
+		{name: "WAV", group: "wav", files: []string{"train/high/*.wav", "test/low/*.wav", "valid/low/*.wav"}, commands: []string{trainCommand("--task wav --task-set data=IN --task-set length=500")}},
+		{name: "PNG", group: "png", files: []string{"train/high/*.png", "test/low/*.png", "valid/low/*.png"}, commands: []string{trainCommand("--task picture --task-set data=IN --task-set side=8")}},
+		{name: "JPEG", group: "jpeg", files: []string{"train/high/*.jpg", "test/low/*.jpg", "valid/low/*.jpg"}, commands: []string{trainCommand("--task picture --task-set data=IN --task-set side=8")}},
+		{name: "IDX", group: "idx", files: []string{"mnist/*"}, commands: []string{trainCommand("--task mnist --folder IN")}},
+		{name: "CIFAR-10", group: "cifar", files: []string{"cifar10/cifar-10-batches-bin/*"}, commands: []string{trainCommand("--task image --folder IN")}},
+		{name: "FASTA", group: "fasta", files: []string{"genome/*"}, commands: []string{trainCommand("--task genome --task-set length=200 --folder IN"), "data list --folder IN"}},
+		{name: "WFDB", group: "wfdb", files: []string{"ecg/*"}, commands: []string{trainCommand("--task ecg --task-set length=100 --folder IN")}},
+		{name: "CSV of numbers", group: "ett", files: []string{"ett/ETTh1.csv"}, commands: []string{trainCommand("--task ett --folder IN")}},
+		{name: "UEA series", group: "ts", files: []string{"acsf1/*"}, commands: []string{trainCommand("--task acsf1 --folder IN")}},
+		{name: "reviews", group: "imdb", files: []string{"imdb/*"}, commands: []string{trainCommand("--task text --task-set length=50 --folder IN")}},
+		{name: "pairs of papers", group: "aan", files: []string{"aan/*"}, commands: []string{trainCommand("--task retrieval --task-set length=50 --folder IN")}},
 		{name: "zip archive", group: "zip", files: []string{"ACSF1.zip"}, in: insideZip, commands: []string{"data fetch acsf1 --from IN --folder OUT"}},
 		{name: "tar archive", group: "tar", files: []string{"lra_release.gz"}, in: insideTar, commands: []string{"data fetch aan --from IN --folder OUT"}},
 	}
@@ -120,14 +120,14 @@ const (
 // readAttacks have the program read damaged files.
 func readAttacks() []attack {
 	var list []attack
-	for _, f := range formats() {
-		list = append(list, attack{name: "damaged: " + f.name, tries: 300, try: f.try})
+	for _, f := range allFormats() {
+		list = append(list, attack{name: "damaged: " + f.name, tries: 300, try: f.tryFormat})
 	}
 	return list
 }
 
-// try has a command read a damaged file.
-func (f *format) try(t *trial) (int, error) {
+// tryFormat has a command read a damaged file.
+func (f *format) tryFormat(t *trial) (int, error) {
 	in, command := t.box("in"), f.commands[t.rand.IntN(len(f.commands))]
 	group := filepath.Join(t.files, f.group)
 	lay := func() error {
@@ -154,11 +154,11 @@ func (f *format) try(t *trial) (int, error) {
 	file := files[t.rand.IntN(len(files))]
 	// All commands have to read the intact file, whichever this try takes.
 	for _, c := range f.commands {
-		if _, err := t.base(f, c, file, lay); err != nil {
+		if _, err := t.measureBase(f, c, file, lay); err != nil {
 			return 1, err
 		}
 	}
-	base, err := t.base(f, command, file, lay)
+	base, err := t.measureBase(f, command, file, lay)
 	if err != nil {
 		return 1, err
 	}
@@ -167,7 +167,7 @@ func (f *format) try(t *trial) (int, error) {
 		return 0, err
 	}
 	escape := filepath.Join(os.TempDir(), fmt.Sprintf("farfield-escape-%x", sha256.Sum256([]byte(t.dir)))[:32])
-	damaged := f.damage(t.rand, intact, escape)
+	damaged := f.damageFile(t.rand, intact, escape)
 	spoil := func() error {
 		for _, clear := range []string{t.box("out"), t.box("cwd"), t.box("home")} {
 			if err := os.RemoveAll(clear); err != nil {
@@ -201,18 +201,18 @@ func (f *format) try(t *trial) (int, error) {
 			return 0, err
 		}
 	}
-	before, err := tree(in, nil)
+	before, err := digestTree(in, nil)
 	if err != nil {
 		return 0, err
 	}
 	args := t.words(command, file)
-	o, err := t.runs(child{args: args}, spoil)
+	o, err := t.runChild(child{args: args}, spoil)
 	if err != nil {
 		return 0, err
 	}
 	t.peakIntact, t.peakDamaged = base, o.peak
 	said := fmt.Sprintf("farfield %s", strings.Join(args, " "))
-	if err := o.sane(); err != nil {
+	if err := o.checkSane(); err != nil {
 		return 1, fmt.Errorf("%s: %w", said, err)
 	}
 	if most := base + peakFactor*int64(len(damaged)) + peakConstant; o.peak > most {
@@ -228,11 +228,11 @@ func (t *trial) checkStrayFiles(said, in string, before map[string]string, escap
 		return fmt.Errorf("%s: writes %s, which the file names", said, escape)
 	}
 	if !may {
-		now, err := tree(in, nil)
+		now, err := digestTree(in, nil)
 		if err != nil {
 			return err
 		}
-		if d := difference(before, now); d != "" {
+		if d := diffTrees(before, now); d != "" {
 			return fmt.Errorf("%s: changes its input: %s", said, d)
 		}
 	}
@@ -250,15 +250,15 @@ func (t *trial) checkStrayFiles(said, in string, before map[string]string, escap
 	return nil
 }
 
-// damage returns a damaged file: as it is, behind its checksum, or within.
-func (f *format) damage(r *rand.Rand, b []byte, escape string) []byte {
+// damageFile returns a damaged file: as it is, behind its checksum, or within.
+func (f *format) damageFile(r *rand.Rand, b []byte, escape string) []byte {
 	switch {
 	case f.in != nil && r.IntN(2) == 0:
-		return f.in(b, func(b []byte) []byte { return mutate(r, b, escape) }, r.IntN)
+		return f.in(b, func(b []byte) []byte { return mutateBytes(r, b, escape) }, r.IntN)
 	case f.seal != nil && r.IntN(2) == 0:
-		return f.seal(mutate(r, b, escape))
+		return f.seal(mutateBytes(r, b, escape))
 	}
-	return mutate(r, b, escape)
+	return mutateBytes(r, b, escape)
 }
 
 // words are a command's, for a file of the copy.
@@ -275,9 +275,9 @@ func (t *trial) words(command, file string) []string {
 	return list
 }
 
-// base returns the peak of a command on the intact file, which it has to read, and lays
+// measureBase returns the peak of a command on the intact file, which it has to read, and lays
 // the files anew. It is measured once.
-func (t *trial) base(f *format, command, file string, lay func() error) (int64, error) {
+func (t *trial) measureBase(f *format, command, file string, lay func() error) (int64, error) {
 	key := f.name + "\x00" + command
 	t.mu.Lock()
 	peak, ok := t.bases[key]
@@ -286,12 +286,12 @@ func (t *trial) base(f *format, command, file string, lay func() error) (int64, 
 		return peak, nil
 	}
 	args := t.words(command, file)
-	o, err := t.runs(child{args: args, limit: slowLimit}, nil)
+	o, err := t.runChild(child{args: args, limit: slowLimit}, nil)
 	if err = errors.Join(err, os.RemoveAll(t.box("out")), os.Mkdir(t.box("out"), 0o755), lay()); err != nil {
 		return 0, err
 	}
 	if o.status != 0 {
-		return 0, fmt.Errorf("farfield %s: the intact file ends with status %d: %s", strings.Join(args, " "), o.status, brief(string(o.stderr)))
+		return 0, fmt.Errorf("farfield %s: the intact file ends with status %d: %s", strings.Join(args, " "), o.status, shortenText(string(o.stderr)))
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -32,8 +32,8 @@ type server struct {
 	inner     *queue
 }
 
-// serve starts a server, whose certificate goes to a file.
-func serve(authority string) (*server, error) {
+// startServer starts a server, whose certificate goes to a file.
+func startServer(authority string) (*server, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err

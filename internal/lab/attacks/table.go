@@ -18,8 +18,8 @@ var written = page.Part{
 	Title: "### Results",
 }
 
-// table returns the table of the last records.
-func table(records []*record) []byte {
+// writeTable returns the table of the last records.
+func writeTable(records []*record) []byte {
 	var b bytes.Buffer
 	tries, failures := 0, 0
 	var of []string

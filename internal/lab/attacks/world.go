@@ -37,7 +37,7 @@ func worldAttacks() []attack {
 		{"standard output closed", 20, nil, func(*job) bool { return true }, (*job).outputClosed},
 		{"two at once", 20, nil, func(j *job) bool { return j.exclusive }, (*job).twoAtOnce},
 	} {
-		for _, j := range jobs() {
+		for _, j := range allJobs() {
 			if kind.only(&j) {
 				list = append(list, attack{kind.name + ": " + j.name, kind.tries, kind.skip, func(t *trial) (int, error) { return kind.try(&j, t) }})
 			}
@@ -46,18 +46,18 @@ func worldAttacks() []attack {
 	return list
 }
 
-// begin prepares the box of a job.
-func (t *trial) begin(j *job) (*reference, error) {
-	r, err := t.reference(j)
+// beginJob prepares the box of a job.
+func (t *trial) beginJob(j *job) (*reference, error) {
+	r, err := t.makeReference(j)
 	if err != nil {
 		return nil, err
 	}
 	return r, t.lay()
 }
 
-// temporary names a file in out that only a killed process may leave; "" if there is
+// findTemporary names a file in out that only a killed process may leave; "" if there is
 // none.
-func (t *trial) temporary() string {
+func (t *trial) findTemporary() string {
 	found := ""
 	_ = filepath.WalkDir(t.box("out"), func(path string, d fs.DirEntry, err error) error {
 		name := filepath.Base(path)
@@ -69,8 +69,8 @@ func (t *trial) temporary() string {
 	return found
 }
 
-// refused holds what a process says that could not do its work.
-func refused(o *outcome, want ...string) error {
+// checkRefused holds what a process says that could not do its work.
+func checkRefused(o *outcome, want ...string) error {
 	words := string(o.stderr)
 	lines := 0
 	for line := range strings.Lines(words) {
@@ -79,17 +79,17 @@ func refused(o *outcome, want ...string) error {
 		}
 	}
 	if lines != 1 {
-		return fmt.Errorf("exits %d with %d lines of error: %s", o.status, lines, brief(words))
+		return fmt.Errorf("exits %d with %d lines of error: %s", o.status, lines, shortenText(words))
 	}
 	if !slices.ContainsFunc(want, func(s string) bool { return strings.Contains(words, s) }) {
-		return fmt.Errorf("exits %d and does not say %q: %s", o.status, want, brief(words))
+		return fmt.Errorf("exits %d and does not say %q: %s", o.status, want, shortenText(words))
 	}
 	return nil
 }
 
 // diskFull runs a job where there is less room than it needs, then makes room.
 func (j *job) diskFull(t *trial) (int, error) {
-	r, err := t.begin(j)
+	r, err := t.beginJob(j)
 	if err != nil {
 		return 1, err
 	}
@@ -100,21 +100,21 @@ func (j *job) diskFull(t *trial) (int, error) {
 	}
 	defer syscall.Unmount(out, syscall.MNT_DETACH)
 	args := j.next(t)
-	o, err := t.runs(child{args: args, dir: t.box(), limit: 2 * slowLimit}, nil)
+	o, err := t.runChild(child{args: args, dir: t.box(), limit: 2 * slowLimit}, nil)
 	if err != nil {
 		return 0, err
 	}
-	if err := o.sane(); err != nil {
+	if err := o.checkSane(); err != nil {
 		return 1, fmt.Errorf("with room for %d bytes: %w", room, err)
 	}
 	if o.status != 0 {
-		if err := refused(&o, "no space left on device"); err != nil {
+		if err := checkRefused(&o, "no space left on device"); err != nil {
 			return 1, fmt.Errorf("with room for %d bytes: %w", room, err)
 		}
 		if o.status != 1 {
 			return 1, fmt.Errorf("with room for %d bytes: exits %d, not 1", room, o.status)
 		}
-		if name := t.temporary(); name != "" {
+		if name := t.findTemporary(); name != "" {
 			return 1, fmt.Errorf("with room for %d bytes: leaves %s", room, name)
 		}
 	}
@@ -127,7 +127,7 @@ func (j *job) diskFull(t *trial) (int, error) {
 // goesOn finishes a job and compares. Work that has been done and does not continue is
 // not begun again.
 func (t *trial) goesOn(j *job, r *reference, when string, done bool) error {
-	if now, err := t.results(); err == nil && difference(r.tree, now) == "" {
+	if now, err := t.readResults(); err == nil && diffTrees(r.tree, now) == "" {
 		return nil
 	}
 	if !done || j.name == "generate --save" {
@@ -136,7 +136,7 @@ func (t *trial) goesOn(j *job, r *reference, when string, done bool) error {
 				return err
 			}
 		}
-		if err := t.finish(j); err != nil {
+		if err := t.finishJob(j); err != nil {
 			return fmt.Errorf("%s: %w", when, err)
 		}
 	}
@@ -148,30 +148,30 @@ func (t *trial) goesOn(j *job, r *reference, when string, done bool) error {
 
 // readOnly runs a job as a user without permission to write its output.
 func (j *job) readOnly(t *trial) (int, error) {
-	if _, err := t.begin(j); err != nil {
+	if _, err := t.beginJob(j); err != nil {
 		return 1, err
 	}
 	if err := os.Chown(t.box("home"), unprivilegedUser, unprivilegedUser); err != nil {
 		return 0, err
 	}
 	args := j.next(t)
-	o, err := t.runs(child{args: args, dir: t.box(), user: unprivilegedUser}, nil)
+	o, err := t.runChild(child{args: args, dir: t.box(), user: unprivilegedUser}, nil)
 	if err != nil {
 		return 0, err
 	}
-	if err := o.sane(); err != nil {
+	if err := o.checkSane(); err != nil {
 		return 1, err
 	}
 	if o.status == 0 {
 		return 1, errors.New("exits 0 in a folder that it may not write")
 	}
 	if o.status != 1 {
-		return 1, fmt.Errorf("exits %d, not 1: %s", o.status, brief(string(o.stderr)))
+		return 1, fmt.Errorf("exits %d, not 1: %s", o.status, shortenText(string(o.stderr)))
 	}
-	if err := refused(&o, "permission denied"); err != nil {
+	if err := checkRefused(&o, "permission denied"); err != nil {
 		return 1, err
 	}
-	if list, err := tree(t.box("out"), nil); err != nil || len(list) > 0 {
+	if list, err := digestTree(t.box("out"), nil); err != nil || len(list) > 0 {
 		return 1, fmt.Errorf("there is %v, %v", list, err)
 	}
 	return 1, nil
@@ -183,18 +183,18 @@ const leastDescriptors = 9
 
 // fewDescriptors runs a job that may open a few files, then without that limit.
 func (j *job) fewDescriptors(t *trial) (int, error) {
-	r, err := t.begin(j)
+	r, err := t.beginJob(j)
 	if err != nil {
 		return 1, err
 	}
 	files := leastDescriptors + t.rand.IntN(12)
 	args := j.next(t)
-	c, f, err := t.process(j, args)
+	c, f, err := t.newProcess(j, args)
 	if err != nil {
 		return 0, err
 	}
 	c.files = files
-	o, err := t.runs(c, nil)
+	o, err := t.runChild(c, nil)
 	if f != nil {
 		f.Close()
 	}
@@ -202,14 +202,14 @@ func (j *job) fewDescriptors(t *trial) (int, error) {
 		return 0, err
 	}
 	when := fmt.Sprintf("with %d descriptors", files)
-	if err := o.sane(); err != nil {
+	if err := o.checkSane(); err != nil {
 		return 1, fmt.Errorf("%s: %w", when, err)
 	}
 	if o.status != 0 {
-		if err := refused(&o, "too many open files"); err != nil {
+		if err := checkRefused(&o, "too many open files"); err != nil {
 			return 1, fmt.Errorf("%s: %w", when, err)
 		}
-		if name := t.temporary(); name != "" {
+		if name := t.findTemporary(); name != "" {
 			return 1, fmt.Errorf("%s: leaves %s", when, name)
 		}
 	}
@@ -218,7 +218,7 @@ func (j *job) fewDescriptors(t *trial) (int, error) {
 
 // outputFull has standard output on a full device.
 func (j *job) outputFull(t *trial) (int, error) {
-	if _, err := t.begin(j); err != nil {
+	if _, err := t.beginJob(j); err != nil {
 		return 1, err
 	}
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -227,18 +227,18 @@ func (j *job) outputFull(t *trial) (int, error) {
 	}
 	defer full.Close()
 	args := j.next(t)
-	o, err := t.runs(child{args: args, dir: t.box(), stdout: full, limit: 2 * slowLimit}, nil)
+	o, err := t.runChild(child{args: args, dir: t.box(), stdout: full, limit: 2 * slowLimit}, nil)
 	if err != nil {
 		return 0, err
 	}
-	if err := o.sane(); err != nil {
+	if err := o.checkSane(); err != nil {
 		return 1, err
 	}
 	// Whether it has something to say is seen where it can.
 	if err := errors.Join(os.RemoveAll(t.box("out")), os.Mkdir(t.box("out"), 0o755)); err != nil {
 		return 0, err
 	}
-	alone, err := t.runs(child{args: j.next(t), dir: t.box(), limit: 2 * slowLimit}, nil)
+	alone, err := t.runChild(child{args: j.next(t), dir: t.box(), limit: 2 * slowLimit}, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -246,14 +246,14 @@ func (j *job) outputFull(t *trial) (int, error) {
 	case speaks && o.status == 0:
 		return 1, fmt.Errorf("farfield %s: exits 0 where standard output is full", strings.Join(args, " "))
 	case speaks:
-		if err := refused(&o, "no space left on device"); err != nil {
+		if err := checkRefused(&o, "no space left on device"); err != nil {
 			return 1, err
 		}
 		if o.status != 1 {
 			return 1, fmt.Errorf("exits %d, not 1", o.status)
 		}
 	case o.status != 0:
-		return 1, fmt.Errorf("exits %d where it has nothing to say: %s", o.status, brief(string(o.stderr)))
+		return 1, fmt.Errorf("exits %d where it has nothing to say: %s", o.status, shortenText(string(o.stderr)))
 	}
 	return 1, nil
 }
@@ -261,7 +261,7 @@ func (j *job) outputFull(t *trial) (int, error) {
 // outputClosed has a reader of standard output that leaves after some bytes, or none
 // from the beginning.
 func (j *job) outputClosed(t *trial) (int, error) {
-	r, err := t.begin(j)
+	r, err := t.beginJob(j)
 	if err != nil {
 		return 1, err
 	}
@@ -271,7 +271,7 @@ func (j *job) outputClosed(t *trial) (int, error) {
 	}
 	most := t.rand.IntN(1 << t.rand.IntN(12))
 	args := j.next(t)
-	wait, err := t.start(child{args: args, dir: t.box(), stdout: write, limit: 2 * slowLimit})
+	wait, err := t.startChild(child{args: args, dir: t.box(), stdout: write, limit: 2 * slowLimit})
 	write.Close()
 	if err != nil {
 		read.Close()
@@ -291,11 +291,11 @@ func (j *job) outputClosed(t *trial) (int, error) {
 	when := fmt.Sprintf("with a reader of %d bytes", most)
 	// A program of a pipe may end by the signal, as cat does.
 	if o.signal != syscall.SIGPIPE {
-		if err := o.sane(); err != nil {
+		if err := o.checkSane(); err != nil {
 			return 1, fmt.Errorf("%s: %w", when, err)
 		}
 		if o.status != 0 {
-			if err := refused(&o, "broken pipe"); err != nil {
+			if err := checkRefused(&o, "broken pipe"); err != nil {
 				return 1, fmt.Errorf("%s: %w", when, err)
 			}
 		}
@@ -308,18 +308,18 @@ func (j *job) outputClosed(t *trial) (int, error) {
 
 // twoAtOnce starts a second process while the first is at work.
 func (j *job) twoAtOnce(t *trial) (int, error) {
-	r, err := t.begin(j)
+	r, err := t.beginJob(j)
 	if err != nil {
 		return 1, err
 	}
-	c, f, err := t.process(j, j.next(t))
+	c, f, err := t.newProcess(j, j.next(t))
 	if err != nil {
 		return 0, err
 	}
 	if f != nil {
 		defer f.Close()
 	}
-	first, err := t.start(c)
+	first, err := t.startChild(c)
 	if err != nil {
 		return 0, err
 	}
@@ -334,14 +334,14 @@ func (j *job) twoAtOnce(t *trial) (int, error) {
 		return 0, x.err
 	case <-time.After(time.Duration((0.2 + 0.4*t.rand.Float64()) * float64(r.one))):
 	}
-	d, g, err := t.process(j, j.next(t))
+	d, g, err := t.newProcess(j, j.next(t))
 	if err != nil {
 		return 0, err
 	}
 	if g != nil {
 		defer g.Close()
 	}
-	second, err := t.start(d)
+	second, err := t.startChild(d)
 	if err != nil {
 		return 0, err
 	}
@@ -364,11 +364,11 @@ func (j *job) twoAtOnce(t *trial) (int, error) {
 		// The second has overtaken the first.
 		o, x.o, alive = x.o, o, true
 	}
-	if err := errors.Join(x.o.sane(), o.sane()); err != nil {
+	if err := errors.Join(x.o.checkSane(), o.checkSane()); err != nil {
 		return 1, err
 	}
 	if x.o.status != 0 {
-		return 1, fmt.Errorf("the first exits %d: %s; the second exits %d: %s", x.o.status, brief(string(x.o.stderr)), o.status, brief(string(o.stderr)))
+		return 1, fmt.Errorf("the first exits %d: %s; the second exits %d: %s", x.o.status, shortenText(string(x.o.stderr)), o.status, shortenText(string(o.stderr)))
 	}
 	weight := 1
 	switch {
@@ -378,10 +378,10 @@ func (j *job) twoAtOnce(t *trial) (int, error) {
 		// never at work at the same time, no try counts, and the attack fails.
 		weight = 0
 	case o.status != 2:
-		return 1, fmt.Errorf("the second exits %d, not 2: %s", o.status, brief(string(o.stderr)))
+		return 1, fmt.Errorf("the second exits %d, not 2: %s", o.status, shortenText(string(o.stderr)))
 	default:
 		// A command that begins a run is refused for the run that is there by then.
-		if err := refused(&o, "in use", "holds a run already"); err != nil {
+		if err := checkRefused(&o, "in use", "holds a run already"); err != nil {
 			if !alive && !strings.Contains(string(o.stderr), "in use") {
 				return 0, nil // too late: refused because of the first one's files
 			}

@@ -33,8 +33,8 @@ const module = "github.com/farfield-ml/farfield"
 // nothing without a tag of the build.
 var apart = []string{"internal/check", "internal/bench", "comm/mpi"}
 
-// library reports whether a package, by its place in the module, is counted.
-func library(name string) bool {
+// libraryPackages reports whether a package, by its place in the module, is counted.
+func libraryPackages(name string) bool {
 	first, _, _ := strings.Cut(name, "/")
 	return !slices.Contains([]string{"cmd", "examples"}, first) && !strings.HasPrefix(name, "internal/lab/") && !slices.Contains(apart, name)
 }
@@ -48,7 +48,7 @@ func Run(ctx context.Context, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	list := exec.CommandContext(ctx, "go", append([]string{"list"}, packages(f.Args())...)...)
+	list := exec.CommandContext(ctx, "go", append([]string{"list"}, listPackages(f.Args())...)...)
 	list.Stderr = os.Stderr
 	out, err := list.Output()
 	if err != nil {
@@ -56,7 +56,7 @@ func Run(ctx context.Context, args []string) error {
 	}
 	var names []string
 	for _, name := range strings.Fields(string(out)) {
-		if library(inModule(name)) {
+		if libraryPackages(inModule(name)) {
 			names = append(names, name)
 		}
 	}
@@ -80,11 +80,11 @@ func Run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer profile.Close()
-	reached, err := read(profile)
+	reached, err := readProfile(profile)
 	if err != nil {
 		return err
 	}
-	text, below := table(reached, *bar)
+	text, below := writeTable(reached, *bar)
 	fmt.Print(text)
 	if *to != "" {
 		if err := written.Write(*to, []byte(text)); err != nil {
@@ -97,8 +97,8 @@ func Run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// packages returns what the arguments name.
-func packages(args []string) []string {
+// listPackages returns what the arguments name.
+func listPackages(args []string) []string {
 	if len(args) == 0 {
 		return []string{"./..."}
 	}
@@ -115,11 +115,11 @@ type share struct{ all, reached int }
 
 func (s share) percent() float64 { return 100 * float64(s.reached) / float64(max(s.all, 1)) }
 
-// read returns the shares of packages of a profile, in which each test binary has a
+// readProfile returns the shares of packages of a profile, in which each test binary has a
 // line for every block:
 //
 //	PACKAGE/FILE:FROM,TO STATEMENTS COUNT
-func read(r io.Reader) (map[string]share, error) {
+func readProfile(r io.Reader) (map[string]share, error) {
 	type block struct {
 		statements int
 		reached    bool
@@ -163,9 +163,9 @@ var written = page.Part{
 	Title: "## Coverage",
 }
 
-// table returns a table of packages in the order of their names, and which are below
+// writeTable returns a table of packages in the order of their names, and which are below
 // the bar.
-func table(shares map[string]share, bar float64) (text string, below []string) {
+func writeTable(shares map[string]share, bar float64) (text string, below []string) {
 	var names []string
 	for name := range shares {
 		names = append(names, name)

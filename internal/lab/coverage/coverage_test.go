@@ -6,7 +6,7 @@ import (
 )
 
 func TestTable(t *testing.T) {
-	shares, err := read(strings.NewReader(`mode: set
+	shares, err := readProfile(strings.NewReader(`mode: set
 github.com/farfield-ml/farfield/array/npy.go:1.2,3.4 3 0
 github.com/farfield-ml/farfield/array/npy.go:3.4,5.6 1 0
 github.com/farfield-ml/farfield/farfield.go:1.2,3.4 2 7
@@ -17,7 +17,7 @@ github.com/farfield-ml/farfield/array/npy.go:3.4,5.6 1 0
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, below := table(shares, 90)
+	text, below := writeTable(shares, 90)
 	const want = `| package | statements | reached |
 |---|---|---|
 | farfield | 2 | 100.0 % |
@@ -34,7 +34,7 @@ github.com/farfield-ml/farfield/array/npy.go:3.4,5.6 1 0
 
 func TestDamagedProfiles(t *testing.T) {
 	for _, line := range []string{"one two", "a.go:1.2,3.4 x 1", "a.go:1.2,3.4 1 x"} {
-		if _, err := read(strings.NewReader(line)); err == nil {
+		if _, err := readProfile(strings.NewReader(line)); err == nil {
 			t.Errorf("%q is read", line)
 		}
 	}
@@ -42,7 +42,7 @@ func TestDamagedProfiles(t *testing.T) {
 
 func TestLibrary(t *testing.T) {
 	for name, want := range map[string]bool{"": true, "attention": true, "internal/kernel": true, "cmd/farfield": false, "internal/lab/coverage": false, "internal/lab/oracle": false, "comm/mpi": false, "comm": true} {
-		if library(name) != want {
+		if libraryPackages(name) != want {
 			t.Errorf("library(%q) is %v", name, !want)
 		}
 	}

@@ -19,7 +19,7 @@ func dropoutProblem(f *file, match []string) *problem {
 	r := &reader{f: f}
 	p := newProblem(r, key)
 	p.mechanism, p.options = "fastmax", mechanism.Options{Order: order}
-	p.book = oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(order)}
+	p.book = oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(order)}
 	p.call.Causal = match[3] == "causal"
 	d := &attention.Drop{Rate: r.scalar("rate")}
 	p.drop, p.call.Drop = d, new(oracle.Drop)
@@ -27,13 +27,13 @@ func dropoutProblem(f *file, match []string) *problem {
 	switch match[1] {
 	case "elem":
 		d.Kind, d.Q1, d.K1 = attention.ElementDrop, r.bools("mask_q1"), r.bools("mask_k1")
-		p.call.Drop.Q, p.call.Drop.K = factors(d.Rate, 1, d.Q1), factors(d.Rate, 1, d.K1)
+		p.call.Drop.Q, p.call.Drop.K = dropFactors(d.Rate, 1, d.Q1), dropFactors(d.Rate, 1, d.K1)
 	case "1d":
 		d.Kind, d.QTok, d.KTok = attention.TokenDrop, r.bools("mask_qtok"), r.bools("mask_ktok")
-		p.call.Drop.Q, p.call.Drop.K = factors(d.Rate, width, d.QTok), factors(d.Rate, width, d.KTok)
+		p.call.Drop.Q, p.call.Drop.K = dropFactors(d.Rate, width, d.QTok), dropFactors(d.Rate, width, d.KTok)
 	case "quadratic":
 		d.Kind, d.Q2, d.K2 = attention.ProductDrop, r.bools("mask_q2"), r.bools("mask_k2")
-		p.call.Drop.QQ, p.call.Drop.KK = factors(d.Rate, 1, d.Q2), factors(d.Rate, 1, d.K2)
+		p.call.Drop.QQ, p.call.Drop.KK = dropFactors(d.Rate, 1, d.Q2), dropFactors(d.Rate, 1, d.K2)
 		p.forms = []string{"direct", "linear"}
 	}
 	q, k := len(p.call.Q.Data), len(p.call.K.Data)
@@ -48,8 +48,8 @@ func dropoutProblem(f *file, match []string) *problem {
 	return p.finish(r)
 }
 
-// factors returns the dropout factors 1/(1-rate) or 0 of mask, each repeated times.
-func factors(rate float64, times int, mask []bool) []float64 {
+// dropFactors returns the dropout factors 1/(1-rate) or 0 of mask, each repeated times.
+func dropFactors(rate float64, times int, mask []bool) []float64 {
 	list := make([]float64, 0, len(mask)*times)
 	for _, keep := range mask {
 		f := 0.0

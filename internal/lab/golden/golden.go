@@ -70,14 +70,14 @@ func Run(dir string, o Options, report func(Case)) error {
 
 func runFile(path string, idx index, o Options, report func(Case)) {
 	base := filepath.Base(path)
-	f, err := open(path)
+	f, err := openFile(path)
 	if err != nil {
 		report(Case{File: base, Problem: err.Error(), Failed: true})
 		return
 	}
 	defer f.src.Close()
 	cases := polyCases
-	if _, listed := idx[f.stem()]; listed || f.has("out") {
+	if _, listed := idx[f.stem()]; listed || f.hasArray("out") {
 		cases = func(f *file) ([]*problem, []skip) { return zooCases(f, idx) }
 	}
 	problems, skips := cases(f)
@@ -86,9 +86,9 @@ func runFile(path string, idx index, o Options, report func(Case)) {
 	}
 	for _, p := range problems {
 		for _, form := range p.forms {
-			report(f.outcome(run[float32](p, form)))
+			report(f.runFile(runForm[float32](p, form)))
 			if o.Float64 {
-				report(f.outcome(run[float64](p, form)))
+				report(f.runFile(runForm[float64](p, form)))
 			}
 		}
 	}
@@ -97,8 +97,8 @@ func runFile(path string, idx index, o Options, report func(Case)) {
 // skip is a case that is not compared.
 type skip struct{ name, reason string }
 
-// outcome completes a case: failures, and an error that JSON can carry.
-func (f *file) outcome(c Case) Case {
+// runFile completes a case: failures, and an error that JSON can carry.
+func (f *file) runFile(c Case) Case {
 	c.File = f.base
 	if c.Problem != "" || math.IsInf(c.Err, 0) {
 		c.Err = math.MaxFloat64
@@ -114,7 +114,7 @@ type file struct {
 	names map[string]bool
 }
 
-func open(path string) (*file, error) {
+func openFile(path string) (*file, error) {
 	src, err := array.OpenNPZ(path)
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func open(path string) (*file, error) {
 
 func (f *file) stem() string { return f.base[:len(f.base)-len(filepath.Ext(f.base))] }
 
-func (f *file) has(names ...string) bool {
+func (f *file) hasArray(names ...string) bool {
 	for _, n := range names {
 		if !f.names[n] {
 			return false
@@ -137,8 +137,8 @@ func (f *file) has(names ...string) bool {
 	return true
 }
 
-// sorted returns the names of the arrays in alphabetical order.
-func (f *file) sorted() []string {
+// sortedNames returns the names of the arrays in alphabetical order.
+func (f *file) sortedNames() []string {
 	var list []string
 	for n := range f.names {
 		list = append(list, n)

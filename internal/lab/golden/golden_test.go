@@ -160,12 +160,12 @@ func TestTextbookAgreesWithGoldenFiles(t *testing.T) {
 		idx, _ := readIndex(filepath.Join(dir, "index.json"))
 		paths, _ := filepath.Glob(filepath.Join(dir, "*.npz"))
 		for _, path := range paths {
-			f, err := open(path)
+			f, err := openFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			problems, _ := polyCases(f)
-			if f.has("out") {
+			if f.hasArray("out") {
 				problems, _ = zooCases(f, idx)
 			}
 			for _, p := range problems {
@@ -184,7 +184,7 @@ func TestTextbookAgreesWithGoldenFiles(t *testing.T) {
 
 func agrees(t *testing.T, file string, p *problem) {
 	t.Helper()
-	r := p.solve()
+	r := p.solveReference()
 	got := map[string][]float64{"o": r.O.Data, "den": r.Den}
 	if p.do.Data != nil && p.headMatrix == nil {
 		var g *oracle.Grads = p.book.Backward(&p.call, p.do)
@@ -194,14 +194,14 @@ func agrees(t *testing.T, file string, p *problem) {
 		if p.headMatrix != nil && e.what != "o" {
 			continue // textbooks of whole heads have no gradients
 		}
-		limit := 1e-13 * check.Max(r.Cond) * (1 + check.Max(e.ref))
+		limit := 1e-13 * check.MaxAbs(r.Cond) * (1 + check.MaxAbs(e.ref))
 		if e.what != "o" && e.what != "den" {
-			limit *= 1 + check.Max(p.call.V.Data)*check.Max(p.do.Data)
+			limit *= 1 + check.MaxAbs(p.call.V.Data)*check.MaxAbs(p.do.Data)
 		}
 		if e.what == "den" {
 			limit = max(limit, p.book.Eps) // unseen rows are stored as eps
 		}
-		if x := check.Ratio(got[e.what], e.ref, limit); x > 1 {
+		if x := check.ErrorRatio(got[e.what], e.ref, limit); x > 1 {
 			t.Errorf("%s %s: %s differs by %.1f limits", file, p.name, e.array, x)
 		}
 	}
@@ -236,7 +236,7 @@ func TestOtherFilesNeedNoList(t *testing.T) {
 		}
 		list := []*array.Array{q, k, v, do}
 		for _, p := range []int{2, 6} {
-			book := oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(p)}
+			book := oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(p)}
 			c := &oracle.Call{Q: heads(qx), K: heads(kx), V: heads(vx), Causal: true}
 			f, g := book.Forward(c), book.Backward(c, heads(dox))
 			for name, x := range map[string][]float64{"o": f.O.Data, "dq": g.DQ.Data, "dk": g.DK.Data, "dv": g.DV.Data} {
@@ -302,7 +302,7 @@ func TestBrokenFoldersAndFiles(t *testing.T) {
 
 // A comparison that cannot fail shows nothing.
 func TestWrongResultsFail(t *testing.T) {
-	f, err := open(filepath.Join("testdata", "poly", "fastmax_paper_N7_D8.npz"))
+	f, err := openFile(filepath.Join("testdata", "poly", "fastmax_paper_N7_D8.npz"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,15 +311,15 @@ func TestWrongResultsFail(t *testing.T) {
 	for i := range p.want {
 		good := p.want[i].ref
 		p.want[i].ref = append([]float64{}, good...)
-		p.want[i].ref[len(good)/2] += 1e-3 * check.Max(good)
+		p.want[i].ref[len(good)/2] += 1e-3 * check.MaxAbs(good)
 		for _, form := range []string{"direct", "linear"} {
-			c := f.outcome(run[float32](p, form))
+			c := f.runFile(runForm[float32](p, form))
 			if !c.Failed || c.Worst != p.want[i].array {
 				t.Errorf("%s in the %s form: an error of 1e-3 passes: %+v", p.want[i].array, form, c)
 			}
 		}
 		p.want[i].ref[0] = math.NaN()
-		if c := f.outcome(run[float32](p, "direct")); !c.Failed || c.Err != math.MaxFloat64 {
+		if c := f.runFile(runForm[float32](p, "direct")); !c.Failed || c.Err != math.MaxFloat64 {
 			t.Errorf("%s: a NaN passes: %+v", p.want[i].array, c)
 		}
 		p.want[i].ref = good

@@ -42,7 +42,7 @@ func kernelProblem(f *file, key string, match []string) *problem {
 	if match[3] == "decay_causal" {
 		p.call.LogG = r.perToken("log_g")
 	}
-	coef, norm := oracle.Taylor(degree), "none"
+	coef, norm := oracle.TaylorCoef(degree), "none"
 	scale := 1 / math.Sqrt(float64(max(p.call.Q.D, 1)))
 	switch match[1] {
 	case "power":
@@ -75,7 +75,7 @@ func kernelProblem(f *file, key string, match []string) *problem {
 	case "taylor":
 		p.mechanism, p.options = "sata", mechanism.Options{Order: degree}
 	default:
-		p.mechanism, p.options = "polynomial", mechanism.Options{Set: map[string]string{"norm": norm, "coef": numbers(coef), "scale": number(scale)}}
+		p.mechanism, p.options = "polynomial", mechanism.Options{Set: map[string]string{"norm": norm, "coef": numbersOf(coef), "scale": formatNumber(scale)}}
 	}
 	p.book.Scale, p.book.Coef = scale, coef
 	p.result(r, "o", "o_"+key)
@@ -94,11 +94,11 @@ func lowerTriangle(n, m int) []bool {
 	return keep
 }
 
-// numbers writes a list as settings have it.
-func numbers(list []float64) string {
+// numbersOf writes a list as settings have it.
+func numbersOf(list []float64) string {
 	var texts []string
 	for _, x := range list {
-		texts = append(texts, number(x))
+		texts = append(texts, formatNumber(x))
 	}
 	return strings.Join(texts, ",")
 }

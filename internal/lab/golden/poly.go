@@ -14,7 +14,7 @@ var paperCase = regexp.MustCompile(`^p([1-9][0-9]?)_(full|causal|causal_offset|k
 // polyCases finds the cases of a file of polynomial attention by its outputs,
 // the arrays o_CASE.
 func polyCases(f *file) (problems []*problem, skips []skip) {
-	for _, name := range f.sorted() {
+	for _, name := range f.sortedNames() {
 		key, isOutput := strings.CutPrefix(name, "o_")
 		if !isOutput {
 			continue
@@ -34,10 +34,10 @@ func polyCases(f *file) (problems []*problem, skips []skip) {
 
 // polyCase returns the case of output o_key, or why it is not compared.
 func polyCase(f *file, key string) (*problem, string) {
-	if !f.has("q", "k", "v") {
+	if !f.hasArray("q", "k", "v") {
 		return nil, "no q, k, v"
 	}
-	tau := f.has("tau")
+	tau := f.hasArray("tau")
 	match := paperCase.FindStringSubmatch(key)
 	switch {
 	case tau && (key == "direct" || key == "efficient"):
@@ -48,7 +48,7 @@ func polyCase(f *file, key string) (*problem, string) {
 		return outnormProblem(f), ""
 	case match != nil:
 		return paperProblem(f, match), ""
-	case key == "last" && f.has("x1", "x2", "x3", "y1", "y2", "y3"):
+	case key == "last" && f.hasArray("x1", "x2", "x3", "y1", "y2", "y3"):
 		return stateProblem(f), ""
 	case key == "softmax_full" || key == "softmax_causal":
 		return softmaxProblem(f, key), ""
@@ -82,11 +82,11 @@ func newProblem(r *reader, name string) *problem {
 
 // gradients reads do and the gradients of the case, if the file has them.
 func (p *problem) gradients(r *reader, do string, arrays map[string]string) {
-	if !r.f.has(do) {
+	if !r.f.hasArray(do) {
 		return
 	}
 	for _, what := range []string{"dq", "dk", "dv", "dtau", "dlog_g"} {
-		if name, named := arrays[what]; named && r.f.has(name) {
+		if name, named := arrays[what]; named && r.f.hasArray(name) {
 			p.want = append(p.want, expect{name, what, r.floats(name)})
 			if p.do.Data == nil {
 				p.do = r.heads(do)
@@ -97,7 +97,7 @@ func (p *problem) gradients(r *reader, do string, arrays map[string]string) {
 
 // result adds an array that the file may hold.
 func (p *problem) result(r *reader, what, name string) {
-	if r.f.has(name) {
+	if r.f.hasArray(name) {
 		p.want = append(p.want, expect{name, what, r.floats(name)})
 	}
 }
@@ -117,7 +117,7 @@ func paperProblem(f *file, match []string) *problem {
 	r := &reader{f: f}
 	p := newProblem(r, key)
 	p.mechanism, p.options = "fastmax", mechanism.Options{Order: order}
-	p.book = oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(order)}
+	p.book = oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(order)}
 	switch kind {
 	case "causal", "causal_offset":
 		p.call.Causal = true
@@ -135,7 +135,7 @@ func taylorshiftProblem(f *file, key, suffix string) *problem {
 	p := newProblem(r, key)
 	tau := r.floats("tau")
 	p.mechanism, p.options = "taylorshift", mechanism.Options{Heads: len(tau)}
-	p.book = oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: tau, Coef: oracle.Taylor(2)}
+	p.book = oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: tau, Coef: oracle.TaylorCoef(2)}
 	p.call.Causal = key == "causal"
 	p.tolerance = byCondition{maxOnly: true}
 	p.result(r, "o", "o_"+key)
@@ -175,7 +175,7 @@ func stateProblem(f *file) *problem {
 	r := &reader{f: f}
 	p := newProblem(r, "last")
 	p.mechanism, p.options = "fastmax", mechanism.Options{Order: 2}
-	p.book = oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(2)}
+	p.book = oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2)}
 	p.call.Causal = true
 	if n := p.call.Q.N; r.err == nil && n > 0 {
 		p.call.Q = p.call.Q.Tokens(n-1, n)

@@ -54,8 +54,8 @@ func (p *problem) everyForm() []string {
 	return []string{"direct", "linear", "step"}
 }
 
-// solve returns the textbook's result.
-func (p *problem) solve() *oracle.Result {
+// solveReference returns the textbook's result.
+func (p *problem) solveReference() *oracle.Result {
 	if p.solution == nil {
 		if p.headMatrix != nil {
 			p.solution = p.headMatrix.Forward(&p.call)
@@ -66,8 +66,8 @@ func (p *problem) solve() *oracle.Result {
 	return p.solution
 }
 
-func run[T tensor.Float](p *problem, form string) Case {
-	double := check.Rounding[T]() < 0x1p-24
+func runForm[T tensor.Float](p *problem, form string) Case {
+	double := check.UnitRoundoff[T]() < 0x1p-24
 	c := Case{Name: p.name, Mechanism: p.mechanism, Form: form, Precision: "float32"}
 	if double {
 		c.Precision = "float64"
@@ -78,7 +78,7 @@ func run[T tensor.Float](p *problem, form string) Case {
 	} else if err == nil && form == "state" {
 		err = compareMoments[T](p, &c, double)
 	} else if err == nil {
-		err = compare[T](p, &c, double)
+		err = compareResults[T](p, &c, double)
 	}
 	if err != nil {
 		c.Problem = err.Error()
@@ -86,10 +86,10 @@ func run[T tensor.Float](p *problem, form string) Case {
 	return c
 }
 
-// compare runs p in c's form and holds every result that the form gives
+// compareResults runs p in c's form and holds every result that the form gives
 // against the file.
-func compare[T tensor.Float](p *problem, c *Case, double bool) error {
-	m, call, err := prepare[T](p)
+func compareResults[T tensor.Float](p *problem, c *Case, double bool) error {
+	m, call, err := prepareCall[T](p)
 	if err != nil {
 		return err
 	}
@@ -101,11 +101,11 @@ func compare[T tensor.Float](p *problem, c *Case, double bool) error {
 	case "step":
 		call.Form = attention.Step
 	}
-	got, err := results(m, call, convert[T](p.do))
+	got, err := computeResults(m, call, convertHeads[T](p.do))
 	if err != nil {
 		return err
 	}
-	l := limits[T](p, m, call)
+	l := limitsOf[T](p, m, call)
 	for i := range p.want {
 		e := &p.want[i]
 		x, given := got[e.what]
@@ -116,13 +116,13 @@ func compare[T tensor.Float](p *problem, c *Case, double bool) error {
 			return fmt.Errorf("%s: has %d elements, needs %d", e.array, len(e.ref), len(x))
 		}
 		if e.what == "den" {
-			for row, cond := range p.solve().Cond {
+			for row, cond := range p.solveReference().Cond {
 				if cond == 0 { // sees no key: a denominator by convention only
 					x[row] = T(e.ref[row])
 				}
 			}
 		}
-		c.add(e.array, worst(x, e.ref, p.tolerance.limits(p, e, l, double)))
+		c.add(e.array, worstRatio(x, e.ref, p.tolerance.limits(p, e, l, double)))
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func compareModule(p *problem, c *Case, double bool) (err error) {
 		if len(x) != len(e.ref) {
 			return fmt.Errorf("%s: has %d elements, needs %d", e.array, len(e.ref), len(x))
 		}
-		c.add(e.array, worst(x, e.ref, p.tolerance.limits(p, e, check.Direct[float32](2), double)))
+		c.add(e.array, worstRatio(x, e.ref, p.tolerance.limits(p, e, check.DirectLimits[float32](2), double)))
 	}
 	return nil
 }
@@ -162,35 +162,35 @@ func (c *Case) add(name string, err float64) {
 	c.Arrays = append(c.Arrays, name)
 }
 
-// worst returns the largest error over the parts of x in units of their limits.
-func worst[T tensor.Float](x []T, ref, limits []float64) float64 {
+// worstRatio returns the largest error over the parts of x in units of their limits.
+func worstRatio[T tensor.Float](x []T, ref, limits []float64) float64 {
 	var e float64
 	n := 0
 	if len(limits) > 0 {
 		n = len(x) / len(limits)
 	}
 	for i, l := range limits {
-		e = max(e, check.Ratio(x[i*n:][:n], ref[i*n:][:n], l))
+		e = max(e, check.ErrorRatio(x[i*n:][:n], ref[i*n:][:n], l))
 	}
 	return e
 }
 
-// limits returns what the form of the call may err.
-func limits[T tensor.Float](p *problem, m attention.Mechanism[T], call *attention.Call[T]) check.Limits {
+// limitsOf returns what the form of the call may err.
+func limitsOf[T tensor.Float](p *problem, m attention.Mechanism[T], call *attention.Call[T]) check.Limits {
 	switch {
 	case p.book.Exp:
-		return check.Softmax[T]()
+		return check.SoftmaxLimits[T]()
 	case call.Form == attention.Direct || !m.Traits().Linear:
-		return check.Direct[T](2)
+		return check.DirectLimits[T](2)
 	}
 	s := call.Shape()
 	s.Form = attention.Linear // a state works through the same chunks
 	plan := m.Plan(s)
-	return check.Linear[T](plan.F, min(plan.Chunk, s.M))
+	return check.LinearLimits[T](plan.F, min(plan.Chunk, s.M))
 }
 
-// prepare makes p's mechanism and call in T.
-func prepare[T tensor.Float](p *problem) (attention.Mechanism[T], *attention.Call[T], error) {
+// prepareCall makes p's mechanism and call in T.
+func prepareCall[T tensor.Float](p *problem) (attention.Mechanism[T], *attention.Call[T], error) {
 	m, err := mechanism.New[T](p.mechanism, p.options)
 	if err != nil {
 		return nil, nil, err
@@ -208,15 +208,15 @@ func prepare[T tensor.Float](p *problem) (attention.Mechanism[T], *attention.Cal
 		}
 	}
 	return m, &attention.Call[T]{
-		Q: convert[T](p.call.Q), K: convert[T](p.call.K), V: convert[T](p.call.V),
+		Q: convertHeads[T](p.call.Q), K: convertHeads[T](p.call.K), V: convertHeads[T](p.call.V),
 		Causal: p.call.Causal, KeyLens: p.call.KeyLens, KeyMask: p.call.KeyMask, AttnKeep: p.call.AttnKeep,
-		Drop: p.drop, LogG: convert[T](p.call.LogG),
+		Drop: p.drop, LogG: convertHeads[T](p.call.LogG),
 	}, nil
 }
 
-// results computes what the form gives: outputs, and but for steps the
+// computeResults computes what the form gives: outputs, and but for steps the
 // denominators and gradients.
-func results[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], do tensor.Heads[T]) (map[string][]T, error) {
+func computeResults[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], do tensor.Heads[T]) (map[string][]T, error) {
 	out := tensor.NewHeads[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
 	got := map[string][]T{"o": out.Data}
 	if c.Form == attention.Step {
@@ -249,7 +249,7 @@ func results[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], do 
 	return got, nil
 }
 
-func convert[T tensor.Float](x tensor.Heads[float64]) tensor.Heads[T] {
+func convertHeads[T tensor.Float](x tensor.Heads[float64]) tensor.Heads[T] {
 	y := tensor.Heads[T]{B: x.B, H: x.H, N: x.N, D: x.D, SB: x.SB, SH: x.SH, SN: x.SN}
 	if x.Data != nil {
 		y.Data = make([]T, len(x.Data))

@@ -21,7 +21,7 @@ type moments struct {
 }
 
 func compareMoments[T tensor.Float](p *problem, c *Case, double bool) error {
-	m, call, err := prepare[T](p)
+	m, call, err := prepareCall[T](p)
 	if err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func compareMoments[T tensor.Float](p *problem, c *Case, double bool) error {
 	if v.B != k.B || v.H != k.H || v.N != k.N {
 		return fmt.Errorf("v: shape is [%d,%d,%d,·], k has [%d,%d,%d,·]", v.B, v.H, v.N, k.B, k.H, k.N)
 	}
-	l := limits(p, m, call)
+	l := limitsOf(p, m, call)
 	for at, n := range p.moments.tokensBefore {
 		if n < 0 || n > call.K.N {
 			return fmt.Errorf("state: after %d tokens, the file has %d", n, call.K.N)
@@ -193,7 +193,7 @@ func fastmaxMoments(r *reader) *moments {
 	c1, c2 := float64(d)/math.Sqrt(float64(d-1)), math.Sqrt(float64(d)/2)
 
 	compare := func(c *Case, _ int, sums tensor.Heads[float64], l check.Limits, _ bool) {
-		size := readSizes(k, queries, check.Max(v.Data))
+		size := readSizes(k, queries, check.MaxAbs(v.Data))
 		read := func(i, e int) measured { return measured{sums.At(0, 0).Row(i)[e], l.Output(1, size[i])} }
 		first := func(e int) measured { return read(0, e) }
 		second := func(e, m int) measured {
@@ -225,7 +225,7 @@ func fastmaxMoments(r *reader) *moments {
 				array := fmt.Sprintf("%s%d", name, degree+1)
 				var err float64
 				for i, x := range list {
-					err = max(err, check.Ratio([]float64{x.value}, want[array][i:][:1], x.limit))
+					err = max(err, check.ErrorRatio([]float64{x.value}, want[array][i:][:1], x.limit))
 				}
 				c.add(array, err)
 			}
@@ -241,7 +241,7 @@ func readSizes(k tensor.Heads[float64], queries [][]float64, v float64) []float6
 	for i, row := range queries {
 		copy(q.At(0, 0).Row(i), row)
 	}
-	book := oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(2)}
+	book := oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2)}
 	r := book.Forward(&oracle.Call{Q: q, K: k, V: tensor.NewHeads[float64](1, 1, k.N, 1)})
 	size := make([]float64, len(queries))
 	for i := range size {
@@ -289,8 +289,8 @@ func linearMoments(r *reader, t relative) *moments {
 			name     string
 			got, ref []float64
 		}{{"state_S", gotS, s[at*len(gotS):][:len(gotS)]}, {"state_Z", gotZ, z[at*rows:][:rows]}} {
-			limit := toleranceIn(t.output, double) * check.Max(x.ref)
-			c.add(fmt.Sprintf("%s[%d]", x.name, at), check.Ratio(x.got, x.ref, limit))
+			limit := toleranceIn(t.output, double) * check.MaxAbs(x.ref)
+			c.add(fmt.Sprintf("%s[%d]", x.name, at), check.ErrorRatio(x.got, x.ref, limit))
 		}
 	}
 	return m

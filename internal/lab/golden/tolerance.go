@@ -16,8 +16,8 @@ type tolerance interface {
 type byCondition struct{ maxOnly bool }
 
 func (t byCondition) limits(p *problem, e *expect, l check.Limits, _ bool) []float64 {
-	r := p.solve()
-	v := check.Max(p.call.V.Data)
+	r := p.solveReference()
+	v := check.MaxAbs(p.call.V.Data)
 	switch e.what {
 	case "den":
 		list := make([]float64, len(r.Cond))
@@ -32,19 +32,19 @@ func (t byCondition) limits(p *problem, e *expect, l check.Limits, _ bool) []flo
 			if t.maxOnly {
 				list[i] = l.Output(1, r.Factor[i]*v)
 			} else {
-				list[i] = l.Output(cond, r.Factor[i]*v+check.Max(e.ref[i*n:][:n]))
+				list[i] = l.Output(cond, r.Factor[i]*v+check.MaxAbs(e.ref[i*n:][:n]))
 			}
 		}
 		return list
 	}
 	if p.book.Exp {
-		return []float64{l.Gradient(1, check.Max(e.ref))}
+		return []float64{l.Gradient(1, check.MaxAbs(e.ref))}
 	}
-	size := max(check.Max(e.ref), check.Max(p.do.Data)*v)
+	size := max(check.MaxAbs(e.ref), check.MaxAbs(p.do.Data)*v)
 	if e.what == "dtau" || e.what == "dlog_g" { // a sum over queries
 		size *= float64(p.call.Q.N)
 	}
-	return []float64{l.Gradient(check.Max(r.Cond), size)}
+	return []float64{l.Gradient(check.MaxAbs(r.Cond), size)}
 }
 
 // relative are tolerances as factors of the largest value of an array.
@@ -55,7 +55,7 @@ func (t relative) limits(p *problem, e *expect, _ check.Limits, double bool) []f
 	if e.what == "o" || e.what == "den" {
 		f = t.output
 	}
-	size, do := check.Max(e.ref), check.Max(p.do.Data)
+	size, do := check.MaxAbs(e.ref), check.MaxAbs(p.do.Data)
 	if size < 1e-12*do { // nothing but rounding of a zero
 		return []float64{1e-6 * do}
 	}

@@ -124,10 +124,10 @@ var common = []string{"q", "k", "v", "causal", "key_lengths", "attn_keep", "out"
 func zooCase(f *file, group string, t relative) (*problem, string) {
 	reason := "no mechanism here computes it"
 	for _, g := range zooGroups {
-		if group != "" && group != g.name || !f.has(g.needs...) {
+		if group != "" && group != g.name || !f.hasArray(g.needs...) {
 			continue
 		}
-		if !f.has("q", "k", "v", "out") {
+		if !f.hasArray("q", "k", "v", "out") {
 			if g.cases != nil {
 				return g.cases(f, t)
 			}
@@ -152,7 +152,7 @@ func zooCase(f *file, group string, t relative) (*problem, string) {
 func (f *file) unlistedArrays(lists ...[]string) []string {
 	all := slices.Concat(lists...)
 	var rest []string
-	for _, n := range f.sorted() {
+	for _, n := range f.sortedNames() {
 		if !slices.Contains(all, n) {
 			rest = append(rest, n)
 		}
@@ -164,13 +164,13 @@ func (f *file) unlistedArrays(lists ...[]string) []string {
 func newZoo(r *reader, t relative) *problem {
 	p := newProblem(r, r.f.stem())
 	p.tolerance = t
-	if r.f.has("causal") {
+	if r.f.hasArray("causal") {
 		p.call.Causal = r.truth("causal")
 	}
-	if r.f.has("key_lengths") {
+	if r.f.hasArray("key_lengths") {
 		p.call.KeyLens = r.ints("key_lengths")
 	}
-	if r.f.has("attn_keep") {
+	if r.f.hasArray("attn_keep") {
 		p.call.AttnKeep = r.bools("attn_keep")
 	}
 	p.result(r, "o", "out")
@@ -207,26 +207,26 @@ func (p *problem) wholeForms() []string {
 
 var softmaxGroup = zooGroup{name: "softmax", needs: []string{"scale"}, arrays: []string{"lse"}, read: func(r *reader, p *problem) string {
 	scale := r.scalar("scale")
-	p.mechanism, p.options = "softmax", mechanism.Options{Set: map[string]string{"scale": number(scale)}}
+	p.mechanism, p.options = "softmax", mechanism.Options{Set: map[string]string{"scale": formatNumber(scale)}}
 	p.book = oracle.Mechanism{Scale: scale, Exp: true}
 	p.result(r, "den", "lse")
 	return ""
 }}
 
 var linearGroup = zooGroup{name: "linear", arrays: []string{"eps", "den", "state_steps", "state_S", "state_Z"}, read: func(r *reader, p *problem) string {
-	if !r.f.has("eps") {
+	if !r.f.hasArray("eps") {
 		return productZoo(r, p)
 	}
 	eps := r.scalar("eps")
-	p.mechanism, p.options = "linear", mechanism.Options{Set: map[string]string{"eps": number(eps)}}
+	p.mechanism, p.options = "linear", mechanism.Options{Set: map[string]string{"eps": formatNumber(eps)}}
 	p.book = oracle.Mechanism{Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: eps}
 	p.result(r, "den", "den")
 	p.forms = p.everyForm()
-	if r.f.has("state_steps", "state_S", "state_Z") {
+	if r.f.hasArray("state_steps", "state_S", "state_Z") {
 		p.moments = linearMoments(r, p.tolerance.(relative))
 		p.forms = append(p.forms, "state")
 	}
 	return ""
 }}
 
-func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+func formatNumber(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }

@@ -13,7 +13,7 @@ import (
 var clusteredGroup = zooGroup{name: "clustered", needs: []string{"planes", "init_idx", "iterations", "scale", "kind"},
 	arrays: []string{"hashes", "groups", "counts", "centroids", "query_lengths", "topk", "mass_bottom", "dref_q", "dref_k", "dref_v"},
 	read: func(r *reader, p *problem) string {
-		set := map[string]string{"iterations": strconv.Itoa(r.integer("iterations")), "scale": number(r.scalar("scale"))}
+		set := map[string]string{"iterations": strconv.Itoa(r.integer("iterations")), "scale": formatNumber(r.scalar("scale"))}
 		top := 0
 		switch kind := r.integer("kind"); {
 		case kind == 0:
@@ -43,19 +43,19 @@ var clusteredGroup = zooGroup{name: "clustered", needs: []string{"planes", "init
 			return x
 		}
 		p.forms = p.wholeForms()
-		if r.f.has("query_lengths") {
+		if r.f.hasArray("query_lengths") {
 			p.queriesApart(r.integers("query_lengths"), "start", start)
 			return ""
 		}
 		p.numbers["start"] = start(p.call.Q.N)
-		p.headMatrix = oracle.Clustered(p.numbers["planes"], p.numbers["start"], r.integer("iterations"), top, r.scalar("scale"))
+		p.headMatrix = oracle.NewClustered(p.numbers["planes"], p.numbers["start"], r.integer("iterations"), top, r.scalar("scale"))
 		return ""
 	}}
 
 // exactTopKGroup is what clusters are measured against.
 var exactTopKGroup = zooGroup{name: "clustered", needs: []string{"topk", "scale"}, read: func(r *reader, p *problem) string {
 	k, scale := r.integer("topk"), r.scalar("scale")
-	p.mechanism, p.options = "exact-topk", mechanism.Options{Set: map[string]string{"topk": strconv.Itoa(k), "scale": number(scale)}}
+	p.mechanism, p.options = "exact-topk", mechanism.Options{Set: map[string]string{"topk": strconv.Itoa(k), "scale": formatNumber(scale)}}
 	p.headMatrix, p.forms = oracle.ExactTopK(k, scale), p.wholeForms()
 	return ""
 }}
@@ -80,16 +80,16 @@ func queriesApart[T tensor.Float](p *problem, lens []int, constant string, of fu
 		one := p.batchRow(b)
 		one.numbers[constant] = of(n)
 		one.call.Q, one.do = one.call.Q.Tokens(0, n), one.do.Tokens(0, n)
-		m, c, err := prepare[T](one)
+		m, c, err := prepareCall[T](one)
 		if err != nil {
 			return nil, err
 		}
-		got, err := results(m, c, convert[T](one.do))
+		got, err := computeResults(m, c, convertHeads[T](one.do))
 		if err != nil {
 			return nil, err
 		}
 		for _, e := range p.want {
-			x := widened(got[e.what])
+			x := widenRows(got[e.what])
 			if e.what == "o" || e.what == "dq" {
 				width := len(x) / (p.call.Q.H * n)
 				for h := range p.call.Q.H {

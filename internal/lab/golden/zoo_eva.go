@@ -24,7 +24,7 @@ var evaGroup = zooGroup{name: "eva",
 		window, overlap := r.integer("window"), r.integer("ext")
 		book := &oracle.EVA{Window: window, Overlap: overlap, Zeros: true}
 		set := map[string]string{"window": strconv.Itoa(window), "overlap": strconv.Itoa(overlap), "form": "code"}
-		if r.f.has("rf_window") {
+		if r.f.hasArray("rf_window") {
 			size := r.integer("rf_window")
 			if p.call.Q.N%max(size, 1) != 0 {
 				return fmt.Sprintf("%d tokens are not chunks of %d", p.call.Q.N, size)
@@ -40,16 +40,16 @@ var evaGroup = zooGroup{name: "eva",
 			p.numbers[x[0]] = r.floats(x[1])
 			p.result(r, "d"+x[0], "d_"+x[1])
 		}
-		if r.f.has("rpe") {
+		if r.f.hasArray("rpe") {
 			set["rpe"] = "true"
 			p.parameters(r, "rpe")
 		}
-		if r.f.has("lengths") {
+		if r.f.hasArray("lengths") {
 			p.call.KeyLens = r.ints("lengths")
 		}
 		p.mechanism, p.options = "eva", mechanism.Options{Heads: p.call.Q.H, Width: p.call.Q.D, Set: set}
 		p.forms = p.wholeForms()
-		if r.f.has("noise") { // of each batch row its own
+		if r.f.hasArray("noise") { // of each batch row its own
 			set["noise"] = "normal"
 			p.rowsApart("noise", r.floats("noise"))
 			return ""
@@ -79,16 +79,16 @@ func computeByRow[T tensor.Float](p *problem, constant string, all []float64) (m
 	for b := range rows {
 		one := p.batchRow(b)
 		one.numbers[constant] = all[b*len(all)/rows : (b+1)*len(all)/rows]
-		m, c, err := prepare[T](one)
+		m, c, err := prepareCall[T](one)
 		if err != nil {
 			return nil, err
 		}
-		got, err := results(m, c, convert[T](one.do))
+		got, err := computeResults(m, c, convertHeads[T](one.do))
 		if err != nil {
 			return nil, err
 		}
 		for _, e := range p.want {
-			x := widened(got[e.what])
+			x := widenRows(got[e.what])
 			switch sum := byArray[e.array]; {
 			case len(x) < len(e.ref): // of tokens
 				byArray[e.array] = append(sum, x...)

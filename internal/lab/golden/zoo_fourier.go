@@ -11,10 +11,10 @@ var fourierGroup = zooGroup{name: "fourier", needs: []string{"R", "eps", "cpu_sc
 	read: func(r *reader, p *problem) string {
 		p.parameters(r, "R")
 		p.mechanism, p.options = "fourier", mechanism.Options{Width: p.call.Q.D, Set: map[string]string{
-			"eps": number(r.scalar("eps")), "scaled": strconv.FormatBool(r.truth("cpu_scale")),
+			"eps": formatNumber(r.scalar("eps")), "scaled": strconv.FormatBool(r.truth("cpu_scale")),
 			"channels": strconv.FormatBool(len(p.numbers["R"]) > 1),
 		}}
-		p.headMatrix = oracle.Fourier(p.numbers["R"], r.scalar("eps"), r.truth("cpu_scale"))
+		p.headMatrix = oracle.NewFourier(p.numbers["R"], r.scalar("eps"), r.truth("cpu_scale"))
 		p.forms = p.wholeForms()
 		return ""
 	}}

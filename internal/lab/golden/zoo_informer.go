@@ -31,7 +31,7 @@ var informerGroup = zooGroup{name: "informer", needs: []string{"factor", "index_
 		p.mechanism, p.options = "informer", mechanism.Options{Length: length, Set: map[string]string{
 			"factor": strconv.Itoa(factor), "form": "code", "sample": "stored",
 		}}
-		p.headMatrix = oracle.Informer(factor, true, func(token, s int) float64 { return sample[token*columns+s] })
+		p.headMatrix = oracle.NewInformer(factor, true, func(token, s int) float64 { return sample[token*columns+s] })
 		p.forms = p.wholeForms()
 		return ""
 	}}

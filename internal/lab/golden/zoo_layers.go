@@ -21,13 +21,13 @@ type layerFile struct {
 	lengths []int64 // of the context; nil: all
 }
 
-// layers reads a module; compute gives all that the file has of outputs and
+// computeLayers reads a module; compute gives all that the file has of outputs and
 // gradients.
-func layers(f *file, t relative, name string, outputs []string, compute func(m *layerFile, double bool) (map[string][]float64, error)) *problem {
+func computeLayers(f *file, t relative, name string, outputs []string, compute func(m *layerFile, double bool) (map[string][]float64, error)) *problem {
 	r := &reader{f: f}
 	m := &layerFile{numbers: map[string][]float64{}, shapes: map[string][]int{}, heads: r.integer("heads")}
 	p := &problem{name: f.stem(), mechanism: name, tolerance: t, do: r.heads("go"), forms: []string{"direct"}}
-	for _, name := range f.sorted() {
+	for _, name := range f.sortedNames() {
 		if shape := r.shape(name); len(shape) > 0 && name != "lengths" {
 			m.numbers[name], m.shapes[name] = r.floats(name), shape
 		}
@@ -35,7 +35,7 @@ func layers(f *file, t relative, name string, outputs []string, compute func(m *
 			p.result(r, "d", name)
 		}
 	}
-	if f.has("lengths") {
+	if f.hasArray("lengths") {
 		m.lengths = r.ints("lengths")
 	}
 	for _, name := range outputs {
@@ -102,7 +102,7 @@ func (w *layerWeights[T]) grads(got map[string][]float64) {
 var linformerModule = zooGroup{name: "linformer", needs: []string{"x", "Wq", "Wk", "Wv", "Wo", "bo", "E", "F", "heads"},
 	read: func(*reader, *problem) string { return "no function of q, k and v" },
 	cases: func(f *file, t relative) (*problem, string) {
-		return layers(f, t, "linformer", []string{"out"}, func(m *layerFile, double bool) (map[string][]float64, error) {
+		return computeLayers(f, t, "linformer", []string{"out"}, func(m *layerFile, double bool) (map[string][]float64, error) {
 			if double {
 				return linformerLayer[float64](m)
 			}
@@ -143,7 +143,7 @@ func linformerLayer[T tensor.Float](m *layerFile) (map[string][]float64, error) 
 	if err := a.Backward(dx, dy, x, tr, new(nn.Scratch[T])); err != nil {
 		return nil, err
 	}
-	got := map[string][]float64{"out": widened(y.Data), "d_x": widened(dx.Data)}
+	got := map[string][]float64{"out": widenRows(y.Data), "d_x": widenRows(dx.Data)}
 	w.grads(got)
 	return got, nil
 }
@@ -202,7 +202,7 @@ func lunaLayers[T tensor.Float](m *layerFile, packHeads int) (map[string][]float
 	if err := pack.BackwardTo(dp, dx, dcontext, p, x, packed, scratch); err != nil {
 		return nil, err
 	}
-	got := map[string][]float64{"out": widened(y.Data), "pcontext": widened(context.Data), "d_x": widened(dx.Data), "d_p": widened(dp.Data)}
+	got := map[string][]float64{"out": widenRows(y.Data), "pcontext": widenRows(context.Data), "d_x": widenRows(dx.Data), "d_p": widenRows(dp.Data)}
 	w.grads(got)
 	return got, nil
 }

@@ -20,16 +20,16 @@ var linformerGroup = zooGroup{name: "linformer", needs: []string{"E"}, arrays: [
 		}
 		set := map[string]string{"rank": strconv.Itoa(shape[1]), "columns": "all"}
 		p.parameters(r, "E")
-		if r.f.has("F") {
+		if r.f.hasArray("F") {
 			p.parameters(r, "F")
 		} else {
 			set["share"] = "kv"
 		}
 		values := p.numbers["E"]
-		if r.f.has("F") {
+		if r.f.hasArray("F") {
 			values = p.numbers["F"]
 		}
-		p.headMatrix = oracle.Linformer(p.numbers["E"], values, shape[0], shape[1], false, true)
+		p.headMatrix = oracle.NewLinformer(p.numbers["E"], values, shape[0], shape[1], false, true)
 		p.mechanism, p.options = "linformer", mechanism.Options{Length: shape[0], Set: set}
 		p.forms = p.wholeForms()
 		return ""

@@ -17,19 +17,19 @@ var lunaGroup = zooGroup{name: "luna", needs: []string{"x", "p", "pq_proj_w", "o
 	cases: func(f *file, t relative) (*problem, string) {
 		r := &reader{f: f}
 		m := &lunaModule{numbers: map[string][]float64{}, heads: r.integer("heads")}
-		m.causal = f.has("omega")
+		m.causal = f.hasArray("omega")
 		if m.causal {
 			m.omega = []string{"softplus", "elu+1", "elu"}[min(max(r.integer("omega"), 0), 2)]
 		} else if heads := r.integer("pheads"); heads != 1 && r.err == nil {
 			// They are mixed before they are read, which is no function of single heads.
-			return layers(f, t, "softmax", []string{"out", "pcontext"}, func(m *layerFile, double bool) (map[string][]float64, error) {
+			return computeLayers(f, t, "softmax", []string{"out", "pcontext"}, func(m *layerFile, double bool) (map[string][]float64, error) {
 				if double {
 					return lunaLayers[float64](m, heads)
 				}
 				return lunaLayers[float32](m, heads)
 			}), ""
 		}
-		m.tied = f.has("c_proj_w")
+		m.tied = f.hasArray("c_proj_w")
 		p := &problem{name: f.stem(), mechanism: "luna", tolerance: t, do: r.heads("go"), forms: []string{"direct"}}
 		x, packed := r.shape("x"), r.shape("p")
 		if r.err != nil || len(x) != 3 || len(packed) != 3 {
@@ -37,10 +37,10 @@ var lunaGroup = zooGroup{name: "luna", needs: []string{"x", "p", "pq_proj_w", "o
 			return p, ""
 		}
 		m.batch, m.tokens, m.width, m.length = x[0], x[1], x[2], packed[1]
-		if f.has("lengths") {
+		if f.hasArray("lengths") {
 			m.lengths = r.ints("lengths")
 		}
-		for _, name := range f.sorted() {
+		for _, name := range f.sortedNames() {
 			if a := r.shape(name); len(a) > 0 && name != "lengths" {
 				m.numbers[name] = r.floats(name)
 			}
@@ -129,8 +129,8 @@ func (c *channels) first(head int) int {
 	return head * c.width
 }
 
-// join makes heads of width d of channels.
-func join[T tensor.Float](heads, d int, list ...*channels) tensor.Heads[T] {
+// joinHeads makes heads of width d of channels.
+func joinHeads[T tensor.Float](heads, d int, list ...*channels) tensor.Heads[T] {
 	y := tensor.NewHeads[T](1, heads, len(list[0].x), d)
 	for _, c := range list {
 		for h := range heads {
@@ -144,8 +144,8 @@ func join[T tensor.Float](heads, d int, list ...*channels) tensor.Heads[T] {
 	return y
 }
 
-// split adds the gradients of joined channels.
-func split[T tensor.Float](dy tensor.Heads[T], list ...*channels) {
+// splitHeads adds the gradients of joined channels.
+func splitHeads[T tensor.Float](dy tensor.Heads[T], list ...*channels) {
 	for _, c := range list {
 		if c.dx == nil {
 			c.dx = rowsOf(make([]float64, len(c.x)*len(c.x[0])), len(c.x[0]))
@@ -223,41 +223,41 @@ func lunaRow[T tensor.Float](m *lunaModule, b int, got map[string][]float64) err
 		return err
 	}
 	learned := mech.Params().All()[0]
-	copy(learned.Data, join[T](m.heads, d+beside, pq).Data)
+	copy(learned.Data, joinHeads[T](m.heads, d+beside, pq).Data)
 	c := &attention.Call[T]{
-		Q: join[T](m.heads, d+beside, q), K: join[T](m.heads, d+beside, k, pk), V: join[T](m.heads, d, v), Causal: m.causal,
+		Q: joinHeads[T](m.heads, d+beside, q), K: joinHeads[T](m.heads, d+beside, k, pk), V: joinHeads[T](m.heads, d, v), Causal: m.causal,
 	}
 	if m.lengths != nil {
 		c.KeyLens = m.lengths[b : b+1]
 	}
 	g, err := runRow(mech, c, func(out tensor.Heads[T]) tensor.Heads[T] {
 		o := &channels{x: rowsOf(make([]float64, m.tokens*m.width), m.width), width: d, scale: 1}
-		split(out, o) // each channel goes to its place
-		got["out"] = append(got["out"], flatten(m.affine("out_proj", o.dx))...)
-		return join[T](m.heads, d, &channels{x: m.affineGrad(got, "out_proj", o.dx, do), width: d, scale: 1})
+		splitHeads(out, o) // each channel goes to its place
+		got["out"] = append(got["out"], flattenRows(m.affine("out_proj", o.dx))...)
+		return joinHeads[T](m.heads, d, &channels{x: m.affineGrad(got, "out_proj", o.dx, do), width: d, scale: 1})
 	})
 	if err != nil {
 		return err
 	}
-	split(g.DQ, q)
-	split(g.DK, k, pk)
-	split(g.DV, v)
-	split(tensor.HeadsOf(learned.Grad, 1, m.heads, m.length, d+beside), pq)
+	splitHeads(g.DQ, q)
+	splitHeads(g.DK, k, pk)
+	splitHeads(g.DV, v)
+	splitHeads(tensor.HeadsOf(learned.Grad, 1, m.heads, m.length, d+beside), pq)
 
 	dx := rowsOf(make([]float64, m.tokens*m.width), m.width)
-	add(dx, m.affineGrad(got, "q_proj", x, q.dx))
+	addRows(dx, m.affineGrad(got, "q_proj", x, q.dx))
 	dfrom := m.affineGrad(got, keyMap, from, k.dx)
-	add(dfrom, m.affineGrad(got, valueMap, from, v.dx))
+	addRows(dfrom, m.affineGrad(got, valueMap, from, v.dx))
 	if !m.causal {
 		if err := lunaContext[T](m, b, got, pq, pk, &channels{x: from, dx: dfrom, width: m.width, scale: 1}, c.KeyLens); err != nil {
 			return err
 		}
 		dfrom = m.affineGrad(got, packValue, x, dfrom)
 	}
-	add(dx, dfrom)
-	add(dx, m.affineGrad(got, packKey, x, pk.dx))
-	got["d_x"] = append(got["d_x"], flatten(dx)...)
-	got["d_p"] = append(got["d_p"], flatten(m.affineGrad(got, "pq_proj", p, pq.dx))...)
+	addRows(dx, dfrom)
+	addRows(dx, m.affineGrad(got, packKey, x, pk.dx))
+	got["d_x"] = append(got["d_x"], flattenRows(dx)...)
+	got["d_p"] = append(got["d_p"], flattenRows(m.affineGrad(got, "pq_proj", p, pq.dx))...)
 	return nil
 }
 
@@ -270,21 +270,21 @@ func lunaContext[T tensor.Float](m *lunaModule, b int, got map[string][]float64,
 	}
 	q, k := *pq, *pk
 	q.column, k.column, q.shared, k.shared = 0, 0, true, true
-	c := &attention.Call[T]{Q: join[T](1, m.width, &q), K: join[T](1, m.width, &k), V: join[T](1, m.width, from), KeyLens: lens}
+	c := &attention.Call[T]{Q: joinHeads[T](1, m.width, &q), K: joinHeads[T](1, m.width, &k), V: joinHeads[T](1, m.width, from), KeyLens: lens}
 	g, err := runRow(mech, c, func(out tensor.Heads[T]) tensor.Heads[T] {
-		got["pcontext"] = append(got["pcontext"], widened(out.Data)...)
-		return join[T](1, m.width, &channels{x: m.rows("go_pcontext", b, m.length), width: m.width, scale: 1})
+		got["pcontext"] = append(got["pcontext"], widenRows(out.Data)...)
+		return joinHeads[T](1, m.width, &channels{x: m.rows("go_pcontext", b, m.length), width: m.width, scale: 1})
 	})
 	if err != nil {
 		return err
 	}
-	split(g.DQ, &q)
-	split(g.DK, &k)
-	split(g.DV, from)
+	splitHeads(g.DQ, &q)
+	splitHeads(g.DK, &k)
+	splitHeads(g.DV, from)
 	return nil
 }
 
-func add(x, y [][]float64) {
+func addRows(x, y [][]float64) {
 	for i := range x {
 		for c := range x[i] {
 			x[i][c] += y[i][c]
@@ -292,7 +292,7 @@ func add(x, y [][]float64) {
 	}
 }
 
-func flatten(x [][]float64) (y []float64) {
+func flattenRows(x [][]float64) (y []float64) {
 	for _, row := range x {
 		y = append(y, row...)
 	}

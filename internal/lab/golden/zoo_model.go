@@ -43,10 +43,10 @@ var modelGroup = zooGroup{name: "model", needs: []string{"x", "heads", "ff", "la
 			p.mechanism = "linear"
 		}
 		m.config.Mechanism = p.mechanism
-		if f.has("lengths") {
+		if f.hasArray("lengths") {
 			m.lengths = r.ints("lengths")
 		}
-		for _, name := range f.sorted() {
+		for _, name := range f.sortedNames() {
 			if shape := r.shape(name); len(shape) > 0 && name != "lengths" {
 				m.numbers[name] = r.floats(name)
 			}
@@ -121,7 +121,7 @@ func stackResults[T tensor.Float](s *stackModule) (map[string][]float64, error) 
 	if err != nil {
 		return nil, err
 	}
-	got["out"] = widened(y.Data)
+	got["out"] = widenRows(y.Data)
 	dy := tensor.NewMat[T](y.Rows, y.Cols)
 	for i, x := range s.numbers["go"] {
 		dy.Data[i] = T(x)
@@ -130,7 +130,7 @@ func stackResults[T tensor.Float](s *stackModule) (map[string][]float64, error) 
 		return nil, err
 	}
 	for _, p := range m.Params().All() {
-		got["d_"+theirs(p.Name)] = widened(p.Grad)
+		got["d_"+theirs(p.Name)] = widenRows(p.Grad)
 	}
 	return got, nil
 }

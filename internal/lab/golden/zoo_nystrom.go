@@ -14,13 +14,13 @@ const couples = "its pseudo-inverse starts from a number of the whole batch, so 
 
 var nystromGroup = zooGroup{name: "nystrom", needs: []string{"landmarks", "iters"}, arrays: []string{"init_global", "mask", "conv", "d_conv", "pinv"},
 	read: func(r *reader, p *problem) string {
-		if r.f.has("init_global") && r.truth("init_global") {
+		if r.f.hasArray("init_global") && r.truth("init_global") {
 			return couples
 		}
 		landmarks, iterations := r.integer("landmarks"), r.integer("iters")
 		set := map[string]string{"landmarks": strconv.Itoa(landmarks), "iterations": strconv.Itoa(iterations), "form": "code"}
 		width := 0
-		if r.f.has("conv") {
+		if r.f.hasArray("conv") {
 			if shape := r.shape("conv"); len(shape) == 2 {
 				width = shape[1]
 			}
@@ -28,9 +28,9 @@ var nystromGroup = zooGroup{name: "nystrom", needs: []string{"landmarks", "iters
 			p.parameters(r, "conv")
 		}
 		p.mechanism, p.options = "nystrom", mechanism.Options{Heads: p.call.Q.H, Set: set}
-		p.headMatrix = oracle.Nystrom(landmarks, iterations, p.numbers["conv"], width, true)
+		p.headMatrix = oracle.NewNystrom(landmarks, iterations, p.numbers["conv"], width, true)
 		p.forms = p.wholeForms()
-		if r.f.has("mask") {
+		if r.f.hasArray("mask") {
 			for _, x := range r.floats("mask") {
 				p.call.KeyMask = append(p.call.KeyMask, x != 0)
 			}
@@ -56,17 +56,17 @@ func (p *problem) maskQueries() {
 }
 
 func maskedResults[T tensor.Float](p *problem) (map[string][]float64, error) {
-	m, c, err := prepare[T](p)
+	m, c, err := prepareCall[T](p)
 	if err != nil {
 		return nil, err
 	}
-	got, err := results(m, c, convert[T](p.do))
+	got, err := computeResults(m, c, convertHeads[T](p.do))
 	if err != nil {
 		return nil, err
 	}
 	byArray := map[string][]float64{}
 	for _, e := range p.want {
-		byArray[e.array] = widened(got[e.what])
+		byArray[e.array] = widenRows(got[e.what])
 	}
 	if dq := byArray["d_q"]; dq != nil {
 		q := p.call.Q
@@ -88,7 +88,7 @@ func clearMasked(x tensor.Heads[float64], exist []bool) {
 	}
 }
 
-func widened[T tensor.Float](x []T) []float64 {
+func widenRows[T tensor.Float](x []T) []float64 {
 	y := make([]float64, len(x))
 	for i, v := range x {
 		y[i] = float64(v)

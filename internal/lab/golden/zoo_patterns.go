@@ -12,10 +12,10 @@ import (
 var localGroup = zooGroup{name: "local", needs: []string{"window", "scale"}, arrays: []string{"back", "fwd", "exact"},
 	read: func(r *reader, p *problem) string {
 		scale, w := r.scalar("scale"), r.integer("window")
-		set := map[string]string{"scale": number(scale), "window": strconv.Itoa(w)}
-		p.headMatrix = oracle.Local(w, scale)
-		if r.f.has("back", "fwd") {
-			back, forward, exact := r.integer("back"), r.integer("fwd"), r.f.has("exact") && r.truth("exact")
+		set := map[string]string{"scale": formatNumber(scale), "window": strconv.Itoa(w)}
+		p.headMatrix = oracle.NewLocal(w, scale)
+		if r.f.hasArray("back", "fwd") {
+			back, forward, exact := r.integer("back"), r.integer("fwd"), r.f.hasArray("exact") && r.truth("exact")
 			set["form"], set["back"], set["forward"], set["exact"] = "block", strconv.Itoa(back), strconv.Itoa(forward), strconv.FormatBool(exact)
 			p.headMatrix = oracle.LocalBlocks(w, back, forward, exact, scale)
 		}
@@ -27,33 +27,33 @@ var patternsGroup = zooGroup{name: "patterns", needs: []string{"scale"},
 	arrays: []string{"stride", "c", "window", "global_tokens", "span", "ramp", "d_span", "segments", "ratios", "r", "u", "vb", "mem", "d_r", "d_u", "d_vb"},
 	read: func(r *reader, p *problem) string {
 		scale := r.scalar("scale")
-		set := map[string]string{"scale": number(scale)}
+		set := map[string]string{"scale": formatNumber(scale)}
 		switch f := r.f; {
-		case f.has("segments", "ratios"):
+		case f.hasArray("segments", "ratios"):
 			segments, ratios := r.integers("segments"), r.integers("ratios")
-			set["segments"], set["ratios"], set["form"] = listed(segments), listed(ratios), "code"
+			set["segments"], set["ratios"], set["form"] = listNumbers(segments), listNumbers(ratios), "code"
 			p.headMatrix = oracle.LongNet(segments, ratios, p.call.Q.H, scale)
 			p.pattern("longnet", set)
-		case f.has("span", "ramp"):
+		case f.hasArray("span", "ramp"):
 			p.parameters(r, "span")
-			set["ramp"], p.call.Causal = number(r.scalar("ramp")), true
+			set["ramp"], p.call.Causal = formatNumber(r.scalar("ramp")), true
 			p.headMatrix = oracle.AdaptiveSpan(p.numbers["span"], r.scalar("ramp"), 1024, scale)
 			p.pattern("adaptive-span", set)
-		case f.has("window", "global_tokens"):
+		case f.hasArray("window", "global_tokens"):
 			w, globals := r.integer("window"), r.integers("global_tokens")
-			set["window"], set["global"] = strconv.Itoa(w), listed(globals)
-			p.headMatrix = oracle.Longformer(w, globals, scale)
+			set["window"], set["global"] = strconv.Itoa(w), listNumbers(globals)
+			p.headMatrix = oracle.NewLongformer(w, globals, scale)
 			p.pattern("longformer", set)
-		case f.has("stride", "c"):
+		case f.hasArray("stride", "c"):
 			s, c := r.integer("stride"), r.integer("c")
 			set["stride"], set["c"], p.call.Causal = strconv.Itoa(s), strconv.Itoa(c), true
 			p.headMatrix = oracle.SparseFixed(s, c, scale)
 			p.pattern("sparse-fixed", set)
-		case f.has("stride"):
+		case f.hasArray("stride"):
 			set["stride"], p.call.Causal = strconv.Itoa(r.integer("stride")), true
 			p.headMatrix = oracle.SparseStrided(r.integer("stride"), scale)
 			p.pattern("sparse-strided", set)
-		case f.has("r", "u", "vb"):
+		case f.hasArray("r", "u", "vb"):
 			shape := r.shape("r")
 			if len(shape) != 3 {
 				return fmt.Sprintf("r has shape %v, needs [heads, distances, width]", shape)
@@ -94,7 +94,7 @@ func (r *reader) integers(name string) []int {
 	return list
 }
 
-func listed(x []int) string {
+func listNumbers(x []int) string {
 	var list []string
 	for _, n := range x {
 		list = append(list, strconv.Itoa(n))

@@ -21,9 +21,9 @@ var performerGroup = zooGroup{
 func performerZoo(r *reader, p *problem) string {
 	f := r.f
 	switch {
-	case f.has("value_lengths"):
+	case f.hasArray("value_lengths"):
 		return "a defect of the authors' program: keys beyond the length stay in the denominator"
-	case !f.has("W") && !f.has("omega"):
+	case !f.hasArray("W") && !f.hasArray("omega"):
 		return "no W or omega"
 	case f.stem() == "rff_gaussian":
 		return fourierZoo(r, p)
@@ -33,18 +33,18 @@ func performerZoo(r *reader, p *problem) string {
 	set := map[string]string{"eps": "0"}
 	var w []float64      // [m, D]
 	var code, whole bool // programs' form, and that it is one of whole heads
-	if f.has("W") {
+	if f.hasArray("W") {
 		w = r.floats("W")
 		if r.truth("kernel") {
 			book.Kernel = "relu"
 		}
-		if f.has("feature_eps") {
+		if f.hasArray("feature_eps") {
 			book.FeatureEps = r.scalar("feature_eps")
 		}
-		if f.has("den_eps") && r.scalar("den_eps") != 0 {
+		if f.hasArray("den_eps") && r.scalar("den_eps") != 0 {
 			p.book.Eps, book.OverSum = r.scalar("den_eps"), book.Kernel == "relu"
 		}
-		whole = book.Kernel == "softmax" && (book.FeatureEps != 0 || f.has("stabilise") && r.truth("stabilise"))
+		whole = book.Kernel == "softmax" && (book.FeatureEps != 0 || f.hasArray("stabilise") && r.truth("stabilise"))
 		if whole && p.call.Causal {
 			return "a defect of the authors' program: the largest exponent of keys is that of later ones, too"
 		}
@@ -52,7 +52,7 @@ func performerZoo(r *reader, p *problem) string {
 	} else {
 		across := r.floats("omega")
 		book.Kernel, book.Root = "relu", 1
-		if f.has("softmax_temp") {
+		if f.hasArray("softmax_temp") {
 			book.Kernel, book.Root = "hyperbolic", math.Sqrt(r.scalar("softmax_temp"))
 		}
 		n := len(across) / max(d, 1)
@@ -62,7 +62,7 @@ func performerZoo(r *reader, p *problem) string {
 			}
 		}
 		p.book.Eps = r.scalar("eps")
-		set["eps"] = number(p.book.Eps)
+		set["eps"] = formatNumber(p.book.Eps)
 		whole = f.stem() == "favor_hyperbolic_stab1"
 		code = whole
 	}
@@ -73,8 +73,8 @@ func performerZoo(r *reader, p *problem) string {
 		book.W = append(book.W, w[i:][:d])
 	}
 	book.KeepFactor = p.book.Eps > 0
-	set["kernel"], set["features"] = book.Kernel, number(float64(len(book.W)))
-	set["scale"], set["feature_eps"] = number(book.Root*book.Root), number(book.FeatureEps)
+	set["kernel"], set["features"] = book.Kernel, formatNumber(float64(len(book.W)))
+	set["scale"], set["feature_eps"] = formatNumber(book.Root*book.Root), formatNumber(book.FeatureEps)
 	p.mechanism, p.options = "performer", mechanism.Options{Width: d, Set: set}
 	p.numbers = map[string][]float64{"projection": w}
 	if code {

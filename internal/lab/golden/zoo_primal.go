@@ -32,7 +32,7 @@ var primalGroup = zooGroup{name: "primal", needs: []string{"We", "Wr", "Lambda",
 		}
 		q := &p.call.Q
 		p.call.V = tensor.NewHeads[float64](q.B, q.H, q.N, q.D)
-		if f.has("x") {
+		if f.hasArray("x") {
 			set["data"], set["tokens"] = "dependent", strconv.Itoa(we[1])
 			data := r.floats("x")
 			if len(data) != len(p.call.V.Data) {
@@ -47,8 +47,8 @@ var primalGroup = zooGroup{name: "primal", needs: []string{"We", "Wr", "Lambda",
 				}
 			}
 		}
-		p.call.Causal = f.has("causal_mean") && r.truth("causal_mean")
-		if f.has("mask") {
+		p.call.Causal = f.hasArray("causal_mean") && r.truth("causal_mean")
+		if f.hasArray("mask") {
 			x.mask = r.floats("mask")
 			for i := range p.do.Data {
 				p.do.Data[i] *= x.outputFactor(&p.call.Q, i)
@@ -88,7 +88,7 @@ func (x *primalModule) outputFactor(q *tensor.Heads[float64], i int) float64 {
 }
 
 func primalResults[T tensor.Float](p *problem, x *primalModule) (map[string][]float64, error) {
-	m, c, err := prepare[T](p)
+	m, c, err := prepareCall[T](p)
 	if err != nil {
 		return nil, err
 	}
@@ -103,10 +103,10 @@ func primalResults[T tensor.Float](p *problem, x *primalModule) (map[string][]fl
 		DQ: tensor.NewHeads[T](q.B, q.H, q.N, q.D), DK: tensor.NewHeads[T](q.B, q.H, q.N, q.D), DV: tensor.NewHeads[T](q.B, q.H, q.N, q.D),
 		DAux: T(x.loss * 2 * j / float64(q.B*q.H)),
 	}
-	if err := m.Backward(&g, convert[T](p.do), out, c, &keep); err != nil {
+	if err := m.Backward(&g, convertHeads[T](p.do), out, c, &keep); err != nil {
 		return nil, err
 	}
-	got := map[string][]float64{"J": {j}, "ksvd_loss": {j * j}, "out": widened(out.Data), "d_q": widened(g.DQ.Data), "d_k": widened(g.DK.Data)}
+	got := map[string][]float64{"J": {j}, "ksvd_loss": {j * j}, "out": widenRows(out.Data), "d_q": widenRows(g.DQ.Data), "d_k": widenRows(g.DK.Data)}
 	for i := range got["out"] {
 		got["out"][i] *= x.outputFactor(q, i)
 	}
@@ -121,7 +121,7 @@ func primalResults[T tensor.Float](p *problem, x *primalModule) (map[string][]fl
 		if other := names[name]; other != "" {
 			name = other
 		}
-		got["d_"+name] = widened(param.Grad)
+		got["d_"+name] = widenRows(param.Grad)
 	}
 	return got, nil
 }

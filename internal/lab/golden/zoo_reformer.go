@@ -55,7 +55,7 @@ func (p *problem) sort(book *oracle.Reformer) {
 		"form": form, "repeats": repeats, "self": self, "masks": masks,
 	}}
 	if book.Scale != 0 {
-		p.options.Set["scale"] = number(book.Scale)
+		p.options.Set["scale"] = formatNumber(book.Scale)
 	}
 }
 
@@ -78,7 +78,7 @@ func lshCase(f *file, t relative) (*problem, string) {
 	for i, x := range r.floats("rotations") { // [D, rounds, axes]
 		book.Rotations[i%(rounds*axes)*d+i/(rounds*axes)] = x
 	}
-	if f.has("input_mask") { // one for each head
+	if f.hasArray("input_mask") { // one for each head
 		p.call.Q, p.call.K, p.call.V, p.do = headsAsRows(p.call.Q), headsAsRows(p.call.K), headsAsRows(p.call.V), headsAsRows(p.do)
 		p.call.KeyMask = r.bools("input_mask")
 		if len(p.call.KeyMask) != p.call.Q.B*p.call.Q.N {
@@ -109,17 +109,17 @@ func (p *problem) aloneWhereMasked() {
 }
 
 func aloneWhereMasked[T tensor.Float](p *problem) (map[string][]float64, error) {
-	m, c, err := prepare[T](p)
+	m, c, err := prepareCall[T](p)
 	if err != nil {
 		return nil, err
 	}
-	do := convert[T](p.do)
+	do := convertHeads[T](p.do)
 	for i, exists := range p.call.KeyMask {
 		if !exists {
 			clear(do.At(i/do.N, 0).Row(i % do.N))
 		}
 	}
-	got, err := results(m, c, do)
+	got, err := computeResults(m, c, do)
 	if err != nil {
 		return nil, err
 	}
@@ -135,14 +135,14 @@ func aloneWhereMasked[T tensor.Float](p *problem) (map[string][]float64, error) 
 	}
 	byArray := map[string][]float64{}
 	for _, e := range p.want {
-		byArray[e.array] = widened(got[e.what])
+		byArray[e.array] = widenRows(got[e.what])
 	}
 	return byArray, nil
 }
 
 // sharedCase is softmax over all keys of length 1: a chunk that holds all.
 func sharedCase(f *file, t relative) (*problem, string) {
-	if f.has("rotations") {
+	if f.hasArray("rotations") {
 		return nil, "arrays that no mechanism here has"
 	}
 	r := &reader{f: f}
@@ -164,7 +164,7 @@ func chunkedCase(f *file, t relative) (*problem, string) {
 	if len(shape) != 3 {
 		return nil, fmt.Sprintf("planes has shape %v, needs [rounds, bits, width]", shape)
 	}
-	if f.has("key_lengths") && slices.ContainsFunc(r.integers("key_lengths"), func(n int) bool { return n < p.call.Q.N }) {
+	if f.hasArray("key_lengths") && slices.ContainsFunc(r.integers("key_lengths"), func(n int) bool { return n < p.call.Q.N }) {
 		return nil, "tokens beyond a length are sorted as zeros are, and average over each other"
 	}
 	p.sort(&oracle.Reformer{Bucket: r.integer("chunk_size"), Rounds: shape[0], Buckets: 2 * shape[1], Rotations: r.floats("planes"),

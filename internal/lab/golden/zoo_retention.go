@@ -26,7 +26,7 @@ func productZoo(r *reader, p *problem) string {
 
 func retentionZoo(r *reader, p *problem, gamma []float64) string {
 	p.call.Causal = true
-	p.mechanism, p.options = "retention", mechanism.Options{Set: map[string]string{"scale": "1", "gamma": numbers(gamma)}}
+	p.mechanism, p.options = "retention", mechanism.Options{Set: map[string]string{"scale": "1", "gamma": numbersOf(gamma)}}
 	p.book = oracle.Mechanism{Scale: 1, Coef: []float64{0, 1}, Unnormalized: true, Forget: func(h int) float64 {
 		if h >= len(gamma) {
 			return 0 // the file's mistake, which the mechanism reports
@@ -34,7 +34,7 @@ func retentionZoo(r *reader, p *problem, gamma []float64) string {
 		return math.Log(gamma[h])
 	}}
 	p.forms = p.everyForm()
-	if r.f.has("state") {
+	if r.f.hasArray("state") {
 		p.moments = retentionMoments(r, p.tolerance.(relative))
 		p.forms = append(p.forms, "state")
 	}
@@ -57,7 +57,7 @@ func retentionMoments(r *reader, t relative) *moments {
 		for i := range sums.B * sums.H * sums.N {
 			got = append(got, sums.Data[i*sums.D:][:sums.D-1]...)
 		}
-		c.add("state", check.Ratio(got, state, toleranceIn(t.output, double)*check.Max(state)))
+		c.add("state", check.ErrorRatio(got, state, toleranceIn(t.output, double)*check.MaxAbs(state)))
 	}
 	return m
 }

@@ -37,7 +37,7 @@ var retnetGroup = zooGroup{name: "retnet", needs: []string{"x", "Wq", "Wk", "Wv"
 			r.err = fmt.Errorf("go: has %d elements, needs %d", got, want)
 		}
 		p.result(r, "o", "out")
-		if f.has("out") {
+		if f.hasArray("out") {
 			p.want = append(p.want, expect{stepped, "o", r.floats("out")})
 		}
 		p.compute = func(double bool) (map[string][]float64, error) {
@@ -202,7 +202,7 @@ func retnetResults[T tensor.Float](m *retnetModule) (map[string][]float64, error
 		name := retnetNames[p.Name]
 		cols, grad := p.Shape[1], make([]float64, len(p.Grad))
 		for i := range p.Shape[0] {
-			copy(grad[m.place(name, i)*cols:], widened(p.Grad[i*cols:][:cols]))
+			copy(grad[m.place(name, i)*cols:], widenRows(p.Grad[i*cols:][:cols]))
 		}
 		got["d_"+name] = grad
 	}

@@ -30,13 +30,13 @@ func rfaZoo(r *reader, p *problem) string {
 	p.book = oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Coef: []float64{0, 1}}
 	set := map[string]string{}
 	switch {
-	case !f.has("sigma"):
+	case !f.hasArray("sigma"):
 		book.Arccos, set["kernel"] = true, "arccos"
 		p.book.Eps = r.scalar("eps")
-		set["eps"] = number(p.book.Eps)
-	case f.has("den_min"):
+		set["eps"] = formatNumber(p.book.Eps)
+	case f.hasArray("den_min"):
 		p.book.Norm, p.book.Floor, set["form"] = oracle.NoNorm, r.scalar("den_min"), "code"
-		p.book.FloorSize = f.has("abs_den") && r.truth("abs_den")
+		p.book.FloorSize = f.hasArray("abs_den") && r.truth("abs_den")
 		book.Factor, book.Shortest = r.scalar("phi_scale"), r.scalar("norm_eps")
 		if p.book.FloorSize {
 			set["form"] = "code-cross"
@@ -48,18 +48,18 @@ func rfaZoo(r *reader, p *problem) string {
 			return "phi_scale, norm_eps or den_min are not those of the authors' program"
 		}
 	}
-	if f.has("tau") {
+	if f.hasArray("tau") {
 		book.Tau = r.scalar("tau")
-		set["tau"] = number(book.Tau)
+		set["tau"] = formatNumber(book.Tau)
 	}
 	p.numbers = map[string][]float64{"R": all, "sigma": make([]float64, h*d)}
 	for i := range p.numbers["sigma"] {
 		p.numbers["sigma"][i] = 1
 	}
-	if f.has("sigma") {
+	if f.hasArray("sigma") {
 		p.parameters(r, "sigma")
 	}
-	if f.has("gate_logit") {
+	if f.hasArray("gate_logit") {
 		rfaGate(r, p)
 		p.book.Gated, set["gate"] = true, "true"
 	}
@@ -81,7 +81,7 @@ func (p *problem) randomFeatures(book *oracle.RandomFeatures, set map[string]str
 		book.R = append(book.R, list)
 	}
 	book.Sigma, p.book.Features = p.numbers["sigma"], book
-	set["features"] = number(float64(rows))
+	set["features"] = formatNumber(float64(rows))
 	p.mechanism, p.options = "rfa", mechanism.Options{Width: d, Heads: h, Set: set}
 	p.forms = p.everyForm()
 }
@@ -104,7 +104,7 @@ func fourierZoo(r *reader, p *problem) string {
 	tau, eps := 1/math.Sqrt(r.scalar("softmax_temp")), r.scalar("eps")
 	p.book = oracle.Mechanism{Scale: 1, Coef: []float64{0, 1}, Eps: eps}
 	p.randomFeatures(&oracle.RandomFeatures{Tau: tau, Factor: 1 / math.Sqrt(float64(rows)), Shortest: -1},
-		map[string]string{"norm": "none", "tau": number(tau), "eps": number(eps)})
+		map[string]string{"norm": "none", "tau": formatNumber(tau), "eps": formatNumber(eps)})
 	return ""
 }
 

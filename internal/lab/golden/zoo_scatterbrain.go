@@ -17,8 +17,8 @@ var scatterbrainGroup = zooGroup{name: "scatterbrain", needs: []string{"W", "sca
 		}
 		book := &oracle.Scatterbrain{W: r.floats("W"), Scale: r.scalar("scale")}
 		p.numbers = map[string][]float64{"projection": book.W}
-		set := map[string]string{"scale": number(book.Scale), "features": strconv.Itoa(shape[0])}
-		if r.f.has("window") {
+		set := map[string]string{"scale": formatNumber(book.Scale), "features": strconv.Itoa(shape[0])}
+		if r.f.hasArray("window") {
 			book.Window = r.integer("window")
 			set["window"] = strconv.Itoa(book.Window)
 		} else {

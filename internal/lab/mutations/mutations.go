@@ -40,7 +40,7 @@ func Run(ctx context.Context, args []string) error {
 		return fmt.Errorf("%q: no arguments but flags", f.Arg(0))
 	}
 	if *path != "" {
-		return written.Write(*path, table())
+		return written.Write(*path, writeTable())
 	}
 	chosen, err := regexp.Compile(*choice)
 	if err != nil {
@@ -53,11 +53,11 @@ func Run(ctx context.Context, args []string) error {
 	defer os.RemoveAll(dir)
 	ran, missed := 0, 0
 	for _, m := range faults {
-		if !chosen.MatchString(m.file) && !chosen.MatchString(m.what) || !m.runs() {
+		if !chosen.MatchString(m.file) && !chosen.MatchString(m.what) || !m.runTests() {
 			continue
 		}
 		start := time.Now()
-		why, err := m.survives(ctx, dir)
+		why, err := m.isSurvivor(ctx, dir)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -84,13 +84,13 @@ func Run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// runs reports that the fault is in what this machine compiles.
-func (m *fault) runs() bool {
+// runTests reports that the fault is in what this machine compiles.
+func (m *fault) runTests() bool {
 	return !strings.HasSuffix(m.file, "_amd64.s") || runtime.GOARCH == "amd64"
 }
 
-// apply returns the file with the fault in it.
-func (m *fault) apply() ([]byte, error) {
+// applyTo returns the file with the fault in it.
+func (m *fault) applyTo() ([]byte, error) {
 	text, err := os.ReadFile(filepath.FromSlash(m.file))
 	if err != nil {
 		return nil, err
@@ -101,11 +101,11 @@ func (m *fault) apply() ([]byte, error) {
 	return bytes.Replace(text, []byte(m.text), []byte(m.new), 1), nil
 }
 
-// survives runs the tests that should catch the fault, with files in dir, and returns
+// isSurvivor runs the tests that should catch the fault, with files in dir, and returns
 // what they say if they do not: "" if one of them fails. What does not
 // compile, or was cut off, tests nothing and is an error.
-func (m *fault) survives(ctx context.Context, dir string) (why string, err error) {
-	text, err := m.apply()
+func (m *fault) isSurvivor(ctx context.Context, dir string) (why string, err error) {
+	text, err := m.applyTo()
 	if err != nil {
 		return "", err
 	}
@@ -145,8 +145,8 @@ var written = page.Part{
 	Title: "## Seeded faults",
 }
 
-// table returns the table of all faults.
-func table() []byte {
+// writeTable returns the table of all faults.
+func writeTable() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%d faults:\n\n| file | fault | caught by |\n|---|---|---|\n", len(faults))
 	for _, m := range faults {

@@ -21,7 +21,7 @@ func TestFaultsAreThere(t *testing.T) {
 		if m.text == m.new || m.what == "" {
 			t.Errorf("%s: %q is no fault", m.file, m.text)
 		}
-		if _, err := m.apply(); err != nil {
+		if _, err := m.applyTo(); err != nil {
 			t.Error(err)
 		}
 		var tests []byte
@@ -47,7 +47,7 @@ func TestPageHasTheFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Contains(text, append([]byte(written.Begin+"\n"), append(table(), written.End...)...)) {
+	if !bytes.Contains(text, append([]byte(written.Begin+"\n"), append(writeTable(), written.End...)...)) {
 		t.Error("docs/testing.md has another list of faults: go run ./cmd/farfield-lab mutations -page docs/testing.md writes it")
 	}
 }
@@ -60,15 +60,15 @@ func TestAFaultNeedsATest(t *testing.T) {
 	}
 	t.Chdir(filepath.Join("..", "..", ".."))
 	m := fault{"internal/framed/framed.go", "is not a file that begins with", "begins otherwise than with", "an error has other words", "internal/framed", "TestPartsAreWhatWasAppended"}
-	if why, err := m.survives(t.Context(), t.TempDir()); why == "" || err != nil {
+	if why, err := m.isSurvivor(t.Context(), t.TempDir()); why == "" || err != nil {
 		t.Errorf("%q, %v", why, err)
 	}
 	m.text, m.new = "package framed", "package"
-	if _, err := m.survives(t.Context(), t.TempDir()); err == nil {
+	if _, err := m.isSurvivor(t.Context(), t.TempDir()); err == nil {
 		t.Error("a file that does not compile is no error")
 	}
 	m = fault{"internal/framed/framed.go", "len(rest) > 0", "len(rest) > 100", "the end is not looked at", "internal/framed", "TestDamageIsRefused"}
-	if why, err := m.survives(t.Context(), t.TempDir()); why != "" || err != nil {
+	if why, err := m.isSurvivor(t.Context(), t.TempDir()); why != "" || err != nil {
 		t.Errorf("%q, %v", why, err)
 	}
 }

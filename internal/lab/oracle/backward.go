@@ -28,7 +28,7 @@ func (m *Mechanism) Backward(c *Call, do tensor.Heads[float64]) *Grads {
 		return m.backwardWindow(c, do)
 	}
 	r := newGrads(m, c)
-	c = m.forgetting(c)
+	c = m.withDecay(c)
 	for _, s := range c.sequences() {
 		for h := range c.Q.H {
 			m.backwardScores(c, s, h, m.scores(c, s, h), do, r)
@@ -75,11 +75,11 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do ten
 			continue
 		}
 		doi := make([]float64, c.V.D)
-		add(doi, m.outputFactor(c, x.keyCount[i]), do.At(s.b, h).Row(s.q0+i))
+		addScaled(doi, m.outputFactor(c, x.keyCount[i]), do.At(s.b, h).Row(s.q0+i))
 		o := make([]float64, c.V.D)
 		for j := range s.m {
-			if c.sees(s, i, j) && x.o == nil {
-				add(o, x.w[i][j]/x.g[i], v.Row(s.k0+j))
+			if c.isVisible(s, i, j) && x.o == nil {
+				addScaled(o, x.w[i][j]/x.g[i], v.Row(s.k0+j))
 			}
 		}
 		if x.o != nil {
@@ -87,25 +87,25 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do ten
 		}
 		da := make([]float64, len(x.a[i]))
 		for j := range s.m {
-			if !c.sees(s, i, j) {
+			if !c.isVisible(s, i, j) {
 				continue
 			}
 			vj := v.Row(s.k0 + j)
-			add(dv.Row(s.k0+j), x.w[i][j]/x.g[i], doi)
-			dw := (dot(doi, vj) - x.slope[i]*dot(doi, o)) / x.g[i]
+			addScaled(dv.Row(s.k0+j), x.w[i][j]/x.g[i], doi)
+			dw := (dotProduct(doi, vj) - x.slope[i]*dotProduct(doi, o)) / x.g[i]
 			c.addAge(s, kh, i, j, x.w[i][j]*dw, r)
 			left := math.Exp(x.e[i][j])
-			if pairs := c.pairs(s, h, i, j); pairs != nil {
+			if pairs := c.pairFactors(s, h, i, j); pairs != nil {
 				pairSlope(da, left*dw, m.Coef, x.a[i], x.b[j], pairs)
 				pairSlope(db[j], left*dw, m.Coef, x.b[j], x.a[i], pairs)
 				continue
 			}
 			f1 := x.w[i][j]
 			if !m.Exp {
-				f1 = slope(m.Coef, x.s[i][j]) * left
+				f1 = evaluateDerivative(m.Coef, x.s[i][j]) * left
 			}
-			add(da, f1*dw, x.b[j])
-			add(db[j], f1*dw, x.a[i])
+			addScaled(da, f1*dw, x.b[j])
+			addScaled(db[j], f1*dw, x.a[i])
 		}
 		dq, dfactor := m.prepareGrad(c, c.placeOf(h, false), x.q[i], c.queryPosition(s, i), factor, c.keptQuery(s, h, i), da, r.DFeatures)
 		copy(r.DQ.At(s.b, h).Row(s.q0+i), dq)
@@ -115,20 +115,20 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do ten
 		}
 	}
 	for j := range s.m {
-		if c.exists(s, j) {
+		if c.isUnmasked(s, j) {
 			kept := c.keptKey(s, kh, j)
 			if m.Gated && c.LogG.D > 0 {
 				whole := m.prepare(c, c.placeOf(h, true), x.k[j], j, 1, kept)
-				r.DLogG.At(s.b, kh).Row(s.k0 + j)[0] += (x.enters[j] - 1) * dot(db[j], whole)
+				r.DLogG.At(s.b, kh).Row(s.k0 + j)[0] += (x.enters[j] - 1) * dotProduct(db[j], whole)
 			}
 			dk, _ := m.prepareGrad(c, c.placeOf(h, true), x.k[j], j, 1, kept, scaledBy(x.enters[j], db[j]), r.DFeatures)
-			add(r.DK.At(s.b, kh).Row(s.k0+j), 1, dk)
+			addScaled(r.DK.At(s.b, kh).Row(s.k0+j), 1, dk)
 		}
 	}
 }
 
-// add is y += f·x.
-func add(y []float64, f float64, x []float64) {
+// addScaled is y += f·x.
+func addScaled(y []float64, f float64, x []float64) {
 	for c := range y {
 		y[c] += f * x[c]
 	}

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Clustered is clustered attention (Vyas et al. 2020, arXiv 2007.04825): queries
+// NewClustered is clustered attention (Vyas et al. 2020, arXiv 2007.04825): queries
 // take the attention weights of their cluster's mean. K-means over hashes makes the
 // clusters: planes [bits,D+1] give a bit each, and the queries at ⌊n·start⌋ are the
 // first means. For top > 0 each query distributes the weight of the top keys by its
 // own softmax over these keys (improved clustered).
-func Clustered(planes, start []float64, iterations, top int, scale float64) HeadMatrix {
+func NewClustered(planes, start []float64, iterations, top int, scale float64) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		n, d := len(h.Q), len(h.Q[0])
 		if scale == 0 {
@@ -73,7 +73,7 @@ func hammingGroups(q [][]float64, planes, start []float64, iterations int) []int
 	hashes := make([][]bool, len(q))
 	for i := range q {
 		for b := 0; b < len(planes); b += d + 1 {
-			hashes[i] = append(hashes[i], dot(q[i], planes[b:b+d]) > planes[b+d])
+			hashes[i] = append(hashes[i], dotProduct(q[i], planes[b:b+d]) > planes[b+d])
 		}
 	}
 	means := make([][]bool, len(start))

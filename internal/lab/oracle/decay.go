@@ -11,18 +11,18 @@ import (
 // retention, arXiv 2405.05254, eq. 3) it is exp(Σ_{j<t≤i} log_g_t). A query has
 // the place i + (M-N) among the keys.
 
-// place returns where query i of s stands among the keys that count: after all of
+// position returns where query i of s stands among the keys that count: after all of
 // them where the call is not causal, as one does that reads a state.
-func (c *Call) place(s sequence, i int) int {
+func (c *Call) position(s sequence, i int) int {
 	if !c.Causal {
 		return s.validUntil - 1
 	}
 	return min(i+s.m-s.n, s.validUntil-1)
 }
 
-// age returns Σ_{j<t≤i} log_g_t over the tokens of key head kh, those whose keys
+// logDecay returns Σ_{j<t≤i} log_g_t over the tokens of key head kh, those whose keys
 // do not exist too.
-func (c *Call) age(s sequence, kh, j, i int) float64 {
+func (c *Call) logDecay(s sequence, kh, j, i int) float64 {
 	g := c.LogG.At(s.b, kh)
 	var sum float64
 	for t := j + 1; t <= i; t++ {
@@ -31,26 +31,26 @@ func (c *Call) age(s sequence, kh, j, i int) float64 {
 	return sum
 }
 
-// last returns the last key that query i of s sees, -1 if there is none. Weights
+// lastVisible returns the last key that query i of s sees, -1 if there is none. Weights
 // are relative to that key's, which changes no quotient but keeps them from
 // vanishing all together.
-func (c *Call) last(s sequence, i int) int {
+func (c *Call) lastVisible(s sequence, i int) int {
 	for j := s.m - 1; j >= 0; j-- {
-		if c.sees(s, i, j) {
+		if c.isVisible(s, i, j) {
 			return j
 		}
 	}
 	return -1
 }
 
-// ages returns for query i of s the sums from each key to the last that it sees,
+// logDecays returns for query i of s the sums from each key to the last that it sees,
 // and the factor by which that has decayed itself.
-func (c *Call) ages(s sequence, kh, i int) (ages []float64, left float64) {
+func (c *Call) logDecays(s sequence, kh, i int) (ages []float64, left float64) {
 	ages = make([]float64, s.m)
 	if c.LogG.D == 0 {
 		return ages, 1
 	}
-	last := c.last(s, i)
+	last := c.lastVisible(s, i)
 	if last < 0 {
 		return ages, 1
 	}
@@ -59,7 +59,7 @@ func (c *Call) ages(s sequence, kh, i int) (ages []float64, left float64) {
 		ages[j] = sum
 		sum += c.LogG.At(s.b, kh).Row(s.k0 + j)[0]
 	}
-	return ages, math.Exp(c.age(s, kh, last, c.place(s, i)))
+	return ages, math.Exp(c.logDecay(s, kh, last, c.position(s, i)))
 }
 
 // addAge adds x, a weight times its gradient, to the gradient of log_g of every token
@@ -69,14 +69,14 @@ func (c *Call) addAge(s sequence, kh, i, j int, x float64, r *Grads) {
 		return
 	}
 	g := r.DLogG.At(s.b, kh)
-	for t := j + 1; t <= c.place(s, i); t++ {
+	for t := j + 1; t <= c.position(s, i); t++ {
 		g.Row(s.k0 + t)[0] += x
 	}
 }
 
-// forgetting returns c with the mechanism's own log-decay added to the call's
+// withDecay returns c with the mechanism's own log-decay added to the call's
 // (γ_h of each head: RetNet, eq. 5).
-func (m *Mechanism) forgetting(c *Call) *Call {
+func (m *Mechanism) withDecay(c *Call) *Call {
 	if m.Forget == nil {
 		return c
 	}

@@ -17,26 +17,26 @@ func (c *Call) dropFactors(factors func(d *Drop) []float64, token, width int) []
 	return factors(c.Drop)[token*width:][:width]
 }
 
-func (c *Call) query(s sequence, h, i int) int { return (s.b*c.Q.H+h)*c.Q.N + s.q0 + i }
-func (c *Call) key(s sequence, kh, j int) int  { return (s.b*c.K.H+kh)*c.K.N + s.k0 + j }
+func (c *Call) queryIndex(s sequence, h, i int) int { return (s.b*c.Q.H+h)*c.Q.N + s.q0 + i }
+func (c *Call) keyIndex(s sequence, kh, j int) int  { return (s.b*c.K.H+kh)*c.K.N + s.k0 + j }
 
 func (c *Call) keptQuery(s sequence, h, i int) []float64 {
-	return c.dropFactors(func(d *Drop) []float64 { return d.Q }, c.query(s, h, i), c.Q.D)
+	return c.dropFactors(func(d *Drop) []float64 { return d.Q }, c.queryIndex(s, h, i), c.Q.D)
 }
 
 func (c *Call) keptKey(s sequence, kh, j int) []float64 {
-	return c.dropFactors(func(d *Drop) []float64 { return d.K }, c.key(s, kh, j), c.K.D)
+	return c.dropFactors(func(d *Drop) []float64 { return d.K }, c.keyIndex(s, kh, j), c.K.D)
 }
 
-// pairs returns the factors that the products of channels of query i and key j
+// pairFactors returns the factors that the products of channels of query i and key j
 // have together, [D·D]; nil where there are none.
-func (c *Call) pairs(s sequence, h, i, j int) []float64 {
+func (c *Call) pairFactors(s sequence, h, i, j int) []float64 {
 	if c.Drop == nil || c.Drop.QQ == nil {
 		return nil
 	}
 	d := c.Q.D
-	q := c.Drop.QQ[c.query(s, h, i)*d*d:][:d*d]
-	k := c.Drop.KK[c.key(s, h/(c.Q.H/c.K.H), j)*d*d:][:d*d]
+	q := c.Drop.QQ[c.queryIndex(s, h, i)*d*d:][:d*d]
+	k := c.Drop.KK[c.keyIndex(s, h/(c.Q.H/c.K.H), j)*d*d:][:d*d]
 	m := make([]float64, d*d)
 	for x := range m {
 		m[x] = q[x] * k[x]
@@ -53,7 +53,7 @@ func pairWeight(coef, a, b, pairs []float64) float64 {
 			square += a[m] * a[l] * b[m] * b[l] * pairs[m*len(a)+l]
 		}
 	}
-	return coef[0] + coef[1]*dot(a, b) + coef[2]*square
+	return coef[0] + coef[1]*dotProduct(a, b) + coef[2]*square
 }
 
 // pairSlope adds to da the derivative of pairWeight by a, times dw.
@@ -67,8 +67,8 @@ func pairSlope(da []float64, dw float64, coef, a, b, pairs []float64) {
 	}
 }
 
-// scaled is y times factors, in place; nil ones are 1.
-func scaled(y, factors []float64) []float64 {
+// scaleRow is y times factors, in place; nil ones are 1.
+func scaleRow(y, factors []float64) []float64 {
 	for e, f := range factors {
 		y[e] *= f
 	}

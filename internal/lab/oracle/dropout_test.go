@@ -22,8 +22,8 @@ func TestGradientsUnderDropout(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 9)) // no row comes near the kink of elu
 	for name, m := range map[string]*Mechanism{
 		"softmax":     {Exp: true},
-		"fastmax2":    {Norm: Standard, Scale: 0.1, Coef: Taylor(2)},
-		"taylorshift": {Norm: Unit, Scale: 0.5, Tau: []float64{0.5, 1.5, -1, 1}, Coef: Taylor(2)},
+		"fastmax2":    {Norm: Standard, Scale: 0.1, Coef: TaylorCoef(2)},
+		"taylorshift": {Norm: Unit, Scale: 0.5, Tau: []float64{0.5, 1.5, -1, 1}, Coef: TaylorCoef(2)},
 		"linear":      {Scale: 1, Map: EluPlusOne, Coef: []float64{0, 1}, Eps: 1e-6},
 	} {
 		for _, pairs := range []bool{false, true} {
@@ -38,14 +38,14 @@ func TestGradientsUnderDropout(t *testing.T) {
 				c.Drop = &Drop{Q: factors(r, queries), K: factors(r, keys)}
 			}
 			do := random(r, 2, 4, 5, 3)
-			loss := func() float64 { return dot(m.Forward(c).O.Data, do.Data) }
+			loss := func() float64 { return dotProduct(m.Forward(c).O.Data, do.Data) }
 			g := m.Backward(c, do)
 			for _, x := range []struct {
 				name      string
 				at, grads []float64
 			}{{"dq", c.Q.Data, g.DQ.Data}, {"dk", c.K.Data, g.DK.Data}, {"dv", c.V.Data, g.DV.Data}, {"dtau", m.Tau, g.DTau}} {
-				want := check.Gradient(loss, x.at)
-				if e := check.Ratio(x.grads, want, 1e-8*(1+check.Max(want))); e > 1 {
+				want := check.NumericGradient(loss, x.at)
+				if e := check.ErrorRatio(x.grads, want, 1e-8*(1+check.MaxAbs(want))); e > 1 {
 					t.Errorf("%s, pairs %t: %s differs from finite differences by %.1f limits", name, pairs, x.name, e)
 				}
 			}

@@ -21,7 +21,7 @@ func (m *EVAMap) apply(x []float64) []float64 {
 	y := make([]float64, d)
 	var mean, square float64
 	for o := range y {
-		y[o] = m.B[o] + dot(m.W[o*d:][:d], x)
+		y[o] = m.B[o] + dotProduct(m.W[o*d:][:d], x)
 		mean += y[o] / float64(d)
 	}
 	for o := range y {
@@ -47,7 +47,7 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 	var beta [][]float64 // weights of their values
 	var ends []int       // and the tokens behind them
 	for c := range chunks {
-		i0, i1 := part(c, chunks, tokens)
+		i0, i1 := partRange(c, chunks, tokens)
 		if m.Chunk > 0 {
 			i0, i1 = c*m.Chunk, (c+1)*m.Chunk
 		}
@@ -93,7 +93,7 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 		}
 		s := make([]float64, len(members))
 		for i, j := range members {
-			s[i] = scale * (dot(h.K[j], mu) - dot(h.K[j], h.K[j])/2)
+			s[i] = scale * (dotProduct(h.K[j], mu) - dotProduct(h.K[j], h.K[j])/2)
 		}
 		row := make([]float64, len(h.K))
 		for i, p := range softmaxOf([][]float64{s})[0] {
@@ -112,7 +112,7 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 				continue
 			}
 			near = append(near, j)
-			x := scale * dot(q, h.K[j])
+			x := scale * dotProduct(q, h.K[j])
 			if m.RPE != nil {
 				cols := m.Window + 2*m.Overlap
 				at := (place-first)*cols + j - first + m.Overlap
@@ -127,7 +127,7 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 			if h.Causal && ends[c] > place/m.Chunk*m.Chunk {
 				break // of its own chunk, or behind it
 			}
-			s = append(s, scale*dot(q, k))
+			s = append(s, scale*dotProduct(q, k))
 		}
 		a[i] = make([]float64, len(h.K))
 		for x, p := range softmaxOf([][]float64{s})[0] {

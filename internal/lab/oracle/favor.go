@@ -19,14 +19,14 @@ type Favor struct {
 func (f *Favor) exponents(at Place, x []float64) []float64 {
 	var e []float64
 	for _, w := range f.W {
-		e = append(e, f.Root*dot(w, x))
+		e = append(e, f.Root*dotProduct(w, x))
 	}
 	if f.Kernel == "hyperbolic" {
 		for r := range f.W {
 			e = append(e, -e[r])
 		}
 	}
-	off := f.Root*f.Root*dot(x, x)/2 + math.Log(float64(len(e)))/2
+	off := f.Root*f.Root*dotProduct(x, x)/2 + math.Log(float64(len(e)))/2
 	if !at.Keys && !f.KeepFactor {
 		off = math.Inf(-1)
 		for _, y := range e {
@@ -44,10 +44,10 @@ func (f *Favor) Map(at Place, x []float64) []float64 {
 	if f.Kernel == "relu" {
 		var y []float64
 		for _, w := range f.W {
-			y = append(y, math.Max(f.Root*dot(w, x), 0)+f.FeatureEps)
+			y = append(y, math.Max(f.Root*dotProduct(w, x), 0)+f.FeatureEps)
 		}
 		if f.OverSum && !at.Keys {
-			over := 1 / total(y)
+			over := 1 / sumOf(y)
 			for r := range y {
 				y[r] *= over
 			}
@@ -68,15 +68,15 @@ func (f *Favor) Size(at Place, x []float64) []float64 {
 	if f.OverSum && !at.Keys {
 		own := *f
 		own.OverSum = false
-		over = 1 / total(own.Map(at, x))
+		over = 1 / sumOf(own.Map(at, x))
 	}
 	for r := range y {
-		terms := f.Root * dot(sizes(f.W[r%len(f.W)]), sizes(x))
+		terms := f.Root * dotProduct(absRow(f.W[r%len(f.W)]), absRow(x))
 		if f.Kernel == "relu" {
 			y[r] = (terms + f.FeatureEps) * over
 			continue
 		}
-		y[r] *= 1 + terms + f.Root*f.Root*dot(x, x)/2
+		y[r] *= 1 + terms + f.Root*f.Root*dotProduct(x, x)/2
 	}
 	return y
 }
@@ -86,7 +86,7 @@ func (f *Favor) Size(at Place, x []float64) []float64 {
 func (f *Favor) overSumGrad(at Place, x, dy []float64) (d []float64) {
 	own := *f
 	own.OverSum = false
-	sum, along := total(own.Map(at, x)), dot(dy, f.Map(at, x))
+	sum, along := sumOf(own.Map(at, x)), dotProduct(dy, f.Map(at, x))
 	for _, g := range dy {
 		d = append(d, (g-along)/sum)
 	}
@@ -104,8 +104,8 @@ func (f *Favor) Grad(at Place, x, dy, _ []float64) []float64 {
 			dy = f.overSumGrad(at, x, dy)
 		}
 		for r, w := range f.W {
-			if dot(w, x) > 0 {
-				add(dx, f.Root*dy[r], w)
+			if dotProduct(w, x) > 0 {
+				addScaled(dx, f.Root*dy[r], w)
 			}
 		}
 		return dx
@@ -115,8 +115,8 @@ func (f *Favor) Grad(at Place, x, dy, _ []float64) []float64 {
 		if r >= len(f.W) {
 			sign = -1
 		}
-		add(dx, sign*f.Root*y*dy[r], f.W[r%len(f.W)])
-		add(dx, -f.Root*f.Root*y*dy[r], x)
+		addScaled(dx, sign*f.Root*y*dy[r], f.W[r%len(f.W)])
+		addScaled(dx, -f.Root*f.Root*y*dy[r], x)
 	}
 	return dx
 }
@@ -144,11 +144,11 @@ func (f *HeadFavor) shiftsOfRows(rows [][]float64, exist []bool) []float64 {
 	c := make([]float64, len(rows))
 	of := func(x []float64) float64 {
 		if f.Kernel == "hyperbolic" {
-			return f.Root * f.Root * dot(x, x)
+			return f.Root * f.Root * dotProduct(x, x)
 		}
 		most := math.Inf(-1)
 		for _, w := range f.W {
-			most = max(most, f.Root*dot(w, x))
+			most = max(most, f.Root*dotProduct(w, x))
 		}
 		return most
 	}
@@ -185,7 +185,7 @@ func (f *HeadFavor) WeightsShiftedBy(h *Head, cq, ck []float64) [][]float64 {
 		y, den := features(q, cq[i]), f.Eps
 		for j := range h.K {
 			if h.Sees(i, j) {
-				a[i][j] = dot(y, keys[j])
+				a[i][j] = dotProduct(y, keys[j])
 				den += a[i][j]
 			}
 		}
@@ -203,7 +203,7 @@ func (f *HeadFavor) dim() int {
 	return len(f.W)
 }
 
-func total(x []float64) (sum float64) {
+func sumOf(x []float64) (sum float64) {
 	for _, y := range x {
 		sum += y
 	}

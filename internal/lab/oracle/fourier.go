@@ -2,11 +2,11 @@ package oracle
 
 import "math"
 
-// Fourier is Σ w v / (Σ w + eps) with w = (Π_d sin(R_d(q_d-k_d))/(R_d(q_d-k_d)))⁴
+// NewFourier is Σ w v / (Σ w + eps) with w = (Π_d sin(R_d(q_d-k_d))/(R_d(q_d-k_d)))⁴
 // (Nguyen et al. 2022, FourierFormer, eq. 13 with φ the fourth power), for r [1]
 // or [D]. Scaled says that scores are multiplied by Π R_d, so that eps
 // counts relative to its fourth power.
-func Fourier(r []float64, eps float64, scaled bool) HeadMatrix {
+func NewFourier(r []float64, eps float64, scaled bool) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		a := make([][]float64, len(h.Q))
 		for i, q := range h.Q {

@@ -91,14 +91,14 @@ func (c *Call) head(s sequence, h int) *Head {
 	}
 	q, k := c.Q.At(s.b, h), c.K.At(s.b, h/(c.Q.H/c.K.H))
 	for i := range s.n {
-		x.Q = append(x.Q, rotate(q.Row(s.q0+i), c.Theta, c.queryPosition(s, i)))
+		x.Q = append(x.Q, rotateRow(q.Row(s.q0+i), c.Theta, c.queryPosition(s, i)))
 	}
 	for j := range s.validUntil {
 		row := make([]float64, c.K.D)
-		if c.exists(s, j) {
-			row = rotate(k.Row(s.k0+j), c.Theta, j)
+		if c.isUnmasked(s, j) {
+			row = rotateRow(k.Row(s.k0+j), c.Theta, j)
 		}
-		x.K, x.Exist = append(x.K, row), append(x.Exist, c.exists(s, j))
+		x.K, x.Exist = append(x.K, row), append(x.Exist, c.isUnmasked(s, j))
 	}
 	return x
 }

@@ -25,7 +25,7 @@ func (f *Hedgehog) Map(at Place, x []float64) []float64 {
 	w, b := f.offsets(at)
 	y := make([]float64, 2*f.D)
 	for r := range f.D {
-		u := dot(f.P[w+r*f.D:][:f.D], x) + f.P[b+r]
+		u := dotProduct(f.P[w+r*f.D:][:f.D], x) + f.P[b+r]
 		y[r], y[f.D+r] = math.Exp(u), math.Exp(-u)
 	}
 	return y
@@ -37,7 +37,7 @@ func (f *Hedgehog) Size(at Place, x []float64) []float64 {
 	w, b := f.offsets(at)
 	y := f.Map(at, x)
 	for r := range y {
-		y[r] *= 1 + dot(sizes(f.P[w+r%f.D*f.D:][:f.D]), sizes(x)) + math.Abs(f.P[b+r%f.D])
+		y[r] *= 1 + dotProduct(absRow(f.P[w+r%f.D*f.D:][:f.D]), absRow(x)) + math.Abs(f.P[b+r%f.D])
 	}
 	return y
 }
@@ -52,8 +52,8 @@ func (f *Hedgehog) Grad(at Place, x, dy, dp []float64) []float64 {
 			du = -du
 		}
 		r %= f.D
-		add(dx, du, f.P[w+r*f.D:][:f.D])
-		add(dp[w+r*f.D:][:f.D], du, x)
+		addScaled(dx, du, f.P[w+r*f.D:][:f.D])
+		addScaled(dp[w+r*f.D:][:f.D], du, x)
 		dp[b+r] += du
 	}
 	return dx

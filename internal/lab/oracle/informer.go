@@ -5,23 +5,23 @@ import (
 	"slices"
 )
 
-// Informer is ProbSparse attention (Zhou et al. 2021, arXiv 2012.07436): the
+// NewInformer is ProbSparse attention (Zhou et al. 2021, arXiv 2012.07436): the
 // queries of largest measure (eq. 4, of keys sampled) get softmax, others the mean
 // of the values. Sample is in [0,1), for a place among the keys that exist.
 // Code divides the sum of scores sampled by the number of keys.
-func Informer(factor int, code bool, sample func(token, sample int) float64) HeadMatrix {
+func NewInformer(factor int, code bool, sample func(token, sample int) float64) HeadMatrix {
 	count := func(n int) int {
 		return min(n, max(1, factor*int(math.Ceil(math.Log(float64(n))))))
 	}
 	return func(h *Head) [][]float64 {
-		keys := h.existing()
+		keys := h.unmaskedKeys()
 		order, measure := make([]int, len(h.Q)), make([]float64, len(h.Q))
 		for i, q := range h.Q {
 			order[i] = i
 			top := math.Inf(-1)
 			var scores []float64
 			for u := range count(len(keys)) {
-				scores = append(scores, dot(q, keys[int(sample(i, u)*float64(len(keys)))]))
+				scores = append(scores, dotProduct(q, keys[int(sample(i, u)*float64(len(keys)))]))
 				top = max(top, scores[u])
 			}
 			var sum, above float64

@@ -1,7 +1,7 @@
 package oracle
 
-// existing returns the keys that exist.
-func (h *Head) existing() (keys [][]float64) {
+// unmaskedKeys returns the keys that exist.
+func (h *Head) unmaskedKeys() (keys [][]float64) {
 	for j, k := range h.K {
 		if h.Exist[j] {
 			keys = append(keys, k)
@@ -10,14 +10,14 @@ func (h *Head) existing() (keys [][]float64) {
 	return keys
 }
 
-// part returns the rows i0 ≤ i < i1 of part p of n rows cut into parts of
+// partRange returns the rows i0 ≤ i < i1 of part p of n rows cut into parts of
 // neighbours.
-func part(p, parts, n int) (i0, i1 int) { return p * n / parts, (p + 1) * n / parts }
+func partRange(p, parts, n int) (i0, i1 int) { return p * n / parts, (p + 1) * n / parts }
 
-// means returns the means of l parts of neighbouring rows.
-func means(x [][]float64, l int) (list [][]float64) {
+// partMeans returns the means of l parts of neighbouring rows.
+func partMeans(x [][]float64, l int) (list [][]float64) {
 	for p := range l {
-		i0, i1 := part(p, l, len(x))
+		i0, i1 := partRange(p, l, len(x))
 		mean := make([]float64, len(x[0]))
 		for _, row := range x[i0:i1] {
 			for e, v := range row {
@@ -34,7 +34,7 @@ func productsOf(scale float64, q, k [][]float64) [][]float64 {
 	s := make([][]float64, len(q))
 	for i := range q {
 		for j := range k {
-			s[i] = append(s[i], scale*dot(q[i], k[j]))
+			s[i] = append(s[i], scale*dotProduct(q[i], k[j]))
 		}
 	}
 	return s

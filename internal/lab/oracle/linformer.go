@@ -2,10 +2,10 @@ package oracle
 
 import "math"
 
-// Linformer is softmax(s q (EᵀK)ᵀ) FᵀV (Wang et al. 2020, Linformer, eq. 7), with
+// NewLinformer is softmax(s q (EᵀK)ᵀ) FᵀV (Wang et al. 2020, Linformer, eq. 7), with
 // E and F of shape [L][r], or [H][L][r] where each head has its own. Columns that
 // no existing key reaches take no part, unless all do.
-func Linformer(e, f []float64, length, rank int, perHead, all bool) HeadMatrix {
+func NewLinformer(e, f []float64, length, rank int, perHead, all bool) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		at := func(x []float64, j, c int) float64 {
 			if perHead {
@@ -24,7 +24,7 @@ func Linformer(e, f []float64, length, rank int, perHead, all bool) HeadMatrix {
 			for c := range rank {
 				reached[c] = all
 				for j, k := range h.K {
-					scores[c] += at(e, j, c) * dot(q, k) / math.Sqrt(float64(len(q)))
+					scores[c] += at(e, j, c) * dotProduct(q, k) / math.Sqrt(float64(len(q)))
 					reached[c] = reached[c] || at(e, j, c) != 0 || at(f, j, c) != 0
 				}
 				if reached[c] {

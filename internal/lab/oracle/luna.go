@@ -2,10 +2,10 @@ package oracle
 
 import "math"
 
-// Luna is the attention of Luna (Ma et al. 2021, arXiv 2106.01540) with packed
+// NewLuna is the attention of Luna (Ma et al. 2021, arXiv 2106.01540) with packed
 // queries p [H][length][D], or [length][D] for all heads: two softmax attentions
 // (eq. 7-8) where omega is nil, else the causal form (section 3.3) with ω.
-func Luna(p []float64, length int, omega func(x float64) float64) HeadMatrix {
+func NewLuna(p []float64, length int, omega func(x float64) float64) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		d := len(h.Q[0])
 		scale := 1 / math.Sqrt(float64(d))
@@ -19,7 +19,7 @@ func Luna(p []float64, length int, omega func(x float64) float64) HeadMatrix {
 		}
 		if omega == nil {
 			pack := (&Head{Exist: h.Exist}).Softmax(productsOf(scale, rows, h.K))
-			return product(softmaxOf(productsOf(scale, h.Q, product(pack, h.K))), pack)
+			return multiplyMatrices(softmaxOf(productsOf(scale, h.Q, multiplyMatrices(pack, h.K))), pack)
 		}
 		a := productsOf(scale, h.K, rows)
 		for j := range a {
@@ -38,7 +38,7 @@ func Luna(p []float64, length int, omega func(x float64) float64) HeadMatrix {
 				if h.Sees(i, j) {
 					seen++
 					for l := range s {
-						s[l] += dot(q, k) * a[j][l]
+						s[l] += dotProduct(q, k) * a[j][l]
 					}
 				}
 			}
@@ -48,7 +48,7 @@ func Luna(p []float64, length int, omega func(x float64) float64) HeadMatrix {
 			u := softmaxOf([][]float64{s})[0]
 			for j := range h.K {
 				if h.Sees(i, j) {
-					w[i][j] = dot(u, a[j]) / seen
+					w[i][j] = dotProduct(u, a[j]) / seen
 				}
 			}
 		}

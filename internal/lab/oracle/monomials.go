@@ -15,9 +15,9 @@ func (f *Monomials) rotated(x []float64, size bool) []float64 {
 	var y []float64
 	for _, r := range f.R {
 		if size {
-			y = append(y, dot(sizes(r), sizes(x)))
+			y = append(y, dotProduct(absRow(r), absRow(x)))
 		} else {
-			y = append(y, dot(r, x))
+			y = append(y, dotProduct(r, x))
 		}
 	}
 	return y
@@ -83,7 +83,7 @@ func (f *Monomials) Grad(at Place, x, dy, _ []float64) []float64 {
 	}
 	dx := make([]float64, len(x))
 	for c, r := range f.R {
-		add(dx, du[c], r)
+		addScaled(dx, du[c], r)
 	}
 	return dx
 }

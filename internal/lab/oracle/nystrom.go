@@ -2,25 +2,25 @@ package oracle
 
 import "math"
 
-// Nystrom is Nyströmformer (Xiong et al. 2021, arXiv 2102.03902), eq. 13 with the
+// NewNystrom is Nyströmformer (Xiong et al. 2021, arXiv 2102.03902), eq. 13 with the
 // means of eq. 15 and the iteration of eq. 14 from Aᵀ over the largest sum of a
 // column. Conv [H][width], or [width] for all heads, are the weights of a
 // convolution of values, width 0: none. Keys that do not exist are zeros in the
 // means, or are absent.
-func Nystrom(landmarks, iterations int, conv []float64, width int, zeros bool) HeadMatrix {
+func NewNystrom(landmarks, iterations int, conv []float64, width int, zeros bool) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		keys := h.K
 		if !zeros {
-			keys = h.existing()
+			keys = h.unmaskedKeys()
 		}
 		scale := 1 / math.Sqrt(float64(len(h.Q[0])))
 		l := min(landmarks, len(h.Q), len(keys))
-		ql, kl := means(h.Q, l), means(keys, l)
+		ql, kl := partMeans(h.Q, l), partMeans(keys, l)
 		a := softmaxOf(productsOf(scale, ql, kl))
-		z := inverse(a, iterations)
+		z := approximateInverse(a, iterations)
 		f := softmaxOf(productsOf(scale, h.Q, kl))
 		near := &Head{Q: ql, K: h.K, Exist: h.Exist}
-		w := product(product(f, z), near.Softmax(productsOf(scale, ql, h.K)))
+		w := multiplyMatrices(multiplyMatrices(f, z), near.Softmax(productsOf(scale, ql, h.K)))
 		for i := range w {
 			for t := range width {
 				at := t
@@ -36,8 +36,8 @@ func Nystrom(landmarks, iterations int, conv []float64, width int, zeros bool) H
 	}
 }
 
-// inverse is eq. 14.
-func inverse(a [][]float64, iterations int) [][]float64 {
+// approximateInverse is eq. 14.
+func approximateInverse(a [][]float64, iterations int) [][]float64 {
 	var most float64
 	z := make([][]float64, len(a))
 	for j := range a {
@@ -48,19 +48,19 @@ func inverse(a [][]float64, iterations int) [][]float64 {
 		}
 		most = max(most, sum)
 	}
-	z = combine(1/most, z, 0)
+	z = combineMatrices(1/most, z, 0)
 	for range iterations {
-		az := product(a, z)
-		x := combine(-1, az, 7)
-		x = combine(-1, product(az, x), 15)
-		x = combine(-1, product(az, x), 13)
-		z = combine(0.25, product(z, x), 0)
+		az := multiplyMatrices(a, z)
+		x := combineMatrices(-1, az, 7)
+		x = combineMatrices(-1, multiplyMatrices(az, x), 15)
+		x = combineMatrices(-1, multiplyMatrices(az, x), 13)
+		z = combineMatrices(0.25, multiplyMatrices(z, x), 0)
 	}
 	return z
 }
 
-// combine is f·x + d·I.
-func combine(f float64, x [][]float64, d float64) [][]float64 {
+// combineMatrices is f·x + d·I.
+func combineMatrices(f float64, x [][]float64, d float64) [][]float64 {
 	y := make([][]float64, len(x))
 	for i := range x {
 		for j, v := range x[i] {
@@ -73,7 +73,7 @@ func combine(f float64, x [][]float64, d float64) [][]float64 {
 	return y
 }
 
-func product(a, b [][]float64) [][]float64 {
+func multiplyMatrices(a, b [][]float64) [][]float64 {
 	c := make([][]float64, len(a))
 	for i := range a {
 		c[i] = make([]float64, len(b[0]))

@@ -42,8 +42,8 @@ type Mechanism struct {
 	Window *Window // nil: none
 }
 
-// Taylor returns the coefficients 1/l! of T_p (FAST, eq. 8 for p = 2).
-func Taylor(p int) []float64 {
+// TaylorCoef returns the coefficients 1/l! of T_p (FAST, eq. 8 for p = 2).
+func TaylorCoef(p int) []float64 {
 	c := make([]float64, p+1)
 	c[0] = 1
 	for l := 1; l <= p; l++ {
@@ -123,15 +123,15 @@ func (c *Call) sequences() []sequence {
 	return list
 }
 
-// exists reports whether key j of s takes part at all.
-func (c *Call) exists(s sequence, j int) bool {
+// isUnmasked reports whether key j of s takes part at all.
+func (c *Call) isUnmasked(s sequence, j int) bool {
 	return j < s.validUntil && (c.KeyMask == nil || c.KeyMask[s.b*c.K.N+s.k0+j])
 }
 
-// sees reports whether query i of s sees key j. Causal queries are aligned with
+// isVisible reports whether query i of s sees key j. Causal queries are aligned with
 // the last key: j ≤ i + (M-N).
-func (c *Call) sees(s sequence, i, j int) bool {
-	if !c.exists(s, j) || c.Causal && j > i+s.m-s.n {
+func (c *Call) isVisible(s sequence, i, j int) bool {
+	if !c.isUnmasked(s, j) || c.Causal && j > i+s.m-s.n {
 		return false
 	}
 	if c.visible != nil && !c.visible(s, i, j) {
@@ -196,28 +196,28 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 		kept := c.keptKey(s, kh, j)
 		x.b = append(x.b, m.prepare(c, c.placeOf(h, true), x.k[j], j, 1, kept))
 		x.bSize = append(x.bSize, m.size(c, c.placeOf(h, true), x.k[j], j, 1, kept, x.b[j]))
-		x.enters = append(x.enters, m.enters(c, s, kh, j))
+		x.enters = append(x.enters, m.keyFactors(c, s, kh, j))
 		x.b[j], x.bSize[j] = scaledBy(x.enters[j], x.b[j]), scaledBy(x.enters[j], x.bSize[j])
 	}
 	for i := range s.n {
 		row, w := make([]float64, s.m), make([]float64, s.m)
-		ages, left := c.ages(s, kh, i)
+		ages, left := c.logDecays(s, kh, i)
 		x.top[i] = math.Inf(-1)
 		for j := range s.m {
-			if c.sees(s, i, j) {
-				row[j] = dot(x.a[i], x.b[j])
+			if c.isVisible(s, i, j) {
+				row[j] = dotProduct(x.a[i], x.b[j])
 				x.top[i] = max(x.top[i], row[j]+ages[j])
 				x.keyCount[i]++
 			}
 		}
 		for j := range s.m {
-			if c.sees(s, i, j) {
+			if c.isVisible(s, i, j) {
 				if m.Exp {
 					w[j] = math.Exp(row[j] + ages[j] - x.top[i])
 				} else {
-					w[j] = poly(m.Coef, row[j]) * math.Exp(ages[j]) // FAST eq. 7-8
+					w[j] = evaluatePolynomial(m.Coef, row[j]) * math.Exp(ages[j]) // FAST eq. 7-8
 				}
-				if pairs := c.pairs(s, h, i, j); pairs != nil {
+				if pairs := c.pairFactors(s, h, i, j); pairs != nil {
 					w[j] = pairWeight(m.Coef, x.a[i], x.b[j], pairs) * math.Exp(ages[j])
 				}
 				x.g[i] += w[j] // FAST eq. 9; Linear eq. 4
@@ -234,7 +234,7 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 			eps = 1 / left
 			x.g[i], x.slope[i] = eps, 0
 		case m.Floor > 0:
-			x.g[i], x.slope[i] = m.floored(x.g[i])
+			x.g[i], x.slope[i] = m.applyFloor(x.g[i])
 		}
 		x.s, x.w, x.e, x.eps = append(x.s, row), append(x.w, w), append(x.e, ages), append(x.eps, eps)
 	}
@@ -254,7 +254,7 @@ func (x *scores) weighsNothing(i int) bool {
 // Forward computes o_i = Σ_j w_ij·v_j / g_i (FAST, eq. 11-12; Linear, eq. 3).
 // A query that sees no key gives 0, and so does one all of whose weights are 0.
 func (m *Mechanism) Forward(c *Call) *Result {
-	c = m.forgetting(c)
+	c = m.withDecay(c)
 	if m.Window != nil {
 		return m.forwardWindow(c)
 	}
@@ -273,7 +273,7 @@ func (m *Mechanism) Forward(c *Call) *Result {
 				}
 				o, w := r.O.At(s.b, h).Row(s.q0+i), r.W.At(s.b, h).Row(s.q0+i)
 				for j := range s.m {
-					if !c.sees(s, i, j) {
+					if !c.isVisible(s, i, j) {
 						continue
 					}
 					w[s.k0+j] = x.w[i][j] / x.g[i]
@@ -337,7 +337,7 @@ func (m *Mechanism) sizes(c *Call, s sequence, h int, x *scores, i int) (sum, la
 		bar[l] = math.Abs(cl)
 	}
 	for j := range s.m {
-		if !c.sees(s, i, j) {
+		if !c.isVisible(s, i, j) {
 			continue
 		}
 		var size float64
@@ -345,17 +345,17 @@ func (m *Mechanism) sizes(c *Call, s sequence, h int, x *scores, i int) (sum, la
 			size += x.aSize[i][e] * x.bSize[j][e]
 		}
 		left := math.Exp(x.e[i][j])
-		if pairs := c.pairs(s, h, i, j); pairs != nil {
-			sum += left * pairWeight(bar, sizes(x.a[i]), sizes(x.b[j]), pairs)
+		if pairs := c.pairFactors(s, h, i, j); pairs != nil {
+			sum += left * pairWeight(bar, absRow(x.a[i]), absRow(x.b[j]), pairs)
 		} else {
-			sum += left * poly(bar, size)
+			sum += left * evaluatePolynomial(bar, size)
 		}
 		largest = max(largest, size)
 	}
 	return sum, largest
 }
 
-func sizes(x []float64) []float64 {
+func absRow(x []float64) []float64 {
 	y := make([]float64, len(x))
 	for c := range x {
 		y[c] = math.Abs(x[c])
@@ -363,8 +363,8 @@ func sizes(x []float64) []float64 {
 	return y
 }
 
-// poly is Σ_l c[l]·x^l by Horner's rule.
-func poly(c []float64, x float64) float64 {
+// evaluatePolynomial is Σ_l c[l]·x^l by Horner's rule.
+func evaluatePolynomial(c []float64, x float64) float64 {
 	var y float64
 	for l := len(c) - 1; l >= 0; l-- {
 		y = y*x + c[l]
@@ -372,8 +372,8 @@ func poly(c []float64, x float64) float64 {
 	return y
 }
 
-// slope is the derivative of poly.
-func slope(c []float64, x float64) float64 {
+// evaluateDerivative is the derivative of poly.
+func evaluateDerivative(c []float64, x float64) float64 {
 	var y float64
 	for l := len(c) - 1; l >= 1; l-- {
 		y = y*x + float64(l)*c[l]
@@ -381,7 +381,7 @@ func slope(c []float64, x float64) float64 {
 	return y
 }
 
-func dot(a, b []float64) float64 {
+func dotProduct(a, b []float64) float64 {
 	var s float64
 	for c := range a {
 		s += a[c] * b[c]

@@ -21,7 +21,7 @@ func random(r *rand.Rand, b, h, n, d int) tensor.Heads[float64] {
 // By hand, T_2: q̂ = (-1, 1); k̂ = (1, -1) and (-1, 1); scores -2 and 2;
 // weights 1-2+2 = 1 and 1+2+2 = 5; o = (1·6 + 5·12)/6 = 11.
 func TestFastmaxByHand(t *testing.T) {
-	m := &Mechanism{Norm: Standard, Scale: 1, Coef: Taylor(2)}
+	m := &Mechanism{Norm: Standard, Scale: 1, Coef: TaylorCoef(2)}
 	r := m.Forward(&Call{
 		Q: tensor.HeadsOf([]float64{3, 7}, 1, 1, 1, 2),
 		K: tensor.HeadsOf([]float64{5, 4, 0, 10}, 1, 1, 2, 2),
@@ -65,17 +65,17 @@ func TestSoftmaxByHand(t *testing.T) {
 func TestGradientsAreDerivatives(t *testing.T) {
 	mechanisms := map[string]*Mechanism{
 		"softmax":     {Exp: true},
-		"fastmax1":    {Norm: Bounded, Scale: 0.7, Coef: Taylor(1)},
-		"fastmax2":    {Norm: Standard, Scale: 1, Coef: Taylor(2)},
-		"fastmax4":    {Norm: Standard, Coef: Taylor(4)},
-		"taylorshift": {Norm: Unit, Scale: 1, Tau: []float64{0.5, 1.5, -2, 0}, Coef: Taylor(2)},
-		"one tau":     {Norm: Unit, Tau: []float64{1.5}, Coef: Taylor(2)},
-		"max":         {Norm: Max, Scale: 1.5, Coef: Taylor(2)},
-		"tokens":      {Norm: TokenCentred, Scale: 1, Coef: Taylor(2)},
-		"channels":    {Norm: ChannelCentred, Scale: 2, Tau: []float64{0.5, 1.5, -2, 0}, Coef: Taylor(2)},
-		"global":      {Norm: GlobalCentred, Scale: 1, Coef: Taylor(3)},
-		"squared":     {Norm: MaxSquared, Scale: 1, Coef: Taylor(2)},
-		"outputs":     {Norm: Unit, Tau: []float64{1.5}, Coef: Taylor(2), OutputNorm: true},
+		"fastmax1":    {Norm: Bounded, Scale: 0.7, Coef: TaylorCoef(1)},
+		"fastmax2":    {Norm: Standard, Scale: 1, Coef: TaylorCoef(2)},
+		"fastmax4":    {Norm: Standard, Coef: TaylorCoef(4)},
+		"taylorshift": {Norm: Unit, Scale: 1, Tau: []float64{0.5, 1.5, -2, 0}, Coef: TaylorCoef(2)},
+		"one tau":     {Norm: Unit, Tau: []float64{1.5}, Coef: TaylorCoef(2)},
+		"max":         {Norm: Max, Scale: 1.5, Coef: TaylorCoef(2)},
+		"tokens":      {Norm: TokenCentred, Scale: 1, Coef: TaylorCoef(2)},
+		"channels":    {Norm: ChannelCentred, Scale: 2, Tau: []float64{0.5, 1.5, -2, 0}, Coef: TaylorCoef(2)},
+		"global":      {Norm: GlobalCentred, Scale: 1, Coef: TaylorCoef(3)},
+		"squared":     {Norm: MaxSquared, Scale: 1, Coef: TaylorCoef(2)},
+		"outputs":     {Norm: Unit, Tau: []float64{1.5}, Coef: TaylorCoef(2), OutputNorm: true},
 		"power":       {Coef: []float64{0, 0, 1}},
 		"linear":      {Scale: 1, Map: EluPlusOne, Coef: []float64{0, 1}, Eps: 1e-6},
 	}
@@ -108,7 +108,7 @@ func TestGradientsAreDerivatives(t *testing.T) {
 		for name, m := range mechanisms {
 			t.Run(fmt.Sprintf("%s/%s", name, call), func(t *testing.T) {
 				do := random(r, c.Q.B, c.Q.H, c.Q.N, c.V.D)
-				loss := func() float64 { return dot(m.Forward(c).O.Data, do.Data) }
+				loss := func() float64 { return dotProduct(m.Forward(c).O.Data, do.Data) }
 				g := m.Backward(c, do)
 				for _, x := range []struct {
 					name      string
@@ -120,8 +120,8 @@ func TestGradientsAreDerivatives(t *testing.T) {
 					{"dtau", m.Tau, g.DTau},
 					{"dlog_g", c.LogG.Data, g.DLogG.Data},
 				} {
-					want := check.Gradient(loss, x.at)
-					if e := check.Ratio(x.grads, want, 1e-8*(1+check.Max(want))); e > 1 {
+					want := check.NumericGradient(loss, x.at)
+					if e := check.ErrorRatio(x.grads, want, 1e-8*(1+check.MaxAbs(want))); e > 1 {
 						t.Errorf("%s differs from finite differences by %.1f limits", x.name, e)
 					}
 				}

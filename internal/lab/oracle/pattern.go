@@ -26,7 +26,7 @@ func (p *Pattern) HeadMatrix() HeadMatrix {
 			for j, k := range h.K {
 				w[j] = math.Inf(-1)
 				if n := p.Times(h.Head, at, j, h.Causal); n > 0 && h.Sees(i, j) {
-					score := scale * dot(q, k)
+					score := scale * dotProduct(q, k)
 					if p.Score != nil {
 						score = p.Score(h.Head, q, k, at, j, scale)
 					}
@@ -58,8 +58,8 @@ func indicator(ok bool) float64 {
 	return 0
 }
 
-// Local sees -⌊w/2⌋ ≤ j-i < ⌈w/2⌉.
-func Local(w int, scale float64) HeadMatrix {
+// NewLocal sees -⌊w/2⌋ ≤ j-i < ⌈w/2⌉.
+func NewLocal(w int, scale float64) HeadMatrix {
 	return (&Pattern{Scale: scale, Times: func(_, at, j int, _ bool) float64 {
 		return indicator(-(w/2) <= j-at && j-at < (w+1)/2)
 	}}).HeadMatrix()
@@ -75,9 +75,9 @@ func LocalBlocks(w, back, forward int, exact bool, scale float64) HeadMatrix {
 	}}).HeadMatrix()
 }
 
-// Longformer sees |i-j| ≤ ⌊w/2⌋ and every pair with a global token
+// NewLongformer sees |i-j| ≤ ⌊w/2⌋ and every pair with a global token
 // (Beltagy et al. 2020, section 3.1).
-func Longformer(w int, globals []int, scale float64) HeadMatrix {
+func NewLongformer(w int, globals []int, scale float64) HeadMatrix {
 	is := map[int]bool{}
 	for _, g := range globals {
 		is[g] = true

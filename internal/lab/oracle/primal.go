@@ -15,8 +15,8 @@ type Primal struct {
 	Learned bool // the trace is of We and Wr, where Tokens makes other projections
 }
 
-func unit(x []float64) []float64 {
-	if l := math.Sqrt(dot(x, x)); l > 0 {
+func unitRow(x []float64) []float64 {
+	if l := math.Sqrt(dotProduct(x, x)); l > 0 {
 		return scaledBy(1/l, x)
 	}
 	return make([]float64, len(x))
@@ -47,7 +47,7 @@ func (p *Primal) projections(h *Head, w [][]float64, v [][]float64) [][]float64 
 		}
 		for c := range y {
 			if c < len(v[at]) {
-				add(y[c], v[at][c], w[i])
+				addScaled(y[c], v[at][c], w[i])
 			}
 		}
 	}
@@ -59,8 +59,8 @@ func (p *Primal) scores(h *Head, v [][]float64) (e, r, we, wr [][]float64) {
 	we, wr = p.projections(h, p.We[h.Head%len(p.We)], v), p.projections(h, p.Wr[h.Head%len(p.Wr)], v)
 	project := func(x []float64, w [][]float64) []float64 {
 		y := make([]float64, len(w[0]))
-		for c, value := range unit(x) {
-			add(y, value, w[c])
+		for c, value := range unitRow(x) {
+			addScaled(y, value, w[c])
 		}
 		return y
 	}
@@ -73,12 +73,12 @@ func (p *Primal) scores(h *Head, v [][]float64) (e, r, we, wr [][]float64) {
 			keys := 0.0
 			for j := range h.Exist {
 				if h.Sees(i, j) {
-					add(k, 1, h.K[j])
+					addScaled(k, 1, h.K[j])
 					keys++
 				}
 			}
 			if keys > 0 {
-				add(queries, 1, q)
+				addScaled(queries, 1, q)
 				count++
 				q, k = scaledBy(1/count, queries), scaledBy(1/keys, k)
 			}
@@ -97,7 +97,7 @@ func (p *Primal) Outputs(h *Head, v [][]float64, dv int) [][]float64 {
 	for i := range o {
 		both := append(append([]float64{}, e[i]...), r[i]...)
 		for c := range dv {
-			o[i] = append(o[i], dot(p.Wc[c], both)+p.Bias[c])
+			o[i] = append(o[i], dotProduct(p.Wc[c], both)+p.Bias[c])
 		}
 	}
 	return o
@@ -127,7 +127,7 @@ func (p *Primal) Loss(h *Head, v [][]float64) float64 {
 		}
 	}
 	for c := range we {
-		j -= dot(we[c], wr[c])
+		j -= dotProduct(we[c], wr[c])
 	}
 	return j
 }

@@ -31,7 +31,7 @@ func (r *Reformer) Weights(h *Head) [][]float64 {
 	held := 0
 	for j := range m {
 		keys[j] = make([]float64, d)
-		if length := math.Sqrt(dot(h.Q[j], h.Q[j])); length > 0 {
+		if length := math.Sqrt(dotProduct(h.Q[j], h.Q[j])); length > 0 {
 			for c, x := range h.Q[j] {
 				keys[j][c] = x / length
 			}
@@ -61,7 +61,7 @@ func (r *Reformer) Weights(h *Head) [][]float64 {
 				if b >= buckets/2 {
 					axis, sign = b-buckets/2, -1
 				}
-				if x := sign * dot(q, r.Rotations[(t*r.Buckets/2+axis)*d:][:d]); x > top {
+				if x := sign * dotProduct(q, r.Rotations[(t*r.Buckets/2+axis)*d:][:d]); x > top {
 					top, bucket[i] = x, b
 				}
 			}
@@ -96,12 +96,12 @@ func (r *Reformer) Weights(h *Head) [][]float64 {
 		top, sum := math.Inf(-1), 0.0
 		for j := range m {
 			if times(j) > 0 {
-				top = max(top, scale*dot(h.Q[i], keys[j]))
+				top = max(top, scale*dotProduct(h.Q[i], keys[j]))
 			}
 		}
 		for j := range m {
 			if c := times(j); c > 0 {
-				w[j] = c * math.Exp(scale*dot(h.Q[i], keys[j])-top)
+				w[j] = c * math.Exp(scale*dotProduct(h.Q[i], keys[j])-top)
 				sum += w[j]
 			}
 		}

@@ -21,7 +21,7 @@ func (f *RandomFeatures) row(x []float64) []float64 {
 	y := append([]float64{}, x...)
 	if f.Shortest >= 0 {
 		for c := range y {
-			y[c] /= math.Sqrt(dot(x, x)) + f.Shortest
+			y[c] /= math.Sqrt(dotProduct(x, x)) + f.Shortest
 		}
 	}
 	return y
@@ -34,8 +34,8 @@ func (f *RandomFeatures) angles(at Place, x []float64) (u, size []float64) {
 		y[c] *= f.Sigma[h*len(x)+c] / f.Tau
 	}
 	for _, w := range f.R[h] {
-		u = append(u, dot(w, y))
-		size = append(size, dot(sizes(w), sizes(y)))
+		u = append(u, dotProduct(w, y))
+		size = append(size, dotProduct(absRow(w), absRow(y)))
 	}
 	return u, size
 }
@@ -85,7 +85,7 @@ func (f *RandomFeatures) Grad(at Place, x, dy, dp []float64) []float64 {
 		case !(u[r] > 0):
 			du = 0
 		}
-		add(by, du, w)
+		addScaled(by, du, w)
 	}
 	y := f.row(x)
 	dx := make([]float64, len(x))
@@ -94,11 +94,11 @@ func (f *RandomFeatures) Grad(at Place, x, dy, dp []float64) []float64 {
 		dp[i] += by[c] * y[c] / f.Tau
 		dx[c] = by[c] * f.Sigma[i] / f.Tau
 	}
-	length := math.Sqrt(dot(x, x))
+	length := math.Sqrt(dotProduct(x, x))
 	if f.Shortest < 0 {
 		return dx
 	}
-	along := dot(dx, x)
+	along := dotProduct(dx, x)
 	for c := range dx {
 		dx[c] /= length + f.Shortest
 		if length > 0 {

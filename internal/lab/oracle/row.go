@@ -114,7 +114,7 @@ func (n Norm) centre(x []float64) ([]float64, float64) {
 			}
 		}
 	}
-	length := math.Sqrt(dot(y, y))
+	length := math.Sqrt(dotProduct(y, y))
 	if n == Standard {
 		length /= math.Sqrt(float64(len(x)))
 	}
@@ -150,7 +150,7 @@ func (n Norm) grad(x, dy []float64) []float64 {
 	if n == Standard {
 		shares = float64(len(x))
 	}
-	along := dot(dy, y) / length / shares
+	along := dotProduct(dy, y) / length / shares
 	var mean float64
 	for c := range dx {
 		dx[c] = (dy[c] - y[c]/length*along) / length
@@ -164,9 +164,9 @@ func (n Norm) grad(x, dy []float64) []float64 {
 	return dx
 }
 
-// rotate turns the channel pairs (j, j+D/2) by position·theta^(-2j/D)
+// rotateRow turns the channel pairs (j, j+D/2) by position·theta^(-2j/D)
 // (RoFormer, eq. 34). The last channel of an odd D stays.
-func rotate(x []float64, theta float64, position int) []float64 {
+func rotateRow(x []float64, theta float64, position int) []float64 {
 	y := append([]float64{}, x...)
 	if theta == 0 {
 		return y
@@ -182,11 +182,11 @@ func rotate(x []float64, theta float64, position int) []float64 {
 
 // linear is the part of a normalised row's way that precedes the map.
 func (m *Mechanism) linear(c *Call, x []float64, position int, factor float64, kept []float64) []float64 {
-	y := rotate(x, c.Theta, position)
+	y := rotateRow(x, c.Theta, position)
 	for e := range y {
 		y[e] *= factor
 	}
-	return scaled(y, kept)
+	return scaleRow(y, kept)
 }
 
 // prepare takes a normalised row to the row of the product. kept are the factors
@@ -207,7 +207,7 @@ func (m *Mechanism) prepare(c *Call, at Place, x []float64, position int, factor
 // size returns the absolute values of the prepared row a, as Cond takes them.
 func (m *Mechanism) size(c *Call, at Place, x []float64, position int, factor float64, kept, a []float64) []float64 {
 	if m.Map == nil && m.Features == nil {
-		return sizes(a)
+		return absRow(a)
 	}
 	y := m.linear(c, x, position, factor, kept)
 	if m.Features != nil {
@@ -231,9 +231,9 @@ func (m *Mechanism) prepareGrad(c *Call, at Place, x []float64, position int, fa
 			dy[e] *= m.Map.DF(y)
 		}
 	}
-	dfactor = dot(scaled(dy, kept), m.linear(c, x, position, 1, nil))
+	dfactor = dotProduct(scaleRow(dy, kept), m.linear(c, x, position, 1, nil))
 	for e := range dy {
 		dy[e] *= factor
 	}
-	return rotate(dy, c.Theta, -position), dfactor
+	return rotateRow(dy, c.Theta, -position), dfactor
 }

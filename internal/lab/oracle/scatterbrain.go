@@ -25,8 +25,8 @@ func (s *Scatterbrain) Weights(h *Head) [][]float64 {
 	near := s.nearPairs(h)
 	exponents := func(x []float64) (e []float64) {
 		for w := 0; w < len(s.W); w += d {
-			u := math.Sqrt(scale) * dot(x, s.W[w:w+d])
-			off := scale*dot(x, x)/2 + math.Log(float64(2*len(s.W)/d))/2
+			u := math.Sqrt(scale) * dotProduct(x, s.W[w:w+d])
+			off := scale*dotProduct(x, x)/2 + math.Log(float64(2*len(s.W)/d))/2
 			e = append(e, u-off, -u-off)
 		}
 		return e
@@ -37,7 +37,7 @@ func (s *Scatterbrain) Weights(h *Head) [][]float64 {
 		log := make([]float64, len(h.K))
 		top, of := math.Inf(-1), exponents(q)
 		for j, k := range h.K {
-			log[j] = scale * dot(q, k)
+			log[j] = scale * dotProduct(q, k)
 			if !near(i, j) {
 				var sum []float64
 				for f, e := range exponents(k) {
@@ -76,7 +76,7 @@ func (s *Scatterbrain) nearPairs(h *Head) func(i, j int) bool {
 	}
 	longest := func(rows [][]float64) (most float64) {
 		for _, x := range rows {
-			most = max(most, dot(x, x))
+			most = max(most, dotProduct(x, x))
 		}
 		return most
 	}
@@ -87,7 +87,7 @@ func (s *Scatterbrain) nearPairs(h *Head) func(i, j int) bool {
 		var order []int
 		along := make([]float64, len(rows))
 		for i, x := range rows {
-			along[i] = dot(x, s.Alpha[:d]) + math.Sqrt(max(square-dot(x, x), 0))*s.Alpha[d+place]
+			along[i] = dotProduct(x, s.Alpha[:d]) + math.Sqrt(max(square-dotProduct(x, x), 0))*s.Alpha[d+place]
 			if exist == nil || exist[i] {
 				order = append(order, i)
 			}

@@ -30,7 +30,7 @@ func (c *Call) querySide(s sequence) side {
 }
 
 func (c *Call) keySide(s sequence) side {
-	return side{c.K, s.b, s.k0, s.m, func(j int) bool { return c.exists(s, j) }}
+	return side{c.K, s.b, s.k0, s.m, func(j int) bool { return c.isUnmasked(s, j) }}
 }
 
 func (s *side) row(h, t int) []float64 { return s.x.At(s.b, h).Row(s.t0 + t) }
@@ -81,10 +81,10 @@ func (s *side) centred(n Norm, h int) [][]float64 {
 	return rows
 }
 
-// longest returns the largest 2-norm of rows and where it is.
-func longest(rows [][]float64) (m float64, at int) {
+// longestLength returns the largest 2-norm of rows and where it is.
+func longestLength(rows [][]float64) (m float64, at int) {
 	for t, y := range rows {
-		if l := math.Sqrt(dot(y, y)); l > m {
+		if l := math.Sqrt(dotProduct(y, y)); l > m {
 			m, at = l, t
 		}
 	}
@@ -101,7 +101,7 @@ func (s *side) normalised(n Norm, h int) [][]float64 {
 		return rows
 	}
 	rows := s.centred(n, h)
-	m, _ := longest(rows)
+	m, _ := longestLength(rows)
 	over := m
 	if n == MaxSquared {
 		over = max(0.1, m*m)
@@ -141,7 +141,7 @@ func (s *side) lengths(n Norm, to tensor.Heads[float64]) {
 		return
 	}
 	for h := range s.x.H {
-		longest, _ := longest(s.centred(n, h))
+		longest, _ := longestLength(s.centred(n, h))
 		for t := range s.n {
 			over := longest
 			switch {
@@ -174,7 +174,7 @@ func (s *side) normalisedGrad(n Norm, d tensor.Heads[float64]) {
 		// x̂_t = y_t/L(M): dy_t = dx̂_t/L, dL = -Σ_t dx̂_t·y_t/L², and M is the
 		// length of y_at.
 		y := s.centred(n, h)
-		m, at := longest(y)
+		m, at := longestLength(y)
 		l, slope := m, 1.0 // dL/dM
 		if n == MaxSquared {
 			l, slope = max(0.1, m*m), 2*m
@@ -195,7 +195,7 @@ func (s *side) normalisedGrad(n Norm, d tensor.Heads[float64]) {
 			}
 		}
 		if m > 0 {
-			add(to.row(h, at), dl*slope/m, y[at])
+			addScaled(to.row(h, at), dl*slope/m, y[at])
 		}
 	}
 	// The mean is subtracted, so its share of the gradient is as well.

@@ -22,7 +22,7 @@ func (w *Window) gamma(h int) float64 { return w.Gamma[h%len(w.Gamma)] }
 
 // isInWindow reports whether key j of s is in the window of query i.
 func (m *Mechanism) isInWindow(c *Call, s sequence, i, j int) bool {
-	return j > c.place(s, i)-m.Window.Width
+	return j > c.position(s, i)-m.Window.Width
 }
 
 // windowParts returns the mechanism without its window and the softmax of the
@@ -58,12 +58,12 @@ func (m *Mechanism) joined(c *Call, s sequence, h int) *joined {
 		if x.window.keyCount[i] > 0 {
 			whole = m.Window.gamma(h) * math.Exp(x.window.top[i])
 		}
-		if last := c.last(s, i); c.LogG.D > 0 && last >= 0 {
-			if before := tc.last(s, i); before >= 0 {
-				fade = math.Exp(c.age(s, kh, before, last))
+		if last := c.lastVisible(s, i); c.LogG.D > 0 && last >= 0 {
+			if before := tc.lastVisible(s, i); before >= 0 {
+				fade = math.Exp(c.logDecay(s, kh, before, last))
 			}
 			if eps != 0 {
-				eps /= math.Exp(c.age(s, kh, last, c.place(s, i)))
+				eps /= math.Exp(c.logDecay(s, kh, last, c.position(s, i)))
 			}
 		}
 		x.tailFactor, x.windowFactor, x.eps = append(x.tailFactor, fade), append(x.windowFactor, whole), append(x.eps, eps)
@@ -81,8 +81,8 @@ func (m *Mechanism) forwardWindow(c *Call) *Result {
 	tail, near, tc, nc := m.windowParts(c)
 	if m.Window.Separate {
 		r, n := tail.Forward(tc), near.Forward(nc)
-		each(r.O, n.O, m.Window.gamma)
-		each(r.W, n.W, m.Window.gamma)
+		eachPair(r.O, n.O, m.Window.gamma)
+		eachPair(r.W, n.W, m.Window.gamma)
 		for at := range r.Cond {
 			r.Cond[at] += m.Window.gamma(at/c.Q.N%c.Q.H) * n.Cond[at]
 		}
@@ -102,9 +102,9 @@ func (m *Mechanism) forwardWindow(c *Call) *Result {
 				}
 				o, w := r.O.At(s.b, h).Row(s.q0+i), r.W.At(s.b, h).Row(s.q0+i)
 				for j := range s.m {
-					if c.sees(s, i, j) {
+					if c.isVisible(s, i, j) {
 						w[s.k0+j] = (x.tailFactor[i]*x.tail.w[i][j] + x.windowFactor[i]*x.window.w[i][j]) / x.g[i]
-						add(o, w[s.k0+j], v.Row(s.k0+j))
+						addScaled(o, w[s.k0+j], v.Row(s.k0+j))
 					}
 				}
 				at := (s.b*c.Q.H+h)*c.Q.N + s.q0 + i
@@ -118,12 +118,12 @@ func (m *Mechanism) forwardWindow(c *Call) *Result {
 	return r
 }
 
-// each adds to y the heads of x times their factors.
-func each(y, x tensor.Heads[float64], factor func(h int) float64) {
+// eachPair adds to y the heads of x times their factors.
+func eachPair(y, x tensor.Heads[float64], factor func(h int) float64) {
 	for b := range y.B {
 		for h := range y.H {
 			for i := range y.N {
-				add(y.At(b, h).Row(i), factor(h), x.At(b, h).Row(i))
+				addScaled(y.At(b, h).Row(i), factor(h), x.At(b, h).Row(i))
 			}
 		}
 	}
@@ -140,11 +140,11 @@ func (m *Mechanism) backwardWindow(c *Call, do tensor.Heads[float64]) *Grads {
 	if m.Window.Separate {
 		own := near.Forward(nc)
 		scaled := tensor.NewHeads[float64](do.B, do.H, do.N, do.D)
-		each(scaled, do, m.Window.gamma)
+		eachPair(scaled, do, m.Window.gamma)
 		for b := range do.B {
 			for h := range do.H {
 				for i := range do.N {
-					dgamma[h%len(dgamma)] += dot(scaled.At(b, h).Row(i), own.O.At(b, h).Row(i))
+					dgamma[h%len(dgamma)] += dotProduct(scaled.At(b, h).Row(i), own.O.At(b, h).Row(i))
 				}
 			}
 		}
@@ -162,7 +162,7 @@ func (m *Mechanism) backwardWindow(c *Call, do tensor.Heads[float64]) *Grads {
 						if w := x.windowFactor[i] * x.window.w[i][j]; w != 0 {
 							w /= x.g[i]
 							v := c.V.At(s.b, h/(c.Q.H/c.K.H)).Row(s.k0 + j)
-							dgamma[h%len(dgamma)] += w * (dot(doi, v) - dot(doi, row))
+							dgamma[h%len(dgamma)] += w * (dotProduct(doi, v) - dotProduct(doi, row))
 						}
 					}
 					x.tail.o, x.window.o = append(x.tail.o, row), append(x.window.o, row)
@@ -176,11 +176,11 @@ func (m *Mechanism) backwardWindow(c *Call, do tensor.Heads[float64]) *Grads {
 		}
 	}
 	one := func(int) float64 { return 1 }
-	each(r.DQ, n.DQ, one)
-	each(r.DK, n.DK, one)
-	each(r.DV, n.DV, one)
+	eachPair(r.DQ, n.DQ, one)
+	eachPair(r.DK, n.DK, one)
+	eachPair(r.DV, n.DV, one)
 	if r.DLogG.D > 0 {
-		each(r.DLogG, n.DLogG, one)
+		eachPair(r.DLogG, n.DLogG, one)
 	}
 	r.DLogGamma = dgamma
 	return r

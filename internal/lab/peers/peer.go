@@ -169,9 +169,9 @@ func startAll(ctx context.Context, commands []command) (*peer, error) {
 	return p, nil
 }
 
-// trial picks, of the cases of a kind, the one that settings are tried with: one
+// tryCase picks, of the cases of a kind, the one that settings are tried with: one
 // near 1024 tokens of width 64.
-func trial(list []bench.Line) bench.Line {
+func tryCase(list []bench.Line) bench.Line {
 	off := func(l bench.Line) float64 {
 		return math.Abs(math.Log2(float64(l.N)/1024)) + math.Abs(math.Log2(float64(l.D)/64))
 	}
@@ -206,7 +206,7 @@ func (p *peer) choose(ctx context.Context, lines []bench.Line, budget time.Durat
 			continue
 		}
 		least := math.Inf(1)
-		l := trial(list)
+		l := tryCase(list)
 		times := make([][]float64, len(p.processes))
 		for range trialRounds {
 			for i, x := range p.processes {

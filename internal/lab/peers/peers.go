@@ -64,8 +64,8 @@ func runVerb(ctx context.Context, args []string) error {
 		return fmt.Errorf("%q: no arguments but flags", f.Arg(0))
 	}
 	p.rounds = max(p.rounds, leastRounds)
-	all := sections(*long)
-	cells := choose(all, chosen)
+	all := allSections(*long)
+	cells := chooseCells(all, chosen)
 	if len(cells) == 0 {
 		return fmt.Errorf("-run %s: matches no cell", *choice)
 	}
@@ -74,7 +74,7 @@ func runVerb(ctx context.Context, args []string) error {
 	by := map[string]measurer{}
 	var we ours
 	by[farfield] = func(l bench.Line, budget time.Duration) (bench.Line, error) { return we.measure(ctx, l, budget) }
-	r := &run{Machine: bench.Describe(peakTime).String(), Date: time.Now().UTC().Format(time.DateOnly)}
+	r := &run{Machine: bench.DescribeMachine(peakTime).String(), Date: time.Now().UTC().Format(time.DateOnly)}
 	if out, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output(); err == nil {
 		r.Commit = strings.TrimSpace(string(out))
 	}
@@ -149,11 +149,11 @@ func tableVerb(args []string) error {
 		return err
 	}
 	defer file.Close()
-	r, err := read(file)
+	r, err := readLines(file)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Arg(0), err)
 	}
-	return r.show(sections(true), *page)
+	return r.show(allSections(true), *page)
 }
 
 // show writes the tables to the page, or prints them if it has no name.
@@ -166,8 +166,8 @@ func (r *run) show(all []section, path string) error {
 	return written.Write(path, tables)
 }
 
-// choose returns the cells whose name matches.
-func choose(all []section, chosen *regexp.Regexp) []cell {
+// chooseCells returns the cells whose name matches.
+func chooseCells(all []section, chosen *regexp.Regexp) []cell {
 	var cells []cell
 	for _, s := range all {
 		for _, c := range s.cells {

@@ -62,7 +62,7 @@ func peerOf(ms ...string) []command {
 func TestSectionsAreWhole(t *testing.T) {
 	for _, long := range []bool{false, true} {
 		names := map[string]bool{}
-		for _, s := range sections(long) {
+		for _, s := range allSections(long) {
 			for _, c := range s.cells {
 				if names[c.name()] {
 					t.Errorf("%s is there twice", c.name())
@@ -110,7 +110,7 @@ func TestSectionsAreWhole(t *testing.T) {
 
 func TestOurs(t *testing.T) {
 	var o ours
-	l := contestantOf("x", farfield, "fastmax", 32, 8, order(2), in("linear")).line
+	l := contestantOf("x", farfield, "fastmax", 32, 8, withOrder(2), withForm("linear")).line
 	for range 2 { // opens, then reuses
 		got, err := o.measure(t.Context(), l, time.Nanosecond)
 		if err != nil || !(got.Ms > 0) || got.Form != "linear" || got.Threads != 1 || got.Heads != 8 || got.Rounds != 1 {
@@ -121,7 +121,7 @@ func TestOurs(t *testing.T) {
 		t.Errorf("%d sessions are open", len(o.sessions))
 	}
 	o.forget()
-	for _, bad := range []func(*bench.Line){in("round"), func(l *bench.Line) { l.Mechanism = "hope" }} {
+	for _, bad := range []func(*bench.Line){withForm("round"), func(l *bench.Line) { l.Mechanism = "hope" }} {
 		if _, err := o.measure(t.Context(), contestantOf("x", farfield, "softmax", 32, 8, bad).line, 1); err == nil {
 			t.Error("no error for what there is not")
 		}
@@ -170,10 +170,10 @@ func TestTrial(t *testing.T) {
 			list = append(list, contestantOf("x", torch, "softmax", n, d).line)
 		}
 	}
-	if l := trial(list); l.N != 2048 || l.D != 32 {
+	if l := tryCase(list); l.N != 2048 || l.D != 32 {
 		t.Errorf("tried with N = %d, D = %d", l.N, l.D)
 	}
-	if l := trial([]bench.Line{contestantOf("x", torch, "softmax", 1024, 32, way("update")).line}); l.N != 256 || l.M != 256 {
+	if l := tryCase([]bench.Line{contestantOf("x", torch, "softmax", 1024, 32, withDirection("update")).line}); l.N != 256 || l.M != 256 {
 		t.Errorf("training is tried with %d tokens", l.N)
 	}
 }
@@ -218,7 +218,7 @@ func TestTakeTurns(t *testing.T) {
 func recorded() ([]section, *run) {
 	s := section{
 		name: "s", title: "Title", note: "Note.", keys: []string{"D"},
-		columns: []column{shown("form", "a", form), shown("ms", "a", milliseconds), shown("of peak", "a", share), shown("steps/s", "a", perSecond), ratio("b / a", "b", "a"), ratio("c / a", "c", "a"), {title: "most", contestant: "b", baseline: "a", highIsWorst: true}},
+		columns: []column{figureColumn("form", "a", form), figureColumn("ms", "a", milliseconds), figureColumn("of peak", "a", share), figureColumn("steps/s", "a", perSecond), ratioColumn("b / a", "b", "a"), ratioColumn("c / a", "c", "a"), {title: "most", contestant: "b", baseline: "a", highIsWorst: true}},
 	}
 	r := &run{Machine: "Machine", Date: "2001-02-03", Settings: []string{"b with x=1"}}
 	for _, d := range []string{"1", "2"} {
@@ -287,14 +287,14 @@ func TestRunIsReadAsWritten(t *testing.T) {
 	if lines := strings.Count(b.String(), "\n"); lines != 1+len(r.records) {
 		t.Errorf("%d lines", lines)
 	}
-	got, err := read(bytes.NewReader(b.Bytes()))
+	got, err := readLines(bytes.NewReader(b.Bytes()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(got.records, r.records) || !bytes.Equal(got.markdown(sections), r.markdown(sections)) {
 		t.Errorf("read %+v", got)
 	}
-	if _, err := read(strings.NewReader(b.String() + "{")); err == nil {
+	if _, err := readLines(strings.NewReader(b.String() + "{")); err == nil {
 		t.Error("no error for half a line")
 	}
 }
@@ -306,8 +306,8 @@ func TestDigits(t *testing.T) {
 	}{
 		{0.01234, "0.0123", "0.01"}, {0.5, "0.500", "0.50"}, {9.876, "9.88", "9.88"}, {12.34, "12.3", "12.3"}, {123.4, "123", "123"}, {12345, "12345", "12345"},
 	} {
-		if digits(c.x) != c.plain || ratioText(c.x) != c.over {
-			t.Errorf("%g is written %s and %s", c.x, digits(c.x), ratioText(c.x))
+		if formatDigits(c.x) != c.plain || ratioText(c.x) != c.over {
+			t.Errorf("%g is written %s and %s", c.x, formatDigits(c.x), ratioText(c.x))
 		}
 	}
 	if (column{contestant: "x", show: milliseconds}).text(rows{}) != absent || !math.IsNaN((rows{}).ratio("a", "b")) {
@@ -316,7 +316,7 @@ func TestDigits(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	cells := choose(sections(false), regexp.MustCompile(`^forward/64/(64|1024)$`))
+	cells := chooseCells(allSections(false), regexp.MustCompile(`^forward/64/(64|1024)$`))
 	if len(cells) != 2 || len(linesOf(cells, onnxruntime)) != 4 || len(linesOf(cells, torch)) != 2 {
 		t.Errorf("%d cells", len(cells))
 	}

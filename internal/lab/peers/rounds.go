@@ -41,8 +41,8 @@ func (r *run) add(records []record, file *json.Encoder) error {
 	return nil
 }
 
-// read reads a file that a run was encoded to and its records were added to.
-func read(from io.Reader) (*run, error) {
+// readLines reads a file that a run was encoded to and its records were added to.
+func readLines(from io.Reader) (*run, error) {
 	d := json.NewDecoder(bufio.NewReader(from))
 	r := new(run)
 	if err := d.Decode(r); err != nil {

@@ -78,19 +78,21 @@ func contestantOf(name, impl, mechanism string, n, d int, set ...func(*bench.Lin
 	return contestant{name, l}
 }
 
-func order(p int) func(*bench.Line)     { return func(l *bench.Line) { l.Order = p } }
-func in(form string) func(*bench.Line)  { return func(l *bench.Line) { l.Form = form } }
-func threads(t int) func(*bench.Line)   { return func(l *bench.Line) { l.Threads = t } }
-func masked(is bool) func(*bench.Line)  { return func(l *bench.Line) { l.Causal = is } }
-func way(way string) func(*bench.Line)  { return func(l *bench.Line) { l.Direction = way } }
-func ratio(title, of, by string) column { return column{title: title, contestant: of, baseline: by} }
-func shown(title, of string, what figure) column {
+func withOrder(p int) func(*bench.Line)          { return func(l *bench.Line) { l.Order = p } }
+func withForm(form string) func(*bench.Line)     { return func(l *bench.Line) { l.Form = form } }
+func withThreads(t int) func(*bench.Line)        { return func(l *bench.Line) { l.Threads = t } }
+func withMask(is bool) func(*bench.Line)         { return func(l *bench.Line) { l.Causal = is } }
+func withDirection(way string) func(*bench.Line) { return func(l *bench.Line) { l.Direction = way } }
+func ratioColumn(title, of, by string) column {
+	return column{title: title, contestant: of, baseline: by}
+}
+func figureColumn(title, of string, what figure) column {
 	return column{title: title, contestant: of, show: what}
 }
 
-// sections returns all tables. The long selection has the lengths that take
+// allSections returns all tables. The long selection has the lengths that take
 // minutes.
-func sections(long bool) []section {
+func allSections(long bool) []section {
 	lengths := []int{64, 128, 256, 512, 1024, 2048, 4096}
 	widths := []int{16, 32, 64, 128}
 	widthsBack := []int{64}
@@ -99,9 +101,9 @@ func sections(long bool) []section {
 		widthsBack = []int{32, 64, 128}
 	}
 	return []section{
-		forward(widths, lengths), causal(widths, lengths), polynomials(widths, []int{1024, 4096}),
-		features(widths, []int{1024, 4096, 16384}), backward(widthsBack, []int{1024, 4096}),
-		scaling([]int{32, 64}, []int{1024, 4096}), training(),
+		forwardSection(widths, lengths), causalSection(widths, lengths), polynomialSection(widths, []int{1024, 4096}),
+		featureSection(widths, []int{1024, 4096, 16384}), backwardSection(widthsBack, []int{1024, 4096}),
+		scalingSection([]int{32, 64}, []int{1024, 4096}), trainingSection(),
 	}
 }
 
@@ -117,97 +119,97 @@ func (s section) fill(widths, lengths []int, contestants func(n, d int) []contes
 
 var shape = []string{"D", "N"}
 
-func forward(widths, lengths []int) section {
+func forwardSection(widths, lengths []int) section {
 	return section{
 		name: "forward", title: "Over all keys, forward", keys: shape,
 		note: "One thread. Fastmax of order 2 in the form that `auto` takes and our flash softmax, against ONNX Runtime's MultiHeadAttention (MHA), its graph of MatMul, Softmax and MatMul, and PyTorch's scaled_dot_product_attention (SDPA).",
 		columns: []column{
-			shown("fastmax", "fastmax", form), shown("ms", "fastmax", milliseconds), shown("of peak", "fastmax", share),
-			ratio("MHA / fastmax", "mha", "fastmax"), ratio("graph / fastmax", "graph", "fastmax"), ratio("SDPA / fastmax", "sdpa", "fastmax"),
-			shown("softmax ms", "softmax", milliseconds), shown("of peak", "softmax", share),
-			ratio("MHA / softmax", "mha", "softmax"), ratio("graph / softmax", "graph", "softmax"), ratio("SDPA / softmax", "sdpa", "softmax"),
+			figureColumn("fastmax", "fastmax", form), figureColumn("ms", "fastmax", milliseconds), figureColumn("of peak", "fastmax", share),
+			ratioColumn("MHA / fastmax", "mha", "fastmax"), ratioColumn("graph / fastmax", "graph", "fastmax"), ratioColumn("SDPA / fastmax", "sdpa", "fastmax"),
+			figureColumn("softmax ms", "softmax", milliseconds), figureColumn("of peak", "softmax", share),
+			ratioColumn("MHA / softmax", "mha", "softmax"), ratioColumn("graph / softmax", "graph", "softmax"), ratioColumn("SDPA / softmax", "sdpa", "softmax"),
 		},
 	}.fill(widths, lengths, func(n, d int) []contestant {
 		return []contestant{
-			contestantOf("fastmax", farfield, "fastmax", n, d, order(2)), contestantOf("mha", onnxruntime, "softmax", n, d, in("mha")),
-			contestantOf("softmax", farfield, "softmax", n, d), contestantOf("graph", onnxruntime, "softmax", n, d, in("graph")),
+			contestantOf("fastmax", farfield, "fastmax", n, d, withOrder(2)), contestantOf("mha", onnxruntime, "softmax", n, d, withForm("mha")),
+			contestantOf("softmax", farfield, "softmax", n, d), contestantOf("graph", onnxruntime, "softmax", n, d, withForm("graph")),
 			contestantOf("sdpa", torch, "softmax", n, d),
 		}
 	})
 }
 
-func causal(widths, lengths []int) section {
+func causalSection(widths, lengths []int) section {
 	return section{
 		name: "causal", title: "Causal, forward", keys: shape,
 		note: "One thread. MHA with a causal mask is slower than without, so PyTorch's SDPA is what there is to compare with.",
 		columns: []column{
-			shown("fastmax", "fastmax", form), shown("ms", "fastmax", milliseconds), shown("of peak", "fastmax", share),
-			ratio("SDPA / fastmax", "sdpa", "fastmax"),
-			shown("softmax ms", "softmax", milliseconds), shown("of peak", "softmax", share), ratio("SDPA / softmax", "sdpa", "softmax"),
+			figureColumn("fastmax", "fastmax", form), figureColumn("ms", "fastmax", milliseconds), figureColumn("of peak", "fastmax", share),
+			ratioColumn("SDPA / fastmax", "sdpa", "fastmax"),
+			figureColumn("softmax ms", "softmax", milliseconds), figureColumn("of peak", "softmax", share), ratioColumn("SDPA / softmax", "sdpa", "softmax"),
 		},
 	}.fill(widths, lengths, func(n, d int) []contestant {
 		return []contestant{
-			contestantOf("fastmax", farfield, "fastmax", n, d, order(2), masked(true)), contestantOf("sdpa", torch, "softmax", n, d, masked(true)),
-			contestantOf("softmax", farfield, "softmax", n, d, masked(true)),
+			contestantOf("fastmax", farfield, "fastmax", n, d, withOrder(2), withMask(true)), contestantOf("sdpa", torch, "softmax", n, d, withMask(true)),
+			contestantOf("softmax", farfield, "softmax", n, d, withMask(true)),
 		}
 	})
 }
 
-func polynomials(widths, lengths []int) section {
+func polynomialSection(widths, lengths []int) section {
 	return section{
 		name: "polynomials", title: "Polynomial attention by its factors", keys: shape,
 		note: "One thread, all keys. The linear form against the same mechanism of tensor operations in PyTorch: Fastmax of order 2 by einsum, and the operations of TaylorShift's efficient form.",
 		columns: []column{
-			shown("fastmax ms", "fastmax", milliseconds), shown("einsum ms", "einsum", milliseconds), ratio("einsum / fastmax", "einsum", "fastmax"),
-			shown("taylorshift ms", "taylorshift", milliseconds), shown("efficient ms", "efficient", milliseconds),
-			ratio("efficient / taylorshift", "efficient", "taylorshift"),
+			figureColumn("fastmax ms", "fastmax", milliseconds), figureColumn("einsum ms", "einsum", milliseconds), ratioColumn("einsum / fastmax", "einsum", "fastmax"),
+			figureColumn("taylorshift ms", "taylorshift", milliseconds), figureColumn("efficient ms", "efficient", milliseconds),
+			ratioColumn("efficient / taylorshift", "efficient", "taylorshift"),
 		},
 	}.fill(widths, lengths, func(n, d int) []contestant {
 		return []contestant{
-			contestantOf("fastmax", farfield, "fastmax", n, d, order(2), in("linear")), contestantOf("einsum", torch, "fastmax", n, d, order(2)),
-			contestantOf("taylorshift", farfield, "taylorshift", n, d, order(2), in("linear")), contestantOf("efficient", torch, "taylorshift", n, d, order(2)),
+			contestantOf("fastmax", farfield, "fastmax", n, d, withOrder(2), withForm("linear")), contestantOf("einsum", torch, "fastmax", n, d, withOrder(2)),
+			contestantOf("taylorshift", farfield, "taylorshift", n, d, withOrder(2), withForm("linear")), contestantOf("efficient", torch, "taylorshift", n, d, withOrder(2)),
 		}
 	})
 }
 
-func features(widths, lengths []int) section {
+func featureSection(widths, lengths []int) section {
 	return section{
 		name: "features", title: "Few features: Fastmax of order 1, and elu + 1", keys: shape,
 		note: "One thread. Against linear attention with elu + 1 in PyTorch: by einsum over all keys; causal by sums before chunks, of the size of 32 to 256 that is fastest, and pairs within them. " +
 			"The causal kernel of fast-transformers, which is no package that can be had, took 16.5 ms at D = 64, N = 4096 on a core with a peak of 264 GFLOP/s.",
 		columns: []column{
-			shown("order 1 ms", "order1", milliseconds), shown("elu + 1 ms", "linear", milliseconds),
-			ratio("einsum / order 1", "einsum", "order1"), ratio("einsum / elu + 1", "einsum", "linear"),
-			shown("order 1 causal ms", "order1 causal", milliseconds), shown("elu + 1 causal ms", "linear causal", milliseconds),
-			ratio("chunks / order 1 causal", "chunks", "order1 causal"), ratio("chunks / elu + 1 causal", "chunks", "linear causal"),
+			figureColumn("order 1 ms", "order1", milliseconds), figureColumn("elu + 1 ms", "linear", milliseconds),
+			ratioColumn("einsum / order 1", "einsum", "order1"), ratioColumn("einsum / elu + 1", "einsum", "linear"),
+			figureColumn("order 1 causal ms", "order1 causal", milliseconds), figureColumn("elu + 1 causal ms", "linear causal", milliseconds),
+			ratioColumn("chunks / order 1 causal", "chunks", "order1 causal"), ratioColumn("chunks / elu + 1 causal", "chunks", "linear causal"),
 		},
 	}.fill(widths, lengths, func(n, d int) []contestant {
 		return []contestant{
-			contestantOf("order1", farfield, "fastmax", n, d, order(1)), contestantOf("einsum", torch, "linear", n, d),
-			contestantOf("linear", farfield, "linear", n, d), contestantOf("order1 causal", farfield, "fastmax", n, d, order(1), masked(true)),
-			contestantOf("chunks", torch, "linear", n, d, masked(true)), contestantOf("linear causal", farfield, "linear", n, d, masked(true)),
+			contestantOf("order1", farfield, "fastmax", n, d, withOrder(1)), contestantOf("einsum", torch, "linear", n, d),
+			contestantOf("linear", farfield, "linear", n, d), contestantOf("order1 causal", farfield, "fastmax", n, d, withOrder(1), withMask(true)),
+			contestantOf("chunks", torch, "linear", n, d, withMask(true)), contestantOf("linear causal", farfield, "linear", n, d, withMask(true)),
 		}
 	})
 }
 
-func backward(widths, lengths []int) section {
+func backwardSection(widths, lengths []int) section {
 	s := section{
 		name: "backward", title: "Backward", keys: append([]string{"mask"}, shape...),
 		note: "One thread, the gradients alone. Against the backward of PyTorch's SDPA.",
 		columns: []column{
-			shown("fastmax", "fastmax", form), shown("ms", "fastmax", milliseconds), shown("of peak", "fastmax", share),
-			{title: "backward / forward", contestant: "fastmax", baseline: "fastmax forward", highIsWorst: true}, ratio("SDPA / fastmax", "sdpa", "fastmax"),
-			shown("softmax ms", "softmax", milliseconds), shown("of peak", "softmax", share),
-			{title: "backward / forward", contestant: "softmax", baseline: "softmax forward", highIsWorst: true}, ratio("SDPA / softmax", "sdpa", "softmax"),
+			figureColumn("fastmax", "fastmax", form), figureColumn("ms", "fastmax", milliseconds), figureColumn("of peak", "fastmax", share),
+			{title: "backward / forward", contestant: "fastmax", baseline: "fastmax forward", highIsWorst: true}, ratioColumn("SDPA / fastmax", "sdpa", "fastmax"),
+			figureColumn("softmax ms", "softmax", milliseconds), figureColumn("of peak", "softmax", share),
+			{title: "backward / forward", contestant: "softmax", baseline: "softmax forward", highIsWorst: true}, ratioColumn("SDPA / softmax", "sdpa", "softmax"),
 		},
 	}
 	for _, mask := range []string{"all", "causal"} {
-		set := masked(mask == "causal")
+		set := withMask(mask == "causal")
 		for _, c := range (section{name: s.name}).fill(widths, lengths, func(n, d int) []contestant {
 			return []contestant{
-				contestantOf("fastmax forward", farfield, "fastmax", n, d, order(2), set), contestantOf("fastmax", farfield, "fastmax", n, d, order(2), set, way("backward")),
-				contestantOf("sdpa", torch, "softmax", n, d, set, way("backward")),
-				contestantOf("softmax forward", farfield, "softmax", n, d, set), contestantOf("softmax", farfield, "softmax", n, d, set, way("backward")),
+				contestantOf("fastmax forward", farfield, "fastmax", n, d, withOrder(2), set), contestantOf("fastmax", farfield, "fastmax", n, d, withOrder(2), set, withDirection("backward")),
+				contestantOf("sdpa", torch, "softmax", n, d, set, withDirection("backward")),
+				contestantOf("softmax forward", farfield, "softmax", n, d, set), contestantOf("softmax", farfield, "softmax", n, d, set, withDirection("backward")),
 			}
 		}).cells {
 			c.keys = append([]string{mask}, c.keys...)
@@ -217,39 +219,39 @@ func backward(widths, lengths []int) section {
 	return s
 }
 
-func scaling(widths, lengths []int) section {
+func scalingSection(widths, lengths []int) section {
 	return section{
 		name: "threads", title: "Two threads", keys: shape,
 		note: "All keys, forward. How many times faster two threads are than one, and PyTorch and ONNX Runtime with two threads against farfield with two.",
 		columns: []column{
-			shown("fastmax ms", "fastmax", milliseconds), ratio("1 / 2 threads", "fastmax alone", "fastmax"),
-			ratio("MHA / fastmax", "mha", "fastmax"), ratio("SDPA / fastmax", "sdpa", "fastmax"),
-			shown("softmax ms", "softmax", milliseconds), ratio("1 / 2 threads", "softmax alone", "softmax"),
-			ratio("MHA / softmax", "mha", "softmax"), ratio("SDPA / softmax", "sdpa", "softmax"),
+			figureColumn("fastmax ms", "fastmax", milliseconds), ratioColumn("1 / 2 threads", "fastmax alone", "fastmax"),
+			ratioColumn("MHA / fastmax", "mha", "fastmax"), ratioColumn("SDPA / fastmax", "sdpa", "fastmax"),
+			figureColumn("softmax ms", "softmax", milliseconds), ratioColumn("1 / 2 threads", "softmax alone", "softmax"),
+			ratioColumn("MHA / softmax", "mha", "softmax"), ratioColumn("SDPA / softmax", "sdpa", "softmax"),
 		},
 	}.fill(widths, lengths, func(n, d int) []contestant {
 		return []contestant{
-			contestantOf("fastmax alone", farfield, "fastmax", n, d, order(2)), contestantOf("fastmax", farfield, "fastmax", n, d, order(2), threads(2)),
-			contestantOf("mha", onnxruntime, "softmax", n, d, in("mha"), threads(2)), contestantOf("sdpa", torch, "softmax", n, d, threads(2)),
-			contestantOf("softmax alone", farfield, "softmax", n, d), contestantOf("softmax", farfield, "softmax", n, d, threads(2)),
+			contestantOf("fastmax alone", farfield, "fastmax", n, d, withOrder(2)), contestantOf("fastmax", farfield, "fastmax", n, d, withOrder(2), withThreads(2)),
+			contestantOf("mha", onnxruntime, "softmax", n, d, withForm("mha"), withThreads(2)), contestantOf("sdpa", torch, "softmax", n, d, withThreads(2)),
+			contestantOf("softmax alone", farfield, "softmax", n, d), contestantOf("softmax", farfield, "softmax", n, d, withThreads(2)),
 		}
 	})
 }
 
-func training() section {
+func trainingSection() section {
 	const n, d = 1024, 32
-	update := []func(*bench.Line){masked(true), way("update"), threads(2)}
+	update := []func(*bench.Line){withMask(true), withDirection("update"), withThreads(2)}
 	return section{
 		name: "training", title: "A step of training", keys: []string{"context"},
 		note: fmt.Sprintf("Two threads. %d layers of 8 heads of width 32, MLP × 4, context 1024, batch %d, bytes, tied head, no dropout: forward, backward, clipping, AdamW. Positions are rotated here and learned there, which is less work.", layers, batch),
 		columns: []column{
-			shown("softmax steps/s", "softmax", perSecond), shown("of peak", "softmax", share),
-			shown("PyTorch steps/s", "torch", perSecond), ratio("PyTorch / softmax", "torch", "softmax"),
-			shown("fastmax steps/s", "fastmax", perSecond), ratio("PyTorch / fastmax", "torch", "fastmax"),
+			figureColumn("softmax steps/s", "softmax", perSecond), figureColumn("of peak", "softmax", share),
+			figureColumn("PyTorch steps/s", "torch", perSecond), ratioColumn("PyTorch / softmax", "torch", "softmax"),
+			figureColumn("fastmax steps/s", "fastmax", perSecond), ratioColumn("PyTorch / fastmax", "torch", "fastmax"),
 		},
 		cells: []cell{{"training", []string{strconv.Itoa(n)}, []contestant{
 			contestantOf("softmax", farfield, "softmax", n, d, update...), contestantOf("torch", torch, "softmax", n, d, update...),
-			contestantOf("fastmax", farfield, "fastmax", n, d, append(update, order(2))...),
+			contestantOf("fastmax", farfield, "fastmax", n, d, append(update, withOrder(2))...),
 		}}},
 	}
 }

@@ -88,14 +88,14 @@ func (k column) text(c rows) string {
 	case k.show == share:
 		return fmt.Sprintf("%.0f %%", x)
 	}
-	return digits(x)
+	return formatDigits(x)
 }
 
 // absent stands for what was not measured.
 const absent = "–"
 
-// digits writes x with three digits that count, more before the point.
-func digits(x float64) string {
+// formatDigits writes x with three digits that count, more before the point.
+func formatDigits(x float64) string {
 	return fmt.Sprintf("%.*f", max(0, 2-int(math.Floor(math.Log10(x)))), x)
 }
 

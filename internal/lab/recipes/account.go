@@ -38,10 +38,10 @@ func newAccount(ctx context.Context, dir, root string, fresh bool) (*account, er
 			return nil, err
 		}
 	}
-	if _, err := output(ctx, "git", "clone", "--quiet", root, a.checkout); err != nil {
+	if _, err := commandOutput(ctx, "git", "clone", "--quiet", root, a.checkout); err != nil {
 		return nil, err
 	}
-	commit, err := output(ctx, "git", "-C", a.checkout, "rev-parse", "--short", "HEAD")
+	commit, err := commandOutput(ctx, "git", "-C", a.checkout, "rev-parse", "--short", "HEAD")
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func newAccount(ctx context.Context, dir, root string, fresh bool) (*account, er
 	}
 	a.env = []string{"HOME=" + a.home, "LANG=C.UTF-8", "PATH=" + programs + string(filepath.ListSeparator) + bin}
 	for _, name := range network {
-		value, err := output(ctx, "go", "env", name)
+		value, err := commandOutput(ctx, "go", "env", name)
 		if err != nil {
 			return nil, err
 		}
@@ -87,8 +87,8 @@ func (a *account) clean(text string) string {
 	return kept.String()
 }
 
-// output returns what a command prints, without the last new line.
-func output(ctx context.Context, name string, args ...string) (string, error) {
+// commandOutput returns what a command prints, without the last new line.
+func commandOutput(ctx context.Context, name string, args ...string) (string, error) {
 	text, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, text)

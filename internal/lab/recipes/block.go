@@ -17,9 +17,9 @@ type block struct {
 	prints   []string // lines that follow in a block of text
 }
 
-// blocks returns the blocks of sh of a page, each with the block of text that
+// parseBlocks returns the blocks of sh of a page, each with the block of text that
 // comes next.
-func blocks(page string) (list []block) {
+func parseBlocks(page string) (list []block) {
 	var title, within string
 	for line := range strings.Lines(page) {
 		text := strings.TrimRight(line, "\r\n")
@@ -56,16 +56,16 @@ func readBlocks(root string) (readme, recipes []block, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	readme = blocks(string(text))
+	readme = parseBlocks(string(text))
 	text, err = os.ReadFile(filepath.Join(root, "docs", "recipes.md"))
-	return readme, blocks(string(text)), err
+	return readme, parseBlocks(string(text)), err
 }
 
 // number is a number with its unit.
 var number = regexp.MustCompile(`[-+]?[0-9][0-9.,]*(e[-+]?[0-9]+)?( ?(ns|µs|ms|s|min|B|[KMG]iB|k)\b)?%?`)
 
-// shape is a line without its numbers and the widths of its columns.
-func shape(line string) string {
+// maskNumbers is a line without its numbers and the widths of its columns.
+func maskNumbers(line string) string {
 	return strings.Join(strings.Fields(number.ReplaceAllString(line, "#")), " ")
 }
 
@@ -79,49 +79,49 @@ const speed = " GFLOP/s"
 // texts of recipes are pages that grow, and instruction sets round differently.
 const tolerance = 0.1
 
-// disagreement returns the first number of want, a line of the page or its beginning,
+// findDifference returns the first number of want, a line of the page or its beginning,
 // that is not within the tolerance of got's; "" where none is. Times, speeds and whole
 // numbers below 100, such as threads, may differ.
-func disagreement(want, got string) string {
+func findDifference(want, got string) string {
 	other := number.FindAllString(got, -1)
 	for k, at := range number.FindAllStringIndex(want, -1) {
 		text := want[at[0]:at[1]]
-		x, err := parse(text)
+		x, err := parseNumber(text)
 		if err != nil || k >= len(other) || timed.MatchString(text) || strings.HasPrefix(want[at[1]:], speed) {
 			continue
 		}
 		if x == math.Trunc(x) && math.Abs(x) < 100 {
 			continue
 		}
-		if y, err := parse(other[k]); err != nil || math.Abs(x-y) > tolerance*max(math.Abs(x), math.Abs(y)) {
+		if y, err := parseNumber(other[k]); err != nil || math.Abs(x-y) > tolerance*max(math.Abs(x), math.Abs(y)) {
 			return text
 		}
 	}
 	return ""
 }
 
-// parse reads a number of a line without its unit.
-func parse(text string) (float64, error) {
+// parseNumber reads a number of a line without its unit.
+func parseNumber(text string) (float64, error) {
 	return strconv.ParseFloat(strings.TrimRight(strings.ReplaceAll(text, ",", ""), "."), 64)
 }
 
-// missing returns the first of lines that does not follow in output, behind those
+// findMissing returns the first of lines that does not follow in output, behind those
 // before it, and why. Between them there may be others. A line may leave out its end: …
-func missing(lines []string, output string) (line, why string) {
+func findMissing(lines []string, output string) (line, why string) {
 	rest := strings.Split(output, "\n")
 next:
 	for _, line := range lines {
 		if line == "…" {
 			continue
 		}
-		want, prefix := strings.CutSuffix(shape(line), "…")
+		want, prefix := strings.CutSuffix(maskNumbers(line), "…")
 		why := "it is not in its place"
 		for len(rest) > 0 {
 			text := rest[0]
-			got := shape(text)
+			got := maskNumbers(text)
 			rest = rest[1:]
 			if got == want || prefix && strings.HasPrefix(got, strings.TrimSpace(want)) {
-				off := disagreement(strings.TrimSuffix(line, "…"), text)
+				off := findDifference(strings.TrimSuffix(line, "…"), text)
 				if off == "" {
 					continue next
 				}

@@ -23,18 +23,18 @@ Machine: %v.
 
 | what | time |
 |---|---:|
-`, page.Measured(commit, page.CommandCode), commit, bench.Describe(0))
+`, page.Measured(commit, page.CommandCode), commit, bench.DescribeMachine(0))
 	var all time.Duration
 	for _, r := range done {
 		all += r.took
-		fmt.Fprintf(&b, "| %s | %s |\n", r.name(), seconds(r.took))
+		fmt.Fprintf(&b, "| %s | %s |\n", r.name(), formatSeconds(r.took))
 	}
-	fmt.Fprintf(&b, "| together | %s |\n\n", seconds(all))
+	fmt.Fprintf(&b, "| together | %s |\n\n", formatSeconds(all))
 	b.WriteString("This page is written by `make minutes`.\n")
 	for _, r := range done {
 		fmt.Fprintf(&b, "\n## %s\n\n```sh\n%s```\n", r.title, r.commands)
 		if r.output != "" {
-			fmt.Fprintf(&b, "\n```text\n%s\n```\n", quote(r.output))
+			fmt.Fprintf(&b, "\n```text\n%s\n```\n", quoteOutput(r.output))
 		}
 	}
 	_, err := io.WriteString(w, b.String())
@@ -50,9 +50,9 @@ func (r *result) name() string {
 	return fmt.Sprintf("%s: `%s`", r.title, command)
 }
 
-// quote is what was printed, for a block that it cannot end, without blanks at the
+// quoteOutput is what was printed, for a block that it cannot end, without blanks at the
 // ends of lines.
-func quote(text string) string {
+func quoteOutput(text string) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	for i, line := range lines {
 		if line = strings.TrimRight(line, " \t\r"); strings.HasPrefix(strings.TrimLeft(line, " "), "```") {

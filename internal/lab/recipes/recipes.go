@@ -38,7 +38,7 @@ func Run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer remove(dir)
+	defer removeAll(dir)
 	a, err := newAccount(ctx, dir, ".", *out != "")
 	if err != nil {
 		return err
@@ -77,19 +77,19 @@ func (a *account) run(ctx context.Context, list []block, log io.Writer) ([]resul
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w\n%s%s", b.title, err, b.commands, r.output)
 		}
-		if line, why := missing(b.prints, r.output); why != "" {
+		if line, why := findMissing(b.prints, r.output); why != "" {
 			return nil, fmt.Errorf("%s: the page has %q: %s; printed was\n%s", b.title, line, why, r.output)
 		}
-		fmt.Fprintf(log, "%-40s %s\n", b.title, seconds(r.took))
+		fmt.Fprintf(log, "%-40s %s\n", b.title, formatSeconds(r.took))
 		done = append(done, r)
 	}
 	return done, nil
 }
 
-func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+func formatSeconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-// remove deletes a folder with a module cache in it, whose folders are read-only.
-func remove(dir string) {
+// removeAll deletes a folder with a module cache in it, whose folders are read-only.
+func removeAll(dir string) {
 	filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
 			os.Chmod(path, 0o700)

@@ -61,7 +61,7 @@ func TestRecipesRun(t *testing.T) {
 }
 
 func TestBlocks(t *testing.T) {
-	list := blocks("## A\n```sh\none\ntwo\n```\nwords\n```text\n3 s\n…\n```\n### B\n```go\n## x\n```\n```sh\nthree\n```\n")
+	list := parseBlocks("## A\n```sh\none\ntwo\n```\nwords\n```text\n3 s\n…\n```\n### B\n```go\n## x\n```\n```sh\nthree\n```\n")
 	want := []block{{"A", "one\ntwo\n", []string{"3 s", "…"}}, {"B", "three\n", nil}}
 	if !slices.EqualFunc(list, want, func(a, b block) bool {
 		return a.title == b.title && a.commands == b.commands && slices.Equal(a.prints, b.prints)
@@ -85,7 +85,7 @@ func TestMissing(t *testing.T) {
 		{[]string{"wrote out/page.html", "made in 3 s"}, "made in 3 s"},
 		{[]string{"wrote out/page.htm"}, "wrote out/page.htm"},
 	} {
-		line, why := missing(c.lines, output)
+		line, why := findMissing(c.lines, output)
 		if line != c.want || (why != "") != (c.want != "") {
 			t.Errorf("%q: %q is missing, want %q", c.lines, line, c.want)
 		}

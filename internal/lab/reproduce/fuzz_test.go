@@ -23,7 +23,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		var r *Record
 		var err error
-		if n := check.Allocated(func() { r, err = s.load(p) }); n > 1<<20+64*int64(len(data)) {
+		if n := check.AllocatedBytes(func() { r, err = s.load(p) }); n > 1<<20+64*int64(len(data)) {
 			t.Errorf("%d bytes are read in %d bytes of memory", len(data), n)
 		}
 		if err == nil && r != nil && (r.Piece != "a" || r.Build.String() == "") {

@@ -196,7 +196,7 @@ func (s store) make(ctx context.Context, o *Options, p *Piece, watch func(float6
 	if err != nil {
 		return nil, err
 	}
-	r := &Record{Piece: p.Name, Config: config, Build: build, Machine: bench.Describe(0).String(), Started: time.Now().UTC()}
+	r := &Record{Piece: p.Name, Config: config, Build: build, Machine: bench.DescribeMachine(0).String(), Started: time.Now().UTC()}
 	result, err := p.run(&Work{Ctx: ctx, Folder: folder, watch: watch})
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ type timed struct {
 // memory, or would take longer than limit at the speed of half the peak, is
 // left out.
 func (w *Work) race(list []timed, each, limit time.Duration) ([]timing, error) {
-	m := bench.Describe(20 * time.Millisecond)
+	m := bench.DescribeMachine(20 * time.Millisecond)
 	why := make([]string, len(list))
 	var cases []*bench.Case
 	for i, x := range list {
@@ -101,5 +101,5 @@ func shared(list []timing, a, b string) (n, sa, sb []float64) {
 
 // crossing returns the length from which on curve b is faster than a.
 func crossing(list []timing, a, b string) (n float64, found bool) {
-	return bench.Crossover(shared(list, a, b))
+	return bench.FindCrossover(shared(list, a, b))
 }
