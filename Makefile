@@ -60,7 +60,7 @@ PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 wind
 
 release: # archives of six platforms with licence, readme and completions, and their checksums, in dist/
 	rm -rf dist && mkdir -p dist/completions
-	for shell in bash zsh fish; do cp cmd/farfield/completion.$$shell dist/completions/farfield.$$shell || exit 1; done
+	for shell in bash zsh fish; do cp internal/cli/completion/completion.$$shell dist/completions/farfield.$$shell || exit 1; done
 	@set -e; for platform in $(PLATFORMS); do \
 		os=$${platform%/*} arch=$${platform#*/} suffix=; \
 		if [ $$os = windows ]; then suffix=.exe; fi; \

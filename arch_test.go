@@ -62,8 +62,37 @@ var layers = []string{
 	"score",
 	"internal/bench",
 	"report",
+	"internal/record",
 	"internal/lab/reproduce",
 	"",
+	"internal/cli/display",
+	"internal/cli/env",
+	"internal/cli/flags",
+	"internal/cli/progress",
+	"internal/cli/texts",
+	"internal/cli/records",
+	"internal/cli/problem",
+	"internal/cli/runs",
+	"internal/cli/version",
+	"internal/cli/program",
+	"internal/cli/man",
+	"internal/cli/attend",
+	"internal/cli/bench",
+	"internal/cli/calibrate",
+	"internal/cli/plan",
+	"internal/cli/data",
+	"internal/cli/demo",
+	"internal/cli/embed",
+	"internal/cli/eval",
+	"internal/cli/generate",
+	"internal/cli/maps",
+	"internal/cli/predict",
+	"internal/cli/score",
+	"internal/cli/compare",
+	"internal/cli/report",
+	"internal/cli/train",
+	"internal/cli/completion",
+	"internal/cli/inspect",
 	"cmd/farfield",
 	"internal/lab/peers",
 	"internal/lab/results",
@@ -76,7 +105,7 @@ var layers = []string{
 
 // heavy packages may import libraries; all others import nothing outside the
 // standard library but golang.org/x/sys.
-var heavy = []string{"comm/mpi", "internal/bench", "report", "internal/lab/reproduce", "cmd/farfield", "internal/lab/peers", "internal/lab/results"}
+var heavy = []string{"comm/mpi", "internal/bench", "report", "internal/lab/reproduce", "cmd/farfield", "cmd/farfield-lab", "internal/lab/peers", "internal/lab/results"}
 
 // testOnly packages may be imported by tests and commands alone.
 var testOnly = []string{"internal/suite", "internal/lab/oracle", "internal/check", "internal/lab/golden", "internal/hosts"}
@@ -142,16 +171,44 @@ func TestImportsPointOneWay(t *testing.T) {
 			if on := slices.Index(layers, rest); on >= at {
 				t.Errorf("%q imports %q, which is not below it", p.dir, rest)
 			}
-			if slices.Contains(testOnly, rest) && !slices.Contains(testOnly, p.dir) && !strings.HasPrefix(p.dir, "cmd/") {
+			if slices.Contains(testOnly, rest) && !slices.Contains(testOnly, p.dir) && !strings.HasPrefix(p.dir, "cmd/") && !strings.HasPrefix(p.dir, "internal/cli/") {
 				t.Errorf("%q imports %q, which is for tests and commands", p.dir, rest)
 			}
 		}
 	}
 }
 
+// TestCommandLinksNoLaboratory holds what cmd/farfield imports, directly or not.
+func TestCommandLinksNoLaboratory(t *testing.T) {
+	imports := map[string][]string{}
+	for _, p := range packages(t) {
+		imports[p.dir] = p.imports
+	}
+	seen := map[string]bool{}
+	var visit func(dir, path string)
+	visit = func(dir, path string) {
+		if seen[dir] {
+			return
+		}
+		seen[dir] = true
+		if strings.HasPrefix(dir, "internal/lab/") {
+			t.Errorf("cmd/farfield links %s: %s", dir, path)
+		}
+		for _, imp := range imports[dir] {
+			if rest, ours := strings.CutPrefix(imp, module+"/"); ours {
+				visit(rest, path+" → "+rest)
+			}
+		}
+	}
+	visit("cmd/farfield", "cmd/farfield")
+	if len(seen) < 50 {
+		t.Errorf("only %d packages seen: the imports are not read", len(seen))
+	}
+}
+
 func TestLibraryStaysLight(t *testing.T) {
 	for _, p := range packages(t) {
-		if slices.Contains(heavy, p.dir) {
+		if slices.Contains(heavy, p.dir) || strings.HasPrefix(p.dir, "internal/cli/") {
 			continue
 		}
 		for _, imp := range p.imports {

@@ -14,6 +14,13 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/alecthomas/kong"
+	"golang.org/x/term"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/program"
+	"github.com/farfield-ml/farfield/internal/cli/version"
+
 	"github.com/farfield-ml/farfield/internal/lab/attacks"
 	"github.com/farfield-ml/farfield/internal/lab/coverage"
 	"github.com/farfield-ml/farfield/internal/lab/mutations"
@@ -41,12 +48,37 @@ var verbs = []verb{
 }
 
 func main() {
+	if len(os.Args) > 1 && (os.Args[1] == "reproduce" || os.Args[1] == "verify") {
+		os.Exit(laboratory().RunVerb(os.Args[1:], &env.Env{
+			Context: program.CatchInterrupts(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+			IsTerminal: os.Getenv("TERM") != "dumb" && term.IsTerminal(int(os.Stderr.Fd())),
+		}))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := runVerb(ctx, os.Args[1:])
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "farfield-lab:", err)
 		os.Exit(1)
+	}
+}
+
+// commands are the verbs with the flags of farfield.
+type commands struct {
+	program.Flags
+
+	Reproduce reproduceCmd `cmd:"" help:"Run published tables and figures."`
+	Verify    verifyCmd    `cmd:"" help:"Compare a folder of golden files with this build."`
+}
+
+// laboratory returns the program of the verbs in commands.
+func laboratory() *program.Program {
+	return &program.Program{
+		Name:        "farfield-lab",
+		Description: "Measure farfield and write the pages of its results.",
+		Verbs:       new(commands),
+		Help:        kong.DefaultHelpPrinter,
+		Variables:   kong.Vars{"version": version.FormatVersion()},
 	}
 }
 
@@ -69,7 +101,11 @@ func runVerb(ctx context.Context, args []string) error {
 
 // printHelp prints a line for each verb.
 func printHelp(w io.Writer) error {
-	for _, v := range verbs {
+	list := append([]verb{
+		{"reproduce", "Run published tables and figures.", nil},
+		{"verify", "Compare a folder of golden files with this build.", nil},
+	}, verbs...)
+	for _, v := range list {
 		if _, err := fmt.Fprintf(w, "%-9s  %s\n", v.name, v.help); err != nil {
 			return err
 		}

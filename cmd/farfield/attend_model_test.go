@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
 )
 
 // A layer of a model over a text that is read from a file and from a pipe, and what
@@ -22,8 +24,8 @@ func TestAttendModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	e := &env{ctx: context.Background(), stdin: bytes.NewReader(given), stdout: &out, stderr: &errs}
-	if code := run([]string{"attend", "--model", dir, "--layer", "1", "-", numbers}, e); code != 0 {
+	e := &env.Env{Context: context.Background(), Stdin: bytes.NewReader(given), Stdout: &out, Stderr: &errs}
+	if code := farfield().RunVerb([]string{"attend", "--model", dir, "--layer", "1", "-", numbers}, e); code != 0 {
 		t.Fatal(errs.String())
 	}
 	a := npy(t, array)

@@ -16,6 +16,8 @@ import (
 
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/cli/attend"
+	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/stream"
 )
@@ -130,8 +132,8 @@ func TestAttendStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	var to, errs bytes.Buffer
-	e := &env{ctx: context.Background(), stdin: bytes.NewReader(file32(tokens)), stdout: &to, stderr: &errs}
-	if status := run([]string{"attend", "--mechanism", "fastmax", "--causal", "--stream", "--raw", "5,2", "-", "-"}, e); status != 0 {
+	e := &env.Env{Context: context.Background(), Stdin: bytes.NewReader(file32(tokens)), Stdout: &to, Stderr: &errs}
+	if status := farfield().RunVerb([]string{"attend", "--mechanism", "fastmax", "--causal", "--stream", "--raw", "5,2", "-", "-"}, e); status != 0 {
 		t.Fatalf("status %d: %s", status, errs.String())
 	}
 	if !bytes.Equal(to.Bytes(), want) {
@@ -151,7 +153,7 @@ func TestAttendStream(t *testing.T) {
 }
 
 func TestAttendSynthetic(t *testing.T) {
-	report := func(args ...string) (r streamReport) {
+	report := func(args ...string) (r attend.StreamReport) {
 		t.Helper()
 		text := works(t, append([]string{"attend", "--mechanism", "fastmax", "--json", "--synthetic", "3000,8,2"}, args...)...)
 		if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -194,7 +196,7 @@ func TestKilledLongStream(t *testing.T) {
 		t.Skip("without -long")
 	}
 	args := []string{"attend", "--mechanism", "fastmax", "--json", "--checkpoint-every", "1s", "--synthetic", "67108864,32,1"}
-	var whole, last streamReport
+	var whole, last attend.StreamReport
 	if err := json.Unmarshal([]byte(works(t, args...)), &whole); err != nil {
 		t.Fatal(err)
 	}
@@ -344,8 +346,8 @@ func TestInterruptedStream(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	var to, errs bytes.Buffer
-	e := &env{ctx: ctx, stdin: strings.NewReader(""), stdout: &to, stderr: &errs}
-	if status := run(args, e); status != statusInterrupted || errs.String() != "farfield: stopped after token 0; the same command continues\n" {
+	e := &env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: &to, Stderr: &errs}
+	if status := farfield().RunVerb(args, e); status != env.StatusInterrupted || errs.String() != "farfield: stopped after token 0; the same command continues\n" {
 		t.Errorf("status %d, %q", status, errs.String())
 	}
 	works(t, args...)

@@ -15,6 +15,9 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/cli/attend"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/problem"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -52,7 +55,7 @@ func normal(t *testing.T, name string, seed uint64, shape ...int) *array.Array {
 func written(t *testing.T, name string, list ...*array.Array) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	write, err := writerFor(path)
+	write, err := problem.WriterFor(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +72,7 @@ func written(t *testing.T, name string, list ...*array.Array) string {
 // read returns the arrays of a file by their names.
 func read(t *testing.T, path string) map[string]*array.Array {
 	t.Helper()
-	src, err := openArrays(path)
+	src, err := problem.OpenArrays(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +271,7 @@ func TestAttendKeep(t *testing.T) {
 func TestAttendJSON(t *testing.T) {
 	file := written(t, "in.npz", normal(t, "q", 1, 6, 4), normal(t, "k", 2, 4, 4), normal(t, "v", 3, 4, 4))
 	out := works(t, "attend", "--mechanism", "fastmax", "--causal", "--form", "linear", "--json", file, filepath.Join(t.TempDir(), "o.npz"))
-	var r attendReport
+	var r attend.Report
 	d := json.NewDecoder(strings.NewReader(out))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&r); err != nil {
@@ -313,7 +316,7 @@ func TestAttendSaysOverflow(t *testing.T) {
 		out := filepath.Join(dir, string(rune('a'+i))+".npz")
 		args = append([]string{"attend", "--mechanism", "based", "--causal"}, append(args, in, out)...)
 		status, _, errs := command(t, args...)
-		if status != statusFailure || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "o: 2 of 3 rows are not finite, the first is row 1 of head 0 of batch row 0") {
+		if status != env.StatusFailure || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "o: 2 of 3 rows are not finite, the first is row 1 of head 0 of batch row 0") {
 			t.Errorf("%v: status %d: %s", args, status, errs)
 		}
 		if _, err := os.Stat(out); err == nil {
@@ -328,7 +331,7 @@ func TestAttendSaysOverflow(t *testing.T) {
 
 	stream := written(t, "in.safetensors", made(t, "q", large, 1, 1, 3, 2), made(t, "k", large, 1, 1, 3, 2), normal(t, "v", 3, 1, 1, 3, 2))
 	args := []string{"attend", "--mechanism", "based", "--causal", "--stream", stream, filepath.Join(dir, "o.npy")}
-	if status, _, errs := command(t, args...); status != statusFailure || !strings.Contains(errs, "o: 2 of 3 rows are not finite, the first is query 1") {
+	if status, _, errs := command(t, args...); status != env.StatusFailure || !strings.Contains(errs, "o: 2 of 3 rows are not finite, the first is query 1") {
 		t.Errorf("%v: status %d: %s", args, status, errs)
 	}
 	if status, _, errs := command(t, append(args, "--allow-nonfinite")...); status != 0 || !strings.Contains(errs, "o: 2 rows are not finite") {
@@ -469,7 +472,7 @@ func TestAttendWidens(t *testing.T) {
 				}
 			}
 			header[name] = map[string]any{"dtype": dtype, "shape": []int{n, d}, "data_offsets": []int{2 * i * n * d, 2 * (i + 1) * n * d}}
-			same = append(same, newArray(name, x, []int{n, d}))
+			same = append(same, problem.NewArray(name, x, []int{n, d}))
 		}
 		text, err := json.Marshal(header)
 		if err != nil {
@@ -562,7 +565,7 @@ func TestAttendFailsToWrite(t *testing.T) {
 		t.Skip(err)
 	}
 	status, _, errs := command(t, "attend", "--mechanism", "fastmax", file, out)
-	if status != statusFailure || !strings.Contains(errs, "no space") {
+	if status != env.StatusFailure || !strings.Contains(errs, "no space") {
 		t.Errorf("status %d, %q", status, errs)
 	}
 }

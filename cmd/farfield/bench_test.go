@@ -5,17 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/mechanism"
-	"github.com/farfield-ml/farfield/report"
 )
 
 func TestBenchTable(t *testing.T) {
@@ -65,11 +62,6 @@ func TestBenchProfiles(t *testing.T) {
 	}
 	if !strings.Contains(out, "gemm") {
 		t.Errorf("no line in\n%s", out)
-	}
-	var b strings.Builder
-	printRoutines(&b, []bench.Routine{{Name: "kernel.tile", Share: 0.9}, {Name: "kernel.exp", Share: 0.096}, {Name: "main.main", Share: 0.004}})
-	if want := " 90.0%  kernel.tile\n  9.6%  kernel.exp\n"; b.String() != want {
-		t.Errorf("routines are written\n%swant\n%s", b.String(), want)
 	}
 }
 
@@ -168,7 +160,7 @@ func TestBenchPlotIsWholeOrOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, _, errs := command(t, strings.Fields("bench gemm -n 1e12 -d 4 --plot "+plot)...)
-	if status != statusFailure || !strings.Contains(errs, "nothing was measured") {
+	if status != env.StatusFailure || !strings.Contains(errs, "nothing was measured") {
 		t.Errorf("a figure of nothing: status %d, %s", status, errs)
 	}
 	if content, _ := os.ReadFile(plot); string(content) != "old" {
@@ -177,41 +169,6 @@ func TestBenchPlotIsWholeOrOld(t *testing.T) {
 	works(t, "bench", "gemm", "-n", "4", "-d", "4", "--time", "1ns", "--plot", plot)
 	if list, _ := os.ReadDir(filepath.Dir(plot)); len(list) != 1 {
 		t.Errorf("%d files", len(list))
-	}
-}
-
-func TestBenchFigure(t *testing.T) {
-	at := func(mechanism, form string, grows bool, n int, ms float64) *bench.Case {
-		return &bench.Case{AskedForm: form, Grows: grows, X: float64(n), FLOPs: float64(n * n),
-			Line: bench.Line{Mechanism: mechanism, D: 8, N: n, Ms: ms, GFLOPS: float64(n*n) / (ms * 1e6)}}
-	}
-	cases := []*bench.Case{
-		at("a", "direct", false, 10, 1), at("a", "direct", false, 20, 4), at("a", "direct", false, 40, 0),
-		at("b", "direct", false, 20, 0), // never measured
-		at("b", "linear", true, 10, 1.5), at("b", "linear", true, 20, 3),
-	}
-	series := bench.GroupSeries(cases)
-	f := (&sweep{}).figure(series, bench.FindCrossings(series))
-	var drawn []string
-	for _, s := range f.Series {
-		drawn = append(drawn, fmt.Sprint(s.Style, s.Name, len(s.X)))
-	}
-	want := []string{
-		fmt.Sprint(report.SolidLine, "a direct, D 8", 2), fmt.Sprint(report.Crosses, "does not fit", 1),
-		fmt.Sprint(report.SolidLine, "b linear, D 8", 2), fmt.Sprint(report.Rings, "linear form faster from here", 1),
-	}
-	if !slices.Equal(drawn, want) {
-		t.Fatalf("series %q, want %q", drawn, want)
-	}
-	if x := f.Series[1]; x.X[0] != 40 || math.Abs(x.Y[0]-16e-3) > 1e-12 {
-		t.Errorf("cross at %g, %g", x.X[0], x.Y[0])
-	}
-	// t = n²/100 and 0.15n meet at 15.
-	if x := f.Series[3]; math.Abs(x.X[0]-15) > 1e-9 || math.Abs(x.Y[0]-2.25e-3) > 1e-12 {
-		t.Errorf("ring at %g, %g", x.X[0], x.Y[0])
-	}
-	if a, b := f.Series[0], f.Series[2]; a.Colour == b.Colour || a.Mark != b.Mark {
-		t.Errorf("drawn as %s %s and %s %s", a.Colour, a.Mark, b.Colour, b.Mark)
 	}
 }
 
@@ -242,20 +199,6 @@ func TestBenchRefuses(t *testing.T) {
 	}
 }
 
-func TestMemorySizes(t *testing.T) {
-	for text, want := range map[string]memory{"48GiB": 48 << 30, "1.5 KiB": 1536, "2MiB": 2 << 20, "1TiB": 1 << 40, "1000": 1000} {
-		var m memory
-		if err := m.UnmarshalText([]byte(text)); err != nil || m != want {
-			t.Errorf("%s is %g, %v", text, float64(m), err)
-		}
-	}
-	for _, text := range []string{"", "GiB", "-1GiB", "NaN", "Inf", "1GB"} {
-		if err := new(memory).UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q is taken", text)
-		}
-	}
-}
-
 // endsAfter is a context that ends when Done has been called so many times.
 type endsAfter struct {
 	context.Context
@@ -283,9 +226,9 @@ func TestBenchIsInterrupted(t *testing.T) {
 		var out, errs bytes.Buffer
 		plot := filepath.Join(t.TempDir(), "plot.svg")
 		// Two cases are prepared, then the first has a round, then the second.
-		status := run([]string{"bench", "gemm", "-n", "4,5", "-d", "4", "--time", "1h", "--json", "--plot", plot},
-			&env{ctx: &endsAfter{context.Background(), c.calls}, stdin: strings.NewReader(""), stdout: &out, stderr: &errs})
-		if status != statusInterrupted || strings.Count(out.String(), "\n") != c.lines || !strings.HasSuffix(errs.String(), "farfield: interrupted\n") {
+		status := farfield().RunVerb([]string{"bench", "gemm", "-n", "4,5", "-d", "4", "--time", "1h", "--json", "--plot", plot},
+			&env.Env{Context: &endsAfter{context.Background(), c.calls}, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs})
+		if status != env.StatusInterrupted || strings.Count(out.String(), "\n") != c.lines || !strings.HasSuffix(errs.String(), "farfield: interrupted\n") {
 			t.Errorf("after %d calls: status %d, %q, %q", c.calls, status, out.String(), errs.String())
 		}
 		if c.lines > 0 && !strings.Contains(out.String(), `"n":4`) {
@@ -294,28 +237,6 @@ func TestBenchIsInterrupted(t *testing.T) {
 		if _, err := os.Stat(plot); err == nil {
 			t.Error("a figure of a part was written")
 		}
-	}
-}
-
-func TestSweepProgress(t *testing.T) {
-	var b strings.Builder
-	at := bench.Progress{Case: &bench.Case{Line: bench.Line{Mechanism: "softmax", N: 7}}, Elapsed: time.Second, Total: 4 * time.Second}
-	p := newSweepProgress(&env{stderr: &b})
-	p.next(at)
-	if b.Len() != 0 {
-		t.Errorf("said at once: %s", b.String())
-	}
-	p.spoke = p.spoke.Add(-lineEvery)
-	p.next(at)
-	if !strings.HasPrefix(b.String(), "25%  3s left  softmax") {
-		t.Errorf("said %s", b.String())
-	}
-	b.Reset()
-	p = newSweepProgress(&env{stderr: &b, tty: true})
-	p.next(at)
-	p.next(bench.Progress{Case: at.Case, Elapsed: 2 * time.Second, Total: 4 * time.Second})
-	if !strings.Contains(b.String(), "softmax") || !strings.Contains(b.String(), "%") {
-		t.Errorf("drawn %q", b.String())
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/cli/calibrate"
 )
 
 // What calibrate writes is what attend reads, and a model that is calibrated is
@@ -15,7 +17,7 @@ func TestCalibrate(t *testing.T) {
 	dir := t.TempDir()
 	arrays, o := filepath.Join(dir, "arrays.npz"), filepath.Join(dir, "o.npz")
 	out := works(t, "calibrate", "--set", "keep=11", "--causal", "--json", in, arrays)
-	var r calibrateReport
+	var r calibrate.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}

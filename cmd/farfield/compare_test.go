@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/cli/compare"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -89,7 +90,7 @@ func TestCompareTellsWhatIsBest(t *testing.T) {
 				madeRun(t, filepath.Join(dir, mechanism, fmt.Sprint(i)), of, ended(c.metric, score))
 			}
 		}
-		var x comparison
+		var x compare.Comparison
 		if err := json.Unmarshal([]byte(works(t, "compare", "--json", "-o", filepath.Join(dir, "p.html"), dir)), &x); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +101,7 @@ func TestCompareTellsWhatIsBest(t *testing.T) {
 			t.Errorf("%s: %d groups, want %d", c.name, len(x.Groups), len(c.scores))
 		}
 		for _, g := range x.Groups {
-			mean, deviation := meanDeviation(c.scores[g.Name])
+			mean, deviation := compare.MeanDeviation(c.scores[g.Name])
 			if g.Seeds != len(c.scores[g.Name]) || math.Abs(g.Mean-mean) > 1e-12 || math.Abs(g.Deviation-deviation) > 1e-12 {
 				t.Errorf("%s: %s is %+v", c.name, g.Name, g)
 			}

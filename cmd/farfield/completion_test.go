@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/cli/completion"
 )
 
 func TestComplete(t *testing.T) {
@@ -23,9 +25,6 @@ func TestComplete(t *testing.T) {
 		{"data fetch tiny", []string{"tinyshakespeare"}, true},
 		{"data fetch mnist im", []string{"imdb"}, true},
 		{"data generate ", []string{"listops", "pathfinder32"}, true},
-		{"reproduce fast-fig", []string{"fast-fig2", "fast-fig3", "fast-fig4", "fast-fig5", "fast-fig6"}, true},
-		{"reproduce ", []string{"list", "all", "carry"}, false},
-		{"reproduce --budget ", []string{"quick", "hour", "full"}, true},
 		{"bench gemm --transpose nn,t", []string{"nn,tn", "nn,tt"}, true},
 		{"bench attention --mechanism fastmax,soft", []string{"fastmax,softmax"}, true},
 		{"bench attention --form ", []string{"auto", "direct", "linear", "step"}, true},
@@ -35,25 +34,25 @@ func TestComplete(t *testing.T) {
 		{"attend --mechanism = tay", []string{"taylorshift"}, true},
 		{"attend --mechanism =", []string{"softmax", "fastmax"}, false},
 		{"attend --mechanism taylorshift --set t", []string{"tau="}, true},
-		{"attend --causal ", []string{files}, true},
-		{"attend --threads 1 --causal qkv", []string{files}, true},
-		{"attend --model ", []string{folders}, true},
+		{"attend --causal ", []string{completion.FilesHint}, true},
+		{"attend --threads 1 --causal qkv", []string{completion.FilesHint}, true},
+		{"attend --model ", []string{completion.FoldersHint}, true},
 		{"attend a b c", nil, true},
-		{"attend -- --", []string{files}, true},
+		{"attend -- --", []string{completion.FilesHint}, true},
 		{"train --mechanism mam", []string{"mamba-2"}, true},
 		{"train --task listops --task-set ", []string{"from=", "above=", "below="}, true},
 		{"train --preset lra-t", []string{"lra-text"}, true},
 		{"train --optimizer ad", []string{"adamw", "adam"}, true},
 		{"train --steps ", nil, true},
 		{"train --wrong --steps", []string{"--steps"}, true},
-		{"inspect m", []string{"mechanisms", files}, true},
-		{"inspect x", []string{files}, true},
+		{"inspect m", []string{"mechanisms", completion.FilesHint}, true},
+		{"inspect x", []string{completion.FilesHint}, true},
 		{"completion ", []string{"bash", "zsh", "fish"}, true},
 		{"completion z", []string{"zsh"}, true},
 	} {
 		var got []string
-		for _, x := range complete(root, strings.Split(c.words, " ")) {
-			got = append(got, x.text)
+		for _, x := range completion.CompleteWords(root, strings.Split(c.words, " ")) {
+			got = append(got, x.Text)
 		}
 		for _, want := range c.want {
 			if !slices.Contains(got, want) {
@@ -75,7 +74,7 @@ func TestCompletedListsAreNames(t *testing.T) {
 		}
 		for _, v := range values {
 			how := v.Tag.Get("complete")
-			if how == "" || named[how] != nil {
+			if how == "" || completion.NamedLists[how] != nil {
 				continue
 			}
 			for _, name := range strings.Split(how, ",") {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/cli/data"
+	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/task"
 )
 
@@ -28,7 +30,7 @@ func TestDataList(t *testing.T) {
 			t.Errorf("cifar10 does not say %q:\n%s", want, out)
 		}
 	}
-	var list []listed
+	var list []data.ListedSet
 	if err := json.Unmarshal([]byte(works(t, "data", "list", "--json", "--folder", dir)), &list); err != nil || len(list) < 10 || list[0].Ready {
 		t.Errorf("%v, %v", list, err)
 	}
@@ -80,7 +82,7 @@ func TestDataFetchFrom(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	refuses(t, "it is generated: farfield data generate listops", "data", "fetch", "listops", "--folder", dir)
-	if status, _, errs := command(t, "data", "verify", "mnist", "--folder", dir); status != statusFailure || !strings.Contains(errs, "data set mnist") {
+	if status, _, errs := command(t, "data", "verify", "mnist", "--folder", dir); status != env.StatusFailure || !strings.Contains(errs, "data set mnist") {
 		t.Errorf("status %d, %s", status, errs)
 	}
 }

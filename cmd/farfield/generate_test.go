@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/generate"
 )
 
 // trained returns the folder of a little run.
@@ -54,8 +57,8 @@ func TestPromptComesFromAnywhere(t *testing.T) {
 		t.Errorf("from a file %q, from the command line %q", got, want)
 	}
 	var out, errs bytes.Buffer
-	status := run([]string{"generate", "--model", dir, "--tokens", "20", "--prompt-file", "-"},
-		&env{ctx: context.Background(), stdin: strings.NewReader("12 + 3"), stdout: &out, stderr: &errs})
+	status := farfield().RunVerb([]string{"generate", "--model", dir, "--tokens", "20", "--prompt-file", "-"},
+		&env.Env{Context: context.Background(), Stdin: strings.NewReader("12 + 3"), Stdout: &out, Stderr: &errs})
 	if status != 0 || out.String() != want {
 		t.Errorf("from standard input %q (%s), from the command line %q", out.String(), errs.String(), want)
 	}
@@ -63,7 +66,7 @@ func TestPromptComesFromAnywhere(t *testing.T) {
 
 func TestGenerateReports(t *testing.T) {
 	dir := trained(t)
-	var r generateReport
+	var r generate.Report
 	if err := json.Unmarshal([]byte(works(t, "generate", "--model", dir, "--tokens", "600", "--json")), &r); err != nil {
 		t.Fatal(err)
 	}
@@ -92,9 +95,9 @@ func TestInterruptedGenerationIsSaved(t *testing.T) {
 	defer cancel()
 	out := &stopper{stop: cancel} // at the first byte
 	var errs bytes.Buffer
-	status := run([]string{"generate", "--model", dir, "--tokens", "50", "--save", snapshot},
-		&env{ctx: ctx, stdin: strings.NewReader(""), stdout: out, stderr: &errs})
-	if status != statusInterrupted || !strings.Contains(errs.String(), "--resume "+snapshot+" continues") {
+	status := farfield().RunVerb([]string{"generate", "--model", dir, "--tokens", "50", "--save", snapshot},
+		&env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: out, Stderr: &errs})
+	if status != env.StatusInterrupted || !strings.Contains(errs.String(), "--resume "+snapshot+" continues") {
 		t.Fatalf("status %d: %s", status, errs.String())
 	}
 	got := out.String() + works(t, "generate", "--model", dir, "--resume", snapshot, "--tokens", "49")

@@ -17,6 +17,10 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/man"
+	"github.com/farfield-ml/farfield/internal/cli/version"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/task"
 )
@@ -24,7 +28,7 @@ import (
 // commandLine is the parser of all verbs.
 func commandLine(t *testing.T) *kong.Kong {
 	t.Helper()
-	parser, err := new(cli).parser(io.Discard, io.Discard, func() {})
+	parser, err := farfield().NewParser(io.Discard, io.Discard, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +51,7 @@ func TestOverviewFitsATerminal(t *testing.T) {
 			t.Errorf("%s is not there", verb.Name)
 		}
 	}
-	for _, command := range first {
+	for _, command := range man.FirstCommands {
 		parses(t, command)
 		if !strings.Contains(out, command) {
 			t.Errorf("%q is not there", command)
@@ -125,7 +129,7 @@ func TestEveryVerbHasExamplesThatParse(t *testing.T) {
 				t.Errorf("%s --help does not print %q as it is", leaf.FullPath(), command)
 			}
 		}
-		if !strings.Contains(out, statuses) {
+		if !strings.Contains(out, flags.ExitStatuses) {
 			t.Errorf("%s --help does not tell the exit statuses", leaf.FullPath())
 		}
 	}
@@ -156,7 +160,7 @@ func TestExamplesRun(t *testing.T) {
 		works(t, "train", "--data", "notes.txt", "--out", run, "--preset", "tiny", "--steps", "2", "--context", "32", "--batch", "2", "--sample-tokens", "3", "--quiet")
 	}
 	works(t, "train", "--task", "file", "--data", "labels.csv", "--task-set", "length=8", "--out", "out/labels", "--width", "8", "--heads", "2", "--batch", "2", "--steps", "2", "--quiet")
-	slow := regexp.MustCompile(`^farfield (demo|bench|train|data (fetch|verify|generate)|reproduce|verify|inspect$|plan --plot)|--follow|--images|1000000000|\$|scored.jsonl|out/sounds|fastmax-truncated`)
+	slow := regexp.MustCompile(`^farfield (demo|bench|train|data (fetch|verify|generate)|inspect$|plan --plot)|--follow|--images|1000000000|\$|scored.jsonl|out/sounds|fastmax-truncated`)
 	ran := 0
 	for _, leaf := range commandLine(t).Model.Leaves(true) {
 		for _, command := range exampleLines(leaf) {
@@ -176,7 +180,7 @@ func TestExamplesRun(t *testing.T) {
 				in = strings.Repeat("\x00\x00\x80\x3f", 5*3*64*8) // tokens of ones
 			}
 			var out, errs bytes.Buffer
-			if status := run(words(command), &env{ctx: context.Background(), stdin: strings.NewReader(in), stdout: &out, stderr: &errs}); status != 0 {
+			if status := farfield().RunVerb(words(command), &env.Env{Context: context.Background(), Stdin: strings.NewReader(in), Stdout: &out, Stderr: &errs}); status != 0 {
 				t.Errorf("%s: status %d: %s", command, status, errs.String())
 			}
 		}
@@ -210,11 +214,11 @@ func TestManualPageHasEveryVerbAndFlag(t *testing.T) {
 		}
 	}
 	for _, leaf := range commandLine(t).Model.Leaves(true) {
-		if !strings.Contains(page, "\n.SS "+troff(strings.TrimPrefix(leaf.FullPath(), "farfield "))) {
+		if !strings.Contains(page, "\n.SS "+man.EscapeTroff(strings.TrimPrefix(leaf.FullPath(), "farfield "))) {
 			t.Errorf("%s is not there", leaf.FullPath())
 		}
 		for _, f := range leaf.Flags {
-			if !strings.Contains(page, troff("--"+f.Name)) {
+			if !strings.Contains(page, man.EscapeTroff("--"+f.Name)) {
 				t.Errorf("--%s of %s is not there", f.Name, leaf.FullPath())
 			}
 		}
@@ -263,21 +267,21 @@ func TestHelpOfATaskListsItsSettings(t *testing.T) {
 			}
 		}
 	}
-	if status, _, errs := command(t, "train", "--task", "fil", "--help"); status != statusInput || !strings.Contains(errs, `task "fil": unknown; there are: shapes`) {
+	if status, _, errs := command(t, "train", "--task", "fil", "--help"); status != env.StatusInput || !strings.Contains(errs, `task "fil": unknown; there are: shapes`) {
 		t.Errorf("an unknown task: status %d, %s", status, errs)
 	}
 }
 
 func TestVersion(t *testing.T) {
-	defer func(r, c, d string) { release, commit, date = r, c, d }(release, commit, date)
-	release, commit, date = "v1.2.3", "0123456789abcdef", "2026-01-02T03:04:05Z"
+	defer func(r, c, d string) { version.Release, version.Commit, version.Date = r, c, d }(version.Release, version.Commit, version.Date)
+	version.Release, version.Commit, version.Date = "v1.2.3", "0123456789abcdef", "2026-01-02T03:04:05Z"
 	out := works(t, "--version")
 	for _, want := range []string{"farfield v1.2.3 (commit 0123456789ab, 2026-01-02T03:04:05Z, go", cpu.Chosen() + " kernels)\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in %q", want, out)
 		}
 	}
-	release, commit, date = "", "", ""
+	version.Release, version.Commit, version.Date = "", "", ""
 	if out := works(t, "--version"); !strings.HasPrefix(out, "farfield ") || strings.Contains(out, "(, ") {
 		t.Errorf("without a release: %q", out)
 	}
@@ -309,7 +313,6 @@ func TestErrorsSuggest(t *testing.T) {
 		{"there is no verb nothing (see farfield --help)", "nothing"},
 		{"nearest: fastmax", "attend --mechanism fastmx " + arrays + " out.npz"},
 		{"there are: mnist", "data fetch mnits"},
-		{"there are fast-fig2", "reproduce fast-fig22"},
 		{"needs .npz or .safetensors", "attend --mechanism fastmax " + arrays + " " + filepath.Join(dir, "out.txt")},
 		{"no such file", "attend --mechanism fastmax none.npz out.npz"},
 		{"--out has to name the folder of the run", "train --resume"},
@@ -331,15 +334,15 @@ func TestExitStatuses(t *testing.T) {
 		ctx    context.Context
 		status int
 	}{
-		{errors.New("it failed"), context.Background(), statusFailure},
-		{inputf("it is wrong"), context.Background(), statusInput},
-		{input(full), context.Background(), statusFailure},
-		{context.Canceled, stopped, statusInterrupted},
-		{input(fmt.Errorf("reading: %w", context.Canceled)), stopped, statusInterrupted},
-		{interruption{context.Canceled, "stopped"}, stopped, statusInterrupted},
+		{errors.New("it failed"), context.Background(), env.StatusFailure},
+		{env.InputErrorf("it is wrong"), context.Background(), env.StatusInput},
+		{env.MarkInput(full), context.Background(), env.StatusFailure},
+		{context.Canceled, stopped, env.StatusInterrupted},
+		{env.MarkInput(fmt.Errorf("reading: %w", context.Canceled)), stopped, env.StatusInterrupted},
+		{env.Interruption{context.Canceled, "stopped"}, stopped, env.StatusInterrupted},
 	} {
 		var errs bytes.Buffer
-		if got := fail(&env{ctx: c.ctx, stderr: &errs}, c.err); got != c.status || strings.Count(errs.String(), "\n") != 1 {
+		if got := farfield().ReportError(&env.Env{Context: c.ctx, Stderr: &errs}, c.err); got != c.status || strings.Count(errs.String(), "\n") != 1 {
 			t.Errorf("%v: status %d, want %d; %q", c.err, got, c.status, errs.String())
 		}
 	}
@@ -347,8 +350,8 @@ func TestExitStatuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, status := range []int{0, statusFailure, statusInput, statusInterrupted} {
-		if !strings.Contains(string(page), fmt.Sprintf("\n| %d | ", status)) || !strings.Contains(statuses, fmt.Sprintf(" %d ", status)) {
+	for _, status := range []int{0, env.StatusFailure, env.StatusInput, env.StatusInterrupted} {
+		if !strings.Contains(string(page), fmt.Sprintf("\n| %d | ", status)) || !strings.Contains(flags.ExitStatuses, fmt.Sprintf(" %d ", status)) {
 			t.Errorf("status %d is not documented", status)
 		}
 	}

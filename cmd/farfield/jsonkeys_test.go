@@ -16,7 +16,16 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/farfield-ml/farfield/internal/bench"
-	"github.com/farfield-ml/farfield/internal/lab/reproduce"
+	"github.com/farfield-ml/farfield/internal/cli/attend"
+	"github.com/farfield-ml/farfield/internal/cli/calibrate"
+	"github.com/farfield-ml/farfield/internal/cli/compare"
+	"github.com/farfield-ml/farfield/internal/cli/data"
+	"github.com/farfield-ml/farfield/internal/cli/eval"
+	"github.com/farfield-ml/farfield/internal/cli/generate"
+	attentionmaps "github.com/farfield-ml/farfield/internal/cli/maps"
+	"github.com/farfield-ml/farfield/internal/cli/plan"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/cli/train"
 )
 
 var writeKeys = flag.Bool("write", false, "write the keys of JSON into docs/command.md")
@@ -86,22 +95,20 @@ func checkKeys(t *testing.T, verb, text string) {
 // printed are the types that verbs print with --json. A finding, of inspect, has keys
 // that depend on what it is of.
 var printed = map[string][]any{
-	"attend":      {attendReport{}, streamReport{}},
+	"attend":      {attend.Report{}, attend.StreamReport{}},
 	"bench":       {bench.Case{}},
-	"calibrate":   {calibrateReport{}},
-	"compare":     {comparison{}},
-	"data fetch":  {listed{}},
-	"data list":   {listed{}},
-	"data verify": {listed{}},
-	"eval":        {evalReport{}},
-	"generate":    {generateReport{}},
+	"calibrate":   {calibrate.Report{}},
+	"compare":     {compare.Comparison{}},
+	"data fetch":  {data.ListedSet{}},
+	"data list":   {data.ListedSet{}},
+	"data verify": {data.ListedSet{}},
+	"eval":        {eval.Report{}},
+	"generate":    {generate.Report{}},
 	"inspect":     {},
-	"maps":        {attentionMap{}},
-	"plan":        {planReport{}},
+	"maps":        {attentionmaps.Map{}},
+	"plan":        {plan.Report{}},
 	"predict":     {},
-	"reproduce":   {reproduce.Outcome{}, reproduction{}},
-	"train":       {trainReport{}, seedsReport{}},
-	"verify":      {verifyReport{}},
+	"train":       {runs.Report{}, train.SeedsReport{}},
 	"score":       {},
 }
 
@@ -150,7 +157,7 @@ func TestKeysOfJSONHaveOneStyle(t *testing.T) {
 		}
 		t.Errorf("docs/command.md lists other keys (go test ./cmd/farfield -run KeysOfJSON -write): %v", err)
 	}
-	for _, command := range []string{"inspect", "plan --n 100", "data list", "reproduce list"} {
+	for _, command := range []string{"inspect", "plan --n 100", "data list"} {
 		args := append(strings.Fields(command), "--json")
 		works(t, args...) // which checks the keys
 	}

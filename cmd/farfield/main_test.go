@@ -6,13 +6,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
 )
 
 // command runs the program as from a shell, without a terminal.
 func command(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	status = run(args, &env{ctx: context.Background(), stdin: strings.NewReader(""), stdout: &out, stderr: &errs})
+	status = farfield().RunVerb(args, &env.Env{Context: context.Background(), Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs})
 	if status == 0 && slices.Contains(args, "--json") {
 		checkKeys(t, strings.Join(args, " "), out.String())
 	}
@@ -34,7 +36,7 @@ func works(t *testing.T, args ...string) string {
 func refuses(t *testing.T, want string, args ...string) {
 	t.Helper()
 	status, out, errs := command(t, args...)
-	if status != statusInput || out != "" || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "farfield: ") || !strings.Contains(errs, want) {
+	if status != env.StatusInput || out != "" || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "farfield: ") || !strings.Contains(errs, want) {
 		t.Errorf("farfield %s: status %d\nstdout %q\nstderr %q\nwant %q", strings.Join(args, " "), status, out, errs, want)
 	}
 }
@@ -49,7 +51,6 @@ func TestBadCommands(t *testing.T) {
 		{"--form must be one of", "attend --mechanism fastmax --form best a.npz b.npz"},
 		{"--precision must be one of", "attend --mechanism fastmax --precision f16 a.npz b.npz"},
 		{`mechanism "fastmx": unknown; nearest: fastmax`, "attend --mechanism fastmx a.npz b.npz"},
-		{"no such file", "verify no/such/folder"},
 	} {
 		refuses(t, c.want, strings.Fields(c.args)...)
 	}
@@ -60,7 +61,7 @@ func TestHelp(t *testing.T) {
 		args string
 		want []string
 	}{
-		{"", []string{"attend", "plan", "verify", "inspect", "--threads"}},
+		{"", []string{"attend", "plan", "inspect", "--threads"}},
 		{"data --help", []string{"list", "fetch", "generate", "verify"}},
 		{"attend --help", []string{"keymask", "--allow-nonfinite", "taylorshift", "softmax"}},
 		{"attend --mechanism taylorshift --help", []string{"parameter tau (H)", "d_tau", "--set tau=VALUE", "--order P"}},
@@ -79,11 +80,11 @@ func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	var out, errs bytes.Buffer
-	e := &env{ctx: ctx, stdin: strings.NewReader(""), stdout: &out, stderr: &errs}
-	if err := e.interruptible(func() error { select {} }); err != context.Canceled {
+	e := &env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}
+	if err := e.RunInterruptibly(func() error { select {} }); err != context.Canceled {
 		t.Errorf("what never ends gives %v", err)
 	}
-	if status := fail(e, ctx.Err()); status != statusInterrupted || errs.String() != "farfield: interrupted\n" {
+	if status := farfield().ReportError(e, ctx.Err()); status != env.StatusInterrupted || errs.String() != "farfield: interrupted\n" {
 		t.Errorf("status %d, %q", status, errs.String())
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/cli/maps"
 )
 
 func TestMapsOfArrays(t *testing.T) {
@@ -17,7 +19,7 @@ func TestMapsOfArrays(t *testing.T) {
 	picture, numbers := filepath.Join(dir, "maps.png"), filepath.Join(dir, "maps.npz")
 	out := works(t, "maps", "--mechanism", "softmax,fastmax", "--order", "2", "--causal", "--rows", "2:5", "--heads", "1", "--most", "4",
 		"-o", picture, "--npz", numbers, "--json", in)
-	var list []attentionMap
+	var list []maps.Map
 	if err := json.Unmarshal([]byte(out), &list); err != nil {
 		t.Fatal(err)
 	}

@@ -14,20 +14,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/train"
 )
 
-// program is a process of this program.
-type program struct {
+// process is a process of this program.
+type process struct {
 	*exec.Cmd
 	out, errs bytes.Buffer
 }
 
 // start starts the program as another process.
-func start(t *testing.T, args ...string) *program {
+func start(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &program{Cmd: exec.Command(os.Args[0], args...)}
+	p := &process{Cmd: exec.Command(os.Args[0], args...)}
 	p.Env = append(os.Environ(), "FARFIELD_AS_PROGRAM=1")
 	p.Stdout, p.Stderr = &p.out, &p.errs
 	if err := p.Start(); err != nil {
@@ -38,7 +40,7 @@ func start(t *testing.T, args ...string) *program {
 }
 
 // appears waits for a file.
-func (p *program) appears(t *testing.T, path string) {
+func (p *process) appears(t *testing.T, path string) {
 	t.Helper()
 	for {
 		if _, err := os.Stat(path); err == nil {
@@ -57,7 +59,7 @@ func TestSignalsSaveTheRun(t *testing.T) {
 	}
 	root, data := t.TempDir(), textFile(t)
 	signals := map[string]syscall.Signal{"interrupt": syscall.SIGINT, "terminate": syscall.SIGTERM, "hang up": syscall.SIGHUP}
-	runs := map[string]*program{}
+	runs := map[string]*process{}
 	for name := range signals {
 		runs[name] = start(t, littleRun(data, filepath.Join(root, name), "--steps", "1000000", "--save-every", "0", "--eval-every", "0")...)
 	}
@@ -78,7 +80,7 @@ func TestSignalsSaveTheRun(t *testing.T) {
 			_ = p.Process.Signal(syscall.SIGHUP)
 		}
 		_ = p.Wait()
-		if p.ProcessState.ExitCode() != statusInterrupted || !strings.Contains(p.errs.String(), "continues\n") {
+		if p.ProcessState.ExitCode() != env.StatusInterrupted || !strings.Contains(p.errs.String(), "continues\n") {
 			t.Errorf("%s: status %d, %s", name, p.ProcessState.ExitCode(), p.errs.String())
 		}
 		if _, err := os.Stat(filepath.Join(dir, "ckpt", "latest")); err != nil {
@@ -109,7 +111,6 @@ func TestFoldersHaveOneOwner(t *testing.T) {
 		{"seeds/seed-1", "", []string{"train", "--resume", "--out", filepath.Join(seeds, "seed-1"), "--steps", "3"}},
 		{"data/listops", "", []string{"data", "generate", "listops", "--folder", filepath.Join(root, "data"), "--train", "1", "--valid", "1", "--test", "1"}},
 		{"demo", "", []string{"demo", "--out", filepath.Join(root, "demo")}},
-		{"out/fast-fig4/quick", "", []string{"reproduce", "fast-fig4", "--out", filepath.Join(root, "out")}},
 		{"texts", "saved", []string{"generate", "--model", filepath.Join(seeds, "seed-1"), "--save", filepath.Join(root, "texts", "saved")}},
 		{"streams", "o.npy", append(stream, filepath.Join(root, "streams", "o.npy"))},
 		{"streams", "kept", append(stream, filepath.Join(root, "streams", "p.npy"), "--checkpoint", filepath.Join(root, "streams", "kept"))},
@@ -163,10 +164,9 @@ func TestUnwritableFolderIsAFailure(t *testing.T) {
 		{"data", "generate", "listops", "--folder", "/sys/data", "--train", "1", "--valid", "1", "--test", "1"},
 		{"demo", "--out", "/sys/demo"},
 		{"generate", "--model", "none", "--save", "/sys/text"},
-		{"reproduce", "fast-fig4", "--out", "/sys/out"},
 	} {
 		status, out, errs := command(t, args...)
-		if status != statusFailure || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, ": cannot be written: ") {
+		if status != env.StatusFailure || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, ": cannot be written: ") {
 			t.Errorf("farfield %s: status %d\nstdout %q\nstderr %q", strings.Join(args, " "), status, out, errs)
 		}
 	}
@@ -180,8 +180,8 @@ func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 func TestResultsThatCannotBeWrittenAreAFailure(t *testing.T) {
 	for _, args := range []string{"--version", "--help", "train --help", "data list", "inspect", "plan --mechanism fastmax --json", "completion bash"} {
 		var errs bytes.Buffer
-		e := &env{ctx: context.Background(), stdin: strings.NewReader(""), stdout: full{}, stderr: &errs}
-		if status := run(strings.Fields(args), e); status != statusFailure || strings.Count(errs.String(), "\n") != 1 || !strings.Contains(errs.String(), "no space left") {
+		e := &env.Env{Context: context.Background(), Stdin: strings.NewReader(""), Stdout: full{}, Stderr: &errs}
+		if status := farfield().RunVerb(strings.Fields(args), e); status != env.StatusFailure || strings.Count(errs.String(), "\n") != 1 || !strings.Contains(errs.String(), "no space left") {
 			t.Errorf("farfield %s: status %d, %q", args, status, errs.String())
 		}
 	}
@@ -240,7 +240,7 @@ func TestFinishedRunIsLengthened(t *testing.T) {
 	seeds := filepath.Join(root, "seeds")
 	works(t, littleRun(data, seeds, "--seeds", "2", "--steps", "2", "--sample-tokens", "3")...)
 	works(t, "train", "--resume", "--out", seeds, "--steps", "3", "--sample-tokens", "3")
-	for _, run := range seedRuns(seeds) {
+	for _, run := range runs.SeedRuns(seeds) {
 		if c, err := train.RunConfig(run); err != nil || c.Steps != 3 {
 			t.Errorf("%s: %d updates, %v", run, c.Steps, err)
 		}

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
 )
 
 // pipe makes a named pipe with no writer.
@@ -72,7 +74,7 @@ func TestPipesInARunAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		pipe(t, c.file)
-		if status, _, errs := command(t, c.verb...); status != statusInput || !strings.Contains(errs, c.file) {
+		if status, _, errs := command(t, c.verb...); status != env.StatusInput || !strings.Contains(errs, c.file) {
 			t.Errorf("%v with %s a pipe: status %d, %s", c.verb, c.file, status, errs)
 		}
 		os.Remove(c.file)
@@ -134,8 +136,8 @@ func TestWaitsForPipesAreInterrupted(t *testing.T) {
 		cancel()
 		silent, writer := io.Pipe()
 		var out, errs bytes.Buffer
-		status := run(args, &env{ctx: ctx, stdin: silent, stdout: &out, stderr: &errs})
-		if status != statusInterrupted {
+		status := farfield().RunVerb(args, &env.Env{Context: ctx, Stdin: silent, Stdout: &out, Stderr: &errs})
+		if status != env.StatusInterrupted {
 			t.Errorf("%v: status %d, %s", args, status, errs.String())
 		}
 		writer.Close()

@@ -13,6 +13,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/eval"
+	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/task"
 )
 
@@ -40,7 +44,7 @@ func labelled(t *testing.T, target string, record func(i int) (text string, labe
 	return run, data
 }
 
-func texts(t *testing.T, content string) string {
+func textsOf(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "texts")
 	if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
@@ -59,7 +63,7 @@ func TestPredict(t *testing.T) {
 	if err := os.Remove(data); err != nil { // a model does not need what it learned from
 		t.Fatal(err)
 	}
-	lines := strings.Split(works(t, "predict", "--model", run, texts(t, "aaaa\n\nbbbb\r\nbbbbbbbbbbbaaaa")), "\n")
+	lines := strings.Split(works(t, "predict", "--model", run, textsOf(t, "aaaa\n\nbbbb\r\nbbbbbbbbbbbaaaa")), "\n")
 	if len(lines) != 5 || lines[1] != "\t\t" || lines[4] != "" {
 		t.Fatalf("printed %q", lines)
 	}
@@ -72,7 +76,7 @@ func TestPredict(t *testing.T) {
 			t.Errorf("probability is %q", f[1])
 		}
 	}
-	records := texts(t, `{"text":"aaa","id":1}`+"\n"+`{"text":"bbb"}`+"\n")
+	records := textsOf(t, `{"text":"aaa","id":1}`+"\n"+`{"text":"bbb"}`+"\n")
 	var r struct {
 		ID            int
 		Label         string
@@ -89,9 +93,9 @@ func TestPredict(t *testing.T) {
 	if rest := works(t, "predict", "--model", run, "--jsonl", "--skip", "1", records); !strings.HasSuffix(out, rest) || strings.Count(rest, "\n") != 1 {
 		t.Errorf("after --skip 1: %q", rest)
 	}
-	refuses(t, "line 1: the text is empty", "predict", "--model", run, "--jsonl", texts(t, `{"text":""}`))
+	refuses(t, "line 1: the text is empty", "predict", "--model", run, "--jsonl", textsOf(t, `{"text":""}`))
 	refuses(t, "need --jsonl", "predict", "--model", run, "--skip", "1", records)
-	refuses(t, "line 1: is longer than", "predict", "--model", run, texts(t, strings.Repeat("a", longestLine+1)))
+	refuses(t, "line 1: is longer than", "predict", "--model", run, textsOf(t, strings.Repeat("a", texts.LongestLine+1)))
 
 	names := filepath.Join(run, "classes.txt")
 	for _, c := range []struct{ content, want string }{
@@ -117,7 +121,7 @@ func TestPredictIsWhatEvalJudges(t *testing.T) {
 		text, _ := letters(i)
 		return text, []string{"all a", "all b"}[i*7%5%2]
 	})
-	var judged evalReport
+	var judged eval.Report
 	if err := json.Unmarshal([]byte(works(t, "eval", "--model", run, "--json")), &judged); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +143,7 @@ func TestPredictIsWhatEvalJudges(t *testing.T) {
 		for _, token := range s.Tokens {
 			text = append(text, byte(token-1))
 		}
-		said, _, _ := strings.Cut(works(t, "predict", "--model", run, texts(t, string(text))), "\t")
+		said, _, _ := strings.Cut(works(t, "predict", "--model", run, textsOf(t, string(text))), "\t")
 		confusion[s.Class][slices.Index(classes, said)]++
 	}
 	if !reflect.DeepEqual(confusion, judged.Confusion) || judged.Value == 1 {
@@ -150,17 +154,17 @@ func TestPredictIsWhatEvalJudges(t *testing.T) {
 func TestPredictNumbersAndLabels(t *testing.T) {
 	run, _ := labelled(t, "number", func(i int) (string, any) { text, _ := letters(i); return text, i % 2 * 4 })
 	var a, b float64
-	if _, err := fmt.Sscanf(works(t, "predict", "--model", run, texts(t, "aaaa\nbbbb\n")), "%g\taaaa\n%g\tbbbb\n", &a, &b); err != nil || a > 2 || b < 2 {
+	if _, err := fmt.Sscanf(works(t, "predict", "--model", run, textsOf(t, "aaaa\nbbbb\n")), "%g\taaaa\n%g\tbbbb\n", &a, &b); err != nil || a > 2 || b < 2 {
 		t.Errorf("numbers are %v and %v, error %v", a, b, err)
 	}
 	run, _ = labelled(t, "bytes", func(i int) (string, any) {
 		text := strings.Repeat("ab", i%3+1)
 		return text, strings.ToUpper(text)
 	})
-	if out := works(t, "predict", "--model", run, texts(t, "abba\n\nbbbbbbbbbbb\n")); out != "ABBA\tabba\n\t\nBBBBBBBB\tbbbbbbbbbbb\n" {
+	if out := works(t, "predict", "--model", run, textsOf(t, "abba\n\nbbbbbbbbbbb\n")); out != "ABBA\tabba\n\t\nBBBBBBBB\tbbbbbbbbbbb\n" {
 		t.Errorf("labels are %q", out)
 	}
-	if out := works(t, "predict", "--model", run, "--jsonl", texts(t, `{"text":"ba"}`)); out != `{"text":"ba","labels":"BA"}`+"\n" {
+	if out := works(t, "predict", "--model", run, "--jsonl", textsOf(t, `{"text":"ba"}`)); out != `{"text":"ba","labels":"BA"}`+"\n" {
 		t.Errorf("record is %q", out)
 	}
 }
@@ -171,22 +175,22 @@ func TestPredictQuotesNames(t *testing.T) {
 		text, label := letters(i)
 		return text, fmt.Sprint(label, "\t!")
 	})
-	if out := works(t, "predict", "--model", run, texts(t, "aaaa\n")); !strings.HasPrefix(out, "\"all a\\t!\"\t") {
+	if out := works(t, "predict", "--model", run, textsOf(t, "aaaa\n")); !strings.HasPrefix(out, "\"all a\\t!\"\t") {
 		t.Errorf("printed %q", out)
 	}
 }
 
 func TestPredictRefusesOtherTasks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	works(t, "train", "--data", texts(t, strings.Repeat("to be or not\n", 90)), "--out", dir, "--preset", "tiny", "--steps", "1", "--context", "16", "--batch", "1", "--sample-tokens", "0", "--quiet")
-	refuses(t, "task bytelm: its models go on with a text: farfield generate writes, farfield score", "predict", "--model", dir, texts(t, "a\n"))
+	works(t, "train", "--data", textsOf(t, strings.Repeat("to be or not\n", 90)), "--out", dir, "--preset", "tiny", "--steps", "1", "--context", "16", "--batch", "1", "--sample-tokens", "0", "--quiet")
+	refuses(t, "task bytelm: its models go on with a text: farfield generate writes, farfield score", "predict", "--model", dir, textsOf(t, "a\n"))
 }
 
 // A model of tokens says what comes next at each of them; JSON lines have keys of one style.
 func TestPredictTokens(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	works(t, littleTask(dir)...)
-	out := works(t, "predict", "--model", dir, texts(t, "0 1 2\n\n3\n"))
+	out := works(t, "predict", "--model", dir, textsOf(t, "0 1 2\n\n3\n"))
 	lines := strings.Split(out, "\n")
 	if len(lines) != 4 || strings.Count(lines[0], ",") != 2 || !strings.HasSuffix(lines[0], "\t0 1 2") || lines[1] != "\t" {
 		t.Errorf("printed %q", out)
@@ -195,11 +199,11 @@ func TestPredictTokens(t *testing.T) {
 		Text   string
 		Labels []string
 	}
-	if err := json.Unmarshal([]byte(works(t, "predict", "--model", dir, "--json", texts(t, "0 1 2\n"))), &r); err != nil || r.Text != "0 1 2" || len(r.Labels) != 3 {
+	if err := json.Unmarshal([]byte(works(t, "predict", "--model", dir, "--json", textsOf(t, "0 1 2\n"))), &r); err != nil || r.Text != "0 1 2" || len(r.Labels) != 3 {
 		t.Errorf("as JSON: %+v, %v", r, err)
 	}
-	refuses(t, `line 1: "9" is no token, 0 to 3 are`, "predict", "--model", dir, texts(t, "9\n"))
-	refuses(t, "--json: given beside --jsonl", "predict", "--model", dir, "--json", "--jsonl", texts(t, "{}"))
+	refuses(t, `line 1: "9" is no token, 0 to 3 are`, "predict", "--model", dir, textsOf(t, "9\n"))
+	refuses(t, "--json: given beside --jsonl", "predict", "--model", dir, "--json", "--jsonl", textsOf(t, "{}"))
 }
 
 // TestPredictFiles asks a model of files about new ones: as arguments, as a list on standard
@@ -222,7 +226,7 @@ func TestPredictFiles(t *testing.T) {
 	}
 	model := filepath.Join(dir, "run")
 	works(t, "train", "--task", "series", "--data", data, "--task-set", "length=14", "--out", model, "--width", "8", "--heads", "2", "--layers", "1", "--batch", "8", "--steps", "40", "--quiet")
-	var judged evalReport
+	var judged eval.Report
 	if err := json.Unmarshal([]byte(works(t, "eval", "--model", model, "--json")), &judged); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +244,7 @@ func TestPredictFiles(t *testing.T) {
 		for _, x := range s.Values {
 			fmt.Fprintln(&b, x)
 		}
-		path := texts(t, b.String())
+		path := textsOf(t, b.String())
 		if err := os.Rename(path, path+".csv"); err != nil {
 			t.Fatal(err)
 		}
@@ -259,15 +263,15 @@ func TestPredictFiles(t *testing.T) {
 			continue
 		}
 		line := works(t, "predict", "--model", model, path+".csv")
-		if !strings.HasPrefix(line, field(r.Label)+"\t0.") && !strings.HasPrefix(line, field(r.Label)+"\t1.") || !strings.HasSuffix(line, "\t"+path+".csv\n") {
+		if !strings.HasPrefix(line, display.Field(r.Label)+"\t0.") && !strings.HasPrefix(line, display.Field(r.Label)+"\t1.") || !strings.HasSuffix(line, "\t"+path+".csv\n") {
 			t.Errorf("printed %q", line)
 		}
 		var listed, errs bytes.Buffer
 		in := strings.NewReader(path + ".csv\n\n" + path + ".csv\n")
-		if status := run([]string{"predict", "--model", model}, &env{ctx: context.Background(), stdin: in, stdout: &listed, stderr: &errs}); status != 0 || listed.String() != line+line {
+		if status := farfield().RunVerb([]string{"predict", "--model", model}, &env.Env{Context: context.Background(), Stdin: in, Stdout: &listed, Stderr: &errs}); status != 0 || listed.String() != line+line {
 			t.Errorf("a list gives status %d, %q, %s", status, listed.String(), errs.String())
 		}
-		record := works(t, "predict", "--model", model, "--jsonl", texts(t, fmt.Sprintf(`{"id":1,"file":%q}`, path+".csv")))
+		record := works(t, "predict", "--model", model, "--jsonl", textsOf(t, fmt.Sprintf(`{"id":1,"file":%q}`, path+".csv")))
 		if !strings.HasPrefix(record, `{"id":1,"file":`) || !strings.Contains(record, `"probability":`) {
 			t.Errorf("a record is %q", record)
 		}
@@ -292,7 +296,7 @@ func TestPredictRecordsOfAFile(t *testing.T) {
 	}
 	model := filepath.Join(dir, "run")
 	works(t, "train", "--task", "fasta", "--data", data, "--task-set", "label=key:kind", "--task-set", "length=12", "--out", model, "--width", "8", "--heads", "2", "--layers", "1", "--batch", "8", "--steps", "60", "--lr", "0.03", "--quiet")
-	path := texts(t, ">one x\nACACAC\n>two\nGTGTGT\n")
+	path := textsOf(t, ">one x\nACACAC\n>two\nGTGTGT\n")
 	out := works(t, "predict", "--model", model, path)
 	if lines := strings.Split(out, "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], "a\t") || !strings.HasSuffix(lines[0], path+"\tone") || !strings.HasPrefix(lines[1], "b\t") || !strings.HasSuffix(lines[1], path+"\ttwo") {
 		t.Errorf("printed %q", out)
@@ -300,5 +304,5 @@ func TestPredictRecordsOfAFile(t *testing.T) {
 	if out := works(t, "predict", "--model", model, "--json", path); strings.Count(out, `"name":"`) != 2 {
 		t.Errorf("printed %q", out)
 	}
-	refuses(t, "it has several inputs, a record one; leave out --jsonl", "predict", "--model", model, "--jsonl", texts(t, fmt.Sprintf(`{"file":%q}`, path)))
+	refuses(t, "it has several inputs, a record one; leave out --jsonl", "predict", "--model", model, "--jsonl", textsOf(t, fmt.Sprintf(`{"file":%q}`, path)))
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/cli/attend"
 )
 
 // underMPI runs the program with n ranks, and returns both streams together.
@@ -91,7 +92,7 @@ func TestAttendUnderMPI(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		var report streamReport
+		var report attend.StreamReport
 		if err := json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &report); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}

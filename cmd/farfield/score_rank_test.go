@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/cli/score"
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/rng"
 )
@@ -172,7 +173,7 @@ func TestRankByByteFindsOddLines(t *testing.T) {
 	for _, x := range report.Top {
 		i := x.Number - 1
 		total[i] = x.Bits
-		byByte[i] = (&scoreCmd{Rank: "byte"}).rank(x.LineScore)
+		byByte[i] = (&score.Command{Rank: "byte"}).RankLine(x.LineScore)
 		plain[i] = x.PerByte()
 	}
 	base := learnTemplates(train)

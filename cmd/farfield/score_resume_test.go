@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/score"
 	"github.com/farfield-ml/farfield/internal/lock"
 )
 
@@ -102,13 +105,13 @@ func TestScoreMarksLinesThatMayRepeat(t *testing.T) {
 	wrote(t, log, logLines(3000))
 	args := []string{"score", "--model", model, "--lines", "--json", "--state", state, log}
 	out, errs := &brokenPipe{left: 1500}, new(strings.Builder)
-	if status := run(args, &env{ctx: context.Background(), stdin: strings.NewReader(""), stdout: out, stderr: errs}); status != statusFailure {
+	if status := farfield().RunVerb(args, &env.Env{Context: context.Background(), Stdin: strings.NewReader(""), Stdout: out, Stderr: errs}); status != env.StatusFailure {
 		t.Fatalf("status %d, %s", status, errs)
 	}
 	seen := map[int64]int{}
 	read := func(text string) (marked int) {
 		for line := range strings.Lines(text) {
-			var x scoredLine
+			var x score.ScoredLine
 			if err := json.Unmarshal([]byte(line), &x); err != nil {
 				t.Fatalf("%v: %s", err, line)
 			}
@@ -160,13 +163,13 @@ func TestScoreFollowsTheName(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan int)
 		go func() {
-			done <- run([]string{"score", "--model", model, "--follow", "--json", log}, &env{ctx: ctx, stdin: strings.NewReader(""), stdout: &out, stderr: &errs})
+			done <- farfield().RunVerb([]string{"score", "--model", model, "--follow", "--json", log}, &env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs})
 		}()
 		return func() int { cancel(); return <-done }
 	}
 	texts := func() (all []string) {
 		for line := range strings.Lines(out.String()) {
-			var x scoredLine
+			var x score.ScoredLine
 			if json.Unmarshal([]byte(line), &x); x.Text != "" {
 				all = append(all, x.Text)
 			}
@@ -212,7 +215,7 @@ func TestScoreFollowsTheName(t *testing.T) {
 	appends("f\n")
 	waits("a", "b", "no end", "c", "d and more than before", "e", "f")
 	rotate()
-	if status := stop(); status != statusInterrupted {
+	if status := stop(); status != env.StatusInterrupted {
 		t.Errorf("status %d", status)
 	}
 	// Rotated while nobody followed: the rest lies in log.1.
@@ -228,7 +231,7 @@ func TestScoreFollowsTheName(t *testing.T) {
 	waits("a", "b", "no end", "c", "d and more than before", "e", "f", "g")
 	appends("h\n")
 	waits("a", "b", "no end", "c", "d and more than before", "e", "f", "g", "h")
-	if status := stop(); status != statusInterrupted || !strings.Contains(errs.String(), "is gone; waits for it") {
+	if status := stop(); status != env.StatusInterrupted || !strings.Contains(errs.String(), "is gone; waits for it") {
 		t.Errorf("status %d, %s", status, errs.String())
 	}
 }
@@ -258,10 +261,10 @@ func TestScoreLinesAsJSON(t *testing.T) {
 	if text := works(t, "score", "--model", model, "--lines", "--top", "0", log); !strings.Contains(text, long+"\n") {
 		t.Errorf("a file has a part of a line: %.200s", text)
 	}
-	if got := shown("four\tfive\x1b", 7); got != "four f…" {
+	if got := display.Shown("four\tfive\x1b", 7); got != "four f…" {
 		t.Errorf("a terminal has %q", got)
 	}
-	if got := shown("four\tfive\x1b", 0); got != "four five\ufffd" {
+	if got := display.Shown("four\tfive\x1b", 0); got != "four five\ufffd" {
 		t.Errorf("a file has %q", got)
 	}
 }
@@ -313,7 +316,7 @@ func TestFilterHearsInterruptWhileItWaits(t *testing.T) {
 		var out, errs syncBuffer
 		done := make(chan int)
 		go func() {
-			done <- run([]string{verb, "--model", model, "--jsonl"}, &env{ctx: ctx, stdin: r, stdout: &out, stderr: &errs})
+			done <- farfield().RunVerb([]string{verb, "--model", model, "--jsonl"}, &env.Env{Context: ctx, Stdin: r, Stdout: &out, Stderr: &errs})
 		}()
 		if _, err := io.WriteString(w, "{\"text\":\"a\"}\n"); err != nil {
 			t.Fatal(err)
@@ -322,7 +325,7 @@ func TestFilterHearsInterruptWhileItWaits(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		cancel()
-		if status := <-done; status != statusInterrupted || !strings.Contains(errs.String(), "stopped after 1 records; --skip 1 goes on") {
+		if status := <-done; status != env.StatusInterrupted || !strings.Contains(errs.String(), "stopped after 1 records; --skip 1 goes on") {
 			t.Errorf("%s: status %d, %s", verb, status, errs.String())
 		}
 		w.Close()

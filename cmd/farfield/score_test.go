@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/score"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/token"
@@ -40,7 +42,7 @@ func scorerOf(t *testing.T, mechanism string) string {
 	return dir
 }
 
-func scored(t *testing.T, text string) (r scoreReport) {
+func scored(t *testing.T, text string) (r score.Report) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		t.Fatalf("%v: %s", err, text)
@@ -48,7 +50,7 @@ func scored(t *testing.T, text string) (r scoreReport) {
 	return r
 }
 
-var byByte = &scoreCmd{Rank: "byte"}
+var byByte = &score.Command{Rank: "byte"}
 
 func TestScore(t *testing.T) {
 	dir := scorerOf(t, "fastmax")
@@ -58,7 +60,7 @@ func TestScore(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := scored(t, works(t, "score", "--model", dir, "--json", "--top", "2", path))
-	if whole.Lines != 5 || whole.Bytes != 30 || len(whole.Top) != 2 || byByte.rank(whole.Top[0].LineScore) < byByte.rank(whole.Top[1].LineScore) {
+	if whole.Lines != 5 || whole.Bytes != 30 || len(whole.Top) != 2 || byByte.RankLine(whole.Top[0].LineScore) < byByte.RankLine(whole.Top[1].LineScore) {
 		t.Errorf("%+v", whole)
 	}
 	all := scored(t, works(t, "score", "--model", dir, "--json", "--top", "9", path))
@@ -69,13 +71,13 @@ func TestScore(t *testing.T) {
 	if len(all.Top) != 5 || bits-whole.Bits > 1e-9*bits || whole.Bits-bits > 1e-9*bits {
 		t.Errorf("lines take %v bits, the text %v", bits, whole.Bits)
 	}
-	text := works(t, "score", "--model", dir, "--lines", "--above", fmt.Sprint(byByte.rank(all.Top[1].LineScore)), path)
+	text := works(t, "score", "--model", dir, "--lines", "--above", fmt.Sprint(byByte.RankLine(all.Top[1].LineScore)), path)
 	if n := strings.Count(text, "\n"); n != 1+1+1+5 || !strings.Contains(text, all.Top[0].Text) {
 		t.Errorf("one line is above: %s", text)
 	}
 	// A text that grows, in runs that go on.
 	state, growing := filepath.Join(t.TempDir(), "state"), filepath.Join(t.TempDir(), "log")
-	var last scoreReport
+	var last score.Report
 	for i := range lines {
 		if err := os.WriteFile(growing, []byte(strings.Join(lines[:i+1], "")), 0o666); err != nil {
 			t.Fatal(err)
@@ -128,7 +130,7 @@ func TestScoreFollows(t *testing.T) {
 		var out, errs syncBuffer
 		done := make(chan int)
 		go func() {
-			done <- run([]string{"score", "--model", dir, "--follow", path}, &env{ctx: ctx, stdin: strings.NewReader(""), stdout: &out, stderr: &errs})
+			done <- farfield().RunVerb([]string{"score", "--model", dir, "--follow", path}, &env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs})
 		}()
 		for i, part := range parts {
 			if _, err := f.WriteString(part); err != nil {
@@ -141,7 +143,7 @@ func TestScoreFollows(t *testing.T) {
 			}
 		}
 		stop()
-		if status := <-done; status != statusInterrupted || !strings.Contains(errs.String(), fmt.Sprintf("stopped after line %d", 2*round+2)) {
+		if status := <-done; status != env.StatusInterrupted || !strings.Contains(errs.String(), fmt.Sprintf("stopped after line %d", 2*round+2)) {
 			t.Errorf("status %d, %q", status, errs.String())
 		}
 		head, _, _ := strings.Cut(out.String(), fmt.Sprintf("%d lines", 2*round+2))

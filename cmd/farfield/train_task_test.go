@@ -12,6 +12,11 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/eval"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/cli/train"
 )
 
 // littleTask returns the words of a training of a task of a fraction of a second.
@@ -40,14 +45,14 @@ func TestTrainTask(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, errs)
 		}
 	}
-	var again trainReport
+	var again runs.Report
 	if err := json.Unmarshal([]byte(works(t, "train", "--config", filepath.Join(dir, "config.json"), "--out", dir+"2", "--json")), &again); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(metrics(t, dir), metrics(t, dir+"2")) {
 		t.Error("the recorded configuration does not repeat the run")
 	}
-	var r evalReport
+	var r eval.Report
 	if err := json.Unmarshal([]byte(works(t, "eval", "--model", dir, "--limit", "30", "--json")), &r); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +78,7 @@ func TestTrainTask(t *testing.T) {
 // A model that a simple means is ahead of is said to be, with both scores, by train and
 // eval alike; one that is not is left in peace.
 func TestBaselineThatIsBetterIsSaid(t *testing.T) {
-	data := texts(t, "text\tlabel\n"+strings.Repeat("one two\ta\nthree four\tb\n", 40))
+	data := textsOf(t, "text\tlabel\n"+strings.Repeat("one two\ta\nthree four\tb\n", 40))
 	if err := os.Rename(data, data+".tsv"); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +104,7 @@ func TestBaselineThatIsBetterIsSaid(t *testing.T) {
 func TestTrainSeeds(t *testing.T) {
 	root := t.TempDir()
 	whole, parts := filepath.Join(root, "whole"), filepath.Join(root, "parts")
-	var all seedsReport
+	var all train.SeedsReport
 	if err := json.Unmarshal([]byte(works(t, littleTask(whole, "--seeds", "10,2,3", "--json")...)), &all); err != nil {
 		t.Fatal(err)
 	}
@@ -125,8 +130,8 @@ func TestTrainSeeds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	errs := &stopper{text: "step 4 of 8", stop: cancel}
-	status := run(littleTask(parts, "--seeds", "10,2,3"), &env{ctx: ctx, stdin: strings.NewReader(""), stdout: io.Discard, stderr: errs})
-	if status != statusInterrupted || !strings.HasSuffix(errs.String(), "--resume --out "+parts+" continues\n") {
+	status := farfield().RunVerb(littleTask(parts, "--seeds", "10,2,3"), &env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: errs})
+	if status != env.StatusInterrupted || !strings.HasSuffix(errs.String(), "--resume --out "+parts+" continues\n") {
 		t.Fatalf("status %d, stderr\n%s", status, errs)
 	}
 	// A kill may come before all runs are there.
@@ -144,20 +149,13 @@ func TestTrainSeeds(t *testing.T) {
 	}
 }
 
-func TestCurves(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	works(t, littleTask(dir)...)
-	var b bytes.Buffer
-	if err := drawCurves(&b, dir); err != nil {
-		t.Fatal(err)
-	}
+func TestTrainingEndsWithCurves(t *testing.T) {
+	var out, notes bytes.Buffer
+	e := &env.Env{Context: t.Context(), Stdin: strings.NewReader(""), Stdout: &out, Stderr: &notes, IsTerminal: true}
+	status := farfield().RunVerb(littleTask(filepath.Join(t.TempDir(), "run")), e)
 	for _, want := range []string{"loss by update", "validation", "learning rate"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("%q is not in\n%s", want, b.String())
+		if status != 0 || !strings.Contains(notes.String(), want) {
+			t.Errorf("status %d: %q is not in\n%s", status, want, &notes)
 		}
-	}
-	y := curve(3, func(i int) (int, float64) { return []int{33, 34, 128}[i], []float64{1, 3, 5}[i] }, 128)
-	if len(y) != curveWidth || y[0] != 2 || y[16] != 2 || y[62] != 2 || y[63] != 5 {
-		t.Errorf("the curve is %v", y)
 	}
 }

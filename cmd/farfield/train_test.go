@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/eval"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -77,7 +80,7 @@ func TestTrainPrintsWhatItDid(t *testing.T) {
 func TestTrainEvaluateAndRepeat(t *testing.T) {
 	root, data := t.TempDir(), textFile(t)
 	first, second := filepath.Join(root, "first"), filepath.Join(root, "second")
-	var trained trainReport
+	var trained runs.Report
 	if err := json.Unmarshal([]byte(works(t, littleRun(data, first, "--json")...)), &trained); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +89,7 @@ func TestTrainEvaluateAndRepeat(t *testing.T) {
 	}
 
 	for _, model := range []string{first, filepath.Join(first, "ckpt", "step-00000008")} {
-		var evaluated evalReport
+		var evaluated eval.Report
 		if err := json.Unmarshal([]byte(works(t, "eval", "--model", model, "--json")), &evaluated); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +97,7 @@ func TestTrainEvaluateAndRepeat(t *testing.T) {
 			t.Errorf("%s: evaluated %+v, trained %+v", model, evaluated, trained.Score)
 		}
 	}
-	var all evalReport
+	var all eval.Report
 	if err := json.Unmarshal([]byte(works(t, "eval", "--model", first, "--data", data, "--all", "--json")), &all); err != nil {
 		t.Fatal(err)
 	}
@@ -133,9 +136,9 @@ func TestInterruptedTrainingResumes(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	errs := &stopper{text: "step 4 of 8", stop: cancel}
-	status := run(littleRun(data, parts), &env{ctx: ctx, stdin: strings.NewReader(""), stdout: io.Discard, stderr: errs})
+	status := farfield().RunVerb(littleRun(data, parts), &env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: errs})
 	line := fmt.Sprintf("farfield: stopped after update 4 of 8; farfield train --resume --out %s continues\n", parts)
-	if status != statusInterrupted || !strings.HasSuffix(errs.String(), line) {
+	if status != env.StatusInterrupted || !strings.HasSuffix(errs.String(), line) {
 		t.Fatalf("status %d, stderr\n%s", status, errs)
 	}
 	got := works(t, "train", "--resume", "--out", parts, "--sample-tokens", "30")
@@ -148,19 +151,6 @@ func TestInterruptedTrainingResumes(t *testing.T) {
 	}
 	if result(got) != result(want) {
 		t.Errorf("the result is\n%s\nnot interrupted\n%s", got, want)
-	}
-}
-
-func TestRunsAreNumbered(t *testing.T) {
-	dir := t.TempDir()
-	for _, want := range []string{"001", "002"} {
-		path, err := freeRun(dir)
-		if err != nil || path != filepath.Join(dir, want) {
-			t.Fatalf("the free run is %s, %v", path, err)
-		}
-		if err := os.Mkdir(path, 0o777); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

@@ -267,7 +267,7 @@ func (r *Row) conclude(o *Options, results *Results) (*Outcome, error) {
 
 // command is what was typed to make it.
 func (r *Row) command(o *Options) string {
-	text := "farfield reproduce " + r.Name
+	text := "farfield-lab reproduce " + r.Name
 	if o.Budget != Quick {
 		text += " --budget " + o.Budget.String()
 	}

@@ -245,7 +245,7 @@ func TestMarkdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := b.String()
-	for _, want := range []string{"### counting", "Source: what it is", "`farfield reproduce counting --budget hour --seeds 3 --tune`", "012345678 with changes", "- one 1\n- two 1\n",
+	for _, want := range []string{"### counting", "Source: what it is", "`farfield-lab reproduce counting --budget hour --seeds 3 --tune`", "012345678 with changes", "- one 1\n- two 1\n",
 		"| a | b |", "| 1 | 2 |", "All of them."} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)

@@ -10,66 +10,22 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/record"
 )
 
-// Build says which code made a result.
-type Build struct {
-	Revision string `json:"revision,omitempty"` // commit; "": not recorded
-	Time     string `json:"time,omitempty"`     // of the commit
-	Modified bool   `json:"modified,omitempty"` // the tree had changes that no commit has
-}
+// Build, Record and ThisBuild are those of package record, which the command reads.
+type (
+	Build  = record.Build
+	Record = record.Record
+)
 
 // ThisBuild returns what the compiler recorded of this program.
-func ThisBuild() (b Build) {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			b.Revision = s.Value
-		case "vcs.time":
-			b.Time = s.Value
-		case "vcs.modified":
-			b.Modified = s.Value == "true"
-		}
-	}
-	return b
-}
-
-// String is short.
-func (b Build) String() string {
-	if b.Revision == "" {
-		return "not recorded"
-	}
-	text := b.Revision[:min(len(b.Revision), 9)]
-	if b.Modified {
-		text += " with changes"
-	}
-	return text
-}
-
-// Record is the result of a piece and how it came about, the content of its
-// file.
-type Record struct {
-	Piece   string          `json:"piece"`
-	Config  json.RawMessage `json:"config"`
-	Build   Build           `json:"build"`
-	Machine string          `json:"machine"`
-	Started time.Time       `json:"started"`
-	Seconds float64         `json:"seconds"`
-	Result  json.RawMessage `json:"result"`
-}
-
-// recordLimit bounds the bytes of a record's file.
-const recordLimit = 64 << 20
+func ThisBuild() Build { return record.ThisBuild() }
 
 // folder is where the results of a row lie.
 func (o *Options) folder(r *Row) string {
@@ -111,36 +67,11 @@ func readBounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := readRecord(f)
+	data, err := record.ReadText(f)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", path, err)
 	}
 	return data, err
-}
-
-// readRecord reads the text of a record.
-func readRecord(r io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, recordLimit+1))
-	if err == nil && len(data) > recordLimit {
-		err = fmt.Errorf("is longer than the %d bytes of a result", recordLimit)
-	}
-	return data, err
-}
-
-// ReadRecord reads the record of a piece, whatever reproduction it is of.
-func ReadRecord(r io.Reader) (*Record, error) {
-	data, err := readRecord(r)
-	if err != nil {
-		return nil, err
-	}
-	x := new(Record)
-	if err := json.Unmarshal(data, x); err != nil {
-		return nil, err
-	}
-	if x.Piece == "" || len(x.Result) == 0 {
-		return nil, errors.New("is no result of a reproduction: it has no piece or no result")
-	}
-	return x, nil
 }
 
 // begun is what a piece was when its work began, the content of a file beside that

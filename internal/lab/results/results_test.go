@@ -254,7 +254,7 @@ func TestSections(t *testing.T) {
 	if whole := outdated.ReplaceAllString(string(part), ""); all.String() != whole {
 		t.Error("sections are not the page")
 	}
-	const origin = "`farfield reproduce fast-kernel`, 1s. Machine: one. Code: 012345678; 123456789 with changes. Made: 2026-11-23."
+	const origin = "`farfield-lab reproduce fast-kernel`, 1s. Machine: one. Code: 012345678; 123456789 with changes. Made: 2026-11-23."
 	page = sections("### fast-kernel\n\nA kernel.\n\n" + origin + " 2 pieces are missing.\n\n- found\n\n**Stale**: made by x.\n\n### other\n\nno origin\n")
 	want := section{text: "### fast-kernel\n\nA kernel.\n\n" + origin + " 2 pieces are missing.\n\n- found\n", builds: []reproduce.Build{{Revision: "012345678", Modified: true}, {Revision: "123456789", Modified: true}}}
 	if s := page["fast-kernel"]; len(page) != 1 || s.text != want.text || s.whole || !slices.Equal(s.builds, want.builds) {

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/progress"
+	"github.com/farfield-ml/farfield/internal/lab/reproduce"
+	"github.com/farfield-ml/farfield/task"
+)
+
+// reproduceCmd is the verb reproduce: published tables and figures, made again.
+type reproduceCmd struct {
+	Name   string      `complete:"reproductions" arg:"" help:"Which: a name that list prints, all, or list."`
+	Budget string      `complete:"quick,hour,full" default:"quick" placeholder:"quick|hour|full" help:"How much to do: quick takes up to fifteen minutes on two cores, full is the published setting but for what list names."`
+	Full   bool        `help:"The same as --budget full."`
+	Seeds  flags.Count `placeholder:"N" help:"Repeat with seeds 1 to N, instead of as many as the budget has."`
+	Tune   bool        `help:"Try the same rates of learning for every mechanism, and take the best of each."`
+	Text   string      `placeholder:"PATH" help:"Text of your own, a file or a folder, that bytelm reads in place of its data sets."`
+	Out    string      `short:"o" default:"out" placeholder:"DIR" help:"Folder of results, in which each reproduction has one of its own. What is there is not made again."`
+	Again  bool        `help:"Make what is there again, too."`
+	JSON   bool        `name:"json" help:"Print JSON instead of tables."`
+	flags.DataFolder
+}
+
+// Help says what happens.
+func (c *reproduceCmd) Help() string {
+	return "A reproduction is made of pieces, each of which is saved as it is done: " +
+		"after Ctrl-C the same command goes on. Times are measured in turns, but beside other work they are worth little. " +
+		"The page report.html, its figures and the same as report.md lie in the folder of the reproduction and budget." + flags.JoinExamples(
+		"farfield-lab reproduce list",
+		"farfield-lab reproduce fast-fig2",
+		"farfield-lab reproduce fast-table1 --budget hour --seeds 3 --out results",
+	)
+}
+
+// options returns what the flags say.
+func (c *reproduceCmd) options() (*reproduce.Options, error) {
+	b, err := reproduce.ParseBudget(c.Budget)
+	if err != nil {
+		return nil, env.InputErrorf("--budget: %w", err)
+	}
+	if c.Full {
+		if b == reproduce.Hour {
+			return nil, env.InputErrorf("--full: --budget hour says something else")
+		}
+		b = reproduce.Full
+	}
+	data, err := c.DataFolder.Path()
+	if err != nil {
+		return nil, err
+	}
+	if c.Text != "" {
+		if _, err := os.Stat(c.Text); err != nil {
+			return nil, env.InputErrorf("--text: %w", err)
+		}
+	}
+	o := &reproduce.Options{Budget: b, Seeds: int(c.Seeds), Tune: c.Tune, Text: c.Text, Out: c.Out, Data: data, Build: reproduce.ThisBuild()}
+	if c.Again {
+		o.Again = func(*reproduce.Record) bool { return true }
+	}
+	return o, nil
+}
+
+func (c *reproduceCmd) Run(e *env.Env) error {
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	switch c.Name {
+	case "list":
+		return c.list(e, o)
+	case "all":
+		var failed []error
+		for _, r := range reproduce.Rows() {
+			err := c.one(e, r, suited(o, r))
+			if e.Context.Err() != nil {
+				return err
+			}
+			if err != nil {
+				fmt.Fprintln(e.Stderr, "farfield:", env.JoinLines(err))
+				failed = append(failed, err)
+			}
+		}
+		if len(failed) > 0 {
+			return fmt.Errorf("%d of %d reproductions failed: %w", len(failed), len(reproduce.Rows()), errors.Join(failed...))
+		}
+		return nil
+	}
+	r, err := reproduce.Lookup(c.Name)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	if o.Seeds > 0 && !r.Seeds {
+		return env.InputErrorf("--seeds: %s draws nothing", r.Name)
+	}
+	if o.Tune && !r.Tunes {
+		return env.InputErrorf("--tune: %s trains nothing", r.Name)
+	}
+	if o.Text != "" && !r.Text {
+		return env.InputErrorf("--text: %s reads no texts", r.Name)
+	}
+	return c.one(e, r, o)
+}
+
+// suited returns the options as far as a row has them.
+func suited(o *reproduce.Options, r *reproduce.Row) *reproduce.Options {
+	of := *o
+	if !r.Seeds {
+		of.Seeds = 0
+	}
+	of.Tune = o.Tune && r.Tunes
+	if !r.Text {
+		of.Text = ""
+	}
+	return &of
+}
+
+// one makes a reproduction and prints what comes of it.
+func (c *reproduceCmd) one(e *env.Env, r *reproduce.Row, o *reproduce.Options) error {
+	p := newReproduceProgress(e)
+	var absent []string // data that is not at hand
+	out, err := r.Run(e.Context, o, reproduce.Observer{Progress: p.at, Saved: p.saved, Skipped: func(_ string, why error) {
+		if text := env.JoinLines(why); !slices.Contains(absent, text) {
+			absent = append(absent, text)
+		}
+	}})
+	p.clear()
+	if e.Context.Err() != nil && errors.Is(err, e.Context.Err()) {
+		return env.Interruption{err, "interrupted; the same command goes on after the pieces that are done"}
+	}
+	if errors.Is(err, task.ErrNoData) {
+		return env.MarkInput(err)
+	}
+	if err != nil {
+		return err
+	}
+	for _, why := range absent {
+		fmt.Fprintln(e.Notes(), "left out:", why)
+	}
+	dir, err := out.Write(o)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return display.PrintJSON(e.Stdout, out)
+	}
+	if err := out.WriteMarkdown(e.Stdout); err != nil {
+		return err
+	}
+	fmt.Fprintf(e.Notes(), "written to %s\n", dir)
+	return nil
+}
+
+// reproduction is what the list says of one.
+type reproduction struct {
+	Name      string  `json:"name"`
+	Doc       string  `json:"doc"`
+	Source    string  `json:"source"`
+	Published string  `json:"published"`
+	Lacks     string  `json:"lacks,omitempty"`
+	Quick     float64 `json:"quick_seconds"`
+	Hour      float64 `json:"hour_seconds"`
+	Full      float64 `json:"full_seconds"`
+}
+
+// list prints what is published and what it will cost here.
+func (c *reproduceCmd) list(e *env.Env, o *reproduce.Options) error {
+	m := bench.DescribeMachine(50 * time.Millisecond)
+	var list []reproduction
+	for _, r := range reproduce.Rows() {
+		x := reproduction{Name: r.Name, Doc: r.Doc, Source: r.Source, Published: r.Claim, Lacks: r.Lacks}
+		for b, seconds := range map[reproduce.Budget]*float64{reproduce.Quick: &x.Quick, reproduce.Hour: &x.Hour, reproduce.Full: &x.Full} {
+			of := suited(o, r)
+			of.Budget = b
+			pieces, err := r.Pieces(of)
+			if err != nil {
+				return err
+			}
+			for i := range pieces {
+				*seconds += pieces[i].Seconds(m)
+			}
+		}
+		list = append(list, x)
+	}
+	if c.JSON {
+		return display.PrintJSON(e.Stdout, list)
+	}
+	fmt.Fprintf(e.Stdout, "%v\n\n", m)
+	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tQUICK\tHOUR\tFULL\tWHAT")
+	for _, x := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", x.Name, display.Span(x.Quick), display.Span(x.Hour), display.Span(x.Full), x.Doc)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, x := range list {
+		fmt.Fprintf(e.Stdout, "\n%s: %s\n  %s\n", x.Name, x.Source, x.Published)
+		if x.Lacks != "" {
+			fmt.Fprintf(e.Stdout, "  No budget makes: %s.\n", x.Lacks)
+		}
+	}
+	_, err := fmt.Fprintln(e.Stdout, "\nTimes are those of the counted operations at half of the peak above, and of what is measured for a given time; short sequences and busy machines take up to three times as long.")
+	return err
+}
+
+// reproduceProgress says on standard error how far a reproduction is: a bar on
+// a terminal, lines every few seconds elsewhere.
+type reproduceProgress struct {
+	w     io.Writer
+	bar   *progressbar.ProgressBar // nil: lines
+	spoke time.Time
+}
+
+func newReproduceProgress(e *env.Env) *reproduceProgress {
+	p := &reproduceProgress{w: e.Notes(), spoke: time.Now()}
+	if e.IsTerminal {
+		p.bar = progress.NewBar(e.Notes(), 1000, progressbar.OptionSetPredictTime(false))
+	}
+	return p
+}
+
+// at is called as a piece goes on.
+func (p *reproduceProgress) at(x reproduce.Progress) {
+	text := fmt.Sprintf("%s %s, piece %d of %d, %s left", x.Row, x.Piece, x.Done+1, x.All, x.Left.Round(time.Second))
+	if p.bar != nil {
+		// A bar that cannot be drawn is no reason to stop.
+		p.bar.Describe(text)
+		_ = p.bar.Set(int(999 * (float64(x.Done) + min(x.Share, 1)) / float64(x.All)))
+	} else if now := time.Now(); now.Sub(p.spoke) >= progress.LinePeriod {
+		p.spoke = now
+		fmt.Fprintln(p.w, text)
+	}
+}
+
+// saved is called after each piece.
+func (p *reproduceProgress) saved(r *reproduce.Record) {
+	if p.bar == nil && r.Seconds >= progress.LinePeriod.Seconds() {
+		fmt.Fprintf(p.w, "%s took %s\n", r.Piece, display.Span(r.Seconds))
+	}
+}
+
+// clear makes room for something else.
+func (p *reproduceProgress) clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}

@@ -1,0 +1,285 @@
+// Package attend implements the verb attend: attention and its gradients, of arrays and of streams.
+package attend
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/problem"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/machine"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Command is the verb attend: attention and its gradients on arrays from a
+// file.
+type Command struct {
+	Mechanism string `complete:"mechanisms" required:"" xor:"mechanism" placeholder:"NAME" help:"Attention function; with --help its parameters and settings are listed."`
+	flags.Settings
+	Causal         bool     `help:"Query i sees keys j ≤ i + (M-N)."`
+	Form           string   `enum:"auto,direct,linear,step" default:"auto" help:"How to compute it: ${enum}."`
+	Dropout        string   `complete:"1d,standard,quadratic" placeholder:"KIND" help:"Dropout, as in training: 1d leaves out whole tokens of the prepared q and k, standard channels of them, quadratic products of two channels. Masks of what is kept are read, mask_qtok (B,H,N) and mask_ktok (B,H,M), mask_q1 and mask_k1 of the shapes of q and k, or mask_q2 (B,H,N,D,D) and mask_k2, or drawn if there are none."`
+	Rate           *float64 `placeholder:"R" help:"Share that dropout leaves out, below 1; by default what the array rate says."`
+	Seed           uint64   `placeholder:"N" default:"1" help:"Of the masks that are drawn, or of --synthetic (${default})."`
+	Grad           bool     `help:"Also write dq, dk, dv and d_PARAMETER for the gradient do (or go) of the output."`
+	Precision      string   `enum:"f32,f64" default:"f32" help:"Type of computation and output: ${enum}."`
+	AllowNonfinite bool     `help:"Accept NaN and infinities in input and output."`
+	JSON           bool     `name:"json" help:"Print the plan that ran."`
+	Diagnose       bool     `help:"Print how the weights of each head lie: over how many keys they spread, how much they cancel, the smallest denominator. Takes time with N times M."`
+	streamed
+
+	In  string `arg:"" optional:"" name:"in" help:"Arrays q, k, v of shape (N,D), (H,N,D) or (B,H,N,D), in .npz or .safetensors. M of k and v, Dv of v and H of k and v may differ. Optional: keymask (B,M) or (M), key_lengths (B), attn_keep (N,M), cu_q and cu_k, log_g (M), (H,M) or (B,H,M) with H of k, do, parameters."`
+	Out string `arg:"" optional:"" name:"out" help:"Where o and the gradients go, in .npz or .safetensors."`
+}
+
+// request returns what the flags say of the arrays at path.
+func (c *Command) request(path string) *problem.Request {
+	return &problem.Request{
+		Mechanism: c.Mechanism, Settings: c.Settings, Causal: c.Causal, Form: c.Form, Path: path, AllowNonfinite: c.AllowNonfinite,
+		Grad: c.Grad, Dropout: c.Dropout, Rate: c.Rate, Seed: c.Seed,
+	}
+}
+
+func (c *Command) Run(e *env.Env) error {
+	if c.Model != "" {
+		if err := c.ofModel(); err != nil {
+			return err
+		}
+	} else if _, err := flags.LookupFunction(c.Mechanism); err != nil {
+		return env.MarkInput(err)
+	}
+	if c.Stream || c.Synthetic != "" {
+		return c.stream(e)
+	}
+	if err := c.streamed.refuse(); err != nil {
+		return err
+	}
+	if c.In == "" || c.Out == "" {
+		return env.InputErrorf("needs a file of arrays to read and one to write, as qkv.npz out.npz; or --stream (see farfield attend --help)")
+	}
+	write, err := problem.WriterFor(c.Out, c.In)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	var out []*array.Array
+	var ran *Report
+	err = e.RunInterruptibly(func() (err error) {
+		if c.Precision == "f64" {
+			out, ran, err = attend[float64](c, e.Notes())
+		} else {
+			out, ran, err = attend[float32](c, e.Notes())
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(c.Out, func(w io.Writer) error { return write(w, out) }); err != nil {
+		return err
+	}
+	if ran.Weak > 0 {
+		fmt.Fprintf(e.Notes(), "farfield: %d rows have a denominator that nearly cancels, the first is query %d of head %d of batch row %d\n",
+			ran.Weak, ran.WeakAt[2], ran.WeakAt[1], ran.WeakAt[0])
+	}
+	if c.JSON {
+		return display.PrintJSON(e.Stdout, ran)
+	}
+	if c.Diagnose {
+		return printDiagnosis(e.Stdout, ran.Diagnosis)
+	}
+	return nil
+}
+
+// Report is the plan that ran.
+type Report struct {
+	Mechanism       string  `json:"mechanism"`
+	Form            string  `json:"form"` // mixed where sequences of one call take different forms
+	Chunk           int     `json:"chunk,omitempty"`
+	Features        int     `json:"features,omitempty"`
+	Why             string  `json:"why,omitempty"`
+	ISA             string  `json:"isa"`
+	Threads         int     `json:"threads"`
+	Precision       string  `json:"precision"`
+	FLOPs           float64 `json:"flops"` // forward
+	Seconds         float64 `json:"seconds"`
+	BackwardSeconds float64 `json:"backward_seconds,omitempty"`
+	PeakBytes       int64   `json:"peak_bytes"` // of the process
+	noticed
+	Diagnosis []diagnosed `json:"diagnosis,omitempty"` // of each head of each batch row
+}
+
+// noticed are rows that deserve a word. They are counted by the forms that
+// keep what the gradient needs, so step alone does not count them.
+type noticed struct {
+	Counted bool  `json:"rows_counted"`
+	Unseen  int64 `json:"unseen_rows"`
+	Weak    int64 `json:"weak_rows"`
+	WeakAt  []int `json:"first_weak_row,omitempty"` // batch row, head and query, where there is one
+
+	NonFinite int64 `json:"nonfinite_rows"` // counted whatever the form
+}
+
+// attend reads, computes and returns the arrays to write. Unknown arrays are
+// named on notes.
+func attend[T tensor.Float](c *Command, notes io.Writer) ([]*array.Array, *Report, error) {
+	in, err := problem.OpenArrays(c.In)
+	if err != nil {
+		return nil, nil, env.MarkInput(err)
+	}
+	defer in.Close()
+	p, err := problem.ReadProblem[T](c.request(c.In), in)
+	if err != nil {
+		return nil, nil, env.MarkInput(err)
+	}
+	if unknown := p.UnknownNames(in.Names()); len(unknown) > 0 {
+		fmt.Fprintf(notes, "farfield: not used: %s\n", strings.Join(display.EscapeAll(unknown), ", "))
+	}
+
+	ran := &Report{Mechanism: c.Mechanism, ISA: kernel.Active[T]().Name, Threads: par.Threads(), Precision: c.Precision}
+	planProblem(p, ran)
+	q, k, v := p.Call.Q, p.Call.K, p.Call.V
+	out := tensor.NewHeads[T](q.B, q.H, q.N, v.D)
+	var keep *attention.Saved[T]
+	if p.Call.Form != attention.Step {
+		keep = new(attention.Saved[T])
+	}
+	start := time.Now()
+	if err := p.Mechanism.Forward(out, &p.Call, keep); err != nil && !errors.Is(err, attention.ErrNonFinite) {
+		return nil, nil, env.MarkInput(err)
+	}
+	ran.Seconds = time.Since(start).Seconds()
+	odd, err := nonFinite("o", out, c.AllowNonfinite, notes)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	list := []*array.Array{p.NewArray("o", out)}
+	if c.Grad {
+		start := time.Now()
+		from := out
+		if keep == nil { // the step form keeps nothing: differentiate another
+			p.Call.Form, keep = attention.Auto, new(attention.Saved[T])
+			from = tensor.NewHeads[T](q.B, q.H, q.N, v.D)
+			if err := p.Mechanism.Forward(from, &p.Call, keep); err != nil {
+				return nil, nil, env.MarkInput(err)
+			}
+		}
+		g := attention.Grads[T]{
+			DQ: tensor.NewHeads[T](q.B, q.H, q.N, q.D),
+			DK: tensor.NewHeads[T](k.B, k.H, k.N, k.D),
+			DV: tensor.NewHeads[T](v.B, v.H, v.N, v.D),
+		}
+		if p.DecayShape != nil {
+			g.DLogG = tensor.NewHeads[T](k.B, k.H, k.N, 1)
+		}
+		if err := p.Mechanism.Backward(&g, p.DOut, from, &p.Call, keep); err != nil {
+			return nil, nil, env.MarkInput(err)
+		}
+		ran.BackwardSeconds = time.Since(start).Seconds()
+		list = append(list, p.NewArray("dq", g.DQ), p.NewArray("dk", g.DK), p.NewArray("dv", g.DV))
+		for _, x := range []struct {
+			name string
+			rows tensor.Heads[T]
+		}{{"dq", g.DQ}, {"dk", g.DK}, {"dv", g.DV}, {"d_log_g", g.DLogG}} {
+			if _, err := nonFinite(x.name, x.rows, c.AllowNonfinite, notes); err != nil {
+				return nil, nil, err
+			}
+		}
+		for _, x := range p.Mechanism.Params().All() {
+			if _, err := nonFinite("d_"+x.Name, tensor.HeadsOf(x.Grad, 1, 1, 1, len(x.Grad)), c.AllowNonfinite, notes); err != nil {
+				return nil, nil, err
+			}
+			list = append(list, problem.NewArray("d_"+x.Name, x.Grad, p.Shapes[x.Name]))
+		}
+		if p.DecayShape != nil {
+			list = append(list, problem.NewArray("d_log_g", p.SumDecayGradient(g.DLogG.Data), p.DecayShape))
+		}
+	}
+	if keep != nil {
+		ran.noticed = noticed{Counted: true, Unseen: keep.Unseen, Weak: keep.Weak}
+		if keep.Weak > 0 {
+			ran.WeakAt = keep.WeakAt[:]
+		}
+	}
+	ran.NonFinite = odd
+	if c.Diagnose {
+		heads, err := p.Mechanism.Diagnose(&p.Call)
+		if err != nil {
+			return nil, nil, env.MarkInput(err)
+		}
+		ran.Diagnosis = diagnosis(heads, q.H)
+	}
+	ran.PeakBytes = machine.PeakMemory()
+	return list, ran, nil
+}
+
+// nonFinite counts the rows of a result that are not finite. They are an error unless
+// they are allowed, and then a line on notes.
+func nonFinite[T tensor.Float](name string, x tensor.Heads[T], allowed bool, notes io.Writer) (int64, error) {
+	rows, first := attention.NonFinite(x)
+	if rows == 0 {
+		return 0, nil
+	}
+	err := fmt.Errorf("%s: %d of %d rows are %w, the first is row %d of head %d of batch row %d", name, rows, int64(x.B)*int64(x.H)*int64(x.N), attention.ErrNonFinite, first[2], first[1], first[0])
+	if !allowed {
+		return rows, fmt.Errorf("%w: numbers left the range of the element type, or a denominator is 0; nothing is written (--allow-nonfinite writes them)", err)
+	}
+	fmt.Fprintf(notes, "farfield: %v\n", err)
+	return rows, nil
+}
+
+// planProblem fills in what will run: the plans of all sequences together.
+func planProblem[T tensor.Float](p *problem.Problem[T], ran *Report) {
+	s := p.Call.Shape()
+	step := s.Form == attention.Step
+	switch {
+	case p.Call.AttnKeep != nil:
+		s.Form = attention.Direct
+	case step:
+		s.Form = attention.Auto
+		if p.Mechanism.Traits().Linear {
+			s.Form = attention.Linear
+		}
+	}
+	add := func(s attention.Shape) {
+		plan := p.Mechanism.Plan(s)
+		ran.FLOPs += plan.FLOPs
+		switch form := plan.Form.String(); {
+		case ran.Form == "":
+			ran.Form, ran.Why = form, plan.Why
+		case ran.Form != form:
+			ran.Form, ran.Why = "mixed", ""
+		}
+		ran.Chunk = max(ran.Chunk, plan.Chunk)
+		ran.Features = plan.F
+	}
+	switch {
+	case p.Call.CuQ != nil:
+		for i := range len(p.Call.CuQ) - 1 {
+			s.N = int(p.Call.CuQ[i+1] - p.Call.CuQ[i])
+			s.M = int(p.Call.CuK[i+1] - p.Call.CuK[i])
+			add(s)
+		}
+	case p.Call.KeyLens != nil:
+		s.B = 1
+		for _, n := range p.Call.KeyLens {
+			s.M = int(n)
+			add(s)
+		}
+	default:
+		add(s)
+	}
+	if step {
+		ran.Form, ran.Why = attention.Step.String(), ""
+	}
+}

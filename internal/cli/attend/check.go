@@ -1,0 +1,96 @@
+package attend
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/progress"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/stream"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// rowCheck is what some rows of a stream differ by from a direct evaluation.
+type rowCheck struct {
+	Rows    []int64 `json:"rows"`
+	Size    float64 `json:"max_o"`    // largest |o| of them
+	Error   float64 `json:"error"`    // largest difference
+	Worst   float64 `json:"relative"` // of a row, by the largest number of the row
+	Bound   float64 `json:"bound"`    // of a difference by |v| and |o|; 0: none is known
+	Share   float64 `json:"of_bound"` // largest difference in parts of it
+	Seconds float64 `json:"seconds"`
+}
+
+// streamRows is the stream of random numbers that rows to check are drawn from.
+const streamRows = 1 << 32
+
+// checkRows holds rows of a finished stream against float64.
+func checkRows[T tensor.Float](c *Command, e *env.Env, src stream.Source[T], out *stream.Output[T], r *stream.Report, m attention.Mechanism[float64]) (*rowCheck, error) {
+	start := time.Now()
+	every := max(c.RowsEvery, 1)
+	written := (r.Shape.N + every - 1) / every
+	list := &rowCheck{}
+	for i := range uint64(c.Check) {
+		if written > 0 {
+			list.Rows = append(list.Rows, every*int64(rng.New(c.Seed).Fold(streamRows).Intn(i, int(written))))
+		}
+	}
+	slices.Sort(list.Rows)
+	list.Rows = slices.Compact(list.Rows)
+	bar := progress.NewStream(e)
+	want, err := stream.ComputeRows(e.Context, m, src, c.Causal, list.Rows, bar.Show)
+	bar.Clear()
+	if err != nil {
+		return nil, err
+	}
+	got := make([]T, r.Shape.Dv)
+	for h := range want.B * want.H {
+		for j, i := range list.Rows {
+			if err := out.ReadRow(got, h/want.H, h%want.H, i); err != nil {
+				return nil, err
+			}
+			row := want.At(h/want.H, h%want.H).Row(j)
+			size, worst := check.MaxAbs(row), 0.0
+			for c, x := range row {
+				worst = max(worst, math.Abs(float64(got[c])-x))
+			}
+			list.Size, list.Error = max(list.Size, size), max(list.Error, worst)
+			list.Worst = max(list.Worst, worst/size)
+		}
+	}
+	if m.Traits().Positive {
+		// |v| is at least as large as |o|, a mean of values.
+		list.Bound = r.Bound
+		if r.Bound > 0 {
+			list.Share = list.Error / (r.Bound * 2 * list.Size)
+		}
+	}
+	list.Seconds = time.Since(start).Seconds()
+	return list, nil
+}
+
+func (r *rowCheck) print(w io.Writer) {
+	if r == nil {
+		return
+	}
+	bound := ""
+	if r.Bound > 0 {
+		bound = fmt.Sprintf(", %.2g of the bound", r.Share)
+	}
+	fmt.Fprintf(w, "%d rows against float64 over all keys: off by at most %.2g of |o| up to %.3g (%.2g of a row's largest%s), in %.1f s\n",
+		len(r.Rows), r.Error, r.Size, r.Worst, bound, r.Seconds)
+}
+
+// verdict is an error where a row is beyond the bound.
+func (r *rowCheck) verdict() error {
+	if r != nil && r.Bound > 0 && !(r.Share <= 1) {
+		return fmt.Errorf("--check: a row is off by %g, the bound is %g", r.Error, r.Bound*2*r.Size)
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package attend
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+)
+
+// diagnosed is an attention.Diagnosis of a head as it is printed.
+type diagnosed struct {
+	Row               int            `json:"batch_row"`
+	Head              int            `json:"head"`
+	Queries           int64          `json:"queries"` // that see a key
+	Unseen            int64          `json:"unseen_rows"`
+	Weak              int64          `json:"weak_rows"`
+	Entropy           display.Number `json:"entropy"` // nats
+	MinEntropy        display.Number `json:"least_entropy"`
+	MinEntropyAt      int            `json:"least_entropy_query"`
+	Condition         display.Number `json:"condition"`
+	MaxCondition      display.Number `json:"greatest_condition"`
+	MaxConditionQuery int            `json:"greatest_condition_query"`
+	MinDen            display.Number `json:"smallest_denominator"` // softmax: its logarithm
+	MinDenQuery       int            `json:"smallest_denominator_query"`
+}
+
+// diagnosis turns what Diagnose returned for heads heads into what is printed.
+func diagnosis(list []attention.Diagnosis, heads int) []diagnosed {
+	out := make([]diagnosed, len(list))
+	for i, d := range list {
+		out[i] = diagnosed{
+			Row: i / heads, Head: i % heads, Queries: d.Rows, Unseen: d.Unseen, Weak: d.Weak,
+			Entropy: display.Number(d.Entropy), MinEntropy: display.Number(d.MinEntropy), MinEntropyAt: d.MinEntropyAt,
+			Condition: display.Number(d.Condition), MaxCondition: display.Number(d.MaxCondition), MaxConditionQuery: d.MaxConditionAt,
+			MinDen: display.Number(d.MinDen), MinDenQuery: d.MinDenAt,
+		}
+	}
+	return out
+}
+
+// printDiagnosis prints a line for each head.
+func printDiagnosis(w io.Writer, list []diagnosed) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "row\thead\tqueries\tunseen\tdoubtful\tkeys spread over\tleast\tat\tcondition\tgreatest\tat\tsmallest denominator\tat\t")
+	for _, d := range list {
+		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%.4g\t%.4g\t%d\t%.4g\t%.4g\t%d\t%.4g\t%d\t\n", d.Row, d.Head, d.Queries, d.Unseen, d.Weak,
+			math.Exp(float64(d.Entropy)), math.Exp(float64(d.MinEntropy)), d.MinEntropyAt,
+			float64(d.Condition), float64(d.MaxCondition), d.MaxConditionQuery, float64(d.MinDen), d.MinDenQuery)
+	}
+	return t.Flush()
+}

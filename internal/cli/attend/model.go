@@ -1,0 +1,109 @@
+package attend
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"unicode/utf8"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/stream"
+	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// ofModel makes c the stream of a layer of a model, and reports flags that it has no
+// use for.
+func (c *Command) ofModel() error {
+	for _, x := range []struct {
+		name  string
+		given bool
+	}{
+		{"--raw", c.Raw != ""}, {"--synthetic", c.Synthetic != ""}, {"--check", c.Check != 0}, {"--order", c.Order != nil},
+		{"--set", len(c.Set) > 0}, {"--precision f64", c.Precision != "f32"}, {"--allow-nonfinite", c.AllowNonfinite},
+	} {
+		if x.given {
+			return env.InputErrorf("%s: not with --model", x.name)
+		}
+	}
+	c.Stream, c.Causal = true, true
+	return nil
+}
+
+// openLayer returns the source of a layer for a text, and what is to be closed.
+func openLayer(e *env.Env, s *streamed, in string) (*model.Projections[float32], io.Closer, error) {
+	m, vocab, err := train.LoadTextModel(s.Model)
+	if err != nil {
+		return nil, nil, err
+	}
+	from, err := texts.OpenText(e, in)
+	if err != nil {
+		return nil, nil, err
+	}
+	n := int64(-1)
+	if f, ok := from.(*os.File); ok && vocab.Kind() == token.KindBytes {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			n = info.Size()
+		}
+	}
+	layer := 0
+	if s.Layer != nil {
+		layer = *s.Layer
+	}
+	text := &textTokens{vocab: vocab, r: bufio.NewReader(from)}
+	p, err := m.Projections(layer, n, text.read)
+	if err != nil {
+		from.Close()
+		return nil, nil, fmt.Errorf("%s: %w", s.Model, err)
+	}
+	return p, from, nil
+}
+
+// textTokens are the tokens of a text that is read as they are wanted.
+type textTokens struct {
+	vocab *token.Vocabulary
+	r     *bufio.Reader
+	text  []byte
+}
+
+func (t *textTokens) read(dst []int32) (int, error) {
+	t.text = t.text[:0]
+	for range dst { // a token each
+		err := t.one()
+		if err == io.EOF && len(t.text) > 0 {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	list, err := t.vocab.Encode(dst[:0], t.text)
+	if err != nil {
+		return 0, &stream.BadInput{Err: err}
+	}
+	return copy(dst, list), nil // Encode may have wanted more room
+}
+
+// one reads the bytes of a token.
+func (t *textTokens) one() error {
+	b, err := t.r.ReadByte()
+	if err != nil {
+		return err
+	}
+	if t.text = append(t.text, b); t.vocab.Kind() == token.KindBytes {
+		return nil
+	}
+	at := len(t.text) - 1
+	for !utf8.FullRune(t.text[at:]) {
+		if b, err = t.r.ReadByte(); err == io.EOF {
+			return nil // it is not UTF-8, which Encode says
+		} else if err != nil {
+			return err
+		}
+		t.text = append(t.text, b)
+	}
+	return nil
+}

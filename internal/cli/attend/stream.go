@@ -1,0 +1,418 @@
+package attend
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/problem"
+	"github.com/farfield-ml/farfield/internal/cli/progress"
+	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/machine"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/stream"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// streamed are the flags of inputs that need not fit in memory.
+type streamed struct {
+	Stream          bool          `help:"Read, compute and write in windows, in constant memory: IN is a .safetensors file, a folder of q.npy, k.npy and v.npy, or with --raw a file or - for standard input. OUT is .npy, .safetensors, .raw or - (numbers token by token); without it the output's CRC-32C alone is printed. A run that was cut off continues with the same command."`
+	Synthetic       string        `placeholder:"N,D,H" help:"Stream N tokens of H heads of width D made from --seed, in place of IN."`
+	Raw             string        `placeholder:"D,H[,Hkv[,Dv]]" help:"IN has numbers of --precision without a header, for each token q (H,D), k (Hkv,D) and v (Hkv,Dv): one batch row, without keymask and log_g, which need .safetensors or a folder."`
+	Model           string        `required:"" xor:"mechanism" placeholder:"DIR" help:"Stream what a layer of a model attends to, in place of arrays: IN is a text, - standard input. DIR is the folder of a run, whose latest checkpoint is taken, or of a checkpoint of a decoder; the mechanism and what it has learned are the layer's."`
+	Layer           *int          `placeholder:"L" help:"With --model: layer of attention, from 0 (0). The layers below go along in constant memory."`
+	Memory          string        `placeholder:"BYTES" help:"Memory of a stream for its state, windows and checkpoints, as 64MiB or 2GiB (256MiB)."`
+	Checkpoint      string        `placeholder:"FILE" help:"Where a stream keeps what it continues from. By default OUT with .checkpoint behind it, none without a file OUT; of ranks others than 0 with their number behind that."`
+	CheckpointEvery time.Duration `placeholder:"TIME" help:"Between two checkpoints, as 5m (30s): the most that a run loses that is killed."`
+	RowsEvery       int64         `placeholder:"K" help:"Write rows 0, K, 2K, ... of o alone; the CRC-32C is of all."`
+	Check           int           `placeholder:"K" help:"Hold K random rows of OUT against float64, each from every key that it sees; takes their share of a quadratic mechanism's time."`
+	Fresh           bool          `help:"Begin a stream anew, whatever was done before."`
+	env.Ranked
+}
+
+// refuse reports flags that mean nothing in memory.
+func (s *streamed) refuse() error {
+	for _, x := range []struct {
+		name  string
+		given bool
+	}{
+		{"--raw", s.Raw != ""}, {"--layer", s.Layer != nil}, {"--memory", s.Memory != ""}, {"--checkpoint", s.Checkpoint != ""}, {"--checkpoint-every", s.CheckpointEvery != 0},
+		{"--rows-every", s.RowsEvery != 0}, {"--check", s.Check != 0}, {"--fresh", s.Fresh},
+	} {
+		if x.given {
+			return env.InputErrorf("%s: needs --stream", x.name)
+		}
+	}
+	return nil
+}
+
+// Help are examples.
+func (c *Command) Help() string {
+	return "The form with the least time is taken; all forms of a mechanism agree within bounds that are derived." + flags.JoinExamples(
+		"farfield attend --mechanism fastmax --causal --grad qkv.npz out.npz",
+		"farfield attend --mechanism softmax --json qkv.npz out.safetensors",
+		"farfield attend --mechanism fastmax --causal --synthetic 1e5,32,2 --check 3 o.npy",
+		"farfield attend --mechanism fastmax --causal --stream qkv.safetensors o.npy",
+		"farfield attend --mechanism linear --stream --memory 64MiB folder o.npy",
+		"producer | farfield attend --mechanism fastmax --causal --stream --raw 64,8 - o.raw",
+		"farfield attend --model run/001 --stream --layer 1 notes.txt o.npy",
+		"farfield attend --mechanism fastmax --synthetic 1000000000,32,1 --seed 7 --rows-every 1000000 o.npy",
+		"mpirun -n 4 farfield attend --mechanism fastmax --causal --stream qkv.safetensors o.npy",
+	)
+}
+
+// programBytes is the memory that the program takes beside what a stream plans.
+const programBytes = 32 << 20
+
+// StreamReport is what ran, as printed.
+type StreamReport struct {
+	Mechanism   string  `json:"mechanism"`
+	Chunk       int     `json:"chunk,omitempty"`
+	Window      int     `json:"window"`
+	ISA         string  `json:"isa"`
+	Threads     int     `json:"threads"`
+	Precision   string  `json:"precision"`
+	N           int64   `json:"n"`
+	M           int64   `json:"m"`
+	Tokens      int64   `json:"tokens"` // of all passes
+	Resumed     int64   `json:"resumed_tokens"`
+	Seconds     float64 `json:"seconds"`
+	Filling     float64 `json:"filling_seconds"` // reading or making tokens
+	Computing   float64 `json:"computing_seconds"`
+	FLOPs       float64 `json:"flops"`
+	Peak        float64 `json:"peak_gflops,omitempty"` // of all threads, before the run; of --synthetic
+	StateBytes  int64   `json:"state_bytes"`
+	Planned     int64   `json:"planned_bytes"`
+	Memory      int64   `json:"memory_bytes"`
+	PeakBytes   int64   `json:"peak_bytes"` // of the process
+	Checkpoints int     `json:"checkpoints"`
+	NonFinite   int64   `json:"nonfinite_rows"` // of this run
+	Digest      string  `json:"crc32c"`
+	Ranks       int     `json:"ranks,omitempty"`      // that the tokens were divided among
+	Sent        int64   `json:"sent_bytes,omitempty"` // by one of them to the others, whatever the tokens are
+
+	Check *rowCheck `json:"check,omitempty"`
+}
+
+// stream computes attention window by window.
+func (c *Command) stream(e *env.Env) error {
+	in, out := c.In, c.Out
+	if c.Synthetic != "" {
+		if out != "" || c.Raw != "" {
+			return env.InputErrorf("--synthetic: takes the place of <in>; OUT alone may be given")
+		}
+		in, out = "", c.In
+	} else if in == "" {
+		return env.InputErrorf(`expected "<in> [<out>]"`)
+	}
+	for _, x := range []struct {
+		name  string
+		given bool
+	}{
+		{"--form", c.Form != "auto"}, {"--dropout", c.Dropout != ""}, {"--rate", c.Rate != nil}, {"--grad", c.Grad}, {"--diagnose", c.Diagnose},
+		{"--json", c.JSON && out == "-"},
+	} {
+		if x.given {
+			return env.InputErrorf("%s: not with --stream", x.name)
+		}
+	}
+	memory := int64(stream.DefaultMemory)
+	if c.Memory != "" {
+		var err error
+		if memory, err = flags.ParseBytes(c.Memory); err != nil {
+			return env.InputErrorf("--memory: %w", err)
+		}
+	}
+	if _, err := c.JoinRanks(e); err != nil {
+		return err
+	}
+	return e.RunWithRanks("the same command continues", func() error {
+		if c.Precision == "f64" {
+			return streamAs[float64](c, e, in, out, memory)
+		}
+		return streamAs[float32](c, e, in, out, memory)
+	})
+}
+
+func streamAs[T tensor.Float](c *Command, e *env.Env, in, out string, memory int64) error {
+	src, rank, given, err := openStream[T](c, e, in)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	defer given.Close()
+	if c.Check < 0 || c.Check > 0 && (out == "" || out == "-") {
+		return env.InputErrorf("--check: %d rows; it needs a file OUT to read them from", c.Check)
+	}
+	to := stream.NewDigestOutput[T]()
+	checkpoint := c.Checkpoint
+	switch {
+	case out == "-":
+		to = stream.NewWriterOutput[T](e.Stdout)
+	case out != "":
+		if to, err = stream.NewFileOutput[T](out, rank); err != nil {
+			return env.MarkInput(err)
+		}
+		if checkpoint == "" {
+			checkpoint = out + stream.CheckpointSuffix
+		}
+	}
+	to.RowStep = c.RowsEvery
+	s := src.Shape()
+	p, err := streamMechanism(c, src, given, in)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	unknown := p.UnknownNames(given.Names())
+	if len(unknown) > 0 {
+		fmt.Fprintf(e.Notes(), "farfield: not used: %s\n", strings.Join(display.EscapeAll(unknown), ", "))
+	}
+	if out != "-" {
+		read := []string{in}
+		for _, name := range given.Names() {
+			if !slices.Contains(unknown, name) {
+				read = append(read, filepath.Join(in, name+".npy")) // of a folder
+			}
+		}
+		if err := env.CheckOutput(out, read...); err != nil {
+			return env.MarkInput(err)
+		}
+	}
+	var wide *problem.Problem[float64] // for what is checked
+	if c.Check > 0 {
+		if wide, err = newMechanism[float64](c, s, given, in); err == nil {
+			_, err = stream.ComputeRows(e.Context, wide.Mechanism, src, c.Causal, nil, nil) // refuses what it cannot check
+		}
+		if err != nil {
+			return env.InputErrorf("--check: %w", err)
+		}
+	}
+	// Garbage is collected before the process has much more than was asked for.
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memory + programBytes))
+	peak := c.peak()
+	bar := progress.NewStream(e.SilenceRanks())
+	r, err := stream.Run(e.Context, p.Mechanism, src, to, stream.Options{
+		Causal: c.Causal, Memory: memory, Checkpoint: checkpoint, CheckpointInterval: c.CheckpointEvery, Restart: c.Fresh, AllowNonfinite: c.AllowNonfinite, Progress: bar.Show, Ranks: e.Ranks,
+	})
+	bar.Clear()
+	switch {
+	case err == nil:
+	case e.Context.Err() != nil && errors.Is(err, e.Context.Err()):
+		if checkpoint == "" {
+			return err
+		}
+		return env.Interruption{err, fmt.Sprintf("stopped after token %d%s; the same command continues", r.Tokens, bar.Share())}
+	case stream.IsBadInput(err):
+		return env.MarkInput(err)
+	default:
+		return err
+	}
+	if r.NonFinite > 0 {
+		fmt.Fprintf(e.Notes(), "farfield: o: %d rows are not finite\n", r.NonFinite)
+	}
+	if !e.IsFirst() {
+		return nil
+	}
+	report := &StreamReport{
+		Mechanism: c.Mechanism, Chunk: r.Chunk, Window: r.Window, ISA: kernel.Active[T]().Name, Threads: par.Threads(), Precision: c.Precision,
+		N: r.Shape.N, M: r.Shape.M, Tokens: r.Tokens, Resumed: r.Resumed, Seconds: r.Seconds, Filling: r.Filling, Computing: r.Computing, FLOPs: r.FLOPs, Peak: peak,
+		StateBytes: r.StateBytes, Planned: r.Planned, Memory: memory, PeakBytes: machine.PeakMemory(), Checkpoints: r.Checkpoints, NonFinite: r.NonFinite,
+		Digest: fmt.Sprintf("%08x", r.Digest), Sent: r.Sent,
+	}
+	if e.Ranks != nil {
+		report.Ranks = e.Ranks.Size()
+	}
+	if c.Check > 0 {
+		if report.Check, err = checkRows(c, e, src, to, r, wide.Mechanism); err != nil {
+			return err
+		}
+	}
+	w := e.Notes()
+	if out == "" {
+		w = e.Stdout
+	}
+	if !c.JSON {
+		report.print(w)
+	} else if err := display.PrintJSON(e.Stdout, report); err != nil {
+		return err
+	}
+	return report.Check.verdict()
+}
+
+// streamMechanism returns the mechanism of a source that has one, and makes it of
+// others.
+func streamMechanism[T tensor.Float](c *Command, src stream.Source[T], given array.Source, in string) (*problem.Problem[T], error) {
+	if of, ok := src.(interface{ Mechanism() attention.Mechanism[T] }); ok {
+		m := of.Mechanism()
+		c.Mechanism = m.Traits().Name
+		return &problem.Problem[T]{Mechanism: m}, nil
+	}
+	return newMechanism[T](c, src.Shape(), given, in)
+}
+
+// newMechanism makes the mechanism of a stream, with what the input has for it.
+func newMechanism[T tensor.Float](c *Command, s stream.Shape, given array.Source, in string) (*problem.Problem[T], error) {
+	return problem.NewStreamProblem[T](c.request(in), s.H, s.D, int(max(s.M, 0)), given)
+}
+
+// peak measures what the machine can do where tokens are made to measure with.
+func (s *streamed) peak() float64 {
+	if s.Synthetic == "" {
+		return 0
+	}
+	return bench.Peak(kernel.Active[float32]().Name, par.Threads(), peakTime) / 1e9
+}
+
+const peakTime = 100 * time.Millisecond
+
+// print writes the report in words.
+func (r *StreamReport) print(w io.Writer) {
+	before := ""
+	if r.Resumed > 0 {
+		before = fmt.Sprintf(", %d of them before", r.Resumed)
+	}
+	rate := r.FLOPs / max(r.Computing, 1e-9) / 1e9
+	share := ""
+	if r.Peak > 0 {
+		share = fmt.Sprintf(", %s of the %.0f that the machine can do", display.FormatPercent(rate/r.Peak), r.Peak)
+	}
+	fmt.Fprintf(w, "%d tokens%s in %.1f s: %.1f s reading or making them, %.1f s computing at %.1f GFLOP/s%s\n", r.Tokens, before, r.Seconds, r.Filling, r.Computing, rate, share)
+	fmt.Fprintf(w, "state %s, windows of %d tokens, %s planned of %s; the process had %s\n", flags.FormatMiB(r.StateBytes), r.Window, flags.FormatMiB(r.Planned), flags.FormatMiB(r.Memory), flags.FormatMiB(r.PeakBytes))
+	if r.Ranks > 0 {
+		fmt.Fprintf(w, "%d ranks; rank 0, of which this is, sent %d bytes of its state to the others, as many for any number of tokens\n", r.Ranks, r.Sent)
+	}
+	fmt.Fprintf(w, "o [%d rows a head], CRC-32C %s\n", r.N, r.Digest)
+	r.Check.print(w)
+}
+
+// openStream opens what a stream reads. Parameters are in given, which is to be
+// closed; outputs have as many dimensions as q.
+func openStream[T tensor.Float](c *Command, e *env.Env, in string) (src stream.Source[T], rank int, given array.Source, err error) {
+	given = new(array.Folder) // of nothing
+	switch {
+	case c.Model != "":
+		layer, text, err := openLayer(e, &c.streamed, in)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		return any(layer).(stream.Source[T]), 3, closing{given, text}, nil
+	case c.Synthetic != "":
+		x, err := numbers("--synthetic", c.Synthetic, 3, 3)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		d, h, err := small("--synthetic", x[1], x[2])
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		src, err = stream.NewSyntheticSource[T](x[0], d, h, c.Seed)
+		return src, 3, given, err
+	case c.Raw != "":
+		x, err := numbers("--raw", c.Raw, 2, 4)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		if len(x) < 3 {
+			x = append(x, x[1])
+		}
+		if len(x) < 4 {
+			x = append(x, x[0])
+		}
+		s := stream.Shape{B: 1}
+		if s.D, s.H, err = small("--raw", x[0], x[1]); err != nil {
+			return nil, 0, nil, err
+		}
+		if s.Hkv, s.Dv, err = small("--raw", x[2], x[3]); err != nil {
+			return nil, 0, nil, err
+		}
+		from, err := texts.OpenText(e, in)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		var raw *stream.RawSource[T]
+		if f, ok := from.(*os.File); ok {
+			raw, err = stream.NewRawFileSource[T](f, s)
+		} else {
+			raw, err = stream.NewPipeSource[T](from, s)
+		}
+		if err != nil {
+			from.Close()
+			return nil, 0, nil, err
+		}
+		raw.AllowNonfinite = c.AllowNonfinite
+		return raw, 3, closing{given, from}, nil
+	case in == "-":
+		return nil, 0, nil, errors.New("--raw: missing; standard input needs the widths and heads of its numbers")
+	}
+	var files stream.Files
+	if info, err := os.Stat(in); err != nil {
+		return nil, 0, nil, err
+	} else if info.IsDir() {
+		files, err = array.OpenFolder(in)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+	} else {
+		if suffix := filepath.Ext(in); suffix != ".safetensors" {
+			return nil, 0, nil, fmt.Errorf("%s: the suffix is %q; a stream needs .safetensors, a folder of .npy, or --raw", in, suffix)
+		}
+		files, err = safetensors.Open(in)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+	}
+	a, err := stream.NewArraySource[T](files)
+	if err != nil {
+		files.Close()
+		return nil, 0, nil, err
+	}
+	a.AllowNonfinite = c.AllowNonfinite
+	return a, a.Rank(), files, nil
+}
+
+// closing is a source that has a file to close.
+type closing struct {
+	array.Source
+	file io.Closer
+}
+
+func (c closing) Close() error { return c.file.Close() }
+
+// numbers reads a list of lo to hi whole numbers.
+func numbers(flag, text string, lo, hi int) ([]int64, error) {
+	parts := strings.Split(text, ",")
+	if len(parts) < lo || len(parts) > hi {
+		return nil, fmt.Errorf("%s: %q has %d numbers, needs %d to %d", flag, text, len(parts), lo, hi)
+	}
+	list := make([]int64, len(parts))
+	for i, p := range parts {
+		n, ok := flags.ParseWhole(p)
+		if !ok || n < 0 {
+			return nil, fmt.Errorf("%s: %q is not a whole number from 0 on", flag, p)
+		}
+		list[i] = n
+	}
+	return list, nil
+}
+
+// small returns widths or numbers of heads.
+func small(flag string, a, b int64) (int, int, error) {
+	if a > math.MaxInt32 || b > math.MaxInt32 {
+		return 0, 0, fmt.Errorf("%s: %d is too large", flag, max(a, b))
+	}
+	return int(a), int(b), nil
+}

@@ -1,0 +1,251 @@
+// Package calibrate implements the verb calibrate: fastmax-truncated, fitted to queries and keys.
+package calibrate
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"text/tabwriter"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/problem"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// CalibratedMechanism is the mechanism that is fitted.
+const CalibratedMechanism = "fastmax-truncated"
+
+// Command is the verb calibrate: the axes and monomials of fastmax-truncated
+// from data.
+type Command struct {
+	Model  string `placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint. Its attention becomes fastmax-truncated, with the same weights."`
+	Data   string `placeholder:"FILE|FOLDER" help:"Text that the model reads, by default that of the run: its first nine tenths to calibrate by, the rest to judge by."`
+	Tokens int    `placeholder:"N" default:"8192" help:"Tokens to calibrate by, spread evenly (${default})."`
+	flags.Settings
+	Causal bool `help:"Of arrays: query i sees keys j ≤ i + (M-N)."`
+	JSON   bool `name:"json" help:"Print the result as JSON."`
+
+	In  string `arg:"" optional:"" name:"in" help:"Without --model: arrays q, k, v as attend takes them, in .npz or .safetensors."`
+	Out string `arg:"" optional:"" name:"out" help:"Where q, k, v, rotation and monomials go, for attend."`
+	To  string `placeholder:"DIR" help:"With --model: folder to write the calibrated model to, new or empty."`
+}
+
+func (c *Command) Help() string {
+	return "Each head gets the axes along which its queries and keys are largest, and of all monomials up to the order those whose terms are largest (--set keep=K). " +
+		"Errors are those of outputs beside the exponential of the same scores, ‖o-o'‖/‖o'‖ over 512 tokens: of the monomials kept, of T_2 with all its monomials, and of T_p with all of its; lost is that of the monomials kept beside T_p. " +
+		"negative is the share of weights below 0; dropped is the largest part that a weight lacks of T_p(s), bound what it cannot exceed on these tokens, of weights up to largest." + flags.JoinExamples(
+		"farfield calibrate --causal --set keep=64 qkv.npz calibrated.npz",
+		"farfield attend --mechanism fastmax-truncated --causal --set keep=64 calibrated.npz out.npz",
+		"farfield calibrate --model run/001 --to run/truncated",
+	)
+}
+
+// calibratedHead is a head of the report.
+type calibratedHead struct {
+	Layer string `json:"layer,omitempty"`
+	mechanism.Truncation
+}
+
+type Report struct {
+	Model string `json:"model,omitempty"`
+	// Losses on the part of the text to judge by, in nats a token.
+	Before  *float64         `json:"loss_before,omitempty"` // of the model as it was
+	Start   *float64         `json:"loss_start,omitempty"`  // of fastmax-truncated as it starts
+	After   *float64         `json:"loss_after,omitempty"`
+	Dropped []string         `json:"weights_dropped,omitempty"` // that it has no place for
+	Heads   []calibratedHead `json:"heads"`
+}
+
+func (c *Command) Run(e *env.Env) error {
+	var r *Report
+	var err error
+	switch {
+	case c.Model != "" && (c.In != "" || c.Out != ""):
+		return env.InputErrorf("--model: given beside %s", c.In)
+	case c.Model == "" && (c.To != "" || c.Data != ""):
+		return env.InputErrorf("--to, --data: need --model")
+	case c.Model != "":
+		r, err = c.model(e)
+	case c.In == "" || c.Out == "":
+		return env.InputErrorf("needs --model, or a file to read and one to write")
+	default:
+		r, err = c.arrays(e)
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return display.PrintJSON(e.Stdout, r)
+	}
+	return r.print(e.Stdout)
+}
+
+// arrays calibrates by a file.
+func (c *Command) arrays(e *env.Env) (*Report, error) {
+	write, err := problem.WriterFor(c.Out, c.In)
+	if err != nil {
+		return nil, env.MarkInput(err)
+	}
+	in, err := problem.OpenArrays(c.In)
+	if err != nil {
+		return nil, env.MarkInput(err)
+	}
+	defer in.Close()
+	p, err := problem.ReadProblem[float32](&problem.Request{Mechanism: CalibratedMechanism, Settings: c.Settings, Causal: c.Causal, Form: "auto", Path: c.In}, in)
+	if err != nil {
+		return nil, env.MarkInput(err)
+	}
+	r := new(Report)
+	err = e.RunInterruptibly(func() error {
+		if err := mechanism.CalibrateTruncation(p.Mechanism, &p.Call); err != nil {
+			return env.MarkInput(err)
+		}
+		return r.judge("", p.Mechanism, &p.Call)
+	})
+	if err != nil {
+		return nil, err
+	}
+	list := []*array.Array{p.NewArray("q", p.Call.Q), p.NewArray("k", p.Call.K), p.NewArray("v", p.Call.V)}
+	for _, x := range p.Mechanism.Constants().All() {
+		list = append(list, problem.NewArray(x.Name, x.Data, x.Shape))
+	}
+	return r, atomicfile.Write(c.Out, func(w io.Writer) error { return write(w, list) })
+}
+
+func (r *Report) judge(layer string, m attention.Mechanism[float32], c *attention.Call[float32]) error {
+	list, err := mechanism.MeasureTruncation(m, c)
+	for _, t := range list {
+		r.Heads = append(r.Heads, calibratedHead{layer, t})
+	}
+	return err
+}
+
+// model calibrates the layers of a model one after another, each by what reaches
+// it through those before it, which are calibrated already.
+func (c *Command) model(e *env.Env) (*Report, error) {
+	if c.Tokens < 1 {
+		return nil, env.InputErrorf("--tokens: %d is less than 1", c.Tokens)
+	}
+	if c.To != "" {
+		if list, err := os.ReadDir(c.To); err == nil && len(list) > 0 {
+			return nil, env.InputErrorf("--to: %s is not empty", c.To)
+		}
+	}
+	old, vocab, err := train.LoadTextModel(c.Model)
+	if err != nil {
+		return nil, env.MarkInput(err)
+	}
+	text, err := runs.OpenRunText(c.Model, c.Data, "", vocab)
+	if err != nil {
+		return nil, env.MarkInput(err)
+	}
+	config := old.Config()
+	if config.Kind != model.Decoder {
+		return nil, env.InputErrorf("--model: %s is no decoder", c.Model)
+	}
+	config.Mechanism, config.Order, config.Set = CalibratedMechanism, 0, maps.Clone(c.Set)
+	if c.Order != nil {
+		config.Order = *c.Order
+	}
+	m, err := model.New[float32](config, rng.New(0))
+	if err != nil {
+		return nil, env.MarkInput(err)
+	}
+	r := &Report{Model: c.Model}
+	if r.Dropped, err = copyWeights(m, old); err != nil {
+		return nil, env.MarkInput(err)
+	}
+	score := func(m *model.Model[float32], to **float64) error {
+		s, _, err := train.Evaluate(e.Context, m, text.WithWindow(config.Context), task.Valid, 0)
+		*to = &s.Loss
+		return err
+	}
+	if err := score(old, &r.Before); err != nil {
+		return nil, err
+	}
+	if err := score(m, &r.Start); err != nil {
+		return nil, err
+	}
+	if err := c.pass(e, m, text.Tokens(task.Train), func(_ string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+		return mechanism.CalibrateTruncation(of, call)
+	}); err != nil {
+		return nil, err
+	}
+	if err := c.pass(e, m, text.Tokens(task.Valid), func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+		return r.judge(name, of, call)
+	}); err != nil {
+		return nil, err
+	}
+	if err := score(m, &r.After); err != nil {
+		return nil, err
+	}
+	if c.To != "" {
+		return r, train.SaveModel(c.To, m, vocab)
+	}
+	return r, nil
+}
+
+// copyWeights gives m the weights of old, and returns the names of those that it
+// has no place for.
+func copyWeights(m, old *model.Model[float32]) (dropped []string, err error) {
+	for _, p := range m.Params().All() {
+		from, err := old.Params().Get(p.Name)
+		if err != nil {
+			return nil, err
+		}
+		copy(p.Data, from.Data)
+	}
+	for _, p := range old.Params().All() {
+		if _, err := m.Params().Get(p.Name); err != nil {
+			dropped = append(dropped, p.Name)
+		}
+	}
+	return dropped, nil
+}
+
+// pass runs the model over so many tokens and does look with each layer's
+// mechanism and call before it.
+func (c *Command) pass(e *env.Env, m *model.Model[float32], tokens token.Sequence, look func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error) error {
+	n := min(m.Config().Context, tokens.Len())
+	windows := max(1, min(c.Tokens, tokens.Len())/n)
+	b := &model.Batch{B: windows, N: n}
+	for i := range windows {
+		at := i * (tokens.Len() / n) / windows * n
+		b.Tokens = tokens.Append(b.Tokens, at, at+n)
+	}
+	b.Targets = b.Tokens // what they are makes no difference here
+	defer m.Watch(look)()
+	return e.RunInterruptibly(func() error { return m.Losses(b, make([]float64, len(b.Tokens))) })
+}
+
+func (r *Report) print(w io.Writer) error {
+	if r.Before != nil {
+		fmt.Fprintf(w, "loss of the model %.4f nats a token, with the lowest monomials in place of its attention %.4f, calibrated %.4f\n", *r.Before, *r.Start, *r.After)
+	}
+	for _, name := range r.Dropped {
+		fmt.Fprintf(w, "%s: there is no place for it\n", name)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "layer\thead\tkept\tof\terror\tof T_2\tof T_p\tlost\tnegative\tdropped\tbound\tlargest\t")
+	var sum [4]float64
+	for _, h := range r.Heads {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.2g%%\t%.3g\t%.3g\t%.3g\t\n", h.Layer, h.Head, h.Monomials, h.AllMonomials,
+			h.Error, h.PlainError, h.WholeError, h.LostError, 100*h.NegativeShare, h.Truncation.MaxDropped, h.Bound, h.MaxWeight)
+		sum[0], sum[1], sum[2], sum[3] = sum[0]+h.Error, sum[1]+h.PlainError, sum[2]+h.WholeError, sum[3]+h.LostError
+	}
+	n := float64(max(len(r.Heads), 1))
+	fmt.Fprintf(t, "mean\t\t\t\t%.4f\t%.4f\t%.4f\t%.4f\t\t\t\t\t\n", sum[0]/n, sum[1]/n, sum[2]/n, sum[3]/n)
+	return t.Flush()
+}

@@ -1,0 +1,256 @@
+// Package data implements the verb data: data sets, listed, fetched, generated and verified.
+package data
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/farfield-ml/farfield/fetch"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/progress"
+	"github.com/farfield-ml/farfield/task"
+)
+
+// Command is the verb data: what there is to learn from, and how it gets here.
+type Command struct {
+	List     dataListCmd     `cmd:"" help:"List the data sets: their size, whether they are at hand, by what they are verified."`
+	Fetch    dataFetchCmd    `cmd:"" help:"Fetch data sets from their canonical addresses, verified; an interrupted download goes on."`
+	Generate dataGenerateCmd `cmd:"" help:"Generate a data set."`
+	Verify   dataVerifyCmd   `cmd:"" help:"Hold the files of data sets against what is known of them."`
+}
+
+type dataListCmd struct {
+	flags.DataFolder
+	JSON bool     `name:"json" help:"Print JSON instead of a table."`
+	Name []string `complete:"sets" arg:"" optional:"" help:"Data sets of which everything is told; none for a table of all."`
+}
+
+// Help are examples.
+func (c *dataListCmd) Help() string {
+	return "A set is at hand when its files are whole." + flags.JoinExamples(
+		"farfield data list",
+		"farfield data list --json mnist imdb",
+	)
+}
+
+// ListedSet is what the list says of a set.
+type ListedSet struct {
+	Name      string   `json:"name"`
+	Doc       string   `json:"what"`
+	Bytes     int64    `json:"bytes,omitempty"` // of the files whose size is known
+	All       bool     `json:"bytes_known"`     // of all files
+	State     string   `json:"at_hand"`
+	Ready     bool     `json:"ready"`
+	Folder    string   `json:"folder"`
+	Verified  string   `json:"verified_by"`
+	Terms     string   `json:"terms"`
+	Addresses []string `json:"addresses,omitempty"`
+	Tasks     []string `json:"tasks"`
+}
+
+func describeSet(s *fetch.Set, folder string) ListedSet {
+	l := ListedSet{Name: s.Name, Doc: s.Doc, Verified: s.VerificationIn(folder), Terms: s.Terms, Folder: filepath.Join(folder, s.Name), Tasks: []string{}}
+	l.Bytes, l.All = s.Size()
+	for _, f := range s.Files {
+		l.Addresses = append(l.Addresses, f.URLs[0])
+	}
+	st := s.State(folder)
+	l.Ready = st.IsReady()
+	switch {
+	case st.Complete:
+		l.State = "yes"
+	case st.Part != nil && st.Part.IsWhole:
+		l.State = "yes: " + st.Part.Doc
+	case st.Part != nil:
+		l.State = "part: " + st.Part.Doc
+	case st.PartialBytes > 0:
+		l.State = display.FormatSize(st.PartialBytes) + " fetched"
+	default:
+		l.State = "no"
+	}
+	for _, row := range task.Rows() {
+		if slices.Contains(row.DataSets, s.Name) {
+			l.Tasks = append(l.Tasks, row.Name)
+		}
+	}
+	return l
+}
+
+// size is what is fetched, in words.
+func (l *ListedSet) size() string {
+	switch {
+	case len(l.Addresses) == 0:
+		return "generated"
+	case l.All:
+		return display.FormatSize(l.Bytes)
+	case l.Bytes > 0:
+		return display.FormatSize(l.Bytes) + " and more"
+	}
+	return "not known"
+}
+
+func (c *dataListCmd) Run(e *env.Env) error {
+	folder, err := c.Path()
+	if err != nil {
+		return err
+	}
+	var list []ListedSet
+	if len(c.Name) == 0 {
+		for _, s := range fetch.Sets() {
+			list = append(list, describeSet(&s, folder))
+		}
+	}
+	for _, name := range c.Name {
+		s, err := fetch.Lookup(name)
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		list = append(list, describeSet(s, folder))
+	}
+	switch {
+	case c.JSON:
+		return display.PrintJSON(e.Stdout, list)
+	case len(c.Name) > 0:
+		return printSets(e, list)
+	}
+	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "name\tsize\tat hand\tverified by\ttasks\twhat")
+	for _, l := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, l.size(), l.State, l.Verified, strings.Join(l.Tasks, " "), l.Doc)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(e.Stdout, "in %s\n", folder)
+	return err
+}
+
+// printSets tells everything of a few sets.
+func printSets(e *env.Env, list []ListedSet) error {
+	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', 0)
+	for _, l := range list {
+		fmt.Fprintf(w, "%s\t%s\n  size\t%s\n  at hand\t%s\n  folder\t%s\n  verified by\t%s\n  terms\t%s\n  tasks\t%s\n",
+			l.Name, l.Doc, l.size(), l.State, l.Folder, l.Verified, l.Terms, strings.Join(l.Tasks, " "))
+		for _, a := range l.Addresses {
+			fmt.Fprintf(w, "  from\t%s\n", a)
+		}
+	}
+	return w.Flush()
+}
+
+type dataFetchCmd struct {
+	flags.DataFolder
+	From string   `placeholder:"DIR" help:"Folder where the files are, under the names of their addresses, verified alike; nothing is downloaded."`
+	JSON bool     `name:"json" help:"Print what there is as JSON, as data list does."`
+	Name []string `complete:"sets" arg:"" help:"Data sets."`
+}
+
+// Help are examples.
+func (c *dataFetchCmd) Help() string {
+	return "Without a network, --from takes files that were brought here some other way." + flags.JoinExamples(
+		"farfield data fetch tinyshakespeare",
+		"farfield data fetch mnist --from downloads",
+	)
+}
+
+func (c *dataFetchCmd) Run(e *env.Env) error {
+	folder, err := c.Path()
+	if err != nil {
+		return err
+	}
+	sets := make([]*fetch.Set, len(c.Name))
+	for i, name := range c.Name {
+		if sets[i], err = fetch.Lookup(name); err != nil {
+			return env.MarkInput(err)
+		}
+		if len(sets[i].Files) == 0 {
+			return env.InputErrorf("data set %s: it is generated: farfield data generate %s", name, name)
+		}
+	}
+	var list []ListedSet
+	for _, s := range sets {
+		p := progress.NewTransfer(e)
+		err := s.Fetch(e.Context, fetch.Options{Folder: folder, SourceFolder: c.From, Progress: p.ShowBytes, OnWait: func(process int) {
+			fmt.Fprintf(e.Notes(), "%s: waits for %s, which fetches it\n", s.Name, processText(process))
+		}})
+		p.Finish()
+		switch {
+		case e.Context.Err() != nil:
+			return env.Interruption{e.Context.Err(), fmt.Sprintf("stopped; farfield data fetch %s goes on with what is there", s.Name)}
+		case errors.Is(err, fetch.ErrOffline):
+			return fmt.Errorf("%w; with the files at hand: farfield data fetch %s --from DIR", err, s.Name)
+		case err != nil && c.From != "":
+			return env.MarkInput(err)
+		case err != nil:
+			return err
+		}
+		l := describeSet(s, folder)
+		list = append(list, l)
+		if !c.JSON {
+			fmt.Fprintf(e.Stdout, "%s: in %s, verified by: %s\n", s.Name, l.Folder, l.Verified)
+		}
+	}
+	if c.JSON {
+		return display.PrintJSON(e.Stdout, list)
+	}
+	return nil
+}
+
+// processText names a process; 0 is one that is not known.
+func processText(process int) string {
+	if process == 0 {
+		return "another process"
+	}
+	return fmt.Sprintf("process %d", process)
+}
+
+type dataVerifyCmd struct {
+	flags.DataFolder
+	JSON bool     `name:"json" help:"Print what was held as JSON, as data list does."`
+	Name []string `complete:"sets" arg:"" help:"Data sets."`
+}
+
+// Help are examples.
+func (c *dataVerifyCmd) Help() string {
+	return "What is damaged or lacks a file fails." + flags.JoinExamples(
+		"farfield data verify mnist",
+		"farfield data verify --folder sets tinyshakespeare imdb",
+	)
+}
+
+func (c *dataVerifyCmd) Run(e *env.Env) error {
+	folder, err := c.Path()
+	if err != nil {
+		return err
+	}
+	var list []ListedSet
+	for _, name := range c.Name {
+		s, err := fetch.Lookup(name)
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		if len(s.Files) == 0 {
+			return env.InputErrorf("data set %s: it is generated, there is nothing to hold it against", name)
+		}
+		if err := s.Verify(e.Context, folder); err != nil {
+			if e.Context.Err() != nil {
+				return err
+			}
+			return fmt.Errorf("data set %s: %w", name, err)
+		}
+		list = append(list, describeSet(s, folder))
+		if !c.JSON {
+			fmt.Fprintf(e.Stdout, "%s: as known, by: %s\n", name, s.VerificationIn(folder))
+		}
+	}
+	if c.JSON {
+		return display.PrintJSON(e.Stdout, list)
+	}
+	return nil
+}

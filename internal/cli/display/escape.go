@@ -1,0 +1,74 @@
+// Package display formats results: numbers with units, JSON, findings, and text without control
+// characters.
+package display
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Escape returns a string from a file or path as it is printed: characters that would
+// control a terminal, break a line or reorder it are escaped as Go does, and bytes
+// that are not UTF-8 are \x and two digits. Other characters stay.
+func Escape(s string) string {
+	if !strings.ContainsFunc(s, isUnprintable) && utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case isUnprintable(r):
+			quoted := fmt.Sprintf("%+q", r) // in single quotes
+			b.WriteString(quoted[1 : len(quoted)-1])
+		default:
+			b.WriteRune(r)
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// EscapeAll is escaped of each string.
+func EscapeAll(list []string) []string {
+	all := make([]string, len(list))
+	for i, s := range list {
+		all[i] = Escape(s)
+	}
+	return all
+}
+
+// isUnprintable reports a character that controls a terminal, ends a line or changes the
+// direction of the text behind it.
+func isUnprintable(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
+}
+
+// EscapeJSON is JSON whose strings have no such character, in the escapes of JSON.
+func EscapeJSON(text []byte) []byte {
+	var b []byte
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRune(text[i:])
+		if isUnprintable(r) && r != '\n' {
+			b = fmt.Appendf(b, `\u%04x`, r)
+		} else {
+			b = append(b, text[i:i+n]...)
+		}
+		i += n
+	}
+	return b
+}
+
+// Field is a name of a class as it is printed between tabs: quoted where it has
+// characters that would end the field or cannot be seen.
+func Field(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(name) {
+		return strconv.Quote(name)
+	}
+	return name
+}

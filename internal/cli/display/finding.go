@@ -1,0 +1,118 @@
+package display
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// Finding is what is known of something: facts in their order. As JSON it is an object
+// that begins with its kind.
+type Finding struct {
+	Kind  string
+	facts []fact
+}
+
+// fact is a name, in JSON in lower case with _ between its words, and a value. A person reads the
+// text, or the value where there is none.
+type fact struct {
+	name  string
+	value any
+	text  string
+}
+
+func (f *Finding) Add(name string, value any) {
+	f.facts = append(f.facts, fact{name: name, value: value})
+}
+
+func (f *Finding) AddText(name string, value any, format string, args ...any) {
+	f.facts = append(f.facts, fact{name, value, Escape(fmt.Sprintf(format, args...))})
+}
+
+// AddLines adds a fact whose text is the program's own and keeps its line breaks.
+func (f *Finding) AddLines(name string, value any, text string) {
+	f.facts = append(f.facts, fact{name, value, text})
+}
+
+// Table are a table: in JSON a list of objects.
+type Table struct {
+	Columns []string
+	rows    [][]any
+}
+
+func (r *Table) AddRow(cells ...any) { r.rows = append(r.rows, cells) }
+
+func (r *Table) MarshalJSON() ([]byte, error) {
+	list := []json.RawMessage{}
+	for _, cells := range r.rows {
+		f := Finding{}
+		for i, cell := range cells {
+			f.Add(r.Columns[i], cell)
+		}
+		object, err := f.MarshalJSON()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, object)
+	}
+	return json.Marshal(list)
+}
+
+// MarshalJSON returns an object of the facts in their order.
+func (f *Finding) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	facts := f.facts
+	if f.Kind != "" {
+		facts = append([]fact{{name: "kind", value: f.Kind}}, facts...)
+	}
+	for i, x := range facts {
+		value, err := json.Marshal(x.value)
+		if err != nil {
+			return nil, err
+		}
+		before := ","
+		if i == 0 {
+			before = "{"
+		}
+		key, err := json.Marshal(strings.ToLower(strings.ReplaceAll(x.name, " ", "_")))
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, "%s%s:%s", before, key, value)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// Print writes the facts, a line each, and tables behind an empty line; in front of
+// them the kind of what somebody asked for without saying what it is.
+func (f *Finding) Print(out io.Writer, kind bool) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	if kind {
+		fmt.Fprintf(w, "kind\t%s\n", f.Kind)
+	}
+	for _, x := range f.facts {
+		table, isTable := x.value.(*Table)
+		switch {
+		case x.text != "":
+			fmt.Fprintf(w, "%s\t%s\n", x.name, x.text)
+		case isTable:
+			fmt.Fprintf(w, "\n%s\n", strings.Join(table.Columns, "\t"))
+			for _, cells := range table.rows {
+				for i, cell := range cells {
+					if i > 0 {
+						fmt.Fprint(w, "\t")
+					}
+					fmt.Fprint(w, Escape(fmt.Sprint(cell)))
+				}
+				fmt.Fprintln(w)
+			}
+		default:
+			fmt.Fprintf(w, "%s\t%s\n", x.name, Escape(fmt.Sprint(x.value)))
+		}
+	}
+	return w.Flush()
+}

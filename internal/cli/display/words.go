@@ -1,0 +1,48 @@
+package display
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// Pluralise is a number of things in words.
+func Pluralise(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// LowerFirst is a sentence as a part of another.
+func LowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }
+
+func CapitaliseFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// Beginning cuts a text to about so many bytes, between two characters.
+func Beginning(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// Shown is a line in characters that a terminal may have, at most so many; 0: all.
+func Shown(text string, most int) string {
+	n := 0
+	var b strings.Builder
+	for _, r := range text {
+		if n++; n == most && most > 0 && n < len(text) {
+			b.WriteString("…")
+			break
+		}
+		if r == '\t' {
+			r = ' '
+		}
+		if !unicode.IsPrint(r) {
+			r = unicode.ReplacementChar
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

@@ -1,0 +1,87 @@
+// Package env holds the streams, context and ranks that a verb runs with, and the errors that set
+// its exit status.
+package env
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+)
+
+// Env is what a verb may touch of the world around it.
+type Env struct {
+	Context        context.Context // ends on Ctrl-C, SIGTERM and SIGHUP
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	IsTerminal     bool  // stderr is a terminal: progress may be drawn on it
+	IsQuiet        bool  // --quiet
+	Threads        []int // that were asked for, each once; the first are set
+
+	Ranks     *comm.Comm // of the job that the process has joined; nil: it is alone
+	isWaiting bool       // for them, and does not end by itself
+}
+
+// Notes is where progress and remarks go.
+func (e *Env) Notes() io.Writer {
+	if e.IsQuiet {
+		return io.Discard
+	}
+	return e.Stderr
+}
+
+// RunInterruptibly calls f and returns what it returns, or the end of e.ctx if
+// that comes first; f is then left alone until the program ends.
+func (e *Env) RunInterruptibly(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-e.Context.Done():
+		return e.Context.Err()
+	}
+}
+
+// Exit statuses.
+const (
+	StatusFailure     = 1
+	StatusInput       = 2
+	StatusInterrupted = 130
+)
+
+// InputError is an error in what the user gave.
+type InputError struct{ err error }
+
+func (e InputError) Error() string { return e.err.Error() }
+
+func (e InputError) Unwrap() error { return e.err }
+
+// MarkInput marks err, which may be nil, as an error in what the user gave.
+func MarkInput(err error) error {
+	if err == nil {
+		return nil
+	}
+	return InputError{err}
+}
+
+// InputErrorf is input of a formatted error.
+func InputErrorf(format string, args ...any) error { return InputError{fmt.Errorf(format, args...)} }
+
+// Interruption is the end of env.ctx, in words that say how to go on.
+type Interruption struct {
+	Err  error
+	Text string
+}
+
+func (i Interruption) Error() string { return i.Text }
+
+func (i Interruption) Unwrap() error { return i.Err }
+
+// JoinLines is the text of err without its line breaks, escaped.
+func JoinLines(err error) string {
+	return display.Escape(strings.Join(strings.Fields(err.Error()), " "))
+}

@@ -1,0 +1,66 @@
+package env
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/lock"
+)
+
+// OwnFile opens a file that this run alone writes. It may exist.
+func OwnFile(path string, inputs ...string) (*os.File, *lock.Lock, error) {
+	if err := CheckOutput(path, inputs...); err != nil {
+		return nil, nil, InputErrorf("--out: %w", err)
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, nil, InputErrorf("--out: %s is no regular file", path)
+	}
+	l, err := lock.File(path)
+	if err != nil {
+		return nil, nil, InputErrorf("--out: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		l.Release()
+		return nil, nil, InputErrorf("--out: %w", err)
+	}
+	return f, l, nil
+}
+
+// OwnFolder makes the folder dir, if it is not there, and this process its owner.
+func OwnFolder(dir string) (*lock.Lock, error) {
+	if err := atomicfile.MakeFolder(dir); err != nil {
+		return nil, MarkInput(err)
+	}
+	return lock.Folder(dir)
+}
+
+// CheckOutput reports before the work what would otherwise fail after it: that a
+// file of this name cannot be made, or would take the place of one of the inputs.
+// An empty path is none.
+func CheckOutput(path string, inputs ...string) error {
+	if path == "" {
+		return nil
+	}
+	dir := filepath.Dir(path)
+	if info, err := os.Stat(dir); err != nil {
+		return err
+	} else if !info.IsDir() {
+		return fmt.Errorf("%s: not a folder", dir)
+	}
+	there, err := os.Stat(path)
+	if err != nil {
+		return nil
+	}
+	if there.IsDir() {
+		return fmt.Errorf("%s: is a folder", path)
+	}
+	for _, in := range inputs {
+		if info, err := os.Stat(in); err == nil && os.SameFile(there, info) {
+			return fmt.Errorf("%s: is what is read, and would be lost", path)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+// Package eval implements the verb eval: the scores of a model on a text or a task.
+package eval
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// Command is the verb eval: how well a model predicts a text, or does its task.
+type Command struct {
+	Model string `required:"" placeholder:"DIR" help:"Folder of a run, whose best checkpoint is taken, or its latest if none is kept, or of a checkpoint."`
+	Data  string `placeholder:"FILE|FOLDER" help:"Text to predict, with a model that learned one. By default that of the run."`
+	flags.DataFolder
+	All   bool   `help:"Predict all of the text, not only its last tenth, the validation part."`
+	Split string `complete:"valid,test" placeholder:"NAME" help:"Part of the task's samples: valid or test. By default test, where there is one."`
+	Limit int    `placeholder:"N" default:"0" help:"Take N samples, of a text windows of the model's context, spread evenly; 0 for all."`
+	JSON  bool   `name:"json" help:"Print the result as JSON."`
+}
+
+// Help are examples.
+func (c *Command) Help() string {
+	return "Without --data a run is judged by what it kept back." + flags.JoinExamples(
+		"farfield eval --model run/001",
+		"farfield eval --model run/001 --data notes.txt --all --json",
+		"farfield eval --model run/001 --limit 100",
+	)
+}
+
+type Report struct {
+	Model string `json:"model"`
+	Data  string `json:"data"`
+	Split string `json:"split,omitempty"` // "": the whole text
+	train.Score
+	train.Detail
+	Classes []string      `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
+	Verdict *runs.Verdict `json:"verdict,omitempty"` // where the baselines of the part are known
+}
+
+func (c *Command) Run(e *env.Env) error {
+	if c.Limit < 0 {
+		return env.InputErrorf("--limit: %d is negative", c.Limit)
+	}
+	m, vocab, err := train.LoadModel(c.Model)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	r := Report{Model: c.Model}
+	var src task.Source
+	err = e.RunInterruptibly(func() (err error) {
+		if vocab != nil {
+			src, r.Data, err = c.text(m, vocab)
+		} else {
+			src, r.Data, err = c.samples()
+		}
+		return env.MarkInput(err)
+	})
+	if err != nil {
+		return err
+	}
+	spec := src.Spec()
+	split := spec.JudgedSplit()
+	switch {
+	case c.Split == "" || c.Split == split.String():
+	case c.All:
+		return env.InputErrorf("--split: given beside --all")
+	case c.Split == task.Valid.String():
+		split = task.Valid
+	default:
+		return env.InputErrorf("--split: %q is none of %v, %v with samples", c.Split, task.Valid, task.Test)
+	}
+	if spec.Count[split] == 0 {
+		return env.InputErrorf("--split: %s has no samples to validate by", spec.Name)
+	}
+	if !c.All {
+		r.Split = split.String()
+	}
+	if r.Score, r.Detail, err = train.Evaluate(e.Context, m, src, split, c.Limit); err != nil {
+		return err
+	}
+	if named, ok := src.(task.ClassNamer); ok && len(r.Confusion) > 0 {
+		r.Classes = named.ClassNames()
+	}
+	if c.Data == "" && !c.All {
+		// Of a folder that is no run there is no result.
+		if trained, err := runs.ReadResult(train.RunFolder(c.Model)); err == nil && trained != nil && trained.Split == r.Split {
+			r.Verdict = runs.JudgeScore(r.Score, trained.ComparedBaselines())
+		}
+	}
+	if c.JSON {
+		return display.PrintJSON(e.Stdout, r)
+	}
+	return r.print(e)
+}
+
+// text returns the text to predict, and where it came from.
+func (c *Command) text(m *model.Model[float32], vocab *token.Vocabulary) (task.Source, string, error) {
+	text, err := runs.OpenRunText(c.Model, c.Data, c.Folder, vocab)
+	if err != nil {
+		return nil, "", err
+	}
+	runs.KeepHeapTight(text)
+	name := text.Corpus.Name
+	if c.All {
+		text = text.ValidationOnly()
+	}
+	return text.WithWindow(m.Config().Context), name, nil
+}
+
+// samples returns the task of the run, as the model learned it.
+func (c *Command) samples() (task.Source, string, error) {
+	if c.Data != "" || c.All {
+		return nil, "", fmt.Errorf("--data, --all: %s learned no text", c.Model)
+	}
+	src, config, err := runs.OpenRunTask(c.Model, c.Folder)
+	if err != nil {
+		return nil, "", err
+	}
+	config, src, err = config.PrepareTask(src)
+	if err != nil {
+		return nil, "", err
+	}
+	return src, runs.DescribeData(config, src.Spec()), nil
+}
+
+func (r *Report) print(e *env.Env) error {
+	r.Verdict.Print(e)
+	fmt.Fprintf(e.Stdout, "data        %s\n", display.Escape(r.Data))
+	if r.Bits > 0 {
+		fmt.Fprintf(e.Stdout, "loss        %.4f nats a token, %.4f bits per byte over %d tokens, %d bytes\n", r.Loss, r.Bits, r.Tokens, r.Bytes)
+	} else {
+		fmt.Fprintf(e.Stdout, "%-12s%s %.4f, loss %.4f over %d targets of %d samples\n", r.Split, r.Metric, r.Value, r.Loss, r.Tokens, r.Samples)
+	}
+	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if len(r.Positions) > 0 {
+		fmt.Fprintln(w, "tokens before\tloss\ttokens\t")
+		for _, b := range r.Positions {
+			fmt.Fprintf(w, "%d–%d\t%.4f\t%d\t\n", b.First, b.Last, b.Loss, b.Tokens)
+		}
+	}
+	r.printConfusion(w)
+	return w.Flush()
+}
+
+// printConfusion prints how many targets of each class, a row, were taken for which,
+// the columns, and the share that was taken right.
+func (r *Report) printConfusion(w io.Writer) {
+	if len(r.Confusion) == 0 {
+		return
+	}
+	name := func(class int) string {
+		if r.Classes == nil {
+			return fmt.Sprint(class)
+		}
+		return display.Field(r.Classes[class])
+	}
+	fmt.Fprint(w, "class\tright\t")
+	for class := range r.Confusion {
+		fmt.Fprintf(w, "%s\t", name(class))
+	}
+	fmt.Fprintln(w)
+	for class, row := range r.Confusion {
+		var all int64
+		for _, n := range row {
+			all += n
+		}
+		right := "–"
+		if all > 0 {
+			right = fmt.Sprintf("%.3f", float64(row[class])/float64(all))
+		}
+		fmt.Fprintf(w, "%s\t%s\t", name(class), right)
+		for _, n := range row {
+			fmt.Fprintf(w, "%d\t", n)
+		}
+		fmt.Fprintln(w)
+	}
+}

@@ -1,0 +1,29 @@
+package flags
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+)
+
+// DataFolder is where data sets lie.
+type DataFolder struct {
+	Folder string `placeholder:"DIR" env:"FARFIELD_DATA" help:"Folder of data sets, each in a folder of its name. By default that of the user's data or cache. Also $$FARFIELD_DATA."`
+}
+
+// Path returns the folder.
+func (d *DataFolder) Path() (string, error) {
+	if d.Folder != "" {
+		return d.Folder, nil
+	}
+	if home := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(home) && runtime.GOOS != "windows" {
+		return filepath.Join(home, "farfield"), nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", env.InputErrorf("--folder: it is not given, and there is no other: %w", err)
+	}
+	return filepath.Join(cache, "farfield", "data"), nil
+}

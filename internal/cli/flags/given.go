@@ -1,0 +1,49 @@
+package flags
+
+import (
+	"maps"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+)
+
+// Given says whether a flag was given.
+type Given struct {
+	Name    string
+	IsGiven bool
+}
+
+// RefuseFlags reports the first of the flags that was given, and why it should not be.
+func RefuseFlags(why string, flags ...Given) error {
+	for _, f := range flags {
+		if f.IsGiven {
+			return env.InputErrorf("%s: %s", f.Name, why)
+		}
+	}
+	return nil
+}
+
+// OverrideValue sets dst and notes the flag's name if it is given.
+func OverrideValue[T any](given *[]string, name string, dst, flag *T) {
+	if flag != nil {
+		*given = append(*given, name)
+		*dst = *flag
+	}
+}
+
+// GivenText is the value of a flag that is not given if it is empty.
+func GivenText(flag string) *string {
+	if flag == "" {
+		return nil
+	}
+	return &flag
+}
+
+// MergeSettings returns the settings of a, which keeps its own, and of b.
+func MergeSettings(a, b map[string]string) map[string]string {
+	set := maps.Clone(a)
+	if set == nil {
+		set = map[string]string{}
+	}
+	maps.Copy(set, b)
+	return set
+}

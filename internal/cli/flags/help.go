@@ -1,0 +1,14 @@
+// Package flags holds flags and values of flags that several verbs share.
+package flags
+
+import (
+	"strings"
+)
+
+// ExitStatuses are what the program tells the shell.
+const ExitStatuses = "Exit status: 0 done, 1 failed, 2 bad input, 130 interrupted."
+
+// JoinExamples is the end of a verb's help: commands that run as written.
+func JoinExamples(commands ...string) string {
+	return "\n\nExamples:\n\n    " + strings.Join(commands, "\n    ")
+}

@@ -1,0 +1,33 @@
+package flags
+
+import (
+	"strings"
+
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/nn"
+)
+
+// LookupRow returns the row of a mechanism or of a mixer that owns its projections.
+func LookupRow(name string) (mechanism.Row, error) {
+	if row, owns := nn.LookupMixer(name); owns {
+		return row.Row, nil
+	}
+	return mechanism.Lookup(name)
+}
+
+// LookupFunction returns the row of a function of queries, keys and values.
+func LookupFunction(name string) (mechanism.Row, error) {
+	if err := nn.NotAFunction(name); err != nil {
+		return mechanism.Row{}, err
+	}
+	return mechanism.Lookup(name)
+}
+
+// JoinNames lists what a help text chooses from.
+func JoinNames[T any](list []T, name func(T) string) string {
+	var all []string
+	for _, x := range list {
+		all = append(all, name(x))
+	}
+	return strings.Join(all, ", ")
+}

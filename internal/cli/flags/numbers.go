@@ -1,0 +1,40 @@
+package flags
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// Count is a positive whole number that may be written 1e6.
+type Count int
+
+func (c *Count) UnmarshalText(text []byte) error {
+	x, ok := ParseWhole(string(text))
+	if !ok || x < 1 || x > 1e15 {
+		return fmt.Errorf("%q: needs a whole number from 1 to 1e15", text)
+	}
+	*c = Count(x)
+	return nil
+}
+
+// ParseWhole returns the whole number that text is, in digits or as 1e6.
+func ParseWhole(text string) (int64, bool) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, true
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	return int64(x), err == nil && x == math.Trunc(x) && math.Abs(x) <= 1e15
+}
+
+// Amount is a positive finite number.
+type Amount float64
+
+func (a *Amount) UnmarshalText(text []byte) error {
+	x, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || !(x > 0) || math.IsInf(x, 0) {
+		return fmt.Errorf("%q: needs a number above 0", text)
+	}
+	*a = Amount(x)
+	return nil
+}

@@ -1,0 +1,26 @@
+package flags
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// FormatMiB writes a number of bytes.
+func FormatMiB(n int64) string { return fmt.Sprintf("%.3g MiB", float64(n)/(1<<20)) }
+
+// ParseBytes reads a number of bytes, which may have a unit.
+func ParseBytes(text string) (int64, error) {
+	digits, unit := text, int64(1)
+	for i, suffix := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if d, ok := strings.CutSuffix(text, suffix); ok {
+			digits, unit = d, 1<<(10*(i+1))
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n <= 0 || n > math.MaxInt64/unit {
+		return 0, fmt.Errorf("%q is not a number of bytes, such as 1000000 or 64MiB", text)
+	}
+	return n * unit, nil
+}

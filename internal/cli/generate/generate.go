@@ -1,0 +1,269 @@
+// Package generate implements the verb generate: texts and images drawn from a model.
+package generate
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// Command is the verb generate: a model continues a text, or draws images.
+type Command struct {
+	Model      string `required:"" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint."`
+	Prompt     string `xor:"prompt" placeholder:"TEXT" help:"Text to continue. By default a new line."`
+	PromptFile string `xor:"prompt" placeholder:"FILE" help:"File with the text to continue; - is standard input."`
+	Tokens     int    `placeholder:"N" default:"250" help:"Tokens to generate (${default}). Beyond the context that a model was trained on there is no limit, but its text gets worse."`
+
+	Temperature *float64 `placeholder:"X" help:"Below 1 more likely tokens are preferred, at 0 the most likely is taken (${temperature})."`
+	TopK        *int     `placeholder:"K" help:"Only the K most likely tokens; 0 for all (0)."`
+	TopP        *float64 `placeholder:"P" help:"Only the most likely tokens that together have probability P; 1 for all (1)."`
+	Seed        *uint64  `placeholder:"N" help:"The same seed gives the same text (1)."`
+
+	Save   string `placeholder:"FILE" help:"Keep the text in progress in a file."`
+	Resume string `placeholder:"FILE" help:"Continue the text in such a file, to the same bits; a prompt is appended to it."`
+	Time   bool   `help:"Print the time of a token, of the first and of the last thousand, and memory on standard error."`
+	JSON   bool   `name:"json" help:"Print the text and what it took as JSON."`
+
+	drawFlags
+}
+
+// Help are examples.
+func (c *Command) Help() string {
+	return "A model of images draws them: --out says where." + flags.JoinExamples(
+		`farfield generate --model run/001 --prompt "Dear "`,
+		"farfield generate --model run/001 --tokens 50 --temperature 0 --json",
+		"farfield generate --model run/001 --save text.state",
+		"farfield generate --model run/001 --resume text.state --save text.state",
+		"farfield generate --model run/digits --images 16 --out digits.png",
+	)
+}
+
+func (c *Command) Run(e *env.Env) error {
+	if given, err := c.drawFlags.given(); err != nil || given {
+		if err != nil {
+			return err
+		}
+		return c.draw(e)
+	}
+	if c.Tokens < 0 {
+		return env.InputErrorf("--tokens: %d is negative", c.Tokens)
+	}
+	if err := env.CheckOutput(c.Save, c.PromptFile); err != nil {
+		return env.InputErrorf("--save: %w", err)
+	}
+	if c.Save != "" {
+		l, err := lock.File(c.Save)
+		if err != nil {
+			return env.InputErrorf("--save: %w", err)
+		}
+		defer l.Release()
+	}
+	m, vocab, err := train.LoadTextModel(c.Model)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	g, err := c.start(m)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	if err := c.prefill(e, g, m, vocab); err != nil {
+		return err
+	}
+
+	text := newTextOutput(e.Stdout, c.JSON)
+	clock := newTokenClock(c.Tokens)
+	var bytes []byte
+	err = g.Generate(e.Context, c.Tokens, func(t int32) (err error) {
+		clock.tick(g)
+		if bytes, err = vocab.Decode(bytes[:0], t); err != nil {
+			return err
+		}
+		_, err = text.Write(bytes)
+		return err
+	})
+	stopped := e.Context.Err() != nil && errors.Is(err, e.Context.Err())
+	if err != nil && !stopped {
+		return err
+	}
+	if err := text.end(); err != nil {
+		return err
+	}
+	if c.Save != "" {
+		if err := g.Save(c.Save); err != nil {
+			return err
+		}
+	}
+	if stopped {
+		if c.Save != "" {
+			err = env.Interruption{err, fmt.Sprintf("stopped; farfield generate --model %s --resume %s continues", c.Model, c.Save)}
+		}
+		return err
+	}
+	times := clock.times(g)
+	if c.Time {
+		times.print(e.Stderr)
+	}
+	if c.JSON {
+		return display.PrintJSON(e.Stdout, Report{text.kept(), g.Tokens(), times})
+	}
+	return nil
+}
+
+// start returns the generator of an empty text, or of one that is resumed.
+func (c *Command) start(m *model.Model[float32]) (*generate.Generator, error) {
+	sampling := generate.Sampling{Temperature: runs.DefaultTemperature, Seed: 1}
+	var g *generate.Generator
+	var err error
+	if c.Resume != "" {
+		if g, err = generate.LoadGenerator(c.Resume, m); err != nil {
+			return nil, err
+		}
+		sampling = g.Sampling()
+	} else if g, err = generate.New(m, sampling); err != nil {
+		return nil, err
+	}
+	var given []string
+	flags.OverrideValue(&given, "--temperature", &sampling.Temperature, c.Temperature)
+	flags.OverrideValue(&given, "--top-k", &sampling.TopK, c.TopK)
+	flags.OverrideValue(&given, "--top-p", &sampling.TopP, c.TopP)
+	flags.OverrideValue(&given, "--seed", &sampling.Seed, c.Seed)
+	return g, g.SetSampling(sampling)
+}
+
+type Report struct {
+	Text   string `json:"text"`    // generated; what is not UTF-8 is U+FFFD
+	Length int64  `json:"context"` // tokens of the whole text
+	tokenTimes
+}
+
+// textOutput is where generated text goes: as it is into files and pipes, so
+// that pieces can be put together, in whole characters to a terminal.
+type textOutput struct {
+	w        io.Writer
+	terminal *display.Screen // nil: not a terminal
+	buffer   []byte          // with --json
+	keep     bool
+}
+
+func newTextOutput(w io.Writer, keep bool) *textOutput {
+	t := &textOutput{w: w, keep: keep}
+	t.terminal, _ = w.(*display.Screen)
+	return t
+}
+
+func (t *textOutput) Write(p []byte) (int, error) {
+	switch {
+	case t.keep:
+		t.buffer = append(t.buffer, p...)
+		return len(p), nil
+	}
+	return t.w.Write(p)
+}
+
+// end completes a terminal's last line.
+func (t *textOutput) end() error {
+	if t.keep || t.terminal == nil {
+		return nil
+	}
+	if err := t.terminal.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(t.w)
+	return err
+}
+
+func (t *textOutput) kept() string { return string(t.buffer) }
+
+// tokenTimes compares the first tokens with the last.
+type tokenTimes struct {
+	Tokens     int     `json:"tokens"`
+	Seconds    float64 `json:"seconds"`
+	Window     int     `json:"window"`          // tokens that the medians are of
+	First      float64 `json:"first_us"`        // median time of a token among the first, after warm-up
+	Last       float64 `json:"last_us"`         // among the last
+	StateFirst int64   `json:"state_bytes"`     // that the model remembers the text in, after the first
+	StateLast  int64   `json:"state_bytes_end"` // after the last
+	HeapFirst  uint64  `json:"heap_bytes"`      // of the program, after the first
+	HeapLast   uint64  `json:"heap_bytes_end"`  // after the last
+}
+
+// tokenClock takes the time of the first and the last window of tokens.
+type tokenClock struct {
+	skip, window int
+	n            int
+	start, last  time.Time
+	first, ring  []time.Duration
+	state        int64
+	heap         uint64
+}
+
+// newTokenClock expects n tokens. The first hundred warm up, if there are many.
+func newTokenClock(n int) *tokenClock {
+	c := &tokenClock{skip: min(100, n/4), start: time.Now()}
+	c.window = min(1000, (n-c.skip)/2)
+	c.first, c.ring = make([]time.Duration, 0, c.window), make([]time.Duration, c.window)
+	c.last = c.start
+	return c
+}
+
+// tick is called after each token.
+func (c *tokenClock) tick(g *generate.Generator) {
+	now := time.Now()
+	spent := now.Sub(c.last)
+	c.last = now
+	if i := c.n - c.skip; i >= 0 && c.window > 0 {
+		if i < c.window {
+			c.first = append(c.first, spent)
+		}
+		c.ring[i%c.window] = spent
+		if i == c.window-1 {
+			c.state, c.heap = g.Bytes(), heap()
+			c.last = time.Now()
+		}
+	}
+	c.n++
+}
+
+func (c *tokenClock) times(g *generate.Generator) tokenTimes {
+	t := tokenTimes{Tokens: c.n, Seconds: c.last.Sub(c.start).Seconds(), Window: c.window}
+	if c.window > 0 {
+		t.First, t.Last = median(c.first), median(c.ring)
+		t.StateFirst, t.StateLast = c.state, g.Bytes()
+		t.HeapFirst, t.HeapLast = c.heap, heap()
+	}
+	return t
+}
+
+func median(d []time.Duration) float64 {
+	slices.Sort(d)
+	return float64(d[len(d)/2].Nanoseconds()) / 1e3
+}
+
+// heap returns the bytes of the program's objects that are in use.
+func heap() uint64 {
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
+
+func (t tokenTimes) print(w io.Writer) {
+	fmt.Fprintf(w, "%d tokens in %.2f s\n", t.Tokens, t.Seconds)
+	if t.Window > 0 {
+		fmt.Fprintf(w, "time of a token   first %d: %.1f µs, last %d: %.1f µs (medians, after warm-up)\n", t.Window, t.First, t.Window, t.Last)
+		fmt.Fprintf(w, "state             %d bytes, %d at the end\n", t.StateFirst, t.StateLast)
+		fmt.Fprintf(w, "heap              %d bytes, %d at the end\n", t.HeapFirst, t.HeapLast)
+	}
+}

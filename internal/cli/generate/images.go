@@ -1,0 +1,159 @@
+package generate
+
+import (
+	"errors"
+	"fmt"
+	"image/png"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/dataset"
+	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/progress"
+	"github.com/farfield-ml/farfield/stream"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// drawFlags are those of images.
+type drawFlags struct {
+	Images   int    `placeholder:"N" help:"Images to draw, with a model that learned mnist-gen or cifar-gen."`
+	Out      string `short:"o" placeholder:"FILE" help:"PNG file that images are drawn in, in rows beside one another."`
+	Complete string `placeholder:"FILE|N" help:"Complete the upper half of an image: a PNG or JPEG of the model's size, or test image N of its task. The image itself comes first."`
+	Way      string `complete:"recompute,cache,state" placeholder:"WAY" help:"How the model is asked for the next level: recompute runs it over the image so far, cache keeps keys and values (mechanisms that do not stream), state a state of fixed size (those that do). By default what the mechanism has."`
+	Batch    int    `placeholder:"N" help:"Images drawn at a time. By default up to 192, as many as find room in a gigabyte."`
+}
+
+// given reports whether images are asked for.
+func (f *drawFlags) given() (bool, error) {
+	if f.Images < 0 {
+		return false, env.InputErrorf("--images: %d is negative", f.Images)
+	}
+	if f.Images > 0 {
+		if f.Out == "" {
+			return false, env.InputErrorf("--out: a PNG file is needed for --images")
+		}
+		return true, nil
+	}
+	return false, flags.RefuseFlags("is of images, which --images asks for",
+		flags.Given{"--out", f.Out != ""}, flags.Given{"--complete", f.Complete != ""}, flags.Given{"--way", f.Way != ""}, flags.Given{"--batch", f.Batch != 0})
+}
+
+// draw draws images.
+func (c *Command) draw(e *env.Env) error {
+	err := flags.RefuseFlags("is of texts, not of --images",
+		flags.Given{"--prompt", c.Prompt != ""}, flags.Given{"--prompt-file", c.PromptFile != ""}, flags.Given{"--temperature", c.Temperature != nil},
+		flags.Given{"--top-k", c.TopK != nil}, flags.Given{"--top-p", c.TopP != nil}, flags.Given{"--save", c.Save != ""},
+		flags.Given{"--resume", c.Resume != ""}, flags.Given{"--time", c.Time})
+	if err != nil {
+		return err
+	}
+	if err := env.CheckOutput(c.Out, c.Complete); err != nil {
+		return env.InputErrorf("--out: %w", err)
+	}
+	m, _, err := train.LoadModel(c.Model)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	d := generate.ImageOptions{Count: c.Images, Batch: c.Batch, Mode: generate.DecodeMode(c.Way), Seed: 1}
+	if c.Seed != nil {
+		d.Seed = *c.Seed
+	}
+	if d.ImageShape, err = generate.SquareShape(m.Config().Context); err != nil {
+		return env.MarkInput(err)
+	}
+	var images [][]byte
+	if c.Complete != "" {
+		whole, err := c.original(d.ImageShape)
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		images = append(images, whole)
+		d.Prefix = whole[:d.Height/2*d.Width*d.Channels]
+	}
+	progress := progress.NewStream(e)
+	d.Progress = func(done, all int64) { progress.Show(stream.Progress{Done: done, Total: all}) }
+	drawn, err := generate.DrawImages(e.Context, m, d, func(_ int, levels []byte) error {
+		images = append(images, levels)
+		return nil
+	})
+	progress.Clear()
+	if err != nil {
+		if e.Context.Err() != nil && errors.Is(err, e.Context.Err()) {
+			return err
+		}
+		return env.MarkInput(err)
+	}
+	grid, err := generate.ComposeGrid(d.ImageShape, images)
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(c.Out, func(w io.Writer) error { return png.Encode(w, grid) }); err != nil {
+		return err
+	}
+	if c.JSON {
+		return display.PrintJSON(e.Stdout, drawn)
+	}
+	state := ""
+	if drawn.StateBytes > 0 {
+		state = ", " + display.FormatBytes(float64(drawn.StateBytes)) + " of state"
+	}
+	_, err = fmt.Fprintf(e.Stdout, "%s: %d images of %d×%d in %.2f s, %.3g images/s by %s, %d at a time%s\n",
+		c.Out, drawn.Images, d.Height, d.Width, drawn.Seconds, drawn.ImagesPerSecond, drawn.Mode, drawn.Batch, state)
+	return err
+}
+
+// original returns the levels of the image that is to be completed.
+func (c *Command) original(s generate.ImageShape) ([]byte, error) {
+	if _, err := os.Stat(c.Complete); err != nil {
+		n, number := strconv.Atoi(c.Complete)
+		if number != nil {
+			return nil, fmt.Errorf("--complete: %w; it is no number of a test image either", err)
+		}
+		return c.tested(n)
+	}
+	p, err := dataset.ReadFile(c.Complete, dataset.ReadPicture)
+	if err != nil {
+		return nil, err
+	}
+	if p.Height != s.Height || p.Width != s.Width {
+		return nil, fmt.Errorf("%s: has %d×%d pixels, the model draws %d×%d", c.Complete, p.Height, p.Width, s.Height, s.Width)
+	}
+	if s.Channels == 3 {
+		return p.Pixels, nil
+	}
+	levels := make([]byte, s.Size())
+	for i := range levels {
+		levels[i] = task.GreyLevel(p.Pixels[3*i], p.Pixels[3*i+1], p.Pixels[3*i+2])
+	}
+	return levels, nil
+}
+
+// tested returns test image n of the task that the model learned.
+func (c *Command) tested(n int) ([]byte, error) {
+	config, err := train.RunConfig(train.RunFolder(c.Model))
+	if err != nil {
+		return nil, err
+	}
+	src, err := config.OpenTask()
+	if err != nil {
+		return nil, err
+	}
+	if kind := src.Spec().Kind; kind != task.Level {
+		return nil, fmt.Errorf("--complete: task %s asks for %v, not for the %v of an image", config.Task, kind, task.Level)
+	}
+	var s task.Sample
+	if err := src.Sample(&s, task.Test, n); err != nil {
+		return nil, err
+	}
+	levels := make([]byte, len(s.Targets))
+	for i, x := range s.Targets {
+		levels[i] = byte(x)
+	}
+	return levels, nil
+}

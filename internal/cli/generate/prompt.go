@@ -1,0 +1,136 @@
+package generate
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"unicode/utf8"
+
+	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/progress"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/machine"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/token"
+)
+
+// promptPiece is the bytes of a prompt that are in memory at a time.
+const promptPiece = 1 << 20
+
+// prefill reads the prompt into the text of g. A prompt of any length takes the memory
+// of a piece, and what the model's states take.
+func (c *Command) prefill(e *env.Env, g *generate.Generator, m *model.Model[float32], vocab *token.Vocabulary) error {
+	in, from, size := io.Reader(bytes.NewReader([]byte(c.Prompt))), "--prompt", int64(len(c.Prompt))
+	switch {
+	case c.PromptFile == "-":
+		in, from, size = e.Stdin, "standard input", 0
+	case c.PromptFile != "":
+		f, err := texts.OpenText(e, c.PromptFile)
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		defer f.Close()
+		if info, err := os.Stat(c.PromptFile); err == nil { // 0 for a pipe
+			size = info.Size()
+		}
+		in, from = f, c.PromptFile
+	case c.Prompt == "" && c.Resume == "":
+		g.Append(runs.LineBreakTokens(vocab)...)
+	}
+	p := &promptReader{in: in, vocab: vocab, buffer: make([]byte, 0, min(max(size+utf8.UTFMax, 1<<16), promptPiece))}
+	bar := progress.NewTransfer(e)
+	defer bar.Finish()
+	for {
+		var tokens []int32
+		err := e.RunInterruptibly(func() (err error) {
+			tokens, err = p.next()
+			return err
+		})
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			if e.Context.Err() != nil {
+				return err
+			}
+			return env.InputErrorf("%s: %w", from, err)
+		}
+		g.Append(tokens...)
+		if err := c.fits(g, m); err != nil {
+			return err
+		}
+		before := g.Bytes()
+		if err := g.Prefill(e.Context); err != nil {
+			return err
+		}
+		// States that grow by the token are refused before they fill the memory.
+		more := float64(g.Bytes()-before) / float64(len(tokens)) * float64(max(size-p.read, promptPiece))
+		if free := machine.FreeMemory(); more > float64(free) {
+			return env.InputErrorf("%s: what the model remembers of the rest takes %.0f bytes, %d are free", from, more, free)
+		}
+		bar.ShowBytes("prompt", p.read, size)
+	}
+	if p.read == 0 && c.Resume == "" && (c.Prompt != "" || c.PromptFile != "") {
+		return env.InputErrorf("%s: is empty, there is nothing to continue", from)
+	}
+	return c.fits(g, m)
+}
+
+// fits returns an error if the text with its new tokens exceeds learned positions.
+func (c *Command) fits(g *generate.Generator, m *model.Model[float32]) error {
+	if n, limit := g.Tokens()+int64(c.Tokens), int64(m.Config().Context); m.Config().Positions == model.Learned && n > limit {
+		return env.InputErrorf("--tokens: the text would have %d tokens, the model learned %d positions", n, limit)
+	}
+	return nil
+}
+
+// promptReader reads a text as tokens, piece by piece.
+type promptReader struct {
+	in     io.Reader
+	vocab  *token.Vocabulary
+	buffer []byte // its length is that of the start of a character
+	read   int64  // bytes
+	ended  bool
+}
+
+// next returns the tokens of the next piece, at least one; io.EOF at the end.
+func (p *promptReader) next() ([]int32, error) {
+	for !p.ended {
+		n, err := io.ReadAtLeast(p.in, p.buffer[len(p.buffer):cap(p.buffer)], 1)
+		start := p.read - int64(len(p.buffer)) // of the piece in the text
+		p.buffer, p.read = p.buffer[:len(p.buffer)+n], p.read+int64(n)
+		if p.ended = errors.Is(err, io.EOF); err != nil && !p.ended {
+			return nil, err
+		}
+		whole := len(p.buffer)
+		if !p.ended && p.vocab.Kind() == token.KindChars {
+			whole = wholeCharacters(p.buffer)
+		}
+		tokens, err := p.vocab.EncodeAt(nil, p.buffer[:whole], start)
+		if err != nil {
+			return nil, err
+		}
+		p.buffer = p.buffer[:copy(p.buffer, p.buffer[whole:])]
+		if len(tokens) > 0 {
+			return tokens, nil
+		}
+	}
+	return nil, io.EOF
+}
+
+// wholeCharacters returns the length of text without a last character whose rest may
+// follow.
+func wholeCharacters(text []byte) int {
+	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax+1); i-- {
+		if utf8.RuneStart(text[i]) {
+			if utf8.FullRune(text[i:]) {
+				break
+			}
+			return i
+		}
+	}
+	return len(text)
+}

@@ -1,0 +1,520 @@
+// Package inspect implements the verb inspect: the kind and content of a file or folder.
+package inspect
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/cli/calibrate"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/plan"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/cli/score"
+	"github.com/farfield-ml/farfield/internal/cpu"
+	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/record"
+	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/stream"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// Command is the verb inspect.
+type Command struct {
+	Model string `placeholder:"DIR" help:"The model that a text in progress belongs to: tells of its state, too."`
+	JSON  bool   `name:"json" help:"Print a JSON object, whose field kind says what it is of."`
+
+	Path string `arg:"" optional:"" complete:"mechanisms-or-files" help:"A run, checkpoint or model, a folder of results, a state, a checkpoint of a stream, a text in progress, arrays, a result; or the word mechanisms. This machine if not given."`
+}
+
+// Help says how it is found out.
+func (c *Command) Help() string {
+	return "What something is its content tells, not its name. Of large files the headers are read, and checksums made in passing." + flags.JoinExamples(
+		"farfield inspect",
+		"farfield inspect mechanisms",
+		"farfield inspect run/001",
+		"farfield inspect --json qkv.npz",
+		"farfield inspect --model run/001 text.state",
+	)
+}
+
+func (c *Command) Run(e *env.Env) error {
+	var f *display.Finding
+	var err error
+	switch {
+	case c.Model != "" && c.Path == "":
+		return env.InputErrorf("--model: needs the path of a text in progress beside it")
+	case c.Model != "":
+		f, err = inspectGeneration(c.Path, c.Model)
+		err = env.MarkInput(err)
+	case c.Path == "mechanisms":
+		f, err = inspectMechanisms()
+	case c.Path != "":
+		f, err = inspectPath(c.Path)
+		err = env.MarkInput(err)
+	default:
+		f, err = inspectMachine()
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return display.PrintJSON(e.Stdout, f)
+	}
+	return f.Print(e.Stdout, c.Path != "" && f.Kind != "mechanisms")
+}
+
+// inspectMachine tells what computes here, and which forms it would take.
+func inspectMachine() (*display.Finding, error) {
+	m := bench.DescribeMachine(100 * time.Millisecond)
+	f := &display.Finding{Kind: "machine"}
+	f.Add("processor", fmt.Sprint(m.CPU))
+	f.Add("kernels", m.ISAReason)
+	f.AddText("there are", cpu.Available(), "%s (%s=NAME asks for another)", strings.Join(cpu.Available(), ", "), cpu.Variable)
+	f.Add("threads", m.Threads)
+	f.AddText("peak", m.Peak, "%.1f GFLOP/s a core (float32 multiply-adds, measured)", m.Peak/1e9)
+	f.Add("go", m.Go)
+	table := &display.Table{Columns: []string{"mechanism", "D", "features", "chunk", "linear from N", "causal from N"}}
+	for _, name := range mechanism.Names() {
+		for _, d := range []int{16, 32, 64, 128} {
+			mech, err := mechanism.New[float32](name, mechanism.Options{Width: d})
+			if err != nil {
+				return nil, err
+			}
+			if !mech.Traits().Linear {
+				continue
+			}
+			s := attention.Shape{B: 1, H: 1, Hkv: 1, N: 1, M: 1, D: d, Dv: d, Form: attention.Linear}
+			p := mech.Plan(s)
+			s.Form = attention.Auto
+			full := plan.SwitchLengths(mech, s).Forward
+			s.Causal = true
+			table.AddRow(name, d, p.F, p.Chunk, full, plan.SwitchLengths(mech, s).Forward)
+		}
+	}
+	f.Add("forms", table)
+	return f, nil
+}
+
+// inspectMechanisms tells of the catalogue, and which laws its mechanisms were held
+// to.
+func inspectMechanisms() (*display.Finding, error) {
+	f := &display.Finding{Kind: "mechanisms"}
+	functions := &display.Table{Columns: []string{"mechanism", "what", "traits"}}
+	for _, name := range mechanism.Names() {
+		row, err := mechanism.Lookup(name)
+		if err != nil {
+			return nil, err
+		}
+		functions.AddRow(row.Name, row.Doc, row.Traits)
+	}
+	f.Add("mechanisms", functions)
+	mixers := &display.Table{Columns: []string{"mixer with its own projections", "what", "traits"}}
+	for _, name := range nn.MixerNames() {
+		row, _ := nn.LookupMixer(name)
+		mixers.AddRow(row.Name, row.Doc, row.Traits)
+	}
+	f.Add("mixers", mixers)
+	laws := fmt.Sprint(mechanism.Conformance())
+	f.AddLines("laws", strings.Split(strings.TrimSpace(laws), "\n"), "held in float32 and float64 by go test ./mechanism -run TestLaws:\n\n"+laws)
+	return f, nil
+}
+
+// inspectPath tells what a file or a folder is by its content.
+func inspectPath(path string) (*display.Finding, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return inspectFolder(path)
+	}
+	file, err := infile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	head := make([]byte, 64)
+	n, err := file.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	head = head[:n]
+	for _, k := range []struct {
+		magic   string
+		inspect func(*os.File, int64) (*display.Finding, error)
+	}{
+		{snapshot.Magic, inspectSnapshot},
+		{stream.CheckpointMagic, inspectStream},
+		{generate.Magic, inspectText},
+		{score.FileMagic, score.InspectScored},
+		{"\x93NUMPY", inspectNPY},
+		{"PK\x03\x04", inspectNPZ},
+		{"{", inspectRecord},
+	} {
+		if strings.HasPrefix(string(head), k.magic) {
+			f, err := k.inspect(file, info.Size())
+			if err != nil {
+				err = fmt.Errorf("%s: %w", path, err)
+			}
+			return f, err
+		}
+	}
+	if len(head) > 8 && head[8] == '{' || filepath.Ext(path) == ".safetensors" {
+		return inspectSafetensors(path)
+	}
+	return nil, fmt.Errorf("%s: begins with %.12q, which is nothing that farfield writes or reads as arrays: a run, checkpoint, model or result is expected, or .npz, .npy, .safetensors", path, head)
+}
+
+// inspectFolder tells what a folder is by the files in it.
+func inspectFolder(path string) (*display.Finding, error) {
+	is := func(names ...string) bool {
+		for _, name := range names {
+			if _, err := os.Stat(filepath.Join(path, name)); err != nil {
+				return false
+			}
+		}
+		return true
+	}
+	if err := train.CheckForeign(path); err != nil {
+		return nil, err
+	}
+	switch {
+	case is("checkpoint.json"):
+		return inspectModel("checkpoint", path)
+	case is(model.WeightsFile, model.ConfigFile):
+		return inspectModel("model", path)
+	case is("config.json"):
+		return inspectRun(path)
+	case len(runs.SeedRuns(path)) > 0:
+		return inspectSeeds(path)
+	case is("pieces"):
+		return inspectResults(path)
+	}
+	return nil, fmt.Errorf("%s: is neither a run nor a checkpoint, a model, or the results of a reproduction: it has no config.json, checkpoint.json, %s or pieces", path, model.WeightsFile)
+}
+
+// inspectRun tells how far a run is, and what its model is if there is a checkpoint.
+func inspectRun(path string) (*display.Finding, error) {
+	c, err := train.RunConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &display.Finding{Kind: "run"}
+	f.Add("task", c.Task)
+	h, err := train.ReadHistory(path)
+	if err == nil {
+		steps := 0
+		if n := len(h.Steps); n > 0 {
+			steps = h.Steps[n-1].Step
+		}
+		f.AddText("updates", steps, "%d of %d", steps, c.Steps)
+		if n := len(h.Evals); n > 0 {
+			v := h.Evals[n-1]
+			f.AddText("latest look", v, "at update %d, %s: loss %.4f, %s %.4f", v.Step, v.Split, v.Loss, v.Metric, v.Value)
+		}
+	}
+	checkpoints, err := filepath.Glob(filepath.Join(path, "ckpt", "*", "checkpoint.json"))
+	if err != nil {
+		return nil, err
+	}
+	names := []string{}
+	for _, x := range checkpoints {
+		names = append(names, filepath.Base(filepath.Dir(x)))
+	}
+	f.AddText("checkpoints", names, "%s", strings.Join(names, ", "))
+	if len(names) == 0 {
+		return f, nil
+	}
+	m, err := runs.LoadModel(path)
+	if err != nil {
+		return nil, err
+	}
+	return f, describeModel(f, m)
+}
+
+// inspectSeeds tells of runs that differ in their seeds.
+func inspectSeeds(path string) (*display.Finding, error) {
+	f := &display.Finding{Kind: "runs with several seeds"}
+	table := &display.Table{Columns: []string{"run", "updates", "of"}}
+	for _, dir := range runs.SeedRuns(path) {
+		c, err := train.RunConfig(dir)
+		if err != nil {
+			return nil, err
+		}
+		steps := 0
+		if h, err := train.ReadHistory(dir); err == nil && len(h.Steps) > 0 {
+			steps = h.Steps[len(h.Steps)-1].Step
+		}
+		table.AddRow(filepath.Base(dir), steps, c.Steps)
+	}
+	f.Add("runs", table)
+	return f, nil
+}
+
+// inspectModel tells what a model is and what its attention does.
+func inspectModel(kind, path string) (*display.Finding, error) {
+	m, err := runs.LoadModel(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &display.Finding{Kind: kind}
+	return f, describeModel(f, m)
+}
+
+func describeModel(f *display.Finding, m *model.Model[float32]) error {
+	c := m.Config()
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	f.AddText("config", c, "%s", text)
+	f.AddText("parameters", m.Params().Size(), "%d in %d arrays", m.Params().Size(), len(m.Params().All()))
+	f.AddText("training", c.TrainFLOPs(1), "%s a token at context %d", display.FormatAmount(c.TrainFLOPs(1), "FLOP"), c.Context)
+	mixer, err := c.Mixer()
+	if err != nil {
+		return err
+	}
+	if a, ok := mixer.(*nn.Attention[float32]); ok {
+		describeHeads(f, a, c)
+	} else if mixer != nil {
+		f.AddText("mixer", c.Mechanism, "%s, which owns its projections", c.Mechanism)
+	}
+	if c.Decodes() {
+		if err := describeDecoding(f, m, mixer.Traits()); err != nil {
+			return err
+		}
+	}
+	arrays := &display.Table{Columns: []string{"array", "shape"}}
+	for _, x := range m.Params().All() {
+		arrays.AddRow(x.Name, x.Shape)
+	}
+	f.Add("arrays", arrays)
+	return nil
+}
+
+// describeHeads tells how attention runs at the model's context.
+func describeHeads(f *display.Finding, a *nn.Attention[float32], c model.Config) {
+	s := attention.Shape{B: 1, H: c.Heads, Hkv: c.Heads, N: c.Context, M: c.Context, D: a.D, Dv: a.D, Causal: c.Causal()}
+	p := a.Mechanism.Plan(s)
+	linear := ""
+	if a.Mechanism.Traits().Linear {
+		linear = fmt.Sprintf("; linear from N = %d on", plan.SwitchLengths(a.Mechanism, s).Forward)
+	}
+	f.AddText("attention", fmt.Sprint(p.Form), "%d heads of width %d, %s form at this context%s", c.Heads, a.D, p.Form, linear)
+}
+
+// describeDecoding tells what a decoder remembers.
+func describeDecoding(f *display.Finding, m *model.Model[float32], x attention.Traits) error {
+	session, err := m.NewSession(1)
+	if err != nil {
+		return err
+	}
+	grows := "whatever the length"
+	if !x.Streaming {
+		grows = "before the first token, and growing"
+	}
+	f.AddText("decoding", session.Bytes(), "%s of state, %s", display.FormatBytes(float64(session.Bytes())), grows)
+	return nil
+}
+
+// inspectGeneration tells how far a text in progress is, which its model checks.
+func inspectGeneration(path, dir string) (*display.Finding, error) {
+	m, err := runs.LoadModel(dir)
+	if err != nil {
+		return nil, err
+	}
+	g, err := generate.LoadGenerator(path, m)
+	if err != nil {
+		return nil, err
+	}
+	sampling, err := json.Marshal(g.Sampling())
+	if err != nil {
+		return nil, err
+	}
+	f := &display.Finding{Kind: "text in progress"}
+	f.Add("tokens", g.Tokens())
+	f.AddText("state", g.Bytes(), "%s", display.FormatBytes(float64(g.Bytes())))
+	f.AddText("sampling", g.Sampling(), "%s", sampling)
+	return f, nil
+}
+
+// inspectText tells what a text in progress says without its model.
+func inspectText(file *os.File, size int64) (*display.Finding, error) {
+	h, err := generate.ReadHeader(file, size)
+	if err != nil {
+		return nil, err
+	}
+	sampling, err := json.Marshal(h.Sampling)
+	if err != nil {
+		return nil, err
+	}
+	f := &display.Finding{Kind: "text in progress"}
+	f.Add("tokens drawn", h.Drawn)
+	f.AddText("sampling", h.Sampling, "%s", sampling)
+	f.Add("weights sha256", h.Weights)
+	f.AddText("bytes", size, "%d (farfield inspect --model DIR tells more)", size)
+	return f, nil
+}
+
+// inspectSnapshot tells whose state a snapshot is.
+func inspectSnapshot(file *os.File, size int64) (*display.Finding, error) {
+	h, err := attention.ReadSnapshotHeader(file, size)
+	f := &display.Finding{Kind: "state"}
+	addState(f, h)
+	return f, err
+}
+
+// addState adds what a snapshot says of its state.
+func addState(f *display.Finding, h attention.SnapshotHeader) {
+	f.Add("mechanism", h.Mechanism)
+	if h.Setting != "" {
+		f.Add("setting", h.Setting)
+	}
+	f.AddText("content", h.Kind, "%s, float%d", h.Kind, 8*h.Element)
+	f.AddText("shape", map[string]int{"b": h.B, "h": h.H, "hkv": h.Hkv, "d": h.D, "dv": h.Dv, "chunk": h.Chunk},
+		"B %d, H %d, Hkv %d, D %d, Dv %d, chunk %d", h.B, h.H, h.Hkv, h.D, h.Dv, h.Chunk)
+	f.Add("tokens", h.Tokens)
+	f.Add("bytes", h.Bytes)
+	f.Add("parameters crc32c", h.Parameters)
+}
+
+// inspectStream tells of which run a checkpoint of a stream is, and how far.
+func inspectStream(file *os.File, size int64) (*display.Finding, error) {
+	h, err := stream.ReadCheckpointHeader(file, size)
+	if err != nil {
+		return nil, err
+	}
+	f := &display.Finding{Kind: "checkpoint of a stream"}
+	f.AddText("pass", h.Pass, "%d, token %d", h.Pass, h.At)
+	f.Add("token", h.At)
+	f.Add("complete", h.Whole)
+	addState(f, h.State)
+	bound := &display.Table{Columns: []string{"run of", "value"}}
+	for _, x := range h.Bound {
+		bound.AddRow(x.Name, x.Value)
+	}
+	f.Add("bound", bound)
+	return f, nil
+}
+
+// calibration are the arrays that farfield calibrate writes beside q, k and v.
+var calibration = []string{"rotation", "monomials"}
+
+func describeArrays(names []string, table *display.Table) *display.Finding {
+	f := &display.Finding{Kind: "arrays"}
+	if !slices.ContainsFunc(calibration, func(name string) bool { return !slices.Contains(names, name) }) {
+		f.Kind = "calibration of " + calibrate.CalibratedMechanism
+	}
+	f.Add("arrays", table)
+	return f
+}
+
+func inspectSafetensors(path string) (*display.Finding, error) {
+	file, err := safetensors.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	table := &display.Table{Columns: []string{"array", "type", "shape"}}
+	for _, x := range file.Tensors() {
+		table.AddRow(x.Name, x.DType, x.Shape)
+	}
+	return describeArrays(file.Names(), table), nil
+}
+
+func inspectNPZ(file *os.File, size int64) (*display.Finding, error) {
+	z, err := array.NewNPZ(file, size)
+	if err != nil {
+		return nil, err
+	}
+	table := &display.Table{Columns: []string{"array", "type", "shape"}}
+	for _, name := range z.Names() {
+		t, shape, err := z.ReadHeader(name)
+		if err != nil {
+			return nil, err
+		}
+		table.AddRow(name, t.String(), shape)
+	}
+	return describeArrays(z.Names(), table), nil
+}
+
+func inspectNPY(file *os.File, size int64) (*display.Finding, error) {
+	a, err := array.OpenStoredNPY("array", file, size)
+	if err != nil {
+		return nil, err
+	}
+	table := &display.Table{Columns: []string{"array", "type", "shape"}}
+	table.AddRow(filepath.Base(file.Name()), a.DType.String(), a.Shape)
+	return describeArrays(nil, table), nil
+}
+
+// inspectRecord tells what the result of a piece of a reproduction says.
+func inspectRecord(file *os.File, _ int64) (*display.Finding, error) {
+	r, err := record.Read(file)
+	if err != nil {
+		return nil, err
+	}
+	f := &display.Finding{Kind: "result of a reproduction"}
+	f.Add("piece", r.Piece)
+	f.AddText("config", r.Config, "%s", compact(r.Config))
+	f.AddText("build", r.Build, "%v", r.Build)
+	f.Add("machine", r.Machine)
+	f.AddText("started", r.Started, "%s", r.Started.UTC().Format(time.RFC3339))
+	f.AddText("seconds", r.Seconds, "%.1f", r.Seconds)
+	f.AddText("result", r.Result, "%s", compact(r.Result))
+	return f, nil
+}
+
+// compact is the beginning of JSON on one line.
+func compact(text json.RawMessage) string {
+	const most = 400
+	line := strings.Join(strings.Fields(string(text)), " ")
+	if len(line) > most {
+		return line[:most] + "…"
+	}
+	return line
+}
+
+// inspectResults tells which pieces of a reproduction there are.
+func inspectResults(path string) (*display.Finding, error) {
+	list, err := filepath.Glob(filepath.Join(path, "pieces", "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	f := &display.Finding{Kind: "results of a reproduction"}
+	table := &display.Table{Columns: []string{"piece", "seconds", "build", "started"}}
+	for _, name := range list {
+		r, err := readRecord(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		table.AddRow(r.Piece, fmt.Sprintf("%.1f", r.Seconds), r.Build.String(), r.Started.UTC().Format(time.RFC3339))
+	}
+	f.Add("pieces", table)
+	return f, nil
+}
+
+func readRecord(path string) (*record.Record, error) {
+	file, err := infile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return record.Read(file)
+}

@@ -1,0 +1,147 @@
+package man
+
+import (
+	"fmt"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/cli/version"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// FirstCommands are the commands to begin with.
+var FirstCommands = []string{
+	"farfield demo",
+	"farfield train --data notes.txt --out run/notes",
+}
+
+// Variables returns the values that help texts name as ${variable}.
+func Variables() kong.Vars {
+	return kong.Vars{
+		"version":     version.FormatVersion(),
+		"tasks":       flags.JoinNames(task.Rows(), func(r task.Row) string { return r.Name }),
+		"presets":     flags.JoinNames(train.Presets(), func(p train.Preset) string { return p.Name }),
+		"temperature": strconv.FormatFloat(runs.DefaultTemperature, 'g', -1, 64),
+	}
+}
+
+// PrintHelp prints a screenful of what there is or, of a verb, the usual text, and what
+// the task and the mechanism that were named offer, or which there are.
+func PrintHelp(options kong.HelpOptions, ctx *kong.Context) error {
+	node := ctx.Selected()
+	if node == nil {
+		return overview(ctx.Stdout, ctx.Model)
+	}
+	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
+		return err
+	}
+	if len(node.Children) == 0 {
+		fmt.Fprintf(ctx.Stdout, "\n%s\n", flags.ExitStatuses)
+	}
+	value := func(name string) (value string, has bool) {
+		for _, flag := range node.Flags {
+			if flag.Name == name {
+				value, _ = ctx.FlagValue(flag).(string)
+				return value, true
+			}
+		}
+		return "", false
+	}
+	name, tasks := value("task")
+	mechanism, mechanisms := value("mechanism")
+	// What was asked for by name is not buried under the catalogue of the other.
+	if tasks && (name != "" || mechanism == "") {
+		if err := describeTask(ctx.Stdout, name); err != nil {
+			return err
+		}
+	}
+	if mechanisms && (mechanism != "" || name == "") {
+		return describeMechanism(ctx.Stdout, mechanism)
+	}
+	return nil
+}
+
+// describeTask prints what can be set in a task and the preset that it begins with;
+// without a name, the catalogue.
+func describeTask(w io.Writer, name string) error {
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	if name == "" {
+		fmt.Fprintln(table, "\nTasks (--task NAME --help tells more):")
+		for _, row := range task.Rows() {
+			fmt.Fprintf(table, "  %s\t%s\n", row.Name, row.Doc)
+		}
+		return table.Flush()
+	}
+	row, err := task.Lookup(name)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	fmt.Fprintf(table, "\nTask %s: %s\n", row.Name, row.Doc)
+	if len(row.DataSets) > 0 {
+		fmt.Fprintf(table, "  data sets\t%s (farfield data)\n", strings.Join(row.DataSets, ", "))
+	}
+	var preset train.Preset
+	if !row.IsText() {
+		if preset, err = train.LookupPreset(row.Name); err != nil {
+			return err
+		}
+		fmt.Fprintf(table, "  --preset %s\t%s\n", preset.Name, preset.Description)
+	}
+	for _, s := range row.Settings {
+		value := "default " + s.Default
+		switch {
+		case s.Default != "":
+		case row.IsText():
+			value = "default empty"
+		default:
+			value = "needed"
+		}
+		if chosen, ok := preset.Config.TaskSet[s.Name]; ok {
+			value += ", preset " + chosen
+		}
+		flag := "--task-set " + s.Name + "=VALUE"
+		if s.Name == "data" {
+			flag = "--data PATH"
+		}
+		fmt.Fprintf(table, "  %s\t%s (%s)\n", flag, s.Doc, value)
+	}
+	return table.Flush()
+}
+
+// overview prints the verbs by what they are for, and what to begin with: at most
+// 23 lines of 80 characters, which a small terminal shows at once.
+func overview(w io.Writer, app *kong.Application) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "farfield: %s\n", display.LowerFirst(app.Help))
+	group := ""
+	for _, verb := range app.Children {
+		if verb.Hidden {
+			continue
+		}
+		title := ""
+		if verb.Group.Title != group {
+			group = verb.Group.Title
+			title = group
+		}
+		fmt.Fprintf(&b, "%-8s  %-10s  %s\n", title, verb.Name, strings.TrimSuffix(display.LowerFirst(verb.Help), "."))
+	}
+	for i, command := range FirstCommands {
+		title := ""
+		if i == 0 {
+			title = "Begin"
+		}
+		fmt.Fprintf(&b, "%-8s  %s\n", title, command)
+	}
+	fmt.Fprintf(&b, "Help: farfield VERB --help. With every verb: --threads N, --quiet. --version.\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,292 @@
+// Package maps implements the verb maps: drawings of attention matrices.
+package maps
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/problem"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Command is the verb maps: rows of the attention matrix, drawn.
+type Command struct {
+	Mechanism []string `complete:"mechanisms" placeholder:"NAME,..." help:"Attention functions of the arrays, side by side; with --help their settings are listed."`
+	flags.Settings
+	Causal bool `help:"Of arrays: query i sees keys j ≤ i + (M-N)."`
+	Row    int  `placeholder:"B" default:"0" help:"Of arrays: batch row (${default})."`
+
+	Model    []string `sep:"none" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint; may be repeated: side by side."`
+	Text     string   `xor:"text" placeholder:"TEXT" help:"With --model: what it reads."`
+	TextFile string   `xor:"text" placeholder:"FILE" help:"With --model: file with what it reads; - is standard input."`
+	Sample   *int     `xor:"text" placeholder:"K" help:"With --model: it reads sample K, from 0, of the part that its task is judged by, as it learned them."`
+	Layers   string   `placeholder:"L,..." default:"all" help:"With --model: layers of attention, from 0 (${default})."`
+	flags.DataFolder
+
+	Heads string `placeholder:"H,..." default:"all" help:"Query heads, from 0 (${default})."`
+	Rows  string `placeholder:"A:B" help:"Queries A ≤ i < B alone. By default all."`
+	Most  int    `placeholder:"N" default:"512" help:"Cells of a side of a drawing; larger maps are drawn by the means of square blocks (${default})."`
+
+	OwnScales bool `help:"Give each map a colour scale of its own, up to its largest weight. By default all share one."`
+
+	Out  string `short:"o" placeholder:"FILE" help:"Draw them, as .png, .svg or .html."`
+	NPZ  string `name:"npz" placeholder:"FILE" help:"Write the numbers, as .npz or .safetensors: an array (heads,queries,keys) for each layer or mechanism."`
+	JSON bool   `name:"json" help:"Print what is known of each head as JSON."`
+
+	In string `arg:"" optional:"" name:"in" help:"Without --model: arrays q and k as attend takes them, in .npz or .safetensors."`
+}
+
+func (c *Command) Help() string {
+	return "Draws queries as rows, the first at the top, and keys as columns. Tokens are labelled by what they say, where a side has 64 cells at most, " +
+		"or by their numbers where their task has no letters for them; other positions are counted from 0. A position that the model has put in front is cls, or 0 where they are counted. " +
+		"Of a task of images --sample draws the image beside the maps, in grey, with its number and its class above; patches follow row by row. " +
+		"Of a pair both parts are drawn.\n\n" +
+		"Prints of each head, as means over its queries: entropy, −Σ p ln p of the shares p of absolute weight, in nats; distance, Σ p |j − i|, in tokens; diagonal, the share of the query's own place; column, the share of the key that has most of all." + flags.JoinExamples(
+		"farfield maps --mechanism fastmax,softmax --causal --out maps.png qkv.npz",
+		`farfield maps --model run/001 --text "To be, or not to be" --layers 0 --out maps.svg`,
+		"farfield maps --model run/001 --text-file notes.txt --rows 0:64 --json",
+	)
+}
+
+// mapElements is the most elements that the maps of one call may have.
+const mapElements = 1 << 27
+
+// Map is what is drawn of one head.
+type Map struct {
+	From  string `json:"from"` // the model or the mechanism
+	Layer string `json:"layer,omitempty"`
+	Head  int    `json:"head"`
+	attention.Locality
+
+	weights tensor.Mat[float32]
+	call    int          // maps of one call have the same number
+	first   int          // query of the first row
+	tokens  []string     // of models: one for each key; nil: positions
+	picture *report.Heat // that the model sees; nil: none
+}
+
+func (m *Map) title() string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s head %d", m.From, m.Layer, m.Head))
+}
+
+func (c *Command) Run(e *env.Env) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	var list []Map
+	err := e.RunInterruptibly(func() (err error) {
+		if len(c.Model) > 0 {
+			list, err = c.models(e)
+		} else {
+			list, err = c.arrays()
+		}
+		return env.MarkInput(err)
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.write(list); err != nil {
+		return err
+	}
+	if c.JSON {
+		return display.PrintJSON(e.Stdout, list)
+	}
+	return printMaps(e.Stdout, list)
+}
+
+// check reports flags that do not go together, and files that cannot be written.
+func (c *Command) check() error {
+	switch {
+	case len(c.Model) > 0 && (c.In != "" || len(c.Mechanism) > 0 || c.Order != nil || len(c.Set) > 0 || c.Causal || c.Row != 0):
+		return env.InputErrorf("--model: has its own mechanism and input; arrays, --mechanism and what belongs to it go without")
+	case len(c.Model) > 0 && c.Text == "" && c.TextFile == "" && c.Sample == nil:
+		return env.InputErrorf("--model: needs --text, --text-file or --sample")
+	case len(c.Model) == 0 && (c.Text != "" || c.TextFile != "" || c.Sample != nil || c.Layers != "all"):
+		return env.InputErrorf("--text, --text-file, --sample, --layers: need --model")
+	case len(c.Model) == 0 && (c.In == "" || len(c.Mechanism) == 0):
+		return env.InputErrorf("needs --model with --text or --sample, or --mechanism with a file of arrays")
+	case c.Most < 1:
+		return env.InputErrorf("--most: %d is less than 1", c.Most)
+	}
+	if c.Out != "" && !slices.Contains([]string{".png", ".svg", ".html"}, filepath.Ext(c.Out)) {
+		return env.InputErrorf("--out: the suffix of %s is %q, needs .png, .svg or .html", c.Out, filepath.Ext(c.Out))
+	}
+	if err := env.CheckOutput(c.Out, c.TextFile); err != nil {
+		return env.InputErrorf("--out: %w", err)
+	}
+	if c.NPZ != "" {
+		if _, err := problem.WriterFor(c.NPZ, c.In, c.TextFile); err != nil {
+			return env.InputErrorf("--npz: %w", err)
+		}
+	}
+	return nil
+}
+
+// chosen returns the numbers of a list below n; all of them for the word all.
+func chosen(flag, list string, n int) ([]int, error) {
+	var numbers []int
+	if list == "all" {
+		for i := range n {
+			numbers = append(numbers, i)
+		}
+		return numbers, nil
+	}
+	for _, text := range strings.Split(list, ",") {
+		i, err := strconv.Atoi(text)
+		if err != nil || i < 0 || i >= n {
+			return nil, fmt.Errorf("%s: %q is none of the %d, counted from 0", flag, text, n)
+		}
+		numbers = append(numbers, i)
+	}
+	return numbers, nil
+}
+
+// rows returns the queries to look at, of n.
+func (c *Command) rows(n int) (from, to int, err error) {
+	if c.Rows == "" {
+		return 0, n, nil
+	}
+	a, b, _ := strings.Cut(c.Rows, ":")
+	from, errA := strconv.Atoi(a)
+	to, errB := strconv.Atoi(b)
+	if errA != nil || errB != nil || from < 0 || from >= to || to > n {
+		return 0, 0, fmt.Errorf("--rows: %s is no A:B with 0 ≤ A < B ≤ %d", c.Rows, n)
+	}
+	return from, to, nil
+}
+
+// look appends the maps of the chosen heads of one call, of a sequence of n queries
+// before the padding.
+func (c *Command) look(list []Map, m attention.Mechanism[float32], call *attention.Call[float32], row, n int, of Map) ([]Map, error) {
+	heads, err := chosen("--heads", c.Heads, call.Q.H)
+	if err != nil {
+		return nil, err
+	}
+	from, to, err := c.rows(n)
+	if err != nil {
+		return nil, err
+	}
+	keys := call.K.N
+	valid := keys - (call.Q.N - n)
+	before := 0
+	for i := range list {
+		before += len(list[i].weights.Data)
+	}
+	if n := float64(len(heads)) * float64(to-from) * float64(keys); n+float64(before) > mapElements {
+		return nil, fmt.Errorf("%s: %d heads of %d rows of %d keys are more than %d elements in all; --rows, --heads and --layers choose fewer", of.From, len(heads), to-from, keys, mapElements)
+	}
+	if len(list) > 0 {
+		of.call = list[len(list)-1].call + 1
+	}
+	for _, h := range heads {
+		one := of
+		one.Head, one.first = h, from
+		one.weights = tensor.Mat[float32]{Data: make([]float32, (to-from)*keys), Rows: to - from, Cols: keys, Stride: keys}
+		if err := m.Weights(one.weights, call, row, h, from, to); err != nil {
+			return nil, fmt.Errorf("%s: %w", of.From, err)
+		}
+		if valid < keys { // padding has no weight
+			for i := range one.weights.Rows {
+				copy(one.weights.Data[i*valid:], one.weights.Row(i)[:valid])
+			}
+			one.weights = tensor.Mat[float32]{Data: one.weights.Data[:(to-from)*valid], Rows: to - from, Cols: valid, Stride: valid}
+		}
+		one.Locality = attention.Locate(one.weights, from+keys-call.Q.N)
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+// keysAlone is a file of q and k: keys stand for values, which maps do not need.
+type keysAlone struct{ array.Source }
+
+func (s keysAlone) Names() []string { return append(slices.Clone(s.Source.Names()), "v") }
+
+func (s keysAlone) ReadArray(name string) (*array.Array, error) {
+	if name == "v" {
+		name = "k"
+	}
+	return s.Source.ReadArray(name)
+}
+
+func (s keysAlone) ReadHeader(name string) (array.DType, []int, error) {
+	if name == "v" {
+		name = "k"
+	}
+	return s.Source.ReadHeader(name)
+}
+
+// arrays makes the maps of a file for each mechanism.
+func (c *Command) arrays() (list []Map, err error) {
+	in, err := problem.OpenArrays(c.In)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	var src array.Source = in
+	if !slices.Contains(in.Names(), "v") {
+		src = keysAlone{in}
+	}
+	for i, name := range c.Mechanism {
+		own, err := c.settingsOf(name)
+		if err != nil {
+			return nil, err
+		}
+		p, err := problem.ReadProblem[float32](&problem.Request{Mechanism: name, Settings: own, Causal: c.Causal, Form: "auto", Path: c.In}, src)
+		if err != nil {
+			return nil, err
+		}
+		if c.Row < 0 || c.Row >= p.Call.Q.B {
+			return nil, fmt.Errorf("--row: %d is none of the %d, counted from 0", c.Row, p.Call.Q.B)
+		}
+		if slices.Contains(c.Mechanism[:i], name) {
+			return nil, fmt.Errorf("--mechanism: %s is there twice", name)
+		}
+		if list, err = c.look(list, p.Mechanism, &p.Call, c.Row, p.Call.Q.N, Map{From: name}); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// settingsOf returns those of the settings that a mechanism has. Each has to be one
+// of some mechanism's.
+func (c *Command) settingsOf(name string) (flags.Settings, error) {
+	row, err := flags.LookupFunction(name)
+	if err != nil {
+		return flags.Settings{}, err
+	}
+	if len(c.Mechanism) == 1 {
+		return c.Settings, nil
+	}
+	has := func(r mechanism.Row, key string) bool {
+		return slices.ContainsFunc(r.Settings, func(s mechanism.Setting) bool { return s.Name == key })
+	}
+	own := flags.Settings{Set: map[string]string{}}
+	if row.Order > 0 {
+		own.Order = c.Order
+	}
+	for key, value := range c.Set {
+		if has(row, key) {
+			own.Set[key] = value
+			continue
+		}
+		if !slices.ContainsFunc(c.Mechanism, func(other string) bool {
+			r, err := mechanism.Lookup(other)
+			return err == nil && has(r, key)
+		}) {
+			return own, fmt.Errorf("--set: %s is a setting of none of %s", key, strings.Join(c.Mechanism, ", "))
+		}
+	}
+	return own, nil
+}

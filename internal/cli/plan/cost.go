@@ -1,0 +1,200 @@
+package plan
+
+import (
+	"math"
+	"sort"
+	"time"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/mechanism"
+)
+
+// shape returns the shape that the flags describe.
+func (c *Command) shape() attention.Shape {
+	or := func(x, other flags.Count) int {
+		if x == 0 {
+			return int(other)
+		}
+		return int(x)
+	}
+	return attention.Shape{
+		B: int(c.Batch), H: int(c.Heads), Hkv: or(c.KVHeads, c.Heads),
+		N: int(c.N), M: or(c.M, c.N), D: int(c.D), Dv: or(c.Dv, c.D), Causal: c.Causal,
+	}
+}
+
+// report counts everything.
+func (c *Command) report() (*Report, error) {
+	s := c.shape()
+	switch {
+	case s.H%s.Hkv != 0:
+		return nil, env.InputErrorf("--kv-heads: %d do not divide the %d of --heads", s.Hkv, s.H)
+	case (c.Parameters > 0) != (c.Tokens > 0):
+		return nil, env.InputErrorf("--parameters and --tokens: one is given without the other")
+	case c.Layers > 0 && c.Parameters == 0:
+		return nil, env.InputErrorf("--layers: needs --parameters and --tokens")
+	case c.EncoderDecoder && c.Parameters == 0:
+		return nil, env.InputErrorf("--encoder-decoder: needs --parameters and --tokens")
+	}
+	o, err := c.Options(s.H, s.D, s.M)
+	if err != nil {
+		return nil, err
+	}
+	row, err := flags.LookupFunction(c.Mechanism)
+	if err != nil {
+		return nil, env.MarkInput(err)
+	}
+	mech, err := mechanism.New[float32](c.Mechanism, o)
+	if err != nil {
+		return nil, env.MarkInput(err)
+	}
+	if mech.Traits().CausalOnly && !s.Causal {
+		return nil, env.InputErrorf("--causal: %s with a window needs it", c.Mechanism)
+	}
+	degree := row.Order
+	if o.Order > 0 {
+		degree = o.Order
+	}
+
+	machine := bench.DescribeMachine(50 * time.Millisecond)
+	plan := mech.Plan(s)
+	paper := attention.TaylorShiftCost(s.N, s.D)
+	r := &Report{
+		Machine: machine.String(), Mechanism: c.Mechanism, Degree: degree, Features: plan.F,
+		Shape: planShape{s.B, s.H, s.Hkv, s.N, s.M, s.D, s.Dv, s.Causal},
+		Form:  plan.Form.String(), Chunk: plan.Chunk, Why: plan.Why,
+		Backward: plan.Back.String(), BackwardWhy: plan.BackWhy,
+		TaylorShift: paper,
+		Totals: taylorShiftTotals{paper.OpsDirect.Total(), paper.OpsEfficient.Total(),
+			paper.EntriesDirect.Total(), paper.EntriesEfficient.Total()},
+	}
+	if degree > 0 {
+		fast := attention.FastCost(s.N, s.D, s.H, degree)
+		r.Fast = &fast
+	}
+	r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Direct))
+	if plan.Wide != nil {
+		r.Wide = plan.Wide.Error()
+	}
+	if mech.Traits().Linear && plan.Wide == nil {
+		r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Linear))
+		r.Switch = SwitchLengths(mech, s)
+		r.State = stateOf(s, plan)
+	}
+	if c.Width > 0 {
+		r.Width = int(c.Width)
+		if err := c.sweep(r, machine, s); err != nil {
+			return nil, err
+		}
+	}
+	if c.Parameters > 0 {
+		r.Training = c.training(machine, plan, s)
+	}
+	return r, nil
+}
+
+// costOf is what a form of mech costs for s.
+func costOf(m bench.Machine, mech attention.Mechanism[float32], s attention.Shape, form attention.Form) formCost {
+	s.Form = form
+	p := mech.Plan(s)
+	return formCost{
+		Form: form.String(), Forward: p.FLOPs, Backward: bench.BackwardFLOPs(p.FLOPs), Bytes: p.Bytes,
+		ForwardSeconds:  m.PredictSeconds(p.Cost, s.B*s.Hkv),
+		BackwardSeconds: m.PredictSeconds(p.BackCost, s.B*s.Hkv),
+		Bound:           display.Number(errorBound(p)),
+	}
+}
+
+// errorBound is the bound of a plan, infinite where it has none.
+func errorBound(p attention.Plan) float64 {
+	if p.Bound == 0 {
+		return math.Inf(1)
+	}
+	return p.Bound
+}
+
+// SwitchLengths are those of mech for shapes as s but for N and M.
+func SwitchLengths(mech attention.Mechanism[float32], s attention.Shape) *switches {
+	form := func(n int, form attention.Form) attention.Plan {
+		s.N, s.M, s.Form = n, n, form
+		return mech.Plan(s)
+	}
+	least := 0
+	if s.Causal { // within a chunk both forms are the direct one
+		least = form(1, attention.Linear).Chunk
+	}
+	search := func(linear func(n int) bool) int {
+		const limit = 1e9
+		n := least + 1 + sort.Search(limit-least, func(n int) bool { return linear(least + 1 + n) })
+		if n > limit {
+			return 0
+		}
+		return n
+	}
+	return &switches{
+		Forward:  search(func(n int) bool { return form(n, attention.Auto).Form == attention.Linear }),
+		Backward: search(func(n int) bool { return form(n, attention.Auto).Back == attention.Linear }),
+		Counted: search(func(n int) bool {
+			return form(n, attention.Linear).FLOPs < form(n, attention.Direct).FLOPs
+		}),
+	}
+}
+
+// stateOf is the size of the state of one sequence.
+func stateOf(s attention.Shape, p attention.Plan) *stateCost {
+	const size = 4 // bytes of a float32
+	sums := float64(p.F) * float64(s.Dv+1)
+	state := sums + p.Window
+	token := float64(s.D + s.Dv)
+	return &stateCost{
+		Bytes:      size * float64(s.Hkv) * state,
+		CacheBytes: size * float64(s.Hkv) * token,
+		BreakEven:  state / token,
+		Step:       2*sums*float64(s.Hkv+s.H) + p.WindowFLOPs*float64(s.H),
+	}
+}
+
+// sweep counts heads that share a width, for every number of heads that divides
+// it.
+func (c *Command) sweep(r *Report, m bench.Machine, s attention.Shape) error {
+	width := int(c.Width)
+	for h := 1; h <= width; h++ {
+		if width%h != 0 {
+			continue
+		}
+		d := width / h
+		o, err := c.Options(h, d, s.M)
+		if err != nil {
+			return err
+		}
+		mech, err := mechanism.New[float32](c.Mechanism, o)
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		s.H, s.Hkv, s.D, s.Dv = h, h, d, d
+		p := mech.Plan(s)
+		row := headsCost{Heads: h, D: d, Forward: p.FLOPs, Form: p.Form.String(), Seconds: m.PredictSeconds(p.Cost, s.B*h)}
+		row.Ops, row.Entries = attention.TaylorShiftHeads(s.N, width, h)
+		if r.Degree > 0 {
+			row.Fast = attention.FastCost(s.N, d, h, r.Degree).Time
+		}
+		r.Sweep = append(r.Sweep, row)
+	}
+	return nil
+}
+
+// training counts the training of a model whose layers hold attention of the
+// shape s each: forward and backward for every sequence of N tokens.
+func (c *Command) training(m bench.Machine, p attention.Plan, s attention.Shape) *trainingCost {
+	t := &trainingCost{Parameters: float64(c.Parameters), Tokens: float64(c.Tokens)}
+	t.Weights = attention.TrainingFLOPs(t.Parameters, t.Tokens, c.EncoderDecoder)
+	t.PFDays = t.Weights / attention.PFDay
+	token := (p.FLOPs + bench.BackwardFLOPs(p.FLOPs)) / float64(s.B*s.N)
+	t.Attention = float64(c.Layers) * token * t.Tokens
+	t.Hours = m.TrainingSeconds(t.Weights+t.Attention) / 3600
+	return t
+}

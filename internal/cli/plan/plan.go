@@ -1,0 +1,159 @@
+// Package plan implements the verb plan: operations, bytes and predicted times of a shape.
+package plan
+
+import (
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+)
+
+// Command is the verb plan: what attention costs, as published and here.
+type Command struct {
+	N         flags.Count `short:"n" default:"4096" placeholder:"N" help:"Queries of a sequence."`
+	M         flags.Count `short:"m" placeholder:"M" help:"Keys of a sequence; as many as queries if not given."`
+	D         flags.Count `short:"d" default:"64" placeholder:"D" help:"Width of queries and keys of a head."`
+	Dv        flags.Count `placeholder:"DV" help:"Width of values; D if not given."`
+	Heads     flags.Count `default:"1" placeholder:"H" help:"Query heads."`
+	KVHeads   flags.Count `name:"kv-heads" placeholder:"H" help:"Key heads; as many as query heads if not given."`
+	Batch     flags.Count `default:"1" placeholder:"B" help:"Sequences."`
+	Causal    bool        `help:"Query i sees keys j ≤ i + (M-N)."`
+	Mechanism string      `complete:"mechanisms" default:"fastmax" placeholder:"NAME" help:"Attention function; with --help its settings are listed."`
+	flags.Settings
+	Width flags.Count `placeholder:"C" help:"Also sweep over the number of heads that share this width."`
+
+	Parameters     flags.Amount `placeholder:"P" help:"Also count the training of a model of P parameters, such as 174.6e9."`
+	Tokens         flags.Amount `placeholder:"T" help:"Tokens that it trains on, such as 300e9."`
+	Layers         flags.Count  `placeholder:"L" help:"Its layers, each with attention of the shape above, which is then added."`
+	EncoderDecoder bool         `help:"Each token meets half of its parameters: 3PT instead of 6PT."`
+
+	JSON bool   `name:"json" help:"Print one JSON object."`
+	Plot string `placeholder:"FILE" help:"Also draw, over D from 8 to 128, the N from which on the linear form is chosen and where counted operations cross, as .svg or .png."`
+}
+
+// Help are examples.
+func (c *Command) Help() string {
+	return "Nothing is computed: times are what counted operations take at the measured peak." + flags.JoinExamples(
+		"farfield plan --n 65536 --d 64 --heads 8 --causal",
+		"farfield plan --mechanism taylorshift --n 1e6 --json",
+		"farfield plan --plot crossover.svg",
+		"farfield plan --parameters 174.6e9 --tokens 300e9 --n 2048 --d 128 --heads 96 --layers 96",
+	)
+}
+
+func (c *Command) Run(e *env.Env) error {
+	var r *Report
+	err := e.RunInterruptibly(func() (err error) {
+		r, err = c.report()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if c.Plot != "" {
+		if err := c.plot(); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return display.PrintJSON(e.Stdout, r)
+	}
+	return r.print(e.Stdout)
+}
+
+// Report is all that plan tells.
+type Report struct {
+	Machine   string    `json:"machine"`
+	Mechanism string    `json:"mechanism"`
+	Degree    int       `json:"order,omitempty"`
+	Shape     planShape `json:"shape"`
+	Features  int       `json:"features,omitempty"` // F, packed
+
+	Forms       []formCost `json:"forms"`
+	Wide        string     `json:"linear_refused,omitempty"`
+	Form        string     `json:"form"` // chosen
+	Chunk       int        `json:"chunk,omitempty"`
+	Why         string     `json:"why,omitempty"`
+	Backward    string     `json:"backward_form"` // chosen
+	BackwardWhy string     `json:"backward_why,omitempty"`
+	Switch      *switches  `json:"switch_n,omitempty"`
+	State       *stateCost `json:"state,omitempty"`
+
+	TaylorShift attention.TaylorShift `json:"taylorshift"` // one head
+	Totals      taylorShiftTotals     `json:"taylorshift_totals"`
+	Fast        *attention.Fast       `json:"fast,omitempty"`
+
+	Width    int           `json:"width,omitempty"`
+	Sweep    []headsCost   `json:"sweep,omitempty"`
+	Training *trainingCost `json:"training,omitempty"`
+}
+
+// switches are lengths N = M from which on the linear form is the better one; 0
+// where that is beyond a billion.
+type switches struct {
+	Forward  int `json:"forward"`  // it is chosen
+	Backward int `json:"backward"` // likewise
+	Counted  int `json:"counted"`  // it takes fewer operations, forward
+}
+
+// planShape is what of an attention.Shape the costs depend on.
+type planShape struct {
+	B      int  `json:"b"`
+	H      int  `json:"h"`
+	Hkv    int  `json:"hkv"`
+	N      int  `json:"n"`
+	M      int  `json:"m"`
+	D      int  `json:"d"`
+	Dv     int  `json:"dv"`
+	Causal bool `json:"causal"`
+}
+
+// taylorShiftTotals are the sums of the parts.
+type taylorShiftTotals struct {
+	OpsDirect        float64 `json:"ops_dir"`
+	OpsEfficient     float64 `json:"ops_eff"`
+	EntriesDirect    float64 `json:"entries_dir"`
+	EntriesEfficient float64 `json:"entries_eff"`
+}
+
+// formCost is what one form costs here, all heads and sequences.
+type formCost struct {
+	Form            string         `json:"form"`
+	Forward         float64        `json:"forward_flops"`
+	Backward        float64        `json:"backward_flops"`
+	Bytes           float64        `json:"worker_bytes"` // scratch and state of each worker
+	ForwardSeconds  float64        `json:"forward_seconds"`
+	BackwardSeconds float64        `json:"backward_seconds"`
+	Bound           display.Number `json:"bound"` // of errors in float32, as attention.Plan.Bound; null: none
+}
+
+// stateCost is the running state beside a cache of keys and values, all heads
+// of one sequence, in float32.
+type stateCost struct {
+	Bytes      float64 `json:"bytes"`           // F(Dv+1) numbers a key head
+	CacheBytes float64 `json:"kv_token_bytes"`  // D+Dv numbers a key head and token
+	BreakEven  float64 `json:"kv_break_even_n"` // tokens from which on the cache is larger
+	Step       float64 `json:"token_flops"`     // 4F(Dv+1) a head: absorb and read
+}
+
+// headsCost is one row of the sweep over heads that share a width.
+type headsCost struct {
+	Heads   int     `json:"heads"`
+	D       int     `json:"d"`
+	Ops     float64 `json:"ops_eff"`
+	Entries float64 `json:"entries_eff"`
+	Fast    float64 `json:"fast_time,omitempty"`
+	Forward float64 `json:"forward_flops"` // here, in the form chosen
+	Form    string  `json:"form"`
+	Seconds float64 `json:"forward_seconds"`
+}
+
+// trainingCost is what training a model takes.
+type trainingCost struct {
+	Parameters float64 `json:"parameters"`
+	Tokens     float64 `json:"tokens"`
+	Weights    float64 `json:"weights_flops"`
+	PFDays     float64 `json:"weights_pf_days"`
+	Attention  float64 `json:"attention_flops"`
+	Hours      float64 `json:"hours"` // of both, on this machine
+}

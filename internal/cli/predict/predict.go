@@ -1,0 +1,314 @@
+// Package predict implements the verb predict: the classes of texts.
+package predict
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/records"
+	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// Command is the verb predict: what a model says of inputs that it has not learned from.
+type Command struct {
+	Files  []string       `arg:"" optional:"" name:"file" placeholder:"FILE" help:"Inputs: of a task of texts or tokens files with one a line, by default standard input; of sounds, pictures, numbers and sequences one in each file, by default the files that standard input names, one a line. - is standard input."`
+	Model  string         `required:"" placeholder:"DIR" help:"Folder of a run of a task, whose best checkpoint is taken, or of a checkpoint."`
+	JSON   bool           `name:"json" help:"Print each answer as a JSON object in a line."`
+	JSONL  bool           `name:"jsonl" help:"Each line of the input is a JSON object, which is printed with what the model says of its text, or of the file that it names, added."`
+	Filter records.Filter `embed:""`
+}
+
+// Help are examples.
+func (c *Command) Help() string {
+	return "Prints label, probability and input of each input, or numbers and input, or labels and input, with tabs between them. " +
+		"An empty line stays, with empty fields. Of a longer input the positions that the task was trained with (length) are seen, of task ecg all, in windows. " +
+		"Keys in JSON are text or file, name (of a record in a file), label, probability, probabilities (of up to 32 classes), number, numbers, labels." + flags.JoinExamples(
+		"farfield predict --model out/labels lines.txt",
+		"farfield predict --model out/labels --json lines.txt",
+		"farfield predict --model out/labels --jsonl <records.jsonl >predicted.jsonl",
+		"farfield predict --model out/sounds new/1.wav new/2.wav",
+	)
+}
+
+// mostProbabilities is how many classes are listed with each record.
+const mostProbabilities = 32
+
+func (c *Command) Run(e *env.Env) error {
+	if err := c.Filter.Check(c.JSONL); err != nil {
+		return err
+	}
+	if c.JSON && c.JSONL {
+		return env.InputErrorf("--json: given beside --jsonl, which prints JSON lines itself")
+	}
+	p, err := train.OpenPredictor(c.Model)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	w := &answers{e: e, p: p, json: c.JSON, w: bufio.NewWriter(e.Stdout)}
+	if !c.JSONL && !p.NeedsLines() {
+		return w.files(c.Files)
+	}
+	if len(c.Files) == 0 {
+		c.Files = []string{"-"}
+	}
+	for _, name := range c.Files {
+		in, err := texts.OpenText(e, name)
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		if c.JSONL {
+			err = c.records(e, p, in)
+		} else {
+			err = w.lines(in, w.line)
+		}
+		in.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// records adds to each record what the model says of its text or file.
+func (c *Command) records(e *env.Env, p *train.Predictor, in io.Reader) error {
+	if p.NeedsLines() {
+		return c.Filter.FilterFile(e, in, func(text string) ([]records.Field, error) {
+			r, err := p.Predict([]byte(text))
+			if err != nil {
+				return nil, err
+			}
+			return predictedFields(p, &r), nil
+		})
+	}
+	if c.Filter.Field == "" {
+		c.Filter.Field = "file"
+	}
+	return c.Filter.FilterFile(e, in, func(path string) (fields []records.Field, err error) {
+		err = p.PredictFile(path, func(name string, r train.Prediction) error {
+			if fields != nil {
+				return fmt.Errorf("%s: it has several inputs, a record one; leave out --jsonl", path)
+			}
+			fields = predictedFields(p, &r)
+			return nil
+		})
+		return fields, err
+	})
+}
+
+// predictedFields is what is said of an input, by name.
+func predictedFields(p *train.Predictor, r *train.Prediction) []records.Field {
+	classes := p.Classes()
+	switch r.Kind {
+	case task.Regression, task.Trace:
+		return []records.Field{numberField(r)}
+	case task.Labels, task.Next:
+		names := make([]string, len(r.Labels))
+		for i, y := range r.Labels {
+			names[i] = classes[y]
+		}
+		if p.HasByteLabels() {
+			return []records.Field{{"labels", strings.Join(names, "")}}
+		}
+		return []records.Field{{"labels", names}}
+	}
+	fields := []records.Field{{"label", classes[r.Class]}, {"probability", rounded(r.Probabilities[r.Class])}}
+	if len(classes) <= mostProbabilities {
+		all := make(map[string]float64, len(classes))
+		for i, name := range classes {
+			all[name] = rounded(r.Probabilities[i])
+		}
+		fields = append(fields, records.Field{"probabilities", all})
+	}
+	return fields
+}
+
+// numberField is one number, a list of them, or a list of rows.
+func numberField(r *train.Prediction) records.Field {
+	list := make([]float32, len(r.Numbers)) // as many digits as the model has
+	for i, x := range r.Numbers {
+		list[i] = float32(x)
+	}
+	switch {
+	case len(list) == 1 && r.Kind == task.Regression:
+		return records.Field{"number", list[0]}
+	case r.Columns == 1 || len(list) <= r.Columns:
+		return records.Field{"numbers", list}
+	}
+	rows := [][]float32{}
+	for ; len(list) > 0; list = list[r.Columns:] {
+		rows = append(rows, list[:r.Columns])
+	}
+	return records.Field{"numbers", rows}
+}
+
+// rounded is a probability in six decimals.
+func rounded(p float64) float64 { return math.Round(p*1e6) / 1e6 }
+
+// answers prints what a model says.
+type answers struct {
+	e    *env.Env
+	p    *train.Predictor
+	json bool
+	w    *bufio.Writer
+}
+
+// files answers files, or those that standard input names in the place of -, or of none.
+func (a *answers) files(paths []string) error {
+	if len(paths) == 0 {
+		paths = []string{"-"}
+	}
+	for _, path := range paths {
+		if path == "-" {
+			in, err := texts.OpenText(a.e, path)
+			if err != nil {
+				return env.MarkInput(err)
+			}
+			err = a.lines(in, func(line []byte) error {
+				if len(line) == 0 {
+					return nil
+				}
+				return a.file(string(line))
+			})
+			in.Close()
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		err := a.e.Context.Err()
+		if err == nil {
+			err = env.MarkInput(a.file(path))
+		}
+		if err = errors.Join(err, a.w.Flush()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// file answers the inputs in a file.
+func (a *answers) file(path string) error {
+	return a.p.PredictFile(path, func(name string, r train.Prediction) error {
+		if err := a.e.Context.Err(); err != nil {
+			return err
+		}
+		if !a.json {
+			shown := display.Field(path)
+			if name != "" {
+				shown += "\t" + display.Field(name)
+			}
+			return a.print(&r, shown)
+		}
+		fields := []records.Field{{"file", path}}
+		if name != "" {
+			fields = append(fields, records.Field{"name", name})
+		}
+		return a.printJSON(append(fields, predictedFields(a.p, &r)...))
+	})
+}
+
+// lines calls each with every line, and prints its answer as soon as it is there.
+func (a *answers) lines(in io.Reader, each func(line []byte) error) error {
+	r := bufio.NewReaderSize(in, texts.LongestLine)
+	w := a.w
+	for number := 1; ; number++ {
+		if err := a.e.Context.Err(); err != nil {
+			return errors.Join(w.Flush(), err)
+		}
+		line, err := r.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			return errors.Join(w.Flush(), env.InputErrorf("line %d: is longer than %d bytes", number, texts.LongestLine))
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return errors.Join(w.Flush(), err)
+		}
+		ended := err != nil
+		if ended && len(line) == 0 {
+			return w.Flush()
+		}
+		text := bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+		if err := each(text); err != nil {
+			return errors.Join(w.Flush(), env.InputErrorf("line %d: %w", number, err))
+		}
+		if r.Buffered() == 0 || ended { // who types waits for an answer
+			if err := w.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// line answers a line, with empty fields if it is empty.
+func (a *answers) line(text []byte) error {
+	if len(text) == 0 {
+		if a.json {
+			return a.printJSON([]records.Field{{"text", ""}})
+		}
+		if a.p.Kind() == task.Class {
+			a.w.WriteByte('\t')
+		}
+		a.w.WriteString("\t\n")
+		return nil
+	}
+	r, err := a.p.Predict(text)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(append([]records.Field{{"text", string(text)}}, predictedFields(a.p, &r)...))
+	}
+	return a.print(&r, string(text))
+}
+
+// print prints what is said of an input. What w cannot write its Flush tells.
+func (a *answers) print(r *train.Prediction, shown string) error {
+	classes := a.p.Classes()
+	switch r.Kind {
+	case task.Regression, task.Trace:
+		for i, x := range r.Numbers {
+			if i > 0 {
+				a.w.WriteByte(',')
+			}
+			fmt.Fprintf(a.w, "%.6g", x)
+		}
+	case task.Labels, task.Next:
+		for i, y := range r.Labels {
+			if i > 0 && !a.p.HasByteLabels() {
+				a.w.WriteByte(',')
+			}
+			a.w.WriteString(classes[y])
+		}
+	default:
+		fmt.Fprintf(a.w, "%s\t%.4f", display.Field(classes[r.Class]), r.Probabilities[r.Class])
+	}
+	fmt.Fprintf(a.w, "\t%s\n", shown)
+	return nil
+}
+
+// printJSON prints fields as an object in a line.
+func (a *answers) printJSON(fields []records.Field) error {
+	a.w.WriteByte('{')
+	for i, f := range fields {
+		value, err := json.Marshal(f.Value)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			a.w.WriteByte(',')
+		}
+		fmt.Fprintf(a.w, "%q:%s", f.Name, value)
+	}
+	a.w.WriteString("}\n")
+	return nil
+}

@@ -1,0 +1,62 @@
+package problem
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// NewArray is array.New for a shape that is known to fit.
+func NewArray[T tensor.Float](name string, data []T, shape []int) *array.Array {
+	var a *array.Array
+	var err error
+	switch data := any(data).(type) {
+	case []float32:
+		a, err = array.New(name, data, shape...)
+	case []float64:
+		a, err = array.New(name, data, shape...)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+// OpenArrays opens a file by its suffix.
+func OpenArrays(path string) (array.Source, error) {
+	switch filepath.Ext(path) {
+	case ".npz":
+		f, err := array.OpenNPZ(path)
+		if err != nil {
+			return nil, err
+		}
+		return f, nil
+	case ".safetensors":
+		f, err := safetensors.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		return f, nil
+	}
+	return nil, fmt.Errorf("%s: the suffix is %q, needs .npz or .safetensors", path, filepath.Ext(path))
+}
+
+// WriterFor returns what writes the format that path's suffix names, of what is
+// made from inputs.
+func WriterFor(path string, inputs ...string) (func(io.Writer, []*array.Array) error, error) {
+	if err := env.CheckOutput(path, inputs...); err != nil {
+		return nil, err
+	}
+	switch filepath.Ext(path) {
+	case ".npz":
+		return array.WriteNPZ, nil
+	case ".safetensors":
+		return func(w io.Writer, list []*array.Array) error { return safetensors.Write(w, list, nil) }, nil
+	}
+	return nil, fmt.Errorf("%s: the suffix is %q, needs .npz or .safetensors", path, filepath.Ext(path))
+}

@@ -1,0 +1,190 @@
+// Package program parses a command line, runs its verb and returns the exit status.
+package program
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/internal/par"
+)
+
+// decodeFinite decodes the number of a flag.
+func decodeFinite(c *kong.DecodeContext, target reflect.Value) error {
+	var text string
+	if err := c.Scan.PopValueInto("number", &text); err != nil {
+		return err
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
+		return fmt.Errorf("%q is not a finite number", text)
+	}
+	target.SetFloat(x)
+	return nil
+}
+
+// Program is a command line of verbs.
+type Program struct {
+	Name, Description string
+	Verbs             Verbs
+	Help              kong.HelpPrinter
+	Variables         kong.Vars // of help texts
+}
+
+// Verbs is a table of verbs: a pointer to a struct whose fields are their commands.
+type Verbs interface{ common() *Flags }
+
+// Flags are the flags of every verb.
+type Flags struct {
+	Threads []int            `help:"Threads to compute with; 0 takes what the machine has. Results do not depend on it. Bench takes a list." default:"0" placeholder:"N"`
+	Quiet   bool             `short:"q" help:"Print results and errors alone: no progress, no remarks."`
+	Version kong.VersionFlag `help:"Print version, commit, date, Go and instruction set, and leave."`
+}
+
+func (f *Flags) common() *Flags { return f }
+
+// NewParser returns the parser of the command line. A command that asks for help or the
+// version calls leave. It returns an error if the table of verbs is no grammar.
+func (p *Program) NewParser(stdout, stderr io.Writer, leave func()) (*kong.Kong, error) {
+	return kong.New(p.Verbs,
+		kong.Name(p.Name),
+		kong.Description(p.Description),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { leave() }),
+		kong.KindMapper(reflect.Float64, kong.MapperFunc(decodeFinite)),
+		kong.Help(p.Help),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		p.Variables,
+	)
+}
+
+// RunVerb runs the verb that args name and returns the exit status. Results that cannot be
+// written are a failure of any verb.
+func (p *Program) RunVerb(args []string, e *env.Env) int {
+	out := &results{w: e.Stdout}
+	e.Stdout = out
+	status := p.executeVerb(args, e, out)
+	if status == 0 && out.err != nil {
+		return p.ReportError(e, lock.Unwritable("standard output", out.err))
+	}
+	return status
+}
+
+// results is standard output, which remembers its first error.
+type results struct {
+	w   io.Writer
+	err error
+}
+
+func (r *results) Write(p []byte) (int, error) {
+	n, err := r.w.Write(p)
+	if r.err == nil {
+		r.err = err
+	}
+	return n, err
+}
+
+// executeVerb runs the verb that args name. out is e.stdout.
+func (p *Program) executeVerb(args []string, e *env.Env, out *results) int {
+	left := false
+	parser, err := p.NewParser(e.Stdout, e.Stderr, func() { left = true })
+	if err != nil {
+		fmt.Fprintln(e.Stderr, p.Name+":", err)
+		return env.StatusFailure
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parsed, err := parser.Parse(args)
+	if left || out.err != nil { // help or version was asked for; run says if it was not given
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintf(e.Stderr, "%s: %s\n", p.Name, p.explainParseError(err))
+		return env.StatusInput
+	}
+	c := p.Verbs.common()
+	if c.Quiet {
+		e.IsQuiet, e.IsTerminal = true, false
+	}
+	slices.Sort(c.Threads)
+	e.Threads = slices.Compact(c.Threads)
+	if err := checkThreads(e.Threads, strings.HasPrefix(parsed.Command(), "bench ")); err != nil {
+		return p.ReportError(e, err)
+	}
+	par.SetThreads(e.Threads[0])
+	e.Stdout = display.NewScreen(e.Stdout)
+	err = parsed.Run(e)
+	if s, ok := e.Stdout.(*display.Screen); ok {
+		err = errors.Join(err, s.Flush())
+	}
+	defer e.LeaveRanks(err)
+	if err != nil {
+		return p.ReportError(e, err)
+	}
+	return 0
+}
+
+// explainParseError is an error of the parser on one line, with where to read on.
+func (p *Program) explainParseError(err error) string {
+	text, verb := env.JoinLines(err), ""
+	var bad *kong.ParseError
+	if errors.As(err, &bad) {
+		if node := bad.Context.Selected(); node != nil {
+			verb = node.Path() + " "
+		} else {
+			text = strings.Replace(text, "unexpected argument ", "there is no verb ", 1)
+		}
+	}
+	return fmt.Sprintf("%s (see %s %s--help)", text, p.Name, verb)
+}
+
+// checkThreads reports numbers of threads that there cannot be, or more than one
+// where a verb takes no list of them.
+func checkThreads(threads []int, list bool) error {
+	if len(threads) > 1 && !list {
+		return env.InputErrorf("--threads: a list, %v, is for bench alone", threads)
+	}
+	for _, n := range threads {
+		if n < 0 {
+			return env.InputErrorf("--threads: %d is negative", n)
+		}
+	}
+	return nil
+}
+
+// ReportError prints err on one line, unless rank 0 does, and returns the status that it means.
+func (p *Program) ReportError(e *env.Env, err error) int {
+	text, status := env.JoinLines(err), env.StatusFailure
+	var bad env.InputError
+	var known *comm.RankError
+	var how env.Interruption
+	var held *lock.HeldError
+	var refused *lock.WriteError
+	switch {
+	case errors.As(err, &how):
+		text, status = how.Text, env.StatusInterrupted
+	case e.Context.Err() != nil && errors.Is(err, e.Context.Err()):
+		text, status = "interrupted", env.StatusInterrupted
+	case errors.Is(err, syscall.ENOSPC), errors.As(err, &refused), errors.Is(err, attention.ErrNonFinite): // whatever was being done
+	case errors.As(err, &held), errors.As(err, &bad):
+		status = env.StatusInput
+	}
+	if e.IsFirst() || !errors.As(err, &known) {
+		fmt.Fprintln(e.Stderr, p.Name+":", display.Escape(text))
+	}
+	return status
+}

@@ -1,0 +1,19 @@
+// Package progress shows progress on standard error: bars on a terminal, lines elsewhere.
+package progress
+
+import (
+	"io"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// NewBar returns a bar of all steps for a terminal, which goes away at its end.
+func NewBar(w io.Writer, all int64, options ...progressbar.Option) *progressbar.ProgressBar {
+	return progressbar.NewOptions64(all, append([]progressbar.Option{
+		progressbar.OptionSetWriter(w),
+		progressbar.OptionSetWidth(24),
+		progressbar.OptionThrottle(100 * time.Millisecond),
+		progressbar.OptionClearOnFinish(),
+	}, options...)...)
+}

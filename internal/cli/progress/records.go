@@ -1,0 +1,76 @@
+package progress
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+)
+
+// Records shows on standard error how far records are: a bar on a terminal, lines
+// every few seconds elsewhere.
+type Records struct {
+	w     io.Writer
+	bar   *progressbar.ProgressBar // nil: lines
+	Read  int64                    // bytes
+	all   int64                    // bytes of the input; 0: unknown
+	start time.Time
+	spoke time.Time
+}
+
+// NewRecords shows the way through so many bytes; 0: unknown. Results that go to
+// a terminal are their own progress.
+func NewRecords(e *env.Env, size int64, printed bool) *Records {
+	p := &Records{w: e.Notes(), start: time.Now(), all: size}
+	p.spoke = p.start
+	if printed && TerminalWidth(e.Stdout) > 0 {
+		p.w = io.Discard
+	} else if e.IsTerminal && p.all > 0 {
+		p.bar = NewBar(p.w, p.all, progressbar.OptionShowBytes(true), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true))
+	}
+	return p
+}
+
+// Show is called after every record.
+func (p *Records) Show(records int64) {
+	if p.bar != nil {
+		// A bar that cannot be drawn is no reason to stop.
+		_ = p.bar.Set64(min(p.Read, p.all))
+		return
+	}
+	now := time.Now()
+	if now.Sub(p.spoke) < LinePeriod {
+		return
+	}
+	p.spoke = now
+	text := fmt.Sprintf("%d records", records)
+	if p.all > 0 && p.Read > 0 {
+		left := time.Duration(float64(now.Sub(p.start)) * float64(p.all-p.Read) / float64(p.Read))
+		text += fmt.Sprintf("  %.0f %%  %s left", 100*float64(p.Read)/float64(p.all), max(left, 0).Round(time.Second))
+	}
+	fmt.Fprintln(p.w, text)
+}
+
+func (p *Records) Clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}
+
+// TerminalWidth returns the columns of the terminal that w is; 0: it is none.
+func TerminalWidth(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}

@@ -1,0 +1,74 @@
+package progress
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/stream"
+)
+
+// Stream shows on standard error how a stream goes: a bar on a terminal,
+// lines every few seconds elsewhere.
+type Stream struct {
+	w     io.Writer
+	tty   bool
+	bar   *progressbar.ProgressBar // of a terminal, once the number of tokens is known
+	start time.Time
+	spoke time.Time
+	all   int64
+}
+
+func NewStream(e *env.Env) *Stream {
+	p := &Stream{w: e.Notes(), tty: e.IsTerminal, start: time.Now()}
+	p.spoke = p.start
+	return p
+}
+
+// Show is called after every window.
+func (p *Stream) Show(s stream.Progress) {
+	p.all = s.Total
+	now := time.Now()
+	speed := float64(s.Done-s.Resumed) / max(now.Sub(p.start).Seconds(), 1e-9)
+	text := fmt.Sprintf("%.3g tokens/s", speed)
+	if p.tty {
+		if p.bar == nil {
+			p.bar = NewBar(p.w, s.Total, progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false))
+		}
+		// A bar that cannot be drawn is no reason to stop.
+		p.bar.Describe(text + p.left(s, speed))
+		_ = p.bar.Set64(s.Done)
+		return
+	}
+	if now.Sub(p.spoke) >= LinePeriod {
+		p.spoke = now
+		fmt.Fprintf(p.w, "token %d%s  %s%s\n", s.Done, p.Share(), text, p.left(s, speed))
+	}
+}
+
+// left says how long the rest takes, if anybody knows.
+func (p *Stream) left(s stream.Progress, speed float64) string {
+	if s.Total < 0 || speed <= 0 {
+		return ""
+	}
+	left := time.Duration(float64(s.Total-s.Done) / speed * float64(time.Second))
+	return fmt.Sprintf("  %s left", left.Round(time.Second))
+}
+
+// Share says how many tokens there are, if anybody knows.
+func (p *Stream) Share() string {
+	if p.all <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of %d", p.all)
+}
+
+// Clear makes room for something else.
+func (p *Stream) Clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}

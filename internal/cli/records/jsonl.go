@@ -1,0 +1,379 @@
+// Package records adds fields to JSON records, a line each, in bounded memory.
+package records
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/progress"
+	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/internal/par"
+)
+
+// Filter prints records of JSON, one a line, with fields added. The fields of a
+// record depend on no other record.
+type Filter struct {
+	Field string `placeholder:"NAME" help:"Field of a record that holds its text (text)."`
+	Skip  int64  `placeholder:"N" help:"Leave out the first N records, which an earlier run has done."`
+	Shard string `placeholder:"I/N" help:"Take records I, I+N, I+2N, ... alone, counted from 0, as one of N jobs beside each other."`
+	Out   string `short:"o" placeholder:"FILE" help:"Write results to a file; the same command continues it."`
+}
+
+// Check reports flags that mean nothing, or what they cannot be.
+func (f *Filter) Check(used bool) error {
+	if !used && (f.Field != "" || f.Skip != 0 || f.Shard != "" || f.Out != "") {
+		return env.InputErrorf("--field, --skip, --shard, --out: need --jsonl")
+	}
+	if f.Skip < 0 {
+		return env.InputErrorf("--skip: %d is negative", f.Skip)
+	}
+	_, _, err := f.shard()
+	return err
+}
+
+// FieldName returns the name of the field that holds a text.
+func (f *Filter) FieldName() string {
+	if f.Field == "" {
+		return "text"
+	}
+	return f.Field
+}
+
+// shard returns which records are taken: those with number % n == i.
+func (f *Filter) shard() (i, n int64, err error) {
+	if f.Shard == "" {
+		return 0, 1, nil
+	}
+	var rest string
+	if k, _ := fmt.Sscanf(f.Shard+" ", "%d/%d%s", &i, &n, &rest); k != 2 || n < 1 || i < 0 || i >= n {
+		return 0, 0, env.InputErrorf("--shard: %q is not I/N with 0 ≤ I < N", f.Shard)
+	}
+	return i, n, nil
+}
+
+const (
+	longestRecord = 1 << 26 // bytes of a line
+	recordBytes   = 1 << 14 // of records that are computed together, and
+	recordsLeast  = 16      // their number, unless fewer are there
+)
+
+// Field is one that is added to a record.
+type Field struct {
+	Name  string
+	Value any
+}
+
+// A textFunc returns the fields of a text.
+type TextFunc func(text string) ([]Field, error)
+
+// FilterFile adds to each record of in the fields of its text. Empty lines are no records.
+// Each function computes on its own goroutine, all at the same time.
+func (f *Filter) FilterFile(e *env.Env, in io.Reader, fields ...TextFunc) error {
+	return f.FilterInput(e, NewInput(in), bytes.TrimSpace, nil, fields)
+}
+
+// FilterInput is run for lines that record turns into JSON; an empty one is none. take, unless
+// nil, gets the fields in place of the output.
+func (f *Filter) FilterInput(e *env.Env, in *Input, record func(line []byte) []byte, take func([]Field), fields []TextFunc) error {
+	out, err := f.open(in.files)
+	if err != nil {
+		return err
+	}
+	defer out.close()
+	r := &recordRun{
+		filter: f, e: e, in: &texts.LineSource{Reader: in, Longest: longestRecord}, record: record, take: take, out: out, skip: f.Skip + out.records,
+		number: -1, progress: progress.NewRecords(e, in.size, out.w == nil && take == nil),
+	}
+	if r.first, r.of, err = f.shard(); err != nil {
+		return err
+	}
+	defer r.progress.Clear()
+	err = r.all(fields)
+	if err != nil && e.Context.Err() != nil && errors.Is(err, e.Context.Err()) {
+		how := fmt.Sprintf("--skip %d goes on", max(r.taken, f.Skip))
+		if f.Out != "" {
+			how = "the same command goes on"
+		}
+		return env.Interruption{err, fmt.Sprintf("stopped after %d records; %s", max(r.taken, r.skip), how)}
+	}
+	return err
+}
+
+// recordRun is a run of a filter.
+type recordRun struct {
+	filter   *Filter
+	e        *env.Env
+	in       *texts.LineSource
+	record   func(line []byte) []byte
+	take     func([]Field)
+	out      *output
+	progress *progress.Records
+
+	first, of int64 // of the shard
+	skip      int64 // records that are done
+	number    int64 // of the last record, from 0
+	lines     int64 // that were read
+	taken     int64 // records of the shard, written or skipped
+}
+
+// all goes through the input.
+func (r *recordRun) all(fields []TextFunc) error {
+	var lines [][]byte
+	for {
+		if err := r.e.Context.Err(); err != nil {
+			return err
+		}
+		var err error
+		lines, err = r.in.NextLines(lines[:0], recordsLeast, recordBytes)
+		if errors.Is(err, io.EOF) {
+			last := r.in.Rest()
+			if last == nil {
+				return r.out.missing(r.taken)
+			}
+			lines = append(lines, last)
+		} else if err != nil {
+			return env.InputErrorf("after line %d: %w", r.lines, err)
+		}
+		if err := r.some(lines, fields); err != nil {
+			return err
+		}
+	}
+}
+
+// result is what becomes of a record.
+type result struct {
+	record []byte
+	line   int64 // of the input
+	fields []Field
+	out    []byte
+	err    error
+}
+
+// some writes the results of lines, in their order.
+func (r *recordRun) some(lines [][]byte, fields []TextFunc) error {
+	var batch []result
+	var failed error
+	for _, line := range lines {
+		r.lines++
+		r.progress.Read += int64(len(line))
+		if len(line) >= longestRecord && line[len(line)-1] != '\n' {
+			failed = env.InputErrorf("line %d: is longer than %d bytes", r.lines, longestRecord)
+			break
+		}
+		record := r.record(line)
+		if len(record) == 0 {
+			continue
+		}
+		if r.number++; r.number%r.of != r.first {
+			continue
+		}
+		if r.taken < r.skip {
+			if r.taken++; r.taken == r.skip {
+				if err := r.out.follows(record, r.taken); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		r.taken++
+		batch = append(batch, result{record: record, line: r.lines})
+	}
+	r.taken -= int64(len(batch)) // until they are written
+	r.compute(batch, fields)
+	for i := range batch {
+		x := &batch[i]
+		if x.err != nil {
+			if r.e.Context.Err() != nil && errors.Is(x.err, r.e.Context.Err()) {
+				return x.err
+			}
+			return env.InputErrorf("line %d: %w", x.line, x.err)
+		}
+		if r.take != nil {
+			r.take(x.fields)
+		} else if err := r.out.write(r.e, x.out); err != nil { // whole, whenever the program ends
+			return err
+		}
+		r.taken++
+		r.progress.Show(r.taken)
+	}
+	return failed
+}
+
+// compute fills in the results of records.
+func (r *recordRun) compute(batch []result, fields []TextFunc) {
+	free := make(chan TextFunc, len(fields))
+	for _, f := range fields {
+		free <- f
+	}
+	one := func(i int) {
+		x := &batch[i]
+		if x.err = r.e.Context.Err(); x.err != nil {
+			return
+		}
+		f := <-free
+		defer func() { free <- f }()
+		x.fill(r.filter.FieldName(), f, r.take == nil)
+	}
+	if len(fields) > 1 {
+		par.Parts(len(batch), one)
+		return
+	}
+	for i := range batch {
+		if one(i); batch[i].err != nil {
+			return
+		}
+	}
+}
+
+// fill computes the fields of the record's text, and with join the record with them.
+func (x *result) fill(field string, fields TextFunc, join bool) {
+	var known map[string]json.RawMessage
+	if err := json.Unmarshal(x.record, &known); err != nil || known == nil {
+		x.err = fmt.Errorf("is not a JSON object: %.60q", x.record)
+		return
+	}
+	raw, ok := known[field]
+	if !ok {
+		x.err = fmt.Errorf("has no field %q", field)
+		return
+	}
+	var text *string
+	if err := json.Unmarshal(raw, &text); err != nil || text == nil {
+		x.err = fmt.Errorf("%s: is not a string: %.60s", field, raw)
+		return
+	}
+	if x.fields, x.err = fields(*text); x.err != nil || !join {
+		return
+	}
+	x.out = append(x.out, opened(x.record)...)
+	for _, f := range x.fields {
+		if _, ok := known[f.Name]; ok {
+			x.err = fmt.Errorf("%s: is there already", f.Name)
+			return
+		}
+		value, err := json.Marshal(f.Value)
+		if err != nil {
+			x.err = err
+			return
+		}
+		x.out = fmt.Appendf(x.out, ",%q:%s", f.Name, value)
+	}
+	x.out = append(x.out, "}\n"...)
+}
+
+// opened is an object without its end, to which fields are added.
+func opened(record []byte) []byte { return record[:len(record)-1] }
+
+// Input is where records come from.
+type Input struct {
+	io.Reader
+	size  int64    // bytes; 0: unknown
+	files []string // names
+}
+
+func NewInput(in io.Reader) *Input {
+	r := &Input{Reader: in}
+	switch in := in.(type) {
+	case *os.File:
+		if info, err := in.Stat(); err == nil && info.Mode().IsRegular() {
+			r.size = info.Size()
+		}
+		r.files = []string{in.Name()}
+	case texts.StandardInput:
+		r.size = NewInput(in.Reader).size
+	case *texts.JoinedFiles:
+		r.files = in.Paths
+		for _, path := range in.Paths {
+			info, err := os.Stat(path)
+			if err != nil || !info.Mode().IsRegular() {
+				r.size = 0
+				break
+			}
+			r.size += info.Size()
+		}
+	}
+	return r
+}
+
+// output is where records go: standard output, or a file that an earlier run may
+// have begun.
+type output struct {
+	w       *os.File // nil: standard output
+	records int64    // whole ones that the file has
+	last    []byte   // of them
+	lock    *lock.Lock
+}
+
+// open opens the output. A record that an earlier run left incomplete is cut off.
+func (f *Filter) open(inputs []string) (*output, error) {
+	o := new(output)
+	if f.Out == "" {
+		return o, nil
+	}
+	var err error
+	if o.w, o.lock, err = env.OwnFile(f.Out, inputs...); err != nil {
+		return nil, err
+	}
+	var whole int64 // bytes
+	lines := &texts.LineSource{Reader: o.w, Longest: 2 * longestRecord}
+	for {
+		some, err := lines.NextLines(nil, 1, 1)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			o.close()
+			return nil, err
+		}
+		whole += int64(len(some[0]))
+		o.records++
+		o.last = append(o.last[:0], some[0]...)
+	}
+	if err := o.w.Truncate(whole); err != nil {
+		o.close()
+		return nil, err
+	}
+	if _, err := o.w.Seek(whole, io.SeekStart); err != nil {
+		o.close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// follows reports an output whose last record is not made of the record of that number.
+func (o *output) follows(record []byte, number int64) error {
+	if o.w == nil || o.records == 0 || bytes.HasPrefix(o.last, opened(record)) {
+		return nil
+	}
+	return env.InputErrorf("--out: %s has %d records, and the last is not of record %d of the input; name another file", o.w.Name(), o.records, number)
+}
+
+// missing reports an output with more records than the input has.
+func (o *output) missing(taken int64) error {
+	if o.w != nil && taken < o.records {
+		return env.InputErrorf("--out: %s has %d records, the input %d; name another file", o.w.Name(), o.records, taken)
+	}
+	return nil
+}
+
+func (o *output) write(e *env.Env, line []byte) error {
+	if o.w != nil {
+		_, err := o.w.Write(line)
+		return err
+	}
+	_, err := e.Stdout.Write(line)
+	return err
+}
+
+func (o *output) close() {
+	if o.w != nil {
+		o.w.Close()
+	}
+	o.lock.Release()
+}

@@ -1,0 +1,103 @@
+package runs
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// CountTableBits returns the bits per byte of Text.NgramLosses on the part that judges, and the
+// number of tokens that the tables learned from.
+func CountTableBits(text *task.Text) (bits [3]float64, learned int, err error) {
+	spec := text.Spec()
+	judged := text.Tokens(spec.JudgedSplit())
+	loss, learned, err := text.NgramLosses(spec.JudgedSplit(), 0)
+	for i := range bits {
+		bits[i] = loss[i] * float64(judged.Len()) / float64(judged.Bytes()) / math.Ln2
+	}
+	return bits, learned, err
+}
+
+// SetTable sets what tables of counts reach on a text.
+func (r *Report) SetTable(text *task.Text) error {
+	bits, learned, err := CountTableBits(text)
+	r.Table = &bits
+	if learned < text.Tokens(task.Train).Len() {
+		r.TableTokens = learned
+	}
+	return err
+}
+
+// Report is what a training came to.
+type Report struct {
+	Run   string `json:"run"`
+	Task  string `json:"task"`
+	Split string `json:"split"` // that it is judged by
+	Steps int    `json:"steps"`
+	Best  int    `json:"best_step,omitempty"` // whose weights are judged
+	train.Score
+	train.Detail
+	Classes     []string        `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
+	Verdict     *Verdict        `json:"verdict,omitempty"`
+	Baselines   []task.Baseline `json:"baselines,omitempty"`
+	Table       *[3]float64     `json:"table_bits_per_byte,omitempty"` // of order 0, 1 and 2
+	TableTokens int             `json:"table_tokens,omitempty"`        // that the tables learned from, where it is not all
+	Sample      string          `json:"sample,omitempty"`
+}
+
+func (r *Report) Print(e *env.Env) error {
+	name := map[string]string{"valid": "validation", "test": "test"}[r.Split]
+	r.Verdict.Print(e)
+	if r.Table == nil {
+		of := ""
+		if r.Best > 0 {
+			of = fmt.Sprintf(", of update %d", r.Best)
+		}
+		fmt.Fprintf(e.Stdout, "%-12s%s %.4f, loss %.4f over %d samples%s\n", name, r.Metric, r.Value, r.Loss, r.Samples, of)
+		PrintBaselines(e, r.Metric, r.Baselines)
+		r.printMore(e, "eval --model %s")
+		return nil
+	}
+	fmt.Fprintf(e.Stdout, "%-12sloss %.4f nats, %.4f bits per byte over %d bytes\n", name, r.Loss, r.Bits, r.Bytes)
+	from := ""
+	if r.TableTokens > 0 {
+		from = fmt.Sprintf(", learned from the first %d tokens", r.TableTokens)
+	}
+	fmt.Fprintf(e.Stdout, "table       %.4f bits per byte from counts of the two tokens before (order 2), %.4f of one, %.4f of none%s\n", r.Table[2], r.Table[1], r.Table[0], from)
+	r.printMore(e, "generate --model %s --prompt TEXT")
+	if r.Sample == "" {
+		return nil
+	}
+	fmt.Fprintf(e.Stdout, "sample\n\n")
+	w := token.NewWriter(e.Stdout)
+	if _, err := w.Write([]byte(r.Sample)); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(e.Stdout)
+	return err
+}
+
+// PrintBaselines prints what simple means score, and the samples that they learned from.
+func PrintBaselines(e *env.Env, metric task.Metric, list []task.Baseline) {
+	for _, b := range list {
+		from := ""
+		if b.Learned > 0 {
+			from = fmt.Sprintf(", learned from %d samples", b.Learned)
+		}
+		fmt.Fprintf(e.Stdout, "baseline    %s %.4f: %s%s\n", metric, b.Score, b.Name, from)
+	}
+}
+
+// printMore says what may follow.
+func (r *Report) printMore(e *env.Env, command string) {
+	if !e.IsQuiet {
+		fmt.Fprintf(e.Stdout, "more        farfield "+command+"\n", r.Run)
+	}
+}

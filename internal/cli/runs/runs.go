@@ -1,0 +1,59 @@
+// Package runs reads folders of runs, judges their scores and draws their pages.
+package runs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// LoadModel reads the model of a run, of a checkpoint, or of a folder that
+// holds nothing but a model.
+func LoadModel(path string) (*model.Model[float32], error) {
+	if _, err := os.Stat(filepath.Join(path, model.WeightsFile)); err == nil {
+		return model.Load[float32](path)
+	}
+	m, _, err := train.LoadModel(path)
+	return m, err
+}
+
+// ReadRunConfig is the configuration of the run in a folder.
+func ReadRunConfig(dir string) (train.Config, error) {
+	c, err := train.RunConfig(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%s: holds no run: it has no config.json; farfield train --out %s begins one", dir, dir)
+	}
+	return c, err
+}
+
+// SeedPrefix is what the name of a run of several seeds begins with.
+const SeedPrefix = "seed-"
+
+// SeedRuns returns the folders of the runs below dir, by seed.
+func SeedRuns(dir string) []string {
+	list, _ := filepath.Glob(filepath.Join(dir, SeedPrefix+"*", "config.json"))
+	for i := range list {
+		list[i] = filepath.Dir(list[i])
+	}
+	slices.SortFunc(list, func(a, b string) int {
+		if SeedOf(a) < SeedOf(b) {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+// SeedOf returns the seed of a run's folder.
+func SeedOf(dir string) uint64 {
+	n, _ := strconv.ParseUint(strings.TrimPrefix(filepath.Base(dir), SeedPrefix), 10, 64)
+	return n
+}

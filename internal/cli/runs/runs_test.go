@@ -1,0 +1,55 @@
+package runs
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+func TestVerdictSaysWhichIsBetter(t *testing.T) {
+	accuracy := func(x float64, n int64) train.Score {
+		return train.Score{Metric: task.Accuracy, Value: x, Tokens: n}
+	}
+	baselines := []task.Baseline{{Name: "commonest class", Score: 0.2}, {Name: "naive Bayes", Score: 0.77}}
+	for _, c := range []struct {
+		score     train.Score
+		baselines []task.Baseline
+		want      string
+	}{
+		{accuracy(0.801, 10000), baselines, "Better than the baseline naive Bayes by 3.1 points: accuracy 80.1 % against 77.0 %."},
+		{accuracy(0.47, 1000), baselines, "The baseline naive Bayes is better by 30.0 points: accuracy 47.0 % against 77.0 %. Use it, or train longer."},
+		{accuracy(0.78, 1000), baselines, "No better than the baseline naive Bayes: accuracy 78.0 % against 77.0 %, less than two standard errors (3.7 points) apart on 1000 targets."},
+		{train.Score{Metric: task.MSE, Value: 0.5}, []task.Baseline{{Name: "mean", Score: 0.75}}, "Better than the baseline mean by 0.25 mean squared error: 0.5 against 0.75."},
+		{train.Score{Metric: task.Nats, Value: 1.4, Bits: 2.1}, TableBaselines([3]float64{4, 3, 2}), "The baseline counts after two tokens is better by 0.1 bits per byte: 2.1 against 2. Use it, or train longer."},
+	} {
+		if v := JudgeScore(c.score, c.baselines); v.Text != c.want {
+			t.Errorf("%q, want %q", v.Text, c.want)
+		}
+	}
+	if JudgeScore(accuracy(1, 1), nil) != nil {
+		t.Error("a verdict without a baseline")
+	}
+}
+
+// TestResultIsRefusedWhereItIsDamaged: what a folder from elsewhere says is checked.
+func TestResultIsRefusedWhereItIsDamaged(t *testing.T) {
+	for text, want := range map[string]string{
+		"{":                                     "unexpected end of JSON input",
+		`{"version":2}`:                         "version is 2, this program reads 1",
+		`{"version":1,"confusion":[[1,2],[3]]}`: "row 1 of confusion has 1 columns, needs 2",
+		`{"version":1,"classes":["a"]}`:         "classes are 1, rows of confusion 0",
+		`{"version":1,"table_bits_per_byte":["x"]}`: "cannot unmarshal",
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, ResultFile), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadResult(dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package runs
+
+import (
+	"context"
+
+	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/token"
+)
+
+// DefaultTemperature is a little below 1, which makes short texts more coherent.
+const DefaultTemperature = 0.8
+
+// SampleText returns a text of n tokens after others, or as many as the model has
+// positions for.
+func SampleText(ctx context.Context, m *model.Model[float32], vocab *token.Vocabulary, start []int32, n int, seed uint64) (string, error) {
+	g, err := generate.New(m, generate.Sampling{Temperature: DefaultTemperature, Seed: seed})
+	if err != nil {
+		return "", err
+	}
+	g.Append(start...)
+	if c := m.Config(); c.Positions == model.Learned {
+		n = min(n, c.Context-len(start))
+	}
+	var out []byte
+	err = g.Generate(ctx, n, func(t int32) (err error) {
+		out, err = vocab.Decode(out, t)
+		return err
+	})
+	return string(out), err
+}
+
+// LineBreakTokens returns the tokens of a line break, after which anything may begin,
+// or the first token there is.
+func LineBreakTokens(vocab *token.Vocabulary) []int32 {
+	tokens, err := vocab.Encode(nil, []byte("\n"))
+	if err != nil {
+		return []int32{0}
+	}
+	return tokens
+}

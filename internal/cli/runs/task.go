@@ -1,0 +1,78 @@
+package runs
+
+import (
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// OpenRunText reads the text at data, or that of the run in dir if data is "". folder is
+// where data sets lie, "" where the run says it.
+func OpenRunText(dir, data, folder string, vocab *token.Vocabulary) (*task.Text, error) {
+	if data != "" {
+		corpus, err := task.ReadCorpus(data, vocab.Kind() == token.KindChars)
+		if err != nil {
+			return nil, err
+		}
+		return task.NewText(corpus, vocab)
+	}
+	src, _, err := OpenRunTask(dir, folder)
+	if err != nil {
+		return nil, fmt.Errorf("--data is not given, and the run does not tell: %w", err)
+	}
+	text, ok := src.(*task.Text)
+	if !ok || text.Vocab.Size() != vocab.Size() {
+		return nil, fmt.Errorf("%s: the text of the run has changed: its vocabulary is another", dir)
+	}
+	return text, nil
+}
+
+// OpenRunTask opens the task of the run in dir. folder is where data sets lie, "" where
+// the run says it.
+func OpenRunTask(dir, folder string) (task.Source, train.Config, error) {
+	config, err := train.RunConfig(train.RunFolder(dir))
+	if err != nil {
+		return nil, config, err
+	}
+	if folder != "" { // the data sets may have moved
+		config.Folder = folder
+	}
+	src, err := config.OpenTask()
+	return src, config, err
+}
+
+// DescribeData names a task with its settings, and its samples.
+func DescribeData(c train.Config, s task.Spec) string {
+	var b strings.Builder
+	b.WriteString(s.Name)
+	for _, key := range slices.Sorted(maps.Keys(c.TaskSet)) {
+		fmt.Fprintf(&b, " --task-set %s=%s", key, c.TaskSet[key])
+	}
+	if c.LRAQuirk {
+		b.WriteString(" --lra-quirk")
+	}
+	count := func(n int) string {
+		if n == task.Endless {
+			return "any number"
+		}
+		return fmt.Sprint(n)
+	}
+	fmt.Fprintf(&b, ": %s to learn from, %s to validate, %s to be judged by; asks for: %v, judged by %s",
+		count(s.Count[task.Train]), count(s.Count[task.Valid]), count(s.Count[task.Test]), s.Kind, s.Metric)
+	return b.String()
+}
+
+// KeepHeapTight makes the garbage collector run before the heap has grown by a tenth
+// of a large text: by default it waits until the heap is twice as large.
+func KeepHeapTight(text *task.Text) {
+	const large = 64 << 20
+	if len(text.Corpus.Text) >= large {
+		debug.SetGCPercent(10)
+	}
+}

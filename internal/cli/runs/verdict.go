@@ -1,0 +1,247 @@
+package runs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// Results of comparing a score with another.
+const (
+	ResultBetter = "better"
+	ResultSame   = "no difference"
+	ResultWorse  = "worse"
+)
+
+// Verdict compares a score with the best baseline of its task.
+type Verdict struct {
+	Text       string  `json:"text"`
+	Result     string  `json:"result"`
+	Baseline   string  `json:"baseline"`
+	Difference float64 `json:"difference"` // by the metric; above 0 where the score is the better one
+}
+
+// Measure is what scores are told in.
+type Measure struct {
+	Name string
+	task.Metric
+}
+
+// bitsPerByte is the measure of texts.
+const bitsPerByte = "bits per byte"
+
+// JudgedScore returns the number that s is judged by, and its measure.
+func JudgedScore(s train.Score) (float64, Measure) {
+	if s.Bits > 0 {
+		return s.Bits, Measure{bitsPerByte, s.Metric}
+	}
+	return s.Value, Measure{string(s.Metric), s.Metric}
+}
+
+// FormatScore formats a score.
+func (m Measure) FormatScore(x float64) string {
+	if m.Metric == task.Accuracy {
+		return fmt.Sprintf("%.1f %%", 100*x)
+	}
+	return fmt.Sprintf("%.4g", x)
+}
+
+// FormatDifference formats the distance of two scores.
+func (m Measure) FormatDifference(x float64) string {
+	if m.Metric == task.Accuracy {
+		return fmt.Sprintf("%.1f points", 100*math.Abs(x))
+	}
+	return fmt.Sprintf("%.3g %s", math.Abs(x), m.Name)
+}
+
+// SamplingError is the standard error of a score that is measured on n targets; 0 where
+// it is not known.
+func (m Measure) SamplingError(x float64, n int64) float64 {
+	if m.Metric != task.Accuracy || n == 0 {
+		return 0
+	}
+	return math.Sqrt(x * (1 - x) / float64(n))
+}
+
+// CompareScores compares x with y. They are the same where they differ by less than twice the
+// standard error of their difference.
+func (m Measure) CompareScores(x, y, standardError float64) string {
+	switch {
+	case x == y || math.Abs(x-y) < 2*standardError:
+		return ResultSame
+	case m.IsBetter(x, y):
+		return ResultBetter
+	}
+	return ResultWorse
+}
+
+// JudgeScore compares a score with the best of its baselines; nil if there are none.
+func JudgeScore(s train.Score, baselines []task.Baseline) *Verdict {
+	x, m := JudgedScore(s)
+	best, ok := FindBestBaseline(baselines, m)
+	if !ok {
+		return nil
+	}
+	v := NewVerdict(x, m, best, math.Hypot(m.SamplingError(x, s.Tokens), m.SamplingError(best.Score, s.Tokens)))
+	if v.Result == ResultSame && s.Tokens > 0 {
+		v.Text = strings.TrimSuffix(v.Text, ".") + fmt.Sprintf(" on %d targets.", s.Tokens)
+	}
+	return v
+}
+
+func FindBestBaseline(list []task.Baseline, m Measure) (best task.Baseline, ok bool) {
+	for i, b := range list {
+		if i == 0 || m.IsBetter(b.Score, best.Score) {
+			best = b
+		}
+	}
+	return best, len(list) > 0
+}
+
+// NewVerdict compares x with a baseline, given the standard error of their difference.
+func NewVerdict(x float64, m Measure, best task.Baseline, standardError float64) *Verdict {
+	v := &Verdict{Baseline: best.Name, Difference: x - best.Score, Result: m.CompareScores(x, best.Score, standardError)}
+	if m.IsBetter(0, 1) {
+		v.Difference = -v.Difference
+	}
+	against := fmt.Sprintf("%s against %s", m.FormatScore(x), m.FormatScore(best.Score))
+	if v.Result == ResultSame || m.Metric == task.Accuracy { // the difference does not name the metric
+		against = m.Name + " " + against
+	}
+	switch v.Result {
+	case ResultBetter:
+		v.Text = fmt.Sprintf("Better than the baseline %s by %s: %s.", best.Name, m.FormatDifference(v.Difference), against)
+	case ResultWorse:
+		v.Text = fmt.Sprintf("The baseline %s is better by %s: %s. Use it, or train longer.", best.Name, m.FormatDifference(v.Difference), against)
+	default:
+		v.Text = fmt.Sprintf("No better than the baseline %s: %s", best.Name, against)
+		if standardError > 0 {
+			v.Text += fmt.Sprintf(", less than two standard errors (%s) apart", m.FormatDifference(2*standardError))
+		}
+		v.Text += "."
+	}
+	return v
+}
+
+// Print prints the verdict, if there is one, as the first line of a result.
+func (v *Verdict) Print(e *env.Env) {
+	if v != nil {
+		fmt.Fprintf(e.Stdout, "verdict     %s\n", v.Text)
+	}
+}
+
+// TableBaselines are the bits per byte of a text's counts as baselines.
+func TableBaselines(bits [3]float64) []task.Baseline {
+	return []task.Baseline{
+		{Name: "counts of single tokens", Score: bits[0]},
+		{Name: "counts after one token", Score: bits[1]},
+		{Name: "counts after two tokens", Score: bits[2]},
+	}
+}
+
+// ResultFile is what a training came to, in the folder of its run.
+const (
+	ResultFile    = "result.json"
+	resultVersion = 1
+	mostResult    = 1 << 24 // bytes
+)
+
+// WriteResult writes what a training came to into the folder of its run.
+func WriteResult(dir string, r *Report) error {
+	return atomicfile.Write(filepath.Join(dir, ResultFile), func(w io.Writer) error {
+		return display.PrintJSON(w, struct {
+			Version int `json:"version"`
+			*Report
+		}{resultVersion, r})
+	})
+}
+
+// ReadResult returns what the training in the folder dir came to; nil if it has not
+// ended.
+func ReadResult(dir string) (*Report, error) {
+	path := filepath.Join(dir, ResultFile)
+	var r struct {
+		Version int `json:"version"`
+		Report
+	}
+	err := infile.ReadJSON(path, mostResult, &r)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.Version != resultVersion {
+		return nil, fmt.Errorf("%s: version is %d, this program reads %d", path, r.Version, resultVersion)
+	}
+	if n := len(r.Classes); n > 0 && n != len(r.Confusion) {
+		return nil, fmt.Errorf("%s: classes are %d, rows of confusion %d", path, n, len(r.Confusion))
+	}
+	for i, row := range r.Confusion {
+		if len(row) != len(r.Confusion) {
+			return nil, fmt.Errorf("%s: row %d of confusion has %d columns, needs %d", path, i, len(row), len(r.Confusion))
+		}
+	}
+	return &r.Report, nil
+}
+
+// ComparedBaselines are those of the task, or of a text by counts.
+func (r *Report) ComparedBaselines() []task.Baseline {
+	if r.Table != nil {
+		return TableBaselines(*r.Table)
+	}
+	return r.Baselines
+}
+
+// classScore is how well a model tells one class.
+type classScore struct {
+	Name      string
+	Targets   int64
+	Recall    float64 // share of the class that is taken for it; NaN: it has no targets
+	Precision float64 // share of what is taken for the class that is; NaN: nothing is
+	Mistaken  string  // the other class that it is taken for most often; "": none
+}
+
+// classScores returns what a confusion says of each class.
+func classScores(confusion [][]int64, names []string) []classScore {
+	name := func(class int) string {
+		if class < len(names) {
+			return names[class]
+		}
+		return fmt.Sprint(class)
+	}
+	list := make([]classScore, len(confusion))
+	for class, row := range confusion {
+		s := classScore{Name: name(class)}
+		var taken, most int64
+		for other, n := range row {
+			s.Targets += n
+			taken += confusion[other][class]
+			if other != class && n > most {
+				most, s.Mistaken = n, name(other)
+			}
+		}
+		s.Recall, s.Precision = float64(row[class])/float64(s.Targets), float64(row[class])/float64(taken)
+		list[class] = s
+	}
+	return list
+}
+
+// share formats a part of 1, and – where there is none.
+func share(x float64) string {
+	if math.IsNaN(x) {
+		return "–"
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*x), ".0") + " %"
+}

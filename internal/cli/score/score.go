@@ -1,0 +1,253 @@
+// Package score implements the verb score: the bits of each line of a text.
+package score
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/progress"
+	"github.com/farfield-ml/farfield/internal/cli/records"
+	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/score"
+	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/train"
+)
+
+const (
+	rankBytes  = 16      // shorter lines are ranked as lines of this length
+	keptText   = 1 << 12 // bytes of a line among the most surprising
+	batchBytes = 1 << 13 // of lines that are scored together
+)
+
+// Command is the verb score: how many bits a text takes, line by line.
+type Command struct {
+	File  string `arg:"" optional:"" placeholder:"FILE" help:"Text to score; - or nothing is standard input."`
+	Model string `required:"" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint."`
+
+	Lines  bool           `help:"Print every line with its bits; implied by --follow."`
+	Rank   string         `enum:"byte,total" default:"byte" help:"Rank lines by bits a byte or by total bits (${default})."`
+	Above  float64        `placeholder:"X" help:"Print only lines above X, in the unit of --rank."`
+	Top    int            `placeholder:"K" default:"10" help:"Print the K most surprising lines at the end (${default})."`
+	Follow bool           `help:"Wait for new lines of FILE, across rotations, until an interrupt. Incomplete lines wait, too."`
+	State  string         `placeholder:"FILE" help:"Keep in a file how far the text is, and go on from there (with --follow: FILE.score)."`
+	JSONL  bool           `name:"jsonl" help:"Score each record of JSON lines for itself; add bits, bytes and bits_per_byte to it."`
+	JSON   bool           `name:"json" help:"Print the result as JSON; with --lines, an object a line."`
+	Filter records.Filter `embed:""`
+}
+
+// Help are examples.
+func (c *Command) Help() string {
+	return "A line is odd where it takes many more bits a byte than others do. --out continues where a run was cut off, each line once." + flags.JoinExamples(
+		"farfield score --model run/001 notes.txt",
+		"farfield score --model run/001 --follow --above 3 service.log",
+		"farfield score --model run/001 --jsonl <records.jsonl >scored.jsonl",
+		"farfield score --model run/001 --jsonl --out scored.jsonl records.jsonl",
+		"farfield score --model run/001 --lines --json --state log.state --out log.jsonl notes.txt",
+	)
+}
+
+func (c *Command) Run(e *env.Env) error {
+	filter := c.Filter
+	switch {
+	case c.Top < 0:
+		return env.InputErrorf("--top: %d is negative", c.Top)
+	case c.Follow && (c.File == "" || c.File == "-"):
+		return env.InputErrorf("--follow: needs a file")
+	case c.JSONL && (c.Follow || c.Lines || c.State != ""):
+		return env.InputErrorf("--jsonl: not with --follow, --lines or --state: every record is for itself")
+	case filter.Out != "" && !c.JSONL && (c.State == "" || !c.Lines) && !c.Follow:
+		return env.InputErrorf("--out: needs --jsonl, --follow, or --lines with --state")
+	case !c.JSONL:
+		filter.Out = ""
+	}
+	if err := filter.Check(c.JSONL); err != nil {
+		return err
+	}
+	m, vocab, err := train.LoadTextModel(c.Model)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	if c.JSONL {
+		return c.records(e, m, vocab)
+	}
+	t := &scoring{cmd: c, e: e}
+	defer t.close()
+	if err := t.begin(m, vocab); err != nil {
+		return env.MarkInput(err)
+	}
+	return t.run()
+}
+
+// records scores JSON lines, each from an empty text.
+func (c *Command) records(e *env.Env, m *model.Model[float32], vocab *token.Vocabulary) error {
+	in, err := texts.OpenText(e, c.File)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	defer in.Close()
+	s, err := score.New(m, vocab)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	var fields []records.TextFunc
+	for range par.Threads() {
+		own, err := s.Clone()
+		if err != nil {
+			return err
+		}
+		fields = append(fields, func(text string) ([]records.Field, error) {
+			if err := own.Reset(); err != nil {
+				return nil, err
+			}
+			l, err := own.ScoreText([]byte(text))
+			return []records.Field{{"bits", l.Bits}, {"bytes", l.Bytes}, {"bits_per_byte", l.PerByte()}}, err
+		})
+	}
+	return c.Filter.FilterFile(e, in, fields...)
+}
+
+// ScoredLine is a line and its bits.
+type ScoredLine struct {
+	Number int64 `json:"line"` // from 1, of all files that were followed
+	score.LineScore
+	BitsPerByte float64 `json:"bits_per_byte"`
+	Text        string  `json:"text"`
+	MayRepeat   bool    `json:"may_repeat,omitempty"` // a run that was killed may have printed it
+}
+
+// RankLine returns the number by which lines are ranked. A line break alone is no surprise,
+// however many bits its byte has.
+func (c *Command) RankLine(l score.LineScore) float64 {
+	if c.Rank == "total" {
+		return l.Bits
+	}
+	return l.Bits / float64(max(l.Bytes, rankBytes))
+}
+
+// lines scores lines and prints those that are to be printed.
+func (t *scoring) lines(lines [][]byte) error {
+	if err := t.claim(int64(len(lines))); err != nil {
+		return err
+	}
+	var refused error
+	t.scored, refused = t.scorer.ScoreLines(t.scored[:0], lines...)
+	t.printed.Reset()
+	printed := int64(0)
+	for i, l := range t.scored {
+		t.Number++
+		t.Total = t.Total.Add(l)
+		t.passed(lines[i])
+		x := ScoredLine{Number: t.Number, LineScore: l, BitsPerByte: l.PerByte()}
+		surprise := t.cmd.RankLine(l)
+		prints := (t.cmd.Lines || t.cmd.Follow) && surprise > t.cmd.Above
+		if prints || t.ranks(surprise) {
+			x.Text = strings.TrimRight(string(lines[i]), "\r\n")
+		}
+		t.keep(x)
+		if !prints {
+			continue
+		}
+		printed++
+		x.MayRepeat = t.Printed+printed <= t.doubtful
+		if err := t.format(x); err != nil {
+			return err
+		}
+	}
+	if t.printed.Len() > 0 {
+		if _, err := t.to.Write(t.printed.Bytes()); err != nil {
+			return err
+		}
+		t.Printed += printed
+		if t.out != nil {
+			t.OutBytes += int64(t.printed.Len())
+		}
+	}
+	if refused != nil {
+		return env.InputErrorf("line %d: %w", t.Number+1, refused)
+	}
+	return nil
+}
+
+// format appends a line to what is printed.
+func (t *scoring) format(x ScoredLine) error {
+	if !t.cmd.JSON {
+		return x.print(&t.printed, progress.TerminalWidth(t.to))
+	}
+	return display.PrintJSONLine(&t.printed, x)
+}
+
+// ranks reports whether a line is among the most surprising.
+func (t *scoring) ranks(surprise float64) bool {
+	n := len(t.Top)
+	return n < t.cmd.Top || n > 0 && surprise > t.cmd.RankLine(t.Top[n-1].LineScore)
+}
+
+// keep puts a line among the most surprising, if it is one of them.
+func (t *scoring) keep(x ScoredLine) {
+	i, _ := slices.BinarySearchFunc(t.Top, x, func(a, b ScoredLine) int {
+		if t.cmd.RankLine(a.LineScore) >= t.cmd.RankLine(b.LineScore) { // of two that are equal the first stays in front
+			return -1
+		}
+		return 1
+	})
+	if i < t.cmd.Top {
+		x.Text = display.Beginning(x.Text, keptText)
+		t.Top = slices.Insert(t.Top, i, x)
+		t.Top = t.Top[:min(len(t.Top), t.cmd.Top)]
+	}
+}
+
+// Report is what a text took.
+type Report struct {
+	Lines int64 `json:"lines"`
+	score.LineScore
+	BitsPerByte float64      `json:"bits_per_byte"`
+	Rank        string       `json:"rank"`
+	Top         []ScoredLine `json:"most_surprising"`
+}
+
+func (t *scoring) print() error {
+	r := Report{Lines: t.Number, LineScore: t.Total, BitsPerByte: t.Total.PerByte(), Rank: t.cmd.Rank, Top: t.Top}
+	w := t.e.Stdout
+	switch {
+	case t.cmd.JSON && (t.cmd.Lines || t.cmd.Follow):
+		return display.PrintJSONLine(w, r)
+	case t.cmd.JSON:
+		return display.PrintJSON(w, r)
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%d lines, %d bytes: %.4f bits per byte\n", r.Lines, r.Bytes, r.BitsPerByte)
+	if len(r.Top) > 0 {
+		fmt.Fprintln(&b, "most surprising:")
+	}
+	for _, x := range r.Top {
+		if err := x.print(&b, progress.TerminalWidth(w)); err != nil {
+			return err
+		}
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// print prints a line, cut to the width of a terminal; 0: there is none.
+func (x ScoredLine) print(w io.Writer, width int) error {
+	mark := ":"
+	if x.MayRepeat {
+		mark = ": (may repeat)"
+	}
+	text := fmt.Sprintf("%10.1f bits %6.2f a byte  %7d%s ", x.Bits, x.PerByte(), x.Number, mark)
+	most := 0
+	if width > 0 {
+		most = max(width-len(text), 1)
+	}
+	_, err := fmt.Fprintln(w, text+display.Shown(x.Text, most))
+	return err
+}

@@ -1,0 +1,330 @@
+package score
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/score"
+	"github.com/farfield-ml/farfield/token"
+)
+
+// scoring is a text that is being scored.
+type scoring struct {
+	cmd    *Command
+	e      *env.Env
+	in     io.ReadCloser // nil: the followed file is missing
+	next   *os.File      // the file that has taken the name of the one that is read; nil: none
+	src    texts.LineSource
+	scorer *score.Scorer
+	begins []byte // the first bytes that were scored, up to headBytes
+	spoke  string // the last remark about a file that cannot be read
+	found  string // the remark about where the text goes on
+
+	state    string // file; "": none
+	saved    time.Time
+	atSave   int64 // lines that were printed then, and
+	scoredAt int64 // scored
+	doubtful int64 // lines up to which an earlier run may have printed them
+	locks    []*lock.Lock
+
+	to      io.Writer
+	out     *os.File // --out; nil: standard output
+	printed bytes.Buffer
+	scored  []score.LineScore
+	scorePlace
+}
+
+// scorePlace is how far a text is, and what was found.
+type scorePlace struct {
+	Offset int64           `json:"offset"` // bytes of the file that were scored
+	Number int64           `json:"lines"`  // lines that were scored, of all files
+	Head   uint32          `json:"head"`   // CRC-32C of the file's first bytes, up to headBytes
+	Total  score.LineScore `json:"total"`
+	Top    []ScoredLine    `json:"top"`  // the most surprising first
+	Rank   string          `json:"rank"` // of Top; "": total
+
+	// Lines that were printed, and up to which they may be before the state is saved
+	// another time. In a file of ours they are cut off behind OutBytes instead.
+	Printed  int64  `json:"printed"`
+	Claimed  int64  `json:"claimed"`
+	Out      string `json:"out"` // name of the file; "": none so far
+	OutBytes int64  `json:"out_bytes"`
+}
+
+const (
+	scoreSuffix = ".score"
+	headBytes   = 1 << 12 // that tell a file from another of its name
+	leastClaim  = 16      // lines
+	saveEvery   = 10 * time.Second
+	pollEvery   = 300 * time.Millisecond
+)
+
+// begin starts a text, or goes on with it.
+func (t *scoring) begin(m *model.Model[float32], vocab *token.Vocabulary) (err error) {
+	c := t.cmd
+	t.to = t.e.Stdout
+	if t.state = c.State; t.state == "" && c.Follow {
+		t.state = c.File + scoreSuffix
+	}
+	if mixer, err := m.Config().Mixer(); c.Follow && err == nil && !mixer.Traits().Streaming {
+		return fmt.Errorf("--follow: the state of %s grows with the text", m.Config().Mechanism)
+	}
+	if t.state == "" {
+		if t.in, err = texts.OpenText(t.e, c.File); err != nil {
+			return err
+		}
+		t.src = texts.LineSource{Reader: t.in, Longest: texts.LongestLine}
+		t.scorer, err = score.New(m, vocab)
+		return err
+	}
+	if c.File == "" || c.File == "-" {
+		return errors.New("--state: what came from standard input cannot be read again; it needs a file")
+	}
+	if err := env.CheckOutput(t.state, c.File); err != nil {
+		return fmt.Errorf("--state: %w", err)
+	}
+	l, err := lock.File(t.state)
+	if err != nil {
+		return fmt.Errorf("--state: %w", err)
+	}
+	t.locks = append(t.locks, l)
+	data, err := infile.ReadFile(t.state)
+	known := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := infile.Open(c.File)
+	if err != nil && !(known && c.Follow && errors.Is(err, fs.ErrNotExist)) {
+		return err
+	}
+	if f != nil {
+		t.in = f
+	}
+	if known {
+		if err := t.restore(data, m, vocab); err != nil {
+			return err
+		}
+	}
+	if t.scorer == nil {
+		if t.scorer, err = score.New(m, vocab); err != nil {
+			return err
+		}
+	}
+	t.Rank = c.Rank
+	t.src = texts.LineSource{Reader: t.in, Longest: texts.LongestLine}
+	if err := t.openOut(); err != nil {
+		return err
+	}
+	fmt.Fprint(t.e.Notes(), t.found)
+	return t.save()
+}
+
+// restore goes on from a state. It leaves the scorer nil where the text begins anew.
+func (t *scoring) restore(data []byte, m *model.Model[float32], vocab *token.Vocabulary) (err error) {
+	c := t.cmd
+	s, err := score.RestoreScorer(data, m, vocab, &t.scorePlace)
+	if err != nil {
+		return fmt.Errorf("%s: %w", t.state, err)
+	}
+	if t.Rank == "" {
+		t.Rank = "total"
+	}
+	if t.Rank != c.Rank {
+		return fmt.Errorf("--rank: is %s, %s ranks by %s", c.Rank, t.state, t.Rank)
+	}
+	for i := range t.Top {
+		t.Top[i].BitsPerByte = t.Top[i].PerByte()
+	}
+	t.doubtful = t.Claimed
+	place, err := t.find()
+	switch {
+	case err != nil:
+		return err
+	case place == lost && !c.Follow:
+		t.found = fmt.Sprintf("%s is another file than before: begins anew\n", c.File)
+		t.doubtful = 0
+		t.scorePlace = scorePlace{Out: t.Out, OutBytes: t.OutBytes}
+		return nil
+	case place == lost:
+		t.found = fmt.Sprintf("%s is another file than before; what its forerunner had after line %d is not there\n", c.File, t.Number)
+		t.Offset, t.doubtful, t.Claimed = 0, 0, t.Printed
+	case place == rotated:
+		t.found = fmt.Sprintf("%s is another file than before: goes on after line %d in %s\n", c.File, t.Number, c.File+rotatedSuffix)
+	default:
+		t.found = fmt.Sprintf("goes on after line %d\n", t.Number)
+	}
+	t.scorer = s
+	return nil
+}
+
+// openOut opens --out and cuts off what was written after the state was saved.
+func (t *scoring) openOut() error {
+	path := t.cmd.Filter.Out
+	if path == "" {
+		if n := t.doubtful - t.Printed; n > 0 {
+			t.found += fmt.Sprintf("the run before was cut off: the next %d lines that are printed may repeat its last\n", n)
+		}
+		return nil
+	}
+	f, l, err := env.OwnFile(path, t.cmd.File, t.state)
+	if err != nil {
+		return err
+	}
+	t.out, t.to, t.locks = f, f, append(t.locks, l)
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	switch size, name := info.Size(), filepath.Base(path); {
+	case name != t.Out && size > 0:
+		return fmt.Errorf("--out: %s has %d bytes that are of no run that %s knows; name another file", path, size, t.state)
+	case name != t.Out:
+		t.Out, t.OutBytes = name, 0
+	case size < t.OutBytes:
+		return fmt.Errorf("--out: %s has %d bytes, %s knows of %d", path, size, t.state, t.OutBytes)
+	}
+	t.doubtful, t.Claimed = 0, t.Printed
+	if err := f.Truncate(t.OutBytes); err != nil {
+		return err
+	}
+	_, err = f.Seek(t.OutBytes, io.SeekStart)
+	return err
+}
+
+// close closes files and releases locks.
+func (t *scoring) close() {
+	if t.in != nil {
+		t.in.Close()
+	}
+	if t.next != nil {
+		t.next.Close()
+	}
+	if t.out != nil {
+		t.out.Close()
+	}
+	for _, l := range t.locks {
+		l.Release()
+	}
+}
+
+// run scores line after line until the text ends, or an interrupt.
+func (t *scoring) run() error {
+	err := t.all()
+	stopped := err != nil && t.e.Context.Err() != nil && errors.Is(err, t.e.Context.Err())
+	if err != nil && !stopped {
+		return err
+	}
+	if t.state != "" {
+		t.Claimed = t.Printed
+		if err := t.save(); err != nil {
+			return err
+		}
+	}
+	if err := t.print(); err != nil {
+		return err
+	}
+	if stopped && t.state != "" {
+		return env.Interruption{err, fmt.Sprintf("stopped after line %d; the same command goes on", t.Number)}
+	}
+	return err
+}
+
+// all scores what there is, and with --follow what comes.
+func (t *scoring) all() error {
+	var lines [][]byte
+	for {
+		if err := t.e.Context.Err(); err != nil {
+			return err
+		}
+		err := io.EOF
+		if t.in != nil {
+			lines, err = t.src.NextLines(lines[:0], 1, batchBytes)
+		}
+		switch {
+		case err == nil:
+			err = t.lines(lines)
+		case !errors.Is(err, io.EOF):
+		case t.next != nil:
+			err = t.turn(t.next)
+		case t.cmd.Follow:
+			err = t.wait()
+		default:
+			return t.last()
+		}
+		if err != nil {
+			return err
+		}
+		if err := t.saveInTime(); err != nil {
+			return err
+		}
+	}
+}
+
+// last scores a line without its end.
+func (t *scoring) last() error {
+	if line := t.src.Rest(); line != nil {
+		return t.lines([][]byte{line})
+	}
+	return nil
+}
+
+// passed counts a line that was scored.
+func (t *scoring) passed(line []byte) {
+	t.Offset += int64(len(line))
+	t.begins = append(t.begins, line[:min(len(line), headBytes-len(t.begins))]...)
+}
+
+// claim saves a state which knows that n lines more may be printed, unless the last one
+// does. Lines go to standard output once their state is there, so that a run after one
+// that was killed can say which may repeat.
+func (t *scoring) claim(n int64) error {
+	if t.state == "" || t.out != nil || !t.cmd.Lines && !t.cmd.Follow || t.Printed+n <= t.Claimed {
+		return nil
+	}
+	t.Claimed = t.Printed + max(leastClaim, n, 2*(t.Printed-t.atSave))
+	return t.save()
+}
+
+// saveInTime saves the state of new lines every few seconds.
+func (t *scoring) saveInTime() error {
+	if t.state == "" || t.Number == t.scoredAt || time.Since(t.saved) < saveEvery {
+		return nil
+	}
+	if t.Claimed > t.Printed {
+		t.Claimed = t.Printed + max(leastClaim, 2*(t.Printed-t.atSave))
+	}
+	return t.save()
+}
+
+// save keeps how far the text is.
+func (t *scoring) save() error {
+	t.Head = crc32.Checksum(t.begins, crc32.MakeTable(crc32.Castagnoli))
+	if t.out != nil {
+		if err := t.out.Sync(); err != nil {
+			return err
+		}
+	}
+	t.Claimed = max(t.Claimed, t.doubtful, t.Printed)
+	data, err := t.scorer.AppendBinary(nil, t.scorePlace)
+	if err != nil {
+		return err
+	}
+	t.saved, t.atSave, t.scoredAt = time.Now(), t.Printed, t.Number
+	return atomicfile.Write(t.state, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}

@@ -1,0 +1,172 @@
+package train
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// apply changes c by the flags and returns the names of those that are given.
+func (t *Command) apply(c *train.Config) (given []string) {
+	m := &c.Model
+	if t.Task != "" {
+		given = append(given, "--task")
+		c.SetTask(t.Task)
+	}
+	if len(t.TaskSet) > 0 {
+		given = append(given, "--task-set")
+		c.TaskSet = flags.MergeSettings(c.TaskSet, t.TaskSet)
+	}
+	if t.Data != "" {
+		given = append(given, "--data")
+		c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{"data": t.Data})
+	}
+	flags.OverrideValue(&given, "--data-seed", &c.DataSeed, t.DataSeed)
+	flags.OverrideValue(&given, "--kind", &m.Kind, flags.GivenText(t.Kind))
+	flags.OverrideValue(&given, "--pool", &m.Pool, flags.GivenText(t.Pool))
+	flags.OverrideValue(&given, "--hidden", &m.Hidden, t.Hidden)
+	flags.OverrideValue(&given, "--head-hidden", &m.HeadHidden, t.HeadHidden)
+	flags.OverrideValue(&given, "--dropout", &m.Dropout, t.Dropout)
+	flags.OverrideValue(&given, "--standardise", &c.Standardise, t.Standardise)
+	flags.OverrideValue(&given, "--lra-quirk", &c.LRAQuirk, t.LRAQuirk)
+	if t.Mechanism != "" {
+		given = append(given, "--mechanism")
+		c.SetMechanism(t.Mechanism)
+	}
+	flags.OverrideValue(&given, "--order", &m.Order, t.Order)
+	if len(t.Set) > 0 {
+		given = append(given, "--set")
+		m.Set = flags.MergeSettings(m.Set, t.Set)
+	}
+	flags.OverrideValue(&given, "--layers", &m.Layers, t.Layers)
+	flags.OverrideValue(&given, "--heads", &m.Heads, t.Heads)
+	flags.OverrideValue(&given, "--kv-heads", &m.KVHeads, t.KVHeads)
+	flags.OverrideValue(&given, "--width", &m.Width, t.Width)
+	flags.OverrideValue(&given, "--conv", &m.Conv, t.Conv)
+	flags.OverrideValue(&given, "--activation", &m.Activation, flags.GivenText(t.Activation))
+	flags.OverrideValue(&given, "--post-norm", &m.PostNorm, t.PostNorm)
+	flags.OverrideValue(&given, "--decay", &m.Decay, flags.GivenText(t.Decay))
+	flags.OverrideValue(&given, "--context", &m.Context, t.Context)
+	flags.OverrideValue(&given, "--segment", &c.Segment, t.Segment)
+	flags.OverrideValue(&given, "--first-context", &c.FirstContext, t.FirstContext)
+	flags.OverrideValue(&given, "--first-batch", &c.FirstBatch, t.FirstBatch)
+	flags.OverrideValue(&given, "--attention-dropout", &m.AttentionDropout, t.AttentionDropout)
+	flags.OverrideValue(&given, "--attention-dropout-kind", &m.AttentionDropoutKind, flags.GivenText(t.AttentionDropoutKind))
+	flags.OverrideValue(&given, "--positions", &m.Positions, flags.GivenText(t.Positions))
+	flags.OverrideValue(&given, "--norm", &m.Norm, flags.GivenText(t.Norm))
+	flags.OverrideValue(&given, "--batch", &c.Batch, t.Batch)
+	flags.OverrideValue(&given, "--accumulate", &c.Accumulate, t.Accumulate)
+	flags.OverrideValue(&given, "--optimizer", &c.Optimizer, flags.GivenText(t.Optimizer))
+	flags.OverrideValue(&given, "--schedule", &c.Schedule, flags.GivenText(t.Schedule))
+	if t.Steps != nil {
+		c.Lengthened = nil
+	}
+	flags.OverrideValue(&given, "--steps", &c.Steps, t.Steps)
+	if t.LR != nil {
+		c.MinRate = *t.LR / 10
+	}
+	flags.OverrideValue(&given, "--lr", &c.Rate, t.LR)
+	flags.OverrideValue(&given, "--min-lr", &c.MinRate, t.MinLR)
+	flags.OverrideValue(&given, "--warmup", &c.WarmUp, t.Warmup)
+	flags.OverrideValue(&given, "--weight-decay", &c.Decay, t.WeightDecay)
+	flags.OverrideValue(&given, "--beta2", &c.Beta2, t.Beta2)
+	flags.OverrideValue(&given, "--clip", &c.Clip, t.Clip)
+	flags.OverrideValue(&given, "--seed", &c.Seed, t.Seed)
+	flags.OverrideValue(&given, "--eval-every", &c.EvalEvery, t.EvalEvery)
+	flags.OverrideValue(&given, "--eval-samples", &c.EvalSamples, t.EvalSamples)
+	flags.OverrideValue(&given, "--final-samples", &c.FinalSamples, t.FinalSamples)
+	flags.OverrideValue(&given, "--patience", &c.Patience, t.Patience)
+	flags.OverrideValue(&given, "--save-every", &c.SaveEvery, t.SaveEvery)
+	return given
+}
+
+// config returns the configuration of the run, or of the first of those to resume.
+func (t *Command) config() (train.Config, error) {
+	if !t.Resume {
+		c, err := t.configure()
+		return c, env.MarkInput(err)
+	}
+	var c train.Config
+	if t.Out == "" {
+		return c, env.InputErrorf("--resume: --out has to name the folder of the run")
+	}
+	given := slices.DeleteFunc(t.apply(&c), func(flag string) bool { return flag == "--steps" })
+	if t.Seeds != "" {
+		given = append(given, "--seeds")
+	}
+	if len(given) > 0 || t.Config != "" || t.Preset != "" {
+		return c, env.InputErrorf("--resume: the run is configured by %s; leave out %s",
+			filepath.Join(t.Out, "config.json"), strings.Join(append(given, "--config and --preset"), ", "))
+	}
+	dir := t.Out
+	if runs := runs.SeedRuns(dir); len(runs) > 0 {
+		dir = runs[0]
+	}
+	c, err := runs.ReadRunConfig(dir)
+	if err == nil && t.Folder != "" { // the data sets may have moved
+		c.Folder, err = filepath.Abs(t.Folder)
+	}
+	return c, env.MarkInput(err)
+}
+
+// configure puts preset, file and flags together.
+func (t *Command) configure() (train.Config, error) {
+	name := t.Preset
+	if row, err := task.Lookup(t.Task); t.Task != "" && name == "" && t.Config == "" {
+		if err != nil {
+			return train.Config{}, err
+		}
+		if !row.IsText() {
+			name = t.Task
+		}
+	}
+	preset, err := train.LookupPreset(name)
+	if err != nil {
+		return train.Config{}, err
+	}
+	c := preset.Config
+	if t.Config != "" {
+		if c, err = train.ReadConfig(t.Config, c); err != nil {
+			return c, err
+		}
+	}
+	t.apply(&c)
+	if t.SampleTokens < 0 {
+		return c, fmt.Errorf("--sample-tokens: %d is negative", t.SampleTokens)
+	}
+	return c, t.locate(&c)
+}
+
+// locate makes the paths of c absolute: the run may be resumed from another folder.
+// The name of a data set of the task is no path.
+func (t *Command) locate(c *train.Config) error {
+	row, err := task.Lookup(c.Task)
+	if err != nil {
+		return err
+	}
+	if len(row.DataSets) > 0 && (c.Folder == "" || t.Folder != "") {
+		if c.Folder, err = t.Path(); err != nil {
+			return err
+		}
+		if c.Folder, err = filepath.Abs(c.Folder); err != nil {
+			return err
+		}
+	}
+	data := c.TaskSet["data"]
+	if data == "" && len(row.DataSets) == 0 && !row.IsText() && slices.ContainsFunc(row.Settings, func(s task.Setting) bool { return s.Name == "data" }) {
+		return fmt.Errorf("--data is missing: task %s reads files of yours", c.Task)
+	}
+	if data == "" || row.IsText() && slices.Contains(row.DataSets, data) {
+		return nil
+	}
+	path, err := filepath.Abs(data)
+	c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{"data": path})
+	return err
+}

@@ -1,0 +1,80 @@
+package train
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// describeRun prints what is about to be trained.
+func describeRun(e *env.Env, t *train.Trainer, dir string) {
+	c, src := t.Config(), t.Source()
+	m := c.Model
+	if text, ok := src.(*task.Text); ok {
+		from := ""
+		if text.Corpus.Files > 1 || text.Corpus.Skipped > 0 {
+			from = fmt.Sprintf("%d files, %d skipped as binary, ", text.Corpus.Files, text.Corpus.Skipped)
+		}
+		judged := ""
+		if n := text.Tokens(task.Test).Len(); n > 0 {
+			judged = fmt.Sprintf(", %d to be judged by", n)
+		}
+		fmt.Fprintf(e.Stdout, "data        %s: %s%d %s to learn from, %d to validate%s\n",
+			display.Escape(text.Corpus.Name), from, text.Tokens(task.Train).Len(), text.Vocab.Kind(), text.Tokens(task.Valid).Len(), judged)
+	} else {
+		fmt.Fprintf(e.Stdout, "task        %s\n", display.Escape(runs.DescribeData(c, src.Spec())))
+	}
+	attention, positions := "no attention", ""
+	if m.Mechanism != "" {
+		attention = describeAttention(m)
+	}
+	switch {
+	case m.Kind == model.Convolutional:
+	case m.Positions == model.NoPosition:
+		positions = ", no positions"
+	default:
+		positions = fmt.Sprintf(", %s positions", m.Positions)
+	}
+	fmt.Fprintf(e.Stdout, "model       %s, %d layers of width %d, %d heads%s, %d parameters\n",
+		attention, m.Layers, m.Width, m.Heads, positions, t.Model().Params().Size())
+	grow := ""
+	if c.FirstContext > 0 && c.FirstContext < m.Context {
+		grow = fmt.Sprintf(", in sequences of %d at first", c.FirstContext)
+	}
+	samples := fmt.Sprint(c.Batch)
+	if c.Accumulate > 1 {
+		samples = fmt.Sprintf("%d times %d", c.Accumulate, c.Batch)
+	}
+	what := fmt.Sprintf("samples of up to %d positions", m.Context)
+	if c.Model.Parts == 2 {
+		what = fmt.Sprintf("pairs of up to %d positions each", m.Context)
+	}
+	if _, ok := src.(task.WindowSource); ok {
+		samples, what = fmt.Sprintf("%s×%d", samples, m.Context), "tokens"
+	}
+	fmt.Fprintf(e.Stdout, "run         %s: updates %d to %d of %s %s%s\n", display.Escape(dir), t.StepsDone()+1, c.Steps, samples, what, grow)
+}
+
+// describeAttention names the mechanism of a model with its settings, as flags.
+func describeAttention(m model.Config) string {
+	var b strings.Builder
+	b.WriteString(m.Mechanism)
+	if m.Order > 0 {
+		fmt.Fprintf(&b, " --order %d", m.Order)
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.Set)) {
+		fmt.Fprintf(&b, " --set %s=%s", key, m.Set[key])
+	}
+	if m.Decay != "" && m.Decay != model.NoDecay {
+		fmt.Fprintf(&b, " --decay %s", m.Decay)
+	}
+	return b.String()
+}

@@ -1,0 +1,61 @@
+// Package version prints release, commit, Go version and instruction set of the program.
+package version
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cpu"
+)
+
+// Release, Commit and Date describe a release, which is built without a repository. The
+// main package sets them; empty values are read from the build information.
+var Release, Commit, Date string
+
+// Command is the verb version.
+type Command struct{}
+
+// Help are examples.
+func (Command) Help() string { return "It is the same line." + flags.JoinExamples("farfield version") }
+
+func (Command) Run(e *env.Env) error {
+	_, err := fmt.Fprintln(e.Stdout, FormatVersion())
+	return err
+}
+
+// FormatVersion is a line: the release, or what go install resolved, the commit and its
+// date, Go, platform and instruction set.
+func FormatVersion() string {
+	number, revision, at, changed := Release, Commit, Date, ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if number == "" && info.Main.Version != "(devel)" {
+			number = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision" && revision == "":
+				revision = s.Value
+			case s.Key == "vcs.time" && at == "":
+				at = s.Value
+			case s.Key == "vcs.modified" && s.Value == "true" && Commit == "":
+				changed = " with changes"
+			}
+		}
+	}
+	if number == "" {
+		number = "of no release"
+	}
+	var from []string
+	if revision != "" {
+		from = append(from, "commit "+revision[:min(len(revision), 12)]+changed)
+	}
+	if at != "" {
+		from = append(from, at)
+	}
+	from = append(from, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH, cpu.Chosen()+" kernels")
+	return fmt.Sprintf("farfield %s (%s)", number, strings.Join(from, ", "))
+}
