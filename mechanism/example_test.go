@@ -30,6 +30,30 @@ func ExampleNew() {
 	// Output: [11.0000]
 }
 
+// Quadratic dropout leaves out products of two channels, in the term of degree 2 alone.
+// The masks keep the squares of both channels: half of the products of a query and of a
+// key, so that each side counts twice. The scores -2 and 2 have the weights 1-2+8/2 = 3
+// and 1+2+8/2 = 7.
+func Example_quadraticDropout() {
+	m, err := mechanism.New[float32]("fastmax", mechanism.Options{})
+	if err != nil {
+		panic(err)
+	}
+	squares := []bool{true, false, false, true}
+	out := tensor.NewHeads[float32](1, 1, 1, 1)
+	err = m.Forward(out, &attention.Call[float32]{
+		Q:    tensor.HeadsOf([]float32{3, 7}, 1, 1, 1, 2),
+		K:    tensor.HeadsOf([]float32{5, 4, 0, 10}, 1, 1, 2, 2),
+		V:    tensor.HeadsOf([]float32{6, 12}, 1, 1, 2, 1),
+		Drop: &attention.Drop{Kind: attention.ProductDrop, Rate: 0.5, Q2: squares, K2: append(squares, squares...)},
+	}, nil)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("%.4f\n", out.Data)
+	// Output: [10.2000]
+}
+
 func ExampleNames() {
 	for _, name := range mechanism.Names() {
 		row, err := mechanism.Lookup(name)

@@ -21,8 +21,16 @@ var fastmax = Row{
 		windowSetting, joinSetting, gammaSetting,
 	},
 	Params: []Param{logGamma},
-	f32:    specBuilder(fastmaxSpec[float32]),
-	f64:    specBuilder(fastmaxSpec[float64]),
+	// As published scores have no scale, and models learn worse. Weights of an odd order
+	// can be negative, and denominators vanish unless scores are bounded.
+	Training: func(order int) map[string]string {
+		if order%2 == 1 {
+			return map[string]string{"bounded": "true"}
+		}
+		return map[string]string{"scale": "1/sqrt(D)"}
+	},
+	f32: specBuilder(fastmaxSpec[float32]),
+	f64: specBuilder(fastmaxSpec[float64]),
 }
 
 func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {

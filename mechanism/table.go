@@ -39,6 +39,10 @@ type Row struct {
 	Params    []Param
 	Constants []Param // drawn numbers, by their names in Constants
 
+	// Training returns settings for training at an order, where a run leaves them open;
+	// nil: the defaults.
+	Training func(order int) map[string]string
+
 	// fit sets what options do not say to what arrays of those shapes need; nil:
 	// there is nothing to set.
 	fit func(o *Options, shapes map[string][]int)

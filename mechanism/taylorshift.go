@@ -24,8 +24,10 @@ var taylorshift = Row{
 		{"tau", "(H)", "temperature τ of each query head"},
 		logGamma,
 	},
-	f32: specBuilder(taylorshiftSpec[float32]),
-	f64: specBuilder(taylorshiftSpec[float64]),
+	// As published τ starts from 1, and models learn worse.
+	Training: func(int) map[string]string { return map[string]string{"tau": "sqrt(D)"} },
+	f32:      specBuilder(taylorshiftSpec[float32]),
+	f64:      specBuilder(taylorshiftSpec[float64]),
 }
 
 func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {

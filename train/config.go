@@ -368,10 +368,8 @@ func (c *Config) stageShape(i int) (batch, context int) {
 	return max(c.Batch, c.FirstBatch>>i), c.FirstContext << i
 }
 
-// settle gives the settings of the mechanism that are left open what trains
-// well. As published, fastmax has no scale and taylorshift starts from τ = 1,
-// and both then learn worse; the weights of an odd order can be negative and
-// its denominators vanish unless scores are bounded.
+// settle sets the settings of the mechanism that are left open to its row's for
+// training.
 func (c *Config) settle() error {
 	_, owns := nn.LookupMixer(c.Model.Mechanism)
 	if owns || c.Model.Kind == model.Convolutional && c.Model.Mechanism == "" {
@@ -384,18 +382,11 @@ func (c *Config) settle() error {
 	if c.Model.Order == 0 {
 		c.Model.Order = row.Order
 	}
-	set := map[string]string{}
-	switch {
-	case row.Name == "fastmax" && c.Model.Order%2 == 1:
-		set["bounded"] = "true"
-	case row.Name == "fastmax":
-		set["scale"] = "1/sqrt(D)"
-	case row.Name == "taylorshift":
-		set["tau"] = "sqrt(D)"
+	if row.Training == nil {
+		return nil
 	}
+	set := row.Training(c.Model.Order)
 	maps.Copy(set, c.Model.Set)
-	if len(set) > 0 {
-		c.Model.Set = set
-	}
+	c.Model.Set = set
 	return nil
 }
