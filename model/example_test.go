@@ -3,6 +3,7 @@ package model_test
 import (
 	"fmt"
 	"log"
+	"slices"
 
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/optim"
@@ -54,6 +55,64 @@ func Example() {
 		fmt.Print(token, " ")
 	}
 	// Output: 3 4 0 1 2 3 4 0
+}
+
+// An encoder-decoder learns to reverse three tokens. Token 5 begins the output.
+func Example_encoderDecoder() {
+	m, err := model.New[float32](model.Config{
+		Kind: model.EncoderDecoder, Vocab: 6, SourceVocab: 5, Layers: 1, Heads: 2, Width: 32, Context: 3,
+		Positions: model.Learned, Mechanism: "softmax", Tied: true,
+	}, rng.New(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	const n = 3
+	adam := optim.NewAdamW(m.Params())
+	for step := range 400 {
+		batch := &model.Batch{B: 16, N: n, SourceN: n}
+		for i := range batch.B * n {
+			batch.Source = append(batch.Source, int32(rng.New(uint64(step)).Intn(uint64(i), 5)))
+		}
+		for b := range batch.B {
+			last := int32(5)
+			for i := range n {
+				next := batch.Source[b*n+n-1-i]
+				batch.Tokens, batch.Targets = append(batch.Tokens, last), append(batch.Targets, next)
+				last = next
+			}
+		}
+		m.Params().ZeroGrad()
+		if _, err := m.Forward(batch); err != nil {
+			log.Fatal(err)
+		}
+		if err := m.Backward(1); err != nil {
+			log.Fatal(err)
+		}
+		adam.Step(0.005, 1)
+	}
+
+	tokens, logits := []int32{5}, []float32(nil)
+	for range n {
+		logits = make([]float32, 6*len(tokens))
+		batch := &model.Batch{B: 1, N: len(tokens), Tokens: tokens, SourceN: n, Source: []int32{3, 0, 4}}
+		if err := m.Logits(batch, logits); err != nil {
+			log.Fatal(err)
+		}
+		row := logits[6*(len(tokens)-1):]
+		tokens = append(tokens, int32(slices.Index(row, slices.Max(row))))
+	}
+	fmt.Println(tokens[1:])
+	// Output: [4 0 3]
+}
+
+// The configuration of a small Llama.
+func Example_llama() {
+	c := model.Config{
+		Kind: model.Decoder, Vocab: 32000, Layers: 4, Heads: 8, KVHeads: 2, Width: 256, Hidden: 688, Context: 2048,
+		Positions: model.Rotary, Mechanism: "softmax", Norm: model.RMSNorm, Activation: model.SwiGLU,
+	}
+	fmt.Println(c.Validate(), c.Params())
+	// Output: <nil> 19155200
 }
 
 // The configuration of nanoGPT for a CPU, with attention by Fastmax.
