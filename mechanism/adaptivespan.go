@@ -29,8 +29,8 @@ var adaptiveSpan = Row{
 	f64: headwiseBuilder(newAdaptiveSpans[float64]),
 }
 
-// adaptiveSpans are softmax with the weights m(i-j)·exp(scale·q·k), m(x) the clamp of
-// (R+z-|x|)/R between 0 and 1.
+// adaptiveSpans is softmax with the weights m(i-j)·exp(scale·q·k), where m(x) is
+// (R+z-|x|)/R, clamped to 0 ≤ m ≤ 1 (Sukhbaatar et al. 2019, section 2.2).
 type adaptiveSpans[T tensor.Float] struct {
 	name, setting string
 	params        *param.Set[T]
@@ -84,7 +84,7 @@ func (s *adaptiveSpans[T]) Setting() string          { return s.setting }
 func (s *adaptiveSpans[T]) Params() *param.Set[T]    { return s.params }
 func (s *adaptiveSpans[T]) Constants() *param.Set[T] { return nil }
 
-// Window is that of the longest span that a head may learn.
+// Window returns the window of the longest span that a head can learn.
 func (s *adaptiveSpans[T]) Window() (keys, period int) { return s.limit + int(math.Ceil(s.ramp)), 1 }
 
 func (s *adaptiveSpans[T]) Check(c *attention.Call[T]) error {
@@ -94,16 +94,16 @@ func (s *adaptiveSpans[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-// spanIndex returns the number of a head's span.
+// spanIndex returns the index of the span of a head.
 func (s *adaptiveSpans[T]) spanIndex(head int) int { return min(head, len(s.span.Data)-1) }
 
-// clampedSpan is the span of a head as it counts.
+// clampedSpan returns the span of a head, at least 0 and at most limit.
 func (s *adaptiveSpans[T]) clampedSpan(head int) float64 {
 	return min(max(float64(s.span.Data[s.spanIndex(head)]), 0), float64(s.limit))
 }
 
 func (s *adaptiveSpans[T]) addPairs(p *attention.Pairs, x *headGeometry) {
-	reach := int(math.Ceil(s.clampedSpan(x.head)+s.ramp)) - 1 // beyond it weights are 0
+	reach := int(math.Ceil(s.clampedSpan(x.head)+s.ramp)) - 1 // weights are 0 beyond it
 	near := slidingWindow{reach, reach}
 	near.addPairs(p, x)
 }
@@ -127,14 +127,15 @@ func (s *adaptiveSpans[T]) Backward(h *attention.Head[T], g *attention.HeadGrads
 	}
 }
 
-// hasSpanGrad reports whether a head's span counts as it is.
+// hasSpanGrad reports whether the span of a head is within its limits, where it has a
+// gradient.
 func (s *adaptiveSpans[T]) hasSpanGrad(head int) bool {
 	z := float64(s.span.Data[s.spanIndex(head)])
 	return z >= 0 && z <= float64(s.limit)
 }
 
-// forEachFadingPair calls f for the pairs of a tile in which a key fades, with its place
-// among the scores and m.
+// forEachFadingPair calls f for the pairs of a tile with m below 1, with the index of
+// the score and m.
 func (s *adaptiveSpans[T]) forEachFadingPair(t *attention.PairTile[T], f func(at int, m float64)) {
 	z, off := s.clampedSpan(t.Head.Head), t.Head.Off
 	for r := range t.Rows {
@@ -143,7 +144,7 @@ func (s *adaptiveSpans[T]) forEachFadingPair(t *attention.PairTile[T], f func(at
 		for c := from; c < end; c++ {
 			x := math.Abs(float64(at - t.Key(c)))
 			if x <= z {
-				// The next keys are within the span, too, up to that far behind.
+				// The next keys are within the span as well, up to z tokens after the query.
 				c = max(c, min(end, at+int(z)+1-t.Key(0))-1)
 				continue
 			}
@@ -152,13 +153,13 @@ func (s *adaptiveSpans[T]) forEachFadingPair(t *attention.PairTile[T], f func(at
 	}
 }
 
-// Add adds ln m.
+// Add adds ln m to the scores of a tile.
 func (s *adaptiveSpans[T]) Add(t *attention.PairTile[T]) {
 	over := 1 / float64(t.Scale)
 	s.forEachFadingPair(t, func(at int, m float64) { t.S[at] += T(math.Log(m) * over) })
 }
 
-// Grad adds the gradient of z, Σ ds/m·dm/dz.
+// Grad adds Σ ds/m·dm/dz to the gradient of z.
 func (s *adaptiveSpans[T]) Grad(t *attention.PairTile[T], g *attention.HeadGrads[T]) {
 	if !s.hasSpanGrad(t.Head.Head) {
 		return

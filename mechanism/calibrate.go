@@ -11,21 +11,24 @@ import (
 )
 
 const (
-	maxSampleRows   = 1024    // of queries, and of keys, that a head is calibrated by
-	maxJudgedTokens = 512     // of a sequence that a Truncation looks at
+	maxSampleRows   = 1024    // queries, and keys, by which a head is calibrated
+	maxJudgedTokens = 512     // tokens of a sequence that MeasureTruncation compares
 	maxChoices      = 1 << 21 // monomials to choose from
 )
 
-// CalibrateTruncation sets the rotation and the monomials of a fastmax-truncated mechanism
-// to what suits the queries and keys of a call, each head by itself where there
-// are numbers for each.
+// CalibrateTruncation sets the rotation and the monomials of a fastmax-truncated
+// mechanism to fit the queries and keys of a call. Heads with constants of their own
+// are calibrated separately.
 //
-// The axes are the eigenvectors of the sum of the second moments of queries and of
-// keys, each over its trace, after normalisation, rotation by place and scale. Both
-// sides are turned by the same rotation, which changes no score. Of all monomials
-// up to the order those are kept whose terms |x^a·y^a|/a! are largest, in the mean
-// over all pairs of a query and a key; the constant always is. Rows are taken
-// evenly, 1024 at most of each side.
+// The axes are the eigenvectors of the sum of two second-moment matrices, one of
+// queries and one of keys, each divided by its trace. Rows are taken after
+// normalisation, rotation of positions and scale. Both sides are turned by the same
+// rotation, so that scores do not change. The kept monomials have the largest terms
+// |x^a·y^a|/a!, averaged over all pairs of a query and a key; the constant is always
+// kept. At most 1024 rows of each side are sampled, evenly spaced.
+//
+// It overwrites the constants of m. It returns an error if m is not fastmax-truncated,
+// if the call does not fit m, or if there are more than 2²¹ monomials to choose from.
 func CalibrateTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) error {
 	t, err := readTruncation(m)
 	if err != nil {
@@ -63,6 +66,7 @@ type truncationConstants[T tensor.Float] struct {
 	rotation, list         []T
 }
 
+// readTruncation returns the constants of m, or an error if m is not fastmax-truncated.
 func readTruncation[T tensor.Float](m attention.Mechanism[T]) (t truncationConstants[T], err error) {
 	if name := m.Traits().Name; name != truncated.Name {
 		return t, fmt.Errorf("%s: has nothing to calibrate, only %s has", name, truncated.Name)
@@ -81,8 +85,8 @@ func readTruncation[T tensor.Float](m attention.Mechanism[T]) (t truncationConst
 	}, nil
 }
 
-// sampleRows returns rows of heads h0 ≤ h < h1, sampleRows at most. Rows of zeros, such
-// as keys that do not exist, say nothing and are left out.
+// sampleRows returns at most maxSampleRows rows of the heads h0 ≤ h < h1, evenly
+// spaced. Rows of zeros, such as masked keys, are left out.
 func sampleRows[T tensor.Float](x tensor.Heads[T], h0, h1 int) (rows []float64) {
 	all := x.B * (h1 - h0) * x.N
 	for i := range min(all, maxSampleRows) {
@@ -97,7 +101,8 @@ func sampleRows[T tensor.Float](x tensor.Heads[T], h0, h1 int) (rows []float64) 
 	return rows
 }
 
-// principalAxes returns the axes of rows x and y of width d, as rows.
+// principalAxes returns the axes [d, d] of rows x and y of width d, an axis in each
+// row.
 func principalAxes(x, y []float64, d int) []float64 {
 	sum := make([]float64, d*d)
 	for _, rows := range [][]float64{x, y} {
@@ -119,8 +124,8 @@ func principalAxes(x, y []float64, d int) []float64 {
 	return symmetricEigenvectors(sum, d)
 }
 
-// projectOnAxes returns the components of rows of width d along the axes r, those of an
-// axis beside each other: [d, rows].
+// projectOnAxes returns the components [d, rows] of rows of width d along the axes r
+// [d, d].
 func projectOnAxes(r, rows []float64, d int) []float64 {
 	n := len(rows) / d
 	y := make([]float64, d*n)
@@ -134,8 +139,8 @@ func projectOnAxes(r, rows []float64, d int) []float64 {
 	return y
 }
 
-// largestMonomials returns the keep monomials up to degree p whose terms are the
-// largest of components x and y.
+// largestMonomials returns the keep monomials up to degree p with the largest mean
+// terms over components x [d, queries] and y [d, keys]. It overwrites x and y.
 func largestMonomials(x, y []float64, d, p, keep int) (list [][]int) {
 	type choice struct {
 		size float64
@@ -177,7 +182,7 @@ func largestMonomials(x, y []float64, d, p, keep int) (list [][]int) {
 		}
 	}
 	products(nil, slices.Repeat([]float64{1}, nx), slices.Repeat([]float64{1}, ny))
-	// Of equal ones the lower degree comes first.
+	// Equal monomials are sorted by degree.
 	slices.SortStableFunc(all, func(a, b choice) int {
 		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(len(a.at), len(b.at)))
 	})

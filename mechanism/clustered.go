@@ -54,7 +54,7 @@ var improvedClustered = Row{
 	f64:       headwiseBuilder(newImprovedClustered[float64]),
 }
 
-// fitClusters takes from the constants the numbers of bits and clusters.
+// fitClusters sets the numbers of bits and clusters from the shapes of the constants.
 func fitClusters(o *Options, shapes map[string][]int) {
 	if planes := shapes["planes"]; len(planes) == 2 {
 		o.setDefault("bits", strconv.Itoa(planes[0]))
@@ -64,12 +64,12 @@ func fitClusters(o *Options, shapes map[string][]int) {
 	}
 }
 
-// clusterRows is the number of clusters whose weights are computed at a time.
+// clusterRows is the number of clusters whose weights are computed at once.
 const clusterRows = 32
 
-// clusteredAttention gives the queries of a cluster the output of their mean, but
-// for the weights of its top keys, which are shared out by each query's own
-// softmax. Which cluster a query is in, and which keys are on top, has no
+// clusteredAttention gives each query the output of the mean query of its cluster. In
+// improved-clustered, each query shares out the weight of the top keys of its cluster
+// by its own softmax. Neither the cluster of a query nor the choice of top keys has a
 // gradient.
 type clusteredAttention[T tensor.Float] struct {
 	name, setting        string
@@ -130,7 +130,7 @@ func newClusteredAttention[T tensor.Float](r *reader, top int) (attention.Headwi
 		}
 	}
 	x.start = x.constants.New("start", false, clusters)
-	for c := range x.start.Data { // one in each stretch of queries
+	for c := range x.start.Data { // one in each part of the queries
 		x.start.Data[c] = T(float32((float64(c) + key.Fold(2).Float64(uint64(c))) / float64(clusters)))
 	}
 	return x, nil
@@ -151,8 +151,8 @@ func (x *clusteredAttention[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-// assignClusters sets groups to the number of the cluster of each query. Those without
-// queries have none.
+// assignClusters sets groups [queries] to the cluster numbers of the queries. Empty
+// clusters have no number.
 func (x *clusteredAttention[T]) assignClusters(h *attention.Head[T], groups []T) {
 	ar := h.Scratch
 	mark := ar.Mark()
@@ -177,20 +177,20 @@ func (x *clusteredAttention[T]) assignClusters(h *attention.Head[T], groups []T)
 	}
 }
 
-// queryClusters are those of a head, and what its queries have in common by them.
+// queryClusters are the clusters of a head, and the values that their queries share.
 type queryClusters[T tensor.Float] struct {
-	order, starts []int32       // queries by cluster, and where each begins
+	order, starts []int32       // queries sorted by cluster, and the first index of each cluster
 	means         tensor.Mat[T] // of queries
 	scale         T
 	topCount      int     // keys of each cluster
-	keys          []int32 // top keys, those of a cluster after those of another
-	topMass       []T     // their weights together
+	keys          []int32 // top keys, cluster after cluster
+	topMass       []T     // sum of the weights of the top keys
 }
 
-// clusterQueries are the queries of cluster c.
+// clusterQueries returns the queries of cluster c.
 func (p *queryClusters[T]) clusterQueries(c int) []int32 { return p.order[p.starts[c]:p.starts[c+1]] }
 
-// groupQueries returns the clusters that groups says.
+// groupQueries returns the clusters that groups [queries] describes.
 func (x *clusteredAttention[T]) groupQueries(h *attention.Head[T], groups []T) queryClusters[T] {
 	of, n := arena.Take[int32](h.Scratch, len(groups)), 0
 	for i, g := range groups {
@@ -211,7 +211,7 @@ func (x *clusteredAttention[T]) groupQueries(h *attention.Head[T], groups []T) q
 	return p
 }
 
-// sumQueries sets dst to the sum of the rows of y of the queries of cluster c.
+// sumQueries sets dst to the sum of the rows y[i] over the queries i of cluster c.
 func (p *queryClusters[T]) sumQueries(h *attention.Head[T], dst []T, y tensor.Mat[T], c int) {
 	clear(dst)
 	for _, i := range p.clusterQueries(c) {
@@ -219,8 +219,8 @@ func (p *queryClusters[T]) sumQueries(h *attention.Head[T], dst []T, y tensor.Ma
 	}
 }
 
-// setWeights sets w to the weights of clusters c0 and after, and notes their top
-// keys and what these weigh.
+// setWeights sets w [clusters, keys] to the weights of clusters from c0 on, and stores
+// their top keys with the sum of their weights.
 func (p *queryClusters[T]) setWeights(h *attention.Head[T], w tensor.Mat[T], c0 int) {
 	h.Product(w, p.means.Slice(c0, c0+w.Rows), h.K, false, true, false)
 	h.Table.Scale(w.Data[:w.Rows*w.Cols], p.scale, w.Data[:w.Rows*w.Cols])
@@ -242,9 +242,10 @@ func (p *queryClusters[T]) setWeights(h *attention.Head[T], w tensor.Mat[T], c0 
 	}
 }
 
+// topKeys returns the top keys of cluster c.
 func (p *queryClusters[T]) topKeys(c int) []int32 { return p.keys[c*p.topCount:][:p.topCount] }
 
-// clearTopWeights sets the weights of top keys in w to 0.
+// clearTopWeights sets the weights of top keys in w [clusters, keys] to 0.
 func (p *queryClusters[T]) clearTopWeights(w tensor.Mat[T], c0 int) {
 	for r := range w.Rows {
 		for _, j := range p.topKeys(c0 + r) {
@@ -253,7 +254,7 @@ func (p *queryClusters[T]) clearTopWeights(w tensor.Mat[T], c0 int) {
 	}
 }
 
-// topKeyPairs are the queries of each cluster with its top keys.
+// topKeyPairs returns the pairs of the queries of each cluster with its top keys.
 func (p *queryClusters[T]) topKeyPairs() *attention.Pairs {
 	pairs := attention.NewPairs()
 	for c := range p.means.Rows {
@@ -266,8 +267,8 @@ func (p *queryClusters[T]) topKeyPairs() *attention.Pairs {
 	return pairs
 }
 
-// splitSaved are the clusters of queries and, with top keys, the logarithms of the
-// queries' sums and what these keys give them.
+// splitSaved splits the saved elements into the cluster number of each query, the
+// logarithm of its softmax sum over top keys, and its output over top keys.
 func (x *clusteredAttention[T]) splitSaved(h *attention.Head[T], all []T) (groups, lse []T, own tensor.Mat[T]) {
 	n, dv := h.Q.Rows, h.V.Cols
 	if x.topCount == 0 {

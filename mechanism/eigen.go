@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// symmetricEigenvectors returns the eigenvectors of a symmetric matrix [d, d] as rows, that
-// of the largest eigenvalue first, by Jacobi's rotations, and uses up a. Of each
-// the component that is largest in size is positive.
+// symmetricEigenvectors returns the eigenvectors of a symmetric matrix a [d, d] as
+// rows, sorted by descending eigenvalue, by Jacobi rotations. The component of largest
+// magnitude of each row is positive. It overwrites a.
 func symmetricEigenvectors(a []float64, d int) []float64 {
 	v := make([]float64, d*d)
 	for i := range d {
 		v[i*d+i] = 1
 	}
-	for range 60 { // sweeps; about ten do
+	for range 60 { // sweeps; about ten suffice
 		var off, all float64
 		for i := range d {
 			for j := range d {
@@ -54,8 +54,8 @@ func symmetricEigenvectors(a []float64, d int) []float64 {
 	return sorted
 }
 
-// rotatePlane turns the plane of axes p and q such that a[p,q] vanishes, and the rows
-// of v with it.
+// rotatePlane rotates the plane of axes p and q such that a[p,q] becomes 0, and rotates
+// the rows of v with it. a and v are [d, d].
 func rotatePlane(a, v []float64, d, p, q int) {
 	if a[p*d+q] == 0 {
 		return

@@ -42,8 +42,8 @@ var eva = Row{
 	f64: headwiseBuilder(newEVA[float64]),
 }
 
-// fitEVA takes the window from the bias of its places, and the chunks from the
-// noise of each.
+// fitEVA sets window and overlap from the shape of rpe, and landmarks from the shape of
+// the noise.
 func fitEVA(o *Options, shapes map[string][]int) {
 	if rpe := shapes["rpe"]; len(rpe) == 3 && rpe[2] >= rpe[1] {
 		o.Heads = rpe[0]
@@ -58,8 +58,9 @@ func fitEVA(o *Options, shapes map[string][]int) {
 	}
 }
 
-// controlVariates is EVA: chunk c has a key k̄_c, learned from the mean of its
-// keys, and a value β_c, the mean of its values under weights of keys about μ_c.
+// controlVariates is EVA. Chunk c has a key k̄_c, learned from the mean of its keys,
+// and a value β_c, the mean of its values under weights of keys around μ_c (Zheng et
+// al. 2023, section 4).
 type controlVariates[T tensor.Float] struct {
 	window, overlap, landmarks int
 	chunk                      int  // tokens of a chunk; 0: there are landmarks
@@ -70,14 +71,14 @@ type controlVariates[T tensor.Float] struct {
 	rpe, noise                 *param.Param[T]
 }
 
-// causalVariates are those of chunks that later tokens do not move.
+// causalVariates is the causal variant of EVA, whose chunks do not depend on later
+// tokens.
 type causalVariates[T tensor.Float] struct{ *controlVariates[T] }
 
-// RemembersQueries: means of chunks are of queries, too.
+// RemembersQueries marks that outputs depend on the means of earlier queries.
 func (causalVariates[T]) RemembersQueries() {}
 
-// evaMap is a linear map with a layer norm behind it, and its place among the
-// parameters.
+// evaMap is a linear map followed by a layer norm.
 type evaMap[T tensor.Float] struct {
 	w, b, gain, bias *param.Param[T]
 	firstParam       int
@@ -190,24 +191,24 @@ func (x *controlVariates[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-// evaPass is a head on its way. Token j has key j, and the query that stands
-// there, as far as there are so many.
+// evaPass holds the intermediate values of one head. Token j has key j, and the query
+// at the same position if there is one.
 type evaPass[T tensor.Float] struct {
 	*controlVariates[T]
 	h                   *attention.Head[T]
 	tokens, chunks      int
 	scale               T
-	keyCounts, divisors []T              // keys of each chunk, and what their sum is divided by
-	mean, y             [2]tensor.Mat[T] // of queries and keys of each chunk; what LayerNorm takes
-	bar                 [2]tensor.Mat[T] // and gives: q̄ and k̄
-	stats               [2][]T           // of LayerNorm
+	keyCounts, divisors []T              // number of keys of each chunk; divisor of its means
+	mean, y             [2]tensor.Mat[T] // of queries and keys of each chunk; input of LayerNorm
+	bar                 [2]tensor.Mat[T] // output of LayerNorm: q̄ and k̄
+	stats               [2][]T           // statistics of LayerNorm
 	mu                  tensor.Mat[T]    // μ
-	p                   tensor.Mat[T]    // of each chunk, weights of its keys
+	p                   tensor.Mat[T]    // weights of the keys of each chunk
 	beta                tensor.Mat[T]
 	windowScores        tensor.Mat[T] // scores of a window
 }
 
-// chunkKeys returns the keys of chunk c.
+// chunkKeys returns the range of keys of chunk c.
 func (x *evaPass[T]) chunkKeys(c int) (j0, j1 int) {
 	if x.chunk > 0 {
 		return c * x.chunk, min((c+1)*x.chunk, x.h.K.Rows)
@@ -216,7 +217,7 @@ func (x *evaPass[T]) chunkKeys(c int) (j0, j1 int) {
 	return min(max(j0-x.overlap, 0), x.h.K.Rows), min(j1+x.overlap, x.h.K.Rows)
 }
 
-// chunkPlaces returns the number of places of chunk c, with those without a token.
+// chunkPlaces returns the number of positions of chunk c, empty ones included.
 func (x *evaPass[T]) chunkPlaces(c int) int {
 	if x.chunk > 0 {
 		return x.chunk
@@ -225,7 +226,7 @@ func (x *evaPass[T]) chunkPlaces(c int) int {
 	return i1 - i0 + 2*x.overlap
 }
 
-// tokenQuery returns the query of token j, nil where it has none.
+// tokenQuery returns the query of token j, nil if there is none.
 func (x *evaPass[T]) tokenQuery(j int) []T {
 	h := x.h
 	switch i := j - h.Off; {
@@ -237,8 +238,10 @@ func (x *evaPass[T]) tokenQuery(j int) []T {
 	return nil
 }
 
+// sideMaps returns the maps of mean queries and of mean keys.
 func (x *controlVariates[T]) sideMaps() [2]evaMap[T] { return [2]evaMap[T]{x.q, x.k} }
 
+// newPass computes the means, maps and summaries of all chunks of a head.
 func (v *controlVariates[T]) newPass(h *attention.Head[T]) evaPass[T] {
 	d := h.Q.Cols
 	x := evaPass[T]{controlVariates: v, h: h, tokens: max(h.Q.Rows, h.K.Rows), scale: T(1 / math.Sqrt(float64(d)))}
@@ -273,7 +276,7 @@ func (v *controlVariates[T]) newPass(h *attention.Head[T]) evaPass[T] {
 	return x
 }
 
-// averageChunk sets the means of chunk c.
+// averageChunk sets the mean query and the mean key of chunk c.
 func (x *evaPass[T]) averageChunk(c int) {
 	h := x.h
 	j0, j1 := x.chunkKeys(c)
@@ -328,12 +331,12 @@ func (x *evaPass[T]) summariseChunk(c int) {
 	}
 }
 
-// absentScore is the score of what does not exist: its exponential is 0, however low others
-// are.
+// absentScore returns the score of an absent token. Its exponential is 0, however low
+// the other scores are.
 func absentScore[T tensor.Float]() T { return T(math.Inf(-1)) }
 
-// evaWindow is the queries i0 ≤ i < i1 with the keys j0 ≤ j < j1 and the first
-// chunks that they see.
+// evaWindow holds the queries i0 ≤ i < i1 of a window, its keys j0 ≤ j < j1 and the
+// first chunks, which its queries see.
 type evaWindow[T tensor.Float] struct {
 	first                    int // token of the window
 	i0, i1, j0, j1, chunks   int
@@ -341,8 +344,8 @@ type evaWindow[T tensor.Float] struct {
 	weights                  tensor.Mat[T]
 }
 
-// windowWeights returns the window of query i0 from there on, with its weights. Which keys
-// and chunks it has goes by its place, not by the queries that are asked.
+// windowWeights returns the window that begins at query i0, with its weights. The keys
+// and chunks of a window depend on its position, not on the number of queries.
 func (x *evaPass[T]) windowWeights(i0 int) evaWindow[T] {
 	h := x.h
 	first := (h.Off + i0) / x.window * x.window
@@ -362,7 +365,7 @@ func (x *evaPass[T]) windowWeights(i0 int) evaWindow[T] {
 	h.Product(w.chunkWeights, q, x.bar[1].Slice(0, w.chunks), false, true, false)
 	for i := range n {
 		row := w.weights.Row(i)
-		see, chunks := w.j1, w.chunks // the end of the keys and of the chunks of this query
+		see, chunks := w.j1, w.chunks // end of the keys, and of the chunks, of this query
 		if place := h.Off + i0 + i; h.Causal {
 			see, chunks = min(place+1, see), min(place/x.chunk, chunks)
 		}
@@ -386,12 +389,12 @@ func (x *evaPass[T]) windowWeights(i0 int) evaWindow[T] {
 	return w
 }
 
-// biasRow returns those of the keys of a window for its query i, in what is laid
-// out as the parameter.
-func (x *evaPass[T]) biasRow(of []T, i int, w evaWindow[T]) []T {
+// biasRow returns the biases of the keys of a window for query i of the window. params
+// has the layout of the parameter rpe.
+func (x *evaPass[T]) biasRow(params []T, i int, w evaWindow[T]) []T {
 	cols, row := x.rpe.Shape[2], x.h.Off+w.i0+i-w.first
 	at := (min(x.h.Head, x.rpe.Shape[0]-1)*x.window+row)*cols + w.j0 - (w.first - x.overlap)
-	return of[at:][:w.j1-w.j0]
+	return params[at:][:w.j1-w.j0]
 }
 
 func (v *controlVariates[T]) Forward(h *attention.Head[T]) {
@@ -431,8 +434,8 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 			h.Product(near, do, h.V.Slice(w.j0, w.j1), false, true, false)
 			h.Product(g.DV.Slice(w.j0, w.j1), w.keyWeights, do, true, false, true)
 		}
-		// What all of a row have in common comes to nothing. It goes first, so that
-		// its roundings do not stay, which sums over many queries would show.
+		// The mean of ds over the weights has no effect on the result. Subtracting it
+		// first avoids its rounding errors, which would add up over many queries.
 		for i := range ds.Rows {
 			row := ds.Row(i)
 			common := h.Table.Dot(row, w.weights.Row(i))
@@ -475,7 +478,7 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 		square := func(data []T) tensor.Mat[T] { return tensor.Mat[T]{Data: data, Rows: d, Cols: d, Stride: d} }
 		h.Product(square(p[0]), dy, x.mean[side], true, false, true)
 		h.Product(dmean, dy, square(m.w.Data), false, false, false)
-		to, first := []tensor.Mat[T]{g.DQ, g.DK}[side], []int{h.Off, 0}[side] // token of its first row
+		to, first := []tensor.Mat[T]{g.DQ, g.DK}[side], []int{h.Off, 0}[side] // token of the first row
 		for c := range x.chunks {
 			j0, j1 := x.chunkKeys(c)
 			for j := max(j0, first); j < min(j1, first+to.Rows); j++ {
@@ -487,7 +490,8 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 	}
 }
 
-// summariseChunkGrad sets dmu, and adds what reaches the keys and values of chunk c.
+// summariseChunkGrad sets dmu [D], and adds to the gradients of the keys and values of
+// chunk c. dbeta is [Dv].
 func (x *evaPass[T]) summariseChunkGrad(c int, dmu, dbeta []T, g *attention.HeadGrads[T]) {
 	clear(dmu)
 	if x.keyCounts[c] == 0 {
@@ -504,7 +508,7 @@ func (x *evaPass[T]) summariseChunkGrad(c int, dmu, dbeta []T, g *attention.Head
 		h.Table.Axpy(g.DV.Row(j0+j), p.Data[j], dbeta)
 	}
 	h.SoftmaxGrad(dp, p)
-	for j, y := range dp.Data { // of s(k·μ - k·k/2)
+	for j, y := range dp.Data { // gradient of s(k·μ - k·k/2)
 		if h.Exists(j0 + j) {
 			k, dk := h.K.Row(j0+j), g.DK.Row(j0+j)
 			h.Table.Axpy(dmu, x.scale*y, k)

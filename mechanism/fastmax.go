@@ -49,8 +49,8 @@ func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		Norm:    attention.Standard,
 		Scale:   scale,
 		Coef:    taylorCoefs(p),
-		// T_p of even p has its minimum where T_{p-1} = 0, and there it is
-		// s^p/p!, above 0.
+		// T_p of even p has its minimum where T_{p-1} = 0, with the value
+		// s^p/p! > 0.
 		Positive: p%2 == 0,
 	}
 	if bounded {
@@ -59,14 +59,14 @@ func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		if scale == 0 {
 			limit = 1 // 1/√D is at most 1
 		}
-		// T_p of odd p rises everywhere, so its value at the lower end decides.
+		// T_p of odd p is increasing, so its value at the lower end decides.
 		s.Positive = p%2 == 0 || evalPolynomial(s.Coef, -limit) >= 0
 	}
 	err = setWindow(r, &s)
 	return s, err
 }
 
-// taylorCoefs returns the coefficients of T_p: 1/l!, the ½ of FAST's eq. 8 included,
+// taylorCoefs returns the coefficients 1/l! of T_p. FAST's eq. 8 has the ½ of l = 2,
 // which its eq. 20-35 leave out.
 func taylorCoefs(p int) []float64 {
 	c := make([]float64, p+1)
@@ -77,7 +77,7 @@ func taylorCoefs(p int) []float64 {
 	return c
 }
 
-// evalPolynomial is Σ c[l]·x^l.
+// evalPolynomial returns Σ c[l]·x^l.
 func evalPolynomial(c []float64, x float64) float64 {
 	var y float64
 	for l := len(c) - 1; l >= 0; l-- {
@@ -86,7 +86,7 @@ func evalPolynomial(c []float64, x float64) float64 {
 	return y
 }
 
-// formatScale writes a scale as it is set; 0 stands for 1/√D.
+// formatScale returns a scale as the text of its setting; 0 stands for 1/√D.
 func formatScale(x float64) string {
 	if x == 0 {
 		return "1/sqrt(D)"

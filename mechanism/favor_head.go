@@ -8,8 +8,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// favorHead are the features of favor as programs have them, which see a head as
-// a whole: what they take from exponents is a maximum over its tokens.
+// favorHead computes performer with form=code, as published programs do. It sees a head
+// as a whole, since exponents are reduced by a maximum over its tokens.
 //
 //	softmax     exp(w·x - |x|²/2 - c) + 1e-4, with c the largest w·x of the query, or of
 //	            all keys (performer-pytorch); c counts as a constant in gradients
@@ -17,12 +17,12 @@ import (
 //	            |x|² of all queries, or keys, and 1e-6 added to the sum of weights
 //	            (fast-transformers, stabilize=True)
 //
-// Features are made for some tokens at a time, and again in Backward.
+// Features are computed for favorChunk tokens at a time, and recomputed in Backward.
 type favorHead[T tensor.Float] struct {
 	*favorFeatures[T]
 }
 
-// favorChunk is the number of tokens whose features are made at a time.
+// favorChunk is the number of tokens whose features are computed at once.
 const favorChunk = 64
 
 func (x *favorHead[T]) Traits() attention.Traits {
@@ -37,16 +37,17 @@ func (x *favorHead[T]) Check(c *attention.Call[T]) error {
 	return x.favorFeatures.Check(c.Q.H, c.K.H, c.Q.D)
 }
 
-// favorPass is a head with its keys that exist.
+// favorPass holds the unmasked keys of a head and the sums over them.
 type favorPass[T tensor.Float] struct {
 	*favorHead[T]
 	h                 *attention.Head[T]
-	k, v              tensor.Mat[T] // of v the last column is ones
-	cq, ck            T             // what is taken from exponents; each query of softmax has its own
-	longestRow        [2]int        // queries and keys of hyperbolic whose |x|² they are
+	k, v              tensor.Mat[T] // v has a last column of ones
+	cq, ck            T             // subtracted from exponents; in softmax each query has its own
+	longestRow        [2]int        // query and key of the largest |x|², in hyperbolic
 	sums, featureRows tensor.Mat[T] // Σ φ(k)·[v, 1]; features of some tokens
 }
 
+// newPass computes the offsets of the exponents and the sums over all keys of a head.
 func (x *favorHead[T]) newPass(h *attention.Head[T]) favorPass[T] {
 	p := favorPass[T]{favorHead: x, h: h, k: h.Compact(h.K), featureRows: h.Take(favorChunk, x.Dim(0))}
 	v := h.Compact(h.V)
@@ -77,7 +78,7 @@ func (x *favorHead[T]) newPass(h *attention.Head[T]) favorPass[T] {
 	return p
 }
 
-// maxSquaredLength returns the largest |x|²·scale of rows x, and the first row that has it.
+// maxSquaredLength returns the largest |x|²·scale of rows [n, D], and its first row.
 func (x *favorHead[T]) maxSquaredLength(rows tensor.Mat[T]) (most T, first int) {
 	for i := range rows.Rows {
 		length := euclideanNorm(rows.Row(i)) * x.rootScale
@@ -88,7 +89,7 @@ func (x *favorHead[T]) maxSquaredLength(rows tensor.Mat[T]) (most T, first int) 
 	return most, first
 }
 
-// projectRows sets the first columns of the room to w·x.
+// projectRows sets the first columns of featureRows to w·x, for rows x [n, D].
 func (p *favorPass[T]) projectRows(x tensor.Mat[T]) tensor.Mat[T] {
 	u := p.featureRows.Slice(0, x.Rows)
 	u.Cols = p.rows
@@ -97,7 +98,7 @@ func (p *favorPass[T]) projectRows(x tensor.Mat[T]) tensor.Mat[T] {
 	return u
 }
 
-// computeFeatures sets the room to those of rows x.
+// computeFeatures sets featureRows to the features of rows x [n, D].
 func (p *favorPass[T]) computeFeatures(x tensor.Mat[T], keys bool) tensor.Mat[T] {
 	t := p.h.Table
 	u := p.projectRows(x)
@@ -152,11 +153,11 @@ func (x *favorHead[T]) Forward(h *attention.Head[T]) {
 
 func (x *favorHead[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
 	den, p := h.Saved, x.newPass(h)
-	// What comes to sums: u = [do, -do·o]/den.
+	// The gradient of sums is u = [do, -do·o]/den.
 	u, e := h.Take(favorChunk, p.v.Cols), h.Take(favorChunk, p.featureRows.Cols)
 	back := h.Take(p.sums.Rows, p.sums.Cols) // Σ φ(q)·u
 	clear(back.Data)
-	var taken T // of what is taken from all exponents of a side
+	var taken T // gradient of the offset of all exponents of a side
 	for i0 := 0; i0 < h.Q.Rows; i0 += favorChunk {
 		i1 := min(i0+favorChunk, h.Q.Rows)
 		u, e := u.Slice(0, i1-i0), e.Slice(0, i1-i0)
@@ -191,8 +192,8 @@ func (x *favorHead[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T])
 	h.Spread(g.DV, dv)
 }
 
-// featureGrad sets dx to what comes by the gradient e of features f, which it uses up,
-// and returns the sum of that of the exponents.
+// featureGrad sets dx [n, D] from the gradient e of features f, both [n, features], and
+// returns the sum of the gradients of the exponents. It overwrites e and f.
 func (p *favorPass[T]) featureGrad(dx, x, f, e tensor.Mat[T]) (sum T) {
 	t := p.h.Table
 	mark := p.h.Scratch.Mark()
@@ -222,8 +223,8 @@ func (p *favorPass[T]) featureGrad(dx, x, f, e tensor.Mat[T]) (sum T) {
 	return sum
 }
 
-// maxLengthGrad adds to the longest row what comes by its |x|², which is taken from the
-// exponents of all rows of its side; that of kernel=softmax is none.
+// maxLengthGrad adds to the longest row of dx [n, D] the gradient of its |x|², which is
+// subtracted from all exponents of a side. With kernel=softmax there is none.
 func (p *favorPass[T]) maxLengthGrad(dx, x tensor.Mat[T], longest int, taken T) {
 	if p.kernel == "hyperbolic" {
 		p.h.Table.Axpy(dx.Row(longest), T(-2*p.rootScale*p.rootScale)*taken, x.Row(longest))
@@ -235,7 +236,7 @@ func (x *favorHead[T]) Cost(s attention.Shape) attention.Cost {
 	rows, f := float64(x.rows), float64(x.Dim(0))
 	products := n + m
 	if x.kernel == "softmax" {
-		products += m // for the largest
+		products += m // for the largest exponent
 	}
 	return attention.Cost{
 		FLOPs: 2*products*rows*d + 2*(n+m)*f*(dv+1),

@@ -34,10 +34,10 @@ var fourier = Row{
 	f64: headwiseBuilder(newFourier[float64]),
 }
 
-// fourierAttention computes heads of fourier. The product of D factors below 1 is far
-// below any number that could be added to: weights are made from the sum of
-// logarithms, less the largest of their row. All of it is float64, since near the
-// zeros of the sine a float32 has no digits.
+// fourierAttention computes heads of fourier. Since the product of D factors below 1
+// may underflow, weights are computed from the sum of logarithms, minus the largest of
+// the row. All of it is in float64, since a float32 has no correct digits near the
+// zeros of the sine.
 type fourierAttention[T tensor.Float] struct {
 	setting string
 	eps     float64
@@ -101,12 +101,13 @@ func (f *fourierAttention[T]) Check(c *attention.Call[T]) error {
 // inverseWidth returns R of channel d.
 func (f *fourierAttention[T]) inverseWidth(d int) float64 { return float64(f.r.Data[d%len(f.r.Data)]) }
 
-// rowSines are the rows of x times R, with their sines and cosines.
+// rowSines holds R∘x for rows x, with sines and cosines, each [rows·D].
 type rowSines struct {
 	x, sin, cos []float64 // [rows·D]
 	d           int
 }
 
+// computeSines returns the sines of rows x [rows, D] in scratch memory.
 func (f *fourierAttention[T]) computeSines(ar *arena.Arena, x tensor.Mat[T]) rowSines {
 	n := x.Rows * x.Cols
 	w := rowSines{arena.Take[float64](ar, n), arena.Take[float64](ar, n), arena.Take[float64](ar, n), x.Cols}
@@ -120,21 +121,22 @@ func (f *fourierAttention[T]) computeSines(ar *arena.Arena, x tensor.Mat[T]) row
 	return w
 }
 
+// tokenRow returns R∘x, sines and cosines of row i.
 func (w *rowSines) tokenRow(i int) (x, sin, cos []float64) {
 	at := i * w.d
 	return w.x[at:][:w.d], w.sin[at:][:w.d], w.cos[at:][:w.d]
 }
 
-// seriesLimit is the distance below which the sine of a difference has no digits left
-// from sines and cosines of its ends, and five terms of sin(x)/x are exact.
+// seriesLimit is the difference below which the series of sin(x)/x is used. Five terms
+// are exact there, and the sine of a difference of angles has lost its digits.
 const seriesLimit = 0x1p-3
 
-// factorsPerLog is the number of ratios sin(x)/x that are multiplied before their
-// logarithm is taken: so few do not underflow.
+// factorsPerLog is the number of ratios sin(x)/x that are multiplied before taking
+// their logarithm. The product of 4 ratios does not underflow.
 const factorsPerLog = 4
 
-// logWeights sets row to those of the weights of query i for the keys that it
-// sees, and returns the largest; others are left.
+// logWeights sets row [keys] to the logarithms of the weights of query i for the keys
+// that it sees, and returns the largest. Elements of other keys are left unchanged.
 func (f *fourierAttention[T]) logWeights(h *attention.Head[T], q, k *rowSines, i int, row []float64) float64 {
 	top := math.Inf(-1)
 	qx, qs, qc := q.tokenRow(i)
@@ -165,15 +167,15 @@ func (f *fourierAttention[T]) logWeights(h *attention.Head[T], q, k *rowSines, i
 	return top
 }
 
-// normaliseWeights turns logarithms into weights over their sum and eps, and returns the
-// share of eps. There is no weight where all are 0.
+// normaliseWeights turns logarithms row [keys] into weights, divided by their sum and
+// eps, and returns the share of eps. some is false if all weights are 0.
 func (f *fourierAttention[T]) normaliseWeights(h *attention.Head[T], i int, row []float64, top float64) (small float64, some bool) {
 	if f.eps > 0 {
 		small = math.Log(f.eps)
 		for d := 0; f.scaled && d < h.Q.Cols; d++ {
 			small -= 4 * math.Log(math.Abs(f.inverseWidth(d)))
 		}
-		// What is relative to the larger of weights and eps overflows nowhere.
+		// Relative to the larger of weights and eps nothing overflows.
 		top = max(top, small)
 		small = math.Exp(small - top)
 	}
@@ -271,8 +273,8 @@ func (f *fourierAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGr
 		for c := range dx {
 			g.DQ.Row(i)[c] = T(f.inverseWidth(c) * dx[c])
 			if f.scaled {
-				// ln of eps over R^(4D) has the derivative -4/R in each channel, where
-				// slopes are still to be divided by R.
+				// ln(eps/R^(4D)) has the derivative -4/R in each channel; the slopes are
+				// divided by R below.
 				dr[c] += 4 * small * along
 			}
 		}

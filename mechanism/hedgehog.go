@@ -9,9 +9,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// hedgehogFeatures are the learned features [exp(w·x + b), exp(-w·x - b)] of every head,
-// of its queries and of its keys, with D rows w (Zhang et al. 2024, Hedgehog,
-// arXiv 2402.04347, section 4.2). They start from w = 1, b = 0.
+// hedgehogFeatures are the learned features [exp(w·x + b), exp(-w·x - b)] of each head,
+// with D rows w, for queries and for keys (Zhang et al. 2024, Hedgehog, arXiv
+// 2402.04347, section 4.2). Initially w is the identity and b = 0.
 type hedgehogFeatures[T tensor.Float] struct {
 	d, heads int
 	params   param.Set[T]
@@ -53,8 +53,8 @@ func (f *hedgehogFeatures[T]) Check(heads, _, d int) error {
 	return nil
 }
 
-// blockParams returns the rows w and the numbers b of a block, and which of the
-// parameters they are.
+// blockParams returns the rows w [D, D] and the biases [D] of a block, and the index of
+// w among the parameters.
 func (f *hedgehogFeatures[T]) blockParams(b *attention.FeatureBlock[T]) (w, bias []T, at int) {
 	if b.Keys {
 		at = 1
@@ -69,6 +69,7 @@ func (f *hedgehogFeatures[T]) Map(b *attention.FeatureBlock[T]) {
 	b.Scratch.Reset(mark)
 }
 
+// computeFeatures sets y [2D, Stride] to the features of a block.
 func (f *hedgehogFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []T) {
 	w, bias, _ := f.blockParams(b)
 	u := projectTokens(b, w, f.d)
@@ -101,8 +102,8 @@ func (f *hedgehogFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 	projectedRowsGrad(b, b.DParams[at][b.Head*f.d*f.d:], f.d, b.Y)
 }
 
-// projectedRowsGrad adds to dw [rows, D] the gradient of the rows that project had, from
-// that of its result.
+// projectedRowsGrad adds to dw [rows, D] the gradient of the rows of projectTokens,
+// from the gradient du [rows, Stride] of its result.
 func projectedRowsGrad[T tensor.Float](b *attention.FeatureBlock[T], dw []T, rows int, du []T) {
 	mark := b.Scratch.Mark()
 	ld := kernel.Pad(b.D)

@@ -36,7 +36,8 @@ var informer = Row{
 	f64: headwiseBuilder(newInformer[float64]),
 }
 
-// probSparse gives its queries softmax, or the mean of all values.
+// probSparse gives some queries the output of softmax, and the others the mean of all
+// values (Zhou et al. 2021, section 3).
 type probSparse[T tensor.Float] struct {
 	factor        int
 	dividesByKeys bool // the measure divides by the number of keys
@@ -108,17 +109,17 @@ func (x *probSparse[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-// logCount is factor·⌈ln n⌉, from 1 to n.
+// logCount returns factor·⌈ln n⌉, at least 1 and at most n.
 func (x *probSparse[T]) logCount(n int) int {
 	return min(n, max(1, x.factor*int(math.Ceil(math.Log(float64(n))))))
 }
 
-// drawSample is sample s of token i, the same in every precision.
+// drawSample returns sample s of token i, in [0, 1). It is the same in both precisions.
 func (x *probSparse[T]) drawSample(i, s int) float32 {
 	return float32(x.key.Fold(uint64(i)).Float64(uint64(s)))
 }
 
-// sampledKey returns which of m keys sample s of token i is.
+// sampledKey returns the index among m keys of sample s of token i.
 func (x *probSparse[T]) sampledKey(i, s, m int) int {
 	at := float64(x.drawSample(i, s))
 	if x.storedSamples != nil {
@@ -128,8 +129,9 @@ func (x *probSparse[T]) sampledKey(i, s, m int) int {
 	return min(int(at*float64(m)), m-1)
 }
 
-// measureQueries sets dst to that of each query: by how much the largest of its scores
-// sampled is above the others.
+// measureQueries sets dst [queries] to the sparsity measure of each query: the largest
+// of its sampled scores minus their mean, or with form=code minus their sum over the
+// number of keys. k is [keys, D].
 func (x *probSparse[T]) measureQueries(h *attention.Head[T], dst []T, k tensor.Mat[T]) {
 	samples := x.logCount(k.Rows)
 	scores := arena.Take[T](h.Scratch, samples)
@@ -154,8 +156,8 @@ func (x *probSparse[T]) measureQueries(h *attention.Head[T], dst []T, k tensor.M
 	}
 }
 
-// chooseQueries sets chosen to 1 for the n queries of the largest measure, the first
-// ones of those that are equal, to 0 for others.
+// chooseQueries sets chosen [queries] to 1 for the n queries with the largest measure
+// and to 0 for others. Ties are resolved in favour of earlier queries.
 func chooseQueries[T tensor.Float](h *attention.Head[T], chosen, measure []T, n int) {
 	sorted := arena.Take[T](h.Scratch, len(measure))
 	copy(sorted, measure)
@@ -178,7 +180,7 @@ func chooseQueries[T tensor.Float](h *attention.Head[T], chosen, measure []T, n 
 	}
 }
 
-// gatherChosen returns the rows of x that are chosen, n at most.
+// gatherChosen returns the chosen rows of x, at most n.
 func gatherChosen[T tensor.Float](h *attention.Head[T], x tensor.Mat[T], chosen []T, n int) tensor.Mat[T] {
 	y := h.Take(n, x.Cols)
 	at := 0
@@ -191,7 +193,7 @@ func gatherChosen[T tensor.Float](h *attention.Head[T], x tensor.Mat[T], chosen 
 	return y.Slice(0, at)
 }
 
-// Forward keeps which queries are chosen, and the logarithms of their sums.
+// Forward saves the chosen queries and the logarithms of their softmax sums.
 func (x *probSparse[T]) Forward(h *attention.Head[T]) {
 	k, v := h.Compact(h.K), h.Compact(h.V)
 	n, u := h.Q.Rows, x.logCount(h.Q.Rows)
@@ -217,7 +219,7 @@ func (x *probSparse[T]) Forward(h *attention.Head[T]) {
 			at++
 		}
 		copy(h.Out.Row(i), row)
-		if y := measure[i]; y-y != 0 { // whether it is chosen goes by scores that have overflowed
+		if y := measure[i]; y-y != 0 { // NaN: the choice depends on scores that have overflowed
 			h.Table.Scale(h.Out.Row(i), y-y, h.Out.Row(i))
 		}
 	}

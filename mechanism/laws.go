@@ -30,7 +30,8 @@ type LawMatrix struct {
 //go:embed laws.txt
 var lawsText string
 
-// Conformance returns the results of TestLaws, which fails where it finds others.
+// Conformance returns the committed results of TestLaws, which fails if it finds
+// others.
 func Conformance() LawMatrix { return conformance() }
 
 var conformance = sync.OnceValue(func() LawMatrix { return parseLaws(lawsText) })

@@ -63,15 +63,15 @@ func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	return s, err
 }
 
-// eluPlusOne is elu(x) + 1: x + 1 above 0, exp(x) below.
+// eluPlusOne is elu(x) + 1: x + 1 for x > 0, else exp(x).
 type eluPlusOne[T tensor.Float] struct{}
 
 func (eluPlusOne[T]) Dim(d int) int { return d }
 
 func (eluPlusOne[T]) Elementwise() {}
 
-// Roundings has those of the exponential, by kernel.TestExpAccuracy; the sum has
-// one.
+// Roundings bounds the error of the exponential (kernel.TestExpAccuracy) and of the
+// sum.
 func (eluPlusOne[T]) Roundings() float64 { return 8 }
 
 func (eluPlusOne[T]) Map(dst, x []T) { kernel.Active[T]().EluPlusOne(dst, x[:len(dst)]) }
@@ -85,10 +85,10 @@ func (rectifiedMap[T]) Dim(d int) int { return d }
 
 func (rectifiedMap[T]) Elementwise() {}
 
-// Sparse: a row without a positive number has no weight with any key.
+// Sparse marks that a row without a positive number has weight 0 for all keys.
 func (rectifiedMap[T]) Sparse() {}
 
-// Roundings has that of the square.
+// Roundings counts the rounding of the square.
 func (rectifiedMap[T]) Roundings() float64 { return 1 }
 
 func (f rectifiedMap[T]) Map(dst, x []T) {

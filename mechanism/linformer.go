@@ -32,8 +32,7 @@ var linformer = Row{
 	f64: headwiseBuilder(newLinformer[float64]),
 }
 
-// fitLinformer takes from E the number of tokens and the rank, and whether heads
-// have projections of their own.
+// fitLinformer sets the length, the rank and share from the shapes of E and F.
 func fitLinformer(o *Options, shapes map[string][]int) {
 	e := shapes["E"]
 	switch _, values := shapes["F"]; {
@@ -49,12 +48,12 @@ func fitLinformer(o *Options, shapes map[string][]int) {
 	}
 }
 
-// linformerAttention computes heads of linformer. Of a sequence shorter than L the
-// first rows of E and F are used; keys that do not exist are rows of zeros.
+// linformerAttention computes heads of linformer. A sequence shorter than L uses the
+// first rows of E and F. Masked keys are rows of zeros.
 type linformerAttention[T tensor.Float] struct {
 	setting      string
 	length, rank int
-	heads        int // that have projections of their own; 0: all share one
+	heads        int // number of heads with their own projection; 0: all share one
 	allColumns   bool
 	params       param.Set[T]
 	e, f         *param.Param[T] // may be the same
@@ -128,7 +127,8 @@ func (l *linformerAttention[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-// projectionRows views the first m rows of a projection, or of its gradient, for a head.
+// projectionRows returns the first m rows of a projection, or of its gradient, for a
+// head: [m, rank].
 func (l *linformerAttention[T]) projectionRows(x []T, head, m int) tensor.Mat[T] {
 	if l.heads > 0 {
 		x = x[head*l.length*l.rank:]
@@ -136,7 +136,8 @@ func (l *linformerAttention[T]) projectionRows(x []T, head, m int) tensor.Mat[T]
 	return tensor.Mat[T]{Data: x, Rows: m, Cols: l.rank, Stride: l.rank}
 }
 
-// reachedMixtures returns the mixtures that take part, nil if all do.
+// reachedMixtures returns the mixtures that some unmasked key reaches, nil if all are
+// used.
 func (l *linformerAttention[T]) reachedMixtures(h *attention.Head[T]) []int32 {
 	if l.allColumns {
 		return nil
@@ -167,8 +168,8 @@ func (l *linformerAttention[T]) reachedMixtures(h *attention.Head[T]) []int32 {
 	return places
 }
 
-// mixedRows are the projected keys and values of a head, its logarithms of sums,
-// and the softmax over them.
+// mixedRows returns the operands of the softmax over mixtures, with projected keys
+// [rank, D] and values [rank, Dv], and the logarithms of its sums. Both lie in saved.
 func (l *linformerAttention[T]) mixedRows(h *attention.Head[T], saved []T) (x attention.Rows[T], lse []T) {
 	d, dv := h.K.Cols, h.V.Cols
 	k, rest := saved[:l.rank*d], saved[l.rank*d:]
@@ -190,7 +191,7 @@ func (l *linformerAttention[T]) Backward(h *attention.Head[T], g *attention.Head
 	x, lse := l.mixedRows(h, h.Saved)
 	m := h.K.Rows
 	dk, dv := h.Take(l.rank, h.K.Cols), h.Take(l.rank, h.V.Cols)
-	clear(dk.Data) // where a mixture takes no part
+	clear(dk.Data) // for mixtures that are not reached
 	clear(dv.Data)
 	l.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dk, DV: dv}, h.Out, lse, &x)
 	h.Product(g.DK, l.projectionRows(l.e.Data, h.Head, m), dk, false, false, false)
@@ -207,7 +208,7 @@ func (l *linformerAttention[T]) Cost(s attention.Shape) attention.Cost {
 	}
 }
 
-// elementBytes is the number of bytes of an element.
+// elementBytes returns the size of an element in bytes.
 func elementBytes[T tensor.Float]() float64 {
 	var z T
 	if _, single := any(z).(float32); single {

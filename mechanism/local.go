@@ -64,8 +64,8 @@ func newLocal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	return p, nil
 }
 
-// slidingWindow is the sight of the keys that are at most left tokens before the query,
-// and at most right after it.
+// slidingWindow is the rule of a window: a query sees at most left tokens before it and
+// right tokens after it.
 type slidingWindow struct{ left, right int }
 
 func (b *slidingWindow) addPairs(p *attention.Pairs, s *headGeometry) {
@@ -80,7 +80,8 @@ func (b *slidingWindow) addPairs(p *attention.Pairs, s *headGeometry) {
 	}
 }
 
-// blockWindow is the sight of whole blocks of w tokens around the query's own.
+// blockWindow is the rule of blocks: a query sees whole blocks of w tokens around its
+// own.
 type blockWindow struct {
 	w, before, after int
 	exact            bool

@@ -49,21 +49,21 @@ func newLongformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	return p, nil
 }
 
-// globalWindow is the sight of the tokens at most reach away, of the global
-// tokens, and by these of all.
+// globalWindow is the rule of Longformer: a query sees the tokens within radius and the
+// global tokens; a global token sees all tokens.
 type globalWindow struct {
 	radius  int
 	globals []int32 // in order
 }
 
-// countGlobalsBefore returns how many global tokens stand before place at.
+// countGlobalsBefore returns the number of global tokens before position at.
 func (x *globalWindow) countGlobalsBefore(at int) int {
 	n, _ := slices.BinarySearch(x.globals, int32(min(at, maxSettingTokens+1)))
 	return n
 }
 
 func (x *globalWindow) addPairs(p *attention.Pairs, s *headGeometry) {
-	g0, g1 := x.countGlobalsBefore(s.offset), x.countGlobalsBefore(s.offset+s.n) // global tokens that ask
+	g0, g1 := x.countGlobalsBefore(s.offset), x.countGlobalsBefore(s.offset+s.n) // global tokens among the queries
 	after := func(at int) int {
 		if s.causal {
 			return at + 1
@@ -79,7 +79,7 @@ func (x *globalWindow) addPairs(p *attention.Pairs, s *headGeometry) {
 		lo[int(g)-s.offset], hi[int(g)-s.offset] = 0, 0
 	}
 	if asked := x.countGlobalsBefore(s.m); asked > 0 {
-		// Those that are not in the window, before it and after.
+		// Global tokens before the window, and after it.
 		keys := attention.Places{N: asked, List: x.globals}
 		left, end := p.Add(attention.Stretch(0, s.n), keys)
 		for i := range left {

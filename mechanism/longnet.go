@@ -61,9 +61,10 @@ func newLongNet[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	return &p, nil
 }
 
-// dilations is the sight of several branches. That a branch's output has the
-// weight exp of its log-sum-exp over their sum is one softmax over the pairs of
-// all branches: a pair counts once in each that has it.
+// dilations is the rule of several branches. LongNet weighs the output of a branch by
+// the exponential of its log-sum-exp over the sum of these. That is one softmax over
+// the pairs of all branches, in which a pair counts once for each branch that contains
+// it.
 type dilations []dilation
 
 func (d dilations) addPairs(p *attention.Pairs, s *headGeometry) {
@@ -72,14 +73,14 @@ func (d dilations) addPairs(p *attention.Pairs, s *headGeometry) {
 	}
 }
 
-// dilation is the sight of every ratio-th token of the query's segment by the
-// same tokens.
+// dilation is the rule of one branch: every ratio-th token of a segment sees the
+// others.
 type dilation struct {
 	segment, ratio int
-	heads          int // of the form of the code; 0: of the paper
+	heads          int // number of heads with form=code; 0: form=paper
 }
 
-// firstToken returns the number in a segment of the first token that a head keeps.
+// firstToken returns the first token of a segment that a head keeps.
 func (d *dilation) firstToken(head int) int {
 	if d.heads > 0 {
 		return head / ((d.heads + d.ratio - 1) / d.ratio) % d.ratio
@@ -92,7 +93,7 @@ func (d *dilation) addPairs(p *attention.Pairs, s *headGeometry) {
 	for begin := s.offset / d.segment * d.segment; begin < min(s.offset+s.n, s.m); begin += d.segment {
 		end := begin + d.segment
 		keys := attention.Every(d.ratio, begin+first, min(end, s.m))
-		// The first query that is kept, at or after off.
+		// at is the first kept query at or after offset.
 		at := begin + first
 		if at < s.offset {
 			at += (s.offset - at + d.ratio - 1) / d.ratio * d.ratio
@@ -111,15 +112,14 @@ func (d *dilation) addPairs(p *attention.Pairs, s *headGeometry) {
 	}
 }
 
-// branchMixture is a pattern whose branches are mixed with weights that are constant in
-// gradients: each has outputs of its own.
+// branchMixture computes each branch separately and mixes the outputs with weights that
+// are constant in gradients (form=code).
 type branchMixture[T tensor.Float] struct {
 	sparseSoftmax[T]
 	branches dilations
 }
 
-// Forward keeps of each branch the logarithms of its sums of weights and its
-// outputs.
+// Forward saves the logarithms of the softmax sums and the outputs of each branch.
 func (m *branchMixture[T]) Forward(h *attention.Head[T]) {
 	n, dv := h.Out.Rows, h.Out.Cols
 	saved := h.Save(len(m.branches) * n * (1 + dv))
@@ -148,7 +148,7 @@ func (m *branchMixture[T]) Forward(h *attention.Head[T]) {
 	}
 }
 
-// Backward gives each branch its share of the gradient.
+// Backward passes each branch its share of the output gradient.
 func (m *branchMixture[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
 	n, dv := h.Out.Rows, h.Out.Cols
 	g.Clear()
@@ -162,8 +162,8 @@ func (m *branchMixture[T]) Backward(h *attention.Head[T], g *attention.HeadGrads
 	}
 }
 
-// branchWeights returns what mixes the branches [branches, n]: the softmax of the
-// logarithms of their sums of weights, or zeros.
+// branchWeights returns the weights of the branches [branches, queries]: the softmax of
+// their log-sum-exps, or zeros for a query that sees no key.
 func (m *branchMixture[T]) branchWeights(h *attention.Head[T], saved []T) tensor.Mat[T] {
 	n, dv := h.Out.Rows, h.Out.Cols
 	w := h.Take(len(m.branches), n)
@@ -189,7 +189,7 @@ func (m *branchMixture[T]) branchWeights(h *attention.Head[T], saved []T) tensor
 	return w
 }
 
-// splitBranch returns what is saved of one.
+// splitBranch returns the saved logarithms [n] and outputs [n, dv] of branch b.
 func splitBranch[T tensor.Float](saved []T, b, n, dv int) (lse []T, out tensor.Mat[T]) {
 	part := saved[b*n*(1+dv):][:n*(1+dv)]
 	return part[:n], tensor.Mat[T]{Data: part[n:], Rows: n, Cols: dv, Stride: dv}

@@ -78,7 +78,7 @@ func newLuna[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 }
 
 // lunaEncoder packs keys and values by softmax attention of learned queries, and
-// attends to what came out.
+// attends to the packed keys and values (Ma et al. 2021, eq. 7-8).
 type lunaEncoder[T tensor.Float] struct {
 	setting string
 	params  *param.Set[T]
@@ -105,15 +105,16 @@ func (x *lunaEncoder[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-// lunaPass is a head on its way. The packed keys and values lie side by side, as
-// the keys and values that are packed do.
+// lunaPass holds the intermediate values of one head. Keys and values lie in the same
+// rows, as do packed keys and values.
 type lunaPass[T tensor.Float] struct {
 	kv, packed        tensor.Mat[T]
-	packLSE, queryLSE []T // of the packed queries, and of the queries
+	packLSE, queryLSE []T // log-sum-exps of the learned queries, and of the queries
 	p                 tensor.Mat[T]
-	offset            int // of p among the parameters
+	offset            int // first element of p in the parameter
 }
 
+// newPass joins keys and values and views the saved elements.
 func (x *lunaEncoder[T]) newPass(h *attention.Head[T], saved []T) lunaPass[T] {
 	all := x.params.All()[0]
 	l, d, w := all.Shape[1], h.K.Cols, h.K.Cols+h.V.Cols
@@ -128,16 +129,18 @@ func (x *lunaEncoder[T]) newPass(h *attention.Head[T], saved []T) lunaPass[T] {
 	return p
 }
 
+// packRows returns the operands of the softmax that packs.
 func (p *lunaPass[T]) packRows(h *attention.Head[T]) *attention.Rows[T] {
 	return &attention.Rows[T]{Q: p.p, K: h.K, V: p.kv, Mask: h.Mask}
 }
 
+// unpackRows returns the operands of the softmax over packed tokens.
 func (p *lunaPass[T]) unpackRows(h *attention.Head[T]) *attention.Rows[T] {
 	d := h.K.Cols
 	return &attention.Rows[T]{Q: h.Q, K: sliceColumns(p.packed, 0, d), V: sliceColumns(p.packed, d, p.packed.Cols)}
 }
 
-// sliceColumns returns columns j0 to j1 of x.
+// sliceColumns returns the columns j0 ≤ j < j1 of x.
 func sliceColumns[T tensor.Float](x tensor.Mat[T], j0, j1 int) tensor.Mat[T] {
 	return tensor.Mat[T]{Data: x.Data[j0:], Rows: x.Rows, Cols: j1 - j0, Stride: x.Stride}
 }

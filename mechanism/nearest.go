@@ -2,8 +2,8 @@ package mechanism
 
 import "slices"
 
-// nearestNames returns at most three of names, nearest first: those that a third of the
-// name's letters, or one, turns into it. None may be.
+// nearestNames returns at most three names, nearest first, whose edit distance from
+// name is at most a third of its length, or 1.
 func nearestNames(name string, names []string) []string {
 	limit := max(1, len(name)/3)
 	var near []string
@@ -16,8 +16,8 @@ func nearestNames(name string, names []string) []string {
 	return near[:min(3, len(near))]
 }
 
-// editDistance is the number of letters to insert, delete or replace (Levenshtein
-// 1966) that turn a into b.
+// editDistance returns the number of bytes to insert, delete or replace to turn a into
+// b (Levenshtein 1966).
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1) // distances of a's first i letters
 	for j := range row {

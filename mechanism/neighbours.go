@@ -5,12 +5,12 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// segmentBounds returns the rows i0 ≤ i < i1 of part p when n rows are cut into so many
-// parts of neighbours, whose sizes differ by one at most. No part is empty where
-// there are as many rows.
+// segmentBounds returns the rows i0 ≤ i < i1 of part p, when n rows are divided into
+// parts of neighbours. Sizes differ by at most one, and no part is empty if n ≥ parts.
 func segmentBounds(p, parts, n int) (i0, i1 int) { return p * n / parts, (p + 1) * n / parts }
 
-// segmentMeans sets each row of dst to the mean of its part of the rows of x.
+// segmentMeans sets each row of dst [parts, D] to the mean of its part of the rows of x
+// [n, D].
 func segmentMeans[T tensor.Float](h *attention.Head[T], dst, x tensor.Mat[T]) {
 	for p := range dst.Rows {
 		i0, i1 := segmentBounds(p, dst.Rows, x.Rows)
@@ -23,7 +23,8 @@ func segmentMeans[T tensor.Float](h *attention.Head[T], dst, x tensor.Mat[T]) {
 	}
 }
 
-// segmentMeansGrad adds to dx the gradient of x, of that of its means.
+// segmentMeansGrad adds to dx [n, D] the gradient of segmentMeans, from dmeans [parts,
+// D].
 func segmentMeansGrad[T tensor.Float](h *attention.Head[T], dx, dmeans tensor.Mat[T]) {
 	for p := range dmeans.Rows {
 		i0, i1 := segmentBounds(p, dmeans.Rows, dx.Rows)

@@ -36,9 +36,9 @@ var nystrom = Row{
 	f64: headwiseBuilder(newNystrom[float64]),
 }
 
-// nystromAttention is o = F·Z·(B·v) with the softmax F of queries and landmarks
-// of keys, B of landmarks of queries and keys, and Z the pseudo-inverse of A,
-// that of landmarks and landmarks.
+// nystromAttention is o = F·Z·(B·v) (Xiong et al. 2021, eq. 13). F is the softmax of
+// queries over landmarks of keys, B of landmarks of queries over keys, A of landmarks
+// of queries over landmarks of keys, and Z the pseudo-inverse of A.
 type nystromAttention[T tensor.Float] struct {
 	landmarks, iterations, convWidth int
 	maskedAsZero                     bool // masked keys are zeros, not absent
@@ -99,18 +99,18 @@ func (x *nystromAttention[T]) Check(c *attention.Call[T]) error {
 	return checkHeads("conv of nystrom", x.params.All()[0].Shape[0], c.Q.H)
 }
 
-// nystromPass is what a head has on the way forward.
+// nystromPass holds the intermediate values of one head.
 type nystromPass[T tensor.Float] struct {
-	q, k, v tensor.Mat[T] // keys and values that take part
+	q, k, v tensor.Mat[T] // k and v without masked keys, unless maskedAsZero
 	mask    []bool        // of k
 	ql, kl  tensor.Mat[T] // landmarks
 	a, z    tensor.Mat[T]
-	u, w    tensor.Mat[T] // B·v, and Z times it
-	f, b    []T           // logarithms of the sums of F and B
+	u, w    tensor.Mat[T] // B·v and Z·B·v
+	f, b    []T           // log-sum-exps of F and B
 	o       tensor.Mat[T] // output before the convolution
 }
 
-// newPass sets what follows from the inputs, and the room of the rest.
+// newPass computes the landmarks and A of a head, and views the saved elements.
 func (x *nystromAttention[T]) newPass(h *attention.Head[T], saved []T) nystromPass[T] {
 	p := nystromPass[T]{q: h.Q, k: h.K, v: h.V, mask: h.Mask}
 	if !x.maskedAsZero {
@@ -143,10 +143,10 @@ func (x *nystromAttention[T]) newPass(h *attention.Head[T], saved []T) nystromPa
 	return p
 }
 
-// countLandmarks is the number of landmarks.
+// countLandmarks returns the number of landmarks for n queries and m keys.
 func (x *nystromAttention[T]) countLandmarks(n, m int) int { return min(x.landmarks, n, m) }
 
-// savedSize is the number of elements that Forward keeps.
+// savedSize returns the number of elements that Forward saves.
 func (x *nystromAttention[T]) savedSize(n, m, dv int) int {
 	l := x.countLandmarks(n, m)
 	size := n + l + 2*l*dv + l*l
@@ -174,12 +174,13 @@ func (x *nystromAttention[T]) Forward(h *attention.Head[T]) {
 	}
 }
 
-// landmarkRows is the softmax B of landmarks of queries over keys, far F of queries over
-// landmarks of keys.
+// landmarkRows returns the operands of B, the softmax of landmarks of queries over
+// keys.
 func (p *nystromPass[T]) landmarkRows() *attention.Rows[T] {
 	return &attention.Rows[T]{Q: p.ql, K: p.k, V: p.v, Mask: p.mask}
 }
 
+// queryRows returns the operands of F, the softmax of queries over landmarks of keys.
 func (p *nystromPass[T]) queryRows() *attention.Rows[T] {
 	return &attention.Rows[T]{Q: p.q, K: p.kl, V: p.w}
 }
@@ -219,7 +220,8 @@ func (x *nystromAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGr
 	}
 }
 
-// convWeights are those of the head's convolution, as is their place among all.
+// convWeights returns the convolution weights of the head and their first index in the
+// parameter.
 func (x *nystromAttention[T]) convWeights(h *attention.Head[T]) (w []T, at int) {
 	p := x.params.All()[0]
 	at = min(h.Head, p.Shape[0]-1) * x.convWidth
@@ -227,14 +229,14 @@ func (x *nystromAttention[T]) convWeights(h *attention.Head[T]) (w []T, at int) 
 }
 
 // tapTokens returns the tokens j0 ≤ j < j1 whose values weight t of the convolution
-// takes to outputs j - shift.
+// adds to outputs j - shift.
 func (x *nystromAttention[T]) tapTokens(h *attention.Head[T], t int) (j0, j1, shift int) {
 	shift = t - x.convWidth/2
 	return max(0, shift), min(h.V.Rows, h.Out.Rows+shift), shift
 }
 
-// addConvolution adds the convolution of the values, beyond whose ends there are
-// zeros, each channel by itself.
+// addConvolution adds the convolution of the values to the output, each channel
+// separately. Values beyond both ends are 0.
 func (x *nystromAttention[T]) addConvolution(h *attention.Head[T]) {
 	w, _ := x.convWeights(h)
 	for t, y := range w {
@@ -245,6 +247,7 @@ func (x *nystromAttention[T]) addConvolution(h *attention.Head[T]) {
 	}
 }
 
+// addConvolutionGrad adds the gradients of the values and of the convolution weights.
 func (x *nystromAttention[T]) addConvolutionGrad(h *attention.Head[T], g *attention.HeadGrads[T]) {
 	w, at := x.convWeights(h)
 	for t, y := range w {

@@ -9,23 +9,24 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// sparseSoftmax is softmax over the keys that a query sees by its place.
+// sparseSoftmax is softmax over the keys that a rule makes visible to a query by its
+// position.
 type sparseSoftmax[T tensor.Float] struct {
 	name, setting string
 	rule          visibilityRule
 	softmax       *attention.PairSoftmax[T]
-	// window is the number of keys up to its own that a causal query sees at
-	// most, and period what places may be shifted by; 0: no bound.
+	// window is the largest number of keys up to its own that a causal query sees,
+	// and period the shift of positions that changes no result; 0: no bound.
 	window, period int
 }
 
-// visibilityRule adds the pairs of a head that see each other.
+// visibilityRule adds the pairs of queries and keys of a head that see each other.
 type visibilityRule interface {
 	addPairs(p *attention.Pairs, s *headGeometry)
 }
 
-// headGeometry is n queries of a head, the first of which stands at the place of key
-// off, and m keys.
+// headGeometry describes n queries and m keys of a head. The first query has the
+// position of key offset.
 type headGeometry struct {
 	n, m, offset, head int
 	causal             bool
@@ -42,7 +43,7 @@ func (p *sparseSoftmax[T]) Check(*attention.Call[T]) error        { return nil }
 func (p *sparseSoftmax[T]) Window() (keys, period int)            { return p.window, p.period }
 func (p *sparseSoftmax[T]) Cost(s attention.Shape) attention.Cost { return pairsCost[T](p.rule, s) }
 
-// pairsCost is that of the pairs of one head.
+// pairsCost returns the cost of the pairs of one head.
 func pairsCost[T tensor.Float](sees visibilityRule, s attention.Shape) attention.Cost {
 	x := headGeometry{n: s.N, m: s.M, causal: s.Causal}
 	if s.Causal {
@@ -59,6 +60,8 @@ func pairsCost[T tensor.Float](sees visibilityRule, s attention.Shape) attention
 	}
 }
 
+// visiblePairs returns the pairs of a head that see each other. The caller releases
+// them.
 func visiblePairs[T tensor.Float](sees visibilityRule, h *attention.Head[T]) *attention.Pairs {
 	p := attention.NewPairs()
 	sees.addPairs(p, &headGeometry{n: h.Q.Rows, m: h.K.Rows, offset: h.Off, head: h.Head, causal: h.Causal})
@@ -78,7 +81,8 @@ func (p *sparseSoftmax[T]) Backward(h *attention.Head[T], g *attention.HeadGrads
 	p.softmax.Backward(h, g, h.Out, g.DOut, h.Saved, pairs)
 }
 
-// numbers returns the whole numbers between lo and hi that a setting lists.
+// numbers returns the integers from lo to hi of a setting, which are separated by
+// commas.
 func (r *reader) numbers(name string, lo, hi int) ([]int, error) {
 	var list []int
 	for _, text := range strings.Split(r.value(name), ",") {
@@ -91,12 +95,13 @@ func (r *reader) numbers(name string, lo, hi int) ([]int, error) {
 	return list, nil
 }
 
-// softmaxScaleSetting is the setting of rows that have the weights of softmax.
+// softmaxScaleSetting is the setting of rows with softmax weights.
 var softmaxScaleSetting = Setting{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"}
 
+// softmaxScale returns the factor of scores, 0 for 1/√D.
 func (r *reader) softmaxScale() (float64, error) {
 	return r.positive(softmaxScaleSetting.Name, "1/sqrt(D)")
 }
 
-// maxSettingTokens is the largest number of tokens that settings may name.
+// maxSettingTokens is the largest number of tokens that settings accept.
 const maxSettingTokens = 1 << 30

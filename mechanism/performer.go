@@ -38,7 +38,7 @@ var performer = Row{
 	f64: newPerformer[float64],
 }
 
-// newPerformer is the builder of a form that sees tokens or one that sees heads.
+// newPerformer builds favorFeatures, or favorHead for form=code with positive features.
 func newPerformer[T tensor.Float](r *reader) (attention.Mechanism[T], error) {
 	s, err := performerSpec[T](r)
 	if err != nil {
@@ -132,9 +132,9 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	return s, nil
 }
 
-// drawProjection sets w [rows, d] to standard normal rows. Orthogonal ones are,
-// block by block, those of a random rotation, of the lengths that normal ones
-// have, or of √d.
+// drawProjection sets w [rows, d] to standard normal rows. Orthogonal rows are taken
+// from random rotations, block by block, and have the lengths of normal rows, or √d if
+// even is set.
 func drawProjection[T tensor.Float](w []T, rows, d int, orthogonal, even bool, key rng.Key) {
 	for i := range w {
 		w[i] = T(float32(key.Normal(uint64(i)))) // the same in both precisions
@@ -161,6 +161,7 @@ func drawProjection[T tensor.Float](w []T, rows, d int, orthogonal, even bool, k
 	}
 }
 
+// euclideanNorm returns |x|, in float64.
 func euclideanNorm[T tensor.Float](x []T) float64 {
 	var sum float64
 	for _, v := range x {
@@ -169,9 +170,9 @@ func euclideanNorm[T tensor.Float](x []T) float64 {
 	return math.Sqrt(sum)
 }
 
-// orthogonalFactor returns the rows of Qᵀ where g = Q·R, column by column, and the
-// diagonal of R is positive: with normal g every rotation is as likely (Mezzadri
-// 2007, How to generate random matrices from the classical compact groups).
+// orthogonalFactor returns Qᵀ [d, d] of g = Q·R, where the diagonal of R is positive.
+// With normal g, Q is uniformly distributed over the rotations (Mezzadri 2007, How to
+// generate random matrices from the classical compact groups).
 func orthogonalFactor(g []float64, d int) []float64 {
 	q := make([]float64, d*d)
 	for c := range d {
@@ -184,12 +185,12 @@ func orthogonalFactor(g []float64, d int) []float64 {
 	return q
 }
 
-// orthonormaliseRows makes the rows of q, of width d and no more than that,
-// orthogonal and of length 1, each within the space of those up to it.
+// orthonormaliseRows makes the rows of q [rows, d], rows ≤ d, orthogonal and of length
+// 1, each within the span of the rows up to it.
 func orthonormaliseRows(q []float64, d int) {
 	for c := range len(q) / d {
 		row := q[c*d:][:d]
-		for range 2 { // once more, for what the first leaves by its roundings
+		for range 2 { // the second pass removes the rounding errors of the first
 			for b := range c {
 				before := q[b*d:][:d]
 				var along float64
@@ -208,25 +209,25 @@ func orthonormaliseRows(q []float64, d int) {
 	}
 }
 
-// favorFeatures are the features
+// favorFeatures are the features of Performer
 //
 //	softmax     exp(w·x - |x|²/2)/√m
 //	hyperbolic  [exp(w·x - |x|²/2), exp(-w·x - |x|²/2)]/√(2m)
-//	relu        max(w·x, 0) + eps; with form=code queries' over their sum, so that what
-//	            is added to the sum of weights is as if it were added to sums of keys'
+//	relu        max(w·x, 0) + eps; with form=code the features of a query are divided by
+//	            their sum, so that eps acts as if it were added to sums over keys
 //
-// of rows x times √scale. What a query's features have in common cancels, so that
-// their largest exponent is 0. Exponents of keys are at most |w|²/2 whatever x is,
-// and around 0 for rows of usual length: what of the former is beyond the range of
-// numbers is taken from the keys' feature of w and given to the queries', where it
-// cancels. It is a constant of each w; so nothing is taken from a maximum over
-// keys, and none depends on another token.
+// of rows x times √scale (Choromanski et al. 2021, lemma 1). A common factor of the
+// features of a query cancels, so that the largest exponent of a query is set to 0.
+// Exponents of keys are at most |w|²/2 for any x, and near 0 for rows of usual length.
+// The part of |w|²/2 beyond the range of numbers is subtracted from the exponent of w
+// in keys and added to it in queries. It is a constant of each w: no feature depends on
+// another token.
 type favorFeatures[T tensor.Float] struct {
 	kernel     string
 	d, rows    int
 	rootScale  float64
 	featureEps T
-	hasEps     bool // no factors cancel, since eps is added to the sum
+	hasEps     bool // eps is added to the sum, so that no factors cancel
 	codeForm   bool
 	eps        T // added to the sum
 	setting    string
@@ -252,7 +253,8 @@ func (f *favorFeatures[T]) Check(_, _, d int) error {
 	return nil
 }
 
-// Sparse: relu features may all be 0, and others too small to be told from 0.
+// Sparse marks that all weights of a row may be 0: relu features may all be 0, and
+// others may underflow.
 func (f *favorFeatures[T]) Sparse() {}
 
 func (f *favorFeatures[T]) Map(b *attention.FeatureBlock[T]) {
@@ -261,7 +263,7 @@ func (f *favorFeatures[T]) Map(b *attention.FeatureBlock[T]) {
 	b.Scratch.Reset(mark)
 }
 
-// computeFeatures sets y to the features of b.
+// computeFeatures sets y [features, Stride] to the features of b.
 func (f *favorFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []T) {
 	u := projectTokens(b, f.w.Data, f.rows)
 	root := T(f.rootScale)
@@ -301,7 +303,7 @@ func (f *favorFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []T) 
 	}
 }
 
-// reluFeatures sets y to the features of products u.
+// reluFeatures sets y [rows, Stride] to the features of products u [rows, Stride].
 func (f *favorFeatures[T]) reluFeatures(b *attention.FeatureBlock[T], y, u []T) {
 	for r := range f.rows {
 		row := y[r*b.Stride:][:b.N]
@@ -311,7 +313,7 @@ func (f *favorFeatures[T]) reluFeatures(b *attention.FeatureBlock[T], y, u []T) 
 	}
 }
 
-// inverseSums returns 1 over the sum of each token's features y.
+// inverseSums returns 1 over the sum of the features y [rows, Stride] of each token.
 func (f *favorFeatures[T]) inverseSums(b *attention.FeatureBlock[T], y []T) []T {
 	sum := b.Take(b.N)
 	clear(sum)
@@ -324,7 +326,8 @@ func (f *favorFeatures[T]) inverseSums(b *attention.FeatureBlock[T], y []T) []T 
 	return sum
 }
 
-// expFeatures sets row to the exponential of row - off and, of keys, less shift.
+// expFeatures sets row to exp(row - off), with shift subtracted for keys and added for
+// queries.
 func (f *favorFeatures[T]) expFeatures(b *attention.FeatureBlock[T], row, off []T, shift T) {
 	b.Table.Axpy(row, -1, off)
 	if shift != 0 && b.Keys {
@@ -340,8 +343,8 @@ func (f *favorFeatures[T]) expFeatures(b *attention.FeatureBlock[T], row, off []
 	b.Table.Exp(row, row, 0)
 }
 
-// inverseSumsGrad turns the gradient of features over their sum into that of the
-// features, of products u.
+// inverseSumsGrad turns b.Y, the gradient of features over their sum, into the gradient
+// of the features of products u [rows, Stride].
 func (f *favorFeatures[T]) inverseSumsGrad(b *attention.FeatureBlock[T], u []T) {
 	y := b.Take(f.rows * b.Stride)
 	f.reluFeatures(b, y, u)
@@ -358,8 +361,8 @@ func (f *favorFeatures[T]) inverseSumsGrad(b *attention.FeatureBlock[T], u []T) 
 	}
 }
 
-// clearStoppedGrads clears the gradients of features y whose exponents have stopped at the
-// highest.
+// clearStoppedGrads clears the gradients of features y whose exponents are clamped to
+// maxExponent.
 func (f *favorFeatures[T]) clearStoppedGrads(b *attention.FeatureBlock[T], y []T) {
 	if !b.Keys {
 		return
@@ -381,7 +384,8 @@ func (f *favorFeatures[T]) clearStoppedGrads(b *attention.FeatureBlock[T], y []T
 	}
 }
 
-// maxExponent is the largest exponent of a key, of which thousands can be summed.
+// maxExponent returns the largest exponent of a key. Sums of thousands of such keys are
+// finite.
 func maxExponent[T tensor.Float]() float64 {
 	var x T
 	if _, double := any(x).(float64); double {
@@ -390,14 +394,12 @@ func maxExponent[T tensor.Float]() float64 {
 	return 80
 }
 
-// spareShare is the part of the highest exponent by which those of all keys may be
-// lowered: it leaves keys of twice the usual length their features at a width of
-// 256.
+// spareShare is the share of maxExponent by which exponents of all keys may be lowered.
+// Keys of twice the usual length keep their features at a width of 256.
 const spareShare = 3. / 8
 
-// exponentShifts returns for each w what its exponents are beyond the highest, but no more
-// than can be spared. Where even this leaves more, in float32 for |w|² above 220,
-// exponents stop at the highest.
+// exponentShifts returns for each w the excess of its exponents over maxExponent, at
+// most spareShare of it. Larger exponents, in float32 for |w|² above 220, are clamped.
 func (f *favorFeatures[T]) exponentShifts(b *attention.FeatureBlock[T]) []T {
 	shift, most := b.Take(f.rows), maxExponent[T]()
 	clear(shift)
@@ -410,7 +412,7 @@ func (f *favorFeatures[T]) exponentShifts(b *attention.FeatureBlock[T]) []T {
 	return shift
 }
 
-// maxExponents sets off to the largest exponent of each token.
+// maxExponents sets off [tokens] to the largest exponent of each token.
 func (f *favorFeatures[T]) maxExponents(off, u, shift []T, b *attention.FeatureBlock[T], root T) {
 	for r := range f.rows {
 		for c, v := range u[r*b.Stride:][:b.N] {
@@ -463,7 +465,7 @@ func (f *favorFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 	}
 	projectTokensGrad(b, f.w.Data, f.rows, du)
 	if !b.Keys && !f.hasEps {
-		return // a query's own factor cancels, and so does its gradient
+		return // the factor of a query cancels, and so does its gradient
 	}
 	b.Table.Scale(sum, T(-f.rootScale*f.rootScale), sum)
 	for c := range b.D {

@@ -69,8 +69,8 @@ func polynomialSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) 
 	return s, err
 }
 
-// scoreBound returns how far from 0 scores can lie, of rows of width d; 0 is not
-// known. A learned factor may take them anywhere.
+// scoreBound returns the largest |score| of rows of width d, +Inf if it is not known. A
+// learned factor may be of any size.
 func scoreBound[T tensor.Float](s *attention.Spec[T], d int) float64 {
 	if s.Tau != nil || s.Norm == attention.Standard && d == 0 {
 		return math.Inf(1)
@@ -84,7 +84,7 @@ func scoreBound[T tensor.Float](s *attention.Spec[T], d int) float64 {
 	return scale * l * l
 }
 
-// normNames are the values of the setting norm.
+// normNames returns the values of the setting norm.
 func normNames() []string {
 	var names []string
 	for _, n := range attention.Norms() {
@@ -93,6 +93,7 @@ func normNames() []string {
 	return names
 }
 
+// norm returns the normalisation of the setting norm.
 func (r *reader) norm() (attention.Norm, error) {
 	for _, n := range attention.Norms() {
 		if n.String() == r.value("norm") {
@@ -102,7 +103,7 @@ func (r *reader) norm() (attention.Norm, error) {
 	return 0, r.refuse("norm", "one of "+strings.Join(normNames(), ", "))
 }
 
-// coefficients returns those of the setting coef, exactly as they are written.
+// coefficients returns the exact numbers of the setting coef.
 func (r *reader) coefficients() ([]*big.Rat, error) {
 	const allowed = "2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"
 	texts := strings.Split(r.value("coef"), ",")
@@ -133,8 +134,8 @@ func (r *reader) coefficients() ([]*big.Rat, error) {
 	return list, nil
 }
 
-// parseDecimal returns the number that text writes, nil if it writes none or one so
-// long or so far from 1 that exact arithmetic would be out of proportion.
+// parseDecimal returns the number that text represents. It returns nil if text is no
+// number, or is too long or too far from 1 for exact arithmetic.
 func parseDecimal(text string) *big.Rat {
 	x, err := strconv.ParseFloat(text, 64)
 	if err != nil || len(text) > 64 || math.Abs(x) > 1e60 || x != 0 && math.Abs(x) < 1e-60 {

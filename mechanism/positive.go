@@ -5,9 +5,9 @@ import (
 	"math/big"
 )
 
-// nonNegative reports whether Σ c[l]·x^l ≥ 0 wherever |x| ≤ limit, which may be
-// +Inf. It is exact: the polynomial changes its sign where it has a root of odd
-// multiplicity, and Sturm's theorem counts those.
+// nonNegative reports whether Σ c[l]·x^l ≥ 0 for all |x| ≤ limit, which may be +Inf. It
+// is exact: the polynomial changes its sign at roots of odd multiplicity, which Sturm's
+// theorem counts.
 func nonNegative(c []*big.Rat, limit float64) bool {
 	f := trimZeros(c)
 	if len(f) == 0 {
@@ -17,8 +17,8 @@ func nonNegative(c []*big.Rat, limit float64) bool {
 	if len(odd) > 1 && countRoots(odd, limit) > 0 {
 		return false
 	}
-	// The sign is the same everywhere but at roots, of which there are fewer
-	// than points tried.
+	// The sign is the same everywhere but at roots, and there are fewer roots
+	// than points.
 	for i := range len(f) + 1 {
 		x := new(big.Rat).SetFrac64(int64(i), int64(len(f)+1))
 		if !math.IsInf(limit, 1) {
@@ -31,10 +31,10 @@ func nonNegative(c []*big.Rat, limit float64) bool {
 	return evalExact(f, new(big.Rat)).Sign() >= 0 // limit 0
 }
 
-// A poly is Σ p[l]·x^l with p's last element not 0; the zero polynomial is
-// empty.
+// poly is Σ p[l]·x^l. The last element is not 0; the zero polynomial is empty.
 type poly []*big.Rat
 
+// trimZeros removes zero coefficients of the highest degrees.
 func trimZeros(p []*big.Rat) poly {
 	n := len(p)
 	for n > 0 && p[n-1].Sign() == 0 {
@@ -43,6 +43,7 @@ func trimZeros(p []*big.Rat) poly {
 	return p[:n]
 }
 
+// evalExact returns p(x).
 func evalExact(p poly, x *big.Rat) *big.Rat {
 	y := new(big.Rat)
 	for l := len(p) - 1; l >= 0; l-- {
@@ -51,6 +52,7 @@ func evalExact(p poly, x *big.Rat) *big.Rat {
 	return y
 }
 
+// derivePoly returns the derivative of p.
 func derivePoly(p poly) poly {
 	var d []*big.Rat
 	for l := 1; l < len(p); l++ {
@@ -59,7 +61,7 @@ func derivePoly(p poly) poly {
 	return d
 }
 
-// dividePoly returns quotient and remainder of a over b, which is not zero.
+// dividePoly returns quotient and remainder of a over b, which must not be zero.
 func dividePoly(a, b poly) (quotient, remainder poly) {
 	rest := make([]*big.Rat, len(a))
 	for l := range a {
@@ -75,8 +77,8 @@ func dividePoly(a, b poly) (quotient, remainder poly) {
 	return trimZeros(q), trimZeros(rest)
 }
 
-// scaleToUnit returns p over the size of its highest coefficient: the same signs, and
-// numbers that grow less.
+// scaleToUnit returns p over the magnitude of its highest coefficient. Signs stay, and
+// numbers grow less.
 func scaleToUnit(p poly) poly {
 	if len(p) == 0 {
 		return p
@@ -98,8 +100,8 @@ func commonDivisor(a, b poly) poly {
 	return scaleToUnit(a)
 }
 
-// oddFactors returns the product of the factors of f that occur an odd number of
-// times, each once (Yun 1976, square-free decomposition).
+// oddFactors returns the product of the factors of f with odd multiplicity, each once
+// (Yun 1976, square-free decomposition).
 func oddFactors(f poly) poly {
 	df := derivePoly(f)
 	if len(df) == 0 {
@@ -121,6 +123,7 @@ func oddFactors(f poly) poly {
 	return product
 }
 
+// subtractPoly returns a - b.
 func subtractPoly(a, b poly) poly {
 	d := make([]*big.Rat, max(len(a), len(b)))
 	for l := range d {
@@ -135,6 +138,7 @@ func subtractPoly(a, b poly) poly {
 	return trimZeros(d)
 }
 
+// multiplyPoly returns a·b.
 func multiplyPoly(a, b poly) poly {
 	p := make(poly, len(a)+len(b)-1)
 	for l := range p {
@@ -148,8 +152,8 @@ func multiplyPoly(a, b poly) poly {
 	return p
 }
 
-// countRoots counts the roots of f, which has no multiple ones, with |x| < limit, by
-// Sturm's theorem.
+// countRoots returns the number of roots of f with |x| < limit, by Sturm's theorem. f
+// must have no multiple roots.
 func countRoots(f poly, limit float64) int {
 	chain := []poly{f, derivePoly(f)}
 	for len(chain[len(chain)-1]) > 1 {
@@ -186,7 +190,7 @@ func countRoots(f poly, limit float64) int {
 		}
 		return n
 	}
-	n := changes(-1) - changes(1) // those with -limit < x ≤ limit
+	n := changes(-1) - changes(1) // roots with -limit < x ≤ limit
 	if !math.IsInf(limit, 1) && evalExact(f, new(big.Rat).SetFloat64(limit)).Sign() == 0 {
 		n--
 	}

@@ -97,15 +97,15 @@ func newPrimal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	for i := range x.Lambda.Data {
 		x.Lambda.Data[i] = T(float32(key.Fold(3).Float64(uint64(i))))
 	}
-	root := T(float32(1 / math.Sqrt(6*float64(s.Rank)))) // deviation 1/√3 over that of 2s inputs
+	root := T(float32(1 / math.Sqrt(6*float64(s.Rank)))) // deviation 1/√(3·2s), for 2s inputs
 	for i := range x.Wc.Data {
 		x.Wc.Data[i] = root * T(float32(key.Fold(4).Normal(uint64(i))))
 	}
 	return x, nil
 }
 
-// drawOrthogonal sets each matrix of p [H,rows,cols] to random rows, or columns,
-// whichever are fewer, that are orthogonal and of length 1.
+// drawOrthogonal sets each matrix of p [H, rows, cols] to random orthonormal rows, or
+// columns if these are fewer.
 func drawOrthogonal[T tensor.Float](p *param.Param[T], key rng.Key) {
 	rows, cols := p.Shape[1], p.Shape[2]
 	few, many := min(rows, cols), max(rows, cols)

@@ -13,7 +13,7 @@ func projectTokens[T tensor.Float](b *attention.FeatureBlock[T], w []T, rows int
 	return u
 }
 
-// projectTokensGrad sets b.DX to wᵀ·du.
+// projectTokensGrad sets b.DX to wᵀ·du, for w [rows, D] and du [rows, b.Stride].
 func projectTokensGrad[T tensor.Float](b *attention.FeatureBlock[T], w []T, rows int, du []T) {
 	b.Table.Block(b.D, kernel.Pad(b.N), rows, w, 1, b.D, du, b.Stride, b.DX, b.Stride, false)
 }

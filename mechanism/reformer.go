@@ -42,13 +42,13 @@ var reformer = Row{
 	f64: headwiseBuilder(newReformer[float64]),
 }
 
-// lshAttention is softmax over the keys of tokens that sorting by hashes brings
-// near. Keys are the queries of the first tokens, as many as there are keys,
-// scaled to length 1. Where a token is sorted to has no gradient.
+// lshAttention is softmax over the keys of tokens with near hashes, which sorting
+// brings together (Kitaev et al. 2020, eq. 3-5). Key j is query j, scaled to length 1.
+// The sorting has no gradient.
 type lshAttention[T tensor.Float] struct {
 	setting                            string
 	bucket, rounds, buckets            int
-	softmaxPerRound                    bool // rounds have a softmax each
+	softmaxPerRound                    bool // each round has its own softmax
 	countOnce, selfIfAlone, keepMasked bool
 	scale                              float64 // 0: 1/√D
 	rotations                          *param.Param[T]
@@ -130,8 +130,8 @@ func (x *lshAttention[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-// lshPass is the sorted tokens of a head. It is the bias of its softmax, that
-// takes from scores what the settings say.
+// lshPass holds the sorted tokens of a head. It is the bias of its softmax, which hides
+// a token from itself and discounts repeated keys.
 type lshPass[T tensor.Float] struct {
 	softmax attention.PairSoftmax[T]
 	x       *lshAttention[T]
@@ -139,15 +139,15 @@ type lshPass[T tensor.Float] struct {
 	rounds, chunks int
 	keyCount       int     // keys that take a place in chunks
 	order          []int32 // tokens of each round, sorted
-	// keys are those of each round, sorted, behind room for a chunk that holds the
+	// keys are the sorted keys of each round, after a chunk that repeats the
 	// last keys of the last round.
 	keys  []int32
-	chunk []int32 // [tokens, rounds] where each token asks, counted over all rounds
-	logs  []T     // what is taken from the score of a key that is found so often
+	chunk []int32 // [tokens, rounds] chunk of each token, numbered over all rounds
+	logs  []T     // log of the number of times that a key is found, over the scale
 	tile  []int32 // keys of a tile
 }
 
-// newPass sorts the tokens of h.
+// newPass hashes and sorts the tokens of h.
 func (x *lshAttention[T]) newPass(h *attention.Head[T]) *lshPass[T] {
 	p, _ := x.passes.Get().(*lshPass[T])
 	if p == nil {
@@ -160,7 +160,7 @@ func (x *lshAttention[T]) newPass(h *attention.Head[T]) *lshPass[T] {
 		p.keyCount = h.Existing()
 	}
 	if p.chunks = (p.keyCount + x.bucket - 1) / x.bucket; p.chunks == 1 {
-		p.rounds = 1 // all are alike
+		p.rounds = 1 // all rounds are equal
 	}
 	buckets := x.buckets
 	if !x.softmaxPerRound {
@@ -206,27 +206,31 @@ func (x *lshAttention[T]) newPass(h *attention.Head[T]) *lshPass[T] {
 	return p
 }
 
-// countBuckets is the number of buckets for so many chunks.
+// countBuckets returns the number of buckets for a number of chunks.
 func (x *lshAttention[T]) countBuckets(chunks int) int {
 	return min(x.buckets, max(2, chunks+chunks%2))
 }
 
+// releasePass keeps p for reuse.
 func (x *lshAttention[T]) releasePass(p *lshPass[T]) {
 	p.order, p.keys, p.chunk, p.logs, p.tile = nil, nil, nil, nil, nil
 	x.passes.Put(p)
 }
 
-// discountsRepeats reports that a key may be found several times and is to count once.
+// discountsRepeats reports whether a key may be found in several rounds and counts
+// once.
 func (p *lshPass[T]) discountsRepeats() bool {
 	return p.x.countOnce && !p.x.softmaxPerRound && p.rounds > 1
 }
 
+// roundKeys returns the sorted keys of a round.
 func (p *lshPass[T]) roundKeys(round int) []int32 {
 	return p.keys[p.x.bucket+round*p.keyCount:][:p.keyCount]
 }
 
-// chunkPairs are the chunks of rounds r0 ≤ r < r1. Each sees itself and the one
-// before, the first of a round the last of the round before.
+// chunkPairs returns the pairs of the chunks of rounds r0 ≤ r < r1. A chunk sees itself
+// and the chunk before; the first chunk of a round sees the last chunk of the round
+// before.
 func (p *lshPass[T]) chunkPairs(r0, r1 int) *attention.Pairs {
 	pairs, size := attention.NewPairs(), p.x.bucket
 	n := len(p.order) / p.rounds
@@ -254,8 +258,8 @@ func (p *lshPass[T]) chunkPairs(r0, r1 int) *attention.Pairs {
 	return pairs
 }
 
-// Add hides a token from itself, and takes from the scores of keys that several
-// rounds find what makes their weights one.
+// Add hides tokens from themselves, and subtracts from the scores of keys that several
+// rounds find the logarithm of their number.
 func (p *lshPass[T]) Add(t *attention.PairTile[T]) {
 	keys := p.tile[:t.Columns]
 	for c := range keys {
@@ -275,11 +279,11 @@ func (p *lshPass[T]) Add(t *attention.PairTile[T]) {
 	}
 }
 
-// discountRepeats takes from the scores of query i the logarithm of how often it finds
-// each key.
+// discountRepeats subtracts from the scores row [keys] of query i the logarithm of the
+// number of times that it finds each key.
 func (p *lshPass[T]) discountRepeats(i int32, keys []int32, row []T) {
 	own := p.chunk[int(i)*p.rounds:][:p.rounds]
-	first := false // of a round, whose chunk sees the last of the round before
+	first := false // the first chunk of a round sees the last chunk of the round before
 	for r, c := range own {
 		first = first || int(c) == r*p.chunks
 	}
@@ -303,10 +307,10 @@ func (p *lshPass[T]) discountRepeats(i int32, keys []int32, row []T) {
 	}
 }
 
-// Grad has nothing to add: what Add takes from scores is constant.
+// Grad adds nothing: the terms of Add are constants.
 func (p *lshPass[T]) Grad(*attention.PairTile[T], *attention.HeadGrads[T]) {}
 
-// countParts is the number of softmaxes.
+// countParts returns the number of separate softmaxes.
 func (p *lshPass[T]) countParts() int {
 	if p.x.softmaxPerRound {
 		return p.rounds
@@ -314,8 +318,8 @@ func (p *lshPass[T]) countParts() int {
 	return 1
 }
 
-// splitPart returns the pairs of softmax number s, the logarithms of its sums, and
-// its output.
+// splitPart returns the pairs of softmax s, the logarithms of its sums [queries], and
+// its output [queries, Dv].
 func (p *lshPass[T]) splitPart(h *attention.Head[T], s int, saved []T) (pairs *attention.Pairs, lse []T, out tensor.Mat[T]) {
 	n, dv := h.Q.Rows, h.V.Cols
 	if p.countParts() == 1 {
@@ -325,7 +329,7 @@ func (p *lshPass[T]) splitPart(h *attention.Head[T], s int, saved []T) (pairs *a
 	return p.chunkPairs(s, s+1), of[:n], tensor.Mat[T]{Data: of[n:], Rows: n, Cols: dv, Stride: dv}
 }
 
-// savedSize is the number of elements of what parts keep.
+// savedSize returns the number of elements that Forward saves.
 func (p *lshPass[T]) savedSize(h *attention.Head[T]) int {
 	if n := h.Q.Rows; p.countParts() > 1 {
 		return p.countParts() * n * (1 + h.V.Cols)
@@ -333,16 +337,16 @@ func (p *lshPass[T]) savedSize(h *attention.Head[T]) int {
 	return h.Q.Rows
 }
 
-// seesNoKey reports that a query with that logarithm of its sum sees no other key.
+// seesNoKey reports whether a query with log-sum-exp lse sees no other key.
 func seesNoKey[T tensor.Float](lse T) bool { return math.IsInf(float64(lse), -1) }
 
-// asksItself reports that query i is a key that exists.
+// asksItself reports whether query i is an unmasked key.
 func asksItself[T tensor.Float](h *attention.Head[T], i int) bool {
 	return i < h.K.Rows && h.Exists(i)
 }
 
-// partWeight is the weight of each part in the output of query i: one over the number
-// of those in which it sees a key.
+// partWeight returns the weight of each softmax in the output of query i: one over the
+// number of softmaxes in which it sees a key.
 func (p *lshPass[T]) partWeight(h *attention.Head[T], i int, saved []T) T {
 	n, some := h.Q.Rows, 0
 	for s := range p.countParts() {
@@ -353,8 +357,8 @@ func (p *lshPass[T]) partWeight(h *attention.Head[T], i int, saved []T) T {
 	return 1 / T(max(some, 1))
 }
 
-// unitKeys returns the first queries, one for each key, scaled to length 1, and
-// what they were scaled by: 0 where they have no length.
+// unitKeys returns the keys [keys, D], queries of length 1, and the factors [keys] that
+// scale the queries, 0 for a query of length 0.
 func unitKeys[T tensor.Float](h *attention.Head[T]) (k tensor.Mat[T], by []float64) {
 	k, by = h.Take(h.K.Rows, h.Q.Cols), arena.Take[float64](h.Scratch, h.K.Rows)
 	for j := range by {

@@ -12,54 +12,55 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Options chooses among what a mechanism offers. The zero value is its default.
+// Options holds the order, sizes and settings of a mechanism. The zero value is its default.
 type Options struct {
 	Order int // degree p of the polynomial; 0: the mechanism's default
 	Heads int // query heads, for parameters of each head; 0: one for all heads
-	// Width is D, where a setting is given as a function of it, and for parameters
-	// of that width; 0: not known, these are 64 wide.
+	// Width is D, for settings that are functions of D and for parameters of width D;
+	// 0: unknown, and parameters have width 64.
 	Width int
-	// Length is the largest number of tokens of a sequence, for parameters of each
-	// token; 0: the mechanism's own.
+	// Length is the largest number of tokens of a sequence, for parameters with rows
+	// for tokens; 0: the default of the mechanism.
 	Length int
-	// Seed makes what is drawn differ, beside the setting seed, such as from layer
-	// to layer.
+	// Seed varies the random numbers in addition to the setting seed, for example
+	// between layers.
 	Seed uint64
 	Set  map[string]string
 }
 
-// Row is a mechanism of the catalogue.
+// Row describes a mechanism of the catalogue.
 type Row struct {
 	Name, Doc string
 	Source    string // where it is defined
 	Traits    string
-	Linear    bool // the cost grows in proportion to the tokens, in a linear form, as a whole or with a window of fixed size
+	Linear    bool // the cost is linear in the tokens, in a linear form, for whole heads or with a window of fixed size
 	Order     int  // default degree; 0: the mechanism has no order
 	Settings  []Setting
 	Params    []Param
-	Constants []Param // drawn numbers, by their names in Constants
+	Constants []Param // random numbers, by their names in Mechanism.Constants
 
 	// Training returns settings for training at an order, where a run leaves them open;
 	// nil: the defaults.
 	Training func(order int) map[string]string
 
-	// fit sets what options do not say to what arrays of those shapes need; nil:
-	// there is nothing to set.
+	// fit sets unset options to match arrays of the given shapes; nil: there is
+	// nothing to set.
 	fit func(o *Options, shapes map[string][]int)
 
 	f32 builder[float32]
 	f64 builder[float64]
 }
 
-// MaxGrowth is the most by which planned operations of a linear row may grow for
-// twice the tokens, from 4096 to 8192 of one head. Costs that do not depend on the
-// tokens make it less than 2, edges of windows more.
+// MaxGrowth bounds the growth of the planned operations of a row with Linear set, when
+// one head has 8192 tokens in place of 4096. Costs that do not depend on the tokens
+// make it less than 2, edges of windows more.
 const MaxGrowth = 2.1
 
 // builder makes a mechanism from the settings of its row.
 type builder[T tensor.Float] func(*reader) (attention.Mechanism[T], error)
 
-// specBuilder is the builder of what package attention's engine computes.
+// specBuilder returns the builder of a mechanism that the engine of package attention
+// computes from a Spec.
 func specBuilder[T tensor.Float](f func(*reader) (attention.Spec[T], error)) builder[T] {
 	return func(r *reader) (attention.Mechanism[T], error) {
 		s, err := f(r)
@@ -70,7 +71,7 @@ func specBuilder[T tensor.Float](f func(*reader) (attention.Spec[T], error)) bui
 	}
 }
 
-// headwiseBuilder is the builder of what computes whole heads.
+// headwiseBuilder returns the builder of a mechanism that computes whole heads.
 func headwiseBuilder[T tensor.Float](f func(*reader) (attention.Headwise[T], error)) builder[T] {
 	return func(r *reader) (attention.Mechanism[T], error) {
 		h, err := f(r)
@@ -84,8 +85,8 @@ func headwiseBuilder[T tensor.Float](f func(*reader) (attention.Headwise[T], err
 // Setting is a key that Options.Set may hold.
 type Setting struct{ Name, Default, Doc string }
 
-// Param is a learned parameter, or a constant, by its name and with its shape in
-// letters: H heads, D and Dv widths, L the largest number of tokens, and settings.
+// Param describes a learned parameter or a constant. Shape is in letters: H heads, D
+// and Dv widths, L the largest number of tokens, and names of settings.
 type Param struct{ Name, Shape, Doc string }
 
 var table = []Row{
@@ -122,7 +123,7 @@ var table = []Row{
 	primal,
 }
 
-// Names returns the names of the catalogue in its order.
+// Names returns the names of the mechanisms in the order of the catalogue.
 func Names() []string {
 	names := make([]string, len(table))
 	for i, r := range table {
@@ -131,8 +132,8 @@ func Names() []string {
 	return names
 }
 
-// Lookup returns the row of that name. The error for a name that is not there
-// lists those that are near it, or all.
+// Lookup returns the row named name. It returns an error for an unknown name, which
+// lists up to three similar names, or all names if none is similar.
 func Lookup(name string) (Row, error) {
 	for _, r := range table {
 		if r.Name == name {
@@ -145,9 +146,11 @@ func Lookup(name string) (Row, error) {
 	return Row{}, fmt.Errorf("mechanism %q: unknown; there are: %s", name, strings.Join(Names(), ", "))
 }
 
-// FitOptions returns o with what it does not say set to what parameters and constants of
-// those shapes need, which stand under their names: the number of tokens that a
-// projection has rows for, or one number for all heads.
+// FitOptions returns o with unset options taken from the shapes of stored arrays.
+// shapes maps names of parameters and constants to their shapes. Options.Heads is 1 if
+// a parameter of shape (H) has one element; rows read further options, such as Length
+// and settings, from their own arrays. Settings in o.Set take precedence; o.Set is not
+// changed.
 func (r Row) FitOptions(o Options, shapes map[string][]int) Options {
 	o.Set = maps.Clone(o.Set)
 	if o.Set == nil {
@@ -164,14 +167,21 @@ func (r Row) FitOptions(o Options, shapes map[string][]int) Options {
 	return o
 }
 
-// setDefault sets a setting that is not set.
+// setDefault sets a setting that o.Set does not hold.
 func (o *Options) setDefault(name, value string) {
 	if _, given := o.Set[name]; !given {
 		o.Set[name] = value
 	}
 }
 
-// New returns the mechanism of that name.
+// New returns the mechanism named name in precision T. Options that are 0 and settings
+// that o.Set does not hold have the defaults of the row.
+//
+// It returns an error, which names the field and its value, if the name is unknown; if
+// o.Set holds a setting that the row does not list, or a value outside the documented
+// range; if o.Order is not 0 for a row without an order, is negative or is above 33; if
+// Heads, Width or Length is negative; if the row needs a Width or Length that is 0; or
+// if an array of parameters would exceed 2²⁴ elements.
 func New[T tensor.Float](name string, o Options) (attention.Mechanism[T], error) {
 	row, err := Lookup(name)
 	if err != nil {
@@ -191,13 +201,14 @@ func New[T tensor.Float](name string, o Options) (attention.Mechanism[T], error)
 // maxOrder is the highest degree p with 1/p! within the normal float32.
 const maxOrder = 33
 
-// reader reads a row's settings out of Options.
+// reader reads the settings of a row from Options.
 type reader struct {
 	row *Row
 	o   *Options
 }
 
-// check refuses what the row does not have.
+// check returns an error if the order, a size or the name of a setting does not suit
+// the row.
 func (r *reader) check() error {
 	if r.o.Order != 0 && r.row.Order == 0 {
 		return fmt.Errorf("%s: order %d: it has no order", r.row.Name, r.o.Order)
@@ -220,7 +231,7 @@ func (r *reader) check() error {
 	return nil
 }
 
-// width is that of parameters.
+// width returns the width of parameters, 64 if Options.Width is 0.
 func (r *reader) width() int {
 	if r.o.Width == 0 {
 		return 64
@@ -228,6 +239,7 @@ func (r *reader) width() int {
 	return r.o.Width
 }
 
+// order returns the degree p: Options.Order, or the default of the row if it is 0.
 func (r *reader) order() int {
 	if r.o.Order != 0 {
 		return r.o.Order
@@ -235,12 +247,12 @@ func (r *reader) order() int {
 	return r.row.Order
 }
 
-// maxNumbers is how many elements an array of a mechanism's own may have. A
-// configuration may be anybody's, and its arrays are there before any file has been
-// looked at that would have them.
+// maxNumbers bounds the elements of a parameter or constant. A configuration may come
+// from an untrusted file, and its arrays are allocated before the file of weights is
+// read.
 const maxNumbers = 1 << 24
 
-// room reports an array that is larger than that.
+// room returns an error if an array of the shape has more than maxNumbers elements.
 func (r *reader) room(name string, shape ...int) error {
 	n := 1.0
 	for _, size := range shape {
@@ -252,7 +264,7 @@ func (r *reader) room(name string, shape ...int) error {
 	return nil
 }
 
-// value returns the text of a setting.
+// value returns the text of a setting: the option, or the default of the row.
 func (r *reader) value(name string) string {
 	if v, given := r.o.Set[name]; given {
 		return v
@@ -265,12 +277,13 @@ func (r *reader) value(name string) string {
 	panic("mechanism: a setting that its row does not list")
 }
 
+// refuse returns the error for a setting whose value is not allowed.
 func (r *reader) refuse(name, allowed string) error {
 	return fmt.Errorf("%s: setting %s=%s: needs %s", r.row.Name, name, r.value(name), allowed)
 }
 
-// positive returns a finite number above 0, or 0 where the text is word, unless
-// that is "".
+// positive returns a number above 0 and at most 1e30, or 0 if the text is word. With
+// word "" there is no such text.
 func (r *reader) positive(name, word string) (float64, error) {
 	text, allowed := r.value(name), "a number above 0 and at most 1e30"
 	if word != "" {
@@ -286,7 +299,7 @@ func (r *reader) positive(name, word string) (float64, error) {
 	return 0, r.refuse(name, allowed)
 }
 
-// whole returns an integer between lo and hi.
+// whole returns an integer from lo to hi.
 func (r *reader) whole(name string, lo, hi int) (int, error) {
 	n, err := strconv.Atoi(r.value(name))
 	if err != nil || n < lo || n > hi {
@@ -295,7 +308,7 @@ func (r *reader) whole(name string, lo, hi int) (int, error) {
 	return n, nil
 }
 
-// choice returns the text of a setting, which is one of names.
+// choice returns the text of a setting, which must be in names.
 func (r *reader) choice(name string, names ...string) (string, error) {
 	if text := r.value(name); slices.Contains(names, text) {
 		return text, nil
@@ -303,10 +316,10 @@ func (r *reader) choice(name string, names ...string) (string, error) {
 	return "", r.refuse(name, "one of "+strings.Join(names, ", "))
 }
 
-// seedSetting is the setting of rows that draw numbers.
+// seedSetting is the setting of rows that draw random numbers.
 var seedSetting = Setting{"seed", "0", "of the numbers drawn, a whole number from 0 to 2^64-1"}
 
-// key returns what numbers are drawn by: the setting seed, and Options.Seed.
+// key returns the random key of the setting seed and Options.Seed.
 func (r *reader) key() (rng.Key, error) {
 	n, err := strconv.ParseUint(r.value(seedSetting.Name), 10, 64)
 	if err != nil {
@@ -315,13 +328,15 @@ func (r *reader) key() (rng.Key, error) {
 	return rng.New(n).Fold(r.o.Seed), nil
 }
 
-// redrawSetting is the setting of rows that may draw their constants anew.
+// redrawSetting is the setting of rows that may redraw their constants in training.
 var redrawSetting = Setting{"redraw", "0", "updates of a training run after which numbers are drawn anew, such as 1000; 0: they stay"}
 
+// redraws returns the number of updates between two redraws, 0 for none.
 func (r *reader) redraws() (int, error) { return r.whole(redrawSetting.Name, 0, maxSettingTokens) }
 
-// RedrawInterval returns the number of updates after which a training run draws the
-// constants of the mechanism of that name anew: 0 for never.
+// RedrawInterval returns the number of training updates after which the constants of
+// the mechanism are drawn anew, 0 if they never are. It returns an error if the name is
+// unknown, or if the setting redraw is not a whole number in its range.
 func RedrawInterval(name string, o Options) (int, error) {
 	row, err := Lookup(name)
 	if err != nil {
@@ -333,6 +348,7 @@ func RedrawInterval(name string, o Options) (int, error) {
 	return (&reader{row: &row, o: &o}).redraws()
 }
 
+// boolean returns the value of a setting that is true or false.
 func (r *reader) boolean(name string) (bool, error) {
 	switch r.value(name) {
 	case "true":

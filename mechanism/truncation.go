@@ -7,29 +7,31 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Truncation is what a head of fastmax-truncated makes of queries, keys and values.
-// Outputs are compared with those of the exponential of the same scores: errors are
-// ‖o - o'‖/‖o'‖ over the tokens looked at.
+// Truncation is the error of fastmax-truncated in one query head. Outputs are compared
+// with softmax of the same scores: an error is ‖o - o'‖/‖o'‖ over the compared tokens.
 type Truncation struct {
-	Head          int     `json:"head"` // of queries
-	Monomials     int     `json:"keep"` // monomials
-	AllMonomials  int     `json:"of"`   // as many as T_p has
+	Head          int     `json:"head"` // query head
+	Monomials     int     `json:"keep"` // kept monomials
+	AllMonomials  int     `json:"of"`   // all monomials of T_p
 	Error         float64 `json:"error"`
-	PlainError    float64 `json:"plain_error"`    // of T_2, all of it
-	WholeError    float64 `json:"whole_error"`    // of T_p, all of it
-	LostError     float64 `json:"lost"`           // ‖o - o'‖/‖o'‖ with o' by T_p, all of it
+	PlainError    float64 `json:"plain_error"`    // of all monomials of T_2
+	WholeError    float64 `json:"whole_error"`    // of all monomials of T_p
+	LostError     float64 `json:"lost"`           // ‖o - o'‖/‖o'‖ with o' of all monomials of T_p
 	NegativeShare float64 `json:"negative"`       // share of weights below 0
 	MaxDropped    float64 `json:"dropped"`        // largest |T_p(s) - weight| of a pair
-	Bound         float64 `json:"bound"`          // that it cannot exceed
-	MaxWeight     float64 `json:"largest_weight"` // largest T_p(s) of a pair, to compare
+	Bound         float64 `json:"bound"`          // upper bound of MaxDropped
+	MaxWeight     float64 `json:"largest_weight"` // largest T_p(s) of a pair, for comparison
 }
 
-// MeasureTruncation judges a fastmax-truncated mechanism by the first 512 tokens of a
-// call's sequences, and of as many of these as there are 512 tokens in, in float64.
+// MeasureTruncation compares a fastmax-truncated mechanism with softmax on a call, in
+// float64, and returns one Truncation for each query head. It takes the first 512
+// tokens of each sequence, and sequences until there are 512 tokens.
 //
-// With φ of all monomials that were dropped, a pair's dropped part is φ(q)·φ(k),
-// and Bound is max|φ(q)|·max|φ(k)| over queries and keys. |φ(x)|² is T_p(x·x) less
-// the squares of the features kept, so that no dropped monomial is looked at.
+// The dropped part of a pair is φ(q)·φ(k), with φ the features of all dropped
+// monomials. Bound is max|φ(q)|·max|φ(k)| over queries and keys. |φ(x)|² is T_p(x·x)
+// minus the squares of the kept features, so that no dropped monomial is evaluated.
+//
+// It returns an error if m is not fastmax-truncated or if the call does not fit m.
 func MeasureTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) (list []Truncation, err error) {
 	t, err := readTruncation(m)
 	if err != nil {
@@ -71,6 +73,7 @@ func MeasureTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Ca
 	return list, nil
 }
 
+// rowsOfHead returns the first n rows of head h of sequence b, in float64.
 func rowsOfHead[T tensor.Float](x tensor.Heads[T], b, h, n int) (rows []float64) {
 	for i := range n {
 		for _, v := range x.At(b, h).Row(i) {
@@ -80,8 +83,8 @@ func rowsOfHead[T tensor.Float](x tensor.Heads[T], b, h, n int) (rows []float64)
 	return rows
 }
 
-// balanceLengths makes rows x and y as long as each other in the mean, and keeps their
-// products: bounds are the better for it.
+// balanceLengths scales rows x and y to equal mean lengths and leaves their products as
+// they are, which makes Bound smaller.
 func balanceLengths(x, y []float64) {
 	ratio := math.Sqrt(euclideanNorm(y) * math.Sqrt(float64(len(x))) / (euclideanNorm(x) * math.Sqrt(float64(len(y)))))
 	if !(ratio > 0) || math.IsInf(ratio, 0) {
@@ -95,8 +98,9 @@ func balanceLengths(x, y []float64) {
 	}
 }
 
-// keptFeatures returns the features of tokens, x^a/√a!, from their components
-// [d, n] along the axes, and the largest norm of those dropped, from their rows.
+// keptFeatures returns the features x^a/√a! of tokens, and the largest norm of the
+// dropped features. components [d, n] are the tokens along the axes, rows [n, d] the
+// tokens.
 func keptFeatures[T tensor.Float](components, rows []float64, monomials []T, d, degree int) (features [][]float64, dropped float64) {
 	n := len(rows) / d
 	for i := range n {
@@ -120,7 +124,7 @@ func keptFeatures[T tensor.Float](components, rows []float64, monomials []T, d, 
 	return features, dropped
 }
 
-// truncationComparison is of all pairs of queries x and keys y of a head, with their features.
+// truncationComparison compares all pairs of queries x and keys y of a head.
 type truncationComparison struct {
 	d, degree, dv int
 	x, y, values  []float64
@@ -128,7 +132,7 @@ type truncationComparison struct {
 	causal        bool
 	off           int
 
-	// Sums over all sequences looked at.
+	// Sums over all compared sequences.
 	Truncation
 	pairs, negativePairs  float64
 	outputSize, wholeSize float64 // of outputs
@@ -136,7 +140,7 @@ type truncationComparison struct {
 	lostSize              float64
 }
 
-// addSequence adds every pair of a sequence.
+// addSequence adds every pair of a sequence to the sums.
 func (p *truncationComparison) addSequence() {
 	plain, whole := taylorCoefs(2), taylorCoefs(p.degree)
 	for i, f := range p.fx {
@@ -194,7 +198,7 @@ func (p *truncationComparison) addSequence() {
 	}
 }
 
-// result turns the sums into shares.
+// result returns the sums as shares and errors.
 func (p *truncationComparison) result() Truncation {
 	t := p.Truncation
 	if p.pairs > 0 {

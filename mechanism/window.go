@@ -11,8 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// The settings of every row that streams: a window of exact weights beside it,
-// as LoLCATs (arXiv 2410.10254) and Based (arXiv 2402.18668) have it.
+// Settings of rows that stream: an exact softmax window beside the mechanism,
+// as in LoLCATs (arXiv 2410.10254) and Based (arXiv 2402.18668).
 var (
 	windowSetting = Setting{"window", "0", "tokens of a window of weights exp(q·k/√D) beside these; 0: none; needs --causal"}
 	joinSetting   = Setting{"join", "denominator", "how the window is joined: " + strings.Join(joinNames(), " (the mechanism weighs the keys before it), ") + " (all keys)"}
@@ -20,10 +20,11 @@ var (
 	logGamma      = Param{"log_gamma", "(H)", "logarithm of the factor γ of each query head's window, unless the setting window is 0"}
 )
 
-// maxWindow is the widest window.
+// maxWindow is the largest width of a window.
 const maxWindow = 1 << 20
 
-// setWindow gives s the window of the settings.
+// setWindow sets s.Window and extends s.Setting by the settings window, join and gamma.
+// It does nothing if the width is 0.
 func setWindow[T tensor.Float](r *reader, s *attention.Spec[T]) error {
 	width, err := strconv.Atoi(r.value("window"))
 	if err != nil || width < 0 || width > maxWindow {
@@ -50,7 +51,7 @@ func setWindow[T tensor.Float](r *reader, s *attention.Spec[T]) error {
 	for h := range p.Data {
 		p.Data[h] = T(math.Log(gamma))
 	}
-	// γ is not part of the setting: it multiplies what queries see, and states hold
+	// γ is not part of the setting: it multiplies weights of queries, and states hold
 	// keys.
 	s.Setting += fmt.Sprintf(" window=%d join=%v", width, join)
 	s.Window = &attention.Window[T]{Width: width, Join: join, LogGamma: p}
