@@ -41,12 +41,12 @@ func TestMeasuredPagesSayWhenTheCodeIsNewer(t *testing.T) {
 			}
 			want := ""
 			if strings.TrimSpace(string(changes)) != "0" {
-				want = page.Older(commit, of)
+				want = page.OutdatedNote(commit, of)
 			}
 			if m[3] != want && !*writeAges {
 				t.Errorf("%s: behind the marker of %s stands %q, not %q; go test . -run MeasuredPages -write-ages", path, commit, m[3], want)
 			}
-			return page.Measured(commit, of) + want
+			return page.MeasuredMarker(commit, of) + want
 		})
 		if parts == 0 {
 			t.Errorf("%s: has no measured part", path)

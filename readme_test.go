@@ -31,7 +31,7 @@ func TestReadmeShowsScaling(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		table = append([]byte(page.Measured(strings.TrimSpace(string(commit)), page.AttentionCode)+"\n"), table...)
+		table = append([]byte(page.MeasuredMarker(strings.TrimSpace(string(commit)), page.AttentionCode)+"\n"), table...)
 		if err := os.WriteFile(path, table, 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestReadmeShowsScaling(t *testing.T) {
 		t.Errorf("%d rows of powers of ten in docs/scaling.md", powers)
 	}
 	if *write {
-		if err := scalingPart.Write("README.md", []byte(part.String())); err != nil {
+		if err := scalingPart.WriteFile("README.md", []byte(part.String())); err != nil {
 			t.Fatal(err)
 		}
 	}

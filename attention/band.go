@@ -153,10 +153,10 @@ func (u *unit[T]) bandBackward() {
 // is summed from zero and added in the order of the pieces.
 func (u *unit[T]) bandPairs() (dkeys, dvalues []T) {
 	lda, ldo := scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
-	dkeys, dvalues = arena.Zeros[T](u.ar, u.m*lda), arena.Zeros[T](u.ar, u.m*ldo)
+	dkeys, dvalues = arena.TakeZeros[T](u.ar, u.m*lda), arena.TakeZeros[T](u.ar, u.m*ldo)
 	var age []T
 	if u.dage != nil {
-		age = arena.Zeros[T](u.ar, u.m)
+		age = arena.TakeZeros[T](u.ar, u.m)
 	}
 	u.eachBand(1, func(u *unit[T], t *team, piece, i0, n int) {
 		mark := u.ar.Mark()
@@ -188,12 +188,12 @@ func (u *unit[T]) bandPairs() (dkeys, dvalues []T) {
 func (u *unit[T]) bandGradient(i0, n, lo, nk int) gradient[T] {
 	ld, lda, ldo := scratch.Stride[T](nk), scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
 	x := gradient[T]{
-		b: arena.Zeros[T](u.ar, nk*lda), vt: u.take(u.dv * ld),
-		do: arena.Zeros[T](u.ar, n*ldo), ldo: ldo, w: u.take(n), top: u.take(n),
-		da: u.take(n * lda), db: arena.Zeros[T](u.ar, nk*lda), dv: arena.Zeros[T](u.ar, nk*ldo),
+		b: arena.TakeZeros[T](u.ar, nk*lda), vt: u.take(u.dv * ld),
+		do: arena.TakeZeros[T](u.ar, n*ldo), ldo: ldo, w: u.take(n), top: u.take(n),
+		da: u.take(n * lda), db: arena.TakeZeros[T](u.ar, nk*lda), dv: arena.TakeZeros[T](u.ar, nk*ldo),
 	}
 	if u.dage != nil {
-		x.age = arena.Zeros[T](u.ar, kernel.Pad(nk))
+		x.age = arena.TakeZeros[T](u.ar, kernel.Pad(nk))
 	}
 	mark := u.ar.Mark()
 	bt, values := u.take(u.da*ld), u.take(nk*ldo)
@@ -201,7 +201,7 @@ func (u *unit[T]) bandGradient(i0, n, lo, nk int) gradient[T] {
 	u.t.Transpose(bt, ld, x.b, lda, nk, u.da)
 	u.copyV(values, ldo, lo, lo+nk)
 	u.t.Transpose(x.vt, ld, values, ldo, nk, u.dv)
-	a := arena.Zeros[T](u.ar, n*lda)
+	a := arena.TakeZeros[T](u.ar, n*lda)
 	for g := range u.q {
 		mark := u.ar.Mark()
 		u.prepareQ(a, lda, g, i0, i0+n)
@@ -238,7 +238,7 @@ func (u *unit[T]) bandAges(behind float64) (x bandAges) {
 	if len(u.logG.Data) == 0 {
 		return x
 	}
-	x.fade, x.waits = arena.Zeros[float64](u.ar, u.n), arena.Zeros[float64](u.ar, u.n)
+	x.fade, x.waits = arena.TakeZeros[float64](u.ar, u.n), arena.TakeZeros[float64](u.ar, u.n)
 	owes, next := behind, 0
 	for i := range u.n {
 		lo, end := u.lowest(i), u.seen(i)

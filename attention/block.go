@@ -319,7 +319,7 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 	panel := b.height(gradRows)
 	most := min(panel, b.nq)
 	s, w, dw := arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld)
-	sum := arena.Zeros[T](u.ar, most)
+	sum := arena.TakeZeros[T](u.ar, most)
 	width := kernel.Pad(u.da)
 	decay := u.fader(b)
 	since, room := b.sinks(u.ar, most)
@@ -420,7 +420,7 @@ func (u *unit[T]) product(b *block[T], r0, rows, cols int, w []T, ld int, x []T,
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	// A number times zero is zero, if it is finite.
-	zeros, none := arena.Take[T](u.ar, cols), arena.Zeros[T](u.ar, n)
+	zeros, none := arena.Take[T](u.ar, cols), arena.TakeZeros[T](u.ar, n)
 	u.t.Dots(zeros[first:], x[first*ldx:], ldx, none)
 	finite := func(c int) bool { return zeros[c] == 0 }
 	c0 := first
@@ -475,7 +475,7 @@ func (u *unit[T]) coef() []T {
 
 // slope returns the coefficients of its derivative.
 func (u *unit[T]) slope() []T {
-	c := arena.Zeros[T](u.ar, max(u.spec.degree(), 1))
+	c := arena.TakeZeros[T](u.ar, max(u.spec.degree(), 1))
 	for l := 1; l <= u.spec.degree(); l++ {
 		c[l-1] = T(float64(l) * u.spec.Coef[l])
 	}

@@ -89,7 +89,7 @@ func (x *causalSum[T]) check(name string, out *tensor.Heads[T]) error {
 func (x *causalSum[T]) each(f func(s *causalHead[T], b, kh int)) {
 	q := &x.q
 	work := 2 * float64(q.B*q.H) * float64(q.N) * float64(q.D*x.v.D+sumChunk*(q.D+x.v.D))
-	par.Do(q.B*x.k.H, work, func(i int) {
+	par.RunEach(q.B*x.k.H, work, func(i int) {
 		ar := arena.Acquire()
 		defer ar.Release()
 		s := &causalHead[T]{t: kernel.Active[T](), ar: ar, d: q.D, dv: x.v.D, ldd: kernel.Pad(q.D), ldv: kernel.Pad(x.v.D)}
@@ -108,7 +108,7 @@ type causalHead[T tensor.Float] struct {
 // rows returns rows i0 ≤ i < i1 of x with stride ld, row i times w[i] unless w
 // is nil.
 func (s *causalHead[T]) rows(x tensor.Mat[T], ld, i0, i1 int, w []T) []T {
-	y := arena.Zeros[T](s.ar, (i1-i0)*ld)
+	y := arena.TakeZeros[T](s.ar, (i1-i0)*ld)
 	for i := i0; i < i1; i++ {
 		to := y[(i-i0)*ld:][:x.Cols]
 		if copy(to, x.Row(i)); w != nil {
@@ -121,7 +121,7 @@ func (s *causalHead[T]) rows(x tensor.Mat[T], ld, i0, i1 int, w []T) []T {
 // pairs returns the products of rows a and b, [n, sumChunk], 0 where the row of
 // a comes before that of b.
 func (s *causalHead[T]) pairs(a, b []T, ld, width, n int) []T {
-	bt := arena.Zeros[T](s.ar, width*sumChunk)
+	bt := arena.TakeZeros[T](s.ar, width*sumChunk)
 	s.t.Transpose(bt, sumChunk, b, ld, n, width)
 	p := arena.Take[T](s.ar, n*sumChunk)
 	s.t.Block(n, kernel.Pad(n), width, a, ld, 1, bt, sumChunk, p, sumChunk, false)
@@ -134,7 +134,7 @@ func (s *causalHead[T]) pairs(a, b []T, ld, width, n int) []T {
 func (x *causalSum[T]) forward(s *causalHead[T], b, kh int) {
 	group := x.q.H / x.k.H
 	k, v := x.k.At(b, kh), x.v.At(b, kh)
-	sum := arena.Zeros[T](s.ar, s.d*s.ldv) // Σ k vᵀ of the chunks before
+	sum := arena.TakeZeros[T](s.ar, s.d*s.ldv) // Σ k vᵀ of the chunks before
 	for i0 := 0; i0 < k.Rows; i0 += sumChunk {
 		i1 := min(i0+sumChunk, k.Rows)
 		n, mark := i1-i0, s.ar.Mark()
@@ -161,7 +161,7 @@ func (x *causalSum[T]) forward(s *causalHead[T], b, kh int) {
 func (x *causalSum[T]) backward(s *causalHead[T], b, kh int) {
 	group, n := x.q.H/x.k.H, x.k.N
 	k, v, dk, dv := x.k.At(b, kh), x.v.At(b, kh), x.dk.At(b, kh), x.dv.At(b, kh)
-	sum := arena.Zeros[T](s.ar, s.dv*s.ldd) // Σ v kᵀ of the chunks before
+	sum := arena.TakeZeros[T](s.ar, s.dv*s.ldd) // Σ v kᵀ of the chunks before
 	for i0 := 0; i0 < n; i0 += sumChunk {
 		i1 := min(i0+sumChunk, n)
 		n, mark := i1-i0, s.ar.Mark()
@@ -188,8 +188,8 @@ func (x *causalSum[T]) backward(s *causalHead[T], b, kh int) {
 		s.t.Block(s.dv, s.ldd, n, vr, 1, s.ldv, kr, s.ldd, sum, s.ldd, true)
 		s.ar.Reset(mark)
 	}
-	later := arena.Zeros[T](s.ar, s.d*s.ldv)   // Σ w q doutᵀ of the chunks after
-	laterT := arena.Zeros[T](s.ar, s.dv*s.ldd) // transposed
+	later := arena.TakeZeros[T](s.ar, s.d*s.ldv)   // Σ w q doutᵀ of the chunks after
+	laterT := arena.TakeZeros[T](s.ar, s.dv*s.ldd) // transposed
 	for i0 := (n - 1) / sumChunk * sumChunk; i0 >= 0 && n > 0; i0 -= sumChunk {
 		i1 := min(i0+sumChunk, n)
 		n, mark := i1-i0, s.ar.Mark()

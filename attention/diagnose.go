@@ -81,7 +81,7 @@ func (e *engine[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 		direct, _ := e.count(s.N, s.M, c.Q.D, c.V.D, c.Causal, 1)
 		work += direct * float64(c.Q.H)
 	}
-	par.Do(len(pieces), work, func(i int) { e.diagnose(c, &pieces[i]) })
+	par.RunEach(len(pieces), work, func(i int) { e.diagnose(c, &pieces[i]) })
 	list := make([]Diagnosis, c.Q.B*c.Q.H)
 	for i := range pieces {
 		p := &pieces[i]

@@ -212,7 +212,7 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 		}
 		return o[g*n*ldo:], ldo
 	}
-	den, base, top := arena.Zeros[T](u.ar, rows), arena.Zeros[T](u.ar, rows), arena.Zeros[T](u.ar, rows)
+	den, base, top := arena.TakeZeros[T](u.ar, rows), arena.TakeZeros[T](u.ar, rows), arena.TakeZeros[T](u.ar, rows)
 	blocks := pieces(u.seen(i0+n-1), keyBlock)
 	// With decay the keys that weigh most come last, and an exponential begins
 	// with them: the powers of rows then need not follow.
@@ -298,7 +298,7 @@ func (u *unit[T]) directBackward() {
 		return
 	}
 	lda, ldo := scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
-	keys := arena.Zeros[T](u.ar, u.m*lda)
+	keys := arena.TakeZeros[T](u.ar, u.m*lda)
 	u.prepareK(keys, lda, 0, u.m)
 	values := arena.Take[T](u.ar, u.m*ldo)
 	u.copyV(values, ldo, 0, u.m)
@@ -323,12 +323,12 @@ func (u *unit[T]) setValuesGrad(dvalues []T, j0, j1 int) {
 // prepared keys [all.m, stride(da)] and the values [all.m, stride(dv)] that they
 // see, as all says.
 func (u *unit[T]) backPairs(all *unit[T], keys, values []T) (dkeys, dvalues []T) {
-	dkeys = arena.Zeros[T](u.ar, all.m*scratch.Stride[T](u.da))
-	dvalues = arena.Zeros[T](u.ar, all.m*scratch.Stride[T](u.dv))
+	dkeys = arena.TakeZeros[T](u.ar, all.m*scratch.Stride[T](u.da))
+	dvalues = arena.TakeZeros[T](u.ar, all.m*scratch.Stride[T](u.dv))
 	mark := u.ar.Mark()
 	r := backRow[T]{all: all, keys: keys, values: values, dkeys: dkeys, dvalues: dvalues}
 	if all.dage != nil {
-		r.age = arena.Zeros[T](u.ar, kernel.Pad(all.m))
+		r.age = arena.TakeZeros[T](u.ar, kernel.Pad(all.m))
 	}
 	if u.workers > 1 {
 		u.backPairsTogether(r)
@@ -363,9 +363,9 @@ func (r *backRow[T]) start(u, all *unit[T]) {
 	n := min(u.n, gradQueries)
 	r.u, r.all = u, all
 	r.lda, r.ldb, r.ldo = scratch.Stride[T](u.da), scratch.Stride[T](min(all.m, keyBlock)), scratch.Stride[T](u.dv)
-	r.a = arena.Zeros[T](u.ar, n*r.lda)
+	r.a = arena.TakeZeros[T](u.ar, n*r.lda)
 	r.da = u.take(n * r.lda)
-	r.do = arena.Zeros[T](u.ar, n*r.ldo)
+	r.do = arena.TakeZeros[T](u.ar, n*r.ldo)
 	r.w, r.top = u.take(n), u.take(n)
 	r.bt, r.vt = u.take(u.da*r.ldb), u.take(u.dv*r.ldb)
 }
@@ -495,7 +495,7 @@ func (u *unit[T]) normaliseWeights(row []T, i int) {
 		u.t.Exp(seen, seen, u.t.Max(seen))
 	} else {
 		mark := u.ar.Mark()
-		u.weigh(seen, seen, 0, len(seen), u.coef(), arena.Zeros[T](u.ar, 1))
+		u.weigh(seen, seen, 0, len(seen), u.coef(), arena.TakeZeros[T](u.ar, 1))
 		if all.ages != nil {
 			decay := u.fader(&all)
 			weights := u.take(len(seen))

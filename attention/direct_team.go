@@ -58,7 +58,7 @@ func (u *unit[T]) directBackwardTogether() {
 // when all rows before its own have left it.
 func (u *unit[T]) backPairsTogether(x backRow[T]) {
 	rows, places := pieces(u.n, gradQueries), len(x.all.dage)
-	parts, dage := u.scaleParts(rows), arena.Zeros[float64](u.ar, len(u.q)*places)
+	parts, dage := u.scaleParts(rows), arena.TakeZeros[float64](u.ar, len(u.q)*places)
 	u.together(len(u.q)*rows, pieces(x.all.m, keyBlock), func(u *unit[T], t *team) {
 		r, all := x, *x.all
 		all.ar = u.ar

@@ -131,7 +131,7 @@ func (r *tokenRows[T]) mapToken(ar *arena.Arena, i int, x []T) {
 		_, b.Head = r.place(i, s.H)
 		b.First = b.Head / group * group
 	}
-	b.X, b.Y = arena.Zeros[T](ar, s.D*b.Stride), b.Take(r.ld*b.Stride)
+	b.X, b.Y = arena.TakeZeros[T](ar, s.D*b.Stride), b.Take(r.ld*b.Stride)
 	for c, y := range x {
 		b.X[c*b.Stride] = y
 	}

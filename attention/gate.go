@@ -54,7 +54,7 @@ func (u *unit[T]) gateGrad(b *FeatureBlock[T], j0 int) {
 		dy := u.take(len(b.Y))
 		copy(dy, b.Y)
 		u.spec.Features.Map(b)
-		along := arena.Zeros[T](u.ar, b.N)
+		along := arena.TakeZeros[T](u.ar, b.N)
 		for f := range u.da {
 			u.t.MulAdd(along, dy[f*b.Stride:][:b.N], b.Y[f*b.Stride:][:b.N])
 		}

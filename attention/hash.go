@@ -16,7 +16,7 @@ const hashRows = 256
 // where x lies above plane b, x·planes[b,:D] > planes[b,D]. There are up to 64
 // planes, of D+1 numbers each.
 func (h *Head[T]) SignHashes(x, planes tensor.Mat[T]) []uint64 {
-	hashes := arena.Zeros[uint64](h.Scratch, x.Rows)
+	hashes := arena.TakeZeros[uint64](h.Scratch, x.Rows)
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	along := h.Take(min(hashRows, x.Rows), planes.Rows)
@@ -96,7 +96,7 @@ func assign(groups []int32, hashes, means []uint64) (moved bool) {
 // below n, by group, those of a group in their order, and where each group begins
 // among them and the last one ends.
 func SortGroups(ar *arena.Arena, groups []int32, n int) (order, begin []int32) {
-	order, begin = arena.Take[int32](ar, len(groups)), arena.Zeros[int32](ar, n+1)
+	order, begin = arena.Take[int32](ar, len(groups)), arena.TakeZeros[int32](ar, n+1)
 	for _, g := range groups {
 		begin[g+1]++
 	}

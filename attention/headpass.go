@@ -133,7 +133,7 @@ type forwardTask[T tensor.Float] struct{ *headPass[T] }
 
 func (p *headPass[T]) forward() { par.Run(p.units, 1, p.work, forwardTask[T]{p}) }
 
-func (p *forwardTask[T]) Piece(i0, i1 int) {
+func (p *forwardTask[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		p.forwardUnit(i)
 	}
@@ -267,7 +267,7 @@ func (p *headPass[T]) addShared(s *Sequence, kh, group int) {
 // backwardTask is the units from first on as a task.
 type backwardTask[T tensor.Float] struct{ *headPass[T] }
 
-func (p *backwardTask[T]) Piece(i0, i1 int) {
+func (p *backwardTask[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		p.backwardUnit(p.first+i, i)
 	}

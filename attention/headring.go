@@ -150,7 +150,7 @@ func (r *headRing[T]) answer(out tensor.Heads[T], c *Call[T], i0, i1 int, seen f
 	one.N, one.M, one.Causal = 1, r.keys, true
 	units := r.shape.B * r.shape.H
 	work := float64(units*(i1-i0)) * r.w.Cost(one).FLOPs
-	par.Do(units, work, func(u int) {
+	par.RunEach(units, work, func(u int) {
 		ar := arena.Acquire()
 		defer ar.Release()
 		b, head := u/r.shape.H, u%r.shape.H

@@ -100,7 +100,7 @@ func (s *headState[T]) answer(out tensor.Heads[T], c *Call[T], seen func(i int) 
 	one.N, one.M, one.Causal = 1, s.tokens, true
 	units := s.shape.B * s.shape.H
 	work := float64(units*c.Q.N) * s.w.Cost(one).FLOPs
-	par.Do(units, work, func(i int) {
+	par.RunEach(units, work, func(i int) {
 		ar := arena.Acquire()
 		defer ar.Release()
 		b, head := i/s.shape.H, i%s.shape.H

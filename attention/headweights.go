@@ -30,7 +30,7 @@ func (w *headwise[T]) columns(c *Call[T], s *Sequence, head int, f func(a tensor
 		mark := ar.Mark()
 		n := min(unitColumns, s.M-j0)
 		*h = one
-		h.V = tensor.Mat[T]{Data: arena.Zeros[T](ar, s.M*n), Rows: s.M, Cols: n, Stride: n}
+		h.V = tensor.Mat[T]{Data: arena.TakeZeros[T](ar, s.M*n), Rows: s.M, Cols: n, Stride: n}
 		for j := range n {
 			if h.Exists(j0 + j) {
 				h.V.Row(j0 + j)[j] = 1
@@ -95,7 +95,7 @@ func (w *headwise[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	p := w.pass(c, tensor.Heads[T]{}, nil)
 	defer p.release()
 	found := make([]Diagnosis, p.units)
-	par.Do(p.units, p.work*float64(1+c.K.N/unitColumns), func(i int) {
+	par.RunEach(p.units, p.work*float64(1+c.K.N/unitColumns), func(i int) {
 		s, head := p.sequence(i)
 		rows := make([]RowDiagnosis, s.N)
 		w.columns(c, s, head, func(a tensor.Mat[T], left, j0 int) {

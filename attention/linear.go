@@ -208,7 +208,7 @@ func (s *stream[T]) queries(g, i0, i1 int) []T {
 
 // rows returns n columns of components as rows.
 func (s *stream[T]) rows(x []T, n int) []T {
-	a := arena.Zeros[T](s.u.ar, n*s.lda)
+	a := arena.TakeZeros[T](s.u.ar, n*s.lda)
 	s.u.t.Transpose(a, s.lda, x[s.ld:], s.ld, s.u.da, n)
 	return a
 }
@@ -217,13 +217,13 @@ func (s *stream[T]) rows(x []T, n int) []T {
 // columns of x, of which query r sees keys up to diag+r of the open chunk.
 func (s *stream[T]) attend(x []T, n, diag int) (o, den []T) {
 	u := s.u
-	den = arena.Zeros[T](u.ar, kernel.Pad(n))
+	den = arena.TakeZeros[T](u.ar, kernel.Pad(n))
 	if s.n == 0 && s.ages == nil && s.past.some && n > kernel.Lanes {
 		o = arena.Take[T](u.ar, n*s.past.ld)
 		s.past.read(u.ar, s.m, x, s.ld, n, false, o, s.past.ld, den)
 		return o, den
 	}
-	o = arena.Zeros[T](u.ar, n*s.past.ld)
+	o = arena.TakeZeros[T](u.ar, n*s.past.ld)
 	if s.ages != nil {
 		s.recall(x, n, o, den)
 		s.fadeRows(o, den, n, diag)

@@ -39,7 +39,7 @@ func (s *stream[T]) rowsOf(n int) []T {
 	if s.past.ld == s.u.dv {
 		return arena.Take[T](s.u.ar, n*s.past.ld)
 	}
-	return arena.Zeros[T](s.u.ar, n*s.past.ld)
+	return arena.TakeZeros[T](s.u.ar, n*s.past.ld)
 }
 
 // gradPast returns the gradient of n tokens with components x, as columns under
@@ -47,7 +47,7 @@ func (s *stream[T]) rowsOf(n int) []T {
 // through moments p from rows y and numbers w.
 func (s *stream[T]) gradPast(p *moments[T], dx tensor.Mat[T], x []T, n int, y []T, ldy int, w []T) []T {
 	u := s.u
-	dxt := arena.Zeros[T](u.ar, (u.da+1)*s.ld)
+	dxt := arena.TakeZeros[T](u.ar, (u.da+1)*s.ld)
 	if dx.Rows > 0 {
 		u.t.Transpose(dxt[s.ld:], s.ld, dx.Data, dx.Stride, n, u.da)
 	}
@@ -180,14 +180,14 @@ func (s *stream[T]) openGradient() gradient[T] {
 	u := s.u
 	x := gradient[T]{ldo: s.past.ld}
 	if s.n > 0 {
-		x.db = arena.Zeros[T](u.ar, s.n*s.lda)
-		x.b = arena.Zeros[T](u.ar, s.n*s.lda)
+		x.db = arena.TakeZeros[T](u.ar, s.n*s.lda)
+		x.b = arena.TakeZeros[T](u.ar, s.n*s.lda)
 		u.t.Transpose(x.b, s.lda, s.x[s.ld:], s.ld, u.da, s.n)
 		x.vt = arena.Take[T](u.ar, u.dv*s.ld)
 		u.t.Transpose(x.vt, s.ld, s.v, s.ldv, s.n, u.dv)
-		x.dv = arena.Zeros[T](u.ar, s.n*s.past.ld)
+		x.dv = arena.TakeZeros[T](u.ar, s.n*s.past.ld)
 		if u.dage != nil {
-			x.age = arena.Zeros[T](u.ar, kernel.Pad(s.n))
+			x.age = arena.TakeZeros[T](u.ar, kernel.Pad(s.n))
 		}
 	}
 	return x
@@ -209,7 +209,7 @@ func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *momen
 	u.spec.keepOff(w, u.den[g][i0:i1])
 	var da tensor.Mat[T]
 	if s.n > 0 {
-		da = tensor.Mat[T]{Data: arena.Zeros[T](u.ar, n*s.lda), Rows: n, Cols: u.da, Stride: s.lda}
+		da = tensor.Mat[T]{Data: arena.TakeZeros[T](u.ar, n*s.lda), Rows: n, Cols: u.da, Stride: s.lda}
 		x.do, x.w, x.da = y, w, da.Data
 		b := s.pairs(s.rows(q, n), n, diag)
 		u.blockGrad(&b, x)
@@ -254,9 +254,9 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db tensor.Mat[T]) {
 	case !back.some:
 	case u.sumsAlone():
 		to := &u.dval
-		back.read(u.ar, s.m, s.x, s.ld, n, false, to.Data[j0*to.Stride:], to.Stride, arena.Zeros[T](u.ar, n))
+		back.read(u.ar, s.m, s.x, s.ld, n, false, to.Data[j0*to.Stride:], to.Stride, arena.TakeZeros[T](u.ar, n))
 	default:
-		dv, ones := arena.Zeros[T](u.ar, n*s.past.ld), arena.Zeros[T](u.ar, n)
+		dv, ones := arena.TakeZeros[T](u.ar, n*s.past.ld), arena.TakeZeros[T](u.ar, n)
 		back.read(u.ar, s.m, s.x, s.ld, n, true, dv, s.past.ld, ones)
 		if s.ages != nil {
 			dv, ones = s.agedValues(dv, ones, w)

@@ -203,7 +203,7 @@ func (m *monomials[T]) expand(ar *arena.Arena, dst, x []T, ld, count int, y, sum
 // not where they are summed.
 func (m *monomials[T]) expandWeighted(ar *arena.Arena, dst, x []T, ld, count int, z, sums []T) {
 	mark := ar.Mark()
-	tmp, total := arena.Take[T](ar, len(m.at)*ld), arena.Zeros[T](ar, len(sums))
+	tmp, total := arena.Take[T](ar, len(m.at)*ld), arena.TakeZeros[T](ar, len(sums))
 	weight := m.weight[m.next:]
 	changed := 0
 	for f := 0; f < count; {
@@ -231,7 +231,7 @@ func (m *monomials[T]) fold(ar *arena.Arena, dx, dphi, x []T, ld, count int, z, 
 	mark := ar.Mark()
 	last := len(m.at) - 2 // position of the prefix's last factor
 	tmp := arena.Take[T](ar, len(m.at)*ld)
-	grad := arena.Zeros[T](ar, len(m.at)*ld) // of the prefix up to each position
+	grad := arena.TakeZeros[T](ar, len(m.at)*ld) // of the prefix up to each position
 	changed := 0
 	for f := 0; f < count; {
 		copy(m.past, m.at)

@@ -25,7 +25,7 @@ func TestMonomials(t *testing.T) {
 			s := &Spec[float64]{Coef: coef}
 			m := newMonomials(kernel.Active[float64](), s, w)
 			ld := scratch.Stride[float64](tokens)
-			x, y := arena.Zeros[float64](ar, (w+1)*ld), arena.Zeros[float64](ar, (w+1)*ld)
+			x, y := arena.TakeZeros[float64](ar, (w+1)*ld), arena.TakeZeros[float64](ar, (w+1)*ld)
 			for c := range w + 1 {
 				for i := range tokens {
 					x[c*ld+i], y[c*ld+i] = r.NormFloat64(), r.NormFloat64()
@@ -117,7 +117,7 @@ func TestFold(t *testing.T) {
 		for _, w := range []int{1, 2, 4} {
 			m := newMonomials(kernel.Active[float64](), &Spec[float64]{Coef: coef}, w)
 			ld := scratch.Stride[float64](1)
-			x := arena.Zeros[float64](ar, (w+1)*ld)
+			x := arena.TakeZeros[float64](ar, (w+1)*ld)
 			x[0] = 1
 			for c := range w {
 				x[(c+1)*ld] = r.NormFloat64()

@@ -72,7 +72,7 @@ func suspicious[T tensor.Float](x tensor.Heads[T]) bool {
 	size := x.H * x.N * x.D
 	if work := float64(x.B) * float64(size); work >= par.MinWork {
 		var odd atomic.Bool
-		par.Do(x.B*x.H, work, func(i int) {
+		par.RunEach(x.B*x.H, work, func(i int) {
 			if HasNonFiniteSum(x.At(i/x.H, i%x.H)) {
 				odd.Store(true)
 			}
@@ -118,7 +118,7 @@ func (u *unit[T]) inspect(g, i0, i1 int) {
 	}
 	mark := u.ar.Mark()
 	x, out := u.take(i1-i0), &u.o[g]
-	u.t.RowDots(x, out.Data[i0*out.Stride:], out.Stride, arena.Zeros[T](u.ar, u.dv), 0, u.dv)
+	u.t.RowDots(x, out.Data[i0*out.Stride:], out.Stride, arena.TakeZeros[T](u.ar, u.dv), 0, u.dv)
 	for _, y := range x {
 		if y != 0 {
 			u.noticed.overflow.Store(true)

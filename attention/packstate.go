@@ -54,7 +54,7 @@ func (s *packState[T]) Run(out tensor.Heads[T], c *Call[T], queries, keys int) {
 	n, absorbs, reads := max(queries, keys), keys > 0, queries > 0
 	l := s.p.p.Shape[1]
 	work := 4 * float64(s.shape.B*s.shape.H*n*l*(s.shape.D+s.shape.Dv))
-	par.Do(s.shape.B*s.shape.H, work, func(i int) {
+	par.RunEach(s.shape.B*s.shape.H, work, func(i int) {
 		ar := arena.Acquire()
 		defer ar.Release()
 		b, head := i/s.shape.H, i%s.shape.H
@@ -129,7 +129,7 @@ func (s *packState[T]) answer(ar *arena.Arena, t *kernel.Table[T], i int, out, q
 	mark := ar.Mark()
 	defer ar.Reset(mark)
 	l := s.p.p.Shape[1]
-	u := arena.Zeros[T](ar, l)
+	u := arena.TakeZeros[T](ar, l)
 	sums := s.hi[i]
 	for _, x := range q {
 		t.Axpy(u, x, sums[:l])

@@ -141,8 +141,8 @@ func (s *PairSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pairs) {
 	p := s.pass(h)
 	defer s.release(p)
 	n := h.Q.Rows
-	den, base, top := arena.Zeros[T](h.Scratch, n), arena.Zeros[T](h.Scratch, n), arena.Zeros[T](h.Scratch, n)
-	p.lost = arena.Zeros[int32](h.Scratch, n)
+	den, base, top := arena.TakeZeros[T](h.Scratch, n), arena.TakeZeros[T](h.Scratch, n), arena.TakeZeros[T](h.Scratch, n)
+	p.lost = arena.TakeZeros[int32](h.Scratch, n)
 	for i := range pairs.patches {
 		x := &pairs.patches[i]
 		for a := 0; a < x.queries.N; a += pairQueries {
@@ -306,7 +306,7 @@ func (p *pairPass[T]) overflows(r, from, end int) bool {
 // 0·∞ is not 0.
 func (p *pairPass[T]) product(w, x []T, ldx, width int, o []T, acc bool) {
 	ar := p.h.Scratch
-	zeros, none := arena.Take[T](ar, p.Columns), arena.Zeros[T](ar, width)
+	zeros, none := arena.Take[T](ar, p.Columns), arena.TakeZeros[T](ar, width)
 	p.t.Dots(zeros, x, ldx, none)
 	finite := true
 	for _, z := range zeros {
@@ -429,7 +429,7 @@ func (p *pairPass[T]) attendGrad(g *HeadGrads[T], dout tensor.Mat[T], base, lse,
 	q, ldq := p.padded(p.h.Q, p.queries, p.query, p.Rows)
 	do, ldo := p.padded(dout, p.queries, p.query, p.Rows)
 	top, add := arena.Take[T](ar, p.Rows), arena.Take[T](ar, p.Rows)
-	sum := arena.Zeros[T](ar, p.Rows)
+	sum := arena.TakeZeros[T](ar, p.Rows)
 	for r := range p.Rows {
 		// What sees nothing has no weights, over whatever power of 2.
 		top[r], add[r] = max(lse[p.Query(r)], -math.MaxFloat32), delta[p.Query(r)]

@@ -52,10 +52,10 @@ func (p *pass[T]) backward(s *Sequence, kh int, u *unit[T]) {
 		u.dlogG = g.DLogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	}
 	if decays || g.DInit != nil && c.fades() {
-		u.dage = arena.Zeros[float64](u.ar, max(u.end(), u.m+1))
+		u.dage = arena.TakeZeros[float64](u.ar, max(u.end(), u.m+1))
 	}
 	if decays && p.e.spec.Gated {
-		u.dgate = arena.Zeros[float64](u.ar, u.m)
+		u.dgate = arena.TakeZeros[float64](u.ar, u.m)
 	}
 	after := g.ageAfter(s.Index*c.K.H + kh)
 	switch {
@@ -177,7 +177,7 @@ func (p *pass[T]) run() {
 // passTask is the pass as a task.
 type passTask[T tensor.Float] struct{ *pass[T] }
 
-func (p *pass[T]) Piece(i0, i1 int) {
+func (p *pass[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		p.head(&p.seqs[i/p.c.K.H], i%p.c.K.H)
 	}

@@ -30,7 +30,7 @@ func newPseudoInverse[T tensor.Float](h *Head[T], a tensor.Mat[T]) pseudoInverse
 // start sets z to that from which the chain begins, and returns c with its
 // column.
 func (s *pseudoInverse[T]) start(z tensor.Mat[T]) (c T, column int) {
-	sums := arena.Zeros[T](s.h.Scratch, s.a.Cols)
+	sums := arena.TakeZeros[T](s.h.Scratch, s.a.Cols)
 	for i := range s.a.Rows {
 		s.h.Table.Add(sums, sums, s.a.Row(i))
 	}

@@ -37,7 +37,7 @@ type renewer[T tensor.Float] struct {
 // renewer returns what so many tokens of heads like that of u need, in memory of ar.
 func (u *unit[T]) renewer(ar *arena.Arena, m *monomials[T], n int) renewer[T] {
 	r := renewer[T]{t: u.t, u: u, count: m.count, lead: m.count - u.da, ld: kernel.Pad(u.dv), c0: T(u.spec.Coef[0]), c1: T(u.spec.Coef[1])}
-	r.y, r.w = arena.Zeros[T](ar, r.ld), arena.Take[T](ar, n)
+	r.y, r.w = arena.TakeZeros[T](ar, r.ld), arena.Take[T](ar, n)
 	if r.lead == 0 && allOnes(m.weight) {
 		return r
 	}

@@ -51,8 +51,8 @@ type ropeFill[T tensor.Float] struct {
 	start int64
 }
 
-// Piece fills rows i0 ≤ i < i1.
-func (f *ropeFill[T]) Piece(i0, i1 int) {
+// RunRange fills rows i0 ≤ i < i1.
+func (f *ropeFill[T]) RunRange(i0, i1 int) {
 	r := f.rope
 	for j := range r.Half {
 		freq := math.Pow(f.theta, -2*float64(j)/float64(f.d))

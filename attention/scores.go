@@ -149,7 +149,7 @@ func (x *Scores[T]) open(h *Head[T]) (s scored[T]) {
 	n, d := h.Q.Rows, h.Q.Cols
 	s = scored[T]{q: h.Take(n, d), k: h.Take(n, d), both: h.Take(n, 2*x.Rank)}
 	s.lq, s.lk = arena.Take[float64](h.Scratch, n), arena.Take[float64](h.Scratch, n)
-	sum, count := arena.Zeros[float64](h.Scratch, d), 0
+	sum, count := arena.TakeZeros[float64](h.Scratch, d), 0
 	for i := range n {
 		row := s.q.Row(i)
 		if copy(row, h.Q.Row(i)); h.Causal {
@@ -185,7 +185,7 @@ func (x *Scores[T]) open(h *Head[T]) (s scored[T]) {
 		x.sample(h, &s)
 		l := s.sub.Rows
 		made := func(w tensor.Mat[T]) tensor.Mat[T] {
-			y := tensor.Mat[T]{Data: arena.Zeros[T](h.Scratch, d*x.Rank), Rows: d, Cols: x.Rank, Stride: x.Rank}
+			y := tensor.Mat[T]{Data: arena.TakeZeros[T](h.Scratch, d*x.Rank), Rows: d, Cols: x.Rank, Stride: x.Rank}
 			h.Product(y.Slice(0, s.sub.Cols), s.sub, w.Slice(0, l), true, false, false)
 			return y
 		}
@@ -349,8 +349,8 @@ func (x *Scores[T]) Backward(h *Head[T], g *HeadGrads[T]) {
 	for i := range n {
 		h.Table.Add(g.Params[4][:h.V.Cols], g.Params[4][:h.V.Cols], g.DOut.Row(i))
 	}
-	dwe := tensor.Mat[T]{Data: arena.Zeros[T](h.Scratch, d*rank), Rows: d, Cols: rank, Stride: rank}
-	dwr := tensor.Mat[T]{Data: arena.Zeros[T](h.Scratch, d*rank), Rows: d, Cols: rank, Stride: rank}
+	dwe := tensor.Mat[T]{Data: arena.TakeZeros[T](h.Scratch, d*rank), Rows: d, Cols: rank, Stride: rank}
+	dwr := tensor.Mat[T]{Data: arena.TakeZeros[T](h.Scratch, d*rank), Rows: d, Cols: rank, Stride: rank}
 	if x.Weight != 0 && g.DAux != 0 {
 		x.lossGrad(h, g, &s, dboth, dwe, dwr)
 	}
@@ -427,13 +427,13 @@ func (x *Scores[T]) tokensGrad(h *Head[T], g *HeadGrads[T], dk tensor.Mat[T]) {
 		}
 		return
 	}
-	sum, keys := arena.Zeros[float64](h.Scratch, d), h.Existing()
+	sum, keys := arena.TakeZeros[float64](h.Scratch, d), h.Existing()
 	for j := h.Seen(n - 1); j < h.K.Rows; j++ {
 		if h.Exists(j) {
 			keys-- // no query sees it
 		}
 	}
-	sumK := arena.Zeros[float64](h.Scratch, d)
+	sumK := arena.TakeZeros[float64](h.Scratch, d)
 	for i := n - 1; i >= 0; i-- {
 		for c, v := range g.DQ.Row(i) {
 			sum[c] += float64(v) / float64(i+1)

@@ -51,7 +51,7 @@ func (s *scoresState[T]) Run(out tensor.Heads[T], c *Call[T], queries, keys int)
 	n, absorbs, reads := max(queries, keys), keys > 0, queries > 0
 	group := s.shape.H / s.shape.Hkv
 	work := 4 * float64(s.shape.B*s.shape.H*n*s.x.Rank*(s.shape.D+s.shape.Dv))
-	par.Do(s.shape.B*s.shape.Hkv, work, func(i int) {
+	par.RunEach(s.shape.B*s.shape.Hkv, work, func(i int) {
 		ar := arena.Acquire()
 		defer ar.Release()
 		b, kh := i/s.shape.Hkv, i%s.shape.Hkv
@@ -118,7 +118,7 @@ func (s *scoresState[T]) answer(ar *arena.Arena, head int, out, q []T, sumQ, sum
 	mark := ar.Mark()
 	defer ar.Reset(mark)
 	x, t := s.x, kernel.Active[T]()
-	row, both := arena.Take[T](ar, len(q)), arena.Zeros[T](ar, 2*x.Rank)
+	row, both := arena.Take[T](ar, len(q)), arena.TakeZeros[T](ar, 2*x.Rank)
 	project := func(to []T, w tensor.Mat[T]) {
 		toLength1(row)
 		for c, v := range row {

@@ -410,7 +410,7 @@ func (s *stream[T]) giveBack(back *moments[T], j0, j1 int, db tensor.Mat[T], dv,
 	mark := u.ar.Mark()
 	v, ldv, w := s.agedKeys()
 	if back.some {
-		more, ones := arena.Zeros[T](u.ar, n*ld), arena.Zeros[T](u.ar, n)
+		more, ones := arena.TakeZeros[T](u.ar, n*ld), arena.TakeZeros[T](u.ar, n)
 		back.read(u.ar, s.m, s.x, s.ld, n, true, more, ld, ones)
 		if s.ages != nil {
 			more, ones = s.agedValues(more, ones, w)

@@ -162,11 +162,11 @@ func (x *cacheSegment[T]) backward(u *unit[T], q *Sequence, kh int, g *Grads[T])
 	i, n := q.Index*x.group+kh, x.tokens
 	all := x.all(u, q, i)
 	if u.dage != nil {
-		all.dage = arena.Zeros[float64](u.ar, n+len(u.dage))
+		all.dage = arena.TakeZeros[float64](u.ar, n+len(u.dage))
 		u.dage = all.dage[n:]
 	}
 	lda, ldo := scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
-	keys, values := arena.Zeros[T](u.ar, all.m*lda), arena.Zeros[T](u.ar, all.m*ldo)
+	keys, values := arena.TakeZeros[T](u.ar, all.m*lda), arena.TakeZeros[T](u.ar, all.m*ldo)
 	if x.init != nil {
 		rows := &x.init.heads[i].rows
 		for j := 0; j < n; j += rows.panel {

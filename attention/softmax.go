@@ -78,7 +78,7 @@ func (s *Softmax[T]) Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T]
 	u := s.unit(ar, x)
 	defer s.e.release(u)
 	u.o, u.den, u.do = append(u.o, out), append(u.den, lse), append(u.do, g.DOut)
-	u.dscale = arena.Zeros[float64](ar, 1)
+	u.dscale = arena.TakeZeros[float64](ar, 1)
 	dq := g.DQ
 	u.dk, u.dval = g.DK, g.DV
 	if u.d != x.Q.Cols {

@@ -216,7 +216,7 @@ type stateHeads[T tensor.Float] struct {
 	rows tokenRows[T]
 }
 
-func (h *stateHeads[T]) Piece(lo, hi int) {
+func (h *stateHeads[T]) RunRange(lo, hi int) {
 	if h.rows.x != nil {
 		ar := arena.Acquire()
 		h.rows.prepare(ar, lo, hi)
@@ -233,7 +233,7 @@ const tokenHeads = 16
 // in.
 func runHeads[T tensor.Float](n int, work float64, h stateHeads[T]) {
 	if work < par.MinWork {
-		h.Piece(0, n)
+		h.RunRange(0, n)
 		return
 	}
 	size := 1

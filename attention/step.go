@@ -235,7 +235,7 @@ func (s *stream[T]) answer(g, n int, q []T, ldq int) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	ld := s.past.ld
-	o, den := arena.Zeros[T](u.ar, n*ld), arena.Zeros[T](u.ar, n)
+	o, den := arena.TakeZeros[T](u.ar, n*ld), arena.TakeZeros[T](u.ar, n)
 	if s.ages != nil {
 		s.recallFew(q, ldq, n, o, den)
 		s.fadeRows(o, den, n, s.n-1)
@@ -324,7 +324,7 @@ func (s *moments[T]) mix(ar *arena.Arena, t *kernel.Table[T], phi []T, ld, f, k,
 	mark := ar.Mark()
 	// Columns are the features from f on, from f+1 on, and so on: the first is
 	// the sum wanted, the others come with whole vectors.
-	sums := arena.Zeros[T](ar, n*kernel.Lanes)
+	sums := arena.TakeZeros[T](ar, n*kernel.Lanes)
 	for i := range n {
 		sums[i*kernel.Lanes] = den[i]
 	}

@@ -46,7 +46,7 @@ func StepHeads[T tensor.Float](s State[T], out tensor.Heads[T], c *Call[T], from
 // headSources has heads made alone.
 type headSources[T tensor.Float] struct{ from HeadSource[T] }
 
-func (f *headSources[T]) Piece(lo, hi int) {
+func (f *headSources[T]) RunRange(lo, hi int) {
 	for h := lo; h < hi; h++ {
 		f.from.Head(h, nil)
 	}
@@ -82,7 +82,7 @@ type headSteps[T tensor.Float] struct {
 	rows tokenRows[T]
 }
 
-func (f *headSteps[T]) Piece(lo, hi int) {
+func (f *headSteps[T]) RunRange(lo, hi int) {
 	n := f.s.shape.B
 	for h := lo; h < hi; h++ {
 		f.from.Head(h, f.s.moments.data[h*n*f.s.moments.size:][:n*f.s.moments.size])

@@ -34,7 +34,7 @@ type blocks[T tensor.Float] struct {
 func makeBlocks[T tensor.Float](n, size int) blocks[T] {
 	size = kernel.Pad(size)
 	b := blocks[T]{make([]T, n*size), size}
-	arena.Large(b.data)
+	arena.AdviseHugePages(b.data)
 	return b
 }
 

@@ -49,7 +49,7 @@ func (u *unit[T]) together(n, stages int, f func(u *unit[T], t *team)) {
 	}
 	t := &team{n: n, passed: make([]atomic.Int64, stages)}
 	t.moved.L = &t.mu
-	par.Do(min(u.workers, n), splitWork+par.MinWork, func(worker int) {
+	par.RunEach(min(u.workers, n), splitWork+par.MinWork, func(worker int) {
 		if t.next.Load() >= int64(n) {
 			return // all pieces are taken
 		}
@@ -64,7 +64,7 @@ func (u *unit[T]) together(n, stages int, f func(u *unit[T], t *team)) {
 			mine.walker = u.walker.copy()
 		}
 		mine.stream = stream[T]{}
-		mine.dscale = arena.Zeros[float64](mine.ar, len(u.q))
+		mine.dscale = arena.TakeZeros[float64](mine.ar, len(u.q))
 		done := false
 		defer func() {
 			if !done {
@@ -137,7 +137,7 @@ func (u *unit[T]) scaleParts(n int) []float64 {
 	if u.spec.Tau == nil {
 		return nil
 	}
-	return arena.Zeros[float64](u.ar, n*len(u.q))
+	return arena.TakeZeros[float64](u.ar, n*len(u.q))
 }
 
 // scalePart has the unit add to the part of piece i.

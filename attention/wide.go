@@ -67,7 +67,7 @@ func (r *rowsOf[T]) exists(t int) bool { return r.mask == nil || r.mask[t] }
 func (e *engine[T]) sides(c *Call[T], seqs []Sequence, g *Grads[T], f func(s *Sequence, i int, r rowsOf[T])) {
 	heads := c.Q.H + c.K.H
 	work := 8 * float64(c.Q.D*c.Q.B) * (float64(c.Q.N)*float64(c.Q.H) + float64(c.K.N)*float64(c.K.H))
-	par.Do(len(seqs)*heads, work, func(at int) {
+	par.RunEach(len(seqs)*heads, work, func(at int) {
 		s, i := &seqs[at/heads], at%heads
 		var r rowsOf[T]
 		if i < c.Q.H {

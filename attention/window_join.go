@@ -43,7 +43,7 @@ type joint[T tensor.Float] struct {
 // eachHead calls f with the unit of the window for each key head of each
 // sequence.
 func (w *windowed[T]) eachHead(c *Call[T], seqs []Sequence, f func(u *unit[T], s *Sequence, kh int)) {
-	par.Do(len(seqs)*c.K.H, w.joining(c), func(i int) {
+	par.RunEach(len(seqs)*c.K.H, w.joining(c), func(i int) {
 		s, kh := &seqs[i/c.K.H], i%c.K.H
 		ar := arena.Acquire()
 		defer ar.Release()
@@ -389,7 +389,7 @@ func (w *windowed[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs 
 		return
 	}
 	w.eachHead(c, seqs, func(u *unit[T], s *Sequence, kh int) {
-		u.dage = arena.Zeros[float64](u.ar, max(u.end(), u.m+1))
+		u.dage = arena.TakeZeros[float64](u.ar, max(u.end(), u.m+1))
 		w.ageEps(u, u.bandAges(0), dout, out, c, s, u.group(kh), keep)
 		first := 0
 		for first < u.m && !u.exists(first) {

@@ -80,7 +80,7 @@ type windowHead[T tensor.Float] struct {
 // each calls f for every key head.
 func (x *windowSegment[T]) each(c *Call[T], f func(h *windowHead[T], ar *arena.Arena)) {
 	w := x.w
-	par.Do(len(x.seqs)*x.group, 3*w.joining(c)+w.Plan(c.Shape()).FLOPs, func(i int) {
+	par.RunEach(len(x.seqs)*x.group, 3*w.joining(c)+w.Plan(c.Shape()).FLOPs, func(i int) {
 		ar := arena.Acquire()
 		defer ar.Release()
 		h := &windowHead[T]{s: &x.seqs[i/x.group], i: i, kh: i % x.group}
@@ -315,7 +315,7 @@ func (b *windowBack[T]) head(h *windowHead[T], ar *arena.Arena) {
 	near.dscale = make([]float64, len(near.q))
 	ages := b.ageWanted || b.g.DInit != nil && b.fades
 	if ages {
-		near.dage = arena.Zeros[float64](ar, h.end)
+		near.dage = arena.TakeZeros[float64](ar, h.end)
 	}
 	d := &latelyGrad[T]{ldn: scratch.Stride[T](near.da), ldv: scratch.Stride[T](near.dv), ldf: scratch.Stride[T](h.far.da)}
 	d.near, d.v = near.bandPairs()
@@ -326,7 +326,7 @@ func (b *windowBack[T]) head(h *windowHead[T], ar *arena.Arena) {
 	own := &h.own[0]
 	var sum float64
 	if ages {
-		own.dage = arena.Zeros[float64](ar, max(own.end(), own.m+1))
+		own.dage = arena.TakeZeros[float64](ar, max(own.end(), own.m+1))
 		for j := range own.m {
 			own.dage[j] = near.dage[h.before+j]
 		}
@@ -353,12 +353,12 @@ func (b *windowBack[T]) head(h *windowHead[T], ar *arena.Arena) {
 // gives to d.
 func (b *windowBack[T]) backTail(h *windowHead[T], ar *arena.Arena, d *latelyGrad[T]) {
 	far, s, c := h.far, h.s, b.c
-	d.far = arena.Zeros[T](ar, h.end*d.ldf)
+	d.far = arena.TakeZeros[T](ar, h.end*d.ldf)
 	far.o, far.do, far.dq = headsOf(far.o, b.tailO, s, h.heads), headsOf(far.do, b.tailDo, s, h.heads), headsOf(far.dq, b.g.DQ, s, h.heads)
 	far.den = denOf(far.den, b.parted.tail.Den, c, s, h.heads)
 	far.dscale = b.dscale[s.Index*c.Q.H+h.heads.lo:][:h.heads.n]
 	far.dk = tensor.Mat[T]{Data: d.far, Rows: far.m, Cols: far.da, Stride: d.ldf}
-	far.dval = tensor.Mat[T]{Data: arena.Zeros[T](ar, far.m*far.dv), Rows: far.m, Cols: far.dv, Stride: far.dv}
+	far.dval = tensor.Mat[T]{Data: arena.TakeZeros[T](ar, far.m*far.dv), Rows: far.m, Cols: far.dv, Stride: far.dv}
 	if h.near.dage != nil {
 		far.dage = h.near.dage // of the same tokens
 	}

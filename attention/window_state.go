@@ -172,7 +172,7 @@ func (s *windowState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 			s.head(i, out, c, n, m)
 		}
 	} else {
-		par.Do(len(s.rings), work, func(i int) { s.head(i, out, c, n, m) })
+		par.RunEach(len(s.rings), work, func(i int) { s.head(i, out, c, n, m) })
 	}
 	s.tokens += int64(m)
 	if s.w.oneDenominator() {

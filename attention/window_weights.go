@@ -131,7 +131,7 @@ func (w *windowed[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 			}
 		}
 	}
-	par.Do(len(pieces), w.Plan(c.Shape()).FLOPs, func(i int) { w.diagnose(c, &pieces[i]) })
+	par.RunEach(len(pieces), w.Plan(c.Shape()).FLOPs, func(i int) { w.diagnose(c, &pieces[i]) })
 	list := make([]Diagnosis, c.Q.B*c.Q.H)
 	for i := range pieces {
 		p := &pieces[i]

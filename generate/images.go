@@ -257,7 +257,7 @@ func (a *ImageGenerator) drawBatch(ctx context.Context, first, n int) ([][]byte,
 			return nil, err
 		}
 	}
-	par.Parts(len(list), func(i int) { list[i].drawPart(ctx, first) })
+	par.RunParts(len(list), func(i int) { list[i].drawPart(ctx, first) })
 	var images [][]byte
 	a.stateBytes = 0
 	for i := range list {

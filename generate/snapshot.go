@@ -62,7 +62,7 @@ const maxHeaderBytes = 1 << 26
 // ReadHeader reads the header of the file that is the size bytes of r, all of which it
 // compares with their SHA-256.
 func ReadHeader(r io.ReaderAt, size int64) (h Header, err error) {
-	text, err := framed.First(r, size, Magic, version, maxHeaderBytes)
+	text, err := framed.ReadFirst(r, size, Magic, version, maxHeaderBytes)
 	if err != nil {
 		return h, err
 	}
@@ -86,7 +86,7 @@ func LoadGenerator(path string, m *model.Model[float32]) (*Generator, error) {
 }
 
 func restoreGenerator(data []byte, m *model.Model[float32]) (*Generator, error) {
-	parts, err := framed.Parts(data, Magic, version, 2)
+	parts, err := framed.ReadParts(data, Magic, version, 2)
 	if err != nil {
 		return nil, err
 	}

@@ -163,7 +163,7 @@ func (x *clusteredAttention[T]) assignClusters(h *attention.Head[T], groups []T)
 		means[c] = hashes[max(0, min(int(float64(at)*float64(len(hashes))), len(hashes)-1))]
 	}
 	attention.HammingMeans(ar, of, hashes, means, x.iterations)
-	number := arena.Zeros[int32](ar, len(means))
+	number := arena.TakeZeros[int32](ar, len(means))
 	for _, c := range of {
 		number[c] = 1
 	}
@@ -320,7 +320,7 @@ func (x *clusteredAttention[T]) Backward(h *attention.Head[T], g *attention.Head
 	p := x.groupQueries(h, groups)
 	g.Clear()
 	dmeans, dout := h.Take(p.means.Rows, h.Q.Cols), h.Take(p.means.Rows, h.V.Cols)
-	dmass := arena.Zeros[T](h.Scratch, p.means.Rows)
+	dmass := arena.TakeZeros[T](h.Scratch, p.means.Rows)
 	for c := range p.means.Rows {
 		p.sumQueries(h, dout.Row(c), g.DOut, c)
 		for _, i := range p.clusterQueries(c) {

@@ -250,7 +250,7 @@ func (v *controlVariates[T]) newPass(h *attention.Head[T]) evaPass[T] {
 	if v.chunk > 0 {
 		x.chunks, longest = (h.K.Rows+v.chunk-1)/v.chunk, v.chunk
 	}
-	x.keyCounts, x.divisors = arena.Zeros[T](h.Scratch, x.chunks), arena.Take[T](h.Scratch, x.chunks)
+	x.keyCounts, x.divisors = arena.TakeZeros[T](h.Scratch, x.chunks), arena.Take[T](h.Scratch, x.chunks)
 	x.p = h.Take(x.chunks, longest)
 	for side := range x.mean {
 		x.mean[side], x.y[side], x.bar[side] = h.Take(x.chunks, d), h.Take(x.chunks, d), h.Take(x.chunks, d)

@@ -227,8 +227,8 @@ func (f *fourierAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGr
 	n, m, d := h.Q.Rows, h.K.Rows, h.Q.Cols
 	q, k := f.computeSines(ar, h.Q), f.computeSines(ar, h.K)
 	row, dw, dx := arena.Take[float64](ar, m), arena.Take[float64](ar, m), arena.Take[float64](ar, d)
-	dk, dv := arena.Zeros[float64](ar, m*d), arena.Zeros[float64](ar, m*h.V.Cols)
-	dr := arena.Zeros[float64](ar, d)
+	dk, dv := arena.TakeZeros[float64](ar, m*d), arena.TakeZeros[float64](ar, m*h.V.Cols)
+	dr := arena.TakeZeros[float64](ar, d)
 	for i := range n {
 		clear(dx)
 		top := f.logWeights(h, &q, &k, i, row)

@@ -206,7 +206,7 @@ func (x *probSparse[T]) Forward(h *attention.Head[T]) {
 	out := h.Take(q.Rows, v.Cols)
 	x.softmax.Forward(h.Scratch, out, lse[:q.Rows], &attention.Rows[T]{Q: q, K: k, V: v})
 
-	mean := arena.Zeros[T](h.Scratch, v.Cols)
+	mean := arena.TakeZeros[T](h.Scratch, v.Cols)
 	for j := range v.Rows {
 		h.Table.Add(mean, mean, v.Row(j))
 	}
@@ -234,7 +234,7 @@ func (x *probSparse[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]
 	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: do, DQ: dq, DK: dk, DV: dv}, out, lse[:q.Rows],
 		&attention.Rows[T]{Q: q, K: k, V: v})
 
-	mean := arena.Zeros[T](h.Scratch, v.Cols)
+	mean := arena.TakeZeros[T](h.Scratch, v.Cols)
 	at := 0
 	for i, c := range chosen {
 		row := g.DQ.Row(i)

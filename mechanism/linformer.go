@@ -143,7 +143,7 @@ func (l *linformerAttention[T]) reachedMixtures(h *attention.Head[T]) []int32 {
 		return nil
 	}
 	missing := l.rank
-	reached := arena.Zeros[int32](h.Scratch, l.rank)
+	reached := arena.TakeZeros[int32](h.Scratch, l.rank)
 	e, f := l.projectionRows(l.e.Data, h.Head, h.K.Rows), l.projectionRows(l.f.Data, h.Head, h.K.Rows)
 	for j := 0; j < h.K.Rows && missing > 0; j++ {
 		if !h.Exists(j) {

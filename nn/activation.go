@@ -41,7 +41,7 @@ type activation[T tensor.Float] struct {
 	y, x tensor.Mat[T]
 }
 
-func (f *activation[T]) Piece(i0, i1 int) {
+func (f *activation[T]) RunRange(i0, i1 int) {
 	activateRows(f.act, kernel.Active[T](), f.y.Slice(i0, i1), f.x.Slice(i0, i1))
 }
 
@@ -50,7 +50,7 @@ type activationGrad[T tensor.Float] struct {
 	dx, dy, x tensor.Mat[T]
 }
 
-func (f *activationGrad[T]) Piece(i0, i1 int) {
+func (f *activationGrad[T]) RunRange(i0, i1 int) {
 	activateRowsGrad(f.act, kernel.Active[T](), f.dx.Slice(i0, i1), f.dy.Slice(i0, i1), f.x.Slice(i0, i1))
 }
 

@@ -30,7 +30,7 @@ func (c *Conv[T]) Past() int { return (c.taps() - 1) * c.W.Shape[1] }
 func (c *Conv[T]) Forward(y, x tensor.Mat[T], b int, past []T) {
 	n, k, w := x.Rows/b, c.taps(), x.Cols
 	if f := (convForward[T]{c, y, x, n, past}); x.Rows <= normRows {
-		f.Piece(0, x.Rows)
+		f.RunRange(0, x.Rows)
 	} else {
 		par.Run(x.Rows, normRows, 2*float64(k)*float64(x.Rows)*float64(w), f)
 	}
@@ -56,7 +56,7 @@ type convForward[T tensor.Float] struct {
 	past []T
 }
 
-func (f *convForward[T]) Piece(i0, i1 int) {
+func (f *convForward[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	c, y, x, n, past := f.c, f.y, f.x, f.n, f.past
 	k, w := c.taps(), x.Cols
@@ -97,7 +97,7 @@ func (c *Conv[T]) Backward(dx, dy, x tensor.Mat[T], b int, ends ConvEnds[T]) {
 	defer ar.Release()
 	k, w, n := c.taps(), x.Cols, x.Rows/b
 	pieces := (x.Rows + normRows - 1) / normRows
-	parts := view(arena.Zeros[T](ar, pieces*k*w), pieces, k*w)
+	parts := view(arena.TakeZeros[T](ar, pieces*k*w), pieces, k*w)
 	par.Run(x.Rows, normRows, 4*float64(k)*float64(x.Rows)*float64(w), convBackward[T]{c, dx, dy, x, parts, n, ends})
 	addRows(c.W.Grad, parts)
 	if c.B != nil {
@@ -123,7 +123,7 @@ type convBackward[T tensor.Float] struct {
 	ends             ConvEnds[T]
 }
 
-func (f *convBackward[T]) Piece(i0, i1 int) {
+func (f *convBackward[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	k, w, n := f.c.taps(), f.x.Cols, f.n
 	part, weight := f.parts.Row(i0/normRows), f.c.W.Data

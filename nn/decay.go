@@ -42,7 +42,7 @@ func (d *Decay[T]) forward(g, x tensor.Mat[T], frozen *Frozen[T]) {
 		d.Gate.Forward(g, x, false)
 	}
 	if f, work := (logSigmoid[T]{g}), gateWork*float64(len(g.Data)); work < par.MinWork {
-		f.Piece(0, g.Rows)
+		f.RunRange(0, g.Rows)
 	} else {
 		par.Run(g.Rows, rowTile, work, f)
 	}
@@ -61,7 +61,7 @@ const gateWork = 100
 // logSigmoid replaces rows by log σ of them.
 type logSigmoid[T tensor.Float] struct{ g tensor.Mat[T] }
 
-func (f logSigmoid[T]) Piece(i0, i1 int) {
+func (f logSigmoid[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		row := f.g.Row(i)
 		for h, x := range row {
@@ -75,7 +75,7 @@ func (f logSigmoid[T]) Piece(i0, i1 int) {
 // 1 - e^g.
 type logSigmoidGrad[T tensor.Float] struct{ dg, g tensor.Mat[T] }
 
-func (f logSigmoidGrad[T]) Piece(i0, i1 int) {
+func (f logSigmoidGrad[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		d := f.dg.Row(i)
 		for h, g := range f.g.Row(i) {

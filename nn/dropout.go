@@ -32,7 +32,7 @@ type dropForward[T tensor.Float] struct {
 	y, base, x tensor.Mat[T]
 }
 
-func (f *dropForward[T]) Piece(i0, i1 int) {
+func (f *dropForward[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		y, x := f.y.Row(i), f.x.Row(i)
 		if f.base.Rows == 0 {

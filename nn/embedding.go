@@ -16,7 +16,7 @@ type Embedding[T tensor.Float] struct {
 // token outside the vocabulary.
 func (e *Embedding[T]) Forward(y tensor.Mat[T], tokens []int32) {
 	if f := (embedForward[T]{e, y, tokens}); y.Rows <= normRows {
-		f.Piece(0, y.Rows)
+		f.RunRange(0, y.Rows)
 	} else {
 		par.Run(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), f)
 	}
@@ -28,7 +28,7 @@ type embedForward[T tensor.Float] struct {
 	tokens []int32
 }
 
-func (f *embedForward[T]) Piece(i0, i1 int) {
+func (f *embedForward[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		copy(f.y.Row(i), f.e.W.Data[int(f.tokens[i])*f.y.Cols:])
 	}
@@ -46,7 +46,7 @@ type embedBackward[T tensor.Float] struct {
 	tokens []int32
 }
 
-func (f *embedBackward[T]) Piece(j0, j1 int) {
+func (f *embedBackward[T]) RunRange(j0, j1 int) {
 	k := kernel.Active[T]()
 	for i, t := range f.tokens {
 		g := f.e.W.Grad[int(t)*f.dy.Cols:][j0:j1]

@@ -120,7 +120,7 @@ type sines[T tensor.Float] struct {
 	y, x tensor.Mat[T]
 }
 
-func (f *sines[T]) Piece(i0, i1 int) {
+func (f *sines[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		y := f.y.Row(i)
 		for j, x := range f.x.Row(i) {
@@ -136,7 +136,7 @@ type windows[T tensor.Float] struct {
 	start int
 }
 
-func (f *windows[T]) Piece(i0, i1 int) {
+func (f *windows[T]) RunRange(i0, i1 int) {
 	t, falls := kernel.Active[T](), f.f.Falls
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -178,7 +178,7 @@ func (f *Filter[T]) Backward(dh tensor.Mat[T], tr *FilterTrace[T]) {
 			f.Hidden[l+1].Backward(next, d, act, false)
 			d = next
 		}
-		parts := view(arena.Zeros[T](ar, pieces*units), pieces, units)
+		parts := view(arena.TakeZeros[T](ar, pieces*units), pieces, units)
 		par.Run(n, normRows, sineWork*float64(len(pre.Data)), sinesGrad[T]{f, d, pre, parts})
 		addRows(f.Freq.Grad, parts)
 	}
@@ -191,7 +191,7 @@ type sinesGrad[T tensor.Float] struct {
 	d, x, parts tensor.Mat[T]
 }
 
-func (f *sinesGrad[T]) Piece(i0, i1 int) {
+func (f *sinesGrad[T]) RunRange(i0, i1 int) {
 	part := f.parts.Row(i0 / normRows)
 	for i := i0; i < i1; i++ {
 		d := f.d.Row(i)

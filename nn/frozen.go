@@ -36,7 +36,7 @@ func (l *Linear[T]) Freeze(rows int) *Frozen[T] {
 	}
 	if w.thick {
 		data := make([]T, kernel.PanelsSize(out, in))
-		arena.Large(data)
+		arena.AdviseHugePages(data)
 		w.many = l.packIn(data, true)
 	} else {
 		w.few = kernel.NewStrips(kernel.Active[T](), out, in, l.W.Data, in)
@@ -60,7 +60,7 @@ func (w *Frozen[T]) forward(y, x tensor.Mat[T], acc bool, act Activation, ahead 
 		return
 	}
 	if f, work := (thinForward[T]{w, y, x, acc}), w.work*float64(x.Rows); work < par.MinWork {
-		f.Piece(0, w.few.Count())
+		f.RunRange(0, w.few.Count())
 	} else {
 		par.Run(w.few.Count(), thinStrips, work, f)
 	}
@@ -80,7 +80,7 @@ type thinForward[T tensor.Float] struct {
 	acc  bool
 }
 
-func (f *thinForward[T]) Piece(i0, i1 int) {
+func (f *thinForward[T]) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	x, y := f.x, f.y
@@ -97,7 +97,7 @@ type thickForward[T tensor.Float] struct {
 	ahead         []T
 }
 
-func (f *thickForward[T]) Piece(i0, i1 int) {
+func (f *thickForward[T]) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, f.x.Cols))

@@ -62,8 +62,8 @@ type gatedForward[T tensor.Float] struct {
 	y, base, x, gate, up, hidden tensor.Mat[T]
 }
 
-// Piece does rows. Gate and activation follow the products of a tile while it is cached.
-func (f *gatedForward[T]) Piece(i0, i1 int) {
+// RunRange does rows. Gate and activation follow the products of a tile while it is cached.
+func (f *gatedForward[T]) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	t, out := kernel.Active[T](), f.hidden.Cols
@@ -109,7 +109,7 @@ type gatedBackward[T tensor.Float] struct {
 	dx, dy, gate, up  tensor.Mat[T]
 }
 
-func (f *gatedBackward[T]) Piece(i0, i1 int) {
+func (f *gatedBackward[T]) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	t, out := kernel.Active[T](), f.gate.Cols
@@ -190,7 +190,7 @@ type gatedPanels[T tensor.Float] struct {
 	across    int
 }
 
-func (f *gatedPanels[T]) Piece(i0, i1 int) {
+func (f *gatedPanels[T]) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	t := kernel.Active[T]()

@@ -111,10 +111,10 @@ func (m *Hyena[T]) Traits() attention.Traits {
 // FLOPs counts projections, convolutions, and the filters, which every call makes
 // again.
 func (m *Hyena[T]) FLOPs(n int, _ bool) float64 {
-	size := fourier.Length(n)
+	size := fourier.ConvolutionLength(n)
 	weights := m.In.size() + m.Out.size() + m.Filter.size() + float64(m.Conv.taps()*m.In.W.Shape[0])
 	pairs := float64(m.convs() * (m.width() + 1) / 2)
-	return 2*float64(n)*weights + pairs*(3*fourier.Operations(size)+20*float64(size))
+	return 2*float64(n)*weights + pairs*(3*fourier.TransformFLOPs(size)+20*float64(size))
 }
 
 // HyenaTrace is what Hyena.Forward leaves for Backward.
@@ -188,7 +188,7 @@ func (m *Hyena[T]) mix(x tensor.Mat[T], b int, tr *HyenaTrace[T], state *hyenaSt
 // gate sets y = a∘b.
 func gate[T tensor.Float](y, a, b tensor.Mat[T]) {
 	if f := (gating[T]{y, a, b}); y.Rows <= normRows {
-		f.Piece(0, y.Rows)
+		f.RunRange(0, y.Rows)
 	} else {
 		par.Run(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), f)
 	}
@@ -196,7 +196,7 @@ func gate[T tensor.Float](y, a, b tensor.Mat[T]) {
 
 type gating[T tensor.Float] struct{ y, a, b tensor.Mat[T] }
 
-func (f *gating[T]) Piece(i0, i1 int) {
+func (f *gating[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	for i := i0; i < i1; i++ {
 		t.Mul(f.y.Row(i), f.a.Row(i), f.b.Row(i))

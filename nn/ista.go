@@ -72,7 +72,7 @@ func (m *ISTA[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T
 
 func (m *ISTA[T]) run(f istaRows[T]) {
 	if f.y.Rows <= normRows {
-		f.Piece(0, f.y.Rows)
+		f.RunRange(0, f.y.Rows)
 	} else {
 		par.Run(f.y.Rows, normRows, moveWork*float64(f.y.Rows)*float64(f.y.Cols), f)
 	}
@@ -93,7 +93,7 @@ type istaRows[T tensor.Float] struct {
 	what int
 }
 
-func (f *istaRows[T]) Piece(i0, i1 int) {
+func (f *istaRows[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	for i := i0; i < i1; i++ {
 		y, x := f.y.Row(i), f.x.Row(i)

@@ -102,7 +102,7 @@ type rowProducts[T tensor.Float] struct {
 	ws           [maxProducts]packed[T]
 }
 
-func (f *rowProducts[T]) Piece(i0, i1 int) {
+func (f *rowProducts[T]) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, f.depth))
@@ -158,7 +158,7 @@ type packing[T tensor.Float] struct {
 	ld    int
 }
 
-func (f *packing[T]) Piece(i0, i1 int) {
+func (f *packing[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		f.to.Pack(i, f.trans, f.from, f.ld)
 	}
@@ -225,7 +225,7 @@ type products[T tensor.Float] struct {
 	ps          [maxProducts]product[T]
 }
 
-func (f *products[T]) Piece(t0, t1 int) {
+func (f *products[T]) RunRange(t0, t1 int) {
 	for t := t0; t < t1; t++ {
 		f.tile(t)
 	}
@@ -248,7 +248,7 @@ func (f *products[T]) tile(t int) {
 		p := &f.ps[i]
 		if t < p.sums() {
 			s := rowSum[T]{p.sum, p.a}
-			s.Piece(t*sumTile, min((t+1)*sumTile, len(p.sum)))
+			s.RunRange(t*sumTile, min((t+1)*sumTile, len(p.sum)))
 			return
 		}
 		t -= p.sums()
@@ -319,7 +319,7 @@ type rowSum[T tensor.Float] struct {
 	x   tensor.Mat[T]
 }
 
-func (f *rowSum[T]) Piece(j0, j1 int) {
+func (f *rowSum[T]) RunRange(j0, j1 int) {
 	if f.x.Rows > 0 {
 		kernel.Active[T]().SumRows(f.sum[j0:j1], f.x.Data[j0:], f.x.Stride, f.x.Rows)
 	}

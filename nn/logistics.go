@@ -37,7 +37,7 @@ type logistics[T tensor.Float] struct {
 	levels []float32
 }
 
-func (f *logistics[T]) Piece(i0, i1 int) {
+func (f *logistics[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		f.losses[i] = 0
 		if l := f.levels[i]; l == l {
@@ -60,7 +60,7 @@ type logisticsGrad[T tensor.Float] struct {
 	scale  T
 }
 
-func (f *logisticsGrad[T]) Piece(i0, i1 int) {
+func (f *logisticsGrad[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		row, l := f.y.Row(i), f.levels[i]
 		if l != l {

@@ -18,9 +18,9 @@ import (
 // longConv sets y [B·N,width] from x.
 func longConv[T tensor.Float](y, x, h tensor.Mat[T], d []T, b int) {
 	n := x.Rows / b
-	size := fourier.Length(n)
+	size := fourier.ConvolutionLength(n)
 	pairs := (x.Cols + 1) / 2
-	work := float64(pairs) * float64(1+2*b) * fourier.Operations(size)
+	work := float64(pairs) * float64(1+2*b) * fourier.TransformFLOPs(size)
 	par.Run(pairs, 1, work, longForward[T]{y, x, h, d, b, n, size})
 }
 
@@ -31,11 +31,11 @@ type longForward[T tensor.Float] struct {
 	b, n, size int
 }
 
-func (f *longForward[T]) Piece(p0, p1 int) {
+func (f *longForward[T]) RunRange(p0, p1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	h, z := complexes(ar, f.size), complexes(ar, f.size)
-	t := fourier.Of(f.size)
+	t := fourier.NewTransform(f.size)
 	for p := p0; p < p1; p++ {
 		c := 2 * p
 		loadPair(h, f.h, 0, f.n, c)
@@ -44,8 +44,8 @@ func (f *longForward[T]) Piece(p0, p1 int) {
 			loadPair(z, f.x, r*f.n, f.n, c)
 			t.Forward(z)
 			eachPair(f.size, func(i, j int) {
-				ha, hb := fourier.Pair(h[i], h[j])
-				za, zb := fourier.Pair(z[i], z[j])
+				ha, hb := fourier.SeparatePair(h[i], h[j])
+				za, zb := fourier.SeparatePair(z[i], z[j])
 				z[i], z[j] = join(ha*za, hb*zb)
 			})
 			t.Inverse(z)
@@ -70,9 +70,9 @@ func (f *longForward[T]) store(y, x tensor.Mat[T], z []complex128, row, c int) {
 // may be dy.
 func longConvGrad[T tensor.Float](dx, dh, dy, x, h tensor.Mat[T], dd, d []T, b int) {
 	n := x.Rows / b
-	size := fourier.Length(n)
+	size := fourier.ConvolutionLength(n)
 	pairs := (x.Cols + 1) / 2
-	work := float64(pairs) * float64(2+3*b) * fourier.Operations(size)
+	work := float64(pairs) * float64(2+3*b) * fourier.TransformFLOPs(size)
 	par.Run(pairs, 1, work, longBackward[T]{longForward[T]{dx, x, h, d, b, n, size}, dh, dy, dd})
 }
 
@@ -84,11 +84,11 @@ type longBackward[T tensor.Float] struct {
 	dd     []T
 }
 
-func (f *longBackward[T]) Piece(p0, p1 int) {
+func (f *longBackward[T]) RunRange(p0, p1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	h, z, g, sum := complexes(ar, f.size), complexes(ar, f.size), complexes(ar, f.size), complexes(ar, f.size)
-	t := fourier.Of(f.size)
+	t := fourier.NewTransform(f.size)
 	for p := p0; p < p1; p++ {
 		c := 2 * p
 		loadPair(h, f.h, 0, f.n, c)
@@ -105,9 +105,9 @@ func (f *longBackward[T]) Piece(p0, p1 int) {
 			t.Forward(z)
 			t.Forward(g)
 			eachPair(f.size, func(i, j int) {
-				ha, hb := fourier.Pair(h[i], h[j])
-				za, zb := fourier.Pair(z[i], z[j])
-				ga, gb := fourier.Pair(g[i], g[j])
+				ha, hb := fourier.SeparatePair(h[i], h[j])
+				za, zb := fourier.SeparatePair(z[i], z[j])
+				ga, gb := fourier.SeparatePair(g[i], g[j])
 				si, sj := join(ga*conjugate(za), gb*conjugate(zb))
 				sum[i] += si
 				if i != j {
@@ -162,7 +162,7 @@ func eachPair(n int, f func(i, j int)) {
 	}
 	for low := 2; low < n; low *= 2 {
 		for i := low; i < low+low/2; i++ {
-			f(i, fourier.Partner(i))
+			f(i, fourier.PartnerIndex(i))
 		}
 	}
 }
@@ -185,7 +185,7 @@ const lagBlock = 64
 func longSteps[T tensor.Float](y, x, h tensor.Mat[T], d []T) {
 	work := 2 * float64(y.Rows) * float64(x.Rows) * float64(x.Cols)
 	if f := (longStep[T]{y, x, h, d}); work < par.MinWork {
-		f.Piece(0, y.Rows)
+		f.RunRange(0, y.Rows)
 	} else {
 		par.Run(y.Rows, 1, work, f)
 	}
@@ -196,7 +196,7 @@ type longStep[T tensor.Float] struct {
 	d       []T
 }
 
-func (f *longStep[T]) Piece(i0, i1 int) {
+func (f *longStep[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	ar := arena.Acquire()
 	defer ar.Release()

@@ -144,7 +144,7 @@ func (l *Lookup[T]) Step(y tensor.Mat[T], r *LookupRows[T], state State[T], s Sc
 		}
 	}
 	if rows <= normRows {
-		f.Piece(0, rows)
+		f.RunRange(0, rows)
 	} else {
 		par.Run(rows, normRows, 3*moveWork*float64(rows)*float64(out), f)
 	}
@@ -186,7 +186,7 @@ type lookupForward[T tensor.Float] struct {
 	n      int
 }
 
-func (f *lookupForward[T]) Piece(i0, i1 int) {
+func (f *lookupForward[T]) RunRange(i0, i1 int) {
 	t, l := kernel.Active[T](), f.l
 	for i := i0; i < i1; i++ {
 		y := f.y.Row(i)

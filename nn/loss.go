@@ -29,7 +29,7 @@ type entropy[T tensor.Float] struct {
 	targets []int32
 }
 
-func (f *entropy[T]) Piece(i0, i1 int) {
+func (f *entropy[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	for i := i0; i < i1; i++ {
 		f.losses[i] = 0
@@ -55,7 +55,7 @@ type entropyGrad[T tensor.Float] struct {
 	scale   T
 }
 
-func (f *entropyGrad[T]) Piece(i0, i1 int) {
+func (f *entropyGrad[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	for i := i0; i < i1; i++ {
 		row := f.logits.Row(i)

@@ -208,7 +208,7 @@ func (m *Mamba2[T]) mix(rows, b int, tr *Mamba2Trace[T], state *mamba2State[T], 
 		}
 	}
 	if f := (mamba2After[T]{m, in, act, o, u}); rows <= normRows {
-		f.Piece(0, rows)
+		f.RunRange(0, rows)
 	} else {
 		par.Run(rows, normRows, siluWork*float64(len(tr.u)), f)
 	}
@@ -218,7 +218,7 @@ func (m *Mamba2[T]) mix(rows, b int, tr *Mamba2Trace[T], state *mamba2State[T], 
 // run does f.
 func (m *Mamba2[T]) run(rows int, f mamba2Before[T]) {
 	if rows <= normRows {
-		f.Piece(0, rows)
+		f.RunRange(0, rows)
 	} else {
 		par.Run(rows, normRows, siluWork*float64(len(f.act.Data)), f)
 	}
@@ -251,7 +251,7 @@ type mamba2Before[T tensor.Float] struct {
 	in, pre, act, dt, g, v tensor.Mat[T]
 }
 
-func (f *mamba2Before[T]) Piece(i0, i1 int) {
+func (f *mamba2Before[T]) RunRange(i0, i1 int) {
 	t, m := kernel.Active[T](), f.m
 	for i := i0; i < i1; i++ {
 		act, dt, g := f.act.Row(i), f.dt.Row(i), f.g.Row(i)
@@ -272,7 +272,7 @@ type mamba2After[T tensor.Float] struct {
 	in, act, o, u tensor.Mat[T]
 }
 
-func (f *mamba2After[T]) Piece(i0, i1 int) {
+func (f *mamba2After[T]) RunRange(i0, i1 int) {
 	t, m := kernel.Active[T](), f.m
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -356,7 +356,7 @@ func sumHeads[T tensor.Float](dst, x tensor.Mat[T]) {
 
 type headSum[T tensor.Float] struct{ dst, x tensor.Mat[T] }
 
-func (f *headSum[T]) Piece(i0, i1 int) {
+func (f *headSum[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	for i := i0; i < i1; i++ {
 		row, x := f.dst.Row(i), f.x.Row(i)
@@ -374,7 +374,7 @@ type mamba2AfterGrad[T tensor.Float] struct {
 	in, act, o, du, do, din, dact, parts tensor.Mat[T]
 }
 
-func (f *mamba2AfterGrad[T]) Piece(i0, i1 int) {
+func (f *mamba2AfterGrad[T]) RunRange(i0, i1 int) {
 	t, m := kernel.Active[T](), f.m
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -420,7 +420,7 @@ type mamba2BeforeGrad[T tensor.Float] struct {
 	in, act, dt, g, dv, dg, dact, din, pre, parts tensor.Mat[T]
 }
 
-func (f *mamba2BeforeGrad[T]) Piece(i0, i1 int) {
+func (f *mamba2BeforeGrad[T]) RunRange(i0, i1 int) {
 	t, m := kernel.Active[T](), f.m
 	ar := arena.Acquire()
 	defer ar.Release()

@@ -60,7 +60,7 @@ type mlpForward[T tensor.Float] struct {
 	y, base, x, pre, act tensor.Mat[T]
 }
 
-func (f *mlpForward[T]) Piece(i0, i1 int) {
+func (f *mlpForward[T]) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	k, hidden := kernel.Active[T](), f.pre.Cols
@@ -106,7 +106,7 @@ type mlpBackward[T tensor.Float] struct {
 	dx, dy, pre tensor.Mat[T]
 }
 
-func (f *mlpBackward[T]) Piece(i0, i1 int) {
+func (f *mlpBackward[T]) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	k, hidden := kernel.Active[T](), f.pre.Cols

@@ -30,7 +30,7 @@ func together[T tensor.Float](m tensor.Mat[T]) bool { return m.Stride == m.Cols 
 // AddTo adds the rows of x to y.
 func AddTo[T tensor.Float](y, x tensor.Mat[T]) {
 	if f := (rowsAdd[T]{y, x}); y.Rows <= normRows {
-		f.Piece(0, y.Rows)
+		f.RunRange(0, y.Rows)
 	} else {
 		par.Run(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), f)
 	}
@@ -38,7 +38,7 @@ func AddTo[T tensor.Float](y, x tensor.Mat[T]) {
 
 type rowsAdd[T tensor.Float] struct{ y, x tensor.Mat[T] }
 
-func (f *rowsAdd[T]) Piece(i0, i1 int) {
+func (f *rowsAdd[T]) RunRange(i0, i1 int) {
 	y, x := f.y.Slice(i0, i1), f.x.Slice(i0, i1)
 	kernel.Active[T]().AddRows(y.Data, y.Stride, y.Data, y.Stride, x.Data, x.Stride, y.Rows, y.Cols)
 }

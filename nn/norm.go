@@ -48,7 +48,7 @@ func (n *LayerNorm[T]) Affine() (gain, bias []T, centred bool) {
 // [2·rows] to each row's mean and reciprocal deviation.
 func (n *LayerNorm[T]) Forward(y, x tensor.Mat[T], stats []T) {
 	if f := (normForward[T]{n, y, x, stats}); x.Rows <= normRows {
-		f.Piece(0, x.Rows)
+		f.RunRange(0, x.Rows)
 	} else {
 		par.Run(x.Rows, normRows, normWork*float64(x.Rows)*float64(x.Cols), f)
 	}
@@ -60,7 +60,7 @@ type normForward[T tensor.Float] struct {
 	stats []T
 }
 
-func (f *normForward[T]) Piece(i0, i1 int) {
+func (f *normForward[T]) RunRange(i0, i1 int) {
 	gain, bias, _ := f.n.Affine()
 	y, x := f.y.Slice(i0, i1), f.x.Slice(i0, i1)
 	kernel.Active[T]().LayerNorm(y.Data, y.Stride, x.Data, x.Stride, x.Rows, x.Cols, gain, bias, f.stats[2*i0:2*i1], f.n.Eps)
@@ -74,7 +74,7 @@ func (n *LayerNorm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {
 	defer ar.Release()
 	pieces := (x.Rows + normRows - 1) / normRows
 	// Each piece has sums of gain and bias for itself.
-	parts := view(arena.Zeros[T](ar, pieces*2*w), pieces, 2*w)
+	parts := view(arena.TakeZeros[T](ar, pieces*2*w), pieces, 2*w)
 	par.Run(x.Rows, normRows, 2*normWork*float64(x.Rows)*float64(w), normBackward[T]{n, dx, dy, x, parts, stats})
 	addRows(n.Gain.Grad, columns(parts, 0, w))
 	if n.Bias != nil {
@@ -88,7 +88,7 @@ type normBackward[T tensor.Float] struct {
 	stats            []T
 }
 
-func (f *normBackward[T]) Piece(i0, i1 int) {
+func (f *normBackward[T]) RunRange(i0, i1 int) {
 	w := f.x.Cols
 	part := f.parts.Row(i0 / normRows)
 	dgain, dbias := part[:w], part[w:]

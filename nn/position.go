@@ -30,7 +30,7 @@ func (p *Learned[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
 		return fmt.Errorf("positions: %d are needed, the learned table has %d", start+int64(n), context)
 	}
 	if f := (positionForward[T]{p, x, n, int(start)}); x.Rows <= normRows {
-		f.Piece(0, x.Rows)
+		f.RunRange(0, x.Rows)
 	} else {
 		par.Run(x.Rows, normRows, moveWork*float64(x.Rows)*float64(x.Cols), f)
 	}
@@ -44,7 +44,7 @@ type positionForward[T tensor.Float] struct {
 	n, start int
 }
 
-func (f *positionForward[T]) Piece(i0, i1 int) {
+func (f *positionForward[T]) RunRange(i0, i1 int) {
 	k := kernel.Active[T]()
 	for w := f.x.Cols; i0 < i1; {
 		at := i0 % f.n
@@ -65,7 +65,7 @@ type positionBackward[T tensor.Float] struct {
 	batch, start int
 }
 
-func (f *positionBackward[T]) Piece(i0, i1 int) {
+func (f *positionBackward[T]) RunRange(i0, i1 int) {
 	k := kernel.Active[T]()
 	n, w := f.dx.Rows/f.batch, f.dx.Cols
 	g := f.p.W.Grad[(f.start+i0)*w:]

@@ -172,7 +172,7 @@ func (m *MSR[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], k
 func (m *MSR[T]) gated(tr *MSRTrace[T], rows int) tensor.Mat[T] {
 	u := room(&tr.u, rows, m.inner())
 	if f := (msrGate[T]{m, view(tr.o, rows, m.inner()), view(tr.g, rows, m.inner()), u}); rows <= normRows {
-		f.Piece(0, rows)
+		f.RunRange(0, rows)
 	} else {
 		par.Run(rows, normRows, siluWork*float64(len(tr.u)), f)
 	}
@@ -185,7 +185,7 @@ type msrGate[T tensor.Float] struct {
 	o, g, u tensor.Mat[T]
 }
 
-func (f *msrGate[T]) Piece(i0, i1 int) {
+func (f *msrGate[T]) RunRange(i0, i1 int) {
 	t, m := kernel.Active[T](), f.m
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -251,7 +251,7 @@ type msrGateGrad[T tensor.Float] struct {
 	o, g, do, dg tensor.Mat[T]
 }
 
-func (f *msrGateGrad[T]) Piece(i0, i1 int) {
+func (f *msrGateGrad[T]) RunRange(i0, i1 int) {
 	t, m := kernel.Active[T](), f.m
 	ar := arena.Acquire()
 	defer ar.Release()

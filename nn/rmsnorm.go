@@ -22,7 +22,7 @@ func (n *RMSNorm[T]) Affine() (gain, bias []T, centred bool) { return n.Gain.Dat
 // [2·rows]: 0 and the factor 1/√(mean square + Eps) for each row.
 func (n *RMSNorm[T]) Forward(y, x tensor.Mat[T], stats []T) {
 	if f := (rmsForward[T]{n, y, x, stats}); x.Rows <= normRows {
-		f.Piece(0, x.Rows)
+		f.RunRange(0, x.Rows)
 	} else {
 		par.Run(x.Rows, normRows, normWork*float64(x.Rows)*float64(x.Cols), f)
 	}
@@ -34,7 +34,7 @@ type rmsForward[T tensor.Float] struct {
 	stats []T
 }
 
-func (f *rmsForward[T]) Piece(i0, i1 int) {
+func (f *rmsForward[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	for i := i0; i < i1; i++ {
 		y, x := f.y.Row(i), f.x.Row(i)
@@ -53,7 +53,7 @@ func (n *RMSNorm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	pieces := (x.Rows + normRows - 1) / normRows
-	parts := view(arena.Zeros[T](ar, pieces*x.Cols), pieces, x.Cols) // of the gain's gradient
+	parts := view(arena.TakeZeros[T](ar, pieces*x.Cols), pieces, x.Cols) // of the gain's gradient
 	par.Run(x.Rows, normRows, 2*normWork*float64(x.Rows)*float64(x.Cols), rmsBackward[T]{n, dx, dy, x, parts, stats})
 	addRows(n.Gain.Grad, parts)
 }
@@ -64,7 +64,7 @@ type rmsBackward[T tensor.Float] struct {
 	stats            []T
 }
 
-func (f *rmsBackward[T]) Piece(i0, i1 int) {
+func (f *rmsBackward[T]) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	t, w := kernel.Active[T](), f.x.Cols

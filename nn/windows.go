@@ -30,7 +30,7 @@ func (f *rowWindows[T]) end(start int) int {
 	return start + int(f.lens[start/f.n])
 }
 
-func (f *rowWindows[T]) Piece(i0, i1 int) {
+func (f *rowWindows[T]) RunRange(i0, i1 int) {
 	w := f.x.Cols
 	k := f.y.Cols / w
 	for i := i0; i < i1; i++ {
@@ -55,7 +55,7 @@ func WindowsGrad[T tensor.Float](dx, dy tensor.Mat[T], b int, lens []int64) {
 // rowWindowsGrad sets the rows of x from those of y.
 type rowWindowsGrad[T tensor.Float] struct{ rowWindows[T] }
 
-func (f *rowWindowsGrad[T]) Piece(i0, i1 int) {
+func (f *rowWindowsGrad[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	w := f.x.Cols
 	k := f.y.Cols / w

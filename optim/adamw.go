@@ -95,7 +95,7 @@ type step[T tensor.Float] struct {
 	plain, decayed kernel.AdamWStep[T]
 }
 
-func (f *step[T]) Piece(i0, i1 int) {
+func (f *step[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	for _, c := range f.a.pieces[i0:i1] {
 		p, m, s := f.a.params[c.param], f.a.moment[c.param], &f.plain

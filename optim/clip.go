@@ -30,7 +30,7 @@ type gradSquares[T tensor.Float] struct {
 	all []*param.Param[T]
 }
 
-func (f *gradSquares[T]) Piece(i0, i1 int) {
+func (f *gradSquares[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		f.dst[i] = square(f.all[i].Grad)
 	}

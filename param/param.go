@@ -94,7 +94,7 @@ func (s *Set[T]) ZeroGrad() {
 // zero clears gradients.
 type zero[T tensor.Float] []*Param[T]
 
-func (f *zero[T]) Piece(i0, i1 int) {
+func (f *zero[T]) RunRange(i0, i1 int) {
 	for _, p := range (*f)[i0:i1] {
 		clear(p.Grad)
 	}

@@ -41,7 +41,7 @@ const maxHeaderBytes = 1 << 26
 // weights, and the caller's note into note, a pointer or nil. All bytes are compared with their
 // SHA-256.
 func ReadNote(r io.ReaderAt, size int64, note any) (weights string, err error) {
-	text, err := framed.First(r, size, Magic, version, maxHeaderBytes)
+	text, err := framed.ReadFirst(r, size, Magic, version, maxHeaderBytes)
 	if err != nil {
 		return "", err
 	}
@@ -77,7 +77,7 @@ func (s *Scorer) AppendBinary(b []byte, note any) ([]byte, error) {
 // to the note that it has; nil leaves it out. One that is damaged, of another version or of a model with
 // other weights is an error.
 func RestoreScorer(data []byte, m *model.Model[float32], vocab *token.Vocabulary, note any) (*Scorer, error) {
-	parts, err := framed.Parts(data, Magic, version, 2)
+	parts, err := framed.ReadParts(data, Magic, version, 2)
 	if err != nil {
 		return nil, err
 	}

@@ -119,7 +119,7 @@ func (d *rowsCall[T]) addWindow(w *Window[T], at int64, n int) error {
 	s := d.shape
 	pieces := (n + pieceTokens - 1) / pieceTokens
 	made, errs := make([][]partialRows, pieces), make([]error, pieces)
-	par.Do(pieces, 2*float64(len(d.keyCounts)*s.B*s.H)*float64(n)*float64(s.D+s.Dv), func(i int) {
+	par.RunEach(pieces, 2*float64(len(d.keyCounts)*s.B*s.H)*float64(n)*float64(s.D+s.Dv), func(i int) {
 		j0, j1 := i*pieceTokens, min((i+1)*pieceTokens, n)
 		made[i], errs[i] = d.computePiece(w, at, j0, j1)
 	})

@@ -155,18 +155,18 @@ func (o *Output[T]) createFile() error {
 	}
 	f, err := os.OpenFile(o.partialPath(), os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
-		return lock.Unwritable(o.path, err)
+		return lock.WrapWriteError(o.path, err)
 	}
 	o.file = f
 	if err := f.Truncate(0); err != nil {
-		return lock.Unwritable(o.path, err)
+		return lock.WrapWriteError(o.path, err)
 	}
 	if _, err := f.WriteAt(o.header, 0); err != nil {
-		return lock.Unwritable(o.path, err)
+		return lock.WrapWriteError(o.path, err)
 	}
 	atomicfile.SyncFolder(filepath.Dir(o.path)) // before a checkpoint counts rows of it
 	// All places exist from the start; what is not written takes no room.
-	return lock.Unwritable(o.path, f.Truncate(o.fileSize(max(o.shape.N, 0))))
+	return lock.WrapWriteError(o.path, f.Truncate(o.fileSize(max(o.shape.N, 0))))
 }
 
 // openShared opens the file that another rank has created, and keeps.
@@ -242,7 +242,7 @@ func (o *Output[T]) writeRows(x tensor.Heads[T], at int64) error {
 			return err
 		}
 		_, err := o.file.WriteAt(b, o.fileSize(at))
-		return lock.Unwritable(o.path, err)
+		return lock.WrapWriteError(o.path, err)
 	}
 	for i := range o.digests {
 		b := bytesOf(x.At(i/x.H, i%x.H).Data[:x.N*x.D])
@@ -252,7 +252,7 @@ func (o *Output[T]) writeRows(x tensor.Heads[T], at int64) error {
 		}
 		place := int64(len(o.header)) + (int64(i)*o.countRows(o.shape.N)+o.countRows(at))*int64(row)
 		if _, err := o.file.WriteAt(o.selectRows(b, row, at), place); err != nil {
-			return lock.Unwritable(o.path, err)
+			return lock.WrapWriteError(o.path, err)
 		}
 	}
 	return nil
@@ -310,7 +310,7 @@ func (o *Output[T]) syncFile() error {
 	if o.file == nil {
 		return nil
 	}
-	return lock.Unwritable(o.path, o.file.Sync())
+	return lock.WrapWriteError(o.path, o.file.Sync())
 }
 
 // commitFile gives the file its name.

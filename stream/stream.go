@@ -145,7 +145,7 @@ func (r *run[T]) lockFiles() (owned []*lock.Lock, err error) {
 		if path == "" || r.options.Ranks.Rank() > 0 {
 			continue
 		}
-		l, err := lock.File(path)
+		l, err := lock.LockFile(path)
 		var held *lock.HeldError
 		if errors.As(err, &held) {
 			err = &BadInput{err}

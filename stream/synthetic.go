@@ -63,7 +63,7 @@ const (
 
 func (s *SyntheticSource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, error) {
 	parts := (n + workerTokens - 1) / workerTokens
-	par.Do(s.shape.H*parts, float64(s.shape.H)*float64(n)*float64(s.shape.D)*channelWork, func(i int) {
+	par.RunEach(s.shape.H*parts, float64(s.shape.H)*float64(n)*float64(s.shape.D)*channelWork, func(i int) {
 		h, i0 := i/parts, i%parts*workerTokens
 		i1 := min(i0+workerTokens, n)
 		if w.role&Queries != 0 {

@@ -34,12 +34,12 @@ func TestPage(t *testing.T) {
 	}
 	b.WriteString("\n")
 	if *writePage {
-		if err := part.Write(path, []byte(b.String())); err != nil {
+		if err := part.WriteFile(path, []byte(b.String())); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	if have, err := part.Read(path); err != nil || string(have) != b.String() {
+	if have, err := part.ReadFile(path); err != nil || string(have) != b.String() {
 		t.Errorf("docs/tasks.md is not the catalogue, %v: run go test ./task -run TestPage -write", err)
 	}
 }

@@ -165,7 +165,7 @@ func writeCheckpointFolder(all, name string, m manifest, fill func(dir string) e
 	}
 	temp := filepath.Join(all, tempPrefix+name)
 	if err := os.Mkdir(temp, 0o777); err != nil {
-		return "", lock.Unwritable(temp, err)
+		return "", lock.WrapWriteError(temp, err)
 	}
 	// After the rename temp does not exist.
 	defer os.RemoveAll(temp)
@@ -178,10 +178,10 @@ func writeCheckpointFolder(all, name string, m manifest, fill func(dir string) e
 	path = filepath.Join(all, name)
 	// A run that resumed an earlier checkpoint writes later ones over the old.
 	if err := os.RemoveAll(path); err != nil {
-		return "", lock.Unwritable(path, err)
+		return "", lock.WrapWriteError(path, err)
 	}
 	if err := os.Rename(temp, path); err != nil {
-		return "", lock.Unwritable(path, err)
+		return "", lock.WrapWriteError(path, err)
 	}
 	atomicfile.SyncFolder(all) // before latest names it
 	return path, nil

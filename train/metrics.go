@@ -67,7 +67,7 @@ type growingFile struct {
 func openGrowingFile(path string, size int64, whole func(io.Reader) (int64, error)) (*growingFile, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
-		return nil, lock.Unwritable(path, err)
+		return nil, lock.WrapWriteError(path, err)
 	}
 	if size > 0 {
 		size, err = whole(io.NewSectionReader(f, 0, size))
@@ -78,7 +78,7 @@ func openGrowingFile(path string, size int64, whole func(io.Reader) (int64, erro
 	}
 	if err := f.Truncate(size); err != nil {
 		f.Close()
-		return nil, lock.Unwritable(path, err)
+		return nil, lock.WrapWriteError(path, err)
 	}
 	return &growingFile{f, size}, nil
 }
@@ -87,7 +87,7 @@ func openGrowingFile(path string, size int64, whole func(io.Reader) (int64, erro
 func (t *growingFile) add(text []byte) error {
 	n, err := t.f.WriteAt(text, t.size)
 	t.size += int64(n)
-	return lock.Unwritable(t.f.Name(), err)
+	return lock.WrapWriteError(t.f.Name(), err)
 }
 
 // metrics holds the append-only files of a run. A nil *metrics writes nothing.
@@ -176,7 +176,7 @@ func (m *metrics) syncFiles() (rows, events int64, err error) {
 	}
 	for _, t := range []*growingFile{m.rows, m.events} {
 		if err := t.f.Sync(); err != nil {
-			return 0, 0, lock.Unwritable(t.f.Name(), err)
+			return 0, 0, lock.WrapWriteError(t.f.Name(), err)
 		}
 	}
 	return m.rows.size, m.events.size, nil

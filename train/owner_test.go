@@ -44,7 +44,7 @@ func TestRunHasOneOwner(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Errorf("closing twice: %v", err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, lock.Name)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(dir, lock.FolderLockName)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the lock of a run without an owner: %v", err)
 	}
 	resume(t, dir)
@@ -53,7 +53,7 @@ func TestRunHasOneOwner(t *testing.T) {
 	if err := os.Mkdir(other, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	owner, err := lock.Folder(other)
+	owner, err := lock.LockFolder(other)
 	if err != nil {
 		t.Fatal(err)
 	}

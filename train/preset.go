@@ -204,7 +204,7 @@ func imagePreset(name string, layers, width, batch, steps int) Config {
 func LookupPreset(name string) (Preset, error) {
 	if name == "" {
 		name = "default"
-		if cpu.Chosen() == cpu.Generic {
+		if cpu.ActiveSet() == cpu.Generic {
 			name = "small"
 		}
 	}

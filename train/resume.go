@@ -110,7 +110,7 @@ func lockRun(dir string) (*lock.Lock, error) {
 	if _, err := os.Stat(filepath.Join(dir, configFile)); err != nil {
 		return nil, err
 	}
-	return lock.Folder(dir)
+	return lock.LockFolder(dir)
 }
 
 // LengthenRuns raises the number of updates of finished runs, which Resume then makes.

@@ -135,7 +135,7 @@ func (t *Trainer) createFolder() error {
 		return err
 	}
 	var err error
-	if t.lock, err = lock.Folder(t.dir); err != nil {
+	if t.lock, err = lock.LockFolder(t.dir); err != nil {
 		return err
 	}
 	if err := t.checkNoRun(); err != nil { // another owner may have started a run meanwhile

@@ -35,7 +35,7 @@ func smallModel(t *testing.T) (*model.Model[float32], string) {
 
 func TestInspectMachine(t *testing.T) {
 	out := works(t, "inspect")
-	for _, want := range []string{cpu.Chosen(), cpu.Variable, "GFLOP/s", "threads", "fastmax", "2145"} {
+	for _, want := range []string{cpu.ActiveSet(), cpu.Variable, "GFLOP/s", "threads", "fastmax", "2145"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not printed:\n%s", want, out)
 		}

@@ -86,7 +86,7 @@ func TestSignalsSaveTheRun(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, "ckpt", "latest")); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := os.Stat(filepath.Join(dir, lock.Name)); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(dir, lock.FolderLockName)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: the lock stays: %v", name, err)
 		}
 	}
@@ -120,9 +120,9 @@ func TestFoldersHaveOneOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := below(t, dir)
-		take := func() (*lock.Lock, error) { return lock.Folder(dir) }
+		take := func() (*lock.Lock, error) { return lock.LockFolder(dir) }
 		if c.file != "" {
-			take = func() (*lock.Lock, error) { return lock.File(filepath.Join(dir, c.file)) }
+			take = func() (*lock.Lock, error) { return lock.LockFile(filepath.Join(dir, c.file)) }
 		}
 		owner, err := take()
 		if err != nil {

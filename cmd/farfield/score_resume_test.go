@@ -142,7 +142,7 @@ func TestSecondScorerOfAFileIsRefused(t *testing.T) {
 	log, state, out := filepath.Join(dir, "log"), filepath.Join(dir, "state"), filepath.Join(dir, "out")
 	wrote(t, log, "one\n")
 	for _, path := range []string{state, out} {
-		l, err := lock.File(path)
+		l, err := lock.LockFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +295,7 @@ func TestFiltersContinueTheirFile(t *testing.T) {
 		refuses(t, "the last is not of record 60 of the input", args...)
 		wrote(t, out, want+want)
 		refuses(t, "has 120 records, the input 60", args...)
-		l, err := lock.File(out)
+		l, err := lock.LockFile(out)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,14 +37,14 @@ func TestReleaseGrowsTheSlab(t *testing.T) {
 	a := new(Arena)
 	Take[float64](a, 10)
 	Take[float64](a, 1<<16)
-	if len(a.full) == 0 {
+	if len(a.fullSlabs) == 0 {
 		t.Fatal("a slab of the first size held 64 Ki elements")
 	}
 	a.Release()
 	Take[float64](a, 10)
 	Take[float64](a, 1<<16)
-	if len(a.full) != 0 {
-		t.Errorf("the slab did not grow to what was used: %d before it", len(a.full))
+	if len(a.fullSlabs) != 0 {
+		t.Errorf("the slab did not grow to what was used: %d before it", len(a.fullSlabs))
 	}
 }
 
@@ -57,7 +57,7 @@ func TestResetGivesBack(t *testing.T) {
 	if q := &Take[float64](a, 8)[0]; p != q {
 		t.Error("memory after a mark is not taken again")
 	}
-	if s := Zeros[float64](a, 3); s[0] != 0 || s[1] != 0 || s[2] != 0 {
+	if s := TakeZeros[float64](a, 3); s[0] != 0 || s[1] != 0 || s[2] != 0 {
 		t.Errorf("Zeros gave %v", s)
 	}
 	if Take[float32](a, 0) != nil {
@@ -80,8 +80,8 @@ func TestTheSlabGrowsToTheMost(t *testing.T) {
 	if n := testing.AllocsPerRun(100, again); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if a.Mark() != a.used || len(a.full) != 0 {
-		t.Errorf("level %d with %d words used and %d slabs full after all were given back", a.Mark(), a.used, len(a.full))
+	if a.Mark() != a.used || len(a.fullSlabs) != 0 {
+		t.Errorf("level %d with %d words used and %d slabs full after all were given back", a.Mark(), a.used, len(a.fullSlabs))
 	}
 	a.Release()
 	if n := len(a.slab); n < 1<<16+18 || n > 2<<16 {
@@ -102,8 +102,8 @@ func TestResetOverSlabs(t *testing.T) {
 		}
 		taken = append(taken, s)
 	}
-	if len(a.full) < 2 {
-		t.Fatalf("%d slabs are full", len(a.full))
+	if len(a.fullSlabs) < 2 {
+		t.Fatalf("%d slabs are full", len(a.fullSlabs))
 	}
 	for i := len(marks) - 1; i > 0; i -= 3 {
 		a.Reset(marks[i])
@@ -135,7 +135,7 @@ func TestHighWater(t *testing.T) {
 	a.Release()
 	Take[float64](b, 100)
 	b.Release()
-	if got := HighWater(); got < 8*3000 || got > 8*(3000+3*line) {
+	if got := HighWater(); got < 8*3000 || got > 8*(3000+3*lineWords) {
 		t.Errorf("3000 float64s at most have a high water of %d bytes", got)
 	}
 	if got := HighWater(); got != 0 {

@@ -2,15 +2,15 @@ package arena
 
 import "unsafe"
 
-// Large asks for new memory in large pages: what is read from one end to the other again
+// AdviseHugePages asks for new memory in large pages: what is read from one end to the other again
 // and again, and is more than the processor knows the places of small pages of, is read
 // faster then. Pages at its ends may be those of other memory, too. Where the system has
 // no large pages nothing happens.
-func Large[T Element](x []T) {
-	if size := uintptr(len(x)) * unsafe.Sizeof(*new(T)); size >= leastLarge {
-		large(unsafe.Pointer(unsafe.SliceData(x)), size)
+func AdviseHugePages[T Element](x []T) {
+	if size := uintptr(len(x)) * unsafe.Sizeof(*new(T)); size >= minHugePages {
+		adviseHugePages(unsafe.Pointer(unsafe.SliceData(x)), size)
 	}
 }
 
-// leastLarge is the number of bytes that large pages are asked for.
-const leastLarge = 1 << 18
+// minHugePages is the number of bytes that large pages are asked for.
+const minHugePages = 1 << 18

@@ -13,7 +13,7 @@ const (
 	madvCollapse = 25
 )
 
-func large(p unsafe.Pointer, size uintptr) {
+func adviseHugePages(p unsafe.Pointer, size uintptr) {
 	before := uintptr(p) % largePage
 	n := (before + size + largePage - 1) / largePage * largePage
 	// The number of the call: syscall.Madvise wants a slice, which would reach beyond x.

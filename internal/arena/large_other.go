@@ -4,4 +4,4 @@ package arena
 
 import "unsafe"
 
-func large(unsafe.Pointer, uintptr) {}
+func adviseHugePages(unsafe.Pointer, uintptr) {}

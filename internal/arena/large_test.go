@@ -3,10 +3,10 @@ package arena
 import "testing"
 
 // What is asked for in large pages is memory like any other.
-func TestLarge(t *testing.T) {
-	for _, n := range []int{0, 1, leastLarge / 8, 1 << 20} {
+func TestHugePagesKeepContents(t *testing.T) {
+	for _, n := range []int{0, 1, minHugePages / 8, 1 << 20} {
 		x := make([]float64, n)
-		Large(x)
+		AdviseHugePages(x)
 		for i := range x {
 			if x[i] != 0 {
 				t.Fatalf("%d numbers: [%d] is %v", n, i, x[i])

@@ -43,19 +43,19 @@ func Write(path string, write func(io.Writer) error) error {
 	if err == nil && !old.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
-			return lock.Unwritable(named, err)
+			return lock.WrapWriteError(named, err)
 		}
 		defer f.Close()
-		if err := fill(f, named, write, false); err != nil {
+		if err := fillFile(f, named, write, false); err != nil {
 			return err
 		}
-		return lock.Unwritable(named, f.Close())
+		return lock.WrapWriteError(named, f.Close())
 	}
 	dir := filepath.Dir(path)
 	removeOrphans(dir)
 	f, err := createTemp(dir)
 	if err != nil {
-		return lock.Unwritable(named, err)
+		return lock.WrapWriteError(named, err)
 	}
 	// The lock lasts until the file has its name. After the rename there is nothing
 	// left to remove.
@@ -63,19 +63,19 @@ func Write(path string, write func(io.Writer) error) error {
 	defer os.Remove(f.Name())
 	if old != nil {
 		if err := f.Chmod(old.Mode().Perm()); err != nil {
-			return lock.Unwritable(named, err)
+			return lock.WrapWriteError(named, err)
 		}
 	}
-	if err := fill(f, named, write, true); err != nil {
+	if err := fillFile(f, named, write, true); err != nil {
 		return err
 	}
-	return lock.Unwritable(named, rename(f.Name(), path))
+	return lock.WrapWriteError(named, renameSynced(f.Name(), path))
 }
 
 // createTemp creates a temporary file in dir and locks it.
 func createTemp(dir string) (*os.File, error) {
 	for {
-		f, err := lock.Create(filepath.Join(dir, prefix+rand.Text()+suffix))
+		f, err := lock.CreateLocked(filepath.Join(dir, prefix+rand.Text()+suffix))
 		if !errors.Is(err, fs.ErrExist) {
 			return f, err
 		}
@@ -118,11 +118,11 @@ func Replace(temp, path string) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
-	return lock.Unwritable(named, rename(temp, path))
+	return lock.WrapWriteError(named, renameSynced(temp, path))
 }
 
-// rename makes temp the file path.
-func rename(temp, path string) error {
+// renameSynced makes temp the file path.
+func renameSynced(temp, path string) error {
 	if err := os.Rename(temp, path); err != nil {
 		return err
 	}
@@ -130,28 +130,28 @@ func rename(temp, path string) error {
 	return nil
 }
 
-// fill writes f, which path names in errors, through a buffer, and puts it on the disk
+// fillFile writes f, which path names in errors, through a buffer, and puts it on the disk
 // if sync is set.
-func fill(f *os.File, path string, write func(io.Writer) error, sync bool) error {
-	w := bufio.NewWriterSize(file{f, path}, 1<<16)
+func fillFile(f *os.File, path string, write func(io.Writer) error, sync bool) error {
+	w := bufio.NewWriterSize(namedFile{f, path}, 1<<16)
 	if err := write(w); err != nil {
 		return err
 	}
 	if err := w.Flush(); err != nil || !sync {
 		return err
 	}
-	return lock.Unwritable(path, f.Sync())
+	return lock.WrapWriteError(path, f.Sync())
 }
 
-// file is a file whose errors are a *lock.WriteError.
-type file struct {
+// namedFile is a file whose errors are a *lock.WriteError.
+type namedFile struct {
 	f    *os.File
 	path string
 }
 
-func (f file) Write(p []byte) (int, error) {
+func (f namedFile) Write(p []byte) (int, error) {
 	n, err := f.f.Write(p)
-	return n, lock.Unwritable(f.path, err)
+	return n, lock.WrapWriteError(f.path, err)
 }
 
 // MakeFolder makes the folder dir with the folders above it that are missing, and puts
@@ -174,7 +174,7 @@ func MakeFolder(dir string) error {
 		if info, other := os.Stat(dir); other == nil && info.IsDir() {
 			return nil // another process was faster
 		}
-		return lock.Unwritable(dir, err)
+		return lock.WrapWriteError(dir, err)
 	}
 	SyncFolder(above)
 	return nil

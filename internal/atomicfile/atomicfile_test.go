@@ -172,7 +172,7 @@ func TestDeviceIsNotReplaced(t *testing.T) {
 	}
 }
 
-func TestUnwritable(t *testing.T) {
+func TestUnwritableFolderIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Join(dir, "none", "weights")} {
 		called := false
@@ -183,7 +183,7 @@ func TestUnwritable(t *testing.T) {
 	}
 }
 
-func TestReplace(t *testing.T) {
+func TestReplaceKeepsSymbolicLinks(t *testing.T) {
 	dir := t.TempDir()
 	file, link, temp := filepath.Join(dir, "step-7"), filepath.Join(dir, "latest"), filepath.Join(dir, "part")
 	for path, s := range map[string]string{file: "old", temp: "new"} {
@@ -233,7 +233,7 @@ func TestSyncFails(t *testing.T) {
 			f.Close()
 			t.Skip("this system syncs a device")
 		}
-		err = fill(f, os.DevNull, put("lost"), sync)
+		err = fillFile(f, os.DevNull, put("lost"), sync)
 		var refused *lock.WriteError
 		if sync && (!errors.As(err, &refused) || !errors.Is(cause, refused.Err)) || !sync && err != nil {
 			t.Errorf("sync %v: error is %v, syncing alone gives %v", sync, err, cause)
@@ -353,7 +353,7 @@ func TestRefusalNamesTheFile(t *testing.T) {
 	}
 }
 
-func TestMakeFolder(t *testing.T) {
+func TestMakeFolderMakesMissingParents(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
 		if err := MakeFolder(filepath.Join(dir, "a", "b", "c")); err != nil {

@@ -52,7 +52,7 @@ func (g Gemm) openCase() (*work, error) {
 	rows := (g.N + par.Threads() - 1) / par.Threads()
 	pieces := (g.N + rows - 1) / rows
 	return &work{call: func() error {
-		par.Do(pieces, gemmFLOPs(g.N, g.M, g.D), func(i int) {
+		par.RunEach(pieces, gemmFLOPs(g.N, g.M, g.D), func(i int) {
 			i0 := i * rows
 			n := min(rows, g.N-i0)
 			from := a[i0*g.D:]

@@ -27,7 +27,7 @@ func DescribeMachine(d time.Duration) Machine {
 	m := Machine{
 		CPU:       cpu.Describe(),
 		ISA:       kernel.Active[float32]().Name,
-		ISAReason: cpu.Reason(),
+		ISAReason: cpu.SelectionReason(),
 		Threads:   par.Threads(),
 		Go:        fmt.Sprintf("%s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH),
 	}

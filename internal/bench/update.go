@@ -83,7 +83,7 @@ func (u *Update) Run() error {
 	if len(u.lanes) == 1 {
 		u.lanes[0].err = u.runPass(0)
 	} else {
-		par.Parts(len(u.lanes), func(i int) { u.lanes[i].err = u.runPass(i) })
+		par.RunParts(len(u.lanes), func(i int) { u.lanes[i].err = u.runPass(i) })
 	}
 	for i := range u.lanes {
 		if err := u.lanes[i].err; err != nil {

@@ -21,21 +21,21 @@ const (
 // the best.
 const Variable = "FARFIELD_ISA"
 
-var available, lacking = detect()
+var available, lacking = detectSets()
 
-var chosen, reason = choose(os.Getenv(Variable))
+var chosen, reason = chooseSet(os.Getenv(Variable))
 
-// Available returns the instruction sets that this machine and build can use,
+// InstructionSets returns the instruction sets that this machine and build can use,
 // best first and Generic last. The caller does not change it.
-func Available() []string { return available }
+func InstructionSets() []string { return available }
 
-// Chosen returns the instruction set in use.
-func Chosen() string { return chosen }
+// ActiveSet returns the instruction set in use.
+func ActiveSet() string { return chosen }
 
-// Reason says in one line what was chosen and why.
-func Reason() string { return reason }
+// SelectionReason says in one line what was chosen and why.
+func SelectionReason() string { return reason }
 
-func choose(wish string) (isa, why string) {
+func chooseSet(wish string) (isa, why string) {
 	isa = available[0]
 	why = fmt.Sprintf("%s: the best of %s", isa, strings.Join(available, ", "))
 	if lacking != "" {
@@ -63,7 +63,7 @@ type Info struct {
 // Describe returns what is known about the processor.
 func Describe() Info {
 	info := Info{Arch: runtime.GOARCH, Cores: runtime.NumCPU()}
-	info.system()
+	info.readSystem()
 	return info
 }
 

@@ -6,20 +6,20 @@ import (
 	"testing"
 )
 
-func TestAvailable(t *testing.T) {
-	sets := Available()
+func TestInstructionSetsEndWithGeneric(t *testing.T) {
+	sets := InstructionSets()
 	if len(sets) == 0 || sets[len(sets)-1] != Generic {
 		t.Errorf("Available() = %q, does not end in %q", sets, Generic)
 	}
-	if !slices.Contains(sets, Chosen()) {
-		t.Errorf("Chosen() = %q is not available", Chosen())
+	if !slices.Contains(sets, ActiveSet()) {
+		t.Errorf("Chosen() = %q is not available", ActiveSet())
 	}
-	if !strings.HasPrefix(Reason(), Chosen()+": ") {
-		t.Errorf("Reason() = %q does not start with what was chosen", Reason())
+	if !strings.HasPrefix(SelectionReason(), ActiveSet()+": ") {
+		t.Errorf("Reason() = %q does not start with what was chosen", SelectionReason())
 	}
 }
 
-func TestChoose(t *testing.T) {
+func TestChoiceFollowsTheVariable(t *testing.T) {
 	defer func(sets []string, why string) { available, lacking = sets, why }(available, lacking)
 	for _, c := range []struct {
 		sets []string
@@ -38,14 +38,14 @@ func TestChoose(t *testing.T) {
 		if len(c.sets) == 1 {
 			lacking = "the reason"
 		}
-		isa, why := choose(c.wish)
+		isa, why := chooseSet(c.wish)
 		if isa != c.isa || !strings.HasPrefix(why, isa+": ") || !strings.Contains(why, c.says) {
 			t.Errorf("of %q, wishing %q: %q, %q", c.sets, c.wish, isa, why)
 		}
 	}
 }
 
-func TestString(t *testing.T) {
+func TestInfoIsOneLine(t *testing.T) {
 	for _, c := range []struct {
 		info Info
 		want string

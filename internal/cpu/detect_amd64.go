@@ -4,8 +4,8 @@ package cpu
 
 import "golang.org/x/sys/cpu"
 
-// detect returns the instruction sets, best first, and why any is missing.
-func detect() (sets []string, lacking string) {
+// detectSets returns the instruction sets, best first, and why any is missing.
+func detectSets() (sets []string, lacking string) {
 	x := &cpu.X86
 	wide := x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasBMI2
 	narrow := x.HasAVX2 && x.HasFMA

@@ -2,6 +2,6 @@
 
 package cpu
 
-// detect returns the instruction sets, best first, and why any is missing: Go's
+// detectSets returns the instruction sets, best first, and why any is missing: Go's
 // arm64 has NEON.
-func detect() (sets []string, lacking string) { return []string{NEON, Generic}, "" }
+func detectSets() (sets []string, lacking string) { return []string{NEON, Generic}, "" }

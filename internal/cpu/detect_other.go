@@ -4,7 +4,7 @@ package cpu
 
 import "runtime"
 
-// detect returns the instruction sets, best first, and why any is missing.
-func detect() (sets []string, lacking string) {
+// detectSets returns the instruction sets, best first, and why any is missing.
+func detectSets() (sets []string, lacking string) {
 	return []string{Generic}, "this build for " + runtime.GOARCH + " has no assembly"
 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// system fills in what Linux tells in its proc and sys file systems.
-func (i *Info) system() {
+// readSystem fills in what Linux tells in its proc and sys file systems.
+func (i *Info) readSystem() {
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		i.Model = model(string(text))
+		i.Model = modelName(string(text))
 	}
 	folders, _ := filepath.Glob("/sys/devices/system/cpu/cpu0/cache/index*")
 	for _, folder := range folders {
@@ -21,7 +21,7 @@ func (i *Info) system() {
 		if kind := read("type"); kind != "Data" && kind != "Unified" {
 			continue
 		}
-		switch n := size(read("size")); read("level") {
+		switch n := parseSize(read("size")); read("level") {
 		case "1":
 			i.L1 = n
 		case "2":
@@ -32,8 +32,8 @@ func (i *Info) system() {
 	}
 }
 
-// model is the first model name in the text of /proc/cpuinfo.
-func model(text string) string {
+// modelName is the first model name in the text of /proc/cpuinfo.
+func modelName(text string) string {
 	for line := range strings.Lines(text) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
 			return strings.TrimSpace(value)
@@ -42,8 +42,8 @@ func model(text string) string {
 	return ""
 }
 
-// size is a number of bytes such as 1024K; zero if it is none.
-func size(text string) int {
+// parseSize is a number of bytes such as 1024K; zero if it is none.
+func parseSize(text string) int {
 	unit := 1
 	switch {
 	case strings.HasSuffix(text, "K"):

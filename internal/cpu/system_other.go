@@ -2,5 +2,5 @@
 
 package cpu
 
-// system fills in nothing: there is no portable way to ask.
-func (i *Info) system() {}
+// readSystem fills in nothing: there is no portable way to ask.
+func (i *Info) readSystem() {}

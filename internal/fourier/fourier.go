@@ -22,12 +22,12 @@ type Transform struct {
 	twiddle []complex128
 }
 
-var known sync.Map // Transform by length
+var transforms sync.Map // Transform by length
 
-// Of returns the transform of n numbers, a power of two, which is made once. It
+// NewTransform returns the transform of n numbers, a power of two, which is made once. It
 // panics for other n.
-func Of(n int) *Transform {
-	if t, ok := known.Load(n); ok {
+func NewTransform(n int) *Transform {
+	if t, ok := transforms.Load(n); ok {
 		return t.(*Transform)
 	}
 	if n < 1 || n&(n-1) != 0 {
@@ -40,21 +40,21 @@ func Of(n int) *Transform {
 			t.twiddle[half+i] = complex(cos, sin)
 		}
 	}
-	known.Store(n, t)
+	transforms.Store(n, t)
 	return t
 }
 
-// Length returns a length at which the convolution of two sequences of n numbers
+// ConvolutionLength returns a length at which the convolution of two sequences of n numbers
 // does not wrap around.
-func Length(n int) int {
+func ConvolutionLength(n int) int {
 	if n <= 1 {
 		return 1
 	}
 	return 1 << bits.Len(uint(2*n-2))
 }
 
-// Operations returns those of a transform of n numbers.
-func Operations(n int) float64 { return 5 * float64(n) * math.Log2(float64(n)) }
+// TransformFLOPs returns those of a transform of n numbers.
+func TransformFLOPs(n int) float64 { return 5 * float64(n) * math.Log2(float64(n)) }
 
 // Forward replaces x [n] by its spectrum, Σ_t x_t·e^(-2πift/n) for frequency f, in
 // bit-reversed order.
@@ -70,7 +70,7 @@ func (t *Transform) Forward(x []complex128) {
 			for i, w := range w2 {
 				u := w1[i]
 				ac, bd := a[i]+c[i], b[i]+d[i]
-				p, q := (a[i]-c[i])*u, turn(b[i]-d[i])*u // w1[i+quarter] is -i·w1[i]
+				p, q := (a[i]-c[i])*u, mulMinusI(b[i]-d[i])*u // w1[i+quarter] is -i·w1[i]
 				a[i], b[i] = ac+bd, (ac-bd)*w
 				c[i], d[i] = p+q, (p-q)*w
 			}
@@ -83,8 +83,8 @@ func (t *Transform) Forward(x []complex128) {
 	}
 }
 
-// turn returns -i·x.
-func turn(x complex128) complex128 { return complex(imag(x), -real(x)) }
+// mulMinusI returns -i·x.
+func mulMinusI(x complex128) complex128 { return complex(imag(x), -real(x)) }
 
 // Inverse replaces a spectrum in bit-reversed order by n times the numbers that it
 // is of.
@@ -103,10 +103,10 @@ func (t *Transform) Inverse(x []complex128) {
 			a, b := x[at:][:half], x[at+half:][:half]
 			c, d := x[at+2*half:][:half], x[at+3*half:][:half]
 			for i, w := range w1 {
-				w, u := conj(w), conj(w2[i])
+				w, u := conjugate(w), conjugate(w2[i])
 				p, q := b[i]*w, d[i]*w
 				ab, amb := a[i]+p, a[i]-p
-				cd, cmd := (c[i]+q)*u, -turn((c[i]-q)*u)
+				cd, cmd := (c[i]+q)*u, -mulMinusI((c[i]-q)*u)
 				a[i], b[i] = ab+cd, amb+cmd
 				c[i], d[i] = ab-cd, amb-cmd
 			}
@@ -114,10 +114,10 @@ func (t *Transform) Inverse(x []complex128) {
 	}
 }
 
-func conj(x complex128) complex128 { return complex(real(x), -imag(x)) }
+func conjugate(x complex128) complex128 { return complex(real(x), -imag(x)) }
 
-// Partner returns the place of frequency n-f, where that of f is i.
-func Partner(i int) int {
+// PartnerIndex returns the place of frequency n-f, where that of f is i.
+func PartnerIndex(i int) int {
 	if i == 0 {
 		return 0
 	}
@@ -125,9 +125,9 @@ func Partner(i int) int {
 	return 3*low - 1 - i
 }
 
-// Pair separates what a spectrum z has at the places of f and n-f into the values
+// SeparatePair separates what a spectrum z has at the places of f and n-f into the values
 // at f of the spectra of the real and of the imaginary parts.
-func Pair(f, partner complex128) (re, im complex128) {
+func SeparatePair(f, partner complex128) (re, im complex128) {
 	a, b, c, d := real(f)/2, imag(f)/2, real(partner)/2, -imag(partner)/2
 	return complex(a+c, b+d), complex(b-d, c-a)
 }

@@ -23,7 +23,7 @@ func TestTransformIsItsDefinition(t *testing.T) {
 	for n := 1; n <= 512; n *= 2 {
 		x := numbers(1, n)
 		y := append([]complex128{}, x...)
-		Of(n).Forward(y)
+		NewTransform(n).Forward(y)
 		for i := range n {
 			f := 0
 			if n > 1 {
@@ -36,11 +36,11 @@ func TestTransformIsItsDefinition(t *testing.T) {
 			if d := cmplx.Abs(y[i] - want); d > 1e-13*float64(n) {
 				t.Errorf("n = %d, frequency %d: off by %v", n, f, d)
 			}
-			if p := Partner(i); n > 1 && reversed(p, n) != (n-f)%n {
+			if p := PartnerIndex(i); n > 1 && reversed(p, n) != (n-f)%n {
 				t.Errorf("n = %d: the partner of frequency %d is %d", n, f, reversed(p, n))
 			}
 		}
-		Of(n).Inverse(y)
+		NewTransform(n).Inverse(y)
 		for i := range x {
 			if d := cmplx.Abs(y[i]/complex(float64(n), 0) - x[i]); d > 1e-15*float64(bits.Len(uint(n))+1) {
 				t.Errorf("n = %d: number %d comes back off by %v", n, i, d)
@@ -57,10 +57,10 @@ func TestPairsAreTwoSpectra(t *testing.T) {
 		re[i], im[i] = complex(real(x), 0), complex(imag(x), 0)
 	}
 	for _, x := range [][]complex128{z, re, im} {
-		Of(n).Forward(x)
+		NewTransform(n).Forward(x)
 	}
 	for i := range z {
-		a, b := Pair(z[i], z[Partner(i)])
+		a, b := SeparatePair(z[i], z[PartnerIndex(i)])
 		if d := max(cmplx.Abs(a-re[i]), cmplx.Abs(b-im[i])); d > 1e-13 {
 			t.Errorf("place %d is off by %v", i, d)
 		}
@@ -72,8 +72,8 @@ func TestLongTransformsComeBack(t *testing.T) {
 	const n = 1 << 17
 	x := numbers(3, n)
 	y := append([]complex128{}, x...)
-	Of(n).Forward(y)
-	Of(n).Inverse(y)
+	NewTransform(n).Forward(y)
+	NewTransform(n).Inverse(y)
 	var worst float64
 	for i := range x {
 		worst = max(worst, cmplx.Abs(y[i]/n-x[i]))
@@ -83,9 +83,9 @@ func TestLongTransformsComeBack(t *testing.T) {
 	}
 }
 
-func TestLength(t *testing.T) {
+func TestConvolutionLengthDoesNotWrapAround(t *testing.T) {
 	for n := 1; n < 300; n++ {
-		if l := Length(n); l < 2*n-1 || l&(l-1) != 0 || l >= 4*n {
+		if l := ConvolutionLength(n); l < 2*n-1 || l&(l-1) != 0 || l >= 4*n {
 			t.Errorf("%d numbers: %d", n, l)
 		}
 	}
@@ -94,8 +94,8 @@ func TestLength(t *testing.T) {
 func BenchmarkForward(b *testing.B) {
 	x := numbers(4, 8192)
 	for b.Loop() {
-		Of(8192).Forward(x)
-		Of(8192).Inverse(x)
+		NewTransform(8192).Forward(x)
+		NewTransform(8192).Inverse(x)
 		for i := range x {
 			x[i] /= 8192
 		}

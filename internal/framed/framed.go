@@ -30,10 +30,10 @@ func Append(b []byte, magic string, version uint32, parts ...[]byte) []byte {
 	return append(b, sum[:]...)
 }
 
-// Parts returns the n parts of a file, which lie in data. One that is damaged, has
+// ReadParts returns the n parts of a file, which lie in data. One that is damaged, has
 // another magic or version or another number of parts is an error.
-func Parts(data []byte, magic string, version uint32, n int) ([][]byte, error) {
-	if err := begins(data, int64(len(data)), magic, version); err != nil {
+func ReadParts(data []byte, magic string, version uint32, n int) ([][]byte, error) {
+	if err := checkHeader(data, int64(len(data)), magic, version); err != nil {
 		return nil, err
 	}
 	rest := data[len(magic):]
@@ -59,15 +59,15 @@ func Parts(data []byte, magic string, version uint32, n int) ([][]byte, error) {
 	return parts, nil
 }
 
-// First returns the first part, of at most so many bytes, of the file that is the size
+// ReadFirst returns the first part, of at most so many bytes, of the file that is the size
 // bytes of r, all of which are held against their SHA-256. The other parts take no
 // memory.
-func First(r io.ReaderAt, size int64, magic string, version uint32, most int64) ([]byte, error) {
+func ReadFirst(r io.ReaderAt, size int64, magic string, version uint32, most int64) ([]byte, error) {
 	head := make([]byte, len(magic)+4+8)
 	if n, err := r.ReadAt(head, 0); n < len(head) && err != io.EOF {
 		return nil, err
 	}
-	if err := begins(head, size-8, magic, version); err != nil {
+	if err := checkHeader(head, size-8, magic, version); err != nil {
 		return nil, err
 	}
 	end := size - sha256.Size
@@ -94,9 +94,9 @@ func First(r io.ReaderAt, size int64, magic string, version uint32, most int64) 
 	return part, err
 }
 
-// begins reports a file of size bytes, the first of which are head, that does not
+// checkHeader reports a file of size bytes, the first of which are head, that does not
 // begin as it ought to, or has no room for its end.
-func begins(head []byte, size int64, magic string, version uint32) error {
+func checkHeader(head []byte, size int64, magic string, version uint32) error {
 	rest, ok := bytes.CutPrefix(head, []byte(magic))
 	if !ok || len(rest) < 4 || size < int64(len(magic)+4+sha256.Size) {
 		return fmt.Errorf("is not a file that begins with %q", magic)

@@ -13,7 +13,7 @@ func TestPartsAreWhatWasAppended(t *testing.T) {
 	front := []byte("before")
 	for _, parts := range [][][]byte{{}, {nil}, {[]byte("one"), nil, []byte("three")}} {
 		b := Append(bytes.Clone(front), magic, 3, parts...)
-		got, err := Parts(b[len(front):], magic, 3, len(parts))
+		got, err := ReadParts(b[len(front):], magic, 3, len(parts))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,22 +30,22 @@ func TestDamageIsRefused(t *testing.T) {
 	for i := range b {
 		c := bytes.Clone(b)
 		c[i] ^= 1
-		if _, err := Parts(c, magic, 3, 2); err == nil {
+		if _, err := ReadParts(c, magic, 3, 2); err == nil {
 			t.Errorf("byte %d may be any", i)
 		}
-		if _, err := Parts(b[:i], magic, 3, 2); err == nil {
+		if _, err := ReadParts(b[:i], magic, 3, 2); err == nil {
 			t.Errorf("the first %d bytes are enough", i)
 		}
 	}
 	for want, f := range map[string]func() error{
-		"version is 3, this program reads 4": func() error { _, err := Parts(b, magic, 4, 2); return err },
-		"ends before part 3 of 3":            func() error { _, err := Parts(b, magic, 3, 3); return err },
-		"does not end with its last part":    func() error { _, err := Parts(b, magic, 3, 1); return err },
+		"version is 3, this program reads 4": func() error { _, err := ReadParts(b, magic, 4, 2); return err },
+		"ends before part 3 of 3":            func() error { _, err := ReadParts(b, magic, 3, 3); return err },
+		"does not end with its last part":    func() error { _, err := ReadParts(b, magic, 3, 1); return err },
 		"part 1 has 4294967296 bytes": func() error {
 			// The part's own bytes, in the place of its length.
 			b := Append(nil, magic, 3, []byte{0, 0, 0, 0, 1, 0, 0, 0})
 			head := len(magic) + 4
-			_, err := Parts(sum(append(bytes.Clone(b[:head]), b[head+8:len(b)-sha256.Size]...)), magic, 3, 1)
+			_, err := ReadParts(sum(append(bytes.Clone(b[:head]), b[head+8:len(b)-sha256.Size]...)), magic, 3, 1)
 			return err
 		},
 	} {
@@ -66,8 +66,8 @@ func FuzzParts(f *testing.F) {
 	f.Add([]byte(magic))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		all := sum(data)
-		parts, err := Parts(all, magic, 3, 2)
-		part, ferr := First(bytes.NewReader(all), int64(len(all)), magic, 3, 1<<20)
+		parts, err := ReadParts(all, magic, 3, 2)
+		part, ferr := ReadFirst(bytes.NewReader(all), int64(len(all)), magic, 3, 1<<20)
 		if err != nil {
 			return
 		}
@@ -80,10 +80,10 @@ func FuzzParts(f *testing.F) {
 	})
 }
 
-func TestFirst(t *testing.T) {
+func TestFirstPartIsReadAndVerified(t *testing.T) {
 	b := Append(nil, magic, 3, []byte("one"), bytes.Repeat([]byte("two"), 1000))
 	first := func(b []byte, most int64) (string, error) {
-		part, err := First(bytes.NewReader(b), int64(len(b)), magic, 3, most)
+		part, err := ReadFirst(bytes.NewReader(b), int64(len(b)), magic, 3, most)
 		return string(part), err
 	}
 	if got, err := first(b, 3); got != "one" || err != nil {

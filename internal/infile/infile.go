@@ -15,11 +15,11 @@ import (
 // Open opens a regular file. Anything else is an error that names the path and its kind.
 func Open(path string) (*os.File, error) {
 	// Opening a device may have an effect, so the name is looked at first.
-	info, err := look(path)
+	info, err := statFile(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := refuse(path, info.Mode()); err != nil {
+	if err := checkRegular(path, info.Mode()); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
@@ -28,7 +28,7 @@ func Open(path string) (*os.File, error) {
 	}
 	// The name may have changed hands meanwhile.
 	if info, err = f.Stat(); err == nil {
-		err = refuse(path, info.Mode())
+		err = checkRegular(path, info.Mode())
 	}
 	if err != nil {
 		f.Close()
@@ -104,7 +104,7 @@ const maxReserve = 1 << 30
 // returns as an *os.File, a pipe or a device. The wait for a pipe's writer and reads
 // that wait end with ctx, whose cause they return. A folder or socket is an error.
 func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
-	info, err := look(path)
+	info, err := statFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
 		return Open(path)
 	}
 	if mode&(fs.ModeNamedPipe|fs.ModeDevice|fs.ModeCharDevice) == 0 {
-		return nil, refuse(path, mode)
+		return nil, checkRegular(path, mode)
 	}
 	type opened struct {
 		f   *os.File
@@ -135,24 +135,24 @@ func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
 		if o.err != nil {
 			return nil, o.err
 		}
-		return &stream{Reader(ctx, o.f), o.f}, nil
+		return &contextFile{NewReader(ctx, o.f), o.f}, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// A stream is a file whose reads end with a context.
-type stream struct {
+// A contextFile is a file whose reads end with a context.
+type contextFile struct {
 	io.Reader
 	f *os.File
 }
 
 // Close closes the file.
-func (s *stream) Close() error { return s.f.Close() }
+func (s *contextFile) Close() error { return s.f.Close() }
 
-// Reader returns a reader of r whose reads end with ctx and then return its cause. A
+// NewReader returns a reader of r whose reads end with ctx and then return its cause. A
 // read of r that waits at that time is abandoned, so r is of no further use.
-func Reader(ctx context.Context, r io.Reader) io.Reader {
+func NewReader(ctx context.Context, r io.Reader) io.Reader {
 	if ctx.Done() == nil {
 		return r
 	}
@@ -161,13 +161,13 @@ func Reader(ctx context.Context, r io.Reader) io.Reader {
 			return r
 		}
 	}
-	return &reader{ctx: ctx, r: r}
+	return &contextReader{ctx: ctx, r: r}
 }
 
 // readSize is the most that one read of a waiting reader asks for.
 const readSize = 1 << 16
 
-type reader struct {
+type contextReader struct {
 	ctx  context.Context
 	r    io.Reader
 	buf  []byte
@@ -182,7 +182,7 @@ type result struct {
 }
 
 // Read returns what one read of r gives.
-func (r *reader) Read(p []byte) (int, error) {
+func (r *contextReader) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 && r.err == nil && len(p) > 0 {
 		if err := r.ctx.Err(); err != nil {
 			r.err = context.Cause(r.ctx)
@@ -209,8 +209,8 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, r.err
 }
 
-// look returns what path leads to. Its error is that of an open.
-func look(path string) (fs.FileInfo, error) {
+// statFile returns what path leads to. Its error is that of an open.
+func statFile(path string) (fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	var failed *fs.PathError
 	if errors.As(err, &failed) {
@@ -219,8 +219,8 @@ func look(path string) (fs.FileInfo, error) {
 	return info, err
 }
 
-// refuse reports a mode that is not a regular file's.
-func refuse(path string, mode fs.FileMode) error {
+// checkRegular reports a mode that is not a regular file's.
+func checkRegular(path string, mode fs.FileMode) error {
 	kind := "an irregular file"
 	switch {
 	case mode.IsRegular():

@@ -56,7 +56,7 @@ func TestReaderEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := waiting{make(chan struct{})}
 	go func() { <-w.read; cancel() }()
-	r := Reader(ctx, w)
+	r := NewReader(ctx, w)
 	for range 2 {
 		if n, err := r.Read(make([]byte, 1)); n != 0 || !errors.Is(err, context.Canceled) {
 			t.Errorf("%d bytes, %v", n, err)
@@ -66,11 +66,11 @@ func TestReaderEndsWithItsContext(t *testing.T) {
 
 func TestReaderPassesAllOn(t *testing.T) {
 	want := bytes.Repeat([]byte("key value "), 20_000)
-	got, err := io.ReadAll(io.MultiReader(io.LimitReader(Reader(t.Context(), bytes.NewReader(want)), 7), strings.NewReader("")))
+	got, err := io.ReadAll(io.MultiReader(io.LimitReader(NewReader(t.Context(), bytes.NewReader(want)), 7), strings.NewReader("")))
 	if err != nil || string(got) != "key val" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if got, err = io.ReadAll(Reader(t.Context(), io.MultiReader(bytes.NewReader(want)))); err != nil || !bytes.Equal(got, want) {
+	if got, err = io.ReadAll(NewReader(t.Context(), io.MultiReader(bytes.NewReader(want)))); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes of %d, %v", len(got), len(want), err)
 	}
 }

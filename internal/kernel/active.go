@@ -5,7 +5,7 @@ import "github.com/farfield-ml/farfield/internal/cpu"
 var (
 	all32    = append(assembly(), generic[float32]())
 	all64    = []*Table[float64]{generic[float64]()}
-	active32 = named(all32, cpu.Chosen())
+	active32 = named(all32, cpu.ActiveSet())
 )
 
 // named returns the table of that instruction set, or else the pure Go one,

@@ -12,7 +12,7 @@ import (
 func assembly() []*Table[float32] {
 	var all []*Table[float32]
 	for _, t := range []*Table[float32]{avx512(), avx2()} {
-		if slices.Contains(cpu.Available(), t.Name) {
+		if slices.Contains(cpu.InstructionSets(), t.Name) {
 			all = append(all, t)
 		}
 	}

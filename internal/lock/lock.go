@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Name is the lock file of a folder.
-const Name = ".farfield.lock"
+// FolderLockName is the lock file of a folder.
+const FolderLockName = ".farfield.lock"
 
 // pollInterval is the time between two attempts of Wait.
 const pollInterval = 50 * time.Millisecond
@@ -50,9 +50,9 @@ func (e *WriteError) Error() string { return fmt.Sprintf("%s: cannot be written:
 // Unwrap returns the system's error.
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// Unwritable returns the error of a system call that writes path as a *WriteError; nil
+// WrapWriteError returns the error of a system call that writes path as a *WriteError; nil
 // for nil.
-func Unwritable(path string, err error) error {
+func WrapWriteError(path string, err error) error {
 	var known *WriteError
 	if err == nil || errors.As(err, &known) {
 		return err
@@ -73,16 +73,16 @@ type Lock struct {
 	f *os.File // nil where the system or the file system has no locks
 }
 
-// Folder locks an existing folder without waiting. Its error is a *HeldError when the
+// LockFolder locks an existing folder without waiting. Its error is a *HeldError when the
 // folder has an owner, and otherwise a *WriteError.
-func Folder(dir string) (*Lock, error) {
-	return acquire(filepath.Join(dir, Name), dir)
+func LockFolder(dir string) (*Lock, error) {
+	return acquireLock(filepath.Join(dir, FolderLockName), dir)
 }
 
-// File locks path without waiting; path need not exist, its folder must. The lock file
+// LockFile locks path without waiting; path need not exist, its folder must. The lock file
 // is path with the suffix ".lock". Its errors are those of Folder.
-func File(path string) (*Lock, error) {
-	return acquire(path+".lock", path)
+func LockFile(path string) (*Lock, error) {
+	return acquireLock(path+".lock", path)
 }
 
 // WaitFolder locks an existing folder once its owner has released it. waiting, unless
@@ -92,7 +92,7 @@ func WaitFolder(ctx context.Context, dir string, waiting func(*HeldError)) (*Loc
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		l, err := Folder(dir)
+		l, err := LockFolder(dir)
 		var held *HeldError
 		if !errors.As(err, &held) {
 			return l, err
@@ -114,32 +114,32 @@ func (l *Lock) Release() {
 	if l == nil || l.f == nil {
 		return
 	}
-	remove(l.f)
+	releaseFile(l.f)
 	l.f = nil
 }
 
-// acquire locks the file name on behalf of path. An owner removes its file when it
+// acquireLock locks the file name on behalf of path. An owner removes its file when it
 // releases the lock, so a lock counts only while name still leads to the locked file.
-func acquire(name, path string) (*Lock, error) {
+func acquireLock(name, path string) (*Lock, error) {
 	for {
-		f, err := open(name)
+		f, err := openLockFile(name)
 		if errors.Is(err, errors.ErrUnsupported) {
 			return &Lock{}, nil
 		}
 		if err != nil {
-			return nil, Unwritable(path, err)
+			return nil, WrapWriteError(path, err)
 		}
-		ok, err := try(f)
+		ok, err := tryLock(f)
 		if errors.Is(err, errors.ErrUnsupported) {
-			remove(f)
+			releaseFile(f)
 			return &Lock{}, nil
 		}
 		if err != nil {
 			f.Close()
-			return nil, Unwritable(path, err)
+			return nil, WrapWriteError(path, err)
 		}
 		if !ok {
-			pid := owner(name)
+			pid := readOwner(name)
 			f.Close()
 			return nil, &HeldError{Path: path, PID: pid}
 		}
@@ -156,16 +156,16 @@ func acquire(name, path string) (*Lock, error) {
 	}
 }
 
-// Create creates the file name, which must not exist, and locks it until it is closed:
+// CreateLocked creates the file name, which must not exist, and locks it until it is closed:
 // RemoveOrphan leaves it alone while this process lives. The file can be renamed while
 // it is open. The error is fs.ErrExist also when RemoveOrphan came between creation and
 // lock; another name succeeds.
-func Create(name string) (*os.File, error) {
-	f, err := create(name)
+func CreateLocked(name string) (*os.File, error) {
+	f, err := createFile(name)
 	if err != nil {
 		return nil, err
 	}
-	ok, err := try(f)
+	ok, err := tryLock(f)
 	if err == nil && ok && leadsTo(name, f) || errors.Is(err, errors.ErrUnsupported) {
 		return f, nil
 	}
@@ -189,7 +189,7 @@ func RemoveOrphan(name string) bool {
 		return false
 	}
 	defer f.Close()
-	ok, err := try(f)
+	ok, err := tryLock(f)
 	return err == nil && ok && leadsTo(name, f) && os.Remove(name) == nil
 }
 
@@ -203,9 +203,9 @@ func leadsTo(name string, f *os.File) bool {
 	return err == nil && os.SameFile(locked, named)
 }
 
-// owner returns the process that the lock file names; 0 where it names none.
-func owner(name string) int {
-	f, err := open(name)
+// readOwner returns the process that the lock file names; 0 where it names none.
+func readOwner(name string) int {
+	f, err := openLockFile(name)
 	if err != nil {
 		return 0
 	}

@@ -15,7 +15,7 @@ import (
 // TestMain lets the test program be an owner that waits to be killed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("FARFIELD_TEST_LOCK"); dir != "" {
-		if _, err := Folder(dir); err != nil {
+		if _, err := LockFolder(dir); err != nil {
 			os.Stdout.WriteString(err.Error() + "\n")
 			os.Exit(1)
 		}
@@ -28,11 +28,11 @@ func TestMain(m *testing.M) {
 
 func TestSecondOwnerIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	first, err := Folder(dir)
+	first, err := LockFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Folder(dir)
+	_, err = LockFolder(dir)
 	var held *HeldError
 	if !errors.As(err, &held) || held.Path != dir || held.PID != os.Getpid() {
 		t.Fatalf("second owner: %v", err)
@@ -42,7 +42,7 @@ func TestSecondOwnerIsRefused(t *testing.T) {
 	if list, _ := os.ReadDir(dir); len(list) != 0 {
 		t.Errorf("a released lock leaves %v", list)
 	}
-	again, err := Folder(dir)
+	again, err := LockFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestDeathReleases(t *testing.T) {
 	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "locked\n" {
 		t.Fatalf("the child says %q", line)
 	}
-	_, err = Folder(dir)
+	_, err = LockFolder(dir)
 	var held *HeldError
 	if !errors.As(err, &held) || held.PID != child.Process.Pid {
 		t.Errorf("while process %d owns the folder: %v", child.Process.Pid, err)
@@ -77,7 +77,7 @@ func TestDeathReleases(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = child.Wait()
-	l, err := Folder(dir)
+	l, err := LockFolder(dir)
 	if err != nil {
 		t.Fatalf("after the owner's death: %v", err)
 	}
@@ -91,7 +91,7 @@ func TestOneOwnerAtATime(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 200 {
-				l, err := File(path)
+				l, err := LockFile(path)
 				if err != nil {
 					var held *HeldError
 					if !errors.As(err, &held) {
@@ -116,7 +116,7 @@ func TestOneOwnerAtATime(t *testing.T) {
 
 func TestWaitEndsWithContextOrRelease(t *testing.T) {
 	dir := t.TempDir()
-	first, err := Folder(dir)
+	first, err := LockFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// open opens the lock file, without waiting for the other end of a pipe of that name.
-func open(name string) (*os.File, error) {
+// openLockFile opens the lock file, without waiting for the other end of a pipe of that name.
+func openLockFile(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o666)
 }
 
@@ -19,14 +19,14 @@ func openOrphan(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
-// create creates the file name, which must not exist.
-func create(name string) (*os.File, error) {
+// createFile creates the file name, which must not exist.
+func createFile(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 }
 
-// try locks f. It returns false when f has another owner, and ErrUnsupported where the
+// tryLock locks f. It returns false when f has another owner, and ErrUnsupported where the
 // file system has no locks.
-func try(f *os.File) (bool, error) {
+func tryLock(f *os.File) (bool, error) {
 	for {
 		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
 		case nil:
@@ -42,8 +42,8 @@ func try(f *os.File) (bool, error) {
 	}
 }
 
-// remove removes the file of a held lock, then releases it.
-func remove(f *os.File) {
+// releaseFile removes the file of a held lock, then releases it.
+func releaseFile(f *os.File) {
 	if leadsTo(f.Name(), f) {
 		_ = os.Remove(f.Name())
 	}

@@ -9,16 +9,16 @@ import (
 // byteRange is where the lock lies: behind all content, which others read.
 var byteRange = windows.Overlapped{OffsetHigh: 1 << 30}
 
-// open opens the lock file.
-func open(name string) (*os.File, error) {
+// openLockFile opens the lock file.
+func openLockFile(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
 }
 
 // openOrphan opens a file that may have lost its owner.
 func openOrphan(name string) (*os.File, error) { return openShared(name, windows.OPEN_EXISTING) }
 
-// create creates the file name, which must not exist.
-func create(name string) (*os.File, error) { return openShared(name, windows.CREATE_NEW) }
+// createFile creates the file name, which must not exist.
+func createFile(name string) (*os.File, error) { return openShared(name, windows.CREATE_NEW) }
 
 // openShared opens a file that can be renamed and removed while it is open.
 func openShared(name string, how uint32) (*os.File, error) {
@@ -34,8 +34,8 @@ func openShared(name string, how uint32) (*os.File, error) {
 	return os.NewFile(uintptr(h), name), nil
 }
 
-// try locks f. It returns false when f has another owner.
-func try(f *os.File) (bool, error) {
+// tryLock locks f. It returns false when f has another owner.
+func tryLock(f *os.File) (bool, error) {
 	at := byteRange
 	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &at)
 	if err == windows.ERROR_LOCK_VIOLATION {
@@ -44,8 +44,8 @@ func try(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// remove releases the lock. The file stays when another process has it open.
-func remove(f *os.File) {
+// releaseFile releases the lock. The file stays when another process has it open.
+func releaseFile(f *os.File) {
 	f.Close()
 	_ = os.Remove(f.Name())
 }

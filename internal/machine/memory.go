@@ -15,7 +15,7 @@ const unknownMemory = 16 << 30
 // does not report them (all but Linux).
 func FreeMemory() int64 {
 	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
-		if n, ok := kibibytes(text, "MemAvailable:"); ok {
+		if n, ok := readKibibytes(text, "MemAvailable:"); ok {
 			return n
 		}
 	}
@@ -26,7 +26,7 @@ func FreeMemory() int64 {
 // where the system tells (Linux), else what the Go runtime has asked for.
 func PeakMemory() int64 {
 	if text, err := os.ReadFile("/proc/self/status"); err == nil {
-		if n, ok := kibibytes(text, "VmHWM:"); ok {
+		if n, ok := readKibibytes(text, "VmHWM:"); ok {
 			return n
 		}
 	}
@@ -35,8 +35,8 @@ func PeakMemory() int64 {
 	return int64(m.Sys)
 }
 
-// kibibytes returns the bytes that the line with that name tells in kB.
-func kibibytes(text []byte, name string) (n int64, found bool) {
+// readKibibytes returns the bytes that the line with that name tells in kB.
+func readKibibytes(text []byte, name string) (n int64, found bool) {
 	for line := range bytes.Lines(text) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
 			digits := bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))

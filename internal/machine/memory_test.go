@@ -4,10 +4,10 @@ import "testing"
 
 func TestLinesOfProcFilesAreRead(t *testing.T) {
 	text := []byte("MemTotal:       8000 kB\nMemAvailable:    4321 kB\n")
-	if n, ok := kibibytes(text, "MemAvailable:"); n != 4321<<10 || !ok {
+	if n, ok := readKibibytes(text, "MemAvailable:"); n != 4321<<10 || !ok {
 		t.Errorf("%d bytes, %t", n, ok)
 	}
-	if _, ok := kibibytes(text, "VmHWM:"); ok {
+	if _, ok := readKibibytes(text, "VmHWM:"); ok {
 		t.Error("found what is not there")
 	}
 }

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Measured returns the marker before figures that the code in paths gave at a commit.
-func Measured(commit string, paths []string) string {
+// MeasuredMarker returns the marker before figures that the code in paths gave at a commit.
+func MeasuredMarker(commit string, paths []string) string {
 	return fmt.Sprintf("<!-- measured at %s of %s -->\n", commit, strings.Join(paths, " "))
 }
 
-// Older returns the line behind the marker of figures whose code has changed since.
-func Older(commit string, paths []string) string {
+// OutdatedNote returns the line behind the marker of figures whose code has changed since.
+func OutdatedNote(commit string, paths []string) string {
 	return fmt.Sprintf("*Older than the code: measured at %s. `git log --oneline %s.. -- %s` lists the changes since.*\n", commit, commit, strings.Join(paths, " "))
 }
 

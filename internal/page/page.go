@@ -17,14 +17,14 @@ type Part struct {
 	Title      string // a line before the part, where the page does not have it yet
 }
 
-// Write replaces what the page at path has between the markers; it puts the part
+// WriteFile replaces what the page at path has between the markers; it puts the part
 // at its end if it has none.
-func (p *Part) Write(path string, text []byte) error {
+func (p *Part) WriteFile(path string, text []byte) error {
 	old, err := infile.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	whole, err := p.place(old, text)
+	whole, err := p.replaceText(old, text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -34,8 +34,8 @@ func (p *Part) Write(path string, text []byte) error {
 	})
 }
 
-// Read returns what the page at path has between the markers; nil if it has none.
-func (p *Part) Read(path string) ([]byte, error) {
+// ReadFile returns what the page at path has between the markers; nil if it has none.
+func (p *Part) ReadFile(path string) ([]byte, error) {
 	page, err := infile.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (p *Part) Read(path string) ([]byte, error) {
 	return text, nil
 }
 
-func (p *Part) place(page, text []byte) ([]byte, error) {
+func (p *Part) replaceText(page, text []byte) ([]byte, error) {
 	inner := fmt.Appendf(nil, "%s\n%s%s", p.Begin, text, p.End)
 	before, rest, found := bytes.Cut(page, []byte(p.Begin))
 	if !found {

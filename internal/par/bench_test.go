@@ -19,7 +19,7 @@ const (
 	tileFLOPs = 2 * tileSide * tileSide * tileSide
 )
 
-func (f *tiles) Piece(i0, i1 int) {
+func (f *tiles) RunRange(i0, i1 int) {
 	t := kernel.Active[float32]()
 	for i := i0; i < i1; i++ {
 		t.Block(tileSide, tileSide, tileSide, f.a, tileSide, 1, f.b, tileSide, f.c[i*tileSide*tileSide:], tileSide, false)
@@ -70,7 +70,7 @@ func BenchmarkCrossover(b *testing.B) {
 
 type nothing struct{}
 
-func (*nothing) Piece(int, int) {}
+func (*nothing) RunRange(int, int) {}
 
 // BenchmarkNothing is what a call costs that stays on its goroutine.
 func BenchmarkNothing(b *testing.B) {

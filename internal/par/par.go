@@ -22,12 +22,12 @@ import (
 const MinWork = 1 << 19
 
 // Task is work on n things. Piece does it for those lo ≤ i < hi.
-type Task interface{ Piece(lo, hi int) }
+type Task interface{ RunRange(lo, hi int) }
 
 // Func is a Task that does one thing at a time.
 type Func func(i int)
 
-func (f *Func) Piece(lo, hi int) {
+func (f *Func) RunRange(lo, hi int) {
 	for i := lo; i < hi; i++ {
 		(*f)(i)
 	}
@@ -36,28 +36,28 @@ func (f *Func) Piece(lo, hi int) {
 // job is a call of Run. Workers may still hold it when the call is over, so it
 // is reused only when the last of those who refer to it lets go.
 type job struct {
-	task     Task
-	n, size  int
-	pieces   int64
-	next     atomic.Int64
-	left     atomic.Int64 // pieces that are not done
-	refer    atomic.Int64
-	wg       sync.WaitGroup // of pieces
-	mu       sync.Mutex
-	panicked any // first panic of a piece
+	task       Task
+	n, size    int
+	pieces     int64
+	next       atomic.Int64
+	remaining  atomic.Int64 // pieces that are not done
+	references atomic.Int64
+	wg         sync.WaitGroup // of pieces
+	mu         sync.Mutex
+	panicked   any // first panic of a piece
 }
 
 var jobs = sync.Pool{New: func() any { return new(job) }}
 
-func (j *job) run() {
+func (j *job) runPieces() {
 	for i := j.next.Add(1) - 1; i < j.pieces; i = j.next.Add(1) - 1 {
-		j.piece(int(i))
+		j.runPiece(int(i))
 	}
 }
 
-func (j *job) piece(i int) {
+func (j *job) runPiece(i int) {
 	defer func() {
-		j.left.Add(-1)
+		j.remaining.Add(-1)
 		j.wg.Done()
 	}()
 	defer func() {
@@ -69,22 +69,22 @@ func (j *job) piece(i int) {
 			j.mu.Unlock()
 		}
 	}()
-	j.task.Piece(i*j.size, min((i+1)*j.size, j.n))
+	j.task.RunRange(i*j.size, min((i+1)*j.size, j.n))
 }
 
-// help does other jobs until j is done.
-func (j *job) help() {
-	for since := time.Now(); j.left.Load() > 0; {
+// helpOthers does other jobs until j is done.
+func (j *job) helpOthers() {
+	for since := time.Now(); j.remaining.Load() > 0; {
 		select {
 		case other := <-queue:
-			other.run()
+			other.runPieces()
 			other.release()
 			since = time.Now()
 		default:
-			if time.Since(since) < linger {
+			if time.Since(since) < spinTime {
 				runtime.Gosched()
 			} else {
-				time.Sleep(linger)
+				time.Sleep(spinTime)
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func (j *job) help() {
 
 // release lets go of j for one that refers to it.
 func (j *job) release() {
-	if j.refer.Add(-1) == 0 {
+	if j.references.Add(-1) == 0 {
 		j.task, j.panicked = nil, nil
 		jobs.Put(j)
 	}
@@ -118,8 +118,8 @@ func Threads() int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// Do calls f(0) … f(n-1), as Run does.
-func Do(n int, work float64, f func(i int)) { Run(n, 1, work, Func(f)) }
+// RunEach calls f(0) … f(n-1), as Run does.
+func RunEach(n int, work float64, f func(i int)) { Run(n, 1, work, Func(f)) }
 
 // Run calls the Piece of task for 0 ≤ i < n in stretches of at most size, each
 // once, in any order and on any worker, and returns when all are done. work is
@@ -136,53 +136,53 @@ func Run[A any, P interface {
 	if n <= 0 {
 		return
 	}
-	boxes := boxesOf[A]()
+	boxes := taskPool[A]()
 	box := boxes.Get().(*A)
 	*box = task
-	run(n, size, work, P(box), false)
+	runTask(n, size, work, P(box), false)
 	var none A
 	*box = none
 	boxes.Put(box)
 }
 
-// Parts calls f(0) … f(n-1), each a long stretch of work with calls of Run inside. It is
+// RunParts calls f(0) … f(n-1), each a long stretch of work with calls of Run inside. It is
 // Do, except that who calls it does not sleep while the last of them are under way but
 // helps, as idle workers do: with those calls of Run, or with any others that wait for a
 // worker. So the caller must hold no lock that a piece of work takes.
-func Parts(n int, f func(i int)) {
+func RunParts(n int, f func(i int)) {
 	task := Func(f)
-	run(n, 1, math.Inf(1), &task, true)
+	runTask(n, 1, math.Inf(1), &task, true)
 }
 
-// boxes has for each type of task a *sync.Pool of pointers to it.
-var boxes sync.Map
+// taskPools has for each type of task a *sync.Pool of pointers to it.
+var taskPools sync.Map
 
-func boxesOf[A any]() *sync.Pool {
+func taskPool[A any]() *sync.Pool {
 	t := reflect.TypeFor[A]()
-	p, ok := boxes.Load(t)
+	p, ok := taskPools.Load(t)
 	if !ok {
-		p, _ = boxes.LoadOrStore(t, &sync.Pool{New: func() any { return new(A) }})
+		p, _ = taskPools.LoadOrStore(t, &sync.Pool{New: func() any { return new(A) }})
 	}
 	return p.(*sync.Pool)
 }
 
-// linger is how long a worker looks for another job before it sleeps, and a
+// spinTime is how long a worker looks for another job before it sleeps, and a
 // caller for the end of its own: about as long as waking takes, so that looking
 // costs no more than not having looked. Both let other goroutines pass.
-const linger = 200 * time.Microsecond
+const spinTime = 200 * time.Microsecond
 
-// serve is what a worker does.
-func serve() {
+// serveJobs is what a worker does.
+func serveJobs() {
 	for {
-		j := next()
-		j.run()
+		j := nextJob()
+		j.runPieces()
 		j.release()
 	}
 }
 
-func next() *job {
+func nextJob() *job {
 	const looks = 32 // between two looks at the clock
-	for since := time.Now(); time.Since(since) < linger; runtime.Gosched() {
+	for since := time.Now(); time.Since(since) < spinTime; runtime.Gosched() {
 		for range looks {
 			select {
 			case j := <-queue:
@@ -194,38 +194,38 @@ func next() *job {
 	return <-queue
 }
 
-func run(n, size int, work float64, task Task, helps bool) {
+func runTask(n, size int, work float64, task Task, helps bool) {
 	pieces := (n + size - 1) / size
 	t := min(Threads(), pieces)
 	if t <= 1 || work < MinWork {
 		for i := 0; i < n; i += size {
-			task.Piece(i, min(i+size, n))
+			task.RunRange(i, min(i+size, n))
 		}
 		return
 	}
 	mu.Lock()
 	for ; workers < t-1; workers++ {
-		go serve()
+		go serveJobs()
 	}
 	mu.Unlock()
 	j := jobs.Get().(*job)
 	j.task, j.n, j.size, j.pieces = task, n, size, int64(pieces)
 	j.next.Store(0)
-	j.left.Store(int64(pieces))
-	j.refer.Store(int64(t))
+	j.remaining.Store(int64(pieces))
+	j.references.Store(int64(t))
 	j.wg.Add(pieces)
 	for range t - 1 {
 		select {
 		case queue <- j:
 		default:
-			j.refer.Add(-1)
+			j.references.Add(-1)
 		}
 	}
-	j.run()
+	j.runPieces()
 	if helps {
-		j.help()
+		j.helpOthers()
 	}
-	for since := time.Now(); j.left.Load() > 0 && time.Since(since) < linger; {
+	for since := time.Now(); j.remaining.Load() > 0 && time.Since(since) < spinTime; {
 		runtime.Gosched()
 	}
 	j.wg.Wait()

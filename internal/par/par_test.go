@@ -15,7 +15,7 @@ func TestDoRunsEachPieceOnce(t *testing.T) {
 		SetThreads(threads)
 		for _, n := range []int{0, 1, 2, 7, 100} {
 			count := make([]atomic.Int64, n)
-			Do(n, much, func(i int) { count[i].Add(1) })
+			RunEach(n, much, func(i int) { count[i].Add(1) })
 			for i := range count {
 				if c := count[i].Load(); c != 1 {
 					t.Errorf("%d threads, n = %d: piece %d ran %d times", threads, n, i, c)
@@ -26,12 +26,12 @@ func TestDoRunsEachPieceOnce(t *testing.T) {
 	SetThreads(0)
 }
 
-func TestDoInsideDo(t *testing.T) {
+func TestNestedCallsFinish(t *testing.T) {
 	SetThreads(4)
 	defer SetThreads(0)
 	var sum atomic.Int64
-	Do(9, much, func(i int) {
-		Do(11, much, func(j int) { sum.Add(int64(i * j)) })
+	RunEach(9, much, func(i int) {
+		RunEach(11, much, func(j int) { sum.Add(int64(i * j)) })
 	})
 	if got, want := sum.Load(), int64(36*55); got != want {
 		t.Errorf("sum %d, want %d", got, want)
@@ -43,12 +43,12 @@ func TestBusyWorkersJoin(t *testing.T) {
 	SetThreads(3)
 	defer SetThreads(0)
 	free, joined := make(chan bool), make(chan bool)
-	Do(3, much, func(i int) {
+	RunEach(3, much, func(i int) {
 		if i > 0 {
 			<-free
 			return
 		}
-		Do(2, much, func(i int) {
+		RunEach(2, much, func(i int) {
 			if i > 0 {
 				close(joined)
 				return
@@ -73,7 +73,7 @@ func TestWaitingCallersHelp(t *testing.T) {
 	for _, callerWaits := range []bool{true, false} {
 		var begun sync.WaitGroup
 		begun.Add(2)
-		Parts(2, func(int) {
+		RunParts(2, func(int) {
 			begun.Done()
 			begun.Wait() // both have a goroutine of their own
 			if (goroutine() == caller) == callerWaits {
@@ -81,7 +81,7 @@ func TestWaitingCallersHelp(t *testing.T) {
 			}
 			var joined sync.WaitGroup
 			joined.Add(2)
-			Do(2, much, func(int) {
+			RunEach(2, much, func(int) {
 				joined.Done()
 				joined.Wait()
 			})
@@ -98,7 +98,7 @@ func TestPartsRaisePanics(t *testing.T) {
 			t.Errorf("recovered %v after %d parts", r, ran.Load())
 		}
 	}()
-	Parts(3, func(i int) {
+	RunParts(3, func(i int) {
 		ran.Add(1)
 		if i == 1 {
 			panic("part 1")
@@ -116,7 +116,7 @@ func TestDoRaisesPanics(t *testing.T) {
 				t.Errorf("recovered %v", r)
 			}
 		}()
-		Do(20, much, func(i int) {
+		RunEach(20, much, func(i int) {
 			ran.Add(1)
 			if i == 5 {
 				panic("piece 5")
@@ -125,7 +125,7 @@ func TestDoRaisesPanics(t *testing.T) {
 	}()
 	// The workers survive.
 	ran.Store(0)
-	Do(20, much, func(int) { ran.Add(1) })
+	RunEach(20, much, func(int) { ran.Add(1) })
 	if ran.Load() != 20 {
 		t.Errorf("%d pieces ran after a panic, want 20", ran.Load())
 	}
@@ -135,7 +135,7 @@ func TestLittleWorkStaysSerial(t *testing.T) {
 	SetThreads(8)
 	defer SetThreads(0)
 	last := -1
-	Do(50, MinWork/2, func(i int) { // in order, so on one goroutine
+	RunEach(50, MinWork/2, func(i int) { // in order, so on one goroutine
 		if i != last+1 {
 			t.Errorf("piece %d after %d", i, last)
 		}

@@ -69,9 +69,9 @@ func appendBytes(dst []byte, field byte, value []byte) []byte {
 func appendRecord(dst, event []byte) []byte {
 	at := len(dst)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(len(event)))
-	dst = binary.LittleEndian.AppendUint32(dst, checksum(dst[at:]))
+	dst = binary.LittleEndian.AppendUint32(dst, maskedChecksum(dst[at:]))
 	dst = append(dst, event...)
-	return binary.LittleEndian.AppendUint32(dst, checksum(event))
+	return binary.LittleEndian.AppendUint32(dst, maskedChecksum(event))
 }
 
 // maxEvent bounds the bytes of an event that WholeRecords reads.
@@ -86,14 +86,14 @@ func WholeRecords(r io.Reader) (int64, error) {
 			return size, onlyEnd(err)
 		}
 		n := binary.LittleEndian.Uint64(head[:])
-		if n > maxEvent || checksum(head[:8]) != binary.LittleEndian.Uint32(head[8:]) {
+		if n > maxEvent || maskedChecksum(head[:8]) != binary.LittleEndian.Uint32(head[8:]) {
 			return size, nil
 		}
 		event := make([]byte, n+4)
 		if _, err := io.ReadFull(in, event); err != nil {
 			return size, onlyEnd(err)
 		}
-		if checksum(event[:n]) != binary.LittleEndian.Uint32(event[n:]) {
+		if maskedChecksum(event[:n]) != binary.LittleEndian.Uint32(event[n:]) {
 			return size, nil
 		}
 		size += int64(len(head)) + int64(len(event))
@@ -110,7 +110,7 @@ func onlyEnd(err error) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func checksum(data []byte) uint32 {
+func maskedChecksum(data []byte) uint32 {
 	sum := crc32.Checksum(data, castagnoli)
 	return (sum>>15 | sum<<17) + 0xa282ead8
 }

@@ -14,11 +14,11 @@ func record(t *testing.T, file []byte) (event, rest []byte) {
 		t.Fatalf("%d bytes are no record", len(file))
 	}
 	n := binary.LittleEndian.Uint64(file)
-	if got, want := binary.LittleEndian.Uint32(file[8:]), checksum(file[:8]); got != want {
+	if got, want := binary.LittleEndian.Uint32(file[8:]), maskedChecksum(file[:8]); got != want {
 		t.Fatalf("the length's checksum is %x, want %x", got, want)
 	}
 	event, rest = file[12:][:n], file[12+n:]
-	if got, want := binary.LittleEndian.Uint32(rest), checksum(event); got != want {
+	if got, want := binary.LittleEndian.Uint32(rest), maskedChecksum(event); got != want {
 		t.Fatalf("the event's checksum is %x, want %x", got, want)
 	}
 	return event, rest[4:]
@@ -87,10 +87,10 @@ func TestEventsAreRead(t *testing.T) {
 	}
 }
 
-func TestChecksum(t *testing.T) {
+func TestChecksumIsMaskedCRC(t *testing.T) {
 	const known = 0xe3069283 // CRC-32C of "123456789"
 	turned := uint32(known)>>15 | uint32(known&0x7fff)<<17
-	if got, want := checksum([]byte("123456789")), turned+0xa282ead8; got != want {
+	if got, want := maskedChecksum([]byte("123456789")), turned+0xa282ead8; got != want {
 		t.Errorf("checksum is %x, want %x", got, want)
 	}
 	// The bytes of a file that TensorBoard takes begin so: an event of 24 bytes.

@@ -69,7 +69,7 @@ func FarRowsOf[T tensor.Float](ar *arena.Arena, top []T) *FarRows[T] {
 	if !slices.ContainsFunc(top, far) {
 		return nil
 	}
-	f := &FarRows[T]{Base: arena.Zeros[T](ar, len(top)), Top: top, Sum: arena.Zeros[T](ar, len(top))}
+	f := &FarRows[T]{Base: arena.TakeZeros[T](ar, len(top)), Top: top, Sum: arena.TakeZeros[T](ar, len(top))}
 	for r, x := range top {
 		if !far(x) {
 			f.Sum[r] = -1

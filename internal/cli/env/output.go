@@ -17,7 +17,7 @@ func OwnFile(path string, inputs ...string) (*os.File, *lock.Lock, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, nil, InputErrorf("--out: %s is no regular file", path)
 	}
-	l, err := lock.File(path)
+	l, err := lock.LockFile(path)
 	if err != nil {
 		return nil, nil, InputErrorf("--out: %w", err)
 	}
@@ -34,7 +34,7 @@ func OwnFolder(dir string) (*lock.Lock, error) {
 	if err := atomicfile.MakeFolder(dir); err != nil {
 		return nil, MarkInput(err)
 	}
-	return lock.Folder(dir)
+	return lock.LockFolder(dir)
 }
 
 // CheckOutput reports before the work what would otherwise fail after it: that a

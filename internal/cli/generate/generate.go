@@ -64,7 +64,7 @@ func (c *Command) Run(e *env.Env) error {
 		return env.InputErrorf("--save: %w", err)
 	}
 	if c.Save != "" {
-		l, err := lock.File(c.Save)
+		l, err := lock.LockFile(c.Save)
 		if err != nil {
 			return env.InputErrorf("--save: %w", err)
 		}

@@ -85,7 +85,7 @@ func inspectMachine() (*display.Finding, error) {
 	f := &display.Finding{Kind: "machine"}
 	f.Add("processor", fmt.Sprint(m.CPU))
 	f.Add("kernels", m.ISAReason)
-	f.AddText("there are", cpu.Available(), "%s (%s=NAME asks for another)", strings.Join(cpu.Available(), ", "), cpu.Variable)
+	f.AddText("there are", cpu.InstructionSets(), "%s (%s=NAME asks for another)", strings.Join(cpu.InstructionSets(), ", "), cpu.Variable)
 	f.Add("threads", m.Threads)
 	f.AddText("peak", m.Peak, "%.1f GFLOP/s a core (float32 multiply-adds, measured)", m.Peak/1e9)
 	f.Add("go", m.Go)

@@ -78,7 +78,7 @@ func (p *Program) RunVerb(args []string, e *env.Env) int {
 	e.Stdout = out
 	status := p.executeVerb(args, e, out)
 	if status == 0 && out.err != nil {
-		return p.ReportError(e, lock.Unwritable("standard output", out.err))
+		return p.ReportError(e, lock.WrapWriteError("standard output", out.err))
 	}
 	return status
 }

@@ -221,7 +221,7 @@ func (r *recordRun) compute(batch []result, fields []TextFunc) {
 		x.fill(r.filter.FieldName(), f, r.take == nil)
 	}
 	if len(fields) > 1 {
-		par.Parts(len(batch), one)
+		par.RunParts(len(batch), one)
 		return
 	}
 	for i := range batch {

@@ -96,7 +96,7 @@ func (t *scoring) begin(m *model.Model[float32], vocab *token.Vocabulary) (err e
 	if err := env.CheckOutput(t.state, c.File); err != nil {
 		return fmt.Errorf("--state: %w", err)
 	}
-	l, err := lock.File(t.state)
+	l, err := lock.LockFile(t.state)
 	if err != nil {
 		return fmt.Errorf("--state: %w", err)
 	}

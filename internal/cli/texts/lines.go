@@ -17,7 +17,7 @@ const LongestLine = 1 << 20
 // opening of a named pipe.
 func OpenText(e *env.Env, path string) (io.ReadCloser, error) {
 	if path == "" || path == "-" {
-		return StandardInput{infile.Reader(e.Context, e.Stdin)}, nil
+		return StandardInput{infile.NewReader(e.Context, e.Stdin)}, nil
 	}
 	return infile.OpenStream(e.Context, path)
 }

@@ -56,6 +56,6 @@ func FormatVersion() string {
 	if at != "" {
 		from = append(from, at)
 	}
-	from = append(from, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH, cpu.Chosen()+" kernels")
+	from = append(from, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH, cpu.ActiveSet()+" kernels")
 	return fmt.Sprintf("farfield %s (%s)", number, strings.Join(from, ", "))
 }

@@ -121,7 +121,7 @@ func Run(ctx context.Context, args []string, stdout io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if err := written.Write(*path, writeTable(records)); err != nil {
+		if err := written.WriteFile(*path, writeTable(records)); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,7 @@ import (
 
 // TestPageHasTheAttacks holds the page to the list: a row for each attack, in its order.
 func TestPageHasTheAttacks(t *testing.T) {
-	text, err := written.Read(filepath.Join("..", "..", "..", "docs", "testing.md"))
+	text, err := written.ReadFile(filepath.Join("..", "..", "..", "docs", "testing.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func openLab(ctx context.Context, work string, seed uint64) (*lab, error) {
 		}
 	}
 	l := &lab{work: work, seed: seed, references: map[string]*reference{}, bases: map[string]int64{}}
-	if l.owner, err = lock.Folder(work); err != nil {
+	if l.owner, err = lock.LockFolder(work); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -87,7 +87,7 @@ func Run(ctx context.Context, args []string) error {
 	text, below := writeTable(reached, *bar)
 	fmt.Print(text)
 	if *to != "" {
-		if err := written.Write(*to, []byte(text)); err != nil {
+		if err := written.WriteFile(*to, []byte(text)); err != nil {
 			return err
 		}
 	}

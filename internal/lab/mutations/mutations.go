@@ -40,7 +40,7 @@ func Run(ctx context.Context, args []string) error {
 		return fmt.Errorf("%q: no arguments but flags", f.Arg(0))
 	}
 	if *path != "" {
-		return written.Write(*path, writeTable())
+		return written.WriteFile(*path, writeTable())
 	}
 	chosen, err := regexp.Compile(*choice)
 	if err != nil {

@@ -264,9 +264,9 @@ func coreTypes() []string {
 	switch {
 	case runtime.GOARCH != "amd64":
 		return []string{""}
-	case slices.Contains(cpu.Available(), "avx512"):
+	case slices.Contains(cpu.InstructionSets(), "avx512"):
 		return []string{"SkylakeX", "Zen", "Haswell"}
-	case slices.Contains(cpu.Available(), "avx2"):
+	case slices.Contains(cpu.InstructionSets(), "avx2"):
 		return []string{"Zen", "Haswell"}
 	}
 	return []string{""}

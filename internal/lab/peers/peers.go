@@ -163,7 +163,7 @@ func (r *run) show(all []section, path string) error {
 		_, err := os.Stdout.Write(tables)
 		return err
 	}
-	return written.Write(path, tables)
+	return written.WriteFile(path, tables)
 }
 
 // chooseCells returns the cells whose name matches.

@@ -114,7 +114,7 @@ func ratioText(x float64) string {
 func (r *run) markdown(sections []section) []byte {
 	var b bytes.Buffer
 	if r.Commit != "" {
-		fmt.Fprintf(&b, "%s\n", page.Measured(r.Commit, page.AttentionCode))
+		fmt.Fprintf(&b, "%s\n", page.MeasuredMarker(r.Commit, page.AttentionCode))
 	}
 	fmt.Fprintf(&b, "%s; %s. Times are medians over rounds in which the contestants took turns; a ratio, the median of the rounds' ratios, says how many times as long the peer takes. H = 8.\n", r.Machine, r.Date)
 	if len(r.Settings) > 0 {

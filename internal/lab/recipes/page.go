@@ -23,7 +23,7 @@ Machine: %v.
 
 | what | time |
 |---|---:|
-`, page.Measured(commit, page.CommandCode), commit, bench.DescribeMachine(0))
+`, page.MeasuredMarker(commit, page.CommandCode), commit, bench.DescribeMachine(0))
 	var all time.Duration
 	for _, r := range done {
 		all += r.took

@@ -264,11 +264,11 @@ func joined(x, y, z float64) bool { return x*y+z != float64(x*y)+z }
 // row has one training for each of its mechanisms, and AVX2 has those of -short.
 func TestBits(t *testing.T) {
 	switch {
-	case cpu.Chosen() == cpu.Generic:
+	case cpu.ActiveSet() == cpu.Generic:
 		t.Skip("plain kernels round products before they add them: their trainings have bits of their own, and no results are made with them")
 	case joined(1+0x1p-30, 1-0x1p-30, -1):
 		t.Skip("the compiler joins products and sums of plain Go here, so that weights begin with other bits")
-	case *write && (testing.Short() || cpu.Available()[0] != cpu.AVX512):
+	case *write && (testing.Short() || cpu.InstructionSets()[0] != cpu.AVX512):
 		t.Fatal("-write is without -short, for all trainings, and needs AVX-512, for all instruction sets")
 	}
 	path := filepath.Join("..", "..", "..", BitsFile)
@@ -283,7 +283,7 @@ func TestBits(t *testing.T) {
 	for i := range list {
 		p := &list[i]
 		bits := p.row.Bits(string(saved))
-		own := [2]string{p.name, cpu.Chosen()}
+		own := [2]string{p.name, cpu.ActiveSet()}
 		kind := fmt.Sprint(p.row.Name, p.config.Model.Mechanism, p.config.Model.Mixer)
 		isHeld := suite.IsLong() || *write || !met[kind]
 		met[kind] = true
@@ -301,7 +301,7 @@ func TestBits(t *testing.T) {
 				known[string(config)] = digest
 			}
 			if bits[own] != digest && !*write {
-				t.Errorf("%s: a training of %s with %s has the bits %s, %s has %q", p.row.Name, p.name, cpu.Chosen(), digest, BitsFile, bits[own])
+				t.Errorf("%s: a training of %s with %s has the bits %s, %s has %q", p.row.Name, p.name, cpu.ActiveSet(), digest, BitsFile, bits[own])
 			}
 			bits[own] = digest
 		}
@@ -321,8 +321,8 @@ func TestBits(t *testing.T) {
 		t.Errorf("%s has other lines than those of the trainings", BitsFile)
 	}
 	if os.Getenv(cpu.Variable) == "" {
-		for _, isa := range cpu.Available() {
-			if isa != cpu.Chosen() && isa != cpu.Generic {
+		for _, isa := range cpu.InstructionSets() {
+			if isa != cpu.ActiveSet() && isa != cpu.Generic {
 				t.Run(isa, func(t *testing.T) { bitsWith(t, isa) })
 			}
 		}

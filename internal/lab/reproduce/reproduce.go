@@ -177,7 +177,7 @@ func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error)
 	if err := atomicfile.MakeFolder(store.dir); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.Name, err)
 	}
-	held, err := lock.Folder(store.dir)
+	held, err := lock.LockFolder(store.dir)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.Name, err)
 	}

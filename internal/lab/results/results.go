@@ -67,7 +67,7 @@ func Run(ctx context.Context, args []string) error {
 		}
 		only = append(only, name)
 	}
-	held, err := lock.File(*path) // sections of others would be lost
+	held, err := lock.LockFile(*path) // sections of others would be lost
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func Run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	part, err := written.Read(*path)
+	part, err := written.ReadFile(*path)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func Run(ctx context.Context, args []string) error {
 		}
 		text.WriteByte('\n')
 	}
-	if err := written.Write(*path, text.Bytes()); err != nil {
+	if err := written.WriteFile(*path, text.Bytes()); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(os.Stderr, "%s: %d reproductions of %d pieces; %d are missing, %d stale\n", *path, len(reproduce.Rows()), pieces, missing, old)

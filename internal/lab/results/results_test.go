@@ -238,7 +238,7 @@ func TestBadFlags(t *testing.T) {
 
 // TestSections takes the page apart and puts it together again.
 func TestSections(t *testing.T) {
-	part, err := written.Read(filepath.Join("..", "..", "..", "RESULTS.md"))
+	part, err := written.ReadFile(filepath.Join("..", "..", "..", "RESULTS.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
