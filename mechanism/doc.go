@@ -1,37 +1,38 @@
-// Package mechanism is the catalogue of attention functions: one file each, and
-// this table.
+// Package mechanism is the catalogue of attention functions, one file for each. New
+// makes a mechanism by name, Lookup returns its row with settings and sources, and
+// Names lists all names.
 //
-//	name         weight of a key (before division by the sum)      normalisation of rows    forms
-//	softmax      exp(q·k/√D)                                       none                     direct
-//	fastmax      T_p(q̂·k̂), T_p(s) = Σ_{l≤p} s^l/l!                 mean 0, deviation 1      direct, linear
-//	taylorshift  T_2(τ q̂·k̂), τ learned per head                    length 1                 direct, linear
-//	linear       φ(q)·φ(k), φ = elu + 1                            none                     direct, linear
-//	performer    φ(q)·φ(k), random features of exp(q·k/√D)          none                     direct, linear
-//	rfa          φ(q̂)·φ(k̂), sines and cosines of random products     length 1                 direct, linear
-//	based        T_2(q·k/√D)                                       none                     direct, linear
-//	power        (q·k/√D)^p, p even                                none                     direct, linear
-//	sata         T_p(q·k/√D)                                       none                     direct, linear
-//	retention    γ_h^(i-j)·q·k/√D, not divided                       none                     direct, linear
-//	linformer    softmax(q·(EᵀK)ᵀ/√D)·Fᵀ, E and F learned                none                     whole heads
-//	fourier      Π_d sinc(R(q_d-k_d))⁴, R learned                        none                     whole heads
-//	local        exp(q·k/√D), in a window                          none                     whole heads
-//	longformer   exp(q·k/√D), in a window and of global tokens     none                     whole heads
-//	longnet      exp(q·k/√D), in dilated segments                  none                     whole heads
-//	sparse-…     exp(q·k/√D), by strides or blocks                 none                     whole heads
-//	adaptive-span exp(q·k/√D), fading beyond a learned span        none                     whole heads
-//	transformer-xl exp of q·k and of q·r_(i-j), r learned               none                     whole heads
-//	nystrom      softmax by way of means of neighbours                  none                     whole heads
-//	informer     softmax for some queries, a mean for the others        none                     whole heads
-//	luna         softmax over tokens packed by learned queries          none                     whole heads
-//	eva          softmax over a window and summaries of chunks          none                     whole heads
-//	clustered    softmax of means of clusters of queries               none                     whole heads
-//	improved-…   the same, but for the keys that weigh most           none                     whole heads
-//	reformer     exp(q·k/√D), of tokens near in angle               k = q/|q|                whole heads
-//	scatterbrain exp(q·k/√D) of near keys, φ(q)·φ(k) of others       none                     whole heads
-//	exact-topk   exp(q·k/√D) of the k largest                        none                     whole heads
-//	primal       none: projections of q̂ and k̂                        length 1                 whole heads
-//	polynomial   Σ c_l s^l, s = scale·q̂·k̂, any c_l                 as set                   direct, linear
-//	fastmax-tru… the largest monomials of T_4(q̂·k̂)                as fastmax              direct, linear
+//	name           weight of a key, before division by the sum      normalisation         form
+//	softmax        exp(q·k/√D)                                      none                  direct
+//	fastmax        T_p(q̂·k̂), T_p(s) = Σ_{l≤p} s^l/l!                mean 0, deviation 1   direct, linear
+//	taylorshift    T_2(τ q̂·k̂), τ learned for each head              length 1              direct, linear
+//	linear         φ(q)·φ(k), φ = elu + 1                           none                  direct, linear
+//	performer      φ(q)·φ(k), random features of exp(q·k/√D)        none                  direct, linear
+//	rfa            φ(q̂)·φ(k̂), sines of random products              length 1              direct, linear
+//	based          T_2(q·k/√D)                                      none                  direct, linear
+//	power          (q·k/√D)^p, p even                               none                  direct, linear
+//	sata           T_p(q·k/√D)                                      none                  direct, linear
+//	retention      γ_h^(i-j)·q·k/√D, not divided                    none                  direct, linear
+//	polynomial     Σ c_l s^l, s = scale·q̂·k̂, any c_l                as set                direct, linear
+//	fastmax-trun…  the largest monomials of T_4(q̂·k̂)               as fastmax            direct, linear
+//	linformer      softmax(q·(EᵀK)ᵀ/√D)·Fᵀ, E and F learned         none                  whole heads
+//	fourier        Π_d sinc(R(q_d-k_d))⁴, R learned                 none                  whole heads
+//	local          exp(q·k/√D), in a window                         none                  whole heads
+//	longformer     exp(q·k/√D), in a window and of global tokens    none                  whole heads
+//	longnet        exp(q·k/√D), in dilated segments                 none                  whole heads
+//	sparse-…       exp(q·k/√D), by strides or blocks                none                  whole heads
+//	adaptive-span  exp(q·k/√D), fading beyond a learned span        none                  whole heads
+//	transformer-xl exp of q·k and of q·r_(i-j), r learned           none                  whole heads
+//	nystrom        softmax through landmarks and a pseudo-inverse   none                  whole heads
+//	informer       softmax for some queries, a mean for the others  none                  whole heads
+//	luna           softmax over tokens packed by learned queries    none                  whole heads
+//	eva            softmax over a window and summaries of chunks    none                  whole heads
+//	clustered      softmax of means of clusters of queries          none                  whole heads
+//	improved-…     clustered, with exact weights of the top keys    none                  whole heads
+//	reformer       exp(q·k/√D), of tokens near in angle             k = q/|q|             whole heads
+//	scatterbrain   exp(q·k/√D) of near keys, φ(q)·φ(k) of others    none                  whole heads
+//	exact-topk     exp(q·k/√D) of the k largest                     none                  whole heads
+//	primal         no weights: projections of q̂ and k̂               length 1              whole heads
 //
-// docs/mechanisms.md says what each does well and badly.
+// docs/mechanisms.md compares what each mechanism is good for.
 package mechanism

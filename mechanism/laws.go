@@ -105,14 +105,14 @@ func (m LawMatrix) String() string {
 	}
 	b.WriteByte('\n')
 	for _, e := range m.groupExemptions() {
-		fmt.Fprintf(&b, exemptionMark+"%s: %s\n   %s\n", strings.Join(e.laws, ", "), e.why, strings.Join(e.subjects, "\n   "))
+		fmt.Fprintf(&b, exemptionMark+"%s: %s\n   %s\n", strings.Join(e.laws, ", "), e.reason, strings.Join(e.subjects, "\n   "))
 	}
 	return b.String()
 }
 
 // exemption is a reason with the laws that do not apply and the subjects that they exempt.
 type exemption struct {
-	why            string
+	reason         string
 	laws, subjects []string
 }
 
@@ -129,13 +129,13 @@ func (m LawMatrix) groupExemptions() []*exemption {
 				continue
 			}
 			if byReason[why] == nil {
-				byReason[why] = &exemption{why: why}
+				byReason[why] = &exemption{reason: why}
 				own = append(own, byReason[why])
 			}
 			byReason[why].subjects = append(byReason[why].subjects, s)
 		}
 		for _, e := range own {
-			like := func(o *exemption) bool { return o.why == e.why && slices.Equal(o.subjects, e.subjects) }
+			like := func(o *exemption) bool { return o.reason == e.reason && slices.Equal(o.subjects, e.subjects) }
 			if at := slices.IndexFunc(list, like); at >= 0 {
 				e = list[at]
 			} else {

@@ -64,27 +64,27 @@ func newLocal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	return p, nil
 }
 
-// slidingWindow is the rule of a window: a query sees at most left tokens before it and
-// right tokens after it.
-type slidingWindow struct{ left, right int }
+// slidingWindow is the rule of a window: a query sees at most tokensBefore tokens
+// before it and tokensAfter tokens after it.
+type slidingWindow struct{ tokensBefore, tokensAfter int }
 
 func (b *slidingWindow) addPairs(p *attention.Pairs, s *headGeometry) {
-	right := b.right
+	right := b.tokensAfter
 	if s.causal {
 		right = 0
 	}
 	lo, hi := p.Add(attention.Stretch(0, s.n), attention.Stretch(0, s.m))
 	for i := range lo {
 		at := s.offset + i
-		lo[i], hi[i] = int32(at-b.left), int32(min(at+right+1, s.m))
+		lo[i], hi[i] = int32(at-b.tokensBefore), int32(min(at+right+1, s.m))
 	}
 }
 
 // blockWindow is the rule of blocks: a query sees whole blocks of w tokens around its
 // own.
 type blockWindow struct {
-	w, before, after int
-	exact            bool
+	w, blocksBefore, blocksAfter int
+	exactDistance                bool
 }
 
 func (b *blockWindow) addPairs(p *attention.Pairs, s *headGeometry) {
@@ -92,9 +92,9 @@ func (b *blockWindow) addPairs(p *attention.Pairs, s *headGeometry) {
 	for i := range lo {
 		at := s.offset + i
 		own := at / b.w * b.w
-		from, end := own-b.before*b.w, own+(b.after+1)*b.w
-		if b.exact {
-			from, end = max(from, at-b.before*b.w), min(end, at+b.after*b.w+1)
+		from, end := own-b.blocksBefore*b.w, own+(b.blocksAfter+1)*b.w
+		if b.exactDistance {
+			from, end = max(from, at-b.blocksBefore*b.w), min(end, at+b.blocksAfter*b.w+1)
 		}
 		if s.causal {
 			end = at + 1

@@ -43,7 +43,8 @@ var rfa = Row{
 	f64: specBuilder(rfaSpec[float64]),
 }
 
-// rfaForms are what the authors' programs divide by, by the names of the form.
+// rfaForms holds the floors of denominators in the authors' programs, by name of the
+// form.
 var rfaForms = map[string]struct {
 	floor float64
 	size  bool
@@ -118,9 +119,9 @@ func rfaSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	return s, nil
 }
 
-// rfaProjection is u = R·(σ∘x)/τ, with rows R and factors σ of every head. Heads that
-// share keys have those of their first, since products of features of different
-// rows stand for nothing.
+// rfaProjection is u = R·(σ∘x)/τ, with rows R and factors σ for each head. Heads that
+// share keys use the rows of the first of them, since products of features of different
+// rows approximate no kernel (Peng et al. 2021, section 3.1).
 type rfaProjection[T tensor.Float] struct {
 	d, heads, rows int
 	tau            float64
@@ -142,7 +143,7 @@ func (f *rfaProjection[T]) Check(heads, _, d int) error {
 	return checkHeads("R", f.heads, heads)
 }
 
-// blockHead returns which head's numbers a block has.
+// blockHead returns the head whose rows and factors a block uses.
 func (f *rfaProjection[T]) blockHead(b *attention.FeatureBlock[T]) int {
 	if f.heads == 1 {
 		return 0
@@ -150,7 +151,8 @@ func (f *rfaProjection[T]) blockHead(b *attention.FeatureBlock[T]) int {
 	return b.First
 }
 
-// projectBlock returns u, and x as it is before σ.
+// projectBlock returns u [rows, Stride], and x [D, Stride] before the multiplication by
+// σ.
 func (f *rfaProjection[T]) projectBlock(b *attention.FeatureBlock[T]) (u, x []T) {
 	x = b.X
 	if f.normOffset >= 0 {
@@ -169,10 +171,10 @@ func (f *rfaProjection[T]) projectBlock(b *attention.FeatureBlock[T]) (u, x []T)
 	return projectTokens(&scaled, f.headRows(h), f.rows), x
 }
 
-// headRows are the rows of head h.
+// headRows returns the rows [rows, D] of head h.
 func (f *rfaProjection[T]) headRows(h int) []T { return f.r.Data[h*f.rows*f.d:][:f.rows*f.d] }
 
-// inverseLengths returns 1/(|x| + norm) of each token.
+// inverseLengths returns 1/(|x| + normOffset) of each token.
 func (f *rfaProjection[T]) inverseLengths(b *attention.FeatureBlock[T]) []T {
 	over := b.Take(b.N)
 	clear(over)
@@ -186,8 +188,8 @@ func (f *rfaProjection[T]) inverseLengths(b *attention.FeatureBlock[T]) []T {
 	return over
 }
 
-// projectBlockGrad sets b.DX and adds to the gradient of σ, from the gradient du of
-// u and from x, as projected has them.
+// projectBlockGrad sets b.DX and adds to the gradient of σ, from x of projectBlock and
+// the gradient du of u.
 func (f *rfaProjection[T]) projectBlockGrad(b *attention.FeatureBlock[T], x, du []T) {
 	h := f.blockHead(b)
 	projectTokensGrad(b, f.headRows(h), f.rows, du)
@@ -203,8 +205,8 @@ func (f *rfaProjection[T]) projectBlockGrad(b *attention.FeatureBlock[T], x, du 
 	}
 }
 
-// inverseLengthsGrad turns b.DX, the gradient of x/(|x| + norm), into that of x:
-// y less x̂·(x̂·y)·|x|/(|x| + norm), all over |x| + norm.
+// inverseLengthsGrad turns b.DX, the gradient y of x/(|x| + c), into the gradient of x:
+// (y - x̂·(x̂·y)·|x|/(|x| + c))/(|x| + c), with c = normOffset.
 func (f *rfaProjection[T]) inverseLengthsGrad(b *attention.FeatureBlock[T]) {
 	over := f.inverseLengths(b)
 	along := b.Take(b.N)
@@ -224,12 +226,13 @@ func (f *rfaProjection[T]) inverseLengthsGrad(b *attention.FeatureBlock[T]) {
 	}
 }
 
-// sineFeatures are the features size·[sin(u), cos(u)].
+// sineFeatures are the features featureScale·[sin(u), cos(u)].
 type sineFeatures[T tensor.Float] struct{ rfaProjection[T] }
 
 func (f *sineFeatures[T]) Dim(int) int { return 2 * f.rows }
 
-// Bound is that of a sum of cosines: sin·sin + cos·cos is one of a difference.
+// Bound returns the largest product of features: sin·sin + cos·cos is the cosine of a
+// difference.
 func (f *sineFeatures[T]) Bound() float64 { return f.featureScale * f.featureScale * float64(f.rows) }
 
 func (f *sineFeatures[T]) Map(b *attention.FeatureBlock[T]) {
@@ -260,13 +263,13 @@ func (f *sineFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 	b.Scratch.Reset(mark)
 }
 
-// arccosFeatures are the features size·max(u, 0), whose products stand for the kernel of
-// Cho and Saul 2009 of order 1.
+// arccosFeatures are the features featureScale·max(u, 0). Their products approximate
+// the arc-cosine kernel of order 1 (Cho and Saul 2009).
 type arccosFeatures[T tensor.Float] struct{ rfaProjection[T] }
 
 func (f *arccosFeatures[T]) Dim(int) int { return f.rows }
 
-// Sparse: all rows may be on the other side of x.
+// Sparse marks that all features of a token may be 0.
 func (f *arccosFeatures[T]) Sparse() {}
 
 func (f *arccosFeatures[T]) Map(b *attention.FeatureBlock[T]) {

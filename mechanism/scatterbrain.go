@@ -42,12 +42,12 @@ var scatterbrain = Row{
 	f64: headwiseBuilder(newScatterbrain[float64]),
 }
 
-// scatterChunk is the number of queries that are computed at a time, and of tokens
-// that enter sums together.
+// scatterChunk is the number of queries computed at once, and of tokens that enter sums
+// together.
 const scatterChunk = 64
 
-// scatterAttention is the sum of exact weights where a query is near a key, and of the
-// products of random features of exp(q·k·scale) elsewhere.
+// scatterAttention uses exact weights for near pairs of query and key, and products of
+// random features of exp(q·k·scale) for the others (Chen et al. 2021, section 4).
 type scatterAttention[T tensor.Float] struct {
 	setting         string
 	window, cluster int     // the one that is not used is 0
@@ -128,7 +128,7 @@ func (x *scatterAttention[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-// Forward keeps the logarithm of each query's sum of weights.
+// Forward saves the logarithm of the sum of weights of each query.
 func (x *scatterAttention[T]) Forward(h *attention.Head[T]) {
 	lse := h.Save(h.Q.Rows)
 	p := x.newPass(h)
@@ -193,7 +193,7 @@ func (x *scatterAttention[T]) Forward(h *attention.Head[T]) {
 	}
 }
 
-// queryRow returns where row i of the queries lies in the head.
+// queryRow returns the row of the head that row i of the sorted queries comes from.
 func (p *scatterPass[T]) queryRow(i int) int {
 	if p.queries == nil {
 		return i
@@ -204,7 +204,7 @@ func (p *scatterPass[T]) queryRow(i int) int {
 func (x *scatterAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
 	p, lse := x.newPass(h), h.Saved
 	n, m, dv := p.q.Rows, p.k.Rows, h.V.Cols
-	// What comes to weights: do_i·v_j - do_i·o_i, the products of u_i and [v_j, 1].
+	// The gradient of a weight is do_i·v_j - do_i·o_i, the product of u_i and [v_j, 1].
 	do, along := h.Take(n, dv), arena.Take[T](h.Scratch, n)
 	for i := range n {
 		row := p.queryRow(i)
@@ -213,7 +213,7 @@ func (x *scatterAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGr
 	}
 	u := p.withColumn(do, along)
 	dq, dk, dval := h.Take(n, h.Q.Cols), h.Take(m, h.Q.Cols), h.Take(m, dv)
-	// Gradients of features, but for a factor: the features themselves.
+	// Gradients of features, divided by the features.
 	eq, ek := h.Take(n, p.fq.Cols), h.Take(m, p.fk.Cols)
 	for _, y := range [5]tensor.Mat[T]{dq, dk, dval, eq, ek} {
 		clear(y.Data)
@@ -251,7 +251,8 @@ func (x *scatterAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGr
 	}
 }
 
-// nearGrad adds the gradients that come through the pairs of a block.
+// nearGrad adds the gradients of the pairs of a block. eq and ek are gradients of
+// features divided by the features.
 func (p *scatterPass[T]) nearGrad(x nearBlock, lse []T, u, dq, dk, dv, eq, ek tensor.Mat[T]) {
 	h := p.h
 	a, y := p.blockScores(x)
@@ -281,8 +282,7 @@ func (p *scatterPass[T]) nearGrad(x nearBlock, lse []T, u, dq, dk, dv, eq, ek te
 	}
 }
 
-// addKeySumGrads adds the gradients of values and of keys' features that come from
-// queries that meet them in sums.
+// addKeySumGrads adds to dv and ek the gradients from queries that meet keys in sums.
 func (p *scatterPass[T]) addKeySumGrads(lse []T, u, dv, ek tensor.Mat[T]) {
 	h, g := p.h, arena.Take[T](p.h.Scratch, p.q.Rows)
 	for i := range g {
@@ -326,7 +326,8 @@ func (p *scatterPass[T]) addKeySumGrads(lse []T, u, dv, ek tensor.Mat[T]) {
 	}
 }
 
-// featuresGrad adds to dx what comes through features f: of their logarithms, e∘f.
+// featuresGrad adds to dx [n, D] the gradient through features f, from the gradient e∘f
+// of their logarithms. It overwrites e.
 func (p *scatterPass[T]) featuresGrad(dx, x, f, e tensor.Mat[T]) {
 	h, rows := p.h, p.w.Shape[0]
 	for i := range e.Rows {

@@ -9,15 +9,15 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// nearBlock is queries q0 ≤ i < q1 with the keys k0 ≤ j < k1 that they meet one by
-// one. All others they meet by sums.
+// nearBlock holds queries q0 ≤ i < q1 and the keys k0 ≤ j < k1 that they meet pair by
+// pair. All other keys they meet in sums.
 type nearBlock struct{ q0, q1, k0, k1 int }
 
-// scatterPass is a head in the order in which its blocks lie.
+// scatterPass holds a head in the order of its blocks.
 type scatterPass[T tensor.Float] struct {
 	*scatterAttention[T]
 	h                *attention.Head[T]
-	queries, keys    []int32 // places of rows, sorted; nil: as they are
+	queries, keys    []int32 // sorted indices of rows; nil: in their own order
 	q, k, v          tensor.Mat[T]
 	mask             []bool
 	blocks           int
@@ -31,7 +31,7 @@ type scatterPass[T tensor.Float] struct {
 	scaledRows       tensor.Mat[T] // of rows that enter it
 }
 
-// newPass sorts and maps the tokens of h.
+// newPass sorts the tokens of h and computes their features.
 func (x *scatterAttention[T]) newPass(h *attention.Head[T]) scatterPass[T] {
 	p := scatterPass[T]{scatterAttention: x, h: h, q: h.Q, k: h.K, v: h.V, mask: h.Mask, scale: T(x.rootScale * x.rootScale)}
 	if x.window > 0 {
@@ -49,7 +49,7 @@ func (x *scatterAttention[T]) newPass(h *attention.Head[T]) scatterPass[T] {
 	return p
 }
 
-// withColumn returns x with a column more: ones, or column.
+// withColumn returns x with one more column: ones, or column.
 func (p *scatterPass[T]) withColumn(x tensor.Mat[T], column []T) tensor.Mat[T] {
 	y := p.h.Take(x.Rows, x.Cols+1)
 	for i := range x.Rows {
@@ -61,15 +61,15 @@ func (p *scatterPass[T]) withColumn(x tensor.Mat[T], column []T) tensor.Mat[T] {
 	return y
 }
 
-// dropLastColumn returns the columns of x but the last one.
+// dropLastColumn returns x without its last column.
 func dropLastColumn[T tensor.Float](x tensor.Mat[T]) tensor.Mat[T] {
 	x.Cols--
 	return x
 }
 
-// sortTokens brings queries, and keys that exist, into the order of their projections
-// on alpha, each with two numbers more that make all of them as long (Daras et
-// al. 2020, SMYRF, arXiv 2010.05315, eq. 8).
+// sortTokens sorts queries and unmasked keys by their projections on alpha. Two more
+// channels give all rows the same length (Daras et al. 2020, SMYRF, arXiv 2010.05315,
+// eq. 8).
 func (p *scatterPass[T]) sortTokens() {
 	h, ar := p.h, p.h.Scratch
 	p.queries, p.keys = arena.Take[int32](ar, h.Q.Rows), arena.Take[int32](ar, h.K.Rows)[:0]
@@ -101,7 +101,7 @@ func (p *scatterPass[T]) sortTokens() {
 	p.blocks = clusters * p.piecesPerCluster
 }
 
-// maxSquaredLength returns the largest square of a length of those rows of x.
+// maxSquaredLength returns the largest squared length of the given rows of x.
 func (p *scatterPass[T]) maxSquaredLength(x tensor.Mat[T], rows []int32) (most float64) {
 	for _, i := range rows {
 		length := euclideanNorm(x.Row(int(i)))
@@ -110,8 +110,8 @@ func (p *scatterPass[T]) maxSquaredLength(x tensor.Mat[T], rows []int32) (most f
 	return most
 }
 
-// projectOnAlpha sets along to the projections on alpha of rows of x, each with what its
-// square lacks to square in one of two places behind it.
+// projectOnAlpha sets along to the projections on alpha of the given rows of x. Channel
+// D + place of a row brings its squared length to square.
 func (p *scatterPass[T]) projectOnAlpha(along []float64, x tensor.Mat[T], rows []int32, square float64, place int) {
 	for _, i := range rows {
 		var sum, own float64
@@ -123,7 +123,7 @@ func (p *scatterPass[T]) projectOnAlpha(along []float64, x tensor.Mat[T], rows [
 	}
 }
 
-// sortByProjection sorts places by their projections, equal ones by themselves.
+// sortByProjection sorts places by their projections, and equal ones by place.
 func sortByProjection(places []int32, along []float64) {
 	slices.SortFunc(places, func(a, b int32) int {
 		switch {
@@ -136,9 +136,9 @@ func sortByProjection(places []int32, along []float64) {
 	})
 }
 
-// randomFeatures returns e to ±w·x√scale over the largest of these of each row, and the
-// logarithm of what they are to be multiplied by: with -|x|²·scale/2, and what
-// their number makes.
+// randomFeatures returns the features exp(±w·x√scale) over the largest of each row
+// [rows, features], and the logarithms g [rows] of the factors that complete them: the
+// largest, -|x|²·scale/2, and the number of features.
 func (p *scatterPass[T]) randomFeatures(x tensor.Mat[T], mask []bool) (f tensor.Mat[T], g []T) {
 	h, rows, d := p.h, p.w.Shape[0], x.Cols
 	f, g = h.Take(x.Rows, 2*rows), arena.Take[T](h.Scratch, x.Rows)
@@ -181,8 +181,8 @@ func (p *scatterPass[T]) nearBlock(b int) nearBlock {
 	return x
 }
 
-// nearKeys returns which keys of x query i sees exactly, and the end of those that it
-// sees at all, all counted from the first of x.
+// nearKeys returns the keys of x that query i sees exactly, and the end of the keys
+// that it sees, counted from the first key of x.
 func (p *scatterPass[T]) nearKeys(x nearBlock, i int) (from, to, end int) {
 	columns := x.k1 - x.k0
 	if p.window == 0 {
@@ -196,14 +196,13 @@ func (p *scatterPass[T]) nearKeys(x nearBlock, i int) (from, to, end int) {
 	return min(max(at-p.window/2, 0), to), to, end
 }
 
-// clearSum begins a sum.
+// clearSum starts a sum.
 func (p *scatterPass[T]) clearSum() {
 	clear(p.sum.Data)
 	p.sumExp = T(math.Inf(-1))
 }
 
-// addRows adds to the sum the features f of rows i0 ≤ i < i1 times what goes with them,
-// e^g·y.
+// addRows adds to the sum fᵀ·(e^g∘y) for the features f of rows i0 ≤ i < i1.
 func (p *scatterPass[T]) addRows(f tensor.Mat[T], g []T, y tensor.Mat[T], i0, i1 int) {
 	for ; i0 < i1; i0 += p.scaledRows.Rows {
 		end := min(i0+p.scaledRows.Rows, i1)
@@ -222,14 +221,14 @@ func (p *scatterPass[T]) addRows(f tensor.Mat[T], g []T, y tensor.Mat[T], i0, i1
 	}
 }
 
+// expFloat returns exp(x).
 func expFloat[T tensor.Float](x T) T { return T(math.Exp(float64(x))) }
 
-// isSumEmpty reports that nothing has been added to the sum.
+// isSumEmpty reports whether the sum has no terms.
 func (p *scatterPass[T]) isSumEmpty() bool { return math.IsInf(float64(p.sumExp), -1) }
 
-// forEachFarSum calls read for each block when the sum is that of the keys before those
-// that it meets one by one, and again when it is that of the keys behind them;
-// not where there are none.
+// forEachFarSum calls read for each block with the sum of the keys before the block,
+// then with the sum of the keys after it. It leaves out empty sums.
 func (p *scatterPass[T]) forEachFarSum(read func(x nearBlock)) {
 	p.clearSum()
 	done := 0
@@ -256,9 +255,9 @@ func (p *scatterPass[T]) forEachFarSum(read func(x nearBlock)) {
 	}
 }
 
-// blockScores returns for the pairs of a block the scores of those that are near, the
-// logarithms of what products of features are to be multiplied by for others, -Inf
-// for those that do not meet; and the products.
+// blockScores returns matrices [queries, keys] of a block. s has scores of near pairs,
+// logarithms of the factors of feature products for other pairs, and -Inf for pairs
+// that do not meet; y has the feature products.
 func (p *scatterPass[T]) blockScores(x nearBlock) (s, y tensor.Mat[T]) {
 	h, rows, columns := p.h, x.q1-x.q0, x.k1-x.k0
 	s, y = h.Take(rows, columns), h.Take(rows, columns)
@@ -283,8 +282,8 @@ func (p *scatterPass[T]) blockScores(x nearBlock) (s, y tensor.Mat[T]) {
 	return s, y
 }
 
-// scaleFarWeights multiplies a row of weights by the products y of those pairs that are not
-// near.
+// scaleFarWeights multiplies a row of weights by the feature products y of pairs that
+// are not near.
 func scaleFarWeights[T tensor.Float](h *attention.Head[T], row, y []T, from, to int) {
 	h.Table.Mul(row[:from], row[:from], y)
 	h.Table.Mul(row[to:], row[to:], y[to:])

@@ -6,7 +6,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// sincos sets s and c to the sines and cosines of x. They may be x.
+// sincos sets s and c to sines and cosines of x, all of one length. Both may overlap x.
 func sincos[T tensor.Float](s, c, x []T) {
 	var one T
 	if _, double := any(one).(float64); double {
@@ -23,9 +23,9 @@ func sincos[T tensor.Float](s, c, x []T) {
 	}
 }
 
-// sincos32 is right to 3e-9, which a float32 does not see: x less the
-// nearest multiple of π/2, in two parts of that, and the first terms of both
-// series.
+// sincos32 returns sine and cosine with an error of at most 3e-9, below the resolution
+// of float32. It subtracts the nearest multiple of π/2, in two parts, and sums the
+// first terms of both series.
 func sincos32(x float64) (sin, cos float64) {
 	const (
 		far   = 1 << 19 // beyond it the first product is rounded

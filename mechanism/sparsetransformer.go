@@ -68,14 +68,14 @@ func newSparseFixed[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	}, nil
 }
 
-// stridedTokens is the sight of the tokens less than s away, and of those that are
-// multiples of s away.
+// stridedTokens is the rule of strides: a query sees tokens less than s away, and
+// tokens at distances that are multiples of s.
 type stridedTokens struct{ s int }
 
 func (x *stridedTokens) addPairs(p *attention.Pairs, s *headGeometry) {
 	near := slidingWindow{x.s - 1, x.s - 1}
 	near.addPairs(p, s)
-	// Queries and keys whose places are equal modulo s meet each other alone.
+	// Queries meet keys at positions that are equal modulo s.
 	for i := range min(x.s, s.n) {
 		at := s.offset + i
 		queries, keys := attention.Every(x.s, i, s.n), attention.Every(x.s, at%x.s, s.m)
@@ -93,8 +93,8 @@ func (x *stridedTokens) addPairs(p *attention.Pairs, s *headGeometry) {
 	}
 }
 
-// blockEnds is the sight of the query's block of s tokens, and of the last c tokens
-// of the other blocks.
+// blockEnds is the rule of fixed blocks: a query sees its own block of s tokens, and
+// the last c tokens of other blocks.
 type blockEnds struct{ s, c int }
 
 func (x *blockEnds) addPairs(p *attention.Pairs, s *headGeometry) {

@@ -62,11 +62,11 @@ func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error)
 	return s, err
 }
 
-// outputNormSetting is the setting that multiplies outputs by the number of keys.
+// outputNormSetting is the setting that scales outputs by the number of visible keys.
 var outputNormSetting = Setting{"output_norm", "false", "true: the output of a query that sees n keys is multiplied by √(n/D)"}
 
-// newTemperatures returns the parameter tau of each query head, as the setting of
-// that name starts it.
+// newTemperatures returns the parameter tau [H], with the initial value of the setting
+// tau.
 func newTemperatures[T tensor.Float](r *reader) (*param.Param[T], error) {
 	start, err := r.positive("tau", "sqrt(D)")
 	if err != nil {

@@ -23,11 +23,11 @@ var exactTopK = Row{
 	f64: headwiseBuilder(newExactTopK[float64]),
 }
 
-// topKRows is the number of queries whose scores are there at a time.
+// topKRows is the number of queries whose scores are computed at once.
 const topKRows = 32
 
-// topKAttention is softmax over the largest scores. Which these are has no
-// gradient.
+// topKAttention is softmax over the largest scores of each query. The choice of keys
+// has no gradient.
 type topKAttention[T tensor.Float] struct {
 	k     int
 	scale float64 // 0: 1/√D
@@ -55,7 +55,7 @@ func (x *topKAttention[T]) Params() *param.Set[T]          { return nil }
 func (x *topKAttention[T]) Constants() *param.Set[T]       { return nil }
 func (x *topKAttention[T]) Check(*attention.Call[T]) error { return nil }
 
-// forEachQuery calls f with each query, the places of its keys, and their weights.
+// forEachQuery calls f with each query, the indices of its keys, and their weights.
 func (x *topKAttention[T]) forEachQuery(h *attention.Head[T], f func(i int, keys []int32, w []T)) {
 	m := h.K.Rows
 	scale := T(x.scale)

@@ -29,13 +29,14 @@ var transformerXL = Row{
 	f64: headwiseBuilder(newTransformerXL[float64]),
 }
 
-// relativeDistances are softmax of scale·((q+u)·k + (q+vb)·r_x), x = i-j ≥ 0.
+// relativeDistances is softmax of scale·((q+u)·k + (q+vb)·r_x), x = i-j ≥ 0 (Dai et al.
+// 2019, section 3.3).
 type relativeDistances[T tensor.Float] struct {
 	sparseSoftmax[T]
 	params   *param.Set[T]
 	r, u, vb *param.Param[T]
 	heads    int
-	width    int // of rows, of which narrower heads use the first channels
+	width    int // width of rows; narrower heads use the first channels
 }
 
 func newTransformerXL[T tensor.Float](r *reader) (attention.Headwise[T], error) {
@@ -69,7 +70,7 @@ func newTransformerXL[T tensor.Float](r *reader) (attention.Headwise[T], error) 
 	return x, nil
 }
 
-// setSinusoid sets row to the sines of a place, and then its cosines, of the
+// setSinusoid sets row [D] to the sines and then the cosines of a position, at the
 // frequencies 10000^(-2c/D) (section 3.3; Vaswani et al. 2017).
 func setSinusoid[T tensor.Float](row []T, place int) {
 	half := (len(row) + 1) / 2
@@ -81,8 +82,8 @@ func setSinusoid[T tensor.Float](row []T, place int) {
 	}
 }
 
-// recentTokens is the sight of the query's own token and those before it, so many in
-// all.
+// recentTokens is the rule of a memory: a query sees its own token and the tokens
+// before it, at most recentTokens in all.
 type recentTokens int
 
 func (n recentTokens) addPairs(p *attention.Pairs, s *headGeometry) {
@@ -112,19 +113,19 @@ func (x *relativeDistances[T]) Cost(s attention.Shape) attention.Cost {
 	return c
 }
 
-// headRow returns row number i of the rows that a head has in p, as wide as its
-// queries.
+// headRow returns row i of a parameter p [heads, rows, width] for a head, cut to its D.
 func (x *relativeDistances[T]) headRow(p []T, h *attention.Head[T], rows, i int) []T {
 	return p[(min(h.Head, x.heads-1)*rows+i)*x.width:][:h.Q.Cols]
 }
 
-// distanceStrip is what a tile has to do with distances. Column e stands for the
-// distance most-e: row r finds that of its column c in column Rows-1-r+c.
+// distanceStrip holds the rows of a tile that depend on distances. Column e is distance
+// maxDistance-e; column c of row r of the tile is column Rows-1-r+c of the strip.
 type distanceStrip[T tensor.Float] struct {
 	n, maxDistance int
 	r, q           tensor.Mat[T] // rows of r, backwards, and of queries plus vb; padded
 }
 
+// newDistanceStrip gathers the distances and queries of a tile.
 func (x *relativeDistances[T]) newDistanceStrip(t *attention.PairTile[T]) distanceStrip[T] {
 	s := distanceStrip[T]{n: t.Rows + t.Columns - 1, maxDistance: t.Query(t.Rows-1) + t.Head.Off - t.Key(0)}
 	width := kernel.Pad(t.Head.Q.Cols)
@@ -145,7 +146,7 @@ func (x *relativeDistances[T]) newDistanceStrip(t *attention.PairTile[T]) distan
 	return s
 }
 
-// Add adds u·k and (q+vb)·r.
+// Add adds u·k and (q+vb)·r to the scores of a tile.
 func (x *relativeDistances[T]) Add(t *attention.PairTile[T]) {
 	h, table, d := t.Head, t.Head.Table, t.Head.Q.Cols
 	s := x.newDistanceStrip(t)
@@ -163,8 +164,7 @@ func (x *relativeDistances[T]) Add(t *attention.PairTile[T]) {
 	}
 }
 
-// Grad adds the gradients of q, k and the parameters that come through u·k and
-// (q+vb)·r.
+// Grad adds the gradients of q, k and the parameters through u·k and (q+vb)·r.
 func (x *relativeDistances[T]) Grad(t *attention.PairTile[T], g *attention.HeadGrads[T]) {
 	h, table := t.Head, t.Head.Table
 	s := x.newDistanceStrip(t)

@@ -96,8 +96,8 @@ func truncatedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	return s, nil
 }
 
-// monomialCount is C(d+p, p), the number of monomials of d components up to
-// degree p; math.MaxInt where it is more.
+// monomialCount returns C(d+p, p), the number of monomials of d components up to degree
+// p, at most math.MaxInt.
 func monomialCount(d, p int) int {
 	n := 1
 	for l := 1; l <= p; l++ {
@@ -109,8 +109,8 @@ func monomialCount(d, p int) int {
 	return n
 }
 
-// lowestMonomials returns the first keep monomials by degree, and within one
-// lexicographically, as their factors.
+// lowestMonomials returns the factors of the first keep monomials, sorted by degree,
+// then lexicographically.
 func lowestMonomials(d, p, keep int) (list [][]int) {
 	list = append(list, nil)
 	for degree := 1; degree <= p && len(list) < keep; degree++ {
@@ -133,8 +133,8 @@ func lowestMonomials(d, p, keep int) (list [][]int) {
 	return list
 }
 
-// setMonomials writes the list to dst in lexicographic order, in which what
-// shares factors lies together.
+// setMonomials writes list to dst [keep, p] in lexicographic order, so that neighbours
+// share factors.
 func setMonomials[T tensor.Float](dst []T, p int, list [][]int) {
 	clear(dst)
 	for r, m := range slices.SortedFunc(slices.Values(list), slices.Compare) {
@@ -144,13 +144,13 @@ func setMonomials[T tensor.Float](dst []T, p int, list [][]int) {
 	}
 }
 
-// truncationFeatures are the features of the monomials kept: with rows x = R·row of queries
-// and y = R·row of keys,
+// truncationFeatures are the features of the kept monomials: with rows x = R·q of
+// queries and y = R·k of keys,
 //
-//	φ(q)·φ(k) = Σ_a x^a·y^a/a!,  a over the monomials kept
+//	φ(q)·φ(k) = Σ_a x^a·y^a/a!,  a over the kept monomials
 //
-// which is T_p(q·k) where all are. Those of queries have the coefficients, so that
-// states are sums of plain monomials.
+// which is T_p(q·k) if all monomials are kept. Features of queries have the
+// coefficients, so that states are sums of plain monomials.
 type truncationFeatures[T tensor.Float] struct {
 	d, heads, keep, degree int
 	constants              param.Set[T]
@@ -185,7 +185,7 @@ func (f *truncationFeatures[T]) Check(heads, _, d int) error {
 	return nil
 }
 
-// isMonomial reports whether row is one.
+// isMonomial reports whether row holds ascending factors, then zeros.
 func (f *truncationFeatures[T]) isMonomial(row []T) bool {
 	ended := false
 	for l, v := range row {
@@ -198,7 +198,8 @@ func (f *truncationFeatures[T]) isMonomial(row []T) bool {
 	return true
 }
 
-// headConstants returns the rotation and the monomials of a block's key head.
+// headConstants returns the rotation [D, D] and the monomials [keep, degree] of the key
+// head of a block.
 func (f *truncationFeatures[T]) headConstants(b *attention.FeatureBlock[T]) (rotation, list []T) {
 	h := 0
 	if f.heads > 1 {
@@ -207,8 +208,8 @@ func (f *truncationFeatures[T]) headConstants(b *attention.FeatureBlock[T]) (rot
 	return f.rotation.Data[h*f.d*f.d:][:f.d*f.d], f.list.Data[h*f.keep*f.degree:][:f.keep*f.degree]
 }
 
-// monomialWalk goes through the monomials of a head. Rows of the rotated tokens, and of
-// products of the factors that the next monomial shares with the last, lie ready.
+// monomialWalk goes through the monomials of a head. It keeps the rotated tokens and
+// the products of factors that the next monomial shares with the last.
 type monomialWalk[T tensor.Float] struct {
 	b        *attention.FeatureBlock[T]
 	list     []T // [keep, degree]
@@ -219,7 +220,7 @@ type monomialWalk[T tensor.Float] struct {
 	monomialFactors[T]
 }
 
-// monomialFactors are the factors of the monomial that a walk is at.
+// monomialFactors are the factors of the current monomial.
 type monomialFactors[T tensor.Float] struct {
 	factors   [maxTruncatedOrder]int
 	count     int
@@ -227,8 +228,8 @@ type monomialFactors[T tensor.Float] struct {
 	factorial [maxTruncatedOrder + 1]T   // 1 over the coefficient of the first l
 }
 
-// countShared returns how many factors the monomial of row has in common with that
-// before.
+// countShared returns the number of leading factors that row shares with the current
+// monomial.
 func (f *monomialFactors[T]) countShared(row []T) (n int) {
 	for n < f.count && int(row[n]) == f.factors[n] {
 		n++
@@ -236,7 +237,7 @@ func (f *monomialFactors[T]) countShared(row []T) (n int) {
 	return n
 }
 
-// pushFactor adds a factor, and tells which it is.
+// pushFactor appends a factor and returns it as an integer.
 func (f *monomialFactors[T]) pushFactor(v T) (i int) {
 	i = int(v)
 	f.factors[f.count] = i
@@ -251,7 +252,7 @@ func (f *monomialFactors[T]) pushFactor(v T) (i int) {
 	return i
 }
 
-// queryCoefficient is the coefficient 1/a!, which queries have.
+// queryCoefficient returns the coefficient 1/a! for queries, 1 for keys.
 func (f *monomialFactors[T]) queryCoefficient(keys bool) T {
 	if keys || f.count < 2 || f.factorial[f.count] == 1 {
 		return 1
@@ -259,17 +260,18 @@ func (f *monomialFactors[T]) queryCoefficient(keys bool) T {
 	return 1 / f.factorial[f.count]
 }
 
+// newWalk rotates the tokens of a block and starts a walk.
 func (f *truncationFeatures[T]) newWalk(b *attention.FeatureBlock[T]) monomialWalk[T] {
 	rotation, list := f.headConstants(b)
 	return monomialWalk[T]{b: b, list: list, degree: f.degree, u: projectTokens(b, rotation, f.d), products: b.Take((f.degree + 1) * b.Stride)}
 }
 
-// rotatedComponent is a row of the rotated tokens.
+// rotatedComponent returns component i of the rotated tokens, counted from 1.
 func (w *monomialWalk[T]) rotatedComponent(i int) []T { return w.u[(i-1)*w.b.Stride:][:w.b.N] }
 
-// advanceTo makes ready the product of the factors of monomial r, in to where it has
-// two at least and none of them is repeated or the tokens are keys. leave, if not
-// nil, is told of products that are not wanted any more.
+// advanceTo computes the product of the factors of monomial r. It writes the product to
+// to, if to is not nil, the monomial has at least two factors and its coefficient is 1.
+// It calls leave, if not nil, for products that are no longer needed.
 func (w *monomialWalk[T]) advanceTo(r int, to []T, leave func(l int)) {
 	row := w.list[r*w.degree:][:w.degree]
 	shared := w.countShared(row)
@@ -291,7 +293,8 @@ func (w *monomialWalk[T]) advanceTo(r int, to []T, leave func(l int)) {
 	}
 }
 
-// factorialProduct returns a! of a monomial's exponents, from its ascending factors.
+// factorialProduct returns a! of the exponents of a monomial, given by ascending
+// factors.
 func factorialProduct(at []int) float64 {
 	product, same := 1.0, 0
 	for l, i := range at {
@@ -327,8 +330,8 @@ func (f *truncationFeatures[T]) Map(b *attention.FeatureBlock[T]) {
 	}
 }
 
-// mapToken is Map of a single token, for which a call for each product would cost
-// more than the product. It has the bits of Map.
+// mapToken is Map of a single token, with the same bits. A kernel call for each product
+// would cost more than the product.
 func (f *truncationFeatures[T]) mapToken(b *attention.FeatureBlock[T]) {
 	rotation, list := f.headConstants(b)
 	u := projectTokens(b, rotation, f.d)
@@ -353,9 +356,9 @@ func (f *truncationFeatures[T]) mapToken(b *attention.FeatureBlock[T]) {
 	}
 }
 
-// Grad hands the gradient of a product of factors, which that of all monomials
-// that begin with it is added to, on to its last factor and to what is before it
-// when the walk leaves it.
+// Grad accumulates the gradient of a product over all monomials that begin with it.
+// When the walk leaves a product, its gradient is passed to its last factor and to the
+// product before.
 func (f *truncationFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 	mark := b.Scratch.Mark()
 	defer b.Scratch.Reset(mark)

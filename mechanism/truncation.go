@@ -57,7 +57,7 @@ func MeasureTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Ca
 		for i := range r {
 			r[i] = float64(t.rotation[at*t.d*t.d+i])
 		}
-		p := &truncationComparison{d: t.d, degree: t.degree, dv: c.V.D, causal: c.Causal, off: off}
+		p := &truncationComparison{d: t.d, degree: t.degree, dv: c.V.D, causal: c.Causal, queryOffset: off}
 		p.Head, p.Monomials, p.AllMonomials = h, t.keep, monomialCount(t.d, t.degree)
 		for b := 0; b < q.B && b*nq < maxJudgedTokens; b++ {
 			p.x, p.y, p.values = rowsOfHead(q, b, h, nq), rowsOfHead(k, b, h/group, nk), rowsOfHead(c.V, b, h/group, nk)
@@ -130,7 +130,7 @@ type truncationComparison struct {
 	x, y, values  []float64
 	fx, fy        [][]float64
 	causal        bool
-	off           int
+	queryOffset   int
 
 	// Sums over all compared sequences.
 	Truncation
@@ -146,7 +146,7 @@ func (p *truncationComparison) addSequence() {
 	for i, f := range p.fx {
 		seen := len(p.fy)
 		if p.causal {
-			seen = min(max(i+p.off+1, 0), seen)
+			seen = min(max(i+p.queryOffset+1, 0), seen)
 		}
 		if seen == 0 {
 			continue
