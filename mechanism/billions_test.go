@@ -91,8 +91,8 @@ func (x *many) add(j, n int) {
 	}
 }
 
-// read is T₂ of query q with all keys: the average of values, and the sum of the
-// weights' terms over that of the weights.
+// read applies T₂ of query q to all keys. It returns the weighted average of the values,
+// and the sum of the magnitudes of the terms of all weights over the sum of the weights.
 func (x *many) read(q []float32) (o [manyWidth]float64, cond float64) {
 	a := normalised(q)
 	var den, terms float64

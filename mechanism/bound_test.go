@@ -313,10 +313,10 @@ func TestPlannedBoundCountsRoundings(t *testing.T) {
 	}
 }
 
-// A one-hot row has all channels but one in common, so that roundings of its features
-// have one sign and do not average: F and C stand in the place of their roots. And the
-// monomials of the linear form are of reflected rows, which a one-hot last channel
-// fills: condf is theirs, up to 100 times that of the rows as they were.
+// All channels of a one-hot row but one are equal, so that rounding errors of its features
+// have one sign and do not average out: the limit has F and C in place of their roots. The
+// linear form makes monomials of reflected rows, in which a one-hot last channel fills all
+// channels. Their condf is up to 100 times the condf of the original rows.
 func TestOneHotRowsErrByTheRowsThatFeaturesAreMadeOf(t *testing.T) {
 	for p := 1; p <= 3; p++ {
 		m, err := New[float32]("fastmax", Options{Order: p})

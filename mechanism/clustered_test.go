@@ -102,8 +102,8 @@ func TestClustersOfOneAreSoftmax(t *testing.T) {
 	}
 }
 
-// Clusters that nobody is in, since more of them are asked for than there are
-// queries or they begin at the same one, change nothing.
+// Empty clusters change nothing. They occur if there are more clusters than queries, or if
+// several clusters start from the same query.
 func TestEmptyClustersChangeNothing(t *testing.T) {
 	oc, do := shape{b: 1, h: 1, hkv: 1, n: 9, m: 9, d: 4, dv: 3}.call(113)
 	c := callIn[float64](oc)

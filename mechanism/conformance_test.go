@@ -32,8 +32,8 @@ type subject struct {
 	outputs func(p numbers) oracle.Outputs
 	// places is why a masked key is more than an absent one, "" where it is not.
 	places string
-	// features is the textbook of the features of a mechanism with book, from what
-	// it has drawn for rows of width d; nil: it has none.
+	// features is the textbook of the features of a mechanism with book, from the
+	// numbers drawn for rows of width d; nil: there are no features.
 	features func(p numbers, d int) oracle.Features
 	learns   bool // features have parameters
 	// shared says that keys are the first queries: no sequence has more.
@@ -46,11 +46,11 @@ type subject struct {
 	// frozen says that gradients are not derivatives, and why: something counts as
 	// a constant in them.
 	frozen string
-	// average says that rows of A sum to one; those of book do without an eps.
+	// average reports whether rows of A sum to one; with book they do if eps is 0.
 	average bool
 }
 
-// numbers are those of parameters and constants by their names.
+// numbers maps names of parameters and constants to their elements.
 type numbers map[string][]float64
 
 // described is a subject that an engine computes.
@@ -186,7 +186,7 @@ func (s *subject) sums() bool {
 	return s.book.Eps == 0 && !s.book.Unnormalized && s.book.Floor == 0
 }
 
-// fit takes from a shape what the subject does not have.
+// fit removes from a shape the features that the subject lacks.
 func (s *subject) fit(sh shape) shape {
 	sh.causal = sh.causal && s.causal() || s.book.Forget != nil || s.book.Window != nil
 	if sh.causal && sh.theta != 0 && sh.m < sh.n {
@@ -209,7 +209,7 @@ func (s *subject) fit(sh shape) shape {
 	if s.o.Width > 0 { // its parameters are of that width
 		sh.d = s.o.Width
 	}
-	if s.outputs != nil { // projections of so many channels at most
+	if s.outputs != nil { // projections have at most that number of channels
 		sh.dv = min(sh.dv, sh.d)
 	}
 	return sh
@@ -530,7 +530,7 @@ func agreeInBoth(t *testing.T, s subject, sh shape, seed uint64, list []form) (w
 	return worst
 }
 
-// textbook is what the textbooks have said.
+// textbook holds the answers of the textbooks.
 var textbook sync.Map
 
 // answer returns what the textbook of s says of a call, which compute asks it. Laws
@@ -653,8 +653,8 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 	return worst
 }
 
-// derivatives holds gradients against finite differences: those of the
-// textbook, which is only as good as they are, and those of the engine.
+// derivatives compares the gradients of the textbook, and of the engine, with finite
+// differences.
 func derivatives(t *testing.T, s subject) {
 	if s.whole != nil {
 		wholeDerivatives(t, s)

@@ -31,7 +31,7 @@ func TestEvaMeansLeaveMaskedTokensOut(t *testing.T) {
 			}
 		}
 		// All keys and all means are equal, so a query far from the first chunk gives
-		// a third of what its summary does to each chunk, beside its window's.
+		// each chunk the weight of its summary, a third beside its own window.
 		weight := func(mask []bool) float64 {
 			oc.KeyMask = mask
 			return forward(t, m, callIn[float64](oc)).o.At(0, 0).Row(11)[0]
@@ -219,9 +219,9 @@ func TestEvaRefusesSettingsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// With values that are all the same outputs do not depend on anything else. What
-// many queries give to one key's gradient, and to the maps of chunks, is then less
-// than a rounding of what each gives to values.
+// With equal values the outputs depend on nothing else. The gradients of keys and of chunk
+// maps, summed over many queries, are then smaller than a rounding error of the gradients
+// of values.
 func TestEvaGradientsOfEqualValuesVanish(t *testing.T) {
 	for _, chunk := range []string{"none", "2"} {
 		m, err := New[float32]("eva", Options{Width: 3, Heads: 4, Set: map[string]string{"window": "6", "chunk": chunk, "rpe": "true"}})

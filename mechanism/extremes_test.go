@@ -219,7 +219,7 @@ func (e *extremeCall[T]) hold() {
 	e.judge("segments", c, out, nil, odd)
 }
 
-// judge holds what a form has given to the law.
+// judge compares the result of a form with the law.
 func (e *extremeCall[T]) judge(form string, c *attention.Call[T], out tensor.Heads[T], keep *attention.Saved[T], err error) {
 	t := e.t
 	t.Helper()

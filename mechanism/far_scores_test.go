@@ -9,9 +9,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// sharedScore returns a call of n tokens whose scores are those of the first channel,
-// plus what all have in common: k has a 1 where q has it. Products are small
-// multiples of 1/16, and the scale is ½, so that sums of 2^19 have no rounding.
+// sharedScore returns a call of n tokens whose scores are products of the first channel
+// plus a common number: k is 1 in the channel that holds it in q. Products are small
+// multiples of 1/16, and the scale is ½, so that sums up to 2^19 have no rounding.
 func sharedScore[T tensor.Float](n int, common float64) *attention.Call[T] {
 	const d = 4
 	c := &attention.Call[T]{Q: tensor.NewHeads[T](1, 1, n, d), K: tensor.NewHeads[T](1, 1, n, d), V: tensor.NewHeads[T](1, 1, n, 3), Causal: true}
@@ -26,8 +26,8 @@ func sharedScore[T tensor.Float](n int, common float64) *attention.Call[T] {
 	return c
 }
 
-// Weights are those of softmax, which a number common to all scores of a row leaves
-// as they are: also where e to its power is 0, or infinite.
+// A number common to all scores of a row does not change the softmax weights, even if its
+// exponential is 0 or infinite.
 func TestWindowIgnoresWhatAllItsScoresShare(t *testing.T) {
 	for _, x := range []struct {
 		name     string
@@ -114,8 +114,8 @@ func windowShift[T tensor.Float](t *testing.T, name string, o Options, tailless 
 	}
 }
 
-// Scores that a power of 2 makes large are those of small ones in that order: all
-// weight goes to the largest, in equal parts, at any size that the numbers have.
+// Scores times a large power of 2 keep the order of small scores. The largest scores share
+// all weight equally, at any magnitude.
 func TestSoftmaxOfLargeScoresIsTheMeanOfTheLargest(t *testing.T) {
 	for _, x := range []struct {
 		name string

@@ -38,9 +38,8 @@ func favorBook(kernel string, p numbers) *oracle.HeadFavor {
 	return book
 }
 
-// Gradients of softmax are those where the largest exponents stay as they are;
-// those of hyperbolic follow the longest rows, which matters where eps does: the
-// weights of long rows are as small as it is.
+// Gradients of softmax treat the largest exponents as constants. Gradients of hyperbolic
+// follow the longest rows, which matters if the weights of long rows are as small as eps.
 func TestPerformerGradientsHoldTheLargestExponents(t *testing.T) {
 	for _, s := range favorSubjects() {
 		oc, do := s.fit(shape{b: 1, h: 1, hkv: 1, n: 70, m: 67, d: 3, dv: 2, mask: true}).call(140)

@@ -11,7 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// What a fuzzed call may have, by the bits of its flags.
+// Flags of a fuzzed call.
 const (
 	fuzzCausal = 1 << iota
 	fuzzMask

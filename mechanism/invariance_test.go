@@ -260,7 +260,7 @@ func removal[T tensor.Float](t *testing.T, s subject, f form) {
 	c.Form, c.Chunk = f.form, f.chunk
 	masked := compute(t, m, c, in[T](do))
 
-	// A window goes by places, and those of masked keys stay empty.
+	// A window counts positions, and positions of masked keys stay empty.
 	short := *oc
 	if s.book.Window == nil {
 		short = without(oc)

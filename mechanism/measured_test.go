@@ -52,8 +52,8 @@ func readFigures(text []byte) (list []figure, err error) {
 	return list, nil
 }
 
-// lengths are those of the page, and afterTokens those before a token that is
-// decoded.
+// lengths are the numbers of tokens in the tables of the page; afterTokens is the number of
+// tokens before a decoded token.
 var lengths = []int{1024, 4096, 16384}
 
 const afterTokens = 4096
@@ -93,7 +93,7 @@ func (f *figure) memory() string {
 	}
 }
 
-// measuredLine is the line of a row in the table of what was measured.
+// measuredLine returns the line of a row in the table of measured times.
 func measuredLine(list []figure, name string, streams bool, distances ...float64) string {
 	at := func(n, m int) *figure {
 		i := slices.IndexFunc(list, func(f figure) bool { return f.Mechanism == name && f.N == n && f.M == m })
@@ -148,11 +148,10 @@ var deviations = []float64{1, 3}
 
 const distanceTokens, distanceWidth = 256, 32
 
-// fromSoftmax returns how far the rows of a mechanism's attention matrix are from those
-// of softmax, for each of deviations: Σ_j |a_ij - s_ij|, in the mean over rows i,
-// which is 2 at most for weights that are not negative. Rows of q and k are
-// normal, of the length that gives scores q·k/√D that deviation. Everything is
-// float64. Row "" has equal weights.
+// fromSoftmax returns, for each of deviations, the distance Σ_j |a_ij - s_ij| between the
+// attention rows of a mechanism and of softmax, averaged over rows i. It is at most 2 for
+// nonnegative weights. Rows of q and k are normal, with the length at which scores q·k/√D
+// have that deviation. Everything is float64. Row "" has equal weights.
 func fromSoftmax(name string, o Options) (list []float64, err error) {
 	const n, d = distanceTokens, distanceWidth
 	key := rng.New(5)

@@ -224,8 +224,8 @@ func TestOnlyLikeStatesMerge(t *testing.T) {
 	}
 }
 
-// mergedPlaces is merged where keys are seen by their places: queries after the
-// states see what those of one stream see.
+// mergedPlaces is merged for mechanisms in which visibility depends on positions: queries
+// after the merged states see the same keys as in one stream.
 func mergedPlaces[T tensor.Float](t *testing.T, s subject) {
 	const last = 5
 	for _, masked := range []bool{false, true} {

@@ -112,10 +112,10 @@ func TestPerformerStaysWithinRange(t *testing.T) {
 	}
 }
 
-// A key may lie along a row of the projection, where its exponent is |w|²/2, at its
-// largest: beyond what float32 holds from widths of some 100 on. Such keys are
-// answered as float64 answers them, beside usual ones; for the widest rows, of
-// which exponents stop, with numbers.
+// The exponent of a key along a row of the projection is |w|²/2, its maximum, which exceeds
+// the range of float32 for widths above about 100. Results for such keys agree with
+// float64, beside usual keys; for the widest rows, whose exponents are clamped, they are
+// finite.
 func TestPerformerMeetsKeysAlongItsRows(t *testing.T) {
 	t.Parallel()
 	for _, d := range []int{64, 128, 256} {
@@ -141,8 +141,8 @@ func TestPerformerMeetsKeysAlongItsRows(t *testing.T) {
 			for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 8}} {
 				a.Form, a.Chunk, b.Form, b.Chunk = f.form, f.chunk, f.form, f.chunk
 				got, want := both(t, single, a, in[float32](do)), both(t, double, b, do)
-				// Exponents have the roundings of terms up to |w|², relative errors of
-				// a feature; a gradient has those of both sides.
+				// Exponents have rounding errors of terms up to |w|², relative errors of
+				// a feature; a gradient has the errors of both sides.
 				limit := 8 * 0x1p-24 * 2 * float64(d)
 				for _, x := range []struct {
 					name string

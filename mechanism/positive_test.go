@@ -142,10 +142,9 @@ func TestAQueryThatWeighsNothingIsZero(t *testing.T) {
 	}
 }
 
-// Without a normalisation, the lengths of query and keys say what a denominator
-// can lose.
-// Weights that are never negative may all be 0: those of a polynomial that touches 0
-// where scores can lie. Such a row is weak, and none is where they cannot.
+// Weights that are never negative may all be 0: the weights of a polynomial that touches 0
+// at possible scores. Such a row is counted as ill-conditioned, and no row is counted if
+// its scores cannot reach a root.
 func TestRowsWithoutWeightsAreCounted(t *testing.T) {
 	opposed, _ := shape{b: 1, h: 1, hkv: 1, n: 1, m: 3, d: 2, dv: 1}.call(42)
 	c := callIn[float32](opposed)

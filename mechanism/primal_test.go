@@ -13,7 +13,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// matricesOf cuts the numbers of heads into matrices of rows of so many numbers.
+// matricesOf divides x into heads matrices with rows of cols numbers.
 func matricesOf(x []float64, heads, cols int) (list [][][]float64) {
 	rows := rowsOf(x, cols)
 	for h := range heads {
@@ -32,7 +32,7 @@ func primalBook(p numbers, rank, tokens int) *oracle.Primal {
 	}
 }
 
-// primalSubjects are those of primal, for rows of up to 8 channels.
+// primalSubjects returns subjects of primal, for rows of up to 8 channels.
 func primalSubjects() (list []subject) {
 	for _, x := range []struct {
 		label        string
@@ -63,8 +63,8 @@ func lossOf(b *oracle.Primal, oc *oracle.Call, square bool) float64 {
 	})
 }
 
-// The loss is the textbook's, and its gradient beside that of the outputs is that
-// of finite differences.
+// The loss is the textbook's. The gradient of loss and outputs together agrees with finite
+// differences.
 func TestPrimalLossAndGradientAreTheTextbook(t *testing.T) {
 	for _, x := range []struct {
 		set            map[string]string
@@ -139,8 +139,8 @@ func TestPrimalLossAndGradientAreTheTextbook(t *testing.T) {
 	}
 }
 
-// In the authors' program rows of padding enter the loss. Here they do not: it is
-// that of the shorter input, to the bit.
+// In the authors' program rows of padding enter the loss. Here the loss equals the loss of
+// the shorter input, to the bit.
 func TestPaddingIsInNoLossOfPrimal(t *testing.T) {
 	for _, set := range []map[string]string{{}, {"loss": "code"}, {"data": "dependent", "tokens": "3"}} {
 		for _, causal := range []bool{false, true} {

@@ -33,7 +33,8 @@ func TestRanksAreTheTextbook(t *testing.T) {
 	}
 }
 
-// dividedShapes are those of streams, unmasked ones, and key lengths.
+// dividedShapes returns the shapes of streams, unmasked shapes, and shapes with key
+// lengths.
 func dividedShapes(s subject) []shape {
 	list := streams(s)
 	for i, sh := range slices.Clone(list) {

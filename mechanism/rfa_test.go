@@ -88,8 +88,8 @@ func TestSincosIsAccurate(t *testing.T) {
 	}
 }
 
-// The mean of the features' products is exp(-|q̂-k̂|²/2τ²), that of relu features
-// the kernel of Cho and Saul 2009: (sin θ + (π-θ)·cos θ)/2π.
+// The mean product of features is exp(-|q̂-k̂|²/2τ²), and for relu features the kernel of
+// Cho and Saul 2009: (sin θ + (π-θ)·cos θ)/2π.
 func TestRandomFeaturesApproachTheirKernels(t *testing.T) {
 	const d, n = 6, 5
 	x := []float64{}
@@ -147,9 +147,8 @@ func TestRandomFeaturesApproachTheirKernels(t *testing.T) {
 	}
 }
 
-// Features of either sign may cancel: such rows are counted, and those of the
-// authors' program are bounded by its floor instead, which shrinks them. Rows of
-// the paper's form sum to one.
+// Features of either sign may cancel; such rows are counted. The floor of the authors'
+// program bounds such rows instead and shrinks them. Rows of form=paper sum to one.
 func TestRFACountsRowsThatCancel(t *testing.T) {
 	const d = 2
 	c := &attention.Call[float64]{Q: tensor.NewHeads[float64](1, 1, 2, d), K: tensor.NewHeads[float64](1, 1, 2, d), V: tensor.NewHeads[float64](1, 1, 2, 1), Causal: true}
@@ -233,7 +232,7 @@ func TestGateOfZeroForgetsEarlierTokens(t *testing.T) {
 	}
 }
 
-// The gradient of a gate is that of what it lets in and of what it keeps.
+// The gradient of a gate covers the key that enters and the sums that it keeps.
 func TestGradientsOfGatesAreFiniteDifferences(t *testing.T) {
 	for _, s := range randomFeatures() {
 		if !s.book.Gated {

@@ -11,7 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// scatterSubjects are those of sparse and low-rank weights.
+// scatterSubjects returns subjects with sparse and low-rank weights.
 func scatterSubjects() (list []subject) {
 	for _, x := range []struct {
 		book oracle.Scatterbrain

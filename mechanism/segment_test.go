@@ -86,8 +86,7 @@ func segments[T tensor.Float](t *testing.T, s subject) {
 	}
 }
 
-// holdGradients reports gradients that are beyond the limits. size is that of do times
-// that of v.
+// holdGradients reports gradients beyond the limits. size is max|do|·max|v|.
 func (r *results[T]) holdGradients(t *testing.T, name string, l check.Limits, sh shape, want *oracle.Result, grads *oracle.Grads, size float64) {
 	t.Helper()
 	cond := max(1, check.MaxAbs(want.Cond))

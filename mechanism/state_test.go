@@ -271,10 +271,9 @@ func foreign(t *testing.T, s subject) {
 	}
 }
 
-// Values around 1 make sums that grow with the tokens. Roundings of random
-// tokens cancel each other; those of one token repeated all go one way, and
-// only the rigorous bound holds: one rounding for every feature, token of a
-// chunk and chunk.
+// Values around 1 make sums that grow with the tokens. Rounding errors of random tokens
+// cancel each other. Rounding errors of one repeated token have one sign, and only the
+// rigorous bound holds: one rounding for every feature, token of a chunk and chunk.
 func longExempt(s subject, t attention.Traits) string {
 	switch {
 	case !t.Linear:

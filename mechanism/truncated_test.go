@@ -145,7 +145,7 @@ func TestCalibrationFindsAxesAndMonomials(t *testing.T) {
 	for _, x := range []struct {
 		name        string
 		deviation   func(i int) float64
-		least, most float64 // error, as a share of that of T_2
+		least, most float64 // error relative to the error of T_2
 	}{
 		{"isotropic", func(int) float64 { return 1 }, 0.99, 1.01},
 		{"1/sqrt(i)", func(i int) float64 { return 1 / math.Sqrt(float64(i)) }, 0.3, 0.6},

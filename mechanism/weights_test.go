@@ -54,7 +54,7 @@ func weightsOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) {
 	}
 }
 
-// limitsOfWeights are those of rows of A.
+// limitsOfWeights returns the limits of rows of A.
 func limitsOfWeights[T tensor.Float](s subject, m attention.Mechanism[T], c *attention.Call[T]) check.Limits {
 	switch {
 	case s.whole != nil:
@@ -306,8 +306,8 @@ func TestCallsThatDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
-// A row counts as ill-conditioned from the documented limit on, 2^-10 of what the
-// keys could weigh, and not only from half of it: 1 + s of a score s just above -1.
+// A row counts as ill-conditioned from the documented limit, 2^-10 of the largest possible
+// weight of the keys, and not from half of it: 1 + s of a score s just above -1.
 func TestIllConditionedRowsBeginAtTheDocumentedLimit(t *testing.T) {
 	for _, window := range []bool{false, true} {
 		set := map[string]string{"coef": "1,1", "scale": "1"}
@@ -345,6 +345,6 @@ func TestIllConditionedRowsBeginAtTheDocumentedLimit(t *testing.T) {
 	}
 }
 
-// limitOfOneKey is the g that is (2 - g)/1024: of one key with 1 + s = g above 0, of
-// which f̄(|s|) is 2 - g.
+// limitOfOneKey is the solution g of g = (2 - g)/1024: one key with 1 + s = g above 0 has
+// f̄(|s|) = 2 - g.
 const limitOfOneKey = 2.0 / 1025

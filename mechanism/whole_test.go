@@ -47,17 +47,17 @@ func wholeSubjects() []subject {
 
 // textbookOf is the textbook of a subject.
 type textbookOf struct {
-	*oracle.Mechanism // of what an engine computes
+	*oracle.Mechanism // for mechanisms that an engine computes
 
-	// Of what computes whole heads:
+	// For mechanisms that compute whole heads:
 	whole   func(p numbers) oracle.HeadMatrix
 	outputs func(p numbers) oracle.Outputs
 	numbers numbers
 	params  []string // of numbers those that are learned, in their order
 }
 
-// wholeTextbook returns that of s with the numbers of m, whose parameters it
-// moves away from where they start. All are numbers that float32 has.
+// wholeTextbook returns the textbook of s with the numbers of m. It moves the parameters of
+// m away from their initial values, to numbers that float32 represents.
 func wholeTextbook[T tensor.Float](s subject, m attention.Mechanism[T]) *textbookOf {
 	b := &textbookOf{&oracle.Mechanism{}, s.whole, s.outputs, numbers{}, nil}
 	key := rng.New(17)
@@ -150,7 +150,7 @@ func apart(a, b []float64) float64 {
 	return most
 }
 
-// wholeLimits are those of sums over queries, keys and channels, or over the
+// wholeLimits returns the limits of sums over queries, keys and channels, or over the
 // elements of a parameter.
 func wholeLimits[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) check.Limits {
 	return check.HeadMatrixLimits[T](c.Q.N + c.K.N + c.Q.D)
@@ -166,7 +166,7 @@ type confirmed struct {
 	moved map[string]float64 // by nudges, over nudge
 }
 
-// gradients returns those of every input of the engine in float64.
+// gradients returns the engine's gradients of every input, in float64.
 func gradients(t *testing.T, m attention.Mechanism[float64], b *textbookOf, oc *oracle.Call, do tensor.Heads[float64]) map[string][]float64 {
 	for _, p := range slices.Concat(m.Params().All(), m.Constants().All()) {
 		copy(p.Data, b.numbers[p.Name])
@@ -196,10 +196,9 @@ func (b *textbookOf) loss(c *oracle.Call, do tensor.Heads[float64]) float64 {
 	return sum
 }
 
-// differences holds gradients against finite differences of the textbook, of at
-// most so many elements of each array. A choice that the mechanism makes, of
-// queries or of clusters, may change within a step; what is no derivative then
-// is one over a step that is shorter than the way to the change.
+// differences compares gradients with finite differences of the textbook, for at most
+// `most` elements of each array. A choice of queries or clusters may change within a step.
+// The difference over such a step is no derivative, and is compared over a shorter step.
 func differences(t *testing.T, b *textbookOf, oc *oracle.Call, do tensor.Heads[float64], grads map[string][]float64, most int) {
 	t.Helper()
 	at := map[string][]float64{"dq": oc.Q.Data, "dk": oc.K.Data, "dv": oc.V.Data}
@@ -225,7 +224,7 @@ func differences(t *testing.T, b *textbookOf, oc *oracle.Call, do tensor.Heads[f
 	}
 }
 
-// confirm finds those of an input, b and do being those of s.
+// confirm computes the gradients of an input for subject s with textbook b.
 func confirm(t *testing.T, s subject, sh shape, b *textbookOf, oc *oracle.Call, do tensor.Heads[float64]) *confirmed {
 	t.Helper()
 	m, _ := build[float64](t, s, sh.h)

@@ -54,7 +54,7 @@ func (w *widths[T]) Traits() attention.Traits { return w.of(1).Traits() }
 
 func (w *widths[T]) Setting() string { return w.of(1).Setting() }
 
-// Params are those of the last call.
+// Params returns the parameters for the width of the last call.
 func (w *widths[T]) Params() *param.Set[T] { return w.of(int(w.last.Load())).Params() }
 
 func (w *widths[T]) Constants() *param.Set[T] { return nil }
