@@ -68,7 +68,7 @@ func (c *reproduceCmd) options() (*reproduce.Options, error) {
 	}
 	o := &reproduce.Options{Budget: b, Seeds: int(c.Seeds), Tune: c.Tune, Text: c.Text, Out: c.Out, Data: data, Build: reproduce.ThisBuild()}
 	if c.Again {
-		o.Again = func(*reproduce.Record) bool { return true }
+		o.Remake = func(*reproduce.Record) bool { return true }
 	}
 	return o, nil
 }
@@ -234,11 +234,11 @@ func newReproduceProgress(e *env.Env) *reproduceProgress {
 
 // at is called as a piece goes on.
 func (p *reproduceProgress) at(x reproduce.Progress) {
-	text := fmt.Sprintf("%s %s, piece %d of %d, %s left", x.Row, x.Piece, x.Done+1, x.All, x.Left.Round(time.Second))
+	text := fmt.Sprintf("%s %s, piece %d of %d, %s left", x.Row, x.Piece, x.Finished+1, x.Total, x.TimeLeft.Round(time.Second))
 	if p.bar != nil {
 		// A bar that cannot be drawn is no reason to stop.
 		p.bar.Describe(text)
-		_ = p.bar.Set(int(999 * (float64(x.Done) + min(x.Share, 1)) / float64(x.All)))
+		_ = p.bar.Set(int(999 * (float64(x.Finished) + min(x.Share, 1)) / float64(x.Total)))
 	} else if now := time.Now(); now.Sub(p.spoke) >= progress.LinePeriod {
 		p.spoke = now
 		fmt.Fprintln(p.w, text)

@@ -7,9 +7,9 @@ import (
 	"github.com/farfield-ml/farfield/report"
 )
 
-// brief are expressions that are learned within minutes, of 40 to 200 tokens: the
-// settings of the tasks of them, below the full budget. On those of hundreds of tokens
-// most mechanisms still answer with the commonest class when the budget is spent.
+// brief holds task settings below the full budget: expressions of 40 to 200 tokens, which
+// are learned within minutes. On expressions of hundreds of tokens most mechanisms still
+// answer with the commonest class at the end of the budget.
 var brief = map[string]map[string]string{
 	"listops":  {"above": "40", "below": "200"},
 	"listops6": {"min": "40", "max": "200"},
@@ -23,8 +23,8 @@ func (l *lesson) hasten(o *Options) {
 	}
 }
 
-// accuracies puts published accuracies, in percent by task and mechanism, beside those
-// of trainings. Published numbers of the labels other are of other functions.
+// accuracies puts published accuracies, in percent by task and mechanism, beside the
+// accuracies of trainings. Published numbers of the labels other belong to other functions.
 func accuracies(published map[string]map[string]float64, other []string, note string) func(*Outcome, []scored) error {
 	return func(out *Outcome, list []scored) error {
 		t := report.Table{Title: "Accuracy in percent", Head: []string{"task", "mechanism", "published", "here"}, Note: note}

@@ -2,12 +2,11 @@ package reproduce
 
 import "strings"
 
-// BitsFile is the file of the module that has the bits of short trainings, a line each:
-// the row, the training, and for each instruction set a digest of losses, gradients,
-// weights and outputs. Kernels of all of them have the same bits, but by their speeds they
-// choose other forms of attention. The digests are those of the code beside them
-// (TestBits): while they stay, so does what trainings of the rows score, however the code
-// changes.
+// BitsFile holds the bits of short trainings, a line each: the row, the training, and for
+// each instruction set a digest of losses, gradients, weights and outputs. Kernels of all
+// sets have the same bits, but their speeds choose other forms of attention. TestBits holds
+// that the digests match the code. While they stay, so do the scores of the rows' trainings,
+// however the code changes.
 const BitsFile = "internal/lab/reproduce/testdata/bits.txt"
 
 // Bits returns the digests of a row that a file of them has, each by its training and

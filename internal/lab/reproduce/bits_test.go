@@ -81,8 +81,8 @@ func beginning(c train.Config) train.Config {
 	return c
 }
 
-// invented has samples of what a data set has, drawn from a seed: no number of them is
-// looked at, but for its bits.
+// invented makes samples with the shapes of a data set from a seed: only the bits of
+// results matter.
 type invented struct {
 	spec   task.Spec
 	ragged bool // samples are of several lengths
@@ -233,8 +233,8 @@ func evaluated(h hash.Hash, r *train.Trainer) error {
 	return eachHead(r.Model(), train.PackBatch(spec, samples[0]), func(_ headPlace, a tensor.Mat[float32]) { note(h, a.Data, localityOf(a)) })
 }
 
-// plans notes the forms that a mechanism chooses for samples of every length, of which
-// those of a probe have few.
+// plans adds the forms that a mechanism chooses for samples of every length to h; a
+// probe's samples have few lengths.
 func plans(h hash.Hash, of attention.Mechanism[float32], s attention.Shape, longest int) {
 	s.B = 1
 	for n := range longest {
@@ -258,10 +258,10 @@ func note(h hash.Hash, list ...any) {
 //go:noinline
 func joined(x, y, z float64) bool { return x*y+z != float64(x*y)+z }
 
-// TestBits holds the bits of short trainings against the file of them, which stands for
-// the code of arithmetic where it is asked whether scores are still those of this code
-// (command results). A machine with AVX-512 holds those of AVX2, too. Without -long a
-// row has one training for each of its mechanisms, and AVX2 has those of -short.
+// TestBits compares the bits of short trainings with BitsFile. The command results takes
+// equal digests for unchanged scores. A machine with AVX-512 compares AVX2's bits, too.
+// Without -long a row has one training for each of its mechanisms, and AVX2 the trainings
+// of -short.
 func TestBits(t *testing.T) {
 	switch {
 	case cpu.ActiveSet() == cpu.Generic:
@@ -341,8 +341,8 @@ func bitsWith(t *testing.T, isa string) {
 	}
 }
 
-// TestDecides has each path of a row's code once, and by bits that of arithmetic alone, of
-// rows that time nothing.
+// TestDecides holds that a row's code has each path once, and that only rows without
+// timings judge arithmetic by bits.
 func TestDecides(t *testing.T) {
 	for _, r := range Rows() {
 		code, arithmetic := r.Decides()

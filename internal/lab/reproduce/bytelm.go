@@ -59,8 +59,8 @@ var byteLessons = lessons(func(o *Options) (list []*lesson, _ error) {
 	return list, nil
 })
 
-// byteUpdates is how many updates it takes to see so many tokens in windows that grow
-// to a context, as many of each length.
+// byteUpdates returns the number of updates that read the given tokens in windows that grow
+// to a context, equally many of each length.
 func byteUpdates(context, tokens int) int {
 	lengths, updates := 0., 0.
 	for n := 256; n <= context; n *= 2 {

@@ -69,8 +69,7 @@ func TestOwnText(t *testing.T) {
 			t.Errorf("row %v", row)
 		}
 	}
-	// Two tokens of a pair are told apart by what goes before, or they are not: a
-	// text of one line is learned by a table of two.
+	// A table of pairs of tokens learns a text of one line.
 	if table.Rows[6][2] != "after two (baseline)" || table.Rows[6][3] >= table.Rows[4][3] {
 		t.Errorf("baselines %v", table.Rows[4:])
 	}

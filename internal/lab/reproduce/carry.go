@@ -49,7 +49,7 @@ func carryConfigs(o *Options) []carryConfig {
 func carryPieces(o *Options) (list []Piece, err error) {
 	for _, c := range carryConfigs(o) {
 		state := 2 * float64(c.Last) * float64(binomial(c.D+2, 2)*(c.D+1))
-		list = append(list, Piece{Name: c.name(), Config: c, FLOPs: (2 + plain) * state, run: func(w *Work) (any, error) { return c.run(w) }})
+		list = append(list, Piece{Name: c.name(), Config: c, FLOPs: (2 + plainLoopCost) * state, run: func(w *Work) (any, error) { return c.run(w) }})
 	}
 	return list, nil
 }
@@ -113,7 +113,7 @@ func (c *carryConfig) run(w *Work) (list []carried, err error) {
 			return nil, err
 		}
 		at += int64(n)
-		w.at(float64(at) / float64(c.Last))
+		w.reportShare(float64(at) / float64(c.Last))
 		if at < next {
 			continue
 		}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Both ways to carry sums stay within their bounds, that of rounded sums grows with
-// the tokens, and what is read off compensated ones in the end is nearer.
+// Both ways to carry sums stay within their bounds. The bound of rounded sums grows with
+// the tokens, and the final outputs of compensated sums are nearer.
 func TestCarry(t *testing.T) {
 	c := carryConfig{fastmax2, 4, 1 << 10, 1 << 19, 16, 7}
 	list, err := c.run(&Work{Ctx: context.Background()})

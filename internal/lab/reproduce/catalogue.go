@@ -59,8 +59,8 @@ var wanted = map[string]Options{
 // Wanted are the options that RESULTS.md has the row with.
 func (r *Row) Wanted() Options { return wanted[r.Name] }
 
-// scores are rows whose numbers are what trained models score and where they attend,
-// none of them a time. Seconds of their tables are those of the code that made them.
+// scores lists rows whose numbers are scores and attention of trained models, never times.
+// Seconds in their tables belong to the code that made them.
 var scores = []*Row{
 	&fastFig2,
 	&fastFig4,
@@ -72,10 +72,9 @@ var scores = []*Row{
 	&mqar,
 }
 
-// Decides returns the paths of the module whose code decides a row's numbers: those of
-// which any change may change them, and those of arithmetic whose changes do by the bits
-// that come of it alone (Bits). It is here and not in the rows' files, whose own change
-// would say that the row is another.
+// Decides returns the paths of the module whose code decides a row's numbers. A change of
+// code may always change them. A change of arithmetic changes them only if its bits change
+// (Bits). The lists stand here since an edit of a row's own file marks the row stale.
 func (r *Row) Decides() (code, arithmetic []string) {
 	code = append([]string{r.File()}, r.Code...)
 	if !slices.Contains(scores, r) {

@@ -14,7 +14,7 @@ import (
 
 // drawnTable is a table of models that draw images level by level.
 type drawnTable struct {
-	Of        *pixelModel
+	Pixels    *pixelModel
 	Shape     generate.ImageShape
 	Sheet     int  // images that each model draws
 	Recompute bool // an image is drawn by recomputing, too, where it takes seconds
@@ -43,7 +43,7 @@ var drawnCode = append([]string{"generate", "internal/lab/reproduce/drawn.go", "
 
 func (d *drawnTable) lessons() lessons {
 	return func(o *Options) ([]*lesson, error) {
-		l, err := presetLesson(d.Of.Name, d.Presets[o.Budget], d.Steps[o.Budget], nil)
+		l, err := presetLesson(d.Pixels.Name, d.Presets[o.Budget], d.Steps[o.Budget], nil)
 		if err != nil {
 			return nil, err
 		}
@@ -65,14 +65,14 @@ func (d *drawnTable) lessons() lessons {
 // drawnImages are what a trained model draws.
 type drawnImages struct {
 	Images [][]byte             `json:"images"`
-	Drawn  []generate.DrawStats `json:"drawn"` // a sheet at a time, one image, one by recomputing
+	Stats  []generate.DrawStats `json:"drawn"` // a sheet at a time, one image, one by recomputing
 }
 
 func (d *drawnTable) look(t *train.Trainer) (any, error) {
 	var x drawnImages
 	draw := func(count int, way generate.DecodeMode, emit func(int, []byte) error) error {
 		drawn, err := generate.DrawImages(context.Background(), t.Model(), generate.ImageOptions{ImageShape: d.Shape, Count: count, Batch: count, Mode: way, Seed: 1}, emit)
-		x.Drawn = append(x.Drawn, drawn)
+		x.Stats = append(x.Stats, drawn)
 		return err
 	}
 	forget := func(int, []byte) error { return nil }
@@ -83,7 +83,7 @@ func (d *drawnTable) look(t *train.Trainer) (any, error) {
 	if err == nil {
 		err = draw(1, "", forget)
 	}
-	if err == nil && d.Recompute && x.Drawn[0].Mode == generate.ModeCache {
+	if err == nil && d.Recompute && x.Stats[0].Mode == generate.ModeCache {
 		err = draw(1, generate.ModeRecompute, forget)
 	}
 	return x, err
@@ -100,7 +100,7 @@ func (d *drawnTable) findings(out *Outcome, list []scored) error {
 		Title: "Bits per dimension, and images a second",
 		Head:  []string{"mechanism", "bits published", "here", "images/s published", "here, " + fmt.Sprint(d.Sheet) + " at a time", "here, one", "by recomputing, published", "here, one"},
 		Note: fmt.Sprintf("Here: %d layers of width %d, on a CPU. Published: %d layers of width %d, on a GPU. Without a cache softmax recomputes all levels so far for each.",
-			s.Config.Model.Layers, s.Config.Model.Width, d.Of.Layers, pixelWidth),
+			s.Config.Model.Layers, s.Config.Model.Width, d.Pixels.Layers, pixelWidth),
 	}
 	if k := s.Config.Model.Conv; k > 0 {
 		t.Note += fmt.Sprintf(" Here convolutions over %d levels come before attention and MLPs, which learn sooner what the level beside says.", k)
@@ -130,7 +130,7 @@ func (d *drawnTable) findings(out *Outcome, list []scored) error {
 			return err
 		}
 		rates := []string{none, none, none}
-		for i, drawn := range look.Drawn {
+		for i, drawn := range look.Stats {
 			rates[i] = digits(drawn.ImagesPerSecond)
 		}
 		addRow(&t, x.Label, known(p.Bits), fmt.Sprintf("%.3f", x.Value), known(p.Rate), rates[0], rates[1], known(p.Recomputed), rates[2])
@@ -169,7 +169,7 @@ func (d *drawnTable) show(out *Outcome, x *result, images [][]byte) error {
 		return err
 	}
 	title := fmt.Sprintf("Drawn with %s, after %d updates", x.Label, x.Runs[0].Steps[len(x.Runs[0].Steps)-1].Step)
-	out.Drawn = append(out.Drawn, Drawn{"drawn-" + x.file(), report.Section{
+	out.Sections = append(out.Sections, PageSection{"drawn-" + x.file(), report.Section{
 		Title: title, Picture: &report.Picture{Name: title, PNG: b.Bytes()}, Caption: fmt.Sprintf("%d images that are drawn first, not chosen; %.3f bits per dimension.", len(images), x.Value),
 	}})
 	return nil

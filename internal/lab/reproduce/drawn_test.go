@@ -12,7 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/generate"
 )
 
-// writeDigits writes data sets of so many images in the format of MNIST to a folder.
+// writeDigits writes a training and a test set in the format of MNIST to a folder.
 func writeDigits(t *testing.T, folder string, train, test int) {
 	t.Helper()
 	dir := filepath.Join(folder, "mnist")
@@ -54,8 +54,8 @@ func TestDrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := out.Tables[0]
-	if len(table.Rows) != 3+2+4 || len(out.Drawn) != 3 {
-		t.Fatalf("table %+v, %d drawings", table, len(out.Drawn))
+	if len(table.Rows) != 3+2+4 || len(out.Sections) != 3 {
+		t.Fatalf("table %+v, %d drawings", table, len(out.Sections))
 	}
 	for i, want := range []string{"softmax", "linear", "fastmax 2", "lsh-1", "lsh-4", "equal chances (baseline)"} {
 		if table.Rows[i][0] != want {

@@ -73,7 +73,7 @@ func fig2Pieces(o *Options) ([]Piece, error) {
 		if c, ok := p.Config.(train.Config); ok && c.Model.AttentionDropoutKind == "quadratic" {
 			width := c.Model.Width / c.Model.Heads
 			numbers := 2 * c.Steps * c.Batch * 49 * c.Model.Layers * c.Model.Heads * width * width
-			list[i].FLOPs += plain * drawn * float64(numbers)
+			list[i].FLOPs += plainLoopCost * drawn * float64(numbers)
 		}
 	}
 	return list, err

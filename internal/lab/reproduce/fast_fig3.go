@@ -138,7 +138,7 @@ func fig3Outcome(o *Options, r *Results) (*Outcome, error) {
 			cells := []string{fmt.Sprint(c.D), m.Label}
 			var x, y []float64
 			for _, n := range c.Lengths {
-				if t, found := at(list, m.Label, n); found {
+				if t, found := findTiming(list, m.Label, n); found {
 					x, y = append(x, float64(n)), append(y, t.Ms)
 					cells = append(cells, digits(t.Ms))
 				} else {
@@ -183,8 +183,8 @@ func fig3Outcome(o *Options, r *Results) (*Outcome, error) {
 			}
 		}
 		ratio := func(name string) (float64, string) {
-			all, a := at(list, name, c.Causal)
-			causal, b := at(list, name+causalCurve, c.Causal)
+			all, a := findTiming(list, name, c.Causal)
+			causal, b := findTiming(list, name+causalCurve, c.Causal)
 			if !a || !b {
 				return 0, none
 			}

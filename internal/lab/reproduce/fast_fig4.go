@@ -87,8 +87,8 @@ var fig4Lessons = lessons(func(o *Options) ([]*lesson, error) {
 	return []*lesson{pictures, text}, nil
 })
 
-// shownTokens are those of the text whose maps are drawn, few enough for labels;
-// shownDigits are the digits.
+// shownTokens counts the tokens of the text whose maps are drawn, few enough for labels;
+// shownDigits counts the digits.
 const (
 	shownTokens = 32
 	shownDigits = 2
@@ -103,7 +103,7 @@ type shownSample struct {
 	Heads   []headMap `json:"heads"`
 }
 
-// fig4Look has the net read the first samples of what it is judged by.
+// fig4Look lets the model read the first samples of the judged split.
 func fig4Look(t *train.Trainer) (any, error) {
 	raw, err := t.Config().OpenTask()
 	if err != nil {
@@ -211,7 +211,7 @@ func fig4Findings(out *Outcome, list []scored) error {
 			if sample.Labels != nil {
 				caption += " Colours end at the largest weight of the queries behind the first quarter, which see few keys."
 			}
-			out.Drawn = append(out.Drawn, Drawn{fmt.Sprintf("%s-%d", s.Name, i+1), report.Section{
+			out.Sections = append(out.Sections, PageSection{fmt.Sprintf("%s-%d", s.Name, i+1), report.Section{
 				Title: maps.Title, Maps: maps, Caption: caption,
 			}})
 		}

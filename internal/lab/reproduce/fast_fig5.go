@@ -128,7 +128,7 @@ func (l *lesson) speeds(w *Work, s speedConfig) ([]updateSpeed, error) {
 	var list []timed
 	kept := map[string]float64{}
 	add := func(curve string, m *method, matrix bool) error {
-		c, _, err := l.with(m, 1, 1).PrepareTask(src)
+		c, _, err := l.configFor(m, 1, 1).PrepareTask(src)
 		if err != nil {
 			return fmt.Errorf("%s: %w", curve, err)
 		}
@@ -172,7 +172,7 @@ func (l *lesson) speeds(w *Work, s speedConfig) ([]updateSpeed, error) {
 	return out, nil
 }
 
-// average is over the tasks of what there is of a mechanism.
+// average holds means of a mechanism's results over the tasks.
 type average struct {
 	accuracy, speed, bytes []float64
 }

@@ -23,14 +23,14 @@ var fastGradients = Row{
 	pieces: gradientPieces, outcome: gradientOutcome,
 }
 
-// derivatives are those of outputs by scores, of T_2 in float64. Bounds are met
-// where a share is 1 at most; each is the largest of a column of values.
+// derivatives describes the derivatives of outputs by scores, of T_2 in float64. A bound
+// holds if its share is at most 1; each is the largest over a column of values.
 type derivatives struct {
-	Largest  float64 `json:"largest"`
-	Least    float64 `json:"least"`
-	Claimed  float64 `json:"claimed"`  // largest share of 10·max|v|/(2N+3)
-	True     float64 `json:"true"`     // largest share of (max v - min v)/√N
-	Negative float64 `json:"negative"` // share of derivatives below 0
+	Largest           float64 `json:"largest"`
+	Smallest          float64 `json:"least"`
+	Claimed           float64 `json:"claimed"`  // largest share of 10·max|v|/(2N+3)
+	ShareOfTightBound float64 `json:"true"`     // largest share of (max v - min v)/√N
+	Negative          float64 `json:"negative"` // share of derivatives below 0
 }
 
 type derivativeConfig struct {
@@ -58,7 +58,7 @@ func (c *normConfig) name() string {
 	return fmt.Sprintf("norm-%s-layers-%d-n%d-seed-%d", c.Method.file(), c.Layers, c.N, c.Seed)
 }
 
-// norms are those of the gradients of a model with its first weights.
+// norms holds gradient norms of a model with its first weights.
 type norms struct {
 	First float64 `json:"first"` // of the projections of the first layer's attention
 	Last  float64 `json:"last"`  // of the last layer's
@@ -104,7 +104,7 @@ func normConfigs(o *Options) (list []normConfig) {
 func gradientPieces(o *Options) (list []Piece, err error) {
 	for _, c := range derivativeConfigs(o) {
 		n := float64(c.N)
-		list = append(list, Piece{Name: c.name(), Config: c, FLOPs: plain * 6 * n * n * float64(c.D), run: func(*Work) (any, error) { return c.run() }})
+		list = append(list, Piece{Name: c.name(), Config: c, FLOPs: plainLoopCost * 6 * n * n * float64(c.D), run: func(*Work) (any, error) { return c.run() }})
 	}
 	for _, c := range normConfigs(o) {
 		list = append(list, Piece{Name: c.name(), Config: c, FLOPs: c.model().TrainFLOPs(float64(c.Batch * c.N)), run: func(*Work) (any, error) { return c.run() }})
@@ -216,10 +216,10 @@ func (c *derivativeConfig) run() (x derivatives, err error) {
 				if d < 0 {
 					negative++
 				}
-				x.Largest, x.Least = max(x.Largest, d), min(x.Least, d)
+				x.Largest, x.Smallest = max(x.Largest, d), min(x.Smallest, d)
 				limit := max(high[j], -low[j])
 				x.Claimed = max(x.Claimed, math.Abs(d)/(10*limit/float64(2*c.N+3)))
-				x.True = max(x.True, math.Abs(d)*math.Sqrt(float64(c.N))/(high[j]-low[j]))
+				x.ShareOfTightBound = max(x.ShareOfTightBound, math.Abs(d)*math.Sqrt(float64(c.N))/(high[j]-low[j]))
 			}
 		}
 	}
@@ -289,13 +289,13 @@ func gradientOutcome(o *Options, r *Results) (*Outcome, error) {
 				}
 				if there {
 					found = true
-					all.Largest, all.Claimed = max(all.Largest, d.Largest, -d.Least), max(all.Claimed, d.Claimed)
-					all.True, all.Negative = max(all.True, d.True), max(all.Negative, d.Negative)
+					all.Largest, all.Claimed = max(all.Largest, d.Largest, -d.Smallest), max(all.Claimed, d.Claimed)
+					all.ShareOfTightBound, all.Negative = max(all.ShareOfTightBound, d.ShareOfTightBound), max(all.Negative, d.Negative)
 				}
 			}
 			if found {
-				addRow(&t, data, fmt.Sprint(n), digits(all.Largest), digits(all.Claimed), digits(all.True), percent(all.Negative))
-				worst, met, negative = max(worst, all.Claimed), max(met, all.True), max(negative, all.Negative)
+				addRow(&t, data, fmt.Sprint(n), digits(all.Largest), digits(all.Claimed), digits(all.ShareOfTightBound), percent(all.Negative))
+				worst, met, negative = max(worst, all.Claimed), max(met, all.ShareOfTightBound), max(negative, all.Negative)
 			}
 		}
 	}

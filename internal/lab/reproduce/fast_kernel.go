@@ -27,8 +27,8 @@ const (
 	kernelPoints = 8 // of the curves, a unit of score
 )
 
-// kernelRanks are those of the matrices of queries and of keys; the last is
-// that of independent channels.
+// kernelRanks lists ranks of the matrices of queries and of keys; the last has
+// independent channels.
 var kernelRanks = []int{1, 2, 4, kernelWidth}
 
 // kernelScales multiply scores of rows that have mean 0 and deviation 1: as
@@ -41,16 +41,16 @@ var kernelScales = []struct {
 func kernelTokens(o *Options) int { return pick(o.Budget, 192, 256, 512) }
 
 type kernelConfig struct {
-	N     int     `json:"n"`
-	D     int     `json:"d"`
-	Rank  int     `json:"rank"`
-	Scale float64 `json:"scale"`
-	Most  int     `json:"orders"`
-	Seed  uint64  `json:"seed"`
+	N      int     `json:"n"`
+	D      int     `json:"d"`
+	Rank   int     `json:"rank"`
+	Scale  float64 `json:"scale"`
+	Orders int     `json:"orders"`
+	Seed   uint64  `json:"seed"`
 }
 
-// kernelErrors compares matrices of attention of the same scores with that of
-// the exponential, ‖A_p - A‖/‖A‖ by Frobenius' norm; element p-1 is of order p.
+// kernelErrors compares attention matrices A_p with the exponential's A for the same
+// scores: ‖A_p - A‖/‖A‖ in Frobenius' norm; element p-1 has order p.
 type kernelErrors struct {
 	Uniform float64   `json:"uniform"` // of the weights 1/N
 	Error   []float64 `json:"error"`
@@ -86,7 +86,7 @@ func kernelPieces(o *Options) ([]Piece, error) {
 				n := float64(c.N)
 				list = append(list, Piece{
 					Name: kernelName(rank, s.name, seed), Config: c,
-					FLOPs: plain * 60 * n * n * n, // of the singular values, ten sweeps
+					FLOPs: plainLoopCost * 60 * n * n * n, // of the singular values, ten sweeps
 					run:   func(*Work) (any, error) { return c.run() },
 				})
 			}
@@ -168,7 +168,7 @@ func (c *kernelConfig) run() (e kernelErrors, err error) {
 	e.Uniform = distance(flat, exact)
 	singular := singularValues(exact, c.N)
 	coef := []float64{1}
-	for p := 1; p <= c.Most; p++ {
+	for p := 1; p <= c.Orders; p++ {
 		coef = append(coef, coef[p-1]/float64(p))
 		a, err := weights(attention.Spec[float64]{Coef: append([]float64(nil), coef...), Positive: p%2 == 0})
 		if err != nil {

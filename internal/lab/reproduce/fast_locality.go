@@ -21,13 +21,13 @@ var fastLocality = Row{
 	pieces: localityLessons.pieces, outcome: localityLessons.outcome(localityFindings),
 }
 
-// temperatures divide the scores q·k/√D. Rows of softmax can grow to make up for it,
-// those of Fastmax are normalised and cannot.
+// temperatures divide the scores q·k/√D. Rows of softmax can grow to compensate;
+// normalised rows of Fastmax cannot.
 var temperatures = []float64{0.25, 1, 4}
 
-// at returns a mechanism at a temperature, for heads of width d. At 1 it is the
-// mechanism itself.
-func (m *method) at(temperature float64, d int) method {
+// withTemperature returns the mechanism with a temperature, for heads of width d; for 1
+// the mechanism itself.
+func (m *method) withTemperature(temperature float64, d int) method {
 	if temperature == 1 {
 		return *m
 	}
@@ -55,7 +55,7 @@ var localityLessons = lessons(func(o *Options) ([]*lesson, error) {
 	for i := range heated {
 		for _, temperature := range temperatures {
 			if temperature != 1 {
-				text.Methods = append(text.Methods, heated[i].at(temperature, m.Width/m.Heads))
+				text.Methods = append(text.Methods, heated[i].withTemperature(temperature, m.Width/m.Heads))
 			}
 		}
 	}
@@ -160,7 +160,7 @@ func (out *Outcome) temperature(s *scored) {
 		line := report.Series{Name: heated[i].Label}
 		cells := []string{heated[i].Label}
 		for _, temperature := range temperatures {
-			want, cell := heated[i].at(temperature, m.Width/m.Heads), none
+			want, cell := heated[i].withTemperature(temperature, m.Width/m.Heads), none
 			for _, x := range s.Results {
 				if x.Label == want.Label {
 					cell = digits(x.Value)

@@ -111,7 +111,7 @@ func shrunkOutcome(t *testing.T, f lessons, more func(*Outcome, []scored) error)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range out.Drawn {
+	for _, d := range out.Sections {
 		if !strings.Contains(string(page), d.Title) {
 			t.Errorf("the page has no %s", d.Title)
 		}
@@ -171,21 +171,21 @@ func TestFig2(t *testing.T) {
 
 func TestFig4(t *testing.T) {
 	out := shrunkOutcome(t, fig4Lessons, fig4Findings)
-	if len(out.Drawn) != shownDigits+1 {
-		t.Fatalf("%d drawings", len(out.Drawn))
+	if len(out.Sections) != shownDigits+1 {
+		t.Fatalf("%d drawings", len(out.Sections))
 	}
 	for i, side := range []int{50, 50, shownTokens} { // patches and a class token; characters
-		m := out.Drawn[i].Maps
+		m := out.Sections[i].Maps
 		columns := shownHeads
 		if i < shownDigits {
 			columns++
 		}
 		if m.Columns != columns || len(m.Heats) != columns*len(mapMethods) {
-			t.Fatalf("%s: %d maps in %d columns", out.Drawn[i].Name, len(m.Heats), m.Columns)
+			t.Fatalf("%s: %d maps in %d columns", out.Sections[i].Name, len(m.Heats), m.Columns)
 		}
 		h := m.Heats[columns-1]
 		if h.Rows != side || h.Cols != side {
-			t.Errorf("%s: a map of %d rows and %d columns", out.Drawn[i].Name, h.Rows, h.Cols)
+			t.Errorf("%s: a map of %d rows and %d columns", out.Sections[i].Name, h.Rows, h.Cols)
 		}
 		for r := range h.Rows {
 			var sum float64
@@ -193,17 +193,17 @@ func TestFig4(t *testing.T) {
 				sum += w
 			}
 			if sum < 0.99 || sum > 1.01 {
-				t.Fatalf("%s: weights of query %d add up to %g", out.Drawn[i].Name, r, sum)
+				t.Fatalf("%s: weights of query %d add up to %g", out.Sections[i].Name, r, sum)
 			}
 		}
 	}
 	if n := differentLosses(t, out, "text-"); n != len(mapMethods) {
 		t.Errorf("%d mechanisms have %d different losses", len(mapMethods), n)
 	}
-	if m := out.Drawn[0].Maps; !m.Heats[0].Grey || m.Heats[0].Rows != 28 {
+	if m := out.Sections[0].Maps; !m.Heats[0].Grey || m.Heats[0].Rows != 28 {
 		t.Errorf("no digit beside its maps: %d rows", m.Heats[0].Rows)
 	}
-	if x := out.Drawn[shownDigits].Maps.Heats[0]; strings.Join(x.X.Ticks[:5], "") == "" || len(x.X.Ticks) != shownTokens {
+	if x := out.Sections[shownDigits].Maps.Heats[0]; strings.Join(x.X.Ticks[:5], "") == "" || len(x.X.Ticks) != shownTokens {
 		t.Errorf("labels %q", x.X.Ticks)
 	}
 	if x := tableOf(t, out, "Where the weights"); len(x.Rows) != 2*len(mapMethods) {
@@ -311,10 +311,10 @@ func TestFig6(t *testing.T) {
 
 func TestShapesAttention(t *testing.T) {
 	out := shrunkOutcome(t, shapesLessons, shapesFindings)
-	if len(out.Drawn) != 1 || len(out.Drawn[0].Maps.Heats) != 3 { // all but convolutions alone
-		t.Fatalf("drawings %+v", out.Drawn)
+	if len(out.Sections) != 1 || len(out.Sections[0].Maps.Heats) != 3 { // all but convolutions alone
+		t.Fatalf("drawings %+v", out.Sections)
 	}
-	if h := out.Drawn[0].Maps.Heats[0]; h.Rows != shapesLength || h.Cols != shapesLength {
+	if h := out.Sections[0].Maps.Heats[0]; h.Rows != shapesLength || h.Cols != shapesLength {
 		t.Errorf("a map of %d rows and %d columns", h.Rows, h.Cols)
 	}
 }

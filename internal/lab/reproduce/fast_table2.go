@@ -31,7 +31,7 @@ var table2Published = map[string][]float64{
 // publishedNames are what the paper calls the function that a label is beside.
 var publishedNames = map[string]string{fastmax1.Label: "Fastmax1" + otherMark, fastmax2.Label: "Fastmax2" + otherMark}
 
-// publishedLabel is the name of a published row beside that of a label.
+// publishedLabel returns the label of the published row of a label.
 func publishedLabel(label string) string {
 	if name, other := publishedNames[label]; other {
 		return name + ", published"
@@ -67,7 +67,7 @@ func table2Configs(o *Options) (list []table2Config) {
 	return list
 }
 
-// table2Features are those of a mechanism as it is computed here; 0: it sees all pairs.
+// table2Features holds the features of each mechanism as computed here; 0: all pairs.
 var table2Features = map[string]int{
 	fastmax1.Label: lraWidth/lraHeads + 1, fastmax2.Label: binomial(lraWidth/lraHeads+2, 2), linear.Label: lraWidth / lraHeads,
 }
@@ -81,8 +81,8 @@ func table2Pieces(o *Options) (list []Piece, err error) {
 	for i, c := range table2Configs(o) {
 		task := &lraTasks[i]
 		p := Piece{Name: c.Task, Config: c, run: func(w *Work) (any, error) { return c.run(w, task) }}
-		// Three steps of each are timed, or as many as fit in its time. With the matrix
-		// written down one takes about twice as long.
+		// Three steps of each are timed, or the steps that fit in its time. A step that
+		// writes the matrix takes about twice as long.
 		add := func(label string, times float64) {
 			if flops := 3 * times * c.flops(task, label); flops/1e11 > c.Each.Seconds() {
 				p.FLOPs += flops

@@ -2,7 +2,7 @@ package reproduce
 
 import "testing"
 
-// Steps are those of the published batches, in passes that fit in memory.
+// Steps have the published batches, in passes that fit in memory.
 func TestTable2StepsAreWhole(t *testing.T) {
 	for b := Quick; b <= Full; b++ {
 		for i, c := range table2Configs(&Options{Budget: b}) {

@@ -20,8 +20,7 @@ type lesson struct {
 	Config  train.Config
 	Methods []method
 	Seeds   int // unless the options say otherwise
-	// Length and Vocab are those of the task's samples, by which operations are
-	// counted before it is opened.
+	// Length and Vocab of the task's samples, for counting operations before it is opened.
 	Length, Vocab int
 	Baseline      bool // the task's own baselines are asked for
 	// look, if not nil, is asked for something more of a trained model.
@@ -55,8 +54,9 @@ func presetLesson(name, preset string, steps int, set map[string]string) (*lesso
 // tuning multiplies the rate of learning: the same grid for every mechanism.
 var tuning = []float64{0.25, 1, 4}
 
-// with returns the configuration of one training.
-func (l *lesson) with(m *method, seed uint64, factor float64) train.Config {
+// configFor returns the configuration of one training: a method, a seed, and a factor of
+// the learning rate.
+func (l *lesson) configFor(m *method, seed uint64, factor float64) train.Config {
 	c := l.Config
 	if m.Name == "" { // convolutions alone take the place of attention
 		c.Model.Mechanism, c.Model.Set, c.Model.Heads = "", nil, 0
@@ -123,7 +123,7 @@ func (l *lesson) pieces(o *Options) (list []Piece) {
 		}
 		const samples = 2000
 		list = append(list, Piece{
-			Name: l.baselinePiece(), Config: config{c.Task, c.TaskSet, samples}, FLOPs: plain * 1e8,
+			Name: l.baselinePiece(), Config: config{c.Task, c.TaskSet, samples}, FLOPs: plainLoopCost * 1e8,
 			run: func(*Work) (any, error) {
 				c.Folder = o.Data
 				src, err := c.OpenTask()
@@ -136,11 +136,11 @@ func (l *lesson) pieces(o *Options) (list []Piece) {
 	}
 	for i := range l.Methods {
 		m := &l.Methods[i]
-		first := l.with(m, 1, 1)
+		first := l.configFor(m, 1, 1)
 		flops := l.flops(&first) // of every seed and rate
 		for _, factor := range l.factors(o) {
 			for _, seed := range o.seeds(l.Seeds) {
-				c := l.with(m, seed, factor)
+				c := l.configFor(m, seed, factor)
 				list = append(list, Piece{
 					Name: l.piece(m, seed, factor), Config: c, FLOPs: flops,
 					run: func(w *Work) (any, error) {
@@ -158,7 +158,7 @@ func (l *lesson) pieces(o *Options) (list []Piece) {
 type learned struct {
 	Params int          `json:"params"`
 	Rate   float64      `json:"lr"`
-	Score  train.Score  `json:"score"` // of what the run is judged by
+	Score  train.Score  `json:"score"` // of the judged split
 	Steps  []train.Step `json:"steps"` // some of them, evenly
 	Evals  []train.Eval `json:"evals"`
 	Look   any          `json:"look,omitempty"`
@@ -183,7 +183,7 @@ func (l *lesson) learn(w *Work, c train.Config) (any, error) {
 		return nil, err
 	}
 	defer t.Close()
-	score, err := t.Train(w.Ctx, train.Observer{Step: func(s train.Step) { w.at(float64(s.Step) / float64(c.Steps)) }})
+	score, err := t.Train(w.Ctx, train.Observer{Step: func(s train.Step) { w.reportShare(float64(s.Step) / float64(c.Steps)) }})
 	ended := ""
 	if errors.Is(err, train.ErrDiverged) {
 		ended, err = err.Error(), nil
@@ -356,7 +356,7 @@ func (f lessons) outcome(more func(*Outcome, []scored) error) func(*Options, *Re
 	}
 }
 
-// table has the scores of a lesson beside those of simple means.
+// table returns the scores of a lesson beside the scores of simple means.
 func (s *scored) table() report.Table {
 	metric := s.Results[0].Runs[0].Score.Metric
 	t := report.Table{

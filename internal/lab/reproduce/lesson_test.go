@@ -137,7 +137,7 @@ func TestLessonBeginsAnew(t *testing.T) {
 	}
 	updates, o.Build.Revision = 8, "second"
 	made(8)
-	o.Again, o.Build.Revision = func(*Record) bool { return true }, "third"
+	o.Remake, o.Build.Revision = func(*Record) bool { return true }, "third"
 	made(8)
 }
 
@@ -188,7 +188,7 @@ func TestShapesNets(t *testing.T) {
 			if m.Label != label {
 				continue
 			}
-			c := all[0].with(m, 1, 1)
+			c := all[0].configFor(m, 1, 1)
 			src, err := c.OpenTask()
 			if err != nil {
 				t.Fatal(err)

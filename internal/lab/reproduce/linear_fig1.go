@@ -18,8 +18,7 @@ var linearFig1 = Row{
 	pieces: linearFig1Pieces, outcome: linearFig1Outcome,
 }
 
-// linearFig1Curves are those of the figure, lsh-X with X rounds of hashing, and
-// fastmax beside them.
+// linearFig1Curves lists the figure's curves, lsh-X with X rounds of hashing, and fastmax.
 var linearFig1Curves = []method{
 	softmax, linear, lsh(1), lsh(4), lsh(8), fastmax1, fastmax2,
 }
@@ -106,7 +105,7 @@ func linearFig1Outcome(o *Options, r *Results) (*Outcome, error) {
 		t, b := []string{m.Label}, []string{m.Label}
 		var n, ms, extra []float64
 		for _, c := range linearFig1Races(o) {
-			x, found := at(all, m.Label, c.N)
+			x, found := findTiming(all, m.Label, c.N)
 			if !found {
 				t, b = append(t, none), append(b, none)
 				continue

@@ -101,8 +101,8 @@ func latencyPieces(o *Options) (list []Piece, err error) {
 	return list, nil
 }
 
-// run returns timings of images, or of as many pixels as are drawn; of
-// recomputing those of a pixel after N-1 others.
+// run returns timings of images, or of the drawn pixels; for recomputing, timings of a pixel
+// after N-1 others.
 func (c *latencyConfig) run(w *Work) ([]timing, error) {
 	var list []timed
 	for _, way := range c.Ways {
@@ -157,11 +157,11 @@ func recomputing(config model.Config, n int) (func() error, error) {
 	return func() error { return m.Logits(b, logits) }, nil
 }
 
-// image returns the seconds of an image by a way. Those of recomputing are the
-// sum over all lengths, straight between those that were timed.
+// image returns the seconds of an image by a way. For recomputing it sums over all lengths,
+// straight between timed lengths.
 func (c *latencyConfig) image(list []timing, way string) float64 {
 	if way != recompute {
-		if t, found := at(list, way, c.Pixels); found {
+		if t, found := findTiming(list, way, c.Pixels); found {
 			return t.Ms / 1e3 / float64(c.Batch) * float64(c.Model.Pixels) / float64(c.Pixels)
 		}
 		return math.NaN()

@@ -4,12 +4,12 @@ import "math"
 
 // ledger lends buffers and counts the numbers that are lent at once.
 type ledger struct {
-	held, most int
+	held, peak int
 }
 
 func (l *ledger) take(n int) []float32 {
 	l.held += n
-	l.most = max(l.most, l.held)
+	l.peak = max(l.peak, l.held)
 	return make([]float32, n)
 }
 

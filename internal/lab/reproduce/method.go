@@ -24,8 +24,8 @@ var (
 	taylorshift = method{Label: "taylorshift", Name: "taylorshift", Set: map[string]string{"tau": "sqrt(D)"}}
 )
 
-// otherMark is at published numbers of another function than the one beside them, and
-// otherFastmax says how the functions of FAST's tables differ from those of the labels.
+// otherMark marks published numbers of another function than the one beside them.
+// otherFastmax says how the functions of FAST's tables differ from the labelled ones.
 const (
 	otherMark    = "†"
 	otherFastmax = otherMark + " The paper's Fastmax is another function: rows of mean 0 and deviation 1, scores as they are. Here fastmax 1 bounds rows to length 1, so that no weight is negative, and fastmax 2 divides scores by √D."

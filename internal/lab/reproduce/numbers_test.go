@@ -65,12 +65,12 @@ func TestMaterialised(t *testing.T) {
 				t.Errorf("d %d, n %d: %d and %d numbers are not given back", d, n, direct.held, efficient.held)
 			}
 			paper := attention.TaylorShiftCost(n, d)
-			if float64(direct.most) != paper.EntriesDirect.Total() {
-				t.Errorf("d %d, n %d: direct holds %d numbers, the paper %g", d, n, direct.most, paper.EntriesDirect.Total())
+			if float64(direct.peak) != paper.EntriesDirect.Total() {
+				t.Errorf("d %d, n %d: direct holds %d numbers, the paper %g", d, n, direct.peak, paper.EntriesDirect.Total())
 			}
 			// Denominators are not in the paper's count.
-			if float64(efficient.most) != paper.EntriesEfficient.Total()+float64(n) {
-				t.Errorf("d %d, n %d: efficient holds %d numbers, the paper %g", d, n, efficient.most, paper.EntriesEfficient.Total())
+			if float64(efficient.peak) != paper.EntriesEfficient.Total()+float64(n) {
+				t.Errorf("d %d, n %d: efficient holds %d numbers, the paper %g", d, n, efficient.peak, paper.EntriesEfficient.Total())
 			}
 		}
 	}
@@ -112,12 +112,12 @@ func TestDerivatives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if x.True > 1 {
-			t.Errorf("%s: %g times the bound (max v - min v)/√N", c.Data, x.True)
+		if x.ShareOfTightBound > 1 {
+			t.Errorf("%s: %g times the bound (max v - min v)/√N", c.Data, x.ShareOfTightBound)
 		}
 		// y = √(N/3) reaches 9/8·√(1/3) of the bound in the limit of many keys.
-		if reach := 9.0 / 8 / math.Sqrt(3); c.Data == "aligned" && math.Abs(x.True/reach-1) > 0.03 {
-			t.Errorf("aligned keys reach %g of the bound, %g was expected", x.True, reach)
+		if reach := 9.0 / 8 / math.Sqrt(3); c.Data == "aligned" && math.Abs(x.ShareOfTightBound/reach-1) > 0.03 {
+			t.Errorf("aligned keys reach %g of the bound, %g was expected", x.ShareOfTightBound, reach)
 		}
 		if c.Data == "aligned" && x.Claimed < 1 {
 			t.Errorf("aligned keys reach %g of the claimed bound", x.Claimed)
@@ -172,7 +172,7 @@ func TestTimings(t *testing.T) {
 	if _, found := crossing(list, "b", "a"); found {
 		t.Error("a falls behind b")
 	}
-	if _, found := at(list, "a", 40); found {
+	if _, found := findTiming(list, "a", 40); found {
 		t.Error("a timing that was not measured")
 	}
 }

@@ -22,7 +22,7 @@ type Outcome struct {
 	Findings []string       `json:"findings"` // a line each, computed from the numbers
 	Tables   []report.Table `json:"tables"`
 	Figures  []Drawing      `json:"-"`
-	Drawn    []Drawn        `json:"-"` // what else the page shows
+	Sections []PageSection  `json:"-"` // further sections of the page
 	Records  []*Record      `json:"pieces"`
 	Missing  []string       `json:"missing,omitempty"` // pieces that are not there
 }
@@ -35,9 +35,9 @@ type Drawing struct {
 	report.Figure
 }
 
-// Drawn is a section of the page that is no figure, such as maps or a picture, with
+// PageSection is a section of the page other than a figure, such as maps or a picture, with
 // the name of its file.
-type Drawn struct {
+type PageSection struct {
 	Name string
 	report.Section
 }

@@ -18,8 +18,8 @@ const (
 	markdownFile = "report.md"
 )
 
-// Write writes the page and the figures to the folder of the reproduction and
-// returns that.
+// Write writes the page and the figures to the folder of the reproduction and returns the
+// folder. It returns an error if a file cannot be written.
 func (out *Outcome) Write(o *Options) (dir string, err error) {
 	dir = filepath.Join(o.Out, out.Name, out.Budget)
 	if err := atomicfile.MakeFolder(dir); err != nil {
@@ -30,7 +30,7 @@ func (out *Outcome) Write(o *Options) (dir string, err error) {
 			return "", fmt.Errorf("figure %s: %w", d.Name, err)
 		}
 	}
-	for _, d := range out.Drawn {
+	for _, d := range out.Sections {
 		if err := d.write(filepath.Join(dir, d.Name)); err != nil {
 			return "", fmt.Errorf("drawing %s: %w", d.Name, err)
 		}
@@ -42,7 +42,7 @@ func (out *Outcome) Write(o *Options) (dir string, err error) {
 }
 
 // write writes maps as SVG and a picture as PNG, with the ending of either.
-func (d *Drawn) write(path string) error {
+func (d *PageSection) write(path string) error {
 	switch {
 	case d.Maps != nil:
 		return atomicfile.Write(path+".svg", d.Maps.WriteSVG)
@@ -67,8 +67,8 @@ func (out *Outcome) page() *report.Page {
 	for i := range out.Figures {
 		p.Sections = append(p.Sections, report.Section{Figure: &out.Figures[i].Figure})
 	}
-	for i := range out.Drawn {
-		p.Sections = append(p.Sections, out.Drawn[i].Section)
+	for i := range out.Sections {
+		p.Sections = append(p.Sections, out.Sections[i].Section)
 	}
 	if n := len(out.Records); n > 0 {
 		p.About.At = out.Records[n-1].Started
@@ -90,7 +90,8 @@ func (out *Outcome) all(of func(*Record) string) string {
 	return strings.Join(list, "; ")
 }
 
-// WriteMarkdown writes the findings, the tables and where they come from.
+// WriteMarkdown writes the findings, the tables and their sources. It returns an error of w
+// or of a table that does not fit.
 func (out *Outcome) WriteMarkdown(w io.Writer) error {
 	text, err := out.markdown()
 	if err != nil {

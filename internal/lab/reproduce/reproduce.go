@@ -33,9 +33,10 @@ const (
 
 var budgets = [...]string{"quick", "hour", "full"}
 
+// String returns the budget's name.
 func (b Budget) String() string { return budgets[b] }
 
-// ParseBudget returns the budget of that name.
+// ParseBudget returns the budget called name. Another name is an error.
 func ParseBudget(name string) (Budget, error) {
 	if i := slices.Index(budgets[:], name); i >= 0 {
 		return Budget(i), nil
@@ -43,7 +44,7 @@ func ParseBudget(name string) (Budget, error) {
 	return 0, fmt.Errorf("budget %q: there are %s", name, strings.Join(budgets[:], ", "))
 }
 
-// pick returns what a budget has.
+// pick returns the value of a budget.
 func pick[T any](b Budget, quick, hour, full T) T { return [...]T{quick, hour, full}[b] }
 
 // Row is a published table or figure.
@@ -68,14 +69,14 @@ type Row struct {
 // Options say how a reproduction is made.
 type Options struct {
 	Budget Budget
-	Seeds  int    // 0: as many as the row has for the budget
+	Seeds  int    // 0: the row's number for the budget
 	Tune   bool   // try the same rates of learning for every mechanism
 	Out    string // folder of results, in which each row has one of its own
 	Data   string // folder of data sets
 	Text   string // file or folder that is read in place of a row's texts; "": none
 	Build  Build  // of this program
-	// Again reports records that are to be made again; nil: none.
-	Again func(*Record) bool
+	// Remake reports records that are to be made again; nil: none.
+	Remake func(*Record) bool
 }
 
 // seeds returns the seeds, which are n unless the options say otherwise.
@@ -95,12 +96,12 @@ type Piece struct {
 	Name   string        // of its file
 	Config any           // everything that decides the result, as JSON
 	FLOPs  float64       // counted operations
-	Time   time.Duration // of what takes as long as it is given, such as measuring
+	Time   time.Duration // of work with a given time, such as measuring
 	run    func(*Work) (any, error)
 }
 
-// plain is how many operations of kernels take as long as one of plain loops.
-const plain = 50
+// plainLoopCost is the time of an operation of plain loops in operations of kernels.
+const plainLoopCost = 50
 
 // Seconds is how long a piece is expected to take on a machine whose peak was
 // measured: half of the peak is assumed.
@@ -111,19 +112,19 @@ func (p *Piece) Seconds(m bench.Machine) float64 {
 // Work is what a piece may use while it runs.
 type Work struct {
 	Ctx    context.Context // ends on an interrupt
-	Folder string          // of what a long piece saves on its way
+	Folder string          // for the files of a long piece
 	watch  func(share float64)
 }
 
-// at tells how much of the piece is done, between 0 and 1.
-func (w *Work) at(share float64) {
+// reportShare reports the finished share of the piece, between 0 and 1.
+func (w *Work) reportShare(share float64) {
 	if w.watch != nil {
 		w.watch(share)
 	}
 }
 
-// do calls f, which cannot be interrupted, and returns what it returns, or the
-// end of the context if that comes first; f is then left alone.
+// do calls f, which cannot be interrupted, and returns its error, or the context's error
+// if that comes first; f then continues alone.
 func (w *Work) do(f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -135,22 +136,23 @@ func (w *Work) do(f func() error) error {
 	}
 }
 
-// Progress is how far a reproduction is.
+// Progress is the state of a reproduction.
 type Progress struct {
-	Row, Piece string
-	Done, All  int           // pieces
-	Share      float64       // of this piece
-	Left       time.Duration // of all pieces, estimated
+	Row, Piece      string
+	Finished, Total int           // pieces
+	Share           float64       // of this piece
+	TimeLeft        time.Duration // of all pieces, estimated
 }
 
-// Observer is told what happens. Fields may be nil.
+// Observer holds functions that a run calls. Fields may be nil.
 type Observer struct {
 	Progress func(Progress)
 	Saved    func(*Record)
 	Skipped  func(piece string, why error) // its data is not at hand
 }
 
-// Pieces returns the pieces of a row.
+// Pieces returns the pieces of a row. It returns an error for options that the row cannot
+// have.
 func (r *Row) Pieces(o *Options) ([]Piece, error) {
 	list, err := r.pieces(o)
 	if err != nil {
@@ -189,7 +191,7 @@ func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.Name, err)
 		}
-		if record == nil || o.Again != nil && o.Again(record) {
+		if record == nil || o.Remake != nil && o.Remake(record) {
 			open = append(open, p)
 			continue
 		}
@@ -204,7 +206,7 @@ func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error)
 	for i, p := range open {
 		tell := func(share float64) {
 			if w.Progress != nil {
-				w.Progress(Progress{r.Name, p.Name, len(pieces) - len(open) + i, len(pieces), share, clock.left(i, share)})
+				w.Progress(Progress{r.Name, p.Name, len(pieces) - len(open) + i, len(pieces), share, clock.timeLeft(i, share)})
 			}
 		}
 		tell(0)
@@ -232,7 +234,8 @@ func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error)
 	return r.conclude(o, results)
 }
 
-// Saved returns what comes of the pieces that are there.
+// Saved returns the outcome of the saved pieces. It returns an error for a record that
+// cannot be read.
 func (r *Row) Saved(o *Options) (*Outcome, error) {
 	pieces, err := r.Pieces(o)
 	if err != nil {
@@ -304,7 +307,7 @@ func get[T any](r *Results, name string) (result T, found bool, err error) {
 	return result, false, nil
 }
 
-// convert returns what JSON has read as any.
+// convert returns x, a value that JSON decoded as any, as a Y.
 func convert[T any](x any) (y T, err error) {
 	data, err := json.Marshal(x)
 	if err != nil {
@@ -313,8 +316,7 @@ func convert[T any](x any) (y T, err error) {
 	return y, json.Unmarshal(data, &y)
 }
 
-// clock estimates the time that is left, from what pieces were expected to take
-// and what they took.
+// clock estimates the remaining time from the expected and the measured times of pieces.
 type clock struct {
 	begin    time.Time
 	expected []float64 // seconds of each piece, in the unit of a machine that does 1e11 operations a second
@@ -328,7 +330,7 @@ func newClock(pieces []Piece) *clock {
 	return c
 }
 
-func (c *clock) left(at int, share float64) time.Duration {
+func (c *clock) timeLeft(at int, share float64) time.Duration {
 	done, left := 0.0, 0.0
 	for i, s := range c.expected {
 		switch {

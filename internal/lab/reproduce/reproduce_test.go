@@ -109,7 +109,7 @@ func counting(runs map[string]int, config any) *Row {
 			for _, name := range []string{"one", "two"} {
 				list = append(list, Piece{Name: name, Config: config, FLOPs: 1, run: func(w *Work) (any, error) {
 					runs[name]++
-					w.at(0.5)
+					w.reportShare(0.5)
 					return runs[name], w.Ctx.Err()
 				}})
 			}
@@ -161,7 +161,7 @@ func TestRunGoesOn(t *testing.T) {
 	if out.Records[0].Build != o.Build || out.Records[0].Machine == "" || out.Records[0].Started.Before(began) {
 		t.Errorf("record %+v", out.Records[0])
 	}
-	if len(told) != 2 || told[0].Done != 1 || told[0].All != 2 || told[1].Share != 0.5 {
+	if len(told) != 2 || told[0].Finished != 1 || told[0].Total != 2 || told[1].Share != 0.5 {
 		t.Errorf("told %+v", told)
 	}
 
@@ -174,7 +174,7 @@ func TestRunGoesOn(t *testing.T) {
 		t.Errorf("%v, %v ran", err, runs)
 	}
 	// What is to be made again is.
-	o.Again = func(r *Record) bool { return r.Piece == "two" }
+	o.Remake = func(r *Record) bool { return r.Piece == "two" }
 	if _, err := counting(runs, map[string]int{"n": 2}).Run(t.Context(), o, Observer{}); err != nil || runs["one"] != 2 || runs["two"] != 3 {
 		t.Errorf("%v, %v ran", err, runs)
 	}

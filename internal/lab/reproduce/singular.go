@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// singularValues returns those of the matrix a [n,n], the largest first, by
-// one-sided Jacobi rotations (Hestenes 1958): columns are turned in pairs until
-// all are orthogonal, and their lengths are the singular values.
+// singularValues returns the singular values of the matrix a [n,n], the largest first, by
+// one-sided Jacobi rotations (Hestenes 1958): pairs of columns are rotated until all are
+// orthogonal; their lengths are the singular values.
 func singularValues(a []float64, n int) []float64 {
 	const (
 		sweeps = 30

@@ -115,7 +115,7 @@ func shapesFindings(out *Outcome, list []scored) error {
 		}
 	}
 	if len(maps.Heats) > 0 {
-		out.Drawn = append(out.Drawn, Drawn{"attention", report.Section{Title: maps.Title, Maps: maps, Caption: "Rows are positions that ask, columns those that are seen."}})
+		out.Sections = append(out.Sections, PageSection{"attention", report.Section{Title: maps.Title, Maps: maps, Caption: "Rows are positions that ask, columns those that are seen."}})
 	}
 	return nil
 }

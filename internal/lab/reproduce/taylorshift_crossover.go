@@ -68,7 +68,7 @@ func crossoverPieces(o *Options) (list []Piece, err error) {
 		x := float64(d)
 		list = append(list, Piece{
 			Name: fmt.Sprintf("entries-d%d", d), Config: map[string]int{"d": d},
-			FLOPs: plain * 7 * attention.TaylorShiftCost(int(x*x/2), d).OpsEfficient.Total(), // of the lengths that are tried
+			FLOPs: plainLoopCost * 7 * attention.TaylorShiftCost(int(x*x/2), d).OpsEfficient.Total(), // of the lengths that are tried
 			run:   func(w *Work) (any, error) { return countBuffers(w, d) },
 		})
 	}
@@ -98,7 +98,7 @@ func countBuffers(w *Work, d int) (b buffers, err error) {
 		out := make([]float32, n*d)
 		directTaylorShift(out, x[0], x[1], x[2], n, d, &a)
 		efficientTaylorShift(out, x[0], x[1], x[2], n, d, &e)
-		return a.most, e.most
+		return a.peak, e.peak
 	}
 	b.N1 = 1 + sort.Search(d*d+8*d, func(n int) bool {
 		if w.Ctx.Err() != nil {
@@ -176,8 +176,8 @@ func crossoverOutcome(o *Options, r *Results) (*Outcome, error) {
 			f.Series = append(f.Series, report.Series{Name: fmt.Sprintf("%s, d %d", form, c.D), X: n, Y: s, Colour: fmt.Sprint(c.D), Mark: form})
 		}
 		middle := c.Lengths[len(c.Lengths)/2]
-		a, _ := at(list, direct, middle)
-		b, _ := at(list, linear, middle)
+		a, _ := findTiming(list, direct, middle)
+		b, _ := findTiming(list, linear, middle)
 		predicted := packedN0(c.D) * a.Share / b.Share
 		paper := attention.TaylorShiftCost(1, c.D)
 		cells := []string{fmt.Sprint(c.D), fmt.Sprintf("%.0f", math.Ceil(paper.N0)), fmt.Sprintf("%.0f", paper.N0Measured), fmt.Sprintf("%.0f", packedN0(c.D)),

@@ -137,7 +137,7 @@ func (c *headsConfig) run(w *Work) ([]timing, error) {
 	return w.race(list, c.Each, time.Minute)
 }
 
-// headsOf returns a mechanism of so many heads.
+// headsOf returns m with the given number of heads.
 func headsOf(m method, heads int) method {
 	m.Label = fmt.Sprintf("%s, %d heads", m.Label, heads)
 	m.change = func(c *train.Config) { c.Model.Heads = heads }
@@ -221,11 +221,11 @@ func headsOutcome(o *Options, r *Results) (*Outcome, error) {
 		}
 		rate, mib := map[string]float64{}, map[string]string{"direct": none, "linear": none, "softmax": none}
 		for _, x := range headsCurves {
-			if t, found := at(list, x.name, p.Heads); found {
+			if t, found := findTiming(list, x.name, p.Heads); found {
 				rate[x.name] = float64(c.Images) * 1e3 / t.Ms
 				lines[x.name].X, lines[x.name].Y = append(lines[x.name].X, float64(p.Heads)), append(lines[x.name].Y, rate[x.name])
 			}
-			if t, found := at(list, memory(x.name), p.Heads); found {
+			if t, found := findTiming(list, memory(x.name), p.Heads); found {
 				mib[x.name] = digits(t.Bytes / (1 << 20))
 			}
 		}

@@ -35,7 +35,7 @@ func TestHeadsRow(t *testing.T) {
 		t.Fatalf("%+v, %v", l, err)
 	}
 	for i, p := range headsTable {
-		if c := l[0].with(&l[0].Methods[1+i], 1, 1); c.Model.Heads != p.Heads || c.Model.Width != 256 {
+		if c := l[0].configFor(&l[0].Methods[1+i], 1, 1); c.Model.Heads != p.Heads || c.Model.Width != 256 {
 			t.Errorf("model %+v, %d heads were expected", c.Model, p.Heads)
 		}
 	}

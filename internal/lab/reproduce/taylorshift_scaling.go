@@ -41,16 +41,16 @@ func (c *scalingConfig) name() string {
 // sizes are means over the queries of Euclidean norms of rows, of the moments
 // the norm of the whole. Values have a column of ones before them.
 type sizes struct {
-	Moments float64 `json:"kkv"`          // (K⊠K)ᵀV
-	Second  float64 `json:"qkqkv"`        // (QKᵀ)²V
-	First   float64 `json:"qkv"`          // QKᵀV
-	Den     float64 `json:"denominator"`  // of T_2
-	Twice   float64 `json:"denominator2"` // of x² + 2x + 2
-	Output  float64 `json:"output"`       // after normalisation times √(N/d)
+	Moments    float64 `json:"kkv"`          // (K⊠K)ᵀV
+	Second     float64 `json:"qkqkv"`        // (QKᵀ)²V
+	First      float64 `json:"qkv"`          // QKᵀV
+	Den        float64 `json:"denominator"`  // of T_2
+	DoubledDen float64 `json:"denominator2"` // of x² + 2x + 2
+	Output     float64 `json:"output"`       // after normalisation times √(N/d)
 }
 
 func (s *sizes) list() []float64 {
-	return []float64{s.Moments, s.Second, s.First, s.Twice, s.Output}
+	return []float64{s.Moments, s.Second, s.First, s.DoubledDen, s.Output}
 }
 
 // published returns the sizes of the page's table, in the order of sizes.list.
@@ -82,7 +82,7 @@ func scalingConfigs(o *Options) (list []scalingConfig) {
 func scalingPieces(o *Options) (list []Piece, err error) {
 	for _, c := range scalingConfigs(o) {
 		n, d := float64(c.N), float64(c.D)
-		list = append(list, Piece{Name: c.name(), Config: c, FLOPs: plain * 4 * n * d * d * d, run: func(*Work) (any, error) { return c.run(), nil }})
+		list = append(list, Piece{Name: c.name(), Config: c, FLOPs: plainLoopCost * 4 * n * d * d * d, run: func(*Work) (any, error) { return c.run(), nil }})
 	}
 	return list, nil
 }
@@ -163,7 +163,7 @@ func (c *scalingConfig) run() (s sizes) {
 		s.Den += share * sum[0]
 		s.Output += share * norm(sum[1:]) / sum[0]
 	}
-	s.Twice = 2 * s.Den
+	s.DoubledDen = 2 * s.Den
 	if c.Normalised {
 		s.Output *= math.Sqrt(float64(n) / float64(d))
 	}

@@ -45,7 +45,7 @@ func (w *Work) race(list []timed, each, limit time.Duration) ([]timing, error) {
 			cases = append(cases, x.c)
 		}
 	}
-	err := bench.Measure(cases, each, w.do, func(p bench.Progress) { w.at(p.Elapsed.Seconds() / max(p.Total.Seconds(), 1e-9)) })
+	err := bench.Measure(cases, each, w.do, func(p bench.Progress) { w.reportShare(p.Elapsed.Seconds() / max(p.Total.Seconds(), 1e-9)) })
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (w *Work) race(list []timed, each, limit time.Duration) ([]timing, error) {
 	return out, nil
 }
 
-// raceTime is about what a race of so many cases takes.
+// raceTime estimates the time of a race of the given cases.
 func raceTime(cases int, each time.Duration) time.Duration {
 	return time.Duration(cases) * each * 5 / 4
 }
@@ -75,8 +75,8 @@ func curve(list []timing, name string) (n, seconds []float64) {
 	return n, seconds
 }
 
-// at returns the timing of a curve at a length.
-func at(list []timing, name string, n int) (t timing, found bool) {
+// findTiming returns the timing of a curve at a length.
+func findTiming(list []timing, name string, n int) (t timing, found bool) {
 	for _, t := range list {
 		if t.Curve == name && t.N == n && t.Ms > 0 {
 			return t, true
@@ -92,7 +92,7 @@ func shared(list []timing, a, b string) (n, sa, sb []float64) {
 		if t.Curve != a || t.Ms == 0 {
 			continue
 		}
-		if other, found := at(list, b, t.N); found {
+		if other, found := findTiming(list, b, t.N); found {
 			n, sa, sb = append(n, float64(t.N)), append(sa, t.Ms/1e3), append(sb, other.Ms/1e3)
 		}
 	}

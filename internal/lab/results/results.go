@@ -95,7 +95,7 @@ func Run(ctx context.Context, args []string) error {
 		of.Out, of.Data, of.Build = *out, *data, build
 		a := age{ctx: ctx, row: r, bits: of.Budget == r.Wanted().Budget, known: map[reproduce.Build]string{}}
 		if *renew {
-			of.Again = func(record *reproduce.Record) bool { return a.stale(record.Build) != "" }
+			of.Remake = func(record *reproduce.Record) bool { return a.stale(record.Build) != "" }
 		}
 		page, kept := before[r.Name]
 		pageStale := a.all(page.builds)
@@ -159,7 +159,7 @@ func produce(ctx context.Context, r *reproduce.Row, o *reproduce.Options, saved 
 		Progress: func(p reproduce.Progress) {
 			if now := time.Now(); now.Sub(spoke) > 10*time.Second {
 				spoke = now
-				fmt.Fprintf(os.Stderr, "%s %s, piece %d of %d, %s left\n", p.Row, p.Piece, p.Done+1, p.All, p.Left.Round(time.Second))
+				fmt.Fprintf(os.Stderr, "%s %s, piece %d of %d, %s left\n", p.Row, p.Piece, p.Finished+1, p.Total, p.TimeLeft.Round(time.Second))
 			}
 		},
 		Skipped: func(_ string, why error) {
