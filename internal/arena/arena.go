@@ -1,5 +1,4 @@
-// Package arena lends scratch memory: slabs that are kept and reused, so that
-// hot paths do not allocate.
+// Package arena provides scratch memory from reused slabs, so that hot paths do not allocate.
 package arena
 
 import (
@@ -8,18 +7,17 @@ import (
 	"unsafe"
 )
 
-// Arena hands out slices from slabs, the last of which it lends from. It belongs to
-// one goroutine.
+// Arena allocates slices from the last of its slabs. It is not safe for concurrent use.
 type Arena struct {
-	slab      []float64 // one element type keeps the garbage collector out of it
-	used      int       // words of it that are lent
-	fullSlabs []slab    // those before it
-	fullUsed  int       // words that they have lent
-	spare     []float64 // one that all was given back of
+	slab      []float64 // without pointers, so not scanned by the garbage collector
+	used      int       // words of slab that are taken
+	fullSlabs []slab    // earlier slabs
+	fullUsed  int       // words of fullSlabs that are taken
+	spare     []float64 // largest empty slab, for reuse
 	maxLevel  int       // highest level since Acquire
 }
 
-// slab is one that has no room for what was wanted next.
+// slab is an earlier slab that had no room for the next slice.
 type slab struct {
 	words []float64
 	used  int
@@ -27,11 +25,11 @@ type slab struct {
 
 const lineWords = 8 // float64s in a cache line of 64 bytes
 
-// highWater is the highest level that a released arena had.
+// highWater is the highest level of released arenas, in words.
 var highWater atomic.Int64
 
-// HighWater returns the most bytes that a single arena has lent at one time, of
-// those released since HighWater was called before.
+// HighWater returns the maximum number of bytes taken from one arena at a time, among all arenas
+// released since the previous call.
 func HighWater() int64 { return highWater.Swap(0) * 8 }
 
 var pool = sync.Pool{New: func() any { return new(Arena) }}
@@ -39,8 +37,8 @@ var pool = sync.Pool{New: func() any { return new(Arena) }}
 // Acquire returns an empty arena.
 func Acquire() *Arena { return pool.Get().(*Arena) }
 
-// Release gives the arena back; slices taken from it are no longer valid. Slabs
-// that proved too small are replaced by one, so the next use of this size fits.
+// Release returns the arena to the pool and invalidates its slices. Several slabs are replaced by one
+// that fits the same use.
 func (a *Arena) Release() {
 	a.Reset(0)
 	if a.maxLevel > len(a.slab) {
@@ -53,10 +51,10 @@ func (a *Arena) Release() {
 	pool.Put(a)
 }
 
-// Mark returns the present level, for Reset.
+// Mark returns the current level, for Reset.
 func (a *Arena) Mark() int { return a.fullUsed + a.used }
 
-// Reset returns the slices taken since Mark.
+// Reset frees all slices taken since mark, and invalidates them.
 func (a *Arena) Reset(mark int) {
 	for mark <= a.fullUsed && len(a.fullSlabs) > 0 {
 		poison(a.slab[:a.used])
@@ -65,7 +63,7 @@ func (a *Arena) Reset(mark int) {
 		}
 		last := len(a.fullSlabs) - 1
 		a.slab, a.used = a.fullSlabs[last].words, a.fullSlabs[last].used
-		a.fullSlabs[last] = slab{} // nothing keeps it
+		a.fullSlabs[last] = slab{} // free the memory
 		a.fullSlabs, a.fullUsed = a.fullSlabs[:last], a.fullUsed-a.used
 	}
 	if mark -= a.fullUsed; mark < a.used {
@@ -74,12 +72,12 @@ func (a *Arena) Reset(mark int) {
 	}
 }
 
-// Element is what an arena lends: numbers, places and bits of hashes.
+// Element constrains the element types of slices.
 type Element interface {
 	float32 | float64 | int32 | uint64
 }
 
-// Take returns n elements with undefined contents, aligned to a cache line.
+// Take returns a slice [n] with undefined contents, aligned to a cache line.
 func Take[T Element](a *Arena, n int) []T {
 	if n == 0 {
 		return nil
@@ -98,15 +96,14 @@ func Take[T Element](a *Arena, n int) []T {
 	return unsafe.Slice((*T)(p), n)
 }
 
-// alignStart passes over the start of an empty slab up to a cache line.
+// alignStart aligns the start of an empty slab to a cache line.
 func (a *Arena) alignStart() {
 	if a.used == 0 && len(a.slab) > 0 {
 		a.used = int(-uintptr(unsafe.Pointer(&a.slab[0]))%64) / 8
 	}
 }
 
-// addSlab has another slab, with room for so many words, as large as those before it
-// together.
+// addSlab adds a slab with room for words, at least as large as all earlier slabs together.
 func (a *Arena) addSlab(words int) {
 	if len(a.slab) > 0 {
 		a.fullSlabs = append(a.fullSlabs, slab{a.slab, a.used})
@@ -120,7 +117,7 @@ func (a *Arena) addSlab(words int) {
 	a.used = 0
 }
 
-// TakeZeros is Take with the elements set to zero.
+// TakeZeros returns a slice [n] of zeros, aligned to a cache line.
 func TakeZeros[T Element](a *Arena, n int) []T {
 	s := Take[T](a, n)
 	clear(s)

@@ -65,8 +65,7 @@ func TestResetGivesBack(t *testing.T) {
 	}
 }
 
-// What is taken, given back and taken again is room for one, and is not allocated
-// again, though the slab is too small.
+// Memory that is taken, reset and retaken is allocated once, even if the slab is too small.
 func TestTheSlabGrowsToTheMost(t *testing.T) {
 	a := new(Arena)
 	Take[float64](a, 10)
@@ -89,7 +88,7 @@ func TestTheSlabGrowsToTheMost(t *testing.T) {
 	}
 }
 
-// Levels are right over many slabs, whichever of them a mark lies in.
+// Levels are correct over several slabs, for marks in any of them.
 func TestResetOverSlabs(t *testing.T) {
 	a := new(Arena)
 	var marks []int

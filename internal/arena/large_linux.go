@@ -5,22 +5,22 @@ import (
 	"unsafe"
 )
 
-// Large pages have this size where small ones have 4 KiB; where both are larger, advice
-// that begins in the middle of one is not taken.
+// largePage is the size of huge pages where small pages have 4 KiB. With larger pages the system
+// ignores misaligned advice.
 const (
 	largePage    = 2 << 20
 	madvHugePage = 14
 	madvCollapse = 25
 )
 
+// adviseHugePages advises the huge pages that contain size bytes from p.
 func adviseHugePages(p unsafe.Pointer, size uintptr) {
 	before := uintptr(p) % largePage
 	n := (before + size + largePage - 1) / largePage * largePage
-	// The number of the call: syscall.Madvise wants a slice, which would reach beyond x.
-	// Advice that is not taken is no error.
+	// syscall.Madvise needs a slice, which would extend beyond x. Ignored advice is no error.
 	for _, advice := range []uintptr{
-		madvHugePage, // for pages that are not there yet
-		madvCollapse, // for those of memory that was given back and is lent again
+		madvHugePage, // pages without memory yet
+		madvCollapse, // pages of reused memory
 	} {
 		syscall.Syscall(syscall.SYS_MADVISE, uintptr(p)-before, n, advice)
 	}

@@ -2,7 +2,7 @@ package arena
 
 import "testing"
 
-// What is asked for in large pages is memory like any other.
+// Memory in huge pages keeps its contents.
 func TestHugePagesKeepContents(t *testing.T) {
 	for _, n := range []int{0, 1, minHugePages / 8, 1 << 20} {
 		x := make([]float64, n)

@@ -1,5 +1,5 @@
-// Package atomicfile writes files that are either whole or not there: a crash,
-// a full disk or an error half way leaves the file of before as it was.
+// Package atomicfile writes files atomically: after a crash, a full disk or an error the old file is
+// unchanged.
 package atomicfile
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/lock"
 )
 
-// A temporary file's name is prefix, rand.Text, suffix.
+// The name of a temporary file is prefix, rand.Text, suffix.
 const (
 	prefix   = ".farfield-"
 	suffix   = ".tmp"
@@ -24,16 +24,12 @@ const (
 	textSize = 26
 )
 
-// Write gives path the bytes that write produces. They go to another name in
-// the same folder first, which takes the place of path once they are on the
-// disk; if write fails, its error is returned and path keeps what it had. A
-// symbolic link stays and the file that it points to is replaced; an existing
-// file keeps its permissions. What cannot be replaced, such as a pipe or a
-// device, is written directly.
+// Write replaces the content of path by the bytes that write produces. It writes a temporary file in
+// the same folder, syncs it and renames it to path. A symbolic link stays, and its target is
+// replaced. An existing file keeps its permissions. Pipes and devices are written directly.
 //
-// Temporary files of processes that were killed are removed from the folder first. A
-// process holds the lock of the temporary file that it writes, and death releases it.
-// What the system refuses is a *lock.WriteError.
+// Temporary files of killed processes are removed first: a writer holds a lock on its temporary file,
+// which death releases. It returns the error of write, or a *lock.WriteError if the system refuses.
 func Write(path string, write func(io.Writer) error) error {
 	named := path
 	if target, err := filepath.EvalSymlinks(path); err == nil {
@@ -57,8 +53,7 @@ func Write(path string, write func(io.Writer) error) error {
 	if err != nil {
 		return lock.WrapWriteError(named, err)
 	}
-	// The lock lasts until the file has its name. After the rename there is nothing
-	// left to remove.
+	// Hold the lock until the rename. After it the Remove finds no file.
 	defer f.Close()
 	defer os.Remove(f.Name())
 	if old != nil {
@@ -72,7 +67,7 @@ func Write(path string, write func(io.Writer) error) error {
 	return lock.WrapWriteError(named, renameSynced(f.Name(), path))
 }
 
-// createTemp creates a temporary file in dir and locks it.
+// createTemp creates and locks a temporary file in dir.
 func createTemp(dir string) (*os.File, error) {
 	for {
 		f, err := lock.CreateLocked(filepath.Join(dir, prefix+rand.Text()+suffix))
@@ -82,8 +77,7 @@ func createTemp(dir string) (*os.File, error) {
 	}
 }
 
-// removeOrphans removes the temporary files in dir that have lost their writer. What
-// cannot be removed stays, without an error.
+// removeOrphans removes temporary files in dir whose writer has died. It ignores errors.
 func removeOrphans(dir string) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -103,16 +97,15 @@ func removeOrphans(dir string) {
 	}
 }
 
-// isTemp reports whether name is a name that createTemp gives.
+// isTemp reports whether name has the form of createTemp's names.
 func isTemp(name string) bool {
 	middle, begins := strings.CutPrefix(name, prefix)
 	middle, ends := strings.CutSuffix(middle, suffix)
 	return begins && ends && len(middle) == textSize && strings.Trim(middle, letters) == ""
 }
 
-// Replace gives the file temp, which is whole and on the disk, the name path in the
-// same folder. A symbolic link stays and the file that it points to is replaced. What
-// the system refuses is a *lock.WriteError.
+// Replace renames the complete and synced file temp to path in the same folder. A symbolic link
+// stays, and its target is replaced. It returns a *lock.WriteError if the system refuses.
 func Replace(temp, path string) error {
 	named := path
 	if target, err := filepath.EvalSymlinks(path); err == nil {
@@ -121,7 +114,7 @@ func Replace(temp, path string) error {
 	return lock.WrapWriteError(named, renameSynced(temp, path))
 }
 
-// renameSynced makes temp the file path.
+// renameSynced renames temp to path and syncs the folder.
 func renameSynced(temp, path string) error {
 	if err := os.Rename(temp, path); err != nil {
 		return err
@@ -130,8 +123,7 @@ func renameSynced(temp, path string) error {
 	return nil
 }
 
-// fillFile writes f, which path names in errors, through a buffer, and puts it on the disk
-// if sync is set.
+// fillFile writes f through a buffer, and syncs it if sync is set. Errors name path.
 func fillFile(f *os.File, path string, write func(io.Writer) error, sync bool) error {
 	w := bufio.NewWriterSize(namedFile{f, path}, 1<<16)
 	if err := write(w); err != nil {
@@ -143,7 +135,7 @@ func fillFile(f *os.File, path string, write func(io.Writer) error, sync bool) e
 	return lock.WrapWriteError(path, f.Sync())
 }
 
-// namedFile is a file whose errors are a *lock.WriteError.
+// namedFile is a writer to f whose errors are *lock.WriteErrors for path.
 type namedFile struct {
 	f    *os.File
 	path string
@@ -154,9 +146,8 @@ func (f namedFile) Write(p []byte) (int, error) {
 	return n, lock.WrapWriteError(f.path, err)
 }
 
-// MakeFolder makes the folder dir with the folders above it that are missing, and puts
-// their names on the disk. A file in the place of a folder is an error; what the system
-// refuses is a *lock.WriteError.
+// MakeFolder creates the folder dir and its missing parents, and syncs their names. It returns an
+// error if a file is in the way, or a *lock.WriteError if the system refuses.
 func MakeFolder(dir string) error {
 	if info, err := os.Stat(dir); err == nil {
 		if !info.IsDir() {
@@ -180,8 +171,8 @@ func MakeFolder(dir string) error {
 	return nil
 }
 
-// SyncFolder puts the names in dir on the disk. Some systems cannot sync a folder; its
-// files are whole all the same, so there is no error.
+// SyncFolder syncs the names in dir to disk. It ignores errors, since some systems cannot sync a
+// folder and the files are complete without it.
 func SyncFolder(dir string) {
 	d, err := os.Open(dir)
 	if err != nil {

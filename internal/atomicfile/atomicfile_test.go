@@ -17,7 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/suite"
 )
 
-// TestMain lets the test program be a writer that waits to be killed.
+// TestMain runs the test binary as a writer that waits to be killed, if asked.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("FARFIELD_TEST_WRITE"); path != "" {
 		for i := 0; ; i++ {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// slowly writes 64 lines i with pauses, so that most of the time a file is half written.
+// slowly writes 64 lines i with pauses, so that the file is incomplete most of the time.
 func slowly(i int) func(io.Writer) error {
 	return func(w io.Writer) error {
 		line := strings.Repeat(string(rune('a'+i%26)), 4095) + "\n"
@@ -208,7 +208,7 @@ func TestReplaceKeepsSymbolicLinks(t *testing.T) {
 	holds(t, file, "new", 2)
 }
 
-// What fits the buffer fails when the buffer is emptied, the rest before.
+// Content that fits the buffer fails at the flush, longer content before.
 func TestFullDevice(t *testing.T) {
 	const full = "/dev/full"
 	if _, err := os.Stat(full); err != nil {
@@ -221,7 +221,7 @@ func TestFullDevice(t *testing.T) {
 	}
 }
 
-// What cannot be put on the disk is an error where it has to be there.
+// A failing sync is an error.
 func TestSyncFails(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -241,7 +241,7 @@ func TestSyncFails(t *testing.T) {
 	}
 }
 
-// startWriter starts a process that writes path again and again.
+// startWriter starts a process that writes path repeatedly.
 func startWriter(t *testing.T, path string) *exec.Cmd {
 	t.Helper()
 	c := exec.Command(os.Args[0])

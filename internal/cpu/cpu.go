@@ -1,4 +1,4 @@
-// Package cpu tells which instruction set the kernels use and why.
+// Package cpu selects the instruction set of the kernels.
 package cpu
 
 import (
@@ -9,32 +9,32 @@ import (
 	"strings"
 )
 
-// The instruction sets that there are kernels for.
+// The instruction sets with kernels.
 const (
 	AVX512  = "avx512" // AVX-512 F, BW, DQ and VL
 	AVX2    = "avx2"   // AVX2 with FMA
-	NEON    = "neon"   // the vectors of arm64
+	NEON    = "neon"   // Advanced SIMD of arm64
 	Generic = "generic"
 )
 
-// Variable is the environment variable that asks for an instruction set below
-// the best.
+// Variable is the environment variable that selects another instruction set than the best.
 const Variable = "FARFIELD_ISA"
 
 var available, lacking = detectSets()
 
 var chosen, reason = chooseSet(os.Getenv(Variable))
 
-// InstructionSets returns the instruction sets that this machine and build can use,
-// best first and Generic last. The caller does not change it.
+// InstructionSets returns the instruction sets that machine and build support, best first and Generic
+// last. The caller must not change it.
 func InstructionSets() []string { return available }
 
 // ActiveSet returns the instruction set in use.
 func ActiveSet() string { return chosen }
 
-// SelectionReason says in one line what was chosen and why.
+// SelectionReason describes in one line the selected instruction set and why.
 func SelectionReason() string { return reason }
 
+// chooseSet selects wish if it is available, otherwise the best set. why describes the choice.
 func chooseSet(wish string) (isa, why string) {
 	isa = available[0]
 	why = fmt.Sprintf("%s: the best of %s", isa, strings.Join(available, ", "))
@@ -51,23 +51,22 @@ func chooseSet(wish string) (isa, why string) {
 	return isa, why
 }
 
-// Info describes the processor as far as the system tells; what it does not
-// tell is zero.
+// Info describes the processor. Unknown fields are zero.
 type Info struct {
-	Model      string // as the maker calls it
+	Model      string // name by the maker
 	Arch       string // GOARCH
-	Cores      int    // logical processors that the program may use
-	L1, L2, L3 int    // data cache sizes as one core sees them, in bytes
+	Cores      int    // usable logical processors
+	L1, L2, L3 int    // data cache sizes per core, in bytes
 }
 
-// Describe returns what is known about the processor.
+// Describe returns the properties of the processor.
 func Describe() Info {
 	info := Info{Arch: runtime.GOARCH, Cores: runtime.NumCPU()}
 	info.readSystem()
 	return info
 }
 
-// String is one line, such as "AMD EPYC, 2 cores, caches 32 KiB, 1 MiB, 32 MiB".
+// String returns one line, such as "AMD EPYC, 2 cores, caches 32 KiB, 1 MiB, 32 MiB".
 func (i Info) String() string {
 	s := i.Model
 	if s == "" {

@@ -2,6 +2,5 @@
 
 package cpu
 
-// detectSets returns the instruction sets, best first, and why any is missing: Go's
-// arm64 has NEON.
+// detectSets returns the instruction sets, best first. Every arm64 of Go has NEON.
 func detectSets() (sets []string, lacking string) { return []string{NEON, Generic}, "" }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// readSystem fills in what Linux tells in its proc and sys file systems.
+// readSystem sets the fields that Linux reports in /proc and /sys.
 func (i *Info) readSystem() {
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		i.Model = modelName(string(text))
@@ -32,7 +32,7 @@ func (i *Info) readSystem() {
 	}
 }
 
-// modelName is the first model name in the text of /proc/cpuinfo.
+// modelName returns the first model name in the text of /proc/cpuinfo.
 func modelName(text string) string {
 	for line := range strings.Lines(text) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
@@ -42,7 +42,7 @@ func modelName(text string) string {
 	return ""
 }
 
-// parseSize is a number of bytes such as 1024K; zero if it is none.
+// parseSize parses a number of bytes such as 1024K. It returns 0 if text is malformed.
 func parseSize(text string) int {
 	unit := 1
 	switch {

@@ -2,5 +2,5 @@
 
 package cpu
 
-// readSystem fills in nothing: there is no portable way to ask.
+// readSystem sets nothing: there is no portable interface.
 func (i *Info) readSystem() {}

@@ -1,10 +1,9 @@
-// Package fourier is the fast Fourier transform of sequences whose length is a
-// power of two, in float64, for long convolutions (Cooley and Tukey 1965).
+// Package fourier is the fast Fourier transform of sequences whose length is a power of two, in
+// float64, for long convolutions (Cooley and Tukey 1965).
 //
-// Spectra lie in bit-reversed order, in which forward transforms leave them and
-// inverse ones take them: products of spectra need no other. A transform of two
-// real sequences at once, as the real and the imaginary parts, is separated by
-// Pair: frequencies f and n-f lie at places that Partner tells.
+// Spectra are in bit-reversed order, the output of Forward and the input of Inverse; products of
+// spectra need no other order. Two real sequences are transformed at once as real and imaginary
+// parts. SeparatePair separates their spectra from frequencies f and n-f; PartnerIndex locates n-f.
 package fourier
 
 import (
@@ -14,7 +13,7 @@ import (
 	"sync"
 )
 
-// Transform is that of one length. It may be used by several goroutines.
+// Transform is a transform of one length. It is safe for concurrent use.
 type Transform struct {
 	n int
 	// twiddle holds for every half h = 1, 2, 4, …, n/2, at h ≤ i < 2h,
@@ -24,8 +23,7 @@ type Transform struct {
 
 var transforms sync.Map // Transform by length
 
-// NewTransform returns the transform of n numbers, a power of two, which is made once. It
-// panics for other n.
+// NewTransform returns the transform of n numbers, from a cache. It panics if n is no power of two.
 func NewTransform(n int) *Transform {
 	if t, ok := transforms.Load(n); ok {
 		return t.(*Transform)
@@ -44,8 +42,8 @@ func NewTransform(n int) *Transform {
 	return t
 }
 
-// ConvolutionLength returns a length at which the convolution of two sequences of n numbers
-// does not wrap around.
+// ConvolutionLength returns the length of transforms at which the convolution of two sequences of n
+// numbers does not wrap around.
 func ConvolutionLength(n int) int {
 	if n <= 1 {
 		return 1
@@ -53,10 +51,10 @@ func ConvolutionLength(n int) int {
 	return 1 << bits.Len(uint(2*n-2))
 }
 
-// TransformFLOPs returns those of a transform of n numbers.
+// TransformFLOPs returns the floating-point operations of a transform of n numbers.
 func TransformFLOPs(n int) float64 { return 5 * float64(n) * math.Log2(float64(n)) }
 
-// Forward replaces x [n] by its spectrum, Σ_t x_t·e^(-2πift/n) for frequency f, in
+// Forward overwrites x [n] with its spectrum, Σ_t x_t·e^(-2πift/n) for frequency f, in
 // bit-reversed order.
 func (t *Transform) Forward(x []complex128) {
 	x = x[:t.n]
@@ -86,8 +84,7 @@ func (t *Transform) Forward(x []complex128) {
 // mulMinusI returns -i·x.
 func mulMinusI(x complex128) complex128 { return complex(imag(x), -real(x)) }
 
-// Inverse replaces a spectrum in bit-reversed order by n times the numbers that it
-// is of.
+// Inverse overwrites a spectrum x [n] in bit-reversed order with n times its sequence.
 func (t *Transform) Inverse(x []complex128) {
 	x = x[:t.n]
 	half := 1
@@ -114,9 +111,10 @@ func (t *Transform) Inverse(x []complex128) {
 	}
 }
 
+// conjugate returns the complex conjugate of x.
 func conjugate(x complex128) complex128 { return complex(real(x), -imag(x)) }
 
-// PartnerIndex returns the place of frequency n-f, where that of f is i.
+// PartnerIndex returns the index of frequency n-f, where i is the index of f.
 func PartnerIndex(i int) int {
 	if i == 0 {
 		return 0
@@ -125,8 +123,8 @@ func PartnerIndex(i int) int {
 	return 3*low - 1 - i
 }
 
-// SeparatePair separates what a spectrum z has at the places of f and n-f into the values
-// at f of the spectra of the real and of the imaginary parts.
+// SeparatePair returns the values at f of the spectra of real and imaginary parts. f and partner are
+// the values of their joint spectrum at frequencies f and n-f.
 func SeparatePair(f, partner complex128) (re, im complex128) {
 	a, b, c, d := real(f)/2, imag(f)/2, real(partner)/2, -imag(partner)/2
 	return complex(a+c, b+d), complex(b-d, c-a)

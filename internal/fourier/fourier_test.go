@@ -67,7 +67,7 @@ func TestPairsAreTwoSpectra(t *testing.T) {
 	}
 }
 
-// Long transforms lose no more digits than their stages.
+// The error of long transforms grows with the number of stages at most.
 func TestLongTransformsComeBack(t *testing.T) {
 	const n = 1 << 17
 	x := numbers(3, n)

@@ -1,4 +1,4 @@
-// Package framed is the outer format of files that hold a few parts of bytes:
+// Package framed is the container format of files with a few parts:
 //
 //	magic
 //	uint32 version
@@ -17,7 +17,7 @@ import (
 	"io"
 )
 
-// Append appends a file of parts to b.
+// Append appends a file of parts to b and returns the result.
 func Append(b []byte, magic string, version uint32, parts ...[]byte) []byte {
 	start := len(b)
 	b = append(b, magic...)
@@ -30,8 +30,8 @@ func Append(b []byte, magic string, version uint32, parts ...[]byte) []byte {
 	return append(b, sum[:]...)
 }
 
-// ReadParts returns the n parts of a file, which lie in data. One that is damaged, has
-// another magic or version or another number of parts is an error.
+// ReadParts returns the n parts of the file in data; they alias data. It returns an error if magic,
+// version, checksum or the number of parts differ.
 func ReadParts(data []byte, magic string, version uint32, n int) ([][]byte, error) {
 	if err := checkHeader(data, int64(len(data)), magic, version); err != nil {
 		return nil, err
@@ -59,9 +59,9 @@ func ReadParts(data []byte, magic string, version uint32, n int) ([][]byte, erro
 	return parts, nil
 }
 
-// ReadFirst returns the first part, of at most so many bytes, of the file that is the size
-// bytes of r, all of which are held against their SHA-256. The other parts take no
-// memory.
+// ReadFirst returns the first part of a file of size bytes in r. It verifies the checksum of the
+// whole file without keeping the other parts in memory. It returns an error if magic, version or
+// checksum differ or the part has more than most bytes.
 func ReadFirst(r io.ReaderAt, size int64, magic string, version uint32, most int64) ([]byte, error) {
 	head := make([]byte, len(magic)+4+8)
 	if n, err := r.ReadAt(head, 0); n < len(head) && err != io.EOF {
@@ -94,8 +94,8 @@ func ReadFirst(r io.ReaderAt, size int64, magic string, version uint32, most int
 	return part, err
 }
 
-// checkHeader reports a file of size bytes, the first of which are head, that does not
-// begin as it ought to, or has no room for its end.
+// checkHeader returns an error if head, the beginning of a file of size bytes, has another magic or
+// version, or the file is too short for its checksum.
 func checkHeader(head []byte, size int64, magic string, version uint32) error {
 	rest, ok := bytes.CutPrefix(head, []byte(magic))
 	if !ok || len(rest) < 4 || size < int64(len(magic)+4+sha256.Size) {

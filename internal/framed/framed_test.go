@@ -55,7 +55,7 @@ func TestDamageIsRefused(t *testing.T) {
 	}
 }
 
-// sum appends the checksum that Parts wants.
+// sum appends the checksum that ReadParts expects.
 func sum(b []byte) []byte {
 	x := sha256.Sum256(b)
 	return append(bytes.Clone(b), x[:]...)

@@ -1,5 +1,5 @@
-// Package infile opens files that are read. No open waits for the other end of a pipe
-// unless the caller asks for a stream, and then a context ends the wait.
+// Package infile opens files for reading. Open never waits for the other end of a pipe; OpenStream
+// does, until a context ends.
 package infile
 
 import (
@@ -12,9 +12,9 @@ import (
 	"os"
 )
 
-// Open opens a regular file. Anything else is an error that names the path and its kind.
+// Open opens a regular file. It returns an error that names path and kind if it is anything else.
 func Open(path string) (*os.File, error) {
-	// Opening a device may have an effect, so the name is looked at first.
+	// Opening a device may have side effects, so stat first.
 	info, err := statFile(path)
 	if err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func Open(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The name may have changed hands meanwhile.
+	// The path may have been replaced meanwhile.
 	if info, err = f.Stat(); err == nil {
 		err = checkRegular(path, info.Mode())
 	}
@@ -37,8 +37,7 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// ReadFile returns the content of a regular file. Its errors are those of Open and of
-// reading.
+// ReadFile returns the content of a regular file. It returns an error if Open or a read fails.
 func ReadFile(path string) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -49,7 +48,7 @@ func ReadFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// One byte more than the file has, so that its end is met without growing.
+	// One spare byte, so that the end is found without growing.
 	data := make([]byte, 0, min(info.Size(), maxReserve)+1)
 	for {
 		n, err := f.Read(data[len(data):cap(data)])
@@ -97,12 +96,12 @@ func ReadJSON(path string, limit int, v any) error {
 	return nil
 }
 
-// maxReserve bounds the memory that ReadFile reserves on the word of a file's size.
+// maxReserve bounds the memory that ReadFile reserves by the file's size.
 const maxReserve = 1 << 30
 
-// OpenStream opens a file that is read once, front to back: a regular file, which it
-// returns as an *os.File, a pipe or a device. The wait for a pipe's writer and reads
-// that wait end with ctx, whose cause they return. A folder or socket is an error.
+// OpenStream opens a file for one sequential read: a regular file, which it returns as *os.File, a
+// pipe or a device. Waiting for a pipe's writer and waiting reads end with ctx and return its cause.
+// It returns an error for a folder or socket.
 func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
 	info, err := statFile(path)
 	if err != nil {
@@ -141,7 +140,7 @@ func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
 	}
 }
 
-// A contextFile is a file whose reads end with a context.
+// contextFile is a file whose reads end with a context.
 type contextFile struct {
 	io.Reader
 	f *os.File
@@ -150,8 +149,8 @@ type contextFile struct {
 // Close closes the file.
 func (s *contextFile) Close() error { return s.f.Close() }
 
-// NewReader returns a reader of r whose reads end with ctx and then return its cause. A
-// read of r that waits at that time is abandoned, so r is of no further use.
+// NewReader returns a reader of r whose reads end with ctx and return its cause. A waiting read of r
+// is then abandoned, so r must not be used any more.
 func NewReader(ctx context.Context, r io.Reader) io.Reader {
 	if ctx.Done() == nil {
 		return r
@@ -164,24 +163,26 @@ func NewReader(ctx context.Context, r io.Reader) io.Reader {
 	return &contextReader{ctx: ctx, r: r}
 }
 
-// readSize is the most that one read of a waiting reader asks for.
+// readSize bounds the bytes of one read of a contextReader.
 const readSize = 1 << 16
 
+// contextReader reads r in a goroutine per read.
 type contextReader struct {
 	ctx  context.Context
 	r    io.Reader
 	buf  []byte
-	rest []byte // of buf, to be returned
-	err  error  // behind rest
+	rest []byte // bytes of buf to be returned
+	err  error  // error after rest
 	done chan result
 }
 
+// result is the result of one read.
 type result struct {
 	n   int
 	err error
 }
 
-// Read returns what one read of r gives.
+// Read returns the bytes of one read of r. It returns the error of r, or the cause of ctx.
 func (r *contextReader) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 && r.err == nil && len(p) > 0 {
 		if err := r.ctx.Err(); err != nil {
@@ -209,7 +210,7 @@ func (r *contextReader) Read(p []byte) (int, error) {
 	return n, r.err
 }
 
-// statFile returns what path leads to. Its error is that of an open.
+// statFile is os.Stat with an error like os.Open.
 func statFile(path string) (fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	var failed *fs.PathError
@@ -219,7 +220,7 @@ func statFile(path string) (fs.FileInfo, error) {
 	return info, err
 }
 
-// checkRegular reports a mode that is not a regular file's.
+// checkRegular returns an error if mode is not the mode of a regular file.
 func checkRegular(path string, mode fs.FileMode) error {
 	kind := "an irregular file"
 	switch {

@@ -44,7 +44,7 @@ func TestOpenReadsRegularFilesAlone(t *testing.T) {
 	}
 }
 
-// waiting gives its caller a chance to cancel a read that waits.
+// waiting lets a test cancel a waiting read.
 type waiting struct{ read chan struct{} }
 
 func (w waiting) Read([]byte) (int, error) {

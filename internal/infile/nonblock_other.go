@@ -2,5 +2,5 @@
 
 package infile
 
-// nonblock is nothing where no open waits.
+// nonblock is 0 on systems where no open waits.
 const nonblock = 0

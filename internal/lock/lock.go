@@ -1,5 +1,5 @@
-// Package lock gives a path one owner at a time, across processes and within one. The
-// system releases the lock of a process that dies.
+// Package lock gives a path one owner at a time, across processes and within one. The system
+// releases the lock of a dead process.
 package lock
 
 import (
@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// FolderLockName is the lock file of a folder.
+// FolderLockName is the name of a folder's lock file.
 const FolderLockName = ".farfield.lock"
 
-// pollInterval is the time between two attempts of Wait.
+// pollInterval is the time between two attempts of WaitFolder.
 const pollInterval = 50 * time.Millisecond
 
-// A HeldError reports that another owner holds a lock.
+// HeldError is the error of a lock that another owner holds.
 type HeldError struct {
-	Path string // the folder or file that the lock protects
-	PID  int    // the owner's process; 0 where it is unknown
+	Path string // folder or file that the lock protects
+	PID  int    // process of the owner; 0: unknown
 }
 
-// Error names the path and the owner.
+// Error returns a message with the path and the owner.
 func (e *HeldError) Error() string {
 	if e.PID == 0 {
 		return fmt.Sprintf("%q is in use by another process", e.Path)
@@ -37,21 +37,20 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%q is in use by process %d", e.Path, e.PID)
 }
 
-// A WriteError reports a file or folder that the system does not let this process
-// write.
+// WriteError is the error of a file or folder that the system does not let this process write.
 type WriteError struct {
 	Path string
 	Err  error
 }
 
-// Error names the path and the system's reason.
+// Error returns a message with the path and the system's error.
 func (e *WriteError) Error() string { return fmt.Sprintf("%s: cannot be written: %v", e.Path, e.Err) }
 
 // Unwrap returns the system's error.
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// WrapWriteError returns the error of a system call that writes path as a *WriteError; nil
-// for nil.
+// WrapWriteError returns err as a *WriteError of path, or nil if err is nil. It returns a *WriteError
+// in err unchanged.
 func WrapWriteError(path string, err error) error {
 	var known *WriteError
 	if err == nil || errors.As(err, &known) {
@@ -68,26 +67,26 @@ func WrapWriteError(path string, err error) error {
 	return &WriteError{path, err}
 }
 
-// A Lock is a held lock.
+// Lock is a held lock.
 type Lock struct {
-	f *os.File // nil where the system or the file system has no locks
+	f *os.File // nil: the system or file system has no locks
 }
 
-// LockFolder locks an existing folder without waiting. Its error is a *HeldError when the
-// folder has an owner, and otherwise a *WriteError.
+// LockFolder locks an existing folder without waiting. It returns a *HeldError if the folder has an
+// owner, or a *WriteError if the system refuses.
 func LockFolder(dir string) (*Lock, error) {
 	return acquireLock(filepath.Join(dir, FolderLockName), dir)
 }
 
-// LockFile locks path without waiting; path need not exist, its folder must. The lock file
-// is path with the suffix ".lock". Its errors are those of Folder.
+// LockFile locks path without waiting. The lock file is path with the suffix ".lock". path need not
+// exist, its folder must. It returns an error like LockFolder.
 func LockFile(path string) (*Lock, error) {
 	return acquireLock(path+".lock", path)
 }
 
-// WaitFolder locks an existing folder once its owner has released it. waiting, unless
-// nil, is called once before the first wait with the owner. It returns the cause of ctx
-// when ctx ends first, and otherwise the system's error.
+// WaitFolder locks an existing folder after its owner has released it. It calls waiting, unless nil,
+// once before the first wait. It returns an error if ctx ends first, its cause, or if the system
+// refuses.
 func WaitFolder(ctx context.Context, dir string, waiting func(*HeldError)) (*Lock, error) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -109,7 +108,7 @@ func WaitFolder(ctx context.Context, dir string, waiting func(*HeldError)) (*Loc
 	}
 }
 
-// Release gives the lock back and removes its file. A second call does nothing.
+// Release releases the lock and removes its file. A second call does nothing.
 func (l *Lock) Release() {
 	if l == nil || l.f == nil {
 		return
@@ -118,8 +117,8 @@ func (l *Lock) Release() {
 	l.f = nil
 }
 
-// acquireLock locks the file name on behalf of path. An owner removes its file when it
-// releases the lock, so a lock counts only while name still leads to the locked file.
+// acquireLock locks the file name to protect path. Release removes the file, so a lock is valid only
+// while name still is the locked file.
 func acquireLock(name, path string) (*Lock, error) {
 	for {
 		f, err := openLockFile(name)
@@ -147,8 +146,7 @@ func acquireLock(name, path string) (*Lock, error) {
 			f.Close()
 			continue
 		}
-		// The owner's number is a service to the reader of an error: a full disk is no
-		// reason to refuse the lock.
+		// The PID only serves error messages, so ignore errors such as a full disk.
 		if f.Truncate(0) == nil {
 			_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 		}
@@ -156,10 +154,9 @@ func acquireLock(name, path string) (*Lock, error) {
 	}
 }
 
-// CreateLocked creates the file name, which must not exist, and locks it until it is closed:
-// RemoveOrphan leaves it alone while this process lives. The file can be renamed while
-// it is open. The error is fs.ErrExist also when RemoveOrphan came between creation and
-// lock; another name succeeds.
+// CreateLocked creates the new file name and locks it until it is closed, so that RemoveOrphan does
+// not remove it. The open file can be renamed. It returns fs.ErrExist if the file exists, or if
+// RemoveOrphan intervened; another name then succeeds. It returns other errors of the system.
 func CreateLocked(name string) (*os.File, error) {
 	f, err := createFile(name)
 	if err != nil {
@@ -177,8 +174,8 @@ func CreateLocked(name string) (*os.File, error) {
 	return nil, &os.PathError{Op: "lock", Path: name, Err: fs.ErrExist}
 }
 
-// RemoveOrphan removes the file name unless another process, or this one, holds its
-// lock. It reports whether the file is gone.
+// RemoveOrphan removes the file name unless any process holds its lock. It reports whether it removed
+// the file.
 func RemoveOrphan(name string) bool {
 	info, err := os.Lstat(name)
 	if err != nil || !info.Mode().IsRegular() {
@@ -203,7 +200,7 @@ func leadsTo(name string, f *os.File) bool {
 	return err == nil && os.SameFile(locked, named)
 }
 
-// readOwner returns the process that the lock file names; 0 where it names none.
+// readOwner returns the PID in the lock file, or 0 if there is none.
 func readOwner(name string) int {
 	f, err := openLockFile(name)
 	if err != nil {

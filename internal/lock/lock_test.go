@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestMain lets the test program be an owner that waits to be killed.
+// TestMain runs the test binary as an owner that waits to be killed, if asked.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("FARFIELD_TEST_LOCK"); dir != "" {
 		if _, err := LockFolder(dir); err != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// byteRange is where the lock lies: behind all content, which others read.
+// byteRange is the locked range, after all content, so that others can read the content.
 var byteRange = windows.Overlapped{OffsetHigh: 1 << 30}
 
 // openLockFile opens the lock file.
@@ -14,13 +14,13 @@ func openLockFile(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
 }
 
-// openOrphan opens a file that may have lost its owner.
+// openOrphan opens a file that may have no owner.
 func openOrphan(name string) (*os.File, error) { return openShared(name, windows.OPEN_EXISTING) }
 
-// createFile creates the file name, which must not exist.
+// createFile creates the new file name.
 func createFile(name string) (*os.File, error) { return openShared(name, windows.CREATE_NEW) }
 
-// openShared opens a file that can be renamed and removed while it is open.
+// openShared opens a file so that it can be renamed and removed while open.
 func openShared(name string, how uint32) (*os.File, error) {
 	path, err := windows.UTF16PtrFromString(name)
 	if err != nil {
@@ -34,7 +34,7 @@ func openShared(name string, how uint32) (*os.File, error) {
 	return os.NewFile(uintptr(h), name), nil
 }
 
-// tryLock locks f. It returns false when f has another owner.
+// tryLock locks f. It returns false if f has another owner.
 func tryLock(f *os.File) (bool, error) {
 	at := byteRange
 	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &at)
@@ -44,7 +44,7 @@ func tryLock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// releaseFile releases the lock. The file stays when another process has it open.
+// releaseFile releases the lock and removes the file, unless another process has it open.
 func releaseFile(f *os.File) {
 	f.Close()
 	_ = os.Remove(f.Name())

@@ -1,4 +1,4 @@
-// Package machine reads how much memory the machine has free and the process has held.
+// Package machine reports free memory and the peak memory of the process.
 package machine
 
 import (
@@ -8,11 +8,11 @@ import (
 	"strconv"
 )
 
-// unknownMemory is what a machine is taken to have that does not tell.
+// unknownMemory is the assumed free memory of systems that do not report it.
 const unknownMemory = 16 << 30
 
-// FreeMemory returns the bytes that programs can still have; 16 GiB where the system
-// does not report them (all but Linux).
+// FreeMemory returns the available memory in bytes; 16 GiB if the system does not report it (all but
+// Linux).
 func FreeMemory() int64 {
 	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
 		if n, ok := readKibibytes(text, "MemAvailable:"); ok {
@@ -22,8 +22,8 @@ func FreeMemory() int64 {
 	return unknownMemory
 }
 
-// PeakMemory returns the most bytes that the process has held: its resident set
-// where the system tells (Linux), else what the Go runtime has asked for.
+// PeakMemory returns the peak memory of the process in bytes: the resident set on Linux, otherwise the
+// memory obtained by the Go runtime.
 func PeakMemory() int64 {
 	if text, err := os.ReadFile("/proc/self/status"); err == nil {
 		if n, ok := readKibibytes(text, "VmHWM:"); ok {
@@ -35,7 +35,7 @@ func PeakMemory() int64 {
 	return int64(m.Sys)
 }
 
-// readKibibytes returns the bytes that the line with that name tells in kB.
+// readKibibytes returns the bytes in the line that begins with name and counts kB.
 func readKibibytes(text []byte, name string) (n int64, found bool) {
 	for line := range bytes.Lines(text) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// MeasuredMarker returns the marker before figures that the code in paths gave at a commit.
+// MeasuredMarker returns the marker before figures measured at a commit with the code in paths.
 func MeasuredMarker(commit string, paths []string) string {
 	return fmt.Sprintf("<!-- measured at %s of %s -->\n", commit, strings.Join(paths, " "))
 }
 
-// OutdatedNote returns the line behind the marker of figures whose code has changed since.
+// OutdatedNote returns the line after the marker of figures whose code has changed since.
 func OutdatedNote(commit string, paths []string) string {
 	return fmt.Sprintf("*Older than the code: measured at %s. `git log --oneline %s.. -- %s` lists the changes since.*\n", commit, commit, strings.Join(paths, " "))
 }
 
-// Folders whose code decides figures: how fast attention is, and what the command takes.
+// Folders whose code determines figures: the speed of attention, and of the command.
 var (
 	AttentionCode = []string{"attention", "mechanism", "internal/kernel", "internal/par"}
 	CommandCode   = append(AttentionCode[:len(AttentionCode):len(AttentionCode)], "nn", "model", "train", "cmd/farfield")

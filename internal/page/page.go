@@ -1,5 +1,4 @@
-// Package page keeps parts of pages that programs write, between markers that
-// do not show.
+// Package page updates generated parts of Markdown pages, between invisible markers.
 package page
 
 import (
@@ -11,14 +10,14 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// Part is a part of a page.
+// Part is a generated part of a page.
 type Part struct {
 	Begin, End string // markers, such as <!-- … -->
-	Title      string // a line before the part, where the page does not have it yet
+	Title      string // line before the part if it is added
 }
 
-// WriteFile replaces what the page at path has between the markers; it puts the part
-// at its end if it has none.
+// WriteFile replaces the text between the markers of the page at path, or appends the part. It returns
+// an error if the page cannot be read or written, or has no end marker.
 func (p *Part) WriteFile(path string, text []byte) error {
 	old, err := infile.ReadFile(path)
 	if err != nil {
@@ -34,7 +33,8 @@ func (p *Part) WriteFile(path string, text []byte) error {
 	})
 }
 
-// ReadFile returns what the page at path has between the markers; nil if it has none.
+// ReadFile returns the text between the markers of the page at path, nil without markers. It returns an
+// error if the page cannot be read.
 func (p *Part) ReadFile(path string) ([]byte, error) {
 	page, err := infile.ReadFile(path)
 	if err != nil {
@@ -48,6 +48,8 @@ func (p *Part) ReadFile(path string) ([]byte, error) {
 	return text, nil
 }
 
+// replaceText returns the page with the part replaced or appended. It returns an error if the page has
+// no end marker.
 func (p *Part) replaceText(page, text []byte) ([]byte, error) {
 	inner := fmt.Appendf(nil, "%s\n%s%s", p.Begin, text, p.End)
 	before, rest, found := bytes.Cut(page, []byte(p.Begin))

@@ -11,7 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 )
 
-// tiles are products that the first-level cache holds, at the kernels' speed.
+// tiles are products in the first-level cache, at the kernels' speed.
 type tiles struct{ a, b, c []float32 }
 
 const (
@@ -26,11 +26,10 @@ func (f *tiles) RunRange(i0, i1 int) {
 	}
 }
 
-// BenchmarkCrossover gives MinWork: for each amount of work the time on one
-// goroutine over that on two, taken in turn. "median" is that of the pairs;
-// "fastest" compares the fastest tenth of both, which other programs on the
-// machine disturb least. "awake" is work after work; "asleep" follows a serial
-// stretch in which workers go to sleep, as between the passes of a small model.
+// BenchmarkCrossover measures MinWork: the ratio of times on one and on two goroutines, taken in turn.
+// "median" is the median ratio; "fastest" compares the fastest tenth of both, which other programs
+// disturb least. "awake" is continuous work; "asleep" follows a serial phase in which workers fall
+// asleep, as between the passes of a small model.
 func BenchmarkCrossover(b *testing.B) {
 	par.SetThreads(2)
 	defer par.SetThreads(0)
@@ -72,7 +71,7 @@ type nothing struct{}
 
 func (*nothing) RunRange(int, int) {}
 
-// BenchmarkNothing is what a call costs that stays on its goroutine.
+// BenchmarkNothing measures a call that stays on its goroutine.
 func BenchmarkNothing(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

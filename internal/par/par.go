@@ -1,6 +1,5 @@
-// Package par runs independent pieces of work on persistent workers. The
-// caller splits the work by its data alone, never by the number of workers, so
-// results do not depend on how many there are.
+// Package par runs independent pieces of work on a persistent thread pool. The caller splits the work
+// by its data alone, never by the number of workers, so results do not depend on that number.
 package par
 
 import (
@@ -12,49 +11,50 @@ import (
 	"time"
 )
 
-// MinWork is the amount of arithmetic (floating-point operations) under which
-// Run works on the caller's goroutine: the kernels do it in 5 µs.
-// BenchmarkCrossover measures it. Workers that are awake gain from 2¹⁷
-// operations on. One that sleeps is woken for 11 µs of the caller's time and
-// comes 100 µs later, so that it is lost for less than 2²⁴; but then it stays
-// awake for the next call, and calls that are further apart lose a twentieth of
-// their time at most.
+// MinWork is the number of floating-point operations below which Run works on the caller's goroutine,
+// 5 µs of the kernels. BenchmarkCrossover measures it. Workers that are awake gain from 2¹⁷
+// operations on. Waking a worker costs the caller 11 µs and takes 100 µs, a loss below 2²⁴
+// operations. But the worker stays awake for the next call, and calls further apart lose at most a
+// twentieth of their time.
 const MinWork = 1 << 19
 
-// Task is work on n things. Piece does it for those lo ≤ i < hi.
+// Task is work on n items. RunRange does items lo ≤ i < hi.
 type Task interface{ RunRange(lo, hi int) }
 
-// Func is a Task that does one thing at a time.
+// Func is a Task that does one item at a time.
 type Func func(i int)
 
+// RunRange calls f for lo ≤ i < hi.
 func (f *Func) RunRange(lo, hi int) {
 	for i := lo; i < hi; i++ {
 		(*f)(i)
 	}
 }
 
-// job is a call of Run. Workers may still hold it when the call is over, so it
-// is reused only when the last of those who refer to it lets go.
+// job is a call of Run. Workers may hold it after the call, so it is reused only after its last
+// reference is released.
 type job struct {
 	task       Task
 	n, size    int
 	pieces     int64
 	next       atomic.Int64
-	remaining  atomic.Int64 // pieces that are not done
+	remaining  atomic.Int64 // unfinished pieces
 	references atomic.Int64
-	wg         sync.WaitGroup // of pieces
+	wg         sync.WaitGroup // pieces
 	mu         sync.Mutex
 	panicked   any // first panic of a piece
 }
 
 var jobs = sync.Pool{New: func() any { return new(job) }}
 
+// runPieces runs pieces until none is left to start.
 func (j *job) runPieces() {
 	for i := j.next.Add(1) - 1; i < j.pieces; i = j.next.Add(1) - 1 {
 		j.runPiece(int(i))
 	}
 }
 
+// runPiece runs piece i and keeps its panic.
 func (j *job) runPiece(i int) {
 	defer func() {
 		j.remaining.Add(-1)
@@ -72,7 +72,7 @@ func (j *job) runPiece(i int) {
 	j.task.RunRange(i*j.size, min((i+1)*j.size, j.n))
 }
 
-// helpOthers does other jobs until j is done.
+// helpOthers runs other jobs until j is done.
 func (j *job) helpOthers() {
 	for since := time.Now(); j.remaining.Load() > 0; {
 		select {
@@ -90,7 +90,7 @@ func (j *job) helpOthers() {
 	}
 }
 
-// release lets go of j for one that refers to it.
+// release drops one reference to j. The last one returns j to the pool.
 func (j *job) release() {
 	if j.references.Add(-1) == 0 {
 		j.task, j.panicked = nil, nil
@@ -102,15 +102,15 @@ var (
 	limit   atomic.Int64 // 0: GOMAXPROCS
 	mu      sync.Mutex
 	workers int
-	// queue holds jobs that wait for a worker. Who comes late finds no piece
-	// left, which does no harm; what does not fit is done by its caller.
+	// queue holds jobs that wait for a worker. A late worker finds no piece left; jobs that do not
+	// fit are run by their callers.
 	queue = make(chan *job, 256)
 )
 
-// SetThreads bounds the number of goroutines that Run uses; 0 means GOMAXPROCS.
+// SetThreads sets the maximum number of goroutines of Run; 0 means GOMAXPROCS.
 func SetThreads(n int) { limit.Store(int64(max(n, 0))) }
 
-// Threads returns the number of goroutines that Run uses at most.
+// Threads returns the maximum number of goroutines of Run.
 func Threads() int {
 	if n := limit.Load(); n > 0 {
 		return int(n)
@@ -118,17 +118,15 @@ func Threads() int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// RunEach calls f(0) … f(n-1), as Run does.
+// RunEach calls f(0) … f(n-1) as Run does, one item per piece.
 func RunEach(n int, work float64, f func(i int)) { Run(n, 1, work, Func(f)) }
 
-// Run calls the Piece of task for 0 ≤ i < n in stretches of at most size, each
-// once, in any order and on any worker, and returns when all are done. work is
-// the total arithmetic: little of it runs on the caller's goroutine. Calls of
-// Run inside Piece are allowed: workers join when they have nothing else to do.
-// A panic in Piece is raised again here.
+// Run calls RunRange of task for 0 ≤ i < n in ranges of at most size items, in any order and on any
+// worker, and returns when all are done. work is the total number of operations; below MinWork they
+// run on the caller's goroutine. RunRange may call Run: idle workers join. A panic in RunRange is
+// raised in the caller.
 //
-// Pieces are done by a copy of task, in memory that is kept for the next task of
-// its type, so that a call allocates nothing.
+// Run works on a copy of task in reused memory, so it does not allocate.
 func Run[A any, P interface {
 	*A
 	Task
@@ -145,18 +143,18 @@ func Run[A any, P interface {
 	boxes.Put(box)
 }
 
-// RunParts calls f(0) … f(n-1), each a long stretch of work with calls of Run inside. It is
-// Do, except that who calls it does not sleep while the last of them are under way but
-// helps, as idle workers do: with those calls of Run, or with any others that wait for a
-// worker. So the caller must hold no lock that a piece of work takes.
+// RunParts calls f(0) … f(n-1), each a long part of work that calls Run. Unlike RunEach, the caller
+// does not sleep while the last parts run. It helps with their calls of Run, or with any other
+// waiting job, as idle workers do. The caller must not hold a lock that any piece takes.
 func RunParts(n int, f func(i int)) {
 	task := Func(f)
 	runTask(n, 1, math.Inf(1), &task, true)
 }
 
-// taskPools has for each type of task a *sync.Pool of pointers to it.
+// taskPools maps types of tasks to a *sync.Pool of pointers.
 var taskPools sync.Map
 
+// taskPool returns the pool of tasks of type A.
 func taskPool[A any]() *sync.Pool {
 	t := reflect.TypeFor[A]()
 	p, ok := taskPools.Load(t)
@@ -166,12 +164,12 @@ func taskPool[A any]() *sync.Pool {
 	return p.(*sync.Pool)
 }
 
-// spinTime is how long a worker looks for another job before it sleeps, and a
-// caller for the end of its own: about as long as waking takes, so that looking
-// costs no more than not having looked. Both let other goroutines pass.
+// spinTime is the time for which a worker polls for jobs before it sleeps, and a caller for the end of
+// its own job. It is about the time of waking, so polling costs no more than sleeping. Both yield to
+// other goroutines.
 const spinTime = 200 * time.Microsecond
 
-// serveJobs is what a worker does.
+// serveJobs is the loop of a worker.
 func serveJobs() {
 	for {
 		j := nextJob()
@@ -180,10 +178,11 @@ func serveJobs() {
 	}
 }
 
+// nextJob polls for a job for spinTime, then waits.
 func nextJob() *job {
-	const looks = 32 // between two looks at the clock
+	const polls = 32 // polls per reading of the clock
 	for since := time.Now(); time.Since(since) < spinTime; runtime.Gosched() {
-		for range looks {
+		for range polls {
 			select {
 			case j := <-queue:
 				return j
@@ -194,6 +193,8 @@ func nextJob() *job {
 	return <-queue
 }
 
+// runTask runs task in pieces of size items. With helps set, the caller helps other jobs while it
+// waits.
 func runTask(n, size int, work float64, task Task, helps bool) {
 	pieces := (n + size - 1) / size
 	t := min(Threads(), pieces)

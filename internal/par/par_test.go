@@ -38,7 +38,7 @@ func TestNestedCallsFinish(t *testing.T) {
 	}
 }
 
-// A worker that is busy when Do is called joins as soon as it is free.
+// A worker that is busy when RunEach is called joins as soon as it is free.
 func TestBusyWorkersJoin(t *testing.T) {
 	SetThreads(3)
 	defer SetThreads(0)
@@ -59,8 +59,7 @@ func TestBusyWorkersJoin(t *testing.T) {
 	})
 }
 
-// Who waits for the last of some parts helps with what is inside them, whether it is
-// the caller or a worker.
+// A caller or worker that waits for the last parts helps with their nested calls.
 func TestWaitingCallersHelp(t *testing.T) {
 	SetThreads(2)
 	defer SetThreads(0)

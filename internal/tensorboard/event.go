@@ -1,11 +1,9 @@
-// Package tensorboard makes the records of the event files that TensorBoard draws
-// curves from.
+// Package tensorboard encodes records of TensorBoard's event files.
 //
-// A record is the length of an event, the event, and a checksum of each, CRC-32C
-// turned by 15 bits and moved by a constant (TensorFlow's TFRecord). An event is a
-// protocol buffer: 1 the time, 2 the step, 3 the version of the file (in the first
-// event alone), 5 a summary, which repeats 1: a value with 1 its tag and 2 its
-// number.
+// A record (TensorFlow's TFRecord) is the length of an event and the event, each with a checksum: a
+// CRC-32C rotated by 15 bits plus a constant. An event is a protocol buffer with fields 1 time, 2
+// step, 3 version of the file (first event only), 5 summary. A summary repeats field 1, a value with
+// fields 1 tag and 2 number.
 package tensorboard
 
 import (
@@ -19,20 +17,21 @@ import (
 // Scalar is a point of the curve Tag.
 type Scalar struct {
 	Tag   string
-	Value float64 // kept as float32
+	Value float64 // stored as float32
 }
 
-// version is what the first event of a file says.
+// version is the version in the first event of a file.
 const version = "brain.Event:2"
 
-// AppendHeader appends the record that a file begins with. Times are in seconds
+// AppendHeader appends the first record of a file to dst and returns the result. time is in seconds
 // since 1970.
 func AppendHeader(dst []byte, time float64) []byte {
 	event := appendTime(nil, time)
 	return appendRecord(dst, appendBytes(event, 3, []byte(version)))
 }
 
-// AppendScalars appends the record of a step.
+// AppendScalars appends the record of a step to dst and returns the result. time is in seconds since
+// 1970.
 func AppendScalars(dst []byte, time float64, step int64, list ...Scalar) []byte {
 	var summary []byte
 	for _, s := range list {
@@ -47,7 +46,7 @@ func AppendScalars(dst []byte, time float64, step int64, list ...Scalar) []byte 
 	return appendRecord(dst, appendBytes(event, 5, summary))
 }
 
-// The types of a protocol buffer's fields.
+// Wire types of protocol buffers.
 const (
 	varint  = 0
 	fixed64 = 1
@@ -55,17 +54,20 @@ const (
 	fixed32 = 5
 )
 
+// appendTime appends the field time.
 func appendTime(event []byte, time float64) []byte {
 	event = append(event, 1<<3|fixed64)
 	return binary.LittleEndian.AppendUint64(event, math.Float64bits(time))
 }
 
+// appendBytes appends a length-delimited field.
 func appendBytes(dst []byte, field byte, value []byte) []byte {
 	dst = append(dst, field<<3|counted)
 	dst = binary.AppendUvarint(dst, uint64(len(value)))
 	return append(dst, value...)
 }
 
+// appendRecord appends the record of an event.
 func appendRecord(dst, event []byte) []byte {
 	at := len(dst)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(len(event)))
@@ -77,7 +79,8 @@ func appendRecord(dst, event []byte) []byte {
 // maxEvent bounds the bytes of an event that WholeRecords reads.
 const maxEvent = 1 << 20
 
-// WholeRecords returns how many bytes of r, from its beginning, are whole records.
+// WholeRecords returns the number of leading bytes of r that are complete records. It returns an error
+// if a read fails.
 func WholeRecords(r io.Reader) (int64, error) {
 	in, size := bufio.NewReader(r), int64(0)
 	var head [12]byte
@@ -100,7 +103,7 @@ func WholeRecords(r io.Reader) (int64, error) {
 	}
 }
 
-// onlyEnd returns err unless it is an end of the input.
+// onlyEnd returns nil for the end of the input, otherwise err.
 func onlyEnd(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return nil
@@ -110,6 +113,7 @@ func onlyEnd(err error) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// maskedChecksum returns the masked CRC-32C of data.
 func maskedChecksum(data []byte) uint32 {
 	sum := crc32.Checksum(data, castagnoli)
 	return (sum>>15 | sum<<17) + 0xa282ead8

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// record cuts the first record off a file and holds it against its checksums.
+// record splits the first record off a file and verifies its checksums.
 func record(t *testing.T, file []byte) (event, rest []byte) {
 	t.Helper()
 	if len(file) < 16 {
@@ -24,7 +24,7 @@ func record(t *testing.T, file []byte) (event, rest []byte) {
 	return event, rest[4:]
 }
 
-// field is one of a protocol buffer.
+// field is a field of a protocol buffer.
 type field struct {
 	number byte
 	bits   uint64 // of a number
