@@ -226,22 +226,22 @@ var faults = []fault{
 	},
 	// The command.
 	{
-		"cmd/farfield/main.go", "signal.Notify(signals, os.Interrupt, syscall.SIGTERM)", "signal.Notify(signals, os.Interrupt)",
+		"internal/cli/program/signals.go", "signal.Notify(signals, os.Interrupt, syscall.SIGTERM)", "signal.Notify(signals, os.Interrupt)",
 		"SIGTERM ends a training without a checkpoint",
 		"cmd/farfield", "TestSignalsSaveTheRun",
 	},
 	{
-		"cmd/farfield/main.go", "signal.Notify(signals, syscall.SIGHUP)", "_ = signals",
+		"internal/cli/program/signals.go", "signal.Notify(signals, syscall.SIGHUP)", "_ = signals",
 		"SIGHUP ends a training without a checkpoint",
 		"cmd/farfield", "TestSignalsSaveTheRun",
 	},
 	{
-		"cmd/farfield/main.go", "text, status = how.text, statusInterrupted", "text = how.text",
+		"internal/cli/program/program.go", "text, status = how.Text, env.StatusInterrupted", "text = how.Text",
 		"an interrupted training has status 1",
 		"cmd/farfield", "TestSignalsSaveTheRun",
 	},
 	{
-		"cmd/farfield/main.go", "if status == 0 && out.err != nil {", "if status < 0 {",
+		"internal/cli/program/program.go", "if status == 0 && out.err != nil {", "if status < 0 {",
 		"results that cannot be written are a success",
 		"cmd/farfield", "TestResultsThatCannotBeWrittenAreAFailure",
 	},
