@@ -205,7 +205,7 @@ var faults = []fault{
 		"train", "TestUpdateEndsBetweenBlocks",
 	},
 	{
-		"train/resume.go", "return lock.Folder(dir)", "return nil, nil",
+		"train/resume.go", "return lock.LockFolder(dir)", "return nil, nil",
 		"two processes resume one run",
 		"train", "TestRunHasOneOwner",
 	},
