@@ -3,14 +3,13 @@ package kernel
 import "github.com/farfield-ml/farfield/internal/cpu"
 
 var (
-	all32    = append(assembly(), generic[float32]())
-	all64    = []*Table[float64]{generic[float64]()}
-	active32 = named(all32, cpu.ActiveSet())
+	all32    = append(assemblyTables(), genericTable[float32]())
+	all64    = []*Table[float64]{genericTable[float64]()}
+	active32 = findTable(all32, cpu.ActiveSet())
 )
 
-// named returns the table of that instruction set, or else the pure Go one,
-// which is last.
-func named[T Float](all []*Table[T], name string) *Table[T] {
+// findTable returns the table of an instruction set, or the pure Go table, which is last.
+func findTable[T Float](all []*Table[T], name string) *Table[T] {
 	for _, t := range all {
 		if t.Name == name {
 			return t
@@ -19,8 +18,8 @@ func named[T Float](all []*Table[T], name string) *Table[T] {
 	return all[len(all)-1]
 }
 
-// Tables returns all that this machine can run, best first and the pure Go one
-// last. The caller does not change it.
+// Tables returns all tables that this machine supports, best first and pure Go last. The caller must
+// not change it.
 func Tables[T Float]() []*Table[T] {
 	var t any = all32
 	if _, ok := any(T(0)).(float64); ok {
@@ -29,7 +28,7 @@ func Tables[T Float]() []*Table[T] {
 	return t.([]*Table[T])
 }
 
-// Active returns the routines in use on this machine for T.
+// Active returns the table in use for T.
 func Active[T Float]() *Table[T] {
 	var t any = active32
 	if _, ok := any(T(0)).(float64); ok {

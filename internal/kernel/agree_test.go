@@ -128,7 +128,7 @@ func testAssemblyBits(t *testing.T, k *Table[float32]) {
 		k.Dots(sums, matrix(rows), ld, numbers(n))
 		note("Dots", sums)
 		runs := runsOf(rows)
-		count, _, _ := features(runs)
+		count, _, _ := countFeatures(runs)
 		dst, p, x, w, z, y := matrix(count), matrix(rows), matrix(rows), numbers(count), numbers(count), numbers(n)
 		sums = make([]float32, count)
 		k.FeatureSums(dst, runs, p, x, ld, y, sums)

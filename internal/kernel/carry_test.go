@@ -14,7 +14,7 @@ func TestAddCarry(t *testing.T) {
 // Every implementation has the bits of the plain one, and hi is the rounding of
 // the sum.
 func testAddCarry[T Float](t *testing.T, k *Table[T]) {
-	r, plain := source(), generic[T]()
+	r, plain := source(), genericTable[T]()
 	for _, n := range sizes {
 		hi, lo, x := guard[T](n, 1).random(r), guard[T](n, 2), guard[T](n, 3)
 		wantHi, wantLo := append([]T(nil), hi.data...), make([]T, n)

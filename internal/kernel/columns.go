@@ -120,7 +120,7 @@ func normaliseGradGo[T Float](dx, x []T, rs, rows, n int, length T) {
 	}
 }
 
-// innerGo is Σ x·y down a column.
+// innerGo returns Σ x·y down a column.
 func innerGo[T Float](x, y []T, rs, rows int) float64 {
 	var s float64
 	for r := range rows {
@@ -129,10 +129,9 @@ func innerGo[T Float](x, y []T, rs, rows int) float64 {
 	return s
 }
 
-// tilt is what the reflection of rows numbers of mean 0 adds of the last one to
-// the others: with w = (1, …, 1)/√rows - e_last, x - 2w(w·x)/|w|² has that in
-// all places but the last.
-func tilt[T Float](rows int) T { return T(1 / (math.Sqrt(float64(rows)) - 1)) }
+// reflectionFactor returns the factor by which the reflection of rows numbers of mean 0 adds the last
+// number to the others: x - 2w(w·x)/|w|² with w = (1, …, 1)/√rows - e_last.
+func reflectionFactor[T Float](rows int) T { return T(1 / (math.Sqrt(float64(rows)) - 1)) }
 
 func reflectGo[T Float](x []T, rs, rows, n int) {
 	if rows < 2 {
@@ -140,7 +139,7 @@ func reflectGo[T Float](x []T, rs, rows, n int) {
 		return
 	}
 	last := x[(rows-1)*rs:][:n]
-	scaleGo(last, tilt[T](rows), last)
+	scaleGo(last, reflectionFactor[T](rows), last)
 	for r := range rows - 1 {
 		row := x[r*rs:][:n]
 		addGo(row, row, last)
@@ -157,7 +156,7 @@ func reflectGradGo[T Float](dx []T, rs, rows, n int) {
 	for r := range rows - 1 {
 		addGo(last, last, dx[r*rs:])
 	}
-	scaleGo(last, tilt[T](rows), last)
+	scaleGo(last, reflectionFactor[T](rows), last)
 }
 
 func rotateGo[T Float](x, y []T, rs int, cos, sin []T, cs, rows, n int) {

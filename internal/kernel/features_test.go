@@ -25,7 +25,7 @@ func testFeatures[T Float](t *testing.T, k *Table[T]) {
 	r, u := source(), unit[T]()+unit[float64]()
 	for _, rows := range []int{2, 3, 7, 18} {
 		runs := runsOf(rows)
-		count, _, _ := features(runs)
+		count, _, _ := countFeatures(runs)
 		for _, n := range []int{1, 15, 16, 17, 33, 64, 67, 131} {
 			ld := n + 5
 			x, p := matrix[T](r, rows, n, ld), matrix[T](r, rows, n, ld)

@@ -2,9 +2,9 @@ package kernel
 
 import "math"
 
-// generic returns the pure Go routines: the fallback of every machine and the
-// reference of every assembly routine.
-func generic[T Float]() *Table[T] {
+// genericTable returns the pure Go routines: the fallback of every machine and the reference of every
+// assembly routine.
+func genericTable[T Float]() *Table[T] {
 	return &Table[T]{
 		Name:  "generic",
 		Block: blockGo[T], Transpose: transposeGo[T],
@@ -27,12 +27,12 @@ func generic[T Float]() *Table[T] {
 	}
 }
 
-// blockGo computes tiles of 3 rows and 2 columns: the compiler keeps no more
-// sums in registers. The conversions of the products keep it from fusing them
-// with the sums, so that all rows, on all processors, have the same bits.
+// blockGo computes tiles of 3 rows and 2 columns, the most sums that the compiler keeps in registers.
+// Conversions of the products prevent fused multiply-adds, so that the bits are equal on all
+// processors.
 func blockGo[T Float](m, n, k int, a []T, ars, acs int, b []T, brs int, c []T, crs int, acc bool) {
 	for i := 0; i < m; i += 3 {
-		// The last tile repeats a row where it has fewer than three.
+		// The last tile repeats its last row if it has fewer than three.
 		i1, i2 := min(i+1, m-1), min(i+2, m-1)
 		for j := 0; j < n; j += 2 {
 			var s00, s01, s10, s11, s20, s21 T
@@ -108,20 +108,20 @@ func mulAddGo[T Float](dst, x, y []T) {
 func addCarryGo[T Float](hi, lo, x []T) {
 	lo, x = lo[:len(hi)], x[:len(hi)]
 	for i, a := range hi {
-		hi[i], lo[i] = carried(a, lo[i], x[i])
+		hi[i], lo[i] = addCompensated(a, lo[i], x[i])
 	}
 }
 
 func swapCarryGo[T Float](hi, lo, x []T) {
 	lo, x = lo[:len(hi)], x[:len(hi)]
 	for i, a := range hi {
-		hi[i], lo[i] = carried(a, lo[i], x[i])
+		hi[i], lo[i] = addCompensated(a, lo[i], x[i])
 		x[i] = a
 	}
 }
 
-// carried returns hi + lo + x as its rounding and what that leaves out.
-func carried[T Float](hi, lo, x T) (sum, rest T) {
+// addCompensated returns hi + lo + x as its rounding and the rounding error.
+func addCompensated[T Float](hi, lo, x T) (sum, rest T) {
 	s := hi + x
 	part := s - hi
 	rest = (hi - (s - part)) + (x - part)
@@ -176,7 +176,7 @@ func maxGo[T Float](x []T) T {
 
 func expGo[T Float](dst, x []T, shift T) T {
 	x = x[:len(dst)]
-	var s float64 // a vocabulary's row is long
+	var s float64 // rows may be as long as a vocabulary
 	for i := range dst {
 		dst[i] = T(math.Exp(float64(x[i] - shift)))
 		s += float64(dst[i])
@@ -238,15 +238,15 @@ func scaleRowsGo[T Float](dst []T, drs int, x []T, xrs, n int, a []T) {
 	}
 }
 
-// within returns x up to the end of n numbers of the last of rows: it panics on
-// too short an x before anything is written.
-func within[T Float](x []T, rs, rows, n int) []T { return x[:(rows-1)*rs+n] }
+// checkedRows returns x up to the end of the last of rows of n numbers. It panics if x is too short,
+// before anything is written.
+func checkedRows[T Float](x []T, rs, rows, n int) []T { return x[:(rows-1)*rs+n] }
 
 func addRowsGo[T Float](dst []T, drs int, x []T, xrs int, y []T, yrs, rows, n int) {
 	if rows <= 0 {
 		return
 	}
-	dst, x, y = within(dst, drs, rows, n), within(x, xrs, rows, n), within(y, yrs, rows, n)
+	dst, x, y = checkedRows(dst, drs, rows, n), checkedRows(x, xrs, rows, n), checkedRows(y, yrs, rows, n)
 	for r := range rows {
 		addGo(dst[r*drs:][:n], x[r*xrs:], y[r*yrs:])
 	}
@@ -256,7 +256,7 @@ func sumRowsGo[T Float](sum, x []T, xrs, rows int) {
 	if rows <= 0 {
 		return
 	}
-	x = within(x, xrs, rows, len(sum))
+	x = checkedRows(x, xrs, rows, len(sum))
 	for r := range rows {
 		addGo(sum, sum, x[r*xrs:])
 	}
@@ -266,7 +266,7 @@ func rowDotsGo[T Float](dst, x []T, xrs int, y []T, yrs, n int) {
 	if len(dst) == 0 {
 		return
 	}
-	x, y = within(x, xrs, len(dst), n), within(y, yrs, len(dst), n)
+	x, y = checkedRows(x, xrs, len(dst), n), checkedRows(y, yrs, len(dst), n)
 	for r := range dst {
 		dst[r] = dotGo(x[r*xrs:][:n], y[r*yrs:])
 	}
@@ -295,8 +295,7 @@ func geluGradGo[T Float](dx, dy, x []T) {
 	}
 }
 
-// farGELU is where e^(-x²/2) is 0 in float64: x·Φ(x) is 0 or x from there on,
-// infinities included.
+// farGELU bounds abs(x): beyond it e^(-x²/2) is 0 in float64 and x·Φ(x) is 0 or x.
 const farGELU = 40
 
 func erfGELUGo[T Float](dst, x []T) {
@@ -341,7 +340,7 @@ func layerNormGo[T Float](dst []T, drs int, x []T, xrs, rows, n int, gain, bias,
 	if rows <= 0 {
 		return
 	}
-	dst, x, gain, stats = within(dst, drs, rows, n), within(x, xrs, rows, n), gain[:n], stats[:2*rows]
+	dst, x, gain, stats = checkedRows(dst, drs, rows, n), checkedRows(x, xrs, rows, n), gain[:n], stats[:2*rows]
 	if bias != nil {
 		bias = bias[:n]
 	}
@@ -368,7 +367,7 @@ func layerNormGradGo[T Float](dx []T, dxrs int, dgain, dbias, dy []T, dyrs int, 
 	if rows <= 0 {
 		return
 	}
-	dx, dy, x = within(dx, dxrs, rows, n), within(dy, dyrs, rows, n), within(x, xrs, rows, n)
+	dx, dy, x = checkedRows(dx, dxrs, rows, n), checkedRows(dy, dyrs, rows, n), checkedRows(x, xrs, rows, n)
 	gain, stats = gain[:n], stats[:2*rows]
 	if dgain != nil {
 		dgain = dgain[:n]

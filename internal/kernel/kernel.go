@@ -1,11 +1,9 @@
-// Package kernel holds the numerical routines that everything else is made
-// of: matrix tiles, and row operations such as exp, polynomials, GELU, layer
-// norm and AdamW. There are no goroutines, no allocation and no policy here.
+// Package kernel holds the numerical routines of the library: matrix tiles, and row operations such as
+// exp, polynomials, GELU, layer norm and AdamW. It has no goroutines, allocation or policy.
 //
-// A Table is one instruction set's set of routines; Active returns the best
-// that this machine has. Every Table computes each element of a product as one
-// sequence of fused multiply-adds over k (the pure Go one rounds the product),
-// so an element's bits do not depend on where in the matrix it lies, nor on
+// A Table holds the routines of one instruction set; Active returns the best of this machine. Every
+// Table computes each element of a product as one sequence of fused multiply-adds over k; the pure Go
+// Table rounds each product. The bits of an element do not depend on its position in the matrix or on
 // the sizes of the matrix.
 package kernel
 
@@ -13,21 +11,19 @@ import "github.com/farfield-ml/farfield/rng"
 
 //go:generate go -C _asm run . -dir ..
 
-// Float is the set of element types: float32 is the fast path, float64 the
-// exact one, served by the pure Go routines.
+// Float constrains element types: float32 is fast, float64 runs in pure Go.
 type Float interface{ float32 | float64 }
 
-// Lanes is the number of columns that Block works in: its n is a multiple of
-// Lanes on every instruction set, so buffers padded to it suit them all.
+// Lanes is the granularity of columns in Block: n is a multiple of Lanes on every instruction set, so
+// padded buffers suit all of them.
 const Lanes = 16
 
 // Pad returns n rounded up to a multiple of Lanes.
 func Pad(n int) int { return (n + Lanes - 1) &^ (Lanes - 1) }
 
-// Table is one instruction set's routines. Vectors of one call have the length
-// of dst (or of x where there is no dst); the others may be longer. Unless a
-// routine says otherwise dst may be x or y itself, but must not overlap them
-// in part. Routines panic on slices that are too short.
+// Table holds the routines of one instruction set. The vectors of a call have the length of dst, or of
+// x without dst; other slices may be longer. Unless stated otherwise, dst may be x or y, but must not
+// overlap them in part. Routines panic on slices that are too short.
 type Table[T Float] struct {
 	Name string // "avx512", "avx2", "neon" or "generic"
 
@@ -38,10 +34,10 @@ type Table[T Float] struct {
 	// With acc the product is summed from zero first, then added.
 	Block func(m, n, k int, a []T, ars, acs int, b []T, brs int, c []T, crs int, acc bool)
 
-	// Tiles is Block for acs = 1 and so many of the first rows and columns of C as whole
-	// tiles have. To these it adds bias [n], unless it is nil. While it goes it asks for
-	// the memory ahead, to have it in the second-level cache, and returns what it had no
-	// time for. nil: none.
+	// Tiles is Block for acs = 1 on the first rows and columns of C that are complete tiles;
+	// it returns their numbers. It adds bias [n] to them, unless bias is nil. Meanwhile it
+	// prefetches ahead into the second-level cache and returns the rest that it did not
+	// reach. nil: the instruction set has no such tiles.
 	Tiles func(m, n, k int, a []T, ars int, b []T, brs int, c []T, crs int, acc bool, bias, ahead []T) (rows, cols int, rest []T)
 
 	// Transpose sets dst[j*drs+i] = src[i*srs+j] for i < rows, j < cols.
@@ -52,11 +48,10 @@ type Table[T Float] struct {
 	Add    func(dst, x, y []T)       // dst = x + y
 	Mul    func(dst, x, y []T)       // dst = x∘y
 	MulAdd func(dst, x, y []T)       // dst += x∘y
-	// AddCarry adds x to the sums hi + lo and leaves in hi their roundings, in lo
-	// what those leave out. A sum that is not finite becomes NaN. The three do
-	// not overlap.
+	// AddCarry adds x to the sums hi + lo. It sets hi to their roundings and lo to the
+	// rounding errors. A sum that is not finite becomes NaN. The three do not overlap.
 	AddCarry func(hi, lo, x []T)
-	// SwapCarry is AddCarry, and leaves in x what hi was.
+	// SwapCarry is AddCarry, and sets x to the previous hi.
 	SwapCarry func(hi, lo, x []T)
 
 	Dot func(x, y []T) T // Σ x·y
@@ -116,13 +111,12 @@ type Table[T Float] struct {
 	// Rows lie drs and xrs apart. A nil bias is zero.
 	LayerNorm func(dst []T, drs int, x []T, xrs, rows, n int, gain, bias, stats []T, eps T)
 	// LayerNormGrad adds to the first n elements of rows dx_r, and row after row to
-	// dgain and dbias (nil is skipped), from the gradient dy of what LayerNorm made
-	// of x. What it adds to dx is rounded first. Dx does not overlap the others.
+	// dgain and dbias (unless nil), the gradients for dy, the gradient of LayerNorm's
+	// output. The term added to dx is rounded first. dx does not overlap the others.
 	LayerNormGrad func(dx []T, dxrs int, dgain, dbias, dy []T, dyrs int, x []T, xrs, rows, n int, gain, stats []T)
 
 	// The columns of the following matrices are tokens; rows of x and dst lie
-	// xrs and drs, or rs, apart. What becomes of a token depends on its column
-	// alone.
+	// xrs and drs, or rs, apart. The result for a token depends on its column alone.
 
 	// Products sets rows dst_r = w[r]·(p∘x_r) for r < len(w). Dst does not
 	// overlap the others.
@@ -133,9 +127,9 @@ type Table[T Float] struct {
 	// FeatureDots sets rows dst_f to the features times w[f], and adds
 	// z[f]·dst_f to sums, one after another.
 	FeatureDots func(dst []T, runs []Run, p, x []T, ld int, w, z, sums []T)
-	// FeatureGrad turns e_f = w[f]·(d_f + z[f]·y), the gradient of len(y)
-	// columns of features, into that of their factors: it adds e_f∘p_P to dx_X
-	// and e_f∘x_X to dp_P. Dx and dp may be one matrix.
+	// FeatureGrad adds the gradients of the factors of features. With e_f = w[f]·(d_f +
+	// z[f]·y), the gradient of len(y) columns of features, it adds e_f∘p_P to dx_X and
+	// e_f∘x_X to dp_P. dx and dp may be one matrix.
 	FeatureGrad func(dx, dp, d []T, runs []Run, p, x []T, ld int, w, z, y []T)
 	// Dots sets dst[r] = Σ x_r∘w.
 	Dots func(dst, x []T, xrs int, w []T)
@@ -145,41 +139,39 @@ type Table[T Float] struct {
 	// Normalise gives each of n columns the 2-norm |length|, taken in float64.
 	// A column whose norm is below 2⁻¹²⁶ becomes zero.
 	Normalise func(x []T, rs, rows, n int, length T)
-	// Standardise is Centre and then Normalise, but for rounding: it sums squares
-	// in float64 only where float32 does not hold them, and else sums of them.
+	// Standardise is Centre followed by Normalise, except for rounding: squares are summed
+	// in float64 only if float32 cannot hold them.
 	Standardise func(x []T, rs, rows, n int, length T)
-	// NormaliseGrad turns the gradient of normalised columns into that of the
-	// columns x before, dx = length/|x|·(dx - x·(x·dx)/|x|²), or zero where
+	// NormaliseGrad overwrites dx, the gradient of normalised columns, with the gradient of
+	// the columns x before: dx = length/|x|·(dx - x·(x·dx)/|x|²), or zero where
 	// Normalise gives zero.
 	NormaliseGrad func(dx, x []T, rs, rows, n int, length T)
-	// Reflect turns n columns of mean 0 so that their last number is 0, by the
-	// reflection that takes (1, …, 1) to the last axis. Inner products stay.
+	// Reflect reflects n columns of mean 0 so that their last number is 0: the reflection
+	// maps (1, …, 1) to the last axis. It preserves inner products.
 	Reflect func(x []T, rs, rows, n int)
-	// ReflectGrad turns the gradient of reflected columns, but for their last
-	// number, into that of columns before.
+	// ReflectGrad overwrites the gradient of reflected columns, without their last number,
+	// with the gradient of the columns before.
 	ReflectGrad func(dx []T, rs, rows, n int)
-	// Rotate turns each pair of rows x_r, y_r of n columns, to x∘cos - y∘sin
+	// Rotate rotates each pair of rows x_r, y_r of n columns to x∘cos - y∘sin
 	// and y∘cos + x∘sin; rows of cos and sin lie cs apart.
 	Rotate func(x, y []T, rs int, cos, sin []T, cs, rows, n int)
 
-	// Mix adds to c the sum of rows b_p, of stride brs, weighted by a[p], and
-	// returns total plus Σ a·z, unless z is nil. Every step rows have sums from
-	// zero, as Block has them over k with acc; c is a multiple of Lanes long.
+	// Mix adds to c the sum of rows b_p, of stride brs, weighted by a[p], and returns total
+	// plus Σ a·z, unless z is nil. Sums begin at zero every step rows, as in Block with acc.
+	// The length of c is a multiple of Lanes.
 	Mix func(c, a []T, step int, b []T, brs int, z []T, total T) T
-	// Renew serves count tokens, one after the other, each with a row of n elements of c
-	// and y, one of k of a, q and x, rows crs, yrs and ars apart, and a state: k rows b_p
-	// of n elements, brs apart, and k numbers z. The next token's state lies next
-	// elements on; where that is 0, all of them have one. It sets c to w·y plus the sum
-	// of rows b_p weighted by a[p], for w = c0 + c1·Σ q∘x, which it puts into w as it
-	// puts w plus Σ a·z into totals, both [count]. Then it adds x[p]·y to the rows b_p,
-	// and x[p] to z[p]: of a state the answer to a query, and the token that it comes
-	// with. Sums are from zero, as Mix has them for a step of all rows; n is a multiple
-	// of Lanes. No states overlap but for one, and nothing else does.
+	// Renew reads and updates states for count tokens in order. Token i has rows c, y [n]
+	// and a, q, x [k], with strides crs, yrs and ars, and a state b [k,n] of stride brs and
+	// z [k]. States lie next elements apart; next of 0 means one state for all tokens. With
+	// weight = c0 + c1·Σ q∘x it sets c = weight·y + Σ_p a[p]·b_p, w[i] = weight and
+	// totals[i] = weight + Σ a·z. It then adds x[p]·y to b_p and x[p] to z[p]. Sums begin at
+	// zero, as in Mix with one step; n is a multiple of Lanes. Nothing overlaps except one
+	// shared state.
 	Renew func(count, n, k int, c []T, crs int, a, q, x []T, ars int, y []T, yrs int, b []T, brs int, z []T, next int, c0, c1 T, totals, w []T)
-	// FeatureRow sets dst to products of the components x of one token, a run
-	// after the other: w∘((s·x[r])·x[r:]) for r < rows, each with the next part
-	// of w. It may write Lanes-1 elements too many to dst, and read as many of w
-	// and behind x. Dst does not overlap the others.
+	// FeatureRow sets dst to products of the components x of one token, run by run:
+	// w∘((s·x[r])·x[r:]) for r < rows, each with the next part of w. It may write up to
+	// Lanes-1 elements beyond dst, and read that number beyond w and x. dst does not overlap
+	// the others.
 	FeatureRow func(dst, w []T, s T, x []T, rows int)
 
 	// Uniform sets dst[16·j+4·w+b] to factor·(2x - 255), x being byte b of word w of
@@ -190,13 +182,13 @@ type Table[T Float] struct {
 	AdamW func(w, g, m, v []T, s *AdamWStep[T])
 }
 
-// Run is a run of features that share a factor: row P of a matrix p times rows
-// X to X+N-1 of a matrix x, N > 0.
+// Run is a run of N > 0 features with a common factor: row P of a matrix p times rows X to X+N-1 of a
+// matrix x.
 type Run struct{ P, X, N int32 }
 
-// features returns the number of features of runs, and the rows of p and x that
-// they reach.
-func features(runs []Run) (count, p, x int) {
+// countFeatures returns the number of features of runs, and the numbers of rows of p and x that they
+// use. It panics on invalid runs.
+func countFeatures(runs []Run) (count, p, x int) {
 	for _, r := range runs {
 		if r.N <= 0 || r.P < 0 || r.X < 0 {
 			panic(errRun)

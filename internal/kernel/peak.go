@@ -2,17 +2,15 @@ package kernel
 
 import "time"
 
-// FMAPeak measures for about d how many floating-point operations a second one
-// core does at best with an instruction set, as named by a Table: independent
-// float32 multiply-adds, each counted as two, without reading memory. It
-// returns the best of many short runs, as whatever disturbs one makes it
-// slower.
+// FMAPeak measures for about d the peak floating-point operations per second of one core with the
+// instruction set of a Table's name: independent float32 multiply-adds, each counted as two, without
+// memory access. It returns the best of many short runs, since disturbances only slow runs down.
 func FMAPeak(isa string, d time.Duration) float64 {
 	const n = 20000
 	best := 0.0
 	for start := time.Now(); ; {
 		t := time.Now()
-		ops := n * rounds(isa, n)
+		ops := n * runRounds(isa, n)
 		best = max(best, float64(ops)/time.Since(t).Seconds())
 		if time.Since(start) >= d {
 			return best
@@ -20,8 +18,8 @@ func FMAPeak(isa string, d time.Duration) float64 {
 	}
 }
 
-// roundsGo is rounds in plain Go: eight scalar chains.
-func roundsGo(n int) int {
+// runRoundsGo is runRounds in plain Go, with eight scalar chains.
+func runRoundsGo(n int) int {
 	x := one
 	var s0, s1, s2, s3, s4, s5, s6, s7 float32
 	for range n {
@@ -38,5 +36,5 @@ func roundsGo(n int) int {
 	return 2 * 8
 }
 
-// one outlives roundsGo, so that its loop is not removed.
+// one keeps the compiler from removing the loop of runRoundsGo.
 var one float32

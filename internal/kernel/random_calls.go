@@ -4,9 +4,8 @@ package kernel
 
 import "github.com/farfield-ml/farfield/rng"
 
-// uniform draws groups of 16 numbers, whose lower words count on without a carry,
-// and the rest in Go.
-func uniform(f func(groups int, dst *float32, factor float32, lo, hi, stream, k0, k1 uint32)) func(dst []float32, factor float32, key rng.Key, i uint64) {
+// wrapUniform draws groups of 16 numbers whose lower counter words have no carry, and the rest in Go.
+func wrapUniform(f func(groups int, dst *float32, factor float32, lo, hi, stream, k0, k1 uint32)) func(dst []float32, factor float32, key rng.Key, i uint64) {
 	const group = 16
 	return func(dst []float32, factor float32, key rng.Key, i uint64) {
 		k0, k1, stream := key.PhiloxKey()
@@ -14,7 +13,7 @@ func uniform(f func(groups int, dst *float32, factor float32, lo, hi, stream, k0
 			groups := min(uint64(len(dst)/(group*numberBytes)), (1<<32-uint64(uint32(i)))/group)
 			n := int(groups) * group
 			if groups > 0 {
-				f(int(groups), at(dst, n*numberBytes), factor, uint32(i), uint32(i>>32), stream, k0, k1)
+				f(int(groups), pointerTo(dst, n*numberBytes), factor, uint32(i), uint32(i>>32), stream, k0, k1)
 			} else {
 				n = group
 				uniformGo(dst[:n*numberBytes], factor, key, i)

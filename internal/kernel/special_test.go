@@ -14,7 +14,7 @@ func TestSpecial(t *testing.T) { each(t, testSpecial) }
 func testSpecial(t *testing.T, k *Table[float32]) {
 	inf := float32(math.Inf(1))
 	odd := []float32{float32(math.NaN()), inf, -inf, 0, float32(math.Copysign(0, -1)), 1e30, -1e30, math.MaxFloat32, 200, -200, 1e-38}
-	plain, r := generic[float32](), source()
+	plain, r := genericTable[float32](), source()
 	const n = 53
 	for _, f := range rowRoutines[float32]() {
 		for _, a := range odd {

@@ -8,10 +8,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/cpu"
 )
 
-// assembly returns the tables of assembly routines that this machine can run.
-func assembly() []*Table[float32] {
+// assemblyTables returns the tables of assembly routines that this machine can run.
+func assemblyTables() []*Table[float32] {
 	var all []*Table[float32]
-	for _, t := range []*Table[float32]{avx512(), avx2()} {
+	for _, t := range []*Table[float32]{avx512Table(), avx2Table()} {
 		if slices.Contains(cpu.InstructionSets(), t.Name) {
 			all = append(all, t)
 		}
@@ -19,108 +19,109 @@ func assembly() []*Table[float32] {
 	return all
 }
 
-func avx512() *Table[float32] {
+// avx512Table returns the routines of AVX-512.
+func avx512Table() *Table[float32] {
 	tiles := tiling{
-		tall: []tile{
+		tallTiles: []tile{
 			{12, 32, tile12x32AVX512}, {8, 32, tile8x32AVX512}, {4, 32, tile4x32AVX512},
 			{2, 32, tile2x32AVX512}, {1, 32, tile1x32AVX512},
 			{12, 16, tile12x16AVX512}, {8, 16, tile8x16AVX512}, {4, 16, tile4x16AVX512},
 			{2, 16, tile2x16AVX512}, {1, 16, tile1x16AVX512},
 		},
-		flat: []tile{
+		flatTiles: []tile{
 			{6, 64, tile6x64AVX512}, {4, 64, tile4x64AVX512},
 			{2, 64, tile2x64AVX512}, {1, 64, tile1x64AVX512},
 		},
-		asking: askingTile{12, 32, askingTile12x32AVX512},
+		prefetching: prefetchTile{12, 32, askingTile12x32AVX512},
 	}
 	return &Table[float32]{
 		Name:  cpu.AVX512,
-		Block: tiles.block, Tiles: tiles.tiles,
-		Transpose: transpose(transpose8AVX2),
-		Axpy:      scaled(axpyAVX512), Scale: scaled(scaleAVX512),
-		Add: binary(addAVX512), Mul: binary(mulAVX512), MulAdd: binary(mulAddAVX512),
-		AddCarry: binary(addCarryAVX512), SwapCarry: binary(swapCarryAVX512),
-		Dot: dot(dotAVX512), Sum: reduction(sumAVX512), Max: reduction(maxAVX512),
-		Exp: exp(expAVX512), ExpRows: expRows(expRowsAVX512),
-		PolyRows: polyRows(polyRowsAVX512), MulRows: mulRows(mulRowsAVX512),
-		ScaleRows: scaleRows(scaleRowsAVX512), AddRows: addRows(addRowsAVX512),
-		SumRows: sumRows(sumRowsAVX512), RowDots: rowDots(rowDotsAVX512),
-		GELU: unary(geluAVX512), GELUGrad: binary(geluGradAVX512),
-		ErfGELU: unary(erfGELUAVX512), ErfGELUGrad: binary(erfGELUGradAVX512),
-		EluPlusOne: unary(eluPlusOneAVX512), EluPlusOneGrad: binary(eluPlusOneGradAVX512),
-		LayerNorm:     layerNorm(layerNormAVX512),
-		LayerNormGrad: layerNormGrad(layerNormGradAVX512),
-		AdamW:         adamW(adamWAVX512),
-		Products:      products(productsAVX512),
-		FeatureSums:   featureSums(featureSumsAVX512), FeatureDots: featureDots(featureDotsAVX512),
-		FeatureGrad: featureGrad(featureGradAVX512),
-		Dots:        dots(dotsAVX512), Centre: centre(centreAVX512),
-		Normalise: normalise(normaliseAVX512), Standardise: standardise(standardiseAVX512),
-		NormaliseGrad: normaliseGrad(normaliseGradAVX512),
-		Reflect:       reflection(reflectAVX512, reflectGo), ReflectGrad: reflection(reflectGradAVX512, reflectGradGo),
-		Rotate: rotate(rotateAVX512),
+		Block: tiles.runBlock, Tiles: tiles.runTiles,
+		Transpose: wrapTranspose(transpose8AVX2),
+		Axpy:      wrapScaled(axpyAVX512), Scale: wrapScaled(scaleAVX512),
+		Add: wrapBinary(addAVX512), Mul: wrapBinary(mulAVX512), MulAdd: wrapBinary(mulAddAVX512),
+		AddCarry: wrapBinary(addCarryAVX512), SwapCarry: wrapBinary(swapCarryAVX512),
+		Dot: wrapDot(dotAVX512), Sum: wrapReduction(sumAVX512), Max: wrapReduction(maxAVX512),
+		Exp: wrapExp(expAVX512), ExpRows: wrapExpRows(expRowsAVX512),
+		PolyRows: wrapPolyRows(polyRowsAVX512), MulRows: wrapMulRows(mulRowsAVX512),
+		ScaleRows: wrapScaleRows(scaleRowsAVX512), AddRows: wrapAddRows(addRowsAVX512),
+		SumRows: wrapSumRows(sumRowsAVX512), RowDots: wrapRowDots(rowDotsAVX512),
+		GELU: wrapUnary(geluAVX512), GELUGrad: wrapBinary(geluGradAVX512),
+		ErfGELU: wrapUnary(erfGELUAVX512), ErfGELUGrad: wrapBinary(erfGELUGradAVX512),
+		EluPlusOne: wrapUnary(eluPlusOneAVX512), EluPlusOneGrad: wrapBinary(eluPlusOneGradAVX512),
+		LayerNorm:     wrapLayerNorm(layerNormAVX512),
+		LayerNormGrad: wrapLayerNormGrad(layerNormGradAVX512),
+		AdamW:         wrapAdamW(adamWAVX512),
+		Products:      wrapProducts(productsAVX512),
+		FeatureSums:   wrapFeatureSums(featureSumsAVX512), FeatureDots: wrapFeatureDots(featureDotsAVX512),
+		FeatureGrad: wrapFeatureGrad(featureGradAVX512),
+		Dots:        wrapDots(dotsAVX512), Centre: wrapCentre(centreAVX512),
+		Normalise: wrapNormalise(normaliseAVX512), Standardise: wrapStandardise(standardiseAVX512),
+		NormaliseGrad: wrapNormaliseGrad(normaliseGradAVX512),
+		Reflect:       wrapReflection(reflectAVX512, reflectGo), ReflectGrad: wrapReflection(reflectGradAVX512, reflectGradGo),
+		Rotate: wrapRotate(rotateAVX512),
 		Mix: (&mixers{
 			plain: [3]func(k, step int, c, a, b *float32, brs int){mix64AVX512, mix32AVX512, mix16AVX512},
 			total: [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64AVX512, mixTotal32AVX512, mixTotal16AVX512},
-		}).mix,
+		}).runMix,
 		Renew: (&renewers{
 			plain: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w *float32){renew32AVX512, renew16AVX512},
 			total: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w, q, z *float32, c0, c1 float32, totals *float32){renewTotal32AVX512, renewTotal16AVX512},
-		}).renew,
-		FeatureRow: featureRow(featureRowAVX512),
-		Uniform:    uniform(uniformAVX512),
+		}).runRenew,
+		FeatureRow: wrapFeatureRow(featureRowAVX512),
+		Uniform:    wrapUniform(uniformAVX512),
 	}
 }
 
-func avx2() *Table[float32] {
+// avx2Table returns the routines of AVX2.
+func avx2Table() *Table[float32] {
 	return &Table[float32]{
 		Name: cpu.AVX2,
 		Block: tiling{
-			tall: []tile{
+			tallTiles: []tile{
 				{6, 16, tile6x16AVX2}, {4, 16, tile4x16AVX2},
 				{2, 16, tile2x16AVX2}, {1, 16, tile1x16AVX2},
 			},
-			flat: []tile{{1, 64, tile1x64AVX2}},
-		}.block,
-		Transpose: transpose(transpose8AVX2),
-		Axpy:      scaled(axpyAVX2), Scale: scaled(scaleAVX2),
-		Add: binary(addAVX2), Mul: binary(mulAVX2), MulAdd: binary(mulAddAVX2),
-		AddCarry: binary(addCarryAVX2), SwapCarry: binary(swapCarryAVX2),
-		Dot: dot(dotAVX2), Sum: reduction(sumAVX2), Max: reduction(maxAVX2),
-		Exp: exp(expAVX2), ExpRows: expRows(expRowsAVX2),
-		PolyRows: polyRows(polyRowsAVX2), MulRows: mulRows(mulRowsAVX2),
-		ScaleRows: scaleRows(scaleRowsAVX2), AddRows: addRows(addRowsAVX2),
-		SumRows: sumRows(sumRowsAVX2), RowDots: rowDots(rowDotsAVX2),
-		GELU: unary(geluAVX2), GELUGrad: binary(geluGradAVX2),
-		ErfGELU: unary(erfGELUAVX2), ErfGELUGrad: binary(erfGELUGradAVX2),
-		EluPlusOne: unary(eluPlusOneAVX2), EluPlusOneGrad: binary(eluPlusOneGradAVX2),
-		LayerNorm:     layerNorm(layerNormAVX2),
-		LayerNormGrad: layerNormGrad(layerNormGradAVX2),
-		AdamW:         adamW(adamWAVX2),
-		Products:      products(productsAVX2),
-		FeatureSums:   featureSums(featureSumsAVX2), FeatureDots: featureDots(featureDotsAVX2),
-		FeatureGrad: featureGrad(featureGradAVX2),
-		Dots:        dots(dotsAVX2), Centre: centre(centreAVX2),
-		Normalise: normalise(normaliseAVX2), Standardise: standardise(standardiseAVX2),
-		NormaliseGrad: normaliseGrad(normaliseGradAVX2),
-		Reflect:       reflection(reflectAVX2, reflectGo), ReflectGrad: reflection(reflectGradAVX2, reflectGradGo),
-		Rotate: rotate(rotateAVX2),
+			flatTiles: []tile{{1, 64, tile1x64AVX2}},
+		}.runBlock,
+		Transpose: wrapTranspose(transpose8AVX2),
+		Axpy:      wrapScaled(axpyAVX2), Scale: wrapScaled(scaleAVX2),
+		Add: wrapBinary(addAVX2), Mul: wrapBinary(mulAVX2), MulAdd: wrapBinary(mulAddAVX2),
+		AddCarry: wrapBinary(addCarryAVX2), SwapCarry: wrapBinary(swapCarryAVX2),
+		Dot: wrapDot(dotAVX2), Sum: wrapReduction(sumAVX2), Max: wrapReduction(maxAVX2),
+		Exp: wrapExp(expAVX2), ExpRows: wrapExpRows(expRowsAVX2),
+		PolyRows: wrapPolyRows(polyRowsAVX2), MulRows: wrapMulRows(mulRowsAVX2),
+		ScaleRows: wrapScaleRows(scaleRowsAVX2), AddRows: wrapAddRows(addRowsAVX2),
+		SumRows: wrapSumRows(sumRowsAVX2), RowDots: wrapRowDots(rowDotsAVX2),
+		GELU: wrapUnary(geluAVX2), GELUGrad: wrapBinary(geluGradAVX2),
+		ErfGELU: wrapUnary(erfGELUAVX2), ErfGELUGrad: wrapBinary(erfGELUGradAVX2),
+		EluPlusOne: wrapUnary(eluPlusOneAVX2), EluPlusOneGrad: wrapBinary(eluPlusOneGradAVX2),
+		LayerNorm:     wrapLayerNorm(layerNormAVX2),
+		LayerNormGrad: wrapLayerNormGrad(layerNormGradAVX2),
+		AdamW:         wrapAdamW(adamWAVX2),
+		Products:      wrapProducts(productsAVX2),
+		FeatureSums:   wrapFeatureSums(featureSumsAVX2), FeatureDots: wrapFeatureDots(featureDotsAVX2),
+		FeatureGrad: wrapFeatureGrad(featureGradAVX2),
+		Dots:        wrapDots(dotsAVX2), Centre: wrapCentre(centreAVX2),
+		Normalise: wrapNormalise(normaliseAVX2), Standardise: wrapStandardise(standardiseAVX2),
+		NormaliseGrad: wrapNormaliseGrad(normaliseGradAVX2),
+		Reflect:       wrapReflection(reflectAVX2, reflectGo), ReflectGrad: wrapReflection(reflectGradAVX2, reflectGradGo),
+		Rotate: wrapRotate(rotateAVX2),
 		Mix: (&mixers{
 			plain: [3]func(k, step int, c, a, b *float32, brs int){mix64AVX2, mix32AVX2, mix16AVX2},
 			total: [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64AVX2, mixTotal32AVX2, mixTotal16AVX2},
-		}).mix,
+		}).runMix,
 		Renew: (&renewers{
 			plain: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w *float32){renew32AVX2, renew16AVX2},
 			total: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w, q, z *float32, c0, c1 float32, totals *float32){renewTotal32AVX2, renewTotal16AVX2},
-		}).renew,
-		FeatureRow: featureRow(featureRowAVX2),
-		Uniform:    uniform(uniformAVX2),
+		}).runRenew,
+		FeatureRow: wrapFeatureRow(featureRowAVX2),
+		Uniform:    wrapUniform(uniformAVX2),
 	}
 }
 
-// rounds runs n rounds of multiply-adds and returns how many operations a
-// round has.
-func rounds(isa string, n int) int {
+// runRounds runs n rounds of multiply-adds and returns the operations of a round.
+func runRounds(isa string, n int) int {
 	const chains = 12
 	switch isa {
 	case cpu.AVX512:
@@ -130,5 +131,5 @@ func rounds(isa string, n int) int {
 		peakAVX2(n)
 		return 2 * chains * 8
 	}
-	return roundsGo(n)
+	return runRoundsGo(n)
 }

@@ -2,9 +2,8 @@
 
 package kernel
 
-// assembly returns the tables of assembly routines: none here.
-func assembly() []*Table[float32] { return nil }
+// assemblyTables returns the tables of assembly routines: none here.
+func assemblyTables() []*Table[float32] { return nil }
 
-// rounds runs n rounds of multiply-adds and returns how many operations a
-// round has.
-func rounds(_ string, n int) int { return roundsGo(n) }
+// runRounds runs n rounds of multiply-adds and returns the operations of a round.
+func runRounds(_ string, n int) int { return runRoundsGo(n) }

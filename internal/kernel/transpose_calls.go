@@ -2,25 +2,24 @@
 
 package kernel
 
-// transpose is Table.Transpose: f does 8×8 blocks. The last ones of a number of
-// rows or columns that 8 does not divide overlap those before and write the same
-// again; Go does what has fewer than 8. Columns are taken 128 at a time, so that
-// the lines of dst that one strip of rows fills in half are still in the cache
-// when the next strip does the rest.
-func transpose(f func(count int, dst *float32, drs int, src *float32, srs int)) func(dst []float32, drs int, src []float32, srs, rows, cols int) {
+// wrapTranspose returns Table.Transpose with f for blocks of 8×8. If 8 does not divide rows or columns,
+// the last blocks overlap the previous ones and write equal values. Fewer than 8 rows or columns run in
+// Go. Columns are processed 128 at a time, so that half-filled cache lines of dst stay in the cache
+// until the next strip of rows fills them.
+func wrapTranspose(f func(count int, dst *float32, drs int, src *float32, srs int)) func(dst []float32, drs int, src []float32, srs, rows, cols int) {
 	return func(dst []float32, drs int, src []float32, srs, rows, cols int) {
 		if rows <= 0 || cols <= 0 {
 			return
 		}
-		at(src, (rows-1)*srs+cols)
-		at(dst, (cols-1)*drs+rows)
+		pointerTo(src, (rows-1)*srs+cols)
+		pointerTo(dst, (cols-1)*drs+rows)
 		if rows < 8 || cols < 8 {
 			transposeGo(dst, drs, src, srs, rows, cols)
 			return
 		}
-		const wide = 128
-		for j := 0; j < cols; j += wide {
-			width := min(wide, cols-j)
+		const blockColumns = 128
+		for j := 0; j < cols; j += blockColumns {
+			width := min(blockColumns, cols-j)
 			for i := 0; i < rows; i += 8 {
 				i := min(i, rows-8)
 				if width >= 8 {
