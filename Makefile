@@ -31,13 +31,13 @@ zoo: # speed and memory of every mechanism, and their tables in docs/mechanisms.
 # Where PyTorch and ONNX Runtime are installed.
 PEERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/farfield/peers
 
-peers: # farfield beside them, and the table of RESULTS.md
+peers: # farfield beside them, and the tables of docs/results/peers.md
 	internal/lab/peers/install.sh $(PEERS)
-	go run ./cmd/farfield-lab peers run -peers $(PEERS) -o $(PEERS)/lines.jsonl -page RESULTS.md $(PEERS_FLAGS)
+	go run ./cmd/farfield-lab peers run -peers $(PEERS) -o $(PEERS)/lines.jsonl -page docs/results/peers.md $(PEERS_FLAGS)
 
 # What is there is not made again; RESULTS_FLAGS=-renew makes again what is stale.
 # make results RESULTS_FLAGS='-renew -rows mqar' makes that one again.
-results: # every reproduction within its quick budget, and their part of RESULTS.md; Ctrl-C and again goes on
+results: # every reproduction within its quick budget, their pages and the table of RESULTS.md; Ctrl-C and again goes on
 	go run ./cmd/farfield-lab results $(RESULTS_FLAGS)
 
 demo:

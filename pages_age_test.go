@@ -19,7 +19,7 @@ var writeAges = flag.Bool("write-ages", false, "write on measured pages that the
 var measured = regexp.MustCompile(`<!-- measured at ([0-9a-f]{7,40}) of ([^>]*?) -->\n(\*Older than the code[^\n]*\*\n)?`)
 
 // measuredPages have parts whose figures are of a commit.
-var measuredPages = []string{"README.md", "RESULTS.md", "docs/first-ten-minutes.md", "docs/kernels.md", "docs/scale.md", "docs/scaling.md", "docs/mechanisms.md"}
+var measuredPages = []string{"README.md", "RESULTS.md", "docs/results/attention.md", "docs/results/peers.md", "docs/results/zoo.md", "docs/first-ten-minutes.md", "docs/kernels.md", "docs/scale.md", "docs/scaling.md", "docs/mechanisms.md"}
 
 func TestMeasuredPagesSayWhenTheCodeIsNewer(t *testing.T) {
 	for _, path := range measuredPages {

@@ -143,7 +143,11 @@ func TestLinksOfPagesExist(t *testing.T) {
 	link, odd := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	heading, fenced := regexp.MustCompile(`(?m)^#+ (.+)$`), regexp.MustCompile("(?ms)^```.*?^```$")
 	found := 0
-	for _, page := range append(pages, "README.md", "ARCHITECTURE.md", "RESULTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md") {
+	results, err := filepath.Glob(filepath.Join("docs", "results", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(slices.Concat(pages, results), "README.md", "ARCHITECTURE.md", "RESULTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)

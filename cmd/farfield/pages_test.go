@@ -91,6 +91,11 @@ func pages(t *testing.T) []quotation {
 	if err != nil {
 		t.Fatal(err)
 	}
+	results, err := filepath.Glob(filepath.Join(root, "docs", "results", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = append(files, results...)
 	for _, name := range []string{"README.md", "RESULTS.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", filepath.Join("internal", "lab", "peers", "README.md")} {
 		files = append(files, filepath.Join(root, name))
 	}

@@ -1,7 +1,7 @@
-// Package results makes every reproduction that is missing and writes the
-// reproductions' part of a page, RESULTS.md. It runs in the root of a checkout.
+// Package results makes every reproduction that is missing. It writes a page of each,
+// and their table on a page, RESULTS.md. It runs in the root of a checkout.
 //
-//	results [-out FOLDER] [-budget BUDGET] [-data FOLDER] [-page FILE] [-rows NAMES] [-renew] [-saved]
+//	results [-out FOLDER] [-budget BUDGET] [-data FOLDER] [-page FILE] [-pages FOLDER] [-rows NAMES] [-renew] [-saved]
 //
 // What is in the folder of results, or whole on the page, is not made again,
 // whichever commit made it. It is marked stale where a file that decides its numbers
@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/page"
 )
 
-// written is the part of the page.
+// written is the table on the page.
 var written = page.Part{
 	Begin: "<!-- results: written by make results -->",
 	End:   "<!-- results: end -->",
@@ -47,7 +48,8 @@ func Run(ctx context.Context, args []string) error {
 	out := f.String("out", "out", "folder of results")
 	budget := f.String("budget", "", "quick, hour or full, of every row")
 	data := f.String("data", os.Getenv("FARFIELD_DATA"), "folder of data sets; without one nothing that needs them is made")
-	path := f.String("page", "RESULTS.md", "page that has the part")
+	path := f.String("page", "RESULTS.md", "page with the table of all rows")
+	folder := f.String("pages", filepath.Join("docs", "results"), "folder with a page of each row")
 	names := f.String("rows", "", "rows to make, others stay; all without it")
 	renew := f.Bool("renew", false, "make again what is stale")
 	saved := f.Bool("saved", false, "make nothing")
@@ -76,12 +78,12 @@ func Run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	part, err := written.ReadFile(*path)
+	before, err := sections(*folder)
 	if err != nil {
 		return err
 	}
-	before := sections(string(part))
-	var text bytes.Buffer
+	var lines bytes.Buffer
+	lines.WriteString("| row | finding | published claim | command | machine | made |\n|---|---|---|---|---|---|\n")
 	var pieces, missing, old int
 	for _, r := range reproduce.Rows() {
 		of := r.Wanted()
@@ -112,10 +114,9 @@ func Run(ctx context.Context, args []string) error {
 			}
 		}
 		pieces += len(outcome.Records) + len(outcome.Missing)
-		why := pageStale
+		why, text := pageStale, page.text
 		switch {
 		case kept && len(outcome.Missing) > 0:
-			text.WriteString(page.text)
 			if len(why) > 0 {
 				old += len(outcome.Records) + len(outcome.Missing)
 			}
@@ -124,9 +125,11 @@ func Run(ctx context.Context, args []string) error {
 			continue
 		default:
 			missing += len(outcome.Missing)
-			if err := outcome.WriteMarkdown(&text); err != nil {
+			var b strings.Builder
+			if err := outcome.WriteMarkdown(&b); err != nil {
 				return err
 			}
+			text = strings.TrimPrefix(b.String(), "### "+r.Name+"\n\n")
 			var builds []reproduce.Build
 			for _, record := range outcome.Records {
 				builds = append(builds, record.Build)
@@ -136,12 +139,15 @@ func Run(ctx context.Context, args []string) error {
 			}
 			why = a.all(builds)
 		}
+		lines.WriteString(line(r.Name, filepath.Join(*folder, r.Name+".md"), filepath.Dir(*path), text, len(why) > 0) + "\n")
 		for _, line := range why {
-			fmt.Fprintf(&text, "\n**Stale**: %s.\n", line)
+			text += fmt.Sprintf("\n**Stale**: %s.\n", line)
 		}
-		text.WriteByte('\n')
+		if err := writePage(*folder, r.Name, text); err != nil {
+			return err
+		}
 	}
-	if err := written.WriteFile(*path, text.Bytes()); err != nil {
+	if err := written.WriteFile(*path, lines.Bytes()); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(os.Stderr, "%s: %d reproductions of %d pieces; %d are missing, %d stale\n", *path, len(reproduce.Rows()), pieces, missing, old)

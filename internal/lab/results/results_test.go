@@ -236,28 +236,72 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// TestSections takes the page apart and puts it together again.
-func TestSections(t *testing.T) {
-	part, err := written.ReadFile(filepath.Join("..", "..", "..", "RESULTS.md"))
+// TestPagesOfRowsAreWhole reads the committed pages, writes them and their table anew, and
+// compares both.
+func TestPagesOfRowsAreWhole(t *testing.T) {
+	root := filepath.Join("..", "..", "..")
+	folder := filepath.Join(root, "docs", "results")
+	pages, err := sections(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := sections(string(part))
-	var all strings.Builder
+	table, err := written.ReadFile(filepath.Join(root, "RESULTS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
 	for _, r := range reproduce.Rows() {
-		s, found := page[r.Name]
+		s, found := pages[r.Name]
 		if !found || !s.whole || len(s.builds) == 0 {
 			t.Errorf("%s: found %v, whole %v, made by %v", r.Name, found, s.whole, s.builds)
 		}
-		all.WriteString(s.text + "\n")
+		v, judged := verdicts[r.Name]
+		if !judged || v.why == "" || v.headline(s.text) == "" {
+			t.Errorf("%s: the verdict is %+v, its page has no finding that begins so", r.Name, v)
+		}
+		if err := writePage(out, r.Name, s.text); err != nil {
+			t.Fatal(err)
+		}
+		old, err := os.ReadFile(filepath.Join(folder, r.Name+".md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh, err := os.ReadFile(filepath.Join(out, r.Name+".md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(fresh) != outdated.ReplaceAllString(string(old), "") {
+			t.Errorf("%s: the page is not what is written from it: farfield-lab results -saved", r.Name)
+		}
+		path := filepath.Join(folder, r.Name+".md")
+		if want := line(r.Name, path, root, s.text, string(fresh) != string(old)); !strings.Contains(string(table), want+"\n") {
+			t.Errorf("RESULTS.md lacks the line of %s: farfield-lab results -saved\n%s", r.Name, want)
+		}
 	}
-	if whole := outdated.ReplaceAllString(string(part), ""); all.String() != whole {
-		t.Error("sections are not the page")
+	if len(verdicts) != len(reproduce.Rows()) {
+		t.Errorf("%d verdicts for %d rows", len(verdicts), len(reproduce.Rows()))
 	}
-	const origin = "`farfield-lab reproduce fast-kernel`, 1s. Machine: one. Code: 012345678; 123456789 with changes. Made: 2026-11-23."
-	page = sections("### fast-kernel\n\nA kernel.\n\n" + origin + " 2 pieces are missing.\n\n- found\n\n**Stale**: made by x.\n\n### other\n\nno origin\n")
-	want := section{text: "### fast-kernel\n\nA kernel.\n\n" + origin + " 2 pieces are missing.\n\n- found\n", builds: []reproduce.Build{{Revision: "012345678", Modified: true}, {Revision: "123456789", Modified: true}}}
-	if s := page["fast-kernel"]; len(page) != 1 || s.text != want.text || s.whole || !slices.Equal(s.builds, want.builds) {
-		t.Errorf("sections are %+v, want %+v", page, want)
+}
+
+func TestTitleSaysThatAClaimIsNotReached(t *testing.T) {
+	v := verdict{claim: "not reached", why: "one seed"}
+	if got := v.title("row"); got != "# row: claim not reached: one seed" {
+		t.Errorf("the title is %q", got)
+	}
+}
+
+func TestPageHasItsOrigin(t *testing.T) {
+	const origin = "`farfield-lab reproduce fast-kernel`, 1s. Machine: one, caches 3. Code: 012345678; 123456789 with changes. Made: 2026-11-23."
+	const body = "A kernel.\n\n" + origin + " 2 pieces are missing.\n\n- found | it\n"
+	s := pageSection("# title\n\n" + body + "\n**Stale**: made by x.\n")
+	want := section{text: body, builds: []reproduce.Build{{Revision: "012345678", Modified: true}, {Revision: "123456789", Modified: true}}}
+	if s.text != want.text || s.whole || !slices.Equal(s.builds, want.builds) {
+		t.Errorf("the page is %+v, want %+v", s, want)
+	}
+	verdicts["fast-kernel-of-test"] = verdict{"reached", "it is", "found"}
+	defer delete(verdicts, "fast-kernel-of-test")
+	const cells = `| [fast-kernel-of-test](p/x.md) | found \| it | reached: it is | ` + "`farfield-lab reproduce fast-kernel`" + ` | one | 2026-11-23, stale |`
+	if got := line("fast-kernel-of-test", "p/x.md", ".", s.text, true); got != cells {
+		t.Errorf("the line is\n%s\nwant\n%s", got, cells)
 	}
 }

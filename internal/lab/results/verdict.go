@@ -1,0 +1,56 @@
+package results
+
+import "strings"
+
+// verdict compares the result of a row with the published claim.
+type verdict struct {
+	claim   string // reached, partly reached, not reached, or "" where no claim is published
+	why     string // why the claim is not reached, or how it is
+	finding string // beginning of the finding that stands for the row on the page of results
+}
+
+// verdicts are by the names of rows.
+var verdicts = map[string]verdict{
+	"fast-fig2":             {"not reached", "500 images and two seeds show no order of the dropout forms", "Better than no dropout"},
+	"fast-fig3":             {"reached", "Fastmax is linear in N, and Fastmax1 is ahead at every measured N", "Causal Fastmax"},
+	"fast-fig4":             {"partly reached", "maps are less localised on text, alike on digits; one seed, at most 600 updates", "text: the drawn heads"},
+	"fast-fig5":             {"not reached", "100 updates on one of five tasks leave all models below the nearest mean", "image:"},
+	"fast-table1":           {"not reached", "three of five tasks with short inputs and few updates; all models stay below a trivial baseline", "image:"},
+	"fast-table2":           {"partly reached", "Fastmax2 exceeds every published ratio; fastmax 1, another function, reaches 0.83 to 0.98 of Fastmax1's", "fastmax 2 over softmax is"},
+	"fast-fig6":             {"partly reached", "the order by second is as published; images stay at chance, and pairs of films replace the Retrieval task", "next-character, N"},
+	"fast-kernel":           {"partly reached", "the kernel is near exp for small scores only", "T_2 is within"},
+	"fast-locality":         {"partly reached", "Fastmax is less localised on text, not on digits; one seed", "text: entropy"},
+	"fast-gradients":        {"not reached", "the printed bound does not hold; a corrected bound does", "The claimed bound"},
+	"taylorshift-crossover": {"reached", "N0 and N1 follow the formulas", "The packed count"},
+	"taylorshift-scaling":   {"partly reached", "two of five printed sizes after normalisation lack a factor d", "After normalisation QKᵀV"},
+	"taylorshift-heads":     {"partly reached", "speed and memory behave as published; accuracies of a smaller model and one seed show no order", "From 4 to 64 heads"},
+	"taylorshift-accuracy":  {"not reached", "one of five columns, one seed; all models stay below a trivial baseline", "listops6:"},
+	"linear-fig1":           {"reached", "time of linear and LSH attention grows linearly with N", "linear is faster"},
+	"linear-table1":         {"partly reached", "order and speed are as published, bits are not: a smaller model and 15,000 images; the LSH rows are missing", "softmax 1.242"},
+	"linear-table2":         {"partly reached", "order and speed are as published, bits are not: a smaller model and 2,000 images; the LSH rows are missing", "softmax 5.283"},
+	"linear-latency":        {"reached", "linear attention is the fastest of three ways to draw an image", "mnist: an image"},
+	"linear-copy":           {"not reached", "after 1000 updates linear attention has an accuracy of 0.631 where softmax has 1.000", "copy:"},
+	"slides-shapes":         {"reached", "attention solves the task, convolutions alone do not", "shapes:"},
+	"mqar":                  {"reached", "softmax recalls all pairs; maps of few features lose some as K grows", "At the largest K"},
+	"bytelm":                {"", "no table of this setting is published", "enwik8, context 4096"},
+	"carry":                 {"reached", "the error of rounded sums grows, that with compensation does not", "At 4194304 tokens"},
+}
+
+// title returns the first line of a row's page. It says whether the claim is reached.
+func (v *verdict) title(row string) string {
+	if v.claim == "" {
+		return "# " + row + ": " + v.why
+	}
+	return "# " + row + ": claim " + v.claim + ": " + v.why
+}
+
+// headline returns the finding of a page that stands for its row, or "".
+func (v *verdict) headline(text string) string {
+	for line := range strings.Lines(text) {
+		if rest, found := strings.CutPrefix(line, "- "+v.finding); found && v.finding != "" {
+			first, _, _ := strings.Cut(v.finding+strings.TrimRight(rest, ".\n"), ". ")
+			return first
+		}
+	}
+	return ""
+}
