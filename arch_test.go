@@ -38,6 +38,7 @@ var layers = []string{
 	"internal/atomicfile",
 	"internal/framed",
 	"internal/page",
+	"internal/settings",
 	"internal/tensorboard",
 	"comm",
 	"comm/mpi",

@@ -45,22 +45,22 @@ func newAdaptiveSpans[T tensor.Float](r *reader) (attention.Headwise[T], error) 
 	if err != nil {
 		return nil, err
 	}
-	limit, err := r.whole("limit", 1, 1<<20)
+	limit, err := r.Integer("limit", 1, 1<<20)
 	if err != nil {
 		return nil, err
 	}
-	start, err := r.positive("span", "0")
+	start, err := r.Positive("span", "0")
 	if err != nil {
 		return nil, err
 	}
-	ramp, err := r.positive("ramp", "")
+	ramp, err := r.Positive("ramp", "")
 	if err != nil {
 		return nil, err
 	}
 	if ramp > 1<<20 {
-		return nil, r.refuse("ramp", "a number above 0 and at most 1048576")
+		return nil, r.Refuse("ramp", "a number above 0 and at most 1048576")
 	}
-	penalty, err := r.positive("penalty", "0")
+	penalty, err := r.Positive("penalty", "0")
 	if err != nil {
 		return nil, err
 	}

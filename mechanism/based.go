@@ -23,7 +23,7 @@ var based = Row{
 }
 
 func basedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
-	eps, err := r.positive("eps", "0")
+	eps, err := r.Positive("eps", "0")
 	if err != nil {
 		return s, err
 	}

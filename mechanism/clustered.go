@@ -85,7 +85,7 @@ func newClustered[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 }
 
 func newImprovedClustered[T tensor.Float](r *reader) (attention.Headwise[T], error) {
-	top, err := r.whole("topk", 1, 4096)
+	top, err := r.Integer("topk", 1, 4096)
 	if err != nil {
 		return nil, err
 	}
@@ -94,18 +94,18 @@ func newImprovedClustered[T tensor.Float](r *reader) (attention.Headwise[T], err
 
 func newClusteredAttention[T tensor.Float](r *reader, top int) (attention.Headwise[T], error) {
 	x := &clusteredAttention[T]{name: r.row.Name, topCount: top}
-	clusters, err := r.whole("clusters", 1, 4096)
+	clusters, err := r.Integer("clusters", 1, 4096)
 	if err != nil {
 		return nil, err
 	}
-	bits, err := r.whole("bits", 1, 64)
+	bits, err := r.Integer("bits", 1, 64)
 	if err != nil {
 		return nil, err
 	}
-	if x.iterations, err = r.whole("iterations", 1, 1000); err != nil {
+	if x.iterations, err = r.Integer("iterations", 1, 1000); err != nil {
 		return nil, err
 	}
-	bias, err := r.boolean("bias")
+	bias, err := r.Bool("bias")
 	if err != nil {
 		return nil, err
 	}

@@ -92,30 +92,30 @@ func newEVA[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 		to   *int
 		lo   int
 	}{{"window", &x.window, 1}, {"overlap", &x.overlap, 0}, {"landmarks", &x.landmarks, 1}} {
-		if *s.to, err = r.whole(s.name, s.lo, 4096); err != nil {
+		if *s.to, err = r.Integer(s.name, s.lo, 4096); err != nil {
 			return nil, err
 		}
 	}
-	if r.value("chunk") != "none" {
-		if x.chunk, err = r.whole("chunk", 1, 4096); err != nil {
+	if r.Text("chunk") != "none" {
+		if x.chunk, err = r.Integer("chunk", 1, 4096); err != nil {
 			return nil, err
 		}
 		if x.window%x.chunk != 0 {
-			return nil, r.refuse("chunk", fmt.Sprintf("a divisor of window=%d", x.window))
+			return nil, r.Refuse("chunk", fmt.Sprintf("a divisor of window=%d", x.window))
 		}
 	}
-	rpe, err := r.boolean("rpe")
+	rpe, err := r.Bool("rpe")
 	if err != nil {
 		return nil, err
 	}
-	noise, err := r.choice("noise", "none", "normal")
+	noise, err := r.Choice("noise", "none", "normal")
 	if err != nil {
 		return nil, err
 	}
 	if noise != "none" && x.chunk > 0 {
-		return nil, r.refuse("noise", fmt.Sprintf("none with chunk=%d: it is of each landmark", x.chunk))
+		return nil, r.Refuse("noise", fmt.Sprintf("none with chunk=%d: it is of each landmark", x.chunk))
 	}
-	form, err := r.choice("form", "paper", "code")
+	form, err := r.Choice("form", "paper", "code")
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func newEVA[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 		}
 	}
 	x.absentAsZero = form == "code"
-	x.setting = fmt.Sprintf("eva window=%d overlap=%d landmarks=%d chunk=%s rpe=%t noise=%s form=%s", x.window, x.overlap, x.landmarks, r.value("chunk"), rpe, noise, form)
+	x.setting = fmt.Sprintf("eva window=%d overlap=%d landmarks=%d chunk=%s rpe=%t noise=%s form=%s", x.window, x.overlap, x.landmarks, r.Text("chunk"), rpe, noise, form)
 	x.params = new(param.Set[T])
 	one := func(side string, stream uint64) evaMap[T] {
 		m := evaMap[T]{firstParam: len(x.params.All())}

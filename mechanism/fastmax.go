@@ -35,11 +35,11 @@ var fastmax = Row{
 
 func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	p := r.order()
-	scale, err := r.positive("scale", "1/sqrt(D)")
+	scale, err := r.Positive("scale", "1/sqrt(D)")
 	if err != nil {
 		return s, err
 	}
-	bounded, err := r.boolean("bounded")
+	bounded, err := r.Bool("bounded")
 	if err != nil {
 		return s, err
 	}

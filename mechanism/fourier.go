@@ -47,22 +47,22 @@ type fourierAttention[T tensor.Float] struct {
 }
 
 func newFourier[T tensor.Float](r *reader) (attention.Headwise[T], error) {
-	start, err := r.positive("R", "1")
+	start, err := r.Positive("R", "1")
 	if err != nil {
 		return nil, err
 	}
 	if start == 0 {
 		start = 1
 	}
-	channels, err := r.boolean("channels")
+	channels, err := r.Bool("channels")
 	if err != nil {
 		return nil, err
 	}
-	eps, err := r.positive("eps", "0")
+	eps, err := r.Positive("eps", "0")
 	if err != nil {
 		return nil, err
 	}
-	scaled, err := r.boolean("scaled")
+	scaled, err := r.Bool("scaled")
 	if err != nil {
 		return nil, err
 	}

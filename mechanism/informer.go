@@ -49,10 +49,10 @@ type probSparse[T tensor.Float] struct {
 func newInformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	x := &probSparse[T]{softmax: attention.NewSoftmax[T](0)}
 	var err error
-	if x.factor, err = r.whole("factor", 1, 1024); err != nil {
+	if x.factor, err = r.Integer("factor", 1, 1024); err != nil {
 		return nil, err
 	}
-	form, err := r.choice("form", "paper", "code")
+	form, err := r.Choice("form", "paper", "code")
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func newInformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if x.key, err = r.key(); err != nil {
 		return nil, err
 	}
-	sample, err := r.choice("sample", "drawn", "stored")
+	sample, err := r.Choice("sample", "drawn", "stored")
 	if err != nil || sample == "drawn" {
 		return x, err
 	}

@@ -31,7 +31,7 @@ var linear = Row{
 }
 
 func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
-	eps, err := r.positive("eps", "0")
+	eps, err := r.Positive("eps", "0")
 	if err != nil {
 		return s, err
 	}
@@ -44,7 +44,7 @@ func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		Eps:      eps,
 		Positive: true,
 	}
-	switch name := r.value("map"); name {
+	switch name := r.Text("map"); name {
 	case "elu+1":
 	case "relu", "squared-relu":
 		s.Map = rectifiedMap[T]{squared: name == "squared-relu"}
@@ -57,7 +57,7 @@ func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		s.Map, s.Features = nil, features
 		s.Setting += " map=" + name
 	default:
-		return s, r.refuse("map", "elu+1, relu, squared-relu or hedgehog")
+		return s, r.Refuse("map", "elu+1, relu, squared-relu or hedgehog")
 	}
 	err = setWindow(r, &s)
 	return s, err

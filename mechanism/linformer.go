@@ -61,15 +61,15 @@ type linformerAttention[T tensor.Float] struct {
 }
 
 func newLinformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
-	rank, err := r.whole("rank", 1, 1<<12)
+	rank, err := r.Integer("rank", 1, 1<<12)
 	if err != nil {
 		return nil, err
 	}
-	share, err := r.choice("share", "heads", "kv", "none")
+	share, err := r.Choice("share", "heads", "kv", "none")
 	if err != nil {
 		return nil, err
 	}
-	columns, err := r.choice("columns", "reached", "all")
+	columns, err := r.Choice("columns", "reached", "all")
 	if err != nil {
 		return nil, err
 	}

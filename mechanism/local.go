@@ -30,23 +30,23 @@ func newLocal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := r.whole("window", 1, maxSettingTokens)
+	w, err := r.Integer("window", 1, maxSettingTokens)
 	if err != nil {
 		return nil, err
 	}
-	form, err := r.choice("form", "window", "block")
+	form, err := r.Choice("form", "window", "block")
 	if err != nil {
 		return nil, err
 	}
-	back, err := r.whole("back", 0, maxSettingTokens/w)
+	back, err := r.Integer("back", 0, maxSettingTokens/w)
 	if err != nil {
 		return nil, err
 	}
-	forward, err := r.whole("forward", 0, maxSettingTokens/w)
+	forward, err := r.Integer("forward", 0, maxSettingTokens/w)
 	if err != nil {
 		return nil, err
 	}
-	exact, err := r.boolean("exact")
+	exact, err := r.Bool("exact")
 	if err != nil {
 		return nil, err
 	}

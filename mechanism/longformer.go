@@ -28,14 +28,14 @@ func newLongformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := r.whole("window", 1, maxSettingTokens)
+	w, err := r.Integer("window", 1, maxSettingTokens)
 	if err != nil {
 		return nil, err
 	}
 	p := &sparseSoftmax[T]{name: r.row.Name, softmax: &attention.PairSoftmax[T]{Scale: scale}}
 	sees := &globalWindow{radius: w / 2}
-	if r.value("global") != "none" {
-		list, err := r.numbers("global", 0, maxSettingTokens)
+	if r.Text("global") != "none" {
+		list, err := r.Integers("global", 0, maxSettingTokens)
 		if err != nil {
 			return nil, err
 		}

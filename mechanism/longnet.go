@@ -28,18 +28,18 @@ func newLongNet[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	segments, err := r.numbers("segments", 1, maxSettingTokens)
+	segments, err := r.Integers("segments", 1, maxSettingTokens)
 	if err != nil {
 		return nil, err
 	}
-	ratios, err := r.numbers("ratios", 1, maxSettingTokens)
+	ratios, err := r.Integers("ratios", 1, maxSettingTokens)
 	if err != nil {
 		return nil, err
 	}
 	if len(segments) != len(ratios) {
-		return nil, fmt.Errorf("%s: setting ratios=%s: has %d numbers, segments has %d", r.row.Name, r.value("ratios"), len(ratios), len(segments))
+		return nil, fmt.Errorf("%s: setting ratios=%s: has %d numbers, segments has %d", r.row.Name, r.Text("ratios"), len(ratios), len(segments))
 	}
-	form, err := r.choice("form", "paper", "code")
+	form, err := r.Choice("form", "paper", "code")
 	if err != nil {
 		return nil, err
 	}

@@ -38,19 +38,19 @@ var luna = Row{
 }
 
 func newLuna[T tensor.Float](r *reader) (attention.Headwise[T], error) {
-	length, err := r.whole("length", 1, 4096)
+	length, err := r.Integer("length", 1, 4096)
 	if err != nil {
 		return nil, err
 	}
-	form, err := r.choice("form", "encoder", "causal")
+	form, err := r.Choice("form", "encoder", "causal")
 	if err != nil {
 		return nil, err
 	}
-	omega, err := r.choice("omega", "elu+1", "softplus", "elu")
+	omega, err := r.Choice("omega", "elu+1", "softplus", "elu")
 	if err != nil {
 		return nil, err
 	}
-	scale, err := r.positive("scale", "1/sqrt(D)")
+	scale, err := r.Positive("scale", "1/sqrt(D)")
 	if err != nil {
 		return nil, err
 	}

@@ -49,16 +49,16 @@ type nystromAttention[T tensor.Float] struct {
 func newNystrom[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	x := &nystromAttention[T]{softmax: attention.NewSoftmax[T](0)}
 	var err error
-	if x.landmarks, err = r.whole("landmarks", 1, 4096); err != nil {
+	if x.landmarks, err = r.Integer("landmarks", 1, 4096); err != nil {
 		return nil, err
 	}
-	if x.iterations, err = r.whole("iterations", 0, 64); err != nil {
+	if x.iterations, err = r.Integer("iterations", 0, 64); err != nil {
 		return nil, err
 	}
-	if x.convWidth, err = r.whole("conv", 0, 4097); err != nil || x.convWidth > 0 && x.convWidth%2 == 0 {
-		return nil, r.refuse("conv", "an odd number up to 4097, or 0")
+	if x.convWidth, err = r.Integer("conv", 0, 4097); err != nil || x.convWidth > 0 && x.convWidth%2 == 0 {
+		return nil, r.Refuse("conv", "an odd number up to 4097, or 0")
 	}
-	form, err := r.choice("form", "paper", "code")
+	form, err := r.Choice("form", "paper", "code")
 	if err != nil {
 		return nil, err
 	}

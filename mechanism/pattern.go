@@ -1,9 +1,6 @@
 package mechanism
 
 import (
-	"strconv"
-	"strings"
-
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -81,26 +78,12 @@ func (p *sparseSoftmax[T]) Backward(h *attention.Head[T], g *attention.HeadGrads
 	p.softmax.Backward(h, g, h.Out, g.DOut, h.Saved, pairs)
 }
 
-// numbers returns the integers from lo to hi of a setting, which are separated by
-// commas.
-func (r *reader) numbers(name string, lo, hi int) ([]int, error) {
-	var list []int
-	for _, text := range strings.Split(r.value(name), ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(text))
-		if err != nil || n < lo || n > hi {
-			return nil, r.refuse(name, "whole numbers from "+strconv.Itoa(lo)+" to "+strconv.Itoa(hi)+" with commas between them")
-		}
-		list = append(list, n)
-	}
-	return list, nil
-}
-
 // softmaxScaleSetting is the setting of rows with softmax weights.
 var softmaxScaleSetting = Setting{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"}
 
 // softmaxScale returns the factor of scores, 0 for 1/√D.
 func (r *reader) softmaxScale() (float64, error) {
-	return r.positive(softmaxScaleSetting.Name, "1/sqrt(D)")
+	return r.Positive(softmaxScaleSetting.Name, "1/sqrt(D)")
 }
 
 // maxSettingTokens is the largest number of tokens that settings accept.

@@ -44,7 +44,7 @@ func newPerformer[T tensor.Float](r *reader) (attention.Mechanism[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	if f := s.Features.(*favorFeatures[T]); r.value("form") == "code" && f.kernel != "relu" {
+	if f := s.Features.(*favorFeatures[T]); r.Text("form") == "code" && f.kernel != "relu" {
 		return attention.NewHeadwise(&favorHead[T]{f}), nil
 	}
 	return attention.New(s)
@@ -56,42 +56,42 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		return s, fmt.Errorf("%s: the width D is not known", r.row.Name)
 	}
 	f := &favorFeatures[T]{d: d}
-	if f.kernel, err = r.choice("kernel", "softmax", "hyperbolic", "relu"); err != nil {
+	if f.kernel, err = r.Choice("kernel", "softmax", "hyperbolic", "relu"); err != nil {
 		return s, err
 	}
 	f.rows = max(1, int(float64(d)*math.Log(float64(d))))
-	if r.value("features") != "D·ln(D)" {
-		if f.rows, err = r.whole("features", 1, 1<<14); err != nil {
+	if r.Text("features") != "D·ln(D)" {
+		if f.rows, err = r.Integer("features", 1, 1<<14); err != nil {
 			return s, err
 		}
 	}
-	projection, err := r.choice("projection", "orthogonal", "iid")
+	projection, err := r.Choice("projection", "orthogonal", "iid")
 	if err != nil {
 		return s, err
 	}
-	norms, err := r.choice("norms", "chi", "sqrt(D)")
+	norms, err := r.Choice("norms", "chi", "sqrt(D)")
 	if err != nil {
 		return s, err
 	}
-	scale, err := r.positive("scale", "1/sqrt(D)")
+	scale, err := r.Positive("scale", "1/sqrt(D)")
 	if err != nil {
 		return s, err
 	}
-	featureEps, err := r.positive("feature_eps", "0")
+	featureEps, err := r.Positive("feature_eps", "0")
 	if err != nil {
 		return s, err
 	}
 	if featureEps != 0 && f.kernel != "relu" {
-		return s, fmt.Errorf("performer: setting feature_eps=%s: kernel=%s has none, since it would need a maximum over all keys", r.value("feature_eps"), f.kernel)
+		return s, fmt.Errorf("performer: setting feature_eps=%s: kernel=%s has none, since it would need a maximum over all keys", r.Text("feature_eps"), f.kernel)
 	}
-	if s.Eps, err = r.positive("eps", "0"); err != nil {
+	if s.Eps, err = r.Positive("eps", "0"); err != nil {
 		return s, err
 	}
 	key, err := r.key()
 	if err != nil {
 		return s, err
 	}
-	form, err := r.choice("form", "paper", "code")
+	form, err := r.Choice("form", "paper", "code")
 	if err != nil {
 		return s, err
 	}
@@ -123,7 +123,7 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	drawProjection(f.w.Data, f.rows, d, projection == "orthogonal", norms == "sqrt(D)", key)
 	s.Name = r.row.Name
 	s.Setting = fmt.Sprintf("performer kernel=%s scale=%s feature_eps=%s eps=%s",
-		f.kernel, formatScale(scale), r.value("feature_eps"), strconv.FormatFloat(s.Eps, 'g', -1, 64))
+		f.kernel, formatScale(scale), r.Text("feature_eps"), strconv.FormatFloat(s.Eps, 'g', -1, 64))
 	if f.codeForm {
 		s.Setting += " form=code"
 	}

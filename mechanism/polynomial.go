@@ -38,22 +38,22 @@ func polynomialSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) 
 	if s.Norm, err = r.norm(); err != nil {
 		return s, err
 	}
-	if s.Scale, err = r.positive("scale", "1/sqrt(D)"); err != nil {
+	if s.Scale, err = r.Positive("scale", "1/sqrt(D)"); err != nil {
 		return s, err
 	}
 	exact, err := r.coefficients()
 	if err != nil {
 		return s, err
 	}
-	if r.value("tau") != "none" {
+	if r.Text("tau") != "none" {
 		if s.Tau, err = newTemperatures[T](r); err != nil {
 			return s, err
 		}
 	}
-	if s.Eps, err = r.positive("eps", "0"); err != nil {
+	if s.Eps, err = r.Positive("eps", "0"); err != nil {
 		return s, err
 	}
-	if s.OutputNorm, err = r.boolean("output_norm"); err != nil {
+	if s.OutputNorm, err = r.Bool("output_norm"); err != nil {
 		return s, err
 	}
 	texts := make([]string, len(exact))
@@ -96,19 +96,19 @@ func normNames() []string {
 // norm returns the normalisation of the setting norm.
 func (r *reader) norm() (attention.Norm, error) {
 	for _, n := range attention.Norms() {
-		if n.String() == r.value("norm") {
+		if n.String() == r.Text("norm") {
 			return n, nil
 		}
 	}
-	return 0, r.refuse("norm", "one of "+strings.Join(normNames(), ", "))
+	return 0, r.Refuse("norm", "one of "+strings.Join(normNames(), ", "))
 }
 
 // coefficients returns the exact numbers of the setting coef.
 func (r *reader) coefficients() ([]*big.Rat, error) {
 	const allowed = "2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"
-	texts := strings.Split(r.value("coef"), ",")
+	texts := strings.Split(r.Text("coef"), ",")
 	if len(texts) < 2 || len(texts) > maxOrder+1 {
-		return nil, r.refuse("coef", allowed)
+		return nil, r.Refuse("coef", allowed)
 	}
 	list := make([]*big.Rat, len(texts))
 	for l, text := range texts {
@@ -117,19 +117,19 @@ func (r *reader) coefficients() ([]*big.Rat, error) {
 		if fraction && list[l] != nil {
 			d := parseDecimal(below)
 			if d == nil || d.Sign() == 0 {
-				return nil, r.refuse("coef", allowed)
+				return nil, r.Refuse("coef", allowed)
 			}
 			list[l].Quo(list[l], d)
 		}
 		if list[l] == nil {
-			return nil, r.refuse("coef", allowed)
+			return nil, r.Refuse("coef", allowed)
 		}
 		if x, _ := list[l].Float64(); math.Abs(x) > 1e30 {
-			return nil, r.refuse("coef", allowed)
+			return nil, r.Refuse("coef", allowed)
 		}
 	}
 	if x, _ := list[len(list)-1].Float64(); math.Abs(x) < 1e-30 {
-		return nil, r.refuse("coef", allowed)
+		return nil, r.Refuse("coef", allowed)
 	}
 	return list, nil
 }

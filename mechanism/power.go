@@ -30,11 +30,11 @@ func powerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if p%2 != 0 {
 		return s, fmt.Errorf("power: order %d: needs an even order, whose weights are never negative", p)
 	}
-	scale, err := r.positive("scale", "1/sqrt(D)")
+	scale, err := r.Positive("scale", "1/sqrt(D)")
 	if err != nil {
 		return s, err
 	}
-	eps, err := r.positive("eps", "0")
+	eps, err := r.Positive("eps", "0")
 	if err != nil {
 		return s, err
 	}

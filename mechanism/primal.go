@@ -51,30 +51,30 @@ var primal = Row{
 func newPrimal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	s := attention.ScoresSpec{Name: r.row.Name}
 	var err error
-	if s.Rank, err = r.whole("rank", 1, 1<<12); err != nil {
+	if s.Rank, err = r.Integer("rank", 1, 1<<12); err != nil {
 		return nil, err
 	}
-	data, err := r.choice("data", "independent", "dependent")
+	data, err := r.Choice("data", "independent", "dependent")
 	if err != nil {
 		return nil, err
 	}
 	tokens := 10 * s.Rank
-	if r.value("tokens") != "10·rank" {
-		if tokens, err = r.whole("tokens", 1, 1<<16); err != nil {
+	if r.Text("tokens") != "10·rank" {
+		if tokens, err = r.Integer("tokens", 1, 1<<16); err != nil {
 			return nil, err
 		}
 	}
-	if s.Weight, err = r.positive("eta", "0"); err != nil {
+	if s.Weight, err = r.Positive("eta", "0"); err != nil {
 		return nil, err
 	}
-	if s.Squared, err = r.boolean("square"); err != nil {
+	if s.Squared, err = r.Bool("square"); err != nil {
 		return nil, err
 	}
-	loss, err := r.choice("loss", "paper", "code")
+	loss, err := r.Choice("loss", "paper", "code")
 	if err != nil {
 		return nil, err
 	}
-	trace, err := r.choice("trace", "made", "learned")
+	trace, err := r.Choice("trace", "made", "learned")
 	if err != nil {
 		return nil, err
 	}

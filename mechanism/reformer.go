@@ -59,28 +59,28 @@ type lshAttention[T tensor.Float] struct {
 func newReformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	x := new(lshAttention[T])
 	var err error
-	if x.bucket, err = r.whole("bucket", 1, 1<<16); err != nil {
+	if x.bucket, err = r.Integer("bucket", 1, 1<<16); err != nil {
 		return nil, err
 	}
-	if x.rounds, err = r.whole("rounds", 1, 32); err != nil {
+	if x.rounds, err = r.Integer("rounds", 1, 32); err != nil {
 		return nil, err
 	}
-	if x.buckets, err = r.whole("buckets", 2, 4096); err != nil || x.buckets%2 != 0 {
-		return nil, r.refuse("buckets", "an even number from 2 to 4096")
+	if x.buckets, err = r.Integer("buckets", 2, 4096); err != nil || x.buckets%2 != 0 {
+		return nil, r.Refuse("buckets", "an even number from 2 to 4096")
 	}
-	form, err := r.choice("form", "paper", "fast-transformers")
+	form, err := r.Choice("form", "paper", "fast-transformers")
 	if err != nil {
 		return nil, err
 	}
-	repeats, err := r.choice("repeats", "once", "counted")
+	repeats, err := r.Choice("repeats", "once", "counted")
 	if err != nil {
 		return nil, err
 	}
-	self, err := r.choice("self", "alone", "seen")
+	self, err := r.Choice("self", "alone", "seen")
 	if err != nil {
 		return nil, err
 	}
-	masks, err := r.choice("masks", "absent", "kept")
+	masks, err := r.Choice("masks", "absent", "kept")
 	if err != nil {
 		return nil, err
 	}

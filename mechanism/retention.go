@@ -25,17 +25,17 @@ var retention = Row{
 }
 
 func retentionSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
-	scale, err := r.positive("scale", "1/sqrt(D)")
+	scale, err := r.Positive("scale", "1/sqrt(D)")
 	if err != nil {
 		return s, err
 	}
 	forget := &attention.Forgetting{Name: "gamma", Log: func(h int) float64 { return math.Log1p(-math.Exp2(float64(-5 - h))) }}
-	if text := r.value("gamma"); text != "1-2^(-5-h)" {
+	if text := r.Text("gamma"); text != "1-2^(-5-h)" {
 		var logs []float64
 		for _, t := range strings.Split(text, ",") {
 			x, err := strconv.ParseFloat(strings.TrimSpace(t), 64)
 			if err != nil || !(x > 0 && x <= 1) {
-				return s, r.refuse("gamma", "numbers above 0 and at most 1, or 1-2^(-5-h)")
+				return s, r.Refuse("gamma", "numbers above 0 and at most 1, or 1-2^(-5-h)")
 			}
 			logs = append(logs, math.Log(x))
 		}
@@ -43,7 +43,7 @@ func retentionSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	}
 	return attention.Spec[T]{
 		Name:    r.row.Name,
-		Setting: fmt.Sprintf("retention gamma=%s scale=%s", r.value("gamma"), formatScale(scale)),
+		Setting: fmt.Sprintf("retention gamma=%s scale=%s", r.Text("gamma"), formatScale(scale)),
 		Scale:   scale,
 		Coef:    []float64{0, 1},
 		Raw:     true,

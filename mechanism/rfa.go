@@ -56,29 +56,29 @@ func rfaSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		return s, fmt.Errorf("%s: the width D is not known", r.row.Name)
 	}
 	f := rfaProjection[T]{d: d, heads: max(r.o.Heads, 1), rows: d, normOffset: -1}
-	kind, err := r.choice("kernel", "gaussian", "arccos")
+	kind, err := r.Choice("kernel", "gaussian", "arccos")
 	if err != nil {
 		return s, err
 	}
-	if r.value("features") != "D" {
-		if f.rows, err = r.whole("features", 1, 1<<14); err != nil {
+	if r.Text("features") != "D" {
+		if f.rows, err = r.Integer("features", 1, 1<<14); err != nil {
 			return s, err
 		}
 	}
-	if f.tau, err = r.positive("tau", ""); err != nil {
+	if f.tau, err = r.Positive("tau", ""); err != nil {
 		return s, err
 	}
-	norm, err := r.choice("norm", "unit", "none")
+	norm, err := r.Choice("norm", "unit", "none")
 	if err != nil {
 		return s, err
 	}
-	if s.Eps, err = r.positive("eps", "0"); err != nil {
+	if s.Eps, err = r.Positive("eps", "0"); err != nil {
 		return s, err
 	}
-	if s.Gated, err = r.boolean("gate"); err != nil {
+	if s.Gated, err = r.Bool("gate"); err != nil {
 		return s, err
 	}
-	form, err := r.choice("form", "paper", "code", "code-cross", "code-masked")
+	form, err := r.Choice("form", "paper", "code", "code-cross", "code-masked")
 	if err != nil {
 		return s, err
 	}

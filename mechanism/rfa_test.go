@@ -104,7 +104,7 @@ func TestRandomFeaturesApproachTheirKernels(t *testing.T) {
 		}
 	}
 	for _, set := range []map[string]string{{"features": "16384", "tau": "0.75"}, {"features": "16384", "kernel": "arccos"}} {
-		s, err := rfaSpec[float64](&reader{row: &rfa, o: &Options{Width: d, Set: set}})
+		s, err := rfaSpec[float64](newReader(&rfa, &Options{Width: d, Set: set}))
 		if err != nil {
 			t.Fatal(err)
 		}

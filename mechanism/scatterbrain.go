@@ -59,23 +59,23 @@ type scatterAttention[T tensor.Float] struct {
 func newScatterbrain[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	d := r.width()
 	x := new(scatterAttention[T])
-	support, err := r.choice("support", "local", "lsh")
+	support, err := r.Choice("support", "local", "lsh")
 	if err != nil {
 		return nil, err
 	}
-	if x.window, err = r.whole("window", 1, maxSettingTokens); err != nil {
+	if x.window, err = r.Integer("window", 1, maxSettingTokens); err != nil {
 		return nil, err
 	}
-	if x.cluster, err = r.whole("cluster", 1, 1<<16); err != nil {
+	if x.cluster, err = r.Integer("cluster", 1, 1<<16); err != nil {
 		return nil, err
 	}
 	rows := max(1, int(float64(d)*math.Log(float64(d))))
-	if r.value("features") != "D·ln(D)" {
-		if rows, err = r.whole("features", 1, 1<<14); err != nil {
+	if r.Text("features") != "D·ln(D)" {
+		if rows, err = r.Integer("features", 1, 1<<14); err != nil {
 			return nil, err
 		}
 	}
-	projection, err := r.choice("projection", "orthogonal", "iid")
+	projection, err := r.Choice("projection", "orthogonal", "iid")
 	if err != nil {
 		return nil, err
 	}

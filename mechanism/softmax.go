@@ -20,7 +20,7 @@ var softmax = Row{
 }
 
 func softmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
-	scale, err := r.positive("scale", "1/sqrt(D)")
+	scale, err := r.Positive("scale", "1/sqrt(D)")
 	return attention.Spec[T]{
 		Name:     r.row.Name,
 		Setting:  fmt.Sprintf("softmax scale=%v", formatScale(scale)),

@@ -39,7 +39,7 @@ func newSparseStrided[T tensor.Float](r *reader) (attention.Headwise[T], error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.whole("stride", 1, maxSettingTokens)
+	s, err := r.Integer("stride", 1, maxSettingTokens)
 	return &sparseSoftmax[T]{
 		name: r.row.Name, setting: fmt.Sprintf("sparse-strided stride=%d scale=%s", s, formatScale(scale)),
 		softmax: &attention.PairSoftmax[T]{Scale: scale}, rule: &stridedTokens{s},
@@ -51,16 +51,16 @@ func newSparseFixed[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.whole("stride", 1, maxSettingTokens)
+	s, err := r.Integer("stride", 1, maxSettingTokens)
 	if err != nil {
 		return nil, err
 	}
-	c, err := r.whole("c", 0, maxSettingTokens)
+	c, err := r.Integer("c", 0, maxSettingTokens)
 	if err != nil {
 		return nil, err
 	}
 	if c > s {
-		return nil, r.refuse("c", fmt.Sprintf("no more than stride=%d", s))
+		return nil, r.Refuse("c", fmt.Sprintf("no more than stride=%d", s))
 	}
 	return &sparseSoftmax[T]{
 		name: r.row.Name, setting: fmt.Sprintf("sparse-fixed stride=%d c=%d scale=%s", s, c, formatScale(scale)),

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/settings"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -174,6 +175,14 @@ func (o *Options) setDefault(name, value string) {
 	}
 }
 
+// ReadSettings returns a reader of the settings in o, for rows of another catalogue, which
+// are no functions of q, k and v. It returns an error if the order, a size or the name of a
+// setting does not suit the row.
+func (r *Row) ReadSettings(o *Options) (*settings.Reader, error) {
+	x := newReader(r, o)
+	return x.Reader, x.check()
+}
+
 // New returns the mechanism named name in precision T. Options that are 0 and settings
 // that o.Set does not hold have the defaults of the row.
 //
@@ -187,7 +196,7 @@ func New[T tensor.Float](name string, o Options) (attention.Mechanism[T], error)
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{row: &row, o: &o}
+	r := newReader(&row, &o)
 	if err := r.check(); err != nil {
 		return nil, err
 	}
@@ -203,8 +212,13 @@ const maxOrder = 33
 
 // reader reads the settings of a row from Options.
 type reader struct {
+	*settings.Reader
 	row *Row
 	o   *Options
+}
+
+func newReader(row *Row, o *Options) *reader {
+	return &reader{settings.NewReader(row.Name, row.Settings, o.Set), row, o}
 }
 
 // check returns an error if the order, a size or the name of a setting does not suit
@@ -219,14 +233,8 @@ func (r *reader) check() error {
 	if r.o.Heads < 0 || r.o.Width < 0 || r.o.Length < 0 {
 		return fmt.Errorf("%s: %d heads of width %d for %d tokens: not possible", r.row.Name, r.o.Heads, r.o.Width, r.o.Length)
 	}
-	var names []string
-	for _, s := range r.row.Settings {
-		names = append(names, s.Name)
-	}
-	for _, key := range slices.Sorted(maps.Keys(r.o.Set)) {
-		if !slices.Contains(names, key) {
-			return fmt.Errorf("%s: setting %s=%s: unknown; allowed: %s", r.row.Name, key, r.o.Set[key], strings.Join(names, ", "))
-		}
+	if name, found := r.FindUnknown(); found {
+		return fmt.Errorf("%s: setting %s=%s: unknown; allowed: %s", r.row.Name, name, r.o.Set[name], strings.Join(r.Names(), ", "))
 	}
 	return nil
 }
@@ -264,66 +272,14 @@ func (r *reader) room(name string, shape ...int) error {
 	return nil
 }
 
-// value returns the text of a setting: the option, or the default of the row.
-func (r *reader) value(name string) string {
-	if v, given := r.o.Set[name]; given {
-		return v
-	}
-	for _, s := range r.row.Settings {
-		if s.Name == name {
-			return s.Default
-		}
-	}
-	panic("mechanism: a setting that its row does not list")
-}
-
-// refuse returns the error for a setting whose value is not allowed.
-func (r *reader) refuse(name, allowed string) error {
-	return fmt.Errorf("%s: setting %s=%s: needs %s", r.row.Name, name, r.value(name), allowed)
-}
-
-// positive returns a number above 0 and at most 1e30, or 0 if the text is word. With
-// word "" there is no such text.
-func (r *reader) positive(name, word string) (float64, error) {
-	text, allowed := r.value(name), "a number above 0 and at most 1e30"
-	if word != "" {
-		if text == word {
-			return 0, nil
-		}
-		allowed += ", or " + word
-	}
-	x, err := strconv.ParseFloat(text, 64)
-	if err == nil && x > 0 && x <= 1e30 {
-		return x, nil
-	}
-	return 0, r.refuse(name, allowed)
-}
-
-// whole returns an integer from lo to hi.
-func (r *reader) whole(name string, lo, hi int) (int, error) {
-	n, err := strconv.Atoi(r.value(name))
-	if err != nil || n < lo || n > hi {
-		return 0, r.refuse(name, fmt.Sprintf("a whole number from %d to %d", lo, hi))
-	}
-	return n, nil
-}
-
-// choice returns the text of a setting, which must be in names.
-func (r *reader) choice(name string, names ...string) (string, error) {
-	if text := r.value(name); slices.Contains(names, text) {
-		return text, nil
-	}
-	return "", r.refuse(name, "one of "+strings.Join(names, ", "))
-}
-
 // seedSetting is the setting of rows that draw random numbers.
 var seedSetting = Setting{"seed", "0", "of the numbers drawn, a whole number from 0 to 2^64-1"}
 
 // key returns the random key of the setting seed and Options.Seed.
 func (r *reader) key() (rng.Key, error) {
-	n, err := strconv.ParseUint(r.value(seedSetting.Name), 10, 64)
+	n, err := strconv.ParseUint(r.Text(seedSetting.Name), 10, 64)
 	if err != nil {
-		return rng.Key{}, r.refuse(seedSetting.Name, "a whole number from 0 to 2^64-1")
+		return rng.Key{}, r.Refuse(seedSetting.Name, "a whole number from 0 to 2^64-1")
 	}
 	return rng.New(n).Fold(r.o.Seed), nil
 }
@@ -332,7 +288,7 @@ func (r *reader) key() (rng.Key, error) {
 var redrawSetting = Setting{"redraw", "0", "updates of a training run after which numbers are drawn anew, such as 1000; 0: they stay"}
 
 // redraws returns the number of updates between two redraws, 0 for none.
-func (r *reader) redraws() (int, error) { return r.whole(redrawSetting.Name, 0, maxSettingTokens) }
+func (r *reader) redraws() (int, error) { return r.Integer(redrawSetting.Name, 0, maxSettingTokens) }
 
 // RedrawInterval returns the number of training updates after which the constants of
 // the mechanism are drawn anew, 0 if they never are. It returns an error if the name is
@@ -345,16 +301,5 @@ func RedrawInterval(name string, o Options) (int, error) {
 	if !slices.Contains(row.Settings, redrawSetting) {
 		return 0, nil
 	}
-	return (&reader{row: &row, o: &o}).redraws()
-}
-
-// boolean returns the value of a setting that is true or false.
-func (r *reader) boolean(name string) (bool, error) {
-	switch r.value(name) {
-	case "true":
-		return true, nil
-	case "false":
-		return false, nil
-	}
-	return false, r.refuse(name, "true or false")
+	return newReader(&row, &o).redraws()
 }

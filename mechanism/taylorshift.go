@@ -39,7 +39,7 @@ func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error)
 	if err != nil {
 		return s, err
 	}
-	normed, err := r.boolean("output_norm")
+	normed, err := r.Bool("output_norm")
 	if err != nil {
 		return s, err
 	}
@@ -68,7 +68,7 @@ var outputNormSetting = Setting{"output_norm", "false", "true: the output of a q
 // newTemperatures returns the parameter tau [H], with the initial value of the setting
 // tau.
 func newTemperatures[T tensor.Float](r *reader) (*param.Param[T], error) {
-	start, err := r.positive("tau", "sqrt(D)")
+	start, err := r.Positive("tau", "sqrt(D)")
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ type topKAttention[T tensor.Float] struct {
 func newExactTopK[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	x := new(topKAttention[T])
 	var err error
-	if x.k, err = r.whole("topk", 1, 1<<16); err != nil {
+	if x.k, err = r.Integer("topk", 1, 1<<16); err != nil {
 		return nil, err
 	}
 	x.scale, err = r.softmaxScale()

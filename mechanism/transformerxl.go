@@ -44,7 +44,7 @@ func newTransformerXL[T tensor.Float](r *reader) (attention.Headwise[T], error) 
 	if err != nil {
 		return nil, err
 	}
-	length, err := r.whole("memory", 1, 1<<20)
+	length, err := r.Integer("memory", 1, 1<<20)
 	if err != nil {
 		return nil, err
 	}

@@ -54,12 +54,12 @@ func truncatedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	}
 	all := monomialCount(d, p)
 	keep := min(all, monomialCount(d, 2))
-	if r.value("keep") != "p=2" {
-		if keep, err = r.whole("keep", 1, min(all, 1<<20)); err != nil {
+	if r.Text("keep") != "p=2" {
+		if keep, err = r.Integer("keep", 1, min(all, 1<<20)); err != nil {
 			return s, err
 		}
 	}
-	norm, err := r.choice("norm", "standard", "bounded", "unit", "none")
+	norm, err := r.Choice("norm", "standard", "bounded", "unit", "none")
 	if err != nil {
 		return s, err
 	}
@@ -68,10 +68,10 @@ func truncatedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 			s.Norm = n
 		}
 	}
-	if s.Scale, err = r.positive("scale", "1/sqrt(D)"); err != nil {
+	if s.Scale, err = r.Positive("scale", "1/sqrt(D)"); err != nil {
 		return s, err
 	}
-	if s.Eps, err = r.positive("eps", "0"); err != nil {
+	if s.Eps, err = r.Positive("eps", "0"); err != nil {
 		return s, err
 	}
 	f := &truncationFeatures[T]{d: d, heads: max(r.o.Heads, 1), keep: keep, degree: p}

@@ -26,22 +26,22 @@ const maxWindow = 1 << 20
 // setWindow sets s.Window and extends s.Setting by the settings window, join and gamma.
 // It does nothing if the width is 0.
 func setWindow[T tensor.Float](r *reader, s *attention.Spec[T]) error {
-	width, err := strconv.Atoi(r.value("window"))
+	width, err := strconv.Atoi(r.Text("window"))
 	if err != nil || width < 0 || width > maxWindow {
-		return r.refuse("window", fmt.Sprintf("a number of tokens from 0 to %d", maxWindow))
+		return r.Refuse("window", fmt.Sprintf("a number of tokens from 0 to %d", maxWindow))
 	}
 	join, err := r.join()
 	if err != nil {
 		return err
 	}
-	gamma, err := strconv.ParseFloat(r.value("gamma"), 64)
+	gamma, err := strconv.ParseFloat(r.Text("gamma"), 64)
 	if err != nil || !(gamma >= 1e-30 && gamma <= 1e30) {
-		return r.refuse("gamma", "a number from 1e-30 to 1e30")
+		return r.Refuse("gamma", "a number from 1e-30 to 1e30")
 	}
 	if width == 0 {
 		for _, name := range []string{"join", "gamma"} {
 			if _, given := r.o.Set[name]; given {
-				return r.refuse(name, "a window, and the setting window is 0")
+				return r.Refuse(name, "a window, and the setting window is 0")
 			}
 		}
 		return nil
@@ -68,9 +68,9 @@ func joinNames() []string {
 
 func (r *reader) join() (attention.Join, error) {
 	for _, j := range attention.Joins() {
-		if j.String() == r.value("join") {
+		if j.String() == r.Text("join") {
 			return j, nil
 		}
 	}
-	return 0, r.refuse("join", "one of "+strings.Join(joinNames(), ", "))
+	return 0, r.Refuse("join", "one of "+strings.Join(joinNames(), ", "))
 }

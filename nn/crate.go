@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/settings"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -40,7 +41,7 @@ type MSSA[T tensor.Float] struct {
 }
 
 func newMSSA[T tensor.Float](m *Making[T]) (Mixer[T], error) {
-	if _, _, err := istaSettings(m.Values); err != nil {
+	if _, _, err := istaSettings(m.Reader); err != nil {
 		return nil, err
 	}
 	core, err := mechanism.New[T]("softmax", mechanism.Options{})
@@ -51,9 +52,9 @@ func newMSSA[T tensor.Float](m *Making[T]) (Mixer[T], error) {
 }
 
 // istaSettings are η and λ.
-func istaSettings(v *mechanism.Values) (step, lambda float64, err error) {
-	if step, err = v.Positive("step"); err == nil {
-		lambda, err = v.Positive("lambda")
+func istaSettings(v *settings.Reader) (step, lambda float64, err error) {
+	if step, err = v.Positive("step", ""); err == nil {
+		lambda, err = v.Positive("lambda", "")
 	}
 	return step, lambda, err
 }
@@ -61,7 +62,7 @@ func istaSettings(v *mechanism.Values) (step, lambda float64, err error) {
 // NewISTA makes the layer that takes the place of the MLP in the blocks of a row
 // which has one.
 func NewISTA[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *Weights[T]) (*ISTA[T], error) {
-	values, err := r.Values(&o)
+	values, err := r.ReadSettings(&o)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func newHyena[T tensor.Float](m *Making[T]) (Mixer[T], error) {
 		lo, hi int
 		to     *int
 	}{{"order", 1, 8, &x.Order}, {"conv", 1, 64, &taps}, {"filter", 1, 4096, &units}, {"features", 3, 1025, &features}} {
-		n, err := m.Whole(s.name, s.lo, s.hi)
+		n, err := m.Integer(s.name, s.lo, s.hi)
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +67,7 @@ func newHyena[T tensor.Float](m *Making[T]) (Mixer[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	freq, err := m.Positive("freq")
+	freq, err := m.Positive("freq", "")
 	if err != nil {
 		return nil, err
 	}

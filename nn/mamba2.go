@@ -70,19 +70,19 @@ const (
 )
 
 func newMamba2[T tensor.Float](m *Making[T]) (Mixer[T], error) {
-	state, err := m.Whole("state", 1, 1024)
+	state, err := m.Integer("state", 1, 1024)
 	if err != nil {
 		return nil, err
 	}
-	expand, err := m.Whole("expand", 1, 8)
+	expand, err := m.Integer("expand", 1, 8)
 	if err != nil {
 		return nil, err
 	}
-	taps, err := m.Whole("conv", 1, 64)
+	taps, err := m.Integer("conv", 1, 64)
 	if err != nil {
 		return nil, err
 	}
-	groups, err := m.Whole("groups", 1, 1<<20)
+	groups, err := m.Integer("groups", 1, 1<<20)
 	if err != nil {
 		return nil, err
 	}

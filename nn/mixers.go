@@ -3,6 +3,7 @@ package nn
 import (
 	"fmt"
 
+	"github.com/farfield-ml/farfield/internal/settings"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
@@ -30,7 +31,7 @@ type MixerRow struct {
 // Making is what a mixer is made for, and of.
 type Making[T tensor.Float] struct {
 	*Weights[T]
-	*mechanism.Values // its settings
+	*settings.Reader // its settings
 
 	Width   int // of rows
 	Heads   int // which divide the width
@@ -107,11 +108,11 @@ func NotAFunction(name string) error {
 // NewMixer makes the mixer of a row for rows of that width, with the Order,
 // Heads, Length and Set of o.
 func NewMixer[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *Weights[T]) (Mixer[T], error) {
-	values, err := r.Values(&o)
+	values, err := r.ReadSettings(&o)
 	if err != nil {
 		return nil, err
 	}
-	m := &Making[T]{Weights: w, Values: values, Width: width, Heads: o.Heads, Context: o.Length}
+	m := &Making[T]{Weights: w, Reader: values, Width: width, Heads: o.Heads, Context: o.Length}
 	build, single := any(r.f32).(func(*Making[T]) (Mixer[T], error))
 	if !single {
 		build = any(r.f64).(func(*Making[T]) (Mixer[T], error))

@@ -48,7 +48,7 @@ type MSR[T tensor.Float] struct {
 }
 
 func newMSR[T tensor.Float](m *Making[T]) (Mixer[T], error) {
-	expand, err := m.Whole("expand", 1, 8)
+	expand, err := m.Integer("expand", 1, 8)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func newMSR[T tensor.Float](m *Making[T]) (Mixer[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	eps, err := m.Positive("eps")
+	eps, err := m.Positive("eps", "")
 	if err != nil {
 		return nil, err
 	}

@@ -2,10 +2,11 @@ package task
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/farfield-ml/farfield/internal/settings"
 )
 
 // Options configures Open.
@@ -93,7 +94,7 @@ func Open(name string, o Options) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	op := &settingsReader{Options: o, row: &row}
+	op := newSettingsReader(&row, o)
 	op.refuseUnknown()
 	var s Source
 	if err = op.err; err == nil {
@@ -111,36 +112,23 @@ func Open(name string, o Options) (Source, error) {
 // settingsReader reads the settings of a task and keeps the first error.
 type settingsReader struct {
 	Options
-	row *Row
-	err error
+	values *settings.Reader
+	err    error
+}
+
+func newSettingsReader(row *Row, o Options) *settingsReader {
+	return &settingsReader{Options: o, values: settings.NewReader("task "+row.Name, row.Settings, o.Settings)}
 }
 
 // refuseUnknown sets err if a setting is unknown to the task.
 func (o *settingsReader) refuseUnknown() {
-	for _, name := range slices.Sorted(maps.Keys(o.Settings)) {
-		if !slices.ContainsFunc(o.row.Settings, func(s Setting) bool { return s.Name == name }) {
-			var names []string
-			for _, s := range o.row.Settings {
-				names = append(names, s.Name)
-			}
-			o.err = fmt.Errorf("setting %q: unknown; there are: %s", name, strings.Join(names, ", "))
-			return
-		}
+	if name, found := o.values.FindUnknown(); found {
+		o.err = fmt.Errorf("setting %q: unknown; there are: %s", name, strings.Join(o.values.Names(), ", "))
 	}
 }
 
 // text returns the value of a setting.
-func (o *settingsReader) text(name string) string {
-	if v, ok := o.Settings[name]; ok {
-		return v
-	}
-	for _, s := range o.row.Settings {
-		if s.Name == name {
-			return s.Default
-		}
-	}
-	panic("task: a setting that the row does not have")
-}
+func (o *settingsReader) text(name string) string { return o.values.Text(name) }
 
 // int returns the value of an integer setting. It sets err if the value is no integer.
 func (o *settingsReader) int(name string) int {

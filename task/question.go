@@ -75,7 +75,7 @@ func Ask(name string, set map[string]string, k ModelInfo) (*Question, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &settingsReader{Options: Options{Settings: set}, row: &row}
+	o := newSettingsReader(&row, Options{Settings: set})
 	if o.refuseUnknown(); o.err == nil {
 		var q *Question
 		if q, err = row.ask(o, k); err == nil && o.err == nil {

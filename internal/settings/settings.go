@@ -1,0 +1,131 @@
+// Package settings reads the settings of a row of a catalogue: texts by name, each with a
+// default. Errors name the owner of the settings, the setting, its value and what is
+// allowed.
+package settings
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Setting is a key with its default value and its documentation.
+type Setting struct{ Name, Default, Doc string }
+
+// Reader reads values of settings.
+type Reader struct {
+	owner    string
+	settings []Setting
+	values   map[string]string
+}
+
+// NewReader returns a reader of values, whose keys are names of settings. Errors begin with
+// owner.
+func NewReader[S ~struct{ Name, Default, Doc string }](owner string, settings []S, values map[string]string) *Reader {
+	r := &Reader{owner: owner, values: values}
+	for _, s := range settings {
+		r.settings = append(r.settings, Setting(s))
+	}
+	return r
+}
+
+// Names returns the names of all settings.
+func (r *Reader) Names() []string {
+	var names []string
+	for _, s := range r.settings {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// FindUnknown returns the first key of the values, in alphabetical order, that is no
+// setting.
+func (r *Reader) FindUnknown() (name string, found bool) {
+	names := r.Names()
+	for _, key := range slices.Sorted(maps.Keys(r.values)) {
+		if !slices.Contains(names, key) {
+			return key, true
+		}
+	}
+	return "", false
+}
+
+// Text returns the value of a setting, or its default. It panics if the setting does not
+// exist.
+func (r *Reader) Text(name string) string {
+	if v, given := r.values[name]; given {
+		return v
+	}
+	for _, s := range r.settings {
+		if s.Name == name {
+			return s.Default
+		}
+	}
+	panic("settings: a setting that its row does not list")
+}
+
+// Refuse returns the error for a setting whose value is not allowed.
+func (r *Reader) Refuse(name, allowed string) error {
+	return fmt.Errorf("%s: setting %s=%s: needs %s", r.owner, name, r.Text(name), allowed)
+}
+
+// Positive returns a number above 0 and at most 1e30, or 0 if the text is word. With word
+// "" there is no such text. It returns an error for any other value.
+func (r *Reader) Positive(name, word string) (float64, error) {
+	text, allowed := r.Text(name), "a number above 0 and at most 1e30"
+	if word != "" {
+		if text == word {
+			return 0, nil
+		}
+		allowed += ", or " + word
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	if err == nil && x > 0 && x <= 1e30 {
+		return x, nil
+	}
+	return 0, r.Refuse(name, allowed)
+}
+
+// Integer returns an integer. It returns an error if the value is not from lo to hi.
+func (r *Reader) Integer(name string, lo, hi int) (int, error) {
+	n, err := strconv.Atoi(r.Text(name))
+	if err != nil || n < lo || n > hi {
+		return 0, r.Refuse(name, fmt.Sprintf("a whole number from %d to %d", lo, hi))
+	}
+	return n, nil
+}
+
+// Integers returns integers that are separated by commas. It returns an error if one of them
+// is not from lo to hi.
+func (r *Reader) Integers(name string, lo, hi int) ([]int, error) {
+	var list []int
+	for _, text := range strings.Split(r.Text(name), ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(text))
+		if err != nil || n < lo || n > hi {
+			return nil, r.Refuse(name, fmt.Sprintf("whole numbers from %d to %d with commas between them", lo, hi))
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// Choice returns the text of a setting. It returns an error if the text is not in names.
+func (r *Reader) Choice(name string, names ...string) (string, error) {
+	if text := r.Text(name); slices.Contains(names, text) {
+		return text, nil
+	}
+	return "", r.Refuse(name, "one of "+strings.Join(names, ", "))
+}
+
+// Bool returns a boolean. It returns an error if the value is neither true nor false.
+func (r *Reader) Bool(name string) (bool, error) {
+	switch r.Text(name) {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, r.Refuse(name, "true or false")
+}
