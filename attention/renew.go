@@ -109,6 +109,7 @@ func (s *stream[T]) renew(j int) {
 		u.prepareRows(q, u.da, &queries, j, j+n)
 		r.tokens(n, o, r.ld, q, k, u.da, u.v.Data[j*u.v.Stride:], u.v.Stride, s.past.s, s.past.z, 0, dens)
 		for i, den := range dens[:n] {
+			u.den[0][j+i] = u.spec.total(den, T(u.spec.Eps))
 			r.t.Scale(u.o[0].Row(j+i), r.over(den), o[i*r.ld:][:r.ld])
 		}
 		u.inspect(0, j, j+n)
