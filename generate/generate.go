@@ -8,16 +8,17 @@ import (
 	"github.com/farfield-ml/farfield/model"
 )
 
-// Generator is a text in progress. Its methods must not run at the same time.
+// Generator is a text in progress. Its methods must not run concurrently.
 type Generator struct {
-	model   *model.Model[float32]
-	session *model.Session[float32]
-	sampler *Sampler
-	pending []int32 // that the session has not seen yet
-	drawn   uint64
+	model       *model.Model[float32]
+	session     *model.Session[float32]
+	sampler     *Sampler
+	pending     []int32 // tokens not yet in the session
+	tokensDrawn uint64
 }
 
-// New returns a generator of an empty text. The model is a decoder.
+// New returns a generator of an empty text. It returns an error if m is nil or no
+// decoder, or if the settings are invalid.
 func New(m *model.Model[float32], s Sampling) (*Generator, error) {
 	if m == nil {
 		return nil, errors.New("model: it is nil")
@@ -30,24 +31,25 @@ func New(m *model.Model[float32], s Sampling) (*Generator, error) {
 	return g, g.SetSampling(s)
 }
 
-// SetSampling changes how the tokens that follow are drawn.
+// SetSampling changes the sampling of the tokens that follow. It returns an error if the
+// settings are invalid.
 func (g *Generator) SetSampling(s Sampling) (err error) {
 	g.sampler, err = NewSampler(s, g.model.Config().Vocab)
 	return err
 }
 
-// Sampling returns how tokens are drawn.
+// Sampling returns the sampling settings.
 func (g *Generator) Sampling() Sampling { return g.sampler.settings }
 
-// Append adds tokens to the text: a prompt, or words put into the model's mouth.
+// Append adds tokens to the text, such as a prompt.
 func (g *Generator) Append(tokens ...int32) { g.pending = append(g.pending, tokens...) }
 
-// prefillTokens is the number of tokens between two looks at a context.
+// prefillTokens is the number of tokens between two checks of a context.
 const prefillTokens = 256
 
-// Prefill brings appended tokens into the state, all but the last 256 at most. Generate
-// does so, too; Prefill lets a long prompt be read piece by piece. It returns the error
-// of ctx, after which the tokens that are left can be brought in later.
+// Prefill absorbs appended tokens into the state, except the last 256 at most. Generate
+// also calls it. Prefill reads a long prompt piece by piece. It returns the error of ctx;
+// a later call absorbs the remaining tokens.
 func (g *Generator) Prefill(ctx context.Context) error {
 	for len(g.pending) > prefillTokens {
 		if err := ctx.Err(); err != nil {
@@ -61,10 +63,11 @@ func (g *Generator) Prefill(ctx context.Context) error {
 	return nil
 }
 
-// Generate draws n tokens and calls emit with each as soon as it is there. An
-// error of emit or of ctx ends it; the text then has the tokens emitted so far.
-// Token i of a text is drawn with number i of the seed, so that a text does not
-// depend on how many calls it took.
+// Generate draws n tokens and calls emit with each one at once. Token i of a text uses
+// random number i of the seed, so a text does not depend on the number of calls.
+//
+// It returns an error if the text is empty, if a logit is not a number, or if emit or ctx
+// returns one. The text then has the tokens emitted so far.
 func (g *Generator) Generate(ctx context.Context, n int, emit func(token int32) error) error {
 	if len(g.pending) == 0 && n > 0 {
 		return errors.New("prompt: is empty, there is nothing to continue")
@@ -80,11 +83,11 @@ func (g *Generator) Generate(ctx context.Context, n int, emit func(token int32) 
 		if err != nil {
 			return err
 		}
-		t, err := g.sampler.DrawToken(logits, g.drawn)
+		t, err := g.sampler.DrawToken(logits, g.tokensDrawn)
 		if err != nil {
 			return err
 		}
-		g.drawn++
+		g.tokensDrawn++
 		g.pending = append(g.pending[:0], t)
 		if err := emit(t); err != nil {
 			return err
@@ -96,11 +99,12 @@ func (g *Generator) Generate(ctx context.Context, n int, emit func(token int32) 
 // Tokens returns the length of the text.
 func (g *Generator) Tokens() int64 { return g.session.Tokens() + int64(len(g.pending)) }
 
-// Bytes returns the memory in which the model remembers the text.
+// Bytes returns the memory of the recurrent state or KV cache.
 func (g *Generator) Bytes() int64 { return g.session.Bytes() }
 
-// Clone returns a generator that continues the same text on its own.
+// Clone returns an independent generator that continues the same text. Its error is
+// always nil.
 func (g *Generator) Clone() (*Generator, error) {
-	c := &Generator{model: g.model, session: g.session.Clone(), pending: slices.Clone(g.pending), drawn: g.drawn}
+	c := &Generator{model: g.model, session: g.session.Clone(), pending: slices.Clone(g.pending), tokensDrawn: g.tokensDrawn}
 	return c, c.SetSampling(g.sampler.settings)
 }

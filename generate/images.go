@@ -15,27 +15,28 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// DecodeMode is how a model is asked for the next level of an image.
+// DecodeMode is the way a model computes the next level of an image.
 type DecodeMode string
 
 const (
 	// ModeRecompute runs the model over the whole image so far for each level.
 	ModeRecompute DecodeMode = "recompute"
-	// ModeCache keeps keys and values of all levels so far: of mechanisms that do not
+	// ModeCache keeps a KV cache of all levels so far, for mechanisms that do not
 	// stream.
 	ModeCache DecodeMode = "cache"
-	// ModeState keeps a state of fixed size: of mechanisms that stream.
+	// ModeState keeps a recurrent state of fixed size, for mechanisms that stream.
 	ModeState DecodeMode = "state"
 )
 
-// ImageShape is that of an image: levels go row by row, those of a pixel beside each other.
+// ImageShape is the shape of an image. Levels are ordered [Height][Width][Channels].
 type ImageShape struct{ Height, Width, Channels int }
 
-// Size is the number of levels.
+// Size returns the number of levels.
 func (s ImageShape) Size() int { return s.Height * s.Width * s.Channels }
 
-// SquareShape returns the shape of square images of so many levels, in grey or in colour:
-// no number is both a square and three times one.
+// SquareShape returns the shape of a square image with a number of levels, grey or
+// colour. No number is both a square and three times a square. It returns an error if
+// levels is neither.
 func SquareShape(levels int) (ImageShape, error) {
 	for _, channels := range []int{1, 3} {
 		side := int(math.Sqrt(float64(levels/channels)) + 0.5)
@@ -46,19 +47,19 @@ func SquareShape(levels int) (ImageShape, error) {
 	return ImageShape{}, fmt.Errorf("images: %d levels are no square, neither in grey nor in colour", levels)
 }
 
-// ImageOptions says which images are drawn with a model of levels: a decoder of tokens
-// 0 ≤ t ≤ nn.Levels, of which the last begins an image, and of the others each stands
-// for a level. Its outputs are mixtures of logistics, or logits of the levels.
+// ImageOptions says which images to draw with a model of levels. The model is a decoder
+// of tokens 0 ≤ t ≤ nn.Levels: the last begins an image, the others stand for levels. Its
+// outputs are mixtures of logistics, or logits of the levels.
 type ImageOptions struct {
 	ImageShape
 	Count  int
-	Batch  int        // that are drawn at a time; 0: up to 192, as many as find room in a gigabyte
+	Batch  int        // images drawn at a time; 0: up to 192, within a gigabyte
 	Mode   DecodeMode // "": ModeCache or ModeState, by the mechanism
-	Prefix []byte     // levels that every image begins with
-	Seed   uint64     // level j of image i is a function of it, i, j and the levels before
+	Prefix []byte     // first levels of every image
+	Seed   uint64     // level j of image i depends on Seed, i, j and earlier levels
 
-	// Progress is told after each step of some of the images how many levels of all that are
-	// to be drawn there are, by one goroutine at a time; nil: nobody is.
+	// Progress is called after each step of a part of the images, by one goroutine at a
+	// time, with the number of levels drawn; nil: not called.
 	Progress func(done, all int64)
 }
 
@@ -67,21 +68,22 @@ const (
 	imageBytes = 1 << 30
 )
 
-// DrawStats is what drawing took, without what is made once for all batches.
+// DrawStats holds the cost of drawing, without the preparation shared by all batches.
 type DrawStats struct {
 	Mode            DecodeMode `json:"way"`
 	Images          int        `json:"images"`
 	Batch           int        `json:"batch"`
 	Seconds         float64    `json:"seconds"`
 	ImagesPerSecond float64    `json:"images_per_s"`
-	StateBytes      int64      `json:"state_bytes"` // most that was remembered at one time
+	StateBytes      int64      `json:"state_bytes"` // largest memory of sessions at one time
 }
 
-// DrawImages draws images and calls emit with each, in their order, as soon as its batch is
-// there. An error of emit or of ctx ends it. Where a batch has 12 images or more for each
-// thread, they are drawn in parts side by side, each from its first level to its last; of
-// fewer images, and by recomputing, threads share the layers. Images are the same in any
-// batch and with any number of threads.
+// DrawImages draws images and calls emit with each, in order, once its batch is done.
+// Batches with at least 12 images for each thread are drawn in parallel parts, each from
+// its first level to its last. For fewer images, and with ModeRecompute, the threads
+// share the layers. Images do not depend on the batch or on the number of threads.
+//
+// It returns an error if the options do not fit the model, or if emit or ctx returns one.
 func DrawImages(ctx context.Context, m *model.Model[float32], d ImageOptions, emit func(i int, levels []byte) error) (DrawStats, error) {
 	a, err := NewImageGenerator(m, d)
 	if err != nil {
@@ -90,22 +92,24 @@ func DrawImages(ctx context.Context, m *model.Model[float32], d ImageOptions, em
 	return a.Draw(ctx, emit)
 }
 
-// ImageGenerator draws images. It keeps the sessions of a batch for the next one, and for the
-// next call of Draw: the model must not change. Its methods must not run at the same time.
+// ImageGenerator draws images. It keeps the sessions of a batch for the next batch and
+// the next call of Draw, so the model must not change. Its methods must not run
+// concurrently.
 type ImageGenerator struct {
 	model   *model.Model[float32]
 	options ImageOptions
 	key     rng.Key
-	parts   []imagePart // of a whole batch
+	parts   []imagePart // parts of a full batch
 
 	stateBytes int64       // bytes
-	failed     atomic.Bool // a part of the batch has failed
+	failed     atomic.Bool // set when a part of the batch fails
 
 	mu         sync.Mutex
 	levelsDone int64 // levels
 }
 
-// NewImageGenerator returns what draws images d with a model.
+// NewImageGenerator returns a generator of images d with the model m. It returns an error
+// if d does not fit the model.
 func NewImageGenerator(m *model.Model[float32], d ImageOptions) (*ImageGenerator, error) {
 	if err := d.validate(m); err != nil {
 		return nil, err
@@ -119,7 +123,8 @@ func NewImageGenerator(m *model.Model[float32], d ImageOptions) (*ImageGenerator
 	return a, err
 }
 
-// Draw is the function of that name: the same images each time.
+// Draw draws the images as DrawImages does, the same images in each call. It returns an
+// error if emit or ctx returns one.
 func (a *ImageGenerator) Draw(ctx context.Context, emit func(i int, levels []byte) error) (DrawStats, error) {
 	d := &a.options
 	drawn := DrawStats{Mode: d.Mode, Batch: d.Batch}
@@ -144,7 +149,7 @@ func (a *ImageGenerator) Draw(ctx context.Context, emit func(i int, levels []byt
 	return drawn, nil
 }
 
-// validate reports what does not fit.
+// validate returns an error for the first field that does not fit the model.
 func (d *ImageOptions) validate(m *model.Model[float32]) error {
 	c := m.Config()
 	size := d.Size()
@@ -169,7 +174,7 @@ func (d *ImageOptions) validate(m *model.Model[float32]) error {
 	return nil
 }
 
-// resolveDefaults decides what was left open.
+// resolveDefaults chooses the mode and the batch if they are not given.
 func (d *ImageOptions) resolveDefaults(m *model.Model[float32]) error {
 	c := m.Config()
 	mixer, err := c.Mixer()
@@ -190,7 +195,7 @@ func (d *ImageOptions) resolveDefaults(m *model.Model[float32]) error {
 		return fmt.Errorf("way: %q is none of %s, %s, %s", d.Mode, ModeRecompute, ModeCache, ModeState)
 	}
 	if d.Batch == 0 {
-		// Keys and values, or the rows of a pass: 16 widths a layer and level do.
+		// A bound on the memory of an image: 16 widths for each layer and level.
 		each := 4 * int64(c.Layers) * 16 * int64(c.Width)
 		switch d.Mode {
 		case ModeState:
@@ -210,17 +215,17 @@ func (d *ImageOptions) resolveDefaults(m *model.Model[float32]) error {
 	return nil
 }
 
-// Images of a part. On one core 12 are drawn at 0.9 of the rate of many: they fill a
-// tile of products. 8 are at 0.63. Beyond 96, eight tiles below one another, the states
-// of a head fill what the second-level cache has for them.
+// Bounds on the images of a part. On one core 12 images reach 0.9 of the rate of many,
+// since they fill a tile of products; 8 images reach 0.63. Beyond 96, eight tiles, the
+// states of a head no longer fit the second-level cache.
 const (
 	maxPartImages = 96
 	minPartImages = 12
 )
 
-// countParts returns how many parts n images are drawn in by so many threads. Where images
-// are many enough each thread has as many parts as the next: a part keeps to one core
-// and its rows to that core's caches, and no two wait for each other at every layer.
+// countParts returns the number of parts for n images on a number of threads. With enough
+// images every thread draws the same number of parts. A part stays on one core, with its
+// rows in the caches of this core, and no two parts wait for each other at each layer.
 // Fewer images are one part, whose layers the threads share.
 func countParts(n, threads int) int {
 	each := (n + threads*maxPartImages - 1) / (threads * maxPartImages)
@@ -233,7 +238,7 @@ func countParts(n, threads int) int {
 // openParts returns the parts of a batch of n images.
 func (a *ImageGenerator) openParts(n int) ([]imagePart, error) {
 	count := 1
-	if a.options.Mode != ModeRecompute { // the model itself has the memory of one pass
+	if a.options.Mode != ModeRecompute { // the model has memory for one pass
 		count = countParts(n, par.Threads())
 	}
 	list := make([]imagePart, count)
@@ -248,7 +253,7 @@ func (a *ImageGenerator) openParts(n int) ([]imagePart, error) {
 	return list, nil
 }
 
-// drawBatch draws n images from number first on, in parts.
+// drawBatch draws n images, beginning with image first, in parts.
 func (a *ImageGenerator) drawBatch(ctx context.Context, first, n int) ([][]byte, error) {
 	list := a.parts
 	if n != a.options.Batch {
@@ -282,7 +287,7 @@ func (a *ImageGenerator) reportProgress(n int) {
 	}
 }
 
-// imagePart is some images of a batch, and what drawing them takes.
+// imagePart is a part of the images of a batch, with its session.
 type imagePart struct {
 	*ImageGenerator
 	firstImage, count int // images, counted in the batch
@@ -293,8 +298,8 @@ type imagePart struct {
 	err               error
 }
 
-// openSession makes the session and the sampler. Sessions of one size share the weights that
-// they read.
+// openSession makes the session and the sampler. Sessions of one size share packed
+// weights.
 func (p *imagePart) openSession(before []imagePart) (err error) {
 	if p.model.Config().Loss == model.CrossEntropy {
 		if p.sampler, err = NewSampler(Sampling{Temperature: 1, Seed: p.options.Seed}, nn.Levels); err != nil {
@@ -312,12 +317,12 @@ func (p *imagePart) openSession(before []imagePart) (err error) {
 	return err
 }
 
-// drawPart draws all levels of its images of the batch that begins with image first, unless
-// another part fails.
+// drawPart draws all levels of its images in the batch that begins with image first. It
+// stops early if another part fails.
 func (p *imagePart) drawPart(ctx context.Context, first int) {
 	whole := false
 	defer func() {
-		if !whole { // or a panic is under way
+		if !whole { // an error or a panic
 			p.failed.Store(true)
 		}
 	}()
@@ -325,7 +330,7 @@ func (p *imagePart) drawPart(ctx context.Context, first int) {
 	whole = p.err == nil
 }
 
-// drawLevels is draw for the images from first on.
+// drawLevels draws all levels of the images from first on.
 func (p *imagePart) drawLevels(ctx context.Context, first int) error {
 	d, n := &p.options, p.count
 	if p.session != nil {
@@ -369,8 +374,8 @@ func (p *imagePart) drawLevels(ctx context.Context, first int) error {
 	return nil
 }
 
-// nextOutputs returns the outputs after the last token of each image: with a session of the
-// tokens that it has not seen, else of all.
+// nextOutputs returns the outputs after the last token of each image, [images, outputs].
+// With a session tokens holds only the new tokens, otherwise all tokens.
 func (p *imagePart) nextOutputs(tokens []int32) ([]float32, error) {
 	n := p.count
 	each := len(tokens) / n
@@ -392,7 +397,7 @@ func (p *imagePart) nextOutputs(tokens []int32) ([]float32, error) {
 	return all[:n*width], nil
 }
 
-// drawLevel draws level at of image i.
+// drawLevel draws level at of image i from its outputs.
 func (p *imagePart) drawLevel(outputs []float32, i, at int) (int32, error) {
 	number := uint64(i)*uint64(p.options.Size()) + uint64(at)
 	if p.sampler != nil {

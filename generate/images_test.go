@@ -86,7 +86,7 @@ func TestModesDrawTheSameImages(t *testing.T) {
 		if other := drawImages(t, m, ImageOptions{ImageShape: shape, Count: 1, Seed: 4}); bytes.Equal(other[0], want[0]) {
 			t.Errorf("%s: the seed changes nothing", x.mechanism)
 		}
-		// A given half stays, and what follows is what would have followed.
+		// A given half stays, and the levels after it are the same as without a prefix.
 		half := want[2][:13]
 		for _, way := range []DecodeMode{"", ModeRecompute} {
 			again := drawImages(t, m, ImageOptions{ImageShape: shape, Count: 3, Seed: 3, Prefix: half, Mode: way})
@@ -154,7 +154,7 @@ func TestPartsKeepEveryThreadBusy(t *testing.T) {
 	}
 }
 
-// Images are the same however they are divided, and so is what is told of them.
+// Images and reported progress do not depend on the parts.
 func TestPartsDrawTheSame(t *testing.T) {
 	defer par.SetThreads(0)
 	for _, x := range []struct {
@@ -264,7 +264,7 @@ func TestPartsEndTogether(t *testing.T) {
 		t.Errorf("%d steps, a panic ended one part at 10", steps)
 	}
 
-	// Logits that are not numbers follow a level of which the embedding is none.
+	// Logits that are NaN follow a level whose embedding is NaN.
 	m = levelModel(t, "linear", func(c *model.Config) { c.Loss, c.Outputs = model.CrossEntropy, 256 })
 	for _, p := range m.Params().All() {
 		if len(p.Shape) == 2 && p.Shape[0] == 257 {

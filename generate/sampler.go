@@ -9,14 +9,15 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// Sampling says how a token is drawn from the logits of a model.
+// Sampling holds the settings for drawing a token from logits.
 type Sampling struct {
-	Temperature float64 `json:"temperature"` // divides the logits; 0: the most likely token
+	Temperature float64 `json:"temperature"` // divisor of the logits; 0: the most likely token
 	TopK        int     `json:"top_k"`       // only the k most likely tokens; 0: all
-	TopP        float64 `json:"top_p"`       // then only the fewest most likely that have this much of the probability; 0 or 1: all
+	TopP        float64 `json:"top_p"`       // then the smallest set of likely tokens with this probability; 0 or 1: all
 	Seed        uint64  `json:"seed"`
 }
 
+// validate returns an error for the first invalid setting.
 func (s Sampling) validate() error {
 	switch {
 	case !(s.Temperature >= 0 && s.Temperature <= math.MaxFloat32):
@@ -29,16 +30,16 @@ func (s Sampling) validate() error {
 	return nil
 }
 
-// Sampler draws tokens. Its memory is made once, so that drawing allocates
-// nothing.
+// Sampler draws tokens. It allocates its memory once, so that drawing allocates nothing.
 type Sampler struct {
 	settings Sampling
 	key      rng.Key
-	order    []int32   // tokens, the most likely first where the choice is limited
-	weights  []float64 // of the tokens in that order
+	order    []int32   // tokens, sorted by logit under TopK or TopP
+	weights  []float64 // weights of the tokens in this order
 }
 
-// NewSampler returns a sampler for logits of vocab tokens.
+// NewSampler returns a sampler for logits of vocab tokens. It returns an error if a
+// setting is invalid or vocab is below 1.
 func NewSampler(s Sampling, vocab int) (*Sampler, error) {
 	if err := s.validate(); err != nil {
 		return nil, err
@@ -49,9 +50,9 @@ func NewSampler(s Sampling, vocab int) (*Sampler, error) {
 	return &Sampler{settings: s, key: rng.New(s.Seed), order: make([]int32, vocab), weights: make([]float64, vocab)}, nil
 }
 
-// DrawToken draws token number i. The same logits, settings and i give the same
-// token. Of equally likely tokens the lower comes first. Logits of another
-// length, or without a finite largest one, are an error.
+// DrawToken draws token number i from logits [vocab]. It is a function of the logits, the
+// settings and i. Equally likely tokens are ordered by number. It returns an error if the
+// logits have another length, contain NaN, or have no finite maximum.
 func (s *Sampler) DrawToken(logits []float32, i uint64) (int32, error) {
 	if len(logits) != len(s.order) {
 		return 0, fmt.Errorf("logits: there are %d, the vocabulary has %d tokens", len(logits), len(s.order))
@@ -93,7 +94,7 @@ func (s *Sampler) DrawToken(logits []float32, i uint64) (int32, error) {
 	if limitP {
 		n, sum = s.cutNucleus(n, sum)
 	}
-	// The last token of any weight also takes what rounding leaves over.
+	// The last token with a weight also covers the rounding error of the sum.
 	u, last := s.key.Float64(i)*sum, s.order[0]
 	for j, t := range s.order[:n] {
 		if s.weights[j] == 0 {
@@ -107,8 +108,8 @@ func (s *Sampler) DrawToken(logits []float32, i uint64) (int32, error) {
 	return last, nil
 }
 
-// cutNucleus returns how many of the n first tokens are needed for the share TopP
-// of sum, and their sum (Holtzman et al. 2020, arXiv 1904.09751, section 3.1).
+// cutNucleus returns the number of the first n tokens that reach the share TopP of sum,
+// and their sum (Holtzman et al. 2020, arXiv 1904.09751, section 3.1).
 func (s *Sampler) cutNucleus(n int, sum float64) (int, float64) {
 	var part float64
 	for j, w := range s.weights[:n] {

@@ -14,18 +14,20 @@ import (
 // A snapshot is a framed file of two parts: a snapshot in JSON, and the snapshot of
 // the session.
 const (
-	Magic   = "farfield generation" // how the file of a text in progress begins
+	Magic   = "farfield generation" // first bytes of the file of a text in progress
 	version = 1
 )
 
+// generatorSnapshot is the JSON part of a snapshot.
 type generatorSnapshot struct {
-	Weights  string   `json:"weights_sha256"` // of the model
-	Sampling Sampling `json:"sampling"`
-	Drawn    uint64   `json:"drawn"`
-	Pending  []int32  `json:"pending"` // tokens that the session has not seen
+	Weights     string   `json:"weights_sha256"` // checksum of the model
+	Sampling    Sampling `json:"sampling"`
+	TokensDrawn uint64   `json:"drawn"`
+	Pending     []int32  `json:"pending"` // tokens not yet in the session
 }
 
-// Save writes the text in progress to a file.
+// Save writes the text in progress to a file, atomically. It returns an error if the file
+// cannot be written.
 func (g *Generator) Save(path string) error {
 	data, err := g.appendBinary(nil)
 	if err != nil {
@@ -37,8 +39,9 @@ func (g *Generator) Save(path string) error {
 	})
 }
 
+// appendBinary appends the snapshot of the text to b.
 func (g *Generator) appendBinary(b []byte) ([]byte, error) {
-	text, err := json.Marshal(generatorSnapshot{g.model.WeightSum(), g.sampler.settings, g.drawn, g.pending})
+	text, err := json.Marshal(generatorSnapshot{g.model.WeightSum(), g.sampler.settings, g.tokensDrawn, g.pending})
 	if err != nil {
 		return b, err
 	}
@@ -49,18 +52,18 @@ func (g *Generator) appendBinary(b []byte) ([]byte, error) {
 	return framed.Append(b, Magic, version, text, session), nil
 }
 
-// Header is what the file of a text in progress says without its model.
+// Header is the part of a snapshot that needs no model to read.
 type Header struct {
-	Weights  string   `json:"weights_sha256"` // of its model
-	Sampling Sampling `json:"sampling"`
-	Drawn    uint64   `json:"tokens_drawn"`
+	Weights     string   `json:"weights_sha256"` // checksum of the model
+	Sampling    Sampling `json:"sampling"`
+	TokensDrawn uint64   `json:"tokens_drawn"`
 }
 
-// maxHeaderBytes bounds what such a file says of itself in JSON.
+// maxHeaderBytes bounds the JSON part of a snapshot.
 const maxHeaderBytes = 1 << 26
 
-// ReadHeader reads the header of the file that is the size bytes of r, all of which it
-// compares with their SHA-256.
+// ReadHeader reads the header of the snapshot in the size bytes of r. It returns an error
+// if the file has another format or version, or does not match its SHA-256.
 func ReadHeader(r io.ReaderAt, size int64) (h Header, err error) {
 	text, err := framed.ReadFirst(r, size, Magic, version, maxHeaderBytes)
 	if err != nil {
@@ -68,11 +71,11 @@ func ReadHeader(r io.ReaderAt, size int64) (h Header, err error) {
 	}
 	var s generatorSnapshot
 	err = json.Unmarshal(text, &s)
-	return Header{s.Weights, s.Sampling, s.Drawn}, err
+	return Header{s.Weights, s.Sampling, s.TokensDrawn}, err
 }
 
-// LoadGenerator continues the text that Save wrote, to the same bits. A file that is
-// damaged, of another version or of a model with other weights is an error.
+// LoadGenerator continues a text that Save wrote, to the same bits. It returns an error
+// if the file is damaged, of another version, or of a model with other weights.
 func LoadGenerator(path string, m *model.Model[float32]) (*Generator, error) {
 	data, err := infile.ReadFile(path)
 	if err != nil {
@@ -85,6 +88,7 @@ func LoadGenerator(path string, m *model.Model[float32]) (*Generator, error) {
 	return g, nil
 }
 
+// restoreGenerator reads the snapshot of a text.
 func restoreGenerator(data []byte, m *model.Model[float32]) (*Generator, error) {
 	parts, err := framed.ReadParts(data, Magic, version, 2)
 	if err != nil {
@@ -97,7 +101,7 @@ func restoreGenerator(data []byte, m *model.Model[float32]) (*Generator, error) 
 	if sum := m.WeightSum(); s.Weights != sum {
 		return nil, fmt.Errorf("is of a model with other weights: their SHA-256 is %.12s…, this model's %.12s…", s.Weights, sum)
 	}
-	g := &Generator{model: m, pending: s.Pending, drawn: s.Drawn}
+	g := &Generator{model: m, pending: s.Pending, tokensDrawn: s.TokensDrawn}
 	if g.session, err = m.RestoreSession(parts[1]); err != nil {
 		return nil, err
 	}

@@ -2,14 +2,14 @@ package rng
 
 import "math/bits"
 
-// permuteRounds is more than the four that make a Feistel network of random
-// functions a random permutation (Luby and Rackoff 1988).
+// permuteRounds exceeds the four rounds that make a Feistel network of random functions a
+// random permutation (Luby and Rackoff 1988).
 const permuteRounds = 6
 
-// Permute returns where 0 ≤ i < n comes in a random order of the numbers below n:
-// another number for every i, without a list of them. It is a Feistel network over
-// the next power of four, walked until it is below n (Black and Rogaway 2002,
-// section 3). It panics if i is not below n.
+// Permute returns the image of 0 ≤ i < n under a random permutation of the numbers below
+// n, without a table. It is a Feistel network over the next power of four, repeated until
+// the result is below n (Black and Rogaway 2002, section 3). It panics if i is not below
+// n.
 func (k Key) Permute(i, n int) int {
 	if i < 0 || i >= n {
 		panic("rng: Permute of a number that is not below n")

@@ -10,36 +10,37 @@ import (
 	"github.com/farfield-ml/farfield/token"
 )
 
-// LineScore is what a line took.
+// LineScore is the score of a line or of another part of a text.
 type LineScore struct {
-	Bits  float64 `json:"bits"`  // of the line and its end
+	Bits  float64 `json:"bits"`  // of the line and its line break
 	Bytes int64   `json:"bytes"` // likewise
 }
 
-// PerByte is the bits of a byte, 0 where there is none.
+// PerByte returns the bits of a byte, 0 for an empty line.
 func (l LineScore) PerByte() float64 { return l.Bits / float64(max(l.Bytes, 1)) }
 
-// Add joins two parts of a text.
+// Add returns the score of two parts of a text together.
 func (l LineScore) Add(next LineScore) LineScore {
 	return LineScore{l.Bits + next.Bits, l.Bytes + next.Bytes}
 }
 
-// Scorer is a text in progress. It begins behind the end of a line. Its methods must
-// not run at the same time; clones may.
+// Scorer is a text in progress, which begins after a line break. Its methods must not run
+// concurrently; clones may.
 type Scorer struct {
 	model     *model.Model[float32]
 	vocab     *token.Vocabulary
 	session   *model.Session[float32]
-	pending   int32  // token that the session has not seen
-	weightSum string // model.WeightSum; "": not made yet
+	pending   int32  // token not yet in the session
+	weightSum string // model.WeightSum; "": not computed yet
 
 	tokens, targets []int32
-	lineEnds        []int // of the targets of each line
+	lineEnds        []int // end of each line in targets
 	nats            []float64
 	singleLine      [1]LineScore
 }
 
-// New returns the scorer of an empty text. The model is a decoder of tokens of vocab.
+// New returns the scorer of an empty text. It returns an error if m is no decoder of the
+// tokens of vocab, or if it learned a fixed number of positions.
 func New(m *model.Model[float32], vocab *token.Vocabulary) (*Scorer, error) {
 	if m == nil {
 		return nil, errors.New("model: it is nil")
@@ -64,7 +65,7 @@ func New(m *model.Model[float32], vocab *token.Vocabulary) (*Scorer, error) {
 	return s, nil
 }
 
-// Reset forgets the text.
+// Reset forgets the text. It returns an error if the vocabulary has no line break.
 func (s *Scorer) Reset() error {
 	s.session.Reset()
 	start, err := s.vocab.Encode(s.tokens[:0], []byte("\n"))
@@ -75,14 +76,16 @@ func (s *Scorer) Reset() error {
 	return nil
 }
 
-// Clone returns a scorer of an empty text with the same weights.
+// Clone returns a scorer of an empty text with the same weights. It returns an error if
+// Reset does.
 func (s *Scorer) Clone() (*Scorer, error) {
 	c := &Scorer{model: s.model, vocab: s.vocab, session: s.session.Clone(), weightSum: s.weightSum}
 	return c, c.Reset()
 }
 
-// ScoreText adds text, which may be any part of a line or of many, and returns the bits of
-// it. Nothing is added after an error.
+// ScoreText adds text, any part of a line or of several lines, and returns its score. It
+// returns an error, and adds nothing, if the text is not in the vocabulary or a loss is
+// not finite.
 func (s *Scorer) ScoreText(text []byte) (LineScore, error) {
 	lines, err := s.ScoreLines(s.singleLine[:0], text)
 	if err != nil {
@@ -91,9 +94,9 @@ func (s *Scorer) ScoreText(text []byte) (LineScore, error) {
 	return lines[0], nil
 }
 
-// ScoreLines adds lines, which may be any parts of a text, and appends the bits of each
-// to dst. They are those of Score, line by line: lines together take less time. After
-// an error the lines before the refused one are added and appended.
+// ScoreLines adds lines, any successive parts of a text, and appends the score of each to
+// dst. Scores equal the scores of ScoreText; lines together take less time. It returns an
+// error if a line is not in the vocabulary; the lines before it are added and appended.
 func (s *Scorer) ScoreLines(dst []LineScore, lines ...[]byte) ([]LineScore, error) {
 	s.targets, s.lineEnds = s.targets[:0], s.lineEnds[:0]
 	var refused error
@@ -125,7 +128,7 @@ func (s *Scorer) ScoreLines(dst []LineScore, lines ...[]byte) ([]LineScore, erro
 	return dst, refused
 }
 
-// Bytes returns the memory in which the model remembers the text.
+// Bytes returns the memory of the recurrent state or KV cache.
 func (s *Scorer) Bytes() int64 { return s.session.Bytes() }
 
 // Tokens returns the length of the text.

@@ -13,17 +13,18 @@ import (
 // A snapshot is a framed file of two parts: a snapshot in JSON, and the snapshot of
 // the session.
 const (
-	Magic   = "farfield score" // how the file of a text that is scored begins
+	Magic   = "farfield score" // first bytes of the file of a scored text
 	version = 1
 )
 
+// scorerSnapshot is the JSON part of a snapshot.
 type scorerSnapshot struct {
 	Weights string          `json:"weights_sha256"` // of the model
-	Pending int32           `json:"pending"`        // token that the session has not seen
-	Note    json.RawMessage `json:"note"`           // of the caller
+	Pending int32           `json:"pending"`        // token not yet in the session
+	Note    json.RawMessage `json:"note"`           // note of the caller
 }
 
-// readNote sets note, a pointer, to the caller's note; nil leaves it out.
+// readNote decodes the note of the caller into note, a pointer; nil skips it.
 func (s *scorerSnapshot) readNote(note any) error {
 	if note == nil {
 		return nil
@@ -34,12 +35,13 @@ func (s *scorerSnapshot) readNote(note any) error {
 	return nil
 }
 
-// maxHeaderBytes bounds what a snapshot says of itself in JSON.
+// maxHeaderBytes bounds the JSON part of a snapshot.
 const maxHeaderBytes = 1 << 26
 
-// ReadNote reads of the snapshot that is the size bytes of r the SHA-256 of its model's
-// weights, and the caller's note into note, a pointer or nil. All bytes are compared with their
-// SHA-256.
+// ReadNote reads the snapshot in the size bytes of r without its model. It returns the
+// SHA-256 of the model's weights and decodes the caller's note into note, a pointer or
+// nil. It returns an error if the snapshot has another format or version, or does not
+// match its SHA-256.
 func ReadNote(r io.ReaderAt, size int64, note any) (weights string, err error) {
 	text, err := framed.ReadFirst(r, size, Magic, version, maxHeaderBytes)
 	if err != nil {
@@ -52,8 +54,8 @@ func ReadNote(r io.ReaderAt, size int64, note any) (weights string, err error) {
 	return s.Weights, s.readNote(note)
 }
 
-// AppendBinary appends a snapshot of the text in progress, with a note of the caller's,
-// which becomes JSON.
+// AppendBinary appends a snapshot of the text to b, with a note of the caller as JSON. It
+// returns an error if the note has no JSON.
 func (s *Scorer) AppendBinary(b []byte, note any) ([]byte, error) {
 	kept, err := json.Marshal(note)
 	if err != nil {
@@ -73,9 +75,9 @@ func (s *Scorer) AppendBinary(b []byte, note any) ([]byte, error) {
 	return framed.Append(b, Magic, version, text, session), nil
 }
 
-// RestoreScorer continues the text of a snapshot, to the same bits, and sets note, a pointer,
-// to the note that it has; nil leaves it out. One that is damaged, of another version or of a model with
-// other weights is an error.
+// RestoreScorer continues the text of a snapshot, to the same bits, and decodes its note
+// into note, a pointer or nil. It returns an error if the snapshot is damaged, of another
+// version, or of a model with other weights.
 func RestoreScorer(data []byte, m *model.Model[float32], vocab *token.Vocabulary, note any) (*Scorer, error) {
 	parts, err := framed.ReadParts(data, Magic, version, 2)
 	if err != nil {

@@ -16,9 +16,10 @@ const (
 	version = 1
 )
 
-// maxFile bounds a vocabulary's file: every code point there is fits.
+// maxFile bounds the file of a vocabulary: all code points fit.
 const maxFile = 16 << 20
 
+// vocabularyFile is the JSON of a vocabulary.
 type vocabularyFile struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
@@ -26,12 +27,14 @@ type vocabularyFile struct {
 	Chars   string `json:"chars,omitempty"` // in order of code points
 }
 
-// MarshalJSON writes the vocabulary with its format and version.
+// MarshalJSON returns the vocabulary as JSON, with format and version. Its error is
+// always nil.
 func (v *Vocabulary) MarshalJSON() ([]byte, error) {
 	return json.Marshal(vocabularyFile{format, version, v.Kind(), string(v.chars)})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON overwrites v with the vocabulary of MarshalJSON. It returns an error for
+// another format, version or kind, and for characters that do not ascend.
 func (v *Vocabulary) UnmarshalJSON(data []byte) error {
 	var f vocabularyFile
 	if err := json.Unmarshal(data, &f); err != nil {
@@ -63,7 +66,8 @@ func (v *Vocabulary) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Save writes the vocabulary to a file of JSON.
+// Save writes the vocabulary as JSON, atomically. It returns an error if the file cannot
+// be written.
 func (v *Vocabulary) Save(path string) error {
 	return atomicfile.Write(path, func(w io.Writer) error {
 		e := json.NewEncoder(w)
@@ -72,7 +76,8 @@ func (v *Vocabulary) Save(path string) error {
 	})
 }
 
-// LoadVocabulary reads what Save wrote.
+// LoadVocabulary reads a file of Save. It returns an error if the file is missing, too
+// long or damaged.
 func LoadVocabulary(path string) (*Vocabulary, error) {
 	f, err := infile.Open(path)
 	if err != nil {

@@ -7,22 +7,23 @@ import (
 	"unicode/utf8"
 )
 
-// markEvery is the number of tokens between two offsets that a Sequence keeps: a read
-// decodes at most as many tokens before its first, and the offsets take 1/32 of the text.
+// markEvery is the number of tokens between two offsets that a Sequence keeps. A read
+// decodes at most this many tokens before its first, and the offsets take 1/32 of the
+// text.
 const markEvery = 256
 
-// A Sequence is a text read as tokens. It keeps the text, and offsets into it where
-// tokens have several bytes, so that it takes 1.04 times the memory of the text at
-// most. Its methods may be called concurrently.
+// Sequence is a text read as tokens. It keeps the text, and offsets into it if tokens
+// have several bytes, at most 1.04 times the memory of the text. Its methods may be
+// called concurrently.
 type Sequence struct {
 	vocab      *Vocabulary
 	text       []byte
-	marks      []int // offset of every markEvery-th token; nil: a byte a token
+	marks      []int // offset of every markEvery-th token; nil: one byte a token
 	firstToken int   // of the whole text's tokens
 	count      int
 }
 
-// NewSequence returns text as tokens, without a copy of it. Errors are those of Encode.
+// NewSequence returns text as tokens, without a copy. It returns an error if Encode does.
 func (v *Vocabulary) NewSequence(text []byte) (Sequence, error) {
 	s := Sequence{vocab: v, text: text}
 	if v.chars == nil {
@@ -52,7 +53,8 @@ func (v *Vocabulary) NewSequence(text []byte) (Sequence, error) {
 	return s, nil
 }
 
-// asciiTokens returns the token of each character of one byte; -1 where there is none.
+// asciiTokens returns the token of each one-byte character; -1 for characters outside the
+// vocabulary.
 func (v *Vocabulary) asciiTokens() (tokens [utf8.RuneSelf]int32) {
 	for r := range tokens {
 		tokens[r] = -1
@@ -66,8 +68,8 @@ func (v *Vocabulary) asciiTokens() (tokens [utf8.RuneSelf]int32) {
 	return tokens
 }
 
-// nextToken returns the token of the character at text[i], and its bytes. Errors count
-// from offset before the text.
+// nextToken returns the token of the character at text[i], and its number of bytes.
+// Offsets in errors count from offset.
 func (v *Vocabulary) nextToken(text []byte, i int, offset int64) (token int32, size int, err error) {
 	r, size := utf8.DecodeRune(text[i:])
 	if r == utf8.RuneError && size == 1 {
@@ -83,7 +85,8 @@ func (v *Vocabulary) nextToken(text []byte, i int, offset int64) (token int32, s
 // Len returns the number of tokens.
 func (s Sequence) Len() int { return s.count }
 
-// Slice returns tokens from to to-1, as a slice expression does.
+// Slice returns tokens from ≤ i < to. It panics if the range is invalid, as a slice
+// expression does.
 func (s Sequence) Slice(from, to int) Sequence {
 	if from < 0 || to < from || to > s.count {
 		panic(fmt.Sprintf("token: slice [%d:%d] of %d tokens", from, to, s.count))
@@ -112,7 +115,7 @@ func (s Sequence) All() iter.Seq[int32] {
 	}
 }
 
-// Append appends tokens from to to-1 to dst.
+// Append appends tokens from ≤ i < to to dst.
 func (s Sequence) Append(dst []int32, from, to int) []int32 {
 	dst = slices.Grow(dst, to-from)
 	for t := range s.Slice(from, to).All() {
@@ -121,10 +124,10 @@ func (s Sequence) Append(dst []int32, from, to int) []int32 {
 	return dst
 }
 
-// Bytes returns the length of the text that the tokens stand for.
+// Bytes returns the length of the text of the tokens.
 func (s Sequence) Bytes() int64 { return int64(s.tokenOffset(s.count) - s.tokenOffset(0)) }
 
-// tokenOffset returns where token i begins in the text; i may be the number of tokens.
+// tokenOffset returns the offset of token i in the text; i may be the number of tokens.
 func (s Sequence) tokenOffset(i int) int {
 	i += s.firstToken
 	if s.marks == nil {

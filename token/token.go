@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// Vocabulary maps text to tokens 0 ≤ t < Size. It does not change, and its
-// methods may be called concurrently.
+// Vocabulary maps text to tokens 0 ≤ t < Size. It is immutable, and its methods may be
+// called concurrently.
 type Vocabulary struct {
-	chars []rune // in order of their code points; nil: bytes
+	chars []rune // by code point; nil: bytes
 	index map[rune]int32
 }
 
@@ -19,11 +19,11 @@ const (
 	KindChars = "chars"
 )
 
-// NewByteVocabulary returns the vocabulary whose tokens are the values of bytes.
+// NewByteVocabulary returns the vocabulary of the 256 byte values.
 func NewByteVocabulary() *Vocabulary { return &Vocabulary{} }
 
 // NewCharVocabulary returns the vocabulary of the characters of text, numbered by code
-// point. Text that is empty or not UTF-8 is an error.
+// point. It returns an error if text is empty or not UTF-8.
 func NewCharVocabulary(text []byte) (*Vocabulary, error) {
 	if len(text) == 0 {
 		return nil, fmt.Errorf("characters: the text is empty")
@@ -81,14 +81,14 @@ func (v *Vocabulary) Size() int {
 	return len(v.chars)
 }
 
-// Encode appends the tokens of text to dst. A character outside the vocabulary
-// is an error that names it and its offset in text.
+// Encode appends the tokens of text to dst. It returns an error that names the character
+// and its offset if a character is outside the vocabulary.
 func (v *Vocabulary) Encode(dst []int32, text []byte) ([]int32, error) {
 	return v.EncodeAt(dst, text, 0)
 }
 
-// EncodeAt is Encode for text that begins at an offset of a longer text, from which
-// errors count.
+// EncodeAt is Encode for a part of a longer text. Offsets in errors count from offset. It
+// returns an error if Encode does.
 func (v *Vocabulary) EncodeAt(dst []int32, text []byte, offset int64) ([]int32, error) {
 	dst = slices.Grow(dst, len(text))
 	if v.chars == nil {
@@ -108,8 +108,9 @@ func (v *Vocabulary) EncodeAt(dst []int32, text []byte, offset int64) ([]int32, 
 	return dst, nil
 }
 
-// Decode appends the text of tokens to dst. With a vocabulary of bytes a
-// character may be split between calls; Writer puts such characters together.
+// Decode appends the text of tokens to dst. With a vocabulary of bytes, calls may split a
+// character; Writer joins the halves. It returns an error if a token is outside the
+// vocabulary.
 func (v *Vocabulary) Decode(dst []byte, tokens ...int32) ([]byte, error) {
 	for _, t := range tokens {
 		switch {
@@ -124,8 +125,8 @@ func (v *Vocabulary) Decode(dst []byte, tokens ...int32) ([]byte, error) {
 	return dst, nil
 }
 
-// CountBytes returns the bytes of text that tokens stand for; those outside the
-// vocabulary count none.
+// CountBytes returns the number of text bytes of tokens. Tokens outside the vocabulary
+// count 0.
 func (v *Vocabulary) CountBytes(tokens []int32) int64 {
 	var n int64
 	for _, t := range tokens {

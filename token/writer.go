@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Writer passes text on in whole characters, so that a terminal can show bytes
-// as they come: the beginning of a character waits for its end, and what is not
-// UTF-8, controls the terminal or changes the direction of text becomes U+FFFD.
+// Writer passes text on in whole characters, so that a terminal can show bytes as they
+// arrive. The first bytes of a character wait for the rest. Invalid UTF-8, control
+// characters and changes of text direction become U+FFFD.
 type Writer struct {
 	w       io.Writer
 	pending []byte // beginning of a character
@@ -18,7 +18,8 @@ type Writer struct {
 // NewWriter returns a Writer that writes to w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Write takes all of p and writes the characters that are complete.
+// Write takes all of p and writes the complete characters. It returns an error if the
+// underlying writer does.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.pending = append(w.pending, p...)
 	if err := w.writeComplete(false); err != nil {
@@ -27,9 +28,12 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush writes what waits for its end as U+FFFD.
+// Flush writes an incomplete character as U+FFFD. It returns an error if the underlying
+// writer does.
 func (w *Writer) Flush() error { return w.writeComplete(true) }
 
+// writeComplete writes complete characters; with all it also writes incomplete bytes as
+// U+FFFD.
 func (w *Writer) writeComplete(all bool) error {
 	rest := w.pending
 	w.text = w.text[:0]

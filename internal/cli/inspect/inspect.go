@@ -365,7 +365,7 @@ func inspectText(file *os.File, size int64) (*display.Finding, error) {
 		return nil, err
 	}
 	f := &display.Finding{Kind: "text in progress"}
-	f.Add("tokens drawn", h.Drawn)
+	f.Add("tokens drawn", h.TokensDrawn)
 	f.AddText("sampling", h.Sampling, "%s", sampling)
 	f.Add("weights sha256", h.Weights)
 	f.AddText("bytes", size, "%d (farfield inspect --model DIR tells more)", size)

@@ -319,17 +319,17 @@ var faults = []fault{
 		"generate", "TestTokensFollowTheLimitedDistribution",
 	},
 	{
-		"generate/generate.go", "g.drawn++\n", "",
+		"generate/generate.go", "g.tokensDrawn++\n", "",
 		"every token of a text is drawn with the same number of the seed",
 		"generate", "TestTokensAreDrawnWithNumbersOfTheirOwn",
 	},
 	{
-		"generate/snapshot.go", "pending: s.Pending, drawn: s.Drawn}", "pending: s.Pending}",
+		"generate/snapshot.go", "pending: s.Pending, tokensDrawn: s.TokensDrawn}", "pending: s.Pending}",
 		"a saved text continues with the numbers of its beginning",
 		"generate", "TestSnapshotContinuesTheText",
 	},
 	{
-		"generate/generate.go", "pending: slices.Clone(g.pending), drawn", "pending: slices.Clip(g.pending), drawn",
+		"generate/generate.go", "pending: slices.Clone(g.pending), tokensDrawn", "pending: slices.Clip(g.pending), tokensDrawn",
 		"a copy of a text shares the tokens that wait",
 		"generate", "TestCloneGoesItsOwnWay",
 	},
