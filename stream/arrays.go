@@ -12,22 +12,22 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Files is an open file or folder of arrays that can be read in parts:
-// *safetensors.File and *array.Folder.
+// Files is an open file or folder of arrays that can be read in parts: *safetensors.File
+// or *array.Folder.
 type Files interface {
 	array.Source
 	OpenStored(name string) (*array.StoredArray, error)
 }
 
-// ArraySource is a Source of arrays in files: q, k and v of shape (N,D), (H,N,D) or
-// (B,H,N,D), and where they are there keymask, (B,M) or (M), 0 for keys that do not
-// exist, and log_g, (B,Hkv,M), (Hkv,M) or (M).
+// ArraySource is a Source of arrays in files: q [B,H,N,D], k [B,Hkv,M,D] and v
+// [B,Hkv,M,Dv], without the leading dimensions if these are 1. Optional arrays are
+// keymask [B,M] or [M], 0 for masked keys, and log_g [B,Hkv,M], [Hkv,M] or [M].
 type ArraySource[T tensor.Float] struct {
 	shape   Shape
 	rank    int
 	q, k, v *array.StoredArray
-	g, mask *array.StoredArray // nil: none
-	gRows   int                // rows of g; the key heads take them in turn
+	g, mask *array.StoredArray // log_g and keymask; nil: none
+	gRows   int                // rows of g, repeated over the key heads
 	mRows   int
 	ids     []Field
 
@@ -35,10 +35,11 @@ type ArraySource[T tensor.Float] struct {
 	AllowNonfinite bool
 }
 
-// notStreamed are arrays that mean something to calls in memory alone.
+// notStreamed are arrays that only calls in memory support.
 var notStreamed = []string{"key_lengths", "attn_keep", "cu_q", "cu_k"}
 
-// NewArraySource returns the source of the arrays of f, which stays open.
+// NewArraySource returns the source of the arrays of f, which stays open. It returns an
+// error if an array is missing, has another type, or does not fit the others.
 func NewArraySource[T tensor.Float](f Files) (*ArraySource[T], error) {
 	a := &ArraySource[T]{}
 	names := f.Names()
@@ -96,7 +97,7 @@ func NewArraySource[T tensor.Float](f Files) (*ArraySource[T], error) {
 	return a, a.identifyFiles()
 }
 
-// findMasks finds the mask and the decay of keys.
+// findMasks opens the optional arrays keymask and log_g.
 func (a *ArraySource[T]) findMasks(f Files, names []string) (err error) {
 	m := int(a.shape.M)
 	if slices.Contains(names, "keymask") {
@@ -128,10 +129,10 @@ func (a *ArraySource[T]) findMasks(f Files, names []string) (err error) {
 	return nil
 }
 
-// rowsOf multiplies all dimensions but the last.
+// rowsOf returns the product of all dimensions except the last.
 func rowsOf(shape []int) int { return tensor.Size(shape[:len(shape)-1]...) }
 
-// checkDType reports an array of other types.
+// checkDType returns an error unless the type of the array is one of types.
 func checkDType(s *array.StoredArray, types ...array.DType) error {
 	if slices.Contains(types, s.DType) {
 		return nil
@@ -143,7 +144,7 @@ func checkDType(s *array.StoredArray, types ...array.DType) error {
 	return fmt.Errorf("%s: dtype is %v; %s is needed", s.Name, s.DType, strings.Join(names, ", "))
 }
 
-// identifyFiles notes which files these are.
+// identifyFiles records the identity of the files.
 func (a *ArraySource[T]) identifyFiles() error {
 	var seen []*os.File
 	for _, s := range []*array.StoredArray{a.q, a.k, a.v, a.mask, a.g} {
@@ -163,12 +164,22 @@ func (a *ArraySource[T]) identifyFiles() error {
 // Rank returns the number of dimensions of q, k and v.
 func (a *ArraySource[T]) Rank() int { return a.rank }
 
-func (a *ArraySource[T]) Shape() Shape       { return a.shape }
-func (a *ArraySource[T]) HasDecay() bool     { return a.g != nil }
-func (a *ArraySource[T]) IsSequential() bool { return false }
-func (a *ArraySource[T]) IsComputed() bool   { return false }
-func (a *ArraySource[T]) Identity() []Field  { return a.ids }
+// Shape returns the shape of the arrays.
+func (a *ArraySource[T]) Shape() Shape { return a.shape }
 
+// HasDecay reports whether there is an array log_g.
+func (a *ArraySource[T]) HasDecay() bool { return a.g != nil }
+
+// IsSequential reports false: files can be read again.
+func (a *ArraySource[T]) IsSequential() bool { return false }
+
+// IsComputed reports false: windows are read beside computations.
+func (a *ArraySource[T]) IsComputed() bool { return false }
+
+// Identity returns size, time and checksum of each file.
+func (a *ArraySource[T]) Identity() []Field { return a.ids }
+
+// NewWindow returns a window with room for n tokens.
 func (a *ArraySource[T]) NewWindow(n int, want Role) *Window[T] {
 	s, w := &a.shape, NewWindow[T](a.shape, n, want, a.HasDecay())
 	if a.mask != nil && want&Keys != 0 {
@@ -177,13 +188,15 @@ func (a *ArraySource[T]) NewWindow(n int, want Role) *Window[T] {
 	return w
 }
 
+// FillWindow overwrites w with n tokens, queries from query on and keys from key on. It
+// returns an error if a file cannot be read, or if a number is not finite.
 func (a *ArraySource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, error) {
 	s := &a.shape
 	for _, x := range []struct {
 		name string
 		from *array.StoredArray
 		to   tensor.Heads[T]
-		rows int // that the heads take in turn
+		rows int // rows of the array, repeated over the heads
 		all  int64
 		at   int64
 	}{
@@ -217,7 +230,7 @@ func (a *ArraySource[T]) FillWindow(w *Window[T], query, key int64, n int) (int,
 	return n, nil
 }
 
-// markBadInput marks an error that is not one of the file system as bad input.
+// markBadInput marks an error as BadInput unless it comes from the file system.
 func markBadInput(err error) error {
 	var failed *fs.PathError
 	if errors.As(err, &failed) {

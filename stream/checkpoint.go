@@ -23,25 +23,25 @@ import (
 //	int64, bytes    snapshot of the state
 //	uint32          CRC-32C of everything before
 const (
-	CheckpointMagic   = "FFSC" // how its file begins
+	CheckpointMagic   = "FFSC" // first bytes of the file
 	checkpointVersion = 1
 )
 
-// checkpoint is a moment that a run can go on from.
+// checkpoint is a moment of a run from which it can continue.
 type checkpoint struct {
-	Bound   []Field  // what it is of
-	Rank    int      // whose it is
-	Met     bool     // the ranks have exchanged their states
-	Pass    int      // that goes on
-	At      int64    // tokens of it that the state has met, and the output has
-	Input   uint32   // checksum of a pipe's tokens up to there
-	Digests []uint32 // of the output of each head of each batch row
-	Whole   bool     // all is written, and the output waits for its name
+	Bound   []Field  // the run that it belongs to
+	Rank    int      // rank that wrote it
+	Met     bool     // whether the ranks have exchanged their states
+	Pass    int      // current pass
+	At      int64    // tokens of the pass in the state and the output
+	Input   uint32   // checksum of a pipe's tokens so far
+	Digests []uint32 // digest of the output of each head, [B·H]
+	Whole   bool     // all rows are written, the output is not yet renamed
 
 	state []byte
 }
 
-// writeFile puts the checkpoint in place of the one before.
+// writeFile replaces the checkpoint file, atomically.
 func (c *checkpoint) writeFile(path string) error {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -65,8 +65,7 @@ func (c *checkpoint) writeFile(path string) error {
 	})
 }
 
-// readCheckpoint reads a checkpoint of at most so many bytes, nil where there is
-// none.
+// readCheckpoint reads a checkpoint of at most that many bytes; nil if there is none.
 func readCheckpoint(path string, most int64) (*checkpoint, error) {
 	f, err := infile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,6 +89,7 @@ func readCheckpoint(path string, most int64) (*checkpoint, error) {
 	return c, nil
 }
 
+// parseCheckpoint decodes a checkpoint file.
 func parseCheckpoint(b []byte) (*checkpoint, error) {
 	if err := checkFrame(b); err != nil {
 		return nil, err
@@ -121,21 +121,22 @@ func parseCheckpoint(b []byte) (*checkpoint, error) {
 	return c, nil
 }
 
-// CheckpointHeader is what a checkpoint says of a run without its input.
+// CheckpointHeader is the part of a checkpoint that needs no input to read.
 type CheckpointHeader struct {
-	Bound []Field                  `json:"bound"` // what the run is of
+	Bound []Field                  `json:"bound"` // the run that it belongs to
 	Rank  int                      `json:"rank"`
-	Pass  int                      `json:"pass"`   // that goes on
-	At    int64                    `json:"tokens"` // of it that are done
-	Whole bool                     `json:"whole"`  // all is written
+	Pass  int                      `json:"pass"`   // current pass
+	At    int64                    `json:"tokens"` // tokens of the pass that are done
+	Whole bool                     `json:"whole"`  // whether all rows are written
 	State attention.SnapshotHeader `json:"state"`
 }
 
 // maxHeaderBytes bounds the JSON of a checkpoint.
 const maxHeaderBytes = 1 << 26
 
-// ReadCheckpointHeader reads the header of the checkpoint that is the size bytes of r,
-// all of which it compares with their checksum. The state takes no memory.
+// ReadCheckpointHeader reads the header of the checkpoint in the size bytes of r, without
+// the memory of its state. It returns an error if the file has another format or version,
+// or does not match its checksum.
 func ReadCheckpointHeader(r io.ReaderAt, size int64) (h CheckpointHeader, err error) {
 	const frame = len(CheckpointMagic) + 4
 	head := make([]byte, frame+8)
@@ -180,7 +181,7 @@ func ReadCheckpointHeader(r io.ReaderAt, size int64) (h CheckpointHeader, err er
 	return h, err
 }
 
-// checkFrame reports bytes that are not the beginning of a checkpoint of this version.
+// checkFrame returns an error unless b begins with a checkpoint of this version.
 func checkFrame(b []byte) error {
 	if len(b) < len(CheckpointMagic)+4+4 {
 		return fmt.Errorf("checkpoint: truncated: %d bytes", len(b))
@@ -194,7 +195,8 @@ func checkFrame(b []byte) error {
 	return nil
 }
 
-// verifyChecksum reports a checksum that is not the one at the end of a checkpoint.
+// verifyChecksum returns an error if a checksum differs from the one at the end of the
+// file.
 func verifyChecksum(got uint32, end []byte) error {
 	if want := binary.LittleEndian.Uint32(end); got != want {
 		return fmt.Errorf("checkpoint: corrupt or truncated: checksum is %08x, written as %08x", got, want)
@@ -202,9 +204,9 @@ func verifyChecksum(got uint32, end []byte) error {
 	return nil
 }
 
-// checkpointPath is the name of the checkpoint of this rank, of before the states are
-// exchanged or of after that. Both stay until the end: a rank that is killed between
-// needs all others as they were before.
+// checkpointPath returns the path of this rank's checkpoint, before or after the ranks
+// exchange their states. Both files stay until the end. A rank killed between them needs
+// the checkpoints of all ranks before the exchange.
 func (r *run[T]) checkpointPath(met bool) string {
 	path := r.options.Checkpoint
 	if rank := r.options.Ranks.Rank(); rank > 0 {
@@ -216,17 +218,17 @@ func (r *run[T]) checkpointPath(met bool) string {
 	return path
 }
 
-// readOwnCheckpoint reads a checkpoint of this run, nil where there is none.
+// readOwnCheckpoint reads a checkpoint of this run; nil if there is none.
 func (r *run[T]) readOwnCheckpoint(path string) (*checkpoint, error) {
 	return readCheckpoint(path, 1<<20+4*r.state.Bytes())
 }
 
-// removeCheckpoints removes what there is.
+// removeCheckpoints removes the checkpoints of this rank.
 func (r *run[T]) removeCheckpoints() error {
 	return errors.Join(removeCheckpoint(r.checkpointPath(true)), removeCheckpoint(r.checkpointPath(false)))
 }
 
-// checkRun reports what keeps the checkpoint from being of a run that is bound to want.
+// checkRun returns an error if the checkpoint does not belong to a run bound to want.
 func (c *checkpoint) checkRun(want []Field, passes []pass) error {
 	for i, f := range want {
 		switch {
@@ -249,7 +251,7 @@ func (c *checkpoint) checkRun(want []Field, passes []pass) error {
 	return nil
 }
 
-// removeCheckpoint removes a checkpoint that may be there.
+// removeCheckpoint removes a checkpoint file, which may be absent.
 func removeCheckpoint(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

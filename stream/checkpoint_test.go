@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// checkpointOf returns a checkpoint with these parts, and lengths that are the parts'
-// and so many bytes more, with the checksum that belongs to it.
+// checkpointOf returns a checkpoint with these parts and a valid checksum. Its lengths
+// exceed the lengths of the parts by textMore and stateMore.
 func checkpointOf(magic string, version uint32, text string, textMore int, state string, stateMore int) []byte {
 	b := binary.LittleEndian.AppendUint32([]byte(magic), version)
 	b = append(binary.LittleEndian.AppendUint64(b, uint64(len(text)+textMore)), text...)

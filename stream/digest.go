@@ -2,14 +2,14 @@ package stream
 
 import "math/bits"
 
-// CRC-32C of one stretch of bytes after another, from the two: that of the first
-// goes on by as many zero bytes as the second has. Each bit is a power of x modulo
-// the polynomial, whose highest power is the lowest bit.
+// CRC-32C of concatenated bytes from two digests: the first digest is advanced by zero
+// bytes, one for each byte of the second block. Each bit is a power of x modulo the
+// polynomial, with the highest power in the lowest bit.
 
 // castagnoliPoly is the polynomial without its highest power, reversed.
 const castagnoliPoly = 0x82f63b78
 
-// multiplyByX multiplies by x.
+// multiplyByX multiplies a polynomial by x.
 func multiplyByX(a uint32) uint32 {
 	if a&1 != 0 {
 		return a>>1 ^ castagnoliPoly
@@ -29,11 +29,11 @@ func multiplyPolynomials(a, b uint32) uint32 {
 	return p
 }
 
-// joinDigest returns the CRC-32C of bytes whose digest is first, followed by n bytes
-// whose digest is second.
+// joinDigest returns the CRC-32C of bytes with digest first, followed by n bytes with
+// digest second.
 func joinDigest(first, second uint32, n int64) uint32 {
 	power := uint32(1 << 31)  // x⁰
-	square := uint32(1 << 23) // x⁸, squared again and again
+	square := uint32(1 << 23) // x⁸, squared repeatedly
 	for ; n > 0; n >>= 1 {
 		if n&1 != 0 {
 			power = multiplyPolynomials(power, square)
@@ -43,7 +43,7 @@ func joinDigest(first, second uint32, n int64) uint32 {
 	return multiplyPolynomials(first, power) ^ second
 }
 
-// joinDigests returns the digest of stretches of n bytes each, one behind the other.
+// joinDigests returns the digest of concatenated blocks of n bytes each.
 func joinDigests(list []uint32, n int64) uint32 {
 	var sum uint32
 	for _, d := range list {

@@ -11,16 +11,15 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// pieceTokens is the keys of a piece, whose sums are added to those of the others.
+// pieceTokens is the number of keys of a piece, whose sums are added in order.
 const pieceTokens = 1 << 12
 
-// ComputeRows computes chosen rows of what Run does, in float64 and from every key that
-// they see: o [B,H,len(rows),Dv]. It takes the time of so many rows of a quadratic
-// mechanism. An eps of the denominator counts once for each 4096 keys.
+// ComputeRows computes chosen rows of a stream's output in float64, from every visible
+// key: o [B,H,len(rows),Dv]. Rows are query numbers from 0. The time is proportional to
+// len(rows)·M. An eps of the denominator counts once for each 4096 keys.
 //
-// Queries are numbered from 0. Only mechanisms with a linear form whose weights do
-// not depend on places have rows that are made this way, and sources that can be read
-// again and have no decay.
+// It returns an error if the mechanism has no linear form or weights that depend on
+// positions, if the source is a pipe or has a decay, or if ctx ends.
 func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[float64], src Source[T], causal bool, rows []int64, progress func(Progress)) (tensor.Heads[float64], error) {
 	var none tensor.Heads[float64]
 	s, t := src.Shape(), m.Traits()
@@ -71,7 +70,7 @@ func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[floa
 	for i, den := range d.den {
 		row := d.o.At(i/len(rows)/s.H, i/len(rows)%s.H).Row(i % len(rows))
 		for c := range row {
-			if den != 0 { // else no key has been seen
+			if den != 0 { // 0: no visible key
 				row[c] /= den
 			}
 		}
@@ -79,18 +78,18 @@ func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[floa
 	return d.o, nil
 }
 
-// rowsCall is a call of Direct.
+// rowsCall is a call of ComputeRows.
 type rowsCall[T tensor.Float] struct {
 	m         attention.Mechanism[float64]
 	src       Source[T]
 	shape     Shape
 	q         tensor.Heads[float64]
-	keyCounts []int64               // keys of each row
+	keyCounts []int64               // number of visible keys of each row
 	o         tensor.Heads[float64] // sums of weights times values
 	den       []float64             // sums of weights
 }
 
-// readQueries reads the chosen ones.
+// readQueries reads the chosen queries.
 func (d *rowsCall[T]) readQueries(rows []int64) error {
 	s := d.shape
 	d.q = tensor.NewHeads[float64](s.B, s.H, len(rows), s.D)
@@ -106,15 +105,15 @@ func (d *rowsCall[T]) readQueries(rows []int64) error {
 	return nil
 }
 
-// partialRows is what some of the rows make of some keys.
+// partialRows holds the contribution of some keys to some rows.
 type partialRows struct {
 	rows []int
 	o    tensor.Heads[float64] // [B,H,len(rows),Dv]
 	den  []float64             // [B,H,len(rows)]
 }
 
-// addWindow adds what the n keys of w, the first of which is key at, weigh. Pieces of them
-// are computed at the same time and added in their order.
+// addWindow adds the weighted values of the n keys of w, beginning with key at.
+// Pieces are computed concurrently and added in order.
 func (d *rowsCall[T]) addWindow(w *Window[T], at int64, n int) error {
 	s := d.shape
 	pieces := (n + pieceTokens - 1) / pieceTokens
@@ -139,8 +138,8 @@ func (d *rowsCall[T]) addWindow(w *Window[T], at int64, n int) error {
 	return nil
 }
 
-// computePiece computes the rows that see some of the keys j0 ≤ j < j1 of w: those that see
-// all together, and others each.
+// computePiece computes the rows that see keys j0 ≤ j < j1 of w: rows that see all of
+// them in one call, the others one by one.
 func (d *rowsCall[T]) computePiece(w *Window[T], at int64, j0, j1 int) (list []partialRows, err error) {
 	k, v := widenHeads(w.Call.K.Tokens(j0, j1)), widenHeads(w.Call.V.Tokens(j0, j1))
 	var all []int
@@ -177,7 +176,7 @@ func (d *rowsCall[T]) computePiece(w *Window[T], at int64, j0, j1 int) (list []p
 	return list, err
 }
 
-// widenHeads is x in float64.
+// widenHeads returns x in float64.
 func widenHeads[T tensor.Float](x tensor.Heads[T]) tensor.Heads[float64] {
 	y := tensor.NewHeads[float64](x.B, x.H, x.N, x.D)
 	for i := range x.B * x.H {
@@ -188,6 +187,7 @@ func widenHeads[T tensor.Float](x tensor.Heads[T]) tensor.Heads[float64] {
 	return y
 }
 
+// widenRow overwrites dst [n] with x [n] in float64.
 func widenRow[T tensor.Float](dst []float64, x []T) {
 	for c, y := range x {
 		dst[c] = float64(y)

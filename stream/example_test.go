@@ -9,8 +9,8 @@ import (
 	"github.com/farfield-ml/farfield/stream"
 )
 
-// Attention of a hundred thousand tokens with each other, of which a window at a
-// time is in memory.
+// Attention of a hundred thousand tokens with each other, with one window at a time in
+// memory.
 func Example() {
 	m, err := mechanism.New[float32]("linear", mechanism.Options{})
 	if err != nil {

@@ -20,22 +20,22 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Output is where the rows of o go. Every kind keeps the digest of all rows.
+// Output is the destination of the rows of o. Every kind keeps a digest of all rows.
 type Output[T tensor.Float] struct {
-	// RowStep has rows 0, Every, 2·Every, … written alone, where it is more than 1; the
-	// array is shorter then.
+	// RowStep above 1 writes rows 0, RowStep, 2·RowStep, … only; the array is shorter
+	// then.
 	RowStep int64
 
-	path string // "": there is no file
-	rank int    // dimensions of the array in it
+	path string // "": no file
+	rank int    // dimensions of its array
 	w    io.Writer
 
 	shape       Shape
 	header      []byte
 	file        *os.File
-	isShared    bool     // the file is another rank's
-	digests     []uint32 // of each head of each batch row
-	isCommitted bool     // the file has its name
+	isShared    bool     // another rank owns the file
+	digests     []uint32 // digest of each head, [B·H]
+	isCommitted bool     // the file has its final name
 }
 
 // Suffixes of the names beside an output.
@@ -45,10 +45,11 @@ const (
 	rawSuffix        = ".raw"
 )
 
-// NewFileOutput returns an output to a file of that name, which appears when all is
-// written; before, it has another, with PartialSuffix. By its suffix it is .npy or
-// .safetensors with the array o, of rank 2 (N,Dv), 3 (H,N,Dv) or 4 dimensions, or
-// .raw: numbers without a header, token by token, [N,B,H,Dv].
+// NewFileOutput returns an output to a file, which has the suffix PartialSuffix until all
+// is written. The suffix of path selects the format. .npy and .safetensors hold the array
+// o of rank 2 [N,Dv], 3 [H,N,Dv] or 4 [B,H,N,Dv]. .raw holds numbers without a header,
+// token by token, [N,B,H,Dv]. It returns an error for another suffix, or if the folder is
+// missing.
 func NewFileOutput[T tensor.Float](path string, rank int) (*Output[T], error) {
 	switch suffix := filepath.Ext(path); suffix {
 	case ".npy", ".safetensors", rawSuffix:
@@ -70,13 +71,13 @@ func NewFileOutput[T tensor.Float](path string, rank int) (*Output[T], error) {
 // NewWriterOutput returns an output of numbers without a header, token by token.
 func NewWriterOutput[T tensor.Float](w io.Writer) *Output[T] { return &Output[T]{w: w} }
 
-// NewDigestOutput returns an output of which the digest alone is kept.
+// NewDigestOutput returns an output that keeps the digest only.
 func NewDigestOutput[T tensor.Float]() *Output[T] { return &Output[T]{} }
 
-// isByToken reports that the heads of a token lie together.
+// isByToken reports whether the heads of a token lie together.
 func (o *Output[T]) isByToken() bool { return o.w != nil || filepath.Ext(o.path) == rawSuffix }
 
-// formatName names the kind of output.
+// formatName returns the name of the kind of output.
 func (o *Output[T]) formatName() string {
 	switch {
 	case o.w != nil:
@@ -89,7 +90,7 @@ func (o *Output[T]) formatName() string {
 	return filepath.Ext(o.path)
 }
 
-// countRows returns how many of the first n rows are written.
+// countRows returns the number of written rows among the first n.
 func (o *Output[T]) countRows(n int64) int64 {
 	if o.RowStep > 1 {
 		return (n + o.RowStep - 1) / o.RowStep
@@ -97,7 +98,7 @@ func (o *Output[T]) countRows(n int64) int64 {
 	return n
 }
 
-// bindShape readies the output for a shape.
+// bindShape prepares the output for a shape.
 func (o *Output[T]) bindShape(s Shape) error {
 	if o.RowStep < 0 {
 		return fmt.Errorf("rows: one in %d is written, needs 0 or more", o.RowStep)
@@ -129,15 +130,15 @@ func (o *Output[T]) bindShape(s Shape) error {
 	return err
 }
 
-// rowBytes is the bytes of a row of one head.
+// rowBytes returns the bytes of a row of one head.
 func (o *Output[T]) rowBytes() int64 { return int64(o.shape.Dv) * elementSize[T]() }
 
-// fileSize returns the bytes of the file when n rows of each head are done.
+// fileSize returns the bytes of the file with n rows of each head.
 func (o *Output[T]) fileSize(n int64) int64 {
 	return int64(len(o.header)) + o.countRows(n)*int64(len(o.digests))*o.rowBytes()
 }
 
-// newHeads returns room for the outputs of n tokens, in the order of the file.
+// newHeads returns memory for the outputs of n tokens, in the order of the file.
 func (o *Output[T]) newHeads(n int, s Shape) tensor.Heads[T] {
 	x := tensor.NewHeads[T](s.B, s.H, n, s.Dv)
 	if o.isByToken() {
@@ -146,9 +147,10 @@ func (o *Output[T]) newHeads(n int, s Shape) tensor.Heads[T] {
 	return x
 }
 
+// partialPath returns the path of the unfinished file.
 func (o *Output[T]) partialPath() string { return o.path + PartialSuffix }
 
-// createFile begins the file.
+// createFile creates the unfinished file with its header.
 func (o *Output[T]) createFile() error {
 	if o.path == "" {
 		return nil
@@ -164,12 +166,12 @@ func (o *Output[T]) createFile() error {
 	if _, err := f.WriteAt(o.header, 0); err != nil {
 		return lock.WrapWriteError(o.path, err)
 	}
-	atomicfile.SyncFolder(filepath.Dir(o.path)) // before a checkpoint counts rows of it
-	// All places exist from the start; what is not written takes no room.
+	atomicfile.SyncFolder(filepath.Dir(o.path)) // before a checkpoint counts its rows
+	// The file has its full size from the start; unwritten parts are holes.
 	return lock.WrapWriteError(o.path, f.Truncate(o.fileSize(max(o.shape.N, 0))))
 }
 
-// openShared opens the file that another rank has created, and keeps.
+// openShared opens the unfinished file of another rank.
 func (o *Output[T]) openShared() (err error) {
 	if o.path == "" {
 		return nil
@@ -179,8 +181,8 @@ func (o *Output[T]) openShared() (err error) {
 	return err
 }
 
-// resumeFile goes on with a file that has rows of each head, whose digests those are.
-// Where all was written it may have its name already.
+// resumeFile continues a file with rows of each head and their digests. A complete file
+// may have its final name already.
 func (o *Output[T]) resumeFile(rows int64, digests []uint32, whole bool) error {
 	if len(digests) != len(o.digests) {
 		return fmt.Errorf("checkpoint: has %d digests, the output %d heads", len(digests), len(o.digests))
@@ -222,7 +224,7 @@ func (o *Output[T]) resumeFile(rows int64, digests []uint32, whole bool) error {
 	return nil
 }
 
-// writeRows takes rows from token at on, and puts those that are written at their
+// writeRows takes the rows x [B,H,n,Dv] of tokens from at on, and writes them at their
 // places.
 func (o *Output[T]) writeRows(x tensor.Heads[T], at int64) error {
 	if x.N == 0 {
@@ -258,8 +260,8 @@ func (o *Output[T]) writeRows(x tensor.Heads[T], at int64) error {
 	return nil
 }
 
-// ReadRow reads row i of a head from the file that a run has finished, if it is one of
-// those that are written.
+// ReadRow overwrites dst [Dv] with row i of head h of batch row b, from the file of a
+// finished run. It returns an error if there is no such row in the file.
 func (o *Output[T]) ReadRow(dst []T, b, h int, i int64) error {
 	if s := &o.shape; b < 0 || b >= s.B || h < 0 || h >= s.H || i < 0 || i >= s.N {
 		return fmt.Errorf("row %d of head %d of batch row %d: there are %d, %d and %d", i, h, b, s.N, s.H, s.B)
@@ -284,7 +286,7 @@ func (o *Output[T]) ReadRow(dst []T, b, h int, i int64) error {
 	return binary.Read(at, binary.LittleEndian, dst)
 }
 
-// selectRows returns what is written of rows of a size, the first of which is row at.
+// selectRows returns the rows to write from b, rows of size bytes beginning with row at.
 func (o *Output[T]) selectRows(b []byte, size int, at int64) []byte {
 	if o.RowStep <= 1 {
 		return b
@@ -296,16 +298,16 @@ func (o *Output[T]) selectRows(b []byte, size int, at int64) []byte {
 	return kept
 }
 
-// bytesOf returns the bytes of x as files have them.
+// bytesOf returns x as little-endian bytes.
 func bytesOf[T tensor.Float](x []T) []byte {
 	if b := array.FloatBytes(x); b != nil {
 		return b
 	}
-	b, _ := binary.Append(nil, binary.LittleEndian, x) // fails for types of no fixed size alone
+	b, _ := binary.Append(nil, binary.LittleEndian, x) // fails only for types without fixed size
 	return b
 }
 
-// syncFile brings what was written to the disk.
+// syncFile flushes the file to the disk.
 func (o *Output[T]) syncFile() error {
 	if o.file == nil {
 		return nil
@@ -313,7 +315,7 @@ func (o *Output[T]) syncFile() error {
 	return lock.WrapWriteError(o.path, o.file.Sync())
 }
 
-// commitFile gives the file its name.
+// commitFile gives the file its final name.
 func (o *Output[T]) commitFile() error {
 	if o.path == "" || o.isCommitted {
 		return nil
@@ -327,7 +329,7 @@ func (o *Output[T]) commitFile() error {
 	return atomicfile.Replace(o.partialPath(), o.path)
 }
 
-// closeFile lets go of the file, and removes it unless it is to stay.
+// closeFile closes the file, and removes an unfinished one unless keep is set.
 func (o *Output[T]) closeFile(keep bool) {
 	if o.file == nil {
 		return

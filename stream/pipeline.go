@@ -10,25 +10,25 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// pipelineItem is a window on its way to the output, and the checkpoint behind it; or the
-// error that ended the reading.
+// pipelineItem is a window on its way to the output, with a checkpoint to write after it,
+// or an error of the reader.
 type pipelineItem[T tensor.Float] struct {
 	window     *Window[T]
 	checkpoint *checkpoint
 	err        error
 }
 
-// pipeline is what the three that go at the same time have between them.
+// pipeline connects the goroutines that read, compute and write.
 type pipeline[T tensor.Float] struct {
 	free        chan *Window[T]
-	full, ready chan pipelineItem[T] // windows to compute with, and to write
-	stop        chan struct{}        // nobody waits for further windows
-	failed      chan struct{}        // nobody writes further windows
+	full, ready chan pipelineItem[T] // windows to compute, and to write
+	stop        chan struct{}        // closed when no more windows are needed
+	failed      chan struct{}        // closed when the writer has failed
 }
 
-// runPass makes the pass that is next from token r.at on: one goroutine reads, this
-// one computes, one writes, each a window behind the other. What takes the cores to
-// read is read by this one, too.
+// runPass makes the current pass from token r.token on. One goroutine reads, this one
+// computes, one writes, each a window behind the other. Computed sources are read by this
+// goroutine between computations.
 func (r *run[T]) runPass(ctx context.Context) error {
 	p := r.passes[r.pass]
 	if p.count >= 0 && r.token >= p.count {
@@ -81,13 +81,13 @@ func (r *run[T]) runPass(ctx context.Context) error {
 	if e := <-written; e != nil {
 		err = e
 	}
-	if !r.src.IsSequential() { // a pipe may keep its reader for ever
+	if !r.src.IsSequential() { // a pipe may block its reader for ever
 		<-read
 	}
 	return err
 }
 
-// readPosition is where in a pass the next window is read.
+// readPosition is the position in a pass where the next window is read.
 type readPosition struct {
 	pass
 	token int64
@@ -127,11 +127,11 @@ func (r *run[T]) readWindow(l *pipeline[T], p *readPosition) bool {
 	return n == want
 }
 
-// computeWindows brings windows through the state in their order. It calls between before
-// each.
+// computeWindows absorbs or reads windows through the state, in order. It calls between
+// before each.
 func (r *run[T]) computeWindows(ctx context.Context, l *pipeline[T], between func()) error {
 	for {
-		if ctx.Err() != nil { // before whatever else is ready
+		if ctx.Err() != nil { // has priority over ready windows
 			return ctx.Err()
 		}
 		between()
@@ -141,7 +141,7 @@ func (r *run[T]) computeWindows(ctx context.Context, l *pipeline[T], between fun
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-l.failed:
-			return nil // its error is the writer's to tell
+			return nil // the writer returns the error
 		}
 		if x.window == nil {
 			return x.err
@@ -157,7 +157,7 @@ func (r *run[T]) computeWindows(ctx context.Context, l *pipeline[T], between fun
 					return err
 				}
 				x.checkpoint = c
-			default: // the one before is still on its way
+			default: // the last checkpoint is still being written
 			}
 		}
 		l.ready <- x
@@ -167,7 +167,7 @@ func (r *run[T]) computeWindows(ctx context.Context, l *pipeline[T], between fun
 	}
 }
 
-// stepWindow brings one window through the state.
+// stepWindow passes one window through the state.
 func (r *run[T]) stepWindow(w *Window[T]) (err error) {
 	start := time.Now()
 	s, n := &r.shape, float64(w.count)
@@ -201,7 +201,7 @@ func (r *run[T]) stepWindow(w *Window[T]) (err error) {
 	return nil
 }
 
-// writeWindows writes windows and checkpoints in their order.
+// writeWindows writes windows and checkpoints in order.
 func (r *run[T]) writeWindows(l *pipeline[T]) (err error) {
 	for x := range l.ready {
 		if err != nil {

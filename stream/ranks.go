@@ -9,12 +9,12 @@ import (
 	"github.com/farfield-ml/farfield/comm/sequence"
 )
 
-// The tokens of a stream may be divided among ranks (Options.Ranks), each of which
-// reads its own. They go through their keys, exchange the totals of their states, and
-// then read their queries behind what the others have. All write their rows into one
-// file, which rank 0 creates and gives its name: they need a common folder.
+// The tokens of a stream may be divided among ranks (Options.Ranks). Each rank reads its
+// own tokens. The ranks absorb their keys, exchange the totals of their states, and then
+// read their queries after the states of the other ranks. All write their rows into one
+// file in a common folder, which rank 0 creates and renames.
 
-// isAlone reports that no other rank takes part.
+// isAlone reports whether there is one rank.
 func (o *Options) isAlone() bool { return o.Ranks.Size() == 1 }
 
 // dividePasses returns the passes of a rank.
@@ -24,7 +24,7 @@ func dividePasses(s Shape, causal bool, rank, size int) []pass {
 		k0, k1 := sequence.PartRange(s.M, rank, size)
 		return []pass{{role: Keys, count: k1 - k0, firstKey: k0}, {role: Queries, count: q1 - q0, firstQuery: q0, needsExchange: true}}
 	}
-	before := s.M - s.N // keys before the first query are rank 0's
+	before := s.M - s.N // rank 0 takes the keys before the first query
 	k0, k1 := before+q0, before+q1
 	step := pass{role: Keys | Queries, count: q1 - q0, firstKey: k0, firstQuery: q0, needsExchange: true}
 	if rank > 0 || before == 0 {
@@ -34,12 +34,12 @@ func dividePasses(s Shape, causal bool, rank, size int) []pass {
 	return []pass{{role: Keys, count: k1}, {role: Keys, count: before, needsExchange: true}, step}
 }
 
-// shareError returns an error of any rank on all of them.
+// shareError returns an error on every rank if one rank has one.
 func (r *run[T]) shareError(err error) error {
 	return comm.ShareError(r.options.Ranks, err)
 }
 
-// checkAgreement reports ranks that are about to compute something else.
+// checkAgreement returns an error if the ranks compute different streams.
 func (r *run[T]) checkAgreement() error {
 	var fields []comm.Field
 	for _, f := range r.binding {
@@ -48,8 +48,8 @@ func (r *run[T]) checkAgreement() error {
 	return comm.CheckAgreement(r.options.Ranks, fields...)
 }
 
-// exchangeStates makes the state that of what this rank's queries see of the others. It saves
-// what was before, in the end of the pass before, and what is then.
+// exchangeStates replaces the state by the state that this rank's queries see of other
+// ranks. It writes a checkpoint before and after the exchange.
 func (r *run[T]) exchangeStates() error {
 	keep := func(pass int, at int64) error {
 		if r.options.Checkpoint == "" {
@@ -75,9 +75,9 @@ func (r *run[T]) exchangeStates() error {
 	return keep(r.pass, 0)
 }
 
-// resumeRanks goes on from the checkpoints of all ranks: those of after the exchange if
-// all have one, and else from what each has of before it, be that nothing. Until the
-// exchange no row is written.
+// resumeRanks continues from the checkpoints of all ranks: from after the exchange if
+// every rank has such a checkpoint, otherwise from before it, or from the start. No row
+// is written before the exchange.
 func (r *run[T]) resumeRanks() error {
 	var before, after *checkpoint
 	err := func() (err error) {
@@ -131,7 +131,7 @@ func (r *run[T]) resumeRanks() error {
 	return nil
 }
 
-// openOutput begins the output: rank 0 creates the file, in which the others write.
+// openOutput opens the output: rank 0 creates the file, the others open it.
 func (r *run[T]) openOutput() error {
 	var err error
 	if r.options.Ranks.Rank() == 0 {
@@ -146,8 +146,8 @@ func (r *run[T]) openOutput() error {
 	return r.shareError(err)
 }
 
-// commitOutput gives the output its name when every rank has written its rows, and has the
-// digests of all.
+// commitOutput gives the output its final name when every rank has written its rows, and
+// joins the digests of all ranks.
 func (r *run[T]) commitOutput() error {
 	if r.options.isAlone() {
 		return r.out.commitFile()

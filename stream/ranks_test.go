@@ -21,9 +21,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 )
 
-// A stream that is divided among ranks writes the file of one that is not, to twice
-// the bound of what a state of all tokens errs by, and what goes between ranks does
-// not depend on the tokens.
+// A divided stream writes the file of an undivided one, within twice the error bound of
+// a state of all tokens. The bytes between ranks do not depend on the tokens.
 func TestRanksWriteOneFile(t *testing.T) {
 	for _, p := range problems {
 		if p.set["window"] != "" {
@@ -70,7 +69,7 @@ func TestRanksWriteOneFile(t *testing.T) {
 	}
 }
 
-// runRanks runs a problem with so many ranks.
+// runRanks runs a problem with size ranks.
 func runRanks(t *testing.T, p *problem[float32], in, path string, size int, o Options) ([]*Report, error) {
 	var (
 		sources []*ArraySource[float32]
@@ -104,7 +103,7 @@ func TestRanksFailTogether(t *testing.T) {
 	}
 }
 
-// Ranks that were told different things say so.
+// Ranks with different calls return an error.
 func TestRanksWithOtherCallsAreRefused(t *testing.T) {
 	p := problems[0]
 	in := file(t, p.call())

@@ -12,23 +12,24 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// RawSource is a Source of numbers without a header, token by token: the queries of all
-// heads [H,D], the keys [Hkv,D], the values [Hkv,Dv], little-endian. B is 1 and
-// every token has a query.
+// RawSource is a Source of little-endian numbers without a header, token by token:
+// queries [H,D], keys [Hkv,D] and values [Hkv,Dv]. B is 1 and every token has a query.
 type RawSource[T tensor.Float] struct {
 	shape  Shape
-	record int // numbers of a token
+	record int // numbers per token
 	ids    []Field
 
 	file      *os.File
 	pipe      io.Reader
-	nextToken int64  // token that the pipe gives next
-	sum       uint32 // checksum of the tokens before
+	nextToken int64  // number of the next token of the pipe
+	sum       uint32 // checksum of earlier tokens
 
 	// AllowNonfinite accepts NaN and infinities.
 	AllowNonfinite bool
 }
 
+// newRawSource returns a source without input. It returns an error if the shape is
+// invalid.
 func newRawSource[T tensor.Float](s Shape) (*RawSource[T], error) {
 	if s.B == 0 {
 		s.B = 1
@@ -45,8 +46,9 @@ func newRawSource[T tensor.Float](s Shape) (*RawSource[T], error) {
 	return r, nil
 }
 
-// NewRawFileSource returns the source of a file, which stays open. N and M of the shape
-// are those of the file.
+// NewRawFileSource returns the source of a file, which stays open. The size of the file
+// sets N and M. It returns an error if the shape is invalid or the file is not whole
+// tokens.
 func NewRawFileSource[T tensor.Float](f *os.File, s Shape) (*RawSource[T], error) {
 	r, err := newRawSource[T](s)
 	if err != nil {
@@ -67,9 +69,9 @@ func NewRawFileSource[T tensor.Float](f *os.File, s Shape) (*RawSource[T], error
 	return r, err
 }
 
-// NewPipeSource returns the source of a pipe, whose tokens come once. A run that continues
-// needs the same tokens from the first on: it passes over those that it had, and
-// compares their checksum.
+// NewPipeSource returns the source of a pipe, whose tokens come once. A resumed run needs
+// the same tokens from the start: it skips earlier ones and compares their checksum. It
+// returns an error if the shape is invalid.
 func NewPipeSource[T tensor.Float](p io.Reader, s Shape) (*RawSource[T], error) {
 	r, err := newRawSource[T](s)
 	if err != nil {
@@ -79,12 +81,22 @@ func NewPipeSource[T tensor.Float](p io.Reader, s Shape) (*RawSource[T], error) 
 	return r, nil
 }
 
-func (r *RawSource[T]) Shape() Shape       { return r.shape }
-func (r *RawSource[T]) HasDecay() bool     { return false }
-func (r *RawSource[T]) IsSequential() bool { return r.pipe != nil }
-func (r *RawSource[T]) IsComputed() bool   { return false }
-func (r *RawSource[T]) Identity() []Field  { return r.ids }
+// Shape returns the shape of the stream; N and M are -1 for a pipe.
+func (r *RawSource[T]) Shape() Shape { return r.shape }
 
+// HasDecay reports false.
+func (r *RawSource[T]) HasDecay() bool { return false }
+
+// IsSequential reports whether the source is a pipe.
+func (r *RawSource[T]) IsSequential() bool { return r.pipe != nil }
+
+// IsComputed reports false: windows are read beside computations.
+func (r *RawSource[T]) IsComputed() bool { return false }
+
+// Identity returns size, time and checksum of the file; nil for a pipe.
+func (r *RawSource[T]) Identity() []Field { return r.ids }
+
+// NewWindow returns a window with room for n tokens.
 func (r *RawSource[T]) NewWindow(n int, want Role) *Window[T] {
 	s, w := &r.shape, &Window[T]{role: want, records: make([]T, n*r.record)}
 	w.q = tensor.Split(w.records, 1, n, r.record, 0, s.H, s.D)
@@ -93,6 +105,8 @@ func (r *RawSource[T]) NewWindow(n int, want Role) *Window[T] {
 	return w
 }
 
+// FillWindow overwrites w with up to n tokens, queries from query on and keys from key
+// on. It returns an error if the input ends within a token, or if a number is not finite.
 func (r *RawSource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, error) {
 	at := query
 	if w.role == Keys {
@@ -126,8 +140,7 @@ func (r *RawSource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, e
 	return n, nil
 }
 
-// rawBytes returns memory that bytes of x are to be read into, and what is to be called
-// then.
+// rawBytes returns memory for the bytes of x, and a function that decodes them into x.
 func rawBytes[T tensor.Float](x []T) ([]byte, func()) {
 	if b := array.FloatBytes(x); b != nil || len(x) == 0 {
 		return b, func() {}
@@ -136,7 +149,7 @@ func rawBytes[T tensor.Float](x []T) ([]byte, func()) {
 	return b, func() { binary.Decode(b, binary.LittleEndian, x) } // fails for types of no fixed size alone
 }
 
-// readPipe fills records from the pipe and returns how many tokens came.
+// readPipe fills records from the pipe and returns the number of tokens.
 func (r *RawSource[T]) readPipe(records []T) (int, error) {
 	b, done := rawBytes(records)
 	k, err := io.ReadFull(r.pipe, b)
@@ -156,7 +169,8 @@ func (r *RawSource[T]) readPipe(records []T) (int, error) {
 	return n, nil
 }
 
-// Skip passes over tokens of a pipe that a run before had.
+// Skip reads past n tokens of an earlier run on a pipe. It returns an error if they are
+// fewer, or if their checksum is not sum.
 func (r *RawSource[T]) Skip(n int64, sum uint32) error {
 	if r.pipe == nil {
 		return nil

@@ -15,11 +15,11 @@ import (
 // Shape is the shape of a stream: q [B,H,N,D], k [B,Hkv,M,D] and v [B,Hkv,M,Dv].
 type Shape struct {
 	B, H, Hkv int
-	N, M      int64 // -1 where nobody knows before the end
+	N, M      int64 // -1: unknown before the end
 	D, Dv     int
 }
 
-// validate reports a shape that there cannot be.
+// validate returns an error for an invalid shape.
 func (s Shape) validate() error {
 	for _, x := range []struct {
 		name string
@@ -38,7 +38,7 @@ func (s Shape) validate() error {
 	return nil
 }
 
-// Role says what of a token is wanted.
+// Role selects parts of a token: keys, queries or both.
 type Role uint8
 
 const (
@@ -46,26 +46,26 @@ const (
 	Queries                  // queries
 )
 
-// Window is some tokens in memory.
+// Window holds some tokens in memory.
 type Window[T tensor.Float] struct {
-	Call attention.Call[T] // of the tokens that were read: as many as there are
+	Call attention.Call[T] // call with the tokens read
 
 	role     Role
 	count    int
-	position int64 // of the first query or key
+	position int64 // position of the first query or key
 	out      tensor.Heads[T]
 
-	q, k, v, g tensor.Heads[T] // room for all tokens
-	mask       []bool          // likewise
-	records    []T             // what they are views of, if they share it
+	q, k, v, g tensor.Heads[T] // memory for all tokens
+	mask       []bool          // memory for all tokens
+	records    []T             // shared memory of q, k and v, if any
 
-	// Input is a checksum of what was read of a sequential source, up to the last of
-	// the tokens.
+	// Input is the checksum of a sequential source up to the last token of the window.
 	Input uint32
 }
 
-// NewWindow returns a window with room for n tokens of what is wanted of a shape. A
-// source sets the tokens in its Call, behind Take.
+// NewWindow returns a window with room for n tokens of a shape: queries, keys or both by
+// role, and a decay if decays is set. A source calls SetTokens and overwrites the tokens
+// of its Call.
 func NewWindow[T tensor.Float](s Shape, n int, want Role, decays bool) *Window[T] {
 	w := &Window[T]{role: want}
 	if want&Queries != 0 {
@@ -80,10 +80,10 @@ func NewWindow[T tensor.Float](s Shape, n int, want Role, decays bool) *Window[T
 	return w
 }
 
-// Role is what of its tokens a window is for.
+// Role returns the parts of tokens in the window.
 func (w *Window[T]) Role() Role { return w.role }
 
-// SetTokens points the call at the first n tokens of the room, where they are to be.
+// SetTokens sets the call to views of the first n tokens of the window.
 func (w *Window[T]) SetTokens(n int) {
 	if w.role&Queries != 0 {
 		w.Call.Q = w.q.Tokens(0, n)
@@ -99,7 +99,7 @@ func (w *Window[T]) SetTokens(n int) {
 	}
 }
 
-// memoryBytes counts the memory of w.
+// memoryBytes returns the memory of w.
 func (w *Window[T]) memoryBytes() int64 {
 	elements := len(w.records) + len(w.out.Data)
 	if w.records == nil {
@@ -112,45 +112,47 @@ func (w *Window[T]) memoryBytes() int64 {
 	return int64(elements)*elementSize[T]() + int64(len(w.mask))
 }
 
-// Source gives the tokens of a stream. Its methods are called by one goroutine at a
-// time.
+// Source provides the tokens of a stream. One goroutine at a time calls its methods.
 type Source[T tensor.Float] interface {
 	Shape() Shape
-	HasDecay() bool     // keys have a decay
-	IsSequential() bool // tokens come once, in order
-	// IsComputed says that Fill takes the cores: windows are filled between
-	// computations then, not beside them.
+	HasDecay() bool     // whether keys have a decay
+	IsSequential() bool // whether tokens come once, in order
+	// IsComputed reports whether FillWindow uses the cores. Windows are then filled
+	// between computations, not beside them.
 	IsComputed() bool
-	// Identity tells apart inputs, for checkpoints.
+	// Identity distinguishes inputs, for checkpoints.
 	Identity() []Field
-	// NewWindow returns a window for n tokens of what is wanted.
+	// NewWindow returns a window for n tokens with the given parts.
 	NewWindow(n int, want Role) *Window[T]
-	// FillWindow sets w, which Room has made, to n tokens: queries from query on and keys
-	// from key on, 0 being the first. It returns fewer where the input ends.
+	// FillWindow overwrites w, a window of NewWindow, with n tokens: queries from query
+	// on and keys from key on, counted from 0. It returns fewer tokens at the end of the
+	// input, and an error if the input cannot be read.
 	FillWindow(w *Window[T], query, key int64, n int) (int, error)
 }
 
-// Skipper is a sequential source that a run which was cut off can go on with.
+// Skipper is a sequential source on which a run can be resumed.
 type Skipper interface {
-	// Skip passes over the first n tokens, whose checksum is sum.
+	// Skip reads past the first n tokens. It returns an error if their checksum is not
+	// sum.
 	Skip(n int64, sum uint32) error
 }
 
-// Field is something that a checkpoint is bound to.
+// Field is a named value that a checkpoint is bound to.
 type Field struct{ Name, Value string }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// elementSize returns the bytes of a number.
 func elementSize[T tensor.Float]() int64 {
 	var x T
 	return int64(unsafe.Sizeof(x))
 }
 
-// headBytes is what the identity of a file looks at of its content.
+// headBytes is the number of leading bytes in the checksum of a file's identity.
 const headBytes = 1 << 16
 
-// identifyFile tells files apart by size, time of modification and a checksum of their
-// beginning.
+// identifyFile identifies a file by size, modification time and a checksum of its first
+// bytes.
 func identifyFile(name string, f *os.File) ([]Field, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -167,7 +169,8 @@ func identifyFile(name string, f *os.File) ([]Field, error) {
 	}, nil
 }
 
-// checkFinite reports the first NaN or infinity of heads whose first token is at.
+// checkFinite returns an error for the first NaN or infinity of heads whose first token
+// is at.
 func checkFinite[T tensor.Float](name string, x tensor.Heads[T], at int64) error {
 	for b := range x.B {
 		for h := range x.H {

@@ -27,7 +27,7 @@ func TestArraysThatDoNotFitAreRefused(t *testing.T) {
 	}
 	for _, x := range []struct {
 		want string
-		list []*array.Array // in place of those of the same name, or beside the good ones
+		list []*array.Array // replace arrays of the same name, or are added
 	}{
 		{"", nil},
 		{"", []*array.Array{floats("log_g", 6), made(t, "keymask", make([]uint8, 6), 6)}},

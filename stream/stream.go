@@ -15,25 +15,25 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Options says how a run goes. The zero value is unmasked, without checkpoints.
+// Options holds the settings of a run. The zero value is unmasked, without checkpoints.
 type Options struct {
 	Causal bool  // query i sees keys j ≤ i + (M-N)
 	Memory int64 // bytes for the state, its snapshot and windows; 0: DefaultMemory
-	Window int   // tokens of a window; 0: as many as memory has room for, up to a bound
+	Window int   // tokens of a window; 0: chosen by Memory
 
-	// Checkpoint is the file that a run continues from; "": there is none.
+	// Checkpoint is the path of the checkpoint; "": none.
 	Checkpoint         string
-	CheckpointInterval time.Duration // between checkpoints; 0: DefaultEvery
-	Restart            bool          // begin anew, whatever checkpoint there is
+	CheckpointInterval time.Duration // time between checkpoints; 0: DefaultCheckpointInterval
+	Restart            bool          // ignore an existing checkpoint
 
-	// AllowNonfinite counts output rows that are not finite (Report.NonFinite), which are
-	// an error otherwise.
+	// AllowNonfinite counts output rows that are not finite (Report.NonFinite) instead
+	// of returning an error.
 	AllowNonfinite bool
 
 	Progress func(Progress) // called after every window; may be nil
 
-	// Ranks divide the tokens among them; nil: there are no others. All call Run with
-	// the same input, output and name of a checkpoint, of which each has its own.
+	// Ranks divide the tokens among them; nil: one process. All ranks call Run with the
+	// same input, output and checkpoint path; each writes a checkpoint of its own.
 	Ranks *comm.Comm
 }
 
@@ -42,41 +42,41 @@ const (
 	DefaultCheckpointInterval = 30 * time.Second
 )
 
-// Progress tells how far a run is.
+// Progress is the progress of a run.
 type Progress struct {
-	Done, Total int64 // tokens of all passes; All is -1 where nobody knows
-	Resumed     int64 // of Done, tokens of runs before
+	Done, Total int64 // tokens of all passes; Total is -1 if unknown
+	Resumed     int64 // tokens of Done from earlier runs
 }
 
-// Report is what a run was.
+// Report holds the sizes, times and errors of a run.
 type Report struct {
 	Shape       Shape
-	Tokens      int64   // of all passes, those of runs before included
-	Resumed     int64   // of them, tokens of runs before
+	Tokens      int64   // tokens of all passes, including earlier runs
+	Resumed     int64   // tokens of earlier runs
 	Window      int     // tokens of a window
-	Chunk       int     // tokens of a chunk of the state; 0 where it has none
-	StateBytes  int64   // of the state
+	Chunk       int     // tokens of a chunk of the state; 0: no chunks
+	StateBytes  int64   // bytes of the state
 	Planned     int64   // bytes for the state, its snapshot and windows
 	Seconds     float64 // of this run
-	Filling     float64 // seconds in which windows were read or made, beside the following unless they are made
-	Computing   float64 // seconds in which the mechanism computed
-	FLOPs       float64 // products of features and values in them, two operations each
-	Checkpoints int     // written
-	Sent        int64   // bytes to other ranks, of the state
-	Bound       float64 // of the error, as attention.Plan.Bound; 0: it is not known
-	NonFinite   int64   // rows of o in this run that are not finite
+	Filling     float64 // seconds of reading or generating windows; reading overlaps Computing
+	Computing   float64 // seconds of the mechanism
+	FLOPs       float64 // operations of products of features and values
+	Checkpoints int     // number of checkpoints written
+	Sent        int64   // bytes of states sent to other ranks
+	Bound       float64 // error bound, as attention.Plan.Bound; 0: unknown
+	NonFinite   int64   // output rows of this run that are not finite
 	Digest      uint32  // CRC-32C of o, [B,H,N,Dv] in C order, little-endian
 }
 
-// pass is one way through the tokens: n of them, which have keys from key0 on and
-// queries from query0 on; n is -1 where nobody knows.
+// pass is one pass over count tokens, with keys from firstKey and queries from firstQuery
+// on. count is -1 if unknown.
 type pass struct {
 	role                        Role
 	count, firstKey, firstQuery int64
-	needsExchange               bool // the ranks exchange their states before it
+	needsExchange               bool // whether the ranks exchange their states before it
 }
 
-// planPasses returns the passes that a call takes.
+// planPasses returns the passes of a call.
 func planPasses(s Shape, causal bool) []pass {
 	switch {
 	case !causal:
@@ -87,10 +87,13 @@ func planPasses(s Shape, causal bool) []pass {
 	return []pass{{role: Keys | Queries, count: s.N}}
 }
 
-// Run computes attention of what src gives and writes it to out, which it closes.
-// After an error, or the end of ctx, what the last checkpoint is of remains, and the
-// same call continues. Run owns the files of output and checkpoint; if another run does,
-// the error is a BadInput with a lock.HeldError.
+// Run computes attention of the source src and writes it to out, which it closes. It owns
+// the files of output and checkpoint. After an error or the end of ctx the last
+// checkpoint remains, and the same call continues from it.
+//
+// It returns a BadInput error for invalid arguments, numbers or checkpoints and, with a
+// lock.HeldError, for files owned by another run. It also returns errors of files, and
+// the error of ctx.
 func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Source[T], out *Output[T], o Options) (*Report, error) {
 	r, err := newRun(m, src, out, o)
 	if err = comm.ShareError(o.Ranks, err); err == nil {
@@ -138,8 +141,8 @@ func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Sour
 	return r.makeReport(), nil
 }
 
-// lockFiles makes this process the owner of the output and the checkpoint. Rank 0 owns them
-// for all ranks.
+// lockFiles makes this process the owner of the output and the checkpoint. Rank 0 owns
+// them for all ranks.
 func (r *run[T]) lockFiles() (owned []*lock.Lock, err error) {
 	for _, path := range []string{r.out.path, r.options.Checkpoint} {
 		if path == "" || r.options.Ranks.Rank() > 0 {
@@ -166,15 +169,15 @@ type run[T tensor.Float] struct {
 	out          *Output[T]
 	shape        Shape
 	chunk        int
-	flops        float64 // of a key head's key, or of a query head's query
+	flops        float64 // operations per key of a key head, or query of a query head
 	passes       []pass
 	binding      []Field
 	window       int
 	plannedBytes int64
 
 	state         attention.State[T]
-	pass          int    // that goes on
-	token         int64  // tokens of it that the state has met
+	pass          int    // current pass
+	token         int64  // tokens of the pass in the state
 	inputSum      uint32 // checksum of a pipe's tokens up to there
 	exchanged     bool   // the ranks have exchanged their states
 	hasCheckpoint bool   // there is a checkpoint
@@ -188,14 +191,14 @@ type run[T tensor.Float] struct {
 	nonFinite       int64
 	checkpoints     int
 	sentBytes       int64
-	snapshotBuffers chan []byte // memory for a snapshot, where none is being written
+	snapshotBuffers chan []byte // free memory for a snapshot
 }
 
-// planLength is the length of the sequences that chunks are chosen for: no bit may
-// depend on how many tokens there are.
+// planLength is the sequence length for choosing chunks. Bits must not depend on the
+// number of tokens.
 const planLength = 1 << 20
 
-// newRun checks all that can be checked before the first token.
+// newRun checks all arguments before the first token.
 func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output[T], o Options) (*run[T], error) {
 	s, t := src.Shape(), m.Traits()
 	switch {
@@ -237,11 +240,11 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 	plan := m.Plan(attention.Shape{B: 1, H: s.H, Hkv: s.Hkv, N: planLength, M: planLength, D: s.D, Dv: s.Dv, Causal: o.Causal, Form: attention.Linear})
 	r.chunk, r.flops = plan.Chunk, 2*float64(plan.F)*float64(s.Dv+1)
 	if !o.Causal {
-		r.chunk *= 2 // nobody reads an open one pair by pair, and sums of longer ones are joined less often
+		r.chunk *= 2 // no query reads an open chunk pair by pair; longer chunks need fewer additions
 	}
 	shape := attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: r.chunk, Carry: attention.Compensated}
 	scratch := plan.Bytes * float64(min(par.Threads(), max(s.B*s.Hkv, 1)))
-	// A state that the budget has no room for is never made.
+	// A state beyond the memory budget is never allocated.
 	if err := r.chooseWindow(m.Plan(shape).State, scratch); err != nil {
 		return nil, err
 	}
@@ -265,11 +268,11 @@ const (
 	maxWork     = 1 << 36 // operations of a window of many chunks: an interrupt waits for one
 )
 
-// chooseWindow chooses the tokens of a window by the memory that there is, beside a state
-// of so many bytes and the scratch memory of the mechanism.
+// chooseWindow chooses the tokens of a window from the memory beside a state and the
+// scratch memory of the mechanism, both in bytes.
 func (r *run[T]) chooseWindow(state, scratch float64) error {
 	if r.options.Checkpoint != "" {
-		state *= 3 // the snapshot, in memory that has grown
+		state *= 3 // the snapshot, in a buffer that may have doubled
 	}
 	if state+scratch > float64(r.options.Memory) {
 		return fmt.Errorf("memory: %d bytes; the state and %d windows of one token take %.0f and more", r.options.Memory, windowCount, state+scratch)
@@ -299,6 +302,7 @@ func (r *run[T]) chooseWindow(state, scratch float64) error {
 	return nil
 }
 
+// newWindow returns a window of the source with memory for outputs.
 func (r *run[T]) newWindow(n int, want Role) *Window[T] {
 	w := r.src.NewWindow(n, want)
 	if want&Queries != 0 {
@@ -307,7 +311,7 @@ func (r *run[T]) newWindow(n int, want Role) *Window[T] {
 	return w
 }
 
-// openRun opens the output and goes on from a checkpoint if there is one.
+// openRun opens the output and continues from a checkpoint if there is one.
 func (r *run[T]) openRun() error {
 	r.started = time.Now()
 	r.lastSave = r.started
@@ -323,7 +327,7 @@ func (r *run[T]) openRun() error {
 	}
 	c, err := r.readOwnCheckpoint(r.options.Checkpoint)
 	if err != nil {
-		r.hasCheckpoint = true // whatever is wrong, the output stays
+		r.hasCheckpoint = true // the output stays after an error
 		return &BadInput{err}
 	}
 	if c == nil {
@@ -335,9 +339,9 @@ func (r *run[T]) openRun() error {
 	return nil
 }
 
-// resumeFrom takes up what a checkpoint is of.
+// resumeFrom continues from a checkpoint.
 func (r *run[T]) resumeFrom(c *checkpoint) (err error) {
-	r.hasCheckpoint = true // likewise
+	r.hasCheckpoint = true // the output stays after an error
 	if err := c.checkRun(r.binding, r.passes); err != nil {
 		return err
 	}
@@ -357,7 +361,7 @@ func (r *run[T]) resumeFrom(c *checkpoint) (err error) {
 	return nil
 }
 
-// restoreState goes to the moment of a checkpoint.
+// restoreState restores the state and position of a checkpoint.
 func (r *run[T]) restoreState(c *checkpoint) (err error) {
 	if r.state, err = r.mechanism.RestoreState(c.state); err != nil {
 		return err
@@ -367,7 +371,7 @@ func (r *run[T]) restoreState(c *checkpoint) (err error) {
 	return nil
 }
 
-// writtenRows counts those of the output that are written.
+// writtenRows returns the number of output rows written.
 func (r *run[T]) writtenRows() int64 {
 	if r.passes[r.pass].role&Queries == 0 {
 		return 0
@@ -375,7 +379,7 @@ func (r *run[T]) writtenRows() int64 {
 	return r.token
 }
 
-// doneTokens counts tokens of all passes.
+// doneTokens returns the tokens done in all passes.
 func (r *run[T]) doneTokens() int64 {
 	n := r.token
 	for _, p := range r.passes[:r.pass] {
@@ -384,7 +388,7 @@ func (r *run[T]) doneTokens() int64 {
 	return n
 }
 
-// totalTokens counts the tokens of all passes, -1 where nobody knows.
+// totalTokens returns the tokens of all passes; -1 if unknown.
 func (r *run[T]) totalTokens() int64 {
 	n := int64(0)
 	for _, p := range r.passes {
@@ -396,7 +400,7 @@ func (r *run[T]) totalTokens() int64 {
 	return n
 }
 
-// newCheckpoint is a checkpoint of this moment, but for what is to be written before it.
+// newCheckpoint returns a checkpoint of the current state, in memory b.
 func (r *run[T]) newCheckpoint(b []byte) (*checkpoint, error) {
 	r.lastSave = time.Now()
 	b, err := r.state.AppendBinary(b[:0])
@@ -406,7 +410,7 @@ func (r *run[T]) newCheckpoint(b []byte) (*checkpoint, error) {
 	return &checkpoint{Bound: r.binding, Rank: r.options.Ranks.Rank(), Met: r.exchanged, Pass: r.pass, At: r.token, Input: r.inputSum, state: b}, nil
 }
 
-// saveCheckpoint writes a checkpoint behind the outputs that it is of.
+// saveCheckpoint writes a checkpoint after syncing the output rows that it counts.
 func (r *run[T]) saveCheckpoint(c *checkpoint) error {
 	if err := r.out.syncFile(); err != nil {
 		return err
@@ -420,7 +424,7 @@ func (r *run[T]) saveCheckpoint(c *checkpoint) error {
 	return nil
 }
 
-// finishOutput gives the output its name.
+// finishOutput gives the output its final name.
 func (r *run[T]) finishOutput() error {
 	if r.options.Checkpoint != "" {
 		r.pass, r.token = len(r.passes)-1, r.passes[len(r.passes)-1].count
@@ -442,6 +446,7 @@ func (r *run[T]) finishOutput() error {
 	return r.removeCheckpoints()
 }
 
+// makeReport returns the report so far.
 func (r *run[T]) makeReport() *Report {
 	pass := min(r.pass, len(r.passes)-1)
 	tokens := int64(0)
@@ -471,22 +476,24 @@ func (r *run[T]) makeReport() *Report {
 	return rep
 }
 
-// BadInput is an error in what a run is given: its numbers, shapes and options, or a
-// checkpoint of something else.
+// BadInput is an error in the arguments of a run: numbers, shapes, options or a
+// checkpoint of another run.
 type BadInput struct{ Err error }
 
+// Error returns the text of the wrapped error.
 func (e *BadInput) Error() string { return e.Err.Error() }
+
+// Unwrap returns the wrapped error.
 func (e *BadInput) Unwrap() error { return e.Err }
 
-// IsBadInput reports whether err is about what a run is given, rather than about
-// reaching or keeping it.
+// IsBadInput reports whether err is a BadInput, rather than an error of files or memory.
 func IsBadInput(err error) bool {
 	var bad *BadInput
 	return errors.As(err, &bad)
 }
 
-// bindingFields is what a checkpoint of this run is bound to, beside what the snapshot of
-// the state is.
+// bindingFields returns the fields that a checkpoint of this run is bound to, beside the
+// snapshot of the state.
 func (r *run[T]) bindingFields() []Field {
 	s := &r.shape
 	field := func(name string, value any) Field { return Field{name, fmt.Sprint(value)} }

@@ -324,7 +324,7 @@ func differ(a, b []float32) int {
 	return -1
 }
 
-// TestThinnedOutputIsASubsetOfAllRows holds outputs of some rows against those of all.
+// TestThinnedOutputIsASubsetOfAllRows holds outputs of some rows against outputs of all rows.
 func TestThinnedOutputIsASubsetOfAllRows(t *testing.T) {
 	p := problem[float32]{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
 	m, c := p.mechanism(t), p.call()
@@ -1002,7 +1002,7 @@ func TestSyntheticTokensDoNotDependOnPieces(t *testing.T) {
 		i0 += k
 	}
 	// Five deviations of the mean of independent numbers, and of their squares.
-	u := slices.Clone(whole.Call.V.Data) // but for what v has of the position and of k
+	u := slices.Clone(whole.Call.V.Data) // without the parts of v from the position and from k
 	for i := range u {
 		u[i] = 2*(u[i]-0.5-float32((at+int64(i/21%n))%(1<<20))/(1<<20)) - whole.Call.K.Data[i]
 	}

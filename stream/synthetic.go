@@ -10,22 +10,23 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// SyntheticSource is a Source of tokens made from a seed: each is a function of the seed,
-// its head and its position. Channels of q and k are uniform with mean 0 and
-// deviation 1, to a byte. Values are
+// SyntheticSource is a Source of tokens generated from a seed, its head and its position.
+// Channels of q and k are uniform with mean 0 and standard deviation 1, in steps of a
+// byte. Values are
 //
 //	v_c = ½ + p + ½·k_c + ½·u_c
 //
-// with the position p = (n mod 2²⁰)/2²⁰ and u like k, so that outputs are around 1
-// and depend on which keys weigh.
+// with the position p = (n mod 2²⁰)/2²⁰ and u distributed like k. So outputs are around 1
+// and depend on the weights.
 type SyntheticSource[T tensor.Float] struct {
 	shape   Shape
 	seed    uint64
-	q, k, u []rng.Key // of each head
+	q, k, u []rng.Key // [H]
 	ones    []T       // [D]
 }
 
-// NewSyntheticSource returns n tokens of h heads of width d.
+// NewSyntheticSource returns n tokens of h heads of width d. It returns an error if n is
+// negative or the shape is invalid.
 func NewSyntheticSource[T tensor.Float](n int64, d, h int, seed uint64) (*SyntheticSource[T], error) {
 	s := &SyntheticSource[T]{shape: Shape{B: 1, H: h, Hkv: h, N: n, M: n, D: d, Dv: d}, seed: seed}
 	if n < 0 {
@@ -44,23 +45,35 @@ func NewSyntheticSource[T tensor.Float](n int64, d, h int, seed uint64) (*Synthe
 	return s, nil
 }
 
-func (s *SyntheticSource[T]) Shape() Shape       { return s.shape }
-func (s *SyntheticSource[T]) HasDecay() bool     { return false }
+// Shape returns the shape of the stream.
+func (s *SyntheticSource[T]) Shape() Shape { return s.shape }
+
+// HasDecay reports false.
+func (s *SyntheticSource[T]) HasDecay() bool { return false }
+
+// IsSequential reports false.
 func (s *SyntheticSource[T]) IsSequential() bool { return false }
-func (s *SyntheticSource[T]) IsComputed() bool   { return true }
+
+// IsComputed reports true: generating tokens uses the cores.
+func (s *SyntheticSource[T]) IsComputed() bool { return true }
+
+// Identity returns the seed.
 func (s *SyntheticSource[T]) Identity() []Field {
 	return []Field{{"seed", fmt.Sprint(s.seed)}}
 }
 
+// NewWindow returns a window with room for n tokens.
 func (s *SyntheticSource[T]) NewWindow(n int, want Role) *Window[T] {
 	return NewWindow[T](s.shape, n, want, false)
 }
 
 const (
-	workerTokens = 256 // that a worker makes at a time
-	channelWork  = 40  // operations that a channel of a token is worth
+	workerTokens = 256 // tokens of a worker's task
+	channelWork  = 40  // cost of a channel of a token, in operations
 )
 
+// FillWindow overwrites w with n tokens, queries from query on and keys from key on. Its
+// error is always nil.
 func (s *SyntheticSource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, error) {
 	parts := (n + workerTokens - 1) / workerTokens
 	par.RunEach(s.shape.H*parts, float64(s.shape.H)*float64(n)*float64(s.shape.D)*channelWork, func(i int) {
@@ -87,15 +100,15 @@ func (s *SyntheticSource[T]) FillWindow(w *Window[T], query, key int64, n int) (
 	return n, nil
 }
 
-// deviation of the numbers -255, -253, …, 255, which kernel.Uniform draws, is
+// deviation is the standard deviation of the numbers -255, -253, …, 255 of kernel.Uniform,
 // √((256²-1)/3).
 const deviation = 147.80054127099805
 
-// drawUniform sets rows to tokens from position at on, each from the numbers of key that its
-// channels take, with deviation 1/by.
+// drawUniform overwrites rows [n, width] with tokens from position at on. Each channel is
+// drawn from key, with standard deviation 1/by.
 func drawUniform[T tensor.Float](rows tensor.Mat[T], by float64, key rng.Key, at int64) {
 	uniform, factor := kernel.Active[T]().Uniform, T(1/by)
-	const of = 16 // channels that a number has
+	const of = 16 // channels per number
 	width := (rows.Cols + of - 1) / of * of
 	if rows.Cols == width && rows.Stride == width {
 		uniform(rows.Data[:rows.Rows*width], factor, key, uint64(at)*uint64(width/of))
