@@ -29,14 +29,14 @@ const (
 
 // checkpoint is a moment of a run from which it can continue.
 type checkpoint struct {
-	Bound   []Field  // the run that it belongs to
-	Rank    int      // rank that wrote it
-	Met     bool     // whether the ranks have exchanged their states
-	Pass    int      // current pass
-	At      int64    // tokens of the pass in the state and the output
-	Input   uint32   // checksum of a pipe's tokens so far
-	Digests []uint32 // digest of the output of each head, [B·H]
-	Whole   bool     // all rows are written, the output is not yet renamed
+	Bound       []Field  // the run that it belongs to
+	Rank        int      // rank that wrote it
+	IsExchanged bool     `json:"Met"` // whether the ranks have exchanged their states
+	Pass        int      // current pass
+	Tokens      int64    `json:"At"` // tokens of the pass in the state and the output
+	Input       uint32   // checksum of a pipe's tokens so far
+	Digests     []uint32 // digest of the output of each head, [B·H]
+	IsComplete  bool     `json:"Whole"` // all rows are written, the output is not yet renamed
 
 	state []byte
 }
@@ -123,12 +123,12 @@ func parseCheckpoint(b []byte) (*checkpoint, error) {
 
 // CheckpointHeader is the part of a checkpoint that needs no input to read.
 type CheckpointHeader struct {
-	Bound []Field                  `json:"bound"` // the run that it belongs to
-	Rank  int                      `json:"rank"`
-	Pass  int                      `json:"pass"`   // current pass
-	At    int64                    `json:"tokens"` // tokens of the pass that are done
-	Whole bool                     `json:"whole"`  // whether all rows are written
-	State attention.SnapshotHeader `json:"state"`
+	Bound      []Field                  `json:"bound"` // the run that it belongs to
+	Rank       int                      `json:"rank"`
+	Pass       int                      `json:"pass"`   // current pass
+	Tokens     int64                    `json:"tokens"` // tokens of the pass that are done
+	IsComplete bool                     `json:"whole"`  // whether all rows are written
+	State      attention.SnapshotHeader `json:"state"`
 }
 
 // maxHeaderBytes bounds the JSON of a checkpoint.
@@ -176,7 +176,7 @@ func ReadCheckpointHeader(r io.ReaderAt, size int64) (h CheckpointHeader, err er
 	if bytes := binary.LittleEndian.Uint64(text[n:]); bytes != uint64(size-4-at) {
 		return h, fmt.Errorf("checkpoint: the state has %d bytes, %d are left", bytes, size-4-at)
 	}
-	h = CheckpointHeader{Bound: c.Bound, Rank: c.Rank, Pass: c.Pass, At: c.At, Whole: c.Whole}
+	h = CheckpointHeader{Bound: c.Bound, Rank: c.Rank, Pass: c.Pass, Tokens: c.Tokens, IsComplete: c.IsComplete}
 	h.State, err = attention.ReadSnapshotHeader(io.NewSectionReader(r, at, size-4-at), size-4-at)
 	return h, err
 }
@@ -245,8 +245,8 @@ func (c *checkpoint) checkRun(want []Field, passes []pass) error {
 	if c.Pass < 0 || c.Pass >= len(passes) {
 		return fmt.Errorf("checkpoint: pass is %d, the run has %d", c.Pass, len(passes))
 	}
-	if n := passes[c.Pass].count; c.At < 0 || n >= 0 && c.At > n {
-		return fmt.Errorf("checkpoint: is of %d tokens, the pass has %d", c.At, n)
+	if n := passes[c.Pass].count; c.Tokens < 0 || n >= 0 && c.Tokens > n {
+		return fmt.Errorf("checkpoint: is of %d tokens, the pass has %d", c.Tokens, n)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func TestCheckpointsOfStrangers(t *testing.T) {
 		got, err := parseCheckpoint(c.b)
 		if c.whole != "" {
 			refused(t, err, c.whole)
-		} else if err != nil || got.Pass != 1 || got.At != 5 || string(got.state) != "no state" {
+		} else if err != nil || got.Pass != 1 || got.Tokens != 5 || string(got.state) != "no state" {
 			t.Errorf("%+v, %v", got, err)
 		}
 		_, err = ReadCheckpointHeader(bytes.NewReader(c.b), int64(len(c.b)))
@@ -58,12 +58,12 @@ func TestCheckpointFits(t *testing.T) {
 		{checkpoint{Bound: append(want[:2:2], Field{"H", "1"})}, "checkpoint: is of another kind of input: it has H = 1"},
 		{checkpoint{Bound: want, Pass: 2}, "checkpoint: pass is 2, the run has 2"},
 		{checkpoint{Bound: want, Pass: -1}, "checkpoint: pass is -1, the run has 2"},
-		{checkpoint{Bound: want, At: 10}, "checkpoint: is of 10 tokens, the pass has 9"},
-		{checkpoint{Bound: want, Pass: 1, At: -1}, "checkpoint: is of -1 tokens, the pass has -1"},
+		{checkpoint{Bound: want, Tokens: 10}, "checkpoint: is of 10 tokens, the pass has 9"},
+		{checkpoint{Bound: want, Pass: 1, Tokens: -1}, "checkpoint: is of -1 tokens, the pass has -1"},
 	} {
 		refused(t, c.c.checkRun(want, all), c.want)
 	}
-	for _, c := range []checkpoint{{Bound: want, At: 9}, {Bound: want, Pass: 1, At: 1 << 40}} {
+	for _, c := range []checkpoint{{Bound: want, Tokens: 9}, {Bound: want, Pass: 1, Tokens: 1 << 40}} {
 		if err := c.checkRun(want, all); err != nil {
 			t.Error(err)
 		}

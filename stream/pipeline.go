@@ -20,10 +20,10 @@ type pipelineItem[T tensor.Float] struct {
 
 // pipeline connects the goroutines that read, compute and write.
 type pipeline[T tensor.Float] struct {
-	free        chan *Window[T]
-	full, ready chan pipelineItem[T] // windows to compute, and to write
-	stop        chan struct{}        // closed when no more windows are needed
-	failed      chan struct{}        // closed when the writer has failed
+	freeWindows              chan *Window[T]
+	computeQueue, writeQueue chan pipelineItem[T] // windows to compute, and to write
+	stop                     chan struct{}        // closed when no more windows are needed
+	failed                   chan struct{}        // closed when the writer has failed
 }
 
 // runPass makes the current pass from token r.token on. One goroutine reads, this one
@@ -35,11 +35,11 @@ func (r *run[T]) runPass(ctx context.Context) error {
 		return nil
 	}
 	l := &pipeline[T]{
-		free: make(chan *Window[T], windowCount), full: make(chan pipelineItem[T], windowCount), ready: make(chan pipelineItem[T], windowCount+1),
+		freeWindows: make(chan *Window[T], windowCount), computeQueue: make(chan pipelineItem[T], windowCount), writeQueue: make(chan pipelineItem[T], windowCount+1),
 		stop: make(chan struct{}), failed: make(chan struct{}),
 	}
 	for range windowCount {
-		l.free <- r.newWindow(r.window, p.role)
+		l.freeWindows <- r.newWindow(r.window, p.role)
 	}
 	next := &readPosition{p, r.token}
 	read, written := make(chan struct{}), make(chan error, 1)
@@ -50,7 +50,7 @@ func (r *run[T]) runPass(ctx context.Context) error {
 		between = func() {
 			if more {
 				if more = r.readWindow(l, next); !more {
-					close(l.full)
+					close(l.computeQueue)
 				}
 			}
 		}
@@ -58,7 +58,7 @@ func (r *run[T]) runPass(ctx context.Context) error {
 		go func() {
 			for r.readWindow(l, next) {
 			}
-			close(l.full)
+			close(l.computeQueue)
 			close(read)
 		}()
 	}
@@ -72,12 +72,12 @@ func (r *run[T]) runPass(ctx context.Context) error {
 			var c *checkpoint
 			if c, err = r.newCheckpoint(b); err == nil {
 				err = ctx.Err()
-				l.ready <- pipelineItem[T]{checkpoint: c}
+				l.writeQueue <- pipelineItem[T]{checkpoint: c}
 			}
 		case <-l.failed:
 		}
 	}
-	close(l.ready)
+	close(l.writeQueue)
 	if e := <-written; e != nil {
 		err = e
 	}
@@ -100,7 +100,7 @@ func (r *run[T]) readWindow(l *pipeline[T], p *readPosition) bool {
 	}
 	var w *Window[T]
 	select {
-	case w = <-l.free:
+	case w = <-l.freeWindows:
 	case <-l.stop:
 		return false
 	case <-l.failed:
@@ -117,11 +117,11 @@ func (r *run[T]) readWindow(l *pipeline[T], p *readPosition) bool {
 		err = fmt.Errorf("input: ends after token %d, it had %d", p.token+int64(n), p.count)
 	}
 	if err != nil {
-		l.full <- pipelineItem[T]{err: err}
+		l.computeQueue <- pipelineItem[T]{err: err}
 		return false
 	}
 	if w.count, w.position = n, p.firstQuery+p.token; n > 0 {
-		l.full <- pipelineItem[T]{window: w}
+		l.computeQueue <- pipelineItem[T]{window: w}
 	}
 	p.token += int64(n)
 	return n == want
@@ -137,7 +137,7 @@ func (r *run[T]) computeWindows(ctx context.Context, l *pipeline[T], between fun
 		between()
 		var x pipelineItem[T]
 		select {
-		case x = <-l.full:
+		case x = <-l.computeQueue:
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-l.failed:
@@ -160,7 +160,7 @@ func (r *run[T]) computeWindows(ctx context.Context, l *pipeline[T], between fun
 			default: // the last checkpoint is still being written
 			}
 		}
-		l.ready <- x
+		l.writeQueue <- x
 		if r.options.Progress != nil {
 			r.options.Progress(Progress{Done: r.doneTokens(), Total: r.totalTokens(), Resumed: r.resumed})
 		}
@@ -203,7 +203,7 @@ func (r *run[T]) stepWindow(w *Window[T]) (err error) {
 
 // writeWindows writes windows and checkpoints in order.
 func (r *run[T]) writeWindows(l *pipeline[T]) (err error) {
-	for x := range l.ready {
+	for x := range l.writeQueue {
 		if err != nil {
 			continue
 		}
@@ -211,7 +211,7 @@ func (r *run[T]) writeWindows(l *pipeline[T]) (err error) {
 			if x.window.role&Queries != 0 {
 				err = r.out.writeRows(x.window.out.Tokens(0, x.window.count), x.window.position)
 			}
-			l.free <- x.window
+			l.freeWindows <- x.window
 		}
 		if x.checkpoint != nil && err == nil {
 			err = r.saveCheckpoint(x.checkpoint)

@@ -57,7 +57,7 @@ func (r *run[T]) exchangeStates() error {
 		}
 		c, err := r.newCheckpoint(nil)
 		if err == nil {
-			c.Pass, c.At = pass, at
+			c.Pass, c.Tokens = pass, at
 			err = r.saveCheckpoint(c)
 		}
 		return r.shareError(err)
@@ -87,8 +87,8 @@ func (r *run[T]) resumeRanks() error {
 		for _, c := range []**checkpoint{&before, &after} {
 			path := r.checkpointPath(c == &after)
 			if *c, err = r.readOwnCheckpoint(path); err == nil && *c != nil {
-				if err = (*c).checkRun(r.binding, r.passes); err == nil && ((*c).Rank != r.options.Ranks.Rank() || (*c).Met != (c == &after)) {
-					err = fmt.Errorf("checkpoint: is of rank %d, met %t; needs rank %d, met %t", (*c).Rank, (*c).Met, r.options.Ranks.Rank(), c == &after)
+				if err = (*c).checkRun(r.binding, r.passes); err == nil && ((*c).Rank != r.options.Ranks.Rank() || (*c).IsExchanged != (c == &after)) {
+					err = fmt.Errorf("checkpoint: is of rank %d, met %t; needs rank %d, met %t", (*c).Rank, (*c).IsExchanged, r.options.Ranks.Rank(), c == &after)
 				}
 				if err != nil {
 					err = fmt.Errorf("%s: %w", path, err)
@@ -123,7 +123,7 @@ func (r *run[T]) resumeRanks() error {
 	r.hasCheckpoint = true
 	if err = r.restoreState(after); err == nil {
 		r.out.isShared = r.options.Ranks.Rank() > 0
-		err = r.out.resumeFile(r.writtenRows(), after.Digests, after.Whole)
+		err = r.out.resumeFile(r.writtenRows(), after.Digests, after.IsComplete)
 	}
 	if err = r.shareError(err); err != nil {
 		return &BadInput{err}

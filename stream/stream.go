@@ -348,13 +348,13 @@ func (r *run[T]) resumeFrom(c *checkpoint) (err error) {
 	if err := r.restoreState(c); err != nil {
 		return err
 	}
-	if err := r.out.resumeFile(r.writtenRows(), c.Digests, c.Whole); err != nil {
+	if err := r.out.resumeFile(r.writtenRows(), c.Digests, c.IsComplete); err != nil {
 		return err
 	}
-	if s, ok := r.src.(Skipper); ok && !c.Whole {
+	if s, ok := r.src.(Skipper); ok && !c.IsComplete {
 		return s.Skip(r.token, c.Input)
 	}
-	if c.Whole && r.passes[r.pass].count < 0 {
+	if c.IsComplete && r.passes[r.pass].count < 0 {
 		r.passes[r.pass].count = r.token
 		r.shape.N, r.shape.M = r.token, r.token
 	}
@@ -366,7 +366,7 @@ func (r *run[T]) restoreState(c *checkpoint) (err error) {
 	if r.state, err = r.mechanism.RestoreState(c.state); err != nil {
 		return err
 	}
-	r.pass, r.token, r.inputSum, r.exchanged = c.Pass, c.At, c.Input, c.Met
+	r.pass, r.token, r.inputSum, r.exchanged = c.Pass, c.Tokens, c.Input, c.IsExchanged
 	r.resumed = r.doneTokens()
 	return nil
 }
@@ -407,7 +407,7 @@ func (r *run[T]) newCheckpoint(b []byte) (*checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &checkpoint{Bound: r.binding, Rank: r.options.Ranks.Rank(), Met: r.exchanged, Pass: r.pass, At: r.token, Input: r.inputSum, state: b}, nil
+	return &checkpoint{Bound: r.binding, Rank: r.options.Ranks.Rank(), IsExchanged: r.exchanged, Pass: r.pass, Tokens: r.token, Input: r.inputSum, state: b}, nil
 }
 
 // saveCheckpoint writes a checkpoint after syncing the output rows that it counts.
@@ -416,7 +416,7 @@ func (r *run[T]) saveCheckpoint(c *checkpoint) error {
 		return err
 	}
 	c.Digests = r.out.digests
-	if err := c.writeFile(r.checkpointPath(c.Met)); err != nil {
+	if err := c.writeFile(r.checkpointPath(c.IsExchanged)); err != nil {
 		return err
 	}
 	r.hasCheckpoint = true
@@ -432,7 +432,7 @@ func (r *run[T]) finishOutput() error {
 		if err != nil {
 			return err
 		}
-		c.Whole = true
+		c.IsComplete = true
 		if err := r.shareError(r.saveCheckpoint(c)); err != nil {
 			return err
 		}

@@ -449,7 +449,7 @@ func spoil[T tensor.Float](t *testing.T, p *problem[T], out string) {
 	checkHeader(t, out+CheckpointSuffix, c)
 	at := int64(0)
 	if planPasses(p.shape, p.causal)[c.Pass].role&Queries != 0 {
-		at = c.At
+		at = c.Tokens
 	}
 	f, err := os.OpenFile(out+PartialSuffix, os.O_RDWR, 0)
 	if err != nil {
@@ -559,7 +559,7 @@ func TestWholeButForItsName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Whole = true
+		c.IsComplete = true
 		if err := r.saveCheckpoint(c); err != nil {
 			t.Fatal(err)
 		}
@@ -798,8 +798,8 @@ func checkHeader(t *testing.T, path string, c *checkpoint) {
 		t.Fatal(err)
 	}
 	h, err := ReadCheckpointHeader(bytes.NewReader(b), int64(len(b)))
-	if err != nil || h.At != c.At || h.Pass != c.Pass || !slices.Equal(h.Bound, c.Bound) || h.State.Bytes != int64(len(c.state)) {
-		t.Errorf("header %+v, %v of a checkpoint of pass %d, token %d, with a state of %d bytes", h, err, c.Pass, c.At, len(c.state))
+	if err != nil || h.Tokens != c.Tokens || h.Pass != c.Pass || !slices.Equal(h.Bound, c.Bound) || h.State.Bytes != int64(len(c.state)) {
+		t.Errorf("header %+v, %v of a checkpoint of pass %d, token %d, with a state of %d bytes", h, err, c.Pass, c.Tokens, len(c.state))
 	}
 	b[len(b)/2] ^= 1
 	if _, err := ReadCheckpointHeader(bytes.NewReader(b), int64(len(b))); err == nil {
@@ -810,7 +810,7 @@ func checkHeader(t *testing.T, path string, c *checkpoint) {
 // Every way to shorten a checkpoint is refused, and so is every flipped bit.
 func TestChangedCheckpointIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c")
-	c := &checkpoint{Bound: []Field{{"N", "3"}}, Pass: 1, At: 1 << 40, Digests: []uint32{7}, state: []byte("state")}
+	c := &checkpoint{Bound: []Field{{"N", "3"}}, Pass: 1, Tokens: 1 << 40, Digests: []uint32{7}, state: []byte("state")}
 	if err := c.writeFile(path); err != nil {
 		t.Fatal(err)
 	}
@@ -819,7 +819,7 @@ func TestChangedCheckpointIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := parseCheckpoint(b)
-	if err != nil || got.At != c.At || string(got.state) != "state" || got.Digests[0] != 7 {
+	if err != nil || got.Tokens != c.Tokens || string(got.state) != "state" || got.Digests[0] != 7 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for n := range b {
@@ -1054,7 +1054,7 @@ func BenchmarkSynthetic(b *testing.B) {
 // FuzzCheckpoint reads any bytes as a checkpoint, under a checksum that fits.
 func FuzzCheckpoint(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "c")
-	c := &checkpoint{Bound: []Field{{"N", "3"}}, Pass: 1, At: 1 << 40, Digests: []uint32{7}, state: []byte("state")}
+	c := &checkpoint{Bound: []Field{{"N", "3"}}, Pass: 1, Tokens: 1 << 40, Digests: []uint32{7}, state: []byte("state")}
 	if err := c.writeFile(path); err != nil {
 		f.Fatal(err)
 	}

@@ -401,9 +401,9 @@ func inspectStream(file *os.File, size int64) (*display.Finding, error) {
 		return nil, err
 	}
 	f := &display.Finding{Kind: "checkpoint of a stream"}
-	f.AddText("pass", h.Pass, "%d, token %d", h.Pass, h.At)
-	f.Add("token", h.At)
-	f.Add("complete", h.Whole)
+	f.AddText("pass", h.Pass, "%d, token %d", h.Pass, h.Tokens)
+	f.Add("token", h.Tokens)
+	f.Add("complete", h.IsComplete)
 	addState(f, h.State)
 	bound := &display.Table{Columns: []string{"run of", "value"}}
 	for _, x := range h.Bound {
