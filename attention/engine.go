@@ -79,7 +79,7 @@ func newEngine[T tensor.Float](s Spec[T]) (*engine[T], error) {
 		e.params.Add(s.Tau)
 	}
 	if s.learnsFeatures() {
-		e.params.Join("", s.Features.Params())
+		e.params.AddPrefixed("", s.Features.Params())
 	}
 	return e, nil
 }

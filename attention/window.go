@@ -93,7 +93,7 @@ func newWindowed[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	x.params = x.tail.params
 	if w.LogGamma != nil {
 		x.params = new(param.Set[T])
-		x.params.Join("", x.tail.params)
+		x.params.AddPrefixed("", x.tail.params)
 		x.params.Add(w.LogGamma)
 	}
 	return x, nil

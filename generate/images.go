@@ -154,7 +154,7 @@ func (d *ImageOptions) validate(m *model.Model[float32]) error {
 	c := m.Config()
 	size := d.Size()
 	switch {
-	case !c.Decodes():
+	case !c.HasSessions():
 		return fmt.Errorf("model: kind %s with these settings does not give one output after the other", c.Kind)
 	case c.Vocab != nn.Levels+1:
 		return fmt.Errorf("model: has %d tokens, images have %d levels and a beginning", c.Vocab, nn.Levels)

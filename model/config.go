@@ -108,14 +108,14 @@ type Config struct {
 // refused, and so is what Validate refuses.
 func ParseConfig(data []byte) (Config, error) {
 	var c Config
-	if err := decode(data, &c); err != nil {
+	if err := decodeStrict(data, &c); err != nil {
 		return c, fmt.Errorf("config: %w", err)
 	}
 	return c, c.Validate()
 }
 
-// decode reads one JSON value that has no fields but those of to.
-func decode(data []byte, to any) error {
+// decodeStrict reads one JSON value that has no fields but those of to.
+func decodeStrict(data []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(to); err != nil {
@@ -174,9 +174,9 @@ func (c Config) Validate() error {
 	switch {
 	case c.Heads == 0: // of a net without attention
 	case c.Width%c.Heads != 0:
-		return fmt.Errorf("heads: %d do not divide width %d; set heads to %d, or width to %d", c.Heads, c.Width, divisor(c.Width, c.Heads), (c.Width+c.Heads-1)/c.Heads*c.Heads)
+		return fmt.Errorf("heads: %d do not divide width %d; set heads to %d, or width to %d", c.Heads, c.Width, largestDivisor(c.Width, c.Heads), (c.Width+c.Heads-1)/c.Heads*c.Heads)
 	case c.Heads%c.kvHeads() != 0:
-		return fmt.Errorf("kv_heads: %d do not divide heads %d; set kv_heads to %d", c.KVHeads, c.Heads, divisor(c.Heads, c.KVHeads))
+		return fmt.Errorf("kv_heads: %d do not divide heads %d; set kv_heads to %d", c.KVHeads, c.Heads, largestDivisor(c.Heads, c.KVHeads))
 	}
 	switch {
 	case c.Conv != 0 && c.Kind != Decoder && c.Kind != Convolutional:
@@ -195,7 +195,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("dropout: %g, needs 0 ≤ rate < 1", c.Dropout)
 	case c.AttentionDropoutKind != "" && c.AttentionDropout == 0:
 		return fmt.Errorf("attention_dropout_kind: %q, but attention_dropout is 0; set attention_dropout above 0, or leave out the kind", c.AttentionDropoutKind)
-	case c.decays() && !c.Causal():
+	case c.hasDecay() && !c.IsCausal():
 		return fmt.Errorf("decay: %s, but kind %s has no causal attention; set kind to %s, or decay to %s", c.Decay, c.Kind, Decoder, NoDecay)
 	case c.Positions == Rotary && c.Width/c.Heads == 1:
 		return fmt.Errorf("positions: %s needs heads of width 2 or more, width %d over heads %d is 1; set heads to fewer, or positions to %s", Rotary, c.Width, c.Heads, Learned)
@@ -211,7 +211,7 @@ func (c Config) Validate() error {
 	if err := c.checkOwner(); err != nil {
 		return err
 	}
-	m, size, err := c.mixer(c.Causal())
+	m, size, err := c.bareMixer(c.IsCausal())
 	if err != nil {
 		return err
 	}
@@ -221,8 +221,8 @@ func (c Config) Validate() error {
 	return c.checkTraits(m.Traits())
 }
 
-// divisor returns the largest number up to most, or 1, that divides n.
-func divisor(n, most int) int {
+// largestDivisor returns the largest number up to most, or 1, that divides n.
+func largestDivisor(n, most int) int {
 	for most = min(most, n); most > 1 && n%most != 0; most-- {
 	}
 	return max(most, 1)
@@ -245,7 +245,7 @@ func (c Config) checkEnds() error {
 		return fmt.Errorf("inputs: %d numbers take the place of tokens, but vocab is %d; set one of them to 0", c.Inputs, c.Vocab)
 	case c.Inputs > 0 && c.Kind == EncoderDecoder:
 		return fmt.Errorf("inputs: %d, but kind %s reads tokens; set kind to %s or %s", c.Inputs, c.Kind, Encoder, Decoder)
-	case c.Pool == PoolCLS && c.Causal():
+	case c.Pool == PoolCLS && c.IsCausal():
 		return fmt.Errorf("pool: %s sees nothing in front of kind %s, %s has seen all; set pool to %s, or kind to %s", PoolCLS, c.Kind, PoolLast, PoolLast, Encoder)
 	case c.Parts < 0 || c.Parts > 2:
 		return fmt.Errorf("parts: %d, needs to be 1 or 2", c.Parts)
@@ -263,7 +263,7 @@ func (c Config) checkEnds() error {
 
 // checkSize reports too many weights, where a mixer has that many.
 func (c Config) checkSize(mixer float64) error {
-	if n := c.size(mixer); n > maxWeights {
+	if n := c.weightSize(mixer); n > maxWeights {
 		return fmt.Errorf("layers: %d of width %d with vocab %d have %.3g weights, at most %.3g are possible", c.Layers, c.Width, c.Vocab, n, float64(maxWeights))
 	}
 	return nil
@@ -300,11 +300,11 @@ func (c Config) checkTraits(x attention.Traits) error {
 		return fmt.Errorf("attention_dropout: %g, which %s does not take; set attention_dropout to 0, or dropout in its place", c.AttentionDropout, c.Mechanism)
 	case c.AttentionDropout > 0 && kind == attention.ProductDrop && !x.Products:
 		return fmt.Errorf("attention_dropout_kind: %s with these settings has no %v; set attention_dropout_kind to %v or %v", c.Mechanism, kind, attention.TokenDrop, attention.ElementDrop)
-	case c.decays() && !x.Decay:
+	case c.hasDecay() && !x.Decay:
 		return fmt.Errorf("decay: %s, which %s with these settings does not take; set decay to %s, or mechanism to another one such as softmax", c.Decay, c.Mechanism, NoDecay)
 	case c.Kind != Decoder && x.CausalOnly:
 		return fmt.Errorf("mechanism: %s with these settings is causal alone, kind %s is not; set kind to %s, or mechanism to another one such as softmax", c.Mechanism, c.Kind, Decoder)
-	case c.Causal() && !x.Causal:
+	case c.IsCausal() && !x.Causal:
 		return fmt.Errorf("mechanism: %s with these settings is not causal, which kind %s needs: %s; set kind to %s, or mechanism to another one such as softmax", c.Mechanism, c.Kind, x.NoCausal, Encoder)
 	}
 	return nil
@@ -341,24 +341,24 @@ func (c Config) Numbers() int {
 	return 0
 }
 
-func (c Config) outputs() int {
+func (c Config) outputSize() int {
 	if c.Outputs == 0 {
 		return c.Vocab
 	}
 	return c.Outputs
 }
 
-// front is the number of positions in front of each sequence.
-func (c Config) front() int {
+// frontPositions is the number of positions in front of each sequence.
+func (c Config) frontPositions() int {
 	if c.Pool == PoolCLS {
 		return 1
 	}
 	return 0
 }
 
-// pooled is the number of elements that are pooled for an output, and read by the head
+// pooledWidth is the number of elements that are pooled for an output, and read by the head
 // or by the units before it.
-func (c Config) pooled() int {
+func (c Config) pooledWidth() int {
 	w := c.Width
 	if c.Kind == Convolutional {
 		w *= c.Conv
@@ -369,10 +369,10 @@ func (c Config) pooled() int {
 	return w
 }
 
-// Causal reports whether positions see none that come later.
-func (c Config) Causal() bool { return c.Kind == Decoder || c.Kind == EncoderDecoder }
+// IsCausal reports whether positions see none that come later.
+func (c Config) IsCausal() bool { return c.Kind == Decoder || c.Kind == EncoderDecoder }
 
-func (c Config) decays() bool { return c.Decay == FixedDecay || c.Decay == LearnedDecay }
+func (c Config) hasDecay() bool { return c.Decay == FixedDecay || c.Decay == LearnedDecay }
 
 func (c Config) kvHeads() int {
 	if c.KVHeads == 0 {
@@ -381,7 +381,7 @@ func (c Config) kvHeads() int {
 	return c.KVHeads
 }
 
-func (c Config) hidden() int {
+func (c Config) hiddenWidth() int {
 	if c.Hidden == 0 {
 		return 4 * c.Width
 	}
@@ -395,7 +395,7 @@ func (c Config) sourceVocab() int {
 	return c.SourceVocab
 }
 
-func (c Config) theta() float64 {
+func (c Config) ropeBase() float64 {
 	if c.RopeTheta == 0 {
 		return 10000
 	}
@@ -405,7 +405,7 @@ func (c Config) theta() float64 {
 // headWidth is D.
 func (c Config) headWidth() int { return c.Width / c.Heads }
 
-func (c Config) options() mechanism.Options {
+func (c Config) mechanismOptions() mechanism.Options {
 	return mechanism.Options{Order: c.Order, Heads: c.Heads, Width: c.headWidth(), Length: c.Context, Set: c.Set}
 }
 

@@ -32,17 +32,17 @@ func (c *convNet[T]) forward(in *input[T], tr *convTrace[T], keep bool) (tensor.
 	}
 	x := in.values
 	for i := range c.layers {
-		if err := in.ended(); err != nil {
+		if err := in.contextErr(); err != nil {
 			return x, err
 		}
 		t := &tr.layers[i]
-		windows, act := mat(&t.windows, x.Rows, c.window*x.Cols), mat(&t.act, x.Rows, c.width)
+		windows, act := resizeMatrix(&t.windows, x.Rows, c.window*x.Cols), resizeMatrix(&t.act, x.Rows, c.width)
 		nn.Windows(windows, x, in.b, in.lens)
 		c.layers[i].Forward(act, windows, false)
 		nn.Activate(nn.ReLU, act, act)
 		x = act
-		if c.attends(i) {
-			mixed := mat(&tr.mixed, x.Rows, c.width)
+		if c.isAttentionAfter(i) {
+			mixed := resizeMatrix(&tr.mixed, x.Rows, c.width)
 			clear(mixed.Data)
 			if err := c.attn.Forward(mixed, mixed, x, nn.Scope[T]{B: in.b, KeyLens: in.lens}, &tr.attn, keep); err != nil {
 				return x, err
@@ -50,76 +50,76 @@ func (c *convNet[T]) forward(in *input[T], tr *convTrace[T], keep bool) (tensor.
 			x = mixed
 		}
 	}
-	y := mat(&tr.y, x.Rows, c.window*c.width)
+	y := resizeMatrix(&tr.y, x.Rows, c.window*c.width)
 	nn.Windows(y, x, in.b, in.lens)
 	return y, nil
 }
 
-// attends reports whether attention follows layer i: half of the convolutions, the
+// isAttentionAfter reports whether attention follows layer i: half of the convolutions, the
 // head among them, lie before it.
-func (c *convNet[T]) attends(i int) bool { return c.attn != nil && i == (len(c.layers)+1)/2-1 }
+func (c *convNet[T]) isAttentionAfter(i int) bool { return c.attn != nil && i == (len(c.layers)+1)/2-1 }
 
 // backward adds to the gradients of the weights, from dy [b·n,window·width].
 func (c *convNet[T]) backward(dy tensor.Mat[T], in *input[T], tr *convTrace[T], sc *scratch[T]) error {
 	rows := dy.Rows
-	dx, dz := mat(&sc.dx, rows, c.width), mat(&sc.dz, rows, c.width)
+	dx, dz := resizeMatrix(&sc.dx, rows, c.width), resizeMatrix(&sc.dz, rows, c.width)
 	nn.WindowsGrad(dx, dy, in.b, in.lens)
 	for i := len(c.layers) - 1; i >= 0; i-- {
-		if err := in.ended(); err != nil {
+		if err := in.contextErr(); err != nil {
 			return err
 		}
 		l, t := &c.layers[i], &tr.layers[i]
-		act := mat(&t.act, rows, c.width)
-		if c.attends(i) {
+		act := resizeMatrix(&t.act, rows, c.width)
+		if c.isAttentionAfter(i) {
 			if err := c.attn.Backward(dz, dx, act, &tr.attn, &sc.branch); err != nil {
 				return err
 			}
 			dx, dz = dz, dx
 		}
 		nn.ActivateGrad(nn.ReLU, dx, dx, act)
-		windows := mat(&t.windows, rows, l.W.Shape[1])
+		windows := resizeMatrix(&t.windows, rows, l.W.Shape[1])
 		if i == 0 {
-			l.Learn(dx, windows)
+			l.BackwardWeights(dx, windows)
 			break
 		}
-		dwindows := mat(&sc.dspread, rows, windows.Cols)
+		dwindows := resizeMatrix(&sc.dspread, rows, windows.Cols)
 		l.Backward(dwindows, dx, windows, false)
 		nn.WindowsGrad(dx, dwindows, in.b, in.lens)
 	}
 	return nil
 }
 
-// convNet makes a net; its head is made with the others.
-func (b *builder[T]) convNet() *convNet[T] {
+// newConvNet makes a net; its head is made with the others.
+func (b *builder[T]) newConvNet() *convNet[T] {
 	c := &convNet[T]{width: b.c.Width, window: b.c.Conv}
 	channels := b.c.Inputs
 	for i := range b.c.Layers - 1 {
-		c.layers = append(c.layers, b.uniform(fmt.Sprintf("layers.%d", i), b.c.Width, b.c.Conv*channels, b.c.Bias))
+		c.layers = append(c.layers, b.uniformLinear(fmt.Sprintf("layers.%d", i), b.c.Width, b.c.Conv*channels, b.c.Bias))
 		channels = b.c.Width
 	}
 	if b.c.Mechanism != "" {
-		c.attn = b.bareAttention("attn")
+		c.attn = b.newBareAttention("attn")
 	}
 	return c
 }
 
-// uniform makes a layer whose first weights are uniform within 1/√in, as PyTorch's.
-func (b *builder[T]) uniform(name string, out, in int, bias bool) nn.Linear[T] {
-	l := nn.Linear[T]{W: b.weight(name+".weight", true, nn.FanIn(in), out, in)}
+// uniformLinear makes a layer whose first weights are uniform within 1/√in, as PyTorch's.
+func (b *builder[T]) uniformLinear(name string, out, in int, bias bool) nn.Linear[T] {
+	l := nn.Linear[T]{W: b.addWeight(name+".weight", true, nn.FanInInit(in), out, in)}
 	if bias {
-		l.B = b.weight(name+".bias", false, nn.FanIn(in), out)
+		l.B = b.addWeight(name+".bias", false, nn.FanInInit(in), out)
 	}
 	return l
 }
 
-// bareAttention makes a layer without biases and without a projection of what it gives.
-func (b *builder[T]) bareAttention(name string) *nn.Attention[T] {
+// newBareAttention makes a layer without biases and without a projection of what it gives.
+func (b *builder[T]) newBareAttention(name string) *nn.Attention[T] {
 	w, d := b.c.Width, b.c.headWidth()
 	a := &nn.Attention[T]{H: b.c.Heads, Hkv: b.c.kvHeads(), D: d}
-	a.Q = b.uniform(name+".q_proj", w, w, false)
-	a.K = b.uniform(name+".k_proj", a.Hkv*d, w, false)
-	a.V = b.uniform(name+".v_proj", a.Hkv*d, w, false)
-	b.mechanism(name, a)
+	a.Q = b.uniformLinear(name+".q_proj", w, w, false)
+	a.K = b.uniformLinear(name+".k_proj", a.Hkv*d, w, false)
+	a.V = b.uniformLinear(name+".v_proj", a.Hkv*d, w, false)
+	b.setMechanism(name, a)
 	return a
 }
 
@@ -135,7 +135,7 @@ func (c Config) checkConvolutional() error {
 		set  bool
 		way  string
 	}{
-		{"hidden", c.Hidden != 0, "hidden to 0"}, {"decay", c.decays(), "decay to " + NoDecay}, {"activation", c.Activation != "", "activation to nothing"},
+		{"hidden", c.Hidden != 0, "hidden to 0"}, {"decay", c.hasDecay(), "decay to " + NoDecay}, {"activation", c.Activation != "", "activation to nothing"},
 		{"norm", c.Norm != "", "norm to nothing"},
 		{"post_norm", c.PostNorm, "post_norm to false"}, {"tied", c.Tied, "tied to false"}, {"dropout", c.Dropout != 0, "dropout to 0"},
 		{"attention_dropout", c.AttentionDropout != 0, "attention_dropout to 0"}, {"positions", c.Positions != NoPosition, "positions to " + NoPosition},

@@ -4,46 +4,46 @@ import "github.com/farfield-ml/farfield/nn"
 
 // Params returns the number of weights of a model of a valid configuration.
 func (c Config) Params() int {
-	_, size, err := c.mixer(true)
+	_, size, err := c.bareMixer(true)
 	if err != nil {
 		return 0
 	}
-	return int(c.size(size))
+	return int(c.weightSize(size))
 }
 
 // Mixer returns the mixer of a block of the configuration, for what it tells of
 // itself: its weights have no elements. It is self-attention, or what takes its
 // place; nil in a net that has none.
 func (c Config) Mixer() (nn.Mixer[float32], error) {
-	m, _, err := c.mixer(c.Causal())
+	m, _, err := c.bareMixer(c.IsCausal())
 	return m, err
 }
 
-// mixer returns the mixer of a block, whose weights have no elements, and their
+// bareMixer returns the mixer of a block, whose weights have no elements, and their
 // number.
-func (c Config) mixer(causal bool) (m nn.Mixer[float32], size float64, err error) {
+func (c Config) bareMixer(causal bool) (m nn.Mixer[float32], size float64, err error) {
 	if c.Heads == 0 {
 		return nil, 0, nil
 	}
 	b := &builder[float32]{c: c, bare: true}
-	m = b.mixer("", causal)
+	m = b.newMixer("", causal)
 	return m, b.size, b.err
 }
 
-// stored returns how many elements a file of the model has at least: weights, and what
+// storedSize returns how many elements a file of the model has at least: weights, and what
 // the mixers have drawn.
-func (c Config) stored() float64 {
+func (c Config) storedSize() float64 {
 	if c.Heads == 0 {
-		return c.size(0)
+		return c.weightSize(0)
 	}
 	b := &builder[float32]{c: c, bare: true}
-	b.mixer("", c.Causal())
-	return c.size(b.size) + float64(c.Layers)*b.drawn
+	b.newMixer("", c.IsCausal())
+	return c.weightSize(b.size) + float64(c.Layers)*b.drawn
 }
 
-// size is Params with that many weights of a mixer. It is exact below 2⁵³ and
+// weightSize is Params with that many weights of a mixer. It is exact below 2⁵³ and
 // does not overflow.
-func (c Config) size(mixer float64) float64 {
+func (c Config) weightSize(mixer float64) float64 {
 	w, bias := float64(c.Width), 0.0
 	if c.Bias {
 		bias = 1
@@ -51,7 +51,7 @@ func (c Config) size(mixer float64) float64 {
 	linear := func(out, in float64) float64 { return out * (in + bias) }
 	vocab, layers := float64(c.Vocab), float64(c.Layers)
 
-	outputs, read, head := float64(c.outputs()), float64(c.pooled()), 0.0
+	outputs, read, head := float64(c.outputSize()), float64(c.pooledWidth()), 0.0
 	if c.HeadHidden > 0 {
 		head, read = linear(float64(c.HeadHidden), read), float64(c.HeadHidden)
 	}
@@ -63,14 +63,14 @@ func (c Config) size(mixer float64) float64 {
 		return linear(w, window*float64(c.Inputs)) + (layers-2)*linear(w, window*w) + mixer + head
 	}
 
-	norm := c.count(func(b *builder[float32]) { b.norm("") })
-	inner := c.count(func(b *builder[float32]) { b.innerBlock("") })
+	norm := c.countWeights(func(b *builder[float32]) { b.newNorm("") })
+	inner := c.countWeights(func(b *builder[float32]) { b.newInnerBlock("") })
 	block := norm + float64(c.Conv)*w
 	stack := norm + layers*(block+mixer+inner)
 	if c.Positions == Learned {
-		stack += float64(c.Context+c.front()) * w
+		stack += float64(c.Context+c.frontPositions()) * w
 	}
-	n := stack + head + float64(c.front())*w
+	n := stack + head + float64(c.frontPositions())*w
 	if c.Inputs > 0 {
 		n += linear(w, float64(c.Inputs))
 	} else {
@@ -86,8 +86,8 @@ func (c Config) size(mixer float64) float64 {
 	return n
 }
 
-// count returns the number of weights that build adds, which have no elements.
-func (c Config) count(build func(*builder[float32])) float64 {
+// countWeights returns the number of weights that build adds, which have no elements.
+func (c Config) countWeights(build func(*builder[float32])) float64 {
 	b := &builder[float32]{c: c, bare: true}
 	build(b)
 	return b.size
@@ -108,31 +108,31 @@ func (c Config) bodyFLOPs() float64 {
 		return 2*float64(c.Conv)*w*(inputs+(layers-2)*w) + c.mixerFLOPs(false)
 	}
 	inner := c.innerFLOPs() + 2*float64(2*c.Conv)*w // and the convolutions of both blocks
-	token := layers * (c.mixerFLOPs(c.Causal()) + inner)
+	token := layers * (c.mixerFLOPs(c.IsCausal()) + inner)
 	if c.Kind == EncoderDecoder {
 		token += layers * (c.mixerFLOPs(false) + inner) // the encoder
 		token += layers * c.mixerFLOPs(false)           // cross-attention
 	}
 	context := float64(c.Context)
-	return 2*inputs*w + token*(context+float64(c.front()))/context
+	return 2*inputs*w + token*(context+float64(c.frontPositions()))/context
 }
 
 // innerFLOPs returns the operations of one layer's MLP, or of what takes its place,
 // forward, a token.
 func (c Config) innerFLOPs() float64 {
 	b := &builder[float32]{c: c, bare: true}
-	x := b.innerBlock("")
+	x := b.newInnerBlock("")
 	if b.err != nil {
 		return 0
 	}
-	return x.branch.FLOPs(1, c.Causal())
+	return x.branch.FLOPs(1, c.IsCausal())
 }
 
 // headFLOPs returns the operations of the head, forward, a position.
 func (c Config) headFLOPs() float64 {
-	row := 2 * float64(c.pooled()) * float64(c.outputs())
+	row := 2 * float64(c.pooledWidth()) * float64(c.outputSize())
 	if u := float64(c.HeadHidden); u > 0 {
-		row = 2 * u * float64(c.pooled()+c.outputs())
+		row = 2 * u * float64(c.pooledWidth()+c.outputSize())
 	}
 	if c.Pool == "" {
 		return row
@@ -142,7 +142,7 @@ func (c Config) headFLOPs() float64 {
 
 // mixerFLOPs returns the operations of one layer's mixer, forward, a token.
 func (c Config) mixerFLOPs(causal bool) float64 {
-	m, _, err := c.mixer(causal)
+	m, _, err := c.bareMixer(causal)
 	if err != nil || m == nil {
 		return 0
 	}

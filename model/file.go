@@ -46,7 +46,7 @@ func (m *Model[T]) Save(dir string) error {
 		return err
 	}
 	var weights []*array.Array
-	for _, p := range m.stored() {
+	for _, p := range m.storedParams() {
 		a, err := weightArray(p)
 		if err != nil {
 			return err
@@ -66,8 +66,8 @@ func (m *Model[T]) Save(dir string) error {
 	})
 }
 
-// stored are the weights, and then the constants.
-func (m *Model[T]) stored() []*param.Param[T] {
+// storedParams are the weights, and then the constants.
+func (m *Model[T]) storedParams() []*param.Param[T] {
 	return slices.Concat(m.params.All(), m.constants.All())
 }
 
@@ -97,7 +97,7 @@ func Load[T tensor.Float](dir string) (*Model[T], error) {
 		return nil, err
 	}
 	defer f.Close()
-	m, err := read[T](f, c)
+	m, err := readModel[T](f, c)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -119,14 +119,14 @@ func parseConfigFile(text []byte) (Config, error) {
 		return Config{}, fmt.Errorf("version: is %d, %d is read", *head.Version, formatVersion)
 	}
 	var c configFile
-	if err := decode(text, &c); err != nil {
+	if err := decodeStrict(text, &c); err != nil {
 		return Config{}, err
 	}
 	return c.Config, c.Validate()
 }
 
-// read returns the model of that configuration with the weights of f.
-func read[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error) {
+// readModel returns the model of that configuration with the weights of f.
+func readModel[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error) {
 	if v := f.Metadata()["version"]; v != strconv.Itoa(formatVersion) {
 		return nil, fmt.Errorf("version: is %q, %d is read", v, formatVersion)
 	}
@@ -135,10 +135,10 @@ func read[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error) {
 	for _, t := range f.Tensors() {
 		bytes += t.Bytes
 	}
-	if n := c.stored(); n > float64(bytes) {
+	if n := c.storedSize(); n > float64(bytes) {
 		return nil, fmt.Errorf("weights: have %d bytes, the configuration needs %.0f elements", bytes, n)
 	}
-	m, err := build[T](c, nil)
+	m, err := buildModel[T](c, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func read[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error) {
 			}
 		}
 	}
-	for _, p := range m.stored() {
+	for _, p := range m.storedParams() {
 		a, err := f.ReadArray(p.Name)
 		if err != nil {
 			return nil, err

@@ -349,7 +349,7 @@ func FuzzModel(f *testing.F) {
 				return
 			}
 			if w, err := safetensors.New(bytes.NewReader(weights), int64(len(weights))); err == nil {
-				_, _ = read[float32](w, c)
+				_, _ = readModel[float32](w, c)
 			}
 		})
 		if n > claims+512*int64(len(config)+len(weights)) {

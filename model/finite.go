@@ -8,9 +8,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// finite reports the first number of x, in rows of so many, that is NaN or infinite: an
+// checkFinite reports the first number of x, in rows of so many, that is NaN or infinite: an
 // attention.ErrNonFinite.
-func finite[T tensor.Float](name string, x []T, width int) error {
+func checkFinite[T tensor.Float](name string, x []T, width int) error {
 	if y := kernel.Active[T]().Sum(x); y-y == 0 {
 		return nil // as it is of finite numbers, unless it overflows
 	}

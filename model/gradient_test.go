@@ -143,7 +143,7 @@ func batch(c Config, seed uint64, b, n int, padded bool) *Batch {
 	}
 	rows := c.Rows(b, n)
 	if c.Loss == CrossEntropy {
-		x.Targets = draw(1, rows, c.outputs())
+		x.Targets = draw(1, rows, c.outputSize())
 		for i := range x.Targets {
 			if i%5 == 3 {
 				x.Targets[i] = -1

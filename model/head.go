@@ -20,30 +20,30 @@ const (
 	headRows     = 64
 )
 
-// stretches calls f with the rows i0 ≤ i < i1 of x and room for their logits.
-func (h *head[T]) stretches(x tensor.Mat[T], f func(i0, i1 int, x, logits tensor.Mat[T])) {
+// eachPart calls f with the rows i0 ≤ i < i1 of x and room for their logits.
+func (h *head[T]) eachPart(x tensor.Mat[T], f func(i0, i1 int, x, logits tensor.Mat[T])) {
 	vocab := h.W.Shape[0]
 	size := max(headElements/vocab, headRows)
 	for i0 := 0; i0 < x.Rows; i0 += size {
 		i1 := min(i0+size, x.Rows)
-		f(i0, i1, x.Slice(i0, i1), mat(&h.logits, i1-i0, vocab))
+		f(i0, i1, x.Slice(i0, i1), resizeMatrix(&h.logits, i1-i0, vocab))
 	}
 }
 
-// losses sets dst [rows] to what each row of x loses; 0 where it is not counted.
-func (h *head[T]) losses(dst []float64, x tensor.Mat[T], t *targets) {
-	h.stretches(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
+// setLosses sets dst [rows] to what each row of x loses; 0 where it is not counted.
+func (h *head[T]) setLosses(dst []float64, x tensor.Mat[T], t *targets) {
+	h.eachPart(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
 		h.Forward(logits, x, false)
-		lossesOf(t.of(i0, i1), dst[i0:i1], logits)
+		lossesOf(t.slice(i0, i1), dst[i0:i1], logits)
 	})
 }
 
 // backward sets dx [rows,width] to scale times the gradient of the sum of the
 // losses, and adds that of the weights.
 func (h *head[T]) backward(dx, x tensor.Mat[T], t *targets, scale T) {
-	h.stretches(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
+	h.eachPart(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
 		h.Forward(logits, x, false)
-		lossGrad(t.of(i0, i1), logits, scale)
+		lossGrad(t.slice(i0, i1), logits, scale)
 		h.Backward(dx.Slice(i0, i1), logits, x, false)
 	})
 }

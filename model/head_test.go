@@ -32,7 +32,7 @@ func TestLargeVocabulary(t *testing.T) {
 
 	judged := targets{classes: want}
 	losses := make([]float64, rows)
-	h.losses(losses, x, &judged)
+	h.setLosses(losses, x, &judged)
 	h.backward(dx, x, &judged, 0.5)
 	if n := cap(h.logits); n > headElements*5/4 {
 		t.Errorf("%d rows: logits take %d elements, want at most %d", rows, n, headElements)

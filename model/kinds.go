@@ -65,28 +65,28 @@ func (c Config) mlpKind() mlpKind {
 	return mlps[0]
 }
 
-// norm makes a norm.
-func (b *builder[T]) norm(name string) nn.Norm[T] {
-	gain := b.constant(name+".weight", 1, b.c.Width)
+// newNorm makes a norm.
+func (b *builder[T]) newNorm(name string) nn.Norm[T] {
+	gain := b.addConstant(name+".weight", 1, b.c.Width)
 	if b.c.Norm == RMSNorm {
 		return &nn.RMSNorm[T]{Gain: gain, Eps: normEps}
 	}
 	n := &nn.LayerNorm[T]{Gain: gain, Eps: normEps}
 	if b.c.Bias {
-		n.Bias = b.constant(name+".bias", 0, b.c.Width)
+		n.Bias = b.addConstant(name+".bias", 0, b.c.Width)
 	}
 	return n
 }
 
-// mlp makes an MLP.
-func (b *builder[T]) mlp(name string) nn.Branch[T] {
+// newMLP makes an MLP.
+func (b *builder[T]) newMLP(name string) nn.Branch[T] {
 	kind := b.c.mlpKind()
 	var gate nn.Linear[T]
 	if kind.gated {
-		gate = b.linear(name+".gate_proj", 1, b.c.hidden(), b.c.Width)
+		gate = b.newLinear(name+".gate_proj", 1, b.c.hiddenWidth(), b.c.Width)
 	}
-	up := b.linear(name+".up_proj", 1, b.c.hidden(), b.c.Width)
-	down := b.linear(name+".down_proj", b.residual(), b.c.Width, b.c.hidden())
+	up := b.newLinear(name+".up_proj", 1, b.c.hiddenWidth(), b.c.Width)
+	down := b.newLinear(name+".down_proj", b.residualShare(), b.c.Width, b.c.hiddenWidth())
 	if kind.gated {
 		return &nn.GatedMLP[T]{Gate: gate, Up: up, Down: down, Act: kind.act}
 	}

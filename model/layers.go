@@ -60,7 +60,7 @@ func (m *Model[T]) Redraw(key rng.Key, updates int) error {
 	if len(m.layers) == 0 || updates == 0 {
 		return nil
 	}
-	o := m.config.options()
+	o := m.config.mechanismOptions()
 	every, err := mechanism.RedrawInterval(m.config.Mechanism, o)
 	if err != nil || every == 0 || updates%every != 0 {
 		return err

@@ -42,7 +42,7 @@ type passes[T tensor.Float] struct {
 	encoder, main trace[T]
 	net           convTrace[T]
 	pool          poolTrace[T]
-	reading       reading[T]
+	reading       batchCopy[T]
 	in            input[T]      // of what has the head
 	body, read    tensor.Mat[T] // [b·n,width], and what the head reads of it
 }
@@ -79,10 +79,10 @@ type Batch struct {
 // convolutions 1 for the token itself plus N(0, 0.3²), biases of the gates of a
 // learned decay nn.RetentionGate.
 func New[T tensor.Float](c Config, key rng.Key) (*Model[T], error) {
-	return build[T](c, &key)
+	return buildModel[T](c, &key)
 }
 
-func build[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
+func buildModel[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -90,29 +90,29 @@ func build[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 	b := &builder[T]{c: c, key: key}
 	m := &Model[T]{config: c, params: &b.set, constants: &b.constants}
 	if c.Kind == EncoderDecoder {
-		m.encoder = b.stack("encoder.", c.sourceVocab(), false, false)
+		m.encoder = b.newStack("encoder.", c.sourceVocab(), false, false)
 	}
 	if c.Kind == Convolutional {
-		m.net = b.convNet()
+		m.net = b.newConvNet()
 	} else {
-		m.main = b.stack("", c.Vocab, c.Causal(), c.Kind == EncoderDecoder)
+		m.main = b.newStack("", c.Vocab, c.IsCausal(), c.Kind == EncoderDecoder)
 	}
 	m.pool = pool[T]{kind: c.Pool, pairs: c.Parts == 2}
-	read := c.pooled()
+	read := c.pooledWidth()
 	if c.HeadHidden > 0 {
-		l := b.linear("head_hidden", 1, c.HeadHidden, read)
+		l := b.newLinear("head_hidden", 1, c.HeadHidden, read)
 		m.pool.hidden, read = &l, c.HeadHidden
 	}
 	switch {
 	case c.Tied:
 		m.head.W = m.main.entry.embed.W
 		if c.Bias {
-			m.head.B = b.constant("head.bias", 0, c.Vocab)
+			m.head.B = b.addConstant("head.bias", 0, c.Vocab)
 		}
 	case c.Kind == Convolutional && c.HeadHidden == 0:
-		m.head.Linear = b.uniform("head", c.outputs(), read, c.Bias)
+		m.head.Linear = b.uniformLinear("head", c.outputSize(), read, c.Bias)
 	default:
-		m.head.Linear = b.linear("head", 1, c.outputs(), read)
+		m.head.Linear = b.newLinear("head", 1, c.outputSize(), read)
 	}
 	m.layers = b.layers
 	m.train.encoder.keep, m.train.main.keep = true, true
@@ -148,7 +148,7 @@ func (m *Model[T]) Constants() *param.Set[T] { return m.constants }
 // Aux returns what mechanisms have to lose of their own, in the mean of the
 // sequences of the last Forward: 0 for most. Backward follows its gradient too.
 func (m *Model[T]) Aux() float64 {
-	aux := m.train.main.aux() + m.train.encoder.aux()
+	aux := m.train.main.auxLoss() + m.train.encoder.auxLoss()
 	if m.net != nil && m.train.in.b > 0 {
 		aux += m.train.net.attn.Aux() / float64(m.train.in.b)
 	}
@@ -159,18 +159,18 @@ func (m *Model[T]) Aux() float64 {
 // squared differences, and keeps what Backward needs. b stays as it is until then.
 func (m *Model[T]) Forward(b *Batch) (loss float64, err error) {
 	m.ready, m.open = false, false
-	if err := m.outputs(b, &m.train); err != nil {
+	if err := m.runBody(b, &m.train); err != nil {
 		return 0, err
 	}
-	if err := m.targets.set(&m.config, b); err != nil {
+	if err := m.targets.setTargets(&m.config, b); err != nil {
 		return 0, err
 	}
 	if m.targets.counted == 0 {
 		return 0, errors.New("targets: none of them is counted")
 	}
-	x := m.read(&m.train)
+	x := m.readOutputs(&m.train)
 	m.losses = slices.Grow(m.losses[:0], x.Rows)[:x.Rows]
-	m.head.losses(m.losses, x, &m.targets)
+	m.head.setLosses(m.losses, x, &m.targets)
 	for _, l := range m.losses {
 		loss += l
 	}
@@ -186,7 +186,7 @@ func (m *Model[T]) Backward(scale T) error {
 	}
 	m.ready = false
 	tr, sc := &m.train, &m.scratch
-	dx := mat(&sc.dy, tr.read.Rows, tr.read.Cols)
+	dx := resizeMatrix(&sc.dy, tr.read.Rows, tr.read.Cols)
 	m.head.backward(dx, tr.read, &m.targets, scale/T(m.targets.counted))
 	return m.fromOutputs(m.pool.backward(dx, tr.body, &tr.in, &tr.pool, sc), scale)
 }
@@ -197,7 +197,7 @@ func (m *Model[T]) Backward(scale T) error {
 // valid until the next pass; b stays as it is until then.
 func (m *Model[T]) Outputs(b *Batch) (tensor.Mat[T], error) {
 	m.ready = false
-	err := m.outputs(b, &m.train)
+	err := m.runBody(b, &m.train)
 	m.open = err == nil
 	return m.train.body, err
 }
@@ -214,7 +214,7 @@ func (m *Model[T]) BackwardOutputs(dy tensor.Mat[T], scale T) error {
 		return fmt.Errorf("backward: dy is [%d,%d], outputs are [%d,%d]", dy.Rows, dy.Cols, y.Rows, y.Cols)
 	}
 	m.open = false
-	kept := mat(&m.scratch.dy, dy.Rows, dy.Cols)
+	kept := resizeMatrix(&m.scratch.dy, dy.Rows, dy.Cols)
 	for i := range dy.Rows {
 		copy(kept.Row(i), dy.Row(i))
 	}
@@ -229,7 +229,7 @@ func (m *Model[T]) fromOutputs(dy tensor.Mat[T], scale T) error {
 		return m.net.backward(dy, &tr.in, &tr.net, sc)
 	}
 	source := tr.in.source
-	dsource := mat(&sc.dsource, source.Rows, source.Cols)
+	dsource := resizeMatrix(&sc.dsource, source.Rows, source.Cols)
 	clear(dsource.Data)
 	if err := m.main.backward(dy, dsource, &tr.main, sc); err != nil {
 		return err
@@ -249,15 +249,15 @@ func (m *Model[T]) Losses(b *Batch, dst []float64) error {
 	if rows := m.config.Rows(b.B, b.N); len(dst) != rows {
 		return fmt.Errorf("losses: destination has %d elements, a batch of %d·%d has %d outputs", len(dst), b.B, b.N, rows)
 	}
-	if err := m.outputs(b, &m.eval); err != nil {
+	if err := m.runBody(b, &m.eval); err != nil {
 		return err
 	}
 	var t targets
-	if err := t.set(&m.config, b); err != nil {
+	if err := t.setTargets(&m.config, b); err != nil {
 		return err
 	}
-	m.head.losses(dst, m.read(&m.eval), &t)
-	return finite("losses", dst, 1)
+	m.head.setLosses(dst, m.readOutputs(&m.eval), &t)
+	return checkFinite("losses", dst, 1)
 }
 
 // Logits sets dst, of Config.Rows(B, N) rows of the numbers that the head gives: as
@@ -267,16 +267,16 @@ func (m *Model[T]) Logits(b *Batch, dst []T) error {
 	if b == nil {
 		return errNoBatch
 	}
-	rows, outputs := m.config.Rows(b.B, b.N), m.config.outputs()
+	rows, outputs := m.config.Rows(b.B, b.N), m.config.outputSize()
 	if len(dst) != rows*outputs {
 		return fmt.Errorf("logits: destination has %d elements, a batch of %d·%d has %d outputs of %d", len(dst), b.B, b.N, rows, outputs)
 	}
-	if err := m.outputs(b, &m.eval); err != nil {
+	if err := m.runBody(b, &m.eval); err != nil {
 		return err
 	}
-	x := m.read(&m.eval)
-	m.head.Forward(mat(&dst, x.Rows, outputs), x, false)
-	return finite("logits", dst, outputs)
+	x := m.readOutputs(&m.eval)
+	m.head.Forward(resizeMatrix(&dst, x.Rows, outputs), x, false)
+	return checkFinite("logits", dst, outputs)
 }
 
 // Vectors sets dst to one vector of each sequence of b, which tells what it is like: what
@@ -284,7 +284,7 @@ func (m *Model[T]) Logits(b *Batch, dst []T) error {
 // valid positions. It returns their width. Numbers that are not finite are an
 // attention.ErrNonFinite. Nothing is kept; a Backward that is due stays possible.
 func (m *Model[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) {
-	if err := m.outputs(b, &m.eval); err != nil {
+	if err := m.runBody(b, &m.eval); err != nil {
 		return dst, 0, err
 	}
 	read := m.pool
@@ -296,15 +296,15 @@ func (m *Model[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) {
 	for i := range x.Rows {
 		dst = append(dst, x.Row(i)...)
 	}
-	return dst, x.Cols, finite("vectors", dst[at:], x.Cols)
+	return dst, x.Cols, checkFinite("vectors", dst[at:], x.Cols)
 }
 
-// outputs runs everything before pooling and head.
-func (m *Model[T]) outputs(b *Batch, p *passes[T]) (err error) {
-	if err := m.check(b); err != nil {
+// runBody runs everything before pooling and head.
+func (m *Model[T]) runBody(b *Batch, p *passes[T]) (err error) {
+	if err := m.checkBatch(b); err != nil {
 		return err
 	}
-	p.in = p.reading.of(b, m.config.Inputs, m.config.front())
+	p.in = p.reading.readBatch(b, m.config.Inputs, m.config.frontPositions())
 	if m.net != nil {
 		p.body, err = m.net.forward(&p.in, &p.net, p.main.keep)
 		return err
@@ -320,16 +320,16 @@ func (m *Model[T]) outputs(b *Batch, p *passes[T]) (err error) {
 	return err
 }
 
-// read returns what the head reads of the outputs of a pass.
-func (m *Model[T]) read(p *passes[T]) tensor.Mat[T] {
+// readOutputs returns what the head reads of the outputs of a pass.
+func (m *Model[T]) readOutputs(p *passes[T]) tensor.Mat[T] {
 	p.read = m.pool.forward(p.body, &p.in, &p.pool)
 	return p.read
 }
 
 var errNoBatch = errors.New("batch: it is nil")
 
-// check reports the first thing in b that does not fit, targets aside.
-func (m *Model[T]) check(b *Batch) error {
+// checkBatch reports the first thing in b that does not fit, targets aside.
+func (m *Model[T]) checkBatch(b *Batch) error {
 	if b == nil {
 		return errNoBatch
 	}

@@ -20,7 +20,7 @@ import (
 func logits[T tensor.Float](t testing.TB, m *Model[T], b *Batch) []T {
 	t.Helper()
 	c := m.Config()
-	x := make([]T, c.Rows(b.B, b.N)*c.outputs())
+	x := make([]T, c.Rows(b.B, b.N)*c.outputSize())
 	if err := m.Logits(b, x); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func decoders() map[string]Config {
 
 func TestLaterTokensChangeNothing(t *testing.T) {
 	for name, c := range cases() {
-		if !c.Causal() || c.Pool != "" {
+		if !c.IsCausal() || c.Pool != "" {
 			continue
 		}
 		c.Context = 40
@@ -119,7 +119,7 @@ func TestLaterTokensChangeNothing(t *testing.T) {
 			}
 			after := logits(t, m, &changed)
 			for row := range b.B {
-				outputs := c.outputs()
+				outputs := c.outputSize()
 				lo, hi := row*b.N*outputs, (row*b.N+at)*outputs
 				if !slices.Equal(before[lo:hi], after[lo:hi]) {
 					t.Errorf("%s: token %d changes logits before it", name, at)
@@ -161,7 +161,7 @@ func TestSequencesDoNotMeet(t *testing.T) {
 			if b.SourceN > 0 {
 				one.SourceLens = b.SourceLens[row:][:1]
 			}
-			n := c.Rows(size, b.N) * c.outputs()
+			n := c.Rows(size, b.N) * c.outputSize()
 			if !slices.Equal(logits(t, m, one), all[row/size*n:][:n]) {
 				t.Errorf("%s: logits of row %d depend on the others", name, row)
 			}
@@ -278,7 +278,7 @@ func TestLossesAreThoseOfTheLogits(t *testing.T) {
 		var counted int
 		for i := range got {
 			padded := c.Pool == "" && int64(i%b.N) >= b.Lens[i/b.N]
-			row := x[i*c.outputs():][:c.outputs()]
+			row := x[i*c.outputSize():][:c.outputSize()]
 			l, seen := textbookLoss(c, row, b, i)
 			if padded || !seen {
 				if got[i] != 0 {
@@ -347,7 +347,7 @@ func TestLearnsABatchByHeart(t *testing.T) {
 			m.Params().ZeroGrad()
 			loss(t, m, b)
 			backward(t, m)
-			adam.Step(0.01, optim.Clip(optim.GradNorm(m.Params()), 1))
+			adam.Step(0.01, optim.ClipFactor(optim.GradNorm(m.Params()), 1))
 		}
 		if last := loss(t, m, b); !(last < first/10) {
 			t.Errorf("%s %s: the loss falls from %v to %v only", c.Kind, c.Mechanism, first, last)
@@ -476,10 +476,10 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 		// Pooling and the units before the head.
 		kept -= c.Rows(b.B, b.N) * c.HeadHidden
 		if c.Pool != "" {
-			kept -= b.B * c.pooled() / max(c.Parts*c.Parts, 1)
+			kept -= b.B * c.pooledWidth() / max(c.Parts*c.Parts, 1)
 		}
 		if c.Parts == 2 {
-			kept -= b.B / 2 * c.pooled()
+			kept -= b.B / 2 * c.pooledWidth()
 		}
 		if c.Kind == Convolutional {
 			want := b.B * b.N * (c.Conv*c.Inputs + (c.Layers-2)*c.Conv*c.Width + (c.Layers-1)*c.Width + c.Conv*c.Width)
@@ -491,14 +491,14 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 			}
 			continue
 		}
-		b.N += c.front()
+		b.N += c.frontPositions()
 		w, h, kv := c.Width, c.Width+c.Heads, 2*c.kvHeads()*c.headWidth()
 		norm := 2*w + 2
 		units := 2
 		if c.mlpKind().gated {
 			units = 3
 		}
-		layer := norm + w + h + kv + norm + units*c.hidden()
+		layer := norm + w + h + kv + norm + units*c.hiddenWidth()
 		if c.Conv > 0 {
 			layer += 2 * w
 		}
@@ -515,7 +515,7 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 			inner := 2 * w
 			want += b.B * b.N * c.Layers * (7*inner + 6*groups*state + 4*c.Heads - w - h - kv)
 		case "crate": // one projection, and a step as wide as the model
-			want += b.B * b.N * c.Layers * (2*w - 2*c.hidden() - kv)
+			want += b.B * b.N * c.Layers * (2*w - 2*c.hiddenWidth() - kv)
 		case "retnet": // values, gates, outputs and what is projected are wider; rotations are of places
 			inner := 2 * w
 			if c.Set["expand"] == "1" {
@@ -527,7 +527,7 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 		case "linformer": // mixtures of keys and values, and a logarithm for each query
 			want += b.B * c.Layers * c.Heads * 3 * 2 * c.headWidth()
 		}
-		if c.decays() {
+		if c.hasDecay() {
 			want += b.B * b.N * c.Layers * c.kvHeads()
 		}
 		if c.Kind == EncoderDecoder {
@@ -561,7 +561,7 @@ func TestStepsKeepTheirMemory(t *testing.T) {
 				m.Params().ZeroGrad()
 				loss(t, m, b)
 				backward(t, m)
-				o.Step(1e-3, optim.Clip(optim.GradNorm(m.Params()), 1))
+				o.Step(1e-3, optim.ClipFactor(optim.GradNorm(m.Params()), 1))
 			}
 			// Scratch memory that is lent from a pool grows once: the best of some
 			// steps counts.

@@ -32,10 +32,10 @@ type poolTrace[T tensor.Float] struct {
 func (p *pool[T]) forward(y tensor.Mat[T], in *input[T], tr *poolTrace[T]) tensor.Mat[T] {
 	k := kernel.Active[T]()
 	if p.kind != "" {
-		pooled := mat(&tr.pooled, in.b, y.Cols)
+		pooled := resizeMatrix(&tr.pooled, in.b, y.Cols)
 		clear(pooled.Data)
 		for i := range in.b {
-			first, count := p.reads(in, i)
+			first, count := p.pooledRange(in, i)
 			for j := range count {
 				k.Axpy(pooled.Row(i), 1/T(count), y.Row(i*in.n+first+j))
 			}
@@ -43,7 +43,7 @@ func (p *pool[T]) forward(y tensor.Mat[T], in *input[T], tr *poolTrace[T]) tenso
 		y = pooled
 	}
 	if p.pairs {
-		w, pairs := y.Cols, mat(&tr.pairs, y.Rows/2, 4*y.Cols)
+		w, pairs := y.Cols, resizeMatrix(&tr.pairs, y.Rows/2, 4*y.Cols)
 		for i := range pairs.Rows {
 			row, a, b := pairs.Row(i), y.Row(2*i), y.Row(2*i+1)
 			copy(row, a)
@@ -56,7 +56,7 @@ func (p *pool[T]) forward(y tensor.Mat[T], in *input[T], tr *poolTrace[T]) tenso
 		y = pairs
 	}
 	if p.hidden != nil {
-		act := mat(&tr.act, y.Rows, p.hidden.W.Shape[0])
+		act := resizeMatrix(&tr.act, y.Rows, p.hidden.W.Shape[0])
 		p.hidden.Forward(act, y, false)
 		nn.Activate(nn.ReLU, act, act)
 		y = act
@@ -64,8 +64,8 @@ func (p *pool[T]) forward(y tensor.Mat[T], in *input[T], tr *poolTrace[T]) tenso
 	return y
 }
 
-// reads returns which positions of sequence i are pooled: count of them from first on.
-func (p *pool[T]) reads(in *input[T], i int) (first, count int) {
+// pooledRange returns which positions of sequence i are pooled: count of them from first on.
+func (p *pool[T]) pooledRange(in *input[T], i int) (first, count int) {
 	valid := in.n
 	if in.lens != nil {
 		valid = int(in.lens[i])
@@ -85,21 +85,21 @@ func (p *pool[T]) backward(dy, y tensor.Mat[T], in *input[T], tr *poolTrace[T], 
 	width, rows := y.Cols, y.Rows
 	if p.kind != "" {
 		rows = in.b
-		y = mat(&tr.pooled, rows, width)
+		y = resizeMatrix(&tr.pooled, rows, width)
 	}
 	x := y
 	if p.pairs {
 		rows /= 2
-		x = mat(&tr.pairs, rows, 4*width)
+		x = resizeMatrix(&tr.pairs, rows, 4*width)
 	}
 	if p.hidden != nil {
-		dx := mat(&sc.dread, rows, x.Cols)
-		nn.ActivateGrad(nn.ReLU, dy, dy, mat(&tr.act, rows, dy.Cols))
+		dx := resizeMatrix(&sc.dread, rows, x.Cols)
+		nn.ActivateGrad(nn.ReLU, dy, dy, resizeMatrix(&tr.act, rows, dy.Cols))
 		p.hidden.Backward(dx, dy, x, false)
 		dy = dx
 	}
 	if p.pairs {
-		dx := mat(&sc.dpooled, in.b, width)
+		dx := resizeMatrix(&sc.dpooled, in.b, width)
 		for i := range rows {
 			d, a, b := dy.Row(i), y.Row(2*i), y.Row(2*i+1)
 			da, db := dx.Row(2*i), dx.Row(2*i+1)
@@ -113,10 +113,10 @@ func (p *pool[T]) backward(dy, y tensor.Mat[T], in *input[T], tr *poolTrace[T], 
 	}
 	if p.kind != "" {
 		k := kernel.Active[T]()
-		dx := mat(&sc.dspread, in.b*in.n, width)
+		dx := resizeMatrix(&sc.dspread, in.b*in.n, width)
 		clear(dx.Data)
 		for i := range in.b {
-			first, count := p.reads(in, i)
+			first, count := p.pooledRange(in, i)
 			for j := range count {
 				k.Scale(dx.Row(i*in.n+first+j), 1/T(count), dy.Row(i))
 			}

@@ -27,11 +27,11 @@ type Projections[T tensor.Float] struct {
 	rope   *attention.Rope[T]
 	trace  trace[T]
 
-	shape stream.Shape
-	vocab int
-	most  int64 // positions; 0: any number
-	ids   []stream.Field
-	read  func(dst []int32) (int, error)
+	shape        stream.Shape
+	vocab        int
+	maxPositions int64 // positions; 0: any number
+	ids          []stream.Field
+	read         func(dst []int32) (int, error)
 
 	piece  []int32
 	tokens int64 // that were read
@@ -58,7 +58,7 @@ func (p projector[T]) Step(_, x tensor.Mat[T], _ nn.State[T], s nn.Scope[T], tr 
 func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, error)) (*Projections[T], error) {
 	c := &m.config
 	switch {
-	case !c.Decodes():
+	case !c.HasSessions():
 		return nil, errors.New("model: needs a decoder of tokens with outputs at every position")
 	case len(m.layers) == 0:
 		return nil, fmt.Errorf("model: its mixer is %s, which has no queries, keys and values", c.Mechanism)
@@ -69,7 +69,7 @@ func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, 
 	}
 	p := &Projections[T]{below: *m.main, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
 	if c.Positions == Learned {
-		p.most = int64(c.Context)
+		p.maxPositions = int64(c.Context)
 	}
 	a := p.layer
 	p.shape = stream.Shape{B: 1, H: a.H, Hkv: a.Hkv, N: n, M: n, D: a.D, Dv: a.D}
@@ -77,10 +77,10 @@ func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, 
 	p.below.blocks = nil
 	for _, b := range m.main.blocks {
 		if b.conv != nil {
-			p.past = append(p.past, make([]T, b.conv.Past()))
+			p.past = append(p.past, make([]T, b.conv.PastSize()))
 		}
 		if b.mixer == nn.Mixer[T](a) {
-			b.mixer = projector[T]{a, p.take}
+			b.mixer = projector[T]{a, p.keepCall}
 			b.branch = b.mixer
 			p.below.blocks = append(p.below.blocks, b)
 			p.states = append(p.states, nil)
@@ -96,7 +96,7 @@ func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, 
 		}
 		p.states = append(p.states, state)
 	}
-	p.ids = []stream.Field{{Name: "layer", Value: fmt.Sprint(layer)}, {Name: "weights", Value: m.checksum()}}
+	p.ids = []stream.Field{{Name: "layer", Value: fmt.Sprint(layer)}, {Name: "weights", Value: m.weightChecksum()}}
 	return p, nil
 }
 
@@ -111,8 +111,8 @@ func stateOf[T tensor.Float](x nn.Mixer[T]) (nn.State[T], error) {
 	return x.NewState(1)
 }
 
-// checksum tells models apart.
-func (m *Model[T]) checksum() string {
+// weightChecksum tells models apart.
+func (m *Model[T]) weightChecksum() string {
 	sum := crc32.New(castagnoli)
 	for _, p := range slices.Concat(m.params.All(), m.constants.All()) {
 		binary.Write(sum, binary.LittleEndian, p.Data) // neither fails for numbers
@@ -142,7 +142,7 @@ func (p *Projections[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int
 	start := p.tokens
 	w.SetTokens(n)
 	p.to, p.at = w, 0
-	err := p.through(int64(n))
+	err := p.runTokens(int64(n))
 	p.to = nil
 	if err != nil {
 		return 0, err
@@ -150,7 +150,7 @@ func (p *Projections[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int
 	n = int(p.tokens - start)
 	w.SetTokens(n)
 	if w.Call.Rope != nil {
-		p.below.turns(&w.Call.Rope, n, start)
+		p.below.setRotations(&w.Call.Rope, n, start)
 	}
 	w.Input = p.sum
 	return n, nil
@@ -158,7 +158,7 @@ func (p *Projections[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int
 
 // Skip sends the first n tokens through the layers below.
 func (p *Projections[T]) Skip(n int64, sum uint32) error {
-	if err := p.through(n - p.tokens); err != nil {
+	if err := p.runTokens(n - p.tokens); err != nil {
 		return err
 	}
 	if p.tokens != n || p.sum != sum {
@@ -167,19 +167,19 @@ func (p *Projections[T]) Skip(n int64, sum uint32) error {
 	return nil
 }
 
-// through sends up to n tokens through the layers, fewer where the text ends.
-func (p *Projections[T]) through(n int64) error {
+// runTokens sends up to n tokens through the layers, fewer where the text ends.
+func (p *Projections[T]) runTokens(n int64) error {
 	for n > 0 {
-		size, err := p.next(int(min(n, stepPiece)))
+		size, err := p.readTokens(int(min(n, stepPiece)))
 		if err != nil || size == 0 {
 			return err
 		}
 		in := input[T]{b: 1, n: size, tokens: p.piece}
 		var rope *attention.Rope[T]
 		if p.below.theta != 0 {
-			rope = p.below.turns(&p.rope, size, p.tokens)
+			rope = p.below.setRotations(&p.rope, size, p.tokens)
 		}
-		if _, err := p.below.step(in, p.tokens, p.states, p.past, rope, &p.trace, steps[T]{}); err != nil {
+		if _, err := p.below.step(in, p.tokens, p.states, p.past, rope, &p.trace, stepWays[T]{}); err != nil {
 			return err
 		}
 		p.tokens += int64(size)
@@ -188,8 +188,8 @@ func (p *Projections[T]) through(n int64) error {
 	return nil
 }
 
-// next reads n tokens, fewer where the text ends.
-func (p *Projections[T]) next(n int) (int, error) {
+// readTokens reads n tokens, fewer where the text ends.
+func (p *Projections[T]) readTokens(n int) (int, error) {
 	if cap(p.piece) < n {
 		p.piece = make([]int32, stepPiece)
 	}
@@ -206,8 +206,8 @@ func (p *Projections[T]) next(n int) (int, error) {
 		}
 	}
 	p.piece = p.piece[:got]
-	if p.most > 0 && p.tokens+int64(got) > p.most {
-		return 0, &stream.BadInput{Err: fmt.Errorf("positions: %d are needed, the learned table has %d", p.tokens+int64(got), p.most)}
+	if p.maxPositions > 0 && p.tokens+int64(got) > p.maxPositions {
+		return 0, &stream.BadInput{Err: fmt.Errorf("positions: %d are needed, the learned table has %d", p.tokens+int64(got), p.maxPositions)}
 	}
 	var b [4]byte
 	for i, t := range p.piece {
@@ -220,8 +220,8 @@ func (p *Projections[T]) next(n int) (int, error) {
 	return got, nil
 }
 
-// take keeps what the layer made of a piece.
-func (p *Projections[T]) take(c *attention.Call[T]) {
+// keepCall keeps what the layer made of a piece.
+func (p *Projections[T]) keepCall(c *attention.Call[T]) {
 	if p.to == nil {
 		return
 	}

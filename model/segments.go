@@ -11,41 +11,41 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// place is where the positions of an input lie in longer sequences, block by block.
-type place[T tensor.Float] struct {
+// segmentContext is where the positions of an input lie in longer sequences, block by block.
+type segmentContext[T tensor.Float] struct {
 	start  int64
 	rope   *attention.Rope[T] // of its positions; nil: none
 	last   bool               // nothing follows
 	ranks  *comm.Comm         // that have the parts before and after; nil: none
-	blocks []blockPlace[T]
+	blocks []blockContext[T]
 }
 
-// blockPlace is what a block remembers before and after a part.
-type blockPlace[T tensor.Float] struct {
+// blockContext is what a block remembers before and after a part.
+type blockContext[T tensor.Float] struct {
 	init, final     nn.State[T]             // of its mixer; nil: nothing came before, or what comes after is not wanted
 	dinit, dfinal   *attention.StateGrad[T] // their gradients; nil: nothing came before, nothing follows
 	past, now, next []T                     // of its convolution: rows before, the same for Forward to bring up to date, and nn.ConvEnds.Next
 }
 
-// first returns the first position.
-func (p *place[T]) first() int64 {
+// firstPosition returns the first position.
+func (p *segmentContext[T]) firstPosition() int64 {
 	if p == nil {
 		return 0
 	}
 	return p.start
 }
 
-// scope returns s with the states of block i.
-func (p *place[T]) scope(s nn.Scope[T], i int) nn.Scope[T] {
+// blockScope returns s with the states of block i.
+func (p *segmentContext[T]) blockScope(s nn.Scope[T], i int) nn.Scope[T] {
 	if p != nil {
 		s.Init, s.Final, s.Ranks = p.blocks[i].init, p.blocks[i].final, p.ranks
 	}
 	return s
 }
 
-// rows returns the rows before the part that the convolution of block i sees, where x
+// pastRows returns the rows before the part that the convolution of block i sees, where x
 // are those of the part, of batch sequences.
-func (p *place[T]) rows(i int, x tensor.Mat[T], batch int) ([]T, error) {
+func (p *segmentContext[T]) pastRows(i int, x tensor.Mat[T], batch int) ([]T, error) {
 	if p == nil {
 		return nil, nil
 	}
@@ -59,9 +59,9 @@ func (p *place[T]) rows(i int, x tensor.Mat[T], batch int) ([]T, error) {
 	return b.now, nil
 }
 
-// ends returns what lies around the part for the convolution of block i, where dy are
+// convEnds returns what lies around the part for the convolution of block i, where dy are
 // the gradients of what it gives, of batch sequences.
-func (p *place[T]) ends(i int, dy tensor.Mat[T], batch int) (nn.ConvEnds[T], error) {
+func (p *segmentContext[T]) convEnds(i int, dy tensor.Mat[T], batch int) (nn.ConvEnds[T], error) {
 	if p == nil {
 		return nn.ConvEnds[T]{}, nil
 	}
@@ -75,8 +75,8 @@ func (p *place[T]) ends(i int, dy tensor.Mat[T], batch int) (nn.ConvEnds[T], err
 	return nn.ConvEnds[T]{Past: b.past, Next: b.next, Last: p.last}, nil
 }
 
-// lead readies sc for the gradient of block i.
-func (p *place[T]) lead(sc *nn.Scratch[T], i int) {
+// setStateGrads readies sc for the gradient of block i.
+func (p *segmentContext[T]) setStateGrads(sc *nn.Scratch[T], i int) {
 	sc.DInit, sc.DFinal = nil, nil
 	if p != nil {
 		sc.DInit, sc.DFinal = p.blocks[i].dinit, p.blocks[i].dfinal
@@ -131,7 +131,7 @@ func (m *Model[T]) CanSegment(size int) error {
 // after it. The gradient is that of the whole sequences. done, which may be nil, is
 // told how many positions of both passes there are, and how many are done.
 func (m *Model[T]) TrainSegments(b *Batch, size int, scale T, done func(done, all int) error) (loss float64, err error) {
-	s, t, err := m.learned(b, size)
+	s, t, err := m.trainableSegments(b, size)
 	if err != nil {
 		return 0, err
 	}
@@ -142,22 +142,22 @@ func (m *Model[T]) TrainSegments(b *Batch, size int, scale T, done func(done, al
 		}
 		return done(n, b.N+(count-1)*size)
 	}
-	kept := make([]*place[T], count)
-	kept[0] = s.first()
+	kept := make([]*segmentContext[T], count)
+	kept[0] = s.firstContext()
 	for i := range count - 1 {
-		if kept[i+1], err = s.after(kept[i], i, true); err != nil {
+		if kept[i+1], err = s.runForward(kept[i], i, true); err != nil {
 			return 0, err
 		}
 		if err := told((i + 1) * size); err != nil {
 			return 0, err
 		}
 	}
-	var following *place[T]
+	var following *segmentContext[T]
 	for i := count - 1; i >= 0; i-- {
 		p := kept[i]
 		kept[i] = nil
-		s.lead(p, following)
-		sum, err := s.backward(p, i, t, scale)
+		s.linkGradients(p, following)
+		sum, err := s.runBackward(p, i, t, scale)
 		if err != nil {
 			return 0, err
 		}
@@ -173,7 +173,7 @@ func (m *Model[T]) TrainSegments(b *Batch, size int, scale T, done func(done, al
 // SegmentLosses is Losses of b, whose sequences go through the model size positions at
 // a time. Memory grows with size alone.
 func (m *Model[T]) SegmentLosses(b *Batch, size int, dst []float64, done func(done, all int) error) error {
-	s, err := m.segments(b, size)
+	s, err := m.newSegments(b, size)
 	if err != nil {
 		return err
 	}
@@ -181,19 +181,19 @@ func (m *Model[T]) SegmentLosses(b *Batch, size int, dst []float64, done func(do
 		return fmt.Errorf("losses: destination has %d elements, B·N is %d·%d", len(dst), b.B, b.N)
 	}
 	var t targets
-	if err := t.set(&m.config, b); err != nil {
+	if err := t.setTargets(&m.config, b); err != nil {
 		return err
 	}
-	p := s.first()
+	p := s.firstContext()
 	var losses []float64
 	for i := 0; i*size < b.N; i++ {
-		next, err := s.after(p, i, false)
+		next, err := s.runForward(p, i, false)
 		if err != nil {
 			return err
 		}
-		n := s.length(i)
+		n := s.segmentLength(i)
 		losses = slices.Grow(losses[:0], b.B*n)[:b.B*n]
-		m.head.losses(losses, m.eval.body, s.targets(&t, i))
+		m.head.setLosses(losses, m.eval.body, s.segmentTargets(&t, i))
 		for r := range b.B {
 			copy(dst[r*b.N+i*size:][:n], losses[r*n:])
 		}
@@ -204,14 +204,14 @@ func (m *Model[T]) SegmentLosses(b *Batch, size int, dst []float64, done func(do
 			}
 		}
 	}
-	return finite("losses", dst, 1)
+	return checkFinite("losses", dst, 1)
 }
 
-func (m *Model[T]) segments(b *Batch, size int) (*segments[T], error) {
+func (m *Model[T]) newSegments(b *Batch, size int) (*segments[T], error) {
 	if err := m.CanSegment(size); err != nil {
 		return nil, err
 	}
-	if err := m.check(b); err != nil {
+	if err := m.checkBatch(b); err != nil {
 		return nil, err
 	}
 	if c := m.config; c.Positions == Learned && b.N > c.Context {
@@ -220,15 +220,15 @@ func (m *Model[T]) segments(b *Batch, size int) (*segments[T], error) {
 	return &segments[T]{m: m, b: b, size: size}, nil
 }
 
-// learned is segments for a gradient, with the targets, of which some are counted.
-func (m *Model[T]) learned(b *Batch, size int) (*segments[T], *targets, error) {
-	s, err := m.segments(b, size)
+// trainableSegments is segments for a gradient, with the targets, of which some are counted.
+func (m *Model[T]) trainableSegments(b *Batch, size int) (*segments[T], *targets, error) {
+	s, err := m.newSegments(b, size)
 	if err != nil {
 		return nil, nil, err
 	}
 	m.ready, m.open = false, false
 	t := new(targets)
-	if err := t.set(&m.config, b); err != nil {
+	if err := t.setTargets(&m.config, b); err != nil {
 		return nil, nil, err
 	}
 	if t.counted == 0 {
@@ -237,28 +237,28 @@ func (m *Model[T]) learned(b *Batch, size int) (*segments[T], *targets, error) {
 	return s, t, nil
 }
 
-// first returns what comes before the first segment.
-func (s *segments[T]) first() *place[T] {
-	p := &place[T]{blocks: make([]blockPlace[T], len(s.m.main.blocks))}
+// firstContext returns what comes before the first segment.
+func (s *segments[T]) firstContext() *segmentContext[T] {
+	p := &segmentContext[T]{blocks: make([]blockContext[T], len(s.m.main.blocks))}
 	for i := range p.blocks {
 		if c := s.m.main.blocks[i].conv; c != nil {
-			p.blocks[i].past = make([]T, s.b.B*c.Past())
+			p.blocks[i].past = make([]T, s.b.B*c.PastSize())
 		}
 	}
 	return p
 }
 
-// length returns how many positions segment i has.
-func (s *segments[T]) length(i int) int { return min(s.size, s.b.N-i*s.size) }
+// segmentLength returns how many positions segment i has.
+func (s *segments[T]) segmentLength(i int) int { return min(s.size, s.b.N-i*s.size) }
 
-// input returns segment i, whose place is p.
-func (s *segments[T]) input(p *place[T], i int) input[T] {
-	b, n, at := s.b, s.length(i), i*s.size
+// segmentInput returns segment i, whose place is p.
+func (s *segments[T]) segmentInput(p *segmentContext[T], i int) input[T] {
+	b, n, at := s.b, s.segmentLength(i), i*s.size
 	s.tokens, s.lens = s.tokens[:0], s.lens[:0]
 	for r := range b.B {
 		s.tokens = append(s.tokens, b.Tokens[r*b.N+at:][:n]...)
 	}
-	in := input[T]{b: b.B, n: n, tokens: s.tokens, place: p, ctx: b.Ctx}
+	in := input[T]{b: b.B, n: n, tokens: s.tokens, segment: p, ctx: b.Ctx}
 	if b.Lens != nil {
 		for _, l := range b.Lens {
 			s.lens = append(s.lens, min(max(l-int64(at), 0), int64(n)))
@@ -267,7 +267,7 @@ func (s *segments[T]) input(p *place[T], i int) input[T] {
 	}
 	p.start, p.last = int64(at), at+n == b.N
 	if main := s.m.main; main.theta != 0 {
-		p.rope = main.turns(&s.rope, n, int64(at))
+		p.rope = main.setRotations(&s.rope, n, int64(at))
 	}
 	for j := range p.blocks {
 		p.blocks[j].now = append(p.blocks[j].now[:0], p.blocks[j].past...)
@@ -275,12 +275,12 @@ func (s *segments[T]) input(p *place[T], i int) input[T] {
 	return in
 }
 
-// after runs segment i, whose place is p, and returns the place of the next. States
+// runForward runs segment i, whose place is p, and returns the place of the next. States
 // that are not kept become those after it. What the last segment leaves is not made.
-func (s *segments[T]) after(p *place[T], i int, keep bool) (*place[T], error) {
+func (s *segments[T]) runForward(p *segmentContext[T], i int, keep bool) (*segmentContext[T], error) {
 	main := s.m.main
-	next := &place[T]{blocks: make([]blockPlace[T], len(p.blocks))}
-	in := s.input(p, i)
+	next := &segmentContext[T]{blocks: make([]blockContext[T], len(p.blocks))}
+	in := s.segmentInput(p, i)
 	for j := range p.blocks {
 		if x := main.blocks[j].mixer; x != nil && !p.last {
 			state := p.blocks[j].init
@@ -303,21 +303,21 @@ func (s *segments[T]) after(p *place[T], i int, keep bool) (*place[T], error) {
 	return next, nil
 }
 
-// targets returns those of segment i.
-func (s *segments[T]) targets(t *targets, i int) *targets {
-	n := s.length(i)
+// segmentTargets returns those of segment i.
+func (s *segments[T]) segmentTargets(t *targets, i int) *targets {
+	n := s.segmentLength(i)
 	x := targets{loss: t.loss, each: t.each}
 	for r := range s.b.B {
-		of := t.of(r*s.b.N+i*s.size, r*s.b.N+i*s.size+n)
+		of := t.slice(r*s.b.N+i*s.size, r*s.b.N+i*s.size+n)
 		x.classes = append(x.classes, of.classes...)
 		x.numbers = append(x.numbers, of.numbers...)
 	}
 	return &x
 }
 
-// lead gives p the gradients of what it leaves, from the segment that follows; nil:
+// linkGradients gives p the gradients of what it leaves, from the segment that follows; nil:
 // nothing does.
-func (s *segments[T]) lead(p, following *place[T]) {
+func (s *segments[T]) linkGradients(p, following *segmentContext[T]) {
 	for j := range p.blocks {
 		x := &p.blocks[j]
 		if following != nil {
@@ -331,22 +331,22 @@ func (s *segments[T]) lead(p, following *place[T]) {
 	}
 }
 
-// backward runs segment i once more, adds scale times its gradient to those of the
+// runBackward runs segment i once more, adds scale times its gradient to those of the
 // weights, and returns the sum of its losses.
-func (s *segments[T]) backward(p *place[T], i int, t *targets, scale T) (loss float64, err error) {
+func (s *segments[T]) runBackward(p *segmentContext[T], i int, t *targets, scale T) (loss float64, err error) {
 	m := s.m
 	tr, sc := &m.train, &m.scratch
-	tr.in = s.input(p, i)
+	tr.in = s.segmentInput(p, i)
 	if tr.body, err = m.main.forward(tr.in, &tr.main); err != nil {
 		return 0, err
 	}
-	y, part := tr.body, s.targets(t, i)
+	y, part := tr.body, s.segmentTargets(t, i)
 	m.losses = slices.Grow(m.losses[:0], y.Rows)[:y.Rows]
-	m.head.losses(m.losses, y, part)
+	m.head.setLosses(m.losses, y, part)
 	for _, l := range m.losses {
 		loss += l
 	}
-	dy := mat(&sc.dy, y.Rows, y.Cols)
+	dy := resizeMatrix(&sc.dy, y.Rows, y.Cols)
 	m.head.backward(dy, y, part, scale/T(t.counted))
 	return loss, m.main.backward(dy, tensor.Mat[T]{}, &tr.main, sc)
 }

@@ -16,7 +16,7 @@ import (
 // a token do not grow. Logits do not depend on the pieces in which tokens
 // arrive. A session keeps the weights a second time, in the order in which a token
 // reads them, and what the first layer projects of each token, where that is a small
-// table (nn.Lookup): weights of the model must not change while it is in use. Its
+// table (nn.FirstLayerCache): weights of the model must not change while it is in use. Its
 // methods must not run at the same time.
 type Session[T tensor.Float] struct {
 	model  *Model[T]
@@ -24,10 +24,10 @@ type Session[T tensor.Float] struct {
 	past   [][]T         // of each convolution, the rows before the next token
 	tokens int64
 	batch  int
-	frozen *frozenModel[T] // shared with clones
+	frozen *packedModel[T] // shared with clones
 
 	rope   *attention.Rope[T] // rotations of the tokens of a piece; nil: none
-	places nn.Places[T]
+	places nn.PositionCache[T]
 	trace  trace[T]
 	piece  []int32
 	logits []T
@@ -47,14 +47,14 @@ const (
 // pieceSize returns the number of tokens of each sequence that a step takes at a time.
 func (s *Session[T]) pieceSize() int { return max(stepRows/s.batch, stepPiece) }
 
-// Decodes reports whether models have sessions.
-func (c Config) Decodes() bool {
+// HasSessions reports whether models have sessions.
+func (c Config) HasSessions() bool {
 	return c.Kind == Decoder && c.Inputs == 0 && c.Pool == "" && c.HeadHidden == 0
 }
 
 // NewSession returns a session of batch empty sequences.
 func (m *Model[T]) NewSession(batch int) (*Session[T], error) {
-	s, err := m.session(batch)
+	s, err := m.newSession(batch)
 	if err != nil {
 		return nil, err
 	}
@@ -70,22 +70,22 @@ func (m *Model[T]) NewSession(batch int) (*Session[T], error) {
 	return s, nil
 }
 
-// session returns a session without states.
-func (m *Model[T]) session(batch int) (*Session[T], error) {
+// newSession returns a session without states.
+func (m *Model[T]) newSession(batch int) (*Session[T], error) {
 	if m.config.Kind != Decoder {
 		return nil, fmt.Errorf("session: kind is %s, needs %s", m.config.Kind, Decoder)
 	}
-	if !m.config.Decodes() {
+	if !m.config.HasSessions() {
 		return nil, errors.New("session: the model reads numbers, pools, or has units before its head; a session needs tokens and outputs at every position")
 	}
 	if batch < 1 || batch > maxSize {
 		return nil, fmt.Errorf("session: batch %d, needs to be from 1 to %d", batch, maxSize)
 	}
-	s := &Session[T]{model: m, batch: batch, frozen: m.freeze(batch)}
+	s := &Session[T]{model: m, batch: batch, frozen: m.packModel(batch)}
 	s.trace.blocks = make([]blockTrace[T], 1)
 	for i := range m.main.blocks {
 		if c := m.main.blocks[i].conv; c != nil {
-			s.past = append(s.past, make([]T, batch*c.Past()))
+			s.past = append(s.past, make([]T, batch*c.PastSize()))
 		}
 	}
 	return s, nil
@@ -98,14 +98,14 @@ func (m *Model[T]) session(batch int) (*Session[T], error) {
 func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	m := s.model
 	var y tensor.Mat[T]
-	if err := s.pieces(tokens, n, func(_, _ int, rows tensor.Mat[T]) { y = rows }); err != nil {
+	if err := s.eachPiece(tokens, n, func(_, _ int, rows tensor.Mat[T]) { y = rows }); err != nil {
 		return nil, err
 	}
 	// The last row of each sequence.
 	n = y.Rows / s.batch
 	last := tensor.Mat[T]{Data: y.Data[(n-1)*y.Stride:], Rows: s.batch, Cols: y.Cols, Stride: n * y.Stride}
-	s.frozen.head.Forward(mat(&s.logits, s.batch, m.config.outputs()), last, false)
-	return s.logits, finite("logits", s.logits, m.config.outputs())
+	s.frozen.head.Forward(resizeMatrix(&s.logits, s.batch, m.config.outputSize()), last, false)
+	return s.logits, checkFinite("logits", s.logits, m.config.outputSize())
 }
 
 // Losses adds n tokens to each sequence, tokens [batch·n], and sets dst [batch·n] to
@@ -118,17 +118,17 @@ func (s *Session[T]) Losses(dst []float64, tokens, targets []int32, n int) error
 	if m.config.Loss != CrossEntropy {
 		return fmt.Errorf("losses: the model loses %s, a session knows classes alone", m.config.Loss)
 	}
-	if err := checkTokens("targets", targets, s.batch, n, m.config.outputs(), -1); err != nil {
+	if err := checkTokens("targets", targets, s.batch, n, m.config.outputSize(), -1); err != nil {
 		return err
 	}
 	s.head.Linear = m.head.Linear // in memory of its own: sessions run beside each other
-	err := s.pieces(tokens, n, func(i, size int, y tensor.Mat[T]) {
+	err := s.eachPiece(tokens, n, func(i, size int, y tensor.Mat[T]) {
 		s.next.classes = s.next.classes[:0]
 		for b := range s.batch {
 			s.next.classes = append(s.next.classes, targets[b*n+i:][:size]...)
 		}
 		s.losses = slices.Grow(s.losses[:0], y.Rows)[:y.Rows]
-		s.head.losses(s.losses, y, &s.next)
+		s.head.setLosses(s.losses, y, &s.next)
 		for b := range s.batch {
 			copy(dst[b*n+i:][:size], s.losses[b*size:])
 		}
@@ -136,12 +136,12 @@ func (s *Session[T]) Losses(dst []float64, tokens, targets []int32, n int) error
 	if err != nil {
 		return err
 	}
-	return finite("losses", dst, 1)
+	return checkFinite("losses", dst, 1)
 }
 
-// pieces adds n tokens to each sequence, and calls each with what the head reads of
+// eachPiece adds n tokens to each sequence, and calls each with what the head reads of
 // size of them, the first of which is token i.
-func (s *Session[T]) pieces(tokens []int32, n int, each func(i, size int, y tensor.Mat[T])) error {
+func (s *Session[T]) eachPiece(tokens []int32, n int, each func(i, size int, y tensor.Mat[T])) error {
 	m := s.model
 	if n < 1 {
 		return fmt.Errorf("step: %d tokens, needs at least 1", n)
@@ -160,11 +160,11 @@ func (s *Session[T]) pieces(tokens []int32, n int, each func(i, size int, y tens
 			s.piece = append(s.piece, tokens[b*n+i:][:size]...)
 		}
 		in := input[T]{b: s.batch, n: size, tokens: s.piece}
-		by := steps[T]{first: s.frozen.first, places: &s.places}
-		if s.frozen.takes(s.batch * size) {
+		by := stepWays[T]{first: s.frozen.first, places: &s.places}
+		if s.frozen.fitsRows(s.batch * size) {
 			by.blocks = s.frozen.blocks
 		}
-		y, err := m.main.step(in, s.tokens, s.states, s.past, s.rotations(size), &s.trace, by)
+		y, err := m.main.step(in, s.tokens, s.states, s.past, s.nextRotations(size), &s.trace, by)
 		if err != nil {
 			return err
 		}
@@ -174,13 +174,13 @@ func (s *Session[T]) pieces(tokens []int32, n int, each func(i, size int, y tens
 	return nil
 }
 
-// rotations returns those of the next n positions; nil if there are none.
-func (s *Session[T]) rotations(n int) *attention.Rope[T] {
+// nextRotations returns those of the next n positions; nil if there are none.
+func (s *Session[T]) nextRotations(n int) *attention.Rope[T] {
 	m := s.model.main
 	if m.theta == 0 {
 		return nil
 	}
-	return m.turns(&s.rope, n, s.tokens)
+	return m.setRotations(&s.rope, n, s.tokens)
 }
 
 // Batch returns the number of sequences.

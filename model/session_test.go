@@ -108,7 +108,7 @@ func testStepIsTheSequence[T tensor.Float](t *testing.T, limit float64) {
 			for _, size := range cut {
 				got = step(t, s, b, n, n+size)
 				n += size
-				want := widen(at(all, b, c.outputs(), n-1))
+				want := widen(at(all, b, c.outputSize(), n-1))
 				if r := check.ErrorRatio(got, want, limit*check.MaxAbs(want)); !(r <= 1) {
 					t.Errorf("%s, pieces of %v: logits of token %d err by %.3g of the largest, %.3g is allowed", name, cut, n-1, r*limit, limit)
 				}

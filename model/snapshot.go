@@ -28,8 +28,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// identity is what a snapshot is bound to, besides the weights.
-func (m *Model[T]) identity() ([sha256.Size]byte, error) {
+// configDigest is what a snapshot is bound to, besides the weights.
+func (m *Model[T]) configDigest() ([sha256.Size]byte, error) {
 	text, err := json.Marshal(m.config)
 	return sha256.Sum256(append(text, elementType[T]()...)), err
 }
@@ -37,7 +37,7 @@ func (m *Model[T]) identity() ([sha256.Size]byte, error) {
 // AppendBinary appends a snapshot that RestoreSession of the same model reads.
 // The weights are not part of it.
 func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
-	id, err := s.model.identity()
+	id, err := s.model.configDigest()
 	if err != nil {
 		return b, err
 	}
@@ -80,7 +80,7 @@ func (m *Model[T]) RestoreSession(data []byte) (*Session[T], error) {
 	if got, want := crc32.Checksum(data[:end], castagnoli), le.Uint32(data[end:]); got != want {
 		return nil, fmt.Errorf("session: checksum is %08x, the snapshot says %08x", got, want)
 	}
-	id, err := m.identity()
+	id, err := m.configDigest()
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (m *Model[T]) RestoreSession(data []byte) (*Session[T], error) {
 	if batch > maxSize || int64(tokens) < 0 {
 		return nil, fmt.Errorf("session: batch %d of %d tokens is not possible", batch, tokens)
 	}
-	s, err := m.session(int(batch))
+	s, err := m.newSession(int(batch))
 	if err != nil {
 		return nil, err
 	}

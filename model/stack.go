@@ -12,7 +12,7 @@ import (
 
 // stack is an encoder or a decoder without its head.
 type stack[T tensor.Float] struct {
-	entry    entry[T]
+	entry    embeddingInput[T]
 	position nn.Position[T] // nil: none, or rotations
 	blocks   []block[T]
 	period   int // blocks of a layer
@@ -39,20 +39,20 @@ type block[T tensor.Float] struct {
 
 // input is what a stack reads.
 type input[T tensor.Float] struct {
-	b, n   int
-	tokens []int32       // [b·n]; nil: numbers
-	values tensor.Mat[T] // [b·n,inputs]
-	lens   []int64       // [b] valid tokens; nil: all
-	key    rng.Key       // of dropout
-	ctx    context.Context
-	place  *place[T] // of longer sequences; nil: they are whole
+	b, n    int
+	tokens  []int32       // [b·n]; nil: numbers
+	values  tensor.Mat[T] // [b·n,inputs]
+	lens    []int64       // [b] valid tokens; nil: all
+	key     rng.Key       // of dropout
+	ctx     context.Context
+	segment *segmentContext[T] // of longer sequences; nil: they are whole
 
 	source     tensor.Mat[T] // [b·m,width] outputs of the encoder; cross-attention only
 	sourceLens []int64
 }
 
-// ended returns the error of the batch's context.
-func (in *input[T]) ended() error {
+// contextErr returns the error of the batch's context.
+func (in *input[T]) contextErr() error {
 	if in.ctx == nil {
 		return nil
 	}
@@ -89,23 +89,23 @@ type scratch[T tensor.Float] struct {
 	dspread        []T // [b·n,width] of what is pooled; of windows
 }
 
-// mat resizes data to a matrix, whose contents are not defined.
-func mat[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
+// resizeMatrix resizes data to a matrix, whose contents are not defined.
+func resizeMatrix[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
 	*data = slices.Grow((*data)[:0], rows*cols)[:rows*cols]
 	return tensor.Mat[T]{Data: *data, Rows: rows, Cols: cols, Stride: cols}
 }
 
-// aux is what the mechanisms of a pass that is kept lose, in the mean of its
+// auxLoss is what the mechanisms of a pass that is kept lose, in the mean of its
 // sequences.
-func (tr *trace[T]) aux() (loss float64) {
+func (tr *trace[T]) auxLoss() (loss float64) {
 	for _, branch := range tr.branches {
 		loss += branch.Aux() / float64(tr.in.b)
 	}
 	return loss
 }
 
-// branch returns the trace of the branch of block i.
-func (tr *trace[T]) branch(s *stack[T], i int) nn.Trace[T] {
+// branchTrace returns the trace of the branch of block i.
+func (tr *trace[T]) branchTrace(s *stack[T], i int) nn.Trace[T] {
 	at := i
 	if !tr.keep {
 		at %= s.period
@@ -116,20 +116,20 @@ func (tr *trace[T]) branch(s *stack[T], i int) nn.Trace[T] {
 	return tr.branches[at]
 }
 
-// block returns the trace of block i.
-func (tr *trace[T]) block(i int) *blockTrace[T] {
+// blockTrace returns the trace of block i.
+func (tr *trace[T]) blockTrace(i int) *blockTrace[T] {
 	if tr.keep {
 		return &tr.blocks[i]
 	}
 	return &tr.blocks[0]
 }
 
-// stream returns the residual stream before block i, or after all of them.
-func (tr *trace[T]) stream(i, rows, width int) tensor.Mat[T] {
+// residualStream returns the residual stream before block i, or after all of them.
+func (tr *trace[T]) residualStream(i, rows, width int) tensor.Mat[T] {
 	if tr.keep && i < len(tr.blocks) {
-		return mat(&tr.blocks[i].x, rows, width)
+		return resizeMatrix(&tr.blocks[i].x, rows, width)
 	}
-	return mat(&tr.x, rows, width)
+	return resizeMatrix(&tr.x, rows, width)
 }
 
 // forward returns the outputs [b·n,width] of the stack, which lie in tr.
@@ -143,35 +143,35 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 			tr.blocks = make([]blockTrace[T], 1)
 		}
 	}
-	x := tr.stream(0, rows, w)
+	x := tr.residualStream(0, rows, w)
 	s.entry.forward(x, &in)
 	if s.position != nil {
-		if err := s.position.Forward(x, in.b, in.place.first()); err != nil {
+		if err := s.position.Forward(x, in.b, in.segment.firstPosition()); err != nil {
 			return x, err
 		}
 	}
 	drops := tr.keep && s.rate > 0
 	if drops {
-		nn.DropoutForward(s.dropout(in.key, -1), x, tensor.Mat[T]{}, x)
+		nn.DropoutForward(s.blockDropout(in.key, -1), x, tensor.Mat[T]{}, x)
 	}
-	scope := nn.Scope[T]{B: in.b, Causal: s.causal, KeyLens: in.lens, Rope: s.rotations(&in), Source: in.source, SourceLens: in.sourceLens}
+	scope := nn.Scope[T]{B: in.b, Causal: s.causal, KeyLens: in.lens, Rope: s.inputRotations(&in), Source: in.source, SourceLens: in.sourceLens}
 	for i := range s.blocks {
-		if err := tr.in.ended(); err != nil {
+		if err := tr.in.contextErr(); err != nil {
 			return x, err
 		}
-		b, t := &s.blocks[i], tr.block(i)
-		next, stats := tr.stream(i+1, rows, w), mat(&t.stats, rows, 2).Data
-		in, out := mat(&t.y, rows, w), next
+		b, t := &s.blocks[i], tr.blockTrace(i)
+		next, stats := tr.residualStream(i+1, rows, w), resizeMatrix(&t.stats, rows, 2).Data
+		in, out := resizeMatrix(&t.y, rows, w), next
 		if s.post {
 			in, out = x, in
 		} else {
 			b.norm.Forward(in, x, stats)
 		}
-		past, err := tr.in.place.rows(i, in, tr.in.b)
+		past, err := tr.in.segment.pastRows(i, in, tr.in.b)
 		if err != nil {
 			return x, err
 		}
-		in = b.convolve(in, tr.in.b, past, t)
+		in = b.applyConv(in, tr.in.b, past, t)
 		if tr.keep && s.drop.Rate > 0 {
 			t.drop = s.drop
 			t.drop.Key = tr.in.key.Fold(uint64(i))
@@ -182,45 +182,45 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 			clear(out.Data)
 			base = out
 		}
-		if err := b.branch.Forward(out, base, in, tr.in.place.scope(scope, i), tr.branch(s, i), tr.keep); err != nil {
+		if err := b.branch.Forward(out, base, in, tr.in.segment.blockScope(scope, i), tr.branchTrace(s, i), tr.keep); err != nil {
 			return x, err
 		}
 		if drops && b.residual {
-			nn.DropoutForward(s.dropout(tr.in.key, i), out, x, out)
+			nn.DropoutForward(s.blockDropout(tr.in.key, i), out, x, out)
 		}
 		if s.post {
 			b.norm.Forward(next, out, stats)
 		}
 		x = next
 	}
-	y := mat(&tr.y, rows, w)
-	s.norm.Forward(y, x, mat(&tr.stats, rows, 2).Data)
+	y := resizeMatrix(&tr.y, rows, w)
+	s.norm.Forward(y, x, resizeMatrix(&tr.stats, rows, 2).Data)
 	return y, nil
 }
 
-// dropout is that of what block i adds, or of the first rows for -1. Attention draws
+// blockDropout is that of what block i adds, or of the first rows for -1. Attention draws
 // from number i of the key.
-func (s *stack[T]) dropout(key rng.Key, i int) nn.Dropout {
+func (s *stack[T]) blockDropout(key rng.Key, i int) nn.Dropout {
 	return nn.Dropout{Rate: s.rate, Key: key.Fold(uint64(len(s.blocks) + 1 + i))}
 }
 
-// convolve returns what goes into f: y, or its convolution after the rows past.
-func (b *block[T]) convolve(y tensor.Mat[T], batch int, past []T, t *blockTrace[T]) tensor.Mat[T] {
+// applyConv returns what goes into f: y, or its convolution after the rows past.
+func (b *block[T]) applyConv(y tensor.Mat[T], batch int, past []T, t *blockTrace[T]) tensor.Mat[T] {
 	if b.conv == nil {
 		return y
 	}
-	z := mat(&t.z, y.Rows, y.Cols)
+	z := resizeMatrix(&t.z, y.Rows, y.Cols)
 	b.conv.Forward(z, y, batch, past)
 	return z
 }
 
-// rotations returns those of the positions of in; nil if there are none.
-func (s *stack[T]) rotations(in *input[T]) *attention.Rope[T] {
+// inputRotations returns those of the positions of in; nil if there are none.
+func (s *stack[T]) inputRotations(in *input[T]) *attention.Rope[T] {
 	switch {
 	case s.theta == 0:
 		return nil
-	case in.place != nil:
-		return in.place.rope
+	case in.segment != nil:
+		return in.segment.rope
 	}
 	if s.rope == nil || s.rope.Rows() < in.n {
 		s.rope = attention.NewRope[T](s.d, s.theta, 0, in.n)
@@ -228,9 +228,9 @@ func (s *stack[T]) rotations(in *input[T]) *attention.Rope[T] {
 	return s.rope
 }
 
-// turns sets rope, in the memory that it has, to the rotations of n positions from
+// setRotations sets rope, in the memory that it has, to the rotations of n positions from
 // start on.
-func (s *stack[T]) turns(rope **attention.Rope[T], n int, start int64) *attention.Rope[T] {
+func (s *stack[T]) setRotations(rope **attention.Rope[T], n int, start int64) *attention.Rope[T] {
 	if *rope == nil {
 		*rope = &attention.Rope[T]{Half: s.d / 2}
 	}
@@ -245,16 +245,16 @@ func (s *stack[T]) turns(rope **attention.Rope[T], n int, start int64) *attentio
 // outputs. With cross-attention it adds to dsource [b·m,width].
 func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch[T]) error {
 	rows, w := dy.Rows, s.width
-	dx := mat(&sc.dx, rows, w)
+	dx := resizeMatrix(&sc.dx, rows, w)
 	clear(dx.Data)
 	sc.branch.DSource = dsource
-	s.norm.Backward(dx, dy, tr.stream(len(s.blocks), rows, w), tr.stats)
+	s.norm.Backward(dx, dy, tr.residualStream(len(s.blocks), rows, w), tr.stats)
 	for i := len(s.blocks) - 1; i >= 0; i-- {
-		if err := tr.in.ended(); err != nil {
+		if err := tr.in.contextErr(); err != nil {
 			return err
 		}
-		b, t := &s.blocks[i], tr.block(i)
-		x, y := tr.stream(i, rows, w), mat(&t.y, rows, w)
+		b, t := &s.blocks[i], tr.blockTrace(i)
+		x, y := tr.residualStream(i, rows, w), resizeMatrix(&t.y, rows, w)
 		from, din := y, dy // of f, or of the convolution before it
 		dout := dx         // of x + f
 		if s.post {
@@ -264,21 +264,21 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 		}
 		in, dfrom, dbranch := from, din, dout
 		if b.conv != nil {
-			in, din = mat(&t.z, rows, w), mat(&sc.dz, rows, w)
+			in, din = resizeMatrix(&t.z, rows, w), resizeMatrix(&sc.dz, rows, w)
 		}
 		if s.rate > 0 && b.residual {
-			dbranch = mat(&sc.dbranch, rows, w)
-			nn.DropoutBackward(s.dropout(tr.in.key, i), dbranch, dout)
+			dbranch = resizeMatrix(&sc.dbranch, rows, w)
+			nn.DropoutBackward(s.blockDropout(tr.in.key, i), dbranch, dout)
 		}
-		tr.in.place.lead(&sc.branch, i)
-		if err := b.branch.Backward(din, dbranch, in, tr.branch(s, i), &sc.branch); err != nil {
+		tr.in.segment.setStateGrads(&sc.branch, i)
+		if err := b.branch.Backward(din, dbranch, in, tr.branchTrace(s, i), &sc.branch); err != nil {
 			return err
 		}
 		if !b.residual {
 			clear(dout.Data)
 		}
 		if b.conv != nil {
-			ends, err := tr.in.place.ends(i, din, tr.in.b)
+			ends, err := tr.in.segment.convEnds(i, din, tr.in.b)
 			if err != nil {
 				return err
 			}
@@ -291,10 +291,10 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 		}
 	}
 	if s.rate > 0 {
-		nn.DropoutBackward(s.dropout(tr.in.key, -1), dx, dx)
+		nn.DropoutBackward(s.blockDropout(tr.in.key, -1), dx, dx)
 	}
 	if s.position != nil {
-		s.position.Backward(dx, tr.in.b, tr.in.place.first())
+		s.position.Backward(dx, tr.in.b, tr.in.segment.firstPosition())
 	}
 	s.entry.backward(dx, &tr.in)
 	return nil
@@ -303,10 +303,10 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 // step is forward for the causal mixers of a decoder, continued from position
 // start and from what states and past have seen, in the order of the blocks that
 // have them. tr keeps nothing.
-func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][]T, rope *attention.Rope[T], tr *trace[T], by steps[T]) (tensor.Mat[T], error) {
+func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][]T, rope *attention.Rope[T], tr *trace[T], by stepWays[T]) (tensor.Mat[T], error) {
 	rows, w := in.b*in.n, s.width
-	t := tr.block(0)
-	x := mat(&tr.x, rows, w)
+	t := tr.blockTrace(0)
+	x := resizeMatrix(&tr.x, rows, w)
 	s.entry.forward(x, &in)
 	if s.position != nil {
 		if err := s.position.Forward(x, in.b, start); err != nil {
@@ -315,8 +315,8 @@ func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][
 	}
 	scope := nn.Scope[T]{B: in.b, Causal: true, Rope: rope}
 	first := states[0]
-	y := mat(&t.y, rows, w)
-	stats := mat(&t.stats, rows, 2).Data
+	y := resizeMatrix(&t.y, rows, w)
+	stats := resizeMatrix(&t.stats, rows, 2).Data
 	for i := range s.blocks {
 		b := &s.blocks[i]
 		if s.post {
@@ -326,7 +326,7 @@ func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][
 		}
 		f := y
 		if b.conv != nil {
-			f, past = b.convolve(y, in.b, past[0], t), past[1:]
+			f, past = b.applyConv(y, in.b, past[0], t), past[1:]
 		}
 		var state nn.State[T]
 		if b.mixer != nil {
@@ -337,14 +337,14 @@ func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][
 			branch = by.blocks[i]
 		}
 		if by.first != nil && i == len(s.blocks)-1 {
-			scope.Next = by.first.Reads(first)
+			scope.Next = by.first.StateMemory(first)
 		}
 		var err error
 		if by.first != nil && i == 0 {
-			r := nn.LookupRows[T]{Tokens: in.tokens, Start: start, X: f, Stats: stats, Places: by.places}
-			err = by.first.Step(x, &r, state, scope, tr.branch(s, i), branch)
+			r := nn.CachedRows[T]{Tokens: in.tokens, Start: start, X: f, Stats: stats, Positions: by.places}
+			err = by.first.Step(x, &r, state, scope, tr.branchTrace(s, i), branch)
 		} else {
-			err = branch.Step(x, f, state, scope, tr.branch(s, i))
+			err = branch.Step(x, f, state, scope, tr.branchTrace(s, i))
 		}
 		if err != nil {
 			return x, err

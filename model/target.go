@@ -24,8 +24,8 @@ type targets struct {
 	counted int // rows of which anything is
 }
 
-// of returns those that are counted in rows i0 ≤ i < i1.
-func (t *targets) of(i0, i1 int) targets {
+// slice returns those that are counted in rows i0 ≤ i < i1.
+func (t *targets) slice(i0, i1 int) targets {
 	s := *t
 	if t.loss == CrossEntropy {
 		s.classes = t.classes[i0:i1]
@@ -60,8 +60,8 @@ func lossGrad[T tensor.Float](t targets, outputs tensor.Mat[T], scale T) {
 	}
 }
 
-// set makes t the targets of b, those of padded positions not counted.
-func (t *targets) set(c *Config, b *Batch) error {
+// setTargets makes t the targets of b, those of padded positions not counted.
+func (t *targets) setTargets(c *Config, b *Batch) error {
 	rows := c.Rows(b.B, b.N)
 	t.loss, t.each, t.counted = c.Loss, c.Numbers(), 0
 	padded := func(i int) bool {
@@ -116,14 +116,14 @@ func (t *targets) set(c *Config, b *Batch) error {
 // checkClasses reports classes that there are not.
 func (c *Config) checkClasses(b *Batch, rows int) error {
 	if c.Pool == "" {
-		return checkTokens("targets", b.Targets, b.B, b.N, c.outputs(), -1)
+		return checkTokens("targets", b.Targets, b.B, b.N, c.outputSize(), -1)
 	}
 	if len(b.Targets) != rows {
 		return fmt.Errorf("targets: has %d elements, %d are needed, one of each output", len(b.Targets), rows)
 	}
 	for i, y := range b.Targets {
-		if y < -1 || int(y) >= c.outputs() {
-			return fmt.Errorf("targets: row %d is %d, there are %d classes", i, y, c.outputs())
+		if y < -1 || int(y) >= c.outputSize() {
+			return fmt.Errorf("targets: row %d is %d, there are %d classes", i, y, c.outputSize())
 		}
 	}
 	return nil

@@ -57,28 +57,28 @@ func (f *activationGrad[T]) RunRange(i0, i1 int) {
 // activateRows is activate for the rows of matrices, all at once where they follow
 // each other.
 func activateRows[T tensor.Float](a Activation, k *kernel.Table[T], y, x tensor.Mat[T]) {
-	if together(y) && together(x) {
-		activate(a, k, y.Data[:y.Rows*y.Cols], x.Data[:y.Rows*y.Cols])
+	if isContiguous(y) && isContiguous(x) {
+		activateElements(a, k, y.Data[:y.Rows*y.Cols], x.Data[:y.Rows*y.Cols])
 		return
 	}
 	for i := range y.Rows {
-		activate(a, k, y.Row(i), x.Row(i))
+		activateElements(a, k, y.Row(i), x.Row(i))
 	}
 }
 
 // activateRowsGrad is activateGrad for the rows of matrices.
 func activateRowsGrad[T tensor.Float](a Activation, k *kernel.Table[T], dx, dy, x tensor.Mat[T]) {
-	if n := dx.Rows * dx.Cols; together(dx) && together(dy) && together(x) {
-		activateGrad(a, k, dx.Data[:n], dy.Data[:n], x.Data[:n])
+	if n := dx.Rows * dx.Cols; isContiguous(dx) && isContiguous(dy) && isContiguous(x) {
+		activateElementsGrad(a, k, dx.Data[:n], dy.Data[:n], x.Data[:n])
 		return
 	}
 	for i := range dx.Rows {
-		activateGrad(a, k, dx.Row(i), dy.Row(i), x.Row(i))
+		activateElementsGrad(a, k, dx.Row(i), dy.Row(i), x.Row(i))
 	}
 }
 
-// activate sets y, which x may be.
-func activate[T tensor.Float](a Activation, k *kernel.Table[T], y, x []T) {
+// activateElements sets y, which x may be.
+func activateElements[T tensor.Float](a Activation, k *kernel.Table[T], y, x []T) {
 	switch a {
 	case TanhGELU:
 		k.GELU(y, x)
@@ -89,12 +89,12 @@ func activate[T tensor.Float](a Activation, k *kernel.Table[T], y, x []T) {
 			y[i] = max(v, 0)
 		}
 	case SiLU:
-		silu(k, y, x)
+		setSiLU(k, y, x)
 	}
 }
 
-// activateGrad sets dx, which x may be; the derivative of ReLU at 0 is 0.
-func activateGrad[T tensor.Float](a Activation, k *kernel.Table[T], dx, dy, x []T) {
+// activateElementsGrad sets dx, which x may be; the derivative of ReLU at 0 is 0.
+func activateElementsGrad[T tensor.Float](a Activation, k *kernel.Table[T], dx, dy, x []T) {
 	switch a {
 	case TanhGELU:
 		k.GELUGrad(dx, dy, x)
@@ -109,6 +109,6 @@ func activateGrad[T tensor.Float](a Activation, k *kernel.Table[T], dx, dy, x []
 			}
 		}
 	case SiLU:
-		siluGrad(k, dx, dy, x)
+		setSiLUGrad(k, dx, dy, x)
 	}
 }

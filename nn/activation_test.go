@@ -19,11 +19,11 @@ func TestActivationsAndTheirSlopes(t *testing.T) {
 			SiLU: func(x float64) float64 { return x / (1 + math.Exp(-x)) },
 		} {
 			y, d := []float64{x}, []float64{x}
-			activate(a, k, y, y)
+			activateElements(a, k, y, y)
 			if math.Abs(y[0]-f(x)) > 1e-15*(1+math.Abs(x)) {
 				t.Errorf("activation %d of %v is %v, want %v", a, x, y[0], f(x))
 			}
-			activateGrad(a, k, d, []float64{2}, d)
+			activateElementsGrad(a, k, d, []float64{2}, d)
 			h := min(1e-5, math.Abs(x)/2)
 			if want := 2 * (f(x+h) - f(x-h)) / (2 * h); math.Abs(d[0]-want) > 1e-6 {
 				t.Errorf("activation %d at %v: slope is %v, want %v", a, x, d[0], want)
@@ -46,18 +46,18 @@ func testSiLU[T tensor.Float](t *testing.T, ulp float64) {
 		x[i], dy[i] = T(8*s.normal()), T(s.normal())
 	}
 	y, dx := make([]T, len(x)), make([]T, len(x))
-	activate(SiLU, k, y, x)
-	activateGrad(SiLU, k, dx, dy, x)
+	activateElements(SiLU, k, y, x)
+	activateElementsGrad(SiLU, k, dx, dy, x)
 	same, dsame := slices.Clone(x), slices.Clone(x)
-	activate(SiLU, k, same, same)
-	activateGrad(SiLU, k, dsame, dy, dsame)
+	activateElements(SiLU, k, same, same)
+	activateElementsGrad(SiLU, k, dsame, dy, dsame)
 	if !slices.Equal(same, y) || !slices.Equal(dsame, dx) {
 		t.Error("results in place differ")
 	}
 	for i, v := range x {
 		one, done := []T{v}, []T{v}
-		activate(SiLU, k, one, one)
-		activateGrad(SiLU, k, done, dy[i:i+1], done)
+		activateElements(SiLU, k, one, one)
+		activateElementsGrad(SiLU, k, done, dy[i:i+1], done)
 		if one[0] != y[i] || done[0] != dx[i] {
 			t.Fatalf("element %d is %v and %v, by itself %v and %v", i, y[i], dx[i], one[0], done[0])
 		}

@@ -53,16 +53,16 @@ func (a *Attention[T]) Traits() attention.Traits { return a.Mechanism.Traits() }
 
 // FLOPs counts projections, the gate of a decay and the mechanism.
 func (a *Attention[T]) FLOPs(n int, causal bool) float64 {
-	shape := a.shape(1, causal)
+	shape := a.callShape(1, causal)
 	shape.N, shape.M = n, n
-	weights := a.Q.size() + a.K.size() + a.V.size() + a.O.size()
-	if a.Decay.learned() {
-		weights += a.Decay.Gate.size()
+	weights := a.Q.weightSize() + a.K.weightSize() + a.V.weightSize() + a.O.weightSize()
+	if a.Decay.isLearned() {
+		weights += a.Decay.Gate.weightSize()
 	}
 	return 2*float64(n)*weights + a.Mechanism.Plan(shape).FLOPs
 }
 
-func (a *Attention[T]) shape(batch int, causal bool) attention.Shape {
+func (a *Attention[T]) callShape(batch int, causal bool) attention.Shape {
 	return attention.Shape{B: batch, H: a.H, Hkv: a.Hkv, D: a.D, Dv: a.D, Causal: causal}
 }
 
@@ -79,22 +79,22 @@ func (a *Attention[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], tr Trace[T]
 // self-attention. keep says that Backward will follow.
 func (a *Attention[T]) ForwardTo(y, base, x, context tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
 	tr := trace.(*AttentionTrace[T])
-	out := a.project(x, context, s, tr)
-	if err := a.mix(out, tr, s.Ranks, keep); err != nil {
+	out := a.projectCall(x, context, s, tr)
+	if err := a.runMechanism(out, tr, s.Ranks, keep); err != nil {
 		return err
 	}
-	o := view(tr.o, x.Rows, a.H*a.D)
+	o := viewMatrix(tr.o, x.Rows, a.H*a.D)
 	if a.O.W == nil {
 		copyRows(y, base)
 		AddTo(y, o)
 		return nil
 	}
-	multiply(true, rowProduct[T]{layer: &a.O, y: y, x: o, base: base, acc: true})
+	multiplyRows(true, rowProduct[T]{layer: &a.O, y: y, x: o, base: base, acc: true})
 	return nil
 }
 
-// mix sets out to the outputs of the mechanism for the call of tr.
-func (a *Attention[T]) mix(out tensor.Heads[T], tr *AttentionTrace[T], ranks *comm.Comm, keep bool) error {
+// runMechanism sets out to the outputs of the mechanism for the call of tr.
+func (a *Attention[T]) runMechanism(out tensor.Heads[T], tr *AttentionTrace[T], ranks *comm.Comm, keep bool) error {
 	tr.ranks = ranks
 	switch {
 	case ranks == nil && keep:
@@ -107,8 +107,8 @@ func (a *Attention[T]) mix(out tensor.Heads[T], tr *AttentionTrace[T], ranks *co
 	return sequence.Forward(ranks, a.Mechanism, out, &tr.call, tr.divided)
 }
 
-// unmix is the gradient of mix, from do.
-func (a *Attention[T]) unmix(do, o tensor.Heads[T], tr *AttentionTrace[T]) error {
+// runMechanismGrad is the gradient of mix, from do.
+func (a *Attention[T]) runMechanismGrad(do, o tensor.Heads[T], tr *AttentionTrace[T]) error {
 	if tr.ranks != nil {
 		return sequence.Backward(tr.ranks, a.Mechanism, &tr.grads, do, o, &tr.call, tr.divided)
 	}
@@ -118,11 +118,11 @@ func (a *Attention[T]) unmix(do, o tensor.Heads[T], tr *AttentionTrace[T]) error
 // Step is the causal self-attention of x [B·N,width].
 func (a *Attention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*AttentionTrace[T])
-	out := a.project(x, x, s, tr)
+	out := a.projectCall(x, x, s, tr)
 	if err := state.(attentionState[T]).State.Step(out, &tr.call); err != nil {
 		return err
 	}
-	a.O.Forward(y, view(tr.o, x.Rows, a.H*a.D), true)
+	a.O.Forward(y, viewMatrix(tr.o, x.Rows, a.H*a.D), true)
 	return nil
 }
 
@@ -142,7 +142,7 @@ func mechanismState[T tensor.Float](s State[T]) attention.State[T] {
 // NewSums returns an empty state for calls between states: its sums are compensated,
 // so that they do not err more the more parts there are.
 func (a *Attention[T]) NewSums(batch int) (State[T], error) {
-	shape := a.shape(batch, true)
+	shape := a.callShape(batch, true)
 	shape.Carry = attention.Compensated
 	state, err := a.Mechanism.NewState(shape)
 	return attentionState[T]{state}, err
@@ -151,7 +151,7 @@ func (a *Attention[T]) NewSums(batch int) (State[T], error) {
 // CanDivide reports why tokens cannot be divided among ranks, which takes states that
 // are sums.
 func (a *Attention[T]) CanDivide() error {
-	state, err := a.Mechanism.NewState(a.shape(1, true))
+	state, err := a.Mechanism.NewState(a.callShape(1, true))
 	if err != nil {
 		return err
 	}
@@ -160,18 +160,18 @@ func (a *Attention[T]) CanDivide() error {
 
 // NewState returns an empty state of the mechanism, for steps.
 func (a *Attention[T]) NewState(batch int) (State[T], error) {
-	shape := a.shape(batch, true)
-	if a.renews(batch) {
+	shape := a.callShape(batch, true)
+	if a.hasFusedSteps(batch) {
 		shape.Chunk = 1
 	}
 	state, err := a.Mechanism.NewState(shape)
 	return attentionState[T]{state}, err
 }
 
-// renews reports that states take a token in while they answer it, where their chunks
+// hasFusedSteps reports that states take a token in while they answer it, where their chunks
 // have one.
-func (a *Attention[T]) renews(batch int) bool {
-	one := a.shape(batch, true)
+func (a *Attention[T]) hasFusedSteps(batch int) bool {
+	one := a.callShape(batch, true)
 	one.N, one.M = 1, 1
 	return a.Decay == nil && a.Mechanism.Plan(one).Renews
 }
@@ -186,58 +186,58 @@ func (a *Attention[T]) RestoreState(_ int, data []byte) (State[T], error) {
 // memory of trace.
 func (a *Attention[T]) Project(x tensor.Mat[T], s Scope[T], trace Trace[T]) *attention.Call[T] {
 	tr := trace.(*AttentionTrace[T])
-	a.project(x, x, s, tr)
+	a.projectCall(x, x, s, tr)
 	return &tr.call
 }
 
-// project sets the call of tr and returns the view of its output.
-func (a *Attention[T]) project(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T]) tensor.Heads[T] {
+// projectCall sets the call of tr and returns the view of its output.
+func (a *Attention[T]) projectCall(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T]) tensor.Heads[T] {
 	wide, narrow := a.H*a.D, a.Hkv*a.D
 	tr.q = slices.Grow(tr.q[:0], x.Rows*wide)[:x.Rows*wide]
 	tr.o = slices.Grow(tr.o[:0], x.Rows*wide)[:x.Rows*wide]
 	tr.k = slices.Grow(tr.k[:0], context.Rows*narrow)[:context.Rows*narrow]
 	tr.v = slices.Grow(tr.v[:0], context.Rows*narrow)[:context.Rows*narrow]
-	q := rowProduct[T]{layer: &a.Q, y: view(tr.q, x.Rows, wide), x: x}
-	k := rowProduct[T]{layer: &a.K, y: view(tr.k, context.Rows, narrow), x: context}
-	v := rowProduct[T]{layer: &a.V, y: view(tr.v, context.Rows, narrow), x: context}
-	if same(x, context) {
-		multiply(true, q, k, v)
+	q := rowProduct[T]{layer: &a.Q, y: viewMatrix(tr.q, x.Rows, wide), x: x}
+	k := rowProduct[T]{layer: &a.K, y: viewMatrix(tr.k, context.Rows, narrow), x: context}
+	v := rowProduct[T]{layer: &a.V, y: viewMatrix(tr.v, context.Rows, narrow), x: context}
+	if isSameView(x, context) {
+		multiplyRows(true, q, k, v)
 	} else {
-		multiply(true, q)
-		multiply(true, k, v)
+		multiplyRows(true, q)
+		multiplyRows(true, k, v)
 	}
 	n, m := x.Rows/s.B, context.Rows/s.B
 	tr.call = attention.Call[T]{
-		Q: a.queries(tr.q, s.B, n), K: a.keys(tr.k, s.B, m), V: a.keys(tr.v, s.B, m),
+		Q: a.viewQueries(tr.q, s.B, n), K: a.viewKeys(tr.k, s.B, m), V: a.viewKeys(tr.v, s.B, m),
 		Causal: s.Causal, KeyLens: s.KeyLens, Rope: s.Rope, Drop: s.Drop,
 		Init: mechanismState(s.Init), Final: mechanismState(s.Final),
 	}
-	a.fade(tr, context, s.B, nil)
-	return a.queries(tr.o, s.B, n)
+	a.setDecay(tr, context, s.B, nil)
+	return a.viewQueries(tr.o, s.B, n)
 }
 
-// fade gives the call of tr the decay of keys that are made of the rows of
+// setDecay gives the call of tr the decay of keys that are made of the rows of
 // context, if there is one; frozen is the gate for a few rows.
-func (a *Attention[T]) fade(tr *AttentionTrace[T], context tensor.Mat[T], b int, frozen *Frozen[T]) {
+func (a *Attention[T]) setDecay(tr *AttentionTrace[T], context tensor.Mat[T], b int, frozen *PackedLinear[T]) {
 	if a.Decay == nil {
 		return
 	}
-	a.Decay.forward(room(&tr.g, context.Rows, a.Hkv), context, frozen)
-	tr.call.LogG = a.rates(tr.g, b, context.Rows/b)
+	a.Decay.setLogDecay(resizeMatrix(&tr.g, context.Rows, a.Hkv), context, frozen)
+	tr.call.LogG = a.viewRates(tr.g, b, context.Rows/b)
 }
 
-// rates views a [B·M, Hkv] matrix by its heads.
-func (a *Attention[T]) rates(data []T, b, m int) tensor.Heads[T] {
+// viewRates views a [B·M, Hkv] matrix by its heads.
+func (a *Attention[T]) viewRates(data []T, b, m int) tensor.Heads[T] {
 	return tensor.Split(data, b, m, a.Hkv, 0, a.Hkv, 1)
 }
 
-// queries views a [B·N, H·D] projection by its heads.
-func (a *Attention[T]) queries(data []T, b, n int) tensor.Heads[T] {
+// viewQueries views a [B·N, H·D] projection by its heads.
+func (a *Attention[T]) viewQueries(data []T, b, n int) tensor.Heads[T] {
 	return tensor.Split(data, b, n, a.H*a.D, 0, a.H, a.D)
 }
 
-// keys views a [B·M, Hkv·D] projection by its heads.
-func (a *Attention[T]) keys(data []T, b, m int) tensor.Heads[T] {
+// viewKeys views a [B·M, Hkv·D] projection by its heads.
+func (a *Attention[T]) viewKeys(data []T, b, m int) tensor.Heads[T] {
 	return tensor.Split(data, b, m, a.Hkv*a.D, 0, a.Hkv, a.D)
 }
 
@@ -252,45 +252,45 @@ func (a *Attention[T]) Backward(dx, dy, x tensor.Mat[T], tr Trace[T], s *Scratch
 func (a *Attention[T]) BackwardTo(dx, dcontext, dy, x, context tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
 	tr := trace.(*AttentionTrace[T])
 	wide, narrow := a.H*a.D, a.Hkv*a.D
-	s.empty()
-	do, dq := s.room(x.Rows, wide), s.room(x.Rows, wide)
-	dk, dv := s.room(context.Rows, narrow), s.room(context.Rows, narrow)
-	o := view(tr.o, x.Rows, wide)
+	s.takeBack()
+	do, dq := s.lendMatrix(x.Rows, wide), s.lendMatrix(x.Rows, wide)
+	dk, dv := s.lendMatrix(context.Rows, narrow), s.lendMatrix(context.Rows, narrow)
+	o := viewMatrix(tr.o, x.Rows, wide)
 	grads := [...]weightGrad[T]{{&a.Q, dq, x}, {&a.K, dk, context}, {&a.V, dv, context}, {&a.O, dy, o}}
 	learning := len(grads)
 	if a.O.W != nil {
-		multiply(false, rowProduct[T]{layer: &a.O, y: do, x: dy})
+		multiplyRows(false, rowProduct[T]{layer: &a.O, y: do, x: dy})
 	} else {
 		copyRows(do, dy)
 		learning--
 	}
 	b, n, m := tr.call.Q.B, tr.call.Q.N, tr.call.K.N
-	tr.grads = attention.Grads[T]{DAux: s.Aux, DFinal: s.DFinal, DInit: s.DInit, DQ: a.queries(dq.Data, b, n), DK: a.keys(dk.Data, b, m), DV: a.keys(dv.Data, b, m)}
+	tr.grads = attention.Grads[T]{DAux: s.Aux, DFinal: s.DFinal, DInit: s.DInit, DQ: a.viewQueries(dq.Data, b, n), DK: a.viewKeys(dk.Data, b, m), DV: a.viewKeys(dv.Data, b, m)}
 	var dg tensor.Mat[T]
-	if a.Decay.learned() {
-		dg = s.room(context.Rows, a.Hkv)
-		tr.grads.DLogG = a.rates(dg.Data, b, m)
+	if a.Decay.isLearned() {
+		dg = s.lendMatrix(context.Rows, a.Hkv)
+		tr.grads.DLogG = a.viewRates(dg.Data, b, m)
 	}
-	if err := a.unmix(a.queries(do.Data, b, n), a.queries(tr.o, b, n), tr); err != nil {
+	if err := a.runMechanismGrad(a.viewQueries(do.Data, b, n), a.viewQueries(tr.o, b, n), tr); err != nil {
 		return err
 	}
 	addWeights(grads[:learning]...)
 	fromQ := rowProduct[T]{layer: &a.Q, y: dx, x: dq}
 	fromK := rowProduct[T]{layer: &a.K, y: dcontext, x: dk, acc: true}
 	fromV := rowProduct[T]{layer: &a.V, y: dcontext, x: dv, acc: true}
-	if same(dx, dcontext) {
-		multiply(false, fromQ, fromK, fromV)
+	if isSameView(dx, dcontext) {
+		multiplyRows(false, fromQ, fromK, fromV)
 	} else {
-		multiply(false, fromQ)
-		multiply(false, fromK, fromV)
+		multiplyRows(false, fromQ)
+		multiplyRows(false, fromK, fromV)
 	}
-	if a.Decay.learned() {
-		a.Decay.backward(dcontext, dg, view(tr.g, context.Rows, a.Hkv), context)
+	if a.Decay.isLearned() {
+		a.Decay.addGateGrad(dcontext, dg, viewMatrix(tr.g, context.Rows, a.Hkv), context)
 	}
 	return nil
 }
 
-// same reports whether a and b view the same rows.
-func same[T tensor.Float](a, b tensor.Mat[T]) bool {
+// isSameView reports whether a and b view the same rows.
+func isSameView[T tensor.Float](a, b tensor.Mat[T]) bool {
 	return a.Rows == b.Rows && (a.Rows == 0 || &a.Data[0] == &b.Data[0])
 }

@@ -89,14 +89,14 @@ type Scratch[T tensor.Float] struct {
 	used  int
 }
 
-// empty takes back all rooms.
-func (s *Scratch[T]) empty() { s.used = 0 }
+// takeBack takes back all rooms.
+func (s *Scratch[T]) takeBack() { s.used = 0 }
 
-// room lends a matrix with undefined contents until s is emptied.
-func (s *Scratch[T]) room(rows, cols int) tensor.Mat[T] {
+// lendMatrix lends a matrix with undefined contents until s is emptied.
+func (s *Scratch[T]) lendMatrix(rows, cols int) tensor.Mat[T] {
 	if s.used == len(s.rooms) {
 		s.rooms = append(s.rooms, nil)
 	}
 	s.used++
-	return room(&s.rooms[s.used-1], rows, cols)
+	return resizeMatrix(&s.rooms[s.used-1], rows, cols)
 }

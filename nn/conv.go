@@ -17,18 +17,18 @@ type Conv[T tensor.Float] struct {
 	B *param.Param[T] // [width]; nil: none
 }
 
-// taps returns K.
-func (c *Conv[T]) taps() int { return c.W.Shape[0] }
+// countTaps returns K.
+func (c *Conv[T]) countTaps() int { return c.W.Shape[0] }
 
-// Past returns the number of elements of the rows before a sequence that
+// PastSize returns the number of elements of the rows before a sequence that
 // Forward needs of each batch row: (K-1)·width.
-func (c *Conv[T]) Past() int { return (c.taps() - 1) * c.W.Shape[1] }
+func (c *Conv[T]) PastSize() int { return (c.countTaps() - 1) * c.W.Shape[1] }
 
 // Forward sets y [B·N,width] from x. past [B·Past()] holds the rows before each
 // sequence, the latest last, and is brought up to date; nil means that nothing
 // came before.
 func (c *Conv[T]) Forward(y, x tensor.Mat[T], b int, past []T) {
-	n, k, w := x.Rows/b, c.taps(), x.Cols
+	n, k, w := x.Rows/b, c.countTaps(), x.Cols
 	if f := (convForward[T]{c, y, x, n, past}); x.Rows <= normRows {
 		f.RunRange(0, x.Rows)
 	} else {
@@ -59,7 +59,7 @@ type convForward[T tensor.Float] struct {
 func (f *convForward[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	c, y, x, n, past := f.c, f.y, f.x, f.n, f.past
-	k, w := c.taps(), x.Cols
+	k, w := c.countTaps(), x.Cols
 	for i := i0; i < i1; i++ {
 		row := y.Row(i)
 		t.Mul(row, x.Row(i), c.W.Data)
@@ -95,9 +95,9 @@ type ConvEnds[T tensor.Float] struct {
 func (c *Conv[T]) Backward(dx, dy, x tensor.Mat[T], b int, ends ConvEnds[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	k, w, n := c.taps(), x.Cols, x.Rows/b
+	k, w, n := c.countTaps(), x.Cols, x.Rows/b
 	pieces := (x.Rows + normRows - 1) / normRows
-	parts := view(arena.TakeZeros[T](ar, pieces*k*w), pieces, k*w)
+	parts := viewMatrix(arena.TakeZeros[T](ar, pieces*k*w), pieces, k*w)
 	par.Run(x.Rows, normRows, 4*float64(k)*float64(x.Rows)*float64(w), convBackward[T]{c, dx, dy, x, parts, n, ends})
 	addRows(c.W.Grad, parts)
 	if c.B != nil {
@@ -125,7 +125,7 @@ type convBackward[T tensor.Float] struct {
 
 func (f *convBackward[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
-	k, w, n := f.c.taps(), f.x.Cols, f.n
+	k, w, n := f.c.countTaps(), f.x.Cols, f.n
 	part, weight := f.parts.Row(i0/normRows), f.c.W.Data
 	for i := i0; i < i1; i++ {
 		at := i % n

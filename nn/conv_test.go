@@ -31,7 +31,7 @@ func TestConvIsItsDefinition(t *testing.T) {
 	}
 	// In pieces, each continued from the rows before it, to the same bits.
 	for _, sizes := range [][]int{{11}, {1, 2, 1, 7}, {5, 6}, {3, 3, 5}} {
-		past := make([]float64, b*c.Past())
+		past := make([]float64, b*c.PastSize())
 		at := 0
 		for _, size := range sizes {
 			px, py := matrix[float64](s, b*size, w), matrix[float64](s, b*size, w)
@@ -72,13 +72,13 @@ func TestConvBackwardInParts(t *testing.T) {
 			}
 			return part
 		}
-		pasts, past, at := [][]float64{}, make([]float64, b*c.Past()), 0
+		pasts, past, at := [][]float64{}, make([]float64, b*c.PastSize()), 0
 		for _, size := range sizes {
 			pasts = append(pasts, slices.Clone(past))
 			c.Forward(matrix[float64](s, b*size, w), cut(x, at, size), b, past)
 			at += size
 		}
-		next := make([]float64, b*c.Past())
+		next := make([]float64, b*c.PastSize())
 		for p := len(sizes) - 1; p >= 0; p-- {
 			size := sizes[p]
 			at -= size

@@ -40,14 +40,14 @@ type MSSA[T tensor.Float] struct {
 	core attention.Mechanism[T]
 }
 
-func newMSSA[T tensor.Float](m *Making[T]) (Mixer[T], error) {
+func newMSSA[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 	if _, _, err := istaSettings(m.Reader); err != nil {
 		return nil, err
 	}
 	core, err := mechanism.New[T]("softmax", mechanism.Options{})
 	x := &MSSA[T]{H: m.Heads, D: m.Width / m.Heads, core: core}
-	x.U = Linear[T]{W: m.New("u_proj.weight", true, m.first(1, m.Width), x.H*x.D, m.Width)}
-	x.O = m.Linear("o_proj", m.Residual, m.Width, x.H*x.D)
+	x.U = Linear[T]{W: m.New("u_proj.weight", true, m.fanInShare(1, m.Width), x.H*x.D, m.Width)}
+	x.O = m.NewLinear("o_proj", m.Residual, m.Width, x.H*x.D)
 	return x, err
 }
 
@@ -61,7 +61,7 @@ func istaSettings(v *settings.Reader) (step, lambda float64, err error) {
 
 // NewISTA makes the layer that takes the place of the MLP in the blocks of a row
 // which has one.
-func NewISTA[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *Weights[T]) (*ISTA[T], error) {
+func NewISTA[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *WeightMaker[T]) (*ISTA[T], error) {
 	values, err := r.ReadSettings(&o)
 	if err != nil {
 		return nil, err
@@ -79,12 +79,12 @@ func (m *MSSA[T]) Traits() attention.Traits {
 
 // FLOPs counts projections and attention.
 func (m *MSSA[T]) FLOPs(n int, causal bool) float64 {
-	s := m.shape(1, causal)
+	s := m.callShape(1, causal)
 	s.N, s.M = n, n
-	return 2*float64(n)*(m.U.size()+m.O.size()) + m.core.Plan(s).FLOPs
+	return 2*float64(n)*(m.U.weightSize()+m.O.weightSize()) + m.core.Plan(s).FLOPs
 }
 
-func (m *MSSA[T]) shape(batch int, causal bool) attention.Shape {
+func (m *MSSA[T]) callShape(batch int, causal bool) attention.Shape {
 	return attention.Shape{B: batch, H: m.H, Hkv: m.H, D: m.D, Dv: m.D, Causal: causal}
 }
 
@@ -102,25 +102,25 @@ func (tr *MSSATrace[T]) Aux() float64 { return 0 }
 // NewTrace returns an empty MSSATrace.
 func (m *MSSA[T]) NewTrace() Trace[T] { return new(MSSATrace[T]) }
 
-// heads views a [B·N, H·D] matrix by its heads.
-func (m *MSSA[T]) heads(data []T, b int) tensor.Heads[T] {
+// viewHeads views a [B·N, H·D] matrix by its heads.
+func (m *MSSA[T]) viewHeads(data []T, b int) tensor.Heads[T] {
 	return tensor.Split(data, b, len(data)/(b*m.H*m.D), m.H*m.D, 0, m.H, m.D)
 }
 
-// call sets the call of tr from the projections, and returns the view of its
+// setCall sets the call of tr from the projections, and returns the view of its
 // output.
-func (m *MSSA[T]) call(tr *MSSATrace[T], rows int, s Scope[T]) tensor.Heads[T] {
-	room(&tr.o, rows, m.H*m.D)
-	u := m.heads(tr.u, s.B)
+func (m *MSSA[T]) setCall(tr *MSSATrace[T], rows int, s Scope[T]) tensor.Heads[T] {
+	resizeMatrix(&tr.o, rows, m.H*m.D)
+	u := m.viewHeads(tr.u, s.B)
 	tr.call = attention.Call[T]{Q: u, K: u, V: u, Causal: s.Causal, KeyLens: s.KeyLens, Rope: s.Rope}
-	return m.heads(tr.o, s.B)
+	return m.viewHeads(tr.o, s.B)
 }
 
 // Forward sets y to base plus the layer of x.
 func (m *MSSA[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
 	tr := trace.(*MSSATrace[T])
-	m.U.Forward(room(&tr.u, x.Rows, m.H*m.D), x, false)
-	out := m.call(tr, x.Rows, s)
+	m.U.Forward(resizeMatrix(&tr.u, x.Rows, m.H*m.D), x, false)
+	out := m.setCall(tr, x.Rows, s)
 	saved := &tr.saved
 	if !keep {
 		saved = nil
@@ -128,19 +128,19 @@ func (m *MSSA[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], 
 	if err := m.core.Forward(out, &tr.call, saved); err != nil {
 		return err
 	}
-	multiply(true, rowProduct[T]{layer: &m.O, y: y, x: view(tr.o, x.Rows, m.H*m.D), base: base, acc: true})
+	multiplyRows(true, rowProduct[T]{layer: &m.O, y: y, x: viewMatrix(tr.o, x.Rows, m.H*m.D), base: base, acc: true})
 	return nil
 }
 
 // Backward sets dx: the gradients of queries, keys and values are one.
 func (m *MSSA[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
 	tr := trace.(*MSSATrace[T])
-	s.empty()
+	s.takeBack()
 	rows, wide, b := x.Rows, m.H*m.D, tr.call.Q.B
-	do, dq, dk, dv := s.room(rows, wide), s.room(rows, wide), s.room(rows, wide), s.room(rows, wide)
-	m.O.Backward(do, dy, view(tr.o, rows, wide), false)
-	tr.grads = attention.Grads[T]{DQ: m.heads(dq.Data, b), DK: m.heads(dk.Data, b), DV: m.heads(dv.Data, b)}
-	if err := m.core.Backward(&tr.grads, m.heads(do.Data, b), m.heads(tr.o, b), &tr.call, &tr.saved); err != nil {
+	do, dq, dk, dv := s.lendMatrix(rows, wide), s.lendMatrix(rows, wide), s.lendMatrix(rows, wide), s.lendMatrix(rows, wide)
+	m.O.Backward(do, dy, viewMatrix(tr.o, rows, wide), false)
+	tr.grads = attention.Grads[T]{DQ: m.viewHeads(dq.Data, b), DK: m.viewHeads(dk.Data, b), DV: m.viewHeads(dv.Data, b)}
+	if err := m.core.Backward(&tr.grads, m.viewHeads(do.Data, b), m.viewHeads(tr.o, b), &tr.call, &tr.saved); err != nil {
 		return err
 	}
 	AddTo(dq, dk)
@@ -151,7 +151,7 @@ func (m *MSSA[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T
 
 // NewState returns a state of all projections.
 func (m *MSSA[T]) NewState(batch int) (State[T], error) {
-	state, err := m.core.NewState(m.shape(batch, true))
+	state, err := m.core.NewState(m.callShape(batch, true))
 	return attentionState[T]{state}, err
 }
 
@@ -164,32 +164,32 @@ func (m *MSSA[T]) RestoreState(_ int, data []byte) (State[T], error) {
 // Step is the causal form.
 func (m *MSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*MSSATrace[T])
-	m.U.Forward(room(&tr.u, x.Rows, m.H*m.D), x, false)
-	if err := state.(attentionState[T]).State.Step(m.call(tr, x.Rows, s), &tr.call); err != nil {
+	m.U.Forward(resizeMatrix(&tr.u, x.Rows, m.H*m.D), x, false)
+	if err := state.(attentionState[T]).State.Step(m.setCall(tr, x.Rows, s), &tr.call); err != nil {
 		return err
 	}
-	m.O.Forward(y, view(tr.o, x.Rows, m.H*m.D), true)
+	m.O.Forward(y, viewMatrix(tr.o, x.Rows, m.H*m.D), true)
 	return nil
 }
 
-// frozenMSSA is an MSSA for steps.
-type frozenMSSA[T tensor.Float] struct {
+// packedMSSA is an MSSA for steps.
+type packedMSSA[T tensor.Float] struct {
 	layer *MSSA[T]
-	u, o  *Frozen[T]
+	u, o  *PackedLinear[T]
 }
 
 // Freeze returns the layer with its weights rearranged.
 func (m *MSSA[T]) Freeze(rows int) Stepper[T] {
-	return &frozenMSSA[T]{m, m.U.Freeze(rows), m.O.Freeze(rows)}
+	return &packedMSSA[T]{m, m.U.Freeze(rows), m.O.Freeze(rows)}
 }
 
 // Step is MSSA.Step.
-func (m *frozenMSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+func (m *packedMSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	l, tr := m.layer, trace.(*MSSATrace[T])
-	m.u.Forward(room(&tr.u, x.Rows, l.H*l.D), x, false)
-	if err := state.(attentionState[T]).State.Step(l.call(tr, x.Rows, s), &tr.call); err != nil {
+	m.u.Forward(resizeMatrix(&tr.u, x.Rows, l.H*l.D), x, false)
+	if err := state.(attentionState[T]).State.Step(l.setCall(tr, x.Rows, s), &tr.call); err != nil {
 		return err
 	}
-	m.o.Forward(y, view(tr.o, x.Rows, l.H*l.D), true)
+	m.o.Forward(y, viewMatrix(tr.o, x.Rows, l.H*l.D), true)
 	return nil
 }

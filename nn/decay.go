@@ -24,14 +24,14 @@ func Retention(h int) float64 { return math.Log1p(-math.Exp2(-5 - float64(h))) }
 // Retention(h): log γ_h/(1 - γ_h).
 func RetentionGate(h int) float64 { return math.Log(math.Exp2(5+float64(h)) - 1) }
 
-// learned reports that there is a gate.
-func (d *Decay[T]) learned() bool { return d != nil && d.Gate.W != nil }
+// isLearned reports that there is a gate.
+func (d *Decay[T]) isLearned() bool { return d != nil && d.Gate.W != nil }
 
-// forward sets g [rows,Hkv] from the rows of x; frozen is the gate for a few rows,
+// setLogDecay sets g [rows,Hkv] from the rows of x; frozen is the gate for a few rows,
 // nil where there are many.
-func (d *Decay[T]) forward(g, x tensor.Mat[T], frozen *Frozen[T]) {
+func (d *Decay[T]) setLogDecay(g, x tensor.Mat[T], frozen *PackedLinear[T]) {
 	switch {
-	case !d.learned():
+	case !d.isLearned():
 		for i := range g.Rows {
 			copy(g.Row(i), d.Fixed)
 		}
@@ -48,9 +48,9 @@ func (d *Decay[T]) forward(g, x tensor.Mat[T], frozen *Frozen[T]) {
 	}
 }
 
-// backward adds to dx and to the gradients of the gate, from dg of what forward
+// addGateGrad adds to dx and to the gradients of the gate, from dg of what forward
 // has set, g, from x. It uses up dg.
-func (d *Decay[T]) backward(dx, dg, g, x tensor.Mat[T]) {
+func (d *Decay[T]) addGateGrad(dx, dg, g, x tensor.Mat[T]) {
 	par.Run(g.Rows, rowTile, gateWork*float64(len(g.Data)), logSigmoidGrad[T]{dg, g})
 	d.Gate.Backward(dx, dg, x, true)
 }

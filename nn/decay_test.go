@@ -21,8 +21,8 @@ func TestGatesBeginAsRetention(t *testing.T) {
 		d.Gate.B.Data[h], fixed.Fixed[h] = RetentionGate(h), Retention(h)
 	}
 	x, g, want := tensor.NewMat[float64](3, 1), tensor.NewMat[float64](3, heads), tensor.NewMat[float64](3, heads)
-	d.forward(g, x, nil)
-	fixed.forward(want, x, nil)
+	d.setLogDecay(g, x, nil)
+	fixed.setLogDecay(want, x, nil)
 	for h, got := range g.Row(2) {
 		if w := want.Row(2)[h]; math.Abs(got-w) > 1e-12*math.Abs(w) || math.Abs(math.Exp(w)-(1-math.Exp2(-5-float64(h)))) > 1e-15 {
 			t.Errorf("head %d begins with %v, the fixed one is %v", h, got, w)
@@ -32,7 +32,7 @@ func TestGatesBeginAsRetention(t *testing.T) {
 		d.Gate.W.Data[h] = 1
 	}
 	copy(x.Data, []float64{-1e30, 0, 1e30})
-	d.forward(g, x, nil)
+	d.setLogDecay(g, x, nil)
 	if g.Row(0)[0] != -1e30 || g.Row(2)[0] != 0 {
 		t.Errorf("far from 0 a gate gives %v and %v", g.Row(0)[0], g.Row(2)[0])
 	}

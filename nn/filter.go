@@ -23,9 +23,9 @@ type Filter[T tensor.Float] struct {
 	Freq   *param.Param[T] // [units] of the sines after each of them
 	Out    Linear[T]       // [width·filters, units]
 
-	Context  int
-	Features int // 1 + two for each frequency
-	Falls    []T // [width] -δ of the windows
+	Context     int
+	Features    int // 1 + two for each frequency
+	WindowRates []T // [width] -δ of the windows
 }
 
 // Windows fall to filterTarget within these shares of the context.
@@ -38,23 +38,23 @@ const (
 const filterLayers = 3
 
 // newFilter makes that many filters of every channel.
-func newFilter[T tensor.Float](m *Making[T], filters, features, units int, freq float64) Filter[T] {
-	f := Filter[T]{Context: m.Context, Features: features, Falls: make([]T, m.Width)}
-	for c := range f.Falls {
-		f.Falls[c] = T(fall(c, m.Width))
+func newFilter[T tensor.Float](m *MixerArgs[T], filters, features, units int, freq float64) Filter[T] {
+	f := Filter[T]{Context: m.Context, Features: features, WindowRates: make([]T, m.Width)}
+	for c := range f.WindowRates {
+		f.WindowRates[c] = T(windowRate(c, m.Width))
 	}
 	in := features
 	for _, name := range []string{"filter.0", "filter.1", "filter.2"}[:filterLayers] {
-		f.Hidden = append(f.Hidden, Linear[T]{W: m.New(name+".weight", true, FanIn(in), units, in), B: m.New(name+".bias", false, FanIn(in), units)})
+		f.Hidden = append(f.Hidden, Linear[T]{W: m.New(name+".weight", true, FanInInit(in), units, in), B: m.New(name+".bias", false, FanInInit(in), units)})
 		in = units
 	}
-	f.Freq = m.New("filter.freq", false, Always(freq), units)
-	f.Out = Linear[T]{W: m.New("filter.out.weight", true, FanIn(units), filters*m.Width, units)}
+	f.Freq = m.New("filter.freq", false, ConstantInit(freq), units)
+	f.Out = Linear[T]{W: m.New("filter.out.weight", true, FanInInit(units), filters*m.Width, units)}
 	return f
 }
 
-// FanIn are first elements that are uniform within 1/√n.
-func FanIn(n int) First {
+// FanInInit are first elements that are uniform within 1/√n.
+func FanInInit(n int) Initializer {
 	return func(key rng.Key, i uint64) float64 { return (2*key.Float64(i) - 1) / math.Sqrt(float64(n)) }
 }
 
@@ -67,40 +67,40 @@ type FilterTrace[T tensor.Float] struct {
 
 // Forward returns the filters [N,filters·width] at the places from start on.
 func (f *Filter[T]) Forward(start, n int, tr *FilterTrace[T]) tensor.Mat[T] {
-	x := room(&tr.features, n, f.Features)
+	x := resizeMatrix(&tr.features, n, f.Features)
 	for i := range n {
-		f.place(x.Row(i), start+i)
+		f.setFeatures(x.Row(i), start+i)
 	}
 	for l := range f.Hidden {
-		pre, act := room(&tr.pre[l], n, f.units()), room(&tr.act[l], n, f.units())
+		pre, act := resizeMatrix(&tr.pre[l], n, f.countUnits()), resizeMatrix(&tr.act[l], n, f.countUnits())
 		f.Hidden[l].Forward(pre, x, false)
 		par.Run(n, normRows, sineWork*float64(len(pre.Data)), sines[T]{f, act, pre})
 		x = act
 	}
-	h := room(&tr.h, n, f.Out.W.Shape[0])
+	h := resizeMatrix(&tr.h, n, f.Out.W.Shape[0])
 	f.Out.Forward(h, x, false)
-	par.Run(n, normRows, siluWork*float64(n*len(f.Falls)), windows[T]{f, h, start})
+	par.Run(n, normRows, siluWork*float64(n*len(f.WindowRates)), windows[T]{f, h, start})
 	return h
 }
 
-func (f *Filter[T]) units() int { return f.Hidden[0].W.Shape[0] }
+func (f *Filter[T]) countUnits() int { return f.Hidden[0].W.Shape[0] }
 
-// size is the number of weights that each place is multiplied with.
-func (f *Filter[T]) size() float64 {
-	n := f.Out.size()
+// weightSize is the number of weights that each place is multiplied with.
+func (f *Filter[T]) weightSize() float64 {
+	n := f.Out.weightSize()
 	for i := range f.Hidden {
-		n += f.Hidden[i].size()
+		n += f.Hidden[i].weightSize()
 	}
 	return n
 }
 
-// time is the t of a place.
-func (f *Filter[T]) time(n int) float64 { return float64(n) / float64(max(f.Context-1, 1)) }
+// placeTime is the t of a place.
+func (f *Filter[T]) placeTime(n int) float64 { return float64(n) / float64(max(f.Context-1, 1)) }
 
-// place sets the features of place n.
-func (f *Filter[T]) place(x []T, n int) {
+// setFeatures sets the features of place n.
+func (f *Filter[T]) setFeatures(x []T, n int) {
 	bands := (f.Features - 1) / 2
-	x[0] = T(f.time(n))
+	x[0] = T(f.placeTime(n))
 	for j := range bands {
 		freq := 1e-4
 		if bands > 1 {
@@ -137,13 +137,13 @@ type windows[T tensor.Float] struct {
 }
 
 func (f *windows[T]) RunRange(i0, i1 int) {
-	t, falls := kernel.Active[T](), f.f.Falls
+	t, falls := kernel.Active[T](), f.f.WindowRates
 	ar := arena.Acquire()
 	defer ar.Release()
 	window := arena.Take[T](ar, len(falls))
 	for i := i0; i < i1; i++ {
 		row := f.h.Row(i)
-		t.Scale(window, T(f.f.time(f.start+i)), falls)
+		t.Scale(window, T(f.f.placeTime(f.start+i)), falls)
 		t.Exp(window, window, 0)
 		for at := 0; at < len(row); at += len(window) {
 			t.Mul(row[at:][:len(window)], row[at:], window)
@@ -151,8 +151,8 @@ func (f *windows[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// fall is the logarithm of what the window of a channel has lost at t = 1.
-func fall(c, width int) float64 {
+// windowRate is the logarithm of what the window of a channel has lost at t = 1.
+func windowRate(c, width int) float64 {
 	slow, fast := math.Log(filterTarget)/filterSlow, math.Log(filterTarget)/filterFast
 	if width == 1 {
 		return slow
@@ -165,24 +165,24 @@ func fall(c, width int) float64 {
 func (f *Filter[T]) Backward(dh tensor.Mat[T], tr *FilterTrace[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	n, units := dh.Rows, f.units()
-	par.Run(n, normRows, siluWork*float64(n*len(f.Falls)), windows[T]{f, dh, 0})
-	d := view(arena.Take[T](ar, n*units), n, units)
+	n, units := dh.Rows, f.countUnits()
+	par.Run(n, normRows, siluWork*float64(n*len(f.WindowRates)), windows[T]{f, dh, 0})
+	d := viewMatrix(arena.Take[T](ar, n*units), n, units)
 	pieces := (n + normRows - 1) / normRows
 	for l := filterLayers - 1; l >= 0; l-- {
-		act, pre := view(tr.act[l], n, units), view(tr.pre[l], n, units)
+		act, pre := viewMatrix(tr.act[l], n, units), viewMatrix(tr.pre[l], n, units)
 		if l == filterLayers-1 {
 			f.Out.Backward(d, dh, act, false)
 		} else {
-			next := view(arena.Take[T](ar, n*units), n, units)
+			next := viewMatrix(arena.Take[T](ar, n*units), n, units)
 			f.Hidden[l+1].Backward(next, d, act, false)
 			d = next
 		}
-		parts := view(arena.TakeZeros[T](ar, pieces*units), pieces, units)
+		parts := viewMatrix(arena.TakeZeros[T](ar, pieces*units), pieces, units)
 		par.Run(n, normRows, sineWork*float64(len(pre.Data)), sinesGrad[T]{f, d, pre, parts})
 		addRows(f.Freq.Grad, parts)
 	}
-	addWeights(weightGrad[T]{&f.Hidden[0], d, view(tr.features, n, f.Features)})
+	addWeights(weightGrad[T]{&f.Hidden[0], d, viewMatrix(tr.features, n, f.Features)})
 }
 
 // sinesGrad turns d of sines into that of their rows x.

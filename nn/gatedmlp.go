@@ -31,17 +31,17 @@ func (m *GatedMLP[T]) NewTrace() Trace[T] { return new(GatedMLPTrace[T]) }
 
 // FLOPs counts the three products.
 func (m *GatedMLP[T]) FLOPs(n int, _ bool) float64 {
-	return 2 * float64(n) * (m.Gate.size() + m.Up.size() + m.Down.size())
+	return 2 * float64(n) * (m.Gate.weightSize() + m.Up.weightSize() + m.Down.weightSize())
 }
 
-// work is the arithmetic of a pass over rows, once through the three layers.
-func (m *GatedMLP[T]) work(rows int) float64 { return m.FLOPs(rows, false) }
+// forwardWork is the arithmetic of a pass over rows, once through the three layers.
+func (m *GatedMLP[T]) forwardWork(rows int) float64 { return m.FLOPs(rows, false) }
 
 // Forward sets y [rows,width] to base [rows,width] plus the MLP of x [rows,width]. y may
 // be base, but not x. The error is nil.
 func (m *GatedMLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], _ bool) error {
 	tr, out := trace.(*GatedMLPTrace[T]), m.Up.W.Shape[0]
-	gate, up, hidden := room(&tr.gate, x.Rows, out), room(&tr.up, x.Rows, out), room(&tr.hidden, x.Rows, out)
+	gate, up, hidden := resizeMatrix(&tr.gate, x.Rows, out), resizeMatrix(&tr.up, x.Rows, out), resizeMatrix(&tr.hidden, x.Rows, out)
 	if x.Rows <= rowTile {
 		m.Gate.Forward(gate, x, false)
 		m.Up.Forward(up, x, false)
@@ -52,13 +52,13 @@ func (m *GatedMLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.work(x.Rows), gatedForward[T]{m.Act, m.Gate.pack(ar, true), m.Up.pack(ar, true), m.Down.pack(ar, true), y, base, x, gate, up, hidden})
+	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedForward[T]{m.Act, m.Gate.packWeights(ar, true), m.Up.packWeights(ar, true), m.Down.packWeights(ar, true), y, base, x, gate, up, hidden})
 	return nil
 }
 
 type gatedForward[T tensor.Float] struct {
 	act                          Activation
-	gateW, upW, downW            packed[T]
+	gateW, upW, downW            weightPanels[T]
 	y, base, x, gate, up, hidden tensor.Mat[T]
 }
 
@@ -72,20 +72,20 @@ func (f *gatedForward[T]) RunRange(i0, i1 int) {
 	gate, up, hidden := f.gate.Slice(i0, i1), f.up.Slice(i0, i1), f.hidden.Slice(i0, i1)
 	for j := 0; j < out; j += columnTile {
 		j1 := min(j+columnTile, out)
-		g, u := columns(gate, j, j1), columns(up, j, j1)
-		f.gateW.rows(g, x, j, false, scratch, nil)
-		f.upW.rows(u, x, j, false, scratch, nil)
-		gateRows(f.act, t, columns(hidden, j, j1), g, u)
+		g, u := viewColumns(gate, j, j1), viewColumns(up, j, j1)
+		f.gateW.multiplyColumns(g, x, j, false, scratch, nil)
+		f.upW.multiplyColumns(u, x, j, false, scratch, nil)
+		gateRows(f.act, t, viewColumns(hidden, j, j1), g, u)
 	}
 	copyRows(y, f.base.Slice(i0, i1))
-	f.downW.rows(y, hidden, 0, true, scratch, nil)
+	f.downW.multiplyColumns(y, hidden, 0, true, scratch, nil)
 }
 
 // gateRows sets y [rows,n] to act(gate)∘up of gate [rows,n] and up [rows,n].
 func gateRows[T tensor.Float](act Activation, t *kernel.Table[T], y, gate, up tensor.Mat[T]) {
 	for i := range y.Rows {
 		row := y.Row(i)
-		activate(act, t, row, gate.Row(i))
+		activateElements(act, t, row, gate.Row(i))
 		t.Mul(row, row, up.Row(i))
 	}
 }
@@ -94,10 +94,10 @@ func gateRows[T tensor.Float](act Activation, t *kernel.Table[T], y, gate, up te
 // weights. dx overlaps neither dy nor x. It overwrites the trace. The error is nil.
 func (m *GatedMLP[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T]) error {
 	tr, out := trace.(*GatedMLPTrace[T]), m.Up.W.Shape[0]
-	gate, up, hidden := view(tr.gate, x.Rows, out), view(tr.up, x.Rows, out), view(tr.hidden, x.Rows, out)
+	gate, up, hidden := viewMatrix(tr.gate, x.Rows, out), viewMatrix(tr.up, x.Rows, out), viewMatrix(tr.hidden, x.Rows, out)
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.work(x.Rows), gatedBackward[T]{m.Act, m.Gate.pack(ar, false), m.Up.pack(ar, false), m.Down.pack(ar, false), dx, dy, gate, up})
+	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedBackward[T]{m.Act, m.Gate.packWeights(ar, false), m.Up.packWeights(ar, false), m.Down.packWeights(ar, false), dx, dy, gate, up})
 	// gate and up are their own gradients from here on.
 	addWeights(weightGrad[T]{&m.Down, dy, hidden}, weightGrad[T]{&m.Gate, gate, x}, weightGrad[T]{&m.Up, up, x})
 	return nil
@@ -105,7 +105,7 @@ func (m *GatedMLP[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scrat
 
 type gatedBackward[T tensor.Float] struct {
 	act               Activation
-	gateW, upW, downW packed[T]
+	gateW, upW, downW weightPanels[T]
 	dx, dy, gate, up  tensor.Mat[T]
 }
 
@@ -115,25 +115,25 @@ func (f *gatedBackward[T]) RunRange(i0, i1 int) {
 	t, out := kernel.Active[T](), f.gate.Cols
 	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(out, f.dx.Cols)))
 	wide := min(columnTile, out)
-	tile, spare := view(arena.Take[T](ar, (i1-i0)*wide), i1-i0, wide), arena.Take[T](ar, wide)
+	tile, spare := viewMatrix(arena.Take[T](ar, (i1-i0)*wide), i1-i0, wide), arena.Take[T](ar, wide)
 	dx, dy, gate, up := f.dx.Slice(i0, i1), f.dy.Slice(i0, i1), f.gate.Slice(i0, i1), f.up.Slice(i0, i1)
 	for j := 0; j < out; j += columnTile {
 		j1 := min(j+columnTile, out)
-		d, g, u := columns(tile, 0, j1-j), columns(gate, j, j1), columns(up, j, j1)
-		f.downW.rows(d, dy, j, false, scratch, nil)
+		d, g, u := viewColumns(tile, 0, j1-j), viewColumns(gate, j, j1), viewColumns(up, j, j1)
+		f.downW.multiplyColumns(d, dy, j, false, scratch, nil)
 		for i := range d.Rows {
 			gateGrad(f.act, t, g.Row(i), u.Row(i), d.Row(i), spare[:j1-j])
 		}
 	}
-	f.gateW.rows(dx, gate, 0, false, scratch, nil)
-	f.upW.rows(dx, up, 0, true, scratch, nil)
+	f.gateW.multiplyColumns(dx, gate, 0, false, scratch, nil)
+	f.upW.multiplyColumns(dx, up, 0, true, scratch, nil)
 }
 
 // gateGrad overwrites gate and up with their gradients, from d of act(gate)∘up. It
 // overwrites d and spare. All have one length.
 func gateGrad[T tensor.Float](act Activation, t *kernel.Table[T], gate, up, d, spare []T) {
 	if act == SiLU { // one sigmoid serves both
-		sigmoid(t, spare, gate)
+		setSigmoid(t, spare, gate)
 		for i, s := range spare {
 			g, u := gate[i], up[i]
 			up[i] = d[i] * (s * g)
@@ -141,11 +141,11 @@ func gateGrad[T tensor.Float](act Activation, t *kernel.Table[T], gate, up, d, s
 		}
 		return
 	}
-	activate(act, t, spare, gate)
+	activateElements(act, t, spare, gate)
 	t.Mul(spare, spare, d)
 	t.Mul(d, d, up)
 	copy(up, spare)
-	activateGrad(act, t, gate, d, gate)
+	activateElementsGrad(act, t, gate, d, gate)
 }
 
 // Step adds to y [rows,width] the MLP of x [rows,width]. The error is nil.
@@ -153,39 +153,39 @@ func (m *GatedMLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Tra
 	return m.Forward(y, y, x, s, trace, false)
 }
 
-// frozenGatedMLP is a GatedMLP for steps.
-type frozenGatedMLP[T tensor.Float] struct {
-	gate, up, down *Frozen[T]
+// packedGatedMLP is a GatedMLP for steps.
+type packedGatedMLP[T tensor.Float] struct {
+	gate, up, down *PackedLinear[T]
 	act            Activation
 }
 
 // Freeze returns the layer with a packed copy of its weights.
 func (m *GatedMLP[T]) Freeze(rows int) Stepper[T] {
-	return &frozenGatedMLP[T]{m.Gate.Freeze(rows), m.Up.Freeze(rows), m.Down.Freeze(rows), m.Act}
+	return &packedGatedMLP[T]{m.Gate.Freeze(rows), m.Up.Freeze(rows), m.Down.Freeze(rows), m.Act}
 }
 
-// Step is GatedMLP.Step. For more than ThinRows rows its products prefetch s.Next.
-func (m *frozenGatedMLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
+// Step is GatedMLP.Step. For more than GEMVRows rows its products prefetch s.Next.
+func (m *packedGatedMLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*GatedMLPTrace[T])
 	// Products read rows well that lie an odd number of cache lines apart.
-	hidden := columns(room(&tr.hidden, x.Rows, kernel.Stride(m.up.out)), 0, m.up.out)
-	if m.up.thick {
+	hidden := viewColumns(resizeMatrix(&tr.hidden, x.Rows, kernel.Stride(m.up.out)), 0, m.up.out)
+	if m.up.hasPanels {
 		across := (m.up.out + kernel.PanelColumns - 1) / kernel.PanelColumns
 		down := (x.Rows + rowTile - 1) / rowTile
 		par.Run(across*down, 1, 2*m.up.work*float64(x.Rows), gatedPanels[T]{m, hidden, x, across})
 	} else {
-		gate, up := room(&tr.gate, x.Rows, m.up.out), room(&tr.up, x.Rows, m.up.out)
+		gate, up := resizeMatrix(&tr.gate, x.Rows, m.up.out), resizeMatrix(&tr.up, x.Rows, m.up.out)
 		m.gate.Forward(gate, x, false)
 		m.up.Forward(up, x, false)
 		gateRows(m.act, kernel.Active[T](), hidden, gate, up)
 	}
-	m.down.forward(y, hidden, true, noActivation, s.Next)
+	m.down.forwardActivated(y, hidden, true, noActivation, s.Next)
 	return nil
 }
 
 // gatedPanels does panels of columns of hidden, of some rows each.
 type gatedPanels[T tensor.Float] struct {
-	m         *frozenGatedMLP[T]
+	m         *packedGatedMLP[T]
 	hidden, x tensor.Mat[T]
 	across    int
 }
@@ -200,10 +200,10 @@ func (f *gatedPanels[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		j, r := i%f.across*kernel.PanelColumns, i/f.across*rowTile
 		x := f.x.Slice(r, min(r+rowTile, f.x.Rows))
-		h := columns(f.hidden.Slice(r, r+x.Rows), j, min(j+kernel.PanelColumns, f.hidden.Cols))
-		gate, up := view(gates, x.Rows, h.Cols), view(ups, x.Rows, h.Cols)
-		f.m.gate.many.rows(gate, x, j, false, scratch, nil)
-		f.m.up.many.rows(up, x, j, false, scratch, nil)
+		h := viewColumns(f.hidden.Slice(r, r+x.Rows), j, min(j+kernel.PanelColumns, f.hidden.Cols))
+		gate, up := viewMatrix(gates, x.Rows, h.Cols), viewMatrix(ups, x.Rows, h.Cols)
+		f.m.gate.panels.multiplyColumns(gate, x, j, false, scratch, nil)
+		f.m.up.panels.multiplyColumns(up, x, j, false, scratch, nil)
 		gateRows(f.m.act, t, h, gate, up)
 	}
 }

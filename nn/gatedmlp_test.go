@@ -117,7 +117,7 @@ func TestGatedMLPOfARowIgnoresOtherRowsAndThreads(t *testing.T) {
 				t.Errorf("activation %d: result %d differs between one and three threads", act, i)
 			}
 		}
-		for _, n := range []int{1, 2, ThinRows, ThinRows + 1, 30, rowTile + 9} {
+		for _, n := range []int{1, 2, GEMVRows, GEMVRows + 1, 30, rowTile + 9} {
 			frozen := m.Freeze(n)
 			for way, step := range []Stepper[float32]{m, frozen} {
 				y := tensor.NewMat[float32](n, width)

@@ -49,7 +49,7 @@ type Hyena[T tensor.Float] struct {
 	Direct int // gates before the first long convolution: 0, or 1
 }
 
-func newHyena[T tensor.Float](m *Making[T]) (Mixer[T], error) {
+func newHyena[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 	x := new(Hyena[T])
 	var taps, units, features int
 	for _, s := range []struct {
@@ -75,33 +75,33 @@ func newHyena[T tensor.Float](m *Making[T]) (Mixer[T], error) {
 		x.Direct = 1
 	}
 	switch {
-	case x.convs() < 1:
+	case x.countConvs() < 1:
 		return nil, fmt.Errorf("hyena: setting form=code: has no long convolution with order=%d", x.Order)
 	case features%2 == 0:
 		return nil, fmt.Errorf("hyena: setting features=%d: needs an odd number", features)
 	}
 	w := m.Width
-	x.In = m.Linear("in_proj", 1, (x.Order+1)*w, w)
-	x.Conv.W = m.New("conv.weight", false, FanIn(taps), taps, (x.Order+1)*w)
-	x.Conv.B = m.New("conv.bias", false, FanIn(taps), (x.Order+1)*w)
-	x.Filter = newFilter(m, x.convs(), features, units, freq)
-	x.D = m.New("D", false, Normal(1), x.convs(), w)
-	x.Out = m.Linear("out_proj", m.Residual, w, w)
+	x.In = m.NewLinear("in_proj", 1, (x.Order+1)*w, w)
+	x.Conv.W = m.New("conv.weight", false, FanInInit(taps), taps, (x.Order+1)*w)
+	x.Conv.B = m.New("conv.bias", false, FanInInit(taps), (x.Order+1)*w)
+	x.Filter = newFilter(m, x.countConvs(), features, units, freq)
+	x.D = m.New("D", false, NormalInit(1), x.countConvs(), w)
+	x.Out = m.NewLinear("out_proj", m.Residual, w, w)
 	return x, nil
 }
 
-// convs is the number of long convolutions.
-func (m *Hyena[T]) convs() int { return m.Order - m.Direct }
+// countConvs is the number of long convolutions.
+func (m *Hyena[T]) countConvs() int { return m.Order - m.Direct }
 
-func (m *Hyena[T]) width() int { return m.Out.W.Shape[0] }
+func (m *Hyena[T]) rowWidth() int { return m.Out.W.Shape[0] }
 
-// of returns part i of [rows, parts·width].
-func (m *Hyena[T]) of(x tensor.Mat[T], i int) tensor.Mat[T] {
-	return columns(x, i*m.width(), (i+1)*m.width())
+// partOf returns part i of [rows, parts·width].
+func (m *Hyena[T]) partOf(x tensor.Mat[T], i int) tensor.Mat[T] {
+	return viewColumns(x, i*m.rowWidth(), (i+1)*m.rowWidth())
 }
 
-// skip is the d of convolution k, or its gradient.
-func (m *Hyena[T]) skip(data []T, k int) []T { return data[k*m.width():][:m.width()] }
+// skipWeights is the d of convolution k, or its gradient.
+func (m *Hyena[T]) skipWeights(data []T, k int) []T { return data[k*m.rowWidth():][:m.rowWidth()] }
 
 // Traits of it are those of a causal function of all inputs.
 func (m *Hyena[T]) Traits() attention.Traits {
@@ -112,8 +112,8 @@ func (m *Hyena[T]) Traits() attention.Traits {
 // again.
 func (m *Hyena[T]) FLOPs(n int, _ bool) float64 {
 	size := fourier.ConvolutionLength(n)
-	weights := m.In.size() + m.Out.size() + m.Filter.size() + float64(m.Conv.taps()*m.In.W.Shape[0])
-	pairs := float64(m.convs() * (m.width() + 1) / 2)
+	weights := m.In.weightSize() + m.Out.weightSize() + m.Filter.weightSize() + float64(m.Conv.countTaps()*m.In.W.Shape[0])
+	pairs := float64(m.countConvs() * (m.rowWidth() + 1) / 2)
 	return 2*float64(n)*weights + pairs*(3*fourier.TransformFLOPs(size)+20*float64(size))
 }
 
@@ -131,15 +131,15 @@ func (tr *HyenaTrace[T]) Aux() float64 { return 0 }
 
 // NewTrace returns an empty HyenaTrace.
 func (m *Hyena[T]) NewTrace() Trace[T] {
-	return &HyenaTrace[T]{z: make([][]T, m.convs()), c: make([][]T, m.convs())}
+	return &HyenaTrace[T]{z: make([][]T, m.countConvs()), c: make([][]T, m.countConvs())}
 }
 
-// input returns the matrix of zⁿ that convolution k has.
-func (m *Hyena[T]) input(tr *HyenaTrace[T], rows, k int) tensor.Mat[T] {
+// convInput returns the matrix of zⁿ that convolution k has.
+func (m *Hyena[T]) convInput(tr *HyenaTrace[T], rows, k int) tensor.Mat[T] {
 	if k == 0 && m.Direct == 0 {
-		return m.of(view(tr.mixed, rows, m.In.W.Shape[0]), 0)
+		return m.partOf(viewMatrix(tr.mixed, rows, m.In.W.Shape[0]), 0)
 	}
-	return room(&tr.z[k], rows, m.width())
+	return resizeMatrix(&tr.z[k], rows, m.rowWidth())
 }
 
 // Forward sets y to base plus the layer of x. Every token sees those before it,
@@ -147,15 +147,15 @@ func (m *Hyena[T]) input(tr *HyenaTrace[T], rows, k int) tensor.Mat[T] {
 func (m *Hyena[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], _ bool) error {
 	tr := trace.(*HyenaTrace[T])
 	tr.b = s.B
-	u := m.mix(x, s.B, tr, nil)
-	multiply(true, rowProduct[T]{layer: &m.Out, y: y, x: u, base: base, acc: true})
+	u := m.runGates(x, s.B, tr, nil)
+	multiplyRows(true, rowProduct[T]{layer: &m.Out, y: y, x: u, base: base, acc: true})
 	return nil
 }
 
-// mix returns what Out projects, after what state has seen, if there is one.
-func (m *Hyena[T]) mix(x tensor.Mat[T], b int, tr *HyenaTrace[T], state *hyenaState[T]) tensor.Mat[T] {
+// runGates returns what Out projects, after what state has seen, if there is one.
+func (m *Hyena[T]) runGates(x tensor.Mat[T], b int, tr *HyenaTrace[T], state *hyenaState[T]) tensor.Mat[T] {
 	rows, n := x.Rows, x.Rows/b
-	proj, mixed := room(&tr.proj, rows, m.In.W.Shape[0]), room(&tr.mixed, rows, m.In.W.Shape[0])
+	proj, mixed := resizeMatrix(&tr.proj, rows, m.In.W.Shape[0]), resizeMatrix(&tr.mixed, rows, m.In.W.Shape[0])
 	m.In.Forward(proj, x, false)
 	var h tensor.Mat[T]
 	if state == nil {
@@ -163,30 +163,30 @@ func (m *Hyena[T]) mix(x tensor.Mat[T], b int, tr *HyenaTrace[T], state *hyenaSt
 		h = m.Filter.Forward(0, n, &tr.filter)
 	} else {
 		m.Conv.Forward(mixed, proj, b, state.past)
-		h = state.filters(m, n, tr)
+		h = state.extendFilters(m, n, tr)
 	}
-	u := room(&tr.u, rows, m.width())
+	u := resizeMatrix(&tr.u, rows, m.rowWidth())
 	if m.Direct > 0 {
-		gate(m.input(tr, rows, 0), m.of(mixed, 0), m.of(mixed, 1))
+		multiplyGate(m.convInput(tr, rows, 0), m.partOf(mixed, 0), m.partOf(mixed, 1))
 	}
-	for k := range m.convs() {
-		z, c, d := m.input(tr, rows, k), room(&tr.c[k], rows, m.width()), m.skip(m.D.Data, k)
+	for k := range m.countConvs() {
+		z, c, d := m.convInput(tr, rows, k), resizeMatrix(&tr.c[k], rows, m.rowWidth()), m.skipWeights(m.D.Data, k)
 		if state == nil {
-			longConv(c, z, m.of(h, k), d, b)
+			longConv(c, z, m.partOf(h, k), d, b)
 		} else {
-			state.convolve(m, c, z, m.of(h, k), d, k, b)
+			state.appendAndConvolve(m, c, z, m.partOf(h, k), d, k, b)
 		}
 		next := u
-		if k+1 < m.convs() {
-			next = m.input(tr, rows, k+1)
+		if k+1 < m.countConvs() {
+			next = m.convInput(tr, rows, k+1)
 		}
-		gate(next, c, m.of(mixed, 1+m.Direct+k))
+		multiplyGate(next, c, m.partOf(mixed, 1+m.Direct+k))
 	}
 	return u
 }
 
-// gate sets y = a∘b.
-func gate[T tensor.Float](y, a, b tensor.Mat[T]) {
+// multiplyGate sets y = a∘b.
+func multiplyGate[T tensor.Float](y, a, b tensor.Mat[T]) {
 	if f := (gating[T]{y, a, b}); y.Rows <= normRows {
 		f.RunRange(0, y.Rows)
 	} else {
@@ -206,27 +206,27 @@ func (f *gating[T]) RunRange(i0, i1 int) {
 // Backward sets dx.
 func (m *Hyena[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
 	tr := trace.(*HyenaTrace[T])
-	rows, w := x.Rows, m.width()
+	rows, w := x.Rows, m.rowWidth()
 	n := rows / tr.b
-	s.empty()
-	proj, mixed := view(tr.proj, rows, m.In.W.Shape[0]), view(tr.mixed, rows, m.In.W.Shape[0])
-	h := view(tr.filter.h, n, m.convs()*w)
-	dz, dmixed, dh := s.room(rows, w), s.room(rows, m.In.W.Shape[0]), s.room(n, m.convs()*w)
-	m.Out.Backward(dz, dy, view(tr.u, rows, w), false)
-	for k := m.convs() - 1; k >= 0; k-- {
-		c, at := view(tr.c[k], rows, w), 1+m.Direct+k
-		gate(m.of(dmixed, at), dz, c)
-		gate(dz, dz, m.of(mixed, at))
-		longConvGrad(dz, m.of(dh, k), dz, m.input(tr, rows, k), m.of(h, k), m.skip(m.D.Grad, k), m.skip(m.D.Data, k), tr.b)
+	s.takeBack()
+	proj, mixed := viewMatrix(tr.proj, rows, m.In.W.Shape[0]), viewMatrix(tr.mixed, rows, m.In.W.Shape[0])
+	h := viewMatrix(tr.filter.h, n, m.countConvs()*w)
+	dz, dmixed, dh := s.lendMatrix(rows, w), s.lendMatrix(rows, m.In.W.Shape[0]), s.lendMatrix(n, m.countConvs()*w)
+	m.Out.Backward(dz, dy, viewMatrix(tr.u, rows, w), false)
+	for k := m.countConvs() - 1; k >= 0; k-- {
+		c, at := viewMatrix(tr.c[k], rows, w), 1+m.Direct+k
+		multiplyGate(m.partOf(dmixed, at), dz, c)
+		multiplyGate(dz, dz, m.partOf(mixed, at))
+		longConvGrad(dz, m.partOf(dh, k), dz, m.convInput(tr, rows, k), m.partOf(h, k), m.skipWeights(m.D.Grad, k), m.skipWeights(m.D.Data, k), tr.b)
 	}
 	if m.Direct > 0 {
-		gate(m.of(dmixed, 1), dz, m.of(mixed, 0))
-		gate(m.of(dmixed, 0), dz, m.of(mixed, 1))
+		multiplyGate(m.partOf(dmixed, 1), dz, m.partOf(mixed, 0))
+		multiplyGate(m.partOf(dmixed, 0), dz, m.partOf(mixed, 1))
 	} else {
-		copyRows(m.of(dmixed, 0), dz)
+		copyRows(m.partOf(dmixed, 0), dz)
 	}
 	m.Filter.Backward(dh, &tr.filter)
-	dproj := s.room(rows, m.In.W.Shape[0])
+	dproj := s.lendMatrix(rows, m.In.W.Shape[0])
 	m.Conv.Backward(dproj, dmixed, proj, tr.b, ConvEnds[T]{})
 	m.In.Backward(dx, dproj, x, false)
 	return nil
@@ -234,7 +234,7 @@ func (m *Hyena[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[
 
 // hyenaState keeps the inputs of every long convolution.
 type hyenaState[T tensor.Float] struct {
-	past   []T   // [B·Conv.Past()]
+	past   []T   // [B·Conv.PastSize()]
 	inputs [][]T // [convolutions·B] of [tokens,width]
 	h      []T   // [places,convolutions·width] filters made so far
 	tokens int64
@@ -244,28 +244,28 @@ type hyenaState[T tensor.Float] struct {
 func (m *Hyena[T]) NewState(batch int) (State[T], error) { return m.newState(batch), nil }
 
 func (m *Hyena[T]) newState(batch int) *hyenaState[T] {
-	return &hyenaState[T]{past: make([]T, batch*m.Conv.Past()), inputs: make([][]T, m.convs()*batch)}
+	return &hyenaState[T]{past: make([]T, batch*m.Conv.PastSize()), inputs: make([][]T, m.countConvs()*batch)}
 }
 
-// filters returns those of all places until n tokens more.
-func (s *hyenaState[T]) filters(m *Hyena[T], n int, tr *HyenaTrace[T]) tensor.Mat[T] {
-	cols := m.convs() * m.width()
+// extendFilters returns those of all places until n tokens more.
+func (s *hyenaState[T]) extendFilters(m *Hyena[T], n int, tr *HyenaTrace[T]) tensor.Mat[T] {
+	cols := m.countConvs() * m.rowWidth()
 	have, need := len(s.h)/cols, int(s.tokens)+n
 	if have < need {
 		s.h = append(s.h, m.Filter.Forward(have, need-have, &tr.filter).Data...)
 	}
-	return view(s.h, need, cols)
+	return viewMatrix(s.h, need, cols)
 }
 
-// convolve takes in the inputs z of convolution k and sets c.
-func (s *hyenaState[T]) convolve(m *Hyena[T], c, z, h tensor.Mat[T], d []T, k, b int) {
+// appendAndConvolve takes in the inputs z of convolution k and sets c.
+func (s *hyenaState[T]) appendAndConvolve(m *Hyena[T], c, z, h tensor.Mat[T], d []T, k, b int) {
 	n := z.Rows / b
 	for r := range b {
 		all := &s.inputs[k*b+r]
 		for i := range n {
 			*all = append(*all, z.Row(r*n+i)...)
 		}
-		longSteps(c.Slice(r*n, (r+1)*n), view(*all, len(*all)/z.Cols, z.Cols), h, d)
+		longSteps(c.Slice(r*n, (r+1)*n), viewMatrix(*all, len(*all)/z.Cols, z.Cols), h, d)
 	}
 }
 
@@ -319,14 +319,14 @@ func (m *Hyena[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	var z T
 	size := int(unsafe.Sizeof(z))
 	tokens, rest := binary.LittleEndian.Uint64(data), data[8:]
-	past, token := batch*m.Conv.Past()*size, batch*m.convs()*m.width()*size
+	past, token := batch*m.Conv.PastSize()*size, batch*m.countConvs()*m.rowWidth()*size
 	if tokens > uint64(len(rest)/token) || len(rest) != past+int(tokens)*token {
 		return nil, fmt.Errorf("hyena: the snapshot has %d bytes, %d tokens of %d sequences need another number", len(data), tokens, batch)
 	}
 	s := m.newState(batch)
 	s.tokens = int64(tokens)
 	for i := range s.inputs {
-		s.inputs[i] = make([]T, int(tokens)*m.width())
+		s.inputs[i] = make([]T, int(tokens)*m.rowWidth())
 	}
 	for _, x := range append([][]T{s.past}, s.inputs...) {
 		n, err := binary.Decode(rest, binary.LittleEndian, x)
@@ -341,7 +341,7 @@ func (m *Hyena[T]) RestoreState(batch int, data []byte) (State[T], error) {
 // Step sums the inputs of all tokens so far for each token: O(tokens).
 func (m *Hyena[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	st := state.(*hyenaState[T])
-	u := m.mix(x, s.B, trace.(*HyenaTrace[T]), st)
+	u := m.runGates(x, s.B, trace.(*HyenaTrace[T]), st)
 	st.tokens += int64(x.Rows / s.B)
 	m.Out.Forward(y, u, true)
 	return nil

@@ -96,7 +96,7 @@ func textbook(m *Hyena[float64], x tensor.Mat[float64]) tensor.Mat[float64] {
 	for i := range n {
 		for c := range mixed.Cols {
 			sum := m.Conv.B.Data[c]
-			for k := range min(m.Conv.taps(), i+1) {
+			for k := range min(m.Conv.countTaps(), i+1) {
 				sum += m.Conv.W.Data[k*mixed.Cols+c] * proj.Row(i - k)[c]
 			}
 			mixed.Row(i)[c] = sum
@@ -131,13 +131,13 @@ func textbook(m *Hyena[float64], x tensor.Mat[float64]) tensor.Mat[float64] {
 		}
 	}
 	z := tensor.NewMat[float64](n, w)
-	copyRows(z, m.of(mixed, 0))
+	copyRows(z, m.partOf(mixed, 0))
 	for g := range m.Order {
 		if k := g - m.Direct; k >= 0 {
-			z, _ = directConv(z, m.of(h, k), m.skip(m.D.Data, k), 1)
+			z, _ = directConv(z, m.partOf(h, k), m.skipWeights(m.D.Data, k), 1)
 		}
 		for i := range n {
-			for c, x := range m.of(mixed, 1+g).Row(i) {
+			for c, x := range m.partOf(mixed, 1+g).Row(i) {
 				z.Row(i)[c] *= x
 			}
 		}

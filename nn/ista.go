@@ -28,17 +28,17 @@ func (tr *ISTATrace[T]) Aux() float64 { return 0 }
 func (m *ISTA[T]) NewTrace() Trace[T] { return new(ISTATrace[T]) }
 
 // FLOPs counts both products.
-func (m *ISTA[T]) FLOPs(n int, _ bool) float64 { return 4 * float64(n) * m.D.size() }
+func (m *ISTA[T]) FLOPs(n int, _ bool) float64 { return 4 * float64(n) * m.D.weightSize() }
 
 // Forward sets y [rows,width] from x [rows,width], which do not overlap. It does not read
 // base. The error is nil.
 func (m *ISTA[T]) Forward(y, _, x tensor.Mat[T], _ Scope[T], trace Trace[T], _ bool) error {
 	tr := trace.(*ISTATrace[T])
-	r, out := room(&tr.r, x.Rows, x.Cols), room(&tr.y, x.Rows, x.Cols)
-	multiply(true, rowProduct[T]{layer: &m.D, y: r, x: x})
-	m.run(istaRows[T]{m, r, x, istaResidual})
-	multiply(false, rowProduct[T]{layer: &m.D, y: out, x: r})
-	m.run(istaRows[T]{m, out, x, istaShrink})
+	r, out := resizeMatrix(&tr.r, x.Rows, x.Cols), resizeMatrix(&tr.y, x.Rows, x.Cols)
+	multiplyRows(true, rowProduct[T]{layer: &m.D, y: r, x: x})
+	m.runRows(istaRows[T]{m, r, x, istaResidual})
+	multiplyRows(false, rowProduct[T]{layer: &m.D, y: out, x: r})
+	m.runRows(istaRows[T]{m, out, x, istaShrink})
 	copyRows(y, out)
 	return nil
 }
@@ -56,21 +56,21 @@ func (m *ISTA[T]) Freeze(int) Stepper[T] { return m }
 // nil.
 func (m *ISTA[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T]) error {
 	tr := trace.(*ISTATrace[T])
-	r, y := view(tr.r, x.Rows, x.Cols), view(tr.y, x.Rows, x.Cols)
-	m.run(istaRows[T]{m, dy, y, istaAlive})
+	r, y := viewMatrix(tr.r, x.Rows, x.Cols), viewMatrix(tr.y, x.Rows, x.Cols)
+	m.runRows(istaRows[T]{m, dy, y, istaAlive})
 	// y is η times the gradient before max from here on, and then η times that of r.
-	m.run(istaRows[T]{m, y, dy, istaScale})
+	m.runRows(istaRows[T]{m, y, dy, istaScale})
 	addWeights(weightGrad[T]{&m.D, r, y})
-	multiply(true, rowProduct[T]{layer: &m.D, y: r, x: y})
-	m.run(istaRows[T]{m, y, r, istaNegate})
+	multiplyRows(true, rowProduct[T]{layer: &m.D, y: r, x: y})
+	m.runRows(istaRows[T]{m, y, r, istaNegate})
 	addWeights(weightGrad[T]{&m.D, y, x})
-	multiply(false, rowProduct[T]{layer: &m.D, y: dx, x: y})
+	multiplyRows(false, rowProduct[T]{layer: &m.D, y: dx, x: y})
 	AddTo(dx, r)
 	AddTo(dx, dy)
 	return nil
 }
 
-func (m *ISTA[T]) run(f istaRows[T]) {
+func (m *ISTA[T]) runRows(f istaRows[T]) {
 	if f.y.Rows <= normRows {
 		f.RunRange(0, f.y.Rows)
 	} else {

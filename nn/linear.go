@@ -14,21 +14,21 @@ type Linear[T tensor.Float] struct {
 	B *param.Param[T] // [out]; nil: none
 }
 
-// size is the number of elements of W, which need not be there.
-func (l *Linear[T]) size() float64 {
+// weightSize is the number of elements of W, which need not be there.
+func (l *Linear[T]) weightSize() float64 {
 	if l.W == nil {
 		return 0
 	}
 	return float64(l.W.Shape[0]) * float64(l.W.Shape[1])
 }
 
-func (l *Linear[T]) weight(data []T) tensor.Mat[T] {
-	return view(data, l.W.Shape[0], l.W.Shape[1])
+func (l *Linear[T]) viewWeight(data []T) tensor.Mat[T] {
+	return viewMatrix(data, l.W.Shape[0], l.W.Shape[1])
 }
 
 // Forward sets y [rows,out] from x [rows,in], or adds to y where acc is set.
 func (l *Linear[T]) Forward(y, x tensor.Mat[T], acc bool) {
-	multiply(true, rowProduct[T]{layer: l, y: y, x: x, acc: acc})
+	multiplyRows(true, rowProduct[T]{layer: l, y: y, x: x, acc: acc})
 }
 
 // Backward sets dx [rows,in], or adds to it where acc is set, and adds to the
@@ -36,11 +36,11 @@ func (l *Linear[T]) Forward(y, x tensor.Mat[T], acc bool) {
 // itself, which is then lost.
 func (l *Linear[T]) Backward(dx, dy, x tensor.Mat[T], acc bool) {
 	addWeights(weightGrad[T]{l, dy, x})
-	multiply(false, rowProduct[T]{layer: l, y: dx, x: dy, acc: acc})
+	multiplyRows(false, rowProduct[T]{layer: l, y: dx, x: dy, acc: acc})
 }
 
-// Learn is Backward without dx.
-func (l *Linear[T]) Learn(dy, x tensor.Mat[T]) { addWeights(weightGrad[T]{l, dy, x}) }
+// BackwardWeights is Backward without dx.
+func (l *Linear[T]) BackwardWeights(dy, x tensor.Mat[T]) { addWeights(weightGrad[T]{l, dy, x}) }
 
 // Tiles of a product. An element's bits do not depend on them.
 const (
@@ -68,19 +68,19 @@ type rowProduct[T tensor.Float] struct {
 // maxProducts is the number of products, and of gradients, that are made together.
 const maxProducts = 4
 
-// multiply computes products that have the same rows, in order for each row.
+// multiplyRows computes products that have the same rows, in order for each row.
 // forward says which of the two they are.
-func multiply[T tensor.Float](forward bool, ps ...rowProduct[T]) {
+func multiplyRows[T tensor.Float](forward bool, ps ...rowProduct[T]) {
 	rows, work := ps[0].x.Rows, 0.0
 	if rows <= rowTile {
 		// Too few to pack the weights for.
 		for _, p := range ps {
-			q := product[T]{a: p.x, b: p.layer.weight(p.layer.W.Data), tb: forward, c: p.y, k: p.x.Cols, acc: p.acc}
+			q := product[T]{a: p.x, b: p.layer.viewWeight(p.layer.W.Data), tb: forward, c: p.y, k: p.x.Cols, acc: p.acc}
 			if forward && p.layer.B != nil {
 				q.bias = p.layer.B.Data
 			}
 			copyRows(p.y, p.base)
-			run(rowTile, q)
+			runProducts(rowTile, q)
 		}
 		return
 	}
@@ -88,7 +88,7 @@ func multiply[T tensor.Float](forward bool, ps ...rowProduct[T]) {
 	defer ar.Release()
 	f := rowProducts[T]{count: len(ps)}
 	for i, p := range ps {
-		f.ps[i], f.ws[i] = p, p.layer.pack(ar, forward)
+		f.ps[i], f.ws[i] = p, p.layer.packWeights(ar, forward)
 		work += 2 * float64(rows) * float64(len(p.layer.W.Data))
 		f.depth = max(f.depth, p.x.Cols)
 	}
@@ -99,7 +99,7 @@ func multiply[T tensor.Float](forward bool, ps ...rowProduct[T]) {
 type rowProducts[T tensor.Float] struct {
 	count, depth int
 	ps           [maxProducts]rowProduct[T]
-	ws           [maxProducts]packed[T]
+	ws           [maxProducts]weightPanels[T]
 }
 
 func (f *rowProducts[T]) RunRange(i0, i1 int) {
@@ -112,12 +112,12 @@ func (f *rowProducts[T]) RunRange(i0, i1 int) {
 		if p.base.Rows > 0 {
 			copyRows(y, p.base.Slice(i0, i1))
 		}
-		f.ws[i].rows(y, p.x.Slice(i0, i1), 0, p.acc, scratch, nil)
+		f.ws[i].multiplyColumns(y, p.x.Slice(i0, i1), 0, p.acc, scratch, nil)
 	}
 }
 
-// packed is what many rows are multiplied with: Wᵀ and the bias, or W.
-type packed[T tensor.Float] struct {
+// weightPanels is what many rows are multiplied with: Wᵀ and the bias, or W.
+type weightPanels[T tensor.Float] struct {
 	panels kernel.Panels[T]
 	bias   []T // nil: none
 }
@@ -125,20 +125,20 @@ type packed[T tensor.Float] struct {
 // packWork is the arithmetic that copying an element is worth.
 const packWork = 8
 
-// pack returns the layer's weights for products forward or for gradients.
-func (l *Linear[T]) pack(ar *arena.Arena, forward bool) packed[T] {
+// packWeights returns the layer's weights for products forward or for gradients.
+func (l *Linear[T]) packWeights(ar *arena.Arena, forward bool) weightPanels[T] {
 	out, in := l.W.Shape[0], l.W.Shape[1]
 	if forward {
-		return l.packIn(arena.Take[T](ar, kernel.PanelsSize(out, in)), true)
+		return l.packWeightsIn(arena.Take[T](ar, kernel.PanelsSize(out, in)), true)
 	}
-	return l.packIn(arena.Take[T](ar, kernel.PanelsSize(in, out)), false)
+	return l.packWeightsIn(arena.Take[T](ar, kernel.PanelsSize(in, out)), false)
 }
 
-// packIn is pack in that memory.
-func (l *Linear[T]) packIn(data []T, forward bool) packed[T] {
+// packWeightsIn is pack in that memory.
+func (l *Linear[T]) packWeightsIn(data []T, forward bool) weightPanels[T] {
 	out, in := l.W.Shape[0], l.W.Shape[1]
 	n, k := in, out
-	var w packed[T]
+	var w weightPanels[T]
 	if forward {
 		n, k = out, in
 		if l.B != nil {
@@ -164,10 +164,10 @@ func (f *packing[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// rows computes columns of a product, those from j on that y has, on this
+// multiplyColumns computes columns of a product, those from j on that y has, on this
 // goroutine; j is a multiple of kernel.Lanes. It asks for the memory ahead, and
 // returns what it had no time for.
-func (w *packed[T]) rows(y, x tensor.Mat[T], j int, acc bool, scratch, ahead []T) (rest []T) {
+func (w *weightPanels[T]) multiplyColumns(y, x tensor.Mat[T], j int, acc bool, scratch, ahead []T) (rest []T) {
 	return w.panels.Multiply(false, y.Rows, x.Data, x.Stride, j, j+y.Cols, acc, y.Data, y.Stride, w.bias, scratch, ahead)
 }
 
@@ -182,16 +182,16 @@ type weightGrad[T tensor.Float] struct {
 func addWeights[T tensor.Float](gs ...weightGrad[T]) {
 	var ps [maxProducts]product[T]
 	for i, g := range gs {
-		ps[i] = product[T]{a: g.dy, ta: true, b: g.x, c: g.layer.weight(g.layer.W.Grad), k: g.x.Rows, acc: true}
+		ps[i] = product[T]{a: g.dy, ta: true, b: g.x, c: g.layer.viewWeight(g.layer.W.Grad), k: g.x.Rows, acc: true}
 		if g.layer.B != nil {
 			ps[i].sum = g.layer.B.Grad
 		}
 	}
 	rows := 2 * rowTile
-	if count(ps[:len(gs)], rows) < fewTiles {
+	if countTiles(ps[:len(gs)], rows) < fewTiles {
 		rows = rowTile
 	}
-	run(rows, ps[:len(gs)]...)
+	runProducts(rows, ps[:len(gs)]...)
 }
 
 // product is C = op(A)·op(B), or C += op(A)·op(B), plus bias in every row.
@@ -204,17 +204,17 @@ type product[T tensor.Float] struct {
 	sum     []T // [m] what A, stored [k,m], adds its rows to; nil: nothing
 }
 
-// run computes products in tiles of at most so many rows.
-func run[T tensor.Float](rows int, ps ...product[T]) {
+// runProducts computes products in tiles of at most so many rows.
+func runProducts[T tensor.Float](rows int, ps ...product[T]) {
 	var work float64
 	f := products[T]{count: len(ps), rows: rows}
 	for i := range ps {
 		f.ps[i] = ps[i]
 		work += 2 * float64(ps[i].c.Rows) * float64(ps[i].c.Cols) * float64(ps[i].k)
 	}
-	pieces := count(ps, rows)
+	pieces := countTiles(ps, rows)
 	for i := range ps {
-		pieces += ps[i].sums()
+		pieces += ps[i].sumPieces()
 	}
 	par.Run(pieces, 1, work, f)
 }
@@ -227,64 +227,64 @@ type products[T tensor.Float] struct {
 
 func (f *products[T]) RunRange(t0, t1 int) {
 	for t := t0; t < t1; t++ {
-		f.tile(t)
+		f.runTile(t)
 	}
 }
 
-// tile computes tile t of all products, and after these their sums of rows.
-func (f *products[T]) tile(t int) {
+// runTile computes tile t of all products, and after these their sums of rows.
+func (f *products[T]) runTile(t int) {
 	for i := range f.count {
 		p := &f.ps[i]
-		down, across := p.tiles(f.rows)
+		down, across := p.tileCounts(f.rows)
 		if t < down*across {
-			rows, cols := even(p.c.Rows, f.rows), even(p.c.Cols, columnTile)
+			rows, cols := evenSize(p.c.Rows, f.rows), evenSize(p.c.Cols, columnTile)
 			i, j := t/across*rows, t%across*cols
-			p.tile(i, min(i+rows, p.c.Rows), j, min(j+cols, p.c.Cols))
+			p.multiplyTile(i, min(i+rows, p.c.Rows), j, min(j+cols, p.c.Cols))
 			return
 		}
 		t -= down * across
 	}
 	for i := range f.count {
 		p := &f.ps[i]
-		if t < p.sums() {
+		if t < p.sumPieces() {
 			s := rowSum[T]{p.sum, p.a}
 			s.RunRange(t*sumTile, min((t+1)*sumTile, len(p.sum)))
 			return
 		}
-		t -= p.sums()
+		t -= p.sumPieces()
 	}
 }
 
-// sums is the number of pieces of the sum of A's rows.
-func (p *product[T]) sums() int { return (len(p.sum) + sumTile - 1) / sumTile }
+// sumPieces is the number of pieces of the sum of A's rows.
+func (p *product[T]) sumPieces() int { return (len(p.sum) + sumTile - 1) / sumTile }
 
-// count returns the number of tiles of at most so many rows.
-func count[T tensor.Float](ps []product[T], rows int) (n int) {
+// countTiles returns the number of tiles of at most so many rows.
+func countTiles[T tensor.Float](ps []product[T], rows int) (n int) {
 	for i := range ps {
-		down, across := ps[i].tiles(rows)
+		down, across := ps[i].tileCounts(rows)
 		n += down * across
 	}
 	return n
 }
 
-// tiles returns how many tiles of at most so many rows are below and beside one
+// tileCounts returns how many tiles of at most so many rows are below and beside one
 // another.
-func (p *product[T]) tiles(rows int) (down, across int) {
+func (p *product[T]) tileCounts(rows int) (down, across int) {
 	m, n := p.c.Rows, p.c.Cols
 	if m == 0 || n == 0 {
 		return 0, 0
 	}
-	rows, cols := even(m, rows), even(n, columnTile)
+	rows, cols := evenSize(m, rows), evenSize(n, columnTile)
 	return (m + rows - 1) / rows, (n + cols - 1) / cols
 }
 
-// even returns the size of pieces no larger than most that n is cut into.
-func even(n, most int) int {
+// evenSize returns the size of pieces no larger than most that n is cut into.
+func evenSize(n, most int) int {
 	pieces := (n + most - 1) / most
 	return kernel.Pad((n + pieces - 1) / pieces)
 }
 
-func (p *product[T]) tile(i0, i1, j0, j1 int) {
+func (p *product[T]) multiplyTile(i0, i1, j0, j1 int) {
 	t := kernel.Active[T]()
 	ar := arena.Acquire()
 	defer ar.Release()

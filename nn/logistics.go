@@ -43,7 +43,7 @@ func (f *logistics[T]) RunRange(i0, i1 int) {
 		if l := f.levels[i]; l == l {
 			row := f.y.Row(i)
 			all, joint := partSums(row, l)
-			f.losses[i] = all.log() - joint.log()
+			f.losses[i] = all.logTotal() - joint.logTotal()
 		}
 	}
 }
@@ -71,9 +71,9 @@ func (f *logisticsGrad[T]) RunRange(i0, i1 int) {
 		k, c := len(row)/3, float64(f.scale)
 		for j := range k {
 			p, logit := partOf(row, j, l), float64(row[j])
-			log, dmean, dscale := p.log()
-			share := math.Exp(logit + log - joint.log())
-			row[j] = T(c * (math.Exp(logit-all.log()) - share))
+			log, dmean, dscale := p.logShare()
+			share := math.Exp(logit + log - joint.logTotal())
+			row[j] = T(c * (math.Exp(logit-all.logTotal()) - share))
 			row[k+j] = T(-c * share * dmean)
 			row[2*k+j] = T(-c * share * dscale)
 		}
@@ -86,9 +86,9 @@ func partSums[T tensor.Float](row []T, level float32) (all, joint logSum) {
 	all, joint = noSum, noSum
 	for j := range len(row) / 3 {
 		p := partOf(row, j, level)
-		log, _, _ := p.log()
-		all.add(float64(row[j]))
-		joint.add(float64(row[j]) + log)
+		log, _, _ := p.logShare()
+		all.addExp(float64(row[j]))
+		joint.addExp(float64(row[j]) + log)
 	}
 	return all, joint
 }
@@ -98,8 +98,8 @@ type logSum struct{ most, sum float64 }
 
 var noSum = logSum{most: math.Inf(-1)}
 
-// add adds e^x.
-func (s *logSum) add(x float64) {
+// addExp adds e^x.
+func (s *logSum) addExp(x float64) {
 	if x <= s.most {
 		s.sum += math.Exp(x - s.most)
 		return
@@ -108,31 +108,31 @@ func (s *logSum) add(x float64) {
 	s.most = x
 }
 
-func (s *logSum) log() float64 { return s.most + math.Log(s.sum) }
+func (s *logSum) logTotal() float64 { return s.most + math.Log(s.sum) }
 
-// part is a logistic seen from a level: its edges in units of the scale.
-type part struct {
+// mixturePart is a logistic seen from a level: its edges in units of the scale.
+type mixturePart struct {
 	lo, hi      float64 // of the level
 	rate        float64 // 1/scale
 	first, last bool    // the level has no lower edge, or no upper one
 	raised      bool    // the scale is the least that there is
 }
 
-func partOf[T tensor.Float](row []T, j int, level float32) part {
+func partOf[T tensor.Float](row []T, j int, level float32) mixturePart {
 	k := len(row) / 3
 	mean, log := float64(row[k+j]), float64(row[2*k+j])
-	p := part{first: level == 0, last: level == Levels-1, raised: log < minLogScale}
+	p := mixturePart{first: level == 0, last: level == Levels-1, raised: log < minLogScale}
 	p.rate = math.Exp(-max(log, minLogScale))
 	away := 2*halfLevel*float64(level) - 1 - mean
 	p.lo, p.hi = (away-halfLevel)*p.rate, (away+halfLevel)*p.rate
 	return p
 }
 
-// log returns the logarithm of what the part gives to the level, and its derivatives
+// logShare returns the logarithm of what the part gives to the level, and its derivatives
 // by the mean and by the logarithm of the scale. With σ(x) = 1/(1+e^-x),
 // σ(hi)-σ(lo) is σ(hi)·σ(-lo)·(1-e^(lo-hi)), which has no difference of nearly equal
 // numbers.
-func (p *part) log() (log, dmean, dscale float64) {
+func (p *mixturePart) logShare() (log, dmean, dscale float64) {
 	above, below := logistic(-p.hi), logistic(p.lo)
 	switch {
 	case p.first:
@@ -156,9 +156,9 @@ func SampleLogistics[T tensor.Float](row []T, key rng.Key, i uint64) int32 {
 	k := len(row) / 3
 	all := noSum
 	for _, logit := range row[:k] {
-		all.add(float64(logit))
+		all.addExp(float64(logit))
 	}
-	total := all.log()
+	total := all.logTotal()
 	u, j := key.Float64(2*i), 0
 	for ; j < k-1; j++ {
 		if u -= math.Exp(float64(row[j]) - total); u < 0 {

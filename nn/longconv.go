@@ -34,7 +34,7 @@ type longForward[T tensor.Float] struct {
 func (f *longForward[T]) RunRange(p0, p1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	h, z := complexes(ar, f.size), complexes(ar, f.size)
+	h, z := takeComplexes(ar, f.size), takeComplexes(ar, f.size)
 	t := fourier.NewTransform(f.size)
 	for p := p0; p < p1; p++ {
 		c := 2 * p
@@ -46,16 +46,16 @@ func (f *longForward[T]) RunRange(p0, p1 int) {
 			eachPair(f.size, func(i, j int) {
 				ha, hb := fourier.SeparatePair(h[i], h[j])
 				za, zb := fourier.SeparatePair(z[i], z[j])
-				z[i], z[j] = join(ha*za, hb*zb)
+				z[i], z[j] = joinSpectra(ha*za, hb*zb)
 			})
 			t.Inverse(z)
-			f.store(f.y, f.x, z, r*f.n, c)
+			f.storePair(f.y, f.x, z, r*f.n, c)
 		}
 	}
 }
 
-// store sets channels c and c+1 of y to z over its size, plus d∘x.
-func (f *longForward[T]) store(y, x tensor.Mat[T], z []complex128, row, c int) {
+// storePair sets channels c and c+1 of y to z over its size, plus d∘x.
+func (f *longForward[T]) storePair(y, x tensor.Mat[T], z []complex128, row, c int) {
 	scale := 1 / float64(f.size)
 	for i := range f.n {
 		to, from := y.Row(row+i), x.Row(row+i)
@@ -87,7 +87,7 @@ type longBackward[T tensor.Float] struct {
 func (f *longBackward[T]) RunRange(p0, p1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	h, z, g, sum := complexes(ar, f.size), complexes(ar, f.size), complexes(ar, f.size), complexes(ar, f.size)
+	h, z, g, sum := takeComplexes(ar, f.size), takeComplexes(ar, f.size), takeComplexes(ar, f.size), takeComplexes(ar, f.size)
 	t := fourier.NewTransform(f.size)
 	for p := p0; p < p1; p++ {
 		c := 2 * p
@@ -108,15 +108,15 @@ func (f *longBackward[T]) RunRange(p0, p1 int) {
 				ha, hb := fourier.SeparatePair(h[i], h[j])
 				za, zb := fourier.SeparatePair(z[i], z[j])
 				ga, gb := fourier.SeparatePair(g[i], g[j])
-				si, sj := join(ga*conjugate(za), gb*conjugate(zb))
+				si, sj := joinSpectra(ga*complexConjugate(za), gb*complexConjugate(zb))
 				sum[i] += si
 				if i != j {
 					sum[j] += sj
 				}
-				g[i], g[j] = join(ga*conjugate(ha), gb*conjugate(hb))
+				g[i], g[j] = joinSpectra(ga*complexConjugate(ha), gb*complexConjugate(hb))
 			})
 			t.Inverse(g)
-			f.store(f.y, f.dy, g, r*f.n, c)
+			f.storePair(f.y, f.dy, g, r*f.n, c)
 		}
 		t.Inverse(sum)
 		scale := 1 / float64(f.size)
@@ -134,8 +134,8 @@ func (f *longBackward[T]) RunRange(p0, p1 int) {
 	}
 }
 
-// complexes takes n complex numbers from the arena.
-func complexes(ar *arena.Arena, n int) []complex128 {
+// takeComplexes takes n complex numbers from the arena.
+func takeComplexes(ar *arena.Arena, n int) []complex128 {
 	x := arena.Take[float64](ar, 2*n)
 	return unsafe.Slice((*complex128)(unsafe.Pointer(&x[0])), n)
 }
@@ -167,14 +167,14 @@ func eachPair(n int, f func(i, j int)) {
 	}
 }
 
-// join is what the spectrum of two real sequences, of values a and b at a
+// joinSpectra is what the spectrum of two real sequences, of values a and b at a
 // frequency, has there and at its partner.
-func join(a, b complex128) (f, partner complex128) {
-	a1, b1 := conjugate(a), conjugate(b)
+func joinSpectra(a, b complex128) (f, partner complex128) {
+	a1, b1 := complexConjugate(a), complexConjugate(b)
 	return a + complex(-imag(b), real(b)), a1 + complex(-imag(b1), real(b1))
 }
 
-func conjugate(x complex128) complex128 { return complex(real(x), -imag(x)) }
+func complexConjugate(x complex128) complex128 { return complex(real(x), -imag(x)) }
 
 // lagBlock is the number of lags that are summed from zero before they are added
 // to the others.

@@ -69,7 +69,7 @@ const (
 	leastDecay, mostDecay = 1, 16
 )
 
-func newMamba2[T tensor.Float](m *Making[T]) (Mixer[T], error) {
+func newMamba2[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 	state, err := m.Integer("state", 1, 1024)
 	if err != nil {
 		return nil, err
@@ -93,9 +93,9 @@ func newMamba2[T tensor.Float](m *Making[T]) (Mixer[T], error) {
 	x := &Mamba2[T]{H: m.Heads, P: inner / m.Heads, G: groups, S: state}
 	x.core, err = newSSD[T]()
 	uniform := func(key rng.Key, i uint64) float64 { return (2*key.Float64(i) - 1) / math.Sqrt(float64(taps)) }
-	x.In = m.Linear("in_proj", 1, x.total(), m.Width)
-	x.Conv.W = m.New("conv.weight", false, uniform, taps, x.mixed())
-	x.Conv.B = m.New("conv.bias", false, uniform, x.mixed())
+	x.In = m.NewLinear("in_proj", 1, x.projWidth(), m.Width)
+	x.Conv.W = m.New("conv.weight", false, uniform, taps, x.convWidth())
+	x.Conv.B = m.New("conv.bias", false, uniform, x.convWidth())
 	x.ALog = m.New("A_log", false, func(key rng.Key, i uint64) float64 {
 		return math.Log(leastDecay + (mostDecay-leastDecay)*key.Float64(i))
 	}, x.H)
@@ -103,9 +103,9 @@ func newMamba2[T tensor.Float](m *Making[T]) (Mixer[T], error) {
 		dt := math.Exp(math.Log(leastStep) + math.Log(mostStep/leastStep)*key.Float64(i))
 		return dt + math.Log(-math.Expm1(-dt)) // of which it is the softplus
 	}, x.H)
-	x.D = m.New("D", false, Always(1), x.H)
-	x.Gain = m.New("norm.weight", false, Always(1), inner)
-	x.Out = m.Linear("out_proj", m.Residual, m.Width, inner)
+	x.D = m.New("D", false, ConstantInit(1), x.H)
+	x.Gain = m.New("norm.weight", false, ConstantInit(1), inner)
+	x.Out = m.NewLinear("out_proj", m.Residual, m.Width, inner)
 	return x, err
 }
 
@@ -114,13 +114,13 @@ func newSSD[T tensor.Float]() (attention.Mechanism[T], error) {
 	return attention.New(attention.Spec[T]{Name: "mamba-2", Setting: "mamba-2", Scale: 1, Coef: []float64{0, 1}, Raw: true})
 }
 
-func (m *Mamba2[T]) inner() int        { return m.H * m.P }
-func (m *Mamba2[T]) mixed() int        { return m.inner() + 2*m.G*m.S }       // x, B, C
-func (m *Mamba2[T]) total() int        { return m.inner() + m.mixed() + m.H } // z, x, B, C, Δ
-func (m *Mamba2[T]) heads() int        { return m.H / m.G }                   // of a group
-func (m *Mamba2[T]) keyAt(g int) int   { return m.inner() + g*m.S }           // column of B of a group, among x, B, C
-func (m *Mamba2[T]) queryAt(g int) int { return m.keyAt(g) + m.G*m.S }        // of C
-func (m *Mamba2[T]) stepAt() int       { return m.inner() + m.mixed() }       // of Δ, among all
+func (m *Mamba2[T]) innerWidth() int   { return m.H * m.P }
+func (m *Mamba2[T]) convWidth() int    { return m.innerWidth() + 2*m.G*m.S }           // x, B, C
+func (m *Mamba2[T]) projWidth() int    { return m.innerWidth() + m.convWidth() + m.H } // z, x, B, C, Δ
+func (m *Mamba2[T]) groupHeads() int   { return m.H / m.G }                            // of a group
+func (m *Mamba2[T]) keyAt(g int) int   { return m.innerWidth() + g*m.S }               // column of B of a group, among x, B, C
+func (m *Mamba2[T]) queryAt(g int) int { return m.keyAt(g) + m.G*m.S }                 // of C
+func (m *Mamba2[T]) stepAt() int       { return m.innerWidth() + m.convWidth() }       // of Δ, among all
 
 // Traits of it are those of a causal recurrence.
 func (m *Mamba2[T]) Traits() attention.Traits {
@@ -129,15 +129,15 @@ func (m *Mamba2[T]) Traits() attention.Traits {
 
 // FLOPs counts projections, the convolution and the products with the state.
 func (m *Mamba2[T]) FLOPs(n int, _ bool) float64 {
-	s := m.shape(1)
+	s := m.callShape(1)
 	s.N, s.M = n, n
-	weights := m.In.size() + m.Out.size() + float64(m.Conv.taps()*m.mixed())
+	weights := m.In.weightSize() + m.Out.weightSize() + float64(m.Conv.countTaps()*m.convWidth())
 	return 2*float64(n)*weights + float64(m.G)*m.core.Plan(s).FLOPs
 }
 
-// shape is that of a group's heads.
-func (m *Mamba2[T]) shape(batch int) attention.Shape {
-	return attention.Shape{B: batch, H: m.heads(), Hkv: m.heads(), D: m.S, Dv: m.P, Causal: true}
+// callShape is that of a group's heads.
+func (m *Mamba2[T]) callShape(batch int) attention.Shape {
+	return attention.Shape{B: batch, H: m.groupHeads(), Hkv: m.groupHeads(), D: m.S, Dv: m.P, Causal: true}
 }
 
 // Mamba2Trace is what Mamba2.Forward leaves for Backward.
@@ -169,31 +169,31 @@ func (m *Mamba2[T]) NewTrace() Trace[T] {
 // valid or not.
 func (m *Mamba2[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
 	tr := trace.(*Mamba2Trace[T])
-	m.In.Forward(room(&tr.proj, x.Rows, m.total()), x, false)
-	u, err := m.mix(x.Rows, s.B, tr, nil, keep)
+	m.In.Forward(resizeMatrix(&tr.proj, x.Rows, m.projWidth()), x, false)
+	u, err := m.runStates(x.Rows, s.B, tr, nil, keep)
 	if err != nil {
 		return err
 	}
-	multiply(true, rowProduct[T]{layer: &m.Out, y: y, x: u, base: base, acc: true})
+	multiplyRows(true, rowProduct[T]{layer: &m.Out, y: y, x: u, base: base, acc: true})
 	return nil
 }
 
-// mix returns what Out projects, from the projections in tr, after what state
+// runStates returns what Out projects, from the projections in tr, after what state
 // has seen, if there is one.
-func (m *Mamba2[T]) mix(rows, b int, tr *Mamba2Trace[T], state *mamba2State[T], keep bool) (tensor.Mat[T], error) {
-	in := view(tr.proj, rows, m.total())
-	pre, act := room(&tr.pre, rows, m.mixed()), room(&tr.act, rows, m.mixed())
+func (m *Mamba2[T]) runStates(rows, b int, tr *Mamba2Trace[T], state *mamba2State[T], keep bool) (tensor.Mat[T], error) {
+	in := viewMatrix(tr.proj, rows, m.projWidth())
+	pre, act := resizeMatrix(&tr.pre, rows, m.convWidth()), resizeMatrix(&tr.act, rows, m.convWidth())
 	var past []T
 	if state != nil {
 		past = state.past
 	}
-	m.Conv.Forward(pre, columns(in, m.inner(), m.stepAt()), b, past)
-	dt, g := room(&tr.dt, rows, m.H), room(&tr.g, rows, m.H)
-	v, o, u := room(&tr.v, rows, m.inner()), room(&tr.o, rows, m.inner()), room(&tr.u, rows, m.inner())
-	m.run(rows, mamba2Before[T]{m, in, pre, act, dt, g, v})
+	m.Conv.Forward(pre, viewColumns(in, m.innerWidth(), m.stepAt()), b, past)
+	dt, g := resizeMatrix(&tr.dt, rows, m.H), resizeMatrix(&tr.g, rows, m.H)
+	v, o, u := resizeMatrix(&tr.v, rows, m.innerWidth()), resizeMatrix(&tr.o, rows, m.innerWidth()), resizeMatrix(&tr.u, rows, m.innerWidth())
+	m.runBefore(rows, mamba2Before[T]{m, in, pre, act, dt, g, v})
 	for i := range m.G {
 		c := &tr.groups[i]
-		out := m.call(i, b, rows/b, tr, &c.call)
+		out := m.setCall(i, b, rows/b, tr, &c.call)
 		var err error
 		switch {
 		case state != nil:
@@ -215,8 +215,8 @@ func (m *Mamba2[T]) mix(rows, b int, tr *Mamba2Trace[T], state *mamba2State[T], 
 	return u, nil
 }
 
-// run does f.
-func (m *Mamba2[T]) run(rows int, f mamba2Before[T]) {
+// runBefore does f.
+func (m *Mamba2[T]) runBefore(rows int, f mamba2Before[T]) {
 	if rows <= normRows {
 		f.RunRange(0, rows)
 	} else {
@@ -224,24 +224,24 @@ func (m *Mamba2[T]) run(rows int, f mamba2Before[T]) {
 	}
 }
 
-// call sets c to the call of group i for b sequences of n tokens and returns the
+// setCall sets c to the call of group i for b sequences of n tokens and returns the
 // view of its output.
-func (m *Mamba2[T]) call(i, b, n int, tr *Mamba2Trace[T], c *attention.Call[T]) tensor.Heads[T] {
-	q := tensor.Split(tr.act, b, n, m.mixed(), m.queryAt(i), m.heads(), m.S)
-	k := tensor.Split(tr.act, b, n, m.mixed(), m.keyAt(i), m.heads(), m.S)
+func (m *Mamba2[T]) setCall(i, b, n int, tr *Mamba2Trace[T], c *attention.Call[T]) tensor.Heads[T] {
+	q := tensor.Split(tr.act, b, n, m.convWidth(), m.queryAt(i), m.groupHeads(), m.S)
+	k := tensor.Split(tr.act, b, n, m.convWidth(), m.keyAt(i), m.groupHeads(), m.S)
 	q.SH, k.SH = 0, 0 // the heads of a group share them
-	*c = attention.Call[T]{Q: q, K: k, V: m.values(tr.v, i, b, n), LogG: m.steps(tr.g, i, b, n), Causal: true}
-	return m.values(tr.o, i, b, n)
+	*c = attention.Call[T]{Q: q, K: k, V: m.viewValues(tr.v, i, b, n), LogG: m.viewSteps(tr.g, i, b, n), Causal: true}
+	return m.viewValues(tr.o, i, b, n)
 }
 
-// values views the heads of a group in a [B·N, H·P] matrix, steps in a [B·N, H]
+// viewValues views the heads of a group in a [B·N, H·P] matrix, steps in a [B·N, H]
 // matrix.
-func (m *Mamba2[T]) values(data []T, i, b, n int) tensor.Heads[T] {
-	return tensor.Split(data, b, n, m.inner(), i*m.heads()*m.P, m.heads(), m.P)
+func (m *Mamba2[T]) viewValues(data []T, i, b, n int) tensor.Heads[T] {
+	return tensor.Split(data, b, n, m.innerWidth(), i*m.groupHeads()*m.P, m.groupHeads(), m.P)
 }
 
-func (m *Mamba2[T]) steps(data []T, i, b, n int) tensor.Heads[T] {
-	return tensor.Split(data, b, n, m.H, i*m.heads(), m.heads(), 1)
+func (m *Mamba2[T]) viewSteps(data []T, i, b, n int) tensor.Heads[T] {
+	return tensor.Split(data, b, n, m.H, i*m.groupHeads(), m.groupHeads(), 1)
 }
 
 // mamba2Before makes what the states take in of rows: x, B and C after SiLU, Δ,
@@ -255,7 +255,7 @@ func (f *mamba2Before[T]) RunRange(i0, i1 int) {
 	t, m := kernel.Active[T](), f.m
 	for i := i0; i < i1; i++ {
 		act, dt, g := f.act.Row(i), f.dt.Row(i), f.g.Row(i)
-		silu(t, act, f.pre.Row(i))
+		setSiLU(t, act, f.pre.Row(i))
 		raw, v := f.in.Row(i)[m.stepAt():], f.v.Row(i)
 		for h := range dt {
 			d := softplus(float64(raw[h] + m.Dt.Data[h]))
@@ -276,33 +276,33 @@ func (f *mamba2After[T]) RunRange(i0, i1 int) {
 	t, m := kernel.Active[T](), f.m
 	ar := arena.Acquire()
 	defer ar.Release()
-	y := arena.Take[T](ar, m.inner())
+	y := arena.Take[T](ar, m.innerWidth())
 	for i := i0; i < i1; i++ {
 		u := f.u.Row(i)
-		silu(t, u, f.in.Row(i)[:m.inner()])
-		m.states(t, y, f.o.Row(i), f.act.Row(i))
+		setSiLU(t, u, f.in.Row(i)[:m.innerWidth()])
+		m.addSkip(t, y, f.o.Row(i), f.act.Row(i))
 		t.Mul(u, u, y)
-		for at := 0; at < m.inner(); at += m.group() {
-			part := u[at:][:m.group()]
-			t.Scale(part, rms(t, part, rmsEps), part)
+		for at := 0; at < m.innerWidth(); at += m.groupWidth() {
+			part := u[at:][:m.groupWidth()]
+			t.Scale(part, rmsFactor(t, part, rmsEps), part)
 			t.Mul(part, part, m.Gain.Data[at:])
 		}
 	}
 }
 
-// group is the number of channels that are normalised together.
-func (m *Mamba2[T]) group() int { return m.inner() / m.G }
+// groupWidth is the number of channels that are normalised together.
+func (m *Mamba2[T]) groupWidth() int { return m.innerWidth() / m.G }
 
-// states sets y = o + D∘x.
-func (m *Mamba2[T]) states(t *kernel.Table[T], y, o, x []T) {
+// addSkip sets y = o + D∘x.
+func (m *Mamba2[T]) addSkip(t *kernel.Table[T], y, o, x []T) {
 	copy(y, o)
 	for h := range m.H {
 		t.Axpy(y[h*m.P:][:m.P], m.D.Data[h], x[h*m.P:][:m.P])
 	}
 }
 
-// rms returns 1/√(mean square + eps).
-func rms[T tensor.Float](t *kernel.Table[T], x []T, eps float64) T {
+// rmsFactor returns 1/√(mean square + eps).
+func rmsFactor[T tensor.Float](t *kernel.Table[T], x []T, eps float64) T {
 	return T(1 / math.Sqrt(float64(t.Dot(x, x))/float64(len(x))+eps))
 }
 
@@ -311,39 +311,39 @@ func (m *Mamba2[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch
 	tr := trace.(*Mamba2Trace[T])
 	rows, b := x.Rows, tr.groups[0].call.Q.B
 	n := rows / b
-	s.empty()
-	in, act := view(tr.proj, rows, m.total()), view(tr.act, rows, m.mixed())
-	u := view(tr.u, rows, m.inner())
-	du, do, dv := s.room(rows, m.inner()), s.room(rows, m.inner()), s.room(rows, m.inner())
-	din, dact, dg := s.room(rows, m.total()), s.room(rows, m.mixed()), s.room(rows, m.H)
-	dq, dk := s.room(rows, m.heads()*m.S), s.room(rows, m.heads()*m.S)
+	s.takeBack()
+	in, act := viewMatrix(tr.proj, rows, m.projWidth()), viewMatrix(tr.act, rows, m.convWidth())
+	u := viewMatrix(tr.u, rows, m.innerWidth())
+	du, do, dv := s.lendMatrix(rows, m.innerWidth()), s.lendMatrix(rows, m.innerWidth()), s.lendMatrix(rows, m.innerWidth())
+	din, dact, dg := s.lendMatrix(rows, m.projWidth()), s.lendMatrix(rows, m.convWidth()), s.lendMatrix(rows, m.H)
+	dq, dk := s.lendMatrix(rows, m.groupHeads()*m.S), s.lendMatrix(rows, m.groupHeads()*m.S)
 	pieces := (rows + normRows - 1) / normRows
-	parts := s.room(pieces, m.inner()+3*m.H) // of Gain, D, ALog and Dt
+	parts := s.lendMatrix(pieces, m.innerWidth()+3*m.H) // of Gain, D, ALog and Dt
 	clear(parts.Data)
 
-	multiply(false, rowProduct[T]{layer: &m.Out, y: du, x: dy})
-	par.Run(rows, normRows, 3*siluWork*float64(len(tr.u)), mamba2AfterGrad[T]{m, in, act, view(tr.o, rows, m.inner()), du, do, din, dact, parts})
+	multiplyRows(false, rowProduct[T]{layer: &m.Out, y: du, x: dy})
+	par.Run(rows, normRows, 3*siluWork*float64(len(tr.u)), mamba2AfterGrad[T]{m, in, act, viewMatrix(tr.o, rows, m.innerWidth()), du, do, din, dact, parts})
 	for i := range m.G {
 		c := &tr.groups[i]
 		c.grads = attention.Grads[T]{
-			DQ: tensor.Split(dq.Data, b, n, dq.Cols, 0, m.heads(), m.S), DK: tensor.Split(dk.Data, b, n, dk.Cols, 0, m.heads(), m.S),
-			DV: m.values(dv.Data, i, b, n), DLogG: m.steps(dg.Data, i, b, n),
+			DQ: tensor.Split(dq.Data, b, n, dq.Cols, 0, m.groupHeads(), m.S), DK: tensor.Split(dk.Data, b, n, dk.Cols, 0, m.groupHeads(), m.S),
+			DV: m.viewValues(dv.Data, i, b, n), DLogG: m.viewSteps(dg.Data, i, b, n),
 		}
-		if err := m.core.Backward(&c.grads, m.values(do.Data, i, b, n), m.values(tr.o, i, b, n), &c.call, &c.saved); err != nil {
+		if err := m.core.Backward(&c.grads, m.viewValues(do.Data, i, b, n), m.viewValues(tr.o, i, b, n), &c.call, &c.saved); err != nil {
 			return err
 		}
-		sumHeads(columns(dact, m.queryAt(i), m.queryAt(i)+m.S), dq)
-		sumHeads(columns(dact, m.keyAt(i), m.keyAt(i)+m.S), dk)
+		sumHeads(viewColumns(dact, m.queryAt(i), m.queryAt(i)+m.S), dq)
+		sumHeads(viewColumns(dact, m.keyAt(i), m.keyAt(i)+m.S), dk)
 	}
 	addWeights(weightGrad[T]{&m.Out, dy, u})
 	// pre is its own gradient from here on.
-	pre := view(tr.pre, rows, m.mixed())
-	par.Run(rows, normRows, 2*siluWork*float64(len(tr.pre)), mamba2BeforeGrad[T]{m, in, act, view(tr.dt, rows, m.H), view(tr.g, rows, m.H), dv, dg, dact, din, pre, parts})
-	m.Conv.Backward(columns(din, m.inner(), m.stepAt()), pre, columns(in, m.inner(), m.stepAt()), b, ConvEnds[T]{})
-	at := m.inner()
-	addRows(m.Gain.Grad, columns(parts, 0, at))
+	pre := viewMatrix(tr.pre, rows, m.convWidth())
+	par.Run(rows, normRows, 2*siluWork*float64(len(tr.pre)), mamba2BeforeGrad[T]{m, in, act, viewMatrix(tr.dt, rows, m.H), viewMatrix(tr.g, rows, m.H), dv, dg, dact, din, pre, parts})
+	m.Conv.Backward(viewColumns(din, m.innerWidth(), m.stepAt()), pre, viewColumns(in, m.innerWidth(), m.stepAt()), b, ConvEnds[T]{})
+	at := m.innerWidth()
+	addRows(m.Gain.Grad, viewColumns(parts, 0, at))
 	for i, p := range []*param.Param[T]{m.D, m.ALog, m.Dt} {
-		addRows(p.Grad, columns(parts, at+i*m.H, at+(i+1)*m.H))
+		addRows(p.Grad, viewColumns(parts, at+i*m.H, at+(i+1)*m.H))
 	}
 	m.In.Backward(dx, din, x, false)
 	return nil
@@ -378,28 +378,28 @@ func (f *mamba2AfterGrad[T]) RunRange(i0, i1 int) {
 	t, m := kernel.Active[T](), f.m
 	ar := arena.Acquire()
 	defer ar.Release()
-	y, gate, s := arena.Take[T](ar, m.inner()), arena.Take[T](ar, m.inner()), arena.Take[T](ar, m.inner())
+	y, gate, s := arena.Take[T](ar, m.innerWidth()), arena.Take[T](ar, m.innerWidth()), arena.Take[T](ar, m.innerWidth())
 	part := f.parts.Row(i0 / normRows)
-	dgain, dd := part[:m.inner()], part[m.inner():][:m.H]
+	dgain, dd := part[:m.innerWidth()], part[m.innerWidth():][:m.H]
 	for i := i0; i < i1; i++ {
-		z, x, du, do := f.in.Row(i)[:m.inner()], f.act.Row(i), f.du.Row(i), f.do.Row(i)
-		sigmoid(t, s, z)
+		z, x, du, do := f.in.Row(i)[:m.innerWidth()], f.act.Row(i), f.du.Row(i), f.do.Row(i)
+		setSigmoid(t, s, z)
 		t.Mul(gate, s, z)
-		m.states(t, y, f.o.Row(i), x)
+		m.addSkip(t, y, f.o.Row(i), x)
 		// do is the product before the norm, and then its gradient.
 		t.Mul(do, gate, y)
-		for at := 0; at < m.inner(); at += m.group() {
-			r, d, gain := do[at:][:m.group()], du[at:][:m.group()], m.Gain.Data[at:][:m.group()]
-			scale := rms(t, r, rmsEps)
+		for at := 0; at < m.innerWidth(); at += m.groupWidth() {
+			r, d, gain := do[at:][:m.groupWidth()], du[at:][:m.groupWidth()], m.Gain.Data[at:][:m.groupWidth()]
+			scale := rmsFactor(t, r, rmsEps)
 			t.Scale(r, scale, r) // normalised
-			t.MulAdd(dgain[at:][:m.group()], d, r)
+			t.MulAdd(dgain[at:][:m.groupWidth()], d, r)
 			t.Mul(d, d, gain)
 			mean := t.Dot(d, r) / T(len(r))
 			for j := range r {
 				r[j] = scale * (d[j] - r[j]*mean)
 			}
 		}
-		dz := f.din.Row(i)[:m.inner()]
+		dz := f.din.Row(i)[:m.innerWidth()]
 		for j, d := range do {
 			dz[j] = d * y[j] * siluSlope(s[j], z[j])
 		}
@@ -424,8 +424,8 @@ func (f *mamba2BeforeGrad[T]) RunRange(i0, i1 int) {
 	t, m := kernel.Active[T](), f.m
 	ar := arena.Acquire()
 	defer ar.Release()
-	s := arena.Take[T](ar, m.mixed())
-	part := f.parts.Row(i0 / normRows)[m.inner()+m.H:]
+	s := arena.Take[T](ar, m.convWidth())
+	part := f.parts.Row(i0 / normRows)[m.innerWidth()+m.H:]
 	da, dbias := part[:m.H], part[m.H:][:m.H]
 	for i := i0; i < i1; i++ {
 		x, dt, dv, dact, pre := f.act.Row(i), f.dt.Row(i), f.dv.Row(i), f.dact.Row(i), f.pre.Row(i)
@@ -438,7 +438,7 @@ func (f *mamba2BeforeGrad[T]) RunRange(i0, i1 int) {
 			draw[h] = T(ddt * logistic(float64(raw[h]+m.Dt.Data[h])))
 			dbias[h] += draw[h]
 		}
-		sigmoid(t, s, pre)
+		setSigmoid(t, s, pre)
 		for j, p := range pre {
 			pre[j] = dact[j] * siluSlope(s[j], p)
 		}
@@ -447,15 +447,15 @@ func (f *mamba2BeforeGrad[T]) RunRange(i0, i1 int) {
 
 // mamba2State is the tail of the convolution and the state of each group.
 type mamba2State[T tensor.Float] struct {
-	past []T // [B·Conv.Past()]
+	past []T // [B·Conv.PastSize()]
 	core []attention.State[T]
 }
 
 // NewState returns a state whose size does not grow.
 func (m *Mamba2[T]) NewState(batch int) (State[T], error) {
-	s := &mamba2State[T]{past: make([]T, batch*m.Conv.Past())}
+	s := &mamba2State[T]{past: make([]T, batch*m.Conv.PastSize())}
 	for range m.G {
-		core, err := m.core.NewState(m.shape(batch))
+		core, err := m.core.NewState(m.callShape(batch))
 		if err != nil {
 			return nil, err
 		}
@@ -517,10 +517,10 @@ func (s *mamba2State[T]) AppendBinary(b []byte) ([]byte, error) {
 // RestoreState reads what AppendBinary wrote.
 func (m *Mamba2[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	var z T
-	if need := batch * m.Conv.Past() * int(unsafe.Sizeof(z)); len(data) < need {
+	if need := batch * m.Conv.PastSize() * int(unsafe.Sizeof(z)); len(data) < need {
 		return nil, fmt.Errorf("mamba-2: the snapshot has %d bytes, its convolution needs %d", len(data), need)
 	}
-	s := &mamba2State[T]{past: make([]T, batch*m.Conv.Past())}
+	s := &mamba2State[T]{past: make([]T, batch*m.Conv.PastSize())}
 	n, err := binary.Decode(data, binary.LittleEndian, s.past)
 	if err != nil {
 		return nil, fmt.Errorf("mamba-2: %w", err)
@@ -547,8 +547,8 @@ func (m *Mamba2[T]) RestoreState(batch int, data []byte) (State[T], error) {
 // Step continues the recurrence.
 func (m *Mamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*Mamba2Trace[T])
-	m.In.Forward(room(&tr.proj, x.Rows, m.total()), x, false)
-	u, err := m.mix(x.Rows, s.B, tr, state.(*mamba2State[T]), false)
+	m.In.Forward(resizeMatrix(&tr.proj, x.Rows, m.projWidth()), x, false)
+	u, err := m.runStates(x.Rows, s.B, tr, state.(*mamba2State[T]), false)
 	if err != nil {
 		return err
 	}
@@ -556,22 +556,22 @@ func (m *Mamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace T
 	return nil
 }
 
-// thinMamba2 is a Mamba2 for steps.
-type thinMamba2[T tensor.Float] struct {
+// packedMamba2 is a Mamba2 for steps.
+type packedMamba2[T tensor.Float] struct {
 	layer   *Mamba2[T]
-	in, out *Frozen[T]
+	in, out *PackedLinear[T]
 }
 
 // Freeze returns the layer with its weights rearranged.
 func (m *Mamba2[T]) Freeze(rows int) Stepper[T] {
-	return &thinMamba2[T]{m, m.In.Freeze(rows), m.Out.Freeze(rows)}
+	return &packedMamba2[T]{m, m.In.Freeze(rows), m.Out.Freeze(rows)}
 }
 
 // Step is Mamba2.Step.
-func (m *thinMamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+func (m *packedMamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*Mamba2Trace[T])
-	m.in.Forward(room(&tr.proj, x.Rows, m.layer.total()), x, false)
-	u, err := m.layer.mix(x.Rows, s.B, tr, state.(*mamba2State[T]), false)
+	m.in.Forward(resizeMatrix(&tr.proj, x.Rows, m.layer.projWidth()), x, false)
+	u, err := m.layer.runStates(x.Rows, s.B, tr, state.(*mamba2State[T]), false)
 	if err != nil {
 		return err
 	}

@@ -30,12 +30,12 @@ func recurrence(m *Mamba2[float64], x tensor.Mat[float64]) tensor.Mat[float64] {
 	var rows [][]float64
 	for i := range x.Rows {
 		all := affine(&m.In, x.Row(i))
-		z, raw, dt := all[:m.H*m.P], all[m.H*m.P:][:m.mixed()], all[m.H*m.P+m.mixed():]
+		z, raw, dt := all[:m.H*m.P], all[m.H*m.P:][:m.convWidth()], all[m.H*m.P+m.convWidth():]
 		rows = append(rows, raw)
 		mixed := make([]float64, len(raw))
 		for c := range mixed {
 			sum := m.Conv.B.Data[c]
-			for k := range min(m.Conv.taps(), i+1) {
+			for k := range min(m.Conv.countTaps(), i+1) {
 				sum += m.Conv.W.Data[k*len(mixed)+c] * rows[i-k][c]
 			}
 			mixed[c] = act(sum)

@@ -24,13 +24,13 @@ type MixerRow struct {
 	// ISTA says that its blocks have an ISTA step in place of the MLP.
 	ISTA bool
 
-	f32 func(*Making[float32]) (Mixer[float32], error)
-	f64 func(*Making[float64]) (Mixer[float64], error)
+	f32 func(*MixerArgs[float32]) (Mixer[float32], error)
+	f64 func(*MixerArgs[float64]) (Mixer[float64], error)
 }
 
-// Making is what a mixer is made for, and of.
-type Making[T tensor.Float] struct {
-	*Weights[T]
+// MixerArgs is what a mixer is made for, and of.
+type MixerArgs[T tensor.Float] struct {
+	*WeightMaker[T]
 	*settings.Reader // its settings
 
 	Width   int // of rows
@@ -38,43 +38,43 @@ type Making[T tensor.Float] struct {
 	Context int // tokens that the model is trained on at once
 }
 
-// Weights makes the weights of a layer.
-type Weights[T tensor.Float] struct {
+// WeightMaker makes the weights of a layer.
+type WeightMaker[T tensor.Float] struct {
 	// New adds a weight. first gives what its elements begin with, from a key of
 	// its own. A weight that is only counted has no elements.
-	New func(name string, decay bool, first First, shape ...int) *param.Param[T]
+	New func(name string, decay bool, first Initializer, shape ...int) *param.Param[T]
 
 	Bias      bool                 // of projections
 	Deviation func(in int) float64 // of first weights over so many inputs; nil: they are 0
 	Residual  float64              // share of it of those that add to the residual stream
 }
 
-// First is what element i of a weight begins with.
-type First func(key rng.Key, i uint64) float64
+// Initializer is what element i of a weight begins with.
+type Initializer func(key rng.Key, i uint64) float64
 
-// Normal are first elements from a normal distribution.
-func Normal(deviation float64) First {
+// NormalInit are first elements from a normal distribution.
+func NormalInit(deviation float64) Initializer {
 	return func(key rng.Key, i uint64) float64 { return deviation * key.Normal(i) }
 }
 
-// Always are first elements that are all x.
-func Always(x float64) First { return func(rng.Key, uint64) float64 { return x } }
+// ConstantInit are first elements that are all x.
+func ConstantInit(x float64) Initializer { return func(rng.Key, uint64) float64 { return x } }
 
-// Linear makes a projection, whose first weights are share times as large as others.
-func (w *Weights[T]) Linear(name string, share float64, out, in int) Linear[T] {
-	l := Linear[T]{W: w.New(name+".weight", true, w.first(share, in), out, in)}
+// NewLinear makes a projection, whose first weights are share times as large as others.
+func (w *WeightMaker[T]) NewLinear(name string, share float64, out, in int) Linear[T] {
+	l := Linear[T]{W: w.New(name+".weight", true, w.fanInShare(share, in), out, in)}
 	if w.Bias {
-		l.B = w.New(name+".bias", false, Always(0), out)
+		l.B = w.New(name+".bias", false, ConstantInit(0), out)
 	}
 	return l
 }
 
-// first are a share of the first weights over so many inputs.
-func (w *Weights[T]) first(share float64, in int) First {
+// fanInShare are a share of the first weights over so many inputs.
+func (w *WeightMaker[T]) fanInShare(share float64, in int) Initializer {
 	if w.Deviation == nil {
-		return Always(0)
+		return ConstantInit(0)
 	}
-	return Normal(share * w.Deviation(in))
+	return NormalInit(share * w.Deviation(in))
 }
 
 // MixerNames returns the names of the mixers that own their projections.
@@ -107,15 +107,15 @@ func NotAFunction(name string) error {
 
 // NewMixer makes the mixer of a row for rows of that width, with the Order,
 // Heads, Length and Set of o.
-func NewMixer[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *Weights[T]) (Mixer[T], error) {
+func NewMixer[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *WeightMaker[T]) (Mixer[T], error) {
 	values, err := r.ReadSettings(&o)
 	if err != nil {
 		return nil, err
 	}
-	m := &Making[T]{Weights: w, Reader: values, Width: width, Heads: o.Heads, Context: o.Length}
-	build, single := any(r.f32).(func(*Making[T]) (Mixer[T], error))
+	m := &MixerArgs[T]{WeightMaker: w, Reader: values, Width: width, Heads: o.Heads, Context: o.Length}
+	build, single := any(r.f32).(func(*MixerArgs[T]) (Mixer[T], error))
 	if !single {
-		build = any(r.f64).(func(*Making[T]) (Mixer[T], error))
+		build = any(r.f64).(func(*MixerArgs[T]) (Mixer[T], error))
 	}
 	return build(m)
 }

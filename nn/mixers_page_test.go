@@ -35,8 +35,8 @@ func TestMixersPage(t *testing.T) {
 	for _, name := range MixerNames() {
 		row, _ := LookupMixer(name)
 		size := 0
-		m, err := NewMixer(row, 64, mechanism.Options{Heads: 4, Length: 8192}, &Weights[float32]{
-			New: func(name string, _ bool, _ First, shape ...int) *param.Param[float32] {
+		m, err := NewMixer(row, 64, mechanism.Options{Heads: 4, Length: 8192}, &WeightMaker[float32]{
+			New: func(name string, _ bool, _ Initializer, shape ...int) *param.Param[float32] {
 				n := 1
 				for _, d := range shape {
 					n *= d

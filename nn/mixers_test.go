@@ -56,7 +56,7 @@ func built[T tensor.Float](t testing.TB, s subject, context int) (Mixer[T], []*p
 		t.Fatalf("there is no mixer %s", s.name)
 	}
 	var set param.Set[T]
-	w := &Weights[T]{Bias: true, Deviation: func(int) float64 { return 0.5 }, Residual: 1, New: func(name string, decay bool, first First, shape ...int) *param.Param[T] {
+	w := &WeightMaker[T]{Bias: true, Deviation: func(int) float64 { return 0.5 }, Residual: 1, New: func(name string, decay bool, first Initializer, shape ...int) *param.Param[T] {
 		p := set.New(name, decay, shape...)
 		key := rng.New(21).Fold(uint64(len(set.All())))
 		for i := range p.Data {
@@ -172,7 +172,7 @@ func TestGradientsOfMixersOverChunks(t *testing.T) {
 		data := flat(in)
 		grad := flat(dx)
 		strided := in
-		in = view(data, n, x.width)
+		in = viewMatrix(data, n, x.width)
 		slope("dx", data, grad)
 		in = strided
 		for _, p := range weights {
@@ -411,7 +411,7 @@ func TestRefusalsOfMixers(t *testing.T) {
 		{mechanism.Options{Heads: 2, Set: map[string]string{"groups": "3"}}, "mamba-2: setting groups=3: does not divide 2 heads"},
 		{mechanism.Options{Heads: 2, Order: 2}, "mamba-2: order 2: it has no order"},
 	} {
-		if _, err := NewMixer(row, 8, x.o, &Weights[float32]{}); err == nil || err.Error() != x.want {
+		if _, err := NewMixer(row, 8, x.o, &WeightMaker[float32]{}); err == nil || err.Error() != x.want {
 			t.Errorf("error is %v, want %s", err, x.want)
 		}
 	}

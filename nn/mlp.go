@@ -24,15 +24,17 @@ type MLPTrace[T tensor.Float] struct {
 // Aux is 0.
 func (t *MLPTrace[T]) Aux() float64 { return 0 }
 
-func (t *MLPTrace[T]) view(rows, hidden int) (pre, act tensor.Mat[T]) {
-	return view(t.pre, rows, hidden), view(t.act, rows, hidden)
+func (t *MLPTrace[T]) viewUnits(rows, hidden int) (pre, act tensor.Mat[T]) {
+	return viewMatrix(t.pre, rows, hidden), viewMatrix(t.act, rows, hidden)
 }
 
 // NewTrace returns an empty MLPTrace.
 func (m *MLP[T]) NewTrace() Trace[T] { return new(MLPTrace[T]) }
 
 // FLOPs counts both products.
-func (m *MLP[T]) FLOPs(n int, _ bool) float64 { return 2 * float64(n) * (m.Up.size() + m.Down.size()) }
+func (m *MLP[T]) FLOPs(n int, _ bool) float64 {
+	return 2 * float64(n) * (m.Up.weightSize() + m.Down.weightSize())
+}
 
 // Forward sets y [rows,width] to base [rows,width] plus the MLP of x [rows,width]. y may
 // be base, but not x. The error is nil.
@@ -40,7 +42,7 @@ func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], _
 	tr, hidden := trace.(*MLPTrace[T]), m.Up.W.Shape[0]
 	tr.pre = slices.Grow(tr.pre[:0], x.Rows*hidden)[:x.Rows*hidden]
 	tr.act = slices.Grow(tr.act[:0], x.Rows*hidden)[:x.Rows*hidden]
-	pre, act := tr.view(x.Rows, hidden)
+	pre, act := tr.viewUnits(x.Rows, hidden)
 	if x.Rows <= rowTile {
 		m.Up.Forward(pre, x, false)
 		Activate(m.Act, act, pre)
@@ -50,13 +52,13 @@ func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], _
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.work(x.Rows), mlpForward[T]{m.Act, m.Up.pack(ar, true), m.Down.pack(ar, true), y, base, x, pre, act})
+	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), mlpForward[T]{m.Act, m.Up.packWeights(ar, true), m.Down.packWeights(ar, true), y, base, x, pre, act})
 	return nil
 }
 
 type mlpForward[T tensor.Float] struct {
 	of                   Activation
-	up, down             packed[T]
+	up, down             weightPanels[T]
 	y, base, x, pre, act tensor.Mat[T]
 }
 
@@ -69,16 +71,16 @@ func (f *mlpForward[T]) RunRange(i0, i1 int) {
 	pre, act := f.pre.Slice(i0, i1), f.act.Slice(i0, i1)
 	for j := 0; j < hidden; j += columnTile {
 		j1 := min(j+columnTile, hidden)
-		from, to := columns(pre, j, j1), columns(act, j, j1)
-		f.up.rows(from, x, j, false, scratch, nil)
+		from, to := viewColumns(pre, j, j1), viewColumns(act, j, j1)
+		f.up.multiplyColumns(from, x, j, false, scratch, nil)
 		activateRows(f.of, k, to, from)
 	}
 	copyRows(y, f.base.Slice(i0, i1))
-	f.down.rows(y, act, 0, true, scratch, nil)
+	f.down.multiplyColumns(y, act, 0, true, scratch, nil)
 }
 
-// work is the arithmetic of a pass over rows, once through both layers.
-func (m *MLP[T]) work(rows int) float64 {
+// forwardWork is the arithmetic of a pass over rows, once through both layers.
+func (m *MLP[T]) forwardWork(rows int) float64 {
 	return 2 * float64(rows) * float64(len(m.Up.W.Data)+len(m.Down.W.Data))
 }
 
@@ -86,10 +88,10 @@ func (m *MLP[T]) work(rows int) float64 {
 // weights. dx overlaps neither dy nor x. It overwrites the trace. The error is nil.
 func (m *MLP[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T]) error {
 	tr, hidden := trace.(*MLPTrace[T]), m.Up.W.Shape[0]
-	pre, act := tr.view(x.Rows, hidden)
+	pre, act := tr.viewUnits(x.Rows, hidden)
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.work(x.Rows), mlpBackward[T]{m.Act, m.Up.pack(ar, false), m.Down.pack(ar, false), dx, dy, pre})
+	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), mlpBackward[T]{m.Act, m.Up.packWeights(ar, false), m.Down.packWeights(ar, false), dx, dy, pre})
 	// pre is its own gradient from here on.
 	addWeights(weightGrad[T]{&m.Down, dy, act}, weightGrad[T]{&m.Up, pre, x})
 	return nil
@@ -102,7 +104,7 @@ func (m *MLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]
 
 type mlpBackward[T tensor.Float] struct {
 	of          Activation
-	up, down    packed[T]
+	up, down    weightPanels[T]
 	dx, dy, pre tensor.Mat[T]
 }
 
@@ -112,13 +114,13 @@ func (f *mlpBackward[T]) RunRange(i0, i1 int) {
 	k, hidden := kernel.Active[T](), f.pre.Cols
 	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(hidden, f.dx.Cols)))
 	wide := min(columnTile, hidden)
-	room := view(arena.Take[T](ar, (i1-i0)*wide), i1-i0, wide)
+	room := viewMatrix(arena.Take[T](ar, (i1-i0)*wide), i1-i0, wide)
 	dy, pre := f.dy.Slice(i0, i1), f.pre.Slice(i0, i1)
 	for j := 0; j < hidden; j += columnTile {
 		j1 := min(j+columnTile, hidden)
-		dact, dpre := columns(room, 0, j1-j), columns(pre, j, j1)
-		f.down.rows(dact, dy, j, false, scratch, nil)
+		dact, dpre := viewColumns(room, 0, j1-j), viewColumns(pre, j, j1)
+		f.down.multiplyColumns(dact, dy, j, false, scratch, nil)
 		activateRowsGrad(f.of, k, dpre, dact, dpre)
 	}
-	f.up.rows(f.dx.Slice(i0, i1), pre, 0, false, scratch, nil)
+	f.up.multiplyColumns(f.dx.Slice(i0, i1), pre, 0, false, scratch, nil)
 }

@@ -15,7 +15,7 @@ const (
 
 // copyRows copies the rows of x to y, which may be x.
 func copyRows[T tensor.Float](y, x tensor.Mat[T]) {
-	if together(y) && together(x) {
+	if isContiguous(y) && isContiguous(x) {
 		copy(y.Data[:x.Rows*x.Cols], x.Data)
 		return
 	}
@@ -24,8 +24,8 @@ func copyRows[T tensor.Float](y, x tensor.Mat[T]) {
 	}
 }
 
-// together reports that the rows of m follow each other.
-func together[T tensor.Float](m tensor.Mat[T]) bool { return m.Stride == m.Cols }
+// isContiguous reports that the rows of m follow each other.
+func isContiguous[T tensor.Float](m tensor.Mat[T]) bool { return m.Stride == m.Cols }
 
 // AddTo adds the rows of x to y.
 func AddTo[T tensor.Float](y, x tensor.Mat[T]) {
@@ -43,8 +43,8 @@ func (f *rowsAdd[T]) RunRange(i0, i1 int) {
 	kernel.Active[T]().AddRows(y.Data, y.Stride, y.Data, y.Stride, x.Data, x.Stride, y.Rows, y.Cols)
 }
 
-// columns views columns j0 ≤ j < j1 of m.
-func columns[T tensor.Float](m tensor.Mat[T], j0, j1 int) tensor.Mat[T] {
+// viewColumns views columns j0 ≤ j < j1 of m.
+func viewColumns[T tensor.Float](m tensor.Mat[T], j0, j1 int) tensor.Mat[T] {
 	if m.Rows > 0 {
 		m.Data = m.Data[j0:]
 	}
@@ -52,7 +52,7 @@ func columns[T tensor.Float](m tensor.Mat[T], j0, j1 int) tensor.Mat[T] {
 	return m
 }
 
-// view returns n rows of a matrix over data.
-func view[T tensor.Float](data []T, rows, cols int) tensor.Mat[T] {
+// viewMatrix returns n rows of a matrix over data.
+func viewMatrix[T tensor.Float](data []T, rows, cols int) tensor.Mat[T] {
 	return tensor.Mat[T]{Data: data, Rows: rows, Cols: cols, Stride: cols}
 }

@@ -36,7 +36,7 @@ func matrix[T tensor.Float](s *source, rows, cols int) tensor.Mat[T] {
 	for i := range m.Data {
 		m.Data[i] = T(s.normal())
 	}
-	return columns(m, 2, 2+cols)
+	return viewColumns(m, 2, 2+cols)
 }
 
 // weight returns a random weight, with a gradient that is not 0 from before.
@@ -424,7 +424,7 @@ func TestCrossEntropy(t *testing.T) {
 
 // Logits that overflow every exponential, and one that is certain.
 func TestCrossEntropyOfLargeLogits(t *testing.T) {
-	x := view([]float32{1e30, -1e30, 0, 300, 300, 299, 0, 0, 200}, 3, 3)
+	x := viewMatrix([]float32{1e30, -1e30, 0, 300, 300, 299, 0, 0, 200}, 3, 3)
 	losses := make([]float64, 3)
 	CrossEntropy(losses, x, []int32{0, 1, 2})
 	for i, want := range []float64{0, math.Log(2 + math.Exp(-1)), 0} {
@@ -432,7 +432,7 @@ func TestCrossEntropyOfLargeLogits(t *testing.T) {
 			t.Errorf("loss %d is %v, want %v", i, losses[i], want)
 		}
 	}
-	g := view([]float32{1e30, -1e30, 0}, 1, 3)
+	g := viewMatrix([]float32{1e30, -1e30, 0}, 1, 3)
 	CrossEntropyGrad(g, []int32{0}, 1)
 	if !slices.Equal(g.Row(0), []float32{0, 0, 0}) {
 		t.Errorf("gradient of a certain target is %v", g.Row(0))

@@ -74,11 +74,11 @@ func (n *LayerNorm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {
 	defer ar.Release()
 	pieces := (x.Rows + normRows - 1) / normRows
 	// Each piece has sums of gain and bias for itself.
-	parts := view(arena.TakeZeros[T](ar, pieces*2*w), pieces, 2*w)
+	parts := viewMatrix(arena.TakeZeros[T](ar, pieces*2*w), pieces, 2*w)
 	par.Run(x.Rows, normRows, 2*normWork*float64(x.Rows)*float64(w), normBackward[T]{n, dx, dy, x, parts, stats})
-	addRows(n.Gain.Grad, columns(parts, 0, w))
+	addRows(n.Gain.Grad, viewColumns(parts, 0, w))
 	if n.Bias != nil {
-		addRows(n.Bias.Grad, columns(parts, w, 2*w))
+		addRows(n.Bias.Grad, viewColumns(parts, w, 2*w))
 	}
 }
 

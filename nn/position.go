@@ -92,12 +92,12 @@ func NewSinusoidal[T tensor.Float](width int, amplitude float64, rows int) *Sinu
 		s.freq[i] = math.Pow(10000, -2*float64(i)/float64(width))
 	}
 	for t := range rows {
-		s.fill(s.table[t*width:][:width], int64(t))
+		s.setRow(s.table[t*width:][:width], int64(t))
 	}
 	return s
 }
 
-func (s *Sinusoidal[T]) fill(row []T, t int64) {
+func (s *Sinusoidal[T]) setRow(row []T, t int64) {
 	for i := range row {
 		sin, cos := math.Sincos(float64(t) * s.freq[i/2])
 		if i%2 == 0 {
@@ -121,7 +121,7 @@ func (s *Sinusoidal[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
 				beyond = make([]T, x.Cols)
 				row = beyond
 			}
-			s.fill(row, t)
+			s.setRow(row, t)
 		}
 		k.Add(x.Row(i), x.Row(i), row)
 	}

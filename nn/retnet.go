@@ -47,7 +47,7 @@ type MSR[T tensor.Float] struct {
 	core    attention.Mechanism[T]
 }
 
-func newMSR[T tensor.Float](m *Making[T]) (Mixer[T], error) {
+func newMSR[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 	expand, err := m.Integer("expand", 1, 8)
 	if err != nil {
 		return nil, err
@@ -62,16 +62,16 @@ func newMSR[T tensor.Float](m *Making[T]) (Mixer[T], error) {
 	}
 	x := &MSR[T]{H: m.Heads, D: m.Width / m.Heads, P: expand * m.Width / m.Heads, Eps: T(eps), Centred: form == "paper"}
 	x.core, err = mechanism.New[T]("retention", mechanism.Options{})
-	x.Q = m.Linear("q_proj", 1, m.Width, m.Width)
-	x.K = m.Linear("k_proj", 1, m.Width, m.Width)
-	x.V = m.Linear("v_proj", 1, x.inner(), m.Width)
-	x.G = m.Linear("g_proj", 1, x.inner(), m.Width)
-	x.Out = m.Linear("out_proj", m.Residual, m.Width, x.inner())
+	x.Q = m.NewLinear("q_proj", 1, m.Width, m.Width)
+	x.K = m.NewLinear("k_proj", 1, m.Width, m.Width)
+	x.V = m.NewLinear("v_proj", 1, x.valueWidth(), m.Width)
+	x.G = m.NewLinear("g_proj", 1, x.valueWidth(), m.Width)
+	x.Out = m.NewLinear("out_proj", m.Residual, m.Width, x.valueWidth())
 	return x, err
 }
 
-func (m *MSR[T]) wide() int  { return m.H * m.D } // of queries and keys
-func (m *MSR[T]) inner() int { return m.H * m.P } // of values
+func (m *MSR[T]) keyWidth() int   { return m.H * m.D } // of queries and keys
+func (m *MSR[T]) valueWidth() int { return m.H * m.P } // of values
 
 // Traits of it are those of a causal recurrence.
 func (m *MSR[T]) Traits() attention.Traits {
@@ -80,13 +80,13 @@ func (m *MSR[T]) Traits() attention.Traits {
 
 // FLOPs counts projections and retention.
 func (m *MSR[T]) FLOPs(n int, _ bool) float64 {
-	s := m.shape(1)
+	s := m.callShape(1)
 	s.N, s.M = n, n
-	weights := m.Q.size() + m.K.size() + m.V.size() + m.G.size() + m.Out.size()
+	weights := m.Q.weightSize() + m.K.weightSize() + m.V.weightSize() + m.G.weightSize() + m.Out.weightSize()
 	return 2*float64(n)*weights + m.core.Plan(s).FLOPs
 }
 
-func (m *MSR[T]) shape(batch int) attention.Shape {
+func (m *MSR[T]) callShape(batch int) attention.Shape {
 	return attention.Shape{B: batch, H: m.H, Hkv: m.H, D: m.D, Dv: m.P, Causal: true}
 }
 
@@ -109,17 +109,17 @@ func (tr *MSRTrace[T]) Aux() float64 { return 0 }
 // NewTrace returns an empty MSRTrace.
 func (m *MSR[T]) NewTrace() Trace[T] { return new(MSRTrace[T]) }
 
-// rotations returns those of n places from start on, for heads of width d. The
+// ropeFrom returns those of n places from start on, for heads of width d. The
 // angles of a place t are t·10000^(-j/(d/2-1)): the first pair turns by 1 and the
 // last by 1/10000 with each token.
-func (tr *MSRTrace[T]) rotations(d int, start int64, n int) *attention.Rope[T] {
+func (tr *MSRTrace[T]) ropeFrom(d int, start int64, n int) *attention.Rope[T] {
 	r, half := &tr.rope, d/2
 	if r.Half == half && tr.start == start && r.Rows() >= n {
 		return r
 	}
 	r.Half, tr.start = half, start
-	room(&r.Cos, n, half)
-	room(&r.Sin, n, half)
+	resizeMatrix(&r.Cos, n, half)
+	resizeMatrix(&r.Sin, n, half)
 	theta := 1.0
 	if half > 1 {
 		theta = math.Pow(10000, float64(d)/float64(2*(half-1))) // in the terms of Rope
@@ -128,50 +128,50 @@ func (tr *MSRTrace[T]) rotations(d int, start int64, n int) *attention.Rope[T] {
 	return r
 }
 
-// split views the heads of a [B·N, H·width] matrix.
-func (m *MSR[T]) split(data []T, b, n, width int) tensor.Heads[T] {
+// viewHeads views the heads of a [B·N, H·width] matrix.
+func (m *MSR[T]) viewHeads(data []T, b, n, width int) tensor.Heads[T] {
 	return tensor.Split(data, b, n, m.H*width, 0, m.H, width)
 }
 
-// call sets the call of tr, whose tokens follow so many others, from the
+// setCall sets the call of tr, whose tokens follow so many others, from the
 // projections and returns the view of its output.
-func (m *MSR[T]) call(tr *MSRTrace[T], rows, b int, past int64) tensor.Heads[T] {
+func (m *MSR[T]) setCall(tr *MSRTrace[T], rows, b int, past int64) tensor.Heads[T] {
 	n := rows / b
-	room(&tr.o, rows, m.inner())
+	resizeMatrix(&tr.o, rows, m.valueWidth())
 	tr.call = attention.Call[T]{
-		Q: m.split(tr.q, b, n, m.D), K: m.split(tr.k, b, n, m.D), V: m.split(tr.v, b, n, m.P),
-		Causal: true, Rope: tr.rotations(m.D, past, n),
+		Q: m.viewHeads(tr.q, b, n, m.D), K: m.viewHeads(tr.k, b, n, m.D), V: m.viewHeads(tr.v, b, n, m.P),
+		Causal: true, Rope: tr.ropeFrom(m.D, past, n),
 	}
-	return m.split(tr.o, b, n, m.P)
+	return m.viewHeads(tr.o, b, n, m.P)
 }
 
-// project sets the projections in tr.
-func (m *MSR[T]) project(x tensor.Mat[T], tr *MSRTrace[T]) {
-	multiply(true,
-		rowProduct[T]{layer: &m.Q, y: room(&tr.q, x.Rows, m.wide()), x: x}, rowProduct[T]{layer: &m.K, y: room(&tr.k, x.Rows, m.wide()), x: x},
-		rowProduct[T]{layer: &m.V, y: room(&tr.v, x.Rows, m.inner()), x: x}, rowProduct[T]{layer: &m.G, y: room(&tr.g, x.Rows, m.inner()), x: x})
+// setProjections sets the projections in tr.
+func (m *MSR[T]) setProjections(x tensor.Mat[T], tr *MSRTrace[T]) {
+	multiplyRows(true,
+		rowProduct[T]{layer: &m.Q, y: resizeMatrix(&tr.q, x.Rows, m.keyWidth()), x: x}, rowProduct[T]{layer: &m.K, y: resizeMatrix(&tr.k, x.Rows, m.keyWidth()), x: x},
+		rowProduct[T]{layer: &m.V, y: resizeMatrix(&tr.v, x.Rows, m.valueWidth()), x: x}, rowProduct[T]{layer: &m.G, y: resizeMatrix(&tr.g, x.Rows, m.valueWidth()), x: x})
 }
 
 // Forward sets y to base plus the layer of x. Every token sees those before it,
 // valid or not.
 func (m *MSR[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
 	tr := trace.(*MSRTrace[T])
-	m.project(x, tr)
+	m.setProjections(x, tr)
 	saved := &tr.saved
 	if !keep {
 		saved = nil
 	}
-	if err := m.core.Forward(m.call(tr, x.Rows, s.B, 0), &tr.call, saved); err != nil {
+	if err := m.core.Forward(m.setCall(tr, x.Rows, s.B, 0), &tr.call, saved); err != nil {
 		return err
 	}
-	multiply(true, rowProduct[T]{layer: &m.Out, y: y, x: m.gated(tr, x.Rows), base: base, acc: true})
+	multiplyRows(true, rowProduct[T]{layer: &m.Out, y: y, x: m.applyGate(tr, x.Rows), base: base, acc: true})
 	return nil
 }
 
-// gated returns what Out projects, from what retention gives.
-func (m *MSR[T]) gated(tr *MSRTrace[T], rows int) tensor.Mat[T] {
-	u := room(&tr.u, rows, m.inner())
-	if f := (msrGate[T]{m, view(tr.o, rows, m.inner()), view(tr.g, rows, m.inner()), u}); rows <= normRows {
+// applyGate returns what Out projects, from what retention gives.
+func (m *MSR[T]) applyGate(tr *MSRTrace[T], rows int) tensor.Mat[T] {
+	u := resizeMatrix(&tr.u, rows, m.valueWidth())
+	if f := (msrGate[T]{m, viewMatrix(tr.o, rows, m.valueWidth()), viewMatrix(tr.g, rows, m.valueWidth()), u}); rows <= normRows {
 		f.RunRange(0, rows)
 	} else {
 		par.Run(rows, normRows, siluWork*float64(len(tr.u)), f)
@@ -192,27 +192,27 @@ func (f *msrGate[T]) RunRange(i0, i1 int) {
 	y := arena.Take[T](ar, m.P)
 	for i := i0; i < i1; i++ {
 		u, o := f.u.Row(i), f.o.Row(i)
-		silu(t, u, f.g.Row(i))
+		setSiLU(t, u, f.g.Row(i))
 		for at := 0; at < len(u); at += m.P {
-			m.norm(t, y, o[at:][:m.P])
+			m.normaliseHead(t, y, o[at:][:m.P])
 			t.Mul(u[at:][:m.P], u[at:][:m.P], y)
 		}
 	}
 }
 
-// norm sets y to the normalised x of a head and returns what it is multiplied by.
-func (m *MSR[T]) norm(t *kernel.Table[T], y, x []T) T {
+// normaliseHead sets y to the normalised x of a head and returns what it is multiplied by.
+func (m *MSR[T]) normaliseHead(t *kernel.Table[T], y, x []T) T {
 	copy(y, x)
 	if m.Centred {
-		centre(y)
+		subtractMean(y)
 	}
-	scale := rms(t, y, float64(m.Eps))
+	scale := rmsFactor(t, y, float64(m.Eps))
 	t.Scale(y, scale, y)
 	return scale
 }
 
-// centre takes the mean from x.
-func centre[T tensor.Float](x []T) {
+// subtractMean takes the mean from x.
+func subtractMean[T tensor.Float](x []T) {
 	var sum float64
 	for _, v := range x {
 		sum += float64(v)
@@ -228,17 +228,17 @@ func (m *MSR[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]
 	tr := trace.(*MSRTrace[T])
 	rows, b := x.Rows, tr.call.Q.B
 	n := rows / b
-	s.empty()
-	do, dg := s.room(rows, m.inner()), s.room(rows, m.inner())
-	dq, dk, dv := s.room(rows, m.wide()), s.room(rows, m.wide()), s.room(rows, m.inner())
-	m.Out.Backward(do, dy, view(tr.u, rows, m.inner()), false)
-	par.Run(rows, normRows, 2*siluWork*float64(len(tr.u)), msrGateGrad[T]{m, view(tr.o, rows, m.inner()), view(tr.g, rows, m.inner()), do, dg})
-	tr.grads = attention.Grads[T]{DQ: m.split(dq.Data, b, n, m.D), DK: m.split(dk.Data, b, n, m.D), DV: m.split(dv.Data, b, n, m.P)}
-	if err := m.core.Backward(&tr.grads, m.split(do.Data, b, n, m.P), m.split(tr.o, b, n, m.P), &tr.call, &tr.saved); err != nil {
+	s.takeBack()
+	do, dg := s.lendMatrix(rows, m.valueWidth()), s.lendMatrix(rows, m.valueWidth())
+	dq, dk, dv := s.lendMatrix(rows, m.keyWidth()), s.lendMatrix(rows, m.keyWidth()), s.lendMatrix(rows, m.valueWidth())
+	m.Out.Backward(do, dy, viewMatrix(tr.u, rows, m.valueWidth()), false)
+	par.Run(rows, normRows, 2*siluWork*float64(len(tr.u)), msrGateGrad[T]{m, viewMatrix(tr.o, rows, m.valueWidth()), viewMatrix(tr.g, rows, m.valueWidth()), do, dg})
+	tr.grads = attention.Grads[T]{DQ: m.viewHeads(dq.Data, b, n, m.D), DK: m.viewHeads(dk.Data, b, n, m.D), DV: m.viewHeads(dv.Data, b, n, m.P)}
+	if err := m.core.Backward(&tr.grads, m.viewHeads(do.Data, b, n, m.P), m.viewHeads(tr.o, b, n, m.P), &tr.call, &tr.saved); err != nil {
 		return err
 	}
 	addWeights(weightGrad[T]{&m.Q, dq, x}, weightGrad[T]{&m.K, dk, x}, weightGrad[T]{&m.V, dv, x}, weightGrad[T]{&m.G, dg, x})
-	multiply(false,
+	multiplyRows(false,
 		rowProduct[T]{layer: &m.Q, y: dx, x: dq}, rowProduct[T]{layer: &m.K, y: dx, x: dk, acc: true},
 		rowProduct[T]{layer: &m.V, y: dx, x: dv, acc: true}, rowProduct[T]{layer: &m.G, y: dx, x: dg, acc: true})
 	return nil
@@ -255,19 +255,19 @@ func (f *msrGateGrad[T]) RunRange(i0, i1 int) {
 	t, m := kernel.Active[T](), f.m
 	ar := arena.Acquire()
 	defer ar.Release()
-	s, y := arena.Take[T](ar, m.inner()), arena.Take[T](ar, m.P)
+	s, y := arena.Take[T](ar, m.valueWidth()), arena.Take[T](ar, m.P)
 	for i := i0; i < i1; i++ {
 		g := f.g.Row(i)
-		sigmoid(t, s, g)
+		setSigmoid(t, s, g)
 		for at := 0; at < len(g); at += m.P {
-			scale := m.norm(t, y, f.o.Row(i)[at:][:m.P])
+			scale := m.normaliseHead(t, y, f.o.Row(i)[at:][:m.P])
 			d, dg := f.do.Row(i)[at:][:m.P], f.dg.Row(i)[at:][:m.P]
 			for j, z := range g[at:][:m.P] {
 				dg[j] = d[j] * y[j] * siluSlope(s[at+j], z)
 				d[j] *= s[at+j] * z
 			}
 			if m.Centred {
-				centre(d) // y has no mean that this would change the product with
+				subtractMean(d) // y has no mean that this would change the product with
 			}
 			mean := t.Dot(d, y) / T(len(y))
 			for j := range d {
@@ -279,7 +279,7 @@ func (f *msrGateGrad[T]) RunRange(i0, i1 int) {
 
 // NewState returns a state whose size does not grow.
 func (m *MSR[T]) NewState(batch int) (State[T], error) {
-	state, err := m.core.NewState(m.shape(batch))
+	state, err := m.core.NewState(m.callShape(batch))
 	return attentionState[T]{state}, err
 }
 
@@ -292,8 +292,8 @@ func (m *MSR[T]) RestoreState(_ int, data []byte) (State[T], error) {
 // Step continues the recurrence.
 func (m *MSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*MSRTrace[T])
-	m.project(x, tr)
-	u, err := m.step(tr, x.Rows, s.B, state)
+	m.setProjections(x, tr)
+	u, err := m.stepState(tr, x.Rows, s.B, state)
 	if err != nil {
 		return err
 	}
@@ -301,33 +301,33 @@ func (m *MSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trac
 	return nil
 }
 
-// step returns what Out projects after what state has seen.
-func (m *MSR[T]) step(tr *MSRTrace[T], rows, b int, state State[T]) (u tensor.Mat[T], err error) {
-	if err := state.(attentionState[T]).State.Step(m.call(tr, rows, b, state.Tokens()), &tr.call); err != nil {
+// stepState returns what Out projects after what state has seen.
+func (m *MSR[T]) stepState(tr *MSRTrace[T], rows, b int, state State[T]) (u tensor.Mat[T], err error) {
+	if err := state.(attentionState[T]).State.Step(m.setCall(tr, rows, b, state.Tokens()), &tr.call); err != nil {
 		return u, err
 	}
-	return m.gated(tr, rows), nil
+	return m.applyGate(tr, rows), nil
 }
 
-// frozenMSR is an MSR for steps.
-type frozenMSR[T tensor.Float] struct {
+// packedMSR is an MSR for steps.
+type packedMSR[T tensor.Float] struct {
 	layer           *MSR[T]
-	q, k, v, g, out *Frozen[T]
+	q, k, v, g, out *PackedLinear[T]
 }
 
 // Freeze returns the layer with its weights rearranged.
 func (m *MSR[T]) Freeze(rows int) Stepper[T] {
-	return &frozenMSR[T]{m, m.Q.Freeze(rows), m.K.Freeze(rows), m.V.Freeze(rows), m.G.Freeze(rows), m.Out.Freeze(rows)}
+	return &packedMSR[T]{m, m.Q.Freeze(rows), m.K.Freeze(rows), m.V.Freeze(rows), m.G.Freeze(rows), m.Out.Freeze(rows)}
 }
 
 // Step is MSR.Step.
-func (m *frozenMSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+func (m *packedMSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	l, tr := m.layer, trace.(*MSRTrace[T])
-	m.q.Forward(room(&tr.q, x.Rows, l.wide()), x, false)
-	m.k.Forward(room(&tr.k, x.Rows, l.wide()), x, false)
-	m.v.Forward(room(&tr.v, x.Rows, l.inner()), x, false)
-	m.g.Forward(room(&tr.g, x.Rows, l.inner()), x, false)
-	u, err := l.step(tr, x.Rows, s.B, state)
+	m.q.Forward(resizeMatrix(&tr.q, x.Rows, l.keyWidth()), x, false)
+	m.k.Forward(resizeMatrix(&tr.k, x.Rows, l.keyWidth()), x, false)
+	m.v.Forward(resizeMatrix(&tr.v, x.Rows, l.valueWidth()), x, false)
+	m.g.Forward(resizeMatrix(&tr.g, x.Rows, l.valueWidth()), x, false)
+	u, err := l.stepState(tr, x.Rows, s.B, state)
 	if err != nil {
 		return err
 	}

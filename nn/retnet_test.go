@@ -103,7 +103,7 @@ func TestRetNetIsItsSum(t *testing.T) {
 func TestRotationsOfRetNet(t *testing.T) {
 	for _, d := range []int{1, 2, 3, 4, 5, 16, 65} {
 		var tr MSRTrace[float64]
-		r := tr.rotations(d, 7, 2)
+		r := tr.ropeFrom(d, 7, 2)
 		if r.Half != d/2 {
 			t.Fatalf("width %d: %d pairs", d, r.Half)
 		}

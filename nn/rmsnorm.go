@@ -38,7 +38,7 @@ func (f *rmsForward[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	for i := i0; i < i1; i++ {
 		y, x := f.y.Row(i), f.x.Row(i)
-		factor := rms(t, x, float64(f.n.Eps))
+		factor := rmsFactor(t, x, float64(f.n.Eps))
 		f.stats[2*i], f.stats[2*i+1] = 0, factor
 		t.Scale(y, factor, x)
 		t.Mul(y, y, f.n.Gain.Data)
@@ -53,7 +53,7 @@ func (n *RMSNorm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	pieces := (x.Rows + normRows - 1) / normRows
-	parts := view(arena.TakeZeros[T](ar, pieces*x.Cols), pieces, x.Cols) // of the gain's gradient
+	parts := viewMatrix(arena.TakeZeros[T](ar, pieces*x.Cols), pieces, x.Cols) // of the gain's gradient
 	par.Run(x.Rows, normRows, 2*normWork*float64(x.Rows)*float64(x.Cols), rmsBackward[T]{n, dx, dy, x, parts, stats})
 	addRows(n.Gain.Grad, parts)
 }

@@ -15,8 +15,8 @@ const siluWork = 24
 // siluPart is the number of elements whose sigmoids are computed at a time.
 const siluPart = 512
 
-// sigmoid sets s to 1/(1 + e^-x). s may be x.
-func sigmoid[T tensor.Float](t *kernel.Table[T], s, x []T) {
+// setSigmoid sets s to 1/(1 + e^-x). s may be x.
+func setSigmoid[T tensor.Float](t *kernel.Table[T], s, x []T) {
 	t.Scale(s, -1, x)
 	t.Exp(s, s, 0)
 	for i, e := range s {
@@ -24,19 +24,19 @@ func sigmoid[T tensor.Float](t *kernel.Table[T], s, x []T) {
 	}
 }
 
-// silu sets y = x·σ(x) (Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2). y may
+// setSiLU sets y = x·σ(x) (Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2). y may
 // be x.
-func silu[T tensor.Float](t *kernel.Table[T], y, x []T) {
+func setSiLU[T tensor.Float](t *kernel.Table[T], y, x []T) {
 	if len(y) > 0 && &y[0] != &x[0] {
-		sigmoid(t, y, x)
+		setSigmoid(t, y, x)
 		t.Mul(y, y, x)
 		return
 	}
 	eachSigmoid(t, x, func(i int, s []T) { t.Mul(y[i:][:len(s)], s, x[i:]) })
 }
 
-// siluGrad sets dx = dy∘silu'(x). dx may be dy or x.
-func siluGrad[T tensor.Float](t *kernel.Table[T], dx, dy, x []T) {
+// setSiLUGrad sets dx = dy∘silu'(x). dx may be dy or x.
+func setSiLUGrad[T tensor.Float](t *kernel.Table[T], dx, dy, x []T) {
 	eachSigmoid(t, x, func(i int, s []T) {
 		dx, dy, x := dx[i:][:len(s)], dy[i:][:len(s)], x[i:][:len(s)]
 		for j, s := range s {
@@ -52,7 +52,7 @@ func eachSigmoid[T tensor.Float](t *kernel.Table[T], x []T, do func(i int, s []T
 	room := arena.Take[T](ar, min(len(x), siluPart))
 	for i := 0; i < len(x); i += len(room) {
 		s := room[:min(len(room), len(x)-i)]
-		sigmoid(t, s, x[i:])
+		setSigmoid(t, s, x[i:])
 		do(i, s)
 	}
 }

@@ -21,9 +21,9 @@ type rowWindows[T tensor.Float] struct {
 	lens []int64
 }
 
-// end returns the row after the last that counts, of the sequence that starts at
+// validEnd returns the row after the last that counts, of the sequence that starts at
 // row start.
-func (f *rowWindows[T]) end(start int) int {
+func (f *rowWindows[T]) validEnd(start int) int {
 	if f.lens == nil {
 		return start + f.n
 	}
@@ -35,7 +35,7 @@ func (f *rowWindows[T]) RunRange(i0, i1 int) {
 	k := f.y.Cols / w
 	for i := i0; i < i1; i++ {
 		start := i - i%f.n
-		end := f.end(start)
+		end := f.validEnd(start)
 		for j := range k {
 			to := f.y.Row(i)[j*w:][:w]
 			if at := i + j - k/2; at >= start && at < end {
@@ -63,7 +63,7 @@ func (f *rowWindowsGrad[T]) RunRange(i0, i1 int) {
 		row := f.x.Row(i)
 		clear(row)
 		start := i - i%f.n
-		if i >= f.end(start) {
+		if i >= f.validEnd(start) {
 			continue
 		}
 		for j := range k {

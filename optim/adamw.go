@@ -22,11 +22,11 @@ type AdamW[T tensor.Float] struct {
 	// and is then shortened by how far it still varies.
 	Rectified bool
 
-	params []*param.Param[T]
-	moment []Moment[T]
-	pieces []piece
-	size   int
-	steps  int64
+	params  []*param.Param[T]
+	moments []Moment[T]
+	pieces  []piece
+	size    int
+	steps   int64
 }
 
 // Moment holds the running means of one weight's gradient and of its square.
@@ -47,7 +47,7 @@ const (
 func NewAdamW[T tensor.Float](s *param.Set[T]) *AdamW[T] {
 	a := &AdamW[T]{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, params: s.All(), size: s.Size()}
 	for i, p := range a.params {
-		a.moment = append(a.moment, Moment[T]{make([]T, len(p.Data)), make([]T, len(p.Data))})
+		a.moments = append(a.moments, Moment[T]{make([]T, len(p.Data)), make([]T, len(p.Data))})
 		for lo := 0; lo < len(p.Data); lo += pieceSize {
 			a.pieces = append(a.pieces, piece{i, lo, min(lo+pieceSize, len(p.Data))})
 		}
@@ -65,7 +65,7 @@ func (a *AdamW[T]) Step(rate, gradScale float64) {
 		Correct1: correct(a.Beta1), Correct2: correct(a.Beta2),
 	}
 	if a.Rectified {
-		if r := rectification(a.Beta2, a.steps); r > 0 {
+		if r := rectifyFactor(a.Beta2, a.steps); r > 0 {
 			plain.Correct1 *= T(r)
 		} else {
 			plain.Correct2, plain.Eps = 0, 1 // a denominator of 1
@@ -73,11 +73,11 @@ func (a *AdamW[T]) Step(rate, gradScale float64) {
 	}
 	decayed := plain
 	decayed.Decay = T(a.Decay)
-	par.Run(len(a.pieces), 1, stepWork*float64(a.size), step[T]{a, plain, decayed})
+	par.Run(len(a.pieces), 1, stepWork*float64(a.size), stepPieces[T]{a, plain, decayed})
 }
 
-// rectification returns r_t of RAdam, 0 where it has none.
-func rectification(beta2 float64, steps int64) float64 {
+// rectifyFactor returns r_t of RAdam, 0 where it has none.
+func rectifyFactor(beta2 float64, steps int64) float64 {
 	const least = 5
 	t := float64(steps)
 	power := math.Pow(beta2, t)
@@ -89,16 +89,16 @@ func rectification(beta2 float64, steps int64) float64 {
 	return math.Sqrt((rho - 4) * (rho - 2) * last / ((last - 4) * (last - 2) * rho))
 }
 
-// step updates pieces.
-type step[T tensor.Float] struct {
+// stepPieces updates pieces.
+type stepPieces[T tensor.Float] struct {
 	a              *AdamW[T]
 	plain, decayed kernel.AdamWStep[T]
 }
 
-func (f *step[T]) RunRange(i0, i1 int) {
+func (f *stepPieces[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	for _, c := range f.a.pieces[i0:i1] {
-		p, m, s := f.a.params[c.param], f.a.moment[c.param], &f.plain
+		p, m, s := f.a.params[c.param], f.a.moments[c.param], &f.plain
 		if p.Decay {
 			s = &f.decayed
 		}
@@ -111,7 +111,7 @@ func (a *AdamW[T]) Steps() int64 { return a.steps }
 
 // Moments returns the moments in the order of the set's weights, for
 // checkpoints. They are not copied.
-func (a *AdamW[T]) Moments() []Moment[T] { return a.moment }
+func (a *AdamW[T]) Moments() []Moment[T] { return a.moments }
 
 // Restore continues after a number of steps. The caller has filled Moments with
 // those of that time.

@@ -32,12 +32,12 @@ type gradSquares[T tensor.Float] struct {
 
 func (f *gradSquares[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
-		f.dst[i] = square(f.all[i].Grad)
+		f.dst[i] = sumSquares(f.all[i].Grad)
 	}
 }
 
-// square returns Σ g².
-func square[T tensor.Float](g []T) float64 {
+// sumSquares returns Σ g².
+func sumSquares[T tensor.Float](g []T) float64 {
 	// Four sums, so that an addition need not wait for the one before.
 	var part [4]float64
 	for ; len(g) >= 4; g = g[4:] {
@@ -51,9 +51,9 @@ func square[T tensor.Float](g []T) float64 {
 	return (part[0] + part[1]) + (part[2] + part[3])
 }
 
-// Clip returns the factor that brings gradients of that norm to at most limit
+// ClipFactor returns the factor that brings gradients of that norm to at most limit
 // (Pascanu et al. 2013, arXiv 1211.5063, algorithm 1); a limit of 0 is none.
-func Clip(norm, limit float64) float64 {
+func ClipFactor(norm, limit float64) float64 {
 	if limit > 0 && norm > limit {
 		return limit / norm
 	}

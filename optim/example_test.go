@@ -17,7 +17,7 @@ func Example() {
 		weights.ZeroGrad()
 		x.Grad[0] += 2 * (x.Data[0] - 3)
 		norm := optim.GradNorm(&weights)
-		adam.Step(schedule.Rate(step), optim.Clip(norm, 1))
+		adam.Step(schedule.Rate(step), optim.ClipFactor(norm, 1))
 	}
 	fmt.Printf("%.2f\n", x.Data[0])
 	// Output: 3.00

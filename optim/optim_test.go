@@ -201,7 +201,7 @@ func TestGradNormAndClip(t *testing.T) {
 		t.Errorf("norm is %v, want 10", norm)
 	}
 	for _, c := range []struct{ limit, want float64 }{{0, 1}, {5, 0.5}, {10, 1}, {20, 1}} {
-		if got := Clip(norm, c.limit); got != c.want {
+		if got := ClipFactor(norm, c.limit); got != c.want {
 			t.Errorf("limit %v: factor %v, want %v", c.limit, got, c.want)
 		}
 	}

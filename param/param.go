@@ -47,8 +47,8 @@ func (s *Set[T]) Add(p *Param[T]) {
 	s.list = append(s.list, p)
 }
 
-// Join appends the weights of t under prefix+name; Data and Grad are shared.
-func (s *Set[T]) Join(prefix string, t *Set[T]) {
+// AddPrefixed appends the weights of t under prefix+name; Data and Grad are shared.
+func (s *Set[T]) AddPrefixed(prefix string, t *Set[T]) {
 	if t == nil {
 		return
 	}
@@ -88,13 +88,13 @@ func (s *Set[T]) Size() int {
 
 // ZeroGrad sets every gradient to zero.
 func (s *Set[T]) ZeroGrad() {
-	par.Run(len(s.All()), 1, float64(s.Size()), zero[T](s.All()))
+	par.Run(len(s.All()), 1, float64(s.Size()), zeroGrads[T](s.All()))
 }
 
-// zero clears gradients.
-type zero[T tensor.Float] []*Param[T]
+// zeroGrads clears gradients.
+type zeroGrads[T tensor.Float] []*Param[T]
 
-func (f *zero[T]) RunRange(i0, i1 int) {
+func (f *zeroGrads[T]) RunRange(i0, i1 int) {
 	for _, p := range (*f)[i0:i1] {
 		clear(p.Grad)
 	}

@@ -10,7 +10,7 @@ import (
 func ExampleSet() {
 	var attn, model param.Set[float32]
 	attn.New("q_proj.weight", true, 4, 4)
-	model.Join("layers.0.attn.", &attn)
+	model.AddPrefixed("layers.0.attn.", &attn)
 	for _, p := range model.All() {
 		fmt.Println(p.Name, p.Shape, len(p.Grad))
 	}
@@ -20,7 +20,7 @@ func ExampleSet() {
 func TestJoinSharesMemory(t *testing.T) {
 	var a, b param.Set[float64]
 	p := a.New("w", true, 2, 3)
-	b.Join("x.", &a)
+	b.AddPrefixed("x.", &a)
 	q, err := b.Get("x.w")
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestJoinSharesMemory(t *testing.T) {
 	if _, err := b.Get("w"); err == nil {
 		t.Error("the name without its prefix is found")
 	}
-	b.Join("y.", nil)
+	b.AddPrefixed("y.", nil)
 	if (*param.Set[float64])(nil).Size() != 0 {
 		t.Error("no weights have a size")
 	}

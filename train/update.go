@@ -44,7 +44,7 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 		return comm.ShareError(t.job.Ranks, fmt.Errorf("step %d: %w: loss is %v, the norm of the gradient %v", t.step+1, ErrDiverged, loss, norm))
 	}
 	rate := t.schedule.Rate(t.step)
-	t.optim.Step(rate, optim.Clip(norm, c.Clip))
+	t.optim.Step(rate, optim.ClipFactor(norm, c.Clip))
 	t.step++
 	spent := time.Since(start)
 	t.elapsed += spent

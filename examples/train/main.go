@@ -40,7 +40,7 @@ func main() {
 		if err := m.Backward(1); err != nil {
 			log.Fatal(err)
 		}
-		adam.Step(rate.Rate(step), optim.Clip(optim.GradNorm(m.Params()), 1))
+		adam.Step(rate.Rate(step), optim.ClipFactor(optim.GradNorm(m.Params()), 1))
 		if step%50 == 0 {
 			fmt.Printf("step %3d: loss %.1f\n", step, loss)
 		}

@@ -96,7 +96,7 @@ func (u *Update) Run() error {
 			t.Add(all[i].Grad, all[i].Grad, p.Grad)
 		}
 	}
-	u.optim.Step(1e-4, optim.Clip(optim.GradNorm(u.Model.Params()), 1))
+	u.optim.Step(1e-4, optim.ClipFactor(optim.GradNorm(u.Model.Params()), 1))
 	for _, lane := range u.lanes[1:] {
 		for i, p := range lane.model.Params().All() {
 			copy(p.Data, all[i].Data)

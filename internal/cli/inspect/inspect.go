@@ -295,7 +295,7 @@ func describeModel(f *display.Finding, m *model.Model[float32]) error {
 	} else if mixer != nil {
 		f.AddText("mixer", c.Mechanism, "%s, which owns its projections", c.Mechanism)
 	}
-	if c.Decodes() {
+	if c.HasSessions() {
 		if err := describeDecoding(f, m, mixer.Traits()); err != nil {
 			return err
 		}
@@ -310,7 +310,7 @@ func describeModel(f *display.Finding, m *model.Model[float32]) error {
 
 // describeHeads tells how attention runs at the model's context.
 func describeHeads(f *display.Finding, a *nn.Attention[float32], c model.Config) {
-	s := attention.Shape{B: 1, H: c.Heads, Hkv: c.Heads, N: c.Context, M: c.Context, D: a.D, Dv: a.D, Causal: c.Causal()}
+	s := attention.Shape{B: 1, H: c.Heads, Hkv: c.Heads, N: c.Context, M: c.Context, D: a.D, Dv: a.D, Causal: c.IsCausal()}
 	p := a.Mechanism.Plan(s)
 	linear := ""
 	if a.Mechanism.Traits().Linear {

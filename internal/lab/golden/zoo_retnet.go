@@ -115,7 +115,7 @@ func (m *retnetModule) scales(b int) [][]float64 {
 func retnetResults[T tensor.Float](m *retnetModule) (map[string][]float64, error) {
 	row, _ := nn.LookupMixer("retnet")
 	var set param.Set[T]
-	w := &nn.Weights[T]{New: func(name string, decay bool, _ nn.First, shape ...int) *param.Param[T] {
+	w := &nn.WeightMaker[T]{New: func(name string, decay bool, _ nn.Initializer, shape ...int) *param.Param[T] {
 		return set.New(name, decay, shape...)
 	}}
 	n, width := m.shape[1], m.shape[2]

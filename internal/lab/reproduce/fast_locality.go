@@ -95,7 +95,7 @@ func localityLook(t *train.Trainer) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		equal = append(equal, uniform(tokens, c.Causal()))
+		equal = append(equal, uniform(tokens, c.IsCausal()))
 	}
 	x := located{Uniform: meanLocality(equal)}
 	for _, list := range layers {

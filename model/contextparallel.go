@@ -37,16 +37,16 @@ func (m *Model[T]) TrainDivided(c *comm.Comm, b *Batch, scale T) (loss float64, 
 		return 0, errNoBatch
 	}
 	size := (b.N + c.Size() - 1) / c.Size()
-	s, t, err := m.learned(b, max(size, 1))
+	s, t, err := m.trainableSegments(b, max(size, 1))
 	if err != nil {
 		return 0, err
 	}
 	if (c.Size()-1)*size >= b.N {
 		return 0, fmt.Errorf("ranks: a sequence of %d tokens does not give each of %d some", b.N, c.Size())
 	}
-	p := s.first()
+	p := s.firstContext()
 	p.ranks = c
-	loss, err = s.backward(p, c.Rank(), t, scale)
+	loss, err = s.runBackward(p, c.Rank(), t, scale)
 	return loss / float64(t.counted), err
 }
 
@@ -54,18 +54,18 @@ func (m *Model[T]) TrainDivided(c *comm.Comm, b *Batch, scale T) (loss float64, 
 // zero on the first rank, where x [B·N,width] are those of this one.
 func rowsBefore[T tensor.Float](c *comm.Comm, past []T, x tensor.Mat[T], b int) error {
 	rows := len(past) / b / x.Cols
-	return beside(c, past, x, b, c.Rank()-1, x.Rows/b-rows)
+	return exchangeRows(c, past, x, b, c.Rank()-1, x.Rows/b-rows)
 }
 
 // rowsAfter sets next [B·rows·width] to the first rows of each sequence on the rank after,
 // zero on the last rank, where x [B·N,width] are those of this one.
 func rowsAfter[T tensor.Float](c *comm.Comm, next []T, x tensor.Mat[T], b int) error {
-	return beside(c, next, x, b, c.Rank()+1, 0)
+	return exchangeRows(c, next, x, b, c.Rank()+1, 0)
 }
 
-// beside has each rank give the rows of its sequences from first on, zero where it has
+// exchangeRows has each rank give the rows of its sequences from first on, zero where it has
 // none, and sets dst to those of a rank, or to zero where there is no such rank.
-func beside[T tensor.Float](c *comm.Comm, dst []T, x tensor.Mat[T], b, rank, first int) error {
+func exchangeRows[T tensor.Float](c *comm.Comm, dst []T, x tensor.Mat[T], b, rank, first int) error {
 	n, w := x.Rows/b, x.Cols
 	rows := len(dst) / b / w
 	own := make([]T, len(dst))

@@ -11,14 +11,14 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// A Lookup has the queries, keys and values of the layer, each within what the sums of
+// A FirstLayerCache has the queries, keys and values of the layer, each within what the sums of
 // both are rounded by.
-func TestLookup(t *testing.T) {
-	t.Run("float32", func(t *testing.T) { testLookup[float32](t, 0x1p-24) })
-	t.Run("float64", func(t *testing.T) { testLookup[float64](t, 0x1p-53) })
+func TestFirstLayerCacheProjectsWhatTheLayerDoes(t *testing.T) {
+	t.Run("float32", func(t *testing.T) { testFirstLayerCache[float32](t, 0x1p-24) })
+	t.Run("float64", func(t *testing.T) { testFirstLayerCache[float64](t, 0x1p-53) })
 }
 
-func testLookup[T tensor.Float](t *testing.T, unit float64) {
+func testFirstLayerCache[T tensor.Float](t *testing.T, unit float64) {
 	const vocab, width, h, hkv, d, places, batch = 9, 24, 4, 2, 6, 21, 3
 	s := &source{key: rng.New(11)}
 	var set param.Set[T]
@@ -64,21 +64,21 @@ func testLookup[T tensor.Float](t *testing.T, unit float64) {
 		case "sinusoidal":
 			position = NewSinusoidal[T](width, 1, places/2)
 		}
-		l := NewLookup(a, norm, embed, position)
+		l := NewFirstLayerCache(a, norm, embed, position)
 		state, err := a.NewState(batch)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var near Places[T]
+		var near PositionCache[T]
 		start := int64(0)
 		for _, n := range []int{1, 2, 1, 14, 1, 2} { // up to the last place
 			tokens := make([]int32, batch*n)
 			for i := range tokens {
 				tokens[i] = int32(rng.New(uint64(start)).Intn(uint64(i), vocab))
 			}
-			x, size := view(make([]T, batch*n*width), batch*n, width), make([]float64, batch*n*width)
+			x, size := viewMatrix(make([]T, batch*n*width), batch*n, width), make([]float64, batch*n*width)
 			embed.Forward(x, tokens)
-			own := view(make([]T, n*width), n, width)
+			own := viewMatrix(make([]T, n*width), n, width)
 			if position != nil {
 				if err := position.Forward(own, 1, start); err != nil {
 					t.Fatal(err)
@@ -93,7 +93,7 @@ func testLookup[T tensor.Float](t *testing.T, unit float64) {
 				e, p := embed.W.Data[int(tokens[i])*width:][:width], own.Row(i%n)
 				var meanE, meanP float64
 				if norm != nil {
-					row := view(x.Row(i), 1, width)
+					row := viewMatrix(x.Row(i), 1, width)
 					norm.Forward(row, row, stats[2*i:2*i+2])
 					over = float64(stats[2*i+1])
 					for j := range e {
@@ -116,8 +116,8 @@ func testLookup[T tensor.Float](t *testing.T, unit float64) {
 			}
 			want := a.Project(x, Scope[T]{B: batch, Causal: true}, a.NewTrace())
 			tr := a.NewTrace().(*AttentionTrace[T])
-			y := view(make([]T, batch*n*width), batch*n, width)
-			r := LookupRows[T]{Tokens: tokens, Start: start, X: x, Stats: stats, Places: &near}
+			y := viewMatrix(make([]T, batch*n*width), batch*n, width)
+			r := CachedRows[T]{Tokens: tokens, Start: start, X: x, Stats: stats, Positions: &near}
 			if err := l.Step(y, &r, state, Scope[T]{B: batch, Causal: true}, tr, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -150,9 +150,9 @@ func testLookup[T tensor.Float](t *testing.T, unit float64) {
 			t.Fatalf("%d tokens for %d places", start, places)
 		}
 	}
-	big := &Embedding[T]{W: draw("big", 0, lookupSize/((h+2*hkv)*d)+1, width)}
+	big := &Embedding[T]{W: draw("big", 0, maxCacheSize/((h+2*hkv)*d)+1, width)}
 	a := &Attention[T]{Q: Linear[T]{W: draw("q of that", 0, h*d, width)}, H: h, Hkv: hkv, D: d}
-	if NewLookup(a, nil, big, nil) != nil {
+	if NewFirstLayerCache(a, nil, big, nil) != nil {
 		t.Error("a table of more elements than there may be")
 	}
 }

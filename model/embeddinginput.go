@@ -6,9 +6,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// entry makes the first rows of a stack: of tokens or of numbers, and one that is
+// embeddingInput makes the first rows of a stack: of tokens or of numbers, and one that is
 // learned in front of each sequence where the head reads that.
-type entry[T tensor.Float] struct {
+type embeddingInput[T tensor.Float] struct {
 	embed   nn.Embedding[T]
 	numbers nn.Linear[T]    // [width,inputs], in place of the embedding; W nil: tokens
 	front   *param.Param[T] // [width]; nil: none
@@ -16,7 +16,7 @@ type entry[T tensor.Float] struct {
 
 // forward sets x [b·n,width]. Where there is a row in front, what in has for it does
 // not matter.
-func (e *entry[T]) forward(x tensor.Mat[T], in *input[T]) {
+func (e *embeddingInput[T]) forward(x tensor.Mat[T], in *input[T]) {
 	if e.numbers.W != nil {
 		e.numbers.Forward(x, in.values, false)
 	} else {
@@ -30,7 +30,7 @@ func (e *entry[T]) forward(x tensor.Mat[T], in *input[T]) {
 }
 
 // backward adds to the gradients of the weights, and uses up dx [b·n,width].
-func (e *entry[T]) backward(dx tensor.Mat[T], in *input[T]) {
+func (e *embeddingInput[T]) backward(dx tensor.Mat[T], in *input[T]) {
 	if e.front != nil {
 		for i := 0; i < dx.Rows; i += in.n {
 			row := dx.Row(i)
@@ -41,25 +41,25 @@ func (e *entry[T]) backward(dx tensor.Mat[T], in *input[T]) {
 		}
 	}
 	if e.numbers.W != nil {
-		e.numbers.Learn(dx, in.values)
+		e.numbers.BackwardWeights(dx, in.values)
 	} else {
 		e.embed.Backward(dx, in.tokens)
 	}
 }
 
-// reading are the sequences of a batch as a stack reads them, where they are not the
+// batchCopy are the sequences of a batch as a stack reads them, where they are not the
 // batch's own slices.
-type reading[T tensor.Float] struct {
+type batchCopy[T tensor.Float] struct {
 	tokens []int32
 	values []T
 	lens   []int64
 }
 
-// of returns b with the given number of positions in front of each sequence.
-func (r *reading[T]) of(b *Batch, inputs, front int) input[T] {
+// readBatch returns b with the given number of positions in front of each sequence.
+func (r *batchCopy[T]) readBatch(b *Batch, inputs, front int) input[T] {
 	in := input[T]{b: b.B, n: b.N + front, tokens: b.Tokens, lens: b.Lens, key: b.Key.Fold(0), ctx: b.Ctx}
 	if inputs > 0 {
-		in.values = mat(&r.values, in.b*in.n, inputs)
+		in.values = resizeMatrix(&r.values, in.b*in.n, inputs)
 		for i := range in.b {
 			to := in.values.Data[i*in.n*inputs:][:in.n*inputs]
 			clear(to[:front*inputs])

@@ -11,12 +11,12 @@ import (
 )
 
 // A frozen layer has the bits of the layer it was made from.
-func TestFrozenIsTheLayer(t *testing.T) {
-	t.Run("float32", testFrozen[float32])
-	t.Run("float64", testFrozen[float64])
+func TestPackedLinearHasTheBitsOfTheLayer(t *testing.T) {
+	t.Run("float32", testPackedLinear[float32])
+	t.Run("float64", testPackedLinear[float64])
 }
 
-func testFrozen[T tensor.Float](t *testing.T) {
+func testPackedLinear[T tensor.Float](t *testing.T) {
 	s := &source{key: rng.New(4)}
 	fill := func(p *param.Param[T]) *param.Param[T] {
 		for i := range p.Data {
@@ -30,7 +30,7 @@ func testFrozen[T tensor.Float](t *testing.T) {
 		out, in := size[0], size[1]
 		set = param.Set[T]{}
 		l := Linear[T]{W: fill(set.New("w", true, out, in)), B: fill(set.New("b", false, out))}
-		for _, rows := range []int{1, 2, 3, ThinRows, ThinRows + 1, 30, rowTile + 9} {
+		for _, rows := range []int{1, 2, 3, GEMVRows, GEMVRows + 1, 30, rowTile + 9} {
 			w := l.Freeze(rows)
 			for _, acc := range []bool{false, true} {
 				x, y := matrix[T](s, rows, in), matrix[T](s, rows, out)
@@ -54,7 +54,7 @@ func testFrozen[T tensor.Float](t *testing.T) {
 
 // Steps of many sequences whose states take a token head by head have the bits of those
 // that do not, with any number of threads, and from a state of either.
-func TestFrozenAttentionByHeads(t *testing.T) {
+func TestPackedAttentionByHeadsHasTheBitsOfTheLayer(t *testing.T) {
 	defer par.SetThreads(par.Threads())
 	linear, err := mechanism.New[float32]("linear", mechanism.Options{})
 	if err != nil {
@@ -74,8 +74,8 @@ func TestFrozenAttentionByHeads(t *testing.T) {
 			return l
 		}
 		a := &Attention[float32]{Q: project("q"), K: project("k"), V: project("v"), O: project("o"), Mechanism: linear, H: h, Hkv: h, D: d}
-		for _, batch := range []int{ThinRows + 1, 29} {
-			frozen := a.Freeze(batch).(*FrozenAttention[float32])
+		for _, batch := range []int{GEMVRows + 1, 29} {
+			frozen := a.Freeze(batch).(*PackedAttention[float32])
 			if want := d%16 == 0; frozen.byHead != want {
 				t.Fatalf("d=%d: by heads %v", d, frozen.byHead)
 			}

@@ -1,0 +1,208 @@
+package nn
+
+import (
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// FirstLayerCache is the self-attention that a model begins with, for steps. What it projects are
+// the rows e + p of a token and its position, normalised or not, so that its queries,
+// keys and values are
+//
+//	(A·(e-ē) + A·(p-p̄))/σ + c
+//
+// with A the weights times the gain of the norm, c their bias plus their product with the
+// bias of the norm, ē and p̄ the means of the two rows, 0 for a norm that does not centre,
+// and 1/σ the factor of the norm. The
+// first term is read from a table of tokens (Graef 2024, arXiv 2402.13388, where there is
+// no other), and the second is computed once for all sequences. Results err as those of
+// the layer do, times (|e|+|p|)/|e+p|. The weights must not change while it is in use.
+type FirstLayerCache[T tensor.Float] struct {
+	layer         *Attention[T]
+	weights       Linear[T]   // [out,width]: A, of queries, keys and values
+	scaled        bool        // there is a norm
+	centred       bool        // rows lose their mean in the norm
+	tokens        []T         // [vocab,out]
+	bias          []T         // [out]: c; nil: none
+	position      Position[T] // nil: none
+	positionCount int64       // that the model has learned; 0: any number
+}
+
+// maxCacheSize is the number of elements that the table of a FirstLayerCache has at most.
+const maxCacheSize = 1 << 20
+
+// NewFirstLayerCache returns the cache of a layer behind the norm, nil for none, of rows of the
+// embedding and, unless it is nil, the position. It is nil where the table would have
+// more than 2²⁰ elements.
+func NewFirstLayerCache[T tensor.Float](a *Attention[T], norm Norm[T], embed *Embedding[T], position Position[T]) *FirstLayerCache[T] {
+	width, out, vocab := a.Q.W.Shape[1], (a.H+2*a.Hkv)*a.D, embed.W.Shape[0]
+	if vocab*out > maxCacheSize {
+		return nil
+	}
+	l := &FirstLayerCache[T]{layer: a, position: position}
+	var gain, shift []T
+	if norm != nil {
+		l.scaled = true
+		gain, shift, l.centred = norm.Affine()
+	}
+	if p, learned := position.(*Learned[T]); learned {
+		l.positionCount = int64(p.W.Shape[0])
+	}
+	l.weights.W = &param.Param[T]{Shape: []int{out, width}, Data: make([]T, 0, out*width)}
+	for _, p := range [...]*Linear[T]{&a.Q, &a.K, &a.V} {
+		l.weights.W.Data = append(l.weights.W.Data, p.W.Data...)
+		switch {
+		case shift != nil:
+			y := viewMatrix(make([]T, p.W.Shape[0]), 1, p.W.Shape[0])
+			p.Forward(y, viewMatrix(shift, 1, width), false)
+			l.bias = append(l.bias, y.Data...)
+		case p.B != nil:
+			l.bias = append(l.bias, p.B.Data...)
+		}
+	}
+	if norm != nil {
+		k := kernel.Active[T]()
+		for i := range out {
+			row := l.weights.W.Data[i*width:][:width]
+			k.Mul(row, row, gain)
+		}
+	}
+	l.tokens = make([]T, vocab*out)
+	l.projectRows(viewMatrix(l.tokens, vocab, out), viewMatrix(slices.Clone(embed.W.Data), vocab, width))
+	return l
+}
+
+// projectRows sets y [rows,out] to the term of rows x [rows,width], which it uses up.
+func (l *FirstLayerCache[T]) projectRows(y, x tensor.Mat[T]) {
+	for i := 0; i < x.Rows && l.centred; i++ {
+		row, sum := x.Row(i), 0.0
+		for _, e := range row {
+			sum += float64(e)
+		}
+		mean := T(sum / float64(len(row)))
+		for j := range row {
+			row[j] -= mean
+		}
+	}
+	l.weights.Forward(y, x, false)
+}
+
+// PositionCache are the terms of positions that come next.
+type PositionCache[T tensor.Float] struct {
+	rows, from []T
+	start, end int64
+}
+
+// positionsAhead is the number of positions that are projected at a time.
+const positionsAhead = 16
+
+// termsFrom returns the terms [n,out] of n positions from start on.
+func (p *PositionCache[T]) termsFrom(l *FirstLayerCache[T], start int64, n int) (tensor.Mat[T], error) {
+	out := l.weights.W.Shape[0]
+	if start < p.start || start+int64(n) > p.end {
+		count := max(n, positionsAhead)
+		if l.positionCount > 0 {
+			count = max(n, int(min(int64(count), l.positionCount-start)))
+		}
+		from := resizeMatrix(&p.from, count, l.weights.W.Shape[1])
+		clear(from.Data)
+		p.start, p.end = 0, 0
+		if err := l.position.Forward(from, 1, start); err != nil {
+			return from, err
+		}
+		l.projectRows(resizeMatrix(&p.rows, count, out), from)
+		p.start, p.end = start, start+int64(count)
+	}
+	return viewMatrix(p.rows[int(start-p.start)*out:], n, out), nil
+}
+
+// CachedRows are the rows of a step, and what the model has made of them.
+type CachedRows[T tensor.Float] struct {
+	Tokens    []int32           // [B·N]
+	Start     int64             // position of the first token of each sequence
+	X         tensor.Mat[T]     // [B·N,width] behind the norm
+	Stats     []T               // [2·B·N] of the norm
+	Positions *PositionCache[T] // of the sequences
+}
+
+// Step is Attention.Step for rows r. frozen is nil, or the layer as it is arranged for
+// as many rows.
+func (l *FirstLayerCache[T]) Step(y tensor.Mat[T], r *CachedRows[T], state State[T], s Scope[T], trace Trace[T], frozen Stepper[T]) error {
+	a, tr := l.layer, trace.(*AttentionTrace[T])
+	rows, out := r.X.Rows, l.weights.W.Shape[0]
+	n, wide, narrow := rows/s.B, a.H*a.D, a.Hkv*a.D
+	f := cachedForward[T]{l: l, y: resizeMatrix(&tr.q, rows, out), r: r, n: n}
+	if l.position != nil {
+		var err error
+		if f.positionTerms, err = r.Positions.termsFrom(l, r.Start, n); err != nil {
+			return err
+		}
+	}
+	if rows <= normRows {
+		f.RunRange(0, rows)
+	} else {
+		par.Run(rows, normRows, 3*moveWork*float64(rows)*float64(out), f)
+	}
+	tr.call = attention.Call[T]{
+		Q: tensor.Split(tr.q, s.B, n, out, 0, a.H, a.D),
+		K: tensor.Split(tr.q, s.B, n, out, wide, a.Hkv, a.D), V: tensor.Split(tr.q, s.B, n, out, wide+narrow, a.Hkv, a.D),
+		Causal: s.Causal, Rope: s.Rope,
+	}
+	arranged, _ := frozen.(*PackedAttention[T])
+	var gate *PackedLinear[T]
+	if arranged != nil {
+		gate = arranged.gate
+	}
+	a.setDecay(tr, r.X, s.B, gate)
+	o := resizeMatrix(&tr.o, rows, wide)
+	if err := state.(attentionState[T]).State.Step(a.viewQueries(tr.o, s.B, n), &tr.call); err != nil {
+		return err
+	}
+	if arranged != nil {
+		arranged.o.Forward(y, o, true)
+	} else {
+		a.O.Forward(y, o, true)
+	}
+	return nil
+}
+
+// StateMemory returns the memory of a state that Step reads: no product before it has time to
+// ask for it.
+func (l *FirstLayerCache[T]) StateMemory(state State[T]) []T {
+	return attention.Reads(state.(attentionState[T]).State)
+}
+
+// cachedForward does rows.
+type cachedForward[T tensor.Float] struct {
+	l             *FirstLayerCache[T]
+	y             tensor.Mat[T]
+	r             *CachedRows[T]
+	positionTerms tensor.Mat[T] // [n,out]; no rows: there are none
+	n             int
+}
+
+func (f *cachedForward[T]) RunRange(i0, i1 int) {
+	t, l := kernel.Active[T](), f.l
+	for i := i0; i < i1; i++ {
+		y := f.y.Row(i)
+		row := l.tokens[int(f.r.Tokens[i])*f.y.Cols:][:f.y.Cols]
+		if f.positionTerms.Rows > 0 {
+			t.Add(y, row, f.positionTerms.Row(i%f.n))
+			row = y
+		}
+		switch {
+		case l.scaled:
+			t.Scale(y, f.r.Stats[2*i+1], row)
+		case f.positionTerms.Rows == 0:
+			copy(y, row)
+		}
+		if l.bias != nil {
+			t.Add(y, y, l.bias)
+		}
+	}
+}

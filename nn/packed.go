@@ -1,0 +1,220 @@
+package nn
+
+import (
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// GEMVRows is the number of rows up to which products are bound by reading the
+// weights, so that they lie there in the order in which they are read.
+const GEMVRows = 4
+
+// PackedLinear is a Linear for the same weights many times over, with no more than so many
+// rows each time: for steps. It has the weights that the layer had when it was made,
+// arranged for that number of rows. Results have the same bits.
+type PackedLinear[T tensor.Float] struct {
+	strips    kernel.Strips[T]
+	panels    weightPanels[T] // in place of strips, for more than GEMVRows rows
+	hasPanels bool            // there are many
+	bias      []T
+	out       int
+	work      float64 // of a row
+}
+
+// Freeze returns the layer with its weights rearranged for at most so many rows, or up to
+// GEMVRows; if that is more, for any number.
+func (l *Linear[T]) Freeze(rows int) *PackedLinear[T] {
+	out, in := l.W.Shape[0], l.W.Shape[1]
+	w := &PackedLinear[T]{out: out, work: 2 * float64(out) * float64(in), hasPanels: rows > GEMVRows}
+	if l.B != nil {
+		w.bias = l.B.Data
+	}
+	if w.hasPanels {
+		data := make([]T, kernel.PanelsSize(out, in))
+		arena.AdviseHugePages(data)
+		w.panels = l.packWeightsIn(data, true)
+	} else {
+		w.strips = kernel.NewStrips(kernel.Active[T](), out, in, l.W.Data, in)
+	}
+	return w
+}
+
+// stripsPerPiece is the number of strips that a piece of a product has.
+const stripsPerPiece = 4
+
+// Forward is Linear.Forward.
+func (w *PackedLinear[T]) Forward(y, x tensor.Mat[T], acc bool) {
+	w.forwardActivated(y, x, acc, noActivation, nil)
+}
+
+// forwardActivated is Forward, and applies an activation to y. Of many rows the products ask for
+// the memory ahead, as far as they have time.
+func (w *PackedLinear[T]) forwardActivated(y, x tensor.Mat[T], acc bool, act Activation, ahead []T) {
+	if w.hasPanels {
+		across := (w.out + kernel.PanelColumns - 1) / kernel.PanelColumns
+		down := (x.Rows + rowTile - 1) / rowTile
+		par.Run(across*down, 1, w.work*float64(x.Rows), panelForward[T]{&w.panels, y, x, acc, act, across, across * down, ahead})
+		return
+	}
+	if f, work := (stripForward[T]{w, y, x, acc}), w.work*float64(x.Rows); work < par.MinWork {
+		f.RunRange(0, w.strips.Count())
+	} else {
+		par.Run(w.strips.Count(), stripsPerPiece, work, f)
+	}
+	if w.bias != nil {
+		t := kernel.Active[T]()
+		for i := range y.Rows {
+			t.Add(y.Row(i), y.Row(i), w.bias)
+		}
+	}
+	activateRows(act, kernel.Active[T](), y, y)
+}
+
+// stripForward does strips.
+type stripForward[T tensor.Float] struct {
+	w    *PackedLinear[T]
+	y, x tensor.Mat[T]
+	acc  bool
+}
+
+func (f *stripForward[T]) RunRange(i0, i1 int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	x, y := f.x, f.y
+	f.w.strips.Multiply(kernel.Active[T](), i0, i1, x.Rows, x.Data, x.Stride, f.acc, y.Data, y.Stride, arena.Take[T](ar, kernel.StripScratch))
+}
+
+// panelForward does panels of columns, of some rows each, which share what they ask for.
+type panelForward[T tensor.Float] struct {
+	w             *weightPanels[T]
+	y, x          tensor.Mat[T]
+	acc           bool
+	act           Activation
+	across, count int
+	ahead         []T
+}
+
+func (f *panelForward[T]) RunRange(i0, i1 int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, f.x.Cols))
+	for i := i0; i < i1; i++ {
+		j, r := i%f.across*kernel.PanelColumns, i/f.across*rowTile
+		r1 := min(r+rowTile, f.x.Rows)
+		y := viewColumns(f.y.Slice(r, r1), j, min(j+kernel.PanelColumns, f.y.Cols))
+		f.w.multiplyColumns(y, f.x.Slice(r, r1), j, f.acc, scratch, f.ahead[i*len(f.ahead)/f.count:(i+1)*len(f.ahead)/f.count])
+		activateRows(f.act, kernel.Active[T](), y, y)
+	}
+}
+
+// PackedAttention is an Attention for steps.
+type PackedAttention[T tensor.Float] struct {
+	layer      *Attention[T]
+	q, k, v, o *PackedLinear[T]
+	gate       *PackedLinear[T] // of the decay; nil: none
+	byHead     bool             // states take a token head by head, and so it is made
+}
+
+// Freeze returns the layer with its weights rearranged.
+func (a *Attention[T]) Freeze(rows int) Stepper[T] {
+	t := &PackedAttention[T]{layer: a, q: a.Q.Freeze(rows), k: a.K.Freeze(rows), v: a.V.Freeze(rows), o: a.O.Freeze(rows)}
+	if a.Decay.isLearned() {
+		t.gate = a.Decay.Gate.Freeze(rows)
+	}
+	t.byHead = t.q.hasPanels && a.D%kernel.Lanes == 0 && a.hasFusedSteps(rows)
+	return t
+}
+
+// headProducts makes the queries, keys and values of a token, which lie head by head.
+type headProducts[T tensor.Float] struct {
+	of      *PackedAttention[T]
+	x       tensor.Mat[T]
+	q, k, v []T // [H,B,D]
+}
+
+func (p *headProducts[T]) Head(h int, ahead []T) {
+	n, d := p.x.Rows, p.of.layer.D
+	ar := arena.Acquire()
+	defer ar.Release()
+	scratch := arena.Take[T](ar, kernel.MultiplyScratch(n, p.x.Cols))
+	for _, f := range [...]struct {
+		w *PackedLinear[T]
+		y []T
+	}{{p.of.q, p.q}, {p.of.k, p.k}, {p.of.v, p.v}} {
+		ahead = f.w.panels.multiplyColumns(viewMatrix(f.y[h*n*d:], n, d), p.x, h*d, false, scratch, ahead)
+	}
+}
+
+// stepHeads is Step for one token of each sequence, head by head.
+func (a *PackedAttention[T]) stepHeads(o, x tensor.Mat[T], state State[T], s Scope[T], tr *AttentionTrace[T]) error {
+	l, b := a.layer, x.Rows
+	byHead := func(data []T) tensor.Heads[T] {
+		return tensor.Heads[T]{Data: data, B: b, H: l.H, N: 1, D: l.D, SB: l.D, SH: b * l.D, SN: l.D}
+	}
+	tr.call = attention.Call[T]{Q: byHead(tr.q), K: byHead(tr.k), V: byHead(tr.v), Causal: s.Causal, Rope: s.Rope}
+	tr.heads = headProducts[T]{a, x, tr.q, tr.k, tr.v}
+	work := float64(b) * (a.q.work + a.k.work + a.v.work)
+	return attention.StepHeads(state.(attentionState[T]).State, l.viewQueries(o.Data, b, 1), &tr.call, &tr.heads, work)
+}
+
+// Step is Attention.Step.
+func (a *PackedAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+	l, tr := a.layer, trace.(*AttentionTrace[T])
+	wide, narrow := l.H*l.D, l.Hkv*l.D
+	q, o := resizeMatrix(&tr.q, x.Rows, wide), resizeMatrix(&tr.o, x.Rows, wide)
+	k, v := resizeMatrix(&tr.k, x.Rows, narrow), resizeMatrix(&tr.v, x.Rows, narrow)
+	if a.byHead && x.Rows == s.B {
+		if err := a.stepHeads(o, x, state, s, tr); err != nil {
+			return err
+		}
+		a.o.Forward(y, o, true)
+		return nil
+	}
+	a.q.Forward(q, x, false)
+	a.k.Forward(k, x, false)
+	a.v.Forward(v, x, false)
+	n := x.Rows / s.B
+	tr.call = attention.Call[T]{
+		Q: l.viewQueries(tr.q, s.B, n), K: l.viewKeys(tr.k, s.B, n), V: l.viewKeys(tr.v, s.B, n),
+		Causal: s.Causal, Rope: s.Rope,
+	}
+	l.setDecay(tr, x, s.B, a.gate)
+	if err := state.(attentionState[T]).State.Step(l.viewQueries(tr.o, s.B, n), &tr.call); err != nil {
+		return err
+	}
+	a.o.Forward(y, o, true)
+	return nil
+}
+
+// resizeMatrix resizes data to a matrix, whose contents are not defined.
+func resizeMatrix[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
+	*data = slices.Grow((*data)[:0], rows*cols)[:rows*cols]
+	return viewMatrix(*data, rows, cols)
+}
+
+// PackedMLP is an MLP for steps.
+type PackedMLP[T tensor.Float] struct {
+	up, down *PackedLinear[T]
+	act      Activation
+}
+
+// Freeze returns the layer with its weights rearranged.
+func (m *MLP[T]) Freeze(rows int) Stepper[T] {
+	return &PackedMLP[T]{m.Up.Freeze(rows), m.Down.Freeze(rows), m.Act}
+}
+
+// Step adds to y [rows,width] the MLP of x [rows,width]. For more than GEMVRows rows its
+// products prefetch s.Next. The error is nil.
+func (m *PackedMLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
+	tr := trace.(*MLPTrace[T])
+	// Products read rows well that lie an odd number of cache lines apart.
+	hidden := viewColumns(resizeMatrix(&tr.act, x.Rows, kernel.Stride(m.up.out)), 0, m.up.out)
+	m.up.forwardActivated(hidden, x, false, m.act, nil)
+	m.down.forwardActivated(y, hidden, true, noActivation, s.Next)
+	return nil
+}
