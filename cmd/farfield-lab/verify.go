@@ -3,6 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
@@ -16,12 +19,13 @@ type verifyCmd struct {
 	Precision string `enum:"f32,f64" default:"f32" help:"${enum}: f64 computes every case in float64, too."`
 	JSON      bool   `name:"json" help:"Print one JSON object instead of lines."`
 
-	Folder string `arg:"" help:"Folder of golden files (.npz)."`
+	Folder string `arg:"" optional:"" help:"Folder of golden files (default all of the checkout)."`
 }
 
 // Help are examples.
 func (c *verifyCmd) Help() string {
 	return "A case fails where an error is larger than its tolerance; then the exit status is 1." + flags.JoinExamples(
+		"farfield-lab verify",
 		"farfield-lab verify golden",
 		"farfield-lab verify --precision f64 --json golden",
 	)
@@ -50,7 +54,50 @@ func (v *caseCounts) add(c golden.Case) {
 	v.Compared++
 }
 
+// goldenFolders are in a checkout and, where they are, beside it.
+var (
+	goldenFolders = []string{"internal/lab/golden/testdata/poly", "internal/lab/golden/testdata/zoo"}
+	sharedFolders = []string{"../shared/fixtures/poly", "../shared/fixtures/zoo"}
+)
+
+// verifyAll compares the golden files of the checkout and prints a line for each folder
+// and each failed case. It prints one line if the shared folders are absent.
+func (c *verifyCmd) verifyAll(e *env.Env) error {
+	folders := goldenFolders
+	if _, err := os.Stat(filepath.Dir(sharedFolders[0])); err == nil {
+		folders = slices.Concat(folders, sharedFolders)
+	} else {
+		fmt.Fprintf(e.Stdout, "%s: absent, its golden files are not compared\n", filepath.Dir(sharedFolders[0]))
+	}
+	failed := 0
+	for _, folder := range folders {
+		var total caseCounts
+		err := e.RunInterruptibly(func() error {
+			return golden.Run(folder, golden.Options{Float64: c.Precision == "f64"}, func(k golden.Case) {
+				if total.add(k); k.Failed {
+					printCase(e.Stdout, k)
+				}
+			})
+		})
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		fmt.Fprintf(e.Stdout, "%s: %d compared, %d failed, %d skipped\n", folder, total.Compared, total.Failed, total.Skipped)
+		failed += total.Failed
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d cases failed", failed)
+	}
+	return nil
+}
+
 func (c *verifyCmd) Run(e *env.Env) error {
+	if c.Folder == "" {
+		if c.JSON {
+			return env.InputErrorf("--json: needs a folder")
+		}
+		return c.verifyAll(e)
+	}
 	var total caseCounts
 	cases := []golden.Case{}
 	err := e.RunInterruptibly(func() error {

@@ -130,3 +130,17 @@ func TestVerifyShared(t *testing.T) {
 		t.Errorf("what is not served is not named:\n%s", out)
 	}
 }
+
+// TestVerifyOfACheckoutCountsCases compares the files of the checkout and names the shared
+// folder if it is absent.
+func TestVerifyOfACheckoutCountsCases(t *testing.T) {
+	t.Chdir(filepath.Join("..", ".."))
+	shared := sharedFolders
+	defer func() { sharedFolders = shared }()
+	sharedFolders = []string{filepath.Join("none", "poly")}
+	out := works(t, "verify")
+	if lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n"); len(lines) != 3 || lines[0] != "none: absent, its golden files are not compared" ||
+		!strings.HasPrefix(lines[1], goldenFolders[0]+": ") || !strings.Contains(lines[2], " compared, 0 failed, ") {
+		t.Errorf("it prints\n%s", out)
+	}
+}
