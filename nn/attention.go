@@ -48,7 +48,7 @@ func (tr *AttentionTrace[T]) Aux() float64 {
 	return tr.saved.Aux
 }
 
-// Traits are those of the mechanism.
+// Traits returns the traits of the mechanism.
 func (a *Attention[T]) Traits() attention.Traits { return a.Mechanism.Traits() }
 
 // FLOPs counts projections, the gate of a decay and the mechanism.
@@ -69,14 +69,15 @@ func (a *Attention[T]) callShape(batch int, causal bool) attention.Shape {
 // NewTrace returns an empty AttentionTrace.
 func (a *Attention[T]) NewTrace() Trace[T] { return new(AttentionTrace[T]) }
 
-// Forward is self-attention.
+// Forward sets y [B·N,width] to base [B·N,width] plus the self-attention of x
+// [B·N,width]. y may be base. It returns an error if the mechanism refuses the call.
 func (a *Attention[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], tr Trace[T], keep bool) error {
 	return a.ForwardTo(y, base, x, x, s, tr, keep)
 }
 
-// ForwardTo sets y [B·N,width] to base, which y may be, plus what the rows of x
-// [B·N,width] see in those of context [B·M,width], which is x in
-// self-attention. keep says that Backward will follow.
+// ForwardTo sets y [B·N,width] to base [B·N,width] plus the attention of x [B·N,width]
+// to context [B·M,width]. y may be base. context is x in self-attention. keep says that
+// Backward follows. It returns an error if the mechanism refuses the call.
 func (a *Attention[T]) ForwardTo(y, base, x, context tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
 	tr := trace.(*AttentionTrace[T])
 	out := a.projectCall(x, context, s, tr)
@@ -115,7 +116,8 @@ func (a *Attention[T]) runMechanismGrad(do, o tensor.Heads[T], tr *AttentionTrac
 	return a.Mechanism.Backward(&tr.grads, do, o, &tr.call, &tr.saved)
 }
 
-// Step is the causal self-attention of x [B·N,width].
+// Step adds to y [B·N,width] the causal self-attention of x [B·N,width] after the tokens
+// of state. It returns an error if the state refuses the call.
 func (a *Attention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*AttentionTrace[T])
 	out := a.projectCall(x, x, s, tr)
@@ -139,8 +141,9 @@ func mechanismState[T tensor.Float](s State[T]) attention.State[T] {
 	return s.(attentionState[T]).State
 }
 
-// NewSums returns an empty state for calls between states: its sums are compensated,
-// so that they do not err more the more parts there are.
+// NewSums returns an empty state for calls between states. Its sums are compensated, so
+// that their error does not grow with the number of calls. It returns an error if the
+// mechanism has no state.
 func (a *Attention[T]) NewSums(batch int) (State[T], error) {
 	shape := a.callShape(batch, true)
 	shape.Carry = attention.Compensated
@@ -148,8 +151,8 @@ func (a *Attention[T]) NewSums(batch int) (State[T], error) {
 	return attentionState[T]{state}, err
 }
 
-// CanDivide reports why tokens cannot be divided among ranks, which takes states that
-// are sums.
+// CanDivide returns an error if tokens cannot be divided among ranks: the state of the
+// mechanism is not a list of sums.
 func (a *Attention[T]) CanDivide() error {
 	state, err := a.Mechanism.NewState(a.callShape(1, true))
 	if err != nil {
@@ -158,7 +161,8 @@ func (a *Attention[T]) CanDivide() error {
 	return attention.TotalOf(new(attention.Total[T]), state)
 }
 
-// NewState returns an empty state of the mechanism, for steps.
+// NewState returns an empty state of the mechanism, for steps. It returns an error if
+// the mechanism has none.
 func (a *Attention[T]) NewState(batch int) (State[T], error) {
 	shape := a.callShape(batch, true)
 	if a.hasFusedSteps(batch) {
@@ -176,7 +180,8 @@ func (a *Attention[T]) hasFusedSteps(batch int) bool {
 	return a.Decay == nil && a.Mechanism.Plan(one).Renews
 }
 
-// RestoreState reads a state of the mechanism.
+// RestoreState reads a state of the mechanism. It returns an error if data is no such
+// state.
 func (a *Attention[T]) RestoreState(_ int, data []byte) (State[T], error) {
 	state, err := a.Mechanism.RestoreState(data)
 	return attentionState[T]{state}, err
@@ -241,14 +246,17 @@ func (a *Attention[T]) viewKeys(data []T, b, m int) tensor.Heads[T] {
 	return tensor.Split(data, b, m, a.Hkv*a.D, 0, a.Hkv, a.D)
 }
 
-// Backward is that of self-attention.
+// Backward sets dx [B·N,width] from dy [B·N,width] in self-attention, and adds to the
+// gradients of the weights. x and tr are the arguments of Forward. It returns an error
+// if the mechanism refuses the call.
 func (a *Attention[T]) Backward(dx, dy, x tensor.Mat[T], tr Trace[T], s *Scratch[T]) error {
 	return a.BackwardTo(dx, dx, dy, x, x, tr, s)
 }
 
-// BackwardTo sets dx [B·N,width] and then adds to dcontext [B·M,width], which is
-// dx in self-attention. x, context and the trace are those of ForwardTo. dx
-// overlaps neither dy nor x.
+// BackwardTo sets dx [B·N,width] from dy [B·N,width], then adds to dcontext [B·M,width]
+// and to the gradients of the weights. dcontext is dx in self-attention. x, context and
+// trace are the arguments of ForwardTo. dx overlaps neither dy nor x. It returns an
+// error if the mechanism refuses the call.
 func (a *Attention[T]) BackwardTo(dx, dcontext, dy, x, context tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
 	tr := trace.(*AttentionTrace[T])
 	wide, narrow := a.H*a.D, a.Hkv*a.D

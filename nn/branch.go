@@ -21,7 +21,7 @@ type Branch[T tensor.Float] interface {
 	// [B·N,width]. y may be base. keep says that Backward follows.
 	Forward(y, base, x tensor.Mat[T], s Scope[T], tr Trace[T], keep bool) error
 	// Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of
-	// the weights. x and tr are those of Forward. dx overlaps neither dy nor x.
+	// the weights. x and tr are the arguments of Forward. dx overlaps neither dy nor x.
 	Backward(dx, dy, x tensor.Mat[T], tr Trace[T], s *Scratch[T]) error
 
 	Stepper[T]

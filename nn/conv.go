@@ -83,7 +83,7 @@ func (f *convForward[T]) RunRange(i0, i1 int) {
 type ConvEnds[T tensor.Float] struct {
 	Past []T // [B·Past()] as Forward had it; nil: nothing came before
 	// Next [B·Past()] holds dy of the K-1 rows after each sequence, nil where nothing
-	// follows, and receives that of its first ones: it is the Next of the part before.
+	// follows. It receives dy of the first K-1 rows: the Next of the part before.
 	// A part that others follow has K-1 rows or more.
 	Next []T
 	// Last says that nothing follows, whatever Next holds.
@@ -114,8 +114,8 @@ func (c *Conv[T]) Backward(dx, dy, x tensor.Mat[T], b int, ends ConvEnds[T]) {
 	}
 }
 
-// convBackward is Backward of sequences of n rows, with the gradient of W in
-// parts, of which every piece has its own.
+// convBackward does Backward for sequences of n rows. Each piece has sums of its own for
+// the gradient of W.
 type convBackward[T tensor.Float] struct {
 	c                *Conv[T]
 	dx, dy, x, parts tensor.Mat[T]

@@ -59,8 +59,8 @@ func istaSettings(v *settings.Reader) (step, lambda float64, err error) {
 	return step, lambda, err
 }
 
-// NewISTA makes the layer that takes the place of the MLP in the blocks of a row
-// which has one.
+// NewISTA makes the layer that takes the place of the MLP in blocks of a row with ISTA
+// set. It returns an error if o has a setting that the row does not take.
 func NewISTA[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *WeightMaker[T]) (*ISTA[T], error) {
 	values, err := r.ReadSettings(&o)
 	if err != nil {
@@ -72,7 +72,7 @@ func NewISTA[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *Weig
 	return &ISTA[T]{D: Linear[T]{W: w.New("dictionary.weight", true, first, width, width)}, Rate: T(step), Lambda: T(lambda)}, err
 }
 
-// Traits are those of softmax attention.
+// Traits returns the traits of softmax attention.
 func (m *MSSA[T]) Traits() attention.Traits {
 	return attention.Traits{Name: crate.Name, Positive: true, Causal: true}
 }
@@ -116,7 +116,8 @@ func (m *MSSA[T]) setCall(tr *MSSATrace[T], rows int, s Scope[T]) tensor.Heads[T
 	return m.viewHeads(tr.o, s.B)
 }
 
-// Forward sets y to base plus the layer of x.
+// Forward sets y [B·N,width] to base [B·N,width] plus the layer of x [B·N,width]. It
+// returns an error if the mechanism refuses the call.
 func (m *MSSA[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
 	tr := trace.(*MSSATrace[T])
 	m.U.Forward(resizeMatrix(&tr.u, x.Rows, m.H*m.D), x, false)
@@ -132,7 +133,9 @@ func (m *MSSA[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], 
 	return nil
 }
 
-// Backward sets dx: the gradients of queries, keys and values are one.
+// Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of the
+// weights. The gradients of queries, keys and values are added up. It returns an error
+// if the mechanism refuses the call.
 func (m *MSSA[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
 	tr := trace.(*MSSATrace[T])
 	s.takeBack()
@@ -149,19 +152,21 @@ func (m *MSSA[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T
 	return nil
 }
 
-// NewState returns a state of all projections.
+// NewState returns an empty state, which keeps all projections. It returns an error if
+// softmax attention does.
 func (m *MSSA[T]) NewState(batch int) (State[T], error) {
 	state, err := m.core.NewState(m.callShape(batch, true))
 	return attentionState[T]{state}, err
 }
 
-// RestoreState reads a state of all projections.
+// RestoreState reads a state. It returns an error if data is no such state.
 func (m *MSSA[T]) RestoreState(_ int, data []byte) (State[T], error) {
 	state, err := m.core.RestoreState(data)
 	return attentionState[T]{state}, err
 }
 
-// Step is the causal form.
+// Step adds to y [B·N,width] the causal layer of x [B·N,width] after the tokens of
+// state. It returns an error if the state refuses the call.
 func (m *MSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*MSSATrace[T])
 	m.U.Forward(resizeMatrix(&tr.u, x.Rows, m.H*m.D), x, false)

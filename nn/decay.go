@@ -48,8 +48,8 @@ func (d *Decay[T]) setLogDecay(g, x tensor.Mat[T], frozen *PackedLinear[T]) {
 	}
 }
 
-// addGateGrad adds to dx and to the gradients of the gate, from dg of what forward
-// has set, g, from x. It uses up dg.
+// addGateGrad adds to dx and to the gradients of the gate, from dg, g and x. g is the
+// output of setLogDecay. It overwrites dg.
 func (d *Decay[T]) addGateGrad(dx, dg, g, x tensor.Mat[T]) {
 	par.Run(g.Rows, rowTile, gateWork*float64(len(g.Data)), logSigmoidGrad[T]{dg, g})
 	d.Gate.Backward(dx, dg, x, true)
@@ -71,8 +71,8 @@ func (f logSigmoid[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// logSigmoidGrad turns gradients of g = log σ(y) into those of y: 1 - σ(y) is
-// 1 - e^g.
+// logSigmoidGrad turns gradients of g = log σ(y) into gradients of y: 1 - σ(y) is 1 -
+// e^g.
 type logSigmoidGrad[T tensor.Float] struct{ dg, g tensor.Mat[T] }
 
 func (f logSigmoidGrad[T]) RunRange(i0, i1 int) {

@@ -53,7 +53,7 @@ func newFilter[T tensor.Float](m *MixerArgs[T], filters, features, units int, fr
 	return f
 }
 
-// FanInInit are first elements that are uniform within 1/√n.
+// FanInInit draws elements uniformly within 1/√n.
 func FanInInit(n int) Initializer {
 	return func(key rng.Key, i uint64) float64 { return (2*key.Float64(i) - 1) / math.Sqrt(float64(n)) }
 }
@@ -151,7 +151,7 @@ func (f *windows[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// windowRate is the logarithm of what the window of a channel has lost at t = 1.
+// windowRate is the logarithm of the window of channel c at t = 1.
 func windowRate(c, width int) float64 {
 	slow, fast := math.Log(filterTarget)/filterSlow, math.Log(filterTarget)/filterFast
 	if width == 1 {
@@ -185,7 +185,7 @@ func (f *Filter[T]) Backward(dh tensor.Mat[T], tr *FilterTrace[T]) {
 	addWeights(weightGrad[T]{&f.Hidden[0], d, viewMatrix(tr.features, n, f.Features)})
 }
 
-// sinesGrad turns d of sines into that of their rows x.
+// sinesGrad turns d, the gradient of sines, into the gradient of their rows x.
 type sinesGrad[T tensor.Float] struct {
 	f           *Filter[T]
 	d, x, parts tensor.Mat[T]

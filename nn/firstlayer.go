@@ -10,8 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// FirstLayerCache is the self-attention that a model begins with, for steps. What it projects are
-// the rows e + p of a token and its position, normalised or not, so that its queries,
+// FirstLayerCache is the self-attention that a model begins with, for steps. It projects the rows e + p of a token and its position, normalised or not, so that its queries,
 // keys and values are
 //
 //	(A·(e-ē) + A·(p-p̄))/σ + c
@@ -121,7 +120,7 @@ func (p *PositionCache[T]) termsFrom(l *FirstLayerCache[T], start int64, n int) 
 	return viewMatrix(p.rows[int(start-p.start)*out:], n, out), nil
 }
 
-// CachedRows are the rows of a step, and what the model has made of them.
+// CachedRows are the rows of a step: tokens, positions, and the output of the norm.
 type CachedRows[T tensor.Float] struct {
 	Tokens    []int32           // [B·N]
 	Start     int64             // position of the first token of each sequence
@@ -130,8 +129,9 @@ type CachedRows[T tensor.Float] struct {
 	Positions *PositionCache[T] // of the sequences
 }
 
-// Step is Attention.Step for rows r. frozen is nil, or the layer as it is arranged for
-// as many rows.
+// Step adds to y [B·N,width] the self-attention of rows r after the tokens of state.
+// frozen is the packed layer for this number of rows, or nil. It returns an error if a
+// position is beyond the learned table or the state refuses the call.
 func (l *FirstLayerCache[T]) Step(y tensor.Mat[T], r *CachedRows[T], state State[T], s Scope[T], trace Trace[T], frozen Stepper[T]) error {
 	a, tr := l.layer, trace.(*AttentionTrace[T])
 	rows, out := r.X.Rows, l.weights.W.Shape[0]
@@ -171,8 +171,8 @@ func (l *FirstLayerCache[T]) Step(y tensor.Mat[T], r *CachedRows[T], state State
 	return nil
 }
 
-// StateMemory returns the memory of a state that Step reads: no product before it has time to
-// ask for it.
+// StateMemory returns the memory that Step reads of a state. No product of the layer
+// comes before it that could prefetch it.
 func (l *FirstLayerCache[T]) StateMemory(state State[T]) []T {
 	return attention.Reads(state.(attentionState[T]).State)
 }

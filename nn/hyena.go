@@ -103,7 +103,7 @@ func (m *Hyena[T]) partOf(x tensor.Mat[T], i int) tensor.Mat[T] {
 // skipWeights is the d of convolution k, or its gradient.
 func (m *Hyena[T]) skipWeights(data []T, k int) []T { return data[k*m.rowWidth():][:m.rowWidth()] }
 
-// Traits of it are those of a causal function of all inputs.
+// Traits returns the traits of a causal function of all inputs.
 func (m *Hyena[T]) Traits() attention.Traits {
 	return attention.Traits{Name: hyena.Name, Causal: true, CausalOnly: true}
 }
@@ -142,8 +142,8 @@ func (m *Hyena[T]) convInput(tr *HyenaTrace[T], rows, k int) tensor.Mat[T] {
 	return resizeMatrix(&tr.z[k], rows, m.rowWidth())
 }
 
-// Forward sets y to base plus the layer of x. Every token sees those before it,
-// valid or not.
+// Forward sets y [B·N,width] to base [B·N,width] plus the layer of x [B·N,width]. Every
+// token sees the tokens before it, valid or not. The error is nil.
 func (m *Hyena[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], _ bool) error {
 	tr := trace.(*HyenaTrace[T])
 	tr.b = s.B
@@ -152,7 +152,8 @@ func (m *Hyena[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T],
 	return nil
 }
 
-// runGates returns what Out projects, after what state has seen, if there is one.
+// runGates returns the rows that Out projects, after the tokens of state, which may be
+// nil.
 func (m *Hyena[T]) runGates(x tensor.Mat[T], b int, tr *HyenaTrace[T], state *hyenaState[T]) tensor.Mat[T] {
 	rows, n := x.Rows, x.Rows/b
 	proj, mixed := resizeMatrix(&tr.proj, rows, m.In.W.Shape[0]), resizeMatrix(&tr.mixed, rows, m.In.W.Shape[0])
@@ -203,7 +204,8 @@ func (f *gating[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// Backward sets dx.
+// Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of the
+// weights. The error is nil.
 func (m *Hyena[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
 	tr := trace.(*HyenaTrace[T])
 	rows, w := x.Rows, m.rowWidth()
@@ -240,14 +242,14 @@ type hyenaState[T tensor.Float] struct {
 	tokens int64
 }
 
-// NewState returns a state that grows with the tokens.
+// NewState returns an empty state, which grows with the tokens. The error is nil.
 func (m *Hyena[T]) NewState(batch int) (State[T], error) { return m.newState(batch), nil }
 
 func (m *Hyena[T]) newState(batch int) *hyenaState[T] {
 	return &hyenaState[T]{past: make([]T, batch*m.Conv.PastSize()), inputs: make([][]T, m.countConvs()*batch)}
 }
 
-// extendFilters returns those of all places until n tokens more.
+// extendFilters returns the filters of all places up to n tokens after the state.
 func (s *hyenaState[T]) extendFilters(m *Hyena[T], n int, tr *HyenaTrace[T]) tensor.Mat[T] {
 	cols := m.countConvs() * m.rowWidth()
 	have, need := len(s.h)/cols, int(s.tokens)+n
@@ -311,7 +313,8 @@ func (s *hyenaState[T]) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// RestoreState reads what AppendBinary wrote.
+// RestoreState reads the state of batch sequences. It returns an error if data has
+// another length.
 func (m *Hyena[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	if len(data) < 8 {
 		return nil, fmt.Errorf("hyena: the snapshot has %d bytes", len(data))
@@ -338,7 +341,8 @@ func (m *Hyena[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	return s, nil
 }
 
-// Step sums the inputs of all tokens so far for each token: O(tokens).
+// Step adds to y [B·N,width] the layer of x [B·N,width] after the tokens of state. It
+// sums the inputs of all tokens for each token: O(tokens). The error is nil.
 func (m *Hyena[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	st := state.(*hyenaState[T])
 	u := m.runGates(x, s.B, trace.(*HyenaTrace[T]), st)

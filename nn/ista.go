@@ -58,7 +58,7 @@ func (m *ISTA[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T
 	tr := trace.(*ISTATrace[T])
 	r, y := viewMatrix(tr.r, x.Rows, x.Cols), viewMatrix(tr.y, x.Rows, x.Cols)
 	m.runRows(istaRows[T]{m, dy, y, istaAlive})
-	// y is η times the gradient before max from here on, and then η times that of r.
+	// y is η times the gradient before max from here on, and then η times the gradient of r.
 	m.runRows(istaRows[T]{m, y, dy, istaScale})
 	addWeights(weightGrad[T]{&m.D, r, y})
 	multiplyRows(true, rowProduct[T]{layer: &m.D, y: r, x: y})

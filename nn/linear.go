@@ -39,7 +39,8 @@ func (l *Linear[T]) Backward(dx, dy, x tensor.Mat[T], acc bool) {
 	multiplyRows(false, rowProduct[T]{layer: l, y: dx, x: dy, acc: acc})
 }
 
-// BackwardWeights is Backward without dx.
+// BackwardWeights adds to the gradients of the weights from dy [rows,out] and x
+// [rows,in]: Backward without dx.
 func (l *Linear[T]) BackwardWeights(dy, x tensor.Mat[T]) { addWeights(weightGrad[T]{l, dy, x}) }
 
 // Tiles of a product. An element's bits do not depend on them.
@@ -204,7 +205,7 @@ type product[T tensor.Float] struct {
 	sum     []T // [m] what A, stored [k,m], adds its rows to; nil: nothing
 }
 
-// runProducts computes products in tiles of at most so many rows.
+// runProducts computes products in tiles of at most the given number of rows.
 func runProducts[T tensor.Float](rows int, ps ...product[T]) {
 	var work float64
 	f := products[T]{count: len(ps), rows: rows}
@@ -258,7 +259,7 @@ func (f *products[T]) runTile(t int) {
 // sumPieces is the number of pieces of the sum of A's rows.
 func (p *product[T]) sumPieces() int { return (len(p.sum) + sumTile - 1) / sumTile }
 
-// countTiles returns the number of tiles of at most so many rows.
+// countTiles returns the number of tiles of at most the given number of rows.
 func countTiles[T tensor.Float](ps []product[T], rows int) (n int) {
 	for i := range ps {
 		down, across := ps[i].tileCounts(rows)
@@ -267,8 +268,8 @@ func countTiles[T tensor.Float](ps []product[T], rows int) (n int) {
 	return n
 }
 
-// tileCounts returns how many tiles of at most so many rows are below and beside one
-// another.
+// tileCounts returns the number of tiles below and beside one another, of at most the
+// given number of rows.
 func (p *product[T]) tileCounts(rows int) (down, across int) {
 	m, n := p.c.Rows, p.c.Cols
 	if m == 0 || n == 0 {

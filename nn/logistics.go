@@ -128,8 +128,8 @@ func partOf[T tensor.Float](row []T, j int, level float32) mixturePart {
 	return p
 }
 
-// logShare returns the logarithm of what the part gives to the level, and its derivatives
-// by the mean and by the logarithm of the scale. With σ(x) = 1/(1+e^-x),
+// logShare returns the logarithm of the probability of the level in the part, and its
+// derivatives by the mean and by the logarithm of the scale. With σ(x) = 1/(1+e^-x),
 // σ(hi)-σ(lo) is σ(hi)·σ(-lo)·(1-e^(lo-hi)), which has no difference of nearly equal
 // numbers.
 func (p *mixturePart) logShare() (log, dmean, dscale float64) {

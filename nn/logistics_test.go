@@ -68,7 +68,7 @@ func bigLog(x *big.Float) float64 {
 	return math.Log(f) + float64(exp)*math.Ln2
 }
 
-// Far from a part's mean, and within a level of it, the loss is that of arithmetic
+// Far from a part's mean, and within a level of it, the loss equals arithmetic
 // with 400 bits, where a difference of rounded distributions has no digit left.
 func TestLossOfALevelIsExact(t *testing.T) {
 	for _, x := range []struct{ mean, logScale float64 }{

@@ -101,7 +101,7 @@ func newMamba2[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 	}, x.H)
 	x.Dt = m.New("dt_bias", false, func(key rng.Key, i uint64) float64 {
 		dt := math.Exp(math.Log(leastStep) + math.Log(mostStep/leastStep)*key.Float64(i))
-		return dt + math.Log(-math.Expm1(-dt)) // of which it is the softplus
+		return dt + math.Log(-math.Expm1(-dt)) // dt is its softplus
 	}, x.H)
 	x.D = m.New("D", false, ConstantInit(1), x.H)
 	x.Gain = m.New("norm.weight", false, ConstantInit(1), inner)
@@ -122,7 +122,7 @@ func (m *Mamba2[T]) keyAt(g int) int   { return m.innerWidth() + g*m.S }        
 func (m *Mamba2[T]) queryAt(g int) int { return m.keyAt(g) + m.G*m.S }                 // of C
 func (m *Mamba2[T]) stepAt() int       { return m.innerWidth() + m.convWidth() }       // of Δ, among all
 
-// Traits of it are those of a causal recurrence.
+// Traits returns the traits of a causal recurrence.
 func (m *Mamba2[T]) Traits() attention.Traits {
 	return attention.Traits{Name: mamba2.Name, Causal: true, Streaming: true, Linear: true, CausalOnly: true}
 }
@@ -135,7 +135,7 @@ func (m *Mamba2[T]) FLOPs(n int, _ bool) float64 {
 	return 2*float64(n)*weights + float64(m.G)*m.core.Plan(s).FLOPs
 }
 
-// callShape is that of a group's heads.
+// callShape is the shape of a call of the heads of a group.
 func (m *Mamba2[T]) callShape(batch int) attention.Shape {
 	return attention.Shape{B: batch, H: m.groupHeads(), Hkv: m.groupHeads(), D: m.S, Dv: m.P, Causal: true}
 }
@@ -165,8 +165,9 @@ func (m *Mamba2[T]) NewTrace() Trace[T] {
 	return &Mamba2Trace[T]{groups: make([]mamba2Group[T], m.G)}
 }
 
-// Forward sets y to base plus the layer of x. Every token sees those before it,
-// valid or not.
+// Forward sets y [B·N,width] to base [B·N,width] plus the layer of x [B·N,width]. Every
+// token sees the tokens before it, valid or not. It returns an error if the mechanism
+// refuses the call.
 func (m *Mamba2[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
 	tr := trace.(*Mamba2Trace[T])
 	m.In.Forward(resizeMatrix(&tr.proj, x.Rows, m.projWidth()), x, false)
@@ -178,8 +179,8 @@ func (m *Mamba2[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T]
 	return nil
 }
 
-// runStates returns what Out projects, from the projections in tr, after what state
-// has seen, if there is one.
+// runStates returns the rows that Out projects, from the projections in tr, after the
+// tokens of state, which may be nil.
 func (m *Mamba2[T]) runStates(rows, b int, tr *Mamba2Trace[T], state *mamba2State[T], keep bool) (tensor.Mat[T], error) {
 	in := viewMatrix(tr.proj, rows, m.projWidth())
 	pre, act := resizeMatrix(&tr.pre, rows, m.convWidth()), resizeMatrix(&tr.act, rows, m.convWidth())
@@ -306,7 +307,9 @@ func rmsFactor[T tensor.Float](t *kernel.Table[T], x []T, eps float64) T {
 	return T(1 / math.Sqrt(float64(t.Dot(x, x))/float64(len(x))+eps))
 }
 
-// Backward sets dx. The trace is used up.
+// Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of the
+// weights. It overwrites the trace. It returns an error if the mechanism refuses the
+// call.
 func (m *Mamba2[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
 	tr := trace.(*Mamba2Trace[T])
 	rows, b := x.Rows, tr.groups[0].call.Q.B
@@ -413,8 +416,8 @@ func (f *mamba2AfterGrad[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// mamba2BeforeGrad turns the gradients of values, log_g and of x, B, C into those
-// of the projections: pre becomes that of the convolution's output.
+// mamba2BeforeGrad turns the gradients of values, log_g and x, B, C into gradients of
+// the projections. pre becomes the gradient of the convolution's output.
 type mamba2BeforeGrad[T tensor.Float] struct {
 	m                                             *Mamba2[T]
 	in, act, dt, g, dv, dg, dact, din, pre, parts tensor.Mat[T]
@@ -451,7 +454,8 @@ type mamba2State[T tensor.Float] struct {
 	core []attention.State[T]
 }
 
-// NewState returns a state whose size does not grow.
+// NewState returns an empty state of fixed size. It returns an error if linear attention
+// does.
 func (m *Mamba2[T]) NewState(batch int) (State[T], error) {
 	s := &mamba2State[T]{past: make([]T, batch*m.Conv.PastSize())}
 	for range m.G {
@@ -514,7 +518,8 @@ func (s *mamba2State[T]) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// RestoreState reads what AppendBinary wrote.
+// RestoreState reads the state of batch sequences. It returns an error if data is no
+// such state.
 func (m *Mamba2[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	var z T
 	if need := batch * m.Conv.PastSize() * int(unsafe.Sizeof(z)); len(data) < need {
@@ -544,7 +549,8 @@ func (m *Mamba2[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	return s, nil
 }
 
-// Step continues the recurrence.
+// Step adds to y [B·N,width] the layer of x [B·N,width] after the tokens of state. It
+// returns an error if the state refuses the call.
 func (m *Mamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*Mamba2Trace[T])
 	m.In.Forward(resizeMatrix(&tr.proj, x.Rows, m.projWidth()), x, false)

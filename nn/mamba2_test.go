@@ -101,7 +101,7 @@ func TestMamba2IsItsRecurrence(t *testing.T) {
 				}
 			}
 			want = recurrence(m.(*Mamba2[float64]), in)
-			// Sums of products of both signs: errors are counted in those of the
+			// Sums of products of both signs: errors are counted in units of the
 			// largest row.
 			if r := check.ErrorRatio(mixed(t, single, in32, Scope[float32]{B: 1, Causal: true}).Data, want.Data, 256*0x1p-24*check.MaxAbs(want.Data)); !(r <= 1) {
 				t.Errorf("%v, %d tokens, float32: errs by %.3g of 256 roundings", x, n, r)

@@ -28,7 +28,7 @@ type MixerRow struct {
 	f64 func(*MixerArgs[float64]) (Mixer[float64], error)
 }
 
-// MixerArgs is what a mixer is made for, and of.
+// MixerArgs holds the sizes and settings of a mixer, and makes its weights.
 type MixerArgs[T tensor.Float] struct {
 	*WeightMaker[T]
 	*settings.Reader // its settings
@@ -45,22 +45,22 @@ type WeightMaker[T tensor.Float] struct {
 	New func(name string, decay bool, first Initializer, shape ...int) *param.Param[T]
 
 	Bias      bool                 // of projections
-	Deviation func(in int) float64 // of first weights over so many inputs; nil: they are 0
+	Deviation func(in int) float64 // of initial weights by the number of inputs; nil: they are 0
 	Residual  float64              // share of it of those that add to the residual stream
 }
 
-// Initializer is what element i of a weight begins with.
+// Initializer returns the initial value of element i of a weight.
 type Initializer func(key rng.Key, i uint64) float64
 
-// NormalInit are first elements from a normal distribution.
+// NormalInit draws elements from a normal distribution of mean 0.
 func NormalInit(deviation float64) Initializer {
 	return func(key rng.Key, i uint64) float64 { return deviation * key.Normal(i) }
 }
 
-// ConstantInit are first elements that are all x.
+// ConstantInit sets all elements to x.
 func ConstantInit(x float64) Initializer { return func(rng.Key, uint64) float64 { return x } }
 
-// NewLinear makes a projection, whose first weights are share times as large as others.
+// NewLinear makes a projection. Its initial weights are share times as large as others.
 func (w *WeightMaker[T]) NewLinear(name string, share float64, out, in int) Linear[T] {
 	l := Linear[T]{W: w.New(name+".weight", true, w.fanInShare(share, in), out, in)}
 	if w.Bias {
@@ -69,7 +69,7 @@ func (w *WeightMaker[T]) NewLinear(name string, share float64, out, in int) Line
 	return l
 }
 
-// fanInShare are a share of the first weights over so many inputs.
+// fanInShare initialises weights with a share of the deviation for that many inputs.
 func (w *WeightMaker[T]) fanInShare(share float64, in int) Initializer {
 	if w.Deviation == nil {
 		return ConstantInit(0)
@@ -96,8 +96,8 @@ func LookupMixer(name string) (MixerRow, bool) {
 	return MixerRow{}, false
 }
 
-// NotAFunction is the error of whoever needs a function of queries, keys and
-// values and is given the name of a mixer that is none; nil for other names.
+// NotAFunction returns an error if name is a mixer, where a function of queries, keys
+// and values is needed.
 func NotAFunction(name string) error {
 	if _, owns := LookupMixer(name); owns {
 		return fmt.Errorf("mechanism %s: owns its projections: it is a layer from x to y, not a function of q, k and v; farfield train --mechanism %s takes it", name, name)
@@ -105,8 +105,8 @@ func NotAFunction(name string) error {
 	return nil
 }
 
-// NewMixer makes the mixer of a row for rows of that width, with the Order,
-// Heads, Length and Set of o.
+// NewMixer makes the mixer of a row for rows of that width, with the Order, Heads,
+// Length and Set of o. It returns an error if a setting is unknown or out of range.
 func NewMixer[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *WeightMaker[T]) (Mixer[T], error) {
 	values, err := r.ReadSettings(&o)
 	if err != nil {

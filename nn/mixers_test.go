@@ -399,7 +399,7 @@ func TestMixersKeepTheirMemory(t *testing.T) {
 	}
 }
 
-// What a row does not have is refused.
+// A row refuses settings that are not its own.
 func TestRefusalsOfMixers(t *testing.T) {
 	row, _ := LookupMixer("mamba-2")
 	for _, x := range []struct {

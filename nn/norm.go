@@ -14,7 +14,7 @@ type Norm[T tensor.Float] interface {
 	// [2·rows]: element 2·i+1 is the factor by which row i was scaled.
 	Forward(y, x tensor.Mat[T], stats []T)
 	// Backward adds to dx [rows,width] and to the gradients of the weights, from dy
-	// [rows,width]. x and stats are those of Forward. dx overlaps no other.
+	// [rows,width]. x and stats are the arguments of Forward. dx overlaps no other.
 	Backward(dx, dy, x tensor.Mat[T], stats []T)
 	// Affine returns the gain [width] and the bias [width] that a scaled row gets, nil
 	// for no bias, and reports whether a row loses its mean before it is scaled.
@@ -67,7 +67,7 @@ func (f *normForward[T]) RunRange(i0, i1 int) {
 }
 
 // Backward adds to dx [rows,width] and to the gradients of gain and bias, from dy
-// [rows,width]. x and stats are those of Forward. dx overlaps no other.
+// [rows,width]. x and stats are the arguments of Forward. dx overlaps no other.
 func (n *LayerNorm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {
 	w := x.Cols
 	ar := arena.Acquire()

@@ -10,13 +10,12 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// GEMVRows is the number of rows up to which products are bound by reading the
-// weights, so that they lie there in the order in which they are read.
+// GEMVRows is the number of rows up to which a product is memory-bound. Weights are then
+// packed in the order in which they are read.
 const GEMVRows = 4
 
-// PackedLinear is a Linear for the same weights many times over, with no more than so many
-// rows each time: for steps. It has the weights that the layer had when it was made,
-// arranged for that number of rows. Results have the same bits.
+// PackedLinear is a Linear with a packed copy of its weights, for steps. The packing
+// depends on the number of rows. Results have the bits of Linear.
 type PackedLinear[T tensor.Float] struct {
 	strips    kernel.Strips[T]
 	panels    weightPanels[T] // in place of strips, for more than GEMVRows rows
@@ -26,8 +25,8 @@ type PackedLinear[T tensor.Float] struct {
 	work      float64 // of a row
 }
 
-// Freeze returns the layer with its weights rearranged for at most so many rows, or up to
-// GEMVRows; if that is more, for any number.
+// Freeze returns the layer with its weights packed for at most that many rows. Up to
+// GEMVRows they are packed in strips, and otherwise in panels, for any number of rows.
 func (l *Linear[T]) Freeze(rows int) *PackedLinear[T] {
 	out, in := l.W.Shape[0], l.W.Shape[1]
 	w := &PackedLinear[T]{out: out, work: 2 * float64(out) * float64(in), hasPanels: rows > GEMVRows}
@@ -47,7 +46,7 @@ func (l *Linear[T]) Freeze(rows int) *PackedLinear[T] {
 // stripsPerPiece is the number of strips that a piece of a product has.
 const stripsPerPiece = 4
 
-// Forward is Linear.Forward.
+// Forward sets y [rows,out] from x [rows,in], or adds to y where acc is set.
 func (w *PackedLinear[T]) Forward(y, x tensor.Mat[T], acc bool) {
 	w.forwardActivated(y, x, acc, noActivation, nil)
 }
@@ -162,7 +161,8 @@ func (a *PackedAttention[T]) stepHeads(o, x tensor.Mat[T], state State[T], s Sco
 	return attention.StepHeads(state.(attentionState[T]).State, l.viewQueries(o.Data, b, 1), &tr.call, &tr.heads, work)
 }
 
-// Step is Attention.Step.
+// Step adds to y [B·N,width] the causal self-attention of x [B·N,width] after the tokens
+// of state. It returns an error if the state refuses the call.
 func (a *PackedAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	l, tr := a.layer, trace.(*AttentionTrace[T])
 	wide, narrow := l.H*l.D, l.Hkv*l.D

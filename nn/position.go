@@ -15,7 +15,7 @@ type Position[T tensor.Float] interface {
 	// Forward adds to x [batch·N,width] the rows of positions start to start+N.
 	Forward(x tensor.Mat[T], batch int, start int64) error
 	// Backward adds the gradient of positions from start on, dx [batch·N,width], to
-	// those of the weights.
+	// the gradients of the weights.
 	Backward(dx tensor.Mat[T], batch int, start int64)
 }
 
@@ -24,6 +24,8 @@ type Learned[T tensor.Float] struct {
 	W *param.Param[T] // [context,width]
 }
 
+// Forward adds to x [batch·N,width] the rows of positions start to start+N. It returns
+// an error if the table ends before.
 func (p *Learned[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
 	n, context := x.Rows/batch, p.W.Shape[0]
 	if start+int64(n) > int64(context) {
@@ -54,6 +56,7 @@ func (f *positionForward[T]) RunRange(i0, i1 int) {
 	}
 }
 
+// Backward adds dx [batch·N,width] to the gradients of positions from start on.
 func (p *Learned[T]) Backward(dx tensor.Mat[T], batch int, start int64) {
 	par.Run(dx.Rows/batch, normRows, moveWork*float64(dx.Rows)*float64(dx.Cols), positionBackward[T]{p, dx, batch, int(start)})
 }
@@ -108,6 +111,8 @@ func (s *Sinusoidal[T]) setRow(row []T, t int64) {
 	}
 }
 
+// Forward adds to x [batch·N,width] the rows of positions start to start+N. The error is
+// nil.
 func (s *Sinusoidal[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
 	k := kernel.Active[T]()
 	var beyond []T
@@ -128,4 +133,5 @@ func (s *Sinusoidal[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
 	return nil
 }
 
+// Backward does nothing: there are no weights.
 func (s *Sinusoidal[T]) Backward(tensor.Mat[T], int, int64) {}

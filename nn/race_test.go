@@ -3,5 +3,5 @@
 package nn
 
 // raced says that the race detector is on, under which pools give back only
-// some of what they were given, and allocations tell nothing.
+// some of their memory, so that allocations are not counted.
 const raced = true

@@ -73,7 +73,7 @@ func newMSR[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 func (m *MSR[T]) keyWidth() int   { return m.H * m.D } // of queries and keys
 func (m *MSR[T]) valueWidth() int { return m.H * m.P } // of values
 
-// Traits of it are those of a causal recurrence.
+// Traits returns the traits of a causal recurrence.
 func (m *MSR[T]) Traits() attention.Traits {
 	return attention.Traits{Name: retnet.Name, Causal: true, Streaming: true, Linear: true, CausalOnly: true}
 }
@@ -109,8 +109,8 @@ func (tr *MSRTrace[T]) Aux() float64 { return 0 }
 // NewTrace returns an empty MSRTrace.
 func (m *MSR[T]) NewTrace() Trace[T] { return new(MSRTrace[T]) }
 
-// ropeFrom returns those of n places from start on, for heads of width d. The
-// angles of a place t are t·10000^(-j/(d/2-1)): the first pair turns by 1 and the
+// ropeFrom returns the rotations of n places from start on, for heads of width d. The
+// angle of pair j at place t is t·10000^(-j/(d/2-1)): the first pair turns by 1 and the
 // last by 1/10000 with each token.
 func (tr *MSRTrace[T]) ropeFrom(d int, start int64, n int) *attention.Rope[T] {
 	r, half := &tr.rope, d/2
@@ -133,8 +133,8 @@ func (m *MSR[T]) viewHeads(data []T, b, n, width int) tensor.Heads[T] {
 	return tensor.Split(data, b, n, m.H*width, 0, m.H, width)
 }
 
-// setCall sets the call of tr, whose tokens follow so many others, from the
-// projections and returns the view of its output.
+// setCall sets the call of tr from the projections, for tokens that follow past others,
+// and returns the view of its output.
 func (m *MSR[T]) setCall(tr *MSRTrace[T], rows, b int, past int64) tensor.Heads[T] {
 	n := rows / b
 	resizeMatrix(&tr.o, rows, m.valueWidth())
@@ -152,8 +152,9 @@ func (m *MSR[T]) setProjections(x tensor.Mat[T], tr *MSRTrace[T]) {
 		rowProduct[T]{layer: &m.V, y: resizeMatrix(&tr.v, x.Rows, m.valueWidth()), x: x}, rowProduct[T]{layer: &m.G, y: resizeMatrix(&tr.g, x.Rows, m.valueWidth()), x: x})
 }
 
-// Forward sets y to base plus the layer of x. Every token sees those before it,
-// valid or not.
+// Forward sets y [B·N,width] to base [B·N,width] plus the layer of x [B·N,width]. Every
+// token sees the tokens before it, valid or not. It returns an error if the mechanism
+// refuses the call.
 func (m *MSR[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
 	tr := trace.(*MSRTrace[T])
 	m.setProjections(x, tr)
@@ -223,7 +224,8 @@ func subtractMean[T tensor.Float](x []T) {
 	}
 }
 
-// Backward sets dx.
+// Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of the
+// weights. It returns an error if the mechanism refuses the call.
 func (m *MSR[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
 	tr := trace.(*MSRTrace[T])
 	rows, b := x.Rows, tr.call.Q.B
@@ -244,8 +246,8 @@ func (m *MSR[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]
 	return nil
 }
 
-// msrGateGrad turns the gradient of what Out projects, in do, into that of what
-// retention gives, and sets that of the gate.
+// msrGateGrad turns do, the gradient of the rows that Out projects, into the gradient of
+// the outputs of retention, and sets the gradient of the gate.
 type msrGateGrad[T tensor.Float] struct {
 	m            *MSR[T]
 	o, g, do, dg tensor.Mat[T]
@@ -277,19 +279,20 @@ func (f *msrGateGrad[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// NewState returns a state whose size does not grow.
+// NewState returns an empty state of fixed size. It returns an error if retention does.
 func (m *MSR[T]) NewState(batch int) (State[T], error) {
 	state, err := m.core.NewState(m.callShape(batch))
 	return attentionState[T]{state}, err
 }
 
-// RestoreState reads a state of retention.
+// RestoreState reads a state of retention. It returns an error if data is no such state.
 func (m *MSR[T]) RestoreState(_ int, data []byte) (State[T], error) {
 	state, err := m.core.RestoreState(data)
 	return attentionState[T]{state}, err
 }
 
-// Step continues the recurrence.
+// Step adds to y [B·N,width] the layer of x [B·N,width] after the tokens of state. It
+// returns an error if the state refuses the call.
 func (m *MSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*MSRTrace[T])
 	m.setProjections(x, tr)
@@ -301,7 +304,7 @@ func (m *MSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trac
 	return nil
 }
 
-// stepState returns what Out projects after what state has seen.
+// stepState returns the rows that Out projects, after the tokens of state.
 func (m *MSR[T]) stepState(tr *MSRTrace[T], rows, b int, state State[T]) (u tensor.Mat[T], err error) {
 	if err := state.(attentionState[T]).State.Step(m.setCall(tr, rows, b, state.Tokens()), &tr.call); err != nil {
 		return u, err

@@ -46,7 +46,7 @@ func (f *rmsForward[T]) RunRange(i0, i1 int) {
 }
 
 // Backward adds to dx [rows,width] and to the gradient of the gain, from dy [rows,width].
-// x and stats are those of Forward. dx overlaps no other. With r the factor of a row,
+// x and stats are the arguments of Forward. dx overlaps no other. With r the factor of a row,
 //
 //	dx = r·(dy∘gain) - x·r³·Σ(dy∘gain∘x)/width
 func (n *RMSNorm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {

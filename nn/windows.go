@@ -14,7 +14,7 @@ func Windows[T tensor.Float](y, x tensor.Mat[T], b int, lens []int64) {
 	par.Run(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), rowWindows[T]{y, x, x.Rows / b, lens})
 }
 
-// rowWindows are those of sequences of n rows.
+// rowWindows copies the windows of sequences of n rows.
 type rowWindows[T tensor.Float] struct {
 	y, x tensor.Mat[T]
 	n    int
@@ -52,7 +52,7 @@ func WindowsGrad[T tensor.Float](dx, dy tensor.Mat[T], b int, lens []int64) {
 	par.Run(dx.Rows, normRows, moveWork*float64(dy.Rows)*float64(dy.Cols), rowWindowsGrad[T]{rowWindows[T]{dy, dx, dx.Rows / b, lens}})
 }
 
-// rowWindowsGrad sets the rows of x from those of y.
+// rowWindowsGrad sets the rows of x from the gradients y of windows.
 type rowWindowsGrad[T tensor.Float] struct{ rowWindows[T] }
 
 func (f *rowWindowsGrad[T]) RunRange(i0, i1 int) {

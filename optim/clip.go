@@ -9,8 +9,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// GradNorm returns the 2-norm of all gradients together. Each weight's is summed
-// in float64, and then those of the weights in their order.
+// GradNorm returns the 2-norm of all gradients together. It sums the squares of each
+// weight in float64, and then the sums in the order of the weights.
 func GradNorm[T tensor.Float](s *param.Set[T]) float64 {
 	all := s.All()
 	ar := arena.Acquire()

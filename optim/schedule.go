@@ -8,6 +8,7 @@ type Schedule interface{ Rate(step int) float64 }
 // Constant is the same rate at every step.
 type Constant float64
 
+// Rate returns the learning rate of an update.
 func (c Constant) Rate(int) float64 { return float64(c) }
 
 // Cosine rises linearly to Peak over WarmUp steps and falls to Floor along half
@@ -18,6 +19,7 @@ type Cosine struct {
 	WarmUp, Steps int
 }
 
+// Rate returns the learning rate of an update.
 func (c Cosine) Rate(step int) float64 {
 	switch {
 	case step < c.WarmUp:
@@ -36,6 +38,7 @@ type Linear struct {
 	WarmUp, Steps int
 }
 
+// Rate returns the learning rate of an update.
 func (l Linear) Rate(step int) float64 {
 	switch {
 	case step < l.WarmUp:

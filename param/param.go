@@ -67,7 +67,7 @@ func (s *Set[T]) All() []*Param[T] {
 	return s.list
 }
 
-// Get returns the weight of that name.
+// Get returns the weight of that name. It returns an error if there is none.
 func (s *Set[T]) Get(name string) (*Param[T], error) {
 	if s != nil {
 		if p := s.index[name]; p != nil {

@@ -24,7 +24,7 @@ func Float16(bits uint16) float32 {
 	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
 }
 
-// WidenBFloat16 sets dst to the numbers that bits stand for as bfloat16. It
+// WidenBFloat16 sets dst [n] to the numbers that bits [n] stand for as bfloat16. It
 // panics if dst is shorter than bits.
 func WidenBFloat16(dst []float32, bits []uint16) {
 	dst = dst[:len(bits)]
@@ -33,8 +33,8 @@ func WidenBFloat16(dst []float32, bits []uint16) {
 	}
 }
 
-// WidenFloat16 sets dst to the numbers that bits stand for as IEEE 754
-// binary16. It panics if dst is shorter than bits.
+// WidenFloat16 sets dst [n] to the numbers that bits [n] stand for as IEEE 754 binary16.
+// It panics if dst is shorter than bits.
 func WidenFloat16(dst []float32, bits []uint16) {
 	dst = dst[:len(bits)]
 	for i, b := range bits {
