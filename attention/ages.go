@@ -2,11 +2,9 @@ package attention
 
 import "github.com/farfield-ml/farfield/internal/snapshot"
 
-// ages are sums of log_g from some token on, up to and with each that follows.
-// A key that does not exist has no weight to lose, and what its token takes
-// from the keys before it, it takes from all of them: that waits for the next
-// key that exists. A query's weights are thus relative to that of the last key
-// it sees, and do not vanish all together.
+// ages holds cumulative sums of log_g from some token on, after each following token.
+// The log-decay of a masked token is deferred to the next unmasked token. The weights of
+// a query are relative to the last key that it sees, so that they cannot vanish together.
 type ages struct {
 	// [tokens+1] the sums before the first token and after each, and what their
 	// roundings leave out.
@@ -83,7 +81,7 @@ func lateAges(n int, exist []bool) *ages {
 	return a
 }
 
-// follow appends those of the tokens of next; nil: without decay.
+// follow appends the sums of the tokens of next; nil: without decay.
 func (a *ages) follow(next *ages, exist []bool) {
 	if next = next.clone(0); next == nil {
 		next = lateAges(len(exist), exist)
@@ -102,9 +100,8 @@ func (a *ages) bytes() int64 {
 	return int64(cap(a.hi)+cap(a.lo)+cap(a.owed)) * 8
 }
 
-// write appends what waits, the sum over tokens that have been forgotten, the
-// sums after each of n tokens and what their roundings leave out. Those of tokens
-// that are not there yet are zero.
+// write appends the deferred log-decay, the sum over forgotten tokens, the sums after each
+// of n tokens, and their low-order parts. Sums of tokens to come are zero.
 func (a *ages) write(w *snapshot.Writer, n int) {
 	rest := make([]float64, n-a.tokens())
 	snapshot.WriteElements(w, []float64{a.owes, a.gone})
@@ -117,7 +114,7 @@ func (a *ages) write(w *snapshot.Writer, n int) {
 // agesBytes is what write takes for n tokens.
 func agesBytes(n float64) float64 { return 8 * (2 + 2*n) }
 
-// readAges reads what write wrote for room tokens, of which there are n.
+// readAges reads the output of write for room tokens, n of them present.
 func readAges(r *snapshot.Reader, n, room int) *ages {
 	a := heapAges(room)
 	var rest [2]float64

@@ -15,6 +15,7 @@ const (
 	Step               // token by token through a State
 )
 
+// String returns the name of the form.
 func (f Form) String() string {
 	switch f {
 	case Direct:
@@ -74,24 +75,23 @@ type Grads[T tensor.Float] struct {
 	// DAux is the gradient of Saved.Aux, given: 0 where that is in no loss.
 	DAux T
 
-	// DFinal is the gradient of Call.Final, nil where nothing follows it. DInit
-	// receives that of Call.Init, nil where nobody wants it: it is the DFinal of
-	// the call that Init is the Final of. Init is as it was in Forward; what
-	// Final holds is not used.
+	// DFinal is the gradient of Call.Final; nil: no call follows. DInit receives the
+	// gradient of Call.Init, the DFinal of the call before; nil: not wanted. Init must
+	// be unchanged since Forward; the content of Final is not used.
 	DFinal, DInit *StateGrad[T]
 }
 
 // Saved is what Forward leaves for Backward, and what it noticed.
 type Saved[T tensor.Float] struct {
-	// Den [B,H,N] holds each query's denominator, for softmax the logarithm of
-	// it, for Spec.Raw 1. Headwise mechanisms leave it empty. With packed sequences
-	// N is the total. With decay it is that of weights relative to the last key that
-	// the query sees, and eps, or that 1, is relative to it too.
+	// Den [B,H,N] holds each query's denominator, for softmax its logarithm, for an
+	// unnormalised Spec 1. Headwise mechanisms leave it empty. With packed sequences N
+	// is the total. With decay weights, eps and that 1 are relative to the last key
+	// that the query sees.
 	Den []T
 
-	// Moments holds for each key head of each sequence in the linear form, where it
-	// is not causal, the sums of all its keys: for every feature those of its
-	// products with the values, padded, and after them those of the features.
+	// Moments holds the sums of all keys, for each key head of each sequence in the
+	// linear form without causal masking: for every feature the padded sums of its
+	// products with the values, after them the sums of the features.
 	Moments [][]T
 
 	// Heads holds for each query head of each sequence what a headwise mechanism
@@ -109,16 +109,15 @@ type Saved[T tensor.Float] struct {
 	Residual float64
 
 	Unseen int64 // queries that see no key: their output and gradients are 0
-	// Weak counts queries whose denominator nearly cancels, which only kernels
-	// with negative weights have: den < 2⁻¹⁰ × (keys seen) × f̄(max|s|), where f̄
-	// has the absolute coefficients of f, and max|s| is what the normalisation
-	// allows or, without one, the lengths of the query and of the longest key. Ten
-	// of the 24 bits of a float32 may be lost in such a row, or the negative
-	// weights outweigh the others. Keys of a state before the call count, with
-	// decay by what is left of them; sums do not know how long those of their closed
-	// chunks were, and of single powers not how many. Of
-	// kernels that are never negative it counts queries whose weights are all 0, or add
-	// up to so little that 1 over it overflows, and whose output is 0.
+	// Weak counts ill-conditioned rows, queries whose denominator nearly cancels. Only
+	// kernels with negative weights have them: den < 2⁻¹⁰ × (visible keys) × f̄(max|s|).
+	// f̄ has the absolute coefficients of f. max|s| is the bound of the normalisation,
+	// otherwise the product of the query's length and the longest key's. Such a row may
+	// lose ten of the 24 bits of a float32, or its negative weights outweigh the others.
+	// Keys of a state before the call count, with decay by their remaining weight. Sums
+	// do not record the lengths of keys in closed chunks, and for single powers not their
+	// number. For kernels that are never negative, Weak counts queries with output 0
+	// whose weights are all 0, or whose reciprocal denominator overflows.
 	Weak   int64
 	WeakAt [3]int // batch row, head and query of the first weak row
 
@@ -154,9 +153,9 @@ type Mechanism[T tensor.Float] interface {
 	Setting() string
 	// Params returns the learned parameters, nil if there are none.
 	Params() *param.Set[T]
-	// Constants returns what was drawn once and is not learned, such as random
-	// features, nil if there is nothing. They are saved beside the parameters;
-	// whoever has other ones writes them to Data.
+	// Constants returns numbers that were drawn once and are not learned, such as random
+	// features; nil: none. They are saved beside the parameters; to replace them, write
+	// Data.
 	Constants() *param.Set[T]
 
 	// What is set overlaps nothing else: neither out nor a gradient may lie where the
@@ -193,18 +192,17 @@ type Mechanism[T tensor.Float] interface {
 type State[T tensor.Float] interface {
 	// Absorb adds the keys and values of c; its queries are not used.
 	Absorb(c *Call[T]) error
-	// Read sets out for the queries of c, each of which sees every key absorbed.
-	// Rows that are not finite are a *NonFiniteError, after all is written.
+	// Read sets out for the queries of c; every query sees all absorbed keys. Rows that
+	// are not finite are a *NonFiniteError, after all rows are written.
 	Read(out tensor.Heads[T], c *Call[T]) error
 	// Step absorbs the tokens of c one after another and reads each query after
-	// its own key: the causal form, continued. N is M. Errors are those of Read.
+	// its own key: the causal form, continued. N is M. It returns the errors of Read.
 	Step(out tensor.Heads[T], c *Call[T]) error
-	// Merge makes it the state of its own tokens followed by those of next, which
-	// stays as it is: both are of the same mechanism, setting, shape, chunk and
-	// carry. A mechanism that rotates rows has fed next with the positions that
-	// follow. Results agree with those of one stream within the bound of the
-	// linear form, not in every bit, since chunks end at other tokens; a state
-	// without tokens changes nothing, and leaves the other's bits.
+	// Merge makes it the state of its own tokens followed by the tokens of next, which
+	// does not change. Both need the same mechanism, setting, shape, chunk and carry. A
+	// mechanism that rotates rows must have fed next with the following positions.
+	// Results agree with one stream within the bound of the linear form, not in every
+	// bit, since chunks end at other tokens. A state without tokens changes nothing.
 	Merge(next State[T]) error
 	Clone() State[T]
 	Reset()

@@ -23,8 +23,8 @@ var (
 	errNoGrads = errors.New("grads: they are nil")
 )
 
-// Check reports the first thing in c that does not fit, naming the field and
-// both values.
+// Check returns an error for the first field of c that does not fit; it names the field
+// and both values.
 func (c *Call[T]) Check() error {
 	if err := c.checkKeys(); err != nil {
 		return err
@@ -142,13 +142,13 @@ func checkOffsets(name string, cu []int64, b, n int) error {
 	return nil
 }
 
-// CheckOutput reports an output whose shape is not [B,H,N,Dv].
+// CheckOutput returns an error if the shape of o is not [B,H,N,Dv].
 func (c *Call[T]) CheckOutput(name string, o *tensor.Heads[T]) error {
 	return CheckShape(name, o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 }
 
-// CheckShapes reports gradients, among them the given dout, whose shapes are not
-// those of what they are gradients of.
+// CheckShapes returns an error if dout is not [B,H,N,Dv], or DQ, DK and DV do not have
+// the shapes of Q, K and V.
 func (g *Grads[T]) CheckShapes(dout *tensor.Heads[T], c *Call[T]) error {
 	if g == nil {
 		return errNoGrads
@@ -167,6 +167,7 @@ func (g *Grads[T]) CheckShapes(dout *tensor.Heads[T], c *Call[T]) error {
 	return nil
 }
 
+// CheckShape returns an error, with the name, if the shape of x is not [b,h,n,d].
 func CheckShape[T tensor.Float](name string, x *tensor.Heads[T], b, h, n, d int) error {
 	if err := x.Check(name); err != nil {
 		return err
@@ -193,8 +194,10 @@ type Sequence struct {
 	stats  []statistics // of the queries of every head, then of the keys; nil: none
 }
 
+// Sequences returns the sequences of the call: batch rows, or packed segments.
 func (c *Call[T]) Sequences() []Sequence { return c.AppendSequences(nil) }
 
+// AppendSequences appends the sequences of the call to list.
 func (c *Call[T]) AppendSequences(list []Sequence) []Sequence {
 	add := func(b, q0, n, k0, keys, m int) {
 		list = append(list, Sequence{Index: len(list), Batch: b, Q0: q0, N: n, Keys: keys, K0: k0, M: m, Offset: keys - n})
@@ -216,7 +219,8 @@ func (c *Call[T]) AppendSequences(list []Sequence) []Sequence {
 	return list
 }
 
-// CheckRows reports rows of the attention matrix that c does not have.
+// CheckRows returns an error if rows i0 ≤ i < i1 of head h in batch row b do not exist,
+// or dst does not have their shape [i1-i0,M].
 func (c *Call[T]) CheckRows(dst tensor.Mat[T], b, h, i0, i1 int) error {
 	switch {
 	case c.HasState():
@@ -247,7 +251,7 @@ func (c *Call[T]) Mask(s *Sequence) []bool {
 	return nil
 }
 
-// ErrNoMatrix is of what asks for rows of A where there is no A.
+// ErrNoMatrix says that a mechanism has no attention matrix.
 var ErrNoMatrix = errors.New("no attention matrix")
 
 // HasDecay reports whether keys lose weight with time.

@@ -28,6 +28,7 @@ const (
 
 var dropNames = []string{TokenDrop: "1d", ElementDrop: "standard", ProductDrop: "quadratic"}
 
+// String returns the paper's name of the kind.
 func (k DropKind) String() string {
 	if k < 0 || int(k) >= len(dropNames) {
 		return fmt.Sprintf("DropKind(%d)", int(k))
@@ -35,7 +36,7 @@ func (k DropKind) String() string {
 	return dropNames[k]
 }
 
-// ParseDropKind returns the kind of that name in the paper.
+// ParseDropKind returns the kind with that name in the paper. Another name is an error.
 func ParseDropKind(name string) (DropKind, error) {
 	for k, n := range dropNames {
 		if n == name {
@@ -45,17 +46,17 @@ func ParseDropKind(name string) (DropKind, error) {
 	return 0, fmt.Errorf("dropout: kind is %q, needs one of %q", name, dropNames)
 }
 
-// Drop is the dropout of one call, for training. Prepared queries and keys,
-// normalised, rotated and scaled, but before any feature map, or products of
-// their channels, lose what a mask leaves out, and what it keeps is divided by
-// 1-Rate: in the mean nothing changes. The weights themselves are not touched, neither those of softmax.
+// Drop is the dropout of one call, for training. A mask drops elements of prepared
+// queries and keys (normalised, rotated and scaled, before any feature map), or products
+// of their channels. Kept elements are divided by 1-Rate, so that means do not change.
+// Attention weights, softmax's too, are not masked.
 //
-// Masks are drawn by Key, or given. What is drawn depends on the key, the batch
-// row or the packed sequence, the head, the position and the channel alone:
-// every form, chunk and number of threads has the same. The position of a key is
-// its place in the sequence, that of a query too, or the place of the last key
-// that it sees where the call is causal, as for Rope. Queries and keys have
-// masks of their own, and heads of queries that share keys share their masks.
+// Key draws the masks, unless they are given. A drawn element depends on the key, the
+// batch row or packed sequence, the head, the position and the channel alone: every form,
+// chunk and number of threads draws the same. The position of a key is its index in the
+// sequence. The position of a query is its index too, in a causal call the index of the
+// last key that it sees, as for Rope. Queries and keys have separate masks; query heads
+// that share keys share the keys' masks.
 type Drop struct {
 	Kind DropKind
 	Rate float64 // 0 ≤ Rate < 1; 0 without given masks: none
@@ -63,8 +64,7 @@ type Drop struct {
 	// Start is the position of the first token, for calls that continue a state.
 	Start int64
 
-	// Masks of what is kept. Where one of them is given, that of the other side
-	// is, too, and nothing is drawn.
+	// Masks of kept elements. Both sides are given together, and then nothing is drawn.
 	QTok, KTok []bool // [B·H·N], [B·Hkv·M] of TokenDrop
 	Q1, K1     []bool // [B·H·N·D], [B·Hkv·M·D] of ElementDrop
 	Q2, K2     []bool // [B·H·N·D·D], [B·Hkv·M·D·D] of ProductDrop
@@ -181,12 +181,12 @@ type dropping struct {
 	first int64      // position of token 0
 	mask  []bool     // given, from token 0 on; nil: drawn
 	least uint32     // numbers below it are left out
-	kept  float64    // factor of what is kept
+	kept  float64    // factor of kept elements
 	coef  [3]float64 // of ProductDrop: what else the rows of queries are multiplied with
 }
 
-// of returns what query head or key head h of so many loses. pos is the position
-// of token 0 in its sequence.
+// of returns the dropout of query head or key head h of heads. pos is the position of
+// token 0 in its sequence.
 func (d *Drop) of(p *place, keys bool, h, heads, width, pos int) dropping {
 	side, tokens, token0 := uint64(0), p.n, p.q0
 	if keys {
@@ -211,7 +211,7 @@ type draws struct {
 	used   int // of words
 }
 
-// token returns the bits of token i, so many of them.
+// token returns the first width bits of token i.
 func (m *dropping) token(i, width int) draws {
 	if m.mask != nil {
 		return draws{dropping: m, given: m.mask[i*width:][:width]}
@@ -220,7 +220,7 @@ func (m *dropping) token(i, width int) draws {
 	return draws{dropping: m, number: uint64(m.first+int64(i)) * (uint64(width+3) / 4), used: 4}
 }
 
-// next returns 0 for what is left out and otherwise the factor of what is kept.
+// next returns the factor of the next element: 0 if it is dropped.
 func (d *draws) next() float64 {
 	if d.given != nil {
 		keep := d.given[0]

@@ -7,12 +7,12 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Softmax is attention with the weights exp(scale·q·k + bias) over their sum, in
-// blocks that are not kept: a part that headwise mechanisms are made of. It may
-// be used concurrently.
+// Softmax is attention with the weights exp(scale·q·k + bias) over their sum, in blocks
+// that are not saved: a building block of headwise mechanisms. It may be used
+// concurrently.
 type Softmax[T tensor.Float] struct{ e *engine[T] }
 
-// NewSoftmax returns the one of that scale; 0: 1/√D.
+// NewSoftmax returns a dense softmax kernel. scale multiplies q·k; 0 means 1/√D.
 func NewSoftmax[T tensor.Float](scale float64) *Softmax[T] {
 	return &Softmax[T]{&engine[T]{spec: Spec[T]{Exp: true, Scale: scale, Positive: true}}}
 }
@@ -24,9 +24,8 @@ type Rows[T tensor.Float] struct {
 	Off     int    // query i sees keys j ≤ i+Off, where Causal
 	Mask    []bool // [m] keys that exist; nil: all. What others hold reaches nothing
 	Bias    []T    // [m] finite, added to the scores of each key; nil: none
-	// Keys are the places in K, V and Bias of those keys that take part, in any
-	// order, all of which exist; nil: all that Mask leaves. Causal then counts
-	// among them.
+	// Keys holds the indices in K, V and Bias of the keys that take part, in any order,
+	// all unmasked; nil: all unmasked keys. Causal then counts among them.
 	Keys []int32
 }
 
@@ -41,7 +40,7 @@ func (x *Rows[T]) place(j int) int {
 // RowsGrad are the gradients of Rows.
 type RowsGrad[T tensor.Float] struct {
 	DOut       tensor.Mat[T] // given
-	DQ, DK, DV tensor.Mat[T] // overwritten; with Keys those of DK and DV are added to
+	DQ, DK, DV tensor.Mat[T] // overwritten; with Keys their rows of DK and DV are added to
 	DBias      []T           // added to; nil: not wanted
 }
 
@@ -64,7 +63,7 @@ func (s *Softmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x *Row
 	u.directForward()
 }
 
-// Backward sets the gradients in g from what Forward gave.
+// Backward sets the gradients in g from the out [n,Dv] and lse [n] of Forward.
 func (s *Softmax[T]) Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T], lse []T, x *Rows[T]) {
 	if x.Q.Rows == 0 {
 		if x.Keys == nil {
@@ -115,8 +114,8 @@ func (s *Softmax[T]) Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T]
 	}
 }
 
-// unit returns a unit of x. A bias is a channel more: that of the keys holds it,
-// that of the queries what takes the scale from it.
+// unit returns a unit of x. A bias is an additional channel: it holds the bias in keys,
+// and the reciprocal scale in queries.
 func (s *Softmax[T]) unit(ar *arena.Arena, x *Rows[T]) *unit[T] {
 	u, _ := s.e.units.Get().(*unit[T])
 	if u == nil {

@@ -22,15 +22,15 @@ type Total[T tensor.Float] struct {
 	Decay  bool // the tokens have met a decay
 }
 
-// Span is what the tokens of a part do to the sums before them.
+// Span is the effect of a part's tokens on the sums before them.
 type Span struct {
-	Seen bool    // one of their keys exists
-	Gone float64 // Σ log_g up to the last key that exists
-	Owes float64 // and after it, which waits for the next one
+	Seen bool    // one of their keys is unmasked
+	Gone float64 // Σ log_g up to the last unmasked key
+	Owes float64 // Σ log_g after it, deferred to the next unmasked key
 }
 
-// Leaves returns the factor by which the tokens of s multiply sums that end as
-// before does.
+// Leaves returns the factor by which the tokens of s multiply the sums of the span
+// before.
 func (s Span) Leaves(before Span) float64 {
 	if !s.Seen {
 		return 1
@@ -38,7 +38,7 @@ func (s Span) Leaves(before Span) float64 {
 	return math.Exp(before.Owes + s.Gone)
 }
 
-// Then returns the span of the tokens of s followed by those of next.
+// Then returns the span of the tokens of s followed by the tokens of next.
 func (s Span) Then(next Span) Span {
 	if !next.Seen {
 		s.Owes = max(s.Owes+next.Owes, slowest)
@@ -67,8 +67,8 @@ func (s *sums[T]) size() int {
 	return size
 }
 
-// TotalOf sets t to the total of st, which ends its chunk: the next one begins with
-// the next token. Only states of sums over features have one.
+// TotalOf sets t to the total of st, which closes its chunk: the next chunk begins with
+// the next token. It returns an error if st is no state of sums over features.
 func TotalOf[T tensor.Float](t *Total[T], st State[T]) error {
 	s, err := ofSums(st)
 	if err != nil {
@@ -94,7 +94,8 @@ func TotalOf[T tensor.Float](t *Total[T], st State[T]) error {
 	return nil
 }
 
-// SetTotal makes st a state whose tokens have the total t, which is of one like it.
+// SetTotal makes st a state with the total t. It returns an error if st is no state of
+// sums over features, or t has other heads or sums than st.
 func SetTotal[T tensor.Float](st State[T], t *Total[T]) error {
 	s, err := ofSums(st)
 	if err != nil {
@@ -142,7 +143,7 @@ func (s *moments[T]) flat(to []T, dv int) []T {
 	return to
 }
 
-// setFlat takes the moments from what flat has appended, and returns what follows.
+// setFlat sets the moments from the elements that flat appended, and returns the rest.
 func (s *moments[T]) setFlat(from []T, dv int) []T {
 	for f := range len(s.s) / s.ld {
 		row := s.s[f*s.ld:][:s.ld]
@@ -154,8 +155,8 @@ func (s *moments[T]) setFlat(from []T, dv int) []T {
 	return from
 }
 
-// AppendSums appends the gradient of the sums of a state that is a total, in the
-// order of Total.Sums.
+// AppendSums appends the gradient of a total's sums to the slice to [n], in the order of
+// Total.Sums. It returns an error if the state has tokens outside its sums.
 func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
 	for i := range g.heads {
 		h := &g.heads[i]
@@ -167,9 +168,9 @@ func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
 	return to, nil
 }
 
-// SetSums makes g, which is the gradient of a state like st, that of the total of
-// st: sums as AppendSums gives them, ages as Ages does. As Grads.DFinal it is then of
-// a call whose last chunk has ended.
+// SetSums makes g the gradient of the total of st, from sums [n] in the order of
+// AppendSums and ages [B·Hkv] of Ages. As Grads.DFinal it belongs to a call whose last
+// chunk has ended. It returns an error if st is no state of sums, or sums are too few.
 func (g *StateGrad[T]) SetSums(st State[T], sums []T, ages []float64) error {
 	s, err := ofSums(st)
 	if err != nil {
@@ -192,9 +193,9 @@ func (g *StateGrad[T]) SetSums(st State[T], sums []T, ages []float64) error {
 	return nil
 }
 
-// Ages appends for each key head the sum that the gradient of log_g has of the
-// tokens of the call and of those after it: dlog_g of a token is that sum from its
-// place on.
+// Ages appends to the slice to [n], for each key head, the sum of the gradient of log_g
+// over the tokens of the call and after it: dlog_g of a token is that sum from its
+// position on.
 func (g *StateGrad[T]) Ages(to []float64) []float64 {
 	for i := range g.heads {
 		to = append(to, g.heads[i].age)
@@ -202,8 +203,9 @@ func (g *StateGrad[T]) Ages(to []float64) []float64 {
 	return to
 }
 
-// AgesOf appends what the keys of a state have of that sum from the gradient of its
-// sums: both as Total.Sums has them, of a state like st.
+// AgesOf appends to the slice to [n], for each key head, the part of that sum that comes
+// from the keys of a state. sums [s] and gradient [s] have the order of Total.Sums of a
+// state like st. It returns an error if their lengths do not fit st.
 func AgesOf[T tensor.Float](to []float64, st State[T], sums, gradient []T) ([]float64, error) {
 	s, err := ofSums(st)
 	if err != nil {
