@@ -12,23 +12,23 @@ import (
 	"github.com/farfield-ml/farfield/internal/bench"
 )
 
-// About says what a report is of and how to make it again.
+// About describes the origin of a report and the command that repeats it.
 type About struct {
 	Command string
 	Seeds   []uint64
-	Config  any           // names and values as [][2]string, or what has JSON; nil: left out
+	Config  any           // names and values as [][2]string, or a value with JSON; nil: left out
 	Took    time.Duration // 0: left out
 	At      time.Time     // zero: left out
 	Machine string
 	Commit  string
 }
 
-// DescribeBuild returns what is known of this machine and this build, for a command.
+// DescribeBuild returns machine and build of this process, for a command.
 func DescribeBuild(command string) About {
 	return About{Command: command, Machine: bench.DescribeMachine(0).String(), Commit: buildCommit()}
 }
 
-// buildCommit is what the build recorded of its source; "" if it did not.
+// buildCommit returns the commit recorded in the build; "" if there is none.
 func buildCommit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -49,7 +49,7 @@ func buildCommit() string {
 	return revision + dirty
 }
 
-// Rows returns what is known but the configuration, as names and values.
+// Rows returns all fields except the configuration, as names and values.
 func (a About) Rows() (rows [][2]string) {
 	add := func(name, value string) {
 		if value != "" {
@@ -71,7 +71,8 @@ func (a About) Rows() (rows [][2]string) {
 	return rows
 }
 
-// Settings returns the fields of the configuration, as Flatten does.
+// Settings returns the fields of the configuration, as FlattenFields does. It returns an
+// error if the configuration has no JSON.
 func (a About) Settings() ([][2]string, error) {
 	switch config := a.Config.(type) {
 	case nil:
@@ -86,8 +87,9 @@ func (a About) Settings() ([][2]string, error) {
 	return rows, nil
 }
 
-// FlattenFields returns the fields of x's JSON in their order, as names and values: model.width
-// for a field of an object, and a list in one value. What has no JSON is an error.
+// FlattenFields returns the fields of x's JSON in order, as names and values. Nested
+// fields have names such as model.width; a list is one value. It returns an error if x
+// has no JSON.
 func FlattenFields(x any) ([][2]string, error) {
 	text, err := json.Marshal(x)
 	if err != nil {
@@ -96,6 +98,7 @@ func FlattenFields(x any) ([][2]string, error) {
 	return appendFields(nil, "", text)
 }
 
+// appendFields appends the fields of a JSON text under name to rows.
 func appendFields(rows [][2]string, name string, text []byte) ([][2]string, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

@@ -25,7 +25,7 @@ const (
 	axisRoom   = 5 * vg.Length(1) // between an axis and what is drawn, and between parts of an axis
 )
 
-// hairline is the line of axes.
+// hairline is the style of axis lines.
 var hairline = draw.LineStyle{Color: color.Black, Width: 0.5}
 
 // sans is the font of all text. Helvetica and Arial have the same widths.
@@ -39,29 +39,29 @@ var fonts = sync.OnceValue(func() *font.Cache {
 	return font.NewCache(font.Collection{{Font: sans, Face: face}})
 })
 
-// textOf is black text of a size, which lies beside a point as x and y say.
+// textOf returns a style of black text, aligned to a point by x and y.
 func textOf(size vg.Length, x draw.XAlignment, y draw.YAlignment) draw.TextStyle {
 	return draw.TextStyle{Color: color.Black, Font: font.From(sans, size), XAlign: x, YAlign: y, Handler: text.Plain{Fonts: fonts()}}
 }
 
-// tick is a mark of an axis; one without a label is shorter.
+// tick is a mark on an axis; a mark without label is shorter.
 type tick struct {
 	value float64
 	label string
 }
 
-// axis is one side of axes.
+// axis is the horizontal or the vertical axis.
 type axis struct {
 	label       string
 	low, high   float64
 	logarithmic bool
 	ticks       []tick
-	upright     bool // labels are turned: they are long
+	upright     bool // labels are rotated
 	hidden      bool
-	tight       bool // no room between the axis and what is drawn
+	tight       bool // no gap between the axis and the plot
 }
 
-// fraction is the place of x, 0 at the low end and 1 at the high one.
+// fraction returns the position of x on the axis, 0 at the low end and 1 at the high end.
 func (a *axis) fraction(x float64) float64 {
 	if a.logarithmic {
 		return math.Log(x/a.low) / math.Log(a.high/a.low)
@@ -69,7 +69,7 @@ func (a *axis) fraction(x float64) float64 {
 	return (x - a.low) / (a.high - a.low)
 }
 
-// gap is what lies between an axis and what is drawn.
+// gap returns the distance between the axis and the plot.
 func (a *axis) gap() vg.Length {
 	if a.tight {
 		return 0
@@ -77,9 +77,9 @@ func (a *axis) gap() vg.Length {
 	return axisRoom
 }
 
-// visibleTicks are the ticks that lie on the axis.
+// visibleTicks returns the ticks within the ends of the axis.
 func (a *axis) visibleTicks() (list []tick) {
-	const edge = 1e-9 // of rounding
+	const edge = 1e-9 // tolerance for rounding
 	for _, t := range a.ticks {
 		if p := a.fraction(t.value); p >= -edge && p <= 1+edge {
 			list = append(list, t)
@@ -88,7 +88,7 @@ func (a *axis) visibleTicks() (list []tick) {
 	return list
 }
 
-// widestLabel is the width of the longest label.
+// widestLabel returns the width of the longest label.
 func widestLabel(style draw.TextStyle, list []tick) (w vg.Length) {
 	for _, t := range list {
 		w = max(w, style.Width(t.label))
@@ -96,13 +96,13 @@ func widestLabel(style draw.TextStyle, list []tick) (w vg.Length) {
 	return w
 }
 
-// axes are a title, a vertical axis at the left and a horizontal one below.
+// axes holds a title, a vertical axis on the left and a horizontal axis below.
 type axes struct {
 	title string
 	x, y  axis
 }
 
-// innerCanvas is the part of c in which the axes leave room to draw.
+// innerCanvas returns the part of c that the axes leave for the plot.
 func (a *axes) innerCanvas(c draw.Canvas) draw.Canvas {
 	name, mark := textOf(titleFont, 0, 0), textOf(tickFont, 0, 0)
 	var left, below, above vg.Length
@@ -140,7 +140,7 @@ func (a *axes) drawAxes(c, inner draw.Canvas) {
 	}
 }
 
-// markLength is that of the line of a tick.
+// markLength returns the length of the mark.
 func (t tick) markLength() vg.Length {
 	if t.label == "" {
 		return tickLength / 2
@@ -148,6 +148,7 @@ func (t tick) markLength() vg.Length {
 	return tickLength
 }
 
+// drawBelow draws a horizontal axis below the plot.
 func (a *axis) drawBelow(c, inner draw.Canvas) {
 	style := textOf(tickFont, draw.XCenter, draw.YTop)
 	if a.upright {
@@ -163,6 +164,7 @@ func (a *axis) drawBelow(c, inner draw.Canvas) {
 	c.FillText(textOf(titleFont, draw.XCenter, draw.YBottom), vg.Point{X: inner.Center().X, Y: c.Min.Y}, a.label)
 }
 
+// drawLeft draws a vertical axis left of the plot.
 func (a *axis) drawLeft(c, inner draw.Canvas) {
 	style := textOf(tickFont, draw.XRight, draw.YCenter)
 	x := inner.Min.X - a.gap()
@@ -177,8 +179,9 @@ func (a *axis) drawLeft(c, inner draw.Canvas) {
 	c.FillText(name, vg.Point{X: c.Min.X, Y: inner.Center().Y}, a.label)
 }
 
-// powerTicks marks from low to high at 1 to 9 times the powers of ten and writes at
-// these, at every second where they are many, at 2 and 5 times too where they are few.
+// powerTicks returns marks at 1 to 9 times the powers of ten from low to high. Powers of
+// ten have labels, every second of them over many powers; over few, 2 and 5 times a power
+// too.
 func powerTicks(low, high float64, text func(float64) string) []tick {
 	if text == nil {
 		text = func(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
@@ -197,8 +200,8 @@ func powerTicks(low, high float64, text func(float64) string) []tick {
 	return list
 }
 
-// evenTicks marks from low to high at a distance of 1, 2 or 5 times a power of ten
-// and writes at every mark but those between.
+// evenTicks returns marks from low to high at a distance of 1, 2 or 5 times a power of
+// ten, with labels on the major marks.
 func evenTicks(low, high float64, text func(float64) string) []tick {
 	const most = 6 // labels
 	power := math.Pow(10, math.Floor(math.Log10((high-low)/most)))

@@ -1,9 +1,9 @@
-// Package report shows what was measured: drawings, tables, and pages of them as
-// HTML and as Markdown.
+// Package report draws figures and tables, and writes pages of them as HTML and as
+// Markdown.
 //
-// A Page is sections of text, tables, figures and pictures; HTML is one file that needs
-// no other, with figures as inline SVG. A Figure is series of points over axes with
-// names, logarithmic unless it says otherwise; units stand in the names. Series whose
-// values do not fit each other, and points that the axes cannot show, are errors that
-// name the series, the point and its values.
+// A Page holds sections of text, tables, figures and pictures. Its HTML is one
+// self-contained file with figures as inline SVG. A Figure draws series of points over
+// labelled axes, logarithmic by default; labels name the units. Invalid series and points
+// outside the range of the axes are errors that name the series, the point and its
+// values.
 package report

@@ -16,42 +16,41 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Style is how a series is drawn.
+// Style is the way a series is drawn.
 type Style int
 
 const (
 	SolidLine  Style = iota // a line with a mark at each point
-	DashedLine              // a line that continues the series before: not measured
-	Crosses                 // crosses alone, of the series before: not possible
-	Rings                   // black rings alone: places on other series
-	PlainLine               // a line without marks, of many points
-	LevelLine               // a thin grey line: what others are to be compared with
-	Bubbles                 // discs alone, of the areas Size
+	DashedLine              // a line that extrapolates the series before
+	Crosses                 // crosses for impossible points of the series before
+	Rings                   // black rings around points of other series
+	PlainLine               // a line without marks, for many points
+	LevelLine               // a thin grey line as a reference
+	Bubbles                 // discs with the areas Size
 )
 
-// Series is one line of a figure. X and Y are as many, from -1e150 to 1e150, and from
+// Series is one line of a figure. X [n] and Y [n] range from -1e150 to 1e150, and from
 // 1e-150 on logarithmic axes.
 type Series struct {
-	Name      string // in the legend; "": it is not there
+	Name      string // entry of the legend; "": none
 	X, Y      []float64
-	Low, High []float64 // ends of an error bar at each point, around Y; empty: none
-	Size      []float64 // of Bubbles: areas, 0 or more, all in one unit
+	Low, High []float64 // ends of the error bars [n], around Y; empty: none
+	Size      []float64 // areas of Bubbles [n], 0 or more
 	Style     Style
-	// Series that are Solid, Bare or Bubbles and have the same Colour, whatever it
-	// is, have the same colour; those of the same Mark have the same marks. One
-	// that has no Colour gets a colour of its own.
+	// Series of style SolidLine, PlainLine or Bubbles with equal Colour share a colour;
+	// series with equal Mark share a mark. A series without Colour gets a new colour.
 	Colour, Mark string
 }
 
-// Figure is a plot. Its axes are logarithmic where they are not linear.
+// Figure is a plot. Its axes are logarithmic unless XLinear or YLinear is set.
 type Figure struct {
 	Title, XLabel, YLabel string
 	XLinear, YLinear      bool
-	XText, YText          func(float64) string // how a number is written at its axis; nil: in digits
+	XText, YText          func(float64) string // format of axis labels; nil: digits
 	Series                []Series
 }
 
-// hues are by Okabe and Ito: told apart by colour-blind readers, too.
+// hues are the colours of Okabe and Ito, distinct for colour-blind readers.
 var hues = []color.Color{
 	color.RGBA{0x00, 0x72, 0xb2, 0xff},
 	color.RGBA{0xd5, 0x5e, 0x00, 0xff},
@@ -66,22 +65,22 @@ var marks = []draw.GlyphDrawer{
 	draw.CircleGlyph{}, draw.BoxGlyph{}, draw.TriangleGlyph{}, draw.SquareGlyph{}, draw.RingGlyph{}, draw.PyramidGlyph{}, draw.PlusGlyph{},
 }
 
-// dashes tell lines of the same colour apart.
+// dashes distinguish lines of the same colour.
 var dashes = [][]vg.Length{nil, {6, 2}, {2, 2}}
 
 // Sizes of a figure. As a file it has the legend beside the plot; on a page it is
 // narrow, and has the legend below.
 const (
-	bubbleRadius = 18 * vg.Length(1) // radius of the largest
+	bubbleRadius = 18 * vg.Length(1) // radius of the largest bubble
 	plotWidth    = 7 * vg.Inch
 	plotHeight   = 4.5 * vg.Inch
 	narrowWidth  = 5 * vg.Inch
 	narrowHeight = 3.2 * vg.Inch
 	margin       = 4 * vg.Length(1)
-	dotsAnInch   = 144 // of a PNG
+	dotsAnInch   = 144 // resolution of a PNG
 )
 
-// newCanvas returns an empty drawing.
+// newCanvas returns an empty drawing of a size.
 type newCanvas func(width, height vg.Length) vg.CanvasWriterTo
 
 func svgCanvas(width, height vg.Length) vg.CanvasWriterTo { return vgsvg.New(width, height) }
@@ -90,25 +89,28 @@ func pngCanvas(width, height vg.Length) vg.CanvasWriterTo {
 	return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dotsAnInch))}
 }
 
-// WriteSVG draws the figure as SVG. The same figure gives the same bytes.
+// WriteSVG draws the figure as SVG. Equal figures give equal bytes. It returns an error
+// if a series is invalid or w fails.
 func (f *Figure) WriteSVG(w io.Writer) error { return sansSVG(w, f.writeTo) }
 
-// WritePNG draws the same as PNG.
+// WritePNG draws the figure as PNG. It returns an error if a series is invalid or w
+// fails.
 func (f *Figure) WritePNG(w io.Writer) error { return f.writeTo(w, pngCanvas) }
 
+// writeTo draws the figure for a file.
 func (f *Figure) writeTo(w io.Writer, canvas newCanvas) error { return f.layOut(w, canvas, false) }
 
 // writeNarrow draws the figure without its title, for a page.
 func (f *Figure) writeNarrow(w io.Writer, canvas newCanvas) error { return f.layOut(w, canvas, true) }
 
-// pictures mends those that vgsvg embeds: it gives PNG another name, and leaves out that
-// a picture fills its place.
+// pictures are replacements in images embedded by vgsvg: the right media type for PNG,
+// and stretching to the full size.
 var pictures = []string{`"data:image/jpg;`, `"data:image/png;`, "<image ", `<image preserveAspectRatio="none" `}
 
-// families are fonts of the same widths.
+// families lists fonts with equal widths.
 const families = "Helvetica,Arial,Liberation Sans,sans-serif"
 
-// sansSVG draws SVG that names fonts which readers have.
+// sansSVG draws SVG that names fonts of the reader's system.
 func sansSVG(w io.Writer, draw func(io.Writer, newCanvas) error) error {
 	var b bytes.Buffer
 	if err := draw(&b, svgCanvas); err != nil {
@@ -118,8 +120,8 @@ func sansSVG(w io.Writer, draw func(io.Writer, newCanvas) error) error {
 	return err
 }
 
-// inTags replaces old strings by new ones, in pairs, in the tags of SVG and not in its
-// text.
+// inTags replaces old strings by new ones, in pairs, within the tags of SVG but not in
+// its text.
 func inTags(svg []byte, pairs ...string) []byte {
 	replacer := strings.NewReplacer(pairs...)
 	var b bytes.Buffer
@@ -137,6 +139,7 @@ func inTags(svg []byte, pairs ...string) []byte {
 	return b.Bytes()
 }
 
+// layOut draws the figure, with the legend beside the plot, or below if narrow.
 func (f *Figure) layOut(w io.Writer, canvas newCanvas, narrow bool) error {
 	a := axes{
 		title: drawableText(f.Title),
@@ -195,14 +198,14 @@ func (f *Figure) layOut(w io.Writer, canvas newCanvas, narrow bool) error {
 	return err
 }
 
-// extendTo makes the axis long enough for a list of numbers.
+// extendTo extends the axis to a list of numbers.
 func (a *axis) extendTo(list []float64) {
 	for _, x := range list {
 		a.low, a.high = min(a.low, x), max(a.high, x)
 	}
 }
 
-// addTicks leaves some of the axis free at both ends and marks it. An axis of nothing is
+// addTicks widens the axis at both ends and sets its ticks. An axis without numbers runs
 // from 1 to 10.
 func (a *axis) addTicks(text func(float64) string) {
 	if a.low > a.high {
@@ -242,7 +245,7 @@ func (a *axes) drawGrid(c draw.Canvas) {
 	}
 }
 
-// largestArea is the largest area of all bubbles.
+// largestArea returns the largest area of all bubbles.
 func (f *Figure) largestArea() (size float64) {
 	for _, s := range f.Series {
 		if s.Style == Bubbles {
@@ -252,7 +255,7 @@ func (f *Figure) largestArea() (size float64) {
 	return size
 }
 
-// checkSeries reports what cannot be drawn.
+// checkSeries returns an error if the series cannot be drawn.
 func (f *Figure) checkSeries(s *Series) error {
 	if len(s.X) != len(s.Y) || len(s.X) == 0 {
 		return fmt.Errorf("%s: has %d values of x and %d of y", s.Name, len(s.X), len(s.Y))
@@ -288,11 +291,12 @@ const (
 	least    = 1 / farthest
 )
 
-// canShow tells whether an axis has a place for x.
+// canShow reports whether x lies in the range of an axis.
 func canShow(x float64, linear bool) bool {
 	return math.Abs(x) <= farthest && (linear || x >= least)
 }
 
+// axes returns the kind of axes, for errors.
 func (f *Figure) axes() string {
 	if f.XLinear && f.YLinear {
 		return "linear"
@@ -300,15 +304,15 @@ func (f *Figure) axes() string {
 	return "logarithmic"
 }
 
-// seriesPen draws series after series.
+// seriesPen assigns colours and marks to successive series.
 type seriesPen struct {
 	colours, shapes numbering
 	colour          color.Color
-	turn            int // how often the hues have been gone through
+	turn            int // number of passes through the hues
 	largest         float64
 }
 
-// drawnPart is something that a series draws.
+// drawnPart is a visible part of a series.
 type drawnPart interface {
 	// drawPart draws it to c, where a point of the data lies at at.
 	drawPart(c *draw.Canvas, at func(x, y float64) vg.Point)
@@ -375,7 +379,7 @@ func (l *lineCurve) drawSample(c *draw.Canvas) {
 	c.StrokeLine2(l.LineStyle, c.Min.X, y, c.Max.X, y)
 }
 
-// dotMarks are a mark at each point, of its own area where the series has sizes.
+// dotMarks draws a mark at each point, with its own area for bubbles.
 type dotMarks struct {
 	s *Series
 	draw.GlyphStyle
@@ -397,7 +401,7 @@ func (d *dotMarks) drawPart(c *draw.Canvas, at func(x, y float64) vg.Point) {
 
 func (d *dotMarks) drawSample(c *draw.Canvas) { c.DrawGlyphNoClip(d.GlyphStyle, c.Center()) }
 
-// errorBars are the error bars of the points.
+// errorBars draws the error bars of the points.
 type errorBars struct {
 	s *Series
 	draw.LineStyle
@@ -416,7 +420,7 @@ func (b *errorBars) drawPart(c *draw.Canvas, at func(x, y float64) vg.Point) {
 
 func (b *errorBars) drawSample(*draw.Canvas) {}
 
-// legend has the names of series, each beside a sample of what is drawn of it.
+// legend holds the names of series with samples of their parts.
 type legend struct {
 	names  []string
 	parts  [][]drawnPart
@@ -435,7 +439,7 @@ const (
 
 func legendStyle() draw.TextStyle { return textOf(titleFont, draw.XLeft, draw.YTop) }
 
-// stackEntries places entries one below the other and returns their width.
+// stackEntries places entries in a column and returns its width.
 func (l *legend) stackEntries() (width vg.Length) {
 	style := legendStyle()
 	var y vg.Length
@@ -447,8 +451,8 @@ func (l *legend) stackEntries() (width vg.Length) {
 	return sampleWidth + 5*margin + width
 }
 
-// flowEntries places entries in lines of a width and returns the height of all. A longer name
-// is broken between words.
+// flowEntries places entries in lines of a width and returns the total height. Longer
+// names are broken between words.
 func (l *legend) flowEntries(width vg.Length) (height vg.Length) {
 	style := legendStyle()
 	var x, line vg.Length
@@ -466,8 +470,7 @@ func (l *legend) flowEntries(width vg.Length) (height vg.Length) {
 	return height + line + margin
 }
 
-// breakLines returns text with line breaks between words, so that lines are no wider than
-// width.
+// breakLines breaks text between words into lines of at most width.
 func breakLines(style draw.TextStyle, text string, width vg.Length) string {
 	var b strings.Builder
 	line := ""
@@ -498,14 +501,14 @@ func (l *legend) drawEntries(c draw.Canvas) {
 	}
 }
 
-// paleColour is a colour through which others are seen.
+// paleColour returns a translucent colour.
 func paleColour(c color.Color) color.Color {
 	r, g, b, _ := c.RGBA()
 	return color.NRGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), 0xa0}
 }
 
-// drawableText returns s with what is no character of a drawing replaced: line breaks
-// by spaces, controls and bytes that are no UTF-8 by a mark.
+// drawableText returns s with line breaks replaced by spaces, and control characters and
+// invalid UTF-8 by a mark.
 func drawableText(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -518,14 +521,14 @@ func drawableText(s string) string {
 	}, s)
 }
 
-// numbering numbers names in the order in which they come.
+// numbering numbers names in order of appearance.
 type numbering struct {
 	numbers map[string]int
 	next    int
 }
 
-// numberOf returns the number of name, a new one if there is none or it is to be
-// alone.
+// numberOf returns the number of name. A new name, or any name if alone is set, gets a
+// new number.
 func (p *numbering) numberOf(name string, alone bool) int {
 	if i, seen := p.numbers[name]; seen && !alone {
 		return i

@@ -14,27 +14,27 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Axis says what the rows or the columns of a matrix are.
+// Axis describes the rows or the columns of a matrix.
 type Axis struct {
 	Label string
-	Ticks []string // of each row or column; nil: positions
+	Ticks []string // label of each row or column; nil: positions
 	First int      // position of the first one
-	Step  int      // positions that each of them is of; 0: one
+	Step  int      // positions per row or column; 0: one
 }
 
-// Heat is a matrix drawn as colours, its first row at the top. Where values are
-// below 0 colours part at 0; what is NaN or farther from 0 than 1e150 is grey. Values
-// beyond the ends of the colours have the colour of the end, which is marked ≥ or ≤.
+// Heat is a matrix drawn as colours, with the first row at the top. With values below 0
+// the colour scale diverges at 0. NaN and values beyond ±1e150 are grey. Values beyond
+// the ends of the scale have the colour of the end, which is marked ≥ or ≤.
 type Heat struct {
 	Title      string
 	X, Y       Axis // columns and rows
 	Rows, Cols int
 	Values     []float64 // [Rows·Cols], row by row
-	Low, High  float64   // ends of the colours; equal: those of the values
-	Grey       bool      // from black to white, by its own ends: a picture
+	Low, High  float64   // ends of the colour scale; equal: the range of the values
+	Grey       bool      // a picture from black to white, with its own scale
 }
 
-// NewGreyHeat returns a picture of grey levels as a matrix, beside which others are drawn.
+// NewGreyHeat returns a picture of grey levels [height·width] as a matrix.
 func NewGreyHeat(title string, height, width int, levels []byte) Heat {
 	h := Heat{Title: title, Rows: height, Cols: width, High: 255, Grey: true}
 	for _, p := range levels {
@@ -43,11 +43,11 @@ func NewGreyHeat(title string, height, width int, levels []byte) Heat {
 	return h
 }
 
-// Maps are matrices side by side.
+// Maps is a set of matrices side by side.
 type Maps struct {
 	Title   string
 	Heats   []Heat
-	Columns int // of the picture; 0: as many as there are, 4 at most
+	Columns int // matrices in a row; 0: all, 4 at most
 }
 
 // Sizes of maps.
@@ -61,20 +61,26 @@ const (
 	colourSteps  = 255
 )
 
-// WriteSVG draws the matrix as SVG. The same matrix gives the same bytes.
+// WriteSVG draws the matrix as SVG. Equal matrices give equal bytes. It returns an error
+// if the matrix is invalid or w fails.
 func (h *Heat) WriteSVG(w io.Writer) error { return h.singleMap().WriteSVG(w) }
 
-// WritePNG draws the same as PNG.
+// WritePNG draws the matrix as PNG. It returns an error if the matrix is invalid or w
+// fails.
 func (h *Heat) WritePNG(w io.Writer) error { return h.singleMap().WritePNG(w) }
 
+// singleMap returns the matrix as Maps.
 func (h *Heat) singleMap() *Maps { return &Maps{Heats: []Heat{*h}} }
 
-// WriteSVG draws the matrices as SVG. The same ones give the same bytes.
+// WriteSVG draws the matrices as SVG. Equal matrices give equal bytes. It returns an
+// error if a matrix is invalid or w fails.
 func (m *Maps) WriteSVG(w io.Writer) error { return sansSVG(w, m.writeTo) }
 
-// WritePNG draws the same as PNG.
+// WritePNG draws the matrices as PNG. It returns an error if a matrix is invalid or w
+// fails.
 func (m *Maps) WritePNG(w io.Writer) error { return m.writeTo(w, pngCanvas) }
 
+// writeTo draws the matrices.
 func (m *Maps) writeTo(w io.Writer, canvas newCanvas) error {
 	if len(m.Heats) == 0 {
 		return fmt.Errorf("%s: has 0 matrices", m.Title)
@@ -89,7 +95,7 @@ func (m *Maps) writeTo(w io.Writer, canvas newCanvas) error {
 		return err
 	}
 	panels := make([]panel, len(m.Heats))
-	var width, height vg.Length // of the widest and of the highest
+	var width, height vg.Length // of the widest and the highest panel
 	for i := range m.Heats {
 		if panels[i], err = m.Heats[i].layOutPanel(ends[i], false); err != nil {
 			return err
@@ -122,7 +128,7 @@ func (m *Maps) writeTo(w io.Writer, canvas newCanvas) error {
 	return err
 }
 
-// colourRanges returns the lowest and the highest colour of each matrix.
+// colourRanges returns the ends of each colour scale.
 func (m *Maps) colourRanges() ([][2]float64, error) {
 	ends := make([][2]float64, len(m.Heats))
 	for i := range m.Heats {
@@ -144,7 +150,7 @@ func (m *Maps) colourRanges() ([][2]float64, error) {
 	return ends, nil
 }
 
-// errorsOf reports an axis that does not fit n rows or columns.
+// errorsOf returns an error if an axis does not fit n rows or columns.
 func errorsOf(title, name string, a Axis, n int) error {
 	switch {
 	case a.Ticks != nil && len(a.Ticks) != n:
@@ -155,8 +161,8 @@ func errorsOf(title, name string, a Axis, n int) error {
 	return nil
 }
 
-// colourRange returns the ends of the colours: those that are given, or of the values
-// and 0.
+// colourRange returns the ends of the colour scale: Low and High, or the range of the
+// values and 0.
 func (h *Heat) colourRange() [2]float64 {
 	if h.Low < h.High {
 		return [2]float64{h.Low, h.High}
@@ -173,17 +179,17 @@ func (h *Heat) colourRange() [2]float64 {
 	return [2]float64{low, high}
 }
 
-// panel is a matrix with its axes and the bar of its colours.
+// panel is a matrix with its axes and its colour bar.
 type panel struct {
 	axes, bar     axes
 	isBare        bool // without the bar
 	matrix, scale image.Image
-	width, height vg.Length // with both
+	width, height vg.Length // including axes and bar
 	size          vg.Point  // of the matrix
 }
 
-// layOutPanel lays out the matrix: with its title and the bar of its colours, or bare of
-// both, for a page that has them elsewhere.
+// layOutPanel lays out the matrix with its title and colour bar; without both if bare,
+// for a page.
 func (h *Heat) layOutPanel(ends [2]float64, bare bool) (panel, error) {
 	colours, err := h.colourPalette(ends)
 	if err != nil {
@@ -212,7 +218,7 @@ func (h *Heat) layOutPanel(ends [2]float64, bare bool) (panel, error) {
 		p.axes.title, barRoom = "", 0
 	}
 	p.isBare = bare
-	// What the axes take of a page.
+	// The room that the axes take.
 	page := draw.Canvas{Rectangle: vg.Rectangle{Max: vg.Point{X: 2 * width, Y: 2 * height}}}
 	inner := p.axes.innerCanvas(page)
 	left, below, above := inner.Min.X, inner.Min.Y, page.Max.Y-inner.Max.Y
@@ -222,6 +228,7 @@ func (h *Heat) layOutPanel(ends [2]float64, bare bool) (panel, error) {
 	return p, nil
 }
 
+// drawPanel draws the panel on c.
 func (p *panel) drawPanel(c draw.Canvas) {
 	c = draw.Crop(c, 0, 0, margin, -margin)
 	inner := p.axes.innerCanvas(c)
@@ -239,7 +246,7 @@ func (p *panel) drawPanel(c draw.Canvas) {
 	scale.DrawImage(scale.Rectangle, p.scale)
 }
 
-// barTicks marks the bar of the colours, and the ends that values lie beyond.
+// barTicks returns the ticks of the colour bar, and marks the ends that values exceed.
 func (h *Heat) barTicks(ends [2]float64) []tick {
 	low, high := h.exceedsRange(ends)
 	list := evenTicks(ends[0], ends[1], nil)
@@ -271,8 +278,8 @@ func (h *Heat) exceedsRange(ends [2]float64) (low, high bool) {
 	return low, high
 }
 
-// pageSize returns the sides of the matrix on the page: cells are squares, unless it
-// would be too flat.
+// pageSize returns the sides of the matrix on the page. Cells are square unless the
+// matrix would be too flat.
 func (h *Heat) pageSize() (width, height vg.Length) {
 	width, height = mapSize, mapSize
 	if r := vg.Length(h.Rows) / vg.Length(h.Cols); r < 1 {
@@ -290,8 +297,7 @@ func (h *Heat) pageSize() (width, height vg.Length) {
 	return width * grow, height * grow
 }
 
-// layOutTicks returns the labels of n cells on a side of so much length, at their
-// middles.
+// layOutTicks returns the labels of n cells along a side, at the middles of the cells.
 func (a Axis) layOutTicks(n int, length vg.Length) []tick {
 	var list []tick
 	if a.Ticks != nil && n <= maxLabelled {
@@ -312,7 +318,7 @@ func (a Axis) layOutTicks(n int, length vg.Length) []tick {
 	return list
 }
 
-// niceStep is the least of 1, 2, 5, 10, 20 … that is x or more.
+// niceStep returns the least of 1, 2, 5, 10, 20 … that is at least x.
 func niceStep(x float64) int {
 	for p := 1; ; p *= 10 {
 		for _, m := range []int{1, 2, 5} {
@@ -323,7 +329,7 @@ func niceStep(x float64) int {
 	}
 }
 
-// longestLabel is the number of characters of the longest label.
+// longestLabel returns the number of characters of the longest label.
 func longestLabel(list []tick) (n int) {
 	for _, t := range list {
 		n = max(n, len([]rune(t.label)))
@@ -331,8 +337,8 @@ func longestLabel(list []tick) (n int) {
 	return n
 }
 
-// lightness are colours from dark to light that those who are blind to red or green
-// tell apart, too; between them lightness grows evenly.
+// lightness is a scale from dark to light with even steps in lightness, also distinct for
+// readers with red or green blindness.
 var lightness = []color.Color{
 	color.RGBA{0x1b, 0x0c, 0x41, 0xff},
 	color.RGBA{0x3b, 0x4d, 0x8a, 0xff},
@@ -341,9 +347,9 @@ var lightness = []color.Color{
 	color.RGBA{0xfc, 0xf0, 0x8a, 0xff},
 }
 
-// colourPalette returns those between two ends, whose lightness goes evenly with the
-// value: from dark to light, or, where 0 lies between the ends, from blue over
-// white, which is 0, to red.
+// colourPalette returns the colours between two ends, with lightness linear in the value.
+// The scale runs from dark to light. If 0 lies between the ends, it runs from blue over
+// white at 0 to red.
 func (h *Heat) colourPalette(ends [2]float64) (color.Palette, error) {
 	some := lightness
 	if h.Grey {
@@ -373,8 +379,8 @@ func (h *Heat) colourPalette(ends [2]float64) (color.Palette, error) {
 	return append(list, color.RGBA{0x9a, 0x9a, 0x9a, 0xff}), nil
 }
 
-// rasterise has so many dots for each cell that it stays sharp where it is made
-// larger.
+// rasterise returns the matrix as an image, with enough dots per cell to stay sharp when
+// enlarged.
 func (h *Heat) rasterise(ends [2]float64, colours color.Palette, width, height vg.Length) image.Image {
 	const inch = 72
 	dots := func(cells int, length vg.Length) int {
@@ -400,7 +406,7 @@ func (h *Heat) rasterise(ends [2]float64, colours color.Palette, width, height v
 	return m
 }
 
-// scaleOf is a column of all colours, the last at the top.
+// scaleOf returns a column of all colours, the last at the top.
 func scaleOf(colours color.Palette) image.Image {
 	m := image.NewPaletted(image.Rect(0, 0, 1, colourSteps), colours)
 	for i := range m.Pix {
@@ -409,9 +415,9 @@ func scaleOf(colours color.Palette) image.Image {
 	return m
 }
 
-// LimitColours sets the ends of the colours of all matrices that are not grey to ±q, where
-// the part share of the values other than 0 lies within ±q, so that a few large values
-// do not drown the rest. It returns q, and 0 where no value lies beyond ±q.
+// LimitColours sets the ends of the colours of all matrices except grey ones to ±q. The
+// fraction share of the nonzero values lies within ±q, so that a few large values do not
+// hide the rest. It returns q, or 0 if no value lies beyond ±q.
 func (m *Maps) LimitColours(share float64) float64 {
 	var sizes []float64
 	low := 0.
@@ -428,7 +434,7 @@ func (m *Maps) LimitColours(share float64) float64 {
 	}
 	slices.Sort(sizes)
 	largest := sizes[len(sizes)-1]
-	// Two digits, so that the mark at the end of the colours is its value.
+	// Two digits, so that the label at the end of the bar is exact.
 	q, _ := strconv.ParseFloat(strconv.FormatFloat(sizes[int(share*float64(len(sizes)-1))], 'g', 2, 64), 64)
 	if q <= 0 || largest < 1.5*q {
 		q = largest
@@ -444,9 +450,9 @@ func (m *Maps) LimitColours(share float64) float64 {
 	return q
 }
 
-// ReduceCells returns the matrix with at most most rows and columns: means of square
-// blocks, whose sides it returns. What is not a number is left out of a mean. most is 1
-// or more; less is taken for 1.
+// ReduceCells returns the matrix with at most most rows and columns, and the side of the
+// square blocks whose means it holds. NaN is left out of a mean. A most below 1 counts as
+// 1.
 func (h Heat) ReduceCells(most int) (_ Heat, side int) {
 	most = max(most, 1)
 	side = max(1, (max(h.Rows, h.Cols)+most-1)/most)
@@ -475,6 +481,7 @@ func (h Heat) ReduceCells(most int) (_ Heat, side int) {
 	return h, side
 }
 
+// reduceTicks returns the axis for blocks of side cells.
 func (a Axis) reduceTicks(side int) Axis {
 	a.Ticks, a.Step = nil, max(a.Step, 1)*side
 	return a
@@ -483,5 +490,8 @@ func (a Axis) reduceTicks(side int) Axis {
 // turnedImage is a column of dots laid down as a row, the last dot first.
 type turnedImage struct{ image.Image }
 
+// Bounds returns the row.
 func (t turnedImage) Bounds() image.Rectangle { return image.Rect(0, 0, t.Image.Bounds().Dy(), 1) }
+
+// At returns the colour of dot x of the row.
 func (t turnedImage) At(x, _ int) color.Color { return t.Image.At(0, t.Image.Bounds().Dy()-1-x) }

@@ -12,27 +12,28 @@ import (
 )
 
 // inlineDrawing is SVG in a page, with a width in pixels at which its labels have the
-// size of the text beside it.
+// text size of the page.
 type inlineDrawing struct {
 	Title string
 	Width int
-	Bar   bool // the colours of maps
+	Bar   bool // the colour bar of maps
 	SVG   template.HTML
 }
 
-// inlineFigure draws a figure for a page, which has its title beside it.
+// inlineFigure draws a figure for a page, which shows its title.
 func inlineFigure(f *Figure, name string) (*inlineDrawing, error) {
 	return inlineSVG(f.writeNarrow, f.Title, name)
 }
 
-// mapGrid is maps in a page: at most Columns side by side, of the Width of the widest.
+// mapGrid holds the maps of a page: at most Columns side by side, of the Width of the
+// widest.
 type mapGrid struct {
 	Columns, Width int
 	List           []*inlineDrawing
 }
 
-// inlineMaps draws each of the matrices by itself, so that a page has as many side by
-// side as there is room for, and first the bar of their colours if it is the same.
+// inlineMaps draws each matrix by itself, so that the width of the page decides the
+// number side by side. A common colour bar comes first.
 func inlineMaps(m *Maps, name string) (*mapGrid, error) {
 	g := &mapGrid{Columns: m.Columns}
 	if g.Columns <= 0 {
@@ -78,8 +79,8 @@ func inlineMaps(m *Maps, name string) (*mapGrid, error) {
 	return g, nil
 }
 
-// commonRange returns a matrix whose colours all others have that are not grey; -1 if there
-// is none.
+// commonRange returns the index of a matrix whose colour scale all matrices except grey
+// ones share; -1 if there is none.
 func (m *Maps) commonRange(ends [][2]float64) int {
 	first, n := -1, 0
 	for i, h := range m.Heats {
@@ -101,7 +102,7 @@ func (m *Maps) commonRange(ends [][2]float64) int {
 
 const barHeight = 14 * vg.Length(1)
 
-// writeBar draws the colours from left to right over their values.
+// writeBar draws the colour bar from left to right over its values.
 func (m *Maps) writeBar(w io.Writer, canvas newCanvas, i int, ends [2]float64) error {
 	all := m.Heats[i]
 	colours, err := all.colourPalette(ends)
@@ -124,7 +125,7 @@ func (m *Maps) writeBar(w io.Writer, canvas newCanvas, i int, ends [2]float64) e
 	return err
 }
 
-// paints are the colours of drawings that follow the page.
+// paints replaces fixed colours by the colours of the page.
 var paints = []string{
 	"#000000", "var(--ink)",
 	"#FFFFFF", "none",
@@ -134,7 +135,7 @@ var paints = []string{
 	"font-family:Liberation Sans;", "",
 }
 
-// inlineSVG is a drawing as an element of a page, whose colours and font it has.
+// inlineSVG returns a drawing as an element of a page, with its colours and font.
 func inlineSVG(write func(io.Writer, newCanvas) error, title, name string) (*inlineDrawing, error) {
 	var b bytes.Buffer
 	var size vg.Point

@@ -7,15 +7,15 @@ import (
 	"unicode"
 )
 
-// Drawing is a file that the Markdown of a page shows.
+// Drawing is an image file that the Markdown of a page shows.
 type Drawing struct {
-	Name  string // of the file
+	Name  string // file name
 	Title string
 	Write func(io.Writer) error
 }
 
-// Drawings returns the drawings of the page in their order: PREFIX-1.svg and so
-// on, .png for pictures and maps.
+// Drawings returns the drawings of the page in order, named PREFIX-1.svg and so on, or
+// .png for pictures and maps.
 func (p *Page) Drawings(prefix string) []Drawing {
 	var list []Drawing
 	for _, s := range p.Sections {
@@ -24,7 +24,8 @@ func (p *Page) Drawings(prefix string) []Drawing {
 	return list
 }
 
-// sectionDrawings returns those of a section, after so many of the page.
+// sectionDrawings returns the drawings of a section; before counts the earlier ones of
+// the page.
 func (s *Section) sectionDrawings(prefix string, before int) []Drawing {
 	var list []Drawing
 	add := func(title, suffix string, write func(io.Writer) error) {
@@ -45,8 +46,9 @@ func (s *Section) sectionDrawings(prefix string, before int) []Drawing {
 	return list
 }
 
-// WriteMarkdown writes the same as Markdown. Drawings are shown by the names that
-// Drawings gives them; with an empty prefix they are left out.
+// WriteMarkdown writes the page as Markdown. Drawings have the names that Drawings
+// returns; an empty prefix leaves them out. It returns an error if a table is invalid,
+// the configuration has no JSON, or w fails.
 func (p *Page) WriteMarkdown(w io.Writer, prefix string) error {
 	if err := p.checkTables(); err != nil {
 		return err
@@ -94,7 +96,8 @@ func (p *Page) WriteMarkdown(w io.Writer, prefix string) error {
 	return err
 }
 
-// WriteMarkdown writes the table alone.
+// WriteMarkdown writes the table as Markdown. It returns an error if a row has another
+// length than the head, or w fails.
 func (t *Table) WriteMarkdown(w io.Writer) error {
 	if err := t.checkRows(); err != nil {
 		return err
@@ -105,9 +108,10 @@ func (t *Table) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-// markdown is made of blocks with an empty line between.
+// markdown is text in blocks, separated by empty lines.
 type markdown struct{ strings.Builder }
 
+// addBlock adds a block.
 func (m *markdown) addBlock(text string) {
 	if m.Len() > 0 {
 		m.WriteString("\n")
@@ -115,12 +119,14 @@ func (m *markdown) addBlock(text string) {
 	m.WriteString(text + "\n")
 }
 
+// addText adds paragraphs of plain text.
 func (m *markdown) addText(text string) {
 	for _, p := range splitParagraphs(text) {
 		m.addBlock(escapeMarks(p))
 	}
 }
 
+// addTable adds a table with its title and note.
 func (m *markdown) addTable(t *Table) {
 	if t.Title != "" {
 		m.addBlock("**" + inlineText(t.Title) + "**")
@@ -148,7 +154,7 @@ func (m *markdown) addTable(t *Table) {
 	m.addText(t.Note)
 }
 
-// addCode is a block between fences longer than any run of the same mark in it.
+// addCode adds a code block, with fences longer than any run of backticks in it.
 func (m *markdown) addCode(text string) {
 	if text == "" {
 		return
@@ -167,6 +173,7 @@ func (m *markdown) addCode(text string) {
 	m.addBlock(fence + "\n" + strings.TrimSuffix(text, "\n") + "\n" + fence)
 }
 
+// addList adds a list of names and values.
 func (m *markdown) addList(rows [][2]string) {
 	var lines []string
 	for _, r := range rows {
@@ -177,15 +184,15 @@ func (m *markdown) addList(rows [][2]string) {
 	}
 }
 
-// inlineText is text on one line, as in a cell.
+// inlineText returns text on one line, for a cell.
 func inlineText(text string) string {
 	return escapeMarks(strings.Join(strings.Fields(text), " "))
 }
 
-// escapeMarks puts a backslash before what Markdown would read as marks.
+// escapeMarks escapes characters that Markdown would read as markup.
 func escapeMarks(text string) string {
 	var b strings.Builder
-	start := true // of a line, spaces and digits aside
+	start := true // at the start of a line, after spaces and digits
 	runes := []rune(text)
 	for i, r := range runes {
 		word := func(at int) bool {

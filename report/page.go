@@ -10,34 +10,33 @@ import (
 	"strings"
 )
 
-// Page is a report of sections one below the other. It begins with the verdict, which
-// is what a reader came for.
+// Page is a report with sections. The verdict comes first.
 type Page struct {
 	Title, Verdict, Lead string
 	Sections             []Section
 	About                About
 }
 
-// Section is a part of a page. What it does not have is left out; what it has
-// comes in the order of the fields. Without a title it continues the section
-// before. Paragraphs of Text are parted by empty lines.
+// Section is a part of a page. Empty fields are left out; the others appear in the order
+// of the fields. A section without title continues the section before. Empty lines
+// separate paragraphs of Text.
 type Section struct {
 	Title, Text string
 	Table       *Table
 	Figure      *Figure
 	Maps        *Maps
 	Picture     *Picture
-	Caption     string // of the figure, the maps or the picture
-	Code        string // as it stands
+	Caption     string // caption of the figure, the maps or the picture
+	Code        string // verbatim text
 }
 
-// Picture is a drawing that exists already.
+// Picture is an existing image.
 type Picture struct {
-	Name string // what it shows, for those who cannot see it
+	Name string // alternative text
 	PNG  []byte
 }
 
-// WritePNG writes the picture as it is.
+// WritePNG writes the picture unchanged. It returns an error if w fails.
 func (p *Picture) WritePNG(w io.Writer) error {
 	_, err := w.Write(p.PNG)
 	return err
@@ -53,9 +52,9 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"png":        inlinePNG,
 }).Parse(pageText))
 
-// WriteHTML writes the page as one HTML file that needs no other: drawings are
-// in it, there are no scripts and no addresses. The same page gives the same
-// bytes.
+// WriteHTML writes the page as one self-contained HTML file, without scripts or external
+// addresses. Equal pages give equal bytes. It returns an error if a table or drawing is
+// invalid, or w fails.
 func (p *Page) WriteHTML(w io.Writer) error {
 	if err := p.checkTables(); err != nil {
 		return err
@@ -68,6 +67,7 @@ func (p *Page) WriteHTML(w io.Writer) error {
 	return err
 }
 
+// checkTables returns an error for the first invalid table.
 func (p *Page) checkTables() error {
 	for _, s := range p.Sections {
 		if s.Table == nil {
@@ -80,7 +80,7 @@ func (p *Page) checkTables() error {
 	return nil
 }
 
-// splitParagraphs parts text at empty lines.
+// splitParagraphs splits text at empty lines.
 func splitParagraphs(text string) []string {
 	var list []string
 	var open []string
@@ -95,7 +95,7 @@ func splitParagraphs(text string) []string {
 	return list
 }
 
-// inlinePNG is a picture as an address that holds it.
+// inlinePNG returns a picture as a data URL.
 func inlinePNG(p *Picture) template.URL {
 	return template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(p.PNG))
 }

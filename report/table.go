@@ -7,14 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// Table is rows of text under a head. Columns of numbers are set to the right.
+// Table holds rows of text under a head. Columns of numbers are aligned right.
 type Table struct {
 	Title string     `json:"title,omitempty"`
 	Head  []string   `json:"head"`
-	Rows  [][]string `json:"rows"`           // each as long as Head
-	Note  string     `json:"note,omitempty"` // below it
+	Rows  [][]string `json:"rows"`           // [rows][len(Head)]
+	Note  string     `json:"note,omitempty"` // text below the table
 }
 
+// checkRows returns an error if a row has another length than the head.
 func (t *Table) checkRows() error {
 	for i, r := range t.Rows {
 		if len(r) != len(t.Head) {
@@ -24,8 +25,8 @@ func (t *Table) checkRows() error {
 	return nil
 }
 
-// NumericColumns tells of each column whether it holds numbers: every cell that is not
-// empty begins with one, and some cell does.
+// NumericColumns reports for each column whether it holds numbers: every nonempty cell
+// begins with a number, and there is one.
 func (t *Table) NumericColumns() []bool {
 	right := make([]bool, len(t.Head))
 	for j := range right {
@@ -45,8 +46,8 @@ func (t *Table) NumericColumns() []bool {
 	return right
 }
 
-// isNumeric tells whether a cell begins with a number, with a sign or a relation
-// before it or without.
+// isNumeric reports whether a cell begins with a number, possibly after a sign or a
+// relation.
 func isNumeric(cell string) bool {
 	cell = strings.TrimLeft(cell, "+-−±<>≤≥≈~× ")
 	cell = strings.TrimPrefix(cell, ".")
