@@ -53,25 +53,25 @@ type tick struct {
 // axis is the horizontal or the vertical axis.
 type axis struct {
 	label       string
-	low, high   float64
+	min, max    float64
 	logarithmic bool
 	ticks       []tick
 	upright     bool // labels are rotated
 	hidden      bool
-	tight       bool // no gap between the axis and the plot
+	isTight     bool // no gap between the axis and the plot
 }
 
 // fraction returns the position of x on the axis, 0 at the low end and 1 at the high end.
 func (a *axis) fraction(x float64) float64 {
 	if a.logarithmic {
-		return math.Log(x/a.low) / math.Log(a.high/a.low)
+		return math.Log(x/a.min) / math.Log(a.max/a.min)
 	}
-	return (x - a.low) / (a.high - a.low)
+	return (x - a.min) / (a.max - a.min)
 }
 
 // gap returns the distance between the axis and the plot.
 func (a *axis) gap() vg.Length {
-	if a.tight {
+	if a.isTight {
 		return 0
 	}
 	return axisRoom

@@ -32,11 +32,11 @@ const (
 // Series is one line of a figure. X [n] and Y [n] range from -1e150 to 1e150, and from
 // 1e-150 on logarithmic axes.
 type Series struct {
-	Name      string // entry of the legend; "": none
-	X, Y      []float64
-	Low, High []float64 // ends of the error bars [n], around Y; empty: none
-	Size      []float64 // areas of Bubbles [n], 0 or more
-	Style     Style
+	Name                string // entry of the legend; "": none
+	X, Y                []float64
+	ErrorLow, ErrorHigh []float64 // ends of the error bars [n], around Y; empty: none
+	Size                []float64 // areas of Bubbles [n], 0 or more
+	Style               Style
 	// Series of style SolidLine, PlainLine or Bubbles with equal Colour share a colour;
 	// series with equal Mark share a mark. A series without Colour gets a new colour.
 	Colour, Mark string
@@ -143,8 +143,8 @@ func inTags(svg []byte, pairs ...string) []byte {
 func (f *Figure) layOut(w io.Writer, canvas newCanvas, narrow bool) error {
 	a := axes{
 		title: drawableText(f.Title),
-		x:     axis{label: drawableText(f.XLabel), low: math.Inf(1), high: math.Inf(-1), logarithmic: !f.XLinear},
-		y:     axis{label: drawableText(f.YLabel), low: math.Inf(1), high: math.Inf(-1), logarithmic: !f.YLinear},
+		x:     axis{label: drawableText(f.XLabel), min: math.Inf(1), max: math.Inf(-1), logarithmic: !f.XLinear},
+		y:     axis{label: drawableText(f.YLabel), min: math.Inf(1), max: math.Inf(-1), logarithmic: !f.YLinear},
 	}
 	var parts []drawnPart
 	var legend legend
@@ -156,8 +156,8 @@ func (f *Figure) layOut(w io.Writer, canvas newCanvas, narrow bool) error {
 		}
 		a.x.extendTo(s.X)
 		a.y.extendTo(s.Y)
-		a.y.extendTo(s.Low)
-		a.y.extendTo(s.High)
+		a.y.extendTo(s.ErrorLow)
+		a.y.extendTo(s.ErrorHigh)
 		of := pen.seriesParts(s)
 		parts = append(parts, of...)
 		if s.Name != "" {
@@ -201,31 +201,31 @@ func (f *Figure) layOut(w io.Writer, canvas newCanvas, narrow bool) error {
 // extendTo extends the axis to a list of numbers.
 func (a *axis) extendTo(list []float64) {
 	for _, x := range list {
-		a.low, a.high = min(a.low, x), max(a.high, x)
+		a.min, a.max = min(a.min, x), max(a.max, x)
 	}
 }
 
 // addTicks widens the axis at both ends and sets its ticks. An axis without numbers runs
 // from 1 to 10.
 func (a *axis) addTicks(text func(float64) string) {
-	if a.low > a.high {
-		a.low, a.high = 1, 10
+	if a.min > a.max {
+		a.min, a.max = 1, 10
 	}
 	if !a.logarithmic {
-		room := (a.high - a.low) * 0.02
-		if a.high-a.low < least {
-			room = max(math.Abs(a.high)/2, 0.5)
+		room := (a.max - a.min) * 0.02
+		if a.max-a.min < minShown {
+			room = max(math.Abs(a.max)/2, 0.5)
 		}
-		a.low, a.high = a.low-room, a.high+room
-		a.ticks = evenTicks(a.low, a.high, text)
+		a.min, a.max = a.min-room, a.max+room
+		a.ticks = evenTicks(a.min, a.max, text)
 		return
 	}
-	room := math.Pow(a.high/a.low, 0.02)
-	if a.low == a.high {
+	room := math.Pow(a.max/a.min, 0.02)
+	if a.min == a.max {
 		room = 2
 	}
-	a.low, a.high = a.low/room, a.high*room
-	a.ticks = powerTicks(a.low, a.high, text)
+	a.min, a.max = a.min/room, a.max*room
+	a.ticks = powerTicks(a.min, a.max, text)
 }
 
 // drawGrid draws grey lines at the labels of both axes.
@@ -260,8 +260,8 @@ func (f *Figure) checkSeries(s *Series) error {
 	if len(s.X) != len(s.Y) || len(s.X) == 0 {
 		return fmt.Errorf("%s: has %d values of x and %d of y", s.Name, len(s.X), len(s.Y))
 	}
-	if len(s.Low) != len(s.High) || len(s.Low) != 0 && len(s.Low) != len(s.Y) {
-		return fmt.Errorf("%s: has %d values of y, %d low ends and %d high ones", s.Name, len(s.Y), len(s.Low), len(s.High))
+	if len(s.ErrorLow) != len(s.ErrorHigh) || len(s.ErrorLow) != 0 && len(s.ErrorLow) != len(s.Y) {
+		return fmt.Errorf("%s: has %d values of y, %d low ends and %d high ones", s.Name, len(s.Y), len(s.ErrorLow), len(s.ErrorHigh))
 	}
 	if s.Style == Bubbles && len(s.Size) != len(s.X) {
 		return fmt.Errorf("%s: has %d values of x and %d sizes", s.Name, len(s.X), len(s.Size))
@@ -271,9 +271,9 @@ func (f *Figure) checkSeries(s *Series) error {
 			return fmt.Errorf("%s: point %d is (%g, %g), which %s axes cannot show", s.Name, i, x, s.Y[i], f.axes())
 		}
 	}
-	for i := range s.Low {
-		if !canShow(s.Low[i], f.YLinear) || !canShow(s.High[i], f.YLinear) || s.Low[i] > s.Y[i] || s.High[i] < s.Y[i] {
-			return fmt.Errorf("%s: the error bar of point %d is from %g to %g, y is %g", s.Name, i, s.Low[i], s.High[i], s.Y[i])
+	for i := range s.ErrorLow {
+		if !canShow(s.ErrorLow[i], f.YLinear) || !canShow(s.ErrorHigh[i], f.YLinear) || s.ErrorLow[i] > s.Y[i] || s.ErrorHigh[i] < s.Y[i] {
+			return fmt.Errorf("%s: the error bar of point %d is from %g to %g, y is %g", s.Name, i, s.ErrorLow[i], s.ErrorHigh[i], s.Y[i])
 		}
 	}
 	for i, size := range s.Size {
@@ -284,16 +284,16 @@ func (f *Figure) checkSeries(s *Series) error {
 	return nil
 }
 
-// farthest is the largest number that is shown, and least the smallest on a logarithmic
+// maxShown is the largest number that is shown, and least the smallest on a logarithmic
 // axis: differences and ratios of two such, and the room beside them, are finite.
 const (
-	farthest = 1e150
-	least    = 1 / farthest
+	maxShown = 1e150
+	minShown = 1 / maxShown
 )
 
 // canShow reports whether x lies in the range of an axis.
 func canShow(x float64, linear bool) bool {
-	return math.Abs(x) <= farthest && (linear || x >= least)
+	return math.Abs(x) <= maxShown && (linear || x >= minShown)
 }
 
 // axes returns the kind of axes, for errors.
@@ -354,7 +354,7 @@ func (p *seriesPen) seriesParts(s *Series) []drawnPart {
 		dots.Color, dots.Radius, dots.Shape = paleColour(p.colour), 4, draw.CircleGlyph{}
 		parts = []drawnPart{dots}
 	}
-	if len(s.Low) > 0 {
+	if len(s.ErrorLow) > 0 {
 		parts = append(parts, &errorBars{s, draw.LineStyle{Color: p.colour, Width: 0.5}})
 	}
 	return parts
@@ -410,7 +410,7 @@ type errorBars struct {
 func (b *errorBars) drawPart(c *draw.Canvas, at func(x, y float64) vg.Point) {
 	const half = 2.5 // of the line at an end
 	for i, x := range b.s.X {
-		low, high := at(x, b.s.Low[i]), at(x, b.s.High[i])
+		low, high := at(x, b.s.ErrorLow[i]), at(x, b.s.ErrorHigh[i])
 		c.StrokeLines(b.LineStyle, []vg.Point{low, high})
 		for _, end := range []vg.Point{low, high} {
 			c.StrokeLine2(b.LineStyle, end.X-half, end.Y, end.X+half, end.Y)

@@ -164,8 +164,8 @@ func TestFiguresThatCannotBe(t *testing.T) {
 		{report.Series{Name: "none", X: []float64{1}, Y: []float64{math.NaN()}}, "none: point 0 is (1, NaN)"},
 		{report.Series{Name: "far", X: []float64{1, 2}, Y: []float64{1, 1e308}}, "far: point 1 is (2, 1e+308)"},
 		{report.Series{Name: "near", X: []float64{1e-310, 2}, Y: []float64{1, 1}}, "near: point 0 is (1e-310, 1)"},
-		{report.Series{Name: "bars", X: []float64{1}, Y: []float64{1}, Low: []float64{0.5}}, "bars: has 1 values of y, 1 low ends and 0 high ones"},
-		{report.Series{Name: "bar", X: []float64{1}, Y: []float64{1}, Low: []float64{2}, High: []float64{3}}, "bar: the error bar of point 0 is from 2 to 3, y is 1"},
+		{report.Series{Name: "bars", X: []float64{1}, Y: []float64{1}, ErrorLow: []float64{0.5}}, "bars: has 1 values of y, 1 low ends and 0 high ones"},
+		{report.Series{Name: "bar", X: []float64{1}, Y: []float64{1}, ErrorLow: []float64{2}, ErrorHigh: []float64{3}}, "bar: the error bar of point 0 is from 2 to 3, y is 1"},
 		{report.Series{Name: "discs", X: []float64{1}, Y: []float64{1}, Style: report.Bubbles}, "discs: has 1 values of x and 0 sizes"},
 		{report.Series{Name: "disc", X: []float64{1}, Y: []float64{1}, Size: []float64{-1}, Style: report.Bubbles}, "disc: size 0 is -1"},
 	} {
@@ -178,7 +178,7 @@ func TestFiguresThatCannotBe(t *testing.T) {
 
 func TestLinearAxes(t *testing.T) {
 	f := report.Figure{XLinear: true, YLinear: true, YText: func(y float64) string { return fmt.Sprintf("%g%%", y) }, Series: []report.Series{
-		{Name: "a", X: []float64{-1, 0, 1}, Y: []float64{-10, 0, 10}, Low: []float64{-12, -1, 9}, High: []float64{-9, 1, 11}},
+		{Name: "a", X: []float64{-1, 0, 1}, Y: []float64{-10, 0, 10}, ErrorLow: []float64{-12, -1, 9}, ErrorHigh: []float64{-9, 1, 11}},
 		{Name: "b", X: []float64{-1, 1}, Y: []float64{3, 3}, Style: report.LevelLine},
 		{Name: "c", X: []float64{-1, 1}, Y: []float64{4, 5}, Style: report.PlainLine},
 	}}
@@ -200,7 +200,7 @@ func TestLinearAxes(t *testing.T) {
 func TestErrorBarsAndBubbles(t *testing.T) {
 	point := report.Series{X: []float64{1, 10}, Y: []float64{1, 10}}
 	bars := point
-	bars.Low, bars.High = []float64{0.5, 5}, []float64{2, 20}
+	bars.ErrorLow, bars.ErrorHigh = []float64{0.5, 5}, []float64{2, 20}
 	if len(svg(t, bars)) <= len(svg(t, point)) {
 		t.Error("error bars draw nothing")
 	}

@@ -26,17 +26,17 @@ type Axis struct {
 // the colour scale diverges at 0. NaN and values beyond ±1e150 are grey. Values beyond
 // the ends of the scale have the colour of the end, which is marked ≥ or ≤.
 type Heat struct {
-	Title      string
-	X, Y       Axis // columns and rows
-	Rows, Cols int
-	Values     []float64 // [Rows·Cols], row by row
-	Low, High  float64   // ends of the colour scale; equal: the range of the values
-	Grey       bool      // a picture from black to white, with its own scale
+	Title                string
+	X, Y                 Axis // columns and rows
+	Rows, Cols           int
+	Values               []float64 // [Rows·Cols], row by row
+	ColourMin, ColourMax float64   // ends of the colour scale; equal: the range of the values
+	Grey                 bool      // a picture from black to white, with its own scale
 }
 
 // NewGreyHeat returns a picture of grey levels [height·width] as a matrix.
 func NewGreyHeat(title string, height, width int, levels []byte) Heat {
-	h := Heat{Title: title, Rows: height, Cols: width, High: 255, Grey: true}
+	h := Heat{Title: title, Rows: height, Cols: width, ColourMax: 255, Grey: true}
 	for _, p := range levels {
 		h.Values = append(h.Values, float64(p))
 	}
@@ -142,8 +142,8 @@ func (m *Maps) colourRanges() ([][2]float64, error) {
 		if err := errorsOf(h.Title, "x", h.X, h.Cols); err != nil {
 			return nil, err
 		}
-		if !canShow(h.Low, true) || !canShow(h.High, true) || h.Low > h.High {
-			return nil, fmt.Errorf("%s: colours are from %g to %g", h.Title, h.Low, h.High)
+		if !canShow(h.ColourMin, true) || !canShow(h.ColourMax, true) || h.ColourMin > h.ColourMax {
+			return nil, fmt.Errorf("%s: colours are from %g to %g", h.Title, h.ColourMin, h.ColourMax)
 		}
 		ends[i] = h.colourRange()
 	}
@@ -164,8 +164,8 @@ func errorsOf(title, name string, a Axis, n int) error {
 // colourRange returns the ends of the colour scale: Low and High, or the range of the
 // values and 0.
 func (h *Heat) colourRange() [2]float64 {
-	if h.Low < h.High {
-		return [2]float64{h.Low, h.High}
+	if h.ColourMin < h.ColourMax {
+		return [2]float64{h.ColourMin, h.ColourMax}
 	}
 	var low, high float64
 	for _, x := range h.Values {
@@ -203,12 +203,12 @@ func (h *Heat) layOutPanel(ends [2]float64, bare bool) (panel, error) {
 	p := panel{
 		axes: axes{
 			title: drawableText(h.Title),
-			x:     axis{label: drawableText(h.X.Label), high: float64(h.Cols), ticks: x, upright: h.X.Ticks != nil && longestLabel(x) > 2, tight: true},
-			y:     axis{label: drawableText(h.Y.Label), high: float64(h.Rows), ticks: y, tight: true},
+			x:     axis{label: drawableText(h.X.Label), max: float64(h.Cols), ticks: x, upright: h.X.Ticks != nil && longestLabel(x) > 2, isTight: true},
+			y:     axis{label: drawableText(h.Y.Label), max: float64(h.Rows), ticks: y, isTight: true},
 		},
 		bar: axes{
 			x: axis{hidden: true},
-			y: axis{low: ends[0], high: ends[1], ticks: h.barTicks(ends), tight: true},
+			y: axis{min: ends[0], max: ends[1], ticks: h.barTicks(ends), isTight: true},
 		},
 		matrix: h.rasterise(ends, colours, width, height), scale: scaleOf(colours),
 		size: vg.Point{X: width, Y: height},
@@ -441,7 +441,7 @@ func (m *Maps) LimitColours(share float64) float64 {
 	}
 	for i := range m.Heats {
 		if h := &m.Heats[i]; !h.Grey {
-			h.Low, h.High = max(low, -q), q
+			h.ColourMin, h.ColourMax = max(low, -q), q
 		}
 	}
 	if q == largest {

@@ -72,8 +72,8 @@ func TestLimitKeepsLargeWeightsFromDrowningTheRest(t *testing.T) {
 	if !(end > 0.05 && end < 0.2) {
 		t.Errorf("the colours end at %g, the first row has 1 and the last 1/64", end)
 	}
-	if m.Heats[0].High != end || m.Heats[1].High != end || m.Heats[0].Low != m.Heats[1].Low || m.Heats[2].High != 255 {
-		t.Errorf("ends are %g, %g, of a picture %g", m.Heats[0].High, m.Heats[1].High, m.Heats[2].High)
+	if m.Heats[0].ColourMax != end || m.Heats[1].ColourMax != end || m.Heats[0].ColourMin != m.Heats[1].ColourMin || m.Heats[2].ColourMax != 255 {
+		t.Errorf("ends are %g, %g, of a picture %g", m.Heats[0].ColourMax, m.Heats[1].ColourMax, m.Heats[2].ColourMax)
 	}
 	var b bytes.Buffer
 	if err := m.WriteSVG(&b); err != nil {
@@ -83,7 +83,7 @@ func TestLimitKeepsLargeWeightsFromDrowningTheRest(t *testing.T) {
 		t.Error("the bar does not say that weights lie beyond it, or says it of maps where none does")
 	}
 	even := report.Maps{Heats: []report.Heat{{Rows: 1, Cols: 2, Values: []float64{1, 1.2}}}}
-	if end := even.LimitColours(0.98); end != 0 || even.Heats[0].High != 1.2 {
+	if end := even.LimitColours(0.98); end != 0 || even.Heats[0].ColourMax != 1.2 {
 		t.Errorf("weights of one size are cut off at %g", end)
 	}
 	nothing := report.Maps{Heats: []report.Heat{{Rows: 1, Cols: 2, Values: []float64{0, math.NaN()}}}}
@@ -137,8 +137,8 @@ func TestMapsThatCannotBe(t *testing.T) {
 		"x: has 0 values, 0 rows of 0":   {Heats: []report.Heat{{Title: "x"}}},
 		"x: x has 1 labels, needs 2":     {Heats: []report.Heat{{Title: "x", Rows: 1, Cols: 2, Values: make([]float64, 2), X: report.Axis{Ticks: []string{"a"}}}}},
 		"x: y has a step of -1":          {Heats: []report.Heat{{Title: "x", Rows: 1, Cols: 1, Values: make([]float64, 1), Y: report.Axis{Step: -1}}}},
-		"x: colours are from 1 to 0":     {Heats: []report.Heat{{Title: "x", Rows: 1, Cols: 1, Values: make([]float64, 1), Low: 1}}},
-		"x: colours are from 0 to +Inf":  {Heats: []report.Heat{{Title: "x", Rows: 1, Cols: 1, Values: make([]float64, 1), High: math.Inf(1)}}},
+		"x: colours are from 1 to 0":     {Heats: []report.Heat{{Title: "x", Rows: 1, Cols: 1, Values: make([]float64, 1), ColourMin: 1}}},
+		"x: colours are from 0 to +Inf":  {Heats: []report.Heat{{Title: "x", Rows: 1, Cols: 1, Values: make([]float64, 1), ColourMax: math.Inf(1)}}},
 		"x: has 4 values, -2 rows of -2": {Heats: []report.Heat{{Title: "x", Rows: -2, Cols: -2, Values: make([]float64, 4)}}},
 	} {
 		if err := m.WriteSVG(io.Discard); err == nil || err.Error() != want {

@@ -115,7 +115,7 @@ func (m *Maps) writeBar(w io.Writer, canvas newCanvas, i int, ends [2]float64) e
 			all.Values = append(all.Values, h.Values...)
 		}
 	}
-	a := axes{y: axis{hidden: true}, x: axis{low: ends[0], high: ends[1], ticks: all.barTicks(ends), tight: true}}
+	a := axes{y: axis{hidden: true}, x: axis{min: ends[0], max: ends[1], ticks: all.barTicks(ends), isTight: true}}
 	c := canvas(narrowWidth, barHeight+36)
 	dc := draw.Crop(draw.New(c), 6*margin, -6*margin, margin, -margin)
 	inner := a.innerCanvas(dc)

@@ -83,7 +83,7 @@ func (p *Page) WriteMarkdown(w io.Writer, prefix string) error {
 		}
 		m.addCode(s.Code)
 	}
-	settings, err := p.About.Settings()
+	settings, err := p.Origin.Settings()
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (p *Page) WriteMarkdown(w io.Writer, prefix string) error {
 		m.addBlock("## Configuration")
 	}
 	m.addList(settings)
-	m.addList(p.About.Rows())
+	m.addList(p.Origin.Rows())
 	_, err = io.WriteString(w, m.String())
 	return err
 }

@@ -14,7 +14,7 @@ import (
 type Page struct {
 	Title, Verdict, Lead string
 	Sections             []Section
-	About                About
+	Origin               Origin
 }
 
 // Section is a part of a page. Empty fields are left out; the others appear in the order

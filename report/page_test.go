@@ -31,7 +31,7 @@ func ExamplePage() {
 				Rows: [][]string{{"softmax", "1.52"}, {"fastmax", "1.49"}},
 			},
 		}},
-		About: report.About{Command: "farfield train", Seeds: []uint64{1}},
+		Origin: report.Origin{Command: "farfield train", Seeds: []uint64{1}},
 	}
 	if err := p.WriteMarkdown(os.Stdout, ""); err != nil {
 		fmt.Println(err)
@@ -72,7 +72,7 @@ func fullPage(t *testing.T, text string) *report.Page {
 			{Maps: &report.Maps{Title: text, Heats: []report.Heat{h, h}}},
 			{Picture: &report.Picture{Name: text, PNG: dots(t)}, Caption: text, Code: text},
 		},
-		About: report.About{Command: text, Config: map[string]string{"key": text}, Machine: text, Commit: text},
+		Origin: report.Origin{Command: text, Config: map[string]string{"key": text}, Machine: text, Commit: text},
 	}
 }
 
@@ -140,7 +140,7 @@ func FuzzTextStaysText(f *testing.F) {
 			t.Skip()
 		}
 		page := func(text string) *report.Page {
-			return &report.Page{Title: text, Verdict: text, About: report.About{Config: map[string]any{text: []string{text}}}, Sections: []report.Section{{
+			return &report.Page{Title: text, Verdict: text, Origin: report.Origin{Config: map[string]any{text: []string{text}}}, Sections: []report.Section{{
 				Maps:  &report.Maps{Title: text, Heats: []report.Heat{{Title: text, Rows: 1, Cols: 1, Values: []float64{1}, X: report.Axis{Label: text, Ticks: []string{text}}}}},
 				Title: text, Table: &report.Table{Head: []string{text}, Rows: [][]string{{text}}}, Code: text,
 				Figure: &report.Figure{Title: text, Series: []report.Series{{Name: text, X: []float64{1}, Y: []float64{1}}}},
@@ -194,9 +194,9 @@ func TestGoldenPage(t *testing.T) {
 			}},
 			{Title: "Sample", Picture: &report.Picture{Name: "a picture", PNG: []byte("PNG")}, Caption: "A digit.", Code: "a <b>\n```\n"},
 		},
-		About: report.About{
-			Command: "farfield reproduce x", Seeds: []uint64{1, 2}, Config: map[string]any{"lr": 1e-3, "model": map[string]any{"set": []string{"a", "b"}, "width": 8}}, Took: 90 * time.Second,
-			At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Machine: "one", Commit: "abc",
+		Origin: report.Origin{
+			Command: "farfield reproduce x", Seeds: []uint64{1, 2}, Config: map[string]any{"lr": 1e-3, "model": map[string]any{"set": []string{"a", "b"}, "width": 8}}, Duration: 90 * time.Second,
+			Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Machine: "one", Commit: "abc",
 		},
 	}
 	for path, got := range map[string]string{
@@ -305,7 +305,7 @@ func TestPagesThatCannotBe(t *testing.T) {
 	for want, p := range map[string]*report.Page{
 		"table x: row 0 has 1 cells, the head has 2": {Sections: []report.Section{{Table: &report.Table{Title: "x", Head: []string{"a", "b"}, Rows: [][]string{{"1"}}}}}},
 		"has 0 values of x":                          {Sections: []report.Section{{Figure: &report.Figure{Series: []report.Series{{Name: "x"}}}}}},
-		"configuration: json":                        {About: report.About{Config: math.NaN()}},
+		"configuration: json":                        {Origin: report.Origin{Config: math.NaN()}},
 	} {
 		var b bytes.Buffer
 		if err := p.WriteHTML(&b); err == nil || !strings.Contains(err.Error(), want) || b.Len() > 0 {

@@ -483,8 +483,8 @@ func (x *Comparison) print(e *env.Env) error {
 
 // page lays the runs over each other.
 func (x *Comparison) page(title string) *report.Page {
-	p := &report.Page{Title: title, Verdict: x.Verdict, Lead: x.Note, About: report.DescribeBuild("farfield compare")}
-	p.About.Config = x.common
+	p := &report.Page{Title: title, Verdict: x.Verdict, Lead: x.Note, Origin: report.DescribeBuild("farfield compare")}
+	p.Origin.Config = x.common
 	n := 0
 	for _, g := range x.Groups {
 		n += len(g.Runs)

@@ -148,6 +148,6 @@ func mapsPage(maps *report.Maps, scale string, list []Map) *report.Page {
 			Title: "Where the weights lie",
 			Table: &report.Table{Head: head, Rows: rows, Note: "Means over queries. Entropy in nats; distance in tokens; diagonal is the share of the query's own place, column that of the key with most of all weight."},
 		}},
-		About: report.DescribeBuild("farfield " + strings.Join(os.Args[1:], " ")),
+		Origin: report.DescribeBuild("farfield " + strings.Join(os.Args[1:], " ")),
 	}
 }

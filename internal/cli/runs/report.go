@@ -109,9 +109,9 @@ func WriteReport(out, dir, text string) error {
 // page is the page of the run: verdict, scores, curves.
 func (r *TrainedRun) page() *report.Page {
 	c := &r.Config
-	page := &report.Page{Title: "Training of " + r.name, Verdict: r.verdict(), About: report.DescribeBuild("farfield train --config config.json")}
-	page.About.Config, page.About.Seeds = *c, []uint64{c.Seed}
-	page.About.Took = time.Duration(r.TotalSeconds() * float64(time.Second))
+	page := &report.Page{Title: "Training of " + r.name, Verdict: r.verdict(), Origin: report.DescribeBuild("farfield train --config config.json")}
+	page.Origin.Config, page.Origin.Seeds = *c, []uint64{c.Seed}
+	page.Origin.Duration = time.Duration(r.TotalSeconds() * float64(time.Second))
 	page.Lead = fmt.Sprintf("%s by %s, layers %d, width %d, context %d: %d of %d updates.",
 		c.Task, cmp.Or(c.Model.Mechanism, "no attention"), c.Model.Layers, c.Model.Width, c.Model.Context, r.CountUpdates(), c.Steps)
 	add := func(title string, t *report.Table) {

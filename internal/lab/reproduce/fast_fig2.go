@@ -159,5 +159,5 @@ func fig2Findings(out *Outcome, list []scored) error {
 // addPoint adds a score with the spread of its seeds.
 func addPoint(s *report.Series, at float64, x *result) {
 	s.X, s.Y = append(s.X, at), append(s.Y, x.Value)
-	s.Low, s.High = append(s.Low, x.Value-x.Spread), append(s.High, x.Value+x.Spread)
+	s.ErrorLow, s.ErrorHigh = append(s.ErrorLow, x.Value-x.Spread), append(s.ErrorHigh, x.Value+x.Spread)
 }

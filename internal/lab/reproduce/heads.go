@@ -79,7 +79,7 @@ func (m *headMap) textHeat(title string, letters []string) report.Heat {
 	h := m.heat(title)
 	h.X.Ticks, h.Y.Ticks = letters, letters
 	for _, w := range m.Weights[m.Rows/few*m.Cols:] {
-		h.Low, h.High = min(h.Low, w), max(h.High, w)
+		h.ColourMin, h.ColourMax = min(h.ColourMin, w), max(h.ColourMax, w)
 	}
 	return h
 }

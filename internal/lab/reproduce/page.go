@@ -55,9 +55,9 @@ func (d *PageSection) write(path string) error {
 // page is the outcome with its figures.
 func (out *Outcome) page() *report.Page {
 	p := &report.Page{
-		Title: out.Name + ": " + out.Doc,
-		Lead:  out.Source + ". " + out.published() + "\n\n" + strings.Join(out.Findings, "\n\n"),
-		About: report.About{Command: out.Command, Took: out.Spent(), Machine: out.all(machineOf), Commit: out.all(buildOf)},
+		Title:  out.Name + ": " + out.Doc,
+		Lead:   out.Source + ". " + out.published() + "\n\n" + strings.Join(out.Findings, "\n\n"),
+		Origin: report.Origin{Command: out.Command, Duration: out.Spent(), Machine: out.all(machineOf), Commit: out.all(buildOf)},
 	}
 	for i := range out.Tables {
 		if len(out.Tables[i].Rows) > 0 {
@@ -71,7 +71,7 @@ func (out *Outcome) page() *report.Page {
 		p.Sections = append(p.Sections, out.Sections[i].Section)
 	}
 	if n := len(out.Records); n > 0 {
-		p.About.At = out.Records[n-1].Started
+		p.Origin.Time = out.Records[n-1].Started
 	}
 	return p
 }

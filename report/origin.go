@@ -12,20 +12,20 @@ import (
 	"github.com/farfield-ml/farfield/internal/bench"
 )
 
-// About describes the origin of a report and the command that repeats it.
-type About struct {
-	Command string
-	Seeds   []uint64
-	Config  any           // names and values as [][2]string, or a value with JSON; nil: left out
-	Took    time.Duration // 0: left out
-	At      time.Time     // zero: left out
-	Machine string
-	Commit  string
+// Origin describes the origin of a report and the command that repeats it.
+type Origin struct {
+	Command  string
+	Seeds    []uint64
+	Config   any           // names and values as [][2]string, or a value with JSON; nil: left out
+	Duration time.Duration // 0: left out
+	Time     time.Time     // zero: left out
+	Machine  string
+	Commit   string
 }
 
 // DescribeBuild returns machine and build of this process, for a command.
-func DescribeBuild(command string) About {
-	return About{Command: command, Machine: bench.DescribeMachine(0).String(), Commit: buildCommit()}
+func DescribeBuild(command string) Origin {
+	return Origin{Command: command, Machine: bench.DescribeMachine(0).String(), Commit: buildCommit()}
 }
 
 // buildCommit returns the commit recorded in the build; "" if there is none.
@@ -50,7 +50,7 @@ func buildCommit() string {
 }
 
 // Rows returns all fields except the configuration, as names and values.
-func (a About) Rows() (rows [][2]string) {
+func (a Origin) Rows() (rows [][2]string) {
 	add := func(name, value string) {
 		if value != "" {
 			rows = append(rows, [2]string{name, value})
@@ -62,18 +62,18 @@ func (a About) Rows() (rows [][2]string) {
 	}
 	add("machine", a.Machine)
 	add("commit", a.Commit)
-	if a.Took > 0 {
-		add("took", a.Took.Round(time.Millisecond).String())
+	if a.Duration > 0 {
+		add("took", a.Duration.Round(time.Millisecond).String())
 	}
-	if !a.At.IsZero() {
-		add("at", a.At.UTC().Format("2006-01-02 15:04 MST"))
+	if !a.Time.IsZero() {
+		add("at", a.Time.UTC().Format("2006-01-02 15:04 MST"))
 	}
 	return rows
 }
 
 // Settings returns the fields of the configuration, as FlattenFields does. It returns an
 // error if the configuration has no JSON.
-func (a About) Settings() ([][2]string, error) {
+func (a Origin) Settings() ([][2]string, error) {
 	switch config := a.Config.(type) {
 	case nil:
 		return nil, nil
