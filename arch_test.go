@@ -49,6 +49,7 @@ var layers = []string{
 	"param",
 	"attention/internal/rowscale",
 	"attention",
+	"attention/headwise",
 	"comm/sequence",
 	"mechanism",
 	"stream",

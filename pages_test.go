@@ -116,6 +116,9 @@ func TestNamesOfPagesExist(t *testing.T) {
 				names = lookup("internal/lab/" + dir)
 			}
 			if names == nil {
+				names = lookup("attention/" + dir)
+			}
+			if names == nil {
 				t.Errorf("%s: %s: no package %s", page.file, m[0], dir)
 				continue
 			}

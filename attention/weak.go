@@ -3,6 +3,7 @@ package attention
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -122,7 +123,7 @@ func (e *engine[T]) reach(c *Call[T], s *Sequence, longest []float64, h, i int) 
 	if longest == nil {
 		return c.Drop.gain() * e.spec.maxScore(c.Q.D, h)
 	}
-	x := length(c.Q.At(s.Batch, h).Row(s.Q0 + i))
+	x := scratch.Norm2(c.Q.At(s.Batch, h).Row(s.Q0 + i))
 	return math.Abs(float64(e.spec.scale(c.Q.D, h))) * x * longest[h/(c.Q.H/c.K.H)] * c.Drop.gain()
 }
 
@@ -138,20 +139,11 @@ func (e *engine[T]) longestKeys(c *Call[T], s *Sequence, mask []bool) []float64 
 		k := c.K.At(s.Batch, h)
 		for j := range s.M {
 			if mask == nil || mask[j] {
-				longest[h] = max(longest[h], length(k.Row(s.K0+j)))
+				longest[h] = max(longest[h], scratch.Norm2(k.Row(s.K0+j)))
 			}
 		}
 	}
 	return longest
-}
-
-// length is the 2-norm of a row.
-func length[T tensor.Float](x []T) float64 {
-	var sum float64
-	for _, y := range x {
-		sum += float64(y) * float64(y)
-	}
-	return math.Sqrt(sum)
 }
 
 // earlier is what a state before a call tells of the keys of one key head.

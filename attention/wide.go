@@ -5,6 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -113,7 +114,7 @@ func (e *engine[T]) measure(c *Call[T], seqs []Sequence) {
 				continue
 			}
 			centreRow(row, r.x.Row(t), norm, st)
-			if l := length(row); l > st.length {
+			if l := scratch.Norm2(row); l > st.length {
 				st.length, st.at = l, t
 			}
 		}

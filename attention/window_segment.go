@@ -160,7 +160,7 @@ func (w *windowed[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *win
 		if keep != nil && w.oneDenominator() {
 			before := tail.earlier(h.i)
 			for i := range h.before {
-				before.longest = max(before.longest, length(h.x.far[i*far.da:][:far.da]))
+				before.longest = max(before.longest, scratch.Norm2(h.x.far[i*far.da:][:far.da]))
 			}
 			w.keepRows(j, c, h.s, h.kh, before, saved, keep)
 		}

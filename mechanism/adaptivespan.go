@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -37,10 +38,10 @@ type adaptiveSpans[T tensor.Float] struct {
 	span          *param.Param[T]
 	ramp, penalty float64
 	limit         int
-	softmax       *attention.PairSoftmax[T]
+	softmax       *headwise.PatternSoftmax[T]
 }
 
-func newAdaptiveSpans[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newAdaptiveSpans[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func newAdaptiveSpans[T tensor.Float](r *reader) (attention.Headwise[T], error) 
 	for h := range s.span.Data {
 		s.span.Data[h] = T(start)
 	}
-	s.softmax = &attention.PairSoftmax[T]{Scale: scale, Bias: s}
+	s.softmax = &headwise.PatternSoftmax[T]{Scale: scale, Bias: s}
 	return s, nil
 }
 
@@ -84,8 +85,8 @@ func (s *adaptiveSpans[T]) Setting() string          { return s.setting }
 func (s *adaptiveSpans[T]) Params() *param.Set[T]    { return s.params }
 func (s *adaptiveSpans[T]) Constants() *param.Set[T] { return nil }
 
-// Window returns the window of the longest span that a head can learn.
-func (s *adaptiveSpans[T]) Window() (keys, period int) { return s.limit + int(math.Ceil(s.ramp)), 1 }
+// Reach returns the window of the longest span that a head can learn.
+func (s *adaptiveSpans[T]) Reach() (keys, period int) { return s.limit + int(math.Ceil(s.ramp)), 1 }
 
 func (s *adaptiveSpans[T]) Check(c *attention.Call[T]) error {
 	if n := len(s.span.Data); n > 1 && c.Q.H > n {
@@ -102,22 +103,22 @@ func (s *adaptiveSpans[T]) clampedSpan(head int) float64 {
 	return min(max(float64(s.span.Data[s.spanIndex(head)]), 0), float64(s.limit))
 }
 
-func (s *adaptiveSpans[T]) addPairs(p *attention.Pairs, x *headGeometry) {
+func (s *adaptiveSpans[T]) addPairs(p *headwise.Pattern, x *headGeometry) {
 	reach := int(math.Ceil(s.clampedSpan(x.head)+s.ramp)) - 1 // weights are 0 beyond it
 	near := slidingWindow{reach, reach}
 	near.addPairs(p, x)
 }
 
-func (s *adaptiveSpans[T]) Cost(x attention.Shape) attention.Cost { return pairsCost[T](s, x) }
+func (s *adaptiveSpans[T]) Cost(x attention.Shape) headwise.Cost { return pairsCost[T](s, x) }
 
-func (s *adaptiveSpans[T]) Forward(h *attention.Head[T]) {
+func (s *adaptiveSpans[T]) Forward(h *headwise.Head[T]) {
 	pairs := visiblePairs[T](s, h)
 	defer pairs.Release()
-	s.softmax.Forward(h, h.Save(h.Q.Rows), pairs)
+	s.softmax.Forward(h, h.SaveBuffer(h.Q.Rows), pairs)
 	h.Aux = s.penalty * s.clampedSpan(h.Head)
 }
 
-func (s *adaptiveSpans[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (s *adaptiveSpans[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	pairs := visiblePairs[T](s, h)
 	defer pairs.Release()
 	g.Clear()
@@ -136,8 +137,8 @@ func (s *adaptiveSpans[T]) hasSpanGrad(head int) bool {
 
 // forEachFadingPair calls f for the pairs of a tile with m below 1, with the index of
 // the score and m.
-func (s *adaptiveSpans[T]) forEachFadingPair(t *attention.PairTile[T], f func(at int, m float64)) {
-	z, off := s.clampedSpan(t.Head.Head), t.Head.Off
+func (s *adaptiveSpans[T]) forEachFadingPair(t *headwise.PatternTile[T], f func(at int, m float64)) {
+	z, off := s.clampedSpan(t.Head.Head), t.Head.Offset
 	for r := range t.Rows {
 		at := t.Query(r) + off
 		from, end := t.Visible(r)
@@ -154,13 +155,13 @@ func (s *adaptiveSpans[T]) forEachFadingPair(t *attention.PairTile[T], f func(at
 }
 
 // Add adds ln m to the scores of a tile.
-func (s *adaptiveSpans[T]) Add(t *attention.PairTile[T]) {
+func (s *adaptiveSpans[T]) Add(t *headwise.PatternTile[T]) {
 	over := 1 / float64(t.Scale)
 	s.forEachFadingPair(t, func(at int, m float64) { t.S[at] += T(math.Log(m) * over) })
 }
 
 // Grad adds Σ ds/m·dm/dz to the gradient of z.
-func (s *adaptiveSpans[T]) Grad(t *attention.PairTile[T], g *attention.HeadGrads[T]) {
+func (s *adaptiveSpans[T]) Grad(t *headwise.PatternTile[T], g *headwise.Grads[T]) {
 	if !s.hasSpanGrad(t.Head.Head) {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -77,14 +78,14 @@ type clusteredAttention[T tensor.Float] struct {
 	scale                float64 // 0: 1/√D
 	planes, start        *param.Param[T]
 	constants            param.Set[T]
-	softmax              *attention.PairSoftmax[T]
+	softmax              *headwise.PatternSoftmax[T]
 }
 
-func newClustered[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newClustered[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	return newClusteredAttention[T](r, 0)
 }
 
-func newImprovedClustered[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newImprovedClustered[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	top, err := r.Integer("topk", 1, 4096)
 	if err != nil {
 		return nil, err
@@ -92,7 +93,7 @@ func newImprovedClustered[T tensor.Float](r *reader) (attention.Headwise[T], err
 	return newClusteredAttention[T](r, top)
 }
 
-func newClusteredAttention[T tensor.Float](r *reader, top int) (attention.Headwise[T], error) {
+func newClusteredAttention[T tensor.Float](r *reader, top int) (headwise.Function[T], error) {
 	x := &clusteredAttention[T]{name: r.row.Name, topCount: top}
 	clusters, err := r.Integer("clusters", 1, 4096)
 	if err != nil {
@@ -118,7 +119,7 @@ func newClusteredAttention[T tensor.Float](r *reader, top int) (attention.Headwi
 	}
 	x.setting = fmt.Sprintf("%s clusters=%d bits=%d iterations=%d bias=%t topk=%d scale=%s",
 		x.name, clusters, bits, x.iterations, bias, x.topCount, formatScale(x.scale))
-	x.softmax = &attention.PairSoftmax[T]{Scale: x.scale}
+	x.softmax = &headwise.PatternSoftmax[T]{Scale: x.scale}
 	width := r.width() + 1
 	if err := r.room("planes", bits, width); err != nil {
 		return nil, err
@@ -153,16 +154,16 @@ func (x *clusteredAttention[T]) Check(c *attention.Call[T]) error {
 
 // assignClusters sets groups [queries] to the cluster numbers of the queries. Empty
 // clusters have no number.
-func (x *clusteredAttention[T]) assignClusters(h *attention.Head[T], groups []T) {
+func (x *clusteredAttention[T]) assignClusters(h *headwise.Head[T], groups []T) {
 	ar := h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	hashes := h.SignHashes(h.Q, tensor.Mat[T]{Data: x.planes.Data, Rows: x.planes.Shape[0], Cols: x.planes.Shape[1], Stride: x.planes.Shape[1]})
+	hashes := SignHashes(h, h.Q, tensor.Mat[T]{Data: x.planes.Data, Rows: x.planes.Shape[0], Cols: x.planes.Shape[1], Stride: x.planes.Shape[1]})
 	means, of := arena.Take[uint64](ar, len(x.start.Data)), arena.Take[int32](ar, len(hashes))
 	for c, at := range x.start.Data {
 		means[c] = hashes[max(0, min(int(float64(at)*float64(len(hashes))), len(hashes)-1))]
 	}
-	attention.HammingMeans(ar, of, hashes, means, x.iterations)
+	HammingMeans(ar, of, hashes, means, x.iterations)
 	number := arena.TakeZeros[int32](ar, len(means))
 	for _, c := range of {
 		number[c] = 1
@@ -191,17 +192,17 @@ type queryClusters[T tensor.Float] struct {
 func (p *queryClusters[T]) clusterQueries(c int) []int32 { return p.order[p.starts[c]:p.starts[c+1]] }
 
 // groupQueries returns the clusters that groups [queries] describes.
-func (x *clusteredAttention[T]) groupQueries(h *attention.Head[T], groups []T) queryClusters[T] {
+func (x *clusteredAttention[T]) groupQueries(h *headwise.Head[T], groups []T) queryClusters[T] {
 	of, n := arena.Take[int32](h.Scratch, len(groups)), 0
 	for i, g := range groups {
 		of[i] = int32(g)
 		n = max(n, int(g)+1)
 	}
-	p := queryClusters[T]{scale: T(x.scale), topCount: min(x.topCount, h.Existing()), means: h.Take(n, h.Q.Cols)}
+	p := queryClusters[T]{scale: T(x.scale), topCount: min(x.topCount, h.CountUnmasked()), means: h.TakeScratch(n, h.Q.Cols)}
 	if x.scale == 0 {
 		p.scale = T(1 / math.Sqrt(float64(h.Q.Cols)))
 	}
-	p.order, p.starts = attention.SortGroups(h.Scratch, of, n)
+	p.order, p.starts = SortGroups(h.Scratch, of, n)
 	p.keys, p.topMass = arena.Take[int32](h.Scratch, n*p.topCount), arena.Take[T](h.Scratch, n)
 	for c := range n {
 		row := p.means.Row(c)
@@ -212,7 +213,7 @@ func (x *clusteredAttention[T]) groupQueries(h *attention.Head[T], groups []T) q
 }
 
 // sumQueries sets dst to the sum of the rows y[i] over the queries i of cluster c.
-func (p *queryClusters[T]) sumQueries(h *attention.Head[T], dst []T, y tensor.Mat[T], c int) {
+func (p *queryClusters[T]) sumQueries(h *headwise.Head[T], dst []T, y tensor.Mat[T], c int) {
 	clear(dst)
 	for _, i := range p.clusterQueries(c) {
 		h.Table.Add(dst, dst, y.Row(int(i)))
@@ -221,8 +222,8 @@ func (p *queryClusters[T]) sumQueries(h *attention.Head[T], dst []T, y tensor.Ma
 
 // setWeights sets w [clusters, keys] to the weights of clusters from c0 on, and stores
 // their top keys with the sum of their weights.
-func (p *queryClusters[T]) setWeights(h *attention.Head[T], w tensor.Mat[T], c0 int) {
-	h.Product(w, p.means.Slice(c0, c0+w.Rows), h.K, false, true, false)
+func (p *queryClusters[T]) setWeights(h *headwise.Head[T], w tensor.Mat[T], c0 int) {
+	h.Multiply(w, p.means.Slice(c0, c0+w.Rows), h.K, false, true, false)
 	h.Table.Scale(w.Data[:w.Rows*w.Cols], p.scale, w.Data[:w.Rows*w.Cols])
 	for r := range w.Rows {
 		row := w.Row(r)
@@ -231,9 +232,9 @@ func (p *queryClusters[T]) setWeights(h *attention.Head[T], w tensor.Mat[T], c0 
 				row[j] = T(math.Inf(-1))
 			}
 		}
-		attention.Largest(p.topKeys(c0+r), row, h.Mask)
+		Largest(p.topKeys(c0+r), row, h.Mask)
 	}
-	h.Softmax(w)
+	h.SoftmaxRows(w)
 	for r := range w.Rows {
 		p.topMass[c0+r] = 0
 		for _, j := range p.topKeys(c0 + r) {
@@ -255,11 +256,11 @@ func (p *queryClusters[T]) clearTopWeights(w tensor.Mat[T], c0 int) {
 }
 
 // topKeyPairs returns the pairs of the queries of each cluster with its top keys.
-func (p *queryClusters[T]) topKeyPairs() *attention.Pairs {
-	pairs := attention.NewPairs()
+func (p *queryClusters[T]) topKeyPairs() *headwise.Pattern {
+	pairs := headwise.NewPattern()
 	for c := range p.means.Rows {
 		members := p.clusterQueries(c)
-		lo, hi := pairs.Add(attention.Places{N: len(members), List: members}, attention.Places{N: p.topCount, List: p.topKeys(c)})
+		lo, hi := pairs.AddPart(headwise.RowSet{N: len(members), List: members}, headwise.RowSet{N: p.topCount, List: p.topKeys(c)})
 		for a := range lo {
 			lo[a], hi[a] = 0, int32(p.topCount)
 		}
@@ -269,7 +270,7 @@ func (p *queryClusters[T]) topKeyPairs() *attention.Pairs {
 
 // splitSaved splits the saved elements into the cluster number of each query, the
 // logarithm of its softmax sum over top keys, and its output over top keys.
-func (x *clusteredAttention[T]) splitSaved(h *attention.Head[T], all []T) (groups, lse []T, own tensor.Mat[T]) {
+func (x *clusteredAttention[T]) splitSaved(h *headwise.Head[T], all []T) (groups, lse []T, own tensor.Mat[T]) {
 	n, dv := h.Q.Rows, h.V.Cols
 	if x.topCount == 0 {
 		return all, nil, own
@@ -277,23 +278,23 @@ func (x *clusteredAttention[T]) splitSaved(h *attention.Head[T], all []T) (group
 	return all[:n], all[n : 2*n], tensor.Mat[T]{Data: all[2*n:], Rows: n, Cols: dv, Stride: dv}
 }
 
-func (x *clusteredAttention[T]) Forward(h *attention.Head[T]) {
+func (x *clusteredAttention[T]) Forward(h *headwise.Head[T]) {
 	n, dv := h.Q.Rows, h.V.Cols
 	size := n
 	if x.topCount > 0 {
 		size += n * (1 + dv)
 	}
-	groups, lse, own := x.splitSaved(h, h.Save(size))
+	groups, lse, own := x.splitSaved(h, h.SaveBuffer(size))
 	x.assignClusters(h, groups)
 	p := x.groupQueries(h, groups)
-	rest := h.Take(p.means.Rows, dv)
+	rest := h.TakeScratch(p.means.Rows, dv)
 	for c0 := 0; c0 < p.means.Rows; c0 += clusterRows {
 		mark := h.Scratch.Mark()
 		c1 := min(c0+clusterRows, p.means.Rows)
-		w := h.Take(c1-c0, h.K.Rows)
+		w := h.TakeScratch(c1-c0, h.K.Rows)
 		p.setWeights(h, w, c0)
 		p.clearTopWeights(w, c0)
-		h.Product(rest.Slice(c0, c1), w, h.V, false, false, false)
+		h.Multiply(rest.Slice(c0, c1), w, h.V, false, false, false)
 		h.Scratch.Reset(mark)
 	}
 	if p.topCount > 0 {
@@ -315,11 +316,11 @@ func (x *clusteredAttention[T]) Forward(h *attention.Head[T]) {
 	}
 }
 
-func (x *clusteredAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (x *clusteredAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	groups, lse, own := x.splitSaved(h, h.Saved)
 	p := x.groupQueries(h, groups)
 	g.Clear()
-	dmeans, dout := h.Take(p.means.Rows, h.Q.Cols), h.Take(p.means.Rows, h.V.Cols)
+	dmeans, dout := h.TakeScratch(p.means.Rows, h.Q.Cols), h.TakeScratch(p.means.Rows, h.V.Cols)
 	dmass := arena.TakeZeros[T](h.Scratch, p.means.Rows)
 	for c := range p.means.Rows {
 		p.sumQueries(h, dout.Row(c), g.DOut, c)
@@ -332,25 +333,25 @@ func (x *clusteredAttention[T]) Backward(h *attention.Head[T], g *attention.Head
 	for c0 := 0; c0 < p.means.Rows; c0 += clusterRows {
 		mark := h.Scratch.Mark()
 		c1 := min(c0+clusterRows, p.means.Rows)
-		w, ds := h.Take(c1-c0, h.K.Rows), h.Take(c1-c0, h.K.Rows)
+		w, ds := h.TakeScratch(c1-c0, h.K.Rows), h.TakeScratch(c1-c0, h.K.Rows)
 		do := dout.Slice(c0, c1)
 		p.setWeights(h, w, c0)
-		h.Product(ds, do, h.V, false, true, false)
+		h.Multiply(ds, do, h.V, false, true, false)
 		for c := c0; c < c1; c++ {
 			for _, j := range p.topKeys(c) {
 				ds.Row(c - c0)[j] = dmass[c]
 			}
 		}
-		h.SoftmaxGrad(ds, w)
+		h.SoftmaxRowsGrad(ds, w)
 		h.Table.Scale(ds.Data, p.scale, ds.Data)
-		h.Product(dmeans.Slice(c0, c1), ds, h.K, false, false, false)
-		h.Product(g.DK, ds, p.means.Slice(c0, c1), true, false, true)
+		h.Multiply(dmeans.Slice(c0, c1), ds, h.K, false, false, false)
+		h.Multiply(g.DK, ds, p.means.Slice(c0, c1), true, false, true)
 		p.clearTopWeights(w, c0)
-		h.Product(g.DV, w, do, true, false, true)
+		h.Multiply(g.DV, w, do, true, false, true)
 		h.Scratch.Reset(mark)
 	}
 	if p.topCount > 0 {
-		scaled := h.Take(h.Q.Rows, h.V.Cols)
+		scaled := h.TakeScratch(h.Q.Rows, h.V.Cols)
 		for c := range p.means.Rows {
 			for _, i := range p.clusterQueries(c) {
 				h.Table.Scale(scaled.Row(int(i)), p.topMass[c], g.DOut.Row(int(i)))
@@ -368,7 +369,7 @@ func (x *clusteredAttention[T]) Backward(h *attention.Head[T], g *attention.Head
 	}
 }
 
-func (x *clusteredAttention[T]) Cost(s attention.Shape) attention.Cost {
+func (x *clusteredAttention[T]) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	c, bits := float64(len(x.start.Data)), float64(x.planes.Shape[0])
 	top, held := min(float64(x.topCount), m), min(c, n)
@@ -376,7 +377,7 @@ func (x *clusteredAttention[T]) Cost(s attention.Shape) attention.Cost {
 	if x.topCount > 0 {
 		bytes += n * (1 + dv)
 	}
-	return attention.Cost{
+	return headwise.Cost{
 		FLOPs: 2*n*bits*d + n*c*float64(x.iterations) + 2*held*m*(d+dv) + 2*n*top*(d+dv),
 		Bytes: elementBytes[T]()*bytes + 8*(n+c) + 4*(2*n+c*(top+66)),
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -75,8 +76,8 @@ type controlVariates[T tensor.Float] struct {
 // tokens.
 type causalVariates[T tensor.Float] struct{ *controlVariates[T] }
 
-// RemembersQueries marks that outputs depend on the means of earlier queries.
-func (causalVariates[T]) RemembersQueries() {}
+// NeedsPastQueries marks that outputs depend on the means of earlier queries.
+func (causalVariates[T]) NeedsPastQueries() {}
 
 // evaMap is a linear map followed by a layer norm.
 type evaMap[T tensor.Float] struct {
@@ -84,7 +85,7 @@ type evaMap[T tensor.Float] struct {
 	firstParam       int
 }
 
-func newEVA[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newEVA[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	x := new(controlVariates[T])
 	var err error
 	for _, s := range []struct {
@@ -195,7 +196,7 @@ func (x *controlVariates[T]) Check(c *attention.Call[T]) error {
 // at the same position if there is one.
 type evaPass[T tensor.Float] struct {
 	*controlVariates[T]
-	h                   *attention.Head[T]
+	h                   *headwise.Head[T]
 	tokens, chunks      int
 	scale               T
 	keyCounts, divisors []T              // number of keys of each chunk; divisor of its means
@@ -229,11 +230,11 @@ func (x *evaPass[T]) chunkPlaces(c int) int {
 // tokenQuery returns the query of token j, nil if there is none.
 func (x *evaPass[T]) tokenQuery(j int) []T {
 	h := x.h
-	switch i := j - h.Off; {
+	switch i := j - h.Offset; {
 	case i >= 0 && i < h.Q.Rows:
 		return h.Q.Row(i)
-	case i < 0 && h.Past.Rows > 0:
-		return h.Past.Row(j)
+	case i < 0 && h.PastQueries.Rows > 0:
+		return h.PastQueries.Row(j)
 	}
 	return nil
 }
@@ -242,7 +243,7 @@ func (x *evaPass[T]) tokenQuery(j int) []T {
 func (x *controlVariates[T]) sideMaps() [2]evaMap[T] { return [2]evaMap[T]{x.q, x.k} }
 
 // newPass computes the means, maps and summaries of all chunks of a head.
-func (v *controlVariates[T]) newPass(h *attention.Head[T]) evaPass[T] {
+func (v *controlVariates[T]) newPass(h *headwise.Head[T]) evaPass[T] {
 	d := h.Q.Cols
 	x := evaPass[T]{controlVariates: v, h: h, tokens: max(h.Q.Rows, h.K.Rows), scale: T(1 / math.Sqrt(float64(d)))}
 	x.chunks = min(v.landmarks, x.tokens)
@@ -251,9 +252,9 @@ func (v *controlVariates[T]) newPass(h *attention.Head[T]) evaPass[T] {
 		x.chunks, longest = (h.K.Rows+v.chunk-1)/v.chunk, v.chunk
 	}
 	x.keyCounts, x.divisors = arena.TakeZeros[T](h.Scratch, x.chunks), arena.Take[T](h.Scratch, x.chunks)
-	x.p = h.Take(x.chunks, longest)
+	x.p = h.TakeScratch(x.chunks, longest)
 	for side := range x.mean {
-		x.mean[side], x.y[side], x.bar[side] = h.Take(x.chunks, d), h.Take(x.chunks, d), h.Take(x.chunks, d)
+		x.mean[side], x.y[side], x.bar[side] = h.TakeScratch(x.chunks, d), h.TakeScratch(x.chunks, d), h.TakeScratch(x.chunks, d)
 		clear(x.mean[side].Data)
 		x.stats[side] = arena.Take[T](h.Scratch, 2*x.chunks)
 	}
@@ -265,14 +266,14 @@ func (v *controlVariates[T]) newPass(h *attention.Head[T]) evaPass[T] {
 		for c := range x.chunks {
 			copy(y.Row(c), m.b.Data)
 		}
-		h.Product(y, x.mean[side], tensor.Mat[T]{Data: m.w.Data, Rows: d, Cols: d, Stride: d}, false, true, true)
+		h.Multiply(y, x.mean[side], tensor.Mat[T]{Data: m.w.Data, Rows: d, Cols: d, Stride: d}, false, true, true)
 		h.Table.LayerNorm(x.bar[side].Data, x.bar[side].Stride, y.Data, y.Stride, x.chunks, d, m.gain.Data, m.bias.Data, x.stats[side], 1e-5)
 	}
-	x.mu, x.beta = h.Take(x.chunks, d), h.Take(x.chunks, h.V.Cols)
+	x.mu, x.beta = h.TakeScratch(x.chunks, d), h.TakeScratch(x.chunks, h.V.Cols)
 	for c := range x.chunks {
 		x.summariseChunk(c)
 	}
-	x.windowScores = h.Take(min(v.window, h.Q.Rows), v.window+2*v.overlap+x.chunks)
+	x.windowScores = h.TakeScratch(min(v.window, h.Q.Rows), v.window+2*v.overlap+x.chunks)
 	return x
 }
 
@@ -281,7 +282,7 @@ func (x *evaPass[T]) averageChunk(c int) {
 	h := x.h
 	j0, j1 := x.chunkKeys(c)
 	for j := j0; j < j1; j++ {
-		if !h.Exists(j) {
+		if !h.IsUnmasked(j) {
 			continue
 		}
 		x.keyCounts[c]++
@@ -318,12 +319,12 @@ func (x *evaPass[T]) summariseChunk(c int) {
 	j0, j1 := x.chunkKeys(c)
 	p := x.p.Row(c)[:j1-j0]
 	for j := range p {
-		if p[j] = absentScore[T](); h.Exists(j0 + j) {
+		if p[j] = absentScore[T](); h.IsUnmasked(j0 + j) {
 			k := h.K.Row(j0 + j)
 			p[j] = x.scale * (h.Table.Dot(k, mu) - h.Table.Dot(k, k)/2)
 		}
 	}
-	h.Softmax(tensor.Mat[T]{Data: p, Rows: 1, Cols: len(p), Stride: len(p)})
+	h.SoftmaxRows(tensor.Mat[T]{Data: p, Rows: 1, Cols: len(p), Stride: len(p)})
 	for j, w := range p {
 		if w != 0 {
 			h.Table.Axpy(x.beta.Row(c), w, h.V.Row(j0+j))
@@ -348,9 +349,9 @@ type evaWindow[T tensor.Float] struct {
 // and chunks of a window depend on its position, not on the number of queries.
 func (x *evaPass[T]) windowWeights(i0 int) evaWindow[T] {
 	h := x.h
-	first := (h.Off + i0) / x.window * x.window
+	first := (h.Offset + i0) / x.window * x.window
 	end := first + x.window
-	w := evaWindow[T]{first: first, i0: i0, i1: min(end-h.Off, h.Q.Rows), j0: min(max(first-x.overlap, 0), h.K.Rows), j1: min(end+x.overlap, h.K.Rows), chunks: x.chunks}
+	w := evaWindow[T]{first: first, i0: i0, i1: min(end-h.Offset, h.Q.Rows), j0: min(max(first-x.overlap, 0), h.K.Rows), j1: min(end+x.overlap, h.K.Rows), chunks: x.chunks}
 	if h.Causal {
 		w.j1 = min(end, h.K.Rows)
 		w.chunks = min(end/x.chunk-1, x.chunks)
@@ -360,13 +361,13 @@ func (x *evaPass[T]) windowWeights(i0 int) evaWindow[T] {
 	w.keyWeights, w.chunkWeights = sliceColumns(w.weights, 0, keys), sliceColumns(w.weights, keys, w.weights.Cols)
 	q := h.Q.Slice(w.i0, w.i1)
 	if keys > 0 {
-		h.Product(w.keyWeights, q, h.K.Slice(w.j0, w.j1), false, true, false)
+		h.Multiply(w.keyWeights, q, h.K.Slice(w.j0, w.j1), false, true, false)
 	}
-	h.Product(w.chunkWeights, q, x.bar[1].Slice(0, w.chunks), false, true, false)
+	h.Multiply(w.chunkWeights, q, x.bar[1].Slice(0, w.chunks), false, true, false)
 	for i := range n {
 		row := w.weights.Row(i)
 		see, chunks := w.j1, w.chunks // end of the keys, and of the chunks, of this query
-		if place := h.Off + i0 + i; h.Causal {
+		if place := h.Offset + i0 + i; h.Causal {
 			see, chunks = min(place+1, see), min(place/x.chunk, chunks)
 		}
 		h.Table.Scale(row, x.scale, row)
@@ -375,7 +376,7 @@ func (x *evaPass[T]) windowWeights(i0 int) evaWindow[T] {
 			h.Table.Add(row[:keys], row, bias)
 		}
 		for j := range keys {
-			if w.j0+j >= see || !h.Exists(w.j0+j) {
+			if w.j0+j >= see || !h.IsUnmasked(w.j0+j) {
 				row[j] = absentScore[T]()
 			}
 		}
@@ -385,42 +386,42 @@ func (x *evaPass[T]) windowWeights(i0 int) evaWindow[T] {
 			}
 		}
 	}
-	h.Softmax(w.weights)
+	h.SoftmaxRows(w.weights)
 	return w
 }
 
 // biasRow returns the biases of the keys of a window for query i of the window. params
 // has the layout of the parameter rpe.
 func (x *evaPass[T]) biasRow(params []T, i int, w evaWindow[T]) []T {
-	cols, row := x.rpe.Shape[2], x.h.Off+w.i0+i-w.first
+	cols, row := x.rpe.Shape[2], x.h.Offset+w.i0+i-w.first
 	at := (min(x.h.Head, x.rpe.Shape[0]-1)*x.window+row)*cols + w.j0 - (w.first - x.overlap)
 	return params[at:][:w.j1-w.j0]
 }
 
-func (v *controlVariates[T]) Forward(h *attention.Head[T]) {
-	h.Save(0)
+func (v *controlVariates[T]) Forward(h *headwise.Head[T]) {
+	h.SaveBuffer(0)
 	x := v.newPass(h)
 	for i0 := 0; i0 < h.Q.Rows; {
 		w := x.windowWeights(i0)
 		i0 = w.i1
 		out := h.Out.Slice(w.i0, w.i1)
-		h.Product(out, w.chunkWeights, x.beta.Slice(0, w.chunks), false, false, false)
+		h.Multiply(out, w.chunkWeights, x.beta.Slice(0, w.chunks), false, false, false)
 		if w.j1 > w.j0 {
-			h.Product(out, w.keyWeights, h.V.Slice(w.j0, w.j1), false, false, true)
+			h.Multiply(out, w.keyWeights, h.V.Slice(w.j0, w.j1), false, false, true)
 		}
 	}
 }
 
-func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (v *controlVariates[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	x := v.newPass(h)
 	d := h.Q.Cols
 	clear(g.DK.Data[:h.K.Rows*d])
 	clear(g.DV.Data[:h.V.Rows*h.V.Cols])
-	dbeta, dmu := h.Take(x.chunks, h.V.Cols), h.Take(x.chunks, d)
-	dbar := [2]tensor.Mat[T]{h.Take(x.chunks, d), h.Take(x.chunks, d)}
+	dbeta, dmu := h.TakeScratch(x.chunks, h.V.Cols), h.TakeScratch(x.chunks, d)
+	dbar := [2]tensor.Mat[T]{h.TakeScratch(x.chunks, d), h.TakeScratch(x.chunks, d)}
 	clear(dbeta.Data)
 	clear(dbar[1].Data)
-	room := h.Take(x.windowScores.Rows, x.windowScores.Cols)
+	room := h.TakeScratch(x.windowScores.Rows, x.windowScores.Cols)
 	for i0 := 0; i0 < h.Q.Rows; {
 		w := x.windowWeights(i0)
 		i0 = w.i1
@@ -428,11 +429,11 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 		ds := tensor.Mat[T]{Data: room.Data, Rows: w.weights.Rows, Cols: w.weights.Cols, Stride: w.weights.Stride}
 		near, far := sliceColumns(ds, 0, keys), sliceColumns(ds, keys, ds.Cols)
 		do, q, dq := g.DOut.Slice(w.i0, w.i1), h.Q.Slice(w.i0, w.i1), g.DQ.Slice(w.i0, w.i1)
-		h.Product(far, do, x.beta.Slice(0, w.chunks), false, true, false)
-		h.Product(dbeta.Slice(0, w.chunks), w.chunkWeights, do, true, false, true)
+		h.Multiply(far, do, x.beta.Slice(0, w.chunks), false, true, false)
+		h.Multiply(dbeta.Slice(0, w.chunks), w.chunkWeights, do, true, false, true)
 		if keys > 0 {
-			h.Product(near, do, h.V.Slice(w.j0, w.j1), false, true, false)
-			h.Product(g.DV.Slice(w.j0, w.j1), w.keyWeights, do, true, false, true)
+			h.Multiply(near, do, h.V.Slice(w.j0, w.j1), false, true, false)
+			h.Multiply(g.DV.Slice(w.j0, w.j1), w.keyWeights, do, true, false, true)
 		}
 		// The mean of ds over the weights has no effect on the result. Subtracting it
 		// first avoids its rounding errors, which would add up over many queries.
@@ -443,7 +444,7 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 				row[j] -= common
 			}
 		}
-		h.SoftmaxGrad(ds, w.weights)
+		h.SoftmaxRowsGrad(ds, w.weights)
 		if x.rpe != nil && keys > 0 {
 			for i := range near.Rows {
 				bias := x.biasRow(g.Params[len(g.Params)-1], i, w)
@@ -453,11 +454,11 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 		for i := range ds.Rows {
 			h.Table.Scale(ds.Row(i), x.scale, ds.Row(i))
 		}
-		h.Product(dq, far, x.bar[1].Slice(0, w.chunks), false, false, false)
-		h.Product(dbar[1].Slice(0, w.chunks), far, q, true, false, true)
+		h.Multiply(dq, far, x.bar[1].Slice(0, w.chunks), false, false, false)
+		h.Multiply(dbar[1].Slice(0, w.chunks), far, q, true, false, true)
 		if keys > 0 {
-			h.Product(dq, near, h.K.Slice(w.j0, w.j1), false, false, true)
-			h.Product(g.DK.Slice(w.j0, w.j1), near, q, true, false, true)
+			h.Multiply(dq, near, h.K.Slice(w.j0, w.j1), false, false, true)
+			h.Multiply(g.DK.Slice(w.j0, w.j1), near, q, true, false, true)
 		}
 	}
 	for c := range x.chunks {
@@ -469,20 +470,20 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 	copy(dbar[0].Data, dmu.Data)
 	h.Table.Add(dbar[1].Data, dbar[1].Data, dmu.Data)
 
-	dy, dmean := h.Take(x.chunks, d), h.Take(x.chunks, d)
+	dy, dmean := h.TakeScratch(x.chunks, d), h.TakeScratch(x.chunks, d)
 	for side, m := range v.sideMaps() {
 		p := g.Params[m.firstParam:][:4]
 		clear(dy.Data)
 		h.Table.LayerNormGrad(dy.Data, dy.Stride, p[2], p[3], dbar[side].Data, dbar[side].Stride, x.y[side].Data, x.y[side].Stride, x.chunks, d, m.gain.Data, x.stats[side])
 		h.Table.SumRows(p[1], dy.Data, dy.Stride, x.chunks)
 		square := func(data []T) tensor.Mat[T] { return tensor.Mat[T]{Data: data, Rows: d, Cols: d, Stride: d} }
-		h.Product(square(p[0]), dy, x.mean[side], true, false, true)
-		h.Product(dmean, dy, square(m.w.Data), false, false, false)
-		to, first := []tensor.Mat[T]{g.DQ, g.DK}[side], []int{h.Off, 0}[side] // token of the first row
+		h.Multiply(square(p[0]), dy, x.mean[side], true, false, true)
+		h.Multiply(dmean, dy, square(m.w.Data), false, false, false)
+		to, first := []tensor.Mat[T]{g.DQ, g.DK}[side], []int{h.Offset, 0}[side] // token of the first row
 		for c := range x.chunks {
 			j0, j1 := x.chunkKeys(c)
 			for j := max(j0, first); j < min(j1, first+to.Rows); j++ {
-				if h.Exists(j) {
+				if h.IsUnmasked(j) {
 					h.Table.Axpy(to.Row(j-first), 1/x.divisors[c], dmean.Row(c))
 				}
 			}
@@ -492,7 +493,7 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 
 // summariseChunkGrad sets dmu [D], and adds to the gradients of the keys and values of
 // chunk c. dbeta is [Dv].
-func (x *evaPass[T]) summariseChunkGrad(c int, dmu, dbeta []T, g *attention.HeadGrads[T]) {
+func (x *evaPass[T]) summariseChunkGrad(c int, dmu, dbeta []T, g *headwise.Grads[T]) {
 	clear(dmu)
 	if x.keyCounts[c] == 0 {
 		return
@@ -502,14 +503,14 @@ func (x *evaPass[T]) summariseChunkGrad(c int, dmu, dbeta []T, g *attention.Head
 	defer h.Scratch.Reset(mark)
 	j0, j1 := x.chunkKeys(c)
 	p := tensor.Mat[T]{Data: x.p.Row(c)[:j1-j0], Rows: 1, Cols: j1 - j0, Stride: j1 - j0}
-	dp := h.Take(1, j1-j0)
+	dp := h.TakeScratch(1, j1-j0)
 	for j := range dp.Data {
 		dp.Data[j] = h.Table.Dot(dbeta, h.V.Row(j0+j))
 		h.Table.Axpy(g.DV.Row(j0+j), p.Data[j], dbeta)
 	}
-	h.SoftmaxGrad(dp, p)
+	h.SoftmaxRowsGrad(dp, p)
 	for j, y := range dp.Data { // gradient of s(k·μ - k·k/2)
-		if h.Exists(j0 + j) {
+		if h.IsUnmasked(j0 + j) {
 			k, dk := h.K.Row(j0+j), g.DK.Row(j0+j)
 			h.Table.Axpy(dmu, x.scale*y, k)
 			h.Table.Axpy(dk, x.scale*y, x.mu.Row(c))
@@ -518,7 +519,7 @@ func (x *evaPass[T]) summariseChunkGrad(c int, dmu, dbeta []T, g *attention.Head
 	}
 }
 
-func (x *controlVariates[T]) Cost(s attention.Shape) attention.Cost {
+func (x *controlVariates[T]) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	c, near := float64(min(x.landmarks, max(s.N, s.M))), float64(min(x.window+2*x.overlap, s.M))
 	reached := m + 2*c*float64(x.overlap)
@@ -530,7 +531,7 @@ func (x *controlVariates[T]) Cost(s attention.Shape) attention.Cost {
 		near = float64(min(x.window+x.overlap, s.M))
 		far = max(m-n/2, 0) / float64(max(x.chunk, 1)) // of a query, in the mean
 	}
-	return attention.Cost{
+	return headwise.Cost{
 		FLOPs: 2 * (n*(near+far)*(d+dv) + reached*(2*d+dv) + 2*c*d*d),
 		Bytes: elementBytes[T]() * (c*(7*d+dv) + reached + float64(x.window)*(near+c)),
 	}

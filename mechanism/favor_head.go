@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -40,7 +41,7 @@ func (x *favorHead[T]) Check(c *attention.Call[T]) error {
 // favorPass holds the unmasked keys of a head and the sums over them.
 type favorPass[T tensor.Float] struct {
 	*favorHead[T]
-	h                 *attention.Head[T]
+	h                 *headwise.Head[T]
 	k, v              tensor.Mat[T] // v has a last column of ones
 	cq, ck            T             // subtracted from exponents; in softmax each query has its own
 	longestRow        [2]int        // query and key of the largest |x|², in hyperbolic
@@ -48,10 +49,10 @@ type favorPass[T tensor.Float] struct {
 }
 
 // newPass computes the offsets of the exponents and the sums over all keys of a head.
-func (x *favorHead[T]) newPass(h *attention.Head[T]) favorPass[T] {
-	p := favorPass[T]{favorHead: x, h: h, k: h.Compact(h.K), featureRows: h.Take(favorChunk, x.Dim(0))}
-	v := h.Compact(h.V)
-	p.v = h.Take(v.Rows, v.Cols+1)
+func (x *favorHead[T]) newPass(h *headwise.Head[T]) favorPass[T] {
+	p := favorPass[T]{favorHead: x, h: h, k: h.GatherUnmasked(h.K), featureRows: h.TakeScratch(favorChunk, x.Dim(0))}
+	v := h.GatherUnmasked(h.V)
+	p.v = h.TakeScratch(v.Rows, v.Cols+1)
 	for j := range v.Rows {
 		copy(p.v.Row(j), v.Row(j))
 		p.v.Row(j)[v.Cols] = 1
@@ -69,11 +70,11 @@ func (x *favorHead[T]) newPass(h *attention.Head[T]) favorPass[T] {
 			}
 		}
 	}
-	p.sums = h.Take(p.featureRows.Cols, p.v.Cols)
+	p.sums = h.TakeScratch(p.featureRows.Cols, p.v.Cols)
 	clear(p.sums.Data)
 	for i0 := 0; i0 < p.k.Rows; i0 += favorChunk {
 		i1 := min(i0+favorChunk, p.k.Rows)
-		h.Product(p.sums, p.computeFeatures(p.k.Slice(i0, i1), true), p.v.Slice(i0, i1), true, false, true)
+		h.Multiply(p.sums, p.computeFeatures(p.k.Slice(i0, i1), true), p.v.Slice(i0, i1), true, false, true)
 	}
 	return p
 }
@@ -94,7 +95,7 @@ func (p *favorPass[T]) projectRows(x tensor.Mat[T]) tensor.Mat[T] {
 	u := p.featureRows.Slice(0, x.Rows)
 	u.Cols = p.rows
 	w := tensor.Mat[T]{Data: p.w.Data, Rows: p.rows, Cols: p.d, Stride: p.d}
-	p.h.Product(u, x, w, false, true, false)
+	p.h.Multiply(u, x, w, false, true, false)
 	return u
 }
 
@@ -132,13 +133,13 @@ func (p *favorPass[T]) computeFeatures(x tensor.Mat[T], keys bool) tensor.Mat[T]
 	return y
 }
 
-func (x *favorHead[T]) Forward(h *attention.Head[T]) {
-	den, p := h.Save(h.Q.Rows), x.newPass(h)
-	o := h.Take(favorChunk, p.v.Cols)
+func (x *favorHead[T]) Forward(h *headwise.Head[T]) {
+	den, p := h.SaveBuffer(h.Q.Rows), x.newPass(h)
+	o := h.TakeScratch(favorChunk, p.v.Cols)
 	h.Unseen = 0
 	for i0 := 0; i0 < h.Q.Rows; i0 += favorChunk {
 		i1 := min(i0+favorChunk, h.Q.Rows)
-		h.Product(o.Slice(0, i1-i0), p.computeFeatures(h.Q.Slice(i0, i1), false), p.sums, false, false, false)
+		h.Multiply(o.Slice(0, i1-i0), p.computeFeatures(h.Q.Slice(i0, i1), false), p.sums, false, false, false)
 		for i := i0; i < i1; i++ {
 			row, to := o.Row(i-i0), h.Out.Row(i)
 			if den[i] = row[h.V.Cols] + x.eps; !(den[i] > 0) {
@@ -151,11 +152,11 @@ func (x *favorHead[T]) Forward(h *attention.Head[T]) {
 	}
 }
 
-func (x *favorHead[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (x *favorHead[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	den, p := h.Saved, x.newPass(h)
 	// The gradient of sums is u = [do, -do·o]/den.
-	u, e := h.Take(favorChunk, p.v.Cols), h.Take(favorChunk, p.featureRows.Cols)
-	back := h.Take(p.sums.Rows, p.sums.Cols) // Σ φ(q)·u
+	u, e := h.TakeScratch(favorChunk, p.v.Cols), h.TakeScratch(favorChunk, p.featureRows.Cols)
+	back := h.TakeScratch(p.sums.Rows, p.sums.Cols) // Σ φ(q)·u
 	clear(back.Data)
 	var taken T // gradient of the offset of all exponents of a side
 	for i0 := 0; i0 < h.Q.Rows; i0 += favorChunk {
@@ -170,26 +171,26 @@ func (x *favorHead[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T])
 		}
 		q := h.Q.Slice(i0, i1)
 		f := p.computeFeatures(q, false)
-		h.Product(back, f, u, true, false, true)
-		h.Product(e, u, p.sums, false, true, false)
+		h.Multiply(back, f, u, true, false, true)
+		h.Multiply(e, u, p.sums, false, true, false)
 		taken += p.featureGrad(g.DQ.Slice(i0, i1), q, f, e)
 	}
 	p.maxLengthGrad(g.DQ, h.Q, p.longestRow[0], taken)
 	taken = 0
-	dk, dv := h.Compacted(g.DK, p.k.Rows), h.Compacted(g.DV, p.k.Rows)
+	dk, dv := h.UnmaskedGradBuffer(g.DK, p.k.Rows), h.UnmaskedGradBuffer(g.DV, p.k.Rows)
 	for j0 := 0; j0 < p.k.Rows; j0 += favorChunk {
 		j1 := min(j0+favorChunk, p.k.Rows)
 		e, k := e.Slice(0, j1-j0), p.k.Slice(j0, j1)
 		f := p.computeFeatures(k, true)
 		values := back
 		values.Cols = h.V.Cols
-		h.Product(dv.Slice(j0, j1), f, values, false, false, false)
-		h.Product(e, p.v.Slice(j0, j1), back, false, true, false)
+		h.Multiply(dv.Slice(j0, j1), f, values, false, false, false)
+		h.Multiply(e, p.v.Slice(j0, j1), back, false, true, false)
 		taken += p.featureGrad(dk.Slice(j0, j1), k, f, e)
 	}
 	p.maxLengthGrad(dk, p.k, p.longestRow[1], taken)
-	h.Spread(g.DK, dk)
-	h.Spread(g.DV, dv)
+	h.ScatterUnmasked(g.DK, dk)
+	h.ScatterUnmasked(g.DV, dv)
 }
 
 // featureGrad sets dx [n, D] from the gradient e of features f, both [n, features], and
@@ -216,7 +217,7 @@ func (p *favorPass[T]) featureGrad(dx, x, f, e tensor.Mat[T]) (sum T) {
 	}
 	e.Cols = p.rows
 	w := tensor.Mat[T]{Data: p.w.Data, Rows: p.rows, Cols: p.d, Stride: p.d}
-	p.h.Product(dx, e, w, false, false, false)
+	p.h.Multiply(dx, e, w, false, false, false)
 	for i := range x.Rows {
 		t.Axpy(dx.Row(i), T(-p.rootScale*p.rootScale)*all[i], x.Row(i))
 	}
@@ -231,14 +232,14 @@ func (p *favorPass[T]) maxLengthGrad(dx, x tensor.Mat[T], longest int, taken T) 
 	}
 }
 
-func (x *favorHead[T]) Cost(s attention.Shape) attention.Cost {
+func (x *favorHead[T]) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	rows, f := float64(x.rows), float64(x.Dim(0))
 	products := n + m
 	if x.kernel == "softmax" {
 		products += m // for the largest exponent
 	}
-	return attention.Cost{
+	return headwise.Cost{
 		FLOPs: 2*products*rows*d + 2*(n+m)*f*(dv+1),
 		Bytes: elementBytes[T]() * (n + m*(dv+1) + f*(dv+1+favorChunk) + favorChunk*(dv+1)),
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -46,7 +47,7 @@ type fourierAttention[T tensor.Float] struct {
 	r       *param.Param[T] // [1] or [D]
 }
 
-func newFourier[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newFourier[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	start, err := r.Positive("R", "1")
 	if err != nil {
 		return nil, err
@@ -137,11 +138,11 @@ const factorsPerLog = 4
 
 // logWeights sets row [keys] to the logarithms of the weights of query i for the keys
 // that it sees, and returns the largest. Elements of other keys are left unchanged.
-func (f *fourierAttention[T]) logWeights(h *attention.Head[T], q, k *rowSines, i int, row []float64) float64 {
+func (f *fourierAttention[T]) logWeights(h *headwise.Head[T], q, k *rowSines, i int, row []float64) float64 {
 	top := math.Inf(-1)
 	qx, qs, qc := q.tokenRow(i)
-	for j := range h.Seen(i) {
-		if !h.Exists(j) {
+	for j := range h.VisibleKeys(i) {
+		if !h.IsUnmasked(j) {
 			continue
 		}
 		kx, ks, kc := k.tokenRow(j)
@@ -169,7 +170,7 @@ func (f *fourierAttention[T]) logWeights(h *attention.Head[T], q, k *rowSines, i
 
 // normaliseWeights turns logarithms row [keys] into weights, divided by their sum and
 // eps, and returns the share of eps. some is false if all weights are 0.
-func (f *fourierAttention[T]) normaliseWeights(h *attention.Head[T], i int, row []float64, top float64) (small float64, some bool) {
+func (f *fourierAttention[T]) normaliseWeights(h *headwise.Head[T], i int, row []float64, top float64) (small float64, some bool) {
 	if f.eps > 0 {
 		small = math.Log(f.eps)
 		for d := 0; f.scaled && d < h.Q.Cols; d++ {
@@ -180,8 +181,8 @@ func (f *fourierAttention[T]) normaliseWeights(h *attention.Head[T], i int, row 
 		small = math.Exp(small - top)
 	}
 	sum := small
-	for j := range h.Seen(i) {
-		if h.Exists(j) {
+	for j := range h.VisibleKeys(i) {
+		if h.IsUnmasked(j) {
 			row[j] = math.Exp(row[j] - top)
 			sum += row[j]
 		}
@@ -189,13 +190,13 @@ func (f *fourierAttention[T]) normaliseWeights(h *attention.Head[T], i int, row 
 	if math.IsInf(top, -1) {
 		return 0, false
 	}
-	for j := range h.Seen(i) {
+	for j := range h.VisibleKeys(i) {
 		row[j] /= sum
 	}
 	return small / sum, true
 }
 
-func (f *fourierAttention[T]) Forward(h *attention.Head[T]) {
+func (f *fourierAttention[T]) Forward(h *headwise.Head[T]) {
 	ar := h.Scratch
 	q, k := f.computeSines(ar, h.Q), f.computeSines(ar, h.K)
 	row, o := arena.Take[float64](ar, h.K.Rows), arena.Take[float64](ar, h.V.Cols)
@@ -208,8 +209,8 @@ func (f *fourierAttention[T]) Forward(h *attention.Head[T]) {
 			continue
 		}
 		clear(o)
-		for j := range h.Seen(i) {
-			if !h.Exists(j) {
+		for j := range h.VisibleKeys(i) {
+			if !h.IsUnmasked(j) {
 				continue
 			}
 			for e, y := range h.V.Row(j) {
@@ -222,7 +223,7 @@ func (f *fourierAttention[T]) Forward(h *attention.Head[T]) {
 	}
 }
 
-func (f *fourierAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (f *fourierAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	ar := h.Scratch
 	n, m, d := h.Q.Rows, h.K.Rows, h.Q.Cols
 	q, k := f.computeSines(ar, h.Q), f.computeSines(ar, h.K)
@@ -235,8 +236,8 @@ func (f *fourierAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGr
 		small, some := f.normaliseWeights(h, i, row, top)
 		do := g.DOut.Row(i)
 		var along float64
-		for j := 0; j < h.Seen(i) && some; j++ {
-			if !h.Exists(j) {
+		for j := 0; j < h.VisibleKeys(i) && some; j++ {
+			if !h.IsUnmasked(j) {
 				continue
 			}
 			var sum float64
@@ -248,9 +249,9 @@ func (f *fourierAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGr
 			along += row[j] * sum
 		}
 		qx, qs, qc := q.tokenRow(i)
-		for j := 0; j < h.Seen(i) && some; j++ {
+		for j := 0; j < h.VisibleKeys(i) && some; j++ {
 			dlog := row[j] * (dw[j] - along)
-			if !h.Exists(j) || dlog == 0 {
+			if !h.IsUnmasked(j) || dlog == 0 {
 				continue
 			}
 			kx, ks, kc := k.tokenRow(j)
@@ -294,12 +295,12 @@ func (f *fourierAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGr
 	}
 }
 
-func (f *fourierAttention[T]) Cost(s attention.Shape) attention.Cost {
+func (f *fourierAttention[T]) Cost(s attention.Shape) headwise.Cost {
 	pairs := float64(s.N) * float64(s.M)
 	if s.Causal {
 		pairs /= 2
 	}
-	return attention.Cost{
+	return headwise.Cost{
 		FLOPs: pairs * float64(6*s.D+2*s.Dv+40),
 		Bytes: 8 * float64(3*(s.N+s.M)*s.D+s.M),
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
@@ -46,7 +47,7 @@ type probSparse[T tensor.Float] struct {
 	softmax       *attention.Softmax[T]
 }
 
-func newInformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newInformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	x := &probSparse[T]{softmax: attention.NewSoftmax[T](0)}
 	var err error
 	if x.factor, err = r.Integer("factor", 1, 1024); err != nil {
@@ -132,7 +133,7 @@ func (x *probSparse[T]) sampledKey(i, s, m int) int {
 // measureQueries sets dst [queries] to the sparsity measure of each query: the largest
 // of its sampled scores minus their mean, or with form=code minus their sum over the
 // number of keys. k is [keys, D].
-func (x *probSparse[T]) measureQueries(h *attention.Head[T], dst []T, k tensor.Mat[T]) {
+func (x *probSparse[T]) measureQueries(h *headwise.Head[T], dst []T, k tensor.Mat[T]) {
 	samples := x.logCount(k.Rows)
 	scores := arena.Take[T](h.Scratch, samples)
 	for i := range dst {
@@ -158,7 +159,7 @@ func (x *probSparse[T]) measureQueries(h *attention.Head[T], dst []T, k tensor.M
 
 // chooseQueries sets chosen [queries] to 1 for the n queries with the largest measure
 // and to 0 for others. Ties are resolved in favour of earlier queries.
-func chooseQueries[T tensor.Float](h *attention.Head[T], chosen, measure []T, n int) {
+func chooseQueries[T tensor.Float](h *headwise.Head[T], chosen, measure []T, n int) {
 	sorted := arena.Take[T](h.Scratch, len(measure))
 	copy(sorted, measure)
 	slices.Sort(sorted)
@@ -181,8 +182,8 @@ func chooseQueries[T tensor.Float](h *attention.Head[T], chosen, measure []T, n 
 }
 
 // gatherChosen returns the chosen rows of x, at most n.
-func gatherChosen[T tensor.Float](h *attention.Head[T], x tensor.Mat[T], chosen []T, n int) tensor.Mat[T] {
-	y := h.Take(n, x.Cols)
+func gatherChosen[T tensor.Float](h *headwise.Head[T], x tensor.Mat[T], chosen []T, n int) tensor.Mat[T] {
+	y := h.TakeScratch(n, x.Cols)
 	at := 0
 	for i, c := range chosen {
 		if c != 0 {
@@ -194,16 +195,16 @@ func gatherChosen[T tensor.Float](h *attention.Head[T], x tensor.Mat[T], chosen 
 }
 
 // Forward saves the chosen queries and the logarithms of their softmax sums.
-func (x *probSparse[T]) Forward(h *attention.Head[T]) {
-	k, v := h.Compact(h.K), h.Compact(h.V)
+func (x *probSparse[T]) Forward(h *headwise.Head[T]) {
+	k, v := h.GatherUnmasked(h.K), h.GatherUnmasked(h.V)
 	n, u := h.Q.Rows, x.logCount(h.Q.Rows)
-	saved := h.Save(n + u)
+	saved := h.SaveBuffer(n + u)
 	chosen, lse := saved[:n], saved[n:]
 	measure := arena.Take[T](h.Scratch, n)
 	x.measureQueries(h, measure, k)
 	chooseQueries(h, chosen, measure, u)
 	q := gatherChosen(h, h.Q, chosen, u)
-	out := h.Take(q.Rows, v.Cols)
+	out := h.TakeScratch(q.Rows, v.Cols)
 	x.softmax.Forward(h.Scratch, out, lse[:q.Rows], &attention.Rows[T]{Q: q, K: k, V: v})
 
 	mean := arena.TakeZeros[T](h.Scratch, v.Cols)
@@ -225,12 +226,12 @@ func (x *probSparse[T]) Forward(h *attention.Head[T]) {
 	}
 }
 
-func (x *probSparse[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
-	k, v := h.Compact(h.K), h.Compact(h.V)
+func (x *probSparse[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+	k, v := h.GatherUnmasked(h.K), h.GatherUnmasked(h.V)
 	n, u := h.Q.Rows, x.logCount(h.Q.Rows)
 	chosen, lse := h.Saved[:n], h.Saved[n:]
 	q, do, out := gatherChosen(h, h.Q, chosen, u), gatherChosen(h, g.DOut, chosen, u), gatherChosen(h, h.Out, chosen, u)
-	dq, dk, dv := h.Take(q.Rows, q.Cols), h.Compacted(g.DK, k.Rows), h.Compacted(g.DV, v.Rows)
+	dq, dk, dv := h.TakeScratch(q.Rows, q.Cols), h.UnmaskedGradBuffer(g.DK, k.Rows), h.UnmaskedGradBuffer(g.DV, v.Rows)
 	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: do, DQ: dq, DK: dk, DV: dv}, out, lse[:q.Rows],
 		&attention.Rows[T]{Q: q, K: k, V: v})
 
@@ -250,14 +251,14 @@ func (x *probSparse[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]
 	for j := range dv.Rows {
 		h.Table.Add(dv.Row(j), dv.Row(j), mean)
 	}
-	h.Spread(g.DK, dk)
-	h.Spread(g.DV, dv)
+	h.ScatterUnmasked(g.DK, dk)
+	h.ScatterUnmasked(g.DV, dv)
 }
 
-func (x *probSparse[T]) Cost(s attention.Shape) attention.Cost {
+func (x *probSparse[T]) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	samples, u := float64(x.logCount(s.M)), float64(x.logCount(s.N))
-	return attention.Cost{
+	return headwise.Cost{
 		FLOPs: 2*n*samples*d + 2*u*m*(d+dv) + m*dv,
 		Bytes: elementBytes[T]() * (3*n + u*(d+dv+1) + samples + dv),
 	}

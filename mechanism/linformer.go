@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -60,7 +61,7 @@ type linformerAttention[T tensor.Float] struct {
 	softmax      *attention.Softmax[T]
 }
 
-func newLinformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newLinformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	rank, err := r.Integer("rank", 1, 1<<12)
 	if err != nil {
 		return nil, err
@@ -138,7 +139,7 @@ func (l *linformerAttention[T]) projectionRows(x []T, head, m int) tensor.Mat[T]
 
 // reachedMixtures returns the mixtures that some unmasked key reaches, nil if all are
 // used.
-func (l *linformerAttention[T]) reachedMixtures(h *attention.Head[T]) []int32 {
+func (l *linformerAttention[T]) reachedMixtures(h *headwise.Head[T]) []int32 {
 	if l.allColumns {
 		return nil
 	}
@@ -146,7 +147,7 @@ func (l *linformerAttention[T]) reachedMixtures(h *attention.Head[T]) []int32 {
 	reached := arena.TakeZeros[int32](h.Scratch, l.rank)
 	e, f := l.projectionRows(l.e.Data, h.Head, h.K.Rows), l.projectionRows(l.f.Data, h.Head, h.K.Rows)
 	for j := 0; j < h.K.Rows && missing > 0; j++ {
-		if !h.Exists(j) {
+		if !h.IsUnmasked(j) {
 			continue
 		}
 		for c, x := range e.Row(j) {
@@ -170,7 +171,7 @@ func (l *linformerAttention[T]) reachedMixtures(h *attention.Head[T]) []int32 {
 
 // mixedRows returns the operands of the softmax over mixtures, with projected keys
 // [rank, D] and values [rank, Dv], and the logarithms of its sums. Both lie in saved.
-func (l *linformerAttention[T]) mixedRows(h *attention.Head[T], saved []T) (x attention.Rows[T], lse []T) {
+func (l *linformerAttention[T]) mixedRows(h *headwise.Head[T], saved []T) (x attention.Rows[T], lse []T) {
 	d, dv := h.K.Cols, h.V.Cols
 	k, rest := saved[:l.rank*d], saved[l.rank*d:]
 	return attention.Rows[T]{
@@ -180,29 +181,29 @@ func (l *linformerAttention[T]) mixedRows(h *attention.Head[T], saved []T) (x at
 	}, rest[l.rank*dv:]
 }
 
-func (l *linformerAttention[T]) Forward(h *attention.Head[T]) {
-	x, lse := l.mixedRows(h, h.Save(l.rank*(h.K.Cols+h.V.Cols)+h.Q.Rows))
-	h.Product(x.K, l.projectionRows(l.e.Data, h.Head, h.K.Rows), h.K, true, false, false)
-	h.Product(x.V, l.projectionRows(l.f.Data, h.Head, h.K.Rows), h.V, true, false, false)
+func (l *linformerAttention[T]) Forward(h *headwise.Head[T]) {
+	x, lse := l.mixedRows(h, h.SaveBuffer(l.rank*(h.K.Cols+h.V.Cols)+h.Q.Rows))
+	h.Multiply(x.K, l.projectionRows(l.e.Data, h.Head, h.K.Rows), h.K, true, false, false)
+	h.Multiply(x.V, l.projectionRows(l.f.Data, h.Head, h.K.Rows), h.V, true, false, false)
 	l.softmax.Forward(h.Scratch, h.Out, lse, &x)
 }
 
-func (l *linformerAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (l *linformerAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	x, lse := l.mixedRows(h, h.Saved)
 	m := h.K.Rows
-	dk, dv := h.Take(l.rank, h.K.Cols), h.Take(l.rank, h.V.Cols)
+	dk, dv := h.TakeScratch(l.rank, h.K.Cols), h.TakeScratch(l.rank, h.V.Cols)
 	clear(dk.Data) // for mixtures that are not reached
 	clear(dv.Data)
 	l.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dk, DV: dv}, h.Out, lse, &x)
-	h.Product(g.DK, l.projectionRows(l.e.Data, h.Head, m), dk, false, false, false)
-	h.Product(g.DV, l.projectionRows(l.f.Data, h.Head, m), dv, false, false, false)
-	h.Product(l.projectionRows(g.Params[0], h.Head, m), h.K, dk, false, true, true)
-	h.Product(l.projectionRows(g.Params[len(g.Params)-1], h.Head, m), h.V, dv, false, true, true)
+	h.Multiply(g.DK, l.projectionRows(l.e.Data, h.Head, m), dk, false, false, false)
+	h.Multiply(g.DV, l.projectionRows(l.f.Data, h.Head, m), dv, false, false, false)
+	h.Multiply(l.projectionRows(g.Params[0], h.Head, m), h.K, dk, false, true, true)
+	h.Multiply(l.projectionRows(g.Params[len(g.Params)-1], h.Head, m), h.V, dv, false, true, true)
 }
 
-func (l *linformerAttention[T]) Cost(s attention.Shape) attention.Cost {
+func (l *linformerAttention[T]) Cost(s attention.Shape) headwise.Cost {
 	w, n := float64(s.D+s.Dv), float64(l.rank)
-	return attention.Cost{
+	return headwise.Cost{
 		FLOPs: 2 * n * w * float64(s.N+s.M),
 		Bytes: elementBytes[T]() * (2*n*w + float64(s.N)),
 	}

@@ -3,7 +3,7 @@ package mechanism
 import (
 	"fmt"
 
-	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -25,7 +25,7 @@ var local = Row{
 	f64: headwiseBuilder(newLocal[float64]),
 }
 
-func newLocal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newLocal[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func newLocal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &sparseSoftmax[T]{name: r.row.Name, softmax: &attention.PairSoftmax[T]{Scale: scale}, period: 1}
+	p := &sparseSoftmax[T]{name: r.row.Name, softmax: &headwise.PatternSoftmax[T]{Scale: scale}, period: 1}
 	if form == "window" {
 		p.setting = fmt.Sprintf("local window=%d scale=%s", w, formatScale(scale))
 		p.rule, p.window = &slidingWindow{w / 2, (w+1)/2 - 1}, w/2+1
@@ -68,12 +68,12 @@ func newLocal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 // before it and tokensAfter tokens after it.
 type slidingWindow struct{ tokensBefore, tokensAfter int }
 
-func (b *slidingWindow) addPairs(p *attention.Pairs, s *headGeometry) {
+func (b *slidingWindow) addPairs(p *headwise.Pattern, s *headGeometry) {
 	right := b.tokensAfter
 	if s.causal {
 		right = 0
 	}
-	lo, hi := p.Add(attention.Stretch(0, s.n), attention.Stretch(0, s.m))
+	lo, hi := p.AddPart(headwise.Range(0, s.n), headwise.Range(0, s.m))
 	for i := range lo {
 		at := s.offset + i
 		lo[i], hi[i] = int32(at-b.tokensBefore), int32(min(at+right+1, s.m))
@@ -87,8 +87,8 @@ type blockWindow struct {
 	exactDistance                bool
 }
 
-func (b *blockWindow) addPairs(p *attention.Pairs, s *headGeometry) {
-	lo, hi := p.Add(attention.Stretch(0, s.n), attention.Stretch(0, s.m))
+func (b *blockWindow) addPairs(p *headwise.Pattern, s *headGeometry) {
+	lo, hi := p.AddPart(headwise.Range(0, s.n), headwise.Range(0, s.m))
 	for i := range lo {
 		at := s.offset + i
 		own := at / b.w * b.w

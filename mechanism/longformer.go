@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -23,7 +23,7 @@ var longformer = Row{
 	f64: headwiseBuilder(newLongformer[float64]),
 }
 
-func newLongformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newLongformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func newLongformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &sparseSoftmax[T]{name: r.row.Name, softmax: &attention.PairSoftmax[T]{Scale: scale}}
+	p := &sparseSoftmax[T]{name: r.row.Name, softmax: &headwise.PatternSoftmax[T]{Scale: scale}}
 	sees := &globalWindow{radius: w / 2}
 	if r.Text("global") != "none" {
 		list, err := r.Integers("global", 0, maxSettingTokens)
@@ -62,7 +62,7 @@ func (x *globalWindow) countGlobalsBefore(at int) int {
 	return n
 }
 
-func (x *globalWindow) addPairs(p *attention.Pairs, s *headGeometry) {
+func (x *globalWindow) addPairs(p *headwise.Pattern, s *headGeometry) {
 	g0, g1 := x.countGlobalsBefore(s.offset), x.countGlobalsBefore(s.offset+s.n) // global tokens among the queries
 	after := func(at int) int {
 		if s.causal {
@@ -70,7 +70,7 @@ func (x *globalWindow) addPairs(p *attention.Pairs, s *headGeometry) {
 		}
 		return s.m
 	}
-	lo, hi := p.Add(attention.Stretch(0, s.n), attention.Stretch(0, s.m))
+	lo, hi := p.AddPart(headwise.Range(0, s.n), headwise.Range(0, s.m))
 	for i := range lo {
 		at := s.offset + i
 		lo[i], hi[i] = int32(max(at-x.radius, 0)), int32(min(at+x.radius+1, after(at), s.m))
@@ -80,8 +80,8 @@ func (x *globalWindow) addPairs(p *attention.Pairs, s *headGeometry) {
 	}
 	if asked := x.countGlobalsBefore(s.m); asked > 0 {
 		// Global tokens before the window, and after it.
-		keys := attention.Places{N: asked, List: x.globals}
-		left, end := p.Add(attention.Stretch(0, s.n), keys)
+		keys := headwise.RowSet{N: asked, List: x.globals}
+		left, end := p.AddPart(headwise.Range(0, s.n), keys)
 		for i := range left {
 			left[i], end[i] = 0, int32(x.countGlobalsBefore(s.offset+i-x.radius))
 		}
@@ -89,7 +89,7 @@ func (x *globalWindow) addPairs(p *attention.Pairs, s *headGeometry) {
 			end[int(g)-s.offset] = 0
 		}
 		if !s.causal {
-			left, end := p.Add(attention.Stretch(0, s.n), keys)
+			left, end := p.AddPart(headwise.Range(0, s.n), keys)
 			for i := range left {
 				left[i], end[i] = int32(x.countGlobalsBefore(s.offset+i+x.radius+1)), int32(asked)
 			}
@@ -99,7 +99,7 @@ func (x *globalWindow) addPairs(p *attention.Pairs, s *headGeometry) {
 		}
 	}
 	if g0 < g1 {
-		lo, hi := p.Add(attention.Places{First: -s.offset, N: g1 - g0, List: x.globals[g0:]}, attention.Stretch(0, s.m))
+		lo, hi := p.AddPart(headwise.RowSet{First: -s.offset, N: g1 - g0, List: x.globals[g0:]}, headwise.Range(0, s.m))
 		for i := range lo {
 			lo[i], hi[i] = 0, int32(min(after(int(x.globals[g0+i])), s.m))
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -23,7 +23,7 @@ var longnet = Row{
 	f64: headwiseBuilder(newLongNet[float64]),
 }
 
-func newLongNet[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newLongNet[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func newLongNet[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 		all = append(all, dilation{segments[b], ratios[b], heads})
 	}
 	p := sparseSoftmax[T]{
-		name: r.row.Name, rule: all, softmax: &attention.PairSoftmax[T]{Scale: scale},
+		name: r.row.Name, rule: all, softmax: &headwise.PatternSoftmax[T]{Scale: scale},
 		setting: fmt.Sprintf("longnet segments=%d ratios=%d form=%s scale=%s", segments, ratios, form, formatScale(scale)),
 	}
 	if form == "code" {
@@ -67,7 +67,7 @@ func newLongNet[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 // it.
 type dilations []dilation
 
-func (d dilations) addPairs(p *attention.Pairs, s *headGeometry) {
+func (d dilations) addPairs(p *headwise.Pattern, s *headGeometry) {
 	for i := range d {
 		d[i].addPairs(p, s)
 	}
@@ -88,21 +88,21 @@ func (d *dilation) firstToken(head int) int {
 	return head % d.ratio
 }
 
-func (d *dilation) addPairs(p *attention.Pairs, s *headGeometry) {
+func (d *dilation) addPairs(p *headwise.Pattern, s *headGeometry) {
 	first := d.firstToken(s.head)
 	for begin := s.offset / d.segment * d.segment; begin < min(s.offset+s.n, s.m); begin += d.segment {
 		end := begin + d.segment
-		keys := attention.Every(d.ratio, begin+first, min(end, s.m))
+		keys := headwise.EveryNth(d.ratio, begin+first, min(end, s.m))
 		// at is the first kept query at or after offset.
 		at := begin + first
 		if at < s.offset {
 			at += (s.offset - at + d.ratio - 1) / d.ratio * d.ratio
 		}
-		queries := attention.Every(d.ratio, at-s.offset, min(end-s.offset, s.n))
+		queries := headwise.EveryNth(d.ratio, at-s.offset, min(end-s.offset, s.n))
 		if queries.N == 0 || keys.N == 0 {
 			continue
 		}
-		lo, hi := p.Add(queries, keys)
+		lo, hi := p.AddPart(queries, keys)
 		for a := range lo {
 			lo[a], hi[a] = 0, int32(keys.N)
 			if s.causal {
@@ -120,9 +120,9 @@ type branchMixture[T tensor.Float] struct {
 }
 
 // Forward saves the logarithms of the softmax sums and the outputs of each branch.
-func (m *branchMixture[T]) Forward(h *attention.Head[T]) {
+func (m *branchMixture[T]) Forward(h *headwise.Head[T]) {
 	n, dv := h.Out.Rows, h.Out.Cols
-	saved := h.Save(len(m.branches) * n * (1 + dv))
+	saved := h.SaveBuffer(len(m.branches) * n * (1 + dv))
 	one := *h
 	for b := range m.branches {
 		lse, out := splitBranch(saved, b, n, dv)
@@ -149,10 +149,10 @@ func (m *branchMixture[T]) Forward(h *attention.Head[T]) {
 }
 
 // Backward passes each branch its share of the output gradient.
-func (m *branchMixture[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (m *branchMixture[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	n, dv := h.Out.Rows, h.Out.Cols
 	g.Clear()
-	weights, dout := m.branchWeights(h, h.Saved), h.Take(n, dv)
+	weights, dout := m.branchWeights(h, h.Saved), h.TakeScratch(n, dv)
 	for b := range m.branches {
 		lse, out := splitBranch(h.Saved, b, n, dv)
 		h.Table.ScaleRows(dout.Data, dv, g.DOut.Data, g.DOut.Stride, dv, weights.Row(b))
@@ -164,9 +164,9 @@ func (m *branchMixture[T]) Backward(h *attention.Head[T], g *attention.HeadGrads
 
 // branchWeights returns the weights of the branches [branches, queries]: the softmax of
 // their log-sum-exps, or zeros for a query that sees no key.
-func (m *branchMixture[T]) branchWeights(h *attention.Head[T], saved []T) tensor.Mat[T] {
+func (m *branchMixture[T]) branchWeights(h *headwise.Head[T], saved []T) tensor.Mat[T] {
 	n, dv := h.Out.Rows, h.Out.Cols
-	w := h.Take(len(m.branches), n)
+	w := h.TakeScratch(len(m.branches), n)
 	for i := range n {
 		top, sum := math.Inf(-1), 0.0
 		for b := range m.branches {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -37,7 +38,7 @@ var luna = Row{
 	f64: headwiseBuilder(newLuna[float64]),
 }
 
-func newLuna[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newLuna[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	length, err := r.Integer("length", 1, 4096)
 	if err != nil {
 		return nil, err
@@ -69,8 +70,8 @@ func newLuna[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	}
 	setting := fmt.Sprintf("luna form=%s length=%d scale=%s", form, length, formatScale(scale))
 	if form == "causal" {
-		omegas := map[string]attention.PackMap[T]{"elu+1": eluPlusOne[T]{}, "softplus": softplus[T]{}, "elu": elu[T]{}}
-		return attention.NewPack(r.row.Name, setting+" omega="+omega, p, omegas[omega], scale), nil
+		omegas := map[string]PackMap[T]{"elu+1": eluPlusOne[T]{}, "softplus": softplus[T]{}, "elu": elu[T]{}}
+		return NewPack(r.row.Name, setting+" omega="+omega, p, omegas[omega], scale), nil
 	}
 	set := new(param.Set[T])
 	set.Add(p)
@@ -115,10 +116,10 @@ type lunaPass[T tensor.Float] struct {
 }
 
 // newPass joins keys and values and views the saved elements.
-func (x *lunaEncoder[T]) newPass(h *attention.Head[T], saved []T) lunaPass[T] {
+func (x *lunaEncoder[T]) newPass(h *headwise.Head[T], saved []T) lunaPass[T] {
 	all := x.params.All()[0]
 	l, d, w := all.Shape[1], h.K.Cols, h.K.Cols+h.V.Cols
-	p := lunaPass[T]{kv: h.Take(h.K.Rows, w), offset: min(h.Head, all.Shape[0]-1) * l * d}
+	p := lunaPass[T]{kv: h.TakeScratch(h.K.Rows, w), offset: min(h.Head, all.Shape[0]-1) * l * d}
 	for j := range p.kv.Rows {
 		copy(p.kv.Row(j), h.K.Row(j))
 		copy(p.kv.Row(j)[d:], h.V.Row(j))
@@ -130,12 +131,12 @@ func (x *lunaEncoder[T]) newPass(h *attention.Head[T], saved []T) lunaPass[T] {
 }
 
 // packRows returns the operands of the softmax that packs.
-func (p *lunaPass[T]) packRows(h *attention.Head[T]) *attention.Rows[T] {
+func (p *lunaPass[T]) packRows(h *headwise.Head[T]) *attention.Rows[T] {
 	return &attention.Rows[T]{Q: p.p, K: h.K, V: p.kv, Mask: h.Mask}
 }
 
 // unpackRows returns the operands of the softmax over packed tokens.
-func (p *lunaPass[T]) unpackRows(h *attention.Head[T]) *attention.Rows[T] {
+func (p *lunaPass[T]) unpackRows(h *headwise.Head[T]) *attention.Rows[T] {
 	d := h.K.Cols
 	return &attention.Rows[T]{Q: h.Q, K: sliceColumns(p.packed, 0, d), V: sliceColumns(p.packed, d, p.packed.Cols)}
 }
@@ -145,17 +146,17 @@ func sliceColumns[T tensor.Float](x tensor.Mat[T], j0, j1 int) tensor.Mat[T] {
 	return tensor.Mat[T]{Data: x.Data[j0:], Rows: x.Rows, Cols: j1 - j0, Stride: x.Stride}
 }
 
-func (x *lunaEncoder[T]) Forward(h *attention.Head[T]) {
+func (x *lunaEncoder[T]) Forward(h *headwise.Head[T]) {
 	l := x.params.All()[0].Shape[1]
-	p := x.newPass(h, h.Save(l*(h.K.Cols+h.V.Cols+1)+h.Q.Rows))
+	p := x.newPass(h, h.SaveBuffer(l*(h.K.Cols+h.V.Cols+1)+h.Q.Rows))
 	x.softmax.Forward(h.Scratch, p.packed, p.packLSE, p.packRows(h))
 	x.softmax.Forward(h.Scratch, h.Out, p.queryLSE, p.unpackRows(h))
 }
 
-func (x *lunaEncoder[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (x *lunaEncoder[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	p := x.newPass(h, h.Saved)
 	d, w := h.K.Cols, p.kv.Cols
-	dpacked, dkv, dp := h.Take(p.packed.Rows, w), h.Take(h.K.Rows, w), h.Take(p.p.Rows, d)
+	dpacked, dkv, dp := h.TakeScratch(p.packed.Rows, w), h.TakeScratch(h.K.Rows, w), h.TakeScratch(p.p.Rows, d)
 	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{
 		DOut: g.DOut, DQ: g.DQ, DK: sliceColumns(dpacked, 0, d), DV: sliceColumns(dpacked, d, w),
 	}, h.Out, p.queryLSE, p.unpackRows(h))
@@ -167,9 +168,9 @@ func (x *lunaEncoder[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T
 	h.Table.Add(g.Params[0][p.offset:][:len(dp.Data)], g.Params[0][p.offset:], dp.Data)
 }
 
-func (x *lunaEncoder[T]) Cost(s attention.Shape) attention.Cost {
+func (x *lunaEncoder[T]) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv, l := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv), float64(x.params.All()[0].Shape[1])
-	return attention.Cost{
+	return headwise.Cost{
 		FLOPs: 2 * l * (m*(2*d+dv) + n*(d+dv)),
 		Bytes: elementBytes[T]() * (m*(d+dv) + l*(d+dv+1) + n),
 	}

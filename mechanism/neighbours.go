@@ -1,7 +1,7 @@
 package mechanism
 
 import (
-	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -11,7 +11,7 @@ func segmentBounds(p, parts, n int) (i0, i1 int) { return p * n / parts, (p + 1)
 
 // segmentMeans sets each row of dst [parts, D] to the mean of its part of the rows of x
 // [n, D].
-func segmentMeans[T tensor.Float](h *attention.Head[T], dst, x tensor.Mat[T]) {
+func segmentMeans[T tensor.Float](h *headwise.Head[T], dst, x tensor.Mat[T]) {
 	for p := range dst.Rows {
 		i0, i1 := segmentBounds(p, dst.Rows, x.Rows)
 		row := dst.Row(p)
@@ -25,7 +25,7 @@ func segmentMeans[T tensor.Float](h *attention.Head[T], dst, x tensor.Mat[T]) {
 
 // segmentMeansGrad adds to dx [n, D] the gradient of segmentMeans, from dmeans [parts,
 // D].
-func segmentMeansGrad[T tensor.Float](h *attention.Head[T], dx, dmeans tensor.Mat[T]) {
+func segmentMeansGrad[T tensor.Float](h *headwise.Head[T], dx, dmeans tensor.Mat[T]) {
 	for p := range dmeans.Rows {
 		i0, i1 := segmentBounds(p, dmeans.Rows, dx.Rows)
 		for i := i0; i < i1; i++ {

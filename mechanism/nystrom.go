@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -46,7 +47,7 @@ type nystromAttention[T tensor.Float] struct {
 	softmax                          *attention.Softmax[T]
 }
 
-func newNystrom[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newNystrom[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	x := &nystromAttention[T]{softmax: attention.NewSoftmax[T](0)}
 	var err error
 	if x.landmarks, err = r.Integer("landmarks", 1, 4096); err != nil {
@@ -111,19 +112,19 @@ type nystromPass[T tensor.Float] struct {
 }
 
 // newPass computes the landmarks and A of a head, and views the saved elements.
-func (x *nystromAttention[T]) newPass(h *attention.Head[T], saved []T) nystromPass[T] {
+func (x *nystromAttention[T]) newPass(h *headwise.Head[T], saved []T) nystromPass[T] {
 	p := nystromPass[T]{q: h.Q, k: h.K, v: h.V, mask: h.Mask}
 	if !x.maskedAsZero {
-		p.k, p.v, p.mask = h.Compact(h.K), h.Compact(h.V), nil
+		p.k, p.v, p.mask = h.GatherUnmasked(h.K), h.GatherUnmasked(h.V), nil
 	}
 	l := x.countLandmarks(p.q.Rows, p.k.Rows)
-	p.ql, p.kl = h.Take(l, p.q.Cols), h.Take(l, p.k.Cols)
+	p.ql, p.kl = h.TakeScratch(l, p.q.Cols), h.TakeScratch(l, p.k.Cols)
 	segmentMeans(h, p.ql, p.q)
 	segmentMeans(h, p.kl, p.k)
-	p.a, p.z = h.Take(l, l), h.Take(l, l)
-	h.Product(p.a, p.ql, p.kl, false, true, false)
+	p.a, p.z = h.TakeScratch(l, l), h.TakeScratch(l, l)
+	h.Multiply(p.a, p.ql, p.kl, false, true, false)
 	h.Table.Scale(p.a.Data, T(1/math.Sqrt(float64(p.q.Cols))), p.a.Data)
-	h.Softmax(p.a)
+	h.SoftmaxRows(p.a)
 
 	dv, n := p.v.Cols, p.q.Rows
 	next := func(n int) []T {
@@ -156,15 +157,15 @@ func (x *nystromAttention[T]) savedSize(n, m, dv int) int {
 	return size
 }
 
-func (x *nystromAttention[T]) Forward(h *attention.Head[T]) {
+func (x *nystromAttention[T]) Forward(h *headwise.Head[T]) {
 	m := h.K.Rows
 	if !x.maskedAsZero {
-		m = h.Existing()
+		m = h.CountUnmasked()
 	}
-	p := x.newPass(h, h.Save(x.savedSize(h.Q.Rows, m, h.V.Cols)))
-	h.Residual = h.PseudoInverse(p.z, p.a, x.iterations)
+	p := x.newPass(h, h.SaveBuffer(x.savedSize(h.Q.Rows, m, h.V.Cols)))
+	h.Residual = PseudoInverse(h, p.z, p.a, x.iterations)
 	x.softmax.Forward(h.Scratch, p.u, p.b, p.landmarkRows())
-	h.Product(p.w, p.z, p.u, false, false, false)
+	h.Multiply(p.w, p.z, p.u, false, false, false)
 	x.softmax.Forward(h.Scratch, p.o, p.f, p.queryRows())
 	if x.convWidth > 0 {
 		for i := range p.o.Rows {
@@ -185,35 +186,35 @@ func (p *nystromPass[T]) queryRows() *attention.Rows[T] {
 	return &attention.Rows[T]{Q: p.q, K: p.kl, V: p.w}
 }
 
-func (x *nystromAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (x *nystromAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	p := x.newPass(h, h.Saved)
 	l := p.a.Rows
-	dkl, dw := h.Take(l, p.k.Cols), h.Take(l, p.v.Cols)
+	dkl, dw := h.TakeScratch(l, p.k.Cols), h.TakeScratch(l, p.v.Cols)
 	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dkl, DV: dw}, p.o, p.f, p.queryRows())
 
-	dz, du := h.Take(l, l), h.Take(l, p.v.Cols)
-	h.Product(dz, dw, p.u, false, true, false)
-	h.Product(du, p.z, dw, true, false, false)
+	dz, du := h.TakeScratch(l, l), h.TakeScratch(l, p.v.Cols)
+	h.Multiply(dz, dw, p.u, false, true, false)
+	h.Multiply(du, p.z, dw, true, false, false)
 
-	dql := h.Take(l, p.q.Cols)
+	dql := h.TakeScratch(l, p.q.Cols)
 	dk, dv := g.DK, g.DV
 	if !x.maskedAsZero {
-		dk, dv = h.Compacted(dk, p.k.Rows), h.Compacted(dv, p.k.Rows)
+		dk, dv = h.UnmaskedGradBuffer(dk, p.k.Rows), h.UnmaskedGradBuffer(dv, p.k.Rows)
 	}
 	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: du, DQ: dql, DK: dk, DV: dv}, p.u, p.b, p.landmarkRows())
 
-	da := h.Take(l, l)
+	da := h.TakeScratch(l, l)
 	clear(da.Data)
-	h.PseudoInverseGrad(da, dz, p.a, x.iterations)
-	h.SoftmaxGrad(da, p.a)
+	PseudoInverseGrad(h, da, dz, p.a, x.iterations)
+	h.SoftmaxRowsGrad(da, p.a)
 	h.Table.Scale(da.Data, T(1/math.Sqrt(float64(p.q.Cols))), da.Data)
-	h.Product(dql, da, p.kl, false, false, true)
-	h.Product(dkl, da, p.ql, true, false, true)
+	h.Multiply(dql, da, p.kl, false, false, true)
+	h.Multiply(dkl, da, p.ql, true, false, true)
 	segmentMeansGrad(h, g.DQ, dql)
 	segmentMeansGrad(h, dk, dkl)
 	if !x.maskedAsZero {
-		h.Spread(g.DK, dk)
-		h.Spread(g.DV, dv)
+		h.ScatterUnmasked(g.DK, dk)
+		h.ScatterUnmasked(g.DV, dv)
 	}
 	if x.convWidth > 0 {
 		x.addConvolutionGrad(h, g)
@@ -222,7 +223,7 @@ func (x *nystromAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGr
 
 // convWeights returns the convolution weights of the head and their first index in the
 // parameter.
-func (x *nystromAttention[T]) convWeights(h *attention.Head[T]) (w []T, at int) {
+func (x *nystromAttention[T]) convWeights(h *headwise.Head[T]) (w []T, at int) {
 	p := x.params.All()[0]
 	at = min(h.Head, p.Shape[0]-1) * x.convWidth
 	return p.Data[at:][:x.convWidth], at
@@ -230,14 +231,14 @@ func (x *nystromAttention[T]) convWeights(h *attention.Head[T]) (w []T, at int) 
 
 // tapTokens returns the tokens j0 ≤ j < j1 whose values weight t of the convolution
 // adds to outputs j - shift.
-func (x *nystromAttention[T]) tapTokens(h *attention.Head[T], t int) (j0, j1, shift int) {
+func (x *nystromAttention[T]) tapTokens(h *headwise.Head[T], t int) (j0, j1, shift int) {
 	shift = t - x.convWidth/2
 	return max(0, shift), min(h.V.Rows, h.Out.Rows+shift), shift
 }
 
 // addConvolution adds the convolution of the values to the output, each channel
 // separately. Values beyond both ends are 0.
-func (x *nystromAttention[T]) addConvolution(h *attention.Head[T]) {
+func (x *nystromAttention[T]) addConvolution(h *headwise.Head[T]) {
 	w, _ := x.convWeights(h)
 	for t, y := range w {
 		j0, j1, shift := x.tapTokens(h, t)
@@ -248,12 +249,12 @@ func (x *nystromAttention[T]) addConvolution(h *attention.Head[T]) {
 }
 
 // addConvolutionGrad adds the gradients of the values and of the convolution weights.
-func (x *nystromAttention[T]) addConvolutionGrad(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (x *nystromAttention[T]) addConvolutionGrad(h *headwise.Head[T], g *headwise.Grads[T]) {
 	w, at := x.convWeights(h)
 	for t, y := range w {
 		j0, j1, shift := x.tapTokens(h, t)
 		for j := j0; j < j1; j++ {
-			if h.Exists(j) {
+			if h.IsUnmasked(j) {
 				do := g.DOut.Row(j - shift)
 				h.Table.Axpy(g.DV.Row(j), y, do)
 				g.Params[0][at+t] += h.Table.Dot(h.V.Row(j), do)
@@ -262,10 +263,10 @@ func (x *nystromAttention[T]) addConvolutionGrad(h *attention.Head[T], g *attent
 	}
 }
 
-func (x *nystromAttention[T]) Cost(s attention.Shape) attention.Cost {
+func (x *nystromAttention[T]) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	l := float64(x.countLandmarks(s.N, s.M))
 	products := float64(4*x.iterations+3)*l*l*l + l*l*dv + (n+m)*l*(d+dv) + l*l*d + float64(x.convWidth)*n*dv
 	kept := float64(x.savedSize(s.N, s.M, s.Dv)) + 7*l*l + 2*l*d
-	return attention.Cost{FLOPs: 2 * products, Bytes: elementBytes[T]() * kept}
+	return headwise.Cost{FLOPs: 2 * products, Bytes: elementBytes[T]() * kept}
 }

@@ -2,6 +2,7 @@ package mechanism
 
 import (
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -11,7 +12,7 @@ import (
 type sparseSoftmax[T tensor.Float] struct {
 	name, setting string
 	rule          visibilityRule
-	softmax       *attention.PairSoftmax[T]
+	softmax       *headwise.PatternSoftmax[T]
 	// window is the largest number of keys up to its own that a causal query sees,
 	// and period the shift of positions that changes no result; 0: no bound.
 	window, period int
@@ -19,7 +20,7 @@ type sparseSoftmax[T tensor.Float] struct {
 
 // visibilityRule adds the pairs of queries and keys of a head that see each other.
 type visibilityRule interface {
-	addPairs(p *attention.Pairs, s *headGeometry)
+	addPairs(p *headwise.Pattern, s *headGeometry)
 }
 
 // headGeometry describes n queries and m keys of a head. The first query has the
@@ -33,45 +34,45 @@ func (p *sparseSoftmax[T]) Traits() attention.Traits {
 	return attention.Traits{Name: p.name, Positive: true, Causal: true, Streaming: p.window > 0}
 }
 
-func (p *sparseSoftmax[T]) Setting() string                       { return p.setting }
-func (p *sparseSoftmax[T]) Params() *param.Set[T]                 { return nil }
-func (p *sparseSoftmax[T]) Constants() *param.Set[T]              { return nil }
-func (p *sparseSoftmax[T]) Check(*attention.Call[T]) error        { return nil }
-func (p *sparseSoftmax[T]) Window() (keys, period int)            { return p.window, p.period }
-func (p *sparseSoftmax[T]) Cost(s attention.Shape) attention.Cost { return pairsCost[T](p.rule, s) }
+func (p *sparseSoftmax[T]) Setting() string                      { return p.setting }
+func (p *sparseSoftmax[T]) Params() *param.Set[T]                { return nil }
+func (p *sparseSoftmax[T]) Constants() *param.Set[T]             { return nil }
+func (p *sparseSoftmax[T]) Check(*attention.Call[T]) error       { return nil }
+func (p *sparseSoftmax[T]) Reach() (keys, period int)            { return p.window, p.period }
+func (p *sparseSoftmax[T]) Cost(s attention.Shape) headwise.Cost { return pairsCost[T](p.rule, s) }
 
 // pairsCost returns the cost of the pairs of one head.
-func pairsCost[T tensor.Float](sees visibilityRule, s attention.Shape) attention.Cost {
+func pairsCost[T tensor.Float](sees visibilityRule, s attention.Shape) headwise.Cost {
 	x := headGeometry{n: s.N, m: s.M, causal: s.Causal}
 	if s.Causal {
 		x.offset = max(s.M-s.N, 0)
 		x.n = min(s.N, s.M)
 	}
-	p := attention.NewPairs()
+	p := headwise.NewPattern()
 	defer p.Release()
 	sees.addPairs(p, &x)
 	const tile = 64 * 128
-	return attention.Cost{
-		FLOPs: 2 * float64(p.Count()) * float64(s.D+s.Dv+3),
-		Bytes: elementBytes[T]()*float64(3*s.N+tile+2*128*(s.D+s.Dv)) + 8*float64(p.Bounds()),
+	return headwise.Cost{
+		FLOPs: 2 * float64(p.CountPairs()) * float64(s.D+s.Dv+3),
+		Bytes: elementBytes[T]()*float64(3*s.N+tile+2*128*(s.D+s.Dv)) + 8*float64(p.CountBounds()),
 	}
 }
 
 // visiblePairs returns the pairs of a head that see each other. The caller releases
 // them.
-func visiblePairs[T tensor.Float](sees visibilityRule, h *attention.Head[T]) *attention.Pairs {
-	p := attention.NewPairs()
-	sees.addPairs(p, &headGeometry{n: h.Q.Rows, m: h.K.Rows, offset: h.Off, head: h.Head, causal: h.Causal})
+func visiblePairs[T tensor.Float](sees visibilityRule, h *headwise.Head[T]) *headwise.Pattern {
+	p := headwise.NewPattern()
+	sees.addPairs(p, &headGeometry{n: h.Q.Rows, m: h.K.Rows, offset: h.Offset, head: h.Head, causal: h.Causal})
 	return p
 }
 
-func (p *sparseSoftmax[T]) Forward(h *attention.Head[T]) {
+func (p *sparseSoftmax[T]) Forward(h *headwise.Head[T]) {
 	pairs := visiblePairs(p.rule, h)
 	defer pairs.Release()
-	p.softmax.Forward(h, h.Save(h.Q.Rows), pairs)
+	p.softmax.Forward(h, h.SaveBuffer(h.Q.Rows), pairs)
 }
 
-func (p *sparseSoftmax[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (p *sparseSoftmax[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	pairs := visiblePairs(p.rule, h)
 	defer pairs.Release()
 	g.Clear()

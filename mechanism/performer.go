@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -45,7 +46,7 @@ func newPerformer[T tensor.Float](r *reader) (attention.Mechanism[T], error) {
 		return nil, err
 	}
 	if f := s.Features.(*favorFeatures[T]); r.Text("form") == "code" && f.kernel != "relu" {
-		return attention.NewHeadwise(&favorHead[T]{f}), nil
+		return headwise.New(&favorHead[T]{f}), nil
 	}
 	return attention.New(s)
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -48,8 +48,8 @@ var primal = Row{
 	f64: headwiseBuilder(newPrimal[float64]),
 }
 
-func newPrimal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
-	s := attention.ScoresSpec{Name: r.row.Name}
+func newPrimal[T tensor.Float](r *reader) (headwise.Function[T], error) {
+	s := ScoresSpec{Name: r.row.Name}
 	var err error
 	if s.Rank, err = r.Integer("rank", 1, 1<<12); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func newPrimal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	}
 	s.Means, s.LearnedTrace = loss == "code", trace == "learned"
 	s.Setting = fmt.Sprintf("primal rank=%d data=%s tokens=%d", s.Rank, data, s.Tokens)
-	x := attention.NewScores[T](s, heads, width)
+	x := NewScores[T](s, heads, width)
 	drawOrthogonal(x.We, key.Fold(1))
 	drawOrthogonal(x.Wr, key.Fold(2))
 	for i := range x.Lambda.Data {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -56,7 +57,7 @@ type lshAttention[T tensor.Float] struct {
 	passes                             sync.Pool // of *lshPass[T]
 }
 
-func newReformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newReformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	x := new(lshAttention[T])
 	var err error
 	if x.bucket, err = r.Integer("bucket", 1, 1<<16); err != nil {
@@ -133,7 +134,7 @@ func (x *lshAttention[T]) Check(c *attention.Call[T]) error {
 // lshPass holds the sorted tokens of a head. It is the bias of its softmax, which hides
 // a token from itself and discounts repeated keys.
 type lshPass[T tensor.Float] struct {
-	softmax attention.PairSoftmax[T]
+	softmax headwise.PatternSoftmax[T]
 	x       *lshAttention[T]
 
 	rounds, chunks int
@@ -148,7 +149,7 @@ type lshPass[T tensor.Float] struct {
 }
 
 // newPass hashes and sorts the tokens of h.
-func (x *lshAttention[T]) newPass(h *attention.Head[T]) *lshPass[T] {
+func (x *lshAttention[T]) newPass(h *headwise.Head[T]) *lshPass[T] {
 	p, _ := x.passes.Get().(*lshPass[T])
 	if p == nil {
 		p = new(lshPass[T])
@@ -157,7 +158,7 @@ func (x *lshAttention[T]) newPass(h *attention.Head[T]) *lshPass[T] {
 	n, m, ar := h.Q.Rows, h.K.Rows, h.Scratch
 	p.x, p.rounds, p.keyCount = x, x.rounds, m
 	if !x.keepMasked {
-		p.keyCount = h.Existing()
+		p.keyCount = h.CountUnmasked()
 	}
 	if p.chunks = (p.keyCount + x.bucket - 1) / x.bucket; p.chunks == 1 {
 		p.rounds = 1 // all rounds are equal
@@ -187,15 +188,15 @@ func (x *lshAttention[T]) newPass(h *attention.Head[T]) *lshPass[T] {
 	groups := arena.Take[int32](ar, n)
 	for r := range p.rounds {
 		axes := tensor.Mat[T]{Data: x.rotations.Data[r*x.buckets/2*h.Q.Cols:], Rows: buckets / 2, Cols: h.Q.Cols, Stride: h.Q.Cols}
-		h.AngularBuckets(groups, h.Q, axes)
+		AngularBuckets(h, groups, h.Q, axes)
 		inner := ar.Mark()
-		order, _ := attention.SortGroups(ar, groups, buckets)
+		order, _ := SortGroups(ar, groups, buckets)
 		copy(p.order[r*n:], order)
 		ar.Reset(inner)
 		keys, before := p.roundKeys(r), 0
 		for _, i := range p.order[r*n : (r+1)*n] {
 			p.chunk[int(i)*p.rounds+r] = int32(r*p.chunks + min(before/x.bucket, p.chunks-1))
-			if int(i) < m && (x.keepMasked || h.Exists(int(i))) {
+			if int(i) < m && (x.keepMasked || h.IsUnmasked(int(i))) {
 				keys[before] = i
 				before++
 			}
@@ -231,8 +232,8 @@ func (p *lshPass[T]) roundKeys(round int) []int32 {
 // chunkPairs returns the pairs of the chunks of rounds r0 ≤ r < r1. A chunk sees itself
 // and the chunk before; the first chunk of a round sees the last chunk of the round
 // before.
-func (p *lshPass[T]) chunkPairs(r0, r1 int) *attention.Pairs {
-	pairs, size := attention.NewPairs(), p.x.bucket
+func (p *lshPass[T]) chunkPairs(r0, r1 int) *headwise.Pattern {
+	pairs, size := headwise.NewPattern(), p.x.bucket
 	n := len(p.order) / p.rounds
 	for r := r0; r < r1; r++ {
 		order, q0 := p.order[r*n:(r+1)*n], 0
@@ -248,7 +249,7 @@ func (p *lshPass[T]) chunkPairs(r0, r1 int) *attention.Pairs {
 			case p.chunks > 1 && !p.x.softmaxPerRound:
 				from -= p.keyCount - (p.chunks-1)*size
 			}
-			lo, hi := pairs.Add(attention.Places{N: q1 - q0, List: order[q0:q1]}, attention.Places{N: end - from, List: p.keys[from:end]})
+			lo, hi := pairs.AddPart(headwise.RowSet{N: q1 - q0, List: order[q0:q1]}, headwise.RowSet{N: end - from, List: p.keys[from:end]})
 			for a := range lo {
 				lo[a], hi[a] = 0, int32(end-from)
 			}
@@ -260,7 +261,7 @@ func (p *lshPass[T]) chunkPairs(r0, r1 int) *attention.Pairs {
 
 // Add hides tokens from themselves, and subtracts from the scores of keys that several
 // rounds find the logarithm of their number.
-func (p *lshPass[T]) Add(t *attention.PairTile[T]) {
+func (p *lshPass[T]) Add(t *headwise.PatternTile[T]) {
 	keys := p.tile[:t.Columns]
 	for c := range keys {
 		keys[c] = int32(t.Key(c))
@@ -308,7 +309,7 @@ func (p *lshPass[T]) discountRepeats(i int32, keys []int32, row []T) {
 }
 
 // Grad adds nothing: the terms of Add are constants.
-func (p *lshPass[T]) Grad(*attention.PairTile[T], *attention.HeadGrads[T]) {}
+func (p *lshPass[T]) Grad(*headwise.PatternTile[T], *headwise.Grads[T]) {}
 
 // countParts returns the number of separate softmaxes.
 func (p *lshPass[T]) countParts() int {
@@ -320,7 +321,7 @@ func (p *lshPass[T]) countParts() int {
 
 // splitPart returns the pairs of softmax s, the logarithms of its sums [queries], and
 // its output [queries, Dv].
-func (p *lshPass[T]) splitPart(h *attention.Head[T], s int, saved []T) (pairs *attention.Pairs, lse []T, out tensor.Mat[T]) {
+func (p *lshPass[T]) splitPart(h *headwise.Head[T], s int, saved []T) (pairs *headwise.Pattern, lse []T, out tensor.Mat[T]) {
 	n, dv := h.Q.Rows, h.V.Cols
 	if p.countParts() == 1 {
 		return p.chunkPairs(0, p.rounds), saved, h.Out
@@ -330,7 +331,7 @@ func (p *lshPass[T]) splitPart(h *attention.Head[T], s int, saved []T) (pairs *a
 }
 
 // savedSize returns the number of elements that Forward saves.
-func (p *lshPass[T]) savedSize(h *attention.Head[T]) int {
+func (p *lshPass[T]) savedSize(h *headwise.Head[T]) int {
 	if n := h.Q.Rows; p.countParts() > 1 {
 		return p.countParts() * n * (1 + h.V.Cols)
 	}
@@ -341,13 +342,13 @@ func (p *lshPass[T]) savedSize(h *attention.Head[T]) int {
 func seesNoKey[T tensor.Float](lse T) bool { return math.IsInf(float64(lse), -1) }
 
 // asksItself reports whether query i is an unmasked key.
-func asksItself[T tensor.Float](h *attention.Head[T], i int) bool {
-	return i < h.K.Rows && h.Exists(i)
+func asksItself[T tensor.Float](h *headwise.Head[T], i int) bool {
+	return i < h.K.Rows && h.IsUnmasked(i)
 }
 
 // partWeight returns the weight of each softmax in the output of query i: one over the
 // number of softmaxes in which it sees a key.
-func (p *lshPass[T]) partWeight(h *attention.Head[T], i int, saved []T) T {
+func (p *lshPass[T]) partWeight(h *headwise.Head[T], i int, saved []T) T {
 	n, some := h.Q.Rows, 0
 	for s := range p.countParts() {
 		if !seesNoKey(saved[s*n*(1+h.V.Cols)+i]) || asksItself(h, i) {
@@ -359,8 +360,8 @@ func (p *lshPass[T]) partWeight(h *attention.Head[T], i int, saved []T) T {
 
 // unitKeys returns the keys [keys, D], queries of length 1, and the factors [keys] that
 // scale the queries, 0 for a query of length 0.
-func unitKeys[T tensor.Float](h *attention.Head[T]) (k tensor.Mat[T], by []float64) {
-	k, by = h.Take(h.K.Rows, h.Q.Cols), arena.Take[float64](h.Scratch, h.K.Rows)
+func unitKeys[T tensor.Float](h *headwise.Head[T]) (k tensor.Mat[T], by []float64) {
+	k, by = h.TakeScratch(h.K.Rows, h.Q.Cols), arena.Take[float64](h.Scratch, h.K.Rows)
 	for j := range by {
 		by[j] = 0
 		if length := euclideanNorm(h.Q.Row(j)); length > 0 && !math.IsInf(length, 1) {
@@ -373,10 +374,10 @@ func unitKeys[T tensor.Float](h *attention.Head[T]) (k tensor.Mat[T], by []float
 	return k, by
 }
 
-func (x *lshAttention[T]) Forward(h *attention.Head[T]) {
+func (x *lshAttention[T]) Forward(h *headwise.Head[T]) {
 	p := x.newPass(h)
 	defer x.releasePass(p)
-	saved, out, keys := h.Save(p.savedSize(h)), h.Out, h.K
+	saved, out, keys := h.SaveBuffer(p.savedSize(h)), h.Out, h.K
 	h.K, _ = unitKeys(h)
 	for s := range p.countParts() {
 		pairs, lse, o := p.splitPart(h, s, saved)
@@ -411,7 +412,7 @@ func (x *lshAttention[T]) Forward(h *attention.Head[T]) {
 	}
 }
 
-func (x *lshAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (x *lshAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	p := x.newPass(h)
 	defer x.releasePass(p)
 	g.Clear()
@@ -420,7 +421,7 @@ func (x *lshAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[
 	h.K, by = unitKeys(h)
 	dout := g.DOut
 	if p.countParts() > 1 {
-		dout = h.Take(dout.Rows, dout.Cols)
+		dout = h.TakeScratch(dout.Rows, dout.Cols)
 		for i := range dout.Rows {
 			h.Table.Scale(dout.Row(i), p.partWeight(h, i, h.Saved), g.DOut.Row(i))
 		}
@@ -445,7 +446,7 @@ func (x *lshAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[
 	h.K = keys
 }
 
-func (x *lshAttention[T]) Cost(s attention.Shape) attention.Cost {
+func (x *lshAttention[T]) Cost(s attention.Shape) headwise.Cost {
 	n, d, dv, rounds := float64(s.N), float64(s.D), float64(s.Dv), float64(x.rounds)
 	buckets := x.buckets
 	if !x.softmaxPerRound {
@@ -456,7 +457,7 @@ func (x *lshAttention[T]) Cost(s attention.Shape) attention.Cost {
 	if x.softmaxPerRound {
 		bytes = rounds * n * (1 + dv)
 	}
-	return attention.Cost{
+	return headwise.Cost{
 		FLOPs: rounds * n * (float64(buckets)*d + 2*seen*(d+dv+3)),
 		Bytes: elementBytes[T]()*(bytes+float64(s.M)*d) + 4*rounds*5*n,
 	}

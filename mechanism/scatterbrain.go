@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -56,7 +57,7 @@ type scatterAttention[T tensor.Float] struct {
 	constants       param.Set[T]
 }
 
-func newScatterbrain[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newScatterbrain[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	d := r.width()
 	x := new(scatterAttention[T])
 	support, err := r.Choice("support", "local", "lsh")
@@ -129,10 +130,10 @@ func (x *scatterAttention[T]) Check(c *attention.Call[T]) error {
 }
 
 // Forward saves the logarithm of the sum of weights of each query.
-func (x *scatterAttention[T]) Forward(h *attention.Head[T]) {
-	lse := h.Save(h.Q.Rows)
+func (x *scatterAttention[T]) Forward(h *headwise.Head[T]) {
+	lse := h.SaveBuffer(h.Q.Rows)
 	p := x.newPass(h)
-	o := h.Take(p.q.Rows, p.v.Cols) // and sums of weights, over e^top
+	o := h.TakeScratch(p.q.Rows, p.v.Cols) // and sums of weights, over e^top
 	clear(o.Data)
 	top := arena.Take[T](h.Scratch, o.Rows)
 	for i := range top {
@@ -162,13 +163,13 @@ func (x *scatterAttention[T]) Forward(h *attention.Head[T]) {
 				scaleFarWeights(h, row, y.Row(r), from, to)
 			}
 		}
-		h.Product(o.Slice(blk.q0, blk.q1), s, p.v.Slice(blk.k0, blk.k1), false, false, true)
+		h.Multiply(o.Slice(blk.q0, blk.q1), s, p.v.Slice(blk.k0, blk.k1), false, false, true)
 		h.Scratch.Reset(mark)
 	}
 	p.forEachFarSum(func(blk nearBlock) {
 		mark := h.Scratch.Mark()
-		part := h.Take(blk.q1-blk.q0, p.v.Cols)
-		h.Product(part, p.fq.Slice(blk.q0, blk.q1), p.sum, false, false, false)
+		part := h.TakeScratch(blk.q1-blk.q0, p.v.Cols)
+		h.Multiply(part, p.fq.Slice(blk.q0, blk.q1), p.sum, false, false, false)
 		for i := blk.q0; i < blk.q1; i++ {
 			raise(i, p.gq[i]+p.sumExp)
 			h.Table.Axpy(o.Row(i), expFloat(p.gq[i]+p.sumExp-top[i]), part.Row(i-blk.q0))
@@ -185,7 +186,7 @@ func (x *scatterAttention[T]) Forward(h *attention.Head[T]) {
 		case den == 0:
 			clear(to)
 			lse[i] = T(math.Inf(1)) // no weights
-			h.Weak(p.queryRow(i))
+			h.CountIllConditioned(p.queryRow(i))
 			continue
 		}
 		h.Table.Scale(to, T(1/den), row)
@@ -201,20 +202,20 @@ func (p *scatterPass[T]) queryRow(i int) int {
 	return int(p.queries[i])
 }
 
-func (x *scatterAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (x *scatterAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	p, lse := x.newPass(h), h.Saved
 	n, m, dv := p.q.Rows, p.k.Rows, h.V.Cols
 	// The gradient of a weight is do_i·v_j - do_i·o_i, the product of u_i and [v_j, 1].
-	do, along := h.Take(n, dv), arena.Take[T](h.Scratch, n)
+	do, along := h.TakeScratch(n, dv), arena.Take[T](h.Scratch, n)
 	for i := range n {
 		row := p.queryRow(i)
 		copy(do.Row(i), g.DOut.Row(row))
 		along[i] = -h.Table.Dot(g.DOut.Row(row), h.Out.Row(row))
 	}
 	u := p.withColumn(do, along)
-	dq, dk, dval := h.Take(n, h.Q.Cols), h.Take(m, h.Q.Cols), h.Take(m, dv)
+	dq, dk, dval := h.TakeScratch(n, h.Q.Cols), h.TakeScratch(m, h.Q.Cols), h.TakeScratch(m, dv)
 	// Gradients of features, divided by the features.
-	eq, ek := h.Take(n, p.fq.Cols), h.Take(m, p.fk.Cols)
+	eq, ek := h.TakeScratch(n, p.fq.Cols), h.TakeScratch(m, p.fk.Cols)
 	for _, y := range [5]tensor.Mat[T]{dq, dk, dval, eq, ek} {
 		clear(y.Data)
 	}
@@ -225,8 +226,8 @@ func (x *scatterAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGr
 	}
 	p.forEachFarSum(func(blk nearBlock) {
 		mark := h.Scratch.Mark()
-		part := h.Take(blk.q1-blk.q0, eq.Cols)
-		h.Product(part, u.Slice(blk.q0, blk.q1), p.sum, false, true, false)
+		part := h.TakeScratch(blk.q1-blk.q0, eq.Cols)
+		h.Multiply(part, u.Slice(blk.q0, blk.q1), p.sum, false, true, false)
 		for i := blk.q0; i < blk.q1; i++ {
 			h.Table.Axpy(eq.Row(i), expFloat(p.gq[i]+p.sumExp-lse[i]), part.Row(i-blk.q0))
 		}
@@ -256,8 +257,8 @@ func (x *scatterAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGr
 func (p *scatterPass[T]) nearGrad(x nearBlock, lse []T, u, dq, dk, dv, eq, ek tensor.Mat[T]) {
 	h := p.h
 	a, y := p.blockScores(x)
-	da, b := h.Take(a.Rows, a.Cols), h.Take(a.Rows, a.Cols)
-	h.Product(da, u.Slice(x.q0, x.q1), p.v.Slice(x.k0, x.k1), false, true, false)
+	da, b := h.TakeScratch(a.Rows, a.Cols), h.TakeScratch(a.Rows, a.Cols)
+	h.Multiply(da, u.Slice(x.q0, x.q1), p.v.Slice(x.k0, x.k1), false, true, false)
 	for r := range a.Rows {
 		i, row, d := x.q0+r, a.Row(r), da.Row(r)
 		from, to, _ := p.nearKeys(x, i)
@@ -273,12 +274,12 @@ func (p *scatterPass[T]) nearGrad(x nearBlock, lse []T, u, dq, dk, dv, eq, ek te
 		clear(d[to:])
 	}
 	q, k := p.q.Slice(x.q0, x.q1), p.k.Slice(x.k0, x.k1)
-	h.Product(dv.Slice(x.k0, x.k1), a, dropLastColumn(u.Slice(x.q0, x.q1)), true, false, true)
-	h.Product(dq.Slice(x.q0, x.q1), da, k, false, false, true)
-	h.Product(dk.Slice(x.k0, x.k1), da, q, true, false, true)
+	h.Multiply(dv.Slice(x.k0, x.k1), a, dropLastColumn(u.Slice(x.q0, x.q1)), true, false, true)
+	h.Multiply(dq.Slice(x.q0, x.q1), da, k, false, false, true)
+	h.Multiply(dk.Slice(x.k0, x.k1), da, q, true, false, true)
 	if p.window > 0 {
-		h.Product(eq.Slice(x.q0, x.q1), b, p.fk.Slice(x.k0, x.k1), false, false, true)
-		h.Product(ek.Slice(x.k0, x.k1), b, p.fq.Slice(x.q0, x.q1), true, false, true)
+		h.Multiply(eq.Slice(x.q0, x.q1), b, p.fk.Slice(x.k0, x.k1), false, false, true)
+		h.Multiply(ek.Slice(x.k0, x.k1), b, p.fq.Slice(x.q0, x.q1), true, false, true)
 	}
 }
 
@@ -292,9 +293,9 @@ func (p *scatterPass[T]) addKeySumGrads(lse []T, u, dv, ek tensor.Mat[T]) {
 		for ; j0 < j1 && !p.isSumEmpty(); j0 += scatterChunk {
 			mark := h.Scratch.Mark()
 			end := min(j0+scatterChunk, j1)
-			de, o := h.Take(end-j0, ek.Cols), h.Take(end-j0, p.v.Cols)
-			h.Product(de, p.v.Slice(j0, end), p.sum, false, true, false)
-			h.Product(o, p.fk.Slice(j0, end), p.sum, false, false, false)
+			de, o := h.TakeScratch(end-j0, ek.Cols), h.TakeScratch(end-j0, p.v.Cols)
+			h.Multiply(de, p.v.Slice(j0, end), p.sum, false, true, false)
+			h.Multiply(o, p.fk.Slice(j0, end), p.sum, false, false, false)
 			for j := j0; j < end; j++ {
 				part := expFloat(p.gk[j] + p.sumExp)
 				h.Table.Axpy(ek.Row(j), part, de.Row(j-j0))
@@ -339,10 +340,10 @@ func (p *scatterPass[T]) featuresGrad(dx, x, f, e tensor.Mat[T]) {
 	}
 	du := e
 	du.Cols = rows
-	h.Product(dx, du, tensor.Mat[T]{Data: p.w.Data, Rows: rows, Cols: x.Cols, Stride: x.Cols}, false, false, true)
+	h.Multiply(dx, du, tensor.Mat[T]{Data: p.w.Data, Rows: rows, Cols: x.Cols, Stride: x.Cols}, false, false, true)
 }
 
-func (x *scatterAttention[T]) Cost(s attention.Shape) attention.Cost {
+func (x *scatterAttention[T]) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	rows, sides := float64(x.w.Shape[0]), 2.0
 	near, products := float64(x.cluster), d
@@ -353,7 +354,7 @@ func (x *scatterAttention[T]) Cost(s attention.Shape) attention.Cost {
 		sides, near = 1, near/2
 	}
 	near = min(near, m)
-	return attention.Cost{
+	return headwise.Cost{
 		FLOPs: 2*(n+m)*rows*d + 2*n*near*(products+dv) + sides*2*(n+m)*2*rows*(dv+1),
 		Bytes: elementBytes[T]() * ((n+m)*(2*rows+d+1) + n*(dv+2) + m*(dv+1) + 2*rows*(dv+1) + 2*scatterChunk*near),
 	}

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -16,7 +16,7 @@ type nearBlock struct{ q0, q1, k0, k1 int }
 // scatterPass holds a head in the order of its blocks.
 type scatterPass[T tensor.Float] struct {
 	*scatterAttention[T]
-	h                *attention.Head[T]
+	h                *headwise.Head[T]
 	queries, keys    []int32 // sorted indices of rows; nil: in their own order
 	q, k, v          tensor.Mat[T]
 	mask             []bool
@@ -32,10 +32,10 @@ type scatterPass[T tensor.Float] struct {
 }
 
 // newPass sorts the tokens of h and computes their features.
-func (x *scatterAttention[T]) newPass(h *attention.Head[T]) scatterPass[T] {
+func (x *scatterAttention[T]) newPass(h *headwise.Head[T]) scatterPass[T] {
 	p := scatterPass[T]{scatterAttention: x, h: h, q: h.Q, k: h.K, v: h.V, mask: h.Mask, scale: T(x.rootScale * x.rootScale)}
 	if x.window > 0 {
-		first, last := h.Off/scatterChunk, (h.Off+h.Q.Rows-1)/scatterChunk
+		first, last := h.Offset/scatterChunk, (h.Offset+h.Q.Rows-1)/scatterChunk
 		p.blocks = last - first + 1
 	} else {
 		p.sortTokens()
@@ -43,15 +43,15 @@ func (x *scatterAttention[T]) newPass(h *attention.Head[T]) scatterPass[T] {
 	p.fq, p.gq = p.randomFeatures(p.q, nil)
 	p.fk, p.gk = p.randomFeatures(p.k, p.mask)
 	width := p.v.Cols + 1
-	p.sum = h.Take(p.fq.Cols, width)
-	p.scaledRows = h.Take(scatterChunk, width)
+	p.sum = h.TakeScratch(p.fq.Cols, width)
+	p.scaledRows = h.TakeScratch(scatterChunk, width)
 	p.v = p.withColumn(p.v, nil)
 	return p
 }
 
 // withColumn returns x with one more column: ones, or column.
 func (p *scatterPass[T]) withColumn(x tensor.Mat[T], column []T) tensor.Mat[T] {
-	y := p.h.Take(x.Rows, x.Cols+1)
+	y := p.h.TakeScratch(x.Rows, x.Cols+1)
 	for i := range x.Rows {
 		copy(y.Row(i), x.Row(i))
 		if y.Row(i)[x.Cols] = 1; column != nil {
@@ -77,7 +77,7 @@ func (p *scatterPass[T]) sortTokens() {
 		p.queries[i] = int32(i)
 	}
 	for j := range h.K.Rows {
-		if h.Exists(j) {
+		if h.IsUnmasked(j) {
 			p.keys = append(p.keys, int32(j))
 		}
 	}
@@ -88,7 +88,7 @@ func (p *scatterPass[T]) sortTokens() {
 	sortByProjection(p.queries, along)
 	sortByProjection(p.keys, along[h.Q.Rows:])
 	gathered := func(x tensor.Mat[T], rows []int32) tensor.Mat[T] {
-		y := h.Take(len(rows), x.Cols)
+		y := h.TakeScratch(len(rows), x.Cols)
 		for i, r := range rows {
 			copy(y.Row(i), x.Row(int(r)))
 		}
@@ -141,10 +141,10 @@ func sortByProjection(places []int32, along []float64) {
 // largest, -|x|²·scale/2, and the number of features.
 func (p *scatterPass[T]) randomFeatures(x tensor.Mat[T], mask []bool) (f tensor.Mat[T], g []T) {
 	h, rows, d := p.h, p.w.Shape[0], x.Cols
-	f, g = h.Take(x.Rows, 2*rows), arena.Take[T](h.Scratch, x.Rows)
+	f, g = h.TakeScratch(x.Rows, 2*rows), arena.Take[T](h.Scratch, x.Rows)
 	left := f
 	left.Cols = rows
-	h.Product(left, x, tensor.Mat[T]{Data: p.w.Data, Rows: rows, Cols: d, Stride: d}, false, true, false)
+	h.Multiply(left, x, tensor.Mat[T]{Data: p.w.Data, Rows: rows, Cols: d, Stride: d}, false, true, false)
 	least := math.Log(float64(2*rows)) / 2
 	for i := range x.Rows {
 		row := f.Row(i)
@@ -163,7 +163,7 @@ func (p *scatterPass[T]) randomFeatures(x tensor.Mat[T], mask []bool) (f tensor.
 
 // nearBlock returns block number b.
 func (p *scatterPass[T]) nearBlock(b int) nearBlock {
-	n, m, off := p.q.Rows, p.k.Rows, p.h.Off
+	n, m, off := p.q.Rows, p.k.Rows, p.h.Offset
 	if p.window == 0 {
 		c, piece := b/p.piecesPerCluster, b%p.piecesPerCluster
 		q0 := c*p.perQuery + piece*scatterChunk
@@ -188,7 +188,7 @@ func (p *scatterPass[T]) nearKeys(x nearBlock, i int) (from, to, end int) {
 	if p.window == 0 {
 		return 0, columns, columns
 	}
-	at := i + p.h.Off - x.k0
+	at := i + p.h.Offset - x.k0
 	if end = columns; p.h.Causal {
 		end = min(max(at+1, 0), columns)
 	}
@@ -217,7 +217,7 @@ func (p *scatterPass[T]) addRows(f tensor.Mat[T], g []T, y tensor.Mat[T], i0, i1
 		for i := i0; i < end; i++ {
 			p.h.Table.Scale(p.scaledRows.Row(i-i0), expFloat(g[i]-top), y.Row(i))
 		}
-		p.h.Product(p.sum, f.Slice(i0, end), p.scaledRows.Slice(0, end-i0), true, false, true)
+		p.h.Multiply(p.sum, f.Slice(i0, end), p.scaledRows.Slice(0, end-i0), true, false, true)
 	}
 }
 
@@ -260,10 +260,10 @@ func (p *scatterPass[T]) forEachFarSum(read func(x nearBlock)) {
 // that do not meet; y has the feature products.
 func (p *scatterPass[T]) blockScores(x nearBlock) (s, y tensor.Mat[T]) {
 	h, rows, columns := p.h, x.q1-x.q0, x.k1-x.k0
-	s, y = h.Take(rows, columns), h.Take(rows, columns)
-	h.Product(s, p.q.Slice(x.q0, x.q1), p.k.Slice(x.k0, x.k1), false, true, false)
+	s, y = h.TakeScratch(rows, columns), h.TakeScratch(rows, columns)
+	h.Multiply(s, p.q.Slice(x.q0, x.q1), p.k.Slice(x.k0, x.k1), false, true, false)
 	if p.window > 0 {
-		h.Product(y, p.fq.Slice(x.q0, x.q1), p.fk.Slice(x.k0, x.k1), false, true, false)
+		h.Multiply(y, p.fq.Slice(x.q0, x.q1), p.fk.Slice(x.k0, x.k1), false, true, false)
 	}
 	hidden := T(math.Inf(-1))
 	for r := range rows {
@@ -284,7 +284,7 @@ func (p *scatterPass[T]) blockScores(x nearBlock) (s, y tensor.Mat[T]) {
 
 // scaleFarWeights multiplies a row of weights by the feature products y of pairs that
 // are not near.
-func scaleFarWeights[T tensor.Float](h *attention.Head[T], row, y []T, from, to int) {
+func scaleFarWeights[T tensor.Float](h *headwise.Head[T], row, y []T, from, to int) {
 	h.Table.Mul(row[:from], row[:from], y)
 	h.Table.Mul(row[to:], row[to:], y[to:])
 }

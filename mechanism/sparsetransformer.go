@@ -3,7 +3,7 @@ package mechanism
 import (
 	"fmt"
 
-	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -34,7 +34,7 @@ var sparseFixed = Row{
 	f64: headwiseBuilder(newSparseFixed[float64]),
 }
 
-func newSparseStrided[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newSparseStrided[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
@@ -42,11 +42,11 @@ func newSparseStrided[T tensor.Float](r *reader) (attention.Headwise[T], error) 
 	s, err := r.Integer("stride", 1, maxSettingTokens)
 	return &sparseSoftmax[T]{
 		name: r.row.Name, setting: fmt.Sprintf("sparse-strided stride=%d scale=%s", s, formatScale(scale)),
-		softmax: &attention.PairSoftmax[T]{Scale: scale}, rule: &stridedTokens{s},
+		softmax: &headwise.PatternSoftmax[T]{Scale: scale}, rule: &stridedTokens{s},
 	}, err
 }
 
-func newSparseFixed[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newSparseFixed[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func newSparseFixed[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	}
 	return &sparseSoftmax[T]{
 		name: r.row.Name, setting: fmt.Sprintf("sparse-fixed stride=%d c=%d scale=%s", s, c, formatScale(scale)),
-		softmax: &attention.PairSoftmax[T]{Scale: scale}, rule: &blockEnds{s, c},
+		softmax: &headwise.PatternSoftmax[T]{Scale: scale}, rule: &blockEnds{s, c},
 	}, nil
 }
 
@@ -72,21 +72,21 @@ func newSparseFixed[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 // tokens at distances that are multiples of s.
 type stridedTokens struct{ s int }
 
-func (x *stridedTokens) addPairs(p *attention.Pairs, s *headGeometry) {
+func (x *stridedTokens) addPairs(p *headwise.Pattern, s *headGeometry) {
 	near := slidingWindow{x.s - 1, x.s - 1}
 	near.addPairs(p, s)
 	// Queries meet keys at positions that are equal modulo s.
 	for i := range min(x.s, s.n) {
 		at := s.offset + i
-		queries, keys := attention.Every(x.s, i, s.n), attention.Every(x.s, at%x.s, s.m)
-		lo, hi := p.Add(queries, keys)
+		queries, keys := headwise.EveryNth(x.s, i, s.n), headwise.EveryNth(x.s, at%x.s, s.m)
+		lo, hi := p.AddPart(queries, keys)
 		for a := range lo {
 			lo[a], hi[a] = 0, int32(min(at/x.s+a, keys.N))
 		}
 		if s.causal {
 			continue
 		}
-		lo, hi = p.Add(queries, keys)
+		lo, hi = p.AddPart(queries, keys)
 		for a := range lo {
 			lo[a], hi[a] = int32(min(at/x.s+a+1, keys.N)), int32(keys.N)
 		}
@@ -97,22 +97,22 @@ func (x *stridedTokens) addPairs(p *attention.Pairs, s *headGeometry) {
 // the last c tokens of other blocks.
 type blockEnds struct{ s, c int }
 
-func (x *blockEnds) addPairs(p *attention.Pairs, s *headGeometry) {
+func (x *blockEnds) addPairs(p *headwise.Pattern, s *headGeometry) {
 	own := blockWindow{w: x.s}
 	own.addPairs(p, s)
-	keys := attention.Places{First: x.s - x.c, Run: x.c, Step: x.s}
+	keys := headwise.RowSet{First: x.s - x.c, Run: x.c, Step: x.s}
 	keys.N = s.m/x.s*x.c + max(s.m%x.s-(x.s-x.c), 0)
 	if keys.N == 0 {
 		return
 	}
-	lo, hi := p.Add(attention.Stretch(0, s.n), keys)
+	lo, hi := p.AddPart(headwise.Range(0, s.n), keys)
 	for i := range lo {
 		lo[i], hi[i] = 0, int32(min((s.offset+i)/x.s*x.c, keys.N))
 	}
 	if s.causal {
 		return
 	}
-	lo, hi = p.Add(attention.Stretch(0, s.n), keys)
+	lo, hi = p.AddPart(headwise.Range(0, s.n), keys)
 	for i := range lo {
 		lo[i], hi[i] = int32(min(((s.offset+i)/x.s+1)*x.c, keys.N)), int32(keys.N)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/settings"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -73,13 +74,13 @@ func specBuilder[T tensor.Float](f func(*reader) (attention.Spec[T], error)) bui
 }
 
 // headwiseBuilder returns the builder of a mechanism that computes whole heads.
-func headwiseBuilder[T tensor.Float](f func(*reader) (attention.Headwise[T], error)) builder[T] {
+func headwiseBuilder[T tensor.Float](f func(*reader) (headwise.Function[T], error)) builder[T] {
 	return func(r *reader) (attention.Mechanism[T], error) {
 		h, err := f(r)
 		if err != nil {
 			return nil, err
 		}
-		return attention.NewHeadwise(h), nil
+		return headwise.New(h), nil
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -33,7 +34,7 @@ type topKAttention[T tensor.Float] struct {
 	scale float64 // 0: 1/√D
 }
 
-func newExactTopK[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newExactTopK[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	x := new(topKAttention[T])
 	var err error
 	if x.k, err = r.Integer("topk", 1, 1<<16); err != nil {
@@ -56,20 +57,20 @@ func (x *topKAttention[T]) Constants() *param.Set[T]       { return nil }
 func (x *topKAttention[T]) Check(*attention.Call[T]) error { return nil }
 
 // forEachQuery calls f with each query, the indices of its keys, and their weights.
-func (x *topKAttention[T]) forEachQuery(h *attention.Head[T], f func(i int, keys []int32, w []T)) {
+func (x *topKAttention[T]) forEachQuery(h *headwise.Head[T], f func(i int, keys []int32, w []T)) {
 	m := h.K.Rows
 	scale := T(x.scale)
 	if x.scale == 0 {
 		scale = T(1 / math.Sqrt(float64(h.Q.Cols)))
 	}
-	scores, keys, w := h.Take(min(topKRows, h.Q.Rows), m), arena.Take[int32](h.Scratch, min(x.k, m)), arena.Take[T](h.Scratch, min(x.k, m))
+	scores, keys, w := h.TakeScratch(min(topKRows, h.Q.Rows), m), arena.Take[int32](h.Scratch, min(x.k, m)), arena.Take[T](h.Scratch, min(x.k, m))
 	seen, exist := 0, 0 // of the query before
 	for i0 := 0; i0 < h.Q.Rows; i0 += topKRows {
 		i1 := min(i0+topKRows, h.Q.Rows)
-		h.Product(scores.Slice(0, i1-i0), h.Q.Slice(i0, i1), h.K, false, true, false)
+		h.Multiply(scores.Slice(0, i1-i0), h.Q.Slice(i0, i1), h.K, false, true, false)
 		for i := i0; i < i1; i++ {
-			for ; seen < h.Seen(i); seen++ {
-				if h.Exists(seen) {
+			for ; seen < h.VisibleKeys(i); seen++ {
+				if h.IsUnmasked(seen) {
 					exist++
 				}
 			}
@@ -78,7 +79,7 @@ func (x *topKAttention[T]) forEachQuery(h *attention.Head[T], f func(i int, keys
 				mask = mask[:seen]
 			}
 			own := keys[:min(x.k, exist)]
-			attention.Largest(own, row, mask)
+			Largest(own, row, mask)
 			weights := w[:len(own)]
 			for c, j := range own {
 				weights[c] = scale * row[j]
@@ -90,8 +91,8 @@ func (x *topKAttention[T]) forEachQuery(h *attention.Head[T], f func(i int, keys
 	}
 }
 
-func (x *topKAttention[T]) Forward(h *attention.Head[T]) {
-	h.Save(0)
+func (x *topKAttention[T]) Forward(h *headwise.Head[T]) {
+	h.SaveBuffer(0)
 	x.forEachQuery(h, func(i int, keys []int32, w []T) {
 		out := h.Out.Row(i)
 		clear(out)
@@ -101,7 +102,7 @@ func (x *topKAttention[T]) Forward(h *attention.Head[T]) {
 	})
 }
 
-func (x *topKAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (x *topKAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	g.Clear()
 	scale := T(x.scale)
 	if x.scale == 0 {
@@ -119,9 +120,9 @@ func (x *topKAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads
 	})
 }
 
-func (x *topKAttention[T]) Cost(s attention.Shape) attention.Cost {
+func (x *topKAttention[T]) Cost(s attention.Shape) headwise.Cost {
 	n, m, k := float64(s.N), float64(s.M), math.Min(float64(x.k), float64(s.M))
-	return attention.Cost{
+	return headwise.Cost{
 		FLOPs: 2*n*m*float64(s.D) + 2*n*k*float64(s.Dv),
 		Bytes: elementBytes[T]()*(topKRows*m+k) + 4*k,
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -39,7 +40,7 @@ type relativeDistances[T tensor.Float] struct {
 	width    int // width of rows; narrower heads use the first channels
 }
 
-func newTransformerXL[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newTransformerXL[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
@@ -59,7 +60,7 @@ func newTransformerXL[T tensor.Float](r *reader) (attention.Headwise[T], error) 
 		name: r.row.Name, setting: fmt.Sprintf("transformer-xl memory=%d scale=%s", length, formatScale(scale)),
 		rule: recentTokens(length), window: length, period: 1,
 	}
-	x.softmax = &attention.PairSoftmax[T]{Scale: scale, Bias: x}
+	x.softmax = &headwise.PatternSoftmax[T]{Scale: scale, Bias: x}
 	x.r = x.params.New("r", true, x.heads, length, x.width)
 	x.u, x.vb = x.params.New("u", false, x.heads, x.width), x.params.New("vb", false, x.heads, x.width)
 	for h := range x.heads {
@@ -86,8 +87,8 @@ func setSinusoid[T tensor.Float](row []T, place int) {
 // before it, at most recentTokens in all.
 type recentTokens int
 
-func (n recentTokens) addPairs(p *attention.Pairs, s *headGeometry) {
-	lo, hi := p.Add(attention.Stretch(0, s.n), attention.Stretch(0, s.m))
+func (n recentTokens) addPairs(p *headwise.Pattern, s *headGeometry) {
+	lo, hi := p.AddPart(headwise.Range(0, s.n), headwise.Range(0, s.m))
 	for i := range lo {
 		at := s.offset + i
 		lo[i], hi[i] = int32(at-int(n)+1), int32(min(at+1, s.m))
@@ -106,7 +107,7 @@ func (x *relativeDistances[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-func (x *relativeDistances[T]) Cost(s attention.Shape) attention.Cost {
+func (x *relativeDistances[T]) Cost(s attention.Shape) headwise.Cost {
 	c := x.sparseSoftmax.Cost(s)
 	// Each tile of rows meets the distances of its pairs beside its keys.
 	c.FLOPs += 2 * float64(s.D) * float64(min(s.N, s.M)) * float64(min(x.window, s.M)+64)
@@ -114,7 +115,7 @@ func (x *relativeDistances[T]) Cost(s attention.Shape) attention.Cost {
 }
 
 // headRow returns row i of a parameter p [heads, rows, width] for a head, cut to its D.
-func (x *relativeDistances[T]) headRow(p []T, h *attention.Head[T], rows, i int) []T {
+func (x *relativeDistances[T]) headRow(p []T, h *headwise.Head[T], rows, i int) []T {
 	return p[(min(h.Head, x.heads-1)*rows+i)*x.width:][:h.Q.Cols]
 }
 
@@ -126,10 +127,10 @@ type distanceStrip[T tensor.Float] struct {
 }
 
 // newDistanceStrip gathers the distances and queries of a tile.
-func (x *relativeDistances[T]) newDistanceStrip(t *attention.PairTile[T]) distanceStrip[T] {
-	s := distanceStrip[T]{n: t.Rows + t.Columns - 1, maxDistance: t.Query(t.Rows-1) + t.Head.Off - t.Key(0)}
+func (x *relativeDistances[T]) newDistanceStrip(t *headwise.PatternTile[T]) distanceStrip[T] {
+	s := distanceStrip[T]{n: t.Rows + t.Columns - 1, maxDistance: t.Query(t.Rows-1) + t.Head.Offset - t.Key(0)}
 	width := kernel.Pad(t.Head.Q.Cols)
-	s.r, s.q = t.Head.Take(s.n, width), t.Head.Take(t.Rows, width)
+	s.r, s.q = t.Head.TakeScratch(s.n, width), t.Head.TakeScratch(t.Rows, width)
 	for e := range s.n {
 		row := s.r.Row(e)
 		clear(row)
@@ -147,14 +148,14 @@ func (x *relativeDistances[T]) newDistanceStrip(t *attention.PairTile[T]) distan
 }
 
 // Add adds u·k and (q+vb)·r to the scores of a tile.
-func (x *relativeDistances[T]) Add(t *attention.PairTile[T]) {
+func (x *relativeDistances[T]) Add(t *headwise.PatternTile[T]) {
 	h, table, d := t.Head, t.Head.Table, t.Head.Q.Cols
 	s := x.newDistanceStrip(t)
 	width := kernel.Pad(s.n)
-	rt, p := h.Take(d, width), h.Take(t.Rows, width)
+	rt, p := h.TakeScratch(d, width), h.TakeScratch(t.Rows, width)
 	table.Transpose(rt.Data, width, s.r.Data, s.r.Stride, s.n, d)
 	table.Block(t.Rows, width, d, s.q.Data, s.q.Stride, 1, rt.Data, width, p.Data, width, false)
-	common := h.Take(1, t.Columns).Data
+	common := h.TakeScratch(1, t.Columns).Data
 	table.Dots(common, h.K.Data[t.Key(0)*h.K.Stride:], h.K.Stride, x.headRow(x.u.Data, h, 1, 0))
 	for r := range t.Rows {
 		from, end := t.Visible(r)
@@ -165,11 +166,11 @@ func (x *relativeDistances[T]) Add(t *attention.PairTile[T]) {
 }
 
 // Grad adds the gradients of q, k and the parameters through u·k and (q+vb)·r.
-func (x *relativeDistances[T]) Grad(t *attention.PairTile[T], g *attention.HeadGrads[T]) {
+func (x *relativeDistances[T]) Grad(t *headwise.PatternTile[T], g *headwise.Grads[T]) {
 	h, table := t.Head, t.Head.Table
 	s := x.newDistanceStrip(t)
 	width := kernel.Pad(h.Q.Cols)
-	p, sum := h.Take(t.Rows, s.n), h.Take(1, t.Columns).Data
+	p, sum := h.TakeScratch(t.Rows, s.n), h.TakeScratch(1, t.Columns).Data
 	clear(p.Data)
 	clear(sum)
 	for r := range t.Rows {
@@ -183,7 +184,7 @@ func (x *relativeDistances[T]) Grad(t *attention.PairTile[T], g *attention.HeadG
 		table.Axpy(du, d*t.Scale, h.K.Row(t.Key(c)))
 		table.Axpy(g.DK.Row(t.Key(c)), d*t.Scale, u)
 	}
-	dq, dr := h.Take(t.Rows, width), h.Take(s.n, width)
+	dq, dr := h.TakeScratch(t.Rows, width), h.TakeScratch(s.n, width)
 	table.Block(t.Rows, width, s.n, p.Data, p.Stride, 1, s.r.Data, s.r.Stride, dq.Data, width, false)
 	table.Block(s.n, width, t.Rows, p.Data, 1, p.Stride, s.q.Data, s.q.Stride, dr.Data, width, false)
 	dvb := x.headRow(g.Params[2], h, 1, 0)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
@@ -20,10 +21,10 @@ func (averaging) Setting() string                      { return "averaging" }
 func (averaging) Params() *param.Set[float64]          { return nil }
 func (averaging) Constants() *param.Set[float64]       { return nil }
 func (averaging) Check(*attention.Call[float64]) error { return nil }
-func (averaging) Cost(s attention.Shape) attention.Cost {
-	return attention.Cost{FLOPs: float64(s.N * s.M)}
+func (averaging) Cost(s attention.Shape) headwise.Cost {
+	return headwise.Cost{FLOPs: float64(s.N * s.M)}
 }
-func (averaging) squares(h *attention.Head[float64]) (s float64) {
+func (averaging) squares(h *headwise.Head[float64]) (s float64) {
 	for i := range h.Q.Rows {
 		for _, x := range h.Q.Row(i) {
 			s += x * x / 2
@@ -32,7 +33,7 @@ func (averaging) squares(h *attention.Head[float64]) (s float64) {
 	return s
 }
 
-func (a averaging) Forward(h *attention.Head[float64]) {
+func (a averaging) Forward(h *headwise.Head[float64]) {
 	h.Aux = a.squares(h)
 	for i := range h.Q.Rows {
 		clear(h.Out.Row(i))
@@ -44,7 +45,7 @@ func (a averaging) Forward(h *attention.Head[float64]) {
 	}
 }
 
-func (averaging) Backward(h *attention.Head[float64], g *attention.HeadGrads[float64]) {
+func (averaging) Backward(h *headwise.Head[float64], g *headwise.Grads[float64]) {
 	for i := range h.Q.Rows {
 		for c, x := range h.Q.Row(i) {
 			g.DQ.Row(i)[c] = g.DAux * x
@@ -68,7 +69,7 @@ func TestGradientOfAnAuxiliaryLoss(t *testing.T) {
 	linear := func(out, in int) Linear[float64] { return Linear[float64]{W: weight[float64](s, out, in)} }
 	a := Attention[float64]{
 		Q: linear(heads*d, width), K: linear(heads*d, width), V: linear(heads*d, width), O: linear(width, heads*d),
-		Mechanism: attention.NewHeadwise(averaging{}), H: heads, Hkv: heads, D: d,
+		Mechanism: headwise.New(averaging{}), H: heads, Hkv: heads, D: d,
 	}
 	x, dy, dx := matrix[float64](s, 6, width), matrix[float64](s, 6, width), matrix[float64](s, 6, width)
 	var trace AttentionTrace[float64]

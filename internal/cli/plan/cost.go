@@ -62,7 +62,7 @@ func (c *Command) report() (*Report, error) {
 
 	machine := bench.DescribeMachine(50 * time.Millisecond)
 	plan := mech.Plan(s)
-	paper := attention.TaylorShiftCost(s.N, s.D)
+	paper := mechanism.TaylorShiftCost(s.N, s.D)
 	r := &Report{
 		Machine: machine.String(), Mechanism: c.Mechanism, Degree: degree, Features: plan.F,
 		Shape: planShape{s.B, s.H, s.Hkv, s.N, s.M, s.D, s.Dv, s.Causal},
@@ -73,7 +73,7 @@ func (c *Command) report() (*Report, error) {
 			paper.EntriesDirect.Total(), paper.EntriesEfficient.Total()},
 	}
 	if degree > 0 {
-		fast := attention.FastCost(s.N, s.D, s.H, degree)
+		fast := mechanism.FastCost(s.N, s.D, s.H, degree)
 		r.Fast = &fast
 	}
 	r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Direct))
@@ -178,9 +178,9 @@ func (c *Command) sweep(r *Report, m bench.Machine, s attention.Shape) error {
 		s.H, s.Hkv, s.D, s.Dv = h, h, d, d
 		p := mech.Plan(s)
 		row := headsCost{Heads: h, D: d, Forward: p.FLOPs, Form: p.Form.String(), Seconds: m.PredictSeconds(p.Cost, s.B*h)}
-		row.Ops, row.Entries = attention.TaylorShiftHeads(s.N, width, h)
+		row.Ops, row.Entries = mechanism.TaylorShiftHeads(s.N, width, h)
 		if r.Degree > 0 {
-			row.Fast = attention.FastCost(s.N, d, h, r.Degree).Time
+			row.Fast = mechanism.FastCost(s.N, d, h, r.Degree).Time
 		}
 		r.Sweep = append(r.Sweep, row)
 	}
@@ -191,8 +191,8 @@ func (c *Command) sweep(r *Report, m bench.Machine, s attention.Shape) error {
 // shape s each: forward and backward for every sequence of N tokens.
 func (c *Command) training(m bench.Machine, p attention.Plan, s attention.Shape) *trainingCost {
 	t := &trainingCost{Parameters: float64(c.Parameters), Tokens: float64(c.Tokens)}
-	t.Weights = attention.TrainingFLOPs(t.Parameters, t.Tokens, c.EncoderDecoder)
-	t.PFDays = t.Weights / attention.PFDay
+	t.Weights = mechanism.TrainingFLOPs(t.Parameters, t.Tokens, c.EncoderDecoder)
+	t.PFDays = t.Weights / mechanism.PFDay
 	token := (p.FLOPs + bench.BackwardFLOPs(p.FLOPs)) / float64(s.B*s.N)
 	t.Attention = float64(c.Layers) * token * t.Tokens
 	t.Hours = m.TrainingSeconds(t.Weights+t.Attention) / 3600

@@ -2,10 +2,10 @@
 package plan
 
 import (
-	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/mechanism"
 )
 
 // Command is the verb plan: what attention costs, as published and here.
@@ -79,9 +79,9 @@ type Report struct {
 	Switch      *switches  `json:"switch_n,omitempty"`
 	State       *stateCost `json:"state,omitempty"`
 
-	TaylorShift attention.TaylorShift `json:"taylorshift"` // one head
+	TaylorShift mechanism.TaylorShift `json:"taylorshift"` // one head
 	Totals      taylorShiftTotals     `json:"taylorshift_totals"`
-	Fast        *attention.Fast       `json:"fast,omitempty"`
+	Fast        *mechanism.Fast       `json:"fast,omitempty"`
 
 	Width    int           `json:"width,omitempty"`
 	Sweep    []headsCost   `json:"sweep,omitempty"`

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/mechanism"
 )
 
 // print writes the report for people.
@@ -68,7 +68,7 @@ func (r *Report) printTaylorShift(w io.Writer) {
 	fmt.Fprintf(w, "\nTAYLORSHIFT (one head, d = %d, N = %d, as published)\n", r.Shape.D, r.Shape.N)
 	for _, c := range []struct {
 		name  string
-		parts attention.Parts
+		parts mechanism.Parts
 	}{{"ops_dir", t.OpsDirect}, {"ops_eff", t.OpsEfficient}, {"entries_dir", t.EntriesDirect}, {"entries_eff", t.EntriesEfficient}} {
 		fmt.Fprintf(w, "%s\t%.0f = %s\n", c.name, c.parts.Total(), partsText(c.parts))
 	}
@@ -119,7 +119,7 @@ func (r *Report) printTraining(w io.Writer) {
 	fmt.Fprintf(w, "here\t%s hours (predicted)\n", display.FormatAmount(t.Hours, ""))
 }
 
-func partsText(parts attention.Parts) string {
+func partsText(parts mechanism.Parts) string {
 	list := make([]string, len(parts))
 	for i, p := range parts {
 		list[i] = fmt.Sprintf("%.0f %s", p.Count, p.What)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -64,7 +65,7 @@ func TestMaterialised(t *testing.T) {
 			if direct.held != 0 || efficient.held != 0 {
 				t.Errorf("d %d, n %d: %d and %d numbers are not given back", d, n, direct.held, efficient.held)
 			}
-			paper := attention.TaylorShiftCost(n, d)
+			paper := mechanism.TaylorShiftCost(n, d)
 			if float64(direct.peak) != paper.EntriesDirect.Total() {
 				t.Errorf("d %d, n %d: direct holds %d numbers, the paper %g", d, n, direct.peak, paper.EntriesDirect.Total())
 			}
@@ -195,7 +196,7 @@ func TestSoftmaxMatrix(t *testing.T) {
 		t.Fatal(err)
 	}
 	var results [2][]tensor.Heads[float32]
-	for i, m := range []attention.Mechanism[float32]{tiled, attention.NewHeadwise[float32](softmaxMatrix{})} {
+	for i, m := range []attention.Mechanism[float32]{tiled, headwise.New[float32](softmaxMatrix{})} {
 		var keep attention.Saved[float32]
 		out := tensor.NewHeads[float32](b, h, n, d)
 		if err := m.Forward(out, c, &keep); err != nil {
@@ -215,7 +216,7 @@ func TestSoftmaxMatrix(t *testing.T) {
 		}
 	}
 	c.KeyLens = []int64{n, n - 1}
-	if err := attention.NewHeadwise[float32](softmaxMatrix{}).Forward(results[0][0], c, nil); err == nil {
+	if err := headwise.New[float32](softmaxMatrix{}).Forward(results[0][0], c, nil); err == nil {
 		t.Error("no error for lengths of keys")
 	}
 }

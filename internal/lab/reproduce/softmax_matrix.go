@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -30,39 +31,39 @@ func (softmaxMatrix) Check(c *attention.Call[float32]) error {
 	return nil
 }
 
-func (softmaxMatrix) Cost(s attention.Shape) (c attention.Cost) {
+func (softmaxMatrix) Cost(s attention.Shape) (c headwise.Cost) {
 	n, m := float64(s.N), float64(s.M)
 	c.FLOPs = 2 * n * m * float64(s.D+s.Dv)
 	c.Bytes = 4 * n * m
 	return c
 }
 
-func (softmaxMatrix) Forward(h *attention.Head[float32]) {
-	p := tensor.Mat[float32]{Data: h.Save(h.Q.Rows * h.K.Rows), Rows: h.Q.Rows, Cols: h.K.Rows, Stride: h.K.Rows}
-	h.Product(p, h.Q, h.K, false, true, false)
+func (softmaxMatrix) Forward(h *headwise.Head[float32]) {
+	p := tensor.Mat[float32]{Data: h.SaveBuffer(h.Q.Rows * h.K.Rows), Rows: h.Q.Rows, Cols: h.K.Rows, Stride: h.K.Rows}
+	h.Multiply(p, h.Q, h.K, false, true, false)
 	h.Table.Scale(p.Data, scaleOf(h), p.Data)
-	h.Softmax(p)
-	h.Product(h.Out, p, h.V, false, false, false)
+	h.SoftmaxRows(p)
+	h.Multiply(h.Out, p, h.V, false, false, false)
 }
 
-func (softmaxMatrix) Backward(h *attention.Head[float32], g *attention.HeadGrads[float32]) {
+func (softmaxMatrix) Backward(h *headwise.Head[float32], g *headwise.Grads[float32]) {
 	p := tensor.Mat[float32]{Data: h.Saved, Rows: h.Q.Rows, Cols: h.K.Rows, Stride: h.K.Rows}
-	dp := h.Take(p.Rows, p.Cols)
-	h.Product(g.DV, p, g.DOut, true, false, false)
-	h.Product(dp, g.DOut, h.V, false, true, false)
-	h.SoftmaxGrad(dp, p)
+	dp := h.TakeScratch(p.Rows, p.Cols)
+	h.Multiply(g.DV, p, g.DOut, true, false, false)
+	h.Multiply(dp, g.DOut, h.V, false, true, false)
+	h.SoftmaxRowsGrad(dp, p)
 	h.Table.Scale(dp.Data, scaleOf(h), dp.Data)
-	h.Product(g.DQ, dp, h.K, false, false, false)
-	h.Product(g.DK, dp, h.Q, true, false, false)
+	h.Multiply(g.DQ, dp, h.K, false, false, false)
+	h.Multiply(g.DK, dp, h.Q, true, false, false)
 }
 
-func scaleOf(h *attention.Head[float32]) float32 { return float32(1 / math.Sqrt(float64(h.Q.Cols))) }
+func scaleOf(h *headwise.Head[float32]) float32 { return float32(1 / math.Sqrt(float64(h.Q.Cols))) }
 
 // writeMatrices has models compute their attention so.
 func writeMatrices(u *bench.Update) {
 	for _, m := range u.Models() {
 		m.WrapMechanisms(func(string, attention.Mechanism[float32]) attention.Mechanism[float32] {
-			return attention.NewHeadwise[float32](softmaxMatrix{})
+			return headwise.New[float32](softmaxMatrix{})
 		})
 	}
 }

@@ -1,8 +1,9 @@
-package attention
+package headwise
 
 import (
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -11,57 +12,59 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Remembering is a causal Headwise whose outputs depend on the queries of tokens
-// before, too. Its states keep these and give them in Head.Past; a token that was
-// absorbed came without a query.
-type Remembering interface{ RemembersQueries() }
+// PastQueryReader is a causal Function whose outputs depend on earlier queries. Its states keep
+// these queries and pass them in Head.PastQueries.
+type PastQueryReader interface{ NeedsPastQueries() }
 
-// headState is the state of a causal headwise mechanism that has none of its
-// own: all keys, rotated, and all values. A query meets them alone, from the
-// place of its own key.
-type headState[T tensor.Float] struct {
-	w      *headwise[T]
-	shape  Shape
+// keyState is the state of a causal Function without a state of its own: all keys, rotated,
+// and all values.
+type keyState[T tensor.Float] struct {
+	w      *driver[T]
+	shape  attention.Shape
 	tokens int
-	exist  [][]bool // [B][tokens]
+	exist  [][]bool // [B][tokens] unmasked tokens
 	k, v   [][]T    // [B·Hkv][tokens, D] and [tokens, Dv]; zeros where a token does not exist
 	q      [][]T    // [B·H][tokens, D] of what remembers them, rotated; nil: it does not
 }
 
-func newHeadState[T tensor.Float](w *headwise[T], s Shape) *headState[T] {
-	s = Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
+func newKeyState[T tensor.Float](w *driver[T], s attention.Shape) *keyState[T] {
+	s = attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
 	n := s.B * s.Hkv
-	st := &headState[T]{w: w, shape: s, exist: make([][]bool, s.B), k: make([][]T, n), v: make([][]T, n)}
-	if _, is := w.Headwise.(Remembering); is {
+	st := &keyState[T]{w: w, shape: s, exist: make([][]bool, s.B), k: make([][]T, n), v: make([][]T, n)}
+	if _, is := w.Function.(PastQueryReader); is {
 		st.q = make([][]T, s.B*s.H)
 	}
 	return st
 }
 
-func (s *headState[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, s) }
+func (s *keyState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
 
-func (s *headState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return CheckedRead(out, c, s) }
+func (s *keyState[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedRead(out, c, s)
+}
 
-func (s *headState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return CheckedStep(out, c, s) }
+func (s *keyState[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedStep(out, c, s)
+}
 
-func (s *headState[T]) StateShape() *Shape { return &s.shape }
+func (s *keyState[T]) StateShape() *attention.Shape { return &s.shape }
 
-func (s *headState[T]) Refuse(c *Call[T]) error { return s.w.refuse(c) }
+func (s *keyState[T]) Refuse(c *attention.Call[T]) error { return s.w.refuseCall(c) }
 
-func (s *headState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
+func (s *keyState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	past := s.tokens
 	if m == 0 {
-		s.answer(out, c, func(int) int { return past })
+		s.setOutputs(out, c, func(int) int { return past })
 		return
 	}
-	s.absorb(c, n > 0)
+	s.appendTokens(c, n > 0)
 	if n > 0 {
-		s.answer(out, c, func(i int) int { return past + i + 1 })
+		s.setOutputs(out, c, func(i int) int { return past + i + 1 })
 	}
 }
 
-// absorb takes in keys and values, and with asked queries, too.
-func (s *headState[T]) absorb(c *Call[T], asked bool) {
+// appendTokens takes in keys and values, and with asked queries, too.
+func (s *keyState[T]) appendTokens(c *attention.Call[T], asked bool) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	m := c.K.N
@@ -74,8 +77,8 @@ func (s *headState[T]) absorb(c *Call[T], asked bool) {
 		mark := ar.Mark()
 		b, kh := i/s.shape.Hkv, i%s.shape.Hkv
 		mask := s.exist[b][s.tokens:]
-		k := turned(ar, c.K.At(b, kh), mask, c.Rope, 0)
-		v := turned(ar, c.V.At(b, kh), mask, nil, 0)
+		k := RotateAndMask(ar, c.K.At(b, kh), mask, c.Rope, 0)
+		v := RotateAndMask(ar, c.V.At(b, kh), mask, nil, 0)
 		s.k[i] = append(s.k[i], k.Data[:m*s.shape.D]...)
 		s.v[i] = append(s.v[i], v.Data[:m*s.shape.Dv]...)
 		ar.Reset(mark)
@@ -86,16 +89,16 @@ func (s *headState[T]) absorb(c *Call[T], asked bool) {
 			continue
 		}
 		mark := ar.Mark()
-		q := turned(ar, c.Q.At(i/s.shape.H, i%s.shape.H), nil, c.Rope, 0)
+		q := RotateAndMask(ar, c.Q.At(i/s.shape.H, i%s.shape.H), nil, c.Rope, 0)
 		s.q[i] = append(s.q[i], q.Data[:m*s.shape.D]...)
 		ar.Reset(mark)
 	}
 	s.tokens += m
 }
 
-// answer sets out for the queries of c, of which number i sees the first seen(i)
+// setOutputs sets out for the queries of c, of which number i sees the first seen(i)
 // keys.
-func (s *headState[T]) answer(out tensor.Heads[T], c *Call[T], seen func(i int) int) {
+func (s *keyState[T]) setOutputs(out tensor.Heads[T], c *attention.Call[T], seen func(i int) int) {
 	one := s.shape
 	one.N, one.M, one.Causal = 1, s.tokens, true
 	units := s.shape.B * s.shape.H
@@ -105,7 +108,7 @@ func (s *headState[T]) answer(out tensor.Heads[T], c *Call[T], seen func(i int) 
 		defer ar.Release()
 		b, head := i/s.shape.H, i%s.shape.H
 		kv := b*s.shape.Hkv + head/(s.shape.H/s.shape.Hkv)
-		h := s.w.head()
+		h := s.w.takeHead()
 		defer s.w.putHead(h)
 		for n := range c.Q.N {
 			mark := ar.Mark()
@@ -116,20 +119,20 @@ func (s *headState[T]) answer(out tensor.Heads[T], c *Call[T], seen func(i int) 
 				continue
 			}
 			*h = Head[T]{
-				Q: turned(ar, c.Q.At(b, head).Slice(n, n+1), nil, c.Rope, n),
+				Q: RotateAndMask(ar, c.Q.At(b, head).Slice(n, n+1), nil, c.Rope, n),
 				K: tensor.Mat[T]{Data: s.k[kv], Rows: m, Cols: s.shape.D, Stride: s.shape.D},
 				V: tensor.Mat[T]{Data: s.v[kv], Rows: m, Cols: s.shape.Dv, Stride: s.shape.Dv},
 
-				Causal: true, Off: m - 1, Head: head, Scratch: ar, Table: kernel.Active[T](),
+				Causal: true, Offset: m - 1, Head: head, Scratch: ar, Table: kernel.Active[T](),
 			}
 			if slices.Contains(exist, false) {
 				h.Mask = exist
 			}
 			if s.q != nil {
-				h.Past = tensor.Mat[T]{Data: s.q[i], Rows: m - 1, Cols: s.shape.D, Stride: s.shape.D}
+				h.PastQueries = tensor.Mat[T]{Data: s.q[i], Rows: m - 1, Cols: s.shape.D, Stride: s.shape.D}
 			}
 			h.Out = scratch.ForOutput(ar, row)
-			s.w.Headwise.Forward(h)
+			s.w.Function.Forward(h)
 			scratch.CopyMat(row, h.Out)
 			ar.Reset(mark)
 		}
@@ -138,8 +141,8 @@ func (s *headState[T]) answer(out tensor.Heads[T], c *Call[T], seen func(i int) 
 
 // Merge puts the keys and values of next behind those of s, with the bits of one
 // stream.
-func (s *headState[T]) Merge(next State[T]) error {
-	n, err := Mergeable(s.w.identity(), &s.shape, next, func(n *headState[T]) (Identity, *Shape) { return n.w.identity(), &n.shape })
+func (s *keyState[T]) Merge(next attention.State[T]) error {
+	n, err := attention.Mergeable(s.w.identity(), &s.shape, next, func(n *keyState[T]) (attention.Identity, *attention.Shape) { return n.w.identity(), &n.shape })
 	if err != nil {
 		return err
 	}
@@ -156,8 +159,8 @@ func (s *headState[T]) Merge(next State[T]) error {
 	return nil
 }
 
-func (s *headState[T]) Clone() State[T] {
-	c := newHeadState(s.w, s.shape)
+func (s *keyState[T]) Clone() attention.State[T] {
+	c := newKeyState(s.w, s.shape)
 	c.tokens = s.tokens
 	for b := range s.exist {
 		c.exist[b] = slices.Clone(s.exist[b])
@@ -171,7 +174,7 @@ func (s *headState[T]) Clone() State[T] {
 	return c
 }
 
-func (s *headState[T]) Reset() {
+func (s *keyState[T]) Reset() {
 	s.tokens = 0
 	for b := range s.exist {
 		s.exist[b] = s.exist[b][:0]
@@ -184,9 +187,9 @@ func (s *headState[T]) Reset() {
 	}
 }
 
-func (s *headState[T]) Tokens() int64 { return int64(s.tokens) }
+func (s *keyState[T]) Tokens() int64 { return int64(s.tokens) }
 
-func (s *headState[T]) Bytes() int64 {
+func (s *keyState[T]) Bytes() int64 {
 	var elements, flags int
 	for b := range s.exist {
 		flags += cap(s.exist[b])
@@ -202,8 +205,8 @@ func (s *headState[T]) Bytes() int64 {
 
 // AppendBinary appends a snapshot: after the header the flags of each batch row,
 // then the keys and the values of each key head, then the queries that are kept.
-func (s *headState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, int64(s.tokens), false)
+func (s *keyState[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := attention.NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, int64(s.tokens), false)
 	for _, exist := range s.exist {
 		w.Flags(exist)
 	}
@@ -217,8 +220,8 @@ func (s *headState[T]) AppendBinary(b []byte) ([]byte, error) {
 	return w.End(), nil
 }
 
-func restoreHeadState[T tensor.Float](w *headwise[T], data []byte) (State[T], error) {
-	sh, tokens, r, err := ReadSnapshot[T](data, w.identity(), w.parameterSum())
+func restoreKeyState[T tensor.Float](w *driver[T], data []byte) (attention.State[T], error) {
+	sh, tokens, r, err := attention.ReadSnapshot[T](data, w.identity(), w.parameterSum())
 	if err != nil {
 		return nil, err
 	}
@@ -227,13 +230,13 @@ func restoreHeadState[T tensor.Float](w *headwise[T], data []byte) (State[T], er
 	}
 	one := float64(tokens) * float64(sh.D+sh.Dv) * float64(scratch.ElementSize[T]())
 	asked := 0.0
-	if _, is := w.Headwise.(Remembering); is {
+	if _, is := w.Function.(PastQueryReader); is {
 		asked = float64(sh.H) * float64(tokens) * float64(sh.D) * float64(scratch.ElementSize[T]())
 	}
 	if err := r.Need(float64(sh.B) * (float64(tokens) + float64(sh.Hkv)*one + asked)); err != nil {
 		return nil, err
 	}
-	s := newHeadState(w, sh)
+	s := newKeyState(w, sh)
 	s.tokens = int(tokens)
 	for b := range s.exist {
 		s.exist[b] = make([]bool, tokens)
@@ -254,10 +257,15 @@ func restoreHeadState[T tensor.Float](w *headwise[T], data []byte) (State[T], er
 	return s, nil
 }
 
-// identity is that of the mechanism's states.
-func (w *headwise[T]) identity() Identity { return Identity{cacheKind, w.name(), w.Setting()} }
+// cacheKind is the kind of state in snapshots, as for the cache of other mechanisms.
+const cacheKind = "keys and values"
 
-func (w *headwise[T]) parameterSum() (sum snapshot.ParameterSum) {
+// identity is that of the mechanism's states.
+func (w *driver[T]) identity() attention.Identity {
+	return attention.Identity{Kind: cacheKind, Name: w.name(), Setting: w.Setting()}
+}
+
+func (w *driver[T]) parameterSum() (sum snapshot.ParameterSum) {
 	for _, x := range slices.Concat(w.Params().All(), w.Constants().All()) {
 		sum = snapshot.AddParameters(sum, x.Data)
 	}

@@ -1,8 +1,9 @@
-package attention
+package mechanism
 
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -17,14 +18,14 @@ import (
 // is the start for which the chain is known to go to the pseudo-inverse, taken
 // from A alone.
 type pseudoInverse[T tensor.Float] struct {
-	h          *Head[T]
+	h          *headwise.Head[T]
 	a          tensor.Mat[T]
 	p, x, y, w tensor.Mat[T]
 }
 
-func newPseudoInverse[T tensor.Float](h *Head[T], a tensor.Mat[T]) pseudoInverse[T] {
+func newPseudoInverse[T tensor.Float](h *headwise.Head[T], a tensor.Mat[T]) pseudoInverse[T] {
 	l := a.Rows
-	return pseudoInverse[T]{h, a, h.Take(l, l), h.Take(l, l), h.Take(l, l), h.Take(l, l)}
+	return pseudoInverse[T]{h, a, h.TakeScratch(l, l), h.TakeScratch(l, l), h.TakeScratch(l, l), h.TakeScratch(l, l)}
 }
 
 // start sets z to that from which the chain begins, and returns c with its
@@ -46,11 +47,11 @@ func (s *pseudoInverse[T]) start(z tensor.Mat[T]) (c T, column int) {
 
 // factors sets P, X, Y and W of the step from z.
 func (s *pseudoInverse[T]) factors(z tensor.Mat[T]) {
-	s.h.Product(s.p, s.a, z, false, false, false)
+	s.h.Multiply(s.p, s.a, z, false, false, false)
 	fromIdentity(s.x, s.p, 7)
-	s.h.Product(s.y, s.p, s.x, false, false, false)
+	s.h.Multiply(s.y, s.p, s.x, false, false, false)
 	fromIdentity(s.y, s.y, 15)
-	s.h.Product(s.w, s.p, s.y, false, false, false)
+	s.h.Multiply(s.w, s.p, s.y, false, false, false)
 	fromIdentity(s.w, s.w, 13)
 }
 
@@ -68,7 +69,7 @@ func fromIdentity[T tensor.Float](dst, x tensor.Mat[T], c T) {
 // step sets next to Z after the step from z.
 func (s *pseudoInverse[T]) step(next, z tensor.Mat[T]) {
 	s.factors(z)
-	s.h.Product(next, z, s.w, false, false, false)
+	s.h.Multiply(next, z, s.w, false, false, false)
 	s.h.Table.Scale(next.Data, 0.25, next.Data)
 }
 
@@ -76,18 +77,18 @@ func (s *pseudoInverse[T]) step(next, z tensor.Mat[T]) {
 // rows are averages, on the way to its pseudo-inverse. It returns the largest
 // element of AZA - A, which is 0 at the end of the way. All three matrices are
 // contiguous.
-func (h *Head[T]) PseudoInverse(z, a tensor.Mat[T], steps int) (residual float64) {
+func PseudoInverse[T tensor.Float](h *headwise.Head[T], z, a tensor.Mat[T], steps int) (residual float64) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	s := newPseudoInverse(h, a)
-	next := h.Take(a.Rows, a.Cols)
+	next := h.TakeScratch(a.Rows, a.Cols)
 	s.start(z)
 	for range steps {
 		s.step(next, z)
 		copy(z.Data, next.Data)
 	}
-	h.Product(s.p, a, z, false, false, false)
-	h.Product(s.x, s.p, a, false, false, false)
+	h.Multiply(s.p, a, z, false, false, false)
+	h.Multiply(s.x, s.p, a, false, false, false)
 	for i, x := range s.x.Data {
 		residual = max(residual, math.Abs(float64(x-a.Data[i])))
 	}
@@ -97,34 +98,34 @@ func (h *Head[T]) PseudoInverse(z, a tensor.Mat[T], steps int) (residual float64
 // PseudoInverseGrad adds to da the gradient of a, of what PseudoInverse made of
 // it in so many steps: of the steps themselves and of c, however far they came.
 // It uses dz up.
-func (h *Head[T]) PseudoInverseGrad(da, dz, a tensor.Mat[T], steps int) {
+func PseudoInverseGrad[T tensor.Float](h *headwise.Head[T], da, dz, a tensor.Mat[T], steps int) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	s := newPseudoInverse(h, a)
 	l := a.Rows
-	all := h.Take((steps+1)*l, l) // Z before each step, and after the last
+	all := h.TakeScratch((steps+1)*l, l) // Z before each step, and after the last
 	at := func(i int) tensor.Mat[T] { return all.Slice(i*l, (i+1)*l) }
 	c, column := s.start(at(0))
 	for i := range steps {
 		s.step(at(i+1), at(i))
 	}
-	dp, dw, dy, dx, next := h.Take(l, l), h.Take(l, l), h.Take(l, l), h.Take(l, l), h.Take(l, l)
+	dp, dw, dy, dx, next := h.TakeScratch(l, l), h.TakeScratch(l, l), h.TakeScratch(l, l), h.TakeScratch(l, l), h.TakeScratch(l, l)
 	negate := func(x tensor.Mat[T]) { h.Table.Scale(x.Data, -1, x.Data) }
 	for i := steps - 1; i >= 0; i-- {
 		z := at(i)
 		s.factors(z)
 		h.Table.Scale(dz.Data, 0.25, dz.Data)
-		h.Product(next, dz, s.w, false, true, false)
-		h.Product(dw, z, dz, true, false, false)
+		h.Multiply(next, dz, s.w, false, true, false)
+		h.Multiply(dw, z, dz, true, false, false)
 		negate(dw) // of PY
-		h.Product(dp, dw, s.y, false, true, false)
-		h.Product(dy, s.p, dw, true, false, false)
+		h.Multiply(dp, dw, s.y, false, true, false)
+		h.Multiply(dy, s.p, dw, true, false, false)
 		negate(dy) // of PX
-		h.Product(dp, dy, s.x, false, true, true)
-		h.Product(dx, s.p, dy, true, false, false)
+		h.Multiply(dp, dy, s.x, false, true, true)
+		h.Multiply(dx, s.p, dy, true, false, false)
 		h.Table.Axpy(dp.Data, -1, dx.Data)
-		h.Product(da, dp, z, false, true, true)
-		h.Product(next, a, dp, true, false, true)
+		h.Multiply(da, dp, z, false, true, true)
+		h.Multiply(next, a, dp, true, false, true)
 		copy(dz.Data, next.Data)
 	}
 	// Z = Aᵀ/c: 1/c of the transpose, and -Σ dZ∘Z/c of the column's sum.

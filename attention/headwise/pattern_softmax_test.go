@@ -1,4 +1,4 @@
-package attention
+package headwise
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 // slope is a bias of tests: a number for each distance.
 type slope[T tensor.Float] struct{ of, grad []T }
 
-func (s *slope[T]) Add(t *PairTile[T]) {
+func (s *slope[T]) Add(t *PatternTile[T]) {
 	for r := range t.Rows {
 		from, end := t.Visible(r)
 		for c := from; c < end; c++ {
@@ -24,7 +24,7 @@ func (s *slope[T]) Add(t *PairTile[T]) {
 	}
 }
 
-func (s *slope[T]) Grad(t *PairTile[T], _ *HeadGrads[T]) {
+func (s *slope[T]) Grad(t *PatternTile[T], _ *Grads[T]) {
 	for r := range t.Rows {
 		from, end := t.Visible(r)
 		for c := from; c < end; c++ {
@@ -34,17 +34,17 @@ func (s *slope[T]) Grad(t *PairTile[T], _ *HeadGrads[T]) {
 }
 
 // scattered adds parts of every kind, some of whose pairs overlap.
-func scattered(p *Pairs, n, m int) {
-	lo, hi := p.Add(Stretch(0, n), Stretch(0, m))
+func scattered(p *Pattern, n, m int) {
+	lo, hi := p.AddPart(Range(0, n), Range(0, m))
 	for a := range lo {
 		lo[a], hi[a] = int32(a-5), int32(a+3)
 	}
-	lo, hi = p.Add(Every(3, 1, n), Every(4, 2, m))
+	lo, hi = p.AddPart(EveryNth(3, 1, n), EveryNth(4, 2, m))
 	for a := range lo {
 		lo[a], hi[a] = 0, int32(a)
 	}
 	whole := m / 7
-	lo, hi = p.Add(Stretch(n/2, n-n/2), Places{First: 3, N: 2 * whole, Run: 2, Step: 7})
+	lo, hi = p.AddPart(Range(n/2, n-n/2), RowSet{First: 3, N: 2 * whole, Run: 2, Step: 7})
 	for a := range lo {
 		lo[a], hi[a] = int32(a%5), int32(2*whole-a%7)
 	}
@@ -52,7 +52,7 @@ func scattered(p *Pairs, n, m int) {
 	for i := 0; i < n; i += 1 + i/2 {
 		list = append(list, int32(i))
 	}
-	lo, hi = p.Add(Places{N: len(list), List: list}, Stretch(0, m))
+	lo, hi = p.AddPart(RowSet{N: len(list), List: list}, Range(0, m))
 	for a := range lo {
 		lo[a], hi[a] = 1, int32(m)
 	}
@@ -94,13 +94,13 @@ func pairsProblem[T tensor.Float](t *testing.T, n, m, d, dv int, masked, biased 
 			}
 		}
 	}
-	s := &PairSoftmax[T]{Scale: scale}
+	s := &PatternSoftmax[T]{Scale: scale}
 	bias := &slope[T]{make([]T, 2*(n+m)), make([]T, 2*(n+m))}
 	if biased {
 		s.Bias = bias
 		copy(bias.of, random(1, len(bias.of)).Data)
 	}
-	pairs := NewPairs()
+	pairs := NewPattern()
 	defer pairs.Release()
 	scattered(pairs, n, m)
 	do := random(n, dv)
@@ -109,7 +109,7 @@ func pairsProblem[T tensor.Float](t *testing.T, n, m, d, dv int, masked, biased 
 		h.Out.Data[i] = T(math.NaN())
 	}
 	s.Forward(h, lse, pairs)
-	g := &HeadGrads[T]{DQ: tensor.NewMat[T](n, d), DK: tensor.NewMat[T](m, d), DV: tensor.NewMat[T](m, dv)}
+	g := &Grads[T]{DQ: tensor.NewMat[T](n, d), DK: tensor.NewMat[T](m, d), DV: tensor.NewMat[T](m, dv)}
 	s.Backward(h, g, h.Out, do, lse, pairs)
 
 	// The same in obvious loops.
@@ -120,18 +120,18 @@ func pairsProblem[T tensor.Float](t *testing.T, n, m, d, dv int, masked, biased 
 	count := 0
 	for k := range pairs.patches {
 		x := &pairs.patches[k]
-		lo, hi := pairs.of(x)
+		lo, hi := pairs.boundsOf(x)
 		for a := range lo {
 			for c := max(lo[a], 0); c < min(hi[a], int32(x.keys.N)); c++ {
 				count++
-				if j := x.keys.At(int(c)); h.Exists(j) {
-					times[x.queries.At(a)][j]++
+				if j := x.keys.RowAt(int(c)); h.IsUnmasked(j) {
+					times[x.queries.RowAt(a)][j]++
 				}
 			}
 		}
 	}
-	if pairs.Count() != count {
-		t.Errorf("%d pairs, counted %d", count, pairs.Count())
+	if pairs.CountPairs() != count {
+		t.Errorf("%d pairs, counted %d", count, pairs.CountPairs())
 	}
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(d))
@@ -218,13 +218,13 @@ func TestPairSoftmaxBits(t *testing.T) {
 		ar := arena.Acquire()
 		defer ar.Release()
 		h := &Head[float32]{Q: q.Slice(i0, i1), K: k, V: v, Out: tensor.NewMat[float32](i1-i0, d), Scratch: ar, Table: kernel.Active[float32]()}
-		p := NewPairs()
+		p := NewPattern()
 		defer p.Release()
-		lo, hi := p.Add(Stretch(0, i1-i0), Stretch(0, n))
+		lo, hi := p.AddPart(Range(0, i1-i0), Range(0, n))
 		for a := range lo {
 			lo[a], hi[a] = int32(i0+a-w), int32(i0+a+1)
 		}
-		new(PairSoftmax[float32]).Forward(h, make([]float32, i1-i0), p)
+		new(PatternSoftmax[float32]).Forward(h, make([]float32, i1-i0), p)
 		return h.Out
 	}
 	all := attend(0, n)

@@ -1,9 +1,10 @@
-package attention
+package mechanism
 
 import (
 	"math/bits"
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
@@ -15,16 +16,16 @@ const hashRows = 256
 // SignHashes returns a hash of each row x of the head's matrix: bit b is set
 // where x lies above plane b, x·planes[b,:D] > planes[b,D]. There are up to 64
 // planes, of D+1 numbers each.
-func (h *Head[T]) SignHashes(x, planes tensor.Mat[T]) []uint64 {
+func SignHashes[T tensor.Float](h *headwise.Head[T], x, planes tensor.Mat[T]) []uint64 {
 	hashes := arena.TakeZeros[uint64](h.Scratch, x.Rows)
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
-	along := h.Take(min(hashRows, x.Rows), planes.Rows)
+	along := h.TakeScratch(min(hashRows, x.Rows), planes.Rows)
 	normals := planes
 	normals.Cols = x.Cols
 	for i0 := 0; i0 < x.Rows; i0 += hashRows {
 		i1 := min(i0+hashRows, x.Rows)
-		h.Product(along.Slice(0, i1-i0), x.Slice(i0, i1), normals, false, true, false)
+		h.Multiply(along.Slice(0, i1-i0), x.Slice(i0, i1), normals, false, true, false)
 		for i := i0; i < i1; i++ {
 			for b, s := range along.Row(i - i0) {
 				if s > planes.Row(b)[x.Cols] {
@@ -157,13 +158,13 @@ func Largest[T kernel.Float](places []int32, x []T, exist []bool) {
 // AngularBuckets sets buckets to the number of the largest of the products of
 // each row of x with the rows of axes, and then with their negatives: to which of
 // them it is nearest by its angle. Of equal ones it is the first.
-func (h *Head[T]) AngularBuckets(buckets []int32, x, axes tensor.Mat[T]) {
+func AngularBuckets[T tensor.Float](h *headwise.Head[T], buckets []int32, x, axes tensor.Mat[T]) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
-	along := h.Take(min(hashRows, x.Rows), axes.Rows)
+	along := h.TakeScratch(min(hashRows, x.Rows), axes.Rows)
 	for i0 := 0; i0 < x.Rows; i0 += hashRows {
 		i1 := min(i0+hashRows, x.Rows)
-		h.Product(along.Slice(0, i1-i0), x.Slice(i0, i1), axes, false, true, false)
+		h.Multiply(along.Slice(0, i1-i0), x.Slice(i0, i1), axes, false, true, false)
 		for i := i0; i < i1; i++ {
 			row := along.Row(i - i0)
 			most, least := 0, 0

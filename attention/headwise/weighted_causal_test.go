@@ -1,4 +1,4 @@
-package attention
+package headwise
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
@@ -114,14 +115,17 @@ func TestWeightedCausalGradientsAreDerivatives(t *testing.T) {
 func TestWeightedCausalIsLinearAttention(t *testing.T) {
 	const n, d, dv = 90, 4, 3
 	r := rand.New(rand.NewPCG(10, 10))
-	c := &Call[float64]{Q: normal(r, 1, 2, n, d), K: normal(r, 1, 1, n, d), V: normal(r, 1, 1, n, dv), Causal: true}
+	c := &attention.Call[float64]{Q: normal(r, 1, 2, n, d), K: normal(r, 1, 1, n, d), V: normal(r, 1, 1, n, dv), Causal: true}
 	for _, x := range [][]float64{c.Q.Data, c.K.Data} {
 		for i := range x {
 			x[i] = math.Exp(x[i])
 		}
 	}
-	e := mustNew(t, Spec[float64]{Name: "product", Scale: 1, Coef: []float64{0, 1}, Positive: true})
-	want, _ := forward(t, e, c, Direct)
+	e, err := attention.New(attention.Spec[float64]{Name: "product", Scale: 1, Coef: []float64{0, 1}, Positive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := forward(t, e, c, attention.Direct)
 	num, den := tensor.NewHeads[float64](1, 2, n, dv), tensor.NewHeads[float64](1, 2, n, 1)
 	ones := tensor.HeadsOf(slices.Repeat([]float64{1}, n), 1, 1, n, 1)
 	if err := WeightedCausal(num, nil, c.Q, c.K, c.V); err != nil {

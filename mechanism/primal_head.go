@@ -1,8 +1,10 @@
-package attention
+package mechanism
 
 import (
 	"fmt"
 
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
@@ -70,8 +72,8 @@ func NewScores[T tensor.Float](s ScoresSpec, heads, width int) *Scores[T] {
 	return x
 }
 
-func (x *Scores[T]) Traits() Traits {
-	t := Traits{Name: x.Name, Causal: x.Tokens == 0, Streaming: x.Tokens == 0}
+func (x *Scores[T]) Traits() attention.Traits {
+	t := attention.Traits{Name: x.Name, Causal: x.Tokens == 0, Streaming: x.Tokens == 0}
 	if !t.Causal {
 		t.NoCausal = "its projections are made of tokens of the whole sequence"
 	}
@@ -82,10 +84,10 @@ func (x *Scores[T]) Setting() string          { return x.ScoresSpec.Setting }
 func (x *Scores[T]) Params() *param.Set[T]    { return &x.params }
 func (x *Scores[T]) Constants() *param.Set[T] { return nil }
 
-// Unpaired says why there is no attention matrix.
-func (x *Scores[T]) Unpaired() string { return "its outputs are not made of pairs of tokens" }
+// NoMatrixReason says why there is no attention matrix.
+func (x *Scores[T]) NoMatrixReason() string { return "its outputs are not made of pairs of tokens" }
 
-func (x *Scores[T]) Check(c *Call[T]) error {
+func (x *Scores[T]) Check(c *attention.Call[T]) error {
 	width := x.Wc.Shape[0]
 	switch s := x.We.Shape; {
 	case s[0] != 1 && s[0] != c.Q.H:
@@ -98,9 +100,9 @@ func (x *Scores[T]) Check(c *Call[T]) error {
 	return nil
 }
 
-func (x *Scores[T]) Cost(s Shape) Cost {
+func (x *Scores[T]) Cost(s attention.Shape) headwise.Cost {
 	n, rank := float64(s.N), float64(x.Rank)
-	c := Cost{FLOPs: 4 * n * rank * float64(s.D+s.Dv), Bytes: float64(scratch.ElementSize[T]()) * 2 * n * (float64(s.D) + rank)}
+	c := headwise.Cost{FLOPs: 4 * n * rank * float64(s.D+s.Dv), Bytes: float64(scratch.ElementSize[T]()) * 2 * n * (float64(s.D) + rank)}
 	if x.Tokens > 0 {
 		c.FLOPs += 4 * rank * float64(s.Dv) * min(n, float64(x.Tokens))
 	}
@@ -145,9 +147,9 @@ func (s *scored[T]) r(rank int) tensor.Mat[T] {
 }
 
 // open projects the tokens of a head.
-func (x *Scores[T]) open(h *Head[T]) (s scored[T]) {
+func (x *Scores[T]) open(h *headwise.Head[T]) (s scored[T]) {
 	n, d := h.Q.Rows, h.Q.Cols
-	s = scored[T]{q: h.Take(n, d), k: h.Take(n, d), both: h.Take(n, 2*x.Rank)}
+	s = scored[T]{q: h.TakeScratch(n, d), k: h.TakeScratch(n, d), both: h.TakeScratch(n, 2*x.Rank)}
 	s.lq, s.lk = arena.Take[float64](h.Scratch, n), arena.Take[float64](h.Scratch, n)
 	sum, count := arena.TakeZeros[float64](h.Scratch, d), 0
 	for i := range n {
@@ -162,16 +164,16 @@ func (x *Scores[T]) open(h *Head[T]) (s scored[T]) {
 	for i := range n {
 		row := s.k.Row(i)
 		clear(row)
-		if h.stands(i) {
+		if hasKeyAt(h, i) {
 			s.keys++
 		}
 		if !h.Causal {
-			if h.stands(i) {
+			if hasKeyAt(h, i) {
 				copy(row, h.K.Row(i))
 			}
 		} else {
-			for ; next < h.Seen(i); next++ {
-				if h.Exists(next) {
+			for ; next < h.VisibleKeys(i); next++ {
+				if h.IsUnmasked(next) {
 					count++
 					addTo(sum, h.K.Row(next))
 				}
@@ -186,33 +188,35 @@ func (x *Scores[T]) open(h *Head[T]) (s scored[T]) {
 		l := s.sub.Rows
 		made := func(w tensor.Mat[T]) tensor.Mat[T] {
 			y := tensor.Mat[T]{Data: arena.TakeZeros[T](h.Scratch, d*x.Rank), Rows: d, Cols: x.Rank, Stride: x.Rank}
-			h.Product(y.Slice(0, s.sub.Cols), s.sub, w.Slice(0, l), true, false, false)
+			h.Multiply(y.Slice(0, s.sub.Cols), s.sub, w.Slice(0, l), true, false, false)
 			return y
 		}
 		s.we, s.wr = made(s.we), made(s.wr)
 	} else {
 		s.we, s.wr = s.we.Slice(0, d), s.wr.Slice(0, d)
 	}
-	h.Product(s.e(x.Rank), s.q, s.we, false, false, false)
-	h.Product(s.r(x.Rank), s.k, s.wr, false, false, false)
+	h.Multiply(s.e(x.Rank), s.q, s.we, false, false, false)
+	h.Multiply(s.r(x.Rank), s.k, s.wr, false, false, false)
 	return s
 }
 
 // stands reports whether a key stands at the place of query i.
-func (h *Head[T]) stands(i int) bool { return i+h.Off < h.K.Rows && h.Exists(i+h.Off) }
+func hasKeyAt[T tensor.Float](h *headwise.Head[T], i int) bool {
+	return i+h.Offset < h.K.Rows && h.IsUnmasked(i+h.Offset)
+}
 
 // sample sets the values of which projections are made.
-func (x *Scores[T]) sample(h *Head[T], s *scored[T]) {
-	s.sub = h.Take(min(h.Existing(), x.Tokens), min(h.Q.Cols, h.V.Cols))
+func (x *Scores[T]) sample(h *headwise.Head[T], s *scored[T]) {
+	s.sub = h.TakeScratch(min(h.CountUnmasked(), x.Tokens), min(h.Q.Cols, h.V.Cols))
 	samples(h, s.sub.Rows, func(i, j int) { copy(s.sub.Row(i), h.V.Row(j)) })
 }
 
 // samples calls f with the number and the place of l keys of the m that exist: of
 // these number i·(m-1)/(l-1), rounded down.
-func samples[T tensor.Float](h *Head[T], l int, f func(i, j int)) {
-	m, i, seen := h.Existing(), 0, 0
+func samples[T tensor.Float](h *headwise.Head[T], l int, f func(i, j int)) {
+	m, i, seen := h.CountUnmasked(), 0, 0
 	for j := range h.K.Rows {
-		if !h.Exists(j) {
+		if !h.IsUnmasked(j) {
 			continue
 		}
 		if i < l && seen == i*(m-1)/max(l-1, 1) {
@@ -246,7 +250,7 @@ func meanOf[T tensor.Float](row, x []T, sum []float64, n int) {
 // toLength1 divides x by its length, which it returns, and leaves zeros what they
 // are.
 func toLength1[T tensor.Float](x []T) float64 {
-	l := length(x)
+	l := scratch.Norm2(x)
 	for c := range x {
 		if l > 0 {
 			x[c] = T(float64(x[c]) / l)
@@ -272,9 +276,9 @@ func fromLength1[T tensor.Float](dy, y []T, l float64) {
 	}
 }
 
-func (x *Scores[T]) Forward(h *Head[T]) {
+func (x *Scores[T]) Forward(h *headwise.Head[T]) {
 	s := x.open(h)
-	h.Product(h.Out, s.both, x.matrix(x.Wc.Data, h.V.Cols), false, true, false)
+	h.Multiply(h.Out, s.both, x.matrix(x.Wc.Data, h.V.Cols), false, true, false)
 	bias := x.Bias.Data[:h.V.Cols]
 	for i := range h.Out.Rows {
 		h.Table.Add(h.Out.Row(i), h.Out.Row(i), bias)
@@ -305,7 +309,7 @@ func (x *Scores[T]) weigh(lambda T) (f, slope float64) {
 }
 
 // traces returns the matrices whose trace is in J.
-func (x *Scores[T]) traces(h *Head[T], s *scored[T]) (we, wr tensor.Mat[T]) {
+func (x *Scores[T]) traces(h *headwise.Head[T], s *scored[T]) (we, wr tensor.Mat[T]) {
 	if x.Tokens > 0 && x.LearnedTrace {
 		return x.ofHead(x.We, x.We.Data, h.Head), x.ofHead(x.Wr, x.Wr.Data, h.Head)
 	}
@@ -313,12 +317,12 @@ func (x *Scores[T]) traces(h *Head[T], s *scored[T]) (we, wr tensor.Mat[T]) {
 }
 
 // loss returns J.
-func (x *Scores[T]) loss(h *Head[T], s *scored[T]) float64 {
+func (x *Scores[T]) loss(h *headwise.Head[T], s *scored[T]) float64 {
 	var j float64
 	lambda := x.ofHead(x.Lambda, x.Lambda.Data, h.Head).Row(0)
 	share := x.share(s)
 	for i := range s.both.Rows {
-		if !h.stands(i) {
+		if !hasKeyAt(h, i) {
 			continue
 		}
 		row := s.both.Row(i)
@@ -339,13 +343,13 @@ func (x *Scores[T]) loss(h *Head[T], s *scored[T]) float64 {
 }
 
 // Backward projects again: nothing is kept.
-func (x *Scores[T]) Backward(h *Head[T], g *HeadGrads[T]) {
+func (x *Scores[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	s := x.open(h)
 	n, d, rank := h.Q.Rows, h.Q.Cols, x.Rank
 	g.Clear()
-	dboth := h.Take(n, 2*rank)
-	h.Product(dboth, g.DOut, x.matrix(x.Wc.Data, h.V.Cols), false, false, false)
-	h.Product(x.matrix(g.Params[3], h.V.Cols), g.DOut, s.both, true, false, true)
+	dboth := h.TakeScratch(n, 2*rank)
+	h.Multiply(dboth, g.DOut, x.matrix(x.Wc.Data, h.V.Cols), false, false, false)
+	h.Multiply(x.matrix(g.Params[3], h.V.Cols), g.DOut, s.both, true, false, true)
 	for i := range n {
 		h.Table.Add(g.Params[4][:h.V.Cols], g.Params[4][:h.V.Cols], g.DOut.Row(i))
 	}
@@ -357,11 +361,11 @@ func (x *Scores[T]) Backward(h *Head[T], g *HeadGrads[T]) {
 	part := func(at int) tensor.Mat[T] {
 		return tensor.Mat[T]{Data: dboth.Data[at:], Rows: n, Cols: rank, Stride: 2 * rank}
 	}
-	h.Product(dwe, s.q, part(0), true, false, true)
-	h.Product(dwr, s.k, part(rank), true, false, true)
-	dk := h.Take(n, d)
-	h.Product(g.DQ, part(0), s.we, false, true, false)
-	h.Product(dk, part(rank), s.wr, false, true, false)
+	h.Multiply(dwe, s.q, part(0), true, false, true)
+	h.Multiply(dwr, s.k, part(rank), true, false, true)
+	dk := h.TakeScratch(n, d)
+	h.Multiply(g.DQ, part(0), s.we, false, true, false)
+	h.Multiply(dk, part(rank), s.wr, false, true, false)
 	for i := range n {
 		fromLength1(g.DQ.Row(i), s.q.Row(i), s.lq[i])
 		fromLength1(dk.Row(i), s.k.Row(i), s.lk[i])
@@ -374,16 +378,16 @@ func (x *Scores[T]) Backward(h *Head[T], g *HeadGrads[T]) {
 		return
 	}
 	l, w := s.sub.Rows, s.sub.Cols
-	h.Product(we.Slice(0, l), s.sub, dwe.Slice(0, w), false, false, true)
-	h.Product(wr.Slice(0, l), s.sub, dwr.Slice(0, w), false, false, true)
-	dsub := h.Take(l, w)
-	h.Product(dsub, x.ofHead(x.We, x.We.Data, h.Head).Slice(0, l), dwe.Slice(0, w), false, true, false)
-	h.Product(dsub, x.ofHead(x.Wr, x.Wr.Data, h.Head).Slice(0, l), dwr.Slice(0, w), false, true, true)
+	h.Multiply(we.Slice(0, l), s.sub, dwe.Slice(0, w), false, false, true)
+	h.Multiply(wr.Slice(0, l), s.sub, dwr.Slice(0, w), false, false, true)
+	dsub := h.TakeScratch(l, w)
+	h.Multiply(dsub, x.ofHead(x.We, x.We.Data, h.Head).Slice(0, l), dwe.Slice(0, w), false, true, false)
+	h.Multiply(dsub, x.ofHead(x.Wr, x.Wr.Data, h.Head).Slice(0, l), dwr.Slice(0, w), false, true, true)
 	samples(h, l, func(i, j int) { copy(g.DV.Row(j)[:w], dsub.Row(i)) })
 }
 
 // lossGrad adds to the gradients of e and r, of Λ and of the matrices.
-func (x *Scores[T]) lossGrad(h *Head[T], g *HeadGrads[T], s *scored[T], dboth, dwe, dwr tensor.Mat[T]) {
+func (x *Scores[T]) lossGrad(h *headwise.Head[T], g *headwise.Grads[T], s *scored[T], dboth, dwe, dwr tensor.Mat[T]) {
 	dj := float64(g.DAux) * x.Weight
 	if x.Squared {
 		dj *= 2 * x.loss(h, s)
@@ -394,7 +398,7 @@ func (x *Scores[T]) lossGrad(h *Head[T], g *HeadGrads[T], s *scored[T], dboth, d
 		f, slope := x.weigh(l)
 		var squares float64
 		for i := range s.both.Rows {
-			if !h.stands(i) {
+			if !hasKeyAt(h, i) {
 				continue
 			}
 			row, to := s.both.Row(i), dboth.Row(i)
@@ -417,19 +421,19 @@ func (x *Scores[T]) lossGrad(h *Head[T], g *HeadGrads[T], s *scored[T], dboth, d
 
 // tokensGrad takes the gradients of what was projected to those of queries, in
 // g.DQ, and of keys.
-func (x *Scores[T]) tokensGrad(h *Head[T], g *HeadGrads[T], dk tensor.Mat[T]) {
+func (x *Scores[T]) tokensGrad(h *headwise.Head[T], g *headwise.Grads[T], dk tensor.Mat[T]) {
 	n, d := h.Q.Rows, h.Q.Cols
 	if !h.Causal {
 		for i := range n {
-			if at := i + h.Off; at < h.K.Rows {
+			if at := i + h.Offset; at < h.K.Rows {
 				copy(g.DK.Row(at), dk.Row(i))
 			}
 		}
 		return
 	}
-	sum, keys := arena.TakeZeros[float64](h.Scratch, d), h.Existing()
-	for j := h.Seen(n - 1); j < h.K.Rows; j++ {
-		if h.Exists(j) {
+	sum, keys := arena.TakeZeros[float64](h.Scratch, d), h.CountUnmasked()
+	for j := h.VisibleKeys(n - 1); j < h.K.Rows; j++ {
+		if h.IsUnmasked(j) {
 			keys-- // no query sees it
 		}
 	}
@@ -444,10 +448,10 @@ func (x *Scores[T]) tokensGrad(h *Head[T], g *HeadGrads[T], dk tensor.Mat[T]) {
 		}
 		first := 0 // of the keys that queries from i on see, and none before
 		if i > 0 {
-			first = h.Seen(i - 1)
+			first = h.VisibleKeys(i - 1)
 		}
-		for j := h.Seen(i) - 1; j >= first; j-- {
-			if h.Exists(j) {
+		for j := h.VisibleKeys(i) - 1; j >= first; j-- {
+			if h.IsUnmasked(j) {
 				setMean(g.DK.Row(j), sumK, 1)
 				keys--
 			}

@@ -1,4 +1,4 @@
-package attention
+package headwise
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
@@ -20,13 +21,13 @@ import (
 // plain is softmax of whole heads with a factor τ of each, in obvious loops.
 type plain[T tensor.Float] struct {
 	tau    *param.Set[T]
-	traits Traits
+	traits attention.Traits
 }
 
 var plainTau = []float64{0.5, 1.5, 2, 1}
 
 func newPlain[T tensor.Float]() *plain[T] {
-	p := &plain[T]{new(param.Set[T]), Traits{Name: "plain", Positive: true, Causal: true}}
+	p := &plain[T]{new(param.Set[T]), attention.Traits{Name: "plain", Positive: true, Causal: true}}
 	tau := p.tau.New("tau", false, len(plainTau))
 	for h, x := range plainTau {
 		tau.Data[h] = T(x)
@@ -34,17 +35,19 @@ func newPlain[T tensor.Float]() *plain[T] {
 	return p
 }
 
-func (p *plain[T]) Traits() Traits           { return p.traits }
+func (p *plain[T]) Traits() attention.Traits { return p.traits }
 func (p *plain[T]) Setting() string          { return "plain" }
 func (p *plain[T]) Params() *param.Set[T]    { return p.tau }
 func (p *plain[T]) Constants() *param.Set[T] { return nil }
-func (p *plain[T]) Cost(s Shape) Cost        { return Cost{FLOPs: 2 * float64(s.N*s.M*(s.D+s.Dv)), Bytes: 64} }
+func (p *plain[T]) Cost(s attention.Shape) Cost {
+	return Cost{FLOPs: 2 * float64(s.N*s.M*(s.D+s.Dv)), Bytes: 64}
+}
 func (p *plain[T]) scale(h *Head[T]) float64 { return 1 / math.Sqrt(float64(h.Q.Cols)) }
 func (p *plain[T]) factor(h *Head[T]) float64 {
 	return float64(p.tau.All()[0].Data[h.Head]) * p.scale(h)
 }
 
-func (p *plain[T]) Check(c *Call[T]) error {
+func (p *plain[T]) Check(c *attention.Call[T]) error {
 	if c.Q.H > len(plainTau) {
 		return fmt.Errorf("q: has %d heads, plain has factors for %d", c.Q.H, len(plainTau))
 	}
@@ -55,16 +58,16 @@ func (p *plain[T]) Check(c *Call[T]) error {
 func (p *plain[T]) weights(h *Head[T], i int) (w, scores []float64) {
 	w, scores = make([]float64, h.K.Rows), make([]float64, h.K.Rows)
 	top, sum := math.Inf(-1), 0.0
-	for j := range h.Seen(i) {
-		if h.Exists(j) {
+	for j := range h.VisibleKeys(i) {
+		if h.IsUnmasked(j) {
 			for e, x := range h.Q.Row(i) {
 				scores[j] += float64(x) * float64(h.K.Row(j)[e])
 			}
 			top = max(top, p.factor(h)*scores[j])
 		}
 	}
-	for j := range h.Seen(i) {
-		if h.Exists(j) {
+	for j := range h.VisibleKeys(i) {
+		if h.IsUnmasked(j) {
 			w[j] = math.Exp(p.factor(h)*scores[j] - top)
 			sum += w[j]
 		}
@@ -76,7 +79,7 @@ func (p *plain[T]) weights(h *Head[T], i int) (w, scores []float64) {
 }
 
 func (p *plain[T]) Forward(h *Head[T]) {
-	saved := h.Save(h.Q.Rows)
+	saved := h.SaveBuffer(h.Q.Rows)
 	for i := range h.Q.Rows {
 		w, _ := p.weights(h, i)
 		o := make([]float64, h.V.Cols)
@@ -93,7 +96,7 @@ func (p *plain[T]) Forward(h *Head[T]) {
 	h.Aux = float64(h.Q.Rows)
 }
 
-func (p *plain[T]) Backward(h *Head[T], g *HeadGrads[T]) {
+func (p *plain[T]) Backward(h *Head[T], g *Grads[T]) {
 	if len(h.Saved) != h.Q.Rows || h.Saved[h.Q.Rows-1] != T(h.Q.Rows-1) {
 		panic("plain: what Forward saved is not there")
 	}
@@ -160,8 +163,8 @@ func headwiseProblem[T tensor.Float](t *testing.T, oc *oracle.Call) {
 	r := rand.New(rand.NewPCG(12, 13))
 	do := normal(r, oc.Q.B, oc.Q.H, oc.Q.N, oc.V.D)
 	want, grads := book.Forward(oc), book.Backward(oc, do)
-	m, c := NewHeadwise(newPlain[T]()), callOf[T](oc)
-	out, keep := forward(t, m, c, Auto)
+	m, c := New(newPlain[T]()), callOf[T](oc)
+	out, keep := forward(t, m, c, attention.Auto)
 	g, dtau := backward(t, m, c, convert[T](do), out, keep)
 	judge(t, check.SoftmaxLimits[T](), book, oc, want, out, keep)
 	judgeGrads(t, check.SoftmaxLimits[T](), oc, do, want, grads, g, dtau)
@@ -200,7 +203,7 @@ func headwiseProblem[T tensor.Float](t *testing.T, oc *oracle.Call) {
 		t.Errorf("the diagnosis finds %d unseen queries, there are %d", unseen, want.QueriesWithoutKeys)
 	}
 	if c.Causal {
-		c.Form = Step
+		c.Form = attention.Step
 		stepped := poisoned[T](oc.Q.B, oc.Q.H, oc.Q.N, oc.V.D)
 		if err := m.Forward(stepped, c, nil); err != nil {
 			t.Fatal(err)
@@ -219,8 +222,8 @@ func TestHeadwiseBits(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			do := convert[float32](normal(rand.New(rand.NewPCG(14, 15)), oc.Q.B, oc.Q.H, oc.Q.N, oc.V.D))
-			m, c := NewHeadwise(newPlain[float32]()), callOf[float32](oc)
-			out, keep := forward(t, m, c, Auto)
+			m, c := New(newPlain[float32]()), callOf[float32](oc)
+			out, keep := forward(t, m, c, attention.Auto)
 			g, dtau := backward(t, m, c, do, out, keep)
 
 			wide := *c
@@ -230,7 +233,7 @@ func TestHeadwiseBits(t *testing.T) {
 			if err := m.Forward(out2, &wide, keep2); err != nil {
 				t.Fatal(err)
 			}
-			g2 := &Grads[float32]{DQ: spacious(poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.Q.D)),
+			g2 := &attention.Grads[float32]{DQ: spacious(poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.Q.D)),
 				DK: spacious(poisoned[float32](c.K.B, c.K.H, c.K.N, c.K.D)), DV: spacious(poisoned[float32](c.V.B, c.V.H, c.V.N, c.V.D))}
 			m.Params().ZeroGrad()
 			if err := m.Backward(g2, spacious(do), out2, &wide, keep2); err != nil {
@@ -268,35 +271,35 @@ func spacious[T tensor.Float](x tensor.Heads[T]) tensor.Heads[T] {
 }
 
 func TestHeadwiseRefuses(t *testing.T) {
-	base := func() *Call[float32] { return callOf[float32](problems()["causal"]) }
+	base := func() *attention.Call[float32] { return callOf[float32](problems()["causal"]) }
 	decaying := callOf[float32](problems()["causal, decay"])
 	noncausal := newPlain[float32]()
 	noncausal.traits.Causal, noncausal.traits.NoCausal = false, "it looks at all tokens"
 	for _, x := range []struct {
 		p      *plain[float32]
-		c      *Call[float32]
-		change func(c *Call[float32])
+		c      *attention.Call[float32]
+		change func(c *attention.Call[float32])
 		want   string
 	}{
-		{newPlain[float32](), base(), func(c *Call[float32]) { c.K.D = 4 }, "k: D is 4, q has 5"},
-		{newPlain[float32](), base(), func(c *Call[float32]) { c.Form = Linear }, "form: plain has no linear form"},
-		{newPlain[float32](), base(), func(c *Call[float32]) { c.AttnKeep = make([]bool, 81) }, "attn_keep: plain"},
-		{newPlain[float32](), base(), func(c *Call[float32]) { c.Drop = &Drop{Rate: 0.5} }, "dropout: plain"},
-		{newPlain[float32](), base(), func(c *Call[float32]) { c.Form, c.Causal = Step, false }, "form: step of plain needs a causal call"},
-		{newPlain[float32](), decaying, func(c *Call[float32]) {}, "log_g: plain"},
-		{noncausal, base(), func(c *Call[float32]) {}, "causal: plain has no causal form: it looks at all tokens"},
+		{newPlain[float32](), base(), func(c *attention.Call[float32]) { c.K.D = 4 }, "k: D is 4, q has 5"},
+		{newPlain[float32](), base(), func(c *attention.Call[float32]) { c.Form = attention.Linear }, "form: plain has no linear form"},
+		{newPlain[float32](), base(), func(c *attention.Call[float32]) { c.AttnKeep = make([]bool, 81) }, "attn_keep: plain"},
+		{newPlain[float32](), base(), func(c *attention.Call[float32]) { c.Drop = &attention.Drop{Rate: 0.5} }, "dropout: plain"},
+		{newPlain[float32](), base(), func(c *attention.Call[float32]) { c.Form, c.Causal = attention.Step, false }, "form: step of plain needs a causal call"},
+		{newPlain[float32](), decaying, func(c *attention.Call[float32]) {}, "log_g: plain"},
+		{noncausal, base(), func(c *attention.Call[float32]) {}, "causal: plain has no causal form: it looks at all tokens"},
 	} {
 		x.change(x.c)
-		err := NewHeadwise(x.p).Forward(poisoned[float32](2, 4, 9, 3), x.c, nil)
+		err := New(x.p).Forward(poisoned[float32](2, 4, 9, 3), x.c, nil)
 		if err == nil || !strings.HasPrefix(err.Error(), x.want) {
 			t.Errorf("error %v, want %s", err, x.want)
 		}
 	}
-	if _, err := NewHeadwise(noncausal).NewState(Shape{B: 1, H: 1, Hkv: 1, D: 1, Dv: 1}); err == nil {
+	if _, err := New(noncausal).NewState(attention.Shape{B: 1, H: 1, Hkv: 1, D: 1, Dv: 1}); err == nil {
 		t.Error("a mechanism without causal form has a state")
 	}
-	m := NewHeadwise(newPlain[float32]())
-	if err := m.Backward(&Grads[float32]{DQ: base().Q, DK: base().K, DV: base().V}, poisoned[float32](2, 4, 9, 3), poisoned[float32](2, 4, 9, 3), base(), &Saved[float32]{}); err == nil {
+	m := New(newPlain[float32]())
+	if err := m.Backward(&attention.Grads[float32]{DQ: base().Q, DK: base().K, DV: base().V}, poisoned[float32](2, 4, 9, 3), poisoned[float32](2, 4, 9, 3), base(), &attention.Saved[float32]{}); err == nil {
 		t.Error("Backward without Forward is not refused")
 	}
 }
@@ -305,15 +308,15 @@ func TestHeadwiseRefuses(t *testing.T) {
 // that is not.
 func TestHeadState(t *testing.T) {
 	oc := problems()["causal mask"]
-	m, c := NewHeadwise(newPlain[float32]()), callOf[float32](oc)
-	piece := func(i0, i1 int) *Call[float32] {
-		p := &Call[float32]{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1)}
+	m, c := New(newPlain[float32]()), callOf[float32](oc)
+	piece := func(i0, i1 int) *attention.Call[float32] {
+		p := &attention.Call[float32]{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1)}
 		for b := range oc.Q.B {
 			p.KeyMask = append(p.KeyMask, c.KeyMask[b*oc.K.N:][i0:i1]...)
 		}
 		return p
 	}
-	start := func() State[float32] {
+	start := func() attention.State[float32] {
 		st, err := m.NewState(c.Shape())
 		if err != nil {
 			t.Fatal(err)
@@ -389,7 +392,7 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	// A bias is a channel more, and so is what it is multiplied by.
 	one := &oracle.Call{Causal: oc.Causal, KeyMask: oc.KeyMask,
 		Q: tensor.NewHeads[float64](1, 1, oc.Q.N, d+1), K: tensor.NewHeads[float64](1, 1, m, d+1), V: tensor.NewHeads[float64](1, 1, m, oc.V.D)}
-	x := &Rows[T]{
+	x := &attention.Rows[T]{
 		Q: convert[T](oc.Q).At(0, 0), K: convert[T](oc.K).At(0, 0), V: convert[T](oc.V).At(0, 0),
 		Causal: oc.Causal, Off: m - oc.Q.N, Mask: oc.KeyMask,
 	}
@@ -443,7 +446,7 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	want, grads := book.Forward(one), book.Backward(one, first)
 	ar := arena.Acquire()
 	defer ar.Release()
-	s := NewSoftmax[T](0)
+	s := attention.NewSoftmax[T](0)
 	out, lse := tensor.NewMat[T](one.Q.N, oc.V.D), make([]T, one.Q.N)
 	s.Forward(ar, out, lse, x)
 	l := check.SoftmaxLimits[T]()
@@ -451,7 +454,7 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	if e := check.ErrorRatio(out.Data, want.O.Data, l.Output(cond, check.MaxAbs(oc.V.Data))); e > 1 {
 		t.Errorf("outputs are off by %.3g limits", e)
 	}
-	g := &RowsGrad[T]{DOut: convert[T](first).At(0, 0),
+	g := &attention.RowsGrad[T]{DOut: convert[T](first).At(0, 0),
 		DQ: tensor.NewMat[T](one.Q.N, d), DK: tensor.NewMat[T](m, d), DV: tensor.NewMat[T](m, oc.V.D)}
 	if biased {
 		g.DBias = make([]T, m)

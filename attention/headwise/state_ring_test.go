@@ -1,4 +1,4 @@
-package attention
+package headwise
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -17,28 +18,32 @@ import (
 type recent[T tensor.Float] struct {
 	block   int
 	growing bool
-	softmax *PairSoftmax[T]
+	softmax *PatternSoftmax[T]
 }
 
-func (r *recent[T]) Traits() Traits           { return Traits{Name: "recent", Positive: true, Causal: true} }
-func (r *recent[T]) Setting() string          { return fmt.Sprint("recent ", r.block) }
-func (r *recent[T]) Params() *param.Set[T]    { return nil }
-func (r *recent[T]) Constants() *param.Set[T] { return nil }
-func (r *recent[T]) Check(*Call[T]) error     { return nil }
-func (r *recent[T]) Cost(s Shape) Cost        { return Cost{FLOPs: float64(4 * s.N * r.block * s.D)} }
+func (r *recent[T]) Traits() attention.Traits {
+	return attention.Traits{Name: "recent", Positive: true, Causal: true}
+}
+func (r *recent[T]) Setting() string                { return fmt.Sprint("recent ", r.block) }
+func (r *recent[T]) Params() *param.Set[T]          { return nil }
+func (r *recent[T]) Constants() *param.Set[T]       { return nil }
+func (r *recent[T]) Check(*attention.Call[T]) error { return nil }
+func (r *recent[T]) Cost(s attention.Shape) Cost {
+	return Cost{FLOPs: float64(4 * s.N * r.block * s.D)}
+}
 
-func (r *recent[T]) Window() (keys, period int) {
+func (r *recent[T]) Reach() (keys, period int) {
 	if r.growing {
 		return 0, 0
 	}
 	return 2 * r.block, r.block
 }
 
-func (r *recent[T]) pairs(h *Head[T]) *Pairs {
-	p := NewPairs()
-	lo, hi := p.Add(Stretch(0, h.Q.Rows), Stretch(0, h.K.Rows))
+func (r *recent[T]) pairs(h *Head[T]) *Pattern {
+	p := NewPattern()
+	lo, hi := p.AddPart(Range(0, h.Q.Rows), Range(0, h.K.Rows))
 	for i := range lo {
-		at := h.Off + i
+		at := h.Offset + i
 		lo[i], hi[i] = int32((at/r.block-1)*r.block), int32(at+1)
 	}
 	return p
@@ -47,10 +52,10 @@ func (r *recent[T]) pairs(h *Head[T]) *Pairs {
 func (r *recent[T]) Forward(h *Head[T]) {
 	p := r.pairs(h)
 	defer p.Release()
-	r.softmax.Forward(h, h.Save(h.Q.Rows), p)
+	r.softmax.Forward(h, h.SaveBuffer(h.Q.Rows), p)
 }
 
-func (r *recent[T]) Backward(h *Head[T], g *HeadGrads[T]) {
+func (r *recent[T]) Backward(h *Head[T], g *Grads[T]) {
 	p := r.pairs(h)
 	defer p.Release()
 	g.Clear()
@@ -67,13 +72,13 @@ func TestHeadRing(t *testing.T) {
 func headRingProblem[T tensor.Float](t *testing.T) {
 	const n = 60
 	r := rand.New(rand.NewPCG(3, 4))
-	c := &Call[T]{Q: convert[T](normal(r, 2, 4, n, 6)), K: convert[T](normal(r, 2, 2, n, 6)), V: convert[T](normal(r, 2, 2, n, 3)),
-		Causal: true, KeyMask: make([]bool, 2*n), Rope: NewRope[T](6, 100, 0, n)}
+	c := &attention.Call[T]{Q: convert[T](normal(r, 2, 4, n, 6)), K: convert[T](normal(r, 2, 2, n, 6)), V: convert[T](normal(r, 2, 2, n, 3)),
+		Causal: true, KeyMask: make([]bool, 2*n), Rope: attention.NewRope[T](6, 100, 0, n)}
 	for j := range c.KeyMask {
 		c.KeyMask[j] = r.IntN(3) > 0
 	}
-	piece := func(i0, i1 int) *Call[T] {
-		p := &Call[T]{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1), Rope: c.Rope.Slice(i0)}
+	piece := func(i0, i1 int) *attention.Call[T] {
+		p := &attention.Call[T]{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1), Rope: c.Rope.Slice(i0)}
 		for b := range c.Q.B {
 			p.KeyMask = append(p.KeyMask, c.KeyMask[b*n:][i0:i1]...)
 		}
@@ -86,9 +91,9 @@ func headRingProblem[T tensor.Float](t *testing.T) {
 		}
 	}
 	for _, block := range []int{1, 2, 3, 7, 40} {
-		m := NewHeadwise(&recent[T]{block, false, new(PairSoftmax[T])})
-		growing := NewHeadwise(&recent[T]{block, true, new(PairSoftmax[T])})
-		start := func(m Mechanism[T]) State[T] {
+		m := New(&recent[T]{block, false, new(PatternSoftmax[T])})
+		growing := New(&recent[T]{block, true, new(PatternSoftmax[T])})
+		start := func(m attention.Mechanism[T]) attention.State[T] {
 			s, err := m.NewState(c.Shape())
 			must(err)
 			return s

@@ -1,10 +1,11 @@
-package attention
+package headwise
 
 import (
 	"fmt"
 	"math"
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -13,23 +14,21 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Windowed is a causal Headwise whose queries see no further back than a window.
-// Its states keep that much.
-type Windowed interface {
-	// Window returns how many keys up to its own a query may see, and how many
-	// tokens places may be shifted by without changing anything. keys is 0 where
-	// there is no bound.
-	Window() (keys, period int)
+// BoundedReach is a causal Function whose queries see a bounded number of keys. Its states keep
+// that many.
+type BoundedReach interface {
+	// Reach returns the number of keys that a query sees, its own included, and the shift of
+	// positions that changes no result. keys is 0 if there is no bound.
+	Reach() (keys, period int)
 }
 
 const windowKind = "window of keys and values"
 
-// headRing is the state of a headwise mechanism with a window: the last keys,
-// rotated, and their values. A query meets those from a multiple of the period
-// on, so that the token's place alone decides its bits.
-type headRing[T tensor.Float] struct {
-	w            *headwise[T]
-	shape        Shape
+// ringState is the state of a BoundedReach: the last keys, rotated, and their values. A query
+// sees keys from a multiple of the period on, so its bits depend on its position alone.
+type ringState[T tensor.Float] struct {
+	w            *driver[T]
+	shape        attention.Shape
 	tokens       int
 	keys, period int
 	keep         int // tokens that are remembered: enough to see them behind others, too
@@ -40,17 +39,17 @@ type headRing[T tensor.Float] struct {
 	k, v  [][]T    // [B·Hkv][2·keep, D] and [2·keep, Dv]
 }
 
-// window returns the bounds of w's states, 0 where they grow.
-func (w *headwise[T]) window() (keys, period int) {
-	if x, ok := w.Headwise.(Windowed); ok {
-		return x.Window()
+// reach returns the bounds of w's states, 0 where they grow.
+func (w *driver[T]) reach() (keys, period int) {
+	if x, ok := w.Function.(BoundedReach); ok {
+		return x.Reach()
 	}
 	return 0, 0
 }
 
 // ringBytes is what a ring of shape s holds; 0 where the mechanism has none.
-func (w *headwise[T]) ringBytes(s Shape) float64 {
-	keys, period := w.window()
+func (w *driver[T]) ringBytes(s attention.Shape) float64 {
+	keys, period := w.reach()
 	if keys <= 0 {
 		return 0
 	}
@@ -58,9 +57,9 @@ func (w *headwise[T]) ringBytes(s Shape) float64 {
 	return 2 * float64(keys+period-1) * float64(s.B) * (1 + float64(s.Hkv)*row*float64(scratch.ElementSize[T]()))
 }
 
-func newHeadRing[T tensor.Float](w *headwise[T], s Shape) *headRing[T] {
-	r := &headRing[T]{w: w, shape: Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}}
-	r.keys, r.period = w.window()
+func newRingState[T tensor.Float](w *driver[T], s attention.Shape) *ringState[T] {
+	r := &ringState[T]{w: w, shape: attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}}
+	r.keys, r.period = w.reach()
 	r.keep = r.keys + r.period - 1
 	n := s.B * s.Hkv
 	r.exist, r.k, r.v = make([][]bool, s.B), make([][]T, n), make([][]T, n)
@@ -73,32 +72,36 @@ func newHeadRing[T tensor.Float](w *headwise[T], s Shape) *headRing[T] {
 	return r
 }
 
-func (r *headRing[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, r) }
+func (r *ringState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, r) }
 
-func (r *headRing[T]) Read(out tensor.Heads[T], c *Call[T]) error { return CheckedRead(out, c, r) }
+func (r *ringState[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedRead(out, c, r)
+}
 
-func (r *headRing[T]) Step(out tensor.Heads[T], c *Call[T]) error { return CheckedStep(out, c, r) }
+func (r *ringState[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedStep(out, c, r)
+}
 
-func (r *headRing[T]) StateShape() *Shape { return &r.shape }
+func (r *ringState[T]) StateShape() *attention.Shape { return &r.shape }
 
-func (r *headRing[T]) Refuse(c *Call[T]) error { return r.w.refuse(c) }
+func (r *ringState[T]) Refuse(c *attention.Call[T]) error { return r.w.refuseCall(c) }
 
-func (r *headRing[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
+func (r *ringState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	if m == 0 {
-		r.answer(out, c, 0, n, func(int) int { return r.tokens })
+		r.setOutputs(out, c, 0, n, func(int) int { return r.tokens })
 	}
 	for j := 0; j < m; j += r.keep {
 		past := r.tokens
 		end := min(j+r.keep, m)
-		r.absorb(c, j, end)
+		r.appendTokens(c, j, end)
 		if n > 0 {
-			r.answer(out, c, j, end, func(i int) int { return past + i - j + 1 })
+			r.setOutputs(out, c, j, end, func(i int) int { return past + i - j + 1 })
 		}
 	}
 }
 
-// room makes room for n ≤ keep more tokens and returns the place of the first.
-func (r *headRing[T]) room(n int) int {
+// makeRoom makes room for n ≤ keep more tokens and returns the place of the first.
+func (r *ringState[T]) makeRoom(n int) int {
 	have := r.tokens - r.start
 	if have+n <= 2*r.keep {
 		return have
@@ -115,18 +118,18 @@ func (r *headRing[T]) room(n int) int {
 	return have - drop
 }
 
-// absorb takes in tokens j0 ≤ j < j1 of c, at most keep of them.
-func (r *headRing[T]) absorb(c *Call[T], j0, j1 int) {
+// appendTokens takes in tokens j0 ≤ j < j1 of c, at most keep of them.
+func (r *ringState[T]) appendTokens(c *attention.Call[T], j0, j1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	n := j1 - j0
-	at := r.room(n)
+	at := r.makeRoom(n)
 	for b := range r.exist {
 		for j := range n {
 			r.exist[b][at+j] = c.KeyMask == nil || c.KeyMask[b*c.K.N+j0+j]
 		}
 	}
-	var rope *Rope[T]
+	var rope *attention.Rope[T]
 	if c.Rope != nil {
 		rope = c.Rope.Slice(j0)
 	}
@@ -134,8 +137,8 @@ func (r *headRing[T]) absorb(c *Call[T], j0, j1 int) {
 		mark := ar.Mark()
 		b, kh := i/r.shape.Hkv, i%r.shape.Hkv
 		mask := r.exist[b][at:][:n]
-		k := turned(ar, c.K.At(b, kh).Slice(j0, j1), mask, rope, 0)
-		v := turned(ar, c.V.At(b, kh).Slice(j0, j1), mask, nil, 0)
+		k := RotateAndMask(ar, c.K.At(b, kh).Slice(j0, j1), mask, rope, 0)
+		v := RotateAndMask(ar, c.V.At(b, kh).Slice(j0, j1), mask, nil, 0)
 		copy(r.k[i][at*r.shape.D:], k.Data[:n*r.shape.D])
 		copy(r.v[i][at*r.shape.Dv:], v.Data[:n*r.shape.Dv])
 		ar.Reset(mark)
@@ -143,9 +146,9 @@ func (r *headRing[T]) absorb(c *Call[T], j0, j1 int) {
 	r.tokens += n
 }
 
-// answer sets out for queries i0 ≤ i < i1 of c, of which number i stands at the
+// setOutputs sets out for queries i0 ≤ i < i1 of c, of which number i stands at the
 // last of the first seen(i) tokens.
-func (r *headRing[T]) answer(out tensor.Heads[T], c *Call[T], i0, i1 int, seen func(i int) int) {
+func (r *ringState[T]) setOutputs(out tensor.Heads[T], c *attention.Call[T], i0, i1 int, seen func(i int) int) {
 	one := r.shape
 	one.N, one.M, one.Causal = 1, r.keys, true
 	units := r.shape.B * r.shape.H
@@ -155,7 +158,7 @@ func (r *headRing[T]) answer(out tensor.Heads[T], c *Call[T], i0, i1 int, seen f
 		defer ar.Release()
 		b, head := u/r.shape.H, u%r.shape.H
 		kv := b*r.shape.Hkv + head/(r.shape.H/r.shape.Hkv)
-		h := r.w.head()
+		h := r.w.takeHead()
 		defer r.w.putHead(h)
 		for i := i0; i < i1; i++ {
 			mark := ar.Mark()
@@ -168,17 +171,17 @@ func (r *headRing[T]) answer(out tensor.Heads[T], c *Call[T], i0, i1 int, seen f
 				continue
 			}
 			*h = Head[T]{
-				Q: turned(ar, c.Q.At(b, head).Slice(i, i+1), nil, c.Rope, i),
+				Q: RotateAndMask(ar, c.Q.At(b, head).Slice(i, i+1), nil, c.Rope, i),
 				K: tensor.Mat[T]{Data: r.k[kv][at*r.shape.D:], Rows: m, Cols: r.shape.D, Stride: r.shape.D},
 				V: tensor.Mat[T]{Data: r.v[kv][at*r.shape.Dv:], Rows: m, Cols: r.shape.Dv, Stride: r.shape.Dv},
 
-				Causal: true, Off: m - 1, Head: head, Scratch: ar, Table: kernel.Active[T](),
+				Causal: true, Offset: m - 1, Head: head, Scratch: ar, Table: kernel.Active[T](),
 			}
 			if slices.Contains(exist, false) {
 				h.Mask = exist
 			}
 			h.Out = scratch.ForOutput(ar, row)
-			r.w.Headwise.Forward(h)
+			r.w.Function.Forward(h)
 			scratch.CopyMat(row, h.Out)
 			ar.Reset(mark)
 		}
@@ -186,8 +189,8 @@ func (r *headRing[T]) answer(out tensor.Heads[T], c *Call[T], i0, i1 int, seen f
 }
 
 // Merge puts the tokens of next behind those of r, with the bits of one stream.
-func (r *headRing[T]) Merge(next State[T]) error {
-	n, err := Mergeable(r.w.ringIdentity(), &r.shape, next, func(n *headRing[T]) (Identity, *Shape) { return n.w.ringIdentity(), &n.shape })
+func (r *ringState[T]) Merge(next attention.State[T]) error {
+	n, err := attention.Mergeable(r.w.ringIdentity(), &r.shape, next, func(n *ringState[T]) (attention.Identity, *attention.Shape) { return n.w.ringIdentity(), &n.shape })
 	if err != nil {
 		return err
 	}
@@ -195,11 +198,11 @@ func (r *headRing[T]) Merge(next State[T]) error {
 		return fmt.Errorf("merge: %d and %d tokens are more than can be counted", r.tokens, n.tokens)
 	}
 	if n == r {
-		n = r.Clone().(*headRing[T])
+		n = r.Clone().(*ringState[T])
 	}
 	last := min(n.tokens, r.keep)
 	from := n.tokens - n.start - last
-	at := r.room(last)
+	at := r.makeRoom(last)
 	for b := range r.exist {
 		copy(r.exist[b][at:], n.exist[b][from:][:last])
 	}
@@ -213,7 +216,7 @@ func (r *headRing[T]) Merge(next State[T]) error {
 	return nil
 }
 
-func (r *headRing[T]) Clone() State[T] {
+func (r *ringState[T]) Clone() attention.State[T] {
 	c := *r
 	c.exist, c.k, c.v = slices.Clone(r.exist), slices.Clone(r.k), slices.Clone(r.v)
 	for b := range c.exist {
@@ -225,11 +228,11 @@ func (r *headRing[T]) Clone() State[T] {
 	return &c
 }
 
-func (r *headRing[T]) Reset() { r.tokens, r.start = 0, 0 }
+func (r *ringState[T]) Reset() { r.tokens, r.start = 0, 0 }
 
-func (r *headRing[T]) Tokens() int64 { return int64(r.tokens) }
+func (r *ringState[T]) Tokens() int64 { return int64(r.tokens) }
 
-func (r *headRing[T]) Bytes() int64 {
+func (r *ringState[T]) Bytes() int64 {
 	s := &r.shape
 	return int64(2*r.keep) * (int64(s.B) + int64(s.B*s.Hkv)*int64(s.D+s.Dv)*scratch.ElementSize[T]())
 }
@@ -237,8 +240,8 @@ func (r *headRing[T]) Bytes() int64 {
 // AppendBinary appends a snapshot: after the header, of the last keep tokens, the
 // flags of each batch row, then the keys and the values of each key head. Where
 // there were fewer tokens, zeros follow.
-func (r *headRing[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := NewSnapshot[T](b, r.w.ringIdentity(), r.w.parameterSum(), &r.shape, int64(r.tokens), false)
+func (r *ringState[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := attention.NewSnapshot[T](b, r.w.ringIdentity(), r.w.parameterSum(), &r.shape, int64(r.tokens), false)
 	last := min(r.tokens, r.keep)
 	from := r.tokens - r.start - last
 	for _, exist := range r.exist {
@@ -255,21 +258,21 @@ func (r *headRing[T]) AppendBinary(b []byte) ([]byte, error) {
 	return w.End(), nil
 }
 
-func restoreHeadRing[T tensor.Float](w *headwise[T], data []byte) (State[T], error) {
-	sh, tokens, s, err := ReadSnapshot[T](data, w.ringIdentity(), w.parameterSum())
+func restoreRingState[T tensor.Float](w *driver[T], data []byte) (attention.State[T], error) {
+	sh, tokens, s, err := attention.ReadSnapshot[T](data, w.ringIdentity(), w.parameterSum())
 	if err != nil {
 		return nil, err
 	}
 	if err := w.checkShape(&sh); err != nil {
 		return nil, err
 	}
-	keys, period := w.window()
+	keys, period := w.reach()
 	keep := keys + period - 1
 	one := float64(keep) * float64(sh.D+sh.Dv) * float64(scratch.ElementSize[T]())
 	if err := s.Need(float64(sh.B) * (float64(keep) + float64(sh.Hkv)*one)); err != nil {
 		return nil, err
 	}
-	r := newHeadRing(w, sh)
+	r := newRingState(w, sh)
 	r.tokens = int(tokens)
 	r.start = max(r.tokens-keep, 0)
 	for b := range r.exist {
@@ -286,4 +289,6 @@ func restoreHeadRing[T tensor.Float](w *headwise[T], data []byte) (State[T], err
 }
 
 // ringIdentity is that of w's states.
-func (w *headwise[T]) ringIdentity() Identity { return Identity{windowKind, w.name(), w.Setting()} }
+func (w *driver[T]) ringIdentity() attention.Identity {
+	return attention.Identity{Kind: windowKind, Name: w.name(), Setting: w.Setting()}
+}

@@ -1,4 +1,4 @@
-package attention
+package headwise
 
 import (
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -7,9 +7,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Product sets c to op(a)·op(b), or adds it where acc is set; ta and tb say that
-// op transposes.
-func (h *Head[T]) Product(c, a, b tensor.Mat[T], ta, tb, acc bool) {
+// Multiply sets c [m,n] to op(a)·op(b), or adds it if acc is set. ta and tb transpose a and b.
+func (h *Head[T]) Multiply(c, a, b tensor.Mat[T], ta, tb, acc bool) {
 	k := a.Cols
 	if ta {
 		k = a.Rows
@@ -20,13 +19,13 @@ func (h *Head[T]) Product(c, a, b tensor.Mat[T], ta, tb, acc bool) {
 	h.Scratch.Reset(mark)
 }
 
-// Take returns a contiguous matrix in scratch memory with undefined contents.
-func (h *Head[T]) Take(rows, cols int) tensor.Mat[T] {
+// TakeScratch returns a contiguous matrix [rows,cols] in scratch memory with undefined contents.
+func (h *Head[T]) TakeScratch(rows, cols int) tensor.Mat[T] {
 	return scratch.TakeMat[T](h.Scratch, rows, cols)
 }
 
-// Softmax turns each row of x into exp(x) over the row's sum.
-func (h *Head[T]) Softmax(x tensor.Mat[T]) {
+// SoftmaxRows replaces each row of x [m,n] by its softmax.
+func (h *Head[T]) SoftmaxRows(x tensor.Mat[T]) {
 	t := h.Table
 	for i := range x.Rows {
 		row := x.Row(i)
@@ -34,9 +33,8 @@ func (h *Head[T]) Softmax(x tensor.Mat[T]) {
 	}
 }
 
-// SoftmaxGrad turns the gradient dp of what Softmax has made of x, which is p,
-// into that of x.
-func (h *Head[T]) SoftmaxGrad(dp, p tensor.Mat[T]) {
+// SoftmaxRowsGrad replaces dp [m,n], the gradient of p = SoftmaxRows(x), by the gradient of x.
+func (h *Head[T]) SoftmaxRowsGrad(dp, p tensor.Mat[T]) {
 	for i := range p.Rows {
 		dx, row := dp.Row(i), p.Row(i)
 		along := h.Table.Dot(dx, row)

@@ -1,4 +1,4 @@
-package attention
+package headwise
 
 import (
 	"math"
@@ -11,13 +11,13 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// PairSoftmax is softmax over chosen pairs, with the weights exp(scale·q·k + bias)
+// PatternSoftmax is softmax over chosen pairs, with the weights exp(scale·q·k + bias)
 // over their sum: the part that patterns are made of. The pairs are computed in
 // tiles of up to pairQueries rows and pairKeys columns, of which only what
 // some row sees is computed, and which are not kept. Their borders lie at
 // multiples of pairKeys among the keys of a part, so that what a query sees
 // alone decides the order of its sums. It may be used concurrently.
-type PairSoftmax[T tensor.Float] struct {
+type PatternSoftmax[T tensor.Float] struct {
 	Scale float64     // 0: 1/√D
 	Bias  PairBias[T] // nil: none
 
@@ -27,10 +27,10 @@ type PairSoftmax[T tensor.Float] struct {
 // PairBias is what is added to the scores of pairs.
 type PairBias[T tensor.Float] interface {
 	// Add adds the bias to the scores of a tile.
-	Add(t *PairTile[T])
+	Add(t *PatternTile[T])
 	// Grad takes the gradients of the scores, which t holds in their place, and
 	// adds to those in g what comes from the bias.
-	Grad(t *PairTile[T], g *HeadGrads[T])
+	Grad(t *PatternTile[T], g *Grads[T])
 }
 
 const (
@@ -38,8 +38,8 @@ const (
 	pairKeys    = 128
 )
 
-// PairTile is some queries of a part against a stretch of its keys.
-type PairTile[T tensor.Float] struct {
+// PatternTile is some queries of a part against a stretch of its keys.
+type PatternTile[T tensor.Float] struct {
 	Head *Head[T]
 	// Scale is the factor of products of queries and keys. In Add the scores are
 	// yet to be multiplied by it.
@@ -47,7 +47,7 @@ type PairTile[T tensor.Float] struct {
 	S                 []T // scores [Rows, LD]
 	Rows, Columns, LD int
 
-	queries, keys *Places
+	queries, keys *RowSet
 	query, key    int     // numbers of the first
 	lo, hi        []int32 // of all queries
 	border        int     // of tiles, at or before the first key
@@ -55,21 +55,21 @@ type PairTile[T tensor.Float] struct {
 }
 
 // Query returns the place of row r among the head's queries.
-func (t *PairTile[T]) Query(r int) int { return t.queries.At(t.query + r) }
+func (t *PatternTile[T]) Query(r int) int { return t.queries.RowAt(t.query + r) }
 
 // Key returns the place of column c among the head's keys.
-func (t *PairTile[T]) Key(c int) int { return t.keys.At(t.key + c) }
+func (t *PatternTile[T]) Key(c int) int { return t.keys.RowAt(t.key + c) }
 
 // Visible returns the columns that row r sees, but for the mask.
-func (t *PairTile[T]) Visible(r int) (from, end int) {
+func (t *PatternTile[T]) Visible(r int) (from, end int) {
 	from = min(max(int(t.lo[t.query+r])-t.key, 0), t.Columns)
 	return from, max(min(int(t.hi[t.query+r])-t.key, t.Columns), from)
 }
 
 // begin sets t before the first tile of n queries of a part from number a on.
-func (t *PairTile[T]) begin(p *Pairs, x *patch, a, n int) {
+func (t *PatternTile[T]) begin(p *Pattern, x *patch, a, n int) {
 	t.queries, t.keys, t.query, t.Rows = &x.queries, &x.keys, a, n
-	t.lo, t.hi = p.of(x)
+	t.lo, t.hi = p.boundsOf(x)
 	from, end := x.keys.N, 0
 	for r := a; r < a+n; r++ {
 		if lo, hi := max(int(t.lo[r]), 0), min(int(t.hi[r]), x.keys.N); lo < hi {
@@ -81,7 +81,7 @@ func (t *PairTile[T]) begin(p *Pairs, x *patch, a, n int) {
 }
 
 // next goes on to the next tile, if there is one.
-func (t *PairTile[T]) next() bool {
+func (t *PatternTile[T]) next() bool {
 	t.border += pairKeys
 	t.key = max(t.key, t.border)
 	t.Columns = min(t.border+pairKeys, t.end) - t.key
@@ -90,7 +90,7 @@ func (t *PairTile[T]) next() bool {
 
 // pairPass is Forward or Backward of a head over its pairs.
 type pairPass[T tensor.Float] struct {
-	PairTile[T]
+	PatternTile[T]
 	h     *Head[T]
 	t     *kernel.Table[T]
 	bias  PairBias[T]
@@ -105,7 +105,7 @@ type pairPass[T tensor.Float] struct {
 	lost                   []int32 // of all queries: 1 where some of its scores have overflowed
 }
 
-func (s *PairSoftmax[T]) pass(h *Head[T]) *pairPass[T] {
+func (s *PatternSoftmax[T]) pass(h *Head[T]) *pairPass[T] {
 	scale := s.Scale
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(h.Q.Cols))
@@ -116,8 +116,8 @@ func (s *PairSoftmax[T]) pass(h *Head[T]) *pairPass[T] {
 	}
 	ar, ld := h.Scratch, scratch.Stride[T](pairKeys)
 	*p = pairPass[T]{
-		PairTile: PairTile[T]{Head: h, Scale: T(scale), S: arena.Take[T](ar, pairQueries*ld), LD: ld},
-		h:        h, t: h.Table, bias: s.Bias, log: T(scale * math.Log2E),
+		PatternTile: PatternTile[T]{Head: h, Scale: T(scale), S: arena.Take[T](ar, pairQueries*ld), LD: ld},
+		h:           h, t: h.Table, bias: s.Bias, log: T(scale * math.Log2E),
 		d: h.Q.Cols, dv: h.V.Cols, pad: kernel.Pad(h.Q.Cols), padv: kernel.Pad(h.V.Cols),
 	}
 	p.bt = arena.Take[T](ar, p.d*ld)
@@ -127,7 +127,7 @@ func (s *PairSoftmax[T]) pass(h *Head[T]) *pairPass[T] {
 	return p
 }
 
-func (s *PairSoftmax[T]) release(p *pairPass[T]) {
+func (s *PatternSoftmax[T]) release(p *pairPass[T]) {
 	*p = pairPass[T]{}
 	s.passes.Put(p)
 }
@@ -135,7 +135,7 @@ func (s *PairSoftmax[T]) release(p *pairPass[T]) {
 // Forward sets h.Out and h.Unseen, and lse [n] to the logarithms to base 2 of
 // the sums of weights, which Backward needs; they are -Inf where a query sees
 // nothing.
-func (s *PairSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pairs) {
+func (s *PatternSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pattern) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	p := s.pass(h)
@@ -192,23 +192,23 @@ func (p *pairPass[T]) attend() {
 }
 
 // rowsOf returns n rows of x from number i on, where they are or copied.
-func (p *pairPass[T]) rowsOf(x tensor.Mat[T], at *Places, i, n int) (rows []T, ld int) {
-	if step, even := at.step(); even {
-		return x.Data[at.At(i)*x.Stride:], step * x.Stride
+func (p *pairPass[T]) rowsOf(x tensor.Mat[T], at *RowSet, i, n int) (rows []T, ld int) {
+	if step, even := at.rowStep(); even {
+		return x.Data[at.RowAt(i)*x.Stride:], step * x.Stride
 	}
 	return p.padded(x, at, i, n)
 }
 
 // padded is rowsOf for products, which need rows of whole vectors.
-func (p *pairPass[T]) padded(x tensor.Mat[T], at *Places, i, n int) (rows []T, ld int) {
+func (p *pairPass[T]) padded(x tensor.Mat[T], at *RowSet, i, n int) (rows []T, ld int) {
 	ld = kernel.Pad(x.Cols)
-	if step, even := at.step(); even && ld == x.Cols {
-		return x.Data[at.At(i)*x.Stride:], step * x.Stride
+	if step, even := at.rowStep(); even && ld == x.Cols {
+		return x.Data[at.RowAt(i)*x.Stride:], step * x.Stride
 	}
 	rows = arena.Take[T](p.h.Scratch, n*ld)
 	for r := range n {
 		row := rows[r*ld:][:ld]
-		clear(row[copy(row, x.Row(at.At(i+r))):])
+		clear(row[copy(row, x.Row(at.RowAt(i+r))):])
 	}
 	return rows, ld
 }
@@ -219,7 +219,7 @@ func (p *pairPass[T]) scores(q []T, ldq int) {
 	p.t.Transpose(p.bt, p.LD, k, ldk, p.Columns, p.d)
 	p.t.Block(p.Rows, kernel.Pad(p.Columns), p.d, q, ldq, 1, p.bt, p.LD, p.S, p.LD, false)
 	if p.bias != nil {
-		p.bias.Add(&p.PairTile)
+		p.bias.Add(&p.PatternTile)
 	}
 }
 
@@ -287,7 +287,7 @@ func (p *pairPass[T]) weigh(r int) {
 func (p *pairPass[T]) overflows(r, from, end int) bool {
 	q := p.h.Q.Row(p.Query(r))
 	for c := from; c < end; c++ {
-		if !p.h.Exists(p.Key(c)) {
+		if !p.h.IsUnmasked(p.Key(c)) {
 			continue
 		}
 		var score float64
@@ -366,7 +366,7 @@ func (p *pairPass[T]) gather(den, base, top []T) {
 // Backward adds the gradients that come through the pairs to g.DQ, g.DK and
 // g.DV. Lse is what Forward has set, out the outputs of the pairs, and dout what
 // comes to them.
-func (s *PairSoftmax[T]) Backward(h *Head[T], g *HeadGrads[T], out, dout tensor.Mat[T], lse []T, pairs *Pairs) {
+func (s *PatternSoftmax[T]) Backward(h *Head[T], g *Grads[T], out, dout tensor.Mat[T], lse []T, pairs *Pattern) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	p := s.pass(h)
@@ -389,7 +389,7 @@ func (s *PairSoftmax[T]) Backward(h *Head[T], g *HeadGrads[T], out, dout tensor.
 
 // findFar returns what the scores of each query are relative to, nil: 0, and leaves
 // of the logarithms lse of those that are far what is above it.
-func (p *pairPass[T]) findFar(pairs *Pairs, lse []T) (base []T) {
+func (p *pairPass[T]) findFar(pairs *Pattern, lse []T) (base []T) {
 	ar := p.h.Scratch
 	far := rowscale.FarRowsOf(ar, lse)
 	if far == nil {
@@ -422,7 +422,7 @@ func (p *pairPass[T]) findFar(pairs *Pairs, lse []T) (base []T) {
 // attendGrad adds the gradients of the queries of a part. With weights W over
 // their sum and W' = do·Vᵀ: dS = W∘(W' - do·o), dq += scale·dS·K,
 // dk += scale·dSᵀ·Q, dv += Wᵀ·do.
-func (p *pairPass[T]) attendGrad(g *HeadGrads[T], dout tensor.Mat[T], base, lse, delta []T) {
+func (p *pairPass[T]) attendGrad(g *Grads[T], dout tensor.Mat[T], base, lse, delta []T) {
 	ar := p.h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
@@ -476,7 +476,7 @@ func (p *pairPass[T]) attendGrad(g *HeadGrads[T], dout tensor.Mat[T], base, lse,
 		if p.bias != nil {
 			s := p.S
 			p.S = ds
-			p.bias.Grad(&p.PairTile, g)
+			p.bias.Grad(&p.PatternTile, g)
 			p.S = s
 		}
 		ar.Reset(mark)

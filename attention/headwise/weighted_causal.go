@@ -1,8 +1,9 @@
-package attention
+package headwise
 
 import (
 	"fmt"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -20,10 +21,10 @@ import (
 // with w_i = 1/i a running mean. w is [N], nil for ones. Arguments are finite.
 func WeightedCausal[T tensor.Float](out tensor.Heads[T], w []T, q, k, v tensor.Heads[T]) error {
 	x := &causalSum[T]{w: w, q: q, k: k, v: v, out: out}
-	if err := x.check("out", &out); err != nil {
+	if err := x.checkShapes("out", &out); err != nil {
 		return err
 	}
-	x.each(x.forward)
+	x.forEachHead(x.forward)
 	return nil
 }
 
@@ -34,7 +35,7 @@ func WeightedCausal[T tensor.Float](out tensor.Heads[T], w []T, q, k, v tensor.H
 //	dk_j = R_j·v_j,  dv_j = R_jᵀ·k_j,  R_j = Σ_{i≥j} w_i q_i dout_iᵀ.
 func WeightedCausalGrad[T tensor.Float](dw []T, dq, dk, dv, dout tensor.Heads[T], w []T, q, k, v tensor.Heads[T]) error {
 	x := &causalSum[T]{w: w, q: q, k: k, v: v, out: dout, dq: dq, dk: dk, dv: dv}
-	if err := x.check("dout", &dout); err != nil {
+	if err := x.checkShapes("dout", &dout); err != nil {
 		return err
 	}
 	for _, y := range []struct {
@@ -42,7 +43,7 @@ func WeightedCausalGrad[T tensor.Float](dw []T, dq, dk, dv, dout tensor.Heads[T]
 		d    *tensor.Heads[T]
 		of   *tensor.Heads[T]
 	}{{"dq", &dq, &q}, {"dk", &dk, &k}, {"dv", &dv, &v}} {
-		if err := CheckShape(y.name, y.d, y.of.B, y.of.H, y.of.N, y.of.D); err != nil {
+		if err := attention.CheckShape(y.name, y.d, y.of.B, y.of.H, y.of.N, y.of.D); err != nil {
 			return err
 		}
 	}
@@ -52,7 +53,7 @@ func WeightedCausalGrad[T tensor.Float](dw []T, dq, dk, dv, dout tensor.Heads[T]
 	if dw != nil {
 		x.dw = make([]float64, q.B*q.H*q.N) // summed in one order, whatever the threads
 	}
-	x.each(x.backward)
+	x.forEachHead(x.backward)
 	for at, d := range x.dw {
 		dw[at%q.N] += T(d)
 	}
@@ -71,8 +72,8 @@ type causalSum[T tensor.Float] struct {
 	dw         []float64 // [B·H·N]
 }
 
-func (x *causalSum[T]) check(name string, out *tensor.Heads[T]) error {
-	c := &Call[T]{Q: x.q, K: x.k, V: x.v}
+func (x *causalSum[T]) checkShapes(name string, out *tensor.Heads[T]) error {
+	c := &attention.Call[T]{Q: x.q, K: x.k, V: x.v}
 	if err := c.Check(); err != nil {
 		return err
 	}
@@ -85,8 +86,8 @@ func (x *causalSum[T]) check(name string, out *tensor.Heads[T]) error {
 	return c.CheckOutput(name, out)
 }
 
-// each calls f for every key head, in parallel.
-func (x *causalSum[T]) each(f func(s *causalHead[T], b, kh int)) {
+// forEachHead calls f for every key head, in parallel.
+func (x *causalSum[T]) forEachHead(f func(s *causalHead[T], b, kh int)) {
 	q := &x.q
 	work := 2 * float64(q.B*q.H) * float64(q.N) * float64(q.D*x.v.D+sumChunk*(q.D+x.v.D))
 	par.RunEach(q.B*x.k.H, work, func(i int) {
@@ -105,9 +106,9 @@ type causalHead[T tensor.Float] struct {
 	d, dv, ldd, ldv int
 }
 
-// rows returns rows i0 ≤ i < i1 of x with stride ld, row i times w[i] unless w
+// paddedRows returns rows i0 ≤ i < i1 of x with stride ld, row i times w[i] unless w
 // is nil.
-func (s *causalHead[T]) rows(x tensor.Mat[T], ld, i0, i1 int, w []T) []T {
+func (s *causalHead[T]) paddedRows(x tensor.Mat[T], ld, i0, i1 int, w []T) []T {
 	y := arena.TakeZeros[T](s.ar, (i1-i0)*ld)
 	for i := i0; i < i1; i++ {
 		to := y[(i-i0)*ld:][:x.Cols]
@@ -118,9 +119,9 @@ func (s *causalHead[T]) rows(x tensor.Mat[T], ld, i0, i1 int, w []T) []T {
 	return y
 }
 
-// pairs returns the products of rows a and b, [n, sumChunk], 0 where the row of
+// causalProducts returns the products of rows a and b, [n, sumChunk], 0 where the row of
 // a comes before that of b.
-func (s *causalHead[T]) pairs(a, b []T, ld, width, n int) []T {
+func (s *causalHead[T]) causalProducts(a, b []T, ld, width, n int) []T {
 	bt := arena.TakeZeros[T](s.ar, width*sumChunk)
 	s.t.Transpose(bt, sumChunk, b, ld, n, width)
 	p := arena.Take[T](s.ar, n*sumChunk)
@@ -138,12 +139,12 @@ func (x *causalSum[T]) forward(s *causalHead[T], b, kh int) {
 	for i0 := 0; i0 < k.Rows; i0 += sumChunk {
 		i1 := min(i0+sumChunk, k.Rows)
 		n, mark := i1-i0, s.ar.Mark()
-		kr, vr := s.rows(k, s.ldd, i0, i1, nil), s.rows(v, s.ldv, i0, i1, nil)
+		kr, vr := s.paddedRows(k, s.ldd, i0, i1, nil), s.paddedRows(v, s.ldv, i0, i1, nil)
 		o := arena.Take[T](s.ar, n*s.ldv)
 		for h := kh * group; h < (kh+1)*group; h++ {
 			mark := s.ar.Mark()
-			qr := s.rows(x.q.At(b, h), s.ldd, i0, i1, x.w)
-			s.t.Block(n, s.ldv, n, s.pairs(qr, kr, s.ldd, s.d, n), sumChunk, 1, vr, s.ldv, o, s.ldv, false)
+			qr := s.paddedRows(x.q.At(b, h), s.ldd, i0, i1, x.w)
+			s.t.Block(n, s.ldv, n, s.causalProducts(qr, kr, s.ldd, s.d, n), sumChunk, 1, vr, s.ldv, o, s.ldv, false)
 			s.t.Block(n, s.ldv, s.d, qr, s.ldd, 1, sum, s.ldv, o, s.ldv, true)
 			out := x.out.At(b, h)
 			for i := range n {
@@ -165,12 +166,12 @@ func (x *causalSum[T]) backward(s *causalHead[T], b, kh int) {
 	for i0 := 0; i0 < n; i0 += sumChunk {
 		i1 := min(i0+sumChunk, n)
 		n, mark := i1-i0, s.ar.Mark()
-		kr, vr := s.rows(k, s.ldd, i0, i1, nil), s.rows(v, s.ldv, i0, i1, nil)
+		kr, vr := s.paddedRows(k, s.ldd, i0, i1, nil), s.paddedRows(v, s.ldv, i0, i1, nil)
 		dqr := arena.Take[T](s.ar, n*s.ldd)
 		for h := kh * group; h < (kh+1)*group; h++ {
 			mark := s.ar.Mark()
-			do := s.rows(x.out.At(b, h), s.ldv, i0, i1, nil)
-			s.t.Block(n, s.ldd, n, s.pairs(do, vr, s.ldv, s.dv, n), sumChunk, 1, kr, s.ldd, dqr, s.ldd, false)
+			do := s.paddedRows(x.out.At(b, h), s.ldv, i0, i1, nil)
+			s.t.Block(n, s.ldd, n, s.causalProducts(do, vr, s.ldv, s.dv, n), sumChunk, 1, kr, s.ldd, dqr, s.ldd, false)
 			s.t.Block(n, s.ldd, s.dv, do, s.ldv, 1, sum, s.ldd, dqr, s.ldd, true)
 			q, dq := x.q.At(b, h), x.dq.At(b, h)
 			for i := range n {
@@ -193,16 +194,16 @@ func (x *causalSum[T]) backward(s *causalHead[T], b, kh int) {
 	for i0 := (n - 1) / sumChunk * sumChunk; i0 >= 0 && n > 0; i0 -= sumChunk {
 		i1 := min(i0+sumChunk, n)
 		n, mark := i1-i0, s.ar.Mark()
-		kr, vr := s.rows(k, s.ldd, i0, i1, nil), s.rows(v, s.ldv, i0, i1, nil)
+		kr, vr := s.paddedRows(k, s.ldd, i0, i1, nil), s.paddedRows(v, s.ldv, i0, i1, nil)
 		dkr, dvr := arena.Take[T](s.ar, n*s.ldd), arena.Take[T](s.ar, n*s.ldv)
 		s.t.Block(n, s.ldd, s.dv, vr, s.ldv, 1, laterT, s.ldd, dkr, s.ldd, false)
 		s.t.Block(n, s.ldv, s.d, kr, s.ldd, 1, later, s.ldv, dvr, s.ldv, false)
 		for h := kh * group; h < (kh+1)*group; h++ {
 			mark := s.ar.Mark()
-			qr := s.rows(x.q.At(b, h), s.ldd, i0, i1, x.w)
-			do := s.rows(x.out.At(b, h), s.ldv, i0, i1, nil)
-			s.t.Block(n, s.ldd, n, s.pairs(do, vr, s.ldv, s.dv, n), 1, sumChunk, qr, s.ldd, dkr, s.ldd, true)
-			s.t.Block(n, s.ldv, n, s.pairs(qr, kr, s.ldd, s.d, n), 1, sumChunk, do, s.ldv, dvr, s.ldv, true)
+			qr := s.paddedRows(x.q.At(b, h), s.ldd, i0, i1, x.w)
+			do := s.paddedRows(x.out.At(b, h), s.ldv, i0, i1, nil)
+			s.t.Block(n, s.ldd, n, s.causalProducts(do, vr, s.ldv, s.dv, n), 1, sumChunk, qr, s.ldd, dkr, s.ldd, true)
+			s.t.Block(n, s.ldv, n, s.causalProducts(qr, kr, s.ldd, s.d, n), 1, sumChunk, do, s.ldv, dvr, s.ldv, true)
 			s.t.Block(s.d, s.ldv, n, qr, 1, s.ldd, do, s.ldv, later, s.ldv, true)
 			s.t.Block(s.dv, s.ldd, n, do, 1, s.ldv, qr, s.ldd, laterT, s.ldd, true)
 			s.ar.Reset(mark)

@@ -1,8 +1,9 @@
-package attention
+package headwise
 
 import (
 	"sync/atomic"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -10,24 +11,24 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// headPass is Forward or Backward of one call of a headwise mechanism. Its units
+// scheduledCall is Forward or Backward of one call of a headwise mechanism. Its units
 // are the query heads of its sequences: unit i is head i mod H of sequence i/H.
-type headPass[T tensor.Float] struct {
-	w     *headwise[T]
-	c     *Call[T]
-	seqs  []Sequence
+type scheduledCall[T tensor.Float] struct {
+	w     *driver[T]
+	c     *attention.Call[T]
+	seqs  []attention.Sequence
 	units int
 	out   tensor.Heads[T]
-	keep  *Saved[T]
+	keep  *attention.Saved[T]
 
 	overflow atomic.Bool // an output may not be finite
 
-	unseen        []int      // of each unit
-	weak          []weakRows // of each unit
-	aux, residual []float64  // of each unit
+	unseen        []int                // of each unit
+	weak          []illConditionedRows // of each unit
+	aux, residual []float64            // of each unit
 
 	dout tensor.Heads[T]
-	g    Grads[T]
+	g    attention.Grads[T]
 	// Where query heads share a key head, each has gradients of keys and values of
 	// its own, which are then added in the order of query heads: those of unit i
 	// begin at shared[at[i]:].
@@ -42,12 +43,12 @@ type headPass[T tensor.Float] struct {
 	work float64 // arithmetic of all units
 }
 
-func (w *headwise[T]) pass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *headPass[T] {
-	p, _ := w.passes.Get().(*headPass[T])
+func (w *driver[T]) schedule(c *attention.Call[T], out tensor.Heads[T], keep *attention.Saved[T]) *scheduledCall[T] {
+	p, _ := w.passes.Get().(*scheduledCall[T])
 	if p == nil {
-		p = new(headPass[T])
+		p = new(scheduledCall[T])
 	}
-	*p = headPass[T]{
+	*p = scheduledCall[T]{
 		w: w, c: c, seqs: c.AppendSequences(p.seqs[:0]), out: out, keep: keep,
 		unseen: p.unseen, weak: p.weak, aux: p.aux, residual: p.residual, shared: p.shared[:0], at: p.at[:0], params: p.params[:0],
 	}
@@ -62,17 +63,19 @@ func (w *headwise[T]) pass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *hea
 }
 
 // release keeps p for another call, without what it points at.
-func (p *headPass[T]) release() {
+func (p *scheduledCall[T]) release() {
 	w := p.w
-	*p = headPass[T]{seqs: p.seqs, unseen: p.unseen, weak: p.weak, aux: p.aux, residual: p.residual, shared: p.shared, at: p.at, params: p.params}
+	*p = scheduledCall[T]{seqs: p.seqs, unseen: p.unseen, weak: p.weak, aux: p.aux, residual: p.residual, shared: p.shared, at: p.at, params: p.params}
 	w.passes.Put(p)
 }
 
-func (p *headPass[T]) sequence(i int) (*Sequence, int) { return &p.seqs[i/p.c.Q.H], i % p.c.Q.H }
+func (p *scheduledCall[T]) sequenceOf(i int) (*attention.Sequence, int) {
+	return &p.seqs[i/p.c.Q.H], i % p.c.Q.H
+}
 
 // unseenBefore returns how many queries of s come before the first that sees a
 // key: all of them, if no key exists.
-func unseenBefore[T tensor.Float](c *Call[T], s *Sequence, mask []bool) int {
+func unseenBefore[T tensor.Float](c *attention.Call[T], s *attention.Sequence, mask []bool) int {
 	first := 0
 	for first < s.M && mask != nil && !mask[first] {
 		first++
@@ -86,10 +89,10 @@ func unseenBefore[T tensor.Float](c *Call[T], s *Sequence, mask []bool) int {
 	return 0
 }
 
-// open sets h to head number head of sequence s, without its output and what is
+// openHead sets h to head number head of sequence s, without its output and what is
 // saved. It returns how many queries are left out because they see no key; if
 // that is all of them, nothing is set.
-func (w *headwise[T]) open(h *Head[T], c *Call[T], s *Sequence, head int, ar *arena.Arena) (left int) {
+func (w *driver[T]) openHead(h *Head[T], c *attention.Call[T], s *attention.Sequence, head int, ar *arena.Arena) (left int) {
 	mask := c.Mask(s)
 	left = unseenBefore(c, s, mask)
 	if left == s.N {
@@ -99,18 +102,18 @@ func (w *headwise[T]) open(h *Head[T], c *Call[T], s *Sequence, head int, ar *ar
 	*h = Head[T]{Mask: mask, Causal: c.Causal, Head: head, Scratch: ar, Table: kernel.Active[T]()}
 	at := 0 // position of the first query
 	if c.Causal {
-		h.Off = s.Offset + left
-		at = h.Off
+		h.Offset = s.Offset + left
+		at = h.Offset
 	}
-	h.Q = turned(ar, c.Q.At(s.Batch, head).Slice(s.Q0+left, s.Q0+s.N), nil, c.Rope, at)
-	h.K = turned(ar, c.K.At(s.Batch, kh).Slice(s.K0, s.K0+s.M), mask, c.Rope, 0)
-	h.V = turned(ar, c.V.At(s.Batch, kh).Slice(s.K0, s.K0+s.M), mask, nil, 0)
+	h.Q = RotateAndMask(ar, c.Q.At(s.Batch, head).Slice(s.Q0+left, s.Q0+s.N), nil, c.Rope, at)
+	h.K = RotateAndMask(ar, c.K.At(s.Batch, kh).Slice(s.K0, s.K0+s.M), mask, c.Rope, 0)
+	h.V = RotateAndMask(ar, c.V.At(s.Batch, kh).Slice(s.K0, s.K0+s.M), mask, nil, 0)
 	return left
 }
 
-// turned returns x contiguous, rotated from position at on, with zeros for rows
+// RotateAndMask returns x contiguous, rotated from position at on, with zeros for rows
 // that do not exist: x itself or a copy.
-func turned[T tensor.Float](ar *arena.Arena, x tensor.Mat[T], mask []bool, rope *Rope[T], at int) tensor.Mat[T] {
+func RotateAndMask[T tensor.Float](ar *arena.Arena, x tensor.Mat[T], mask []bool, rope *attention.Rope[T], at int) tensor.Mat[T] {
 	if mask == nil && rope == nil {
 		return scratch.Contiguous(ar, x)
 	}
@@ -129,9 +132,9 @@ func turned[T tensor.Float](ar *arena.Arena, x tensor.Mat[T], mask []bool, rope 
 }
 
 // forwardTask is the units of a pass forward as a task.
-type forwardTask[T tensor.Float] struct{ *headPass[T] }
+type forwardTask[T tensor.Float] struct{ *scheduledCall[T] }
 
-func (p *headPass[T]) forward() { par.Run(p.units, 1, p.work, forwardTask[T]{p}) }
+func (p *scheduledCall[T]) runForward() { par.Run(p.units, 1, p.work, forwardTask[T]{p}) }
 
 func (p *forwardTask[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
@@ -139,7 +142,7 @@ func (p *forwardTask[T]) RunRange(i0, i1 int) {
 	}
 }
 
-func (w *headwise[T]) head() *Head[T] {
+func (w *driver[T]) takeHead() *Head[T] {
 	h, _ := w.heads.Get().(*Head[T])
 	if h == nil {
 		h = new(Head[T])
@@ -147,21 +150,21 @@ func (w *headwise[T]) head() *Head[T] {
 	return h
 }
 
-func (w *headwise[T]) putHead(h *Head[T]) {
+func (w *driver[T]) putHead(h *Head[T]) {
 	*h = Head[T]{}
 	w.heads.Put(h)
 }
 
-func (p *headPass[T]) forwardUnit(i int) {
+func (p *scheduledCall[T]) forwardUnit(i int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	s, head := p.sequence(i)
-	h := p.w.head()
+	s, head := p.sequenceOf(i)
+	h := p.w.takeHead()
 	defer p.w.putHead(h)
 	out := p.out.At(s.Batch, head).Slice(s.Q0, s.Q0+s.N)
-	left := p.w.open(h, p.c, s, head, ar)
+	left := p.w.openHead(h, p.c, s, head, ar)
 	scratch.ClearRows(out, 0, left)
-	p.unseen[i], p.weak[i], p.aux[i], p.residual[i] = left, weakRows{}, 0, 0
+	p.unseen[i], p.weak[i], p.aux[i], p.residual[i] = left, illConditionedRows{}, 0, 0
 	if p.keep != nil {
 		p.keep.Heads[i] = p.keep.Heads[i][:0]
 	}
@@ -170,19 +173,19 @@ func (p *headPass[T]) forwardUnit(i int) {
 	}
 	out = out.Slice(left, s.N)
 	h.Out = scratch.ForOutput(ar, out)
-	if h.Keep = p.keep != nil; h.Keep {
+	if h.NeedsBackward = p.keep != nil; h.NeedsBackward {
 		h.Saved = p.keep.Heads[i]
 	}
-	p.w.Headwise.Forward(h)
-	if h.Keep {
+	p.w.Function.Forward(h)
+	if h.NeedsBackward {
 		p.keep.Heads[i] = h.Saved
 	}
-	if HasNonFiniteSum(h.Out) {
+	if attention.HasNonFiniteSum(h.Out) {
 		p.overflow.Store(true)
 	}
 	scratch.CopyMat(out, h.Out)
 	p.unseen[i] += h.Unseen
-	p.weak[i] = weakRows{h.weak.count, left + h.weak.first}
+	p.weak[i] = illConditionedRows{h.illConditioned.count, left + h.illConditioned.first}
 	p.aux[i], p.residual[i] = h.Aux, h.Residual
 }
 
@@ -191,7 +194,7 @@ func (p *headPass[T]) forwardUnit(i int) {
 // threads.
 const mostParams = 1 << 23
 
-func (p *headPass[T]) backward() {
+func (p *scheduledCall[T]) runBackward() {
 	w, c := p.w, p.c
 	group := 1
 	if c.K.H > 0 {
@@ -200,7 +203,7 @@ func (p *headPass[T]) backward() {
 	if group > 1 {
 		n := 0
 		for i := range p.units {
-			s, _ := p.sequence(i)
+			s, _ := p.sequenceOf(i)
 			p.at = append(p.at, n)
 			n += s.M * (c.K.D + c.V.D)
 		}
@@ -210,14 +213,14 @@ func (p *headPass[T]) backward() {
 	if w.size > 0 {
 		p.wave = min(p.wave, max(par.Threads(), mostParams/w.size))
 		p.params = scratch.Resize(p.params, (p.wave+1)*w.size)
-		clear(p.sum())
+		clear(p.paramSum())
 	}
 	for p.first = 0; p.first < p.units; p.first += p.wave {
 		n := min(p.wave, p.units-p.first)
 		par.Run(n, 1, 3*p.work*float64(n)/float64(p.units), backwardTask[T]{p})
 		t := kernel.Active[T]()
 		for u := 0; u < n && w.size > 0; u++ {
-			t.Add(p.sum(), p.sum(), p.params[u*w.size:][:w.size])
+			t.Add(p.paramSum(), p.paramSum(), p.params[u*w.size:][:w.size])
 		}
 	}
 	p.addParams()
@@ -230,22 +233,22 @@ func (p *headPass[T]) backward() {
 	}
 }
 
-// sum is the sum of the gradients of the parameters of all units done, in their
+// paramSum is the sum of the gradients of the parameters of all units done, in their
 // order.
-func (p *headPass[T]) sum() []T { return p.params[p.wave*p.w.size:] }
+func (p *scheduledCall[T]) paramSum() []T { return p.params[p.wave*p.w.size:] }
 
 // addParams adds it to the gradients of the parameters.
-func (p *headPass[T]) addParams() {
+func (p *scheduledCall[T]) addParams() {
 	t, at := kernel.Active[T](), 0
 	for _, x := range p.w.Params().All() {
-		t.Add(x.Grad, x.Grad, p.sum()[at:][:len(x.Data)])
+		t.Add(x.Grad, x.Grad, p.paramSum()[at:][:len(x.Data)])
 		at += len(x.Data)
 	}
 }
 
 // addShared sets the gradients of key head kh to the sum of what its query heads
 // have.
-func (p *headPass[T]) addShared(s *Sequence, kh, group int) {
+func (p *scheduledCall[T]) addShared(s *attention.Sequence, kh, group int) {
 	c, t := p.c, kernel.Active[T]()
 	dk := p.g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	dv := p.g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
@@ -265,7 +268,7 @@ func (p *headPass[T]) addShared(s *Sequence, kh, group int) {
 }
 
 // backwardTask is the units from first on as a task.
-type backwardTask[T tensor.Float] struct{ *headPass[T] }
+type backwardTask[T tensor.Float] struct{ *scheduledCall[T] }
 
 func (p *backwardTask[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
@@ -275,13 +278,13 @@ func (p *backwardTask[T]) RunRange(i0, i1 int) {
 
 // backwardUnit does unit i, whose gradients of parameters have the given place
 // among those in work.
-func (p *headPass[T]) backwardUnit(i, place int) {
+func (p *scheduledCall[T]) backwardUnit(i, place int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	w, c := p.w, p.c
-	s, head := p.sequence(i)
+	s, head := p.sequenceOf(i)
 	kh := head / (c.Q.H / c.K.H)
-	h := w.head()
+	h := w.takeHead()
 	defer w.putHead(h)
 	params := p.params[:0]
 	if w.size > 0 {
@@ -304,7 +307,7 @@ func (p *headPass[T]) backwardUnit(i, place int) {
 		scratch.ClearRows(dv, s.M, s.Keys)
 		dk, dv = dk.Slice(0, s.M), dv.Slice(0, s.M)
 	}
-	left := w.open(h, c, s, head, ar)
+	left := w.openHead(h, c, s, head, ar)
 	scratch.ClearRows(dq, 0, left)
 	if left == s.N {
 		scratch.ClearRows(dk, 0, s.M)
@@ -315,12 +318,12 @@ func (p *headPass[T]) backwardUnit(i, place int) {
 	rows := func(x tensor.Heads[T]) tensor.Mat[T] {
 		return scratch.Contiguous(ar, x.At(s.Batch, head).Slice(s.Q0+left, s.Q0+s.N))
 	}
-	h.Out, h.Keep, h.Saved = rows(p.out), true, p.keep.Heads[i]
-	g, _ := w.grads.Get().(*HeadGrads[T])
+	h.Out, h.NeedsBackward, h.Saved = rows(p.out), true, p.keep.Heads[i]
+	g, _ := w.grads.Get().(*Grads[T])
 	if g == nil {
-		g = new(HeadGrads[T])
+		g = new(Grads[T])
 	}
-	*g = HeadGrads[T]{
+	*g = Grads[T]{
 		DOut: rows(p.dout), DAux: p.g.DAux,
 		DQ: scratch.ForOutput(ar, dq), DK: scratch.ForOutput(ar, dk), DV: scratch.ForOutput(ar, dv), Params: g.Params[:0],
 	}
@@ -328,9 +331,9 @@ func (p *headPass[T]) backwardUnit(i, place int) {
 		g.Params = append(g.Params, params[:len(x.Data):len(x.Data)])
 		params = params[len(x.Data):]
 	}
-	w.Headwise.Backward(h, g)
+	w.Function.Backward(h, g)
 	if c.Rope != nil {
-		c.Rope.RotateRows(g.DQ, h.Off, true)
+		c.Rope.RotateRows(g.DQ, h.Offset, true)
 		c.Rope.RotateRows(g.DK, 0, true)
 	}
 	for j := range h.Mask {
@@ -343,6 +346,6 @@ func (p *headPass[T]) backwardUnit(i, place int) {
 	scratch.CopyMat(dk, g.DK)
 	scratch.CopyMat(dv, g.DV)
 	clear(g.Params)
-	*g = HeadGrads[T]{Params: g.Params[:0]}
+	*g = Grads[T]{Params: g.Params[:0]}
 	w.grads.Put(g)
 }

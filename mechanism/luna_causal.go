@@ -1,9 +1,11 @@
-package attention
+package mechanism
 
 import (
 	"fmt"
 	"math"
 
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
@@ -43,14 +45,14 @@ func NewPack[T tensor.Float](name, setting string, p *param.Param[T], omega Pack
 	return &Pack[T]{name, setting, omega.Positive(), p, set, omega, scale}
 }
 
-func (p *Pack[T]) Traits() Traits {
-	return Traits{Name: p.name, Positive: p.positive, Causal: true, Streaming: true}
+func (p *Pack[T]) Traits() attention.Traits {
+	return attention.Traits{Name: p.name, Positive: p.positive, Causal: true, Streaming: true}
 }
 func (p *Pack[T]) Setting() string          { return p.setting }
 func (p *Pack[T]) Params() *param.Set[T]    { return p.params }
 func (p *Pack[T]) Constants() *param.Set[T] { return nil }
 
-func (p *Pack[T]) Check(c *Call[T]) error { return p.fits(c.Q.H, c.Q.D) }
+func (p *Pack[T]) Check(c *attention.Call[T]) error { return p.fits(c.Q.H, c.Q.D) }
 
 // fits reports heads or a width that the parameter is not of.
 func (p *Pack[T]) fits(heads, d int) error {
@@ -83,7 +85,7 @@ const packBlock = 64
 // packPass is a head on its way.
 type packPass[T tensor.Float] struct {
 	*Pack[T]
-	h      *Head[T]
+	h      *headwise.Head[T]
 	x, a   tensor.Mat[T] // s·k·p, and ω of it: 0 for keys that do not exist
 	u      tensor.Mat[T] // [n,L]
 	rcp    []T           // 1/t of each query
@@ -92,15 +94,15 @@ type packPass[T tensor.Float] struct {
 	past   int           // keys in the sums
 }
 
-func (p *Pack[T]) open(h *Head[T], u []T) packPass[T] {
+func (p *Pack[T]) open(h *headwise.Head[T], u []T) packPass[T] {
 	l, d, dv := p.p.Shape[1], h.K.Cols, h.V.Cols
-	x := packPass[T]{Pack: p, h: h, x: h.Take(h.K.Rows, l), a: h.Take(h.K.Rows, l),
+	x := packPass[T]{Pack: p, h: h, x: h.TakeScratch(h.K.Rows, l), a: h.TakeScratch(h.K.Rows, l),
 		u:   tensor.Mat[T]{Data: u, Rows: h.Q.Rows, Cols: l, Stride: l},
 		rcp: arena.Take[T](h.Scratch, h.Q.Rows),
 		s1:  scratch.ZeroMat[T](h.Scratch, d, l), s2: scratch.ZeroMat[T](h.Scratch, l, dv),
 	}
 	rows, _ := p.learned(h.Head)
-	h.Product(x.x, h.K, rows, false, true, false)
+	h.Multiply(x.x, h.K, rows, false, true, false)
 	h.Table.Scale(x.x.Data, p.factor(), x.x.Data)
 	p.omega.Map(x.a.Data, x.x.Data)
 	for j := range h.Mask {
@@ -110,14 +112,14 @@ func (p *Pack[T]) open(h *Head[T], u []T) packPass[T] {
 	}
 	seen, j := 0, 0
 	for i := range x.rcp {
-		for ; j < h.Seen(i); j++ {
-			if h.Exists(j) {
+		for ; j < h.VisibleKeys(i); j++ {
+			if h.IsUnmasked(j) {
 				seen++
 			}
 		}
 		x.rcp[i] = 1 / T(seen)
 	}
-	x.w = h.Take(min(packBlock, h.Q.Rows), packBlock)
+	x.w = h.TakeScratch(min(packBlock, h.Q.Rows), packBlock)
 	return x
 }
 
@@ -127,15 +129,15 @@ type packRange struct{ i0, i1, j0, j1 int }
 
 func (x *packPass[T]) block(i0 int) packRange {
 	i1 := min(i0+packBlock, x.h.Q.Rows)
-	return packRange{i0, i1, x.h.Seen(i0), x.h.Seen(i1 - 1)}
+	return packRange{i0, i1, x.h.VisibleKeys(i0), x.h.VisibleKeys(i1 - 1)}
 }
 
 // reach takes the keys before j into the sums.
 func (x *packPass[T]) reach(j int) {
 	if j > x.past {
 		k, a, v := x.h.K.Slice(x.past, j), x.a.Slice(x.past, j), x.h.V.Slice(x.past, j)
-		x.h.Product(x.s1, k, a, true, false, true)
-		x.h.Product(x.s2, a, v, true, false, true)
+		x.h.Multiply(x.s1, k, a, true, false, true)
+		x.h.Multiply(x.s2, a, v, true, false, true)
 		x.past = j
 	}
 }
@@ -144,9 +146,9 @@ func (x *packPass[T]) reach(j int) {
 // b, one for each of its keys, and 0 where a query does not see the key.
 func (x *packPass[T]) pairs(r packRange, a, b tensor.Mat[T]) tensor.Mat[T] {
 	w := tensor.Mat[T]{Data: x.w.Data, Rows: r.i1 - r.i0, Cols: r.j1 - r.j0, Stride: r.j1 - r.j0}
-	x.h.Product(w, a, b, false, true, false)
+	x.h.Multiply(w, a, b, false, true, false)
 	for i := range w.Rows {
-		clear(w.Row(i)[x.h.Seen(r.i0+i)-r.j0:])
+		clear(w.Row(i)[x.h.VisibleKeys(r.i0+i)-r.j0:])
 	}
 	return w
 }
@@ -159,23 +161,23 @@ func (x *packPass[T]) divide(y tensor.Mat[T], i0 int, f T) {
 }
 
 // Forward keeps u.
-func (p *Pack[T]) Forward(h *Head[T]) {
+func (p *Pack[T]) Forward(h *headwise.Head[T]) {
 	l := p.p.Shape[1]
-	x := p.open(h, h.Save(h.Q.Rows*l))
+	x := p.open(h, h.SaveBuffer(h.Q.Rows*l))
 	for i0 := 0; i0 < h.Q.Rows; i0 += packBlock {
 		r := x.block(i0)
 		x.reach(r.j0)
 		q, u, out := h.Q.Slice(r.i0, r.i1), x.u.Slice(r.i0, r.i1), h.Out.Slice(r.i0, r.i1)
 		k, a, v := h.K.Slice(r.j0, r.j1), x.a.Slice(r.j0, r.j1), h.V.Slice(r.j0, r.j1)
-		h.Product(u, q, x.s1, false, false, false)
+		h.Multiply(u, q, x.s1, false, false, false)
 		if r.j1 > r.j0 {
-			h.Product(u, x.pairs(r, q, k), a, false, false, true)
+			h.Multiply(u, x.pairs(r, q, k), a, false, false, true)
 		}
 		x.divide(u, r.i0, p.factor())
-		h.Softmax(u)
-		h.Product(out, u, x.s2, false, false, false)
+		h.SoftmaxRows(u)
+		h.Multiply(out, u, x.s2, false, false, false)
 		if r.j1 > r.j0 {
-			h.Product(out, x.pairs(r, u, a), v, false, false, true)
+			h.Multiply(out, x.pairs(r, u, a), v, false, false, true)
 		}
 		x.divide(out, r.i0, 1)
 	}
@@ -183,42 +185,42 @@ func (p *Pack[T]) Forward(h *Head[T]) {
 
 // Backward goes over the queries twice: forward for what reaches them from the
 // keys before, back for what reaches keys from the queries after.
-func (p *Pack[T]) Backward(h *Head[T], g *HeadGrads[T]) {
+func (p *Pack[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	l, d, dv := p.p.Shape[1], h.K.Cols, h.V.Cols
 	x := p.open(h, h.Saved)
 	n, m := h.Q.Rows, h.K.Rows
-	do := h.Take(n, dv) // over t
+	do := h.TakeScratch(n, dv) // over t
 	copy(do.Data, g.DOut.Data[:n*dv])
 	x.divide(do, 0, 1)
-	ds := h.Take(n, l) // the gradient of Σ (q·k) a
+	ds := h.TakeScratch(n, l) // the gradient of Σ (q·k) a
 	for i0 := 0; i0 < n; i0 += packBlock {
 		r := x.block(i0)
 		x.reach(r.j0)
 		k, a, v := h.K.Slice(r.j0, r.j1), x.a.Slice(r.j0, r.j1), h.V.Slice(r.j0, r.j1)
 		y, dq := ds.Slice(r.i0, r.i1), g.DQ.Slice(r.i0, r.i1)
-		h.Product(y, do.Slice(r.i0, r.i1), x.s2, false, true, false)
+		h.Multiply(y, do.Slice(r.i0, r.i1), x.s2, false, true, false)
 		if r.j1 > r.j0 {
-			h.Product(y, x.pairs(r, do.Slice(r.i0, r.i1), v), a, false, false, true)
+			h.Multiply(y, x.pairs(r, do.Slice(r.i0, r.i1), v), a, false, false, true)
 		}
-		h.SoftmaxGrad(y, x.u.Slice(r.i0, r.i1))
+		h.SoftmaxRowsGrad(y, x.u.Slice(r.i0, r.i1))
 		x.divide(y, r.i0, p.factor())
-		h.Product(dq, y, x.s1, false, true, false)
+		h.Multiply(dq, y, x.s1, false, true, false)
 		if r.j1 > r.j0 {
-			h.Product(dq, x.pairs(r, y, a), k, false, false, true)
+			h.Multiply(dq, x.pairs(r, y, a), k, false, false, true)
 		}
 	}
 
 	r1, r2 := scratch.ZeroMat[T](h.Scratch, d, l), scratch.ZeroMat[T](h.Scratch, l, dv) // sums of q⊗ds and u⊗do
-	da := h.Take(m, l)
+	da := h.TakeScratch(m, l)
 	later := func(j0, j1 int) { // from the queries in the sums
 		if j1 <= j0 {
 			return
 		}
 		k, a, v, da := h.K.Slice(j0, j1), x.a.Slice(j0, j1), h.V.Slice(j0, j1), da.Slice(j0, j1)
-		h.Product(g.DK.Slice(j0, j1), a, r1, false, true, false)
-		h.Product(g.DV.Slice(j0, j1), a, r2, false, false, false)
-		h.Product(da, k, r1, false, false, false)
-		h.Product(da, v, r2, false, true, true)
+		h.Multiply(g.DK.Slice(j0, j1), a, r1, false, true, false)
+		h.Multiply(g.DV.Slice(j0, j1), a, r2, false, false, false)
+		h.Multiply(da, k, r1, false, false, false)
+		h.Multiply(da, v, r2, false, true, true)
 	}
 	end := m
 	for i0 := (n - 1) / packBlock * packBlock; i0 >= 0; i0 -= packBlock {
@@ -229,13 +231,13 @@ func (p *Pack[T]) Backward(h *Head[T], g *HeadGrads[T]) {
 		y, o := ds.Slice(r.i0, r.i1), do.Slice(r.i0, r.i1)
 		if r.j1 > r.j0 {
 			k, a, v, da := h.K.Slice(r.j0, r.j1), x.a.Slice(r.j0, r.j1), h.V.Slice(r.j0, r.j1), da.Slice(r.j0, r.j1)
-			h.Product(g.DK.Slice(r.j0, r.j1), x.pairs(r, y, a), q, true, false, true)
-			h.Product(g.DV.Slice(r.j0, r.j1), x.pairs(r, u, a), o, true, false, true)
-			h.Product(da, x.pairs(r, q, k), y, true, false, true)
-			h.Product(da, x.pairs(r, o, v), u, true, false, true)
+			h.Multiply(g.DK.Slice(r.j0, r.j1), x.pairs(r, y, a), q, true, false, true)
+			h.Multiply(g.DV.Slice(r.j0, r.j1), x.pairs(r, u, a), o, true, false, true)
+			h.Multiply(da, x.pairs(r, q, k), y, true, false, true)
+			h.Multiply(da, x.pairs(r, o, v), u, true, false, true)
 		}
-		h.Product(r1, q, y, true, false, true)
-		h.Product(r2, u, o, true, false, true)
+		h.Multiply(r1, q, y, true, false, true)
+		h.Multiply(r2, u, o, true, false, true)
 	}
 	later(0, end)
 
@@ -247,16 +249,16 @@ func (p *Pack[T]) Backward(h *Head[T], g *HeadGrads[T]) {
 	}
 	h.Table.Scale(da.Data, p.factor(), da.Data)
 	rows, at := p.learned(h.Head)
-	h.Product(g.DK, da, rows, false, false, true)
+	h.Multiply(g.DK, da, rows, false, false, true)
 	dp := tensor.Mat[T]{Data: g.Params[0][at:][:l*d], Rows: l, Cols: d, Stride: d}
-	h.Product(dp, da, h.K, true, false, true)
+	h.Multiply(dp, da, h.K, true, false, true)
 }
 
-func (p *Pack[T]) Cost(s Shape) Cost {
+func (p *Pack[T]) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv, l := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv), float64(p.p.Shape[1])
 	products := m*l*d + (n+m)*l*(d+dv)
 	if s.Causal {
 		products += n * packBlock * (d + 2*l + dv)
 	}
-	return Cost{FLOPs: 2 * products, Bytes: float64(scratch.ElementSize[T]()) * (2*m*l + n*(l+1) + l*(d+dv) + packBlock*packBlock)}
+	return headwise.Cost{FLOPs: 2 * products, Bytes: float64(scratch.ElementSize[T]()) * (2*m*l + n*(l+1) + l*(d+dv) + packBlock*packBlock)}
 }

@@ -1,4 +1,4 @@
-package attention
+package mechanism
 
 import (
 	"math"

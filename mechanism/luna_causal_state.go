@@ -1,6 +1,8 @@
-package attention
+package mechanism
 
 import (
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -13,13 +15,13 @@ import (
 // a⊗v over the keys absorbed, with what their roundings leave out.
 type packState[T tensor.Float] struct {
 	p      *Pack[T]
-	shape  Shape
+	shape  attention.Shape
 	tokens int64
 	exist  []int64 // tokens of each batch row that exist
 	hi, lo [][]T   // [B·H][D·L + L·Dv]
 }
 
-func (p *Pack[T]) NewState(s Shape) (State[T], error) {
+func (p *Pack[T]) NewState(s attention.Shape) (attention.State[T], error) {
 	if err := p.fits(s.H, s.D); err != nil {
 		return nil, err
 	}
@@ -28,8 +30,8 @@ func (p *Pack[T]) NewState(s Shape) (State[T], error) {
 	return st, nil
 }
 
-func (p *Pack[T]) newState(s Shape) *packState[T] {
-	s = Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
+func (p *Pack[T]) newState(s attention.Shape) *packState[T] {
+	s = attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
 	st := &packState[T]{p: p, shape: s, exist: make([]int64, s.B), hi: make([][]T, s.B*s.H), lo: make([][]T, s.B*s.H)}
 	for i := range st.hi {
 		n := p.p.Shape[1] * (s.D + s.Dv)
@@ -38,19 +40,25 @@ func (p *Pack[T]) newState(s Shape) *packState[T] {
 	return st
 }
 
-func (s *packState[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, s) }
+func (s *packState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
 
-func (s *packState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return CheckedRead(out, c, s) }
+func (s *packState[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedRead(out, c, s)
+}
 
-func (s *packState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return CheckedStep(out, c, s) }
+func (s *packState[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedStep(out, c, s)
+}
 
-func (s *packState[T]) StateShape() *Shape { return &s.shape }
+func (s *packState[T]) StateShape() *attention.Shape { return &s.shape }
 
-func (s *packState[T]) Refuse(c *Call[T]) error { return refuseOfHeads(s.p.name, c) }
+func (s *packState[T]) Refuse(c *attention.Call[T]) error {
+	return headwise.RefuseHeadwise(s.p.name, c)
+}
 
 // Run takes the tokens of c one after another: their keys into the sums, their
 // queries to outputs, or both.
-func (s *packState[T]) Run(out tensor.Heads[T], c *Call[T], queries, keys int) {
+func (s *packState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries, keys int) {
 	n, absorbs, reads := max(queries, keys), keys > 0, queries > 0
 	l := s.p.p.Shape[1]
 	work := 4 * float64(s.shape.B*s.shape.H*n*l*(s.shape.D+s.shape.Dv))
@@ -66,10 +74,10 @@ func (s *packState[T]) Run(out tensor.Heads[T], c *Call[T], queries, keys int) {
 		}
 		var q, k, v tensor.Mat[T]
 		if absorbs {
-			k, v = turned(ar, c.K.At(b, kh), mask, c.Rope, 0), turned(ar, c.V.At(b, kh), mask, nil, 0)
+			k, v = headwise.RotateAndMask(ar, c.K.At(b, kh), mask, c.Rope, 0), headwise.RotateAndMask(ar, c.V.At(b, kh), mask, nil, 0)
 		}
 		if reads {
-			q = turned(ar, c.Q.At(b, head), nil, c.Rope, 0)
+			q = headwise.RotateAndMask(ar, c.Q.At(b, head), nil, c.Rope, 0)
 		}
 		exist := s.exist[b]
 		for j := range n {
@@ -143,11 +151,13 @@ func (s *packState[T]) answer(ar *arena.Arena, t *kernel.Table[T], i int, out, q
 	}
 }
 
-func (s *packState[T]) identity() Identity { return Identity{packKind, s.p.name, s.p.setting} }
+func (s *packState[T]) identity() attention.Identity {
+	return attention.Identity{Kind: packKind, Name: s.p.name, Setting: s.p.setting}
+}
 
 // Merge adds the sums of next.
-func (s *packState[T]) Merge(next State[T]) error {
-	n, err := Mergeable(s.identity(), &s.shape, next, func(n *packState[T]) (Identity, *Shape) { return n.identity(), &n.shape })
+func (s *packState[T]) Merge(next attention.State[T]) error {
+	n, err := attention.Mergeable(s.identity(), &s.shape, next, func(n *packState[T]) (attention.Identity, *attention.Shape) { return n.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}
@@ -170,7 +180,7 @@ func (s *packState[T]) Merge(next State[T]) error {
 	return nil
 }
 
-func (s *packState[T]) Clone() State[T] {
+func (s *packState[T]) Clone() attention.State[T] {
 	c := s.p.newState(s.shape)
 	c.tokens = s.tokens
 	copy(c.exist, s.exist)
@@ -203,7 +213,7 @@ func (s *packState[T]) Bytes() int64 {
 // AppendBinary appends a snapshot: after the header the tokens of each batch row
 // that exist, then the sums of each head and what their roundings leave out.
 func (s *packState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := NewSnapshot[T](b, s.identity(), snapshot.AddParameters(0, s.p.p.Data), &s.shape, s.tokens, false)
+	w := attention.NewSnapshot[T](b, s.identity(), snapshot.AddParameters(0, s.p.p.Data), &s.shape, s.tokens, false)
 	for _, n := range s.exist {
 		w.Int(n)
 	}
@@ -216,8 +226,8 @@ func (s *packState[T]) AppendBinary(b []byte) ([]byte, error) {
 
 const packKind = "packed sums"
 
-func (p *Pack[T]) RestoreState(data []byte) (State[T], error) {
-	sh, tokens, r, err := ReadSnapshot[T](data, Identity{packKind, p.name, p.setting}, snapshot.AddParameters(0, p.p.Data))
+func (p *Pack[T]) RestoreState(data []byte) (attention.State[T], error) {
+	sh, tokens, r, err := attention.ReadSnapshot[T](data, attention.Identity{Kind: packKind, Name: p.name, Setting: p.setting}, snapshot.AddParameters(0, p.p.Data))
 	if err != nil {
 		return nil, err
 	}

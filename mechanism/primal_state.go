@@ -1,6 +1,8 @@
-package attention
+package mechanism
 
 import (
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -14,7 +16,7 @@ import (
 // those of Step, and leave the state as it was.
 type scoresState[T tensor.Float] struct {
 	x      *Scores[T]
-	shape  Shape
+	shape  attention.Shape
 	tokens int64
 	// Of each batch row: the keys that exist, and the queries.
 	keys, queries []int64
@@ -22,10 +24,12 @@ type scoresState[T tensor.Float] struct {
 }
 
 // NewState returns an empty state.
-func (x *Scores[T]) NewState(s Shape) (State[T], error) { return x.newState(s), nil }
+func (x *Scores[T]) NewState(s attention.Shape) (attention.State[T], error) {
+	return x.newState(s), nil
+}
 
-func (x *Scores[T]) newState(s Shape) *scoresState[T] {
-	s = Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
+func (x *Scores[T]) newState(s attention.Shape) *scoresState[T] {
+	s = attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
 	st := &scoresState[T]{x: x, shape: s, keys: make([]int64, s.B), queries: make([]int64, s.B), k: make([][]float64, s.B*s.Hkv), q: make([][]float64, s.B*s.H)}
 	for _, sums := range [][][]float64{st.k, st.q} {
 		for i := range sums {
@@ -35,19 +39,25 @@ func (x *Scores[T]) newState(s Shape) *scoresState[T] {
 	return st
 }
 
-func (s *scoresState[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, s) }
+func (s *scoresState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
 
-func (s *scoresState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return CheckedRead(out, c, s) }
+func (s *scoresState[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedRead(out, c, s)
+}
 
-func (s *scoresState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return CheckedStep(out, c, s) }
+func (s *scoresState[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedStep(out, c, s)
+}
 
-func (s *scoresState[T]) StateShape() *Shape { return &s.shape }
+func (s *scoresState[T]) StateShape() *attention.Shape { return &s.shape }
 
-func (s *scoresState[T]) Refuse(c *Call[T]) error { return refuseOfHeads(s.x.Name, c) }
+func (s *scoresState[T]) Refuse(c *attention.Call[T]) error {
+	return headwise.RefuseHeadwise(s.x.Name, c)
+}
 
 // Run takes the tokens of c one after another: their keys into the sums, their
 // queries to outputs, or both.
-func (s *scoresState[T]) Run(out tensor.Heads[T], c *Call[T], queries, keys int) {
+func (s *scoresState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries, keys int) {
 	n, absorbs, reads := max(queries, keys), keys > 0, queries > 0
 	group := s.shape.H / s.shape.Hkv
 	work := 4 * float64(s.shape.B*s.shape.H*n*s.x.Rank*(s.shape.D+s.shape.Dv))
@@ -61,7 +71,7 @@ func (s *scoresState[T]) Run(out tensor.Heads[T], c *Call[T], queries, keys int)
 		}
 		var k tensor.Mat[T]
 		if absorbs {
-			k = turned(ar, c.K.At(b, kh), mask, c.Rope, 0)
+			k = headwise.RotateAndMask(ar, c.K.At(b, kh), mask, c.Rope, 0)
 		}
 		q, sums := make([]tensor.Mat[T], group), make([][]float64, group)
 		for g := range q {
@@ -69,7 +79,7 @@ func (s *scoresState[T]) Run(out tensor.Heads[T], c *Call[T], queries, keys int)
 				break
 			}
 			head := kh*group + g
-			q[g], sums[g] = turned(ar, c.Q.At(b, head), nil, c.Rope, 0), s.q[b*s.shape.H+head]
+			q[g], sums[g] = headwise.RotateAndMask(ar, c.Q.At(b, head), nil, c.Rope, 0), s.q[b*s.shape.H+head]
 			if !absorbs {
 				sums[g] = append(arena.Take[float64](ar, s.shape.D)[:0], sums[g]...)
 			}
@@ -136,7 +146,9 @@ func (s *scoresState[T]) answer(ar *arena.Arena, head int, out, q []T, sumQ, sum
 
 const scoresKind = "means of queries and keys"
 
-func (x *Scores[T]) identity() Identity { return Identity{scoresKind, x.Name, x.ScoresSpec.Setting} }
+func (x *Scores[T]) identity() attention.Identity {
+	return attention.Identity{Kind: scoresKind, Name: x.Name, Setting: x.ScoresSpec.Setting}
+}
 
 func (x *Scores[T]) parameterSum() (sum snapshot.ParameterSum) {
 	for _, p := range x.params.All() {
@@ -146,8 +158,8 @@ func (x *Scores[T]) parameterSum() (sum snapshot.ParameterSum) {
 }
 
 // Merge adds the sums of next.
-func (s *scoresState[T]) Merge(next State[T]) error {
-	n, err := Mergeable(s.x.identity(), &s.shape, next, func(n *scoresState[T]) (Identity, *Shape) { return n.x.identity(), &n.shape })
+func (s *scoresState[T]) Merge(next attention.State[T]) error {
+	n, err := attention.Mergeable(s.x.identity(), &s.shape, next, func(n *scoresState[T]) (attention.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
 	if err != nil {
 		return err
 	}
@@ -165,7 +177,7 @@ func (s *scoresState[T]) Merge(next State[T]) error {
 	return nil
 }
 
-func (s *scoresState[T]) Clone() State[T] {
+func (s *scoresState[T]) Clone() attention.State[T] {
 	c := s.x.newState(s.shape)
 	c.tokens = s.tokens
 	copy(c.keys, s.keys)
@@ -200,7 +212,7 @@ func (s *scoresState[T]) Bytes() int64 {
 // AppendBinary appends a snapshot: after the header the numbers of keys and of
 // queries of each batch row, then the sums of keys, then those of queries.
 func (s *scoresState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := NewSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, s.tokens, false)
+	w := attention.NewSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, s.tokens, false)
 	for i := range s.keys {
 		w.Int(s.keys[i])
 		w.Int(s.queries[i])
@@ -215,12 +227,12 @@ func (s *scoresState[T]) AppendBinary(b []byte) ([]byte, error) {
 }
 
 // RestoreState reads what AppendBinary wrote.
-func (x *Scores[T]) RestoreState(data []byte) (State[T], error) {
-	sh, tokens, r, err := ReadSnapshot[T](data, x.identity(), x.parameterSum())
+func (x *Scores[T]) RestoreState(data []byte) (attention.State[T], error) {
+	sh, tokens, r, err := attention.ReadSnapshot[T](data, x.identity(), x.parameterSum())
 	if err != nil {
 		return nil, err
 	}
-	c := &Call[T]{Causal: true}
+	c := &attention.Call[T]{Causal: true}
 	c.Q.H, c.Q.D, c.V.D = sh.H, sh.D, sh.Dv
 	if err := x.Check(c); err != nil {
 		return nil, err

@@ -1,0 +1,269 @@
+// Package headwise makes mechanisms of functions that compute a whole head: projections,
+// landmarks, clusters, hashes and sparse patterns. Such a function sees one query head of one
+// sequence at a time. The package does the rest: checks, scheduling, packed sequences, masks,
+// rotation, shared key heads, states, rows of the attention matrix and their diagnosis.
+package headwise
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Function computes a whole head of attention. New makes a Mechanism of it. Its weights need
+// not depend on one query and one key alone.
+//
+// Several goroutines call it at once, each for one query head of one sequence. The result
+// depends on the Head alone and is linear in V: its values at unit vectors are the attention
+// matrix. A Function with NoMatrix has no such matrix and need not use V.
+type Function[T tensor.Float] interface {
+	// Traits returns what the mechanism supports. NoCausal says why Causal is not set.
+	Traits() attention.Traits
+	// Setting identifies everything besides Params and Constants that changes results.
+	// Snapshots of states are bound to it.
+	Setting() string
+	// Params returns the learned parameters. nil: none.
+	Params() *param.Set[T]
+	// Constants returns numbers that are drawn once and not learned, such as random
+	// features. A model saves them. nil: none.
+	Constants() *param.Set[T]
+	// Check returns an error if the mechanism does not support c, whose shapes fit.
+	Check(c *attention.Call[T]) error
+	// Forward sets h.Out.
+	Forward(h *Head[T])
+	// Backward sets the gradients in g from g.DOut and what Forward left in
+	// h.Saved for the same head.
+	Backward(h *Head[T], g *Grads[T])
+	// Cost returns the cost of one head of a sequence. It reads N, M, D, Dv and Causal.
+	Cost(s attention.Shape) Cost
+}
+
+// Cost is the cost of one head, forward.
+type Cost struct {
+	FLOPs float64 // 2 per fused multiply-add
+	Bytes float64 // scratch memory and memory saved for Backward
+}
+
+// Head is one query head of one sequence with its visible keys. Its matrices are contiguous.
+// Q, K and V are read only, and rotated if the call has a Rope. Rows of masked keys are zeros.
+//
+// Every query sees at least one unmasked key. Other queries are left out.
+type Head[T tensor.Float] struct {
+	Q, K, V, Out tensor.Mat[T] // [n,D], [m,D], [m,Dv], [n,Dv]; Out is given in Backward, too
+
+	Mask   []bool // [m] unmasked keys; nil: all
+	Causal bool
+	// Offset is 0 or more, and 0 if the call is not causal. Query i has the position of key
+	// i+Offset, which may lie beyond the last key. In a causal call it sees keys j ≤ i+Offset.
+	Offset int
+	Head   int // among the query heads, for parameters of each
+	// PastQueries [Offset,D] are the queries before the first row of Q, in states of a
+	// PastQueryReader. A token absorbed without a query has zeros. Else it is empty.
+	PastQueries tensor.Mat[T]
+
+	Scratch *arena.Arena     // released by the driver
+	Table   *kernel.Table[T] // of this machine
+
+	NeedsBackward bool // Backward follows
+	Saved         []T  // what Forward saves for Backward; see SaveBuffer
+
+	// Unseen is the number of queries that the mechanism leaves without a key. Forward sets
+	// it. Their outputs are 0.
+	Unseen int
+	// Residual is set by Forward if the mechanism iterates (Saved.Residual).
+	Residual float64
+	// Aux is the auxiliary loss of the head, set by Forward (Saved.Aux).
+	Aux float64
+
+	illConditioned illConditionedRows
+}
+
+// illConditionedRows counts the ill-conditioned rows of a head.
+type illConditionedRows struct{ count, first int }
+
+// CountIllConditioned counts query i as ill-conditioned (Saved.Weak): all its weights
+// underflow, and its output is 0.
+func (h *Head[T]) CountIllConditioned(i int) {
+	if h.illConditioned.count == 0 {
+		h.illConditioned.first = i
+	}
+	h.illConditioned.count++
+}
+
+// SaveBuffer sets h.Saved to n numbers with undefined contents and returns it. Without
+// NeedsBackward it is scratch memory.
+func (h *Head[T]) SaveBuffer(n int) []T {
+	switch {
+	case !h.NeedsBackward:
+		h.Saved = arena.Take[T](h.Scratch, n)
+	case cap(h.Saved) >= n:
+		h.Saved = h.Saved[:n]
+	default:
+		h.Saved = make([]T, n)
+	}
+	return h.Saved
+}
+
+// IsUnmasked reports whether key j is unmasked.
+func (h *Head[T]) IsUnmasked(j int) bool { return h.Mask == nil || h.Mask[j] }
+
+// VisibleKeys returns the number of keys that query i sees by position: keys
+// 0 ≤ j < VisibleKeys, masked ones included.
+func (h *Head[T]) VisibleKeys(i int) int {
+	if !h.Causal {
+		return h.K.Rows
+	}
+	return min(i+h.Offset+1, h.K.Rows)
+}
+
+// Grads are the gradients of a Head. Backward overwrites DQ, DK and DV. Gradients of masked
+// keys are ignored.
+type Grads[T tensor.Float] struct {
+	DOut       tensor.Mat[T] // given
+	DAux       T             // given: gradient of Head.Aux
+	DQ, DK, DV tensor.Mat[T]
+	// Params has a buffer for each parameter, in order and of the same size. Backward adds
+	// to it.
+	Params [][]T
+}
+
+// Clear sets DQ, DK and DV to zero.
+func (g *Grads[T]) Clear() {
+	for _, x := range [3]tensor.Mat[T]{g.DQ, g.DK, g.DV} {
+		scratch.ClearRows(x, 0, x.Rows)
+	}
+}
+
+// driver is the Mechanism of a Function.
+type driver[T tensor.Float] struct {
+	Function[T]
+	size   int       // elements of the parameters
+	passes sync.Pool // of *headPass[T]
+	heads  sync.Pool // of *Head[T]
+	grads  sync.Pool // of *HeadGrads[T]
+}
+
+// New returns the mechanism that computes h.
+func New[T tensor.Float](h Function[T]) attention.Mechanism[T] {
+	return &driver[T]{Function: h, size: h.Params().Size()}
+}
+
+func (w *driver[T]) name() string { return w.Function.Traits().Name }
+
+// checkCall returns an error if the call does not fit or the mechanism does not support it.
+func (w *driver[T]) checkCall(c *attention.Call[T]) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	if err := w.refuseCall(c); err != nil {
+		return err
+	}
+	if c.Causal {
+		if err := w.refuseFuture("causal"); err != nil {
+			return err
+		}
+	}
+	return w.Function.Check(c)
+}
+
+func (w *driver[T]) refuseCall(c *attention.Call[T]) error { return RefuseHeadwise(w.name(), c) }
+
+// RefuseHeadwise returns an error if no mechanism of whole heads supports c. name is the
+// mechanism in the error.
+func RefuseHeadwise[T tensor.Float](name string, c *attention.Call[T]) error {
+	switch {
+	case c.AttnKeep != nil:
+		return fmt.Errorf("attn_keep: %s computes whole heads: it has no place for a choice of pairs", name)
+	case c.HasDecay():
+		return fmt.Errorf("log_g: %s computes whole heads: it has no weights that could decay", name)
+	case c.Drop.IsActive():
+		return fmt.Errorf("dropout: %s has none of its own", name)
+	case c.HasState():
+		return fmt.Errorf("init: %s computes whole heads: a call cannot go on from a state", name)
+	case c.Form == attention.Linear:
+		return fmt.Errorf("form: %s has no linear form, but one of its own", name)
+	}
+	return nil
+}
+
+// refuseFuture returns an error if the mechanism has no causal form. what names the request.
+func (w *driver[T]) refuseFuture(what string) error {
+	if t := w.Function.Traits(); !t.Causal {
+		return fmt.Errorf("%s: %s has no causal form: %s", what, t.Name, t.NoCausal)
+	}
+	return nil
+}
+
+func (w *driver[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+	if err := w.checkCall(c); err != nil {
+		return err
+	}
+	if err := c.CheckOutput("o", &out); err != nil {
+		return err
+	}
+	if c.Form == attention.Step {
+		if keep != nil {
+			return attention.ErrStepKeeps
+		}
+		return w.forwardStep(out, c)
+	}
+	p := w.schedule(c, out, keep)
+	defer p.release()
+	if keep != nil {
+		keep.Den, keep.Moments = keep.Den[:0], keep.Moments[:0]
+		keep.Heads = scratch.Resize(keep.Heads, p.units)
+		keep.Unseen, keep.Weak, keep.Aux, keep.Residual = 0, 0, 0, 0
+	}
+	p.runForward()
+	if keep != nil {
+		for i := range p.units {
+			keep.Unseen += int64(p.unseen[i])
+			if s, head := p.sequenceOf(i); p.weak[i].count > 0 {
+				if keep.Weak == 0 {
+					keep.WeakAt = [3]int{s.Batch, head, s.Q0 + p.weak[i].first}
+				}
+				keep.Weak += int64(p.weak[i].count)
+			}
+			keep.Aux += p.aux[i]
+			keep.Residual = max(keep.Residual, p.residual[i])
+		}
+	}
+	return attention.ReportNonFinite(out, keep, p.overflow.Load())
+}
+
+func (w *driver[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+	if err := w.checkCall(c); err != nil {
+		return err
+	}
+	if err := c.CheckOutput("o", &out); err != nil {
+		return err
+	}
+	if err := g.CheckShapes(&dout, c); err != nil {
+		return err
+	}
+	if g.DFinal != nil || g.DInit != nil {
+		return fmt.Errorf("d_init: %s computes whole heads: a call has no state before or after it", w.name())
+	}
+	p := w.schedule(c, out, keep)
+	defer p.release()
+	if keep == nil || len(keep.Heads) != p.units {
+		return fmt.Errorf("saved: not what Forward left for this call")
+	}
+	p.g, p.dout = *g, dout
+	p.runBackward()
+	return nil
+}
+
+func (w *driver[T]) Plan(s attention.Shape) attention.Plan {
+	s.Form = attention.Direct
+	one := w.Cost(s)
+	heads := float64(s.B * s.H)
+	const why = "it has one form of its own"
+	return attention.Plan{Form: attention.Direct, Back: attention.Direct, Why: why, BackWhy: why, FLOPs: heads * one.FLOPs, Bytes: one.Bytes, State: w.ringBytes(s)}
+}

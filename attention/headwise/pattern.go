@@ -1,0 +1,112 @@
+package headwise
+
+import (
+	"sync"
+
+	"github.com/farfield-ml/farfield/internal/scratch"
+)
+
+// Pattern is a sparse pattern of attention: parts, each with some queries and some keys. A pair
+// in several parts counts once for each. Few parts whose queries see long ranges of keys are
+// fast, since ranges are computed together.
+type Pattern struct {
+	patches []patch
+	bounds  []int32
+}
+
+// patch is queries that see keys: number a sees keys number lo[a] ≤ c < hi[a].
+type patch struct {
+	queries, keys RowSet
+	bounds        int // lo begins there in Pattern.bounds, and hi behind it
+}
+
+// RowSet is N rows of a matrix, all within the matrix. Row number i is
+//
+//	First + (i / Run)·Step + i mod Run
+//
+// or First + List[i].
+type RowSet struct {
+	First, N  int
+	Run, Step int     // 0: one row after the other
+	List      []int32 // nil: by the formula
+}
+
+// Range returns n rows from the first on.
+func Range(first, n int) RowSet { return RowSet{First: first, N: n} }
+
+// EveryNth returns every step-th row from first on, before row m.
+func EveryNth(step, first, m int) RowSet {
+	n := 0
+	if first < m {
+		n = (m - first + step - 1) / step
+	}
+	return RowSet{First: first, N: n, Run: 1, Step: step}
+}
+
+// RowAt returns the row with number i.
+func (p *RowSet) RowAt(i int) int {
+	switch {
+	case p.List != nil:
+		return p.First + int(p.List[i])
+	case p.Run == 0:
+		return p.First + i
+	}
+	return p.First + i/p.Run*p.Step + i%p.Run
+}
+
+// rowStep returns how far the rows lie apart, if they all lie as far.
+func (p *RowSet) rowStep() (step int, even bool) {
+	switch {
+	case p.List != nil || p.Run > 1:
+		return 0, false
+	case p.Run == 0:
+		return 1, true
+	}
+	return p.Step, true
+}
+
+var patterns = sync.Pool{New: func() any { return new(Pattern) }}
+
+// NewPattern returns an empty pattern. Release makes its memory available to later patterns.
+func NewPattern() *Pattern {
+	p := patterns.Get().(*Pattern)
+	p.patches, p.bounds = p.patches[:0], p.bounds[:0]
+	return p
+}
+
+// Release gives the memory of p to later patterns.
+func (p *Pattern) Release() {
+	clear(p.patches)
+	patterns.Put(p)
+}
+
+// AddPart adds a part. It returns its bounds to be filled before the next one is
+// added: query number a sees keys number lo[a] ≤ c < hi[a]. They may lie outside
+// of the keys.
+func (p *Pattern) AddPart(queries, keys RowSet) (lo, hi []int32) {
+	at, n := len(p.bounds), queries.N
+	p.bounds = scratch.Grow(p.bounds, 2*n)
+	p.patches = append(p.patches, patch{queries, keys, at})
+	return p.bounds[at:][:n], p.bounds[at+n:][:n]
+}
+
+func (p *Pattern) boundsOf(x *patch) (lo, hi []int32) {
+	n := x.queries.N
+	return p.bounds[x.bounds:][:n], p.bounds[x.bounds+n:][:n]
+}
+
+// CountPairs returns the number of pairs.
+func (p *Pattern) CountPairs() int {
+	n := 0
+	for i := range p.patches {
+		x := &p.patches[i]
+		lo, hi := p.boundsOf(x)
+		for a := range lo {
+			n += max(min(int(hi[a]), x.keys.N)-max(int(lo[a]), 0), 0)
+		}
+	}
+	return n
+}
+
+// CountBounds returns the number of bounds of all parts.
+func (p *Pattern) CountBounds() int { return len(p.bounds) }

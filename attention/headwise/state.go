@@ -1,0 +1,70 @@
+package headwise
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// StateProvider is a Function with a State of its own. Other causal functions get a state of
+// all keys and values, or of as many as a BoundedReach needs.
+type StateProvider[T tensor.Float] interface {
+	NewState(s attention.Shape) (attention.State[T], error)
+	RestoreState(data []byte) (attention.State[T], error)
+}
+
+// forwardStep is Forward, token by token through a State.
+func (w *driver[T]) forwardStep(out tensor.Heads[T], c *attention.Call[T]) error {
+	if err := w.refuseFuture("form"); err != nil {
+		return err
+	}
+	if !c.Causal {
+		return fmt.Errorf("form: step of %s needs a causal call: its queries have a place among the keys", w.name())
+	}
+	return attention.ForwardByStep(attention.Mechanism[T](w), out, c, true)
+}
+
+func (w *driver[T]) NewState(s attention.Shape) (attention.State[T], error) {
+	if err := w.refuseFuture("state"); err != nil {
+		return nil, err
+	}
+	if err := s.CheckState(); err != nil {
+		return nil, err
+	}
+	if err := w.checkShape(&s); err != nil {
+		return nil, err
+	}
+	if own, ok := w.Function.(StateProvider[T]); ok {
+		return own.NewState(s)
+	}
+	if keys, _ := w.reach(); keys > 0 {
+		if err := s.CheckStateSize(w.ringBytes(s)); err != nil {
+			return nil, err
+		}
+		return newRingState(w, s), nil
+	}
+	return newKeyState(w, s), nil
+}
+
+// checkShape returns an error if the mechanism does not support states of the shape.
+func (w *driver[T]) checkShape(s *attention.Shape) error {
+	c := &attention.Call[T]{Causal: true}
+	c.Q.B, c.Q.H, c.Q.D = s.B, s.H, s.D
+	c.K.B, c.K.H, c.K.D = s.B, s.Hkv, s.D
+	c.V.B, c.V.H, c.V.D = s.B, s.Hkv, s.Dv
+	return w.Function.Check(c)
+}
+
+func (w *driver[T]) RestoreState(data []byte) (attention.State[T], error) {
+	if err := w.refuseFuture("snapshot"); err != nil {
+		return nil, err
+	}
+	if own, ok := w.Function.(StateProvider[T]); ok {
+		return own.RestoreState(data)
+	}
+	if keys, _ := w.reach(); keys > 0 {
+		return restoreRingState(w, data)
+	}
+	return restoreKeyState(w, data)
+}

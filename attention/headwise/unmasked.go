@@ -1,0 +1,60 @@
+package headwise
+
+import (
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// GatherUnmasked returns the rows of x [m,w] whose keys are unmasked, without gaps. It returns
+// x if no key is masked. Mechanisms whose result depends on the positions of keys use it to
+// treat a masked key like an absent one.
+func (h *Head[T]) GatherUnmasked(x tensor.Mat[T]) tensor.Mat[T] {
+	if h.Mask == nil {
+		return x
+	}
+	y := h.TakeScratch(x.Rows, x.Cols)
+	n := 0
+	for j := range x.Rows {
+		if h.Mask[j] {
+			copy(y.Row(n), x.Row(j))
+			n++
+		}
+	}
+	return y.Slice(0, n)
+}
+
+// ScatterUnmasked copies the rows of x, in the order of GatherUnmasked, to the rows of
+// unmasked keys in dst [m,w]. Other rows of dst are unchanged. x may be dst if no key is masked.
+func (h *Head[T]) ScatterUnmasked(dst, x tensor.Mat[T]) {
+	if h.Mask == nil {
+		scratch.CopyMat(dst, x)
+		return
+	}
+	n := 0
+	for j := range dst.Rows {
+		if h.Mask[j] {
+			copy(dst.Row(j), x.Row(n))
+			n++
+		}
+	}
+}
+
+// UnmaskedGradBuffer returns a matrix for the gradient of GatherUnmasked(x), with the given
+// number of rows. It returns dx if no key is masked. ScatterUnmasked copies it to dx.
+func (h *Head[T]) UnmaskedGradBuffer(dx tensor.Mat[T], rows int) tensor.Mat[T] {
+	if h.Mask == nil {
+		return dx
+	}
+	return h.TakeScratch(rows, dx.Cols)
+}
+
+// CountUnmasked returns the number of unmasked keys.
+func (h *Head[T]) CountUnmasked() int {
+	n := h.K.Rows
+	for _, exists := range h.Mask {
+		if !exists {
+			n--
+		}
+	}
+	return n
+}

@@ -1,0 +1,16 @@
+package scratch
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Norm2 is the 2-norm of a row.
+func Norm2[T tensor.Float](x []T) float64 {
+	var sum float64
+	for _, y := range x {
+		sum += float64(y) * float64(y)
+	}
+	return math.Sqrt(sum)
+}
