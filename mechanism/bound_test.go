@@ -208,7 +208,8 @@ func withinBound[T tensor.Float](t *testing.T, s subject, oc *oracle.Call, f for
 	return worst, held
 }
 
-// conditionOf is what Plan.Bound multiplies, for a query and the keys it sees.
+// conditionOf returns the condition that multiplies Plan.Bound, for a query and the keys it
+// sees.
 func conditionOf(book *oracle.Mechanism, c *oracle.Call, den float64, b, h, kh, i int, seen []int) float64 {
 	w := book.Window
 	if w == nil {

@@ -36,12 +36,12 @@ type subject struct {
 	// numbers drawn for rows of width d; nil: there are no features.
 	features func(p numbers, d int) oracle.Features
 	learns   bool // features have parameters
-	// shared says that keys are the first queries: no sequence has more.
+	// shared reports whether keys are the first queries, so that M ≤ N.
 	shared bool
 	// constant gives the numbers of a constant, for rows of width d, in place of
 	// those that it starts from; nil: it keeps them.
 	constant func(name string, shape []int, d int) []float64
-	// recalls says that outputs depend on the queries before, too.
+	// recalls reports whether outputs also depend on earlier queries.
 	recalls bool
 	// frozen says that gradients are not derivatives, and why: something counts as
 	// a constant in them.
@@ -332,7 +332,7 @@ func heads(k rng.Key, b, h, n, d int) tensor.Heads[float64] {
 	return x
 }
 
-// call fills a shape, and returns the gradient that comes to its output.
+// call returns a random call of a shape, and the gradient of its output.
 func (s shape) call(seed uint64) (*oracle.Call, tensor.Heads[float64]) {
 	k := rng.New(seed)
 	c := &oracle.Call{
@@ -385,7 +385,7 @@ func callIn[T tensor.Float](c *oracle.Call) *attention.Call[T] {
 	return a
 }
 
-// poisoned returns heads full of NaN: what is not written shows.
+// poisoned returns heads full of NaN, which expose elements that are not written.
 func poisoned[T tensor.Float](b, h, n, d int) tensor.Heads[T] {
 	x := tensor.NewHeads[T](b, h, n, d)
 	for i := range x.Data {
@@ -464,7 +464,7 @@ func (f form) computes(s subject, c *oracle.Call) bool {
 	return true
 }
 
-// limits returns what a form of a call may err.
+// limits returns the error limits of a form of a call.
 func limits[T tensor.Float](s subject, m attention.Mechanism[T], c *attention.Call[T]) check.Limits {
 	switch {
 	case s.whole != nil:
@@ -602,7 +602,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 			continue
 		}
 		for i, x := range want.Cond {
-			if x > 0 { // what the denominator of an unseen row is, is not said
+			if x > 0 { // the denominator of an unseen row is not specified
 				size := 1 + math.Abs(want.Den[i])
 				if book.Unnormalized {
 					size *= 1 + math.Log(size) // the power of an exponential, whose rounding is in parts of itself

@@ -17,7 +17,7 @@ func diagnoses[T tensor.Float](t *testing.T, s subject) {
 	}
 }
 
-// diagnosisOf holds a diagnosis against what the textbook's weights tell. With
+// diagnosisOf compares a diagnosis with the weights of the textbook. With
 // weights over their sum that are off by ε in all, so is the condition, and the
 // entropy by no more than T·ln M - T·ln T, T = 2ε (Fannes 1973).
 func diagnosisOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) {

@@ -292,7 +292,7 @@ func (e *extremeCall[T]) mayOverflow(i int) bool {
 	return !(max(row, weights*max(v, 1)) < e.largest()*1e-6)
 }
 
-// conditioned reports that the limit says something of row i. How much whole heads lose
+// conditioned reports whether the limit applies to row i. The loss of whole heads
 // is measured by moves of their numbers, which must not move outputs by much of
 // themselves; a choice among scores below the least number is none, nor one among
 // weights that all are 0 but the largest.

@@ -68,8 +68,8 @@ func TestPerformerGradientsHoldTheLargestExponents(t *testing.T) {
 	}
 }
 
-// Programs take the largest exponent of all keys where they are causal, too; that
-// is refused, and what takes nothing is causal.
+// Causal calls are refused if exponents depend on the largest of all keys; kernel=relu is
+// causal.
 func TestPerformerOfProgramsRefusesCausal(t *testing.T) {
 	x := tensor.NewHeads[float64](1, 1, 3, 4)
 	for _, kernel := range []string{"softmax", "hyperbolic", "relu"} {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Arrays of parameters and constants say what settings made them.
+// Shapes of parameters and constants determine the settings that made them.
 func TestFitReadsShapes(t *testing.T) {
 	for _, c := range []struct {
 		name string

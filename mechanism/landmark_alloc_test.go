@@ -8,7 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// What goes by way of landmarks takes all its memory from scratch, and what it
+// Mechanisms with landmarks take all their memory from scratch, and the memory they
 // keeps for the gradient from Saved.
 func TestLandmarksDoNotAllocate(t *testing.T) {
 	par.SetThreads(1)

@@ -94,7 +94,7 @@ var laws = []law{
 		longExempt, longStream},
 }
 
-// exclusive are laws whose checks change what all calls share.
+// exclusive are laws whose checks change state that all calls share.
 var exclusive = []string{"threads"}
 
 func notCausal(_ subject, t attention.Traits) string {
@@ -104,7 +104,7 @@ func notCausal(_ subject, t attention.Traits) string {
 	return ""
 }
 
-// noQueriesBefore exempts what queries before a query change.
+// noQueriesBefore exempts mechanisms in which earlier queries change the output.
 func noQueriesBefore(s subject, t attention.Traits) string {
 	if (s.outputs != nil || s.recalls) && t.Causal {
 		return "outputs depend on the queries before, too, which absorbed tokens do not bring"
@@ -112,7 +112,7 @@ func noQueriesBefore(s subject, t attention.Traits) string {
 	return notCausal(s, t)
 }
 
-// noPairs exempts what has no attention matrix.
+// noPairs exempts mechanisms without an attention matrix.
 func noPairs(s subject, _ attention.Traits) string {
 	if s.outputs != nil {
 		return "there is no attention matrix"
@@ -120,7 +120,7 @@ func noPairs(s subject, _ attention.Traits) string {
 	return ""
 }
 
-// noSegments exempts what a call cannot go on with from a state.
+// noSegments exempts mechanisms whose calls cannot continue from a state.
 func noSegments(s subject, t attention.Traits) string {
 	if s.whole != nil && t.Causal {
 		return "whole heads are computed: a call cannot go on from a state, only a state itself can"
@@ -128,7 +128,7 @@ func noSegments(s subject, t attention.Traits) string {
 	return notCausal(s, t)
 }
 
-// masksCount exempts what a masked key does not leave as if it were absent.
+// masksCount exempts mechanisms in which a masked key differs from an absent key.
 func masksCount(s subject, t attention.Traits) string {
 	if s.places != "" {
 		return s.places
@@ -152,7 +152,7 @@ func overHeads(s subject, _ attention.Traits) string {
 	return ""
 }
 
-// timePasses exempts what a masked key's token changes by being there.
+// timePasses exempts mechanisms in which the token of a masked key has an effect.
 func timePasses(s subject, _ attention.Traits) string {
 	if s.book.Forget != nil {
 		return "with decay the time of a masked key's token passes: laws 1 to 5 hold that against the textbook"

@@ -26,8 +26,8 @@ func mechanismOf[T tensor.Float](t *testing.T, name string, heads int, settings 
 	return m
 }
 
-// A query all of whose window is masked gives 0, is counted and has no gradient:
-// programs that mask with large negative numbers average what is masked.
+// A query whose window is masked as a whole gives 0, is counted and has no gradient.
+// Programs that mask with large negative numbers average the masked values.
 func TestAnEmptyWindowIsZero(t *testing.T) {
 	for _, name := range []string{"local", "longformer", "sparse-fixed", "longnet", "adaptive-span"} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestLongNetHasNoKeysOfZeros(t *testing.T) {
 			t.Errorf("form=%s: the gradient of outputs that do not change is %v", form, most)
 		}
 	}
-	// Values that differ between branches show what mixes them.
+	// Values that differ between branches show the weights of the mixture.
 	sh := shape{b: 1, h: 2, hkv: 2, n: 10, m: 10, d: 4, dv: 2}
 	oc, do := sh.call(92)
 	loss := func(m attention.Mechanism[float64]) float64 {

@@ -31,7 +31,7 @@ const (
 	measuredEnd   = "<!-- end of measured -->\n"
 )
 
-// figure is what the page needs of a line of the file.
+// figure holds the fields that the page needs from a line of the file.
 type figure struct {
 	Mechanism, Form, ISA, Machine string
 	Causal                        bool
@@ -129,7 +129,7 @@ func measuredLine(list []figure, name string, streams bool, distances ...float64
 	return b.String() + "\n"
 }
 
-// conditions say under which figures were measured, each combination once.
+// conditions returns the conditions of the measured figures, each combination once.
 func conditions(list []figure) string {
 	var seen []string
 	for _, f := range list {

@@ -9,7 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// The laws of this file say which memory a mechanism reads and writes.
+// The laws of this file state which memory a mechanism reads and writes.
 
 // crowded are shapes in which some elements are easily forgotten: queries
 // without keys, masked and padded keys, empty sequences.

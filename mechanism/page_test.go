@@ -43,7 +43,8 @@ func names(s *param.Set[float32], shapes []Param) string {
 	return strings.Join(list, ", ")
 }
 
-// entry is what the page says of a row, generated from it and from what it makes.
+// entry returns the line of the page for a row, from the row and from the mechanism it
+// makes.
 func entry(t *testing.T, name string) string {
 	t.Helper()
 	row, err := Lookup(name)

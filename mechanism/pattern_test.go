@@ -4,7 +4,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 )
 
-// patternSubjects are those whose queries see keys by their places.
+// patternSubjects are mechanisms in which visibility depends on positions.
 func patternSubjects() []subject {
 	list := []subject{}
 	add := func(name string, whole func(p numbers) oracle.HeadMatrix, settings ...string) {

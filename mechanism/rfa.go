@@ -126,7 +126,7 @@ type rfaProjection[T tensor.Float] struct {
 	d, heads, rows int
 	tau            float64
 	featureScale   float64 // of features
-	normOffset     float64 // x is divided by its length and this; below 0: it is as it comes
+	normOffset     float64 // x is divided by |x| + normOffset; below 0: x is not divided
 	sigma, r       *param.Param[T]
 	params         param.Set[T]
 	constants      param.Set[T]

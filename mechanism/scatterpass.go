@@ -21,14 +21,14 @@ type scatterPass[T tensor.Float] struct {
 	q, k, v          tensor.Mat[T]
 	mask             []bool
 	blocks           int
-	perQuery         int // queries that a block of sorted keys has
-	piecesPerCluster int // in which these are computed
+	perQuery         int // queries of a block of sorted keys
+	piecesPerCluster int // pieces in which these queries are computed
 	scale            T
 	fq, fk           tensor.Mat[T] // features over the largest of their row
-	gq, gk           []T           // whose logarithms these are; -Inf: no key
-	sum              tensor.Mat[T] // of features and what goes with them
-	sumExp           T             // over e to this
-	scaledRows       tensor.Mat[T] // of rows that enter it
+	gq, gk           []T           // logarithms of their factors; -Inf: masked key
+	sum              tensor.Mat[T] // Σ φ(k)·[v, 1], or Σ φ(q)·u in Backward, over e^sumExp
+	sumExp           T             // exponent of the factor of sum
+	scaledRows       tensor.Mat[T] // rows scaled for their addition to sum
 }
 
 // newPass sorts the tokens of h and computes their features.

@@ -100,7 +100,7 @@ func drawRows(x tensor.Heads[float64], axes []float64, deviation func(i int) flo
 	}
 }
 
-// synthetic is a call of n tokens of width 16 whose queries and keys have these
+// synthetic returns a call of n tokens of width 16 whose queries and keys have these
 // deviations along the same axes, drawn at random.
 func synthetic(n int, deviation func(i int) float64) *attention.Call[float64] {
 	const d = 16

@@ -90,8 +90,8 @@ func sumOf[T tensor.Float](x []T) (sum float64) {
 	return sum
 }
 
-// A token whose channels are all equal normalises to exactly zero: every key
-// then weighs f(0) = 1, and no gradient comes back.
+// A token with equal channels normalises to exactly zero: every key then weighs f(0) = 1,
+// and the gradient is 0.
 func TestConstantTokenIsZero(t *testing.T) {
 	for _, bounded := range []string{"false", "true"} {
 		for d := 1; d <= 130; d++ {
@@ -189,8 +189,8 @@ func unseen(t *testing.T, s subject) {
 	}
 }
 
-// Every mechanism refuses a call, gradients, a matrix or a state that is not there,
-// before it looks at what is in it.
+// Every mechanism refuses a nil call, gradient, matrix or state before it reads any other
+// argument.
 func TestMissingArgumentsAreRefused(t *testing.T) {
 	for _, name := range Names() {
 		m, err := New[float32](name, Options{Heads: 4, Width: 16, Length: 16})

@@ -14,7 +14,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// wholeSubjects are those whose textbook gives the attention matrix of a head.
+// wholeSubjects are mechanisms whose textbook gives the attention matrix of a head.
 // Sequences of laws have up to 160 tokens.
 func wholeSubjects() []subject {
 	list := slices.Concat(landmarkSubjects(), clusterSubjects(), reformerSubjects(), scatterSubjects(), topKSubjects(), favorSubjects())
@@ -86,8 +86,8 @@ func readNumbers[T tensor.Float](to numbers, s *param.Set[T]) {
 	}
 }
 
-// nudge is by how much inputs are moved, relatively, to see what depends on them.
-// Squares of it are nothing beside it, and what a float64 rounds neither.
+// nudge is the relative change of inputs that shows which results depend on them. Its
+// square is negligible beside it, as is the rounding of float64.
 const nudge = 0x1p-24
 
 // nudges is the number of times that it is done.

@@ -13,7 +13,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// widths is a mechanism whose numbers go by the width of rows: one for each.
+// widths is a mechanism with separate parameters for each width of rows.
 type widths[T tensor.Float] struct {
 	s   subject
 	has []attention.Mechanism[T] // by width
