@@ -174,7 +174,7 @@ var faults = []fault{
 		"optim", "TestGradNormAndClip",
 	},
 	{
-		"model/session.go", "return m.turns(&s.rope, n, s.tokens)", "return m.turns(&s.rope, n, 0)",
+		"model/session.go", "return m.setRotations(&s.rope, n, s.tokens)", "return m.setRotations(&s.rope, n, 0)",
 		"every piece of a text is rotated as if it were the first",
 		"model", "TestStepIsTheSequence",
 	},
@@ -200,7 +200,7 @@ var faults = []fault{
 		"train", "TestOfEqualScoresLessLossIsBest",
 	},
 	{
-		"model/stack.go", "if err := tr.in.ended(); err != nil {\n\t\t\treturn err\n", "if err := tr.in.ended(); err != nil && false {\n\t\t\treturn err\n",
+		"model/stack.go", "if err := tr.in.contextErr(); err != nil {\n\t\t\treturn err\n", "if err := tr.in.contextErr(); err != nil && false {\n\t\t\treturn err\n",
 		"an interrupt waits for the whole backward pass",
 		"train", "TestUpdateEndsBetweenBlocks",
 	},
