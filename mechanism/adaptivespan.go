@@ -12,6 +12,7 @@ import (
 
 var adaptiveSpan = Row{
 	Name:   "adaptive-span",
+	Family: Sparse,
 	Doc:    "softmax with a span that each head learns: keys fade out over a ramp beyond it",
 	Source: "Sukhbaatar et al. 2019, Adaptive Attention Span in Transformers, arXiv 1905.07799, section 2.2",
 	Traits: "positive weights; cost in proportion to the spans; a state of fixed size",

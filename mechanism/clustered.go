@@ -29,6 +29,7 @@ var clusterConstants = []Param{
 
 var clustered = Row{
 	Name:      "clustered",
+	Family:    LowRank,
 	Doc:       "softmax(q̄·k/√D) of the mean q̄ of a cluster of queries, for all of them",
 	Source:    "Vyas et al. 2020, Fast transformers with clustered attention, arXiv 2007.04825, eq. 3-6",
 	Traits:    "positive weights; linear in the tokens; no causal form",
@@ -42,6 +43,7 @@ var clustered = Row{
 
 var improvedClustered = Row{
 	Name:   "improved-clustered",
+	Family: LowRank,
 	Doc:    "clustered, where each query has its own weights for the top keys of its cluster",
 	Source: "Vyas et al. 2020, Fast transformers with clustered attention, arXiv 2007.04825, eq. 9-11",
 	Traits: "positive weights; linear in the tokens; no causal form",

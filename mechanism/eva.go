@@ -14,6 +14,7 @@ import (
 
 var eva = Row{
 	Name:   "eva",
+	Family: Kernelised,
 	Doc:    "softmax over the keys of a window and one summary of each chunk of all tokens, with control variates: EVA",
 	Source: "Zheng et al. 2023, Efficient Attention via Control Variates, arXiv 2302.04542, section 4; 1-D",
 	Traits: "positive weights; linear in the tokens; with a chunk of fixed size it is causal and not linear, and the state is a cache that grows",

@@ -14,6 +14,7 @@ import (
 
 var fourier = Row{
 	Name:   "fourier",
+	Family: Kernelised,
 	Doc:    "Π_d sinc(R(q_d-k_d))⁴: the Fourier integral estimator of FourierFormer, quadratic in the tokens",
 	Source: "Nguyen et al. 2022, FourierFormer, arXiv 2206.00206, eq. 13",
 	Traits: "weights never negative; direct form only; the state is a cache that grows",

@@ -15,6 +15,7 @@ import (
 
 var informer = Row{
 	Name:   "informer",
+	Family: Sparse,
 	Doc:    "softmax of the queries whose scores differ most, the mean of the values for all others: ProbSparse",
 	Source: "Zhou et al. 2021, Informer, arXiv 2012.07436, section 3, eq. 4 and 6",
 	Traits: "positive weights; N·ln M in time; no causal form",

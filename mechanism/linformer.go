@@ -14,6 +14,7 @@ import (
 
 var linformer = Row{
 	Name:   "linformer",
+	Family: LowRank,
 	Doc:    "softmax over r learned mixtures of keys: softmax(q·(EᵀK)ᵀ/√D)·FᵀV",
 	Source: "Wang et al. 2020, Linformer, arXiv 2006.04768, eq. 7",
 	Traits: "weights of both signs, whose rows do not sum to one; linear in the tokens; not causal, no state",

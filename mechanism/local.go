@@ -9,6 +9,7 @@ import (
 
 var local = Row{
 	Name:   "local",
+	Family: Sparse,
 	Doc:    "softmax over a window of keys around the query",
 	Source: "form=window: fast-transformers' LocalAttention; form=block: lucidrains/local-attention",
 	Traits: "positive weights; cost in proportion to the window; a state of fixed size",

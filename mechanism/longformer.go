@@ -10,6 +10,7 @@ import (
 
 var longformer = Row{
 	Name:   "longformer",
+	Family: Sparse,
 	Doc:    "softmax over a window, and global tokens that see all and are seen by all",
 	Source: "Beltagy et al. 2020, Longformer, arXiv 2004.05150, section 3.1",
 	Traits: "positive weights; cost in proportion to the window and the global tokens; the state is a cache that grows",

@@ -10,6 +10,7 @@ import (
 
 var longnet = Row{
 	Name:   "longnet",
+	Family: Sparse,
 	Doc:    "softmax within segments of several lengths, of the longer ones every second token and fewer",
 	Source: "Ding et al. 2023, LongNet, arXiv 2307.02486, section 3; form=code: torchscale's DilatedAttention",
 	Traits: "positive weights; cost N·Σ w/r² for segments of w tokens, of which every r-th; the state is a cache that grows",

@@ -14,6 +14,7 @@ import (
 
 var luna = Row{
 	Name:   "luna",
+	Family: Nested,
 	Doc:    "softmax over a short sequence into which the tokens are packed by learned queries: Luna",
 	Source: "Ma et al. 2021, Luna, arXiv 2106.01540, eq. 7-8 and section 3.3",
 	Traits: "linear in the tokens; positive weights; form=causal is causal, with a state of fixed size",

@@ -13,6 +13,7 @@ import (
 
 var nystrom = Row{
 	Name:   "nystrom",
+	Family: LowRank,
 	Doc:    "softmax by way of landmarks, the means of neighbours, and a pseudo-inverse: Nyströmformer",
 	Source: "Xiong et al. 2021, Nyströmformer, arXiv 2102.03902, eq. 13-15",
 	Traits: "weights may be negative; linear in the tokens; no causal form",

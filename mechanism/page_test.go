@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,7 +71,7 @@ func entry(t *testing.T, name string) string {
 	if g := growth(m, x.Causal); g > MaxGrowth {
 		cost = fmt.Sprintf("×%.2g for twice the tokens", g)
 	}
-	text := fmt.Sprintf("| `%s` | %s | %s | %s | %s | %s | %s | %s | %s |\n", name,
+	text := fmt.Sprintf("| `%s` | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", name, row.Family,
 		strings.ReplaceAll(row.Doc, "|", "\\|"), row.Source, cost, sign, causal, state, names(m.Params(), row.Params), names(m.Constants(), row.Constants))
 	return text
 }
@@ -86,9 +87,19 @@ func TestPage(t *testing.T) {
 	if !begins || !ends {
 		t.Fatal("docs/mechanisms.md has no place for the catalogue")
 	}
-	want := "| name | weights | source | operations | sign | causal | state | learned | drawn |\n|---|---|---|---|---|---|---|---|---|\n"
+	want := "| name | family | weights | source | operations | sign | causal | state | learned | drawn |\n|---|---|---|---|---|---|---|---|---|---|\n"
 	var missing []string
-	for _, name := range Names() {
+	order := []Family{Dense, LowRank, Nested, Kernelised, Sparse, Recurrent}
+	family := func(name string) int {
+		row, _ := Lookup(name)
+		return slices.Index(order, row.Family)
+	}
+	list := slices.Clone(Names())
+	slices.SortStableFunc(list, func(a, b string) int { return family(a) - family(b) })
+	for _, name := range list {
+		if family(name) < 0 {
+			t.Errorf("%s is of no family", name)
+		}
 		line := entry(t, name)
 		want += line
 		if !strings.Contains(table, "| `"+name+"` |") {

@@ -14,6 +14,7 @@ import (
 
 var performer = Row{
 	Name:   "performer",
+	Family: Kernelised,
 	Doc:    "φ(q)·φ(k) of random features whose mean is exp(q·k/√D): Performer, FAVOR+",
 	Source: "Choromanski et al. 2021, Performer, arXiv 2009.14794, lemma 1 and section 2.4",
 	Traits: "positive weights; direct and linear forms; state of fixed size",

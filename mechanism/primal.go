@@ -13,6 +13,7 @@ import (
 
 var primal = Row{
 	Name:   "primal",
+	Family: LowRank,
 	Doc:    "projections of each query and of the key at its place, with a loss that makes them singular vectors: Primal-Attention",
 	Source: "Chen et al. 2023, Primal-Attention, arXiv 2305.19798, eq. 6-10",
 	Traits: "no attention matrix, no softmax and no values: a token reaches others through means (causal calls) or sampled values (data=dependent) alone; " +

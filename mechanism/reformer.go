@@ -15,6 +15,7 @@ import (
 
 var reformer = Row{
 	Name:   "reformer",
+	Family: Sparse,
 	Doc:    "softmax(q·k/√D) with the keys k = q/|q| of tokens near in angle, by sorted hashes of several rounds: LSH attention",
 	Source: "Kitaev et al. 2020, Reformer, arXiv 2001.04451, eq. 3-5 and appendix A",
 	Traits: "positive weights; linear in the tokens; no causal form",

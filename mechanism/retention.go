@@ -12,6 +12,7 @@ import (
 
 var retention = Row{
 	Name:   "retention",
+	Family: Recurrent,
 	Doc:    "γ_h^(i-j)·q·k/√D without a denominator: the retention of RetNet",
 	Source: "Sun et al. 2023, Retentive Network, arXiv 2307.08621, eq. 5-8",
 	Traits: "weights of either sign, which are not divided by their sum; causal calls only; direct and linear forms; state of fixed size",

@@ -12,6 +12,7 @@ import (
 
 var rfa = Row{
 	Name:   "rfa",
+	Family: Kernelised,
 	Doc:    "φ(q̂)·φ(k̂) of sines and cosines whose mean is a Gaussian of q̂ - k̂, or of relu features: random feature attention",
 	Source: "Peng et al. 2021, Random Feature Attention, arXiv 2103.02143, sections 3.1 and 3.2; kernel=gaussian norm=none: Rahimi and Recht 2007",
 	Traits: "weights of either sign with kernel=gaussian, so that denominators may nearly cancel, which is counted; never negative with kernel=arccos; " +

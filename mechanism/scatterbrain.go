@@ -14,6 +14,7 @@ import (
 
 var scatterbrain = Row{
 	Name:   "scatterbrain",
+	Family: Sparse,
 	Doc:    "exp(q·k/√D) of near keys, in a window or by hashes, φ(q)·φ(k) of all others: sparse and low-rank attention",
 	Source: "Chen et al. 2021, Scatterbrain, arXiv 2110.15343, section 4",
 	Traits: "positive weights; linear in the tokens; causal with a window, where the state is a cache that grows",

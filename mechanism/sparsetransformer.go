@@ -9,6 +9,7 @@ import (
 
 var sparseStrided = Row{
 	Name:   "sparse-strided",
+	Family: Sparse,
 	Doc:    "softmax over the last tokens, and every so many of those before",
 	Source: "Child et al. 2019, Sparse Transformers, arXiv 1904.10509, section 4.2, both factors in one head",
 	Traits: "positive weights; cost N·(stride + N/stride), of N^1.5 with stride √N; the state is a cache that grows",
@@ -22,6 +23,7 @@ var sparseStrided = Row{
 
 var sparseFixed = Row{
 	Name:   "sparse-fixed",
+	Family: Sparse,
 	Doc:    "softmax over the query's block, and the last tokens of every block before",
 	Source: "Child et al. 2019, Sparse Transformers, arXiv 1904.10509, section 4.2, both factors in one head",
 	Traits: "positive weights; cost N·(stride + c·N/stride); the state is a cache that grows",

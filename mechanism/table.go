@@ -30,9 +30,23 @@ type Options struct {
 	Set  map[string]string
 }
 
+// Family names the way in which a mechanism avoids the whole attention matrix.
+type Family string
+
+// Families of mechanisms, in the order of the catalogue's page.
+const (
+	Dense      Family = "dense"      // weights of all pairs
+	LowRank    Family = "low-rank"   // a few mixtures, landmarks or clusters stand for all tokens
+	Nested     Family = "nested"     // attention to the result of another attention
+	Kernelised Family = "kernelised" // weights are products of features, or a kernel with such a form
+	Sparse     Family = "sparse"     // weights of chosen pairs, scatterbrain's with features elsewhere
+	Recurrent  Family = "recurrent"  // a state with decay, or the last segment, stands for the past
+)
+
 // Row describes a mechanism of the catalogue.
 type Row struct {
 	Name, Doc string
+	Family    Family
 	Source    string // where it is defined
 	Traits    string
 	Linear    bool // the cost is linear in the tokens, in a linear form, for whole heads or with a window of fixed size

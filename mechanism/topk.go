@@ -13,6 +13,7 @@ import (
 
 var exactTopK = Row{
 	Name:   "exact-topk",
+	Family: Sparse,
 	Doc:    "softmax over the k largest scores of each query: what approximations by chosen keys aim at, quadratic in the tokens",
 	Source: "Vyas et al. 2020, Fast transformers with clustered attention, arXiv 2007.04825, section 4 (oracle-top)",
 	Traits: "positive weights; quadratic in the tokens; the state is a cache that grows",

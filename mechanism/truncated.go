@@ -13,6 +13,7 @@ import (
 
 var truncated = Row{
 	Name:   "fastmax-truncated",
+	Family: Kernelised,
 	Doc:    "the largest monomials of T_4(q̂·k̂) along axes of the data: the high order that FAST names as its next step",
 	Source: "Gerami et al. 2024, FAST, arXiv 2402.07901, section 5; axes and choice of this project",
 	Traits: "weights of either sign; direct and linear forms; state of fixed size",
