@@ -9,7 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// bitsOf are digests of what assembly routines give for the same numbers.
+// bitsOf holds digests of the assembly routines' results for the same numbers.
 var bitsOf = map[string]uint64{
 	"AdamW":            0x71bb7c9d1220861c,
 	"Add":              0x6499b12ee9e6b5bc,
@@ -57,8 +57,7 @@ var bitsOf = map[string]uint64{
 	"Uniform":          0xf74332fdfc6f98a7,
 }
 
-// The assembly tables of all processors do the same operations in the same
-// order, and so give the same bits.
+// The assembly tables of all processors do the same operations in the same order, with the same bits.
 func TestAssemblyBits(t *testing.T) {
 	all := Tables[float32]()
 	for _, k := range all[:len(all)-1] {
@@ -68,8 +67,7 @@ func TestAssemblyBits(t *testing.T) {
 
 func testAssemblyBits(t *testing.T, k *Table[float32]) {
 	r := source()
-	// Numbers that are exact, which those of a normal distribution need not be on
-	// another processor.
+	// Exact numbers: a normal distribution may round differently on other processors.
 	numbers := func(n int) []float32 {
 		x := make([]float32, n)
 		for i := range x {

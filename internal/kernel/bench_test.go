@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// share runs f, which does so many floating-point operations, and reports the
-// speed of one core and its share of the peak of multiply-adds. Both are
-// medians of runs in turns, because the speed of a machine wanders.
+// share runs f, which does ops floating-point operations, and reports the speed of one core and its
+// share of the peak. Both are medians of runs in turns, because the speed of a machine drifts.
 func share(b *testing.B, isa string, operations float64, f func()) {
 	// A sample must be long against the clock.
 	repeat := max(1, int(2e7/operations))
@@ -35,7 +34,7 @@ func share(b *testing.B, isa string, operations float64, f func()) {
 	b.ReportMetric(100*s/p, "%-of-peak")
 }
 
-// normal is n random numbers at the start of a cache line.
+// normal returns n random numbers, aligned to a cache line.
 func normal(n int) []float32 {
 	r, x := source(), make([]float32, max(n, 1<<14))[:n]
 	for i := range x {
@@ -58,7 +57,7 @@ func BenchmarkGemm1024(b *testing.B) {
 	}
 }
 
-// BenchmarkGemm runs shapes of models: few rows, and B as it is or transposed.
+// BenchmarkGemm runs shapes of models: few rows, B plain or transposed.
 func BenchmarkGemm(b *testing.B) {
 	for _, tab := range Tables[float32]() {
 		for _, s := range [][3]int{{1, 1024, 1024}, {12, 1024, 1024}, {64, 1024, 1024}, {768, 128, 128}, {768, 512, 128}, {768, 65, 128}} {
@@ -80,7 +79,7 @@ func BenchmarkGemm(b *testing.B) {
 	}
 }
 
-// BenchmarkGradientOfWeights runs Aᵀ·B as small layers have it, over many rows.
+// BenchmarkGradientOfWeights runs Aᵀ·B of small layers, over many rows.
 func BenchmarkGradientOfWeights(b *testing.B) {
 	const k = 4000
 	for _, tab := range Tables[float32]() {
@@ -97,7 +96,7 @@ func BenchmarkGradientOfWeights(b *testing.B) {
 	}
 }
 
-// BenchmarkBlock runs the shapes that attention multiplies.
+// BenchmarkBlock runs the shapes of attention.
 func BenchmarkBlock(b *testing.B) {
 	for _, tab := range Tables[float32]() {
 		for _, s := range [][3]int{{96, 16, 256}, {256, 16, 96}, {256, 32, 96}, {96, 64, 256}, {256, 64, 16}, {256, 64, 96}, {512, 128, 512}} {
@@ -113,8 +112,7 @@ func BenchmarkBlock(b *testing.B) {
 	}
 }
 
-// BenchmarkRow reports nanoseconds per 16 numbers of a row in the first-level
-// cache.
+// BenchmarkRow reports nanoseconds per 16 numbers of a row in the first-level cache.
 func BenchmarkRow(b *testing.B) {
 	const n = 1024
 	x, y, dst, m, v := normal(n), normal(n), normal(n), normal(n), normal(n)
@@ -182,8 +180,7 @@ func BenchmarkRows(b *testing.B) {
 	}
 }
 
-// BenchmarkTranspose reports nanoseconds per 16 numbers of matrices, of sides that 8
-// divides and others.
+// BenchmarkTranspose reports nanoseconds per 16 numbers, for sides divisible by 8 and others.
 func BenchmarkTranspose(b *testing.B) {
 	for _, k := range Tables[float32]() {
 		for _, s := range [][2]int{{96, 32}, {96, 33}, {31, 64}, {33, 31}, {96, 4}} {

@@ -11,8 +11,7 @@ func TestAddCarry(t *testing.T) {
 	t.Run("float64", func(t *testing.T) { each(t, testAddCarry[float64]) })
 }
 
-// Every implementation has the bits of the plain one, and hi is the rounding of
-// the sum.
+// Every implementation has the bits of pure Go, and hi is the rounded sum.
 func testAddCarry[T Float](t *testing.T, k *Table[T]) {
 	r, plain := source(), genericTable[T]()
 	for _, n := range sizes {
@@ -42,7 +41,7 @@ func testAddCarry[T Float](t *testing.T, k *Table[T]) {
 	}
 }
 
-// One third a million times loses nothing but the last bit of the total.
+// A million times one third loses at most the last bit of the total.
 func TestAddCarryKeepsWhatRoundingsLeaveOut(t *testing.T) {
 	each(t, func(t *testing.T, k *Table[float32]) {
 		const n = 1_000_000

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// columnRoutine is a routine over columns in the form that the tests run: from
-// x and y [rows, n], both of stride n+5, it changes dst of the same shape.
+// columnRoutine is a routine over columns in a common form: from x and y [rows, n] of stride n+5 it
+// changes dst of the same shape.
 type columnRoutine[T Float] struct {
 	name string
 	run  func(k *Table[T], dst, x, y []T, rs, rows, n int)
-	// exact is a column of dst, from columns of dst before, x and y, and the
-	// size of which the tolerance is a multiple of roundings.
+	// exact returns a column of dst from columns of the old dst, x and y, and the
+	// sizes whose roundings bound the tolerance.
 	exact func(d, x, y []float64) (want, size []float64)
 }
 
@@ -108,7 +108,7 @@ func columnRoutines[T Float]() []columnRoutine[T] {
 	}
 }
 
-// weights are those of the rows of Products.
+// weights are the weights of the rows of Products.
 func weights[T Float](rows int) []T {
 	w := make([]T, rows)
 	for r := range w {
@@ -124,8 +124,7 @@ func inner(x, y []float64) (s float64) {
 	return s
 }
 
-// centred sets dst to x less its mean, and returns that and the largest
-// element of dst.
+// centred sets dst to x minus its mean, and returns the mean and the largest element of dst.
 func centred(x []float64, dst *[]float64) (mean, most float64) {
 	for _, v := range x {
 		mean += (v - x[0]) / float64(len(x))
@@ -143,7 +142,7 @@ func TestColumns(t *testing.T) {
 	t.Run("float64", func(t *testing.T) { each(t, testColumns[float64]) })
 }
 
-// Every column is what the formula gives, and has the same bits alone.
+// Every column equals the formula, and has the same bits alone.
 func testColumns[T Float](t *testing.T, k *Table[T]) {
 	r, u := source(), unit[T]()+unit[float64]()
 	for _, f := range columnRoutines[T]() {
@@ -197,8 +196,7 @@ func wide[T Float](x []T) []float64 {
 	return y
 }
 
-// Columns that have no direction become exactly zero and have zero gradient,
-// beside others of any size.
+// Columns without direction become exactly zero and have zero gradient, beside others of any size.
 func TestColumnsWithoutDirection(t *testing.T) { each(t, testColumnsWithoutDirection) }
 
 func testColumnsWithoutDirection(t *testing.T, k *Table[float32]) {
@@ -241,8 +239,7 @@ func testColumnsWithoutDirection(t *testing.T, k *Table[float32]) {
 	}
 }
 
-// Columns of mean 0 keep their inner products when they are reflected, and
-// gradients go back by the transpose.
+// Reflection preserves inner products of columns of mean 0, and its gradient is the transpose.
 func TestReflectKeepsInnerProducts(t *testing.T) { each(t, testReflectKeepsInnerProducts) }
 
 func testReflectKeepsInnerProducts(t *testing.T, k *Table[float64]) {
@@ -307,9 +304,8 @@ func testCentreAccuracy(t *testing.T, k *Table[float32]) {
 	}
 }
 
-// So it is with both steps in one, whose length, factor and product with that
-// are rounded too. A mean that float32 has no digits for beside the rest counts
-// neither for the mean nor for the length.
+// The same holds for both steps in one, where length, factor and their product are rounded, too. A
+// mean below the resolution of float32 counts neither for the mean nor for the length.
 func TestStandardiseAccuracy(t *testing.T) { each(t, testStandardiseAccuracy) }
 
 func testStandardiseAccuracy(t *testing.T, k *Table[float32]) {

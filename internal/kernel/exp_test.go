@@ -52,9 +52,8 @@ func testExpRows[T Float](t *testing.T, k *Table[T]) {
 	}
 }
 
-// TestExpRowsAccuracy walks powers of two, where the argument is exact: the
-// shift is the integer and the row holds the rest, which its product with log₂e
-// barely rounds.
+// The arguments are exact powers of two: the shift is the integer part, and the row holds the rest,
+// whose product with log₂e is almost exact.
 func TestExpRowsAccuracy(t *testing.T) { each(t, testExpRowsAccuracy) }
 
 func testExpRowsAccuracy(t *testing.T, k *Table[float32]) {
@@ -111,7 +110,7 @@ func testExpRowsSpecial(t *testing.T, k *Table[float32]) {
 	}
 }
 
-// The rows of a panel have the bits that each has alone.
+// The rows of a panel have the same bits as each row alone.
 func TestRowsTogether(t *testing.T) { each(t, testRowsTogether) }
 
 func testRowsTogether(t *testing.T, k *Table[float32]) {

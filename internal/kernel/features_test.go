@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// runsOf are runs of some of the features of rows: runs of one and more than
-// four features, with factors of their own run among them.
+// runsOf returns runs of some features of rows: runs of one and of more than four features, including
+// factors of the same run.
 func runsOf(rows int) []Run {
 	n := int32(rows)
 	return []Run{{0, 0, n}, {1, 1, n - 1}, {n - 1, 0, 1}, {n - 1, n - 1, 1}, {0, n / 2, n - n/2}}
@@ -18,9 +18,8 @@ func TestFeatures(t *testing.T) {
 	t.Run("float64", func(t *testing.T) { each(t, testFeatures[float64]) })
 }
 
-// Features, their sums over tokens and over features, and the gradient of
-// their factors are what the formulas give. What belongs to a token has the
-// same bits where it is alone.
+// Features, their sums over tokens and over features, and the gradients of their factors equal the
+// formulas. Results for a token have the same bits alone.
 func testFeatures[T Float](t *testing.T, k *Table[T]) {
 	r, u := source(), unit[T]()+unit[float64]()
 	for _, rows := range []int{2, 3, 7, 18} {
@@ -42,7 +41,7 @@ func testFeatures[T Float](t *testing.T, k *Table[T]) {
 			weighted.intact(t, "FeatureDots")
 			den.intact(t, "FeatureDots")
 
-			// Rows of d are those of features, and dp is not dx.
+			// d has one row per feature, and dp is not dx.
 			d, dx, dp := matrix[T](r, count, n, ld), matrix[T](r, rows, n, ld), matrix[T](r, rows, n, ld)
 			dx0, dp0 := slices.Clone(dx.data), slices.Clone(dp.data)
 			k.FeatureGrad(dx.data, dp.data, d.data, runs, p.data, x.data, ld, w, z, y)

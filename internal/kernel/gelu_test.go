@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestErfGELUAccuracy walks float32. Where e^(-x²/2) is below the normal numbers
-// what has it as a factor may be 0.
+// All of float32. Where e^(-x²/2) is subnormal, terms with this factor may be 0.
 func TestErfGELUAccuracy(t *testing.T) { each(t, testErfGELUAccuracy) }
 
 func testErfGELUAccuracy(t *testing.T, k *Table[float32]) {
@@ -57,10 +56,10 @@ func testErfGELUAccuracy(t *testing.T, k *Table[float32]) {
 	}
 }
 
-// lower is Φ(x).
+// lower returns Φ(x).
 func lower(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }
 
-// ulps returns an error in units in the last place that float32 has at x.
+// ulps returns an error in units in the last place of float32 at x.
 func ulps(err, x float64) float64 {
 	_, e := math.Frexp(x)
 	return math.Abs(err) / math.Ldexp(1, e-24)

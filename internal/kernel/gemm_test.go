@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// matrix is rows of cols elements at a stride, filled with random numbers; the
-// gaps between rows hold NaNs.
+// matrix is a strided matrix of random numbers, with NaNs between its rows.
 func matrix[T Float](r *rand.Rand, rows, cols, stride int) *guarded[T] {
 	g := guard[T](max(0, (rows-1)*stride+cols), 1)
 	for i := range rows {
@@ -20,8 +19,8 @@ func matrix[T Float](r *rand.Rand, rows, cols, stride int) *guarded[T] {
 	return g
 }
 
-// product is the textbook in float64, and beside it the sum of magnitudes that
-// bounds its error in T.
+// product returns the textbook product in float64, and the sum of magnitudes that bounds its error
+// in T.
 func product[T Float](k int, a, b func(p int) T) (sum, size float64) {
 	for p := range k {
 		x := float64(a(p)) * float64(b(p))
@@ -154,7 +153,7 @@ func testGemm[T Float](t *testing.T, tab *Table[T]) {
 	}
 }
 
-// Scratch for a product does for all smaller ones, and has a limit.
+// Scratch for a product suffices for all smaller ones, and is bounded.
 func TestGemmScratch(t *testing.T) {
 	if n := GemmScratch(1<<20, 1<<20, 1<<20); n > 1<<19 {
 		t.Errorf("%d elements for large matrices", n)
@@ -210,9 +209,8 @@ func testGemmBits(t *testing.T, tab *Table[float32]) {
 	}
 }
 
-// A B that is packed once gives the bits of Gemm, whichever rows and columns
-// are asked for, and does not depend on the order of its pieces. A bias is added last,
-// and what a product asks for ahead it does not touch.
+// A packed B gives the bits of Gemm for any rows and columns, and for any order of packing its pieces.
+// A bias is added last, and prefetched memory is not changed.
 func TestPanels(t *testing.T) { each(t, testPanels) }
 
 func testPanels(t *testing.T, tab *Table[float32]) {

@@ -11,8 +11,7 @@ import (
 
 var regenerate = flag.Bool("regenerate", false, "run the generator and compare its assembly with the committed files")
 
-// The generator is a module of its own; what it needs may be absent where
-// there is no network.
+// The generator is a separate module; without network its dependencies may be missing.
 func TestGenerated(t *testing.T) {
 	if !*regenerate {
 		t.Skip("without -regenerate")

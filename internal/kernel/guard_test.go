@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// sizes lie around the edges of vectors (16), of unrolled loops (32, 64) and
-// of blocks.
+// sizes lie around the lengths of vectors (16), unrolled loops (32, 64) and blocks.
 var sizes = []int{0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 79, 97, 127, 129, 193}
 
 // each runs f once for every table of T.
@@ -17,8 +16,7 @@ func each[T Float](t *testing.T, f func(t *testing.T, k *Table[T])) {
 	}
 }
 
-// guarded is a slice of T between two bands of NaNs with a marked payload, its
-// start off any alignment.
+// guarded is an unaligned slice of T between two bands of NaNs with a marked payload.
 type guarded[T Float] struct {
 	all  []T
 	skip int
@@ -69,7 +67,7 @@ func same[T Float](x, y []T) bool {
 	return len(x) == len(y)
 }
 
-// unit is half the distance from 1 to the next number of T.
+// unit returns the unit roundoff of T.
 func unit[T Float]() float64 {
 	if T(1)+T(0x1p-40) == 1 {
 		return 0x1p-24

@@ -62,8 +62,8 @@ func TestLayerNormGrad(t *testing.T) {
 	t.Run("float64", func(t *testing.T) { each(t, testLayerNormGrad[float64]) })
 }
 
-// The gradient that the routine gives is that of the formula with the given
-// mean and rstd, whether or not these are those of the row.
+// The gradient equals the formula with the given mean and rstd, even if they are not the statistics of
+// the row.
 func testLayerNormGrad[T Float](t *testing.T, k *Table[T]) {
 	const mean, rstd = 0.25, 1.5
 	r, u := source(), unit[T]()+unit[float64]()

@@ -7,8 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cpu"
 )
 
-// How fast they are is for benchmarks; here it is what they count, two operations a
-// lane of as many independent chains as the processor needs, and that they end.
+// The rounds end and count two operations per lane of each chain. Benchmarks measure their speed.
 func TestFMAPeak(t *testing.T) {
 	lanes := map[string]int{cpu.AVX512: 16, cpu.AVX2: 8, cpu.NEON: 4}
 	for _, k := range Tables[float32]() {

@@ -6,8 +6,7 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// Bytes are those of the key, in every table to the same bits, across the places
-// where a counter carries.
+// Numbers equal the bytes of the key, with the same bits in every table, also where a counter carries.
 func TestUniform(t *testing.T) { each(t, testUniform) }
 
 func testUniform(t *testing.T, k *Table[float32]) {

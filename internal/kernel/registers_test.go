@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// A machine with AVX2 alone stops at an instruction that names a register
-// beyond the sixteenth, or a mask. A machine that has AVX-512 runs it and
-// notices nothing, so the text of the assembly is what is tested.
+// Machines with AVX2 only cannot run instructions with registers beyond the sixteenth, or masks. AVX-512
+// machines run them unnoticed, so the test reads the assembly text.
 func TestAVX2Registers(t *testing.T) {
 	paths, err := filepath.Glob("*_avx2_amd64.s")
 	if err != nil {

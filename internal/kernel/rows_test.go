@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// rowCounts are those of routines that take many.
+// rowCounts are the numbers of rows of a call.
 var rowCounts = []int{0, 1, 2, 3, 5, 12}
 
-// span is the length of rows of n elements, rs apart.
+// span returns the length of rows of n elements, rs apart.
 func span(rows, rs, n int) int {
 	if rows == 0 {
 		return 0
@@ -18,7 +18,7 @@ func span(rows, rs, n int) int {
 	return (rows-1)*rs + n
 }
 
-// oddRows are rows with special numbers among others, rs apart, and guarded.
+// oddRows returns guarded rows, rs apart, with special numbers among others.
 func oddRows[T Float](rows, rs, n, skip int, special bool) *guarded[T] {
 	r := source()
 	x := guard[T](span(rows, rs, n), skip)
@@ -38,7 +38,7 @@ func oddRows[T Float](rows, rs, n, skip int, special bool) *guarded[T] {
 	return x
 }
 
-// A call for many rows has the bits of calls row by row, and touches nothing else.
+// A call for many rows has the bits of calls row by row, and changes nothing else.
 func TestManyRows(t *testing.T) {
 	t.Run("float32", func(t *testing.T) { each(t, testManyRows[float32]) })
 	t.Run("float64", func(t *testing.T) { each(t, testManyRows[float64]) })

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestSpecial puts NaNs, infinities, zeros and huge numbers at each place of a
-// vector: every implementation agrees with the pure Go one on which elements
-// are NaN, which infinite, and on the sign.
+// With NaNs, infinities, zeros and huge numbers at each place of a vector, every implementation agrees
+// with pure Go on NaN, infinity and sign of each element.
 func TestSpecial(t *testing.T) { each(t, testSpecial) }
 
 func testSpecial(t *testing.T, k *Table[float32]) {
@@ -48,8 +47,7 @@ func alike(x, y float32) bool {
 	return !math.IsNaN(a) && !math.IsInf(a, 0)
 }
 
-// NaN and Inf in A and B reach the elements of C that they are part of, and no
-// others.
+// NaN and Inf in A and B reach exactly the elements of C that depend on them.
 func TestGemmSpecial(t *testing.T) { each(t, testGemmSpecial) }
 
 func testGemmSpecial(t *testing.T, tab *Table[float32]) {
@@ -83,7 +81,7 @@ func testGemmSpecial(t *testing.T, tab *Table[float32]) {
 	}
 }
 
-// TestExpAccuracy walks the float32 numbers for which exp is neither 0 nor Inf.
+// All float32 numbers with finite nonzero exp.
 func TestExpAccuracy(t *testing.T) { each(t, testExpAccuracy) }
 
 func testExpAccuracy(t *testing.T, k *Table[float32]) {
@@ -129,11 +127,11 @@ func testExpAccuracy(t *testing.T, k *Table[float32]) {
 	}
 }
 
-// walked is how many numbers walk has at a time, or fewer.
+// walked bounds the numbers per call of walk.
 const walked = 4096
 
-// walk calls check with float32 numbers of either sign up to most, evenly by
-// their bits: as many of one binade as of another.
+// walk calls check with float32 numbers of both signs up to most, evenly spread by their bits, so that
+// all binades have equal counts.
 func walk(most float32, check func(x []float32)) {
 	stride := uint32(997)
 	if testing.Short() {

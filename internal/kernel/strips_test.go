@@ -10,8 +10,7 @@ func TestStrips(t *testing.T) {
 	t.Run("float64", func(t *testing.T) { each(t, testStrips[float64]) })
 }
 
-// The bits of a product are those of Gemm, whatever strips are computed
-// together.
+// A product has the bits of Gemm, for any grouping of strips.
 func testStrips[T Float](t *testing.T, k *Table[T]) {
 	r := source()
 	for _, n := range []int{1, 16, 30, 64, 65, 200} {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Mix is Block step by step, and its total what a column more would be.
+// Mix equals Block step by step, and its total equals an additional column.
 func TestMix(t *testing.T) {
 	t.Run("float32", func(t *testing.T) { each(t, testMix[float32]) })
 	t.Run("float64", func(t *testing.T) { each(t, testMix[float64]) })
@@ -47,8 +47,8 @@ func testMix[T Float](t *testing.T, k *Table[T]) {
 	}
 }
 
-// Renew is what Block, PolyRows and Mix make of chunks of one token: its weight, the
-// weighted value over the sums before it, and its products added to these.
+// Renew equals Block, PolyRows and Mix on chunks of one token: weight, weighted value plus the sums
+// before, and updated sums.
 func TestRenew(t *testing.T) {
 	t.Run("float32", func(t *testing.T) { each(t, testRenew[float32]) })
 	t.Run("float64", func(t *testing.T) { each(t, testRenew[float64]) })
@@ -67,7 +67,7 @@ func testRenew[T Float](t *testing.T, k *Table[T]) {
 	k.Renew(0, 16, 3, nil, 0, nil, nil, nil, 0, nil, 0, nil, 0, nil, 0, 1, 1, nil, nil)
 }
 
-// testRenewTokens has as many states as tokens, or one for all of them.
+// testRenewTokens uses one state per token, or one state for all.
 func testRenewTokens[T Float](t *testing.T, k *Table[T], count, n, rows int, one bool) {
 	r := source()
 	name := fmt.Sprintf("n=%d rows=%d count=%d one=%v", n, rows, count, one)

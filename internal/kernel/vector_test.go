@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// rowRoutine is a routine over rows in the form that the tests run: it sets
-// dst (which it may also read) from x and y, and may return a sum.
+// rowRoutine is a routine over rows in a common form: it sets dst, which it may also read, from x and y,
+// and may return a sum.
 type rowRoutine[T Float] struct {
 	name string
 	run  func(k *Table[T], dst, x, y []T) T

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Go's assembler lacks most of NEON, so the generator encodes it. LLVM's
-// assembler makes the same words of what stands beside them.
+// Go's assembler lacks most of NEON, so the generator encodes words. LLVM's assembler encodes the
+// instructions in the comments to the same words.
 func TestWords(t *testing.T) {
 	assembler, err := exec.LookPath("llvm-mc")
 	if err != nil {

@@ -159,8 +159,7 @@ func (g *gen) expRow() {
 	g.results(g.total([]vec{sum}))
 }
 
-// eluPlusOne is e^x of what is below zero plus what is above, where the
-// exponential is exactly 1.
+// eluPlusOne emits e^min(x,0) + max(x,0); the exponential of 0 is exactly 1.
 func (g *gen) eluPlusOne() {
 	g.routine("eluPlusOne", "n int, dst, x *float32)", "sets dst to x + 1 where x > 0, and e^x elsewhere.")
 	n, dst, x := g.arg("n"), g.arg("dst"), g.arg("x")

@@ -379,7 +379,7 @@ func (g *gen) round(x vec) vec {
 	return d
 }
 
-// integer is round as integers; that of a NaN has no low bits.
+// integer rounds to integers; a NaN becomes an integer without low bits.
 func (g *gen) integer(x vec) vec {
 	d := g.vec()
 	for h := range d {

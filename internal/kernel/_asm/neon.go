@@ -238,7 +238,7 @@ func (p *neon) extract(d, x, y, n int) {
 	p.raw(0x6e000000|uint32(y<<16|n<<11|x<<5|d), "ext v%d.16b, v%d.16b, v%d.16b, #%d", d, x, y, n)
 }
 
-// number is that of a register.
+// number returns the number of a register.
 func number(op operand.Op) int {
 	r := op.(reg.Physical)
 	if r.Kind() == reg.KindVector && r.PhysicalIndex() >= temp {
@@ -385,7 +385,7 @@ func (p *neon) instruction(i *ir.Instruction) {
 		x, d := p.scalar(ops[0], temp), number(ops[2])
 		n := number(ops[1])
 		p.raw(0x1f000000|uint32(x<<16|d<<10|n<<5|d), "fmadd s%d, s%d, s%d, s%d", d, n, x, d)
-	case "VSQRTSS": // of which nobody needs the other lanes
+	case "VSQRTSS": // the other lanes are unused
 		p.do("fsqrts", number(ops[2]), p.scalar(ops[0], temp))
 	case "VFMADD231PS":
 		p.do("fmla", number(ops[2]), number(ops[1]), p.vector(ops[0], temp))

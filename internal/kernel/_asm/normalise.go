@@ -2,9 +2,8 @@ package main
 
 import "github.com/mmcloughlin/avo/reg"
 
-// centre sums deviations from the first row, which are exactly zero in a
-// column of equal numbers, and takes the mean off twice: the second time what
-// the first has left by rounding.
+// centre sums deviations from the first row, which are exactly zero in a column of equal numbers, and
+// subtracts the mean twice: the second time removes the rounding errors of the first.
 func (g *gen) centre() {
 	g.routine("centre", "n, rows int, x *float32, rs int, each float32)",
 		"subtracts from each column its mean, for rows > 0 and each = 1/rows.")

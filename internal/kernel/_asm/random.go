@@ -84,7 +84,7 @@ func (g *gen) wideProduct(x, m reg.VecVirtual) (hi, lo reg.VecVirtual) {
 	return hi, lo
 }
 
-// oddWords sets the odd words of d to those of x.
+// oddWords sets the odd words of d to the odd words of x.
 func (g *gen) oddWords(x, d reg.VecVirtual) {
 	if !g.wide {
 		g.VPBLENDD(operand.Imm(0xaa), x, d, d)

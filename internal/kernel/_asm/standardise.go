@@ -163,8 +163,7 @@ func (g *gen) squares(rows reg.GPVirtual, x ladder, h int, sums []reg.VecVirtual
 	return size
 }
 
-// exactSquares is the sum over rows of the squares of what left gives, in
-// float64.
+// exactSquares emits the sum over rows of the squares of left's results, in float64.
 func (g *gen) exactSquares(rows reg.GPVirtual, x ladder, none reg.VecVirtual, left func(operand.Mem) reg.VecVirtual) doubles {
 	sum := doubles{g.register(), g.register()}
 	for _, s := range sum {

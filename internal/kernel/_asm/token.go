@@ -7,8 +7,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// token emits the routines that serve one token at a time, which are bound by
-// the reading of what they multiply with.
+// token emits the routines for single tokens, which are memory-bound.
 func token(g *gen) {
 	for _, cols := range []int{64, 32, 16} {
 		g.mix(cols, false)
@@ -236,7 +235,7 @@ func (g *gen) renew(cols int, total bool) {
 	g.finish()
 }
 
-// featureRow writes whole vecs: what a run has too much, the next one overwrites.
+// featureRow writes whole vectors: the next run overwrites the excess of the previous one.
 func (g *gen) featureRow() {
 	g.routine("featureRow", "rows, n int, dst, w *float32, s float32, x *float32)",
 		"sets dst to the runs w∘((s·x[r])·x[r:n]) of r < rows, one after another, for rows > 0, and writes up to 15 numbers beyond.")
