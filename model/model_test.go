@@ -441,7 +441,7 @@ func TestBatchesAreChecked(t *testing.T) {
 
 // elements counts what a trace holds. The views of a call, of its gradients and
 // its input are of memory counted elsewhere; the sums of keys that attention.Saved holds in its
-// field past depend on the form that is chosen, not on the tokens.
+// field Moments depend on the form that is chosen, not on the tokens.
 func elements(v reflect.Value) (n int) {
 	switch v.Kind() {
 	case reflect.Interface:
@@ -450,7 +450,7 @@ func elements(v reflect.Value) (n int) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if name := v.Type().Field(i).Name; name != "call" && name != "grads" && name != "in" && name != "source" && name != "past" {
+			if name := v.Type().Field(i).Name; name != "call" && name != "grads" && name != "in" && name != "source" && name != "Moments" {
 				n += elements(v.Field(i))
 			}
 		}

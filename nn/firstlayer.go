@@ -10,17 +10,18 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// FirstLayerCache is the self-attention that a model begins with, for steps. It projects the rows e + p of a token and its position, normalised or not, so that its queries,
-// keys and values are
+// FirstLayerCache is the self-attention that a model begins with, for steps. It projects
+// the rows e + p of a token and its position, normalised or not, so that its queries, keys
+// and values are
 //
 //	(A·(e-ē) + A·(p-p̄))/σ + c
 //
 // with A the weights times the gain of the norm, c their bias plus their product with the
 // bias of the norm, ē and p̄ the means of the two rows, 0 for a norm that does not centre,
-// and 1/σ the factor of the norm. The
-// first term is read from a table of tokens (Graef 2024, arXiv 2402.13388, where there is
-// no other), and the second is computed once for all sequences. Results err as those of
-// the layer do, times (|e|+|p|)/|e+p|. The weights must not change while it is in use.
+// and 1/σ the factor of the norm. The first term is read from a table of tokens (Graef
+// 2024, arXiv 2402.13388, which has no positions), and the second is computed once for all
+// sequences. Errors are the errors of the layer times (|e|+|p|)/|e+p|. The weights must
+// not change while the cache is in use.
 type FirstLayerCache[T tensor.Float] struct {
 	layer         *Attention[T]
 	weights       Linear[T]   // [out,width]: A, of queries, keys and values
