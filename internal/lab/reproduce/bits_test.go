@@ -284,7 +284,7 @@ func TestBits(t *testing.T) {
 		p := &list[i]
 		bits := p.row.Bits(string(saved))
 		own := [2]string{p.name, cpu.ActiveSet()}
-		kind := fmt.Sprint(p.row.Name, p.config.Model.Mechanism, p.config.Model.Mixer)
+		kind := p.row.Name + " " + p.config.Model.Mechanism
 		isHeld := suite.IsLong() || *write || !met[kind]
 		met[kind] = true
 		if testing.Short() {
