@@ -138,7 +138,7 @@ func (c *reproduceCmd) one(e *env.Env, r *reproduce.Row, o *reproduce.Options) e
 	}})
 	p.clear()
 	if e.Context.Err() != nil && errors.Is(err, e.Context.Err()) {
-		return env.Interruption{err, "interrupted; the same command goes on after the pieces that are done"}
+		return env.Interruption{Err: err, Text: "interrupted; the same command goes on after the pieces that are done"}
 	}
 	if errors.Is(err, task.ErrNoData) {
 		return env.MarkInput(err)

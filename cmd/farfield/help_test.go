@@ -339,7 +339,7 @@ func TestExitStatuses(t *testing.T) {
 		{env.MarkInput(full), context.Background(), env.StatusFailure},
 		{context.Canceled, stopped, env.StatusInterrupted},
 		{env.MarkInput(fmt.Errorf("reading: %w", context.Canceled)), stopped, env.StatusInterrupted},
-		{env.Interruption{context.Canceled, "stopped"}, stopped, env.StatusInterrupted},
+		{env.Interruption{Err: context.Canceled, Text: "stopped"}, stopped, env.StatusInterrupted},
 	} {
 		var errs bytes.Buffer
 		if got := farfield().ReportError(&env.Env{Context: c.ctx, Stderr: &errs}, c.err); got != c.status || strings.Count(errs.String(), "\n") != 1 {

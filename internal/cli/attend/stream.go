@@ -215,7 +215,7 @@ func streamAs[T tensor.Float](c *Command, e *env.Env, in, out string, memory int
 		if checkpoint == "" {
 			return err
 		}
-		return env.Interruption{err, fmt.Sprintf("stopped after token %d%s; the same command continues", r.Tokens, bar.Share())}
+		return env.Interruption{Err: err, Text: fmt.Sprintf("stopped after token %d%s; the same command continues", r.Tokens, bar.Share())}
 	case stream.IsBadInput(err):
 		return env.MarkInput(err)
 	default:

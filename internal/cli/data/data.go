@@ -182,7 +182,7 @@ func (c *dataFetchCmd) Run(e *env.Env) error {
 		p.Finish()
 		switch {
 		case e.Context.Err() != nil:
-			return env.Interruption{e.Context.Err(), fmt.Sprintf("stopped; farfield data fetch %s goes on with what is there", s.Name)}
+			return env.Interruption{Err: e.Context.Err(), Text: fmt.Sprintf("stopped; farfield data fetch %s goes on with what is there", s.Name)}
 		case errors.Is(err, fetch.ErrOffline):
 			return fmt.Errorf("%w; with the files at hand: farfield data fetch %s --from DIR", err, s.Name)
 		case err != nil && c.From != "":

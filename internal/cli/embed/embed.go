@@ -193,7 +193,7 @@ func (x *embedding) on(m *model.Model[float32]) records.TextFunc {
 		}
 		if len(tokens) == 0 {
 			x.empty.Add(1)
-			return []records.Field{{"vector", nil}}, nil
+			return []records.Field{{Name: "vector", Value: nil}}, nil
 		}
 		all := len(tokens)
 		if tokens = tokens[:min(all, x.most)]; len(tokens) < all {
@@ -208,9 +208,9 @@ func (x *embedding) on(m *model.Model[float32]) records.TextFunc {
 				return nil, fmt.Errorf("vector: element %d is %v", i, v)
 			}
 		}
-		fields := []records.Field{{"vector", vector}}
+		fields := []records.Field{{Name: "vector", Value: vector}}
 		if len(tokens) < all {
-			fields = append(fields, records.Field{"truncated", true})
+			fields = append(fields, records.Field{Name: "truncated", Value: true})
 		}
 		return fields, nil
 	}

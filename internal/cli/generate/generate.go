@@ -107,7 +107,7 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	if stopped {
 		if c.Save != "" {
-			err = env.Interruption{err, fmt.Sprintf("stopped; farfield generate --model %s --resume %s continues", c.Model, c.Save)}
+			err = env.Interruption{Err: err, Text: fmt.Sprintf("stopped; farfield generate --model %s --resume %s continues", c.Model, c.Save)}
 		}
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 
 func TestScreenPassesNoControlOn(t *testing.T) {
 	var b bytes.Buffer
-	s := &display.Screen{token.NewWriter(&b)}
+	s := &display.Screen{Writer: token.NewWriter(&b)}
 	text := newTextOutput(s, false)
 	for _, part := range []string{"a\x1b[2", "Jb\xe2", "\x82\xac\tc\n", "\u202ed"} {
 		if _, err := text.Write([]byte(part)); err != nil {

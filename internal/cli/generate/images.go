@@ -41,15 +41,15 @@ func (f *drawFlags) given() (bool, error) {
 		return true, nil
 	}
 	return false, flags.RefuseFlags("is of images, which --images asks for",
-		flags.Given{"--out", f.Out != ""}, flags.Given{"--complete", f.Complete != ""}, flags.Given{"--way", f.Way != ""}, flags.Given{"--batch", f.Batch != 0})
+		flags.Given{Name: "--out", IsGiven: f.Out != ""}, flags.Given{Name: "--complete", IsGiven: f.Complete != ""}, flags.Given{Name: "--way", IsGiven: f.Way != ""}, flags.Given{Name: "--batch", IsGiven: f.Batch != 0})
 }
 
 // draw draws images.
 func (c *Command) draw(e *env.Env) error {
 	err := flags.RefuseFlags("is of texts, not of --images",
-		flags.Given{"--prompt", c.Prompt != ""}, flags.Given{"--prompt-file", c.PromptFile != ""}, flags.Given{"--temperature", c.Temperature != nil},
-		flags.Given{"--top-k", c.TopK != nil}, flags.Given{"--top-p", c.TopP != nil}, flags.Given{"--save", c.Save != ""},
-		flags.Given{"--resume", c.Resume != ""}, flags.Given{"--time", c.Time})
+		flags.Given{Name: "--prompt", IsGiven: c.Prompt != ""}, flags.Given{Name: "--prompt-file", IsGiven: c.PromptFile != ""}, flags.Given{Name: "--temperature", IsGiven: c.Temperature != nil},
+		flags.Given{Name: "--top-k", IsGiven: c.TopK != nil}, flags.Given{Name: "--top-p", IsGiven: c.TopP != nil}, flags.Given{Name: "--save", IsGiven: c.Save != ""},
+		flags.Given{Name: "--resume", IsGiven: c.Resume != ""}, flags.Given{Name: "--time", IsGiven: c.Time})
 	if err != nil {
 		return err
 	}

@@ -118,17 +118,17 @@ func predictedFields(p *train.Predictor, r *train.Prediction) []records.Field {
 			names[i] = classes[y]
 		}
 		if p.HasByteLabels() {
-			return []records.Field{{"labels", strings.Join(names, "")}}
+			return []records.Field{{Name: "labels", Value: strings.Join(names, "")}}
 		}
-		return []records.Field{{"labels", names}}
+		return []records.Field{{Name: "labels", Value: names}}
 	}
-	fields := []records.Field{{"label", classes[r.Class]}, {"probability", rounded(r.Probabilities[r.Class])}}
+	fields := []records.Field{{Name: "label", Value: classes[r.Class]}, {Name: "probability", Value: rounded(r.Probabilities[r.Class])}}
 	if len(classes) <= mostProbabilities {
 		all := make(map[string]float64, len(classes))
 		for i, name := range classes {
 			all[name] = rounded(r.Probabilities[i])
 		}
-		fields = append(fields, records.Field{"probabilities", all})
+		fields = append(fields, records.Field{Name: "probabilities", Value: all})
 	}
 	return fields
 }
@@ -141,15 +141,15 @@ func numberField(r *train.Prediction) records.Field {
 	}
 	switch {
 	case len(list) == 1 && r.Kind == task.Regression:
-		return records.Field{"number", list[0]}
+		return records.Field{Name: "number", Value: list[0]}
 	case r.Columns == 1 || len(list) <= r.Columns:
-		return records.Field{"numbers", list}
+		return records.Field{Name: "numbers", Value: list}
 	}
 	rows := [][]float32{}
 	for ; len(list) > 0; list = list[r.Columns:] {
 		rows = append(rows, list[:r.Columns])
 	}
-	return records.Field{"numbers", rows}
+	return records.Field{Name: "numbers", Value: rows}
 }
 
 // rounded is a probability in six decimals.
@@ -210,9 +210,9 @@ func (a *answers) file(path string) error {
 			}
 			return a.print(&r, shown)
 		}
-		fields := []records.Field{{"file", path}}
+		fields := []records.Field{{Name: "file", Value: path}}
 		if name != "" {
-			fields = append(fields, records.Field{"name", name})
+			fields = append(fields, records.Field{Name: "name", Value: name})
 		}
 		return a.printJSON(append(fields, predictedFields(a.p, &r)...))
 	})
@@ -253,7 +253,7 @@ func (a *answers) lines(in io.Reader, each func(line []byte) error) error {
 func (a *answers) line(text []byte) error {
 	if len(text) == 0 {
 		if a.json {
-			return a.printJSON([]records.Field{{"text", ""}})
+			return a.printJSON([]records.Field{{Name: "text", Value: ""}})
 		}
 		if a.p.Kind() == task.Class {
 			a.w.WriteByte('\t')
@@ -266,7 +266,7 @@ func (a *answers) line(text []byte) error {
 		return err
 	}
 	if a.json {
-		return a.printJSON(append([]records.Field{{"text", string(text)}}, predictedFields(a.p, &r)...))
+		return a.printJSON(append([]records.Field{{Name: "text", Value: string(text)}}, predictedFields(a.p, &r)...))
 	}
 	return a.print(&r, string(text))
 }

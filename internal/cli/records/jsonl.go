@@ -100,7 +100,7 @@ func (f *Filter) FilterInput(e *env.Env, in *Input, record func(line []byte) []b
 		if f.Out != "" {
 			how = "the same command goes on"
 		}
-		return env.Interruption{err, fmt.Sprintf("stopped after %d records; %s", max(r.taken, r.skip), how)}
+		return env.Interruption{Err: err, Text: fmt.Sprintf("stopped after %d records; %s", max(r.taken, r.skip), how)}
 	}
 	return err
 }

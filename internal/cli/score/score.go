@@ -108,7 +108,7 @@ func (c *Command) records(e *env.Env, m *model.Model[float32], vocab *token.Voca
 				return nil, err
 			}
 			l, err := own.ScoreText([]byte(text))
-			return []records.Field{{"bits", l.Bits}, {"bytes", l.Bytes}, {"bits_per_byte", l.PerByte()}}, err
+			return []records.Field{{Name: "bits", Value: l.Bits}, {Name: "bytes", Value: l.Bytes}, {Name: "bits_per_byte", Value: l.PerByte()}}, err
 		})
 	}
 	return c.Filter.FilterFile(e, in, fields...)

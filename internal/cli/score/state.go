@@ -237,7 +237,7 @@ func (t *scoring) run() error {
 		return err
 	}
 	if stopped && t.state != "" {
-		return env.Interruption{err, fmt.Sprintf("stopped after line %d; the same command goes on", t.Number)}
+		return env.Interruption{Err: err, Text: fmt.Sprintf("stopped after line %d; the same command goes on", t.Number)}
 	}
 	return err
 }

@@ -203,7 +203,7 @@ func (t *Command) one(e *env.Env, trainer *train.Trainer, dir string) (*runs.Rep
 	c := trainer.Config()
 	score, err := trainer.Train(e.Context, progress.NewTraining(e, trainer.StepsDone(), c.Steps).Observer())
 	if errors.Is(err, context.Canceled) {
-		return nil, env.Interruption{err, fmt.Sprintf("stopped after update %d of %d; farfield train --resume --out %s continues", trainer.StepsDone(), c.Steps, t.Out)}
+		return nil, env.Interruption{Err: err, Text: fmt.Sprintf("stopped after update %d of %d; farfield train --resume --out %s continues", trainer.StepsDone(), c.Steps, t.Out)}
 	}
 	if err != nil {
 		return nil, err
