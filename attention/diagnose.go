@@ -186,8 +186,8 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 	}
 }
 
-// RowDiagnosis sums what a row's weights tell, one after another. Those of the
-// exponential are over e^top, the largest so far.
+// RowDiagnosis accumulates statistics of a row's weights, one after another. Weights of the
+// exponential are divided by e^top, the largest so far.
 type RowDiagnosis struct {
 	Seen      int64
 	left      float64 // of the keys seen, after their decay

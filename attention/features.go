@@ -145,7 +145,7 @@ func (r *tokenRows[T]) mapToken(ar *arena.Arena, i int, x []T) {
 // Gradients of the numbers of features: each key head of each sequence has all
 // of them for itself, and they are added in that order.
 
-// partsOf returns the parts of dparams that are those of unit i.
+// partsOf returns the parts of dparams that belong to unit i.
 func (p *pass[T]) partsOf(i int) (parts [][]T) {
 	all := p.e.spec.Features.Params().All()
 	size := p.e.spec.Features.Params().Size()

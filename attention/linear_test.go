@@ -46,7 +46,7 @@ func eachPolynomial(t *testing.T, f func(t *testing.T, name string, m *oracle.Me
 	}
 }
 
-// poisoned is an output that nobody has written.
+// poisoned returns an output filled with NaN.
 func poisoned[T tensor.Float](b, h, n, d int) tensor.Heads[T] {
 	x := tensor.NewHeads[T](b, h, n, d)
 	for i := range x.Data {

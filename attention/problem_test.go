@@ -106,8 +106,8 @@ func flags(r *rand.Rand, n int) []bool {
 	return x
 }
 
-// fade gives c a decay of every kind of speed: none, slow, fast and so fast that
-// nothing is left of what was before.
+// fade gives c a decay of every kind of speed: none, slow, fast, and so fast that
+// earlier keys keep no weight.
 func fade(r *rand.Rand, c *oracle.Call) {
 	c.Causal = true
 	c.LogG = tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, 1)

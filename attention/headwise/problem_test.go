@@ -61,8 +61,8 @@ func flags(r *rand.Rand, n int) []bool {
 	return x
 }
 
-// fade gives c a decay of every kind of speed: none, slow, fast and so fast that
-// nothing is left of what was before.
+// fade gives c a decay of every kind of speed: none, slow, fast, and so fast that
+// earlier keys keep no weight.
 func fade(r *rand.Rand, c *oracle.Call) {
 	c.Causal = true
 	c.LogG = tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, 1)
@@ -231,7 +231,7 @@ func backward[T tensor.Float](t *testing.T, e attention.Mechanism[T], c *attenti
 	return g, dtau
 }
 
-// poisoned is an output that nobody has written.
+// poisoned returns an output filled with NaN.
 func poisoned[T tensor.Float](b, h, n, d int) tensor.Heads[T] {
 	x := tensor.NewHeads[T](b, h, n, d)
 	for i := range x.Data {

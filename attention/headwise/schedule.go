@@ -29,8 +29,8 @@ type scheduledCall[T tensor.Float] struct {
 
 	dout tensor.Heads[T]
 	g    attention.Grads[T]
-	// Where query heads share a key head, each has gradients of keys and values of
-	// its own, which are then added in the order of query heads: those of unit i
+	// Query heads that share a key head each have their own gradients of its keys and
+	// values, which are then added in the order of query heads. The gradients of unit i
 	// begin at shared[at[i]:].
 	shared []T
 	at     []int
