@@ -47,6 +47,7 @@ var layers = []string{
 	"dataset",
 	"fetch",
 	"param",
+	"attention/internal/costmodel",
 	"attention/internal/rowscale",
 	"attention",
 	"attention/headwise",

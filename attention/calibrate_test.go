@@ -1,10 +1,8 @@
 package attention_test
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
-	"go/format"
 	"math"
 	"os"
 	"runtime"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/internal/costmodel"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -27,15 +26,16 @@ var (
 )
 
 // kindly are one mechanism of every kind of the table, in its order.
-var kindly = [attention.Kinds]struct {
+var kindly = [...]struct {
 	name  string
 	order int
-}{{"softmax", 0}, {"linear", 0}, {"fastmax", 1}, {"fastmax", 2}, {"fastmax", 3}}
+}{costmodel.Softmax: {"softmax", 0}, costmodel.Mapped: {"linear", 0}, costmodel.Degree1: {"fastmax", 1}, costmodel.Degree2: {"fastmax", 2}, costmodel.Degree3: {"fastmax", 3}}
 
 // cell is a place in the table, or between two.
 type cell struct {
 	m            attention.Mechanism[float32]
-	kind, d      int
+	kind         costmodel.Kernel
+	d            int
 	causal, back bool
 }
 
@@ -49,7 +49,7 @@ func cells(t *testing.T, widths ...int) []*cell {
 				t.Fatal(err)
 			}
 			for _, d := range widths {
-				list = append(list, &cell{m, kind, d, i%2 == 1, i/2 == 1})
+				list = append(list, &cell{m, costmodel.Kernel(kind), d, i%2 == 1, i/2 == 1})
 			}
 		}
 	}
@@ -67,7 +67,7 @@ func (c *cell) String() string {
 	return fmt.Sprintf("%s/%s/%s/D=%d", direction, mask, kindName(c.kind), c.d)
 }
 
-func kindName(kind int) string {
+func kindName(kind costmodel.Kernel) string {
 	k := kindly[kind]
 	if k.order == 0 {
 		return k.name
@@ -80,7 +80,13 @@ func (c *cell) shape(n int) attention.Shape {
 	return attention.Shape{B: 1, H: 1, Hkv: 1, N: n, M: n, D: c.d, Dv: c.d, Causal: c.causal}
 }
 
-func (c *cell) tally(n int) attention.Tally { return attention.TallyOf(c.m, c.shape(n), c.back) }
+// predict returns the costs of both forms over n tokens at a speed.
+func (c *cell) predict(n int, s costmodel.Speed) (direct, linear float64) {
+	x := c.tally(n)
+	return x.DirectCost(s), x.LinearCost(s)
+}
+
+func (c *cell) tally(n int) costmodel.Tally { return attention.TallyOf(c.m, c.shape(n), c.back) }
 
 // chunk is the number of tokens of a chunk.
 func (c *cell) chunk() int {
@@ -195,7 +201,7 @@ func seconds(n int, f func()) float64 {
 
 // crossing is the smallest N, in steps of 8, from which on the linear form
 // costs less than the direct one.
-func (c *cell) crossing(s attention.Speed) int {
+func (c *cell) crossing(s costmodel.Speed) int {
 	const most = 1 << 17
 	lo, hi := 0, most/8
 	if c.causal { // up to a chunk both are the direct form
@@ -203,7 +209,7 @@ func (c *cell) crossing(s attention.Speed) int {
 	}
 	for lo < hi {
 		n := (lo + hi) / 2
-		if direct, linear := c.tally(8 * n).Costs(s); linear < direct {
+		if direct, linear := c.predict(8*n, s); linear < direct {
 			hi = n
 		} else {
 			lo = n + 1
@@ -218,9 +224,9 @@ const longest = 0.4
 
 // reach returns n or, where both forms would take too long, less, but not less
 // than least: then it is 0.
-func (c *cell) reach(n, least int, s attention.Speed, peak float64) int {
+func (c *cell) reach(n, least int, s costmodel.Speed, peak float64) int {
 	for ; n >= least; n = n * 7 / 64 * 8 {
-		if direct, linear := c.tally(n).Costs(s); (direct+linear)/peak < longest {
+		if direct, linear := c.predict(n, s); (direct+linear)/peak < longest {
 			return n
 		}
 	}
@@ -252,7 +258,7 @@ func (c *cell) costs(t *testing.T, n int, budget time.Duration, auto bool) (dire
 // the forms cross by that, measures, and does so again with what comes of it.
 // Where the forms cross beyond all lengths that are measured, or the linear one
 // takes too long, it has the share of the width before.
-func (c *cell) calibrate(t *testing.T, s, before attention.Speed, peak float64) attention.Speed {
+func (c *cell) calibrate(t *testing.T, s, before costmodel.Speed, peak float64) costmodel.Speed {
 	const short, long = 64, 768 // tokens
 	const most = 1 << 14
 	const budget = 150 * time.Millisecond
@@ -272,8 +278,10 @@ func (c *cell) calibrate(t *testing.T, s, before attention.Speed, peak float64) 
 		if n*n >= short*long {
 			far = short
 		}
-		x, pairs, _, _ := c.tally(n).Parts()
-		y, others, _, _ := c.tally(far).Parts()
+		one := c.tally(n)
+		x, pairs := one.Tokens, one.Pairs
+		two := c.tally(far)
+		y, others := two.Tokens, two.Pairs
 		s.Token = (direct(far)*pairs - direct(n)*others) / (y*pairs - x*others)
 		s.Token = min(max(s.Token, 0), direct(n)/(2*x))
 		s.Direct = pairs / (direct(n) - x*s.Token)
@@ -296,7 +304,7 @@ func (c *cell) calibrate(t *testing.T, s, before attention.Speed, peak float64) 
 	best.Linear = 1
 	far := c.crossing(best) > most
 	var at []int
-	var found []attention.Speed
+	var found []costmodel.Speed
 	for range 4 {
 		n := c.reach(min(max(c.crossing(s), least), most), least, s, peak)
 		if n == 0 || far {
@@ -312,7 +320,7 @@ func (c *cell) calibrate(t *testing.T, s, before attention.Speed, peak float64) 
 		costs[n] = one
 		line(n)
 		x := c.tally(n)
-		tokens, _, open, moments := x.Parts()
+		tokens, open, moments := x.Tokens, x.Open, x.Moments
 		if c.causal {
 			other -= s.Open * (tokens*s.Token + open/s.Direct)
 		}
@@ -324,7 +332,7 @@ func (c *cell) calibrate(t *testing.T, s, before attention.Speed, peak float64) 
 		at, found = append(at, n), append(found, s)
 	}
 	// The mean of what was measured next to the last.
-	var mean attention.Speed
+	var mean costmodel.Speed
 	count := 0.0
 	for i, v := range found {
 		if near(at[i], at[len(at)-1], 0.1) {
@@ -334,7 +342,7 @@ func (c *cell) calibrate(t *testing.T, s, before attention.Speed, peak float64) 
 			count++
 		}
 	}
-	return attention.Speed{Token: mean.Token / count, Direct: mean.Direct / count, Open: s.Open, Linear: mean.Linear / count}
+	return costmodel.Speed{Token: mean.Token / count, Direct: mean.Direct / count, Open: s.Open, Linear: mean.Linear / count}
 }
 
 // near reports whether a and b differ by no more than a part of b.
@@ -345,53 +353,18 @@ func TestCalibrate(t *testing.T) {
 		t.Skip("takes minutes: -calibrate")
 	}
 	peak := kernel.FMAPeak(isa, 50*time.Millisecond)
-	table := *attention.SpeedTables[isa]
-	for _, c := range cells(t, attention.SpeedWidths...) {
-		row := &table[index(c.back)][index(c.causal)][c.kind]
-		i := slices.Index(attention.SpeedWidths, c.d)
+	table := *costmodel.Speeds(isa)
+	for _, c := range cells(t, costmodel.Widths[:]...) {
+		row := table.Row(c.kind, c.causal, c.back)
+		i := slices.Index(costmodel.Widths[:], c.d)
 		t.Run(c.String(), func(t *testing.T) {
 			onThread(func() { row[i] = c.calibrate(t, row[i], row[max(i-1, 0)], peak) })
 			// At once, so that nothing is lost where this is stopped.
-			if err := os.WriteFile("speeds_"+isa+".go", source(&table), 0o644); err != nil {
+			if err := os.WriteFile("internal/costmodel/"+isa+".txt", []byte(table.Format(fmt.Sprint(cpu.Describe()))), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		})
 	}
-}
-
-func index(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// source is the Go file of a table.
-func source(x *attention.SpeedTable) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "package attention\n\n// Measured on %v, by\n//\n//\tgo test ./attention -run Calibrate -calibrate -timeout 30m\n", cpu.Describe())
-	fmt.Fprintf(&b, "var %sSpeeds = speedTable{\n", isa)
-	for back := range x {
-		fmt.Fprintf(&b, "{ // %s\n", []string{"forward", "backward"}[back])
-		for causal := range x[back] {
-			fmt.Fprintf(&b, "{ // %s\n", []string{"unmasked", "causal"}[causal])
-			for kind, row := range x[back][causal] {
-				fmt.Fprintf(&b, "{ // %s\n", kindName(kind))
-				for _, s := range row {
-					fmt.Fprintf(&b, "{%.0f, %.4f, %.4f, %.4f},\n", s.Token, s.Direct, s.Open, s.Linear)
-				}
-				b.WriteString("},\n")
-			}
-			b.WriteString("},\n")
-		}
-		b.WriteString("},\n")
-	}
-	b.WriteString("}\n")
-	text, err := format.Source(b.Bytes())
-	if err != nil {
-		panic(err)
-	}
-	return text
 }
 
 // TestJudge measures both forms around the places where they cross, at widths
@@ -402,7 +375,7 @@ func TestJudge(t *testing.T) {
 		t.Skip("takes minutes: -judge")
 	}
 	peak := kernel.FMAPeak(isa, 50*time.Millisecond)
-	table := attention.SpeedTables[isa]
+	table := costmodel.Speeds(isa)
 	var losses []float64
 	for i, c := range cells(t, 8, 10, 14, 16, 18, 28, 32, 56, 64, 80, 128) {
 		if !c.m.Traits().Linear {
@@ -410,7 +383,7 @@ func TestJudge(t *testing.T) {
 		}
 		t.Run(c.String(), func(t *testing.T) {
 			onThread(func() {
-				s := table.At(c.kind, c.d, c.causal, c.back)
+				s := table.Interpolate(c.kind, c.d, c.causal, c.back)
 				x := float64(c.crossing(s))
 				for j, n := range []int{int(0.75 * x), int(0.93 * x), int(1.07 * x), int(1.3 * x), 64 << (i % 9)} {
 					if n < 64 || n > 1<<14 {
@@ -430,7 +403,7 @@ func TestJudge(t *testing.T) {
 						chosen = linear
 					}
 					loss := chosen / min(direct, linear)
-					a, b := c.tally(n).Costs(s)
+					a, b := c.predict(n, s)
 					t.Logf("N %5d %-6v auto/best %.3f; direct/linear %.3f, expected %.3f", n, form, loss, direct/linear, a/b)
 					losses = append(losses, loss)
 				}

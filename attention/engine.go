@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/farfield-ml/farfield/attention/internal/costmodel"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -17,7 +18,7 @@ import (
 type engine[T tensor.Float] struct {
 	spec    Spec[T]
 	params  *param.Set[T]
-	table   *speedTable
+	speeds  *costmodel.Table
 	walkers sync.Map  // by width: *monomials[T], whose weights their copies share
 	units   sync.Pool // of *unit[T]
 	passes  sync.Pool // of *pass[T]
@@ -71,7 +72,7 @@ func newEngine[T tensor.Float](s Spec[T]) (*engine[T], error) {
 	if s.Gated && s.Features == nil {
 		return nil, fmt.Errorf("%s: a gate needs features, which it multiplies", s.Name)
 	}
-	e := &engine[T]{spec: s, table: speedTables[kernel.Active[T]().Name]}
+	e := &engine[T]{spec: s, speeds: costmodel.Speeds(kernel.Active[T]().Name)}
 	if s.Tau != nil || s.learnsFeatures() {
 		e.params = new(param.Set[T])
 	}

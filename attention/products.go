@@ -94,7 +94,7 @@ func (e *engine[T]) onProducts(c *Call[T]) (*engine[T], *Call[T]) {
 	if p == nil {
 		s := e.spec
 		s.Map, s.Coef, s.Positive = products[T]{[3]float64(s.Coef)}, []float64{0, 1}, false
-		e.products.CompareAndSwap(nil, &engine[T]{spec: s, params: e.params, table: e.table})
+		e.products.CompareAndSwap(nil, &engine[T]{spec: s, params: e.params, speeds: e.speeds})
 		p = e.products.Load()
 	}
 	x := *c

@@ -1,0 +1,72 @@
+package attention
+
+import (
+	"github.com/farfield-ml/farfield/attention/internal/costmodel"
+	"github.com/farfield-ml/farfield/internal/kernel"
+)
+
+// costKernel returns the kernel whose speeds s has.
+func (s *Spec[T]) costKernel() costmodel.Kernel {
+	switch {
+	case s.pairwise():
+		return costmodel.Softmax
+	case s.mapped():
+		return costmodel.Mapped
+	case s.degree() == 1:
+		return costmodel.Degree1
+	case s.degree() == 2:
+		return costmodel.Degree2
+	}
+	return costmodel.Degree3
+}
+
+// tally counts the work of sequence s, forward or backward.
+func (e *engine[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally {
+	width := e.spec.width(c.Q.D)
+	w, dv, v := float64(width), float64(c.V.D), float64(kernel.Pad(c.V.D))
+	group := float64(c.Q.H / max(c.K.H, 1))
+	chunk := min(e.chunk(c.Q.D, c.Chunk), max(s.N, s.M, 1))
+
+	// A pair has its score, the product of its weight with the value, and the
+	// weight itself. A feature of a token is made, and meets values and a sum.
+	pair := w + v + 3
+	key, query := v+1.5, v+1.5
+	if back {
+		// The score again and the gradients of weight, query, key and value.
+		pair = w + dv + 2*float64(kernel.Pad(width)) + v + 8
+		// Keys enter their moments, unless Forward has kept them, and meet those
+		// of queries in two products; queries meet those of keys and enter their
+		// own.
+		key, query = v+1.5+dv+3.5, v+1.5+dv+3.5
+		if c.Causal || e.choose(c, s, false) != Linear {
+			key += v + 1.5
+		}
+	}
+	pair *= 2 * group
+	x := costmodel.Tally{Tokens: float64(s.M) + group*float64(s.N), Causal: c.Causal}
+	closed, late := s.M, s.N // keys that enter the moments, queries that meet them
+	if e.spec.band > 0 {
+		// A piece of the queries meets the keys of all their bands.
+		rows := (&unit[T]{spec: &e.spec}).bandRows()
+		x.Pairs = pair * float64(s.N) * float64(min(e.spec.band+min(s.N, rows)-1, s.M))
+	} else if c.Causal {
+		// A panel sees what its last query sees.
+		beyond := float64(min(s.N, panelRows)-1) / 2 * float64(s.N)
+		x.Pairs = pair * (costmodel.CausalPairs(s.N+s.Offset, s.M) - costmodel.CausalPairs(s.Offset, s.M) + beyond)
+		x.Open = pair * (costmodel.ChunkPairs(s.N+s.Offset, chunk) - costmodel.ChunkPairs(s.Offset, chunk) + beyond)
+		closed = min(s.M, max(s.N+s.Offset-1, 0)/chunk*chunk)
+		late = s.N - min(max(chunk-s.Offset, 0), s.N)
+	} else {
+		x.Pairs = pair * float64(s.N) * float64(s.M)
+	}
+	features := e.spec.features(e.spec.axes(c.Q.D, c.Rope != nil))
+	x.Moments = 2 * float64(features) * (key*float64(closed) + group*query*float64(late))
+	return x
+}
+
+// costs returns the costs of a key head with its query heads in both forms;
+// see Plan.
+func (e *engine[T]) costs(c *Call[T], s *Sequence, back bool) (direct, linear float64) {
+	x, v := e.tally(c, s, back), e.speeds.Interpolate(e.spec.costKernel(), c.Q.D, c.Causal, back)
+	return x.DirectCost(v), x.LinearCost(v)
+}
