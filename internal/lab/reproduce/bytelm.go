@@ -12,16 +12,22 @@ import (
 
 var byteLM = Row{
 	Name:   "bytelm",
-	Doc:    "bits per byte of a text by context, position, update and second: softmax whole and in a strided window, fastmax, linear",
-	Source: "Mahoney's enwik8 and War and Peace; the strided window is that of Child et al. 2019, Sparse Transformers, arXiv 1904.10509",
+	Doc:    "bits per byte of a text by context, position, update and second: softmax, its window alone, a near field exact with a far field factorised, fastmax as published, and other linear mechanisms",
+	Source: "Mahoney's enwik8 and War and Peace",
 	Claim:  "no table of this setting; Reformer takes 1.05 bits a byte of enwik8, with 12 layers and all of it to learn from (Kitaev et al. 2020, arXiv 2001.04451)",
 	Seeds:  true, Tunes: true, Text: true,
-	Code:   trainCode,
+	Code:   append([]string{"internal/lab/reproduce/equal_seconds.go", "internal/lab/reproduce/paired.go"}, trainCode...),
 	pieces: byteLessons.pieces, outcome: byteLessons.outcome(byteFindings),
 }
 
-// strided is softmax over the last 64 tokens and every 64th before them.
-var strided = method{Label: "softmax, strided window", Name: "sparse-strided", Set: map[string]string{"stride": "64"}}
+// byteMethods are compared with paired seeds, byteOthers beside them with one.
+var (
+	byteMethods = []method{softmax, windowAlone, nearFar2, nearFar4, published2}
+	byteOthers  = []method{single(linear), single(mamba2), single(retnet)}
+)
+
+// byteEqual is the shortest context at which mechanisms are compared at equal seconds.
+const byteEqual = 1 << 14
 
 // byteUpdate are the tokens of an update, as long as a window is not longer.
 const byteUpdate = 4096
@@ -33,13 +39,17 @@ func byteTexts(o *Options) []struct{ Name, Data string } {
 		return texts{{"own", o.Text}}
 	}
 	all := texts{{"enwik8", "enwik8"}, {"book", "warandpeace"}}
-	return pick(o.Budget, all[:1], all, all)
+	return pick(o.Budget, all[:1], all[:1], all)
 }
 
 var byteLessons = lessons(func(o *Options) (list []*lesson, _ error) {
-	tokens := pick(o.Budget, 1<<20, 3<<19, 20<<20)
+	all := append(byteMethods[:len(byteMethods):len(byteMethods)], pick(o.Budget, nil, byteOthers, byteOthers)...)
 	for _, text := range byteTexts(o) {
 		for _, context := range pick(o.Budget, []int{1 << 10, 1 << 12}, []int{1 << 10, 1 << 12, 1 << 14}, []int{1 << 10, 1 << 12, 1 << 14}) {
+			tokens := pick(o.Budget, 1<<20, 5_000_000, 20_000_000)
+			if context >= byteEqual {
+				tokens = max(tokens, 10_000_000)
+			}
 			l, err := presetLesson(fmt.Sprintf("%s-%dk", text.Name, context>>10), "default", byteUpdates(context, tokens), map[string]string{"data": text.Data})
 			if err != nil {
 				return nil, err
@@ -51,7 +61,13 @@ var byteLessons = lessons(func(o *Options) (list []*lesson, _ error) {
 			if o.Budget == Full {
 				c.Model.Layers, c.Model.Width, c.Model.Heads = 6, 256, 16
 			}
-			l.Methods, l.Seeds = []method{softmax, strided, fastmax2, linear}, pick(o.Budget, 1, 1, 3)
+			l.Methods, l.Seeds = all, pick(o.Budget, 1, 3, 3)
+			if l.EqualSeconds = context >= byteEqual; l.EqualSeconds {
+				l.Methods = nil
+				for _, m := range all {
+					l.Methods = append(l.Methods, single(m))
+				}
+			}
 			l.Length, l.Vocab, l.Baseline, l.look = context, 256, true, byPosition
 			list = append(list, l)
 		}
@@ -96,8 +112,9 @@ func byteFindings(out *Outcome, list []scored) error {
 	t := report.Table{
 		Title: "Bits per byte", Head: []string{"text", "context", "mechanism", "bits per byte", "± of seeds", "first 63 bytes", "last half", "seconds"},
 		Note: "Of bytes that are not learned from, in windows each of which begins anew: all, those with less than 63 before them, and those with half a context or more. " +
-			"All models of a text and context learn from the same bytes, in windows that grow from 256 to the context. Baselines are tables of a million bytes.",
+			"Models of a text and context learn from the same bytes, in windows that grow from 256 to the context; at 16384 from as many of them as softmax's time allows. Baselines are tables of a million bytes.",
 	}
+	differences := pairedTable("bits per byte")
 	for i := range list {
 		s := &list[i]
 		window := s.Config.Model.Context
@@ -151,7 +168,43 @@ func byteFindings(out *Outcome, list []scored) error {
 			out.Figures = append(out.Figures, Drawing{s.Name + "-bits-by-update", step}, Drawing{s.Name + "-bits-by-second", second})
 		}
 		out.find("%s:%s.", title, all[1:])
+		out.pairBytes(&differences, s)
 	}
-	out.Tables = append([]report.Table{t}, out.Tables...)
+	first := []report.Table{t}
+	if len(differences.Rows) > 0 {
+		first = append(first, differences)
+	}
+	out.Tables = append(first, out.Tables...)
 	return nil
+}
+
+// pairBytes compares the near field with a far field with softmax and with the near field
+// alone.
+func (out *Outcome) pairBytes(t *report.Table, s *scored) {
+	most, strict := 0.005, false
+	if s.EqualSeconds {
+		most, strict = 0, true
+	}
+	text := ""
+	for _, a := range []*method{&nearFar2, &nearFar4, &windowAlone} {
+		for _, b := range []*method{&softmax, &windowAlone} {
+			x, y := s.resultOf(a), s.resultOf(b)
+			if a == b || x == nil || y == nil {
+				continue
+			}
+			p := comparePairs(x, y, func(r *learned) float64 { return r.Score.Bits })
+			if p.seeds == 0 {
+				continue
+			}
+			required := none
+			if a == &nearFar2 || a == &nearFar4 {
+				required = p.judge(most, strict)
+				text += fmt.Sprintf("; %s minus %s %s, %s", p.a, p.b, &p, required)
+			}
+			addRow(t, s.Name, p.a+" minus "+p.b, p.String(), required)
+		}
+	}
+	if text != "" {
+		out.find("%s, bits per byte%s.", s.Name, text)
+	}
 }

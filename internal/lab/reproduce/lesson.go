@@ -23,6 +23,8 @@ type lesson struct {
 	// Length and Vocab of the task's samples, for counting operations before it is opened.
 	Length, Vocab int
 	Baseline      bool // the task's own baselines are asked for
+	// EqualSeconds gives each mechanism the updates that fit into softmax's time.
+	EqualSeconds bool
 	// look, if not nil, is asked for something more of a trained model.
 	look func(*train.Trainer) (any, error)
 }
@@ -45,10 +47,16 @@ func presetLesson(name, preset string, steps int, set map[string]string) (*lesso
 	if c.TaskSet = settings; len(settings) == 0 {
 		c.TaskSet = nil
 	}
+	setUpdates(c, steps)
+	return l, nil
+}
+
+// setUpdates sets the number of updates, and after how many to warm up, to validate and to
+// save.
+func setUpdates(c *train.Config, steps int) {
 	c.Steps = steps
 	c.WarmUp = min(c.WarmUp, steps/10)
 	c.EvalEvery, c.SaveEvery = max(1, steps/10), max(1, steps/10)
-	return l, nil
 }
 
 // tuning multiplies the rate of learning: the same grid for every mechanism.
@@ -82,6 +90,14 @@ func (l *lesson) piece(m *method, seed uint64, factor float64) string {
 }
 
 func (l *lesson) baselinePiece() string { return l.Name + "-baselines" }
+
+// seeds returns the seeds of a method.
+func (l *lesson) seeds(o *Options, m *method) []uint64 {
+	if m.Single {
+		return []uint64{1}
+	}
+	return o.seeds(l.Seeds)
+}
 
 func (l *lesson) factors(o *Options) []float64 {
 	if o.Tune {
@@ -139,15 +155,19 @@ func (l *lesson) pieces(o *Options) (list []Piece) {
 		first := l.configFor(m, 1, 1)
 		flops := l.flops(&first) // of every seed and rate
 		for _, factor := range l.factors(o) {
-			for _, seed := range o.seeds(l.Seeds) {
+			for _, seed := range l.seeds(o, m) {
 				c := l.configFor(m, seed, factor)
-				list = append(list, Piece{
+				p := Piece{
 					Name: l.piece(m, seed, factor), Config: c, FLOPs: flops,
 					run: func(w *Work) (any, error) {
 						c.Folder = o.Data
-						return l.learn(w, c)
+						return l.learn(w, c, nil)
 					},
-				})
+				}
+				if l.EqualSeconds && m.Name != softmax.Name {
+					l.equalise(&p, c, o.Data)
+				}
+				list = append(list, p)
 			}
 		}
 	}
@@ -164,26 +184,37 @@ type learned struct {
 	Look   any          `json:"look,omitempty"`
 	// Diverged says where a training ended whose loss was no number; it has no Score.
 	Diverged string `json:"diverged,omitempty"`
+	// Updates counts the updates of a training of equal seconds.
+	Updates int `json:"updates,omitempty"`
+
+	seed uint64
 }
 
 // curvePoints are how many steps of a training are kept for figures.
 const curvePoints = 200
 
-// learn makes a training, which goes on where it was interrupted.
-func (l *lesson) learn(w *Work, c train.Config) (any, error) {
+// learn makes a training, which goes on where it was interrupted. settle, if not nil,
+// completes the configuration of a training that begins.
+func (l *lesson) learn(w *Work, c train.Config, settle func(*train.Config, task.Source) error) (any, error) {
 	src, err := c.OpenTask()
 	if err != nil {
 		return nil, err
 	}
 	t, err := train.Resume(src, w.Folder)
 	if errors.Is(err, fs.ErrNotExist) {
-		t, err = train.New(c, src, w.Folder)
+		if err = nil; settle != nil {
+			err = settle(&c, src)
+		}
+		if err == nil {
+			t, err = train.New(c, src, w.Folder)
+		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer t.Close()
-	score, err := t.Train(w.Ctx, train.Observer{Step: func(s train.Step) { w.reportShare(float64(s.Step) / float64(c.Steps)) }})
+	steps := t.Config().Steps
+	score, err := t.Train(w.Ctx, train.Observer{Step: func(s train.Step) { w.reportShare(float64(s.Step) / float64(steps)) }})
 	ended := ""
 	if errors.Is(err, train.ErrDiverged) {
 		ended, err = err.Error(), nil
@@ -194,14 +225,17 @@ func (l *lesson) learn(w *Work, c train.Config) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	steps, evals, err := train.ReadMetrics(w.Folder)
+	curve, evals, err := train.ReadMetrics(w.Folder)
 	if err != nil {
 		return nil, err
 	}
 	r := learned{Params: t.Model().Params().Size(), Rate: c.Rate, Score: score, Evals: evals, Diverged: ended}
-	every := max(1, len(steps)/curvePoints)
-	for i, s := range steps {
-		if i%every == every-1 || i == len(steps)-1 {
+	if l.EqualSeconds {
+		r.Updates = steps
+	}
+	every := max(1, len(curve)/curvePoints)
+	for i, s := range curve {
+		if i%every == every-1 || i == len(curve)-1 {
 			r.Steps = append(r.Steps, s)
 		}
 	}
@@ -244,7 +278,7 @@ func (l *lesson) results(o *Options, r *Results) (list []result, tuned *report.T
 			x := result{method: m, Factor: factor}
 			var values, looks []float64
 			failed := false
-			for _, seed := range o.seeds(l.Seeds) {
+			for _, seed := range l.seeds(o, m) {
 				run, found, err := get[learned](r, l.piece(m, seed, factor))
 				if err != nil {
 					return nil, nil, err
@@ -256,6 +290,7 @@ func (l *lesson) results(o *Options, r *Results) (list []result, tuned *report.T
 					failed = true
 					continue
 				}
+				run.seed = seed
 				x.Runs = append(x.Runs, run)
 				values = append(values, run.Score.Value)
 				look := run.Score.Value
@@ -376,7 +411,14 @@ func (s *scored) table() report.Table {
 			spread = digits(x.Spread)
 		}
 		last := x.Runs[0]
-		addRow(&t, x.Label, digits(x.Value), spread, fmt.Sprint(len(x.Runs)), digits(last.Rate), fmt.Sprint(s.Config.Steps), fmt.Sprint(last.Params), digits(took))
+		updates := s.Config.Steps
+		if last.Updates > 0 {
+			updates = last.Updates
+		}
+		addRow(&t, x.Label, digits(x.Value), spread, fmt.Sprint(len(x.Runs)), digits(last.Rate), fmt.Sprint(updates), fmt.Sprint(last.Params), digits(took))
+	}
+	if s.EqualSeconds {
+		t.Note += equalNote
 	}
 	for _, b := range s.Baselines {
 		addRow(&t, b.Name+" (baseline)", digits(b.Score), none, none, none, none, none, none)

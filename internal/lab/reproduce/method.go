@@ -1,6 +1,8 @@
 package reproduce
 
 import (
+	"fmt"
+
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -10,6 +12,8 @@ type method struct {
 	Label string `json:"-"`
 	// change, if not nil, makes what else is its own of a training.
 	change func(*train.Config)
+	// Single methods are trained with one seed, whatever the lesson has.
+	Single bool              `json:"-"`
 	Name   string            `json:"mechanism"`
 	Order  int               `json:"order,omitempty"`
 	Set    map[string]string `json:"set,omitempty"`
@@ -18,11 +22,38 @@ type method struct {
 var (
 	softmax     = method{Label: "softmax", Name: "softmax"}
 	linear      = method{Label: "linear", Name: "linear"}
-	fastmax1    = method{Label: "fastmax 1, bounded", Name: "fastmax", Order: 1, Set: map[string]string{"bounded": "true"}}
-	fastmax2    = method{Label: "fastmax 2", Name: "fastmax", Order: 2, Set: map[string]string{"scale": "1/sqrt(D)"}}
-	published2  = method{Label: "fastmax 2, scale 1", Name: "fastmax", Order: 2, Set: map[string]string{"scale": "1"}}
-	taylorshift = method{Label: "taylorshift", Name: "taylorshift", Set: map[string]string{"tau": "sqrt(D)"}}
+	mamba2      = method{Label: "mamba-2", Name: "mamba-2"}
+	retnet      = method{Label: "retnet", Name: "retnet"}
+	fastmax1    = method{Label: "fastmax 1, bounded", Name: "fastmax", Order: 1, Set: map[string]string{"bounded": "true", "scale": "1", "window": "0"}}
+	fastmax2    = method{Label: "fastmax 2", Name: "fastmax", Order: 2, Set: map[string]string{"bounded": "false", "scale": "1/sqrt(D)", "window": "0"}}
+	published2  = method{Label: "fastmax 2, scale 1", Name: "fastmax", Order: 2, Set: map[string]string{"bounded": "false", "scale": "1", "window": "0"}}
+	taylorshift = method{Label: "taylorshift", Name: "taylorshift", Set: map[string]string{"tau": "sqrt(D)", "window": "0"}}
 )
+
+// nearKeys is the number of keys of the near field: the query's own and those before it.
+const nearKeys = 64
+
+// Near field exact, far field factorised; and the near field alone, with the same keys.
+var (
+	nearFar2    = nearFar(2)
+	nearFar4    = nearFar(4)
+	windowAlone = method{Label: fmt.Sprintf("window alone, %d keys", nearKeys), Name: "local",
+		Set: map[string]string{"form": "window", "window": fmt.Sprint(2*nearKeys - 1), "scale": "1/sqrt(D)"}}
+)
+
+// nearFar is exp(q·k/√D) of the near keys and T_p of normalised rows of all others, under
+// one denominator. Every setting is named, whatever the defaults are.
+func nearFar(order int) method {
+	return method{Label: fmt.Sprintf("near-far %d", order), Name: "fastmax", Order: order, Set: map[string]string{
+		"bounded": "false", "scale": "1/sqrt(D)", "window": fmt.Sprint(nearKeys), "join": "denominator", "gamma": "1",
+	}}
+}
+
+// single returns m as a method that is trained with one seed.
+func single(m method) method {
+	m.Single = true
+	return m
+}
 
 // otherMark marks published numbers of another function than the one beside them.
 // otherFastmax says how the functions of FAST's tables differ from the labelled ones.

@@ -1,0 +1,90 @@
+package reproduce
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// equalNote says how equal seconds are counted.
+const equalNote = " Equal seconds: each mechanism makes the updates that take as long as softmax's. The time of an update of both is measured in turns in one process, at every length of windows, before the training begins. Its own seconds depend on what else the machine does."
+
+// equalRace is how long updates of a mechanism and of softmax are timed, for each length
+// of windows.
+const equalRace = 5 * time.Second
+
+// equalConfig decides a training whose updates are counted in seconds of softmax.
+type equalConfig struct {
+	train.Config
+	EqualSeconds bool `json:"equal_seconds"`
+}
+
+// equalise makes p a training of as many seconds as softmax's of c's updates.
+func (l *lesson) equalise(p *Piece, c train.Config, folder string) {
+	p.Config = equalConfig{c, true}
+	p.run = func(w *Work) (any, error) {
+		c.Folder = folder
+		return l.learn(w, c, func(c *train.Config, src task.Source) error {
+			ratio, err := l.measureRatio(w, c, src)
+			if err != nil {
+				return err
+			}
+			setUpdates(c, max(1, int(math.Round(ratio*float64(c.Steps)))))
+			return nil
+		})
+	}
+}
+
+// measureRatio returns the time of softmax's training over the time of c's, both of c's
+// updates.
+func (l *lesson) measureRatio(w *Work, c *train.Config, src task.Source) (float64, error) {
+	base := l.configFor(&softmax, c.Seed, 1)
+	base.Folder = c.Folder
+	type shape struct{ batch, context int }
+	updates := map[shape]int{}
+	for step := range c.Steps {
+		batch, context := c.BatchShape(step)
+		updates[shape{batch, context}]++
+	}
+	shapes := slices.SortedFunc(maps.Keys(updates), func(a, b shape) int { return a.context - b.context })
+	var total [2]float64
+	for _, s := range shapes {
+		var list []timed
+		for i, of := range []*train.Config{&base, c} {
+			ready, _, err := of.PrepareTask(src)
+			if err != nil {
+				return 0, err
+			}
+			m := ready.Model
+			if s.context > 0 {
+				m.Context = s.context
+			}
+			name := []string{softmax.Label, m.Mechanism}[i]
+			line := bench.Line{Mechanism: m.Mechanism, Order: m.Order, Direction: "update", N: m.Context, Heads: m.Heads, D: m.Width / max(m.Heads, 1)}
+			list = append(list, timed{name, i, bench.NewCase(line, m.TrainFLOPs(float64(s.batch*m.Context)), 64*float64(s.batch*m.Context*m.Layers*m.Width), func() (func() error, error) {
+				u, err := bench.NewUpdate(m, s.batch, 1)
+				if err != nil {
+					return nil, err
+				}
+				return u.Run, nil
+			})})
+		}
+		times, err := w.race(list, equalRace, time.Hour)
+		if err != nil {
+			return 0, err
+		}
+		for i, t := range times {
+			if t.Ms <= 0 {
+				return 0, fmt.Errorf("%s at %d tokens: its update was not timed: %s", t.Curve, s.context, t.Skipped)
+			}
+			total[i] += float64(updates[s]) * t.Ms
+		}
+	}
+	return total[0] / total[1], nil
+}
