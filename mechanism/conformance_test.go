@@ -41,6 +41,8 @@ type subject struct {
 	// constant gives the numbers of a constant, for rows of width d, in place of
 	// those that it starts from; nil: it keeps them.
 	constant func(name string, shape []int, d int) []float64
+	// aligned reports that queries stand at the last keys in unmasked calls, too.
+	aligned bool
 	// recalls reports whether outputs also depend on earlier queries.
 	recalls bool
 	// frozen says that gradients are not derivatives, and why: something counts as

@@ -218,7 +218,7 @@ func padding[T tensor.Float](t *testing.T, s subject, f form) {
 		short.KeyLens = nil
 		short.K, short.V = long.K.Tokens(0, 6), long.V.Tokens(0, 6)
 		n := sh.n
-		if causal { // queries are aligned with the last key
+		if causal || s.aligned { // queries are aligned with the last key
 			n = 6
 			short.Q, doT = long.Q.Tokens(0, 6), doT.Tokens(0, 6)
 			for h := range sh.h { // the rest sends no gradient

@@ -16,6 +16,7 @@ var local = Row{
 	Linear: true,
 	Settings: []Setting{
 		{"window", "128", "w: a query sees keys -⌊w/2⌋ ≤ j-i < ⌈w/2⌉, of which a causal one has the left half; with form=block the tokens of a block"},
+		{"span", "0", "w, instead of window: a query at place p = i+M-N sees the near field of a mechanism with window=w: keys |p-j| < w, of which a causal one has j ≤ p"},
 		{"form", "window", "window, or block: a query sees whole blocks around its own"},
 		{"back", "1", "form=block: blocks seen before its own"},
 		{"forward", "1", "form=block: blocks seen after its own; a causal query sees none"},
@@ -51,7 +52,19 @@ func newLocal[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	if err != nil {
 		return nil, err
 	}
+	span, err := r.Integer("span", 0, maxSettingTokens)
+	if err != nil {
+		return nil, err
+	}
 	p := &sparseSoftmax[T]{name: r.row.Name, softmax: &headwise.PatternSoftmax[T]{Scale: scale}, period: 1}
+	if span > 0 {
+		if _, given := r.o.Set["window"]; given || form == "block" {
+			return nil, fmt.Errorf("%s: settings window=%d form=%s and span=%d: needs either a window or a span", r.row.Name, w, form, span)
+		}
+		p.setting = fmt.Sprintf("local span=%d scale=%s", span, formatScale(scale))
+		p.rule, p.window = nearField(span), span
+		return p, nil
+	}
 	if form == "window" {
 		p.setting = fmt.Sprintf("local window=%d scale=%s", w, formatScale(scale))
 		p.rule, p.window = &slidingWindow{w / 2, (w+1)/2 - 1}, w/2+1
@@ -78,6 +91,22 @@ func (b *slidingWindow) addPairs(p *headwise.Pattern, s *headGeometry) {
 	for i := range lo {
 		at := s.offset + i
 		lo[i], hi[i] = int32(at-b.tokensBefore), int32(min(at+right+1, s.m))
+	}
+}
+
+// nearField is the rule of a span of w tokens: the keys that a mechanism with a window
+// of w tokens weighs exactly.
+type nearField int
+
+func (w nearField) addPairs(p *headwise.Pattern, s *headGeometry) {
+	lo, hi := p.AddPart(headwise.Range(0, s.n), headwise.Range(0, s.m))
+	for i := range lo {
+		at := s.shift + i
+		end := at + int(w)
+		if s.causal {
+			end = at + 1
+		}
+		lo[i], hi[i] = int32(max(at-int(w)+1, 0)), int32(max(min(end, s.m), 0))
 	}
 }
 

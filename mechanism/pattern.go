@@ -24,10 +24,10 @@ type visibilityRule interface {
 }
 
 // headGeometry describes n queries and m keys of a head. The first query has the
-// position of key offset.
+// position of key offset, and in a near field the place of key shift.
 type headGeometry struct {
-	n, m, offset, head int
-	causal             bool
+	n, m, offset, shift, head int
+	causal                    bool
 }
 
 func (p *sparseSoftmax[T]) Traits() attention.Traits {
@@ -43,10 +43,10 @@ func (p *sparseSoftmax[T]) Cost(s attention.Shape) headwise.Cost { return pairsC
 
 // pairsCost returns the cost of the pairs of one head.
 func pairsCost[T tensor.Float](sees visibilityRule, s attention.Shape) headwise.Cost {
-	x := headGeometry{n: s.N, m: s.M, causal: s.Causal}
+	x := headGeometry{n: s.N, m: s.M, shift: s.M - s.N, causal: s.Causal}
 	if s.Causal {
 		x.offset = max(s.M-s.N, 0)
-		x.n = min(s.N, s.M)
+		x.n, x.shift = min(s.N, s.M), x.offset
 	}
 	p := headwise.NewPattern()
 	defer p.Release()
@@ -62,7 +62,7 @@ func pairsCost[T tensor.Float](sees visibilityRule, s attention.Shape) headwise.
 // them.
 func visiblePairs[T tensor.Float](sees visibilityRule, h *headwise.Head[T]) *headwise.Pattern {
 	p := headwise.NewPattern()
-	sees.addPairs(p, &headGeometry{n: h.Q.Rows, m: h.K.Rows, offset: h.Offset, head: h.Head, causal: h.Causal})
+	sees.addPairs(p, &headGeometry{n: h.Q.Rows, m: h.K.Rows, offset: h.Offset, shift: h.Shift, head: h.Head, causal: h.Causal})
 	return p
 }
 

@@ -21,6 +21,8 @@ func patternSubjects() []subject {
 	}
 	add("local", fixed(oracle.NewLocal(5, 0)), "window", "5")
 	add("local", fixed(oracle.NewLocal(40, 2)), "window", "40", "scale", "2")
+	add("local", fixed(oracle.LocalSpan(3, 0)), "span", "3")
+	list[len(list)-1].aligned = true
 	add("local", fixed(oracle.LocalBlocks(4, 1, 1, false, 0)), "window", "4", "form", "block")
 	add("local", fixed(oracle.LocalBlocks(3, 2, 0, true, 0)), "window", "3", "form", "block", "back", "2", "forward", "0", "exact", "true")
 	add("longformer", fixed(oracle.NewLongformer(4, []int{0, 6, 7}, 0)), "window", "4", "global", "6,0,7")

@@ -62,7 +62,10 @@ type Head[T tensor.Float] struct {
 	// Offset is 0 or more, and 0 if the call is not causal. Query i has the position of key
 	// i+Offset, which may lie beyond the last key. In a causal call it sees keys j ≤ i+Offset.
 	Offset int
-	Head   int // among the query heads, for parameters of each
+	// Shift is M-N of the sequence, padding included, plus the queries left out. A query of a
+	// near field stands beside key i+Shift, whether the call is causal or not.
+	Shift int
+	Head  int // among the query heads, for parameters of each
 	// PastQueries [Offset,D] are the queries before the first row of Q, in states of a
 	// PastQueryReader. A token absorbed without a query has zeros. Else it is empty.
 	PastQueries tensor.Mat[T]

@@ -99,10 +99,10 @@ func (w *driver[T]) openHead(h *Head[T], c *attention.Call[T], s *attention.Sequ
 		return left
 	}
 	kh := head / (c.Q.H / c.K.H)
-	*h = Head[T]{Mask: mask, Causal: c.Causal, Head: head, Scratch: ar, Table: kernel.Active[T]()}
+	*h = Head[T]{Mask: mask, Causal: c.Causal, Shift: s.Offset + left, Head: head, Scratch: ar, Table: kernel.Active[T]()}
 	at := 0 // position of the first query
 	if c.Causal {
-		h.Offset = s.Offset + left
+		h.Offset = h.Shift
 		at = h.Offset
 	}
 	h.Q = RotateAndMask(ar, c.Q.At(s.Batch, head).Slice(s.Q0+left, s.Q0+s.N), nil, c.Rope, at)

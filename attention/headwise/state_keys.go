@@ -123,7 +123,7 @@ func (s *keyState[T]) setOutputs(out tensor.Heads[T], c *attention.Call[T], seen
 				K: tensor.Mat[T]{Data: s.k[kv], Rows: m, Cols: s.shape.D, Stride: s.shape.D},
 				V: tensor.Mat[T]{Data: s.v[kv], Rows: m, Cols: s.shape.Dv, Stride: s.shape.Dv},
 
-				Causal: true, Offset: m - 1, Head: head, Scratch: ar, Table: kernel.Active[T](),
+				Causal: true, Offset: m - 1, Shift: m - 1, Head: head, Scratch: ar, Table: kernel.Active[T](),
 			}
 			if slices.Contains(exist, false) {
 				h.Mask = exist

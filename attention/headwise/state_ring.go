@@ -175,7 +175,7 @@ func (r *ringState[T]) setOutputs(out tensor.Heads[T], c *attention.Call[T], i0,
 				K: tensor.Mat[T]{Data: r.k[kv][at*r.shape.D:], Rows: m, Cols: r.shape.D, Stride: r.shape.D},
 				V: tensor.Mat[T]{Data: r.v[kv][at*r.shape.Dv:], Rows: m, Cols: r.shape.Dv, Stride: r.shape.Dv},
 
-				Causal: true, Offset: m - 1, Head: head, Scratch: ar, Table: kernel.Active[T](),
+				Causal: true, Offset: m - 1, Shift: m - 1, Head: head, Scratch: ar, Table: kernel.Active[T](),
 			}
 			if slices.Contains(exist, false) {
 				h.Mask = exist

@@ -65,6 +65,18 @@ func NewLocal(w int, scale float64) HeadMatrix {
 	}}).HeadMatrix()
 }
 
+// LocalSpan sees the near field of w tokens: |p-j| < w for a query at place
+// p = i+M-N. A causal query has p-w < j ≤ p.
+func LocalSpan(w int, scale float64) HeadMatrix {
+	return func(h *Head) [][]float64 {
+		near := Pattern{Scale: scale, Times: func(_, at, j int, causal bool) float64 {
+			p := at - h.Offset + h.Shift
+			return indicator(p-w < j && (j <= p || !causal && j < p+w))
+		}}
+		return near.HeadMatrix()(h)
+	}
+}
+
 // LocalBlocks sees blocks of w tokens: the query's own, back blocks before it and
 // forward blocks after it. With exact set it sees back·w tokens before the query and
 // forward·w after it.
