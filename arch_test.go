@@ -48,6 +48,7 @@ var layers = []string{
 	"fetch",
 	"param",
 	"attention/internal/costmodel",
+	"attention/internal/features",
 	"attention/internal/rowscale",
 	"attention",
 	"attention/headwise",

@@ -108,15 +108,11 @@ func TestNamesOfPagesExist(t *testing.T) {
 			if dir == "farfield" {
 				dir = "."
 			}
-			names := lookup(dir)
-			if names == nil {
-				names = lookup("internal/" + dir)
-			}
-			if names == nil {
-				names = lookup("internal/lab/" + dir)
-			}
-			if names == nil {
-				names = lookup("attention/" + dir)
+			var names map[string]bool
+			for _, parent := range []string{"", "internal/", "internal/lab/", "attention/", "attention/internal/"} {
+				if names == nil {
+					names = lookup(parent + dir)
+				}
 			}
 			if names == nil {
 				t.Errorf("%s: %s: no package %s", page.file, m[0], dir)

@@ -31,9 +31,9 @@ func worst(st *sums[float32], x []float64, v []float64, n float64) float64 {
 	for a := range x {
 		for b := a; b < len(x); b++ {
 			phi := x[a] * x[b] * n
-			judge(p.z[f], phi)
+			judge(p.Z[f], phi)
 			for c, y := range v {
-				judge(p.s[f*p.ld+c], phi*y)
+				judge(p.S[f*p.Stride+c], phi*y)
 			}
 			f++
 		}
@@ -159,7 +159,7 @@ func TestCompensatedRandomTokens(t *testing.T) {
 		}
 		p, most := &st.heads[0].past, 0.0
 		for f, want := range sum {
-			most = max(most, math.Abs(float64(p.s[f*p.ld])-want)/want)
+			most = max(most, math.Abs(float64(p.S[f*p.Stride])-want)/want)
 		}
 		t.Logf("%d tokens, %v: the largest relative error of a moment is %.2g", pieces*size, carry, most)
 		if limit := (8 + math.Sqrt(96)) * 0x1p-24; carry == Compensated && most > limit {

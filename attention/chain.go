@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -8,14 +9,14 @@ import (
 // chain is a sum of moments that a team extends part by part. Members sum parts
 // from zero at the same time and add them when their turn has come. These are
 // the operations of one worker, who adds each part to the sum at once, since
-// moments.add takes sums from zero first.
-type chain[T tensor.Float] struct{ sum moments[T] }
+// Moments.AddTokens takes sums from zero first.
+type chain[T tensor.Float] struct{ sum features.Moments[T] }
 
 // part is what goes into a chain between two sights of the sum.
 type part[T tensor.Float] struct {
-	add  func(s *stream[T], i int, m *moments[T]) // adds part i to m
-	fade func(s *stream[T]) T                     // factor of what came before the part last added; nil: 1
-	read func(s *stream[T], i int, m *moments[T]) // sees in m what came before it; nil: nobody looks
+	add  func(s *stream[T], i int, m *features.Moments[T]) // adds part i to m
+	fade func(s *stream[T]) T                              // factor of what came before the part last added; nil: 1
+	read func(s *stream[T], i int, m *features.Moments[T]) // sees in m what came before it; nil: nobody looks
 }
 
 // Members of a team sum so many parts that their moments have chainSums
@@ -31,9 +32,9 @@ const (
 // extend brings parts 0 ≤ i < n into the sum, in order. Functions of p get a
 // stream whose unit is the member's.
 func (c *chain[T]) extend(u *unit[T], n int, p part[T]) {
-	count := len(c.sum.s) / c.sum.ld
-	many := min(max(chainSums/len(c.sum.s), 1), 8) // parts of a piece
-	rows := max(chainBlock/c.sum.ld, 1)            // features of a block
+	count := len(c.sum.S) / c.sum.Stride
+	many := min(max(chainSums/len(c.sum.S), 1), 8) // parts of a piece
+	rows := max(chainBlock/c.sum.Stride, 1)        // features of a block
 	u.together(pieces(n, many), pieces(count, rows), func(u *unit[T], t *team) {
 		links := make([]link[T], min(many, n))
 		for k := range links {
@@ -45,7 +46,7 @@ func (c *chain[T]) extend(u *unit[T], n int, p part[T]) {
 			links := links[:min(many, n-i0)]
 			for k := range links {
 				l := &links[k]
-				l.own.some = false
+				l.own.NonEmpty = false
 				p.add(l.s, i0+k, &l.own)
 				if l.fade = 1; p.fade != nil {
 					l.fade = p.fade(l.s)
@@ -54,8 +55,8 @@ func (c *chain[T]) extend(u *unit[T], n int, p part[T]) {
 			for stage := range t.passed {
 				t.wait(stage, piece)
 				for k := 0; k < len(links) && stage == 0; k++ {
-					links[k].past = c.sum.some
-					c.sum.some = c.sum.some || links[k].own.some
+					links[k].past = c.sum.NonEmpty
+					c.sum.NonEmpty = c.sum.NonEmpty || links[k].own.NonEmpty
 				}
 				f := stage * rows
 				for k := range links {
@@ -65,7 +66,7 @@ func (c *chain[T]) extend(u *unit[T], n int, p part[T]) {
 			}
 			for k := 0; k < len(links) && p.read != nil; k++ {
 				l := &links[k]
-				l.own.some = l.past
+				l.own.NonEmpty = l.past
 				p.read(l.s, i0+k, &l.own)
 			}
 		}
@@ -75,20 +76,20 @@ func (c *chain[T]) extend(u *unit[T], n int, p part[T]) {
 // link is a member's end of a chain, for one part.
 type link[T tensor.Float] struct {
 	s    *stream[T]
-	own  moments[T] // of the part, and then of what came before it
-	past bool       // something did
-	fade T          // its factor, once it has been seen
+	own  features.Moments[T] // of the part, and then of what came before it
+	past bool                // something did
+	fade T                   // its factor, once it has been seen
 }
 
 // add adds features f0 ≤ f < f1 of the part to the sum. If that is asked for,
 // those of what came before take their place.
-func (l *link[T]) add(u *unit[T], sum *moments[T], f0, f1 int, before bool) {
+func (l *link[T]) add(u *unit[T], sum *features.Moments[T], f0, f1 int, before bool) {
 	var lows, lowz []T // what roundings left out
-	if sum.low != nil {
-		lows, lowz = sum.low.s[f0*sum.ld:f1*sum.ld], sum.low.z[f0:f1]
+	if sum.Residual != nil {
+		lows, lowz = sum.Residual.S[f0*sum.Stride:f1*sum.Stride], sum.Residual.Z[f0:f1]
 	}
-	l.move(u, sum.s[f0*sum.ld:f1*sum.ld], lows, l.own.s[f0*sum.ld:], before)
-	l.move(u, sum.z[f0:f1], lowz, l.own.z[f0:], before)
+	l.move(u, sum.S[f0*sum.Stride:f1*sum.Stride], lows, l.own.S[f0*sum.Stride:], before)
+	l.move(u, sum.Z[f0:f1], lowz, l.own.Z[f0:], before)
 }
 
 func (l *link[T]) move(u *unit[T], sum, low, own []T, before bool) {
@@ -103,17 +104,17 @@ func (l *link[T]) move(u *unit[T], sum, low, own []T, before bool) {
 		}
 		sum, own = sum[n:], own[n:]
 		switch {
-		case !l.past && l.own.some:
+		case !l.past && l.own.NonEmpty:
 			copy(s, o)
 			clear(lo)
-		case l.past && !l.own.some:
+		case l.past && !l.own.NonEmpty:
 			if before {
 				copy(o, s)
 			}
 			l.age(u, s, lo)
-		case l.past && l.own.some && before && lo != nil && l.fade == 1:
+		case l.past && l.own.NonEmpty && before && lo != nil && l.fade == 1:
 			u.t.SwapCarry(s, lo, o)
-		case l.past && l.own.some:
+		case l.past && l.own.NonEmpty:
 			if before {
 				copy(tmp, s)
 			}

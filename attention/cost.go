@@ -5,6 +5,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
 )
@@ -56,25 +57,13 @@ type Plan struct {
 	Bound float64
 }
 
-// features is the number of packed symmetric monomials that the linear form of
-// s keeps for prepared rows of width w: all of degree ≤ p, C(w+p, p), or those
-// of degree p alone where only Coef[p] is not zero. It is math.MaxInt where it
-// would be more.
+// features is the number of packed features that the linear form of s keeps for
+// prepared rows of width w, math.MaxInt where it would be more.
 func (s *Spec[T]) features(w int) int {
 	if s.pairwise() {
 		return 0
 	}
-	if s.pure() {
-		w-- // no constant among the factors
-	}
-	n := 1
-	for l := 1; l <= s.degree(); l++ {
-		if w > 0 && n > math.MaxInt/(w+l) {
-			return math.MaxInt
-		}
-		n = n * (w + l) / l
-	}
-	return n
+	return features.CountMonomials(s.degree(), w, !s.pure())
 }
 
 // pure reports that the features are those of a single power. Where outputs are
@@ -179,7 +168,7 @@ func (e *engine[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
 	}
 	f := float64(e.spec.features(w))
 	ld := scratch.Stride[T](chunk)
-	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+min(featureBlock, int(f))*ld+chunk*(w+1)+min(chunk, tallest(chunk))*ld)
+	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+min(features.BlockSize, int(f))*ld+chunk*(w+1)+min(chunk, tallest(chunk))*ld)
 }
 
 // Plan tells what Forward and Backward do for a shape.

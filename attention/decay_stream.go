@@ -4,21 +4,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/arena"
-	"github.com/farfield-ml/farfield/internal/kernel"
 )
-
-// fade multiplies the moments.
-func (s *moments[T]) fade(t *kernel.Table[T], by T) {
-	if !s.some || by == 1 {
-		return
-	}
-	t.Scale(s.s, by, s.s)
-	t.Scale(s.z, by, s.z)
-	if s.low != nil {
-		t.Scale(s.low.s, by, s.low.s)
-		t.Scale(s.low.z, by, s.low.z)
-	}
-}
 
 // The moments of a stream are relative to the last token before the open chunk.
 
@@ -63,13 +49,13 @@ func (s *stream[T]) agedKeys() (v []T, ldv int, w []T) {
 		w[j] = T(s.ages.between(j, s.n-1))
 	}
 	s.u.t.Exp(w, w, 0)
-	return s.scaleRows(s.v, s.ldv, w), s.past.ld, w
+	return s.scaleRows(s.v, s.ldv, w), s.past.Stride, w
 }
 
 // scaleRows returns rows of the moments' stride, each of those ldr apart times its
 // factor.
 func (s *stream[T]) scaleRows(rows []T, ldr int, factors []T) []T {
-	ld := s.past.ld
+	ld := s.past.Stride
 	y := arena.Take[T](s.u.ar, len(factors)*ld)
 	s.u.t.ScaleRows(y, ld, rows, ldr, ld, factors)
 	return y
@@ -94,7 +80,7 @@ func (s *stream[T]) agedQueries(y, w []T, n, diag int) (ya, wa []T) {
 	f := s.since(n, diag)
 	wa = arena.Take[T](s.u.ar, n)
 	s.u.t.Mul(wa, w, f)
-	return s.scaleRows(y, s.past.ld, f), wa
+	return s.scaleRows(y, s.past.Stride, f), wa
 }
 
 // startAges has the stream count ages from now on.
@@ -125,7 +111,7 @@ func (s *stream[T]) recede(j0 int) {
 // ones under them, from those of what agedKeys gives with factors w.
 func (s *stream[T]) agedValues(dv, ones, w []T) (values, keys []T) {
 	s.u.t.Mul(ones, ones, w)
-	return s.scaleRows(dv, s.past.ld, w), ones
+	return s.scaleRows(dv, s.past.Stride, w), ones
 }
 
 // fadeRows multiplies numerators and denominators that n queries have from the
@@ -133,7 +119,7 @@ func (s *stream[T]) agedValues(dv, ones, w []T) (values, keys []T) {
 func (s *stream[T]) fadeRows(o, den []T, n, diag int) {
 	mark := s.u.ar.Mark()
 	for r, f := range s.since(n, diag) {
-		row := o[r*s.past.ld:][:s.past.ld]
+		row := o[r*s.past.Stride:][:s.past.Stride]
 		s.u.t.Scale(row, f, row)
 		den[r] *= f
 	}
@@ -160,7 +146,7 @@ func (s *stream[T]) follow(next *stream[T]) {
 			after.owed[n-1] = after.owes
 		}
 	} else {
-		s.past.fade(s.u.t, T(math.Exp(before.owes+after.gone)))
+		s.past.Fade(s.u.t, T(math.Exp(before.owes+after.gone)))
 		after.gone += before.gone + before.owes
 	}
 	s.ages = after

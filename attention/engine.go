@@ -3,10 +3,12 @@ package attention
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/attention/internal/costmodel"
+	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -272,8 +274,8 @@ func (e *engine[T]) addTau(dscale []float64, c *Call[T]) {
 }
 
 // walker returns the unit's walker for its rows.
-func (e *engine[T]) walker(u *unit[T]) *monomials[T] {
-	if w := u.axes(); u.walker == nil || u.walker.width != w {
+func (e *engine[T]) walker(u *unit[T]) *features.Monomials[T] {
+	if w := u.axes(); u.walker == nil || u.walker.Width != w {
 		u.walker = e.monomials(w)
 	}
 	return u.walker
@@ -399,3 +401,34 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 	}
 	return nil
 }
+
+// monomials returns a walker for prepared rows of a width. Walkers of one
+// engine share their weights.
+func (e *engine[T]) monomials(width int) *features.Monomials[T] {
+	first, ok := e.walkers.Load(width)
+	if !ok {
+		first, _ = e.walkers.LoadOrStore(width, features.NewMonomials(kernel.Active[T](), e.spec.Coef, !e.spec.pure(), width))
+	}
+	return first.(*features.Monomials[T]).Clone()
+}
+
+// checkMoments reports a width and a degree whose features with values of width dv
+// have more moments than maxMoments.
+func (e *engine[T]) checkMoments(d, dv int) error {
+	f := e.spec.features(e.spec.width(d))
+	size := float64(f) * float64(scratch.Stride[T](dv))
+	if size <= maxMoments {
+		return nil
+	}
+	more := ""
+	if f == math.MaxInt {
+		more = " and more"
+	}
+	return fmt.Errorf("%s: the linear form of degree %d has %d%s features for D = %d, whose sums with Dv = %d are %.0f%s numbers a head, at most %d",
+		e.spec.Name, e.spec.degree(), f, more, d, dv, size, more, maxMoments)
+}
+
+// maxMoments is the most numbers that the moments of a head may have: 4 GiB in
+// float32, sixteen times those of degree 4 at D = Dv = 64. Wider rows or higher
+// degrees are a mistake.
+const maxMoments = 1 << 30

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -15,8 +16,8 @@ import (
 // the moments, which queries meet through their features.
 type stream[T tensor.Float] struct {
 	u    *unit[T]
-	m    *monomials[T]
-	past moments[T]
+	m    *features.Monomials[T]
+	past features.Moments[T]
 	c    int // tokens of a chunk
 	ld   int // stride of rows that run over a chunk's tokens
 	lda  int // stride of prepared rows
@@ -45,22 +46,22 @@ type stream[T tensor.Float] struct {
 const unseen = math.MaxInt
 
 // newStream returns an empty stream for chunks of c tokens, in memory from take.
-func newStream[T tensor.Float](u *unit[T], m *monomials[T], c int, take func(n int) []T) *stream[T] {
+func newStream[T tensor.Float](u *unit[T], m *features.Monomials[T], c int, take func(n int) []T) *stream[T] {
 	return new(stream[T]).start(u, m, c, take)
 }
 
 // start makes s what newStream returns.
-func (s *stream[T]) start(u *unit[T], m *monomials[T], c int, take func(n int) []T) *stream[T] {
-	*s = stream[T]{u: u, m: m, c: c, ld: scratch.Stride[T](c), lda: kernel.Pad(u.da), flat: m.width < u.da, exist: slices.Grow(s.exist[:0], c)[:c], first: unseen}
+func (s *stream[T]) start(u *unit[T], m *features.Monomials[T], c int, take func(n int) []T) *stream[T] {
+	*s = stream[T]{u: u, m: m, c: c, ld: scratch.Stride[T](c), lda: kernel.Pad(u.da), flat: m.Width < u.da, exist: slices.Grow(s.exist[:0], c)[:c], first: unseen}
 	s.past = u.moments(m, take)
 	s.x = take((u.da + 1) * s.ld)
-	s.room = take(c * s.past.ld)
-	s.v, s.ldv = s.room, s.past.ld
+	s.room = take(c * s.past.Stride)
+	s.v, s.ldv = s.room, s.past.Stride
 	return s
 }
 
 // scratchStream is a stream in the unit's own scratch memory.
-func (u *unit[T]) scratchStream(m *monomials[T]) *stream[T] {
+func (u *unit[T]) scratchStream(m *features.Monomials[T]) *stream[T] {
 	s := u.stream.start(u, m, min(u.chunk, max(u.n, u.m, 1)), u.take)
 	s.lent = true
 	if len(u.logG.Data) > 0 {
@@ -73,11 +74,11 @@ func (u *unit[T]) scratchStream(m *monomials[T]) *stream[T] {
 func (u *unit[T]) take(n int) []T { return arena.Take[T](u.ar, n) }
 
 // moments returns empty moments for the unit's values.
-func (u *unit[T]) moments(m *monomials[T], take func(n int) []T) moments[T] {
+func (u *unit[T]) moments(m *features.Monomials[T], take func(n int) []T) features.Moments[T] {
 	ld := kernel.Pad(u.dv)
-	n := m.count * ld
-	all := take(n + m.count + kernel.Lanes - 1)
-	return moments[T]{s: all[:n:n], z: all[n:], ld: ld}
+	n := m.Count * ld
+	all := take(n + m.Count + kernel.Lanes - 1)
+	return features.Moments[T]{S: all[:n:n], Z: all[n:], Stride: ld}
 }
 
 // take puts keys j0 ≤ j < j1 into the open chunk.
@@ -109,11 +110,11 @@ func (s *stream[T]) take(j0, j1 int) {
 func (s *stream[T]) takeValues(j0, j1 int) {
 	u := s.u
 	if s.n == 0 {
-		if s.lent && u.mask == nil && u.dv == s.past.ld {
+		if s.lent && u.mask == nil && u.dv == s.past.Stride {
 			s.v, s.ldv = u.v.Data[j0*u.v.Stride:], u.v.Stride
 			return
 		}
-		s.v, s.ldv = s.room, s.past.ld
+		s.v, s.ldv = s.room, s.past.Stride
 	}
 	u.copyV(s.v[s.n*s.ldv:], s.ldv, j0, j1)
 }
@@ -164,10 +165,10 @@ func (s *stream[T]) close() {
 func (s *stream[T]) settle() {
 	mark := s.u.ar.Mark()
 	if s.ages != nil {
-		s.past.fade(s.u.t, s.left())
+		s.past.Fade(s.u.t, s.left())
 	}
 	v, ldv, w := s.agedKeys()
-	s.past.add(s.u.ar, s.m, s.x, s.ld, s.n, v, ldv, w)
+	s.past.AddTokens(s.u.ar, s.m, s.x, s.ld, s.n, v, ldv, w)
 	s.u.ar.Reset(mark)
 }
 
@@ -218,12 +219,12 @@ func (s *stream[T]) rows(x []T, n int) []T {
 func (s *stream[T]) attend(x []T, n, diag int) (o, den []T) {
 	u := s.u
 	den = arena.TakeZeros[T](u.ar, kernel.Pad(n))
-	if s.n == 0 && s.ages == nil && s.past.some && n > kernel.Lanes {
-		o = arena.Take[T](u.ar, n*s.past.ld)
-		s.past.read(u.ar, s.m, x, s.ld, n, false, o, s.past.ld, den)
+	if s.n == 0 && s.ages == nil && s.past.NonEmpty && n > kernel.Lanes {
+		o = arena.Take[T](u.ar, n*s.past.Stride)
+		s.past.ReadTokens(u.ar, s.m, x, s.ld, n, false, o, s.past.Stride, den)
 		return o, den
 	}
-	o = arena.TakeZeros[T](u.ar, n*s.past.ld)
+	o = arena.TakeZeros[T](u.ar, n*s.past.Stride)
 	if s.ages != nil {
 		s.recall(x, n, o, den)
 		s.fadeRows(o, den, n, diag)
@@ -231,7 +232,7 @@ func (s *stream[T]) attend(x []T, n, diag int) (o, den []T) {
 	if s.n > 0 {
 		b := s.pairs(x[s.ld:], n, diag)
 		b.lda, b.across = s.ld, true
-		u.polyBlock(&b, s.v, s.ldv, o, s.past.ld, den)
+		u.polyBlock(&b, s.v, s.ldv, o, s.past.Stride, den)
 	}
 	if s.ages == nil {
 		s.recall(x, n, o, den)
@@ -242,11 +243,11 @@ func (s *stream[T]) attend(x []T, n, diag int) (o, den []T) {
 // recall adds what the moments hold for n queries, the columns of x.
 func (s *stream[T]) recall(x []T, n int, o, den []T) {
 	switch {
-	case !s.past.some:
+	case !s.past.NonEmpty:
 	case n <= kernel.Lanes:
-		s.past.readFew(s.u.ar, s.m, s.rows(x, n), s.lda, n, o, den)
+		s.past.ReadFewTokens(s.u.ar, s.m, s.rows(x, n), s.lda, n, o, den)
 	default:
-		s.past.read(s.u.ar, s.m, x, s.ld, n, true, o, s.past.ld, den)
+		s.past.ReadTokens(s.u.ar, s.m, x, s.ld, n, true, o, s.past.Stride, den)
 	}
 }
 
@@ -280,7 +281,7 @@ func (s *stream[T]) finish(g, i0, i1, diag int, o, den []T) {
 	}
 	copy(u.den[g][i0:i1], den)
 	out := &u.o[g]
-	u.t.ScaleRows(out.Data[i0*out.Stride:], out.Stride, o, s.past.ld, u.dv, over)
+	u.t.ScaleRows(out.Data[i0*out.Stride:], out.Stride, o, s.past.Stride, u.dv, over)
 	u.ar.Reset(mark)
 	u.unseen(g, i0, i0+min(s.first, diag+i1-i0)-diag)
 	u.inspect(g, i0, i1)
@@ -322,7 +323,7 @@ func (s *stream[T]) takeAll() {
 	}
 }
 
-func (u *unit[T]) linearForward(m *monomials[T]) {
+func (u *unit[T]) linearForward(m *features.Monomials[T]) {
 	if u.workers > 1 {
 		u.linearForwardTogether()
 		return
@@ -331,7 +332,7 @@ func (u *unit[T]) linearForward(m *monomials[T]) {
 	if !u.causal {
 		s.takeAll()
 		if u.past != nil {
-			*u.past = append(append((*u.past)[:0], s.past.s...), s.past.z[:m.count]...)
+			*u.past = append(append((*u.past)[:0], s.past.S...), s.past.Z[:m.Count]...)
 		}
 		for i := 0; i < u.n; i += s.c {
 			s.read(i, min(i+s.c, u.n), 0)

@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
@@ -10,7 +11,7 @@ import (
 // numerators, dO/den [n, s.past.ld], and of their denominators, -(dO·o)/den.
 // Both are zero for a query that sees no key.
 func (s *stream[T]) outer(g, i0, i1 int) (y, w []T) {
-	u, ld := s.u, s.past.ld
+	u, ld := s.u, s.past.Stride
 	y = s.rowsOf(i1 - i0)
 	w = arena.Take[T](u.ar, i1-i0)
 	mark := u.ar.Mark()
@@ -36,27 +37,27 @@ func (s *stream[T]) outer(g, i0, i1 int) (y, w []T) {
 
 // rowsOf returns n rows of the moments' stride, which are zero beyond Dv.
 func (s *stream[T]) rowsOf(n int) []T {
-	if s.past.ld == s.u.dv {
-		return arena.Take[T](s.u.ar, n*s.past.ld)
+	if s.past.Stride == s.u.dv {
+		return arena.Take[T](s.u.ar, n*s.past.Stride)
 	}
-	return arena.TakeZeros[T](s.u.ar, n*s.past.ld)
+	return arena.TakeZeros[T](s.u.ar, n*s.past.Stride)
 }
 
 // gradPast returns the gradient of n tokens with components x, as columns under
 // a row to ignore: the rows of dx unless there are none, and what they have
 // through moments p from rows y and numbers w.
-func (s *stream[T]) gradPast(p *moments[T], dx tensor.Mat[T], x []T, n int, y []T, ldy int, w []T) []T {
+func (s *stream[T]) gradPast(p *features.Moments[T], dx tensor.Mat[T], x []T, n int, y []T, ldy int, w []T) []T {
 	u := s.u
 	dxt := arena.TakeZeros[T](u.ar, (u.da+1)*s.ld)
 	if dx.Rows > 0 {
 		u.t.Transpose(dxt[s.ld:], s.ld, dx.Data, dx.Stride, n, u.da)
 	}
-	if p.some {
+	if p.NonEmpty {
 		mark := u.ar.Mark()
 		yt := arena.Take[T](u.ar, (u.dv+1)*s.ld)
 		u.t.Transpose(yt, s.ld, y, ldy, n, u.dv)
 		copy(yt[u.dv*s.ld:][:n], w)
-		p.grad(u.ar, s.m, dxt, x, yt, s.ld, n, u.dv)
+		p.AddGrad(u.ar, s.m, dxt, x, yt, s.ld, n, u.dv)
 		u.ar.Reset(mark)
 	}
 	return dxt
@@ -67,7 +68,7 @@ func (s *stream[T]) gradPast(p *moments[T], dx tensor.Mat[T], x []T, n int, y []
 // -(dO·o)/den], for the gradient of the keys and values. In a causal sequence
 // each meets only its own side: keys before the query going forward, queries
 // after the key going back.
-func (u *unit[T]) linearBackward(m *monomials[T]) {
+func (u *unit[T]) linearBackward(m *features.Monomials[T]) {
 	if u.workers > 1 {
 		u.linearBackwardTogether()
 		return
@@ -80,8 +81,8 @@ func (u *unit[T]) linearBackward(m *monomials[T]) {
 	}
 	u.clearValues(0, u.m)
 	if !u.causal {
-		if n := m.count * s.past.ld; u.m > 0 && u.past != nil && len(*u.past) == n+m.count {
-			s.past.s, s.past.z, s.past.some = (*u.past)[:n], (*u.past)[n:], true
+		if n := m.Count * s.past.Stride; u.m > 0 && u.past != nil && len(*u.past) == n+m.Count {
+			s.past.S, s.past.Z, s.past.NonEmpty = (*u.past)[:n], (*u.past)[n:], true
 		} else {
 			s.takeAll()
 		}
@@ -113,7 +114,7 @@ func (u *unit[T]) linearBackward(m *monomials[T]) {
 		s.backKeys(&back, j0, j1, db)
 		if pos > 0 {
 			if s.ages != nil {
-				back.fade(u.t, s.left())
+				back.Fade(u.t, s.left())
 			}
 			for g := range u.q {
 				s.sumQueries(&back, g, i0, i1, i0+u.off-pos)
@@ -178,14 +179,14 @@ func (s *stream[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 // openGradient returns what gathers the gradients of the open chunk.
 func (s *stream[T]) openGradient() gradient[T] {
 	u := s.u
-	x := gradient[T]{ldo: s.past.ld}
+	x := gradient[T]{ldo: s.past.Stride}
 	if s.n > 0 {
 		x.db = arena.TakeZeros[T](u.ar, s.n*s.lda)
 		x.b = arena.TakeZeros[T](u.ar, s.n*s.lda)
 		u.t.Transpose(x.b, s.lda, s.x[s.ld:], s.ld, u.da, s.n)
 		x.vt = arena.Take[T](u.ar, u.dv*s.ld)
 		u.t.Transpose(x.vt, s.ld, s.v, s.ldv, s.n, u.dv)
-		x.dv = arena.TakeZeros[T](u.ar, s.n*s.past.ld)
+		x.dv = arena.TakeZeros[T](u.ar, s.n*s.past.Stride)
 		if u.dage != nil {
 			x.age = arena.TakeZeros[T](u.ar, kernel.Pad(s.n))
 		}
@@ -195,7 +196,7 @@ func (s *stream[T]) openGradient() gradient[T] {
 
 // backQueries sets dq of queries i0 ≤ i < i1 of head g, and adds what they give
 // the open chunk to x, and the queries themselves to back unless it is nil.
-func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *moments[T]) {
+func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *features.Moments[T]) {
 	u, n := s.u, i1-i0
 	if n <= 0 {
 		return
@@ -215,17 +216,17 @@ func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *momen
 		u.blockGrad(&b, x)
 	}
 	ya, wa := s.agedQueries(y, w, n, diag)
-	dq, from := s.gradPast(&s.past, da, q, n, ya, s.past.ld, wa), u.querySide(g)
+	dq, from := s.gradPast(&s.past, da, q, n, ya, s.past.Stride, wa), u.querySide(g)
 	u.dscale[g] += s.prepareGrad(u.dq[g], dq, &from, i0, i1)
 	if back != nil {
-		back.add(u.ar, s.m, q, s.ld, n, y, s.past.ld, w)
+		back.AddTokens(u.ar, s.m, q, s.ld, n, y, s.past.Stride, w)
 	}
 	u.ar.Reset(mark)
 }
 
 // sumQueries adds queries i0 ≤ i < i1 of head g, of which query i0+r sees keys
 // up to diag+r of the open chunk, to back.
-func (s *stream[T]) sumQueries(back *moments[T], g, i0, i1, diag int) {
+func (s *stream[T]) sumQueries(back *features.Moments[T], g, i0, i1, diag int) {
 	u, n := s.u, i1-i0
 	if n <= 0 {
 		return
@@ -234,13 +235,13 @@ func (s *stream[T]) sumQueries(back *moments[T], g, i0, i1, diag int) {
 	y, w := s.outer(g, i0, i1)
 	u.spec.keepOff(w, u.den[g][i0:i1])
 	y, w = s.agedQueries(y, w, n, diag)
-	back.add(u.ar, s.m, s.queries(g, i0, i1), s.ld, n, y, s.past.ld, w)
+	back.AddTokens(u.ar, s.m, s.queries(g, i0, i1), s.ld, n, y, s.past.Stride, w)
 	u.ar.Reset(mark)
 }
 
 // backKeys sets dk of keys j0 ≤ j < j1 and adds to their dV, from the queries
 // summed in back and the gradient db of the prepared keys so far.
-func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db tensor.Mat[T]) {
+func (s *stream[T]) backKeys(back *features.Moments[T], j0, j1 int, db tensor.Mat[T]) {
 	u, n := s.u, j1-j0
 	s.drop()
 	if n <= 0 {
@@ -251,13 +252,13 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db tensor.Mat[T]) {
 	mark := u.ar.Mark()
 	v, ldv, w := s.agedKeys()
 	switch {
-	case !back.some:
+	case !back.NonEmpty:
 	case u.sumsAlone():
 		to := &u.dval
-		back.read(u.ar, s.m, s.x, s.ld, n, false, to.Data[j0*to.Stride:], to.Stride, arena.TakeZeros[T](u.ar, n))
+		back.ReadTokens(u.ar, s.m, s.x, s.ld, n, false, to.Data[j0*to.Stride:], to.Stride, arena.TakeZeros[T](u.ar, n))
 	default:
-		dv, ones := arena.TakeZeros[T](u.ar, n*s.past.ld), arena.TakeZeros[T](u.ar, n)
-		back.read(u.ar, s.m, s.x, s.ld, n, true, dv, s.past.ld, ones)
+		dv, ones := arena.TakeZeros[T](u.ar, n*s.past.Stride), arena.TakeZeros[T](u.ar, n)
+		back.ReadTokens(u.ar, s.m, s.x, s.ld, n, true, dv, s.past.Stride, ones)
 		if s.ages != nil {
 			dv, ones = s.agedValues(dv, ones, w)
 			if u.dage != nil {
@@ -289,13 +290,13 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db tensor.Mat[T]) {
 func (s *stream[T]) addValues(j0 int, dv []T) {
 	if to := &s.u.dval; !s.holes && s.n > 0 {
 		rows := to.Data[j0*to.Stride:]
-		s.u.t.AddRows(rows, to.Stride, rows, to.Stride, dv, s.past.ld, s.n, to.Cols)
+		s.u.t.AddRows(rows, to.Stride, rows, to.Stride, dv, s.past.Stride, s.n, to.Cols)
 		return
 	}
 	for j := range s.n {
 		if s.exist[j] {
 			row := s.u.dval.Row(j0 + j)
-			s.u.t.Add(row, row, dv[j*s.past.ld:])
+			s.u.t.Add(row, row, dv[j*s.past.Stride:])
 		}
 	}
 }

@@ -3,6 +3,7 @@ package attention
 import (
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -55,19 +56,19 @@ func (s *stream[T]) openAges(i int) {
 }
 
 // enter adds the open chunk to m.
-func (s *stream[T]) enter(m *moments[T]) {
+func (s *stream[T]) enter(m *features.Moments[T]) {
 	if s.n == 0 {
 		return
 	}
 	mark := s.u.ar.Mark()
 	v, ldv, w := s.agedKeys()
-	m.add(s.u.ar, s.m, s.x, s.ld, s.n, v, ldv, w)
+	m.AddTokens(s.u.ar, s.m, s.x, s.ld, s.n, v, ldv, w)
 	s.u.ar.Reset(mark)
 }
 
 // sumKeysTogether brings all keys into the sum of c.
 func (u *unit[T]) sumKeysTogether(c *chain[T]) {
-	c.extend(u, pieces(u.m, u.tokens()), part[T]{add: func(s *stream[T], i int, m *moments[T]) {
+	c.extend(u, pieces(u.m, u.tokens()), part[T]{add: func(s *stream[T], i int, m *features.Moments[T]) {
 		s.drop()
 		s.take(i*s.c, min((i+1)*s.c, s.u.m))
 		s.enter(m)
@@ -82,13 +83,13 @@ func (u *unit[T]) linearForwardTogether() {
 		}
 		n := pieces(u.n+u.off, u.tokens())
 		c.extend(u, n, part[T]{
-			add: func(s *stream[T], i int, m *moments[T]) {
+			add: func(s *stream[T], i int, m *features.Moments[T]) {
 				if s.open(i); i < n-1 {
 					s.enter(m)
 				}
 			},
 			fade: (*stream[T]).left,
-			read: func(s *stream[T], i int, m *moments[T]) {
+			read: func(s *stream[T], i int, m *features.Moments[T]) {
 				_, _, i0, i1 := s.u.span(i*s.c, s.c)
 				s.past = *m
 				s.read(i0, i1, i0+s.u.off-i*s.c)
@@ -98,7 +99,7 @@ func (u *unit[T]) linearForwardTogether() {
 	}
 	u.sumKeysTogether(c)
 	if u.past != nil {
-		*u.past = append(append((*u.past)[:0], c.sum.s...), c.sum.z[:u.walker.count]...)
+		*u.past = append(append((*u.past)[:0], c.sum.S...), c.sum.Z[:u.walker.Count]...)
 	}
 	u.together(pieces(u.n, u.tokens()), 0, func(u *unit[T], t *team) {
 		s := u.memberStream()
@@ -117,14 +118,14 @@ func (u *unit[T]) linearBackwardTogether() {
 		u.causalBackwardTogether(sums, back)
 		return
 	}
-	if n := len(sums.sum.s); u.m > 0 && u.past != nil && len(*u.past) == n+u.walker.count {
-		sums.sum.s, sums.sum.z, sums.sum.some = (*u.past)[:n], (*u.past)[n:], true
+	if n := len(sums.sum.S); u.m > 0 && u.past != nil && len(*u.past) == n+u.walker.Count {
+		sums.sum.S, sums.sum.Z, sums.sum.NonEmpty = (*u.past)[:n], (*u.past)[n:], true
 	} else {
 		u.sumKeysTogether(sums)
 	}
 	group, n := len(u.q), pieces(u.n, u.tokens())
 	parts := u.scaleParts(n)
-	back.extend(u, n*group, part[T]{add: func(s *stream[T], i int, m *moments[T]) {
+	back.extend(u, n*group, part[T]{add: func(s *stream[T], i int, m *features.Moments[T]) {
 		i, g := i/group, i%group
 		s.past = sums.sum
 		s.u.scalePart(parts, i)
@@ -154,13 +155,13 @@ func (u *unit[T]) causalBackwardTogether(sums, back *chain[T]) {
 	db := u.waiting()
 	parts := u.scaleParts(n)
 	sums.extend(u, n, part[T]{
-		add: func(s *stream[T], i int, m *moments[T]) {
+		add: func(s *stream[T], i int, m *features.Moments[T]) {
 			if s.open(i); i < n-1 {
 				s.enter(m)
 			}
 		},
 		fade: (*stream[T]).left,
-		read: func(s *stream[T], i int, m *moments[T]) {
+		read: func(s *stream[T], i int, m *features.Moments[T]) {
 			j0, j1, i0, i1 := s.u.span(i*s.c, s.c)
 			s.past = *m
 			s.u.scalePart(parts, i)
@@ -173,7 +174,7 @@ func (u *unit[T]) causalBackwardTogether(sums, back *chain[T]) {
 	// become such, head by head. Those of the first chunk have no use.
 	group := len(u.q)
 	back.extend(u, (n-1)*group+1, part[T]{
-		add: func(s *stream[T], i int, m *moments[T]) {
+		add: func(s *stream[T], i int, m *features.Moments[T]) {
 			if c := n - 1 - i/group; c > 0 {
 				_, _, i0, i1 := s.u.span(c*s.c, s.c)
 				s.openAges(c)
@@ -184,7 +185,7 @@ func (u *unit[T]) causalBackwardTogether(sums, back *chain[T]) {
 			}
 		},
 		fade: (*stream[T]).left,
-		read: func(s *stream[T], i int, m *moments[T]) {
+		read: func(s *stream[T], i int, m *features.Moments[T]) {
 			if i%group == 0 {
 				j0, j1, _, _ := s.u.span((n-1-i/group)*s.c, s.c)
 				s.backKeys(m, j0, j1, db)
@@ -202,7 +203,7 @@ func (s *stream[T]) runTogether(j int) int {
 	if s.ages != nil {
 		gone = arena.Take[float64](u.ar, n)
 	}
-	p := part[T]{fade: (*stream[T]).left, add: func(t *stream[T], i int, m *moments[T]) {
+	p := part[T]{fade: (*stream[T]).left, add: func(t *stream[T], i int, m *features.Moments[T]) {
 		j0 := j + i*t.c
 		if s.ages != nil && t.ages == nil {
 			t.ages = t.u.takeAges(t.c)
@@ -218,7 +219,7 @@ func (s *stream[T]) runTogether(j int) int {
 		}
 	}}
 	if u.n > 0 {
-		p.read = func(t *stream[T], i int, m *moments[T]) {
+		p.read = func(t *stream[T], i int, m *features.Moments[T]) {
 			t.past = *m
 			t.read(j+i*t.c, j+(i+1)*t.c, 0)
 		}

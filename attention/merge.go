@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/internal/arena"
-	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -84,27 +83,10 @@ func (s *stream[T]) append(next *stream[T]) {
 	s.close()
 	seen := s.first != unseen
 	s.follow(next)
-	s.past.join(s.u.t, &next.past)
+	s.past.AddMoments(s.u.t, &next.past)
 	s.setOpen(next)
 	if seen {
 		s.first = -1
-	}
-}
-
-// join adds moments of the same shape.
-func (s *moments[T]) join(t *kernel.Table[T], from *moments[T]) {
-	switch {
-	case !from.some:
-	case !s.some:
-		s.set(from)
-	case s.low == nil:
-		t.Add(s.s, s.s, from.s)
-		t.Add(s.z, s.z, from.z)
-	default:
-		for _, half := range from.halves() {
-			t.AddCarry(s.s, s.low.s, half.s)
-			t.AddCarry(s.z, s.low.z, half.z)
-		}
 	}
 }
 

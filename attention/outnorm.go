@@ -46,12 +46,12 @@ func (u *unit[T]) countSeen(i int) int {
 
 // closed returns how many keys the closed chunks had.
 func (s *stream[T]) closed() float64 {
-	if !s.past.some {
+	if !s.past.NonEmpty {
 		return 0
 	}
-	n := float64(s.past.z[0])
-	if s.past.low != nil {
-		n += float64(s.past.low.z[0])
+	n := float64(s.past.Z[0])
+	if s.past.Residual != nil {
+		n += float64(s.past.Residual.Z[0])
 	}
 	return n
 }

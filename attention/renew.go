@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
@@ -16,7 +17,7 @@ import (
 func (e *engine[T]) renews(s *Shape) bool {
 	spec := &e.spec
 	return !spec.pairwise() && spec.firstDegree() && spec.Forget == nil &&
-		s.H == s.Hkv && s.Carry == Rounded && spec.features(spec.width(s.D)) <= featureBlock
+		s.H == s.Hkv && s.Carry == Rounded && spec.features(spec.width(s.D)) <= features.BlockSize
 }
 
 // renewer is what the tokens of a state share.
@@ -35,16 +36,16 @@ type renewer[T tensor.Float] struct {
 }
 
 // renewer returns what so many tokens of heads like that of u need, in memory of ar.
-func (u *unit[T]) renewer(ar *arena.Arena, m *monomials[T], n int) renewer[T] {
-	r := renewer[T]{t: u.t, u: u, count: m.count, lead: m.count - u.da, ld: kernel.Pad(u.dv), c0: T(u.spec.Coef[0]), c1: T(u.spec.Coef[1])}
+func (u *unit[T]) renewer(ar *arena.Arena, m *features.Monomials[T], n int) renewer[T] {
+	r := renewer[T]{t: u.t, u: u, count: m.Count, lead: m.Count - u.da, ld: kernel.Pad(u.dv), c0: T(u.spec.Coef[0]), c1: T(u.spec.Coef[1])}
 	r.y, r.w = arena.TakeZeros[T](ar, r.ld), arena.Take[T](ar, n)
-	if r.lead == 0 && allOnes(m.weight) {
+	if r.lead == 0 && allOnes(m.Weights) {
 		return r
 	}
-	r.weight = m.weight
-	r.a, r.q, r.x = arena.Take[T](ar, m.count), arena.Take[T](ar, m.count), arena.Take[T](ar, m.count)
+	r.weight = m.Weights
+	r.a, r.q, r.x = arena.Take[T](ar, m.Count), arena.Take[T](ar, m.Count), arena.Take[T](ar, m.Count)
 	if r.lead > 0 {
-		r.a[0], r.q[0], r.x[0] = m.weight[0], 0, 1
+		r.a[0], r.q[0], r.x[0] = m.Weights[0], 0, 1
 	}
 	return r
 }
@@ -91,8 +92,8 @@ func (r *renewer[T]) over(den T) T { return r.u.over(r.u.spec.total(den, T(r.u.s
 // moments and nothing else, and every token its query and a key.
 func (s *stream[T]) renews() bool {
 	u := s.u
-	return s.c == 1 && s.n == 0 && s.past.some && s.past.low == nil && s.ages == nil && !s.flat && u.mask == nil && len(u.q) == 1 && u.n == u.m &&
-		u.spec.firstDegree() && s.m.count <= featureBlock
+	return s.c == 1 && s.n == 0 && s.past.NonEmpty && s.past.Residual == nil && s.ages == nil && !s.flat && u.mask == nil && len(u.q) == 1 && u.n == u.m &&
+		u.spec.firstDegree() && s.m.Count <= features.BlockSize
 }
 
 // renew takes in and answers the unit's tokens from j on.
@@ -107,7 +108,7 @@ func (s *stream[T]) renew(j int) {
 		n := min(stretch, u.m-j)
 		u.prepareRows(k, u.da, &keys, j, j+n)
 		u.prepareRows(q, u.da, &queries, j, j+n)
-		r.tokens(n, o, r.ld, q, k, u.da, u.v.Data[j*u.v.Stride:], u.v.Stride, s.past.s, s.past.z, 0, dens)
+		r.tokens(n, o, r.ld, q, k, u.da, u.v.Data[j*u.v.Stride:], u.v.Stride, s.past.S, s.past.Z, 0, dens)
 		for i, den := range dens[:n] {
 			u.den[0][j+i] = u.spec.total(den, T(u.spec.Eps))
 			r.t.Scale(u.o[0].Row(j+i), r.over(den), o[i*r.ld:][:r.ld])
@@ -128,7 +129,7 @@ func (s *sums[T]) even() bool {
 		return false
 	}
 	for _, h := range s.heads {
-		if !h.past.some || h.n != 0 || h.ages != nil {
+		if !h.past.NonEmpty || h.n != 0 || h.ages != nil {
 			return false
 		}
 	}

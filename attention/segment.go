@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -208,7 +209,7 @@ func (x *sumsSegment[T]) end() {
 func (x *sumsSegment[T]) stream(u *unit[T], i int) *stream[T] {
 	s := u.stream.start(u, x.e.monomials(u.da), x.shape.Chunk, u.take)
 	if x.shape.Carry == Compensated {
-		s.past.compensate(u.take)
+		s.past.Compensate(u.take)
 	}
 	if x.init != nil {
 		s.set(x.init.heads[i])
@@ -289,7 +290,7 @@ func (x *sumsSegment[T]) forward(u *unit[T], q *Sequence, kh int) {
 func (x *sumsSegment[T]) backward(u *unit[T], q *Sequence, kh int, g *Grads[T]) {
 	i := q.Index*x.group + kh
 	s := x.stream(u, i)
-	before, ld := s.n, s.past.ld
+	before, ld := s.n, s.past.Stride
 	last := (before+u.m)/s.c*s.c - before // where the last chunk begins
 	// Gradients of prepared keys and of values from the queries of their own
 	// chunks, the keys before the call first.
@@ -336,13 +337,13 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *Sequence, kh int, g *Grads[T]) 
 	var first *headGrad[T]
 	if g.DInit != nil {
 		first = &g.DInit.heads[i]
-		first.past.resemble(&back)
+		first.past.ShapeAs(&back)
 	}
 	ended := false // the last chunk too is in the moments
 	if g.DFinal != nil {
 		after := &g.DFinal.heads[i]
 		ended = g.DFinal.total
-		back.set(&after.past)
+		back.CopyFrom(&after.past)
 		for j := range after.n {
 			row := db.Row(before + last + j)
 			u.t.Add(row, row, after.x[j*u.da:])
@@ -368,7 +369,7 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *Sequence, kh int, g *Grads[T]) 
 		s.take(j0, j1)
 		past := &back
 		if start == last && !ended {
-			past = &moments[T]{ld: ld}
+			past = &features.Moments[T]{Stride: ld}
 		}
 		var own []T
 		if ones != nil {
@@ -379,7 +380,7 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *Sequence, kh int, g *Grads[T]) 
 			continue // no sums before it want their queries
 		}
 		if s.ages != nil && (start < last || ended) {
-			back.fade(u.t, s.left())
+			back.Fade(u.t, s.left())
 		}
 		for g := range u.q {
 			s.sumQueries(&back, g, i0, i1, diag)
@@ -389,7 +390,7 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *Sequence, kh int, g *Grads[T]) 
 		}
 	}
 	if first != nil {
-		first.past.set(&back)
+		first.past.CopyFrom(&back)
 		copy(first.w, ones)
 	}
 	if ones != nil {
@@ -402,16 +403,16 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *Sequence, kh int, g *Grads[T]) 
 // own chunk, and from moments of the queries that see them summed. Those of
 // keys before the call go to first, unless it is nil. It adds to own, unless
 // that is nil, the gradients of the ones under the values.
-func (s *stream[T]) giveBack(back *moments[T], j0, j1 int, db tensor.Mat[T], dv, own []T, first *headGrad[T]) {
-	u, n, ld := s.u, s.n, s.past.ld
+func (s *stream[T]) giveBack(back *features.Moments[T], j0, j1 int, db tensor.Mat[T], dv, own []T, first *headGrad[T]) {
+	u, n, ld := s.u, s.n, s.past.Stride
 	if n == 0 {
 		return
 	}
 	mark := u.ar.Mark()
 	v, ldv, w := s.agedKeys()
-	if back.some {
+	if back.NonEmpty {
 		more, ones := arena.TakeZeros[T](u.ar, n*ld), arena.TakeZeros[T](u.ar, n)
-		back.read(u.ar, s.m, s.x, s.ld, n, true, more, ld, ones)
+		back.ReadTokens(u.ar, s.m, s.x, s.ld, n, true, more, ld, ones)
 		if s.ages != nil {
 			more, ones = s.agedValues(more, ones, w)
 		}

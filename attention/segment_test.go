@@ -409,15 +409,15 @@ func TestStateGradientsAreDerivatives(t *testing.T) {
 				if s.n != 3 || dh.n != 3 {
 					t.Fatalf("%d tokens are open, %d have gradients", s.n, dh.n)
 				}
-				for f := 0; f < s.m.count; f += 1 + s.m.count/7 {
+				for f := 0; f < s.m.Count; f += 1 + s.m.Count/7 {
 					if f > 0 || !m.OutputNorm { // a number of keys has no gradient
-						judge("z", &s.past.z[f], s.m.weight[f]*dh.past.z[f])
+						judge("z", &s.past.Z[f], s.m.Weights[f]*dh.past.Z[f])
 					}
-					judge("s", &s.past.s[f*s.past.ld+1], s.m.weight[f]*dh.past.s[f*s.past.ld+1])
+					judge("s", &s.past.S[f*s.past.Stride+1], s.m.Weights[f]*dh.past.S[f*s.past.Stride+1])
 				}
 				for j := range s.n {
 					judge("prepared key", &s.x[2*s.ld+j], dh.x[j*d+1])
-					judge("value", &s.v[j*s.past.ld+2], dh.v[j*dv+2])
+					judge("value", &s.v[j*s.past.Stride+2], dh.v[j*dv+2])
 				}
 			}
 		}

@@ -3,6 +3,7 @@ package attention
 import (
 	"fmt"
 
+	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -25,11 +26,11 @@ type StateGrad[T tensor.Float] struct {
 
 // headGrad is the gradient of one key head.
 type headGrad[T tensor.Float] struct {
-	past moments[T] // of the closed chunks
-	n    int        // tokens that follow
-	x, v []T        // [n, da] of their prepared keys, [n, dv] of their values
-	w    []T        // [n] of the ones under their values; 0 without decay
-	age  float64    // Σ dG over the places that follow; 0 without decay
+	past features.Moments[T] // of the closed chunks
+	n    int                 // tokens that follow
+	x, v []T                 // [n, da] of their prepared keys, [n, dv] of their values
+	w    []T                 // [n] of the ones under their values; 0 without decay
+	age  float64             // Σ dG over the places that follow; 0 without decay
 }
 
 // ready makes room for the gradients of a state of shape s.
@@ -62,11 +63,6 @@ func (h *headGrad[T]) open(n, da, dv int) {
 	h.v = scratch.Grow(h.v[:0], n*dv)
 	h.w = scratch.Grow(h.w[:0], n)
 	clear(h.w)
-}
-
-// resemble gives moments the shape of others, with undefined contents.
-func (s *moments[T]) resemble(p *moments[T]) {
-	s.s, s.z, s.ld = scratch.Grow(s.s[:0], len(p.s)), scratch.Grow(s.z[:0], len(p.z)), p.ld
 }
 
 // check reports a gradient that is not of a state of shape s whose heads have

@@ -234,7 +234,7 @@ func (s *stream[T]) answer(g, n int, q []T, ldq int) {
 	u := s.u
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
-	ld := s.past.ld
+	ld := s.past.Stride
 	o, den := arena.TakeZeros[T](u.ar, n*ld), arena.TakeZeros[T](u.ar, n)
 	if s.ages != nil {
 		s.recallFew(q, ldq, n, o, den)
@@ -268,111 +268,7 @@ func (s *stream[T]) answer(g, n int, q []T, ldq int) {
 // recallFew adds what the moments hold for n ≤ kernel.Lanes queries, the rows of
 // q.
 func (s *stream[T]) recallFew(q []T, ldq, n int, o, den []T) {
-	if s.past.some {
-		s.past.readFew(s.u.ar, s.m, q, ldq, n, o, den)
+	if s.past.NonEmpty {
+		s.past.ReadFewTokens(s.u.ar, s.m, q, ldq, n, o, den)
 	}
-}
-
-// featureRoom is the number of features of one token that readFew makes at a
-// time, or a few more.
-const featureRoom = 32 * featureBlock
-
-// readFew is read for at most kernel.Lanes queries, the prepared rows of a.
-// Every sum is the same sequence of operations as in read.
-func (s *moments[T]) readFew(ar *arena.Arena, m *monomials[T], a []T, lda, n int, o, den []T) {
-	mark := ar.Mark()
-	defer ar.Reset(mark)
-	ldx := m.width + 1 + kernel.Lanes
-	x := arena.Take[T](ar, n*ldx)
-	for i := range n {
-		row := x[i*ldx:][:ldx]
-		row[0] = 1
-		copy(row[1:], a[i*lda:][:m.width])
-	}
-	ld := featureBlock + max(featureRoom, m.width+1) + kernel.Lanes
-	phi := arena.Take[T](ar, n*ld)
-	m.rewind()
-	have := 0 // features that phi holds, from f on
-	for f := 0; f < m.count; {
-		copy(m.past, m.at)
-		made := 0
-		for i := range n {
-			copy(m.at, m.past)
-			m.next = f + have
-			made = m.token(phi[i*ld+have:][:ld-have], x[i*ldx:][:m.width+1])
-		}
-		have += made
-		k := have
-		if m.next < m.count {
-			k -= have % featureBlock
-		}
-		s.mix(ar, m.t, phi, ld, f, k, n, o, den)
-		f, have = f+k, have-k
-		for i := range n {
-			copy(phi[i*ld:][:have], phi[i*ld+k:])
-		}
-	}
-}
-
-// mix adds what the moments hold for k features from f on, a multiple of
-// featureBlock, of n tokens, the rows of phi.
-func (s *moments[T]) mix(ar *arena.Arena, t *kernel.Table[T], phi []T, ld, f, k, n int, o, den []T) {
-	if n == 1 {
-		den[0] = t.Mix(o[:s.ld], phi[:k], featureBlock, s.s[f*s.ld:], s.ld, s.z[f:], den[0])
-		return
-	}
-	mark := ar.Mark()
-	// Columns are the features from f on, from f+1 on, and so on: the first is
-	// the sum wanted, the others come with whole vectors.
-	sums := arena.TakeZeros[T](ar, n*kernel.Lanes)
-	for i := range n {
-		sums[i*kernel.Lanes] = den[i]
-	}
-	for ; k > 0; k, f, phi = k-featureBlock, f+featureBlock, phi[featureBlock:] {
-		k := min(k, featureBlock)
-		t.Block(n, s.ld, k, phi, ld, 1, s.s[f*s.ld:], s.ld, o, s.ld, true)
-		t.Block(n, kernel.Lanes, k, phi, ld, 1, s.z[f:], 1, sums, kernel.Lanes, true)
-	}
-	for i := range n {
-		den[i] = sums[i*kernel.Lanes]
-	}
-	ar.Reset(mark)
-}
-
-// token sets dst to the weighted features of one token that come next, as many
-// runs as it has room for, and returns their number: the products of expand,
-// along the features. x[i] is component i; kernel.Lanes elements beyond x and
-// what is returned of dst are scratch.
-func (m *monomials[T]) token(dst, x []T) (count int) {
-	weight := m.weight[m.next:]
-	last := len(m.at) - 1
-	if last == 0 {
-		m.t.Mul(dst[:len(weight)], weight, x[m.first:])
-		m.next = m.count
-		return len(weight)
-	}
-	room := len(dst) - kernel.Lanes
-	for m.next < m.count {
-		// Runs that share all but the last two of their factors.
-		p, row := T(1), m.at[last-1]
-		for _, i := range m.at[:last-1] {
-			p *= x[i]
-		}
-		rows, size := 0, 0
-		for row+rows <= m.width && count+size+m.width+1-row-rows <= room {
-			size += m.width + 1 - row - rows
-			rows++
-		}
-		if rows == 0 {
-			break
-		}
-		m.t.FeatureRow(dst[count:], m.weight[m.next:m.count+kernel.Lanes], p, x[row:], rows)
-		count += size
-		m.next += size
-		m.at[last-1] += rows - 1
-		m.at[last] = m.width
-		m.skip(1)
-		m.next--
-	}
-	return count
 }

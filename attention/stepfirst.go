@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
@@ -42,7 +43,7 @@ func (s *sums[T]) stepFirst(lo, hi int, out tensor.Heads[T], c *Call[T], n, m in
 	f := firstStep[T]{t: u.t, u: u, sum: arena.Take[T](ar, 1)}
 	u.ar = ar
 	f.coef = u.coef()
-	f.weight, f.first = u.walker.weight, u.walker.first
+	f.weight, f.first = u.walker.Weights, u.walker.First
 	f.x, f.phi = arena.Take[T](ar, u.da+1), arena.Take[T](ar, len(f.weight))
 	f.w, f.o = arena.Take[T](ar, kernel.Pad(s.shape.Chunk)), arena.Take[T](ar, kernel.Pad(u.dv))
 	group := s.shape.H / s.shape.Hkv
@@ -67,7 +68,7 @@ func (s *stream[T]) takeToken(key, value []T, exists bool) {
 	for c, y := range key[:s.u.da] {
 		column[c*s.ld] = y
 	}
-	row := s.v[s.n*s.past.ld:][:s.past.ld]
+	row := s.v[s.n*s.past.Stride:][:s.past.Stride]
 	k := 0
 	if exists {
 		k = copy(row, value)
@@ -82,7 +83,7 @@ func (s *stream[T]) answerFirst(f *firstStep[T], q, out []T) {
 		clear(out)
 		return
 	}
-	t, o, ld := f.t, f.o, s.past.ld
+	t, o, ld := f.t, f.o, s.past.Stride
 	clear(o)
 	var den T
 	if n := s.n; n > 0 {
@@ -100,11 +101,11 @@ func (s *stream[T]) answerFirst(f *firstStep[T], q, out []T) {
 		}
 		t.Mix(o, w, n, s.v, ld, nil, 0)
 	}
-	if s.past.some {
+	if s.past.NonEmpty {
 		f.x[0] = 1
 		copy(f.x[1:], q)
 		t.Mul(f.phi, f.weight, f.x[f.first:])
-		den = t.Mix(o, f.phi, featureBlock, s.past.s, ld, s.past.z, den)
+		den = t.Mix(o, f.phi, features.BlockSize, s.past.S, ld, s.past.Z, den)
 	}
 	over := f.u.over(f.u.spec.total(den, T(f.u.spec.Eps)))
 	t.Scale(out, over, o)

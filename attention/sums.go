@@ -101,7 +101,7 @@ func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 		}
 		st.heads[i] = h.start(u, u.walker, s.Chunk, take)
 		if s.Carry == Compensated {
-			h.past.compensate(take)
+			h.past.Compensate(take)
 		}
 	}
 	if n > 0 {
@@ -245,7 +245,7 @@ func (s *sums[T]) Clone() State[T] {
 
 // set makes the stream hold what from holds, which has the same shape.
 func (s *stream[T]) set(from *stream[T]) {
-	s.past.set(&from.past)
+	s.past.CopyFrom(&from.past)
 	s.setOpen(from)
 	s.ages = from.ages.clone(s.c)
 }
@@ -253,7 +253,7 @@ func (s *stream[T]) set(from *stream[T]) {
 // setOpen makes the open chunk that of from.
 func (s *stream[T]) setOpen(from *stream[T]) {
 	copy(s.x, from.x)
-	s.v, s.ldv = s.room, s.past.ld
+	s.v, s.ldv = s.room, s.past.Stride
 	for i := range from.n {
 		copy(s.v[i*s.ldv:][:s.ldv], from.v[i*from.ldv:])
 	}
@@ -264,7 +264,7 @@ func (s *stream[T]) setOpen(from *stream[T]) {
 func (s *sums[T]) Reset() {
 	s.tokens, s.known = 0, false
 	for _, st := range s.heads {
-		st.past.some = false
+		st.past.NonEmpty = false
 		st.first, st.ages = unseen, nil
 		st.drop()
 	}
@@ -278,11 +278,11 @@ func (s *sums[T]) Bytes() int64 {
 	for i, st := range s.heads {
 		ages += st.ages.bytes()
 		if i == 0 {
-			elements = len(st.m.weight) // all heads share them
+			elements = len(st.m.Weights) // all heads share them
 		}
-		elements += len(st.past.s) + len(st.past.z) + len(st.x) + len(st.room)
-		if low := st.past.low; low != nil {
-			elements += len(low.s) + len(low.z)
+		elements += len(st.past.S) + len(st.past.Z) + len(st.x) + len(st.room)
+		if low := st.past.Residual; low != nil {
+			elements += len(low.S) + len(low.Z)
 		}
 		flags += len(st.exist)
 	}
@@ -309,12 +309,12 @@ func (s *sums[T]) write(w *snapshot.Writer) {
 		rest := s.shape.Chunk - st.n
 		p := &st.past
 		w.Int(int64(st.n))
-		w.Flags([]bool{p.some, st.first < 0})
-		for _, half := range p.halves() {
-			for f := range st.m.count {
+		w.Flags([]bool{p.NonEmpty, st.first < 0})
+		for _, half := range p.Halves() {
+			for f := range st.m.Count {
 				z, row := zeros[:1], zeros[:s.shape.Dv]
-				if p.some {
-					z, row = half.z[f:][:1], half.s[f*p.ld:][:s.shape.Dv]
+				if p.NonEmpty {
+					z, row = half.Z[f:][:1], half.S[f*p.Stride:][:s.shape.Dv]
 				}
 				snapshot.WriteElements(w, z)
 				snapshot.WriteElements(w, row)
@@ -328,7 +328,7 @@ func (s *sums[T]) write(w *snapshot.Writer) {
 		}
 		for j := range s.shape.Chunk {
 			if j < st.n {
-				snapshot.WriteElements(w, st.v[j*p.ld:][:s.shape.Dv])
+				snapshot.WriteElements(w, st.v[j*p.Stride:][:s.shape.Dv])
 			} else {
 				snapshot.WriteElements(w, zeros[:s.shape.Dv])
 			}
@@ -368,17 +368,17 @@ func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapsho
 		p := &st.past
 		var before [2]bool
 		r.Flags(before[:])
-		p.some = before[0]
+		p.NonEmpty = before[0]
 		if before[1] {
 			st.first = -1
-			if !p.some {
+			if !p.NonEmpty {
 				r.Fail("head %d has a key in a closed chunk, and no closed chunk", i)
 			}
 		}
-		for _, half := range p.halves() {
-			for f := range st.m.count {
-				snapshot.ReadElements(r, half.z[f:][:1])
-				snapshot.ReadElements(r, half.s[f*p.ld:][:s.Dv])
+		for _, half := range p.Halves() {
+			for f := range st.m.Count {
+				snapshot.ReadElements(r, half.Z[f:][:1])
+				snapshot.ReadElements(r, half.S[f*p.Stride:][:s.Dv])
 			}
 		}
 		r.Flags(st.exist)
@@ -386,7 +386,7 @@ func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapsho
 			snapshot.ReadElements(r, st.x[a*st.ld:][:s.Chunk])
 		}
 		for j := range s.Chunk {
-			snapshot.ReadElements(r, st.v[j*p.ld:][:s.Dv])
+			snapshot.ReadElements(r, st.v[j*p.Stride:][:s.Dv])
 		}
 		for _, exists := range st.exist[:n] {
 			st.mark(exists)

@@ -343,8 +343,8 @@ func TestSumsHoldPlainMoments(t *testing.T) {
 		}
 	}
 	for f, want := range z {
-		if ratio := check.ErrorRatio(head.past.z[f:][:1], []float64{want}, (8+math.Sqrt(n))*check.UnitRoundoff[float64]()*terms[f]); ratio > 1 {
-			t.Errorf("moment %d is %v, want %v", f, head.past.z[f], want)
+		if ratio := check.ErrorRatio(head.past.Z[f:][:1], []float64{want}, (8+math.Sqrt(n))*check.UnitRoundoff[float64]()*terms[f]); ratio > 1 {
+			t.Errorf("moment %d is %v, want %v", f, head.past.Z[f], want)
 		}
 	}
 }

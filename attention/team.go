@@ -61,7 +61,7 @@ func (u *unit[T]) together(n, stages int, f func(u *unit[T], t *team)) {
 			defer mine.ar.Release()
 		}
 		if u.walker != nil {
-			mine.walker = u.walker.copy()
+			mine.walker = u.walker.Clone()
 		}
 		mine.stream = stream[T]{}
 		mine.dscale = arena.TakeZeros[float64](mine.ar, len(u.q))

@@ -62,7 +62,7 @@ func ofSums[T tensor.Float](st State[T]) (*sums[T], error) {
 func (s *sums[T]) size() int {
 	size := 0
 	for _, h := range s.heads {
-		size += h.m.count * (1 + h.u.dv)
+		size += h.m.Count * (1 + h.u.dv)
 	}
 	return size
 }
@@ -89,7 +89,7 @@ func TotalOf[T tensor.Float](t *Total[T], st State[T]) error {
 			span.Gone, span.Owes = h.ages.gone, h.ages.owes
 		}
 		t.Spans = append(t.Spans, span)
-		t.Sums = h.past.flat(t.Sums, h.u.dv)
+		t.Sums = h.past.AppendFlat(t.Sums, h.u.dv)
 	}
 	return nil
 }
@@ -115,13 +115,13 @@ func SetTotal[T tensor.Float](st State[T], t *Total[T]) error {
 	sums := t.Sums
 	for i, h := range s.heads {
 		span := t.Spans[i]
-		sums = h.past.setFlat(sums, h.u.dv)
-		if h.past.some = span.Seen; span.Seen {
+		sums = h.past.SetFlat(sums, h.u.dv)
+		if h.past.NonEmpty = span.Seen; span.Seen {
 			h.first = -1
 		}
-		if h.past.low != nil {
-			clear(h.past.low.s)
-			clear(h.past.low.z)
+		if h.past.Residual != nil {
+			clear(h.past.Residual.S)
+			clear(h.past.Residual.Z)
 		}
 		if t.Decay {
 			h.ages = heapAges(h.c)
@@ -129,30 +129,6 @@ func SetTotal[T tensor.Float](st State[T], t *Total[T]) error {
 		}
 	}
 	return nil
-}
-
-// flat appends the moments without what pads them, their rounding left out.
-func (s *moments[T]) flat(to []T, dv int) []T {
-	for f := range len(s.s) / s.ld {
-		if s.some {
-			to = append(append(to, s.z[f]), s.s[f*s.ld:][:dv]...)
-		} else {
-			to = append(to, make([]T, 1+dv)...)
-		}
-	}
-	return to
-}
-
-// setFlat sets the moments from the elements that flat appended, and returns the rest.
-func (s *moments[T]) setFlat(from []T, dv int) []T {
-	for f := range len(s.s) / s.ld {
-		row := s.s[f*s.ld:][:s.ld]
-		clear(row[copy(row, from[1:1+dv]):])
-		s.z[f] = from[0]
-		from = from[1+dv:]
-	}
-	s.some = true
-	return from
 }
 
 // AppendSums appends the gradient of a total's sums to the slice to [n], in the order of
@@ -163,7 +139,7 @@ func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
 		if h.n > 0 {
 			return nil, fmt.Errorf("dinit: head %d has %d tokens that are not in its sums, as a total has none", i, h.n)
 		}
-		to = h.past.flat(to, g.shape.Dv)
+		to = h.past.AppendFlat(to, g.shape.Dv)
 	}
 	return to, nil
 }
@@ -180,11 +156,11 @@ func (g *StateGrad[T]) SetSums(st State[T], sums []T, ages []float64) error {
 	g.total = true
 	for i := range g.heads {
 		h, from := &g.heads[i], &s.heads[i].past
-		h.past.resemble(from)
-		if need := len(h.past.s) / h.past.ld * (1 + s.shape.Dv); len(sums) < need {
+		h.past.ShapeAs(from)
+		if need := len(h.past.S) / h.past.Stride * (1 + s.shape.Dv); len(sums) < need {
 			return fmt.Errorf("total: head %d has %d sums, the state %d", i, len(sums), need)
 		}
-		sums = h.past.setFlat(sums, s.shape.Dv)
+		sums = h.past.SetFlat(sums, s.shape.Dv)
 		h.open(0, 0, 0)
 		if i < len(ages) {
 			h.age = ages[i]
@@ -220,12 +196,12 @@ func AgesOf[T tensor.Float](to []float64, st State[T], sums, gradient []T) ([]fl
 	at := 0
 	for _, h := range s.heads {
 		var sum float64
-		for f := range h.m.count {
+		for f := range h.m.Count {
 			var along float64
 			for c := range 1 + h.u.dv {
 				along += float64(sums[at+c]) * float64(gradient[at+c])
 			}
-			sum -= float64(h.m.weight[f]) * along
+			sum -= float64(h.m.Weights[f]) * along
 			at += 1 + h.u.dv
 		}
 		to = append(to, sum)

@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
@@ -43,7 +44,7 @@ type unit[T tensor.Float] struct {
 	// What the forms work in. The walker and the stream have memory of their own,
 	// which a unit keeps from call to call.
 	keys   keyRows[T]
-	walker *monomials[T]
+	walker *features.Monomials[T]
 	stream stream[T]
 
 	// Of a normalisation over all tokens, else nil.

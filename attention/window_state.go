@@ -406,7 +406,7 @@ func (s *windowState[T]) Merge(next State[T]) error {
 			st.run()
 			st.u.ready = false
 			// A tail that holds nothing leaves the open chunk as it is.
-			if tail := n.tail.heads[i]; tail.past.some || tail.n > 0 {
+			if tail := n.tail.heads[i]; tail.past.NonEmpty || tail.n > 0 {
 				st.append(tail)
 			}
 		}
@@ -498,7 +498,7 @@ func (w *windowed[T]) RestoreState(data []byte) (State[T], error) {
 			r.Fail("head %d has %d keys in its window: it is %d wide, the state has %d tokens", i, n, width, tokens)
 			return nil, r.Err
 		}
-		if w.oneDenominator() && n < int64(width) && (sums.past.some || sums.n > 0) {
+		if w.oneDenominator() && n < int64(width) && (sums.past.NonEmpty || sums.n > 0) {
 			r.Fail("head %d has %d keys in a window of %d, and some that have left it", i, n, width)
 			return nil, r.Err
 		}

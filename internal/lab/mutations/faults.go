@@ -40,9 +40,9 @@ var faults = []fault{
 	},
 	// The linear form.
 	{
-		"attention/monomial.go", "float64(n) / float64(same)", "float64(n)",
+		"attention/internal/features/monomial.go", "float64(n) / float64(same)", "float64(n)",
 		"packed features that repeat a channel count it as if its factors differed",
-		"attention", "TestMonomials",
+		"attention/internal/features", "TestFeatureProductsAreTheKernel",
 	},
 	{
 		"attention/linear_grad.go", "u.t.Scale(w, -1, w)", "u.t.Scale(w, 1, w)",
@@ -138,9 +138,9 @@ var faults = []fault{
 		"attention", "TestDecayMerge",
 	},
 	{
-		"attention/step.go", "p *= x[i]", "p = x[i]",
+		"attention/internal/features/monomial.go", "p *= x[i]", "p = x[i]",
 		"a single token's features of degree 4 lack a factor",
-		"attention", "TestMonomials",
+		"attention/internal/features", "TestFeatureProductsAreTheKernel",
 	},
 	{
 		"internal/snapshot/snapshot.go", "Uint32(end); got != want {", "Uint32(end); false && got != want {",
