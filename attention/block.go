@@ -209,7 +209,7 @@ func (u *unit[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo
 				if !(sum[r] < tooLarge) {
 					before := rowscale.Power[T]{Base: base[r], Top: top[r]}
 					base[r], top[r] = u.power(row, u.t.Max(row), factor, since, r)
-					fade := T(math.Exp2(before.Above(rowscale.Power[T]{Base: base[r], Top: top[r]}, factor)))
+					fade := T(math.Exp2(before.Exceed(rowscale.Power[T]{Base: base[r], Top: top[r]}, factor)))
 					den[r0+r] *= fade
 					u.t.Scale(o[(r0+r)*ldo:][:u.dv], fade, o[(r0+r)*ldo:])
 				}

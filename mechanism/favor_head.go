@@ -136,7 +136,7 @@ func (p *favorPass[T]) computeFeatures(x tensor.Mat[T], keys bool) tensor.Mat[T]
 func (x *favorHead[T]) Forward(h *headwise.Head[T]) {
 	den, p := h.SaveBuffer(h.Q.Rows), x.newPass(h)
 	o := h.TakeScratch(favorChunk, p.v.Cols)
-	h.Unseen = 0
+	h.UnseenQueries = 0
 	for i0 := 0; i0 < h.Q.Rows; i0 += favorChunk {
 		i1 := min(i0+favorChunk, h.Q.Rows)
 		h.Multiply(o.Slice(0, i1-i0), p.computeFeatures(h.Q.Slice(i0, i1), false), p.sums, false, false, false)
@@ -144,7 +144,7 @@ func (x *favorHead[T]) Forward(h *headwise.Head[T]) {
 			row, to := o.Row(i-i0), h.Out.Row(i)
 			if den[i] = row[h.V.Cols] + x.eps; !(den[i] > 0) {
 				clear(to)
-				h.Unseen++
+				h.UnseenQueries++
 				continue
 			}
 			h.Table.Scale(to, 1/den[i], row[:h.V.Cols])

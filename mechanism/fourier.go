@@ -206,7 +206,7 @@ func (f *fourierAttention[T]) Forward(h *headwise.Head[T]) {
 		out := h.Out.Row(i)
 		if _, some := f.normaliseWeights(h, i, row, top); !some {
 			clear(out)
-			h.Unseen++
+			h.UnseenQueries++
 			continue
 		}
 		clear(o)

@@ -133,7 +133,7 @@ func (m *branchMixture[T]) Forward(h *headwise.Head[T]) {
 		pairs.Release()
 	}
 	weights := m.branchWeights(h, saved)
-	h.Unseen = 0
+	h.UnseenQueries = 0
 	for i := range n {
 		row := h.Out.Row(i)
 		clear(row)
@@ -144,7 +144,7 @@ func (m *branchMixture[T]) Forward(h *headwise.Head[T]) {
 			sum += weights.Row(b)[i]
 		}
 		if sum == 0 {
-			h.Unseen++
+			h.UnseenQueries++
 		}
 	}
 }

@@ -392,11 +392,11 @@ func (x *lshAttention[T]) Forward(h *headwise.Head[T]) {
 			}
 		}
 	}
-	h.K, h.Unseen = keys, 0
+	h.K, h.UnseenQueries = keys, 0
 	for i := range h.Q.Rows {
 		if p.countParts() == 1 {
 			if seesNoKey(saved[i]) && !asksItself(h, i) {
-				h.Unseen++
+				h.UnseenQueries++
 			}
 			continue
 		}
@@ -408,7 +408,7 @@ func (x *lshAttention[T]) Forward(h *headwise.Head[T]) {
 			h.Table.Axpy(out.Row(i), share, of[h.Q.Rows+i*h.V.Cols:][:h.V.Cols])
 		}
 		if !seen {
-			h.Unseen++
+			h.UnseenQueries++
 		}
 	}
 }

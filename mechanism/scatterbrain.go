@@ -177,7 +177,7 @@ func (x *scatterAttention[T]) Forward(h *headwise.Head[T]) {
 		}
 		h.Scratch.Reset(mark)
 	})
-	h.Unseen = 0
+	h.UnseenQueries = 0
 	for i := range o.Rows {
 		row, den := o.Row(i)[:h.V.Cols], float64(o.Row(i)[h.V.Cols])
 		to := h.Out.Row(p.queryRow(i))

@@ -34,15 +34,15 @@ type builder[T tensor.Float] struct {
 	layers    []layer[T] // of attention
 	err       error
 
-	bare  bool    // weights are only counted: they have no elements
-	size  float64 // of bare weights
-	drawn float64 // constants beside them
+	countsOnly   bool    // weights are only counted: they have no elements
+	size         float64 // of bare weights
+	constantSize float64 // constants beside them
 }
 
 // addWeight adds one.
 func (b *builder[T]) addWeight(name string, decay bool, first nn.Initializer, shape ...int) *param.Param[T] {
 	p := b.addParam(name, decay, shape...)
-	if b.key == nil || b.bare {
+	if b.key == nil || b.countsOnly {
 		return p
 	}
 	key := b.key.Fold(uint64(len(b.set.All()) - 1))
@@ -53,7 +53,7 @@ func (b *builder[T]) addWeight(name string, decay bool, first nn.Initializer, sh
 }
 
 func (b *builder[T]) addParam(name string, decay bool, shape ...int) *param.Param[T] {
-	if !b.bare {
+	if !b.countsOnly {
 		return b.set.New(name, decay, shape...)
 	}
 	size := 1.0
@@ -108,9 +108,9 @@ func (b *builder[T]) newDecay(name string) *nn.Decay[T] {
 	hkv := b.c.kvHeads()
 	switch b.c.Decay {
 	case FixedDecay:
-		d := &nn.Decay[T]{Fixed: make([]T, hkv)}
-		for h := range d.Fixed {
-			d.Fixed[h] = T(nn.Retention(h))
+		d := &nn.Decay[T]{LogDecays: make([]T, hkv)}
+		for h := range d.LogDecays {
+			d.LogDecays[h] = T(nn.Retention(h))
 		}
 		return d
 	case LearnedDecay:
@@ -203,9 +203,9 @@ func (b *builder[T]) setMechanism(name string, a *nn.Attention[T]) {
 		return
 	}
 	a.Mechanism = m
-	if b.bare {
+	if b.countsOnly {
 		b.size += float64(m.Params().Size())
-		b.drawn += float64(m.Constants().Size())
+		b.constantSize += float64(m.Constants().Size())
 		return
 	}
 	b.layers = append(b.layers, layer[T]{name, a})

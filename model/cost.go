@@ -25,7 +25,7 @@ func (c Config) bareMixer(causal bool) (m nn.Mixer[float32], size float64, err e
 	if c.Heads == 0 {
 		return nil, 0, nil
 	}
-	b := &builder[float32]{c: c, bare: true}
+	b := &builder[float32]{c: c, countsOnly: true}
 	m = b.newMixer("", causal)
 	return m, b.size, b.err
 }
@@ -36,9 +36,9 @@ func (c Config) storedSize() float64 {
 	if c.Heads == 0 {
 		return c.weightSize(0)
 	}
-	b := &builder[float32]{c: c, bare: true}
+	b := &builder[float32]{c: c, countsOnly: true}
 	b.newMixer("", c.IsCausal())
-	return c.weightSize(b.size) + float64(c.Layers)*b.drawn
+	return c.weightSize(b.size) + float64(c.Layers)*b.constantSize
 }
 
 // weightSize is Params with that many weights of a mixer. It is exact below 2⁵³ and
@@ -88,7 +88,7 @@ func (c Config) weightSize(mixer float64) float64 {
 
 // countWeights returns the number of weights that build adds, which have no elements.
 func (c Config) countWeights(build func(*builder[float32])) float64 {
-	b := &builder[float32]{c: c, bare: true}
+	b := &builder[float32]{c: c, countsOnly: true}
 	build(b)
 	return b.size
 }
@@ -120,7 +120,7 @@ func (c Config) bodyFLOPs() float64 {
 // innerFLOPs returns the operations of one layer's MLP, or of what takes its place,
 // forward, a token.
 func (c Config) innerFLOPs() float64 {
-	b := &builder[float32]{c: c, bare: true}
+	b := &builder[float32]{c: c, countsOnly: true}
 	x := b.newInnerBlock("")
 	if b.err != nil {
 		return 0

@@ -88,7 +88,7 @@ func (b *builder[T]) newMLP(name string) nn.Branch[T] {
 	up := b.newLinear(name+".up_proj", 1, b.c.hiddenWidth(), b.c.Width)
 	down := b.newLinear(name+".down_proj", b.residualShare(), b.c.Width, b.c.hiddenWidth())
 	if kind.gated {
-		return &nn.GatedMLP[T]{Gate: gate, Up: up, Down: down, Act: kind.act}
+		return &nn.GatedMLP[T]{GateProj: gate, UpProj: up, DownProj: down, Act: kind.act}
 	}
-	return &nn.MLP[T]{Up: up, Down: down, Act: kind.act}
+	return &nn.MLP[T]{UpProj: up, DownProj: down, Act: kind.act}
 }

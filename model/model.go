@@ -29,12 +29,12 @@ type Model[T tensor.Float] struct {
 	pool    pool[T]
 	head    head[T]
 
-	train, eval passes[T]
-	targets     targets // of the last Forward
-	losses      []float64
-	ready       bool // Backward may follow
-	open        bool // BackwardOutputs may follow
-	scratch     scratch[T]
+	train, eval        passes[T]
+	targets            targets // of the last Forward
+	losses             []float64
+	canBackward        bool // Backward may follow
+	canBackwardOutputs bool // BackwardOutputs may follow
+	scratch            scratch[T]
 }
 
 // passes are the traces of the encoder and of what has the head.
@@ -158,7 +158,7 @@ func (m *Model[T]) Aux() float64 {
 // Forward returns the mean loss of the outputs that are counted, in nats or as
 // squared differences, and keeps what Backward needs. b stays as it is until then.
 func (m *Model[T]) Forward(b *Batch) (loss float64, err error) {
-	m.ready, m.open = false, false
+	m.canBackward, m.canBackwardOutputs = false, false
 	if err := m.runBody(b, &m.train); err != nil {
 		return 0, err
 	}
@@ -174,17 +174,17 @@ func (m *Model[T]) Forward(b *Batch) (loss float64, err error) {
 	for _, l := range m.losses {
 		loss += l
 	}
-	m.ready = true
+	m.canBackward = true
 	return loss / float64(m.targets.counted), nil
 }
 
 // Backward adds scale times the gradient of the loss that Forward returned to
 // those of the weights. It follows one Forward.
 func (m *Model[T]) Backward(scale T) error {
-	if !m.ready {
+	if !m.canBackward {
 		return errors.New("backward: no forward pass precedes it")
 	}
-	m.ready = false
+	m.canBackward = false
 	tr, sc := &m.train, &m.scratch
 	dx := resizeMatrix(&sc.dy, tr.read.Rows, tr.read.Cols)
 	m.head.backward(dx, tr.read, &m.targets, scale/T(m.targets.counted))
@@ -196,9 +196,9 @@ func (m *Model[T]) Backward(scale T) error {
 // have that row before the others, and a convolutional net gives windows of rows. It is
 // valid until the next pass; b stays as it is until then.
 func (m *Model[T]) Outputs(b *Batch) (tensor.Mat[T], error) {
-	m.ready = false
+	m.canBackward = false
 	err := m.runBody(b, &m.train)
-	m.open = err == nil
+	m.canBackwardOutputs = err == nil
 	return m.train.body, err
 }
 
@@ -207,13 +207,13 @@ func (m *Model[T]) Outputs(b *Batch) (tensor.Mat[T], error) {
 // times the gradient. It follows one Outputs.
 func (m *Model[T]) BackwardOutputs(dy tensor.Mat[T], scale T) error {
 	y := m.train.body
-	if !m.open {
+	if !m.canBackwardOutputs {
 		return errors.New("backward: no outputs precede it")
 	}
 	if dy.Rows != y.Rows || dy.Cols != y.Cols {
 		return fmt.Errorf("backward: dy is [%d,%d], outputs are [%d,%d]", dy.Rows, dy.Cols, y.Rows, y.Cols)
 	}
-	m.open = false
+	m.canBackwardOutputs = false
 	kept := resizeMatrix(&m.scratch.dy, dy.Rows, dy.Cols)
 	for i := range dy.Rows {
 		copy(kept.Row(i), dy.Row(i))

@@ -20,12 +20,12 @@ import (
 // once, in their order; a run that was cut off sends those before it through the
 // layers below again.
 type Projections[T tensor.Float] struct {
-	below  stack[T] // and the layer, which only projects
-	layer  *nn.Attention[T]
-	states []nn.State[T]
-	past   [][]T
-	rope   *attention.Rope[T]
-	trace  trace[T]
+	lowerLayers stack[T] // and the layer, which only projects
+	layer       *nn.Attention[T]
+	states      []nn.State[T]
+	convRows    [][]T
+	rope        *attention.Rope[T]
+	trace       trace[T]
 
 	shape        stream.Shape
 	vocab        int
@@ -36,8 +36,8 @@ type Projections[T tensor.Float] struct {
 	piece  []int32
 	tokens int64 // that were read
 	sum    uint32
-	to     *stream.Window[T] // nil: nowhere
-	at     int               // in it
+	window *stream.Window[T] // nil: nowhere
+	filled int               // in it
 }
 
 // projector is a layer of attention that ends where its mechanism would begin.
@@ -67,26 +67,26 @@ func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, 
 	case c.Positions == Learned && n > int64(c.Context):
 		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", n, c.Context)
 	}
-	p := &Projections[T]{below: *m.main, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
+	p := &Projections[T]{lowerLayers: *m.main, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
 	if c.Positions == Learned {
 		p.maxPositions = int64(c.Context)
 	}
 	a := p.layer
 	p.shape = stream.Shape{B: 1, H: a.H, Hkv: a.Hkv, N: n, M: n, D: a.D, Dv: a.D}
 	p.trace.blocks = make([]blockTrace[T], 1)
-	p.below.blocks = nil
+	p.lowerLayers.blocks = nil
 	for _, b := range m.main.blocks {
 		if b.conv != nil {
-			p.past = append(p.past, make([]T, b.conv.PastSize()))
+			p.convRows = append(p.convRows, make([]T, b.conv.PastSize()))
 		}
 		if b.mixer == nn.Mixer[T](a) {
 			b.mixer = projector[T]{a, p.keepCall}
 			b.branch = b.mixer
-			p.below.blocks = append(p.below.blocks, b)
+			p.lowerLayers.blocks = append(p.lowerLayers.blocks, b)
 			p.states = append(p.states, nil)
 			break
 		}
-		p.below.blocks = append(p.below.blocks, b)
+		p.lowerLayers.blocks = append(p.lowerLayers.blocks, b)
 		if b.mixer == nil {
 			continue
 		}
@@ -131,8 +131,8 @@ func (p *Projections[T]) Identity() []stream.Field { return p.ids }
 
 func (p *Projections[T]) NewWindow(n int, want stream.Role) *stream.Window[T] {
 	w := stream.NewWindow[T](p.shape, n, want, p.HasDecay())
-	if p.below.theta != 0 {
-		w.Call.Rope = attention.NewRope[T](p.below.d, p.below.theta, 0, n)
+	if p.lowerLayers.theta != 0 {
+		w.Call.Rope = attention.NewRope[T](p.lowerLayers.d, p.lowerLayers.theta, 0, n)
 	}
 	return w
 }
@@ -141,16 +141,16 @@ func (p *Projections[T]) NewWindow(n int, want stream.Role) *stream.Window[T] {
 func (p *Projections[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int, error) {
 	start := p.tokens
 	w.SetTokens(n)
-	p.to, p.at = w, 0
+	p.window, p.filled = w, 0
 	err := p.runTokens(int64(n))
-	p.to = nil
+	p.window = nil
 	if err != nil {
 		return 0, err
 	}
 	n = int(p.tokens - start)
 	w.SetTokens(n)
 	if w.Call.Rope != nil {
-		p.below.setRotations(&w.Call.Rope, n, start)
+		p.lowerLayers.setRotations(&w.Call.Rope, n, start)
 	}
 	w.Input = p.sum
 	return n, nil
@@ -176,10 +176,10 @@ func (p *Projections[T]) runTokens(n int64) error {
 		}
 		in := input[T]{b: 1, n: size, tokens: p.piece}
 		var rope *attention.Rope[T]
-		if p.below.theta != 0 {
-			rope = p.below.setRotations(&p.rope, size, p.tokens)
+		if p.lowerLayers.theta != 0 {
+			rope = p.lowerLayers.setRotations(&p.rope, size, p.tokens)
 		}
-		if _, err := p.below.step(in, p.tokens, p.states, p.past, rope, &p.trace, stepWays[T]{}); err != nil {
+		if _, err := p.lowerLayers.step(in, p.tokens, p.states, p.convRows, rope, &p.trace, stepWays[T]{}); err != nil {
 			return err
 		}
 		p.tokens += int64(size)
@@ -222,17 +222,17 @@ func (p *Projections[T]) readTokens(n int) (int, error) {
 
 // keepCall keeps what the layer made of a piece.
 func (p *Projections[T]) keepCall(c *attention.Call[T]) {
-	if p.to == nil {
+	if p.window == nil {
 		return
 	}
 	for _, x := range []struct{ to, from tensor.Heads[T] }{
-		{p.to.Call.Q, c.Q}, {p.to.Call.K, c.K}, {p.to.Call.V, c.V}, {p.to.Call.LogG, c.LogG},
+		{p.window.Call.Q, c.Q}, {p.window.Call.K, c.K}, {p.window.Call.V, c.V}, {p.window.Call.LogG, c.LogG},
 	} {
 		for h := range x.to.H {
 			for i := range x.from.N {
-				copy(x.to.At(0, h).Row(p.at+i), x.from.At(0, h).Row(i))
+				copy(x.to.At(0, h).Row(p.filled+i), x.from.At(0, h).Row(i))
 			}
 		}
 	}
-	p.at += c.Q.N
+	p.filled += c.Q.N
 }

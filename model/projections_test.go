@@ -121,7 +121,7 @@ func TestProjectionsGoOn(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	path, saved := filepath.Join(dir, "o.raw"), filepath.Join(dir, "o.checkpoint")
 	_, err = run(ctx, path, tokens, stream.Options{Checkpoint: saved, Progress: func(p stream.Progress) {
-		if p.Done >= 300 {
+		if p.DoneTokens >= 300 {
 			stop()
 		}
 	}})

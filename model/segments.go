@@ -22,9 +22,9 @@ type segmentContext[T tensor.Float] struct {
 
 // blockContext is what a block remembers before and after a part.
 type blockContext[T tensor.Float] struct {
-	init, final     nn.State[T]             // of its mixer; nil: nothing came before, or what comes after is not wanted
-	dinit, dfinal   *attention.StateGrad[T] // their gradients; nil: nothing came before, nothing follows
-	past, now, next []T                     // of its convolution: rows before, the same for Forward to bring up to date, and nn.ConvEnds.Next
+	init, final                     nn.State[T]             // of its mixer; nil: nothing came before, or what comes after is not wanted
+	dinit, dfinal                   *attention.StateGrad[T] // their gradients; nil: nothing came before, nothing follows
+	pastRows, currentRows, nextRows []T                     // of its convolution: rows before, the same for Forward to bring up to date, and nn.ConvEnds.NextGrads
 }
 
 // firstPosition returns the first position.
@@ -50,13 +50,13 @@ func (p *segmentContext[T]) pastRows(i int, x tensor.Mat[T], batch int) ([]T, er
 		return nil, nil
 	}
 	b := &p.blocks[i]
-	if p.ranks != nil && b.past != nil {
-		if err := rowsBefore(p.ranks, b.past, x, batch); err != nil {
+	if p.ranks != nil && b.pastRows != nil {
+		if err := rowsBefore(p.ranks, b.pastRows, x, batch); err != nil {
 			return nil, err
 		}
-		b.now = append(b.now[:0], b.past...)
+		b.currentRows = append(b.currentRows[:0], b.pastRows...)
 	}
-	return b.now, nil
+	return b.currentRows, nil
 }
 
 // convEnds returns what lies around the part for the convolution of block i, where dy are
@@ -67,12 +67,12 @@ func (p *segmentContext[T]) convEnds(i int, dy tensor.Mat[T], batch int) (nn.Con
 	}
 	b := &p.blocks[i]
 	if p.ranks != nil {
-		b.next = slices.Grow(b.next[:0], len(b.past))[:len(b.past)]
-		if err := rowsAfter(p.ranks, b.next, dy, batch); err != nil {
+		b.nextRows = slices.Grow(b.nextRows[:0], len(b.pastRows))[:len(b.pastRows)]
+		if err := rowsAfter(p.ranks, b.nextRows, dy, batch); err != nil {
 			return nn.ConvEnds[T]{}, err
 		}
 	}
-	return nn.ConvEnds[T]{Past: b.past, Next: b.next, Last: p.last}, nil
+	return nn.ConvEnds[T]{PastRows: b.pastRows, NextGrads: b.nextRows, Last: p.last}, nil
 }
 
 // setStateGrads readies sc for the gradient of block i.
@@ -226,7 +226,7 @@ func (m *Model[T]) trainableSegments(b *Batch, size int) (*segments[T], *targets
 	if err != nil {
 		return nil, nil, err
 	}
-	m.ready, m.open = false, false
+	m.canBackward, m.canBackwardOutputs = false, false
 	t := new(targets)
 	if err := t.setTargets(&m.config, b); err != nil {
 		return nil, nil, err
@@ -242,7 +242,7 @@ func (s *segments[T]) firstContext() *segmentContext[T] {
 	p := &segmentContext[T]{blocks: make([]blockContext[T], len(s.m.main.blocks))}
 	for i := range p.blocks {
 		if c := s.m.main.blocks[i].conv; c != nil {
-			p.blocks[i].past = make([]T, s.b.B*c.PastSize())
+			p.blocks[i].pastRows = make([]T, s.b.B*c.PastSize())
 		}
 	}
 	return p
@@ -270,7 +270,7 @@ func (s *segments[T]) segmentInput(p *segmentContext[T], i int) input[T] {
 		p.rope = main.setRotations(&s.rope, n, int64(at))
 	}
 	for j := range p.blocks {
-		p.blocks[j].now = append(p.blocks[j].now[:0], p.blocks[j].past...)
+		p.blocks[j].currentRows = append(p.blocks[j].currentRows[:0], p.blocks[j].pastRows...)
 	}
 	return in
 }
@@ -298,7 +298,7 @@ func (s *segments[T]) runForward(p *segmentContext[T], i int, keep bool) (*segme
 		return nil, err
 	}
 	for j := range p.blocks {
-		next.blocks[j].past = slices.Clone(p.blocks[j].now)
+		next.blocks[j].pastRows = slices.Clone(p.blocks[j].currentRows)
 	}
 	return next, nil
 }
@@ -321,9 +321,9 @@ func (s *segments[T]) linkGradients(p, following *segmentContext[T]) {
 	for j := range p.blocks {
 		x := &p.blocks[j]
 		if following != nil {
-			x.dfinal, x.next = following.blocks[j].dinit, following.blocks[j].next
+			x.dfinal, x.nextRows = following.blocks[j].dinit, following.blocks[j].nextRows
 		} else {
-			x.next = make([]T, len(x.past))
+			x.nextRows = make([]T, len(x.pastRows))
 		}
 		if x.init != nil {
 			x.dinit = new(attention.StateGrad[T])

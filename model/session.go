@@ -19,12 +19,12 @@ import (
 // table (nn.FirstLayerCache): weights of the model must not change while it is in use. Its
 // methods must not run at the same time.
 type Session[T tensor.Float] struct {
-	model  *Model[T]
-	states []nn.State[T] // of each layer
-	past   [][]T         // of each convolution, the rows before the next token
-	tokens int64
-	batch  int
-	frozen *packedModel[T] // shared with clones
+	model    *Model[T]
+	states   []nn.State[T] // of each layer
+	convRows [][]T         // of each convolution, the rows before the next token
+	tokens   int64
+	batch    int
+	frozen   *packedModel[T] // shared with clones
 
 	rope   *attention.Rope[T] // rotations of the tokens of a piece; nil: none
 	places nn.PositionCache[T]
@@ -85,7 +85,7 @@ func (m *Model[T]) newSession(batch int) (*Session[T], error) {
 	s.trace.blocks = make([]blockTrace[T], 1)
 	for i := range m.main.blocks {
 		if c := m.main.blocks[i].conv; c != nil {
-			s.past = append(s.past, make([]T, batch*c.PastSize()))
+			s.convRows = append(s.convRows, make([]T, batch*c.PastSize()))
 		}
 	}
 	return s, nil
@@ -164,7 +164,7 @@ func (s *Session[T]) eachPiece(tokens []int32, n int, each func(i, size int, y t
 		if s.frozen.fitsRows(s.batch * size) {
 			by.blocks = s.frozen.blocks
 		}
-		y, err := m.main.step(in, s.tokens, s.states, s.past, s.nextRotations(size), &s.trace, by)
+		y, err := m.main.step(in, s.tokens, s.states, s.convRows, s.nextRotations(size), &s.trace, by)
 		if err != nil {
 			return err
 		}
@@ -196,7 +196,7 @@ func (s *Session[T]) Bytes() int64 {
 		n += state.Bytes()
 	}
 	var z T
-	for _, p := range s.past {
+	for _, p := range s.convRows {
 		n += int64(len(p)) * int64(unsafe.Sizeof(z))
 	}
 	return n
@@ -209,8 +209,8 @@ func (s *Session[T]) Clone() *Session[T] {
 	for _, state := range s.states {
 		c.states = append(c.states, state.Clone())
 	}
-	for _, p := range s.past {
-		c.past = append(c.past, slices.Clone(p))
+	for _, p := range s.convRows {
+		c.convRows = append(c.convRows, slices.Clone(p))
 	}
 	return c
 }
@@ -221,7 +221,7 @@ func (s *Session[T]) Reset() {
 	for _, state := range s.states {
 		state.Reset()
 	}
-	for _, p := range s.past {
+	for _, p := range s.convRows {
 		clear(p)
 	}
 }

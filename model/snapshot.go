@@ -56,7 +56,7 @@ func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
 		}
 		le.PutUint64(b[at:], uint64(len(b)-at-8))
 	}
-	for _, p := range s.past {
+	for _, p := range s.convRows {
 		if b, err = binary.Append(b, le, p); err != nil {
 			return b[:start], err
 		}
@@ -124,7 +124,7 @@ func (s *Session[T]) restoreStates(data []byte) error {
 		s.states = append(s.states, state)
 		data = data[8+n:]
 	}
-	for i, p := range s.past {
+	for i, p := range s.convRows {
 		n, err := binary.Decode(data, binary.LittleEndian, p)
 		if err != nil {
 			return fmt.Errorf("session: convolution %d: the snapshot ends within it", i)

@@ -36,14 +36,14 @@ type AttentionTrace[T tensor.Float] struct {
 
 	heads headProducts[T] // of a step by heads
 
-	ranks   *comm.Comm         // of the call
-	divided *sequence.Saved[T] // in the place of saved, with ranks
+	ranks     *comm.Comm         // of the call
+	rankSaved *sequence.Saved[T] // in the place of saved, with ranks
 }
 
 // Aux returns what the mechanism loses of its own, in a pass that is kept.
 func (tr *AttentionTrace[T]) Aux() float64 {
 	if tr.ranks != nil {
-		return tr.divided.Queries.Aux
+		return tr.rankSaved.Queries.Aux
 	}
 	return tr.saved.Aux
 }
@@ -102,16 +102,16 @@ func (a *Attention[T]) runMechanism(out tensor.Heads[T], tr *AttentionTrace[T], 
 		return a.Mechanism.Forward(out, &tr.call, &tr.saved)
 	case ranks == nil:
 		return a.Mechanism.Forward(out, &tr.call, nil)
-	case tr.divided == nil:
-		tr.divided = new(sequence.Saved[T])
+	case tr.rankSaved == nil:
+		tr.rankSaved = new(sequence.Saved[T])
 	}
-	return sequence.Forward(ranks, a.Mechanism, out, &tr.call, tr.divided)
+	return sequence.Forward(ranks, a.Mechanism, out, &tr.call, tr.rankSaved)
 }
 
 // runMechanismGrad is the gradient of mix, from do.
 func (a *Attention[T]) runMechanismGrad(do, o tensor.Heads[T], tr *AttentionTrace[T]) error {
 	if tr.ranks != nil {
-		return sequence.Backward(tr.ranks, a.Mechanism, &tr.grads, do, o, &tr.call, tr.divided)
+		return sequence.Backward(tr.ranks, a.Mechanism, &tr.grads, do, o, &tr.call, tr.rankSaved)
 	}
 	return a.Mechanism.Backward(&tr.grads, do, o, &tr.call, &tr.saved)
 }

@@ -85,18 +85,18 @@ type Scratch[T tensor.Float] struct {
 	// nothing follows, and where nothing came before.
 	DFinal, DInit *attention.StateGrad[T]
 
-	rooms [][]T
-	used  int
+	rooms     [][]T
+	usedRooms int
 }
 
 // takeBack takes back all rooms.
-func (s *Scratch[T]) takeBack() { s.used = 0 }
+func (s *Scratch[T]) takeBack() { s.usedRooms = 0 }
 
 // lendMatrix lends a matrix with undefined contents until s is emptied.
 func (s *Scratch[T]) lendMatrix(rows, cols int) tensor.Mat[T] {
-	if s.used == len(s.rooms) {
+	if s.usedRooms == len(s.rooms) {
 		s.rooms = append(s.rooms, nil)
 	}
-	s.used++
-	return resizeMatrix(&s.rooms[s.used-1], rows, cols)
+	s.usedRooms++
+	return resizeMatrix(&s.rooms[s.usedRooms-1], rows, cols)
 }

@@ -24,7 +24,7 @@ func (c *Conv[T]) countTaps() int { return c.W.Shape[0] }
 // Forward needs of each batch row: (K-1)·width.
 func (c *Conv[T]) PastSize() int { return (c.countTaps() - 1) * c.W.Shape[1] }
 
-// Forward sets y [B·N,width] from x. past [B·Past()] holds the rows before each
+// Forward sets y [B·N,width] from x. past [B·PastSize()] holds the rows before each
 // sequence, the latest last, and is brought up to date; nil means that nothing
 // came before.
 func (c *Conv[T]) Forward(y, x tensor.Mat[T], b int, past []T) {
@@ -50,15 +50,15 @@ func (c *Conv[T]) Forward(y, x tensor.Mat[T], b int, past []T) {
 
 // convForward is Forward of sequences of n rows.
 type convForward[T tensor.Float] struct {
-	c    *Conv[T]
-	y, x tensor.Mat[T]
-	n    int
-	past []T
+	c        *Conv[T]
+	y, x     tensor.Mat[T]
+	n        int
+	pastRows []T
 }
 
 func (f *convForward[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
-	c, y, x, n, past := f.c, f.y, f.x, f.n, f.past
+	c, y, x, n, past := f.c, f.y, f.x, f.n, f.pastRows
 	k, w := c.countTaps(), x.Cols
 	for i := i0; i < i1; i++ {
 		row := y.Row(i)
@@ -81,11 +81,11 @@ func (f *convForward[T]) RunRange(i0, i1 int) {
 // ConvEnds are what lies around sequences that are parts of longer ones, for
 // Backward. The zero value is for whole sequences.
 type ConvEnds[T tensor.Float] struct {
-	Past []T // [B·Past()] as Forward had it; nil: nothing came before
-	// Next [B·Past()] holds dy of the K-1 rows after each sequence, nil where nothing
+	PastRows []T // [B·PastSize()] as Forward had it; nil: nothing came before
+	// NextGrads [B·PastSize()] holds dy of the K-1 rows after each sequence, nil where nothing
 	// follows. It receives dy of the first K-1 rows: the Next of the part before.
 	// A part that others follow has K-1 rows or more.
-	Next []T
+	NextGrads []T
 	// Last says that nothing follows, whatever Next holds.
 	Last bool
 }
@@ -103,9 +103,9 @@ func (c *Conv[T]) Backward(dx, dy, x tensor.Mat[T], b int, ends ConvEnds[T]) {
 	if c.B != nil {
 		addRows(c.B.Grad, dy)
 	}
-	if ends.Next != nil {
+	if ends.NextGrads != nil {
 		for i := range b * (k - 1) {
-			row := ends.Next[i*w:][:w]
+			row := ends.NextGrads[i*w:][:w]
 			clear(row)
 			if at := i % (k - 1); at < n {
 				copy(row, dy.Row(i/(k-1)*n+at))
@@ -134,8 +134,8 @@ func (f *convBackward[T]) RunRange(i0, i1 int) {
 			switch {
 			case j <= at:
 				t.MulAdd(part[j*w:][:w], f.dy.Row(i), f.x.Row(i-j))
-			case f.ends.Past != nil:
-				t.MulAdd(part[j*w:][:w], f.dy.Row(i), f.ends.Past[around+(k-1+at-j)*w:])
+			case f.ends.PastRows != nil:
+				t.MulAdd(part[j*w:][:w], f.dy.Row(i), f.ends.PastRows[around+(k-1+at-j)*w:])
 			}
 		}
 		row := f.dx.Row(i)
@@ -144,8 +144,8 @@ func (f *convBackward[T]) RunRange(i0, i1 int) {
 			switch {
 			case j < n-at:
 				t.MulAdd(row, f.dy.Row(i+j), weight[j*w:])
-			case f.ends.Next != nil && !f.ends.Last:
-				t.MulAdd(row, f.ends.Next[around+(at+j-n)*w:], weight[j*w:])
+			case f.ends.NextGrads != nil && !f.ends.Last:
+				t.MulAdd(row, f.ends.NextGrads[around+(at+j-n)*w:], weight[j*w:])
 			}
 		}
 	}

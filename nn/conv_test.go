@@ -83,7 +83,7 @@ func TestConvBackwardInParts(t *testing.T) {
 			size := sizes[p]
 			at -= size
 			dx := matrix[float64](s, b*size, w)
-			c.Backward(dx, cut(dy, at, size), cut(x, at, size), b, ConvEnds[float64]{Past: pasts[p], Next: next, Last: p == len(sizes)-1})
+			c.Backward(dx, cut(dy, at, size), cut(x, at, size), b, ConvEnds[float64]{PastRows: pasts[p], NextGrads: next, Last: p == len(sizes)-1})
 			for i := range dx.Rows {
 				if !slices.Equal(dx.Row(i), want.Row(i/size*n+at+i%size)) {
 					t.Errorf("parts of %v: dx of row %d of part %d differs from the whole", sizes, i, p)

@@ -12,8 +12,8 @@ import (
 // where x is the row that the key is made of; without one it is Fixed for all
 // tokens.
 type Decay[T tensor.Float] struct {
-	Gate  Linear[T] // [Hkv,width]; W nil: none
-	Fixed []T       // [Hkv], each 0 or less
+	Gate      Linear[T] // [Hkv,width]; W nil: none
+	LogDecays []T       // [Hkv], each 0 or less
 }
 
 // Retention is log γ_h with γ_h = 1 - 2^(-5-h), the decay of head h of RetNet
@@ -33,7 +33,7 @@ func (d *Decay[T]) setLogDecay(g, x tensor.Mat[T], frozen *PackedLinear[T]) {
 	switch {
 	case !d.isLearned():
 		for i := range g.Rows {
-			copy(g.Row(i), d.Fixed)
+			copy(g.Row(i), d.LogDecays)
 		}
 		return
 	case frozen != nil:

@@ -16,9 +16,9 @@ func TestGatesBeginAsRetention(t *testing.T) {
 		W: &param.Param[float64]{Shape: []int{heads, 1}, Data: make([]float64, heads)},
 		B: &param.Param[float64]{Shape: []int{heads}, Data: make([]float64, heads)},
 	}}
-	fixed := Decay[float64]{Fixed: make([]float64, heads)}
+	fixed := Decay[float64]{LogDecays: make([]float64, heads)}
 	for h := range heads {
-		d.Gate.B.Data[h], fixed.Fixed[h] = RetentionGate(h), Retention(h)
+		d.Gate.B.Data[h], fixed.LogDecays[h] = RetentionGate(h), Retention(h)
 	}
 	x, g, want := tensor.NewMat[float64](3, 1), tensor.NewMat[float64](3, heads), tensor.NewMat[float64](3, heads)
 	d.setLogDecay(g, x, nil)

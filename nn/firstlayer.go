@@ -94,8 +94,8 @@ func (l *FirstLayerCache[T]) projectRows(y, x tensor.Mat[T]) {
 
 // PositionCache are the terms of positions that come next.
 type PositionCache[T tensor.Float] struct {
-	rows, from []T
-	start, end int64
+	rows, inputs []T
+	start, end   int64
 }
 
 // positionsAhead is the number of positions that are projected at a time.
@@ -109,7 +109,7 @@ func (p *PositionCache[T]) termsFrom(l *FirstLayerCache[T], start int64, n int) 
 		if l.positionCount > 0 {
 			count = max(n, int(min(int64(count), l.positionCount-start)))
 		}
-		from := resizeMatrix(&p.from, count, l.weights.W.Shape[1])
+		from := resizeMatrix(&p.inputs, count, l.weights.W.Shape[1])
 		clear(from.Data)
 		p.start, p.end = 0, 0
 		if err := l.position.Forward(from, 1, start); err != nil {

@@ -12,15 +12,15 @@ import (
 // an element of exact GELU, because plain Go divides. The products beside it take 6·width
 // operations.
 type GatedMLP[T tensor.Float] struct {
-	Gate Linear[T] // [hidden,width]
-	Up   Linear[T] // [hidden,width]
-	Down Linear[T] // [width,hidden]
-	Act  Activation
+	GateProj Linear[T] // [hidden,width]
+	UpProj   Linear[T] // [hidden,width]
+	DownProj Linear[T] // [width,hidden]
+	Act      Activation
 }
 
 // GatedMLPTrace is what GatedMLP.Forward leaves for Backward.
 type GatedMLPTrace[T tensor.Float] struct {
-	gate, up, hidden []T // [rows,hidden]: both projections, and what Down projects
+	gate, upOut, hidden []T // [rows,hidden]: both projections, and the input of DownProj
 }
 
 // Aux is 0.
@@ -31,7 +31,7 @@ func (m *GatedMLP[T]) NewTrace() Trace[T] { return new(GatedMLPTrace[T]) }
 
 // FLOPs counts the three products.
 func (m *GatedMLP[T]) FLOPs(n int, _ bool) float64 {
-	return 2 * float64(n) * (m.Gate.weightSize() + m.Up.weightSize() + m.Down.weightSize())
+	return 2 * float64(n) * (m.GateProj.weightSize() + m.UpProj.weightSize() + m.DownProj.weightSize())
 }
 
 // forwardWork is the arithmetic of a pass over rows, once through the three layers.
@@ -40,26 +40,26 @@ func (m *GatedMLP[T]) forwardWork(rows int) float64 { return m.FLOPs(rows, false
 // Forward sets y [rows,width] to base [rows,width] plus the MLP of x [rows,width]. y may
 // be base, but not x. The error is nil.
 func (m *GatedMLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], _ bool) error {
-	tr, out := trace.(*GatedMLPTrace[T]), m.Up.W.Shape[0]
-	gate, up, hidden := resizeMatrix(&tr.gate, x.Rows, out), resizeMatrix(&tr.up, x.Rows, out), resizeMatrix(&tr.hidden, x.Rows, out)
+	tr, out := trace.(*GatedMLPTrace[T]), m.UpProj.W.Shape[0]
+	gate, up, hidden := resizeMatrix(&tr.gate, x.Rows, out), resizeMatrix(&tr.upOut, x.Rows, out), resizeMatrix(&tr.hidden, x.Rows, out)
 	if x.Rows <= rowTile {
-		m.Gate.Forward(gate, x, false)
-		m.Up.Forward(up, x, false)
+		m.GateProj.Forward(gate, x, false)
+		m.UpProj.Forward(up, x, false)
 		gateRows(m.Act, kernel.Active[T](), hidden, gate, up)
 		copyRows(y, base)
-		m.Down.Forward(y, hidden, true)
+		m.DownProj.Forward(y, hidden, true)
 		return nil
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedForward[T]{m.Act, m.Gate.packWeights(ar, true), m.Up.packWeights(ar, true), m.Down.packWeights(ar, true), y, base, x, gate, up, hidden})
+	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedForward[T]{m.Act, m.GateProj.packWeights(ar, true), m.UpProj.packWeights(ar, true), m.DownProj.packWeights(ar, true), y, base, x, gate, up, hidden})
 	return nil
 }
 
 type gatedForward[T tensor.Float] struct {
-	act                          Activation
-	gateW, upW, downW            weightPanels[T]
-	y, base, x, gate, up, hidden tensor.Mat[T]
+	act                             Activation
+	gateW, upW, downW               weightPanels[T]
+	y, base, x, gate, upOut, hidden tensor.Mat[T]
 }
 
 // RunRange does rows. Gate and activation follow the products of a tile while it is cached.
@@ -69,7 +69,7 @@ func (f *gatedForward[T]) RunRange(i0, i1 int) {
 	t, out := kernel.Active[T](), f.hidden.Cols
 	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(out, f.x.Cols)))
 	x, y := f.x.Slice(i0, i1), f.y.Slice(i0, i1)
-	gate, up, hidden := f.gate.Slice(i0, i1), f.up.Slice(i0, i1), f.hidden.Slice(i0, i1)
+	gate, up, hidden := f.gate.Slice(i0, i1), f.upOut.Slice(i0, i1), f.hidden.Slice(i0, i1)
 	for j := 0; j < out; j += columnTile {
 		j1 := min(j+columnTile, out)
 		g, u := viewColumns(gate, j, j1), viewColumns(up, j, j1)
@@ -93,20 +93,20 @@ func gateRows[T tensor.Float](act Activation, t *kernel.Table[T], y, gate, up te
 // Backward sets dx [rows,width] from dy [rows,width] and adds to the gradients of the
 // weights. dx overlaps neither dy nor x. It overwrites the trace. The error is nil.
 func (m *GatedMLP[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T]) error {
-	tr, out := trace.(*GatedMLPTrace[T]), m.Up.W.Shape[0]
-	gate, up, hidden := viewMatrix(tr.gate, x.Rows, out), viewMatrix(tr.up, x.Rows, out), viewMatrix(tr.hidden, x.Rows, out)
+	tr, out := trace.(*GatedMLPTrace[T]), m.UpProj.W.Shape[0]
+	gate, up, hidden := viewMatrix(tr.gate, x.Rows, out), viewMatrix(tr.upOut, x.Rows, out), viewMatrix(tr.hidden, x.Rows, out)
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedBackward[T]{m.Act, m.Gate.packWeights(ar, false), m.Up.packWeights(ar, false), m.Down.packWeights(ar, false), dx, dy, gate, up})
+	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedBackward[T]{m.Act, m.GateProj.packWeights(ar, false), m.UpProj.packWeights(ar, false), m.DownProj.packWeights(ar, false), dx, dy, gate, up})
 	// gate and up are their own gradients from here on.
-	addWeights(weightGrad[T]{&m.Down, dy, hidden}, weightGrad[T]{&m.Gate, gate, x}, weightGrad[T]{&m.Up, up, x})
+	addWeights(weightGrad[T]{&m.DownProj, dy, hidden}, weightGrad[T]{&m.GateProj, gate, x}, weightGrad[T]{&m.UpProj, up, x})
 	return nil
 }
 
 type gatedBackward[T tensor.Float] struct {
-	act               Activation
-	gateW, upW, downW weightPanels[T]
-	dx, dy, gate, up  tensor.Mat[T]
+	act                 Activation
+	gateW, upW, downW   weightPanels[T]
+	dx, dy, gate, upOut tensor.Mat[T]
 }
 
 func (f *gatedBackward[T]) RunRange(i0, i1 int) {
@@ -116,7 +116,7 @@ func (f *gatedBackward[T]) RunRange(i0, i1 int) {
 	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(out, f.dx.Cols)))
 	wide := min(columnTile, out)
 	tile, spare := viewMatrix(arena.Take[T](ar, (i1-i0)*wide), i1-i0, wide), arena.Take[T](ar, wide)
-	dx, dy, gate, up := f.dx.Slice(i0, i1), f.dy.Slice(i0, i1), f.gate.Slice(i0, i1), f.up.Slice(i0, i1)
+	dx, dy, gate, up := f.dx.Slice(i0, i1), f.dy.Slice(i0, i1), f.gate.Slice(i0, i1), f.upOut.Slice(i0, i1)
 	for j := 0; j < out; j += columnTile {
 		j1 := min(j+columnTile, out)
 		d, g, u := viewColumns(tile, 0, j1-j), viewColumns(gate, j, j1), viewColumns(up, j, j1)
@@ -155,39 +155,39 @@ func (m *GatedMLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Tra
 
 // packedGatedMLP is a GatedMLP for steps.
 type packedGatedMLP[T tensor.Float] struct {
-	gate, up, down *PackedLinear[T]
-	act            Activation
+	gateProj, upProj, downProj *PackedLinear[T]
+	act                        Activation
 }
 
 // Freeze returns the layer with a packed copy of its weights.
 func (m *GatedMLP[T]) Freeze(rows int) Stepper[T] {
-	return &packedGatedMLP[T]{m.Gate.Freeze(rows), m.Up.Freeze(rows), m.Down.Freeze(rows), m.Act}
+	return &packedGatedMLP[T]{m.GateProj.Freeze(rows), m.UpProj.Freeze(rows), m.DownProj.Freeze(rows), m.Act}
 }
 
 // Step is GatedMLP.Step. For more than GEMVRows rows its products prefetch s.Next.
 func (m *packedGatedMLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*GatedMLPTrace[T])
 	// Products read rows well that lie an odd number of cache lines apart.
-	hidden := viewColumns(resizeMatrix(&tr.hidden, x.Rows, kernel.Stride(m.up.out)), 0, m.up.out)
-	if m.up.hasPanels {
-		across := (m.up.out + kernel.PanelColumns - 1) / kernel.PanelColumns
+	hidden := viewColumns(resizeMatrix(&tr.hidden, x.Rows, kernel.Stride(m.upProj.out)), 0, m.upProj.out)
+	if m.upProj.hasPanels {
+		across := (m.upProj.out + kernel.PanelColumns - 1) / kernel.PanelColumns
 		down := (x.Rows + rowTile - 1) / rowTile
-		par.Run(across*down, 1, 2*m.up.work*float64(x.Rows), gatedPanels[T]{m, hidden, x, across})
+		par.Run(across*down, 1, 2*m.upProj.work*float64(x.Rows), gatedPanels[T]{m, hidden, x, across})
 	} else {
-		gate, up := resizeMatrix(&tr.gate, x.Rows, m.up.out), resizeMatrix(&tr.up, x.Rows, m.up.out)
-		m.gate.Forward(gate, x, false)
-		m.up.Forward(up, x, false)
+		gate, up := resizeMatrix(&tr.gate, x.Rows, m.upProj.out), resizeMatrix(&tr.upOut, x.Rows, m.upProj.out)
+		m.gateProj.Forward(gate, x, false)
+		m.upProj.Forward(up, x, false)
 		gateRows(m.act, kernel.Active[T](), hidden, gate, up)
 	}
-	m.down.forwardActivated(y, hidden, true, noActivation, s.Next)
+	m.downProj.forwardActivated(y, hidden, true, noActivation, s.Next)
 	return nil
 }
 
 // gatedPanels does panels of columns of hidden, of some rows each.
 type gatedPanels[T tensor.Float] struct {
-	m         *packedGatedMLP[T]
-	hidden, x tensor.Mat[T]
-	across    int
+	m          *packedGatedMLP[T]
+	hidden, x  tensor.Mat[T]
+	panelCount int
 }
 
 func (f *gatedPanels[T]) RunRange(i0, i1 int) {
@@ -198,12 +198,12 @@ func (f *gatedPanels[T]) RunRange(i0, i1 int) {
 	size := min(rowTile, f.x.Rows) * kernel.PanelColumns
 	gates, ups := arena.Take[T](ar, size), arena.Take[T](ar, size)
 	for i := i0; i < i1; i++ {
-		j, r := i%f.across*kernel.PanelColumns, i/f.across*rowTile
+		j, r := i%f.panelCount*kernel.PanelColumns, i/f.panelCount*rowTile
 		x := f.x.Slice(r, min(r+rowTile, f.x.Rows))
 		h := viewColumns(f.hidden.Slice(r, r+x.Rows), j, min(j+kernel.PanelColumns, f.hidden.Cols))
 		gate, up := viewMatrix(gates, x.Rows, h.Cols), viewMatrix(ups, x.Rows, h.Cols)
-		f.m.gate.panels.multiplyColumns(gate, x, j, false, scratch, nil)
-		f.m.up.panels.multiplyColumns(up, x, j, false, scratch, nil)
+		f.m.gateProj.panels.multiplyColumns(gate, x, j, false, scratch, nil)
+		f.m.upProj.panels.multiplyColumns(up, x, j, false, scratch, nil)
 		gateRows(f.m.act, t, h, gate, up)
 	}
 }

@@ -23,7 +23,7 @@ func gated[T tensor.Float](s *source, width, hidden int, act Activation) *GatedM
 		}
 		return l
 	}
-	return &GatedMLP[T]{Gate: linear(hidden, width), Up: linear(hidden, width), Down: linear(width, hidden), Act: act}
+	return &GatedMLP[T]{GateProj: linear(hidden, width), UpProj: linear(hidden, width), DownProj: linear(width, hidden), Act: act}
 }
 
 // gates are the activations of gated layers, with a bound of their slopes.
@@ -67,8 +67,8 @@ func testGatedMLP[T tensor.Float](t *testing.T, unit float64) {
 				}
 				h, herr := make([]float64, hidden), make([]float64, hidden)
 				for j := range h {
-					g, goff := product(&m.Gate, j, in, make([]float64, width))
-					u, uoff := product(&m.Up, j, in, make([]float64, width))
+					g, goff := product(&m.GateProj, j, in, make([]float64, width))
+					u, uoff := product(&m.UpProj, j, in, make([]float64, width))
 					f := gate.f(g)
 					// An activation errs by at most 7 units in the last place, which are 14
 					// roundings, and the product by one.
@@ -76,7 +76,7 @@ func testGatedMLP[T tensor.Float](t *testing.T, unit float64) {
 					h[j], herr[j] = f*u, foff*math.Abs(u)+(math.Abs(f)+foff)*uoff+unit*math.Abs(f*u)
 				}
 				for j, got := range y.Row(i) {
-					sum, off := product(&m.Down, j, h, herr)
+					sum, off := product(&m.DownProj, j, h, herr)
 					want := float64(base.Row(i)[j]) + sum
 					off += 2 * unit * (math.Abs(want) + math.Abs(sum))
 					if d := math.Abs(float64(got) - want); !(d <= off) {
@@ -98,7 +98,7 @@ func TestGatedMLPOfARowIgnoresOtherRowsAndThreads(t *testing.T) {
 		x, dy := matrix[float32](s, rows, width), matrix[float32](s, rows, width)
 		pass := func(threads int) [][]float32 {
 			par.SetThreads(threads)
-			weights := []*param.Param[float32]{m.Gate.W, m.Gate.B, m.Up.W, m.Up.B, m.Down.W, m.Down.B}
+			weights := []*param.Param[float32]{m.GateProj.W, m.GateProj.B, m.UpProj.W, m.UpProj.B, m.DownProj.W, m.DownProj.B}
 			for _, p := range weights {
 				clear(p.Grad)
 			}

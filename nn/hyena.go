@@ -163,7 +163,7 @@ func (m *Hyena[T]) runGates(x tensor.Mat[T], b int, tr *HyenaTrace[T], state *hy
 		m.Conv.Forward(mixed, proj, b, nil)
 		h = m.Filter.Forward(0, n, &tr.filter)
 	} else {
-		m.Conv.Forward(mixed, proj, b, state.past)
+		m.Conv.Forward(mixed, proj, b, state.convRows)
 		h = state.extendFilters(m, n, tr)
 	}
 	u := resizeMatrix(&tr.u, rows, m.rowWidth())
@@ -236,17 +236,17 @@ func (m *Hyena[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[
 
 // hyenaState keeps the inputs of every long convolution.
 type hyenaState[T tensor.Float] struct {
-	past   []T   // [B·Conv.PastSize()]
-	inputs [][]T // [convolutions·B] of [tokens,width]
-	h      []T   // [places,convolutions·width] filters made so far
-	tokens int64
+	convRows []T   // [B·Conv.PastSize()]
+	inputs   [][]T // [convolutions·B] of [tokens,width]
+	h        []T   // [places,convolutions·width] filters made so far
+	tokens   int64
 }
 
 // NewState returns an empty state, which grows with the tokens. The error is nil.
 func (m *Hyena[T]) NewState(batch int) (State[T], error) { return m.newState(batch), nil }
 
 func (m *Hyena[T]) newState(batch int) *hyenaState[T] {
-	return &hyenaState[T]{past: make([]T, batch*m.Conv.PastSize()), inputs: make([][]T, m.countConvs()*batch)}
+	return &hyenaState[T]{convRows: make([]T, batch*m.Conv.PastSize()), inputs: make([][]T, m.countConvs()*batch)}
 }
 
 // extendFilters returns the filters of all places up to n tokens after the state.
@@ -273,7 +273,7 @@ func (s *hyenaState[T]) appendAndConvolve(m *Hyena[T], c, z, h tensor.Mat[T], d 
 
 // Clone shares what is there, which neither changes any more.
 func (s *hyenaState[T]) Clone() State[T] {
-	c := &hyenaState[T]{past: slices.Clone(s.past), h: slices.Clip(s.h), tokens: s.tokens}
+	c := &hyenaState[T]{convRows: slices.Clone(s.convRows), h: slices.Clip(s.h), tokens: s.tokens}
 	for _, x := range s.inputs {
 		c.inputs = append(c.inputs, slices.Clip(x))
 	}
@@ -281,7 +281,7 @@ func (s *hyenaState[T]) Clone() State[T] {
 }
 
 func (s *hyenaState[T]) Reset() {
-	clear(s.past)
+	clear(s.convRows)
 	s.tokens = 0
 	for i := range s.inputs {
 		s.inputs[i] = nil // a clone may have them
@@ -291,7 +291,7 @@ func (s *hyenaState[T]) Reset() {
 func (s *hyenaState[T]) Tokens() int64 { return s.tokens }
 
 func (s *hyenaState[T]) Bytes() int64 {
-	n := bytesOf(s.past) + bytesOf(s.h)
+	n := bytesOf(s.convRows) + bytesOf(s.h)
 	for _, x := range s.inputs {
 		n += bytesOf(x)
 	}
@@ -305,7 +305,7 @@ func (s *hyenaState[T]) AppendBinary(b []byte) ([]byte, error) {
 	start := len(b)
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.tokens))
 	var err error
-	for _, x := range append([][]T{s.past}, s.inputs...) {
+	for _, x := range append([][]T{s.convRows}, s.inputs...) {
 		if b, err = binary.Append(b, binary.LittleEndian, x); err != nil {
 			return b[:start], err
 		}
@@ -331,7 +331,7 @@ func (m *Hyena[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	for i := range s.inputs {
 		s.inputs[i] = make([]T, int(tokens)*m.rowWidth())
 	}
-	for _, x := range append([][]T{s.past}, s.inputs...) {
+	for _, x := range append([][]T{s.convRows}, s.inputs...) {
 		n, err := binary.Decode(rest, binary.LittleEndian, x)
 		if err != nil {
 			return nil, fmt.Errorf("hyena: %w", err)

@@ -153,15 +153,15 @@ func (l *Linear[T]) packWeightsIn(data []T, forward bool) weightPanels[T] {
 
 // packing copies weights to panels.
 type packing[T tensor.Float] struct {
-	to    kernel.Panels[T]
-	trans bool
-	from  []T
-	ld    int
+	panels  kernel.Panels[T]
+	trans   bool
+	weights []T
+	ld      int
 }
 
 func (f *packing[T]) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
-		f.to.Pack(i, f.trans, f.from, f.ld)
+		f.panels.Pack(i, f.trans, f.weights, f.ld)
 	}
 }
 

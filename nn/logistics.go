@@ -94,21 +94,21 @@ func partSums[T tensor.Float](row []T, level float32) (all, joint logSum) {
 }
 
 // logSum is e^most·sum.
-type logSum struct{ most, sum float64 }
+type logSum struct{ largest, sum float64 }
 
-var noSum = logSum{most: math.Inf(-1)}
+var noSum = logSum{largest: math.Inf(-1)}
 
 // addExp adds e^x.
 func (s *logSum) addExp(x float64) {
-	if x <= s.most {
-		s.sum += math.Exp(x - s.most)
+	if x <= s.largest {
+		s.sum += math.Exp(x - s.largest)
 		return
 	}
-	s.sum = s.sum*math.Exp(s.most-x) + 1
-	s.most = x
+	s.sum = s.sum*math.Exp(s.largest-x) + 1
+	s.largest = x
 }
 
-func (s *logSum) logTotal() float64 { return s.most + math.Log(s.sum) }
+func (s *logSum) logTotal() float64 { return s.largest + math.Log(s.sum) }
 
 // mixturePart is a logistic seen from a level: its edges in units of the scale.
 type mixturePart struct {

@@ -186,7 +186,7 @@ func (m *Mamba2[T]) runStates(rows, b int, tr *Mamba2Trace[T], state *mamba2Stat
 	pre, act := resizeMatrix(&tr.pre, rows, m.convWidth()), resizeMatrix(&tr.act, rows, m.convWidth())
 	var past []T
 	if state != nil {
-		past = state.past
+		past = state.convRows
 	}
 	m.Conv.Forward(pre, viewColumns(in, m.innerWidth(), m.stepAt()), b, past)
 	dt, g := resizeMatrix(&tr.dt, rows, m.H), resizeMatrix(&tr.g, rows, m.H)
@@ -450,14 +450,14 @@ func (f *mamba2BeforeGrad[T]) RunRange(i0, i1 int) {
 
 // mamba2State is the tail of the convolution and the state of each group.
 type mamba2State[T tensor.Float] struct {
-	past []T // [B·Conv.PastSize()]
-	core []attention.State[T]
+	convRows []T // [B·Conv.PastSize()]
+	core     []attention.State[T]
 }
 
 // NewState returns an empty state of fixed size. It returns an error if linear attention
 // does.
 func (m *Mamba2[T]) NewState(batch int) (State[T], error) {
-	s := &mamba2State[T]{past: make([]T, batch*m.Conv.PastSize())}
+	s := &mamba2State[T]{convRows: make([]T, batch*m.Conv.PastSize())}
 	for range m.G {
 		core, err := m.core.NewState(m.callShape(batch))
 		if err != nil {
@@ -469,7 +469,7 @@ func (m *Mamba2[T]) NewState(batch int) (State[T], error) {
 }
 
 func (s *mamba2State[T]) Clone() State[T] {
-	c := &mamba2State[T]{past: slices.Clone(s.past)}
+	c := &mamba2State[T]{convRows: slices.Clone(s.convRows)}
 	for _, core := range s.core {
 		c.core = append(c.core, core.Clone())
 	}
@@ -477,7 +477,7 @@ func (s *mamba2State[T]) Clone() State[T] {
 }
 
 func (s *mamba2State[T]) Reset() {
-	clear(s.past)
+	clear(s.convRows)
 	for _, core := range s.core {
 		core.Reset()
 	}
@@ -486,7 +486,7 @@ func (s *mamba2State[T]) Reset() {
 func (s *mamba2State[T]) Tokens() int64 { return s.core[0].Tokens() }
 
 func (s *mamba2State[T]) Bytes() int64 {
-	n := bytesOf(s.past)
+	n := bytesOf(s.convRows)
 	for _, core := range s.core {
 		n += core.Bytes()
 	}
@@ -503,7 +503,7 @@ func bytesOf[T tensor.Float](x []T) int64 {
 // of the snapshot of its state and that, in little-endian order.
 func (s *mamba2State[T]) AppendBinary(b []byte) ([]byte, error) {
 	le, start := binary.LittleEndian, len(b)
-	b, err := binary.Append(b, le, s.past)
+	b, err := binary.Append(b, le, s.convRows)
 	if err != nil {
 		return b[:start], err
 	}
@@ -525,8 +525,8 @@ func (m *Mamba2[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	if need := batch * m.Conv.PastSize() * int(unsafe.Sizeof(z)); len(data) < need {
 		return nil, fmt.Errorf("mamba-2: the snapshot has %d bytes, its convolution needs %d", len(data), need)
 	}
-	s := &mamba2State[T]{past: make([]T, batch*m.Conv.PastSize())}
-	n, err := binary.Decode(data, binary.LittleEndian, s.past)
+	s := &mamba2State[T]{convRows: make([]T, batch*m.Conv.PastSize())}
+	n, err := binary.Decode(data, binary.LittleEndian, s.convRows)
 	if err != nil {
 		return nil, fmt.Errorf("mamba-2: %w", err)
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// MLP is Down(act(Up(x))).
+// MLP is DownProj(act(UpProj(x))).
 type MLP[T tensor.Float] struct {
-	Up   Linear[T] // [hidden,width]
-	Down Linear[T] // [width,hidden]
-	Act  Activation
+	UpProj   Linear[T] // [hidden,width]
+	DownProj Linear[T] // [width,hidden]
+	Act      Activation
 }
 
 // MLPTrace is what MLP.Forward leaves for Backward.
@@ -33,32 +33,32 @@ func (m *MLP[T]) NewTrace() Trace[T] { return new(MLPTrace[T]) }
 
 // FLOPs counts both products.
 func (m *MLP[T]) FLOPs(n int, _ bool) float64 {
-	return 2 * float64(n) * (m.Up.weightSize() + m.Down.weightSize())
+	return 2 * float64(n) * (m.UpProj.weightSize() + m.DownProj.weightSize())
 }
 
 // Forward sets y [rows,width] to base [rows,width] plus the MLP of x [rows,width]. y may
 // be base, but not x. The error is nil.
 func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], _ bool) error {
-	tr, hidden := trace.(*MLPTrace[T]), m.Up.W.Shape[0]
+	tr, hidden := trace.(*MLPTrace[T]), m.UpProj.W.Shape[0]
 	tr.pre = slices.Grow(tr.pre[:0], x.Rows*hidden)[:x.Rows*hidden]
 	tr.act = slices.Grow(tr.act[:0], x.Rows*hidden)[:x.Rows*hidden]
 	pre, act := tr.viewUnits(x.Rows, hidden)
 	if x.Rows <= rowTile {
-		m.Up.Forward(pre, x, false)
+		m.UpProj.Forward(pre, x, false)
 		Activate(m.Act, act, pre)
 		copyRows(y, base)
-		m.Down.Forward(y, act, true)
+		m.DownProj.Forward(y, act, true)
 		return nil
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), mlpForward[T]{m.Act, m.Up.packWeights(ar, true), m.Down.packWeights(ar, true), y, base, x, pre, act})
+	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), mlpForward[T]{m.Act, m.UpProj.packWeights(ar, true), m.DownProj.packWeights(ar, true), y, base, x, pre, act})
 	return nil
 }
 
 type mlpForward[T tensor.Float] struct {
-	of                   Activation
-	up, down             weightPanels[T]
+	activation           Activation
+	upProj, downProj     weightPanels[T]
 	y, base, x, pre, act tensor.Mat[T]
 }
 
@@ -72,28 +72,28 @@ func (f *mlpForward[T]) RunRange(i0, i1 int) {
 	for j := 0; j < hidden; j += columnTile {
 		j1 := min(j+columnTile, hidden)
 		from, to := viewColumns(pre, j, j1), viewColumns(act, j, j1)
-		f.up.multiplyColumns(from, x, j, false, scratch, nil)
-		activateRows(f.of, k, to, from)
+		f.upProj.multiplyColumns(from, x, j, false, scratch, nil)
+		activateRows(f.activation, k, to, from)
 	}
 	copyRows(y, f.base.Slice(i0, i1))
-	f.down.multiplyColumns(y, act, 0, true, scratch, nil)
+	f.downProj.multiplyColumns(y, act, 0, true, scratch, nil)
 }
 
 // forwardWork is the arithmetic of a pass over rows, once through both layers.
 func (m *MLP[T]) forwardWork(rows int) float64 {
-	return 2 * float64(rows) * float64(len(m.Up.W.Data)+len(m.Down.W.Data))
+	return 2 * float64(rows) * float64(len(m.UpProj.W.Data)+len(m.DownProj.W.Data))
 }
 
 // Backward sets dx [rows,width] from dy [rows,width] and adds to the gradients of the
 // weights. dx overlaps neither dy nor x. It overwrites the trace. The error is nil.
 func (m *MLP[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T]) error {
-	tr, hidden := trace.(*MLPTrace[T]), m.Up.W.Shape[0]
+	tr, hidden := trace.(*MLPTrace[T]), m.UpProj.W.Shape[0]
 	pre, act := tr.viewUnits(x.Rows, hidden)
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), mlpBackward[T]{m.Act, m.Up.packWeights(ar, false), m.Down.packWeights(ar, false), dx, dy, pre})
+	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), mlpBackward[T]{m.Act, m.UpProj.packWeights(ar, false), m.DownProj.packWeights(ar, false), dx, dy, pre})
 	// pre is its own gradient from here on.
-	addWeights(weightGrad[T]{&m.Down, dy, act}, weightGrad[T]{&m.Up, pre, x})
+	addWeights(weightGrad[T]{&m.DownProj, dy, act}, weightGrad[T]{&m.UpProj, pre, x})
 	return nil
 }
 
@@ -103,9 +103,9 @@ func (m *MLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]
 }
 
 type mlpBackward[T tensor.Float] struct {
-	of          Activation
-	up, down    weightPanels[T]
-	dx, dy, pre tensor.Mat[T]
+	activation       Activation
+	upProj, downProj weightPanels[T]
+	dx, dy, pre      tensor.Mat[T]
 }
 
 func (f *mlpBackward[T]) RunRange(i0, i1 int) {
@@ -119,8 +119,8 @@ func (f *mlpBackward[T]) RunRange(i0, i1 int) {
 	for j := 0; j < hidden; j += columnTile {
 		j1 := min(j+columnTile, hidden)
 		dact, dpre := viewColumns(room, 0, j1-j), viewColumns(pre, j, j1)
-		f.down.multiplyColumns(dact, dy, j, false, scratch, nil)
-		activateRowsGrad(f.of, k, dpre, dact, dpre)
+		f.downProj.multiplyColumns(dact, dy, j, false, scratch, nil)
+		activateRowsGrad(f.activation, k, dpre, dact, dpre)
 	}
-	f.up.multiplyColumns(f.dx.Slice(i0, i1), pre, 0, false, scratch, nil)
+	f.upProj.multiplyColumns(f.dx.Slice(i0, i1), pre, 0, false, scratch, nil)
 }

@@ -114,10 +114,10 @@ func layers(s *source) map[string]layer {
 		},
 	}
 	for name, act := range map[string]Activation{"swiglu": SiLU, "geglu": GELU, "gated relu": ReLU} {
-		m := &GatedMLP[float64]{Gate: *linear(9, 5, true), Up: *linear(9, 5, true), Down: *linear(5, 9, true), Act: act}
+		m := &GatedMLP[float64]{GateProj: *linear(9, 5, true), UpProj: *linear(9, 5, true), DownProj: *linear(5, 9, true), Act: act}
 		var trace GatedMLPTrace[float64]
 		all[name] = layer{
-			in: 5, out: 5, weights: []*param.Param[float64]{m.Gate.W, m.Gate.B, m.Up.W, m.Up.B, m.Down.W, m.Down.B},
+			in: 5, out: 5, weights: []*param.Param[float64]{m.GateProj.W, m.GateProj.B, m.UpProj.W, m.UpProj.B, m.DownProj.W, m.DownProj.B},
 			forward: func(y, x tensor.Mat[float64]) {
 				for i := range y.Rows {
 					clear(y.Row(i))
@@ -127,10 +127,10 @@ func layers(s *source) map[string]layer {
 			backward: func(dx, dy, x tensor.Mat[float64]) { m.Backward(dx, dy, x, &trace, nil) },
 		}
 	}
-	m := &MLP[float64]{Up: *linear(9, 5, true), Down: *linear(5, 9, true)}
+	m := &MLP[float64]{UpProj: *linear(9, 5, true), DownProj: *linear(5, 9, true)}
 	var trace MLPTrace[float64]
 	all["mlp"] = layer{
-		in: 5, out: 5, weights: []*param.Param[float64]{m.Up.W, m.Up.B, m.Down.W, m.Down.B},
+		in: 5, out: 5, weights: []*param.Param[float64]{m.UpProj.W, m.UpProj.B, m.DownProj.W, m.DownProj.B},
 		forward: func(y, x tensor.Mat[float64]) {
 			for i := range y.Rows {
 				clear(y.Row(i))
@@ -263,7 +263,7 @@ func TestViewsKeepTheirNeighbours(t *testing.T) {
 func TestRowsDoNotMeet(t *testing.T) {
 	s := &source{key: rng.New(5)}
 	l := Linear[float32]{W: weight[float32](s, 67, 300), B: weight[float32](s, 67)}
-	m := MLP[float32]{Up: Linear[float32]{W: weight[float32](s, 45, 67)}, Down: Linear[float32]{W: weight[float32](s, 67, 45)}}
+	m := MLP[float32]{UpProj: Linear[float32]{W: weight[float32](s, 45, 67)}, DownProj: Linear[float32]{W: weight[float32](s, 67, 45)}}
 	n := LayerNorm[float32]{Gain: weight[float32](s, 67), Eps: 1e-5}
 	run := func(x tensor.Mat[float32]) tensor.Mat[float32] {
 		y, z := tensor.NewMat[float32](x.Rows, 67), tensor.NewMat[float32](x.Rows, 67)
@@ -287,8 +287,8 @@ func TestThreadsDoNotChangeBits(t *testing.T) {
 		par.SetThreads(threads)
 		s := &source{key: rng.New(6)}
 		m := MLP[float32]{
-			Up:   Linear[float32]{W: weight[float32](s, 260, 97), B: weight[float32](s, 260)},
-			Down: Linear[float32]{W: weight[float32](s, 97, 260), B: weight[float32](s, 97)},
+			UpProj:   Linear[float32]{W: weight[float32](s, 260, 97), B: weight[float32](s, 260)},
+			DownProj: Linear[float32]{W: weight[float32](s, 97, 260), B: weight[float32](s, 97)},
 		}
 		n := LayerNorm[float32]{Gain: weight[float32](s, 97), Bias: weight[float32](s, 97), Eps: 1e-5}
 		x, dy := matrix[float32](s, 1500, 97), matrix[float32](s, 1500, 97)
@@ -300,7 +300,7 @@ func TestThreadsDoNotChangeBits(t *testing.T) {
 		m.Forward(z, z, y, Scope[float32]{}, &trace, true)
 		m.Backward(dz, dy, y, &trace, nil)
 		n.Backward(dx, dz, x, stats)
-		return [][]float32{z.Data, dx.Data, m.Up.W.Grad, m.Up.B.Grad, m.Down.W.Grad, m.Down.B.Grad, n.Gain.Grad, n.Bias.Grad}
+		return [][]float32{z.Data, dx.Data, m.UpProj.W.Grad, m.UpProj.B.Grad, m.DownProj.W.Grad, m.DownProj.B.Grad, n.Gain.Grad, n.Bias.Grad}
 	}
 	one, three := run(1), run(3)
 	for i := range one {

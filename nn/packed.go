@@ -90,12 +90,12 @@ func (f *stripForward[T]) RunRange(i0, i1 int) {
 
 // panelForward does panels of columns, of some rows each, which share what they ask for.
 type panelForward[T tensor.Float] struct {
-	w             *weightPanels[T]
-	y, x          tensor.Mat[T]
-	acc           bool
-	act           Activation
-	across, count int
-	ahead         []T
+	w                 *weightPanels[T]
+	y, x              tensor.Mat[T]
+	acc               bool
+	act               Activation
+	panelCount, count int
+	prefetched        []T
 }
 
 func (f *panelForward[T]) RunRange(i0, i1 int) {
@@ -103,10 +103,10 @@ func (f *panelForward[T]) RunRange(i0, i1 int) {
 	defer ar.Release()
 	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, f.x.Cols))
 	for i := i0; i < i1; i++ {
-		j, r := i%f.across*kernel.PanelColumns, i/f.across*rowTile
+		j, r := i%f.panelCount*kernel.PanelColumns, i/f.panelCount*rowTile
 		r1 := min(r+rowTile, f.x.Rows)
 		y := viewColumns(f.y.Slice(r, r1), j, min(j+kernel.PanelColumns, f.y.Cols))
-		f.w.multiplyColumns(y, f.x.Slice(r, r1), j, f.acc, scratch, f.ahead[i*len(f.ahead)/f.count:(i+1)*len(f.ahead)/f.count])
+		f.w.multiplyColumns(y, f.x.Slice(r, r1), j, f.acc, scratch, f.prefetched[i*len(f.prefetched)/f.count:(i+1)*len(f.prefetched)/f.count])
 		activateRows(f.act, kernel.Active[T](), y, y)
 	}
 }
@@ -131,20 +131,20 @@ func (a *Attention[T]) Freeze(rows int) Stepper[T] {
 
 // headProducts makes the queries, keys and values of a token, which lie head by head.
 type headProducts[T tensor.Float] struct {
-	of      *PackedAttention[T]
+	layer   *PackedAttention[T]
 	x       tensor.Mat[T]
 	q, k, v []T // [H,B,D]
 }
 
 func (p *headProducts[T]) Head(h int, ahead []T) {
-	n, d := p.x.Rows, p.of.layer.D
+	n, d := p.x.Rows, p.layer.layer.D
 	ar := arena.Acquire()
 	defer ar.Release()
 	scratch := arena.Take[T](ar, kernel.MultiplyScratch(n, p.x.Cols))
 	for _, f := range [...]struct {
 		w *PackedLinear[T]
 		y []T
-	}{{p.of.q, p.q}, {p.of.k, p.k}, {p.of.v, p.v}} {
+	}{{p.layer.q, p.q}, {p.layer.k, p.k}, {p.layer.v, p.v}} {
 		ahead = f.w.panels.multiplyColumns(viewMatrix(f.y[h*n*d:], n, d), p.x, h*d, false, scratch, ahead)
 	}
 }
@@ -199,13 +199,13 @@ func resizeMatrix[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
 
 // PackedMLP is an MLP for steps.
 type PackedMLP[T tensor.Float] struct {
-	up, down *PackedLinear[T]
-	act      Activation
+	upProj, downProj *PackedLinear[T]
+	act              Activation
 }
 
 // Freeze returns the layer with its weights rearranged.
 func (m *MLP[T]) Freeze(rows int) Stepper[T] {
-	return &PackedMLP[T]{m.Up.Freeze(rows), m.Down.Freeze(rows), m.Act}
+	return &PackedMLP[T]{m.UpProj.Freeze(rows), m.DownProj.Freeze(rows), m.Act}
 }
 
 // Step adds to y [rows,width] the MLP of x [rows,width]. For more than GEMVRows rows its
@@ -213,8 +213,8 @@ func (m *MLP[T]) Freeze(rows int) Stepper[T] {
 func (m *PackedMLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*MLPTrace[T])
 	// Products read rows well that lie an odd number of cache lines apart.
-	hidden := viewColumns(resizeMatrix(&tr.act, x.Rows, kernel.Stride(m.up.out)), 0, m.up.out)
-	m.up.forwardActivated(hidden, x, false, m.act, nil)
-	m.down.forwardActivated(y, hidden, true, noActivation, s.Next)
+	hidden := viewColumns(resizeMatrix(&tr.act, x.Rows, kernel.Stride(m.upProj.out)), 0, m.upProj.out)
+	m.upProj.forwardActivated(hidden, x, false, m.act, nil)
+	m.downProj.forwardActivated(y, hidden, true, noActivation, s.Next)
 	return nil
 }

@@ -91,14 +91,14 @@ func rectifyFactor(beta2 float64, steps int64) float64 {
 
 // stepPieces updates pieces.
 type stepPieces[T tensor.Float] struct {
-	a              *AdamW[T]
-	plain, decayed kernel.AdamWStep[T]
+	a                  *AdamW[T]
+	undecayed, decayed kernel.AdamWStep[T]
 }
 
 func (f *stepPieces[T]) RunRange(i0, i1 int) {
 	t := kernel.Active[T]()
 	for _, c := range f.a.pieces[i0:i1] {
-		p, m, s := f.a.params[c.param], f.a.moments[c.param], &f.plain
+		p, m, s := f.a.params[c.param], f.a.moments[c.param], &f.undecayed
 		if p.Decay {
 			s = &f.decayed
 		}

@@ -64,7 +64,7 @@ func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[floa
 			return none, err
 		}
 		if progress != nil {
-			progress(Progress{Done: at + int64(n), Total: most})
+			progress(Progress{DoneTokens: at + int64(n), TotalTokens: most})
 		}
 	}
 	for i, den := range d.den {

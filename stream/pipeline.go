@@ -162,7 +162,7 @@ func (r *run[T]) computeWindows(ctx context.Context, l *pipeline[T], between fun
 		}
 		l.writeQueue <- x
 		if r.options.Progress != nil {
-			r.options.Progress(Progress{Done: r.doneTokens(), Total: r.totalTokens(), Resumed: r.resumed})
+			r.options.Progress(Progress{DoneTokens: r.doneTokens(), TotalTokens: r.totalTokens(), ResumedTokens: r.resumed})
 		}
 	}
 }

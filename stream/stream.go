@@ -44,8 +44,8 @@ const (
 
 // Progress is the progress of a run.
 type Progress struct {
-	Done, Total int64 // tokens of all passes; Total is -1 if unknown
-	Resumed     int64 // tokens of Done from earlier runs
+	DoneTokens, TotalTokens int64 // tokens of all passes; Total is -1 if unknown
+	ResumedTokens           int64 // tokens of DoneTokens from earlier runs
 }
 
 // Report holds the sizes, times and errors of a run.

@@ -477,7 +477,7 @@ func TestEndedContextLeavesACheckpoint(t *testing.T) {
 	for range 50 {
 		ctx, cancel := context.WithCancel(context.Background())
 		o.Progress = func(p Progress) {
-			if last = p.Done; p.Done-p.Resumed >= 50 {
+			if last = p.DoneTokens; p.DoneTokens-p.ResumedTokens >= 50 {
 				cancel()
 			}
 		}

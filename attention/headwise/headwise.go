@@ -76,9 +76,9 @@ type Head[T tensor.Float] struct {
 	NeedsBackward bool // Backward follows
 	Saved         []T  // what Forward saves for Backward; see SaveBuffer
 
-	// Unseen is the number of queries that the mechanism leaves without a key. Forward sets
+	// UnseenQueries is the number of queries that the mechanism leaves without a key. Forward sets
 	// it. Their outputs are 0.
-	Unseen int
+	UnseenQueries int
 	// Residual is set by Forward if the mechanism iterates (Saved.Residual).
 	Residual float64
 	// Aux is the auxiliary loss of the head, set by Forward (Saved.Aux).
@@ -226,12 +226,12 @@ func (w *driver[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 	p.runForward()
 	if keep != nil {
 		for i := range p.units {
-			keep.Unseen += int64(p.unseen[i])
-			if s, head := p.sequenceOf(i); p.weak[i].count > 0 {
+			keep.Unseen += int64(p.unseenCounts[i])
+			if s, head := p.sequenceOf(i); p.illConditioned[i].count > 0 {
 				if keep.Weak == 0 {
-					keep.WeakAt = [3]int{s.Batch, head, s.Q0 + p.weak[i].first}
+					keep.WeakAt = [3]int{s.Batch, head, s.Q0 + p.illConditioned[i].first}
 				}
-				keep.Weak += int64(p.weak[i].count)
+				keep.Weak += int64(p.illConditioned[i].count)
 			}
 			keep.Aux += p.aux[i]
 			keep.Residual = max(keep.Residual, p.residual[i])

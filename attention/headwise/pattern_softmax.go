@@ -102,7 +102,7 @@ type pairPass[T tensor.Float] struct {
 	// Of the queries of a tile: the powers of 2 that weights are over, sums of
 	// weights, in the tile and so far, and outputs [Rows, padv].
 	base, top, sum, den, o []T
-	lost                   []int32 // of all queries: 1 where some of its scores have overflowed
+	overflowed             []int32 // of all queries: 1 where some of its scores have overflowed
 }
 
 func (s *PatternSoftmax[T]) pass(h *Head[T]) *pairPass[T] {
@@ -142,7 +142,7 @@ func (s *PatternSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pattern) {
 	defer s.release(p)
 	n := h.Q.Rows
 	den, base, top := arena.TakeZeros[T](h.Scratch, n), arena.TakeZeros[T](h.Scratch, n), arena.TakeZeros[T](h.Scratch, n)
-	p.lost = arena.TakeZeros[int32](h.Scratch, n)
+	p.overflowed = arena.TakeZeros[int32](h.Scratch, n)
 	for i := range pairs.patches {
 		x := &pairs.patches[i]
 		for a := 0; a < x.queries.N; a += pairQueries {
@@ -151,10 +151,10 @@ func (s *PatternSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pattern) {
 			p.gather(den, base, top)
 		}
 	}
-	h.Unseen = 0
+	h.UnseenQueries = 0
 	for i, sum := range den {
 		row := h.Out.Row(i)
-		if sum == 0 && p.lost[i] != 0 {
+		if sum == 0 && p.overflowed[i] != 0 {
 			h.Table.Scale(row, T(math.NaN()), row)
 			lse[i] = T(math.NaN())
 			continue
@@ -162,7 +162,7 @@ func (s *PatternSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pattern) {
 		if sum == 0 {
 			clear(row)
 			lse[i] = T(math.Inf(-1))
-			h.Unseen++
+			h.UnseenQueries++
 			continue
 		}
 		h.Table.Scale(row, T(1/float64(sum)), row)
@@ -259,12 +259,12 @@ func (p *pairPass[T]) weigh(r int) {
 	if most == least {
 		clear(row)
 		if p.overflows(r, from, end) {
-			p.lost[p.Query(r)] = 1
+			p.overflowed[p.Query(r)] = 1
 		}
 		return
 	}
 	power := rowscale.PowerOf(most, p.log, 0)
-	by := power.Above(rowscale.Power[T]{Base: p.base[r], Top: p.top[r]}, p.log)
+	by := power.Exceed(rowscale.Power[T]{Base: p.base[r], Top: p.top[r]}, p.log)
 	switch {
 	case p.den[r] == 0:
 		p.base[r], p.top[r] = power.Base, power.Top
@@ -345,7 +345,7 @@ func (p *pairPass[T]) gather(den, base, top []T) {
 		i := p.Query(r)
 		row, o := p.h.Out.Row(i), p.o[r*p.padv:][:p.dv]
 		power := rowscale.Power[T]{Base: p.base[r], Top: p.top[r]}
-		by := power.Above(rowscale.Power[T]{Base: base[i], Top: top[i]}, p.log)
+		by := power.Exceed(rowscale.Power[T]{Base: base[i], Top: top[i]}, p.log)
 		switch {
 		case den[i] == 0:
 			copy(row, o)

@@ -183,8 +183,8 @@ func pairsProblem[T tensor.Float](t *testing.T, n, m, d, dv int, masked, biased 
 			}
 		}
 	}
-	if h.Unseen != unseen {
-		t.Errorf("%d queries see nothing, want %d", h.Unseen, unseen)
+	if h.UnseenQueries != unseen {
+		t.Errorf("%d queries see nothing, want %d", h.UnseenQueries, unseen)
 	}
 	l := check.SoftmaxLimits[T]()
 	if e := check.ErrorRatio(h.Out.Data, out.Data, l.Output(cond, check.MaxAbs(h.V.Data))); e > 1 {

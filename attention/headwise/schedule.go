@@ -23,9 +23,9 @@ type scheduledCall[T tensor.Float] struct {
 
 	overflow atomic.Bool // an output may not be finite
 
-	unseen        []int                // of each unit
-	weak          []illConditionedRows // of each unit
-	aux, residual []float64            // of each unit
+	unseenCounts   []int                // of each unit
+	illConditioned []illConditionedRows // of each unit
+	aux, residual  []float64            // of each unit
 
 	dout tensor.Heads[T]
 	g    attention.Grads[T]
@@ -33,7 +33,7 @@ type scheduledCall[T tensor.Float] struct {
 	// values, which are then added in the order of query heads. The gradients of unit i
 	// begin at shared[at[i]:].
 	shared []T
-	at     []int
+	starts []int
 	// Gradients of parameters, likewise, of the units from first on that are done
 	// at a time, and of all those before.
 	params []T
@@ -50,10 +50,10 @@ func (w *driver[T]) schedule(c *attention.Call[T], out tensor.Heads[T], keep *at
 	}
 	*p = scheduledCall[T]{
 		w: w, c: c, seqs: c.AppendSequences(p.seqs[:0]), out: out, keep: keep,
-		unseen: p.unseen, weak: p.weak, aux: p.aux, residual: p.residual, shared: p.shared[:0], at: p.at[:0], params: p.params[:0],
+		unseenCounts: p.unseenCounts, illConditioned: p.illConditioned, aux: p.aux, residual: p.residual, shared: p.shared[:0], starts: p.starts[:0], params: p.params[:0],
 	}
 	p.units = len(p.seqs) * c.Q.H
-	p.unseen, p.weak, p.aux, p.residual = scratch.Resize(p.unseen, p.units), scratch.Resize(p.weak, p.units), scratch.Resize(p.aux, p.units), scratch.Resize(p.residual, p.units)
+	p.unseenCounts, p.illConditioned, p.aux, p.residual = scratch.Resize(p.unseenCounts, p.units), scratch.Resize(p.illConditioned, p.units), scratch.Resize(p.aux, p.units), scratch.Resize(p.residual, p.units)
 	s := c.Shape()
 	for i := range p.seqs {
 		s.N, s.M = p.seqs[i].N, p.seqs[i].M
@@ -65,7 +65,7 @@ func (w *driver[T]) schedule(c *attention.Call[T], out tensor.Heads[T], keep *at
 // release keeps p for another call, without what it points at.
 func (p *scheduledCall[T]) release() {
 	w := p.w
-	*p = scheduledCall[T]{seqs: p.seqs, unseen: p.unseen, weak: p.weak, aux: p.aux, residual: p.residual, shared: p.shared, at: p.at, params: p.params}
+	*p = scheduledCall[T]{seqs: p.seqs, unseenCounts: p.unseenCounts, illConditioned: p.illConditioned, aux: p.aux, residual: p.residual, shared: p.shared, starts: p.starts, params: p.params}
 	w.passes.Put(p)
 }
 
@@ -164,7 +164,7 @@ func (p *scheduledCall[T]) forwardUnit(i int) {
 	out := p.out.At(s.Batch, head).Slice(s.Q0, s.Q0+s.N)
 	left := p.w.openHead(h, p.c, s, head, ar)
 	scratch.ClearRows(out, 0, left)
-	p.unseen[i], p.weak[i], p.aux[i], p.residual[i] = left, illConditionedRows{}, 0, 0
+	p.unseenCounts[i], p.illConditioned[i], p.aux[i], p.residual[i] = left, illConditionedRows{}, 0, 0
 	if p.keep != nil {
 		p.keep.Heads[i] = p.keep.Heads[i][:0]
 	}
@@ -184,8 +184,8 @@ func (p *scheduledCall[T]) forwardUnit(i int) {
 		p.overflow.Store(true)
 	}
 	scratch.CopyMat(out, h.Out)
-	p.unseen[i] += h.Unseen
-	p.weak[i] = illConditionedRows{h.illConditioned.count, left + h.illConditioned.first}
+	p.unseenCounts[i] += h.UnseenQueries
+	p.illConditioned[i] = illConditionedRows{h.illConditioned.count, left + h.illConditioned.first}
 	p.aux[i], p.residual[i] = h.Aux, h.Residual
 }
 
@@ -204,7 +204,7 @@ func (p *scheduledCall[T]) runBackward() {
 		n := 0
 		for i := range p.units {
 			s, _ := p.sequenceOf(i)
-			p.at = append(p.at, n)
+			p.starts = append(p.starts, n)
 			n += s.M * (c.K.D + c.V.D)
 		}
 		p.shared = scratch.Resize(p.shared, n)
@@ -253,7 +253,7 @@ func (p *scheduledCall[T]) addShared(s *attention.Sequence, kh, group int) {
 	dk := p.g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	dv := p.g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	for g := range group {
-		from := p.shared[p.at[s.Index*c.Q.H+kh*group+g]:]
+		from := p.shared[p.starts[s.Index*c.Q.H+kh*group+g]:]
 		for _, x := range []tensor.Mat[T]{dk, dv} {
 			for j := range x.Rows {
 				if row := from[j*x.Cols:][:x.Cols]; g == 0 {
@@ -294,12 +294,12 @@ func (p *scheduledCall[T]) backwardUnit(i, place int) {
 	dq := p.g.DQ.At(s.Batch, head).Slice(s.Q0, s.Q0+s.N)
 	dk := p.g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
 	dv := p.g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
-	if len(p.at) > 0 { // shared by heads
+	if len(p.starts) > 0 { // shared by heads
 		if head%(c.Q.H/c.K.H) == 0 {
 			scratch.ClearRows(dk, s.M, s.Keys)
 			scratch.ClearRows(dv, s.M, s.Keys)
 		}
-		own := p.shared[p.at[i]:]
+		own := p.shared[p.starts[i]:]
 		dk = tensor.Mat[T]{Data: own[:s.M*c.K.D], Rows: s.M, Cols: c.K.D, Stride: c.K.D}
 		dv = tensor.Mat[T]{Data: own[s.M*c.K.D:][:s.M*c.V.D], Rows: s.M, Cols: c.V.D, Stride: c.V.D}
 	} else {

@@ -24,12 +24,12 @@ import (
 type reproduceCmd struct {
 	Name   string      `complete:"reproductions" arg:"" help:"Which: a name that list prints, all, or list."`
 	Budget string      `complete:"quick,hour,full" default:"quick" placeholder:"quick|hour|full" help:"How much to do: quick takes up to fifteen minutes on two cores, full is the published setting but for what list names."`
-	Full   bool        `help:"The same as --budget full."`
+	IsFull bool        `name:"full" help:"The same as --budget full."`
 	Seeds  flags.Count `placeholder:"N" help:"Repeat with seeds 1 to N, instead of as many as the budget has."`
 	Tune   bool        `help:"Try the same rates of learning for every mechanism, and take the best of each."`
 	Text   string      `placeholder:"PATH" help:"Text of your own, a file or a folder, that bytelm reads in place of its data sets."`
 	Out    string      `short:"o" default:"out" placeholder:"DIR" help:"Folder of results, in which each reproduction has one of its own. What is there is not made again."`
-	Again  bool        `help:"Make what is there again, too."`
+	Repeat bool        `name:"again" help:"Make what is there again, too."`
 	JSON   bool        `name:"json" help:"Print JSON instead of tables."`
 	flags.DataFolder
 }
@@ -51,7 +51,7 @@ func (c *reproduceCmd) options() (*reproduce.Options, error) {
 	if err != nil {
 		return nil, env.InputErrorf("--budget: %w", err)
 	}
-	if c.Full {
+	if c.IsFull {
 		if b == reproduce.Hour {
 			return nil, env.InputErrorf("--full: --budget hour says something else")
 		}
@@ -67,7 +67,7 @@ func (c *reproduceCmd) options() (*reproduce.Options, error) {
 		}
 	}
 	o := &reproduce.Options{Budget: b, Seeds: int(c.Seeds), Tune: c.Tune, Text: c.Text, Out: c.Out, Data: data, Build: reproduce.ThisBuild()}
-	if c.Again {
+	if c.Repeat {
 		o.Remake = func(*reproduce.Record) bool { return true }
 	}
 	return o, nil
@@ -131,7 +131,7 @@ func suited(o *reproduce.Options, r *reproduce.Row) *reproduce.Options {
 func (c *reproduceCmd) one(e *env.Env, r *reproduce.Row, o *reproduce.Options) error {
 	p := newReproduceProgress(e)
 	var absent []string // data that is not at hand
-	out, err := r.Run(e.Context, o, reproduce.Observer{Progress: p.at, Saved: p.saved, Skipped: func(_ string, why error) {
+	out, err := r.Run(e.Context, o, reproduce.Observer{Progress: p.show, Saved: p.saved, Skipped: func(_ string, why error) {
 		if text := env.JoinLines(why); !slices.Contains(absent, text) {
 			absent = append(absent, text)
 		}
@@ -165,14 +165,14 @@ func (c *reproduceCmd) one(e *env.Env, r *reproduce.Row, o *reproduce.Options) e
 
 // reproduction is what the list says of one.
 type reproduction struct {
-	Name      string  `json:"name"`
-	Doc       string  `json:"doc"`
-	Source    string  `json:"source"`
-	Published string  `json:"published"`
-	Lacks     string  `json:"lacks,omitempty"`
-	Quick     float64 `json:"quick_seconds"`
-	Hour      float64 `json:"hour_seconds"`
-	Full      float64 `json:"full_seconds"`
+	Name         string  `json:"name"`
+	Doc          string  `json:"doc"`
+	Source       string  `json:"source"`
+	Published    string  `json:"published"`
+	Lacks        string  `json:"lacks,omitempty"`
+	QuickSeconds float64 `json:"quick_seconds"`
+	HourSeconds  float64 `json:"hour_seconds"`
+	FullSeconds  float64 `json:"full_seconds"`
 }
 
 // list prints what is published and what it will cost here.
@@ -181,7 +181,7 @@ func (c *reproduceCmd) list(e *env.Env, o *reproduce.Options) error {
 	var list []reproduction
 	for _, r := range reproduce.Rows() {
 		x := reproduction{Name: r.Name, Doc: r.Doc, Source: r.Source, Published: r.Claim, Lacks: r.Lacks}
-		for b, seconds := range map[reproduce.Budget]*float64{reproduce.Quick: &x.Quick, reproduce.Hour: &x.Hour, reproduce.Full: &x.Full} {
+		for b, seconds := range map[reproduce.Budget]*float64{reproduce.Quick: &x.QuickSeconds, reproduce.Hour: &x.HourSeconds, reproduce.Full: &x.FullSeconds} {
 			of := suited(o, r)
 			of.Budget = b
 			pieces, err := r.Pieces(of)
@@ -201,7 +201,7 @@ func (c *reproduceCmd) list(e *env.Env, o *reproduce.Options) error {
 	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tQUICK\tHOUR\tFULL\tWHAT")
 	for _, x := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", x.Name, display.Span(x.Quick), display.Span(x.Hour), display.Span(x.Full), x.Doc)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", x.Name, display.Span(x.QuickSeconds), display.Span(x.HourSeconds), display.Span(x.FullSeconds), x.Doc)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -232,8 +232,8 @@ func newReproduceProgress(e *env.Env) *reproduceProgress {
 	return p
 }
 
-// at is called as a piece goes on.
-func (p *reproduceProgress) at(x reproduce.Progress) {
+// show is called as a piece goes on.
+func (p *reproduceProgress) show(x reproduce.Progress) {
 	text := fmt.Sprintf("%s %s, piece %d of %d, %s left", x.Row, x.Piece, x.Finished+1, x.Total, x.TimeLeft.Round(time.Second))
 	if p.bar != nil {
 		// A bar that cannot be drawn is no reason to stop.

@@ -26,7 +26,7 @@ func TestReproduceList(t *testing.T) {
 				t.Errorf("list does not print %q", want)
 			}
 		}
-		if x := list[i]; x.Name != r.Name || x.Quick <= 0 || x.Hour < x.Quick || x.Full < x.Hour {
+		if x := list[i]; x.Name != r.Name || x.QuickSeconds <= 0 || x.HourSeconds < x.QuickSeconds || x.FullSeconds < x.HourSeconds {
 			t.Errorf("list has %+v", x)
 		}
 	}

@@ -281,8 +281,8 @@ func TestAttendJSON(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	// Two queries come before the first key.
-	if !r.Counted || r.Unseen != 2 {
-		t.Errorf("%d unseen rows, want 2", r.Unseen)
+	if !r.Counted || r.UnseenRows != 2 {
+		t.Errorf("%d unseen rows, want 2", r.UnseenRows)
 	}
 }
 

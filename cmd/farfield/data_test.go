@@ -31,7 +31,7 @@ func TestDataList(t *testing.T) {
 		}
 	}
 	var list []data.ListedSet
-	if err := json.Unmarshal([]byte(works(t, "data", "list", "--json", "--folder", dir)), &list); err != nil || len(list) < 10 || list[0].Ready {
+	if err := json.Unmarshal([]byte(works(t, "data", "list", "--json", "--folder", dir)), &list); err != nil || len(list) < 10 || list[0].IsReady {
 		t.Errorf("%v, %v", list, err)
 	}
 	refuses(t, `data set "mnst": unknown; there are: mnist,`, "data", "list", "mnst")

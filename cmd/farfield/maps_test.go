@@ -23,7 +23,7 @@ func TestMapsOfArrays(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &list); err != nil {
 		t.Fatal(err)
 	}
-	if len(list) != 2 || list[0].From != "softmax" || list[1].From != "fastmax" || list[1].Head != 1 || list[0].Queries != 3 || !(list[0].Entropy > 0) {
+	if len(list) != 2 || list[0].Source != "softmax" || list[1].Source != "fastmax" || list[1].Head != 1 || list[0].Queries != 3 || !(list[0].Entropy > 0) {
 		t.Fatalf("%s", out)
 	}
 	for name, a := range read(t, numbers) {

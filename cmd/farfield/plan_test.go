@@ -47,8 +47,8 @@ func TestPlan(t *testing.T) {
 	if x := r.Switch; x == nil || x.Counted != 562 || !around(x.Forward, x.Counted) || !around(x.Backward, x.Counted) {
 		t.Errorf("linear from %+v on", x)
 	}
-	if r.Backward != "linear" || !strings.Contains(r.Why, "times as long") || !strings.Contains(r.BackwardWhy, "times as long") {
-		t.Errorf("forward %s: %s; backward %s: %s", r.Form, r.Why, r.Backward, r.BackwardWhy)
+	if r.Backward != "linear" || !strings.Contains(r.Reason, "times as long") || !strings.Contains(r.BackwardReason, "times as long") {
+		t.Errorf("forward %s: %s; backward %s: %s", r.Form, r.Reason, r.Backward, r.BackwardReason)
 	}
 	for _, f := range r.Forms {
 		if f.BackwardSeconds < f.ForwardSeconds {
@@ -79,7 +79,7 @@ func TestPlanPlot(t *testing.T) {
 
 func TestPlanWithoutLinearForm(t *testing.T) {
 	r := planOf(t, "--mechanism softmax")
-	if r.Form != "direct" || len(r.Forms) != 1 || r.State != nil || r.Switch != nil || r.Fast != nil {
+	if r.Form != "direct" || len(r.Forms) != 1 || r.State != nil || r.Switch != nil || r.FastCosts != nil {
 		t.Errorf("%+v", r)
 	}
 }
@@ -151,7 +151,7 @@ func TestPlanRefuses(t *testing.T) {
 func TestFeaturesBeyondTheLimitAreRefused(t *testing.T) {
 	const want = "fastmax: the linear form of degree 33 has 95548245 features for D = 8, whose sums with Dv = 8 are 1528771920 numbers a head, at most 1073741824"
 	r := planOf(t, "--mechanism fastmax --order 33 --n 1e9 --d 8")
-	if r.Wide != want || len(r.Forms) != 1 || r.Form != "direct" || r.State != nil || r.Switch != nil {
+	if r.LinearRefusal != want || len(r.Forms) != 1 || r.Form != "direct" || r.State != nil || r.Switch != nil {
 		t.Errorf("plan: %+v", r)
 	}
 	if text := works(t, "plan", "--mechanism", "fastmax", "--order", "33", "--n", "1000", "--d", "8"); !strings.Contains(text, want+"\n") {

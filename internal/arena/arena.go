@@ -9,18 +9,18 @@ import (
 
 // Arena allocates slices from the last of its slabs. It is not safe for concurrent use.
 type Arena struct {
-	slab      []float64 // without pointers, so not scanned by the garbage collector
-	used      int       // words of slab that are taken
-	fullSlabs []slab    // earlier slabs
-	fullUsed  int       // words of fullSlabs that are taken
-	spare     []float64 // largest empty slab, for reuse
-	maxLevel  int       // highest level since Acquire
+	slab          []float64 // without pointers, so not scanned by the garbage collector
+	usedWords     int       // words of slab that are taken
+	fullSlabs     []slab    // earlier slabs
+	fullSlabWords int       // words of fullSlabs that are taken
+	spare         []float64 // largest empty slab, for reuse
+	maxLevel      int       // highest level since Acquire
 }
 
 // slab is an earlier slab that had no room for the next slice.
 type slab struct {
-	words []float64
-	used  int
+	words     []float64
+	usedWords int
 }
 
 const lineWords = 8 // float64s in a cache line of 64 bytes
@@ -52,23 +52,23 @@ func (a *Arena) Release() {
 }
 
 // Mark returns the current level, for Reset.
-func (a *Arena) Mark() int { return a.fullUsed + a.used }
+func (a *Arena) Mark() int { return a.fullSlabWords + a.usedWords }
 
 // Reset frees all slices taken since mark, and invalidates them.
 func (a *Arena) Reset(mark int) {
-	for mark <= a.fullUsed && len(a.fullSlabs) > 0 {
-		poison(a.slab[:a.used])
+	for mark <= a.fullSlabWords && len(a.fullSlabs) > 0 {
+		poison(a.slab[:a.usedWords])
 		if len(a.slab) > len(a.spare) {
 			a.spare = a.slab
 		}
 		last := len(a.fullSlabs) - 1
-		a.slab, a.used = a.fullSlabs[last].words, a.fullSlabs[last].used
+		a.slab, a.usedWords = a.fullSlabs[last].words, a.fullSlabs[last].usedWords
 		a.fullSlabs[last] = slab{} // free the memory
-		a.fullSlabs, a.fullUsed = a.fullSlabs[:last], a.fullUsed-a.used
+		a.fullSlabs, a.fullSlabWords = a.fullSlabs[:last], a.fullSlabWords-a.usedWords
 	}
-	if mark -= a.fullUsed; mark < a.used {
-		poison(a.slab[mark:a.used])
-		a.used = mark
+	if mark -= a.fullSlabWords; mark < a.usedWords {
+		poison(a.slab[mark:a.usedWords])
+		a.usedWords = mark
 	}
 }
 
@@ -86,35 +86,35 @@ func Take[T Element](a *Arena, n int) []T {
 	words := (n*int(unsafe.Sizeof(z)) + 7) / 8
 	words = (words + lineWords - 1) &^ (lineWords - 1)
 	a.alignStart()
-	if a.used+words > len(a.slab) {
+	if a.usedWords+words > len(a.slab) {
 		a.addSlab(words + lineWords)
 		a.alignStart()
 	}
-	p := unsafe.Pointer(&a.slab[a.used])
-	a.used += words
+	p := unsafe.Pointer(&a.slab[a.usedWords])
+	a.usedWords += words
 	a.maxLevel = max(a.maxLevel, a.Mark())
 	return unsafe.Slice((*T)(p), n)
 }
 
 // alignStart aligns the start of an empty slab to a cache line.
 func (a *Arena) alignStart() {
-	if a.used == 0 && len(a.slab) > 0 {
-		a.used = int(-uintptr(unsafe.Pointer(&a.slab[0]))%64) / 8
+	if a.usedWords == 0 && len(a.slab) > 0 {
+		a.usedWords = int(-uintptr(unsafe.Pointer(&a.slab[0]))%64) / 8
 	}
 }
 
 // addSlab adds a slab with room for words, at least as large as all earlier slabs together.
 func (a *Arena) addSlab(words int) {
 	if len(a.slab) > 0 {
-		a.fullSlabs = append(a.fullSlabs, slab{a.slab, a.used})
-		a.fullUsed += a.used
+		a.fullSlabs = append(a.fullSlabs, slab{a.slab, a.usedWords})
+		a.fullSlabWords += a.usedWords
 	}
 	if len(a.spare) >= words {
 		a.slab, a.spare = a.spare, nil
 	} else {
-		a.slab = make([]float64, max(words, a.fullUsed, 1<<12))
+		a.slab = make([]float64, max(words, a.fullSlabWords, 1<<12))
 	}
-	a.used = 0
+	a.usedWords = 0
 }
 
 // TakeZeros returns a slice [n] of zeros, aligned to a cache line.

@@ -79,8 +79,8 @@ func TestTheSlabGrowsToTheMost(t *testing.T) {
 	if n := testing.AllocsPerRun(100, again); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if a.Mark() != a.used || len(a.fullSlabs) != 0 {
-		t.Errorf("level %d with %d words used and %d slabs full after all were given back", a.Mark(), a.used, len(a.fullSlabs))
+	if a.Mark() != a.usedWords || len(a.fullSlabs) != 0 {
+		t.Errorf("level %d with %d words used and %d slabs full after all were given back", a.Mark(), a.usedWords, len(a.fullSlabs))
 	}
 	a.Release()
 	if n := len(a.slab); n < 1<<16+18 || n > 2<<16 {

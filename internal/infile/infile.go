@@ -168,12 +168,12 @@ const readSize = 1 << 16
 
 // contextReader reads r in a goroutine per read.
 type contextReader struct {
-	ctx  context.Context
-	r    io.Reader
-	buf  []byte
-	rest []byte // bytes of buf to be returned
-	err  error  // error after rest
-	done chan result
+	ctx     context.Context
+	r       io.Reader
+	buf     []byte
+	rest    []byte // bytes of buf to be returned
+	err     error  // error after rest
+	results chan result
 }
 
 // result is the result of one read.
@@ -190,14 +190,14 @@ func (r *contextReader) Read(p []byte) (int, error) {
 			return 0, r.err
 		}
 		if r.buf == nil {
-			r.buf, r.done = make([]byte, readSize), make(chan result, 1)
+			r.buf, r.results = make([]byte, readSize), make(chan result, 1)
 		}
 		go func() {
 			n, err := r.r.Read(r.buf)
-			r.done <- result{n, err}
+			r.results <- result{n, err}
 		}()
 		select {
-		case x := <-r.done:
+		case x := <-r.results:
 			r.rest, r.err = r.buf[:x.n], x.err
 		case <-r.ctx.Done():
 			r.err = context.Cause(r.ctx)

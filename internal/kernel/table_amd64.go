@@ -61,12 +61,12 @@ func avx512Table() *Table[float32] {
 		Reflect:       wrapReflection(reflectAVX512, reflectGo), ReflectGrad: wrapReflection(reflectGradAVX512, reflectGradGo),
 		Rotate: wrapRotate(rotateAVX512),
 		Mix: (&mixers{
-			plain: [3]func(k, step int, c, a, b *float32, brs int){mix64AVX512, mix32AVX512, mix16AVX512},
-			total: [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64AVX512, mixTotal32AVX512, mixTotal16AVX512},
+			withoutTotal: [3]func(k, step int, c, a, b *float32, brs int){mix64AVX512, mix32AVX512, mix16AVX512},
+			total:        [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64AVX512, mixTotal32AVX512, mixTotal16AVX512},
 		}).runMix,
 		Renew: (&renewers{
-			plain: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w *float32){renew32AVX512, renew16AVX512},
-			total: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w, q, z *float32, c0, c1 float32, totals *float32){renewTotal32AVX512, renewTotal16AVX512},
+			withoutTotal: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w *float32){renew32AVX512, renew16AVX512},
+			total:        [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w, q, z *float32, c0, c1 float32, totals *float32){renewTotal32AVX512, renewTotal16AVX512},
 		}).runRenew,
 		FeatureRow: wrapFeatureRow(featureRowAVX512),
 		Uniform:    wrapUniform(uniformAVX512),
@@ -108,12 +108,12 @@ func avx2Table() *Table[float32] {
 		Reflect:       wrapReflection(reflectAVX2, reflectGo), ReflectGrad: wrapReflection(reflectGradAVX2, reflectGradGo),
 		Rotate: wrapRotate(rotateAVX2),
 		Mix: (&mixers{
-			plain: [3]func(k, step int, c, a, b *float32, brs int){mix64AVX2, mix32AVX2, mix16AVX2},
-			total: [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64AVX2, mixTotal32AVX2, mixTotal16AVX2},
+			withoutTotal: [3]func(k, step int, c, a, b *float32, brs int){mix64AVX2, mix32AVX2, mix16AVX2},
+			total:        [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64AVX2, mixTotal32AVX2, mixTotal16AVX2},
 		}).runMix,
 		Renew: (&renewers{
-			plain: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w *float32){renew32AVX2, renew16AVX2},
-			total: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w, q, z *float32, c0, c1 float32, totals *float32){renewTotal32AVX2, renewTotal16AVX2},
+			withoutTotal: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w *float32){renew32AVX2, renew16AVX2},
+			total:        [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w, q, z *float32, c0, c1 float32, totals *float32){renewTotal32AVX2, renewTotal16AVX2},
 		}).runRenew,
 		FeatureRow: wrapFeatureRow(featureRowAVX2),
 		Uniform:    wrapUniform(uniformAVX2),

@@ -43,12 +43,12 @@ func neonTable() *Table[float32] {
 		Reflect:       wrapReflection(reflectNEON, reflectGo), ReflectGrad: wrapReflection(reflectGradNEON, reflectGradGo),
 		Rotate: wrapRotate(rotateNEON),
 		Mix: (&mixers{
-			plain: [3]func(k, step int, c, a, b *float32, brs int){mix64NEON, mix32NEON, mix16NEON},
-			total: [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64NEON, mixTotal32NEON, mixTotal16NEON},
+			withoutTotal: [3]func(k, step int, c, a, b *float32, brs int){mix64NEON, mix32NEON, mix16NEON},
+			total:        [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64NEON, mixTotal32NEON, mixTotal16NEON},
 		}).runMix,
 		Renew: (&renewers{
-			plain: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w *float32){renew32NEON, renew16NEON},
-			total: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w, q, z *float32, c0, c1 float32, totals *float32){renewTotal32NEON, renewTotal16NEON},
+			withoutTotal: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w *float32){renew32NEON, renew16NEON},
+			total:        [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w, q, z *float32, c0, c1 float32, totals *float32){renewTotal32NEON, renewTotal16NEON},
 		}).runRenew,
 		FeatureRow: wrapFeatureRow(featureRowNEON),
 		Uniform:    wrapUniform(uniformNEON),

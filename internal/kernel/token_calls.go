@@ -4,8 +4,8 @@ package kernel
 
 // mixers holds the routines of Mix for panels of 64, 32 and 16 columns, without and with the total.
 type mixers struct {
-	plain [3]func(k, step int, c, a, b *float32, brs int)
-	total [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32
+	withoutTotal [3]func(k, step int, c, a, b *float32, brs int)
+	total        [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32
 }
 
 // runMix is Table.Mix. The first panel also computes the total.
@@ -25,7 +25,7 @@ func (s *mixers) runMix(c, a []float32, step int, b []float32, brs int, z []floa
 	for i, cols := 0, 4*Lanes; cols >= Lanes; i, cols = i+1, cols/2 {
 		for ; len(c) >= cols; c, b = c[cols:], b[cols:] {
 			if summed {
-				s.plain[i](k, step, &c[0], &a[0], &b[0], brs)
+				s.withoutTotal[i](k, step, &c[0], &a[0], &b[0], brs)
 			} else {
 				total = s.total[i](k, step, &c[0], &a[0], &b[0], brs, &z[0], total)
 				summed = true
@@ -37,8 +37,8 @@ func (s *mixers) runMix(c, a []float32, step int, b []float32, brs int, z []floa
 
 // renewers holds the routines of Renew for panels of 32 and 16 columns, without and with the total.
 type renewers struct {
-	plain [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w *float32)
-	total [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w, q, z *float32, c0, c1 float32, totals *float32)
+	withoutTotal [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w *float32)
+	total        [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w, q, z *float32, c0, c1 float32, totals *float32)
 }
 
 // runRenew is Table.Renew. The first panel also computes weights and totals.
@@ -66,7 +66,7 @@ func (s *renewers) runRenew(count, n, k int, c []float32, crs int, a, q, x []flo
 				s.total[i](count, k, &c[j], crs, &a[0], &x[0], ars, &y[j], yrs, &b[j], brs, next, &w[0], &q[0], &z[0], c0, c1, &totals[0])
 				first = false
 			} else {
-				s.plain[i](count, k, &c[j], crs, &a[0], &x[0], ars, &y[j], yrs, &b[j], brs, next, &w[0])
+				s.withoutTotal[i](count, k, &c[j], crs, &a[0], &x[0], ars, &y[j], yrs, &b[j], brs, next, &w[0])
 			}
 		}
 	}

@@ -34,8 +34,8 @@ func PowerOf[T tensor.Float](x, factor T, since float64) Power[T] {
 	return Power[T]{0, T(math.Ceil(y + since))}
 }
 
-// Above returns the power of 2 by which p is above q.
-func (p Power[T]) Above(q Power[T], factor T) float64 {
+// Exceed returns the power of 2 by which p is above q.
+func (p Power[T]) Exceed(q Power[T], factor T) float64 {
 	return (float64(p.Base)-float64(q.Base))*float64(factor) + (float64(p.Top) - float64(q.Top))
 }
 
@@ -90,7 +90,7 @@ func (f *FarRows[T]) Add(t *kernel.Table[T], r int, scores []T, factor T, since 
 	}
 	now := Power[T]{x, T(since)}
 	before := Power[T]{f.Base[r], f.Top[r]}
-	if by := now.Above(before, factor); f.Sum[r] == 0 || by > 0 {
+	if by := now.Exceed(before, factor); f.Sum[r] == 0 || by > 0 {
 		f.Sum[r] *= T(math.Exp2(-max(by, 0)))
 		f.Base[r], f.Top[r] = now.Base, now.Top
 	}

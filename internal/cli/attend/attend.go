@@ -87,9 +87,9 @@ func (c *Command) Run(e *env.Env) error {
 	if err := atomicfile.Write(c.Out, func(w io.Writer) error { return write(w, out) }); err != nil {
 		return err
 	}
-	if ran.Weak > 0 {
+	if ran.WeakRows > 0 {
 		fmt.Fprintf(e.Notes(), "farfield: %d rows have a denominator that nearly cancels, the first is query %d of head %d of batch row %d\n",
-			ran.Weak, ran.WeakAt[2], ran.WeakAt[1], ran.WeakAt[0])
+			ran.WeakRows, ran.FirstWeakRow[2], ran.FirstWeakRow[1], ran.FirstWeakRow[0])
 	}
 	if c.JSON {
 		return display.PrintJSON(e.Stdout, ran)
@@ -106,7 +106,7 @@ type Report struct {
 	Form            string  `json:"form"` // mixed where sequences of one call take different forms
 	Chunk           int     `json:"chunk,omitempty"`
 	Features        int     `json:"features,omitempty"`
-	Why             string  `json:"why,omitempty"`
+	Reason          string  `json:"why,omitempty"`
 	ISA             string  `json:"isa"`
 	Threads         int     `json:"threads"`
 	Precision       string  `json:"precision"`
@@ -121,12 +121,12 @@ type Report struct {
 // noticed are rows that deserve a word. They are counted by the forms that
 // keep what the gradient needs, so step alone does not count them.
 type noticed struct {
-	Counted bool  `json:"rows_counted"`
-	Unseen  int64 `json:"unseen_rows"`
-	Weak    int64 `json:"weak_rows"`
-	WeakAt  []int `json:"first_weak_row,omitempty"` // batch row, head and query, where there is one
+	Counted      bool  `json:"rows_counted"`
+	UnseenRows   int64 `json:"unseen_rows"`
+	WeakRows     int64 `json:"weak_rows"`
+	FirstWeakRow []int `json:"first_weak_row,omitempty"` // batch row, head and query, where there is one
 
-	NonFinite int64 `json:"nonfinite_rows"` // counted whatever the form
+	NonFiniteRows int64 `json:"nonfinite_rows"` // counted whatever the form
 }
 
 // attend reads, computes and returns the arrays to write. Unknown arrays are
@@ -206,12 +206,12 @@ func attend[T tensor.Float](c *Command, notes io.Writer) ([]*array.Array, *Repor
 		}
 	}
 	if keep != nil {
-		ran.noticed = noticed{Counted: true, Unseen: keep.Unseen, Weak: keep.Weak}
+		ran.noticed = noticed{Counted: true, UnseenRows: keep.Unseen, WeakRows: keep.Weak}
 		if keep.Weak > 0 {
-			ran.WeakAt = keep.WeakAt[:]
+			ran.FirstWeakRow = keep.WeakAt[:]
 		}
 	}
-	ran.NonFinite = odd
+	ran.NonFiniteRows = odd
 	if c.Diagnose {
 		heads, err := p.Mechanism.Diagnose(&p.Call)
 		if err != nil {
@@ -256,9 +256,9 @@ func planProblem[T tensor.Float](p *problem.Problem[T], ran *Report) {
 		ran.FLOPs += plan.FLOPs
 		switch form := plan.Form.String(); {
 		case ran.Form == "":
-			ran.Form, ran.Why = form, plan.Why
+			ran.Form, ran.Reason = form, plan.Why
 		case ran.Form != form:
-			ran.Form, ran.Why = "mixed", ""
+			ran.Form, ran.Reason = "mixed", ""
 		}
 		ran.Chunk = max(ran.Chunk, plan.Chunk)
 		ran.Features = plan.F
@@ -280,6 +280,6 @@ func planProblem[T tensor.Float](p *problem.Problem[T], ran *Report) {
 		add(s)
 	}
 	if step {
-		ran.Form, ran.Why = attention.Step.String(), ""
+		ran.Form, ran.Reason = attention.Step.String(), ""
 	}
 }

@@ -15,8 +15,8 @@ type diagnosed struct {
 	Row               int            `json:"batch_row"`
 	Head              int            `json:"head"`
 	Queries           int64          `json:"queries"` // that see a key
-	Unseen            int64          `json:"unseen_rows"`
-	Weak              int64          `json:"weak_rows"`
+	UnseenRows        int64          `json:"unseen_rows"`
+	WeakRows          int64          `json:"weak_rows"`
 	Entropy           display.Number `json:"entropy"` // nats
 	MinEntropy        display.Number `json:"least_entropy"`
 	MinEntropyAt      int            `json:"least_entropy_query"`
@@ -32,7 +32,7 @@ func diagnosis(list []attention.Diagnosis, heads int) []diagnosed {
 	out := make([]diagnosed, len(list))
 	for i, d := range list {
 		out[i] = diagnosed{
-			Row: i / heads, Head: i % heads, Queries: d.Rows, Unseen: d.Unseen, Weak: d.Weak,
+			Row: i / heads, Head: i % heads, Queries: d.Rows, UnseenRows: d.Unseen, WeakRows: d.Weak,
 			Entropy: display.Number(d.Entropy), MinEntropy: display.Number(d.MinEntropy), MinEntropyAt: d.MinEntropyAt,
 			Condition: display.Number(d.Condition), MaxCondition: display.Number(d.MaxCondition), MaxConditionQuery: d.MaxConditionAt,
 			MinDen: display.Number(d.MinDen), MinDenQuery: d.MinDenAt,
@@ -46,7 +46,7 @@ func printDiagnosis(w io.Writer, list []diagnosed) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "row\thead\tqueries\tunseen\tdoubtful\tkeys spread over\tleast\tat\tcondition\tgreatest\tat\tsmallest denominator\tat\t")
 	for _, d := range list {
-		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%.4g\t%.4g\t%d\t%.4g\t%.4g\t%d\t%.4g\t%d\t\n", d.Row, d.Head, d.Queries, d.Unseen, d.Weak,
+		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%.4g\t%.4g\t%d\t%.4g\t%.4g\t%d\t%.4g\t%d\t\n", d.Row, d.Head, d.Queries, d.UnseenRows, d.WeakRows,
 			math.Exp(float64(d.Entropy)), math.Exp(float64(d.MinEntropy)), d.MinEntropyAt,
 			float64(d.Condition), float64(d.MaxCondition), d.MaxConditionQuery, float64(d.MinDen), d.MinDenQuery)
 	}

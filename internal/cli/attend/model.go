@@ -22,7 +22,7 @@ func (c *Command) ofModel() error {
 		name  string
 		given bool
 	}{
-		{"--raw", c.Raw != ""}, {"--synthetic", c.Synthetic != ""}, {"--check", c.Check != 0}, {"--order", c.Order != nil},
+		{"--raw", c.RawShape != ""}, {"--synthetic", c.Synthetic != ""}, {"--check", c.Check != 0}, {"--order", c.Order != nil},
 		{"--set", len(c.Set) > 0}, {"--precision f64", c.Precision != "f32"}, {"--allow-nonfinite", c.AllowNonfinite},
 	} {
 		if x.given {

@@ -33,7 +33,7 @@ import (
 type streamed struct {
 	Stream          bool          `help:"Read, compute and write in windows, in constant memory: IN is a .safetensors file, a folder of q.npy, k.npy and v.npy, or with --raw a file or - for standard input. OUT is .npy, .safetensors, .raw or - (numbers token by token); without it the output's CRC-32C alone is printed. A run that was cut off continues with the same command."`
 	Synthetic       string        `placeholder:"N,D,H" help:"Stream N tokens of H heads of width D made from --seed, in place of IN."`
-	Raw             string        `placeholder:"D,H[,Hkv[,Dv]]" help:"IN has numbers of --precision without a header, for each token q (H,D), k (Hkv,D) and v (Hkv,Dv): one batch row, without keymask and log_g, which need .safetensors or a folder."`
+	RawShape        string        `name:"raw" placeholder:"D,H[,Hkv[,Dv]]" help:"IN has numbers of --precision without a header, for each token q (H,D), k (Hkv,D) and v (Hkv,Dv): one batch row, without keymask and log_g, which need .safetensors or a folder."`
 	Model           string        `required:"" xor:"mechanism" placeholder:"DIR" help:"Stream what a layer of a model attends to, in place of arrays: IN is a text, - standard input. DIR is the folder of a run, whose latest checkpoint is taken, or of a checkpoint of a decoder; the mechanism and what it has learned are the layer's."`
 	Layer           *int          `placeholder:"L" help:"With --model: layer of attention, from 0 (0). The layers below go along in constant memory."`
 	Memory          string        `placeholder:"BYTES" help:"Memory of a stream for its state, windows and checkpoints, as 64MiB or 2GiB (256MiB)."`
@@ -41,7 +41,7 @@ type streamed struct {
 	CheckpointEvery time.Duration `placeholder:"TIME" help:"Between two checkpoints, as 5m (30s): the most that a run loses that is killed."`
 	RowsEvery       int64         `placeholder:"K" help:"Write rows 0, K, 2K, ... of o alone; the CRC-32C is of all."`
 	Check           int           `placeholder:"K" help:"Hold K random rows of OUT against float64, each from every key that it sees; takes their share of a quadratic mechanism's time."`
-	Fresh           bool          `help:"Begin a stream anew, whatever was done before."`
+	Restart         bool          `name:"fresh" help:"Begin a stream anew, whatever was done before."`
 	env.Ranked
 }
 
@@ -51,8 +51,8 @@ func (s *streamed) refuse() error {
 		name  string
 		given bool
 	}{
-		{"--raw", s.Raw != ""}, {"--layer", s.Layer != nil}, {"--memory", s.Memory != ""}, {"--checkpoint", s.Checkpoint != ""}, {"--checkpoint-every", s.CheckpointEvery != 0},
-		{"--rows-every", s.RowsEvery != 0}, {"--check", s.Check != 0}, {"--fresh", s.Fresh},
+		{"--raw", s.RawShape != ""}, {"--layer", s.Layer != nil}, {"--memory", s.Memory != ""}, {"--checkpoint", s.Checkpoint != ""}, {"--checkpoint-every", s.CheckpointEvery != 0},
+		{"--rows-every", s.RowsEvery != 0}, {"--check", s.Check != 0}, {"--fresh", s.Restart},
 	} {
 		if x.given {
 			return env.InputErrorf("%s: needs --stream", x.name)
@@ -113,7 +113,7 @@ type StreamReport struct {
 func (c *Command) stream(e *env.Env) error {
 	in, out := c.In, c.Out
 	if c.Synthetic != "" {
-		if out != "" || c.Raw != "" {
+		if out != "" || c.RawShape != "" {
 			return env.InputErrorf("--synthetic: takes the place of <in>; OUT alone may be given")
 		}
 		in, out = "", c.In
@@ -206,7 +206,7 @@ func streamAs[T tensor.Float](c *Command, e *env.Env, in, out string, memory int
 	peak := c.peak()
 	bar := progress.NewStream(e.SilenceRanks())
 	r, err := stream.Run(e.Context, p.Mechanism, src, to, stream.Options{
-		Causal: c.Causal, Memory: memory, Checkpoint: checkpoint, CheckpointInterval: c.CheckpointEvery, Restart: c.Fresh, AllowNonfinite: c.AllowNonfinite, Progress: bar.Show, Ranks: e.Ranks,
+		Causal: c.Causal, Memory: memory, Checkpoint: checkpoint, CheckpointInterval: c.CheckpointEvery, Restart: c.Restart, AllowNonfinite: c.AllowNonfinite, Progress: bar.Show, Ranks: e.Ranks,
 	})
 	bar.Clear()
 	switch {
@@ -315,14 +315,14 @@ func openStream[T tensor.Float](c *Command, e *env.Env, in string) (src stream.S
 		if err != nil {
 			return nil, 0, nil, err
 		}
-		d, h, err := small("--synthetic", x[1], x[2])
+		d, h, err := toInts("--synthetic", x[1], x[2])
 		if err != nil {
 			return nil, 0, nil, err
 		}
 		src, err = stream.NewSyntheticSource[T](x[0], d, h, c.Seed)
 		return src, 3, given, err
-	case c.Raw != "":
-		x, err := numbers("--raw", c.Raw, 2, 4)
+	case c.RawShape != "":
+		x, err := numbers("--raw", c.RawShape, 2, 4)
 		if err != nil {
 			return nil, 0, nil, err
 		}
@@ -333,10 +333,10 @@ func openStream[T tensor.Float](c *Command, e *env.Env, in string) (src stream.S
 			x = append(x, x[0])
 		}
 		s := stream.Shape{B: 1}
-		if s.D, s.H, err = small("--raw", x[0], x[1]); err != nil {
+		if s.D, s.H, err = toInts("--raw", x[0], x[1]); err != nil {
 			return nil, 0, nil, err
 		}
-		if s.Hkv, s.Dv, err = small("--raw", x[2], x[3]); err != nil {
+		if s.Hkv, s.Dv, err = toInts("--raw", x[2], x[3]); err != nil {
 			return nil, 0, nil, err
 		}
 		from, err := texts.OpenText(e, in)
@@ -409,8 +409,8 @@ func numbers(flag, text string, lo, hi int) ([]int64, error) {
 	return list, nil
 }
 
-// small returns widths or numbers of heads.
-func small(flag string, a, b int64) (int, int, error) {
+// toInts returns widths or numbers of heads.
+func toInts(flag string, a, b int64) (int, int, error) {
 	if a > math.MaxInt32 || b > math.MaxInt32 {
 		return 0, 0, fmt.Errorf("%s: %d is too large", flag, max(a, b))
 	}

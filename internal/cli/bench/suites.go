@@ -45,7 +45,7 @@ func (c *benchAttention) Run(e *env.Env) error {
 		s.title += ", causal"
 	}
 	for _, direction := range c.Direction {
-		err := s.over(e, grid{c.Heads, c.D, c.N, list}, func(p point) (*bench.Case, error) {
+		err := s.addCases(e, grid{c.Heads, c.D, c.N, list}, func(p point) (*bench.Case, error) {
 			return bench.Attention{
 				Mechanism: p.name, Options: p.options(), Backward: direction == "backward",
 				Shape: attention.Shape{
@@ -85,7 +85,7 @@ func (c *benchDecode) Run(e *env.Env) error {
 		return err
 	}
 	s := &sweep{title: "farfield bench decode: a token", axis: "tokens before it"}
-	err = s.over(e, grid{c.Heads, c.D, c.N, list}, func(p point) (*bench.Case, error) {
+	err = s.addCases(e, grid{c.Heads, c.D, c.N, list}, func(p point) (*bench.Case, error) {
 		return bench.Attention{
 			Mechanism: p.name, Options: p.options(),
 			Shape: attention.Shape{B: 1, H: p.heads, Hkv: p.heads, M: p.n, D: p.d, Dv: or(c.Dv, p.d)},
@@ -120,7 +120,7 @@ func (c *benchGemm) Run(e *env.Env) error {
 	for _, op := range c.Transpose {
 		list = append(list, variant{name: "gemm", form: op})
 	}
-	err := s.over(e, grid{[]flags.Count{1}, c.D, c.N, list}, func(p point) (*bench.Case, error) {
+	err := s.addCases(e, grid{[]flags.Count{1}, c.D, c.N, list}, func(p point) (*bench.Case, error) {
 		return bench.Gemm{N: p.n, M: or(c.M, p.n), D: p.d, TransA: p.form[0] == 't', TransB: p.form[1] == 't'}.Case(), nil
 	})
 	if err != nil {
@@ -154,7 +154,7 @@ func (c *benchTrain) Run(e *env.Env) error {
 		return err
 	}
 	s := &sweep{title: "farfield bench train: an update", axis: "tokens of a sequence"}
-	err = s.over(e, grid{c.Heads, c.D, c.N, list}, func(p point) (*bench.Case, error) {
+	err = s.addCases(e, grid{c.Heads, c.D, c.N, list}, func(p point) (*bench.Case, error) {
 		return bench.Training{
 			Mechanism: p.name, Order: p.order, Set: p.set,
 			Layers: int(c.Layers), Heads: p.heads, D: p.d, Context: p.n, Batch: int(c.Batch),
@@ -191,9 +191,9 @@ func (p *point) options() mechanism.Options {
 	return mechanism.Options{Order: p.order, Heads: p.heads, Width: p.d, Set: p.set}
 }
 
-// over adds a case for each point of g and each number of threads. What a
+// addCases adds a case for each point of g and each number of threads. What a
 // mechanism does not have is left out.
-func (s *sweep) over(e *env.Env, g grid, add func(point) (*bench.Case, error)) error {
+func (s *sweep) addCases(e *env.Env, g grid, add func(point) (*bench.Case, error)) error {
 	var lack *bench.LackError
 	for _, threads := range e.Threads {
 		par.SetThreads(threads)

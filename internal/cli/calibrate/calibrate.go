@@ -37,9 +37,9 @@ type Command struct {
 	Causal bool `help:"Of arrays: query i sees keys j ≤ i + (M-N)."`
 	JSON   bool `name:"json" help:"Print the result as JSON."`
 
-	In  string `arg:"" optional:"" name:"in" help:"Without --model: arrays q, k, v as attend takes them, in .npz or .safetensors."`
-	Out string `arg:"" optional:"" name:"out" help:"Where q, k, v, rotation and monomials go, for attend."`
-	To  string `placeholder:"DIR" help:"With --model: folder to write the calibrated model to, new or empty."`
+	In           string `arg:"" optional:"" name:"in" help:"Without --model: arrays q, k, v as attend takes them, in .npz or .safetensors."`
+	Out          string `arg:"" optional:"" name:"out" help:"Where q, k, v, rotation and monomials go, for attend."`
+	TargetFolder string `name:"to" placeholder:"DIR" help:"With --model: folder to write the calibrated model to, new or empty."`
 }
 
 func (c *Command) Help() string {
@@ -61,11 +61,11 @@ type calibratedHead struct {
 type Report struct {
 	Model string `json:"model,omitempty"`
 	// Losses on the part of the text to judge by, in nats a token.
-	Before  *float64         `json:"loss_before,omitempty"` // of the model as it was
-	Start   *float64         `json:"loss_start,omitempty"`  // of fastmax-truncated as it starts
-	After   *float64         `json:"loss_after,omitempty"`
-	Dropped []string         `json:"weights_dropped,omitempty"` // that it has no place for
-	Heads   []calibratedHead `json:"heads"`
+	ModelLoss *float64         `json:"loss_before,omitempty"` // of the model as it was
+	StartLoss *float64         `json:"loss_start,omitempty"`  // of fastmax-truncated as it starts
+	FinalLoss *float64         `json:"loss_after,omitempty"`
+	Dropped   []string         `json:"weights_dropped,omitempty"` // that it has no place for
+	Heads     []calibratedHead `json:"heads"`
 }
 
 func (c *Command) Run(e *env.Env) error {
@@ -74,7 +74,7 @@ func (c *Command) Run(e *env.Env) error {
 	switch {
 	case c.Model != "" && (c.In != "" || c.Out != ""):
 		return env.InputErrorf("--model: given beside %s", c.In)
-	case c.Model == "" && (c.To != "" || c.Data != ""):
+	case c.Model == "" && (c.TargetFolder != "" || c.Data != ""):
 		return env.InputErrorf("--to, --data: need --model")
 	case c.Model != "":
 		r, err = c.model(e)
@@ -138,9 +138,9 @@ func (c *Command) model(e *env.Env) (*Report, error) {
 	if c.Tokens < 1 {
 		return nil, env.InputErrorf("--tokens: %d is less than 1", c.Tokens)
 	}
-	if c.To != "" {
-		if list, err := os.ReadDir(c.To); err == nil && len(list) > 0 {
-			return nil, env.InputErrorf("--to: %s is not empty", c.To)
+	if c.TargetFolder != "" {
+		if list, err := os.ReadDir(c.TargetFolder); err == nil && len(list) > 0 {
+			return nil, env.InputErrorf("--to: %s is not empty", c.TargetFolder)
 		}
 	}
 	old, vocab, err := train.LoadTextModel(c.Model)
@@ -172,10 +172,10 @@ func (c *Command) model(e *env.Env) (*Report, error) {
 		*to = &s.Loss
 		return err
 	}
-	if err := score(old, &r.Before); err != nil {
+	if err := score(old, &r.ModelLoss); err != nil {
 		return nil, err
 	}
-	if err := score(m, &r.Start); err != nil {
+	if err := score(m, &r.StartLoss); err != nil {
 		return nil, err
 	}
 	if err := c.pass(e, m, text.Tokens(task.Train), func(_ string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
@@ -188,11 +188,11 @@ func (c *Command) model(e *env.Env) (*Report, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if err := score(m, &r.After); err != nil {
+	if err := score(m, &r.FinalLoss); err != nil {
 		return nil, err
 	}
-	if c.To != "" {
-		return r, train.SaveModel(c.To, m, vocab)
+	if c.TargetFolder != "" {
+		return r, train.SaveModel(c.TargetFolder, m, vocab)
 	}
 	return r, nil
 }
@@ -231,8 +231,8 @@ func (c *Command) pass(e *env.Env, m *model.Model[float32], tokens token.Sequenc
 }
 
 func (r *Report) print(w io.Writer) error {
-	if r.Before != nil {
-		fmt.Fprintf(w, "loss of the model %.4f nats a token, with the lowest monomials in place of its attention %.4f, calibrated %.4f\n", *r.Before, *r.Start, *r.After)
+	if r.ModelLoss != nil {
+		fmt.Fprintf(w, "loss of the model %.4f nats a token, with the lowest monomials in place of its attention %.4f, calibrated %.4f\n", *r.ModelLoss, *r.StartLoss, *r.FinalLoss)
 	}
 	for _, name := range r.Dropped {
 		fmt.Fprintf(w, "%s: there is no place for it\n", name)

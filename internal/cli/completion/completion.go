@@ -96,11 +96,11 @@ func CompleteWords(root *kong.Node, words []string) []Candidate {
 	flag := s.flag(name)
 	switch {
 	case s.open != nil:
-		return s.of(s.open, last)
-	case s.over || !strings.HasPrefix(last, "-") || last == "-" && len(s.node.Children) == 0 && len(s.node.Positional) > 0:
+		return s.complete(s.open, last)
+	case s.flagsEnded || !strings.HasPrefix(last, "-") || last == "-" && len(s.node.Children) == 0 && len(s.node.Positional) > 0:
 		return s.argument(last)
 	case joined && flag != nil:
-		list := s.of(flag.Value, value)
+		list := s.complete(flag.Value, value)
 		for i := range list {
 			if !strings.HasPrefix(list[i].Text, ":") {
 				list[i].Text = name + "=" + list[i].Text
@@ -115,12 +115,12 @@ func CompleteWords(root *kong.Node, words []string) []Candidate {
 
 // typed is what the words before the last one say.
 type typed struct {
-	node   *kong.Node
-	open   *kong.Value       // of a flag that waits for its value
-	last   *kong.Flag        // that the word before names
-	over   bool              // a -- was met: no flags come behind it
-	at     int               // arguments that were met
-	values map[string]string // of flags
+	node          *kong.Node
+	open          *kong.Value       // of a flag that waits for its value
+	last          *kong.Flag        // that the word before names
+	flagsEnded    bool              // a -- was met: no flags come behind it
+	argumentCount int               // arguments that were met
+	values        map[string]string // of flags
 }
 
 func (s *typed) take(w string) {
@@ -133,10 +133,10 @@ func (s *typed) take(w string) {
 	case s.open != nil:
 		s.values[s.open.Name] = w
 		s.open = nil
-	case s.over:
-		s.at++
+	case s.flagsEnded:
+		s.argumentCount++
 	case w == "--":
-		s.over = true
+		s.flagsEnded = true
 	case strings.HasPrefix(w, "-") && w != "-":
 		name, value, joined := strings.Cut(w, "=")
 		flag := s.flag(name)
@@ -157,7 +157,7 @@ func (s *typed) take(w string) {
 				return
 			}
 		}
-		s.at++
+		s.argumentCount++
 	}
 }
 
@@ -191,9 +191,9 @@ func (s *typed) argument(word string) []Candidate {
 		}
 	}
 	if n := len(s.node.Positional); len(list) == 0 && n > 0 {
-		arg := s.node.Positional[min(s.at, n-1)]
-		if s.at < n || arg.IsCumulative() {
-			return s.of(arg, word)
+		arg := s.node.Positional[min(s.argumentCount, n-1)]
+		if s.argumentCount < n || arg.IsCumulative() {
+			return s.complete(arg, word)
 		}
 	}
 	return starting(list, word)
@@ -259,10 +259,10 @@ func mechanisms() (list []Candidate) {
 	return list
 }
 
-// of completes a value: by its tag complete, which has the name of a list or a list
+// complete completes a value: by its tag complete, which has the name of a list or a list
 // itself, by what it is one of, or with files. Of a list between commas the last is
 // completed.
-func (s *typed) of(v *kong.Value, word string) []Candidate {
+func (s *typed) complete(v *kong.Value, word string) []Candidate {
 	before := ""
 	if v.IsSlice() && v.Tag.Sep == ',' {
 		at := strings.LastIndexByte(word, ',') + 1

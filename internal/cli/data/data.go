@@ -46,7 +46,7 @@ type ListedSet struct {
 	Bytes     int64    `json:"bytes,omitempty"` // of the files whose size is known
 	All       bool     `json:"bytes_known"`     // of all files
 	State     string   `json:"at_hand"`
-	Ready     bool     `json:"ready"`
+	IsReady   bool     `json:"ready"`
 	Folder    string   `json:"folder"`
 	Verified  string   `json:"verified_by"`
 	Terms     string   `json:"terms"`
@@ -61,7 +61,7 @@ func describeSet(s *fetch.Set, folder string) ListedSet {
 		l.Addresses = append(l.Addresses, f.URLs[0])
 	}
 	st := s.State(folder)
-	l.Ready = st.IsReady()
+	l.IsReady = st.IsReady()
 	switch {
 	case st.Complete:
 		l.State = "yes"
@@ -146,9 +146,9 @@ func printSets(e *env.Env, list []ListedSet) error {
 
 type dataFetchCmd struct {
 	flags.DataFolder
-	From string   `placeholder:"DIR" help:"Folder where the files are, under the names of their addresses, verified alike; nothing is downloaded."`
-	JSON bool     `name:"json" help:"Print what there is as JSON, as data list does."`
-	Name []string `complete:"sets" arg:"" help:"Data sets."`
+	SourceFolder string   `name:"from" placeholder:"DIR" help:"Folder where the files are, under the names of their addresses, verified alike; nothing is downloaded."`
+	JSON         bool     `name:"json" help:"Print what there is as JSON, as data list does."`
+	Name         []string `complete:"sets" arg:"" help:"Data sets."`
 }
 
 // Help are examples.
@@ -176,7 +176,7 @@ func (c *dataFetchCmd) Run(e *env.Env) error {
 	var list []ListedSet
 	for _, s := range sets {
 		p := progress.NewTransfer(e)
-		err := s.Fetch(e.Context, fetch.Options{Folder: folder, SourceFolder: c.From, Progress: p.ShowBytes, OnWait: func(process int) {
+		err := s.Fetch(e.Context, fetch.Options{Folder: folder, SourceFolder: c.SourceFolder, Progress: p.ShowBytes, OnWait: func(process int) {
 			fmt.Fprintf(e.Notes(), "%s: waits for %s, which fetches it\n", s.Name, processText(process))
 		}})
 		p.Finish()
@@ -185,7 +185,7 @@ func (c *dataFetchCmd) Run(e *env.Env) error {
 			return env.Interruption{Err: e.Context.Err(), Text: fmt.Sprintf("stopped; farfield data fetch %s goes on with what is there", s.Name)}
 		case errors.Is(err, fetch.ErrOffline):
 			return fmt.Errorf("%w; with the files at hand: farfield data fetch %s --from DIR", err, s.Name)
-		case err != nil && c.From != "":
+		case err != nil && c.SourceFolder != "":
 			return env.MarkInput(err)
 		case err != nil:
 			return err

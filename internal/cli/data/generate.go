@@ -82,7 +82,7 @@ const pathfinderImages = 200000
 
 // pathfinder writes the records of images that task pathfinder reads.
 func (c *dataGenerateCmd) pathfinder(e *env.Env, dir string) error {
-	err := flags.RefuseFlags("the images of pathfinder32 are divided 80, 10 and 10 of a hundred; --train says how many", flags.Given{Name: "--valid", IsGiven: c.Valid != nil}, flags.Given{Name: "--test", IsGiven: c.Test != nil})
+	err := flags.RefuseFlags("the images of pathfinder32 are divided 80, 10 and 10 of a hundred; --train says how many", flags.Presence{Name: "--valid", IsGiven: c.Valid != nil}, flags.Presence{Name: "--test", IsGiven: c.Test != nil})
 	if err != nil {
 		return err
 	}

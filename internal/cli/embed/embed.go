@@ -26,11 +26,11 @@ import (
 
 // Command is the verb embed: a vector for each text.
 type Command struct {
-	Files  []string       `arg:"" optional:"" placeholder:"FILE" help:"Texts, one a line, or JSON lines; - or nothing is standard input."`
-	Model  string         `required:"" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint."`
-	Most   int            `name:"max-tokens" placeholder:"N" help:"Read the first N tokens of a text (65536, or the positions that the model has learned)."`
-	JSONL  *bool          `name:"jsonl" negatable:"" help:"Lines are JSON objects, or texts (as the first line is)."`
-	Filter records.Filter `embed:""`
+	Files     []string       `arg:"" optional:"" placeholder:"FILE" help:"Texts, one a line, or JSON lines; - or nothing is standard input."`
+	Model     string         `required:"" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint."`
+	MaxTokens int            `name:"max-tokens" placeholder:"N" help:"Read the first N tokens of a text (65536, or the positions that the model has learned)."`
+	JSONL     *bool          `name:"jsonl" negatable:"" help:"Lines are JSON objects, or texts (as the first line is)."`
+	Filter    records.Filter `embed:""`
 }
 
 // Help are examples.
@@ -51,8 +51,8 @@ func (c *Command) Help() string {
 const mostEmbedded = 1 << 16
 
 func (c *Command) Run(e *env.Env) error {
-	if c.Most < 0 {
-		return env.InputErrorf("--max-tokens: %d is negative", c.Most)
+	if c.MaxTokens < 0 {
+		return env.InputErrorf("--max-tokens: %d is negative", c.MaxTokens)
 	}
 	if c.JSONL != nil && !*c.JSONL && c.Filter.Field != "" {
 		return env.InputErrorf("--field: texts have no fields without --jsonl")
@@ -65,14 +65,14 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	x := &embedding{vocab: vocab, most: mostEmbedded}
+	x := &embedding{vocab: vocab, maxTokens: mostEmbedded}
 	if config := m.Config(); config.Positions == model.Learned {
-		if x.most = config.Context; c.Most > x.most {
-			return env.InputErrorf("--max-tokens: %d, the model learned %d positions", c.Most, x.most)
+		if x.maxTokens = config.Context; c.MaxTokens > x.maxTokens {
+			return env.InputErrorf("--max-tokens: %d, the model learned %d positions", c.MaxTokens, x.maxTokens)
 		}
 	}
-	if c.Most > 0 {
-		x.most = c.Most
+	if c.MaxTokens > 0 {
+		x.maxTokens = c.MaxTokens
 	}
 	in, err := c.open(e)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *Command) Run(e *env.Env) error {
 	defer in.Close()
 	var fields []records.TextFunc
 	for range par.Threads() {
-		fields = append(fields, x.on(m.Share()))
+		fields = append(fields, x.bindModel(m.Share()))
 	}
 	filter := c.Filter
 	var rows *vectorRows
@@ -99,7 +99,7 @@ func (c *Command) Run(e *env.Env) error {
 		return err
 	}
 	if n := x.cut.Load(); n > 0 {
-		fmt.Fprintf(e.Notes(), "%d texts are longer than %d tokens: their vectors are of their beginnings\n", n, x.most)
+		fmt.Fprintf(e.Notes(), "%d texts are longer than %d tokens: their vectors are of their beginnings\n", n, x.maxTokens)
 	}
 	if n := x.empty.Load(); n > 0 {
 		what := "the vector null"
@@ -179,12 +179,12 @@ func textRecord(line []byte) []byte {
 // embedding makes vectors.
 type embedding struct {
 	vocab      *token.Vocabulary
-	most       int // tokens
+	maxTokens  int // tokens
 	cut, empty atomic.Int64
 }
 
-// on returns the function that computes with m.
-func (x *embedding) on(m *model.Model[float32]) records.TextFunc {
+// bindModel returns the function that computes with m.
+func (x *embedding) bindModel(m *model.Model[float32]) records.TextFunc {
 	var tokens []int32
 	return func(text string) ([]records.Field, error) {
 		var err error
@@ -196,7 +196,7 @@ func (x *embedding) on(m *model.Model[float32]) records.TextFunc {
 			return []records.Field{{Name: "vector", Value: nil}}, nil
 		}
 		all := len(tokens)
-		if tokens = tokens[:min(all, x.most)]; len(tokens) < all {
+		if tokens = tokens[:min(all, x.maxTokens)]; len(tokens) < all {
 			x.cut.Add(1)
 		}
 		vector, _, err := m.Vectors(nil, &model.Batch{B: 1, N: len(tokens), Tokens: tokens})

@@ -6,14 +6,14 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 )
 
-// Given says whether a flag was given.
-type Given struct {
+// Presence says whether a flag was given.
+type Presence struct {
 	Name    string
 	IsGiven bool
 }
 
 // RefuseFlags reports the first of the flags that was given, and why it should not be.
-func RefuseFlags(why string, flags ...Given) error {
+func RefuseFlags(why string, flags ...Presence) error {
 	for _, f := range flags {
 		if f.IsGiven {
 			return env.InputErrorf("%s: %s", f.Name, why)

@@ -51,7 +51,7 @@ func (c *Command) Help() string {
 }
 
 func (c *Command) Run(e *env.Env) error {
-	if given, err := c.drawFlags.given(); err != nil || given {
+	if given, err := c.drawFlags.wantsImages(); err != nil || given {
 		if err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (c *Command) Run(e *env.Env) error {
 		times.print(e.Stderr)
 	}
 	if c.JSON {
-		return display.PrintJSON(e.Stdout, Report{text.kept(), g.Tokens(), times})
+		return display.PrintJSON(e.Stdout, Report{text.text(), g.Tokens(), times})
 	}
 	return nil
 }
@@ -184,7 +184,7 @@ func (t *textOutput) end() error {
 	return err
 }
 
-func (t *textOutput) kept() string { return string(t.buffer) }
+func (t *textOutput) text() string { return string(t.buffer) }
 
 // tokenTimes compares the first tokens with the last.
 type tokenTimes struct {

@@ -29,8 +29,8 @@ type drawFlags struct {
 	Batch    int    `placeholder:"N" help:"Images drawn at a time. By default up to 192, as many as find room in a gigabyte."`
 }
 
-// given reports whether images are asked for.
-func (f *drawFlags) given() (bool, error) {
+// wantsImages reports whether images are asked for.
+func (f *drawFlags) wantsImages() (bool, error) {
 	if f.Images < 0 {
 		return false, env.InputErrorf("--images: %d is negative", f.Images)
 	}
@@ -41,15 +41,15 @@ func (f *drawFlags) given() (bool, error) {
 		return true, nil
 	}
 	return false, flags.RefuseFlags("is of images, which --images asks for",
-		flags.Given{Name: "--out", IsGiven: f.Out != ""}, flags.Given{Name: "--complete", IsGiven: f.Complete != ""}, flags.Given{Name: "--way", IsGiven: f.Way != ""}, flags.Given{Name: "--batch", IsGiven: f.Batch != 0})
+		flags.Presence{Name: "--out", IsGiven: f.Out != ""}, flags.Presence{Name: "--complete", IsGiven: f.Complete != ""}, flags.Presence{Name: "--way", IsGiven: f.Way != ""}, flags.Presence{Name: "--batch", IsGiven: f.Batch != 0})
 }
 
 // draw draws images.
 func (c *Command) draw(e *env.Env) error {
 	err := flags.RefuseFlags("is of texts, not of --images",
-		flags.Given{Name: "--prompt", IsGiven: c.Prompt != ""}, flags.Given{Name: "--prompt-file", IsGiven: c.PromptFile != ""}, flags.Given{Name: "--temperature", IsGiven: c.Temperature != nil},
-		flags.Given{Name: "--top-k", IsGiven: c.TopK != nil}, flags.Given{Name: "--top-p", IsGiven: c.TopP != nil}, flags.Given{Name: "--save", IsGiven: c.Save != ""},
-		flags.Given{Name: "--resume", IsGiven: c.Resume != ""}, flags.Given{Name: "--time", IsGiven: c.Time})
+		flags.Presence{Name: "--prompt", IsGiven: c.Prompt != ""}, flags.Presence{Name: "--prompt-file", IsGiven: c.PromptFile != ""}, flags.Presence{Name: "--temperature", IsGiven: c.Temperature != nil},
+		flags.Presence{Name: "--top-k", IsGiven: c.TopK != nil}, flags.Presence{Name: "--top-p", IsGiven: c.TopP != nil}, flags.Presence{Name: "--save", IsGiven: c.Save != ""},
+		flags.Presence{Name: "--resume", IsGiven: c.Resume != ""}, flags.Presence{Name: "--time", IsGiven: c.Time})
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (c *Command) draw(e *env.Env) error {
 		d.Prefix = whole[:d.Height/2*d.Width*d.Channels]
 	}
 	progress := progress.NewStream(e)
-	d.Progress = func(done, all int64) { progress.Show(stream.Progress{Done: done, Total: all}) }
+	d.Progress = func(done, all int64) { progress.Show(stream.Progress{DoneTokens: done, TotalTokens: all}) }
 	drawn, err := generate.DrawImages(e.Context, m, d, func(_ int, levels []byte) error {
 		images = append(images, levels)
 		return nil

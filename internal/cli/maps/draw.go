@@ -47,13 +47,13 @@ func (c *Command) write(list []Map) error {
 			if one.picture != nil && (i == 0 || one.picture != list[i-1].picture) { // of another model
 				maps.Heats = append(maps.Heats, *one.picture)
 			}
-			h, by := one.heat(c.Most)
+			h, by := one.heat(c.MaxCells)
 			maps.Heats = append(maps.Heats, h)
 			side = max(side, by)
 		}
 		// What is to be compared comes one below the other, where there is room.
 		n := 0
-		for n < len(list) && list[n].From == list[0].From {
+		for n < len(list) && list[n].Source == list[0].Source {
 			n++
 		}
 		if list[0].picture != nil {
@@ -107,7 +107,7 @@ func mapArrays(list []Map) []*array.Array {
 			data = append(data, list[n].weights.Data...)
 			n++
 		}
-		name := strings.ReplaceAll(strings.TrimSpace(first.From+" "+first.Layer), " ", ".")
+		name := strings.ReplaceAll(strings.TrimSpace(first.Source+" "+first.Layer), " ", ".")
 		if slices.ContainsFunc(all, func(a *array.Array) bool { return a.Name == name }) {
 			name += fmt.Sprintf(".%d", first.call)
 		}
@@ -121,7 +121,7 @@ func mapArrays(list []Map) []*array.Array {
 func mapCells(list []Map) (head []string, rows [][]string) {
 	for _, m := range list {
 		rows = append(rows, []string{
-			m.From, m.Layer, strconv.Itoa(m.Head), strconv.Itoa(m.Queries),
+			m.Source, m.Layer, strconv.Itoa(m.Head), strconv.Itoa(m.Queries),
 			fmt.Sprintf("%.3f", m.Entropy), fmt.Sprintf("%.2f", m.Distance),
 			fmt.Sprintf("%.3f", m.Diagonal), fmt.Sprintf("%.3f", m.Column), strconv.Itoa(m.ColumnAt),
 		})

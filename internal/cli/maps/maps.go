@@ -33,9 +33,9 @@ type Command struct {
 	Layers   string   `placeholder:"L,..." default:"all" help:"With --model: layers of attention, from 0 (${default})."`
 	flags.DataFolder
 
-	Heads string `placeholder:"H,..." default:"all" help:"Query heads, from 0 (${default})."`
-	Rows  string `placeholder:"A:B" help:"Queries A ≤ i < B alone. By default all."`
-	Most  int    `placeholder:"N" default:"512" help:"Cells of a side of a drawing; larger maps are drawn by the means of square blocks (${default})."`
+	Heads    string `placeholder:"H,..." default:"all" help:"Query heads, from 0 (${default})."`
+	Rows     string `placeholder:"A:B" help:"Queries A ≤ i < B alone. By default all."`
+	MaxCells int    `name:"most" placeholder:"N" default:"512" help:"Cells of a side of a drawing; larger maps are drawn by the means of square blocks (${default})."`
 
 	OwnScales bool `help:"Give each map a colour scale of its own, up to its largest weight. By default all share one."`
 
@@ -63,9 +63,9 @@ const mapElements = 1 << 27
 
 // Map is what is drawn of one head.
 type Map struct {
-	From  string `json:"from"` // the model or the mechanism
-	Layer string `json:"layer,omitempty"`
-	Head  int    `json:"head"`
+	Source string `json:"from"` // the model or the mechanism
+	Layer  string `json:"layer,omitempty"`
+	Head   int    `json:"head"`
 	attention.Locality
 
 	weights tensor.Mat[float32]
@@ -76,7 +76,7 @@ type Map struct {
 }
 
 func (m *Map) title() string {
-	return strings.TrimSpace(fmt.Sprintf("%s %s head %d", m.From, m.Layer, m.Head))
+	return strings.TrimSpace(fmt.Sprintf("%s %s head %d", m.Source, m.Layer, m.Head))
 }
 
 func (c *Command) Run(e *env.Env) error {
@@ -115,8 +115,8 @@ func (c *Command) check() error {
 		return env.InputErrorf("--text, --text-file, --sample, --layers: need --model")
 	case len(c.Model) == 0 && (c.In == "" || len(c.Mechanism) == 0):
 		return env.InputErrorf("needs --model with --text or --sample, or --mechanism with a file of arrays")
-	case c.Most < 1:
-		return env.InputErrorf("--most: %d is less than 1", c.Most)
+	case c.MaxCells < 1:
+		return env.InputErrorf("--most: %d is less than 1", c.MaxCells)
 	}
 	if c.Out != "" && !slices.Contains([]string{".png", ".svg", ".html"}, filepath.Ext(c.Out)) {
 		return env.InputErrorf("--out: the suffix of %s is %q, needs .png, .svg or .html", c.Out, filepath.Ext(c.Out))
@@ -183,7 +183,7 @@ func (c *Command) look(list []Map, m attention.Mechanism[float32], call *attenti
 		before += len(list[i].weights.Data)
 	}
 	if n := float64(len(heads)) * float64(to-from) * float64(keys); n+float64(before) > mapElements {
-		return nil, fmt.Errorf("%s: %d heads of %d rows of %d keys are more than %d elements in all; --rows, --heads and --layers choose fewer", of.From, len(heads), to-from, keys, mapElements)
+		return nil, fmt.Errorf("%s: %d heads of %d rows of %d keys are more than %d elements in all; --rows, --heads and --layers choose fewer", of.Source, len(heads), to-from, keys, mapElements)
 	}
 	if len(list) > 0 {
 		of.call = list[len(list)-1].call + 1
@@ -193,7 +193,7 @@ func (c *Command) look(list []Map, m attention.Mechanism[float32], call *attenti
 		one.Head, one.first = h, from
 		one.weights = tensor.Mat[float32]{Data: make([]float32, (to-from)*keys), Rows: to - from, Cols: keys, Stride: keys}
 		if err := m.Weights(one.weights, call, row, h, from, to); err != nil {
-			return nil, fmt.Errorf("%s: %w", of.From, err)
+			return nil, fmt.Errorf("%s: %w", of.Source, err)
 		}
 		if valid < keys { // padding has no weight
 			for i := range one.weights.Rows {
@@ -252,7 +252,7 @@ func (c *Command) arrays() (list []Map, err error) {
 		if slices.Contains(c.Mechanism[:i], name) {
 			return nil, fmt.Errorf("--mechanism: %s is there twice", name)
 		}
-		if list, err = c.look(list, p.Mechanism, &p.Call, c.Row, p.Call.Q.N, Map{From: name}); err != nil {
+		if list, err = c.look(list, p.Mechanism, &p.Call, c.Row, p.Call.Q.N, Map{Source: name}); err != nil {
 			return nil, err
 		}
 	}

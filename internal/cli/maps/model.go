@@ -145,7 +145,7 @@ func (c *Command) model(list []Map, dir string, m *model.Model[float32], in *rea
 			return nil
 		}
 		for row := range b.B {
-			one := Map{From: filepath.Base(filepath.Clean(dir)) + " " + m.Config().Mechanism, Layer: name, tokens: in.labels, picture: in.picture}
+			one := Map{Source: filepath.Base(filepath.Clean(dir)) + " " + m.Config().Mechanism, Layer: name, tokens: in.labels, picture: in.picture}
 			if b.B > 1 {
 				one.Layer += fmt.Sprintf(" part %d", row)
 			}

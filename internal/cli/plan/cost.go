@@ -66,19 +66,19 @@ func (c *Command) report() (*Report, error) {
 	r := &Report{
 		Machine: machine.String(), Mechanism: c.Mechanism, Degree: degree, Features: plan.F,
 		Shape: planShape{s.B, s.H, s.Hkv, s.N, s.M, s.D, s.Dv, s.Causal},
-		Form:  plan.Form.String(), Chunk: plan.Chunk, Why: plan.Why,
-		Backward: plan.Back.String(), BackwardWhy: plan.BackWhy,
+		Form:  plan.Form.String(), Chunk: plan.Chunk, Reason: plan.Why,
+		Backward: plan.Back.String(), BackwardReason: plan.BackWhy,
 		TaylorShift: paper,
 		Totals: taylorShiftTotals{paper.OpsDirect.Total(), paper.OpsEfficient.Total(),
 			paper.EntriesDirect.Total(), paper.EntriesEfficient.Total()},
 	}
 	if degree > 0 {
 		fast := mechanism.FastCost(s.N, s.D, s.H, degree)
-		r.Fast = &fast
+		r.FastCosts = &fast
 	}
 	r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Direct))
 	if plan.Wide != nil {
-		r.Wide = plan.Wide.Error()
+		r.LinearRefusal = plan.Wide.Error()
 	}
 	if mech.Traits().Linear && plan.Wide == nil {
 		r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Linear))
@@ -180,7 +180,7 @@ func (c *Command) sweep(r *Report, m bench.Machine, s attention.Shape) error {
 		row := headsCost{Heads: h, D: d, Forward: p.FLOPs, Form: p.Form.String(), Seconds: m.PredictSeconds(p.Cost, s.B*h)}
 		row.Ops, row.Entries = mechanism.TaylorShiftHeads(s.N, width, h)
 		if r.Degree > 0 {
-			row.Fast = mechanism.FastCost(s.N, d, h, r.Degree).Time
+			row.FastTime = mechanism.FastCost(s.N, d, h, r.Degree).Time
 		}
 		r.Sweep = append(r.Sweep, row)
 	}

@@ -69,19 +69,19 @@ type Report struct {
 	Shape     planShape `json:"shape"`
 	Features  int       `json:"features,omitempty"` // F, packed
 
-	Forms       []formCost `json:"forms"`
-	Wide        string     `json:"linear_refused,omitempty"`
-	Form        string     `json:"form"` // chosen
-	Chunk       int        `json:"chunk,omitempty"`
-	Why         string     `json:"why,omitempty"`
-	Backward    string     `json:"backward_form"` // chosen
-	BackwardWhy string     `json:"backward_why,omitempty"`
-	Switch      *switches  `json:"switch_n,omitempty"`
-	State       *stateCost `json:"state,omitempty"`
+	Forms          []formCost `json:"forms"`
+	LinearRefusal  string     `json:"linear_refused,omitempty"`
+	Form           string     `json:"form"` // chosen
+	Chunk          int        `json:"chunk,omitempty"`
+	Reason         string     `json:"why,omitempty"`
+	Backward       string     `json:"backward_form"` // chosen
+	BackwardReason string     `json:"backward_why,omitempty"`
+	Switch         *switches  `json:"switch_n,omitempty"`
+	State          *stateCost `json:"state,omitempty"`
 
 	TaylorShift mechanism.TaylorShift `json:"taylorshift"` // one head
 	Totals      taylorShiftTotals     `json:"taylorshift_totals"`
-	Fast        *mechanism.Fast       `json:"fast,omitempty"`
+	FastCosts   *mechanism.Fast       `json:"fast,omitempty"`
 
 	Width    int           `json:"width,omitempty"`
 	Sweep    []headsCost   `json:"sweep,omitempty"`
@@ -138,14 +138,14 @@ type stateCost struct {
 
 // headsCost is one row of the sweep over heads that share a width.
 type headsCost struct {
-	Heads   int     `json:"heads"`
-	D       int     `json:"d"`
-	Ops     float64 `json:"ops_eff"`
-	Entries float64 `json:"entries_eff"`
-	Fast    float64 `json:"fast_time,omitempty"`
-	Forward float64 `json:"forward_flops"` // here, in the form chosen
-	Form    string  `json:"form"`
-	Seconds float64 `json:"forward_seconds"`
+	Heads    int     `json:"heads"`
+	D        int     `json:"d"`
+	Ops      float64 `json:"ops_eff"`
+	Entries  float64 `json:"entries_eff"`
+	FastTime float64 `json:"fast_time,omitempty"`
+	Forward  float64 `json:"forward_flops"` // here, in the form chosen
+	Form     string  `json:"form"`
+	Seconds  float64 `json:"forward_seconds"`
 }
 
 // trainingCost is what training a model takes.

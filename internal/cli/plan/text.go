@@ -43,15 +43,15 @@ func (r *Report) printHere(w io.Writer) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Form, display.FormatAmount(f.Forward, "FLOP"), display.FormatAmount(f.Backward, "FLOP"),
 			display.FormatBytes(f.Bytes), display.FormatSeconds(f.ForwardSeconds), display.FormatSeconds(f.BackwardSeconds), display.FormatBound(f.Bound))
 	}
-	if r.Wide != "" {
-		fmt.Fprintf(w, "refused\t%s\n", r.Wide)
+	if r.LinearRefusal != "" {
+		fmt.Fprintf(w, "refused\t%s\n", r.LinearRefusal)
 	}
 	fmt.Fprint(w, "errors\tin float32, of an output over κ (max|v| + max|o|), κ = Σ f̄(|a|·|b|) / |g| (docs/numerics.md, the bound)\n")
 	fmt.Fprintf(w, "chosen\tforward %s", r.Form)
 	if r.Chunk > 0 {
 		fmt.Fprintf(w, ", chunks of %d tokens", r.Chunk)
 	}
-	fmt.Fprintf(w, ": %s\n\tbackward %s: %s\n", r.Why, r.Backward, r.BackwardWhy)
+	fmt.Fprintf(w, ": %s\n\tbackward %s: %s\n", r.Reason, r.Backward, r.BackwardReason)
 	if x := r.Switch; x != nil {
 		fmt.Fprintf(w, "linear from\tN = M = %s on forward, %s backward; by counted operations %s\n",
 			display.FormatLength(x.Forward), display.FormatLength(x.Backward), display.FormatLength(x.Counted))
@@ -77,7 +77,7 @@ func (r *Report) printTaylorShift(w io.Writer) {
 }
 
 func (r *Report) printFast(w io.Writer) {
-	f := r.Fast
+	f := r.FastCosts
 	if f == nil {
 		return
 	}
@@ -96,8 +96,8 @@ func (r *Report) printSweep(w io.Writer) {
 	fmt.Fprint(w, "H\tD\tTaylorShift ops_eff\tentries_eff\tFAST time\there\tform\tpredicted\n")
 	for _, h := range r.Sweep {
 		fast := "-"
-		if h.Fast > 0 {
-			fast = fmt.Sprintf("%.3g", h.Fast)
+		if h.FastTime > 0 {
+			fast = fmt.Sprintf("%.3g", h.FastTime)
 		}
 		fmt.Fprintf(w, "%d\t%d\t%.4g\t%.4g\t%s\t%s\t%s\t%s\n", h.Heads, h.D, h.Ops, h.Entries, fast,
 			display.FormatAmount(h.Forward, "FLOP"), h.Form, display.FormatSeconds(h.Seconds))

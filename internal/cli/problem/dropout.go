@@ -43,7 +43,7 @@ func (p *Problem[T]) readDropout(c *Request, r *arrayReader[T]) error {
 		if *masks[i], err = r.dropMask(names[i], append(shape, per...), kind == attention.TokenDrop); err != nil {
 			return err
 		}
-		p.used = append(p.used, names[i])
+		p.furtherNames = append(p.furtherNames, names[i])
 	}
 	switch {
 	case c.Rate != nil:
@@ -65,7 +65,7 @@ func (p *Problem[T]) readDropout(c *Request, r *arrayReader[T]) error {
 			return err
 		}
 		d.Rate = x[0]
-		p.used = append(p.used, "rate")
+		p.furtherNames = append(p.furtherNames, "rate")
 	default:
 		return fmt.Errorf("--dropout: needs --rate, or an array rate")
 	}

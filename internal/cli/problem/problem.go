@@ -28,13 +28,13 @@ type Request struct {
 
 // Problem is what a file of arrays asks for.
 type Problem[T tensor.Float] struct {
-	rank       int // dimensions of q: 2, 3 or 4
-	Call       attention.Call[T]
-	DOut       tensor.Heads[T]
-	Mechanism  attention.Mechanism[T]
-	Shapes     map[string][]int // of the mechanism's parameters, as they were given
-	used       []string         // further arrays that were read
-	DecayShape []int            // shape of log_g; nil: none
+	rank         int // dimensions of q: 2, 3 or 4
+	Call         attention.Call[T]
+	DOut         tensor.Heads[T]
+	Mechanism    attention.Mechanism[T]
+	Shapes       map[string][]int // of the mechanism's parameters, as they were given
+	furtherNames []string         // further arrays that were read
+	DecayShape   []int            // shape of log_g; nil: none
 }
 
 // arrayNames are the arrays that attend knows besides the parameters.
@@ -44,7 +44,7 @@ var arrayNames = []string{"q", "k", "v", "do", "go", "keymask", "key_lengths", "
 func (p *Problem[T]) UnknownNames(names []string) []string {
 	var list []string
 	for _, n := range names {
-		if _, parameter := p.Shapes[n]; !parameter && !slices.Contains(arrayNames, n) && !slices.Contains(p.used, n) {
+		if _, parameter := p.Shapes[n]; !parameter && !slices.Contains(arrayNames, n) && !slices.Contains(p.furtherNames, n) {
 			list = append(list, n)
 		}
 	}
@@ -313,7 +313,7 @@ func (p *Problem[T]) readMechanism(c *Request, r *arrayReader[T]) error {
 		switch {
 		case !ok:
 			p.Shapes[x.Name] = x.Shape
-		case n != len(x.Data) || n > 1 && !slices.Equal(long(p.Shapes[x.Name]), long(x.Shape)):
+		case n != len(x.Data) || n > 1 && !slices.Equal(longDimensions(p.Shapes[x.Name]), longDimensions(x.Shape)):
 			return fmt.Errorf("%s: shape is %v, needs %v", x.Name, p.Shapes[x.Name], x.Shape)
 		default:
 			copy(x.Data, data)
@@ -326,8 +326,8 @@ func (p *Problem[T]) readMechanism(c *Request, r *arrayReader[T]) error {
 	return nil
 }
 
-// long returns the dimensions that are not 1.
-func long(shape []int) []int {
+// longDimensions returns the dimensions that are not 1.
+func longDimensions(shape []int) []int {
 	return slices.DeleteFunc(slices.Clone(shape), func(n int) bool { return n == 1 })
 }
 

@@ -30,31 +30,31 @@ func NewStream(e *env.Env) *Stream {
 
 // Show is called after every window.
 func (p *Stream) Show(s stream.Progress) {
-	p.all = s.Total
+	p.all = s.TotalTokens
 	now := time.Now()
-	speed := float64(s.Done-s.Resumed) / max(now.Sub(p.start).Seconds(), 1e-9)
+	speed := float64(s.DoneTokens-s.ResumedTokens) / max(now.Sub(p.start).Seconds(), 1e-9)
 	text := fmt.Sprintf("%.3g tokens/s", speed)
 	if p.tty {
 		if p.bar == nil {
-			p.bar = NewBar(p.w, s.Total, progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false))
+			p.bar = NewBar(p.w, s.TotalTokens, progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false))
 		}
 		// A bar that cannot be drawn is no reason to stop.
-		p.bar.Describe(text + p.left(s, speed))
-		_ = p.bar.Set64(s.Done)
+		p.bar.Describe(text + p.formatTimeLeft(s, speed))
+		_ = p.bar.Set64(s.DoneTokens)
 		return
 	}
 	if now.Sub(p.spoke) >= LinePeriod {
 		p.spoke = now
-		fmt.Fprintf(p.w, "token %d%s  %s%s\n", s.Done, p.Share(), text, p.left(s, speed))
+		fmt.Fprintf(p.w, "token %d%s  %s%s\n", s.DoneTokens, p.Share(), text, p.formatTimeLeft(s, speed))
 	}
 }
 
-// left says how long the rest takes, if anybody knows.
-func (p *Stream) left(s stream.Progress, speed float64) string {
-	if s.Total < 0 || speed <= 0 {
+// formatTimeLeft says how long the rest takes, if anybody knows.
+func (p *Stream) formatTimeLeft(s stream.Progress, speed float64) string {
+	if s.TotalTokens < 0 || speed <= 0 {
 		return ""
 	}
-	left := time.Duration(float64(s.Total-s.Done) / speed * float64(time.Second))
+	left := time.Duration(float64(s.TotalTokens-s.DoneTokens) / speed * float64(time.Second))
 	return fmt.Sprintf("  %s left", left.Round(time.Second))
 }
 

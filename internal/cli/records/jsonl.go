@@ -90,17 +90,17 @@ func (f *Filter) FilterInput(e *env.Env, in *Input, record func(line []byte) []b
 		filter: f, e: e, in: &texts.LineSource{Reader: in, Longest: longestRecord}, record: record, take: take, out: out, skip: f.Skip + out.records,
 		number: -1, progress: progress.NewRecords(e, in.size, out.w == nil && take == nil),
 	}
-	if r.first, r.of, err = f.shard(); err != nil {
+	if r.shard, r.shards, err = f.shard(); err != nil {
 		return err
 	}
 	defer r.progress.Clear()
 	err = r.all(fields)
 	if err != nil && e.Context.Err() != nil && errors.Is(err, e.Context.Err()) {
-		how := fmt.Sprintf("--skip %d goes on", max(r.taken, f.Skip))
+		how := fmt.Sprintf("--skip %d goes on", max(r.recordCount, f.Skip))
 		if f.Out != "" {
 			how = "the same command goes on"
 		}
-		return env.Interruption{Err: err, Text: fmt.Sprintf("stopped after %d records; %s", max(r.taken, r.skip), how)}
+		return env.Interruption{Err: err, Text: fmt.Sprintf("stopped after %d records; %s", max(r.recordCount, r.skip), how)}
 	}
 	return err
 }
@@ -115,11 +115,11 @@ type recordRun struct {
 	out      *output
 	progress *progress.Records
 
-	first, of int64 // of the shard
-	skip      int64 // records that are done
-	number    int64 // of the last record, from 0
-	lines     int64 // that were read
-	taken     int64 // records of the shard, written or skipped
+	shard, shards int64 // of the shard
+	skip          int64 // records that are done
+	number        int64 // of the last record, from 0
+	lines         int64 // that were read
+	recordCount   int64 // records of the shard, written or skipped
 }
 
 // all goes through the input.
@@ -134,13 +134,13 @@ func (r *recordRun) all(fields []TextFunc) error {
 		if errors.Is(err, io.EOF) {
 			last := r.in.Rest()
 			if last == nil {
-				return r.out.missing(r.taken)
+				return r.out.missing(r.recordCount)
 			}
 			lines = append(lines, last)
 		} else if err != nil {
 			return env.InputErrorf("after line %d: %w", r.lines, err)
 		}
-		if err := r.some(lines, fields); err != nil {
+		if err := r.writeRecords(lines, fields); err != nil {
 			return err
 		}
 	}
@@ -155,8 +155,8 @@ type result struct {
 	err    error
 }
 
-// some writes the results of lines, in their order.
-func (r *recordRun) some(lines [][]byte, fields []TextFunc) error {
+// writeRecords writes the results of lines, in their order.
+func (r *recordRun) writeRecords(lines [][]byte, fields []TextFunc) error {
 	var batch []result
 	var failed error
 	for _, line := range lines {
@@ -170,21 +170,21 @@ func (r *recordRun) some(lines [][]byte, fields []TextFunc) error {
 		if len(record) == 0 {
 			continue
 		}
-		if r.number++; r.number%r.of != r.first {
+		if r.number++; r.number%r.shards != r.shard {
 			continue
 		}
-		if r.taken < r.skip {
-			if r.taken++; r.taken == r.skip {
-				if err := r.out.follows(record, r.taken); err != nil {
+		if r.recordCount < r.skip {
+			if r.recordCount++; r.recordCount == r.skip {
+				if err := r.out.follows(record, r.recordCount); err != nil {
 					return err
 				}
 			}
 			continue
 		}
-		r.taken++
+		r.recordCount++
 		batch = append(batch, result{record: record, line: r.lines})
 	}
-	r.taken -= int64(len(batch)) // until they are written
+	r.recordCount -= int64(len(batch)) // until they are written
 	r.compute(batch, fields)
 	for i := range batch {
 		x := &batch[i]
@@ -199,8 +199,8 @@ func (r *recordRun) some(lines [][]byte, fields []TextFunc) error {
 		} else if err := r.out.write(r.e, x.out); err != nil { // whole, whenever the program ends
 			return err
 		}
-		r.taken++
-		r.progress.Show(r.taken)
+		r.recordCount++
+		r.progress.Show(r.recordCount)
 	}
 	return failed
 }

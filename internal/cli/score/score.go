@@ -32,15 +32,15 @@ type Command struct {
 	File  string `arg:"" optional:"" placeholder:"FILE" help:"Text to score; - or nothing is standard input."`
 	Model string `required:"" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint."`
 
-	Lines  bool           `help:"Print every line with its bits; implied by --follow."`
-	Rank   string         `enum:"byte,total" default:"byte" help:"Rank lines by bits a byte or by total bits (${default})."`
-	Above  float64        `placeholder:"X" help:"Print only lines above X, in the unit of --rank."`
-	Top    int            `placeholder:"K" default:"10" help:"Print the K most surprising lines at the end (${default})."`
-	Follow bool           `help:"Wait for new lines of FILE, across rotations, until an interrupt. Incomplete lines wait, too."`
-	State  string         `placeholder:"FILE" help:"Keep in a file how far the text is, and go on from there (with --follow: FILE.score)."`
-	JSONL  bool           `name:"jsonl" help:"Score each record of JSON lines for itself; add bits, bytes and bits_per_byte to it."`
-	JSON   bool           `name:"json" help:"Print the result as JSON; with --lines, an object a line."`
-	Filter records.Filter `embed:""`
+	Lines     bool           `help:"Print every line with its bits; implied by --follow."`
+	Rank      string         `enum:"byte,total" default:"byte" help:"Rank lines by bits a byte or by total bits (${default})."`
+	Threshold float64        `name:"above" placeholder:"X" help:"Print only lines above X, in the unit of --rank."`
+	Top       int            `placeholder:"K" default:"10" help:"Print the K most surprising lines at the end (${default})."`
+	Follow    bool           `help:"Wait for new lines of FILE, across rotations, until an interrupt. Incomplete lines wait, too."`
+	State     string         `placeholder:"FILE" help:"Keep in a file how far the text is, and go on from there (with --follow: FILE.score)."`
+	JSONL     bool           `name:"jsonl" help:"Score each record of JSON lines for itself; add bits, bytes and bits_per_byte to it."`
+	JSON      bool           `name:"json" help:"Print the result as JSON; with --lines, an object a line."`
+	Filter    records.Filter `embed:""`
 }
 
 // Help are examples.
@@ -147,7 +147,7 @@ func (t *scoring) lines(lines [][]byte) error {
 		t.passed(lines[i])
 		x := ScoredLine{Number: t.Number, LineScore: l, BitsPerByte: l.PerByte()}
 		surprise := t.cmd.RankLine(l)
-		prints := (t.cmd.Lines || t.cmd.Follow) && surprise > t.cmd.Above
+		prints := (t.cmd.Lines || t.cmd.Follow) && surprise > t.cmd.Threshold
 		if prints || t.ranks(surprise) {
 			x.Text = strings.TrimRight(string(lines[i]), "\r\n")
 		}
@@ -162,7 +162,7 @@ func (t *scoring) lines(lines [][]byte) error {
 		}
 	}
 	if t.printed.Len() > 0 {
-		if _, err := t.to.Write(t.printed.Bytes()); err != nil {
+		if _, err := t.w.Write(t.printed.Bytes()); err != nil {
 			return err
 		}
 		t.Printed += printed
@@ -179,7 +179,7 @@ func (t *scoring) lines(lines [][]byte) error {
 // format appends a line to what is printed.
 func (t *scoring) format(x ScoredLine) error {
 	if !t.cmd.JSON {
-		return x.print(&t.printed, progress.TerminalWidth(t.to))
+		return x.print(&t.printed, progress.TerminalWidth(t.w))
 	}
 	return display.PrintJSONLine(&t.printed, x)
 }

@@ -40,7 +40,7 @@ type scoring struct {
 	doubtful int64 // lines up to which an earlier run may have printed them
 	locks    []*lock.Lock
 
-	to      io.Writer
+	w       io.Writer
 	out     *os.File // --out; nil: standard output
 	printed bytes.Buffer
 	scored  []score.LineScore
@@ -75,7 +75,7 @@ const (
 // begin starts a text, or goes on with it.
 func (t *scoring) begin(m *model.Model[float32], vocab *token.Vocabulary) (err error) {
 	c := t.cmd
-	t.to = t.e.Stdout
+	t.w = t.e.Stdout
 	if t.state = c.State; t.state == "" && c.Follow {
 		t.state = c.File + scoreSuffix
 	}
@@ -183,7 +183,7 @@ func (t *scoring) openOut() error {
 	if err != nil {
 		return err
 	}
-	t.out, t.to, t.locks = f, f, append(t.locks, l)
+	t.out, t.w, t.locks = f, f, append(t.locks, l)
 	info, err := f.Stat()
 	if err != nil {
 		return err

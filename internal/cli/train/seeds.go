@@ -95,11 +95,11 @@ func recordSeeds(dir string, seeds []uint64) (missing []uint64, err error) {
 	return missing, nil
 }
 
-// many trains with several seeds, one after another, which do not differ in anything
+// trainSeeds trains with several seeds, one after another, which do not differ in anything
 // else. The record of the seeds is there before the first run is, and all runs before the
 // first begins, so that --resume makes those that are missing. Rank 0 owns the folder that
 // has them.
-func (t *Command) many(e *env.Env, c train.Config, src task.Source, seeds []uint64) (err error) {
+func (t *Command) trainSeeds(e *env.Env, c train.Config, src task.Source, seeds []uint64) (err error) {
 	if e.IsFirst() {
 		_, absent := os.Stat(t.Out)
 		held, failed := env.OwnFolder(t.Out)

@@ -146,7 +146,7 @@ func (t *Command) run(e *env.Env) error {
 		runs.KeepHeapTight(text)
 	}
 	if p.Seeds != nil {
-		return t.many(e, p.Config, src, p.Seeds)
+		return t.trainSeeds(e, p.Config, src, p.Seeds)
 	}
 	var trainer *train.Trainer
 	job := train.Job{Ranks: e.Ranks, Divide: t.Divide}

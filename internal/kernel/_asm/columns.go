@@ -29,9 +29,9 @@ func (g *gen) pointer(r reg.Register) reg.GPVirtual {
 	return p
 }
 
-// down emits body for each of count rows, with the pointers moved from row to
+// forEachRow emits body for each of count rows, with the pointers moved from row to
 // row by the strides that go with them.
-func (g *gen) down(count reg.Register, pointers, strides []reg.GPVirtual, body func(p []reg.GPVirtual)) {
+func (g *gen) forEachRow(count reg.Register, pointers, strides []reg.GPVirtual, body func(p []reg.GPVirtual)) {
 	left := g.pointer(count)
 	p := make([]reg.GPVirtual, len(pointers))
 	for i := range p {

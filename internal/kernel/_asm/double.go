@@ -28,7 +28,7 @@ func (g *gen) half(v vec, i int) reg.VecVirtual {
 // lower is the lower half of r in float64.
 func (g *gen) lower(r reg.VecVirtual) reg.VecVirtual {
 	d := g.register()
-	if g.wide {
+	if g.avx512 {
 		g.VCVTPS2PD(r.AsY(), d)
 	} else {
 		g.VCVTPS2PD(r.AsX(), d) // NEON: the lower half of it
@@ -40,7 +40,7 @@ func (g *gen) lower(r reg.VecVirtual) reg.VecVirtual {
 func (g *gen) upper(r reg.VecVirtual) reg.VecVirtual {
 	d := g.register()
 	switch {
-	case g.wide:
+	case g.avx512:
 		y := g.YMM()
 		g.VEXTRACTF64X4(operand.Imm(1), r, y)
 		g.VCVTPS2PD(y, d)
@@ -60,16 +60,16 @@ func (g *gen) upper(r reg.VecVirtual) reg.VecVirtual {
 func (g *gen) single(d doubles) vec {
 	var v vec
 	for h := 0; h < len(d); h += 2 {
-		v = append(v, g.narrow(d[h:]))
+		v = append(v, g.convertToFloat32(d[h:]))
 	}
 	return v
 }
 
-// narrow is the first two registers of d rounded to one of float32.
-func (g *gen) narrow(d doubles) reg.VecVirtual {
+// convertToFloat32 rounds the first two registers of d to one register of float32.
+func (g *gen) convertToFloat32(d doubles) reg.VecVirtual {
 	r := g.register()
 	switch {
-	case g.wide:
+	case g.avx512:
 		lo, hi := g.YMM(), g.YMM()
 		g.VCVTPD2PS(d[0], lo)
 		g.VCVTPD2PS(d[1], hi)
@@ -99,7 +99,7 @@ func (g *gen) each(d doubles, op func(...operand.Op)) {
 // time: whole vecs would be more than AVX2 has room for.
 func (g *gen) inner(rows, x, y, rs reg.GPVirtual) doubles {
 	sum := g.double(g.zero())
-	g.down(rows, []reg.GPVirtual{x, y}, []reg.GPVirtual{rs, rs}, func(row []reg.GPVirtual) {
+	g.forEachRow(rows, []reg.GPVirtual{x, y}, []reg.GPVirtual{rs, rs}, func(row []reg.GPVirtual) {
 		a, b := g.vec(), g.vec()
 		for h := range a {
 			g.loadPart(row[0], 0, h, a[h])
@@ -135,7 +135,7 @@ func (g *gen) unless(d, size doubles) doubles {
 	const notLess = 5
 	limit := g.half(g.get(g.constant(tiny)), 0)
 	for h := range d {
-		if g.wide {
+		if g.avx512 {
 			k := g.K()
 			g.VCMPPD(operand.Imm(notLess), limit, size[h], k)
 			g.VMOVAPD_Z(d[h], k, d[h])

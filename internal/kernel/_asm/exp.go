@@ -60,7 +60,7 @@ func (g *gen) expSum(e exponent, x, rest vec) vec {
 	}
 	lowest, highest, inf := g.get(e.lowest), g.get(e.highest), g.get(e.inf)
 	const lessThan, notLessThan, notAtMost = 0x11, 0x15, 0x16 // quiet; not... holds for NaN
-	if g.wide {
+	if g.avx512 {
 		k := g.K()
 		g.VCMPPS(operand.Imm(notLessThan), lowest[0], x[0], k)
 		g.VMOVAPS_Z(p[0], k, p[0])

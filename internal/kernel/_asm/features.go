@@ -16,7 +16,7 @@ func (g *gen) products() {
 			prefix = append(prefix, g.load(p, u))
 		}
 		weight := g.pointer(w)
-		g.down(rows, []reg.GPVirtual{dst, x}, []reg.GPVirtual{drs, xrs}, func(row []reg.GPVirtual) {
+		g.forEachRow(rows, []reg.GPVirtual{dst, x}, []reg.GPVirtual{drs, xrs}, func(row []reg.GPVirtual) {
 			a := g.get(num{mem: operand.Mem{Base: weight}})
 			for u := range vecs {
 				d := g.mul(prefix[u], g.load(row[1], u))
@@ -90,7 +90,7 @@ func (g *gen) featureSums() {
 		g.Label(rows)
 		g.CMPQ(left, operand.Imm(uint64(count)))
 		g.JLT(operand.LabelRef(next))
-		to, from := g.below(dst, ld, count), g.below(x, ld, count)
+		to, from := g.rowPointers(dst, ld, count), g.rowPointers(x, ld, count)
 		sums, y := g.zeros(count), g.arg("y")
 		g.loop(g.arg("n"), 1, func(int) {
 			prefix := g.load(p, 0)
@@ -121,8 +121,8 @@ func (g *gen) featureSums() {
 	g.finish()
 }
 
-// below is row and the rows that follow it, in registers.
-func (g *gen) below(row, stride reg.GPVirtual, count int) []reg.GPVirtual {
+// rowPointers returns registers that point to row and to the count-1 rows after row.
+func (g *gen) rowPointers(row, stride reg.GPVirtual, count int) []reg.GPVirtual {
 	rows := []reg.GPVirtual{row}
 	for i := 1; i < count; i++ {
 		p := g.GP64()
@@ -297,7 +297,7 @@ func (g *gen) totals(sums []vec) reg.VecVirtual {
 	half := make([]reg.VecVirtual, len(sums))
 	for i, v := range sums {
 		half[i] = g.YMM()
-		if g.wide {
+		if g.avx512 {
 			y := g.YMM()
 			g.VEXTRACTF64X4(operand.Imm(1), v[0], y)
 			g.VADDPS(y, v[0].AsY(), half[i])

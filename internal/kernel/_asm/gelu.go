@@ -53,11 +53,11 @@ func (g *gen) geluGrad() {
 }
 
 // gaussian holds the constants of the lower tail of the normal distribution,
-// Φ(-t) = e^(-t²/2)·R(t) for t ≥ 0. Beyond far e^(-t²/2) is zero.
+// Φ(-t) = e^(-t²/2)·R(t) for t ≥ 0. Beyond cutoff e^(-t²/2) is zero.
 type gaussian struct {
-	e                    exponent
-	magnitude, far, half num
-	above, below         []num // of the powers of t in R, from the highest down
+	e                       exponent
+	magnitude, cutoff, half num
+	numerator, denominator  []num // of the powers of t in R, from the highest down
 }
 
 // gaussian loads the constants of gaussian. R is a rational function of degrees 4 and 5
@@ -67,23 +67,23 @@ func (g *gen) gaussian() gaussian {
 	t := gaussian{
 		e:         g.exponent(),
 		magnitude: g.constant(math.Float32frombits(0x7fffffff)),
-		far:       g.constant(14),
+		cutoff:    g.constant(14),
 		half:      g.constant(-0.5),
 	}
 	for _, c := range []float32{0.0040201843, 0.039984155, 0.18130674, 0.43568635, 0.5} {
-		t.above = append(t.above, g.stored(c))
+		t.numerator = append(t.numerator, g.stored(c))
 	}
 	for _, c := range []float32{0.010076965, 0.10023279, 0.46438026, 1.1944842, 1.6692576, 1} {
-		t.below = append(t.below, g.stored(c))
+		t.denominator = append(t.denominator, g.stored(c))
 	}
 	return t
 }
 
-// lowerTail returns t = |x|, at most far, e^(-t²/2) and R(t). The power is rounded
+// lowerTail returns t = |x|, at most cutoff, e^(-t²/2) and R(t). The power is rounded
 // once and what that leaves out goes to the exponential too: half a unit in the
 // last place of a power near -87 is 32 of its exponential.
 func (g *gen) lowerTail(c gaussian, x vec) (t, density, ratio vec) {
-	t = g.min(g.both(g.VANDPS, x, g.get(c.magnitude)), g.get(c.far))
+	t = g.min(g.emitBinary(g.VANDPS, x, g.get(c.magnitude)), g.get(c.cutoff))
 	half := g.mul(t, g.get(c.half))
 	power := g.mul(half, t)
 	rest := g.copy(half)
@@ -98,7 +98,7 @@ func (g *gen) lowerTail(c gaussian, x vec) (t, density, ratio vec) {
 		}
 		return p
 	}
-	return t, density, g.div(horner(c.above), horner(c.below))
+	return t, density, g.div(horner(c.numerator), horner(c.denominator))
 }
 
 // erfGELU is max(x, 0) - t·Φ(-t) with t = |x|: x·Φ(x) on either side of 0,
@@ -127,7 +127,7 @@ func (g *gen) erfGELUGrad() {
 		t, density, w := g.lowerTail(c, g.load(x, 0))
 		g.reduce(w, t, g.get(peak))
 		w = g.mul(w, density)
-		sign := g.both(g.VORPS, g.both(g.VANDPS, g.load(x, 0), g.get(signBit)), g.get(one))
+		sign := g.emitBinary(g.VORPS, g.emitBinary(g.VANDPS, g.load(x, 0), g.get(signBit)), g.get(one))
 		d := g.max(sign, g.get(zero))
 		g.reduce(d, sign, w)
 		g.store(g.mul(d, g.load(dy, 0)), dx, 0)

@@ -25,15 +25,15 @@ type num struct {
 // gen emits the routines of one instruction set.
 type gen struct {
 	*build.Context
-	wide   bool   // a vec is one zmm
+	avx512 bool   // a vec is one zmm
 	neon   bool   // a vec is four xmm, which stand for NEON's registers
 	suffix string // of every routine's name
 
-	labels  int
-	words   map[uint32]operand.Mem
-	masks   operand.Mem       // but for AVX-512: 16 words of ones, 16 of zeros
-	indices operand.Mem       // the words 0 to 15
-	odd     reg.OpmaskVirtual // AVX-512: lanes 1, 3, 5, …, of a routine that needs them
+	labels   int
+	words    map[uint32]operand.Mem
+	masks    operand.Mem       // but for AVX-512: 16 words of ones, 16 of zeros
+	indices  operand.Mem       // the words 0 to 15
+	oddLanes reg.OpmaskVirtual // AVX-512: lanes 1, 3, 5, …, of a routine that needs them
 
 	i     reg.GPVirtual // index of the element that a loop is at
 	tail  bool          // emitting a loop's last, partial vec
@@ -98,7 +98,7 @@ func (g *gen) vec() vec {
 // register is one vector register.
 func (g *gen) register() reg.VecVirtual {
 	switch {
-	case g.wide:
+	case g.avx512:
 		return g.ZMM()
 	case g.neon:
 		return g.XMM()
@@ -125,7 +125,7 @@ func (g *gen) zero() vec {
 }
 
 func (g *gen) clear(r reg.VecVirtual) {
-	if g.wide {
+	if g.avx512 {
 		g.VPXORD(r, r, r)
 	} else {
 		g.VPXOR(r, r, r)
@@ -143,7 +143,7 @@ func (g *gen) zeros(n int) []vec {
 // num is the number at m, in every lane.
 func (g *gen) num(m operand.Mem) num {
 	n := num{mem: m}
-	if g.wide {
+	if g.avx512 {
 		n.held = g.get(n)
 	}
 	return n
@@ -191,7 +191,7 @@ func (g *gen) hold(n num) num {
 // size is the number of bytes of one register.
 func (g *gen) size() int {
 	switch {
-	case g.wide:
+	case g.avx512:
 		return 64
 	case g.neon:
 		return 16
@@ -199,8 +199,8 @@ func (g *gen) size() int {
 	return 32
 }
 
-// at is the memory of the loop's vec u behind pointer p.
-func (g *gen) at(p reg.Register, u int) operand.Mem {
+// vecAddress returns the memory of the loop's vec u behind pointer p.
+func (g *gen) vecAddress(p reg.Register, u int) operand.Mem {
 	return operand.Mem{Base: p, Index: g.i, Scale: 4, Disp: 4 * lanes * u}
 }
 
@@ -215,7 +215,7 @@ func (g *gen) load(p reg.Register, u int) vec {
 
 // loadPart reads register h of vec u behind p into r.
 func (g *gen) loadPart(p reg.Register, u, h int, r reg.VecVirtual) {
-	g.fetch(g.at(p, u).Offset(h*g.size()), h, r)
+	g.fetch(g.vecAddress(p, u).Offset(h*g.size()), h, r)
 }
 
 // fetch reads register h of a vec at m into r.
@@ -223,7 +223,7 @@ func (g *gen) fetch(m operand.Mem, h int, r reg.VecVirtual) {
 	switch {
 	case !g.tail:
 		g.VMOVUPS(m, r)
-	case g.wide:
+	case g.avx512:
 		g.VMOVUPS_Z(m, g.kmask, r)
 	case g.neon:
 		g.loadLanes(m, h, r)
@@ -235,7 +235,7 @@ func (g *gen) fetch(m operand.Mem, h int, r reg.VecVirtual) {
 // store writes vec u behind p, up to the end.
 func (g *gen) store(v vec, p reg.Register, u int) {
 	for h, r := range v {
-		g.put(r, h, g.at(p, u).Offset(h*g.size()))
+		g.put(r, h, g.vecAddress(p, u).Offset(h*g.size()))
 	}
 }
 
@@ -244,7 +244,7 @@ func (g *gen) put(r reg.VecVirtual, h int, m operand.Mem) {
 	switch {
 	case !g.tail:
 		g.VMOVUPS(r, m)
-	case g.wide:
+	case g.avx512:
 		g.VMOVUPS(r, g.kmask, m)
 	case g.neon:
 		g.storeLanes(r, h, m)
@@ -260,7 +260,7 @@ func (g *gen) valid(v vec) vec {
 	}
 	d := g.vec()
 	for h := range d {
-		if g.wide {
+		if g.avx512 {
 			g.VMOVAPS_Z(v[h], g.kmask, d[h])
 		} else {
 			g.VANDPS(v[h], g.ymask[h], d[h])
@@ -304,7 +304,7 @@ func (g *gen) loop(n reg.GPVirtual, unroll int, body func(vecs int)) {
 
 // mask selects the first n lanes, for 0 < n < 16.
 func (g *gen) mask(n reg.GPVirtual) {
-	if g.wide {
+	if g.avx512 {
 		bits := g.GP32()
 		g.MOVL(operand.I32(-1), bits)
 		g.BZHIL(n.As32(), bits, bits)
@@ -330,17 +330,17 @@ func (g *gen) mask(n reg.GPVirtual) {
 	}
 }
 
-func (g *gen) add(x, y vec) vec { return g.both(g.VADDPS, x, y) }
-func (g *gen) sub(x, y vec) vec { return g.both(g.VSUBPS, x, y) } // x - y
-func (g *gen) mul(x, y vec) vec { return g.both(g.VMULPS, x, y) }
-func (g *gen) div(x, y vec) vec { return g.both(g.VDIVPS, x, y) } // x / y
+func (g *gen) add(x, y vec) vec { return g.emitBinary(g.VADDPS, x, y) }
+func (g *gen) sub(x, y vec) vec { return g.emitBinary(g.VSUBPS, x, y) } // x - y
+func (g *gen) mul(x, y vec) vec { return g.emitBinary(g.VMULPS, x, y) }
+func (g *gen) div(x, y vec) vec { return g.emitBinary(g.VDIVPS, x, y) } // x / y
 
 // min and max return x where it is NaN.
-func (g *gen) min(x, y vec) vec { return g.both(g.VMINPS, y, x) }
-func (g *gen) max(x, y vec) vec { return g.both(g.VMAXPS, y, x) }
+func (g *gen) min(x, y vec) vec { return g.emitBinary(g.VMINPS, y, x) }
+func (g *gen) max(x, y vec) vec { return g.emitBinary(g.VMAXPS, y, x) }
 
-// both is the result of a two-operand instruction; x is its first source.
-func (g *gen) both(op func(...operand.Op), x, y vec) vec {
+// emitBinary emits a two-operand instruction with x as its first source and returns the result.
+func (g *gen) emitBinary(op func(...operand.Op), x, y vec) vec {
 	d := g.vec()
 	for h := range d {
 		op(y[h], x[h], d[h])
@@ -370,7 +370,7 @@ func (g *gen) round(x vec) vec {
 	d := g.vec()
 	for h := range d {
 		const nearest = 8 // and no exception where x is no integer
-		if g.wide {
+		if g.avx512 {
 			g.VRNDSCALEPS(operand.Imm(nearest), x[h], d[h])
 		} else {
 			g.VROUNDPS(operand.Imm(nearest), x[h], d[h])
@@ -427,7 +427,7 @@ func (g *gen) fold(op func(...operand.Op), v vec) reg.Register {
 		op(y, x, x)
 	} else {
 		lo, y := g.YMM(), g.YMM()
-		if g.wide {
+		if g.avx512 {
 			g.VEXTRACTF64X4(operand.Imm(1), v[0], y)
 			op(y, v[0].AsY(), lo)
 		} else {

@@ -35,7 +35,7 @@ func main() {
 		{"random", random},
 	} {
 		for name, g := range map[string]*gen{
-			"avx512_amd64": {wide: true, suffix: "AVX512"},
+			"avx512_amd64": {avx512: true, suffix: "AVX512"},
 			"avx2_amd64":   {suffix: "AVX2"},
 			"neon_arm64":   {neon: true, suffix: "NEON"},
 		} {

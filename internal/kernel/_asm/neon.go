@@ -207,8 +207,8 @@ func printNEON(file *ir.File) (text []byte, err error) {
 // line writes an instruction of Go's assembler.
 func (p *neon) line(format string, args ...any) { fmt.Fprintf(p, "\t"+format+"\n", args...) }
 
-// raw writes a word with its meaning.
-func (p *neon) raw(bits uint32, format string, args ...any) {
+// writeWord writes the word bits and, as a comment, the instruction that bits encode.
+func (p *neon) writeWord(bits uint32, format string, args ...any) {
 	p.line("WORD $0x%08x // "+format, append([]any{bits}, args...)...)
 }
 
@@ -223,7 +223,7 @@ func (p *neon) do(name string, d int, sources ...int) {
 		bits |= uint32(s) << (5 + 11*i)
 		args = append(args, s)
 	}
-	p.raw(bits, w.text, args...)
+	p.writeWord(bits, w.text, args...)
 }
 
 // move copies a vector register.
@@ -235,7 +235,7 @@ func (p *neon) move(d, x int) {
 
 // extract sets d to the last 16-n bytes of x and the first n of y.
 func (p *neon) extract(d, x, y, n int) {
-	p.raw(0x6e000000|uint32(y<<16|n<<11|x<<5|d), "ext v%d.16b, v%d.16b, v%d.16b, #%d", d, x, y, n)
+	p.writeWord(0x6e000000|uint32(y<<16|n<<11|x<<5|d), "ext v%d.16b, v%d.16b, v%d.16b, #%d", d, x, y, n)
 }
 
 // number returns the number of a register.
@@ -384,7 +384,7 @@ func (p *neon) instruction(i *ir.Instruction) {
 	case "VFMADD231SS":
 		x, d := p.scalar(ops[0], temp), number(ops[2])
 		n := number(ops[1])
-		p.raw(0x1f000000|uint32(x<<16|d<<10|n<<5|d), "fmadd s%d, s%d, s%d, s%d", d, n, x, d)
+		p.writeWord(0x1f000000|uint32(x<<16|d<<10|n<<5|d), "fmadd s%d, s%d, s%d, s%d", d, n, x, d)
 	case "VSQRTSS": // the other lanes are unused
 		p.do("fsqrts", number(ops[2]), p.scalar(ops[0], temp))
 	case "VFMADD231PS":
@@ -437,10 +437,10 @@ func (p *neon) instruction(i *ir.Instruction) {
 		p.extract(number(ops[2]), number(ops[1]), temp, int(immediate(ops[0])))
 	case "VPSLLD":
 		n, x, d := immediate(ops[0]), number(ops[1]), number(ops[2])
-		p.raw(0x4f005400|uint32(32+n)<<16|uint32(x<<5|d), "shl v%d.4s, v%d.4s, #%d", d, x, n)
+		p.writeWord(0x4f005400|uint32(32+n)<<16|uint32(x<<5|d), "shl v%d.4s, v%d.4s, #%d", d, x, n)
 	case "VPSRLQ":
 		n, x, d := immediate(ops[0]), number(ops[1]), number(ops[2])
-		p.raw(0x6f000400|uint32(128-n)<<16|uint32(x<<5|d), "ushr v%d.2d, v%d.2d, #%d", d, x, n)
+		p.writeWord(0x6f000400|uint32(128-n)<<16|uint32(x<<5|d), "ushr v%d.2d, v%d.2d, #%d", d, x, n)
 	case "VPMULUDQ":
 		y, x := p.vector(ops[0], temp), number(ops[1])
 		p.do("uzp1", temp, y, y)

@@ -16,7 +16,7 @@ func (g *gen) centre() {
 			first = append(first, g.load(x, u))
 		}
 		sum := g.zeros(vecs)
-		g.down(rows, column, strides, func(row []reg.GPVirtual) {
+		g.forEachRow(rows, column, strides, func(row []reg.GPVirtual) {
 			for u := range vecs {
 				d := g.load(row[0], u)
 				g.lessen(d, first[u])
@@ -27,7 +27,7 @@ func (g *gen) centre() {
 			g.scaleBy(sum[u], g.get(each))
 		}
 		rest := g.zeros(vecs)
-		g.down(rows, column, strides, func(row []reg.GPVirtual) {
+		g.forEachRow(rows, column, strides, func(row []reg.GPVirtual) {
 			for u := range vecs {
 				d := g.load(row[0], u)
 				g.lessen(d, first[u])
@@ -39,7 +39,7 @@ func (g *gen) centre() {
 		for u := range vecs {
 			g.scaleBy(rest[u], g.get(each))
 		}
-		g.down(rows, column, strides, func(row []reg.GPVirtual) {
+		g.forEachRow(rows, column, strides, func(row []reg.GPVirtual) {
 			for u := range vecs {
 				d := g.load(row[0], u)
 				g.lessen(d, rest[u])
@@ -63,7 +63,7 @@ func (g *gen) normalise() {
 		size := g.inner(rows, x, x, rs)
 		g.each(size, g.VSQRTPD)
 		factor := g.single(g.quotient(g.half(g.get(length), 0), size))
-		g.down(rows, column, strides, func(row []reg.GPVirtual) {
+		g.forEachRow(rows, column, strides, func(row []reg.GPVirtual) {
 			g.store(g.mul(g.load(row[0], 0), factor), row[0], 0)
 		})
 	})
@@ -84,7 +84,7 @@ func (g *gen) normaliseGrad() {
 		g.each(size, g.VSQRTPD)
 		slope := g.single(g.unless(along, size))
 		factor := g.single(g.quotient(g.half(g.get(length), 0), size))
-		g.down(rows, []reg.GPVirtual{dx, x}, []reg.GPVirtual{rs, rs}, func(row []reg.GPVirtual) {
+		g.forEachRow(rows, []reg.GPVirtual{dx, x}, []reg.GPVirtual{rs, rs}, func(row []reg.GPVirtual) {
 			d := g.load(row[0], 0)
 			g.reduce(d, g.load(row[1], 0), slope)
 			g.store(g.mul(d, factor), row[0], 0)
@@ -107,7 +107,7 @@ func (g *gen) reflect() {
 			tail = append(tail, g.mul(g.load(last, u), g.get(a)))
 			g.store(g.zero(), last, u)
 		}
-		g.down(rows, []reg.GPVirtual{x}, []reg.GPVirtual{rs}, func(row []reg.GPVirtual) {
+		g.forEachRow(rows, []reg.GPVirtual{x}, []reg.GPVirtual{rs}, func(row []reg.GPVirtual) {
 			for u := range vecs {
 				g.store(g.add(g.load(row[0], u), tail[u]), row[0], u)
 			}
@@ -126,7 +126,7 @@ func (g *gen) reflectGrad() {
 	g.ADDQ(x, last)
 	g.loop(n, 2, func(vecs int) {
 		sum := g.zeros(vecs)
-		g.down(rows, []reg.GPVirtual{x}, []reg.GPVirtual{rs}, func(row []reg.GPVirtual) {
+		g.forEachRow(rows, []reg.GPVirtual{x}, []reg.GPVirtual{rs}, func(row []reg.GPVirtual) {
 			for u := range vecs {
 				g.addTo(sum[u], g.load(row[0], u))
 			}
@@ -144,7 +144,7 @@ func (g *gen) rotate() {
 	n, rows := g.arg("n"), g.arg("rows")
 	x, y, rs, cos, sin, cs := g.arg("x"), g.arg("y"), g.stride("rs"), g.arg("cos"), g.arg("sin"), g.stride("cs")
 	g.loop(n, 1, func(int) {
-		g.down(rows, []reg.GPVirtual{x, y, cos, sin}, []reg.GPVirtual{rs, rs, cs, cs}, func(row []reg.GPVirtual) {
+		g.forEachRow(rows, []reg.GPVirtual{x, y, cos, sin}, []reg.GPVirtual{rs, rs, cs, cs}, func(row []reg.GPVirtual) {
 			a, b, c, s := g.load(row[0], 0), g.load(row[1], 0), g.load(row[2], 0), g.load(row[3], 0)
 			d := g.mul(a, c)
 			g.reduce(d, b, s)

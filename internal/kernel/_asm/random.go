@@ -27,14 +27,14 @@ func (g *gen) uniform() {
 		"sets dst [groups,16,16] to factor·(2x - 255) for the bytes x of numbers from lo on.")
 	groups, dst, lo := g.arg("groups"), g.arg("dst"), g.GP32()
 	g.Load(g.Param("lo"), lo)
-	m0, m1 := g.whole(g.word(philoxM0)), g.whole(g.word(philoxM1))
-	w0, w1 := g.whole(g.word(philoxW0)), g.whole(g.word(philoxW1))
+	m0, m1 := g.broadcast(g.word(philoxM0)), g.broadcast(g.word(philoxM1))
+	w0, w1 := g.broadcast(g.word(philoxW0)), g.broadcast(g.word(philoxW1))
 
-	if g.wide {
+	if g.avx512 {
 		bits := g.GP32()
-		g.odd = g.K()
+		g.oddLanes = g.K()
 		g.MOVL(operand.U32(0xaaaa), bits)
-		g.KMOVW(bits, g.odd)
+		g.KMOVW(bits, g.oddLanes)
 	}
 
 	again := g.label("group")
@@ -46,9 +46,9 @@ func (g *gen) uniform() {
 		g.VMOVD(lo, c[0].AsX())
 		g.VPBROADCASTD(c[0].AsX(), c[0])
 		g.VPADDD(g.counting(), c[0], c[0])
-		c[1], c[2], c[3] = g.whole(g.address("hi")), g.whole(g.address("stream")), g.register()
+		c[1], c[2], c[3] = g.broadcast(g.address("hi")), g.broadcast(g.address("stream")), g.register()
 		g.clear(c[3])
-		k0, k1 := g.whole(g.address("k0")), g.whole(g.address("k1"))
+		k0, k1 := g.broadcast(g.address("k0")), g.broadcast(g.address("k1"))
 		for round := range philoxRounds {
 			if round > 0 {
 				g.VPADDD(w0, k0, k0)
@@ -86,16 +86,16 @@ func (g *gen) wideProduct(x, m reg.VecVirtual) (hi, lo reg.VecVirtual) {
 
 // oddWords sets the odd words of d to the odd words of x.
 func (g *gen) oddWords(x, d reg.VecVirtual) {
-	if !g.wide {
+	if !g.avx512 {
 		g.VPBLENDD(operand.Imm(0xaa), x, d, d)
 		return
 	}
-	g.VMOVDQA32(x, g.odd, d)
+	g.VMOVDQA32(x, g.oddLanes, d)
 }
 
 // xor sets d ^= x.
 func (g *gen) xor(x, d reg.VecVirtual) {
-	if g.wide {
+	if g.avx512 {
 		g.VPXORD(x, d, d)
 	} else {
 		g.VPXOR(x, d, d)
@@ -116,14 +116,14 @@ func (g *gen) writeBytes(c [4]reg.VecVirtual, dst reg.GPVirtual) {
 		g.VPUNPCKLQDQ(t[2+i], t[i], v[2*i])
 		g.VPUNPCKHQDQ(t[2+i], t[i], v[2*i+1])
 	}
-	factor, less := g.whole(g.address("factor")), g.whole(g.word(math.Float32bits(-255)))
+	factor, less := g.broadcast(g.address("factor")), g.broadcast(g.word(math.Float32bits(-255)))
 	for quarter := range g.size() / 16 {
 		for i := range v {
 			x := g.XMM()
 			switch {
 			case quarter == 0:
 				x = v[i].AsX().(reg.VecVirtual)
-			case g.wide:
+			case g.avx512:
 				g.VEXTRACTI32X4(operand.Imm(uint64(quarter)), v[i], x)
 			default:
 				g.VEXTRACTI128(operand.Imm(uint64(quarter)), v[i], x)
@@ -147,8 +147,8 @@ func (g *gen) writeBytes(c [4]reg.VecVirtual, dst reg.GPVirtual) {
 	}
 }
 
-// whole is the word at m, in all of a register.
-func (g *gen) whole(m operand.Mem) reg.VecVirtual {
+// broadcast loads the word at m into every lane of a register.
+func (g *gen) broadcast(m operand.Mem) reg.VecVirtual {
 	r := g.register()
 	g.VBROADCASTSS(m, r)
 	return r

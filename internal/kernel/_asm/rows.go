@@ -25,8 +25,8 @@ func (g *gen) rows(top, stride reg.GPVirtual, n int) rows {
 	return r
 }
 
-// at is the memory that row i starts with.
-func (r rows) at(i int) operand.Mem {
+// address returns the address of row i.
+func (r rows) address(i int) operand.Mem {
 	m := operand.Mem{Base: r.third[i/3]}
 	if i%3 > 0 {
 		m.Index, m.Scale = r.stride, uint8(i%3)
@@ -43,29 +43,29 @@ func (r rows) move(by reg.Register) {
 
 // ladder addresses the unroll rows from one pointer on, which moves down them.
 type ladder struct {
-	g                 *gen
-	top, once, thrice reg.GPVirtual
+	g                         *gen
+	top, stride, tripleStride reg.GPVirtual
 }
 
 // ladder loads the parameters of that name and stride.
 func (g *gen) ladder(name, stride string) ladder {
 	l := ladder{g, g.arg(name), g.stride(stride), g.GP64()}
-	g.LEAQ(operand.Mem{Base: l.once, Index: l.once, Scale: 2}, l.thrice)
+	g.LEAQ(operand.Mem{Base: l.stride, Index: l.stride, Scale: 2}, l.tripleStride)
 	return l
 }
 
-// at is the memory that row u < unroll starts with.
-func (l ladder) at(u int) operand.Mem {
+// address returns the address of row u.
+func (l ladder) address(u int) operand.Mem {
 	switch u {
 	case 0:
 		return operand.Mem{Base: l.top}
 	case 3:
-		return operand.Mem{Base: l.top, Index: l.thrice, Scale: 1}
+		return operand.Mem{Base: l.top, Index: l.tripleStride, Scale: 1}
 	}
-	return operand.Mem{Base: l.top, Index: l.once, Scale: uint8(u)}
+	return operand.Mem{Base: l.top, Index: l.stride, Scale: uint8(u)}
 }
 
 // move moves the pointer down by n rows, 1 or unroll of them.
 func (l ladder) move(n int) {
-	l.g.LEAQ(operand.Mem{Base: l.top, Index: l.once, Scale: uint8(n)}, l.top)
+	l.g.LEAQ(operand.Mem{Base: l.top, Index: l.stride, Scale: uint8(n)}, l.top)
 }

@@ -77,7 +77,7 @@ func (g *gen) standardColumns(rows reg.GPVirtual, x ladder, h int, none reg.VecV
 		g.VSQRTPD(size[i], size[i])
 	}
 
-	factor := g.narrow(g.quotient(g.lower(g.hold(g.param("length")).held[0]), size))
+	factor := g.convertToFloat32(g.quotient(g.lower(g.hold(g.param("length")).held[0]), size))
 	g.VMULPS(factor, rest, rest)
 	g.fours(rows, x, func(m operand.Mem, u int) {
 		d := left(m)
@@ -104,7 +104,7 @@ func (g *gen) squares(rows reg.GPVirtual, x ladder, h int, sums []reg.VecVirtual
 	const notAtLeast, notAtMost = 0x19, 0x16 // quiet
 	sound := g.label("sound")
 	low, high := g.lower(g.get(g.constant(least))[0]), g.lower(g.get(g.constant(most))[0])
-	if g.wide {
+	if g.avx512 {
 		var odd [2]reg.OpmaskVirtual
 		any := g.GP32()
 		g.XORL(any, any)
@@ -169,7 +169,7 @@ func (g *gen) exactSquares(rows reg.GPVirtual, x ladder, none reg.VecVirtual, le
 	for _, s := range sum {
 		g.VMOVAPD(none, s)
 	}
-	g.down(rows, []reg.GPVirtual{x.top}, []reg.GPVirtual{x.once}, func(row []reg.GPVirtual) {
+	g.forEachRow(rows, []reg.GPVirtual{x.top}, []reg.GPVirtual{x.stride}, func(row []reg.GPVirtual) {
 		d := left(operand.Mem{Base: row[0]})
 		for i, p := range []reg.VecVirtual{g.lower(d), g.upper(d)} {
 			g.VFMADD231PD(p, p, sum[i])
@@ -189,7 +189,7 @@ func (g *gen) fours(count reg.Register, x ladder, body func(m operand.Mem, u int
 	g.JLT(operand.LabelRef(rest))
 	g.Label(four)
 	for u := range unroll {
-		body(x.at(u), u)
+		body(x.address(u), u)
 	}
 	x.move(unroll)
 	g.SUBQ(operand.Imm(unroll), left)
@@ -198,7 +198,7 @@ func (g *gen) fours(count reg.Register, x ladder, body func(m operand.Mem, u int
 	g.ADDQ(operand.Imm(unroll), left)
 	g.JZ(operand.LabelRef(done))
 	g.Label(one)
-	body(x.at(0), 0)
+	body(x.address(0), 0)
 	x.move(1)
 	g.DECQ(left)
 	g.JNZ(operand.LabelRef(one))

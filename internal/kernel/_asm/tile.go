@@ -14,7 +14,7 @@ import (
 // registers: 32 of 16 lanes under AVX-512, 16 of 8 lanes under AVX2, 32 of 4
 // under NEON.
 func tiles(g *gen) {
-	if g.wide {
+	if g.avx512 {
 		for _, rows := range []int{12, 8, 4, 2, 1} {
 			g.tile(rows, 32, false)
 		}
@@ -72,7 +72,7 @@ func (g *gen) tile(rows, cols int, asks bool) {
 		}
 	}
 	if asks {
-		g.along(sums, g.arg("ahead"))
+		g.multiplyRows(sums, g.arg("ahead"))
 	} else {
 		g.product(sums)
 	}
@@ -109,7 +109,7 @@ func (g *gen) product(sums [][]reg.VecVirtual) {
 	acs, b, brs, k := g.stride("acs"), g.arg("b"), g.stride("brs"), g.arg("k")
 	again := g.label("one")
 	g.Label(again)
-	g.step(sums, a.at, operand.Mem{Base: b})
+	g.step(sums, a.address, operand.Mem{Base: b})
 	g.ADDQ(brs, b)
 	a.move(acs)
 	g.DECQ(k)
@@ -117,24 +117,24 @@ func (g *gen) product(sums [][]reg.VecVirtual) {
 	g.JMP(operand.LabelRef(done))
 
 	g.Label(along)
-	g.along(sums, nil)
+	g.multiplyRows(sums, nil)
 	g.JMP(operand.LabelRef(done))
 
 	g.Label(across)
 	columns := g.ladder("a", "acs")
-	g.steps(sums, func(u, i int) operand.Mem { return columns.at(u).Offset(4 * i) }, columns.move)
+	g.steps(sums, func(u, i int) operand.Mem { return columns.address(u).Offset(4 * i) }, columns.move)
 	g.Label(done)
 }
 
-// along is product where the elements of a row of A lie one behind the other. With
+// multiplyRows is product where the elements of a row of A lie one behind the other. With
 // ahead each step asks for a cache line of memory, which ahead moves on by.
-func (g *gen) along(sums [][]reg.VecVirtual, ahead reg.GPVirtual) {
+func (g *gen) multiplyRows(sums [][]reg.VecVirtual, ahead reg.GPVirtual) {
 	a := g.rows(g.arg("a"), g.stride("ars"), len(sums))
 	g.steps(sums, func(u, i int) operand.Mem {
 		if i == 0 && ahead != nil {
 			g.PREFETCHT1(operand.Mem{Base: ahead, Disp: 64 * u})
 		}
-		return a.at(i).Offset(4 * u)
+		return a.address(i).Offset(4 * u)
 	}, func(n int) {
 		for _, p := range a.third {
 			g.ADDQ(operand.Imm(uint64(4*n)), p)
@@ -157,7 +157,7 @@ func (g *gen) steps(sums [][]reg.VecVirtual, at func(u, i int) operand.Mem, move
 	g.JLT(operand.LabelRef(rest))
 	g.Label(four)
 	for u := range unroll {
-		g.step(sums, func(i int) operand.Mem { return at(u, i) }, b.at(u))
+		g.step(sums, func(i int) operand.Mem { return at(u, i) }, b.address(u))
 	}
 	b.move(unroll)
 	move(unroll)
@@ -167,7 +167,7 @@ func (g *gen) steps(sums [][]reg.VecVirtual, at func(u, i int) operand.Mem, move
 	g.ADDQ(operand.Imm(unroll), k)
 	g.JZ(operand.LabelRef(done))
 	g.Label(one)
-	g.step(sums, func(i int) operand.Mem { return at(0, i) }, b.at(0))
+	g.step(sums, func(i int) operand.Mem { return at(0, i) }, b.address(0))
 	b.move(1)
 	move(1)
 	g.DECQ(k)
@@ -187,7 +187,7 @@ func (g *gen) step(sums [][]reg.VecVirtual, at func(i int) operand.Mem, b operan
 		}
 	}
 	for i := range sums {
-		if g.wide && width == 1 && len(sums) > 1 {
+		if g.avx512 && width == 1 && len(sums) > 1 {
 			// A broadcast that is used once is best left to the multiply-add.
 			g.VFMADD231PS_BCST(at(i), row[0], sums[i][0])
 			continue

@@ -25,12 +25,12 @@ func (g *gen) transpose() {
 		var r [4]reg.VecVirtual
 		for i := range r {
 			r[i] = g.YMM()
-			g.VMOVUPS(src.at(i).Offset(16*half), r[i].AsX())
-			g.VINSERTF128(operand.Imm(1), src.at(i+4).Offset(16*half), r[i], r[i])
+			g.VMOVUPS(src.address(i).Offset(16*half), r[i].AsX())
+			g.VINSERTF128(operand.Imm(1), src.address(i+4).Offset(16*half), r[i], r[i])
 		}
 		d := g.turn(r)
 		for i := range d {
-			g.VMOVUPS(d[i], dst.at(4*half+i))
+			g.VMOVUPS(d[i], dst.address(4*half+i))
 		}
 	}
 	dst.move(down)
@@ -59,11 +59,11 @@ func (g *gen) transposeNEON() {
 		var r, d [4]reg.VecVirtual
 		for u := range r {
 			r[u] = g.XMM()
-			g.VMOVUPS(src.at(i+u).Offset(4*j), r[u])
+			g.VMOVUPS(src.address(i+u).Offset(4*j), r[u])
 		}
 		d = g.turn(r)
 		for u := range d {
-			g.VMOVUPS(d[u], dst.at(j+u).Offset(4*i))
+			g.VMOVUPS(d[u], dst.address(j+u).Offset(4*i))
 		}
 	}
 	dst.move(down)

@@ -40,7 +40,7 @@ func vectors(g *gen) {
 	switch {
 	case g.neon:
 		g.transposeNEON()
-	case !g.wide:
+	case !g.avx512:
 		g.transpose()
 	}
 }
@@ -157,7 +157,7 @@ func (g *gen) maximum() {
 		if g.tail {
 			v = g.pad(v, lowest.held)
 		}
-		m := g.both(g.VANDPS, v, magnitude.held)
+		m := g.emitBinary(g.VANDPS, v, magnitude.held)
 		for h := range v {
 			g.VPMAXSD(m[h], size[h], size[h])
 			g.VMAXPS(best[h], v[h], best[h])
@@ -178,7 +178,7 @@ func (g *gen) maximum() {
 func (g *gen) pad(v, other vec) vec {
 	d := g.vec()
 	for h := range d {
-		if g.wide {
+		if g.avx512 {
 			g.VBLENDMPS(v[h], other[h], g.kmask, d[h])
 		} else {
 			g.VBLENDVPS(g.ymask[h], v[h], other[h], d[h])
@@ -225,7 +225,7 @@ func (g *gen) polyRows() {
 				continue
 			}
 			for h, r := range p[u] {
-				g.VFMADD132PS(g.at(x, u).Offset(h*g.size()), c[h], r)
+				g.VFMADD132PS(g.vecAddress(x, u).Offset(h*g.size()), c[h], r)
 			}
 		}
 		g.TESTQ(l, l)
@@ -327,7 +327,7 @@ func (g *gen) sumRows() {
 		for u := range vecs {
 			s = append(s, g.load(sum, u))
 		}
-		g.down(rows, []reg.GPVirtual{x}, []reg.GPVirtual{xrs}, func(row []reg.GPVirtual) {
+		g.forEachRow(rows, []reg.GPVirtual{x}, []reg.GPVirtual{xrs}, func(row []reg.GPVirtual) {
 			for u := range vecs {
 				g.addTo(s[u], g.load(row[0], u))
 			}

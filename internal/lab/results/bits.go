@@ -83,7 +83,7 @@ func (a *age) sameBits(b reproduce.Build, arithmetic []string) bool {
 	}
 	for _, commit := range append([]string{b.Revision}, strings.Fields(wrote)...) {
 		then := a.row.Bits(string(text(a.ctx, commit, reproduce.BitsFile)))
-		if len(then) == 0 || !within(then, now) {
+		if len(then) == 0 || !isSubmap(then, now) {
 			continue
 		}
 		if files, err := changed(a.ctx, b.Revision, commit, arithmetic); err == nil && len(files) == 0 {
@@ -93,8 +93,8 @@ func (a *age) sameBits(b reproduce.Build, arithmetic []string) bool {
 	return false
 }
 
-// within reports that all of a map is in another, which may have more.
-func within[K, V comparable](part, all map[K]V) bool {
+// isSubmap reports that all of a map is in another, which may have more.
+func isSubmap[K, V comparable](part, all map[K]V) bool {
 	for k, v := range part {
 		if w, found := all[k]; !found || w != v {
 			return false

@@ -95,13 +95,13 @@ func Run(ctx context.Context, args []string) error {
 			of = reproduce.Options{Budget: b}
 		}
 		of.Out, of.Data, of.Build = *out, *data, build
-		a := age{ctx: ctx, row: r, bits: of.Budget == r.Wanted().Budget, known: map[reproduce.Build]string{}}
+		a := age{ctx: ctx, row: r, bits: of.Budget == r.Wanted().Budget, reasons: map[reproduce.Build]string{}}
 		if *renew {
 			of.Remake = func(record *reproduce.Record) bool { return a.stale(record.Build) != "" }
 		}
 		page, kept := before[r.Name]
 		pageStale := a.all(page.builds)
-		kept = kept && page.whole
+		kept = kept && page.isComplete
 		still := *saved || only != nil && !slices.Contains(only, r.Name) || kept && (len(pageStale) == 0 || !*renew)
 		outcome, err := produce(ctx, r, &of, still)
 		if ctx.Err() != nil {
@@ -211,18 +211,18 @@ func checkedOut(ctx context.Context) (b reproduce.Build, err error) {
 // age tells which builds are older than the last change of what decides a row's
 // numbers.
 type age struct {
-	ctx   context.Context
-	row   *reproduce.Row
-	bits  bool // those of its trainings are known: they are of the budget that the row is wanted with
-	known map[reproduce.Build]string
+	ctx     context.Context
+	row     *reproduce.Row
+	bits    bool // those of its trainings are known: they are of the budget that the row is wanted with
+	reasons map[reproduce.Build]string
 }
 
 // stale says why the results of a build are, "" if they are not.
 func (a *age) stale(b reproduce.Build) string {
-	why, found := a.known[b]
+	why, found := a.reasons[b]
 	if !found {
 		why = a.find(b)
-		a.known[b] = why
+		a.reasons[b] = why
 	}
 	return why
 }

@@ -56,7 +56,7 @@ func rowOf(t *testing.T, name string) (*reproduce.Row, func(reproduce.Build) str
 		t.Fatal(err)
 	}
 	return r, func(b reproduce.Build) string {
-		a := age{ctx: t.Context(), row: r, bits: true, known: map[reproduce.Build]string{}}
+		a := age{ctx: t.Context(), row: r, bits: true, reasons: map[reproduce.Build]string{}}
 		return a.stale(b)
 	}
 }
@@ -165,7 +165,7 @@ func TestStaleByBits(t *testing.T) {
 	if staleByCode(made) == "" {
 		t.Error("a row of speeds goes by bits")
 	}
-	if a := (age{ctx: t.Context(), row: r, known: map[reproduce.Build]string{}}); a.stale(made) == "" {
+	if a := (age{ctx: t.Context(), row: r, reasons: map[reproduce.Build]string{}}); a.stale(made) == "" {
 		t.Error("a row of another budget goes by the bits of this one")
 	}
 	commit(reproduce.BitsFile, "mqar mqar-k8-linear avx512=04\n"+line+"linear-copy copy-softmax avx512=05\n")
@@ -252,11 +252,11 @@ func TestPagesOfRowsAreWhole(t *testing.T) {
 	out := t.TempDir()
 	for _, r := range reproduce.Rows() {
 		s, found := pages[r.Name]
-		if !found || !s.whole || len(s.builds) == 0 {
-			t.Errorf("%s: found %v, whole %v, made by %v", r.Name, found, s.whole, s.builds)
+		if !found || !s.isComplete || len(s.builds) == 0 {
+			t.Errorf("%s: found %v, whole %v, made by %v", r.Name, found, s.isComplete, s.builds)
 		}
 		v, judged := verdicts[r.Name]
-		if !judged || v.why == "" || v.headline(s.text) == "" {
+		if !judged || v.reason == "" || v.headline(s.text) == "" {
 			t.Errorf("%s: the verdict is %+v, its page has no finding that begins so", r.Name, v)
 		}
 		if err := writePage(out, r.Name, s.text); err != nil {
@@ -284,7 +284,7 @@ func TestPagesOfRowsAreWhole(t *testing.T) {
 }
 
 func TestTitleSaysThatAClaimIsNotReached(t *testing.T) {
-	v := verdict{claim: "not reached", why: "one seed"}
+	v := verdict{claim: "not reached", reason: "one seed"}
 	if got := v.title("row"); got != "# row: claim not reached: one seed" {
 		t.Errorf("the title is %q", got)
 	}
@@ -295,7 +295,7 @@ func TestPageHasItsOrigin(t *testing.T) {
 	const body = "A kernel.\n\n" + origin + " 2 pieces are missing.\n\n- found | it\n"
 	s := pageSection("# title\n\n" + body + "\n**Stale**: made by x.\n")
 	want := section{text: body, builds: []reproduce.Build{{Revision: "012345678", Modified: true}, {Revision: "123456789", Modified: true}}}
-	if s.text != want.text || s.whole || !slices.Equal(s.builds, want.builds) {
+	if s.text != want.text || s.isComplete || !slices.Equal(s.builds, want.builds) {
 		t.Errorf("the page is %+v, want %+v", s, want)
 	}
 	verdicts["fast-kernel-of-test"] = verdict{"reached", "it is", "found"}

@@ -5,7 +5,7 @@ import "strings"
 // verdict compares the result of a row with the published claim.
 type verdict struct {
 	claim   string // reached, partly reached, not reached, or "" where no claim is published
-	why     string // why the claim is not reached, or how it is
+	reason  string // why the claim is not reached, or how it is
 	finding string // beginning of the finding that stands for the row on the page of results
 }
 
@@ -39,9 +39,9 @@ var verdicts = map[string]verdict{
 // title returns the first line of a row's page. It says whether the claim is reached.
 func (v *verdict) title(row string) string {
 	if v.claim == "" {
-		return "# " + row + ": " + v.why
+		return "# " + row + ": " + v.reason
 	}
-	return "# " + row + ": claim " + v.claim + ": " + v.why
+	return "# " + row + ": claim " + v.claim + ": " + v.reason
 }
 
 // headline returns the finding of a page that stands for its row, or "".

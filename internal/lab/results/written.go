@@ -15,9 +15,9 @@ import (
 
 // section is the page of a row.
 type section struct {
-	text   string            // without its title and the lines about stale results
-	builds []reproduce.Build // that made it
-	whole  bool              // no piece was missing
+	text       string            // without its title and the lines about stale results
+	builds     []reproduce.Build // that made it
+	isComplete bool              // no piece was missing
 }
 
 // madeBy finds the builds in a page's line of origin (Outcome.WriteMarkdown).
@@ -50,7 +50,7 @@ func sections(folder string) (map[string]section, error) {
 func pageSection(text string) section {
 	_, text, _ = strings.Cut(text, "\n\n")
 	text = outdated.ReplaceAllString(text, "")
-	s := section{text: text, whole: !missing.MatchString(text)}
+	s := section{text: text, isComplete: !missing.MatchString(text)}
 	if found := madeBy.FindStringSubmatch(text); found != nil {
 		for _, r := range revision.FindAllString(found[3], -1) {
 			s.builds = append(s.builds, reproduce.Build{Revision: r, Modified: strings.Contains(found[3], "changes")})
@@ -75,9 +75,9 @@ func line(row, path, folder, text string, isStale bool) string {
 	if link, err := filepath.Rel(folder, path); err == nil {
 		path = filepath.ToSlash(link)
 	}
-	claim := v.claim + ": " + v.why
+	claim := v.claim + ": " + v.reason
 	if v.claim == "" {
-		claim = v.why
+		claim = v.reason
 	}
 	cells := []string{"[" + row + "](" + path + ")", v.headline(text), claim, "", "", ""}
 	if found := madeBy.FindStringSubmatch(text); found != nil {
