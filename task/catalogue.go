@@ -36,6 +36,7 @@ var table = []Row{
 	{"copy", "repeat a sequence behind a separator", nil, copySettings, openCopy, askTokens},
 	{"induction", "say what followed the special token", nil, inductionSettings, openInduction, askTokens},
 	{"mqar", "recall the values of keys, many in one sequence", nil, mqarSettings, openMQAR, askTokens},
+	{"needle", "say the value that a line far back in a text gives to a key", []string{"tinyshakespeare", "enwik8", "warandpeace"}, needleSettings, openNeedle, askTokens},
 	{"pathfinder", "whether two discs lie on one path, Long Range Arena", []string{"pathfinder32"}, pathfinderSettings, openPathfinder, askPathfinder},
 	{"mnist", "handwritten digits as pixels or patches", []string{"mnist"}, mnistSettings, openMNIST, askMNIST},
 	{"image", "CIFAR-10 in grey, pixel by pixel, Long Range Arena", []string{"cifar10"}, nil, openImage, askImage},

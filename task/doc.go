@@ -11,6 +11,7 @@
 //	copy       w, separator, w                      next token            accuracy   commonest
 //	induction  tokens, one special                  what followed it      accuracy   commonest
 //	mqar       keys and values, keys again          their values          accuracy   commonest, last
+//	needle     text with keyed lines, asked again   the lines' values     accuracy   commonest, last
 //	pathfinder 1024 grey values                     one path or two, 2    accuracy   pixels' sum, count
 //	mnist      784 grey values, or patches          digit, 10             accuracy   nearest mean
 //	image      1024 grey values of CIFAR-10         class, 10             accuracy   nearest mean

@@ -178,6 +178,87 @@ func TestInductionCanBeAnswered(t *testing.T) {
 	}
 }
 
+// The text before a question holds its answer, at a distance that is asked for.
+func TestNeedlesCanBeAnswered(t *testing.T) {
+	for _, c := range []struct{ length, distance, lines, least, most int }{
+		{4096, 0, 16, 504, 4096}, {4096, 1024, 16, 1024 - 12, 1024 + 12}, {256, 0, 4, 60, 256}, {16384, 0, 16, 504, 16384}, {256, 200, 4, 188, 212},
+	} {
+		src, err := NewNeedle(Needle{Lines: 16, Distance: c.distance, Seed: 1}, DefaultCorpus(), c.length)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys, lines := [3]map[string]bool{}, 0
+		for split := range keys {
+			keys[split] = map[string]bool{}
+			for i := range 8 {
+				s := take(t, src, Split(split), i)
+				labels := 0
+				for j, y := range s.Labels {
+					if y >= 0 {
+						labels++
+						if y != s.Tokens[j+1] || y < '0' || y > '9' {
+							t.Fatalf("label %d of position %d, token %d", y, j, s.Tokens[j+1])
+						}
+					}
+				}
+				places := FindNeedles(&s)
+				if labels != needleDigits*len(places) || len(places) == 0 {
+					t.Fatalf("%+v: %d labels, %d questions", c, labels, len(places))
+				}
+				lines = max(lines, len(places))
+				for _, p := range places {
+					if d := p.Distance(); d < c.least || d > c.most {
+						t.Errorf("%+v: a question at a distance of %d", c, d)
+					}
+					if !slices.Equal(s.Tokens[p.Line:p.Line+needleDigits], s.Tokens[p.Question:p.Question+needleDigits]) {
+						t.Errorf("%+v: the line has another value than the question", c)
+					}
+					key := ""
+					for _, x := range s.Tokens[p.Line-8 : p.Line-4] {
+						key += string(rune(x))
+					}
+					keys[split][key] = true
+				}
+			}
+		}
+		if lines != c.lines && c.distance == 0 {
+			t.Errorf("%+v: up to %d lines", c, lines)
+		}
+		for key := range keys[Test] {
+			if keys[Train][key] || keys[Valid][key] {
+				t.Errorf("key %s of a test question is in another split", key)
+			}
+		}
+	}
+}
+
+// Rules that do not read the key answer one question in ten, or the one that follows its line.
+func TestBaselinesOfNeedlesStayNearChance(t *testing.T) {
+	src, err := NewNeedle(Needle{Lines: 16, Seed: 1}, DefaultCorpus(), 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := src.Baselines(64)
+	if err != nil || len(list) != 2 {
+		t.Fatal(list, err)
+	}
+	// 64 windows of 16 values of 4 digits: five standard errors of a share of 0.1.
+	slack := 5 * math.Sqrt(0.1*0.9/(64*16*4))
+	for _, b := range list {
+		if b.Score > 0.1+1./16+slack || b.Score < 0.1-slack {
+			t.Errorf("%s has an accuracy of %.3f", b.Name, b.Score)
+		}
+	}
+	// With one line the value before is the answer.
+	one, err := NewNeedle(Needle{Lines: 1, Seed: 1}, DefaultCorpus(), 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err = one.Baselines(8); err != nil || list[1].Score != 1 {
+		t.Errorf("baselines of one line %v, %v", list, err)
+	}
+}
+
 func TestMQARCanBeAnswered(t *testing.T) {
 	src := openSource(t, "mqar", Options{}, "vocab", "300", "length", "128", "pairs", "32", "random", "false")
 	near, far := 0, 0

@@ -132,6 +132,7 @@ func TestQuestionsAreAskedAsTheTaskWasLearned(t *testing.T) {
 		{"copy", nil, nil, "", tokens},
 		{"induction", nil, nil, "", tokens},
 		{"mqar", nil, []string{"vocab", "256", "length", "128", "pairs", "8"}, "", tokens},
+		{"needle", nil, []string{"length", "256"}, "", tokens},
 		{"pathfinder", map[string][]byte{"pathfinder32/contour14.bin": contours}, nil, ".png", func(t *testing.T, s *Sample) []byte {
 			var b []byte
 			for _, x := range s.Tokens {

@@ -161,6 +161,7 @@ func TestSourcesKeepTheirPromise(t *testing.T) {
 		{"copy"}, {"copy", "length", "1", "symbols", "1000"},
 		{"induction"}, {"induction", "length", "256", "symbols", "16"},
 		{"mqar"}, {"mqar", "vocab", "256", "length", "128", "pairs", "32", "random", "false"},
+		{"needle"}, {"needle", "length", "1024", "lines", "3", "distance", "700"},
 	} {
 		t.Run(strings.Join(c, " "), func(t *testing.T) {
 			src := openSource(t, c[0], Options{Seed: 1}, c[1:]...)
@@ -196,6 +197,8 @@ func TestOpenRefusesUnknownAndInvalidSettings(t *testing.T) {
 		{"vocab: it is 100, more than the length, 128", []string{"mqar", "vocab", "100"}},
 		{`setting random: "no" is neither`, []string{"mqar", "random", "no"}},
 		{"length: it is 2, 3 to", []string{"induction", "length", "2"}},
+		{"distance: it is 4090, 0 to 4048 are possible", []string{"needle", "distance", "4090"}},
+		{"lines: it is 0, 1 to", []string{"needle", "lines", "0"}},
 		{"symbols: it is 0", []string{"copy", "symbols", "0"}},
 		{`setting group: "colour"`, []string{"shapes", "group", "colour"}},
 	} {

@@ -75,11 +75,16 @@ func openText(o *settingsReader, kind string) (Source, error) {
 	}
 	t.length, t.seed = length, o.Seed
 	if textSets[data].hasTest {
-		valid := t.parts[Valid]
-		half := valid.Len() / 2
-		t.parts[Valid], t.parts[Test] = valid.Slice(0, half), valid.Slice(half, valid.Len())
+		t.halveValidation()
 	}
 	return t, nil
+}
+
+// halveValidation makes the second half of the validation set the test set.
+func (t *Text) halveValidation() {
+	valid := t.parts[Valid]
+	half := valid.Len() / 2
+	t.parts[Valid], t.parts[Test] = valid.Slice(0, half), valid.Slice(half, valid.Len())
 }
 
 // ReadText reads the text that data names: a data set under folder, a path, or for "" the

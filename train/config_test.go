@@ -26,11 +26,16 @@ func TestPresetsAreComplete(t *testing.T) {
 			t.Errorf("%s: %v", p.Name, err)
 		}
 		learned[p.Name] = true
-		if row.IsText() {
-			_, _, err = c.PrepareTask(tokensToLearn(t, c.Model.Context))
-		} else {
-			_, _, err = c.PrepareTask(&bare{spec: specOf(t, &c)})
+		var src task.Source = &bare{spec: specOf(t, &c)}
+		switch {
+		case row.IsText():
+			src = tokensToLearn(t, c.Model.Context)
+		case c.FirstContext > 0:
+			if src, err = c.OpenTask(); err != nil {
+				t.Fatal(err)
+			}
 		}
+		_, _, err = c.PrepareTask(src)
 		if err != nil {
 			t.Errorf("%s: %v", p.Name, err)
 		}

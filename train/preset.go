@@ -30,6 +30,7 @@ var presets = []Preset{
 	{"copy", "31 symbols", copyPreset()},
 	{"induction", "30 tokens of 20 symbols", recallPreset("induction", 3000)},
 	{"mqar", "8 pairs of 256 tokens in 128", recallPreset("mqar", 3000, "vocab", "256", "length", "128", "pairs", "8")},
+	{"needle", "windows of 256 to 4096 bytes, convolutions over 8", needlePreset()},
 	{"pathfinder", "as published", samplePreset("pathfinder", 32, 2000)},
 	{"mnist", "patches of 4 by 4", patchesPreset()},
 	{"image", "as published, 2000 updates", samplePreset("image", 32, 2000)},
@@ -155,6 +156,17 @@ func recallPreset(name string, steps int, set ...string) Config {
 	c := samplePreset(name, 64, steps, set...)
 	c.Model.Conv = 3
 	c.Rate, c.MinRate = 3e-3, 3e-4
+	return c
+}
+
+// needlePreset has convolutions that reach from a value to its key. Without positions a model
+// can be asked at longer contexts. Windows begin short, where lines are dense.
+func needlePreset() Config {
+	c := recallPreset("needle", 2000)
+	m := &c.Model
+	m.Conv, m.Positions, m.Context = 8, model.NoPosition, 4096
+	c.Batch, c.FirstContext, c.FirstBatch = 4, 256, 16
+	c.EvalSamples, c.FinalSamples = 16, 64
 	return c
 }
 

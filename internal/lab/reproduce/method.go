@@ -38,7 +38,7 @@ var (
 	nearFar2    = nearFar(2)
 	nearFar4    = nearFar(4)
 	windowAlone = method{Label: fmt.Sprintf("window alone, %d keys", nearKeys), Name: "local",
-		Set: map[string]string{"form": "window", "window": fmt.Sprint(2*nearKeys - 1), "scale": "1/sqrt(D)"}}
+		Set: map[string]string{"span": fmt.Sprint(nearKeys), "scale": "1/sqrt(D)"}}
 )
 
 // nearFar is exp(q·k/√D) of the near keys and T_p of normalised rows of all others, under
