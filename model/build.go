@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// embedded is the deviation of the first weights of nets that embed tokens
-	// (Radford et al. 2019, GPT-2). Nets of numbers, whose inputs are as large as 1,
-	// start with the variance of PyTorch's linear layers, 1/(3·in).
+	// embedded is the standard deviation of initial weights in models that embed tokens
+	// (Radford et al. 2019, GPT-2). Models of numbers, whose inputs are about 1 in
+	// size, start with the variance of PyTorch's linear layers, 1/(3·in).
 	embedded = 0.02
 
 	convDeviation = 0.3
@@ -23,13 +23,13 @@ const (
 	sinusoids     = 1 << 22 // elements of their table at most
 )
 
-// builder makes the weights of a model. Weight i of the set starts from the
-// stream of numbers that key.Fold(i) names; without a key matrices stay 0.
+// builder makes the weights of a model. Weight i is drawn from the random stream of
+// key.Fold(i). Without a key matrices stay 0.
 type builder[T tensor.Float] struct {
 	c   Config
 	key *rng.Key
 	set param.Set[T]
-	// constants are the numbers that mechanisms have drawn.
+	// constants are numbers that mechanisms draw and do not learn.
 	constants param.Set[T]
 	layers    []layer[T] // of attention
 	err       error
@@ -39,7 +39,7 @@ type builder[T tensor.Float] struct {
 	constantSize float64 // constants beside them
 }
 
-// addWeight adds one.
+// addWeight adds a weight and draws its elements with first.
 func (b *builder[T]) addWeight(name string, decay bool, first nn.Initializer, shape ...int) *param.Param[T] {
 	p := b.addParam(name, decay, shape...)
 	if b.key == nil || b.countsOnly {
@@ -78,7 +78,8 @@ func (b *builder[T]) addConstant(name string, x T, size int) *param.Param[T] {
 	return p
 }
 
-// initDeviation is that of the first weights over so many inputs.
+// initDeviation returns the standard deviation of initial weights of a layer with in
+// inputs.
 func (b *builder[T]) initDeviation(in int) float64 {
 	if b.c.Inputs > 0 {
 		return 1 / math.Sqrt(3*float64(in))
@@ -86,11 +87,12 @@ func (b *builder[T]) initDeviation(in int) float64 {
 	return embedded
 }
 
-// entryDeviation is the deviation of what a row is the sum of when it enters: an
-// embedding, or a projection of standardised numbers, and a place's own vector.
+// entryDeviation returns the standard deviation of initial embeddings, of projections
+// of standardised numbers, and of position vectors: the terms of the first residual
+// stream.
 func (b *builder[T]) entryDeviation() float64 { return b.initDeviation(1) }
 
-// newLinear adds a projection, whose first weights are share times as large as others.
+// newLinear adds a projection. Its initial weights are multiplied by share.
 func (b *builder[T]) newLinear(name string, share float64, out, in int) nn.Linear[T] {
 	l := nn.Linear[T]{W: b.addNormal(name+".weight", share*b.initDeviation(in), out, in)}
 	if b.c.Bias {
@@ -99,11 +101,12 @@ func (b *builder[T]) newLinear(name string, share float64, out, in int) nn.Linea
 	return l
 }
 
-// residualShare is the share of projections that add to the residual stream: of its
-// 2·layers terms each has as much of the variance.
+// residualShare returns the factor of initial weights in projections that add to the
+// residual stream. It gives the 2·layers terms together the variance of one.
 func (b *builder[T]) residualShare() float64 { return 1 / math.Sqrt(2*float64(b.c.Layers)) }
 
-// newDecay is nil if there is none. A gate has a bias of its own.
+// newDecay makes the log-decay of attention, nil if the configuration has none. A gate
+// has a bias even without Config.Bias.
 func (b *builder[T]) newDecay(name string) *nn.Decay[T] {
 	hkv := b.c.kvHeads()
 	switch b.c.Decay {
@@ -123,7 +126,7 @@ func (b *builder[T]) newDecay(name string) *nn.Decay[T] {
 	return nil
 }
 
-// newMixer makes the mixer of a block; causal says that it is.
+// newMixer makes the mixer of a block. causal selects causal self-attention.
 func (b *builder[T]) newMixer(name string, causal bool) nn.Mixer[T] {
 	if b.c.Kind == Convolutional {
 		return b.newBareAttention(name)
@@ -139,7 +142,7 @@ func (b *builder[T]) newMixer(name string, causal bool) nn.Mixer[T] {
 	return m
 }
 
-// weightMaker makes the weights of a layer.
+// weightMaker returns the maker of a layer's weights. Their names begin with layer.
 func (b *builder[T]) weightMaker(layer string) *nn.WeightMaker[T] {
 	return &nn.WeightMaker[T]{
 		New: func(name string, decay bool, first nn.Initializer, shape ...int) *param.Param[T] {
@@ -149,7 +152,7 @@ func (b *builder[T]) weightMaker(layer string) *nn.WeightMaker[T] {
 	}
 }
 
-// newMixerBlock makes the block of a mixer; causal says that the mixer is.
+// newMixerBlock makes the block of a mixer. causal selects a causal mixer.
 func (b *builder[T]) newMixerBlock(name string, causal bool) block[T] {
 	x := block[T]{norm: b.newNorm(name + "attn_norm"), conv: b.newConv(name + "attn_conv"), residual: true}
 	x.mixer = b.newMixer(name+"attn", causal)
@@ -157,7 +160,7 @@ func (b *builder[T]) newMixerBlock(name string, causal bool) block[T] {
 	return x
 }
 
-// newInnerBlock makes the block after the mixer: an MLP, or an ISTA step in its place.
+// newInnerBlock makes the block after the mixer: an MLP or an ISTA step.
 func (b *builder[T]) newInnerBlock(name string) block[T] {
 	x := block[T]{norm: b.newNorm(name + "mlp_norm"), conv: b.newConv(name + "mlp_conv")}
 	row, _ := nn.LookupMixer(b.c.Mechanism)
@@ -173,7 +176,7 @@ func (b *builder[T]) newInnerBlock(name string) block[T] {
 	return x
 }
 
-// newAttention makes a layer; causal says that it is self-attention which is.
+// newAttention makes a layer of attention. causal selects causal self-attention.
 func (b *builder[T]) newAttention(name string, causal bool) *nn.Attention[T] {
 	w, d := b.c.Width, b.c.headWidth()
 	a := &nn.Attention[T]{H: b.c.Heads, Hkv: b.c.kvHeads(), D: d}
@@ -191,7 +194,7 @@ func (b *builder[T]) newAttention(name string, causal bool) *nn.Attention[T] {
 	return a
 }
 
-// setMechanism gives a layer its mechanism.
+// setMechanism sets the mechanism of a layer.
 func (b *builder[T]) setMechanism(name string, a *nn.Attention[T]) {
 	o := b.c.mechanismOptions()
 	if b.key != nil {
@@ -213,8 +216,8 @@ func (b *builder[T]) setMechanism(name string, a *nn.Attention[T]) {
 	b.constants.AddPrefixed(name+".", m.Constants())
 }
 
-// newConv starts as the identity with noise: from the identity alone all channels
-// take long to part. It is nil if there is none.
+// newConv makes a convolution that starts as the identity plus noise, nil if the
+// configuration has none. From the identity alone, channels take long to differ.
 func (b *builder[T]) newConv(name string) *nn.Conv[T] {
 	if b.c.Conv == 0 {
 		return nil
@@ -248,7 +251,7 @@ func (b *builder[T]) newStack(prefix string, vocab int, causal, cross bool) *sta
 	case Learned:
 		s.position = &nn.Learned[T]{W: b.addNormal(prefix+"position.weight", b.entryDeviation(), positions, c.Width)}
 	case Sinusoidal:
-		// Sines of this amplitude are as large as the first embeddings.
+		// Sinusoids of this amplitude are as large as initial embeddings.
 		s.position = nn.NewSinusoidal[T](c.Width, b.entryDeviation()*math.Sqrt2, min(positions, sinusoids/c.Width))
 	case Rotary:
 		s.theta = c.ropeBase()

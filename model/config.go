@@ -12,7 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// What a model may be.
+// The kinds of a model, Config.Kind.
 const (
 	Decoder        = "decoder"         // causal: predicts the next token
 	Encoder        = "encoder"         // sees all: an output for every token
@@ -20,7 +20,7 @@ const (
 	Convolutional  = "convolutional"   // convolutions with ReLU, and attention in the middle
 )
 
-// How tokens may learn where they are.
+// The position encodings, Config.Positions.
 const (
 	Learned    = "learned"    // a trained table, added to the embeddings
 	Sinusoidal = "sinusoidal" // sines and cosines, added to the embeddings
@@ -28,36 +28,35 @@ const (
 	NoPosition = "none"
 )
 
-// How the keys of causal self-attention may lose weight with time.
+// The kinds of log-decay of causal self-attention, Config.Decay.
 const (
 	NoDecay      = "none"
 	FixedDecay   = "fixed"   // by nn.Retention of the key head, for each token
 	LearnedDecay = "learned" // by a gate, which begins there
 )
 
-// Config says what a model is. Its JSON, with a version, is the content of
-// config.json, which Load reads.
+// Config describes a model. Its JSON with a version is config.json, which Load reads.
 type Config struct {
 	Kind        string `json:"kind"`
 	Vocab       int    `json:"vocab"`                  // number of different tokens
 	SourceVocab int    `json:"source_vocab,omitempty"` // of an encoder-decoder's source; 0: Vocab
 
-	// Inputs are the numbers of a position, which a linear layer reads in place of
-	// the embedding of tokens; Vocab is 0 then. 0: tokens.
+	// Inputs is the number of numbers at a position. A linear layer reads them in place
+	// of token embeddings, and Vocab is 0. 0: the model reads tokens.
 	Inputs int `json:"inputs,omitempty"`
-	// Outputs are the numbers that the head gives; 0: Vocab.
+	// Outputs is the number of outputs of the head; 0: Vocab.
 	Outputs int `json:"outputs,omitempty"`
-	// Pool is one of the constants: what the head reads of a sequence; "": every
-	// position. A decoder's first position sees itself alone, so that it has no
-	// PoolCLS; what has seen all is PoolLast.
+	// Pool is a pooling constant; "": the head reads every position. A decoder has no
+	// PoolCLS, because its first position sees only itself; its PoolLast has seen all
+	// positions.
 	Pool string `json:"pool,omitempty"`
-	// Parts is 2 where sequences 2i and 2i+1 of a batch are a pair, whose pooled x and
-	// y are read as [x, y, x∘y, x-y]. 0 and 1: none are.
+	// Parts is 2 if sequences 2i and 2i+1 of a batch are a pair. Their pooled x and y
+	// are read as [x, y, x∘y, x-y]. 0 and 1: there are no pairs.
 	Parts int `json:"parts,omitempty"`
-	// HeadHidden are units with ReLU between what was pooled and the outputs; 0: none.
+	// HeadHidden is the number of ReLU units between pooling and outputs; 0: none.
 	HeadHidden int `json:"head_hidden,omitempty"`
-	// Loss is one of the constants. Logistics has Outputs of 3 for each part of the
-	// mixture (see nn.Logistics).
+	// Loss is a loss constant. Logistics has three Outputs for each part of the mixture
+	// (nn.Logistics).
 	Loss string `json:"loss,omitempty"`
 
 	Layers  int `json:"layers"` // of the encoder and of the decoder, each; convolutions, the head among them
@@ -72,40 +71,40 @@ type Config struct {
 	Positions string  `json:"positions"`
 	RopeTheta float64 `json:"rope_theta,omitempty"` // base of the rotations' frequencies; 0: 10000
 
-	// Mechanism names a row of package mechanism, or a mixer of package nn that
-	// takes the place of attention: Heads are its own then. A convolutional net may
-	// have none, and then no heads.
+	// Mechanism names a row of package mechanism or a mixer of package nn. A mixer
+	// replaces attention and interprets Heads itself. A convolutional net may be
+	// without mechanism, and then has 0 Heads.
 	Mechanism string            `json:"mechanism"`
 	Order     int               `json:"order,omitempty"` // 0: the mechanism's default
 	Set       map[string]string `json:"set,omitempty"`
 
-	// Dropout is the rate at which Forward leaves out elements of the embeddings and
-	// of what blocks add to the residual stream. Losses, Logits and sessions leave out
-	// nothing.
+	// Dropout is the rate at which Forward drops elements of embeddings and of branch
+	// outputs. Losses, Logits and sessions drop nothing.
 	Dropout float64 `json:"dropout,omitempty"`
 
-	// AttentionDropout is the rate at which Forward leaves out parts of queries and
-	// keys, and AttentionDropoutKind a name of attention.DropKind; "": 1d. Losses,
-	// Logits and sessions leave out nothing.
+	// AttentionDropout is the rate at which Forward drops parts of queries and keys.
+	// AttentionDropoutKind is a name of attention.DropKind; "": 1d. Losses, Logits and
+	// sessions drop nothing.
 	AttentionDropout     float64 `json:"attention_dropout,omitempty"`
 	AttentionDropoutKind string  `json:"attention_dropout_kind,omitempty"`
 
-	// Decay is one of the above; "": none. Factors are of each key head.
+	// Decay is a constant of log-decay; "": none. Every key head has its own factors.
 	Decay string `json:"decay,omitempty"`
 
-	// Activation names the MLP, and Norm the norm, by the constants; "": gelu-tanh and
-	// layer.
+	// Activation names the MLP and Norm names the norm, by their constants; "":
+	// gelu-tanh and layer.
 	Activation string `json:"activation,omitempty"`
 	Norm       string `json:"norm,omitempty"`
-	// PostNorm has the norm after the sum, norm(x + f(x)), as the first transformers.
+	// PostNorm places the norm after the sum, norm(x + f(x)), as in the first
+	// transformer.
 	PostNorm bool `json:"post_norm,omitempty"`
 
 	Bias bool `json:"bias"` // of projections and norms
 	Tied bool `json:"tied"` // the head is the embedding
 }
 
-// ParseConfig reads the JSON of a Config, without the version of config.json. Fields that it does not know are
-// refused, and so is what Validate refuses.
+// ParseConfig reads the JSON of a Config, without the version of config.json. It
+// returns an error for unknown fields and for a configuration that Validate refuses.
 func ParseConfig(data []byte) (Config, error) {
 	var c Config
 	if err := decodeStrict(data, &c); err != nil {
@@ -114,7 +113,8 @@ func ParseConfig(data []byte) (Config, error) {
 	return c, c.Validate()
 }
 
-// decodeStrict reads one JSON value that has no fields but those of to.
+// decodeStrict reads one JSON value into to. It returns an error for fields that to
+// lacks.
 func decodeStrict(data []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -127,14 +127,14 @@ func decodeStrict(data []byte, to any) error {
 	return nil
 }
 
-// maxSize bounds every size of a Config, and maxWeights what they make together.
+// maxSize bounds every size of a Config. maxWeights bounds the number of weights.
 const (
 	maxSize    = 1 << 24
 	maxWeights = 1 << 40
 	maxConv    = 64
 )
 
-// Validate reports the first field that is not possible.
+// Validate returns an error that names the first invalid field.
 func (c Config) Validate() error {
 	switch c.Kind {
 	case Decoder, Encoder, EncoderDecoder, Convolutional:
@@ -221,14 +221,14 @@ func (c Config) Validate() error {
 	return c.checkTraits(m.Traits())
 }
 
-// largestDivisor returns the largest number up to most, or 1, that divides n.
+// largestDivisor returns the largest divisor of n that is at most most, or 1.
 func largestDivisor(n, most int) int {
 	for most = min(most, n); most > 1 && n%most != 0; most-- {
 	}
 	return max(most, 1)
 }
 
-// checkEnds reports what a model cannot read, or cannot give.
+// checkEnds returns an error if the inputs, the outputs or the loss are invalid.
 func (c Config) checkEnds() error {
 	switch c.Pool {
 	case "", PoolMean, PoolLast, PoolCLS:
@@ -261,7 +261,8 @@ func (c Config) checkEnds() error {
 	return nil
 }
 
-// checkSize reports too many weights, where a mixer has that many.
+// checkSize returns an error if the model has more than maxWeights weights. mixer is
+// the number of weights of a mixer.
 func (c Config) checkSize(mixer float64) error {
 	if n := c.weightSize(mixer); n > maxWeights {
 		return fmt.Errorf("layers: %d of width %d with vocab %d have %.3g weights, at most %.3g are possible", c.Layers, c.Width, c.Vocab, n, float64(maxWeights))
@@ -269,7 +270,8 @@ func (c Config) checkSize(mixer float64) error {
 	return nil
 }
 
-// checkOwner reports what a mixer that owns its projections has no place for.
+// checkOwner returns an error if a field is set that a mixer with its own projections
+// does not support.
 func (c Config) checkOwner() error {
 	row, owns := nn.LookupMixer(c.Mechanism)
 	switch {
@@ -290,7 +292,8 @@ func (c Config) checkOwner() error {
 	return nil
 }
 
-// checkTraits reports what a mixer of those traits cannot do.
+// checkTraits returns an error if a field is set that a mechanism with the traits x
+// does not support.
 func (c Config) checkTraits(x attention.Traits) error {
 	kind, err := c.dropKind()
 	switch {
@@ -317,8 +320,8 @@ func (c Config) dropKind() (attention.DropKind, error) {
 	return attention.ParseDropKind(c.AttentionDropoutKind)
 }
 
-// Rows returns the number of outputs that a batch of b sequences of n positions has:
-// of positions, sequences or pairs.
+// Rows returns the number of outputs of a batch of b sequences with n positions: one
+// for each position, sequence or pair.
 func (c Config) Rows(b, n int) int {
 	switch {
 	case c.Pool == "":
@@ -329,8 +332,7 @@ func (c Config) Rows(b, n int) int {
 	return b
 }
 
-// Numbers returns how many numbers of Batch.Numbers an output is judged by; 0: it is
-// a class.
+// Numbers returns the number of target numbers of an output; 0: the target is a class.
 func (c Config) Numbers() int {
 	switch c.Loss {
 	case Squared:
@@ -348,7 +350,7 @@ func (c Config) outputSize() int {
 	return c.Outputs
 }
 
-// frontPositions is the number of positions in front of each sequence.
+// frontPositions returns the number of positions that are put before each sequence.
 func (c Config) frontPositions() int {
 	if c.Pool == PoolCLS {
 		return 1
@@ -356,8 +358,8 @@ func (c Config) frontPositions() int {
 	return 0
 }
 
-// pooledWidth is the number of elements that are pooled for an output, and read by the head
-// or by the units before it.
+// pooledWidth returns the number of pooled elements that the head, or the units before
+// it, read for an output.
 func (c Config) pooledWidth() int {
 	w := c.Width
 	if c.Kind == Convolutional {
@@ -369,7 +371,7 @@ func (c Config) pooledWidth() int {
 	return w
 }
 
-// IsCausal reports whether positions see none that come later.
+// IsCausal reports whether a position sees no later positions.
 func (c Config) IsCausal() bool { return c.Kind == Decoder || c.Kind == EncoderDecoder }
 
 func (c Config) hasDecay() bool { return c.Decay == FixedDecay || c.Decay == LearnedDecay }
@@ -402,14 +404,14 @@ func (c Config) ropeBase() float64 {
 	return c.RopeTheta
 }
 
-// headWidth is D.
+// headWidth returns the width D of an attention head.
 func (c Config) headWidth() int { return c.Width / c.Heads }
 
 func (c Config) mechanismOptions() mechanism.Options {
 	return mechanism.Options{Order: c.Order, Heads: c.Heads, Width: c.headWidth(), Length: c.Context, Set: c.Set}
 }
 
-// elementType names T as safetensors does.
+// elementType returns the name of T in safetensors.
 func elementType[T tensor.Float]() string {
 	var z T
 	if _, single := any(z).(float32); single {

@@ -8,8 +8,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// CanDivide reports why sequences cannot be divided among ranks, which they can where
-// they can be taken in segments and the states of attention are sums.
+// CanDivide returns an error if the model cannot divide sequences among ranks. Models
+// can that train in segments (CanSegment) and whose attention states are sums.
 func (m *Model[T]) CanDivide() error {
 	if err := m.CanSegment(max(m.config.Conv, 1)); err != nil {
 		return fmt.Errorf("ranks: %w", err)
@@ -24,14 +24,20 @@ func (m *Model[T]) CanDivide() error {
 	return nil
 }
 
-// TrainDivided is Forward and Backward of b, whose sequences are divided among ranks,
-// as many tokens to each, the last with what is left. All ranks are given all of b and
-// have the same weights. They go through the layers at the same time: attention
-// exchanges the totals of its states, forward those before a rank and backward the
-// gradients of those after it (package comm/sequence), and convolutions the few rows
-// that they see of the rank beside. A rank's memory grows with its own tokens. It
-// returns the rank's share of the loss and adds its share of the gradient: both add up
-// over the ranks to those of the whole.
+// TrainDivided is Forward and Backward of b with sequences divided among ranks. Each
+// rank has an equal number of tokens; the last rank has the remainder. Every rank gets
+// all of b and has the same weights.
+//
+// All ranks go through the layers at the same time. Attention exchanges totals of
+// states forward and their gradients backward (package comm/sequence). Convolutions
+// exchange the rows at the ends. The memory of a rank grows with its own tokens.
+//
+// TrainDivided returns the loss of the rank's tokens and adds the gradient of that loss
+// to the gradients of the weights. The sums over ranks are the loss and the gradient of
+// b.
+//
+// It returns an error if CanDivide does, b does not fit the model, a rank would have no
+// tokens, or the exchange fails.
 func (m *Model[T]) TrainDivided(c *comm.Comm, b *Batch, scale T) (loss float64, err error) {
 	if b == nil {
 		return 0, errNoBatch
@@ -50,21 +56,22 @@ func (m *Model[T]) TrainDivided(c *comm.Comm, b *Batch, scale T) (loss float64, 
 	return loss / float64(t.counted), err
 }
 
-// rowsBefore sets past [B·rows·width] to the last rows of each sequence on the rank before,
-// zero on the first rank, where x [B·N,width] are those of this one.
+// rowsBefore sets past [B·rows·width] to the last rows of each sequence on the previous
+// rank, and to 0 on the first rank. x [B·N,width] holds the rows of this rank.
 func rowsBefore[T tensor.Float](c *comm.Comm, past []T, x tensor.Mat[T], b int) error {
 	rows := len(past) / b / x.Cols
 	return exchangeRows(c, past, x, b, c.Rank()-1, x.Rows/b-rows)
 }
 
-// rowsAfter sets next [B·rows·width] to the first rows of each sequence on the rank after,
-// zero on the last rank, where x [B·N,width] are those of this one.
+// rowsAfter sets next [B·rows·width] to the first rows of each sequence on the next
+// rank, and to 0 on the last rank. x [B·N,width] holds the rows of this rank.
 func rowsAfter[T tensor.Float](c *comm.Comm, next []T, x tensor.Mat[T], b int) error {
 	return exchangeRows(c, next, x, b, c.Rank()+1, 0)
 }
 
-// exchangeRows has each rank give the rows of its sequences from first on, zero where it has
-// none, and sets dst to those of a rank, or to zero where there is no such rank.
+// exchangeRows sends the rows of each sequence of x from first on to all ranks, 0 for
+// rows that do not exist. It sets dst to the rows of the given rank, or to 0 if there
+// is no such rank.
 func exchangeRows[T tensor.Float](c *comm.Comm, dst []T, x tensor.Mat[T], b, rank, first int) error {
 	n, w := x.Rows/b, x.Cols
 	rows := len(dst) / b / w

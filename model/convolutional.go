@@ -8,16 +8,16 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// convNet is what Fleuret's nets of one dimension are made of: convolutions over
-// windows of positions, each with ReLU behind it, and attention without residual in
-// the middle. The last convolution is the head, which reads windows.
+// convNet is a one-dimensional convolutional net (Fleuret). Convolutions over windows
+// of positions have a ReLU each. Attention without residual stands in the middle. The
+// last convolution is the head, which reads windows.
 type convNet[T tensor.Float] struct {
 	width, window int
 	layers        []nn.Linear[T]   // of windows [width,window·channels]
 	attn          *nn.Attention[T] // nil: none
 }
 
-// convTrace is what forward leaves for backward.
+// convTrace holds the intermediate results of forward that backward reads.
 type convTrace[T tensor.Float] struct {
 	layers []struct{ windows, act []T } // [b·n,window·channels] and [b·n,width] after ReLU
 	mixed  []T                          // [b·n,width] after attention
@@ -25,7 +25,7 @@ type convTrace[T tensor.Float] struct {
 	y      []T // [b·n,window·width]
 }
 
-// forward returns windows [b·n,window·width] of the last outputs, which lie in tr.
+// forward returns windows [b·n,window·width] of the last outputs. They lie in tr.
 func (c *convNet[T]) forward(in *input[T], tr *convTrace[T], keep bool) (tensor.Mat[T], error) {
 	if tr.layers == nil {
 		tr.layers = make([]struct{ windows, act []T }, len(c.layers))
@@ -55,8 +55,8 @@ func (c *convNet[T]) forward(in *input[T], tr *convTrace[T], keep bool) (tensor.
 	return y, nil
 }
 
-// isAttentionAfter reports whether attention follows layer i: half of the convolutions, the
-// head among them, lie before it.
+// isAttentionAfter reports whether attention follows layer i. Half of the convolutions,
+// counting the head, lie before the attention.
 func (c *convNet[T]) isAttentionAfter(i int) bool { return c.attn != nil && i == (len(c.layers)+1)/2-1 }
 
 // backward adds to the gradients of the weights, from dy [b·n,window·width].
@@ -89,7 +89,7 @@ func (c *convNet[T]) backward(dy tensor.Mat[T], in *input[T], tr *convTrace[T], 
 	return nil
 }
 
-// newConvNet makes a net; its head is made with the others.
+// newConvNet makes a net without its head, which is made with the heads of other kinds.
 func (b *builder[T]) newConvNet() *convNet[T] {
 	c := &convNet[T]{width: b.c.Width, window: b.c.Conv}
 	channels := b.c.Inputs
@@ -103,7 +103,8 @@ func (b *builder[T]) newConvNet() *convNet[T] {
 	return c
 }
 
-// uniformLinear makes a layer whose first weights are uniform within 1/√in, as PyTorch's.
+// uniformLinear makes a layer with initial weights uniform within ±1/√in, as in
+// PyTorch.
 func (b *builder[T]) uniformLinear(name string, out, in int, bias bool) nn.Linear[T] {
 	l := nn.Linear[T]{W: b.addWeight(name+".weight", true, nn.FanInInit(in), out, in)}
 	if bias {
@@ -112,7 +113,7 @@ func (b *builder[T]) uniformLinear(name string, out, in int, bias bool) nn.Linea
 	return l
 }
 
-// newBareAttention makes a layer without biases and without a projection of what it gives.
+// newBareAttention makes attention without biases and without an output projection.
 func (b *builder[T]) newBareAttention(name string) *nn.Attention[T] {
 	w, d := b.c.Width, b.c.headWidth()
 	a := &nn.Attention[T]{H: b.c.Heads, Hkv: b.c.kvHeads(), D: d}
@@ -123,12 +124,14 @@ func (b *builder[T]) newBareAttention(name string) *nn.Attention[T] {
 	return a
 }
 
-// checkConvolutional reports what a convolutional net has no place for.
+// checkConvolutional returns an error if fields are set that a convolutional net does
+// not support.
 func (c Config) checkConvolutional() error {
 	if c.Vocab != 0 {
 		return fmt.Errorf("vocab: kind %s has none, it reads numbers and not %d tokens; set kind to %s or %s", c.Kind, c.Vocab, Encoder, Decoder)
 	}
-	// All are named at once: who sets the kind alone has several of them.
+	// The error names all such fields, because a user who sets only the kind has
+	// several.
 	var names, ways []string
 	for _, f := range []struct {
 		name string

@@ -11,16 +11,16 @@ func (c Config) Params() int {
 	return int(c.weightSize(size))
 }
 
-// Mixer returns the mixer of a block of the configuration, for what it tells of
-// itself: its weights have no elements. It is self-attention, or what takes its
-// place; nil in a net that has none.
+// Mixer returns the mixer of a block, with weights that have no elements. Its traits
+// and costs can be asked. The mixer is self-attention or its replacement, and nil in a
+// net without attention. Mixer returns an error if the mechanism refuses its options.
 func (c Config) Mixer() (nn.Mixer[float32], error) {
 	m, _, err := c.bareMixer(c.IsCausal())
 	return m, err
 }
 
-// bareMixer returns the mixer of a block, whose weights have no elements, and their
-// number.
+// bareMixer returns the mixer of a block and its number of weights. The weights have no
+// elements.
 func (c Config) bareMixer(causal bool) (m nn.Mixer[float32], size float64, err error) {
 	if c.Heads == 0 {
 		return nil, 0, nil
@@ -30,8 +30,8 @@ func (c Config) bareMixer(causal bool) (m nn.Mixer[float32], size float64, err e
 	return m, b.size, b.err
 }
 
-// storedSize returns how many elements a file of the model has at least: weights, and what
-// the mixers have drawn.
+// storedSize returns the least number of elements in a file of the model: weights and
+// drawn constants.
 func (c Config) storedSize() float64 {
 	if c.Heads == 0 {
 		return c.weightSize(0)
@@ -41,8 +41,8 @@ func (c Config) storedSize() float64 {
 	return c.weightSize(b.size) + float64(c.Layers)*b.constantSize
 }
 
-// weightSize is Params with that many weights of a mixer. It is exact below 2⁵³ and
-// does not overflow.
+// weightSize returns Params for a mixer with the given number of weights. It is exact
+// below 2⁵³ and does not overflow.
 func (c Config) weightSize(mixer float64) float64 {
 	w, bias := float64(c.Width), 0.0
 	if c.Bias {
@@ -86,22 +86,23 @@ func (c Config) weightSize(mixer float64) float64 {
 	return n
 }
 
-// countWeights returns the number of weights that build adds, which have no elements.
+// countWeights returns the number of weights that build adds. The weights have no
+// elements.
 func (c Config) countWeights(build func(*builder[float32])) float64 {
 	b := &builder[float32]{c: c, countsOnly: true}
 	build(b)
 	return b.size
 }
 
-// TrainFLOPs returns the floating-point operations of training on that many
-// positions, in sequences as long as the context: forward, and twice as much
-// backward. A multiply-add counts two. Of an encoder-decoder a position is one of
-// the decoder's, and sources are as long as targets.
+// TrainFLOPs returns the floating-point operations of training on a number of
+// positions, in sequences of the length Context. A multiply-add counts as two
+// operations, and the backward pass as two forward passes. In an encoder-decoder the
+// positions are the decoder's, and sources are as long as targets.
 func (c Config) TrainFLOPs(tokens float64) float64 {
 	return 3 * (c.bodyFLOPs() + c.headFLOPs()) * tokens
 }
 
-// bodyFLOPs returns the operations of all but the head, forward, a position.
+// bodyFLOPs returns the operations of a forward pass without the head, per position.
 func (c Config) bodyFLOPs() float64 {
 	w, inputs, layers := float64(c.Width), float64(c.Inputs), float64(c.Layers)
 	if c.Kind == Convolutional {
@@ -117,8 +118,8 @@ func (c Config) bodyFLOPs() float64 {
 	return 2*inputs*w + token*(context+float64(c.frontPositions()))/context
 }
 
-// innerFLOPs returns the operations of one layer's MLP, or of what takes its place,
-// forward, a token.
+// innerFLOPs returns the operations of the MLP or ISTA step of one layer in a forward
+// pass, per token.
 func (c Config) innerFLOPs() float64 {
 	b := &builder[float32]{c: c, countsOnly: true}
 	x := b.newInnerBlock("")
@@ -128,7 +129,7 @@ func (c Config) innerFLOPs() float64 {
 	return x.branch.FLOPs(1, c.IsCausal())
 }
 
-// headFLOPs returns the operations of the head, forward, a position.
+// headFLOPs returns the operations of the head in a forward pass, per position.
 func (c Config) headFLOPs() float64 {
 	row := 2 * float64(c.pooledWidth()) * float64(c.outputSize())
 	if u := float64(c.HeadHidden); u > 0 {
@@ -140,7 +141,8 @@ func (c Config) headFLOPs() float64 {
 	return row / float64(c.Context*max(c.Parts, 1))
 }
 
-// mixerFLOPs returns the operations of one layer's mixer, forward, a token.
+// mixerFLOPs returns the operations of the mixer of one layer in a forward pass, per
+// token.
 func (c Config) mixerFLOPs(causal bool) float64 {
 	m, _, err := c.bareMixer(causal)
 	if err != nil || m == nil {

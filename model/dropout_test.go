@@ -22,7 +22,7 @@ func TestGradientsUnderDropout(t *testing.T) {
 		b.Key = rng.New(9)
 		againstSlopes(t, made[float64](t, c), b)
 	}
-	// Of what blocks add, alone and beside that of attention.
+	// Dropout of branch outputs, alone and with attention dropout.
 	all := cases()
 	for _, c := range []Config{
 		tiny(Decoder, "fastmax"), dropped(EncoderDecoder, "softmax", "1d"), all["post-norm conv"], all["crate"], all["cls numbers"],

@@ -6,16 +6,16 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// embeddingInput makes the first rows of a stack: of tokens or of numbers, and one that is
-// learned in front of each sequence where the head reads that.
+// embeddingInput makes the first rows of a stack from tokens or numbers. If the head
+// reads a class position, a learned row precedes each sequence.
 type embeddingInput[T tensor.Float] struct {
 	embed   nn.Embedding[T]
 	numbers nn.Linear[T]    // [width,inputs], in place of the embedding; W nil: tokens
 	front   *param.Param[T] // [width]; nil: none
 }
 
-// forward sets x [b·n,width]. Where there is a row in front, what in has for it does
-// not matter.
+// forward sets x [b·n,width] to the embeddings of in. The elements of in at a learned
+// front position are ignored.
 func (e *embeddingInput[T]) forward(x tensor.Mat[T], in *input[T]) {
 	if e.numbers.W != nil {
 		e.numbers.Forward(x, in.values, false)
@@ -29,7 +29,7 @@ func (e *embeddingInput[T]) forward(x tensor.Mat[T], in *input[T]) {
 	}
 }
 
-// backward adds to the gradients of the weights, and uses up dx [b·n,width].
+// backward adds to the gradients of the weights and overwrites dx [b·n,width].
 func (e *embeddingInput[T]) backward(dx tensor.Mat[T], in *input[T]) {
 	if e.front != nil {
 		for i := 0; i < dx.Rows; i += in.n {
@@ -47,15 +47,15 @@ func (e *embeddingInput[T]) backward(dx tensor.Mat[T], in *input[T]) {
 	}
 }
 
-// batchCopy are the sequences of a batch as a stack reads them, where they are not the
-// batch's own slices.
+// batchCopy holds the sequences of a batch with front positions, where the batch's own
+// slices have none.
 type batchCopy[T tensor.Float] struct {
 	tokens []int32
 	values []T
 	lens   []int64
 }
 
-// readBatch returns b with the given number of positions in front of each sequence.
+// readBatch returns b with front positions before each sequence.
 func (r *batchCopy[T]) readBatch(b *Batch, inputs, front int) input[T] {
 	in := input[T]{b: b.B, n: b.N + front, tokens: b.Tokens, lens: b.Lens, key: b.Key.Fold(0), ctx: b.Ctx}
 	if inputs > 0 {

@@ -19,13 +19,13 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// The files of a model's folder.
+// The names of the files in a model's folder.
 const (
 	ConfigFile  = "config.json"
 	WeightsFile = "model.safetensors"
 )
 
-// formatVersion is that of both files: the field and the metadata "version".
+// formatVersion is the version of both files: the field and the metadata "version".
 const formatVersion = 1
 
 // configFile is the content of config.json.
@@ -34,9 +34,9 @@ type configFile struct {
 	Config
 }
 
-// Save writes the configuration and the weights to a folder, which is made if
-// there is none. Each file is whole or as it was before; both together are so
-// only in a folder that was empty.
+// Save writes the configuration and the weights to a folder, and creates the folder if
+// it does not exist. Each file is replaced as a whole. Both together are replaced as a
+// whole only in an empty folder. Save returns an error if a file cannot be written.
 func (m *Model[T]) Save(dir string) error {
 	if err := atomicfile.MakeFolder(dir); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (m *Model[T]) Save(dir string) error {
 	})
 }
 
-// storedParams are the weights, and then the constants.
+// storedParams returns the weights, followed by the constants.
 func (m *Model[T]) storedParams() []*param.Param[T] {
 	return slices.Concat(m.params.All(), m.constants.All())
 }
@@ -78,9 +78,9 @@ func weightArray[T tensor.Float](p *param.Param[T]) (*array.Array, error) {
 	return array.New(p.Name, any(p.Data).([]float64), p.Shape...)
 }
 
-// Load reads the model that Save wrote to a folder. Weights of the other element
-// type are converted. A file of another version, and weights that are missing,
-// unknown, misshapen or not finite are errors that name them.
+// Load reads the model that Save wrote to a folder, and converts weights of the other
+// element type. It returns an error for another version, and for weights that are
+// missing, unknown, misshapen or not finite.
 func Load[T tensor.Float](dir string) (*Model[T], error) {
 	path := filepath.Join(dir, ConfigFile)
 	text, err := infile.ReadFile(path)
@@ -105,7 +105,7 @@ func Load[T tensor.Float](dir string) (*Model[T], error) {
 }
 
 func parseConfigFile(text []byte) (Config, error) {
-	// The version comes first: fields of a later one need not be known here.
+	// The version is checked first: fields of a later version may be unknown.
 	var head struct {
 		Version *int `json:"version"`
 	}
@@ -125,12 +125,12 @@ func parseConfigFile(text []byte) (Config, error) {
 	return c.Config, c.Validate()
 }
 
-// readModel returns the model of that configuration with the weights of f.
+// readModel returns the model of configuration c with the weights of f.
 func readModel[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error) {
 	if v := f.Metadata()["version"]; v != strconv.Itoa(formatVersion) {
 		return nil, fmt.Errorf("version: is %q, %d is read", v, formatVersion)
 	}
-	// A wrong configuration may ask for any amount of memory.
+	// A wrong configuration could request any amount of memory.
 	var bytes int64
 	for _, t := range f.Tensors() {
 		bytes += t.Bytes
@@ -188,7 +188,7 @@ func readWeight[T tensor.Float](p *param.Param[T], a *array.Array) error {
 	return nil
 }
 
-// WeightSum identifies the weights: the SHA-256 of their names and bits, in hexadecimal
+// WeightSum returns the SHA-256 of the names and bits of the weights, in hexadecimal
 // digits.
 func (m *Model[T]) WeightSum() string {
 	h := sha256.New()

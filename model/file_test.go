@@ -285,8 +285,8 @@ func TestParseConfig(t *testing.T) {
 // weights: one mechanism, whose arrays have bounds of their own, and sinusoids.
 const claims = 512 << 20
 
-// FuzzConfig reads any bytes as a configuration. What is valid has a size, and comes
-// back as it was.
+// FuzzConfig reads any bytes as a configuration. A valid configuration has a size and
+// is unchanged after writing and reading.
 func FuzzConfig(f *testing.F) {
 	for _, c := range cases() {
 		text, err := json.Marshal(c)

@@ -8,8 +8,8 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// TestModelSaysWhatIsNotFinite has weights that are finite, as those of a run may be
-// that diverges, and outputs that are not.
+// TestModelSaysWhatIsNotFinite has finite weights, as of a diverging run, and outputs
+// that are not finite.
 func TestModelSaysWhatIsNotFinite(t *testing.T) {
 	c := tiny(Decoder, "linear")
 	c.Positions = Rotary

@@ -230,8 +230,8 @@ func slope(t testing.TB, m *Model[float64], b *Batch, p *param.Param[float64], d
 	return s
 }
 
-// wrong returns the error of a gradient along directions of length 1, in units
-// of what slope leaves room for. A larger loss is rounded by as much more.
+// wrong returns the error of a gradient along directions of length 1, in units of the
+// tolerance of slope. A larger loss has a larger rounding error.
 func wrong(got, want, norm, loss float64) float64 {
 	return math.Abs(got-want) / (2e-10*max(1, loss/3) + 2e-9*norm)
 }
@@ -249,7 +249,7 @@ func againstSlopes(t *testing.T, m *Model[float64], b *Batch) {
 	t.Helper()
 	l := loss(t, m, b)
 	if m.config.Loss == Logistics {
-		l *= 2 // a difference of logarithms, each of which is rounded
+		l *= 2 // a difference of two rounded logarithms
 	}
 	backward(t, m)
 	for i, p := range m.Params().All() {

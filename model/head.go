@@ -5,22 +5,22 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// head turns what it reads into logits, or other numbers. They are made for a stretch
-// of rows at a time, and again for the gradient, so that memory does not grow with rows
-// times vocabulary.
+// head turns its input into logits or other numbers. It computes a range of rows at a
+// time, and once more for the gradient, so that memory does not grow with rows times
+// vocabulary.
 type head[T tensor.Float] struct {
 	nn.Linear[T] // [outputs,width]
 	logits       []T
 }
 
-// headElements is the number of logits that a stretch has at most, unless that
-// would be less than headRows rows.
+// headElements bounds the number of logits of a range; a range has at least headRows
+// rows.
 const (
 	headElements = 1 << 22
 	headRows     = 64
 )
 
-// eachPart calls f with the rows i0 ≤ i < i1 of x and room for their logits.
+// eachPart calls f for ranges of rows i0 ≤ i < i1 of x, with a buffer for their logits.
 func (h *head[T]) eachPart(x tensor.Mat[T], f func(i0, i1 int, x, logits tensor.Mat[T])) {
 	vocab := h.W.Shape[0]
 	size := max(headElements/vocab, headRows)
@@ -30,7 +30,8 @@ func (h *head[T]) eachPart(x tensor.Mat[T], f func(i0, i1 int, x, logits tensor.
 	}
 }
 
-// setLosses sets dst [rows] to what each row of x loses; 0 where it is not counted.
+// setLosses sets dst [rows] to the loss of each row of x, 0 for rows that are not
+// counted.
 func (h *head[T]) setLosses(dst []float64, x tensor.Mat[T], t *targets) {
 	h.eachPart(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
 		h.Forward(logits, x, false)
@@ -38,8 +39,8 @@ func (h *head[T]) setLosses(dst []float64, x tensor.Mat[T], t *targets) {
 	})
 }
 
-// backward sets dx [rows,width] to scale times the gradient of the sum of the
-// losses, and adds that of the weights.
+// backward sets dx [rows,width] to scale times the gradient of the sum of the losses.
+// It adds to the gradients of the weights.
 func (h *head[T]) backward(dx, x tensor.Mat[T], t *targets, scale T) {
 	h.eachPart(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
 		h.Forward(logits, x, false)

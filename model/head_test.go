@@ -56,8 +56,8 @@ func TestLargeVocabulary(t *testing.T) {
 			p[v] = math.Exp(s)
 			sum += p[v]
 		}
-		// Logits are below 50 in size; those of float32 are off by that many of
-		// its units, and so are their exponentials.
+		// Logits are below 50 in size. Their error in float32 is at most 50 units, and
+		// the relative error of their exponentials is the same.
 		if want := math.Log(sum / p[target]); math.Abs(losses[i]-want) > 50*0x1p-22 {
 			t.Errorf("row %d: loss %v, want %v", i, losses[i], want)
 		}

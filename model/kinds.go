@@ -40,7 +40,7 @@ type mlpKind struct {
 	gated bool
 }
 
-// checkKinds reports a norm or an activation that is not listed.
+// checkKinds returns an error if the norm or the activation is not listed.
 func (c Config) checkKinds() error {
 	if c.Norm != "" && !slices.Contains(norms, c.Norm) {
 		return fmt.Errorf("norm: %q is none of %s", c.Norm, strings.Join(norms, ", "))

@@ -8,16 +8,16 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// layer is a layer of attention by the name that its weights begin with.
+// layer is a layer of attention with the prefix of its weights' names.
 type layer[T tensor.Float] struct {
 	name string
 	attn *nn.Attention[T]
 }
 
-// WrapMechanisms puts what wrap returns, for each layer of attention by its name,
-// such as layers.0.attn, in the place of its mechanism: to look at the calls that
-// a pass makes of it. What wrap returns has the mechanism's weights and constants.
-// The function that it returns puts the mechanisms back.
+// WrapMechanisms replaces the mechanism of each attention layer by the result of wrap,
+// so that the calls of a pass can be observed. wrap gets the name of a layer, such as
+// layers.0.attn, and its mechanism. Its result must have the weights and constants of
+// that mechanism. restore puts the mechanisms back.
 func (m *Model[T]) WrapMechanisms(wrap func(name string, of attention.Mechanism[T]) attention.Mechanism[T]) (restore func()) {
 	var before []attention.Mechanism[T]
 	for _, l := range m.layers {
@@ -31,16 +31,15 @@ func (m *Model[T]) WrapMechanisms(wrap func(name string, of attention.Mechanism[
 	}
 }
 
-// Watch has look see each call that a pass makes of a layer's mechanism, before the
-// mechanism computes it; an error of look ends the pass. The function that it
-// returns ends that.
+// Watch calls look with each call of a layer's mechanism before the mechanism computes
+// it. An error of look ends the pass. restore ends the watching.
 func (m *Model[T]) Watch(look func(name string, of attention.Mechanism[T], call *attention.Call[T]) error) (restore func()) {
 	return m.WrapMechanisms(func(name string, of attention.Mechanism[T]) attention.Mechanism[T] {
 		return &watched[T]{of, func(call *attention.Call[T]) error { return look(name, of, call) }}
 	})
 }
 
-// watched shows calls to look before they are computed.
+// watched passes each call to look before computing it.
 type watched[T tensor.Float] struct {
 	attention.Mechanism[T]
 	look func(*attention.Call[T]) error
@@ -53,9 +52,10 @@ func (w *watched[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *at
 	return w.Mechanism.Forward(out, c, keep)
 }
 
-// Redraw draws the constants of the layers' mechanisms anew where the setting
-// redraw says that it is done after so many updates. What is drawn depends on key
-// and their number alone, so that a run which goes on from a file draws it too.
+// Redraw draws the constants of the mechanisms anew if their setting redraw divides
+// updates. The numbers depend only on key and updates, so a run that continues from a
+// checkpoint draws the same. Redraw returns an error if a mechanism refuses its
+// options.
 func (m *Model[T]) Redraw(key rng.Key, updates int) error {
 	if len(m.layers) == 0 || updates == 0 {
 		return nil

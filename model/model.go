@@ -13,13 +13,13 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Model is a transformer with its weights and the memory of its passes, which
-// is kept for the largest batch met. Its methods must not run at the same time;
-// sessions of one model may, as long as its weights do not change.
+// Model is a transformer with its weights and the memory of its passes. The memory is
+// kept for the largest batch. Methods must not run at the same time. Sessions of one
+// model may, while its weights do not change.
 type Model[T tensor.Float] struct {
 	config Config
 	params *param.Set[T]
-	// constants are drawn by mechanisms and not learned; files have them.
+	// constants are drawn by mechanisms and not learned. Files contain them.
 	constants *param.Set[T]
 	layers    []layer[T] // of attention, in the order in which they are built
 
@@ -37,26 +37,26 @@ type Model[T tensor.Float] struct {
 	scratch            scratch[T]
 }
 
-// passes are the traces of the encoder and of what has the head.
+// passes holds the traces of the encoder and of the stack or net below the head.
 type passes[T tensor.Float] struct {
 	encoder, main trace[T]
 	net           convTrace[T]
 	pool          poolTrace[T]
 	reading       batchCopy[T]
-	in            input[T]      // of what has the head
-	body, read    tensor.Mat[T] // [b·n,width], and what the head reads of it
+	in            input[T]      // input of the stack or net below the head
+	body, read    tensor.Mat[T] // [b·n,width], and the input of the head
 }
 
-// Batch is B sequences of N positions. Lens gives the number of valid ones of each
-// row; those that follow are seen by none, not pooled and not counted.
+// Batch is B sequences of N positions. Lens gives the number of valid positions of each
+// sequence. Later positions are masked, not pooled and not counted.
 type Batch struct {
 	B, N   int
 	Tokens []int32   // [B·N]
 	Values []float32 // [B·N·Inputs] in place of Tokens
 	Lens   []int64   // [B]; nil: all are valid
 
-	// What outputs should be: Config.Rows(B, N) classes, or for Squared and Logistics
-	// as many rows of Config.Numbers numbers, which for the latter are levels.
+	// Targets [Config.Rows(B, N)] are classes. Squared and Logistics have numbers
+	// [Config.Rows(B, N), Config.Numbers()] instead, which are levels for Logistics.
 	Targets []int32   // a target of -1 is not counted
 	Numbers []float32 // a number that is NaN is not counted
 
@@ -65,19 +65,20 @@ type Batch struct {
 	SourceN    int
 	SourceLens []int64 // [B]; nil: all are valid
 
-	// Key draws what Forward leaves out, if the model has dropout: another for
-	// every update.
+	// Key is the random key of dropout. Every update needs another key.
 	Key rng.Key
 
-	// Ctx ends Forward and Backward, with its error, between two blocks; the gradients
-	// are then incomplete. nil: nothing does.
+	// Ctx ends Forward and Backward with its error between two blocks. The gradients
+	// are then incomplete. nil: no end.
 	Ctx context.Context
 }
 
-// New returns a model with first weights drawn by key: N(0, 0.02²), projections
-// that add to the residual stream divided by √(2·layers), biases 0, gains 1,
-// convolutions 1 for the token itself plus N(0, 0.3²), biases of the gates of a
-// learned decay nn.RetentionGate.
+// New returns a model with initial weights drawn by key. Weights are N(0, 0.02²).
+// Projections that add to the residual stream are divided by √(2·layers). Biases are 0
+// and gains 1. Convolutions are 1 for the token itself plus N(0, 0.3²). Gate biases of
+// a learned decay are nn.RetentionGate.
+//
+// New returns an error if c is invalid.
 func New[T tensor.Float](c Config, key rng.Key) (*Model[T], error) {
 	return buildModel[T](c, &key)
 }
@@ -119,9 +120,9 @@ func buildModel[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 	return m, b.err
 }
 
-// Share returns a model with the weights of m and its own memory for passes, so that
-// both may compute at the same time while no weight changes. Gradients are those of m:
-// a Backward of one excludes any other use of both.
+// Share returns a model with the weights and gradients of m and its own memory for
+// passes. Both may compute at the same time while no weight changes. A Backward of one
+// excludes any other use of both.
 func (m *Model[T]) Share() *Model[T] {
 	c := &Model[T]{config: m.config, params: m.params, constants: m.constants, layers: m.layers, net: m.net, pool: m.pool}
 	c.head.Linear = m.head.Linear
@@ -135,18 +136,18 @@ func (m *Model[T]) Share() *Model[T] {
 	return c
 }
 
-// Config returns what New was given.
+// Config returns the configuration.
 func (m *Model[T]) Config() Config { return m.config }
 
 // Params returns the weights.
 func (m *Model[T]) Params() *param.Set[T] { return m.params }
 
-// Constants returns what mechanisms have drawn and do not learn, such as random
+// Constants returns the numbers that mechanisms draw and do not learn, such as random
 // features.
 func (m *Model[T]) Constants() *param.Set[T] { return m.constants }
 
-// Aux returns what mechanisms have to lose of their own, in the mean of the
-// sequences of the last Forward: 0 for most. Backward follows its gradient too.
+// Aux returns the auxiliary loss of the last Forward, in the mean of its sequences. It
+// is 0 for most mechanisms. Backward includes its gradient.
 func (m *Model[T]) Aux() float64 {
 	aux := m.train.main.auxLoss() + m.train.encoder.auxLoss()
 	if m.net != nil && m.train.in.b > 0 {
@@ -155,8 +156,10 @@ func (m *Model[T]) Aux() float64 {
 	return aux
 }
 
-// Forward returns the mean loss of the outputs that are counted, in nats or as
-// squared differences, and keeps what Backward needs. b stays as it is until then.
+// Forward returns the mean loss of the counted outputs, in nats or squared differences,
+// and saves intermediate results for Backward. b must not change before Backward.
+// Forward returns an error if b does not fit the model, no target is counted, or a
+// mechanism refuses its call.
 func (m *Model[T]) Forward(b *Batch) (loss float64, err error) {
 	m.canBackward, m.canBackwardOutputs = false, false
 	if err := m.runBody(b, &m.train); err != nil {
@@ -178,8 +181,9 @@ func (m *Model[T]) Forward(b *Batch) (loss float64, err error) {
 	return loss / float64(m.targets.counted), nil
 }
 
-// Backward adds scale times the gradient of the loss that Forward returned to
-// those of the weights. It follows one Forward.
+// Backward adds scale times the gradient of the last Forward's loss to the gradients of
+// the weights. It returns an error if no Forward precedes it, or if a mechanism has no
+// gradient.
 func (m *Model[T]) Backward(scale T) error {
 	if !m.canBackward {
 		return errors.New("backward: no forward pass precedes it")
@@ -191,10 +195,12 @@ func (m *Model[T]) Backward(scale T) error {
 	return m.fromOutputs(m.pool.backward(dx, tr.body, &tr.in, &tr.pool, sc), scale)
 }
 
-// Outputs returns what comes before pooling and head, [B·N,width], for another loss
-// than that of targets, and keeps what BackwardOutputs needs; with PoolCLS sequences
-// have that row before the others, and a convolutional net gives windows of rows. It is
-// valid until the next pass; b stays as it is until then.
+// Outputs returns the rows [B·N,width] before pooling and head, and saves intermediate
+// results for BackwardOutputs. It serves losses other than the model's. With PoolCLS
+// each sequence begins with the class row. A convolutional net returns windows of rows.
+// The result is valid until the next pass; b must not change before BackwardOutputs.
+//
+// Outputs returns an error if b does not fit the model or a mechanism refuses its call.
 func (m *Model[T]) Outputs(b *Batch) (tensor.Mat[T], error) {
 	m.canBackward = false
 	err := m.runBody(b, &m.train)
@@ -202,9 +208,10 @@ func (m *Model[T]) Outputs(b *Batch) (tensor.Mat[T], error) {
 	return m.train.body, err
 }
 
-// BackwardOutputs adds to the gradients of the weights, from dy, which is as large as
-// what Outputs returned; of what mechanisms lose of their own it follows scale
-// times the gradient. It follows one Outputs.
+// BackwardOutputs adds to the gradients of the weights, from the gradient dy of the
+// rows that Outputs returned, of their shape. It adds scale times the gradient of the
+// auxiliary loss. It returns an error if no Outputs precedes it or dy has another
+// shape.
 func (m *Model[T]) BackwardOutputs(dy tensor.Mat[T], scale T) error {
 	y := m.train.body
 	if !m.canBackwardOutputs {
@@ -221,7 +228,7 @@ func (m *Model[T]) BackwardOutputs(dy tensor.Mat[T], scale T) error {
 	return m.fromOutputs(kept, scale)
 }
 
-// fromOutputs is Backward before pooling and head. It uses up dy.
+// fromOutputs is Backward before pooling and head. It overwrites dy.
 func (m *Model[T]) fromOutputs(dy tensor.Mat[T], scale T) error {
 	tr, sc := &m.train, &m.scratch
 	sc.branch.Aux = scale / T(tr.in.b)
@@ -240,8 +247,11 @@ func (m *Model[T]) fromOutputs(dy tensor.Mat[T], scale T) error {
 	return nil
 }
 
-// Losses sets dst, of Config.Rows(B, N) elements, to what each output loses, 0 where
-// it is not counted. Nothing is kept; a Backward that is due stays possible.
+// Losses sets dst [Config.Rows(B, N)] to the loss of each output, 0 where the target is
+// not counted. A Backward that is due stays possible.
+//
+// Losses returns an error if dst or b do not fit the model, and attention.ErrNonFinite
+// if a loss is not finite.
 func (m *Model[T]) Losses(b *Batch, dst []float64) error {
 	if b == nil {
 		return errNoBatch
@@ -260,9 +270,11 @@ func (m *Model[T]) Losses(b *Batch, dst []float64) error {
 	return checkFinite("losses", dst, 1)
 }
 
-// Logits sets dst, of Config.Rows(B, N) rows of the numbers that the head gives: as
-// many as Outputs, or Vocab. Numbers that are not finite are an attention.ErrNonFinite.
-// Nothing is kept; a Backward that is due stays possible.
+// Logits sets dst [Config.Rows(B, N), outputs] to the outputs of the head. outputs is
+// Config.Outputs or, if it is 0, Vocab. A Backward that is due stays possible.
+//
+// Logits returns an error if dst or b do not fit the model, and attention.ErrNonFinite
+// if an output is not finite.
 func (m *Model[T]) Logits(b *Batch, dst []T) error {
 	if b == nil {
 		return errNoBatch
@@ -279,10 +291,13 @@ func (m *Model[T]) Logits(b *Batch, dst []T) error {
 	return checkFinite("logits", dst, outputs)
 }
 
-// Vectors sets dst to one vector of each sequence of b, which tells what it is like: what
-// a head of pooled outputs reads of it (of a pair), or the mean of the outputs of its
-// valid positions. It returns their width. Numbers that are not finite are an
-// attention.ErrNonFinite. Nothing is kept; a Backward that is due stays possible.
+// Vectors appends one vector for each sequence or pair of b to dst, and returns dst
+// [rows·width] and the width. A vector is the pooled input of the head. Without pooling
+// it is the mean of the outputs at valid positions. A Backward that is due stays
+// possible.
+//
+// Vectors returns an error if b does not fit the model, and attention.ErrNonFinite if a
+// number is not finite.
 func (m *Model[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) {
 	if err := m.runBody(b, &m.eval); err != nil {
 		return dst, 0, err
@@ -299,7 +314,7 @@ func (m *Model[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) {
 	return dst, x.Cols, checkFinite("vectors", dst[at:], x.Cols)
 }
 
-// runBody runs everything before pooling and head.
+// runBody runs a pass before pooling and head.
 func (m *Model[T]) runBody(b *Batch, p *passes[T]) (err error) {
 	if err := m.checkBatch(b); err != nil {
 		return err
@@ -320,7 +335,7 @@ func (m *Model[T]) runBody(b *Batch, p *passes[T]) (err error) {
 	return err
 }
 
-// readOutputs returns what the head reads of the outputs of a pass.
+// readOutputs returns the input of the head: the pooled outputs of a pass.
 func (m *Model[T]) readOutputs(p *passes[T]) tensor.Mat[T] {
 	p.read = m.pool.forward(p.body, &p.in, &p.pool)
 	return p.read
@@ -328,7 +343,8 @@ func (m *Model[T]) readOutputs(p *passes[T]) tensor.Mat[T] {
 
 var errNoBatch = errors.New("batch: it is nil")
 
-// checkBatch reports the first thing in b that does not fit, targets aside.
+// checkBatch returns an error for the first field of b that does not fit, except
+// targets.
 func (m *Model[T]) checkBatch(b *Batch) error {
 	if b == nil {
 		return errNoBatch
@@ -366,7 +382,7 @@ func (m *Model[T]) checkBatch(b *Batch) error {
 	return checkLens("source lens", b.SourceLens, b.B, b.SourceN)
 }
 
-// checkInputs reports tokens or numbers that do not fit.
+// checkInputs returns an error if tokens or numbers of b do not fit.
 func (m *Model[T]) checkInputs(b *Batch) error {
 	inputs := m.config.Inputs
 	switch {
@@ -387,7 +403,7 @@ func (m *Model[T]) checkInputs(b *Batch) error {
 	return nil
 }
 
-// checkTokens reports ids outside least ≤ id < vocab.
+// checkTokens returns an error for an id outside least ≤ id < vocab.
 func checkTokens(name string, ids []int32, b, n, vocab int, least int32) error {
 	if len(ids) != tensor.Size(b, n) {
 		return fmt.Errorf("%s: has %d elements, B·N is %d·%d", name, len(ids), b, n)

@@ -5,8 +5,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// packedModel is what a session steps through: with a few rows, or if it has more
-// sequences with any number.
+// packedModel holds the layers that a session steps through, for a few rows, or for any
+// number of rows if the session has more sequences.
 type packedModel[T tensor.Float] struct {
 	blocks []nn.Stepper[T]        // of each block
 	first  *nn.FirstLayerCache[T] // in place of the mixer of the first block; nil: none
@@ -14,18 +14,17 @@ type packedModel[T tensor.Float] struct {
 	any    bool
 }
 
-// stepWays are the ways by which the rows of a session go through the layers, where they
-// are not those of a pass.
+// stepWays replaces layers of a pass by their forms for the steps of a session.
 type stepWays[T tensor.Float] struct {
 	blocks []nn.Stepper[T]        // nil: as in a pass
 	first  *nn.FirstLayerCache[T] // nil: as the others
 	places *nn.PositionCache[T]
 }
 
-// fitsRows reports whether steps of so many rows may go through t.
+// fitsRows reports whether a step of the given number of rows may use t.
 func (t *packedModel[T]) fitsRows(rows int) bool { return t.any || rows <= nn.GEMVRows }
 
-// packModel arranges the layers for steps of so many rows.
+// packModel packs the layers for steps of the given number of rows.
 func (m *Model[T]) packModel(rows int) *packedModel[T] {
 	t := &packedModel[T]{head: m.head.Freeze(rows), any: rows > nn.GEMVRows}
 	for i := range m.main.blocks {
@@ -35,7 +34,8 @@ func (m *Model[T]) packModel(rows int) *packedModel[T] {
 	return t
 }
 
-// firstLayerCache returns the mixer of the first block as one of tokens; nil where it is none.
+// firstLayerCache returns a cache of the first mixer's projections by token; nil if the
+// model cannot have one.
 func (s *stack[T]) firstLayerCache() *nn.FirstLayerCache[T] {
 	b, embeds := &s.blocks[0], s.entry.numbers.W == nil && s.entry.front == nil
 	a, attends := b.mixer.(*nn.Attention[T])

@@ -175,7 +175,7 @@ func (r *rebuilt) mlp(name string, x [][]float64) [][]float64 {
 	return y
 }
 
-// logits are those of all positions.
+// logits returns the logits of all positions.
 func (r *rebuilt) logits(tokens []int32) (all []float64) {
 	w := r.c.Width
 	x := make([][]float64, len(tokens))

@@ -6,29 +6,29 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// How outputs of positions may become one of their sequence.
+// The poolings of positions, Config.Pool.
 const (
 	PoolMean = "mean" // of those that are valid
 	PoolLast = "last" // of the last that is valid
 	PoolCLS  = "cls"  // of a learned token in front of the others
 )
 
-// pool stands between the outputs of positions and the head. A sequence without a
-// valid position has zeros.
+// pool reduces the outputs of positions for the head. A sequence without valid
+// positions has zeros.
 type pool[T tensor.Float] struct {
 	kind   string        // "": an output at every position
 	pairs  bool          // two sequences are read together
 	hidden *nn.Linear[T] // nil: none
 }
 
-// poolTrace is what forward leaves for backward.
+// poolTrace holds the intermediate results of forward that backward reads.
 type poolTrace[T tensor.Float] struct {
 	pooled []T // [b,width]
 	pairs  []T // [b/2,4·width]
 	act    []T // [rows,hidden] after ReLU
 }
 
-// forward returns what the head reads of y [b·n,width].
+// forward returns the input of the head from y [b·n,width].
 func (p *pool[T]) forward(y tensor.Mat[T], in *input[T], tr *poolTrace[T]) tensor.Mat[T] {
 	k := kernel.Active[T]()
 	if p.kind != "" {
@@ -64,7 +64,8 @@ func (p *pool[T]) forward(y tensor.Mat[T], in *input[T], tr *poolTrace[T]) tenso
 	return y
 }
 
-// pooledRange returns which positions of sequence i are pooled: count of them from first on.
+// pooledRange returns the pooled positions of sequence i: count positions from first
+// on.
 func (p *pool[T]) pooledRange(in *input[T], i int) (first, count int) {
 	valid := in.n
 	if in.lens != nil {
@@ -79,8 +80,8 @@ func (p *pool[T]) pooledRange(in *input[T], i int) (first, count int) {
 	return 0, valid
 }
 
-// backward returns the gradient of y [b·n,width], from dy of what forward returned,
-// which is used up. The result lies in dy or in sc.
+// backward returns the gradient of y [b·n,width] from dy, the gradient of forward's
+// result. It overwrites dy. The result lies in dy or in sc.
 func (p *pool[T]) backward(dy, y tensor.Mat[T], in *input[T], tr *poolTrace[T], sc *scratch[T]) tensor.Mat[T] {
 	width, rows := y.Cols, y.Rows
 	if p.kind != "" {

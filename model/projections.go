@@ -14,11 +14,11 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Projections is a stream.Source of the queries, keys and values that a layer of a
-// decoder makes of a text, with the decay and the rotations that it has. The layers
-// below go along with their states: memory is constant where these are. Tokens come
-// once, in their order; a run that was cut off sends those before it through the
-// layers below again.
+// Projections is a stream.Source of the queries, keys and values that an attention
+// layer of a decoder projects from a text, with log-decay and rotations. The layers
+// before it run along with their states, in constant memory if the states are constant
+// in size. Tokens come once and in order. A run that continues sends the earlier tokens
+// through the lower layers once more.
 type Projections[T tensor.Float] struct {
 	lowerLayers stack[T] // and the layer, which only projects
 	layer       *nn.Attention[T]
@@ -40,7 +40,7 @@ type Projections[T tensor.Float] struct {
 	filled int               // in it
 }
 
-// projector is a layer of attention that ends where its mechanism would begin.
+// projector is a layer of attention that stops before its mechanism.
 type projector[T tensor.Float] struct {
 	*nn.Attention[T]
 	take func(*attention.Call[T])
@@ -51,10 +51,13 @@ func (p projector[T]) Step(_, x tensor.Mat[T], _ nn.State[T], s nn.Scope[T], tr 
 	return nil
 }
 
-// Projections returns the source of a layer of attention, from 0, for the tokens that
-// read gives, as io.Reader gives bytes: n of them, or -1 where nobody knows.
-// What the layer does with them is its mechanism (Mechanism of the source), in a
-// causal call.
+// Projections returns the source of the attention layer with number layer, from 0. read
+// gives tokens as io.Reader gives bytes: n tokens, or -1 for an unknown number. The
+// Mechanism of the source computes the layer's causal attention.
+//
+// Projections returns an error if the model is not a decoder of tokens with attention,
+// layer is out of range, n exceeds learned positions, or a lower layer has no state of
+// constant size.
 func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, error)) (*Projections[T], error) {
 	c := &m.config
 	switch {
@@ -100,7 +103,7 @@ func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, 
 	return p, nil
 }
 
-// stateOf returns an empty state of a layer for one sequence of any length.
+// stateOf returns an empty state of a layer, for one sequence of any length.
 func stateOf[T tensor.Float](x nn.Mixer[T]) (nn.State[T], error) {
 	if t := x.Traits(); !t.Streaming {
 		return nil, fmt.Errorf("layer: the state of %s grows with the tokens, those below a layer need one of constant size", t.Name)
@@ -111,7 +114,7 @@ func stateOf[T tensor.Float](x nn.Mixer[T]) (nn.State[T], error) {
 	return x.NewState(1)
 }
 
-// weightChecksum tells models apart.
+// weightChecksum returns a checksum that identifies the model.
 func (m *Model[T]) weightChecksum() string {
 	sum := crc32.New(castagnoli)
 	for _, p := range slices.Concat(m.params.All(), m.constants.All()) {
@@ -120,15 +123,25 @@ func (m *Model[T]) weightChecksum() string {
 	return fmt.Sprintf("%08x", sum.Sum32())
 }
 
-// Mechanism returns that of the layer, with what it has learned.
+// Mechanism returns the mechanism of the layer with its learned parameters.
 func (p *Projections[T]) Mechanism() attention.Mechanism[T] { return p.layer.Mechanism }
 
-func (p *Projections[T]) Shape() stream.Shape      { return p.shape }
-func (p *Projections[T]) HasDecay() bool           { return p.layer.Decay != nil }
-func (p *Projections[T]) IsSequential() bool       { return true }
-func (p *Projections[T]) IsComputed() bool         { return true }
+// Shape returns the shape of the stream.
+func (p *Projections[T]) Shape() stream.Shape { return p.shape }
+
+// HasDecay reports whether the layer has a log-decay.
+func (p *Projections[T]) HasDecay() bool { return p.layer.Decay != nil }
+
+// IsSequential returns true: tokens are read in order.
+func (p *Projections[T]) IsSequential() bool { return true }
+
+// IsComputed returns true: the arrays are computed and not read from a file.
+func (p *Projections[T]) IsComputed() bool { return true }
+
+// Identity returns the layer and a checksum of the weights.
 func (p *Projections[T]) Identity() []stream.Field { return p.ids }
 
+// NewWindow returns a window of n tokens for the arrays that want names.
 func (p *Projections[T]) NewWindow(n int, want stream.Role) *stream.Window[T] {
 	w := stream.NewWindow[T](p.shape, n, want, p.HasDecay())
 	if p.lowerLayers.theta != 0 {
@@ -137,7 +150,9 @@ func (p *Projections[T]) NewWindow(n int, want stream.Role) *stream.Window[T] {
 	return w
 }
 
-// FillWindow reads the n tokens that follow those of the call before.
+// FillWindow overwrites w with the next n tokens, fewer at the end of the text, and
+// returns their number. It returns an error if read fails, a token is outside the
+// vocabulary, or learned positions run out.
 func (p *Projections[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int, error) {
 	start := p.tokens
 	w.SetTokens(n)
@@ -156,7 +171,8 @@ func (p *Projections[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int
 	return n, nil
 }
 
-// Skip sends the first n tokens through the layers below.
+// Skip sends tokens through the lower layers up to token n. It returns an error if
+// their checksum is not sum, or if FillWindow would.
 func (p *Projections[T]) Skip(n int64, sum uint32) error {
 	if err := p.runTokens(n - p.tokens); err != nil {
 		return err
@@ -167,7 +183,7 @@ func (p *Projections[T]) Skip(n int64, sum uint32) error {
 	return nil
 }
 
-// runTokens sends up to n tokens through the layers, fewer where the text ends.
+// runTokens sends n tokens through the layers, fewer at the end of the text.
 func (p *Projections[T]) runTokens(n int64) error {
 	for n > 0 {
 		size, err := p.readTokens(int(min(n, stepPiece)))
@@ -188,7 +204,7 @@ func (p *Projections[T]) runTokens(n int64) error {
 	return nil
 }
 
-// readTokens reads n tokens, fewer where the text ends.
+// readTokens reads n tokens, fewer at the end of the text.
 func (p *Projections[T]) readTokens(n int) (int, error) {
 	if cap(p.piece) < n {
 		p.piece = make([]int32, stepPiece)
@@ -220,7 +236,7 @@ func (p *Projections[T]) readTokens(n int) (int, error) {
 	return got, nil
 }
 
-// keepCall keeps what the layer made of a piece.
+// keepCall copies the projections of a piece to the window.
 func (p *Projections[T]) keepCall(c *attention.Call[T]) {
 	if p.window == nil {
 		return

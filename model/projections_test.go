@@ -42,8 +42,8 @@ func giving(tokens []int32) func([]int32) (int, error) {
 	}
 }
 
-// What a stream of a layer's projections gives is what the layer has in a pass over
-// the whole text. In float64 both round far below what is allowed.
+// A stream of a layer's projections gives the projections of a pass over the whole
+// text. The rounding errors of float64 are far below the tolerance.
 func TestProjectionsAreTheLayers(t *testing.T) {
 	const n = 37
 	streamed := 0

@@ -11,7 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// segmentContext is where the positions of an input lie in longer sequences, block by block.
+// segmentContext describes a part of longer sequences: its positions and what blocks
+// remember.
 type segmentContext[T tensor.Float] struct {
 	start  int64
 	rope   *attention.Rope[T] // of its positions; nil: none
@@ -20,14 +21,14 @@ type segmentContext[T tensor.Float] struct {
 	blocks []blockContext[T]
 }
 
-// blockContext is what a block remembers before and after a part.
+// blockContext holds what a block remembers before and after a part.
 type blockContext[T tensor.Float] struct {
 	init, final                     nn.State[T]             // of its mixer; nil: nothing came before, or what comes after is not wanted
 	dinit, dfinal                   *attention.StateGrad[T] // their gradients; nil: nothing came before, nothing follows
-	pastRows, currentRows, nextRows []T                     // of its convolution: rows before, the same for Forward to bring up to date, and nn.ConvEnds.NextGrads
+	pastRows, currentRows, nextRows []T                     // of its convolution: rows before, their copy that Forward advances, and nn.ConvEnds.NextGrads
 }
 
-// firstPosition returns the first position.
+// firstPosition returns the position of the first token.
 func (p *segmentContext[T]) firstPosition() int64 {
 	if p == nil {
 		return 0
@@ -43,8 +44,8 @@ func (p *segmentContext[T]) blockScope(s nn.Scope[T], i int) nn.Scope[T] {
 	return s
 }
 
-// pastRows returns the rows before the part that the convolution of block i sees, where x
-// are those of the part, of batch sequences.
+// pastRows returns the convolution's input rows before the part, for block i. x holds
+// the input rows of the part, of batch sequences.
 func (p *segmentContext[T]) pastRows(i int, x tensor.Mat[T], batch int) ([]T, error) {
 	if p == nil {
 		return nil, nil
@@ -59,8 +60,8 @@ func (p *segmentContext[T]) pastRows(i int, x tensor.Mat[T], batch int) ([]T, er
 	return b.currentRows, nil
 }
 
-// convEnds returns what lies around the part for the convolution of block i, where dy are
-// the gradients of what it gives, of batch sequences.
+// convEnds returns the rows and gradients around the part for the convolution of block
+// i. dy is the gradient of the convolution's output, of batch sequences.
 func (p *segmentContext[T]) convEnds(i int, dy tensor.Mat[T], batch int) (nn.ConvEnds[T], error) {
 	if p == nil {
 		return nn.ConvEnds[T]{}, nil
@@ -75,7 +76,7 @@ func (p *segmentContext[T]) convEnds(i int, dy tensor.Mat[T], batch int) (nn.Con
 	return nn.ConvEnds[T]{PastRows: b.pastRows, NextGrads: b.nextRows, Last: p.last}, nil
 }
 
-// setStateGrads readies sc for the gradient of block i.
+// setStateGrads sets the gradients of states in sc for block i.
 func (p *segmentContext[T]) setStateGrads(sc *nn.Scratch[T], i int) {
 	sc.DInit, sc.DFinal = nil, nil
 	if p != nil {
@@ -83,7 +84,7 @@ func (p *segmentContext[T]) setStateGrads(sc *nn.Scratch[T], i int) {
 	}
 }
 
-// segments are sequences that go through a decoder in parts of size positions.
+// segments divides the sequences of a batch into parts of size positions for a decoder.
 type segments[T tensor.Float] struct {
 	m      *Model[T]
 	b      *Batch
@@ -93,9 +94,9 @@ type segments[T tensor.Float] struct {
 	rope   *attention.Rope[T]
 }
 
-// CanSegment reports why the model cannot take sequences in parts of size positions,
-// which it can if it is a decoder whose mixers are attention with a state of fixed size
-// that gradients go through.
+// CanSegment returns an error if the model cannot process sequences in parts of size
+// positions. Decoders can whose mixers are attention with a state of fixed size that
+// has gradients.
 func (m *Model[T]) CanSegment(size int) error {
 	c := &m.config
 	switch {
@@ -124,12 +125,16 @@ func (m *Model[T]) CanSegment(size int) error {
 	return nil
 }
 
-// TrainSegments is Forward and Backward of b, whose sequences go through the model
-// size positions at a time. Memory grows with size, and for each further segment by
-// what the layers remember: a first pass keeps that, and from the last segment to the
-// first each is computed again, and its gradient follows with those of the states
-// after it. The gradient is that of the whole sequences. done, which may be nil, is
-// told how many positions of both passes there are, and how many are done.
+// TrainSegments is Forward and Backward of b in segments of size positions. The
+// gradient is the gradient of the whole sequences. A first pass saves the states at the
+// ends of segments. A second pass goes from the last segment to the first: it computes
+// each segment once more and passes the gradients of its initial states on. Memory
+// grows with size, and with each segment by its states.
+//
+// done may be nil. It gets the finished positions and all positions of both passes.
+//
+// TrainSegments returns an error if CanSegment does, b does not fit the model, no
+// target is counted, or done returns one.
 func (m *Model[T]) TrainSegments(b *Batch, size int, scale T, done func(done, all int) error) (loss float64, err error) {
 	s, t, err := m.trainableSegments(b, size)
 	if err != nil {
@@ -170,8 +175,12 @@ func (m *Model[T]) TrainSegments(b *Batch, size int, scale T, done func(done, al
 	return loss / float64(t.counted), nil
 }
 
-// SegmentLosses is Losses of b, whose sequences go through the model size positions at
-// a time. Memory grows with size alone.
+// SegmentLosses sets dst [B·N] to the Losses of b, in segments of size positions.
+// Memory grows with size alone. done may be nil. It gets the finished positions and all
+// positions.
+//
+// SegmentLosses returns an error if CanSegment does, b or dst do not fit the model, a
+// loss is not finite, or done returns one.
 func (m *Model[T]) SegmentLosses(b *Batch, size int, dst []float64, done func(done, all int) error) error {
 	s, err := m.newSegments(b, size)
 	if err != nil {
@@ -220,7 +229,8 @@ func (m *Model[T]) newSegments(b *Batch, size int) (*segments[T], error) {
 	return &segments[T]{m: m, b: b, size: size}, nil
 }
 
-// trainableSegments is segments for a gradient, with the targets, of which some are counted.
+// trainableSegments returns the segments and the targets of b for a gradient. It
+// returns an error if no target is counted.
 func (m *Model[T]) trainableSegments(b *Batch, size int) (*segments[T], *targets, error) {
 	s, err := m.newSegments(b, size)
 	if err != nil {
@@ -237,7 +247,7 @@ func (m *Model[T]) trainableSegments(b *Batch, size int) (*segments[T], *targets
 	return s, t, nil
 }
 
-// firstContext returns what comes before the first segment.
+// firstContext returns the context of the first segment.
 func (s *segments[T]) firstContext() *segmentContext[T] {
 	p := &segmentContext[T]{blocks: make([]blockContext[T], len(s.m.main.blocks))}
 	for i := range p.blocks {
@@ -248,10 +258,10 @@ func (s *segments[T]) firstContext() *segmentContext[T] {
 	return p
 }
 
-// segmentLength returns how many positions segment i has.
+// segmentLength returns the number of positions of segment i.
 func (s *segments[T]) segmentLength(i int) int { return min(s.size, s.b.N-i*s.size) }
 
-// segmentInput returns segment i, whose place is p.
+// segmentInput returns the input of segment i with the context p.
 func (s *segments[T]) segmentInput(p *segmentContext[T], i int) input[T] {
 	b, n, at := s.b, s.segmentLength(i), i*s.size
 	s.tokens, s.lens = s.tokens[:0], s.lens[:0]
@@ -275,8 +285,9 @@ func (s *segments[T]) segmentInput(p *segmentContext[T], i int) input[T] {
 	return in
 }
 
-// runForward runs segment i, whose place is p, and returns the place of the next. States
-// that are not kept become those after it. What the last segment leaves is not made.
+// runForward runs segment i with the context p and returns the context of the next
+// segment. Without keep, initial states are overwritten by final states. The last
+// segment makes no final states.
 func (s *segments[T]) runForward(p *segmentContext[T], i int, keep bool) (*segmentContext[T], error) {
 	main := s.m.main
 	next := &segmentContext[T]{blocks: make([]blockContext[T], len(p.blocks))}
@@ -303,7 +314,7 @@ func (s *segments[T]) runForward(p *segmentContext[T], i int, keep bool) (*segme
 	return next, nil
 }
 
-// segmentTargets returns those of segment i.
+// segmentTargets returns the targets of segment i.
 func (s *segments[T]) segmentTargets(t *targets, i int) *targets {
 	n := s.segmentLength(i)
 	x := targets{loss: t.loss, each: t.each}
@@ -315,8 +326,8 @@ func (s *segments[T]) segmentTargets(t *targets, i int) *targets {
 	return &x
 }
 
-// linkGradients gives p the gradients of what it leaves, from the segment that follows; nil:
-// nothing does.
+// linkGradients sets the gradients of p's final states from the segment that follows;
+// nil: no segment follows.
 func (s *segments[T]) linkGradients(p, following *segmentContext[T]) {
 	for j := range p.blocks {
 		x := &p.blocks[j]
@@ -331,8 +342,8 @@ func (s *segments[T]) linkGradients(p, following *segmentContext[T]) {
 	}
 }
 
-// runBackward runs segment i once more, adds scale times its gradient to those of the
-// weights, and returns the sum of its losses.
+// runBackward runs segment i once more, adds scale times its gradient to the gradients
+// of the weights, and returns the sum of its losses.
 func (s *segments[T]) runBackward(p *segmentContext[T], i int, t *targets, scale T) (loss float64, err error) {
 	m := s.m
 	tr, sc := &m.train, &m.scratch

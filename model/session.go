@@ -11,13 +11,14 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Session is a decoder in the middle of sequences: what its mixers remember of
-// the tokens so far. With those that stream its memory and the time of
-// a token do not grow. Logits do not depend on the pieces in which tokens
-// arrive. A session keeps the weights a second time, in the order in which a token
-// reads them, and what the first layer projects of each token, where that is a small
-// table (nn.FirstLayerCache): weights of the model must not change while it is in use. Its
-// methods must not run at the same time.
+// Session is a decoder in the middle of sequences. It holds the states of all mixers.
+// Streaming mixers need constant memory and constant time per token. Logits do not
+// depend on how tokens are divided into calls.
+//
+// A session packs the weights in the order in which a step reads them. It caches the
+// first layer's projections of each token where their table is small
+// (nn.FirstLayerCache). The model's weights must not change while the session is in
+// use. Methods must not run at the same time.
 type Session[T tensor.Float] struct {
 	model    *Model[T]
 	states   []nn.State[T] // of each layer
@@ -37,22 +38,24 @@ type Session[T tensor.Float] struct {
 	losses []float64
 }
 
-// A step takes at most stepRows tokens through the layers at a time, or stepPiece of
-// each sequence where that is more. It bounds the memory of a long prompt.
+// A step takes at most stepRows rows through the layers at a time, or stepPiece tokens
+// of each sequence if that is more. The limit bounds the memory of a long prompt.
 const (
-	stepRows  = 1024 // as many as keep workers busy between two layers
+	stepRows  = 1024 // enough to keep workers busy between two layers
 	stepPiece = 256
 )
 
-// pieceSize returns the number of tokens of each sequence that a step takes at a time.
+// pieceSize returns the number of tokens of each sequence that go through the layers at
+// a time.
 func (s *Session[T]) pieceSize() int { return max(stepRows/s.batch, stepPiece) }
 
-// HasSessions reports whether models have sessions.
+// HasSessions reports whether models of the configuration have sessions.
 func (c Config) HasSessions() bool {
 	return c.Kind == Decoder && c.Inputs == 0 && c.Pool == "" && c.HeadHidden == 0
 }
 
-// NewSession returns a session of batch empty sequences.
+// NewSession returns a session of batch empty sequences. It returns an error if the
+// configuration has no sessions, batch is out of range, or a mixer has no state.
 func (m *Model[T]) NewSession(batch int) (*Session[T], error) {
 	s, err := m.newSession(batch)
 	if err != nil {
@@ -92,9 +95,11 @@ func (m *Model[T]) newSession(batch int) (*Session[T], error) {
 }
 
 // Step adds n tokens to each sequence, tokens [batch·n], and returns the logits
-// [batch,outputs] that follow the last of them, which stay valid until the next
-// call. After an error other than of its arguments the session is to be Reset: logits
-// that are not finite are one, an attention.ErrNonFinite.
+// [batch,outputs] after the last token. The logits are valid until the next call.
+//
+// Step returns an error if tokens do not fit the model, learned positions run out, a
+// mixer fails, or logits are not finite (attention.ErrNonFinite). After the last two
+// errors the session must be Reset.
 func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	m := s.model
 	var y tensor.Mat[T]
@@ -108,8 +113,11 @@ func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	return s.logits, checkFinite("logits", s.logits, m.config.outputSize())
 }
 
-// Losses adds n tokens to each sequence, tokens [batch·n], and sets dst [batch·n] to
-// the nats of what should follow each of them, 0 where targets are -1.
+// Losses adds n tokens to each sequence, tokens [batch·n]. It sets dst [batch·n] to the
+// loss of each target [batch·n] in nats, 0 for target -1.
+//
+// Losses returns an error where Step does, and if dst or targets do not fit or the
+// model's loss is not cross-entropy.
 func (s *Session[T]) Losses(dst []float64, tokens, targets []int32, n int) error {
 	m := s.model
 	if len(dst) != s.batch*n {
@@ -139,8 +147,8 @@ func (s *Session[T]) Losses(dst []float64, tokens, targets []int32, n int) error
 	return checkFinite("losses", dst, 1)
 }
 
-// eachPiece adds n tokens to each sequence, and calls each with what the head reads of
-// size of them, the first of which is token i.
+// eachPiece adds n tokens to each sequence. It calls each with the head's input for
+// size tokens, from token i on.
 func (s *Session[T]) eachPiece(tokens []int32, n int, each func(i, size int, y tensor.Mat[T])) error {
 	m := s.model
 	if n < 1 {
@@ -174,7 +182,7 @@ func (s *Session[T]) eachPiece(tokens []int32, n int, each func(i, size int, y t
 	return nil
 }
 
-// nextRotations returns those of the next n positions; nil if there are none.
+// nextRotations returns the rotations of the next n positions; nil if there are none.
 func (s *Session[T]) nextRotations(n int) *attention.Rope[T] {
 	m := s.model.main
 	if m.theta == 0 {
@@ -186,10 +194,10 @@ func (s *Session[T]) nextRotations(n int) *attention.Rope[T] {
 // Batch returns the number of sequences.
 func (s *Session[T]) Batch() int { return s.batch }
 
-// Tokens returns the number of tokens that each sequence has.
+// Tokens returns the number of tokens of each sequence.
 func (s *Session[T]) Tokens() int64 { return s.tokens }
 
-// Bytes returns the memory that mixers and convolutions of all layers hold.
+// Bytes returns the memory of the states of mixers and convolutions in all layers.
 func (s *Session[T]) Bytes() int64 {
 	var n int64
 	for _, state := range s.states {
@@ -202,7 +210,7 @@ func (s *Session[T]) Bytes() int64 {
 	return n
 }
 
-// Clone returns a session that continues from the same tokens on its own.
+// Clone returns an independent session that continues from the same tokens.
 func (s *Session[T]) Clone() *Session[T] {
 	c := &Session[T]{model: s.model, tokens: s.tokens, batch: s.batch, frozen: s.frozen}
 	c.trace.blocks = make([]blockTrace[T], 1)
@@ -215,7 +223,7 @@ func (s *Session[T]) Clone() *Session[T] {
 	return c
 }
 
-// Reset forgets all tokens.
+// Reset removes all tokens.
 func (s *Session[T]) Reset() {
 	s.tokens = 0
 	for _, state := range s.states {

@@ -47,7 +47,8 @@ func at[T tensor.Float](all []T, b *Batch, vocab, n int) []T {
 // pieces of a sequence of 37 tokens.
 var pieces = [][]int{{37}, {1, 36}, {20, 1, 1, 15}, slices.Repeat([]int{1}, 37)}
 
-// Losses of a session are those of the sequence, in any pieces to the same bits.
+// The losses of a session equal the losses of the sequence, with the same bits for any
+// pieces.
 func TestSessionLosses(t *testing.T) {
 	for name, c := range decoders() {
 		if c.Loss != CrossEntropy {

@@ -28,14 +28,15 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// configDigest is what a snapshot is bound to, besides the weights.
+// configDigest returns the digest of configuration and element type that a snapshot
+// records.
 func (m *Model[T]) configDigest() ([sha256.Size]byte, error) {
 	text, err := json.Marshal(m.config)
 	return sha256.Sum256(append(text, elementType[T]()...)), err
 }
 
-// AppendBinary appends a snapshot that RestoreSession of the same model reads.
-// The weights are not part of it.
+// AppendBinary appends a snapshot of the session, without the weights, for
+// RestoreSession. It returns an error if a state has no snapshot.
 func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
 	id, err := s.model.configDigest()
 	if err != nil {
@@ -64,8 +65,8 @@ func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
 	return le.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), nil
 }
 
-// RestoreSession returns the session whose snapshot data is. It is refused if
-// it is damaged, of another version, or of a model of another configuration or
+// RestoreSession returns the session of the snapshot data. It returns an error if data
+// is damaged or of another version, or if the model has another configuration or
 // element type.
 func (m *Model[T]) RestoreSession(data []byte) (*Session[T], error) {
 	if len(data) < sessionHeader+4 || !bytes.HasPrefix(data, []byte(sessionMagic)) {
@@ -102,7 +103,7 @@ func (m *Model[T]) RestoreSession(data []byte) (*Session[T], error) {
 	return s, nil
 }
 
-// restoreStates reads the states of all layers, which fill data.
+// restoreStates reads the states of all layers from data.
 func (s *Session[T]) restoreStates(data []byte) error {
 	for i := range s.model.main.blocks {
 		x := s.model.main.blocks[i].mixer

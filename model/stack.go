@@ -24,7 +24,7 @@ type stack[T tensor.Float] struct {
 	theta    float64            // base of the rotations; 0: none
 	rope     *attention.Rope[T] // rotations of the positions met so far
 	drop     attention.Drop     // of passes that are kept, without its key
-	rate     float64            // of dropout of the first rows and of what blocks add, in such passes
+	rate     float64            // rate of dropout of the first rows and of branch outputs, in such passes
 }
 
 // block is x + f(norm(x)), or x + f(conv(norm(x))), where f is the branch. With post-norm
@@ -37,7 +37,7 @@ type block[T tensor.Float] struct {
 	residual bool
 }
 
-// input is what a stack reads.
+// input is the input of a stack.
 type input[T tensor.Float] struct {
 	b, n    int
 	tokens  []int32       // [b·n]; nil: numbers
@@ -59,8 +59,8 @@ func (in *input[T]) contextErr() error {
 	return in.ctx.Err()
 }
 
-// trace is what a pass leaves: everything for Backward, or only what the next
-// block needs.
+// trace holds the intermediate results of a pass: all for Backward, or only the input
+// of the next block.
 type trace[T tensor.Float] struct {
 	keep     bool
 	in       input[T]
@@ -77,26 +77,26 @@ type blockTrace[T tensor.Float] struct {
 	drop  attention.Drop
 }
 
-// scratch is what the gradients of all blocks share.
+// scratch holds buffers of gradients that all blocks share.
 type scratch[T tensor.Float] struct {
 	dx, dy  []T // [b·n,width] of the residual stream, and of a normalised row
 	dz      []T // [b·n,width] of a convolution's output
-	dbranch []T // [b·n,width] of what a block adds, before dropout
+	dbranch []T // [b·n,width] of a branch's output before dropout
 	dsource []T // [b·m,width] of the encoder's outputs
 	branch  nn.Scratch[T]
 
-	dread, dpooled []T // of what units before the head read, and [b,width] of what was pooled
-	dspread        []T // [b·n,width] of what is pooled; of windows
+	dread, dpooled []T // of the input of the units before the head, and [b,width] of the pooled rows
+	dspread        []T // [b·n,width] of the rows that are pooled, or of windows
 }
 
-// resizeMatrix resizes data to a matrix, whose contents are not defined.
+// resizeMatrix resizes data to a matrix. Its elements are undefined.
 func resizeMatrix[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
 	*data = slices.Grow((*data)[:0], rows*cols)[:rows*cols]
 	return tensor.Mat[T]{Data: *data, Rows: rows, Cols: cols, Stride: cols}
 }
 
-// auxLoss is what the mechanisms of a pass that is kept lose, in the mean of its
-// sequences.
+// auxLoss returns the auxiliary loss of the mechanisms in a saved pass, in the mean of
+// its sequences.
 func (tr *trace[T]) auxLoss() (loss float64) {
 	for _, branch := range tr.branches {
 		loss += branch.Aux() / float64(tr.in.b)
@@ -124,7 +124,7 @@ func (tr *trace[T]) blockTrace(i int) *blockTrace[T] {
 	return &tr.blocks[0]
 }
 
-// residualStream returns the residual stream before block i, or after all of them.
+// residualStream returns the residual stream before block i, or after the last block.
 func (tr *trace[T]) residualStream(i, rows, width int) tensor.Mat[T] {
 	if tr.keep && i < len(tr.blocks) {
 		return resizeMatrix(&tr.blocks[i].x, rows, width)
@@ -132,7 +132,7 @@ func (tr *trace[T]) residualStream(i, rows, width int) tensor.Mat[T] {
 	return resizeMatrix(&tr.x, rows, width)
 }
 
-// forward returns the outputs [b·n,width] of the stack, which lie in tr.
+// forward returns the outputs [b·n,width] of the stack. They lie in tr.
 func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 	rows, w := in.b*in.n, s.width
 	tr.in = in
@@ -198,13 +198,14 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 	return y, nil
 }
 
-// blockDropout is that of what block i adds, or of the first rows for -1. Attention draws
-// from number i of the key.
+// blockDropout returns the dropout of the output of block i, or of the first rows for i
+// = -1. Attention draws from number i of the key.
 func (s *stack[T]) blockDropout(key rng.Key, i int) nn.Dropout {
 	return nn.Dropout{Rate: s.rate, Key: key.Fold(uint64(len(s.blocks) + 1 + i))}
 }
 
-// applyConv returns what goes into f: y, or its convolution after the rows past.
+// applyConv returns the input of the branch: y, or the convolution of y after the rows
+// past.
 func (b *block[T]) applyConv(y tensor.Mat[T], batch int, past []T, t *blockTrace[T]) tensor.Mat[T] {
 	if b.conv == nil {
 		return y
@@ -214,7 +215,7 @@ func (b *block[T]) applyConv(y tensor.Mat[T], batch int, past []T, t *blockTrace
 	return z
 }
 
-// inputRotations returns those of the positions of in; nil if there are none.
+// inputRotations returns the rotations of the positions of in; nil if there are none.
 func (s *stack[T]) inputRotations(in *input[T]) *attention.Rope[T] {
 	switch {
 	case s.theta == 0:
@@ -228,8 +229,8 @@ func (s *stack[T]) inputRotations(in *input[T]) *attention.Rope[T] {
 	return s.rope
 }
 
-// setRotations sets rope, in the memory that it has, to the rotations of n positions from
-// start on.
+// setRotations sets rope to the rotations of n positions from start on, in its own
+// memory.
 func (s *stack[T]) setRotations(rope **attention.Rope[T], n int, start int64) *attention.Rope[T] {
 	if *rope == nil {
 		*rope = &attention.Rope[T]{Half: s.d / 2}
@@ -241,8 +242,8 @@ func (s *stack[T]) setRotations(rope **attention.Rope[T], n int, start int64) *a
 	return r
 }
 
-// backward adds to the gradients of the weights, from dy [b·n,width] of the
-// outputs. With cross-attention it adds to dsource [b·m,width].
+// backward adds to the gradients of the weights, from the gradient dy [b·n,width] of
+// the outputs. With cross-attention it adds to dsource [b·m,width].
 func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch[T]) error {
 	rows, w := dy.Rows, s.width
 	dx := resizeMatrix(&sc.dx, rows, w)
@@ -300,9 +301,9 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 	return nil
 }
 
-// step is forward for the causal mixers of a decoder, continued from position
-// start and from what states and past have seen, in the order of the blocks that
-// have them. tr keeps nothing.
+// step is forward for the causal mixers of a decoder, from position start on. states
+// and past continue the mixers and convolutions, in the order of their blocks. Nothing
+// is saved in tr.
 func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][]T, rope *attention.Rope[T], tr *trace[T], by stepWays[T]) (tensor.Mat[T], error) {
 	rows, w := in.b*in.n, s.width
 	t := tr.blockTrace(0)

@@ -8,23 +8,23 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// What outputs may be judged by.
+// The losses, Config.Loss.
 const (
 	CrossEntropy = ""          // -log of the probability of a class, by the softmax of the outputs
 	Squared      = "squared"   // mean of squared differences from numbers
 	Logistics    = "logistics" // -log of the probability of a level, by a mixture of logistics
 )
 
-// targets are what rows of outputs should be.
+// targets holds the targets of output rows.
 type targets struct {
 	loss    string
 	classes []int32   // [rows], -1 where not counted
 	numbers []float32 // [rows,each], NaN where not counted
 	each    int
-	counted int // rows of which anything is
+	counted int // rows with at least one counted target
 }
 
-// slice returns those that are counted in rows i0 ≤ i < i1.
+// slice returns the targets of rows i0 ≤ i < i1.
 func (t *targets) slice(i0, i1 int) targets {
 	s := *t
 	if t.loss == CrossEntropy {
@@ -35,7 +35,7 @@ func (t *targets) slice(i0, i1 int) targets {
 	return s
 }
 
-// lossesOf sets dst [rows] from outputs, which are lost.
+// lossesOf sets dst [rows] to the losses of outputs and overwrites outputs.
 func lossesOf[T tensor.Float](t targets, dst []float64, outputs tensor.Mat[T]) {
 	switch t.loss {
 	case Squared:
@@ -47,8 +47,7 @@ func lossesOf[T tensor.Float](t targets, dst []float64, outputs tensor.Mat[T]) {
 	}
 }
 
-// lossGrad overwrites outputs with scale times the gradient of the sum of their
-// losses.
+// lossGrad overwrites outputs with scale times the gradient of the sum of their losses.
 func lossGrad[T tensor.Float](t targets, outputs tensor.Mat[T], scale T) {
 	switch t.loss {
 	case Squared:
@@ -60,7 +59,7 @@ func lossGrad[T tensor.Float](t targets, outputs tensor.Mat[T], scale T) {
 	}
 }
 
-// setTargets makes t the targets of b, those of padded positions not counted.
+// setTargets sets t to the targets of b. Targets of padded positions are not counted.
 func (t *targets) setTargets(c *Config, b *Batch) error {
 	rows := c.Rows(b.B, b.N)
 	t.loss, t.each, t.counted = c.Loss, c.Numbers(), 0
@@ -113,7 +112,7 @@ func (t *targets) setTargets(c *Config, b *Batch) error {
 	return nil
 }
 
-// checkClasses reports classes that there are not.
+// checkClasses returns an error for a class that does not exist.
 func (c *Config) checkClasses(b *Batch, rows int) error {
 	if c.Pool == "" {
 		return checkTokens("targets", b.Targets, b.B, b.N, c.outputSize(), -1)
