@@ -130,8 +130,8 @@ func (c Config) checkConvolutional() error {
 	if c.Vocab != 0 {
 		return fmt.Errorf("vocab: kind %s has none, it reads numbers and not %d tokens; set kind to %s or %s", c.Kind, c.Vocab, Encoder, Decoder)
 	}
-	// The error names all such fields, because a user who sets only the kind has
-	// several.
+	// The error names all such fields, because setting only the kind
+	// leaves several of them.
 	var names, ways []string
 	for _, f := range []struct {
 		name string

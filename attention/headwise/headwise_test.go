@@ -54,7 +54,7 @@ func (p *plain[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-// weights are those of query i, and the scores before the factor.
+// weights returns the weights of query i, and its scores before the factor.
 func (p *plain[T]) weights(h *Head[T], i int) (w, scores []float64) {
 	w, scores = make([]float64, h.K.Rows), make([]float64, h.K.Rows)
 	top, sum := math.Inf(-1), 0.0

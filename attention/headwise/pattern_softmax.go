@@ -11,12 +11,13 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// PatternSoftmax is softmax over chosen pairs, with the weights exp(scale·q·k + bias)
-// over their sum: the part that patterns are made of. The pairs are computed in
-// tiles of up to pairQueries rows and pairKeys columns, of which only what
-// some row sees is computed, and which are not kept. Their borders lie at
-// multiples of pairKeys among the keys of a part, so that what a query sees
-// alone decides the order of its sums. It may be used concurrently.
+// PatternSoftmax is softmax attention over the pairs of a Pattern. Weights are
+// exp(scale·q·k + bias), divided by their sum. It may be used concurrently.
+//
+// Pairs are computed in tiles of up to pairQueries rows and pairKeys columns, which are
+// not saved. Only visible parts of a tile are computed. Tiles begin at multiples of
+// pairKeys among the keys of a part, so that only the visible keys of a query decide
+// the order of its sums.
 type PatternSoftmax[T tensor.Float] struct {
 	Scale float64     // 0: 1/√D
 	Bias  PairBias[T] // nil: none
@@ -24,12 +25,11 @@ type PatternSoftmax[T tensor.Float] struct {
 	passes sync.Pool // of *pairPass[T]
 }
 
-// PairBias is what is added to the scores of pairs.
+// PairBias is a bias of the scores of pairs.
 type PairBias[T tensor.Float] interface {
 	// Add adds the bias to the scores of a tile.
 	Add(t *PatternTile[T])
-	// Grad takes the gradients of the scores, which t holds in their place, and
-	// adds to those in g what comes from the bias.
+	// Grad adds the gradient of the bias to g. t holds the gradients of the scores.
 	Grad(t *PatternTile[T], g *Grads[T])
 }
 
@@ -38,11 +38,10 @@ const (
 	pairKeys    = 128
 )
 
-// PatternTile is some queries of a part against a stretch of its keys.
+// PatternTile is a tile of scores: some queries of a part and a range of its keys.
 type PatternTile[T tensor.Float] struct {
 	Head *Head[T]
-	// Scale is the factor of products of queries and keys. In Add the scores are
-	// yet to be multiplied by it.
+	// Scale is the factor of q·k. Add is called before the scores are multiplied by it.
 	Scale             T
 	S                 []T // scores [Rows, LD]
 	Rows, Columns, LD int
@@ -54,13 +53,13 @@ type PatternTile[T tensor.Float] struct {
 	end           int     // of the keys that some row sees
 }
 
-// Query returns the place of row r among the head's queries.
+// Query returns the index of row r among the head's queries.
 func (t *PatternTile[T]) Query(r int) int { return t.queries.RowAt(t.query + r) }
 
-// Key returns the place of column c among the head's keys.
+// Key returns the index of column c among the head's keys.
 func (t *PatternTile[T]) Key(c int) int { return t.keys.RowAt(t.key + c) }
 
-// Visible returns the columns that row r sees, but for the mask.
+// Visible returns the columns from ≤ c < end that row r sees, masked keys included.
 func (t *PatternTile[T]) Visible(r int) (from, end int) {
 	from = min(max(int(t.lo[t.query+r])-t.key, 0), t.Columns)
 	return from, max(min(int(t.hi[t.query+r])-t.key, t.Columns), from)
@@ -99,8 +98,8 @@ type pairPass[T tensor.Float] struct {
 	pad   int // elements of a padded key
 	padv  int // and value
 	bt    []T // keys, transposed [d, LD]
-	// Of the queries of a tile: the powers of 2 that weights are over, sums of
-	// weights, in the tile and so far, and outputs [Rows, padv].
+	// For the queries of a tile: base and top, the powers of 2 that divide weights;
+	// sums of weights, in the tile and in total; outputs [Rows, padv].
 	base, top, sum, den, o []T
 	overflowed             []int32 // of all queries: 1 where some of its scores have overflowed
 }
@@ -132,9 +131,9 @@ func (s *PatternSoftmax[T]) release(p *pairPass[T]) {
 	s.passes.Put(p)
 }
 
-// Forward sets h.Out and h.Unseen, and lse [n] to the logarithms to base 2 of
-// the sums of weights, which Backward needs; they are -Inf where a query sees
-// nothing.
+// Forward sets h.Out [n,dv], h.UnseenQueries and lse [n], which Backward reads. lse
+// holds the logarithms to base 2 of the sums of weights, -Inf for queries without a
+// visible key.
 func (s *PatternSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pattern) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
@@ -170,7 +169,7 @@ func (s *PatternSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pattern) {
 	}
 }
 
-// attend sets o, den, base and top to what the queries of a part see of its keys.
+// attend sets o, den, base and top from the visible keys of a part's queries.
 func (p *pairPass[T]) attend() {
 	ar := p.h.Scratch
 	clear(p.den[:p.Rows])
@@ -223,8 +222,7 @@ func (p *pairPass[T]) scores(q []T, ldq int) {
 	}
 }
 
-// hide overwrites with x the columns of a row from start on that it does not
-// see.
+// hide sets the columns of a row from start on that the row does not see to x.
 func (p *pairPass[T]) hide(row []T, start, from, end int, x T) {
 	for c := start; c < from; c++ {
 		row[c] = x
@@ -239,9 +237,9 @@ func (p *pairPass[T]) hide(row []T, start, from, end int, x T) {
 	}
 }
 
-// weigh turns the scores of row r into weights over the row's power, which is 0 or
-// the largest so far, rounded up, and adds them to den. What the row has in o
-// follows.
+// weigh turns the scores of row r into weights relative to the row's power and adds
+// them to den. The power is 0 or the largest score so far, rounded up. The outputs of
+// the row in o are rescaled to it.
 func (p *pairPass[T]) weigh(r int) {
 	row := p.S[r*p.LD:][:p.Columns]
 	from, end := p.Visible(r)
@@ -249,7 +247,7 @@ func (p *pairPass[T]) weigh(r int) {
 		clear(row)
 		return
 	}
-	// The sum begins at a multiple of Lanes, wherever the tile does.
+	// The sum begins at a multiple of Lanes for any beginning of the tile.
 	start := from - from%kernel.Lanes
 	least := T(math.Inf(-1))
 	p.hide(row, start, from, end, least)
@@ -363,9 +361,9 @@ func (p *pairPass[T]) gather(den, base, top []T) {
 	}
 }
 
-// Backward adds the gradients that come through the pairs to g.DQ, g.DK and
-// g.DV. Lse is what Forward has set, out the outputs of the pairs, and dout what
-// comes to them.
+// Backward adds the gradients through the pairs to g.DQ, g.DK and g.DV. lse [n] is the
+// result of Forward, out [n,dv] are the outputs of the pairs, and dout [n,dv] their
+// gradient.
 func (s *PatternSoftmax[T]) Backward(h *Head[T], g *Grads[T], out, dout tensor.Mat[T], lse []T, pairs *Pattern) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
@@ -387,8 +385,8 @@ func (s *PatternSoftmax[T]) Backward(h *Head[T], g *Grads[T], out, dout tensor.M
 	}
 }
 
-// findFar returns what the scores of each query are relative to, nil: 0, and leaves
-// of the logarithms lse of those that are far what is above it.
+// findFar returns the base of each query's scores; nil: 0. It subtracts the base from
+// far logarithms lse.
 func (p *pairPass[T]) findFar(pairs *Pattern, lse []T) (base []T) {
 	ar := p.h.Scratch
 	far := rowscale.FarRowsOf(ar, lse)
@@ -431,7 +429,7 @@ func (p *pairPass[T]) attendGrad(g *Grads[T], dout tensor.Mat[T], base, lse, del
 	top, add := arena.Take[T](ar, p.Rows), arena.Take[T](ar, p.Rows)
 	sum := arena.TakeZeros[T](ar, p.Rows)
 	for r := range p.Rows {
-		// What sees nothing has no weights, over whatever power of 2.
+		// A query without visible keys has no weights relative to any power of 2.
 		top[r], add[r] = max(lse[p.Query(r)], -math.MaxFloat32), delta[p.Query(r)]
 	}
 	vt, ds := arena.Take[T](ar, p.dv*p.LD), arena.Take[T](ar, pairQueries*p.LD)

@@ -189,9 +189,8 @@ func (p *scheduledCall[T]) forwardUnit(i int) {
 	p.aux[i], p.residual[i] = h.Aux, h.Residual
 }
 
-// mostParams is the number of elements that the gradients of parameters of all
-// units in work may have together, beyond those of as many units as there are
-// threads.
+// mostParams bounds the elements of the parameter gradients of all units in work,
+// beyond one unit per thread.
 const mostParams = 1 << 23
 
 func (p *scheduledCall[T]) runBackward() {
@@ -233,11 +232,11 @@ func (p *scheduledCall[T]) runBackward() {
 	}
 }
 
-// paramSum is the sum of the gradients of the parameters of all units done, in their
+// paramSum returns the sum of the parameter gradients of all finished units, in their
 // order.
 func (p *scheduledCall[T]) paramSum() []T { return p.params[p.wave*p.w.size:] }
 
-// addParams adds it to the gradients of the parameters.
+// addParams adds paramSum to the gradients of the parameters.
 func (p *scheduledCall[T]) addParams() {
 	t, at := kernel.Active[T](), 0
 	for _, x := range p.w.Params().All() {
@@ -246,8 +245,7 @@ func (p *scheduledCall[T]) addParams() {
 	}
 }
 
-// addShared sets the gradients of key head kh to the sum of what its query heads
-// have.
+// addShared sets the gradients of key head kh to the sum over its query heads.
 func (p *scheduledCall[T]) addShared(s *attention.Sequence, kh, group int) {
 	c, t := p.c, kernel.Active[T]()
 	dk := p.g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
@@ -276,8 +274,8 @@ func (p *backwardTask[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// backwardUnit does unit i, whose gradients of parameters have the given place
-// among those in work.
+// backwardUnit computes unit i. Its parameter gradients are number place among the
+// units in work.
 func (p *scheduledCall[T]) backwardUnit(i, place int) {
 	ar := arena.Acquire()
 	defer ar.Release()

@@ -7,8 +7,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// StateProvider is a Function with a State of its own. Other causal functions get a state of
-// all keys and values, or of as many as a BoundedReach needs.
+// StateProvider is a Function with a State of its own. Other causal functions get a
+// state of all keys and values, or of the number of keys that a BoundedReach needs.
 type StateProvider[T tensor.Float] interface {
 	NewState(s attention.Shape) (attention.State[T], error)
 	RestoreState(data []byte) (attention.State[T], error)

@@ -24,7 +24,7 @@ type keyState[T tensor.Float] struct {
 	tokens int
 	exist  [][]bool // [B][tokens] unmasked tokens
 	k, v   [][]T    // [B·Hkv][tokens, D] and [tokens, Dv]; zeros where a token does not exist
-	q      [][]T    // [B·H][tokens, D] of what remembers them, rotated; nil: it does not
+	q      [][]T    // [B·H][tokens, D] of a PastQueryReader, rotated; nil for others
 }
 
 func newKeyState[T tensor.Float](w *driver[T], s attention.Shape) *keyState[T] {
@@ -63,7 +63,7 @@ func (s *keyState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	}
 }
 
-// appendTokens takes in keys and values, and with asked queries, too.
+// appendTokens appends keys and values, and queries if asked is set.
 func (s *keyState[T]) appendTokens(c *attention.Call[T], asked bool) {
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -96,8 +96,7 @@ func (s *keyState[T]) appendTokens(c *attention.Call[T], asked bool) {
 	s.tokens += m
 }
 
-// setOutputs sets out for the queries of c, of which number i sees the first seen(i)
-// keys.
+// setOutputs sets out for the queries of c. Query i sees the first seen(i) keys.
 func (s *keyState[T]) setOutputs(out tensor.Heads[T], c *attention.Call[T], seen func(i int) int) {
 	one := s.shape
 	one.N, one.M, one.Causal = 1, s.tokens, true
@@ -139,7 +138,7 @@ func (s *keyState[T]) setOutputs(out tensor.Heads[T], c *attention.Call[T], seen
 	})
 }
 
-// Merge puts the keys and values of next behind those of s, with the bits of one
+// Merge appends the keys and values of next to s. The bits are the same as for one
 // stream.
 func (s *keyState[T]) Merge(next attention.State[T]) error {
 	n, err := attention.Mergeable(s.w.identity(), &s.shape, next, func(n *keyState[T]) (attention.Identity, *attention.Shape) { return n.w.identity(), &n.shape })
@@ -260,7 +259,7 @@ func restoreKeyState[T tensor.Float](w *driver[T], data []byte) (attention.State
 // cacheKind is the kind of state in snapshots, as for the cache of other mechanisms.
 const cacheKind = "keys and values"
 
-// identity is that of the mechanism's states.
+// identity returns the identity of the mechanism's states.
 func (w *driver[T]) identity() attention.Identity {
 	return attention.Identity{Kind: cacheKind, Name: w.name(), Setting: w.Setting()}
 }

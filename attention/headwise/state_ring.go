@@ -32,8 +32,8 @@ type ringState[T tensor.Float] struct {
 	tokens       int
 	keys, period int
 	keep         int // tokens that are remembered: enough to see them behind others, too
-	// Of the last tokens, keep of them if there were as many, and at most twice
-	// that: where they begin, whether they exist, their keys and values.
+	// The last tokens, at least keep of them after as many tokens, and at most twice
+	// that: start is their first slot, followed by existence flags, keys and values.
 	start int
 	exist [][]bool // [B][2·keep]
 	k, v  [][]T    // [B·Hkv][2·keep, D] and [2·keep, Dv]
@@ -47,7 +47,7 @@ func (w *driver[T]) reach() (keys, period int) {
 	return 0, 0
 }
 
-// ringBytes is what a ring of shape s holds; 0 where the mechanism has none.
+// ringBytes returns the memory of a ring of shape s; 0 if the mechanism has none.
 func (w *driver[T]) ringBytes(s attention.Shape) float64 {
 	keys, period := w.reach()
 	if keys <= 0 {
@@ -146,8 +146,8 @@ func (r *ringState[T]) appendTokens(c *attention.Call[T], j0, j1 int) {
 	r.tokens += n
 }
 
-// setOutputs sets out for queries i0 ≤ i < i1 of c, of which number i stands at the
-// last of the first seen(i) tokens.
+// setOutputs sets out for queries i0 ≤ i < i1 of c. Query i has the position of token
+// seen(i)-1.
 func (r *ringState[T]) setOutputs(out tensor.Heads[T], c *attention.Call[T], i0, i1 int, seen func(i int) int) {
 	one := r.shape
 	one.N, one.M, one.Causal = 1, r.keys, true
@@ -188,7 +188,7 @@ func (r *ringState[T]) setOutputs(out tensor.Heads[T], c *attention.Call[T], i0,
 	})
 }
 
-// Merge puts the tokens of next behind those of r, with the bits of one stream.
+// Merge appends the tokens of next to r. The bits are the same as for one stream.
 func (r *ringState[T]) Merge(next attention.State[T]) error {
 	n, err := attention.Mergeable(r.w.ringIdentity(), &r.shape, next, func(n *ringState[T]) (attention.Identity, *attention.Shape) { return n.w.ringIdentity(), &n.shape })
 	if err != nil {
@@ -210,7 +210,7 @@ func (r *ringState[T]) Merge(next attention.State[T]) error {
 		copy(r.k[i][at*r.shape.D:], n.k[i][from*r.shape.D:][:last*r.shape.D])
 		copy(r.v[i][at*r.shape.Dv:], n.v[i][from*r.shape.Dv:][:last*r.shape.Dv])
 	}
-	// Where next has let go of tokens, none of those before it will be seen.
+	// If next has dropped tokens, no query will see earlier ones.
 	r.start += n.tokens - last
 	r.tokens += n.tokens
 	return nil
@@ -288,7 +288,7 @@ func restoreRingState[T tensor.Float](w *driver[T], data []byte) (attention.Stat
 	return r, nil
 }
 
-// ringIdentity is that of w's states.
+// ringIdentity returns the identity of w's states.
 func (w *driver[T]) ringIdentity() attention.Identity {
 	return attention.Identity{Kind: windowKind, Name: w.name(), Setting: w.Setting()}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// recent is softmax over the query's block of so many tokens and the one before
-// it. Its states remember all keys where growing is set.
+// recent is softmax over the query's block of size tokens and the block before. With
+// growing set its states keep all keys.
 type recent[T tensor.Float] struct {
 	block   int
 	growing bool

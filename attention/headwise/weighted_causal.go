@@ -14,11 +14,14 @@ import (
 //
 //	ξ_w(Q,K,V)_i = w_i · q_iᵀ Σ_{j≤i} k_j v_jᵀ
 //
-// (the survey page "Approximated Attention", definition 2) of q [B,H,N,D],
-// k [B,Hkv,N,D] and v [B,Hkv,N,Dv], where Hkv divides H. It is what stands for
-// the causal mask where products are taken in the order that costs O(N): with
-// w = 1 the numerator of causal linear attention, and of v = 1 its denominator;
-// with w_i = 1/i a running mean. w is [N], nil for ones. Arguments are finite.
+// of q [B,H,N,D], k [B,Hkv,N,D] and v [B,Hkv,N,Dv], where Hkv divides H. w [N] may be
+// nil for ones. Arguments must be finite. The cost is O(N).
+//
+// With w = 1 it is the numerator of causal linear attention, and with v = 1 as well its
+// denominator. With w_i = 1/i it is a running mean.
+//
+// It returns an error if the shapes do not fit. The source is the survey page
+// "Approximated Attention", definition 2.
 func WeightedCausal[T tensor.Float](out tensor.Heads[T], w []T, q, k, v tensor.Heads[T]) error {
 	x := &causalSum[T]{w: w, q: q, k: k, v: v, out: out}
 	if err := x.checkShapes("out", &out); err != nil {
@@ -28,11 +31,14 @@ func WeightedCausal[T tensor.Float](out tensor.Heads[T], w []T, q, k, v tensor.H
 	return nil
 }
 
-// WeightedCausalGrad sets dq, dk, dv and adds to dw, which may be nil, the
-// gradients of WeightedCausal for the gradient dout of its output:
+// WeightedCausalGrad sets dq [B,H,N,D], dk [B,Hkv,N,D], dv [B,Hkv,N,Dv] and adds to dw [N],
+// which may be nil: the gradients of WeightedCausal for the gradient dout [B,H,N,Dv] of
+// its output:
 //
 //	dq_i = w_i·S_i·dout_i,  dw_i = q_i·S_i·dout_i,  S_i = Σ_{j≤i} k_j v_jᵀ,
 //	dk_j = R_j·v_j,  dv_j = R_jᵀ·k_j,  R_j = Σ_{i≥j} w_i q_i dout_iᵀ.
+//
+// It returns an error if the shapes do not fit.
 func WeightedCausalGrad[T tensor.Float](dw []T, dq, dk, dv, dout tensor.Heads[T], w []T, q, k, v tensor.Heads[T]) error {
 	x := &causalSum[T]{w: w, q: q, k: k, v: v, out: dout, dq: dq, dk: dk, dv: dv}
 	if err := x.checkShapes("dout", &dout); err != nil {
@@ -119,8 +125,8 @@ func (s *causalHead[T]) paddedRows(x tensor.Mat[T], ld, i0, i1 int, w []T) []T {
 	return y
 }
 
-// causalProducts returns the products of rows a and b, [n, sumChunk], 0 where the row of
-// a comes before that of b.
+// causalProducts returns the products [n, sumChunk] of rows of a and rows of b, 0 where
+// the row of a precedes the row of b.
 func (s *causalHead[T]) causalProducts(a, b []T, ld, width, n int) []T {
 	bt := arena.TakeZeros[T](s.ar, width*sumChunk)
 	s.t.Transpose(bt, sumChunk, b, ld, n, width)
@@ -157,8 +163,8 @@ func (x *causalSum[T]) forward(s *causalHead[T], b, kh int) {
 	}
 }
 
-// backward goes through the chunks forwards for dq and dw, with the sum of keys,
-// and backwards for dk and dv, with that of queries.
+// backward goes forwards through the chunks for dq and dw with the sum of keys. It goes
+// backwards for dk and dv with the sum of queries.
 func (x *causalSum[T]) backward(s *causalHead[T], b, kh int) {
 	group, n := x.q.H/x.k.H, x.k.N
 	k, v, dk, dv := x.k.At(b, kh), x.v.At(b, kh), x.dk.At(b, kh), x.dv.At(b, kh)

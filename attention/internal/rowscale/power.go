@@ -11,21 +11,21 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// farPower is the power of 2 from which on rows of an exponential are taken
-// relative to a score of theirs. A power is rounded, as are the logarithms of
-// denominators: in float32 weights of a gradient are off by 2^-24 of their power, and
-// beyond 2^31 outputs are, too.
+// farPower is the least power of 2 for which a row of an exponential is scaled relative
+// to one of its scores. Powers and logarithms of denominators are rounded. In float32
+// the weights of a gradient are off by 2^-24 of their power, and beyond 2^31 outputs
+// are off as well.
 const farPower = 1 << 14
 
-// Power is the power of 2 that the weights of a row are over, which are 2 to the
-// power of factor·(score - base) - top.
+// Power is the power of 2 that divides the weights of a row. The weights are 2 to the
+// power of factor·(score - Base) - Top.
 type Power[T tensor.Float] struct {
 	Base T // a score of the row, 0 where its power is below farPower
 	Top  T
 }
 
-// PowerOf returns the power of score x times factor, from which decay has taken
-// since, rounded up.
+// PowerOf returns the power of score x times factor, rounded up. since is the log-decay
+// since the key, to base 2.
 func PowerOf[T tensor.Float](x, factor T, since float64) Power[T] {
 	y := float64(x) * float64(factor)
 	if math.Abs(y) >= farPower {
@@ -34,17 +34,17 @@ func PowerOf[T tensor.Float](x, factor T, since float64) Power[T] {
 	return Power[T]{0, T(math.Ceil(y + since))}
 }
 
-// Exceed returns the power of 2 by which p is above q.
+// Exceed returns the exponent of 2 by which p exceeds q.
 func (p Power[T]) Exceed(q Power[T], factor T) float64 {
 	return (float64(p.Base)-float64(q.Base))*float64(factor) + (float64(p.Top) - float64(q.Top))
 }
 
-// Log returns the logarithm of a sum of weights over the power p.
+// Log returns the logarithm of a sum of weights relative to the power p.
 func (p Power[T]) Log(sum, factor T) T {
 	return T(float64(p.Base)*float64(factor)*math.Ln2 + float64(p.Top)*math.Ln2 + math.Log(float64(sum)))
 }
 
-// Lower subtracts from the scores of a row its base.
+// Lower subtracts base from the scores row [n].
 func Lower[T tensor.Float](row []T, base T) {
 	if base == 0 {
 		return
@@ -54,16 +54,16 @@ func Lower[T tensor.Float](row []T, base T) {
 	}
 }
 
-// FarRows are rows of a gradient whose denominators are at farPower or beyond: their
-// powers are found anew from the scores that the gradient itself computes, since
-// rounding moves both by more than weights bear.
+// FarRows holds the rows of a gradient whose denominators are at farPower or beyond.
+// Their powers are computed anew from the scores of the gradient, because rounding
+// moves both by more than weights allow.
 type FarRows[T tensor.Float] struct {
 	Base, Top []T
 	Sum       []T // over the power of each; below 0 where a row is not far
 }
 
-// FarRowsOf returns the rows of which the logarithms of denominators to base 2, top, are
-// far, nil where none is. It takes top.
+// FarRowsOf returns the rows whose logarithms of denominators to base 2, top [rows],
+// are far; nil if there are none. It keeps top.
 func FarRowsOf[T tensor.Float](ar *arena.Arena, top []T) *FarRows[T] {
 	far := func(x T) bool { return math.Abs(float64(x)) >= farPower && !math.IsInf(float64(x), 0) }
 	if !slices.ContainsFunc(top, far) {
@@ -78,8 +78,8 @@ func FarRowsOf[T tensor.Float](ar *arena.Arena, top []T) *FarRows[T] {
 	return f
 }
 
-// Add adds to row r, if it is far, the weights of scores times factor, from which
-// decay has taken since. It uses the scores up.
+// Add adds the weights of scores [n] times factor to row r if the row is far. since is
+// the log-decay since the keys. Add overwrites scores.
 func (f *FarRows[T]) Add(t *kernel.Table[T], r int, scores []T, factor T, since float64) {
 	if f.Sum[r] < 0 || len(scores) == 0 {
 		return
@@ -99,7 +99,7 @@ func (f *FarRows[T]) Add(t *kernel.Table[T], r int, scores []T, factor T, since 
 	t.ExpRows(scores, len(scores), len(scores), factor, shift[:], f.Sum[r:r+1])
 }
 
-// Finish puts the sums into the powers.
+// Finish stores the sums in the powers.
 func (f *FarRows[T]) Finish() {
 	for r, sum := range f.Sum {
 		if sum > 0 {
