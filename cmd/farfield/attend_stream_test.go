@@ -189,8 +189,8 @@ func TestAttendSynthetic(t *testing.T) {
 	}
 }
 
-// TestKilledLongStream holds the digest of 2²⁶ tokens that were killed twice on their
-// way, once in each pass, to that of a run that was not.
+// TestKilledLongStream compares the digest of 2²⁶ tokens, killed once in each pass,
+// with the digest of an uninterrupted run.
 func TestKilledLongStream(t *testing.T) {
 	if !suite.IsLong() {
 		t.Skip("without -long")

@@ -456,7 +456,7 @@ func TestAttendRefusesFiles(t *testing.T) {
 	}
 }
 
-// Inputs of 16 bits are those of 32 bits that they stand for.
+// Inputs of 16 bits give the results of their values in 32 bits.
 func TestAttendWidens(t *testing.T) {
 	const n, d = 5, 4
 	for _, dtype := range []string{"BF16", "F16"} {

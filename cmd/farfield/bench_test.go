@@ -199,7 +199,7 @@ func TestBenchRefuses(t *testing.T) {
 	}
 }
 
-// endsAfter is a context that ends when Done has been called so many times.
+// endsAfter is a context that ends after a number of calls of Done.
 type endsAfter struct {
 	context.Context
 	calls int

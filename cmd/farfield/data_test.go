@@ -37,7 +37,8 @@ func TestDataList(t *testing.T) {
 	refuses(t, `data set "mnst": unknown; there are: mnist,`, "data", "list", "mnst")
 }
 
-// The folder is that of the flag, of FARFIELD_DATA, of XDG_DATA_HOME, of the cache.
+// The folder comes from the flag, FARFIELD_DATA, XDG_DATA_HOME or the cache, in this
+// order.
 func TestDataFolder(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there is no XDG_DATA_HOME")

@@ -95,7 +95,7 @@ func TestGenerateCompletes(t *testing.T) {
 		t.Errorf("printed %s", text)
 	}
 	grid := readPNG(t, out)
-	// The image itself, and two of which the upper half is the same.
+	// The image itself, and two images with the same upper half.
 	for p := range 16 {
 		x, y, want := p%4, p/4, byte(15*p)
 		for i, at := range []image.Point{{2, 2}, {8, 2}, {2, 8}} {

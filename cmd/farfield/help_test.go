@@ -67,8 +67,8 @@ var (
 	redirect = regexp.MustCompile(`^[<>]+`)
 )
 
-// words are those of a command in a shell behind the program's name, without what
-// redirects, starts or feeds it.
+// words returns the arguments of the program in a shell command, without redirections,
+// pipes and the commands around it.
 func words(command string) (list []string) {
 	if i := strings.Index(command, "farfield "); i > 0 {
 		command = command[i:]

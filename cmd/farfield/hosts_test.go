@@ -66,8 +66,8 @@ func TestSlowLinkUnderMPI(t *testing.T) {
 	}
 }
 
-// A host that is cut off ends the run, which says so; the run continues from its last
-// checkpoint, on one host or on two, to what it would have come to.
+// A lost host ends the run with an error that names it. The run continues from its last
+// checkpoint, on one or two hosts, to the results of an uninterrupted run.
 func TestCutLinkUnderMPI(t *testing.T) {
 	root, data := t.TempDir(), textFile(t)
 	longer := func(dir string, more ...string) []string {

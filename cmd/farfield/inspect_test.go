@@ -130,7 +130,7 @@ func TestInspectTellsWhatItIs(t *testing.T) {
 	}
 }
 
-// What a stream, a text and a score leave behind is told without their models.
+// The files of a stream, a text and a score are described without their models.
 func TestInspectStates(t *testing.T) {
 	m, _ := smallModel(t)
 	g, err := generate.New(m, generate.Sampling{Temperature: 1, TopP: 1, Seed: 3})

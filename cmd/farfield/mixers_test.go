@@ -38,8 +38,8 @@ func TestMixersTrainByName(t *testing.T) {
 	}
 }
 
-// What needs a function of q, k and v refuses a mixer with the reason; a model
-// refuses what a mixer has no place for.
+// Verbs that need a function of q, k and v refuse a mixer with the reason. A model
+// refuses fields that a mixer does not support.
 func TestMixersAreRefused(t *testing.T) {
 	const why = "mechanism mamba-2: owns its projections: it is a layer from x to y, not a function of q, k and v; farfield train --mechanism mamba-2 takes it"
 	refuses(t, why, "attend", "--mechanism", "mamba-2", "in.npz", "out.npz")

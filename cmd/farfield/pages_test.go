@@ -142,7 +142,7 @@ func TestCommandsOfPages(t *testing.T) {
 	}
 }
 
-// omitted are errors of what a sentence leaves out.
+// omitted matches parse errors about parts that a sentence leaves out.
 var omitted = regexp.MustCompile(`^missing |^expected "<|^expected one of|but got "?EOL"?`)
 
 // placeholder stands for a value of the reader's: S, FILE, NAME.
@@ -212,7 +212,7 @@ func understood(q quotation) error {
 	return nil
 }
 
-// goFlags are those of the go command that pages use.
+// goFlags are the flags of the go command on pages.
 var goFlags = map[string]string{
 	"test": "run bench benchtime short v timeout count tags race fuzz fuzztime fuzzminimizetime cpu skip overlay",
 	"run":  "tags", "build": "tags o", "install": "tags", "vet": "tags", "generate": "", "list": "m", "tool": "http",

@@ -56,7 +56,7 @@ func launchedBy(t *testing.T, launcher, args []string, meanwhile func(ended <-ch
 	defer stop()
 	words := slices.Concat(launcher, []string{self, "--threads", "1"}, args)
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
-	cmd.WaitDelay = time.Second // what it has started may hold its streams
+	cmd.WaitDelay = time.Second // child processes may hold its streams
 	cmd.Env = append(os.Environ(), "FARFIELD_AS_PROGRAM=1", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

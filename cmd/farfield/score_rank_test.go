@@ -110,8 +110,9 @@ func (b *templates) surprise(text string) float64 {
 	return worst - math.Log2((b.lines[text]+0.5)/(b.n+1))
 }
 
-// averagePrecision returns the mean of the precision at each odd line, of lines ranked
-// by their surprise, and the share of odd lines among the first so many for each kind.
+// averagePrecision ranks lines by surprise and returns the mean precision at the odd
+// lines. If n lines are odd, found has the share of each kind's odd lines among the
+// first n lines.
 func averagePrecision(surprise []float64, kinds []int) (ap float64, found []float64) {
 	order := make([]int, len(kinds))
 	for i := range order {
@@ -151,8 +152,8 @@ func averagePrecision(surprise []float64, kinds []int) (ap float64, found []floa
 	return ap, found
 }
 
-// Bits a byte find odd lines that total bits hide behind long ones. Figures of
-// docs/command.md are those of -long.
+// Bits per byte find odd lines where total bits rank long lines first. The figures of
+// docs/command.md are measured with -long.
 func TestRankByByteFindsOddLines(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains a model")

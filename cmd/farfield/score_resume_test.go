@@ -82,7 +82,7 @@ func TestScoreWritesEachLineOnce(t *testing.T) {
 	}
 }
 
-// brokenPipe takes so many lines.
+// brokenPipe accepts a number of lines and then fails.
 type brokenPipe struct {
 	strings.Builder
 	left int
@@ -218,7 +218,7 @@ func TestScoreFollowsTheName(t *testing.T) {
 	if status := stop(); status != env.StatusInterrupted {
 		t.Errorf("status %d", status)
 	}
-	// Rotated while nobody followed: the rest lies in log.1.
+	// The file was rotated while no process followed it: the rest lies in log.1.
 	f, err := os.OpenFile(log+".1", os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)

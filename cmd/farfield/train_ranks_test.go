@@ -70,9 +70,9 @@ func signalRank(rank int, argument string, signal syscall.Signal) bool {
 	return false
 }
 
-// A rank that is killed ends the job, which every other rank says; a rank that is asked
-// to end ends all of them. The run goes on from its checkpoint, with any number of ranks,
-// to what it would have come to.
+// A killed rank ends the job, and every other rank reports it. An interrupted rank ends
+// all ranks. The run continues from its checkpoint, with any number of ranks, to the
+// results of an uninterrupted run.
 func TestEndedRankUnderMPI(t *testing.T) {
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
 		t.Skip("processes are found by /proc")

@@ -19,7 +19,7 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// textFile writes an invented text, of which a model learns something soon.
+// textFile writes an invented text that a model learns quickly.
 func textFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "text")

@@ -201,7 +201,7 @@ func TestReplaceKeepsSymbolicLinks(t *testing.T) {
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link is gone: %v, %v", info, err)
 	}
-	// There is nothing to take its place: it keeps what it has.
+	// Without a replacement the file keeps its contents.
 	if err := Replace(temp, file); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error is %v, want %v", err, os.ErrNotExist)
 	}

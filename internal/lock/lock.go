@@ -49,8 +49,8 @@ func (e *WriteError) Error() string { return fmt.Sprintf("%s: cannot be written:
 // Unwrap returns the system's error.
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// WrapWriteError returns err as a *WriteError of path, or nil if err is nil. It returns a *WriteError
-// in err unchanged.
+// WrapWriteError wraps err as a *WriteError of path, the error of a failed write. It
+// returns nil for nil, and an existing *WriteError in err unchanged.
 func WrapWriteError(path string, err error) error {
 	var known *WriteError
 	if err == nil || errors.As(err, &known) {

@@ -6,7 +6,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Norm2 is the 2-norm of a row.
+// Norm2 returns the 2-norm of x [n].
 func Norm2[T tensor.Float](x []T) float64 {
 	var sum float64
 	for _, y := range x {

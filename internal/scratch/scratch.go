@@ -85,10 +85,11 @@ func Stride[T tensor.Float](n int) int {
 	return n
 }
 
-// Grow appends n elements with undefined contents.
+// Grow appends n elements with undefined contents to x [len(x)].
 func Grow[E any](x []E, n int) []E { return slices.Grow(x, n)[:len(x)+n] }
 
-// Resize returns x with n elements. The first min(n, len(x)) keep their values.
+// Resize returns x [len(x)] with n elements. The first min(n, len(x)) keep their
+// values.
 func Resize[E any](x []E, n int) []E {
 	if cap(x) >= n {
 		return x[:n]

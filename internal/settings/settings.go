@@ -21,8 +21,8 @@ type Reader struct {
 	values   map[string]string
 }
 
-// NewReader returns a reader of values, whose keys are names of settings. Errors begin with
-// owner.
+// NewReader returns a reader of values, whose keys are names of settings. Errors begin
+// with owner.
 func NewReader[S ~struct{ Name, Default, Doc string }](owner string, settings []S, values map[string]string) *Reader {
 	r := &Reader{owner: owner, values: values}
 	for _, s := range settings {

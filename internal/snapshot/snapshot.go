@@ -25,7 +25,7 @@ var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // ParameterSum is a checksum of parameters, as float64. 0: there are none.
 type ParameterSum int64
 
-// AddParameters returns the checksum of the parameters of sum followed by x.
+// AddParameters returns the checksum of the parameters of sum followed by x [n].
 func AddParameters[T tensor.Float](sum ParameterSum, x []T) ParameterSum {
 	var b []byte
 	for _, v := range x {

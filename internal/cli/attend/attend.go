@@ -50,6 +50,8 @@ func (c *Command) request(path string) *problem.Request {
 	}
 }
 
+// Run computes the attention of the input arrays or stream. It returns an error if
+// flags or arrays are invalid or a file cannot be written.
 func (c *Command) Run(e *env.Env) error {
 	if c.Model != "" {
 		if err := c.ofModel(); err != nil {

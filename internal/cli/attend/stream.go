@@ -264,7 +264,7 @@ func streamMechanism[T tensor.Float](c *Command, src stream.Source[T], given arr
 	return newMechanism[T](c, src.Shape(), given, in)
 }
 
-// newMechanism makes the mechanism of a stream, with what the input has for it.
+// newMechanism makes the mechanism of a stream, with the parameters in given.
 func newMechanism[T tensor.Float](c *Command, s stream.Shape, given array.Source, in string) (*problem.Problem[T], error) {
 	return problem.NewStreamProblem[T](c.request(in), s.H, s.D, int(max(s.M, 0)), given)
 }

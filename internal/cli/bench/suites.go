@@ -171,7 +171,7 @@ type sweep struct {
 	title string
 	axis  string // what Case.X counts
 	cases []*bench.Case
-	lack  error // why there is none of what was asked for, if so
+	lack  error // why none of the requested cases exist, if none do
 }
 
 // grid is what a sweep goes over.
@@ -191,8 +191,8 @@ func (p *point) options() mechanism.Options {
 	return mechanism.Options{Order: p.order, Heads: p.heads, Width: p.d, Set: p.set}
 }
 
-// addCases adds a case for each point of g and each number of threads. What a
-// mechanism does not have is left out.
+// addCases adds a case for each point of g and each number of threads. It omits cases
+// that a mechanism does not support.
 func (s *sweep) addCases(e *env.Env, g grid, add func(point) (*bench.Case, error)) error {
 	var lack *bench.LackError
 	for _, threads := range e.Threads {
@@ -233,8 +233,8 @@ type variant struct {
 	form  string
 }
 
-// list returns every combination with the forms. What none of the mechanisms has
-// goes to all of them, which refuse it.
+// list returns every combination with the forms. A setting that no mechanism knows is
+// passed to all of them, which refuse it.
 func (c *variants) list(forms ...string) ([]variant, error) {
 	var rows []mechanism.Row
 	for _, name := range c.Mechanism {
@@ -249,7 +249,7 @@ func (c *variants) list(forms ...string) ([]variant, error) {
 			return nil, env.InputErrorf("--order: %d is less than 1", p)
 		}
 	}
-	// goes reports whether what some rows have is for this one.
+	// goes reports whether a setting of some rows applies to this row.
 	goes := func(has func(mechanism.Row) bool, row mechanism.Row) bool {
 		return has(row) || !slices.ContainsFunc(rows, has)
 	}

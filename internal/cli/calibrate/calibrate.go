@@ -42,6 +42,7 @@ type Command struct {
 	TargetFolder string `name:"to" placeholder:"DIR" help:"With --model: folder to write the calibrated model to, new or empty."`
 }
 
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "Each head gets the axes along which its queries and keys are largest, and of all monomials up to the order those whose terms are largest (--set keep=K). " +
 		"Errors are those of outputs beside the exponential of the same scores, ‖o-o'‖/‖o'‖ over 512 tokens: of the monomials kept, of T_2 with all its monomials, and of T_p with all of its; lost is that of the monomials kept beside T_p. " +
@@ -58,6 +59,7 @@ type calibratedHead struct {
 	mechanism.Truncation
 }
 
+// Report is the JSON result of calibrate.
 type Report struct {
 	Model string `json:"model,omitempty"`
 	// Losses on the part of the text to judge by, in nats a token.
@@ -68,6 +70,8 @@ type Report struct {
 	Heads     []calibratedHead `json:"heads"`
 }
 
+// Run calibrates arrays or a model. It returns an error if flags or input are invalid
+// or a file cannot be written.
 func (c *Command) Run(e *env.Env) error {
 	var r *Report
 	var err error
@@ -215,8 +219,8 @@ func copyWeights(m, old *model.Model[float32]) (dropped []string, err error) {
 	return dropped, nil
 }
 
-// pass runs the model over so many tokens and does look with each layer's
-// mechanism and call before it.
+// pass runs the model over windows of c.Tokens tokens. It calls look before each call
+// of a layer's mechanism.
 func (c *Command) pass(e *env.Env, m *model.Model[float32], tokens token.Sequence, look func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error) error {
 	n := min(m.Config().Context, tokens.Len())
 	windows := max(1, min(c.Tokens, tokens.Len())/n)

@@ -26,7 +26,7 @@ import (
 // compareFile is the page of runs that lie in several folders.
 const compareFile = "compare.html"
 
-// Bounds of what a folder is searched for.
+// Bounds of the search of a folder, and of curves.
 const (
 	mostRuns     = 1000
 	deepestRun   = 3  // folders below the one that is given
@@ -49,6 +49,8 @@ func (c *Command) Help() string {
 	)
 }
 
+// Run writes the page of the compared runs. It returns an error if a folder has no
+// runs, a run cannot be read or the page cannot be written.
 func (c *Command) Run(e *env.Env) error {
 	if c.Out == "" {
 		c.Out = compareFile
@@ -81,7 +83,8 @@ func (c *Command) Run(e *env.Env) error {
 	return err
 }
 
-// FindRuns returns the folder dir if it is a run's, or the runs in it.
+// FindRuns returns dir if it is the folder of a run, or the runs in dir. It returns an
+// error if dir cannot be read.
 func FindRuns(dir string) (list []string, err error) {
 	if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
 		return []string{dir}, nil
@@ -259,7 +262,7 @@ func (x *Comparison) settings() {
 		}
 	}
 	parts := make([][]string, len(x.Groups))
-	told := func() int { // how many groups are told apart
+	told := func() int { // the number of distinct groups
 		all := map[string]bool{}
 		for _, p := range parts {
 			all[strings.Join(p, "\x00")] = true
@@ -324,7 +327,7 @@ func (g *runGroup) summarise(m runs.Measure) {
 	g.standard = max(g.Deviation/math.Sqrt(n), m.SamplingError(g.Mean, g.targets))
 }
 
-// MeanDeviation returns the mean of numbers and their standard deviation, with n - 1.
+// MeanDeviation returns the mean of list [n] and its standard deviation with n - 1.
 func MeanDeviation(list []float64) (mean, deviation float64) {
 	n := float64(len(list))
 	for _, x := range list {
@@ -578,7 +581,9 @@ func (x *Comparison) curves() (list []report.Section) {
 	return list
 }
 
-// WriteComparison writes the page of the runs in the folder dir, and returns it.
+// WriteComparison writes the page of the runs in the folder dir, and returns the
+// comparison. It returns an error if a run cannot be read or the page cannot be
+// written.
 func WriteComparison(out, dir string) (*Comparison, error) {
 	list, err := FindRuns(dir)
 	if err != nil {

@@ -43,6 +43,7 @@ var zshScript string
 //go:embed completion.fish
 var fishScript string
 
+// Run prints the completion script of a shell. It returns an error if the output fails.
 func (c *Command) Run(e *env.Env) error {
 	_, err := io.WriteString(e.Stdout, map[string]string{"bash": bashScript, "zsh": zshScript, "fish": fishScript}[c.Shell])
 	return err
@@ -55,6 +56,8 @@ type CompleteCommand struct {
 	Words []string `arg:"" optional:""`
 }
 
+// Run prints the candidates for the last word of a command line. It returns an error if
+// the output fails.
 func (c *CompleteCommand) Run(e *env.Env, ctx *kong.Context) error {
 	words := c.Words
 	if len(words) == 0 {
@@ -295,8 +298,8 @@ func (s *typed) complete(v *kong.Value, word string) []Candidate {
 	return list
 }
 
-// starting returns the candidates that a word may become, each with the first sentence
-// of what it is.
+// starting returns the candidates that begin with word, each with the first sentence of
+// its description.
 func starting(list []Candidate, word string) (some []Candidate) {
 	const most = 60 // characters
 	for _, x := range list {

@@ -75,7 +75,7 @@ func (c *dataGenerateCmd) count(published [3]int) ([3]int, error) {
 	return published, nil
 }
 
-// contours are the lengths of paths that are published, and of what their files hold.
+// contours are the path lengths of the published files.
 var contours = []int{6, 9, 14}
 
 const pathfinderImages = 200000

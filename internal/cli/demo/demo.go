@@ -27,6 +27,8 @@ func (c *Command) Help() string {
 	)
 }
 
+// Run runs the demonstration and writes its page. It returns an error if a measurement
+// or the output fails.
 func (c *Command) Run(e *env.Env) error {
 	if c.Out != "" {
 		held, err := env.OwnFolder(c.Out)

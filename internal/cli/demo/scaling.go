@@ -48,8 +48,8 @@ func lengths(most int) []int {
 	}
 }
 
-// measureScaling times forward passes over up to most tokens; each point is
-// told to watch. do makes each call, as bench.Measure says.
+// measureScaling times forward passes over up to most tokens and calls watch with the
+// length of each point. do makes each call (bench.Measure).
 func measureScaling(most int, do func(func() error) error, watch func(n int)) (*scaling, error) {
 	fast, err := mechanism.New[float32](demoMechanism, demoOptions)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// demoTraining returns the training of the demo: that of the default preset,
-// which has long sequences and heads of the demo's width, with less validation.
+// demoTraining returns the training of the demo: the default preset, which has long
+// sequences and heads of the demo's width, with fewer validations.
 func demoTraining() (name string, c train.Config, err error) {
 	p, err := train.LookupPreset("")
 	if err != nil {

@@ -24,10 +24,12 @@ type fact struct {
 	text  string
 }
 
+// Add adds a fact that is printed as its value.
 func (f *Finding) Add(name string, value any) {
 	f.facts = append(f.facts, fact{name: name, value: value})
 }
 
+// AddText adds a fact that is printed as a formatted text, escaped. JSON has the value.
 func (f *Finding) AddText(name string, value any, format string, args ...any) {
 	f.facts = append(f.facts, fact{name, value, Escape(fmt.Sprintf(format, args...))})
 }
@@ -43,8 +45,11 @@ type Table struct {
 	rows    [][]any
 }
 
+// AddRow adds a row with one cell for each column.
 func (r *Table) AddRow(cells ...any) { r.rows = append(r.rows, cells) }
 
+// MarshalJSON returns a list with an object for each row. It returns an error if a cell
+// has no JSON.
 func (r *Table) MarshalJSON() ([]byte, error) {
 	list := []json.RawMessage{}
 	for _, cells := range r.rows {
@@ -61,7 +66,8 @@ func (r *Table) MarshalJSON() ([]byte, error) {
 	return json.Marshal(list)
 }
 
-// MarshalJSON returns an object of the facts in their order.
+// MarshalJSON returns an object of the facts in their order. It returns an error if a
+// value has no JSON.
 func (f *Finding) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	facts := f.facts
@@ -87,8 +93,8 @@ func (f *Finding) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Print writes the facts, a line each, and tables behind an empty line; in front of
-// them the kind of what somebody asked for without saying what it is.
+// Print writes one line for each fact, and tables after an empty line. If kind is set,
+// the first line is the kind. It returns the error of out.
 func (f *Finding) Print(out io.Writer, kind bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if kind {

@@ -7,7 +7,8 @@ import (
 	"math"
 )
 
-// PrintJSON prints v, indented, and escapes what a terminal would obey.
+// PrintJSON prints v as indented JSON with control characters escaped. It returns an
+// error if v has no JSON or w fails.
 func PrintJSON(w io.Writer, v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -23,6 +24,7 @@ func PrintJSON(w io.Writer, v any) error {
 // Number is null in JSON where it is not finite.
 type Number float64
 
+// MarshalJSON returns x as a number, or null if x is not finite. The error is nil.
 func (x Number) MarshalJSON() ([]byte, error) {
 	if math.IsInf(float64(x), 0) || math.IsNaN(float64(x)) {
 		return []byte("null"), nil
@@ -30,7 +32,8 @@ func (x Number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(x))
 }
 
-// PrintJSONLine prints a value on one line.
+// PrintJSONLine prints v as JSON on one line. It returns an error if v has no JSON or w
+// fails.
 func PrintJSONLine(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

@@ -7,6 +7,7 @@ import (
 	"strings"
 )
 
+// FormatPercent formats the share x as a percentage with one decimal.
 func FormatPercent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
 
 // FormatTick writes a time at the axis of a figure.

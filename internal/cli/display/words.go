@@ -17,9 +17,11 @@ func Pluralise(n int, thing string) string {
 // LowerFirst is a sentence as a part of another.
 func LowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }
 
+// CapitaliseFirst returns s with its first letter in upper case.
 func CapitaliseFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// Beginning cuts a text to about so many bytes, between two characters.
+// Beginning cuts text to at most most bytes, between two characters, and adds an
+// ellipsis.
 func Beginning(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -27,7 +29,7 @@ func Beginning(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// Shown is a line in characters that a terminal may have, at most so many; 0: all.
+// Shown returns text in printable characters, cut to at most most of them; 0: all.
 func Shown(text string, most int) string {
 	n := 0
 	var b strings.Builder

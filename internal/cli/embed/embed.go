@@ -50,6 +50,8 @@ func (c *Command) Help() string {
 // mostEmbedded is how many tokens a text is cut to unless asked otherwise.
 const mostEmbedded = 1 << 16
 
+// Run prints or writes a vector for each text. It returns an error if flags, model or
+// input are invalid or the output fails.
 func (c *Command) Run(e *env.Env) error {
 	if c.MaxTokens < 0 {
 		return env.InputErrorf("--max-tokens: %d is negative", c.MaxTokens)

@@ -33,8 +33,8 @@ func (e *Env) Notes() io.Writer {
 	return e.Stderr
 }
 
-// RunInterruptibly calls f and returns what it returns, or the end of e.ctx if
-// that comes first; f is then left alone until the program ends.
+// RunInterruptibly calls f and returns its error, or the error of e.Context if the
+// context ends first. f then continues until the program ends.
 func (e *Env) RunInterruptibly(f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -56,8 +56,10 @@ const (
 // InputError is an error in what the user gave.
 type InputError struct{ err error }
 
+// Error returns the text of the marked error.
 func (e InputError) Error() string { return e.err.Error() }
 
+// Unwrap returns the marked error.
 func (e InputError) Unwrap() error { return e.err }
 
 // MarkInput marks err, which may be nil, as an error in what the user gave.
@@ -77,8 +79,10 @@ type Interruption struct {
 	Text string
 }
 
+// Error returns the text of the interruption.
 func (i Interruption) Error() string { return i.Text }
 
+// Unwrap returns the error of the context.
 func (i Interruption) Unwrap() error { return i.Err }
 
 // JoinLines is the text of err without its line breaks, escaped.

@@ -9,7 +9,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/lock"
 )
 
-// OwnFile opens a file that this run alone writes. It may exist.
+// OwnFile opens an output file and locks it for this process. The file may exist. It
+// returns an error if path is an input, is no regular file, is locked or cannot be
+// opened.
 func OwnFile(path string, inputs ...string) (*os.File, *lock.Lock, error) {
 	if err := CheckOutput(path, inputs...); err != nil {
 		return nil, nil, InputErrorf("--out: %w", err)
@@ -29,7 +31,8 @@ func OwnFile(path string, inputs ...string) (*os.File, *lock.Lock, error) {
 	return f, l, nil
 }
 
-// OwnFolder makes the folder dir, if it is not there, and this process its owner.
+// OwnFolder creates the folder dir if it does not exist, and locks it for this process.
+// It returns an error if the folder cannot be created or is locked.
 func OwnFolder(dir string) (*lock.Lock, error) {
 	if err := atomicfile.MakeFolder(dir); err != nil {
 		return nil, MarkInput(err)

@@ -91,8 +91,9 @@ func (e *Env) RunWithRanks(goOn string, f func() error) error {
 // work is long. Open MPI kills a second after it has asked a process to end.
 const endGrace = 400 * time.Millisecond
 
-// RunUntilRanksEnd is withRanks for an f with which all ranks end when e.ctx does. Where
-// that takes longer than a moment, it says why that may be and how to go on.
+// RunUntilRanksEnd calls f, which ends on all ranks when e.Context does. If that takes
+// longer than a moment, it prints the reason and goOn, the way to continue. It returns
+// an error if f does.
 func (e *Env) RunUntilRanksEnd(goOn string, f func() error) error {
 	if e.Ranks == nil {
 		return f()

@@ -36,6 +36,7 @@ func (c *Command) Help() string {
 	)
 }
 
+// Report is the JSON result of eval.
 type Report struct {
 	Model string `json:"model"`
 	Data  string `json:"data"`
@@ -46,6 +47,8 @@ type Report struct {
 	Verdict *runs.Verdict `json:"verdict,omitempty"` // where the baselines of the part are known
 }
 
+// Run scores a model on a split of its task. It returns an error if flags, model or
+// data are invalid.
 func (c *Command) Run(e *env.Env) error {
 	if c.Limit < 0 {
 		return env.InputErrorf("--limit: %d is negative", c.Limit)

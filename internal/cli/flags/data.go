@@ -13,7 +13,8 @@ type DataFolder struct {
 	Folder string `placeholder:"DIR" env:"FARFIELD_DATA" help:"Folder of data sets, each in a folder of its name. By default that of the user's data or cache. Also $$FARFIELD_DATA."`
 }
 
-// Path returns the folder.
+// Path returns the folder of data sets. It returns an error if no folder is set and the
+// system names none.
 func (d *DataFolder) Path() (string, error) {
 	if d.Folder != "" {
 		return d.Folder, nil

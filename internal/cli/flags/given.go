@@ -12,7 +12,7 @@ type Presence struct {
 	IsGiven bool
 }
 
-// RefuseFlags reports the first of the flags that was given, and why it should not be.
+// RefuseFlags returns an error with the reason why for the first flag that is present.
 func RefuseFlags(why string, flags ...Presence) error {
 	for _, f := range flags {
 		if f.IsGiven {

@@ -7,7 +7,8 @@ import (
 	"github.com/farfield-ml/farfield/nn"
 )
 
-// LookupRow returns the row of a mechanism or of a mixer that owns its projections.
+// LookupRow returns the row of a mechanism or of a mixer with its own projections. It
+// returns an error for an unknown name.
 func LookupRow(name string) (mechanism.Row, error) {
 	if row, owns := nn.LookupMixer(name); owns {
 		return row.Row, nil
@@ -15,7 +16,8 @@ func LookupRow(name string) (mechanism.Row, error) {
 	return mechanism.Lookup(name)
 }
 
-// LookupFunction returns the row of a function of queries, keys and values.
+// LookupFunction returns the row of a mechanism of queries, keys and values. It returns
+// an error for an unknown name and for a mixer.
 func LookupFunction(name string) (mechanism.Row, error) {
 	if err := nn.NotAFunction(name); err != nil {
 		return mechanism.Row{}, err
@@ -23,7 +25,7 @@ func LookupFunction(name string) (mechanism.Row, error) {
 	return mechanism.Lookup(name)
 }
 
-// JoinNames lists what a help text chooses from.
+// JoinNames joins the names of the elements of list for a help text.
 func JoinNames[T any](list []T, name func(T) string) string {
 	var all []string
 	for _, x := range list {

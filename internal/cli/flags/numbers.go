@@ -9,6 +9,8 @@ import (
 // Count is a positive whole number that may be written 1e6.
 type Count int
 
+// UnmarshalText parses a count. It returns an error unless text is a whole number from
+// 1 to 1e15.
 func (c *Count) UnmarshalText(text []byte) error {
 	x, ok := ParseWhole(string(text))
 	if !ok || x < 1 || x > 1e15 {
@@ -30,6 +32,8 @@ func ParseWhole(text string) (int64, bool) {
 // Amount is a positive finite number.
 type Amount float64
 
+// UnmarshalText parses an amount. It returns an error unless text is a finite number
+// above 0.
 func (a *Amount) UnmarshalText(text []byte) error {
 	x, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || !(x > 0) || math.IsInf(x, 0) {

@@ -11,8 +11,8 @@ type Settings struct {
 	Set   map[string]string `complete:"settings" mapsep:"none" placeholder:"KEY=VALUE" help:"A setting of the mechanism; may be repeated."`
 }
 
-// Options returns the mechanism's options for heads of width d and sequences of at
-// most so many tokens.
+// Options returns the options of the mechanism, for heads of width d and sequences of
+// at most tokens tokens. It returns an error if the order is less than 1.
 func (s Settings) Options(heads, d, tokens int) (mechanism.Options, error) {
 	o := mechanism.Options{Heads: heads, Width: d, Length: tokens, Set: s.Set}
 	if s.Order != nil {

@@ -10,7 +10,8 @@ import (
 // FormatMiB writes a number of bytes.
 func FormatMiB(n int64) string { return fmt.Sprintf("%.3g MiB", float64(n)/(1<<20)) }
 
-// ParseBytes reads a number of bytes, which may have a unit.
+// ParseBytes parses a number of bytes with an optional unit. It returns an error if
+// text is neither.
 func ParseBytes(text string) (int64, error) {
 	digits, unit := text, int64(1)
 	for i, suffix := range []string{"KiB", "MiB", "GiB", "TiB"} {

@@ -50,6 +50,8 @@ func (c *Command) Help() string {
 	)
 }
 
+// Run generates text or images. It returns an error if flags, model or prompt are
+// invalid or the output fails.
 func (c *Command) Run(e *env.Env) error {
 	if given, err := c.drawFlags.wantsImages(); err != nil || given {
 		if err != nil {
@@ -142,6 +144,7 @@ func (c *Command) start(m *model.Model[float32]) (*generate.Generator, error) {
 	return g, g.SetSampling(sampling)
 }
 
+// Report is the JSON result of generate.
 type Report struct {
 	Text   string `json:"text"`    // generated; what is not UTF-8 is U+FFFD
 	Length int64  `json:"context"` // tokens of the whole text

@@ -20,7 +20,7 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// drawFlags are those of images.
+// drawFlags are the flags of image generation.
 type drawFlags struct {
 	Images   int    `placeholder:"N" help:"Images to draw, with a model that learned mnist-gen or cifar-gen."`
 	Out      string `short:"o" placeholder:"FILE" help:"PNG file that images are drawn in, in rows beside one another."`

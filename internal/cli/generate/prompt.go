@@ -91,7 +91,7 @@ func (c *Command) fits(g *generate.Generator, m *model.Model[float32]) error {
 type promptReader struct {
 	in     io.Reader
 	vocab  *token.Vocabulary
-	buffer []byte // its length is that of the start of a character
+	buffer []byte // the incomplete character at the end of the last piece
 	read   int64  // bytes
 	ended  bool
 }

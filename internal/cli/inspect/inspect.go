@@ -53,6 +53,8 @@ func (c *Command) Help() string {
 	)
 }
 
+// Run describes a file or folder. It returns an error if the path cannot be read or is
+// not of a known kind.
 func (c *Command) Run(e *env.Env) error {
 	var f *display.Finding
 	var err error
@@ -394,7 +396,7 @@ func addState(f *display.Finding, h attention.SnapshotHeader) {
 	f.Add("parameters crc32c", h.Parameters)
 }
 
-// inspectStream tells of which run a checkpoint of a stream is, and how far.
+// inspectStream describes the run and the progress of a stream's checkpoint.
 func inspectStream(file *os.File, size int64) (*display.Finding, error) {
 	h, err := stream.ReadCheckpointHeader(file, size)
 	if err != nil {

@@ -34,8 +34,9 @@ func Variables() kong.Vars {
 	}
 }
 
-// PrintHelp prints a screenful of what there is or, of a verb, the usual text, and what
-// the task and the mechanism that were named offer, or which there are.
+// PrintHelp prints an overview of the verbs, or the help of one verb. The help of a
+// verb lists the settings of the named task and mechanism, or all tasks and mechanisms.
+// It returns an error if the output fails.
 func PrintHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	node := ctx.Selected()
 	if node == nil {

@@ -22,6 +22,7 @@ func (Command) Help() string {
 	return "It is made from the same texts as --help." + flags.JoinExamples("farfield man >farfield.1")
 }
 
+// Run prints the manual page. It returns an error if the output fails.
 func (Command) Run(e *env.Env, ctx *kong.Context) error {
 	return writeMan(e.Stdout, ctx.Model)
 }

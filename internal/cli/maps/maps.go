@@ -46,6 +46,7 @@ type Command struct {
 	In string `arg:"" optional:"" name:"in" help:"Without --model: arrays q and k as attend takes them, in .npz or .safetensors."`
 }
 
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "Draws queries as rows, the first at the top, and keys as columns. Tokens are labelled by what they say, where a side has 64 cells at most, " +
 		"or by their numbers where their task has no letters for them; other positions are counted from 0. A position that the model has put in front is cls, or 0 where they are counted. " +
@@ -79,6 +80,8 @@ func (m *Map) title() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s head %d", m.Source, m.Layer, m.Head))
 }
 
+// Run draws or prints attention matrices. It returns an error if flags, model or arrays
+// are invalid or a file cannot be written.
 func (c *Command) Run(e *env.Env) error {
 	if err := c.check(); err != nil {
 		return err
@@ -259,8 +262,8 @@ func (c *Command) arrays() (list []Map, err error) {
 	return list, nil
 }
 
-// settingsOf returns those of the settings that a mechanism has. Each has to be one
-// of some mechanism's.
+// settingsOf returns the settings of the named mechanism. It returns an error for a
+// setting that no mechanism has.
 func (c *Command) settingsOf(name string) (flags.Settings, error) {
 	row, err := flags.LookupFunction(name)
 	if err != nil {

@@ -169,8 +169,8 @@ func (c *Command) model(list []Map, dir string, m *model.Model[float32], in *rea
 	return list, nil
 }
 
-// tokenLabel is a token where there is room for one character: what cannot be seen
-// has a mark.
+// tokenLabel returns a label of one character for a token, with a mark for invisible
+// characters.
 func tokenLabel(s string) string {
 	switch s {
 	case " ":

@@ -117,7 +117,8 @@ func errorBound(p attention.Plan) float64 {
 	return p.Bound
 }
 
-// SwitchLengths are those of mech for shapes as s but for N and M.
+// SwitchLengths returns the lengths at which mech changes its form, for shapes that
+// differ from s in N and M.
 func SwitchLengths(mech attention.Mechanism[float32], s attention.Shape) *switches {
 	form := func(n int, form attention.Form) attention.Plan {
 		s.N, s.M, s.Form = n, n, form

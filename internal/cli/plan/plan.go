@@ -41,6 +41,8 @@ func (c *Command) Help() string {
 	)
 }
 
+// Run prints the plan of a call. It returns an error if the flags are invalid or the
+// mechanism refuses the shape.
 func (c *Command) Run(e *env.Env) error {
 	var r *Report
 	err := e.RunInterruptibly(func() (err error) {

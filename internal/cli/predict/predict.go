@@ -44,6 +44,8 @@ func (c *Command) Help() string {
 // mostProbabilities is how many classes are listed with each record.
 const mostProbabilities = 32
 
+// Run prints the prediction for each text or record. It returns an error if flags,
+// model or input are invalid or the output fails.
 func (c *Command) Run(e *env.Env) error {
 	if err := c.Filter.Check(c.JSONL); err != nil {
 		return err
@@ -241,7 +243,7 @@ func (a *answers) lines(in io.Reader, each func(line []byte) error) error {
 		if err := each(text); err != nil {
 			return errors.Join(w.Flush(), env.InputErrorf("line %d: %w", number, err))
 		}
-		if r.Buffered() == 0 || ended { // who types waits for an answer
+		if r.Buffered() == 0 || ended { // an interactive user waits for the answer
 			if err := w.Flush(); err != nil {
 				return err
 			}

@@ -76,8 +76,8 @@ func (p *Problem[T]) readDropout(c *Request, r *arrayReader[T]) error {
 	return nil
 }
 
-// dropMask reads a mask of a shape, of which leading dimensions that are 1 may be
-// missing, and the last if open is set.
+// dropMask reads a mask of the given shape. Leading dimensions of 1 may be missing, and
+// the last dimension if open is set.
 func (r *arrayReader[T]) dropMask(name string, shape []int, open bool) ([]bool, error) {
 	got, err := r.shape(name, bools, "u1 or bool")
 	if err != nil {

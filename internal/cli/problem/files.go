@@ -11,7 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// NewArray is array.New for a shape that is known to fit.
+// NewArray returns the array data [shape...] with a name. The shape must fit the data.
 func NewArray[T tensor.Float](name string, data []T, shape []int) *array.Array {
 	var a *array.Array
 	var err error
@@ -27,7 +27,8 @@ func NewArray[T tensor.Float](name string, data []T, shape []int) *array.Array {
 	return a
 }
 
-// OpenArrays opens a file by its suffix.
+// OpenArrays opens an array file by its suffix. It returns an error if the suffix is
+// unknown or the file is invalid.
 func OpenArrays(path string) (array.Source, error) {
 	switch filepath.Ext(path) {
 	case ".npz":
@@ -46,8 +47,9 @@ func OpenArrays(path string) (array.Source, error) {
 	return nil, fmt.Errorf("%s: the suffix is %q, needs .npz or .safetensors", path, filepath.Ext(path))
 }
 
-// WriterFor returns what writes the format that path's suffix names, of what is
-// made from inputs.
+// WriterFor returns the function that writes arrays in the format of path's suffix. It
+// returns an error if the suffix is unknown, or if path is one of inputs or cannot be
+// created.
 func WriterFor(path string, inputs ...string) (func(io.Writer, []*array.Array) error, error) {
 	if err := env.CheckOutput(path, inputs...); err != nil {
 		return nil, err

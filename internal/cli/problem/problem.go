@@ -40,7 +40,7 @@ type Problem[T tensor.Float] struct {
 // arrayNames are the arrays that attend knows besides the parameters.
 var arrayNames = []string{"q", "k", "v", "do", "go", "keymask", "key_lengths", "attn_keep", "cu_q", "cu_k", "log_g"}
 
-// UnknownNames returns those of names that mean nothing.
+// UnknownNames returns the names that are neither arrays of attend nor parameters.
 func (p *Problem[T]) UnknownNames(names []string) []string {
 	var list []string
 	for _, n := range names {
@@ -51,9 +51,9 @@ func (p *Problem[T]) UnknownNames(names []string) []string {
 	return list
 }
 
-// ReadProblem reads all that the command needs of src, and checks it. Names, types and
-// shapes come first, for all arrays, since a deflated array may have a thousand
-// times the bytes of its file.
+// ReadProblem reads the arrays of a call from src. It checks all names, types and
+// shapes before reading numbers, because a deflated array may be a thousand times as
+// large as its file. It returns an error if an array is missing or does not fit.
 func ReadProblem[T tensor.Float](c *Request, src array.Source) (*Problem[T], error) {
 	p := &Problem[T]{Shapes: map[string][]int{}}
 	p.Call.Causal = c.Causal
@@ -70,8 +70,9 @@ func ReadProblem[T tensor.Float](c *Request, src array.Source) (*Problem[T], err
 	return p, nil
 }
 
-// NewStreamProblem returns the problem of a stream of heads heads of width d and at most
-// tokens keys: its mechanism, with the parameters in src.
+// NewStreamProblem returns the problem of a stream of heads heads of width d and at
+// most tokens keys: its mechanism, with the parameters in src. It returns an error if a
+// setting or a parameter does not fit.
 func NewStreamProblem[T tensor.Float](c *Request, heads, d, tokens int, src array.Source) (*Problem[T], error) {
 	p := &Problem[T]{Shapes: map[string][]int{}}
 	p.Call.Q.H, p.Call.Q.D, p.Call.K.N = heads, d, tokens
@@ -217,7 +218,11 @@ func (p *Problem[T]) readDecay(r *arrayReader[T]) error {
 	return nil
 }
 
-// SumDecayGradient adds up the gradients of one decay that many rows or heads share.
+// SumDecayGradient returns the gradient [DecayShape...] of the log-decay: the sums of
+// all [B,Hkv,N] over the batch rows and heads that share it.
+
+// SumDecayGradient sums the log-decay gradients all [B,Hkv,N] over batch rows and heads
+// that share one log-decay.
 func (p *Problem[T]) SumDecayGradient(all []T) []T {
 	n := 1
 	for _, d := range p.DecayShape {

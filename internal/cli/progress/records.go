@@ -23,8 +23,8 @@ type Records struct {
 	spoke time.Time
 }
 
-// NewRecords shows the way through so many bytes; 0: unknown. Results that go to
-// a terminal are their own progress.
+// NewRecords returns the progress through size bytes; 0: unknown. If results are
+// printed to a terminal, no progress is shown.
 func NewRecords(e *env.Env, size int64, printed bool) *Records {
 	p := &Records{w: e.Notes(), start: time.Now(), all: size}
 	p.spoke = p.start
@@ -56,6 +56,7 @@ func (p *Records) Show(records int64) {
 	fmt.Fprintln(p.w, text)
 }
 
+// Clear removes the bar.
 func (p *Records) Clear() {
 	if p.bar != nil {
 		_ = p.bar.Clear()

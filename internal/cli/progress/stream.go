@@ -22,6 +22,7 @@ type Stream struct {
 	all   int64
 }
 
+// NewStream returns the progress of a stream on standard error.
 func NewStream(e *env.Env) *Stream {
 	p := &Stream{w: e.Notes(), tty: e.IsTerminal, start: time.Now()}
 	p.spoke = p.start

@@ -21,6 +21,7 @@ type Transfer struct {
 	spoke time.Time
 }
 
+// NewTransfer returns the progress of a download on standard error.
 func NewTransfer(e *env.Env) *Transfer { return &Transfer{e: e, w: e.Notes(), spoke: time.Now()} }
 
 // ShowBytes is called with the bytes of a file that are there; total is 0 where it is

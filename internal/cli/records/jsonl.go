@@ -25,7 +25,8 @@ type Filter struct {
 	Out   string `short:"o" placeholder:"FILE" help:"Write results to a file; the same command continues it."`
 }
 
-// Check reports flags that mean nothing, or what they cannot be.
+// Check returns an error if a flag has no effect, or has an invalid value. used says
+// whether records are filtered.
 func (f *Filter) Check(used bool) error {
 	if !used && (f.Field != "" || f.Skip != 0 || f.Shard != "" || f.Out != "") {
 		return env.InputErrorf("--field, --skip, --shard, --out: need --jsonl")
@@ -72,14 +73,16 @@ type Field struct {
 // A textFunc returns the fields of a text.
 type TextFunc func(text string) ([]Field, error)
 
-// FilterFile adds to each record of in the fields of its text. Empty lines are no records.
-// Each function computes on its own goroutine, all at the same time.
+// FilterFile adds the fields of its text to each record of in. Empty lines are skipped.
+// Each function computes on its own goroutine, concurrently. It returns an error if a
+// record is invalid, a function fails, or reading or writing does.
 func (f *Filter) FilterFile(e *env.Env, in io.Reader, fields ...TextFunc) error {
 	return f.FilterInput(e, NewInput(in), bytes.TrimSpace, nil, fields)
 }
 
-// FilterInput is run for lines that record turns into JSON; an empty one is none. take, unless
-// nil, gets the fields in place of the output.
+// FilterInput filters lines that record turns into JSON; a line that becomes empty is
+// skipped. If take is not nil, it gets the fields in place of the output. It returns an
+// error where FilterFile does.
 func (f *Filter) FilterInput(e *env.Env, in *Input, record func(line []byte) []byte, take func([]Field), fields []TextFunc) error {
 	out, err := f.open(in.files)
 	if err != nil {
@@ -277,6 +280,7 @@ type Input struct {
 	files []string // names
 }
 
+// NewInput returns an input of the lines of in.
 func NewInput(in io.Reader) *Input {
 	r := &Input{Reader: in}
 	switch in := in.(type) {

@@ -29,6 +29,8 @@ func (c *Command) Help() string {
 	)
 }
 
+// Run writes the page of a run. It returns an error if the run cannot be read or the
+// page cannot be written.
 func (c *Command) Run(e *env.Env) error {
 	if c.SampleTokens < 0 {
 		return env.InputErrorf("--sample-tokens: %d is negative", c.SampleTokens)

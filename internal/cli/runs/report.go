@@ -26,6 +26,8 @@ type TrainedRun struct {
 	Result    *Report     // nil: it has not ended, or another program trained it
 }
 
+// ReadRun reads the records of the run in the folder dir. It returns an error if dir is
+// no run or a record is invalid.
 func ReadRun(dir string) (*TrainedRun, error) {
 	config, err := ReadRunConfig(dir)
 	if err != nil {
@@ -92,8 +94,9 @@ func (r *TrainedRun) verdict() string {
 	return text + "."
 }
 
-// WriteReport writes the page of the run in the folder dir, with a text that its
-// model wrote, "" if there is none.
+// WriteReport writes the page of the run in dir to out. text is a text that its model
+// wrote; "": none. It returns an error if the run cannot be read or out cannot be
+// written.
 func WriteReport(out, dir, text string) error {
 	r, err := ReadRun(dir)
 	if err != nil {
@@ -147,7 +150,7 @@ func (r *TrainedRun) page() *report.Page {
 	return page
 }
 
-// scoreTable has a score above those of the baselines.
+// scoreTable returns a table of the score and the baselines.
 func scoreTable(split string, x float64, m Measure, baselines []task.Baseline) *report.Table {
 	t := &report.Table{Head: []string{"", m.Name}, Rows: [][]string{{"this model", m.FormatScore(x)}}, Note: "On the " + split + " part."}
 	for _, b := range baselines {
@@ -166,7 +169,7 @@ func classTable(confusion [][]int64, names []string) *report.Table {
 	return t
 }
 
-// lossUnit is what losses are told in.
+// lossUnit returns the unit of losses.
 func (r *TrainedRun) lossUnit() string {
 	for _, v := range r.History.Evals {
 		if v.Bits > 0 {
@@ -247,8 +250,8 @@ const (
 	mostEvaluations = 15 // rows
 )
 
-// SplitRestarts cuts the updates into as many pieces as a curve has points at most,
-// of which means are drawn.
+// SplitRestarts divides the updates into as many parts as a curve has points at most. A
+// curve shows their means.
 func SplitRestarts(steps []train.Step) [][]train.Step {
 	n := min(len(steps), curvePoints)
 	list := make([][]train.Step, n)

@@ -10,8 +10,9 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// CountTableBits returns the bits per byte of Text.NgramLosses on the part that judges, and the
-// number of tokens that the tables learned from.
+// CountTableBits returns the bits per byte of Text.NgramLosses on the judged split, and
+// the number of tokens that the tables count. It returns an error if the text cannot be
+// read.
 func CountTableBits(text *task.Text) (bits [3]float64, learned int, err error) {
 	spec := text.Spec()
 	judged := text.Tokens(spec.JudgedSplit())
@@ -22,7 +23,8 @@ func CountTableBits(text *task.Text) (bits [3]float64, learned int, err error) {
 	return bits, learned, err
 }
 
-// SetTable sets what tables of counts reach on a text.
+// SetTable sets the score of count tables on a text. It returns an error if the text
+// cannot be read.
 func (r *Report) SetTable(text *task.Text) error {
 	bits, learned, err := CountTableBits(text)
 	r.Table = &bits
@@ -49,6 +51,7 @@ type Report struct {
 	Sample      string          `json:"sample,omitempty"`
 }
 
+// Print prints the result. It returns an error if the output fails.
 func (r *Report) Print(e *env.Env) error {
 	name := map[string]string{"valid": "validation", "test": "test"}[r.Split]
 	r.Verdict.Print(e)

@@ -15,8 +15,8 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// LoadModel reads the model of a run, of a checkpoint, or of a folder that
-// holds nothing but a model.
+// LoadModel reads the model of a run, of a checkpoint, or of a folder with a model
+// alone. It returns an error if path is none of these or a file is damaged.
 func LoadModel(path string) (*model.Model[float32], error) {
 	if _, err := os.Stat(filepath.Join(path, model.WeightsFile)); err == nil {
 		return model.Load[float32](path)
@@ -25,7 +25,8 @@ func LoadModel(path string) (*model.Model[float32], error) {
 	return m, err
 }
 
-// ReadRunConfig is the configuration of the run in a folder.
+// ReadRunConfig reads the configuration of the run in dir. It returns an error if dir
+// is no run.
 func ReadRunConfig(dir string) (train.Config, error) {
 	c, err := train.RunConfig(dir)
 	if errors.Is(err, fs.ErrNotExist) {

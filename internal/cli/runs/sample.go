@@ -11,8 +11,8 @@ import (
 // DefaultTemperature is a little below 1, which makes short texts more coherent.
 const DefaultTemperature = 0.8
 
-// SampleText returns a text of n tokens after others, or as many as the model has
-// positions for.
+// SampleText returns a text of n tokens that continues start, or fewer if the model has
+// fewer positions. It returns an error if ctx ends or a step fails.
 func SampleText(ctx context.Context, m *model.Model[float32], vocab *token.Vocabulary, start []int32, n int, seed uint64) (string, error) {
 	g, err := generate.New(m, generate.Sampling{Temperature: DefaultTemperature, Seed: seed})
 	if err != nil {

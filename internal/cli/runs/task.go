@@ -12,8 +12,9 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// OpenRunText reads the text at data, or that of the run in dir if data is "". folder is
-// where data sets lie, "" where the run says it.
+// OpenRunText reads the text at data, or the text of the run in dir if data is "".
+// folder is the folder of data sets; "": the folder of the run. It returns an error if
+// the run has no text or the text cannot be read.
 func OpenRunText(dir, data, folder string, vocab *token.Vocabulary) (*task.Text, error) {
 	if data != "" {
 		corpus, err := task.ReadCorpus(data, vocab.Kind() == token.KindChars)
@@ -33,8 +34,9 @@ func OpenRunText(dir, data, folder string, vocab *token.Vocabulary) (*task.Text,
 	return text, nil
 }
 
-// OpenRunTask opens the task of the run in dir. folder is where data sets lie, "" where
-// the run says it.
+// OpenRunTask opens the task of the run in dir. folder is the folder of data sets; "":
+// the folder of the run. It returns an error if dir is no run or its data cannot be
+// read.
 func OpenRunTask(dir, folder string) (task.Source, train.Config, error) {
 	config, err := train.RunConfig(train.RunFolder(dir))
 	if err != nil {

@@ -32,7 +32,7 @@ type Verdict struct {
 	Difference float64 `json:"difference"` // by the metric; above 0 where the score is the better one
 }
 
-// Measure is what scores are told in.
+// Measure is the measure of a score.
 type Measure struct {
 	Name string
 	task.Metric
@@ -100,6 +100,8 @@ func JudgeScore(s train.Score, baselines []task.Baseline) *Verdict {
 	return v
 }
 
+// FindBestBaseline returns the baseline with the best score by m. ok is false if list
+// is empty.
 func FindBestBaseline(list []task.Baseline, m Measure) (best task.Baseline, ok bool) {
 	for i, b := range list {
 		if i == 0 || m.IsBetter(b.Score, best.Score) {
@@ -157,7 +159,8 @@ const (
 	mostResult    = 1 << 24 // bytes
 )
 
-// WriteResult writes what a training came to into the folder of its run.
+// WriteResult writes the result of a training to the folder of its run. It returns an
+// error if the file cannot be written.
 func WriteResult(dir string, r *Report) error {
 	return atomicfile.Write(filepath.Join(dir, ResultFile), func(w io.Writer) error {
 		return display.PrintJSON(w, struct {
@@ -167,8 +170,8 @@ func WriteResult(dir string, r *Report) error {
 	})
 }
 
-// ReadResult returns what the training in the folder dir came to; nil if it has not
-// ended.
+// ReadResult reads the result of the training in dir; nil if the training has not
+// ended. It returns an error if the file is invalid.
 func ReadResult(dir string) (*Report, error) {
 	path := filepath.Join(dir, ResultFile)
 	var r struct {
@@ -196,7 +199,7 @@ func ReadResult(dir string) (*Report, error) {
 	return &r.Report, nil
 }
 
-// ComparedBaselines are those of the task, or of a text by counts.
+// ComparedBaselines returns the baselines of the task, or the count tables of a text.
 func (r *Report) ComparedBaselines() []task.Baseline {
 	if r.Table != nil {
 		return TableBaselines(*r.Table)
@@ -209,7 +212,7 @@ type classScore struct {
 	Name      string
 	Targets   int64
 	Recall    float64 // share of the class that is taken for it; NaN: it has no targets
-	Precision float64 // share of what is taken for the class that is; NaN: nothing is
+	Precision float64 // share of the class among its predictions; NaN: no predictions
 	Mistaken  string  // the other class that it is taken for most often; "": none
 }
 

@@ -53,7 +53,7 @@ func (t *scoring) find() (foundPlace, error) {
 	return rotated, err
 }
 
-// has returns the first bytes of what was scored; nil: f has others, or fewer.
+// has returns the first bytes of f if they begin the scored text, else nil.
 func (t *scoring) has(f *os.File) []byte {
 	info, err := f.Stat()
 	if err != nil || info.Size() < t.Offset {

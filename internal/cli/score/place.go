@@ -7,7 +7,8 @@ import (
 	"github.com/farfield-ml/farfield/score"
 )
 
-// InspectScored tells how far a text is that score goes through.
+// InspectScored describes how far score has read a text. It returns an error if the
+// file is invalid.
 func InspectScored(file *os.File, size int64) (*display.Finding, error) {
 	var place scorePlace
 	weights, err := score.ReadNote(file, size, &place)

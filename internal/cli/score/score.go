@@ -54,6 +54,8 @@ func (c *Command) Help() string {
 	)
 }
 
+// Run scores a text, records or a followed file. It returns an error if flags, model or
+// input are invalid or the output fails.
 func (c *Command) Run(e *env.Env) error {
 	filter := c.Filter
 	switch {

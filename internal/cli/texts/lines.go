@@ -13,8 +13,8 @@ import (
 // LongestLine is the length in bytes at which lines are scored in parts.
 const LongestLine = 1 << 20
 
-// OpenText opens a file or standard input. An interrupt ends a Read that waits, and the
-// opening of a named pipe.
+// OpenText opens a file or standard input. An interrupt ends a waiting Read and the
+// opening of a named pipe. It returns an error if the file cannot be opened.
 func OpenText(e *env.Env, path string) (io.ReadCloser, error) {
 	if path == "" || path == "-" {
 		return StandardInput{infile.NewReader(e.Context, e.Stdin)}, nil
@@ -25,6 +25,7 @@ func OpenText(e *env.Env, path string) (io.ReadCloser, error) {
 // StandardInput is what is read of standard input, which stays open.
 type StandardInput struct{ io.Reader }
 
+// Close leaves standard input open. The error is nil.
 func (StandardInput) Close() error { return nil }
 
 // LineSource cuts what is read into lines, which keep their line breaks.
@@ -35,9 +36,9 @@ type LineSource struct {
 	Unread  []byte // the end of buf
 }
 
-// NextLines appends to dst the lines that are there, at least one: it stops after both so
-// many lines and so many bytes, and waits only for the first line. They are valid until
-// the call after. Its error is the reader's, and comes after all whole lines.
+// NextLines appends the available lines to dst, at least one. It stops when it has both
+// lines lines and size bytes, and waits only for the first line. The lines are valid
+// until the next call. It returns the error of the reader after the last whole line.
 func (l *LineSource) NextLines(dst [][]byte, lines, size int) ([][]byte, error) {
 	for {
 		for first, total := len(dst), 0; len(dst)-first < lines || total < size; {
@@ -88,6 +89,8 @@ type JoinedFiles struct {
 	last  byte
 }
 
+// Read reads from the current file and opens the next one at its end. It returns an
+// error if a file cannot be opened or read, and io.EOF after the last.
 func (j *JoinedFiles) Read(p []byte) (int, error) {
 	for {
 		if j.f == nil {
@@ -119,7 +122,7 @@ func (j *JoinedFiles) Read(p []byte) (int, error) {
 	}
 }
 
-// Close closes the file that is open.
+// Close closes the open file. It returns the error of closing it.
 func (j *JoinedFiles) Close() error {
 	if j.f == nil {
 		return nil
@@ -129,7 +132,8 @@ func (j *JoinedFiles) Close() error {
 	return f.Close()
 }
 
-// ReadText reads a file, or standard input for -.
+// ReadText reads a file, or standard input for -. It returns an error if the file
+// cannot be read or is too long.
 func ReadText(e *env.Env, path string) ([]byte, error) {
 	r, err := OpenText(e, path)
 	if err != nil {

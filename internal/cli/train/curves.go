@@ -41,8 +41,8 @@ func drawCurves(w io.Writer, dir string) error {
 	return nil
 }
 
-// SampleCurve returns the means of n points in each of the columns, and where a column has
-// none those of the one before, or of the first that has any.
+// SampleCurve returns a curve of n points as means in columns. A column without points
+// repeats the column before, and the first columns repeat the first mean.
 func SampleCurve(n int, point func(i int) (step int, y float64), last int) []float64 {
 	sums, counts := make([]float64, curveWidth), make([]float64, curveWidth)
 	for i := range n {

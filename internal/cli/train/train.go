@@ -99,6 +99,8 @@ func (t *Command) Help() string {
 	)
 }
 
+// Run trains a model. It returns an error if flags or data are invalid, training
+// diverges, or a file cannot be written.
 func (t *Command) Run(e *env.Env) error {
 	if _, err := t.JoinRanks(e); err != nil {
 		return err

@@ -22,6 +22,7 @@ type Command struct{}
 // Help are examples.
 func (Command) Help() string { return "It is the same line." + flags.JoinExamples("farfield version") }
 
+// Run prints the version. It returns an error if the output fails.
 func (Command) Run(e *env.Env) error {
 	_, err := fmt.Fprintln(e.Stdout, FormatVersion())
 	return err

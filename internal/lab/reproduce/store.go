@@ -18,7 +18,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/record"
 )
 
-// Build, Record and ThisBuild are those of package record, which the command reads.
+// Build, Record and ThisBuild are the types and the function of package record.
 type (
 	Build  = record.Build
 	Record = record.Record

@@ -24,9 +24,8 @@ func former(path string) string {
 	return ""
 }
 
-// changed returns the files at paths that have other code in one tree than in another,
-// each that of a commit or, where it is "", the working tree. What tests and documents
-// say changes no number, and neither do comments.
+// changed returns the files at paths whose code differs between two trees. A tree is a
+// commit, or the working tree for "". Comments, tests and documents are ignored.
 func changed(ctx context.Context, from, to string, paths []string) (files []string, err error) {
 	args := []string{"diff", "--name-only", "--no-renames", from}
 	if to != "" {
@@ -70,11 +69,11 @@ func text(ctx context.Context, commit, path string) []byte {
 	return []byte(data)
 }
 
-// sameBits reports whether the row's trainings have the bits of build b, though the code
-// of their arithmetic has changed since: whether a commit has the arithmetic of b, and
-// digests of the row that are all in the working tree. What a tree says of its bits is
-// believed: main does not pass with others (reproduce.TestBits). A build from before there
-// were digests has those of a later commit with its arithmetic.
+// sameBits reports whether the row's trainings have the bits of build b although the
+// code of their arithmetic has changed. This holds if a commit has the arithmetic of b
+// and the digests of the row in the working tree. The digests of a tree are trusted,
+// because main does not pass with others (reproduce.TestBits). A build before the first
+// digests has the digests of a later commit with its arithmetic.
 func (a *age) sameBits(b reproduce.Build, arithmetic []string) bool {
 	now := a.row.Bits(string(text(a.ctx, "", reproduce.BitsFile)))
 	wrote, err := git(a.ctx, "log", "--full-history", "--format=%H", "HEAD", "--", reproduce.BitsFile, former(reproduce.BitsFile))

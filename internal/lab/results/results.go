@@ -1,19 +1,19 @@
-// Package results makes every reproduction that is missing. It writes a page of each,
-// and their table on a page, RESULTS.md. It runs in the root of a checkout.
+// Package results makes every missing reproduction. It writes a page of each and their
+// table, RESULTS.md. It runs in the root of a checkout.
 //
 //	results [-out FOLDER] [-budget BUDGET] [-data FOLDER] [-page FILE] [-pages FOLDER] [-rows NAMES] [-renew] [-saved]
 //
-// What is in the folder of results, or whole on the page, is not made again,
-// whichever commit made it. It is marked stale where a file that decides its numbers
-// has changed since; -renew makes that again. What the page has of a row stays until
-// all of its pieces are there. -saved makes nothing and writes what is there; -rows,
-// names with commas between them, makes these alone. Rows are made within their quick
-// budget, or as the catalogue wants them; -budget is for all.
+// Results in the folder, or complete on a page, are kept, whichever commit made them.
+// They are marked stale if a file that decides their numbers has changed since; -renew
+// makes stale ones once more. The page of a row stays until all pieces of its
+// replacement exist. -saved makes nothing and writes existing results. -rows restricts
+// the rows to names with commas between them. Rows are made within their quick budget
+// or the budget of the catalogue; -budget applies to all.
 //
-// Rows of scores depend on the code of arithmetic by its bits alone. A change of that
-// code does not make them stale while the bits of short trainings stay, which a file has
-// and a test holds (reproduce.BitsFile): there is a commit that has the arithmetic of the
-// one that made the row, and in whose file the digests of the row are those of this tree.
+// Rows of scores depend on the code of arithmetic only by its bits. A change of that
+// code does not make them stale while the bits of short trainings stay. A file holds
+// these bits, and a test checks them (reproduce.BitsFile): some commit has the
+// arithmetic of the row's commit and, in its file, the digests of this tree.
 package results
 
 import (
@@ -160,7 +160,7 @@ func produce(ctx context.Context, r *reproduce.Row, o *reproduce.Options, saved 
 		return r.Saved(o)
 	}
 	var spoke time.Time
-	absent := "" // data that was told of last
+	absent := "" // data set that was reported last as absent
 	out, err := r.Run(ctx, o, reproduce.Observer{
 		Progress: func(p reproduce.Progress) {
 			if now := time.Now(); now.Sub(spoke) > 10*time.Second {
@@ -208,12 +208,12 @@ func checkedOut(ctx context.Context) (b reproduce.Build, err error) {
 	return b, err
 }
 
-// age tells which builds are older than the last change of what decides a row's
-// numbers.
+// age finds builds that are older than the last change of code or data that decides a
+// row's numbers.
 type age struct {
 	ctx     context.Context
 	row     *reproduce.Row
-	bits    bool // those of its trainings are known: they are of the budget that the row is wanted with
+	bits    bool // the bits of its trainings are recorded: they are of the budget that the row asks for
 	reasons map[reproduce.Build]string
 }
 
