@@ -142,6 +142,9 @@ type Traits struct {
 	NoCausal string // a sentence that says why, where Causal is not set
 	// CausalOnly: calls must be causal, since queries need a place among the keys.
 	CausalOnly bool
+	// Banded: keys near a query weigh otherwise than those far from it. An unmasked
+	// call is a function of the places of its keys, and no state has it.
+	Banded bool
 }
 
 // Mechanism is one attention function. Its methods may be called concurrently,

@@ -23,7 +23,11 @@ func (u *unit[T]) lowest(i int) int {
 	if u.spec.band == 0 {
 		return 0
 	}
-	return max(u.seen(i)-u.spec.band, 0)
+	end := u.seen(i)
+	if u.spec.around {
+		end = i + u.off + 1
+	}
+	return min(max(end-u.spec.band, 0), u.m)
 }
 
 // bandBlock returns n queries from i0 on, the rows of a, against keys

@@ -44,8 +44,9 @@ type block[T tensor.Float] struct {
 	mask    []bool // [nk] keys that exist; nil: all
 	keep    []bool // pairs: keep[r*keepRow+c]; nil: all
 	keepRow int
-	band    int // a row sees the last so many of its visible keys; 0: all
-	rates   []T // [nk] log_g of the keys of a band; nil: no decay
+	band    int  // a row sees the last so many of its visible keys; 0: all
+	around  bool // the band counts places beyond the last key, too
+	rates   []T  // [nk] log_g of the keys of a band; nil: no decay
 
 	first bool // the products with values are set, not added to
 
@@ -65,7 +66,11 @@ func (b *block[T]) lowest(r int) int {
 	if b.band == 0 {
 		return 0
 	}
-	return max(b.visible(r)-b.band, 0)
+	end := b.visible(r)
+	if b.around {
+		end = r + b.diag + 1
+	}
+	return min(max(end-b.band, 0), b.nk)
 }
 
 func (b *block[T]) sees(r, c int) bool {

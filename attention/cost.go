@@ -108,7 +108,13 @@ func (e *engine[T]) choose(c *Call[T], s *Sequence, back bool) Form {
 	if c.Form == Linear {
 		return Linear
 	}
-	if direct, linear := e.costs(c, s, back); linear < direct && e.checkMoments(c.Q.D, c.V.D) == nil {
+	direct, linear := e.costs(c, s, back)
+	return e.cheaper(c, direct, linear)
+}
+
+// cheaper returns the form that costs less, if its moments may be kept.
+func (e *engine[T]) cheaper(c *Call[T], direct, linear float64) Form {
+	if linear < direct && e.checkMoments(c.Q.D, c.V.D) == nil {
 		return Linear
 	}
 	return Direct
@@ -207,6 +213,13 @@ func (e *engine[T]) Plan(s Shape) Plan {
 func (e *engine[T]) reason(c *Call[T], s *Sequence, back bool) (form Form, cost float64, why string) {
 	form = e.choose(c, s, back)
 	direct, linear := e.costs(c, s, back)
+	cost, why = e.explain(c, form, direct, linear)
+	return form, cost, why
+}
+
+// explain returns the cost of a form that was chosen by the costs of both, and the
+// reason.
+func (e *engine[T]) explain(c *Call[T], form Form, direct, linear float64) (cost float64, why string) {
 	cost = direct
 	if form == Linear {
 		cost = linear
@@ -225,5 +238,5 @@ func (e *engine[T]) reason(c *Call[T], s *Sequence, back bool) (form Form, cost 
 	default:
 		why = fmt.Sprintf("the linear form takes %.3g times as long", linear/direct)
 	}
-	return form, cost, why
+	return cost, why
 }

@@ -128,7 +128,7 @@ func (u *unit[T]) linearBackward(m *features.Monomials[T]) {
 // end, if they fit; there is no room for wider ones, which go the way to the
 // keys at once.
 func (u *unit[T]) waiting() tensor.Mat[T] {
-	if u.da <= u.d {
+	if u.ready || u.da <= u.d {
 		return u.dk
 	}
 	return tensor.Mat[T]{}

@@ -22,7 +22,7 @@ type side[T tensor.Float] struct {
 
 // querySide is the queries of head g of the group.
 func (u *unit[T]) querySide(g int) side[T] {
-	s := side[T]{x: u.q[g], scale: u.scale[g], pos: u.pos, head: u.kh*len(u.q) + g}
+	s := side[T]{x: u.q[g], scale: u.scale[g], pos: u.pos, ready: u.readyQ, head: u.kh*len(u.q) + g}
 	if u.stats != nil {
 		s.stats = &u.stats[g]
 	}

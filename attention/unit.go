@@ -30,6 +30,7 @@ type unit[T tensor.Float] struct {
 	off    int  // query i sees keys j ≤ i+off, where causal
 	pos    int  // rotation of query 0
 	ready  bool // keys are prepared
+	readyQ bool // queries are prepared
 	chunk  int  // tokens of a chunk, at least 1
 
 	mask    []bool // [m] keys that exist; nil: all

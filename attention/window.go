@@ -54,6 +54,7 @@ type windowed[T tensor.Float] struct {
 	window     Window[T]
 	eps        float64
 	tail, near *engine[T]
+	around     *engine[T] // near, of calls that are not causal
 	params     *param.Set[T]
 	scratch    sync.Pool // of *windowScratch[T]
 }
@@ -90,6 +91,10 @@ func newWindowed[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	if x.near, err = newEngine(near); err != nil {
 		return nil, err
 	}
+	near.band, near.around = 2*w.Width-1, true
+	if x.around, err = newEngine(near); err != nil {
+		return nil, err
+	}
 	x.params = x.tail.params
 	if w.LogGamma != nil {
 		x.params = new(param.Set[T])
@@ -101,7 +106,7 @@ func newWindowed[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 
 func (w *windowed[T]) Traits() Traits {
 	t := w.tail.Traits()
-	t.Products, t.CausalOnly = false, true
+	t.Products, t.Banded = false, true
 	return t
 }
 
@@ -134,7 +139,15 @@ func (w *windowed[T]) check(c *Call[T]) error {
 		return err
 	}
 	if !c.Causal {
-		return fmt.Errorf("causal: %s with a window needs a causal call, whose queries have a place among the keys", w.tail.spec.Name)
+		const why = "%s of %s with a window needs a causal call: queries that read a state stand at its last token"
+		switch {
+		case c.Init != nil:
+			return fmt.Errorf(why, "init", w.tail.spec.Name)
+		case c.Final != nil:
+			return fmt.Errorf(why, "final", w.tail.spec.Name)
+		case c.Form == Step:
+			return fmt.Errorf(why, "form: step", w.tail.spec.Name)
+		}
 	}
 	if c.Drop.IsActive() && c.Drop.Kind == ProductDrop {
 		return fmt.Errorf("dropout: %v is not defined with a window", c.Drop.Kind)
@@ -188,6 +201,14 @@ func likeOutput[T tensor.Float](memory *[]T, c *Call[T]) tensor.Heads[T] {
 	return headsIn(memory, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 }
 
+// nearOf returns the engine of the window.
+func (w *windowed[T]) nearOf(causal bool) *engine[T] {
+	if causal {
+		return w.near
+	}
+	return w.around
+}
+
 // nearCall is c as the window has it.
 func nearCall[T tensor.Float](c *Call[T]) *Call[T] {
 	x := *c
@@ -223,11 +244,13 @@ func (w *windowed[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 		return w.segmentForward(out, c, saved, keep)
 	}
 	near := likeOutput(&saved.o, c)
-	if err := w.near.Forward(near, nearCall(c), &saved.near); err != nil {
+	if err := w.nearOf(c.Causal).Forward(near, nearCall(c), &saved.near); err != nil {
 		return err
 	}
 	if w.oneDenominator() {
-		if err := w.tail.Forward(out, c, &saved.tail); err != nil {
+		if !c.Causal {
+			w.farForward(out, c, &saved.tail)
+		} else if err := w.tail.Forward(out, c, &saved.tail); err != nil {
 			return err
 		}
 		w.join(out, c, saved, keep)
@@ -271,7 +294,9 @@ func (w *windowed[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T
 	}
 	x := w.part(dout, out, c, len(seqs), keep, scratch)
 	w.partAll(x, c, seqs)
-	if err := w.tail.Backward(g, x.tailDo, x.tailO, c, x.tail); err != nil {
+	if !c.Causal && w.oneDenominator() {
+		w.farBackward(g, x, c)
+	} else if err := w.tail.Backward(g, x.tailDo, x.tailO, c, x.tail); err != nil {
 		return err
 	}
 	near := Grads[T]{
@@ -282,7 +307,7 @@ func (w *windowed[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T
 	if c.HasDecay() && g.DLogG.D != 0 {
 		near.DLogG = headsIn(&scratch.dlogG, c.K.B, c.K.H, c.K.N, 1)
 	}
-	if err := w.near.Backward(&near, x.nearDo, x.nearO, nearCall(c), &keep.window.near); err != nil {
+	if err := w.nearOf(c.Causal).Backward(&near, x.nearDo, x.nearO, nearCall(c), &keep.window.near); err != nil {
 		return err
 	}
 	addHeads(g.DQ, near.DQ)
@@ -318,7 +343,11 @@ func (w *windowed[T]) addGamma(d []float64, heads int) {
 }
 
 func (w *windowed[T]) Plan(s Shape) Plan {
-	p, near := w.tail.Plan(s), w.near.Plan(Shape{B: s.B, H: s.H, Hkv: s.Hkv, N: s.N, M: s.M, D: s.D, Dv: s.Dv, Causal: s.Causal})
+	near := w.nearOf(s.Causal).Plan(Shape{B: s.B, H: s.H, Hkv: s.Hkv, N: s.N, M: s.M, D: s.D, Dv: s.Dv, Causal: true})
+	p := w.tail.Plan(s)
+	if !s.Causal && w.oneDenominator() {
+		w.planFar(&p, s)
+	}
 	p.Renews = false // a token leaves the window as another comes in
 	p.FLOPs += near.FLOPs
 	p.Bytes = max(p.Bytes, near.Bytes)

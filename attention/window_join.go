@@ -47,8 +47,9 @@ func (w *windowed[T]) eachHead(c *Call[T], seqs []Sequence, f func(u *unit[T], s
 		s, kh := &seqs[i/c.K.H], i%c.K.H
 		ar := arena.Acquire()
 		defer ar.Release()
-		u := w.near.unit(c, s, kh, ar)
-		defer w.near.release(u)
+		near := w.nearOf(c.Causal)
+		u := near.unit(c, s, kh, ar)
+		defer near.release(u)
 		f(u, s, kh)
 	})
 }
@@ -249,6 +250,9 @@ func (w *windowed[T]) keepRow(x *joint[T], g, i int, p *joinedSums, tail, near f
 // decay what is left of them at the last one. Before is what comes before the first
 // key.
 func (u *unit[T]) bandLeft(before earlier) []float64 {
+	if u.spec.around {
+		return u.countFar()
+	}
 	left := make([]float64, u.n)
 	next := 0
 	for i := range left {

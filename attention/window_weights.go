@@ -47,14 +47,17 @@ type windowMatrix[T tensor.Float] struct {
 
 func (w *windowed[T]) matrix(c *Call[T], s *Sequence, h int, ar *arena.Arena) *windowMatrix[T] {
 	group := c.Q.H / c.K.H
-	x := &windowMatrix[T]{w: w, near: w.near.unit(c, s, h/group, ar), g: h % group, h: h}
-	x.far = w.tail.unit(c, &w.tail.sequences(nil, c)[s.Index], h/group, ar)
+	x := &windowMatrix[T]{w: w, near: w.nearOf(c.Causal).unit(c, s, h/group, ar), g: h % group, h: h}
+	if c.Causal {
+		s = &w.tail.sequences(nil, c)[s.Index]
+	}
+	x.far = w.tail.unit(c, s, h/group, ar)
 	x.ages = x.near.bandAges(0)
 	return x
 }
 
 func (x *windowMatrix[T]) release() {
-	x.w.near.release(x.near)
+	x.w.nearOf(x.far.causal).release(x.near)
 	x.w.tail.release(x.far)
 }
 
@@ -66,7 +69,11 @@ func (x *windowMatrix[T]) rows(dst tensor.Mat[T], i0 int) []joinedSums {
 	defer near.ar.Reset(mark)
 	tail := dst
 	tail.Cols = far.m
-	far.directWeights(tail, x.g, i0, i0+dst.Rows)
+	if !far.causal && x.w.oneDenominator() {
+		x.farWeights(tail, i0)
+	} else {
+		far.directWeights(tail, x.g, i0, i0+dst.Rows)
+	}
 	sums := make([]joinedSums, dst.Rows)
 	size := near.bandRows()
 	for r := 0; r < dst.Rows; r += size {
@@ -92,18 +99,19 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 	gamma := x.w.logGamma(x.h)
 	for r := range n {
 		i, row := i0+r, dst.Row(r)
-		band := row[u.lowest(i):u.seen(i)]
+		band, ahead := row[u.lowest(i):u.seen(i)], row[u.seen(i):]
 		window := s[r*ld+u.lowest(i)-lo:][:len(band)]
 		if !x.w.oneDenominator() {
 			u.t.Axpy(band, over[r]*T(math.Exp(gamma)), window)
 			continue
 		}
 		tail := row[:u.lowest(i)]
-		sums[r] = x.w.sums(float64(u.t.Sum(tail)), gamma+float64(den[r]), x.ages, i)
+		sums[r] = x.w.sums(float64(u.t.Sum(tail)+u.t.Sum(ahead)), gamma+float64(den[r]), x.ages, i)
 		if p := &sums[r]; p.none() {
 			clear(row)
 		} else {
 			scaleTail(u.t, tail, p, tail)
+			scaleTail(u.t, ahead, p, ahead)
 			u.t.Scale(band, over[r]*T(p.share()), window)
 		}
 	}

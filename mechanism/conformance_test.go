@@ -120,7 +120,7 @@ func subjects() []subject {
 	list = withWindows(list)
 	var all []subject
 	for _, x := range list {
-		all = append(all, subject{label: x.label, name: x.name, o: x.o, book: x.book})
+		all = append(all, subject{label: x.label, name: x.name, o: x.o, book: x.book, aligned: x.book.Window != nil})
 	}
 	all = append(all, performers()...)
 	all = append(all, hedgehogs()...)
@@ -177,6 +177,9 @@ func (s *subject) causal() bool {
 	return s.book.Norm < oracle.Max
 }
 
+// stepsUnmasked reports that reading a state is an unmasked call.
+func (s *subject) stepsUnmasked() bool { return s.whole == nil && s.book.Window == nil }
+
 // linear reports that the subject has a linear form.
 func (s *subject) linear() bool { return s.whole == nil && !s.book.Exp }
 
@@ -190,7 +193,7 @@ func (s *subject) sums() bool {
 
 // fit removes from a shape the features that the subject lacks.
 func (s *subject) fit(sh shape) shape {
-	sh.causal = sh.causal && s.causal() || s.book.Forget != nil || s.book.Window != nil
+	sh.causal = sh.causal && s.causal() || s.book.Forget != nil
 	if sh.causal && sh.theta != 0 && sh.m < sh.n {
 		sh.theta = 0
 	}
@@ -459,7 +462,7 @@ var everyForm = []form{{attention.Direct, 0}, {attention.Auto, 0}, {attention.St
 func (f form) computes(s subject, c *oracle.Call) bool {
 	switch f.form {
 	case attention.Step:
-		return c.AttnKeep == nil && s.causal() && (c.Causal || s.whole == nil)
+		return c.AttnKeep == nil && s.causal() && (c.Causal || s.stepsUnmasked())
 	case attention.Linear:
 		return c.AttnKeep == nil && s.linear()
 	}
@@ -662,7 +665,15 @@ func derivatives(t *testing.T, s subject) {
 		wholeDerivatives(t, s)
 		return
 	}
-	oc, do := s.fit(shape{b: 1, h: 2, hkv: 1, n: 3, m: 4, d: 5, dv: 2, causal: true}).call(77)
+	derivativesOf(t, s, shape{b: 1, h: 2, hkv: 1, n: 3, m: 4, d: 5, dv: 2, causal: true})
+	if s.book.Window != nil {
+		derivativesOf(t, s, shape{b: 1, h: 2, hkv: 1, n: 7, m: 8, d: 5, dv: 2})
+	}
+}
+
+// derivativesOf is derivatives for a call of a shape.
+func derivativesOf(t *testing.T, s subject, sh shape) {
+	oc, do := s.fit(sh).call(77)
 	m, book := build[float64](t, s, 2)
 	type point struct {
 		name      string

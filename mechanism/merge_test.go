@@ -52,6 +52,7 @@ func merged[T tensor.Float](t *testing.T, s subject) {
 		sh.mask, sh.causal = masked, false
 		oc, _ := sh.call(30)
 		m, book := build[T](t, s, sh.h)
+		book.read()
 		c := callIn[T](oc)
 		want, v := book.Forward(oc), check.MaxAbs(oc.V.Data)
 		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})

@@ -56,6 +56,13 @@ type textbookOf struct {
 	params  []string // of numbers those that are learned, in their order
 }
 
+// read has the textbook answer unmasked calls as a state that has seen all keys does.
+func (b *textbookOf) read() {
+	if w := b.Window; w != nil {
+		w.Reading = true
+	}
+}
+
 // wholeTextbook returns the textbook of s with the numbers of m. It moves the parameters of
 // m away from their initial values, to numbers that float32 represents.
 func wholeTextbook[T tensor.Float](s subject, m attention.Mechanism[T]) *textbookOf {

@@ -14,7 +14,7 @@ import (
 // Settings of rows that stream: an exact softmax window beside the mechanism,
 // as in LoLCATs (arXiv 2410.10254) and Based (arXiv 2402.18668).
 var (
-	windowSetting = Setting{"window", "0", "tokens of a window of weights exp(q·k/√D) beside these; 0: none; needs --causal"}
+	windowSetting = Setting{"window", "0", "tokens of a window of weights exp(q·k/√D) beside these; 0: none"}
 	joinSetting   = Setting{"join", "denominator", "how the window is joined: " + strings.Join(joinNames(), " (the mechanism weighs the keys before it), ") + " (all keys)"}
 	gammaSetting  = Setting{"gamma", "1", "what the factor γ of the window's weights starts from, a number, learned for each head"}
 	logGamma      = Param{"log_gamma", "(H)", "logarithm of the factor γ of each query head's window, unless the setting window is 0"}

@@ -24,7 +24,7 @@ func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[floa
 	var none tensor.Heads[float64]
 	s, t := src.Shape(), m.Traits()
 	switch {
-	case !t.Linear || t.CausalOnly:
+	case !t.Linear || t.CausalOnly || t.Banded:
 		return none, &BadInput{fmt.Errorf("mechanism: %s has no sums of weights that do not depend on places", t.Name)}
 	case src.IsSequential():
 		return none, &BadInput{fmt.Errorf("input: a pipe cannot be read again")}

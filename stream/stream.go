@@ -208,7 +208,7 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 		return nil, fmt.Errorf("mechanism: the state of %s grows with the tokens, a stream needs one of constant size", t.Name)
 	case !o.Causal && src.IsSequential():
 		return nil, fmt.Errorf("causal: unmasked attention reads keys and then queries, and a pipe is read once")
-	case !o.Causal && (t.CausalOnly || !t.Linear):
+	case !o.Causal && (t.CausalOnly || t.Banded || !t.Linear):
 		return nil, fmt.Errorf("causal: %s streams in causal calls alone", t.Name)
 	case !o.Causal && src.HasDecay():
 		return nil, fmt.Errorf("log_g: decay needs a causal call, whose queries have a place among the keys")

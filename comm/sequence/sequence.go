@@ -32,6 +32,8 @@ func CheckMechanism[T tensor.Float](m attention.Mechanism[T], causal bool) error
 		return fmt.Errorf("mechanism: the state of %s grows with the tokens; ranks exchange states of constant size", t.Name)
 	case !causal && t.CausalOnly:
 		return fmt.Errorf("causal: %s is causal alone", t.Name)
+	case !causal && t.Banded:
+		return fmt.Errorf("causal: %s with these settings goes over ranks in causal calls alone", t.Name)
 	}
 	return nil
 }

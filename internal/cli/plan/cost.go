@@ -53,7 +53,7 @@ func (c *Command) report() (*Report, error) {
 		return nil, env.MarkInput(err)
 	}
 	if mech.Traits().CausalOnly && !s.Causal {
-		return nil, env.InputErrorf("--causal: %s with a window needs it", c.Mechanism)
+		return nil, env.InputErrorf("--causal: %s needs it", c.Mechanism)
 	}
 	degree := row.Order
 	if o.Order > 0 {

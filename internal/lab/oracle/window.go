@@ -6,8 +6,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Window joins the softmax of the last Width keys of a causal query, of scores
-// q·k/√D of the rows as they come, to a mechanism. LoLCATs (arXiv 2410.10254)
+// Window joins the softmax of the near field of a query, of scores q·k/√D of the
+// rows as they come, to a mechanism. With the query at place p the near field is the
+// last Width keys p-Width < j ≤ p of a causal call, and |p-j| < Width of others. LoLCATs (arXiv 2410.10254)
 // have one denominator, under which the mechanism weighs the keys before
 // the window; Based (arXiv 2402.18668) has a term of its own for each, and the
 // mechanism weighs all keys.
@@ -15,6 +16,7 @@ type Window struct {
 	Width    int
 	Separate bool
 	Gamma    []float64 // γ of each query head, [H] or [1]
+	Reading  bool      // queries of unmasked calls read a state: they stand at its last key
 }
 
 // gamma returns γ of head h.
@@ -22,6 +24,10 @@ func (w *Window) gamma(h int) float64 { return w.Gamma[h%len(w.Gamma)] }
 
 // isInWindow reports whether key j of s is in the window of query i.
 func (m *Mechanism) isInWindow(c *Call, s sequence, i, j int) bool {
+	if !c.Causal && !m.Window.Reading {
+		p := i + s.m - s.n
+		return max(p-j, j-p) < m.Window.Width
+	}
 	return j > c.position(s, i)-m.Window.Width
 }
 

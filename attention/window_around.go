@@ -1,0 +1,381 @@
+package attention
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// The far field of an unmasked call under one denominator. A query at place
+// p = i+M-N has the far keys j ≤ p-w before it and j ≥ p+w after it. Two sweeps sum
+// them, each as a causal tail with lag w: one over the sequence and one over the
+// reversed sequence. Numerators and denominators of both are added, and nothing is
+// subtracted. Rows are prepared once for both sweeps, so that rotations, masks and
+// dropout go by the places of the call.
+
+// farSweep is one key head of a sequence whose far field is summed.
+type farSweep[T tensor.Float] struct {
+	*unit[T] // of the tail, with prepared rows
+	s        *Sequence
+	width    int  // of the window
+	m        int  // keys of the head; the unit has those that a query sees
+	reversed bool // rows lie in reverse order
+
+	q       []tensor.Mat[T] // rows as they come
+	k, v    tensor.Mat[T]
+	mask    []bool
+	keys    tensor.Mat[T] // prepared [m, da], and in reverse order after turn
+	values  tensor.Mat[T]
+	present []bool
+}
+
+// farSides returns the sequences of both sweeps over s: the keys that some query sees, and
+// how queries are aligned with them.
+func farSides(s *Sequence, width int) [2]Sequence {
+	sides := [2]Sequence{*s, *s}
+	sides[0].Offset = s.Offset - width
+	sides[1].Offset = s.M - s.N - s.Offset - width
+	for i := range sides {
+		sides[i].M = min(max(s.N+sides[i].Offset, 0), s.M)
+	}
+	return sides
+}
+
+// farCosts returns the costs of a key head of s in both forms.
+func (w *windowed[T]) farCosts(c *Call[T], s *Sequence, back bool) (direct, linear float64) {
+	x := *c
+	x.Causal = true
+	for _, side := range farSides(s, w.window.Width) {
+		d, l := w.tail.costs(&x, &side, back)
+		direct, linear = direct+d, linear+l
+	}
+	return direct, linear
+}
+
+// farForm chooses the form of both sweeps over s, as engine.choose does.
+func (w *windowed[T]) farForm(c *Call[T], s *Sequence, back bool) Form {
+	if c.AttnKeep != nil || c.Form == Direct {
+		return Direct
+	}
+	if c.Form == Linear {
+		return Linear
+	}
+	direct, linear := w.farCosts(c, s, back)
+	return w.tail.cheaper(c, direct, linear)
+}
+
+// farFLOPs returns the arithmetic of both sweeps over s, all heads.
+func (w *windowed[T]) farFLOPs(c *Call[T], s *Sequence) (flops float64) {
+	x := *c
+	x.Causal = true
+	for _, side := range farSides(s, w.window.Width) {
+		flops += w.tail.flops(&x, &side)
+	}
+	return flops
+}
+
+// planFar sets what p says of the far field of an unmasked call.
+func (w *windowed[T]) planFar(p *Plan, s Shape) {
+	c := &Call[T]{Form: s.Form, Chunk: s.Chunk}
+	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
+	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
+	seq := &Sequence{N: s.N, M: s.M, Keys: s.M, Offset: s.M - s.N}
+	all := float64(s.B * s.Hkv)
+	for _, back := range []bool{true, false} {
+		form := w.farForm(c, seq, back)
+		direct, linear := w.farCosts(c, seq, back)
+		cost, why := w.tail.explain(c, form, direct, linear)
+		if back {
+			p.Back, p.BackCost, p.BackWhy = form, all*cost, why
+		} else {
+			p.Form, p.Cost, p.Why = form, all*cost, why
+		}
+	}
+	seq.form = p.Form
+	p.FLOPs = w.farFLOPs(c, seq) * float64(s.B)
+	chunk, group := w.tail.chunk(s.D, s.Chunk), s.H/max(s.Hkv, 1)
+	if p.Chunk = 0; p.Form == Linear {
+		p.Chunk = chunk
+	}
+	p.Bound = w.tail.bound(s, p.Form, p.Chunk, p.F)
+	da := w.tail.spec.width(s.D)
+	rows := float64(group*s.N)*float64(da+kernel.Pad(s.Dv)) + float64(s.M)*float64(da+kernel.Pad(s.Dv))
+	p.Bytes = float64(scratch.ElementSize[T]()) * (rows + w.tail.scratch(p.Form, s.M, group, s.D, s.Dv, chunk))
+}
+
+// eachFar calls f for the far field of every key head of every sequence.
+func (w *windowed[T]) eachFar(c *Call[T], back bool, f func(x *farSweep[T], kh int)) {
+	seqs := c.Sequences()
+	var work float64
+	for i := range seqs {
+		s := &seqs[i]
+		s.form = w.farForm(c, s, back)
+		if s.work = w.farFLOPs(c, s); back {
+			s.work *= 3
+		}
+		work += s.work
+	}
+	par.RunEach(len(seqs)*c.K.H, work, func(i int) {
+		ar := arena.Acquire()
+		defer ar.Release()
+		s, kh := &seqs[i/c.K.H], i%c.K.H
+		u := w.tail.unit(c, s, kh, ar)
+		defer w.tail.release(u)
+		u.workers = workers(c.K.H, s.work, work)
+		x := &farSweep[T]{unit: u, s: s, width: w.window.Width, m: u.m}
+		x.prepare()
+		f(x, kh)
+	})
+}
+
+// prepare replaces the rows of the unit by prepared ones.
+func (x *farSweep[T]) prepare() {
+	u := x.unit
+	x.q, x.k, x.v, x.mask = append(x.q, u.q...), u.k, u.v, u.mask
+	for g := range u.q {
+		rows := scratch.TakeMat[T](u.ar, u.n, u.da)
+		u.prepareQ(rows.Data, rows.Stride, g, 0, u.n)
+		x.unit.q[g] = rows
+	}
+	x.keys = scratch.TakeMat[T](u.ar, x.m, u.da)
+	u.prepareK(x.keys.Data, x.keys.Stride, 0, x.m)
+	x.values, x.present = u.v, u.mask
+	u.readyQ, u.ready, u.causal = true, true, true
+	x.align()
+}
+
+// align has the unit see the far keys of its sweep.
+func (x *farSweep[T]) align() {
+	sides := farSides(x.s, x.width)
+	side := &sides[0]
+	if x.reversed {
+		side = &sides[1]
+	}
+	u := x.unit
+	u.off, u.m = side.Offset, side.M
+	u.k, u.v, u.mask = x.keys.Slice(0, u.m), x.values.Slice(0, u.m), nil
+	if x.present != nil {
+		u.mask = x.present[:u.m]
+	}
+}
+
+// turn goes on to the sweep over the reversed sequence.
+func (x *farSweep[T]) turn() {
+	u := x.unit
+	for g := range u.q {
+		reverseRows(u.q[g])
+	}
+	reverseRows(x.keys)
+	x.values = scratch.TakeMat[T](u.ar, x.m, u.dv)
+	for j := range x.m {
+		copy(x.values.Row(x.m-1-j), x.v.Row(j))
+	}
+	if x.mask != nil {
+		x.present = make([]bool, x.m)
+		for j, exists := range x.mask {
+			x.present[x.m-1-j] = exists
+		}
+	}
+	if u.keep != nil {
+		keep := make([]bool, u.n*x.m)
+		for i := range u.n {
+			for j, sees := range u.keep[i*u.keepRow:][:x.m] {
+				keep[(u.n-1-i)*x.m+x.m-1-j] = sees
+			}
+		}
+		u.keep, u.keepRow = keep, x.m
+	}
+	x.reversed = true
+	x.align()
+}
+
+// reverseRows reverses the order of the rows of x.
+func reverseRows[T tensor.Float](x tensor.Mat[T]) {
+	for i, j := 0, x.Rows-1; i < j; i, j = i+1, j-1 {
+		a, b := x.Row(i), x.Row(j)
+		for c, y := range a {
+			a[c], b[c] = b[c], y
+		}
+	}
+}
+
+// farForward sets out [B,H,N,Dv] to the numerators of the far field of an unmasked
+// call, and keep.Den to their denominators.
+func (w *windowed[T]) farForward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) {
+	keep.Den = scratch.Grow(keep.Den[:0], c.Q.B*c.Q.H*c.Q.N)
+	w.eachFar(c, false, func(x *farSweep[T], kh int) {
+		u := x.unit
+		u.o, u.den = headsOf(u.o, out, x.s, u.group(kh)), denOf(u.den, keep.Den, c, x.s, u.group(kh))
+		x.forward(w.tail)
+		o, den := append([]tensor.Mat[T](nil), u.o...), append([][]T(nil), u.den...)
+		for g := range u.o {
+			u.o[g], u.den[g] = scratch.TakeMat[T](u.ar, u.n, kernel.Pad(u.dv)), u.take(u.n)
+			u.o[g].Cols = u.dv
+		}
+		x.turn()
+		x.forward(w.tail)
+		for g := range o {
+			for i := range u.n {
+				row := o[g].Row(i)
+				u.t.Add(row, row, u.o[g].Row(u.n-1-i))
+				den[g][i] += u.den[g][u.n-1-i]
+			}
+		}
+	})
+}
+
+// forward sets the numerators and denominators of a sweep.
+func (x *farSweep[T]) forward(e *engine[T]) {
+	u := x.unit
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	switch {
+	case u.m == 0:
+		for g := range u.q {
+			u.unseen(g, 0, u.n)
+		}
+	case x.s.form == Linear:
+		u.linearForward(e.walker(u))
+	default:
+		u.directForward()
+	}
+}
+
+// farBackward sets the gradients in g of the far field of an unmasked call, from the
+// outputs and gradients in p.
+func (w *windowed[T]) farBackward(g *Grads[T], p *parted[T], c *Call[T]) {
+	group := c.Q.H / max(c.K.H, 1)
+	dscale := make([]float64, len(c.Sequences())*c.Q.H)
+	w.eachFar(c, true, func(x *farSweep[T], kh int) {
+		u, s := x.unit, x.s
+		heads := u.group(kh)
+		u.o, u.do, u.dq = headsOf(u.o, p.tailO, s, heads), headsOf(u.do, p.tailDo, s, heads), headsOf(u.dq, g.DQ, s, heads)
+		u.den = denOf(u.den, p.tail.Den, c, s, heads)
+		u.dscale = dscale[s.Index*c.Q.H+kh*group:][:group]
+		dk, dv := g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.Keys), g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
+		x.backward(w.tail, dk, dv)
+	})
+	w.tail.addTau(dscale, c)
+}
+
+// backward sets dQ of the unit, and dk and dv of the keys [Keys, D] and [Keys, Dv].
+func (x *farSweep[T]) backward(e *engine[T], dk, dv tensor.Mat[T]) {
+	u := x.unit
+	outputs, douts, dqs := append([]tensor.Mat[T](nil), u.o...), append([]tensor.Mat[T](nil), u.do...), append([]tensor.Mat[T](nil), u.dq...)
+	sum := x.sweepBack(e)
+	x.turn()
+	for g := range u.q {
+		u.o[g], u.do[g] = reversedRows(u.ar, outputs[g]), reversedRows(u.ar, douts[g])
+	}
+	ahead := x.sweepBack(e)
+	for g := range u.q {
+		addReversed(u.t, sum.q[g], ahead.q[g])
+	}
+	addReversed(u.t, sum.k, ahead.k)
+	addReversed(u.t, sum.v, ahead.v)
+
+	// Back through the preparation of the rows.
+	copy(u.q, x.q)
+	u.k, u.v, u.mask, u.m = x.k, x.v, x.mask, x.m
+	u.readyQ, u.ready = false, false
+	copy(u.dq, dqs)
+	for g := range u.q {
+		u.gradQ(g, 0, u.n, sum.q[g].Data, sum.q[g].Stride)
+	}
+	u.dk = dk.Slice(0, x.m)
+	u.gradK(0, x.m, sum.k.Data, sum.k.Stride)
+	for j := range x.m {
+		copy(dv.Row(j), sum.v.Row(j))
+	}
+	scratch.ClearRows(dk, x.m, dk.Rows) // keys beyond the key length
+	scratch.ClearRows(dv, x.m, dv.Rows)
+}
+
+// sweepGrad is the gradient of prepared queries [n, da] per head, prepared keys [m, da]
+// and values [m, Dv].
+type sweepGrad[T tensor.Float] struct {
+	q    []tensor.Mat[T]
+	k, v tensor.Mat[T]
+}
+
+// sweepBack returns the gradients of a sweep, in scratch memory.
+func (x *farSweep[T]) sweepBack(e *engine[T]) sweepGrad[T] {
+	u := x.unit
+	d := sweepGrad[T]{k: scratch.ZeroMat[T](u.ar, x.m, u.da), v: scratch.ZeroMat[T](u.ar, x.m, u.dv)}
+	for g := range u.q {
+		d.q = append(d.q, scratch.ZeroMat[T](u.ar, u.n, u.da))
+		u.dq[g] = d.q[g]
+	}
+	u.dk, u.dval = d.k.Slice(0, u.m), d.v.Slice(0, u.m)
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	switch {
+	case u.m == 0:
+	case x.s.form == Linear:
+		u.linearBackward(e.walker(u))
+	default:
+		u.directBackward()
+	}
+	return d
+}
+
+// reversedRows returns the rows of x in reverse order, in scratch memory.
+func reversedRows[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
+	y := scratch.TakeMat[T](ar, x.Rows, x.Cols)
+	for i := range x.Rows {
+		copy(y.Row(x.Rows-1-i), x.Row(i))
+	}
+	return y
+}
+
+// addReversed adds the rows of x, in reverse order, to y.
+func addReversed[T tensor.Float](t *kernel.Table[T], y, x tensor.Mat[T]) {
+	for i := range y.Rows {
+		t.Add(y.Row(i), y.Row(i), x.Row(x.Rows-1-i))
+	}
+}
+
+// countFar returns for each query of a band the number of keys outside of it.
+func (u *unit[T]) countFar() []float64 {
+	far := make([]float64, u.n)
+	exist := make([]int, u.m+1) // keys that exist before each
+	for j := range u.m {
+		exist[j+1] = exist[j]
+		if u.exists(j) {
+			exist[j+1]++
+		}
+	}
+	for i := range far {
+		lo, hi := u.lowest(i), u.seen(i)
+		if u.keep == nil {
+			far[i] = float64(exist[lo] + exist[u.m] - exist[hi])
+			continue
+		}
+		for j := range u.m {
+			if (j < lo || j >= hi) && u.exists(j) && u.keep[i*u.keepRow+j] {
+				far[i]++
+			}
+		}
+	}
+	return far
+}
+
+// farWeights sets rows of dst [rows, M] to the weights of the far keys of queries from i0
+// on, and 0 elsewhere.
+func (x *windowMatrix[T]) farWeights(dst tensor.Mat[T], i0 int) {
+	u := *x.far
+	u.q = append([]tensor.Mat[T](nil), u.q...)
+	u.q[x.g] = u.q[x.g].Slice(i0, i0+dst.Rows)
+	u.n, u.pos, u.place.q0 = dst.Rows, u.pos+i0, u.place.q0+i0
+	keep := make([]bool, dst.Rows*u.m)
+	for r := range dst.Rows {
+		for j := range u.m {
+			near := x.near.lowest(i0+r) <= j && j < x.near.seen(i0+r)
+			keep[r*u.m+j] = !near && (u.keep == nil || u.keep[(i0+r)*u.keepRow+j])
+		}
+	}
+	u.keep, u.keepRow = keep, u.m
+	u.directWeights(dst, x.g, 0, dst.Rows)
+}
