@@ -268,5 +268,5 @@ func (w *driver[T]) Plan(s attention.Shape) attention.Plan {
 	one := w.Cost(s)
 	heads := float64(s.B * s.H)
 	const why = "it has one form of its own"
-	return attention.Plan{Form: attention.Direct, Back: attention.Direct, Why: why, BackWhy: why, FLOPs: heads * one.FLOPs, Bytes: one.Bytes, State: w.ringBytes(s)}
+	return attention.Plan{Form: attention.Direct, Back: attention.Direct, Why: why, BackWhy: why, FLOPs: heads * one.FLOPs, Bytes: one.Bytes, State: w.stateBytes(s)}
 }

@@ -38,13 +38,10 @@ func (w *driver[T]) NewState(s attention.Shape) (attention.State[T], error) {
 	if own, ok := w.Function.(StateProvider[T]); ok {
 		return own.NewState(s)
 	}
-	if keys, _ := w.reach(); keys > 0 {
-		if err := s.CheckStateSize(w.ringBytes(s)); err != nil {
-			return nil, err
-		}
-		return newRingState(w, s), nil
+	if err := s.CheckStateSize(w.stateBytes(s)); err != nil {
+		return nil, err
 	}
-	return newKeyState(w, s), nil
+	return newTokenState(w, s), nil
 }
 
 // checkShape returns an error if the mechanism does not support states of the shape.
@@ -63,8 +60,5 @@ func (w *driver[T]) RestoreState(data []byte) (attention.State[T], error) {
 	if own, ok := w.Function.(StateProvider[T]); ok {
 		return own.RestoreState(data)
 	}
-	if keys, _ := w.reach(); keys > 0 {
-		return restoreRingState(w, data)
-	}
-	return restoreKeyState(w, data)
+	return restoreTokenState(w, data)
 }

@@ -1,0 +1,413 @@
+package headwise
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// BoundedReach is a causal Function whose queries see a bounded number of keys. Its states keep
+// that many.
+type BoundedReach interface {
+	// Reach returns the number of keys that a query sees, its own included, and the shift of
+	// positions that changes no result. keys is 0 if there is no bound.
+	Reach() (keys, period int)
+}
+
+// PastQueryReader is a causal Function whose outputs depend on earlier queries. Its states keep
+// these queries and pass them in Head.PastQueries.
+type PastQueryReader interface{ NeedsPastQueries() }
+
+// Kinds of states in snapshots: of all tokens, as for the cache of other mechanisms, and
+// of the last ones.
+const (
+	cacheKind  = "keys and values"
+	windowKind = "window of keys and values"
+)
+
+// tokenState is the state of a causal Function without a state of its own: rotated keys,
+// and values. It keeps all tokens, or for a BoundedReach the last keep. A query sees keys
+// from a multiple of the period on, so its bits depend on its position alone.
+type tokenState[T tensor.Float] struct {
+	w            *driver[T]
+	shape        attention.Shape
+	tokens       int
+	keys, period int
+	keep         int // tokens that every later query needs at most; 0: all
+
+	// Rows of tokens from start on: all of them, or at least keep and at most 2·keep.
+	start int
+	valid [][]bool // [B][room] unmasked tokens
+	k, v  [][]T    // [B·Hkv][room, D] and [room, Dv]; zeros where a token is masked
+	q     [][]T    // [B·H][room, D] of a PastQueryReader that keeps all, rotated; nil for others
+}
+
+// reach returns the bounds of w's states, 0 where they grow.
+func (w *driver[T]) reach() (keys, period int) {
+	if x, ok := w.Function.(BoundedReach); ok {
+		return x.Reach()
+	}
+	return 0, 0
+}
+
+// keptTokens returns the number of tokens that a state of w keeps, 0 for all.
+func (w *driver[T]) keptTokens() int {
+	keys, period := w.reach()
+	if keys <= 0 {
+		return 0
+	}
+	return keys + period - 1
+}
+
+// stateBytes returns the memory of a state of shape s, 0 if it grows with the tokens.
+func (w *driver[T]) stateBytes(s attention.Shape) float64 {
+	row := float64(s.D) + float64(s.Dv)
+	return 2 * float64(w.keptTokens()) * float64(s.B) * (1 + float64(s.Hkv)*row*float64(scratch.ElementSize[T]()))
+}
+
+// newTokenState returns a state without tokens.
+func newTokenState[T tensor.Float](w *driver[T], s attention.Shape) *tokenState[T] {
+	st := &tokenState[T]{w: w, shape: attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}, keep: w.keptTokens()}
+	st.keys, st.period = w.reach()
+	st.valid, st.k, st.v = make([][]bool, s.B), make([][]T, s.B*s.Hkv), make([][]T, s.B*s.Hkv)
+	if _, is := w.Function.(PastQueryReader); is && st.keep == 0 {
+		st.q = make([][]T, s.B*s.H)
+	}
+	st.resize(2 * st.keep)
+	return st
+}
+
+// rowSets calls f with each kind of rows of the state and their width.
+func (s *tokenState[T]) rowSets(f func(rows [][]T, width int)) {
+	f(s.k, s.shape.D)
+	f(s.v, s.shape.Dv)
+	f(s.q, s.shape.D)
+}
+
+// resize makes room for n tokens.
+func (s *tokenState[T]) resize(n int) {
+	for b := range s.valid {
+		s.valid[b] = scratch.Resize(s.valid[b], n)
+	}
+	s.rowSets(func(rows [][]T, width int) {
+		for i := range rows {
+			rows[i] = scratch.Resize(rows[i], n*width)
+		}
+	})
+}
+
+// makeRoom makes room for n more tokens, at most keep if that bounds them, and returns
+// the place of the first.
+func (s *tokenState[T]) makeRoom(n int) int {
+	have := s.tokens - s.start
+	if s.keep == 0 {
+		s.resize(have + n)
+		return have
+	}
+	if have+n <= 2*s.keep {
+		return have
+	}
+	drop := have - min(have, s.keep)
+	for b := range s.valid {
+		copy(s.valid[b], s.valid[b][drop:have])
+	}
+	s.rowSets(func(rows [][]T, width int) {
+		for i := range rows {
+			copy(rows[i], rows[i][drop*width:have*width])
+		}
+	})
+	s.start += drop
+	return have - drop
+}
+
+func (s *tokenState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
+
+func (s *tokenState[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedRead(out, c, s)
+}
+
+func (s *tokenState[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedStep(out, c, s)
+}
+
+func (s *tokenState[T]) StateShape() *attention.Shape { return &s.shape }
+
+func (s *tokenState[T]) Refuse(c *attention.Call[T]) error { return s.w.refuseCall(c) }
+
+// Run absorbs the m keys of c and sets out for its n queries.
+func (s *tokenState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
+	if m == 0 {
+		s.setOutputs(out, c, 0, n, func(int) int { return s.tokens })
+		return
+	}
+	size := m
+	if s.keep > 0 {
+		size = s.keep
+	}
+	for j := 0; j < m; j += size {
+		past, end := s.tokens, min(j+size, m)
+		s.appendTokens(c, j, end, n > 0)
+		if n > 0 {
+			s.setOutputs(out, c, j, end, func(i int) int { return past + i - j + 1 })
+		}
+	}
+}
+
+// appendTokens appends tokens j0 ≤ j < j1 of c. Queries of tokens without one are 0.
+func (s *tokenState[T]) appendTokens(c *attention.Call[T], j0, j1 int, hasQueries bool) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	n, d, dv := j1-j0, s.shape.D, s.shape.Dv
+	at := s.makeRoom(n)
+	for b := range s.valid {
+		for j := range n {
+			s.valid[b][at+j] = c.KeyMask == nil || c.KeyMask[b*c.K.N+j0+j]
+		}
+	}
+	rope := c.Rope
+	if rope != nil && j0 > 0 {
+		rope = rope.Slice(j0)
+	}
+	for i := range s.k {
+		mark := ar.Mark()
+		b, kh := i/s.shape.Hkv, i%s.shape.Hkv
+		mask := s.valid[b][at:][:n]
+		k := RotateAndMask(ar, c.K.At(b, kh).Slice(j0, j1), mask, rope, 0)
+		v := RotateAndMask(ar, c.V.At(b, kh).Slice(j0, j1), mask, nil, 0)
+		copy(s.k[i][at*d:], k.Data[:n*d])
+		copy(s.v[i][at*dv:], v.Data[:n*dv])
+		ar.Reset(mark)
+	}
+	for i := range s.q {
+		rows := s.q[i][at*d:][:n*d]
+		if !hasQueries {
+			clear(rows)
+			continue
+		}
+		mark := ar.Mark()
+		q := RotateAndMask(ar, c.Q.At(i/s.shape.H, i%s.shape.H).Slice(j0, j1), nil, rope, 0)
+		copy(rows, q.Data)
+		ar.Reset(mark)
+	}
+	s.tokens += n
+}
+
+// setOutputs sets out for queries i0 ≤ i < i1 of c. Query i has the position of token
+// seen(i)-1.
+func (s *tokenState[T]) setOutputs(out tensor.Heads[T], c *attention.Call[T], i0, i1 int, seen func(i int) int) {
+	one := s.shape
+	one.N, one.M, one.Causal = 1, s.tokens, true
+	if s.keep > 0 {
+		one.M = s.keys
+	}
+	d, dv, heads := s.shape.D, s.shape.Dv, s.shape.B*s.shape.H
+	work := float64(heads*(i1-i0)) * s.w.Cost(one).FLOPs
+	par.RunEach(heads, work, func(u int) {
+		ar := arena.Acquire()
+		defer ar.Release()
+		b, head := u/s.shape.H, u%s.shape.H
+		kv := b*s.shape.Hkv + head/(s.shape.H/s.shape.Hkv)
+		h := s.w.takeHead()
+		defer s.w.putHead(h)
+		for i := i0; i < i1; i++ {
+			mark := ar.Mark()
+			row, end, first := out.At(b, head).Slice(i, i+1), seen(i), 0
+			if s.keep > 0 {
+				first = max(end-s.keys, 0) / s.period * s.period
+			}
+			at, m := first-s.start, end-first
+			valid := s.valid[b][at:][:m]
+			if !slices.Contains(valid, true) {
+				clear(row.Row(0))
+				continue
+			}
+			*h = Head[T]{
+				Q: RotateAndMask(ar, c.Q.At(b, head).Slice(i, i+1), nil, c.Rope, i),
+				K: tensor.Mat[T]{Data: s.k[kv][at*d:], Rows: m, Cols: d, Stride: d},
+				V: tensor.Mat[T]{Data: s.v[kv][at*dv:], Rows: m, Cols: dv, Stride: dv},
+
+				Causal: true, Offset: m - 1, Shift: m - 1, Head: head, Scratch: ar, Table: kernel.Active[T](),
+			}
+			if slices.Contains(valid, false) {
+				h.Mask = valid
+			}
+			if s.q != nil {
+				h.PastQueries = tensor.Mat[T]{Data: s.q[u], Rows: m - 1, Cols: d, Stride: d}
+			}
+			h.Out = scratch.ForOutput(ar, row)
+			s.w.Function.Forward(h)
+			scratch.CopyMat(row, h.Out)
+			ar.Reset(mark)
+		}
+	})
+}
+
+// Merge appends the tokens of next to s. The bits are the same as for one stream.
+func (s *tokenState[T]) Merge(next attention.State[T]) error {
+	n, err := attention.Mergeable(s.w.identity(), &s.shape, next, func(n *tokenState[T]) (attention.Identity, *attention.Shape) { return n.w.identity(), &n.shape })
+	if err != nil {
+		return err
+	}
+	if n.tokens > math.MaxInt-s.tokens {
+		return fmt.Errorf("merge: %d and %d tokens are more than can be counted", s.tokens, n.tokens)
+	}
+	if n == s {
+		n = s.Clone().(*tokenState[T])
+	}
+	last, from := n.keptTokens()
+	at := s.makeRoom(last)
+	for b := range s.valid {
+		copy(s.valid[b][at:], n.valid[b][from:][:last])
+	}
+	add := func(to, rows [][]T, width int) {
+		for i := range to {
+			copy(to[i][at*width:], rows[i][from*width:][:last*width])
+		}
+	}
+	add(s.k, n.k, s.shape.D)
+	add(s.v, n.v, s.shape.Dv)
+	add(s.q, n.q, s.shape.D)
+	// If next has dropped tokens, no query will see earlier ones.
+	s.start += n.tokens - last
+	s.tokens += n.tokens
+	return nil
+}
+
+// keptTokens returns the number of tokens that later queries may see, and the place of
+// the first.
+func (s *tokenState[T]) keptTokens() (n, at int) {
+	n = s.tokens
+	if s.keep > 0 {
+		n = min(n, s.keep)
+	}
+	return n, s.tokens - s.start - n
+}
+
+func (s *tokenState[T]) Clone() attention.State[T] {
+	c := *s
+	c.valid, c.k, c.v, c.q = cloneRows(s.valid), cloneRows(s.k), cloneRows(s.v), cloneRows(s.q)
+	return &c
+}
+
+// cloneRows returns a copy of rows and their elements.
+func cloneRows[E any](rows [][]E) [][]E {
+	c := slices.Clone(rows)
+	for i := range c {
+		c[i] = slices.Clone(rows[i])
+	}
+	return c
+}
+
+func (s *tokenState[T]) Reset() { s.tokens, s.start = 0, 0 }
+
+func (s *tokenState[T]) Tokens() int64 { return int64(s.tokens) }
+
+func (s *tokenState[T]) Bytes() int64 {
+	if s.keep > 0 {
+		return int64(s.w.stateBytes(s.shape))
+	}
+	var elements, flags int
+	for b := range s.valid {
+		flags += cap(s.valid[b])
+	}
+	s.rowSets(func(rows [][]T, _ int) {
+		for i := range rows {
+			elements += cap(rows[i])
+		}
+	})
+	return int64(elements)*scratch.ElementSize[T]() + int64(flags)
+}
+
+// AppendBinary appends a snapshot: after the header, of all tokens or the last keep, the
+// flags of each batch row, then the keys and the values of each key head, then the
+// queries. Where there were fewer than keep tokens, zeros follow.
+func (s *tokenState[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := attention.NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, int64(s.tokens), false)
+	n, at := s.keptTokens()
+	missing := max(s.keep-n, 0)
+	for _, valid := range s.valid {
+		w.Flags(valid[at:][:n])
+		w.Flags(make([]bool, missing))
+	}
+	zeros := make([]T, missing*max(s.shape.D, s.shape.Dv))
+	write := func(rows []T, width int) {
+		snapshot.WriteElements(w, rows[at*width:][:n*width])
+		snapshot.WriteElements(w, zeros[:missing*width])
+	}
+	for i := range s.k {
+		write(s.k[i], s.shape.D)
+		write(s.v[i], s.shape.Dv)
+	}
+	for i := range s.q {
+		write(s.q[i], s.shape.D)
+	}
+	return w.End(), nil
+}
+
+// restoreTokenState returns the state that AppendBinary wrote.
+func restoreTokenState[T tensor.Float](w *driver[T], data []byte) (attention.State[T], error) {
+	sh, tokens, r, err := attention.ReadSnapshot[T](data, w.identity(), w.parameterSum())
+	if err != nil {
+		return nil, err
+	}
+	if err := w.checkShape(&sh); err != nil {
+		return nil, err
+	}
+	keep, rows := w.keptTokens(), float64(sh.Hkv)*float64(sh.D+sh.Dv)
+	n := tokens
+	if keep > 0 {
+		n = int64(keep)
+	} else if _, is := w.Function.(PastQueryReader); is {
+		rows += float64(sh.H) * float64(sh.D)
+	}
+	if err := r.Need(float64(sh.B) * float64(n) * (1 + rows*float64(scratch.ElementSize[T]()))); err != nil {
+		return nil, err
+	}
+	s := newTokenState(w, sh)
+	s.tokens = int(tokens)
+	if keep == 0 {
+		s.resize(s.tokens)
+	} else {
+		s.start = max(s.tokens-keep, 0)
+	}
+	for b := range s.valid {
+		r.Flags(s.valid[b][:n])
+	}
+	read := func(rows []T, width int) { snapshot.ReadElements(r, rows[:int(n)*width]) }
+	for i := range s.k {
+		read(s.k[i], sh.D)
+		read(s.v[i], sh.Dv)
+	}
+	for i := range s.q {
+		read(s.q[i], sh.D)
+	}
+	if err := r.End(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// identity returns the identity of the mechanism's states.
+func (w *driver[T]) identity() attention.Identity {
+	kind := cacheKind
+	if w.keptTokens() > 0 {
+		kind = windowKind
+	}
+	return attention.Identity{Kind: kind, Name: w.name(), Setting: w.Setting()}
+}
+
+// parameterSum returns the checksum of the parameters and constants.
+func (w *driver[T]) parameterSum() (sum snapshot.ParameterSum) {
+	for _, x := range slices.Concat(w.Params().All(), w.Constants().All()) {
+		sum = snapshot.AddParameters(sum, x.Data)
+	}
+	return sum
+}
