@@ -24,7 +24,7 @@ func (u *unit[T]) lowest(i int) int {
 		return 0
 	}
 	end := u.seen(i)
-	if u.spec.around {
+	if u.spec.isSymmetric {
 		end = i + u.off + 1
 	}
 	return min(max(end-u.spec.band, 0), u.m)

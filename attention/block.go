@@ -45,7 +45,7 @@ type block[T tensor.Float] struct {
 	keep    []bool // pairs: keep[r*keepRow+c]; nil: all
 	keepRow int
 	band    int  // a row sees the last so many of its visible keys; 0: all
-	around  bool // the band counts places beyond the last key, too
+	twoEnds bool // the band counts places beyond the last key, too
 	rates   []T  // [nk] log_g of the keys of a band; nil: no decay
 
 	first bool // the products with values are set, not added to
@@ -67,7 +67,7 @@ func (b *block[T]) lowest(r int) int {
 		return 0
 	}
 	end := b.visible(r)
-	if b.around {
+	if b.twoEnds {
 		end = r + b.diag + 1
 	}
 	return min(max(end-b.band, 0), b.nk)

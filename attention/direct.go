@@ -104,7 +104,7 @@ func (u *unit[T]) block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T
 	if u.keep != nil {
 		b.keep, b.keepRow = u.keep[i0*u.keepRow+j0:], u.keepRow
 	}
-	b.band, b.around = u.spec.band, u.spec.around
+	b.band, b.twoEnds = u.spec.band, u.spec.isSymmetric
 	return b
 }
 

@@ -302,7 +302,7 @@ func (e *engine[T]) unit(c *Call[T], s *Sequence, kh int, ar *arena.Arena) *unit
 	if c.Causal {
 		u.pos = s.Offset + e.spec.lag
 	}
-	if e.spec.around {
+	if e.spec.isSymmetric {
 		u.causal, u.off = true, s.Offset+e.spec.band/2
 	}
 	u.q = headsOf(u.q, c.Q, s, headRange{kh * (c.Q.H / c.K.H), c.Q.H / c.K.H})

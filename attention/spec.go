@@ -65,9 +65,9 @@ type Spec[T tensor.Float] struct {
 	// keys alone, 0: all of them.
 	lag, band int
 	undivided bool
-	// around has a query of a band of 2w-1 keys see the w-1 keys on both sides of its
+	// isSymmetric has a query of a band of 2w-1 keys see the w-1 keys on both sides of its
 	// place i+M-N, in calls that are not causal.
-	around bool
+	isSymmetric bool
 }
 
 // FeatureMap maps single rows. Implementations have no state.

@@ -51,12 +51,12 @@ type Window[T tensor.Float] struct {
 // denominators; going back both have the output and the denominator of the
 // joined row in place of their own.
 type windowed[T tensor.Float] struct {
-	window     Window[T]
-	eps        float64
-	tail, near *engine[T]
-	around     *engine[T] // near, of calls that are not causal
-	params     *param.Set[T]
-	scratch    sync.Pool // of *windowScratch[T]
+	window       Window[T]
+	eps          float64
+	tail, near   *engine[T]
+	unmaskedNear *engine[T] // near, of calls that are not causal
+	params       *param.Set[T]
+	scratch      sync.Pool // of *windowScratch[T]
 }
 
 // newWindowed returns the mechanism that s describes.
@@ -91,8 +91,8 @@ func newWindowed[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	if x.near, err = newEngine(near); err != nil {
 		return nil, err
 	}
-	near.band, near.around = 2*w.Width-1, true
-	if x.around, err = newEngine(near); err != nil {
+	near.band, near.isSymmetric = 2*w.Width-1, true
+	if x.unmaskedNear, err = newEngine(near); err != nil {
 		return nil, err
 	}
 	x.params = x.tail.params
@@ -206,7 +206,7 @@ func (w *windowed[T]) nearOf(causal bool) *engine[T] {
 	if causal {
 		return w.near
 	}
-	return w.around
+	return w.unmaskedNear
 }
 
 // nearCall is c as the window has it.

@@ -17,18 +17,18 @@ import (
 
 // farSweep is one key head of a sequence whose far field is summed.
 type farSweep[T tensor.Float] struct {
-	*unit[T] // of the tail, with prepared rows
-	s        *Sequence
-	width    int  // of the window
-	m        int  // keys of the head; the unit has those that a query sees
-	reversed bool // rows lie in reverse order
+	*unit[T]   // of the tail, with prepared rows
+	s          *Sequence
+	width      int  // of the window
+	m          int  // keys of the head; the unit has those that a query sees
+	isReversed bool // rows lie in reverse order
 
 	q       []tensor.Mat[T] // rows as they come
 	k, v    tensor.Mat[T]
 	mask    []bool
 	keys    tensor.Mat[T] // prepared [m, da], and in reverse order after turn
 	values  tensor.Mat[T]
-	present []bool
+	keyMask []bool
 }
 
 // farSides returns the sequences of both sweeps over s: the keys that some query sees, and
@@ -141,7 +141,7 @@ func (x *farSweep[T]) prepare() {
 	}
 	x.keys = scratch.TakeMat[T](u.ar, x.m, u.da)
 	u.prepareK(x.keys.Data, x.keys.Stride, 0, x.m)
-	x.values, x.present = u.v, u.mask
+	x.values, x.keyMask = u.v, u.mask
 	u.readyQ, u.ready, u.causal = true, true, true
 	x.align()
 }
@@ -150,14 +150,14 @@ func (x *farSweep[T]) prepare() {
 func (x *farSweep[T]) align() {
 	sides := farSides(x.s, x.width)
 	side := &sides[0]
-	if x.reversed {
+	if x.isReversed {
 		side = &sides[1]
 	}
 	u := x.unit
 	u.off, u.m = side.Offset, side.M
 	u.k, u.v, u.mask = x.keys.Slice(0, u.m), x.values.Slice(0, u.m), nil
-	if x.present != nil {
-		u.mask = x.present[:u.m]
+	if x.keyMask != nil {
+		u.mask = x.keyMask[:u.m]
 	}
 }
 
@@ -173,9 +173,9 @@ func (x *farSweep[T]) turn() {
 		copy(x.values.Row(x.m-1-j), x.v.Row(j))
 	}
 	if x.mask != nil {
-		x.present = make([]bool, x.m)
+		x.keyMask = make([]bool, x.m)
 		for j, exists := range x.mask {
-			x.present[x.m-1-j] = exists
+			x.keyMask[x.m-1-j] = exists
 		}
 	}
 	if u.keep != nil {
@@ -187,7 +187,7 @@ func (x *farSweep[T]) turn() {
 		}
 		u.keep, u.keepRow = keep, x.m
 	}
-	x.reversed = true
+	x.isReversed = true
 	x.align()
 }
 

@@ -250,7 +250,7 @@ func (w *windowed[T]) keepRow(x *joint[T], g, i int, p *joinedSums, tail, near f
 // decay what is left of them at the last one. Before is what comes before the first
 // key.
 func (u *unit[T]) bandLeft(before earlier) []float64 {
-	if u.spec.around {
+	if u.spec.isSymmetric {
 		return u.countFar()
 	}
 	left := make([]float64, u.n)
