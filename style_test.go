@@ -177,6 +177,9 @@ func breachesOfFile(name string, src []byte) ([]breach, error) {
 			}
 		case *ast.GenDecl:
 			for _, text := range helpTexts(d) {
+				if n := len([]rune(text)); n > 60 {
+					add(d.Pos(), 6, fmt.Sprintf("help of %d characters: %s", n, text))
+				}
 				for _, m := range bannedWords.FindAllString(text, -1) {
 					add(d.Pos(), 3, "help: "+m)
 				}

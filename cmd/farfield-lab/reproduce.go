@@ -22,23 +22,23 @@ import (
 
 // reproduceCmd is the verb reproduce: published tables and figures, made again.
 type reproduceCmd struct {
-	Name   string      `complete:"reproductions" arg:"" help:"Which: a name that list prints, all, or list."`
-	Budget string      `complete:"quick,hour,full" default:"quick" placeholder:"quick|hour|full" help:"How much to do: quick takes up to fifteen minutes on two cores, full is the published setting but for what list names."`
+	Name   string      `complete:"reproductions" arg:"" help:"Reproduction, all, or list."`
+	Budget string      `complete:"quick,hour,full" default:"quick" placeholder:"quick|hour|full" help:"Budget: quick (15 minutes), hour, full (as published)."`
 	IsFull bool        `name:"full" help:"The same as --budget full."`
-	Seeds  flags.Count `placeholder:"N" help:"Repeat with seeds 1 to N, instead of as many as the budget has."`
-	Tune   bool        `help:"Try the same rates of learning for every mechanism, and take the best of each."`
-	Text   string      `placeholder:"PATH" help:"Text of your own, a file or a folder, that bytelm reads in place of its data sets."`
-	Out    string      `short:"o" default:"out" placeholder:"DIR" help:"Folder of results, in which each reproduction has one of its own. What is there is not made again."`
-	Repeat bool        `name:"again" help:"Make what is there again, too."`
+	Seeds  flags.Count `placeholder:"N" help:"Repeat with seeds 1 to N (by the budget)."`
+	Tune   bool        `help:"Tune the learning rate of every mechanism."`
+	Text   string      `placeholder:"PATH" help:"Text for bytelm, a file or folder (its data sets)."`
+	Out    string      `short:"o" default:"out" placeholder:"DIR" help:"Folder of results; existing results are kept."`
+	Repeat bool        `name:"again" help:"Make existing results once more."`
 	JSON   bool        `name:"json" help:"Print JSON instead of tables."`
 	flags.DataFolder
 }
 
 // Help says what happens.
 func (c *reproduceCmd) Help() string {
-	return "A reproduction is made of pieces, each of which is saved as it is done: " +
-		"after Ctrl-C the same command goes on. Times are measured in turns, but beside other work they are worth little. " +
-		"The page report.html, its figures and the same as report.md lie in the folder of the reproduction and budget." + flags.JoinExamples(
+	return "Every finished piece of a reproduction is saved: after Ctrl-C the same command continues. " +
+		"Times are measured in turns; other work on the machine makes them unreliable. " +
+		"report.html, its figures and report.md lie in a folder for each reproduction and budget. list names the settings of full that differ from the published ones. --tune tries the same learning rates for every mechanism and takes the best." + flags.JoinExamples(
 		"farfield-lab reproduce list",
 		"farfield-lab reproduce fast-fig2",
 		"farfield-lab reproduce fast-table1 --budget hour --seeds 3 --out results",

@@ -16,7 +16,7 @@ import (
 
 // verifyCmd is the verb verify: golden files held against this build.
 type verifyCmd struct {
-	Precision string `enum:"f32,f64" default:"f32" help:"${enum}: f64 computes every case in float64, too."`
+	Precision string `enum:"f32,f64" default:"f32" help:"${enum}: f64 also computes every case in float64."`
 	JSON      bool   `name:"json" help:"Print one JSON object instead of lines."`
 
 	Folder string `arg:"" optional:"" help:"Folder of golden files (default all of the checkout)."`

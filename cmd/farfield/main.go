@@ -43,22 +43,22 @@ type verbTable struct {
 	Calibrate calibrate.Command `cmd:"" group:"Compute" help:"Fit fastmax-truncated to the queries and keys of a model."`
 
 	Train    train.Command    `cmd:"" group:"Learn" help:"Train a transformer on a text, or on another task."`
-	Eval     eval.Command     `cmd:"" group:"Learn" help:"Tell how well a model predicts a text, or does its task."`
-	Predict  predict.Command  `cmd:"" group:"Learn" help:"Say what a model of your labelled texts makes of others."`
+	Eval     eval.Command     `cmd:"" group:"Learn" help:"Measure how well a model predicts a text or does its task."`
+	Predict  predict.Command  `cmd:"" group:"Learn" help:"Classify texts and other inputs with a trained model."`
 	Generate generate.Command `cmd:"" group:"Learn" help:"Continue a text with a model, or draw images."`
-	Score    score.Command    `cmd:"" group:"Learn" help:"Bits that a text takes, line by line; find its odd lines."`
-	Embed    embed.Command    `cmd:"" group:"Learn" help:"A vector for each text."`
+	Score    score.Command    `cmd:"" group:"Learn" help:"Print the bits of each line; find surprising lines."`
+	Embed    embed.Command    `cmd:"" group:"Learn" help:"Print a vector for each text."`
 
-	Maps    maps.Command    `cmd:"" group:"Look" help:"Draw attention maps, and tell where their weights lie."`
-	Report  report.Command  `cmd:"" group:"Look" help:"Make a page of a run: curves, configuration, a sample."`
-	Compare compare.Command `cmd:"" group:"Look" help:"Lay runs over each other: curves, means and deviations."`
-	Inspect inspect.Command `cmd:"" group:"Look" help:"Tell what a file or a folder is, or this machine."`
+	Maps    maps.Command    `cmd:"" group:"Look" help:"Draw attention maps and print their statistics."`
+	Report  report.Command  `cmd:"" group:"Look" help:"Write a page of a run: curves, configuration, a sample."`
+	Compare compare.Command `cmd:"" group:"Look" help:"Compare runs: curves, means and deviations."`
+	Inspect inspect.Command `cmd:"" group:"Look" help:"Describe a file, a folder or this machine."`
 
 	Bench bench.Command `cmd:"" group:"Measure" help:"Time attention, decoding, training and matrix products."`
 	Demo  demo.Command  `cmd:"" group:"Measure" help:"Show the claims on this machine, in a few minutes."`
 
 	Data       data.Command               `cmd:"" group:"Around" help:"List, fetch, generate and verify data sets."`
-	Completion completion.Command         `cmd:"" group:"Around" help:"Print what completes commands in bash, zsh or fish."`
+	Completion completion.Command         `cmd:"" group:"Around" help:"Print a completion script for bash, zsh or fish."`
 	Complete   completion.CompleteCommand `cmd:"" hidden:""`
 	Man        man.Command                `cmd:"" hidden:"" help:"Print the manual page, in troff."`
 	Tell       version.Command            `cmd:"" name:"version" hidden:"" help:"Print what --version prints."`

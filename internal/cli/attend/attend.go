@@ -24,22 +24,22 @@ import (
 // Command is the verb attend: attention and its gradients on arrays from a
 // file.
 type Command struct {
-	Mechanism string `complete:"mechanisms" required:"" xor:"mechanism" placeholder:"NAME" help:"Attention function; with --help its parameters and settings are listed."`
+	Mechanism string `complete:"mechanisms" required:"" xor:"mechanism" placeholder:"NAME" help:"Attention function; --help lists parameters and settings."`
 	flags.Settings
 	Causal         bool     `help:"Query i sees keys j ≤ i + (M-N)."`
-	Form           string   `enum:"auto,direct,linear,step" default:"auto" help:"How to compute it: ${enum}."`
-	Dropout        string   `complete:"1d,standard,quadratic" placeholder:"KIND" help:"Dropout, as in training: 1d leaves out whole tokens of the prepared q and k, standard channels of them, quadratic products of two channels. Masks of what is kept are read, mask_qtok (B,H,N) and mask_ktok (B,H,M), mask_q1 and mask_k1 of the shapes of q and k, or mask_q2 (B,H,N,D,D) and mask_k2, or drawn if there are none."`
-	Rate           *float64 `placeholder:"R" help:"Share that dropout leaves out, below 1; by default what the array rate says."`
-	Seed           uint64   `placeholder:"N" default:"1" help:"Of the masks that are drawn, or of --synthetic (${default})."`
-	Grad           bool     `help:"Also write dq, dk, dv and d_PARAMETER for the gradient do (or go) of the output."`
+	Form           string   `enum:"auto,direct,linear,step" default:"auto" help:"Form: ${enum}."`
+	Dropout        string   `complete:"1d,standard,quadratic" placeholder:"KIND" help:"Dropout kind: 1d, standard or quadratic."`
+	Rate           *float64 `placeholder:"R" help:"Dropout rate, below 1 (the array rate)."`
+	Seed           uint64   `placeholder:"N" default:"1" help:"Seed of dropout masks and of --synthetic (${default})."`
+	Grad           bool     `help:"Also write dq, dk, dv, d_PARAMETER for the gradient do."`
 	Precision      string   `enum:"f32,f64" default:"f32" help:"Type of computation and output: ${enum}."`
 	AllowNonfinite bool     `help:"Accept NaN and infinities in input and output."`
-	JSON           bool     `name:"json" help:"Print the plan that ran."`
-	Diagnose       bool     `help:"Print how the weights of each head lie: over how many keys they spread, how much they cancel, the smallest denominator. Takes time with N times M."`
+	JSON           bool     `name:"json" help:"Print the executed plan."`
+	Diagnose       bool     `help:"Print entropy, cancellation and least denominator of rows."`
 	streamed
 
-	In  string `arg:"" optional:"" name:"in" help:"Arrays q, k, v of shape (N,D), (H,N,D) or (B,H,N,D), in .npz or .safetensors. M of k and v, Dv of v and H of k and v may differ. Optional: keymask (B,M) or (M), key_lengths (B), attn_keep (N,M), cu_q and cu_k, log_g (M), (H,M) or (B,H,M) with H of k, do, parameters."`
-	Out string `arg:"" optional:"" name:"out" help:"Where o and the gradients go, in .npz or .safetensors."`
+	In  string `arg:"" optional:"" name:"in" help:"Arrays q, k, v, in .npz or .safetensors."`
+	Out string `arg:"" optional:"" name:"out" help:"Output o and gradients, in .npz or .safetensors."`
 }
 
 // request returns what the flags say of the arrays at path.

@@ -31,17 +31,17 @@ import (
 
 // streamed are the flags of inputs that need not fit in memory.
 type streamed struct {
-	Stream          bool          `help:"Read, compute and write in windows, in constant memory: IN is a .safetensors file, a folder of q.npy, k.npy and v.npy, or with --raw a file or - for standard input. OUT is .npy, .safetensors, .raw or - (numbers token by token); without it the output's CRC-32C alone is printed. A run that was cut off continues with the same command."`
-	Synthetic       string        `placeholder:"N,D,H" help:"Stream N tokens of H heads of width D made from --seed, in place of IN."`
-	RawShape        string        `name:"raw" placeholder:"D,H[,Hkv[,Dv]]" help:"IN has numbers of --precision without a header, for each token q (H,D), k (Hkv,D) and v (Hkv,Dv): one batch row, without keymask and log_g, which need .safetensors or a folder."`
-	Model           string        `required:"" xor:"mechanism" placeholder:"DIR" help:"Stream what a layer of a model attends to, in place of arrays: IN is a text, - standard input. DIR is the folder of a run, whose latest checkpoint is taken, or of a checkpoint of a decoder; the mechanism and what it has learned are the layer's."`
-	Layer           *int          `placeholder:"L" help:"With --model: layer of attention, from 0 (0). The layers below go along in constant memory."`
-	Memory          string        `placeholder:"BYTES" help:"Memory of a stream for its state, windows and checkpoints, as 64MiB or 2GiB (256MiB)."`
-	Checkpoint      string        `placeholder:"FILE" help:"Where a stream keeps what it continues from. By default OUT with .checkpoint behind it, none without a file OUT; of ranks others than 0 with their number behind that."`
-	CheckpointEvery time.Duration `placeholder:"TIME" help:"Between two checkpoints, as 5m (30s): the most that a run loses that is killed."`
-	RowsEvery       int64         `placeholder:"K" help:"Write rows 0, K, 2K, ... of o alone; the CRC-32C is of all."`
-	Check           int           `placeholder:"K" help:"Hold K random rows of OUT against float64, each from every key that it sees; takes their share of a quadratic mechanism's time."`
-	Restart         bool          `name:"fresh" help:"Begin a stream anew, whatever was done before."`
+	Stream          bool          `help:"Read, compute and write in windows, in constant memory."`
+	Synthetic       string        `placeholder:"N,D,H" help:"Replace IN by N random tokens of H heads of width D."`
+	RawShape        string        `name:"raw" placeholder:"D,H[,Hkv[,Dv]]" help:"IN is numbers without a header: q, k, v of each token."`
+	Model           string        `required:"" xor:"mechanism" placeholder:"DIR" help:"IN is a text; stream a layer of the model in DIR."`
+	Layer           *int          `placeholder:"L" help:"With --model: attention layer, from 0 (0)."`
+	Memory          string        `placeholder:"BYTES" help:"Memory of a stream, as 64MiB or 2GiB (256MiB)."`
+	Checkpoint      string        `placeholder:"FILE" help:"File of the stream's checkpoint (OUT.checkpoint)."`
+	CheckpointEvery time.Duration `placeholder:"TIME" help:"Time between checkpoints, as 5m (30s)."`
+	RowsEvery       int64         `placeholder:"K" help:"Write only rows 0, K, 2K, ... of o; the CRC-32C is of all."`
+	Check           int           `placeholder:"K" help:"Compare K random rows of OUT with float64."`
+	Restart         bool          `name:"fresh" help:"Restart a stream, ignoring its checkpoint."`
 	env.Ranked
 }
 
@@ -63,7 +63,18 @@ func (s *streamed) refuse() error {
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "The form with the least time is taken; all forms of a mechanism agree within bounds that are derived." + flags.JoinExamples(
+	return "The fastest form is chosen; all forms of a mechanism agree within derived bounds.\n\n" +
+		"Arrays q, k and v have the shape (N,D), (H,N,D) or (B,H,N,D). M of k and v, Dv of v and H of k and v may differ. " +
+		"Optional arrays: keymask (B,M) or (M), key_lengths (B), attn_keep (N,M), cu_q and cu_k, log_g (M), (H,M) or (B,H,M) with H of k, the gradient do (or go), and parameters of the mechanism.\n\n" +
+		"--dropout 1d drops whole tokens of the prepared q and k, standard drops channels, quadratic drops products of two channels. " +
+		"Masks of kept elements are read if IN has them, else drawn from --seed: mask_qtok (B,H,N) and mask_ktok (B,H,M), mask_q1 and mask_k1 of the shapes of q and k, or mask_q2 (B,H,N,D,D) and mask_k2.\n\n" +
+		"--stream reads a .safetensors file, a folder of q.npy, k.npy and v.npy, or with --raw a file or standard input (-). " +
+		"OUT is .npy, .safetensors, .raw or - (numbers token by token); without OUT only the CRC-32C of the output is printed. " +
+		"The same command continues an interrupted run; a killed run loses at most --checkpoint-every. " +
+		"Without OUT there is no checkpoint, and each rank but 0 has its number behind the name. " +
+		"--raw reads numbers of --precision for each token: q (H,D), k (Hkv,D), v (Hkv,Dv), in one batch row. It has no keymask and log_g.\n\n" +
+		"--model streams a text (- is standard input) through the layers of a decoder up to --layer, in constant memory. DIR is a run, whose latest checkpoint is read, or a checkpoint. The layer's mechanism and parameters are used.\n\n" +
+		"--check computes each row from all keys that it sees, in its share of quadratic time. --diagnose takes time with N times M." + flags.JoinExamples(
 		"farfield attend --mechanism fastmax --causal --grad qkv.npz out.npz",
 		"farfield attend --mechanism softmax --json qkv.npz out.safetensors",
 		"farfield attend --mechanism fastmax --causal --synthetic 1e5,32,2 --check 3 o.npy",

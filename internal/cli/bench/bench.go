@@ -35,23 +35,25 @@ type Command struct {
 
 // benchFlags are what all suites take.
 type benchFlags struct {
-	Time    time.Duration `default:"500ms" placeholder:"T" help:"Time to spend on a line (${default}); three rounds are made at least."`
-	Memory  memory        `placeholder:"SIZE" help:"Do not run but mark what would not fit, such as 48GiB; what this machine has not free is not run either."`
+	Time    time.Duration `default:"500ms" placeholder:"T" help:"Time for a line, at least three rounds (${default})."`
+	Memory  memory        `placeholder:"SIZE" help:"Skip and mark cases that need more memory, as 48GiB."`
 	JSON    bool          `name:"json" help:"Print an object for each line, the rest on standard error."`
-	Plot    string        `placeholder:"FILE" help:"Draw time over tokens, both logarithmic, as .svg or .png. Crosses mark what would not fit, rings where a linear form becomes the faster one."`
-	Profile string        `placeholder:"FILE" help:"Write where the processor's time goes, for go tool pprof, and print the routines that take most."`
+	Plot    string        `placeholder:"FILE" help:"Draw time over tokens, both logarithmic: .svg or .png."`
+	Profile string        `placeholder:"FILE" help:"Write a profile for go tool pprof; print top routines."`
 }
 
-// columns says what they mean.
+// columns describes the columns of the table.
 func (c *benchFlags) columns() string {
 	return "Flags with dots take lists: -n 256,1024 -d 16,32 --threads 1,2. " +
-		"All lines are measured in rounds that take turns, so that lines can be compared even beside other work. " +
-		"A line has the median time of a call and its spread (distance of the quartiles over the median); " +
-		"the useful operations, 4NF(Dv+1) for each head in the linear form with F features, causal too, " +
-		"2N²(D+Dv) in the direct form, half if causal, and 2.5 times as many for a backward pass; " +
-		"the peak, of multiply-adds on as many threads, measured before each round; " +
-		"and the memory beyond inputs and outputs: scratch of one worker, what a call allocates, " +
-		"and what is kept between calls. Joules are those of the whole processor, where the system tells."
+		"All lines are measured in rounds that take turns, so lines can be compared on a busy machine too. " +
+		"A line has the median time of a call and its spread (distance of the quartiles over the median). " +
+		"Useful operations of a head are 4NF(Dv+1) in the linear form with F features, causal or not; " +
+		"2N²(D+Dv) in the direct form, half if causal; and 2.5 times the forward pass for a backward pass. " +
+		"The peak is multiply-adds on the same number of threads, measured before each round. " +
+		"Memory is beyond inputs and outputs: scratch of one worker, allocations of a call and results saved between calls. " +
+		"Joules are of the whole processor, if the system counts them. " +
+		"--plot marks cases without enough memory with crosses, and the first faster linear form with a ring. " +
+		"--memory also skips cases beyond the free memory of this machine."
 }
 
 // memory is a number of bytes, such as 48GiB.

@@ -15,13 +15,13 @@ import (
 // benchAttention is the suite attention.
 type benchAttention struct {
 	variants
-	Form      []string      `enum:"auto,direct,linear,step" default:"auto" placeholder:"FORM" help:"How to compute it: ${enum}."`
+	Form      []string      `enum:"auto,direct,linear,step" default:"auto" placeholder:"FORM" help:"Form: ${enum}."`
 	Causal    bool          `help:"Query i sees keys j ≤ i + (M-N)."`
-	Direction []string      `enum:"forward,backward" default:"forward" placeholder:"DIR" help:"What to time: ${enum} (alone)."`
+	Direction []string      `enum:"forward,backward" default:"forward" placeholder:"DIR" help:"Direction: ${enum} (alone)."`
 	N         []flags.Count `name:"n" short:"n" default:"256,1024,4096" placeholder:"N" help:"Queries (${default})."`
-	M         flags.Count   `name:"m" short:"m" placeholder:"M" help:"Keys; as many as queries if not given."`
+	M         flags.Count   `name:"m" short:"m" placeholder:"M" help:"Keys (N)."`
 	D         []flags.Count `name:"d" short:"d" default:"16,32,64" placeholder:"D" help:"Width of queries and keys of a head (${default})."`
-	Dv        flags.Count   `placeholder:"DV" help:"Width of values; D if not given."`
+	Dv        flags.Count   `placeholder:"DV" help:"Width of values (D)."`
 	Heads     []flags.Count `default:"1" placeholder:"H" help:"Heads (${default})."`
 	benchFlags
 }
@@ -64,9 +64,9 @@ func (c *benchAttention) Run(e *env.Env) error {
 // benchDecode is the suite decode.
 type benchDecode struct {
 	variants
-	N     []flags.Count `name:"n" short:"n" default:"1024,4096,16384" placeholder:"N" help:"Tokens that the state has seen before (${default}), m of the output."`
+	N     []flags.Count `name:"n" short:"n" default:"1024,4096,16384" placeholder:"N" help:"Tokens before the measured one (${default}), m of output."`
 	D     []flags.Count `name:"d" short:"d" default:"16,32,64" placeholder:"D" help:"Width of queries and keys of a head (${default})."`
-	Dv    flags.Count   `placeholder:"DV" help:"Width of values; D if not given."`
+	Dv    flags.Count   `placeholder:"DV" help:"Width of values (D)."`
 	Heads []flags.Count `default:"1" placeholder:"H" help:"Heads (${default})."`
 	benchFlags
 }
@@ -100,9 +100,9 @@ func (c *benchDecode) Run(e *env.Env) error {
 // benchGemm is the suite gemm.
 type benchGemm struct {
 	N         []flags.Count `name:"n" short:"n" default:"256,1024" placeholder:"N" help:"Rows of the product (${default})."`
-	M         flags.Count   `name:"m" short:"m" placeholder:"M" help:"Columns of the product; as many as rows if not given."`
+	M         flags.Count   `name:"m" short:"m" placeholder:"M" help:"Columns of the product (N)."`
 	D         []flags.Count `name:"d" short:"d" default:"64,256,1024" placeholder:"D" help:"Terms of an element's sum (${default})."`
-	Transpose []string      `enum:"nn,nt,tn,tt" default:"nn" placeholder:"OP" help:"Which operands are stored transposed: ${enum}."`
+	Transpose []string      `enum:"nn,nt,tn,tt" default:"nn" placeholder:"OP" help:"Transposed operands: ${enum}."`
 	benchFlags
 }
 
@@ -221,7 +221,7 @@ func (s *sweep) addCases(e *env.Env, g grid, add func(point) (*bench.Case, error
 // variants are the flags that choose among mechanisms.
 type variants struct {
 	Mechanism []string          `complete:"mechanisms" default:"fastmax,softmax" placeholder:"NAME" help:"Attention functions (${default})."`
-	Order     []int             `placeholder:"P" help:"Degrees of the kernel polynomial, for mechanisms that have one."`
+	Order     []int             `placeholder:"P" help:"Degrees of the kernel polynomial, where there is one."`
 	Set       map[string]string `complete:"settings" mapsep:"none" placeholder:"KEY=VALUE" help:"A setting, for mechanisms that have it; may be repeated."`
 }
 

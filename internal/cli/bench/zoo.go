@@ -17,23 +17,24 @@ import (
 
 // benchZoo is the suite zoo: every row of the catalogue in one table.
 type benchZoo struct {
-	Mechanism []string      `complete:"mechanisms" placeholder:"NAME" help:"Attention functions; all of the catalogue if not given."`
+	Mechanism []string      `complete:"mechanisms" placeholder:"NAME" help:"Attention functions (all of the catalogue)."`
 	N         []flags.Count `name:"n" short:"n" default:"4096" placeholder:"N" help:"Tokens (${default})."`
 	D         flags.Count   `name:"d" short:"d" default:"32" placeholder:"D" help:"Width of queries, keys and values of a head (${default})."`
-	Heads     flags.Count   `default:"8" placeholder:"H" help:"Heads (${default}); growth is that of one head."`
-	Causal    bool          `help:"Query i sees keys j ≤ i. Rows without a causal form are left out."`
-	Measure   []string      `enum:"forward,both,decode,growth" default:"forward,both,decode,growth" placeholder:"WHAT" help:"What to measure: ${enum} (forward with backward, a token after N, one head over N and 2N); all of it if not given."`
-	Time      time.Duration `default:"200ms" placeholder:"T" help:"Time to spend on a figure (${default}); three rounds are made at least."`
-	Limit     time.Duration `default:"3s" placeholder:"T" help:"Do not make calls that take longer than this, judged by a short one; their times are marked with ~ and are what it foretells (${default})."`
+	Heads     flags.Count   `default:"8" placeholder:"H" help:"Heads (${default}); growth is for one head."`
+	Causal    bool          `help:"Query i sees keys j ≤ i; skip rows without a causal form."`
+	Measure   []string      `enum:"forward,both,decode,growth" default:"forward,both,decode,growth" placeholder:"WHAT" help:"What to measure, from ${enum} (all)."`
+	Time      time.Duration `default:"200ms" placeholder:"T" help:"Time for a figure, at least three rounds (${default})."`
+	Limit     time.Duration `default:"3s" placeholder:"T" help:"Predict calls that take longer, marked ~ (${default})."`
 	JSON      bool          `name:"json" help:"Print an object for each figure, the rest on standard error."`
 }
 
 func (c *benchZoo) Help() string {
-	return "All rows are measured in rounds that take turns. ops are those that the row plans for the output, and GFLOP/s and share of the peak are of them; " +
-		"extra is memory beyond inputs and outputs, of the output alone and with its gradients: scratch of one worker, what a call allocates and what is kept; " +
-		"token is the time of a token that a state takes in and answers after N others, with + where the state grows with them; " +
-		"ops ×2 and time ×2 are by how much planned operations and time grow from N to 2N tokens of one head, in the linear form where there is one, the latter between fastest rounds. " +
-		"What claims a linear cost is not to exceed 2.1 and 2.4." + flags.JoinExamples(
+	return "All rows are measured in rounds that take turns. ops are the planned operations of the output; GFLOP/s and share of the peak are computed from them. " +
+		"extra is memory beyond inputs and outputs, without and with gradients: scratch of one worker, allocations of a call and saved results. " +
+		"token is the time of one token in a state that has N tokens, with + if the state grows. " +
+		"ops ×2 and time ×2 are the growth of planned operations and of time from N to 2N tokens of one head, in the linear form if there is one, between fastest rounds. " +
+		"A row that claims a linear cost must not exceed 2.1 and 2.4. " +
+		"--measure has forward with backward, decode after N tokens, and growth. A call longer than --limit is predicted from a short one." + flags.JoinExamples(
 		"farfield bench zoo -n 1024 --time 50ms",
 		"farfield bench zoo --mechanism fastmax,softmax -n 1024,4096 --measure forward,decode --json",
 	)

@@ -30,23 +30,24 @@ const CalibratedMechanism = "fastmax-truncated"
 // Command is the verb calibrate: the axes and monomials of fastmax-truncated
 // from data.
 type Command struct {
-	Model  string `placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint. Its attention becomes fastmax-truncated, with the same weights."`
-	Data   string `placeholder:"FILE|FOLDER" help:"Text that the model reads, by default that of the run: its first nine tenths to calibrate by, the rest to judge by."`
-	Tokens int    `placeholder:"N" default:"8192" help:"Tokens to calibrate by, spread evenly (${default})."`
+	Model  string `placeholder:"DIR" help:"Folder of a run (latest checkpoint) or of a checkpoint."`
+	Data   string `placeholder:"FILE|FOLDER" help:"Text for calibration (the text of the run)."`
+	Tokens int    `placeholder:"N" default:"8192" help:"Tokens for calibration, spread evenly (${default})."`
 	flags.Settings
-	Causal bool `help:"Of arrays: query i sees keys j ≤ i + (M-N)."`
+	Causal bool `help:"With arrays: query i sees keys j ≤ i + (M-N)."`
 	JSON   bool `name:"json" help:"Print the result as JSON."`
 
-	In           string `arg:"" optional:"" name:"in" help:"Without --model: arrays q, k, v as attend takes them, in .npz or .safetensors."`
-	Out          string `arg:"" optional:"" name:"out" help:"Where q, k, v, rotation and monomials go, for attend."`
-	TargetFolder string `name:"to" placeholder:"DIR" help:"With --model: folder to write the calibrated model to, new or empty."`
+	In           string `arg:"" optional:"" name:"in" help:"Without --model: q, k, v in .npz or .safetensors."`
+	Out          string `arg:"" optional:"" name:"out" help:"Output for attend: q, k, v, rotation and monomials."`
+	TargetFolder string `name:"to" placeholder:"DIR" help:"With --model: new or empty folder of the calibrated model."`
 }
 
 // Help returns the long help text with examples.
 func (c *Command) Help() string {
-	return "Each head gets the axes along which its queries and keys are largest, and of all monomials up to the order those whose terms are largest (--set keep=K). " +
-		"Errors are those of outputs beside the exponential of the same scores, ‖o-o'‖/‖o'‖ over 512 tokens: of the monomials kept, of T_2 with all its monomials, and of T_p with all of its; lost is that of the monomials kept beside T_p. " +
-		"negative is the share of weights below 0; dropped is the largest part that a weight lacks of T_p(s), bound what it cannot exceed on these tokens, of weights up to largest." + flags.JoinExamples(
+	return "Each head gets the axes along which its queries and keys are largest, and the monomials with the largest terms (--set keep=K). " +
+		"With --model attention becomes fastmax-truncated with the same weights. The first nine tenths of the text calibrate, the rest judges the result.\n\n" +
+		"An error is ‖o-o'‖/‖o'‖ over 512 tokens, where o' are the outputs of the exponential of the same scores: for the kept monomials, for T_2 and for T_p with all monomials. lost is the error of the kept monomials against T_p. " +
+		"negative is the share of negative weights. dropped is the largest missing part of T_p(s) in a weight, bound its bound on these tokens, largest the largest weight." + flags.JoinExamples(
 		"farfield calibrate --causal --set keep=64 qkv.npz calibrated.npz",
 		"farfield attend --mechanism fastmax-truncated --causal --set keep=64 calibrated.npz out.npz",
 		"farfield calibrate --model run/001 --to run/truncated",

@@ -19,16 +19,16 @@ import (
 
 // Command is the verb data: what there is to learn from, and how it gets here.
 type Command struct {
-	List     dataListCmd     `cmd:"" help:"List the data sets: their size, whether they are at hand, by what they are verified."`
-	Fetch    dataFetchCmd    `cmd:"" help:"Fetch data sets from their canonical addresses, verified; an interrupted download goes on."`
+	List     dataListCmd     `cmd:"" help:"List data sets: size, state and verification."`
+	Fetch    dataFetchCmd    `cmd:"" help:"Fetch and verify data sets; continue partial downloads."`
 	Generate dataGenerateCmd `cmd:"" help:"Generate a data set."`
-	Verify   dataVerifyCmd   `cmd:"" help:"Hold the files of data sets against what is known of them."`
+	Verify   dataVerifyCmd   `cmd:"" help:"Verify the files of data sets."`
 }
 
 type dataListCmd struct {
 	flags.DataFolder
 	JSON bool     `name:"json" help:"Print JSON instead of a table."`
-	Name []string `complete:"sets" arg:"" optional:"" help:"Data sets of which everything is told; none for a table of all."`
+	Name []string `complete:"sets" arg:"" optional:"" help:"Data sets to describe in full; none: a table of all."`
 }
 
 // Help are examples.
@@ -146,14 +146,14 @@ func printSets(e *env.Env, list []ListedSet) error {
 
 type dataFetchCmd struct {
 	flags.DataFolder
-	SourceFolder string   `name:"from" placeholder:"DIR" help:"Folder where the files are, under the names of their addresses, verified alike; nothing is downloaded."`
-	JSON         bool     `name:"json" help:"Print what there is as JSON, as data list does."`
+	SourceFolder string   `name:"from" placeholder:"DIR" help:"Take the files from DIR, verified; download nothing."`
+	JSON         bool     `name:"json" help:"Print JSON, as data list does."`
 	Name         []string `complete:"sets" arg:"" help:"Data sets."`
 }
 
 // Help are examples.
 func (c *dataFetchCmd) Help() string {
-	return "Without a network, --from takes files that were brought here some other way." + flags.JoinExamples(
+	return "Without a network, --from takes files from a folder, under the names of their addresses." + flags.JoinExamples(
 		"farfield data fetch tinyshakespeare",
 		"farfield data fetch mnist --from downloads",
 	)
@@ -212,7 +212,7 @@ func processText(process int) string {
 
 type dataVerifyCmd struct {
 	flags.DataFolder
-	JSON bool     `name:"json" help:"Print what was held as JSON, as data list does."`
+	JSON bool     `name:"json" help:"Print JSON, as data list does."`
 	Name []string `complete:"sets" arg:"" help:"Data sets."`
 }
 

@@ -17,17 +17,17 @@ import (
 
 type dataGenerateCmd struct {
 	flags.DataFolder
-	Seed    uint64 `placeholder:"N" default:"1" help:"Of everything that is drawn (${default})."`
-	Train   *int   `placeholder:"N" help:"Samples to learn from; by default as many as are published. Of pathfinder32 a multiple of 8: an eighth more are there to choose by, and as many to be judged by."`
-	Valid   *int   `placeholder:"N" help:"Samples to choose by, likewise; of listops."`
-	Test    *int   `placeholder:"N" help:"Samples to be judged by, likewise; of listops."`
-	Contour []int  `placeholder:"6|9|14" help:"Paddles of a path of pathfinder32, each in a file of its own; by default all three."`
+	Seed    uint64 `placeholder:"N" default:"1" help:"Seed of the samples (${default})."`
+	Train   *int   `placeholder:"N" help:"Training samples (the published number)."`
+	Valid   *int   `placeholder:"N" help:"Validation samples of listops (the published number)."`
+	Test    *int   `placeholder:"N" help:"Test samples of listops (the published number)."`
+	Contour []int  `placeholder:"6|9|14" help:"Path lengths of pathfinder32, a file each (all three)."`
 	Name    string `complete:"listops,pathfinder32" arg:"" help:"Data set: listops or pathfinder32."`
 }
 
 // Help are examples.
 func (c *dataGenerateCmd) Help() string {
-	return "The same seed gives the same bytes." + flags.JoinExamples(
+	return "The same seed gives the same bytes. --train of pathfinder32 is a multiple of 8: validation and test sets have an eighth of it each." + flags.JoinExamples(
 		"farfield data generate listops --train 1000 --valid 100 --test 100",
 		"farfield data generate pathfinder32 --contour 6 --train 8000",
 	)

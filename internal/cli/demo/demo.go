@@ -16,7 +16,7 @@ import (
 
 // Command is the verb demo: the claims, shown on this machine.
 type Command struct {
-	Out string `short:"o" placeholder:"DIR" help:"Also write the figure (scaling.svg) and the table (scaling.md) there."`
+	Out string `short:"o" placeholder:"DIR" help:"Also write scaling.svg and scaling.md to this folder."`
 }
 
 // Help are examples.

@@ -26,10 +26,10 @@ import (
 
 // Command is the verb embed: a vector for each text.
 type Command struct {
-	Files     []string       `arg:"" optional:"" placeholder:"FILE" help:"Texts, one a line, or JSON lines; - or nothing is standard input."`
-	Model     string         `required:"" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint."`
-	MaxTokens int            `name:"max-tokens" placeholder:"N" help:"Read the first N tokens of a text (65536, or the positions that the model has learned)."`
-	JSONL     *bool          `name:"jsonl" negatable:"" help:"Lines are JSON objects, or texts (as the first line is)."`
+	Files     []string       `arg:"" optional:"" placeholder:"FILE" help:"Texts, one a line, or JSON lines (- for standard input)."`
+	Model     string         `required:"" placeholder:"DIR" help:"Folder of a run (latest checkpoint) or of a checkpoint."`
+	MaxTokens int            `name:"max-tokens" placeholder:"N" help:"Read the first N tokens of a text (65536, or the context)."`
+	JSONL     *bool          `name:"jsonl" negatable:"" help:"Lines are JSON objects, or texts (by the first line)."`
 	Filter    records.Filter `embed:""`
 }
 

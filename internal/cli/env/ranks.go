@@ -16,7 +16,7 @@ import (
 
 // Ranked are the flags of verbs that ranks of mpirun share.
 type Ranked struct {
-	RankTimeout time.Duration `default:"30m" placeholder:"TIME" help:"End a rank of mpirun that has waited so long for another, as 10m, such as one whose host is cut off (30m); 0 for never."`
+	RankTimeout time.Duration `default:"30m" placeholder:"TIME" help:"End a rank that waits this long; 0: never (30m)."`
 }
 
 // JoinRanks makes the process a rank of the job in which a launcher of MPI has started it;

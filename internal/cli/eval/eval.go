@@ -18,18 +18,18 @@ import (
 
 // Command is the verb eval: how well a model predicts a text, or does its task.
 type Command struct {
-	Model string `required:"" placeholder:"DIR" help:"Folder of a run, whose best checkpoint is taken, or its latest if none is kept, or of a checkpoint."`
-	Data  string `placeholder:"FILE|FOLDER" help:"Text to predict, with a model that learned one. By default that of the run."`
+	Model string `required:"" placeholder:"DIR" help:"Folder of a run (best checkpoint) or of a checkpoint."`
+	Data  string `placeholder:"FILE|FOLDER" help:"Text to predict (the text of the run)."`
 	flags.DataFolder
-	All   bool   `help:"Predict all of the text, not only its last tenth, the validation part."`
-	Split string `complete:"valid,test" placeholder:"NAME" help:"Part of the task's samples: valid or test. By default test, where there is one."`
-	Limit int    `placeholder:"N" default:"0" help:"Take N samples, of a text windows of the model's context, spread evenly; 0 for all."`
+	All   bool   `help:"Predict the whole text, not only its last tenth."`
+	Split string `complete:"valid,test" placeholder:"NAME" help:"Split of the task: valid or test (test if it exists)."`
+	Limit int    `placeholder:"N" default:"0" help:"Take N samples or windows, spread evenly; 0: all."`
 	JSON  bool   `name:"json" help:"Print the result as JSON."`
 }
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "Without --data a run is judged by what it kept back." + flags.JoinExamples(
+	return "Without --data a run is scored on its held-out data. The windows of a text have the length of the model's context." + flags.JoinExamples(
 		"farfield eval --model run/001",
 		"farfield eval --model run/001 --data notes.txt --all --json",
 		"farfield eval --model run/001 --limit 100",

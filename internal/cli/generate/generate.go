@@ -21,27 +21,29 @@ import (
 
 // Command is the verb generate: a model continues a text, or draws images.
 type Command struct {
-	Model      string `required:"" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint."`
-	Prompt     string `xor:"prompt" placeholder:"TEXT" help:"Text to continue. By default a new line."`
+	Model      string `required:"" placeholder:"DIR" help:"Folder of a run (latest checkpoint) or of a checkpoint."`
+	Prompt     string `xor:"prompt" placeholder:"TEXT" help:"Text to continue (a line break)."`
 	PromptFile string `xor:"prompt" placeholder:"FILE" help:"File with the text to continue; - is standard input."`
-	Tokens     int    `placeholder:"N" default:"250" help:"Tokens to generate (${default}). Beyond the context that a model was trained on there is no limit, but its text gets worse."`
+	Tokens     int    `placeholder:"N" default:"250" help:"Tokens to generate, also beyond the context (${default})."`
 
-	Temperature *float64 `placeholder:"X" help:"Below 1 more likely tokens are preferred, at 0 the most likely is taken (${temperature})."`
-	TopK        *int     `placeholder:"K" help:"Only the K most likely tokens; 0 for all (0)."`
-	TopP        *float64 `placeholder:"P" help:"Only the most likely tokens that together have probability P; 1 for all (1)."`
-	Seed        *uint64  `placeholder:"N" help:"The same seed gives the same text (1)."`
+	Temperature *float64 `placeholder:"X" help:"Temperature; 0: the most likely token (${temperature})."`
+	TopK        *int     `placeholder:"K" help:"Sample from the K most likely tokens; 0: all (0)."`
+	TopP        *float64 `placeholder:"P" help:"Sample from tokens of total probability P; 1: all (1)."`
+	Seed        *uint64  `placeholder:"N" help:"Seed of the samples (1)."`
 
-	Save   string `placeholder:"FILE" help:"Keep the text in progress in a file."`
-	Resume string `placeholder:"FILE" help:"Continue the text in such a file, to the same bits; a prompt is appended to it."`
-	Time   bool   `help:"Print the time of a token, of the first and of the last thousand, and memory on standard error."`
-	JSON   bool   `name:"json" help:"Print the text and what it took as JSON."`
+	Save   string `placeholder:"FILE" help:"Save the state of the text to a file."`
+	Resume string `placeholder:"FILE" help:"Continue a saved text, to the same bits, after the prompt."`
+	Time   bool   `help:"Print times of the first and last tokens, and memory."`
+	JSON   bool   `name:"json" help:"Print text, times and memory as JSON."`
 
 	drawFlags
 }
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "A model of images draws them: --out says where." + flags.JoinExamples(
+	return "There is no limit of tokens, but text beyond the trained context gets worse. At a temperature below 1 likely tokens are preferred.\n\n" +
+		"A model of images draws them to --out. --complete reads a PNG or JPEG of the model's size; the image itself comes first. " +
+		"--way recompute runs the model over the image so far, cache keeps keys and values (mechanisms that do not stream), state keeps a state of fixed size (mechanisms that do)." + flags.JoinExamples(
 		`farfield generate --model run/001 --prompt "Dear "`,
 		"farfield generate --model run/001 --tokens 50 --temperature 0 --json",
 		"farfield generate --model run/001 --save text.state",

@@ -22,11 +22,11 @@ import (
 
 // drawFlags are the flags of image generation.
 type drawFlags struct {
-	Images   int    `placeholder:"N" help:"Images to draw, with a model that learned mnist-gen or cifar-gen."`
-	Out      string `short:"o" placeholder:"FILE" help:"PNG file that images are drawn in, in rows beside one another."`
-	Complete string `placeholder:"FILE|N" help:"Complete the upper half of an image: a PNG or JPEG of the model's size, or test image N of its task. The image itself comes first."`
-	Way      string `complete:"recompute,cache,state" placeholder:"WAY" help:"How the model is asked for the next level: recompute runs it over the image so far, cache keeps keys and values (mechanisms that do not stream), state a state of fixed size (those that do). By default what the mechanism has."`
-	Batch    int    `placeholder:"N" help:"Images drawn at a time. By default up to 192, as many as find room in a gigabyte."`
+	Images   int    `placeholder:"N" help:"Number of images, of a model of mnist-gen or cifar-gen."`
+	Out      string `short:"o" placeholder:"FILE" help:"PNG file with the images side by side."`
+	Complete string `placeholder:"FILE|N" help:"Complete the upper half of a PNG, a JPEG or test image N."`
+	Way      string `complete:"recompute,cache,state" placeholder:"WAY" help:"Method: recompute, cache or state (by the mechanism)."`
+	Batch    int    `placeholder:"N" help:"Images of a batch (up to 192 in a gigabyte)."`
 }
 
 // wantsImages reports whether images are asked for.

@@ -36,15 +36,16 @@ import (
 
 // Command is the verb inspect.
 type Command struct {
-	Model string `placeholder:"DIR" help:"The model that a text in progress belongs to: tells of its state, too."`
-	JSON  bool   `name:"json" help:"Print a JSON object, whose field kind says what it is of."`
+	Model string `placeholder:"DIR" help:"Model of a saved text, to describe its state too."`
+	JSON  bool   `name:"json" help:"Print a JSON object; its field kind names the subject."`
 
-	Path string `arg:"" optional:"" complete:"mechanisms-or-files" help:"A run, checkpoint or model, a folder of results, a state, a checkpoint of a stream, a text in progress, arrays, a result; or the word mechanisms. This machine if not given."`
+	Path string `arg:"" optional:"" complete:"mechanisms-or-files" help:"File or folder, or the word mechanisms (this machine)."`
 }
 
 // Help says how it is found out.
 func (c *Command) Help() string {
-	return "What something is its content tells, not its name. Of large files the headers are read, and checksums made in passing." + flags.JoinExamples(
+	return "It reads runs, checkpoints, models, folders of results, states, checkpoints of streams, saved texts, arrays and results. " +
+		"The kind of a file is read from its content, not its name. Large files are read by their headers, and checksums in one pass." + flags.JoinExamples(
 		"farfield inspect",
 		"farfield inspect mechanisms",
 		"farfield inspect run/001",

@@ -21,38 +21,38 @@ import (
 
 // Command is the verb maps: rows of the attention matrix, drawn.
 type Command struct {
-	Mechanism []string `complete:"mechanisms" placeholder:"NAME,..." help:"Attention functions of the arrays, side by side; with --help their settings are listed."`
+	Mechanism []string `complete:"mechanisms" placeholder:"NAME,..." help:"Attention functions, side by side; --help lists settings."`
 	flags.Settings
-	Causal bool `help:"Of arrays: query i sees keys j ≤ i + (M-N)."`
-	Row    int  `placeholder:"B" default:"0" help:"Of arrays: batch row (${default})."`
+	Causal bool `help:"With arrays: query i sees keys j ≤ i + (M-N)."`
+	Row    int  `placeholder:"B" default:"0" help:"With arrays: batch row (${default})."`
 
-	Model    []string `sep:"none" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint; may be repeated: side by side."`
-	Text     string   `xor:"text" placeholder:"TEXT" help:"With --model: what it reads."`
-	TextFile string   `xor:"text" placeholder:"FILE" help:"With --model: file with what it reads; - is standard input."`
-	Sample   *int     `xor:"text" placeholder:"K" help:"With --model: it reads sample K, from 0, of the part that its task is judged by, as it learned them."`
-	Layers   string   `placeholder:"L,..." default:"all" help:"With --model: layers of attention, from 0 (${default})."`
+	Model    []string `sep:"none" placeholder:"DIR" help:"Folder of a run or checkpoint; repeat for side by side."`
+	Text     string   `xor:"text" placeholder:"TEXT" help:"With --model: text that the model reads."`
+	TextFile string   `xor:"text" placeholder:"FILE" help:"With --model: file with the text; - is standard input."`
+	Sample   *int     `xor:"text" placeholder:"K" help:"With --model: test sample K, from 0."`
+	Layers   string   `placeholder:"L,..." default:"all" help:"With --model: attention layers, from 0 (${default})."`
 	flags.DataFolder
 
 	Heads    string `placeholder:"H,..." default:"all" help:"Query heads, from 0 (${default})."`
-	Rows     string `placeholder:"A:B" help:"Queries A ≤ i < B alone. By default all."`
-	MaxCells int    `name:"most" placeholder:"N" default:"512" help:"Cells of a side of a drawing; larger maps are drawn by the means of square blocks (${default})."`
+	Rows     string `placeholder:"A:B" help:"Draw only queries A ≤ i < B (all)."`
+	MaxCells int    `name:"most" placeholder:"N" default:"512" help:"Most cells of a side; larger maps are averaged (${default})."`
 
-	OwnScales bool `help:"Give each map a colour scale of its own, up to its largest weight. By default all share one."`
+	OwnScales bool `help:"Use one colour scale for each map, not one for all."`
 
-	Out  string `short:"o" placeholder:"FILE" help:"Draw them, as .png, .svg or .html."`
-	NPZ  string `name:"npz" placeholder:"FILE" help:"Write the numbers, as .npz or .safetensors: an array (heads,queries,keys) for each layer or mechanism."`
-	JSON bool   `name:"json" help:"Print what is known of each head as JSON."`
+	Out  string `short:"o" placeholder:"FILE" help:"Drawing to write, as .png, .svg or .html."`
+	NPZ  string `name:"npz" placeholder:"FILE" help:"Write weights [heads,queries,keys], .npz or .safetensors."`
+	JSON bool   `name:"json" help:"Print statistics of each head as JSON."`
 
-	In string `arg:"" optional:"" name:"in" help:"Without --model: arrays q and k as attend takes them, in .npz or .safetensors."`
+	In string `arg:"" optional:"" name:"in" help:"Without --model: q and k in .npz or .safetensors."`
 }
 
 // Help returns the long help text with examples.
 func (c *Command) Help() string {
-	return "Draws queries as rows, the first at the top, and keys as columns. Tokens are labelled by what they say, where a side has 64 cells at most, " +
-		"or by their numbers where their task has no letters for them; other positions are counted from 0. A position that the model has put in front is cls, or 0 where they are counted. " +
-		"Of a task of images --sample draws the image beside the maps, in grey, with its number and its class above; patches follow row by row. " +
-		"Of a pair both parts are drawn.\n\n" +
-		"Prints of each head, as means over its queries: entropy, −Σ p ln p of the shares p of absolute weight, in nats; distance, Σ p |j − i|, in tokens; diagonal, the share of the query's own place; column, the share of the key that has most of all." + flags.JoinExamples(
+	return "Draws queries as rows, the first at the top, and keys as columns. On sides of up to 64 cells tokens are labelled by their characters, " +
+		"or by their numbers if the task has no characters; other positions are counted from 0. A position that the model puts in front is cls, or 0 in a count. Larger maps are averaged over square blocks. " +
+		"For a task of images --sample draws the image beside the maps, in grey, under its number and class; patches follow row by row. " +
+		"For a pair both parts are drawn. A sample comes from the split that judges the task.\n\n" +
+		"Prints for each head means over its queries: entropy, −Σ p ln p of the shares p of absolute weight, in nats; distance, Σ p |j − i|, in tokens; diagonal, the share of the query's own position; column, the largest share of a key." + flags.JoinExamples(
 		"farfield maps --mechanism fastmax,softmax --causal --out maps.png qkv.npz",
 		`farfield maps --model run/001 --text "To be, or not to be" --layers 0 --out maps.svg`,
 		"farfield maps --model run/001 --text-file notes.txt --rows 0:64 --json",

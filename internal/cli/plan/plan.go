@@ -11,29 +11,31 @@ import (
 // Command is the verb plan: what attention costs, as published and here.
 type Command struct {
 	N         flags.Count `short:"n" default:"4096" placeholder:"N" help:"Queries of a sequence."`
-	M         flags.Count `short:"m" placeholder:"M" help:"Keys of a sequence; as many as queries if not given."`
+	M         flags.Count `short:"m" placeholder:"M" help:"Keys of a sequence (N)."`
 	D         flags.Count `short:"d" default:"64" placeholder:"D" help:"Width of queries and keys of a head."`
-	Dv        flags.Count `placeholder:"DV" help:"Width of values; D if not given."`
+	Dv        flags.Count `placeholder:"DV" help:"Width of values (D)."`
 	Heads     flags.Count `default:"1" placeholder:"H" help:"Query heads."`
-	KVHeads   flags.Count `name:"kv-heads" placeholder:"H" help:"Key heads; as many as query heads if not given."`
+	KVHeads   flags.Count `name:"kv-heads" placeholder:"H" help:"Key heads (the number of query heads)."`
 	Batch     flags.Count `default:"1" placeholder:"B" help:"Sequences."`
 	Causal    bool        `help:"Query i sees keys j ≤ i + (M-N)."`
 	Mechanism string      `complete:"mechanisms" default:"fastmax" placeholder:"NAME" help:"Attention function; with --help its settings are listed."`
 	flags.Settings
 	Width flags.Count `placeholder:"C" help:"Also sweep over the number of heads that share this width."`
 
-	Parameters     flags.Amount `placeholder:"P" help:"Also count the training of a model of P parameters, such as 174.6e9."`
-	Tokens         flags.Amount `placeholder:"T" help:"Tokens that it trains on, such as 300e9."`
-	Layers         flags.Count  `placeholder:"L" help:"Its layers, each with attention of the shape above, which is then added."`
-	EncoderDecoder bool         `help:"Each token meets half of its parameters: 3PT instead of 6PT."`
+	Parameters     flags.Amount `placeholder:"P" help:"Also count the training of a model of P parameters."`
+	Tokens         flags.Amount `placeholder:"T" help:"Training tokens, such as 300e9."`
+	Layers         flags.Count  `placeholder:"L" help:"Layers with attention of the shape above, which is added."`
+	EncoderDecoder bool         `help:"Count 3PT operations instead of 6PT."`
 
 	JSON bool   `name:"json" help:"Print one JSON object."`
-	Plot string `placeholder:"FILE" help:"Also draw, over D from 8 to 128, the N from which on the linear form is chosen and where counted operations cross, as .svg or .png."`
+	Plot string `placeholder:"FILE" help:"Also draw the crossovers over D, as .svg or .png."`
 }
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "Nothing is computed: times are what counted operations take at the measured peak." + flags.JoinExamples(
+	return "Nothing is computed: a time is counted operations over the measured peak. " +
+		"--plot draws, over D from 8 to 128, the N from which the linear form is chosen, and the N where counted operations cross. " +
+		"--encoder-decoder is for models in which each token meets half of the parameters." + flags.JoinExamples(
 		"farfield plan --n 65536 --d 64 --heads 8 --causal",
 		"farfield plan --mechanism taylorshift --n 1e6 --json",
 		"farfield plan --plot crossover.svg",

@@ -22,17 +22,19 @@ import (
 
 // Command is the verb predict: what a model says of inputs that it has not learned from.
 type Command struct {
-	Files  []string       `arg:"" optional:"" name:"file" placeholder:"FILE" help:"Inputs: of a task of texts or tokens files with one a line, by default standard input; of sounds, pictures, numbers and sequences one in each file, by default the files that standard input names, one a line. - is standard input."`
-	Model  string         `required:"" placeholder:"DIR" help:"Folder of a run of a task, whose best checkpoint is taken, or of a checkpoint."`
-	JSON   bool           `name:"json" help:"Print each answer as a JSON object in a line."`
-	JSONL  bool           `name:"jsonl" help:"Each line of the input is a JSON object, which is printed with what the model says of its text, or of the file that it names, added."`
+	Files  []string       `arg:"" optional:"" name:"file" placeholder:"FILE" help:"Inputs: one a line, or one a file; - is standard input."`
+	Model  string         `required:"" placeholder:"DIR" help:"Folder of a run (best checkpoint) or of a checkpoint."`
+	JSON   bool           `name:"json" help:"Print a JSON object for each input."`
+	JSONL  bool           `name:"jsonl" help:"Read JSON lines; print each with the prediction added."`
 	Filter records.Filter `embed:""`
 }
 
 // Help are examples.
 func (c *Command) Help() string {
 	return "Prints label, probability and input of each input, or numbers and input, or labels and input, with tabs between them. " +
-		"An empty line stays, with empty fields. Of a longer input the positions that the task was trained with (length) are seen, of task ecg all, in windows. " +
+		"An empty line stays, with empty fields. A longer input is cut to the length of the task; task ecg reads all of it, in windows. " +
+		"Texts and tokens are one a line of each file, by default of standard input. Sounds, pictures, numbers and sequences are one in each file; by default standard input names the files, one a line. " +
+		"A record of --jsonl has a text, or names a file. " +
 		"Keys in JSON are text or file, name (of a record in a file), label, probability, probabilities (of up to 32 classes), number, numbers, labels." + flags.JoinExamples(
 		"farfield predict --model out/labels lines.txt",
 		"farfield predict --model out/labels --json lines.txt",

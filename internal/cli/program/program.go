@@ -49,9 +49,9 @@ type Verbs interface{ common() *Flags }
 
 // Flags are the flags of every verb.
 type Flags struct {
-	Threads []int            `help:"Threads to compute with; 0 takes what the machine has. Results do not depend on it. Bench takes a list." default:"0" placeholder:"N"`
-	Quiet   bool             `short:"q" help:"Print results and errors alone: no progress, no remarks."`
-	Version kong.VersionFlag `help:"Print version, commit, date, Go and instruction set, and leave."`
+	Threads []int            `help:"Threads; 0: all of the machine. Bench takes a list." default:"0" placeholder:"N"`
+	Quiet   bool             `short:"q" help:"Print only results and errors."`
+	Version kong.VersionFlag `help:"Print version, commit, date, Go and instruction set."`
 }
 
 func (f *Flags) common() *Flags { return f }

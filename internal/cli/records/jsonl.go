@@ -20,8 +20,8 @@ import (
 // record depend on no other record.
 type Filter struct {
 	Field string `placeholder:"NAME" help:"Field of a record that holds its text (text)."`
-	Skip  int64  `placeholder:"N" help:"Leave out the first N records, which an earlier run has done."`
-	Shard string `placeholder:"I/N" help:"Take records I, I+N, I+2N, ... alone, counted from 0, as one of N jobs beside each other."`
+	Skip  int64  `placeholder:"N" help:"Skip the first N records, which an earlier run has done."`
+	Shard string `placeholder:"I/N" help:"Take records I, I+N, I+2N, ... from 0, as one of N jobs."`
 	Out   string `short:"o" placeholder:"FILE" help:"Write results to a file; the same command continues it."`
 }
 

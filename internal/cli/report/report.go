@@ -15,8 +15,8 @@ import (
 
 // Command is the verb report: a page of a run.
 type Command struct {
-	Out          string `short:"o" placeholder:"FILE" help:"Where it goes, by default report.html in the run's folder, where train writes it at its end."`
-	SampleTokens int    `placeholder:"N" default:"400" help:"Tokens of a text from the latest checkpoint, if there is one; 0 for none (${default})."`
+	Out          string `short:"o" placeholder:"FILE" help:"Page to write (report.html in the folder of the run)."`
+	SampleTokens int    `placeholder:"N" default:"400" help:"Tokens of a generated text; 0: no text (${default})."`
 
 	Folder string `arg:"" name:"run" help:"Folder of a run, finished or not, or of the runs of --seeds."`
 }

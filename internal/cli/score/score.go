@@ -30,22 +30,23 @@ const (
 // Command is the verb score: how many bits a text takes, line by line.
 type Command struct {
 	File  string `arg:"" optional:"" placeholder:"FILE" help:"Text to score; - or nothing is standard input."`
-	Model string `required:"" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint."`
+	Model string `required:"" placeholder:"DIR" help:"Folder of a run (latest checkpoint) or of a checkpoint."`
 
 	Lines     bool           `help:"Print every line with its bits; implied by --follow."`
 	Rank      string         `enum:"byte,total" default:"byte" help:"Rank lines by bits a byte or by total bits (${default})."`
 	Threshold float64        `name:"above" placeholder:"X" help:"Print only lines above X, in the unit of --rank."`
 	Top       int            `placeholder:"K" default:"10" help:"Print the K most surprising lines at the end (${default})."`
-	Follow    bool           `help:"Wait for new lines of FILE, across rotations, until an interrupt. Incomplete lines wait, too."`
-	State     string         `placeholder:"FILE" help:"Keep in a file how far the text is, and go on from there (with --follow: FILE.score)."`
-	JSONL     bool           `name:"jsonl" help:"Score each record of JSON lines for itself; add bits, bytes and bits_per_byte to it."`
+	Follow    bool           `help:"Wait for new lines of FILE, across rotations."`
+	State     string         `placeholder:"FILE" help:"File of the progress, to continue (--follow: FILE.score)."`
+	JSONL     bool           `name:"jsonl" help:"Score JSON lines; add bits, bytes and bits_per_byte."`
 	JSON      bool           `name:"json" help:"Print the result as JSON; with --lines, an object a line."`
 	Filter    records.Filter `embed:""`
 }
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "A line is odd where it takes many more bits a byte than others do. --out continues where a run was cut off, each line once." + flags.JoinExamples(
+	return "A line is odd if it takes many more bits a byte than other lines. --out continues an interrupted run, with each line once. " +
+		"--follow ends with an interrupt; an incomplete last line waits for its end." + flags.JoinExamples(
 		"farfield score --model run/001 notes.txt",
 		"farfield score --model run/001 --follow --above 3 service.log",
 		"farfield score --model run/001 --jsonl <records.jsonl >scored.jsonl",

@@ -23,73 +23,83 @@ import (
 // Command is the verb train: a transformer learns a text, or another task. Flags that
 // are not given leave what the preset or the configuration says.
 type Command struct {
-	Data    string            `placeholder:"FILE|FOLDER" help:"What to learn: the task's setting data. A text is a file, a folder with all in it, or a data set's name; by default the source of the Go toolchain, or a text that the program writes itself if there is none."`
-	Task    string            `complete:"tasks" placeholder:"NAME" help:"What is learned: ${tasks}. Without --preset it begins with the preset of its name. bytelm, a text as bytes, by default; charlm has characters. With --help its settings are listed."`
-	TaskSet map[string]string `complete:"task-settings" mapsep:"none" placeholder:"NAME=VALUE" help:"Setting of the task."`
+	Data    string            `placeholder:"FILE|FOLDER" help:"Data of the task: a file, folder or data set."`
+	Task    string            `complete:"tasks" placeholder:"NAME" help:"Task (bytelm): ${tasks}."`
+	TaskSet map[string]string `complete:"task-settings" mapsep:"none" placeholder:"NAME=VALUE" help:"Setting of the task; may be repeated."`
 	flags.DataFolder
-	DataSeed *uint64 `placeholder:"N" help:"Of what a task makes or draws."`
-	Out      string  `short:"o" placeholder:"DIR" help:"Folder of the run, in which report.html tells of it at the end. By default the first of run/001, run/002, ... that is free."`
-	Resume   bool    `help:"Continue the run in --out after its latest checkpoint, or all that --seeds began."`
-	Config   string  `placeholder:"FILE" help:"Begin with a configuration, such as the config.json of a run, which repeats it."`
-	Preset   string  `complete:"presets" placeholder:"NAME" help:"Begin with a named configuration: ${presets}. By default that of the task, and of a text default, or small where there is no AVX2."`
-	Seeds    string  `placeholder:"N|LIST" help:"Train so many times with seeds 1 to N, or with those of a list such as 1,5,9, each in a folder below --out, and tell mean and deviation."`
+	DataSeed *uint64 `placeholder:"N" help:"Seed of generated and drawn samples."`
+	Out      string  `short:"o" placeholder:"DIR" help:"Folder of the run (the first free run/001, run/002, ...)."`
+	Resume   bool    `help:"Continue the run in --out, or all runs of --seeds."`
+	Config   string  `placeholder:"FILE" help:"Start from a configuration, such as a run's config.json."`
+	Preset   string  `complete:"presets" placeholder:"NAME" help:"Start from a preset: ${presets}."`
+	Seeds    string  `placeholder:"N|LIST" help:"Train with seeds 1 to N, or a list such as 1,5,9."`
 
-	Kind        string   `complete:"decoder,encoder,convolutional" placeholder:"KIND" help:"What the model is: decoder, encoder, convolutional. By default what the task needs, and encoder where it needs none."`
-	Pool        string   `complete:"mean,cls,last" placeholder:"KIND" help:"What says something of a whole sample: mean of its positions, cls, a learned one in front, last. By default mean, of a decoder last."`
-	Hidden      *int     `placeholder:"N" help:"Units of the MLP; 0 for four times the width."`
-	HeadHidden  *int     `placeholder:"N" help:"Units with ReLU before the outputs; 0 for none."`
-	Dropout     *float64 `placeholder:"R" help:"Share of elements that embeddings and blocks leave out in training, below 1."`
-	Standardise *bool    `help:"Give the model the task's numbers less their mean, in deviations, of the samples to learn from."`
-	LRAQuirk    *bool    `name:"lra-quirk" help:"Pad every sample to the task's full length with zeros and mask nothing: attention, whatever the mechanism, and the mean of positions see padding like all else, as in the kernel models of the Long Range Arena."`
+	Kind        string   `complete:"decoder,encoder,convolutional" placeholder:"KIND" help:"Model: decoder, encoder, convolutional (by the task)."`
+	Pool        string   `complete:"mean,cls,last" placeholder:"KIND" help:"Pooling: mean, cls, last (mean; last for a decoder)."`
+	Hidden      *int     `placeholder:"N" help:"Hidden units of the MLP; 0: four times the width."`
+	HeadHidden  *int     `placeholder:"N" help:"Hidden ReLU units before the outputs; 0: none."`
+	Dropout     *float64 `placeholder:"R" help:"Dropout rate of embeddings and branches."`
+	Standardise *bool    `help:"Standardise numbers by the training set."`
+	LRAQuirk    *bool    `name:"lra-quirk" help:"Pad with zeros and mask nothing, as LRA's kernel models."`
 
-	Mechanism string `complete:"mixers" placeholder:"NAME" help:"Attention function, or a mixer that takes its place with projections of its own; with --help its settings are listed. Fastmax trains with scale=1/sqrt(D), of odd order with bounded=true, taylorshift from tau=sqrt(D), unless set otherwise."`
+	Mechanism string `complete:"mixers" placeholder:"NAME" help:"Attention, or a mixer in its place; --help lists settings."`
 	flags.Settings
 	Layers       *int     `placeholder:"N" help:"Layers of attention and MLP."`
 	Heads        *int     `placeholder:"N" help:"Query heads of a layer; they divide the width."`
 	KVHeads      *int     `name:"kv-heads" placeholder:"N" help:"Key heads, shared by the query heads; they divide these."`
 	Width        *int     `placeholder:"N" help:"Width of the model."`
-	Conv         *int     `placeholder:"K" help:"Tokens of the short convolution before attention and MLP, which tells neighbours apart; 0 for none."`
+	Conv         *int     `placeholder:"K" help:"Tokens of the short convolution; 0: none."`
 	Activation   string   `complete:"gelu-tanh,gelu,relu,silu,swiglu,geglu" placeholder:"KIND" help:"MLP: gelu-tanh, gelu, relu, silu, swiglu, geglu (gelu-tanh)."`
 	Norm         string   `complete:"layer,rms" placeholder:"KIND" help:"Norm: layer or rms (default layer)."`
-	PostNorm     *bool    `help:"The norm after the sum, norm(x + f(x)), as in the first transformers."`
-	Decay        string   `complete:"none,fixed,learned" placeholder:"KIND" help:"How keys of attention lose weight with time: none, fixed by RetNet's factor of each key head, or learned by a gate of each that begins there."`
+	PostNorm     *bool    `help:"Place the norm after the sum, norm(x + f(x))."`
+	Decay        string   `complete:"none,fixed,learned" placeholder:"KIND" help:"Log-decay of keys: none, fixed (RetNet), learned (gates)."`
 	Context      *int     `placeholder:"N" help:"Tokens of a sequence."`
-	Segment      *int     `placeholder:"N" help:"Take windows of a text through the model N tokens at a time, with the gradient of the whole: memory grows with N, and a little with each further N tokens. 0 for whole windows. Needs a mechanism with a state of fixed size."`
-	FirstContext *int     `placeholder:"N" help:"Tokens of a sequence at first; they double until they are --context, and each length gets as many tokens to learn from. 0 for always --context."`
-	FirstBatch   *int     `placeholder:"N" help:"Sequences of an update at first; they halve when sequences double, down to --batch."`
-	Positions    string   `complete:"rope,learned,sinusoidal,none" placeholder:"KIND" help:"How tokens know where they are: rope, learned, sinusoidal, none."`
-	Batch        *int     `placeholder:"N" help:"Samples of a pass."`
-	Accumulate   *int     `placeholder:"K" help:"Passes of an update, which is that of a K times larger batch."`
-	Steps        *int     `placeholder:"N" help:"Updates; with --resume, lengthen a finished run to N."`
-	Optimizer    string   `complete:"adamw,adam,radam" placeholder:"NAME" help:"adamw, adam (without weight decay), radam."`
-	Schedule     string   `complete:"cosine,linear,constant" placeholder:"NAME" help:"How the learning rate falls after the warm-up: cosine, linear, constant (not at all)."`
-	LR           *float64 `name:"lr" placeholder:"X" help:"Highest learning rate; --min-lr becomes a tenth of it unless given."`
-	MinLR        *float64 `name:"min-lr" placeholder:"X" help:"Learning rate at the end."`
-	Warmup       *int     `placeholder:"N" help:"Updates until the highest learning rate."`
+	Segment      *int     `placeholder:"N" help:"Train windows in segments of N tokens; 0: whole windows."`
+	FirstContext *int     `placeholder:"N" help:"Initial tokens of a sequence, which double; 0: --context."`
+	FirstBatch   *int     `placeholder:"N" help:"Initial sequences of an update, which halve to --batch."`
+	Positions    string   `complete:"rope,learned,sinusoidal,none" placeholder:"KIND" help:"Position encoding: rope, learned, sinusoidal, none."`
+	Batch        *int     `placeholder:"N" help:"Samples of a micro-batch."`
+	Accumulate   *int     `placeholder:"K" help:"Gradient accumulation: micro-batches of an update."`
+	Steps        *int     `placeholder:"N" help:"Updates; with --resume, extend a finished run to N."`
+	Optimizer    string   `complete:"adamw,adam,radam" placeholder:"NAME" help:"Optimizer: adamw, adam (without weight decay), radam."`
+	Schedule     string   `complete:"cosine,linear,constant" placeholder:"NAME" help:"Learning-rate schedule: cosine, linear, constant."`
+	LR           *float64 `name:"lr" placeholder:"X" help:"Peak learning rate; --min-lr defaults to a tenth of it."`
+	MinLR        *float64 `name:"min-lr" placeholder:"X" help:"Final learning rate."`
+	Warmup       *int     `placeholder:"N" help:"Warm-up updates."`
 
-	AttentionDropout     *float64 `placeholder:"R" help:"Share of queries and keys that attention leaves out in training, below 1."`
-	AttentionDropoutKind string   `complete:"1d,standard,quadratic" placeholder:"KIND" help:"What it leaves out: 1d whole tokens, standard channels, quadratic products of two channels. 1d by default."`
+	AttentionDropout     *float64 `placeholder:"R" help:"Dropout rate of queries and keys."`
+	AttentionDropoutKind string   `complete:"1d,standard,quadratic" placeholder:"KIND" help:"Dropout kind: 1d, standard or quadratic (1d)."`
 
 	WeightDecay  *float64 `placeholder:"X" help:"Weight decay of matrices."`
-	Beta2        *float64 `name:"beta2" placeholder:"X" help:"Memory of the second moment."`
-	Clip         *float64 `placeholder:"X" help:"Largest norm of a gradient; 0 for none."`
-	Seed         *uint64  `placeholder:"N" help:"Of the first weights and of the order of the data."`
-	EvalEvery    *int     `placeholder:"N" help:"Updates between two looks at the validation part; 0 for none but the last."`
-	EvalSamples  *int     `placeholder:"N" help:"Samples of each look, of a text windows of the context; 0 for all."`
-	FinalSamples *int     `placeholder:"N" help:"Samples that the run is judged by at the end; 0 for all."`
-	Patience     *int     `placeholder:"N" help:"End after so many looks without a better score, with the best weights; 0 for never."`
-	SaveEvery    *int     `placeholder:"N" help:"Updates between two checkpoints; 0 for none but the last."`
+	Beta2        *float64 `name:"beta2" placeholder:"X" help:"Decay rate of the second moment."`
+	Clip         *float64 `placeholder:"X" help:"Gradient clipping by norm; 0: none."`
+	Seed         *uint64  `placeholder:"N" help:"Seed of initial weights and of the order of samples."`
+	EvalEvery    *int     `placeholder:"N" help:"Validate every N updates; 0: only at the end."`
+	EvalSamples  *int     `placeholder:"N" help:"Samples or windows of a validation; 0: all."`
+	FinalSamples *int     `placeholder:"N" help:"Samples of the final score; 0: all."`
+	Patience     *int     `placeholder:"N" help:"Early-stopping patience, in validations (0: off)."`
+	SaveEvery    *int     `placeholder:"N" help:"Save a checkpoint every N updates; 0: only at the end."`
 
-	Divide string `enum:"batch,sequence" default:"batch" help:"What ranks of mpirun divide (farfield built with -tags mpi): batch, the passes of an update, to the bits of one process; sequence, the tokens of each window, of mechanisms whose states are sums."`
+	Divide string `enum:"batch,sequence" default:"batch" help:"What ranks divide: batch or sequence."`
 	env.Ranked
 
-	SampleTokens int  `placeholder:"N" default:"400" help:"Tokens of the text that is generated at the end, if a text was learned (${default})."`
+	SampleTokens int  `placeholder:"N" default:"400" help:"Tokens of the text generated at the end (${default})."`
 	JSON         bool `name:"json" help:"Print the result as JSON."`
 }
 
 // Help are examples.
 func (t *Command) Help() string {
-	return "After Ctrl-C, --resume goes on from the latest checkpoint, to the bits of a run that was not interrupted." + flags.JoinExamples(
+	return "After Ctrl-C, --resume continues from the latest checkpoint, to the same bits as an uninterrupted run.\n\n" +
+		"The data of a text task are a file, a folder of files, or the name of a data set. By default they are the source of the Go toolchain, or an invented text if there is none. " +
+		"bytelm reads a text as bytes, charlm as characters. --task NAME --help lists the settings of a task, --mechanism NAME --help the settings of a mechanism. " +
+		"The preset is by default the task's; for texts it is default, or small without AVX2. --seeds trains each seed in a folder below --out, and prints mean and deviation.\n\n" +
+		"Fastmax trains with scale=1/sqrt(D), with odd orders and bounded=true, taylorshift from tau=sqrt(D), unless set otherwise. " +
+		"--decay fixed has RetNet's factor for each key head; learned gates start there. --pool cls reads a learned position in front of the sample. " +
+		"--attention-dropout-kind 1d drops tokens, standard channels, quadratic products of two channels.\n\n" +
+		"--segment has the gradient of whole windows. Memory grows with N, and a little with each further segment. It needs a mechanism with a state of fixed size. " +
+		"With --first-context, sequences double until they have --context tokens, with the same number of tokens at each length. " +
+		"--divide is for ranks of mpirun (a build with -tags mpi): batch divides the micro-batches, to the bits of one process; sequence divides the tokens of each window, for mechanisms whose states are sums. " +
+		"--lra-quirk shows padding to attention and pooling, as the kernel models of the Long Range Arena do." + flags.JoinExamples(
 		"farfield train --data notes.txt --out run/notes",
 		"farfield train --resume --out run/notes",
 		"farfield train --resume --out run/notes --steps 900",
