@@ -189,9 +189,9 @@ type Mechanism[T tensor.Float] interface {
 	Diagnose(c *Call[T]) ([]Diagnosis, error)
 }
 
-// State is what a mechanism remembers of the keys and values it has seen. The
-// heads given to it have the B, H, Hkv, D and Dv that it was made for. Results
-// do not depend on the pieces in which tokens arrive.
+// State holds the keys and values that a mechanism has absorbed. Its calls must have
+// the B, H, Hkv, D and Dv for which it was made. Results do not depend on how tokens
+// are divided into calls.
 type State[T tensor.Float] interface {
 	// Absorb adds the keys and values of c; its queries are not used.
 	Absorb(c *Call[T]) error

@@ -8,7 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// LongestKeys returns the number of keys that count of the sequence that has most.
+// LongestKeys returns the number of keys of the longest sequence, without padding.
 func (c *Call[T]) LongestKeys() int {
 	var room [8]Sequence
 	most := 0
@@ -254,7 +254,7 @@ func (c *Call[T]) Mask(s *Sequence) []bool {
 // ErrNoMatrix says that a mechanism has no attention matrix.
 var ErrNoMatrix = errors.New("no attention matrix")
 
-// HasDecay reports whether keys lose weight with time.
+// HasDecay reports whether the call has a log-decay.
 func (c *Call[T]) HasDecay() bool { return c.LogG.D != 0 || len(c.LogG.Data) > 0 }
 
 // checkDecay reports a decay that does not fit the keys. What stands beyond a

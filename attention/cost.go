@@ -10,7 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/scratch"
 )
 
-// Plan tells what Forward and Backward do for a shape, and what it costs.
+// Plan describes what Forward and Backward do for a shape, and their cost.
 type Plan struct {
 	Form  Form    // of Forward
 	Chunk int     // tokens of a chunk, of a state's in the step form; 0 in the direct form

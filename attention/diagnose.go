@@ -9,10 +9,11 @@ import (
 	"github.com/farfield-ml/farfield/internal/scratch"
 )
 
-// Diagnosis tells how the weights of one query head of one batch row lie. Rows
-// are queries; those that see no key are counted and left out of all the rest.
-// A row's weights are w_j, before any division. They are computed as
-// the direct form does, and their sums are taken in float64.
+// Diagnosis describes the weights of one query head of one batch row. Rows are queries.
+// Queries that see no key are counted and otherwise ignored.
+//
+// The weights w_j of a row are taken before any division. They are computed in the
+// direct form and summed in float64.
 type Diagnosis struct {
 	Rows   int64 // queries that see a key
 	Unseen int64 // queries that see none

@@ -7,7 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// DropKind says what Drop leaves out (FAST, figure 2).
+// DropKind is a kind of attention dropout (FAST, figure 2).
 type DropKind int
 
 const (

@@ -25,9 +25,8 @@ type Features[T tensor.Float] interface {
 	Grad(b *FeatureBlock[T])
 }
 
-// FeatureBlock is some tokens of one head, which are columns: rows of X, Y and
-// DX lie Stride apart, and what is behind the N tokens, up to kernel.Pad(N), is
-// to be neither looked at nor kept.
+// FeatureBlock holds some tokens of one head as columns: rows of X, Y and DX lie Stride
+// apart. Columns from N to kernel.Pad(N) may be overwritten and must not be read.
 type FeatureBlock[T tensor.Float] struct {
 	Table   *kernel.Table[T]
 	Scratch *arena.Arena

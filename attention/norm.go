@@ -52,7 +52,7 @@ var normNames = [...]string{
 	MaxNorm: "max", TokenCentred: "token-centred", ChannelCentred: "channel-centred", GlobalCentred: "global-centred", MaxSquared: "max-squared",
 }
 
-// Norms lists them all.
+// Norms returns all kinds of normalisation.
 func Norms() []Norm {
 	list := make([]Norm, len(normNames))
 	for i := range list {

@@ -30,7 +30,8 @@ const (
 // Identity is whose states a snapshot may be.
 type Identity struct{ Kind, Name, Setting string }
 
-// NewSnapshot appends the header of a state of shape s to b.
+// NewSnapshot returns a writer of a snapshot and appends its header to b, for a state
+// of shape s. id and sum identify the mechanism and its parameters.
 func NewSnapshot[T tensor.Float](b []byte, id Identity, sum snapshot.ParameterSum, s *Shape, tokens int64, decay bool) *snapshot.Writer {
 	w := snapshot.NewWriter(b)
 	w.Int(scratch.ElementSize[T]())

@@ -28,9 +28,9 @@ type SnapshotHeader struct {
 // headerBytes bounds the bytes of a header: three strings and a few numbers.
 const headerBytes = 1 << 16
 
-// ReadSnapshotHeader reads the header of the snapshot that is the size bytes of r, and
-// holds all of them against their checksum. It needs no mechanism, and no memory for
-// the content.
+// ReadSnapshotHeader reads the header of the snapshot in the size bytes of r, and
+// verifies the checksum of all bytes. It needs no mechanism, and no memory for the
+// content. It returns an error if the snapshot is damaged or of another version.
 func ReadSnapshotHeader(r io.ReaderAt, size int64) (h SnapshotHeader, err error) {
 	from, err := snapshot.OpenHeader(r, size, headerBytes)
 	if err != nil {

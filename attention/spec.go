@@ -70,7 +70,7 @@ type Spec[T tensor.Float] struct {
 	isSymmetric bool
 }
 
-// FeatureMap maps single rows. Implementations have no state.
+// FeatureMap maps single rows to features. Implementations have no state.
 type FeatureMap[T tensor.Float] interface {
 	Dim(d int) int      // width of the mapped row
 	Map(dst, x []T)     // dst [Dim(len(x))]

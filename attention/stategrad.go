@@ -8,15 +8,13 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// StateGrad is the gradient of what a State holds: what Backward gives for the
-// state before a call and takes for the state after it. The zero value is ready
-// to be set; memory is used again.
+// StateGrad is the gradient of a State. Backward computes it for the initial state and
+// reads it for the final state. The zero value is ready for use; memory is reused.
 //
-// It follows the layout of the state. What can still be reached token by token,
-// the open chunk of sums and all of a cache, has gradients of prepared keys and
-// of values; sums have those of their moments, over the weights that the
-// features have where they are read. Decay adds what the log_g of tokens before
-// need of those after: see ageAfter.
+// It has the layout of the state. The open chunk of sums, and a whole cache, have
+// gradients of prepared keys and of values. Sums have gradients of their moments, over
+// the weights that features have when they are read. With decay, ages are the gradients
+// of the log-decay before the state: see ageAfter.
 type StateGrad[T tensor.Float] struct {
 	shape Shape
 	heads []headGrad[T] // [B·Hkv]

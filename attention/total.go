@@ -9,10 +9,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Total is what a state of sums holds of all its tokens, as numbers that add up:
-// where a sequence is divided into parts, the totals of the parts before one,
-// added, are the total of the state before it. Its size does not depend on the
-// tokens. The zero value is ready to be set; memory is used again.
+// Total is the content of a state of sums in a form that adds up. If a sequence is
+// divided into parts, the sum of the totals of earlier parts is the total of the state
+// before a part. Its size does not depend on the number of tokens. The zero value is
+// ready for use; memory is reused.
 type Total[T tensor.Float] struct {
 	// Sums [B·Hkv, F, 1+Dv] are for every feature the sum of its products with the
 	// ones under the values, and with the values.
@@ -67,7 +67,7 @@ func (s *sums[T]) size() int {
 	return size
 }
 
-// TotalOf sets t to the total of st, which closes its chunk: the next chunk begins with
+// TotalOf sets t to the total of st. The chunk of st ends: the next chunk begins with
 // the next token. It returns an error if st is no state of sums over features.
 func TotalOf[T tensor.Float](t *Total[T], st State[T]) error {
 	s, err := ofSums(st)
@@ -179,9 +179,9 @@ func (g *StateGrad[T]) Ages(to []float64) []float64 {
 	return to
 }
 
-// AgesOf appends to the slice to [n], for each key head, the part of that sum that comes
-// from the keys of a state. sums [s] and gradient [s] have the order of Total.Sums of a
-// state like st. It returns an error if their lengths do not fit st.
+// AgesOf appends to the slice to [n] the age gradient of each key head, as far as it
+// comes from the keys of a state. sums [s] and gradient [s] have the order of
+// Total.Sums of a state like st. It returns an error if their lengths do not fit st.
 func AgesOf[T tensor.Float](to []float64, st State[T], sums, gradient []T) ([]float64, error) {
 	s, err := ofSums(st)
 	if err != nil {

@@ -48,7 +48,9 @@ func NewPack[T tensor.Float](name, setting string, p *param.Param[T], omega Pack
 func (p *Pack[T]) Traits() attention.Traits {
 	return attention.Traits{Name: p.name, Positive: p.positive, Causal: true, Streaming: true}
 }
-func (p *Pack[T]) Setting() string          { return p.setting }
+func (p *Pack[T]) Setting() string { return p.setting }
+
+// Constants returns nil: no numbers are drawn.
 func (p *Pack[T]) Params() *param.Set[T]    { return p.params }
 func (p *Pack[T]) Constants() *param.Set[T] { return nil }
 

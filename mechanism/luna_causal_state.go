@@ -226,6 +226,9 @@ func (s *packState[T]) AppendBinary(b []byte) ([]byte, error) {
 
 const packKind = "packed sums"
 
+// RestoreState returns the state of the snapshot data. It returns an error if data is
+// damaged or is a state of another mechanism, setting or parameter.
+
 func (p *Pack[T]) RestoreState(data []byte) (attention.State[T], error) {
 	sh, tokens, r, err := attention.ReadSnapshot[T](data, attention.Identity{Kind: packKind, Name: p.name, Setting: p.setting}, snapshot.AddParameters(0, p.p.Data))
 	if err != nil {

@@ -112,8 +112,8 @@ type Fast struct {
 	GradientMemory  float64 `json:"gradient_memory"`
 }
 
-// FastCost evaluates the stated orders for all of h heads over n tokens of
-// width d and degree p.
+// FastCost returns the costs that the paper states as orders, for h heads of width d
+// over n tokens at degree p.
 func FastCost(n, d, h, p int) Fast {
 	N, D, H := float64(n), float64(d), float64(h)
 	pow := func(e int) float64 { return math.Pow(D, float64(e)) }

@@ -80,7 +80,9 @@ func (x *Scores[T]) Traits() attention.Traits {
 	return t
 }
 
-func (x *Scores[T]) Setting() string          { return x.ScoresSpec.Setting }
+func (x *Scores[T]) Setting() string { return x.ScoresSpec.Setting }
+
+// Constants returns nil: no numbers are drawn.
 func (x *Scores[T]) Params() *param.Set[T]    { return &x.params }
 func (x *Scores[T]) Constants() *param.Set[T] { return nil }
 

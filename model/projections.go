@@ -135,7 +135,7 @@ func (p *Projections[T]) HasDecay() bool { return p.layer.Decay != nil }
 // IsSequential returns true: tokens are read in order.
 func (p *Projections[T]) IsSequential() bool { return true }
 
-// IsComputed returns true: the arrays are computed and not read from a file.
+// IsComputed returns true: FillWindow runs layers on the cores.
 func (p *Projections[T]) IsComputed() bool { return true }
 
 // Identity returns the layer and a checksum of the weights.

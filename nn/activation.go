@@ -6,7 +6,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Activation names the function that an MLP applies to its units.
+// Activation names the activation function of an MLP.
 type Activation int
 
 const (

@@ -25,7 +25,7 @@ type Attention[T tensor.Float] struct {
 	H, Hkv, D int
 }
 
-// AttentionTrace is what Attention.Forward leaves for Backward.
+// AttentionTrace holds the intermediate results of Attention.Forward for Backward.
 type AttentionTrace[T tensor.Float] struct {
 	q, o  []T // [rows,H·D]
 	k, v  []T // [context rows,Hkv·D]
@@ -40,7 +40,7 @@ type AttentionTrace[T tensor.Float] struct {
 	rankSaved *sequence.Saved[T] // in the place of saved, with ranks
 }
 
-// Aux returns what the mechanism loses of its own, in a pass that is kept.
+// Aux returns the auxiliary loss of the mechanism in a saved pass.
 func (tr *AttentionTrace[T]) Aux() float64 {
 	if tr.ranks != nil {
 		return tr.rankSaved.Queries.Aux

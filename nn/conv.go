@@ -78,8 +78,8 @@ func (f *convForward[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// ConvEnds are what lies around sequences that are parts of longer ones, for
-// Backward. The zero value is for whole sequences.
+// ConvEnds holds the rows and gradients around sequences that are parts of longer
+// sequences, for Backward. The zero value is for whole sequences.
 type ConvEnds[T tensor.Float] struct {
 	PastRows []T // [B·PastSize()] as Forward had it; nil: nothing came before
 	// NextGrads [B·PastSize()] holds dy of the K-1 rows after each sequence, nil where nothing
@@ -90,8 +90,8 @@ type ConvEnds[T tensor.Float] struct {
 	Last bool
 }
 
-// Backward sets dx [B·N,width] and adds to the gradients of W and B; x is what Forward
-// had. dx does not overlap dy.
+// Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of W and
+// B. x [B·N,width] is the argument of Forward. dx does not overlap dy.
 func (c *Conv[T]) Backward(dx, dy, x tensor.Mat[T], b int, ends ConvEnds[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()

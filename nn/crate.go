@@ -88,7 +88,7 @@ func (m *MSSA[T]) callShape(batch int, causal bool) attention.Shape {
 	return attention.Shape{B: batch, H: m.H, Hkv: m.H, D: m.D, Dv: m.D, Causal: causal}
 }
 
-// MSSATrace is what MSSA.Forward leaves for Backward.
+// MSSATrace holds the intermediate results of MSSA.Forward for Backward.
 type MSSATrace[T tensor.Float] struct {
 	u, o  []T // [rows,H·D] projections, and what attention makes of them
 	call  attention.Call[T]
@@ -96,7 +96,7 @@ type MSSATrace[T tensor.Float] struct {
 	grads attention.Grads[T]
 }
 
-// Aux is 0.
+// Aux returns 0: the layer has no auxiliary loss.
 func (tr *MSSATrace[T]) Aux() float64 { return 0 }
 
 // NewTrace returns an empty MSSATrace.
@@ -183,7 +183,7 @@ type packedMSSA[T tensor.Float] struct {
 	u, o  *PackedLinear[T]
 }
 
-// Freeze returns the layer with its weights rearranged.
+// Freeze returns the layer with packed weights, for steps of at most rows rows.
 func (m *MSSA[T]) Freeze(rows int) Stepper[T] {
 	return &packedMSSA[T]{m, m.U.Freeze(rows), m.O.Freeze(rows)}
 }

@@ -5,7 +5,7 @@ import "github.com/farfield-ml/farfield/tensor"
 // CrossAttention is attention from the rows of a block to the rows of Scope.Source.
 type CrossAttention[T tensor.Float] struct{ Layer *Attention[T] }
 
-// crossTrace is what CrossAttention.Forward leaves for Backward.
+// crossTrace holds the intermediate results of CrossAttention.Forward for Backward.
 type crossTrace[T tensor.Float] struct {
 	AttentionTrace[T]
 	source tensor.Mat[T]

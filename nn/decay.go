@@ -7,21 +7,20 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Decay is how fast the keys of an Attention lose weight with time: log_g of
-// attention.Call for each token and key head. With a gate it is log σ(x·Wᵀ + b),
-// where x is the row that the key is made of; without one it is Fixed for all
-// tokens.
+// Decay computes the log-decay of an Attention: log_g of attention.Call for each token
+// and key head. With a gate it is log σ(x·Wᵀ + b), where x is the row from which the
+// key is projected. Without a gate it is LogDecays for all tokens.
 type Decay[T tensor.Float] struct {
 	Gate      Linear[T] // [Hkv,width]; W nil: none
 	LogDecays []T       // [Hkv], each 0 or less
 }
 
-// Retention is log γ_h with γ_h = 1 - 2^(-5-h), the decay of head h of RetNet
+// Retention returns log γ_h with γ_h = 1 - 2^(-5-h), the log-decay of head h of RetNet
 // (Sun et al. 2023, arXiv 2307.08621, section 2.3).
 func Retention(h int) float64 { return math.Log1p(-math.Exp2(-5 - float64(h))) }
 
-// RetentionGate is the bias with which a gate whose weights are 0 gives
-// Retention(h): log γ_h/(1 - γ_h).
+// RetentionGate returns the gate bias log γ_h/(1 - γ_h), which gives the log-decay
+// Retention(h) while the gate weights are 0.
 func RetentionGate(h int) float64 { return math.Log(math.Exp2(5+float64(h)) - 1) }
 
 // isLearned reports that there is a gate.

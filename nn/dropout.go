@@ -44,7 +44,8 @@ func (f *dropForward[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// DropoutBackward sets dx [rows,width], which may be dy.
+// DropoutBackward sets dx [rows,width] to the gradient dy [rows,width] times the
+// factors of DropoutForward. dx may be dy.
 func DropoutBackward[T tensor.Float](d Dropout, dx, dy tensor.Mat[T]) {
 	DropoutForward(d, dx, tensor.Mat[T]{}, dy)
 }

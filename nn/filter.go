@@ -58,7 +58,7 @@ func FanInInit(n int) Initializer {
 	return func(key rng.Key, i uint64) float64 { return (2*key.Float64(i) - 1) / math.Sqrt(float64(n)) }
 }
 
-// FilterTrace is what Filter.Forward leaves for Backward.
+// FilterTrace holds the intermediate results of Filter.Forward for Backward.
 type FilterTrace[T tensor.Float] struct {
 	features []T               // [N,Features]
 	pre, act [filterLayers][]T // [N,units] before and after the sines

@@ -92,7 +92,7 @@ func (l *FirstLayerCache[T]) projectRows(y, x tensor.Mat[T]) {
 	l.weights.Forward(y, x, false)
 }
 
-// PositionCache are the terms of positions that come next.
+// PositionCache caches the first layer's terms of the next positions.
 type PositionCache[T tensor.Float] struct {
 	rows, inputs []T
 	start, end   int64

@@ -7,10 +7,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// GatedMLP is Down(act(Gate(x))∘Up(x)) (Shazeer 2020, arXiv 2002.05202, section 2): SwiGLU
-// with SiLU, GEGLU with GELU. An element of SiLU takes about 1 ns with AVX-512, four times
-// an element of exact GELU, because plain Go divides. The products beside it take 6·width
-// operations.
+// GatedMLP is DownProj(act(GateProj(x))∘UpProj(x)) (Shazeer 2020, arXiv 2002.05202,
+// section 2): SwiGLU with SiLU, GEGLU with GELU.
 type GatedMLP[T tensor.Float] struct {
 	GateProj Linear[T] // [hidden,width]
 	UpProj   Linear[T] // [hidden,width]
@@ -18,12 +16,12 @@ type GatedMLP[T tensor.Float] struct {
 	Act      Activation
 }
 
-// GatedMLPTrace is what GatedMLP.Forward leaves for Backward.
+// GatedMLPTrace holds the intermediate results of GatedMLP.Forward for Backward.
 type GatedMLPTrace[T tensor.Float] struct {
 	gate, upOut, hidden []T // [rows,hidden]: both projections, and the input of DownProj
 }
 
-// Aux is 0.
+// Aux returns 0: the layer has no auxiliary loss.
 func (t *GatedMLPTrace[T]) Aux() float64 { return 0 }
 
 // NewTrace returns an empty GatedMLPTrace.
@@ -159,7 +157,7 @@ type packedGatedMLP[T tensor.Float] struct {
 	act                        Activation
 }
 
-// Freeze returns the layer with a packed copy of its weights.
+// Freeze returns the layer with packed weights, for steps of at most rows rows.
 func (m *GatedMLP[T]) Freeze(rows int) Stepper[T] {
 	return &packedGatedMLP[T]{m.GateProj.Freeze(rows), m.UpProj.Freeze(rows), m.DownProj.Freeze(rows), m.Act}
 }

@@ -117,7 +117,7 @@ func (m *Hyena[T]) FLOPs(n int, _ bool) float64 {
 	return 2*float64(n)*weights + pairs*(3*fourier.TransformFLOPs(size)+20*float64(size))
 }
 
-// HyenaTrace is what Hyena.Forward leaves for Backward.
+// HyenaTrace holds the intermediate results of Hyena.Forward for Backward.
 type HyenaTrace[T tensor.Float] struct {
 	proj, mixed []T   // [rows,(Order+1)·width] v, x¹, …, before and after the short convolution
 	z, c        [][]T // of each long convolution [rows,width]: zⁿ but that which is v, and what it gives
@@ -126,7 +126,7 @@ type HyenaTrace[T tensor.Float] struct {
 	b           int
 }
 
-// Aux is 0.
+// Aux returns 0: the layer has no auxiliary loss.
 func (tr *HyenaTrace[T]) Aux() float64 { return 0 }
 
 // NewTrace returns an empty HyenaTrace.

@@ -16,12 +16,12 @@ type ISTA[T tensor.Float] struct {
 	Lambda T
 }
 
-// ISTATrace is what ISTA.Forward leaves for Backward.
+// ISTATrace holds the intermediate results of ISTA.Forward for Backward.
 type ISTATrace[T tensor.Float] struct {
 	r, y []T // [rows,width] x - Dx, and the output
 }
 
-// Aux is 0.
+// Aux returns 0: the layer has no auxiliary loss.
 func (tr *ISTATrace[T]) Aux() float64 { return 0 }
 
 // NewTrace returns an empty ISTATrace.

@@ -26,7 +26,7 @@ func (l *Linear[T]) viewWeight(data []T) tensor.Mat[T] {
 	return viewMatrix(data, l.W.Shape[0], l.W.Shape[1])
 }
 
-// Forward sets y [rows,out] from x [rows,in], or adds to y where acc is set.
+// Forward sets y [rows,out] to x·Wᵀ + B for x [rows,in], or adds it to y if acc is set.
 func (l *Linear[T]) Forward(y, x tensor.Mat[T], acc bool) {
 	multiplyRows(true, rowProduct[T]{layer: l, y: y, x: x, acc: acc})
 }

@@ -140,7 +140,7 @@ func (m *Mamba2[T]) callShape(batch int) attention.Shape {
 	return attention.Shape{B: batch, H: m.groupHeads(), Hkv: m.groupHeads(), D: m.S, Dv: m.P, Causal: true}
 }
 
-// Mamba2Trace is what Mamba2.Forward leaves for Backward.
+// Mamba2Trace holds the intermediate results of Mamba2.Forward for Backward.
 type Mamba2Trace[T tensor.Float] struct {
 	proj     []T // [rows, total] z, x, B, C, Δ as projected
 	pre, act []T // [rows, mixed] x, B, C after the convolution, and after SiLU
@@ -157,7 +157,7 @@ type mamba2Group[T tensor.Float] struct {
 	grads attention.Grads[T]
 }
 
-// Aux is 0.
+// Aux returns 0: the layer has no auxiliary loss.
 func (tr *Mamba2Trace[T]) Aux() float64 { return 0 }
 
 // NewTrace returns an empty Mamba2Trace.
@@ -568,7 +568,7 @@ type packedMamba2[T tensor.Float] struct {
 	in, out *PackedLinear[T]
 }
 
-// Freeze returns the layer with its weights rearranged.
+// Freeze returns the layer with packed weights, for steps of at most rows rows.
 func (m *Mamba2[T]) Freeze(rows int) Stepper[T] {
 	return &packedMamba2[T]{m, m.In.Freeze(rows), m.Out.Freeze(rows)}
 }

@@ -21,7 +21,7 @@ type Mixer[T tensor.Float] interface {
 	RestoreState(batch int, data []byte) (State[T], error)
 }
 
-// State is what a mixer remembers of the tokens so far.
+// State holds the memory of a mixer for the tokens so far.
 type State[T tensor.Float] interface {
 	Clone() State[T]
 	Reset()

@@ -14,8 +14,8 @@ import (
 // with its layer and its row, and list the row here.
 var mixers = []MixerRow{mamba2, retnet, hyena, crate}
 
-// MixerRow is a mixer that owns its projections: a layer from x to y, which is no
-// function of queries, keys and values and thus no row of package mechanism.
+// MixerRow describes a mixer with its own projections. Such a layer is no function of
+// queries, keys and values, and so no row of package mechanism.
 type MixerRow struct {
 	mechanism.Row // Order, Params and Constants are empty
 

@@ -16,12 +16,12 @@ type MLP[T tensor.Float] struct {
 	Act      Activation
 }
 
-// MLPTrace is what MLP.Forward leaves for Backward.
+// MLPTrace holds the intermediate results of MLP.Forward for Backward.
 type MLPTrace[T tensor.Float] struct {
 	pre, act []T // [rows,hidden], before and after the activation
 }
 
-// Aux is 0.
+// Aux returns 0: the layer has no auxiliary loss.
 func (t *MLPTrace[T]) Aux() float64 { return 0 }
 
 func (t *MLPTrace[T]) viewUnits(rows, hidden int) (pre, act tensor.Mat[T]) {

@@ -8,7 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Norm normalises rows, each by itself.
+// Norm normalises every row by itself.
 type Norm[T tensor.Float] interface {
 	// Forward sets y [rows,width] from x [rows,width], which may be y. It sets stats
 	// [2·rows]: element 2·i+1 is the factor by which row i was scaled.

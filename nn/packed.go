@@ -25,8 +25,8 @@ type PackedLinear[T tensor.Float] struct {
 	work      float64 // of a row
 }
 
-// Freeze returns the layer with its weights packed for at most that many rows. Up to
-// GEMVRows they are packed in strips, and otherwise in panels, for any number of rows.
+// Freeze returns the layer with packed weights for steps of at most rows rows. Up to
+// GEMVRows rows they are packed in strips, otherwise in panels, for any number of rows.
 func (l *Linear[T]) Freeze(rows int) *PackedLinear[T] {
 	out, in := l.W.Shape[0], l.W.Shape[1]
 	w := &PackedLinear[T]{out: out, work: 2 * float64(out) * float64(in), hasPanels: rows > GEMVRows}
@@ -119,7 +119,7 @@ type PackedAttention[T tensor.Float] struct {
 	byHead     bool             // states take a token head by head, and so it is made
 }
 
-// Freeze returns the layer with its weights rearranged.
+// Freeze returns the layer with packed weights, for steps of at most rows rows.
 func (a *Attention[T]) Freeze(rows int) Stepper[T] {
 	t := &PackedAttention[T]{layer: a, q: a.Q.Freeze(rows), k: a.K.Freeze(rows), v: a.V.Freeze(rows), o: a.O.Freeze(rows)}
 	if a.Decay.isLearned() {
@@ -203,7 +203,7 @@ type PackedMLP[T tensor.Float] struct {
 	act              Activation
 }
 
-// Freeze returns the layer with its weights rearranged.
+// Freeze returns the layer with packed weights, for steps of at most rows rows.
 func (m *MLP[T]) Freeze(rows int) Stepper[T] {
 	return &PackedMLP[T]{m.UpProj.Freeze(rows), m.DownProj.Freeze(rows), m.Act}
 }

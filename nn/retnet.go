@@ -90,7 +90,7 @@ func (m *MSR[T]) callShape(batch int) attention.Shape {
 	return attention.Shape{B: batch, H: m.H, Hkv: m.H, D: m.D, Dv: m.P, Causal: true}
 }
 
-// MSRTrace is what MSR.Forward leaves for Backward.
+// MSRTrace holds the intermediate results of MSR.Forward for Backward.
 type MSRTrace[T tensor.Float] struct {
 	q, k  []T // [rows,H·D]
 	v, g  []T // [rows,H·P]
@@ -103,7 +103,7 @@ type MSRTrace[T tensor.Float] struct {
 	start int64
 }
 
-// Aux is 0.
+// Aux returns 0: the layer has no auxiliary loss.
 func (tr *MSRTrace[T]) Aux() float64 { return 0 }
 
 // NewTrace returns an empty MSRTrace.
@@ -318,7 +318,7 @@ type packedMSR[T tensor.Float] struct {
 	q, k, v, g, out *PackedLinear[T]
 }
 
-// Freeze returns the layer with its weights rearranged.
+// Freeze returns the layer with packed weights, for steps of at most rows rows.
 func (m *MSR[T]) Freeze(rows int) Stepper[T] {
 	return &packedMSR[T]{m, m.Q.Freeze(rows), m.K.Freeze(rows), m.V.Freeze(rows), m.G.Freeze(rows), m.Out.Freeze(rows)}
 }

@@ -47,7 +47,8 @@ func (f *rowWindows[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// WindowsGrad sets dx [B·N,width] from dy [B·N,K·width].
+// WindowsGrad sets dx [B·N,width] to the gradient of rows whose windows have the
+// gradient dy [B·N,K·width]. lens [B] are the valid lengths.
 func WindowsGrad[T tensor.Float](dx, dy tensor.Mat[T], b int, lens []int64) {
 	par.Run(dx.Rows, normRows, moveWork*float64(dy.Rows)*float64(dy.Cols), rowWindowsGrad[T]{rowWindows[T]{dy, dx, dx.Rows / b, lens}})
 }

@@ -173,7 +173,7 @@ func (a *ArraySource[T]) HasDecay() bool { return a.g != nil }
 // IsSequential reports false: files can be read again.
 func (a *ArraySource[T]) IsSequential() bool { return false }
 
-// IsComputed reports false: windows are read beside computations.
+// IsComputed returns false: windows are read while attention is computed.
 func (a *ArraySource[T]) IsComputed() bool { return false }
 
 // Identity returns size, time and checksum of each file.

@@ -68,7 +68,8 @@ func NewFileOutput[T tensor.Float](path string, rank int) (*Output[T], error) {
 	return &Output[T]{path: path, rank: rank}, nil
 }
 
-// NewWriterOutput returns an output of numbers without a header, token by token.
+// NewWriterOutput returns an output that writes numbers to w without a header, token by
+// token.
 func NewWriterOutput[T tensor.Float](w io.Writer) *Output[T] { return &Output[T]{w: w} }
 
 // NewDigestOutput returns an output that keeps the digest only.

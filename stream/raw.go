@@ -90,7 +90,7 @@ func (r *RawSource[T]) HasDecay() bool { return false }
 // IsSequential reports whether the source is a pipe.
 func (r *RawSource[T]) IsSequential() bool { return r.pipe != nil }
 
-// IsComputed reports false: windows are read beside computations.
+// IsComputed returns false: windows are read while attention is computed.
 func (r *RawSource[T]) IsComputed() bool { return false }
 
 // Identity returns size, time and checksum of the file; nil for a pipe.

@@ -54,7 +54,7 @@ func (s *SyntheticSource[T]) HasDecay() bool { return false }
 // IsSequential reports false.
 func (s *SyntheticSource[T]) IsSequential() bool { return false }
 
-// IsComputed reports true: generating tokens uses the cores.
+// IsComputed returns true: FillWindow generates tokens on the cores.
 func (s *SyntheticSource[T]) IsComputed() bool { return true }
 
 // Identity returns the seed.

@@ -18,7 +18,7 @@ func openCopy(o *settingsReader) (Source, error) {
 	return NewCopy(Copy{Symbols: o.int("symbols"), Length: o.int("length"), Seed: o.Seed})
 }
 
-// NewCopy returns a generator of t's samples. It returns an error if a field is out of range.
+// NewCopy returns a generator of the samples of task t. It returns an error if a field is out of range.
 func NewCopy(t Copy) (*Copy, error) {
 	if err := checkRange("symbols", t.Symbols, 1, 1<<20); err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ type ownRecord struct {
 var fastaSettings = []Setting{
 	{"data", "", "FASTA file, plain or gzip, or a folder of such files, .fa, .fasta, .fna, .faa or .ffn"},
 	{"label", "folder", "where the class of a record is: folder, the one that its file lies in; file, its file's name; word:N, the N-th word of its header, which blanks and | end; key:NAME, what follows NAME= in the header; or a table .csv or .tsv, from the folder of the data, with columns name and label"},
-	{"as", "records", "records: the first letters of each; windows: windows from anywhere, of records that are divided as those of task genome"},
+	{"as", "records", "records: the first letters of each; windows: windows from anywhere, of records divided as in task genome"},
 	{"letters", "dna", "dna: A, C, G, T and one for all others; all: A to Z, - and *"},
 	{"length", "1024", "letters of a sequence that are seen"},
 }

@@ -34,7 +34,7 @@ const ownBytes = 64 << 20
 var ownSettings = []Setting{
 	{"data", "", "file .jsonl, .csv or .tsv, plain or gzip, or a folder with a folder of texts for each class (or with such folders train, valid, test)"},
 	{"text", "text", "name of the column, or the key, of the text"},
-	{"label", "label", "name of the column, or the key, of what is to be said"},
+	{"label", "label", "name of the column or key with the label"},
 	{"target", "class", "class; number; or bytes: the label has a character for each byte of the text"},
 	{"length", "4096", "bytes of a text that are seen"},
 }

@@ -18,7 +18,7 @@ func openInduction(o *settingsReader) (Source, error) {
 	return NewInduction(Induction{Symbols: o.int("symbols"), Length: o.int("length"), Seed: o.Seed})
 }
 
-// NewInduction returns a generator of t's samples. It returns an error if a field is out of
+// NewInduction returns a generator of the samples of task t. It returns an error if a field is out of
 // range.
 func NewInduction(t Induction) (*Induction, error) {
 	if err := checkRange("symbols", t.Symbols, 1, 1<<20); err != nil {

@@ -53,7 +53,7 @@ func openListOps(o *settingsReader) (Source, error) {
 	return NewListOps(ListOps{LowerBound: o.int("above"), UpperBound: o.int("below"), Seed: o.Seed})
 }
 
-// NewListOps returns a generator of t's samples. It returns an error if the bounds of lengths
+// NewListOps returns a generator of the samples of task t. It returns an error if the bounds of lengths
 // are out of range.
 func NewListOps(t ListOps) (*ListOps, error) {
 	if err := checkRange("below", t.UpperBound, 6, 1<<20); err != nil {

@@ -19,7 +19,7 @@ func openListOps6(o *settingsReader) (Source, error) {
 	return NewListOps6(ListOps6{Min: o.int("min"), Max: o.int("max"), Seed: o.Seed})
 }
 
-// NewListOps6 returns a generator of t's samples. It returns an error if the bounds of lengths
+// NewListOps6 returns a generator of the samples of task t. It returns an error if the bounds of lengths
 // are out of range.
 func NewListOps6(t ListOps6) (*ListOps6, error) {
 	if err := checkRange("max", t.Max, 8, 1<<16); err != nil {

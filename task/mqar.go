@@ -33,7 +33,7 @@ func openMQAR(o *settingsReader) (Source, error) {
 		Random: o.bool("random"), Seed: o.Seed})
 }
 
-// NewMQAR returns a generator of t's samples. It returns an error if a field is out of range.
+// NewMQAR returns a generator of the samples of task t. It returns an error if a field is out of range.
 func NewMQAR(t MQAR) (*MQAR, error) {
 	switch {
 	case t.Pairs < 1 || t.Length > 1<<24 || t.Length%2 != 0 || 4*t.Pairs > t.Length:

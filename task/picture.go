@@ -19,7 +19,7 @@ var pictureSettings = []Setting{
 	{"data", "", "folder with a folder of PNG or JPEG files for each class, or with such folders train, valid, test"},
 	{"side", "32", "pixels of the sides that pictures are scaled to"},
 	{"as", "pixels", "pixels: tokens of 256 grey values; patches: red, green and blue from 0 to 1"},
-	{"patch", "4", "side of a patch, which divides that of a picture"},
+	{"patch", "4", "side of a patch; it divides the side of a picture"},
 }
 
 func openPictures(o *settingsReader) (Source, error) {

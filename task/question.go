@@ -127,7 +127,7 @@ func (q *Question) SetLine(text []byte) error {
 // not fit the model.
 func (q *Question) ReadFile(path string) ([]Input, error) { return q.readFile(path) }
 
-// SetInput makes an input's samples the test split.
+// SetInput replaces the test split by the samples of an input.
 func (q *Question) SetInput(g Input) { q.samples = g.Samples }
 
 // Spec returns the specification of the samples.

@@ -32,7 +32,7 @@ type Detail struct {
 	Confusion [][]int64 `json:"confusion,omitempty"`
 }
 
-// Bucket is the loss of tokens that see First to Last earlier tokens.
+// Bucket holds the mean loss of tokens with First to Last earlier tokens.
 type Bucket struct {
 	First  int     `json:"first"`
 	Last   int     `json:"last"`

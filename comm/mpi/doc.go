@@ -48,6 +48,6 @@ func findLauncher() *launcher {
 	return nil
 }
 
-// IsLaunched reports whether this process is one of a job that mpirun, mpiexec or srun
-// with an interface for MPI has started.
+// IsLaunched reports whether mpirun, mpiexec or an srun with MPI has started this
+// process.
 func IsLaunched() bool { return findLauncher() != nil }

@@ -13,7 +13,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cpu"
 )
 
-// Kernel is a kind of attention kernel, as far as speeds differ.
+// Kernel is a kind of attention kernel. Kernels of one kind run at the same speed.
 type Kernel int
 
 // Kernels in the order of a Table. Polynomials beyond degree 3 have its speed.

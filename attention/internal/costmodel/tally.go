@@ -33,8 +33,8 @@ func CausalPairs(n, m int) float64 {
 	return k*(k+1)/2 + float64(max(n-m, 0))*float64(m)
 }
 
-// ChunkPairs is CausalPairs of n queries and n keys with the keys of each query's own
-// chunk alone.
+// ChunkPairs returns the causal pairs of n queries and n keys within chunks of the
+// given length.
 func ChunkPairs(n, chunk int) float64 {
 	n = max(n, 0)
 	return float64(n/chunk)*CausalPairs(chunk, chunk) + CausalPairs(n%chunk, chunk)

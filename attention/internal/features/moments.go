@@ -95,7 +95,8 @@ func (s *Moments[T]) Halves() []Rounding[T] {
 	return []Rounding[T]{upper, *s.Residual}
 }
 
-// Compensate gives the moments a lower half, in memory from take.
+// Compensate adds lower halves to the moments, in memory from take: their sums are then
+// compensated.
 func (s *Moments[T]) Compensate(take func(n int) []T) {
 	s.Residual = &Rounding[T]{take(len(s.S)), take(len(s.Z))}
 }

@@ -247,7 +247,7 @@ var faults = []fault{
 	},
 	{
 		"train/checkpoint.go", "h := sha256.New()\n\tn, err := io.Copy(h, f)", "h := sha256.New()\n\tn, err := io.Copy(io.Discard, f)",
-		"the checksum of a checkpoint's files is that of nothing",
+		"the checksum of a checkpoint's files is the checksum of no bytes",
 		"train", "TestDamagedCheckpointIsRefused",
 	},
 	{
