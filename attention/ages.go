@@ -44,7 +44,7 @@ func (a *ages) add(g float64, exists bool) {
 	a.hi, a.lo, a.owed = append(a.hi, hi), append(a.lo, lo), append(a.owed, a.owes)
 }
 
-// between returns the sum over tokens j < t ≤ i, where -1 is before the first.
+// between returns the sum over tokens j < t ≤ i. -1 is before the first token.
 func (a *ages) between(j, i int) float64 {
 	return (a.hi[i+1] - a.hi[j+1]) + (a.lo[i+1] - a.lo[j+1])
 }

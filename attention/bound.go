@@ -58,8 +58,8 @@ func (e *engine[T]) bound(s Shape, form Form, chunk, features int) float64 {
 	return 4. / 3 * term
 }
 
-// carried counts the roundings that a sum meets as those of so many chunks join it.
-// A compensated one is rounded when it is read; what it has lost until then is at
+// carried returns the number of roundings of a sum to which the given number of chunks
+// are added. A compensated sum is rounded when it is read; its loss until then is at
 // most 2u² of the sizes of its terms a chunk.
 func carried(chunks float64, c Carry, u float64) float64 {
 	if c == Compensated {
@@ -94,9 +94,9 @@ func (e *engine[T]) rowError(d int, u float64) (err float64, known bool) {
 	return err + accumulated(5, u), true // rotation
 }
 
-// bound is Plan.Bound of a window and its tail, of those of the two; 0 where the
-// tail has none. The mean of the window errs twice, above and below its fraction
-// line, and so does what is made of both.
+// bound is Plan.Bound of a window and its far field, from the bounds near and tail of
+// the two; 0 if the far field has none. The mean of the window errs twice, in numerator
+// and denominator, and so does the joined result.
 func (w *windowed[T]) bound(tail, near float64) float64 {
 	if tail == 0 {
 		return 0

@@ -21,8 +21,7 @@ func softmaxState(t *testing.T, c *Call[float32]) (Mechanism[float32], State[flo
 	return e, st
 }
 
-// However tokens arrive, and in whatever form, the bits are those of one causal
-// call.
+// The bits equal the bits of one causal call, for any pieces and in any form.
 func TestCachePieces(t *testing.T) {
 	const n = keyBlock + 45
 	c := stateCall(n, 5, 3, 0)

@@ -39,7 +39,7 @@ type cell struct {
 	causal, back bool
 }
 
-// cells are those of all kinds, directions and masks for the widths given.
+// cells returns the cells of all kinds, directions and masks for the given widths.
 func cells(t *testing.T, widths ...int) []*cell {
 	var list []*cell
 	for i := range 4 {
@@ -150,10 +150,9 @@ func onThread(f func()) {
 // isa is the instruction set that is measured.
 var isa = kernel.Active[float32]().Name
 
-// compare lets the peak and every f take turns for about the budget, three
-// times at least, and returns the median costs. That of the first is by the
-// peak, the others' by their ratios to the first: what slows the machine for a
-// while slows both.
+// compare runs the peak and every f in turns for about the budget, at least three
+// times, and returns median costs. The cost of the first is relative to the peak, the
+// other costs are ratios to the first: a slow period of the machine slows both.
 func compare(budget time.Duration, f ...func()) (cost []float64) {
 	repeat := make([]int, len(f))
 	for i, f := range f {
@@ -271,8 +270,8 @@ func (c *cell) calibrate(t *testing.T, s, before costmodel.Speed, peak float64) 
 		}
 		return costs[n]
 	}
-	// line sets what the direct form costs by n tokens and far fewer or more;
-	// no more than half of what n tokens cost is by the token.
+	// line sets the costs of the direct form from n tokens, far fewer tokens and more.
+	// At most half of the cost of n tokens is per token.
 	line := func(n int) {
 		far := long
 		if n*n >= short*long {
@@ -331,7 +330,7 @@ func (c *cell) calibrate(t *testing.T, s, before costmodel.Speed, peak float64) 
 			n, ratio, s.Token, s.Direct, s.Open, s.Linear)
 		at, found = append(at, n), append(found, s)
 	}
-	// The mean of what was measured next to the last.
+	// The mean of the measurements next to the last.
 	var mean costmodel.Speed
 	count := 0.0
 	for i, v := range found {
@@ -367,9 +366,8 @@ func TestCalibrate(t *testing.T) {
 	}
 }
 
-// TestJudge measures both forms around the places where they cross, at widths
-// between those of the table too, and how much longer the chosen one takes than
-// the better one.
+// TestJudge measures both forms around their crossings, also at widths between the
+// widths of the table, and how much longer the chosen form takes than the faster one.
 func TestJudge(t *testing.T) {
 	if !*judge {
 		t.Skip("takes minutes: -judge")

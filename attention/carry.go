@@ -1,12 +1,12 @@
 package attention
 
-// Carry is how a state adds the sums of a chunk to those of the chunks before.
-// The sums of a chunk are taken from zero in the element type either way.
+// Carry is the way in which a state adds the sums of a chunk to the sums of earlier
+// chunks. In both ways the sums of a chunk begin at zero in the element type.
 type Carry int
 
 const (
-	// Rounded adds in the element type. Each chunk is a rounding of the whole
-	// sum, and those of a token that repeats itself all go one way.
+	// Rounded adds in the element type. Each chunk rounds the whole sum. The roundings
+	// of a repeated token all go in one direction.
 	Rounded Carry = iota
 	// Compensated keeps beside each sum what its roundings left out, twice the
 	// memory, so that a stream of any length has the error of a chunk. What is
@@ -14,6 +14,7 @@ const (
 	Compensated
 )
 
+// String returns the name of the way.
 func (c Carry) String() string {
 	if c == Compensated {
 		return "compensated"

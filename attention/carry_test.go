@@ -11,8 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// sumsState is a state of one head whose moments are those of the keys as they
-// are.
+// sumsState is a state of one head whose moments are the moments of unchanged keys.
 func sumsState(t *testing.T, d, dv int, carry Carry) (Mechanism[float32], *sums[float32]) {
 	t.Helper()
 	e := mechanismOf[float32](t, "taylor", &oracle.Mechanism{Scale: 1, Coef: oracle.TaylorCoef(2)})
@@ -124,8 +123,8 @@ func TestCompensatedPieces(t *testing.T) {
 	}
 }
 
-// The sums of random tokens, all of one sign, are those of float64 to within
-// the error of a chunk, whose roundings average out.
+// The sums of random tokens of one sign equal float64's within the error of a chunk,
+// because its roundings average out.
 func TestCompensatedRandomTokens(t *testing.T) {
 	const size, d, dv = 86 * 96, 2, 1 // whole chunks
 	pieces := 128                     // a million tokens

@@ -6,23 +6,21 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// chain is a sum of moments that a team extends part by part. Members sum parts
-// from zero at the same time and add them when their turn has come. These are
-// the operations of one worker, who adds each part to the sum at once, since
-// Moments.AddTokens takes sums from zero first.
+// chain is a sum of moments that a team extends part by part. Members sum parts from
+// zero at the same time and add them in turn. One worker does the same operations when
+// it adds each part to the sum at once, since Moments.AddTokens sums from zero first.
 type chain[T tensor.Float] struct{ sum features.Moments[T] }
 
 // part is what goes into a chain between two sights of the sum.
 type part[T tensor.Float] struct {
 	add  func(s *stream[T], i int, m *features.Moments[T]) // adds part i to m
-	fade func(s *stream[T]) T                              // factor of what came before the part last added; nil: 1
-	read func(s *stream[T], i int, m *features.Moments[T]) // sees in m what came before it; nil: nobody looks
+	fade func(s *stream[T]) T                              // factor of the sum before the last added part; nil: 1
+	read func(s *stream[T], i int, m *features.Moments[T]) // reads in m the sum before the part; nil: the sum is not read
 }
 
-// Members of a team sum so many parts that their moments have chainSums
-// elements, and then add about chainBlock elements of all of them before the
-// next member may follow, chainMove at a time, which stay in the first-level
-// cache.
+// A member of a team sums parts until their moments have chainSums elements. It then
+// adds about chainBlock elements of all of them before the next member follows, in
+// pieces of chainMove, which stay in the first-level cache.
 const (
 	chainSums  = 1 << 17
 	chainBlock = 1 << 14
@@ -76,13 +74,13 @@ func (c *chain[T]) extend(u *unit[T], n int, p part[T]) {
 // link is a member's end of a chain, for one part.
 type link[T tensor.Float] struct {
 	s    *stream[T]
-	own  features.Moments[T] // of the part, and then of what came before it
-	past bool                // something did
+	own  features.Moments[T] // of the part, and then of the sum before it
+	past bool                // the sum before it is not empty
 	fade T                   // its factor, once it has been seen
 }
 
-// add adds features f0 ≤ f < f1 of the part to the sum. If that is asked for,
-// those of what came before take their place.
+// add adds features f0 ≤ f < f1 of the part to the sum. With before set, the sum before
+// the part replaces the features of the part.
 func (l *link[T]) add(u *unit[T], sum *features.Moments[T], f0, f1 int, before bool) {
 	var lows, lowz []T // what roundings left out
 	if sum.Residual != nil {

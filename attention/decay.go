@@ -7,12 +7,11 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Decay multiplies the weight of key j for query i by exp(Σ_{j<t≤i} log_g_t),
-// where query i stands at the place of key i + (M-N). It never touches the rows
-// of keys, of which a polynomial takes powers: pairs have the factor on their
-// weight; in the linear form it is on the values, the ones under them and the
-// moments. All factors are exponentials of sums that are 0 or less, so that
-// nothing overflows however fast the decay is.
+// Decay multiplies the weight of key j for query i by exp(Σ_{j<t≤i} log_g_t), where
+// query i has the position of key i + (M-N). It leaves the rows of keys unchanged,
+// because a polynomial takes their powers. Pairs have the factor on their weight. The
+// linear form has it on the values, the ones under them and the moments. All factors
+// are exponentials of sums of at most 0, so that no decay overflows.
 
 // slowest is the smallest log_g that sums hold; its factor is 0 by far.
 const slowest = -1e280
@@ -55,10 +54,10 @@ func (u *unit[T]) age() {
 	}
 }
 
-// at returns where query i stands among the keys, at most at the last.
+// at returns the position of query i among the keys, at most the last key.
 func (u *unit[T]) at(i int) int { return min(u.seen(i), u.m) - 1 }
 
-// waits returns what query i has waiting after the last key that it sees.
+// waits returns the log-decay of query i that is deferred after its last visible key.
 func (u *unit[T]) waits(i int) float64 {
 	if u.ages == nil {
 		return 0
@@ -150,8 +149,8 @@ func (u *unit[T]) ageGrad(after float64, seen bool) (sum float64) {
 	return sum
 }
 
-// States. One that has met a decay once goes on with it: tokens without have
-// that of 1.
+// States. A state that has seen a decay continues with it: tokens without decay have
+// log_g 0.
 
 const decayKind = " with decay"
 
@@ -161,19 +160,18 @@ func decaying[T tensor.Float](st State[T]) bool {
 	return ok && s.decays()
 }
 
-// Segments. A call after a state sees the factors of tokens before it through
-// the state alone, and the sum that dlog_g is goes on across the border: with
-// dG of all places, also those of later calls,
+// Segments. A call after a state sees the factors of earlier tokens only through the
+// state. The sum of dlog_g continues across the border: with dG of all positions, those
+// of later calls included,
 //
 //	dlog_g_t = Σ_{t≤i, i in the call} dG_i + Σ_{i after the call} dG_i.
 //
-// The second sum is one number for each key head, which goes backward with the
-// gradient of the state. In the first, what later queries take from dG of a key
-// comes by the ways on which they reach the key: where it is in the moments, by
-// v·dv and the ones that their gradient gives back as between chunks; where it
-// is in the open chunk or in a cache, by the gradients that the state's gradient
-// has of its value and of the one under it. What is owed needs none of its own:
-// its tokens are before all those places.
+// The second sum is one number for each key head, which goes backward with the gradient
+// of the state. In the first sum, later queries contribute to dG of a key by the same
+// paths as their values. For a key in the moments that is v·dv and the gradient of the
+// ones, as between chunks. For a key in the open chunk or in a cache it is the state's
+// gradient of its value and of the one under it. Deferred log-decay needs no gradient
+// of its own: its tokens precede all these positions.
 
 // ageAfter returns the sum of dG over what comes after the call, for key head i.
 func (g *Grads[T]) ageAfter(i int) float64 {

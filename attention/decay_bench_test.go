@@ -11,10 +11,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// BenchmarkDecay times calls with decay, and as the metric "without" how many
-// times as long they take as the same calls without. The two take turns, and the
-// metric is the median of their ratios. Rates are those of RetNet's slowest and
-// fastest heads, and one so fast that a block of keys loses all its weight.
+// BenchmarkDecay times calls with decay. The metric "without" is their time over the
+// time of the same calls without decay: the median of ratios of turns. Rates are the
+// rates of RetNet's slowest and fastest heads, and one rate that removes all weight
+// within a block of keys.
 func BenchmarkDecay(b *testing.B) {
 	par.SetThreads(1)
 	defer par.SetThreads(0)

@@ -8,8 +8,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// ageBorder is the distance between places by way of which factors go within
-// a block of keys.
+// ageBorder is the distance between the borders that divide decay factors within a
+// block of keys.
 const ageBorder = 16
 
 // fader makes the factors by which weights of a block have decayed, or adds
@@ -47,9 +47,9 @@ func (b *block[T]) place(r int) int {
 	return min(b.at+r, b.ages.tokens()-1)
 }
 
-// near returns for a row that stands at a place, and sees n keys, how many of
-// them are before its border, sets their columns and returns the sum of log_g
-// from the border on.
+// near returns the number of visible keys before the border of a row at position at
+// that sees n keys. It sets their columns, and returns the sum of log_g from the border
+// on.
 func (f *fader[T]) near(b *block[T], at, n int) (near int, since float64) {
 	border := at &^ (ageBorder - 1)
 	if end := b.key + keyBlock; at >= end && b.nk <= keyBlock {
@@ -74,7 +74,7 @@ func (f *fader[T]) near(b *block[T], at, n int) (near int, since float64) {
 	return near, b.ages.between(border-1, at)
 }
 
-// factors returns those of row r and the keys that are visible to it.
+// factors returns the decay factors of row r and its visible keys.
 func (f *fader[T]) factors(b *block[T], r int) []T {
 	row, at := f.row[:b.visible(r)], b.place(r)
 	near, since := f.near(b, at, len(row))
@@ -146,7 +146,7 @@ func (b *block[T]) sinks(ar *arena.Arena, rows int) (since, less []T) {
 	return arena.Take[T](ar, rows), arena.Take[T](ar, rows)
 }
 
-// less returns powers less since, in room for them; without decay the powers.
+// less returns powers minus since in room; without decay it returns the powers.
 func less[T tensor.Float](top, since, room []T) []T {
 	if since == nil {
 		return top

@@ -18,7 +18,7 @@ func (s *stream[T]) age(j0, j1 int) {
 	}
 }
 
-// left returns the factor of the whole open chunk.
+// left returns the decay factor of the whole open chunk.
 func (s *stream[T]) left() T {
 	if s.ages == nil {
 		return 1
@@ -61,8 +61,8 @@ func (s *stream[T]) scaleRows(rows []T, ldr int, factors []T) []T {
 	return y
 }
 
-// since returns for n queries, the first of which sees keys of the open chunk
-// up to diag, what is left of the moments before it.
+// since returns the decay factors [n] of the moments before the open chunk for n
+// queries. The first query sees keys of the open chunk up to diag.
 func (s *stream[T]) since(n, diag int) []T {
 	f := arena.Take[T](s.u.ar, n)
 	for r := range f {
@@ -107,8 +107,8 @@ func (s *stream[T]) recede(j0 int) {
 	}
 }
 
-// agedValues returns the gradients of the values of the open chunk, and of the
-// ones under them, from those of what agedKeys gives with factors w.
+// agedValues returns the gradients of the values of the open chunk, and of the ones
+// under them. dv and ones are the gradients of agedKeys's results with factors w.
 func (s *stream[T]) agedValues(dv, ones, w []T) (values, keys []T) {
 	s.u.t.Mul(ones, ones, w)
 	return s.scaleRows(dv, s.past.Stride, w), ones
@@ -126,8 +126,8 @@ func (s *stream[T]) fadeRows(o, den []T, n, diag int) {
 	s.u.ar.Reset(mark)
 }
 
-// follow makes the ages those of the tokens of next, which come after what the
-// stream holds, and has its moments decay by what these take from them.
+// follow sets the ages to the ages of next, whose tokens follow the stream. It decays
+// the moments of the stream by the decay of next.
 func (s *stream[T]) follow(next *stream[T]) {
 	if s.ages == nil && next.ages == nil {
 		return

@@ -14,8 +14,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// fadingCall is a stateCall of n tokens with decay, and what the textbook has
-// of it.
+// fadingCall returns a stateCall of n tokens with decay, and the same call for the
+// oracle.
 func fadingCall(n, d, dv, chunk int) (*Call[float32], *oracle.Call) {
 	r := rand.New(rand.NewPCG(uint64(n), 5))
 	c := &oracle.Call{
@@ -35,9 +35,8 @@ func all() map[string]*oracle.Mechanism {
 	return list
 }
 
-// The bits of a state with decay do not depend on the pieces in which tokens
-// arrive, nor on being saved and restored between, and its answers are those of
-// the causal form.
+// The bits of a state with decay do not depend on pieces, saving and restoring. Its
+// outputs equal the causal form's.
 func TestDecayPieces(t *testing.T) {
 	const n = 131
 	single := make([]int, n)
@@ -331,8 +330,8 @@ func TestDecayIsForgotten(t *testing.T) {
 	}
 }
 
-// Queries that are not causal read a state with decay as State.Read does, and
-// their gradient by what the state has summed is the quotient of differences.
+// Queries that are not causal read a state with decay as State.Read does. Their
+// gradient through the state's sums equals the difference quotient.
 func TestDecayBeforeUnmaskedCalls(t *testing.T) {
 	const n, chunk = 9, 4
 	r := rand.New(rand.NewPCG(8, 9))

@@ -197,7 +197,7 @@ type RowDiagnosis struct {
 	top       float64
 }
 
-// AddWeight counts the weight of a key of which so much is left.
+// AddWeight counts the weight w of a key whose decay factor is left.
 func (r *RowDiagnosis) AddWeight(w, left float64) {
 	r.Seen++
 	r.left += left

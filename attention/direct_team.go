@@ -7,7 +7,7 @@ import (
 
 // The direct form of a unit that several workers do together.
 
-// keysTogether calls f for blocks of so many keys, j0 ≤ j < j1.
+// keysTogether calls f for blocks of keys j0 ≤ j < j1, keys of them each.
 func (u *unit[T]) keysTogether(keys int, f func(u *unit[T], j0, j1 int)) {
 	u.together(pieces(keys, keyBlock), 0, func(u *unit[T], t *team) {
 		for i := t.take(); i < t.n; i = t.take() {
@@ -53,9 +53,9 @@ func (u *unit[T]) directBackwardTogether() {
 	})
 }
 
-// backPairsTogether is backPairs. What a block of keys gets from those who see
-// it is added in the order of the rows of blocks, so a worker enters a column
-// when all rows before its own have left it.
+// backPairsTogether is backPairs. The gradients of a block of keys are added in the
+// order of the rows of blocks, so a worker enters a column after all earlier rows have
+// left it.
 func (u *unit[T]) backPairsTogether(x backRow[T]) {
 	rows, places := pieces(u.n, gradQueries), len(x.all.dage)
 	parts, dage := u.scaleParts(rows), arena.TakeZeros[float64](u.ar, len(u.q)*places)

@@ -120,7 +120,7 @@ func (d *Drop) check(s Shape) error {
 	return nil
 }
 
-// given returns the mask that is given for the keys, or for the queries.
+// given returns the given mask of keys or queries.
 func (d *Drop) given(keys bool) []bool {
 	q, k := d.QTok, d.KTok
 	switch d.Kind {

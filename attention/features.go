@@ -44,8 +44,8 @@ type FeatureBlock[T tensor.Float] struct {
 // Take returns scratch memory with undefined contents.
 func (b *FeatureBlock[T]) Take(n int) []T { return arena.Take[T](b.Scratch, n) }
 
-// Limited marks Features whose products φ(q)·φ(k) have a largest value, by which
-// denominators that nearly cancel are told.
+// Limited marks Features whose products φ(q)·φ(k) are bounded. The bound decides when a
+// denominator nearly cancels.
 type Limited interface{ Bound() float64 }
 
 // mapped reports that prepared rows are not as normalisation, rotation and scale

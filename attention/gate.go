@@ -6,11 +6,11 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 )
 
-// A gated mechanism (Spec.Gated) lets the key of a token in with the factor
-// 1 - g of the token's decay g: its sums are S_t = g·S_{t-1} + (1-g)·φ(k)·vᵀ, a
-// running mean of what enters (Peng et al. 2021, RFA, arXiv 2103.02143, section
-// 3.2). Tokens of calls without LogG enter whole. The factor is on the features
-// of the key, so that all forms and states have it.
+// A gated mechanism (Spec.Gated) multiplies the key of a token by 1 - g, where g is the
+// token's decay factor. Its sums are S_t = g·S_{t-1} + (1-g)·φ(k)·vᵀ, a running mean of
+// keys and values (Peng et al. 2021, RFA, arXiv 2103.02143, section 3.2). Tokens of
+// calls without LogG enter with factor 1. The factor is on the features of the key, so
+// that all forms and states contain it.
 
 // enters returns the factor with which key j of the unit enters.
 func (u *unit[T]) enters(j int) float64 {
@@ -45,9 +45,8 @@ func (u *unit[T]) gate(y []T, ld, j0, j1 int) {
 	u.ar.Reset(mark)
 }
 
-// gateGrad turns b.Y, the gradient of what gate gives for keys from j0 on, into
-// that of their features, and adds that of their gates:
-// d(1-g)/d log g = -g.
+// gateGrad replaces b.Y, the gradient of gated features for keys from j0 on, by the
+// gradient of the features. It adds the gradient of the gates: d(1-g)/d log g = -g.
 func (u *unit[T]) gateGrad(b *FeatureBlock[T], j0 int) {
 	mark := u.ar.Mark()
 	if u.dgate != nil {
@@ -82,8 +81,8 @@ func (r *tokenRows[T]) enter(lo, hi int) {
 	}
 }
 
-// factor returns the one with which a key of a state entered, by the length of its
-// features: those of a key that enters whole are as long as their bound allows.
+// factor returns the gate factor of a key in a state, from the length of its features.
+// The features of an ungated key have the length of their bound.
 func (e *engine[T]) factor(length float64) float64 {
 	if b, ok := e.spec.Features.(Limited); ok && e.spec.Gated {
 		return length / math.Sqrt(b.Bound())

@@ -170,8 +170,8 @@ func (u *unit[T]) causalBackwardTogether(sums, back *chain[T]) {
 		},
 	})
 	u.sumScale(parts)
-	// Going back, a chunk's keys meet the queries after it, and then its own
-	// become such, head by head. Those of the first chunk have no use.
+	// In the backward direction a chunk's keys meet the later queries. Then its own
+	// queries join these, head by head. The queries of the first chunk are not needed.
 	group := len(u.q)
 	back.extend(u, (n-1)*group+1, part[T]{
 		add: func(s *stream[T], i int, m *features.Moments[T]) {
@@ -237,8 +237,8 @@ func (s *stream[T]) runTogether(j int) int {
 	return end
 }
 
-// readTogether is run for queries alone: members share what the stream remembers,
-// which nobody changes.
+// readTogether is run for queries alone: members share the state of the stream, which
+// they do not change.
 func (s *stream[T]) readTogether() {
 	u := s.u
 	u.together(pieces(u.n, s.c), 0, func(u *unit[T], t *team) {

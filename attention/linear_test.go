@@ -14,8 +14,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// polynomials are the mechanisms that have a linear form: those of the
-// textbook, other degrees, single powers and a kernel that lacks some powers.
+// polynomials are the mechanisms with a linear form: the textbook's, other degrees,
+// single powers and a kernel without some powers.
 func polynomials() map[string]*oracle.Mechanism {
 	all := maps.Clone(textbook)
 	delete(all, "softmax")
@@ -340,8 +340,8 @@ func TestLinearAllocations(t *testing.T) {
 	}
 }
 
-// Rows of mean 0 have the features of a channel less, rotated rows and those of
-// a map have all of theirs.
+// Rows of mean 0 have one feature channel less. Rotated and mapped rows have all
+// channels.
 func TestRotatedRowsKeepAllChannels(t *testing.T) {
 	rope := NewRope[float32](4, 100, 0, 8)
 	for _, c := range []struct {

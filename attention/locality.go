@@ -18,8 +18,8 @@ type Locality struct {
 	ColumnAt int     `json:"column_at"` // which key that is
 }
 
-// Locate returns the locality of rows of the attention matrix [rows,M], as
-// Mechanism.Weights gives them, of queries of which the first has that place.
+// Locate returns the locality of rows of the attention matrix a [rows,M], as
+// Mechanism.Weights returns them. place is the position of the first query.
 func Locate[T tensor.Float](a tensor.Mat[T], place int) Locality {
 	var l Locality
 	columns := make([]float64, a.Cols)

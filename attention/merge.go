@@ -38,8 +38,9 @@ func (id Identity) fits(what string, want *Shape, from Identity, s *Shape) error
 	return nil
 }
 
-// Mergeable returns next as a state that can follow one of shape s of id; parts
-// gives what it is made of.
+// Mergeable returns next as a state of kind S that can follow a state of shape s and
+// identity id. parts returns the identity and the shape of a state. It returns an error
+// if kind, identity or shape differ.
 func Mergeable[S interface {
 	comparable
 	State[T]
@@ -90,9 +91,8 @@ func (s *stream[T]) append(next *stream[T]) {
 	}
 }
 
-// Merge puts the keys and values of next behind those of s. Queries get the
-// bits that they would get if all tokens had come in one stream; with decay they
-// agree within the bound.
+// Merge appends the keys and values of next to s. Queries get the same bits as after
+// one stream of all tokens; with decay they agree within the bound.
 func (s *cache[T]) Merge(next State[T]) error {
 	n, err := Mergeable(s.e.identity(), &s.shape, next, func(n *cache[T]) (Identity, *Shape) { return n.e.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {

@@ -20,10 +20,11 @@ var ErrNonFinite = errors.New("not finite")
 // written all the same, and a state has absorbed its tokens. Forward returns it where
 // there is no Saved to count the rows in.
 type NonFiniteError struct {
-	Rows, Of int64  // rows that are not finite, of so many
+	Rows, Of int64  // rows that are not finite, and all rows
 	First    [3]int // batch row, head and query of the first
 }
 
+// Error returns the text of the error.
 func (e *NonFiniteError) Error() string {
 	return fmt.Sprintf("o: %d of %d rows are not finite, the first is query %d of head %d of batch row %d: numbers left the range of the element type, or a denominator is 0",
 		e.Rows, e.Of, e.First[2], e.First[1], e.First[0])
@@ -90,6 +91,8 @@ func suspicious[T tensor.Float](x tensor.Heads[T]) bool {
 	return false
 }
 
+// HasNonFiniteSum reports whether the sum of x is not finite. This holds if an element
+// of x is not finite.
 func HasNonFiniteSum[T tensor.Float](x tensor.Mat[T]) bool {
 	t := kernel.Active[T]()
 	if x.Rows*x.Cols > 0 && scratch.IsContiguous(x) {

@@ -137,7 +137,7 @@ func TestScoresBeyondTheRangeAreNotUnseen(t *testing.T) {
 func TestLargeFiniteOutputsAreNoError(t *testing.T) {
 	m := mechanismOf(t, attention.Spec[float32]{Name: "softmax", Scale: 1, Exp: true, Positive: true})
 	for _, form := range []attention.Form{attention.Direct, attention.Step} {
-		c := alike[float32](7, 1, 1, 3e38) // of which no two can be added
+		c := alike[float32](7, 1, 1, 3e38) // any two of them overflow when added
 		c.Form = form
 		for i := range c.K.Data {
 			c.K.Data[i] = float32(200 * i)

@@ -61,6 +61,7 @@ func Norms() []Norm {
 	return list
 }
 
+// String returns the name of the normalisation.
 func (n Norm) String() string { return normNames[n] }
 
 // MaxLen is the largest 2-norm of a normalised row of width d.
@@ -93,8 +94,8 @@ func normalise[T tensor.Float](t *kernel.Table[T], norm Norm, x []T, ld, d, n in
 	}
 }
 
-// normaliseGrad turns dy, the gradient of what normalise makes of the columns
-// of x, into that of x, and uses x up.
+// normaliseGrad replaces dy, the gradient of the normalised columns of x, by the
+// gradient of x. It overwrites x.
 func normaliseGrad[T tensor.Float](t *kernel.Table[T], norm Norm, dy, x []T, ld, d, n int, scale T) {
 	if norm == NoNorm {
 		scaleColumns(t, dy, ld, d, n, scale)

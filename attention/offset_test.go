@@ -15,8 +15,8 @@ import (
 // far is a number of tokens that 32 bits do not hold, nor a float32.
 const far = int64(1)<<40 - 5
 
-// aged is a snapshot whose state says that it has absorbed far tokens: the
-// number before the content, whose length is that of rest.
+// aged returns a snapshot whose state says that it has absorbed far tokens. It changes
+// the number before the content, which has the length of rest.
 func aged(t *testing.T, data []byte, rest int) []byte {
 	t.Helper()
 	old := slices.Clone(data)

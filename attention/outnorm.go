@@ -70,8 +70,8 @@ func (s *stream[T]) openKeys(n int) int {
 	return count
 }
 
-// normaliseOver multiplies over, what outputs of queries are multiplied by, of
-// which query r sees keys up to diag+r of the open chunk.
+// normaliseOver multiplies over, the factors of outputs, by the output norm. Query r
+// sees keys up to diag+r of the open chunk.
 func (s *stream[T]) normaliseOver(over []T, diag int) {
 	closed := s.closed()
 	n := min(max(diag, 0), s.n)
@@ -86,9 +86,9 @@ func (s *stream[T]) normaliseOver(over []T, diag int) {
 	}
 }
 
-// withoutOutputNorm replaces outputs and their gradients by those of the same
-// mechanism without Spec.OutputNorm. Keys before the sequence's own number
-// before.
+// withoutOutputNorm replaces outputs and their gradients by the outputs and gradients
+// of the same mechanism without Spec.OutputNorm. before is the number of keys before
+// the sequence's own keys.
 func (u *unit[T]) withoutOutputNorm(before float64) {
 	factors := arena.Take[T](u.ar, u.n)
 	count, j := 0, 0
@@ -118,7 +118,7 @@ func (u *unit[T]) withoutOutputNorm(before float64) {
 	}
 }
 
-// before returns how many keys the state before a sequence has for a key head.
+// before returns the number of keys of a key head in the state before a sequence.
 func (p *pass[T]) before(s *Sequence, kh int) float64 {
 	if st, is := p.c.Init.(*sums[T]); is && st != nil {
 		h := st.heads[s.Index*p.c.K.H+kh]

@@ -8,10 +8,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Prepared returns the rows of a call as they reach the feature map of m:
-// normalised, rotated and, those of queries, scaled; [B,H,N,D] and [B,Hkv,M,D].
-// Keys that do not exist are zeros. It is what constants of a map are fitted to.
-// What computes whole heads, or has a window beside it, has none.
+// Prepared returns the rows of a call as the feature map of m gets them: normalised,
+// rotated and, for queries, scaled; q [B,H,N,D] and k [B,Hkv,M,D]. Masked keys are
+// zeros. Constants of a map are fitted to these rows. It returns an error if c does not
+// fit, and for mechanisms of whole heads and with a window.
 func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T], err error) {
 	e, ok := m.(*engine[T])
 	if !ok {

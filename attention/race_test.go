@@ -2,6 +2,6 @@
 
 package attention
 
-// raced says that the race detector is on, under which pools give back only
-// some of what they were given, and allocations tell nothing.
+// raced reports that the race detector is on. Pools then drop some of their elements at
+// random, so allocations are not counted.
 const raced = true

@@ -35,8 +35,8 @@ func (s *Spec[T]) floored(sum float64) float64 {
 	return max(sum, floor)
 }
 
-// keepOff turns the gradients w of denominators den into those of the sums of
-// weights: those of denominators that are none, or at their floor, are 0.
+// keepOff replaces w, the gradients of denominators den, by the gradients of the sums
+// of weights. They are 0 where there is no denominator or where it is at its floor.
 func (s *Spec[T]) keepOff(w, den []T) {
 	switch {
 	case s.Raw:
@@ -53,8 +53,8 @@ func (s *Spec[T]) keepOff(w, den []T) {
 	}
 }
 
-// Forgetting is a decay of a mechanism's own: the same for every token of a key
-// head, beside that of the call.
+// Forgetting is a fixed decay of the mechanism, equal for all tokens of a key head. It
+// is added to the decay of the call.
 type Forgetting struct {
 	Name  string                 // for errors
 	Log   func(head int) float64 // finite and 0 or less
@@ -81,8 +81,8 @@ func (e *engine[T]) checkForgettingHeads(heads int) error {
 	return nil
 }
 
-// forgetting returns c with the decay of the mechanism's own in that of the
-// call, in scratch memory.
+// forgetting returns c with the mechanism's decay added to the call's decay, in scratch
+// memory.
 func (e *engine[T]) forgetting(ar *arena.Arena, c *Call[T]) *Call[T] {
 	x := *c
 	k := &c.K

@@ -25,17 +25,18 @@ type renewer[T tensor.Float] struct {
 	t      *kernel.Table[T]
 	u      *unit[T] // of any head
 	count  int      // features
-	lead   int      // of them before those of a row itself, 0 or 1: the constant
+	lead   int      // features before the components of a row, 0 or 1: the constant
 	ld     int      // stride of the moments' rows
 	c0, c1 T
 	weight []T // [F] of the features; nil: they are a row's components
 
 	a, q, x []T // [F] a query's weighted features, and a query and a key, without the constant and with it
 	y       []T // [ld] a value, where it is no whole number of vectors
-	w       []T // weights that nobody reads
+	w       []T // weights that are not read
 }
 
-// renewer returns what so many tokens of heads like that of u need, in memory of ar.
+// renewer returns the buffers for n tokens of heads like the head of u, in memory of
+// ar.
 func (u *unit[T]) renewer(ar *arena.Arena, m *features.Monomials[T], n int) renewer[T] {
 	r := renewer[T]{t: u.t, u: u, count: m.Count, lead: m.Count - u.da, ld: kernel.Pad(u.dv), c0: T(u.spec.Coef[0]), c1: T(u.spec.Coef[1])}
 	r.y, r.w = arena.TakeZeros[T](ar, r.ld), arena.Take[T](ar, n)
@@ -59,9 +60,9 @@ func allOnes[T tensor.Float](x []T) bool {
 	return true
 }
 
-// tokens sets rows o [n,ld], ldo apart, to the numerators of prepared queries, ld apart,
-// that come with prepared keys and their values, ldv apart, and dens to their
-// denominators, and puts keys and values into moments s and z, those of the next token
+// tokens sets rows o [n,ld], ldo apart, to numerators and dens [n] to denominators.
+// queries [n] are prepared and ld apart. It then adds the prepared keys [n], ld apart,
+// and values [n], ldv apart, to the moments s and z. The moments of the next token lie
 // next elements on: 0 for tokens of one head.
 func (r *renewer[T]) tokens(n int, o []T, ldo int, queries, keys []T, ld int, values []T, ldv int, s, z []T, next int, dens []T) {
 	if r.weight == nil && r.u.dv == r.ld {
@@ -85,7 +86,7 @@ func (r *renewer[T]) tokens(n int, o []T, ldo int, queries, keys []T, ld int, va
 	}
 }
 
-// over is what numerators are multiplied with.
+// over returns the factor of numerators for the denominator den.
 func (r *renewer[T]) over(den T) T { return r.u.over(r.u.spec.total(den, T(r.u.spec.Eps))) }
 
 // renews reports that the tokens of the unit from now on go that way: s has
@@ -118,9 +119,8 @@ func (s *stream[T]) renew(j int) {
 	u.ar.Reset(mark)
 }
 
-// even reports that the heads have moments alone, so that a token of all of them
-// needs to look at none. What is known of them is forgotten by all that changes
-// them in another way.
+// even reports that all heads hold only moments, so that a token need not check each
+// head. Every other change of the heads resets this knowledge.
 func (s *sums[T]) even() bool {
 	if s.known {
 		return true
@@ -137,8 +137,8 @@ func (s *sums[T]) even() bool {
 	return s.known
 }
 
-// renewHeads is renew for a token of heads lo ≤ i < hi, counted head by head, all of
-// which have moments alone.
+// renewHeads is renew for one token of heads lo ≤ i < hi, counted head by head. All of
+// these heads hold only moments.
 func (s *sums[T]) renewHeads(lo, hi int, out tensor.Heads[T], c *Call[T], rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()

@@ -267,8 +267,8 @@ func TestRenewedLongStream(t *testing.T) {
 	}
 }
 
-// answers sets out to what the queries of c read after all of its keys, which come in
-// steps with queries that nobody asks for.
+// answers sets out to the outputs of c's queries after all keys, which come in steps
+// with unused queries.
 func answers[T tensor.Float](t *testing.T, e Mechanism[T], out tensor.Heads[T], c *Call[T], s Shape) {
 	t.Helper()
 	st, err := e.NewState(Shape{B: 1, H: 1, Hkv: 1, D: c.Q.D, Dv: c.V.D, Chunk: s.Chunk, Carry: s.Carry})

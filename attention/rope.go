@@ -20,10 +20,10 @@ type Rope[T tensor.Float] struct {
 	Cos, Sin []T // [rows·Half]
 }
 
-// NewRope returns the rotations of positions start ≤ t < start+rows for width
-// d, with angles t·theta^(-2j/d). Frequencies are float64; sines and cosines are
-// those of the exact product with t, whose rounding is more than a float32's at
-// positions of 2^30 and beyond.
+// NewRope returns the rotations of positions start ≤ t < start+rows for width d, with
+// angles t·theta^(-2j/d). Frequencies are float64. Sines and cosines belong to the
+// exact product with t, because its rounding exceeds a float32's at positions of 2^30
+// and beyond.
 func NewRope[T tensor.Float](d int, theta float64, start int64, rows int) *Rope[T] {
 	r := &Rope[T]{Half: d / 2}
 	r.Cos = make([]T, rows*r.Half)
@@ -60,8 +60,8 @@ func (f *ropeFill[T]) RunRange(i0, i1 int) {
 			t := float64(f.start + int64(i))
 			angle := t * freq
 			s, c := math.Sincos(angle)
-			// What rounding has left out of the angle turns by less than 2^-12 at
-			// positions up to 2^40; the next terms of its sine and cosine are none.
+			// The rounding error of the angle is less than 2^-12 at positions up to
+			// 2^40. The next terms of its sine and cosine vanish.
 			x := math.FMA(t, freq, -angle)
 			ds, dc := x-float64(x*x*x)/6, 1-float64(x*x)/2
 			r.Cos[i*r.Half+j] = T(float64(c*dc) - float64(s*ds))
@@ -70,8 +70,8 @@ func (f *ropeFill[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// check reports a table that does not rotate rows of width d, or whose sines are
-// not those of its cosines; r may be nil.
+// check returns an error if the table does not rotate rows of width d, or if sines and
+// cosines do not belong together. r may be nil.
 func (r *Rope[T]) check(d int) error {
 	switch {
 	case r == nil:

@@ -11,8 +11,8 @@ import (
 
 // segment is a call whose sequences begin after a state, end in one, or both.
 type segment[T tensor.Float] interface {
-	// before returns how many keys sequence i has from the state before, 0 if
-	// none of them exists.
+	// before returns the number of keys of sequence i in the initial state, 0 if all of
+	// them are masked.
 	before(i int) int64
 	// earlier tells of the keys of head i of the state before.
 	earlier(i int) earlier
@@ -221,7 +221,7 @@ func (x *sumsSegment[T]) stream(u *unit[T], i int) *stream[T] {
 	return s
 }
 
-// reopen makes the open chunk of s that of head i of the state before.
+// reopen sets the open chunk of s to the open chunk of head i in the initial state.
 func (x *sumsSegment[T]) reopen(s *stream[T], i int) {
 	s.setOpen(x.init.heads[i])
 	if x.fades {
@@ -283,10 +283,9 @@ func (x *sumsSegment[T]) forward(u *unit[T], q *Sequence, kh int) {
 	}
 }
 
-// backward goes through the chunks twice, as linearBackward does. The last
-// chunk stays open, unless the gradient is that of a total: what comes later
-// reaches its keys one by one, and those of closed chunks through the gradient of
-// the moments.
+// backward goes through the chunks twice, as linearBackward does. The last chunk stays
+// open, unless the final gradient is of a total: later queries reach its keys one by
+// one, and the keys of closed chunks through the gradient of the moments.
 func (x *sumsSegment[T]) backward(u *unit[T], q *Sequence, kh int, g *Grads[T]) {
 	i := q.Index*x.group + kh
 	s := x.stream(u, i)
@@ -398,11 +397,11 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *Sequence, kh int, g *Grads[T]) 
 	}
 }
 
-// giveBack sets dk and dV of the keys of the open chunk, the last of which are
-// the call's j0 ≤ j < j1, from the gradients db and dv that they have of their
-// own chunk, and from moments of the queries that see them summed. Those of
-// keys before the call go to first, unless it is nil. It adds to own, unless
-// that is nil, the gradients of the ones under the values.
+// giveBack sets dk and dV of the keys of the open chunk; the last of them are keys j0 ≤
+// j < j1 of the call. It adds the gradients db and dv from their own chunk to the
+// gradients from the summed moments of queries that see them. Gradients of keys before
+// the call go to first, unless first is nil. The gradients of the ones under the values
+// are added to own, unless own is nil.
 func (s *stream[T]) giveBack(back *features.Moments[T], j0, j1 int, db tensor.Mat[T], dv, own []T, first *headGrad[T]) {
 	u, n, ld := s.u, s.n, s.past.Stride
 	if n == 0 {

@@ -10,9 +10,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// cacheSegment is a segment between states that keep keys and values. Rows of
-// the state after the call are as long as its longest sequence; what a shorter
-// one has not does not exist.
+// cacheSegment is a segment between states that keep keys and values. Rows of the final
+// state have the length of the longest sequence. The missing keys of shorter sequences
+// are masked.
 type cacheSegment[T tensor.Float] struct {
 	init, final *cache[T]
 	shape       *Shape // of both

@@ -28,8 +28,8 @@ func statesOf[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T], n int, c
 	return list
 }
 
-// inSegments runs calls that follow one another, forward and, last first,
-// backward. Gradients are those of each call.
+// inSegments runs successive calls forward and then backward, the last first. It
+// returns the gradients of each call.
 func inSegments[T tensor.Float](t *testing.T, e Mechanism[T], calls []*Call[T], do []tensor.Heads[T], carry Carry) (out []tensor.Heads[T], keep []*Saved[T], grads []*Grads[T]) {
 	t.Helper()
 	states := statesOf(t, e, calls[0], len(calls), carry)

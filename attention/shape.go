@@ -23,7 +23,7 @@ type Shape struct {
 	Carry                  Carry // of a state's sums
 }
 
-// CheckState reports a shape that no state can have.
+// CheckState returns an error if no state can have the shape.
 func (s *Shape) CheckState() error {
 	if s.B < 0 || s.H <= 0 || s.Hkv <= 0 || s.H%s.Hkv != 0 || s.D <= 0 || s.Dv <= 0 {
 		return fmt.Errorf("state: shape B=%d H=%d Hkv=%d D=%d Dv=%d is not possible", s.B, s.H, s.Hkv, s.D, s.Dv)
@@ -41,7 +41,8 @@ func (s *Shape) CheckState() error {
 	return nil
 }
 
-// CheckStateSize reports a state of shape s that takes more bytes than there can be.
+// CheckStateSize returns an error if a state of shape s would have more bytes than
+// memory can have.
 func (s *Shape) CheckStateSize(bytes float64) error {
 	if !(bytes <= maxState) {
 		return fmt.Errorf("state: shape B=%d H=%d Hkv=%d D=%d Dv=%d in chunks of %d takes %.0f bytes, at most %.0f",
@@ -52,7 +53,7 @@ func (s *Shape) CheckStateSize(bytes float64) error {
 
 const (
 	maxRow = 1 << 28 // D and Dv of states
-	// maxChunk is the most tokens of a state's chunk, of which all pairs are met.
+	// maxChunk bounds the tokens of a state's chunk. All their pairs are computed.
 	maxChunk = 1 << 24
 	// maxState is the most bytes of a state: more than any memory has.
 	maxState = float64(min(1<<44, math.MaxInt))

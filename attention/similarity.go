@@ -1,10 +1,9 @@
 package attention
 
-// Similarity is any weight f of a score, with its derivative. It has the direct
-// form alone: only polynomials have sums that stand for their keys. Both
-// functions set every element of dst, which may be s itself, from that of s,
-// and may be called concurrently. Queries and keys that do not see each other
-// are asked for too; what comes of them is not used.
+// Similarity is any weight f of a score, with its derivative. It has the direct form
+// alone, because only polynomials have sums in place of their keys. Both functions set
+// every element of dst from the element of s. dst may be s. They may be called
+// concurrently. They are also called for masked pairs, whose results are not used.
 type Similarity[T any] struct {
 	F     func(dst, s []T)
 	Slope func(dst, s []T) // f′
@@ -14,8 +13,8 @@ type Similarity[T any] struct {
 // state keeps all keys.
 func (s *Spec[T]) pairwise() bool { return s.Exp || s.Similarity != nil }
 
-// weigh sets the first n elements of the rows of dst (stride ld), of which there
-// are as many as sums, to the weights of scores s, and adds them up.
+// weigh sets the first n elements of each row of dst (stride ld) to the weights of
+// scores s, and adds them to sum, one element for each row.
 func (u *unit[T]) weigh(dst, s []T, ld, n int, coef, sum []T) {
 	f := u.spec.Similarity
 	if f == nil {

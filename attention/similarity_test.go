@@ -113,7 +113,7 @@ func TestSimilarityHasNoSums(t *testing.T) {
 	if err := e.Forward(out, c, nil); err == nil || err.Error() != "form: tanh has no linear form" {
 		t.Errorf("linear form: %v", err)
 	}
-	// Weights that cancel are counted by what f has at the largest score.
+	// Cancelling weights are counted relative to f at the largest score.
 	if _, keep := forward(t, e, c, Direct); keep.Weak != 2 {
 		t.Errorf("%d weak rows, want 2", keep.Weak)
 	}

@@ -51,7 +51,7 @@ func NewSnapshot[T tensor.Float](b []byte, id Identity, sum snapshot.ParameterSu
 	return w
 }
 
-// Bounds of what a snapshot may claim its shape to be.
+// Bounds of the shape in a snapshot.
 const (
 	MaxHeads = 1 << 20 // B·H
 	// freeHeads of them may be there without a byte of their own each: what they
@@ -60,8 +60,9 @@ const (
 	maxWidth  = 1 << 14 // D and Dv
 )
 
-// ReadSnapshot reads the header of a snapshot, which is one of id with parameters of that sum. What the kind
-// of state keeps is left in r.
+// ReadSnapshot reads the header of a snapshot of id and of the parameters with checksum
+// sum. The content is left in r. It returns an error if data is damaged, or of another
+// mechanism, setting, parameter or element type.
 func ReadSnapshot[T tensor.Float](data []byte, id Identity, sum snapshot.ParameterSum) (s Shape, tokens int64, r *snapshot.Reader, err error) {
 	if r, err = snapshot.Open(data); err != nil {
 		return s, 0, nil, err

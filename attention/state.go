@@ -204,7 +204,7 @@ func (u *unit[T]) bind(ar *arena.Arena, s *Shape, i int, out tensor.Heads[T], c 
 	}
 }
 
-// stateHeads does key heads of a state's call: m keys and n queries each, of which
+// stateHeads computes key heads of a state's call: m keys and n queries each. A call of
 // a single token has its prepared rows in rows.
 type stateHeads[T tensor.Float] struct {
 	s interface {
@@ -225,8 +225,8 @@ func (h *stateHeads[T]) RunRange(lo, hi int) {
 	h.s.do(lo, hi, h.out, h.c, h.n, h.m, h.rows)
 }
 
-// A token of a head is little work: where there are many heads, a piece of a
-// step has up to so many.
+// A token of a head is little work. With many heads, a piece of a step has up to
+// tokenHeads of them.
 const tokenHeads = 16
 
 // runHeads does all n key heads. Little work does not look for memory to carry it

@@ -6,12 +6,12 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// A single token has forms of its own for what longer pieces do in columns:
-// what it computes has the same bits, but nothing is padded to whole vectors
-// of tokens, and what it reads is read once, in order.
+// A single token is computed by functions of its own. The results have the same bits as
+// the column functions of longer pieces. Tokens are not padded to whole vectors, and
+// memory is read once, in order.
 
-// tokenRows are the prepared queries and keys of one token of every head: those of a
-// batch row one behind the other, or of a head, as byHead says.
+// tokenRows holds the prepared queries and keys of one token of every head. With byHead
+// the rows of a head lie together, else the rows of a batch row.
 type tokenRows[T tensor.Float] struct {
 	e       *engine[T]
 	s       *Shape
@@ -23,7 +23,7 @@ type tokenRows[T tensor.Float] struct {
 	byHead  bool // there are as many heads of queries as of keys
 }
 
-// place returns the batch row and the head of row i of those of so many heads.
+// place returns the batch row and the head of row i, for the given number of heads.
 func (r *tokenRows[T]) place(i, heads int) (b, h int) {
 	if r.byHead {
 		return i % r.s.B, i / r.s.B
@@ -157,8 +157,8 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 	}
 }
 
-// plain reports that no more is done with rows, those of queries or of keys as row i
-// is, than an elementwise map.
+// plain reports that the rows of the kind of row i, queries or keys, get only an
+// elementwise map.
 func (r *tokenRows[T]) plain(i int) bool {
 	spec := &r.e.spec
 	if spec.Norm != NoNorm || !spec.elementwise() || spec.Tau != nil || r.c.Rope != nil || r.c.Drop.IsActive() {
@@ -228,8 +228,8 @@ func (s *stream[T]) step(key, q []T, ldq int) {
 	}
 }
 
-// answer sets the output of the token of n ≤ kernel.Lanes heads from g on. They
-// share the reading of what is remembered.
+// answer sets the output of the token for n ≤ kernel.Lanes heads from g on. The heads
+// share one read of the state.
 func (s *stream[T]) answer(g, n int, q []T, ldq int) {
 	u := s.u
 	mark := u.ar.Mark()

@@ -7,9 +7,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Of degree 1 the features of a token are its prepared row, under 1 where the
-// kernel has a constant, and a head's step is less work than setting up its unit.
-// Its bits are those of longer pieces.
+// At degree 1 the features of a token are its prepared row, after a 1 if the kernel has
+// a constant. A head's step is less work than setting up its unit. Its bits equal the
+// bits of longer pieces.
 
 // firstDegree reports that single tokens go the way of stepFirst.
 func (s *sums[T]) firstDegree() bool {

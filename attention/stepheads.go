@@ -10,9 +10,9 @@ import (
 
 // HeadSource makes the queries, keys and values of a token head by head.
 type HeadSource[T tensor.Float] interface {
-	// Head sets head h of Q, K and V in every batch row, and no other. It may run for
-	// several heads at a time. What the state has of the head will be read behind it
-	// and is the memory ahead: who multiplies can ask for it meanwhile.
+	// Head sets head h of Q, K and V in every batch row, and no other head. It may run
+	// for several heads at a time. ahead is the state memory of the head, which is read
+	// next: prefetch it during the projection.
 	Head(h int, ahead []T)
 }
 
@@ -25,10 +25,11 @@ func Reads[T tensor.Float](s State[T]) []T {
 	return nil
 }
 
-// StepHeads is s.Step(out, c) for one token of each batch row, whose rows from makes
-// with so many floating-point operations. A state that takes a head at a time (Plan
-// says so: Renews) does it as soon as its rows are there, while they and what it
-// remembers are in the caches.
+// StepHeads is s.Step(out, c) for one token of each batch row, out [B,H,1,Dv]. from
+// makes the rows of a head, with work floating-point operations for all heads. A state
+// that processes head by head (Plan.Renews) computes each head as soon as its rows are
+// made, while rows and state are in the caches. It returns an error if out or c do not
+// fit the state, or if q has more than one token.
 func StepHeads[T tensor.Float](s State[T], out tensor.Heads[T], c *Call[T], from HeadSource[T], work float64) error {
 	if c == nil {
 		return errNoCall
@@ -43,7 +44,7 @@ func StepHeads[T tensor.Float](s State[T], out tensor.Heads[T], c *Call[T], from
 	return s.Step(out, c)
 }
 
-// headSources has heads made alone.
+// headSources makes the rows of heads without a step.
 type headSources[T tensor.Float] struct{ from HeadSource[T] }
 
 func (f *headSources[T]) RunRange(lo, hi int) {

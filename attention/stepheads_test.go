@@ -10,7 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// revealed makes the rows of a head from those of whole, and notes what was asked for.
+// revealed copies the rows of a head from whole, and records the requests.
 type revealed struct {
 	c, whole *Call[float32]
 

@@ -19,7 +19,7 @@ type sums[T tensor.Float] struct {
 	heads  []*stream[T] // [B·Hkv]
 
 	moments blocks[T] // of the heads
-	byHead  bool      // those of a head lie one behind the other, and not of a batch row
+	byHead  bool      // rows of a head lie together, not rows of a batch row
 	known   bool      // every head has moments and nothing else: see even
 
 	noticed notices
@@ -79,8 +79,8 @@ func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 	s.Chunk = e.window(s.D, s.Chunk)
 	n := s.B * s.Hkv
 	st := &sums[T]{e: e, shape: s, heads: make([]*stream[T], n), byHead: s.Chunk == 1 && e.renews(&s)}
-	// A step reads what a head has of a kind and then what the next one has: they
-	// lie in memory in that order.
+	// A step reads all arrays of a head and then all arrays of the next head: they lie
+	// in memory in that order.
 	streams, exist := make([]stream[T], n), make([]bool, n*s.Chunk)
 	var kinds []blocks[T]
 	for i := range st.heads {
@@ -250,7 +250,7 @@ func (s *stream[T]) set(from *stream[T]) {
 	s.ages = from.ages.clone(s.c)
 }
 
-// setOpen makes the open chunk that of from.
+// setOpen copies the open chunk of from.
 func (s *stream[T]) setOpen(from *stream[T]) {
 	copy(s.x, from.x)
 	s.v, s.ldv = s.room, s.past.Stride

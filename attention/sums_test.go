@@ -77,7 +77,7 @@ func steps[T tensor.Float](t *testing.T, st State[T], out tensor.Heads[T], c *Ca
 	}
 }
 
-// sameState compares the bits of what two states hold.
+// sameState compares the bits of two states.
 func sameState(t *testing.T, what string, a, b State[float32]) {
 	t.Helper()
 	x, err := a.AppendBinary(nil)
@@ -102,9 +102,8 @@ func inStateChunks[T tensor.Float](st State[T], c *Call[T]) *Call[T] {
 	return &same
 }
 
-// The bits of a state and of its answers do not depend on the pieces in which
-// tokens arrive, and the answers are those of the causal linear form
-// with the same chunks.
+// The bits of a state and of its outputs do not depend on pieces. The outputs equal the
+// causal linear form's with the same chunks.
 func TestSumsPieces(t *testing.T) {
 	const n, d, dv = 131, 5, 3
 	single := make([]int, n)
@@ -317,8 +316,8 @@ func TestSumsSnapshot(t *testing.T) {
 	}
 }
 
-// The moments are plain sums of monomials, without the kernel's coefficients:
-// those of degree 0 count keys, those of degree 1 add them up.
+// The moments are plain sums of monomials, without the kernel's coefficients: moments
+// of degree 0 count keys, moments of degree 1 sum keys.
 func TestSumsHoldPlainMoments(t *testing.T) {
 	const n = 32
 	r := rand.New(rand.NewPCG(20, 21))

@@ -10,24 +10,23 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 )
 
-// team is the workers that do the tokens of one unit together. They take its
-// pieces, which the data alone decides, in order. Where a piece goes on from
-// what those before it have left, it does so in stages and waits for its turn
-// at each: pieces pass a stage in order, and which worker does them, or when,
-// changes no bit.
+// team is the workers that compute the tokens of one unit together. They take pieces in
+// order; the data alone decides the pieces. A piece that continues the results of
+// earlier pieces does so in stages, and waits for its turn at each. Pieces pass a stage
+// in order, so that no bit depends on the worker or on time.
 type team struct {
 	n    int // pieces
 	next atomic.Int64
 
 	passed []atomic.Int64 // pieces that have passed each stage
-	failed atomic.Bool    // a worker has panicked, and nobody waits for it
+	failed atomic.Bool    // a worker has panicked, and no worker waits for it
 
 	mu    sync.Mutex
 	moved sync.Cond // a piece has passed, or failed is set
 }
 
-// splitWork is the arithmetic of a unit under which its tokens are not worth
-// more than one worker, who waits for nobody. Tests have less.
+// splitWork is the least arithmetic of a unit that is divided among workers. A single
+// worker never waits. Tests set a lower value.
 var splitWork float64 = 1 << 23
 
 // workers returns how many goroutines may do the tokens of a unit, where as many
@@ -41,8 +40,8 @@ func workers(units int, work, all float64) int {
 	return threads
 }
 
-// together runs f on the unit's workers, each with a unit of its own whose
-// scratch memory is the worker's. They take n pieces, which pass so many stages.
+// together runs f on the unit's workers. Each worker has a unit with scratch memory of
+// its own. The workers take n pieces, which pass the given number of stages.
 func (u *unit[T]) together(n, stages int, f func(u *unit[T], t *team)) {
 	if n <= 0 {
 		return
@@ -54,7 +53,7 @@ func (u *unit[T]) together(n, stages int, f func(u *unit[T], t *team)) {
 			return // all pieces are taken
 		}
 		mine := *u
-		if worker == 0 { // whoever began the unit, or has it now
+		if worker == 0 { // the worker that runs the unit
 			defer mine.ar.Reset(mine.ar.Mark())
 		} else {
 			mine.ar = arena.Acquire()
@@ -83,7 +82,7 @@ func (t *team) take() int { return int(t.next.Add(1) - 1) }
 // tens of microseconds, and so does waking.
 const patience = 200 * time.Microsecond
 
-// wait returns when so many pieces have passed a stage.
+// wait returns when the given number of pieces have passed a stage.
 func (t *team) wait(stage, pieces int) {
 	for since := time.Now(); ; runtime.Gosched() {
 		for range 32 { // between two looks at the clock
@@ -102,7 +101,7 @@ func (t *team) wait(stage, pieces int) {
 	t.mu.Unlock()
 }
 
-// open reports that so many pieces have passed a stage.
+// open reports that the given number of pieces have passed a stage.
 func (t *team) open(stage, pieces int) bool {
 	return t.passed[stage].Load() >= int64(pieces) || t.failed.Load()
 }
@@ -119,8 +118,8 @@ func (t *team) fail() {
 	t.wake()
 }
 
-// wake has those who sleep look again. Who found a stage closed under the lock is
-// asleep by the time that the lock is had here.
+// wake makes sleeping workers check their stage. A worker that found its stage closed
+// under the lock is asleep when wake has the lock.
 func (t *team) wake() {
 	t.mu.Lock()
 	t.mu.Unlock() //lint:ignore SA2001 waits for who is between looking and sleeping
@@ -132,7 +131,7 @@ func pieces(n, size int) int { return (max(n, 0) + size - 1) / size }
 
 // The derivatives by the scale that each piece and head has are added in order.
 
-// scaleParts returns room for those of n pieces, if the scale is learned.
+// scaleParts returns room for the scale gradients of n pieces, if the scale is learned.
 func (u *unit[T]) scaleParts(n int) []float64 {
 	if u.spec.Tau == nil {
 		return nil

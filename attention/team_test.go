@@ -186,7 +186,7 @@ func TestTeamWorksAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A worker that panics leaves nobody waiting for it.
+// A worker that panics leaves no worker waiting.
 func TestTeamRaisesPanics(t *testing.T) {
 	divide(t)
 	par.SetThreads(3)

@@ -63,11 +63,11 @@ func (s *Spec[T]) sparse() bool {
 	return row || block
 }
 
-// weak reports that a denominator over so many keys, or what is left of them, nearly
-// cancels, where weights are at most most; see Saved.Weak. Weights that are never
-// negative have nothing to cancel, but may all be 0; those of a polynomial with a
-// constant are small where other terms cancel it. Where others do not add up to more
-// than 0, the negative ones outweigh the rest.
+// weak reports that the denominator den of seen keys, decay included, nearly cancels;
+// see Saved.Weak. most bounds the weights. Weights that are never negative cannot
+// cancel, but may all be 0. A polynomial with a constant has small weights where other
+// terms cancel the constant. A denominator of at most 0 means that negative weights
+// dominate.
 func weak[T tensor.Float](den T, seen, most float64) bool {
 	if most < 0 {
 		return vanishes(den)
@@ -75,8 +75,8 @@ func weak[T tensor.Float](den T, seen, most float64) bool {
 	return den <= 0 || float64(den) < most*seen/1024
 }
 
-// most is weak's of scores within ±reach for queries of width d, below 0 where only
-// what vanishes is weak.
+// most returns the bound for weak of weights with scores within ±reach, for queries of
+// width d. Negative: only a denominator of 0 is weak.
 func (e *engine[T]) most(d int, reach float64) float64 {
 	if s := &e.spec; e.sound(d) || s.Positive && (s.mapped() || s.Similarity != nil || s.Coef[0] <= 0) {
 		return -1
@@ -87,10 +87,10 @@ func (e *engine[T]) most(d int, reach float64) float64 {
 	return e.spec.absPoly(reach)
 }
 
-// over returns 1/den, or 0 where weights that are never negative, or that gates let
-// in, add up to 0 or to so little that 1/den overflows: a query that weighs nothing
-// is answered as one that sees nothing, and counted (Saved.Weak). The largest weight of
-// an exponential is not far from 1: without any, all scores have overflowed.
+// over returns 1/den. It returns 0 if weights that are never negative, or that gates
+// scale, sum to 0 or to so little that 1/den overflows. Such a query gets the output of
+// a query without visible keys and is counted (Saved.Weak). The largest weight of an
+// exponential is near 1: if there is none, all scores have overflowed.
 func (u *unit[T]) over(den T) T {
 	if u.spec.undivided {
 		return 1
@@ -157,9 +157,9 @@ type earlier struct {
 // since the one before.
 func (x *earlier) add(gone, factor float64) { x.keys = factor + x.keys*math.Exp(gone) }
 
-// left returns for each key head of s, and each query, the number of keys that
-// it sees, with decay the sum of their factors; before is what the state before
-// tells of each key head.
+// left returns, for each key head of s and each query, the number of visible keys; with
+// decay the sum of their factors. before holds this of the initial state for each key
+// head.
 func (e *engine[T]) left(c *Call[T], s *Sequence, mask []bool, before []earlier) [][]float64 {
 	left := make([][]float64, c.K.H)
 	for h := range left {

@@ -9,27 +9,26 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Normalisations whose numbers are taken over all tokens of a sequence are
-// affine maps of each row, once those numbers are known. They are taken before
-// the engines start, and what the gradient has through them is brought in after
-// the engines are done: nothing between knows of it.
+// Normalisations with statistics over all tokens of a sequence are affine maps of each
+// row, once the statistics are known. They are applied before the engines start. Their
+// gradient is completed after the engines end, so the engines need not know them.
 
 // statistics are what is known of the queries or keys of one head of a
 // sequence. Tokens that do not exist take no part in them.
 type statistics struct {
 	mean   []float64 // that is subtracted: of each channel, or one for all; nil: none
-	length float64   // the greatest 2-norm of what is left
-	at     int       // the first token that has it
+	length float64   // greatest 2-norm of a centred row
+	at     int       // the first token with that norm
 }
 
-// wide reports whether the numbers of n are taken over all tokens.
+// wide reports whether the statistics of n are taken over all tokens.
 func (n Norm) wide() bool { return n >= MaxNorm }
 
 // leastSquare is the least that MaxSquared divides by.
 const leastSquare = 0.1
 
-// over returns what rows are multiplied by once they are centred, 0 where they
-// cannot be normalised, and how often the greatest length is a factor below.
+// over returns the factor of centred rows, 0 if they cannot be normalised. power is the
+// exponent of the greatest norm in the denominator.
 func (n Norm) over(length float64) (factor float64, power int) {
 	const smallest = 0x1p-126
 	switch {
@@ -205,14 +204,14 @@ func normaliseWide[T tensor.Float](t *kernel.Table[T], norm Norm, s *statistics,
 	}
 }
 
-// wideGrad brings into gradients what they have through the statistics. With
-// x̃ the centred rows, x̂ = x̃·factor and gradients dx̃ that hold the factor
-// already, the greatest length M has
+// wideGrad adds to gradients their part through the statistics. With x̃ the centred
+// rows, x̂ = x̃·factor and gradients dx̃ that contain the factor, the greatest norm M
+// has
 //
 //	dM = -power·Σ_t dx̃_t·x̃_t / M,
 //
-// which comes to the token that has that length along x̃/M; and what is
-// subtracted is subtracted from gradients as well.
+// which is added to the token with that norm along x̃/M. The mean that is subtracted
+// from rows is subtracted from gradients too.
 func (e *engine[T]) wideGrad(c *Call[T], seqs []Sequence, g *Grads[T]) {
 	norm := e.spec.Norm
 	if !norm.wide() {

@@ -37,11 +37,12 @@ func SignHashes[T tensor.Float](h *headwise.Head[T], x, planes tensor.Mat[T]) []
 	return hashes
 }
 
-// HammingMeans is k-means of hashes under Hamming's distance. It sets groups to
-// the number of the mean that each is nearest to, the first of those that are as
-// near. Means, which it moves, are given as they begin. They move, iterations-1
-// times, to what most of their hashes have, a bit to 0 where half of them have
-// it, and stay where they have none.
+// HammingMeans is k-means of hashes [n] under Hamming's distance. It sets groups [n] to
+// the nearest of the means [k], the first of several nearest ones. means holds the
+// initial means and is overwritten.
+//
+// The means move iterations-1 times. Each bit of a mean becomes the majority bit of its
+// hashes, 0 at a tie. A mean without hashes stays.
 func HammingMeans(ar *arena.Arena, groups []int32, hashes, means []uint64, iterations int) {
 	mark := ar.Mark()
 	defer ar.Reset(mark)
@@ -93,9 +94,9 @@ func assign(groups []int32, hashes, means []uint64) (moved bool) {
 	return moved
 }
 
-// SortGroups returns the numbers of the elements of groups, each of which is
-// below n, by group, those of a group in their order, and where each group begins
-// among them and the last one ends.
+// SortGroups sorts the indices of groups [m], whose elements are below n, by group and
+// then by index. It returns the sorted indices, order [m]. Group g is
+// order[begin[g]:begin[g+1]], with begin [n+1].
 func SortGroups(ar *arena.Arena, groups []int32, n int) (order, begin []int32) {
 	order, begin = arena.Take[int32](ar, len(groups)), arena.TakeZeros[int32](ar, n+1)
 	for _, g := range groups {
@@ -113,9 +114,9 @@ func SortGroups(ar *arena.Arena, groups []int32, n int) (order, begin []int32) {
 	return order, begin
 }
 
-// Largest sets places to those of the len(places) largest elements of x that
-// exist, in their order; of equal ones the first are taken. So many must exist;
-// a nil exist says that all do.
+// Largest sets places [k] to the indices of the k largest elements of x [n], in order
+// of index. Of equal elements the first are taken. exist [n] selects the elements, nil:
+// all; at least k must exist.
 func Largest[T kernel.Float](places []int32, x []T, exist []bool) {
 	if len(places) == 0 {
 		return

@@ -45,15 +45,21 @@ func NewPack[T tensor.Float](name, setting string, p *param.Param[T], omega Pack
 	return &Pack[T]{name, setting, omega.Positive(), p, set, omega, scale}
 }
 
+// Traits returns the traits of the mechanism.
 func (p *Pack[T]) Traits() attention.Traits {
 	return attention.Traits{Name: p.name, Positive: p.positive, Causal: true, Streaming: true}
 }
+
+// Setting returns the setting of the mechanism.
 func (p *Pack[T]) Setting() string { return p.setting }
 
+// Params returns the learned parameters.
+func (p *Pack[T]) Params() *param.Set[T] { return p.params }
+
 // Constants returns nil: no numbers are drawn.
-func (p *Pack[T]) Params() *param.Set[T]    { return p.params }
 func (p *Pack[T]) Constants() *param.Set[T] { return nil }
 
+// Check returns an error if the heads or the width of c do not fit the parameter.
 func (p *Pack[T]) Check(c *attention.Call[T]) error { return p.fits(c.Q.H, c.Q.D) }
 
 // fits reports heads or a width that the parameter is not of.
@@ -256,6 +262,7 @@ func (p *Pack[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	h.Multiply(dp, da, h.K, true, false, true)
 }
 
+// Cost returns the cost of one head of a sequence.
 func (p *Pack[T]) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv, l := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv), float64(p.p.Shape[1])
 	products := m*l*d + (n+m)*l*(d+dv)

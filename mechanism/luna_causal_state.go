@@ -21,6 +21,8 @@ type packState[T tensor.Float] struct {
 	hi, lo [][]T   // [B·H][D·L + L·Dv]
 }
 
+// NewState returns an empty state for calls of shape s. It returns an error if s does
+// not fit the parameter.
 func (p *Pack[T]) NewState(s attention.Shape) (attention.State[T], error) {
 	if err := p.fits(s.H, s.D); err != nil {
 		return nil, err
@@ -127,8 +129,8 @@ func (s *packState[T]) take(ar *arena.Arena, t *kernel.Table[T], i, head int, k,
 	t.AddCarry(s.hi[i], s.lo[i], one)
 }
 
-// answer sets out to what a query reads from the sums of head i, which are of so
-// many keys.
+// answer sets out to the output of a query from the sums of head i, which hold exist
+// keys.
 func (s *packState[T]) answer(ar *arena.Arena, t *kernel.Table[T], i int, out, q []T, exist int64) {
 	clear(out)
 	if exist == 0 {
@@ -228,7 +230,6 @@ const packKind = "packed sums"
 
 // RestoreState returns the state of the snapshot data. It returns an error if data is
 // damaged or is a state of another mechanism, setting or parameter.
-
 func (p *Pack[T]) RestoreState(data []byte) (attention.State[T], error) {
 	sh, tokens, r, err := attention.ReadSnapshot[T](data, attention.Identity{Kind: packKind, Name: p.name, Setting: p.setting}, snapshot.AddParameters(0, p.p.Data))
 	if err != nil {

@@ -98,9 +98,8 @@ func TaylorShiftHeads(n, width, h int) (ops, entries float64) {
 	return ops, entries
 }
 
-// Fast is the order of costs that Gerami et al. 2024 (FAST, arXiv 2402.07901,
-// sections 2.4 and 2.5) state for Fastmax: the leading terms without their
-// constants.
+// Fast is the order of costs that Gerami et al. 2024 (FAST, arXiv 2402.07901, sections
+// 2.4 and 2.5) state for Fastmax: the leading terms without their constants.
 type Fast struct {
 	Time         float64 `json:"time"`          // ND^(p+1), causal or not
 	Memory       float64 `json:"memory"`        // ND^p + D^(p+1), unmasked, by automatic differentiation

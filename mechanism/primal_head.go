@@ -11,29 +11,29 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Scores are outputs made of the projections of single tokens, without pairs:
-// those of Primal-Attention (Chen et al. 2023, arXiv 2305.19798, eq. 6). With x̂ =
-// x/|x| the query and the key of a place have
+// Scores is Primal-Attention (Chen et al. 2023, arXiv 2305.19798, eq. 6): outputs from
+// projections of single tokens, without pairs. With x̂ = x/|x| the query and the key at
+// a position have
 //
 //	e = Wₑᵀ·q̂, r = Wᵣᵀ·k̂       o = Wc·[e; r] + b
 //
-// where Wₑ, Wᵣ [D,R] are learned, or are made of the values of L tokens, evenly
-// spaced, by learned ones [L,R]. Where no key stands at a query's place r is 0.
+// Wₑ and Wᵣ [D,R] are learned, or computed from the values of L evenly spaced tokens by
+// learned matrices [L,R]. If no unmasked key stands at a query's position, r is 0.
 //
-// In a causal call a query is the mean of those from the first that sees a key up to
-// its own, and the key the mean of those that it sees. Made projections have no
-// causal form.
+// In a causal call a query is replaced by the mean of the queries from the first that
+// sees a key up to itself, and the key by the mean of the visible keys. Computed
+// projections have no causal form.
 //
-// Heads have a loss of their own, for which Wₑ and Wᵣ are singular vectors of the
-// kernel between q̂ and k̂:
+// Heads have an auxiliary loss, for which Wₑ and Wᵣ are singular vectors of the kernel
+// between q̂ and k̂:
 //
 //	J = ½Σ eᵀΛe + ½Σ rᵀΛr - tr(WₑᵀWᵣ)
 //
-// over the places where a key stands: padding has none.
+// over the positions with an unmasked key.
 type Scores[T tensor.Float] struct {
 	ScoresSpec
-	// [H,D,R], or [H,L,R] with Tokens; [1,...] for all heads. Of narrower rows the
-	// first are those of its channels.
+	// [H,D,R], or [H,L,R] with Tokens; [1,...] for all heads. Narrower rows use the
+	// first channels.
 	We, Wr *param.Param[T]
 	Lambda *param.Param[T] // [H,R]
 	// [W,2R] and [W], for all heads: outputs have at most W channels.
@@ -45,14 +45,15 @@ type Scores[T tensor.Float] struct {
 type ScoresSpec struct {
 	Name, Setting string
 	Rank          int
-	Tokens        int // L, the tokens of which projections are made; 0: they are learned
+	Tokens        int // L, the tokens whose values make the projections; 0: the projections are learned
 
 	Weight float64 // of the loss in Head.Aux; 0: there is none
 	// Squared makes it J² of each head and sequence, not J.
 	Squared bool
 	// Means has means over the tokens in J, and Λ² for Λ.
 	Means bool
-	// LearnedTrace is that of the learned matrices, where others are made of them.
+	// LearnedTrace takes the trace of the learned matrices, where the projections are
+	// computed from them.
 	LearnedTrace bool
 }
 
@@ -72,6 +73,7 @@ func NewScores[T tensor.Float](s ScoresSpec, heads, width int) *Scores[T] {
 	return x
 }
 
+// Traits returns the traits of the mechanism.
 func (x *Scores[T]) Traits() attention.Traits {
 	t := attention.Traits{Name: x.Name, Causal: x.Tokens == 0, Streaming: x.Tokens == 0}
 	if !t.Causal {
@@ -80,15 +82,19 @@ func (x *Scores[T]) Traits() attention.Traits {
 	return t
 }
 
+// Setting returns the setting of the mechanism.
 func (x *Scores[T]) Setting() string { return x.ScoresSpec.Setting }
 
+// Params returns the learned parameters.
+func (x *Scores[T]) Params() *param.Set[T] { return &x.params }
+
 // Constants returns nil: no numbers are drawn.
-func (x *Scores[T]) Params() *param.Set[T]    { return &x.params }
 func (x *Scores[T]) Constants() *param.Set[T] { return nil }
 
 // NoMatrixReason says why there is no attention matrix.
 func (x *Scores[T]) NoMatrixReason() string { return "its outputs are not made of pairs of tokens" }
 
+// Check returns an error if the heads or a width of c do not fit the parameters.
 func (x *Scores[T]) Check(c *attention.Call[T]) error {
 	width := x.Wc.Shape[0]
 	switch s := x.We.Shape; {
@@ -102,6 +108,7 @@ func (x *Scores[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
+// Cost returns the cost of one head of a sequence.
 func (x *Scores[T]) Cost(s attention.Shape) headwise.Cost {
 	n, rank := float64(s.N), float64(x.Rank)
 	c := headwise.Cost{FLOPs: 4 * n * rank * float64(s.D+s.Dv), Bytes: float64(scratch.ElementSize[T]()) * 2 * n * (float64(s.D) + rank)}
@@ -207,7 +214,7 @@ func hasKeyAt[T tensor.Float](h *headwise.Head[T], i int) bool {
 	return i+h.Offset < h.K.Rows && h.IsUnmasked(i+h.Offset)
 }
 
-// sample sets the values of which projections are made.
+// sample sets the values from which projections are computed.
 func (x *Scores[T]) sample(h *headwise.Head[T], s *scored[T]) {
 	s.sub = h.TakeScratch(min(h.CountUnmasked(), x.Tokens), min(h.Q.Cols, h.V.Cols))
 	samples(h, s.sub.Rows, func(i, j int) { copy(s.sub.Row(i), h.V.Row(j)) })
@@ -243,7 +250,7 @@ func setMean[T tensor.Float](row []T, sum []float64, n int) {
 	}
 }
 
-// meanOf sets row to the mean over n tokens, of which x is the last.
+// meanOf sets row to the mean over n tokens; x is the last of them.
 func meanOf[T tensor.Float](row, x []T, sum []float64, n int) {
 	addTo(sum, x)
 	setMean(row, sum, n)
@@ -261,8 +268,8 @@ func toLength1[T tensor.Float](x []T) float64 {
 	return l
 }
 
-// fromLength1 turns the gradient dy of what toLength1 has made y of into that of
-// what was there.
+// fromLength1 replaces dy, the gradient of the result y of toLength1, by the gradient
+// of its argument.
 func fromLength1[T tensor.Float](dy, y []T, l float64) {
 	var along float64
 	for c, v := range y {
@@ -278,6 +285,7 @@ func fromLength1[T tensor.Float](dy, y []T, l float64) {
 	}
 }
 
+// Forward sets h.Out and the auxiliary loss.
 func (x *Scores[T]) Forward(h *headwise.Head[T]) {
 	s := x.open(h)
 	h.Multiply(h.Out, s.both, x.matrix(x.Wc.Data, h.V.Cols), false, true, false)
@@ -421,8 +429,8 @@ func (x *Scores[T]) lossGrad(h *headwise.Head[T], g *headwise.Grads[T], s *score
 	}
 }
 
-// tokensGrad takes the gradients of what was projected to those of queries, in
-// g.DQ, and of keys.
+// tokensGrad turns the gradients of projected rows into gradients of queries, in g.DQ,
+// and of keys.
 func (x *Scores[T]) tokensGrad(h *headwise.Head[T], g *headwise.Grads[T], dk tensor.Mat[T]) {
 	n, d := h.Q.Rows, h.Q.Cols
 	if !h.Causal {

@@ -10,10 +10,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// scoresState holds the sums of the keys and of the queries so far. Absorbed
-// tokens add to those of keys alone, since they bring no queries; a query of Step
-// counts from the first token that exists on. Those of Read follow each other like
-// those of Step, and leave the state as it was.
+// scoresState holds the sums of keys and of queries. Absorbed tokens add only to the
+// sums of keys, since they bring no queries. A query of Step counts from the first
+// unmasked token on. Queries of Read follow each other as queries of Step do, and leave
+// the state unchanged.
 type scoresState[T tensor.Float] struct {
 	x      *Scores[T]
 	shape  attention.Shape
@@ -23,7 +23,7 @@ type scoresState[T tensor.Float] struct {
 	k, q          [][]float64 // [B·Hkv][D], [B·H][D]
 }
 
-// NewState returns an empty state.
+// NewState returns an empty state for calls of shape s. The error is nil.
 func (x *Scores[T]) NewState(s attention.Shape) (attention.State[T], error) {
 	return x.newState(s), nil
 }
@@ -209,8 +209,8 @@ func (s *scoresState[T]) Bytes() int64 {
 	return 8 * int64(2*s.shape.B+(s.shape.Hkv+s.shape.H)*s.shape.B*s.shape.D)
 }
 
-// AppendBinary appends a snapshot: after the header the numbers of keys and of
-// queries of each batch row, then the sums of keys, then those of queries.
+// AppendBinary appends a snapshot: after the header the numbers of keys and of queries
+// of each batch row, then the sums of keys, then the sums of queries.
 func (s *scoresState[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := attention.NewSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, s.tokens, false)
 	for i := range s.keys {
@@ -226,7 +226,8 @@ func (s *scoresState[T]) AppendBinary(b []byte) ([]byte, error) {
 	return w.End(), nil
 }
 
-// RestoreState reads what AppendBinary wrote.
+// RestoreState returns the state of the snapshot data. It returns an error if data is
+// damaged or is a state of another mechanism, setting or parameter.
 func (x *Scores[T]) RestoreState(data []byte) (attention.State[T], error) {
 	sh, tokens, r, err := attention.ReadSnapshot[T](data, x.identity(), x.parameterSum())
 	if err != nil {

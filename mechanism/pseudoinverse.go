@@ -73,10 +73,9 @@ func (s *pseudoInverse[T]) step(next, z tensor.Mat[T]) {
 	s.h.Table.Scale(next.Data, 0.25, next.Data)
 }
 
-// PseudoInverse sets z to what so many steps make of the square matrix a, whose
-// rows are averages, on the way to its pseudo-inverse. It returns the largest
-// element of AZA - A, which is 0 at the end of the way. All three matrices are
-// contiguous.
+// PseudoInverse sets z [n,n] to an approximation of the pseudo-inverse of a [n,n] after
+// steps iterations. The rows of a are averages. It returns the largest element of AZA -
+// A, which is 0 in the limit. All three matrices are contiguous.
 func PseudoInverse[T tensor.Float](h *headwise.Head[T], z, a tensor.Mat[T], steps int) (residual float64) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
@@ -95,9 +94,9 @@ func PseudoInverse[T tensor.Float](h *headwise.Head[T], z, a tensor.Mat[T], step
 	return residual
 }
 
-// PseudoInverseGrad adds to da the gradient of a, of what PseudoInverse made of
-// it in so many steps: of the steps themselves and of c, however far they came.
-// It uses dz up.
+// PseudoInverseGrad adds the gradient of a to da [n,n], from the gradient dz [n,n] of
+// PseudoInverse's result. It is the gradient of the start and the iterations, converged
+// or not. It overwrites dz.
 func PseudoInverseGrad[T tensor.Float](h *headwise.Head[T], da, dz, a tensor.Mat[T], steps int) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
