@@ -221,7 +221,7 @@ func conditionOf(book *oracle.Mechanism, c *oracle.Call, den float64, b, h, kh, 
 	}
 	var inside, outside []int
 	for _, j := range seen {
-		if j > i+c.K.N-c.Q.N-w.Width {
+		if p := i + c.K.N - c.Q.N; j > p-w.Width && j < p+w.Width {
 			inside = append(inside, j)
 		} else {
 			outside = append(outside, j)

@@ -1,0 +1,137 @@
+package attention
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/lab/oracle"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// windowedOf returns the engine for a textbook with a window.
+func windowedOf[T tensor.Float](t *testing.T, m *oracle.Mechanism) Mechanism[T] {
+	t.Helper()
+	s := Spec[T]{Name: "windowed", Setting: "test", Norm: Norm(m.Norm), Scale: m.Scale, Coef: m.Coef, Eps: m.Eps, Positive: true}
+	s.Window = &Window[T]{Width: m.Window.Width}
+	if m.Window.Separate {
+		s.Window.Join = Separate
+	}
+	if m.Tau != nil {
+		s.Tau = &param.Param[T]{Name: "tau", Shape: []int{len(m.Tau)}, Grad: make([]T, len(m.Tau))}
+		for _, x := range m.Tau {
+			s.Tau.Data = append(s.Tau.Data, T(x))
+		}
+	}
+	e, err := New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// nearFar are textbooks with windows.
+func nearFar() map[string]*oracle.Mechanism {
+	list := map[string]*oracle.Mechanism{}
+	for _, join := range []string{"denominator", "separate"} {
+		window := &oracle.Window{Width: 3, Separate: join == "separate", Gamma: []float64{1}}
+		list["fastmax2 "+join] = &oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2), Window: window}
+		list["taylorshift "+join] = &oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{0.5, 1.5, 2, 1}, Coef: oracle.TaylorCoef(2), Window: window}
+	}
+	return list
+}
+
+func TestUnmaskedWindowWithDropoutIsTheTextbook(t *testing.T) {
+	for name, m := range nearFar() {
+		for _, kind := range []DropKind{TokenDrop, ElementDrop} {
+			r := rand.New(rand.NewPCG(30, 31))
+			c := &oracle.Call{Q: normal(r, 2, 4, 11, 5), K: normal(r, 2, 2, 13, 5), V: normal(r, 2, 2, 13, 3), KeyMask: flags(r, 2*13), KeyLens: []int64{13, 9}, Theta: 100}
+			d, book := givenDrop(r, kind, 0.3, c)
+			c.Drop = book
+			want, do := m.Forward(c), normal(r, 2, 4, 11, 3)
+			grads := m.Backward(c, do)
+			windowDropped[float64](t, name, m, c, d, do, want, grads)
+			windowDropped[float32](t, name, m, c, d, do, want, grads)
+		}
+	}
+}
+
+// windowDropped compares both forms of an unmasked call with the textbook.
+func windowDropped[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call, d *Drop, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
+	t.Helper()
+	e, call := windowedOf[T](t, m), callOf[T](c)
+	call.Drop, call.Chunk = d, 3
+	limits := check.LinearLimits[T](e.Plan(call.Shape()).F, 13)
+	cond, size := check.MaxAbs(want.Cond), check.MaxAbs(c.V.Data)+check.MaxAbs(want.O.Data)
+	for _, form := range []Form{Direct, Linear} {
+		out, keep := forward(t, e, call, form)
+		if x := check.ErrorRatio(out.Data, want.O.Data, limits.Output(cond, size)); x > 1 {
+			t.Errorf("%s, %v, %v: outputs are off by %.3g limits", name, d.Kind, form, x)
+		}
+		g, dtau := backward(t, e, call, convert[T](do), out, keep)
+		for _, x := range []struct {
+			name string
+			got  []T
+			want []float64
+			sum  float64
+		}{{"dq", g.DQ.Data, grads.DQ.Data, 1}, {"dk", g.DK.Data, grads.DK.Data, 2}, {"dv", g.DV.Data, grads.DV.Data, 1}, {"dtau", dtau, grads.DTau, 22}} {
+			limit := limits.Gradient(max(1, cond), max(check.MaxAbs(x.want), check.MaxAbs(do.Data)*check.MaxAbs(c.V.Data))) * x.sum
+			if e := check.ErrorRatio(x.got, x.want, limit); e > 1 {
+				t.Errorf("%s, %v, %v: %s is off by %.3g limits", name, d.Kind, form, x.name, e)
+			}
+		}
+	}
+}
+
+func TestThreadsChangeNoBitOfUnmaskedWindows(t *testing.T) {
+	defer func(work float64) { splitWork = work }(splitWork)
+	defer par.SetThreads(0)
+	splitWork = 1
+	r := rand.New(rand.NewPCG(32, 33))
+	for name, m := range nearFar() {
+		e := windowedOf[float32](t, m)
+		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 4, 150, 6), K: normal(r, 1, 1, 150, 6), V: normal(r, 1, 1, 150, 5), KeyMask: flags(r, 150)})
+		do := convert[float32](normal(r, 1, 4, 150, 5))
+		c.Chunk = 16
+		for _, form := range []Form{Direct, Linear} {
+			var bits [][]float32
+			for _, threads := range []int{1, 3} {
+				par.SetThreads(threads)
+				out, keep := forward(t, e, c, form)
+				g, dtau := backward(t, e, c, do, out, keep)
+				bits = append(bits, slices.Concat(out.Data, g.DQ.Data, g.DK.Data, g.DV.Data, dtau))
+			}
+			if !slices.Equal(bits[0], bits[1]) {
+				t.Errorf("%s, %v: three threads change bits", name, form)
+			}
+		}
+	}
+}
+
+// A sequence in reverse order has the outputs of the sequence in reverse order.
+func TestUnmaskedWindowKnowsNoDirection(t *testing.T) {
+	r := rand.New(rand.NewPCG(34, 35))
+	reversed := func(x tensor.Heads[float64]) tensor.Heads[float64] {
+		y := tensor.NewHeads[float64](x.B, x.H, x.N, x.D)
+		for h := range x.H {
+			for i := range x.N {
+				copy(y.At(0, h).Row(x.N-1-i), x.At(0, h).Row(i))
+			}
+		}
+		return y
+	}
+	for name, m := range nearFar() {
+		e := windowedOf[float64](t, m)
+		q, k, v := normal(r, 1, 4, 40, 6), normal(r, 1, 2, 40, 6), normal(r, 1, 2, 40, 5)
+		for _, form := range []Form{Direct, Linear} {
+			out, _ := forward(t, e, callOf[float64](&oracle.Call{Q: q, K: k, V: v}), form)
+			back, _ := forward(t, e, callOf[float64](&oracle.Call{Q: reversed(q), K: reversed(k), V: reversed(v)}), form)
+			if x := check.ErrorRatio(reversed(back).Data, out.Data, 1e-13); x > 1 {
+				t.Errorf("%s, %v: the reversed sequence differs by %.3g", name, form, x*1e-13)
+			}
+		}
+	}
+}
