@@ -5,7 +5,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Form is a way to compute the same function.
+// Form is a way to compute a mechanism: direct, linear or step by step.
 type Form int
 
 const (

@@ -6,9 +6,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Locality tells where the weights of one query head lie: means over the queries
-// that see a key, of p_j = |w_j| / Σ|w|, as in Diagnosis. The place of query i
-// among M keys is i + (M-N).
+// Locality describes where the weights of one query head lie: means over the queries
+// that see a key, of p_j = |w_j| / Σ|w|, as in Diagnosis. Query i among M keys has the
+// position i + (M-N).
 type Locality struct {
 	Queries  int     `json:"queries"`   // that see a key
 	Entropy  float64 `json:"entropy"`   // -Σ p_j ln p_j, in nats

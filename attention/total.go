@@ -170,7 +170,7 @@ func (g *StateGrad[T]) SetSums(st State[T], sums []T, ages []float64) error {
 }
 
 // Ages appends to the slice to [n], for each key head, the sum of the gradient of log_g
-// over the tokens of the call and after it: dlog_g of a token is that sum from its
+// over the tokens of the call and later tokens. dlog_g of a token is the sum from its
 // position on.
 func (g *StateGrad[T]) Ages(to []float64) []float64 {
 	for i := range g.heads {
@@ -179,7 +179,7 @@ func (g *StateGrad[T]) Ages(to []float64) []float64 {
 	return to
 }
 
-// AgesOf appends to the slice to [n] the age gradient of each key head, as far as it
+// AgesOf appends to the slice to [n], for each key head, the part of StateGrad.Ages that
 // comes from the keys of a state. sums [s] and gradient [s] have the order of
 // Total.Sums of a state like st. It returns an error if their lengths do not fit st.
 func AgesOf[T tensor.Float](to []float64, st State[T], sums, gradient []T) ([]float64, error) {

@@ -80,10 +80,10 @@ func ExampleNames() {
 	// local       softmax over a window of keys around the query
 	// longformer  softmax over a window, and global tokens that see all and are seen by all
 	// longnet     softmax within segments of several lengths, of the longer ones every second token and fewer
-	// sparse-strided softmax over the last tokens, and every so many of those before
+	// sparse-strided softmax over the last tokens, and every stride-th token before them
 	// sparse-fixed softmax over the query's block, and the last tokens of every block before
 	// adaptive-span softmax with a span that each head learns: keys fade out over a ramp beyond it
-	// transformer-xl softmax of what keys hold and how far back they lie, over a memory of tokens
+	// transformer-xl softmax of the content and the distance of keys, over a memory of tokens
 	// nystrom     softmax by way of landmarks, the means of neighbours, and a pseudo-inverse: Nyströmformer
 	// informer    softmax of the queries whose scores differ most, the mean of the values for all others: ProbSparse
 	// luna        softmax over a short sequence into which the tokens are packed by learned queries: Luna

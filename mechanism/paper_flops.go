@@ -84,13 +84,13 @@ func TaylorShiftCost(n, d int) TaylorShift {
 
 func taylorShiftN0(d float64) float64 { return (4*d*d*d + 10*d*d + 9*d + 4) / (4*d + 6) }
 
-// TaylorShiftHeads is what the same paper counts for the efficient form of h
-// heads that share a width, each as wide as width/h:
+// TaylorShiftHeads returns the published costs of the efficient form of TaylorShift for
+// h heads of width w/h over n tokens, where w is width:
 //
 //	ops     = N(4w³/h² + 10w²/h + 9w + 4h)
 //	entries = w³/h² + (N+1)w²/h + 3Nw + Nh
 //
-// Both fall with every further head up to h = width.
+// Both fall with every further head up to h = w.
 func TaylorShiftHeads(n, width, h int) (ops, entries float64) {
 	N, w, H := float64(n), float64(width), float64(h)
 	ops = N * (4*w*w*w/(H*H) + 10*w*w/H + 9*w + 4*H)

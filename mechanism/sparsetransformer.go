@@ -10,7 +10,7 @@ import (
 var sparseStrided = Row{
 	Name:   "sparse-strided",
 	Family: Sparse,
-	Doc:    "softmax over the last tokens, and every so many of those before",
+	Doc:    "softmax over the last tokens, and every stride-th token before them",
 	Source: "Child et al. 2019, Sparse Transformers, arXiv 1904.10509, section 4.2, both factors in one head",
 	Traits: "positive weights; cost N·(stride + N/stride), of N^1.5 with stride √N; the state is a cache that grows",
 	Settings: []Setting{

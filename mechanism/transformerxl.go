@@ -14,7 +14,7 @@ import (
 var transformerXL = Row{
 	Name:   "transformer-xl",
 	Family: Recurrent,
-	Doc:    "softmax of what keys hold and how far back they lie, over a memory of tokens",
+	Doc:    "softmax of the content and the distance of keys, over a memory of tokens",
 	Source: "Dai et al. 2019, Transformer-XL, arXiv 1901.02860, section 3.3",
 	Traits: "positive weights; cost in proportion to the memory; a state of fixed size",
 	Linear: true,

@@ -116,7 +116,7 @@ func (m *MSSA[T]) setCall(tr *MSSATrace[T], rows int, s Scope[T]) tensor.Heads[T
 	return m.viewHeads(tr.o, s.B)
 }
 
-// Forward sets y [B·N,width] to base [B·N,width] plus the layer of x [B·N,width]. It
+// Forward sets y [B·N,width] to base [B·N,width] plus the output for x [B·N,width]. It
 // returns an error if the mechanism refuses the call.
 func (m *MSSA[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
 	tr := trace.(*MSSATrace[T])
@@ -165,7 +165,7 @@ func (m *MSSA[T]) RestoreState(_ int, data []byte) (State[T], error) {
 	return attentionState[T]{state}, err
 }
 
-// Step adds to y [B·N,width] the causal layer of x [B·N,width] after the tokens of
+// Step adds to y [B·N,width] the causal output for x [B·N,width] after the tokens of
 // state. It returns an error if the state refuses the call.
 func (m *MSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*MSSATrace[T])

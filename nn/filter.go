@@ -11,9 +11,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Filter makes the filters of long convolutions from their places alone (Poli et
-// al. 2023, Hyena, arXiv 2302.10866, section 3.3): an MLP with sines, of features
-// of the place n,
+// Filter computes the filters of long convolutions from positions alone (Poli et al.
+// 2023, Hyena, arXiv 2302.10866, section 3.3). A filter is an MLP with sines, of
+// features of the position n,
 //
 //	t = n/(Context-1), cos(2πn·f/Context), -sin(2πn·f/Context) for frequencies f
 //

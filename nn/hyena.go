@@ -142,7 +142,7 @@ func (m *Hyena[T]) convInput(tr *HyenaTrace[T], rows, k int) tensor.Mat[T] {
 	return resizeMatrix(&tr.z[k], rows, m.rowWidth())
 }
 
-// Forward sets y [B·N,width] to base [B·N,width] plus the layer of x [B·N,width]. Every
+// Forward sets y [B·N,width] to base [B·N,width] plus the output for x [B·N,width]. Every
 // token sees the tokens before it, valid or not. The error is nil.
 func (m *Hyena[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], _ bool) error {
 	tr := trace.(*HyenaTrace[T])
@@ -341,7 +341,7 @@ func (m *Hyena[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	return s, nil
 }
 
-// Step adds to y [B·N,width] the layer of x [B·N,width] after the tokens of state. It
+// Step adds to y [B·N,width] the output for x [B·N,width] after the tokens of state. It
 // sums the inputs of all tokens for each token: O(tokens). The error is nil.
 func (m *Hyena[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	st := state.(*hyenaState[T])

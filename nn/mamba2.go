@@ -44,8 +44,8 @@ var mamba2 = MixerRow{
 // x, B and C then pass a short causal convolution and SiLU. Head h keeps a state
 // [P,S] that loses a factor exp(-Δ_t·e^ALog) with each token before it gains
 // Δ_t·x_t B_tᵀ, and gives y_t = S_t C_t + D·x_t: linear attention without a
-// denominator, with queries C, keys B, values Δ·x and log_g = -Δ·e^ALog, which is
-// what computes it. Out projects RMSNorm(y∘SiLU(z)), normalised in each group.
+// denominator, with queries C, keys B, values Δ·x and log_g = -Δ·e^ALog. Out
+// projects RMSNorm(y∘SiLU(z)), normalised in each group.
 type Mamba2[T tensor.Float] struct {
 	In   Linear[T]       // [2·H·P+2·G·S+H, width]: z, x, B, C, Δ
 	Conv Conv[T]         // of x, B, C
@@ -165,7 +165,7 @@ func (m *Mamba2[T]) NewTrace() Trace[T] {
 	return &Mamba2Trace[T]{groups: make([]mamba2Group[T], m.G)}
 }
 
-// Forward sets y [B·N,width] to base [B·N,width] plus the layer of x [B·N,width]. Every
+// Forward sets y [B·N,width] to base [B·N,width] plus the output for x [B·N,width]. Every
 // token sees the tokens before it, valid or not. It returns an error if the mechanism
 // refuses the call.
 func (m *Mamba2[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
@@ -549,7 +549,7 @@ func (m *Mamba2[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	return s, nil
 }
 
-// Step adds to y [B·N,width] the layer of x [B·N,width] after the tokens of state. It
+// Step adds to y [B·N,width] the output for x [B·N,width] after the tokens of state. It
 // returns an error if the state refuses the call.
 func (m *Mamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*Mamba2Trace[T])

@@ -152,7 +152,7 @@ func (m *MSR[T]) setProjections(x tensor.Mat[T], tr *MSRTrace[T]) {
 		rowProduct[T]{layer: &m.V, y: resizeMatrix(&tr.v, x.Rows, m.valueWidth()), x: x}, rowProduct[T]{layer: &m.G, y: resizeMatrix(&tr.g, x.Rows, m.valueWidth()), x: x})
 }
 
-// Forward sets y [B·N,width] to base [B·N,width] plus the layer of x [B·N,width]. Every
+// Forward sets y [B·N,width] to base [B·N,width] plus the output for x [B·N,width]. Every
 // token sees the tokens before it, valid or not. It returns an error if the mechanism
 // refuses the call.
 func (m *MSR[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
@@ -291,7 +291,7 @@ func (m *MSR[T]) RestoreState(_ int, data []byte) (State[T], error) {
 	return attentionState[T]{state}, err
 }
 
-// Step adds to y [B·N,width] the layer of x [B·N,width] after the tokens of state. It
+// Step adds to y [B·N,width] the output for x [B·N,width] after the tokens of state. It
 // returns an error if the state refuses the call.
 func (m *MSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*MSRTrace[T])

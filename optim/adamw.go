@@ -113,8 +113,8 @@ func (a *AdamW[T]) Steps() int64 { return a.steps }
 // checkpoints. They are not copied.
 func (a *AdamW[T]) Moments() []Moment[T] { return a.moments }
 
-// Restore continues after a number of steps. The caller has filled Moments with the
-// moments after them. It returns an error if steps is negative.
+// Restore sets the number of past steps. The caller fills Moments with the moments
+// after them. It returns an error if steps is negative.
 func (a *AdamW[T]) Restore(steps int64) error {
 	if steps < 0 {
 		return fmt.Errorf("steps: %d is negative", steps)

@@ -26,7 +26,7 @@ type Input struct {
 	Samples []Sample // one sample, or for Labels consecutive windows
 }
 
-// ModelInfo describes a trained model, as far as its task does not.
+// ModelInfo holds the properties of a trained model that its task does not determine.
 type ModelInfo struct {
 	Classes  []string // class names, in the order of their numbers
 	Channels int      // numbers of an input position

@@ -76,8 +76,8 @@ func (v *Vocabulary) Save(path string) error {
 	})
 }
 
-// LoadVocabulary reads a file of Save. It returns an error if the file is missing, too
-// long or damaged.
+// LoadVocabulary reads a vocabulary that Save wrote. It returns an error if the file is
+// missing, too long or damaged.
 func LoadVocabulary(path string) (*Vocabulary, error) {
 	f, err := infile.Open(path)
 	if err != nil {
