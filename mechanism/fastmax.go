@@ -21,17 +21,30 @@ var fastmax = Row{
 		{"bounded", "false", "true: rows have mean 0 and length 1, so that scores stay within ±scale"},
 		windowSetting, joinSetting, gammaSetting,
 	},
-	Params: []Param{logGamma},
-	// As published scores have no scale, and models learn worse. Weights of an odd order
-	// can be negative, and denominators vanish unless scores are bounded.
-	Training: func(order int) map[string]string {
-		if order%2 == 1 {
-			return map[string]string{"bounded": "true"}
-		}
-		return map[string]string{"scale": "1/sqrt(D)"}
-	},
-	f32: specBuilder(fastmaxSpec[float32]),
-	f64: specBuilder(fastmaxSpec[float64]),
+	Params:   []Param{logGamma},
+	Training: fastmaxTraining,
+	f32:      specBuilder(fastmaxSpec[float32]),
+	f64:      specBuilder(fastmaxSpec[float64]),
+}
+
+// trainingWindow is the width of the near field in training, measured in
+// docs/nearfar.md.
+const trainingWindow = "64"
+
+// fastmaxTraining returns settings that learn better than the published form, which has
+// no scale and no window. Weights of an odd order can be negative, and denominators
+// vanish unless scores are bounded.
+func fastmaxTraining(order int, window bool) map[string]string {
+	set := map[string]string{}
+	if order%2 == 1 {
+		set["bounded"] = "true"
+	} else {
+		set["scale"] = "1/sqrt(D)"
+	}
+	if window {
+		set["window"] = trainingWindow
+	}
+	return set
 }
 
 func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {

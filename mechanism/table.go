@@ -56,8 +56,8 @@ type Row struct {
 	Constants []Param // random numbers, by their names in Mechanism.Constants
 
 	// Training returns settings for training at an order, where a run leaves them open;
-	// nil: the defaults.
-	Training func(order int) map[string]string
+	// window reports whether its calls can have one. nil: the defaults.
+	Training func(order int, window bool) map[string]string
 
 	// fit sets unset options to match arrays of the given shapes; nil: there is
 	// nothing to set.

@@ -26,7 +26,7 @@ var taylorshift = Row{
 		logGamma,
 	},
 	// As published τ starts from 1, and models learn worse.
-	Training: func(int) map[string]string { return map[string]string{"tau": "sqrt(D)"} },
+	Training: func(int, bool) map[string]string { return map[string]string{"tau": "sqrt(D)"} },
 	f32:      specBuilder(taylorshiftSpec[float32]),
 	f64:      specBuilder(taylorshiftSpec[float64]),
 }

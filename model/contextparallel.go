@@ -17,6 +17,9 @@ func (m *Model[T]) CanDivide() error {
 	for i := range m.main.blocks {
 		if a, ok := m.main.blocks[i].mixer.(*nn.Attention[T]); ok {
 			if err := a.CanDivide(); err != nil {
+				if w := m.config.Set["window"]; w != "" && w != "0" {
+					err = fmt.Errorf("%w; it is with setting window=0, which is %s", err, w)
+				}
 				return fmt.Errorf("ranks: %s: %w", m.config.Mechanism, err)
 			}
 		}

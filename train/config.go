@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
@@ -76,6 +77,8 @@ type Config struct {
 	FinalSamples int `json:"final_samples"` // samples of the final evaluation; 0: all
 	Patience     int `json:"patience"`      // early-stopping patience, in validations; 0: off
 	SaveEvery    int `json:"save_every"`    // updates between checkpoints; 0: only at the end
+
+	windowless bool // the settings of the mechanism are complete and name no window
 }
 
 // Optimisers.
@@ -112,6 +115,8 @@ func ReadConfig(path string, c Config) (Config, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return c, fmt.Errorf("%s: more follows the JSON object", path)
 	}
+	// A run that began before windows were the default has none.
+	c.windowless = c.Model.Order != 0 && len(c.Model.Set) > 0 && c.Model.Set["window"] == ""
 	return c, nil
 }
 
@@ -385,7 +390,9 @@ func (c *Config) settle() error {
 	if row.Training == nil {
 		return nil
 	}
-	set := row.Training(c.Model.Order)
+	m := &c.Model
+	window := m.Kind == model.Decoder && m.AttentionDropoutKind != attention.ProductDrop.String() && !c.windowless
+	set := row.Training(m.Order, window)
 	maps.Copy(set, c.Model.Set)
 	c.Model.Set = set
 	return nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/token"
@@ -101,10 +102,10 @@ func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
 		given     map[string]string
 		want      map[string]string
 	}{
-		{"fastmax", 0, nil, map[string]string{"scale": "1/sqrt(D)"}},
-		{"fastmax", 4, nil, map[string]string{"scale": "1/sqrt(D)"}},
-		{"fastmax", 3, nil, map[string]string{"bounded": "true"}},
-		{"fastmax", 2, map[string]string{"scale": "1"}, map[string]string{"scale": "1"}},
+		{"fastmax", 0, nil, map[string]string{"scale": "1/sqrt(D)", "window": "64"}},
+		{"fastmax", 4, nil, map[string]string{"scale": "1/sqrt(D)", "window": "64"}},
+		{"fastmax", 3, nil, map[string]string{"bounded": "true", "window": "64"}},
+		{"fastmax", 2, map[string]string{"scale": "1", "window": "0"}, map[string]string{"scale": "1", "window": "0"}},
 		{"taylorshift", 0, nil, map[string]string{"tau": "sqrt(D)"}},
 		{"taylorshift", 0, map[string]string{"tau": "1"}, map[string]string{"tau": "1"}},
 		{"softmax", 0, nil, nil},
@@ -122,6 +123,40 @@ func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
 			if got := c.Model.Set[key]; got != want {
 				t.Errorf("%s of order %d: %s is %q, want %q", tc.mechanism, tc.order, key, got, want)
 			}
+		}
+	}
+}
+
+// No window is set where calls cannot have one, and none where a complete configuration
+// names none: a run that began before windows were the default goes on as it began.
+func TestWindowIsLeftOutWhereItCannotBe(t *testing.T) {
+	dropped := little("fastmax")
+	dropped.Model.AttentionDropout, dropped.Model.AttentionDropoutKind = 0.1, attention.ProductDrop.String()
+	begun := little("fastmax")
+	begun.Model.Order, begun.Model.Set = 2, map[string]string{"scale": "1/sqrt(D)"}
+	path := filepath.Join(t.TempDir(), configFile)
+	if err := writeJSON(path, begun); err != nil {
+		t.Fatal(err)
+	}
+	begun, err := ReadConfig(path, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	classes := kinds()["pairs"]
+	for name, x := range map[string]struct {
+		c   Config
+		src task.Source
+	}{
+		"products are dropped": {dropped, littleText(t)},
+		"a run of before":      {begun, littleText(t)},
+		"encoder":              {littleTask(classes, "fastmax"), classes},
+	} {
+		c, _, err := x.c.PrepareTask(x.src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w, ok := c.Model.Set["window"]; ok || c.Model.Set["scale"] != "1/sqrt(D)" {
+			t.Errorf("%s: settings are %v, window is %q", name, c.Model.Set, w)
 		}
 	}
 }

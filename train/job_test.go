@@ -284,6 +284,7 @@ func TestRankThatFailsEndsAll(t *testing.T) {
 // with another number of ranks, and with the batch divided.
 func TestRanksDivideSequences(t *testing.T) {
 	c := little("fastmax")
+	c.Model.Set = map[string]string{"window": "0"} // whose state is a list of sums
 	c.Model.Conv, c.FirstContext, c.Accumulate, c.Model.Decay = 3, 9, 2, model.LearnedDecay
 	whole, _ := run(t, c)
 	want := rows(t, whole)
@@ -312,11 +313,14 @@ func TestRanksDivideSequences(t *testing.T) {
 			}
 		}
 	}
-	c.Model.Mechanism, c.Model.Decay = "softmax", ""
+	c.Model.Mechanism, c.Model.Set, c.Model.Decay = "softmax", nil, ""
 	if _, err := ranksDivide(t, DivideSequence, 2, c, alike(t, "text"), filepath.Join(t.TempDir(), "run"), 0); err == nil || !strings.Contains(err.Error(), "ranks: ") {
 		t.Errorf("softmax: %v", err)
 	}
 	c = little("fastmax")
+	if _, err := ranksDivide(t, DivideSequence, 2, c, alike(t, "text"), filepath.Join(t.TempDir(), "run"), 0); err == nil || !strings.Contains(err.Error(), "window=0, which is 64") {
+		t.Errorf("window: %v", err)
+	}
 	c.Segment = 5
 	if _, err := ranksDivide(t, DivideSequence, 2, c, alike(t, "text"), filepath.Join(t.TempDir(), "run"), 0); err == nil || !strings.Contains(err.Error(), "segment: 5") {
 		t.Errorf("segments: %v", err)

@@ -19,7 +19,7 @@ import (
 func TestTrainUnderMPI(t *testing.T) {
 	root, data := t.TempDir(), textFile(t)
 	alone, ours := filepath.Join(root, "alone"), filepath.Join(root, "ours")
-	passes := []string{"--batch", "1", "--accumulate", "4"}
+	passes := []string{"--batch", "1", "--accumulate", "4", "--set", "window=0"}
 	out, err := underMPI(t, 3, littleRun(data, ours, passes...)...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
