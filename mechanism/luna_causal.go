@@ -93,13 +93,13 @@ const packBlock = 64
 // packPass is a head on its way.
 type packPass[T tensor.Float] struct {
 	*Pack[T]
-	h      *headwise.Head[T]
-	x, a   tensor.Mat[T] // s·k·p, and ω of it: 0 for keys that do not exist
-	u      tensor.Mat[T] // [n,L]
-	rcp    []T           // 1/t of each query
-	s1, s2 tensor.Mat[T] // sums of k⊗a and a⊗v over the keys before a block
-	w      tensor.Mat[T] // pairs of a block
-	past   int           // keys in the sums
+	h        *headwise.Head[T]
+	x, a     tensor.Mat[T] // s·k·p, and ω of it: 0 for keys that do not exist
+	u        tensor.Mat[T] // [n,L]
+	rcp      []T           // 1/t of each query
+	s1, s2   tensor.Mat[T] // sums of k⊗a and a⊗v over the keys before a block
+	w        tensor.Mat[T] // pairs of a block
+	keyCount int           // keys in the sums
 }
 
 func (p *Pack[T]) open(h *headwise.Head[T], u []T) packPass[T] {
@@ -142,11 +142,11 @@ func (x *packPass[T]) block(i0 int) packRange {
 
 // reach takes the keys before j into the sums.
 func (x *packPass[T]) reach(j int) {
-	if j > x.past {
-		k, a, v := x.h.K.Slice(x.past, j), x.a.Slice(x.past, j), x.h.V.Slice(x.past, j)
+	if j > x.keyCount {
+		k, a, v := x.h.K.Slice(x.keyCount, j), x.a.Slice(x.keyCount, j), x.h.V.Slice(x.keyCount, j)
 		x.h.Multiply(x.s1, k, a, true, false, true)
 		x.h.Multiply(x.s2, a, v, true, false, true)
-		x.past = j
+		x.keyCount = j
 	}
 }
 

@@ -98,9 +98,9 @@ func TaylorShiftHeads(n, width, h int) (ops, entries float64) {
 	return ops, entries
 }
 
-// Fast is the order of costs that Gerami et al. 2024 (FAST, arXiv 2402.07901, sections
+// FastOrders is the order of costs that Gerami et al. 2024 (FAST, arXiv 2402.07901, sections
 // 2.4 and 2.5) state for Fastmax: the leading terms without their constants.
-type Fast struct {
+type FastOrders struct {
 	Time         float64 `json:"time"`          // ND^(p+1), causal or not
 	Memory       float64 `json:"memory"`        // ND^p + D^(p+1), unmasked, by automatic differentiation
 	CausalMemory float64 `json:"causal_memory"` // ND^(p+1): the sums of every prefix are kept
@@ -113,10 +113,10 @@ type Fast struct {
 
 // FastCost returns the costs that the paper states as orders, for h heads of width d
 // over n tokens at degree p.
-func FastCost(n, d, h, p int) Fast {
+func FastCost(n, d, h, p int) FastOrders {
 	N, D, H := float64(n), float64(d), float64(h)
 	pow := func(e int) float64 { return math.Pow(D, float64(e)) }
-	return Fast{
+	return FastOrders{
 		Time:            H * N * pow(p+1),
 		Memory:          H * (N*pow(p) + pow(p+1)),
 		CausalMemory:    H * N * pow(p+1),

@@ -89,7 +89,7 @@ func TestFastCost(t *testing.T) {
 	if softmax := 1024.0 * 1024 * 32; c.Time != softmax {
 		t.Errorf("at N = D² time is %g, softmax %g", c.Time, softmax)
 	}
-	want := Fast{Time: 1024 * 32768, Memory: 1024*1024 + 32768, CausalMemory: 1024 * 32768, GradientPrinted: 32768, GradientMemory: 32768}
+	want := FastOrders{Time: 1024 * 32768, Memory: 1024*1024 + 32768, CausalMemory: 1024 * 32768, GradientPrinted: 32768, GradientMemory: 32768}
 	if c != want {
 		t.Errorf("p = 2: %+v, want %+v", c, want)
 	}

@@ -135,16 +135,16 @@ func (x *Scores[T]) matrix(data []T, dv int) tensor.Mat[T] {
 
 // scored is a head on its way.
 type scored[T tensor.Float] struct {
-	q, k   tensor.Mat[T] // [n,D] as they are projected: means, divided by their lengths
-	lq, lk []float64     // those lengths
-	we, wr tensor.Mat[T] // [D,R]
-	both   tensor.Mat[T] // [n,2R] e and r
-	sub    tensor.Mat[T] // [L,min(D,Dv)] values that projections are made of
-	keys   int           // queries at whose place a key stands
+	q, k        tensor.Mat[T] // [n,D] as they are projected: means, divided by their lengths
+	lq, lk      []float64     // those lengths
+	we, wr      tensor.Mat[T] // [D,R]
+	projections tensor.Mat[T] // [n,2R] e and r
+	sub         tensor.Mat[T] // [L,min(D,Dv)] values that projections are made of
+	keys        int           // queries at whose place a key stands
 }
 
 func (s *scored[T]) e(rank int) tensor.Mat[T] {
-	return tensor.Mat[T]{Data: s.both.Data, Rows: s.both.Rows, Cols: rank, Stride: s.both.Stride}
+	return tensor.Mat[T]{Data: s.projections.Data, Rows: s.projections.Rows, Cols: rank, Stride: s.projections.Stride}
 }
 
 func (s *scored[T]) r(rank int) tensor.Mat[T] {
@@ -158,7 +158,7 @@ func (s *scored[T]) r(rank int) tensor.Mat[T] {
 // open projects the tokens of a head.
 func (x *Scores[T]) open(h *headwise.Head[T]) (s scored[T]) {
 	n, d := h.Q.Rows, h.Q.Cols
-	s = scored[T]{q: h.TakeScratch(n, d), k: h.TakeScratch(n, d), both: h.TakeScratch(n, 2*x.Rank)}
+	s = scored[T]{q: h.TakeScratch(n, d), k: h.TakeScratch(n, d), projections: h.TakeScratch(n, 2*x.Rank)}
 	s.lq, s.lk = arena.Take[float64](h.Scratch, n), arena.Take[float64](h.Scratch, n)
 	sum, count := arena.TakeZeros[float64](h.Scratch, d), 0
 	for i := range n {
@@ -288,7 +288,7 @@ func fromLength1[T tensor.Float](dy, y []T, l float64) {
 // Forward sets h.Out and the auxiliary loss.
 func (x *Scores[T]) Forward(h *headwise.Head[T]) {
 	s := x.open(h)
-	h.Multiply(h.Out, s.both, x.matrix(x.Wc.Data, h.V.Cols), false, true, false)
+	h.Multiply(h.Out, s.projections, x.matrix(x.Wc.Data, h.V.Cols), false, true, false)
 	bias := x.Bias.Data[:h.V.Cols]
 	for i := range h.Out.Rows {
 		h.Table.Add(h.Out.Row(i), h.Out.Row(i), bias)
@@ -331,11 +331,11 @@ func (x *Scores[T]) loss(h *headwise.Head[T], s *scored[T]) float64 {
 	var j float64
 	lambda := x.ofHead(x.Lambda, x.Lambda.Data, h.Head).Row(0)
 	share := x.share(s)
-	for i := range s.both.Rows {
+	for i := range s.projections.Rows {
 		if !hasKeyAt(h, i) {
 			continue
 		}
-		row := s.both.Row(i)
+		row := s.projections.Row(i)
 		for c, l := range lambda {
 			f, _ := x.weigh(l)
 			e, r := float64(row[c]), float64(row[x.Rank+c])
@@ -359,7 +359,7 @@ func (x *Scores[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	g.Clear()
 	dboth := h.TakeScratch(n, 2*rank)
 	h.Multiply(dboth, g.DOut, x.matrix(x.Wc.Data, h.V.Cols), false, false, false)
-	h.Multiply(x.matrix(g.Params[3], h.V.Cols), g.DOut, s.both, true, false, true)
+	h.Multiply(x.matrix(g.Params[3], h.V.Cols), g.DOut, s.projections, true, false, true)
 	for i := range n {
 		h.Table.Add(g.Params[4][:h.V.Cols], g.Params[4][:h.V.Cols], g.DOut.Row(i))
 	}
@@ -407,11 +407,11 @@ func (x *Scores[T]) lossGrad(h *headwise.Head[T], g *headwise.Grads[T], s *score
 	for c, l := range lambda {
 		f, slope := x.weigh(l)
 		var squares float64
-		for i := range s.both.Rows {
+		for i := range s.projections.Rows {
 			if !hasKeyAt(h, i) {
 				continue
 			}
-			row, to := s.both.Row(i), dboth.Row(i)
+			row, to := s.projections.Row(i), dboth.Row(i)
 			e, r := float64(row[c]), float64(row[x.Rank+c])
 			squares += share * (e*e + r*r)
 			to[c] += T(2 * dj * f * share * e)

@@ -85,7 +85,7 @@ type Report struct {
 
 	TaylorShift mechanism.TaylorShift `json:"taylorshift"` // one head
 	Totals      taylorShiftTotals     `json:"taylorshift_totals"`
-	FastCosts   *mechanism.Fast       `json:"fast,omitempty"`
+	FastCosts   *mechanism.FastOrders `json:"fast,omitempty"`
 
 	Width    int           `json:"width,omitempty"`
 	Sweep    []headsCost   `json:"sweep,omitempty"`
