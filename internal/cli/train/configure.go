@@ -163,7 +163,7 @@ func (t *Command) locate(c *train.Config) error {
 	if data == "" && len(row.DataSets) == 0 && !row.IsText() && slices.ContainsFunc(row.Settings, func(s task.Setting) bool { return s.Name == "data" }) {
 		return fmt.Errorf("--data is missing: task %s reads files of yours", c.Task)
 	}
-	if data == "" || row.IsText() && slices.Contains(row.DataSets, data) {
+	if data == "" || slices.Contains(row.DataSets, data) {
 		return nil
 	}
 	path, err := filepath.Abs(data)

@@ -29,6 +29,7 @@ var rows = []*Row{
 	&linearCopy,
 	&slidesShapes,
 	&mqar,
+	&needle,
 	&byteLM,
 	&carry,
 }
