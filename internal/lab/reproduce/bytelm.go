@@ -122,6 +122,7 @@ func byteFindings(out *Outcome, list []scored) error {
 		title := fmt.Sprintf("%s, context %d: bits per byte", name, window)
 		position := report.Figure{Title: title + " by position", XLabel: "bytes before", YLabel: "bits per byte", YLinear: true}
 		step := report.Figure{Title: title + " of the validation part by update", XLabel: "updates", YLabel: "bits per byte", XLinear: true, YLinear: true}
+		norms := report.Figure{Title: fmt.Sprintf("%s, context %d: norm of the gradient by update", name, window), XLabel: "updates", YLabel: "norm, mean of the last twentieth", XLinear: true}
 		second := report.Figure{Title: title + " of the validation part by second", XLabel: "seconds", YLabel: "bits per byte", XLinear: true, YLinear: true}
 		all := ""
 		for _, x := range s.Results {
@@ -135,6 +136,7 @@ func byteFindings(out *Outcome, list []scored) error {
 				line.Y = append(line.Y, b.Loss/math.Ln2)
 			}
 			position.Series = append(position.Series, line)
+			norms.Series = append(norms.Series, gradientNorms(&x))
 			var updates, seconds, bits []float64
 			for _, e := range x.Runs[0].Evals {
 				if e.Eval == train.EvalLook {
@@ -163,7 +165,7 @@ func byteFindings(out *Outcome, list []scored) error {
 		for _, b := range s.Baselines {
 			addRow(&t, name, fmt.Sprint(window), b.Name+" (baseline)", fmt.Sprintf("%.3f", b.Score/math.Ln2), none, none, none, none)
 		}
-		out.Figures = append(out.Figures, Drawing{s.Name + "-by-position", position})
+		out.Figures = append(out.Figures, Drawing{s.Name + "-by-position", position}, Drawing{s.Name + "-gradients", norms})
 		if len(step.Series) > 0 {
 			out.Figures = append(out.Figures, Drawing{s.Name + "-bits-by-update", step}, Drawing{s.Name + "-bits-by-second", second})
 		}
@@ -176,6 +178,18 @@ func byteFindings(out *Outcome, list []scored) error {
 	}
 	out.Tables = append(first, out.Tables...)
 	return nil
+}
+
+// gradientNorms are the norms of the gradient over a training, before they are clipped.
+func gradientNorms(x *result) report.Series {
+	line := report.Series{Name: x.Label}
+	for _, s := range x.Runs[0].Steps {
+		if s.GradNorm > 0 {
+			line.X, line.Y = append(line.X, float64(s.Step)), append(line.Y, s.GradNorm)
+		}
+	}
+	line.Y = running(line.Y, max(1, len(line.Y)/smoothed))
+	return line
 }
 
 // pairBytes compares the near field with a far field with softmax and with the near field

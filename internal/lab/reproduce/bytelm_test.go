@@ -169,7 +169,7 @@ func TestOwnText(t *testing.T) {
 		t.Errorf("command %q", out.Command)
 	}
 	table := out.Tables[0]
-	if len(table.Rows) != 5+3 || len(out.Figures) != 3+2 {
+	if len(table.Rows) != 5+3 || len(out.Figures) != 4+2 {
 		t.Fatalf("table %+v, %d figures", table, len(out.Figures))
 	}
 	for i, row := range table.Rows {

@@ -9,7 +9,7 @@ import (
 
 var mqar = Row{
 	Name:   "mqar",
-	Doc:    "accuracy of recalling K keys' values in a sequence: elu, p = 1, p = 2, softmax",
+	Doc:    "accuracy of recalling K keys' values in a sequence: elu, p = 1, p = 2, softmax; from the hour on near field with far field and window alone, up to 128 pairs in 2048 tokens",
 	Source: "Arora et al. 2023, Zoology, arXiv 2312.04927, figure 2 (ICLR 2024)",
 	Claim:  "softmax solves every K; maps of few features fall off as K grows: recall follows the size of the state",
 	Seeds:  true, Tunes: true,
@@ -20,6 +20,13 @@ var mqar = Row{
 const (
 	mqarLength = 128
 	mqarVocab  = 256
+)
+
+// The longest sequences, beyond the quick budget.
+const (
+	mqarLongLength = 2048
+	mqarLongVocab  = 4096
+	mqarLongPairs  = 128
 )
 
 func mqarPairs(o *Options) []int {
@@ -37,7 +44,21 @@ var mqarLessons = lessons(func(o *Options) (list []*lesson, err error) {
 		l.Length, l.Vocab, l.Baseline = mqarLength, mqarVocab, true
 		list = append(list, l)
 	}
-	return list, nil
+	if o.Budget == Quick {
+		return list, nil
+	}
+	for _, l := range list {
+		l.Methods = append(l.Methods, nearFar2, windowAlone)
+	}
+	l, err := presetLesson(fmt.Sprintf("mqar-k%d", mqarLongPairs), "mqar", pick(o.Budget, 0, 3000, 10000),
+		map[string]string{"vocab": fmt.Sprint(mqarLongVocab), "length": fmt.Sprint(mqarLongLength), "pairs": fmt.Sprint(mqarLongPairs)})
+	if err != nil {
+		return nil, err
+	}
+	l.Config.Batch, l.Config.EvalSamples, l.Config.FinalSamples = 8, 50, 500
+	l.Methods, l.Seeds = []method{softmax, windowAlone, nearFar2, fastmax2, published2, linear}, 1
+	l.Length, l.Vocab, l.Baseline = mqarLongLength, mqarLongVocab, true
+	return append(list, l), nil
 })
 
 // mqarFindings draws accuracy over K.
@@ -70,6 +91,14 @@ func mqarFindings(out *Outcome, list []scored) error {
 			text += fmt.Sprintf(", %s %s", x.Label, percent(x.Value))
 		}
 		out.find("At the largest K, %s: %s.", last.Name, text[2:])
+	}
+	if far, base := last.resultOf(&nearFar2), last.resultOf(&softmax); far != nil && base != nil {
+		p := comparePairs(far, base, func(r *learned) float64 { return r.Score.Value })
+		verdict := "not reached"
+		if p.mean >= -0.01 {
+			verdict = "reached"
+		}
+		out.find("%s, accuracy: %s minus %s %s; as softmax within 0.01 required: %s.", last.Name, p.a, p.b, &p, verdict)
 	}
 	return nil
 }

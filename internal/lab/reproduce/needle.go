@@ -52,16 +52,16 @@ type needleAnswers struct {
 	Windows int            `json:"windows"`
 	Seconds float64        `json:"seconds"`
 	Bytes   int64          `json:"bytes"` // that the state of a sequence holds
-	By      []needleBucket `json:"by_distance"`
+	Buckets []needleBucket `json:"by_distance"`
 }
 
 // needleBucket counts the questions at distances from First to 2·First - 1.
 type needleBucket struct {
-	First     int `json:"first"`
-	Questions int `json:"questions"`
-	Values    int `json:"values"` // all bytes of the value are right
-	Right     int `json:"right"`  // bytes
-	Asked     int `json:"asked"`  // bytes
+	First      int `json:"first"`
+	Questions  int `json:"questions"`
+	Values     int `json:"values"` // all bytes of the value are right
+	RightBytes int `json:"right"`  // bytes
+	AskedBytes int `json:"asked"`  // bytes
 }
 
 // askNeedles asks a trained model, whose state the tokens of a window pass through.
@@ -121,16 +121,16 @@ func (a *needleAnswers) ask(m *model.Model[float32], s *task.Sample) error {
 func (a *needleAnswers) add(distance, right, asked int) {
 	first := 1 << (bits.Len(uint(distance)) - 1)
 	at := 0
-	for at < len(a.By) && a.By[at].First < first {
+	for at < len(a.Buckets) && a.Buckets[at].First < first {
 		at++
 	}
-	if at == len(a.By) || a.By[at].First != first {
-		a.By = append(a.By[:at], append([]needleBucket{{First: first}}, a.By[at:]...)...)
+	if at == len(a.Buckets) || a.Buckets[at].First != first {
+		a.Buckets = append(a.Buckets[:at], append([]needleBucket{{First: first}}, a.Buckets[at:]...)...)
 	}
-	b := &a.By[at]
+	b := &a.Buckets[at]
 	b.Questions++
-	b.Right += right
-	b.Asked += asked
+	b.RightBytes += right
+	b.AskedBytes += asked
 	if right == asked {
 		b.Values++
 	}
@@ -162,12 +162,12 @@ func needleFindings(out *Outcome, list []scored) error {
 				}
 				a := all[i]
 				values, questions := 0, 0
-				for _, b := range a.By {
+				for _, b := range a.Buckets {
 					if byDistance[b.First] == nil {
 						byDistance[b.First] = &needleBucket{First: b.First}
 					}
 					for _, to := range []*needleBucket{&sum, byDistance[b.First]} {
-						to.Questions, to.Values, to.Right, to.Asked = to.Questions+b.Questions, to.Values+b.Values, to.Right+b.Right, to.Asked+b.Asked
+						to.Questions, to.Values, to.RightBytes, to.AskedBytes = to.Questions+b.Questions, to.Values+b.Values, to.RightBytes+b.RightBytes, to.AskedBytes+b.AskedBytes
 					}
 					values, questions = values+b.Values, questions+b.Questions
 				}
@@ -179,7 +179,7 @@ func needleFindings(out *Outcome, list []scored) error {
 			if len(shares) > 1 {
 				spread = percent(deviation)
 			}
-			addRow(&t, fmt.Sprint(of.length), x.Label, percent(share), spread, percent(float64(sum.Right)/float64(sum.Asked)), fmt.Sprint(sum.Questions), digits(seconds), digits(state/1e3))
+			addRow(&t, fmt.Sprint(of.length), x.Label, percent(share), spread, percent(float64(sum.RightBytes)/float64(sum.AskedBytes)), fmt.Sprint(sum.Questions), digits(seconds), digits(state/1e3))
 			text += fmt.Sprintf(", %s %s", x.Label, percent(share))
 			if required, found := needleRequired[of.length]; found && x.Label == nearFar2.Label {
 				verdict := "not reached"

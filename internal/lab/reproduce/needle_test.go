@@ -58,7 +58,7 @@ func TestNeedlesAreCountedByDistance(t *testing.T) {
 		a.add(x[0], x[1], x[2])
 	}
 	want := []needleBucket{{512, 3, 2, 11, 12}, {2048, 1, 1, 4, 4}}
-	if len(a.By) != 2 || a.By[0] != want[0] || a.By[1] != want[1] {
-		t.Errorf("buckets %+v, want %+v", a.By, want)
+	if len(a.Buckets) != 2 || a.Buckets[0] != want[0] || a.Buckets[1] != want[1] {
+		t.Errorf("buckets %+v, want %+v", a.Buckets, want)
 	}
 }
