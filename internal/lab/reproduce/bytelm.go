@@ -219,6 +219,6 @@ func (out *Outcome) pairBytes(t *report.Table, s *scored) {
 		}
 	}
 	if text != "" {
-		out.find("%s, bits per byte%s.", s.Name, text)
+		out.find("%s, bits per byte: %s.", s.Name, text[2:])
 	}
 }

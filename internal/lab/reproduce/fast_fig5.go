@@ -17,7 +17,7 @@ var fastFig5 = Row{
 	Claim:  "average accuracy 57.37 % of softmax, 52.74 Informer, 58.07 Reformer, 50.55 linear, 57.69 Performer, 57.90 Fastmax2, 57.62 Fastmax1; 3.8, 6.9 and 27.2 steps a second of softmax, Fastmax2 and Fastmax1; memory is drawn, not printed",
 	Lacks:  "Retrieval",
 	Seeds:  true, Tunes: true,
-	Code:   append([]string{"internal/bench"}, trainCode...),
+	Code:   append([]string{"internal/bench", "internal/lab/reproduce/arena.go", "internal/lab/reproduce/equal_seconds.go", "internal/lab/reproduce/paired.go"}, trainCode...),
 	pieces: fig5Pieces, outcome: fig5Outcome,
 }
 
@@ -40,9 +40,15 @@ var fig5Published = []fig5Curve{
 	{softmax, 57.37, 3.8}, {informer, 52.74, 0}, {reformer, 58.07, 0}, {linear, 50.55, 0}, {performer, 57.69, 0}, {fastmax2, 57.90, 6.9}, {fastmax1, 57.62, 27.2},
 }
 
-var fig5Curves = append(fig5Published[:len(fig5Published):len(fig5Published)], fig5Curve{method: method{Label: matrixCurve}})
+// fig5Curves has, beside them, the functions that the hour trains under their own names.
+var fig5Curves = append(fig5Published[:len(fig5Published):len(fig5Published)],
+	fig5Curve{published2, 57.90, 6.9}, fig5Curve{published1, 57.62, 27.2}, fig5Curve{method: nearFar2}, fig5Curve{method: taylorshift},
+	fig5Curve{method: linformer}, fig5Curve{method: method{Label: matrixCurve}})
 
 var fig5Lessons = lessons(func(o *Options) (list []*lesson, err error) {
+	if o.Budget == Hour {
+		return arenaHour()
+	}
 	type sized struct {
 		name, preset  string
 		length, vocab int
@@ -50,8 +56,8 @@ var fig5Lessons = lessons(func(o *Options) (list []*lesson, err error) {
 	}
 	for _, x := range []sized{
 		{"listops", "lra-listops", 2000, 18, [3]int{0, 0, 5000}},
-		{"text", pick(o.Budget, "text", "text", "lra-text"), pick(o.Budget, 1000, 1000, 4000), 257, [3]int{0, 250, 20000}},
-		{"image", pick(o.Budget, "image", "image", "lra-image"), 1024, 256, [3]int{100, 500, 35000}},
+		{"text", pick(o.Budget, "text", "text", "lra-text"), pick(o.Budget, 1000, 1000, 4000), 257, [3]int{0, 0, 20000}},
+		{"image", pick(o.Budget, "image", "image", "lra-image"), 1024, 256, [3]int{100, 0, 35000}},
 		{"pathfinder", "lra-pathfinder", 1024, 256, [3]int{0, 0, 62400}},
 	} {
 		if x.steps[o.Budget] == 0 {
@@ -184,9 +190,12 @@ func fig5Outcome(o *Options, r *Results) (*Outcome, error) {
 			of[m.Label] = new(average)
 		}
 		tasks := ""
-		for _, s := range list {
+		race := arenaTable()
+		for i := range list {
+			s := &list[i]
 			tasks += ", " + s.Name
 			c := fig5Speed(o, s.lesson)
+			ms := map[string]float64{} // of an update of the training
 			speeds, _, err := get[[]updateSpeed](r, speedPiece(s.lesson))
 			if err != nil {
 				return err
@@ -199,10 +208,17 @@ func fig5Outcome(o *Options, r *Results) (*Outcome, error) {
 			}
 			for _, v := range speeds {
 				if v.Ms > 0 {
+					ms[v.Curve] = v.Ms * float64(s.Config.Batch) / float64(c.Batch)
 					of[v.Curve].speed = append(of[v.Curve].speed, 1e3/v.Ms*float64(c.Batch))
 					of[v.Curve].bytes = append(of[v.Curve].bytes, v.Bytes/float64(c.Batch))
 				}
 			}
+			if o.Budget == Hour {
+				out.compareArena(&race, s, ms)
+			}
+		}
+		if len(race.Rows) > 0 {
+			out.Tables = append(out.Tables, race)
 		}
 		t := report.Table{
 			Title: "Averages over tasks: published over five, here over " + tasks[2:],
@@ -213,8 +229,11 @@ func fig5Outcome(o *Options, r *Results) (*Outcome, error) {
 		base, _ := mean(of[softmax.Label].speed)
 		f := report.Figure{Title: "Accuracy over speed, memory as area", XLabel: "training sequences a second", YLabel: "accuracy, %", YLinear: true}
 		best, at := math.Inf(-1), ""
-		for _, m := range fig5Curves {
+		for i, m := range fig5Curves {
 			x := of[m.Label]
+			if i >= len(fig5Published) && m.Label != matrixCurve && len(x.accuracy)+len(x.speed) == 0 {
+				continue // not of this budget
+			}
 			accuracy, _ := mean(x.accuracy)
 			speed, _ := mean(x.speed)
 			bytes, _ := mean(x.bytes)

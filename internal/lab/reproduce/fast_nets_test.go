@@ -279,7 +279,7 @@ func TestFig5(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := tableOf(t, out, "Averages over tasks")
-	if len(x.Rows) != len(fig5Curves) {
+	if len(x.Rows) != len(fig5Published)+1 {
 		t.Fatalf("%+v", x)
 	}
 	for _, row := range x.Rows {
@@ -287,7 +287,7 @@ func TestFig5(t *testing.T) {
 			t.Errorf("%v", row)
 		}
 	}
-	if f := out.Figures[len(out.Figures)-1]; len(f.Series) != len(fig5Curves) || len(f.Series[0].Size) != 1 {
+	if f := out.Figures[len(out.Figures)-1]; len(f.Series) != len(fig5Published)+1 || len(f.Series[0].Size) != 1 {
 		t.Errorf("figure %+v", f)
 	}
 }

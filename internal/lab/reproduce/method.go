@@ -27,6 +27,7 @@ var (
 	fastmax1    = method{Label: "fastmax 1, bounded", Name: "fastmax", Order: 1, Set: map[string]string{"bounded": "true", "scale": "1", "window": "0"}}
 	fastmax2    = method{Label: "fastmax 2", Name: "fastmax", Order: 2, Set: map[string]string{"bounded": "false", "scale": "1/sqrt(D)", "window": "0"}}
 	published2  = method{Label: "fastmax 2, scale 1", Name: "fastmax", Order: 2, Set: map[string]string{"bounded": "false", "scale": "1", "window": "0"}}
+	published1  = method{Label: "fastmax 1, scale 1", Name: "fastmax", Order: 1, Set: map[string]string{"bounded": "false", "scale": "1", "window": "0"}}
 	taylorshift = method{Label: "taylorshift", Name: "taylorshift", Set: map[string]string{"tau": "sqrt(D)", "window": "0"}}
 )
 

@@ -1,0 +1,143 @@
+package reproduce
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// arenaHour are lessons of the Long Range Arena at published lengths with the published
+// model, in trainings below 90 minutes. ListOps has equal updates, bytes and pixels equal
+// seconds. Smaller batches and a larger rate than published ones learn within that time.
+func arenaHour() (list []*lesson, _ error) {
+	for _, x := range []struct {
+		name, preset         string
+		length, vocab        int
+		steps, batch, judged int
+		equal                bool
+		methods              []method
+	}{
+		{"listops", "lra-listops", 2000, 18, 5000, 16, 10000, false,
+			[]method{softmax, nearFar2, published1, published2, linear, taylorshift, brief1500(performer), brief1500(reformer), brief1500(informer), brief1500(linformer)}},
+		{"text", "lra-text", 4000, 257, 2000, 8, 0, true, []method{softmax, nearFar2, published2, linear}},
+		{"image", "lra-image", 1024, 256, 6000, 32, 0, true, []method{softmax, nearFar2, published2, linear}},
+	} {
+		l, err := presetLesson(x.name, x.preset, x.steps, nil)
+		if err != nil {
+			return nil, err
+		}
+		c := &l.Config
+		c.Batch, c.Rate, c.EvalSamples, c.FinalSamples = x.batch, arenaRate, 500, x.judged
+		c.WarmUp = x.steps / 10
+		c.EvalEvery, c.SaveEvery = x.steps/20, x.steps/20
+		l.Methods, l.Seeds, l.EqualSeconds = x.methods, 1, x.equal
+		l.Length, l.Vocab, l.Baseline = x.length, x.vocab, true
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+// arenaRate is the peak rate of learning.
+const arenaRate = 1e-3
+
+// brief1500 returns m as a method that makes 1500 updates.
+func brief1500(m method) method {
+	m.change = func(c *train.Config) { setUpdates(c, 1500) }
+	return m
+}
+
+// arenaTable is an empty table of differences from softmax.
+func arenaTable() report.Table {
+	return report.Table{
+		Title: "Accuracy minus softmax's, at equal updates and at equal seconds",
+		Head:  []string{"task", "mechanism", "at the end", "updates", "at softmax's updates", "at softmax's seconds", "baseline"},
+		Note: "Differences in points, ± the standard error of two shares of the judged samples. Seconds are updates times the time of an update, both measured in turns, so that other work of the machine does not count. " +
+			"At earlier updates and seconds the accuracy is of 500 validation samples. Baseline: the best of the task's own.",
+	}
+}
+
+// lookAt returns the accuracy of the last look at the validation part up to an update.
+func (x *result) lookAt(update float64) (value float64, samples int64) {
+	for _, e := range x.Runs[0].Evals {
+		if e.Eval == train.EvalLook && float64(e.Step) <= update {
+			value, samples = e.Value, e.Samples
+		}
+	}
+	return value, samples
+}
+
+// compareArena draws accuracy over seconds, and compares each mechanism with softmax at its
+// updates and at its seconds. ms are milliseconds of an update by mechanism.
+func (out *Outcome) compareArena(t *report.Table, s *scored, ms map[string]float64) {
+	f := report.Figure{Title: s.Name + ": accuracy of the validation part by second", XLabel: "seconds of updates, measured in turns", YLabel: "accuracy", XLinear: true, YLinear: true}
+	updates := func(x *result) float64 { return float64(x.Runs[0].Steps[len(x.Runs[0].Steps)-1].Step) }
+	baseline := math.NaN()
+	for _, b := range s.Baselines {
+		baseline = math.Max(b.Score, baseline)
+		if math.IsNaN(baseline) {
+			baseline = b.Score
+		}
+	}
+	base := s.resultOf(&softmax)
+	for i := range s.Results {
+		x := &s.Results[i]
+		each := ms[x.Label] / 1e3
+		if len(x.Runs[0].Steps) == 0 || each == 0 {
+			continue
+		}
+		line := report.Series{Name: x.Label}
+		for _, e := range x.Runs[0].Evals {
+			if e.Eval == train.EvalLook {
+				line.X, line.Y = append(line.X, float64(e.Step)*each), append(line.Y, e.Value)
+			}
+		}
+		f.Series = append(f.Series, line)
+		if base == nil || ms[softmax.Label] == 0 {
+			continue
+		}
+		end, seconds := updates(base), updates(base)*ms[softmax.Label]/1e3
+		cells := []string{s.Name, x.Label, fmt.Sprintf("%.2f", 100*x.Value), fmt.Sprint(int(updates(x)))}
+		for k, at := range []float64{end, seconds / each} {
+			// The end of a training is judged by the test part, all before it by looks.
+			a, n := x.Value, x.Runs[0].Score.Samples
+			b, m := base.Value, base.Runs[0].Score.Samples
+			if at < 0.99*updates(x) {
+				a, n = x.lookAt(at)
+				b, m = base.lookAt(end)
+			}
+			if n == 0 || m == 0 || x == base || at > 1.05*updates(x) && s.EqualSeconds {
+				cells = append(cells, none)
+				continue
+			}
+			difference, deviation := 100*(a-b), 100*math.Sqrt(a*(1-a)/float64(n)+b*(1-b)/float64(m))
+			cells = append(cells, fmt.Sprintf("%+.2f ± %.2f", difference, deviation))
+			if x.Label == nearFar2.Label {
+				out.judgeArena(s, k, difference, deviation)
+			}
+		}
+		addRow(t, append(cells, fmt.Sprintf("%.2f", 100*baseline))...)
+	}
+	if len(f.Series) > 0 {
+		out.Figures = append(out.Figures, Drawing{s.Name + "-accuracy-by-seconds", f})
+	}
+}
+
+// judgeArena finds whether near field with far field reaches what is required: at equal
+// updates (0) of ListOps no more than a point and a standard error below softmax, at equal
+// seconds (1) more than softmax.
+func (out *Outcome) judgeArena(s *scored, k int, difference, deviation float64) {
+	reached, required := difference > 0, "above 0"
+	if k == 0 {
+		if s.EqualSeconds {
+			return
+		}
+		reached, required = difference >= -1-deviation, "at least -1 less a standard error"
+	}
+	verdict := "not reached"
+	if reached {
+		verdict = "reached"
+	}
+	out.find("%s at equal %s: %s minus softmax %+.2f ± %.2f points, %s required: %s.", s.Name, []string{"updates", "seconds"}[k], nearFar2.Label, difference, deviation, required, verdict)
+}

@@ -1,0 +1,84 @@
+package reproduce
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// Each training of an hour's ListOps has a model, and no setting of fastmax is left open.
+func TestArenaTrainingsAreConfigured(t *testing.T) {
+	all, err := arenaHour()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := all[0]
+	for i := range l.Methods {
+		m := &l.Methods[i]
+		c := l.configFor(m, 1, 1)
+		src, err := c.OpenTask()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready, _, err := c.PrepareTask(src)
+		if err != nil {
+			t.Fatalf("%s: %v", m.Label, err)
+		}
+		for name, value := range ready.Model.Set {
+			if m.Name == "fastmax" && m.Set[name] != value {
+				t.Errorf("%s leaves setting %s=%s to the defaults of training", m.Label, name, value)
+			}
+		}
+	}
+	o := &Options{Budget: Hour}
+	list, err := fig5Pieces(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal := 0
+	for _, p := range list {
+		if _, is := p.Config.(equalConfig); is {
+			equal++
+		}
+	}
+	if equal != 2*3 {
+		t.Errorf("%d trainings of equal seconds", equal)
+	}
+}
+
+// A mechanism twice as fast as softmax is judged at its updates and at its seconds.
+func TestArenaComparesUpdatesAndSeconds(t *testing.T) {
+	run := func(steps int, end float64, looks ...float64) learned {
+		r := learned{Score: train.Score{Metric: task.Accuracy, Value: end, Samples: 10000}, Steps: []train.Step{{Step: steps}}}
+		for i, v := range looks {
+			r.Evals = append(r.Evals, train.Eval{Eval: train.EvalLook, Step: (i + 1) * steps / len(looks), Score: train.Score{Value: v, Samples: 500}})
+		}
+		return r
+	}
+	s := &scored{lesson: &lesson{Name: "x"}, Baselines: []task.Baseline{{Name: "a", Score: 0.2}, {Name: "b", Score: 0.3}}}
+	s.Results = []result{
+		{method: &softmax, Runs: []learned{run(100, 0.5, 0.4, 0.5)}, Value: 0.5},
+		{method: &nearFar2, Runs: []learned{run(200, 0.7, 0.3, 0.45, 0.6, 0.7)}, Value: 0.7},
+	}
+	out, table := new(Outcome), arenaTable()
+	out.compareArena(&table, s, map[string]float64{softmax.Label: 10, nearFar2.Label: 5})
+	want := [][]string{
+		{"x", "softmax", "50.00", "100", none, none, "30.00"},
+		{"x", "near-far 2", "70.00", "200", "-5.00 ± 3.15", "+20.00 ± 0.68", "30.00"},
+	}
+	for i := range want {
+		if strings.Join(table.Rows[i], "|") != strings.Join(want[i], "|") {
+			t.Errorf("row %q, want %q", table.Rows[i], want[i])
+		}
+	}
+	text := strings.Join(out.Findings, "\n")
+	if !strings.Contains(text, "at equal updates: near-far 2 minus softmax -5.00 ± 3.15 points, at least -1 less a standard error required: not reached") ||
+		!strings.Contains(text, "at equal seconds: near-far 2 minus softmax +20.00 ± 0.68 points, above 0 required: reached") {
+		t.Errorf("findings %s", text)
+	}
+	if f := out.Figures[0]; len(f.Series) != 2 || f.Series[0].X[1] != 1 || f.Series[1].X[3] != 1 {
+		t.Errorf("figure %+v", f)
+	}
+}
