@@ -2,6 +2,7 @@ package reproduce
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 
@@ -33,7 +34,9 @@ func (m *method) withTemperature(temperature float64, d int) method {
 	}
 	x := *m
 	x.Label = fmt.Sprintf("%s, temperature %g", m.Label, temperature)
-	x.Set = map[string]string{"scale": strconv.FormatFloat(1/(temperature*math.Sqrt(float64(d))), 'g', 6, 64)}
+	x.Set = map[string]string{}
+	maps.Copy(x.Set, m.Set)
+	x.Set["scale"] = strconv.FormatFloat(1/(temperature*math.Sqrt(float64(d))), 'g', 6, 64)
 	return x
 }
 
