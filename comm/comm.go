@@ -11,9 +11,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Transport moves bytes between the ranks of a job. Its methods are called by one
-// goroutine at a time, and return when the buffers may be used again. Parts of
-// buffers are in the order of the ranks, one behind the other.
+// Transport moves bytes between the ranks of a job. One goroutine at a time calls its
+// methods. They return when the buffers may be used again. Parts of buffers lie one
+// after the other in the order of ranks.
 type Transport interface {
 	Rank() int
 	Size() int

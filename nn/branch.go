@@ -6,9 +6,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Branch computes what a block of a model adds to its rows, from rows [B·N,width] to
-// rows [B·N,width]. A Mixer, an MLP, an ISTA step and a CrossAttention are branches. The
-// output for a sequence depends on no other sequence and not on the number of threads.
+// Branch computes the term that a block of a model adds to its rows [B·N,width]. A
+// Mixer, an MLP, an ISTA step and a CrossAttention are branches. The output for a
+// sequence depends on no other sequence and not on the number of threads.
 type Branch[T tensor.Float] interface {
 	// FLOPs returns the operations of Forward for a sequence of n tokens. A
 	// multiply-add counts two.
@@ -39,8 +39,8 @@ type Stepper[T tensor.Float] interface {
 	Step(y, x tensor.Mat[T], state State[T], s Scope[T], tr Trace[T]) error
 }
 
-// Trace holds what Forward leaves for Backward. It belongs to one block, or to all
-// blocks of a type where nothing is kept.
+// Trace holds intermediate results of Forward for Backward. It belongs to one block, or
+// to all blocks of a type if nothing is saved.
 type Trace[T tensor.Float] interface {
 	// Aux returns the auxiliary loss of the last Forward with keep set.
 	Aux() float64

@@ -90,7 +90,7 @@ func (m *MSSA[T]) callShape(batch int, causal bool) attention.Shape {
 
 // MSSATrace holds the intermediate results of MSSA.Forward for Backward.
 type MSSATrace[T tensor.Float] struct {
-	u, o  []T // [rows,H·D] projections, and what attention makes of them
+	u, o  []T // [rows,H·D] projections, and outputs of attention
 	call  attention.Call[T]
 	saved attention.Saved[T]
 	grads attention.Grads[T]

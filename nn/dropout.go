@@ -8,9 +8,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Dropout sets elements to 0 at a rate and divides the others by what is left
-// (Srivastava et al. 2014). Which ones is a function of the key alone, so nothing is
-// kept for Backward.
+// Dropout sets elements to 0 at a rate and divides the other elements by 1 - rate
+// (Srivastava et al. 2014). The key alone decides the elements, so nothing is saved for
+// Backward.
 type Dropout struct {
 	Rate float64 // 0 ≤ Rate < 1
 	Key  rng.Key
@@ -21,8 +21,8 @@ const (
 	dropWord = 4  // elements that a number of the key decides
 )
 
-// DropoutForward sets y [rows,width], which may be x or base, to what d leaves of x,
-// plus base if it has rows.
+// DropoutForward sets y [rows,width] to x [rows,width] after dropout, plus base
+// [rows,width] if base has rows. y may be x or base.
 func DropoutForward[T tensor.Float](d Dropout, y, base, x tensor.Mat[T]) {
 	par.Run(x.Rows, normRows, dropWork*float64(x.Rows)*float64(x.Cols), dropForward[T]{d, y, base, x})
 }
@@ -50,7 +50,7 @@ func DropoutBackward[T tensor.Float](d Dropout, dx, dy tensor.Mat[T]) {
 	DropoutForward(d, dx, tensor.Mat[T]{}, dy)
 }
 
-// eachFactor calls do with what each element of row i is multiplied by.
+// eachFactor calls do with the factor of each element of row i.
 func eachFactor[T tensor.Float](d Dropout, i, width int, do func(j int, factor T)) {
 	least := uint32(min(math.Round(d.Rate*0x1p32), math.MaxUint32))
 	kept := T(1 / (1 - d.Rate))

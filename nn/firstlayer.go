@@ -36,9 +36,9 @@ type FirstLayerCache[T tensor.Float] struct {
 // maxCacheSize is the number of elements that the table of a FirstLayerCache has at most.
 const maxCacheSize = 1 << 20
 
-// NewFirstLayerCache returns the cache of a layer behind the norm, nil for none, of rows of the
-// embedding and, unless it is nil, the position. It is nil where the table would have
-// more than 2²⁰ elements.
+// NewFirstLayerCache returns the cache of a layer after the norm, for rows of the
+// embedding and the position. norm and position may be nil. The result is nil if the
+// table would have more than 2²⁰ elements.
 func NewFirstLayerCache[T tensor.Float](a *Attention[T], norm Norm[T], embed *Embedding[T], position Position[T]) *FirstLayerCache[T] {
 	width, out, vocab := a.Q.W.Shape[1], (a.H+2*a.Hkv)*a.D, embed.W.Shape[0]
 	if vocab*out > maxCacheSize {
@@ -125,7 +125,7 @@ func (p *PositionCache[T]) termsFrom(l *FirstLayerCache[T], start int64, n int) 
 type CachedRows[T tensor.Float] struct {
 	Tokens    []int32           // [B·N]
 	Start     int64             // position of the first token of each sequence
-	X         tensor.Mat[T]     // [B·N,width] behind the norm
+	X         tensor.Mat[T]     // [B·N,width] after the norm
 	Stats     []T               // [2·B·N] of the norm
 	Positions *PositionCache[T] // of the sequences
 }

@@ -121,7 +121,7 @@ func (m *Hyena[T]) FLOPs(n int, _ bool) float64 {
 type HyenaTrace[T tensor.Float] struct {
 	proj, mixed []T   // [rows,(Order+1)·width] v, x¹, …, before and after the short convolution
 	z, c        [][]T // of each long convolution [rows,width]: zⁿ but that which is v, and what it gives
-	u           []T   // [rows,width] what Out projects
+	u           []T   // [rows,width] input of Out
 	filter      FilterTrace[T]
 	b           int
 }
@@ -271,7 +271,7 @@ func (s *hyenaState[T]) appendAndConvolve(m *Hyena[T], c, z, h tensor.Mat[T], d 
 	}
 }
 
-// Clone shares what is there, which neither changes any more.
+// Clone shares the memory of s, which neither state changes.
 func (s *hyenaState[T]) Clone() State[T] {
 	c := &hyenaState[T]{convRows: slices.Clone(s.convRows), h: slices.Clip(s.h), tokens: s.tokens}
 	for _, x := range s.inputs {

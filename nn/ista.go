@@ -78,7 +78,7 @@ func (m *ISTA[T]) runRows(f istaRows[T]) {
 	}
 }
 
-// What istaRows does with rows.
+// The operations of istaRows.
 const (
 	istaResidual = iota // y = x - y
 	istaShrink          // y = max(x + η·y - ηλ, 0)

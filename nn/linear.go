@@ -31,9 +31,9 @@ func (l *Linear[T]) Forward(y, x tensor.Mat[T], acc bool) {
 	multiplyRows(true, rowProduct[T]{layer: l, y: y, x: x, acc: acc})
 }
 
-// Backward sets dx [rows,in], or adds to it where acc is set, and adds to the
-// gradients of the weights; dy is [rows,out], x what Forward had. dx may be x
-// itself, which is then lost.
+// Backward sets dx [rows,in] from dy [rows,out], or adds to dx if acc is set. It adds
+// to the gradients of the weights. x [rows,in] is the argument of Forward. dx may be x,
+// which is then overwritten.
 func (l *Linear[T]) Backward(dx, dy, x tensor.Mat[T], acc bool) {
 	addWeights(weightGrad[T]{l, dy, x})
 	multiplyRows(false, rowProduct[T]{layer: l, y: dx, x: dy, acc: acc})
@@ -117,7 +117,8 @@ func (f *rowProducts[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// weightPanels is what many rows are multiplied with: Wᵀ and the bias, or W.
+// weightPanels holds the packed operand of products with many rows: Wᵀ and the bias, or
+// W.
 type weightPanels[T tensor.Float] struct {
 	panels kernel.Panels[T]
 	bias   []T // nil: none
@@ -172,7 +173,7 @@ func (w *weightPanels[T]) multiplyColumns(y, x tensor.Mat[T], j int, acc bool, s
 	return w.panels.Multiply(false, y.Rows, x.Data, x.Stride, j, j+y.Cols, acc, y.Data, y.Stride, w.bias, scratch, ahead)
 }
 
-// weightGrad is what a layer's weights get from rows: dyᵀ·x.
+// weightGrad computes the gradient dyᵀ·x of a layer's weights.
 type weightGrad[T tensor.Float] struct {
 	layer *Linear[T]
 	dy, x tensor.Mat[T]
@@ -202,7 +203,7 @@ type product[T tensor.Float] struct {
 	k       int
 	acc     bool
 	bias    []T
-	sum     []T // [m] what A, stored [k,m], adds its rows to; nil: nothing
+	sum     []T // [m] sums of the rows of A, stored [k,m]; nil: none
 }
 
 // runProducts computes products in tiles of at most the given number of rows.

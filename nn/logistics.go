@@ -80,8 +80,8 @@ func (f *logisticsGrad[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// partSums returns the sums over the parts of their weights, and of their weights
-// times what they give to a level.
+// partSums returns the sums over the parts of their weights, and of their weights times
+// their probabilities of a level.
 func partSums[T tensor.Float](row []T, level float32) (all, joint logSum) {
 	all, joint = noSum, noSum
 	for j := range len(row) / 3 {

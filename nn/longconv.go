@@ -140,7 +140,7 @@ func takeComplexes(ar *arena.Arena, n int) []complex128 {
 	return unsafe.Slice((*complex128)(unsafe.Pointer(&x[0])), n)
 }
 
-// loadPair sets z to channels c and c+1 of n rows, and zeros behind them.
+// loadPair sets z to channels c and c+1 of n rows, followed by zeros.
 func loadPair[T tensor.Float](z []complex128, x tensor.Mat[T], row, n, c int) {
 	for i := range n {
 		from := x.Row(row + i)

@@ -146,7 +146,7 @@ type Mamba2Trace[T tensor.Float] struct {
 	pre, act []T // [rows, mixed] x, B, C after the convolution, and after SiLU
 	dt, g    []T // [rows,H] Δ, and log_g
 	v        []T // [rows,H·P] Δ∘x
-	o, u     []T // [rows,H·P] states times C, and what Out projects
+	o, u     []T // [rows,H·P] states times C, and the input of Out
 	groups   []mamba2Group[T]
 }
 
@@ -245,8 +245,8 @@ func (m *Mamba2[T]) viewSteps(data []T, i, b, n int) tensor.Heads[T] {
 	return tensor.Split(data, b, n, m.H, i*m.groupHeads(), m.groupHeads(), 1)
 }
 
-// mamba2Before makes what the states take in of rows: x, B and C after SiLU, Δ,
-// log_g and values.
+// mamba2Before computes the inputs of the states: x, B and C after SiLU, Δ, log_g and
+// values.
 type mamba2Before[T tensor.Float] struct {
 	m                      *Mamba2[T]
 	in, pre, act, dt, g, v tensor.Mat[T]
@@ -267,7 +267,7 @@ func (f *mamba2Before[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// mamba2After makes what Out projects: RMSNorm((o + D∘x)∘SiLU(z)).
+// mamba2After computes the input of Out: RMSNorm((o + D∘x)∘SiLU(z)).
 type mamba2After[T tensor.Float] struct {
 	m             *Mamba2[T]
 	in, act, o, u tensor.Mat[T]

@@ -40,7 +40,7 @@ type MixerArgs[T tensor.Float] struct {
 
 // WeightMaker makes the weights of a layer.
 type WeightMaker[T tensor.Float] struct {
-	// New adds a weight. first gives what its elements begin with, from a key of
+	// New adds a weight. first gives the initial value of each element, from a key of
 	// its own. A weight that is only counted has no elements.
 	New func(name string, decay bool, first Initializer, shape ...int) *param.Param[T]
 

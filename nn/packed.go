@@ -88,7 +88,8 @@ func (f *stripForward[T]) RunRange(i0, i1 int) {
 	f.w.strips.Multiply(kernel.Active[T](), i0, i1, x.Rows, x.Data, x.Stride, f.acc, y.Data, y.Stride, arena.Take[T](ar, kernel.StripScratch))
 }
 
-// panelForward does panels of columns, of some rows each, which share what they ask for.
+// panelForward computes panels of columns, of some rows each. The panels share the
+// memory to prefetch.
 type panelForward[T tensor.Float] struct {
 	w                 *weightPanels[T]
 	y, x              tensor.Mat[T]

@@ -94,7 +94,7 @@ func (m *MSR[T]) callShape(batch int) attention.Shape {
 type MSRTrace[T tensor.Float] struct {
 	q, k  []T // [rows,H·D]
 	v, g  []T // [rows,H·P]
-	o, u  []T // [rows,H·P] of retention, and what Out projects
+	o, u  []T // [rows,H·P] of retention, and the input of Out
 	call  attention.Call[T]
 	saved attention.Saved[T]
 	grads attention.Grads[T]
@@ -169,7 +169,7 @@ func (m *MSR[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], k
 	return nil
 }
 
-// applyGate returns what Out projects, from what retention gives.
+// applyGate returns the input of Out from the outputs of retention.
 func (m *MSR[T]) applyGate(tr *MSRTrace[T], rows int) tensor.Mat[T] {
 	u := resizeMatrix(&tr.u, rows, m.valueWidth())
 	if f := (msrGate[T]{m, viewMatrix(tr.o, rows, m.valueWidth()), viewMatrix(tr.g, rows, m.valueWidth()), u}); rows <= normRows {
@@ -201,7 +201,7 @@ func (f *msrGate[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// normaliseHead sets y to the normalised x of a head and returns what it is multiplied by.
+// normaliseHead sets y to the normalised x of a head and returns its factor.
 func (m *MSR[T]) normaliseHead(t *kernel.Table[T], y, x []T) T {
 	copy(y, x)
 	if m.Centred {

@@ -316,7 +316,7 @@ type seriesPen struct {
 type drawnPart interface {
 	// drawPart draws it to c, where a point of the data lies at at.
 	drawPart(c *draw.Canvas, at func(x, y float64) vg.Point)
-	// drawSample draws what stands for it in the legend.
+	// drawSample draws the symbol of the series in the legend.
 	drawSample(c *draw.Canvas)
 }
 

@@ -26,9 +26,9 @@ type pipeline[T tensor.Float] struct {
 	failed                   chan struct{}        // closed when the writer has failed
 }
 
-// runPass makes the current pass from token r.token on. One goroutine reads, this one
-// computes, one writes, each a window behind the other. Computed sources are read by this
-// goroutine between computations.
+// runPass runs the current pass from token r.token on. One goroutine reads, this one
+// computes, one writes, each a window after the other. Computed sources are read by
+// this goroutine between computations.
 func (r *run[T]) runPass(ctx context.Context) error {
 	p := r.passes[r.pass]
 	if p.count >= 0 && r.token >= p.count {

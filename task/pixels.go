@@ -77,8 +77,8 @@ func (t *Pixels) Spec() Spec {
 	return Spec{Name: t.name, Kind: Level, Metric: Bits, Vocab: levels + 1, Length: t.height * t.width * t.channels, Parts: 1, Outputs: 1, Count: t.countSamples()}
 }
 
-// Sample overwrites s with the levels of an image; tokens are one position behind targets. It
-// returns an error if the split has no sample i.
+// Sample overwrites s with the levels of an image. Tokens lag targets by one position.
+// It returns an error if the split has no sample i.
 func (t *Pixels) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {

@@ -23,7 +23,8 @@ import (
 // depends on the Head alone and is linear in V: its values at unit vectors are the attention
 // matrix. A Function with NoMatrix has no such matrix and need not use V.
 type Function[T tensor.Float] interface {
-	// Traits returns what the mechanism supports. NoCausal says why Causal is not set.
+	// Traits returns the features that the mechanism supports. NoCausal is the reason
+	// if Causal is not set.
 	Traits() attention.Traits
 	// Setting identifies everything besides Params and Constants that changes results.
 	// Snapshots of states are bound to it.
@@ -37,8 +38,8 @@ type Function[T tensor.Float] interface {
 	Check(c *attention.Call[T]) error
 	// Forward sets h.Out.
 	Forward(h *Head[T])
-	// Backward sets the gradients in g from g.DOut and what Forward left in
-	// h.Saved for the same head.
+	// Backward sets the gradients in g from g.DOut and from h.Saved, which Forward has
+	// set for the same head.
 	Backward(h *Head[T], g *Grads[T])
 	// Cost returns the cost of one head of a sequence. It reads N, M, D, Dv and Causal.
 	Cost(s attention.Shape) Cost

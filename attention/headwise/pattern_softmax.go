@@ -93,7 +93,7 @@ type pairPass[T tensor.Float] struct {
 	h     *Head[T]
 	t     *kernel.Table[T]
 	bias  PairBias[T]
-	log   T // what turns scores into powers of 2
+	log   T // factor that turns scores into exponents of 2
 	d, dv int
 	pad   int // elements of a padded key
 	padv  int // and value
@@ -332,8 +332,8 @@ func (p *pairPass[T]) product(w, x []T, ldx, width int, o []T, acc bool) {
 	}
 }
 
-// gather adds what the queries of a part have seen to the head's outputs, yet
-// without their denominators, and to den over the powers that base and top hold.
+// gather adds the outputs of a part's queries, before division, to the head's outputs,
+// and their denominators to den, relative to the powers base and top.
 func (p *pairPass[T]) gather(den, base, top []T) {
 	for r := range p.Rows {
 		sum := p.den[r]

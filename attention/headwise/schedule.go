@@ -62,7 +62,7 @@ func (w *driver[T]) schedule(c *attention.Call[T], out tensor.Heads[T], keep *at
 	return p
 }
 
-// release keeps p for another call, without what it points at.
+// release keeps p for another call and drops its pointers.
 func (p *scheduledCall[T]) release() {
 	w := p.w
 	*p = scheduledCall[T]{seqs: p.seqs, unseenCounts: p.unseenCounts, illConditioned: p.illConditioned, aux: p.aux, residual: p.residual, shared: p.shared, starts: p.starts, params: p.params}
@@ -89,9 +89,9 @@ func unseenBefore[T tensor.Float](c *attention.Call[T], s *attention.Sequence, m
 	return 0
 }
 
-// openHead sets h to head number head of sequence s, without its output and what is
-// saved. It returns how many queries are left out because they see no key; if
-// that is all of them, nothing is set.
+// openHead sets h to head number head of sequence s, without output and saved memory.
+// It returns the number of queries without a visible key. If that is all queries,
+// nothing is set.
 func (w *driver[T]) openHead(h *Head[T], c *attention.Call[T], s *attention.Sequence, head int, ar *arena.Arena) (left int) {
 	mask := c.Mask(s)
 	left = unseenBefore(c, s, mask)

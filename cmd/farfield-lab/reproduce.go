@@ -34,7 +34,7 @@ type reproduceCmd struct {
 	flags.DataFolder
 }
 
-// Help says what happens.
+// Help returns the long help text with examples.
 func (c *reproduceCmd) Help() string {
 	return "Every finished piece of a reproduction is saved: after Ctrl-C the same command continues. " +
 		"Times are measured in turns; other work on the machine makes them unreliable. " +
@@ -45,7 +45,7 @@ func (c *reproduceCmd) Help() string {
 	)
 }
 
-// options returns what the flags say.
+// options returns the options that the flags select.
 func (c *reproduceCmd) options() (*reproduce.Options, error) {
 	b, err := reproduce.ParseBudget(c.Budget)
 	if err != nil {
@@ -127,7 +127,7 @@ func suited(o *reproduce.Options, r *reproduce.Row) *reproduce.Options {
 	return &of
 }
 
-// one makes a reproduction and prints what comes of it.
+// one makes a reproduction and prints its outcome.
 func (c *reproduceCmd) one(e *env.Env, r *reproduce.Row, o *reproduce.Options) error {
 	p := newReproduceProgress(e)
 	var absent []string // data that is not at hand
@@ -163,7 +163,7 @@ func (c *reproduceCmd) one(e *env.Env, r *reproduce.Row, o *reproduce.Options) e
 	return nil
 }
 
-// reproduction is what the list says of one.
+// reproduction is an entry of the list.
 type reproduction struct {
 	Name         string  `json:"name"`
 	Doc          string  `json:"doc"`
@@ -175,7 +175,7 @@ type reproduction struct {
 	FullSeconds  float64 `json:"full_seconds"`
 }
 
-// list prints what is published and what it will cost here.
+// list prints the published results and the predicted cost of each reproduction.
 func (c *reproduceCmd) list(e *env.Env, o *reproduce.Options) error {
 	m := bench.DescribeMachine(50 * time.Millisecond)
 	var list []reproduction

@@ -31,7 +31,7 @@ func (c *verifyCmd) Help() string {
 	)
 }
 
-// caseCounts counts what became of the cases.
+// caseCounts counts cases by outcome.
 type caseCounts struct {
 	Compared int `json:"compared"`
 	Skipped  int `json:"skipped"`
@@ -127,8 +127,8 @@ func (c *verifyCmd) Run(e *env.Env) error {
 	return err
 }
 
-// printCase is one line: what, in which form, and the largest error in units of
-// its tolerance.
+// printCase prints one line: case, form, and the largest error in units of its
+// tolerance.
 func printCase(w io.Writer, k golden.Case) {
 	what := k.File
 	if k.Name != "" && k.Name+".npz" != k.File {

@@ -10,7 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/comm"
 )
 
-// errAbsent is what there is in place of a transport.
+// errAbsent is the error of a program without a transport.
 var errAbsent = fmt.Errorf("mpi: this program is built without MPI (for %s/%s); build it with -tags mpi on linux or darwin, amd64 or arm64", runtime.GOOS, runtime.GOARCH)
 
 // Open starts MPI, once in a process, and returns this rank. An operation that waits
@@ -18,5 +18,5 @@ var errAbsent = fmt.Errorf("mpi: this program is built without MPI (for %s/%s); 
 // after it: MPI waits for ever for a host that is cut off. 0 means no timeout.
 func Open(timeout time.Duration) (comm.Transport, error) { return nil, errAbsent }
 
-// LibraryName is what the library of a transport of this package calls itself.
+// LibraryName returns "": there is no library.
 func LibraryName(comm.Transport) string { return "" }

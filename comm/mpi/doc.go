@@ -24,7 +24,7 @@ import (
 // Environment is the variable that names the library.
 const Environment = "FARFIELD_MPI"
 
-// launcher is what a launcher tells its processes.
+// launcher describes the environment that a launcher gives its processes.
 type launcher struct {
 	name      string
 	size      string // variable with the number of ranks; "" if the launcher has none

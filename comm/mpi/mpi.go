@@ -91,7 +91,7 @@ func Open(timeout time.Duration) (comm.Transport, error) {
 	return w, nil
 }
 
-// LibraryName returns what the library of a transport of this package calls itself.
+// LibraryName returns the name that the library of an MPI transport gives itself.
 func LibraryName(t comm.Transport) string {
 	if w, ok := t.(*world); ok {
 		return w.library
@@ -99,7 +99,7 @@ func LibraryName(t comm.Transport) string {
 	return ""
 }
 
-// loadLibrary finds the library and what is needed of it.
+// loadLibrary loads the library and looks up its functions.
 func (w *world) loadLibrary(by *launcher) error {
 	list := libraryNames(by == nil || by.isOpenMPI)
 	if path := os.Getenv(Environment); path != "" {
@@ -222,7 +222,7 @@ func (w *world) callMPI(name string, args ...any) error {
 	return fmt.Errorf("%s: %s", name, text)
 }
 
-// callText calls a function that writes a text and its length behind its arguments.
+// callText calls a function that writes a text and its length to its last arguments.
 func (w *world) callText(name string, args ...any) string {
 	var n int32
 	room := make([]byte, longestText)

@@ -106,8 +106,8 @@ func keysOf[T tensor.Float](c *attention.Call[T], init, final attention.State[T]
 	return &k
 }
 
-// queriesOf returns the call of the queries of a part behind a state: with their own
-// keys in causal calls.
+// queriesOf returns the call of a part's queries after a state. In causal calls it has
+// their own keys.
 func queriesOf[T tensor.Float](c *attention.Call[T], init attention.State[T]) *attention.Call[T] {
 	q := *c
 	if q.Init = init; !c.Causal {

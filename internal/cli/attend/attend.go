@@ -42,7 +42,7 @@ type Command struct {
 	Out string `arg:"" optional:"" name:"out" help:"Output o and gradients, in .npz or .safetensors."`
 }
 
-// request returns what the flags say of the arrays at path.
+// request returns the request of the flags for the arrays at path.
 func (c *Command) request(path string) *problem.Request {
 	return &problem.Request{
 		Mechanism: c.Mechanism, Settings: c.Settings, Causal: c.Causal, Form: c.Form, Path: path, AllowNonfinite: c.AllowNonfinite,
@@ -120,8 +120,8 @@ type Report struct {
 	Diagnosis []diagnosed `json:"diagnosis,omitempty"` // of each head of each batch row
 }
 
-// noticed are rows that deserve a word. They are counted by the forms that
-// keep what the gradient needs, so step alone does not count them.
+// noticed counts rows that deserve a remark. The step form does not count them, since
+// it keeps nothing for gradients.
 type noticed struct {
 	Counted      bool  `json:"rows_counted"`
 	UnseenRows   int64 `json:"unseen_rows"`
@@ -240,7 +240,7 @@ func nonFinite[T tensor.Float](name string, x tensor.Heads[T], allowed bool, not
 	return rows, nil
 }
 
-// planProblem fills in what will run: the plans of all sequences together.
+// planProblem sets the plan in ran: the plans of all sequences together.
 func planProblem[T tensor.Float](p *problem.Problem[T], ran *Report) {
 	s := p.Call.Shape()
 	step := s.Form == attention.Step

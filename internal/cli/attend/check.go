@@ -16,7 +16,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// rowCheck is what some rows of a stream differ by from a direct evaluation.
+// rowCheck is the difference of some rows of a stream from a direct evaluation.
 type rowCheck struct {
 	Rows    []int64 `json:"rows"`
 	Size    float64 `json:"max_o"`    // largest |o| of them

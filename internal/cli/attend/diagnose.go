@@ -27,7 +27,7 @@ type diagnosed struct {
 	MinDenQuery       int            `json:"smallest_denominator_query"`
 }
 
-// diagnosis turns what Diagnose returned for heads heads into what is printed.
+// diagnosis converts the result of Diagnose for heads heads to its printed form.
 func diagnosis(list []attention.Diagnosis, heads int) []diagnosed {
 	out := make([]diagnosed, len(list))
 	for i, d := range list {

@@ -33,7 +33,7 @@ func (c *Command) ofModel() error {
 	return nil
 }
 
-// openLayer returns the source of a layer for a text, and what is to be closed.
+// openLayer returns the source of a layer for a text. The caller closes the closer.
 func openLayer(e *env.Env, s *streamed, in string) (*model.Projections[float32], io.Closer, error) {
 	m, vocab, err := train.LoadTextModel(s.Model)
 	if err != nil {

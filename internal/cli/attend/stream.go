@@ -87,10 +87,10 @@ func (c *Command) Help() string {
 	)
 }
 
-// programBytes is the memory that the program takes beside what a stream plans.
+// programBytes is the memory of the program beyond the plan of a stream.
 const programBytes = 32 << 20
 
-// StreamReport is what ran, as printed.
+// StreamReport is the JSON result of a stream.
 type StreamReport struct {
 	Mechanism   string  `json:"mechanism"`
 	Chunk       int     `json:"chunk,omitempty"`
@@ -203,10 +203,10 @@ func streamAs[T tensor.Float](c *Command, e *env.Env, in, out string, memory int
 			return env.MarkInput(err)
 		}
 	}
-	var wide *problem.Problem[float64] // for what is checked
+	var wide *problem.Problem[float64] // for the check
 	if c.Check > 0 {
 		if wide, err = newMechanism[float64](c, s, given, in); err == nil {
-			_, err = stream.ComputeRows(e.Context, wide.Mechanism, src, c.Causal, nil, nil) // refuses what it cannot check
+			_, err = stream.ComputeRows(e.Context, wide.Mechanism, src, c.Causal, nil, nil) // refuses a stream that it cannot check
 		}
 		if err != nil {
 			return env.InputErrorf("--check: %w", err)
@@ -280,7 +280,7 @@ func newMechanism[T tensor.Float](c *Command, s stream.Shape, given array.Source
 	return problem.NewStreamProblem[T](c.request(in), s.H, s.D, int(max(s.M, 0)), given)
 }
 
-// peak measures what the machine can do where tokens are made to measure with.
+// peak measures the peak of the machine for synthetic tokens, which serve to measure.
 func (s *streamed) peak() float64 {
 	if s.Synthetic == "" {
 		return 0
@@ -310,8 +310,8 @@ func (r *StreamReport) print(w io.Writer) {
 	r.Check.print(w)
 }
 
-// openStream opens what a stream reads. Parameters are in given, which is to be
-// closed; outputs have as many dimensions as q.
+// openStream opens the input of a stream. The caller closes given, which has the
+// parameters. Outputs have the number of dimensions of q.
 func openStream[T tensor.Float](c *Command, e *env.Env, in string) (src stream.Source[T], rank int, given array.Source, err error) {
 	given = new(array.Folder) // of nothing
 	switch {

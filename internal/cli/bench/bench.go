@@ -23,8 +23,8 @@ import (
 	"github.com/farfield-ml/farfield/report"
 )
 
-// Command is the verb bench: how fast this machine is at what, beside the peak
-// of its multiply-adds.
+// Command is the verb bench: it measures the speed of this machine, relative to the
+// peak of its multiply-adds.
 type Command struct {
 	Attention benchAttention `cmd:"" help:"Time attention over whole sequences, forward or backward."`
 	Decode    benchDecode    `cmd:"" help:"Time a token after many, through a state."`
@@ -33,7 +33,7 @@ type Command struct {
 	Train     benchTrain     `cmd:"" help:"Time an update of a model of bytes."`
 }
 
-// benchFlags are what all suites take.
+// benchFlags are the flags of all suites.
 type benchFlags struct {
 	Time    time.Duration `default:"500ms" placeholder:"T" help:"Time for a line, at least three rounds (${default})."`
 	Memory  memory        `placeholder:"SIZE" help:"Skip and mark cases that need more memory, as 48GiB."`
@@ -75,7 +75,7 @@ func (m *memory) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// measure measures s and prints what comes of it, even if it is interrupted.
+// measure measures s and prints the results, also after an interrupt.
 func (c *benchFlags) measure(e *env.Env, s *sweep) error {
 	if err := c.check(); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (c *benchFlags) measure(e *env.Env, s *sweep) error {
 	return atomicfile.Write(c.Plot, write)
 }
 
-// remarks is where goes what is no line.
+// remarks returns the writer for output other than result lines.
 func (c *benchFlags) remarks(e *env.Env) io.Writer {
 	if c.JSON || e.IsQuiet {
 		return e.Notes()
@@ -180,7 +180,7 @@ func (c *benchFlags) print(w io.Writer, cases []*bench.Case) error {
 	return nil
 }
 
-// check reports what could not be done after the work.
+// check returns an error for a flag that would fail after the work.
 func (c *benchFlags) check() error {
 	if c.Time <= 0 {
 		return env.InputErrorf("--time: %v is not above 0", c.Time)

@@ -166,15 +166,15 @@ func (c *benchTrain) Run(e *env.Env) error {
 	return c.measure(e, s)
 }
 
-// sweep is what a suite is to measure.
+// sweep holds the cases of a suite.
 type sweep struct {
 	title string
-	axis  string // what Case.X counts
+	axis  string // unit of Case.X
 	cases []*bench.Case
 	lack  error // why none of the requested cases exist, if none do
 }
 
-// grid is what a sweep goes over.
+// grid holds the values of a sweep.
 type grid struct {
 	heads, d, n []flags.Count
 	list        []variant

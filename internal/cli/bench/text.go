@@ -37,7 +37,7 @@ func benchRow(c *bench.Case) string {
 	return row
 }
 
-// benchSubject names what a case measures.
+// benchSubject names the subject of a case.
 func benchSubject(c *bench.Case) string {
 	l := &c.Line
 	return fmt.Sprintf("%s %s %s, N %d, M %d, D %d", benchMechanism(l), l.Form, l.Direction, l.N, l.M, l.D)

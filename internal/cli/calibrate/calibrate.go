@@ -137,8 +137,8 @@ func (r *Report) judge(layer string, m attention.Mechanism[float32], c *attentio
 	return err
 }
 
-// model calibrates the layers of a model one after another, each by what reaches
-// it through those before it, which are calibrated already.
+// model calibrates the layers of a model in order. Each layer reads the outputs of the
+// calibrated layers before it.
 func (c *Command) model(e *env.Env) (*Report, error) {
 	if c.Tokens < 1 {
 		return nil, env.InputErrorf("--tokens: %d is less than 1", c.Tokens)
@@ -230,7 +230,7 @@ func (c *Command) pass(e *env.Env, m *model.Model[float32], tokens token.Sequenc
 		at := i * (tokens.Len() / n) / windows * n
 		b.Tokens = tokens.Append(b.Tokens, at, at+n)
 	}
-	b.Targets = b.Tokens // what they are makes no difference here
+	b.Targets = b.Tokens // targets do not matter here
 	defer m.Watch(look)()
 	return e.RunInterruptibly(func() error { return m.Losses(b, make([]float64, len(b.Tokens))) })
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// Command is the verb completion: the script of a shell, which asks the
-// program itself what may come next.
+// Command is the verb completion: it prints the script of a shell. The script asks the
+// program for candidates.
 type Command struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"Shell: ${enum}."`
 }
@@ -49,9 +49,9 @@ func (c *Command) Run(e *env.Env) error {
 	return err
 }
 
-// CompleteCommand answers the scripts: what the last of the words behind the program's
-// name may become, a line for each, with what it is behind a tab. The line :files
-// or :folders asks the shell for these.
+// CompleteCommand answers the scripts. It prints the candidates for the last word, one
+// a line, each with a tab and a description. The line :files or :folders asks the shell
+// for its own candidates.
 type CompleteCommand struct {
 	Words []string `arg:"" optional:""`
 }
@@ -75,7 +75,7 @@ func (c *CompleteCommand) Run(e *env.Env, ctx *kong.Context) error {
 	return err
 }
 
-// Candidate is what a word may become.
+// Candidate is a completion of a word.
 type Candidate struct{ Text, what string }
 
 // Candidates that the shell has.
@@ -84,8 +84,9 @@ const (
 	FoldersHint = ":folders"
 )
 
-// CompleteWords returns what the last word may become, of the words behind root's name.
-// bash takes = for a word of its own: then what stands behind it is completed alone.
+// CompleteWords returns the candidates for the last of words, the arguments of the
+// program root. In bash = is a word of its own, and only the part after it is
+// completed.
 func CompleteWords(root *kong.Node, words []string) []Candidate {
 	s := &typed{node: root, values: map[string]string{}}
 	words, last := words[:len(words)-1], words[len(words)-1]
@@ -116,12 +117,12 @@ func CompleteWords(root *kong.Node, words []string) []Candidate {
 	return starting(s.flags(), last)
 }
 
-// typed is what the words before the last one say.
+// typed holds the meaning of the words before the last one.
 type typed struct {
 	node          *kong.Node
 	open          *kong.Value       // of a flag that waits for its value
 	last          *kong.Flag        // that the word before names
-	flagsEnded    bool              // a -- was met: no flags come behind it
+	flagsEnded    bool              // -- was met: no flags follow
 	argumentCount int               // arguments that were met
 	values        map[string]string // of flags
 }
@@ -262,8 +263,8 @@ func mechanisms() (list []Candidate) {
 	return list
 }
 
-// complete completes a value: by its tag complete, which has the name of a list or a list
-// itself, by what it is one of, or with files. Of a list between commas the last is
+// complete completes a value: by its tag complete, which names a list or is one, by its
+// enumeration, or with files. In a comma-separated list only the last element is
 // completed.
 func (s *typed) complete(v *kong.Value, word string) []Candidate {
 	before := ""

@@ -17,7 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// Command is the verb data: what there is to learn from, and how it gets here.
+// Command is the verb data: it lists, fetches, generates and verifies data sets.
 type Command struct {
 	List     dataListCmd     `cmd:"" help:"List data sets: size, state and verification."`
 	Fetch    dataFetchCmd    `cmd:"" help:"Fetch and verify data sets; continue partial downloads."`
@@ -39,7 +39,7 @@ func (c *dataListCmd) Help() string {
 	)
 }
 
-// ListedSet is what the list says of a set.
+// ListedSet is a data set in the list.
 type ListedSet struct {
 	Name      string   `json:"name"`
 	Doc       string   `json:"what"`
@@ -82,7 +82,7 @@ func describeSet(s *fetch.Set, folder string) ListedSet {
 	return l
 }
 
-// size is what is fetched, in words.
+// size returns the bytes to fetch as text.
 func (l *ListedSet) size() string {
 	switch {
 	case len(l.Addresses) == 0:

@@ -11,8 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// What the demo attends with: Fastmax of order 2 with the scale that trains
-// best, causal, in heads of the width that the training has.
+// The attention of the demo: causal Fastmax of order 2 with the scale that trains best,
+// in heads of the training's width.
 const (
 	demoMechanism = "fastmax"
 	demoWidth     = 16

@@ -25,7 +25,7 @@ const longest = 1.5
 // perPoint is the time to spend on each point.
 const perPoint = 30 * time.Millisecond
 
-// scaling is what was measured at growing numbers of tokens.
+// scaling holds the measurements at growing numbers of tokens.
 type scaling struct {
 	n       []float64
 	linear  []float64 // seconds of Fastmax in the linear form

@@ -27,8 +27,8 @@ func demoTraining() (name string, c train.Config, err error) {
 	return p.Name, c, nil
 }
 
-// showTraining trains on the default text, with the speed of the same model
-// with softmax beside, and prints what the model writes.
+// showTraining trains on the default text and prints a sample. It measures the speed of
+// the same model with softmax for comparison.
 func showTraining(e *env.Env, name string, c train.Config) error {
 	fmt.Fprintf(e.Stdout, "\n3. A transformer learns a text (size %s: %d layers of width %d, %d heads of width %d, context %d)\n\n",
 		name, c.Model.Layers, c.Model.Width, c.Model.Heads, c.Model.Width/c.Model.Heads, c.Model.Context)
@@ -91,8 +91,8 @@ func showTraining(e *env.Env, name string, c train.Config) error {
 	return err
 }
 
-// opening returns what a sample of a text begins with: of Go's source a function,
-// as an empty line is often followed by hundreds of blanks there.
+// opening returns the beginning of a text sample. For Go source it is a function,
+// because an empty line is often followed by hundreds of blanks.
 func opening(text *task.Text) (begun string, start []int32, err error) {
 	const function = "func "
 	if !bytes.Contains(text.Corpus.Text, []byte("\n"+function)) {

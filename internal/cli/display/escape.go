@@ -43,8 +43,8 @@ func EscapeAll(list []string) []string {
 	return all
 }
 
-// isUnprintable reports a character that controls a terminal, ends a line or changes the
-// direction of the text behind it.
+// isUnprintable reports a character that controls a terminal, ends a line or changes
+// the direction of the text after it.
 func isUnprintable(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }

@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 )
 
-// Finding is what is known of something: facts in their order. As JSON it is an object
-// that begins with its kind.
+// Finding is a list of facts about a subject, in order. As JSON it is an object that
+// begins with its kind.
 type Finding struct {
 	Kind  string
 	facts []fact

@@ -68,7 +68,7 @@ func FormatAmount(x float64, unit string) string {
 	return strings.TrimSpace(roundDigits(x) + " " + prefix + unit)
 }
 
-// FormatBytes writes a number of bytes; zero is what is not known.
+// FormatBytes formats a number of bytes; 0 means unknown.
 func FormatBytes(x float64) string {
 	if x == 0 {
 		return "-"
@@ -83,7 +83,7 @@ func FormatBytes(x float64) string {
 	return roundDigits(x) + " " + unit
 }
 
-// FormatSeconds writes a time; zero is what is not known.
+// FormatSeconds formats a time; 0 means unknown.
 func FormatSeconds(s float64) string {
 	switch {
 	case s == 0:

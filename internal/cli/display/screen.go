@@ -9,8 +9,8 @@ import (
 	"github.com/farfield-ml/farfield/token"
 )
 
-// Screen is standard output where it is a terminal. What would control it is
-// replaced, but for line breaks and tabs; files and pipes get bytes as they are.
+// Screen is standard output if it is a terminal. Characters that control a terminal are
+// replaced, except line breaks and tabs. Files and pipes get all bytes unchanged.
 type Screen struct{ *token.Writer }
 
 // NewScreen returns w, as a screen if it is a terminal.

@@ -12,7 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/display"
 )
 
-// Env is what a verb may touch of the world around it.
+// Env holds the streams, the context and the common flags of a verb.
 type Env struct {
 	Context        context.Context // ends on Ctrl-C, SIGTERM and SIGHUP
 	Stdin          io.Reader
@@ -53,7 +53,7 @@ const (
 	StatusInterrupted = 130
 )
 
-// InputError is an error in what the user gave.
+// InputError is an error in the user's input.
 type InputError struct{ err error }
 
 // Error returns the text of the marked error.
@@ -62,7 +62,7 @@ func (e InputError) Error() string { return e.err.Error() }
 // Unwrap returns the marked error.
 func (e InputError) Unwrap() error { return e.err }
 
-// MarkInput marks err, which may be nil, as an error in what the user gave.
+// MarkInput marks err, which may be nil, as an error in the user's input.
 func MarkInput(err error) error {
 	if err == nil {
 		return nil

@@ -40,9 +40,8 @@ func OwnFolder(dir string) (*lock.Lock, error) {
 	return lock.LockFolder(dir)
 }
 
-// CheckOutput reports before the work what would otherwise fail after it: that a
-// file of this name cannot be made, or would take the place of one of the inputs.
-// An empty path is none.
+// CheckOutput returns an error if the file path cannot be created or is one of the
+// inputs, so that no work is lost. An empty path is no file.
 func CheckOutput(path string, inputs ...string) error {
 	if path == "" {
 		return nil

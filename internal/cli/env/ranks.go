@@ -62,7 +62,7 @@ func programDigest() (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)[:8]), nil
 }
 
-// errEnded is what a rank says that its launcher ends.
+// errEnded is the error of a rank that its launcher ends.
 var errEnded = errors.New("ended by the launcher: another rank has failed, or the job was cancelled")
 
 // unanswered adds to an error of ranks that do not answer how to go on.
@@ -73,8 +73,8 @@ func unanswered(err error, goOn string) error {
 	return fmt.Errorf("%w: its host may be cut off, or it needs a longer --rank-timeout; %s", err, goOn)
 }
 
-// RunWithRanks calls f, which may wait for other ranks, and returns what it returns, or
-// errEnded where the launcher ends this process before. goOn says how to continue.
+// RunWithRanks calls f, which may wait for other ranks, and returns the error of f. It
+// returns errEnded if the launcher ends this process first. goOn says how to continue.
 func (e *Env) RunWithRanks(goOn string, f func() error) error {
 	if e.Ranks == nil {
 		return f()
@@ -127,7 +127,7 @@ func (e *Env) LeaveRanks(err error) {
 	}
 }
 
-// SilenceRanks is e for what rank 0 alone says.
+// SilenceRanks returns e, without output on all ranks but rank 0.
 func (e *Env) SilenceRanks() *Env {
 	q := *e
 	if !e.IsFirst() {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// ExitStatuses are what the program tells the shell.
+// ExitStatuses describes the exit statuses in help texts.
 const ExitStatuses = "Exit status: 0 done, 1 failed, 2 bad input, 130 interrupted."
 
 // JoinExamples is the end of a verb's help: commands that run as written.

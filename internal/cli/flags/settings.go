@@ -5,7 +5,7 @@ import (
 	"github.com/farfield-ml/farfield/mechanism"
 )
 
-// Settings are the flags that choose among what a mechanism offers.
+// Settings are the flags for the settings of a mechanism.
 type Settings struct {
 	Order *int              `placeholder:"P" help:"Degree of the kernel polynomial."`
 	Set   map[string]string `complete:"settings" mapsep:"none" placeholder:"KEY=VALUE" help:"A setting of the mechanism; may be repeated."`

@@ -21,7 +21,7 @@ import (
 const promptPiece = 1 << 20
 
 // prefill reads the prompt into the text of g. A prompt of any length takes the memory
-// of a piece, and what the model's states take.
+// of a piece and of the model's states.
 func (c *Command) prefill(e *env.Env, g *generate.Generator, m *model.Model[float32], vocab *token.Vocabulary) error {
 	in, from, size := io.Reader(bytes.NewReader([]byte(c.Prompt))), "--prompt", int64(len(c.Prompt))
 	switch {

@@ -82,7 +82,7 @@ func (c *Command) Run(e *env.Env) error {
 	return f.Print(e.Stdout, c.Path != "" && f.Kind != "mechanisms")
 }
 
-// inspectMachine tells what computes here, and which forms it would take.
+// inspectMachine describes this machine and the forms that it would choose.
 func inspectMachine() (*display.Finding, error) {
 	m := bench.DescribeMachine(100 * time.Millisecond)
 	f := &display.Finding{Kind: "machine"}
@@ -138,7 +138,7 @@ func inspectMechanisms() (*display.Finding, error) {
 	return f, nil
 }
 
-// inspectPath tells what a file or a folder is by its content.
+// inspectPath describes a file or a folder by its content.
 func inspectPath(path string) (*display.Finding, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -184,7 +184,7 @@ func inspectPath(path string) (*display.Finding, error) {
 	return nil, fmt.Errorf("%s: begins with %.12q, which is nothing that farfield writes or reads as arrays: a run, checkpoint, model or result is expected, or .npz, .npy, .safetensors", path, head)
 }
 
-// inspectFolder tells what a folder is by the files in it.
+// inspectFolder describes a folder by the files in it.
 func inspectFolder(path string) (*display.Finding, error) {
 	is := func(names ...string) bool {
 		for _, name := range names {
@@ -212,7 +212,7 @@ func inspectFolder(path string) (*display.Finding, error) {
 	return nil, fmt.Errorf("%s: is neither a run nor a checkpoint, a model, or the results of a reproduction: it has no config.json, checkpoint.json, %s or pieces", path, model.WeightsFile)
 }
 
-// inspectRun tells how far a run is, and what its model is if there is a checkpoint.
+// inspectRun describes the progress of a run, and its model if there is a checkpoint.
 func inspectRun(path string) (*display.Finding, error) {
 	c, err := train.RunConfig(path)
 	if err != nil {
@@ -270,7 +270,7 @@ func inspectSeeds(path string) (*display.Finding, error) {
 	return f, nil
 }
 
-// inspectModel tells what a model is and what its attention does.
+// inspectModel describes a model and its attention.
 func inspectModel(kind, path string) (*display.Finding, error) {
 	m, err := runs.LoadModel(path)
 	if err != nil {
@@ -322,7 +322,7 @@ func describeHeads(f *display.Finding, a *nn.Attention[float32], c model.Config)
 	f.AddText("attention", fmt.Sprint(p.Form), "%d heads of width %d, %s form at this context%s", c.Heads, a.D, p.Form, linear)
 }
 
-// describeDecoding tells what a decoder remembers.
+// describeDecoding describes the states of a decoder.
 func describeDecoding(f *display.Finding, m *model.Model[float32], x attention.Traits) error {
 	session, err := m.NewSession(1)
 	if err != nil {
@@ -357,7 +357,7 @@ func inspectGeneration(path, dir string) (*display.Finding, error) {
 	return f, nil
 }
 
-// inspectText tells what a text in progress says without its model.
+// inspectText describes a saved text without its model.
 func inspectText(file *os.File, size int64) (*display.Finding, error) {
 	h, err := generate.ReadHeader(file, size)
 	if err != nil {
@@ -383,7 +383,7 @@ func inspectSnapshot(file *os.File, size int64) (*display.Finding, error) {
 	return f, err
 }
 
-// addState adds what a snapshot says of its state.
+// addState adds the description of a state from its snapshot header.
 func addState(f *display.Finding, h attention.SnapshotHeader) {
 	f.Add("mechanism", h.Mechanism)
 	if h.Setting != "" {
@@ -467,7 +467,7 @@ func inspectNPY(file *os.File, size int64) (*display.Finding, error) {
 	return describeArrays(nil, table), nil
 }
 
-// inspectRecord tells what the result of a piece of a reproduction says.
+// inspectRecord describes the result of a piece of a reproduction.
 func inspectRecord(file *os.File, _ int64) (*display.Finding, error) {
 	r, err := record.Read(file)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/nn"
 )
 
-// describeMechanism prints what a mechanism offers; without a name, the
+// describeMechanism prints parameters and settings of a mechanism; without a name, the
 // catalogue.
 func describeMechanism(w io.Writer, name string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)

@@ -59,7 +59,8 @@ func PrintHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	}
 	name, tasks := value("task")
 	mechanism, mechanisms := value("mechanism")
-	// What was asked for by name is not buried under the catalogue of the other.
+	// If only one of task and mechanism is named, the catalogue of the other is left
+	// out.
 	if tasks && (name != "" || mechanism == "") {
 		if err := describeTask(ctx.Stdout, name); err != nil {
 			return err
@@ -71,8 +72,8 @@ func PrintHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	return nil
 }
 
-// describeTask prints what can be set in a task and the preset that it begins with;
-// without a name, the catalogue.
+// describeTask prints the settings of a task and its preset; without a name, the
+// catalogue.
 func describeTask(w io.Writer, name string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	if name == "" {
@@ -118,8 +119,8 @@ func describeTask(w io.Writer, name string) error {
 	return table.Flush()
 }
 
-// overview prints the verbs by what they are for, and what to begin with: at most
-// 23 lines of 80 characters, which a small terminal shows at once.
+// overview prints the verbs by purpose, and first commands: at most 23 lines of 80
+// characters, which fit on a small terminal.
 func overview(w io.Writer, app *kong.Application) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "farfield: %s\n", display.LowerFirst(app.Help))

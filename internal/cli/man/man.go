@@ -72,7 +72,7 @@ func manDetail(b *strings.Builder, text string) {
 	}
 }
 
-// EscapeTroff is text without what troff would take for requests or marks.
+// EscapeTroff escapes characters in text that troff would read as requests or marks.
 func EscapeTroff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	var ascii strings.Builder

@@ -51,7 +51,7 @@ func (c *Command) write(list []Map) error {
 			maps.Heats = append(maps.Heats, h)
 			side = max(side, by)
 		}
-		// What is to be compared comes one below the other, where there is room.
+		// Maps to be compared are placed below each other if there is room.
 		n := 0
 		for n < len(list) && list[n].Source == list[0].Source {
 			n++
@@ -117,7 +117,7 @@ func mapArrays(list []Map) []*array.Array {
 	return all
 }
 
-// mapCells are what is known of each head, as text.
+// mapCells returns the statistics of each head as text.
 func mapCells(list []Map) (head []string, rows [][]string) {
 	for _, m := range list {
 		rows = append(rows, []string{

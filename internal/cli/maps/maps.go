@@ -62,7 +62,7 @@ func (c *Command) Help() string {
 // mapElements is the most elements that the maps of one call may have.
 const mapElements = 1 << 27
 
-// Map is what is drawn of one head.
+// Map is the attention matrix of one head, with its labels.
 type Map struct {
 	Source string `json:"from"` // the model or the mechanism
 	Layer  string `json:"layer,omitempty"`

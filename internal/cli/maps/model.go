@@ -49,7 +49,7 @@ func (c *Command) models(e *env.Env) (list []Map, err error) {
 	return list, nil
 }
 
-// reading is what a model reads.
+// reading is the input of a model.
 type reading struct {
 	batch   *model.Batch
 	labels  []string // of its positions; nil: none
@@ -125,7 +125,7 @@ func (c *Command) sample(dir string, vocab *token.Vocabulary) (*reading, error) 
 	return in, err
 }
 
-// model appends the maps of one model, in one pass over what it reads.
+// model appends the maps of one model, from one pass over its input.
 func (c *Command) model(list []Map, dir string, m *model.Model[float32], in *reading) ([]Map, error) {
 	var names []string
 	m.WrapMechanisms(func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32] {

@@ -97,7 +97,7 @@ func (c *Command) report() (*Report, error) {
 	return r, nil
 }
 
-// costOf is what a form of mech costs for s.
+// costOf returns the cost of a form of mech for s.
 func costOf(m bench.Machine, mech attention.Mechanism[float32], s attention.Shape, form attention.Form) formCost {
 	s.Form = form
 	p := mech.Plan(s)

@@ -8,7 +8,8 @@ import (
 	"github.com/farfield-ml/farfield/mechanism"
 )
 
-// Command is the verb plan: what attention costs, as published and here.
+// Command is the verb plan: it prints the cost of attention, as published and on this
+// machine.
 type Command struct {
 	N         flags.Count `short:"n" default:"4096" placeholder:"N" help:"Queries of a sequence."`
 	M         flags.Count `short:"m" placeholder:"M" help:"Keys of a sequence (N)."`
@@ -100,7 +101,7 @@ type switches struct {
 	Counted  int `json:"counted"`  // it takes fewer operations, forward
 }
 
-// planShape is what of an attention.Shape the costs depend on.
+// planShape holds the sizes of an attention.Shape that decide the cost.
 type planShape struct {
 	B      int  `json:"b"`
 	H      int  `json:"h"`
@@ -120,7 +121,7 @@ type taylorShiftTotals struct {
 	EntriesEfficient float64 `json:"entries_eff"`
 }
 
-// formCost is what one form costs here, all heads and sequences.
+// formCost is the cost of one form on this machine, for all heads and sequences.
 type formCost struct {
 	Form            string         `json:"form"`
 	Forward         float64        `json:"forward_flops"`
@@ -152,7 +153,7 @@ type headsCost struct {
 	Seconds  float64 `json:"forward_seconds"`
 }
 
-// trainingCost is what training a model takes.
+// trainingCost is the cost of training a model.
 type trainingCost struct {
 	Parameters float64 `json:"parameters"`
 	Tokens     float64 `json:"tokens"`

@@ -20,7 +20,7 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// Command is the verb predict: what a model says of inputs that it has not learned from.
+// Command is the verb predict: it prints a model's predictions for new inputs.
 type Command struct {
 	Files  []string       `arg:"" optional:"" name:"file" placeholder:"FILE" help:"Inputs: one a line, or one a file; - is standard input."`
 	Model  string         `required:"" placeholder:"DIR" help:"Folder of a run (best checkpoint) or of a checkpoint."`
@@ -84,7 +84,7 @@ func (c *Command) Run(e *env.Env) error {
 	return nil
 }
 
-// records adds to each record what the model says of its text or file.
+// records adds the model's prediction to each record, from its text or file.
 func (c *Command) records(e *env.Env, p *train.Predictor, in io.Reader) error {
 	if p.NeedsLines() {
 		return c.Filter.FilterFile(e, in, func(text string) ([]records.Field, error) {
@@ -110,7 +110,7 @@ func (c *Command) records(e *env.Env, p *train.Predictor, in io.Reader) error {
 	})
 }
 
-// predictedFields is what is said of an input, by name.
+// predictedFields returns the prediction of an input as named fields.
 func predictedFields(p *train.Predictor, r *train.Prediction) []records.Field {
 	classes := p.Classes()
 	switch r.Kind {
@@ -159,7 +159,7 @@ func numberField(r *train.Prediction) records.Field {
 // rounded is a probability in six decimals.
 func rounded(p float64) float64 { return math.Round(p*1e6) / 1e6 }
 
-// answers prints what a model says.
+// answers prints predictions.
 type answers struct {
 	e    *env.Env
 	p    *train.Predictor
@@ -275,7 +275,7 @@ func (a *answers) line(text []byte) error {
 	return a.print(&r, string(text))
 }
 
-// print prints what is said of an input. What w cannot write its Flush tells.
+// print prints the prediction of an input. An error of w is returned by its Flush.
 func (a *answers) print(r *train.Prediction, shown string) error {
 	classes := a.p.Classes()
 	switch r.Kind {

@@ -9,8 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// readDropout reads what the flags say of dropout, and its masks if the file has
-// them.
+// readDropout reads the flags of dropout, and its masks if the file has them.
 func (p *Problem[T]) readDropout(c *Request, r *arrayReader[T]) error {
 	if c.Dropout == "" {
 		if c.Rate != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Request names a mechanism and what of a file its call is made of.
+// Request names a mechanism and the arrays of a file that make its call.
 type Request struct {
 	Mechanism string
 	flags.Settings
@@ -26,7 +26,7 @@ type Request struct {
 	Seed           uint64   // of masks that are drawn
 }
 
-// Problem is what a file of arrays asks for.
+// Problem is a call with its mechanism, read from a file of arrays.
 type Problem[T tensor.Float] struct {
 	rank         int // dimensions of q: 2, 3 or 4
 	Call         attention.Call[T]
@@ -287,8 +287,8 @@ func (p *Problem[T]) readGradient(r *arrayReader[T]) error {
 	return nil
 }
 
-// readMechanism makes the mechanism and sets its parameters and constants to what
-// the file holds of them, which also says what the flags do not.
+// readMechanism makes the mechanism and reads its parameters and constants from the
+// file. Their shapes set options that the flags do not.
 func (p *Problem[T]) readMechanism(c *Request, r *arrayReader[T]) error {
 	row, err := mechanism.Lookup(c.Mechanism)
 	if err != nil {

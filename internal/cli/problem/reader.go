@@ -20,7 +20,7 @@ type arrayReader[T tensor.Float] struct {
 
 func (r *arrayReader[T]) has(name string) bool { return slices.Contains(r.Names(), name) }
 
-// Types of arrays, with what is said where another is given.
+// Types of arrays, with the text of the error for another type.
 var (
 	floats   = []array.DType{array.F4, array.F8, array.F2, array.BF16}
 	integers = []array.DType{array.I4, array.I8, array.U1}

@@ -50,7 +50,7 @@ func (p *Stream) Show(s stream.Progress) {
 	}
 }
 
-// formatTimeLeft says how long the rest takes, if anybody knows.
+// formatTimeLeft returns the remaining time as text, "" if it is unknown.
 func (p *Stream) formatTimeLeft(s stream.Progress, speed float64) string {
 	if s.TotalTokens < 0 || speed <= 0 {
 		return ""
@@ -59,7 +59,7 @@ func (p *Stream) formatTimeLeft(s stream.Progress, speed float64) string {
 	return fmt.Sprintf("  %s left", left.Round(time.Second))
 }
 
-// Share says how many tokens there are, if anybody knows.
+// Share returns the number of all tokens as text, "" if it is unknown.
 func (p *Stream) Share() string {
 	if p.all <= 0 {
 		return ""

@@ -149,7 +149,7 @@ func (r *recordRun) all(fields []TextFunc) error {
 	}
 }
 
-// result is what becomes of a record.
+// result is the output of a record.
 type result struct {
 	record []byte
 	line   int64 // of the input

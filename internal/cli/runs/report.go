@@ -17,7 +17,7 @@ import (
 // ReportFile is the page in the folder of a run.
 const ReportFile = "report.html"
 
-// TrainedRun is what the folder of a run tells of it so far.
+// TrainedRun holds the records in the folder of a run.
 type TrainedRun struct {
 	Dir, name string
 	Config    train.Config
@@ -244,7 +244,7 @@ func BaselineSeries(baselines []task.Baseline, m Measure, from, to float64) []re
 	return []report.Series{{Name: "baseline " + best.Name, X: []float64{from, to}, Y: []float64{best.Score, best.Score}, Style: report.LevelLine}}
 }
 
-// What a page shows at most.
+// Limits of a page.
 const (
 	curvePoints     = 500
 	mostEvaluations = 15 // rows

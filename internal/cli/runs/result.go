@@ -34,7 +34,7 @@ func (r *Report) SetTable(text *task.Text) error {
 	return err
 }
 
-// Report is what a training came to.
+// Report is the result of a training.
 type Report struct {
 	Run   string `json:"run"`
 	Task  string `json:"task"`
@@ -87,7 +87,8 @@ func (r *Report) Print(e *env.Env) error {
 	return err
 }
 
-// PrintBaselines prints what simple means score, and the samples that they learned from.
+// PrintBaselines prints the scores of the baselines, and the number of samples that
+// they learned from.
 func PrintBaselines(e *env.Env, metric task.Metric, list []task.Baseline) {
 	for _, b := range list {
 		from := ""
@@ -98,7 +99,7 @@ func PrintBaselines(e *env.Env, metric task.Metric, list []task.Baseline) {
 	}
 }
 
-// printMore says what may follow.
+// printMore prints the commands that may follow.
 func (r *Report) printMore(e *env.Env, command string) {
 	if !e.IsQuiet {
 		fmt.Fprintf(e.Stdout, "more        farfield "+command+"\n", r.Run)

@@ -35,7 +35,7 @@ func ReadRunConfig(dir string) (train.Config, error) {
 	return c, err
 }
 
-// SeedPrefix is what the name of a run of several seeds begins with.
+// SeedPrefix begins the name of each run of several seeds.
 const SeedPrefix = "seed-"
 
 // SeedRuns returns the folders of the runs below dir, by seed.

@@ -152,7 +152,7 @@ func TableBaselines(bits [3]float64) []task.Baseline {
 	}
 }
 
-// ResultFile is what a training came to, in the folder of its run.
+// ResultFile holds the result of a training, in the folder of its run.
 const (
 	ResultFile    = "result.json"
 	resultVersion = 1
@@ -216,7 +216,7 @@ type classScore struct {
 	Mistaken  string  // the other class that it is taken for most often; "": none
 }
 
-// classScores returns what a confusion says of each class.
+// classScores returns recall and precision of each class from a confusion matrix.
 func classScores(confusion [][]int64, names []string) []classScore {
 	name := func(class int) string {
 		if class < len(names) {

@@ -25,8 +25,8 @@ const (
 	lost                      // nowhere
 )
 
-// find opens the file that has what was scored, at the place that comes next. The
-// file of the name follows it, if it is another.
+// find opens the file with the scored text, at the next position. If the name leads to
+// another file, that file follows.
 func (t *scoring) find() (foundPlace, error) {
 	if f, ok := t.in.(*os.File); ok {
 		if begins := t.has(f); begins != nil {
@@ -72,7 +72,7 @@ func (t *scoring) wait() error {
 		if err == nil && next == t.in {
 			return t.turn(next)
 		}
-		t.next = next // after what the file that is read has got meanwhile
+		t.next = next // after the rest of the current file
 		return err
 	}
 	timer := time.NewTimer(pollEvery)
@@ -85,9 +85,9 @@ func (t *scoring) wait() error {
 	}
 }
 
-// look returns the file to read from its beginning where the name leads to another, or
-// to one that was truncated, which is the open one; nil: neither is so. What is empty is
-// no other file yet: its writer may still be at the one before.
+// look returns another file if the name leads to it, or the open file if it was
+// truncated; nil: neither. An empty file is ignored, because its writer may still write
+// to the earlier file.
 func (t *scoring) look() (*os.File, error) {
 	now, _ := t.in.(*os.File)
 	info, err := os.Stat(t.cmd.File)
@@ -123,7 +123,7 @@ func (t *scoring) look() (*os.File, error) {
 	return next, nil
 }
 
-// unchanged reports whether f begins with what was scored.
+// unchanged reports whether f begins with the scored text.
 func (t *scoring) unchanged(f *os.File) bool {
 	b := make([]byte, len(t.begins))
 	_, err := f.ReadAt(b, 0)

@@ -179,7 +179,7 @@ func (t *scoring) lines(lines [][]byte) error {
 	return nil
 }
 
-// format appends a line to what is printed.
+// format appends a line to the output.
 func (t *scoring) format(x ScoredLine) error {
 	if !t.cmd.JSON {
 		return x.print(&t.printed, progress.TerminalWidth(t.w))
@@ -208,7 +208,7 @@ func (t *scoring) keep(x ScoredLine) {
 	}
 }
 
-// Report is what a text took.
+// Report is the JSON result of score.
 type Report struct {
 	Lines int64 `json:"lines"`
 	score.LineScore

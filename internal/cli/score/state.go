@@ -47,7 +47,7 @@ type scoring struct {
 	scorePlace
 }
 
-// scorePlace is how far a text is, and what was found.
+// scorePlace holds the progress through a text and its results.
 type scorePlace struct {
 	Offset int64           `json:"offset"` // bytes of the file that were scored
 	Number int64           `json:"lines"`  // lines that were scored, of all files
@@ -170,7 +170,7 @@ func (t *scoring) restore(data []byte, m *model.Model[float32], vocab *token.Voc
 	return nil
 }
 
-// openOut opens --out and cuts off what was written after the state was saved.
+// openOut opens --out and cuts off lines that were written after the state was saved.
 func (t *scoring) openOut() error {
 	path := t.cmd.Filter.Out
 	if path == "" {
@@ -242,7 +242,7 @@ func (t *scoring) run() error {
 	return err
 }
 
-// all scores what there is, and with --follow what comes.
+// all scores the text, and with --follow the text that is appended later.
 func (t *scoring) all() error {
 	var lines [][]byte
 	for {

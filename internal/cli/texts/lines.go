@@ -22,13 +22,13 @@ func OpenText(e *env.Env, path string) (io.ReadCloser, error) {
 	return infile.OpenStream(e.Context, path)
 }
 
-// StandardInput is what is read of standard input, which stays open.
+// StandardInput reads standard input. Closing it leaves standard input open.
 type StandardInput struct{ io.Reader }
 
 // Close leaves standard input open. The error is nil.
 func (StandardInput) Close() error { return nil }
 
-// LineSource cuts what is read into lines, which keep their line breaks.
+// LineSource divides a stream into lines, which keep their line breaks.
 type LineSource struct {
 	Reader  io.Reader
 	Longest int // bytes; longer lines come in parts

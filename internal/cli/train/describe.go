@@ -14,7 +14,7 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// describeRun prints what is about to be trained.
+// describeRun prints the configuration of a new run.
 func describeRun(e *env.Env, t *train.Trainer, dir string) {
 	c, src := t.Config(), t.Source()
 	m := c.Model

@@ -28,7 +28,7 @@ import (
 // the first run is.
 const seedsFile = "seeds.json"
 
-// seedsBytes bounds what is read of the record.
+// seedsBytes bounds the size of the record.
 const seedsBytes = 1 << 20
 
 // mostSeeds bounds how many runs one command makes.
@@ -171,7 +171,7 @@ func (t *Command) resumeOne(e *env.Env, src task.Source, dir string) (*runs.Repo
 	return t.one(e, trainer, dir)
 }
 
-// SeedsReport is what trainings with several seeds came to.
+// SeedsReport is the result of trainings with several seeds.
 type SeedsReport struct {
 	Runs      []*runs.Report `json:"runs"`
 	Mean      float64        `json:"mean"` // of the scores

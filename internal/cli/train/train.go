@@ -20,8 +20,8 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// Command is the verb train: a transformer learns a text, or another task. Flags that
-// are not given leave what the preset or the configuration says.
+// Command is the verb train: it trains a transformer on a text or another task. Flags
+// that are not set keep the values of the preset or configuration.
 type Command struct {
 	Data    string            `placeholder:"FILE|FOLDER" help:"Data of the task: a file, folder or data set."`
 	Task    string            `complete:"tasks" placeholder:"NAME" help:"Task (bytelm): ${tasks}."`
@@ -118,7 +118,7 @@ func (t *Command) Run(e *env.Env) error {
 	return e.RunUntilRanksEnd("train --resume with the run's --out continues after its last checkpoint", func() error { return t.run(e.SilenceRanks()) })
 }
 
-// trainPlan is what a training begins with, on all ranks.
+// trainPlan holds the start of a training, equal on all ranks.
 type trainPlan struct {
 	Config train.Config
 	Out    string

@@ -28,8 +28,8 @@ func (Command) Run(e *env.Env) error {
 	return err
 }
 
-// FormatVersion is a line: the release, or what go install resolved, the commit and its
-// date, Go, platform and instruction set.
+// FormatVersion returns one line: the release or the version that go install resolved,
+// the commit and its date, Go, platform and instruction set.
 func FormatVersion() string {
 	number, revision, at, changed := Release, Commit, Date, ""
 	if info, ok := debug.ReadBuildInfo(); ok {
