@@ -105,6 +105,22 @@ func wrapScaleRows(f func(rows, n int, dst *float32, drs int, x *float32, xrs in
 	}
 }
 
+func wrapMixRows(f func(rows, n int, dst *float32, drs int, x *float32, xrs int, a, y *float32, yrs int, b *float32)) func(dst []float32, drs int, x []float32, xrs int, a, y []float32, yrs int, b []float32, n int) {
+	return func(dst []float32, drs int, x []float32, xrs int, a, y []float32, yrs int, b []float32, n int) {
+		if rows := len(a); rows > 0 {
+			f(rows, n, pointerToRows(dst, drs, rows, n), drs, pointerToRows(x, xrs, rows, n), xrs, pointerTo(a, rows), pointerToRows(y, yrs, rows, n), yrs, pointerTo(b, rows))
+		}
+	}
+}
+
+func wrapClearRows(f func(rows, n int, x *float32, xrs int)) func(x []float32, xrs, rows, n int) {
+	return func(x []float32, xrs, rows, n int) {
+		if rows > 0 && n > 0 {
+			f(rows, n, pointerToRows(x, xrs, rows, n), xrs)
+		}
+	}
+}
+
 func wrapAddRows(f func(rows, n int, dst *float32, drs int, x *float32, xrs int, y *float32, yrs int)) func(dst []float32, drs int, x []float32, xrs int, y []float32, yrs, rows, n int) {
 	return func(dst []float32, drs int, x []float32, xrs int, y []float32, yrs, rows, n int) {
 		if rows > 0 {

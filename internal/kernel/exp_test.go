@@ -123,6 +123,8 @@ func testRowsTogether(t *testing.T, k *Table[float32]) {
 		},
 		"MulRows":   func(dst, x []float32, rs, n int, a, _ []float32) { k.MulRows(dst, x, rs, n, a) },
 		"ScaleRows": func(dst, x []float32, rs, n int, a, _ []float32) { k.ScaleRows(dst, rs, x, rs, n, a) },
+		"MixRows":   func(dst, x []float32, rs, n int, a, _ []float32) { k.MixRows(dst, rs, x, rs, a, dst, rs, a, n) },
+		"ClearRows": func(dst, _ []float32, rs, n int, a, _ []float32) { k.ClearRows(dst, rs, len(a), n) },
 	} {
 		for _, n := range sizes {
 			rs := n + 5

@@ -12,7 +12,7 @@ func genericTable[T Float]() *Table[T] {
 		MulAdd: mulAddGo[T], AddCarry: addCarryGo[T], SwapCarry: swapCarryGo[T],
 		Dot: dotGo[T], Sum: sumGo[T], Max: maxGo[T],
 		Exp: expGo[T], ExpRows: expRowsGo[T], PolyRows: polyRowsGo[T], MulRows: mulRowsGo[T],
-		ScaleRows: scaleRowsGo[T], AddRows: addRowsGo[T], SumRows: sumRowsGo[T], RowDots: rowDotsGo[T],
+		ScaleRows: scaleRowsGo[T], MixRows: mixRowsGo[T], ClearRows: clearRowsGo[T], AddRows: addRowsGo[T], SumRows: sumRowsGo[T], RowDots: rowDotsGo[T],
 		GELU: geluGo[T], GELUGrad: geluGradGo[T],
 		ErfGELU: erfGELUGo[T], ErfGELUGrad: erfGELUGradGo[T],
 		EluPlusOne: eluPlusOneGo[T], EluPlusOneGrad: eluPlusOneGradGo[T],
@@ -235,6 +235,29 @@ func mulRowsGo[T Float](dst, x []T, rs, n int, a []T) {
 func scaleRowsGo[T Float](dst []T, drs int, x []T, xrs, n int, a []T) {
 	for r, v := range a {
 		scaleGo(dst[r*drs:][:n], v, x[r*xrs:])
+	}
+}
+
+func mixRowsGo[T Float](dst []T, drs int, x []T, xrs int, a, y []T, yrs int, b []T, n int) {
+	if len(a) == 0 {
+		return
+	}
+	dst, x, y, b = checkedRows(dst, drs, len(a), n), checkedRows(x, xrs, len(a), n), checkedRows(y, yrs, len(a), n), b[:len(a)]
+	for r, v := range a {
+		to, from := dst[r*drs:][:n], y[r*yrs:][:n]
+		for i, z := range x[r*xrs:][:n] {
+			to[i] = v*z + b[r]*from[i]
+		}
+	}
+}
+
+func clearRowsGo[T Float](x []T, xrs, rows, n int) {
+	if rows <= 0 {
+		return
+	}
+	x = checkedRows(x, xrs, rows, n)
+	for r := range rows {
+		clear(x[r*xrs:][:n])
 	}
 }
 

@@ -77,6 +77,13 @@ type Table[T Float] struct {
 	// r < len(a); rows lie drs and xrs apart.
 	ScaleRows func(dst []T, drs int, x []T, xrs, n int, a []T)
 
+	// MixRows sets the first n elements of rows dst_r to a[r]·x_r + b[r]·y_r, for
+	// r < len(a); rows lie drs, xrs and yrs apart.
+	MixRows func(dst []T, drs int, x []T, xrs int, a, y []T, yrs int, b []T, n int)
+	// ClearRows sets the first n elements of rows x_r, which lie xrs apart, to 0 for
+	// r < rows.
+	ClearRows func(x []T, xrs, rows, n int)
+
 	// AddRows sets the first n elements of rows dst_r to x_r + y_r, for r < rows;
 	// rows lie drs, xrs and yrs apart. With yrs = 0 one row y is added to all.
 	AddRows func(dst []T, drs int, x []T, xrs int, y []T, yrs, rows, n int)

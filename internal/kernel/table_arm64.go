@@ -26,6 +26,7 @@ func neonTable() *Table[float32] {
 		Dot: wrapDot(dotNEON), Sum: wrapReduction(sumNEON), Max: wrapReduction(maxNEON),
 		Exp: wrapExp(expNEON), ExpRows: wrapExpRows(expRowsNEON),
 		PolyRows: wrapPolyRows(polyRowsNEON), MulRows: wrapMulRows(mulRowsNEON),
+		MixRows: wrapMixRows(mixRowsNEON), ClearRows: wrapClearRows(clearRowsNEON),
 		ScaleRows: wrapScaleRows(scaleRowsNEON), AddRows: wrapAddRows(addRowsNEON),
 		SumRows: wrapSumRows(sumRowsNEON), RowDots: wrapRowDots(rowDotsNEON),
 		GELU: wrapUnary(geluNEON), GELUGrad: wrapBinary(geluGradNEON),

@@ -69,6 +69,16 @@ func mulRowsAVX2(rows int, n int, dst *float32, x *float32, rs int, a *float32)
 //go:noescape
 func scaleRowsAVX2(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32)
 
+// mixRowsAVX2 sets n numbers of each row dst = a·x + b·y.
+//
+//go:noescape
+func mixRowsAVX2(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32, y *float32, yrs int, b *float32)
+
+// clearRowsAVX2 sets n numbers of each row to 0.
+//
+//go:noescape
+func clearRowsAVX2(rows int, n int, x *float32, xrs int)
+
 // addRowsAVX2 sets n numbers of each row dst = x + y.
 //
 //go:noescape

@@ -1230,6 +1230,178 @@ done69:
 	VZEROUPPER
 	RET
 
+// func mixRowsAVX2(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32, y *float32, yrs int, b *float32)
+// Requires: AVX, FMA3
+TEXT ·mixRowsAVX2(SB), NOSPLIT, $0-80
+	MOVQ rows+0(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ drs+24(FP), DX
+	SHLQ $0x02, DX
+	MOVQ x+32(FP), BX
+	MOVQ xrs+40(FP), SI
+	SHLQ $0x02, SI
+	MOVQ a+48(FP), DI
+	MOVQ y+56(FP), R8
+	MOVQ yrs+64(FP), R9
+	SHLQ $0x02, R9
+	MOVQ b+72(FP), R10
+
+row70:
+	VBROADCASTSS (DI), Y0
+	VBROADCASTSS (R10), Y1
+	MOVQ         n+8(FP), R11
+	XORQ         R12, R12
+
+loop73:
+	CMPQ        R11, $+64
+	JLT         single72
+	VMOVUPS     (BX)(R12*4), Y2
+	VMOVUPS     32(BX)(R12*4), Y3
+	VMULPS      Y0, Y2, Y2
+	VMULPS      Y0, Y3, Y3
+	VMOVUPS     (R8)(R12*4), Y4
+	VMOVUPS     32(R8)(R12*4), Y5
+	VFMADD231PS Y1, Y4, Y2
+	VFMADD231PS Y1, Y5, Y3
+	VMOVUPS     Y2, (CX)(R12*4)
+	VMOVUPS     Y3, 32(CX)(R12*4)
+	VMOVUPS     64(BX)(R12*4), Y2
+	VMOVUPS     96(BX)(R12*4), Y3
+	VMULPS      Y0, Y2, Y2
+	VMULPS      Y0, Y3, Y3
+	VMOVUPS     64(R8)(R12*4), Y4
+	VMOVUPS     96(R8)(R12*4), Y5
+	VFMADD231PS Y1, Y4, Y2
+	VFMADD231PS Y1, Y5, Y3
+	VMOVUPS     Y2, 64(CX)(R12*4)
+	VMOVUPS     Y3, 96(CX)(R12*4)
+	VMOVUPS     128(BX)(R12*4), Y2
+	VMOVUPS     160(BX)(R12*4), Y3
+	VMULPS      Y0, Y2, Y2
+	VMULPS      Y0, Y3, Y3
+	VMOVUPS     128(R8)(R12*4), Y4
+	VMOVUPS     160(R8)(R12*4), Y5
+	VFMADD231PS Y1, Y4, Y2
+	VFMADD231PS Y1, Y5, Y3
+	VMOVUPS     Y2, 128(CX)(R12*4)
+	VMOVUPS     Y3, 160(CX)(R12*4)
+	VMOVUPS     192(BX)(R12*4), Y2
+	VMOVUPS     224(BX)(R12*4), Y3
+	VMULPS      Y0, Y2, Y2
+	VMULPS      Y0, Y3, Y3
+	VMOVUPS     192(R8)(R12*4), Y4
+	VMOVUPS     224(R8)(R12*4), Y5
+	VFMADD231PS Y1, Y4, Y2
+	VFMADD231PS Y1, Y5, Y3
+	VMOVUPS     Y2, 192(CX)(R12*4)
+	VMOVUPS     Y3, 224(CX)(R12*4)
+	ADDQ        $+64, R12
+	SUBQ        $+64, R11
+	JMP         loop73
+
+single72:
+loop74:
+	CMPQ        R11, $+16
+	JLT         part71
+	VMOVUPS     (BX)(R12*4), Y2
+	VMOVUPS     32(BX)(R12*4), Y3
+	VMULPS      Y0, Y2, Y2
+	VMULPS      Y0, Y3, Y3
+	VMOVUPS     (R8)(R12*4), Y4
+	VMOVUPS     32(R8)(R12*4), Y5
+	VFMADD231PS Y1, Y4, Y2
+	VFMADD231PS Y1, Y5, Y3
+	VMOVUPS     Y2, (CX)(R12*4)
+	VMOVUPS     Y3, 32(CX)(R12*4)
+	ADDQ        $+16, R12
+	SUBQ        $+16, R11
+	JMP         loop74
+
+part71:
+	TESTQ       R11, R11
+	JZ          done75
+	LEAQ        masksAVX2<>+0(SB), R13
+	NEGQ        R11
+	VMOVUPS     64(R13)(R11*4), Y2
+	VMOVUPS     96(R13)(R11*4), Y3
+	VMASKMOVPS  (BX)(R12*4), Y2, Y4
+	VMASKMOVPS  32(BX)(R12*4), Y3, Y5
+	VMULPS      Y0, Y4, Y4
+	VMULPS      Y0, Y5, Y0
+	VMASKMOVPS  (R8)(R12*4), Y2, Y5
+	VMASKMOVPS  32(R8)(R12*4), Y3, Y6
+	VFMADD231PS Y1, Y5, Y4
+	VFMADD231PS Y1, Y6, Y0
+	VMASKMOVPS  Y4, Y2, (CX)(R12*4)
+	VMASKMOVPS  Y0, Y3, 32(CX)(R12*4)
+
+done75:
+	ADDQ DX, CX
+	ADDQ SI, BX
+	ADDQ R9, R8
+	ADDQ $0x04, DI
+	ADDQ $0x04, R10
+	DECQ AX
+	JNZ  row70
+	VZEROUPPER
+	RET
+
+// func clearRowsAVX2(rows int, n int, x *float32, xrs int)
+// Requires: AVX, AVX2
+TEXT ·clearRowsAVX2(SB), NOSPLIT, $0-32
+	MOVQ  rows+0(FP), AX
+	MOVQ  x+16(FP), CX
+	MOVQ  xrs+24(FP), DX
+	SHLQ  $0x02, DX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+
+row76:
+	MOVQ n+8(FP), BX
+	XORQ SI, SI
+
+loop79:
+	CMPQ    BX, $+64
+	JLT     single78
+	VMOVUPS Y0, (CX)(SI*4)
+	VMOVUPS Y1, 32(CX)(SI*4)
+	VMOVUPS Y0, 64(CX)(SI*4)
+	VMOVUPS Y1, 96(CX)(SI*4)
+	VMOVUPS Y0, 128(CX)(SI*4)
+	VMOVUPS Y1, 160(CX)(SI*4)
+	VMOVUPS Y0, 192(CX)(SI*4)
+	VMOVUPS Y1, 224(CX)(SI*4)
+	ADDQ    $+64, SI
+	SUBQ    $+64, BX
+	JMP     loop79
+
+single78:
+loop80:
+	CMPQ    BX, $+16
+	JLT     part77
+	VMOVUPS Y0, (CX)(SI*4)
+	VMOVUPS Y1, 32(CX)(SI*4)
+	ADDQ    $+16, SI
+	SUBQ    $+16, BX
+	JMP     loop80
+
+part77:
+	TESTQ      BX, BX
+	JZ         done81
+	LEAQ       masksAVX2<>+0(SB), DI
+	NEGQ       BX
+	VMOVUPS    64(DI)(BX*4), Y2
+	VMOVUPS    96(DI)(BX*4), Y3
+	VMASKMOVPS Y0, Y2, (CX)(SI*4)
+	VMASKMOVPS Y1, Y3, 32(CX)(SI*4)
+
+done81:
+	ADDQ DX, CX
+	DECQ AX
+	JNZ  row76
+	VZEROUPPER
+	RET
+
 // func addRowsAVX2(rows int, n int, dst *float32, drs int, x *float32, xrs int, y *float32, yrs int)
 // Requires: AVX
 TEXT ·addRowsAVX2(SB), NOSPLIT, $0-64
@@ -1244,13 +1416,13 @@ TEXT ·addRowsAVX2(SB), NOSPLIT, $0-64
 	MOVQ yrs+56(FP), R8
 	SHLQ $0x02, R8
 
-row70:
+row82:
 	MOVQ n+8(FP), R9
 	XORQ R10, R10
 
-loop73:
+loop85:
 	CMPQ    R9, $+64
-	JLT     single72
+	JLT     single84
 	VMOVUPS (BX)(R10*4), Y0
 	VMOVUPS 32(BX)(R10*4), Y1
 	VMOVUPS (DI)(R10*4), Y2
@@ -1285,12 +1457,12 @@ loop73:
 	VMOVUPS Y1, 224(CX)(R10*4)
 	ADDQ    $+64, R10
 	SUBQ    $+64, R9
-	JMP     loop73
+	JMP     loop85
 
-single72:
-loop74:
+single84:
+loop86:
 	CMPQ    R9, $+16
-	JLT     part71
+	JLT     part83
 	VMOVUPS (BX)(R10*4), Y0
 	VMOVUPS 32(BX)(R10*4), Y1
 	VMOVUPS (DI)(R10*4), Y2
@@ -1301,11 +1473,11 @@ loop74:
 	VMOVUPS Y1, 32(CX)(R10*4)
 	ADDQ    $+16, R10
 	SUBQ    $+16, R9
-	JMP     loop74
+	JMP     loop86
 
-part71:
+part83:
 	TESTQ      R9, R9
-	JZ         done75
+	JZ         done87
 	LEAQ       masksAVX2<>+0(SB), R11
 	NEGQ       R9
 	VMOVUPS    64(R11)(R9*4), Y0
@@ -1319,12 +1491,12 @@ part71:
 	VMASKMOVPS Y2, Y0, (CX)(R10*4)
 	VMASKMOVPS Y3, Y1, 32(CX)(R10*4)
 
-done75:
+done87:
 	ADDQ DX, CX
 	ADDQ SI, BX
 	ADDQ R8, DI
 	DECQ AX
-	JNZ  row70
+	JNZ  row82
 	VZEROUPPER
 	RET
 
@@ -1339,9 +1511,9 @@ TEXT ·sumRowsAVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop78:
+loop90:
 	CMPQ    AX, $+64
-	JLT     single77
+	JLT     single89
 	VMOVUPS (DX)(DI*4), Y0
 	VMOVUPS 32(DX)(DI*4), Y1
 	VMOVUPS 64(DX)(DI*4), Y2
@@ -1353,7 +1525,7 @@ loop78:
 	MOVQ    CX, R8
 	MOVQ    BX, R9
 
-row79:
+row91:
 	VMOVUPS (R9)(DI*4), Y8
 	VMOVUPS 32(R9)(DI*4), Y9
 	VADDPS  Y8, Y0, Y0
@@ -1372,7 +1544,7 @@ row79:
 	VADDPS  Y9, Y7, Y7
 	ADDQ    SI, R9
 	DECQ    R8
-	JNZ     row79
+	JNZ     row91
 	VMOVUPS Y0, (DX)(DI*4)
 	VMOVUPS Y1, 32(DX)(DI*4)
 	VMOVUPS Y2, 64(DX)(DI*4)
@@ -1383,34 +1555,34 @@ row79:
 	VMOVUPS Y7, 224(DX)(DI*4)
 	ADDQ    $+64, DI
 	SUBQ    $+64, AX
-	JMP     loop78
+	JMP     loop90
 
-single77:
-loop80:
+single89:
+loop92:
 	CMPQ    AX, $+16
-	JLT     part76
+	JLT     part88
 	VMOVUPS (DX)(DI*4), Y0
 	VMOVUPS 32(DX)(DI*4), Y1
 	MOVQ    CX, R8
 	MOVQ    BX, R9
 
-row81:
+row93:
 	VMOVUPS (R9)(DI*4), Y2
 	VMOVUPS 32(R9)(DI*4), Y3
 	VADDPS  Y2, Y0, Y0
 	VADDPS  Y3, Y1, Y1
 	ADDQ    SI, R9
 	DECQ    R8
-	JNZ     row81
+	JNZ     row93
 	VMOVUPS Y0, (DX)(DI*4)
 	VMOVUPS Y1, 32(DX)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop80
+	JMP     loop92
 
-part76:
+part88:
 	TESTQ      AX, AX
-	JZ         done82
+	JZ         done94
 	LEAQ       masksAVX2<>+0(SB), R8
 	NEGQ       AX
 	VMOVUPS    64(R8)(AX*4), Y0
@@ -1420,18 +1592,18 @@ part76:
 	MOVQ       CX, AX
 	MOVQ       BX, CX
 
-row83:
+row95:
 	VMASKMOVPS (CX)(DI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
 	VADDPS     Y4, Y2, Y2
 	VADDPS     Y5, Y3, Y3
 	ADDQ       SI, CX
 	DECQ       AX
-	JNZ        row83
+	JNZ        row95
 	VMASKMOVPS Y2, Y0, (DX)(DI*4)
 	VMASKMOVPS Y3, Y1, 32(DX)(DI*4)
 
-done82:
+done94:
 	VZEROUPPER
 	RET
 
@@ -1447,7 +1619,7 @@ TEXT ·rowDotsAVX2(SB), NOSPLIT, $0-56
 	MOVQ yrs+48(FP), DI
 	SHLQ $0x02, DI
 
-row84:
+row96:
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -1459,9 +1631,9 @@ row84:
 	MOVQ  n+8(FP), R8
 	XORQ  R9, R9
 
-loop87:
+loop99:
 	CMPQ        R8, $+64
-	JLT         single86
+	JLT         single98
 	VMOVUPS     (DX)(R9*4), Y8
 	VMOVUPS     32(DX)(R9*4), Y9
 	VMOVUPS     (SI)(R9*4), Y10
@@ -1488,12 +1660,12 @@ loop87:
 	VFMADD231PS Y11, Y9, Y7
 	ADDQ        $+64, R9
 	SUBQ        $+64, R8
-	JMP         loop87
+	JMP         loop99
 
-single86:
-loop88:
+single98:
+loop100:
 	CMPQ        R8, $+16
-	JLT         part85
+	JLT         part97
 	VMOVUPS     (DX)(R9*4), Y8
 	VMOVUPS     32(DX)(R9*4), Y9
 	VMOVUPS     (SI)(R9*4), Y10
@@ -1502,11 +1674,11 @@ loop88:
 	VFMADD231PS Y11, Y9, Y1
 	ADDQ        $+16, R9
 	SUBQ        $+16, R8
-	JMP         loop88
+	JMP         loop100
 
-part85:
+part97:
 	TESTQ       R8, R8
-	JZ          done89
+	JZ          done101
 	LEAQ        masksAVX2<>+0(SB), R10
 	NEGQ        R8
 	VMOVUPS     64(R10)(R8*4), Y8
@@ -1518,7 +1690,7 @@ part85:
 	VFMADD231PS Y8, Y10, Y0
 	VFMADD231PS Y9, Y11, Y1
 
-done89:
+done101:
 	VADDPS       Y4, Y0, Y0
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y6, Y2, Y2
@@ -1537,7 +1709,7 @@ done89:
 	ADDQ         DI, SI
 	ADDQ         $0x04, CX
 	DECQ         AX
-	JNZ          row84
+	JNZ          row96
 	VZEROUPPER
 	RET
 
@@ -1551,9 +1723,9 @@ TEXT ·expAVX2(SB), NOSPLIT, $0-36
 	VPXOR Y1, Y1, Y1
 	XORQ  BX, BX
 
-loop91:
+loop103:
 	CMPQ         AX, $+16
-	JLT          part90
+	JLT          part102
 	VMOVUPS      (DX)(BX*4), Y2
 	VMOVUPS      32(DX)(BX*4), Y3
 	VBROADCASTSS shift+24(FP), Y4
@@ -1620,11 +1792,11 @@ loop91:
 	VADDPS       Y6, Y1, Y1
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop91
+	JMP          loop103
 
-part90:
+part102:
 	TESTQ        AX, AX
-	JZ           done92
+	JZ           done104
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y2
@@ -1696,7 +1868,7 @@ part90:
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 
-done92:
+done104:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1757,16 +1929,16 @@ TEXT ·expRowsAVX2(SB), NOSPLIT, $0-56
 	MOVQ shift+40(FP), BX
 	MOVQ sum+48(FP), SI
 
-row93:
+row105:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (BX), Y0
 	VPXOR        Y1, Y1, Y1
 	VPXOR        Y2, Y2, Y2
 	XORQ         R8, R8
 
-loop96:
+loop108:
 	CMPQ         DI, $+32
-	JLT          single95
+	JLT          single107
 	VBROADCASTSS factor+32(FP), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
@@ -1846,12 +2018,12 @@ loop96:
 	VADDPS       Y13, Y2, Y2
 	ADDQ         $+32, R8
 	SUBQ         $+32, DI
-	JMP          loop96
+	JMP          loop108
 
-single95:
-loop97:
+single107:
+loop109:
 	CMPQ         DI, $+16
-	JLT          part94
+	JLT          part106
 	VBROADCASTSS factor+32(FP), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
@@ -1897,11 +2069,11 @@ loop97:
 	VADDPS       Y7, Y2, Y2
 	ADDQ         $+16, R8
 	SUBQ         $+16, DI
-	JMP          loop97
+	JMP          loop109
 
-part94:
+part106:
 	TESTQ        DI, DI
-	JZ           done98
+	JZ           done110
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         DI
 	VMOVUPS      64(R9)(DI*4), Y3
@@ -1952,7 +2124,7 @@ part94:
 	VADDPS       Y0, Y1, Y1
 	VADDPS       Y3, Y2, Y2
 
-done98:
+done110:
 	VADDPS       Y2, Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1966,7 +2138,7 @@ done98:
 	ADDQ         $0x04, BX
 	ADDQ         $0x04, SI
 	DECQ         AX
-	JNZ          row93
+	JNZ          row105
 	VZEROUPPER
 	RET
 
@@ -1999,9 +2171,9 @@ TEXT ·geluAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop100:
+loop112:
 	CMPQ         AX, $+16
-	JLT          part99
+	JLT          part111
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -2076,11 +2248,11 @@ loop100:
 	VMOVUPS      Y1, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop100
+	JMP          loop112
 
-part99:
+part111:
 	TESTQ        AX, AX
-	JZ           done101
+	JZ           done113
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -2158,7 +2330,7 @@ part99:
 	VMASKMOVPS   Y2, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(BX*4)
 
-done101:
+done113:
 	VZEROUPPER
 	RET
 
@@ -2177,9 +2349,9 @@ TEXT ·geluGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop103:
+loop115:
 	CMPQ         AX, $+16
-	JLT          part102
+	JLT          part114
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const41200000AVX2<>+0(SB), Y2
@@ -2281,11 +2453,11 @@ loop103:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop103
+	JMP          loop115
 
-part102:
+part114:
 	TESTQ        AX, AX
-	JZ           done104
+	JZ           done116
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2390,7 +2562,7 @@ part102:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done104:
+done116:
 	VZEROUPPER
 	RET
 
@@ -2414,9 +2586,9 @@ TEXT ·erfGELUAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop106:
+loop118:
 	CMPQ         AX, $+16
-	JLT          part105
+	JLT          part117
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VBROADCASTSS const7fffffffAVX2<>+0(SB), Y2
@@ -2539,11 +2711,11 @@ loop106:
 	VMOVUPS      Y7, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop106
+	JMP          loop118
 
-part105:
+part117:
 	TESTQ        AX, AX
-	JZ           done107
+	JZ           done119
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -2669,7 +2841,7 @@ part105:
 	VMASKMOVPS   Y8, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y9, Y1, 32(CX)(BX*4)
 
-done107:
+done119:
 	VZEROUPPER
 	RET
 
@@ -2721,9 +2893,9 @@ TEXT ·erfGELUGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop109:
+loop121:
 	CMPQ         AX, $+16
-	JLT          part108
+	JLT          part120
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const7fffffffAVX2<>+0(SB), Y2
@@ -2859,11 +3031,11 @@ loop109:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop109
+	JMP          loop121
 
-part108:
+part120:
 	TESTQ        AX, AX
-	JZ           done110
+	JZ           done122
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -3002,7 +3174,7 @@ part108:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done110:
+done122:
 	VZEROUPPER
 	RET
 
@@ -3020,9 +3192,9 @@ TEXT ·eluPlusOneAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop112:
+loop124:
 	CMPQ         AX, $+16
-	JLT          part111
+	JLT          part123
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -3094,11 +3266,11 @@ loop112:
 	VMOVUPS      Y4, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop112
+	JMP          loop124
 
-part111:
+part123:
 	TESTQ        AX, AX
-	JZ           done113
+	JZ           done125
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -3173,7 +3345,7 @@ part111:
 	VMASKMOVPS   Y7, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y6, Y1, 32(CX)(BX*4)
 
-done113:
+done125:
 	VZEROUPPER
 	RET
 
@@ -3186,9 +3358,9 @@ TEXT ·eluPlusOneGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop115:
+loop127:
 	CMPQ         AX, $+16
-	JLT          part114
+	JLT          part126
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -3257,11 +3429,11 @@ loop115:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop115
+	JMP          loop127
 
-part114:
+part126:
 	TESTQ        AX, AX
-	JZ           done116
+	JZ           done128
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -3333,7 +3505,7 @@ part114:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done116:
+done128:
 	VZEROUPPER
 	RET
 
@@ -3345,7 +3517,7 @@ TEXT ·layerNormAVX2(SB), NOSPLIT, $0-80
 	MOVQ x+32(FP), DX
 	MOVQ stats+64(FP), BX
 
-row117:
+row129:
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -3357,9 +3529,9 @@ row117:
 	MOVQ  n+8(FP), SI
 	XORQ  DI, DI
 
-loop120:
+loop132:
 	CMPQ    SI, $+64
-	JLT     single119
+	JLT     single131
 	VMOVUPS (DX)(DI*4), Y8
 	VMOVUPS 32(DX)(DI*4), Y9
 	VADDPS  Y8, Y0, Y0
@@ -3378,23 +3550,23 @@ loop120:
 	VADDPS  Y9, Y7, Y7
 	ADDQ    $+64, DI
 	SUBQ    $+64, SI
-	JMP     loop120
+	JMP     loop132
 
-single119:
-loop121:
+single131:
+loop133:
 	CMPQ    SI, $+16
-	JLT     part118
+	JLT     part130
 	VMOVUPS (DX)(DI*4), Y8
 	VMOVUPS 32(DX)(DI*4), Y9
 	VADDPS  Y8, Y0, Y0
 	VADDPS  Y9, Y1, Y1
 	ADDQ    $+16, DI
 	SUBQ    $+16, SI
-	JMP     loop121
+	JMP     loop133
 
-part118:
+part130:
 	TESTQ      SI, SI
-	JZ         done122
+	JZ         done134
 	LEAQ       masksAVX2<>+0(SB), R8
 	NEGQ       SI
 	VMOVUPS    64(R8)(SI*4), Y8
@@ -3404,7 +3576,7 @@ part118:
 	VADDPS     Y8, Y0, Y0
 	VADDPS     Y9, Y1, Y1
 
-done122:
+done134:
 	VADDPS       Y4, Y0, Y0
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y6, Y2, Y2
@@ -3428,9 +3600,9 @@ done122:
 	MOVQ         n+8(FP), SI
 	XORQ         DI, DI
 
-loop125:
+loop137:
 	CMPQ        SI, $+32
-	JLT         single124
+	JLT         single136
 	VMOVUPS     (DX)(DI*4), Y5
 	VMOVUPS     32(DX)(DI*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -3445,12 +3617,12 @@ loop125:
 	VFMADD231PS Y6, Y6, Y4
 	ADDQ        $+32, DI
 	SUBQ        $+32, SI
-	JMP         loop125
+	JMP         loop137
 
-single124:
-loop126:
+single136:
+loop138:
 	CMPQ        SI, $+16
-	JLT         part123
+	JLT         part135
 	VMOVUPS     (DX)(DI*4), Y5
 	VMOVUPS     32(DX)(DI*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -3459,11 +3631,11 @@ loop126:
 	VFMADD231PS Y6, Y6, Y2
 	ADDQ        $+16, DI
 	SUBQ        $+16, SI
-	JMP         loop126
+	JMP         loop138
 
-part123:
+part135:
 	TESTQ       SI, SI
-	JZ          done127
+	JZ          done139
 	LEAQ        masksAVX2<>+0(SB), R8
 	NEGQ        SI
 	VMOVUPS     64(R8)(SI*4), Y5
@@ -3477,7 +3649,7 @@ part123:
 	VFMADD231PS Y5, Y5, Y1
 	VFMADD231PS Y6, Y6, Y2
 
-done127:
+done139:
 	VADDPS       Y3, Y1, Y1
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y2, Y1, Y1
@@ -3497,13 +3669,13 @@ done127:
 	MOVQ         gain+48(FP), SI
 	MOVQ         bias+56(FP), DI
 	TESTQ        DI, DI
-	JZ           plain128
+	JZ           plain140
 	MOVQ         n+8(FP), R8
 	XORQ         R9, R9
 
-loop132:
+loop144:
 	CMPQ        R8, $+32
-	JLT         single131
+	JLT         single143
 	VMOVUPS     (DX)(R9*4), Y2
 	VMOVUPS     32(DX)(R9*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -3534,12 +3706,12 @@ loop132:
 	VMOVUPS     Y3, 96(CX)(R9*4)
 	ADDQ        $+32, R9
 	SUBQ        $+32, R8
-	JMP         loop132
+	JMP         loop144
 
-single131:
-loop133:
+single143:
+loop145:
 	CMPQ        R8, $+16
-	JLT         part130
+	JLT         part142
 	VMOVUPS     (DX)(R9*4), Y2
 	VMOVUPS     32(DX)(R9*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -3556,11 +3728,11 @@ loop133:
 	VMOVUPS     Y3, 32(CX)(R9*4)
 	ADDQ        $+16, R9
 	SUBQ        $+16, R8
-	JMP         loop133
+	JMP         loop145
 
-part130:
+part142:
 	TESTQ       R8, R8
-	JZ          done134
+	JZ          done146
 	LEAQ        masksAVX2<>+0(SB), R10
 	NEGQ        R8
 	VMOVUPS     64(R10)(R8*4), Y2
@@ -3580,16 +3752,16 @@ part130:
 	VMASKMOVPS  Y4, Y2, (CX)(R9*4)
 	VMASKMOVPS  Y0, Y3, 32(CX)(R9*4)
 
-done134:
-	JMP normal129
+done146:
+	JMP normal141
 
-plain128:
+plain140:
 	MOVQ n+8(FP), DI
 	XORQ R8, R8
 
-loop137:
+loop149:
 	CMPQ    DI, $+32
-	JLT     single136
+	JLT     single148
 	VMOVUPS (DX)(R8*4), Y2
 	VMOVUPS 32(DX)(R8*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -3616,12 +3788,12 @@ loop137:
 	VMOVUPS Y3, 96(CX)(R8*4)
 	ADDQ    $+32, R8
 	SUBQ    $+32, DI
-	JMP     loop137
+	JMP     loop149
 
-single136:
-loop138:
+single148:
+loop150:
 	CMPQ    DI, $+16
-	JLT     part135
+	JLT     part147
 	VMOVUPS (DX)(R8*4), Y2
 	VMOVUPS 32(DX)(R8*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -3636,11 +3808,11 @@ loop138:
 	VMOVUPS Y3, 32(CX)(R8*4)
 	ADDQ    $+16, R8
 	SUBQ    $+16, DI
-	JMP     loop138
+	JMP     loop150
 
-part135:
+part147:
 	TESTQ      DI, DI
-	JZ         done139
+	JZ         done151
 	LEAQ       masksAVX2<>+0(SB), R9
 	NEGQ       DI
 	VMOVUPS    64(R9)(DI*4), Y2
@@ -3658,8 +3830,8 @@ part135:
 	VMASKMOVPS Y1, Y2, (CX)(R8*4)
 	VMASKMOVPS Y0, Y3, 32(CX)(R8*4)
 
-done139:
-normal129:
+done151:
+normal141:
 	MOVQ drs+24(FP), SI
 	SHLQ $0x02, SI
 	ADDQ SI, CX
@@ -3668,7 +3840,7 @@ normal129:
 	ADDQ SI, DX
 	ADDQ $0x08, BX
 	DECQ AX
-	JNZ  row117
+	JNZ  row129
 	VZEROUPPER
 	RET
 
@@ -3681,7 +3853,7 @@ TEXT ·layerNormGradAVX2(SB), NOSPLIT, $0-100
 	MOVQ x+64(FP), BX
 	MOVQ stats+88(FP), SI
 
-row140:
+row152:
 	VBROADCASTSS (SI), Y0
 	VBROADCASTSS 4(SI), Y1
 	MOVQ         gain+80(FP), DI
@@ -3694,9 +3866,9 @@ row140:
 	MOVQ         n+8(FP), R10
 	XORQ         R11, R11
 
-loop142:
+loop154:
 	CMPQ        R10, $+16
-	JLT         part141
+	JLT         part153
 	VMOVUPS     (BX)(R11*4), Y6
 	VMOVUPS     32(BX)(R11*4), Y7
 	VSUBPS      Y0, Y6, Y6
@@ -3706,7 +3878,7 @@ loop142:
 	VMOVUPS     (DX)(R11*4), Y8
 	VMOVUPS     32(DX)(R11*4), Y9
 	TESTQ       R8, R8
-	JZ          none143
+	JZ          none155
 	VMOVUPS     (R8)(R11*4), Y10
 	VMOVUPS     32(R8)(R11*4), Y11
 	VFMADD231PS Y8, Y6, Y10
@@ -3714,9 +3886,9 @@ loop142:
 	VMOVUPS     Y10, (R8)(R11*4)
 	VMOVUPS     Y11, 32(R8)(R11*4)
 
-none143:
+none155:
 	TESTQ   R9, R9
-	JZ      none144
+	JZ      none156
 	VMOVUPS (R9)(R11*4), Y10
 	VMOVUPS 32(R9)(R11*4), Y11
 	VADDPS  Y8, Y10, Y10
@@ -3724,7 +3896,7 @@ none143:
 	VMOVUPS Y10, (R9)(R11*4)
 	VMOVUPS Y11, 32(R9)(R11*4)
 
-none144:
+none156:
 	VMOVUPS     (DI)(R11*4), Y10
 	VMOVUPS     32(DI)(R11*4), Y11
 	VMULPS      Y10, Y8, Y8
@@ -3735,11 +3907,11 @@ none144:
 	VFMADD231PS Y7, Y9, Y5
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop142
+	JMP         loop154
 
-part141:
+part153:
 	TESTQ       R10, R10
-	JZ          done145
+	JZ          done157
 	LEAQ        masksAVX2<>+0(SB), R12
 	NEGQ        R10
 	VMOVUPS     64(R12)(R10*4), Y6
@@ -3753,7 +3925,7 @@ part141:
 	VMASKMOVPS  (DX)(R11*4), Y6, Y10
 	VMASKMOVPS  32(DX)(R11*4), Y7, Y11
 	TESTQ       R8, R8
-	JZ          none146
+	JZ          none158
 	VMASKMOVPS  (R8)(R11*4), Y6, Y12
 	VMASKMOVPS  32(R8)(R11*4), Y7, Y13
 	VFMADD231PS Y10, Y8, Y12
@@ -3761,9 +3933,9 @@ part141:
 	VMASKMOVPS  Y12, Y6, (R8)(R11*4)
 	VMASKMOVPS  Y13, Y7, 32(R8)(R11*4)
 
-none146:
+none158:
 	TESTQ      R9, R9
-	JZ         none147
+	JZ         none159
 	VMASKMOVPS (R9)(R11*4), Y6, Y12
 	VMASKMOVPS 32(R9)(R11*4), Y7, Y13
 	VADDPS     Y10, Y12, Y12
@@ -3771,7 +3943,7 @@ none146:
 	VMASKMOVPS Y12, Y6, (R9)(R11*4)
 	VMASKMOVPS Y13, Y7, 32(R9)(R11*4)
 
-none147:
+none159:
 	VMASKMOVPS  (DI)(R11*4), Y6, Y12
 	VMASKMOVPS  32(DI)(R11*4), Y7, Y13
 	VMULPS      Y12, Y10, Y10
@@ -3783,7 +3955,7 @@ none147:
 	VFMADD231PS Y6, Y10, Y4
 	VFMADD231PS Y7, Y11, Y5
 
-done145:
+done157:
 	VADDPS       Y3, Y2, Y2
 	VEXTRACTF128 $0x01, Y2, X3
 	VADDPS       X3, X2, X3
@@ -3805,9 +3977,9 @@ done145:
 	MOVQ         n+8(FP), R8
 	XORQ         R9, R9
 
-loop149:
+loop161:
 	CMPQ         R8, $+16
-	JLT          part148
+	JLT          part160
 	VMOVUPS      (BX)(R9*4), Y4
 	VMOVUPS      32(BX)(R9*4), Y5
 	VSUBPS       Y0, Y4, Y4
@@ -3834,11 +4006,11 @@ loop149:
 	VMOVUPS      Y5, 32(CX)(R9*4)
 	ADDQ         $+16, R9
 	SUBQ         $+16, R8
-	JMP          loop149
+	JMP          loop161
 
-part148:
+part160:
 	TESTQ        R8, R8
-	JZ           done150
+	JZ           done162
 	LEAQ         masksAVX2<>+0(SB), R10
 	NEGQ         R8
 	VMOVUPS      64(R10)(R8*4), Y4
@@ -3868,7 +4040,7 @@ part148:
 	VMASKMOVPS   Y0, Y4, (CX)(R9*4)
 	VMASKMOVPS   Y1, Y5, 32(CX)(R9*4)
 
-done150:
+done162:
 	MOVQ dxrs+24(FP), DI
 	SHLQ $0x02, DI
 	ADDQ DI, CX
@@ -3880,7 +4052,7 @@ done150:
 	ADDQ DI, BX
 	ADDQ $0x08, SI
 	DECQ AX
-	JNZ  row140
+	JNZ  row152
 	VZEROUPPER
 	RET
 
@@ -3895,9 +4067,9 @@ TEXT ·adamWAVX2(SB), NOSPLIT, $0-48
 	MOVQ s+40(FP), DI
 	XORQ R8, R8
 
-loop152:
+loop164:
 	CMPQ         AX, $+16
-	JLT          part151
+	JLT          part163
 	VMOVUPS      (DX)(R8*4), Y0
 	VMOVUPS      32(DX)(R8*4), Y1
 	VBROADCASTSS 28(DI), Y2
@@ -3956,11 +4128,11 @@ loop152:
 	VMOVUPS      Y3, 32(CX)(R8*4)
 	ADDQ         $+16, R8
 	SUBQ         $+16, AX
-	JMP          loop152
+	JMP          loop164
 
-part151:
+part163:
 	TESTQ        AX, AX
-	JZ           done153
+	JZ           done165
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         AX
 	VMOVUPS      64(R9)(AX*4), Y0
@@ -4022,7 +4194,7 @@ part151:
 	VMASKMOVPS   Y4, Y0, (CX)(R8*4)
 	VMASKMOVPS   Y5, Y1, 32(CX)(R8*4)
 
-done153:
+done165:
 	VZEROUPPER
 	RET
 
@@ -4041,9 +4213,9 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop156:
+loop168:
 	CMPQ    AX, $+64
-	JLT     single155
+	JLT     single167
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	VMOVUPS 64(DI)(R10*4), Y2
@@ -4057,7 +4229,7 @@ loop156:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row157:
+row169:
 	VBROADCASTSS (R11), Y8
 	VMOVUPS      (R14)(R10*4), Y9
 	VMOVUPS      32(R14)(R10*4), Y10
@@ -4095,15 +4267,15 @@ row157:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row157
+	JNZ          row169
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop156
+	JMP          loop168
 
-single155:
-loop158:
+single167:
+loop170:
 	CMPQ    AX, $+16
-	JLT     part154
+	JLT     part166
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	MOVQ    SI, R11
@@ -4111,7 +4283,7 @@ loop158:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row159:
+row171:
 	VBROADCASTSS (R11), Y2
 	VMOVUPS      (R14)(R10*4), Y3
 	VMOVUPS      32(R14)(R10*4), Y4
@@ -4125,14 +4297,14 @@ row159:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row159
+	JNZ          row171
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop158
+	JMP          loop170
 
-part154:
+part166:
 	TESTQ      AX, AX
-	JZ         done160
+	JZ         done172
 	LEAQ       masksAVX2<>+0(SB), R11
 	NEGQ       AX
 	VMOVUPS    64(R11)(AX*4), Y0
@@ -4143,7 +4315,7 @@ part154:
 	MOVQ       DX, DX
 	MOVQ       R8, SI
 
-row161:
+row173:
 	VBROADCASTSS (AX), Y4
 	VMASKMOVPS   (SI)(R10*4), Y0, Y5
 	VMASKMOVPS   32(SI)(R10*4), Y1, Y6
@@ -4157,9 +4329,9 @@ row161:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row161
+	JNZ          row173
 
-done160:
+done172:
 	VZEROUPPER
 	RET
 
@@ -4174,7 +4346,7 @@ TEXT ·featureSumsAVX2(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run162:
+run174:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -4187,9 +4359,9 @@ run162:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows165:
+rows177:
 	CMPQ  16(SP), $0x04
-	JLT   rest163
+	JLT   rest175
 	LEAQ  (AX)(CX*1), DX
 	LEAQ  (DX)(CX*1), DI
 	LEAQ  (DI)(CX*1), R8
@@ -4208,9 +4380,9 @@ rows165:
 	MOVQ  n+0(FP), R13
 	XORQ  R14, R14
 
-loop167:
+loop179:
 	CMPQ        R13, $+16
-	JLT         part166
+	JLT         part178
 	VMOVUPS     (BX)(R14*4), Y8
 	VMOVUPS     32(BX)(R14*4), Y9
 	VMOVUPS     (SI)(R14*4), Y10
@@ -4255,11 +4427,11 @@ loop167:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop167
+	JMP         loop179
 
-part166:
+part178:
 	TESTQ       R13, R13
-	JZ          done168
+	JZ          done180
 	LEAQ        masksAVX2<>+0(SB), R15
 	NEGQ        R13
 	VMOVUPS     64(R15)(R13*4), Y8
@@ -4307,7 +4479,7 @@ part166:
 	VFMADD231PS Y8, Y12, Y6
 	VFMADD231PS Y9, Y13, Y7
 
-done168:
+done180:
 	MOVQ         sums+64(FP), AX
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
@@ -4324,21 +4496,21 @@ done168:
 	LEAQ         (R8)(CX*1), AX
 	LEAQ         (R11)(CX*1), SI
 	SUBQ         $0x04, 16(SP)
-	JMP          rows165
+	JMP          rows177
 
-rest163:
-rows169:
+rest175:
+rows181:
 	CMPQ  16(SP), $0x01
-	JLT   finished164
+	JLT   finished176
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  y+56(FP), DX
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop171:
+loop183:
 	CMPQ        DI, $+16
-	JLT         part170
+	JLT         part182
 	VMOVUPS     (BX)(R8*4), Y2
 	VMOVUPS     32(BX)(R8*4), Y3
 	VMOVUPS     (SI)(R8*4), Y4
@@ -4353,11 +4525,11 @@ loop171:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop171
+	JMP         loop183
 
-part170:
+part182:
 	TESTQ       DI, DI
-	JZ          done172
+	JZ          done184
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -4375,7 +4547,7 @@ part170:
 	VFMADD231PS Y2, Y6, Y0
 	VFMADD231PS Y3, Y7, Y1
 
-done172:
+done184:
 	MOVQ         sums+64(FP), DX
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -4388,11 +4560,11 @@ done172:
 	LEAQ         (AX)(CX*1), AX
 	LEAQ         (SI)(CX*1), SI
 	SUBQ         $0x01, 16(SP)
-	JMP          rows169
+	JMP          rows181
 
-finished164:
+finished176:
 	DECQ 8(SP)
-	JNZ  run162
+	JNZ  run174
 	VZEROUPPER
 	RET
 
@@ -4405,9 +4577,9 @@ TEXT ·featureDotsAVX2(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop175:
+loop187:
 	CMPQ    AX, $+32
-	JLT     single174
+	JLT     single186
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -4418,7 +4590,7 @@ loop175:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run176:
+run188:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -4432,7 +4604,7 @@ run176:
 	VMOVUPS 64(R11)(BX*4), Y6
 	VMOVUPS 96(R11)(BX*4), Y7
 
-row177:
+row189:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (R12)(BX*4), Y10
@@ -4460,21 +4632,21 @@ row177:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row177
+	JNZ          row189
 	DECQ         R10
-	JNZ          run176
+	JNZ          run188
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	VMOVUPS      Y2, 64(DX)(BX*4)
 	VMOVUPS      Y3, 96(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop175
+	JMP          loop187
 
-single174:
-loop178:
+single186:
+loop190:
 	CMPQ    AX, $+16
-	JLT     part173
+	JLT     part185
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -4483,7 +4655,7 @@ loop178:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run179:
+run191:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -4495,7 +4667,7 @@ run179:
 	VMOVUPS (R11)(BX*4), Y2
 	VMOVUPS 32(R11)(BX*4), Y3
 
-row180:
+row192:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (R12)(BX*4), Y6
@@ -4513,18 +4685,18 @@ row180:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row180
+	JNZ          row192
 	DECQ         R10
-	JNZ          run179
+	JNZ          run191
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop178
+	JMP          loop190
 
-part173:
+part185:
 	TESTQ      AX, AX
-	JZ         done181
+	JZ         done193
 	LEAQ       masksAVX2<>+0(SB), SI
 	NEGQ       AX
 	VMOVUPS    64(SI)(AX*4), Y0
@@ -4537,7 +4709,7 @@ part173:
 	MOVQ       runs+16(FP), R8
 	MOVQ       count+8(FP), R9
 
-run182:
+run194:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+32(FP), R10
@@ -4549,7 +4721,7 @@ run182:
 	VMASKMOVPS (R10)(BX*4), Y0, Y4
 	VMASKMOVPS 32(R10)(BX*4), Y1, Y5
 
-row183:
+row195:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (R11)(BX*4), Y0, Y8
@@ -4567,13 +4739,13 @@ row183:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row183
+	JNZ          row195
 	DECQ         R9
-	JNZ          run182
+	JNZ          run194
 	VMASKMOVPS   Y2, Y0, (DX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(DX)(BX*4)
 
-done181:
+done193:
 	VZEROUPPER
 	RET
 
@@ -4586,16 +4758,16 @@ TEXT ·featureGradAVX2(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop186:
+loop198:
 	CMPQ AX, $+32
-	JLT  single185
+	JLT  single197
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run187:
+run199:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -4619,7 +4791,7 @@ run187:
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 
-row188:
+row200:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (SI)(BX*4), Y10
@@ -4664,7 +4836,7 @@ row188:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row188
+	JNZ          row200
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y4, Y0, Y0
@@ -4678,22 +4850,22 @@ row188:
 	VMOVUPS      Y0, 64(R15)(BX*4)
 	VMOVUPS      Y1, 96(R15)(BX*4)
 	DECQ         R10
-	JNZ          run187
+	JNZ          run199
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop186
+	JMP          loop198
 
-single185:
-loop189:
+single197:
+loop201:
 	CMPQ AX, $+16
-	JLT  part184
+	JLT  part196
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run190:
+run202:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -4713,7 +4885,7 @@ run190:
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 
-row191:
+row203:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (SI)(BX*4), Y6
@@ -4740,7 +4912,7 @@ row191:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row191
+	JNZ          row203
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y2, Y0, Y0
@@ -4748,14 +4920,14 @@ row191:
 	VMOVUPS      Y0, (R15)(BX*4)
 	VMOVUPS      Y1, 32(R15)(BX*4)
 	DECQ         R10
-	JNZ          run190
+	JNZ          run202
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop189
+	JMP          loop201
 
-part184:
+part196:
 	TESTQ   AX, AX
-	JZ      done192
+	JZ      done204
 	LEAQ    masksAVX2<>+0(SB), SI
 	NEGQ    AX
 	VMOVUPS 64(SI)(AX*4), Y0
@@ -4766,7 +4938,7 @@ part184:
 	MOVQ    runs+16(FP), R8
 	MOVQ    count+8(FP), R9
 
-run193:
+run205:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+48(FP), R10
@@ -4786,7 +4958,7 @@ run193:
 	VPXOR      Y4, Y4, Y4
 	VPXOR      Y5, Y5, Y5
 
-row194:
+row206:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (AX)(BX*4), Y0, Y8
@@ -4813,7 +4985,7 @@ row194:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row194
+	JNZ          row206
 	VMASKMOVPS   (R14)(BX*4), Y0, Y2
 	VMASKMOVPS   32(R14)(BX*4), Y1, Y3
 	VADDPS       Y4, Y2, Y2
@@ -4821,9 +4993,9 @@ row194:
 	VMASKMOVPS   Y2, Y0, (R14)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(R14)(BX*4)
 	DECQ         R9
-	JNZ          run193
+	JNZ          run205
 
-done192:
+done204:
 	VZEROUPPER
 	RET
 
@@ -4837,9 +5009,9 @@ TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows197:
+rows209:
 	CMPQ  AX, $0x04
-	JLT   rest195
+	JLT   rest207
 	LEAQ  (DX)(BX*1), DI
 	LEAQ  (DI)(BX*1), R8
 	LEAQ  (R8)(BX*1), R9
@@ -4854,9 +5026,9 @@ rows197:
 	MOVQ  n+0(FP), R10
 	XORQ  R11, R11
 
-loop199:
+loop211:
 	CMPQ        R10, $+16
-	JLT         part198
+	JLT         part210
 	VMOVUPS     (SI)(R11*4), Y8
 	VMOVUPS     32(SI)(R11*4), Y9
 	VMOVUPS     (DX)(R11*4), Y10
@@ -4877,11 +5049,11 @@ loop199:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop199
+	JMP         loop211
 
-part198:
+part210:
 	TESTQ       R10, R10
-	JZ          done200
+	JZ          done212
 	LEAQ        masksAVX2<>+0(SB), R12
 	NEGQ        R10
 	VMOVUPS     64(R12)(R10*4), Y8
@@ -4905,7 +5077,7 @@ part198:
 	VFMADD231PS Y10, Y8, Y6
 	VFMADD231PS Y11, Y9, Y7
 
-done200:
+done212:
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
 	VADDPS       Y5, Y4, Y2
@@ -4919,20 +5091,20 @@ done200:
 	LEAQ         (R9)(BX*1), DX
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, AX
-	JMP          rows197
+	JMP          rows209
 
-rest195:
-rows201:
+rest207:
+rows213:
 	CMPQ  AX, $0x01
-	JLT   finished196
+	JLT   finished208
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop203:
+loop215:
 	CMPQ        DI, $+16
-	JLT         part202
+	JLT         part214
 	VMOVUPS     (SI)(R8*4), Y2
 	VMOVUPS     32(SI)(R8*4), Y3
 	VMOVUPS     (DX)(R8*4), Y4
@@ -4941,11 +5113,11 @@ loop203:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop203
+	JMP         loop215
 
-part202:
+part214:
 	TESTQ       DI, DI
-	JZ          done204
+	JZ          done216
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -4957,7 +5129,7 @@ part202:
 	VFMADD231PS Y4, Y2, Y0
 	VFMADD231PS Y5, Y3, Y1
 
-done204:
+done216:
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -4967,9 +5139,9 @@ done204:
 	LEAQ         (DX)(BX*1), DX
 	ADDQ         $0x04, CX
 	SUBQ         $0x01, AX
-	JMP          rows201
+	JMP          rows213
 
-finished196:
+finished208:
 	VZEROUPPER
 	RET
 
@@ -4983,9 +5155,9 @@ TEXT ·centreAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop207:
+loop219:
 	CMPQ    AX, $+32
-	JLT     single206
+	JLT     single218
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VMOVUPS 64(DX)(SI*4), Y2
@@ -4997,7 +5169,7 @@ loop207:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row208:
+row220:
 	VMOVUPS      (R8)(SI*4), Y8
 	VMOVUPS      32(R8)(SI*4), Y9
 	VSUBPS       Y0, Y8, Y8
@@ -5012,7 +5184,7 @@ row208:
 	VADDPS       Y9, Y7, Y7
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row208
+	JNZ          row220
 	VBROADCASTSS each+32(FP), Y8
 	VMULPS       Y8, Y4, Y4
 	VMULPS       Y8, Y5, Y5
@@ -5026,7 +5198,7 @@ row208:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row209:
+row221:
 	VMOVUPS      (R8)(SI*4), Y12
 	VMOVUPS      32(R8)(SI*4), Y13
 	VSUBPS       Y0, Y12, Y12
@@ -5049,7 +5221,7 @@ row209:
 	VMOVUPS      Y13, 96(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row209
+	JNZ          row221
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y8, Y8
 	VMULPS       Y0, Y9, Y9
@@ -5059,7 +5231,7 @@ row209:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row210:
+row222:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y8, Y0, Y0
@@ -5074,15 +5246,15 @@ row210:
 	VMOVUPS Y1, 96(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row210
+	JNZ     row222
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop207
+	JMP     loop219
 
-single206:
-loop211:
+single218:
+loop223:
 	CMPQ    AX, $+16
-	JLT     part205
+	JLT     part217
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VPXOR   Y2, Y2, Y2
@@ -5090,7 +5262,7 @@ loop211:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row212:
+row224:
 	VMOVUPS      (R8)(SI*4), Y4
 	VMOVUPS      32(R8)(SI*4), Y5
 	VSUBPS       Y0, Y4, Y4
@@ -5099,7 +5271,7 @@ row212:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row212
+	JNZ          row224
 	VBROADCASTSS each+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
@@ -5108,7 +5280,7 @@ row212:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row213:
+row225:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -5121,14 +5293,14 @@ row213:
 	VMOVUPS      Y7, 32(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row213
+	JNZ          row225
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row214:
+row226:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y4, Y0, Y0
@@ -5137,14 +5309,14 @@ row214:
 	VMOVUPS Y1, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row214
+	JNZ     row226
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop211
+	JMP     loop223
 
-part205:
+part217:
 	TESTQ      AX, AX
-	JZ         done215
+	JZ         done227
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y0
@@ -5156,7 +5328,7 @@ part205:
 	MOVQ       CX, AX
 	MOVQ       DX, DI
 
-row216:
+row228:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y6
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y7
 	VSUBPS       Y2, Y6, Y6
@@ -5165,7 +5337,7 @@ row216:
 	VADDPS       Y7, Y5, Y5
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row216
+	JNZ          row228
 	VBROADCASTSS each+32(FP), Y6
 	VMULPS       Y6, Y4, Y4
 	VMULPS       Y6, Y5, Y5
@@ -5174,7 +5346,7 @@ row216:
 	MOVQ         CX, AX
 	MOVQ         DX, DI
 
-row217:
+row229:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -5187,14 +5359,14 @@ row217:
 	VMASKMOVPS   Y9, Y1, 32(DI)(SI*4)
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row217
+	JNZ          row229
 	VBROADCASTSS each+32(FP), Y2
 	VMULPS       Y2, Y6, Y6
 	VMULPS       Y2, Y7, Y7
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row218:
+row230:
 	VMASKMOVPS (CX)(SI*4), Y0, Y2
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y3
 	VSUBPS     Y6, Y2, Y2
@@ -5203,9 +5375,9 @@ row218:
 	VMASKMOVPS Y3, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row218
+	JNZ        row230
 
-done215:
+done227:
 	VZEROUPPER
 	RET
 
@@ -5219,9 +5391,9 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop220:
+loop232:
 	CMPQ         AX, $+16
-	JLT          part219
+	JLT          part231
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -5234,7 +5406,7 @@ loop220:
 	MOVQ         DX, R8
 	MOVQ         DX, R9
 
-row221:
+row233:
 	VMOVUPS      (R8)(SI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -5250,7 +5422,7 @@ row221:
 	ADDQ         BX, R8
 	ADDQ         BX, R9
 	DECQ         DI
-	JNZ          row221
+	JNZ          row233
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y0, Y0
 	VSQRTPD      Y4, Y4
@@ -5280,7 +5452,7 @@ row221:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row222:
+row234:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y4
 	VMULPS  Y0, Y2, Y2
@@ -5289,14 +5461,14 @@ row222:
 	VMOVUPS Y4, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row222
+	JNZ     row234
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop220
+	JMP     loop232
 
-part219:
+part231:
 	TESTQ        AX, AX
-	JZ           done223
+	JZ           done235
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -5313,7 +5485,7 @@ part219:
 	MOVQ         DX, DI
 	MOVQ         DX, R8
 
-row224:
+row236:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -5329,7 +5501,7 @@ row224:
 	ADDQ         BX, DI
 	ADDQ         BX, R8
 	DECQ         AX
-	JNZ          row224
+	JNZ          row236
 	VSQRTPD      Y5, Y5
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y6, Y6
@@ -5359,7 +5531,7 @@ row224:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row225:
+row237:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VMULPS     Y2, Y4, Y4
@@ -5368,9 +5540,9 @@ row225:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row225
+	JNZ        row237
 
-done223:
+done235:
 	VZEROUPPER
 	RET
 
@@ -5388,9 +5560,9 @@ TEXT ·standardiseAVX2(SB), NOSPLIT, $0-40
 	VPXOR Y0, Y0, Y0
 	XORQ  SI, SI
 
-loop227:
+loop239:
 	CMPQ    AX, $+16
-	JLT     part226
+	JLT     part238
 	MOVQ    x+16(FP), DI
 	LEAQ    (DI)(SI*4), DI
 	VMOVUPS (DI), Y1
@@ -5401,9 +5573,9 @@ loop227:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest229
+	JLT     rest241
 
-four228:
+four240:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
@@ -5418,21 +5590,21 @@ four228:
 	VADDPS  Y3, Y7, Y7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four228
+	JGE     four240
 
-rest229:
+rest241:
 	ADDQ $0x04, R9
-	JZ   done231
+	JZ   done243
 
-one230:
+one242:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one230
+	JNZ     one242
 
-done231:
+done243:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y2, Y2
 	VADDPS       Y7, Y6, Y6
@@ -5450,9 +5622,9 @@ done231:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest233
+	JLT          rest245
 
-four232:
+four244:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
@@ -5471,22 +5643,22 @@ four232:
 	VFMADD231PS Y3, Y3, Y11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four232
+	JGE         four244
 
-rest233:
+rest245:
 	ADDQ $0x04, R9
-	JZ   done235
+	JZ   done247
 
-one234:
+one246:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
 	VFMADD231PS Y3, Y3, Y8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one234
+	JNZ         one246
 
-done235:
+done247:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y7, Y6, Y6
@@ -5527,13 +5699,13 @@ done235:
 	SHLL         $0x04, R9
 	ORL          R9, R8
 	TESTL        R8, R8
-	JZ           sound236
+	JZ           sound248
 	VMOVAPD      Y0, Y8
 	VMOVAPD      Y0, Y10
 	MOVQ         CX, R8
 	MOVQ         DI, R9
 
-row237:
+row249:
 	VMOVUPS      (R9), Y11
 	VSUBPS       Y2, Y11, Y11
 	VCVTPS2PD    X11, Y12
@@ -5543,11 +5715,11 @@ row237:
 	VFMADD231PD  Y11, Y11, Y10
 	ADDQ         DX, R9
 	DECQ         R8
-	JNZ          row237
+	JNZ          row249
 	VBLENDVPD    Y9, Y8, Y5, Y5
 	VBLENDVPD    Y7, Y10, Y6, Y6
 
-sound236:
+sound248:
 	VCVTPS2PD    X1, Y7
 	VCVTPS2PD    X3, Y8
 	VFNMADD231PD Y7, Y8, Y5
@@ -5576,9 +5748,9 @@ sound236:
 	VMULPS       Y1, Y3, Y3
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest239
+	JLT          rest251
 
-four238:
+four250:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
@@ -5597,22 +5769,22 @@ four238:
 	VMOVUPS     Y5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four238
+	JGE         four250
 
-rest239:
+rest251:
 	ADDQ $0x04, R8
-	JZ   done241
+	JZ   done253
 
-one240:
+one252:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
 	VMOVUPS     Y5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one240
+	JNZ         one252
 
-done241:
+done253:
 	MOVQ    x+16(FP), DI
 	LEAQ    32(DI)(SI*4), DI
 	VMOVUPS (DI), Y1
@@ -5623,9 +5795,9 @@ done241:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest243
+	JLT     rest255
 
-four242:
+four254:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
@@ -5640,21 +5812,21 @@ four242:
 	VADDPS  Y3, Y7, Y7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four242
+	JGE     four254
 
-rest243:
+rest255:
 	ADDQ $0x04, R9
-	JZ   done245
+	JZ   done257
 
-one244:
+one256:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one244
+	JNZ     one256
 
-done245:
+done257:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y2, Y2
 	VADDPS       Y7, Y6, Y6
@@ -5672,9 +5844,9 @@ done245:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest247
+	JLT          rest259
 
-four246:
+four258:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
@@ -5693,22 +5865,22 @@ four246:
 	VFMADD231PS Y3, Y3, Y11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four246
+	JGE         four258
 
-rest247:
+rest259:
 	ADDQ $0x04, R9
-	JZ   done249
+	JZ   done261
 
-one248:
+one260:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
 	VFMADD231PS Y3, Y3, Y8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one248
+	JNZ         one260
 
-done249:
+done261:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y7, Y6, Y6
@@ -5749,13 +5921,13 @@ done249:
 	SHLL         $0x04, R9
 	ORL          R9, R8
 	TESTL        R8, R8
-	JZ           sound250
+	JZ           sound262
 	VMOVAPD      Y0, Y8
 	VMOVAPD      Y0, Y10
 	MOVQ         CX, R8
 	MOVQ         DI, R9
 
-row251:
+row263:
 	VMOVUPS      (R9), Y11
 	VSUBPS       Y2, Y11, Y11
 	VCVTPS2PD    X11, Y12
@@ -5765,11 +5937,11 @@ row251:
 	VFMADD231PD  Y11, Y11, Y10
 	ADDQ         DX, R9
 	DECQ         R8
-	JNZ          row251
+	JNZ          row263
 	VBLENDVPD    Y9, Y8, Y5, Y5
 	VBLENDVPD    Y7, Y10, Y6, Y6
 
-sound250:
+sound262:
 	VCVTPS2PD    X1, Y7
 	VCVTPS2PD    X3, Y8
 	VFNMADD231PD Y7, Y8, Y5
@@ -5798,9 +5970,9 @@ sound250:
 	VMULPS       Y1, Y3, Y3
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest253
+	JLT          rest265
 
-four252:
+four264:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
@@ -5819,29 +5991,29 @@ four252:
 	VMOVUPS     Y5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four252
+	JGE         four264
 
-rest253:
+rest265:
 	ADDQ $0x04, R8
-	JZ   done255
+	JZ   done267
 
-one254:
+one266:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
 	VMOVUPS     Y5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one254
+	JNZ         one266
 
-done255:
+done267:
 	ADDQ $+16, SI
 	SUBQ $+16, AX
-	JMP  loop227
+	JMP  loop239
 
-part226:
+part238:
 	TESTQ      AX, AX
-	JZ         done256
+	JZ         done268
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y1
@@ -5856,9 +6028,9 @@ part226:
 	MOVQ       AX, DI
 	MOVQ       CX, R8
 	SUBQ       $0x04, R8
-	JLT        rest258
+	JLT        rest270
 
-four257:
+four269:
 	VMASKMOVPS (DI), Y1, Y6
 	VSUBPS     Y3, Y6, Y6
 	VADDPS     Y6, Y5, Y5
@@ -5873,21 +6045,21 @@ four257:
 	VADDPS     Y6, Y9, Y9
 	LEAQ       (DI)(DX*4), DI
 	SUBQ       $0x04, R8
-	JGE        four257
+	JGE        four269
 
-rest258:
+rest270:
 	ADDQ $0x04, R8
-	JZ   done260
+	JZ   done272
 
-one259:
+one271:
 	VMASKMOVPS (DI), Y1, Y6
 	VSUBPS     Y3, Y6, Y6
 	VADDPS     Y6, Y5, Y5
 	LEAQ       (DI)(DX*1), DI
 	DECQ       R8
-	JNZ        one259
+	JNZ        one271
 
-done260:
+done272:
 	VBROADCASTSS each+32(FP), Y6
 	VADDPS       Y7, Y5, Y5
 	VADDPS       Y9, Y8, Y8
@@ -5905,9 +6077,9 @@ done260:
 	MOVQ         AX, DI
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest262
+	JLT          rest274
 
-four261:
+four273:
 	VMASKMOVPS  (DI), Y1, Y6
 	VSUBPS      Y5, Y6, Y6
 	VADDPS      Y6, Y3, Y3
@@ -5926,22 +6098,22 @@ four261:
 	VFMADD231PS Y6, Y6, Y13
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four261
+	JGE         four273
 
-rest262:
+rest274:
 	ADDQ $0x04, R8
-	JZ   done264
+	JZ   done276
 
-one263:
+one275:
 	VMASKMOVPS  (DI), Y1, Y6
 	VSUBPS      Y5, Y6, Y6
 	VADDPS      Y6, Y3, Y3
 	VFMADD231PS Y6, Y6, Y10
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one263
+	JNZ         one275
 
-done264:
+done276:
 	VBROADCASTSS each+32(FP), Y6
 	VADDPS       Y7, Y3, Y3
 	VADDPS       Y9, Y8, Y8
@@ -5984,13 +6156,13 @@ done264:
 	VMOVMSKPS    Y1, R8
 	ANDL         R8, DI
 	TESTL        DI, DI
-	JZ           sound265
+	JZ           sound277
 	VMOVAPD      Y0, Y10
 	VMOVAPD      Y0, Y12
 	MOVQ         CX, DI
 	MOVQ         AX, R8
 
-row266:
+row278:
 	VMASKMOVPS   (R8), Y1, Y13
 	VSUBPS       Y5, Y13, Y13
 	VCVTPS2PD    X13, Y14
@@ -6000,11 +6172,11 @@ row266:
 	VFMADD231PD  Y13, Y13, Y12
 	ADDQ         DX, R8
 	DECQ         DI
-	JNZ          row266
+	JNZ          row278
 	VBLENDVPD    Y11, Y10, Y7, Y7
 	VBLENDVPD    Y9, Y12, Y8, Y8
 
-sound265:
+sound277:
 	VCVTPS2PD    X3, Y9
 	VCVTPS2PD    X6, Y10
 	VFNMADD231PD Y9, Y10, Y7
@@ -6033,9 +6205,9 @@ sound265:
 	VMULPS       Y3, Y6, Y6
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest268
+	JLT          rest280
 
-four267:
+four279:
 	VMASKMOVPS  (AX), Y1, Y7
 	VSUBPS      Y5, Y7, Y7
 	VFMSUB213PS Y6, Y3, Y7
@@ -6054,22 +6226,22 @@ four267:
 	VMASKMOVPS  Y7, Y1, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, DI
-	JGE         four267
+	JGE         four279
 
-rest268:
+rest280:
 	ADDQ $0x04, DI
-	JZ   done270
+	JZ   done282
 
-one269:
+one281:
 	VMASKMOVPS  (AX), Y1, Y7
 	VSUBPS      Y5, Y7, Y7
 	VFMSUB213PS Y6, Y3, Y7
 	VMASKMOVPS  Y7, Y1, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        DI
-	JNZ         one269
+	JNZ         one281
 
-done270:
+done282:
 	MOVQ       x+16(FP), AX
 	LEAQ       32(AX)(SI*4), AX
 	VMASKMOVPS (AX), Y2, Y1
@@ -6080,9 +6252,9 @@ done270:
 	MOVQ       AX, SI
 	MOVQ       CX, DI
 	SUBQ       $0x04, DI
-	JLT        rest272
+	JLT        rest284
 
-four271:
+four283:
 	VMASKMOVPS (SI), Y2, Y5
 	VSUBPS     Y1, Y5, Y5
 	VADDPS     Y5, Y3, Y3
@@ -6097,21 +6269,21 @@ four271:
 	VADDPS     Y5, Y8, Y8
 	LEAQ       (SI)(DX*4), SI
 	SUBQ       $0x04, DI
-	JGE        four271
+	JGE        four283
 
-rest272:
+rest284:
 	ADDQ $0x04, DI
-	JZ   done274
+	JZ   done286
 
-one273:
+one285:
 	VMASKMOVPS (SI), Y2, Y5
 	VSUBPS     Y1, Y5, Y5
 	VADDPS     Y5, Y3, Y3
 	LEAQ       (SI)(DX*1), SI
 	DECQ       DI
-	JNZ        one273
+	JNZ        one285
 
-done274:
+done286:
 	VBROADCASTSS each+32(FP), Y5
 	VADDPS       Y6, Y3, Y3
 	VADDPS       Y8, Y7, Y7
@@ -6129,9 +6301,9 @@ done274:
 	MOVQ         AX, SI
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest276
+	JLT          rest288
 
-four275:
+four287:
 	VMASKMOVPS  (SI), Y2, Y5
 	VSUBPS      Y3, Y5, Y5
 	VADDPS      Y5, Y1, Y1
@@ -6150,22 +6322,22 @@ four275:
 	VFMADD231PS Y5, Y5, Y12
 	LEAQ        (SI)(DX*4), SI
 	SUBQ        $0x04, DI
-	JGE         four275
+	JGE         four287
 
-rest276:
+rest288:
 	ADDQ $0x04, DI
-	JZ   done278
+	JZ   done290
 
-one277:
+one289:
 	VMASKMOVPS  (SI), Y2, Y5
 	VSUBPS      Y3, Y5, Y5
 	VADDPS      Y5, Y1, Y1
 	VFMADD231PS Y5, Y5, Y9
 	LEAQ        (SI)(DX*1), SI
 	DECQ        DI
-	JNZ         one277
+	JNZ         one289
 
-done278:
+done290:
 	VBROADCASTSS each+32(FP), Y5
 	VADDPS       Y6, Y1, Y1
 	VADDPS       Y8, Y7, Y7
@@ -6208,13 +6380,13 @@ done278:
 	VMOVMSKPS    Y2, DI
 	ANDL         DI, SI
 	TESTL        SI, SI
-	JZ           sound279
+	JZ           sound291
 	VMOVAPD      Y0, Y9
 	VMOVAPD      Y0, Y11
 	MOVQ         CX, SI
 	MOVQ         AX, DI
 
-row280:
+row292:
 	VMASKMOVPS   (DI), Y2, Y12
 	VSUBPS       Y3, Y12, Y12
 	VCVTPS2PD    X12, Y13
@@ -6224,11 +6396,11 @@ row280:
 	VFMADD231PD  Y12, Y12, Y11
 	ADDQ         DX, DI
 	DECQ         SI
-	JNZ          row280
+	JNZ          row292
 	VBLENDVPD    Y10, Y9, Y6, Y6
 	VBLENDVPD    Y8, Y11, Y7, Y7
 
-sound279:
+sound291:
 	VCVTPS2PD    X1, Y8
 	VCVTPS2PD    X5, Y9
 	VFNMADD231PD Y8, Y9, Y6
@@ -6257,9 +6429,9 @@ sound279:
 	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, CX
 	SUBQ         $0x04, CX
-	JLT          rest282
+	JLT          rest294
 
-four281:
+four293:
 	VMASKMOVPS  (AX), Y2, Y1
 	VSUBPS      Y3, Y1, Y1
 	VFMSUB213PS Y5, Y0, Y1
@@ -6278,23 +6450,23 @@ four281:
 	VMASKMOVPS  Y1, Y2, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, CX
-	JGE         four281
+	JGE         four293
 
-rest282:
+rest294:
 	ADDQ $0x04, CX
-	JZ   done284
+	JZ   done296
 
-one283:
+one295:
 	VMASKMOVPS  (AX), Y2, Y1
 	VSUBPS      Y3, Y1, Y1
 	VFMSUB213PS Y5, Y0, Y1
 	VMASKMOVPS  Y1, Y2, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        CX
-	JNZ         one283
+	JNZ         one295
 
-done284:
-done256:
+done296:
+done268:
 	VZEROUPPER
 	RET
 
@@ -6315,9 +6487,9 @@ TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop286:
+loop298:
 	CMPQ         AX, $+16
-	JLT          part285
+	JLT          part297
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -6330,7 +6502,7 @@ loop286:
 	MOVQ         BX, R9
 	MOVQ         BX, R10
 
-row287:
+row299:
 	VMOVUPS      (R9)(DI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -6346,7 +6518,7 @@ row287:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row287
+	JNZ          row299
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VCVTPS2PD    X5, Y7
@@ -6359,7 +6531,7 @@ row287:
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 
-row288:
+row300:
 	VMOVUPS      (R9)(DI*4), Y9
 	VMOVUPS      (R10)(DI*4), Y10
 	VCVTPS2PD    X9, Y11
@@ -6383,7 +6555,7 @@ row288:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row288
+	JNZ          row300
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y0, Y5, Y5
 	VDIVPD       Y4, Y8, Y8
@@ -6434,7 +6606,7 @@ row288:
 	MOVQ         DX, R9
 	MOVQ         BX, R10
 
-row289:
+row301:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y4
 	VMOVUPS      (R10)(DI*4), Y7
@@ -6448,14 +6620,14 @@ row289:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row289
+	JNZ          row301
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop286
+	JMP          loop298
 
-part285:
+part297:
 	TESTQ        AX, AX
-	JZ           done290
+	JZ           done302
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -6472,7 +6644,7 @@ part285:
 	MOVQ         BX, R8
 	MOVQ         BX, R9
 
-row291:
+row303:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -6488,7 +6660,7 @@ row291:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row291
+	JNZ          row303
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VCVTPS2PD    X7, Y9
@@ -6501,7 +6673,7 @@ row291:
 	MOVQ         BX, R8
 	MOVQ         DX, R9
 
-row292:
+row304:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y11
 	VMASKMOVPS   (R9)(DI*4), Y0, Y12
 	VCVTPS2PD    X11, Y13
@@ -6525,7 +6697,7 @@ row292:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row292
+	JNZ          row304
 	VDIVPD       Y5, Y9, Y9
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y6, Y10, Y10
@@ -6576,7 +6748,7 @@ row292:
 	MOVQ         DX, CX
 	MOVQ         BX, DX
 
-row293:
+row305:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VMASKMOVPS   (DX)(DI*4), Y0, Y6
@@ -6590,9 +6762,9 @@ row293:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row293
+	JNZ          row305
 
-done290:
+done302:
 	VZEROUPPER
 	RET
 
@@ -6609,9 +6781,9 @@ TEXT ·reflectAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop296:
+loop308:
 	CMPQ         AX, $+32
-	JLT          single295
+	JLT          single307
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -6633,7 +6805,7 @@ loop296:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row297:
+row309:
 	VMOVUPS (R9)(DI*4), Y4
 	VMOVUPS 32(R9)(DI*4), Y5
 	VADDPS  Y0, Y4, Y4
@@ -6648,15 +6820,15 @@ row297:
 	VMOVUPS Y5, 96(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row297
+	JNZ     row309
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop296
+	JMP     loop308
 
-single295:
-loop298:
+single307:
+loop310:
 	CMPQ         AX, $+16
-	JLT          part294
+	JLT          part306
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -6669,7 +6841,7 @@ loop298:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row299:
+row311:
 	VMOVUPS (R9)(DI*4), Y2
 	VMOVUPS 32(R9)(DI*4), Y3
 	VADDPS  Y0, Y2, Y2
@@ -6678,14 +6850,14 @@ row299:
 	VMOVUPS Y3, 32(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row299
+	JNZ     row311
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop298
+	JMP     loop310
 
-part294:
+part306:
 	TESTQ        AX, AX
-	JZ           done300
+	JZ           done312
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -6702,7 +6874,7 @@ part294:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row301:
+row313:
 	VMASKMOVPS (CX)(DI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
 	VADDPS     Y2, Y4, Y4
@@ -6711,9 +6883,9 @@ row301:
 	VMASKMOVPS Y5, Y1, 32(CX)(DI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row301
+	JNZ        row313
 
-done300:
+done312:
 	VZEROUPPER
 	RET
 
@@ -6730,9 +6902,9 @@ TEXT ·reflectGradAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop304:
+loop316:
 	CMPQ  AX, $+32
-	JLT   single303
+	JLT   single315
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -6740,7 +6912,7 @@ loop304:
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row305:
+row317:
 	VMOVUPS      (R9)(DI*4), Y4
 	VMOVUPS      32(R9)(DI*4), Y5
 	VADDPS       Y4, Y0, Y0
@@ -6751,7 +6923,7 @@ row305:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row305
+	JNZ          row317
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y0, Y0
 	VMULPS       Y4, Y1, Y1
@@ -6764,25 +6936,25 @@ row305:
 	VMOVUPS      Y0, 96(SI)(DI*4)
 	ADDQ         $+32, DI
 	SUBQ         $+32, AX
-	JMP          loop304
+	JMP          loop316
 
-single303:
-loop306:
+single315:
+loop318:
 	CMPQ  AX, $+16
-	JLT   part302
+	JLT   part314
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row307:
+row319:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y3
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row307
+	JNZ          row319
 	VBROADCASTSS a+32(FP), Y2
 	VMULPS       Y2, Y0, Y0
 	VMULPS       Y2, Y1, Y1
@@ -6790,11 +6962,11 @@ row307:
 	VMOVUPS      Y1, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop306
+	JMP          loop318
 
-part302:
+part314:
 	TESTQ   AX, AX
-	JZ      done308
+	JZ      done320
 	LEAQ    masksAVX2<>+0(SB), R8
 	NEGQ    AX
 	VMOVUPS 64(R8)(AX*4), Y0
@@ -6804,21 +6976,21 @@ part302:
 	MOVQ    CX, AX
 	MOVQ    DX, CX
 
-row309:
+row321:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, CX
 	DECQ         AX
-	JNZ          row309
+	JNZ          row321
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
 	VMASKMOVPS   Y2, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y3, Y1, 32(SI)(DI*4)
 
-done308:
+done320:
 	VZEROUPPER
 	RET
 
@@ -6837,16 +7009,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop311:
+loop323:
 	CMPQ AX, $+16
-	JLT  part310
+	JLT  part322
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row312:
+row324:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -6872,14 +7044,14 @@ row312:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row312
+	JNZ          row324
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop311
+	JMP          loop323
 
-part310:
+part322:
 	TESTQ   AX, AX
-	JZ      done313
+	JZ      done325
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -6890,7 +7062,7 @@ part310:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row314:
+row326:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -6916,9 +7088,9 @@ row314:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row314
+	JNZ          row326
 
-done313:
+done325:
 	VZEROUPPER
 	RET
 
@@ -6944,7 +7116,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block315:
+block327:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X1
@@ -6992,6 +7164,6 @@ block315:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block315
+	JNZ         block327
 	VZEROUPPER
 	RET

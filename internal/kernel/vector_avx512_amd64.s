@@ -875,6 +875,139 @@ done69:
 	VZEROUPPER
 	RET
 
+// func mixRowsAVX512(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32, y *float32, yrs int, b *float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·mixRowsAVX512(SB), NOSPLIT, $0-80
+	MOVQ rows+0(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ drs+24(FP), DX
+	SHLQ $0x02, DX
+	MOVQ x+32(FP), BX
+	MOVQ xrs+40(FP), SI
+	SHLQ $0x02, SI
+	MOVQ a+48(FP), DI
+	MOVQ y+56(FP), R8
+	MOVQ yrs+64(FP), R9
+	SHLQ $0x02, R9
+	MOVQ b+72(FP), R10
+
+row70:
+	VBROADCASTSS (DI), Z0
+	VBROADCASTSS (R10), Z1
+	MOVQ         n+8(FP), R11
+	XORQ         R12, R12
+
+loop73:
+	CMPQ        R11, $+64
+	JLT         single72
+	VMOVUPS     (BX)(R12*4), Z2
+	VMULPS      Z0, Z2, Z2
+	VMOVUPS     (R8)(R12*4), Z3
+	VFMADD231PS Z1, Z3, Z2
+	VMOVUPS     Z2, (CX)(R12*4)
+	VMOVUPS     64(BX)(R12*4), Z2
+	VMULPS      Z0, Z2, Z2
+	VMOVUPS     64(R8)(R12*4), Z3
+	VFMADD231PS Z1, Z3, Z2
+	VMOVUPS     Z2, 64(CX)(R12*4)
+	VMOVUPS     128(BX)(R12*4), Z2
+	VMULPS      Z0, Z2, Z2
+	VMOVUPS     128(R8)(R12*4), Z3
+	VFMADD231PS Z1, Z3, Z2
+	VMOVUPS     Z2, 128(CX)(R12*4)
+	VMOVUPS     192(BX)(R12*4), Z2
+	VMULPS      Z0, Z2, Z2
+	VMOVUPS     192(R8)(R12*4), Z3
+	VFMADD231PS Z1, Z3, Z2
+	VMOVUPS     Z2, 192(CX)(R12*4)
+	ADDQ        $+64, R12
+	SUBQ        $+64, R11
+	JMP         loop73
+
+single72:
+loop74:
+	CMPQ        R11, $+16
+	JLT         part71
+	VMOVUPS     (BX)(R12*4), Z2
+	VMULPS      Z0, Z2, Z2
+	VMOVUPS     (R8)(R12*4), Z3
+	VFMADD231PS Z1, Z3, Z2
+	VMOVUPS     Z2, (CX)(R12*4)
+	ADDQ        $+16, R12
+	SUBQ        $+16, R11
+	JMP         loop74
+
+part71:
+	TESTQ       R11, R11
+	JZ          done75
+	MOVL        $-1, R13
+	BZHIL       R11, R13, R13
+	KMOVW       R13, K1
+	VMOVUPS.Z   (BX)(R12*4), K1, Z2
+	VMULPS      Z0, Z2, Z0
+	VMOVUPS.Z   (R8)(R12*4), K1, Z2
+	VFMADD231PS Z1, Z2, Z0
+	VMOVUPS     Z0, K1, (CX)(R12*4)
+
+done75:
+	ADDQ DX, CX
+	ADDQ SI, BX
+	ADDQ R9, R8
+	ADDQ $0x04, DI
+	ADDQ $0x04, R10
+	DECQ AX
+	JNZ  row70
+	VZEROUPPER
+	RET
+
+// func clearRowsAVX512(rows int, n int, x *float32, xrs int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·clearRowsAVX512(SB), NOSPLIT, $0-32
+	MOVQ   rows+0(FP), AX
+	MOVQ   x+16(FP), CX
+	MOVQ   xrs+24(FP), DX
+	SHLQ   $0x02, DX
+	VPXORD Z0, Z0, Z0
+
+row76:
+	MOVQ n+8(FP), BX
+	XORQ SI, SI
+
+loop79:
+	CMPQ    BX, $+64
+	JLT     single78
+	VMOVUPS Z0, (CX)(SI*4)
+	VMOVUPS Z0, 64(CX)(SI*4)
+	VMOVUPS Z0, 128(CX)(SI*4)
+	VMOVUPS Z0, 192(CX)(SI*4)
+	ADDQ    $+64, SI
+	SUBQ    $+64, BX
+	JMP     loop79
+
+single78:
+loop80:
+	CMPQ    BX, $+16
+	JLT     part77
+	VMOVUPS Z0, (CX)(SI*4)
+	ADDQ    $+16, SI
+	SUBQ    $+16, BX
+	JMP     loop80
+
+part77:
+	TESTQ   BX, BX
+	JZ      done81
+	MOVL    $-1, DI
+	BZHIL   BX, DI, DI
+	KMOVW   DI, K1
+	VMOVUPS Z0, K1, (CX)(SI*4)
+
+done81:
+	ADDQ DX, CX
+	DECQ AX
+	JNZ  row76
+	VZEROUPPER
+	RET
+
 // func addRowsAVX512(rows int, n int, dst *float32, drs int, x *float32, xrs int, y *float32, yrs int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·addRowsAVX512(SB), NOSPLIT, $0-64
@@ -889,13 +1022,13 @@ TEXT ·addRowsAVX512(SB), NOSPLIT, $0-64
 	MOVQ yrs+56(FP), R8
 	SHLQ $0x02, R8
 
-row70:
+row82:
 	MOVQ n+8(FP), R9
 	XORQ R10, R10
 
-loop73:
+loop85:
 	CMPQ    R9, $+64
-	JLT     single72
+	JLT     single84
 	VMOVUPS (BX)(R10*4), Z0
 	VMOVUPS (DI)(R10*4), Z1
 	VADDPS  Z1, Z0, Z0
@@ -914,23 +1047,23 @@ loop73:
 	VMOVUPS Z0, 192(CX)(R10*4)
 	ADDQ    $+64, R10
 	SUBQ    $+64, R9
-	JMP     loop73
+	JMP     loop85
 
-single72:
-loop74:
+single84:
+loop86:
 	CMPQ    R9, $+16
-	JLT     part71
+	JLT     part83
 	VMOVUPS (BX)(R10*4), Z0
 	VMOVUPS (DI)(R10*4), Z1
 	VADDPS  Z1, Z0, Z0
 	VMOVUPS Z0, (CX)(R10*4)
 	ADDQ    $+16, R10
 	SUBQ    $+16, R9
-	JMP     loop74
+	JMP     loop86
 
-part71:
+part83:
 	TESTQ     R9, R9
-	JZ        done75
+	JZ        done87
 	MOVL      $-1, R11
 	BZHIL     R9, R11, R11
 	KMOVW     R11, K1
@@ -939,12 +1072,12 @@ part71:
 	VADDPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(R10*4)
 
-done75:
+done87:
 	ADDQ DX, CX
 	ADDQ SI, BX
 	ADDQ R8, DI
 	DECQ AX
-	JNZ  row70
+	JNZ  row82
 	VZEROUPPER
 	RET
 
@@ -959,9 +1092,9 @@ TEXT ·sumRowsAVX512(SB), NOSPLIT, $0-40
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop78:
+loop90:
 	CMPQ    AX, $+64
-	JLT     single77
+	JLT     single89
 	VMOVUPS (DX)(DI*4), Z0
 	VMOVUPS 64(DX)(DI*4), Z1
 	VMOVUPS 128(DX)(DI*4), Z2
@@ -969,7 +1102,7 @@ loop78:
 	MOVQ    CX, R8
 	MOVQ    BX, R9
 
-row79:
+row91:
 	VMOVUPS (R9)(DI*4), Z4
 	VADDPS  Z4, Z0, Z0
 	VMOVUPS 64(R9)(DI*4), Z4
@@ -980,37 +1113,37 @@ row79:
 	VADDPS  Z4, Z3, Z3
 	ADDQ    SI, R9
 	DECQ    R8
-	JNZ     row79
+	JNZ     row91
 	VMOVUPS Z0, (DX)(DI*4)
 	VMOVUPS Z1, 64(DX)(DI*4)
 	VMOVUPS Z2, 128(DX)(DI*4)
 	VMOVUPS Z3, 192(DX)(DI*4)
 	ADDQ    $+64, DI
 	SUBQ    $+64, AX
-	JMP     loop78
+	JMP     loop90
 
-single77:
-loop80:
+single89:
+loop92:
 	CMPQ    AX, $+16
-	JLT     part76
+	JLT     part88
 	VMOVUPS (DX)(DI*4), Z0
 	MOVQ    CX, R8
 	MOVQ    BX, R9
 
-row81:
+row93:
 	VMOVUPS (R9)(DI*4), Z1
 	VADDPS  Z1, Z0, Z0
 	ADDQ    SI, R9
 	DECQ    R8
-	JNZ     row81
+	JNZ     row93
 	VMOVUPS Z0, (DX)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop80
+	JMP     loop92
 
-part76:
+part88:
 	TESTQ     AX, AX
-	JZ        done82
+	JZ        done94
 	MOVL      $-1, R8
 	BZHIL     AX, R8, R8
 	KMOVW     R8, K1
@@ -1018,15 +1151,15 @@ part76:
 	MOVQ      CX, AX
 	MOVQ      BX, CX
 
-row83:
+row95:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z1, Z0, Z0
 	ADDQ      SI, CX
 	DECQ      AX
-	JNZ       row83
+	JNZ       row95
 	VMOVUPS   Z0, K1, (DX)(DI*4)
 
-done82:
+done94:
 	VZEROUPPER
 	RET
 
@@ -1042,7 +1175,7 @@ TEXT ·rowDotsAVX512(SB), NOSPLIT, $0-56
 	MOVQ yrs+48(FP), DI
 	SHLQ $0x02, DI
 
-row84:
+row96:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1050,9 +1183,9 @@ row84:
 	MOVQ   n+8(FP), R8
 	XORQ   R9, R9
 
-loop87:
+loop99:
 	CMPQ        R8, $+64
-	JLT         single86
+	JLT         single98
 	VMOVUPS     (DX)(R9*4), Z4
 	VMOVUPS     (SI)(R9*4), Z5
 	VFMADD231PS Z5, Z4, Z0
@@ -1067,22 +1200,22 @@ loop87:
 	VFMADD231PS Z5, Z4, Z3
 	ADDQ        $+64, R9
 	SUBQ        $+64, R8
-	JMP         loop87
+	JMP         loop99
 
-single86:
-loop88:
+single98:
+loop100:
 	CMPQ        R8, $+16
-	JLT         part85
+	JLT         part97
 	VMOVUPS     (DX)(R9*4), Z4
 	VMOVUPS     (SI)(R9*4), Z5
 	VFMADD231PS Z5, Z4, Z0
 	ADDQ        $+16, R9
 	SUBQ        $+16, R8
-	JMP         loop88
+	JMP         loop100
 
-part85:
+part97:
 	TESTQ       R8, R8
-	JZ          done89
+	JZ          done101
 	MOVL        $-1, R10
 	BZHIL       R8, R10, R10
 	KMOVW       R10, K1
@@ -1090,7 +1223,7 @@ part85:
 	VMOVUPS.Z   (SI)(R9*4), K1, Z5
 	VFMADD231PS Z5, Z4, Z0
 
-done89:
+done101:
 	VADDPS        Z2, Z0, Z0
 	VADDPS        Z3, Z1, Z1
 	VADDPS        Z1, Z0, Z0
@@ -1107,7 +1240,7 @@ done89:
 	ADDQ          DI, SI
 	ADDQ          $0x04, CX
 	DECQ          AX
-	JNZ           row84
+	JNZ           row96
 	VZEROUPPER
 	RET
 
@@ -1135,9 +1268,9 @@ TEXT ·expAVX512(SB), NOSPLIT, $0-36
 	VPXORD       Z15, Z15, Z15
 	XORQ         BX, BX
 
-loop91:
+loop103:
 	CMPQ         AX, $+16
-	JLT          part90
+	JLT          part102
 	VMOVUPS      (DX)(BX*4), Z16
 	VSUBPS       Z0, Z16, Z16
 	VMOVAPS      Z16, Z17
@@ -1163,11 +1296,11 @@ loop91:
 	VADDPS       Z18, Z15, Z15
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop91
+	JMP          loop103
 
-part90:
+part102:
 	TESTQ        AX, AX
-	JZ           done92
+	JZ           done104
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1196,7 +1329,7 @@ part90:
 	VMOVAPS.Z    Z1, K1, Z0
 	VADDPS       Z0, Z15, Z15
 
-done92:
+done104:
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -1267,15 +1400,15 @@ TEXT ·expRowsAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS const3f317211AVX512<>+0(SB), Z7
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 
-row93:
+row105:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (BX), Z9
 	VPXORD       Z10, Z10, Z10
 	XORQ         R8, R8
 
-loop96:
+loop108:
 	CMPQ        DI, $+32
-	JLT         single95
+	JLT         single107
 	VMOVUPS     (CX)(R8*4), Z11
 	VFMSUB132PS Z0, Z9, Z11
 	VMAXPS      Z11, Z1, Z11
@@ -1312,12 +1445,12 @@ loop96:
 	VADDPS      Z15, Z10, Z10
 	ADDQ        $+32, R8
 	SUBQ        $+32, DI
-	JMP         loop96
+	JMP         loop108
 
-single95:
-loop97:
+single107:
+loop109:
 	CMPQ        DI, $+16
-	JLT         part94
+	JLT         part106
 	VMOVUPS     (CX)(R8*4), Z11
 	VFMSUB132PS Z0, Z9, Z11
 	VMAXPS      Z11, Z1, Z11
@@ -1337,11 +1470,11 @@ loop97:
 	VADDPS      Z13, Z10, Z10
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop97
+	JMP         loop109
 
-part94:
+part106:
 	TESTQ       DI, DI
-	JZ          done98
+	JZ          done110
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -1364,7 +1497,7 @@ part94:
 	VMOVAPS.Z   Z12, K1, Z9
 	VADDPS      Z9, Z10, Z10
 
-done98:
+done110:
 	VEXTRACTF64X4 $0x01, Z10, Y9
 	VADDPS        Y9, Y10, Y9
 	VEXTRACTF128  $0x01, Y9, X11
@@ -1379,7 +1512,7 @@ done98:
 	ADDQ          $0x04, BX
 	ADDQ          $0x04, SI
 	DECQ          AX
-	JNZ           row93
+	JNZ           row105
 	VZEROUPPER
 	RET
 
@@ -1429,9 +1562,9 @@ TEXT ·geluAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z16
 	XORQ         BX, BX
 
-loop100:
+loop112:
 	CMPQ         AX, $+16
-	JLT          part99
+	JLT          part111
 	VMOVUPS      (DX)(BX*4), Z17
 	VMULPS       Z17, Z17, Z18
 	VFMADD213PS  Z0, Z1, Z18
@@ -1460,11 +1593,11 @@ loop100:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop100
+	JMP          loop112
 
-part99:
+part111:
 	TESTQ        AX, AX
-	JZ           done101
+	JZ           done113
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1495,7 +1628,7 @@ part99:
 	VDIVPS       Z0, Z17, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done101:
+done113:
 	VZEROUPPER
 	RET
 
@@ -1535,9 +1668,9 @@ TEXT ·geluGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const41200000AVX512<>+0(SB), Z20
 	XORQ         SI, SI
 
-loop103:
+loop115:
 	CMPQ         AX, $+16
-	JLT          part102
+	JLT          part114
 	VMOVUPS      (BX)(SI*4), Z21
 	VMINPS       Z21, Z20, Z21
 	VMAXPS       Z21, Z19, Z21
@@ -1577,11 +1710,11 @@ loop103:
 	VMOVUPS      Z21, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop103
+	JMP          loop115
 
-part102:
+part114:
 	TESTQ        AX, AX
-	JZ           done104
+	JZ           done116
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1623,7 +1756,7 @@ part102:
 	VMULPS       Z0, Z2, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done104:
+done116:
 	VZEROUPPER
 	RET
 
@@ -1665,9 +1798,9 @@ TEXT ·erfGELUAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z17
 	XORQ         BX, BX
 
-loop106:
+loop118:
 	CMPQ         AX, $+16
-	JLT          part105
+	JLT          part117
 	VMOVUPS      (DX)(BX*4), Z18
 	VANDPS       Z14, Z18, Z18
 	VMINPS       Z18, Z15, Z18
@@ -1725,11 +1858,11 @@ loop106:
 	VMOVUPS      Z21, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop106
+	JMP          loop118
 
-part105:
+part117:
 	TESTQ        AX, AX
-	JZ           done107
+	JZ           done119
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1789,7 +1922,7 @@ part105:
 	VFNMADD231PS Z1, Z0, Z2
 	VMOVUPS      Z2, K1, (CX)(BX*4)
 
-done107:
+done119:
 	VZEROUPPER
 	RET
 
@@ -1862,9 +1995,9 @@ TEXT ·erfGELUGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const3ecc422aAVX512<>+0(SB), Z20
 	XORQ         SI, SI
 
-loop109:
+loop121:
 	CMPQ         AX, $+16
-	JLT          part108
+	JLT          part120
 	VMOVUPS      (BX)(SI*4), Z21
 	VANDPS       Z14, Z21, Z21
 	VMINPS       Z21, Z15, Z21
@@ -1927,11 +2060,11 @@ loop109:
 	VMOVUPS      Z21, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop109
+	JMP          loop121
 
-part108:
+part120:
 	TESTQ        AX, AX
-	JZ           done110
+	JZ           done122
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1996,7 +2129,7 @@ part108:
 	VMULPS       Z0, Z2, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done110:
+done122:
 	VZEROUPPER
 	RET
 
@@ -2029,9 +2162,9 @@ TEXT ·eluPlusOneAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         BX, BX
 
-loop112:
+loop124:
 	CMPQ         AX, $+16
-	JLT          part111
+	JLT          part123
 	VMOVUPS      (DX)(BX*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -2059,11 +2192,11 @@ loop112:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop112
+	JMP          loop124
 
-part111:
+part123:
 	TESTQ        AX, AX
-	JZ           done113
+	JZ           done125
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -2093,7 +2226,7 @@ part111:
 	VADDPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done113:
+done125:
 	VZEROUPPER
 	RET
 
@@ -2121,9 +2254,9 @@ TEXT ·eluPlusOneGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         SI, SI
 
-loop115:
+loop127:
 	CMPQ         AX, $+16
-	JLT          part114
+	JLT          part126
 	VMOVUPS      (BX)(SI*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -2150,11 +2283,11 @@ loop115:
 	VMOVUPS      Z15, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop115
+	JMP          loop127
 
-part114:
+part126:
 	TESTQ        AX, AX
-	JZ           done116
+	JZ           done128
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -2183,7 +2316,7 @@ part114:
 	VMULPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done116:
+done128:
 	VZEROUPPER
 	RET
 
@@ -2195,7 +2328,7 @@ TEXT ·layerNormAVX512(SB), NOSPLIT, $0-80
 	MOVQ x+32(FP), DX
 	MOVQ stats+64(FP), BX
 
-row117:
+row129:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2203,9 +2336,9 @@ row117:
 	MOVQ   n+8(FP), SI
 	XORQ   DI, DI
 
-loop120:
+loop132:
 	CMPQ    SI, $+64
-	JLT     single119
+	JLT     single131
 	VMOVUPS (DX)(DI*4), Z4
 	VADDPS  Z4, Z0, Z0
 	VMOVUPS 64(DX)(DI*4), Z4
@@ -2216,28 +2349,28 @@ loop120:
 	VADDPS  Z4, Z3, Z3
 	ADDQ    $+64, DI
 	SUBQ    $+64, SI
-	JMP     loop120
+	JMP     loop132
 
-single119:
-loop121:
+single131:
+loop133:
 	CMPQ    SI, $+16
-	JLT     part118
+	JLT     part130
 	VMOVUPS (DX)(DI*4), Z4
 	VADDPS  Z4, Z0, Z0
 	ADDQ    $+16, DI
 	SUBQ    $+16, SI
-	JMP     loop121
+	JMP     loop133
 
-part118:
+part130:
 	TESTQ     SI, SI
-	JZ        done122
+	JZ        done134
 	MOVL      $-1, R8
 	BZHIL     SI, R8, R8
 	KMOVW     R8, K1
 	VMOVUPS.Z (DX)(DI*4), K1, Z4
 	VADDPS    Z4, Z0, Z0
 
-done122:
+done134:
 	VADDPS        Z2, Z0, Z0
 	VADDPS        Z3, Z1, Z1
 	VADDPS        Z1, Z0, Z0
@@ -2257,9 +2390,9 @@ done122:
 	MOVQ          n+8(FP), SI
 	XORQ          DI, DI
 
-loop125:
+loop137:
 	CMPQ        SI, $+32
-	JLT         single124
+	JLT         single136
 	VMOVUPS     (DX)(DI*4), Z7
 	VSUBPS      Z4, Z7, Z7
 	VFMADD231PS Z7, Z7, Z5
@@ -2268,22 +2401,22 @@ loop125:
 	VFMADD231PS Z7, Z7, Z6
 	ADDQ        $+32, DI
 	SUBQ        $+32, SI
-	JMP         loop125
+	JMP         loop137
 
-single124:
-loop126:
+single136:
+loop138:
 	CMPQ        SI, $+16
-	JLT         part123
+	JLT         part135
 	VMOVUPS     (DX)(DI*4), Z7
 	VSUBPS      Z4, Z7, Z7
 	VFMADD231PS Z7, Z7, Z5
 	ADDQ        $+16, DI
 	SUBQ        $+16, SI
-	JMP         loop126
+	JMP         loop138
 
-part123:
+part135:
 	TESTQ       SI, SI
-	JZ          done127
+	JZ          done139
 	MOVL        $-1, R8
 	BZHIL       SI, R8, R8
 	KMOVW       R8, K1
@@ -2292,7 +2425,7 @@ part123:
 	VMOVAPS.Z   Z7, K1, Z7
 	VFMADD231PS Z7, Z7, Z5
 
-done127:
+done139:
 	VADDPS        Z6, Z5, Z5
 	VEXTRACTF64X4 $0x01, Z5, Y7
 	VADDPS        Y7, Y5, Y7
@@ -2312,13 +2445,13 @@ done127:
 	MOVQ          gain+48(FP), SI
 	MOVQ          bias+56(FP), DI
 	TESTQ         DI, DI
-	JZ            plain128
+	JZ            plain140
 	MOVQ          n+8(FP), R8
 	XORQ          R9, R9
 
-loop132:
+loop144:
 	CMPQ        R8, $+32
-	JLT         single131
+	JLT         single143
 	VMOVUPS     (DX)(R9*4), Z8
 	VSUBPS      Z4, Z8, Z8
 	VMULPS      Z7, Z8, Z8
@@ -2335,12 +2468,12 @@ loop132:
 	VMOVUPS     Z8, 64(CX)(R9*4)
 	ADDQ        $+32, R9
 	SUBQ        $+32, R8
-	JMP         loop132
+	JMP         loop144
 
-single131:
-loop133:
+single143:
+loop145:
 	CMPQ        R8, $+16
-	JLT         part130
+	JLT         part142
 	VMOVUPS     (DX)(R9*4), Z8
 	VSUBPS      Z4, Z8, Z8
 	VMULPS      Z7, Z8, Z8
@@ -2350,11 +2483,11 @@ loop133:
 	VMOVUPS     Z8, (CX)(R9*4)
 	ADDQ        $+16, R9
 	SUBQ        $+16, R8
-	JMP         loop133
+	JMP         loop145
 
-part130:
+part142:
 	TESTQ       R8, R8
-	JZ          done134
+	JZ          done146
 	MOVL        $-1, R10
 	BZHIL       R8, R10, R10
 	KMOVW       R10, K1
@@ -2366,16 +2499,16 @@ part130:
 	VFMADD213PS Z8, Z7, Z4
 	VMOVUPS     Z4, K1, (CX)(R9*4)
 
-done134:
-	JMP normal129
+done146:
+	JMP normal141
 
-plain128:
+plain140:
 	MOVQ n+8(FP), DI
 	XORQ R8, R8
 
-loop137:
+loop149:
 	CMPQ    DI, $+32
-	JLT     single136
+	JLT     single148
 	VMOVUPS (DX)(R8*4), Z8
 	VSUBPS  Z4, Z8, Z8
 	VMULPS  Z7, Z8, Z8
@@ -2390,12 +2523,12 @@ loop137:
 	VMOVUPS Z8, 64(CX)(R8*4)
 	ADDQ    $+32, R8
 	SUBQ    $+32, DI
-	JMP     loop137
+	JMP     loop149
 
-single136:
-loop138:
+single148:
+loop150:
 	CMPQ    DI, $+16
-	JLT     part135
+	JLT     part147
 	VMOVUPS (DX)(R8*4), Z8
 	VSUBPS  Z4, Z8, Z8
 	VMULPS  Z7, Z8, Z8
@@ -2404,11 +2537,11 @@ loop138:
 	VMOVUPS Z8, (CX)(R8*4)
 	ADDQ    $+16, R8
 	SUBQ    $+16, DI
-	JMP     loop138
+	JMP     loop150
 
-part135:
+part147:
 	TESTQ     DI, DI
-	JZ        done139
+	JZ        done151
 	MOVL      $-1, R9
 	BZHIL     DI, R9, R9
 	KMOVW     R9, K1
@@ -2419,8 +2552,8 @@ part135:
 	VMULPS    Z7, Z4, Z4
 	VMOVUPS   Z4, K1, (CX)(R8*4)
 
-done139:
-normal129:
+done151:
+normal141:
 	MOVQ drs+24(FP), SI
 	SHLQ $0x02, SI
 	ADDQ SI, CX
@@ -2429,7 +2562,7 @@ normal129:
 	ADDQ SI, DX
 	ADDQ $0x08, BX
 	DECQ AX
-	JNZ  row117
+	JNZ  row129
 	VZEROUPPER
 	RET
 
@@ -2442,7 +2575,7 @@ TEXT ·layerNormGradAVX512(SB), NOSPLIT, $0-100
 	MOVQ x+64(FP), BX
 	MOVQ stats+88(FP), SI
 
-row140:
+row152:
 	VBROADCASTSS (SI), Z0
 	VBROADCASTSS 4(SI), Z1
 	MOVQ         gain+80(FP), DI
@@ -2453,38 +2586,38 @@ row140:
 	MOVQ         n+8(FP), R10
 	XORQ         R11, R11
 
-loop142:
+loop154:
 	CMPQ        R10, $+16
-	JLT         part141
+	JLT         part153
 	VMOVUPS     (BX)(R11*4), Z4
 	VSUBPS      Z0, Z4, Z4
 	VMULPS      Z1, Z4, Z4
 	VMOVUPS     (DX)(R11*4), Z5
 	TESTQ       R8, R8
-	JZ          none143
+	JZ          none155
 	VMOVUPS     (R8)(R11*4), Z6
 	VFMADD231PS Z5, Z4, Z6
 	VMOVUPS     Z6, (R8)(R11*4)
 
-none143:
+none155:
 	TESTQ   R9, R9
-	JZ      none144
+	JZ      none156
 	VMOVUPS (R9)(R11*4), Z6
 	VADDPS  Z5, Z6, Z6
 	VMOVUPS Z6, (R9)(R11*4)
 
-none144:
+none156:
 	VMOVUPS     (DI)(R11*4), Z6
 	VMULPS      Z6, Z5, Z5
 	VADDPS      Z5, Z2, Z2
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop142
+	JMP         loop154
 
-part141:
+part153:
 	TESTQ       R10, R10
-	JZ          done145
+	JZ          done157
 	MOVL        $-1, R12
 	BZHIL       R10, R12, R12
 	KMOVW       R12, K1
@@ -2493,26 +2626,26 @@ part141:
 	VMULPS      Z1, Z4, Z4
 	VMOVUPS.Z   (DX)(R11*4), K1, Z5
 	TESTQ       R8, R8
-	JZ          none146
+	JZ          none158
 	VMOVUPS.Z   (R8)(R11*4), K1, Z6
 	VFMADD231PS Z5, Z4, Z6
 	VMOVUPS     Z6, K1, (R8)(R11*4)
 
-none146:
+none158:
 	TESTQ     R9, R9
-	JZ        none147
+	JZ        none159
 	VMOVUPS.Z (R9)(R11*4), K1, Z6
 	VADDPS    Z5, Z6, Z6
 	VMOVUPS   Z6, K1, (R9)(R11*4)
 
-none147:
+none159:
 	VMOVUPS.Z   (DI)(R11*4), K1, Z6
 	VMULPS      Z6, Z5, Z5
 	VADDPS      Z5, Z2, Z2
 	VMOVAPS.Z   Z4, K1, Z4
 	VFMADD231PS Z4, Z5, Z3
 
-done145:
+done157:
 	VEXTRACTF64X4 $0x01, Z2, Y4
 	VADDPS        Y4, Y2, Y4
 	VEXTRACTF128  $0x01, Y4, X5
@@ -2536,9 +2669,9 @@ done145:
 	MOVQ          n+8(FP), R8
 	XORQ          R9, R9
 
-loop149:
+loop161:
 	CMPQ         R8, $+16
-	JLT          part148
+	JLT          part160
 	VMOVUPS      (BX)(R9*4), Z6
 	VSUBPS       Z0, Z6, Z6
 	VMULPS       Z1, Z6, Z6
@@ -2553,11 +2686,11 @@ loop149:
 	VMOVUPS      Z6, (CX)(R9*4)
 	ADDQ         $+16, R9
 	SUBQ         $+16, R8
-	JMP          loop149
+	JMP          loop161
 
-part148:
+part160:
 	TESTQ        R8, R8
-	JZ           done150
+	JZ           done162
 	MOVL         $-1, R10
 	BZHIL        R8, R10, R10
 	KMOVW        R10, K1
@@ -2574,7 +2707,7 @@ part148:
 	VADDPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(R9*4)
 
-done150:
+done162:
 	MOVQ dxrs+24(FP), DI
 	SHLQ $0x02, DI
 	ADDQ DI, CX
@@ -2586,7 +2719,7 @@ done150:
 	ADDQ DI, BX
 	ADDQ $0x08, SI
 	DECQ AX
-	JNZ  row140
+	JNZ  row152
 	VZEROUPPER
 	RET
 
@@ -2610,9 +2743,9 @@ TEXT ·adamWAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 	XORQ         DI, DI
 
-loop152:
+loop164:
 	CMPQ         AX, $+16
-	JLT          part151
+	JLT          part163
 	VMOVUPS      (DX)(DI*4), Z9
 	VMULPS       Z7, Z9, Z9
 	VSUBPS       Z1, Z8, Z10
@@ -2637,11 +2770,11 @@ loop152:
 	VMOVUPS      Z10, (CX)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop152
+	JMP          loop164
 
-part151:
+part163:
 	TESTQ        AX, AX
-	JZ           done153
+	JZ           done165
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -2668,7 +2801,7 @@ part151:
 	VFNMADD231PS Z0, Z1, Z2
 	VMOVUPS      Z2, K1, (CX)(DI*4)
 
-done153:
+done165:
 	VZEROUPPER
 	RET
 
@@ -2687,9 +2820,9 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop156:
+loop168:
 	CMPQ    AX, $+64
-	JLT     single155
+	JLT     single167
 	VMOVUPS (DI)(R10*4), Z0
 	VMOVUPS 64(DI)(R10*4), Z1
 	VMOVUPS 128(DI)(R10*4), Z2
@@ -2699,7 +2832,7 @@ loop156:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row157:
+row169:
 	VBROADCASTSS (R11), Z4
 	VMOVUPS      (R14)(R10*4), Z5
 	VMULPS       Z5, Z0, Z5
@@ -2721,22 +2854,22 @@ row157:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row157
+	JNZ          row169
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop156
+	JMP          loop168
 
-single155:
-loop158:
+single167:
+loop170:
 	CMPQ    AX, $+16
-	JLT     part154
+	JLT     part166
 	VMOVUPS (DI)(R10*4), Z0
 	MOVQ    SI, R11
 	MOVQ    CX, R12
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row159:
+row171:
 	VBROADCASTSS (R11), Z1
 	VMOVUPS      (R14)(R10*4), Z2
 	VMULPS       Z2, Z0, Z2
@@ -2746,14 +2879,14 @@ row159:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row159
+	JNZ          row171
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop158
+	JMP          loop170
 
-part154:
+part166:
 	TESTQ     AX, AX
-	JZ        done160
+	JZ        done172
 	MOVL      $-1, R11
 	BZHIL     AX, R11, R11
 	KMOVW     R11, K1
@@ -2762,7 +2895,7 @@ part154:
 	MOVQ      DX, DX
 	MOVQ      R8, SI
 
-row161:
+row173:
 	VBROADCASTSS (AX), Z1
 	VMOVUPS.Z    (SI)(R10*4), K1, Z2
 	VMULPS       Z2, Z0, Z2
@@ -2772,9 +2905,9 @@ row161:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row161
+	JNZ          row173
 
-done160:
+done172:
 	VZEROUPPER
 	RET
 
@@ -2789,7 +2922,7 @@ TEXT ·featureSumsAVX512(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run162:
+run174:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -2802,9 +2935,9 @@ run162:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows165:
+rows177:
 	CMPQ   16(SP), $0x04
-	JLT    rest163
+	JLT    rest175
 	LEAQ   (AX)(CX*1), DX
 	LEAQ   (DX)(CX*1), DI
 	LEAQ   (DI)(CX*1), R8
@@ -2819,9 +2952,9 @@ rows165:
 	MOVQ   n+0(FP), R13
 	XORQ   R14, R14
 
-loop167:
+loop179:
 	CMPQ        R13, $+16
-	JLT         part166
+	JLT         part178
 	VMOVUPS     (BX)(R14*4), Z4
 	VMOVUPS     (SI)(R14*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -2845,11 +2978,11 @@ loop167:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop167
+	JMP         loop179
 
-part166:
+part178:
 	TESTQ       R13, R13
-	JZ          done168
+	JZ          done180
 	MOVL        $-1, R15
 	BZHIL       R13, R15, R15
 	KMOVW       R15, K1
@@ -2875,7 +3008,7 @@ part166:
 	VMOVUPS.Z   (R12)(R14*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z3
 
-done168:
+done180:
 	MOVQ          sums+64(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
@@ -2896,20 +3029,20 @@ done168:
 	LEAQ          (R8)(CX*1), AX
 	LEAQ          (R11)(CX*1), SI
 	SUBQ          $0x04, 16(SP)
-	JMP           rows165
+	JMP           rows177
 
-rest163:
-rows169:
+rest175:
+rows181:
 	CMPQ   16(SP), $0x01
-	JLT    finished164
+	JLT    finished176
 	VPXORD Z7, Z7, Z7
 	MOVQ   y+56(FP), DX
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop171:
+loop183:
 	CMPQ        DI, $+16
-	JLT         part170
+	JLT         part182
 	VMOVUPS     (BX)(R8*4), Z4
 	VMOVUPS     (SI)(R8*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -2918,11 +3051,11 @@ loop171:
 	VFMADD231PS Z4, Z5, Z7
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop171
+	JMP         loop183
 
-part170:
+part182:
 	TESTQ       DI, DI
-	JZ          done172
+	JZ          done184
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -2933,7 +3066,7 @@ part170:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z7
 
-done172:
+done184:
 	MOVQ          sums+64(FP), DX
 	VEXTRACTF64X4 $0x01, Z7, Y4
 	VADDPS        Y4, Y7, Y4
@@ -2947,11 +3080,11 @@ done172:
 	LEAQ          (AX)(CX*1), AX
 	LEAQ          (SI)(CX*1), SI
 	SUBQ          $0x01, 16(SP)
-	JMP           rows169
+	JMP           rows181
 
-finished164:
+finished176:
 	DECQ 8(SP)
-	JNZ  run162
+	JNZ  run174
 	VZEROUPPER
 	RET
 
@@ -2964,9 +3097,9 @@ TEXT ·featureDotsAVX512(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop175:
+loop187:
 	CMPQ    AX, $+32
-	JLT     single174
+	JLT     single186
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2975,7 +3108,7 @@ loop175:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run176:
+run188:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2987,7 +3120,7 @@ run176:
 	VMOVUPS (R11)(BX*4), Z2
 	VMOVUPS 64(R11)(BX*4), Z3
 
-row177:
+row189:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (R12)(BX*4), Z6
@@ -3005,19 +3138,19 @@ row177:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row177
+	JNZ          row189
 	DECQ         R10
-	JNZ          run176
+	JNZ          run188
 	VMOVUPS      Z0, (DX)(BX*4)
 	VMOVUPS      Z1, 64(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop175
+	JMP          loop187
 
-single174:
-loop178:
+single186:
+loop190:
 	CMPQ    AX, $+16
-	JLT     part173
+	JLT     part185
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -3025,7 +3158,7 @@ loop178:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run179:
+run191:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -3036,7 +3169,7 @@ run179:
 	ADDQ    $0x0c, R9
 	VMOVUPS (R11)(BX*4), Z1
 
-row180:
+row192:
 	VBROADCASTSS (DI), Z2
 	VBROADCASTSS (R8), Z3
 	VMOVUPS      (R12)(BX*4), Z4
@@ -3049,17 +3182,17 @@ row180:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row180
+	JNZ          row192
 	DECQ         R10
-	JNZ          run179
+	JNZ          run191
 	VMOVUPS      Z0, (DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop178
+	JMP          loop190
 
-part173:
+part185:
 	TESTQ     AX, AX
-	JZ        done181
+	JZ        done193
 	MOVL      $-1, SI
 	BZHIL     AX, SI, SI
 	KMOVW     SI, K1
@@ -3070,7 +3203,7 @@ part173:
 	MOVQ      runs+16(FP), R8
 	MOVQ      count+8(FP), R9
 
-run182:
+run194:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+32(FP), R10
@@ -3081,7 +3214,7 @@ run182:
 	ADDQ      $0x0c, R8
 	VMOVUPS.Z (R10)(BX*4), K1, Z1
 
-row183:
+row195:
 	VBROADCASTSS (SI), Z2
 	VBROADCASTSS (DI), Z3
 	VMOVUPS.Z    (R11)(BX*4), K1, Z4
@@ -3094,12 +3227,12 @@ row183:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row183
+	JNZ          row195
 	DECQ         R9
-	JNZ          run182
+	JNZ          run194
 	VMOVUPS      Z0, K1, (DX)(BX*4)
 
-done181:
+done193:
 	VZEROUPPER
 	RET
 
@@ -3112,16 +3245,16 @@ TEXT ·featureGradAVX512(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop186:
+loop198:
 	CMPQ AX, $+32
-	JLT  single185
+	JLT  single197
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run187:
+run199:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -3141,7 +3274,7 @@ run187:
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 
-row188:
+row200:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (SI)(BX*4), Z6
@@ -3168,7 +3301,7 @@ row188:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row188
+	JNZ          row200
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z2, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
@@ -3176,22 +3309,22 @@ row188:
 	VADDPS       Z3, Z0, Z0
 	VMOVUPS      Z0, 64(R15)(BX*4)
 	DECQ         R10
-	JNZ          run187
+	JNZ          run199
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop186
+	JMP          loop198
 
-single185:
-loop189:
+single197:
+loop201:
 	CMPQ AX, $+16
-	JLT  part184
+	JLT  part196
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run190:
+run202:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -3209,7 +3342,7 @@ run190:
 	VMOVUPS (R11)(BX*4), Z0
 	VPXORD  Z8, Z8, Z8
 
-row191:
+row203:
 	VBROADCASTSS (DI), Z1
 	VBROADCASTSS (R8), Z2
 	VMOVUPS      (SI)(BX*4), Z3
@@ -3227,19 +3360,19 @@ row191:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row191
+	JNZ          row203
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z8, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
 	DECQ         R10
-	JNZ          run190
+	JNZ          run202
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop189
+	JMP          loop201
 
-part184:
+part196:
 	TESTQ AX, AX
-	JZ    done192
+	JZ    done204
 	MOVL  $-1, SI
 	BZHIL AX, SI, SI
 	KMOVW SI, K1
@@ -3249,7 +3382,7 @@ part184:
 	MOVQ  runs+16(FP), R8
 	MOVQ  count+8(FP), R9
 
-run193:
+run205:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+48(FP), R10
@@ -3267,7 +3400,7 @@ run193:
 	VMOVUPS.Z (R10)(BX*4), K1, Z0
 	VPXORD    Z9, Z9, Z9
 
-row194:
+row206:
 	VBROADCASTSS (SI), Z1
 	VBROADCASTSS (DI), Z2
 	VMOVUPS.Z    (AX)(BX*4), K1, Z3
@@ -3285,14 +3418,14 @@ row194:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row194
+	JNZ          row206
 	VMOVUPS.Z    (R14)(BX*4), K1, Z0
 	VADDPS       Z9, Z0, Z0
 	VMOVUPS      Z0, K1, (R14)(BX*4)
 	DECQ         R9
-	JNZ          run193
+	JNZ          run205
 
-done192:
+done204:
 	VZEROUPPER
 	RET
 
@@ -3306,9 +3439,9 @@ TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows197:
+rows209:
 	CMPQ   AX, $0x04
-	JLT    rest195
+	JLT    rest207
 	LEAQ   (DX)(BX*1), DI
 	LEAQ   (DI)(BX*1), R8
 	LEAQ   (R8)(BX*1), R9
@@ -3319,9 +3452,9 @@ rows197:
 	MOVQ   n+0(FP), R10
 	XORQ   R11, R11
 
-loop199:
+loop211:
 	CMPQ        R10, $+16
-	JLT         part198
+	JLT         part210
 	VMOVUPS     (SI)(R11*4), Z4
 	VMOVUPS     (DX)(R11*4), Z5
 	VFMADD231PS Z4, Z5, Z0
@@ -3333,11 +3466,11 @@ loop199:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop199
+	JMP         loop211
 
-part198:
+part210:
 	TESTQ       R10, R10
-	JZ          done200
+	JZ          done212
 	MOVL        $-1, R12
 	BZHIL       R10, R12, R12
 	KMOVW       R12, K1
@@ -3351,7 +3484,7 @@ part198:
 	VMOVUPS.Z   (R9)(R11*4), K1, Z5
 	VFMADD231PS Z4, Z5, Z3
 
-done200:
+done212:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y5
@@ -3369,29 +3502,29 @@ done200:
 	LEAQ          (R9)(BX*1), DX
 	ADDQ          $0x10, CX
 	SUBQ          $0x04, AX
-	JMP           rows197
+	JMP           rows209
 
-rest195:
-rows201:
+rest207:
+rows213:
 	CMPQ   AX, $0x01
-	JLT    finished196
+	JLT    finished208
 	VPXORD Z6, Z6, Z6
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop203:
+loop215:
 	CMPQ        DI, $+16
-	JLT         part202
+	JLT         part214
 	VMOVUPS     (SI)(R8*4), Z0
 	VMOVUPS     (DX)(R8*4), Z1
 	VFMADD231PS Z0, Z1, Z6
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop203
+	JMP         loop215
 
-part202:
+part214:
 	TESTQ       DI, DI
-	JZ          done204
+	JZ          done216
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -3399,7 +3532,7 @@ part202:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z1
 	VFMADD231PS Z0, Z1, Z6
 
-done204:
+done216:
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VHADDPS       Y0, Y0, Y0
@@ -3410,9 +3543,9 @@ done204:
 	LEAQ          (DX)(BX*1), DX
 	ADDQ          $0x04, CX
 	SUBQ          $0x01, AX
-	JMP           rows201
+	JMP           rows213
 
-finished196:
+finished208:
 	VZEROUPPER
 	RET
 
@@ -3427,9 +3560,9 @@ TEXT ·centreAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS each+32(FP), Z0
 	XORQ         SI, SI
 
-loop207:
+loop219:
 	CMPQ    AX, $+32
-	JLT     single206
+	JLT     single218
 	VMOVUPS (DX)(SI*4), Z1
 	VMOVUPS 64(DX)(SI*4), Z2
 	VPXORD  Z3, Z3, Z3
@@ -3437,7 +3570,7 @@ loop207:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row208:
+row220:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VADDPS  Z5, Z3, Z3
@@ -3446,7 +3579,7 @@ row208:
 	VADDPS  Z5, Z4, Z4
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row208
+	JNZ     row220
 	VMULPS  Z0, Z3, Z3
 	VMULPS  Z0, Z4, Z4
 	VPXORD  Z6, Z6, Z6
@@ -3454,7 +3587,7 @@ row208:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row209:
+row221:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VSUBPS  Z3, Z5, Z5
@@ -3467,13 +3600,13 @@ row209:
 	VMOVUPS Z5, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row209
+	JNZ     row221
 	VMULPS  Z0, Z6, Z6
 	VMULPS  Z0, Z7, Z7
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row210:
+row222:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z6, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
@@ -3482,33 +3615,33 @@ row210:
 	VMOVUPS Z1, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row210
+	JNZ     row222
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop207
+	JMP     loop219
 
-single206:
-loop211:
+single218:
+loop223:
 	CMPQ    AX, $+16
-	JLT     part205
+	JLT     part217
 	VMOVUPS (DX)(SI*4), Z1
 	VPXORD  Z8, Z8, Z8
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row212:
+row224:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VADDPS  Z2, Z8, Z8
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row212
+	JNZ     row224
 	VMULPS  Z0, Z8, Z8
 	VPXORD  Z9, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row213:
+row225:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VSUBPS  Z8, Z2, Z2
@@ -3516,25 +3649,25 @@ row213:
 	VMOVUPS Z2, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row213
+	JNZ     row225
 	VMULPS  Z0, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row214:
+row226:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z9, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row214
+	JNZ     row226
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop211
+	JMP     loop223
 
-part205:
+part217:
 	TESTQ     AX, AX
-	JZ        done215
+	JZ        done227
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -3543,19 +3676,19 @@ part205:
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row216:
+row228:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VADDPS    Z2, Z10, Z10
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row216
+	JNZ       row228
 	VMULPS    Z0, Z10, Z10
 	VPXORD    Z11, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row217:
+row229:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VSUBPS    Z10, Z2, Z2
@@ -3563,20 +3696,20 @@ row217:
 	VMOVUPS   Z2, K1, (DI)(SI*4)
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row217
+	JNZ       row229
 	VMULPS    Z0, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row218:
+row230:
 	VMOVUPS.Z (CX)(SI*4), K1, Z0
 	VSUBPS    Z11, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row218
+	JNZ       row230
 
-done215:
+done227:
 	VZEROUPPER
 	RET
 
@@ -3591,9 +3724,9 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS length+32(FP), Z0
 	XORQ         SI, SI
 
-loop220:
+loop232:
 	CMPQ          AX, $+16
-	JLT           part219
+	JLT           part231
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -3602,7 +3735,7 @@ loop220:
 	MOVQ          DX, R8
 	MOVQ          DX, R9
 
-row221:
+row233:
 	VMOVUPS       (R8)(SI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -3612,7 +3745,7 @@ row221:
 	ADDQ          BX, R8
 	ADDQ          BX, R9
 	DECQ          DI
-	JNZ           row221
+	JNZ           row233
 	VSQRTPD       Z2, Z2
 	VSQRTPD       Z3, Z3
 	VCVTPS2PD     Y0, Z4
@@ -3630,20 +3763,20 @@ row221:
 	MOVQ          CX, DI
 	MOVQ          DX, R8
 
-row222:
+row234:
 	VMOVUPS (R8)(SI*4), Z3
 	VMULPS  Z2, Z3, Z3
 	VMOVUPS Z3, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row222
+	JNZ     row234
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop220
+	JMP     loop232
 
-part219:
+part231:
 	TESTQ         AX, AX
-	JZ            done223
+	JZ            done235
 	MOVL          $-1, DI
 	BZHIL         AX, DI, DI
 	KMOVW         DI, K1
@@ -3655,7 +3788,7 @@ part219:
 	MOVQ          DX, DI
 	MOVQ          DX, R8
 
-row224:
+row236:
 	VMOVUPS.Z     (DI)(SI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -3665,7 +3798,7 @@ row224:
 	ADDQ          BX, DI
 	ADDQ          BX, R8
 	DECQ          AX
-	JNZ           row224
+	JNZ           row236
 	VSQRTPD       Z1, Z1
 	VSQRTPD       Z2, Z2
 	VCVTPS2PD     Y0, Z0
@@ -3683,15 +3816,15 @@ row224:
 	MOVQ          CX, AX
 	MOVQ          DX, CX
 
-row225:
+row237:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row225
+	JNZ       row237
 
-done223:
+done235:
 	VZEROUPPER
 	RET
 
@@ -3709,9 +3842,9 @@ TEXT ·standardiseAVX512(SB), NOSPLIT, $0-40
 	VPXORD Z0, Z0, Z0
 	XORQ   SI, SI
 
-loop227:
+loop239:
 	CMPQ    AX, $+16
-	JLT     part226
+	JLT     part238
 	MOVQ    x+16(FP), DI
 	LEAQ    (DI)(SI*4), DI
 	VMOVUPS (DI), Z1
@@ -3722,9 +3855,9 @@ loop227:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest229
+	JLT     rest241
 
-four228:
+four240:
 	VMOVUPS (R8), Z3
 	VSUBPS  Z1, Z3, Z3
 	VADDPS  Z3, Z2, Z2
@@ -3739,21 +3872,21 @@ four228:
 	VADDPS  Z3, Z7, Z7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four228
+	JGE     four240
 
-rest229:
+rest241:
 	ADDQ $0x04, R9
-	JZ   done231
+	JZ   done243
 
-one230:
+one242:
 	VMOVUPS (R8), Z3
 	VSUBPS  Z1, Z3, Z3
 	VADDPS  Z3, Z2, Z2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one230
+	JNZ     one242
 
-done231:
+done243:
 	VBROADCASTSS each+32(FP), Z3
 	VADDPS       Z5, Z2, Z2
 	VADDPS       Z7, Z6, Z6
@@ -3771,9 +3904,9 @@ done231:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest233
+	JLT          rest245
 
-four232:
+four244:
 	VMOVUPS     (R8), Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
@@ -3792,22 +3925,22 @@ four232:
 	VFMADD231PS Z3, Z3, Z11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four232
+	JGE         four244
 
-rest233:
+rest245:
 	ADDQ $0x04, R9
-	JZ   done235
+	JZ   done247
 
-one234:
+one246:
 	VMOVUPS     (R8), Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
 	VFMADD231PS Z3, Z3, Z8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one234
+	JNZ         one246
 
-done235:
+done247:
 	VBROADCASTSS  each+32(FP), Z3
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z7, Z6, Z6
@@ -3848,13 +3981,13 @@ done235:
 	SHLL          $0x08, R9
 	ORL           R9, R8
 	TESTL         R8, R8
-	JZ            sound236
+	JZ            sound248
 	VMOVAPD       Z0, Z7
 	VMOVAPD       Z0, Z8
 	MOVQ          CX, R8
 	MOVQ          DI, R9
 
-row237:
+row249:
 	VMOVUPS       (R9), Z9
 	VSUBPS        Z2, Z9, Z9
 	VCVTPS2PD     Y9, Z10
@@ -3864,11 +3997,11 @@ row237:
 	VFMADD231PD   Z9, Z9, Z8
 	ADDQ          DX, R9
 	DECQ          R8
-	JNZ           row237
+	JNZ           row249
 	VMOVAPD       Z7, K1, Z5
 	VMOVAPD       Z8, K2, Z6
 
-sound236:
+sound248:
 	VCVTPS2PD     Y1, Z7
 	VCVTPS2PD     Y3, Z8
 	VFNMADD231PD  Z7, Z8, Z5
@@ -3897,9 +4030,9 @@ sound236:
 	VMULPS        Z1, Z3, Z3
 	MOVQ          CX, R8
 	SUBQ          $0x04, R8
-	JLT           rest239
+	JLT           rest251
 
-four238:
+four250:
 	VMOVUPS     (DI), Z5
 	VSUBPS      Z2, Z5, Z5
 	VFMSUB213PS Z3, Z1, Z5
@@ -3918,29 +4051,29 @@ four238:
 	VMOVUPS     Z5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four238
+	JGE         four250
 
-rest239:
+rest251:
 	ADDQ $0x04, R8
-	JZ   done241
+	JZ   done253
 
-one240:
+one252:
 	VMOVUPS     (DI), Z5
 	VSUBPS      Z2, Z5, Z5
 	VFMSUB213PS Z3, Z1, Z5
 	VMOVUPS     Z5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one240
+	JNZ         one252
 
-done241:
+done253:
 	ADDQ $+16, SI
 	SUBQ $+16, AX
-	JMP  loop227
+	JMP  loop239
 
-part226:
+part238:
 	TESTQ     AX, AX
-	JZ        done242
+	JZ        done254
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -3954,9 +4087,9 @@ part226:
 	MOVQ      AX, SI
 	MOVQ      CX, DI
 	SUBQ      $0x04, DI
-	JLT       rest244
+	JLT       rest256
 
-four243:
+four255:
 	VMOVUPS.Z (SI), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VADDPS    Z3, Z2, Z2
@@ -3971,21 +4104,21 @@ four243:
 	VADDPS    Z3, Z7, Z7
 	LEAQ      (SI)(DX*4), SI
 	SUBQ      $0x04, DI
-	JGE       four243
+	JGE       four255
 
-rest244:
+rest256:
 	ADDQ $0x04, DI
-	JZ   done246
+	JZ   done258
 
-one245:
+one257:
 	VMOVUPS.Z (SI), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VADDPS    Z3, Z2, Z2
 	LEAQ      (SI)(DX*1), SI
 	DECQ      DI
-	JNZ       one245
+	JNZ       one257
 
-done246:
+done258:
 	VBROADCASTSS each+32(FP), Z3
 	VADDPS       Z5, Z2, Z2
 	VADDPS       Z7, Z6, Z6
@@ -4003,9 +4136,9 @@ done246:
 	MOVQ         AX, SI
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest248
+	JLT          rest260
 
-four247:
+four259:
 	VMOVUPS.Z   (SI), K1, Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
@@ -4024,22 +4157,22 @@ four247:
 	VFMADD231PS Z3, Z3, Z11
 	LEAQ        (SI)(DX*4), SI
 	SUBQ        $0x04, DI
-	JGE         four247
+	JGE         four259
 
-rest248:
+rest260:
 	ADDQ $0x04, DI
-	JZ   done250
+	JZ   done262
 
-one249:
+one261:
 	VMOVUPS.Z   (SI), K1, Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
 	VFMADD231PS Z3, Z3, Z8
 	LEAQ        (SI)(DX*1), SI
 	DECQ        DI
-	JNZ         one249
+	JNZ         one261
 
-done250:
+done262:
 	VBROADCASTSS  each+32(FP), Z3
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z7, Z6, Z6
@@ -4082,13 +4215,13 @@ done250:
 	KMOVW         K1, DI
 	ANDL          DI, SI
 	TESTL         SI, SI
-	JZ            sound251
+	JZ            sound263
 	VMOVAPD       Z0, Z7
 	VMOVAPD       Z0, Z8
 	MOVQ          CX, SI
 	MOVQ          AX, DI
 
-row252:
+row264:
 	VMOVUPS.Z     (DI), K1, Z9
 	VSUBPS        Z2, Z9, Z9
 	VCVTPS2PD     Y9, Z10
@@ -4098,11 +4231,11 @@ row252:
 	VFMADD231PD   Z9, Z9, Z8
 	ADDQ          DX, DI
 	DECQ          SI
-	JNZ           row252
+	JNZ           row264
 	VMOVAPD       Z7, K2, Z5
 	VMOVAPD       Z8, K3, Z6
 
-sound251:
+sound263:
 	VCVTPS2PD     Y1, Z7
 	VCVTPS2PD     Y3, Z8
 	VFNMADD231PD  Z7, Z8, Z5
@@ -4131,9 +4264,9 @@ sound251:
 	VMULPS        Z0, Z3, Z3
 	MOVQ          CX, CX
 	SUBQ          $0x04, CX
-	JLT           rest254
+	JLT           rest266
 
-four253:
+four265:
 	VMOVUPS.Z   (AX), K1, Z1
 	VSUBPS      Z2, Z1, Z1
 	VFMSUB213PS Z3, Z0, Z1
@@ -4152,23 +4285,23 @@ four253:
 	VMOVUPS     Z1, K1, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, CX
-	JGE         four253
+	JGE         four265
 
-rest254:
+rest266:
 	ADDQ $0x04, CX
-	JZ   done256
+	JZ   done268
 
-one255:
+one267:
 	VMOVUPS.Z   (AX), K1, Z1
 	VSUBPS      Z2, Z1, Z1
 	VFMSUB213PS Z3, Z0, Z1
 	VMOVUPS     Z1, K1, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        CX
-	JNZ         one255
+	JNZ         one267
 
-done256:
-done242:
+done268:
+done254:
 	VZEROUPPER
 	RET
 
@@ -4190,9 +4323,9 @@ TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
 	VBROADCASTSS length+40(FP), Z0
 	XORQ         DI, DI
 
-loop258:
+loop270:
 	CMPQ          AX, $+16
-	JLT           part257
+	JLT           part269
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -4201,7 +4334,7 @@ loop258:
 	MOVQ          BX, R9
 	MOVQ          BX, R10
 
-row259:
+row271:
 	VMOVUPS       (R9)(DI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -4211,7 +4344,7 @@ row259:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row259
+	JNZ           row271
 	VPXORD        Z6, Z6, Z6
 	VCVTPS2PD     Y6, Z4
 	VEXTRACTF64X4 $0x01, Z6, Y5
@@ -4220,7 +4353,7 @@ row259:
 	MOVQ          BX, R9
 	MOVQ          DX, R10
 
-row260:
+row272:
 	VMOVUPS       (R9)(DI*4), Z10
 	VMOVUPS       (R10)(DI*4), Z11
 	VCVTPS2PD     Y10, Z12
@@ -4234,7 +4367,7 @@ row260:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row260
+	JNZ           row272
 	VDIVPD        Z2, Z4, Z4
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
@@ -4264,7 +4397,7 @@ row260:
 	MOVQ          DX, R9
 	MOVQ          BX, R10
 
-row261:
+row273:
 	VMOVUPS      (R9)(DI*4), Z3
 	VMOVUPS      (R10)(DI*4), Z5
 	VFNMADD231PS Z4, Z5, Z3
@@ -4273,14 +4406,14 @@ row261:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row261
+	JNZ          row273
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop258
+	JMP          loop270
 
-part257:
+part269:
 	TESTQ         AX, AX
-	JZ            done262
+	JZ            done274
 	MOVL          $-1, R8
 	BZHIL         AX, R8, R8
 	KMOVW         R8, K1
@@ -4292,7 +4425,7 @@ part257:
 	MOVQ          BX, R8
 	MOVQ          BX, R9
 
-row263:
+row275:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -4302,7 +4435,7 @@ row263:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row263
+	JNZ           row275
 	VPXORD        Z9, Z9, Z9
 	VCVTPS2PD     Y9, Z3
 	VEXTRACTF64X4 $0x01, Z9, Y4
@@ -4311,7 +4444,7 @@ row263:
 	MOVQ          BX, R8
 	MOVQ          DX, R9
 
-row264:
+row276:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z5
 	VMOVUPS.Z     (R9)(DI*4), K1, Z6
 	VCVTPS2PD     Y5, Z8
@@ -4325,7 +4458,7 @@ row264:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row264
+	JNZ           row276
 	VDIVPD        Z1, Z3, Z3
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
@@ -4355,7 +4488,7 @@ row264:
 	MOVQ          DX, CX
 	MOVQ          BX, DX
 
-row265:
+row277:
 	VMOVUPS.Z    (CX)(DI*4), K1, Z1
 	VMOVUPS.Z    (DX)(DI*4), K1, Z2
 	VFNMADD231PS Z3, Z2, Z1
@@ -4364,9 +4497,9 @@ row265:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row265
+	JNZ          row277
 
-done262:
+done274:
 	VZEROUPPER
 	RET
 
@@ -4384,9 +4517,9 @@ TEXT ·reflectAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop268:
+loop280:
 	CMPQ    AX, $+32
-	JLT     single267
+	JLT     single279
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z2, Z2, Z2
@@ -4398,7 +4531,7 @@ loop268:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row269:
+row281:
 	VMOVUPS (R9)(DI*4), Z7
 	VADDPS  Z1, Z7, Z7
 	VMOVUPS Z7, (R9)(DI*4)
@@ -4407,15 +4540,15 @@ row269:
 	VMOVUPS Z7, 64(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row269
+	JNZ     row281
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop268
+	JMP     loop280
 
-single267:
-loop270:
+single279:
+loop282:
 	CMPQ    AX, $+16
-	JLT     part266
+	JLT     part278
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z4, Z4, Z4
@@ -4423,20 +4556,20 @@ loop270:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row271:
+row283:
 	VMOVUPS (R9)(DI*4), Z2
 	VADDPS  Z1, Z2, Z2
 	VMOVUPS Z2, (R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row271
+	JNZ     row283
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop270
+	JMP     loop282
 
-part266:
+part278:
 	TESTQ     AX, AX
-	JZ        done272
+	JZ        done284
 	MOVL      $-1, R8
 	BZHIL     AX, R8, R8
 	KMOVW     R8, K1
@@ -4447,15 +4580,15 @@ part266:
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row273:
+row285:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(DI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row273
+	JNZ       row285
 
-done272:
+done284:
 	VZEROUPPER
 	RET
 
@@ -4473,53 +4606,53 @@ TEXT ·reflectGradAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop276:
+loop288:
 	CMPQ   AX, $+32
-	JLT    single275
+	JLT    single287
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row277:
+row289:
 	VMOVUPS (R9)(DI*4), Z3
 	VADDPS  Z3, Z1, Z1
 	VMOVUPS 64(R9)(DI*4), Z3
 	VADDPS  Z3, Z2, Z2
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row277
+	JNZ     row289
 	VMULPS  Z0, Z1, Z3
 	VMOVUPS Z3, (SI)(DI*4)
 	VMULPS  Z0, Z2, Z3
 	VMOVUPS Z3, 64(SI)(DI*4)
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop276
+	JMP     loop288
 
-single275:
-loop278:
+single287:
+loop290:
 	CMPQ   AX, $+16
-	JLT    part274
+	JLT    part286
 	VPXORD Z4, Z4, Z4
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row279:
+row291:
 	VMOVUPS (R9)(DI*4), Z1
 	VADDPS  Z1, Z4, Z4
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row279
+	JNZ     row291
 	VMULPS  Z0, Z4, Z1
 	VMOVUPS Z1, (SI)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop278
+	JMP     loop290
 
-part274:
+part286:
 	TESTQ  AX, AX
-	JZ     done280
+	JZ     done292
 	MOVL   $-1, R8
 	BZHIL  AX, R8, R8
 	KMOVW  R8, K1
@@ -4527,16 +4660,16 @@ part274:
 	MOVQ   CX, AX
 	MOVQ   DX, CX
 
-row281:
+row293:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z1, Z5, Z5
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row281
+	JNZ       row293
 	VMULPS    Z0, Z5, Z0
 	VMOVUPS   Z0, K1, (SI)(DI*4)
 
-done280:
+done292:
 	VZEROUPPER
 	RET
 
@@ -4555,16 +4688,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop283:
+loop295:
 	CMPQ AX, $+16
-	JLT  part282
+	JLT  part294
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row284:
+row296:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -4580,14 +4713,14 @@ row284:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row284
+	JNZ          row296
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop283
+	JMP          loop295
 
-part282:
+part294:
 	TESTQ AX, AX
-	JZ    done285
+	JZ    done297
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -4597,7 +4730,7 @@ part282:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row286:
+row298:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -4613,8 +4746,8 @@ row286:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row286
+	JNZ          row298
 
-done285:
+done297:
 	VZEROUPPER
 	RET

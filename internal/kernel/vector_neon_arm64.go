@@ -69,6 +69,16 @@ func mulRowsNEON(rows int, n int, dst *float32, x *float32, rs int, a *float32)
 //go:noescape
 func scaleRowsNEON(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32)
 
+// mixRowsNEON sets n numbers of each row dst = a·x + b·y.
+//
+//go:noescape
+func mixRowsNEON(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32, y *float32, yrs int, b *float32)
+
+// clearRowsNEON sets n numbers of each row to 0.
+//
+//go:noescape
+func clearRowsNEON(rows int, n int, x *float32, xrs int)
+
 // addRowsNEON sets n numbers of each row dst = x + y.
 //
 //go:noescape

@@ -4010,6 +4010,474 @@ done69:
 	BNE row64
 	RET
 
+// func mixRowsNEON(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32, y *float32, yrs int, b *float32)
+TEXT ·mixRowsNEON(SB), NOSPLIT, $0-80
+	MOVD rows+0(FP), R0
+	MOVD dst+16(FP), R1
+	MOVD drs+24(FP), R2
+	LSL $2, R2, R2
+	MOVD x+32(FP), R3
+	MOVD xrs+40(FP), R6
+	LSL $2, R6, R6
+	MOVD a+48(FP), R7
+	MOVD y+56(FP), R8
+	MOVD yrs+64(FP), R9
+	LSL $2, R9, R9
+	MOVD b+72(FP), R10
+row70:
+	WORD $0x4d40c8e0 // ld1r {v0.4s}, [x7]
+	WORD $0x4d40c941 // ld1r {v1.4s}, [x10]
+	MOVD n+8(FP), R11
+	MOVD ZR, R12
+loop73:
+	CMP $64, R11
+	BLT single72
+	ADD R12<<2, R3, R23
+	FMOVQ 0(R23), F2
+	FMOVQ 16(R23), F3
+	FMOVQ 32(R23), F4
+	FMOVQ 48(R23), F5
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	WORD $0x6e20dca5 // fmul v5.4s, v5.4s, v0.4s
+	ADD R12<<2, R8, R24
+	FMOVQ 0(R24), F6
+	FMOVQ 16(R24), F7
+	FMOVQ 32(R24), F8
+	FMOVQ 48(R24), F9
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	WORD $0x4e21cce3 // fmla v3.4s, v7.4s, v1.4s
+	WORD $0x4e21cd04 // fmla v4.4s, v8.4s, v1.4s
+	WORD $0x4e21cd25 // fmla v5.4s, v9.4s, v1.4s
+	ADD R12<<2, R1, R25
+	FMOVQ F2, 0(R25)
+	FMOVQ F3, 16(R25)
+	FMOVQ F4, 32(R25)
+	FMOVQ F5, 48(R25)
+	FMOVQ 64(R23), F2
+	FMOVQ 80(R23), F3
+	FMOVQ 96(R23), F4
+	FMOVQ 112(R23), F5
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	WORD $0x6e20dca5 // fmul v5.4s, v5.4s, v0.4s
+	FMOVQ 64(R24), F6
+	FMOVQ 80(R24), F7
+	FMOVQ 96(R24), F8
+	FMOVQ 112(R24), F9
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	WORD $0x4e21cce3 // fmla v3.4s, v7.4s, v1.4s
+	WORD $0x4e21cd04 // fmla v4.4s, v8.4s, v1.4s
+	WORD $0x4e21cd25 // fmla v5.4s, v9.4s, v1.4s
+	FMOVQ F2, 64(R25)
+	FMOVQ F3, 80(R25)
+	FMOVQ F4, 96(R25)
+	FMOVQ F5, 112(R25)
+	FMOVQ 128(R23), F2
+	FMOVQ 144(R23), F3
+	FMOVQ 160(R23), F4
+	FMOVQ 176(R23), F5
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	WORD $0x6e20dca5 // fmul v5.4s, v5.4s, v0.4s
+	FMOVQ 128(R24), F6
+	FMOVQ 144(R24), F7
+	FMOVQ 160(R24), F8
+	FMOVQ 176(R24), F9
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	WORD $0x4e21cce3 // fmla v3.4s, v7.4s, v1.4s
+	WORD $0x4e21cd04 // fmla v4.4s, v8.4s, v1.4s
+	WORD $0x4e21cd25 // fmla v5.4s, v9.4s, v1.4s
+	FMOVQ F2, 128(R25)
+	FMOVQ F3, 144(R25)
+	FMOVQ F4, 160(R25)
+	FMOVQ F5, 176(R25)
+	FMOVQ 192(R23), F2
+	FMOVQ 208(R23), F3
+	FMOVQ 224(R23), F4
+	FMOVQ 240(R23), F5
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	WORD $0x6e20dca5 // fmul v5.4s, v5.4s, v0.4s
+	FMOVQ 192(R24), F6
+	FMOVQ 208(R24), F7
+	FMOVQ 224(R24), F8
+	FMOVQ 240(R24), F9
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	WORD $0x4e21cce3 // fmla v3.4s, v7.4s, v1.4s
+	WORD $0x4e21cd04 // fmla v4.4s, v8.4s, v1.4s
+	WORD $0x4e21cd25 // fmla v5.4s, v9.4s, v1.4s
+	FMOVQ F2, 192(R25)
+	FMOVQ F3, 208(R25)
+	FMOVQ F4, 224(R25)
+	FMOVQ F5, 240(R25)
+	ADDS $64, R12, R12
+	SUBS $64, R11, R11
+	JMP loop73
+single72:
+loop74:
+	CMP $16, R11
+	BLT part71
+	ADD R12<<2, R3, R26
+	FMOVQ 0(R26), F2
+	FMOVQ 16(R26), F3
+	FMOVQ 32(R26), F4
+	FMOVQ 48(R26), F5
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	WORD $0x6e20dca5 // fmul v5.4s, v5.4s, v0.4s
+	ADD R12<<2, R8, R19
+	FMOVQ 0(R19), F6
+	FMOVQ 16(R19), F7
+	FMOVQ 32(R19), F8
+	FMOVQ 48(R19), F9
+	WORD $0x4e21ccc2 // fmla v2.4s, v6.4s, v1.4s
+	WORD $0x4e21cce3 // fmla v3.4s, v7.4s, v1.4s
+	WORD $0x4e21cd04 // fmla v4.4s, v8.4s, v1.4s
+	WORD $0x4e21cd25 // fmla v5.4s, v9.4s, v1.4s
+	ADD R12<<2, R1, R20
+	FMOVQ F2, 0(R20)
+	FMOVQ F3, 16(R20)
+	FMOVQ F4, 32(R20)
+	FMOVQ F5, 48(R20)
+	ADDS $16, R12, R12
+	SUBS $16, R11, R11
+	JMP loop74
+part71:
+	CMP $0, R11
+	BEQ done75
+	MOVD $masksNEON<>+0(SB), R13
+	MOVD R11, R14
+	NEG R14, R14
+	ADD R14<<2, R13, R21
+	FMOVQ 64(R21), F2
+	FMOVQ 80(R21), F2
+	FMOVQ 96(R21), F2
+	FMOVQ 112(R21), F2
+	ADD R12<<2, R3, R22
+	MOVD $0(R22), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $0, R11
+	BLE lanes149
+	VLD1.P 4(R16), V2.S[0]
+	CMP $1, R11
+	BLE lanes149
+	VLD1.P 4(R16), V2.S[1]
+	CMP $2, R11
+	BLE lanes149
+	VLD1.P 4(R16), V2.S[2]
+	CMP $3, R11
+	BLE lanes149
+	VLD1.P 4(R16), V2.S[3]
+lanes149:
+	MOVD $16(R22), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $4, R11
+	BLE lanes150
+	VLD1.P 4(R16), V3.S[0]
+	CMP $5, R11
+	BLE lanes150
+	VLD1.P 4(R16), V3.S[1]
+	CMP $6, R11
+	BLE lanes150
+	VLD1.P 4(R16), V3.S[2]
+	CMP $7, R11
+	BLE lanes150
+	VLD1.P 4(R16), V3.S[3]
+lanes150:
+	MOVD $32(R22), R16
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	CMP $8, R11
+	BLE lanes151
+	VLD1.P 4(R16), V4.S[0]
+	CMP $9, R11
+	BLE lanes151
+	VLD1.P 4(R16), V4.S[1]
+	CMP $10, R11
+	BLE lanes151
+	VLD1.P 4(R16), V4.S[2]
+	CMP $11, R11
+	BLE lanes151
+	VLD1.P 4(R16), V4.S[3]
+lanes151:
+	MOVD $48(R22), R16
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	CMP $12, R11
+	BLE lanes152
+	VLD1.P 4(R16), V5.S[0]
+	CMP $13, R11
+	BLE lanes152
+	VLD1.P 4(R16), V5.S[1]
+	CMP $14, R11
+	BLE lanes152
+	VLD1.P 4(R16), V5.S[2]
+	CMP $15, R11
+	BLE lanes152
+	VLD1.P 4(R16), V5.S[3]
+lanes152:
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	WORD $0x6e20dca0 // fmul v0.4s, v5.4s, v0.4s
+	ADD R12<<2, R8, R23
+	MOVD $0(R23), R16
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	CMP $0, R11
+	BLE lanes153
+	VLD1.P 4(R16), V5.S[0]
+	CMP $1, R11
+	BLE lanes153
+	VLD1.P 4(R16), V5.S[1]
+	CMP $2, R11
+	BLE lanes153
+	VLD1.P 4(R16), V5.S[2]
+	CMP $3, R11
+	BLE lanes153
+	VLD1.P 4(R16), V5.S[3]
+lanes153:
+	MOVD $16(R23), R16
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	CMP $4, R11
+	BLE lanes154
+	VLD1.P 4(R16), V6.S[0]
+	CMP $5, R11
+	BLE lanes154
+	VLD1.P 4(R16), V6.S[1]
+	CMP $6, R11
+	BLE lanes154
+	VLD1.P 4(R16), V6.S[2]
+	CMP $7, R11
+	BLE lanes154
+	VLD1.P 4(R16), V6.S[3]
+lanes154:
+	MOVD $32(R23), R16
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	CMP $8, R11
+	BLE lanes155
+	VLD1.P 4(R16), V7.S[0]
+	CMP $9, R11
+	BLE lanes155
+	VLD1.P 4(R16), V7.S[1]
+	CMP $10, R11
+	BLE lanes155
+	VLD1.P 4(R16), V7.S[2]
+	CMP $11, R11
+	BLE lanes155
+	VLD1.P 4(R16), V7.S[3]
+lanes155:
+	MOVD $48(R23), R16
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
+	CMP $12, R11
+	BLE lanes156
+	VLD1.P 4(R16), V8.S[0]
+	CMP $13, R11
+	BLE lanes156
+	VLD1.P 4(R16), V8.S[1]
+	CMP $14, R11
+	BLE lanes156
+	VLD1.P 4(R16), V8.S[2]
+	CMP $15, R11
+	BLE lanes156
+	VLD1.P 4(R16), V8.S[3]
+lanes156:
+	WORD $0x4e21cca2 // fmla v2.4s, v5.4s, v1.4s
+	WORD $0x4e21ccc3 // fmla v3.4s, v6.4s, v1.4s
+	WORD $0x4e21cce4 // fmla v4.4s, v7.4s, v1.4s
+	WORD $0x4e21cd00 // fmla v0.4s, v8.4s, v1.4s
+	ADD R12<<2, R1, R24
+	MOVD $0(R24), R16
+	CMP $0, R11
+	BLE lanes157
+	VST1.P V2.S[0], 4(R16)
+	CMP $1, R11
+	BLE lanes157
+	VST1.P V2.S[1], 4(R16)
+	CMP $2, R11
+	BLE lanes157
+	VST1.P V2.S[2], 4(R16)
+	CMP $3, R11
+	BLE lanes157
+	VST1.P V2.S[3], 4(R16)
+lanes157:
+	MOVD $16(R24), R16
+	CMP $4, R11
+	BLE lanes158
+	VST1.P V3.S[0], 4(R16)
+	CMP $5, R11
+	BLE lanes158
+	VST1.P V3.S[1], 4(R16)
+	CMP $6, R11
+	BLE lanes158
+	VST1.P V3.S[2], 4(R16)
+	CMP $7, R11
+	BLE lanes158
+	VST1.P V3.S[3], 4(R16)
+lanes158:
+	MOVD $32(R24), R16
+	CMP $8, R11
+	BLE lanes159
+	VST1.P V4.S[0], 4(R16)
+	CMP $9, R11
+	BLE lanes159
+	VST1.P V4.S[1], 4(R16)
+	CMP $10, R11
+	BLE lanes159
+	VST1.P V4.S[2], 4(R16)
+	CMP $11, R11
+	BLE lanes159
+	VST1.P V4.S[3], 4(R16)
+lanes159:
+	MOVD $48(R24), R16
+	CMP $12, R11
+	BLE lanes160
+	VST1.P V0.S[0], 4(R16)
+	CMP $13, R11
+	BLE lanes160
+	VST1.P V0.S[1], 4(R16)
+	CMP $14, R11
+	BLE lanes160
+	VST1.P V0.S[2], 4(R16)
+	CMP $15, R11
+	BLE lanes160
+	VST1.P V0.S[3], 4(R16)
+lanes160:
+done75:
+	ADDS R2, R1, R1
+	ADDS R6, R3, R3
+	ADDS R9, R8, R8
+	ADDS $4, R7, R7
+	ADDS $4, R10, R10
+	SUBS $1, R0, R0
+	BNE row70
+	RET
+
+// func clearRowsNEON(rows int, n int, x *float32, xrs int)
+TEXT ·clearRowsNEON(SB), NOSPLIT, $0-32
+	MOVD rows+0(FP), R0
+	MOVD x+16(FP), R1
+	MOVD xrs+24(FP), R2
+	LSL $2, R2, R2
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+row76:
+	MOVD n+8(FP), R3
+	MOVD ZR, R6
+loop79:
+	CMP $64, R3
+	BLT single78
+	ADD R6<<2, R1, R25
+	FMOVQ F0, 0(R25)
+	FMOVQ F1, 16(R25)
+	FMOVQ F2, 32(R25)
+	FMOVQ F3, 48(R25)
+	FMOVQ F0, 64(R25)
+	FMOVQ F1, 80(R25)
+	FMOVQ F2, 96(R25)
+	FMOVQ F3, 112(R25)
+	FMOVQ F0, 128(R25)
+	FMOVQ F1, 144(R25)
+	FMOVQ F2, 160(R25)
+	FMOVQ F3, 176(R25)
+	FMOVQ F0, 192(R25)
+	FMOVQ F1, 208(R25)
+	FMOVQ F2, 224(R25)
+	FMOVQ F3, 240(R25)
+	ADDS $64, R6, R6
+	SUBS $64, R3, R3
+	JMP loop79
+single78:
+loop80:
+	CMP $16, R3
+	BLT part77
+	ADD R6<<2, R1, R26
+	FMOVQ F0, 0(R26)
+	FMOVQ F1, 16(R26)
+	FMOVQ F2, 32(R26)
+	FMOVQ F3, 48(R26)
+	ADDS $16, R6, R6
+	SUBS $16, R3, R3
+	JMP loop80
+part77:
+	CMP $0, R3
+	BEQ done81
+	MOVD $masksNEON<>+0(SB), R7
+	MOVD R3, R8
+	NEG R8, R8
+	ADD R8<<2, R7, R19
+	FMOVQ 64(R19), F4
+	FMOVQ 80(R19), F4
+	FMOVQ 96(R19), F4
+	FMOVQ 112(R19), F4
+	ADD R6<<2, R1, R20
+	MOVD $0(R20), R16
+	CMP $0, R3
+	BLE lanes161
+	VST1.P V0.S[0], 4(R16)
+	CMP $1, R3
+	BLE lanes161
+	VST1.P V0.S[1], 4(R16)
+	CMP $2, R3
+	BLE lanes161
+	VST1.P V0.S[2], 4(R16)
+	CMP $3, R3
+	BLE lanes161
+	VST1.P V0.S[3], 4(R16)
+lanes161:
+	MOVD $16(R20), R16
+	CMP $4, R3
+	BLE lanes162
+	VST1.P V1.S[0], 4(R16)
+	CMP $5, R3
+	BLE lanes162
+	VST1.P V1.S[1], 4(R16)
+	CMP $6, R3
+	BLE lanes162
+	VST1.P V1.S[2], 4(R16)
+	CMP $7, R3
+	BLE lanes162
+	VST1.P V1.S[3], 4(R16)
+lanes162:
+	MOVD $32(R20), R16
+	CMP $8, R3
+	BLE lanes163
+	VST1.P V2.S[0], 4(R16)
+	CMP $9, R3
+	BLE lanes163
+	VST1.P V2.S[1], 4(R16)
+	CMP $10, R3
+	BLE lanes163
+	VST1.P V2.S[2], 4(R16)
+	CMP $11, R3
+	BLE lanes163
+	VST1.P V2.S[3], 4(R16)
+lanes163:
+	MOVD $48(R20), R16
+	CMP $12, R3
+	BLE lanes164
+	VST1.P V3.S[0], 4(R16)
+	CMP $13, R3
+	BLE lanes164
+	VST1.P V3.S[1], 4(R16)
+	CMP $14, R3
+	BLE lanes164
+	VST1.P V3.S[2], 4(R16)
+	CMP $15, R3
+	BLE lanes164
+	VST1.P V3.S[3], 4(R16)
+lanes164:
+done81:
+	ADDS R2, R1, R1
+	SUBS $1, R0, R0
+	BNE row76
+	RET
+
 // func addRowsNEON(rows int, n int, dst *float32, drs int, x *float32, xrs int, y *float32, yrs int)
 TEXT ·addRowsNEON(SB), NOSPLIT, $0-64
 	MOVD rows+0(FP), R0
@@ -4022,308 +4490,308 @@ TEXT ·addRowsNEON(SB), NOSPLIT, $0-64
 	MOVD y+48(FP), R7
 	MOVD yrs+56(FP), R8
 	LSL $2, R8, R8
-row70:
+row82:
 	MOVD n+8(FP), R9
 	MOVD ZR, R10
-loop73:
+loop85:
 	CMP $64, R9
-	BLT single72
-	ADD R10<<2, R3, R23
-	FMOVQ 0(R23), F0
-	FMOVQ 16(R23), F1
-	FMOVQ 32(R23), F2
-	FMOVQ 48(R23), F3
-	ADD R10<<2, R7, R24
-	FMOVQ 0(R24), F4
-	FMOVQ 16(R24), F5
-	FMOVQ 32(R24), F6
-	FMOVQ 48(R24), F7
+	BLT single84
+	ADD R10<<2, R3, R21
+	FMOVQ 0(R21), F0
+	FMOVQ 16(R21), F1
+	FMOVQ 32(R21), F2
+	FMOVQ 48(R21), F3
+	ADD R10<<2, R7, R22
+	FMOVQ 0(R22), F4
+	FMOVQ 16(R22), F5
+	FMOVQ 32(R22), F6
+	FMOVQ 48(R22), F7
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-	ADD R10<<2, R1, R25
-	FMOVQ F0, 0(R25)
-	FMOVQ F1, 16(R25)
-	FMOVQ F2, 32(R25)
-	FMOVQ F3, 48(R25)
-	FMOVQ 64(R23), F0
-	FMOVQ 80(R23), F1
-	FMOVQ 96(R23), F2
-	FMOVQ 112(R23), F3
-	FMOVQ 64(R24), F4
-	FMOVQ 80(R24), F5
-	FMOVQ 96(R24), F6
-	FMOVQ 112(R24), F7
+	ADD R10<<2, R1, R23
+	FMOVQ F0, 0(R23)
+	FMOVQ F1, 16(R23)
+	FMOVQ F2, 32(R23)
+	FMOVQ F3, 48(R23)
+	FMOVQ 64(R21), F0
+	FMOVQ 80(R21), F1
+	FMOVQ 96(R21), F2
+	FMOVQ 112(R21), F3
+	FMOVQ 64(R22), F4
+	FMOVQ 80(R22), F5
+	FMOVQ 96(R22), F6
+	FMOVQ 112(R22), F7
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-	FMOVQ F0, 64(R25)
-	FMOVQ F1, 80(R25)
-	FMOVQ F2, 96(R25)
-	FMOVQ F3, 112(R25)
-	FMOVQ 128(R23), F0
-	FMOVQ 144(R23), F1
-	FMOVQ 160(R23), F2
-	FMOVQ 176(R23), F3
-	FMOVQ 128(R24), F4
-	FMOVQ 144(R24), F5
-	FMOVQ 160(R24), F6
-	FMOVQ 176(R24), F7
+	FMOVQ F0, 64(R23)
+	FMOVQ F1, 80(R23)
+	FMOVQ F2, 96(R23)
+	FMOVQ F3, 112(R23)
+	FMOVQ 128(R21), F0
+	FMOVQ 144(R21), F1
+	FMOVQ 160(R21), F2
+	FMOVQ 176(R21), F3
+	FMOVQ 128(R22), F4
+	FMOVQ 144(R22), F5
+	FMOVQ 160(R22), F6
+	FMOVQ 176(R22), F7
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-	FMOVQ F0, 128(R25)
-	FMOVQ F1, 144(R25)
-	FMOVQ F2, 160(R25)
-	FMOVQ F3, 176(R25)
-	FMOVQ 192(R23), F0
-	FMOVQ 208(R23), F1
-	FMOVQ 224(R23), F2
-	FMOVQ 240(R23), F3
-	FMOVQ 192(R24), F4
-	FMOVQ 208(R24), F5
-	FMOVQ 224(R24), F6
-	FMOVQ 240(R24), F7
+	FMOVQ F0, 128(R23)
+	FMOVQ F1, 144(R23)
+	FMOVQ F2, 160(R23)
+	FMOVQ F3, 176(R23)
+	FMOVQ 192(R21), F0
+	FMOVQ 208(R21), F1
+	FMOVQ 224(R21), F2
+	FMOVQ 240(R21), F3
+	FMOVQ 192(R22), F4
+	FMOVQ 208(R22), F5
+	FMOVQ 224(R22), F6
+	FMOVQ 240(R22), F7
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-	FMOVQ F0, 192(R25)
-	FMOVQ F1, 208(R25)
-	FMOVQ F2, 224(R25)
-	FMOVQ F3, 240(R25)
+	FMOVQ F0, 192(R23)
+	FMOVQ F1, 208(R23)
+	FMOVQ F2, 224(R23)
+	FMOVQ F3, 240(R23)
 	ADDS $64, R10, R10
 	SUBS $64, R9, R9
-	JMP loop73
-single72:
-loop74:
+	JMP loop85
+single84:
+loop86:
 	CMP $16, R9
-	BLT part71
-	ADD R10<<2, R3, R26
-	FMOVQ 0(R26), F0
-	FMOVQ 16(R26), F1
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F3
-	ADD R10<<2, R7, R19
-	FMOVQ 0(R19), F4
-	FMOVQ 16(R19), F5
-	FMOVQ 32(R19), F6
-	FMOVQ 48(R19), F7
+	BLT part83
+	ADD R10<<2, R3, R24
+	FMOVQ 0(R24), F0
+	FMOVQ 16(R24), F1
+	FMOVQ 32(R24), F2
+	FMOVQ 48(R24), F3
+	ADD R10<<2, R7, R25
+	FMOVQ 0(R25), F4
+	FMOVQ 16(R25), F5
+	FMOVQ 32(R25), F6
+	FMOVQ 48(R25), F7
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-	ADD R10<<2, R1, R20
-	FMOVQ F0, 0(R20)
-	FMOVQ F1, 16(R20)
-	FMOVQ F2, 32(R20)
-	FMOVQ F3, 48(R20)
+	ADD R10<<2, R1, R26
+	FMOVQ F0, 0(R26)
+	FMOVQ F1, 16(R26)
+	FMOVQ F2, 32(R26)
+	FMOVQ F3, 48(R26)
 	ADDS $16, R10, R10
 	SUBS $16, R9, R9
-	JMP loop74
-part71:
+	JMP loop86
+part83:
 	CMP $0, R9
-	BEQ done75
+	BEQ done87
 	MOVD $masksNEON<>+0(SB), R11
 	MOVD R9, R12
 	NEG R12, R12
-	ADD R12<<2, R11, R21
-	FMOVQ 64(R21), F0
-	FMOVQ 80(R21), F0
-	FMOVQ 96(R21), F0
-	FMOVQ 112(R21), F0
-	ADD R10<<2, R3, R22
-	MOVD $0(R22), R16
+	ADD R12<<2, R11, R19
+	FMOVQ 64(R19), F0
+	FMOVQ 80(R19), F0
+	FMOVQ 96(R19), F0
+	FMOVQ 112(R19), F0
+	ADD R10<<2, R3, R20
+	MOVD $0(R20), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R9
-	BLE lanes149
+	BLE lanes165
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R9
-	BLE lanes149
+	BLE lanes165
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R9
-	BLE lanes149
+	BLE lanes165
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R9
-	BLE lanes149
+	BLE lanes165
 	VLD1.P 4(R16), V0.S[3]
-lanes149:
-	MOVD $16(R22), R16
+lanes165:
+	MOVD $16(R20), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R9
-	BLE lanes150
+	BLE lanes166
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R9
-	BLE lanes150
+	BLE lanes166
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R9
-	BLE lanes150
+	BLE lanes166
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R9
-	BLE lanes150
+	BLE lanes166
 	VLD1.P 4(R16), V1.S[3]
-lanes150:
-	MOVD $32(R22), R16
+lanes166:
+	MOVD $32(R20), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R9
-	BLE lanes151
+	BLE lanes167
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R9
-	BLE lanes151
+	BLE lanes167
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R9
-	BLE lanes151
+	BLE lanes167
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R9
-	BLE lanes151
+	BLE lanes167
 	VLD1.P 4(R16), V2.S[3]
-lanes151:
-	MOVD $48(R22), R16
+lanes167:
+	MOVD $48(R20), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R9
-	BLE lanes152
+	BLE lanes168
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R9
-	BLE lanes152
+	BLE lanes168
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R9
-	BLE lanes152
+	BLE lanes168
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R9
-	BLE lanes152
+	BLE lanes168
 	VLD1.P 4(R16), V3.S[3]
-lanes152:
-	ADD R10<<2, R7, R23
-	MOVD $0(R23), R16
+lanes168:
+	ADD R10<<2, R7, R21
+	MOVD $0(R21), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R9
-	BLE lanes153
+	BLE lanes169
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R9
-	BLE lanes153
+	BLE lanes169
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R9
-	BLE lanes153
+	BLE lanes169
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R9
-	BLE lanes153
+	BLE lanes169
 	VLD1.P 4(R16), V4.S[3]
-lanes153:
-	MOVD $16(R23), R16
+lanes169:
+	MOVD $16(R21), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R9
-	BLE lanes154
+	BLE lanes170
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R9
-	BLE lanes154
+	BLE lanes170
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R9
-	BLE lanes154
+	BLE lanes170
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R9
-	BLE lanes154
+	BLE lanes170
 	VLD1.P 4(R16), V5.S[3]
-lanes154:
-	MOVD $32(R23), R16
+lanes170:
+	MOVD $32(R21), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R9
-	BLE lanes155
+	BLE lanes171
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R9
-	BLE lanes155
+	BLE lanes171
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R9
-	BLE lanes155
+	BLE lanes171
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R9
-	BLE lanes155
+	BLE lanes171
 	VLD1.P 4(R16), V6.S[3]
-lanes155:
-	MOVD $48(R23), R16
+lanes171:
+	MOVD $48(R21), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R9
-	BLE lanes156
+	BLE lanes172
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R9
-	BLE lanes156
+	BLE lanes172
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R9
-	BLE lanes156
+	BLE lanes172
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R9
-	BLE lanes156
+	BLE lanes172
 	VLD1.P 4(R16), V7.S[3]
-lanes156:
+lanes172:
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-	ADD R10<<2, R1, R24
-	MOVD $0(R24), R16
+	ADD R10<<2, R1, R22
+	MOVD $0(R22), R16
 	CMP $0, R9
-	BLE lanes157
+	BLE lanes173
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R9
-	BLE lanes157
+	BLE lanes173
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R9
-	BLE lanes157
+	BLE lanes173
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R9
-	BLE lanes157
+	BLE lanes173
 	VST1.P V0.S[3], 4(R16)
-lanes157:
-	MOVD $16(R24), R16
+lanes173:
+	MOVD $16(R22), R16
 	CMP $4, R9
-	BLE lanes158
+	BLE lanes174
 	VST1.P V1.S[0], 4(R16)
 	CMP $5, R9
-	BLE lanes158
+	BLE lanes174
 	VST1.P V1.S[1], 4(R16)
 	CMP $6, R9
-	BLE lanes158
+	BLE lanes174
 	VST1.P V1.S[2], 4(R16)
 	CMP $7, R9
-	BLE lanes158
+	BLE lanes174
 	VST1.P V1.S[3], 4(R16)
-lanes158:
-	MOVD $32(R24), R16
+lanes174:
+	MOVD $32(R22), R16
 	CMP $8, R9
-	BLE lanes159
+	BLE lanes175
 	VST1.P V2.S[0], 4(R16)
 	CMP $9, R9
-	BLE lanes159
+	BLE lanes175
 	VST1.P V2.S[1], 4(R16)
 	CMP $10, R9
-	BLE lanes159
+	BLE lanes175
 	VST1.P V2.S[2], 4(R16)
 	CMP $11, R9
-	BLE lanes159
+	BLE lanes175
 	VST1.P V2.S[3], 4(R16)
-lanes159:
-	MOVD $48(R24), R16
+lanes175:
+	MOVD $48(R22), R16
 	CMP $12, R9
-	BLE lanes160
+	BLE lanes176
 	VST1.P V3.S[0], 4(R16)
 	CMP $13, R9
-	BLE lanes160
+	BLE lanes176
 	VST1.P V3.S[1], 4(R16)
 	CMP $14, R9
-	BLE lanes160
+	BLE lanes176
 	VST1.P V3.S[2], 4(R16)
 	CMP $15, R9
-	BLE lanes160
+	BLE lanes176
 	VST1.P V3.S[3], 4(R16)
-lanes160:
-done75:
+lanes176:
+done87:
 	ADDS R2, R1, R1
 	ADDS R6, R3, R3
 	ADDS R8, R7, R7
 	SUBS $1, R0, R0
-	BNE row70
+	BNE row82
 	RET
 
 // func sumRowsNEON(n int, rows int, sum *float32, x *float32, xrs int)
@@ -4335,317 +4803,317 @@ TEXT ·sumRowsNEON(SB), NOSPLIT, $0-40
 	MOVD xrs+32(FP), R6
 	LSL $2, R6, R6
 	MOVD ZR, R7
-loop78:
+loop90:
 	CMP $64, R0
-	BLT single77
-	ADD R7<<2, R2, R25
-	FMOVQ 0(R25), F0
-	FMOVQ 16(R25), F1
-	FMOVQ 32(R25), F2
-	FMOVQ 48(R25), F3
-	FMOVQ 64(R25), F4
-	FMOVQ 80(R25), F5
-	FMOVQ 96(R25), F6
-	FMOVQ 112(R25), F7
-	FMOVQ 128(R25), F8
-	FMOVQ 144(R25), F9
-	FMOVQ 160(R25), F10
-	FMOVQ 176(R25), F11
-	FMOVQ 192(R25), F12
-	FMOVQ 208(R25), F13
-	FMOVQ 224(R25), F14
-	FMOVQ 240(R25), F15
+	BLT single89
+	ADD R7<<2, R2, R23
+	FMOVQ 0(R23), F0
+	FMOVQ 16(R23), F1
+	FMOVQ 32(R23), F2
+	FMOVQ 48(R23), F3
+	FMOVQ 64(R23), F4
+	FMOVQ 80(R23), F5
+	FMOVQ 96(R23), F6
+	FMOVQ 112(R23), F7
+	FMOVQ 128(R23), F8
+	FMOVQ 144(R23), F9
+	FMOVQ 160(R23), F10
+	FMOVQ 176(R23), F11
+	FMOVQ 192(R23), F12
+	FMOVQ 208(R23), F13
+	FMOVQ 224(R23), F14
+	FMOVQ 240(R23), F15
 	MOVD R1, R8
 	MOVD R3, R9
-row79:
-	ADD R7<<2, R9, R26
-	FMOVQ 0(R26), F16
-	FMOVQ 16(R26), F17
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F19
+row91:
+	ADD R7<<2, R9, R24
+	FMOVQ 0(R24), F16
+	FMOVQ 16(R24), F17
+	FMOVQ 32(R24), F18
+	FMOVQ 48(R24), F19
 	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
 	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
 	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
 	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
-	FMOVQ 64(R26), F16
-	FMOVQ 80(R26), F17
-	FMOVQ 96(R26), F18
-	FMOVQ 112(R26), F19
+	FMOVQ 64(R24), F16
+	FMOVQ 80(R24), F17
+	FMOVQ 96(R24), F18
+	FMOVQ 112(R24), F19
 	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
 	WORD $0x4e31d4a5 // fadd v5.4s, v5.4s, v17.4s
 	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
 	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
-	FMOVQ 128(R26), F16
-	FMOVQ 144(R26), F17
-	FMOVQ 160(R26), F18
-	FMOVQ 176(R26), F19
+	FMOVQ 128(R24), F16
+	FMOVQ 144(R24), F17
+	FMOVQ 160(R24), F18
+	FMOVQ 176(R24), F19
 	WORD $0x4e30d508 // fadd v8.4s, v8.4s, v16.4s
 	WORD $0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
 	WORD $0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
 	WORD $0x4e33d56b // fadd v11.4s, v11.4s, v19.4s
-	FMOVQ 192(R26), F16
-	FMOVQ 208(R26), F17
-	FMOVQ 224(R26), F18
-	FMOVQ 240(R26), F19
+	FMOVQ 192(R24), F16
+	FMOVQ 208(R24), F17
+	FMOVQ 224(R24), F18
+	FMOVQ 240(R24), F19
 	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
 	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
 	WORD $0x4e32d5ce // fadd v14.4s, v14.4s, v18.4s
 	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
 	ADDS R6, R9, R9
 	SUBS $1, R8, R8
-	BNE row79
-	ADD R7<<2, R2, R19
-	FMOVQ F0, 0(R19)
-	FMOVQ F1, 16(R19)
-	FMOVQ F2, 32(R19)
-	FMOVQ F3, 48(R19)
-	FMOVQ F4, 64(R19)
-	FMOVQ F5, 80(R19)
-	FMOVQ F6, 96(R19)
-	FMOVQ F7, 112(R19)
-	FMOVQ F8, 128(R19)
-	FMOVQ F9, 144(R19)
-	FMOVQ F10, 160(R19)
-	FMOVQ F11, 176(R19)
-	FMOVQ F12, 192(R19)
-	FMOVQ F13, 208(R19)
-	FMOVQ F14, 224(R19)
-	FMOVQ F15, 240(R19)
+	BNE row91
+	ADD R7<<2, R2, R25
+	FMOVQ F0, 0(R25)
+	FMOVQ F1, 16(R25)
+	FMOVQ F2, 32(R25)
+	FMOVQ F3, 48(R25)
+	FMOVQ F4, 64(R25)
+	FMOVQ F5, 80(R25)
+	FMOVQ F6, 96(R25)
+	FMOVQ F7, 112(R25)
+	FMOVQ F8, 128(R25)
+	FMOVQ F9, 144(R25)
+	FMOVQ F10, 160(R25)
+	FMOVQ F11, 176(R25)
+	FMOVQ F12, 192(R25)
+	FMOVQ F13, 208(R25)
+	FMOVQ F14, 224(R25)
+	FMOVQ F15, 240(R25)
 	ADDS $64, R7, R7
 	SUBS $64, R0, R0
-	JMP loop78
-single77:
-loop80:
+	JMP loop90
+single89:
+loop92:
 	CMP $16, R0
-	BLT part76
-	ADD R7<<2, R2, R20
-	FMOVQ 0(R20), F0
-	FMOVQ 16(R20), F1
-	FMOVQ 32(R20), F2
-	FMOVQ 48(R20), F3
+	BLT part88
+	ADD R7<<2, R2, R26
+	FMOVQ 0(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
 	MOVD R1, R8
 	MOVD R3, R9
-row81:
-	ADD R7<<2, R9, R21
-	FMOVQ 0(R21), F4
-	FMOVQ 16(R21), F5
-	FMOVQ 32(R21), F6
-	FMOVQ 48(R21), F7
+row93:
+	ADD R7<<2, R9, R19
+	FMOVQ 0(R19), F4
+	FMOVQ 16(R19), F5
+	FMOVQ 32(R19), F6
+	FMOVQ 48(R19), F7
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
 	ADDS R6, R9, R9
 	SUBS $1, R8, R8
-	BNE row81
-	ADD R7<<2, R2, R22
-	FMOVQ F0, 0(R22)
-	FMOVQ F1, 16(R22)
-	FMOVQ F2, 32(R22)
-	FMOVQ F3, 48(R22)
+	BNE row93
+	ADD R7<<2, R2, R20
+	FMOVQ F0, 0(R20)
+	FMOVQ F1, 16(R20)
+	FMOVQ F2, 32(R20)
+	FMOVQ F3, 48(R20)
 	ADDS $16, R7, R7
 	SUBS $16, R0, R0
-	JMP loop80
-part76:
+	JMP loop92
+part88:
 	CMP $0, R0
-	BEQ done82
+	BEQ done94
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R0, R9
 	NEG R9, R9
-	ADD R9<<2, R8, R23
-	FMOVQ 64(R23), F0
-	FMOVQ 80(R23), F0
-	FMOVQ 96(R23), F0
-	FMOVQ 112(R23), F0
-	ADD R7<<2, R2, R24
-	MOVD $0(R24), R16
+	ADD R9<<2, R8, R21
+	FMOVQ 64(R21), F0
+	FMOVQ 80(R21), F0
+	FMOVQ 96(R21), F0
+	FMOVQ 112(R21), F0
+	ADD R7<<2, R2, R22
+	MOVD $0(R22), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes161
+	BLE lanes177
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes161
+	BLE lanes177
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes161
+	BLE lanes177
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes161
+	BLE lanes177
 	VLD1.P 4(R16), V0.S[3]
-lanes161:
-	MOVD $16(R24), R16
+lanes177:
+	MOVD $16(R22), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes162
+	BLE lanes178
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes162
+	BLE lanes178
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes162
+	BLE lanes178
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes162
+	BLE lanes178
 	VLD1.P 4(R16), V1.S[3]
-lanes162:
-	MOVD $32(R24), R16
+lanes178:
+	MOVD $32(R22), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes163
+	BLE lanes179
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes163
+	BLE lanes179
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes163
+	BLE lanes179
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes163
+	BLE lanes179
 	VLD1.P 4(R16), V2.S[3]
-lanes163:
-	MOVD $48(R24), R16
+lanes179:
+	MOVD $48(R22), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes164
+	BLE lanes180
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes164
+	BLE lanes180
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes164
+	BLE lanes180
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes164
+	BLE lanes180
 	VLD1.P 4(R16), V3.S[3]
-lanes164:
+lanes180:
 	MOVD R3, R3
-row83:
-	ADD R7<<2, R3, R25
-	MOVD $0(R25), R16
+row95:
+	ADD R7<<2, R3, R23
+	MOVD $0(R23), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R0
-	BLE lanes165
+	BLE lanes181
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R0
-	BLE lanes165
+	BLE lanes181
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R0
-	BLE lanes165
+	BLE lanes181
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R0
-	BLE lanes165
+	BLE lanes181
 	VLD1.P 4(R16), V4.S[3]
-lanes165:
-	MOVD $16(R25), R16
+lanes181:
+	MOVD $16(R23), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R0
-	BLE lanes166
+	BLE lanes182
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R0
-	BLE lanes166
+	BLE lanes182
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R0
-	BLE lanes166
+	BLE lanes182
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R0
-	BLE lanes166
+	BLE lanes182
 	VLD1.P 4(R16), V5.S[3]
-lanes166:
-	MOVD $32(R25), R16
+lanes182:
+	MOVD $32(R23), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R0
-	BLE lanes167
+	BLE lanes183
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R0
-	BLE lanes167
+	BLE lanes183
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R0
-	BLE lanes167
+	BLE lanes183
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R0
-	BLE lanes167
+	BLE lanes183
 	VLD1.P 4(R16), V6.S[3]
-lanes167:
-	MOVD $48(R25), R16
+lanes183:
+	MOVD $48(R23), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R0
-	BLE lanes168
+	BLE lanes184
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R0
-	BLE lanes168
+	BLE lanes184
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R0
-	BLE lanes168
+	BLE lanes184
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R0
-	BLE lanes168
+	BLE lanes184
 	VLD1.P 4(R16), V7.S[3]
-lanes168:
+lanes184:
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
 	ADDS R6, R3, R3
 	SUBS $1, R1, R1
-	BNE row83
-	ADD R7<<2, R2, R26
-	MOVD $0(R26), R16
+	BNE row95
+	ADD R7<<2, R2, R24
+	MOVD $0(R24), R16
 	CMP $0, R0
-	BLE lanes169
+	BLE lanes185
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes169
+	BLE lanes185
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes169
+	BLE lanes185
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes169
+	BLE lanes185
 	VST1.P V0.S[3], 4(R16)
-lanes169:
-	MOVD $16(R26), R16
+lanes185:
+	MOVD $16(R24), R16
 	CMP $4, R0
-	BLE lanes170
+	BLE lanes186
 	VST1.P V1.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes170
+	BLE lanes186
 	VST1.P V1.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes170
+	BLE lanes186
 	VST1.P V1.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes170
+	BLE lanes186
 	VST1.P V1.S[3], 4(R16)
-lanes170:
-	MOVD $32(R26), R16
+lanes186:
+	MOVD $32(R24), R16
 	CMP $8, R0
-	BLE lanes171
+	BLE lanes187
 	VST1.P V2.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes171
+	BLE lanes187
 	VST1.P V2.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes171
+	BLE lanes187
 	VST1.P V2.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes171
+	BLE lanes187
 	VST1.P V2.S[3], 4(R16)
-lanes171:
-	MOVD $48(R26), R16
+lanes187:
+	MOVD $48(R24), R16
 	CMP $12, R0
-	BLE lanes172
+	BLE lanes188
 	VST1.P V3.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes172
+	BLE lanes188
 	VST1.P V3.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes172
+	BLE lanes188
 	VST1.P V3.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes172
+	BLE lanes188
 	VST1.P V3.S[3], 4(R16)
-lanes172:
-done82:
+lanes188:
+done94:
 	RET
 
 // func rowDotsNEON(rows int, n int, dst *float32, x *float32, xrs int, y *float32, yrs int)
@@ -4658,7 +5126,7 @@ TEXT ·rowDotsNEON(SB), NOSPLIT, $0-56
 	MOVD y+40(FP), R6
 	MOVD yrs+48(FP), R7
 	LSL $2, R7, R7
-row84:
+row96:
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -4677,9 +5145,66 @@ row84:
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	MOVD n+8(FP), R8
 	MOVD ZR, R9
-loop87:
+loop99:
 	CMP $64, R8
-	BLT single86
+	BLT single98
+	ADD R9<<2, R2, R25
+	FMOVQ 0(R25), F16
+	FMOVQ 16(R25), F17
+	FMOVQ 32(R25), F18
+	FMOVQ 48(R25), F19
+	ADD R9<<2, R6, R26
+	FMOVQ 0(R26), F20
+	FMOVQ 16(R26), F21
+	FMOVQ 32(R26), F22
+	FMOVQ 48(R26), F23
+	WORD $0x4e34ce00 // fmla v0.4s, v16.4s, v20.4s
+	WORD $0x4e35ce21 // fmla v1.4s, v17.4s, v21.4s
+	WORD $0x4e36ce42 // fmla v2.4s, v18.4s, v22.4s
+	WORD $0x4e37ce63 // fmla v3.4s, v19.4s, v23.4s
+	FMOVQ 64(R25), F16
+	FMOVQ 80(R25), F17
+	FMOVQ 96(R25), F18
+	FMOVQ 112(R25), F19
+	FMOVQ 64(R26), F20
+	FMOVQ 80(R26), F21
+	FMOVQ 96(R26), F22
+	FMOVQ 112(R26), F23
+	WORD $0x4e34ce04 // fmla v4.4s, v16.4s, v20.4s
+	WORD $0x4e35ce25 // fmla v5.4s, v17.4s, v21.4s
+	WORD $0x4e36ce46 // fmla v6.4s, v18.4s, v22.4s
+	WORD $0x4e37ce67 // fmla v7.4s, v19.4s, v23.4s
+	FMOVQ 128(R25), F16
+	FMOVQ 144(R25), F17
+	FMOVQ 160(R25), F18
+	FMOVQ 176(R25), F19
+	FMOVQ 128(R26), F20
+	FMOVQ 144(R26), F21
+	FMOVQ 160(R26), F22
+	FMOVQ 176(R26), F23
+	WORD $0x4e34ce08 // fmla v8.4s, v16.4s, v20.4s
+	WORD $0x4e35ce29 // fmla v9.4s, v17.4s, v21.4s
+	WORD $0x4e36ce4a // fmla v10.4s, v18.4s, v22.4s
+	WORD $0x4e37ce6b // fmla v11.4s, v19.4s, v23.4s
+	FMOVQ 192(R25), F16
+	FMOVQ 208(R25), F17
+	FMOVQ 224(R25), F18
+	FMOVQ 240(R25), F19
+	FMOVQ 192(R26), F20
+	FMOVQ 208(R26), F21
+	FMOVQ 224(R26), F22
+	FMOVQ 240(R26), F23
+	WORD $0x4e34ce0c // fmla v12.4s, v16.4s, v20.4s
+	WORD $0x4e35ce2d // fmla v13.4s, v17.4s, v21.4s
+	WORD $0x4e36ce4e // fmla v14.4s, v18.4s, v22.4s
+	WORD $0x4e37ce6f // fmla v15.4s, v19.4s, v23.4s
+	ADDS $64, R9, R9
+	SUBS $64, R8, R8
+	JMP loop99
+single98:
+loop100:
+	CMP $16, R8
+	BLT part97
 	ADD R9<<2, R2, R19
 	FMOVQ 0(R19), F16
 	FMOVQ 16(R19), F17
@@ -4694,204 +5219,147 @@ loop87:
 	WORD $0x4e35ce21 // fmla v1.4s, v17.4s, v21.4s
 	WORD $0x4e36ce42 // fmla v2.4s, v18.4s, v22.4s
 	WORD $0x4e37ce63 // fmla v3.4s, v19.4s, v23.4s
-	FMOVQ 64(R19), F16
-	FMOVQ 80(R19), F17
-	FMOVQ 96(R19), F18
-	FMOVQ 112(R19), F19
-	FMOVQ 64(R20), F20
-	FMOVQ 80(R20), F21
-	FMOVQ 96(R20), F22
-	FMOVQ 112(R20), F23
-	WORD $0x4e34ce04 // fmla v4.4s, v16.4s, v20.4s
-	WORD $0x4e35ce25 // fmla v5.4s, v17.4s, v21.4s
-	WORD $0x4e36ce46 // fmla v6.4s, v18.4s, v22.4s
-	WORD $0x4e37ce67 // fmla v7.4s, v19.4s, v23.4s
-	FMOVQ 128(R19), F16
-	FMOVQ 144(R19), F17
-	FMOVQ 160(R19), F18
-	FMOVQ 176(R19), F19
-	FMOVQ 128(R20), F20
-	FMOVQ 144(R20), F21
-	FMOVQ 160(R20), F22
-	FMOVQ 176(R20), F23
-	WORD $0x4e34ce08 // fmla v8.4s, v16.4s, v20.4s
-	WORD $0x4e35ce29 // fmla v9.4s, v17.4s, v21.4s
-	WORD $0x4e36ce4a // fmla v10.4s, v18.4s, v22.4s
-	WORD $0x4e37ce6b // fmla v11.4s, v19.4s, v23.4s
-	FMOVQ 192(R19), F16
-	FMOVQ 208(R19), F17
-	FMOVQ 224(R19), F18
-	FMOVQ 240(R19), F19
-	FMOVQ 192(R20), F20
-	FMOVQ 208(R20), F21
-	FMOVQ 224(R20), F22
-	FMOVQ 240(R20), F23
-	WORD $0x4e34ce0c // fmla v12.4s, v16.4s, v20.4s
-	WORD $0x4e35ce2d // fmla v13.4s, v17.4s, v21.4s
-	WORD $0x4e36ce4e // fmla v14.4s, v18.4s, v22.4s
-	WORD $0x4e37ce6f // fmla v15.4s, v19.4s, v23.4s
-	ADDS $64, R9, R9
-	SUBS $64, R8, R8
-	JMP loop87
-single86:
-loop88:
-	CMP $16, R8
-	BLT part85
-	ADD R9<<2, R2, R21
-	FMOVQ 0(R21), F16
-	FMOVQ 16(R21), F17
-	FMOVQ 32(R21), F18
-	FMOVQ 48(R21), F19
-	ADD R9<<2, R6, R22
-	FMOVQ 0(R22), F20
-	FMOVQ 16(R22), F21
-	FMOVQ 32(R22), F22
-	FMOVQ 48(R22), F23
-	WORD $0x4e34ce00 // fmla v0.4s, v16.4s, v20.4s
-	WORD $0x4e35ce21 // fmla v1.4s, v17.4s, v21.4s
-	WORD $0x4e36ce42 // fmla v2.4s, v18.4s, v22.4s
-	WORD $0x4e37ce63 // fmla v3.4s, v19.4s, v23.4s
 	ADDS $16, R9, R9
 	SUBS $16, R8, R8
-	JMP loop88
-part85:
+	JMP loop100
+part97:
 	CMP $0, R8
-	BEQ done89
+	BEQ done101
 	MOVD $masksNEON<>+0(SB), R10
 	MOVD R8, R11
 	NEG R11, R11
-	ADD R11<<2, R10, R23
-	FMOVQ 64(R23), F16
-	FMOVQ 80(R23), F16
-	FMOVQ 96(R23), F16
-	FMOVQ 112(R23), F16
-	ADD R9<<2, R2, R24
-	MOVD $0(R24), R16
+	ADD R11<<2, R10, R21
+	FMOVQ 64(R21), F16
+	FMOVQ 80(R21), F16
+	FMOVQ 96(R21), F16
+	FMOVQ 112(R21), F16
+	ADD R9<<2, R2, R22
+	MOVD $0(R22), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $0, R8
-	BLE lanes173
+	BLE lanes189
 	VLD1.P 4(R16), V16.S[0]
 	CMP $1, R8
-	BLE lanes173
+	BLE lanes189
 	VLD1.P 4(R16), V16.S[1]
 	CMP $2, R8
-	BLE lanes173
+	BLE lanes189
 	VLD1.P 4(R16), V16.S[2]
 	CMP $3, R8
-	BLE lanes173
+	BLE lanes189
 	VLD1.P 4(R16), V16.S[3]
-lanes173:
-	MOVD $16(R24), R16
+lanes189:
+	MOVD $16(R22), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $4, R8
-	BLE lanes174
+	BLE lanes190
 	VLD1.P 4(R16), V17.S[0]
 	CMP $5, R8
-	BLE lanes174
+	BLE lanes190
 	VLD1.P 4(R16), V17.S[1]
 	CMP $6, R8
-	BLE lanes174
+	BLE lanes190
 	VLD1.P 4(R16), V17.S[2]
 	CMP $7, R8
-	BLE lanes174
+	BLE lanes190
 	VLD1.P 4(R16), V17.S[3]
-lanes174:
-	MOVD $32(R24), R16
+lanes190:
+	MOVD $32(R22), R16
 	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
 	CMP $8, R8
-	BLE lanes175
+	BLE lanes191
 	VLD1.P 4(R16), V18.S[0]
 	CMP $9, R8
-	BLE lanes175
+	BLE lanes191
 	VLD1.P 4(R16), V18.S[1]
 	CMP $10, R8
-	BLE lanes175
+	BLE lanes191
 	VLD1.P 4(R16), V18.S[2]
 	CMP $11, R8
-	BLE lanes175
+	BLE lanes191
 	VLD1.P 4(R16), V18.S[3]
-lanes175:
-	MOVD $48(R24), R16
+lanes191:
+	MOVD $48(R22), R16
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	CMP $12, R8
-	BLE lanes176
+	BLE lanes192
 	VLD1.P 4(R16), V19.S[0]
 	CMP $13, R8
-	BLE lanes176
+	BLE lanes192
 	VLD1.P 4(R16), V19.S[1]
 	CMP $14, R8
-	BLE lanes176
+	BLE lanes192
 	VLD1.P 4(R16), V19.S[2]
 	CMP $15, R8
-	BLE lanes176
+	BLE lanes192
 	VLD1.P 4(R16), V19.S[3]
-lanes176:
-	ADD R9<<2, R6, R25
-	MOVD $0(R25), R16
+lanes192:
+	ADD R9<<2, R6, R23
+	MOVD $0(R23), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R8
-	BLE lanes177
+	BLE lanes193
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R8
-	BLE lanes177
+	BLE lanes193
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R8
-	BLE lanes177
+	BLE lanes193
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R8
-	BLE lanes177
+	BLE lanes193
 	VLD1.P 4(R16), V20.S[3]
-lanes177:
-	MOVD $16(R25), R16
+lanes193:
+	MOVD $16(R23), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R8
-	BLE lanes178
+	BLE lanes194
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R8
-	BLE lanes178
+	BLE lanes194
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R8
-	BLE lanes178
+	BLE lanes194
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R8
-	BLE lanes178
+	BLE lanes194
 	VLD1.P 4(R16), V21.S[3]
-lanes178:
-	MOVD $32(R25), R16
+lanes194:
+	MOVD $32(R23), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R8
-	BLE lanes179
+	BLE lanes195
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R8
-	BLE lanes179
+	BLE lanes195
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R8
-	BLE lanes179
+	BLE lanes195
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R8
-	BLE lanes179
+	BLE lanes195
 	VLD1.P 4(R16), V22.S[3]
-lanes179:
-	MOVD $48(R25), R16
+lanes195:
+	MOVD $48(R23), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R8
-	BLE lanes180
+	BLE lanes196
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R8
-	BLE lanes180
+	BLE lanes196
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R8
-	BLE lanes180
+	BLE lanes196
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R8
-	BLE lanes180
+	BLE lanes196
 	VLD1.P 4(R16), V23.S[3]
-lanes180:
+lanes196:
 	WORD $0x4e34ce00 // fmla v0.4s, v16.4s, v20.4s
 	WORD $0x4e35ce21 // fmla v1.4s, v17.4s, v21.4s
 	WORD $0x4e36ce42 // fmla v2.4s, v18.4s, v22.4s
 	WORD $0x4e37ce63 // fmla v3.4s, v19.4s, v23.4s
-done89:
+done101:
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
 	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
@@ -4916,7 +5384,7 @@ done89:
 	ADDS R7, R6, R6
 	ADDS $4, R1, R1
 	SUBS $1, R0, R0
-	BNE row84
+	BNE row96
 	RET
 
 // func expNEON(n int, dst *float32, x *float32, shift float32) float32
@@ -4929,14 +5397,14 @@ TEXT ·expNEON(SB), NOSPLIT, $0-36
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD ZR, R3
-loop91:
+loop103:
 	CMP $16, R0
-	BLT part90
-	ADD R3<<2, R2, R26
-	FMOVQ 0(R26), F4
-	FMOVQ 16(R26), F5
-	FMOVQ 32(R26), F6
-	FMOVQ 48(R26), F7
+	BLT part102
+	ADD R3<<2, R2, R24
+	FMOVQ 0(R24), F4
+	FMOVQ 16(R24), F5
+	FMOVQ 32(R24), F6
+	FMOVQ 48(R24), F7
 	FMOVS shift+24(FP), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x4ea8d484 // fsub v4.4s, v4.4s, v8.4s
@@ -5105,90 +5573,90 @@ loop91:
 	WORD $0x4eac1d9e // orr v30.16b, v12.16b, v12.16b
 	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
 	WORD $0x4ebe1fcc // orr v12.16b, v30.16b, v30.16b
-	ADD R3<<2, R1, R19
-	FMOVQ F13, 0(R19)
-	FMOVQ F14, 16(R19)
-	FMOVQ F15, 32(R19)
-	FMOVQ F12, 48(R19)
+	ADD R3<<2, R1, R25
+	FMOVQ F13, 0(R25)
+	FMOVQ F14, 16(R25)
+	FMOVQ F15, 32(R25)
+	FMOVQ F12, 48(R25)
 	WORD $0x4e2dd400 // fadd v0.4s, v0.4s, v13.4s
 	WORD $0x4e2ed421 // fadd v1.4s, v1.4s, v14.4s
 	WORD $0x4e2fd442 // fadd v2.4s, v2.4s, v15.4s
 	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
 	ADDS $16, R3, R3
 	SUBS $16, R0, R0
-	JMP loop91
-part90:
+	JMP loop103
+part102:
 	CMP $0, R0
-	BEQ done92
+	BEQ done104
 	MOVD $masksNEON<>+0(SB), R6
 	MOVD R0, R7
 	NEG R7, R7
-	ADD R7<<2, R6, R20
-	FMOVQ 64(R20), F4
-	FMOVQ 80(R20), F5
-	FMOVQ 96(R20), F6
-	FMOVQ 112(R20), F7
-	ADD R3<<2, R2, R21
-	MOVD $0(R21), R16
+	ADD R7<<2, R6, R26
+	FMOVQ 64(R26), F4
+	FMOVQ 80(R26), F5
+	FMOVQ 96(R26), F6
+	FMOVQ 112(R26), F7
+	ADD R3<<2, R2, R19
+	MOVD $0(R19), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes181
+	BLE lanes197
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes181
+	BLE lanes197
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes181
+	BLE lanes197
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes181
+	BLE lanes197
 	VLD1.P 4(R16), V8.S[3]
-lanes181:
-	MOVD $16(R21), R16
+lanes197:
+	MOVD $16(R19), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R0
-	BLE lanes182
+	BLE lanes198
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R0
-	BLE lanes182
+	BLE lanes198
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R0
-	BLE lanes182
+	BLE lanes198
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R0
-	BLE lanes182
+	BLE lanes198
 	VLD1.P 4(R16), V9.S[3]
-lanes182:
-	MOVD $32(R21), R16
+lanes198:
+	MOVD $32(R19), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $8, R0
-	BLE lanes183
+	BLE lanes199
 	VLD1.P 4(R16), V10.S[0]
 	CMP $9, R0
-	BLE lanes183
+	BLE lanes199
 	VLD1.P 4(R16), V10.S[1]
 	CMP $10, R0
-	BLE lanes183
+	BLE lanes199
 	VLD1.P 4(R16), V10.S[2]
 	CMP $11, R0
-	BLE lanes183
+	BLE lanes199
 	VLD1.P 4(R16), V10.S[3]
-lanes183:
-	MOVD $48(R21), R16
+lanes199:
+	MOVD $48(R19), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $12, R0
-	BLE lanes184
+	BLE lanes200
 	VLD1.P 4(R16), V11.S[0]
 	CMP $13, R0
-	BLE lanes184
+	BLE lanes200
 	VLD1.P 4(R16), V11.S[1]
 	CMP $14, R0
-	BLE lanes184
+	BLE lanes200
 	VLD1.P 4(R16), V11.S[2]
 	CMP $15, R0
-	BLE lanes184
+	BLE lanes200
 	VLD1.P 4(R16), V11.S[3]
-lanes184:
+lanes200:
 	FMOVS shift+24(FP), F12
 	WORD $0x4e04058c // dup v12.4s, v12.s[0]
 	WORD $0x4eacd508 // fsub v8.4s, v8.4s, v12.4s
@@ -5357,63 +5825,63 @@ lanes184:
 	WORD $0x4eb01e1e // orr v30.16b, v16.16b, v16.16b
 	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
 	WORD $0x4ebe1fd0 // orr v16.16b, v30.16b, v30.16b
-	ADD R3<<2, R1, R22
-	MOVD $0(R22), R16
+	ADD R3<<2, R1, R20
+	MOVD $0(R20), R16
 	CMP $0, R0
-	BLE lanes185
+	BLE lanes201
 	VST1.P V17.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes185
+	BLE lanes201
 	VST1.P V17.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes185
+	BLE lanes201
 	VST1.P V17.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes185
+	BLE lanes201
 	VST1.P V17.S[3], 4(R16)
-lanes185:
-	MOVD $16(R22), R16
+lanes201:
+	MOVD $16(R20), R16
 	CMP $4, R0
-	BLE lanes186
+	BLE lanes202
 	VST1.P V18.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes186
+	BLE lanes202
 	VST1.P V18.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes186
+	BLE lanes202
 	VST1.P V18.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes186
+	BLE lanes202
 	VST1.P V18.S[3], 4(R16)
-lanes186:
-	MOVD $32(R22), R16
+lanes202:
+	MOVD $32(R20), R16
 	CMP $8, R0
-	BLE lanes187
+	BLE lanes203
 	VST1.P V19.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes187
+	BLE lanes203
 	VST1.P V19.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes187
+	BLE lanes203
 	VST1.P V19.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes187
+	BLE lanes203
 	VST1.P V19.S[3], 4(R16)
-lanes187:
-	MOVD $48(R22), R16
+lanes203:
+	MOVD $48(R20), R16
 	CMP $12, R0
-	BLE lanes188
+	BLE lanes204
 	VST1.P V16.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes188
+	BLE lanes204
 	VST1.P V16.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes188
+	BLE lanes204
 	VST1.P V16.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes188
+	BLE lanes204
 	VST1.P V16.S[3], 4(R16)
-lanes188:
+lanes204:
 	WORD $0x4e311c84 // and v4.16b, v4.16b, v17.16b
 	WORD $0x4e321ca5 // and v5.16b, v5.16b, v18.16b
 	WORD $0x4e331cc6 // and v6.16b, v6.16b, v19.16b
@@ -5422,7 +5890,7 @@ lanes188:
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-done92:
+done104:
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -5441,7 +5909,7 @@ TEXT ·expRowsNEON(SB), NOSPLIT, $0-56
 	LSL $2, R2, R2
 	MOVD shift+40(FP), R3
 	MOVD sum+48(FP), R6
-row93:
+row105:
 	MOVD n+8(FP), R7
 	WORD $0x4d40c860 // ld1r {v0.4s}, [x3]
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
@@ -5449,18 +5917,18 @@ row93:
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	MOVD ZR, R8
-loop96:
+loop108:
 	CMP $32, R7
-	BLT single95
+	BLT single107
 	FMOVS factor+32(FP), F5
 	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
 	VMOVQ $0xc2fe0000c2fe0000, $0xc2fe0000c2fe0000, V6
 	VMOVQ $0x4300000043000000, $0x4300000043000000, V7
-	ADD R8<<2, R1, R23
-	FMOVQ 0(R23), F8
-	FMOVQ 16(R23), F9
-	FMOVQ 32(R23), F10
-	FMOVQ 48(R23), F11
+	ADD R8<<2, R1, R21
+	FMOVQ 0(R21), F8
+	FMOVQ 16(R21), F9
+	FMOVQ 32(R21), F10
+	FMOVQ 48(R21), F11
 	WORD $0x6ea0f81f // fneg v31.4s, v0.4s
 	WORD $0x4e25cd1f // fmla v31.4s, v8.4s, v5.4s
 	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
@@ -5489,10 +5957,10 @@ loop96:
 	WORD $0x6ebf1cea // bit v10.16b, v7.16b, v31.16b
 	WORD $0x6ea7e57f // fcmgt v31.4s, v11.4s, v7.4s
 	WORD $0x6ebf1ceb // bit v11.16b, v7.16b, v31.16b
-	FMOVQ 64(R23), F12
-	FMOVQ 80(R23), F13
-	FMOVQ 96(R23), F14
-	FMOVQ 112(R23), F15
+	FMOVQ 64(R21), F12
+	FMOVQ 80(R21), F13
+	FMOVQ 96(R21), F14
+	FMOVQ 112(R21), F15
 	WORD $0x6ea0f81f // fneg v31.4s, v0.4s
 	WORD $0x4e25cd9f // fmla v31.4s, v12.4s, v5.4s
 	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
@@ -5693,18 +6161,18 @@ loop96:
 	WORD $0x4eae86f7 // add v23.4s, v23.4s, v14.4s
 	WORD $0x4eaf8718 // add v24.4s, v24.4s, v15.4s
 	WORD $0x4eb08739 // add v25.4s, v25.4s, v16.4s
-	FMOVQ F22, 0(R23)
-	FMOVQ F23, 16(R23)
-	FMOVQ F24, 32(R23)
-	FMOVQ F25, 48(R23)
+	FMOVQ F22, 0(R21)
+	FMOVQ F23, 16(R21)
+	FMOVQ F24, 32(R21)
+	FMOVQ F25, 48(R21)
 	WORD $0x4eb1875a // add v26.4s, v26.4s, v17.4s
 	WORD $0x4eb2877b // add v27.4s, v27.4s, v18.4s
 	WORD $0x4eb3879c // add v28.4s, v28.4s, v19.4s
 	WORD $0x4eb486b5 // add v21.4s, v21.4s, v20.4s
-	FMOVQ F26, 64(R23)
-	FMOVQ F27, 80(R23)
-	FMOVQ F28, 96(R23)
-	FMOVQ F21, 112(R23)
+	FMOVQ F26, 64(R21)
+	FMOVQ F27, 80(R21)
+	FMOVQ F28, 96(R21)
+	FMOVQ F21, 112(R21)
 	WORD $0x4e3ad6d6 // fadd v22.4s, v22.4s, v26.4s
 	WORD $0x4e3bd6f7 // fadd v23.4s, v23.4s, v27.4s
 	WORD $0x4e3cd718 // fadd v24.4s, v24.4s, v28.4s
@@ -5715,20 +6183,20 @@ loop96:
 	WORD $0x4e39d484 // fadd v4.4s, v4.4s, v25.4s
 	ADDS $32, R8, R8
 	SUBS $32, R7, R7
-	JMP loop96
-single95:
-loop97:
+	JMP loop108
+single107:
+loop109:
 	CMP $16, R7
-	BLT part94
+	BLT part106
 	FMOVS factor+32(FP), F5
 	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
 	VMOVQ $0xc2fe0000c2fe0000, $0xc2fe0000c2fe0000, V6
 	VMOVQ $0x4300000043000000, $0x4300000043000000, V7
-	ADD R8<<2, R1, R24
-	FMOVQ 0(R24), F8
-	FMOVQ 16(R24), F9
-	FMOVQ 32(R24), F10
-	FMOVQ 48(R24), F11
+	ADD R8<<2, R1, R22
+	FMOVQ 0(R22), F8
+	FMOVQ 16(R22), F9
+	FMOVQ 32(R22), F10
+	FMOVQ 48(R22), F11
 	WORD $0x6ea0f81f // fneg v31.4s, v0.4s
 	WORD $0x4e25cd1f // fmla v31.4s, v8.4s, v5.4s
 	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
@@ -5849,93 +6317,93 @@ loop97:
 	WORD $0x4eaa85ef // add v15.4s, v15.4s, v10.4s
 	WORD $0x4eab8610 // add v16.4s, v16.4s, v11.4s
 	WORD $0x4eac85ad // add v13.4s, v13.4s, v12.4s
-	FMOVQ F14, 0(R24)
-	FMOVQ F15, 16(R24)
-	FMOVQ F16, 32(R24)
-	FMOVQ F13, 48(R24)
+	FMOVQ F14, 0(R22)
+	FMOVQ F15, 16(R22)
+	FMOVQ F16, 32(R22)
+	FMOVQ F13, 48(R22)
 	WORD $0x4e2ed421 // fadd v1.4s, v1.4s, v14.4s
 	WORD $0x4e2fd442 // fadd v2.4s, v2.4s, v15.4s
 	WORD $0x4e30d463 // fadd v3.4s, v3.4s, v16.4s
 	WORD $0x4e2dd484 // fadd v4.4s, v4.4s, v13.4s
 	ADDS $16, R8, R8
 	SUBS $16, R7, R7
-	JMP loop97
-part94:
+	JMP loop109
+part106:
 	CMP $0, R7
-	BEQ done98
+	BEQ done110
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R7, R10
 	NEG R10, R10
-	ADD R10<<2, R9, R25
-	FMOVQ 64(R25), F5
-	FMOVQ 80(R25), F6
-	FMOVQ 96(R25), F7
-	FMOVQ 112(R25), F8
+	ADD R10<<2, R9, R23
+	FMOVQ 64(R23), F5
+	FMOVQ 80(R23), F6
+	FMOVQ 96(R23), F7
+	FMOVQ 112(R23), F8
 	FMOVS factor+32(FP), F9
 	WORD $0x4e040529 // dup v9.4s, v9.s[0]
 	VMOVQ $0xc2fe0000c2fe0000, $0xc2fe0000c2fe0000, V10
 	VMOVQ $0x4300000043000000, $0x4300000043000000, V11
-	ADD R8<<2, R1, R26
-	MOVD $0(R26), R16
+	ADD R8<<2, R1, R24
+	MOVD $0(R24), R16
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
 	CMP $0, R7
-	BLE lanes189
+	BLE lanes205
 	VLD1.P 4(R16), V12.S[0]
 	CMP $1, R7
-	BLE lanes189
+	BLE lanes205
 	VLD1.P 4(R16), V12.S[1]
 	CMP $2, R7
-	BLE lanes189
+	BLE lanes205
 	VLD1.P 4(R16), V12.S[2]
 	CMP $3, R7
-	BLE lanes189
+	BLE lanes205
 	VLD1.P 4(R16), V12.S[3]
-lanes189:
-	MOVD $16(R26), R16
+lanes205:
+	MOVD $16(R24), R16
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	CMP $4, R7
-	BLE lanes190
+	BLE lanes206
 	VLD1.P 4(R16), V13.S[0]
 	CMP $5, R7
-	BLE lanes190
+	BLE lanes206
 	VLD1.P 4(R16), V13.S[1]
 	CMP $6, R7
-	BLE lanes190
+	BLE lanes206
 	VLD1.P 4(R16), V13.S[2]
 	CMP $7, R7
-	BLE lanes190
+	BLE lanes206
 	VLD1.P 4(R16), V13.S[3]
-lanes190:
-	MOVD $32(R26), R16
+lanes206:
+	MOVD $32(R24), R16
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	CMP $8, R7
-	BLE lanes191
+	BLE lanes207
 	VLD1.P 4(R16), V14.S[0]
 	CMP $9, R7
-	BLE lanes191
+	BLE lanes207
 	VLD1.P 4(R16), V14.S[1]
 	CMP $10, R7
-	BLE lanes191
+	BLE lanes207
 	VLD1.P 4(R16), V14.S[2]
 	CMP $11, R7
-	BLE lanes191
+	BLE lanes207
 	VLD1.P 4(R16), V14.S[3]
-lanes191:
-	MOVD $48(R26), R16
+lanes207:
+	MOVD $48(R24), R16
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	CMP $12, R7
-	BLE lanes192
+	BLE lanes208
 	VLD1.P 4(R16), V15.S[0]
 	CMP $13, R7
-	BLE lanes192
+	BLE lanes208
 	VLD1.P 4(R16), V15.S[1]
 	CMP $14, R7
-	BLE lanes192
+	BLE lanes208
 	VLD1.P 4(R16), V15.S[2]
 	CMP $15, R7
-	BLE lanes192
+	BLE lanes208
 	VLD1.P 4(R16), V15.S[3]
-lanes192:
+lanes208:
 	WORD $0x6ea0f81f // fneg v31.4s, v0.4s
 	WORD $0x4e29cd9f // fmla v31.4s, v12.4s, v9.4s
 	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
@@ -6056,62 +6524,62 @@ lanes192:
 	WORD $0x4ead8652 // add v18.4s, v18.4s, v13.4s
 	WORD $0x4eae8673 // add v19.4s, v19.4s, v14.4s
 	WORD $0x4eaf8610 // add v16.4s, v16.4s, v15.4s
-	MOVD $0(R26), R16
+	MOVD $0(R24), R16
 	CMP $0, R7
-	BLE lanes193
+	BLE lanes209
 	VST1.P V17.S[0], 4(R16)
 	CMP $1, R7
-	BLE lanes193
+	BLE lanes209
 	VST1.P V17.S[1], 4(R16)
 	CMP $2, R7
-	BLE lanes193
+	BLE lanes209
 	VST1.P V17.S[2], 4(R16)
 	CMP $3, R7
-	BLE lanes193
+	BLE lanes209
 	VST1.P V17.S[3], 4(R16)
-lanes193:
-	MOVD $16(R26), R16
+lanes209:
+	MOVD $16(R24), R16
 	CMP $4, R7
-	BLE lanes194
+	BLE lanes210
 	VST1.P V18.S[0], 4(R16)
 	CMP $5, R7
-	BLE lanes194
+	BLE lanes210
 	VST1.P V18.S[1], 4(R16)
 	CMP $6, R7
-	BLE lanes194
+	BLE lanes210
 	VST1.P V18.S[2], 4(R16)
 	CMP $7, R7
-	BLE lanes194
+	BLE lanes210
 	VST1.P V18.S[3], 4(R16)
-lanes194:
-	MOVD $32(R26), R16
+lanes210:
+	MOVD $32(R24), R16
 	CMP $8, R7
-	BLE lanes195
+	BLE lanes211
 	VST1.P V19.S[0], 4(R16)
 	CMP $9, R7
-	BLE lanes195
+	BLE lanes211
 	VST1.P V19.S[1], 4(R16)
 	CMP $10, R7
-	BLE lanes195
+	BLE lanes211
 	VST1.P V19.S[2], 4(R16)
 	CMP $11, R7
-	BLE lanes195
+	BLE lanes211
 	VST1.P V19.S[3], 4(R16)
-lanes195:
-	MOVD $48(R26), R16
+lanes211:
+	MOVD $48(R24), R16
 	CMP $12, R7
-	BLE lanes196
+	BLE lanes212
 	VST1.P V16.S[0], 4(R16)
 	CMP $13, R7
-	BLE lanes196
+	BLE lanes212
 	VST1.P V16.S[1], 4(R16)
 	CMP $14, R7
-	BLE lanes196
+	BLE lanes212
 	VST1.P V16.S[2], 4(R16)
 	CMP $15, R7
-	BLE lanes196
+	BLE lanes212
 	VST1.P V16.S[3], 4(R16)
-lanes196:
+lanes212:
 	WORD $0x4e311ca0 // and v0.16b, v5.16b, v17.16b
 	WORD $0x4e321cc5 // and v5.16b, v6.16b, v18.16b
 	WORD $0x4e331ce6 // and v6.16b, v7.16b, v19.16b
@@ -6120,7 +6588,7 @@ lanes196:
 	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
 	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
 	WORD $0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
-done98:
+done110:
 	WORD $0x4e23d420 // fadd v0.4s, v1.4s, v3.4s
 	WORD $0x4e24d441 // fadd v1.4s, v2.4s, v4.4s
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -6135,7 +6603,7 @@ done98:
 	ADDS $4, R3, R3
 	ADDS $4, R6, R6
 	SUBS $1, R0, R0
-	BNE row93
+	BNE row105
 	RET
 
 // func geluNEON(n int, dst *float32, x *float32)
@@ -6144,912 +6612,14 @@ TEXT ·geluNEON(SB), NOSPLIT, $0-24
 	MOVD dst+8(FP), R1
 	MOVD x+16(FP), R2
 	MOVD ZR, R3
-loop100:
+loop112:
 	CMP $16, R0
-	BLT part99
-	ADD R3<<2, R2, R19
-	FMOVQ 0(R19), F0
-	FMOVQ 16(R19), F1
-	FMOVQ 32(R19), F2
-	FMOVQ 48(R19), F3
-	WORD $0x6e20dc04 // fmul v4.4s, v0.4s, v0.4s
-	WORD $0x6e21dc25 // fmul v5.4s, v1.4s, v1.4s
-	WORD $0x6e22dc46 // fmul v6.4s, v2.4s, v2.4s
-	WORD $0x6e23dc67 // fmul v7.4s, v3.4s, v3.4s
-	VMOVQ $0xbd922279bd922279, $0xbd922279bd922279, V8
-	VMOVQ $0xbfcc422abfcc422a, $0xbfcc422abfcc422a, V9
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
-	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	WORD $0x4ea41c88 // orr v8.16b, v4.16b, v4.16b
-	WORD $0x4ea51ca9 // orr v9.16b, v5.16b, v5.16b
-	WORD $0x4ea61cca // orr v10.16b, v6.16b, v6.16b
-	WORD $0x4ea71ceb // orr v11.16b, v7.16b, v7.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V12
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V13
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd1f // fmla v31.4s, v8.4s, v12.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd5f // fmla v31.4s, v10.4s, v12.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd7f // fmla v31.4s, v11.4s, v12.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V12
-	WORD $0x4eacd50d // fsub v13.4s, v8.4s, v12.4s
-	WORD $0x4eacd52e // fsub v14.4s, v9.4s, v12.4s
-	WORD $0x4eacd54f // fsub v15.4s, v10.4s, v12.4s
-	WORD $0x4eacd56c // fsub v12.4s, v11.4s, v12.4s
-	WORD $0x4ea41c90 // orr v16.16b, v4.16b, v4.16b
-	WORD $0x4ea51cb1 // orr v17.16b, v5.16b, v5.16b
-	WORD $0x4ea61cd2 // orr v18.16b, v6.16b, v6.16b
-	WORD $0x4ea71cf3 // orr v19.16b, v7.16b, v7.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V20
-	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
-	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
-	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
-	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V20
-	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
-	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
-	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
-	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V12
-	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
-	WORD $0x4ea885ad // add v13.4s, v13.4s, v8.4s
-	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
-	WORD $0x4ea985ce // add v14.4s, v14.4s, v9.4s
-	WORD $0x4f37554a // shl v10.4s, v10.4s, #23
-	WORD $0x4eaa85ef // add v15.4s, v15.4s, v10.4s
-	WORD $0x4f37556b // shl v11.4s, v11.4s, #23
-	WORD $0x4eab858c // add v12.4s, v12.4s, v11.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V8
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V9
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V10
-	WORD $0x6ea4e50b // fcmgt v11.4s, v8.4s, v4.4s
-	WORD $0x4e6b1dad // bic v13.16b, v13.16b, v11.16b
-	WORD $0x6e24e52b // fcmge v11.4s, v9.4s, v4.4s
-	WORD $0x6e20596b // mvn v11.16b, v11.16b
-	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
-	WORD $0x4ead1dbe // orr v30.16b, v13.16b, v13.16b
-	WORD $0x6eab1c9e // bit v30.16b, v4.16b, v11.16b
-	WORD $0x4ebe1fcd // orr v13.16b, v30.16b, v30.16b
-	WORD $0x6ea5e504 // fcmgt v4.4s, v8.4s, v5.4s
-	WORD $0x4e641dce // bic v14.16b, v14.16b, v4.16b
-	WORD $0x6e25e524 // fcmge v4.4s, v9.4s, v5.4s
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
-	WORD $0x4eae1dde // orr v30.16b, v14.16b, v14.16b
-	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
-	WORD $0x4ebe1fce // orr v14.16b, v30.16b, v30.16b
-	WORD $0x6ea6e504 // fcmgt v4.4s, v8.4s, v6.4s
-	WORD $0x4e641def // bic v15.16b, v15.16b, v4.16b
-	WORD $0x6e26e524 // fcmge v4.4s, v9.4s, v6.4s
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e2ad4c5 // fadd v5.4s, v6.4s, v10.4s
-	WORD $0x4eaf1dfe // orr v30.16b, v15.16b, v15.16b
-	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
-	WORD $0x4ebe1fcf // orr v15.16b, v30.16b, v30.16b
-	WORD $0x6ea7e504 // fcmgt v4.4s, v8.4s, v7.4s
-	WORD $0x4e641d8c // bic v12.16b, v12.16b, v4.16b
-	WORD $0x6e27e524 // fcmge v4.4s, v9.4s, v7.4s
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e2ad4e5 // fadd v5.4s, v7.4s, v10.4s
-	WORD $0x4eac1d9e // orr v30.16b, v12.16b, v12.16b
-	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
-	WORD $0x4ebe1fcc // orr v12.16b, v30.16b, v30.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V4
-	WORD $0x4e24d5a5 // fadd v5.4s, v13.4s, v4.4s
-	WORD $0x4e24d5c6 // fadd v6.4s, v14.4s, v4.4s
-	WORD $0x4e24d5e7 // fadd v7.4s, v15.4s, v4.4s
-	WORD $0x4e24d584 // fadd v4.4s, v12.4s, v4.4s
-	WORD $0x6e25fc00 // fdiv v0.4s, v0.4s, v5.4s
-	WORD $0x6e26fc21 // fdiv v1.4s, v1.4s, v6.4s
-	WORD $0x6e27fc42 // fdiv v2.4s, v2.4s, v7.4s
-	WORD $0x6e24fc63 // fdiv v3.4s, v3.4s, v4.4s
-	ADD R3<<2, R1, R20
-	FMOVQ F0, 0(R20)
-	FMOVQ F1, 16(R20)
-	FMOVQ F2, 32(R20)
-	FMOVQ F3, 48(R20)
-	ADDS $16, R3, R3
-	SUBS $16, R0, R0
-	JMP loop100
-part99:
-	CMP $0, R0
-	BEQ done101
-	MOVD $masksNEON<>+0(SB), R6
-	MOVD R0, R7
-	NEG R7, R7
-	ADD R7<<2, R6, R21
-	FMOVQ 64(R21), F0
-	FMOVQ 80(R21), F0
-	FMOVQ 96(R21), F0
-	FMOVQ 112(R21), F0
-	ADD R3<<2, R2, R22
-	MOVD $0(R22), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes197
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes197
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes197
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes197
-	VLD1.P 4(R16), V0.S[3]
-lanes197:
-	MOVD $16(R22), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes198
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes198
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes198
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes198
-	VLD1.P 4(R16), V1.S[3]
-lanes198:
-	MOVD $32(R22), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes199
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes199
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes199
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes199
-	VLD1.P 4(R16), V2.S[3]
-lanes199:
-	MOVD $48(R22), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes200
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes200
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes200
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes200
-	VLD1.P 4(R16), V3.S[3]
-lanes200:
-	WORD $0x6e20dc04 // fmul v4.4s, v0.4s, v0.4s
-	WORD $0x6e21dc25 // fmul v5.4s, v1.4s, v1.4s
-	WORD $0x6e22dc46 // fmul v6.4s, v2.4s, v2.4s
-	WORD $0x6e23dc67 // fmul v7.4s, v3.4s, v3.4s
-	VMOVQ $0xbd922279bd922279, $0xbd922279bd922279, V8
-	VMOVQ $0xbfcc422abfcc422a, $0xbfcc422abfcc422a, V9
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
-	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	WORD $0x4ea41c88 // orr v8.16b, v4.16b, v4.16b
-	WORD $0x4ea51ca9 // orr v9.16b, v5.16b, v5.16b
-	WORD $0x4ea61cca // orr v10.16b, v6.16b, v6.16b
-	WORD $0x4ea71ceb // orr v11.16b, v7.16b, v7.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V12
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V13
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd1f // fmla v31.4s, v8.4s, v12.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd5f // fmla v31.4s, v10.4s, v12.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd7f // fmla v31.4s, v11.4s, v12.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V12
-	WORD $0x4eacd50d // fsub v13.4s, v8.4s, v12.4s
-	WORD $0x4eacd52e // fsub v14.4s, v9.4s, v12.4s
-	WORD $0x4eacd54f // fsub v15.4s, v10.4s, v12.4s
-	WORD $0x4eacd56c // fsub v12.4s, v11.4s, v12.4s
-	WORD $0x4ea41c90 // orr v16.16b, v4.16b, v4.16b
-	WORD $0x4ea51cb1 // orr v17.16b, v5.16b, v5.16b
-	WORD $0x4ea61cd2 // orr v18.16b, v6.16b, v6.16b
-	WORD $0x4ea71cf3 // orr v19.16b, v7.16b, v7.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V20
-	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
-	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
-	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
-	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V20
-	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
-	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
-	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
-	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V12
-	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
-	WORD $0x4ea885ad // add v13.4s, v13.4s, v8.4s
-	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
-	WORD $0x4ea985ce // add v14.4s, v14.4s, v9.4s
-	WORD $0x4f37554a // shl v10.4s, v10.4s, #23
-	WORD $0x4eaa85ef // add v15.4s, v15.4s, v10.4s
-	WORD $0x4f37556b // shl v11.4s, v11.4s, #23
-	WORD $0x4eab858c // add v12.4s, v12.4s, v11.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V8
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V9
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V10
-	WORD $0x6ea4e50b // fcmgt v11.4s, v8.4s, v4.4s
-	WORD $0x4e6b1dad // bic v13.16b, v13.16b, v11.16b
-	WORD $0x6e24e52b // fcmge v11.4s, v9.4s, v4.4s
-	WORD $0x6e20596b // mvn v11.16b, v11.16b
-	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
-	WORD $0x4ead1dbe // orr v30.16b, v13.16b, v13.16b
-	WORD $0x6eab1c9e // bit v30.16b, v4.16b, v11.16b
-	WORD $0x4ebe1fcd // orr v13.16b, v30.16b, v30.16b
-	WORD $0x6ea5e504 // fcmgt v4.4s, v8.4s, v5.4s
-	WORD $0x4e641dce // bic v14.16b, v14.16b, v4.16b
-	WORD $0x6e25e524 // fcmge v4.4s, v9.4s, v5.4s
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
-	WORD $0x4eae1dde // orr v30.16b, v14.16b, v14.16b
-	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
-	WORD $0x4ebe1fce // orr v14.16b, v30.16b, v30.16b
-	WORD $0x6ea6e504 // fcmgt v4.4s, v8.4s, v6.4s
-	WORD $0x4e641def // bic v15.16b, v15.16b, v4.16b
-	WORD $0x6e26e524 // fcmge v4.4s, v9.4s, v6.4s
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e2ad4c5 // fadd v5.4s, v6.4s, v10.4s
-	WORD $0x4eaf1dfe // orr v30.16b, v15.16b, v15.16b
-	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
-	WORD $0x4ebe1fcf // orr v15.16b, v30.16b, v30.16b
-	WORD $0x6ea7e504 // fcmgt v4.4s, v8.4s, v7.4s
-	WORD $0x4e641d8c // bic v12.16b, v12.16b, v4.16b
-	WORD $0x6e27e524 // fcmge v4.4s, v9.4s, v7.4s
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e2ad4e5 // fadd v5.4s, v7.4s, v10.4s
-	WORD $0x4eac1d9e // orr v30.16b, v12.16b, v12.16b
-	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
-	WORD $0x4ebe1fcc // orr v12.16b, v30.16b, v30.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V4
-	WORD $0x4e24d5a5 // fadd v5.4s, v13.4s, v4.4s
-	WORD $0x4e24d5c6 // fadd v6.4s, v14.4s, v4.4s
-	WORD $0x4e24d5e7 // fadd v7.4s, v15.4s, v4.4s
-	WORD $0x4e24d584 // fadd v4.4s, v12.4s, v4.4s
-	WORD $0x6e25fc00 // fdiv v0.4s, v0.4s, v5.4s
-	WORD $0x6e26fc21 // fdiv v1.4s, v1.4s, v6.4s
-	WORD $0x6e27fc42 // fdiv v2.4s, v2.4s, v7.4s
-	WORD $0x6e24fc63 // fdiv v3.4s, v3.4s, v4.4s
-	ADD R3<<2, R1, R23
-	MOVD $0(R23), R16
-	CMP $0, R0
-	BLE lanes201
-	VST1.P V0.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes201
-	VST1.P V0.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes201
-	VST1.P V0.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes201
-	VST1.P V0.S[3], 4(R16)
-lanes201:
-	MOVD $16(R23), R16
-	CMP $4, R0
-	BLE lanes202
-	VST1.P V1.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes202
-	VST1.P V1.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes202
-	VST1.P V1.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes202
-	VST1.P V1.S[3], 4(R16)
-lanes202:
-	MOVD $32(R23), R16
-	CMP $8, R0
-	BLE lanes203
-	VST1.P V2.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes203
-	VST1.P V2.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes203
-	VST1.P V2.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes203
-	VST1.P V2.S[3], 4(R16)
-lanes203:
-	MOVD $48(R23), R16
-	CMP $12, R0
-	BLE lanes204
-	VST1.P V3.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes204
-	VST1.P V3.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes204
-	VST1.P V3.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes204
-	VST1.P V3.S[3], 4(R16)
-lanes204:
-done101:
-	RET
-
-// func geluGradNEON(n int, dx *float32, dy *float32, x *float32)
-TEXT ·geluGradNEON(SB), NOSPLIT, $0-32
-	MOVD n+0(FP), R0
-	MOVD dx+8(FP), R1
-	MOVD dy+16(FP), R2
-	MOVD x+24(FP), R3
-	MOVD ZR, R6
-loop103:
-	CMP $16, R0
-	BLT part102
-	ADD R6<<2, R3, R24
-	FMOVQ 0(R24), F0
-	FMOVQ 16(R24), F1
-	FMOVQ 32(R24), F2
-	FMOVQ 48(R24), F3
-	VMOVQ $0x4120000041200000, $0x4120000041200000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	VMOVQ $0xc1200000c1200000, $0xc1200000c1200000, V4
-	WORD $0x6ea0e49f // fcmgt v31.4s, v4.4s, v0.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea1e49f // fcmgt v31.4s, v4.4s, v1.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea2e49f // fcmgt v31.4s, v4.4s, v2.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	WORD $0x6e20dc04 // fmul v4.4s, v0.4s, v0.4s
-	WORD $0x6e21dc25 // fmul v5.4s, v1.4s, v1.4s
-	WORD $0x6e22dc46 // fmul v6.4s, v2.4s, v2.4s
-	WORD $0x6e23dc67 // fmul v7.4s, v3.4s, v3.4s
-	VMOVQ $0xbd922279bd922279, $0xbd922279bd922279, V8
-	VMOVQ $0xbfcc422abfcc422a, $0xbfcc422abfcc422a, V9
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
-	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	WORD $0x4ea41c88 // orr v8.16b, v4.16b, v4.16b
-	WORD $0x4ea51ca9 // orr v9.16b, v5.16b, v5.16b
-	WORD $0x4ea61cca // orr v10.16b, v6.16b, v6.16b
-	WORD $0x4ea71ceb // orr v11.16b, v7.16b, v7.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V12
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V13
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd1f // fmla v31.4s, v8.4s, v12.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd5f // fmla v31.4s, v10.4s, v12.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd7f // fmla v31.4s, v11.4s, v12.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V12
-	WORD $0x4eacd50d // fsub v13.4s, v8.4s, v12.4s
-	WORD $0x4eacd52e // fsub v14.4s, v9.4s, v12.4s
-	WORD $0x4eacd54f // fsub v15.4s, v10.4s, v12.4s
-	WORD $0x4eacd56c // fsub v12.4s, v11.4s, v12.4s
-	WORD $0x4ea41c90 // orr v16.16b, v4.16b, v4.16b
-	WORD $0x4ea51cb1 // orr v17.16b, v5.16b, v5.16b
-	WORD $0x4ea61cd2 // orr v18.16b, v6.16b, v6.16b
-	WORD $0x4ea71cf3 // orr v19.16b, v7.16b, v7.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V20
-	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
-	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
-	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
-	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V20
-	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
-	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
-	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
-	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V12
-	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
-	WORD $0x4ea885ad // add v13.4s, v13.4s, v8.4s
-	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
-	WORD $0x4ea985ce // add v14.4s, v14.4s, v9.4s
-	WORD $0x4f37554a // shl v10.4s, v10.4s, #23
-	WORD $0x4eaa85ef // add v15.4s, v15.4s, v10.4s
-	WORD $0x4f37556b // shl v11.4s, v11.4s, #23
-	WORD $0x4eab858c // add v12.4s, v12.4s, v11.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V8
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V9
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V10
-	WORD $0x6ea4e50b // fcmgt v11.4s, v8.4s, v4.4s
-	WORD $0x4e6b1dad // bic v13.16b, v13.16b, v11.16b
-	WORD $0x6e24e52b // fcmge v11.4s, v9.4s, v4.4s
-	WORD $0x6e20596b // mvn v11.16b, v11.16b
-	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
-	WORD $0x4ead1dbe // orr v30.16b, v13.16b, v13.16b
-	WORD $0x6eab1c9e // bit v30.16b, v4.16b, v11.16b
-	WORD $0x4ebe1fcd // orr v13.16b, v30.16b, v30.16b
-	WORD $0x6ea5e504 // fcmgt v4.4s, v8.4s, v5.4s
-	WORD $0x4e641dce // bic v14.16b, v14.16b, v4.16b
-	WORD $0x6e25e524 // fcmge v4.4s, v9.4s, v5.4s
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
-	WORD $0x4eae1dde // orr v30.16b, v14.16b, v14.16b
-	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
-	WORD $0x4ebe1fce // orr v14.16b, v30.16b, v30.16b
-	WORD $0x6ea6e504 // fcmgt v4.4s, v8.4s, v6.4s
-	WORD $0x4e641def // bic v15.16b, v15.16b, v4.16b
-	WORD $0x6e26e524 // fcmge v4.4s, v9.4s, v6.4s
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e2ad4c5 // fadd v5.4s, v6.4s, v10.4s
-	WORD $0x4eaf1dfe // orr v30.16b, v15.16b, v15.16b
-	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
-	WORD $0x4ebe1fcf // orr v15.16b, v30.16b, v30.16b
-	WORD $0x6ea7e504 // fcmgt v4.4s, v8.4s, v7.4s
-	WORD $0x4e641d8c // bic v12.16b, v12.16b, v4.16b
-	WORD $0x6e27e524 // fcmge v4.4s, v9.4s, v7.4s
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e2ad4e5 // fadd v5.4s, v7.4s, v10.4s
-	WORD $0x4eac1d9e // orr v30.16b, v12.16b, v12.16b
-	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
-	WORD $0x4ebe1fcc // orr v12.16b, v30.16b, v30.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V4
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V5
-	WORD $0x4e25d5a6 // fadd v6.4s, v13.4s, v5.4s
-	WORD $0x4e25d5c7 // fadd v7.4s, v14.4s, v5.4s
-	WORD $0x4e25d5e8 // fadd v8.4s, v15.4s, v5.4s
-	WORD $0x4e25d585 // fadd v5.4s, v12.4s, v5.4s
-	WORD $0x6e26fc86 // fdiv v6.4s, v4.4s, v6.4s
-	WORD $0x6e27fc87 // fdiv v7.4s, v4.4s, v7.4s
-	WORD $0x6e28fc88 // fdiv v8.4s, v4.4s, v8.4s
-	WORD $0x6e25fc84 // fdiv v4.4s, v4.4s, v5.4s
-	WORD $0x6e20dc05 // fmul v5.4s, v0.4s, v0.4s
-	WORD $0x6e21dc29 // fmul v9.4s, v1.4s, v1.4s
-	WORD $0x6e22dc4a // fmul v10.4s, v2.4s, v2.4s
-	WORD $0x6e23dc6b // fmul v11.4s, v3.4s, v3.4s
-	VMOVQ $0x3e5b33b63e5b33b6, $0x3e5b33b63e5b33b6, V16
-	VMOVQ $0x3fcc422a3fcc422a, $0x3fcc422a3fcc422a, V17
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30ccbf // fmla v31.4s, v5.4s, v16.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cd3f // fmla v31.4s, v9.4s, v16.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cd5f // fmla v31.4s, v10.4s, v16.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cd7f // fmla v31.4s, v11.4s, v16.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x6e20dca0 // fmul v0.4s, v5.4s, v0.4s
-	WORD $0x6e21dd21 // fmul v1.4s, v9.4s, v1.4s
-	WORD $0x6e22dd42 // fmul v2.4s, v10.4s, v2.4s
-	WORD $0x6e23dd63 // fmul v3.4s, v11.4s, v3.4s
-	WORD $0x6e26dda5 // fmul v5.4s, v13.4s, v6.4s
-	WORD $0x6e27ddc9 // fmul v9.4s, v14.4s, v7.4s
-	WORD $0x6e28ddea // fmul v10.4s, v15.4s, v8.4s
-	WORD $0x6e24dd8b // fmul v11.4s, v12.4s, v4.4s
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x6e29dc21 // fmul v1.4s, v1.4s, v9.4s
-	WORD $0x6e2adc42 // fmul v2.4s, v2.4s, v10.4s
-	WORD $0x6e2bdc63 // fmul v3.4s, v3.4s, v11.4s
-	WORD $0x4ea61cc5 // orr v5.16b, v6.16b, v6.16b
-	WORD $0x4ea71ce9 // orr v9.16b, v7.16b, v7.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea41c8b // orr v11.16b, v4.16b, v4.16b
-	WORD $0x4e26cc05 // fmla v5.4s, v0.4s, v6.4s
-	WORD $0x4e27cc29 // fmla v9.4s, v1.4s, v7.4s
-	WORD $0x4e28cc4a // fmla v10.4s, v2.4s, v8.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	ADD R6<<2, R2, R25
+	BLT part111
+	ADD R3<<2, R2, R25
 	FMOVQ 0(R25), F0
 	FMOVQ 16(R25), F1
 	FMOVQ 32(R25), F2
 	FMOVQ 48(R25), F3
-	WORD $0x6e20dca0 // fmul v0.4s, v5.4s, v0.4s
-	WORD $0x6e21dd21 // fmul v1.4s, v9.4s, v1.4s
-	WORD $0x6e22dd42 // fmul v2.4s, v10.4s, v2.4s
-	WORD $0x6e23dd63 // fmul v3.4s, v11.4s, v3.4s
-	ADD R6<<2, R1, R26
-	FMOVQ F0, 0(R26)
-	FMOVQ F1, 16(R26)
-	FMOVQ F2, 32(R26)
-	FMOVQ F3, 48(R26)
-	ADDS $16, R6, R6
-	SUBS $16, R0, R0
-	JMP loop103
-part102:
-	CMP $0, R0
-	BEQ done104
-	MOVD $masksNEON<>+0(SB), R7
-	MOVD R0, R8
-	NEG R8, R8
-	ADD R8<<2, R7, R19
-	FMOVQ 64(R19), F0
-	FMOVQ 80(R19), F0
-	FMOVQ 96(R19), F0
-	FMOVQ 112(R19), F0
-	ADD R6<<2, R3, R20
-	MOVD $0(R20), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes205
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes205
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes205
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes205
-	VLD1.P 4(R16), V0.S[3]
-lanes205:
-	MOVD $16(R20), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes206
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes206
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes206
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes206
-	VLD1.P 4(R16), V1.S[3]
-lanes206:
-	MOVD $32(R20), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes207
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes207
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes207
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes207
-	VLD1.P 4(R16), V2.S[3]
-lanes207:
-	MOVD $48(R20), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes208
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes208
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes208
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes208
-	VLD1.P 4(R16), V3.S[3]
-lanes208:
-	VMOVQ $0x4120000041200000, $0x4120000041200000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	VMOVQ $0xc1200000c1200000, $0xc1200000c1200000, V4
-	WORD $0x6ea0e49f // fcmgt v31.4s, v4.4s, v0.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea1e49f // fcmgt v31.4s, v4.4s, v1.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea2e49f // fcmgt v31.4s, v4.4s, v2.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
 	WORD $0x6e20dc04 // fmul v4.4s, v0.4s, v0.4s
 	WORD $0x6e21dc25 // fmul v5.4s, v1.4s, v1.4s
 	WORD $0x6e22dc46 // fmul v6.4s, v2.4s, v2.4s
@@ -7235,2320 +6805,19 @@ lanes208:
 	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
 	WORD $0x4ebe1fcc // orr v12.16b, v30.16b, v30.16b
 	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V4
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V5
-	WORD $0x4e25d5a6 // fadd v6.4s, v13.4s, v5.4s
-	WORD $0x4e25d5c7 // fadd v7.4s, v14.4s, v5.4s
-	WORD $0x4e25d5e8 // fadd v8.4s, v15.4s, v5.4s
-	WORD $0x4e25d585 // fadd v5.4s, v12.4s, v5.4s
-	WORD $0x6e26fc86 // fdiv v6.4s, v4.4s, v6.4s
-	WORD $0x6e27fc87 // fdiv v7.4s, v4.4s, v7.4s
-	WORD $0x6e28fc88 // fdiv v8.4s, v4.4s, v8.4s
-	WORD $0x6e25fc84 // fdiv v4.4s, v4.4s, v5.4s
-	WORD $0x6e20dc05 // fmul v5.4s, v0.4s, v0.4s
-	WORD $0x6e21dc29 // fmul v9.4s, v1.4s, v1.4s
-	WORD $0x6e22dc4a // fmul v10.4s, v2.4s, v2.4s
-	WORD $0x6e23dc6b // fmul v11.4s, v3.4s, v3.4s
-	VMOVQ $0x3e5b33b63e5b33b6, $0x3e5b33b63e5b33b6, V16
-	VMOVQ $0x3fcc422a3fcc422a, $0x3fcc422a3fcc422a, V17
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30ccbf // fmla v31.4s, v5.4s, v16.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cd3f // fmla v31.4s, v9.4s, v16.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cd5f // fmla v31.4s, v10.4s, v16.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cd7f // fmla v31.4s, v11.4s, v16.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x6e20dca0 // fmul v0.4s, v5.4s, v0.4s
-	WORD $0x6e21dd21 // fmul v1.4s, v9.4s, v1.4s
-	WORD $0x6e22dd42 // fmul v2.4s, v10.4s, v2.4s
-	WORD $0x6e23dd63 // fmul v3.4s, v11.4s, v3.4s
-	WORD $0x6e26dda5 // fmul v5.4s, v13.4s, v6.4s
-	WORD $0x6e27ddc9 // fmul v9.4s, v14.4s, v7.4s
-	WORD $0x6e28ddea // fmul v10.4s, v15.4s, v8.4s
-	WORD $0x6e24dd8b // fmul v11.4s, v12.4s, v4.4s
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x6e29dc21 // fmul v1.4s, v1.4s, v9.4s
-	WORD $0x6e2adc42 // fmul v2.4s, v2.4s, v10.4s
-	WORD $0x6e2bdc63 // fmul v3.4s, v3.4s, v11.4s
-	WORD $0x4ea61cc5 // orr v5.16b, v6.16b, v6.16b
-	WORD $0x4ea71ce9 // orr v9.16b, v7.16b, v7.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea41c8b // orr v11.16b, v4.16b, v4.16b
-	WORD $0x4e26cc05 // fmla v5.4s, v0.4s, v6.4s
-	WORD $0x4e27cc29 // fmla v9.4s, v1.4s, v7.4s
-	WORD $0x4e28cc4a // fmla v10.4s, v2.4s, v8.4s
-	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	ADD R6<<2, R2, R21
-	MOVD $0(R21), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes209
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes209
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes209
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes209
-	VLD1.P 4(R16), V0.S[3]
-lanes209:
-	MOVD $16(R21), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes210
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes210
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes210
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes210
-	VLD1.P 4(R16), V1.S[3]
-lanes210:
-	MOVD $32(R21), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes211
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes211
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes211
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes211
-	VLD1.P 4(R16), V2.S[3]
-lanes211:
-	MOVD $48(R21), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes212
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes212
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes212
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes212
-	VLD1.P 4(R16), V3.S[3]
-lanes212:
-	WORD $0x6e20dca0 // fmul v0.4s, v5.4s, v0.4s
-	WORD $0x6e21dd21 // fmul v1.4s, v9.4s, v1.4s
-	WORD $0x6e22dd42 // fmul v2.4s, v10.4s, v2.4s
-	WORD $0x6e23dd63 // fmul v3.4s, v11.4s, v3.4s
-	ADD R6<<2, R1, R22
-	MOVD $0(R22), R16
-	CMP $0, R0
-	BLE lanes213
-	VST1.P V0.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes213
-	VST1.P V0.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes213
-	VST1.P V0.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes213
-	VST1.P V0.S[3], 4(R16)
-lanes213:
-	MOVD $16(R22), R16
-	CMP $4, R0
-	BLE lanes214
-	VST1.P V1.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes214
-	VST1.P V1.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes214
-	VST1.P V1.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes214
-	VST1.P V1.S[3], 4(R16)
-lanes214:
-	MOVD $32(R22), R16
-	CMP $8, R0
-	BLE lanes215
-	VST1.P V2.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes215
-	VST1.P V2.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes215
-	VST1.P V2.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes215
-	VST1.P V2.S[3], 4(R16)
-lanes215:
-	MOVD $48(R22), R16
-	CMP $12, R0
-	BLE lanes216
-	VST1.P V3.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes216
-	VST1.P V3.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes216
-	VST1.P V3.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes216
-	VST1.P V3.S[3], 4(R16)
-lanes216:
-done104:
-	RET
-
-// func erfGELUNEON(n int, dst *float32, x *float32)
-TEXT ·erfGELUNEON(SB), NOSPLIT, $0-24
-	MOVD n+0(FP), R0
-	MOVD dst+8(FP), R1
-	MOVD x+16(FP), R2
-	MOVD ZR, R3
-loop106:
-	CMP $16, R0
-	BLT part105
-	ADD R3<<2, R2, R23
-	FMOVQ 0(R23), F0
-	FMOVQ 16(R23), F1
-	FMOVQ 32(R23), F2
-	FMOVQ 48(R23), F3
-	VMOVQ $0x7fffffff7fffffff, $0x7fffffff7fffffff, V4
-	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
-	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
-	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
-	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
-	VMOVQ $0x4160000041600000, $0x4160000041600000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	VMOVQ $0xbf000000bf000000, $0xbf000000bf000000, V4
-	WORD $0x6e24dc05 // fmul v5.4s, v0.4s, v4.4s
-	WORD $0x6e24dc26 // fmul v6.4s, v1.4s, v4.4s
-	WORD $0x6e24dc47 // fmul v7.4s, v2.4s, v4.4s
-	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
-	WORD $0x6e20dca8 // fmul v8.4s, v5.4s, v0.4s
-	WORD $0x6e21dcc9 // fmul v9.4s, v6.4s, v1.4s
-	WORD $0x6e22dcea // fmul v10.4s, v7.4s, v2.4s
-	WORD $0x6e23dc8b // fmul v11.4s, v4.4s, v3.4s
-	WORD $0x6ea0f91f // fneg v31.4s, v8.4s
-	WORD $0x4e20ccbf // fmla v31.4s, v5.4s, v0.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x6ea0f93f // fneg v31.4s, v9.4s
-	WORD $0x4e21ccdf // fmla v31.4s, v6.4s, v1.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x6ea0f95f // fneg v31.4s, v10.4s
-	WORD $0x4e22ccff // fmla v31.4s, v7.4s, v2.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x6ea0f97f // fneg v31.4s, v11.4s
-	WORD $0x4e23cc9f // fmla v31.4s, v4.4s, v3.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea81d0c // orr v12.16b, v8.16b, v8.16b
-	WORD $0x4ea91d2d // orr v13.16b, v9.16b, v9.16b
-	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
-	WORD $0x4eab1d6f // orr v15.16b, v11.16b, v11.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V16
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V17
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cd9f // fmla v31.4s, v12.4s, v16.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cddf // fmla v31.4s, v14.4s, v16.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cdff // fmla v31.4s, v15.4s, v16.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V16
-	WORD $0x4eb0d591 // fsub v17.4s, v12.4s, v16.4s
-	WORD $0x4eb0d5b2 // fsub v18.4s, v13.4s, v16.4s
-	WORD $0x4eb0d5d3 // fsub v19.4s, v14.4s, v16.4s
-	WORD $0x4eb0d5f0 // fsub v16.4s, v15.4s, v16.4s
-	WORD $0x4ea81d14 // orr v20.16b, v8.16b, v8.16b
-	WORD $0x4ea91d35 // orr v21.16b, v9.16b, v9.16b
-	WORD $0x4eaa1d56 // orr v22.16b, v10.16b, v10.16b
-	WORD $0x4eab1d77 // orr v23.16b, v11.16b, v11.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V24
-	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
-	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
-	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
-	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V24
-	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
-	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
-	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
-	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
-	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
-	WORD $0x4e26d6b5 // fadd v21.4s, v21.4s, v6.4s
-	WORD $0x4e27d6d6 // fadd v22.4s, v22.4s, v7.4s
-	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V4
-	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
-	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
-	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
-	WORD $0x4ead84c6 // add v6.4s, v6.4s, v13.4s
-	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
-	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
-	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
-	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V12
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V13
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V14
-	WORD $0x6ea8e58f // fcmgt v15.4s, v12.4s, v8.4s
-	WORD $0x4e6f1ca5 // bic v5.16b, v5.16b, v15.16b
-	WORD $0x6e28e5af // fcmge v15.4s, v13.4s, v8.4s
-	WORD $0x6e2059ef // mvn v15.16b, v15.16b
-	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
-	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
-	WORD $0x6eaf1d1e // bit v30.16b, v8.16b, v15.16b
-	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-	WORD $0x6ea9e588 // fcmgt v8.4s, v12.4s, v9.4s
-	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
-	WORD $0x6e29e5a8 // fcmge v8.4s, v13.4s, v9.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
-	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
-	WORD $0x6eaae588 // fcmgt v8.4s, v12.4s, v10.4s
-	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
-	WORD $0x6e2ae5a8 // fcmge v8.4s, v13.4s, v10.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed549 // fadd v9.4s, v10.4s, v14.4s
-	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
-	WORD $0x6eabe588 // fcmgt v8.4s, v12.4s, v11.4s
-	WORD $0x4e681c84 // bic v4.16b, v4.16b, v8.16b
-	WORD $0x6e2be5a8 // fcmge v8.4s, v13.4s, v11.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed569 // fadd v9.4s, v11.4s, v14.4s
-	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
-	VMOVQ $0x3b83bbc03b83bbc0, $0x3b83bbc03b83bbc0, V8
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
-	VMOVQ $0x3d23c66d3d23c66d, $0x3d23c66d3d23c66d, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3e39a8793e39a879, $0x3e39a8793e39a879, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3edf12483edf1248, $0x3edf12483edf1248, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f0000003f000000, $0x3f0000003f000000, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3c2519db3c2519db, $0x3c2519db3c2519db, V12
-	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
-	VMOVQ $0x3dcd46d93dcd46d9, $0x3dcd46d93dcd46d9, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3eedc3403eedc340, $0x3eedc3403eedc340, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f98e4dc3f98e4dc, $0x3f98e4dc3f98e4dc, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3fd5aa3c3fd5aa3c, $0x3fd5aa3c3fd5aa3c, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
-	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
-	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
-	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
-	FMOVQ 0(R23), F12
-	FMOVQ 16(R23), F13
-	FMOVQ 32(R23), F14
-	FMOVQ 48(R23), F15
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V16
-	WORD $0x6eace61f // fcmgt v31.4s, v16.4s, v12.4s
-	WORD $0x6ebf1e0c // bit v12.16b, v16.16b, v31.16b
-	WORD $0x6eade61f // fcmgt v31.4s, v16.4s, v13.4s
-	WORD $0x6ebf1e0d // bit v13.16b, v16.16b, v31.16b
-	WORD $0x6eaee61f // fcmgt v31.4s, v16.4s, v14.4s
-	WORD $0x6ebf1e0e // bit v14.16b, v16.16b, v31.16b
-	WORD $0x6eafe61f // fcmgt v31.4s, v16.4s, v15.4s
-	WORD $0x6ebf1e0f // bit v15.16b, v16.16b, v31.16b
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x6e26dc21 // fmul v1.4s, v1.4s, v6.4s
-	WORD $0x6e27dc42 // fmul v2.4s, v2.4s, v7.4s
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD $0x4ea9cc0c // fmls v12.4s, v0.4s, v9.4s
-	WORD $0x4eaacc2d // fmls v13.4s, v1.4s, v10.4s
-	WORD $0x4eabcc4e // fmls v14.4s, v2.4s, v11.4s
-	WORD $0x4ea8cc6f // fmls v15.4s, v3.4s, v8.4s
-	ADD R3<<2, R1, R24
-	FMOVQ F12, 0(R24)
-	FMOVQ F13, 16(R24)
-	FMOVQ F14, 32(R24)
-	FMOVQ F15, 48(R24)
-	ADDS $16, R3, R3
-	SUBS $16, R0, R0
-	JMP loop106
-part105:
-	CMP $0, R0
-	BEQ done107
-	MOVD $masksNEON<>+0(SB), R6
-	MOVD R0, R7
-	NEG R7, R7
-	ADD R7<<2, R6, R25
-	FMOVQ 64(R25), F0
-	FMOVQ 80(R25), F0
-	FMOVQ 96(R25), F0
-	FMOVQ 112(R25), F0
-	ADD R3<<2, R2, R26
-	MOVD $0(R26), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes217
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes217
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes217
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes217
-	VLD1.P 4(R16), V0.S[3]
-lanes217:
-	MOVD $16(R26), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes218
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes218
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes218
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes218
-	VLD1.P 4(R16), V1.S[3]
-lanes218:
-	MOVD $32(R26), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes219
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes219
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes219
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes219
-	VLD1.P 4(R16), V2.S[3]
-lanes219:
-	MOVD $48(R26), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes220
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes220
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes220
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes220
-	VLD1.P 4(R16), V3.S[3]
-lanes220:
-	VMOVQ $0x7fffffff7fffffff, $0x7fffffff7fffffff, V4
-	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
-	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
-	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
-	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
-	VMOVQ $0x4160000041600000, $0x4160000041600000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	VMOVQ $0xbf000000bf000000, $0xbf000000bf000000, V4
-	WORD $0x6e24dc05 // fmul v5.4s, v0.4s, v4.4s
-	WORD $0x6e24dc26 // fmul v6.4s, v1.4s, v4.4s
-	WORD $0x6e24dc47 // fmul v7.4s, v2.4s, v4.4s
-	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
-	WORD $0x6e20dca8 // fmul v8.4s, v5.4s, v0.4s
-	WORD $0x6e21dcc9 // fmul v9.4s, v6.4s, v1.4s
-	WORD $0x6e22dcea // fmul v10.4s, v7.4s, v2.4s
-	WORD $0x6e23dc8b // fmul v11.4s, v4.4s, v3.4s
-	WORD $0x6ea0f91f // fneg v31.4s, v8.4s
-	WORD $0x4e20ccbf // fmla v31.4s, v5.4s, v0.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x6ea0f93f // fneg v31.4s, v9.4s
-	WORD $0x4e21ccdf // fmla v31.4s, v6.4s, v1.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x6ea0f95f // fneg v31.4s, v10.4s
-	WORD $0x4e22ccff // fmla v31.4s, v7.4s, v2.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x6ea0f97f // fneg v31.4s, v11.4s
-	WORD $0x4e23cc9f // fmla v31.4s, v4.4s, v3.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea81d0c // orr v12.16b, v8.16b, v8.16b
-	WORD $0x4ea91d2d // orr v13.16b, v9.16b, v9.16b
-	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
-	WORD $0x4eab1d6f // orr v15.16b, v11.16b, v11.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V16
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V17
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cd9f // fmla v31.4s, v12.4s, v16.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cddf // fmla v31.4s, v14.4s, v16.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cdff // fmla v31.4s, v15.4s, v16.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V16
-	WORD $0x4eb0d591 // fsub v17.4s, v12.4s, v16.4s
-	WORD $0x4eb0d5b2 // fsub v18.4s, v13.4s, v16.4s
-	WORD $0x4eb0d5d3 // fsub v19.4s, v14.4s, v16.4s
-	WORD $0x4eb0d5f0 // fsub v16.4s, v15.4s, v16.4s
-	WORD $0x4ea81d14 // orr v20.16b, v8.16b, v8.16b
-	WORD $0x4ea91d35 // orr v21.16b, v9.16b, v9.16b
-	WORD $0x4eaa1d56 // orr v22.16b, v10.16b, v10.16b
-	WORD $0x4eab1d77 // orr v23.16b, v11.16b, v11.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V24
-	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
-	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
-	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
-	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V24
-	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
-	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
-	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
-	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
-	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
-	WORD $0x4e26d6b5 // fadd v21.4s, v21.4s, v6.4s
-	WORD $0x4e27d6d6 // fadd v22.4s, v22.4s, v7.4s
-	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V4
-	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
-	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
-	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
-	WORD $0x4ead84c6 // add v6.4s, v6.4s, v13.4s
-	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
-	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
-	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
-	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V12
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V13
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V14
-	WORD $0x6ea8e58f // fcmgt v15.4s, v12.4s, v8.4s
-	WORD $0x4e6f1ca5 // bic v5.16b, v5.16b, v15.16b
-	WORD $0x6e28e5af // fcmge v15.4s, v13.4s, v8.4s
-	WORD $0x6e2059ef // mvn v15.16b, v15.16b
-	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
-	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
-	WORD $0x6eaf1d1e // bit v30.16b, v8.16b, v15.16b
-	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-	WORD $0x6ea9e588 // fcmgt v8.4s, v12.4s, v9.4s
-	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
-	WORD $0x6e29e5a8 // fcmge v8.4s, v13.4s, v9.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
-	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
-	WORD $0x6eaae588 // fcmgt v8.4s, v12.4s, v10.4s
-	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
-	WORD $0x6e2ae5a8 // fcmge v8.4s, v13.4s, v10.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed549 // fadd v9.4s, v10.4s, v14.4s
-	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
-	WORD $0x6eabe588 // fcmgt v8.4s, v12.4s, v11.4s
-	WORD $0x4e681c84 // bic v4.16b, v4.16b, v8.16b
-	WORD $0x6e2be5a8 // fcmge v8.4s, v13.4s, v11.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed569 // fadd v9.4s, v11.4s, v14.4s
-	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
-	VMOVQ $0x3b83bbc03b83bbc0, $0x3b83bbc03b83bbc0, V8
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
-	VMOVQ $0x3d23c66d3d23c66d, $0x3d23c66d3d23c66d, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3e39a8793e39a879, $0x3e39a8793e39a879, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3edf12483edf1248, $0x3edf12483edf1248, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f0000003f000000, $0x3f0000003f000000, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3c2519db3c2519db, $0x3c2519db3c2519db, V12
-	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
-	VMOVQ $0x3dcd46d93dcd46d9, $0x3dcd46d93dcd46d9, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3eedc3403eedc340, $0x3eedc3403eedc340, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f98e4dc3f98e4dc, $0x3f98e4dc3f98e4dc, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3fd5aa3c3fd5aa3c, $0x3fd5aa3c3fd5aa3c, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
-	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
-	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
-	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
-	MOVD $0(R26), R16
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	CMP $0, R0
-	BLE lanes221
-	VLD1.P 4(R16), V12.S[0]
-	CMP $1, R0
-	BLE lanes221
-	VLD1.P 4(R16), V12.S[1]
-	CMP $2, R0
-	BLE lanes221
-	VLD1.P 4(R16), V12.S[2]
-	CMP $3, R0
-	BLE lanes221
-	VLD1.P 4(R16), V12.S[3]
-lanes221:
-	MOVD $16(R26), R16
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	CMP $4, R0
-	BLE lanes222
-	VLD1.P 4(R16), V13.S[0]
-	CMP $5, R0
-	BLE lanes222
-	VLD1.P 4(R16), V13.S[1]
-	CMP $6, R0
-	BLE lanes222
-	VLD1.P 4(R16), V13.S[2]
-	CMP $7, R0
-	BLE lanes222
-	VLD1.P 4(R16), V13.S[3]
-lanes222:
-	MOVD $32(R26), R16
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	CMP $8, R0
-	BLE lanes223
-	VLD1.P 4(R16), V14.S[0]
-	CMP $9, R0
-	BLE lanes223
-	VLD1.P 4(R16), V14.S[1]
-	CMP $10, R0
-	BLE lanes223
-	VLD1.P 4(R16), V14.S[2]
-	CMP $11, R0
-	BLE lanes223
-	VLD1.P 4(R16), V14.S[3]
-lanes223:
-	MOVD $48(R26), R16
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	CMP $12, R0
-	BLE lanes224
-	VLD1.P 4(R16), V15.S[0]
-	CMP $13, R0
-	BLE lanes224
-	VLD1.P 4(R16), V15.S[1]
-	CMP $14, R0
-	BLE lanes224
-	VLD1.P 4(R16), V15.S[2]
-	CMP $15, R0
-	BLE lanes224
-	VLD1.P 4(R16), V15.S[3]
-lanes224:
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V16
-	WORD $0x6eace61f // fcmgt v31.4s, v16.4s, v12.4s
-	WORD $0x6ebf1e0c // bit v12.16b, v16.16b, v31.16b
-	WORD $0x6eade61f // fcmgt v31.4s, v16.4s, v13.4s
-	WORD $0x6ebf1e0d // bit v13.16b, v16.16b, v31.16b
-	WORD $0x6eaee61f // fcmgt v31.4s, v16.4s, v14.4s
-	WORD $0x6ebf1e0e // bit v14.16b, v16.16b, v31.16b
-	WORD $0x6eafe61f // fcmgt v31.4s, v16.4s, v15.4s
-	WORD $0x6ebf1e0f // bit v15.16b, v16.16b, v31.16b
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x6e26dc21 // fmul v1.4s, v1.4s, v6.4s
-	WORD $0x6e27dc42 // fmul v2.4s, v2.4s, v7.4s
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD $0x4ea9cc0c // fmls v12.4s, v0.4s, v9.4s
-	WORD $0x4eaacc2d // fmls v13.4s, v1.4s, v10.4s
-	WORD $0x4eabcc4e // fmls v14.4s, v2.4s, v11.4s
-	WORD $0x4ea8cc6f // fmls v15.4s, v3.4s, v8.4s
-	ADD R3<<2, R1, R19
-	MOVD $0(R19), R16
-	CMP $0, R0
-	BLE lanes225
-	VST1.P V12.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes225
-	VST1.P V12.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes225
-	VST1.P V12.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes225
-	VST1.P V12.S[3], 4(R16)
-lanes225:
-	MOVD $16(R19), R16
-	CMP $4, R0
-	BLE lanes226
-	VST1.P V13.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes226
-	VST1.P V13.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes226
-	VST1.P V13.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes226
-	VST1.P V13.S[3], 4(R16)
-lanes226:
-	MOVD $32(R19), R16
-	CMP $8, R0
-	BLE lanes227
-	VST1.P V14.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes227
-	VST1.P V14.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes227
-	VST1.P V14.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes227
-	VST1.P V14.S[3], 4(R16)
-lanes227:
-	MOVD $48(R19), R16
-	CMP $12, R0
-	BLE lanes228
-	VST1.P V15.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes228
-	VST1.P V15.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes228
-	VST1.P V15.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes228
-	VST1.P V15.S[3], 4(R16)
-lanes228:
-done107:
-	RET
-
-// func erfGELUGradNEON(n int, dx *float32, dy *float32, x *float32)
-TEXT ·erfGELUGradNEON(SB), NOSPLIT, $0-32
-	MOVD n+0(FP), R0
-	MOVD dx+8(FP), R1
-	MOVD dy+16(FP), R2
-	MOVD x+24(FP), R3
-	MOVD ZR, R6
-loop109:
-	CMP $16, R0
-	BLT part108
-	ADD R6<<2, R3, R20
-	FMOVQ 0(R20), F0
-	FMOVQ 16(R20), F1
-	FMOVQ 32(R20), F2
-	FMOVQ 48(R20), F3
-	VMOVQ $0x7fffffff7fffffff, $0x7fffffff7fffffff, V4
-	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
-	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
-	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
-	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
-	VMOVQ $0x4160000041600000, $0x4160000041600000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	VMOVQ $0xbf000000bf000000, $0xbf000000bf000000, V4
-	WORD $0x6e24dc05 // fmul v5.4s, v0.4s, v4.4s
-	WORD $0x6e24dc26 // fmul v6.4s, v1.4s, v4.4s
-	WORD $0x6e24dc47 // fmul v7.4s, v2.4s, v4.4s
-	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
-	WORD $0x6e20dca8 // fmul v8.4s, v5.4s, v0.4s
-	WORD $0x6e21dcc9 // fmul v9.4s, v6.4s, v1.4s
-	WORD $0x6e22dcea // fmul v10.4s, v7.4s, v2.4s
-	WORD $0x6e23dc8b // fmul v11.4s, v4.4s, v3.4s
-	WORD $0x6ea0f91f // fneg v31.4s, v8.4s
-	WORD $0x4e20ccbf // fmla v31.4s, v5.4s, v0.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x6ea0f93f // fneg v31.4s, v9.4s
-	WORD $0x4e21ccdf // fmla v31.4s, v6.4s, v1.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x6ea0f95f // fneg v31.4s, v10.4s
-	WORD $0x4e22ccff // fmla v31.4s, v7.4s, v2.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x6ea0f97f // fneg v31.4s, v11.4s
-	WORD $0x4e23cc9f // fmla v31.4s, v4.4s, v3.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea81d0c // orr v12.16b, v8.16b, v8.16b
-	WORD $0x4ea91d2d // orr v13.16b, v9.16b, v9.16b
-	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
-	WORD $0x4eab1d6f // orr v15.16b, v11.16b, v11.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V16
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V17
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cd9f // fmla v31.4s, v12.4s, v16.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cddf // fmla v31.4s, v14.4s, v16.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cdff // fmla v31.4s, v15.4s, v16.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V16
-	WORD $0x4eb0d591 // fsub v17.4s, v12.4s, v16.4s
-	WORD $0x4eb0d5b2 // fsub v18.4s, v13.4s, v16.4s
-	WORD $0x4eb0d5d3 // fsub v19.4s, v14.4s, v16.4s
-	WORD $0x4eb0d5f0 // fsub v16.4s, v15.4s, v16.4s
-	WORD $0x4ea81d14 // orr v20.16b, v8.16b, v8.16b
-	WORD $0x4ea91d35 // orr v21.16b, v9.16b, v9.16b
-	WORD $0x4eaa1d56 // orr v22.16b, v10.16b, v10.16b
-	WORD $0x4eab1d77 // orr v23.16b, v11.16b, v11.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V24
-	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
-	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
-	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
-	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V24
-	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
-	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
-	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
-	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
-	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
-	WORD $0x4e26d6b5 // fadd v21.4s, v21.4s, v6.4s
-	WORD $0x4e27d6d6 // fadd v22.4s, v22.4s, v7.4s
-	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V4
-	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
-	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
-	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
-	WORD $0x4ead84c6 // add v6.4s, v6.4s, v13.4s
-	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
-	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
-	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
-	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V12
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V13
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V14
-	WORD $0x6ea8e58f // fcmgt v15.4s, v12.4s, v8.4s
-	WORD $0x4e6f1ca5 // bic v5.16b, v5.16b, v15.16b
-	WORD $0x6e28e5af // fcmge v15.4s, v13.4s, v8.4s
-	WORD $0x6e2059ef // mvn v15.16b, v15.16b
-	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
-	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
-	WORD $0x6eaf1d1e // bit v30.16b, v8.16b, v15.16b
-	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-	WORD $0x6ea9e588 // fcmgt v8.4s, v12.4s, v9.4s
-	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
-	WORD $0x6e29e5a8 // fcmge v8.4s, v13.4s, v9.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
-	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
-	WORD $0x6eaae588 // fcmgt v8.4s, v12.4s, v10.4s
-	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
-	WORD $0x6e2ae5a8 // fcmge v8.4s, v13.4s, v10.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed549 // fadd v9.4s, v10.4s, v14.4s
-	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
-	WORD $0x6eabe588 // fcmgt v8.4s, v12.4s, v11.4s
-	WORD $0x4e681c84 // bic v4.16b, v4.16b, v8.16b
-	WORD $0x6e2be5a8 // fcmge v8.4s, v13.4s, v11.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed569 // fadd v9.4s, v11.4s, v14.4s
-	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
-	VMOVQ $0x3b83bbc03b83bbc0, $0x3b83bbc03b83bbc0, V8
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
-	VMOVQ $0x3d23c66d3d23c66d, $0x3d23c66d3d23c66d, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3e39a8793e39a879, $0x3e39a8793e39a879, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3edf12483edf1248, $0x3edf12483edf1248, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f0000003f000000, $0x3f0000003f000000, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3c2519db3c2519db, $0x3c2519db3c2519db, V12
-	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
-	VMOVQ $0x3dcd46d93dcd46d9, $0x3dcd46d93dcd46d9, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3eedc3403eedc340, $0x3eedc3403eedc340, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f98e4dc3f98e4dc, $0x3f98e4dc3f98e4dc, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3fd5aa3c3fd5aa3c, $0x3fd5aa3c3fd5aa3c, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
-	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
-	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
-	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
-	VMOVQ $0x3ecc422a3ecc422a, $0x3ecc422a3ecc422a, V12
-	WORD $0x4eaccc09 // fmls v9.4s, v0.4s, v12.4s
-	WORD $0x4eaccc2a // fmls v10.4s, v1.4s, v12.4s
-	WORD $0x4eaccc4b // fmls v11.4s, v2.4s, v12.4s
-	WORD $0x4eaccc68 // fmls v8.4s, v3.4s, v12.4s
-	WORD $0x6e25dd20 // fmul v0.4s, v9.4s, v5.4s
-	WORD $0x6e26dd41 // fmul v1.4s, v10.4s, v6.4s
-	WORD $0x6e27dd62 // fmul v2.4s, v11.4s, v7.4s
-	WORD $0x6e24dd03 // fmul v3.4s, v8.4s, v4.4s
-	FMOVQ 0(R20), F4
-	FMOVQ 16(R20), F5
-	FMOVQ 32(R20), F6
-	FMOVQ 48(R20), F7
-	VMOVQ $0x8000000080000000, $0x8000000080000000, V8
-	WORD $0x4e281c84 // and v4.16b, v4.16b, v8.16b
-	WORD $0x4e281ca5 // and v5.16b, v5.16b, v8.16b
-	WORD $0x4e281cc6 // and v6.16b, v6.16b, v8.16b
-	WORD $0x4e281ce7 // and v7.16b, v7.16b, v8.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V8
-	WORD $0x4ea81c84 // orr v4.16b, v4.16b, v8.16b
-	WORD $0x4ea81ca5 // orr v5.16b, v5.16b, v8.16b
-	WORD $0x4ea81cc6 // orr v6.16b, v6.16b, v8.16b
-	WORD $0x4ea81ce7 // orr v7.16b, v7.16b, v8.16b
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V8
-	WORD $0x6ea4e51f // fcmgt v31.4s, v8.4s, v4.4s
-	WORD $0x4ea41c89 // orr v9.16b, v4.16b, v4.16b
-	WORD $0x6ebf1d09 // bit v9.16b, v8.16b, v31.16b
-	WORD $0x6ea5e51f // fcmgt v31.4s, v8.4s, v5.4s
-	WORD $0x4ea51caa // orr v10.16b, v5.16b, v5.16b
-	WORD $0x6ebf1d0a // bit v10.16b, v8.16b, v31.16b
-	WORD $0x6ea6e51f // fcmgt v31.4s, v8.4s, v6.4s
-	WORD $0x4ea61ccb // orr v11.16b, v6.16b, v6.16b
-	WORD $0x6ebf1d0b // bit v11.16b, v8.16b, v31.16b
-	WORD $0x6ea7e51f // fcmgt v31.4s, v8.4s, v7.4s
-	WORD $0x6eff1ce8 // bif v8.16b, v7.16b, v31.16b
-	WORD $0x4ea0cc89 // fmls v9.4s, v4.4s, v0.4s
-	WORD $0x4ea1ccaa // fmls v10.4s, v5.4s, v1.4s
-	WORD $0x4ea2cccb // fmls v11.4s, v6.4s, v2.4s
-	WORD $0x4ea3cce8 // fmls v8.4s, v7.4s, v3.4s
-	ADD R6<<2, R2, R21
-	FMOVQ 0(R21), F0
-	FMOVQ 16(R21), F1
-	FMOVQ 32(R21), F2
-	FMOVQ 48(R21), F3
-	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
-	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
-	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
-	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
-	ADD R6<<2, R1, R22
-	FMOVQ F0, 0(R22)
-	FMOVQ F1, 16(R22)
-	FMOVQ F2, 32(R22)
-	FMOVQ F3, 48(R22)
-	ADDS $16, R6, R6
-	SUBS $16, R0, R0
-	JMP loop109
-part108:
-	CMP $0, R0
-	BEQ done110
-	MOVD $masksNEON<>+0(SB), R7
-	MOVD R0, R8
-	NEG R8, R8
-	ADD R8<<2, R7, R23
-	FMOVQ 64(R23), F0
-	FMOVQ 80(R23), F0
-	FMOVQ 96(R23), F0
-	FMOVQ 112(R23), F0
-	ADD R6<<2, R3, R24
-	MOVD $0(R24), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes229
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes229
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes229
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes229
-	VLD1.P 4(R16), V0.S[3]
-lanes229:
-	MOVD $16(R24), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes230
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes230
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes230
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes230
-	VLD1.P 4(R16), V1.S[3]
-lanes230:
-	MOVD $32(R24), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes231
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes231
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes231
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes231
-	VLD1.P 4(R16), V2.S[3]
-lanes231:
-	MOVD $48(R24), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes232
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes232
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes232
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes232
-	VLD1.P 4(R16), V3.S[3]
-lanes232:
-	VMOVQ $0x7fffffff7fffffff, $0x7fffffff7fffffff, V4
-	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
-	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
-	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
-	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
-	VMOVQ $0x4160000041600000, $0x4160000041600000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	VMOVQ $0xbf000000bf000000, $0xbf000000bf000000, V4
-	WORD $0x6e24dc05 // fmul v5.4s, v0.4s, v4.4s
-	WORD $0x6e24dc26 // fmul v6.4s, v1.4s, v4.4s
-	WORD $0x6e24dc47 // fmul v7.4s, v2.4s, v4.4s
-	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
-	WORD $0x6e20dca8 // fmul v8.4s, v5.4s, v0.4s
-	WORD $0x6e21dcc9 // fmul v9.4s, v6.4s, v1.4s
-	WORD $0x6e22dcea // fmul v10.4s, v7.4s, v2.4s
-	WORD $0x6e23dc8b // fmul v11.4s, v4.4s, v3.4s
-	WORD $0x6ea0f91f // fneg v31.4s, v8.4s
-	WORD $0x4e20ccbf // fmla v31.4s, v5.4s, v0.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x6ea0f93f // fneg v31.4s, v9.4s
-	WORD $0x4e21ccdf // fmla v31.4s, v6.4s, v1.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x6ea0f95f // fneg v31.4s, v10.4s
-	WORD $0x4e22ccff // fmla v31.4s, v7.4s, v2.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x6ea0f97f // fneg v31.4s, v11.4s
-	WORD $0x4e23cc9f // fmla v31.4s, v4.4s, v3.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea81d0c // orr v12.16b, v8.16b, v8.16b
-	WORD $0x4ea91d2d // orr v13.16b, v9.16b, v9.16b
-	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
-	WORD $0x4eab1d6f // orr v15.16b, v11.16b, v11.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V16
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V17
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cd9f // fmla v31.4s, v12.4s, v16.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cddf // fmla v31.4s, v14.4s, v16.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cdff // fmla v31.4s, v15.4s, v16.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V16
-	WORD $0x4eb0d591 // fsub v17.4s, v12.4s, v16.4s
-	WORD $0x4eb0d5b2 // fsub v18.4s, v13.4s, v16.4s
-	WORD $0x4eb0d5d3 // fsub v19.4s, v14.4s, v16.4s
-	WORD $0x4eb0d5f0 // fsub v16.4s, v15.4s, v16.4s
-	WORD $0x4ea81d14 // orr v20.16b, v8.16b, v8.16b
-	WORD $0x4ea91d35 // orr v21.16b, v9.16b, v9.16b
-	WORD $0x4eaa1d56 // orr v22.16b, v10.16b, v10.16b
-	WORD $0x4eab1d77 // orr v23.16b, v11.16b, v11.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V24
-	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
-	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
-	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
-	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V24
-	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
-	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
-	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
-	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
-	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
-	WORD $0x4e26d6b5 // fadd v21.4s, v21.4s, v6.4s
-	WORD $0x4e27d6d6 // fadd v22.4s, v22.4s, v7.4s
-	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V4
-	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
-	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
-	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
-	WORD $0x4ead84c6 // add v6.4s, v6.4s, v13.4s
-	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
-	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
-	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
-	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V12
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V13
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V14
-	WORD $0x6ea8e58f // fcmgt v15.4s, v12.4s, v8.4s
-	WORD $0x4e6f1ca5 // bic v5.16b, v5.16b, v15.16b
-	WORD $0x6e28e5af // fcmge v15.4s, v13.4s, v8.4s
-	WORD $0x6e2059ef // mvn v15.16b, v15.16b
-	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
-	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
-	WORD $0x6eaf1d1e // bit v30.16b, v8.16b, v15.16b
-	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-	WORD $0x6ea9e588 // fcmgt v8.4s, v12.4s, v9.4s
-	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
-	WORD $0x6e29e5a8 // fcmge v8.4s, v13.4s, v9.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
-	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
-	WORD $0x6eaae588 // fcmgt v8.4s, v12.4s, v10.4s
-	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
-	WORD $0x6e2ae5a8 // fcmge v8.4s, v13.4s, v10.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed549 // fadd v9.4s, v10.4s, v14.4s
-	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
-	WORD $0x6eabe588 // fcmgt v8.4s, v12.4s, v11.4s
-	WORD $0x4e681c84 // bic v4.16b, v4.16b, v8.16b
-	WORD $0x6e2be5a8 // fcmge v8.4s, v13.4s, v11.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed569 // fadd v9.4s, v11.4s, v14.4s
-	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
-	VMOVQ $0x3b83bbc03b83bbc0, $0x3b83bbc03b83bbc0, V8
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
-	VMOVQ $0x3d23c66d3d23c66d, $0x3d23c66d3d23c66d, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3e39a8793e39a879, $0x3e39a8793e39a879, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3edf12483edf1248, $0x3edf12483edf1248, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f0000003f000000, $0x3f0000003f000000, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3c2519db3c2519db, $0x3c2519db3c2519db, V12
-	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
-	VMOVQ $0x3dcd46d93dcd46d9, $0x3dcd46d93dcd46d9, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3eedc3403eedc340, $0x3eedc3403eedc340, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f98e4dc3f98e4dc, $0x3f98e4dc3f98e4dc, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3fd5aa3c3fd5aa3c, $0x3fd5aa3c3fd5aa3c, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
-	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
-	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
-	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
-	VMOVQ $0x3ecc422a3ecc422a, $0x3ecc422a3ecc422a, V12
-	WORD $0x4eaccc09 // fmls v9.4s, v0.4s, v12.4s
-	WORD $0x4eaccc2a // fmls v10.4s, v1.4s, v12.4s
-	WORD $0x4eaccc4b // fmls v11.4s, v2.4s, v12.4s
-	WORD $0x4eaccc68 // fmls v8.4s, v3.4s, v12.4s
-	WORD $0x6e25dd20 // fmul v0.4s, v9.4s, v5.4s
-	WORD $0x6e26dd41 // fmul v1.4s, v10.4s, v6.4s
-	WORD $0x6e27dd62 // fmul v2.4s, v11.4s, v7.4s
-	WORD $0x6e24dd03 // fmul v3.4s, v8.4s, v4.4s
-	MOVD $0(R24), R16
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	CMP $0, R0
-	BLE lanes233
-	VLD1.P 4(R16), V4.S[0]
-	CMP $1, R0
-	BLE lanes233
-	VLD1.P 4(R16), V4.S[1]
-	CMP $2, R0
-	BLE lanes233
-	VLD1.P 4(R16), V4.S[2]
-	CMP $3, R0
-	BLE lanes233
-	VLD1.P 4(R16), V4.S[3]
-lanes233:
-	MOVD $16(R24), R16
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	CMP $4, R0
-	BLE lanes234
-	VLD1.P 4(R16), V5.S[0]
-	CMP $5, R0
-	BLE lanes234
-	VLD1.P 4(R16), V5.S[1]
-	CMP $6, R0
-	BLE lanes234
-	VLD1.P 4(R16), V5.S[2]
-	CMP $7, R0
-	BLE lanes234
-	VLD1.P 4(R16), V5.S[3]
-lanes234:
-	MOVD $32(R24), R16
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	CMP $8, R0
-	BLE lanes235
-	VLD1.P 4(R16), V6.S[0]
-	CMP $9, R0
-	BLE lanes235
-	VLD1.P 4(R16), V6.S[1]
-	CMP $10, R0
-	BLE lanes235
-	VLD1.P 4(R16), V6.S[2]
-	CMP $11, R0
-	BLE lanes235
-	VLD1.P 4(R16), V6.S[3]
-lanes235:
-	MOVD $48(R24), R16
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	CMP $12, R0
-	BLE lanes236
-	VLD1.P 4(R16), V7.S[0]
-	CMP $13, R0
-	BLE lanes236
-	VLD1.P 4(R16), V7.S[1]
-	CMP $14, R0
-	BLE lanes236
-	VLD1.P 4(R16), V7.S[2]
-	CMP $15, R0
-	BLE lanes236
-	VLD1.P 4(R16), V7.S[3]
-lanes236:
-	VMOVQ $0x8000000080000000, $0x8000000080000000, V8
-	WORD $0x4e281c84 // and v4.16b, v4.16b, v8.16b
-	WORD $0x4e281ca5 // and v5.16b, v5.16b, v8.16b
-	WORD $0x4e281cc6 // and v6.16b, v6.16b, v8.16b
-	WORD $0x4e281ce7 // and v7.16b, v7.16b, v8.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V8
-	WORD $0x4ea81c84 // orr v4.16b, v4.16b, v8.16b
-	WORD $0x4ea81ca5 // orr v5.16b, v5.16b, v8.16b
-	WORD $0x4ea81cc6 // orr v6.16b, v6.16b, v8.16b
-	WORD $0x4ea81ce7 // orr v7.16b, v7.16b, v8.16b
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V8
-	WORD $0x6ea4e51f // fcmgt v31.4s, v8.4s, v4.4s
-	WORD $0x4ea41c89 // orr v9.16b, v4.16b, v4.16b
-	WORD $0x6ebf1d09 // bit v9.16b, v8.16b, v31.16b
-	WORD $0x6ea5e51f // fcmgt v31.4s, v8.4s, v5.4s
-	WORD $0x4ea51caa // orr v10.16b, v5.16b, v5.16b
-	WORD $0x6ebf1d0a // bit v10.16b, v8.16b, v31.16b
-	WORD $0x6ea6e51f // fcmgt v31.4s, v8.4s, v6.4s
-	WORD $0x4ea61ccb // orr v11.16b, v6.16b, v6.16b
-	WORD $0x6ebf1d0b // bit v11.16b, v8.16b, v31.16b
-	WORD $0x6ea7e51f // fcmgt v31.4s, v8.4s, v7.4s
-	WORD $0x6eff1ce8 // bif v8.16b, v7.16b, v31.16b
-	WORD $0x4ea0cc89 // fmls v9.4s, v4.4s, v0.4s
-	WORD $0x4ea1ccaa // fmls v10.4s, v5.4s, v1.4s
-	WORD $0x4ea2cccb // fmls v11.4s, v6.4s, v2.4s
-	WORD $0x4ea3cce8 // fmls v8.4s, v7.4s, v3.4s
-	ADD R6<<2, R2, R25
-	MOVD $0(R25), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes237
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes237
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes237
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes237
-	VLD1.P 4(R16), V0.S[3]
-lanes237:
-	MOVD $16(R25), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes238
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes238
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes238
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes238
-	VLD1.P 4(R16), V1.S[3]
-lanes238:
-	MOVD $32(R25), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes239
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes239
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes239
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes239
-	VLD1.P 4(R16), V2.S[3]
-lanes239:
-	MOVD $48(R25), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes240
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes240
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes240
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes240
-	VLD1.P 4(R16), V3.S[3]
-lanes240:
-	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
-	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
-	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
-	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
-	ADD R6<<2, R1, R26
-	MOVD $0(R26), R16
-	CMP $0, R0
-	BLE lanes241
-	VST1.P V0.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes241
-	VST1.P V0.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes241
-	VST1.P V0.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes241
-	VST1.P V0.S[3], 4(R16)
-lanes241:
-	MOVD $16(R26), R16
-	CMP $4, R0
-	BLE lanes242
-	VST1.P V1.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes242
-	VST1.P V1.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes242
-	VST1.P V1.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes242
-	VST1.P V1.S[3], 4(R16)
-lanes242:
-	MOVD $32(R26), R16
-	CMP $8, R0
-	BLE lanes243
-	VST1.P V2.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes243
-	VST1.P V2.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes243
-	VST1.P V2.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes243
-	VST1.P V2.S[3], 4(R16)
-lanes243:
-	MOVD $48(R26), R16
-	CMP $12, R0
-	BLE lanes244
-	VST1.P V3.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes244
-	VST1.P V3.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes244
-	VST1.P V3.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes244
-	VST1.P V3.S[3], 4(R16)
-lanes244:
-done110:
-	RET
-
-// func eluPlusOneNEON(n int, dst *float32, x *float32)
-TEXT ·eluPlusOneNEON(SB), NOSPLIT, $0-24
-	MOVD n+0(FP), R0
-	MOVD dst+8(FP), R1
-	MOVD x+16(FP), R2
-	MOVD ZR, R3
-loop112:
-	CMP $16, R0
-	BLT part111
-	ADD R3<<2, R2, R19
-	FMOVQ 0(R19), F0
-	FMOVQ 16(R19), F1
-	FMOVQ 32(R19), F2
-	FMOVQ 48(R19), F3
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
-	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
-	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
-	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V8
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V9
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V8
-	WORD $0x4ea8d489 // fsub v9.4s, v4.4s, v8.4s
-	WORD $0x4ea8d4aa // fsub v10.4s, v5.4s, v8.4s
-	WORD $0x4ea8d4cb // fsub v11.4s, v6.4s, v8.4s
-	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	WORD $0x4ea11c2d // orr v13.16b, v1.16b, v1.16b
-	WORD $0x4ea21c4e // orr v14.16b, v2.16b, v2.16b
-	WORD $0x4ea31c6f // orr v15.16b, v3.16b, v3.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V16
-	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
-	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
-	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
-	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V16
-	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
-	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
-	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
-	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V8
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x4ea48529 // add v9.4s, v9.4s, v4.4s
-	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
-	WORD $0x4ea5854a // add v10.4s, v10.4s, v5.4s
-	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
-	WORD $0x4ea6856b // add v11.4s, v11.4s, v6.4s
-	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
-	WORD $0x4ea78508 // add v8.4s, v8.4s, v7.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V4
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V5
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V6
-	WORD $0x6ea0e487 // fcmgt v7.4s, v4.4s, v0.4s
-	WORD $0x4e671d29 // bic v9.16b, v9.16b, v7.16b
-	WORD $0x6e20e4a7 // fcmge v7.4s, v5.4s, v0.4s
-	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
-	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
-	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
-	WORD $0x6ea71c1e // bit v30.16b, v0.16b, v7.16b
-	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
-	WORD $0x6ea1e480 // fcmgt v0.4s, v4.4s, v1.4s
-	WORD $0x4e601d4a // bic v10.16b, v10.16b, v0.16b
-	WORD $0x6e21e4a0 // fcmge v0.4s, v5.4s, v1.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
-	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
-	WORD $0x6ea2e480 // fcmgt v0.4s, v4.4s, v2.4s
-	WORD $0x4e601d6b // bic v11.16b, v11.16b, v0.16b
-	WORD $0x6e22e4a0 // fcmge v0.4s, v5.4s, v2.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d441 // fadd v1.4s, v2.4s, v6.4s
-	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
-	WORD $0x6ea3e480 // fcmgt v0.4s, v4.4s, v3.4s
-	WORD $0x4e601d08 // bic v8.16b, v8.16b, v0.16b
-	WORD $0x6e23e4a0 // fcmge v0.4s, v5.4s, v3.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d461 // fadd v1.4s, v3.4s, v6.4s
-	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
-	FMOVQ 0(R19), F0
-	FMOVQ 16(R19), F1
-	FMOVQ 32(R19), F2
-	FMOVQ 48(R19), F3
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
-	WORD $0x6ea0e49f // fcmgt v31.4s, v4.4s, v0.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea1e49f // fcmgt v31.4s, v4.4s, v1.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea2e49f // fcmgt v31.4s, v4.4s, v2.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d56b // fadd v11.4s, v11.4s, v2.4s
-	WORD $0x4e23d508 // fadd v8.4s, v8.4s, v3.4s
-	ADD R3<<2, R1, R20
-	FMOVQ F9, 0(R20)
-	FMOVQ F10, 16(R20)
-	FMOVQ F11, 32(R20)
-	FMOVQ F8, 48(R20)
+	WORD $0x4e24d5a5 // fadd v5.4s, v13.4s, v4.4s
+	WORD $0x4e24d5c6 // fadd v6.4s, v14.4s, v4.4s
+	WORD $0x4e24d5e7 // fadd v7.4s, v15.4s, v4.4s
+	WORD $0x4e24d584 // fadd v4.4s, v12.4s, v4.4s
+	WORD $0x6e25fc00 // fdiv v0.4s, v0.4s, v5.4s
+	WORD $0x6e26fc21 // fdiv v1.4s, v1.4s, v6.4s
+	WORD $0x6e27fc42 // fdiv v2.4s, v2.4s, v7.4s
+	WORD $0x6e24fc63 // fdiv v3.4s, v3.4s, v4.4s
+	ADD R3<<2, R1, R26
+	FMOVQ F0, 0(R26)
+	FMOVQ F1, 16(R26)
+	FMOVQ F2, 32(R26)
+	FMOVQ F3, 48(R26)
 	ADDS $16, R3, R3
 	SUBS $16, R0, R0
 	JMP loop112
@@ -9558,12 +6827,2379 @@ part111:
 	MOVD $masksNEON<>+0(SB), R6
 	MOVD R0, R7
 	NEG R7, R7
-	ADD R7<<2, R6, R21
+	ADD R7<<2, R6, R19
+	FMOVQ 64(R19), F0
+	FMOVQ 80(R19), F0
+	FMOVQ 96(R19), F0
+	FMOVQ 112(R19), F0
+	ADD R3<<2, R2, R20
+	MOVD $0(R20), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes213
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes213
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes213
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes213
+	VLD1.P 4(R16), V0.S[3]
+lanes213:
+	MOVD $16(R20), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes214
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes214
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes214
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes214
+	VLD1.P 4(R16), V1.S[3]
+lanes214:
+	MOVD $32(R20), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes215
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes215
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes215
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes215
+	VLD1.P 4(R16), V2.S[3]
+lanes215:
+	MOVD $48(R20), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes216
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes216
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes216
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes216
+	VLD1.P 4(R16), V3.S[3]
+lanes216:
+	WORD $0x6e20dc04 // fmul v4.4s, v0.4s, v0.4s
+	WORD $0x6e21dc25 // fmul v5.4s, v1.4s, v1.4s
+	WORD $0x6e22dc46 // fmul v6.4s, v2.4s, v2.4s
+	WORD $0x6e23dc67 // fmul v7.4s, v3.4s, v3.4s
+	VMOVQ $0xbd922279bd922279, $0xbd922279bd922279, V8
+	VMOVQ $0xbfcc422abfcc422a, $0xbfcc422abfcc422a, V9
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
+	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x4ea41c88 // orr v8.16b, v4.16b, v4.16b
+	WORD $0x4ea51ca9 // orr v9.16b, v5.16b, v5.16b
+	WORD $0x4ea61cca // orr v10.16b, v6.16b, v6.16b
+	WORD $0x4ea71ceb // orr v11.16b, v7.16b, v7.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V12
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V13
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd1f // fmla v31.4s, v8.4s, v12.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd5f // fmla v31.4s, v10.4s, v12.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd7f // fmla v31.4s, v11.4s, v12.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V12
+	WORD $0x4eacd50d // fsub v13.4s, v8.4s, v12.4s
+	WORD $0x4eacd52e // fsub v14.4s, v9.4s, v12.4s
+	WORD $0x4eacd54f // fsub v15.4s, v10.4s, v12.4s
+	WORD $0x4eacd56c // fsub v12.4s, v11.4s, v12.4s
+	WORD $0x4ea41c90 // orr v16.16b, v4.16b, v4.16b
+	WORD $0x4ea51cb1 // orr v17.16b, v5.16b, v5.16b
+	WORD $0x4ea61cd2 // orr v18.16b, v6.16b, v6.16b
+	WORD $0x4ea71cf3 // orr v19.16b, v7.16b, v7.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V20
+	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
+	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
+	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
+	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V20
+	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
+	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
+	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
+	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V12
+	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x4ea885ad // add v13.4s, v13.4s, v8.4s
+	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
+	WORD $0x4ea985ce // add v14.4s, v14.4s, v9.4s
+	WORD $0x4f37554a // shl v10.4s, v10.4s, #23
+	WORD $0x4eaa85ef // add v15.4s, v15.4s, v10.4s
+	WORD $0x4f37556b // shl v11.4s, v11.4s, #23
+	WORD $0x4eab858c // add v12.4s, v12.4s, v11.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V8
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V9
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V10
+	WORD $0x6ea4e50b // fcmgt v11.4s, v8.4s, v4.4s
+	WORD $0x4e6b1dad // bic v13.16b, v13.16b, v11.16b
+	WORD $0x6e24e52b // fcmge v11.4s, v9.4s, v4.4s
+	WORD $0x6e20596b // mvn v11.16b, v11.16b
+	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
+	WORD $0x4ead1dbe // orr v30.16b, v13.16b, v13.16b
+	WORD $0x6eab1c9e // bit v30.16b, v4.16b, v11.16b
+	WORD $0x4ebe1fcd // orr v13.16b, v30.16b, v30.16b
+	WORD $0x6ea5e504 // fcmgt v4.4s, v8.4s, v5.4s
+	WORD $0x4e641dce // bic v14.16b, v14.16b, v4.16b
+	WORD $0x6e25e524 // fcmge v4.4s, v9.4s, v5.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
+	WORD $0x4eae1dde // orr v30.16b, v14.16b, v14.16b
+	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
+	WORD $0x4ebe1fce // orr v14.16b, v30.16b, v30.16b
+	WORD $0x6ea6e504 // fcmgt v4.4s, v8.4s, v6.4s
+	WORD $0x4e641def // bic v15.16b, v15.16b, v4.16b
+	WORD $0x6e26e524 // fcmge v4.4s, v9.4s, v6.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e2ad4c5 // fadd v5.4s, v6.4s, v10.4s
+	WORD $0x4eaf1dfe // orr v30.16b, v15.16b, v15.16b
+	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
+	WORD $0x4ebe1fcf // orr v15.16b, v30.16b, v30.16b
+	WORD $0x6ea7e504 // fcmgt v4.4s, v8.4s, v7.4s
+	WORD $0x4e641d8c // bic v12.16b, v12.16b, v4.16b
+	WORD $0x6e27e524 // fcmge v4.4s, v9.4s, v7.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e2ad4e5 // fadd v5.4s, v7.4s, v10.4s
+	WORD $0x4eac1d9e // orr v30.16b, v12.16b, v12.16b
+	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
+	WORD $0x4ebe1fcc // orr v12.16b, v30.16b, v30.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V4
+	WORD $0x4e24d5a5 // fadd v5.4s, v13.4s, v4.4s
+	WORD $0x4e24d5c6 // fadd v6.4s, v14.4s, v4.4s
+	WORD $0x4e24d5e7 // fadd v7.4s, v15.4s, v4.4s
+	WORD $0x4e24d584 // fadd v4.4s, v12.4s, v4.4s
+	WORD $0x6e25fc00 // fdiv v0.4s, v0.4s, v5.4s
+	WORD $0x6e26fc21 // fdiv v1.4s, v1.4s, v6.4s
+	WORD $0x6e27fc42 // fdiv v2.4s, v2.4s, v7.4s
+	WORD $0x6e24fc63 // fdiv v3.4s, v3.4s, v4.4s
+	ADD R3<<2, R1, R21
+	MOVD $0(R21), R16
+	CMP $0, R0
+	BLE lanes217
+	VST1.P V0.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes217
+	VST1.P V0.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes217
+	VST1.P V0.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes217
+	VST1.P V0.S[3], 4(R16)
+lanes217:
+	MOVD $16(R21), R16
+	CMP $4, R0
+	BLE lanes218
+	VST1.P V1.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes218
+	VST1.P V1.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes218
+	VST1.P V1.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes218
+	VST1.P V1.S[3], 4(R16)
+lanes218:
+	MOVD $32(R21), R16
+	CMP $8, R0
+	BLE lanes219
+	VST1.P V2.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes219
+	VST1.P V2.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes219
+	VST1.P V2.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes219
+	VST1.P V2.S[3], 4(R16)
+lanes219:
+	MOVD $48(R21), R16
+	CMP $12, R0
+	BLE lanes220
+	VST1.P V3.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes220
+	VST1.P V3.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes220
+	VST1.P V3.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes220
+	VST1.P V3.S[3], 4(R16)
+lanes220:
+done113:
+	RET
+
+// func geluGradNEON(n int, dx *float32, dy *float32, x *float32)
+TEXT ·geluGradNEON(SB), NOSPLIT, $0-32
+	MOVD n+0(FP), R0
+	MOVD dx+8(FP), R1
+	MOVD dy+16(FP), R2
+	MOVD x+24(FP), R3
+	MOVD ZR, R6
+loop115:
+	CMP $16, R0
+	BLT part114
+	ADD R6<<2, R3, R22
+	FMOVQ 0(R22), F0
+	FMOVQ 16(R22), F1
+	FMOVQ 32(R22), F2
+	FMOVQ 48(R22), F3
+	VMOVQ $0x4120000041200000, $0x4120000041200000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	VMOVQ $0xc1200000c1200000, $0xc1200000c1200000, V4
+	WORD $0x6ea0e49f // fcmgt v31.4s, v4.4s, v0.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea1e49f // fcmgt v31.4s, v4.4s, v1.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea2e49f // fcmgt v31.4s, v4.4s, v2.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	WORD $0x6e20dc04 // fmul v4.4s, v0.4s, v0.4s
+	WORD $0x6e21dc25 // fmul v5.4s, v1.4s, v1.4s
+	WORD $0x6e22dc46 // fmul v6.4s, v2.4s, v2.4s
+	WORD $0x6e23dc67 // fmul v7.4s, v3.4s, v3.4s
+	VMOVQ $0xbd922279bd922279, $0xbd922279bd922279, V8
+	VMOVQ $0xbfcc422abfcc422a, $0xbfcc422abfcc422a, V9
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
+	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x4ea41c88 // orr v8.16b, v4.16b, v4.16b
+	WORD $0x4ea51ca9 // orr v9.16b, v5.16b, v5.16b
+	WORD $0x4ea61cca // orr v10.16b, v6.16b, v6.16b
+	WORD $0x4ea71ceb // orr v11.16b, v7.16b, v7.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V12
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V13
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd1f // fmla v31.4s, v8.4s, v12.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd5f // fmla v31.4s, v10.4s, v12.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd7f // fmla v31.4s, v11.4s, v12.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V12
+	WORD $0x4eacd50d // fsub v13.4s, v8.4s, v12.4s
+	WORD $0x4eacd52e // fsub v14.4s, v9.4s, v12.4s
+	WORD $0x4eacd54f // fsub v15.4s, v10.4s, v12.4s
+	WORD $0x4eacd56c // fsub v12.4s, v11.4s, v12.4s
+	WORD $0x4ea41c90 // orr v16.16b, v4.16b, v4.16b
+	WORD $0x4ea51cb1 // orr v17.16b, v5.16b, v5.16b
+	WORD $0x4ea61cd2 // orr v18.16b, v6.16b, v6.16b
+	WORD $0x4ea71cf3 // orr v19.16b, v7.16b, v7.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V20
+	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
+	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
+	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
+	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V20
+	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
+	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
+	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
+	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V12
+	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x4ea885ad // add v13.4s, v13.4s, v8.4s
+	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
+	WORD $0x4ea985ce // add v14.4s, v14.4s, v9.4s
+	WORD $0x4f37554a // shl v10.4s, v10.4s, #23
+	WORD $0x4eaa85ef // add v15.4s, v15.4s, v10.4s
+	WORD $0x4f37556b // shl v11.4s, v11.4s, #23
+	WORD $0x4eab858c // add v12.4s, v12.4s, v11.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V8
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V9
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V10
+	WORD $0x6ea4e50b // fcmgt v11.4s, v8.4s, v4.4s
+	WORD $0x4e6b1dad // bic v13.16b, v13.16b, v11.16b
+	WORD $0x6e24e52b // fcmge v11.4s, v9.4s, v4.4s
+	WORD $0x6e20596b // mvn v11.16b, v11.16b
+	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
+	WORD $0x4ead1dbe // orr v30.16b, v13.16b, v13.16b
+	WORD $0x6eab1c9e // bit v30.16b, v4.16b, v11.16b
+	WORD $0x4ebe1fcd // orr v13.16b, v30.16b, v30.16b
+	WORD $0x6ea5e504 // fcmgt v4.4s, v8.4s, v5.4s
+	WORD $0x4e641dce // bic v14.16b, v14.16b, v4.16b
+	WORD $0x6e25e524 // fcmge v4.4s, v9.4s, v5.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
+	WORD $0x4eae1dde // orr v30.16b, v14.16b, v14.16b
+	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
+	WORD $0x4ebe1fce // orr v14.16b, v30.16b, v30.16b
+	WORD $0x6ea6e504 // fcmgt v4.4s, v8.4s, v6.4s
+	WORD $0x4e641def // bic v15.16b, v15.16b, v4.16b
+	WORD $0x6e26e524 // fcmge v4.4s, v9.4s, v6.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e2ad4c5 // fadd v5.4s, v6.4s, v10.4s
+	WORD $0x4eaf1dfe // orr v30.16b, v15.16b, v15.16b
+	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
+	WORD $0x4ebe1fcf // orr v15.16b, v30.16b, v30.16b
+	WORD $0x6ea7e504 // fcmgt v4.4s, v8.4s, v7.4s
+	WORD $0x4e641d8c // bic v12.16b, v12.16b, v4.16b
+	WORD $0x6e27e524 // fcmge v4.4s, v9.4s, v7.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e2ad4e5 // fadd v5.4s, v7.4s, v10.4s
+	WORD $0x4eac1d9e // orr v30.16b, v12.16b, v12.16b
+	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
+	WORD $0x4ebe1fcc // orr v12.16b, v30.16b, v30.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V4
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V5
+	WORD $0x4e25d5a6 // fadd v6.4s, v13.4s, v5.4s
+	WORD $0x4e25d5c7 // fadd v7.4s, v14.4s, v5.4s
+	WORD $0x4e25d5e8 // fadd v8.4s, v15.4s, v5.4s
+	WORD $0x4e25d585 // fadd v5.4s, v12.4s, v5.4s
+	WORD $0x6e26fc86 // fdiv v6.4s, v4.4s, v6.4s
+	WORD $0x6e27fc87 // fdiv v7.4s, v4.4s, v7.4s
+	WORD $0x6e28fc88 // fdiv v8.4s, v4.4s, v8.4s
+	WORD $0x6e25fc84 // fdiv v4.4s, v4.4s, v5.4s
+	WORD $0x6e20dc05 // fmul v5.4s, v0.4s, v0.4s
+	WORD $0x6e21dc29 // fmul v9.4s, v1.4s, v1.4s
+	WORD $0x6e22dc4a // fmul v10.4s, v2.4s, v2.4s
+	WORD $0x6e23dc6b // fmul v11.4s, v3.4s, v3.4s
+	VMOVQ $0x3e5b33b63e5b33b6, $0x3e5b33b63e5b33b6, V16
+	VMOVQ $0x3fcc422a3fcc422a, $0x3fcc422a3fcc422a, V17
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30ccbf // fmla v31.4s, v5.4s, v16.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cd3f // fmla v31.4s, v9.4s, v16.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cd5f // fmla v31.4s, v10.4s, v16.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cd7f // fmla v31.4s, v11.4s, v16.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x6e20dca0 // fmul v0.4s, v5.4s, v0.4s
+	WORD $0x6e21dd21 // fmul v1.4s, v9.4s, v1.4s
+	WORD $0x6e22dd42 // fmul v2.4s, v10.4s, v2.4s
+	WORD $0x6e23dd63 // fmul v3.4s, v11.4s, v3.4s
+	WORD $0x6e26dda5 // fmul v5.4s, v13.4s, v6.4s
+	WORD $0x6e27ddc9 // fmul v9.4s, v14.4s, v7.4s
+	WORD $0x6e28ddea // fmul v10.4s, v15.4s, v8.4s
+	WORD $0x6e24dd8b // fmul v11.4s, v12.4s, v4.4s
+	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
+	WORD $0x6e29dc21 // fmul v1.4s, v1.4s, v9.4s
+	WORD $0x6e2adc42 // fmul v2.4s, v2.4s, v10.4s
+	WORD $0x6e2bdc63 // fmul v3.4s, v3.4s, v11.4s
+	WORD $0x4ea61cc5 // orr v5.16b, v6.16b, v6.16b
+	WORD $0x4ea71ce9 // orr v9.16b, v7.16b, v7.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea41c8b // orr v11.16b, v4.16b, v4.16b
+	WORD $0x4e26cc05 // fmla v5.4s, v0.4s, v6.4s
+	WORD $0x4e27cc29 // fmla v9.4s, v1.4s, v7.4s
+	WORD $0x4e28cc4a // fmla v10.4s, v2.4s, v8.4s
+	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
+	ADD R6<<2, R2, R23
+	FMOVQ 0(R23), F0
+	FMOVQ 16(R23), F1
+	FMOVQ 32(R23), F2
+	FMOVQ 48(R23), F3
+	WORD $0x6e20dca0 // fmul v0.4s, v5.4s, v0.4s
+	WORD $0x6e21dd21 // fmul v1.4s, v9.4s, v1.4s
+	WORD $0x6e22dd42 // fmul v2.4s, v10.4s, v2.4s
+	WORD $0x6e23dd63 // fmul v3.4s, v11.4s, v3.4s
+	ADD R6<<2, R1, R24
+	FMOVQ F0, 0(R24)
+	FMOVQ F1, 16(R24)
+	FMOVQ F2, 32(R24)
+	FMOVQ F3, 48(R24)
+	ADDS $16, R6, R6
+	SUBS $16, R0, R0
+	JMP loop115
+part114:
+	CMP $0, R0
+	BEQ done116
+	MOVD $masksNEON<>+0(SB), R7
+	MOVD R0, R8
+	NEG R8, R8
+	ADD R8<<2, R7, R25
+	FMOVQ 64(R25), F0
+	FMOVQ 80(R25), F0
+	FMOVQ 96(R25), F0
+	FMOVQ 112(R25), F0
+	ADD R6<<2, R3, R26
+	MOVD $0(R26), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes221
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes221
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes221
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes221
+	VLD1.P 4(R16), V0.S[3]
+lanes221:
+	MOVD $16(R26), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes222
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes222
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes222
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes222
+	VLD1.P 4(R16), V1.S[3]
+lanes222:
+	MOVD $32(R26), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes223
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes223
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes223
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes223
+	VLD1.P 4(R16), V2.S[3]
+lanes223:
+	MOVD $48(R26), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes224
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes224
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes224
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes224
+	VLD1.P 4(R16), V3.S[3]
+lanes224:
+	VMOVQ $0x4120000041200000, $0x4120000041200000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	VMOVQ $0xc1200000c1200000, $0xc1200000c1200000, V4
+	WORD $0x6ea0e49f // fcmgt v31.4s, v4.4s, v0.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea1e49f // fcmgt v31.4s, v4.4s, v1.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea2e49f // fcmgt v31.4s, v4.4s, v2.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	WORD $0x6e20dc04 // fmul v4.4s, v0.4s, v0.4s
+	WORD $0x6e21dc25 // fmul v5.4s, v1.4s, v1.4s
+	WORD $0x6e22dc46 // fmul v6.4s, v2.4s, v2.4s
+	WORD $0x6e23dc67 // fmul v7.4s, v3.4s, v3.4s
+	VMOVQ $0xbd922279bd922279, $0xbd922279bd922279, V8
+	VMOVQ $0xbfcc422abfcc422a, $0xbfcc422abfcc422a, V9
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
+	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x4ea41c88 // orr v8.16b, v4.16b, v4.16b
+	WORD $0x4ea51ca9 // orr v9.16b, v5.16b, v5.16b
+	WORD $0x4ea61cca // orr v10.16b, v6.16b, v6.16b
+	WORD $0x4ea71ceb // orr v11.16b, v7.16b, v7.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V12
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V13
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd1f // fmla v31.4s, v8.4s, v12.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd5f // fmla v31.4s, v10.4s, v12.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd7f // fmla v31.4s, v11.4s, v12.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V12
+	WORD $0x4eacd50d // fsub v13.4s, v8.4s, v12.4s
+	WORD $0x4eacd52e // fsub v14.4s, v9.4s, v12.4s
+	WORD $0x4eacd54f // fsub v15.4s, v10.4s, v12.4s
+	WORD $0x4eacd56c // fsub v12.4s, v11.4s, v12.4s
+	WORD $0x4ea41c90 // orr v16.16b, v4.16b, v4.16b
+	WORD $0x4ea51cb1 // orr v17.16b, v5.16b, v5.16b
+	WORD $0x4ea61cd2 // orr v18.16b, v6.16b, v6.16b
+	WORD $0x4ea71cf3 // orr v19.16b, v7.16b, v7.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V20
+	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
+	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
+	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
+	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V20
+	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
+	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
+	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
+	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V12
+	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x4ea885ad // add v13.4s, v13.4s, v8.4s
+	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
+	WORD $0x4ea985ce // add v14.4s, v14.4s, v9.4s
+	WORD $0x4f37554a // shl v10.4s, v10.4s, #23
+	WORD $0x4eaa85ef // add v15.4s, v15.4s, v10.4s
+	WORD $0x4f37556b // shl v11.4s, v11.4s, #23
+	WORD $0x4eab858c // add v12.4s, v12.4s, v11.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V8
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V9
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V10
+	WORD $0x6ea4e50b // fcmgt v11.4s, v8.4s, v4.4s
+	WORD $0x4e6b1dad // bic v13.16b, v13.16b, v11.16b
+	WORD $0x6e24e52b // fcmge v11.4s, v9.4s, v4.4s
+	WORD $0x6e20596b // mvn v11.16b, v11.16b
+	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
+	WORD $0x4ead1dbe // orr v30.16b, v13.16b, v13.16b
+	WORD $0x6eab1c9e // bit v30.16b, v4.16b, v11.16b
+	WORD $0x4ebe1fcd // orr v13.16b, v30.16b, v30.16b
+	WORD $0x6ea5e504 // fcmgt v4.4s, v8.4s, v5.4s
+	WORD $0x4e641dce // bic v14.16b, v14.16b, v4.16b
+	WORD $0x6e25e524 // fcmge v4.4s, v9.4s, v5.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
+	WORD $0x4eae1dde // orr v30.16b, v14.16b, v14.16b
+	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
+	WORD $0x4ebe1fce // orr v14.16b, v30.16b, v30.16b
+	WORD $0x6ea6e504 // fcmgt v4.4s, v8.4s, v6.4s
+	WORD $0x4e641def // bic v15.16b, v15.16b, v4.16b
+	WORD $0x6e26e524 // fcmge v4.4s, v9.4s, v6.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e2ad4c5 // fadd v5.4s, v6.4s, v10.4s
+	WORD $0x4eaf1dfe // orr v30.16b, v15.16b, v15.16b
+	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
+	WORD $0x4ebe1fcf // orr v15.16b, v30.16b, v30.16b
+	WORD $0x6ea7e504 // fcmgt v4.4s, v8.4s, v7.4s
+	WORD $0x4e641d8c // bic v12.16b, v12.16b, v4.16b
+	WORD $0x6e27e524 // fcmge v4.4s, v9.4s, v7.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e2ad4e5 // fadd v5.4s, v7.4s, v10.4s
+	WORD $0x4eac1d9e // orr v30.16b, v12.16b, v12.16b
+	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
+	WORD $0x4ebe1fcc // orr v12.16b, v30.16b, v30.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V4
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V5
+	WORD $0x4e25d5a6 // fadd v6.4s, v13.4s, v5.4s
+	WORD $0x4e25d5c7 // fadd v7.4s, v14.4s, v5.4s
+	WORD $0x4e25d5e8 // fadd v8.4s, v15.4s, v5.4s
+	WORD $0x4e25d585 // fadd v5.4s, v12.4s, v5.4s
+	WORD $0x6e26fc86 // fdiv v6.4s, v4.4s, v6.4s
+	WORD $0x6e27fc87 // fdiv v7.4s, v4.4s, v7.4s
+	WORD $0x6e28fc88 // fdiv v8.4s, v4.4s, v8.4s
+	WORD $0x6e25fc84 // fdiv v4.4s, v4.4s, v5.4s
+	WORD $0x6e20dc05 // fmul v5.4s, v0.4s, v0.4s
+	WORD $0x6e21dc29 // fmul v9.4s, v1.4s, v1.4s
+	WORD $0x6e22dc4a // fmul v10.4s, v2.4s, v2.4s
+	WORD $0x6e23dc6b // fmul v11.4s, v3.4s, v3.4s
+	VMOVQ $0x3e5b33b63e5b33b6, $0x3e5b33b63e5b33b6, V16
+	VMOVQ $0x3fcc422a3fcc422a, $0x3fcc422a3fcc422a, V17
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30ccbf // fmla v31.4s, v5.4s, v16.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cd3f // fmla v31.4s, v9.4s, v16.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cd5f // fmla v31.4s, v10.4s, v16.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cd7f // fmla v31.4s, v11.4s, v16.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x6e20dca0 // fmul v0.4s, v5.4s, v0.4s
+	WORD $0x6e21dd21 // fmul v1.4s, v9.4s, v1.4s
+	WORD $0x6e22dd42 // fmul v2.4s, v10.4s, v2.4s
+	WORD $0x6e23dd63 // fmul v3.4s, v11.4s, v3.4s
+	WORD $0x6e26dda5 // fmul v5.4s, v13.4s, v6.4s
+	WORD $0x6e27ddc9 // fmul v9.4s, v14.4s, v7.4s
+	WORD $0x6e28ddea // fmul v10.4s, v15.4s, v8.4s
+	WORD $0x6e24dd8b // fmul v11.4s, v12.4s, v4.4s
+	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
+	WORD $0x6e29dc21 // fmul v1.4s, v1.4s, v9.4s
+	WORD $0x6e2adc42 // fmul v2.4s, v2.4s, v10.4s
+	WORD $0x6e2bdc63 // fmul v3.4s, v3.4s, v11.4s
+	WORD $0x4ea61cc5 // orr v5.16b, v6.16b, v6.16b
+	WORD $0x4ea71ce9 // orr v9.16b, v7.16b, v7.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea41c8b // orr v11.16b, v4.16b, v4.16b
+	WORD $0x4e26cc05 // fmla v5.4s, v0.4s, v6.4s
+	WORD $0x4e27cc29 // fmla v9.4s, v1.4s, v7.4s
+	WORD $0x4e28cc4a // fmla v10.4s, v2.4s, v8.4s
+	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
+	ADD R6<<2, R2, R19
+	MOVD $0(R19), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes225
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes225
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes225
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes225
+	VLD1.P 4(R16), V0.S[3]
+lanes225:
+	MOVD $16(R19), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes226
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes226
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes226
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes226
+	VLD1.P 4(R16), V1.S[3]
+lanes226:
+	MOVD $32(R19), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes227
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes227
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes227
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes227
+	VLD1.P 4(R16), V2.S[3]
+lanes227:
+	MOVD $48(R19), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes228
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes228
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes228
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes228
+	VLD1.P 4(R16), V3.S[3]
+lanes228:
+	WORD $0x6e20dca0 // fmul v0.4s, v5.4s, v0.4s
+	WORD $0x6e21dd21 // fmul v1.4s, v9.4s, v1.4s
+	WORD $0x6e22dd42 // fmul v2.4s, v10.4s, v2.4s
+	WORD $0x6e23dd63 // fmul v3.4s, v11.4s, v3.4s
+	ADD R6<<2, R1, R20
+	MOVD $0(R20), R16
+	CMP $0, R0
+	BLE lanes229
+	VST1.P V0.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes229
+	VST1.P V0.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes229
+	VST1.P V0.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes229
+	VST1.P V0.S[3], 4(R16)
+lanes229:
+	MOVD $16(R20), R16
+	CMP $4, R0
+	BLE lanes230
+	VST1.P V1.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes230
+	VST1.P V1.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes230
+	VST1.P V1.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes230
+	VST1.P V1.S[3], 4(R16)
+lanes230:
+	MOVD $32(R20), R16
+	CMP $8, R0
+	BLE lanes231
+	VST1.P V2.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes231
+	VST1.P V2.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes231
+	VST1.P V2.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes231
+	VST1.P V2.S[3], 4(R16)
+lanes231:
+	MOVD $48(R20), R16
+	CMP $12, R0
+	BLE lanes232
+	VST1.P V3.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes232
+	VST1.P V3.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes232
+	VST1.P V3.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes232
+	VST1.P V3.S[3], 4(R16)
+lanes232:
+done116:
+	RET
+
+// func erfGELUNEON(n int, dst *float32, x *float32)
+TEXT ·erfGELUNEON(SB), NOSPLIT, $0-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD ZR, R3
+loop118:
+	CMP $16, R0
+	BLT part117
+	ADD R3<<2, R2, R21
+	FMOVQ 0(R21), F0
+	FMOVQ 16(R21), F1
+	FMOVQ 32(R21), F2
+	FMOVQ 48(R21), F3
+	VMOVQ $0x7fffffff7fffffff, $0x7fffffff7fffffff, V4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
+	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
+	VMOVQ $0x4160000041600000, $0x4160000041600000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	VMOVQ $0xbf000000bf000000, $0xbf000000bf000000, V4
+	WORD $0x6e24dc05 // fmul v5.4s, v0.4s, v4.4s
+	WORD $0x6e24dc26 // fmul v6.4s, v1.4s, v4.4s
+	WORD $0x6e24dc47 // fmul v7.4s, v2.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x6e20dca8 // fmul v8.4s, v5.4s, v0.4s
+	WORD $0x6e21dcc9 // fmul v9.4s, v6.4s, v1.4s
+	WORD $0x6e22dcea // fmul v10.4s, v7.4s, v2.4s
+	WORD $0x6e23dc8b // fmul v11.4s, v4.4s, v3.4s
+	WORD $0x6ea0f91f // fneg v31.4s, v8.4s
+	WORD $0x4e20ccbf // fmla v31.4s, v5.4s, v0.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x6ea0f93f // fneg v31.4s, v9.4s
+	WORD $0x4e21ccdf // fmla v31.4s, v6.4s, v1.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x6ea0f95f // fneg v31.4s, v10.4s
+	WORD $0x4e22ccff // fmla v31.4s, v7.4s, v2.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x6ea0f97f // fneg v31.4s, v11.4s
+	WORD $0x4e23cc9f // fmla v31.4s, v4.4s, v3.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea81d0c // orr v12.16b, v8.16b, v8.16b
+	WORD $0x4ea91d2d // orr v13.16b, v9.16b, v9.16b
+	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
+	WORD $0x4eab1d6f // orr v15.16b, v11.16b, v11.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V16
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V17
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cd9f // fmla v31.4s, v12.4s, v16.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cddf // fmla v31.4s, v14.4s, v16.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cdff // fmla v31.4s, v15.4s, v16.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V16
+	WORD $0x4eb0d591 // fsub v17.4s, v12.4s, v16.4s
+	WORD $0x4eb0d5b2 // fsub v18.4s, v13.4s, v16.4s
+	WORD $0x4eb0d5d3 // fsub v19.4s, v14.4s, v16.4s
+	WORD $0x4eb0d5f0 // fsub v16.4s, v15.4s, v16.4s
+	WORD $0x4ea81d14 // orr v20.16b, v8.16b, v8.16b
+	WORD $0x4ea91d35 // orr v21.16b, v9.16b, v9.16b
+	WORD $0x4eaa1d56 // orr v22.16b, v10.16b, v10.16b
+	WORD $0x4eab1d77 // orr v23.16b, v11.16b, v11.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V24
+	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
+	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
+	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
+	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V24
+	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
+	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
+	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
+	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
+	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
+	WORD $0x4e26d6b5 // fadd v21.4s, v21.4s, v6.4s
+	WORD $0x4e27d6d6 // fadd v22.4s, v22.4s, v7.4s
+	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V4
+	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
+	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
+	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
+	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
+	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
+	WORD $0x4ead84c6 // add v6.4s, v6.4s, v13.4s
+	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
+	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
+	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V12
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V13
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V14
+	WORD $0x6ea8e58f // fcmgt v15.4s, v12.4s, v8.4s
+	WORD $0x4e6f1ca5 // bic v5.16b, v5.16b, v15.16b
+	WORD $0x6e28e5af // fcmge v15.4s, v13.4s, v8.4s
+	WORD $0x6e2059ef // mvn v15.16b, v15.16b
+	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
+	WORD $0x6eaf1d1e // bit v30.16b, v8.16b, v15.16b
+	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
+	WORD $0x6ea9e588 // fcmgt v8.4s, v12.4s, v9.4s
+	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
+	WORD $0x6e29e5a8 // fcmge v8.4s, v13.4s, v9.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
+	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
+	WORD $0x6eaae588 // fcmgt v8.4s, v12.4s, v10.4s
+	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
+	WORD $0x6e2ae5a8 // fcmge v8.4s, v13.4s, v10.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed549 // fadd v9.4s, v10.4s, v14.4s
+	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
+	WORD $0x6eabe588 // fcmgt v8.4s, v12.4s, v11.4s
+	WORD $0x4e681c84 // bic v4.16b, v4.16b, v8.16b
+	WORD $0x6e2be5a8 // fcmge v8.4s, v13.4s, v11.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed569 // fadd v9.4s, v11.4s, v14.4s
+	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
+	VMOVQ $0x3b83bbc03b83bbc0, $0x3b83bbc03b83bbc0, V8
+	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
+	VMOVQ $0x3d23c66d3d23c66d, $0x3d23c66d3d23c66d, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3e39a8793e39a879, $0x3e39a8793e39a879, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3edf12483edf1248, $0x3edf12483edf1248, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f0000003f000000, $0x3f0000003f000000, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3c2519db3c2519db, $0x3c2519db3c2519db, V12
+	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	VMOVQ $0x3dcd46d93dcd46d9, $0x3dcd46d93dcd46d9, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3eedc3403eedc340, $0x3eedc3403eedc340, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f98e4dc3f98e4dc, $0x3f98e4dc3f98e4dc, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3fd5aa3c3fd5aa3c, $0x3fd5aa3c3fd5aa3c, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
+	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
+	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
+	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
+	FMOVQ 0(R21), F12
+	FMOVQ 16(R21), F13
+	FMOVQ 32(R21), F14
+	FMOVQ 48(R21), F15
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V16
+	WORD $0x6eace61f // fcmgt v31.4s, v16.4s, v12.4s
+	WORD $0x6ebf1e0c // bit v12.16b, v16.16b, v31.16b
+	WORD $0x6eade61f // fcmgt v31.4s, v16.4s, v13.4s
+	WORD $0x6ebf1e0d // bit v13.16b, v16.16b, v31.16b
+	WORD $0x6eaee61f // fcmgt v31.4s, v16.4s, v14.4s
+	WORD $0x6ebf1e0e // bit v14.16b, v16.16b, v31.16b
+	WORD $0x6eafe61f // fcmgt v31.4s, v16.4s, v15.4s
+	WORD $0x6ebf1e0f // bit v15.16b, v16.16b, v31.16b
+	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
+	WORD $0x6e26dc21 // fmul v1.4s, v1.4s, v6.4s
+	WORD $0x6e27dc42 // fmul v2.4s, v2.4s, v7.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0x4ea9cc0c // fmls v12.4s, v0.4s, v9.4s
+	WORD $0x4eaacc2d // fmls v13.4s, v1.4s, v10.4s
+	WORD $0x4eabcc4e // fmls v14.4s, v2.4s, v11.4s
+	WORD $0x4ea8cc6f // fmls v15.4s, v3.4s, v8.4s
+	ADD R3<<2, R1, R22
+	FMOVQ F12, 0(R22)
+	FMOVQ F13, 16(R22)
+	FMOVQ F14, 32(R22)
+	FMOVQ F15, 48(R22)
+	ADDS $16, R3, R3
+	SUBS $16, R0, R0
+	JMP loop118
+part117:
+	CMP $0, R0
+	BEQ done119
+	MOVD $masksNEON<>+0(SB), R6
+	MOVD R0, R7
+	NEG R7, R7
+	ADD R7<<2, R6, R23
+	FMOVQ 64(R23), F0
+	FMOVQ 80(R23), F0
+	FMOVQ 96(R23), F0
+	FMOVQ 112(R23), F0
+	ADD R3<<2, R2, R24
+	MOVD $0(R24), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes233
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes233
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes233
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes233
+	VLD1.P 4(R16), V0.S[3]
+lanes233:
+	MOVD $16(R24), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes234
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes234
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes234
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes234
+	VLD1.P 4(R16), V1.S[3]
+lanes234:
+	MOVD $32(R24), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes235
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes235
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes235
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes235
+	VLD1.P 4(R16), V2.S[3]
+lanes235:
+	MOVD $48(R24), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes236
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes236
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes236
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes236
+	VLD1.P 4(R16), V3.S[3]
+lanes236:
+	VMOVQ $0x7fffffff7fffffff, $0x7fffffff7fffffff, V4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
+	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
+	VMOVQ $0x4160000041600000, $0x4160000041600000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	VMOVQ $0xbf000000bf000000, $0xbf000000bf000000, V4
+	WORD $0x6e24dc05 // fmul v5.4s, v0.4s, v4.4s
+	WORD $0x6e24dc26 // fmul v6.4s, v1.4s, v4.4s
+	WORD $0x6e24dc47 // fmul v7.4s, v2.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x6e20dca8 // fmul v8.4s, v5.4s, v0.4s
+	WORD $0x6e21dcc9 // fmul v9.4s, v6.4s, v1.4s
+	WORD $0x6e22dcea // fmul v10.4s, v7.4s, v2.4s
+	WORD $0x6e23dc8b // fmul v11.4s, v4.4s, v3.4s
+	WORD $0x6ea0f91f // fneg v31.4s, v8.4s
+	WORD $0x4e20ccbf // fmla v31.4s, v5.4s, v0.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x6ea0f93f // fneg v31.4s, v9.4s
+	WORD $0x4e21ccdf // fmla v31.4s, v6.4s, v1.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x6ea0f95f // fneg v31.4s, v10.4s
+	WORD $0x4e22ccff // fmla v31.4s, v7.4s, v2.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x6ea0f97f // fneg v31.4s, v11.4s
+	WORD $0x4e23cc9f // fmla v31.4s, v4.4s, v3.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea81d0c // orr v12.16b, v8.16b, v8.16b
+	WORD $0x4ea91d2d // orr v13.16b, v9.16b, v9.16b
+	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
+	WORD $0x4eab1d6f // orr v15.16b, v11.16b, v11.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V16
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V17
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cd9f // fmla v31.4s, v12.4s, v16.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cddf // fmla v31.4s, v14.4s, v16.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cdff // fmla v31.4s, v15.4s, v16.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V16
+	WORD $0x4eb0d591 // fsub v17.4s, v12.4s, v16.4s
+	WORD $0x4eb0d5b2 // fsub v18.4s, v13.4s, v16.4s
+	WORD $0x4eb0d5d3 // fsub v19.4s, v14.4s, v16.4s
+	WORD $0x4eb0d5f0 // fsub v16.4s, v15.4s, v16.4s
+	WORD $0x4ea81d14 // orr v20.16b, v8.16b, v8.16b
+	WORD $0x4ea91d35 // orr v21.16b, v9.16b, v9.16b
+	WORD $0x4eaa1d56 // orr v22.16b, v10.16b, v10.16b
+	WORD $0x4eab1d77 // orr v23.16b, v11.16b, v11.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V24
+	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
+	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
+	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
+	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V24
+	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
+	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
+	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
+	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
+	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
+	WORD $0x4e26d6b5 // fadd v21.4s, v21.4s, v6.4s
+	WORD $0x4e27d6d6 // fadd v22.4s, v22.4s, v7.4s
+	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V4
+	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
+	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
+	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
+	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
+	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
+	WORD $0x4ead84c6 // add v6.4s, v6.4s, v13.4s
+	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
+	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
+	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V12
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V13
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V14
+	WORD $0x6ea8e58f // fcmgt v15.4s, v12.4s, v8.4s
+	WORD $0x4e6f1ca5 // bic v5.16b, v5.16b, v15.16b
+	WORD $0x6e28e5af // fcmge v15.4s, v13.4s, v8.4s
+	WORD $0x6e2059ef // mvn v15.16b, v15.16b
+	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
+	WORD $0x6eaf1d1e // bit v30.16b, v8.16b, v15.16b
+	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
+	WORD $0x6ea9e588 // fcmgt v8.4s, v12.4s, v9.4s
+	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
+	WORD $0x6e29e5a8 // fcmge v8.4s, v13.4s, v9.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
+	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
+	WORD $0x6eaae588 // fcmgt v8.4s, v12.4s, v10.4s
+	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
+	WORD $0x6e2ae5a8 // fcmge v8.4s, v13.4s, v10.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed549 // fadd v9.4s, v10.4s, v14.4s
+	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
+	WORD $0x6eabe588 // fcmgt v8.4s, v12.4s, v11.4s
+	WORD $0x4e681c84 // bic v4.16b, v4.16b, v8.16b
+	WORD $0x6e2be5a8 // fcmge v8.4s, v13.4s, v11.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed569 // fadd v9.4s, v11.4s, v14.4s
+	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
+	VMOVQ $0x3b83bbc03b83bbc0, $0x3b83bbc03b83bbc0, V8
+	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
+	VMOVQ $0x3d23c66d3d23c66d, $0x3d23c66d3d23c66d, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3e39a8793e39a879, $0x3e39a8793e39a879, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3edf12483edf1248, $0x3edf12483edf1248, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f0000003f000000, $0x3f0000003f000000, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3c2519db3c2519db, $0x3c2519db3c2519db, V12
+	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	VMOVQ $0x3dcd46d93dcd46d9, $0x3dcd46d93dcd46d9, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3eedc3403eedc340, $0x3eedc3403eedc340, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f98e4dc3f98e4dc, $0x3f98e4dc3f98e4dc, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3fd5aa3c3fd5aa3c, $0x3fd5aa3c3fd5aa3c, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
+	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
+	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
+	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
+	MOVD $0(R24), R16
+	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
+	CMP $0, R0
+	BLE lanes237
+	VLD1.P 4(R16), V12.S[0]
+	CMP $1, R0
+	BLE lanes237
+	VLD1.P 4(R16), V12.S[1]
+	CMP $2, R0
+	BLE lanes237
+	VLD1.P 4(R16), V12.S[2]
+	CMP $3, R0
+	BLE lanes237
+	VLD1.P 4(R16), V12.S[3]
+lanes237:
+	MOVD $16(R24), R16
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	CMP $4, R0
+	BLE lanes238
+	VLD1.P 4(R16), V13.S[0]
+	CMP $5, R0
+	BLE lanes238
+	VLD1.P 4(R16), V13.S[1]
+	CMP $6, R0
+	BLE lanes238
+	VLD1.P 4(R16), V13.S[2]
+	CMP $7, R0
+	BLE lanes238
+	VLD1.P 4(R16), V13.S[3]
+lanes238:
+	MOVD $32(R24), R16
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	CMP $8, R0
+	BLE lanes239
+	VLD1.P 4(R16), V14.S[0]
+	CMP $9, R0
+	BLE lanes239
+	VLD1.P 4(R16), V14.S[1]
+	CMP $10, R0
+	BLE lanes239
+	VLD1.P 4(R16), V14.S[2]
+	CMP $11, R0
+	BLE lanes239
+	VLD1.P 4(R16), V14.S[3]
+lanes239:
+	MOVD $48(R24), R16
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	CMP $12, R0
+	BLE lanes240
+	VLD1.P 4(R16), V15.S[0]
+	CMP $13, R0
+	BLE lanes240
+	VLD1.P 4(R16), V15.S[1]
+	CMP $14, R0
+	BLE lanes240
+	VLD1.P 4(R16), V15.S[2]
+	CMP $15, R0
+	BLE lanes240
+	VLD1.P 4(R16), V15.S[3]
+lanes240:
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V16
+	WORD $0x6eace61f // fcmgt v31.4s, v16.4s, v12.4s
+	WORD $0x6ebf1e0c // bit v12.16b, v16.16b, v31.16b
+	WORD $0x6eade61f // fcmgt v31.4s, v16.4s, v13.4s
+	WORD $0x6ebf1e0d // bit v13.16b, v16.16b, v31.16b
+	WORD $0x6eaee61f // fcmgt v31.4s, v16.4s, v14.4s
+	WORD $0x6ebf1e0e // bit v14.16b, v16.16b, v31.16b
+	WORD $0x6eafe61f // fcmgt v31.4s, v16.4s, v15.4s
+	WORD $0x6ebf1e0f // bit v15.16b, v16.16b, v31.16b
+	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
+	WORD $0x6e26dc21 // fmul v1.4s, v1.4s, v6.4s
+	WORD $0x6e27dc42 // fmul v2.4s, v2.4s, v7.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0x4ea9cc0c // fmls v12.4s, v0.4s, v9.4s
+	WORD $0x4eaacc2d // fmls v13.4s, v1.4s, v10.4s
+	WORD $0x4eabcc4e // fmls v14.4s, v2.4s, v11.4s
+	WORD $0x4ea8cc6f // fmls v15.4s, v3.4s, v8.4s
+	ADD R3<<2, R1, R25
+	MOVD $0(R25), R16
+	CMP $0, R0
+	BLE lanes241
+	VST1.P V12.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes241
+	VST1.P V12.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes241
+	VST1.P V12.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes241
+	VST1.P V12.S[3], 4(R16)
+lanes241:
+	MOVD $16(R25), R16
+	CMP $4, R0
+	BLE lanes242
+	VST1.P V13.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes242
+	VST1.P V13.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes242
+	VST1.P V13.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes242
+	VST1.P V13.S[3], 4(R16)
+lanes242:
+	MOVD $32(R25), R16
+	CMP $8, R0
+	BLE lanes243
+	VST1.P V14.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes243
+	VST1.P V14.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes243
+	VST1.P V14.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes243
+	VST1.P V14.S[3], 4(R16)
+lanes243:
+	MOVD $48(R25), R16
+	CMP $12, R0
+	BLE lanes244
+	VST1.P V15.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes244
+	VST1.P V15.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes244
+	VST1.P V15.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes244
+	VST1.P V15.S[3], 4(R16)
+lanes244:
+done119:
+	RET
+
+// func erfGELUGradNEON(n int, dx *float32, dy *float32, x *float32)
+TEXT ·erfGELUGradNEON(SB), NOSPLIT, $0-32
+	MOVD n+0(FP), R0
+	MOVD dx+8(FP), R1
+	MOVD dy+16(FP), R2
+	MOVD x+24(FP), R3
+	MOVD ZR, R6
+loop121:
+	CMP $16, R0
+	BLT part120
+	ADD R6<<2, R3, R26
+	FMOVQ 0(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
+	VMOVQ $0x7fffffff7fffffff, $0x7fffffff7fffffff, V4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
+	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
+	VMOVQ $0x4160000041600000, $0x4160000041600000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	VMOVQ $0xbf000000bf000000, $0xbf000000bf000000, V4
+	WORD $0x6e24dc05 // fmul v5.4s, v0.4s, v4.4s
+	WORD $0x6e24dc26 // fmul v6.4s, v1.4s, v4.4s
+	WORD $0x6e24dc47 // fmul v7.4s, v2.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x6e20dca8 // fmul v8.4s, v5.4s, v0.4s
+	WORD $0x6e21dcc9 // fmul v9.4s, v6.4s, v1.4s
+	WORD $0x6e22dcea // fmul v10.4s, v7.4s, v2.4s
+	WORD $0x6e23dc8b // fmul v11.4s, v4.4s, v3.4s
+	WORD $0x6ea0f91f // fneg v31.4s, v8.4s
+	WORD $0x4e20ccbf // fmla v31.4s, v5.4s, v0.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x6ea0f93f // fneg v31.4s, v9.4s
+	WORD $0x4e21ccdf // fmla v31.4s, v6.4s, v1.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x6ea0f95f // fneg v31.4s, v10.4s
+	WORD $0x4e22ccff // fmla v31.4s, v7.4s, v2.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x6ea0f97f // fneg v31.4s, v11.4s
+	WORD $0x4e23cc9f // fmla v31.4s, v4.4s, v3.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea81d0c // orr v12.16b, v8.16b, v8.16b
+	WORD $0x4ea91d2d // orr v13.16b, v9.16b, v9.16b
+	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
+	WORD $0x4eab1d6f // orr v15.16b, v11.16b, v11.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V16
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V17
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cd9f // fmla v31.4s, v12.4s, v16.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cddf // fmla v31.4s, v14.4s, v16.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cdff // fmla v31.4s, v15.4s, v16.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V16
+	WORD $0x4eb0d591 // fsub v17.4s, v12.4s, v16.4s
+	WORD $0x4eb0d5b2 // fsub v18.4s, v13.4s, v16.4s
+	WORD $0x4eb0d5d3 // fsub v19.4s, v14.4s, v16.4s
+	WORD $0x4eb0d5f0 // fsub v16.4s, v15.4s, v16.4s
+	WORD $0x4ea81d14 // orr v20.16b, v8.16b, v8.16b
+	WORD $0x4ea91d35 // orr v21.16b, v9.16b, v9.16b
+	WORD $0x4eaa1d56 // orr v22.16b, v10.16b, v10.16b
+	WORD $0x4eab1d77 // orr v23.16b, v11.16b, v11.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V24
+	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
+	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
+	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
+	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V24
+	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
+	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
+	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
+	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
+	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
+	WORD $0x4e26d6b5 // fadd v21.4s, v21.4s, v6.4s
+	WORD $0x4e27d6d6 // fadd v22.4s, v22.4s, v7.4s
+	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V4
+	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
+	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
+	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
+	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
+	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
+	WORD $0x4ead84c6 // add v6.4s, v6.4s, v13.4s
+	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
+	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
+	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V12
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V13
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V14
+	WORD $0x6ea8e58f // fcmgt v15.4s, v12.4s, v8.4s
+	WORD $0x4e6f1ca5 // bic v5.16b, v5.16b, v15.16b
+	WORD $0x6e28e5af // fcmge v15.4s, v13.4s, v8.4s
+	WORD $0x6e2059ef // mvn v15.16b, v15.16b
+	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
+	WORD $0x6eaf1d1e // bit v30.16b, v8.16b, v15.16b
+	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
+	WORD $0x6ea9e588 // fcmgt v8.4s, v12.4s, v9.4s
+	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
+	WORD $0x6e29e5a8 // fcmge v8.4s, v13.4s, v9.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
+	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
+	WORD $0x6eaae588 // fcmgt v8.4s, v12.4s, v10.4s
+	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
+	WORD $0x6e2ae5a8 // fcmge v8.4s, v13.4s, v10.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed549 // fadd v9.4s, v10.4s, v14.4s
+	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
+	WORD $0x6eabe588 // fcmgt v8.4s, v12.4s, v11.4s
+	WORD $0x4e681c84 // bic v4.16b, v4.16b, v8.16b
+	WORD $0x6e2be5a8 // fcmge v8.4s, v13.4s, v11.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed569 // fadd v9.4s, v11.4s, v14.4s
+	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
+	VMOVQ $0x3b83bbc03b83bbc0, $0x3b83bbc03b83bbc0, V8
+	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
+	VMOVQ $0x3d23c66d3d23c66d, $0x3d23c66d3d23c66d, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3e39a8793e39a879, $0x3e39a8793e39a879, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3edf12483edf1248, $0x3edf12483edf1248, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f0000003f000000, $0x3f0000003f000000, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3c2519db3c2519db, $0x3c2519db3c2519db, V12
+	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	VMOVQ $0x3dcd46d93dcd46d9, $0x3dcd46d93dcd46d9, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3eedc3403eedc340, $0x3eedc3403eedc340, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f98e4dc3f98e4dc, $0x3f98e4dc3f98e4dc, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3fd5aa3c3fd5aa3c, $0x3fd5aa3c3fd5aa3c, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
+	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
+	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
+	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
+	VMOVQ $0x3ecc422a3ecc422a, $0x3ecc422a3ecc422a, V12
+	WORD $0x4eaccc09 // fmls v9.4s, v0.4s, v12.4s
+	WORD $0x4eaccc2a // fmls v10.4s, v1.4s, v12.4s
+	WORD $0x4eaccc4b // fmls v11.4s, v2.4s, v12.4s
+	WORD $0x4eaccc68 // fmls v8.4s, v3.4s, v12.4s
+	WORD $0x6e25dd20 // fmul v0.4s, v9.4s, v5.4s
+	WORD $0x6e26dd41 // fmul v1.4s, v10.4s, v6.4s
+	WORD $0x6e27dd62 // fmul v2.4s, v11.4s, v7.4s
+	WORD $0x6e24dd03 // fmul v3.4s, v8.4s, v4.4s
+	FMOVQ 0(R26), F4
+	FMOVQ 16(R26), F5
+	FMOVQ 32(R26), F6
+	FMOVQ 48(R26), F7
+	VMOVQ $0x8000000080000000, $0x8000000080000000, V8
+	WORD $0x4e281c84 // and v4.16b, v4.16b, v8.16b
+	WORD $0x4e281ca5 // and v5.16b, v5.16b, v8.16b
+	WORD $0x4e281cc6 // and v6.16b, v6.16b, v8.16b
+	WORD $0x4e281ce7 // and v7.16b, v7.16b, v8.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V8
+	WORD $0x4ea81c84 // orr v4.16b, v4.16b, v8.16b
+	WORD $0x4ea81ca5 // orr v5.16b, v5.16b, v8.16b
+	WORD $0x4ea81cc6 // orr v6.16b, v6.16b, v8.16b
+	WORD $0x4ea81ce7 // orr v7.16b, v7.16b, v8.16b
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V8
+	WORD $0x6ea4e51f // fcmgt v31.4s, v8.4s, v4.4s
+	WORD $0x4ea41c89 // orr v9.16b, v4.16b, v4.16b
+	WORD $0x6ebf1d09 // bit v9.16b, v8.16b, v31.16b
+	WORD $0x6ea5e51f // fcmgt v31.4s, v8.4s, v5.4s
+	WORD $0x4ea51caa // orr v10.16b, v5.16b, v5.16b
+	WORD $0x6ebf1d0a // bit v10.16b, v8.16b, v31.16b
+	WORD $0x6ea6e51f // fcmgt v31.4s, v8.4s, v6.4s
+	WORD $0x4ea61ccb // orr v11.16b, v6.16b, v6.16b
+	WORD $0x6ebf1d0b // bit v11.16b, v8.16b, v31.16b
+	WORD $0x6ea7e51f // fcmgt v31.4s, v8.4s, v7.4s
+	WORD $0x6eff1ce8 // bif v8.16b, v7.16b, v31.16b
+	WORD $0x4ea0cc89 // fmls v9.4s, v4.4s, v0.4s
+	WORD $0x4ea1ccaa // fmls v10.4s, v5.4s, v1.4s
+	WORD $0x4ea2cccb // fmls v11.4s, v6.4s, v2.4s
+	WORD $0x4ea3cce8 // fmls v8.4s, v7.4s, v3.4s
+	ADD R6<<2, R2, R19
+	FMOVQ 0(R19), F0
+	FMOVQ 16(R19), F1
+	FMOVQ 32(R19), F2
+	FMOVQ 48(R19), F3
+	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
+	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
+	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
+	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
+	ADD R6<<2, R1, R20
+	FMOVQ F0, 0(R20)
+	FMOVQ F1, 16(R20)
+	FMOVQ F2, 32(R20)
+	FMOVQ F3, 48(R20)
+	ADDS $16, R6, R6
+	SUBS $16, R0, R0
+	JMP loop121
+part120:
+	CMP $0, R0
+	BEQ done122
+	MOVD $masksNEON<>+0(SB), R7
+	MOVD R0, R8
+	NEG R8, R8
+	ADD R8<<2, R7, R21
 	FMOVQ 64(R21), F0
 	FMOVQ 80(R21), F0
 	FMOVQ 96(R21), F0
 	FMOVQ 112(R21), F0
-	ADD R3<<2, R2, R22
+	ADD R6<<2, R3, R22
 	MOVD $0(R22), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
@@ -9624,6 +9260,570 @@ lanes247:
 	BLE lanes248
 	VLD1.P 4(R16), V3.S[3]
 lanes248:
+	VMOVQ $0x7fffffff7fffffff, $0x7fffffff7fffffff, V4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
+	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
+	VMOVQ $0x4160000041600000, $0x4160000041600000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	VMOVQ $0xbf000000bf000000, $0xbf000000bf000000, V4
+	WORD $0x6e24dc05 // fmul v5.4s, v0.4s, v4.4s
+	WORD $0x6e24dc26 // fmul v6.4s, v1.4s, v4.4s
+	WORD $0x6e24dc47 // fmul v7.4s, v2.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x6e20dca8 // fmul v8.4s, v5.4s, v0.4s
+	WORD $0x6e21dcc9 // fmul v9.4s, v6.4s, v1.4s
+	WORD $0x6e22dcea // fmul v10.4s, v7.4s, v2.4s
+	WORD $0x6e23dc8b // fmul v11.4s, v4.4s, v3.4s
+	WORD $0x6ea0f91f // fneg v31.4s, v8.4s
+	WORD $0x4e20ccbf // fmla v31.4s, v5.4s, v0.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x6ea0f93f // fneg v31.4s, v9.4s
+	WORD $0x4e21ccdf // fmla v31.4s, v6.4s, v1.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x6ea0f95f // fneg v31.4s, v10.4s
+	WORD $0x4e22ccff // fmla v31.4s, v7.4s, v2.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x6ea0f97f // fneg v31.4s, v11.4s
+	WORD $0x4e23cc9f // fmla v31.4s, v4.4s, v3.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea81d0c // orr v12.16b, v8.16b, v8.16b
+	WORD $0x4ea91d2d // orr v13.16b, v9.16b, v9.16b
+	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
+	WORD $0x4eab1d6f // orr v15.16b, v11.16b, v11.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V16
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V17
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cd9f // fmla v31.4s, v12.4s, v16.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cddf // fmla v31.4s, v14.4s, v16.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cdff // fmla v31.4s, v15.4s, v16.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V16
+	WORD $0x4eb0d591 // fsub v17.4s, v12.4s, v16.4s
+	WORD $0x4eb0d5b2 // fsub v18.4s, v13.4s, v16.4s
+	WORD $0x4eb0d5d3 // fsub v19.4s, v14.4s, v16.4s
+	WORD $0x4eb0d5f0 // fsub v16.4s, v15.4s, v16.4s
+	WORD $0x4ea81d14 // orr v20.16b, v8.16b, v8.16b
+	WORD $0x4ea91d35 // orr v21.16b, v9.16b, v9.16b
+	WORD $0x4eaa1d56 // orr v22.16b, v10.16b, v10.16b
+	WORD $0x4eab1d77 // orr v23.16b, v11.16b, v11.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V24
+	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
+	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
+	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
+	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V24
+	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
+	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
+	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
+	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
+	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
+	WORD $0x4e26d6b5 // fadd v21.4s, v21.4s, v6.4s
+	WORD $0x4e27d6d6 // fadd v22.4s, v22.4s, v7.4s
+	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V4
+	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
+	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
+	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
+	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
+	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
+	WORD $0x4ead84c6 // add v6.4s, v6.4s, v13.4s
+	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
+	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
+	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V12
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V13
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V14
+	WORD $0x6ea8e58f // fcmgt v15.4s, v12.4s, v8.4s
+	WORD $0x4e6f1ca5 // bic v5.16b, v5.16b, v15.16b
+	WORD $0x6e28e5af // fcmge v15.4s, v13.4s, v8.4s
+	WORD $0x6e2059ef // mvn v15.16b, v15.16b
+	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
+	WORD $0x6eaf1d1e // bit v30.16b, v8.16b, v15.16b
+	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
+	WORD $0x6ea9e588 // fcmgt v8.4s, v12.4s, v9.4s
+	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
+	WORD $0x6e29e5a8 // fcmge v8.4s, v13.4s, v9.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
+	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
+	WORD $0x6eaae588 // fcmgt v8.4s, v12.4s, v10.4s
+	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
+	WORD $0x6e2ae5a8 // fcmge v8.4s, v13.4s, v10.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed549 // fadd v9.4s, v10.4s, v14.4s
+	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
+	WORD $0x6eabe588 // fcmgt v8.4s, v12.4s, v11.4s
+	WORD $0x4e681c84 // bic v4.16b, v4.16b, v8.16b
+	WORD $0x6e2be5a8 // fcmge v8.4s, v13.4s, v11.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed569 // fadd v9.4s, v11.4s, v14.4s
+	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
+	VMOVQ $0x3b83bbc03b83bbc0, $0x3b83bbc03b83bbc0, V8
+	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
+	VMOVQ $0x3d23c66d3d23c66d, $0x3d23c66d3d23c66d, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3e39a8793e39a879, $0x3e39a8793e39a879, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3edf12483edf1248, $0x3edf12483edf1248, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f0000003f000000, $0x3f0000003f000000, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3c2519db3c2519db, $0x3c2519db3c2519db, V12
+	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	VMOVQ $0x3dcd46d93dcd46d9, $0x3dcd46d93dcd46d9, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3eedc3403eedc340, $0x3eedc3403eedc340, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f98e4dc3f98e4dc, $0x3f98e4dc3f98e4dc, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3fd5aa3c3fd5aa3c, $0x3fd5aa3c3fd5aa3c, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
+	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
+	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
+	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
+	VMOVQ $0x3ecc422a3ecc422a, $0x3ecc422a3ecc422a, V12
+	WORD $0x4eaccc09 // fmls v9.4s, v0.4s, v12.4s
+	WORD $0x4eaccc2a // fmls v10.4s, v1.4s, v12.4s
+	WORD $0x4eaccc4b // fmls v11.4s, v2.4s, v12.4s
+	WORD $0x4eaccc68 // fmls v8.4s, v3.4s, v12.4s
+	WORD $0x6e25dd20 // fmul v0.4s, v9.4s, v5.4s
+	WORD $0x6e26dd41 // fmul v1.4s, v10.4s, v6.4s
+	WORD $0x6e27dd62 // fmul v2.4s, v11.4s, v7.4s
+	WORD $0x6e24dd03 // fmul v3.4s, v8.4s, v4.4s
+	MOVD $0(R22), R16
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	CMP $0, R0
+	BLE lanes249
+	VLD1.P 4(R16), V4.S[0]
+	CMP $1, R0
+	BLE lanes249
+	VLD1.P 4(R16), V4.S[1]
+	CMP $2, R0
+	BLE lanes249
+	VLD1.P 4(R16), V4.S[2]
+	CMP $3, R0
+	BLE lanes249
+	VLD1.P 4(R16), V4.S[3]
+lanes249:
+	MOVD $16(R22), R16
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	CMP $4, R0
+	BLE lanes250
+	VLD1.P 4(R16), V5.S[0]
+	CMP $5, R0
+	BLE lanes250
+	VLD1.P 4(R16), V5.S[1]
+	CMP $6, R0
+	BLE lanes250
+	VLD1.P 4(R16), V5.S[2]
+	CMP $7, R0
+	BLE lanes250
+	VLD1.P 4(R16), V5.S[3]
+lanes250:
+	MOVD $32(R22), R16
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	CMP $8, R0
+	BLE lanes251
+	VLD1.P 4(R16), V6.S[0]
+	CMP $9, R0
+	BLE lanes251
+	VLD1.P 4(R16), V6.S[1]
+	CMP $10, R0
+	BLE lanes251
+	VLD1.P 4(R16), V6.S[2]
+	CMP $11, R0
+	BLE lanes251
+	VLD1.P 4(R16), V6.S[3]
+lanes251:
+	MOVD $48(R22), R16
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	CMP $12, R0
+	BLE lanes252
+	VLD1.P 4(R16), V7.S[0]
+	CMP $13, R0
+	BLE lanes252
+	VLD1.P 4(R16), V7.S[1]
+	CMP $14, R0
+	BLE lanes252
+	VLD1.P 4(R16), V7.S[2]
+	CMP $15, R0
+	BLE lanes252
+	VLD1.P 4(R16), V7.S[3]
+lanes252:
+	VMOVQ $0x8000000080000000, $0x8000000080000000, V8
+	WORD $0x4e281c84 // and v4.16b, v4.16b, v8.16b
+	WORD $0x4e281ca5 // and v5.16b, v5.16b, v8.16b
+	WORD $0x4e281cc6 // and v6.16b, v6.16b, v8.16b
+	WORD $0x4e281ce7 // and v7.16b, v7.16b, v8.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V8
+	WORD $0x4ea81c84 // orr v4.16b, v4.16b, v8.16b
+	WORD $0x4ea81ca5 // orr v5.16b, v5.16b, v8.16b
+	WORD $0x4ea81cc6 // orr v6.16b, v6.16b, v8.16b
+	WORD $0x4ea81ce7 // orr v7.16b, v7.16b, v8.16b
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V8
+	WORD $0x6ea4e51f // fcmgt v31.4s, v8.4s, v4.4s
+	WORD $0x4ea41c89 // orr v9.16b, v4.16b, v4.16b
+	WORD $0x6ebf1d09 // bit v9.16b, v8.16b, v31.16b
+	WORD $0x6ea5e51f // fcmgt v31.4s, v8.4s, v5.4s
+	WORD $0x4ea51caa // orr v10.16b, v5.16b, v5.16b
+	WORD $0x6ebf1d0a // bit v10.16b, v8.16b, v31.16b
+	WORD $0x6ea6e51f // fcmgt v31.4s, v8.4s, v6.4s
+	WORD $0x4ea61ccb // orr v11.16b, v6.16b, v6.16b
+	WORD $0x6ebf1d0b // bit v11.16b, v8.16b, v31.16b
+	WORD $0x6ea7e51f // fcmgt v31.4s, v8.4s, v7.4s
+	WORD $0x6eff1ce8 // bif v8.16b, v7.16b, v31.16b
+	WORD $0x4ea0cc89 // fmls v9.4s, v4.4s, v0.4s
+	WORD $0x4ea1ccaa // fmls v10.4s, v5.4s, v1.4s
+	WORD $0x4ea2cccb // fmls v11.4s, v6.4s, v2.4s
+	WORD $0x4ea3cce8 // fmls v8.4s, v7.4s, v3.4s
+	ADD R6<<2, R2, R23
+	MOVD $0(R23), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes253
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes253
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes253
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes253
+	VLD1.P 4(R16), V0.S[3]
+lanes253:
+	MOVD $16(R23), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes254
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes254
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes254
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes254
+	VLD1.P 4(R16), V1.S[3]
+lanes254:
+	MOVD $32(R23), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes255
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes255
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes255
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes255
+	VLD1.P 4(R16), V2.S[3]
+lanes255:
+	MOVD $48(R23), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes256
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes256
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes256
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes256
+	VLD1.P 4(R16), V3.S[3]
+lanes256:
+	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
+	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
+	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
+	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
+	ADD R6<<2, R1, R24
+	MOVD $0(R24), R16
+	CMP $0, R0
+	BLE lanes257
+	VST1.P V0.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes257
+	VST1.P V0.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes257
+	VST1.P V0.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes257
+	VST1.P V0.S[3], 4(R16)
+lanes257:
+	MOVD $16(R24), R16
+	CMP $4, R0
+	BLE lanes258
+	VST1.P V1.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes258
+	VST1.P V1.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes258
+	VST1.P V1.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes258
+	VST1.P V1.S[3], 4(R16)
+lanes258:
+	MOVD $32(R24), R16
+	CMP $8, R0
+	BLE lanes259
+	VST1.P V2.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes259
+	VST1.P V2.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes259
+	VST1.P V2.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes259
+	VST1.P V2.S[3], 4(R16)
+lanes259:
+	MOVD $48(R24), R16
+	CMP $12, R0
+	BLE lanes260
+	VST1.P V3.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes260
+	VST1.P V3.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes260
+	VST1.P V3.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes260
+	VST1.P V3.S[3], 4(R16)
+lanes260:
+done122:
+	RET
+
+// func eluPlusOneNEON(n int, dst *float32, x *float32)
+TEXT ·eluPlusOneNEON(SB), NOSPLIT, $0-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD ZR, R3
+loop124:
+	CMP $16, R0
+	BLT part123
+	ADD R3<<2, R2, R25
+	FMOVQ 0(R25), F0
+	FMOVQ 16(R25), F1
+	FMOVQ 32(R25), F2
+	FMOVQ 48(R25), F3
 	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
 	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
 	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
@@ -9795,66 +9995,10 @@ lanes248:
 	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
 	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
 	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
-	MOVD $0(R22), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes249
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes249
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes249
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes249
-	VLD1.P 4(R16), V0.S[3]
-lanes249:
-	MOVD $16(R22), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes250
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes250
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes250
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes250
-	VLD1.P 4(R16), V1.S[3]
-lanes250:
-	MOVD $32(R22), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes251
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes251
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes251
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes251
-	VLD1.P 4(R16), V2.S[3]
-lanes251:
-	MOVD $48(R22), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes252
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes252
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes252
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes252
-	VLD1.P 4(R16), V3.S[3]
-lanes252:
+	FMOVQ 0(R25), F0
+	FMOVQ 16(R25), F1
+	FMOVQ 32(R25), F2
+	FMOVQ 48(R25), F3
 	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
 	WORD $0x6ea0e49f // fcmgt v31.4s, v4.4s, v0.4s
 	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
@@ -9868,514 +10012,27 @@ lanes252:
 	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
 	WORD $0x4e22d56b // fadd v11.4s, v11.4s, v2.4s
 	WORD $0x4e23d508 // fadd v8.4s, v8.4s, v3.4s
-	ADD R3<<2, R1, R23
-	MOVD $0(R23), R16
-	CMP $0, R0
-	BLE lanes253
-	VST1.P V9.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes253
-	VST1.P V9.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes253
-	VST1.P V9.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes253
-	VST1.P V9.S[3], 4(R16)
-lanes253:
-	MOVD $16(R23), R16
-	CMP $4, R0
-	BLE lanes254
-	VST1.P V10.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes254
-	VST1.P V10.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes254
-	VST1.P V10.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes254
-	VST1.P V10.S[3], 4(R16)
-lanes254:
-	MOVD $32(R23), R16
-	CMP $8, R0
-	BLE lanes255
-	VST1.P V11.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes255
-	VST1.P V11.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes255
-	VST1.P V11.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes255
-	VST1.P V11.S[3], 4(R16)
-lanes255:
-	MOVD $48(R23), R16
-	CMP $12, R0
-	BLE lanes256
-	VST1.P V8.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes256
-	VST1.P V8.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes256
-	VST1.P V8.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes256
-	VST1.P V8.S[3], 4(R16)
-lanes256:
-done113:
-	RET
-
-// func eluPlusOneGradNEON(n int, dx *float32, dy *float32, x *float32)
-TEXT ·eluPlusOneGradNEON(SB), NOSPLIT, $0-32
-	MOVD n+0(FP), R0
-	MOVD dx+8(FP), R1
-	MOVD dy+16(FP), R2
-	MOVD x+24(FP), R3
-	MOVD ZR, R6
-loop115:
-	CMP $16, R0
-	BLT part114
-	ADD R6<<2, R3, R24
-	FMOVQ 0(R24), F0
-	FMOVQ 16(R24), F1
-	FMOVQ 32(R24), F2
-	FMOVQ 48(R24), F3
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
-	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
-	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
-	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V8
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V9
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V8
-	WORD $0x4ea8d489 // fsub v9.4s, v4.4s, v8.4s
-	WORD $0x4ea8d4aa // fsub v10.4s, v5.4s, v8.4s
-	WORD $0x4ea8d4cb // fsub v11.4s, v6.4s, v8.4s
-	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	WORD $0x4ea11c2d // orr v13.16b, v1.16b, v1.16b
-	WORD $0x4ea21c4e // orr v14.16b, v2.16b, v2.16b
-	WORD $0x4ea31c6f // orr v15.16b, v3.16b, v3.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V16
-	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
-	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
-	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
-	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V16
-	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
-	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
-	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
-	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V8
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x4ea48529 // add v9.4s, v9.4s, v4.4s
-	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
-	WORD $0x4ea5854a // add v10.4s, v10.4s, v5.4s
-	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
-	WORD $0x4ea6856b // add v11.4s, v11.4s, v6.4s
-	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
-	WORD $0x4ea78508 // add v8.4s, v8.4s, v7.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V4
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V5
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V6
-	WORD $0x6ea0e487 // fcmgt v7.4s, v4.4s, v0.4s
-	WORD $0x4e671d29 // bic v9.16b, v9.16b, v7.16b
-	WORD $0x6e20e4a7 // fcmge v7.4s, v5.4s, v0.4s
-	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
-	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
-	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
-	WORD $0x6ea71c1e // bit v30.16b, v0.16b, v7.16b
-	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
-	WORD $0x6ea1e480 // fcmgt v0.4s, v4.4s, v1.4s
-	WORD $0x4e601d4a // bic v10.16b, v10.16b, v0.16b
-	WORD $0x6e21e4a0 // fcmge v0.4s, v5.4s, v1.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
-	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
-	WORD $0x6ea2e480 // fcmgt v0.4s, v4.4s, v2.4s
-	WORD $0x4e601d6b // bic v11.16b, v11.16b, v0.16b
-	WORD $0x6e22e4a0 // fcmge v0.4s, v5.4s, v2.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d441 // fadd v1.4s, v2.4s, v6.4s
-	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
-	WORD $0x6ea3e480 // fcmgt v0.4s, v4.4s, v3.4s
-	WORD $0x4e601d08 // bic v8.16b, v8.16b, v0.16b
-	WORD $0x6e23e4a0 // fcmge v0.4s, v5.4s, v3.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d461 // fadd v1.4s, v3.4s, v6.4s
-	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
-	ADD R6<<2, R2, R25
-	FMOVQ 0(R25), F0
-	FMOVQ 16(R25), F1
-	FMOVQ 32(R25), F2
-	FMOVQ 48(R25), F3
-	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
-	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
-	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
-	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
-	ADD R6<<2, R1, R26
-	FMOVQ F0, 0(R26)
-	FMOVQ F1, 16(R26)
-	FMOVQ F2, 32(R26)
-	FMOVQ F3, 48(R26)
-	ADDS $16, R6, R6
+	ADD R3<<2, R1, R26
+	FMOVQ F9, 0(R26)
+	FMOVQ F10, 16(R26)
+	FMOVQ F11, 32(R26)
+	FMOVQ F8, 48(R26)
+	ADDS $16, R3, R3
 	SUBS $16, R0, R0
-	JMP loop115
-part114:
+	JMP loop124
+part123:
 	CMP $0, R0
-	BEQ done116
-	MOVD $masksNEON<>+0(SB), R7
-	MOVD R0, R8
-	NEG R8, R8
-	ADD R8<<2, R7, R19
+	BEQ done125
+	MOVD $masksNEON<>+0(SB), R6
+	MOVD R0, R7
+	NEG R7, R7
+	ADD R7<<2, R6, R19
 	FMOVQ 64(R19), F0
 	FMOVQ 80(R19), F0
 	FMOVQ 96(R19), F0
 	FMOVQ 112(R19), F0
-	ADD R6<<2, R3, R20
+	ADD R3<<2, R2, R20
 	MOVD $0(R20), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes257
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes257
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes257
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes257
-	VLD1.P 4(R16), V0.S[3]
-lanes257:
-	MOVD $16(R20), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes258
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes258
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes258
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes258
-	VLD1.P 4(R16), V1.S[3]
-lanes258:
-	MOVD $32(R20), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes259
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes259
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes259
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes259
-	VLD1.P 4(R16), V2.S[3]
-lanes259:
-	MOVD $48(R20), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes260
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes260
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes260
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes260
-	VLD1.P 4(R16), V3.S[3]
-lanes260:
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
-	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
-	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
-	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V8
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V9
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V8
-	WORD $0x4ea8d489 // fsub v9.4s, v4.4s, v8.4s
-	WORD $0x4ea8d4aa // fsub v10.4s, v5.4s, v8.4s
-	WORD $0x4ea8d4cb // fsub v11.4s, v6.4s, v8.4s
-	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	WORD $0x4ea11c2d // orr v13.16b, v1.16b, v1.16b
-	WORD $0x4ea21c4e // orr v14.16b, v2.16b, v2.16b
-	WORD $0x4ea31c6f // orr v15.16b, v3.16b, v3.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V16
-	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
-	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
-	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
-	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V16
-	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
-	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
-	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
-	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V8
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x4ea48529 // add v9.4s, v9.4s, v4.4s
-	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
-	WORD $0x4ea5854a // add v10.4s, v10.4s, v5.4s
-	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
-	WORD $0x4ea6856b // add v11.4s, v11.4s, v6.4s
-	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
-	WORD $0x4ea78508 // add v8.4s, v8.4s, v7.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V4
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V5
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V6
-	WORD $0x6ea0e487 // fcmgt v7.4s, v4.4s, v0.4s
-	WORD $0x4e671d29 // bic v9.16b, v9.16b, v7.16b
-	WORD $0x6e20e4a7 // fcmge v7.4s, v5.4s, v0.4s
-	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
-	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
-	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
-	WORD $0x6ea71c1e // bit v30.16b, v0.16b, v7.16b
-	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
-	WORD $0x6ea1e480 // fcmgt v0.4s, v4.4s, v1.4s
-	WORD $0x4e601d4a // bic v10.16b, v10.16b, v0.16b
-	WORD $0x6e21e4a0 // fcmge v0.4s, v5.4s, v1.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
-	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
-	WORD $0x6ea2e480 // fcmgt v0.4s, v4.4s, v2.4s
-	WORD $0x4e601d6b // bic v11.16b, v11.16b, v0.16b
-	WORD $0x6e22e4a0 // fcmge v0.4s, v5.4s, v2.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d441 // fadd v1.4s, v2.4s, v6.4s
-	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
-	WORD $0x6ea3e480 // fcmgt v0.4s, v4.4s, v3.4s
-	WORD $0x4e601d08 // bic v8.16b, v8.16b, v0.16b
-	WORD $0x6e23e4a0 // fcmge v0.4s, v5.4s, v3.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d461 // fadd v1.4s, v3.4s, v6.4s
-	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
-	ADD R6<<2, R2, R21
-	MOVD $0(R21), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
 	BLE lanes261
@@ -10390,7 +10047,7 @@ lanes260:
 	BLE lanes261
 	VLD1.P 4(R16), V0.S[3]
 lanes261:
-	MOVD $16(R21), R16
+	MOVD $16(R20), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
 	BLE lanes262
@@ -10405,7 +10062,7 @@ lanes261:
 	BLE lanes262
 	VLD1.P 4(R16), V1.S[3]
 lanes262:
-	MOVD $32(R21), R16
+	MOVD $32(R20), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
 	BLE lanes263
@@ -10420,7 +10077,7 @@ lanes262:
 	BLE lanes263
 	VLD1.P 4(R16), V2.S[3]
 lanes263:
-	MOVD $48(R21), R16
+	MOVD $48(R20), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
 	BLE lanes264
@@ -10435,68 +10092,879 @@ lanes263:
 	BLE lanes264
 	VLD1.P 4(R16), V3.S[3]
 lanes264:
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
+	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
+	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
+	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V8
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V9
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V8
+	WORD $0x4ea8d489 // fsub v9.4s, v4.4s, v8.4s
+	WORD $0x4ea8d4aa // fsub v10.4s, v5.4s, v8.4s
+	WORD $0x4ea8d4cb // fsub v11.4s, v6.4s, v8.4s
+	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
+	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
+	WORD $0x4ea11c2d // orr v13.16b, v1.16b, v1.16b
+	WORD $0x4ea21c4e // orr v14.16b, v2.16b, v2.16b
+	WORD $0x4ea31c6f // orr v15.16b, v3.16b, v3.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V16
+	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
+	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
+	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
+	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V16
+	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
+	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
+	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
+	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V8
+	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
+	WORD $0x4ea48529 // add v9.4s, v9.4s, v4.4s
+	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
+	WORD $0x4ea5854a // add v10.4s, v10.4s, v5.4s
+	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
+	WORD $0x4ea6856b // add v11.4s, v11.4s, v6.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x4ea78508 // add v8.4s, v8.4s, v7.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V4
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V5
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V6
+	WORD $0x6ea0e487 // fcmgt v7.4s, v4.4s, v0.4s
+	WORD $0x4e671d29 // bic v9.16b, v9.16b, v7.16b
+	WORD $0x6e20e4a7 // fcmge v7.4s, v5.4s, v0.4s
+	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
+	WORD $0x6ea71c1e // bit v30.16b, v0.16b, v7.16b
+	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
+	WORD $0x6ea1e480 // fcmgt v0.4s, v4.4s, v1.4s
+	WORD $0x4e601d4a // bic v10.16b, v10.16b, v0.16b
+	WORD $0x6e21e4a0 // fcmge v0.4s, v5.4s, v1.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
+	WORD $0x6ea2e480 // fcmgt v0.4s, v4.4s, v2.4s
+	WORD $0x4e601d6b // bic v11.16b, v11.16b, v0.16b
+	WORD $0x6e22e4a0 // fcmge v0.4s, v5.4s, v2.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d441 // fadd v1.4s, v2.4s, v6.4s
+	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
+	WORD $0x6ea3e480 // fcmgt v0.4s, v4.4s, v3.4s
+	WORD $0x4e601d08 // bic v8.16b, v8.16b, v0.16b
+	WORD $0x6e23e4a0 // fcmge v0.4s, v5.4s, v3.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d461 // fadd v1.4s, v3.4s, v6.4s
+	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
+	MOVD $0(R20), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes265
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes265
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes265
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes265
+	VLD1.P 4(R16), V0.S[3]
+lanes265:
+	MOVD $16(R20), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes266
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes266
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes266
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes266
+	VLD1.P 4(R16), V1.S[3]
+lanes266:
+	MOVD $32(R20), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes267
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes267
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes267
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes267
+	VLD1.P 4(R16), V2.S[3]
+lanes267:
+	MOVD $48(R20), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes268
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes268
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes268
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes268
+	VLD1.P 4(R16), V3.S[3]
+lanes268:
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
+	WORD $0x6ea0e49f // fcmgt v31.4s, v4.4s, v0.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea1e49f // fcmgt v31.4s, v4.4s, v1.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea2e49f // fcmgt v31.4s, v4.4s, v2.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
+	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
+	WORD $0x4e22d56b // fadd v11.4s, v11.4s, v2.4s
+	WORD $0x4e23d508 // fadd v8.4s, v8.4s, v3.4s
+	ADD R3<<2, R1, R21
+	MOVD $0(R21), R16
+	CMP $0, R0
+	BLE lanes269
+	VST1.P V9.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes269
+	VST1.P V9.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes269
+	VST1.P V9.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes269
+	VST1.P V9.S[3], 4(R16)
+lanes269:
+	MOVD $16(R21), R16
+	CMP $4, R0
+	BLE lanes270
+	VST1.P V10.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes270
+	VST1.P V10.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes270
+	VST1.P V10.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes270
+	VST1.P V10.S[3], 4(R16)
+lanes270:
+	MOVD $32(R21), R16
+	CMP $8, R0
+	BLE lanes271
+	VST1.P V11.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes271
+	VST1.P V11.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes271
+	VST1.P V11.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes271
+	VST1.P V11.S[3], 4(R16)
+lanes271:
+	MOVD $48(R21), R16
+	CMP $12, R0
+	BLE lanes272
+	VST1.P V8.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes272
+	VST1.P V8.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes272
+	VST1.P V8.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes272
+	VST1.P V8.S[3], 4(R16)
+lanes272:
+done125:
+	RET
+
+// func eluPlusOneGradNEON(n int, dx *float32, dy *float32, x *float32)
+TEXT ·eluPlusOneGradNEON(SB), NOSPLIT, $0-32
+	MOVD n+0(FP), R0
+	MOVD dx+8(FP), R1
+	MOVD dy+16(FP), R2
+	MOVD x+24(FP), R3
+	MOVD ZR, R6
+loop127:
+	CMP $16, R0
+	BLT part126
+	ADD R6<<2, R3, R22
+	FMOVQ 0(R22), F0
+	FMOVQ 16(R22), F1
+	FMOVQ 32(R22), F2
+	FMOVQ 48(R22), F3
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
+	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
+	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
+	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V8
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V9
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V8
+	WORD $0x4ea8d489 // fsub v9.4s, v4.4s, v8.4s
+	WORD $0x4ea8d4aa // fsub v10.4s, v5.4s, v8.4s
+	WORD $0x4ea8d4cb // fsub v11.4s, v6.4s, v8.4s
+	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
+	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
+	WORD $0x4ea11c2d // orr v13.16b, v1.16b, v1.16b
+	WORD $0x4ea21c4e // orr v14.16b, v2.16b, v2.16b
+	WORD $0x4ea31c6f // orr v15.16b, v3.16b, v3.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V16
+	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
+	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
+	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
+	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V16
+	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
+	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
+	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
+	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V8
+	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
+	WORD $0x4ea48529 // add v9.4s, v9.4s, v4.4s
+	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
+	WORD $0x4ea5854a // add v10.4s, v10.4s, v5.4s
+	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
+	WORD $0x4ea6856b // add v11.4s, v11.4s, v6.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x4ea78508 // add v8.4s, v8.4s, v7.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V4
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V5
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V6
+	WORD $0x6ea0e487 // fcmgt v7.4s, v4.4s, v0.4s
+	WORD $0x4e671d29 // bic v9.16b, v9.16b, v7.16b
+	WORD $0x6e20e4a7 // fcmge v7.4s, v5.4s, v0.4s
+	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
+	WORD $0x6ea71c1e // bit v30.16b, v0.16b, v7.16b
+	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
+	WORD $0x6ea1e480 // fcmgt v0.4s, v4.4s, v1.4s
+	WORD $0x4e601d4a // bic v10.16b, v10.16b, v0.16b
+	WORD $0x6e21e4a0 // fcmge v0.4s, v5.4s, v1.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
+	WORD $0x6ea2e480 // fcmgt v0.4s, v4.4s, v2.4s
+	WORD $0x4e601d6b // bic v11.16b, v11.16b, v0.16b
+	WORD $0x6e22e4a0 // fcmge v0.4s, v5.4s, v2.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d441 // fadd v1.4s, v2.4s, v6.4s
+	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
+	WORD $0x6ea3e480 // fcmgt v0.4s, v4.4s, v3.4s
+	WORD $0x4e601d08 // bic v8.16b, v8.16b, v0.16b
+	WORD $0x6e23e4a0 // fcmge v0.4s, v5.4s, v3.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d461 // fadd v1.4s, v3.4s, v6.4s
+	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
+	ADD R6<<2, R2, R23
+	FMOVQ 0(R23), F0
+	FMOVQ 16(R23), F1
+	FMOVQ 32(R23), F2
+	FMOVQ 48(R23), F3
 	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
 	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
 	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
 	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
-	ADD R6<<2, R1, R22
-	MOVD $0(R22), R16
+	ADD R6<<2, R1, R24
+	FMOVQ F0, 0(R24)
+	FMOVQ F1, 16(R24)
+	FMOVQ F2, 32(R24)
+	FMOVQ F3, 48(R24)
+	ADDS $16, R6, R6
+	SUBS $16, R0, R0
+	JMP loop127
+part126:
 	CMP $0, R0
-	BLE lanes265
+	BEQ done128
+	MOVD $masksNEON<>+0(SB), R7
+	MOVD R0, R8
+	NEG R8, R8
+	ADD R8<<2, R7, R25
+	FMOVQ 64(R25), F0
+	FMOVQ 80(R25), F0
+	FMOVQ 96(R25), F0
+	FMOVQ 112(R25), F0
+	ADD R6<<2, R3, R26
+	MOVD $0(R26), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes273
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes273
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes273
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes273
+	VLD1.P 4(R16), V0.S[3]
+lanes273:
+	MOVD $16(R26), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes274
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes274
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes274
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes274
+	VLD1.P 4(R16), V1.S[3]
+lanes274:
+	MOVD $32(R26), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes275
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes275
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes275
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes275
+	VLD1.P 4(R16), V2.S[3]
+lanes275:
+	MOVD $48(R26), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes276
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes276
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes276
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes276
+	VLD1.P 4(R16), V3.S[3]
+lanes276:
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
+	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
+	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
+	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V8
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V9
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V8
+	WORD $0x4ea8d489 // fsub v9.4s, v4.4s, v8.4s
+	WORD $0x4ea8d4aa // fsub v10.4s, v5.4s, v8.4s
+	WORD $0x4ea8d4cb // fsub v11.4s, v6.4s, v8.4s
+	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
+	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
+	WORD $0x4ea11c2d // orr v13.16b, v1.16b, v1.16b
+	WORD $0x4ea21c4e // orr v14.16b, v2.16b, v2.16b
+	WORD $0x4ea31c6f // orr v15.16b, v3.16b, v3.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V16
+	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
+	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
+	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
+	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V16
+	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
+	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
+	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
+	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V8
+	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
+	WORD $0x4ea48529 // add v9.4s, v9.4s, v4.4s
+	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
+	WORD $0x4ea5854a // add v10.4s, v10.4s, v5.4s
+	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
+	WORD $0x4ea6856b // add v11.4s, v11.4s, v6.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x4ea78508 // add v8.4s, v8.4s, v7.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V4
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V5
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V6
+	WORD $0x6ea0e487 // fcmgt v7.4s, v4.4s, v0.4s
+	WORD $0x4e671d29 // bic v9.16b, v9.16b, v7.16b
+	WORD $0x6e20e4a7 // fcmge v7.4s, v5.4s, v0.4s
+	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
+	WORD $0x6ea71c1e // bit v30.16b, v0.16b, v7.16b
+	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
+	WORD $0x6ea1e480 // fcmgt v0.4s, v4.4s, v1.4s
+	WORD $0x4e601d4a // bic v10.16b, v10.16b, v0.16b
+	WORD $0x6e21e4a0 // fcmge v0.4s, v5.4s, v1.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
+	WORD $0x6ea2e480 // fcmgt v0.4s, v4.4s, v2.4s
+	WORD $0x4e601d6b // bic v11.16b, v11.16b, v0.16b
+	WORD $0x6e22e4a0 // fcmge v0.4s, v5.4s, v2.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d441 // fadd v1.4s, v2.4s, v6.4s
+	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
+	WORD $0x6ea3e480 // fcmgt v0.4s, v4.4s, v3.4s
+	WORD $0x4e601d08 // bic v8.16b, v8.16b, v0.16b
+	WORD $0x6e23e4a0 // fcmge v0.4s, v5.4s, v3.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d461 // fadd v1.4s, v3.4s, v6.4s
+	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
+	ADD R6<<2, R2, R19
+	MOVD $0(R19), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes277
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes277
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes277
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes277
+	VLD1.P 4(R16), V0.S[3]
+lanes277:
+	MOVD $16(R19), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes278
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes278
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes278
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes278
+	VLD1.P 4(R16), V1.S[3]
+lanes278:
+	MOVD $32(R19), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes279
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes279
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes279
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes279
+	VLD1.P 4(R16), V2.S[3]
+lanes279:
+	MOVD $48(R19), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes280
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes280
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes280
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes280
+	VLD1.P 4(R16), V3.S[3]
+lanes280:
+	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
+	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
+	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
+	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
+	ADD R6<<2, R1, R20
+	MOVD $0(R20), R16
+	CMP $0, R0
+	BLE lanes281
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes265
+	BLE lanes281
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes265
+	BLE lanes281
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes265
+	BLE lanes281
 	VST1.P V0.S[3], 4(R16)
-lanes265:
-	MOVD $16(R22), R16
+lanes281:
+	MOVD $16(R20), R16
 	CMP $4, R0
-	BLE lanes266
+	BLE lanes282
 	VST1.P V1.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes266
+	BLE lanes282
 	VST1.P V1.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes266
+	BLE lanes282
 	VST1.P V1.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes266
+	BLE lanes282
 	VST1.P V1.S[3], 4(R16)
-lanes266:
-	MOVD $32(R22), R16
+lanes282:
+	MOVD $32(R20), R16
 	CMP $8, R0
-	BLE lanes267
+	BLE lanes283
 	VST1.P V2.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes267
+	BLE lanes283
 	VST1.P V2.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes267
+	BLE lanes283
 	VST1.P V2.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes267
+	BLE lanes283
 	VST1.P V2.S[3], 4(R16)
-lanes267:
-	MOVD $48(R22), R16
+lanes283:
+	MOVD $48(R20), R16
 	CMP $12, R0
-	BLE lanes268
+	BLE lanes284
 	VST1.P V3.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes268
+	BLE lanes284
 	VST1.P V3.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes268
+	BLE lanes284
 	VST1.P V3.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes268
+	BLE lanes284
 	VST1.P V3.S[3], 4(R16)
-lanes268:
-done116:
+lanes284:
+done128:
 	RET
 
 // func layerNormNEON(rows int, n int, dst *float32, drs int, x *float32, xrs int, gain *float32, bias *float32, stats *float32, count float32, eps float32)
@@ -10505,7 +10973,7 @@ TEXT ·layerNormNEON(SB), NOSPLIT, $0-80
 	MOVD dst+16(FP), R1
 	MOVD x+32(FP), R2
 	MOVD stats+64(FP), R3
-row117:
+row129:
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -10524,138 +10992,138 @@ row117:
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	MOVD n+8(FP), R6
 	MOVD ZR, R7
-loop120:
+loop132:
 	CMP $64, R6
-	BLT single119
-	ADD R7<<2, R2, R23
-	FMOVQ 0(R23), F16
-	FMOVQ 16(R23), F17
-	FMOVQ 32(R23), F18
-	FMOVQ 48(R23), F19
+	BLT single131
+	ADD R7<<2, R2, R21
+	FMOVQ 0(R21), F16
+	FMOVQ 16(R21), F17
+	FMOVQ 32(R21), F18
+	FMOVQ 48(R21), F19
 	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
 	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
 	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
 	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
-	FMOVQ 64(R23), F16
-	FMOVQ 80(R23), F17
-	FMOVQ 96(R23), F18
-	FMOVQ 112(R23), F19
+	FMOVQ 64(R21), F16
+	FMOVQ 80(R21), F17
+	FMOVQ 96(R21), F18
+	FMOVQ 112(R21), F19
 	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
 	WORD $0x4e31d4a5 // fadd v5.4s, v5.4s, v17.4s
 	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
 	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
-	FMOVQ 128(R23), F16
-	FMOVQ 144(R23), F17
-	FMOVQ 160(R23), F18
-	FMOVQ 176(R23), F19
+	FMOVQ 128(R21), F16
+	FMOVQ 144(R21), F17
+	FMOVQ 160(R21), F18
+	FMOVQ 176(R21), F19
 	WORD $0x4e30d508 // fadd v8.4s, v8.4s, v16.4s
 	WORD $0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
 	WORD $0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
 	WORD $0x4e33d56b // fadd v11.4s, v11.4s, v19.4s
-	FMOVQ 192(R23), F16
-	FMOVQ 208(R23), F17
-	FMOVQ 224(R23), F18
-	FMOVQ 240(R23), F19
+	FMOVQ 192(R21), F16
+	FMOVQ 208(R21), F17
+	FMOVQ 224(R21), F18
+	FMOVQ 240(R21), F19
 	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
 	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
 	WORD $0x4e32d5ce // fadd v14.4s, v14.4s, v18.4s
 	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
 	ADDS $64, R7, R7
 	SUBS $64, R6, R6
-	JMP loop120
-single119:
-loop121:
+	JMP loop132
+single131:
+loop133:
 	CMP $16, R6
-	BLT part118
-	ADD R7<<2, R2, R24
-	FMOVQ 0(R24), F16
-	FMOVQ 16(R24), F17
-	FMOVQ 32(R24), F18
-	FMOVQ 48(R24), F19
+	BLT part130
+	ADD R7<<2, R2, R22
+	FMOVQ 0(R22), F16
+	FMOVQ 16(R22), F17
+	FMOVQ 32(R22), F18
+	FMOVQ 48(R22), F19
 	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
 	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
 	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
 	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
 	ADDS $16, R7, R7
 	SUBS $16, R6, R6
-	JMP loop121
-part118:
+	JMP loop133
+part130:
 	CMP $0, R6
-	BEQ done122
+	BEQ done134
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R6, R9
 	NEG R9, R9
-	ADD R9<<2, R8, R25
-	FMOVQ 64(R25), F16
-	FMOVQ 80(R25), F16
-	FMOVQ 96(R25), F16
-	FMOVQ 112(R25), F16
-	ADD R7<<2, R2, R26
-	MOVD $0(R26), R16
+	ADD R9<<2, R8, R23
+	FMOVQ 64(R23), F16
+	FMOVQ 80(R23), F16
+	FMOVQ 96(R23), F16
+	FMOVQ 112(R23), F16
+	ADD R7<<2, R2, R24
+	MOVD $0(R24), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $0, R6
-	BLE lanes269
+	BLE lanes285
 	VLD1.P 4(R16), V16.S[0]
 	CMP $1, R6
-	BLE lanes269
+	BLE lanes285
 	VLD1.P 4(R16), V16.S[1]
 	CMP $2, R6
-	BLE lanes269
+	BLE lanes285
 	VLD1.P 4(R16), V16.S[2]
 	CMP $3, R6
-	BLE lanes269
+	BLE lanes285
 	VLD1.P 4(R16), V16.S[3]
-lanes269:
-	MOVD $16(R26), R16
+lanes285:
+	MOVD $16(R24), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $4, R6
-	BLE lanes270
+	BLE lanes286
 	VLD1.P 4(R16), V17.S[0]
 	CMP $5, R6
-	BLE lanes270
+	BLE lanes286
 	VLD1.P 4(R16), V17.S[1]
 	CMP $6, R6
-	BLE lanes270
+	BLE lanes286
 	VLD1.P 4(R16), V17.S[2]
 	CMP $7, R6
-	BLE lanes270
+	BLE lanes286
 	VLD1.P 4(R16), V17.S[3]
-lanes270:
-	MOVD $32(R26), R16
+lanes286:
+	MOVD $32(R24), R16
 	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
 	CMP $8, R6
-	BLE lanes271
+	BLE lanes287
 	VLD1.P 4(R16), V18.S[0]
 	CMP $9, R6
-	BLE lanes271
+	BLE lanes287
 	VLD1.P 4(R16), V18.S[1]
 	CMP $10, R6
-	BLE lanes271
+	BLE lanes287
 	VLD1.P 4(R16), V18.S[2]
 	CMP $11, R6
-	BLE lanes271
+	BLE lanes287
 	VLD1.P 4(R16), V18.S[3]
-lanes271:
-	MOVD $48(R26), R16
+lanes287:
+	MOVD $48(R24), R16
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	CMP $12, R6
-	BLE lanes272
+	BLE lanes288
 	VLD1.P 4(R16), V19.S[0]
 	CMP $13, R6
-	BLE lanes272
+	BLE lanes288
 	VLD1.P 4(R16), V19.S[1]
 	CMP $14, R6
-	BLE lanes272
+	BLE lanes288
 	VLD1.P 4(R16), V19.S[2]
 	CMP $15, R6
-	BLE lanes272
+	BLE lanes288
 	VLD1.P 4(R16), V19.S[3]
-lanes272:
+lanes288:
 	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
 	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
 	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
 	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
-done122:
+done134:
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
 	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
@@ -10689,14 +11157,14 @@ done122:
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	MOVD n+8(FP), R6
 	MOVD ZR, R7
-loop125:
+loop137:
 	CMP $32, R6
-	BLT single124
-	ADD R7<<2, R2, R19
-	FMOVQ 0(R19), F9
-	FMOVQ 16(R19), F10
-	FMOVQ 32(R19), F11
-	FMOVQ 48(R19), F12
+	BLT single136
+	ADD R7<<2, R2, R25
+	FMOVQ 0(R25), F9
+	FMOVQ 16(R25), F10
+	FMOVQ 32(R25), F11
+	FMOVQ 48(R25), F12
 	WORD $0x4ea0d529 // fsub v9.4s, v9.4s, v0.4s
 	WORD $0x4ea0d54a // fsub v10.4s, v10.4s, v0.4s
 	WORD $0x4ea0d56b // fsub v11.4s, v11.4s, v0.4s
@@ -10705,10 +11173,10 @@ loop125:
 	WORD $0x4e2acd42 // fmla v2.4s, v10.4s, v10.4s
 	WORD $0x4e2bcd63 // fmla v3.4s, v11.4s, v11.4s
 	WORD $0x4e2ccd84 // fmla v4.4s, v12.4s, v12.4s
-	FMOVQ 64(R19), F9
-	FMOVQ 80(R19), F10
-	FMOVQ 96(R19), F11
-	FMOVQ 112(R19), F12
+	FMOVQ 64(R25), F9
+	FMOVQ 80(R25), F10
+	FMOVQ 96(R25), F11
+	FMOVQ 112(R25), F12
 	WORD $0x4ea0d529 // fsub v9.4s, v9.4s, v0.4s
 	WORD $0x4ea0d54a // fsub v10.4s, v10.4s, v0.4s
 	WORD $0x4ea0d56b // fsub v11.4s, v11.4s, v0.4s
@@ -10719,16 +11187,16 @@ loop125:
 	WORD $0x4e2ccd88 // fmla v8.4s, v12.4s, v12.4s
 	ADDS $32, R7, R7
 	SUBS $32, R6, R6
-	JMP loop125
-single124:
-loop126:
+	JMP loop137
+single136:
+loop138:
 	CMP $16, R6
-	BLT part123
-	ADD R7<<2, R2, R20
-	FMOVQ 0(R20), F9
-	FMOVQ 16(R20), F10
-	FMOVQ 32(R20), F11
-	FMOVQ 48(R20), F12
+	BLT part135
+	ADD R7<<2, R2, R26
+	FMOVQ 0(R26), F9
+	FMOVQ 16(R26), F10
+	FMOVQ 32(R26), F11
+	FMOVQ 48(R26), F12
 	WORD $0x4ea0d529 // fsub v9.4s, v9.4s, v0.4s
 	WORD $0x4ea0d54a // fsub v10.4s, v10.4s, v0.4s
 	WORD $0x4ea0d56b // fsub v11.4s, v11.4s, v0.4s
@@ -10739,79 +11207,79 @@ loop126:
 	WORD $0x4e2ccd84 // fmla v4.4s, v12.4s, v12.4s
 	ADDS $16, R7, R7
 	SUBS $16, R6, R6
-	JMP loop126
-part123:
+	JMP loop138
+part135:
 	CMP $0, R6
-	BEQ done127
+	BEQ done139
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R6, R9
 	NEG R9, R9
-	ADD R9<<2, R8, R21
-	FMOVQ 64(R21), F9
-	FMOVQ 80(R21), F10
-	FMOVQ 96(R21), F11
-	FMOVQ 112(R21), F12
-	ADD R7<<2, R2, R22
-	MOVD $0(R22), R16
+	ADD R9<<2, R8, R19
+	FMOVQ 64(R19), F9
+	FMOVQ 80(R19), F10
+	FMOVQ 96(R19), F11
+	FMOVQ 112(R19), F12
+	ADD R7<<2, R2, R20
+	MOVD $0(R20), R16
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	CMP $0, R6
-	BLE lanes273
+	BLE lanes289
 	VLD1.P 4(R16), V13.S[0]
 	CMP $1, R6
-	BLE lanes273
+	BLE lanes289
 	VLD1.P 4(R16), V13.S[1]
 	CMP $2, R6
-	BLE lanes273
+	BLE lanes289
 	VLD1.P 4(R16), V13.S[2]
 	CMP $3, R6
-	BLE lanes273
+	BLE lanes289
 	VLD1.P 4(R16), V13.S[3]
-lanes273:
-	MOVD $16(R22), R16
+lanes289:
+	MOVD $16(R20), R16
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	CMP $4, R6
-	BLE lanes274
+	BLE lanes290
 	VLD1.P 4(R16), V14.S[0]
 	CMP $5, R6
-	BLE lanes274
+	BLE lanes290
 	VLD1.P 4(R16), V14.S[1]
 	CMP $6, R6
-	BLE lanes274
+	BLE lanes290
 	VLD1.P 4(R16), V14.S[2]
 	CMP $7, R6
-	BLE lanes274
+	BLE lanes290
 	VLD1.P 4(R16), V14.S[3]
-lanes274:
-	MOVD $32(R22), R16
+lanes290:
+	MOVD $32(R20), R16
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	CMP $8, R6
-	BLE lanes275
+	BLE lanes291
 	VLD1.P 4(R16), V15.S[0]
 	CMP $9, R6
-	BLE lanes275
+	BLE lanes291
 	VLD1.P 4(R16), V15.S[1]
 	CMP $10, R6
-	BLE lanes275
+	BLE lanes291
 	VLD1.P 4(R16), V15.S[2]
 	CMP $11, R6
-	BLE lanes275
+	BLE lanes291
 	VLD1.P 4(R16), V15.S[3]
-lanes275:
-	MOVD $48(R22), R16
+lanes291:
+	MOVD $48(R20), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $12, R6
-	BLE lanes276
+	BLE lanes292
 	VLD1.P 4(R16), V16.S[0]
 	CMP $13, R6
-	BLE lanes276
+	BLE lanes292
 	VLD1.P 4(R16), V16.S[1]
 	CMP $14, R6
-	BLE lanes276
+	BLE lanes292
 	VLD1.P 4(R16), V16.S[2]
 	CMP $15, R6
-	BLE lanes276
+	BLE lanes292
 	VLD1.P 4(R16), V16.S[3]
-lanes276:
+lanes292:
 	WORD $0x4ea0d5ad // fsub v13.4s, v13.4s, v0.4s
 	WORD $0x4ea0d5ce // fsub v14.4s, v14.4s, v0.4s
 	WORD $0x4ea0d5ef // fsub v15.4s, v15.4s, v0.4s
@@ -10824,7 +11292,7 @@ lanes276:
 	WORD $0x4e2acd42 // fmla v2.4s, v10.4s, v10.4s
 	WORD $0x4e2bcd63 // fmla v3.4s, v11.4s, v11.4s
 	WORD $0x4e2ccd84 // fmla v4.4s, v12.4s, v12.4s
-done127:
+done139:
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
@@ -10848,17 +11316,17 @@ done127:
 	MOVD gain+48(FP), R6
 	MOVD bias+56(FP), R7
 	CMP $0, R7
-	BEQ plain128
+	BEQ plain140
 	MOVD n+8(FP), R8
 	MOVD ZR, R9
-loop132:
+loop144:
 	CMP $32, R8
-	BLT single131
-	ADD R9<<2, R2, R23
-	FMOVQ 0(R23), F2
-	FMOVQ 16(R23), F3
-	FMOVQ 32(R23), F4
-	FMOVQ 48(R23), F5
+	BLT single143
+	ADD R9<<2, R2, R21
+	FMOVQ 0(R21), F2
+	FMOVQ 16(R21), F3
+	FMOVQ 32(R21), F4
+	FMOVQ 48(R21), F5
 	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
 	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
 	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
@@ -10867,16 +11335,16 @@ loop132:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	ADD R9<<2, R6, R24
-	FMOVQ 0(R24), F6
-	FMOVQ 16(R24), F7
-	FMOVQ 32(R24), F8
-	FMOVQ 48(R24), F9
-	ADD R9<<2, R7, R25
-	FMOVQ 0(R25), F10
-	FMOVQ 16(R25), F11
-	FMOVQ 32(R25), F12
-	FMOVQ 48(R25), F13
+	ADD R9<<2, R6, R22
+	FMOVQ 0(R22), F6
+	FMOVQ 16(R22), F7
+	FMOVQ 32(R22), F8
+	FMOVQ 48(R22), F9
+	ADD R9<<2, R7, R23
+	FMOVQ 0(R23), F10
+	FMOVQ 16(R23), F11
+	FMOVQ 32(R23), F12
+	FMOVQ 48(R23), F13
 	WORD $0x4eaa1d5f // orr v31.16b, v10.16b, v10.16b
 	WORD $0x4e26cc5f // fmla v31.4s, v2.4s, v6.4s
 	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
@@ -10889,15 +11357,15 @@ loop132:
 	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
 	WORD $0x4e29ccbf // fmla v31.4s, v5.4s, v9.4s
 	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	ADD R9<<2, R1, R26
-	FMOVQ F2, 0(R26)
-	FMOVQ F3, 16(R26)
-	FMOVQ F4, 32(R26)
-	FMOVQ F5, 48(R26)
-	FMOVQ 64(R23), F2
-	FMOVQ 80(R23), F3
-	FMOVQ 96(R23), F4
-	FMOVQ 112(R23), F5
+	ADD R9<<2, R1, R24
+	FMOVQ F2, 0(R24)
+	FMOVQ F3, 16(R24)
+	FMOVQ F4, 32(R24)
+	FMOVQ F5, 48(R24)
+	FMOVQ 64(R21), F2
+	FMOVQ 80(R21), F3
+	FMOVQ 96(R21), F4
+	FMOVQ 112(R21), F5
 	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
 	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
 	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
@@ -10906,14 +11374,14 @@ loop132:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	FMOVQ 64(R24), F6
-	FMOVQ 80(R24), F7
-	FMOVQ 96(R24), F8
-	FMOVQ 112(R24), F9
-	FMOVQ 64(R25), F10
-	FMOVQ 80(R25), F11
-	FMOVQ 96(R25), F12
-	FMOVQ 112(R25), F13
+	FMOVQ 64(R22), F6
+	FMOVQ 80(R22), F7
+	FMOVQ 96(R22), F8
+	FMOVQ 112(R22), F9
+	FMOVQ 64(R23), F10
+	FMOVQ 80(R23), F11
+	FMOVQ 96(R23), F12
+	FMOVQ 112(R23), F13
 	WORD $0x4eaa1d5f // orr v31.16b, v10.16b, v10.16b
 	WORD $0x4e26cc5f // fmla v31.4s, v2.4s, v6.4s
 	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
@@ -10926,22 +11394,22 @@ loop132:
 	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
 	WORD $0x4e29ccbf // fmla v31.4s, v5.4s, v9.4s
 	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	FMOVQ F2, 64(R26)
-	FMOVQ F3, 80(R26)
-	FMOVQ F4, 96(R26)
-	FMOVQ F5, 112(R26)
+	FMOVQ F2, 64(R24)
+	FMOVQ F3, 80(R24)
+	FMOVQ F4, 96(R24)
+	FMOVQ F5, 112(R24)
 	ADDS $32, R9, R9
 	SUBS $32, R8, R8
-	JMP loop132
-single131:
-loop133:
+	JMP loop144
+single143:
+loop145:
 	CMP $16, R8
-	BLT part130
-	ADD R9<<2, R2, R19
-	FMOVQ 0(R19), F2
-	FMOVQ 16(R19), F3
-	FMOVQ 32(R19), F4
-	FMOVQ 48(R19), F5
+	BLT part142
+	ADD R9<<2, R2, R25
+	FMOVQ 0(R25), F2
+	FMOVQ 16(R25), F3
+	FMOVQ 32(R25), F4
+	FMOVQ 48(R25), F5
 	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
 	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
 	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
@@ -10950,16 +11418,16 @@ loop133:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	ADD R9<<2, R6, R20
-	FMOVQ 0(R20), F6
-	FMOVQ 16(R20), F7
-	FMOVQ 32(R20), F8
-	FMOVQ 48(R20), F9
-	ADD R9<<2, R7, R21
-	FMOVQ 0(R21), F10
-	FMOVQ 16(R21), F11
-	FMOVQ 32(R21), F12
-	FMOVQ 48(R21), F13
+	ADD R9<<2, R6, R26
+	FMOVQ 0(R26), F6
+	FMOVQ 16(R26), F7
+	FMOVQ 32(R26), F8
+	FMOVQ 48(R26), F9
+	ADD R9<<2, R7, R19
+	FMOVQ 0(R19), F10
+	FMOVQ 16(R19), F11
+	FMOVQ 32(R19), F12
+	FMOVQ 48(R19), F13
 	WORD $0x4eaa1d5f // orr v31.16b, v10.16b, v10.16b
 	WORD $0x4e26cc5f // fmla v31.4s, v2.4s, v6.4s
 	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
@@ -10972,86 +11440,86 @@ loop133:
 	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
 	WORD $0x4e29ccbf // fmla v31.4s, v5.4s, v9.4s
 	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	ADD R9<<2, R1, R22
-	FMOVQ F2, 0(R22)
-	FMOVQ F3, 16(R22)
-	FMOVQ F4, 32(R22)
-	FMOVQ F5, 48(R22)
+	ADD R9<<2, R1, R20
+	FMOVQ F2, 0(R20)
+	FMOVQ F3, 16(R20)
+	FMOVQ F4, 32(R20)
+	FMOVQ F5, 48(R20)
 	ADDS $16, R9, R9
 	SUBS $16, R8, R8
-	JMP loop133
-part130:
+	JMP loop145
+part142:
 	CMP $0, R8
-	BEQ done134
+	BEQ done146
 	MOVD $masksNEON<>+0(SB), R10
 	MOVD R8, R11
 	NEG R11, R11
-	ADD R11<<2, R10, R23
-	FMOVQ 64(R23), F2
-	FMOVQ 80(R23), F2
-	FMOVQ 96(R23), F2
-	FMOVQ 112(R23), F2
-	ADD R9<<2, R2, R24
-	MOVD $0(R24), R16
+	ADD R11<<2, R10, R21
+	FMOVQ 64(R21), F2
+	FMOVQ 80(R21), F2
+	FMOVQ 96(R21), F2
+	FMOVQ 112(R21), F2
+	ADD R9<<2, R2, R22
+	MOVD $0(R22), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $0, R8
-	BLE lanes277
+	BLE lanes293
 	VLD1.P 4(R16), V2.S[0]
 	CMP $1, R8
-	BLE lanes277
+	BLE lanes293
 	VLD1.P 4(R16), V2.S[1]
 	CMP $2, R8
-	BLE lanes277
+	BLE lanes293
 	VLD1.P 4(R16), V2.S[2]
 	CMP $3, R8
-	BLE lanes277
+	BLE lanes293
 	VLD1.P 4(R16), V2.S[3]
-lanes277:
-	MOVD $16(R24), R16
+lanes293:
+	MOVD $16(R22), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $4, R8
-	BLE lanes278
+	BLE lanes294
 	VLD1.P 4(R16), V3.S[0]
 	CMP $5, R8
-	BLE lanes278
+	BLE lanes294
 	VLD1.P 4(R16), V3.S[1]
 	CMP $6, R8
-	BLE lanes278
+	BLE lanes294
 	VLD1.P 4(R16), V3.S[2]
 	CMP $7, R8
-	BLE lanes278
+	BLE lanes294
 	VLD1.P 4(R16), V3.S[3]
-lanes278:
-	MOVD $32(R24), R16
+lanes294:
+	MOVD $32(R22), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $8, R8
-	BLE lanes279
+	BLE lanes295
 	VLD1.P 4(R16), V4.S[0]
 	CMP $9, R8
-	BLE lanes279
+	BLE lanes295
 	VLD1.P 4(R16), V4.S[1]
 	CMP $10, R8
-	BLE lanes279
+	BLE lanes295
 	VLD1.P 4(R16), V4.S[2]
 	CMP $11, R8
-	BLE lanes279
+	BLE lanes295
 	VLD1.P 4(R16), V4.S[3]
-lanes279:
-	MOVD $48(R24), R16
+lanes295:
+	MOVD $48(R22), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $12, R8
-	BLE lanes280
+	BLE lanes296
 	VLD1.P 4(R16), V5.S[0]
 	CMP $13, R8
-	BLE lanes280
+	BLE lanes296
 	VLD1.P 4(R16), V5.S[1]
 	CMP $14, R8
-	BLE lanes280
+	BLE lanes296
 	VLD1.P 4(R16), V5.S[2]
 	CMP $15, R8
-	BLE lanes280
+	BLE lanes296
 	VLD1.P 4(R16), V5.S[3]
-lanes280:
+lanes296:
 	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
 	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
 	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
@@ -11060,128 +11528,128 @@ lanes280:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
-	ADD R9<<2, R6, R25
-	MOVD $0(R25), R16
+	ADD R9<<2, R6, R23
+	MOVD $0(R23), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $0, R8
-	BLE lanes281
+	BLE lanes297
 	VLD1.P 4(R16), V1.S[0]
 	CMP $1, R8
-	BLE lanes281
+	BLE lanes297
 	VLD1.P 4(R16), V1.S[1]
 	CMP $2, R8
-	BLE lanes281
+	BLE lanes297
 	VLD1.P 4(R16), V1.S[2]
 	CMP $3, R8
-	BLE lanes281
+	BLE lanes297
 	VLD1.P 4(R16), V1.S[3]
-lanes281:
-	MOVD $16(R25), R16
+lanes297:
+	MOVD $16(R23), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R8
-	BLE lanes282
+	BLE lanes298
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R8
-	BLE lanes282
+	BLE lanes298
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R8
-	BLE lanes282
+	BLE lanes298
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R8
-	BLE lanes282
+	BLE lanes298
 	VLD1.P 4(R16), V5.S[3]
-lanes282:
-	MOVD $32(R25), R16
+lanes298:
+	MOVD $32(R23), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R8
-	BLE lanes283
+	BLE lanes299
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R8
-	BLE lanes283
+	BLE lanes299
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R8
-	BLE lanes283
+	BLE lanes299
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R8
-	BLE lanes283
+	BLE lanes299
 	VLD1.P 4(R16), V6.S[3]
-lanes283:
-	MOVD $48(R25), R16
+lanes299:
+	MOVD $48(R23), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R8
-	BLE lanes284
+	BLE lanes300
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R8
-	BLE lanes284
+	BLE lanes300
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R8
-	BLE lanes284
+	BLE lanes300
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R8
-	BLE lanes284
+	BLE lanes300
 	VLD1.P 4(R16), V7.S[3]
-lanes284:
-	ADD R9<<2, R7, R26
-	MOVD $0(R26), R16
+lanes300:
+	ADD R9<<2, R7, R24
+	MOVD $0(R24), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R8
-	BLE lanes285
+	BLE lanes301
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R8
-	BLE lanes285
+	BLE lanes301
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R8
-	BLE lanes285
+	BLE lanes301
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R8
-	BLE lanes285
+	BLE lanes301
 	VLD1.P 4(R16), V8.S[3]
-lanes285:
-	MOVD $16(R26), R16
+lanes301:
+	MOVD $16(R24), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R8
-	BLE lanes286
+	BLE lanes302
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R8
-	BLE lanes286
+	BLE lanes302
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R8
-	BLE lanes286
+	BLE lanes302
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R8
-	BLE lanes286
+	BLE lanes302
 	VLD1.P 4(R16), V9.S[3]
-lanes286:
-	MOVD $32(R26), R16
+lanes302:
+	MOVD $32(R24), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $8, R8
-	BLE lanes287
+	BLE lanes303
 	VLD1.P 4(R16), V10.S[0]
 	CMP $9, R8
-	BLE lanes287
+	BLE lanes303
 	VLD1.P 4(R16), V10.S[1]
 	CMP $10, R8
-	BLE lanes287
+	BLE lanes303
 	VLD1.P 4(R16), V10.S[2]
 	CMP $11, R8
-	BLE lanes287
+	BLE lanes303
 	VLD1.P 4(R16), V10.S[3]
-lanes287:
-	MOVD $48(R26), R16
+lanes303:
+	MOVD $48(R24), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $12, R8
-	BLE lanes288
+	BLE lanes304
 	VLD1.P 4(R16), V11.S[0]
 	CMP $13, R8
-	BLE lanes288
+	BLE lanes304
 	VLD1.P 4(R16), V11.S[1]
 	CMP $14, R8
-	BLE lanes288
+	BLE lanes304
 	VLD1.P 4(R16), V11.S[2]
 	CMP $15, R8
-	BLE lanes288
+	BLE lanes304
 	VLD1.P 4(R16), V11.S[3]
-lanes288:
+lanes304:
 	WORD $0x4ea81d1f // orr v31.16b, v8.16b, v8.16b
 	WORD $0x4e21cc5f // fmla v31.4s, v2.4s, v1.4s
 	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
@@ -11194,76 +11662,76 @@ lanes288:
 	WORD $0x4eab1d7f // orr v31.16b, v11.16b, v11.16b
 	WORD $0x4e27cc1f // fmla v31.4s, v0.4s, v7.4s
 	WORD $0x4ebf1fe0 // orr v0.16b, v31.16b, v31.16b
-	ADD R9<<2, R1, R19
-	MOVD $0(R19), R16
+	ADD R9<<2, R1, R25
+	MOVD $0(R25), R16
 	CMP $0, R8
-	BLE lanes289
+	BLE lanes305
 	VST1.P V2.S[0], 4(R16)
 	CMP $1, R8
-	BLE lanes289
+	BLE lanes305
 	VST1.P V2.S[1], 4(R16)
 	CMP $2, R8
-	BLE lanes289
+	BLE lanes305
 	VST1.P V2.S[2], 4(R16)
 	CMP $3, R8
-	BLE lanes289
+	BLE lanes305
 	VST1.P V2.S[3], 4(R16)
-lanes289:
-	MOVD $16(R19), R16
+lanes305:
+	MOVD $16(R25), R16
 	CMP $4, R8
-	BLE lanes290
+	BLE lanes306
 	VST1.P V3.S[0], 4(R16)
 	CMP $5, R8
-	BLE lanes290
+	BLE lanes306
 	VST1.P V3.S[1], 4(R16)
 	CMP $6, R8
-	BLE lanes290
+	BLE lanes306
 	VST1.P V3.S[2], 4(R16)
 	CMP $7, R8
-	BLE lanes290
+	BLE lanes306
 	VST1.P V3.S[3], 4(R16)
-lanes290:
-	MOVD $32(R19), R16
+lanes306:
+	MOVD $32(R25), R16
 	CMP $8, R8
-	BLE lanes291
+	BLE lanes307
 	VST1.P V4.S[0], 4(R16)
 	CMP $9, R8
-	BLE lanes291
+	BLE lanes307
 	VST1.P V4.S[1], 4(R16)
 	CMP $10, R8
-	BLE lanes291
+	BLE lanes307
 	VST1.P V4.S[2], 4(R16)
 	CMP $11, R8
-	BLE lanes291
+	BLE lanes307
 	VST1.P V4.S[3], 4(R16)
-lanes291:
-	MOVD $48(R19), R16
+lanes307:
+	MOVD $48(R25), R16
 	CMP $12, R8
-	BLE lanes292
+	BLE lanes308
 	VST1.P V0.S[0], 4(R16)
 	CMP $13, R8
-	BLE lanes292
+	BLE lanes308
 	VST1.P V0.S[1], 4(R16)
 	CMP $14, R8
-	BLE lanes292
+	BLE lanes308
 	VST1.P V0.S[2], 4(R16)
 	CMP $15, R8
-	BLE lanes292
+	BLE lanes308
 	VST1.P V0.S[3], 4(R16)
-lanes292:
-done134:
-	JMP normal129
-plain128:
+lanes308:
+done146:
+	JMP normal141
+plain140:
 	MOVD n+8(FP), R7
 	MOVD ZR, R8
-loop137:
+loop149:
 	CMP $32, R7
-	BLT single136
-	ADD R8<<2, R2, R20
-	FMOVQ 0(R20), F2
-	FMOVQ 16(R20), F3
-	FMOVQ 32(R20), F4
-	FMOVQ 48(R20), F5
+	BLT single148
+	ADD R8<<2, R2, R26
+	FMOVQ 0(R26), F2
+	FMOVQ 16(R26), F3
+	FMOVQ 32(R26), F4
+	FMOVQ 48(R26), F5
 	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
 	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
 	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
@@ -11272,24 +11740,24 @@ loop137:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	ADD R8<<2, R6, R21
-	FMOVQ 0(R21), F6
-	FMOVQ 16(R21), F7
-	FMOVQ 32(R21), F8
-	FMOVQ 48(R21), F9
+	ADD R8<<2, R6, R19
+	FMOVQ 0(R19), F6
+	FMOVQ 16(R19), F7
+	FMOVQ 32(R19), F8
+	FMOVQ 48(R19), F9
 	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
 	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
 	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
 	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
-	ADD R8<<2, R1, R22
-	FMOVQ F2, 0(R22)
-	FMOVQ F3, 16(R22)
-	FMOVQ F4, 32(R22)
-	FMOVQ F5, 48(R22)
-	FMOVQ 64(R20), F2
-	FMOVQ 80(R20), F3
-	FMOVQ 96(R20), F4
-	FMOVQ 112(R20), F5
+	ADD R8<<2, R1, R20
+	FMOVQ F2, 0(R20)
+	FMOVQ F3, 16(R20)
+	FMOVQ F4, 32(R20)
+	FMOVQ F5, 48(R20)
+	FMOVQ 64(R26), F2
+	FMOVQ 80(R26), F3
+	FMOVQ 96(R26), F4
+	FMOVQ 112(R26), F5
 	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
 	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
 	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
@@ -11298,30 +11766,30 @@ loop137:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	FMOVQ 64(R21), F6
-	FMOVQ 80(R21), F7
-	FMOVQ 96(R21), F8
-	FMOVQ 112(R21), F9
+	FMOVQ 64(R19), F6
+	FMOVQ 80(R19), F7
+	FMOVQ 96(R19), F8
+	FMOVQ 112(R19), F9
 	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
 	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
 	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
 	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
-	FMOVQ F2, 64(R22)
-	FMOVQ F3, 80(R22)
-	FMOVQ F4, 96(R22)
-	FMOVQ F5, 112(R22)
+	FMOVQ F2, 64(R20)
+	FMOVQ F3, 80(R20)
+	FMOVQ F4, 96(R20)
+	FMOVQ F5, 112(R20)
 	ADDS $32, R8, R8
 	SUBS $32, R7, R7
-	JMP loop137
-single136:
-loop138:
+	JMP loop149
+single148:
+loop150:
 	CMP $16, R7
-	BLT part135
-	ADD R8<<2, R2, R23
-	FMOVQ 0(R23), F2
-	FMOVQ 16(R23), F3
-	FMOVQ 32(R23), F4
-	FMOVQ 48(R23), F5
+	BLT part147
+	ADD R8<<2, R2, R21
+	FMOVQ 0(R21), F2
+	FMOVQ 16(R21), F3
+	FMOVQ 32(R21), F4
+	FMOVQ 48(R21), F5
 	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
 	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
 	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
@@ -11330,95 +11798,95 @@ loop138:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	ADD R8<<2, R6, R24
-	FMOVQ 0(R24), F6
-	FMOVQ 16(R24), F7
-	FMOVQ 32(R24), F8
-	FMOVQ 48(R24), F9
+	ADD R8<<2, R6, R22
+	FMOVQ 0(R22), F6
+	FMOVQ 16(R22), F7
+	FMOVQ 32(R22), F8
+	FMOVQ 48(R22), F9
 	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
 	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
 	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
 	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
-	ADD R8<<2, R1, R25
-	FMOVQ F2, 0(R25)
-	FMOVQ F3, 16(R25)
-	FMOVQ F4, 32(R25)
-	FMOVQ F5, 48(R25)
+	ADD R8<<2, R1, R23
+	FMOVQ F2, 0(R23)
+	FMOVQ F3, 16(R23)
+	FMOVQ F4, 32(R23)
+	FMOVQ F5, 48(R23)
 	ADDS $16, R8, R8
 	SUBS $16, R7, R7
-	JMP loop138
-part135:
+	JMP loop150
+part147:
 	CMP $0, R7
-	BEQ done139
+	BEQ done151
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R7, R10
 	NEG R10, R10
-	ADD R10<<2, R9, R26
-	FMOVQ 64(R26), F2
-	FMOVQ 80(R26), F2
-	FMOVQ 96(R26), F2
-	FMOVQ 112(R26), F2
-	ADD R8<<2, R2, R19
-	MOVD $0(R19), R16
+	ADD R10<<2, R9, R24
+	FMOVQ 64(R24), F2
+	FMOVQ 80(R24), F2
+	FMOVQ 96(R24), F2
+	FMOVQ 112(R24), F2
+	ADD R8<<2, R2, R25
+	MOVD $0(R25), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $0, R7
-	BLE lanes293
+	BLE lanes309
 	VLD1.P 4(R16), V2.S[0]
 	CMP $1, R7
-	BLE lanes293
+	BLE lanes309
 	VLD1.P 4(R16), V2.S[1]
 	CMP $2, R7
-	BLE lanes293
+	BLE lanes309
 	VLD1.P 4(R16), V2.S[2]
 	CMP $3, R7
-	BLE lanes293
+	BLE lanes309
 	VLD1.P 4(R16), V2.S[3]
-lanes293:
-	MOVD $16(R19), R16
+lanes309:
+	MOVD $16(R25), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $4, R7
-	BLE lanes294
+	BLE lanes310
 	VLD1.P 4(R16), V3.S[0]
 	CMP $5, R7
-	BLE lanes294
+	BLE lanes310
 	VLD1.P 4(R16), V3.S[1]
 	CMP $6, R7
-	BLE lanes294
+	BLE lanes310
 	VLD1.P 4(R16), V3.S[2]
 	CMP $7, R7
-	BLE lanes294
+	BLE lanes310
 	VLD1.P 4(R16), V3.S[3]
-lanes294:
-	MOVD $32(R19), R16
+lanes310:
+	MOVD $32(R25), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $8, R7
-	BLE lanes295
+	BLE lanes311
 	VLD1.P 4(R16), V4.S[0]
 	CMP $9, R7
-	BLE lanes295
+	BLE lanes311
 	VLD1.P 4(R16), V4.S[1]
 	CMP $10, R7
-	BLE lanes295
+	BLE lanes311
 	VLD1.P 4(R16), V4.S[2]
 	CMP $11, R7
-	BLE lanes295
+	BLE lanes311
 	VLD1.P 4(R16), V4.S[3]
-lanes295:
-	MOVD $48(R19), R16
+lanes311:
+	MOVD $48(R25), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $12, R7
-	BLE lanes296
+	BLE lanes312
 	VLD1.P 4(R16), V5.S[0]
 	CMP $13, R7
-	BLE lanes296
+	BLE lanes312
 	VLD1.P 4(R16), V5.S[1]
 	CMP $14, R7
-	BLE lanes296
+	BLE lanes312
 	VLD1.P 4(R16), V5.S[2]
 	CMP $15, R7
-	BLE lanes296
+	BLE lanes312
 	VLD1.P 4(R16), V5.S[3]
-lanes296:
+lanes312:
 	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
 	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
 	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
@@ -11427,130 +11895,130 @@ lanes296:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
-	ADD R8<<2, R6, R20
-	MOVD $0(R20), R16
+	ADD R8<<2, R6, R26
+	MOVD $0(R26), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $0, R7
-	BLE lanes297
+	BLE lanes313
 	VLD1.P 4(R16), V1.S[0]
 	CMP $1, R7
-	BLE lanes297
+	BLE lanes313
 	VLD1.P 4(R16), V1.S[1]
 	CMP $2, R7
-	BLE lanes297
+	BLE lanes313
 	VLD1.P 4(R16), V1.S[2]
 	CMP $3, R7
-	BLE lanes297
+	BLE lanes313
 	VLD1.P 4(R16), V1.S[3]
-lanes297:
-	MOVD $16(R20), R16
+lanes313:
+	MOVD $16(R26), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R7
-	BLE lanes298
+	BLE lanes314
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R7
-	BLE lanes298
+	BLE lanes314
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R7
-	BLE lanes298
+	BLE lanes314
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R7
-	BLE lanes298
+	BLE lanes314
 	VLD1.P 4(R16), V5.S[3]
-lanes298:
-	MOVD $32(R20), R16
+lanes314:
+	MOVD $32(R26), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R7
-	BLE lanes299
+	BLE lanes315
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R7
-	BLE lanes299
+	BLE lanes315
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R7
-	BLE lanes299
+	BLE lanes315
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R7
-	BLE lanes299
+	BLE lanes315
 	VLD1.P 4(R16), V6.S[3]
-lanes299:
-	MOVD $48(R20), R16
+lanes315:
+	MOVD $48(R26), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R7
-	BLE lanes300
+	BLE lanes316
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R7
-	BLE lanes300
+	BLE lanes316
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R7
-	BLE lanes300
+	BLE lanes316
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R7
-	BLE lanes300
+	BLE lanes316
 	VLD1.P 4(R16), V7.S[3]
-lanes300:
+lanes316:
 	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
 	WORD $0x6e25dc62 // fmul v2.4s, v3.4s, v5.4s
 	WORD $0x6e26dc83 // fmul v3.4s, v4.4s, v6.4s
 	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
-	ADD R8<<2, R1, R21
-	MOVD $0(R21), R16
+	ADD R8<<2, R1, R19
+	MOVD $0(R19), R16
 	CMP $0, R7
-	BLE lanes301
+	BLE lanes317
 	VST1.P V1.S[0], 4(R16)
 	CMP $1, R7
-	BLE lanes301
+	BLE lanes317
 	VST1.P V1.S[1], 4(R16)
 	CMP $2, R7
-	BLE lanes301
+	BLE lanes317
 	VST1.P V1.S[2], 4(R16)
 	CMP $3, R7
-	BLE lanes301
+	BLE lanes317
 	VST1.P V1.S[3], 4(R16)
-lanes301:
-	MOVD $16(R21), R16
+lanes317:
+	MOVD $16(R19), R16
 	CMP $4, R7
-	BLE lanes302
+	BLE lanes318
 	VST1.P V2.S[0], 4(R16)
 	CMP $5, R7
-	BLE lanes302
+	BLE lanes318
 	VST1.P V2.S[1], 4(R16)
 	CMP $6, R7
-	BLE lanes302
+	BLE lanes318
 	VST1.P V2.S[2], 4(R16)
 	CMP $7, R7
-	BLE lanes302
+	BLE lanes318
 	VST1.P V2.S[3], 4(R16)
-lanes302:
-	MOVD $32(R21), R16
+lanes318:
+	MOVD $32(R19), R16
 	CMP $8, R7
-	BLE lanes303
+	BLE lanes319
 	VST1.P V3.S[0], 4(R16)
 	CMP $9, R7
-	BLE lanes303
+	BLE lanes319
 	VST1.P V3.S[1], 4(R16)
 	CMP $10, R7
-	BLE lanes303
+	BLE lanes319
 	VST1.P V3.S[2], 4(R16)
 	CMP $11, R7
-	BLE lanes303
+	BLE lanes319
 	VST1.P V3.S[3], 4(R16)
-lanes303:
-	MOVD $48(R21), R16
+lanes319:
+	MOVD $48(R19), R16
 	CMP $12, R7
-	BLE lanes304
+	BLE lanes320
 	VST1.P V0.S[0], 4(R16)
 	CMP $13, R7
-	BLE lanes304
+	BLE lanes320
 	VST1.P V0.S[1], 4(R16)
 	CMP $14, R7
-	BLE lanes304
+	BLE lanes320
 	VST1.P V0.S[2], 4(R16)
 	CMP $15, R7
-	BLE lanes304
+	BLE lanes320
 	VST1.P V0.S[3], 4(R16)
-lanes304:
-done139:
-normal129:
+lanes320:
+done151:
+normal141:
 	MOVD drs+24(FP), R6
 	LSL $2, R6, R6
 	ADDS R6, R1, R1
@@ -11559,7 +12027,7 @@ normal129:
 	ADDS R6, R2, R2
 	ADDS $8, R3, R3
 	SUBS $1, R0, R0
-	BNE row117
+	BNE row129
 	RET
 
 // func layerNormGradNEON(rows int, n int, dx *float32, dxrs int, dgain *float32, dbias *float32, dy *float32, dyrs int, x *float32, xrs int, gain *float32, stats *float32, count float32)
@@ -11569,7 +12037,7 @@ TEXT ·layerNormGradNEON(SB), NOSPLIT, $0-100
 	MOVD dy+48(FP), R2
 	MOVD x+64(FP), R3
 	MOVD stats+88(FP), R6
-row140:
+row152:
 	WORD $0x4d40c8c0 // ld1r {v0.4s}, [x6]
 	FMOVS 4(R6), F1
 	WORD $0x4e040421 // dup v1.4s, v1.s[0]
@@ -11586,14 +12054,14 @@ row140:
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	MOVD n+8(FP), R10
 	MOVD ZR, R11
-loop142:
+loop154:
 	CMP $16, R10
-	BLT part141
-	ADD R11<<2, R3, R22
-	FMOVQ 0(R22), F10
-	FMOVQ 16(R22), F11
-	FMOVQ 32(R22), F12
-	FMOVQ 48(R22), F13
+	BLT part153
+	ADD R11<<2, R3, R20
+	FMOVQ 0(R20), F10
+	FMOVQ 16(R20), F11
+	FMOVQ 32(R20), F12
+	FMOVQ 48(R20), F13
 	WORD $0x4ea0d54a // fsub v10.4s, v10.4s, v0.4s
 	WORD $0x4ea0d56b // fsub v11.4s, v11.4s, v0.4s
 	WORD $0x4ea0d58c // fsub v12.4s, v12.4s, v0.4s
@@ -11602,48 +12070,48 @@ loop142:
 	WORD $0x6e21dd6b // fmul v11.4s, v11.4s, v1.4s
 	WORD $0x6e21dd8c // fmul v12.4s, v12.4s, v1.4s
 	WORD $0x6e21ddad // fmul v13.4s, v13.4s, v1.4s
-	ADD R11<<2, R2, R23
-	FMOVQ 0(R23), F14
-	FMOVQ 16(R23), F15
-	FMOVQ 32(R23), F16
-	FMOVQ 48(R23), F17
+	ADD R11<<2, R2, R21
+	FMOVQ 0(R21), F14
+	FMOVQ 16(R21), F15
+	FMOVQ 32(R21), F16
+	FMOVQ 48(R21), F17
 	CMP $0, R8
-	BEQ none143
-	ADD R11<<2, R8, R24
-	FMOVQ 0(R24), F18
-	FMOVQ 16(R24), F19
-	FMOVQ 32(R24), F20
-	FMOVQ 48(R24), F21
+	BEQ none155
+	ADD R11<<2, R8, R22
+	FMOVQ 0(R22), F18
+	FMOVQ 16(R22), F19
+	FMOVQ 32(R22), F20
+	FMOVQ 48(R22), F21
 	WORD $0x4e2ecd52 // fmla v18.4s, v10.4s, v14.4s
 	WORD $0x4e2fcd73 // fmla v19.4s, v11.4s, v15.4s
 	WORD $0x4e30cd94 // fmla v20.4s, v12.4s, v16.4s
 	WORD $0x4e31cdb5 // fmla v21.4s, v13.4s, v17.4s
-	FMOVQ F18, 0(R24)
-	FMOVQ F19, 16(R24)
-	FMOVQ F20, 32(R24)
-	FMOVQ F21, 48(R24)
-none143:
+	FMOVQ F18, 0(R22)
+	FMOVQ F19, 16(R22)
+	FMOVQ F20, 32(R22)
+	FMOVQ F21, 48(R22)
+none155:
 	CMP $0, R9
-	BEQ none144
-	ADD R11<<2, R9, R25
-	FMOVQ 0(R25), F18
-	FMOVQ 16(R25), F19
-	FMOVQ 32(R25), F20
-	FMOVQ 48(R25), F21
+	BEQ none156
+	ADD R11<<2, R9, R23
+	FMOVQ 0(R23), F18
+	FMOVQ 16(R23), F19
+	FMOVQ 32(R23), F20
+	FMOVQ 48(R23), F21
 	WORD $0x4e2ed652 // fadd v18.4s, v18.4s, v14.4s
 	WORD $0x4e2fd673 // fadd v19.4s, v19.4s, v15.4s
 	WORD $0x4e30d694 // fadd v20.4s, v20.4s, v16.4s
 	WORD $0x4e31d6b5 // fadd v21.4s, v21.4s, v17.4s
-	FMOVQ F18, 0(R25)
-	FMOVQ F19, 16(R25)
-	FMOVQ F20, 32(R25)
-	FMOVQ F21, 48(R25)
-none144:
-	ADD R11<<2, R7, R26
-	FMOVQ 0(R26), F18
-	FMOVQ 16(R26), F19
-	FMOVQ 32(R26), F20
-	FMOVQ 48(R26), F21
+	FMOVQ F18, 0(R23)
+	FMOVQ F19, 16(R23)
+	FMOVQ F20, 32(R23)
+	FMOVQ F21, 48(R23)
+none156:
+	ADD R11<<2, R7, R24
+	FMOVQ 0(R24), F18
+	FMOVQ 16(R24), F19
+	FMOVQ 32(R24), F20
+	FMOVQ 48(R24), F21
 	WORD $0x6e32ddce // fmul v14.4s, v14.4s, v18.4s
 	WORD $0x6e33ddef // fmul v15.4s, v15.4s, v19.4s
 	WORD $0x6e34de10 // fmul v16.4s, v16.4s, v20.4s
@@ -11658,79 +12126,79 @@ none144:
 	WORD $0x4e2dce29 // fmla v9.4s, v17.4s, v13.4s
 	ADDS $16, R11, R11
 	SUBS $16, R10, R10
-	JMP loop142
-part141:
+	JMP loop154
+part153:
 	CMP $0, R10
-	BEQ done145
+	BEQ done157
 	MOVD $masksNEON<>+0(SB), R12
 	MOVD R10, R13
 	NEG R13, R13
-	ADD R13<<2, R12, R19
-	FMOVQ 64(R19), F10
-	FMOVQ 80(R19), F11
-	FMOVQ 96(R19), F12
-	FMOVQ 112(R19), F13
-	ADD R11<<2, R3, R20
-	MOVD $0(R20), R16
+	ADD R13<<2, R12, R25
+	FMOVQ 64(R25), F10
+	FMOVQ 80(R25), F11
+	FMOVQ 96(R25), F12
+	FMOVQ 112(R25), F13
+	ADD R11<<2, R3, R26
+	MOVD $0(R26), R16
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	CMP $0, R10
-	BLE lanes305
+	BLE lanes321
 	VLD1.P 4(R16), V14.S[0]
 	CMP $1, R10
-	BLE lanes305
+	BLE lanes321
 	VLD1.P 4(R16), V14.S[1]
 	CMP $2, R10
-	BLE lanes305
+	BLE lanes321
 	VLD1.P 4(R16), V14.S[2]
 	CMP $3, R10
-	BLE lanes305
+	BLE lanes321
 	VLD1.P 4(R16), V14.S[3]
-lanes305:
-	MOVD $16(R20), R16
+lanes321:
+	MOVD $16(R26), R16
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	CMP $4, R10
-	BLE lanes306
+	BLE lanes322
 	VLD1.P 4(R16), V15.S[0]
 	CMP $5, R10
-	BLE lanes306
+	BLE lanes322
 	VLD1.P 4(R16), V15.S[1]
 	CMP $6, R10
-	BLE lanes306
+	BLE lanes322
 	VLD1.P 4(R16), V15.S[2]
 	CMP $7, R10
-	BLE lanes306
+	BLE lanes322
 	VLD1.P 4(R16), V15.S[3]
-lanes306:
-	MOVD $32(R20), R16
+lanes322:
+	MOVD $32(R26), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $8, R10
-	BLE lanes307
+	BLE lanes323
 	VLD1.P 4(R16), V16.S[0]
 	CMP $9, R10
-	BLE lanes307
+	BLE lanes323
 	VLD1.P 4(R16), V16.S[1]
 	CMP $10, R10
-	BLE lanes307
+	BLE lanes323
 	VLD1.P 4(R16), V16.S[2]
 	CMP $11, R10
-	BLE lanes307
+	BLE lanes323
 	VLD1.P 4(R16), V16.S[3]
-lanes307:
-	MOVD $48(R20), R16
+lanes323:
+	MOVD $48(R26), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $12, R10
-	BLE lanes308
+	BLE lanes324
 	VLD1.P 4(R16), V17.S[0]
 	CMP $13, R10
-	BLE lanes308
+	BLE lanes324
 	VLD1.P 4(R16), V17.S[1]
 	CMP $14, R10
-	BLE lanes308
+	BLE lanes324
 	VLD1.P 4(R16), V17.S[2]
 	CMP $15, R10
-	BLE lanes308
+	BLE lanes324
 	VLD1.P 4(R16), V17.S[3]
-lanes308:
+lanes324:
 	WORD $0x4ea0d5ce // fsub v14.4s, v14.4s, v0.4s
 	WORD $0x4ea0d5ef // fsub v15.4s, v15.4s, v0.4s
 	WORD $0x4ea0d610 // fsub v16.4s, v16.4s, v0.4s
@@ -11739,317 +12207,71 @@ lanes308:
 	WORD $0x6e21ddef // fmul v15.4s, v15.4s, v1.4s
 	WORD $0x6e21de10 // fmul v16.4s, v16.4s, v1.4s
 	WORD $0x6e21de31 // fmul v17.4s, v17.4s, v1.4s
-	ADD R11<<2, R2, R21
-	MOVD $0(R21), R16
+	ADD R11<<2, R2, R19
+	MOVD $0(R19), R16
 	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
 	CMP $0, R10
-	BLE lanes309
+	BLE lanes325
 	VLD1.P 4(R16), V18.S[0]
 	CMP $1, R10
-	BLE lanes309
+	BLE lanes325
 	VLD1.P 4(R16), V18.S[1]
 	CMP $2, R10
-	BLE lanes309
+	BLE lanes325
 	VLD1.P 4(R16), V18.S[2]
 	CMP $3, R10
-	BLE lanes309
+	BLE lanes325
 	VLD1.P 4(R16), V18.S[3]
-lanes309:
-	MOVD $16(R21), R16
+lanes325:
+	MOVD $16(R19), R16
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	CMP $4, R10
-	BLE lanes310
+	BLE lanes326
 	VLD1.P 4(R16), V19.S[0]
 	CMP $5, R10
-	BLE lanes310
+	BLE lanes326
 	VLD1.P 4(R16), V19.S[1]
 	CMP $6, R10
-	BLE lanes310
+	BLE lanes326
 	VLD1.P 4(R16), V19.S[2]
 	CMP $7, R10
-	BLE lanes310
+	BLE lanes326
 	VLD1.P 4(R16), V19.S[3]
-lanes310:
-	MOVD $32(R21), R16
+lanes326:
+	MOVD $32(R19), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $8, R10
-	BLE lanes311
+	BLE lanes327
 	VLD1.P 4(R16), V20.S[0]
 	CMP $9, R10
-	BLE lanes311
+	BLE lanes327
 	VLD1.P 4(R16), V20.S[1]
 	CMP $10, R10
-	BLE lanes311
+	BLE lanes327
 	VLD1.P 4(R16), V20.S[2]
 	CMP $11, R10
-	BLE lanes311
+	BLE lanes327
 	VLD1.P 4(R16), V20.S[3]
-lanes311:
-	MOVD $48(R21), R16
+lanes327:
+	MOVD $48(R19), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $12, R10
-	BLE lanes312
+	BLE lanes328
 	VLD1.P 4(R16), V21.S[0]
 	CMP $13, R10
-	BLE lanes312
+	BLE lanes328
 	VLD1.P 4(R16), V21.S[1]
 	CMP $14, R10
-	BLE lanes312
+	BLE lanes328
 	VLD1.P 4(R16), V21.S[2]
 	CMP $15, R10
-	BLE lanes312
+	BLE lanes328
 	VLD1.P 4(R16), V21.S[3]
-lanes312:
-	CMP $0, R8
-	BEQ none146
-	ADD R11<<2, R8, R22
-	MOVD $0(R22), R16
-	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
-	CMP $0, R10
-	BLE lanes313
-	VLD1.P 4(R16), V22.S[0]
-	CMP $1, R10
-	BLE lanes313
-	VLD1.P 4(R16), V22.S[1]
-	CMP $2, R10
-	BLE lanes313
-	VLD1.P 4(R16), V22.S[2]
-	CMP $3, R10
-	BLE lanes313
-	VLD1.P 4(R16), V22.S[3]
-lanes313:
-	MOVD $16(R22), R16
-	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
-	CMP $4, R10
-	BLE lanes314
-	VLD1.P 4(R16), V23.S[0]
-	CMP $5, R10
-	BLE lanes314
-	VLD1.P 4(R16), V23.S[1]
-	CMP $6, R10
-	BLE lanes314
-	VLD1.P 4(R16), V23.S[2]
-	CMP $7, R10
-	BLE lanes314
-	VLD1.P 4(R16), V23.S[3]
-lanes314:
-	MOVD $32(R22), R16
-	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
-	CMP $8, R10
-	BLE lanes315
-	VLD1.P 4(R16), V24.S[0]
-	CMP $9, R10
-	BLE lanes315
-	VLD1.P 4(R16), V24.S[1]
-	CMP $10, R10
-	BLE lanes315
-	VLD1.P 4(R16), V24.S[2]
-	CMP $11, R10
-	BLE lanes315
-	VLD1.P 4(R16), V24.S[3]
-lanes315:
-	MOVD $48(R22), R16
-	WORD $0x6e391f39 // eor v25.16b, v25.16b, v25.16b
-	CMP $12, R10
-	BLE lanes316
-	VLD1.P 4(R16), V25.S[0]
-	CMP $13, R10
-	BLE lanes316
-	VLD1.P 4(R16), V25.S[1]
-	CMP $14, R10
-	BLE lanes316
-	VLD1.P 4(R16), V25.S[2]
-	CMP $15, R10
-	BLE lanes316
-	VLD1.P 4(R16), V25.S[3]
-lanes316:
-	WORD $0x4e32cdd6 // fmla v22.4s, v14.4s, v18.4s
-	WORD $0x4e33cdf7 // fmla v23.4s, v15.4s, v19.4s
-	WORD $0x4e34ce18 // fmla v24.4s, v16.4s, v20.4s
-	WORD $0x4e35ce39 // fmla v25.4s, v17.4s, v21.4s
-	MOVD $0(R22), R16
-	CMP $0, R10
-	BLE lanes317
-	VST1.P V22.S[0], 4(R16)
-	CMP $1, R10
-	BLE lanes317
-	VST1.P V22.S[1], 4(R16)
-	CMP $2, R10
-	BLE lanes317
-	VST1.P V22.S[2], 4(R16)
-	CMP $3, R10
-	BLE lanes317
-	VST1.P V22.S[3], 4(R16)
-lanes317:
-	MOVD $16(R22), R16
-	CMP $4, R10
-	BLE lanes318
-	VST1.P V23.S[0], 4(R16)
-	CMP $5, R10
-	BLE lanes318
-	VST1.P V23.S[1], 4(R16)
-	CMP $6, R10
-	BLE lanes318
-	VST1.P V23.S[2], 4(R16)
-	CMP $7, R10
-	BLE lanes318
-	VST1.P V23.S[3], 4(R16)
-lanes318:
-	MOVD $32(R22), R16
-	CMP $8, R10
-	BLE lanes319
-	VST1.P V24.S[0], 4(R16)
-	CMP $9, R10
-	BLE lanes319
-	VST1.P V24.S[1], 4(R16)
-	CMP $10, R10
-	BLE lanes319
-	VST1.P V24.S[2], 4(R16)
-	CMP $11, R10
-	BLE lanes319
-	VST1.P V24.S[3], 4(R16)
-lanes319:
-	MOVD $48(R22), R16
-	CMP $12, R10
-	BLE lanes320
-	VST1.P V25.S[0], 4(R16)
-	CMP $13, R10
-	BLE lanes320
-	VST1.P V25.S[1], 4(R16)
-	CMP $14, R10
-	BLE lanes320
-	VST1.P V25.S[2], 4(R16)
-	CMP $15, R10
-	BLE lanes320
-	VST1.P V25.S[3], 4(R16)
-lanes320:
-none146:
-	CMP $0, R9
-	BEQ none147
-	ADD R11<<2, R9, R23
-	MOVD $0(R23), R16
-	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
-	CMP $0, R10
-	BLE lanes321
-	VLD1.P 4(R16), V22.S[0]
-	CMP $1, R10
-	BLE lanes321
-	VLD1.P 4(R16), V22.S[1]
-	CMP $2, R10
-	BLE lanes321
-	VLD1.P 4(R16), V22.S[2]
-	CMP $3, R10
-	BLE lanes321
-	VLD1.P 4(R16), V22.S[3]
-lanes321:
-	MOVD $16(R23), R16
-	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
-	CMP $4, R10
-	BLE lanes322
-	VLD1.P 4(R16), V23.S[0]
-	CMP $5, R10
-	BLE lanes322
-	VLD1.P 4(R16), V23.S[1]
-	CMP $6, R10
-	BLE lanes322
-	VLD1.P 4(R16), V23.S[2]
-	CMP $7, R10
-	BLE lanes322
-	VLD1.P 4(R16), V23.S[3]
-lanes322:
-	MOVD $32(R23), R16
-	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
-	CMP $8, R10
-	BLE lanes323
-	VLD1.P 4(R16), V24.S[0]
-	CMP $9, R10
-	BLE lanes323
-	VLD1.P 4(R16), V24.S[1]
-	CMP $10, R10
-	BLE lanes323
-	VLD1.P 4(R16), V24.S[2]
-	CMP $11, R10
-	BLE lanes323
-	VLD1.P 4(R16), V24.S[3]
-lanes323:
-	MOVD $48(R23), R16
-	WORD $0x6e391f39 // eor v25.16b, v25.16b, v25.16b
-	CMP $12, R10
-	BLE lanes324
-	VLD1.P 4(R16), V25.S[0]
-	CMP $13, R10
-	BLE lanes324
-	VLD1.P 4(R16), V25.S[1]
-	CMP $14, R10
-	BLE lanes324
-	VLD1.P 4(R16), V25.S[2]
-	CMP $15, R10
-	BLE lanes324
-	VLD1.P 4(R16), V25.S[3]
-lanes324:
-	WORD $0x4e32d6d6 // fadd v22.4s, v22.4s, v18.4s
-	WORD $0x4e33d6f7 // fadd v23.4s, v23.4s, v19.4s
-	WORD $0x4e34d718 // fadd v24.4s, v24.4s, v20.4s
-	WORD $0x4e35d739 // fadd v25.4s, v25.4s, v21.4s
-	MOVD $0(R23), R16
-	CMP $0, R10
-	BLE lanes325
-	VST1.P V22.S[0], 4(R16)
-	CMP $1, R10
-	BLE lanes325
-	VST1.P V22.S[1], 4(R16)
-	CMP $2, R10
-	BLE lanes325
-	VST1.P V22.S[2], 4(R16)
-	CMP $3, R10
-	BLE lanes325
-	VST1.P V22.S[3], 4(R16)
-lanes325:
-	MOVD $16(R23), R16
-	CMP $4, R10
-	BLE lanes326
-	VST1.P V23.S[0], 4(R16)
-	CMP $5, R10
-	BLE lanes326
-	VST1.P V23.S[1], 4(R16)
-	CMP $6, R10
-	BLE lanes326
-	VST1.P V23.S[2], 4(R16)
-	CMP $7, R10
-	BLE lanes326
-	VST1.P V23.S[3], 4(R16)
-lanes326:
-	MOVD $32(R23), R16
-	CMP $8, R10
-	BLE lanes327
-	VST1.P V24.S[0], 4(R16)
-	CMP $9, R10
-	BLE lanes327
-	VST1.P V24.S[1], 4(R16)
-	CMP $10, R10
-	BLE lanes327
-	VST1.P V24.S[2], 4(R16)
-	CMP $11, R10
-	BLE lanes327
-	VST1.P V24.S[3], 4(R16)
-lanes327:
-	MOVD $48(R23), R16
-	CMP $12, R10
-	BLE lanes328
-	VST1.P V25.S[0], 4(R16)
-	CMP $13, R10
-	BLE lanes328
-	VST1.P V25.S[1], 4(R16)
-	CMP $14, R10
-	BLE lanes328
-	VST1.P V25.S[2], 4(R16)
-	CMP $15, R10
-	BLE lanes328
-	VST1.P V25.S[3], 4(R16)
 lanes328:
-none147:
-	ADD R11<<2, R7, R24
-	MOVD $0(R24), R16
+	CMP $0, R8
+	BEQ none158
+	ADD R11<<2, R8, R20
+	MOVD $0(R20), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $0, R10
 	BLE lanes329
@@ -12064,7 +12286,7 @@ none147:
 	BLE lanes329
 	VLD1.P 4(R16), V22.S[3]
 lanes329:
-	MOVD $16(R24), R16
+	MOVD $16(R20), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $4, R10
 	BLE lanes330
@@ -12079,7 +12301,7 @@ lanes329:
 	BLE lanes330
 	VLD1.P 4(R16), V23.S[3]
 lanes330:
-	MOVD $32(R24), R16
+	MOVD $32(R20), R16
 	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
 	CMP $8, R10
 	BLE lanes331
@@ -12094,7 +12316,7 @@ lanes330:
 	BLE lanes331
 	VLD1.P 4(R16), V24.S[3]
 lanes331:
-	MOVD $48(R24), R16
+	MOVD $48(R20), R16
 	WORD $0x6e391f39 // eor v25.16b, v25.16b, v25.16b
 	CMP $12, R10
 	BLE lanes332
@@ -12109,6 +12331,252 @@ lanes331:
 	BLE lanes332
 	VLD1.P 4(R16), V25.S[3]
 lanes332:
+	WORD $0x4e32cdd6 // fmla v22.4s, v14.4s, v18.4s
+	WORD $0x4e33cdf7 // fmla v23.4s, v15.4s, v19.4s
+	WORD $0x4e34ce18 // fmla v24.4s, v16.4s, v20.4s
+	WORD $0x4e35ce39 // fmla v25.4s, v17.4s, v21.4s
+	MOVD $0(R20), R16
+	CMP $0, R10
+	BLE lanes333
+	VST1.P V22.S[0], 4(R16)
+	CMP $1, R10
+	BLE lanes333
+	VST1.P V22.S[1], 4(R16)
+	CMP $2, R10
+	BLE lanes333
+	VST1.P V22.S[2], 4(R16)
+	CMP $3, R10
+	BLE lanes333
+	VST1.P V22.S[3], 4(R16)
+lanes333:
+	MOVD $16(R20), R16
+	CMP $4, R10
+	BLE lanes334
+	VST1.P V23.S[0], 4(R16)
+	CMP $5, R10
+	BLE lanes334
+	VST1.P V23.S[1], 4(R16)
+	CMP $6, R10
+	BLE lanes334
+	VST1.P V23.S[2], 4(R16)
+	CMP $7, R10
+	BLE lanes334
+	VST1.P V23.S[3], 4(R16)
+lanes334:
+	MOVD $32(R20), R16
+	CMP $8, R10
+	BLE lanes335
+	VST1.P V24.S[0], 4(R16)
+	CMP $9, R10
+	BLE lanes335
+	VST1.P V24.S[1], 4(R16)
+	CMP $10, R10
+	BLE lanes335
+	VST1.P V24.S[2], 4(R16)
+	CMP $11, R10
+	BLE lanes335
+	VST1.P V24.S[3], 4(R16)
+lanes335:
+	MOVD $48(R20), R16
+	CMP $12, R10
+	BLE lanes336
+	VST1.P V25.S[0], 4(R16)
+	CMP $13, R10
+	BLE lanes336
+	VST1.P V25.S[1], 4(R16)
+	CMP $14, R10
+	BLE lanes336
+	VST1.P V25.S[2], 4(R16)
+	CMP $15, R10
+	BLE lanes336
+	VST1.P V25.S[3], 4(R16)
+lanes336:
+none158:
+	CMP $0, R9
+	BEQ none159
+	ADD R11<<2, R9, R21
+	MOVD $0(R21), R16
+	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
+	CMP $0, R10
+	BLE lanes337
+	VLD1.P 4(R16), V22.S[0]
+	CMP $1, R10
+	BLE lanes337
+	VLD1.P 4(R16), V22.S[1]
+	CMP $2, R10
+	BLE lanes337
+	VLD1.P 4(R16), V22.S[2]
+	CMP $3, R10
+	BLE lanes337
+	VLD1.P 4(R16), V22.S[3]
+lanes337:
+	MOVD $16(R21), R16
+	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
+	CMP $4, R10
+	BLE lanes338
+	VLD1.P 4(R16), V23.S[0]
+	CMP $5, R10
+	BLE lanes338
+	VLD1.P 4(R16), V23.S[1]
+	CMP $6, R10
+	BLE lanes338
+	VLD1.P 4(R16), V23.S[2]
+	CMP $7, R10
+	BLE lanes338
+	VLD1.P 4(R16), V23.S[3]
+lanes338:
+	MOVD $32(R21), R16
+	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
+	CMP $8, R10
+	BLE lanes339
+	VLD1.P 4(R16), V24.S[0]
+	CMP $9, R10
+	BLE lanes339
+	VLD1.P 4(R16), V24.S[1]
+	CMP $10, R10
+	BLE lanes339
+	VLD1.P 4(R16), V24.S[2]
+	CMP $11, R10
+	BLE lanes339
+	VLD1.P 4(R16), V24.S[3]
+lanes339:
+	MOVD $48(R21), R16
+	WORD $0x6e391f39 // eor v25.16b, v25.16b, v25.16b
+	CMP $12, R10
+	BLE lanes340
+	VLD1.P 4(R16), V25.S[0]
+	CMP $13, R10
+	BLE lanes340
+	VLD1.P 4(R16), V25.S[1]
+	CMP $14, R10
+	BLE lanes340
+	VLD1.P 4(R16), V25.S[2]
+	CMP $15, R10
+	BLE lanes340
+	VLD1.P 4(R16), V25.S[3]
+lanes340:
+	WORD $0x4e32d6d6 // fadd v22.4s, v22.4s, v18.4s
+	WORD $0x4e33d6f7 // fadd v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d718 // fadd v24.4s, v24.4s, v20.4s
+	WORD $0x4e35d739 // fadd v25.4s, v25.4s, v21.4s
+	MOVD $0(R21), R16
+	CMP $0, R10
+	BLE lanes341
+	VST1.P V22.S[0], 4(R16)
+	CMP $1, R10
+	BLE lanes341
+	VST1.P V22.S[1], 4(R16)
+	CMP $2, R10
+	BLE lanes341
+	VST1.P V22.S[2], 4(R16)
+	CMP $3, R10
+	BLE lanes341
+	VST1.P V22.S[3], 4(R16)
+lanes341:
+	MOVD $16(R21), R16
+	CMP $4, R10
+	BLE lanes342
+	VST1.P V23.S[0], 4(R16)
+	CMP $5, R10
+	BLE lanes342
+	VST1.P V23.S[1], 4(R16)
+	CMP $6, R10
+	BLE lanes342
+	VST1.P V23.S[2], 4(R16)
+	CMP $7, R10
+	BLE lanes342
+	VST1.P V23.S[3], 4(R16)
+lanes342:
+	MOVD $32(R21), R16
+	CMP $8, R10
+	BLE lanes343
+	VST1.P V24.S[0], 4(R16)
+	CMP $9, R10
+	BLE lanes343
+	VST1.P V24.S[1], 4(R16)
+	CMP $10, R10
+	BLE lanes343
+	VST1.P V24.S[2], 4(R16)
+	CMP $11, R10
+	BLE lanes343
+	VST1.P V24.S[3], 4(R16)
+lanes343:
+	MOVD $48(R21), R16
+	CMP $12, R10
+	BLE lanes344
+	VST1.P V25.S[0], 4(R16)
+	CMP $13, R10
+	BLE lanes344
+	VST1.P V25.S[1], 4(R16)
+	CMP $14, R10
+	BLE lanes344
+	VST1.P V25.S[2], 4(R16)
+	CMP $15, R10
+	BLE lanes344
+	VST1.P V25.S[3], 4(R16)
+lanes344:
+none159:
+	ADD R11<<2, R7, R22
+	MOVD $0(R22), R16
+	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
+	CMP $0, R10
+	BLE lanes345
+	VLD1.P 4(R16), V22.S[0]
+	CMP $1, R10
+	BLE lanes345
+	VLD1.P 4(R16), V22.S[1]
+	CMP $2, R10
+	BLE lanes345
+	VLD1.P 4(R16), V22.S[2]
+	CMP $3, R10
+	BLE lanes345
+	VLD1.P 4(R16), V22.S[3]
+lanes345:
+	MOVD $16(R22), R16
+	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
+	CMP $4, R10
+	BLE lanes346
+	VLD1.P 4(R16), V23.S[0]
+	CMP $5, R10
+	BLE lanes346
+	VLD1.P 4(R16), V23.S[1]
+	CMP $6, R10
+	BLE lanes346
+	VLD1.P 4(R16), V23.S[2]
+	CMP $7, R10
+	BLE lanes346
+	VLD1.P 4(R16), V23.S[3]
+lanes346:
+	MOVD $32(R22), R16
+	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
+	CMP $8, R10
+	BLE lanes347
+	VLD1.P 4(R16), V24.S[0]
+	CMP $9, R10
+	BLE lanes347
+	VLD1.P 4(R16), V24.S[1]
+	CMP $10, R10
+	BLE lanes347
+	VLD1.P 4(R16), V24.S[2]
+	CMP $11, R10
+	BLE lanes347
+	VLD1.P 4(R16), V24.S[3]
+lanes347:
+	MOVD $48(R22), R16
+	WORD $0x6e391f39 // eor v25.16b, v25.16b, v25.16b
+	CMP $12, R10
+	BLE lanes348
+	VLD1.P 4(R16), V25.S[0]
+	CMP $13, R10
+	BLE lanes348
+	VLD1.P 4(R16), V25.S[1]
+	CMP $14, R10
+	BLE lanes348
+	VLD1.P 4(R16), V25.S[2]
+	CMP $15, R10
+	BLE lanes348
+	VLD1.P 4(R16), V25.S[3]
+lanes348:
 	WORD $0x6e36de52 // fmul v18.4s, v18.4s, v22.4s
 	WORD $0x6e37de73 // fmul v19.4s, v19.4s, v23.4s
 	WORD $0x6e38de94 // fmul v20.4s, v20.4s, v24.4s
@@ -12125,7 +12593,7 @@ lanes332:
 	WORD $0x4e2bce67 // fmla v7.4s, v19.4s, v11.4s
 	WORD $0x4e2cce88 // fmla v8.4s, v20.4s, v12.4s
 	WORD $0x4e2dcea9 // fmla v9.4s, v21.4s, v13.4s
-done145:
+done157:
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
@@ -12148,14 +12616,14 @@ done145:
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	MOVD n+8(FP), R8
 	MOVD ZR, R9
-loop149:
+loop161:
 	CMP $16, R8
-	BLT part148
-	ADD R9<<2, R3, R25
-	FMOVQ 0(R25), F4
-	FMOVQ 16(R25), F5
-	FMOVQ 32(R25), F6
-	FMOVQ 48(R25), F7
+	BLT part160
+	ADD R9<<2, R3, R23
+	FMOVQ 0(R23), F4
+	FMOVQ 16(R23), F5
+	FMOVQ 32(R23), F6
+	FMOVQ 48(R23), F7
 	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
 	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
 	WORD $0x4ea0d4c6 // fsub v6.4s, v6.4s, v0.4s
@@ -12164,16 +12632,16 @@ loop149:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
 	WORD $0x6e21dce7 // fmul v7.4s, v7.4s, v1.4s
-	ADD R9<<2, R2, R26
-	FMOVQ 0(R26), F8
-	FMOVQ 16(R26), F9
-	FMOVQ 32(R26), F10
-	FMOVQ 48(R26), F11
-	ADD R9<<2, R7, R19
-	FMOVQ 0(R19), F12
-	FMOVQ 16(R19), F13
-	FMOVQ 32(R19), F14
-	FMOVQ 48(R19), F15
+	ADD R9<<2, R2, R24
+	FMOVQ 0(R24), F8
+	FMOVQ 16(R24), F9
+	FMOVQ 32(R24), F10
+	FMOVQ 48(R24), F11
+	ADD R9<<2, R7, R25
+	FMOVQ 0(R25), F12
+	FMOVQ 16(R25), F13
+	FMOVQ 32(R25), F14
+	FMOVQ 48(R25), F15
 	WORD $0x6e2cdd08 // fmul v8.4s, v8.4s, v12.4s
 	WORD $0x6e2ddd29 // fmul v9.4s, v9.4s, v13.4s
 	WORD $0x6e2edd4a // fmul v10.4s, v10.4s, v14.4s
@@ -12186,11 +12654,11 @@ loop149:
 	WORD $0x4ea3cca9 // fmls v9.4s, v5.4s, v3.4s
 	WORD $0x4ea3ccca // fmls v10.4s, v6.4s, v3.4s
 	WORD $0x4ea3cceb // fmls v11.4s, v7.4s, v3.4s
-	ADD R9<<2, R1, R20
-	FMOVQ 0(R20), F4
-	FMOVQ 16(R20), F5
-	FMOVQ 32(R20), F6
-	FMOVQ 48(R20), F7
+	ADD R9<<2, R1, R26
+	FMOVQ 0(R26), F4
+	FMOVQ 16(R26), F5
+	FMOVQ 32(R26), F6
+	FMOVQ 48(R26), F7
 	WORD $0x6e21dd08 // fmul v8.4s, v8.4s, v1.4s
 	WORD $0x6e21dd29 // fmul v9.4s, v9.4s, v1.4s
 	WORD $0x6e21dd4a // fmul v10.4s, v10.4s, v1.4s
@@ -12199,85 +12667,85 @@ loop149:
 	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
 	WORD $0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
 	WORD $0x4e2bd4e7 // fadd v7.4s, v7.4s, v11.4s
-	FMOVQ F4, 0(R20)
-	FMOVQ F5, 16(R20)
-	FMOVQ F6, 32(R20)
-	FMOVQ F7, 48(R20)
+	FMOVQ F4, 0(R26)
+	FMOVQ F5, 16(R26)
+	FMOVQ F6, 32(R26)
+	FMOVQ F7, 48(R26)
 	ADDS $16, R9, R9
 	SUBS $16, R8, R8
-	JMP loop149
-part148:
+	JMP loop161
+part160:
 	CMP $0, R8
-	BEQ done150
+	BEQ done162
 	MOVD $masksNEON<>+0(SB), R10
 	MOVD R8, R11
 	NEG R11, R11
-	ADD R11<<2, R10, R21
-	FMOVQ 64(R21), F4
-	FMOVQ 80(R21), F4
-	FMOVQ 96(R21), F4
-	FMOVQ 112(R21), F4
-	ADD R9<<2, R3, R22
-	MOVD $0(R22), R16
+	ADD R11<<2, R10, R19
+	FMOVQ 64(R19), F4
+	FMOVQ 80(R19), F4
+	FMOVQ 96(R19), F4
+	FMOVQ 112(R19), F4
+	ADD R9<<2, R3, R20
+	MOVD $0(R20), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R8
-	BLE lanes333
+	BLE lanes349
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R8
-	BLE lanes333
+	BLE lanes349
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R8
-	BLE lanes333
+	BLE lanes349
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R8
-	BLE lanes333
+	BLE lanes349
 	VLD1.P 4(R16), V4.S[3]
-lanes333:
-	MOVD $16(R22), R16
+lanes349:
+	MOVD $16(R20), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R8
-	BLE lanes334
+	BLE lanes350
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R8
-	BLE lanes334
+	BLE lanes350
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R8
-	BLE lanes334
+	BLE lanes350
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R8
-	BLE lanes334
+	BLE lanes350
 	VLD1.P 4(R16), V5.S[3]
-lanes334:
-	MOVD $32(R22), R16
+lanes350:
+	MOVD $32(R20), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R8
-	BLE lanes335
+	BLE lanes351
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R8
-	BLE lanes335
+	BLE lanes351
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R8
-	BLE lanes335
+	BLE lanes351
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R8
-	BLE lanes335
+	BLE lanes351
 	VLD1.P 4(R16), V6.S[3]
-lanes335:
-	MOVD $48(R22), R16
+lanes351:
+	MOVD $48(R20), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R8
-	BLE lanes336
+	BLE lanes352
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R8
-	BLE lanes336
+	BLE lanes352
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R8
-	BLE lanes336
+	BLE lanes352
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R8
-	BLE lanes336
+	BLE lanes352
 	VLD1.P 4(R16), V7.S[3]
-lanes336:
+lanes352:
 	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
 	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
 	WORD $0x4ea0d4c6 // fsub v6.4s, v6.4s, v0.4s
@@ -12286,128 +12754,128 @@ lanes336:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
-	ADD R9<<2, R2, R23
-	MOVD $0(R23), R16
+	ADD R9<<2, R2, R21
+	MOVD $0(R21), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R8
-	BLE lanes337
+	BLE lanes353
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R8
-	BLE lanes337
+	BLE lanes353
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R8
-	BLE lanes337
+	BLE lanes353
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R8
-	BLE lanes337
+	BLE lanes353
 	VLD1.P 4(R16), V7.S[3]
-lanes337:
-	MOVD $16(R23), R16
+lanes353:
+	MOVD $16(R21), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $4, R8
-	BLE lanes338
+	BLE lanes354
 	VLD1.P 4(R16), V8.S[0]
 	CMP $5, R8
-	BLE lanes338
+	BLE lanes354
 	VLD1.P 4(R16), V8.S[1]
 	CMP $6, R8
-	BLE lanes338
+	BLE lanes354
 	VLD1.P 4(R16), V8.S[2]
 	CMP $7, R8
-	BLE lanes338
+	BLE lanes354
 	VLD1.P 4(R16), V8.S[3]
-lanes338:
-	MOVD $32(R23), R16
+lanes354:
+	MOVD $32(R21), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $8, R8
-	BLE lanes339
+	BLE lanes355
 	VLD1.P 4(R16), V9.S[0]
 	CMP $9, R8
-	BLE lanes339
+	BLE lanes355
 	VLD1.P 4(R16), V9.S[1]
 	CMP $10, R8
-	BLE lanes339
+	BLE lanes355
 	VLD1.P 4(R16), V9.S[2]
 	CMP $11, R8
-	BLE lanes339
+	BLE lanes355
 	VLD1.P 4(R16), V9.S[3]
-lanes339:
-	MOVD $48(R23), R16
+lanes355:
+	MOVD $48(R21), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $12, R8
-	BLE lanes340
+	BLE lanes356
 	VLD1.P 4(R16), V10.S[0]
 	CMP $13, R8
-	BLE lanes340
+	BLE lanes356
 	VLD1.P 4(R16), V10.S[1]
 	CMP $14, R8
-	BLE lanes340
+	BLE lanes356
 	VLD1.P 4(R16), V10.S[2]
 	CMP $15, R8
-	BLE lanes340
+	BLE lanes356
 	VLD1.P 4(R16), V10.S[3]
-lanes340:
-	ADD R9<<2, R7, R24
-	MOVD $0(R24), R16
+lanes356:
+	ADD R9<<2, R7, R22
+	MOVD $0(R22), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $0, R8
-	BLE lanes341
+	BLE lanes357
 	VLD1.P 4(R16), V11.S[0]
 	CMP $1, R8
-	BLE lanes341
+	BLE lanes357
 	VLD1.P 4(R16), V11.S[1]
 	CMP $2, R8
-	BLE lanes341
+	BLE lanes357
 	VLD1.P 4(R16), V11.S[2]
 	CMP $3, R8
-	BLE lanes341
+	BLE lanes357
 	VLD1.P 4(R16), V11.S[3]
-lanes341:
-	MOVD $16(R24), R16
+lanes357:
+	MOVD $16(R22), R16
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
 	CMP $4, R8
-	BLE lanes342
+	BLE lanes358
 	VLD1.P 4(R16), V12.S[0]
 	CMP $5, R8
-	BLE lanes342
+	BLE lanes358
 	VLD1.P 4(R16), V12.S[1]
 	CMP $6, R8
-	BLE lanes342
+	BLE lanes358
 	VLD1.P 4(R16), V12.S[2]
 	CMP $7, R8
-	BLE lanes342
+	BLE lanes358
 	VLD1.P 4(R16), V12.S[3]
-lanes342:
-	MOVD $32(R24), R16
+lanes358:
+	MOVD $32(R22), R16
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	CMP $8, R8
-	BLE lanes343
+	BLE lanes359
 	VLD1.P 4(R16), V13.S[0]
 	CMP $9, R8
-	BLE lanes343
+	BLE lanes359
 	VLD1.P 4(R16), V13.S[1]
 	CMP $10, R8
-	BLE lanes343
+	BLE lanes359
 	VLD1.P 4(R16), V13.S[2]
 	CMP $11, R8
-	BLE lanes343
+	BLE lanes359
 	VLD1.P 4(R16), V13.S[3]
-lanes343:
-	MOVD $48(R24), R16
+lanes359:
+	MOVD $48(R22), R16
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	CMP $12, R8
-	BLE lanes344
+	BLE lanes360
 	VLD1.P 4(R16), V14.S[0]
 	CMP $13, R8
-	BLE lanes344
+	BLE lanes360
 	VLD1.P 4(R16), V14.S[1]
 	CMP $14, R8
-	BLE lanes344
+	BLE lanes360
 	VLD1.P 4(R16), V14.S[2]
 	CMP $15, R8
-	BLE lanes344
+	BLE lanes360
 	VLD1.P 4(R16), V14.S[3]
-lanes344:
+lanes360:
 	WORD $0x6e2bdce7 // fmul v7.4s, v7.4s, v11.4s
 	WORD $0x6e2cdd08 // fmul v8.4s, v8.4s, v12.4s
 	WORD $0x6e2ddd29 // fmul v9.4s, v9.4s, v13.4s
@@ -12420,67 +12888,67 @@ lanes344:
 	WORD $0x4ea3cca8 // fmls v8.4s, v5.4s, v3.4s
 	WORD $0x4ea3ccc9 // fmls v9.4s, v6.4s, v3.4s
 	WORD $0x4ea3cc02 // fmls v2.4s, v0.4s, v3.4s
-	ADD R9<<2, R1, R25
-	MOVD $0(R25), R16
+	ADD R9<<2, R1, R23
+	MOVD $0(R23), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R8
-	BLE lanes345
+	BLE lanes361
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R8
-	BLE lanes345
+	BLE lanes361
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R8
-	BLE lanes345
+	BLE lanes361
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R8
-	BLE lanes345
+	BLE lanes361
 	VLD1.P 4(R16), V0.S[3]
-lanes345:
-	MOVD $16(R25), R16
+lanes361:
+	MOVD $16(R23), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $4, R8
-	BLE lanes346
+	BLE lanes362
 	VLD1.P 4(R16), V3.S[0]
 	CMP $5, R8
-	BLE lanes346
+	BLE lanes362
 	VLD1.P 4(R16), V3.S[1]
 	CMP $6, R8
-	BLE lanes346
+	BLE lanes362
 	VLD1.P 4(R16), V3.S[2]
 	CMP $7, R8
-	BLE lanes346
+	BLE lanes362
 	VLD1.P 4(R16), V3.S[3]
-lanes346:
-	MOVD $32(R25), R16
+lanes362:
+	MOVD $32(R23), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $8, R8
-	BLE lanes347
+	BLE lanes363
 	VLD1.P 4(R16), V4.S[0]
 	CMP $9, R8
-	BLE lanes347
+	BLE lanes363
 	VLD1.P 4(R16), V4.S[1]
 	CMP $10, R8
-	BLE lanes347
+	BLE lanes363
 	VLD1.P 4(R16), V4.S[2]
 	CMP $11, R8
-	BLE lanes347
+	BLE lanes363
 	VLD1.P 4(R16), V4.S[3]
-lanes347:
-	MOVD $48(R25), R16
+lanes363:
+	MOVD $48(R23), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $12, R8
-	BLE lanes348
+	BLE lanes364
 	VLD1.P 4(R16), V5.S[0]
 	CMP $13, R8
-	BLE lanes348
+	BLE lanes364
 	VLD1.P 4(R16), V5.S[1]
 	CMP $14, R8
-	BLE lanes348
+	BLE lanes364
 	VLD1.P 4(R16), V5.S[2]
 	CMP $15, R8
-	BLE lanes348
+	BLE lanes364
 	VLD1.P 4(R16), V5.S[3]
-lanes348:
+lanes364:
 	WORD $0x6e21dce6 // fmul v6.4s, v7.4s, v1.4s
 	WORD $0x6e21dd07 // fmul v7.4s, v8.4s, v1.4s
 	WORD $0x6e21dd28 // fmul v8.4s, v9.4s, v1.4s
@@ -12489,63 +12957,63 @@ lanes348:
 	WORD $0x4e27d462 // fadd v2.4s, v3.4s, v7.4s
 	WORD $0x4e28d483 // fadd v3.4s, v4.4s, v8.4s
 	WORD $0x4e21d4a1 // fadd v1.4s, v5.4s, v1.4s
-	MOVD $0(R25), R16
+	MOVD $0(R23), R16
 	CMP $0, R8
-	BLE lanes349
+	BLE lanes365
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R8
-	BLE lanes349
+	BLE lanes365
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R8
-	BLE lanes349
+	BLE lanes365
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R8
-	BLE lanes349
+	BLE lanes365
 	VST1.P V0.S[3], 4(R16)
-lanes349:
-	MOVD $16(R25), R16
+lanes365:
+	MOVD $16(R23), R16
 	CMP $4, R8
-	BLE lanes350
+	BLE lanes366
 	VST1.P V2.S[0], 4(R16)
 	CMP $5, R8
-	BLE lanes350
+	BLE lanes366
 	VST1.P V2.S[1], 4(R16)
 	CMP $6, R8
-	BLE lanes350
+	BLE lanes366
 	VST1.P V2.S[2], 4(R16)
 	CMP $7, R8
-	BLE lanes350
+	BLE lanes366
 	VST1.P V2.S[3], 4(R16)
-lanes350:
-	MOVD $32(R25), R16
+lanes366:
+	MOVD $32(R23), R16
 	CMP $8, R8
-	BLE lanes351
+	BLE lanes367
 	VST1.P V3.S[0], 4(R16)
 	CMP $9, R8
-	BLE lanes351
+	BLE lanes367
 	VST1.P V3.S[1], 4(R16)
 	CMP $10, R8
-	BLE lanes351
+	BLE lanes367
 	VST1.P V3.S[2], 4(R16)
 	CMP $11, R8
-	BLE lanes351
+	BLE lanes367
 	VST1.P V3.S[3], 4(R16)
-lanes351:
-	MOVD $48(R25), R16
+lanes367:
+	MOVD $48(R23), R16
 	CMP $12, R8
-	BLE lanes352
+	BLE lanes368
 	VST1.P V1.S[0], 4(R16)
 	CMP $13, R8
-	BLE lanes352
+	BLE lanes368
 	VST1.P V1.S[1], 4(R16)
 	CMP $14, R8
-	BLE lanes352
+	BLE lanes368
 	VST1.P V1.S[2], 4(R16)
 	CMP $15, R8
-	BLE lanes352
+	BLE lanes368
 	VST1.P V1.S[3], 4(R16)
-lanes352:
-done150:
+lanes368:
+done162:
 	MOVD dxrs+24(FP), R7
 	LSL $2, R7, R7
 	ADDS R7, R1, R1
@@ -12557,7 +13025,7 @@ done150:
 	ADDS R7, R3, R3
 	ADDS $8, R6, R6
 	SUBS $1, R0, R0
-	BNE row140
+	BNE row152
 	RET
 
 // func adamWNEON(n int, w *float32, dw *float32, m *float32, v *float32, s *float32)
@@ -12569,14 +13037,14 @@ TEXT ·adamWNEON(SB), NOSPLIT, $0-48
 	MOVD v+32(FP), R6
 	MOVD s+40(FP), R7
 	MOVD ZR, R8
-loop152:
+loop164:
 	CMP $16, R0
-	BLT part151
-	ADD R8<<2, R2, R26
-	FMOVQ 0(R26), F0
-	FMOVQ 16(R26), F1
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F3
+	BLT part163
+	ADD R8<<2, R2, R24
+	FMOVQ 0(R24), F0
+	FMOVQ 16(R24), F1
+	FMOVQ 32(R24), F2
+	FMOVQ 48(R24), F3
 	FMOVS 28(R7), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
@@ -12594,21 +13062,21 @@ loop152:
 	WORD $0x6e27dc26 // fmul v6.4s, v1.4s, v7.4s
 	WORD $0x6e28dc47 // fmul v7.4s, v2.4s, v8.4s
 	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
-	ADD R8<<2, R3, R19
-	FMOVQ 0(R19), F8
-	FMOVQ 16(R19), F9
-	FMOVQ 32(R19), F10
-	FMOVQ 48(R19), F11
+	ADD R8<<2, R3, R25
+	FMOVQ 0(R25), F8
+	FMOVQ 16(R25), F9
+	FMOVQ 32(R25), F10
+	FMOVQ 48(R25), F11
 	FMOVS 4(R7), F12
 	WORD $0x4e04058c // dup v12.4s, v12.s[0]
 	WORD $0x4e2ccd05 // fmla v5.4s, v8.4s, v12.4s
 	WORD $0x4e2ccd26 // fmla v6.4s, v9.4s, v12.4s
 	WORD $0x4e2ccd47 // fmla v7.4s, v10.4s, v12.4s
 	WORD $0x4e2ccd64 // fmla v4.4s, v11.4s, v12.4s
-	FMOVQ F5, 0(R19)
-	FMOVQ F6, 16(R19)
-	FMOVQ F7, 32(R19)
-	FMOVQ F4, 48(R19)
+	FMOVQ F5, 0(R25)
+	FMOVQ F6, 16(R25)
+	FMOVQ F7, 32(R25)
+	FMOVQ F4, 48(R25)
 	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V8
 	FMOVS 8(R7), F9
 	WORD $0x4e040529 // dup v9.4s, v9.s[0]
@@ -12624,21 +13092,21 @@ loop152:
 	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
 	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
 	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
-	ADD R8<<2, R6, R20
-	FMOVQ 0(R20), F8
-	FMOVQ 16(R20), F9
-	FMOVQ 32(R20), F10
-	FMOVQ 48(R20), F11
+	ADD R8<<2, R6, R26
+	FMOVQ 0(R26), F8
+	FMOVQ 16(R26), F9
+	FMOVQ 32(R26), F10
+	FMOVQ 48(R26), F11
 	FMOVS 8(R7), F12
 	WORD $0x4e04058c // dup v12.4s, v12.s[0]
 	WORD $0x4e2ccd00 // fmla v0.4s, v8.4s, v12.4s
 	WORD $0x4e2ccd21 // fmla v1.4s, v9.4s, v12.4s
 	WORD $0x4e2ccd42 // fmla v2.4s, v10.4s, v12.4s
 	WORD $0x4e2ccd63 // fmla v3.4s, v11.4s, v12.4s
-	FMOVQ F0, 0(R20)
-	FMOVQ F1, 16(R20)
-	FMOVQ F2, 32(R20)
-	FMOVQ F3, 48(R20)
+	FMOVQ F0, 0(R26)
+	FMOVQ F1, 16(R26)
+	FMOVQ F2, 32(R26)
+	FMOVQ F3, 48(R26)
 	FMOVS 24(R7), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
@@ -12665,11 +13133,11 @@ loop152:
 	WORD $0x6e21fcc1 // fdiv v1.4s, v6.4s, v1.4s
 	WORD $0x6e22fce2 // fdiv v2.4s, v7.4s, v2.4s
 	WORD $0x6e23fc83 // fdiv v3.4s, v4.4s, v3.4s
-	ADD R8<<2, R1, R21
-	FMOVQ 0(R21), F4
-	FMOVQ 16(R21), F5
-	FMOVQ 32(R21), F6
-	FMOVQ 48(R21), F7
+	ADD R8<<2, R1, R19
+	FMOVQ 0(R19), F4
+	FMOVQ 16(R19), F5
+	FMOVQ 32(R19), F6
+	FMOVQ 48(R19), F7
 	FMOVS 16(R7), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x4e28cc80 // fmla v0.4s, v4.4s, v8.4s
@@ -12681,85 +13149,85 @@ loop152:
 	WORD $0x4ea8cc25 // fmls v5.4s, v1.4s, v8.4s
 	WORD $0x4ea8cc46 // fmls v6.4s, v2.4s, v8.4s
 	WORD $0x4ea8cc67 // fmls v7.4s, v3.4s, v8.4s
-	FMOVQ F4, 0(R21)
-	FMOVQ F5, 16(R21)
-	FMOVQ F6, 32(R21)
-	FMOVQ F7, 48(R21)
+	FMOVQ F4, 0(R19)
+	FMOVQ F5, 16(R19)
+	FMOVQ F6, 32(R19)
+	FMOVQ F7, 48(R19)
 	ADDS $16, R8, R8
 	SUBS $16, R0, R0
-	JMP loop152
-part151:
+	JMP loop164
+part163:
 	CMP $0, R0
-	BEQ done153
+	BEQ done165
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R0, R10
 	NEG R10, R10
-	ADD R10<<2, R9, R22
-	FMOVQ 64(R22), F0
-	FMOVQ 80(R22), F0
-	FMOVQ 96(R22), F0
-	FMOVQ 112(R22), F0
-	ADD R8<<2, R2, R23
-	MOVD $0(R23), R16
+	ADD R10<<2, R9, R20
+	FMOVQ 64(R20), F0
+	FMOVQ 80(R20), F0
+	FMOVQ 96(R20), F0
+	FMOVQ 112(R20), F0
+	ADD R8<<2, R2, R21
+	MOVD $0(R21), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes353
+	BLE lanes369
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes353
+	BLE lanes369
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes353
+	BLE lanes369
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes353
+	BLE lanes369
 	VLD1.P 4(R16), V0.S[3]
-lanes353:
-	MOVD $16(R23), R16
+lanes369:
+	MOVD $16(R21), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes354
+	BLE lanes370
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes354
+	BLE lanes370
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes354
+	BLE lanes370
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes354
+	BLE lanes370
 	VLD1.P 4(R16), V1.S[3]
-lanes354:
-	MOVD $32(R23), R16
+lanes370:
+	MOVD $32(R21), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes355
+	BLE lanes371
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes355
+	BLE lanes371
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes355
+	BLE lanes371
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes355
+	BLE lanes371
 	VLD1.P 4(R16), V2.S[3]
-lanes355:
-	MOVD $48(R23), R16
+lanes371:
+	MOVD $48(R21), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes356
+	BLE lanes372
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes356
+	BLE lanes372
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes356
+	BLE lanes372
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes356
+	BLE lanes372
 	VLD1.P 4(R16), V3.S[3]
-lanes356:
+lanes372:
 	FMOVS 28(R7), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
@@ -12777,129 +13245,129 @@ lanes356:
 	WORD $0x6e27dc26 // fmul v6.4s, v1.4s, v7.4s
 	WORD $0x6e28dc47 // fmul v7.4s, v2.4s, v8.4s
 	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
-	ADD R8<<2, R3, R24
-	MOVD $0(R24), R16
+	ADD R8<<2, R3, R22
+	MOVD $0(R22), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes357
+	BLE lanes373
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes357
+	BLE lanes373
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes357
+	BLE lanes373
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes357
+	BLE lanes373
 	VLD1.P 4(R16), V8.S[3]
-lanes357:
-	MOVD $16(R24), R16
+lanes373:
+	MOVD $16(R22), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R0
-	BLE lanes358
+	BLE lanes374
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R0
-	BLE lanes358
+	BLE lanes374
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R0
-	BLE lanes358
+	BLE lanes374
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R0
-	BLE lanes358
+	BLE lanes374
 	VLD1.P 4(R16), V9.S[3]
-lanes358:
-	MOVD $32(R24), R16
+lanes374:
+	MOVD $32(R22), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $8, R0
-	BLE lanes359
+	BLE lanes375
 	VLD1.P 4(R16), V10.S[0]
 	CMP $9, R0
-	BLE lanes359
+	BLE lanes375
 	VLD1.P 4(R16), V10.S[1]
 	CMP $10, R0
-	BLE lanes359
+	BLE lanes375
 	VLD1.P 4(R16), V10.S[2]
 	CMP $11, R0
-	BLE lanes359
+	BLE lanes375
 	VLD1.P 4(R16), V10.S[3]
-lanes359:
-	MOVD $48(R24), R16
+lanes375:
+	MOVD $48(R22), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $12, R0
-	BLE lanes360
+	BLE lanes376
 	VLD1.P 4(R16), V11.S[0]
 	CMP $13, R0
-	BLE lanes360
+	BLE lanes376
 	VLD1.P 4(R16), V11.S[1]
 	CMP $14, R0
-	BLE lanes360
+	BLE lanes376
 	VLD1.P 4(R16), V11.S[2]
 	CMP $15, R0
-	BLE lanes360
+	BLE lanes376
 	VLD1.P 4(R16), V11.S[3]
-lanes360:
+lanes376:
 	FMOVS 4(R7), F12
 	WORD $0x4e04058c // dup v12.4s, v12.s[0]
 	WORD $0x4e2ccd05 // fmla v5.4s, v8.4s, v12.4s
 	WORD $0x4e2ccd26 // fmla v6.4s, v9.4s, v12.4s
 	WORD $0x4e2ccd47 // fmla v7.4s, v10.4s, v12.4s
 	WORD $0x4e2ccd64 // fmla v4.4s, v11.4s, v12.4s
-	MOVD $0(R24), R16
+	MOVD $0(R22), R16
 	CMP $0, R0
-	BLE lanes361
+	BLE lanes377
 	VST1.P V5.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes361
+	BLE lanes377
 	VST1.P V5.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes361
+	BLE lanes377
 	VST1.P V5.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes361
+	BLE lanes377
 	VST1.P V5.S[3], 4(R16)
-lanes361:
-	MOVD $16(R24), R16
+lanes377:
+	MOVD $16(R22), R16
 	CMP $4, R0
-	BLE lanes362
+	BLE lanes378
 	VST1.P V6.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes362
+	BLE lanes378
 	VST1.P V6.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes362
+	BLE lanes378
 	VST1.P V6.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes362
+	BLE lanes378
 	VST1.P V6.S[3], 4(R16)
-lanes362:
-	MOVD $32(R24), R16
+lanes378:
+	MOVD $32(R22), R16
 	CMP $8, R0
-	BLE lanes363
+	BLE lanes379
 	VST1.P V7.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes363
+	BLE lanes379
 	VST1.P V7.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes363
+	BLE lanes379
 	VST1.P V7.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes363
+	BLE lanes379
 	VST1.P V7.S[3], 4(R16)
-lanes363:
-	MOVD $48(R24), R16
+lanes379:
+	MOVD $48(R22), R16
 	CMP $12, R0
-	BLE lanes364
+	BLE lanes380
 	VST1.P V4.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes364
+	BLE lanes380
 	VST1.P V4.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes364
+	BLE lanes380
 	VST1.P V4.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes364
+	BLE lanes380
 	VST1.P V4.S[3], 4(R16)
-lanes364:
+lanes380:
 	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V8
 	FMOVS 8(R7), F9
 	WORD $0x4e040529 // dup v9.4s, v9.s[0]
@@ -12915,129 +13383,129 @@ lanes364:
 	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
 	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
 	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
-	ADD R8<<2, R6, R25
-	MOVD $0(R25), R16
+	ADD R8<<2, R6, R23
+	MOVD $0(R23), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes365
+	BLE lanes381
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes365
+	BLE lanes381
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes365
+	BLE lanes381
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes365
+	BLE lanes381
 	VLD1.P 4(R16), V8.S[3]
-lanes365:
-	MOVD $16(R25), R16
+lanes381:
+	MOVD $16(R23), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R0
-	BLE lanes366
+	BLE lanes382
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R0
-	BLE lanes366
+	BLE lanes382
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R0
-	BLE lanes366
+	BLE lanes382
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R0
-	BLE lanes366
+	BLE lanes382
 	VLD1.P 4(R16), V9.S[3]
-lanes366:
-	MOVD $32(R25), R16
+lanes382:
+	MOVD $32(R23), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $8, R0
-	BLE lanes367
+	BLE lanes383
 	VLD1.P 4(R16), V10.S[0]
 	CMP $9, R0
-	BLE lanes367
+	BLE lanes383
 	VLD1.P 4(R16), V10.S[1]
 	CMP $10, R0
-	BLE lanes367
+	BLE lanes383
 	VLD1.P 4(R16), V10.S[2]
 	CMP $11, R0
-	BLE lanes367
+	BLE lanes383
 	VLD1.P 4(R16), V10.S[3]
-lanes367:
-	MOVD $48(R25), R16
+lanes383:
+	MOVD $48(R23), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $12, R0
-	BLE lanes368
+	BLE lanes384
 	VLD1.P 4(R16), V11.S[0]
 	CMP $13, R0
-	BLE lanes368
+	BLE lanes384
 	VLD1.P 4(R16), V11.S[1]
 	CMP $14, R0
-	BLE lanes368
+	BLE lanes384
 	VLD1.P 4(R16), V11.S[2]
 	CMP $15, R0
-	BLE lanes368
+	BLE lanes384
 	VLD1.P 4(R16), V11.S[3]
-lanes368:
+lanes384:
 	FMOVS 8(R7), F12
 	WORD $0x4e04058c // dup v12.4s, v12.s[0]
 	WORD $0x4e2ccd00 // fmla v0.4s, v8.4s, v12.4s
 	WORD $0x4e2ccd21 // fmla v1.4s, v9.4s, v12.4s
 	WORD $0x4e2ccd42 // fmla v2.4s, v10.4s, v12.4s
 	WORD $0x4e2ccd63 // fmla v3.4s, v11.4s, v12.4s
-	MOVD $0(R25), R16
+	MOVD $0(R23), R16
 	CMP $0, R0
-	BLE lanes369
+	BLE lanes385
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes369
+	BLE lanes385
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes369
+	BLE lanes385
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes369
+	BLE lanes385
 	VST1.P V0.S[3], 4(R16)
-lanes369:
-	MOVD $16(R25), R16
+lanes385:
+	MOVD $16(R23), R16
 	CMP $4, R0
-	BLE lanes370
+	BLE lanes386
 	VST1.P V1.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes370
+	BLE lanes386
 	VST1.P V1.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes370
+	BLE lanes386
 	VST1.P V1.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes370
+	BLE lanes386
 	VST1.P V1.S[3], 4(R16)
-lanes370:
-	MOVD $32(R25), R16
+lanes386:
+	MOVD $32(R23), R16
 	CMP $8, R0
-	BLE lanes371
+	BLE lanes387
 	VST1.P V2.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes371
+	BLE lanes387
 	VST1.P V2.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes371
+	BLE lanes387
 	VST1.P V2.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes371
+	BLE lanes387
 	VST1.P V2.S[3], 4(R16)
-lanes371:
-	MOVD $48(R25), R16
+lanes387:
+	MOVD $48(R23), R16
 	CMP $12, R0
-	BLE lanes372
+	BLE lanes388
 	VST1.P V3.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes372
+	BLE lanes388
 	VST1.P V3.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes372
+	BLE lanes388
 	VST1.P V3.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes372
+	BLE lanes388
 	VST1.P V3.S[3], 4(R16)
-lanes372:
+lanes388:
 	FMOVS 24(R7), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
@@ -13064,67 +13532,67 @@ lanes372:
 	WORD $0x6e21fcc1 // fdiv v1.4s, v6.4s, v1.4s
 	WORD $0x6e22fce2 // fdiv v2.4s, v7.4s, v2.4s
 	WORD $0x6e23fc83 // fdiv v3.4s, v4.4s, v3.4s
-	ADD R8<<2, R1, R26
-	MOVD $0(R26), R16
+	ADD R8<<2, R1, R24
+	MOVD $0(R24), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R0
-	BLE lanes373
+	BLE lanes389
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R0
-	BLE lanes373
+	BLE lanes389
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R0
-	BLE lanes373
+	BLE lanes389
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R0
-	BLE lanes373
+	BLE lanes389
 	VLD1.P 4(R16), V4.S[3]
-lanes373:
-	MOVD $16(R26), R16
+lanes389:
+	MOVD $16(R24), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R0
-	BLE lanes374
+	BLE lanes390
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R0
-	BLE lanes374
+	BLE lanes390
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R0
-	BLE lanes374
+	BLE lanes390
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R0
-	BLE lanes374
+	BLE lanes390
 	VLD1.P 4(R16), V5.S[3]
-lanes374:
-	MOVD $32(R26), R16
+lanes390:
+	MOVD $32(R24), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R0
-	BLE lanes375
+	BLE lanes391
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R0
-	BLE lanes375
+	BLE lanes391
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R0
-	BLE lanes375
+	BLE lanes391
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R0
-	BLE lanes375
+	BLE lanes391
 	VLD1.P 4(R16), V6.S[3]
-lanes375:
-	MOVD $48(R26), R16
+lanes391:
+	MOVD $48(R24), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R0
-	BLE lanes376
+	BLE lanes392
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R0
-	BLE lanes376
+	BLE lanes392
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R0
-	BLE lanes376
+	BLE lanes392
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R0
-	BLE lanes376
+	BLE lanes392
 	VLD1.P 4(R16), V7.S[3]
-lanes376:
+lanes392:
 	FMOVS 16(R7), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x4e28cc80 // fmla v0.4s, v4.4s, v8.4s
@@ -13136,63 +13604,63 @@ lanes376:
 	WORD $0x4ea8cc25 // fmls v5.4s, v1.4s, v8.4s
 	WORD $0x4ea8cc46 // fmls v6.4s, v2.4s, v8.4s
 	WORD $0x4ea8cc67 // fmls v7.4s, v3.4s, v8.4s
-	MOVD $0(R26), R16
+	MOVD $0(R24), R16
 	CMP $0, R0
-	BLE lanes377
+	BLE lanes393
 	VST1.P V4.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes377
+	BLE lanes393
 	VST1.P V4.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes377
+	BLE lanes393
 	VST1.P V4.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes377
+	BLE lanes393
 	VST1.P V4.S[3], 4(R16)
-lanes377:
-	MOVD $16(R26), R16
+lanes393:
+	MOVD $16(R24), R16
 	CMP $4, R0
-	BLE lanes378
+	BLE lanes394
 	VST1.P V5.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes378
+	BLE lanes394
 	VST1.P V5.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes378
+	BLE lanes394
 	VST1.P V5.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes378
+	BLE lanes394
 	VST1.P V5.S[3], 4(R16)
-lanes378:
-	MOVD $32(R26), R16
+lanes394:
+	MOVD $32(R24), R16
 	CMP $8, R0
-	BLE lanes379
+	BLE lanes395
 	VST1.P V6.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes379
+	BLE lanes395
 	VST1.P V6.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes379
+	BLE lanes395
 	VST1.P V6.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes379
+	BLE lanes395
 	VST1.P V6.S[3], 4(R16)
-lanes379:
-	MOVD $48(R26), R16
+lanes395:
+	MOVD $48(R24), R16
 	CMP $12, R0
-	BLE lanes380
+	BLE lanes396
 	VST1.P V7.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes380
+	BLE lanes396
 	VST1.P V7.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes380
+	BLE lanes396
 	VST1.P V7.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes380
+	BLE lanes396
 	VST1.P V7.S[3], 4(R16)
-lanes380:
-done153:
+lanes396:
+done165:
 	RET
 
 // func productsNEON(n int, rows int, dst *float32, drs int, w *float32, p *float32, x *float32, xrs int)
@@ -13208,37 +13676,37 @@ TEXT ·productsNEON(SB), NOSPLIT, $0-64
 	MOVD xrs+56(FP), R9
 	LSL $2, R9, R9
 	MOVD ZR, R10
-loop156:
+loop168:
 	CMP $64, R0
-	BLT single155
-	ADD R10<<2, R7, R19
-	FMOVQ 0(R19), F0
-	FMOVQ 16(R19), F1
-	FMOVQ 32(R19), F2
-	FMOVQ 48(R19), F3
-	FMOVQ 64(R19), F4
-	FMOVQ 80(R19), F5
-	FMOVQ 96(R19), F6
-	FMOVQ 112(R19), F7
-	FMOVQ 128(R19), F8
-	FMOVQ 144(R19), F9
-	FMOVQ 160(R19), F10
-	FMOVQ 176(R19), F11
-	FMOVQ 192(R19), F12
-	FMOVQ 208(R19), F13
-	FMOVQ 224(R19), F14
-	FMOVQ 240(R19), F15
+	BLT single167
+	ADD R10<<2, R7, R25
+	FMOVQ 0(R25), F0
+	FMOVQ 16(R25), F1
+	FMOVQ 32(R25), F2
+	FMOVQ 48(R25), F3
+	FMOVQ 64(R25), F4
+	FMOVQ 80(R25), F5
+	FMOVQ 96(R25), F6
+	FMOVQ 112(R25), F7
+	FMOVQ 128(R25), F8
+	FMOVQ 144(R25), F9
+	FMOVQ 160(R25), F10
+	FMOVQ 176(R25), F11
+	FMOVQ 192(R25), F12
+	FMOVQ 208(R25), F13
+	FMOVQ 224(R25), F14
+	FMOVQ 240(R25), F15
 	MOVD R6, R11
 	MOVD R1, R12
 	MOVD R2, R13
 	MOVD R8, R14
-row157:
+row169:
 	WORD $0x4d40c970 // ld1r {v16.4s}, [x11]
-	ADD R10<<2, R14, R20
-	FMOVQ 0(R20), F17
-	FMOVQ 16(R20), F18
-	FMOVQ 32(R20), F19
-	FMOVQ 48(R20), F20
+	ADD R10<<2, R14, R26
+	FMOVQ 0(R26), F17
+	FMOVQ 16(R26), F18
+	FMOVQ 32(R26), F19
+	FMOVQ 48(R26), F20
 	WORD $0x6e31dc11 // fmul v17.4s, v0.4s, v17.4s
 	WORD $0x6e32dc32 // fmul v18.4s, v1.4s, v18.4s
 	WORD $0x6e33dc53 // fmul v19.4s, v2.4s, v19.4s
@@ -13247,15 +13715,15 @@ row157:
 	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
 	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
-	ADD R10<<2, R13, R21
-	FMOVQ F17, 0(R21)
-	FMOVQ F18, 16(R21)
-	FMOVQ F19, 32(R21)
-	FMOVQ F20, 48(R21)
-	FMOVQ 64(R20), F17
-	FMOVQ 80(R20), F18
-	FMOVQ 96(R20), F19
-	FMOVQ 112(R20), F20
+	ADD R10<<2, R13, R19
+	FMOVQ F17, 0(R19)
+	FMOVQ F18, 16(R19)
+	FMOVQ F19, 32(R19)
+	FMOVQ F20, 48(R19)
+	FMOVQ 64(R26), F17
+	FMOVQ 80(R26), F18
+	FMOVQ 96(R26), F19
+	FMOVQ 112(R26), F20
 	WORD $0x6e31dc91 // fmul v17.4s, v4.4s, v17.4s
 	WORD $0x6e32dcb2 // fmul v18.4s, v5.4s, v18.4s
 	WORD $0x6e33dcd3 // fmul v19.4s, v6.4s, v19.4s
@@ -13264,14 +13732,14 @@ row157:
 	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
 	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
-	FMOVQ F17, 64(R21)
-	FMOVQ F18, 80(R21)
-	FMOVQ F19, 96(R21)
-	FMOVQ F20, 112(R21)
-	FMOVQ 128(R20), F17
-	FMOVQ 144(R20), F18
-	FMOVQ 160(R20), F19
-	FMOVQ 176(R20), F20
+	FMOVQ F17, 64(R19)
+	FMOVQ F18, 80(R19)
+	FMOVQ F19, 96(R19)
+	FMOVQ F20, 112(R19)
+	FMOVQ 128(R26), F17
+	FMOVQ 144(R26), F18
+	FMOVQ 160(R26), F19
+	FMOVQ 176(R26), F20
 	WORD $0x6e31dd11 // fmul v17.4s, v8.4s, v17.4s
 	WORD $0x6e32dd32 // fmul v18.4s, v9.4s, v18.4s
 	WORD $0x6e33dd53 // fmul v19.4s, v10.4s, v19.4s
@@ -13280,14 +13748,14 @@ row157:
 	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
 	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
-	FMOVQ F17, 128(R21)
-	FMOVQ F18, 144(R21)
-	FMOVQ F19, 160(R21)
-	FMOVQ F20, 176(R21)
-	FMOVQ 192(R20), F17
-	FMOVQ 208(R20), F18
-	FMOVQ 224(R20), F19
-	FMOVQ 240(R20), F20
+	FMOVQ F17, 128(R19)
+	FMOVQ F18, 144(R19)
+	FMOVQ F19, 160(R19)
+	FMOVQ F20, 176(R19)
+	FMOVQ 192(R26), F17
+	FMOVQ 208(R26), F18
+	FMOVQ 224(R26), F19
+	FMOVQ 240(R26), F20
 	WORD $0x6e31dd91 // fmul v17.4s, v12.4s, v17.4s
 	WORD $0x6e32ddb2 // fmul v18.4s, v13.4s, v18.4s
 	WORD $0x6e33ddd3 // fmul v19.4s, v14.4s, v19.4s
@@ -13296,38 +13764,38 @@ row157:
 	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
 	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
 	WORD $0x6e30de90 // fmul v16.4s, v20.4s, v16.4s
-	FMOVQ F17, 192(R21)
-	FMOVQ F18, 208(R21)
-	FMOVQ F19, 224(R21)
-	FMOVQ F16, 240(R21)
+	FMOVQ F17, 192(R19)
+	FMOVQ F18, 208(R19)
+	FMOVQ F19, 224(R19)
+	FMOVQ F16, 240(R19)
 	ADDS $4, R11, R11
 	ADDS R3, R13, R13
 	ADDS R9, R14, R14
 	SUBS $1, R12, R12
-	BNE row157
+	BNE row169
 	ADDS $64, R10, R10
 	SUBS $64, R0, R0
-	JMP loop156
-single155:
-loop158:
+	JMP loop168
+single167:
+loop170:
 	CMP $16, R0
-	BLT part154
-	ADD R10<<2, R7, R22
-	FMOVQ 0(R22), F0
-	FMOVQ 16(R22), F1
-	FMOVQ 32(R22), F2
-	FMOVQ 48(R22), F3
+	BLT part166
+	ADD R10<<2, R7, R20
+	FMOVQ 0(R20), F0
+	FMOVQ 16(R20), F1
+	FMOVQ 32(R20), F2
+	FMOVQ 48(R20), F3
 	MOVD R6, R11
 	MOVD R1, R12
 	MOVD R2, R13
 	MOVD R8, R14
-row159:
+row171:
 	WORD $0x4d40c964 // ld1r {v4.4s}, [x11]
-	ADD R10<<2, R14, R23
-	FMOVQ 0(R23), F5
-	FMOVQ 16(R23), F6
-	FMOVQ 32(R23), F7
-	FMOVQ 48(R23), F8
+	ADD R10<<2, R14, R21
+	FMOVQ 0(R21), F5
+	FMOVQ 16(R21), F6
+	FMOVQ 32(R21), F7
+	FMOVQ 48(R21), F8
 	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
 	WORD $0x6e26dc26 // fmul v6.4s, v1.4s, v6.4s
 	WORD $0x6e27dc47 // fmul v7.4s, v2.4s, v7.4s
@@ -13336,156 +13804,156 @@ row159:
 	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
 	WORD $0x6e24dce7 // fmul v7.4s, v7.4s, v4.4s
 	WORD $0x6e24dd04 // fmul v4.4s, v8.4s, v4.4s
-	ADD R10<<2, R13, R24
-	FMOVQ F5, 0(R24)
-	FMOVQ F6, 16(R24)
-	FMOVQ F7, 32(R24)
-	FMOVQ F4, 48(R24)
+	ADD R10<<2, R13, R22
+	FMOVQ F5, 0(R22)
+	FMOVQ F6, 16(R22)
+	FMOVQ F7, 32(R22)
+	FMOVQ F4, 48(R22)
 	ADDS $4, R11, R11
 	ADDS R3, R13, R13
 	ADDS R9, R14, R14
 	SUBS $1, R12, R12
-	BNE row159
+	BNE row171
 	ADDS $16, R10, R10
 	SUBS $16, R0, R0
-	JMP loop158
-part154:
+	JMP loop170
+part166:
 	CMP $0, R0
-	BEQ done160
+	BEQ done172
 	MOVD $masksNEON<>+0(SB), R11
 	MOVD R0, R12
 	NEG R12, R12
-	ADD R12<<2, R11, R25
-	FMOVQ 64(R25), F0
-	FMOVQ 80(R25), F0
-	FMOVQ 96(R25), F0
-	FMOVQ 112(R25), F0
-	ADD R10<<2, R7, R26
-	MOVD $0(R26), R16
+	ADD R12<<2, R11, R23
+	FMOVQ 64(R23), F0
+	FMOVQ 80(R23), F0
+	FMOVQ 96(R23), F0
+	FMOVQ 112(R23), F0
+	ADD R10<<2, R7, R24
+	MOVD $0(R24), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes381
+	BLE lanes397
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes381
+	BLE lanes397
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes381
+	BLE lanes397
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes381
+	BLE lanes397
 	VLD1.P 4(R16), V0.S[3]
-lanes381:
-	MOVD $16(R26), R16
+lanes397:
+	MOVD $16(R24), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes382
+	BLE lanes398
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes382
+	BLE lanes398
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes382
+	BLE lanes398
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes382
+	BLE lanes398
 	VLD1.P 4(R16), V1.S[3]
-lanes382:
-	MOVD $32(R26), R16
+lanes398:
+	MOVD $32(R24), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes383
+	BLE lanes399
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes383
+	BLE lanes399
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes383
+	BLE lanes399
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes383
+	BLE lanes399
 	VLD1.P 4(R16), V2.S[3]
-lanes383:
-	MOVD $48(R26), R16
+lanes399:
+	MOVD $48(R24), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes384
+	BLE lanes400
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes384
+	BLE lanes400
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes384
+	BLE lanes400
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes384
+	BLE lanes400
 	VLD1.P 4(R16), V3.S[3]
-lanes384:
+lanes400:
 	MOVD R1, R1
 	MOVD R8, R7
-row161:
+row173:
 	WORD $0x4d40c8c4 // ld1r {v4.4s}, [x6]
-	ADD R10<<2, R7, R19
-	MOVD $0(R19), R16
+	ADD R10<<2, R7, R25
+	MOVD $0(R25), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $0, R0
-	BLE lanes385
+	BLE lanes401
 	VLD1.P 4(R16), V5.S[0]
 	CMP $1, R0
-	BLE lanes385
+	BLE lanes401
 	VLD1.P 4(R16), V5.S[1]
 	CMP $2, R0
-	BLE lanes385
+	BLE lanes401
 	VLD1.P 4(R16), V5.S[2]
 	CMP $3, R0
-	BLE lanes385
+	BLE lanes401
 	VLD1.P 4(R16), V5.S[3]
-lanes385:
-	MOVD $16(R19), R16
+lanes401:
+	MOVD $16(R25), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes386
+	BLE lanes402
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes386
+	BLE lanes402
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes386
+	BLE lanes402
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes386
+	BLE lanes402
 	VLD1.P 4(R16), V6.S[3]
-lanes386:
-	MOVD $32(R19), R16
+lanes402:
+	MOVD $32(R25), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $8, R0
-	BLE lanes387
+	BLE lanes403
 	VLD1.P 4(R16), V7.S[0]
 	CMP $9, R0
-	BLE lanes387
+	BLE lanes403
 	VLD1.P 4(R16), V7.S[1]
 	CMP $10, R0
-	BLE lanes387
+	BLE lanes403
 	VLD1.P 4(R16), V7.S[2]
 	CMP $11, R0
-	BLE lanes387
+	BLE lanes403
 	VLD1.P 4(R16), V7.S[3]
-lanes387:
-	MOVD $48(R19), R16
+lanes403:
+	MOVD $48(R25), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $12, R0
-	BLE lanes388
+	BLE lanes404
 	VLD1.P 4(R16), V8.S[0]
 	CMP $13, R0
-	BLE lanes388
+	BLE lanes404
 	VLD1.P 4(R16), V8.S[1]
 	CMP $14, R0
-	BLE lanes388
+	BLE lanes404
 	VLD1.P 4(R16), V8.S[2]
 	CMP $15, R0
-	BLE lanes388
+	BLE lanes404
 	VLD1.P 4(R16), V8.S[3]
-lanes388:
+lanes404:
 	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
 	WORD $0x6e26dc26 // fmul v6.4s, v1.4s, v6.4s
 	WORD $0x6e27dc47 // fmul v7.4s, v2.4s, v7.4s
@@ -13494,69 +13962,69 @@ lanes388:
 	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
 	WORD $0x6e24dce7 // fmul v7.4s, v7.4s, v4.4s
 	WORD $0x6e24dd04 // fmul v4.4s, v8.4s, v4.4s
-	ADD R10<<2, R2, R20
-	MOVD $0(R20), R16
+	ADD R10<<2, R2, R26
+	MOVD $0(R26), R16
 	CMP $0, R0
-	BLE lanes389
+	BLE lanes405
 	VST1.P V5.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes389
+	BLE lanes405
 	VST1.P V5.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes389
+	BLE lanes405
 	VST1.P V5.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes389
+	BLE lanes405
 	VST1.P V5.S[3], 4(R16)
-lanes389:
-	MOVD $16(R20), R16
+lanes405:
+	MOVD $16(R26), R16
 	CMP $4, R0
-	BLE lanes390
+	BLE lanes406
 	VST1.P V6.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes390
+	BLE lanes406
 	VST1.P V6.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes390
+	BLE lanes406
 	VST1.P V6.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes390
+	BLE lanes406
 	VST1.P V6.S[3], 4(R16)
-lanes390:
-	MOVD $32(R20), R16
+lanes406:
+	MOVD $32(R26), R16
 	CMP $8, R0
-	BLE lanes391
+	BLE lanes407
 	VST1.P V7.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes391
+	BLE lanes407
 	VST1.P V7.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes391
+	BLE lanes407
 	VST1.P V7.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes391
+	BLE lanes407
 	VST1.P V7.S[3], 4(R16)
-lanes391:
-	MOVD $48(R20), R16
+lanes407:
+	MOVD $48(R26), R16
 	CMP $12, R0
-	BLE lanes392
+	BLE lanes408
 	VST1.P V4.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes392
+	BLE lanes408
 	VST1.P V4.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes392
+	BLE lanes408
 	VST1.P V4.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes392
+	BLE lanes408
 	VST1.P V4.S[3], 4(R16)
-lanes392:
+lanes408:
 	ADDS $4, R6, R6
 	ADDS R3, R2, R2
 	ADDS R9, R7, R7
 	SUBS $1, R1, R1
-	BNE row161
-done160:
+	BNE row173
+done172:
 	RET
 
 // func featureSumsNEON(n int, count int, runs *int32, dst *float32, p *float32, x *float32, ld int, y *float32, sums *float32)
@@ -13568,7 +14036,7 @@ TEXT ·featureSumsNEON(SB), NOSPLIT, $24-72
 	MOVD R2, 8(RSP)
 	MOVD count+8(FP), R2
 	MOVD R2, 16(RSP)
-run162:
+run174:
 	MOVD 8(RSP), R2
 	MOVW 0(R2), R3
 	MUL R1, R3, R3
@@ -13582,10 +14050,10 @@ run162:
 	MOVD R7, 24(RSP)
 	ADDS $12, R2, R2
 	MOVD R2, 8(RSP)
-rows165:
+rows177:
 	MOVD 24(RSP), R17
 	CMP $4, R17
-	BLT rest163
+	BLT rest175
 	ADD R1<<0, R0, R2
 	ADD R1<<0, R2, R7
 	ADD R1<<0, R7, R8
@@ -13611,38 +14079,60 @@ rows165:
 	MOVD y+56(FP), R12
 	MOVD n+0(FP), R13
 	MOVD ZR, R14
-loop167:
+loop179:
 	CMP $16, R13
-	BLT part166
-	ADD R14<<2, R3, R21
-	FMOVQ 0(R21), F16
-	FMOVQ 16(R21), F17
-	FMOVQ 32(R21), F18
-	FMOVQ 48(R21), F19
-	ADD R14<<2, R6, R22
-	FMOVQ 0(R22), F20
-	FMOVQ 16(R22), F21
-	FMOVQ 32(R22), F22
-	FMOVQ 48(R22), F23
+	BLT part178
+	ADD R14<<2, R3, R19
+	FMOVQ 0(R19), F16
+	FMOVQ 16(R19), F17
+	FMOVQ 32(R19), F18
+	FMOVQ 48(R19), F19
+	ADD R14<<2, R6, R20
+	FMOVQ 0(R20), F20
+	FMOVQ 16(R20), F21
+	FMOVQ 32(R20), F22
+	FMOVQ 48(R20), F23
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
 	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
 	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R0, R23
-	FMOVQ F20, 0(R23)
-	FMOVQ F21, 16(R23)
-	FMOVQ F22, 32(R23)
-	FMOVQ F23, 48(R23)
-	ADD R14<<2, R12, R24
-	FMOVQ 0(R24), F24
-	FMOVQ 16(R24), F25
-	FMOVQ 32(R24), F26
-	FMOVQ 48(R24), F27
+	ADD R14<<2, R0, R21
+	FMOVQ F20, 0(R21)
+	FMOVQ F21, 16(R21)
+	FMOVQ F22, 32(R21)
+	FMOVQ F23, 48(R21)
+	ADD R14<<2, R12, R22
+	FMOVQ 0(R22), F24
+	FMOVQ 16(R22), F25
+	FMOVQ 32(R22), F26
+	FMOVQ 48(R22), F27
 	WORD $0x4e38ce80 // fmla v0.4s, v20.4s, v24.4s
 	WORD $0x4e39cea1 // fmla v1.4s, v21.4s, v25.4s
 	WORD $0x4e3acec2 // fmla v2.4s, v22.4s, v26.4s
 	WORD $0x4e3bcee3 // fmla v3.4s, v23.4s, v27.4s
-	ADD R14<<2, R9, R25
+	ADD R14<<2, R9, R23
+	FMOVQ 0(R23), F20
+	FMOVQ 16(R23), F21
+	FMOVQ 32(R23), F22
+	FMOVQ 48(R23), F23
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	ADD R14<<2, R2, R24
+	FMOVQ F20, 0(R24)
+	FMOVQ F21, 16(R24)
+	FMOVQ F22, 32(R24)
+	FMOVQ F23, 48(R24)
+	FMOVQ 0(R22), F24
+	FMOVQ 16(R22), F25
+	FMOVQ 32(R22), F26
+	FMOVQ 48(R22), F27
+	WORD $0x4e38ce84 // fmla v4.4s, v20.4s, v24.4s
+	WORD $0x4e39cea5 // fmla v5.4s, v21.4s, v25.4s
+	WORD $0x4e3acec6 // fmla v6.4s, v22.4s, v26.4s
+	WORD $0x4e3bcee7 // fmla v7.4s, v23.4s, v27.4s
+	ADD R14<<2, R10, R25
 	FMOVQ 0(R25), F20
 	FMOVQ 16(R25), F21
 	FMOVQ 32(R25), F22
@@ -13651,20 +14141,20 @@ loop167:
 	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
 	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
 	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R2, R26
+	ADD R14<<2, R7, R26
 	FMOVQ F20, 0(R26)
 	FMOVQ F21, 16(R26)
 	FMOVQ F22, 32(R26)
 	FMOVQ F23, 48(R26)
-	FMOVQ 0(R24), F24
-	FMOVQ 16(R24), F25
-	FMOVQ 32(R24), F26
-	FMOVQ 48(R24), F27
-	WORD $0x4e38ce84 // fmla v4.4s, v20.4s, v24.4s
-	WORD $0x4e39cea5 // fmla v5.4s, v21.4s, v25.4s
-	WORD $0x4e3acec6 // fmla v6.4s, v22.4s, v26.4s
-	WORD $0x4e3bcee7 // fmla v7.4s, v23.4s, v27.4s
-	ADD R14<<2, R10, R19
+	FMOVQ 0(R22), F24
+	FMOVQ 16(R22), F25
+	FMOVQ 32(R22), F26
+	FMOVQ 48(R22), F27
+	WORD $0x4e38ce88 // fmla v8.4s, v20.4s, v24.4s
+	WORD $0x4e39cea9 // fmla v9.4s, v21.4s, v25.4s
+	WORD $0x4e3aceca // fmla v10.4s, v22.4s, v26.4s
+	WORD $0x4e3bceeb // fmla v11.4s, v23.4s, v27.4s
+	ADD R14<<2, R11, R19
 	FMOVQ 0(R19), F20
 	FMOVQ 16(R19), F21
 	FMOVQ 32(R19), F22
@@ -13673,862 +14163,840 @@ loop167:
 	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
 	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
 	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R7, R20
+	ADD R14<<2, R8, R20
 	FMOVQ F20, 0(R20)
 	FMOVQ F21, 16(R20)
 	FMOVQ F22, 32(R20)
 	FMOVQ F23, 48(R20)
-	FMOVQ 0(R24), F24
-	FMOVQ 16(R24), F25
-	FMOVQ 32(R24), F26
-	FMOVQ 48(R24), F27
-	WORD $0x4e38ce88 // fmla v8.4s, v20.4s, v24.4s
-	WORD $0x4e39cea9 // fmla v9.4s, v21.4s, v25.4s
-	WORD $0x4e3aceca // fmla v10.4s, v22.4s, v26.4s
-	WORD $0x4e3bceeb // fmla v11.4s, v23.4s, v27.4s
-	ADD R14<<2, R11, R21
-	FMOVQ 0(R21), F20
-	FMOVQ 16(R21), F21
-	FMOVQ 32(R21), F22
-	FMOVQ 48(R21), F23
-	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
-	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
-	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
-	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R8, R22
-	FMOVQ F20, 0(R22)
-	FMOVQ F21, 16(R22)
-	FMOVQ F22, 32(R22)
-	FMOVQ F23, 48(R22)
-	FMOVQ 0(R24), F16
-	FMOVQ 16(R24), F17
-	FMOVQ 32(R24), F18
-	FMOVQ 48(R24), F19
+	FMOVQ 0(R22), F16
+	FMOVQ 16(R22), F17
+	FMOVQ 32(R22), F18
+	FMOVQ 48(R22), F19
 	WORD $0x4e30ce8c // fmla v12.4s, v20.4s, v16.4s
 	WORD $0x4e31cead // fmla v13.4s, v21.4s, v17.4s
 	WORD $0x4e32cece // fmla v14.4s, v22.4s, v18.4s
 	WORD $0x4e33ceef // fmla v15.4s, v23.4s, v19.4s
 	ADDS $16, R14, R14
 	SUBS $16, R13, R13
-	JMP loop167
-part166:
+	JMP loop179
+part178:
 	CMP $0, R13
-	BEQ done168
+	BEQ done180
 	MOVD $masksNEON<>+0(SB), R15
 	MOVD R13, R5
 	NEG R5, R5
-	ADD R5<<2, R15, R23
-	FMOVQ 64(R23), F16
-	FMOVQ 80(R23), F16
-	FMOVQ 96(R23), F16
-	FMOVQ 112(R23), F16
-	ADD R14<<2, R3, R24
-	MOVD $0(R24), R16
+	ADD R5<<2, R15, R21
+	FMOVQ 64(R21), F16
+	FMOVQ 80(R21), F16
+	FMOVQ 96(R21), F16
+	FMOVQ 112(R21), F16
+	ADD R14<<2, R3, R22
+	MOVD $0(R22), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $0, R13
-	BLE lanes393
+	BLE lanes409
 	VLD1.P 4(R16), V16.S[0]
 	CMP $1, R13
-	BLE lanes393
+	BLE lanes409
 	VLD1.P 4(R16), V16.S[1]
 	CMP $2, R13
-	BLE lanes393
+	BLE lanes409
 	VLD1.P 4(R16), V16.S[2]
 	CMP $3, R13
-	BLE lanes393
+	BLE lanes409
 	VLD1.P 4(R16), V16.S[3]
-lanes393:
-	MOVD $16(R24), R16
+lanes409:
+	MOVD $16(R22), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $4, R13
-	BLE lanes394
+	BLE lanes410
 	VLD1.P 4(R16), V17.S[0]
 	CMP $5, R13
-	BLE lanes394
+	BLE lanes410
 	VLD1.P 4(R16), V17.S[1]
 	CMP $6, R13
-	BLE lanes394
+	BLE lanes410
 	VLD1.P 4(R16), V17.S[2]
 	CMP $7, R13
-	BLE lanes394
+	BLE lanes410
 	VLD1.P 4(R16), V17.S[3]
-lanes394:
-	MOVD $32(R24), R16
+lanes410:
+	MOVD $32(R22), R16
 	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
 	CMP $8, R13
-	BLE lanes395
+	BLE lanes411
 	VLD1.P 4(R16), V18.S[0]
 	CMP $9, R13
-	BLE lanes395
+	BLE lanes411
 	VLD1.P 4(R16), V18.S[1]
 	CMP $10, R13
-	BLE lanes395
+	BLE lanes411
 	VLD1.P 4(R16), V18.S[2]
 	CMP $11, R13
-	BLE lanes395
+	BLE lanes411
 	VLD1.P 4(R16), V18.S[3]
-lanes395:
-	MOVD $48(R24), R16
+lanes411:
+	MOVD $48(R22), R16
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	CMP $12, R13
-	BLE lanes396
+	BLE lanes412
 	VLD1.P 4(R16), V19.S[0]
 	CMP $13, R13
-	BLE lanes396
+	BLE lanes412
 	VLD1.P 4(R16), V19.S[1]
 	CMP $14, R13
-	BLE lanes396
+	BLE lanes412
 	VLD1.P 4(R16), V19.S[2]
 	CMP $15, R13
-	BLE lanes396
+	BLE lanes412
 	VLD1.P 4(R16), V19.S[3]
-lanes396:
-	ADD R14<<2, R6, R25
-	MOVD $0(R25), R16
+lanes412:
+	ADD R14<<2, R6, R23
+	MOVD $0(R23), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R13
-	BLE lanes397
+	BLE lanes413
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R13
-	BLE lanes397
+	BLE lanes413
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R13
-	BLE lanes397
+	BLE lanes413
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R13
-	BLE lanes397
+	BLE lanes413
 	VLD1.P 4(R16), V20.S[3]
-lanes397:
-	MOVD $16(R25), R16
+lanes413:
+	MOVD $16(R23), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R13
-	BLE lanes398
+	BLE lanes414
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R13
-	BLE lanes398
+	BLE lanes414
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R13
-	BLE lanes398
+	BLE lanes414
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R13
-	BLE lanes398
+	BLE lanes414
 	VLD1.P 4(R16), V21.S[3]
-lanes398:
-	MOVD $32(R25), R16
+lanes414:
+	MOVD $32(R23), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R13
-	BLE lanes399
+	BLE lanes415
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R13
-	BLE lanes399
+	BLE lanes415
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R13
-	BLE lanes399
+	BLE lanes415
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R13
-	BLE lanes399
+	BLE lanes415
 	VLD1.P 4(R16), V22.S[3]
-lanes399:
-	MOVD $48(R25), R16
+lanes415:
+	MOVD $48(R23), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R13
-	BLE lanes400
+	BLE lanes416
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R13
-	BLE lanes400
+	BLE lanes416
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R13
-	BLE lanes400
+	BLE lanes416
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R13
-	BLE lanes400
+	BLE lanes416
 	VLD1.P 4(R16), V23.S[3]
-lanes400:
+lanes416:
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
 	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
 	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R0, R26
-	MOVD $0(R26), R16
+	ADD R14<<2, R0, R24
+	MOVD $0(R24), R16
 	CMP $0, R13
-	BLE lanes401
+	BLE lanes417
 	VST1.P V20.S[0], 4(R16)
 	CMP $1, R13
-	BLE lanes401
+	BLE lanes417
 	VST1.P V20.S[1], 4(R16)
 	CMP $2, R13
-	BLE lanes401
+	BLE lanes417
 	VST1.P V20.S[2], 4(R16)
 	CMP $3, R13
-	BLE lanes401
+	BLE lanes417
 	VST1.P V20.S[3], 4(R16)
-lanes401:
-	MOVD $16(R26), R16
+lanes417:
+	MOVD $16(R24), R16
 	CMP $4, R13
-	BLE lanes402
+	BLE lanes418
 	VST1.P V21.S[0], 4(R16)
 	CMP $5, R13
-	BLE lanes402
+	BLE lanes418
 	VST1.P V21.S[1], 4(R16)
 	CMP $6, R13
-	BLE lanes402
+	BLE lanes418
 	VST1.P V21.S[2], 4(R16)
 	CMP $7, R13
-	BLE lanes402
+	BLE lanes418
 	VST1.P V21.S[3], 4(R16)
-lanes402:
-	MOVD $32(R26), R16
+lanes418:
+	MOVD $32(R24), R16
 	CMP $8, R13
-	BLE lanes403
+	BLE lanes419
 	VST1.P V22.S[0], 4(R16)
 	CMP $9, R13
-	BLE lanes403
+	BLE lanes419
 	VST1.P V22.S[1], 4(R16)
 	CMP $10, R13
-	BLE lanes403
+	BLE lanes419
 	VST1.P V22.S[2], 4(R16)
 	CMP $11, R13
-	BLE lanes403
+	BLE lanes419
 	VST1.P V22.S[3], 4(R16)
-lanes403:
-	MOVD $48(R26), R16
+lanes419:
+	MOVD $48(R24), R16
 	CMP $12, R13
-	BLE lanes404
+	BLE lanes420
 	VST1.P V23.S[0], 4(R16)
 	CMP $13, R13
-	BLE lanes404
+	BLE lanes420
 	VST1.P V23.S[1], 4(R16)
 	CMP $14, R13
-	BLE lanes404
+	BLE lanes420
 	VST1.P V23.S[2], 4(R16)
 	CMP $15, R13
-	BLE lanes404
+	BLE lanes420
 	VST1.P V23.S[3], 4(R16)
-lanes404:
-	ADD R14<<2, R12, R19
-	MOVD $0(R19), R16
+lanes420:
+	ADD R14<<2, R12, R25
+	MOVD $0(R25), R16
 	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
 	CMP $0, R13
-	BLE lanes405
+	BLE lanes421
 	VLD1.P 4(R16), V24.S[0]
 	CMP $1, R13
-	BLE lanes405
+	BLE lanes421
 	VLD1.P 4(R16), V24.S[1]
 	CMP $2, R13
-	BLE lanes405
+	BLE lanes421
 	VLD1.P 4(R16), V24.S[2]
 	CMP $3, R13
-	BLE lanes405
+	BLE lanes421
 	VLD1.P 4(R16), V24.S[3]
-lanes405:
-	MOVD $16(R19), R16
+lanes421:
+	MOVD $16(R25), R16
 	WORD $0x6e391f39 // eor v25.16b, v25.16b, v25.16b
 	CMP $4, R13
-	BLE lanes406
+	BLE lanes422
 	VLD1.P 4(R16), V25.S[0]
 	CMP $5, R13
-	BLE lanes406
+	BLE lanes422
 	VLD1.P 4(R16), V25.S[1]
 	CMP $6, R13
-	BLE lanes406
+	BLE lanes422
 	VLD1.P 4(R16), V25.S[2]
 	CMP $7, R13
-	BLE lanes406
+	BLE lanes422
 	VLD1.P 4(R16), V25.S[3]
-lanes406:
-	MOVD $32(R19), R16
+lanes422:
+	MOVD $32(R25), R16
 	WORD $0x6e3a1f5a // eor v26.16b, v26.16b, v26.16b
 	CMP $8, R13
-	BLE lanes407
+	BLE lanes423
 	VLD1.P 4(R16), V26.S[0]
 	CMP $9, R13
-	BLE lanes407
+	BLE lanes423
 	VLD1.P 4(R16), V26.S[1]
 	CMP $10, R13
-	BLE lanes407
+	BLE lanes423
 	VLD1.P 4(R16), V26.S[2]
 	CMP $11, R13
-	BLE lanes407
+	BLE lanes423
 	VLD1.P 4(R16), V26.S[3]
-lanes407:
-	MOVD $48(R19), R16
+lanes423:
+	MOVD $48(R25), R16
 	WORD $0x6e3b1f7b // eor v27.16b, v27.16b, v27.16b
 	CMP $12, R13
-	BLE lanes408
+	BLE lanes424
 	VLD1.P 4(R16), V27.S[0]
 	CMP $13, R13
-	BLE lanes408
+	BLE lanes424
 	VLD1.P 4(R16), V27.S[1]
 	CMP $14, R13
-	BLE lanes408
+	BLE lanes424
 	VLD1.P 4(R16), V27.S[2]
 	CMP $15, R13
-	BLE lanes408
+	BLE lanes424
 	VLD1.P 4(R16), V27.S[3]
-lanes408:
+lanes424:
 	WORD $0x4e38ce80 // fmla v0.4s, v20.4s, v24.4s
 	WORD $0x4e39cea1 // fmla v1.4s, v21.4s, v25.4s
 	WORD $0x4e3acec2 // fmla v2.4s, v22.4s, v26.4s
 	WORD $0x4e3bcee3 // fmla v3.4s, v23.4s, v27.4s
-	ADD R14<<2, R9, R20
-	MOVD $0(R20), R16
+	ADD R14<<2, R9, R26
+	MOVD $0(R26), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R13
-	BLE lanes409
+	BLE lanes425
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R13
-	BLE lanes409
+	BLE lanes425
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R13
-	BLE lanes409
+	BLE lanes425
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R13
-	BLE lanes409
+	BLE lanes425
 	VLD1.P 4(R16), V20.S[3]
-lanes409:
-	MOVD $16(R20), R16
+lanes425:
+	MOVD $16(R26), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R13
-	BLE lanes410
+	BLE lanes426
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R13
-	BLE lanes410
+	BLE lanes426
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R13
-	BLE lanes410
+	BLE lanes426
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R13
-	BLE lanes410
+	BLE lanes426
 	VLD1.P 4(R16), V21.S[3]
-lanes410:
-	MOVD $32(R20), R16
+lanes426:
+	MOVD $32(R26), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R13
-	BLE lanes411
+	BLE lanes427
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R13
-	BLE lanes411
+	BLE lanes427
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R13
-	BLE lanes411
+	BLE lanes427
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R13
-	BLE lanes411
+	BLE lanes427
 	VLD1.P 4(R16), V22.S[3]
-lanes411:
-	MOVD $48(R20), R16
+lanes427:
+	MOVD $48(R26), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R13
-	BLE lanes412
+	BLE lanes428
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R13
-	BLE lanes412
+	BLE lanes428
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R13
-	BLE lanes412
+	BLE lanes428
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R13
-	BLE lanes412
+	BLE lanes428
 	VLD1.P 4(R16), V23.S[3]
-lanes412:
+lanes428:
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
 	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
 	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R2, R21
-	MOVD $0(R21), R16
+	ADD R14<<2, R2, R19
+	MOVD $0(R19), R16
 	CMP $0, R13
-	BLE lanes413
+	BLE lanes429
 	VST1.P V20.S[0], 4(R16)
 	CMP $1, R13
-	BLE lanes413
+	BLE lanes429
 	VST1.P V20.S[1], 4(R16)
 	CMP $2, R13
-	BLE lanes413
+	BLE lanes429
 	VST1.P V20.S[2], 4(R16)
 	CMP $3, R13
-	BLE lanes413
+	BLE lanes429
 	VST1.P V20.S[3], 4(R16)
-lanes413:
-	MOVD $16(R21), R16
+lanes429:
+	MOVD $16(R19), R16
 	CMP $4, R13
-	BLE lanes414
+	BLE lanes430
 	VST1.P V21.S[0], 4(R16)
 	CMP $5, R13
-	BLE lanes414
+	BLE lanes430
 	VST1.P V21.S[1], 4(R16)
 	CMP $6, R13
-	BLE lanes414
+	BLE lanes430
 	VST1.P V21.S[2], 4(R16)
 	CMP $7, R13
-	BLE lanes414
+	BLE lanes430
 	VST1.P V21.S[3], 4(R16)
-lanes414:
-	MOVD $32(R21), R16
+lanes430:
+	MOVD $32(R19), R16
 	CMP $8, R13
-	BLE lanes415
+	BLE lanes431
 	VST1.P V22.S[0], 4(R16)
 	CMP $9, R13
-	BLE lanes415
+	BLE lanes431
 	VST1.P V22.S[1], 4(R16)
 	CMP $10, R13
-	BLE lanes415
+	BLE lanes431
 	VST1.P V22.S[2], 4(R16)
 	CMP $11, R13
-	BLE lanes415
+	BLE lanes431
 	VST1.P V22.S[3], 4(R16)
-lanes415:
-	MOVD $48(R21), R16
+lanes431:
+	MOVD $48(R19), R16
 	CMP $12, R13
-	BLE lanes416
+	BLE lanes432
 	VST1.P V23.S[0], 4(R16)
 	CMP $13, R13
-	BLE lanes416
+	BLE lanes432
 	VST1.P V23.S[1], 4(R16)
 	CMP $14, R13
-	BLE lanes416
+	BLE lanes432
 	VST1.P V23.S[2], 4(R16)
 	CMP $15, R13
-	BLE lanes416
+	BLE lanes432
 	VST1.P V23.S[3], 4(R16)
-lanes416:
-	MOVD $0(R19), R16
+lanes432:
+	MOVD $0(R25), R16
 	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
 	CMP $0, R13
-	BLE lanes417
+	BLE lanes433
 	VLD1.P 4(R16), V24.S[0]
 	CMP $1, R13
-	BLE lanes417
+	BLE lanes433
 	VLD1.P 4(R16), V24.S[1]
 	CMP $2, R13
-	BLE lanes417
+	BLE lanes433
 	VLD1.P 4(R16), V24.S[2]
 	CMP $3, R13
-	BLE lanes417
+	BLE lanes433
 	VLD1.P 4(R16), V24.S[3]
-lanes417:
-	MOVD $16(R19), R16
+lanes433:
+	MOVD $16(R25), R16
 	WORD $0x6e391f39 // eor v25.16b, v25.16b, v25.16b
 	CMP $4, R13
-	BLE lanes418
+	BLE lanes434
 	VLD1.P 4(R16), V25.S[0]
 	CMP $5, R13
-	BLE lanes418
+	BLE lanes434
 	VLD1.P 4(R16), V25.S[1]
 	CMP $6, R13
-	BLE lanes418
+	BLE lanes434
 	VLD1.P 4(R16), V25.S[2]
 	CMP $7, R13
-	BLE lanes418
+	BLE lanes434
 	VLD1.P 4(R16), V25.S[3]
-lanes418:
-	MOVD $32(R19), R16
+lanes434:
+	MOVD $32(R25), R16
 	WORD $0x6e3a1f5a // eor v26.16b, v26.16b, v26.16b
 	CMP $8, R13
-	BLE lanes419
+	BLE lanes435
 	VLD1.P 4(R16), V26.S[0]
 	CMP $9, R13
-	BLE lanes419
+	BLE lanes435
 	VLD1.P 4(R16), V26.S[1]
 	CMP $10, R13
-	BLE lanes419
+	BLE lanes435
 	VLD1.P 4(R16), V26.S[2]
 	CMP $11, R13
-	BLE lanes419
+	BLE lanes435
 	VLD1.P 4(R16), V26.S[3]
-lanes419:
-	MOVD $48(R19), R16
+lanes435:
+	MOVD $48(R25), R16
 	WORD $0x6e3b1f7b // eor v27.16b, v27.16b, v27.16b
 	CMP $12, R13
-	BLE lanes420
+	BLE lanes436
 	VLD1.P 4(R16), V27.S[0]
 	CMP $13, R13
-	BLE lanes420
+	BLE lanes436
 	VLD1.P 4(R16), V27.S[1]
 	CMP $14, R13
-	BLE lanes420
+	BLE lanes436
 	VLD1.P 4(R16), V27.S[2]
 	CMP $15, R13
-	BLE lanes420
+	BLE lanes436
 	VLD1.P 4(R16), V27.S[3]
-lanes420:
+lanes436:
 	WORD $0x4e38ce84 // fmla v4.4s, v20.4s, v24.4s
 	WORD $0x4e39cea5 // fmla v5.4s, v21.4s, v25.4s
 	WORD $0x4e3acec6 // fmla v6.4s, v22.4s, v26.4s
 	WORD $0x4e3bcee7 // fmla v7.4s, v23.4s, v27.4s
-	ADD R14<<2, R10, R22
-	MOVD $0(R22), R16
+	ADD R14<<2, R10, R20
+	MOVD $0(R20), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R13
-	BLE lanes421
+	BLE lanes437
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R13
-	BLE lanes421
+	BLE lanes437
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R13
-	BLE lanes421
+	BLE lanes437
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R13
-	BLE lanes421
+	BLE lanes437
 	VLD1.P 4(R16), V20.S[3]
-lanes421:
-	MOVD $16(R22), R16
+lanes437:
+	MOVD $16(R20), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R13
-	BLE lanes422
+	BLE lanes438
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R13
-	BLE lanes422
+	BLE lanes438
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R13
-	BLE lanes422
+	BLE lanes438
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R13
-	BLE lanes422
+	BLE lanes438
 	VLD1.P 4(R16), V21.S[3]
-lanes422:
-	MOVD $32(R22), R16
+lanes438:
+	MOVD $32(R20), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R13
-	BLE lanes423
+	BLE lanes439
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R13
-	BLE lanes423
+	BLE lanes439
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R13
-	BLE lanes423
+	BLE lanes439
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R13
-	BLE lanes423
+	BLE lanes439
 	VLD1.P 4(R16), V22.S[3]
-lanes423:
-	MOVD $48(R22), R16
+lanes439:
+	MOVD $48(R20), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R13
-	BLE lanes424
+	BLE lanes440
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R13
-	BLE lanes424
+	BLE lanes440
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R13
-	BLE lanes424
+	BLE lanes440
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R13
-	BLE lanes424
+	BLE lanes440
 	VLD1.P 4(R16), V23.S[3]
-lanes424:
+lanes440:
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
 	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
 	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R7, R23
-	MOVD $0(R23), R16
+	ADD R14<<2, R7, R21
+	MOVD $0(R21), R16
 	CMP $0, R13
-	BLE lanes425
+	BLE lanes441
 	VST1.P V20.S[0], 4(R16)
 	CMP $1, R13
-	BLE lanes425
+	BLE lanes441
 	VST1.P V20.S[1], 4(R16)
 	CMP $2, R13
-	BLE lanes425
+	BLE lanes441
 	VST1.P V20.S[2], 4(R16)
 	CMP $3, R13
-	BLE lanes425
+	BLE lanes441
 	VST1.P V20.S[3], 4(R16)
-lanes425:
-	MOVD $16(R23), R16
+lanes441:
+	MOVD $16(R21), R16
 	CMP $4, R13
-	BLE lanes426
+	BLE lanes442
 	VST1.P V21.S[0], 4(R16)
 	CMP $5, R13
-	BLE lanes426
+	BLE lanes442
 	VST1.P V21.S[1], 4(R16)
 	CMP $6, R13
-	BLE lanes426
+	BLE lanes442
 	VST1.P V21.S[2], 4(R16)
 	CMP $7, R13
-	BLE lanes426
+	BLE lanes442
 	VST1.P V21.S[3], 4(R16)
-lanes426:
-	MOVD $32(R23), R16
+lanes442:
+	MOVD $32(R21), R16
 	CMP $8, R13
-	BLE lanes427
+	BLE lanes443
 	VST1.P V22.S[0], 4(R16)
 	CMP $9, R13
-	BLE lanes427
+	BLE lanes443
 	VST1.P V22.S[1], 4(R16)
 	CMP $10, R13
-	BLE lanes427
+	BLE lanes443
 	VST1.P V22.S[2], 4(R16)
 	CMP $11, R13
-	BLE lanes427
+	BLE lanes443
 	VST1.P V22.S[3], 4(R16)
-lanes427:
-	MOVD $48(R23), R16
+lanes443:
+	MOVD $48(R21), R16
 	CMP $12, R13
-	BLE lanes428
+	BLE lanes444
 	VST1.P V23.S[0], 4(R16)
 	CMP $13, R13
-	BLE lanes428
+	BLE lanes444
 	VST1.P V23.S[1], 4(R16)
 	CMP $14, R13
-	BLE lanes428
+	BLE lanes444
 	VST1.P V23.S[2], 4(R16)
 	CMP $15, R13
-	BLE lanes428
+	BLE lanes444
 	VST1.P V23.S[3], 4(R16)
-lanes428:
-	MOVD $0(R19), R16
+lanes444:
+	MOVD $0(R25), R16
 	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
 	CMP $0, R13
-	BLE lanes429
+	BLE lanes445
 	VLD1.P 4(R16), V24.S[0]
 	CMP $1, R13
-	BLE lanes429
+	BLE lanes445
 	VLD1.P 4(R16), V24.S[1]
 	CMP $2, R13
-	BLE lanes429
+	BLE lanes445
 	VLD1.P 4(R16), V24.S[2]
 	CMP $3, R13
-	BLE lanes429
+	BLE lanes445
 	VLD1.P 4(R16), V24.S[3]
-lanes429:
-	MOVD $16(R19), R16
+lanes445:
+	MOVD $16(R25), R16
 	WORD $0x6e391f39 // eor v25.16b, v25.16b, v25.16b
 	CMP $4, R13
-	BLE lanes430
+	BLE lanes446
 	VLD1.P 4(R16), V25.S[0]
 	CMP $5, R13
-	BLE lanes430
+	BLE lanes446
 	VLD1.P 4(R16), V25.S[1]
 	CMP $6, R13
-	BLE lanes430
+	BLE lanes446
 	VLD1.P 4(R16), V25.S[2]
 	CMP $7, R13
-	BLE lanes430
+	BLE lanes446
 	VLD1.P 4(R16), V25.S[3]
-lanes430:
-	MOVD $32(R19), R16
+lanes446:
+	MOVD $32(R25), R16
 	WORD $0x6e3a1f5a // eor v26.16b, v26.16b, v26.16b
 	CMP $8, R13
-	BLE lanes431
+	BLE lanes447
 	VLD1.P 4(R16), V26.S[0]
 	CMP $9, R13
-	BLE lanes431
+	BLE lanes447
 	VLD1.P 4(R16), V26.S[1]
 	CMP $10, R13
-	BLE lanes431
+	BLE lanes447
 	VLD1.P 4(R16), V26.S[2]
 	CMP $11, R13
-	BLE lanes431
+	BLE lanes447
 	VLD1.P 4(R16), V26.S[3]
-lanes431:
-	MOVD $48(R19), R16
+lanes447:
+	MOVD $48(R25), R16
 	WORD $0x6e3b1f7b // eor v27.16b, v27.16b, v27.16b
 	CMP $12, R13
-	BLE lanes432
+	BLE lanes448
 	VLD1.P 4(R16), V27.S[0]
 	CMP $13, R13
-	BLE lanes432
+	BLE lanes448
 	VLD1.P 4(R16), V27.S[1]
 	CMP $14, R13
-	BLE lanes432
+	BLE lanes448
 	VLD1.P 4(R16), V27.S[2]
 	CMP $15, R13
-	BLE lanes432
+	BLE lanes448
 	VLD1.P 4(R16), V27.S[3]
-lanes432:
+lanes448:
 	WORD $0x4e38ce88 // fmla v8.4s, v20.4s, v24.4s
 	WORD $0x4e39cea9 // fmla v9.4s, v21.4s, v25.4s
 	WORD $0x4e3aceca // fmla v10.4s, v22.4s, v26.4s
 	WORD $0x4e3bceeb // fmla v11.4s, v23.4s, v27.4s
-	ADD R14<<2, R11, R24
-	MOVD $0(R24), R16
+	ADD R14<<2, R11, R22
+	MOVD $0(R22), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R13
-	BLE lanes433
+	BLE lanes449
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R13
-	BLE lanes433
+	BLE lanes449
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R13
-	BLE lanes433
+	BLE lanes449
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R13
-	BLE lanes433
+	BLE lanes449
 	VLD1.P 4(R16), V20.S[3]
-lanes433:
-	MOVD $16(R24), R16
+lanes449:
+	MOVD $16(R22), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R13
-	BLE lanes434
+	BLE lanes450
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R13
-	BLE lanes434
+	BLE lanes450
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R13
-	BLE lanes434
+	BLE lanes450
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R13
-	BLE lanes434
+	BLE lanes450
 	VLD1.P 4(R16), V21.S[3]
-lanes434:
-	MOVD $32(R24), R16
+lanes450:
+	MOVD $32(R22), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R13
-	BLE lanes435
+	BLE lanes451
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R13
-	BLE lanes435
+	BLE lanes451
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R13
-	BLE lanes435
+	BLE lanes451
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R13
-	BLE lanes435
+	BLE lanes451
 	VLD1.P 4(R16), V22.S[3]
-lanes435:
-	MOVD $48(R24), R16
+lanes451:
+	MOVD $48(R22), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R13
-	BLE lanes436
+	BLE lanes452
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R13
-	BLE lanes436
+	BLE lanes452
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R13
-	BLE lanes436
+	BLE lanes452
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R13
-	BLE lanes436
+	BLE lanes452
 	VLD1.P 4(R16), V23.S[3]
-lanes436:
+lanes452:
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
 	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
 	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R8, R25
-	MOVD $0(R25), R16
+	ADD R14<<2, R8, R23
+	MOVD $0(R23), R16
 	CMP $0, R13
-	BLE lanes437
+	BLE lanes453
 	VST1.P V20.S[0], 4(R16)
 	CMP $1, R13
-	BLE lanes437
+	BLE lanes453
 	VST1.P V20.S[1], 4(R16)
 	CMP $2, R13
-	BLE lanes437
+	BLE lanes453
 	VST1.P V20.S[2], 4(R16)
 	CMP $3, R13
-	BLE lanes437
+	BLE lanes453
 	VST1.P V20.S[3], 4(R16)
-lanes437:
-	MOVD $16(R25), R16
+lanes453:
+	MOVD $16(R23), R16
 	CMP $4, R13
-	BLE lanes438
+	BLE lanes454
 	VST1.P V21.S[0], 4(R16)
 	CMP $5, R13
-	BLE lanes438
+	BLE lanes454
 	VST1.P V21.S[1], 4(R16)
 	CMP $6, R13
-	BLE lanes438
+	BLE lanes454
 	VST1.P V21.S[2], 4(R16)
 	CMP $7, R13
-	BLE lanes438
+	BLE lanes454
 	VST1.P V21.S[3], 4(R16)
-lanes438:
-	MOVD $32(R25), R16
+lanes454:
+	MOVD $32(R23), R16
 	CMP $8, R13
-	BLE lanes439
+	BLE lanes455
 	VST1.P V22.S[0], 4(R16)
 	CMP $9, R13
-	BLE lanes439
+	BLE lanes455
 	VST1.P V22.S[1], 4(R16)
 	CMP $10, R13
-	BLE lanes439
+	BLE lanes455
 	VST1.P V22.S[2], 4(R16)
 	CMP $11, R13
-	BLE lanes439
+	BLE lanes455
 	VST1.P V22.S[3], 4(R16)
-lanes439:
-	MOVD $48(R25), R16
+lanes455:
+	MOVD $48(R23), R16
 	CMP $12, R13
-	BLE lanes440
+	BLE lanes456
 	VST1.P V23.S[0], 4(R16)
 	CMP $13, R13
-	BLE lanes440
+	BLE lanes456
 	VST1.P V23.S[1], 4(R16)
 	CMP $14, R13
-	BLE lanes440
+	BLE lanes456
 	VST1.P V23.S[2], 4(R16)
 	CMP $15, R13
-	BLE lanes440
+	BLE lanes456
 	VST1.P V23.S[3], 4(R16)
-lanes440:
-	MOVD $0(R19), R16
+lanes456:
+	MOVD $0(R25), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $0, R13
-	BLE lanes441
+	BLE lanes457
 	VLD1.P 4(R16), V16.S[0]
 	CMP $1, R13
-	BLE lanes441
+	BLE lanes457
 	VLD1.P 4(R16), V16.S[1]
 	CMP $2, R13
-	BLE lanes441
+	BLE lanes457
 	VLD1.P 4(R16), V16.S[2]
 	CMP $3, R13
-	BLE lanes441
+	BLE lanes457
 	VLD1.P 4(R16), V16.S[3]
-lanes441:
-	MOVD $16(R19), R16
+lanes457:
+	MOVD $16(R25), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $4, R13
-	BLE lanes442
+	BLE lanes458
 	VLD1.P 4(R16), V17.S[0]
 	CMP $5, R13
-	BLE lanes442
+	BLE lanes458
 	VLD1.P 4(R16), V17.S[1]
 	CMP $6, R13
-	BLE lanes442
+	BLE lanes458
 	VLD1.P 4(R16), V17.S[2]
 	CMP $7, R13
-	BLE lanes442
+	BLE lanes458
 	VLD1.P 4(R16), V17.S[3]
-lanes442:
-	MOVD $32(R19), R16
+lanes458:
+	MOVD $32(R25), R16
 	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
 	CMP $8, R13
-	BLE lanes443
+	BLE lanes459
 	VLD1.P 4(R16), V18.S[0]
 	CMP $9, R13
-	BLE lanes443
+	BLE lanes459
 	VLD1.P 4(R16), V18.S[1]
 	CMP $10, R13
-	BLE lanes443
+	BLE lanes459
 	VLD1.P 4(R16), V18.S[2]
 	CMP $11, R13
-	BLE lanes443
+	BLE lanes459
 	VLD1.P 4(R16), V18.S[3]
-lanes443:
-	MOVD $48(R19), R16
+lanes459:
+	MOVD $48(R25), R16
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	CMP $12, R13
-	BLE lanes444
+	BLE lanes460
 	VLD1.P 4(R16), V19.S[0]
 	CMP $13, R13
-	BLE lanes444
+	BLE lanes460
 	VLD1.P 4(R16), V19.S[1]
 	CMP $14, R13
-	BLE lanes444
+	BLE lanes460
 	VLD1.P 4(R16), V19.S[2]
 	CMP $15, R13
-	BLE lanes444
+	BLE lanes460
 	VLD1.P 4(R16), V19.S[3]
-lanes444:
+lanes460:
 	WORD $0x4e30ce8c // fmla v12.4s, v20.4s, v16.4s
 	WORD $0x4e31cead // fmla v13.4s, v21.4s, v17.4s
 	WORD $0x4e32cece // fmla v14.4s, v22.4s, v18.4s
 	WORD $0x4e33ceef // fmla v15.4s, v23.4s, v19.4s
-done168:
+done180:
 	MOVD sums+64(FP), R0
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -14553,12 +15021,12 @@ done168:
 	MOVD 24(RSP), R17
 	SUBS $4, R17, R17
 	MOVD R17, 24(RSP)
-	JMP rows165
-rest163:
-rows169:
+	JMP rows177
+rest175:
+rows181:
 	MOVD 24(RSP), R17
 	CMP $1, R17
-	BLT finished164
+	BLT finished176
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -14566,300 +15034,300 @@ rows169:
 	MOVD y+56(FP), R2
 	MOVD n+0(FP), R7
 	MOVD ZR, R8
-loop171:
+loop183:
 	CMP $16, R7
-	BLT part170
-	ADD R8<<2, R3, R26
-	FMOVQ 0(R26), F4
-	FMOVQ 16(R26), F5
-	FMOVQ 32(R26), F6
-	FMOVQ 48(R26), F7
-	ADD R8<<2, R6, R19
-	FMOVQ 0(R19), F8
-	FMOVQ 16(R19), F9
-	FMOVQ 32(R19), F10
-	FMOVQ 48(R19), F11
+	BLT part182
+	ADD R8<<2, R3, R24
+	FMOVQ 0(R24), F4
+	FMOVQ 16(R24), F5
+	FMOVQ 32(R24), F6
+	FMOVQ 48(R24), F7
+	ADD R8<<2, R6, R25
+	FMOVQ 0(R25), F8
+	FMOVQ 16(R25), F9
+	FMOVQ 32(R25), F10
+	FMOVQ 48(R25), F11
 	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
 	WORD $0x6e25dd29 // fmul v9.4s, v9.4s, v5.4s
 	WORD $0x6e26dd4a // fmul v10.4s, v10.4s, v6.4s
 	WORD $0x6e27dd6b // fmul v11.4s, v11.4s, v7.4s
-	ADD R8<<2, R0, R20
-	FMOVQ F8, 0(R20)
-	FMOVQ F9, 16(R20)
-	FMOVQ F10, 32(R20)
-	FMOVQ F11, 48(R20)
-	ADD R8<<2, R2, R21
-	FMOVQ 0(R21), F4
-	FMOVQ 16(R21), F5
-	FMOVQ 32(R21), F6
-	FMOVQ 48(R21), F7
+	ADD R8<<2, R0, R26
+	FMOVQ F8, 0(R26)
+	FMOVQ F9, 16(R26)
+	FMOVQ F10, 32(R26)
+	FMOVQ F11, 48(R26)
+	ADD R8<<2, R2, R19
+	FMOVQ 0(R19), F4
+	FMOVQ 16(R19), F5
+	FMOVQ 32(R19), F6
+	FMOVQ 48(R19), F7
 	WORD $0x4e24cd00 // fmla v0.4s, v8.4s, v4.4s
 	WORD $0x4e25cd21 // fmla v1.4s, v9.4s, v5.4s
 	WORD $0x4e26cd42 // fmla v2.4s, v10.4s, v6.4s
 	WORD $0x4e27cd63 // fmla v3.4s, v11.4s, v7.4s
 	ADDS $16, R8, R8
 	SUBS $16, R7, R7
-	JMP loop171
-part170:
+	JMP loop183
+part182:
 	CMP $0, R7
-	BEQ done172
+	BEQ done184
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R7, R10
 	NEG R10, R10
-	ADD R10<<2, R9, R22
-	FMOVQ 64(R22), F4
-	FMOVQ 80(R22), F4
-	FMOVQ 96(R22), F4
-	FMOVQ 112(R22), F4
-	ADD R8<<2, R3, R23
-	MOVD $0(R23), R16
+	ADD R10<<2, R9, R20
+	FMOVQ 64(R20), F4
+	FMOVQ 80(R20), F4
+	FMOVQ 96(R20), F4
+	FMOVQ 112(R20), F4
+	ADD R8<<2, R3, R21
+	MOVD $0(R21), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R7
-	BLE lanes445
+	BLE lanes461
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R7
-	BLE lanes445
+	BLE lanes461
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R7
-	BLE lanes445
+	BLE lanes461
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R7
-	BLE lanes445
+	BLE lanes461
 	VLD1.P 4(R16), V4.S[3]
-lanes445:
-	MOVD $16(R23), R16
+lanes461:
+	MOVD $16(R21), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R7
-	BLE lanes446
+	BLE lanes462
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R7
-	BLE lanes446
+	BLE lanes462
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R7
-	BLE lanes446
+	BLE lanes462
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R7
-	BLE lanes446
+	BLE lanes462
 	VLD1.P 4(R16), V5.S[3]
-lanes446:
-	MOVD $32(R23), R16
+lanes462:
+	MOVD $32(R21), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R7
-	BLE lanes447
+	BLE lanes463
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R7
-	BLE lanes447
+	BLE lanes463
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R7
-	BLE lanes447
+	BLE lanes463
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R7
-	BLE lanes447
+	BLE lanes463
 	VLD1.P 4(R16), V6.S[3]
-lanes447:
-	MOVD $48(R23), R16
+lanes463:
+	MOVD $48(R21), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R7
-	BLE lanes448
+	BLE lanes464
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R7
-	BLE lanes448
+	BLE lanes464
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R7
-	BLE lanes448
+	BLE lanes464
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R7
-	BLE lanes448
+	BLE lanes464
 	VLD1.P 4(R16), V7.S[3]
-lanes448:
-	ADD R8<<2, R6, R24
-	MOVD $0(R24), R16
+lanes464:
+	ADD R8<<2, R6, R22
+	MOVD $0(R22), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R7
-	BLE lanes449
+	BLE lanes465
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R7
-	BLE lanes449
+	BLE lanes465
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R7
-	BLE lanes449
+	BLE lanes465
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R7
-	BLE lanes449
+	BLE lanes465
 	VLD1.P 4(R16), V8.S[3]
-lanes449:
-	MOVD $16(R24), R16
+lanes465:
+	MOVD $16(R22), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R7
-	BLE lanes450
+	BLE lanes466
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R7
-	BLE lanes450
+	BLE lanes466
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R7
-	BLE lanes450
+	BLE lanes466
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R7
-	BLE lanes450
+	BLE lanes466
 	VLD1.P 4(R16), V9.S[3]
-lanes450:
-	MOVD $32(R24), R16
+lanes466:
+	MOVD $32(R22), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $8, R7
-	BLE lanes451
+	BLE lanes467
 	VLD1.P 4(R16), V10.S[0]
 	CMP $9, R7
-	BLE lanes451
+	BLE lanes467
 	VLD1.P 4(R16), V10.S[1]
 	CMP $10, R7
-	BLE lanes451
+	BLE lanes467
 	VLD1.P 4(R16), V10.S[2]
 	CMP $11, R7
-	BLE lanes451
+	BLE lanes467
 	VLD1.P 4(R16), V10.S[3]
-lanes451:
-	MOVD $48(R24), R16
+lanes467:
+	MOVD $48(R22), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $12, R7
-	BLE lanes452
+	BLE lanes468
 	VLD1.P 4(R16), V11.S[0]
 	CMP $13, R7
-	BLE lanes452
+	BLE lanes468
 	VLD1.P 4(R16), V11.S[1]
 	CMP $14, R7
-	BLE lanes452
+	BLE lanes468
 	VLD1.P 4(R16), V11.S[2]
 	CMP $15, R7
-	BLE lanes452
+	BLE lanes468
 	VLD1.P 4(R16), V11.S[3]
-lanes452:
+lanes468:
 	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
 	WORD $0x6e25dd29 // fmul v9.4s, v9.4s, v5.4s
 	WORD $0x6e26dd4a // fmul v10.4s, v10.4s, v6.4s
 	WORD $0x6e27dd6b // fmul v11.4s, v11.4s, v7.4s
-	ADD R8<<2, R0, R25
-	MOVD $0(R25), R16
+	ADD R8<<2, R0, R23
+	MOVD $0(R23), R16
 	CMP $0, R7
-	BLE lanes453
+	BLE lanes469
 	VST1.P V8.S[0], 4(R16)
 	CMP $1, R7
-	BLE lanes453
+	BLE lanes469
 	VST1.P V8.S[1], 4(R16)
 	CMP $2, R7
-	BLE lanes453
+	BLE lanes469
 	VST1.P V8.S[2], 4(R16)
 	CMP $3, R7
-	BLE lanes453
+	BLE lanes469
 	VST1.P V8.S[3], 4(R16)
-lanes453:
-	MOVD $16(R25), R16
+lanes469:
+	MOVD $16(R23), R16
 	CMP $4, R7
-	BLE lanes454
+	BLE lanes470
 	VST1.P V9.S[0], 4(R16)
 	CMP $5, R7
-	BLE lanes454
+	BLE lanes470
 	VST1.P V9.S[1], 4(R16)
 	CMP $6, R7
-	BLE lanes454
+	BLE lanes470
 	VST1.P V9.S[2], 4(R16)
 	CMP $7, R7
-	BLE lanes454
+	BLE lanes470
 	VST1.P V9.S[3], 4(R16)
-lanes454:
-	MOVD $32(R25), R16
+lanes470:
+	MOVD $32(R23), R16
 	CMP $8, R7
-	BLE lanes455
+	BLE lanes471
 	VST1.P V10.S[0], 4(R16)
 	CMP $9, R7
-	BLE lanes455
+	BLE lanes471
 	VST1.P V10.S[1], 4(R16)
 	CMP $10, R7
-	BLE lanes455
+	BLE lanes471
 	VST1.P V10.S[2], 4(R16)
 	CMP $11, R7
-	BLE lanes455
+	BLE lanes471
 	VST1.P V10.S[3], 4(R16)
-lanes455:
-	MOVD $48(R25), R16
+lanes471:
+	MOVD $48(R23), R16
 	CMP $12, R7
-	BLE lanes456
+	BLE lanes472
 	VST1.P V11.S[0], 4(R16)
 	CMP $13, R7
-	BLE lanes456
+	BLE lanes472
 	VST1.P V11.S[1], 4(R16)
 	CMP $14, R7
-	BLE lanes456
+	BLE lanes472
 	VST1.P V11.S[2], 4(R16)
 	CMP $15, R7
-	BLE lanes456
+	BLE lanes472
 	VST1.P V11.S[3], 4(R16)
-lanes456:
-	ADD R8<<2, R2, R26
-	MOVD $0(R26), R16
+lanes472:
+	ADD R8<<2, R2, R24
+	MOVD $0(R24), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R7
-	BLE lanes457
+	BLE lanes473
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R7
-	BLE lanes457
+	BLE lanes473
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R7
-	BLE lanes457
+	BLE lanes473
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R7
-	BLE lanes457
+	BLE lanes473
 	VLD1.P 4(R16), V4.S[3]
-lanes457:
-	MOVD $16(R26), R16
+lanes473:
+	MOVD $16(R24), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R7
-	BLE lanes458
+	BLE lanes474
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R7
-	BLE lanes458
+	BLE lanes474
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R7
-	BLE lanes458
+	BLE lanes474
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R7
-	BLE lanes458
+	BLE lanes474
 	VLD1.P 4(R16), V5.S[3]
-lanes458:
-	MOVD $32(R26), R16
+lanes474:
+	MOVD $32(R24), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R7
-	BLE lanes459
+	BLE lanes475
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R7
-	BLE lanes459
+	BLE lanes475
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R7
-	BLE lanes459
+	BLE lanes475
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R7
-	BLE lanes459
+	BLE lanes475
 	VLD1.P 4(R16), V6.S[3]
-lanes459:
-	MOVD $48(R26), R16
+lanes475:
+	MOVD $48(R24), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R7
-	BLE lanes460
+	BLE lanes476
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R7
-	BLE lanes460
+	BLE lanes476
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R7
-	BLE lanes460
+	BLE lanes476
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R7
-	BLE lanes460
+	BLE lanes476
 	VLD1.P 4(R16), V7.S[3]
-lanes460:
+lanes476:
 	WORD $0x4e24cd00 // fmla v0.4s, v8.4s, v4.4s
 	WORD $0x4e25cd21 // fmla v1.4s, v9.4s, v5.4s
 	WORD $0x4e26cd42 // fmla v2.4s, v10.4s, v6.4s
 	WORD $0x4e27cd63 // fmla v3.4s, v11.4s, v7.4s
-done172:
+done184:
 	MOVD sums+64(FP), R2
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -14876,12 +15344,12 @@ done172:
 	MOVD 24(RSP), R17
 	SUBS $1, R17, R17
 	MOVD R17, 24(RSP)
-	JMP rows169
-finished164:
+	JMP rows181
+finished176:
 	MOVD 16(RSP), R17
 	SUBS $1, R17, R17
 	MOVD R17, 16(RSP)
-	BNE run162
+	BNE run174
 	RET
 
 // func featureDotsNEON(n int, count int, runs *int32, dst *float32, p *float32, x *float32, ld int, w *float32, z *float32, sums *float32)
@@ -14891,24 +15359,24 @@ TEXT ·featureDotsNEON(SB), NOSPLIT, $0-80
 	LSL $2, R1, R1
 	MOVD sums+72(FP), R2
 	MOVD ZR, R3
-loop175:
+loop187:
 	CMP $32, R0
-	BLT single174
+	BLT single186
 	MOVD dst+24(FP), R6
 	MOVD w+56(FP), R7
 	MOVD z+64(FP), R8
-	ADD R3<<2, R2, R19
-	FMOVQ 0(R19), F0
-	FMOVQ 16(R19), F1
-	FMOVQ 32(R19), F2
-	FMOVQ 48(R19), F3
-	FMOVQ 64(R19), F4
-	FMOVQ 80(R19), F5
-	FMOVQ 96(R19), F6
-	FMOVQ 112(R19), F7
+	ADD R3<<2, R2, R25
+	FMOVQ 0(R25), F0
+	FMOVQ 16(R25), F1
+	FMOVQ 32(R25), F2
+	FMOVQ 48(R25), F3
+	FMOVQ 64(R25), F4
+	FMOVQ 80(R25), F5
+	FMOVQ 96(R25), F6
+	FMOVQ 112(R25), F7
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run176:
+run188:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+32(FP), R17
@@ -14919,23 +15387,23 @@ run176:
 	ADDS R17, R12, R12
 	MOVW 8(R9), R13
 	ADDS $12, R9, R9
-	ADD R3<<2, R11, R20
-	FMOVQ 0(R20), F8
-	FMOVQ 16(R20), F9
-	FMOVQ 32(R20), F10
-	FMOVQ 48(R20), F11
-	FMOVQ 64(R20), F12
-	FMOVQ 80(R20), F13
-	FMOVQ 96(R20), F14
-	FMOVQ 112(R20), F15
-row177:
+	ADD R3<<2, R11, R26
+	FMOVQ 0(R26), F8
+	FMOVQ 16(R26), F9
+	FMOVQ 32(R26), F10
+	FMOVQ 48(R26), F11
+	FMOVQ 64(R26), F12
+	FMOVQ 80(R26), F13
+	FMOVQ 96(R26), F14
+	FMOVQ 112(R26), F15
+row189:
 	WORD $0x4d40c8f0 // ld1r {v16.4s}, [x7]
 	WORD $0x4d40c911 // ld1r {v17.4s}, [x8]
-	ADD R3<<2, R12, R21
-	FMOVQ 0(R21), F18
-	FMOVQ 16(R21), F19
-	FMOVQ 32(R21), F20
-	FMOVQ 48(R21), F21
+	ADD R3<<2, R12, R19
+	FMOVQ 0(R19), F18
+	FMOVQ 16(R19), F19
+	FMOVQ 32(R19), F20
+	FMOVQ 48(R19), F21
 	WORD $0x6e28de52 // fmul v18.4s, v18.4s, v8.4s
 	WORD $0x6e29de73 // fmul v19.4s, v19.4s, v9.4s
 	WORD $0x6e2ade94 // fmul v20.4s, v20.4s, v10.4s
@@ -14944,19 +15412,19 @@ row177:
 	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e30deb5 // fmul v21.4s, v21.4s, v16.4s
-	ADD R3<<2, R6, R22
-	FMOVQ F18, 0(R22)
-	FMOVQ F19, 16(R22)
-	FMOVQ F20, 32(R22)
-	FMOVQ F21, 48(R22)
+	ADD R3<<2, R6, R20
+	FMOVQ F18, 0(R20)
+	FMOVQ F19, 16(R20)
+	FMOVQ F20, 32(R20)
+	FMOVQ F21, 48(R20)
 	WORD $0x4e31ce40 // fmla v0.4s, v18.4s, v17.4s
 	WORD $0x4e31ce61 // fmla v1.4s, v19.4s, v17.4s
 	WORD $0x4e31ce82 // fmla v2.4s, v20.4s, v17.4s
 	WORD $0x4e31cea3 // fmla v3.4s, v21.4s, v17.4s
-	FMOVQ 64(R21), F18
-	FMOVQ 80(R21), F19
-	FMOVQ 96(R21), F20
-	FMOVQ 112(R21), F21
+	FMOVQ 64(R19), F18
+	FMOVQ 80(R19), F19
+	FMOVQ 96(R19), F20
+	FMOVQ 112(R19), F21
 	WORD $0x6e2cde52 // fmul v18.4s, v18.4s, v12.4s
 	WORD $0x6e2dde73 // fmul v19.4s, v19.4s, v13.4s
 	WORD $0x6e2ede94 // fmul v20.4s, v20.4s, v14.4s
@@ -14965,10 +15433,10 @@ row177:
 	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e30deb5 // fmul v21.4s, v21.4s, v16.4s
-	FMOVQ F18, 64(R22)
-	FMOVQ F19, 80(R22)
-	FMOVQ F20, 96(R22)
-	FMOVQ F21, 112(R22)
+	FMOVQ F18, 64(R20)
+	FMOVQ F19, 80(R20)
+	FMOVQ F20, 96(R20)
+	FMOVQ F21, 112(R20)
 	WORD $0x4e31ce44 // fmla v4.4s, v18.4s, v17.4s
 	WORD $0x4e31ce65 // fmla v5.4s, v19.4s, v17.4s
 	WORD $0x4e31ce86 // fmla v6.4s, v20.4s, v17.4s
@@ -14978,170 +15446,36 @@ row177:
 	ADDS $4, R7, R7
 	ADDS $4, R8, R8
 	SUBS $1, R13, R13
-	BNE row177
+	BNE row189
 	SUBS $1, R10, R10
-	BNE run176
-	ADD R3<<2, R2, R23
-	FMOVQ F0, 0(R23)
-	FMOVQ F1, 16(R23)
-	FMOVQ F2, 32(R23)
-	FMOVQ F3, 48(R23)
-	FMOVQ F4, 64(R23)
-	FMOVQ F5, 80(R23)
-	FMOVQ F6, 96(R23)
-	FMOVQ F7, 112(R23)
+	BNE run188
+	ADD R3<<2, R2, R21
+	FMOVQ F0, 0(R21)
+	FMOVQ F1, 16(R21)
+	FMOVQ F2, 32(R21)
+	FMOVQ F3, 48(R21)
+	FMOVQ F4, 64(R21)
+	FMOVQ F5, 80(R21)
+	FMOVQ F6, 96(R21)
+	FMOVQ F7, 112(R21)
 	ADDS $32, R3, R3
 	SUBS $32, R0, R0
-	JMP loop175
-single174:
-loop178:
+	JMP loop187
+single186:
+loop190:
 	CMP $16, R0
-	BLT part173
-	MOVD dst+24(FP), R6
-	MOVD w+56(FP), R7
-	MOVD z+64(FP), R8
-	ADD R3<<2, R2, R24
-	FMOVQ 0(R24), F0
-	FMOVQ 16(R24), F1
-	FMOVQ 32(R24), F2
-	FMOVQ 48(R24), F3
-	MOVD runs+16(FP), R9
-	MOVD count+8(FP), R10
-run179:
-	MOVW 0(R9), R11
-	MUL R1, R11, R11
-	MOVD p+32(FP), R17
-	ADDS R17, R11, R11
-	MOVW 4(R9), R12
-	MUL R1, R12, R12
-	MOVD x+40(FP), R17
-	ADDS R17, R12, R12
-	MOVW 8(R9), R13
-	ADDS $12, R9, R9
-	ADD R3<<2, R11, R25
-	FMOVQ 0(R25), F4
-	FMOVQ 16(R25), F5
-	FMOVQ 32(R25), F6
-	FMOVQ 48(R25), F7
-row180:
-	WORD $0x4d40c8e8 // ld1r {v8.4s}, [x7]
-	WORD $0x4d40c909 // ld1r {v9.4s}, [x8]
-	ADD R3<<2, R12, R26
-	FMOVQ 0(R26), F10
-	FMOVQ 16(R26), F11
-	FMOVQ 32(R26), F12
-	FMOVQ 48(R26), F13
-	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
-	WORD $0x6e25dd6b // fmul v11.4s, v11.4s, v5.4s
-	WORD $0x6e26dd8c // fmul v12.4s, v12.4s, v6.4s
-	WORD $0x6e27ddad // fmul v13.4s, v13.4s, v7.4s
-	WORD $0x6e28dd4a // fmul v10.4s, v10.4s, v8.4s
-	WORD $0x6e28dd6b // fmul v11.4s, v11.4s, v8.4s
-	WORD $0x6e28dd8c // fmul v12.4s, v12.4s, v8.4s
-	WORD $0x6e28ddad // fmul v13.4s, v13.4s, v8.4s
-	ADD R3<<2, R6, R19
-	FMOVQ F10, 0(R19)
-	FMOVQ F11, 16(R19)
-	FMOVQ F12, 32(R19)
-	FMOVQ F13, 48(R19)
-	WORD $0x4e29cd40 // fmla v0.4s, v10.4s, v9.4s
-	WORD $0x4e29cd61 // fmla v1.4s, v11.4s, v9.4s
-	WORD $0x4e29cd82 // fmla v2.4s, v12.4s, v9.4s
-	WORD $0x4e29cda3 // fmla v3.4s, v13.4s, v9.4s
-	ADDS R1, R12, R12
-	ADDS R1, R6, R6
-	ADDS $4, R7, R7
-	ADDS $4, R8, R8
-	SUBS $1, R13, R13
-	BNE row180
-	SUBS $1, R10, R10
-	BNE run179
-	ADD R3<<2, R2, R20
-	FMOVQ F0, 0(R20)
-	FMOVQ F1, 16(R20)
-	FMOVQ F2, 32(R20)
-	FMOVQ F3, 48(R20)
-	ADDS $16, R3, R3
-	SUBS $16, R0, R0
-	JMP loop178
-part173:
-	CMP $0, R0
-	BEQ done181
-	MOVD $masksNEON<>+0(SB), R6
-	MOVD R0, R7
-	NEG R7, R7
-	ADD R7<<2, R6, R21
-	FMOVQ 64(R21), F0
-	FMOVQ 80(R21), F0
-	FMOVQ 96(R21), F0
-	FMOVQ 112(R21), F0
+	BLT part185
 	MOVD dst+24(FP), R6
 	MOVD w+56(FP), R7
 	MOVD z+64(FP), R8
 	ADD R3<<2, R2, R22
-	MOVD $0(R22), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes461
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes461
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes461
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes461
-	VLD1.P 4(R16), V0.S[3]
-lanes461:
-	MOVD $16(R22), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes462
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes462
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes462
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes462
-	VLD1.P 4(R16), V1.S[3]
-lanes462:
-	MOVD $32(R22), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes463
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes463
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes463
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes463
-	VLD1.P 4(R16), V2.S[3]
-lanes463:
-	MOVD $48(R22), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes464
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes464
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes464
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes464
-	VLD1.P 4(R16), V3.S[3]
-lanes464:
+	FMOVQ 0(R22), F0
+	FMOVQ 16(R22), F1
+	FMOVQ 32(R22), F2
+	FMOVQ 48(R22), F3
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run182:
+run191:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+32(FP), R17
@@ -15153,130 +15487,18 @@ run182:
 	MOVW 8(R9), R13
 	ADDS $12, R9, R9
 	ADD R3<<2, R11, R23
-	MOVD $0(R23), R16
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	CMP $0, R0
-	BLE lanes465
-	VLD1.P 4(R16), V4.S[0]
-	CMP $1, R0
-	BLE lanes465
-	VLD1.P 4(R16), V4.S[1]
-	CMP $2, R0
-	BLE lanes465
-	VLD1.P 4(R16), V4.S[2]
-	CMP $3, R0
-	BLE lanes465
-	VLD1.P 4(R16), V4.S[3]
-lanes465:
-	MOVD $16(R23), R16
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	CMP $4, R0
-	BLE lanes466
-	VLD1.P 4(R16), V5.S[0]
-	CMP $5, R0
-	BLE lanes466
-	VLD1.P 4(R16), V5.S[1]
-	CMP $6, R0
-	BLE lanes466
-	VLD1.P 4(R16), V5.S[2]
-	CMP $7, R0
-	BLE lanes466
-	VLD1.P 4(R16), V5.S[3]
-lanes466:
-	MOVD $32(R23), R16
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	CMP $8, R0
-	BLE lanes467
-	VLD1.P 4(R16), V6.S[0]
-	CMP $9, R0
-	BLE lanes467
-	VLD1.P 4(R16), V6.S[1]
-	CMP $10, R0
-	BLE lanes467
-	VLD1.P 4(R16), V6.S[2]
-	CMP $11, R0
-	BLE lanes467
-	VLD1.P 4(R16), V6.S[3]
-lanes467:
-	MOVD $48(R23), R16
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	CMP $12, R0
-	BLE lanes468
-	VLD1.P 4(R16), V7.S[0]
-	CMP $13, R0
-	BLE lanes468
-	VLD1.P 4(R16), V7.S[1]
-	CMP $14, R0
-	BLE lanes468
-	VLD1.P 4(R16), V7.S[2]
-	CMP $15, R0
-	BLE lanes468
-	VLD1.P 4(R16), V7.S[3]
-lanes468:
-row183:
+	FMOVQ 0(R23), F4
+	FMOVQ 16(R23), F5
+	FMOVQ 32(R23), F6
+	FMOVQ 48(R23), F7
+row192:
 	WORD $0x4d40c8e8 // ld1r {v8.4s}, [x7]
 	WORD $0x4d40c909 // ld1r {v9.4s}, [x8]
 	ADD R3<<2, R12, R24
-	MOVD $0(R24), R16
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	CMP $0, R0
-	BLE lanes469
-	VLD1.P 4(R16), V10.S[0]
-	CMP $1, R0
-	BLE lanes469
-	VLD1.P 4(R16), V10.S[1]
-	CMP $2, R0
-	BLE lanes469
-	VLD1.P 4(R16), V10.S[2]
-	CMP $3, R0
-	BLE lanes469
-	VLD1.P 4(R16), V10.S[3]
-lanes469:
-	MOVD $16(R24), R16
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	CMP $4, R0
-	BLE lanes470
-	VLD1.P 4(R16), V11.S[0]
-	CMP $5, R0
-	BLE lanes470
-	VLD1.P 4(R16), V11.S[1]
-	CMP $6, R0
-	BLE lanes470
-	VLD1.P 4(R16), V11.S[2]
-	CMP $7, R0
-	BLE lanes470
-	VLD1.P 4(R16), V11.S[3]
-lanes470:
-	MOVD $32(R24), R16
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	CMP $8, R0
-	BLE lanes471
-	VLD1.P 4(R16), V12.S[0]
-	CMP $9, R0
-	BLE lanes471
-	VLD1.P 4(R16), V12.S[1]
-	CMP $10, R0
-	BLE lanes471
-	VLD1.P 4(R16), V12.S[2]
-	CMP $11, R0
-	BLE lanes471
-	VLD1.P 4(R16), V12.S[3]
-lanes471:
-	MOVD $48(R24), R16
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	CMP $12, R0
-	BLE lanes472
-	VLD1.P 4(R16), V13.S[0]
-	CMP $13, R0
-	BLE lanes472
-	VLD1.P 4(R16), V13.S[1]
-	CMP $14, R0
-	BLE lanes472
-	VLD1.P 4(R16), V13.S[2]
-	CMP $15, R0
-	BLE lanes472
-	VLD1.P 4(R16), V13.S[3]
-lanes472:
+	FMOVQ 0(R24), F10
+	FMOVQ 16(R24), F11
+	FMOVQ 32(R24), F12
+	FMOVQ 48(R24), F13
 	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
 	WORD $0x6e25dd6b // fmul v11.4s, v11.4s, v5.4s
 	WORD $0x6e26dd8c // fmul v12.4s, v12.4s, v6.4s
@@ -15286,62 +15508,10 @@ lanes472:
 	WORD $0x6e28dd8c // fmul v12.4s, v12.4s, v8.4s
 	WORD $0x6e28ddad // fmul v13.4s, v13.4s, v8.4s
 	ADD R3<<2, R6, R25
-	MOVD $0(R25), R16
-	CMP $0, R0
-	BLE lanes473
-	VST1.P V10.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes473
-	VST1.P V10.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes473
-	VST1.P V10.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes473
-	VST1.P V10.S[3], 4(R16)
-lanes473:
-	MOVD $16(R25), R16
-	CMP $4, R0
-	BLE lanes474
-	VST1.P V11.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes474
-	VST1.P V11.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes474
-	VST1.P V11.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes474
-	VST1.P V11.S[3], 4(R16)
-lanes474:
-	MOVD $32(R25), R16
-	CMP $8, R0
-	BLE lanes475
-	VST1.P V12.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes475
-	VST1.P V12.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes475
-	VST1.P V12.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes475
-	VST1.P V12.S[3], 4(R16)
-lanes475:
-	MOVD $48(R25), R16
-	CMP $12, R0
-	BLE lanes476
-	VST1.P V13.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes476
-	VST1.P V13.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes476
-	VST1.P V13.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes476
-	VST1.P V13.S[3], 4(R16)
-lanes476:
+	FMOVQ F10, 0(R25)
+	FMOVQ F11, 16(R25)
+	FMOVQ F12, 32(R25)
+	FMOVQ F13, 48(R25)
 	WORD $0x4e29cd40 // fmla v0.4s, v10.4s, v9.4s
 	WORD $0x4e29cd61 // fmla v1.4s, v11.4s, v9.4s
 	WORD $0x4e29cd82 // fmla v2.4s, v12.4s, v9.4s
@@ -15351,67 +15521,365 @@ lanes476:
 	ADDS $4, R7, R7
 	ADDS $4, R8, R8
 	SUBS $1, R13, R13
-	BNE row183
+	BNE row192
 	SUBS $1, R10, R10
-	BNE run182
+	BNE run191
 	ADD R3<<2, R2, R26
-	MOVD $0(R26), R16
+	FMOVQ F0, 0(R26)
+	FMOVQ F1, 16(R26)
+	FMOVQ F2, 32(R26)
+	FMOVQ F3, 48(R26)
+	ADDS $16, R3, R3
+	SUBS $16, R0, R0
+	JMP loop190
+part185:
+	CMP $0, R0
+	BEQ done193
+	MOVD $masksNEON<>+0(SB), R6
+	MOVD R0, R7
+	NEG R7, R7
+	ADD R7<<2, R6, R19
+	FMOVQ 64(R19), F0
+	FMOVQ 80(R19), F0
+	FMOVQ 96(R19), F0
+	FMOVQ 112(R19), F0
+	MOVD dst+24(FP), R6
+	MOVD w+56(FP), R7
+	MOVD z+64(FP), R8
+	ADD R3<<2, R2, R20
+	MOVD $0(R20), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
 	BLE lanes477
-	VST1.P V0.S[0], 4(R16)
+	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
 	BLE lanes477
-	VST1.P V0.S[1], 4(R16)
+	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
 	BLE lanes477
-	VST1.P V0.S[2], 4(R16)
+	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
 	BLE lanes477
-	VST1.P V0.S[3], 4(R16)
+	VLD1.P 4(R16), V0.S[3]
 lanes477:
-	MOVD $16(R26), R16
+	MOVD $16(R20), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
 	BLE lanes478
-	VST1.P V1.S[0], 4(R16)
+	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
 	BLE lanes478
-	VST1.P V1.S[1], 4(R16)
+	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
 	BLE lanes478
-	VST1.P V1.S[2], 4(R16)
+	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
 	BLE lanes478
-	VST1.P V1.S[3], 4(R16)
+	VLD1.P 4(R16), V1.S[3]
 lanes478:
-	MOVD $32(R26), R16
+	MOVD $32(R20), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
 	BLE lanes479
-	VST1.P V2.S[0], 4(R16)
+	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
 	BLE lanes479
-	VST1.P V2.S[1], 4(R16)
+	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
 	BLE lanes479
-	VST1.P V2.S[2], 4(R16)
+	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
 	BLE lanes479
-	VST1.P V2.S[3], 4(R16)
+	VLD1.P 4(R16), V2.S[3]
 lanes479:
-	MOVD $48(R26), R16
+	MOVD $48(R20), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
 	BLE lanes480
-	VST1.P V3.S[0], 4(R16)
+	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
 	BLE lanes480
-	VST1.P V3.S[1], 4(R16)
+	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
 	BLE lanes480
-	VST1.P V3.S[2], 4(R16)
+	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
 	BLE lanes480
-	VST1.P V3.S[3], 4(R16)
+	VLD1.P 4(R16), V3.S[3]
 lanes480:
-done181:
+	MOVD runs+16(FP), R9
+	MOVD count+8(FP), R10
+run194:
+	MOVW 0(R9), R11
+	MUL R1, R11, R11
+	MOVD p+32(FP), R17
+	ADDS R17, R11, R11
+	MOVW 4(R9), R12
+	MUL R1, R12, R12
+	MOVD x+40(FP), R17
+	ADDS R17, R12, R12
+	MOVW 8(R9), R13
+	ADDS $12, R9, R9
+	ADD R3<<2, R11, R21
+	MOVD $0(R21), R16
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	CMP $0, R0
+	BLE lanes481
+	VLD1.P 4(R16), V4.S[0]
+	CMP $1, R0
+	BLE lanes481
+	VLD1.P 4(R16), V4.S[1]
+	CMP $2, R0
+	BLE lanes481
+	VLD1.P 4(R16), V4.S[2]
+	CMP $3, R0
+	BLE lanes481
+	VLD1.P 4(R16), V4.S[3]
+lanes481:
+	MOVD $16(R21), R16
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	CMP $4, R0
+	BLE lanes482
+	VLD1.P 4(R16), V5.S[0]
+	CMP $5, R0
+	BLE lanes482
+	VLD1.P 4(R16), V5.S[1]
+	CMP $6, R0
+	BLE lanes482
+	VLD1.P 4(R16), V5.S[2]
+	CMP $7, R0
+	BLE lanes482
+	VLD1.P 4(R16), V5.S[3]
+lanes482:
+	MOVD $32(R21), R16
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	CMP $8, R0
+	BLE lanes483
+	VLD1.P 4(R16), V6.S[0]
+	CMP $9, R0
+	BLE lanes483
+	VLD1.P 4(R16), V6.S[1]
+	CMP $10, R0
+	BLE lanes483
+	VLD1.P 4(R16), V6.S[2]
+	CMP $11, R0
+	BLE lanes483
+	VLD1.P 4(R16), V6.S[3]
+lanes483:
+	MOVD $48(R21), R16
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	CMP $12, R0
+	BLE lanes484
+	VLD1.P 4(R16), V7.S[0]
+	CMP $13, R0
+	BLE lanes484
+	VLD1.P 4(R16), V7.S[1]
+	CMP $14, R0
+	BLE lanes484
+	VLD1.P 4(R16), V7.S[2]
+	CMP $15, R0
+	BLE lanes484
+	VLD1.P 4(R16), V7.S[3]
+lanes484:
+row195:
+	WORD $0x4d40c8e8 // ld1r {v8.4s}, [x7]
+	WORD $0x4d40c909 // ld1r {v9.4s}, [x8]
+	ADD R3<<2, R12, R22
+	MOVD $0(R22), R16
+	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
+	CMP $0, R0
+	BLE lanes485
+	VLD1.P 4(R16), V10.S[0]
+	CMP $1, R0
+	BLE lanes485
+	VLD1.P 4(R16), V10.S[1]
+	CMP $2, R0
+	BLE lanes485
+	VLD1.P 4(R16), V10.S[2]
+	CMP $3, R0
+	BLE lanes485
+	VLD1.P 4(R16), V10.S[3]
+lanes485:
+	MOVD $16(R22), R16
+	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
+	CMP $4, R0
+	BLE lanes486
+	VLD1.P 4(R16), V11.S[0]
+	CMP $5, R0
+	BLE lanes486
+	VLD1.P 4(R16), V11.S[1]
+	CMP $6, R0
+	BLE lanes486
+	VLD1.P 4(R16), V11.S[2]
+	CMP $7, R0
+	BLE lanes486
+	VLD1.P 4(R16), V11.S[3]
+lanes486:
+	MOVD $32(R22), R16
+	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
+	CMP $8, R0
+	BLE lanes487
+	VLD1.P 4(R16), V12.S[0]
+	CMP $9, R0
+	BLE lanes487
+	VLD1.P 4(R16), V12.S[1]
+	CMP $10, R0
+	BLE lanes487
+	VLD1.P 4(R16), V12.S[2]
+	CMP $11, R0
+	BLE lanes487
+	VLD1.P 4(R16), V12.S[3]
+lanes487:
+	MOVD $48(R22), R16
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	CMP $12, R0
+	BLE lanes488
+	VLD1.P 4(R16), V13.S[0]
+	CMP $13, R0
+	BLE lanes488
+	VLD1.P 4(R16), V13.S[1]
+	CMP $14, R0
+	BLE lanes488
+	VLD1.P 4(R16), V13.S[2]
+	CMP $15, R0
+	BLE lanes488
+	VLD1.P 4(R16), V13.S[3]
+lanes488:
+	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
+	WORD $0x6e25dd6b // fmul v11.4s, v11.4s, v5.4s
+	WORD $0x6e26dd8c // fmul v12.4s, v12.4s, v6.4s
+	WORD $0x6e27ddad // fmul v13.4s, v13.4s, v7.4s
+	WORD $0x6e28dd4a // fmul v10.4s, v10.4s, v8.4s
+	WORD $0x6e28dd6b // fmul v11.4s, v11.4s, v8.4s
+	WORD $0x6e28dd8c // fmul v12.4s, v12.4s, v8.4s
+	WORD $0x6e28ddad // fmul v13.4s, v13.4s, v8.4s
+	ADD R3<<2, R6, R23
+	MOVD $0(R23), R16
+	CMP $0, R0
+	BLE lanes489
+	VST1.P V10.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes489
+	VST1.P V10.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes489
+	VST1.P V10.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes489
+	VST1.P V10.S[3], 4(R16)
+lanes489:
+	MOVD $16(R23), R16
+	CMP $4, R0
+	BLE lanes490
+	VST1.P V11.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes490
+	VST1.P V11.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes490
+	VST1.P V11.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes490
+	VST1.P V11.S[3], 4(R16)
+lanes490:
+	MOVD $32(R23), R16
+	CMP $8, R0
+	BLE lanes491
+	VST1.P V12.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes491
+	VST1.P V12.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes491
+	VST1.P V12.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes491
+	VST1.P V12.S[3], 4(R16)
+lanes491:
+	MOVD $48(R23), R16
+	CMP $12, R0
+	BLE lanes492
+	VST1.P V13.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes492
+	VST1.P V13.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes492
+	VST1.P V13.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes492
+	VST1.P V13.S[3], 4(R16)
+lanes492:
+	WORD $0x4e29cd40 // fmla v0.4s, v10.4s, v9.4s
+	WORD $0x4e29cd61 // fmla v1.4s, v11.4s, v9.4s
+	WORD $0x4e29cd82 // fmla v2.4s, v12.4s, v9.4s
+	WORD $0x4e29cda3 // fmla v3.4s, v13.4s, v9.4s
+	ADDS R1, R12, R12
+	ADDS R1, R6, R6
+	ADDS $4, R7, R7
+	ADDS $4, R8, R8
+	SUBS $1, R13, R13
+	BNE row195
+	SUBS $1, R10, R10
+	BNE run194
+	ADD R3<<2, R2, R24
+	MOVD $0(R24), R16
+	CMP $0, R0
+	BLE lanes493
+	VST1.P V0.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes493
+	VST1.P V0.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes493
+	VST1.P V0.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes493
+	VST1.P V0.S[3], 4(R16)
+lanes493:
+	MOVD $16(R24), R16
+	CMP $4, R0
+	BLE lanes494
+	VST1.P V1.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes494
+	VST1.P V1.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes494
+	VST1.P V1.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes494
+	VST1.P V1.S[3], 4(R16)
+lanes494:
+	MOVD $32(R24), R16
+	CMP $8, R0
+	BLE lanes495
+	VST1.P V2.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes495
+	VST1.P V2.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes495
+	VST1.P V2.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes495
+	VST1.P V2.S[3], 4(R16)
+lanes495:
+	MOVD $48(R24), R16
+	CMP $12, R0
+	BLE lanes496
+	VST1.P V3.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes496
+	VST1.P V3.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes496
+	VST1.P V3.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes496
+	VST1.P V3.S[3], 4(R16)
+lanes496:
+done193:
 	RET
 
 // func featureGradNEON(n int, count int, runs *int32, dx *float32, dp *float32, d *float32, p *float32, x *float32, ld int, w *float32, z *float32, y *float32)
@@ -15421,178 +15889,15 @@ TEXT ·featureGradNEON(SB), NOSPLIT, $0-96
 	LSL $2, R1, R1
 	MOVD y+88(FP), R2
 	MOVD ZR, R3
-loop186:
+loop198:
 	CMP $32, R0
-	BLT single185
+	BLT single197
 	MOVD d+40(FP), R6
 	MOVD w+72(FP), R7
 	MOVD z+80(FP), R8
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run187:
-	MOVW 0(R9), R11
-	MUL R1, R11, R11
-	MOVD p+48(FP), R17
-	ADDS R17, R11, R11
-	MOVW 4(R9), R12
-	MUL R1, R12, R12
-	MOVD x+56(FP), R17
-	ADDS R17, R12, R12
-	MOVW 8(R9), R13
-	ADDS $12, R9, R9
-	MOVD R12, R14
-	MOVD x+56(FP), R17
-	SUBS R17, R14, R14
-	MOVD dx+24(FP), R17
-	ADDS R17, R14, R14
-	MOVD R11, R15
-	MOVD p+48(FP), R17
-	SUBS R17, R15, R15
-	MOVD dp+32(FP), R17
-	ADDS R17, R15, R15
-	ADD R3<<2, R11, R19
-	FMOVQ 0(R19), F0
-	FMOVQ 16(R19), F1
-	FMOVQ 32(R19), F2
-	FMOVQ 48(R19), F3
-	FMOVQ 64(R19), F4
-	FMOVQ 80(R19), F5
-	FMOVQ 96(R19), F6
-	FMOVQ 112(R19), F7
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-row188:
-	WORD $0x4d40c8f0 // ld1r {v16.4s}, [x7]
-	WORD $0x4d40c911 // ld1r {v17.4s}, [x8]
-	ADD R3<<2, R6, R20
-	FMOVQ 0(R20), F18
-	FMOVQ 16(R20), F19
-	FMOVQ 32(R20), F20
-	FMOVQ 48(R20), F21
-	ADD R3<<2, R2, R21
-	FMOVQ 0(R21), F22
-	FMOVQ 16(R21), F23
-	FMOVQ 32(R21), F24
-	FMOVQ 48(R21), F25
-	WORD $0x4e31ced2 // fmla v18.4s, v22.4s, v17.4s
-	WORD $0x4e31cef3 // fmla v19.4s, v23.4s, v17.4s
-	WORD $0x4e31cf14 // fmla v20.4s, v24.4s, v17.4s
-	WORD $0x4e31cf35 // fmla v21.4s, v25.4s, v17.4s
-	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
-	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
-	WORD $0x6e30deb5 // fmul v21.4s, v21.4s, v16.4s
-	ADD R3<<2, R14, R22
-	FMOVQ 0(R22), F22
-	FMOVQ 16(R22), F23
-	FMOVQ 32(R22), F24
-	FMOVQ 48(R22), F25
-	WORD $0x4e20ce56 // fmla v22.4s, v18.4s, v0.4s
-	WORD $0x4e21ce77 // fmla v23.4s, v19.4s, v1.4s
-	WORD $0x4e22ce98 // fmla v24.4s, v20.4s, v2.4s
-	WORD $0x4e23ceb9 // fmla v25.4s, v21.4s, v3.4s
-	FMOVQ F22, 0(R22)
-	FMOVQ F23, 16(R22)
-	FMOVQ F24, 32(R22)
-	FMOVQ F25, 48(R22)
-	ADD R3<<2, R12, R23
-	FMOVQ 0(R23), F22
-	FMOVQ 16(R23), F23
-	FMOVQ 32(R23), F24
-	FMOVQ 48(R23), F25
-	WORD $0x4e36ce48 // fmla v8.4s, v18.4s, v22.4s
-	WORD $0x4e37ce69 // fmla v9.4s, v19.4s, v23.4s
-	WORD $0x4e38ce8a // fmla v10.4s, v20.4s, v24.4s
-	WORD $0x4e39ceab // fmla v11.4s, v21.4s, v25.4s
-	FMOVQ 64(R20), F18
-	FMOVQ 80(R20), F19
-	FMOVQ 96(R20), F20
-	FMOVQ 112(R20), F21
-	FMOVQ 64(R21), F22
-	FMOVQ 80(R21), F23
-	FMOVQ 96(R21), F24
-	FMOVQ 112(R21), F25
-	WORD $0x4e31ced2 // fmla v18.4s, v22.4s, v17.4s
-	WORD $0x4e31cef3 // fmla v19.4s, v23.4s, v17.4s
-	WORD $0x4e31cf14 // fmla v20.4s, v24.4s, v17.4s
-	WORD $0x4e31cf35 // fmla v21.4s, v25.4s, v17.4s
-	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
-	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
-	WORD $0x6e30deb5 // fmul v21.4s, v21.4s, v16.4s
-	FMOVQ 64(R22), F16
-	FMOVQ 80(R22), F17
-	FMOVQ 96(R22), F22
-	FMOVQ 112(R22), F23
-	WORD $0x4e24ce50 // fmla v16.4s, v18.4s, v4.4s
-	WORD $0x4e25ce71 // fmla v17.4s, v19.4s, v5.4s
-	WORD $0x4e26ce96 // fmla v22.4s, v20.4s, v6.4s
-	WORD $0x4e27ceb7 // fmla v23.4s, v21.4s, v7.4s
-	FMOVQ F16, 64(R22)
-	FMOVQ F17, 80(R22)
-	FMOVQ F22, 96(R22)
-	FMOVQ F23, 112(R22)
-	FMOVQ 64(R23), F16
-	FMOVQ 80(R23), F17
-	FMOVQ 96(R23), F22
-	FMOVQ 112(R23), F23
-	WORD $0x4e30ce4c // fmla v12.4s, v18.4s, v16.4s
-	WORD $0x4e31ce6d // fmla v13.4s, v19.4s, v17.4s
-	WORD $0x4e36ce8e // fmla v14.4s, v20.4s, v22.4s
-	WORD $0x4e37ceaf // fmla v15.4s, v21.4s, v23.4s
-	ADDS $4, R7, R7
-	ADDS $4, R8, R8
-	ADDS R1, R6, R6
-	ADDS R1, R14, R14
-	ADDS R1, R12, R12
-	SUBS $1, R13, R13
-	BNE row188
-	ADD R3<<2, R15, R24
-	FMOVQ 0(R24), F0
-	FMOVQ 16(R24), F1
-	FMOVQ 32(R24), F2
-	FMOVQ 48(R24), F3
-	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
-	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
-	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
-	WORD $0x4e2bd463 // fadd v3.4s, v3.4s, v11.4s
-	FMOVQ F0, 0(R24)
-	FMOVQ F1, 16(R24)
-	FMOVQ F2, 32(R24)
-	FMOVQ F3, 48(R24)
-	FMOVQ 64(R24), F0
-	FMOVQ 80(R24), F1
-	FMOVQ 96(R24), F2
-	FMOVQ 112(R24), F3
-	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
-	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
-	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
-	WORD $0x4e2fd463 // fadd v3.4s, v3.4s, v15.4s
-	FMOVQ F0, 64(R24)
-	FMOVQ F1, 80(R24)
-	FMOVQ F2, 96(R24)
-	FMOVQ F3, 112(R24)
-	SUBS $1, R10, R10
-	BNE run187
-	ADDS $32, R3, R3
-	SUBS $32, R0, R0
-	JMP loop186
-single185:
-loop189:
-	CMP $16, R0
-	BLT part184
-	MOVD d+40(FP), R6
-	MOVD w+72(FP), R7
-	MOVD z+80(FP), R8
-	MOVD runs+16(FP), R9
-	MOVD count+8(FP), R10
-run190:
+run199:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+48(FP), R17
@@ -15618,95 +15923,144 @@ run190:
 	FMOVQ 16(R25), F1
 	FMOVQ 32(R25), F2
 	FMOVQ 48(R25), F3
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-row191:
-	WORD $0x4d40c8e8 // ld1r {v8.4s}, [x7]
-	WORD $0x4d40c909 // ld1r {v9.4s}, [x8]
+	FMOVQ 64(R25), F4
+	FMOVQ 80(R25), F5
+	FMOVQ 96(R25), F6
+	FMOVQ 112(R25), F7
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
+	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
+	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+row200:
+	WORD $0x4d40c8f0 // ld1r {v16.4s}, [x7]
+	WORD $0x4d40c911 // ld1r {v17.4s}, [x8]
 	ADD R3<<2, R6, R26
-	FMOVQ 0(R26), F10
-	FMOVQ 16(R26), F11
-	FMOVQ 32(R26), F12
-	FMOVQ 48(R26), F13
+	FMOVQ 0(R26), F18
+	FMOVQ 16(R26), F19
+	FMOVQ 32(R26), F20
+	FMOVQ 48(R26), F21
 	ADD R3<<2, R2, R19
-	FMOVQ 0(R19), F14
-	FMOVQ 16(R19), F15
-	FMOVQ 32(R19), F16
-	FMOVQ 48(R19), F17
-	WORD $0x4e29cdca // fmla v10.4s, v14.4s, v9.4s
-	WORD $0x4e29cdeb // fmla v11.4s, v15.4s, v9.4s
-	WORD $0x4e29ce0c // fmla v12.4s, v16.4s, v9.4s
-	WORD $0x4e29ce2d // fmla v13.4s, v17.4s, v9.4s
-	WORD $0x6e28dd4a // fmul v10.4s, v10.4s, v8.4s
-	WORD $0x6e28dd6b // fmul v11.4s, v11.4s, v8.4s
-	WORD $0x6e28dd8c // fmul v12.4s, v12.4s, v8.4s
-	WORD $0x6e28ddad // fmul v13.4s, v13.4s, v8.4s
+	FMOVQ 0(R19), F22
+	FMOVQ 16(R19), F23
+	FMOVQ 32(R19), F24
+	FMOVQ 48(R19), F25
+	WORD $0x4e31ced2 // fmla v18.4s, v22.4s, v17.4s
+	WORD $0x4e31cef3 // fmla v19.4s, v23.4s, v17.4s
+	WORD $0x4e31cf14 // fmla v20.4s, v24.4s, v17.4s
+	WORD $0x4e31cf35 // fmla v21.4s, v25.4s, v17.4s
+	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
+	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e30deb5 // fmul v21.4s, v21.4s, v16.4s
 	ADD R3<<2, R14, R20
-	FMOVQ 0(R20), F8
-	FMOVQ 16(R20), F9
-	FMOVQ 32(R20), F14
-	FMOVQ 48(R20), F15
-	WORD $0x4e20cd48 // fmla v8.4s, v10.4s, v0.4s
-	WORD $0x4e21cd69 // fmla v9.4s, v11.4s, v1.4s
-	WORD $0x4e22cd8e // fmla v14.4s, v12.4s, v2.4s
-	WORD $0x4e23cdaf // fmla v15.4s, v13.4s, v3.4s
-	FMOVQ F8, 0(R20)
-	FMOVQ F9, 16(R20)
-	FMOVQ F14, 32(R20)
-	FMOVQ F15, 48(R20)
+	FMOVQ 0(R20), F22
+	FMOVQ 16(R20), F23
+	FMOVQ 32(R20), F24
+	FMOVQ 48(R20), F25
+	WORD $0x4e20ce56 // fmla v22.4s, v18.4s, v0.4s
+	WORD $0x4e21ce77 // fmla v23.4s, v19.4s, v1.4s
+	WORD $0x4e22ce98 // fmla v24.4s, v20.4s, v2.4s
+	WORD $0x4e23ceb9 // fmla v25.4s, v21.4s, v3.4s
+	FMOVQ F22, 0(R20)
+	FMOVQ F23, 16(R20)
+	FMOVQ F24, 32(R20)
+	FMOVQ F25, 48(R20)
 	ADD R3<<2, R12, R21
-	FMOVQ 0(R21), F8
-	FMOVQ 16(R21), F9
-	FMOVQ 32(R21), F14
-	FMOVQ 48(R21), F15
-	WORD $0x4e28cd44 // fmla v4.4s, v10.4s, v8.4s
-	WORD $0x4e29cd65 // fmla v5.4s, v11.4s, v9.4s
-	WORD $0x4e2ecd86 // fmla v6.4s, v12.4s, v14.4s
-	WORD $0x4e2fcda7 // fmla v7.4s, v13.4s, v15.4s
+	FMOVQ 0(R21), F22
+	FMOVQ 16(R21), F23
+	FMOVQ 32(R21), F24
+	FMOVQ 48(R21), F25
+	WORD $0x4e36ce48 // fmla v8.4s, v18.4s, v22.4s
+	WORD $0x4e37ce69 // fmla v9.4s, v19.4s, v23.4s
+	WORD $0x4e38ce8a // fmla v10.4s, v20.4s, v24.4s
+	WORD $0x4e39ceab // fmla v11.4s, v21.4s, v25.4s
+	FMOVQ 64(R26), F18
+	FMOVQ 80(R26), F19
+	FMOVQ 96(R26), F20
+	FMOVQ 112(R26), F21
+	FMOVQ 64(R19), F22
+	FMOVQ 80(R19), F23
+	FMOVQ 96(R19), F24
+	FMOVQ 112(R19), F25
+	WORD $0x4e31ced2 // fmla v18.4s, v22.4s, v17.4s
+	WORD $0x4e31cef3 // fmla v19.4s, v23.4s, v17.4s
+	WORD $0x4e31cf14 // fmla v20.4s, v24.4s, v17.4s
+	WORD $0x4e31cf35 // fmla v21.4s, v25.4s, v17.4s
+	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
+	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e30deb5 // fmul v21.4s, v21.4s, v16.4s
+	FMOVQ 64(R20), F16
+	FMOVQ 80(R20), F17
+	FMOVQ 96(R20), F22
+	FMOVQ 112(R20), F23
+	WORD $0x4e24ce50 // fmla v16.4s, v18.4s, v4.4s
+	WORD $0x4e25ce71 // fmla v17.4s, v19.4s, v5.4s
+	WORD $0x4e26ce96 // fmla v22.4s, v20.4s, v6.4s
+	WORD $0x4e27ceb7 // fmla v23.4s, v21.4s, v7.4s
+	FMOVQ F16, 64(R20)
+	FMOVQ F17, 80(R20)
+	FMOVQ F22, 96(R20)
+	FMOVQ F23, 112(R20)
+	FMOVQ 64(R21), F16
+	FMOVQ 80(R21), F17
+	FMOVQ 96(R21), F22
+	FMOVQ 112(R21), F23
+	WORD $0x4e30ce4c // fmla v12.4s, v18.4s, v16.4s
+	WORD $0x4e31ce6d // fmla v13.4s, v19.4s, v17.4s
+	WORD $0x4e36ce8e // fmla v14.4s, v20.4s, v22.4s
+	WORD $0x4e37ceaf // fmla v15.4s, v21.4s, v23.4s
 	ADDS $4, R7, R7
 	ADDS $4, R8, R8
 	ADDS R1, R6, R6
 	ADDS R1, R14, R14
 	ADDS R1, R12, R12
 	SUBS $1, R13, R13
-	BNE row191
+	BNE row200
 	ADD R3<<2, R15, R22
 	FMOVQ 0(R22), F0
 	FMOVQ 16(R22), F1
 	FMOVQ 32(R22), F2
 	FMOVQ 48(R22), F3
-	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
-	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
-	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
-	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
+	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
+	WORD $0x4e2bd463 // fadd v3.4s, v3.4s, v11.4s
 	FMOVQ F0, 0(R22)
 	FMOVQ F1, 16(R22)
 	FMOVQ F2, 32(R22)
 	FMOVQ F3, 48(R22)
+	FMOVQ 64(R22), F0
+	FMOVQ 80(R22), F1
+	FMOVQ 96(R22), F2
+	FMOVQ 112(R22), F3
+	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
+	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	WORD $0x4e2fd463 // fadd v3.4s, v3.4s, v15.4s
+	FMOVQ F0, 64(R22)
+	FMOVQ F1, 80(R22)
+	FMOVQ F2, 96(R22)
+	FMOVQ F3, 112(R22)
 	SUBS $1, R10, R10
-	BNE run190
-	ADDS $16, R3, R3
-	SUBS $16, R0, R0
-	JMP loop189
-part184:
-	CMP $0, R0
-	BEQ done192
-	MOVD $masksNEON<>+0(SB), R6
-	MOVD R0, R7
-	NEG R7, R7
-	ADD R7<<2, R6, R23
-	FMOVQ 64(R23), F0
-	FMOVQ 80(R23), F0
-	FMOVQ 96(R23), F0
-	FMOVQ 112(R23), F0
+	BNE run199
+	ADDS $32, R3, R3
+	SUBS $32, R0, R0
+	JMP loop198
+single197:
+loop201:
+	CMP $16, R0
+	BLT part196
 	MOVD d+40(FP), R6
 	MOVD w+72(FP), R7
 	MOVD z+80(FP), R8
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run193:
+run202:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+48(FP), R17
@@ -15727,196 +16081,28 @@ run193:
 	SUBS R17, R15, R15
 	MOVD dp+32(FP), R17
 	ADDS R17, R15, R15
-	ADD R3<<2, R11, R24
-	MOVD $0(R24), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes481
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes481
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes481
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes481
-	VLD1.P 4(R16), V0.S[3]
-lanes481:
-	MOVD $16(R24), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes482
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes482
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes482
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes482
-	VLD1.P 4(R16), V1.S[3]
-lanes482:
-	MOVD $32(R24), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes483
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes483
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes483
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes483
-	VLD1.P 4(R16), V2.S[3]
-lanes483:
-	MOVD $48(R24), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes484
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes484
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes484
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes484
-	VLD1.P 4(R16), V3.S[3]
-lanes484:
+	ADD R3<<2, R11, R23
+	FMOVQ 0(R23), F0
+	FMOVQ 16(R23), F1
+	FMOVQ 32(R23), F2
+	FMOVQ 48(R23), F3
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-row194:
+row203:
 	WORD $0x4d40c8e8 // ld1r {v8.4s}, [x7]
 	WORD $0x4d40c909 // ld1r {v9.4s}, [x8]
-	ADD R3<<2, R6, R25
-	MOVD $0(R25), R16
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	CMP $0, R0
-	BLE lanes485
-	VLD1.P 4(R16), V10.S[0]
-	CMP $1, R0
-	BLE lanes485
-	VLD1.P 4(R16), V10.S[1]
-	CMP $2, R0
-	BLE lanes485
-	VLD1.P 4(R16), V10.S[2]
-	CMP $3, R0
-	BLE lanes485
-	VLD1.P 4(R16), V10.S[3]
-lanes485:
-	MOVD $16(R25), R16
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	CMP $4, R0
-	BLE lanes486
-	VLD1.P 4(R16), V11.S[0]
-	CMP $5, R0
-	BLE lanes486
-	VLD1.P 4(R16), V11.S[1]
-	CMP $6, R0
-	BLE lanes486
-	VLD1.P 4(R16), V11.S[2]
-	CMP $7, R0
-	BLE lanes486
-	VLD1.P 4(R16), V11.S[3]
-lanes486:
-	MOVD $32(R25), R16
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	CMP $8, R0
-	BLE lanes487
-	VLD1.P 4(R16), V12.S[0]
-	CMP $9, R0
-	BLE lanes487
-	VLD1.P 4(R16), V12.S[1]
-	CMP $10, R0
-	BLE lanes487
-	VLD1.P 4(R16), V12.S[2]
-	CMP $11, R0
-	BLE lanes487
-	VLD1.P 4(R16), V12.S[3]
-lanes487:
-	MOVD $48(R25), R16
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	CMP $12, R0
-	BLE lanes488
-	VLD1.P 4(R16), V13.S[0]
-	CMP $13, R0
-	BLE lanes488
-	VLD1.P 4(R16), V13.S[1]
-	CMP $14, R0
-	BLE lanes488
-	VLD1.P 4(R16), V13.S[2]
-	CMP $15, R0
-	BLE lanes488
-	VLD1.P 4(R16), V13.S[3]
-lanes488:
-	ADD R3<<2, R2, R26
-	MOVD $0(R26), R16
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	CMP $0, R0
-	BLE lanes489
-	VLD1.P 4(R16), V14.S[0]
-	CMP $1, R0
-	BLE lanes489
-	VLD1.P 4(R16), V14.S[1]
-	CMP $2, R0
-	BLE lanes489
-	VLD1.P 4(R16), V14.S[2]
-	CMP $3, R0
-	BLE lanes489
-	VLD1.P 4(R16), V14.S[3]
-lanes489:
-	MOVD $16(R26), R16
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	CMP $4, R0
-	BLE lanes490
-	VLD1.P 4(R16), V15.S[0]
-	CMP $5, R0
-	BLE lanes490
-	VLD1.P 4(R16), V15.S[1]
-	CMP $6, R0
-	BLE lanes490
-	VLD1.P 4(R16), V15.S[2]
-	CMP $7, R0
-	BLE lanes490
-	VLD1.P 4(R16), V15.S[3]
-lanes490:
-	MOVD $32(R26), R16
-	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
-	CMP $8, R0
-	BLE lanes491
-	VLD1.P 4(R16), V16.S[0]
-	CMP $9, R0
-	BLE lanes491
-	VLD1.P 4(R16), V16.S[1]
-	CMP $10, R0
-	BLE lanes491
-	VLD1.P 4(R16), V16.S[2]
-	CMP $11, R0
-	BLE lanes491
-	VLD1.P 4(R16), V16.S[3]
-lanes491:
-	MOVD $48(R26), R16
-	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
-	CMP $12, R0
-	BLE lanes492
-	VLD1.P 4(R16), V17.S[0]
-	CMP $13, R0
-	BLE lanes492
-	VLD1.P 4(R16), V17.S[1]
-	CMP $14, R0
-	BLE lanes492
-	VLD1.P 4(R16), V17.S[2]
-	CMP $15, R0
-	BLE lanes492
-	VLD1.P 4(R16), V17.S[3]
-lanes492:
+	ADD R3<<2, R6, R24
+	FMOVQ 0(R24), F10
+	FMOVQ 16(R24), F11
+	FMOVQ 32(R24), F12
+	FMOVQ 48(R24), F13
+	ADD R3<<2, R2, R25
+	FMOVQ 0(R25), F14
+	FMOVQ 16(R25), F15
+	FMOVQ 32(R25), F16
+	FMOVQ 48(R25), F17
 	WORD $0x4e29cdca // fmla v10.4s, v14.4s, v9.4s
 	WORD $0x4e29cdeb // fmla v11.4s, v15.4s, v9.4s
 	WORD $0x4e29ce0c // fmla v12.4s, v16.4s, v9.4s
@@ -15925,188 +16111,24 @@ lanes492:
 	WORD $0x6e28dd6b // fmul v11.4s, v11.4s, v8.4s
 	WORD $0x6e28dd8c // fmul v12.4s, v12.4s, v8.4s
 	WORD $0x6e28ddad // fmul v13.4s, v13.4s, v8.4s
-	ADD R3<<2, R14, R19
-	MOVD $0(R19), R16
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	CMP $0, R0
-	BLE lanes493
-	VLD1.P 4(R16), V8.S[0]
-	CMP $1, R0
-	BLE lanes493
-	VLD1.P 4(R16), V8.S[1]
-	CMP $2, R0
-	BLE lanes493
-	VLD1.P 4(R16), V8.S[2]
-	CMP $3, R0
-	BLE lanes493
-	VLD1.P 4(R16), V8.S[3]
-lanes493:
-	MOVD $16(R19), R16
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	CMP $4, R0
-	BLE lanes494
-	VLD1.P 4(R16), V9.S[0]
-	CMP $5, R0
-	BLE lanes494
-	VLD1.P 4(R16), V9.S[1]
-	CMP $6, R0
-	BLE lanes494
-	VLD1.P 4(R16), V9.S[2]
-	CMP $7, R0
-	BLE lanes494
-	VLD1.P 4(R16), V9.S[3]
-lanes494:
-	MOVD $32(R19), R16
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	CMP $8, R0
-	BLE lanes495
-	VLD1.P 4(R16), V14.S[0]
-	CMP $9, R0
-	BLE lanes495
-	VLD1.P 4(R16), V14.S[1]
-	CMP $10, R0
-	BLE lanes495
-	VLD1.P 4(R16), V14.S[2]
-	CMP $11, R0
-	BLE lanes495
-	VLD1.P 4(R16), V14.S[3]
-lanes495:
-	MOVD $48(R19), R16
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	CMP $12, R0
-	BLE lanes496
-	VLD1.P 4(R16), V15.S[0]
-	CMP $13, R0
-	BLE lanes496
-	VLD1.P 4(R16), V15.S[1]
-	CMP $14, R0
-	BLE lanes496
-	VLD1.P 4(R16), V15.S[2]
-	CMP $15, R0
-	BLE lanes496
-	VLD1.P 4(R16), V15.S[3]
-lanes496:
+	ADD R3<<2, R14, R26
+	FMOVQ 0(R26), F8
+	FMOVQ 16(R26), F9
+	FMOVQ 32(R26), F14
+	FMOVQ 48(R26), F15
 	WORD $0x4e20cd48 // fmla v8.4s, v10.4s, v0.4s
 	WORD $0x4e21cd69 // fmla v9.4s, v11.4s, v1.4s
 	WORD $0x4e22cd8e // fmla v14.4s, v12.4s, v2.4s
 	WORD $0x4e23cdaf // fmla v15.4s, v13.4s, v3.4s
-	MOVD $0(R19), R16
-	CMP $0, R0
-	BLE lanes497
-	VST1.P V8.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes497
-	VST1.P V8.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes497
-	VST1.P V8.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes497
-	VST1.P V8.S[3], 4(R16)
-lanes497:
-	MOVD $16(R19), R16
-	CMP $4, R0
-	BLE lanes498
-	VST1.P V9.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes498
-	VST1.P V9.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes498
-	VST1.P V9.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes498
-	VST1.P V9.S[3], 4(R16)
-lanes498:
-	MOVD $32(R19), R16
-	CMP $8, R0
-	BLE lanes499
-	VST1.P V14.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes499
-	VST1.P V14.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes499
-	VST1.P V14.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes499
-	VST1.P V14.S[3], 4(R16)
-lanes499:
-	MOVD $48(R19), R16
-	CMP $12, R0
-	BLE lanes500
-	VST1.P V15.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes500
-	VST1.P V15.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes500
-	VST1.P V15.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes500
-	VST1.P V15.S[3], 4(R16)
-lanes500:
-	ADD R3<<2, R12, R20
-	MOVD $0(R20), R16
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	CMP $0, R0
-	BLE lanes501
-	VLD1.P 4(R16), V8.S[0]
-	CMP $1, R0
-	BLE lanes501
-	VLD1.P 4(R16), V8.S[1]
-	CMP $2, R0
-	BLE lanes501
-	VLD1.P 4(R16), V8.S[2]
-	CMP $3, R0
-	BLE lanes501
-	VLD1.P 4(R16), V8.S[3]
-lanes501:
-	MOVD $16(R20), R16
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	CMP $4, R0
-	BLE lanes502
-	VLD1.P 4(R16), V9.S[0]
-	CMP $5, R0
-	BLE lanes502
-	VLD1.P 4(R16), V9.S[1]
-	CMP $6, R0
-	BLE lanes502
-	VLD1.P 4(R16), V9.S[2]
-	CMP $7, R0
-	BLE lanes502
-	VLD1.P 4(R16), V9.S[3]
-lanes502:
-	MOVD $32(R20), R16
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	CMP $8, R0
-	BLE lanes503
-	VLD1.P 4(R16), V14.S[0]
-	CMP $9, R0
-	BLE lanes503
-	VLD1.P 4(R16), V14.S[1]
-	CMP $10, R0
-	BLE lanes503
-	VLD1.P 4(R16), V14.S[2]
-	CMP $11, R0
-	BLE lanes503
-	VLD1.P 4(R16), V14.S[3]
-lanes503:
-	MOVD $48(R20), R16
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	CMP $12, R0
-	BLE lanes504
-	VLD1.P 4(R16), V15.S[0]
-	CMP $13, R0
-	BLE lanes504
-	VLD1.P 4(R16), V15.S[1]
-	CMP $14, R0
-	BLE lanes504
-	VLD1.P 4(R16), V15.S[2]
-	CMP $15, R0
-	BLE lanes504
-	VLD1.P 4(R16), V15.S[3]
-lanes504:
+	FMOVQ F8, 0(R26)
+	FMOVQ F9, 16(R26)
+	FMOVQ F14, 32(R26)
+	FMOVQ F15, 48(R26)
+	ADD R3<<2, R12, R19
+	FMOVQ 0(R19), F8
+	FMOVQ 16(R19), F9
+	FMOVQ 32(R19), F14
+	FMOVQ 48(R19), F15
 	WORD $0x4e28cd44 // fmla v4.4s, v10.4s, v8.4s
 	WORD $0x4e29cd65 // fmla v5.4s, v11.4s, v9.4s
 	WORD $0x4e2ecd86 // fmla v6.4s, v12.4s, v14.4s
@@ -16117,131 +16139,577 @@ lanes504:
 	ADDS R1, R14, R14
 	ADDS R1, R12, R12
 	SUBS $1, R13, R13
-	BNE row194
-	ADD R3<<2, R15, R21
-	MOVD $0(R21), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes505
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes505
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes505
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes505
-	VLD1.P 4(R16), V0.S[3]
-lanes505:
-	MOVD $16(R21), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes506
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes506
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes506
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes506
-	VLD1.P 4(R16), V1.S[3]
-lanes506:
-	MOVD $32(R21), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes507
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes507
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes507
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes507
-	VLD1.P 4(R16), V2.S[3]
-lanes507:
-	MOVD $48(R21), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes508
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes508
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes508
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes508
-	VLD1.P 4(R16), V3.S[3]
-lanes508:
+	BNE row203
+	ADD R3<<2, R15, R20
+	FMOVQ 0(R20), F0
+	FMOVQ 16(R20), F1
+	FMOVQ 32(R20), F2
+	FMOVQ 48(R20), F3
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-	MOVD $0(R21), R16
+	FMOVQ F0, 0(R20)
+	FMOVQ F1, 16(R20)
+	FMOVQ F2, 32(R20)
+	FMOVQ F3, 48(R20)
+	SUBS $1, R10, R10
+	BNE run202
+	ADDS $16, R3, R3
+	SUBS $16, R0, R0
+	JMP loop201
+part196:
+	CMP $0, R0
+	BEQ done204
+	MOVD $masksNEON<>+0(SB), R6
+	MOVD R0, R7
+	NEG R7, R7
+	ADD R7<<2, R6, R21
+	FMOVQ 64(R21), F0
+	FMOVQ 80(R21), F0
+	FMOVQ 96(R21), F0
+	FMOVQ 112(R21), F0
+	MOVD d+40(FP), R6
+	MOVD w+72(FP), R7
+	MOVD z+80(FP), R8
+	MOVD runs+16(FP), R9
+	MOVD count+8(FP), R10
+run205:
+	MOVW 0(R9), R11
+	MUL R1, R11, R11
+	MOVD p+48(FP), R17
+	ADDS R17, R11, R11
+	MOVW 4(R9), R12
+	MUL R1, R12, R12
+	MOVD x+56(FP), R17
+	ADDS R17, R12, R12
+	MOVW 8(R9), R13
+	ADDS $12, R9, R9
+	MOVD R12, R14
+	MOVD x+56(FP), R17
+	SUBS R17, R14, R14
+	MOVD dx+24(FP), R17
+	ADDS R17, R14, R14
+	MOVD R11, R15
+	MOVD p+48(FP), R17
+	SUBS R17, R15, R15
+	MOVD dp+32(FP), R17
+	ADDS R17, R15, R15
+	ADD R3<<2, R11, R22
+	MOVD $0(R22), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes497
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes497
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes497
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes497
+	VLD1.P 4(R16), V0.S[3]
+lanes497:
+	MOVD $16(R22), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes498
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes498
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes498
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes498
+	VLD1.P 4(R16), V1.S[3]
+lanes498:
+	MOVD $32(R22), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes499
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes499
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes499
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes499
+	VLD1.P 4(R16), V2.S[3]
+lanes499:
+	MOVD $48(R22), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes500
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes500
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes500
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes500
+	VLD1.P 4(R16), V3.S[3]
+lanes500:
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+row206:
+	WORD $0x4d40c8e8 // ld1r {v8.4s}, [x7]
+	WORD $0x4d40c909 // ld1r {v9.4s}, [x8]
+	ADD R3<<2, R6, R23
+	MOVD $0(R23), R16
+	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
+	CMP $0, R0
+	BLE lanes501
+	VLD1.P 4(R16), V10.S[0]
+	CMP $1, R0
+	BLE lanes501
+	VLD1.P 4(R16), V10.S[1]
+	CMP $2, R0
+	BLE lanes501
+	VLD1.P 4(R16), V10.S[2]
+	CMP $3, R0
+	BLE lanes501
+	VLD1.P 4(R16), V10.S[3]
+lanes501:
+	MOVD $16(R23), R16
+	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
+	CMP $4, R0
+	BLE lanes502
+	VLD1.P 4(R16), V11.S[0]
+	CMP $5, R0
+	BLE lanes502
+	VLD1.P 4(R16), V11.S[1]
+	CMP $6, R0
+	BLE lanes502
+	VLD1.P 4(R16), V11.S[2]
+	CMP $7, R0
+	BLE lanes502
+	VLD1.P 4(R16), V11.S[3]
+lanes502:
+	MOVD $32(R23), R16
+	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
+	CMP $8, R0
+	BLE lanes503
+	VLD1.P 4(R16), V12.S[0]
+	CMP $9, R0
+	BLE lanes503
+	VLD1.P 4(R16), V12.S[1]
+	CMP $10, R0
+	BLE lanes503
+	VLD1.P 4(R16), V12.S[2]
+	CMP $11, R0
+	BLE lanes503
+	VLD1.P 4(R16), V12.S[3]
+lanes503:
+	MOVD $48(R23), R16
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	CMP $12, R0
+	BLE lanes504
+	VLD1.P 4(R16), V13.S[0]
+	CMP $13, R0
+	BLE lanes504
+	VLD1.P 4(R16), V13.S[1]
+	CMP $14, R0
+	BLE lanes504
+	VLD1.P 4(R16), V13.S[2]
+	CMP $15, R0
+	BLE lanes504
+	VLD1.P 4(R16), V13.S[3]
+lanes504:
+	ADD R3<<2, R2, R24
+	MOVD $0(R24), R16
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	CMP $0, R0
+	BLE lanes505
+	VLD1.P 4(R16), V14.S[0]
+	CMP $1, R0
+	BLE lanes505
+	VLD1.P 4(R16), V14.S[1]
+	CMP $2, R0
+	BLE lanes505
+	VLD1.P 4(R16), V14.S[2]
+	CMP $3, R0
+	BLE lanes505
+	VLD1.P 4(R16), V14.S[3]
+lanes505:
+	MOVD $16(R24), R16
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	CMP $4, R0
+	BLE lanes506
+	VLD1.P 4(R16), V15.S[0]
+	CMP $5, R0
+	BLE lanes506
+	VLD1.P 4(R16), V15.S[1]
+	CMP $6, R0
+	BLE lanes506
+	VLD1.P 4(R16), V15.S[2]
+	CMP $7, R0
+	BLE lanes506
+	VLD1.P 4(R16), V15.S[3]
+lanes506:
+	MOVD $32(R24), R16
+	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	CMP $8, R0
+	BLE lanes507
+	VLD1.P 4(R16), V16.S[0]
+	CMP $9, R0
+	BLE lanes507
+	VLD1.P 4(R16), V16.S[1]
+	CMP $10, R0
+	BLE lanes507
+	VLD1.P 4(R16), V16.S[2]
+	CMP $11, R0
+	BLE lanes507
+	VLD1.P 4(R16), V16.S[3]
+lanes507:
+	MOVD $48(R24), R16
+	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
+	CMP $12, R0
+	BLE lanes508
+	VLD1.P 4(R16), V17.S[0]
+	CMP $13, R0
+	BLE lanes508
+	VLD1.P 4(R16), V17.S[1]
+	CMP $14, R0
+	BLE lanes508
+	VLD1.P 4(R16), V17.S[2]
+	CMP $15, R0
+	BLE lanes508
+	VLD1.P 4(R16), V17.S[3]
+lanes508:
+	WORD $0x4e29cdca // fmla v10.4s, v14.4s, v9.4s
+	WORD $0x4e29cdeb // fmla v11.4s, v15.4s, v9.4s
+	WORD $0x4e29ce0c // fmla v12.4s, v16.4s, v9.4s
+	WORD $0x4e29ce2d // fmla v13.4s, v17.4s, v9.4s
+	WORD $0x6e28dd4a // fmul v10.4s, v10.4s, v8.4s
+	WORD $0x6e28dd6b // fmul v11.4s, v11.4s, v8.4s
+	WORD $0x6e28dd8c // fmul v12.4s, v12.4s, v8.4s
+	WORD $0x6e28ddad // fmul v13.4s, v13.4s, v8.4s
+	ADD R3<<2, R14, R25
+	MOVD $0(R25), R16
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
 	BLE lanes509
-	VST1.P V0.S[0], 4(R16)
+	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
 	BLE lanes509
-	VST1.P V0.S[1], 4(R16)
+	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
 	BLE lanes509
-	VST1.P V0.S[2], 4(R16)
+	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
 	BLE lanes509
-	VST1.P V0.S[3], 4(R16)
+	VLD1.P 4(R16), V8.S[3]
 lanes509:
-	MOVD $16(R21), R16
+	MOVD $16(R25), R16
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R0
 	BLE lanes510
-	VST1.P V1.S[0], 4(R16)
+	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R0
 	BLE lanes510
-	VST1.P V1.S[1], 4(R16)
+	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R0
 	BLE lanes510
-	VST1.P V1.S[2], 4(R16)
+	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R0
 	BLE lanes510
-	VST1.P V1.S[3], 4(R16)
+	VLD1.P 4(R16), V9.S[3]
 lanes510:
-	MOVD $32(R21), R16
+	MOVD $32(R25), R16
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	CMP $8, R0
 	BLE lanes511
-	VST1.P V2.S[0], 4(R16)
+	VLD1.P 4(R16), V14.S[0]
 	CMP $9, R0
 	BLE lanes511
-	VST1.P V2.S[1], 4(R16)
+	VLD1.P 4(R16), V14.S[1]
 	CMP $10, R0
 	BLE lanes511
-	VST1.P V2.S[2], 4(R16)
+	VLD1.P 4(R16), V14.S[2]
 	CMP $11, R0
 	BLE lanes511
-	VST1.P V2.S[3], 4(R16)
+	VLD1.P 4(R16), V14.S[3]
 lanes511:
-	MOVD $48(R21), R16
+	MOVD $48(R25), R16
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	CMP $12, R0
 	BLE lanes512
-	VST1.P V3.S[0], 4(R16)
+	VLD1.P 4(R16), V15.S[0]
 	CMP $13, R0
 	BLE lanes512
-	VST1.P V3.S[1], 4(R16)
+	VLD1.P 4(R16), V15.S[1]
 	CMP $14, R0
 	BLE lanes512
-	VST1.P V3.S[2], 4(R16)
+	VLD1.P 4(R16), V15.S[2]
 	CMP $15, R0
 	BLE lanes512
-	VST1.P V3.S[3], 4(R16)
+	VLD1.P 4(R16), V15.S[3]
 lanes512:
+	WORD $0x4e20cd48 // fmla v8.4s, v10.4s, v0.4s
+	WORD $0x4e21cd69 // fmla v9.4s, v11.4s, v1.4s
+	WORD $0x4e22cd8e // fmla v14.4s, v12.4s, v2.4s
+	WORD $0x4e23cdaf // fmla v15.4s, v13.4s, v3.4s
+	MOVD $0(R25), R16
+	CMP $0, R0
+	BLE lanes513
+	VST1.P V8.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes513
+	VST1.P V8.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes513
+	VST1.P V8.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes513
+	VST1.P V8.S[3], 4(R16)
+lanes513:
+	MOVD $16(R25), R16
+	CMP $4, R0
+	BLE lanes514
+	VST1.P V9.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes514
+	VST1.P V9.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes514
+	VST1.P V9.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes514
+	VST1.P V9.S[3], 4(R16)
+lanes514:
+	MOVD $32(R25), R16
+	CMP $8, R0
+	BLE lanes515
+	VST1.P V14.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes515
+	VST1.P V14.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes515
+	VST1.P V14.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes515
+	VST1.P V14.S[3], 4(R16)
+lanes515:
+	MOVD $48(R25), R16
+	CMP $12, R0
+	BLE lanes516
+	VST1.P V15.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes516
+	VST1.P V15.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes516
+	VST1.P V15.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes516
+	VST1.P V15.S[3], 4(R16)
+lanes516:
+	ADD R3<<2, R12, R26
+	MOVD $0(R26), R16
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
+	CMP $0, R0
+	BLE lanes517
+	VLD1.P 4(R16), V8.S[0]
+	CMP $1, R0
+	BLE lanes517
+	VLD1.P 4(R16), V8.S[1]
+	CMP $2, R0
+	BLE lanes517
+	VLD1.P 4(R16), V8.S[2]
+	CMP $3, R0
+	BLE lanes517
+	VLD1.P 4(R16), V8.S[3]
+lanes517:
+	MOVD $16(R26), R16
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	CMP $4, R0
+	BLE lanes518
+	VLD1.P 4(R16), V9.S[0]
+	CMP $5, R0
+	BLE lanes518
+	VLD1.P 4(R16), V9.S[1]
+	CMP $6, R0
+	BLE lanes518
+	VLD1.P 4(R16), V9.S[2]
+	CMP $7, R0
+	BLE lanes518
+	VLD1.P 4(R16), V9.S[3]
+lanes518:
+	MOVD $32(R26), R16
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	CMP $8, R0
+	BLE lanes519
+	VLD1.P 4(R16), V14.S[0]
+	CMP $9, R0
+	BLE lanes519
+	VLD1.P 4(R16), V14.S[1]
+	CMP $10, R0
+	BLE lanes519
+	VLD1.P 4(R16), V14.S[2]
+	CMP $11, R0
+	BLE lanes519
+	VLD1.P 4(R16), V14.S[3]
+lanes519:
+	MOVD $48(R26), R16
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	CMP $12, R0
+	BLE lanes520
+	VLD1.P 4(R16), V15.S[0]
+	CMP $13, R0
+	BLE lanes520
+	VLD1.P 4(R16), V15.S[1]
+	CMP $14, R0
+	BLE lanes520
+	VLD1.P 4(R16), V15.S[2]
+	CMP $15, R0
+	BLE lanes520
+	VLD1.P 4(R16), V15.S[3]
+lanes520:
+	WORD $0x4e28cd44 // fmla v4.4s, v10.4s, v8.4s
+	WORD $0x4e29cd65 // fmla v5.4s, v11.4s, v9.4s
+	WORD $0x4e2ecd86 // fmla v6.4s, v12.4s, v14.4s
+	WORD $0x4e2fcda7 // fmla v7.4s, v13.4s, v15.4s
+	ADDS $4, R7, R7
+	ADDS $4, R8, R8
+	ADDS R1, R6, R6
+	ADDS R1, R14, R14
+	ADDS R1, R12, R12
+	SUBS $1, R13, R13
+	BNE row206
+	ADD R3<<2, R15, R19
+	MOVD $0(R19), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes521
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes521
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes521
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes521
+	VLD1.P 4(R16), V0.S[3]
+lanes521:
+	MOVD $16(R19), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes522
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes522
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes522
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes522
+	VLD1.P 4(R16), V1.S[3]
+lanes522:
+	MOVD $32(R19), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes523
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes523
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes523
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes523
+	VLD1.P 4(R16), V2.S[3]
+lanes523:
+	MOVD $48(R19), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes524
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes524
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes524
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes524
+	VLD1.P 4(R16), V3.S[3]
+lanes524:
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	MOVD $0(R19), R16
+	CMP $0, R0
+	BLE lanes525
+	VST1.P V0.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes525
+	VST1.P V0.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes525
+	VST1.P V0.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes525
+	VST1.P V0.S[3], 4(R16)
+lanes525:
+	MOVD $16(R19), R16
+	CMP $4, R0
+	BLE lanes526
+	VST1.P V1.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes526
+	VST1.P V1.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes526
+	VST1.P V1.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes526
+	VST1.P V1.S[3], 4(R16)
+lanes526:
+	MOVD $32(R19), R16
+	CMP $8, R0
+	BLE lanes527
+	VST1.P V2.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes527
+	VST1.P V2.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes527
+	VST1.P V2.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes527
+	VST1.P V2.S[3], 4(R16)
+lanes527:
+	MOVD $48(R19), R16
+	CMP $12, R0
+	BLE lanes528
+	VST1.P V3.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes528
+	VST1.P V3.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes528
+	VST1.P V3.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes528
+	VST1.P V3.S[3], 4(R16)
+lanes528:
 	SUBS $1, R10, R10
-	BNE run193
-done192:
+	BNE run205
+done204:
 	RET
 
 // func dotsNEON(n int, rows int, dst *float32, x *float32, xrs int, w *float32)
@@ -16252,9 +16720,9 @@ TEXT ·dotsNEON(SB), NOSPLIT, $0-48
 	MOVD xrs+32(FP), R3
 	LSL $2, R3, R3
 	MOVD w+40(FP), R6
-rows197:
+rows209:
 	CMP $4, R0
-	BLT rest195
+	BLT rest207
 	ADD R3<<0, R2, R7
 	ADD R3<<0, R7, R8
 	ADD R3<<0, R8, R9
@@ -16276,386 +16744,386 @@ rows197:
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	MOVD n+0(FP), R10
 	MOVD ZR, R11
-loop199:
+loop211:
 	CMP $16, R10
-	BLT part198
-	ADD R11<<2, R6, R22
-	FMOVQ 0(R22), F16
-	FMOVQ 16(R22), F17
-	FMOVQ 32(R22), F18
-	FMOVQ 48(R22), F19
-	ADD R11<<2, R2, R23
-	FMOVQ 0(R23), F20
-	FMOVQ 16(R23), F21
-	FMOVQ 32(R23), F22
-	FMOVQ 48(R23), F23
+	BLT part210
+	ADD R11<<2, R6, R20
+	FMOVQ 0(R20), F16
+	FMOVQ 16(R20), F17
+	FMOVQ 32(R20), F18
+	FMOVQ 48(R20), F19
+	ADD R11<<2, R2, R21
+	FMOVQ 0(R21), F20
+	FMOVQ 16(R21), F21
+	FMOVQ 32(R21), F22
+	FMOVQ 48(R21), F23
 	WORD $0x4e30ce80 // fmla v0.4s, v20.4s, v16.4s
 	WORD $0x4e31cea1 // fmla v1.4s, v21.4s, v17.4s
 	WORD $0x4e32cec2 // fmla v2.4s, v22.4s, v18.4s
 	WORD $0x4e33cee3 // fmla v3.4s, v23.4s, v19.4s
-	ADD R11<<2, R7, R24
-	FMOVQ 0(R24), F20
-	FMOVQ 16(R24), F21
-	FMOVQ 32(R24), F22
-	FMOVQ 48(R24), F23
+	ADD R11<<2, R7, R22
+	FMOVQ 0(R22), F20
+	FMOVQ 16(R22), F21
+	FMOVQ 32(R22), F22
+	FMOVQ 48(R22), F23
 	WORD $0x4e30ce84 // fmla v4.4s, v20.4s, v16.4s
 	WORD $0x4e31cea5 // fmla v5.4s, v21.4s, v17.4s
 	WORD $0x4e32cec6 // fmla v6.4s, v22.4s, v18.4s
 	WORD $0x4e33cee7 // fmla v7.4s, v23.4s, v19.4s
-	ADD R11<<2, R8, R25
-	FMOVQ 0(R25), F20
-	FMOVQ 16(R25), F21
-	FMOVQ 32(R25), F22
-	FMOVQ 48(R25), F23
+	ADD R11<<2, R8, R23
+	FMOVQ 0(R23), F20
+	FMOVQ 16(R23), F21
+	FMOVQ 32(R23), F22
+	FMOVQ 48(R23), F23
 	WORD $0x4e30ce88 // fmla v8.4s, v20.4s, v16.4s
 	WORD $0x4e31cea9 // fmla v9.4s, v21.4s, v17.4s
 	WORD $0x4e32ceca // fmla v10.4s, v22.4s, v18.4s
 	WORD $0x4e33ceeb // fmla v11.4s, v23.4s, v19.4s
-	ADD R11<<2, R9, R26
-	FMOVQ 0(R26), F20
-	FMOVQ 16(R26), F21
-	FMOVQ 32(R26), F22
-	FMOVQ 48(R26), F23
+	ADD R11<<2, R9, R24
+	FMOVQ 0(R24), F20
+	FMOVQ 16(R24), F21
+	FMOVQ 32(R24), F22
+	FMOVQ 48(R24), F23
 	WORD $0x4e30ce8c // fmla v12.4s, v20.4s, v16.4s
 	WORD $0x4e31cead // fmla v13.4s, v21.4s, v17.4s
 	WORD $0x4e32cece // fmla v14.4s, v22.4s, v18.4s
 	WORD $0x4e33ceef // fmla v15.4s, v23.4s, v19.4s
 	ADDS $16, R11, R11
 	SUBS $16, R10, R10
-	JMP loop199
-part198:
+	JMP loop211
+part210:
 	CMP $0, R10
-	BEQ done200
+	BEQ done212
 	MOVD $masksNEON<>+0(SB), R12
 	MOVD R10, R13
 	NEG R13, R13
-	ADD R13<<2, R12, R19
-	FMOVQ 64(R19), F16
-	FMOVQ 80(R19), F16
-	FMOVQ 96(R19), F16
-	FMOVQ 112(R19), F16
-	ADD R11<<2, R6, R20
-	MOVD $0(R20), R16
+	ADD R13<<2, R12, R25
+	FMOVQ 64(R25), F16
+	FMOVQ 80(R25), F16
+	FMOVQ 96(R25), F16
+	FMOVQ 112(R25), F16
+	ADD R11<<2, R6, R26
+	MOVD $0(R26), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $0, R10
-	BLE lanes513
+	BLE lanes529
 	VLD1.P 4(R16), V16.S[0]
 	CMP $1, R10
-	BLE lanes513
+	BLE lanes529
 	VLD1.P 4(R16), V16.S[1]
 	CMP $2, R10
-	BLE lanes513
+	BLE lanes529
 	VLD1.P 4(R16), V16.S[2]
 	CMP $3, R10
-	BLE lanes513
+	BLE lanes529
 	VLD1.P 4(R16), V16.S[3]
-lanes513:
-	MOVD $16(R20), R16
+lanes529:
+	MOVD $16(R26), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $4, R10
-	BLE lanes514
+	BLE lanes530
 	VLD1.P 4(R16), V17.S[0]
 	CMP $5, R10
-	BLE lanes514
+	BLE lanes530
 	VLD1.P 4(R16), V17.S[1]
 	CMP $6, R10
-	BLE lanes514
+	BLE lanes530
 	VLD1.P 4(R16), V17.S[2]
 	CMP $7, R10
-	BLE lanes514
+	BLE lanes530
 	VLD1.P 4(R16), V17.S[3]
-lanes514:
-	MOVD $32(R20), R16
+lanes530:
+	MOVD $32(R26), R16
 	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
 	CMP $8, R10
-	BLE lanes515
+	BLE lanes531
 	VLD1.P 4(R16), V18.S[0]
 	CMP $9, R10
-	BLE lanes515
+	BLE lanes531
 	VLD1.P 4(R16), V18.S[1]
 	CMP $10, R10
-	BLE lanes515
+	BLE lanes531
 	VLD1.P 4(R16), V18.S[2]
 	CMP $11, R10
-	BLE lanes515
+	BLE lanes531
 	VLD1.P 4(R16), V18.S[3]
-lanes515:
-	MOVD $48(R20), R16
+lanes531:
+	MOVD $48(R26), R16
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	CMP $12, R10
-	BLE lanes516
+	BLE lanes532
 	VLD1.P 4(R16), V19.S[0]
 	CMP $13, R10
-	BLE lanes516
+	BLE lanes532
 	VLD1.P 4(R16), V19.S[1]
 	CMP $14, R10
-	BLE lanes516
+	BLE lanes532
 	VLD1.P 4(R16), V19.S[2]
 	CMP $15, R10
-	BLE lanes516
+	BLE lanes532
 	VLD1.P 4(R16), V19.S[3]
-lanes516:
-	ADD R11<<2, R2, R21
-	MOVD $0(R21), R16
+lanes532:
+	ADD R11<<2, R2, R19
+	MOVD $0(R19), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R10
-	BLE lanes517
+	BLE lanes533
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R10
-	BLE lanes517
+	BLE lanes533
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R10
-	BLE lanes517
+	BLE lanes533
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R10
-	BLE lanes517
+	BLE lanes533
 	VLD1.P 4(R16), V20.S[3]
-lanes517:
-	MOVD $16(R21), R16
+lanes533:
+	MOVD $16(R19), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R10
-	BLE lanes518
+	BLE lanes534
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R10
-	BLE lanes518
+	BLE lanes534
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R10
-	BLE lanes518
+	BLE lanes534
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R10
-	BLE lanes518
+	BLE lanes534
 	VLD1.P 4(R16), V21.S[3]
-lanes518:
-	MOVD $32(R21), R16
+lanes534:
+	MOVD $32(R19), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R10
-	BLE lanes519
+	BLE lanes535
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R10
-	BLE lanes519
+	BLE lanes535
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R10
-	BLE lanes519
+	BLE lanes535
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R10
-	BLE lanes519
+	BLE lanes535
 	VLD1.P 4(R16), V22.S[3]
-lanes519:
-	MOVD $48(R21), R16
+lanes535:
+	MOVD $48(R19), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R10
-	BLE lanes520
+	BLE lanes536
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R10
-	BLE lanes520
+	BLE lanes536
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R10
-	BLE lanes520
+	BLE lanes536
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R10
-	BLE lanes520
+	BLE lanes536
 	VLD1.P 4(R16), V23.S[3]
-lanes520:
+lanes536:
 	WORD $0x4e30ce80 // fmla v0.4s, v20.4s, v16.4s
 	WORD $0x4e31cea1 // fmla v1.4s, v21.4s, v17.4s
 	WORD $0x4e32cec2 // fmla v2.4s, v22.4s, v18.4s
 	WORD $0x4e33cee3 // fmla v3.4s, v23.4s, v19.4s
-	ADD R11<<2, R7, R22
-	MOVD $0(R22), R16
+	ADD R11<<2, R7, R20
+	MOVD $0(R20), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R10
-	BLE lanes521
+	BLE lanes537
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R10
-	BLE lanes521
+	BLE lanes537
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R10
-	BLE lanes521
+	BLE lanes537
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R10
-	BLE lanes521
+	BLE lanes537
 	VLD1.P 4(R16), V20.S[3]
-lanes521:
-	MOVD $16(R22), R16
+lanes537:
+	MOVD $16(R20), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R10
-	BLE lanes522
+	BLE lanes538
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R10
-	BLE lanes522
+	BLE lanes538
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R10
-	BLE lanes522
+	BLE lanes538
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R10
-	BLE lanes522
+	BLE lanes538
 	VLD1.P 4(R16), V21.S[3]
-lanes522:
-	MOVD $32(R22), R16
+lanes538:
+	MOVD $32(R20), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R10
-	BLE lanes523
+	BLE lanes539
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R10
-	BLE lanes523
+	BLE lanes539
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R10
-	BLE lanes523
+	BLE lanes539
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R10
-	BLE lanes523
+	BLE lanes539
 	VLD1.P 4(R16), V22.S[3]
-lanes523:
-	MOVD $48(R22), R16
+lanes539:
+	MOVD $48(R20), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R10
-	BLE lanes524
+	BLE lanes540
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R10
-	BLE lanes524
+	BLE lanes540
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R10
-	BLE lanes524
+	BLE lanes540
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R10
-	BLE lanes524
+	BLE lanes540
 	VLD1.P 4(R16), V23.S[3]
-lanes524:
+lanes540:
 	WORD $0x4e30ce84 // fmla v4.4s, v20.4s, v16.4s
 	WORD $0x4e31cea5 // fmla v5.4s, v21.4s, v17.4s
 	WORD $0x4e32cec6 // fmla v6.4s, v22.4s, v18.4s
 	WORD $0x4e33cee7 // fmla v7.4s, v23.4s, v19.4s
-	ADD R11<<2, R8, R23
-	MOVD $0(R23), R16
+	ADD R11<<2, R8, R21
+	MOVD $0(R21), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R10
-	BLE lanes525
+	BLE lanes541
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R10
-	BLE lanes525
+	BLE lanes541
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R10
-	BLE lanes525
+	BLE lanes541
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R10
-	BLE lanes525
+	BLE lanes541
 	VLD1.P 4(R16), V20.S[3]
-lanes525:
-	MOVD $16(R23), R16
+lanes541:
+	MOVD $16(R21), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R10
-	BLE lanes526
+	BLE lanes542
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R10
-	BLE lanes526
+	BLE lanes542
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R10
-	BLE lanes526
+	BLE lanes542
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R10
-	BLE lanes526
+	BLE lanes542
 	VLD1.P 4(R16), V21.S[3]
-lanes526:
-	MOVD $32(R23), R16
+lanes542:
+	MOVD $32(R21), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R10
-	BLE lanes527
+	BLE lanes543
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R10
-	BLE lanes527
+	BLE lanes543
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R10
-	BLE lanes527
+	BLE lanes543
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R10
-	BLE lanes527
+	BLE lanes543
 	VLD1.P 4(R16), V22.S[3]
-lanes527:
-	MOVD $48(R23), R16
+lanes543:
+	MOVD $48(R21), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R10
-	BLE lanes528
+	BLE lanes544
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R10
-	BLE lanes528
+	BLE lanes544
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R10
-	BLE lanes528
+	BLE lanes544
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R10
-	BLE lanes528
+	BLE lanes544
 	VLD1.P 4(R16), V23.S[3]
-lanes528:
+lanes544:
 	WORD $0x4e30ce88 // fmla v8.4s, v20.4s, v16.4s
 	WORD $0x4e31cea9 // fmla v9.4s, v21.4s, v17.4s
 	WORD $0x4e32ceca // fmla v10.4s, v22.4s, v18.4s
 	WORD $0x4e33ceeb // fmla v11.4s, v23.4s, v19.4s
-	ADD R11<<2, R9, R24
-	MOVD $0(R24), R16
+	ADD R11<<2, R9, R22
+	MOVD $0(R22), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R10
-	BLE lanes529
+	BLE lanes545
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R10
-	BLE lanes529
+	BLE lanes545
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R10
-	BLE lanes529
+	BLE lanes545
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R10
-	BLE lanes529
+	BLE lanes545
 	VLD1.P 4(R16), V20.S[3]
-lanes529:
-	MOVD $16(R24), R16
+lanes545:
+	MOVD $16(R22), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R10
-	BLE lanes530
+	BLE lanes546
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R10
-	BLE lanes530
+	BLE lanes546
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R10
-	BLE lanes530
+	BLE lanes546
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R10
-	BLE lanes530
+	BLE lanes546
 	VLD1.P 4(R16), V21.S[3]
-lanes530:
-	MOVD $32(R24), R16
+lanes546:
+	MOVD $32(R22), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R10
-	BLE lanes531
+	BLE lanes547
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R10
-	BLE lanes531
+	BLE lanes547
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R10
-	BLE lanes531
+	BLE lanes547
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R10
-	BLE lanes531
+	BLE lanes547
 	VLD1.P 4(R16), V22.S[3]
-lanes531:
-	MOVD $48(R24), R16
+lanes547:
+	MOVD $48(R22), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R10
-	BLE lanes532
+	BLE lanes548
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R10
-	BLE lanes532
+	BLE lanes548
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R10
-	BLE lanes532
+	BLE lanes548
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R10
-	BLE lanes532
+	BLE lanes548
 	VLD1.P 4(R16), V23.S[3]
-lanes532:
+lanes548:
 	WORD $0x4e30ce8c // fmla v12.4s, v20.4s, v16.4s
 	WORD $0x4e31cead // fmla v13.4s, v21.4s, v17.4s
 	WORD $0x4e32cece // fmla v14.4s, v22.4s, v18.4s
 	WORD $0x4e33ceef // fmla v15.4s, v23.4s, v19.4s
-done200:
+done212:
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
@@ -16675,175 +17143,175 @@ done200:
 	ADD R3<<0, R9, R2
 	ADDS $16, R1, R1
 	SUBS $4, R0, R0
-	JMP rows197
-rest195:
-rows201:
+	JMP rows209
+rest207:
+rows213:
 	CMP $1, R0
-	BLT finished196
+	BLT finished208
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD n+0(FP), R7
 	MOVD ZR, R8
-loop203:
+loop215:
 	CMP $16, R7
-	BLT part202
-	ADD R8<<2, R6, R25
-	FMOVQ 0(R25), F4
-	FMOVQ 16(R25), F5
-	FMOVQ 32(R25), F6
-	FMOVQ 48(R25), F7
-	ADD R8<<2, R2, R26
-	FMOVQ 0(R26), F8
-	FMOVQ 16(R26), F9
-	FMOVQ 32(R26), F10
-	FMOVQ 48(R26), F11
+	BLT part214
+	ADD R8<<2, R6, R23
+	FMOVQ 0(R23), F4
+	FMOVQ 16(R23), F5
+	FMOVQ 32(R23), F6
+	FMOVQ 48(R23), F7
+	ADD R8<<2, R2, R24
+	FMOVQ 0(R24), F8
+	FMOVQ 16(R24), F9
+	FMOVQ 32(R24), F10
+	FMOVQ 48(R24), F11
 	WORD $0x4e24cd00 // fmla v0.4s, v8.4s, v4.4s
 	WORD $0x4e25cd21 // fmla v1.4s, v9.4s, v5.4s
 	WORD $0x4e26cd42 // fmla v2.4s, v10.4s, v6.4s
 	WORD $0x4e27cd63 // fmla v3.4s, v11.4s, v7.4s
 	ADDS $16, R8, R8
 	SUBS $16, R7, R7
-	JMP loop203
-part202:
+	JMP loop215
+part214:
 	CMP $0, R7
-	BEQ done204
+	BEQ done216
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R7, R10
 	NEG R10, R10
-	ADD R10<<2, R9, R19
-	FMOVQ 64(R19), F4
-	FMOVQ 80(R19), F4
-	FMOVQ 96(R19), F4
-	FMOVQ 112(R19), F4
-	ADD R8<<2, R6, R20
-	MOVD $0(R20), R16
+	ADD R10<<2, R9, R25
+	FMOVQ 64(R25), F4
+	FMOVQ 80(R25), F4
+	FMOVQ 96(R25), F4
+	FMOVQ 112(R25), F4
+	ADD R8<<2, R6, R26
+	MOVD $0(R26), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R7
-	BLE lanes533
+	BLE lanes549
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R7
-	BLE lanes533
+	BLE lanes549
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R7
-	BLE lanes533
+	BLE lanes549
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R7
-	BLE lanes533
+	BLE lanes549
 	VLD1.P 4(R16), V4.S[3]
-lanes533:
-	MOVD $16(R20), R16
+lanes549:
+	MOVD $16(R26), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R7
-	BLE lanes534
+	BLE lanes550
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R7
-	BLE lanes534
+	BLE lanes550
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R7
-	BLE lanes534
+	BLE lanes550
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R7
-	BLE lanes534
+	BLE lanes550
 	VLD1.P 4(R16), V5.S[3]
-lanes534:
-	MOVD $32(R20), R16
+lanes550:
+	MOVD $32(R26), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R7
-	BLE lanes535
+	BLE lanes551
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R7
-	BLE lanes535
+	BLE lanes551
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R7
-	BLE lanes535
+	BLE lanes551
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R7
-	BLE lanes535
+	BLE lanes551
 	VLD1.P 4(R16), V6.S[3]
-lanes535:
-	MOVD $48(R20), R16
+lanes551:
+	MOVD $48(R26), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R7
-	BLE lanes536
+	BLE lanes552
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R7
-	BLE lanes536
+	BLE lanes552
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R7
-	BLE lanes536
+	BLE lanes552
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R7
-	BLE lanes536
+	BLE lanes552
 	VLD1.P 4(R16), V7.S[3]
-lanes536:
-	ADD R8<<2, R2, R21
-	MOVD $0(R21), R16
+lanes552:
+	ADD R8<<2, R2, R19
+	MOVD $0(R19), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R7
-	BLE lanes537
+	BLE lanes553
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R7
-	BLE lanes537
+	BLE lanes553
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R7
-	BLE lanes537
+	BLE lanes553
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R7
-	BLE lanes537
+	BLE lanes553
 	VLD1.P 4(R16), V8.S[3]
-lanes537:
-	MOVD $16(R21), R16
+lanes553:
+	MOVD $16(R19), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R7
-	BLE lanes538
+	BLE lanes554
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R7
-	BLE lanes538
+	BLE lanes554
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R7
-	BLE lanes538
+	BLE lanes554
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R7
-	BLE lanes538
+	BLE lanes554
 	VLD1.P 4(R16), V9.S[3]
-lanes538:
-	MOVD $32(R21), R16
+lanes554:
+	MOVD $32(R19), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $8, R7
-	BLE lanes539
+	BLE lanes555
 	VLD1.P 4(R16), V10.S[0]
 	CMP $9, R7
-	BLE lanes539
+	BLE lanes555
 	VLD1.P 4(R16), V10.S[1]
 	CMP $10, R7
-	BLE lanes539
+	BLE lanes555
 	VLD1.P 4(R16), V10.S[2]
 	CMP $11, R7
-	BLE lanes539
+	BLE lanes555
 	VLD1.P 4(R16), V10.S[3]
-lanes539:
-	MOVD $48(R21), R16
+lanes555:
+	MOVD $48(R19), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $12, R7
-	BLE lanes540
+	BLE lanes556
 	VLD1.P 4(R16), V11.S[0]
 	CMP $13, R7
-	BLE lanes540
+	BLE lanes556
 	VLD1.P 4(R16), V11.S[1]
 	CMP $14, R7
-	BLE lanes540
+	BLE lanes556
 	VLD1.P 4(R16), V11.S[2]
 	CMP $15, R7
-	BLE lanes540
+	BLE lanes556
 	VLD1.P 4(R16), V11.S[3]
-lanes540:
+lanes556:
 	WORD $0x4e24cd00 // fmla v0.4s, v8.4s, v4.4s
 	WORD $0x4e25cd21 // fmla v1.4s, v9.4s, v5.4s
 	WORD $0x4e26cd42 // fmla v2.4s, v10.4s, v6.4s
 	WORD $0x4e27cd63 // fmla v3.4s, v11.4s, v7.4s
-done204:
+done216:
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
@@ -16855,8 +17323,8 @@ done204:
 	ADD R3<<0, R2, R2
 	ADDS $4, R1, R1
 	SUBS $1, R0, R0
-	JMP rows201
-finished196:
+	JMP rows213
+finished208:
 	RET
 
 // func centreNEON(n int, rows int, x *float32, rs int, each float32)
@@ -16867,18 +17335,18 @@ TEXT ·centreNEON(SB), NOSPLIT, $0-36
 	MOVD rs+24(FP), R3
 	LSL $2, R3, R3
 	MOVD ZR, R6
-loop207:
+loop219:
 	CMP $32, R0
-	BLT single206
-	ADD R6<<2, R2, R22
-	FMOVQ 0(R22), F0
-	FMOVQ 16(R22), F1
-	FMOVQ 32(R22), F2
-	FMOVQ 48(R22), F3
-	FMOVQ 64(R22), F4
-	FMOVQ 80(R22), F5
-	FMOVQ 96(R22), F6
-	FMOVQ 112(R22), F7
+	BLT single218
+	ADD R6<<2, R2, R20
+	FMOVQ 0(R20), F0
+	FMOVQ 16(R20), F1
+	FMOVQ 32(R20), F2
+	FMOVQ 48(R20), F3
+	FMOVQ 64(R20), F4
+	FMOVQ 80(R20), F5
+	FMOVQ 96(R20), F6
+	FMOVQ 112(R20), F7
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
@@ -16889,12 +17357,12 @@ loop207:
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row208:
-	ADD R6<<2, R8, R23
-	FMOVQ 0(R23), F16
-	FMOVQ 16(R23), F17
-	FMOVQ 32(R23), F18
-	FMOVQ 48(R23), F19
+row220:
+	ADD R6<<2, R8, R21
+	FMOVQ 0(R21), F16
+	FMOVQ 16(R21), F17
+	FMOVQ 32(R21), F18
+	FMOVQ 48(R21), F19
 	WORD $0x4ea0d610 // fsub v16.4s, v16.4s, v0.4s
 	WORD $0x4ea1d631 // fsub v17.4s, v17.4s, v1.4s
 	WORD $0x4ea2d652 // fsub v18.4s, v18.4s, v2.4s
@@ -16903,10 +17371,10 @@ row208:
 	WORD $0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
 	WORD $0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
 	WORD $0x4e33d56b // fadd v11.4s, v11.4s, v19.4s
-	FMOVQ 64(R23), F16
-	FMOVQ 80(R23), F17
-	FMOVQ 96(R23), F18
-	FMOVQ 112(R23), F19
+	FMOVQ 64(R21), F16
+	FMOVQ 80(R21), F17
+	FMOVQ 96(R21), F18
+	FMOVQ 112(R21), F19
 	WORD $0x4ea4d610 // fsub v16.4s, v16.4s, v4.4s
 	WORD $0x4ea5d631 // fsub v17.4s, v17.4s, v5.4s
 	WORD $0x4ea6d652 // fsub v18.4s, v18.4s, v6.4s
@@ -16917,7 +17385,7 @@ row208:
 	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row208
+	BNE row220
 	FMOVS each+32(FP), F16
 	WORD $0x4e040610 // dup v16.4s, v16.s[0]
 	WORD $0x6e30dd08 // fmul v8.4s, v8.4s, v16.4s
@@ -16940,12 +17408,12 @@ row208:
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row209:
-	ADD R6<<2, R8, R24
-	FMOVQ 0(R24), F24
-	FMOVQ 16(R24), F25
-	FMOVQ 32(R24), F26
-	FMOVQ 48(R24), F27
+row221:
+	ADD R6<<2, R8, R22
+	FMOVQ 0(R22), F24
+	FMOVQ 16(R22), F25
+	FMOVQ 32(R22), F26
+	FMOVQ 48(R22), F27
 	WORD $0x4ea0d718 // fsub v24.4s, v24.4s, v0.4s
 	WORD $0x4ea1d739 // fsub v25.4s, v25.4s, v1.4s
 	WORD $0x4ea2d75a // fsub v26.4s, v26.4s, v2.4s
@@ -16958,14 +17426,14 @@ row209:
 	WORD $0x4e39d631 // fadd v17.4s, v17.4s, v25.4s
 	WORD $0x4e3ad652 // fadd v18.4s, v18.4s, v26.4s
 	WORD $0x4e3bd673 // fadd v19.4s, v19.4s, v27.4s
-	FMOVQ F24, 0(R24)
-	FMOVQ F25, 16(R24)
-	FMOVQ F26, 32(R24)
-	FMOVQ F27, 48(R24)
-	FMOVQ 64(R24), F24
-	FMOVQ 80(R24), F25
-	FMOVQ 96(R24), F26
-	FMOVQ 112(R24), F27
+	FMOVQ F24, 0(R22)
+	FMOVQ F25, 16(R22)
+	FMOVQ F26, 32(R22)
+	FMOVQ F27, 48(R22)
+	FMOVQ 64(R22), F24
+	FMOVQ 80(R22), F25
+	FMOVQ 96(R22), F26
+	FMOVQ 112(R22), F27
 	WORD $0x4ea4d718 // fsub v24.4s, v24.4s, v4.4s
 	WORD $0x4ea5d739 // fsub v25.4s, v25.4s, v5.4s
 	WORD $0x4ea6d75a // fsub v26.4s, v26.4s, v6.4s
@@ -16978,13 +17446,13 @@ row209:
 	WORD $0x4e39d6b5 // fadd v21.4s, v21.4s, v25.4s
 	WORD $0x4e3ad6d6 // fadd v22.4s, v22.4s, v26.4s
 	WORD $0x4e3bd6f7 // fadd v23.4s, v23.4s, v27.4s
-	FMOVQ F24, 64(R24)
-	FMOVQ F25, 80(R24)
-	FMOVQ F26, 96(R24)
-	FMOVQ F27, 112(R24)
+	FMOVQ F24, 64(R22)
+	FMOVQ F25, 80(R22)
+	FMOVQ F26, 96(R22)
+	FMOVQ F27, 112(R22)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row209
+	BNE row221
 	FMOVS each+32(FP), F0
 	WORD $0x4e040400 // dup v0.4s, v0.s[0]
 	WORD $0x6e20de10 // fmul v16.4s, v16.4s, v0.4s
@@ -16999,59 +17467,59 @@ row209:
 	WORD $0x6e20def7 // fmul v23.4s, v23.4s, v0.4s
 	MOVD R1, R7
 	MOVD R2, R8
-row210:
-	ADD R6<<2, R8, R25
-	FMOVQ 0(R25), F0
-	FMOVQ 16(R25), F1
-	FMOVQ 32(R25), F2
-	FMOVQ 48(R25), F3
+row222:
+	ADD R6<<2, R8, R23
+	FMOVQ 0(R23), F0
+	FMOVQ 16(R23), F1
+	FMOVQ 32(R23), F2
+	FMOVQ 48(R23), F3
 	WORD $0x4eb0d400 // fsub v0.4s, v0.4s, v16.4s
 	WORD $0x4eb1d421 // fsub v1.4s, v1.4s, v17.4s
 	WORD $0x4eb2d442 // fsub v2.4s, v2.4s, v18.4s
 	WORD $0x4eb3d463 // fsub v3.4s, v3.4s, v19.4s
-	FMOVQ F0, 0(R25)
-	FMOVQ F1, 16(R25)
-	FMOVQ F2, 32(R25)
-	FMOVQ F3, 48(R25)
-	FMOVQ 64(R25), F0
-	FMOVQ 80(R25), F1
-	FMOVQ 96(R25), F2
-	FMOVQ 112(R25), F3
+	FMOVQ F0, 0(R23)
+	FMOVQ F1, 16(R23)
+	FMOVQ F2, 32(R23)
+	FMOVQ F3, 48(R23)
+	FMOVQ 64(R23), F0
+	FMOVQ 80(R23), F1
+	FMOVQ 96(R23), F2
+	FMOVQ 112(R23), F3
 	WORD $0x4eb4d400 // fsub v0.4s, v0.4s, v20.4s
 	WORD $0x4eb5d421 // fsub v1.4s, v1.4s, v21.4s
 	WORD $0x4eb6d442 // fsub v2.4s, v2.4s, v22.4s
 	WORD $0x4eb7d463 // fsub v3.4s, v3.4s, v23.4s
-	FMOVQ F0, 64(R25)
-	FMOVQ F1, 80(R25)
-	FMOVQ F2, 96(R25)
-	FMOVQ F3, 112(R25)
+	FMOVQ F0, 64(R23)
+	FMOVQ F1, 80(R23)
+	FMOVQ F2, 96(R23)
+	FMOVQ F3, 112(R23)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row210
+	BNE row222
 	ADDS $32, R6, R6
 	SUBS $32, R0, R0
-	JMP loop207
-single206:
-loop211:
+	JMP loop219
+single218:
+loop223:
 	CMP $16, R0
-	BLT part205
-	ADD R6<<2, R2, R26
-	FMOVQ 0(R26), F0
-	FMOVQ 16(R26), F1
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F3
+	BLT part217
+	ADD R6<<2, R2, R24
+	FMOVQ 0(R24), F0
+	FMOVQ 16(R24), F1
+	FMOVQ 32(R24), F2
+	FMOVQ 48(R24), F3
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row212:
-	ADD R6<<2, R8, R19
-	FMOVQ 0(R19), F8
-	FMOVQ 16(R19), F9
-	FMOVQ 32(R19), F10
-	FMOVQ 48(R19), F11
+row224:
+	ADD R6<<2, R8, R25
+	FMOVQ 0(R25), F8
+	FMOVQ 16(R25), F9
+	FMOVQ 32(R25), F10
+	FMOVQ 48(R25), F11
 	WORD $0x4ea0d508 // fsub v8.4s, v8.4s, v0.4s
 	WORD $0x4ea1d529 // fsub v9.4s, v9.4s, v1.4s
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
@@ -17062,7 +17530,7 @@ row212:
 	WORD $0x4e2bd4e7 // fadd v7.4s, v7.4s, v11.4s
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row212
+	BNE row224
 	FMOVS each+32(FP), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
@@ -17075,12 +17543,12 @@ row212:
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row213:
-	ADD R6<<2, R8, R20
-	FMOVQ 0(R20), F12
-	FMOVQ 16(R20), F13
-	FMOVQ 32(R20), F14
-	FMOVQ 48(R20), F15
+row225:
+	ADD R6<<2, R8, R26
+	FMOVQ 0(R26), F12
+	FMOVQ 16(R26), F13
+	FMOVQ 32(R26), F14
+	FMOVQ 48(R26), F15
 	WORD $0x4ea0d58c // fsub v12.4s, v12.4s, v0.4s
 	WORD $0x4ea1d5ad // fsub v13.4s, v13.4s, v1.4s
 	WORD $0x4ea2d5ce // fsub v14.4s, v14.4s, v2.4s
@@ -17093,13 +17561,13 @@ row213:
 	WORD $0x4e2dd529 // fadd v9.4s, v9.4s, v13.4s
 	WORD $0x4e2ed54a // fadd v10.4s, v10.4s, v14.4s
 	WORD $0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
-	FMOVQ F12, 0(R20)
-	FMOVQ F13, 16(R20)
-	FMOVQ F14, 32(R20)
-	FMOVQ F15, 48(R20)
+	FMOVQ F12, 0(R26)
+	FMOVQ F13, 16(R26)
+	FMOVQ F14, 32(R26)
+	FMOVQ F15, 48(R26)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row213
+	BNE row225
 	FMOVS each+32(FP), F0
 	WORD $0x4e040400 // dup v0.4s, v0.s[0]
 	WORD $0x6e20dd08 // fmul v8.4s, v8.4s, v0.4s
@@ -17108,332 +17576,39 @@ row213:
 	WORD $0x6e20dd6b // fmul v11.4s, v11.4s, v0.4s
 	MOVD R1, R7
 	MOVD R2, R8
-row214:
-	ADD R6<<2, R8, R21
-	FMOVQ 0(R21), F0
-	FMOVQ 16(R21), F1
-	FMOVQ 32(R21), F2
-	FMOVQ 48(R21), F3
+row226:
+	ADD R6<<2, R8, R19
+	FMOVQ 0(R19), F0
+	FMOVQ 16(R19), F1
+	FMOVQ 32(R19), F2
+	FMOVQ 48(R19), F3
 	WORD $0x4ea8d400 // fsub v0.4s, v0.4s, v8.4s
 	WORD $0x4ea9d421 // fsub v1.4s, v1.4s, v9.4s
 	WORD $0x4eaad442 // fsub v2.4s, v2.4s, v10.4s
 	WORD $0x4eabd463 // fsub v3.4s, v3.4s, v11.4s
-	FMOVQ F0, 0(R21)
-	FMOVQ F1, 16(R21)
-	FMOVQ F2, 32(R21)
-	FMOVQ F3, 48(R21)
+	FMOVQ F0, 0(R19)
+	FMOVQ F1, 16(R19)
+	FMOVQ F2, 32(R19)
+	FMOVQ F3, 48(R19)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row214
+	BNE row226
 	ADDS $16, R6, R6
 	SUBS $16, R0, R0
-	JMP loop211
-part205:
+	JMP loop223
+part217:
 	CMP $0, R0
-	BEQ done215
+	BEQ done227
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R0, R8
 	NEG R8, R8
-	ADD R8<<2, R7, R22
-	FMOVQ 64(R22), F0
-	FMOVQ 80(R22), F0
-	FMOVQ 96(R22), F0
-	FMOVQ 112(R22), F0
-	ADD R6<<2, R2, R23
-	MOVD $0(R23), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes541
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes541
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes541
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes541
-	VLD1.P 4(R16), V0.S[3]
-lanes541:
-	MOVD $16(R23), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes542
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes542
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes542
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes542
-	VLD1.P 4(R16), V1.S[3]
-lanes542:
-	MOVD $32(R23), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes543
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes543
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes543
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes543
-	VLD1.P 4(R16), V2.S[3]
-lanes543:
-	MOVD $48(R23), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes544
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes544
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes544
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes544
-	VLD1.P 4(R16), V3.S[3]
-lanes544:
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	MOVD R1, R7
-	MOVD R2, R8
-row216:
-	ADD R6<<2, R8, R24
-	MOVD $0(R24), R16
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	CMP $0, R0
-	BLE lanes545
-	VLD1.P 4(R16), V8.S[0]
-	CMP $1, R0
-	BLE lanes545
-	VLD1.P 4(R16), V8.S[1]
-	CMP $2, R0
-	BLE lanes545
-	VLD1.P 4(R16), V8.S[2]
-	CMP $3, R0
-	BLE lanes545
-	VLD1.P 4(R16), V8.S[3]
-lanes545:
-	MOVD $16(R24), R16
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	CMP $4, R0
-	BLE lanes546
-	VLD1.P 4(R16), V9.S[0]
-	CMP $5, R0
-	BLE lanes546
-	VLD1.P 4(R16), V9.S[1]
-	CMP $6, R0
-	BLE lanes546
-	VLD1.P 4(R16), V9.S[2]
-	CMP $7, R0
-	BLE lanes546
-	VLD1.P 4(R16), V9.S[3]
-lanes546:
-	MOVD $32(R24), R16
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	CMP $8, R0
-	BLE lanes547
-	VLD1.P 4(R16), V10.S[0]
-	CMP $9, R0
-	BLE lanes547
-	VLD1.P 4(R16), V10.S[1]
-	CMP $10, R0
-	BLE lanes547
-	VLD1.P 4(R16), V10.S[2]
-	CMP $11, R0
-	BLE lanes547
-	VLD1.P 4(R16), V10.S[3]
-lanes547:
-	MOVD $48(R24), R16
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	CMP $12, R0
-	BLE lanes548
-	VLD1.P 4(R16), V11.S[0]
-	CMP $13, R0
-	BLE lanes548
-	VLD1.P 4(R16), V11.S[1]
-	CMP $14, R0
-	BLE lanes548
-	VLD1.P 4(R16), V11.S[2]
-	CMP $15, R0
-	BLE lanes548
-	VLD1.P 4(R16), V11.S[3]
-lanes548:
-	WORD $0x4ea0d508 // fsub v8.4s, v8.4s, v0.4s
-	WORD $0x4ea1d529 // fsub v9.4s, v9.4s, v1.4s
-	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
-	WORD $0x4ea3d56b // fsub v11.4s, v11.4s, v3.4s
-	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
-	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
-	WORD $0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
-	WORD $0x4e2bd4e7 // fadd v7.4s, v7.4s, v11.4s
-	ADDS R3, R8, R8
-	SUBS $1, R7, R7
-	BNE row216
-	FMOVS each+32(FP), F8
-	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
-	WORD $0x6e28dca5 // fmul v5.4s, v5.4s, v8.4s
-	WORD $0x6e28dcc6 // fmul v6.4s, v6.4s, v8.4s
-	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	MOVD R1, R7
-	MOVD R2, R8
-row217:
-	ADD R6<<2, R8, R25
-	MOVD $0(R25), R16
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	CMP $0, R0
-	BLE lanes549
-	VLD1.P 4(R16), V12.S[0]
-	CMP $1, R0
-	BLE lanes549
-	VLD1.P 4(R16), V12.S[1]
-	CMP $2, R0
-	BLE lanes549
-	VLD1.P 4(R16), V12.S[2]
-	CMP $3, R0
-	BLE lanes549
-	VLD1.P 4(R16), V12.S[3]
-lanes549:
-	MOVD $16(R25), R16
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	CMP $4, R0
-	BLE lanes550
-	VLD1.P 4(R16), V13.S[0]
-	CMP $5, R0
-	BLE lanes550
-	VLD1.P 4(R16), V13.S[1]
-	CMP $6, R0
-	BLE lanes550
-	VLD1.P 4(R16), V13.S[2]
-	CMP $7, R0
-	BLE lanes550
-	VLD1.P 4(R16), V13.S[3]
-lanes550:
-	MOVD $32(R25), R16
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	CMP $8, R0
-	BLE lanes551
-	VLD1.P 4(R16), V14.S[0]
-	CMP $9, R0
-	BLE lanes551
-	VLD1.P 4(R16), V14.S[1]
-	CMP $10, R0
-	BLE lanes551
-	VLD1.P 4(R16), V14.S[2]
-	CMP $11, R0
-	BLE lanes551
-	VLD1.P 4(R16), V14.S[3]
-lanes551:
-	MOVD $48(R25), R16
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	CMP $12, R0
-	BLE lanes552
-	VLD1.P 4(R16), V15.S[0]
-	CMP $13, R0
-	BLE lanes552
-	VLD1.P 4(R16), V15.S[1]
-	CMP $14, R0
-	BLE lanes552
-	VLD1.P 4(R16), V15.S[2]
-	CMP $15, R0
-	BLE lanes552
-	VLD1.P 4(R16), V15.S[3]
-lanes552:
-	WORD $0x4ea0d58c // fsub v12.4s, v12.4s, v0.4s
-	WORD $0x4ea1d5ad // fsub v13.4s, v13.4s, v1.4s
-	WORD $0x4ea2d5ce // fsub v14.4s, v14.4s, v2.4s
-	WORD $0x4ea3d5ef // fsub v15.4s, v15.4s, v3.4s
-	WORD $0x4ea4d58c // fsub v12.4s, v12.4s, v4.4s
-	WORD $0x4ea5d5ad // fsub v13.4s, v13.4s, v5.4s
-	WORD $0x4ea6d5ce // fsub v14.4s, v14.4s, v6.4s
-	WORD $0x4ea7d5ef // fsub v15.4s, v15.4s, v7.4s
-	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
-	WORD $0x4e2dd529 // fadd v9.4s, v9.4s, v13.4s
-	WORD $0x4e2ed54a // fadd v10.4s, v10.4s, v14.4s
-	WORD $0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
-	MOVD $0(R25), R16
-	CMP $0, R0
-	BLE lanes553
-	VST1.P V12.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes553
-	VST1.P V12.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes553
-	VST1.P V12.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes553
-	VST1.P V12.S[3], 4(R16)
-lanes553:
-	MOVD $16(R25), R16
-	CMP $4, R0
-	BLE lanes554
-	VST1.P V13.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes554
-	VST1.P V13.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes554
-	VST1.P V13.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes554
-	VST1.P V13.S[3], 4(R16)
-lanes554:
-	MOVD $32(R25), R16
-	CMP $8, R0
-	BLE lanes555
-	VST1.P V14.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes555
-	VST1.P V14.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes555
-	VST1.P V14.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes555
-	VST1.P V14.S[3], 4(R16)
-lanes555:
-	MOVD $48(R25), R16
-	CMP $12, R0
-	BLE lanes556
-	VST1.P V15.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes556
-	VST1.P V15.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes556
-	VST1.P V15.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes556
-	VST1.P V15.S[3], 4(R16)
-lanes556:
-	ADDS R3, R8, R8
-	SUBS $1, R7, R7
-	BNE row217
-	FMOVS each+32(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	WORD $0x6e20dd08 // fmul v8.4s, v8.4s, v0.4s
-	WORD $0x6e20dd29 // fmul v9.4s, v9.4s, v0.4s
-	WORD $0x6e20dd4a // fmul v10.4s, v10.4s, v0.4s
-	WORD $0x6e20dd6b // fmul v11.4s, v11.4s, v0.4s
-	MOVD R2, R2
-row218:
-	ADD R6<<2, R2, R26
-	MOVD $0(R26), R16
+	ADD R8<<2, R7, R20
+	FMOVQ 64(R20), F0
+	FMOVQ 80(R20), F0
+	FMOVQ 96(R20), F0
+	FMOVQ 112(R20), F0
+	ADD R6<<2, R2, R21
+	MOVD $0(R21), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
 	BLE lanes557
@@ -17448,7 +17623,7 @@ row218:
 	BLE lanes557
 	VLD1.P 4(R16), V0.S[3]
 lanes557:
-	MOVD $16(R26), R16
+	MOVD $16(R21), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
 	BLE lanes558
@@ -17463,7 +17638,7 @@ lanes557:
 	BLE lanes558
 	VLD1.P 4(R16), V1.S[3]
 lanes558:
-	MOVD $32(R26), R16
+	MOVD $32(R21), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
 	BLE lanes559
@@ -17478,7 +17653,7 @@ lanes558:
 	BLE lanes559
 	VLD1.P 4(R16), V2.S[3]
 lanes559:
-	MOVD $48(R26), R16
+	MOVD $48(R21), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
 	BLE lanes560
@@ -17493,70 +17668,363 @@ lanes559:
 	BLE lanes560
 	VLD1.P 4(R16), V3.S[3]
 lanes560:
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	MOVD R1, R7
+	MOVD R2, R8
+row228:
+	ADD R6<<2, R8, R22
+	MOVD $0(R22), R16
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
+	CMP $0, R0
+	BLE lanes561
+	VLD1.P 4(R16), V8.S[0]
+	CMP $1, R0
+	BLE lanes561
+	VLD1.P 4(R16), V8.S[1]
+	CMP $2, R0
+	BLE lanes561
+	VLD1.P 4(R16), V8.S[2]
+	CMP $3, R0
+	BLE lanes561
+	VLD1.P 4(R16), V8.S[3]
+lanes561:
+	MOVD $16(R22), R16
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	CMP $4, R0
+	BLE lanes562
+	VLD1.P 4(R16), V9.S[0]
+	CMP $5, R0
+	BLE lanes562
+	VLD1.P 4(R16), V9.S[1]
+	CMP $6, R0
+	BLE lanes562
+	VLD1.P 4(R16), V9.S[2]
+	CMP $7, R0
+	BLE lanes562
+	VLD1.P 4(R16), V9.S[3]
+lanes562:
+	MOVD $32(R22), R16
+	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
+	CMP $8, R0
+	BLE lanes563
+	VLD1.P 4(R16), V10.S[0]
+	CMP $9, R0
+	BLE lanes563
+	VLD1.P 4(R16), V10.S[1]
+	CMP $10, R0
+	BLE lanes563
+	VLD1.P 4(R16), V10.S[2]
+	CMP $11, R0
+	BLE lanes563
+	VLD1.P 4(R16), V10.S[3]
+lanes563:
+	MOVD $48(R22), R16
+	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
+	CMP $12, R0
+	BLE lanes564
+	VLD1.P 4(R16), V11.S[0]
+	CMP $13, R0
+	BLE lanes564
+	VLD1.P 4(R16), V11.S[1]
+	CMP $14, R0
+	BLE lanes564
+	VLD1.P 4(R16), V11.S[2]
+	CMP $15, R0
+	BLE lanes564
+	VLD1.P 4(R16), V11.S[3]
+lanes564:
+	WORD $0x4ea0d508 // fsub v8.4s, v8.4s, v0.4s
+	WORD $0x4ea1d529 // fsub v9.4s, v9.4s, v1.4s
+	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
+	WORD $0x4ea3d56b // fsub v11.4s, v11.4s, v3.4s
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
+	WORD $0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
+	WORD $0x4e2bd4e7 // fadd v7.4s, v7.4s, v11.4s
+	ADDS R3, R8, R8
+	SUBS $1, R7, R7
+	BNE row228
+	FMOVS each+32(FP), F8
+	WORD $0x4e040508 // dup v8.4s, v8.s[0]
+	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
+	WORD $0x6e28dca5 // fmul v5.4s, v5.4s, v8.4s
+	WORD $0x6e28dcc6 // fmul v6.4s, v6.4s, v8.4s
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
+	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
+	MOVD R1, R7
+	MOVD R2, R8
+row229:
+	ADD R6<<2, R8, R23
+	MOVD $0(R23), R16
+	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
+	CMP $0, R0
+	BLE lanes565
+	VLD1.P 4(R16), V12.S[0]
+	CMP $1, R0
+	BLE lanes565
+	VLD1.P 4(R16), V12.S[1]
+	CMP $2, R0
+	BLE lanes565
+	VLD1.P 4(R16), V12.S[2]
+	CMP $3, R0
+	BLE lanes565
+	VLD1.P 4(R16), V12.S[3]
+lanes565:
+	MOVD $16(R23), R16
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	CMP $4, R0
+	BLE lanes566
+	VLD1.P 4(R16), V13.S[0]
+	CMP $5, R0
+	BLE lanes566
+	VLD1.P 4(R16), V13.S[1]
+	CMP $6, R0
+	BLE lanes566
+	VLD1.P 4(R16), V13.S[2]
+	CMP $7, R0
+	BLE lanes566
+	VLD1.P 4(R16), V13.S[3]
+lanes566:
+	MOVD $32(R23), R16
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	CMP $8, R0
+	BLE lanes567
+	VLD1.P 4(R16), V14.S[0]
+	CMP $9, R0
+	BLE lanes567
+	VLD1.P 4(R16), V14.S[1]
+	CMP $10, R0
+	BLE lanes567
+	VLD1.P 4(R16), V14.S[2]
+	CMP $11, R0
+	BLE lanes567
+	VLD1.P 4(R16), V14.S[3]
+lanes567:
+	MOVD $48(R23), R16
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	CMP $12, R0
+	BLE lanes568
+	VLD1.P 4(R16), V15.S[0]
+	CMP $13, R0
+	BLE lanes568
+	VLD1.P 4(R16), V15.S[1]
+	CMP $14, R0
+	BLE lanes568
+	VLD1.P 4(R16), V15.S[2]
+	CMP $15, R0
+	BLE lanes568
+	VLD1.P 4(R16), V15.S[3]
+lanes568:
+	WORD $0x4ea0d58c // fsub v12.4s, v12.4s, v0.4s
+	WORD $0x4ea1d5ad // fsub v13.4s, v13.4s, v1.4s
+	WORD $0x4ea2d5ce // fsub v14.4s, v14.4s, v2.4s
+	WORD $0x4ea3d5ef // fsub v15.4s, v15.4s, v3.4s
+	WORD $0x4ea4d58c // fsub v12.4s, v12.4s, v4.4s
+	WORD $0x4ea5d5ad // fsub v13.4s, v13.4s, v5.4s
+	WORD $0x4ea6d5ce // fsub v14.4s, v14.4s, v6.4s
+	WORD $0x4ea7d5ef // fsub v15.4s, v15.4s, v7.4s
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	WORD $0x4e2dd529 // fadd v9.4s, v9.4s, v13.4s
+	WORD $0x4e2ed54a // fadd v10.4s, v10.4s, v14.4s
+	WORD $0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
+	MOVD $0(R23), R16
+	CMP $0, R0
+	BLE lanes569
+	VST1.P V12.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes569
+	VST1.P V12.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes569
+	VST1.P V12.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes569
+	VST1.P V12.S[3], 4(R16)
+lanes569:
+	MOVD $16(R23), R16
+	CMP $4, R0
+	BLE lanes570
+	VST1.P V13.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes570
+	VST1.P V13.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes570
+	VST1.P V13.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes570
+	VST1.P V13.S[3], 4(R16)
+lanes570:
+	MOVD $32(R23), R16
+	CMP $8, R0
+	BLE lanes571
+	VST1.P V14.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes571
+	VST1.P V14.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes571
+	VST1.P V14.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes571
+	VST1.P V14.S[3], 4(R16)
+lanes571:
+	MOVD $48(R23), R16
+	CMP $12, R0
+	BLE lanes572
+	VST1.P V15.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes572
+	VST1.P V15.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes572
+	VST1.P V15.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes572
+	VST1.P V15.S[3], 4(R16)
+lanes572:
+	ADDS R3, R8, R8
+	SUBS $1, R7, R7
+	BNE row229
+	FMOVS each+32(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	WORD $0x6e20dd08 // fmul v8.4s, v8.4s, v0.4s
+	WORD $0x6e20dd29 // fmul v9.4s, v9.4s, v0.4s
+	WORD $0x6e20dd4a // fmul v10.4s, v10.4s, v0.4s
+	WORD $0x6e20dd6b // fmul v11.4s, v11.4s, v0.4s
+	MOVD R2, R2
+row230:
+	ADD R6<<2, R2, R24
+	MOVD $0(R24), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes573
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes573
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes573
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes573
+	VLD1.P 4(R16), V0.S[3]
+lanes573:
+	MOVD $16(R24), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes574
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes574
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes574
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes574
+	VLD1.P 4(R16), V1.S[3]
+lanes574:
+	MOVD $32(R24), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes575
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes575
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes575
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes575
+	VLD1.P 4(R16), V2.S[3]
+lanes575:
+	MOVD $48(R24), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes576
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes576
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes576
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes576
+	VLD1.P 4(R16), V3.S[3]
+lanes576:
 	WORD $0x4ea8d400 // fsub v0.4s, v0.4s, v8.4s
 	WORD $0x4ea9d421 // fsub v1.4s, v1.4s, v9.4s
 	WORD $0x4eaad442 // fsub v2.4s, v2.4s, v10.4s
 	WORD $0x4eabd463 // fsub v3.4s, v3.4s, v11.4s
-	MOVD $0(R26), R16
+	MOVD $0(R24), R16
 	CMP $0, R0
-	BLE lanes561
+	BLE lanes577
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes561
+	BLE lanes577
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes561
+	BLE lanes577
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes561
+	BLE lanes577
 	VST1.P V0.S[3], 4(R16)
-lanes561:
-	MOVD $16(R26), R16
+lanes577:
+	MOVD $16(R24), R16
 	CMP $4, R0
-	BLE lanes562
+	BLE lanes578
 	VST1.P V1.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes562
+	BLE lanes578
 	VST1.P V1.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes562
+	BLE lanes578
 	VST1.P V1.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes562
+	BLE lanes578
 	VST1.P V1.S[3], 4(R16)
-lanes562:
-	MOVD $32(R26), R16
+lanes578:
+	MOVD $32(R24), R16
 	CMP $8, R0
-	BLE lanes563
+	BLE lanes579
 	VST1.P V2.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes563
+	BLE lanes579
 	VST1.P V2.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes563
+	BLE lanes579
 	VST1.P V2.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes563
+	BLE lanes579
 	VST1.P V2.S[3], 4(R16)
-lanes563:
-	MOVD $48(R26), R16
+lanes579:
+	MOVD $48(R24), R16
 	CMP $12, R0
-	BLE lanes564
+	BLE lanes580
 	VST1.P V3.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes564
+	BLE lanes580
 	VST1.P V3.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes564
+	BLE lanes580
 	VST1.P V3.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes564
+	BLE lanes580
 	VST1.P V3.S[3], 4(R16)
-lanes564:
+lanes580:
 	ADDS R3, R2, R2
 	SUBS $1, R1, R1
-	BNE row218
-done215:
+	BNE row230
+done227:
 	RET
 
 // func normaliseNEON(n int, rows int, x *float32, rs int, length float32)
@@ -17567,9 +18035,9 @@ TEXT ·normaliseNEON(SB), NOSPLIT, $0-36
 	MOVD rs+24(FP), R3
 	LSL $2, R3, R3
 	MOVD ZR, R6
-loop220:
+loop232:
 	CMP $16, R0
-	BLT part219
+	BLT part231
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -17589,27 +18057,27 @@ loop220:
 	MOVD R1, R7
 	MOVD R2, R8
 	MOVD R2, R9
-row221:
-	ADD R6<<2, R8, R19
-	FMOVQ 0(R19), F8
+row233:
+	ADD R6<<2, R8, R25
+	FMOVQ 0(R25), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd00 // fmla v0.2d, v8.2d, v8.2d
-	FMOVQ 16(R19), F8
+	FMOVQ 16(R25), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd25 // fmla v5.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd01 // fmla v1.2d, v8.2d, v8.2d
-	FMOVQ 32(R19), F8
+	FMOVQ 32(R25), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd02 // fmla v2.2d, v8.2d, v8.2d
-	FMOVQ 48(R19), F8
+	FMOVQ 48(R25), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd27 // fmla v7.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
@@ -17618,7 +18086,7 @@ row221:
 	ADDS R3, R8, R8
 	ADDS R3, R9, R9
 	SUBS $1, R7, R7
-	BNE row221
+	BNE row233
 	WORD $0x6ee1f884 // fsqrt v4.2d, v4.2d
 	WORD $0x6ee1f800 // fsqrt v0.2d, v0.2d
 	WORD $0x6ee1f8a5 // fsqrt v5.2d, v5.2d
@@ -17678,37 +18146,37 @@ row221:
 	WORD $0x4ec43863 // zip1 v3.2d, v3.2d, v4.2d
 	MOVD R1, R7
 	MOVD R2, R8
-row222:
-	ADD R6<<2, R8, R20
-	FMOVQ 0(R20), F4
-	FMOVQ 16(R20), F5
-	FMOVQ 32(R20), F6
-	FMOVQ 48(R20), F7
+row234:
+	ADD R6<<2, R8, R26
+	FMOVQ 0(R26), F4
+	FMOVQ 16(R26), F5
+	FMOVQ 32(R26), F6
+	FMOVQ 48(R26), F7
 	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
 	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	FMOVQ F4, 0(R20)
-	FMOVQ F5, 16(R20)
-	FMOVQ F6, 32(R20)
-	FMOVQ F7, 48(R20)
+	FMOVQ F4, 0(R26)
+	FMOVQ F5, 16(R26)
+	FMOVQ F6, 32(R26)
+	FMOVQ F7, 48(R26)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row222
+	BNE row234
 	ADDS $16, R6, R6
 	SUBS $16, R0, R0
-	JMP loop220
-part219:
+	JMP loop232
+part231:
 	CMP $0, R0
-	BEQ done223
+	BEQ done235
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R0, R8
 	NEG R8, R8
-	ADD R8<<2, R7, R21
-	FMOVQ 64(R21), F0
-	FMOVQ 80(R21), F0
-	FMOVQ 96(R21), F0
-	FMOVQ 112(R21), F0
+	ADD R8<<2, R7, R19
+	FMOVQ 64(R19), F0
+	FMOVQ 80(R19), F0
+	FMOVQ 96(R19), F0
+	FMOVQ 112(R19), F0
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -17728,83 +18196,83 @@ part219:
 	MOVD R1, R7
 	MOVD R2, R8
 	MOVD R2, R9
-row224:
-	ADD R6<<2, R8, R22
-	MOVD $0(R22), R16
+row236:
+	ADD R6<<2, R8, R20
+	MOVD $0(R20), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes565
+	BLE lanes581
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes565
+	BLE lanes581
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes565
+	BLE lanes581
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes565
+	BLE lanes581
 	VLD1.P 4(R16), V8.S[3]
-lanes565:
+lanes581:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd00 // fmla v0.2d, v8.2d, v8.2d
-	MOVD $16(R22), R16
+	MOVD $16(R20), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $4, R0
-	BLE lanes566
+	BLE lanes582
 	VLD1.P 4(R16), V8.S[0]
 	CMP $5, R0
-	BLE lanes566
+	BLE lanes582
 	VLD1.P 4(R16), V8.S[1]
 	CMP $6, R0
-	BLE lanes566
+	BLE lanes582
 	VLD1.P 4(R16), V8.S[2]
 	CMP $7, R0
-	BLE lanes566
+	BLE lanes582
 	VLD1.P 4(R16), V8.S[3]
-lanes566:
+lanes582:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd25 // fmla v5.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd01 // fmla v1.2d, v8.2d, v8.2d
-	MOVD $32(R22), R16
+	MOVD $32(R20), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $8, R0
-	BLE lanes567
+	BLE lanes583
 	VLD1.P 4(R16), V8.S[0]
 	CMP $9, R0
-	BLE lanes567
+	BLE lanes583
 	VLD1.P 4(R16), V8.S[1]
 	CMP $10, R0
-	BLE lanes567
+	BLE lanes583
 	VLD1.P 4(R16), V8.S[2]
 	CMP $11, R0
-	BLE lanes567
+	BLE lanes583
 	VLD1.P 4(R16), V8.S[3]
-lanes567:
+lanes583:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd02 // fmla v2.2d, v8.2d, v8.2d
-	MOVD $48(R22), R16
+	MOVD $48(R20), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $12, R0
-	BLE lanes568
+	BLE lanes584
 	VLD1.P 4(R16), V8.S[0]
 	CMP $13, R0
-	BLE lanes568
+	BLE lanes584
 	VLD1.P 4(R16), V8.S[1]
 	CMP $14, R0
-	BLE lanes568
+	BLE lanes584
 	VLD1.P 4(R16), V8.S[2]
 	CMP $15, R0
-	BLE lanes568
+	BLE lanes584
 	VLD1.P 4(R16), V8.S[3]
-lanes568:
+lanes584:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd27 // fmla v7.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
@@ -17813,7 +18281,7 @@ lanes568:
 	ADDS R3, R8, R8
 	ADDS R3, R9, R9
 	SUBS $1, R7, R7
-	BNE row224
+	BNE row236
 	WORD $0x6ee1f884 // fsqrt v4.2d, v4.2d
 	WORD $0x6ee1f800 // fsqrt v0.2d, v0.2d
 	WORD $0x6ee1f8a5 // fsqrt v5.2d, v5.2d
@@ -17872,132 +18340,132 @@ lanes568:
 	WORD $0x0e616904 // fcvtn v4.2s, v8.2d
 	WORD $0x4ec43863 // zip1 v3.2d, v3.2d, v4.2d
 	MOVD R2, R2
-row225:
-	ADD R6<<2, R2, R23
-	MOVD $0(R23), R16
+row237:
+	ADD R6<<2, R2, R21
+	MOVD $0(R21), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R0
-	BLE lanes569
+	BLE lanes585
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R0
-	BLE lanes569
+	BLE lanes585
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R0
-	BLE lanes569
+	BLE lanes585
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R0
-	BLE lanes569
+	BLE lanes585
 	VLD1.P 4(R16), V4.S[3]
-lanes569:
-	MOVD $16(R23), R16
+lanes585:
+	MOVD $16(R21), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R0
-	BLE lanes570
+	BLE lanes586
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R0
-	BLE lanes570
+	BLE lanes586
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R0
-	BLE lanes570
+	BLE lanes586
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R0
-	BLE lanes570
+	BLE lanes586
 	VLD1.P 4(R16), V5.S[3]
-lanes570:
-	MOVD $32(R23), R16
+lanes586:
+	MOVD $32(R21), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R0
-	BLE lanes571
+	BLE lanes587
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R0
-	BLE lanes571
+	BLE lanes587
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R0
-	BLE lanes571
+	BLE lanes587
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R0
-	BLE lanes571
+	BLE lanes587
 	VLD1.P 4(R16), V6.S[3]
-lanes571:
-	MOVD $48(R23), R16
+lanes587:
+	MOVD $48(R21), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R0
-	BLE lanes572
+	BLE lanes588
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R0
-	BLE lanes572
+	BLE lanes588
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R0
-	BLE lanes572
+	BLE lanes588
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R0
-	BLE lanes572
+	BLE lanes588
 	VLD1.P 4(R16), V7.S[3]
-lanes572:
+lanes588:
 	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
 	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	MOVD $0(R23), R16
+	MOVD $0(R21), R16
 	CMP $0, R0
-	BLE lanes573
+	BLE lanes589
 	VST1.P V4.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes573
+	BLE lanes589
 	VST1.P V4.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes573
+	BLE lanes589
 	VST1.P V4.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes573
+	BLE lanes589
 	VST1.P V4.S[3], 4(R16)
-lanes573:
-	MOVD $16(R23), R16
+lanes589:
+	MOVD $16(R21), R16
 	CMP $4, R0
-	BLE lanes574
+	BLE lanes590
 	VST1.P V5.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes574
+	BLE lanes590
 	VST1.P V5.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes574
+	BLE lanes590
 	VST1.P V5.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes574
+	BLE lanes590
 	VST1.P V5.S[3], 4(R16)
-lanes574:
-	MOVD $32(R23), R16
+lanes590:
+	MOVD $32(R21), R16
 	CMP $8, R0
-	BLE lanes575
+	BLE lanes591
 	VST1.P V6.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes575
+	BLE lanes591
 	VST1.P V6.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes575
+	BLE lanes591
 	VST1.P V6.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes575
+	BLE lanes591
 	VST1.P V6.S[3], 4(R16)
-lanes575:
-	MOVD $48(R23), R16
+lanes591:
+	MOVD $48(R21), R16
 	CMP $12, R0
-	BLE lanes576
+	BLE lanes592
 	VST1.P V7.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes576
+	BLE lanes592
 	VST1.P V7.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes576
+	BLE lanes592
 	VST1.P V7.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes576
+	BLE lanes592
 	VST1.P V7.S[3], 4(R16)
-lanes576:
+lanes592:
 	ADDS R3, R2, R2
 	SUBS $1, R1, R1
-	BNE row225
-done223:
+	BNE row237
+done235:
 	RET
 
 // func standardiseNEON(n int, rows int, x *float32, rs int, each float32, length float32)
@@ -18009,9 +18477,9 @@ TEXT ·standardiseNEON(SB), NOSPLIT, $0-40
 	ADD R2<<1, R2, R3
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	MOVD ZR, R6
-loop227:
+loop239:
 	CMP $16, R0
-	BLT part226
+	BLT part238
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	FMOVQ 0(R7), F1
@@ -18022,37 +18490,37 @@ loop227:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest229
-four228:
+	BLT rest241
+four240:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD R2<<0, R8, R24
-	FMOVQ 0(R24), F3
+	ADD R2<<0, R8, R22
+	FMOVQ 0(R22), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
-	ADD R2<<1, R8, R25
-	FMOVQ 0(R25), F3
+	ADD R2<<1, R8, R23
+	FMOVQ 0(R23), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
-	ADD R3<<0, R8, R26
-	FMOVQ 0(R26), F3
+	ADD R3<<0, R8, R24
+	FMOVQ 0(R24), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four228
-rest229:
+	BGE four240
+rest241:
 	ADDS $4, R9, R9
-	BEQ done231
-one230:
+	BEQ done243
+one242:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one230
-done231:
+	BNE one242
+done243:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
@@ -18071,42 +18539,42 @@ done231:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest233
-four232:
+	BLT rest245
+four244:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
-	ADD R2<<0, R8, R19
-	FMOVQ 0(R19), F3
+	ADD R2<<0, R8, R25
+	FMOVQ 0(R25), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
 	WORD $0x4e23cc68 // fmla v8.4s, v3.4s, v3.4s
-	ADD R2<<1, R8, R20
-	FMOVQ 0(R20), F3
+	ADD R2<<1, R8, R26
+	FMOVQ 0(R26), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
 	WORD $0x4e23cc69 // fmla v9.4s, v3.4s, v3.4s
-	ADD R3<<0, R8, R21
-	FMOVQ 0(R21), F3
+	ADD R3<<0, R8, R19
+	FMOVQ 0(R19), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four232
-rest233:
+	BGE four244
+rest245:
 	ADDS $4, R9, R9
-	BEQ done235
-one234:
+	BEQ done247
+one246:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one234
-done235:
+	BNE one246
+done247:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
@@ -18162,12 +18630,12 @@ done235:
 	LSLW $2, R9, R9
 	ORRW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound236
+	BEQ sound248
 	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row237:
+row249:
 	FMOVQ 0(R9), F10
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
 	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
@@ -18177,14 +18645,14 @@ row237:
 	WORD $0x4e6acd49 // fmla v9.2d, v10.2d, v10.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row237
+	BNE row249
 	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
 	WORD $0x6ea81cfe // bit v30.16b, v7.16b, v8.16b
 	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
 	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
 	WORD $0x6ea61d3e // bit v30.16b, v9.16b, v6.16b
 	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-sound236:
+sound248:
 	WORD $0x0e617826 // fcvtl v6.2d, v1.2s
 	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
 	WORD $0x4ee6cce4 // fmls v4.2d, v7.2d, v6.2d
@@ -18218,8 +18686,514 @@ sound236:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest239
-four238:
+	BLT rest251
+four250:
+	FMOVQ 0(R7), F4
+	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
+	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
+	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	FMOVQ F4, 0(R7)
+	ADD R2<<0, R7, R20
+	FMOVQ 0(R20), F4
+	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
+	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
+	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	FMOVQ F4, 0(R20)
+	ADD R2<<1, R7, R21
+	FMOVQ 0(R21), F4
+	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
+	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
+	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	FMOVQ F4, 0(R21)
+	ADD R3<<0, R7, R22
+	FMOVQ 0(R22), F4
+	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
+	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
+	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	FMOVQ F4, 0(R22)
+	ADD R2<<2, R7, R7
+	SUBS $4, R8, R8
+	BGE four250
+rest251:
+	ADDS $4, R8, R8
+	BEQ done253
+one252:
+	FMOVQ 0(R7), F4
+	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
+	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
+	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	FMOVQ F4, 0(R7)
+	ADD R2<<0, R7, R7
+	SUBS $1, R8, R8
+	BNE one252
+done253:
+	MOVD x+16(FP), R7
+	ADD R6<<2, R7, R7
+	ADD $16, R7, R7
+	FMOVQ 0(R7), F1
+	WORD $0x4ea01c02 // orr v2.16b, v0.16b, v0.16b
+	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
+	WORD $0x4ea01c05 // orr v5.16b, v0.16b, v0.16b
+	WORD $0x4ea01c06 // orr v6.16b, v0.16b, v0.16b
+	MOVD R7, R8
+	MOVD R1, R9
+	SUBS $4, R9, R9
+	BLT rest255
+four254:
+	FMOVQ 0(R8), F3
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R2<<0, R8, R23
+	FMOVQ 0(R23), F3
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
+	ADD R2<<1, R8, R24
+	FMOVQ 0(R24), F3
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
+	ADD R3<<0, R8, R25
+	FMOVQ 0(R25), F3
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
+	ADD R2<<2, R8, R8
+	SUBS $4, R9, R9
+	BGE four254
+rest255:
+	ADDS $4, R9, R9
+	BEQ done257
+one256:
+	FMOVQ 0(R8), F3
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R2<<0, R8, R8
+	SUBS $1, R9, R9
+	BNE one256
+done257:
+	FMOVS each+32(FP), F3
+	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
+	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
+	WORD $0x4e21d442 // fadd v2.4s, v2.4s, v1.4s
+	WORD $0x4ea01c01 // orr v1.16b, v0.16b, v0.16b
+	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
+	WORD $0x4ea01c05 // orr v5.16b, v0.16b, v0.16b
+	WORD $0x4ea01c06 // orr v6.16b, v0.16b, v0.16b
+	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
+	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
+	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
+	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
+	MOVD R7, R8
+	MOVD R1, R9
+	SUBS $4, R9, R9
+	BLT rest259
+four258:
+	FMOVQ 0(R8), F3
+	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
+	ADD R2<<0, R8, R26
+	FMOVQ 0(R26), F3
+	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
+	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
+	WORD $0x4e23cc68 // fmla v8.4s, v3.4s, v3.4s
+	ADD R2<<1, R8, R19
+	FMOVQ 0(R19), F3
+	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
+	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
+	WORD $0x4e23cc69 // fmla v9.4s, v3.4s, v3.4s
+	ADD R3<<0, R8, R20
+	FMOVQ 0(R20), F3
+	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
+	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
+	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
+	ADD R2<<2, R8, R8
+	SUBS $4, R9, R9
+	BGE four258
+rest259:
+	ADDS $4, R9, R9
+	BEQ done261
+one260:
+	FMOVQ 0(R8), F3
+	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
+	ADD R2<<0, R8, R8
+	SUBS $1, R9, R9
+	BNE one260
+done261:
+	FMOVS each+32(FP), F3
+	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x6e23dc23 // fmul v3.4s, v1.4s, v3.4s
+	WORD $0x0e6178e4 // fcvtl v4.2d, v7.2s
+	WORD $0x6e0740e5 // ext v5.16b, v7.16b, v7.16b, #8
+	WORD $0x0e6178a5 // fcvtl v5.2d, v5.2s
+	WORD $0x0e617906 // fcvtl v6.2d, v8.2s
+	WORD $0x6e084107 // ext v7.16b, v8.16b, v8.16b, #8
+	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
+	WORD $0x0e617928 // fcvtl v8.2d, v9.2s
+	WORD $0x6e094129 // ext v9.16b, v9.16b, v9.16b, #8
+	WORD $0x0e617929 // fcvtl v9.2d, v9.2s
+	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
+	WORD $0x6e0a414a // ext v10.16b, v10.16b, v10.16b, #8
+	WORD $0x0e61794a // fcvtl v10.2d, v10.2s
+	WORD $0x4e66d484 // fadd v4.2d, v4.2d, v6.2d
+	WORD $0x4e6bd508 // fadd v8.2d, v8.2d, v11.2d
+	WORD $0x4e68d484 // fadd v4.2d, v4.2d, v8.2d
+	WORD $0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
+	WORD $0x4e6ad529 // fadd v9.2d, v9.2d, v10.2d
+	WORD $0x4e69d4a5 // fadd v5.2d, v5.2d, v9.2d
+	VMOVQ $0x2180000021800000, $0x2180000021800000, V6
+	WORD $0x0e6178c6 // fcvtl v6.2d, v6.2s
+	VMOVQ $0x7b8000007b800000, $0x7b8000007b800000, V7
+	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
+	MOVD ZR, R8
+	WORD $0x6e66e488 // fcmge v8.2d, v4.2d, v6.2d
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x6e64e4e9 // fcmge v9.2d, v7.2d, v4.2d
+	WORD $0x6e205929 // mvn v9.16b, v9.16b
+	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
+	WORD $0x4e88191e // uzp1 v30.4s, v8.4s, v8.4s
+	FMOVD F30, R17
+	AND $1, R17, R16
+	LSR $62, R17, R17
+	AND $2, R17, R17
+	ORR R17, R16, R9
+	ORRW R9, R8, R8
+	WORD $0x6e66e4a6 // fcmge v6.2d, v5.2d, v6.2d
+	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
+	WORD $0x6e65e4e7 // fcmge v7.2d, v7.2d, v5.2d
+	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
+	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
+	WORD $0x4e8618de // uzp1 v30.4s, v6.4s, v6.4s
+	FMOVD F30, R17
+	AND $1, R17, R16
+	LSR $62, R17, R17
+	AND $2, R17, R17
+	ORR R17, R16, R9
+	LSLW $2, R9, R9
+	ORRW R9, R8, R8
+	CMPW $0, R8
+	BEQ sound262
+	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
+	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
+	MOVD R1, R8
+	MOVD R7, R9
+row263:
+	FMOVQ 0(R9), F10
+	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
+	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
+	WORD $0x6e0a414a // ext v10.16b, v10.16b, v10.16b, #8
+	WORD $0x0e61794a // fcvtl v10.2d, v10.2s
+	WORD $0x4e6bcd67 // fmla v7.2d, v11.2d, v11.2d
+	WORD $0x4e6acd49 // fmla v9.2d, v10.2d, v10.2d
+	ADDS R2, R9, R9
+	SUBS $1, R8, R8
+	BNE row263
+	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
+	WORD $0x6ea81cfe // bit v30.16b, v7.16b, v8.16b
+	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
+	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
+	WORD $0x6ea61d3e // bit v30.16b, v9.16b, v6.16b
+	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
+sound262:
+	WORD $0x0e617826 // fcvtl v6.2d, v1.2s
+	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
+	WORD $0x4ee6cce4 // fmls v4.2d, v7.2d, v6.2d
+	WORD $0x6ee4e41f // fcmgt v31.2d, v0.2d, v4.2d
+	WORD $0x6ebf1c04 // bit v4.16b, v0.16b, v31.16b
+	WORD $0x6ee1f884 // fsqrt v4.2d, v4.2d
+	WORD $0x6e014021 // ext v1.16b, v1.16b, v1.16b, #8
+	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
+	WORD $0x6e034066 // ext v6.16b, v3.16b, v3.16b, #8
+	WORD $0x0e6178c6 // fcvtl v6.2d, v6.2s
+	WORD $0x4ee1ccc5 // fmls v5.2d, v6.2d, v1.2d
+	WORD $0x6ee5e41f // fcmgt v31.2d, v0.2d, v5.2d
+	WORD $0x6ebf1c05 // bit v5.16b, v0.16b, v31.16b
+	WORD $0x6ee1f8a5 // fsqrt v5.2d, v5.2d
+	FMOVS length+36(FP), F1
+	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
+	WORD $0x6e64fc26 // fdiv v6.2d, v1.2d, v4.2d
+	WORD $0x6e65fc21 // fdiv v1.2d, v1.2d, v5.2d
+	VMOVQ $0x0080000000800000, $0x0080000000800000, V7
+	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
+	WORD $0x6ee4e4e4 // fcmgt v4.2d, v7.2d, v4.2d
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e241cc6 // and v6.16b, v6.16b, v4.16b
+	WORD $0x6ee5e4e4 // fcmgt v4.2d, v7.2d, v5.2d
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x0e6168c4 // fcvtn v4.2s, v6.2d
+	WORD $0x0e616821 // fcvtn v1.2s, v1.2d
+	WORD $0x4ec13881 // zip1 v1.2d, v4.2d, v1.2d
+	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
+	MOVD R1, R8
+	SUBS $4, R8, R8
+	BLT rest265
+four264:
+	FMOVQ 0(R7), F4
+	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
+	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
+	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	FMOVQ F4, 0(R7)
+	ADD R2<<0, R7, R21
+	FMOVQ 0(R21), F4
+	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
+	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
+	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	FMOVQ F4, 0(R21)
+	ADD R2<<1, R7, R22
+	FMOVQ 0(R22), F4
+	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
+	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
+	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	FMOVQ F4, 0(R22)
+	ADD R3<<0, R7, R23
+	FMOVQ 0(R23), F4
+	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
+	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
+	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	FMOVQ F4, 0(R23)
+	ADD R2<<2, R7, R7
+	SUBS $4, R8, R8
+	BGE four264
+rest265:
+	ADDS $4, R8, R8
+	BEQ done267
+one266:
+	FMOVQ 0(R7), F4
+	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
+	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
+	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	FMOVQ F4, 0(R7)
+	ADD R2<<0, R7, R7
+	SUBS $1, R8, R8
+	BNE one266
+done267:
+	MOVD x+16(FP), R7
+	ADD R6<<2, R7, R7
+	ADD $32, R7, R7
+	FMOVQ 0(R7), F1
+	WORD $0x4ea01c02 // orr v2.16b, v0.16b, v0.16b
+	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
+	WORD $0x4ea01c05 // orr v5.16b, v0.16b, v0.16b
+	WORD $0x4ea01c06 // orr v6.16b, v0.16b, v0.16b
+	MOVD R7, R8
+	MOVD R1, R9
+	SUBS $4, R9, R9
+	BLT rest269
+four268:
+	FMOVQ 0(R8), F3
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R2<<0, R8, R24
+	FMOVQ 0(R24), F3
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
+	ADD R2<<1, R8, R25
+	FMOVQ 0(R25), F3
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
+	ADD R3<<0, R8, R26
+	FMOVQ 0(R26), F3
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
+	ADD R2<<2, R8, R8
+	SUBS $4, R9, R9
+	BGE four268
+rest269:
+	ADDS $4, R9, R9
+	BEQ done271
+one270:
+	FMOVQ 0(R8), F3
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	ADD R2<<0, R8, R8
+	SUBS $1, R9, R9
+	BNE one270
+done271:
+	FMOVS each+32(FP), F3
+	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
+	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
+	WORD $0x4e21d442 // fadd v2.4s, v2.4s, v1.4s
+	WORD $0x4ea01c01 // orr v1.16b, v0.16b, v0.16b
+	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
+	WORD $0x4ea01c05 // orr v5.16b, v0.16b, v0.16b
+	WORD $0x4ea01c06 // orr v6.16b, v0.16b, v0.16b
+	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
+	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
+	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
+	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
+	MOVD R7, R8
+	MOVD R1, R9
+	SUBS $4, R9, R9
+	BLT rest273
+four272:
+	FMOVQ 0(R8), F3
+	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
+	ADD R2<<0, R8, R19
+	FMOVQ 0(R19), F3
+	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
+	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
+	WORD $0x4e23cc68 // fmla v8.4s, v3.4s, v3.4s
+	ADD R2<<1, R8, R20
+	FMOVQ 0(R20), F3
+	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
+	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
+	WORD $0x4e23cc69 // fmla v9.4s, v3.4s, v3.4s
+	ADD R3<<0, R8, R21
+	FMOVQ 0(R21), F3
+	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
+	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
+	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
+	ADD R2<<2, R8, R8
+	SUBS $4, R9, R9
+	BGE four272
+rest273:
+	ADDS $4, R9, R9
+	BEQ done275
+one274:
+	FMOVQ 0(R8), F3
+	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
+	ADD R2<<0, R8, R8
+	SUBS $1, R9, R9
+	BNE one274
+done275:
+	FMOVS each+32(FP), F3
+	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x6e23dc23 // fmul v3.4s, v1.4s, v3.4s
+	WORD $0x0e6178e4 // fcvtl v4.2d, v7.2s
+	WORD $0x6e0740e5 // ext v5.16b, v7.16b, v7.16b, #8
+	WORD $0x0e6178a5 // fcvtl v5.2d, v5.2s
+	WORD $0x0e617906 // fcvtl v6.2d, v8.2s
+	WORD $0x6e084107 // ext v7.16b, v8.16b, v8.16b, #8
+	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
+	WORD $0x0e617928 // fcvtl v8.2d, v9.2s
+	WORD $0x6e094129 // ext v9.16b, v9.16b, v9.16b, #8
+	WORD $0x0e617929 // fcvtl v9.2d, v9.2s
+	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
+	WORD $0x6e0a414a // ext v10.16b, v10.16b, v10.16b, #8
+	WORD $0x0e61794a // fcvtl v10.2d, v10.2s
+	WORD $0x4e66d484 // fadd v4.2d, v4.2d, v6.2d
+	WORD $0x4e6bd508 // fadd v8.2d, v8.2d, v11.2d
+	WORD $0x4e68d484 // fadd v4.2d, v4.2d, v8.2d
+	WORD $0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
+	WORD $0x4e6ad529 // fadd v9.2d, v9.2d, v10.2d
+	WORD $0x4e69d4a5 // fadd v5.2d, v5.2d, v9.2d
+	VMOVQ $0x2180000021800000, $0x2180000021800000, V6
+	WORD $0x0e6178c6 // fcvtl v6.2d, v6.2s
+	VMOVQ $0x7b8000007b800000, $0x7b8000007b800000, V7
+	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
+	MOVD ZR, R8
+	WORD $0x6e66e488 // fcmge v8.2d, v4.2d, v6.2d
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x6e64e4e9 // fcmge v9.2d, v7.2d, v4.2d
+	WORD $0x6e205929 // mvn v9.16b, v9.16b
+	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
+	WORD $0x4e88191e // uzp1 v30.4s, v8.4s, v8.4s
+	FMOVD F30, R17
+	AND $1, R17, R16
+	LSR $62, R17, R17
+	AND $2, R17, R17
+	ORR R17, R16, R9
+	ORRW R9, R8, R8
+	WORD $0x6e66e4a6 // fcmge v6.2d, v5.2d, v6.2d
+	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
+	WORD $0x6e65e4e7 // fcmge v7.2d, v7.2d, v5.2d
+	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
+	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
+	WORD $0x4e8618de // uzp1 v30.4s, v6.4s, v6.4s
+	FMOVD F30, R17
+	AND $1, R17, R16
+	LSR $62, R17, R17
+	AND $2, R17, R17
+	ORR R17, R16, R9
+	LSLW $2, R9, R9
+	ORRW R9, R8, R8
+	CMPW $0, R8
+	BEQ sound276
+	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
+	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
+	MOVD R1, R8
+	MOVD R7, R9
+row277:
+	FMOVQ 0(R9), F10
+	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
+	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
+	WORD $0x6e0a414a // ext v10.16b, v10.16b, v10.16b, #8
+	WORD $0x0e61794a // fcvtl v10.2d, v10.2s
+	WORD $0x4e6bcd67 // fmla v7.2d, v11.2d, v11.2d
+	WORD $0x4e6acd49 // fmla v9.2d, v10.2d, v10.2d
+	ADDS R2, R9, R9
+	SUBS $1, R8, R8
+	BNE row277
+	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
+	WORD $0x6ea81cfe // bit v30.16b, v7.16b, v8.16b
+	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
+	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
+	WORD $0x6ea61d3e // bit v30.16b, v9.16b, v6.16b
+	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
+sound276:
+	WORD $0x0e617826 // fcvtl v6.2d, v1.2s
+	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
+	WORD $0x4ee6cce4 // fmls v4.2d, v7.2d, v6.2d
+	WORD $0x6ee4e41f // fcmgt v31.2d, v0.2d, v4.2d
+	WORD $0x6ebf1c04 // bit v4.16b, v0.16b, v31.16b
+	WORD $0x6ee1f884 // fsqrt v4.2d, v4.2d
+	WORD $0x6e014021 // ext v1.16b, v1.16b, v1.16b, #8
+	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
+	WORD $0x6e034066 // ext v6.16b, v3.16b, v3.16b, #8
+	WORD $0x0e6178c6 // fcvtl v6.2d, v6.2s
+	WORD $0x4ee1ccc5 // fmls v5.2d, v6.2d, v1.2d
+	WORD $0x6ee5e41f // fcmgt v31.2d, v0.2d, v5.2d
+	WORD $0x6ebf1c05 // bit v5.16b, v0.16b, v31.16b
+	WORD $0x6ee1f8a5 // fsqrt v5.2d, v5.2d
+	FMOVS length+36(FP), F1
+	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
+	WORD $0x6e64fc26 // fdiv v6.2d, v1.2d, v4.2d
+	WORD $0x6e65fc21 // fdiv v1.2d, v1.2d, v5.2d
+	VMOVQ $0x0080000000800000, $0x0080000000800000, V7
+	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
+	WORD $0x6ee4e4e4 // fcmgt v4.2d, v7.2d, v4.2d
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e241cc6 // and v6.16b, v6.16b, v4.16b
+	WORD $0x6ee5e4e4 // fcmgt v4.2d, v7.2d, v5.2d
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x0e6168c4 // fcvtn v4.2s, v6.2d
+	WORD $0x0e616821 // fcvtn v1.2s, v1.2d
+	WORD $0x4ec13881 // zip1 v1.2d, v4.2d, v1.2d
+	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
+	MOVD R1, R8
+	SUBS $4, R8, R8
+	BLT rest279
+four278:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -18249,11 +19223,11 @@ four238:
 	FMOVQ F4, 0(R24)
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four238
-rest239:
+	BGE four278
+rest279:
 	ADDS $4, R8, R8
-	BEQ done241
-one240:
+	BEQ done281
+one280:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -18262,11 +19236,11 @@ one240:
 	FMOVQ F4, 0(R7)
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one240
-done241:
+	BNE one280
+done281:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
-	ADD $16, R7, R7
+	ADD $48, R7, R7
 	FMOVQ 0(R7), F1
 	WORD $0x4ea01c02 // orr v2.16b, v0.16b, v0.16b
 	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
@@ -18275,8 +19249,8 @@ done241:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest243
-four242:
+	BLT rest283
+four282:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
@@ -18294,18 +19268,18 @@ four242:
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four242
-rest243:
+	BGE four282
+rest283:
 	ADDS $4, R9, R9
-	BEQ done245
-one244:
+	BEQ done285
+one284:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one244
-done245:
+	BNE one284
+done285:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
@@ -18324,8 +19298,8 @@ done245:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest247
-four246:
+	BLT rest287
+four286:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -18347,19 +19321,19 @@ four246:
 	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four246
-rest247:
+	BGE four286
+rest287:
 	ADDS $4, R9, R9
-	BEQ done249
-one248:
+	BEQ done289
+one288:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one248
-done249:
+	BNE one288
+done289:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
@@ -18415,12 +19389,12 @@ done249:
 	LSLW $2, R9, R9
 	ORRW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound250
+	BEQ sound290
 	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row251:
+row291:
 	FMOVQ 0(R9), F10
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
 	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
@@ -18430,14 +19404,14 @@ row251:
 	WORD $0x4e6acd49 // fmla v9.2d, v10.2d, v10.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row251
+	BNE row291
 	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
 	WORD $0x6ea81cfe // bit v30.16b, v7.16b, v8.16b
 	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
 	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
 	WORD $0x6ea61d3e // bit v30.16b, v9.16b, v6.16b
 	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-sound250:
+sound290:
 	WORD $0x0e617826 // fcvtl v6.2d, v1.2s
 	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
 	WORD $0x4ee6cce4 // fmls v4.2d, v7.2d, v6.2d
@@ -18471,8 +19445,8 @@ sound250:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest253
-four252:
+	BLT rest293
+four292:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -18502,11 +19476,11 @@ four252:
 	FMOVQ F4, 0(R25)
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four252
-rest253:
+	BGE four292
+rest293:
 	ADDS $4, R8, R8
-	BEQ done255
-one254:
+	BEQ done295
+one294:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -18515,545 +19489,39 @@ one254:
 	FMOVQ F4, 0(R7)
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one254
-done255:
-	MOVD x+16(FP), R7
-	ADD R6<<2, R7, R7
-	ADD $32, R7, R7
-	FMOVQ 0(R7), F1
-	WORD $0x4ea01c02 // orr v2.16b, v0.16b, v0.16b
-	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
-	WORD $0x4ea01c05 // orr v5.16b, v0.16b, v0.16b
-	WORD $0x4ea01c06 // orr v6.16b, v0.16b, v0.16b
-	MOVD R7, R8
-	MOVD R1, R9
-	SUBS $4, R9, R9
-	BLT rest257
-four256:
-	FMOVQ 0(R8), F3
-	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD R2<<0, R8, R26
-	FMOVQ 0(R26), F3
-	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
-	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
-	ADD R2<<1, R8, R19
-	FMOVQ 0(R19), F3
-	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
-	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
-	ADD R3<<0, R8, R20
-	FMOVQ 0(R20), F3
-	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
-	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
-	ADD R2<<2, R8, R8
-	SUBS $4, R9, R9
-	BGE four256
-rest257:
-	ADDS $4, R9, R9
-	BEQ done259
-one258:
-	FMOVQ 0(R8), F3
-	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD R2<<0, R8, R8
-	SUBS $1, R9, R9
-	BNE one258
-done259:
-	FMOVS each+32(FP), F3
-	WORD $0x4e040463 // dup v3.4s, v3.s[0]
-	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
-	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
-	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
-	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
-	WORD $0x4e21d442 // fadd v2.4s, v2.4s, v1.4s
-	WORD $0x4ea01c01 // orr v1.16b, v0.16b, v0.16b
-	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
-	WORD $0x4ea01c05 // orr v5.16b, v0.16b, v0.16b
-	WORD $0x4ea01c06 // orr v6.16b, v0.16b, v0.16b
-	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
-	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
-	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
-	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
-	MOVD R7, R8
-	MOVD R1, R9
-	SUBS $4, R9, R9
-	BLT rest261
-four260:
-	FMOVQ 0(R8), F3
-	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
-	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
-	ADD R2<<0, R8, R21
-	FMOVQ 0(R21), F3
-	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
-	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
-	WORD $0x4e23cc68 // fmla v8.4s, v3.4s, v3.4s
-	ADD R2<<1, R8, R22
-	FMOVQ 0(R22), F3
-	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
-	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
-	WORD $0x4e23cc69 // fmla v9.4s, v3.4s, v3.4s
-	ADD R3<<0, R8, R23
-	FMOVQ 0(R23), F3
-	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
-	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
-	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
-	ADD R2<<2, R8, R8
-	SUBS $4, R9, R9
-	BGE four260
-rest261:
-	ADDS $4, R9, R9
-	BEQ done263
-one262:
-	FMOVQ 0(R8), F3
-	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
-	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
-	ADD R2<<0, R8, R8
-	SUBS $1, R9, R9
-	BNE one262
-done263:
-	FMOVS each+32(FP), F3
-	WORD $0x4e040463 // dup v3.4s, v3.s[0]
-	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
-	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
-	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
-	WORD $0x6e23dc23 // fmul v3.4s, v1.4s, v3.4s
-	WORD $0x0e6178e4 // fcvtl v4.2d, v7.2s
-	WORD $0x6e0740e5 // ext v5.16b, v7.16b, v7.16b, #8
-	WORD $0x0e6178a5 // fcvtl v5.2d, v5.2s
-	WORD $0x0e617906 // fcvtl v6.2d, v8.2s
-	WORD $0x6e084107 // ext v7.16b, v8.16b, v8.16b, #8
-	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
-	WORD $0x0e617928 // fcvtl v8.2d, v9.2s
-	WORD $0x6e094129 // ext v9.16b, v9.16b, v9.16b, #8
-	WORD $0x0e617929 // fcvtl v9.2d, v9.2s
-	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
-	WORD $0x6e0a414a // ext v10.16b, v10.16b, v10.16b, #8
-	WORD $0x0e61794a // fcvtl v10.2d, v10.2s
-	WORD $0x4e66d484 // fadd v4.2d, v4.2d, v6.2d
-	WORD $0x4e6bd508 // fadd v8.2d, v8.2d, v11.2d
-	WORD $0x4e68d484 // fadd v4.2d, v4.2d, v8.2d
-	WORD $0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD $0x4e6ad529 // fadd v9.2d, v9.2d, v10.2d
-	WORD $0x4e69d4a5 // fadd v5.2d, v5.2d, v9.2d
-	VMOVQ $0x2180000021800000, $0x2180000021800000, V6
-	WORD $0x0e6178c6 // fcvtl v6.2d, v6.2s
-	VMOVQ $0x7b8000007b800000, $0x7b8000007b800000, V7
-	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
-	MOVD ZR, R8
-	WORD $0x6e66e488 // fcmge v8.2d, v4.2d, v6.2d
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x6e64e4e9 // fcmge v9.2d, v7.2d, v4.2d
-	WORD $0x6e205929 // mvn v9.16b, v9.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4e88191e // uzp1 v30.4s, v8.4s, v8.4s
-	FMOVD F30, R17
-	AND $1, R17, R16
-	LSR $62, R17, R17
-	AND $2, R17, R17
-	ORR R17, R16, R9
-	ORRW R9, R8, R8
-	WORD $0x6e66e4a6 // fcmge v6.2d, v5.2d, v6.2d
-	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x6e65e4e7 // fcmge v7.2d, v7.2d, v5.2d
-	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x4e8618de // uzp1 v30.4s, v6.4s, v6.4s
-	FMOVD F30, R17
-	AND $1, R17, R16
-	LSR $62, R17, R17
-	AND $2, R17, R17
-	ORR R17, R16, R9
-	LSLW $2, R9, R9
-	ORRW R9, R8, R8
-	CMPW $0, R8
-	BEQ sound264
-	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
-	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
-	MOVD R1, R8
-	MOVD R7, R9
-row265:
-	FMOVQ 0(R9), F10
-	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
-	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
-	WORD $0x6e0a414a // ext v10.16b, v10.16b, v10.16b, #8
-	WORD $0x0e61794a // fcvtl v10.2d, v10.2s
-	WORD $0x4e6bcd67 // fmla v7.2d, v11.2d, v11.2d
-	WORD $0x4e6acd49 // fmla v9.2d, v10.2d, v10.2d
-	ADDS R2, R9, R9
-	SUBS $1, R8, R8
-	BNE row265
-	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
-	WORD $0x6ea81cfe // bit v30.16b, v7.16b, v8.16b
-	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
-	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
-	WORD $0x6ea61d3e // bit v30.16b, v9.16b, v6.16b
-	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-sound264:
-	WORD $0x0e617826 // fcvtl v6.2d, v1.2s
-	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
-	WORD $0x4ee6cce4 // fmls v4.2d, v7.2d, v6.2d
-	WORD $0x6ee4e41f // fcmgt v31.2d, v0.2d, v4.2d
-	WORD $0x6ebf1c04 // bit v4.16b, v0.16b, v31.16b
-	WORD $0x6ee1f884 // fsqrt v4.2d, v4.2d
-	WORD $0x6e014021 // ext v1.16b, v1.16b, v1.16b, #8
-	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
-	WORD $0x6e034066 // ext v6.16b, v3.16b, v3.16b, #8
-	WORD $0x0e6178c6 // fcvtl v6.2d, v6.2s
-	WORD $0x4ee1ccc5 // fmls v5.2d, v6.2d, v1.2d
-	WORD $0x6ee5e41f // fcmgt v31.2d, v0.2d, v5.2d
-	WORD $0x6ebf1c05 // bit v5.16b, v0.16b, v31.16b
-	WORD $0x6ee1f8a5 // fsqrt v5.2d, v5.2d
-	FMOVS length+36(FP), F1
-	WORD $0x4e040421 // dup v1.4s, v1.s[0]
-	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
-	WORD $0x6e64fc26 // fdiv v6.2d, v1.2d, v4.2d
-	WORD $0x6e65fc21 // fdiv v1.2d, v1.2d, v5.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V7
-	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
-	WORD $0x6ee4e4e4 // fcmgt v4.2d, v7.2d, v4.2d
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e241cc6 // and v6.16b, v6.16b, v4.16b
-	WORD $0x6ee5e4e4 // fcmgt v4.2d, v7.2d, v5.2d
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
-	WORD $0x0e6168c4 // fcvtn v4.2s, v6.2d
-	WORD $0x0e616821 // fcvtn v1.2s, v1.2d
-	WORD $0x4ec13881 // zip1 v1.2d, v4.2d, v1.2d
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	MOVD R1, R8
-	SUBS $4, R8, R8
-	BLT rest267
-four266:
-	FMOVQ 0(R7), F4
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
-	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R7)
-	ADD R2<<0, R7, R24
-	FMOVQ 0(R24), F4
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
-	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R24)
-	ADD R2<<1, R7, R25
-	FMOVQ 0(R25), F4
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
-	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R25)
-	ADD R3<<0, R7, R26
-	FMOVQ 0(R26), F4
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
-	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R26)
-	ADD R2<<2, R7, R7
-	SUBS $4, R8, R8
-	BGE four266
-rest267:
-	ADDS $4, R8, R8
-	BEQ done269
-one268:
-	FMOVQ 0(R7), F4
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
-	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R7)
-	ADD R2<<0, R7, R7
-	SUBS $1, R8, R8
-	BNE one268
-done269:
-	MOVD x+16(FP), R7
-	ADD R6<<2, R7, R7
-	ADD $48, R7, R7
-	FMOVQ 0(R7), F1
-	WORD $0x4ea01c02 // orr v2.16b, v0.16b, v0.16b
-	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
-	WORD $0x4ea01c05 // orr v5.16b, v0.16b, v0.16b
-	WORD $0x4ea01c06 // orr v6.16b, v0.16b, v0.16b
-	MOVD R7, R8
-	MOVD R1, R9
-	SUBS $4, R9, R9
-	BLT rest271
-four270:
-	FMOVQ 0(R8), F3
-	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD R2<<0, R8, R19
-	FMOVQ 0(R19), F3
-	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
-	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
-	ADD R2<<1, R8, R20
-	FMOVQ 0(R20), F3
-	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
-	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
-	ADD R3<<0, R8, R21
-	FMOVQ 0(R21), F3
-	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
-	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
-	ADD R2<<2, R8, R8
-	SUBS $4, R9, R9
-	BGE four270
-rest271:
-	ADDS $4, R9, R9
-	BEQ done273
-one272:
-	FMOVQ 0(R8), F3
-	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD R2<<0, R8, R8
-	SUBS $1, R9, R9
-	BNE one272
-done273:
-	FMOVS each+32(FP), F3
-	WORD $0x4e040463 // dup v3.4s, v3.s[0]
-	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
-	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
-	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
-	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
-	WORD $0x4e21d442 // fadd v2.4s, v2.4s, v1.4s
-	WORD $0x4ea01c01 // orr v1.16b, v0.16b, v0.16b
-	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
-	WORD $0x4ea01c05 // orr v5.16b, v0.16b, v0.16b
-	WORD $0x4ea01c06 // orr v6.16b, v0.16b, v0.16b
-	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
-	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
-	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
-	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
-	MOVD R7, R8
-	MOVD R1, R9
-	SUBS $4, R9, R9
-	BLT rest275
-four274:
-	FMOVQ 0(R8), F3
-	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
-	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
-	ADD R2<<0, R8, R22
-	FMOVQ 0(R22), F3
-	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
-	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
-	WORD $0x4e23cc68 // fmla v8.4s, v3.4s, v3.4s
-	ADD R2<<1, R8, R23
-	FMOVQ 0(R23), F3
-	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
-	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
-	WORD $0x4e23cc69 // fmla v9.4s, v3.4s, v3.4s
-	ADD R3<<0, R8, R24
-	FMOVQ 0(R24), F3
-	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
-	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
-	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
-	ADD R2<<2, R8, R8
-	SUBS $4, R9, R9
-	BGE four274
-rest275:
-	ADDS $4, R9, R9
-	BEQ done277
-one276:
-	FMOVQ 0(R8), F3
-	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
-	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
-	ADD R2<<0, R8, R8
-	SUBS $1, R9, R9
-	BNE one276
-done277:
-	FMOVS each+32(FP), F3
-	WORD $0x4e040463 // dup v3.4s, v3.s[0]
-	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
-	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
-	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
-	WORD $0x6e23dc23 // fmul v3.4s, v1.4s, v3.4s
-	WORD $0x0e6178e4 // fcvtl v4.2d, v7.2s
-	WORD $0x6e0740e5 // ext v5.16b, v7.16b, v7.16b, #8
-	WORD $0x0e6178a5 // fcvtl v5.2d, v5.2s
-	WORD $0x0e617906 // fcvtl v6.2d, v8.2s
-	WORD $0x6e084107 // ext v7.16b, v8.16b, v8.16b, #8
-	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
-	WORD $0x0e617928 // fcvtl v8.2d, v9.2s
-	WORD $0x6e094129 // ext v9.16b, v9.16b, v9.16b, #8
-	WORD $0x0e617929 // fcvtl v9.2d, v9.2s
-	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
-	WORD $0x6e0a414a // ext v10.16b, v10.16b, v10.16b, #8
-	WORD $0x0e61794a // fcvtl v10.2d, v10.2s
-	WORD $0x4e66d484 // fadd v4.2d, v4.2d, v6.2d
-	WORD $0x4e6bd508 // fadd v8.2d, v8.2d, v11.2d
-	WORD $0x4e68d484 // fadd v4.2d, v4.2d, v8.2d
-	WORD $0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD $0x4e6ad529 // fadd v9.2d, v9.2d, v10.2d
-	WORD $0x4e69d4a5 // fadd v5.2d, v5.2d, v9.2d
-	VMOVQ $0x2180000021800000, $0x2180000021800000, V6
-	WORD $0x0e6178c6 // fcvtl v6.2d, v6.2s
-	VMOVQ $0x7b8000007b800000, $0x7b8000007b800000, V7
-	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
-	MOVD ZR, R8
-	WORD $0x6e66e488 // fcmge v8.2d, v4.2d, v6.2d
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x6e64e4e9 // fcmge v9.2d, v7.2d, v4.2d
-	WORD $0x6e205929 // mvn v9.16b, v9.16b
-	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
-	WORD $0x4e88191e // uzp1 v30.4s, v8.4s, v8.4s
-	FMOVD F30, R17
-	AND $1, R17, R16
-	LSR $62, R17, R17
-	AND $2, R17, R17
-	ORR R17, R16, R9
-	ORRW R9, R8, R8
-	WORD $0x6e66e4a6 // fcmge v6.2d, v5.2d, v6.2d
-	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x6e65e4e7 // fcmge v7.2d, v7.2d, v5.2d
-	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
-	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
-	WORD $0x4e8618de // uzp1 v30.4s, v6.4s, v6.4s
-	FMOVD F30, R17
-	AND $1, R17, R16
-	LSR $62, R17, R17
-	AND $2, R17, R17
-	ORR R17, R16, R9
-	LSLW $2, R9, R9
-	ORRW R9, R8, R8
-	CMPW $0, R8
-	BEQ sound278
-	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
-	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
-	MOVD R1, R8
-	MOVD R7, R9
-row279:
-	FMOVQ 0(R9), F10
-	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
-	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
-	WORD $0x6e0a414a // ext v10.16b, v10.16b, v10.16b, #8
-	WORD $0x0e61794a // fcvtl v10.2d, v10.2s
-	WORD $0x4e6bcd67 // fmla v7.2d, v11.2d, v11.2d
-	WORD $0x4e6acd49 // fmla v9.2d, v10.2d, v10.2d
-	ADDS R2, R9, R9
-	SUBS $1, R8, R8
-	BNE row279
-	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
-	WORD $0x6ea81cfe // bit v30.16b, v7.16b, v8.16b
-	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
-	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
-	WORD $0x6ea61d3e // bit v30.16b, v9.16b, v6.16b
-	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-sound278:
-	WORD $0x0e617826 // fcvtl v6.2d, v1.2s
-	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
-	WORD $0x4ee6cce4 // fmls v4.2d, v7.2d, v6.2d
-	WORD $0x6ee4e41f // fcmgt v31.2d, v0.2d, v4.2d
-	WORD $0x6ebf1c04 // bit v4.16b, v0.16b, v31.16b
-	WORD $0x6ee1f884 // fsqrt v4.2d, v4.2d
-	WORD $0x6e014021 // ext v1.16b, v1.16b, v1.16b, #8
-	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
-	WORD $0x6e034066 // ext v6.16b, v3.16b, v3.16b, #8
-	WORD $0x0e6178c6 // fcvtl v6.2d, v6.2s
-	WORD $0x4ee1ccc5 // fmls v5.2d, v6.2d, v1.2d
-	WORD $0x6ee5e41f // fcmgt v31.2d, v0.2d, v5.2d
-	WORD $0x6ebf1c05 // bit v5.16b, v0.16b, v31.16b
-	WORD $0x6ee1f8a5 // fsqrt v5.2d, v5.2d
-	FMOVS length+36(FP), F1
-	WORD $0x4e040421 // dup v1.4s, v1.s[0]
-	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
-	WORD $0x6e64fc26 // fdiv v6.2d, v1.2d, v4.2d
-	WORD $0x6e65fc21 // fdiv v1.2d, v1.2d, v5.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V7
-	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
-	WORD $0x6ee4e4e4 // fcmgt v4.2d, v7.2d, v4.2d
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e241cc6 // and v6.16b, v6.16b, v4.16b
-	WORD $0x6ee5e4e4 // fcmgt v4.2d, v7.2d, v5.2d
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
-	WORD $0x0e6168c4 // fcvtn v4.2s, v6.2d
-	WORD $0x0e616821 // fcvtn v1.2s, v1.2d
-	WORD $0x4ec13881 // zip1 v1.2d, v4.2d, v1.2d
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	MOVD R1, R8
-	SUBS $4, R8, R8
-	BLT rest281
-four280:
-	FMOVQ 0(R7), F4
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
-	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R7)
-	ADD R2<<0, R7, R25
-	FMOVQ 0(R25), F4
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
-	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R25)
-	ADD R2<<1, R7, R26
-	FMOVQ 0(R26), F4
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
-	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R26)
-	ADD R3<<0, R7, R19
-	FMOVQ 0(R19), F4
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
-	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R19)
-	ADD R2<<2, R7, R7
-	SUBS $4, R8, R8
-	BGE four280
-rest281:
-	ADDS $4, R8, R8
-	BEQ done283
-one282:
-	FMOVQ 0(R7), F4
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
-	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R7)
-	ADD R2<<0, R7, R7
-	SUBS $1, R8, R8
-	BNE one282
-done283:
+	BNE one294
+done295:
 	ADDS $16, R6, R6
 	SUBS $16, R0, R0
-	JMP loop227
-part226:
+	JMP loop239
+part238:
 	CMP $0, R0
-	BEQ done284
+	BEQ done296
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R0, R8
 	NEG R8, R8
-	ADD R8<<2, R7, R20
-	FMOVQ 64(R20), F1
-	FMOVQ 80(R20), F2
-	FMOVQ 96(R20), F3
-	FMOVQ 112(R20), F4
+	ADD R8<<2, R7, R26
+	FMOVQ 64(R26), F1
+	FMOVQ 80(R26), F2
+	FMOVQ 96(R26), F3
+	FMOVQ 112(R26), F4
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	MOVD $0(R7), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $0, R0
-	BLE lanes577
+	BLE lanes593
 	VLD1.P 4(R16), V5.S[0]
 	CMP $1, R0
-	BLE lanes577
+	BLE lanes593
 	VLD1.P 4(R16), V5.S[1]
 	CMP $2, R0
-	BLE lanes577
+	BLE lanes593
 	VLD1.P 4(R16), V5.S[2]
 	CMP $3, R0
-	BLE lanes577
+	BLE lanes593
 	VLD1.P 4(R16), V5.S[3]
-lanes577:
+lanes593:
 	WORD $0x4ea01c06 // orr v6.16b, v0.16b, v0.16b
 	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
@@ -19061,107 +19529,107 @@ lanes577:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest286
-four285:
+	BLT rest298
+four297:
 	MOVD $0(R8), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes578
+	BLE lanes594
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes578
+	BLE lanes594
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes578
+	BLE lanes594
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes578
+	BLE lanes594
 	VLD1.P 4(R16), V7.S[3]
-lanes578:
+lanes594:
 	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
 	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
-	ADD R2<<0, R8, R21
+	ADD R2<<0, R8, R19
+	MOVD $0(R19), R16
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	CMP $0, R0
+	BLE lanes595
+	VLD1.P 4(R16), V7.S[0]
+	CMP $1, R0
+	BLE lanes595
+	VLD1.P 4(R16), V7.S[1]
+	CMP $2, R0
+	BLE lanes595
+	VLD1.P 4(R16), V7.S[2]
+	CMP $3, R0
+	BLE lanes595
+	VLD1.P 4(R16), V7.S[3]
+lanes595:
+	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
+	WORD $0x4e27d508 // fadd v8.4s, v8.4s, v7.4s
+	ADD R2<<1, R8, R20
+	MOVD $0(R20), R16
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	CMP $0, R0
+	BLE lanes596
+	VLD1.P 4(R16), V7.S[0]
+	CMP $1, R0
+	BLE lanes596
+	VLD1.P 4(R16), V7.S[1]
+	CMP $2, R0
+	BLE lanes596
+	VLD1.P 4(R16), V7.S[2]
+	CMP $3, R0
+	BLE lanes596
+	VLD1.P 4(R16), V7.S[3]
+lanes596:
+	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
+	WORD $0x4e27d529 // fadd v9.4s, v9.4s, v7.4s
+	ADD R3<<0, R8, R21
 	MOVD $0(R21), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes579
+	BLE lanes597
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes579
+	BLE lanes597
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes579
+	BLE lanes597
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes579
+	BLE lanes597
 	VLD1.P 4(R16), V7.S[3]
-lanes579:
-	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
-	WORD $0x4e27d508 // fadd v8.4s, v8.4s, v7.4s
-	ADD R2<<1, R8, R22
-	MOVD $0(R22), R16
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	CMP $0, R0
-	BLE lanes580
-	VLD1.P 4(R16), V7.S[0]
-	CMP $1, R0
-	BLE lanes580
-	VLD1.P 4(R16), V7.S[1]
-	CMP $2, R0
-	BLE lanes580
-	VLD1.P 4(R16), V7.S[2]
-	CMP $3, R0
-	BLE lanes580
-	VLD1.P 4(R16), V7.S[3]
-lanes580:
-	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
-	WORD $0x4e27d529 // fadd v9.4s, v9.4s, v7.4s
-	ADD R3<<0, R8, R23
-	MOVD $0(R23), R16
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	CMP $0, R0
-	BLE lanes581
-	VLD1.P 4(R16), V7.S[0]
-	CMP $1, R0
-	BLE lanes581
-	VLD1.P 4(R16), V7.S[1]
-	CMP $2, R0
-	BLE lanes581
-	VLD1.P 4(R16), V7.S[2]
-	CMP $3, R0
-	BLE lanes581
-	VLD1.P 4(R16), V7.S[3]
-lanes581:
+lanes597:
 	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
 	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four285
-rest286:
+	BGE four297
+rest298:
 	ADDS $4, R9, R9
-	BEQ done288
-one287:
+	BEQ done300
+one299:
 	MOVD $0(R8), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes582
+	BLE lanes598
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes582
+	BLE lanes598
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes582
+	BLE lanes598
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes582
+	BLE lanes598
 	VLD1.P 4(R16), V7.S[3]
-lanes582:
+lanes598:
 	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
 	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one287
-done288:
+	BNE one299
+done300:
 	FMOVS each+32(FP), F7
 	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
 	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
@@ -19180,112 +19648,112 @@ done288:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest290
-four289:
+	BLT rest302
+four301:
 	MOVD $0(R8), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes583
+	BLE lanes599
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes583
+	BLE lanes599
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes583
+	BLE lanes599
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes583
+	BLE lanes599
 	VLD1.P 4(R16), V7.S[3]
-lanes583:
+lanes599:
 	WORD $0x4ea6d4e7 // fsub v7.4s, v7.4s, v6.4s
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
 	WORD $0x4e27cceb // fmla v11.4s, v7.4s, v7.4s
-	ADD R2<<0, R8, R24
-	MOVD $0(R24), R16
+	ADD R2<<0, R8, R22
+	MOVD $0(R22), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes584
+	BLE lanes600
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes584
+	BLE lanes600
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes584
+	BLE lanes600
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes584
+	BLE lanes600
 	VLD1.P 4(R16), V7.S[3]
-lanes584:
+lanes600:
 	WORD $0x4ea6d4e7 // fsub v7.4s, v7.4s, v6.4s
 	WORD $0x4e27d508 // fadd v8.4s, v8.4s, v7.4s
 	WORD $0x4e27ccec // fmla v12.4s, v7.4s, v7.4s
-	ADD R2<<1, R8, R25
-	MOVD $0(R25), R16
+	ADD R2<<1, R8, R23
+	MOVD $0(R23), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes585
+	BLE lanes601
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes585
+	BLE lanes601
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes585
+	BLE lanes601
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes585
+	BLE lanes601
 	VLD1.P 4(R16), V7.S[3]
-lanes585:
+lanes601:
 	WORD $0x4ea6d4e7 // fsub v7.4s, v7.4s, v6.4s
 	WORD $0x4e27d529 // fadd v9.4s, v9.4s, v7.4s
 	WORD $0x4e27cced // fmla v13.4s, v7.4s, v7.4s
-	ADD R3<<0, R8, R26
-	MOVD $0(R26), R16
+	ADD R3<<0, R8, R24
+	MOVD $0(R24), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes586
+	BLE lanes602
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes586
+	BLE lanes602
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes586
+	BLE lanes602
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes586
+	BLE lanes602
 	VLD1.P 4(R16), V7.S[3]
-lanes586:
+lanes602:
 	WORD $0x4ea6d4e7 // fsub v7.4s, v7.4s, v6.4s
 	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
 	WORD $0x4e27ccee // fmla v14.4s, v7.4s, v7.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four289
-rest290:
+	BGE four301
+rest302:
 	ADDS $4, R9, R9
-	BEQ done292
-one291:
+	BEQ done304
+one303:
 	MOVD $0(R8), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes587
+	BLE lanes603
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes587
+	BLE lanes603
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes587
+	BLE lanes603
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes587
+	BLE lanes603
 	VLD1.P 4(R16), V7.S[3]
-lanes587:
+lanes603:
 	WORD $0x4ea6d4e7 // fsub v7.4s, v7.4s, v6.4s
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
 	WORD $0x4e27cceb // fmla v11.4s, v7.4s, v7.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one291
-done292:
+	BNE one303
+done304:
 	FMOVS each+32(FP), F7
 	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
 	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
@@ -19348,27 +19816,27 @@ done292:
 	AND $15, R17, R9
 	ANDW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound293
+	BEQ sound305
 	WORD $0x4ea01c01 // orr v1.16b, v0.16b, v0.16b
 	WORD $0x4ea01c0b // orr v11.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row294:
+row306:
 	MOVD $0(R9), R16
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	CMP $0, R0
-	BLE lanes588
+	BLE lanes604
 	VLD1.P 4(R16), V13.S[0]
 	CMP $1, R0
-	BLE lanes588
+	BLE lanes604
 	VLD1.P 4(R16), V13.S[1]
 	CMP $2, R0
-	BLE lanes588
+	BLE lanes604
 	VLD1.P 4(R16), V13.S[2]
 	CMP $3, R0
-	BLE lanes588
+	BLE lanes604
 	VLD1.P 4(R16), V13.S[3]
-lanes588:
+lanes604:
 	WORD $0x4ea6d5ad // fsub v13.4s, v13.4s, v6.4s
 	WORD $0x0e6179ae // fcvtl v14.2d, v13.2s
 	WORD $0x6e0d41ad // ext v13.16b, v13.16b, v13.16b, #8
@@ -19377,14 +19845,14 @@ lanes588:
 	WORD $0x4e6dcdab // fmla v11.2d, v13.2d, v13.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row294
+	BNE row306
 	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
 	WORD $0x6eac1c3e // bit v30.16b, v1.16b, v12.16b
 	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
 	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
 	WORD $0x6eaa1d7e // bit v30.16b, v11.16b, v10.16b
 	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
-sound293:
+sound305:
 	WORD $0x0e6178a1 // fcvtl v1.2d, v5.2s
 	WORD $0x0e6178ea // fcvtl v10.2d, v7.2s
 	WORD $0x4ee1cd48 // fmls v8.2d, v10.2d, v1.2d
@@ -19418,205 +19886,205 @@ sound293:
 	WORD $0x6e21dce7 // fmul v7.4s, v7.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest296
-four295:
+	BLT rest308
+four307:
 	MOVD $0(R7), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $0, R0
-	BLE lanes589
+	BLE lanes605
 	VLD1.P 4(R16), V5.S[0]
 	CMP $1, R0
-	BLE lanes589
+	BLE lanes605
 	VLD1.P 4(R16), V5.S[1]
 	CMP $2, R0
-	BLE lanes589
+	BLE lanes605
 	VLD1.P 4(R16), V5.S[2]
 	CMP $3, R0
-	BLE lanes589
+	BLE lanes605
 	VLD1.P 4(R16), V5.S[3]
-lanes589:
+lanes605:
 	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
 	WORD $0x6ea0f8ff // fneg v31.4s, v7.4s
 	WORD $0x4e21ccbf // fmla v31.4s, v5.4s, v1.4s
 	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
 	MOVD $0(R7), R16
 	CMP $0, R0
-	BLE lanes590
+	BLE lanes606
 	VST1.P V5.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes590
+	BLE lanes606
 	VST1.P V5.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes590
+	BLE lanes606
 	VST1.P V5.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes590
+	BLE lanes606
 	VST1.P V5.S[3], 4(R16)
-lanes590:
-	ADD R2<<0, R7, R19
+lanes606:
+	ADD R2<<0, R7, R25
+	MOVD $0(R25), R16
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	CMP $0, R0
+	BLE lanes607
+	VLD1.P 4(R16), V5.S[0]
+	CMP $1, R0
+	BLE lanes607
+	VLD1.P 4(R16), V5.S[1]
+	CMP $2, R0
+	BLE lanes607
+	VLD1.P 4(R16), V5.S[2]
+	CMP $3, R0
+	BLE lanes607
+	VLD1.P 4(R16), V5.S[3]
+lanes607:
+	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
+	WORD $0x6ea0f8ff // fneg v31.4s, v7.4s
+	WORD $0x4e21ccbf // fmla v31.4s, v5.4s, v1.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	MOVD $0(R25), R16
+	CMP $0, R0
+	BLE lanes608
+	VST1.P V5.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes608
+	VST1.P V5.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes608
+	VST1.P V5.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes608
+	VST1.P V5.S[3], 4(R16)
+lanes608:
+	ADD R2<<1, R7, R26
+	MOVD $0(R26), R16
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	CMP $0, R0
+	BLE lanes609
+	VLD1.P 4(R16), V5.S[0]
+	CMP $1, R0
+	BLE lanes609
+	VLD1.P 4(R16), V5.S[1]
+	CMP $2, R0
+	BLE lanes609
+	VLD1.P 4(R16), V5.S[2]
+	CMP $3, R0
+	BLE lanes609
+	VLD1.P 4(R16), V5.S[3]
+lanes609:
+	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
+	WORD $0x6ea0f8ff // fneg v31.4s, v7.4s
+	WORD $0x4e21ccbf // fmla v31.4s, v5.4s, v1.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	MOVD $0(R26), R16
+	CMP $0, R0
+	BLE lanes610
+	VST1.P V5.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes610
+	VST1.P V5.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes610
+	VST1.P V5.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes610
+	VST1.P V5.S[3], 4(R16)
+lanes610:
+	ADD R3<<0, R7, R19
 	MOVD $0(R19), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $0, R0
-	BLE lanes591
+	BLE lanes611
 	VLD1.P 4(R16), V5.S[0]
 	CMP $1, R0
-	BLE lanes591
+	BLE lanes611
 	VLD1.P 4(R16), V5.S[1]
 	CMP $2, R0
-	BLE lanes591
+	BLE lanes611
 	VLD1.P 4(R16), V5.S[2]
 	CMP $3, R0
-	BLE lanes591
+	BLE lanes611
 	VLD1.P 4(R16), V5.S[3]
-lanes591:
+lanes611:
 	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
 	WORD $0x6ea0f8ff // fneg v31.4s, v7.4s
 	WORD $0x4e21ccbf // fmla v31.4s, v5.4s, v1.4s
 	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
 	MOVD $0(R19), R16
 	CMP $0, R0
-	BLE lanes592
+	BLE lanes612
 	VST1.P V5.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes592
+	BLE lanes612
 	VST1.P V5.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes592
+	BLE lanes612
 	VST1.P V5.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes592
+	BLE lanes612
 	VST1.P V5.S[3], 4(R16)
-lanes592:
-	ADD R2<<1, R7, R20
-	MOVD $0(R20), R16
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	CMP $0, R0
-	BLE lanes593
-	VLD1.P 4(R16), V5.S[0]
-	CMP $1, R0
-	BLE lanes593
-	VLD1.P 4(R16), V5.S[1]
-	CMP $2, R0
-	BLE lanes593
-	VLD1.P 4(R16), V5.S[2]
-	CMP $3, R0
-	BLE lanes593
-	VLD1.P 4(R16), V5.S[3]
-lanes593:
-	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
-	WORD $0x6ea0f8ff // fneg v31.4s, v7.4s
-	WORD $0x4e21ccbf // fmla v31.4s, v5.4s, v1.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	MOVD $0(R20), R16
-	CMP $0, R0
-	BLE lanes594
-	VST1.P V5.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes594
-	VST1.P V5.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes594
-	VST1.P V5.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes594
-	VST1.P V5.S[3], 4(R16)
-lanes594:
-	ADD R3<<0, R7, R21
-	MOVD $0(R21), R16
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	CMP $0, R0
-	BLE lanes595
-	VLD1.P 4(R16), V5.S[0]
-	CMP $1, R0
-	BLE lanes595
-	VLD1.P 4(R16), V5.S[1]
-	CMP $2, R0
-	BLE lanes595
-	VLD1.P 4(R16), V5.S[2]
-	CMP $3, R0
-	BLE lanes595
-	VLD1.P 4(R16), V5.S[3]
-lanes595:
-	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
-	WORD $0x6ea0f8ff // fneg v31.4s, v7.4s
-	WORD $0x4e21ccbf // fmla v31.4s, v5.4s, v1.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	MOVD $0(R21), R16
-	CMP $0, R0
-	BLE lanes596
-	VST1.P V5.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes596
-	VST1.P V5.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes596
-	VST1.P V5.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes596
-	VST1.P V5.S[3], 4(R16)
-lanes596:
+lanes612:
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four295
-rest296:
+	BGE four307
+rest308:
 	ADDS $4, R8, R8
-	BEQ done298
-one297:
+	BEQ done310
+one309:
 	MOVD $0(R7), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $0, R0
-	BLE lanes597
+	BLE lanes613
 	VLD1.P 4(R16), V5.S[0]
 	CMP $1, R0
-	BLE lanes597
+	BLE lanes613
 	VLD1.P 4(R16), V5.S[1]
 	CMP $2, R0
-	BLE lanes597
+	BLE lanes613
 	VLD1.P 4(R16), V5.S[2]
 	CMP $3, R0
-	BLE lanes597
+	BLE lanes613
 	VLD1.P 4(R16), V5.S[3]
-lanes597:
+lanes613:
 	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
 	WORD $0x6ea0f8ff // fneg v31.4s, v7.4s
 	WORD $0x4e21ccbf // fmla v31.4s, v5.4s, v1.4s
 	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
 	MOVD $0(R7), R16
 	CMP $0, R0
-	BLE lanes598
+	BLE lanes614
 	VST1.P V5.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes598
+	BLE lanes614
 	VST1.P V5.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes598
+	BLE lanes614
 	VST1.P V5.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes598
+	BLE lanes614
 	VST1.P V5.S[3], 4(R16)
-lanes598:
+lanes614:
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one297
-done298:
+	BNE one309
+done310:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $16, R7, R7
 	MOVD $0(R7), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes599
+	BLE lanes615
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes599
+	BLE lanes615
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes599
+	BLE lanes615
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes599
+	BLE lanes615
 	VLD1.P 4(R16), V1.S[3]
-lanes599:
+lanes615:
 	WORD $0x4ea01c05 // orr v5.16b, v0.16b, v0.16b
 	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
 	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
@@ -19624,107 +20092,107 @@ lanes599:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest300
-four299:
+	BLT rest312
+four311:
 	MOVD $0(R8), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes600
+	BLE lanes616
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes600
+	BLE lanes616
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes600
+	BLE lanes616
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes600
+	BLE lanes616
 	VLD1.P 4(R16), V6.S[3]
-lanes600:
+lanes616:
 	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
 	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
-	ADD R2<<0, R8, R22
+	ADD R2<<0, R8, R20
+	MOVD $0(R20), R16
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	CMP $4, R0
+	BLE lanes617
+	VLD1.P 4(R16), V6.S[0]
+	CMP $5, R0
+	BLE lanes617
+	VLD1.P 4(R16), V6.S[1]
+	CMP $6, R0
+	BLE lanes617
+	VLD1.P 4(R16), V6.S[2]
+	CMP $7, R0
+	BLE lanes617
+	VLD1.P 4(R16), V6.S[3]
+lanes617:
+	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
+	WORD $0x4e26d4e7 // fadd v7.4s, v7.4s, v6.4s
+	ADD R2<<1, R8, R21
+	MOVD $0(R21), R16
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	CMP $4, R0
+	BLE lanes618
+	VLD1.P 4(R16), V6.S[0]
+	CMP $5, R0
+	BLE lanes618
+	VLD1.P 4(R16), V6.S[1]
+	CMP $6, R0
+	BLE lanes618
+	VLD1.P 4(R16), V6.S[2]
+	CMP $7, R0
+	BLE lanes618
+	VLD1.P 4(R16), V6.S[3]
+lanes618:
+	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
+	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
+	ADD R3<<0, R8, R22
 	MOVD $0(R22), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes601
+	BLE lanes619
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes601
+	BLE lanes619
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes601
+	BLE lanes619
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes601
+	BLE lanes619
 	VLD1.P 4(R16), V6.S[3]
-lanes601:
-	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
-	WORD $0x4e26d4e7 // fadd v7.4s, v7.4s, v6.4s
-	ADD R2<<1, R8, R23
-	MOVD $0(R23), R16
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	CMP $4, R0
-	BLE lanes602
-	VLD1.P 4(R16), V6.S[0]
-	CMP $5, R0
-	BLE lanes602
-	VLD1.P 4(R16), V6.S[1]
-	CMP $6, R0
-	BLE lanes602
-	VLD1.P 4(R16), V6.S[2]
-	CMP $7, R0
-	BLE lanes602
-	VLD1.P 4(R16), V6.S[3]
-lanes602:
-	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
-	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
-	ADD R3<<0, R8, R24
-	MOVD $0(R24), R16
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	CMP $4, R0
-	BLE lanes603
-	VLD1.P 4(R16), V6.S[0]
-	CMP $5, R0
-	BLE lanes603
-	VLD1.P 4(R16), V6.S[1]
-	CMP $6, R0
-	BLE lanes603
-	VLD1.P 4(R16), V6.S[2]
-	CMP $7, R0
-	BLE lanes603
-	VLD1.P 4(R16), V6.S[3]
-lanes603:
+lanes619:
 	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
 	WORD $0x4e26d529 // fadd v9.4s, v9.4s, v6.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four299
-rest300:
+	BGE four311
+rest312:
 	ADDS $4, R9, R9
-	BEQ done302
-one301:
+	BEQ done314
+one313:
 	MOVD $0(R8), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes604
+	BLE lanes620
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes604
+	BLE lanes620
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes604
+	BLE lanes620
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes604
+	BLE lanes620
 	VLD1.P 4(R16), V6.S[3]
-lanes604:
+lanes620:
 	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
 	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one301
-done302:
+	BNE one313
+done314:
 	FMOVS each+32(FP), F6
 	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
@@ -19743,112 +20211,112 @@ done302:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest304
-four303:
+	BLT rest316
+four315:
 	MOVD $0(R8), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes605
+	BLE lanes621
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes605
+	BLE lanes621
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes605
+	BLE lanes621
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes605
+	BLE lanes621
 	VLD1.P 4(R16), V6.S[3]
-lanes605:
+lanes621:
 	WORD $0x4ea5d4c6 // fsub v6.4s, v6.4s, v5.4s
 	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
 	WORD $0x4e26ccca // fmla v10.4s, v6.4s, v6.4s
-	ADD R2<<0, R8, R25
-	MOVD $0(R25), R16
+	ADD R2<<0, R8, R23
+	MOVD $0(R23), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes606
+	BLE lanes622
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes606
+	BLE lanes622
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes606
+	BLE lanes622
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes606
+	BLE lanes622
 	VLD1.P 4(R16), V6.S[3]
-lanes606:
+lanes622:
 	WORD $0x4ea5d4c6 // fsub v6.4s, v6.4s, v5.4s
 	WORD $0x4e26d4e7 // fadd v7.4s, v7.4s, v6.4s
 	WORD $0x4e26cccb // fmla v11.4s, v6.4s, v6.4s
-	ADD R2<<1, R8, R26
-	MOVD $0(R26), R16
+	ADD R2<<1, R8, R24
+	MOVD $0(R24), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes607
+	BLE lanes623
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes607
+	BLE lanes623
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes607
+	BLE lanes623
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes607
+	BLE lanes623
 	VLD1.P 4(R16), V6.S[3]
-lanes607:
+lanes623:
 	WORD $0x4ea5d4c6 // fsub v6.4s, v6.4s, v5.4s
 	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
 	WORD $0x4e26cccc // fmla v12.4s, v6.4s, v6.4s
-	ADD R3<<0, R8, R19
-	MOVD $0(R19), R16
+	ADD R3<<0, R8, R25
+	MOVD $0(R25), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes608
+	BLE lanes624
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes608
+	BLE lanes624
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes608
+	BLE lanes624
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes608
+	BLE lanes624
 	VLD1.P 4(R16), V6.S[3]
-lanes608:
+lanes624:
 	WORD $0x4ea5d4c6 // fsub v6.4s, v6.4s, v5.4s
 	WORD $0x4e26d529 // fadd v9.4s, v9.4s, v6.4s
 	WORD $0x4e26cccd // fmla v13.4s, v6.4s, v6.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four303
-rest304:
+	BGE four315
+rest316:
 	ADDS $4, R9, R9
-	BEQ done306
-one305:
+	BEQ done318
+one317:
 	MOVD $0(R8), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes609
+	BLE lanes625
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes609
+	BLE lanes625
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes609
+	BLE lanes625
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes609
+	BLE lanes625
 	VLD1.P 4(R16), V6.S[3]
-lanes609:
+lanes625:
 	WORD $0x4ea5d4c6 // fsub v6.4s, v6.4s, v5.4s
 	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
 	WORD $0x4e26ccca // fmla v10.4s, v6.4s, v6.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one305
-done306:
+	BNE one317
+done318:
 	FMOVS each+32(FP), F6
 	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
 	WORD $0x4e27d421 // fadd v1.4s, v1.4s, v7.4s
@@ -19911,27 +20379,27 @@ done306:
 	AND $15, R17, R9
 	ANDW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound307
+	BEQ sound319
 	WORD $0x4ea01c02 // orr v2.16b, v0.16b, v0.16b
 	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row308:
+row320:
 	MOVD $0(R9), R16
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
 	CMP $4, R0
-	BLE lanes610
+	BLE lanes626
 	VLD1.P 4(R16), V12.S[0]
 	CMP $5, R0
-	BLE lanes610
+	BLE lanes626
 	VLD1.P 4(R16), V12.S[1]
 	CMP $6, R0
-	BLE lanes610
+	BLE lanes626
 	VLD1.P 4(R16), V12.S[2]
 	CMP $7, R0
-	BLE lanes610
+	BLE lanes626
 	VLD1.P 4(R16), V12.S[3]
-lanes610:
+lanes626:
 	WORD $0x4ea5d58c // fsub v12.4s, v12.4s, v5.4s
 	WORD $0x0e61798d // fcvtl v13.2d, v12.2s
 	WORD $0x6e0c418c // ext v12.16b, v12.16b, v12.16b, #8
@@ -19940,14 +20408,14 @@ lanes610:
 	WORD $0x4e6ccd8a // fmla v10.2d, v12.2d, v12.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row308
+	BNE row320
 	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
 	WORD $0x6eab1c5e // bit v30.16b, v2.16b, v11.16b
 	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
 	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
 	WORD $0x6ea91d5e // bit v30.16b, v10.16b, v9.16b
 	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
-sound307:
+sound319:
 	WORD $0x0e617822 // fcvtl v2.2d, v1.2s
 	WORD $0x0e6178c9 // fcvtl v9.2d, v6.2s
 	WORD $0x4ee2cd27 // fmls v7.2d, v9.2d, v2.2d
@@ -19981,205 +20449,205 @@ sound307:
 	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest310
-four309:
+	BLT rest322
+four321:
 	MOVD $0(R7), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $4, R0
-	BLE lanes611
+	BLE lanes627
 	VLD1.P 4(R16), V2.S[0]
 	CMP $5, R0
-	BLE lanes611
+	BLE lanes627
 	VLD1.P 4(R16), V2.S[1]
 	CMP $6, R0
-	BLE lanes611
+	BLE lanes627
 	VLD1.P 4(R16), V2.S[2]
 	CMP $7, R0
-	BLE lanes611
+	BLE lanes627
 	VLD1.P 4(R16), V2.S[3]
-lanes611:
+lanes627:
 	WORD $0x4ea5d442 // fsub v2.4s, v2.4s, v5.4s
 	WORD $0x6ea0f8df // fneg v31.4s, v6.4s
 	WORD $0x4e21cc5f // fmla v31.4s, v2.4s, v1.4s
 	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
 	MOVD $0(R7), R16
 	CMP $4, R0
-	BLE lanes612
+	BLE lanes628
 	VST1.P V2.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes612
+	BLE lanes628
 	VST1.P V2.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes612
+	BLE lanes628
 	VST1.P V2.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes612
+	BLE lanes628
 	VST1.P V2.S[3], 4(R16)
-lanes612:
-	ADD R2<<0, R7, R20
+lanes628:
+	ADD R2<<0, R7, R26
+	MOVD $0(R26), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $4, R0
+	BLE lanes629
+	VLD1.P 4(R16), V2.S[0]
+	CMP $5, R0
+	BLE lanes629
+	VLD1.P 4(R16), V2.S[1]
+	CMP $6, R0
+	BLE lanes629
+	VLD1.P 4(R16), V2.S[2]
+	CMP $7, R0
+	BLE lanes629
+	VLD1.P 4(R16), V2.S[3]
+lanes629:
+	WORD $0x4ea5d442 // fsub v2.4s, v2.4s, v5.4s
+	WORD $0x6ea0f8df // fneg v31.4s, v6.4s
+	WORD $0x4e21cc5f // fmla v31.4s, v2.4s, v1.4s
+	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
+	MOVD $0(R26), R16
+	CMP $4, R0
+	BLE lanes630
+	VST1.P V2.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes630
+	VST1.P V2.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes630
+	VST1.P V2.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes630
+	VST1.P V2.S[3], 4(R16)
+lanes630:
+	ADD R2<<1, R7, R19
+	MOVD $0(R19), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $4, R0
+	BLE lanes631
+	VLD1.P 4(R16), V2.S[0]
+	CMP $5, R0
+	BLE lanes631
+	VLD1.P 4(R16), V2.S[1]
+	CMP $6, R0
+	BLE lanes631
+	VLD1.P 4(R16), V2.S[2]
+	CMP $7, R0
+	BLE lanes631
+	VLD1.P 4(R16), V2.S[3]
+lanes631:
+	WORD $0x4ea5d442 // fsub v2.4s, v2.4s, v5.4s
+	WORD $0x6ea0f8df // fneg v31.4s, v6.4s
+	WORD $0x4e21cc5f // fmla v31.4s, v2.4s, v1.4s
+	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
+	MOVD $0(R19), R16
+	CMP $4, R0
+	BLE lanes632
+	VST1.P V2.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes632
+	VST1.P V2.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes632
+	VST1.P V2.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes632
+	VST1.P V2.S[3], 4(R16)
+lanes632:
+	ADD R3<<0, R7, R20
 	MOVD $0(R20), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $4, R0
-	BLE lanes613
+	BLE lanes633
 	VLD1.P 4(R16), V2.S[0]
 	CMP $5, R0
-	BLE lanes613
+	BLE lanes633
 	VLD1.P 4(R16), V2.S[1]
 	CMP $6, R0
-	BLE lanes613
+	BLE lanes633
 	VLD1.P 4(R16), V2.S[2]
 	CMP $7, R0
-	BLE lanes613
+	BLE lanes633
 	VLD1.P 4(R16), V2.S[3]
-lanes613:
+lanes633:
 	WORD $0x4ea5d442 // fsub v2.4s, v2.4s, v5.4s
 	WORD $0x6ea0f8df // fneg v31.4s, v6.4s
 	WORD $0x4e21cc5f // fmla v31.4s, v2.4s, v1.4s
 	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
 	MOVD $0(R20), R16
 	CMP $4, R0
-	BLE lanes614
+	BLE lanes634
 	VST1.P V2.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes614
+	BLE lanes634
 	VST1.P V2.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes614
+	BLE lanes634
 	VST1.P V2.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes614
+	BLE lanes634
 	VST1.P V2.S[3], 4(R16)
-lanes614:
-	ADD R2<<1, R7, R21
-	MOVD $0(R21), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $4, R0
-	BLE lanes615
-	VLD1.P 4(R16), V2.S[0]
-	CMP $5, R0
-	BLE lanes615
-	VLD1.P 4(R16), V2.S[1]
-	CMP $6, R0
-	BLE lanes615
-	VLD1.P 4(R16), V2.S[2]
-	CMP $7, R0
-	BLE lanes615
-	VLD1.P 4(R16), V2.S[3]
-lanes615:
-	WORD $0x4ea5d442 // fsub v2.4s, v2.4s, v5.4s
-	WORD $0x6ea0f8df // fneg v31.4s, v6.4s
-	WORD $0x4e21cc5f // fmla v31.4s, v2.4s, v1.4s
-	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
-	MOVD $0(R21), R16
-	CMP $4, R0
-	BLE lanes616
-	VST1.P V2.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes616
-	VST1.P V2.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes616
-	VST1.P V2.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes616
-	VST1.P V2.S[3], 4(R16)
-lanes616:
-	ADD R3<<0, R7, R22
-	MOVD $0(R22), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $4, R0
-	BLE lanes617
-	VLD1.P 4(R16), V2.S[0]
-	CMP $5, R0
-	BLE lanes617
-	VLD1.P 4(R16), V2.S[1]
-	CMP $6, R0
-	BLE lanes617
-	VLD1.P 4(R16), V2.S[2]
-	CMP $7, R0
-	BLE lanes617
-	VLD1.P 4(R16), V2.S[3]
-lanes617:
-	WORD $0x4ea5d442 // fsub v2.4s, v2.4s, v5.4s
-	WORD $0x6ea0f8df // fneg v31.4s, v6.4s
-	WORD $0x4e21cc5f // fmla v31.4s, v2.4s, v1.4s
-	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
-	MOVD $0(R22), R16
-	CMP $4, R0
-	BLE lanes618
-	VST1.P V2.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes618
-	VST1.P V2.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes618
-	VST1.P V2.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes618
-	VST1.P V2.S[3], 4(R16)
-lanes618:
+lanes634:
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four309
-rest310:
+	BGE four321
+rest322:
 	ADDS $4, R8, R8
-	BEQ done312
-one311:
+	BEQ done324
+one323:
 	MOVD $0(R7), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $4, R0
-	BLE lanes619
+	BLE lanes635
 	VLD1.P 4(R16), V2.S[0]
 	CMP $5, R0
-	BLE lanes619
+	BLE lanes635
 	VLD1.P 4(R16), V2.S[1]
 	CMP $6, R0
-	BLE lanes619
+	BLE lanes635
 	VLD1.P 4(R16), V2.S[2]
 	CMP $7, R0
-	BLE lanes619
+	BLE lanes635
 	VLD1.P 4(R16), V2.S[3]
-lanes619:
+lanes635:
 	WORD $0x4ea5d442 // fsub v2.4s, v2.4s, v5.4s
 	WORD $0x6ea0f8df // fneg v31.4s, v6.4s
 	WORD $0x4e21cc5f // fmla v31.4s, v2.4s, v1.4s
 	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
 	MOVD $0(R7), R16
 	CMP $4, R0
-	BLE lanes620
+	BLE lanes636
 	VST1.P V2.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes620
+	BLE lanes636
 	VST1.P V2.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes620
+	BLE lanes636
 	VST1.P V2.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes620
+	BLE lanes636
 	VST1.P V2.S[3], 4(R16)
-lanes620:
+lanes636:
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one311
-done312:
+	BNE one323
+done324:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $32, R7, R7
 	MOVD $0(R7), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $8, R0
-	BLE lanes621
+	BLE lanes637
 	VLD1.P 4(R16), V1.S[0]
 	CMP $9, R0
-	BLE lanes621
+	BLE lanes637
 	VLD1.P 4(R16), V1.S[1]
 	CMP $10, R0
-	BLE lanes621
+	BLE lanes637
 	VLD1.P 4(R16), V1.S[2]
 	CMP $11, R0
-	BLE lanes621
+	BLE lanes637
 	VLD1.P 4(R16), V1.S[3]
-lanes621:
+lanes637:
 	WORD $0x4ea01c02 // orr v2.16b, v0.16b, v0.16b
 	WORD $0x4ea01c06 // orr v6.16b, v0.16b, v0.16b
 	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
@@ -20187,107 +20655,107 @@ lanes621:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest314
-four313:
+	BLT rest326
+four325:
 	MOVD $0(R8), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes622
+	BLE lanes638
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes622
+	BLE lanes638
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes622
+	BLE lanes638
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes622
+	BLE lanes638
 	VLD1.P 4(R16), V5.S[3]
-lanes622:
+lanes638:
 	WORD $0x4ea1d4a5 // fsub v5.4s, v5.4s, v1.4s
 	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
-	ADD R2<<0, R8, R23
+	ADD R2<<0, R8, R21
+	MOVD $0(R21), R16
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	CMP $8, R0
+	BLE lanes639
+	VLD1.P 4(R16), V5.S[0]
+	CMP $9, R0
+	BLE lanes639
+	VLD1.P 4(R16), V5.S[1]
+	CMP $10, R0
+	BLE lanes639
+	VLD1.P 4(R16), V5.S[2]
+	CMP $11, R0
+	BLE lanes639
+	VLD1.P 4(R16), V5.S[3]
+lanes639:
+	WORD $0x4ea1d4a5 // fsub v5.4s, v5.4s, v1.4s
+	WORD $0x4e25d4c6 // fadd v6.4s, v6.4s, v5.4s
+	ADD R2<<1, R8, R22
+	MOVD $0(R22), R16
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	CMP $8, R0
+	BLE lanes640
+	VLD1.P 4(R16), V5.S[0]
+	CMP $9, R0
+	BLE lanes640
+	VLD1.P 4(R16), V5.S[1]
+	CMP $10, R0
+	BLE lanes640
+	VLD1.P 4(R16), V5.S[2]
+	CMP $11, R0
+	BLE lanes640
+	VLD1.P 4(R16), V5.S[3]
+lanes640:
+	WORD $0x4ea1d4a5 // fsub v5.4s, v5.4s, v1.4s
+	WORD $0x4e25d4e7 // fadd v7.4s, v7.4s, v5.4s
+	ADD R3<<0, R8, R23
 	MOVD $0(R23), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes623
+	BLE lanes641
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes623
+	BLE lanes641
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes623
+	BLE lanes641
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes623
+	BLE lanes641
 	VLD1.P 4(R16), V5.S[3]
-lanes623:
-	WORD $0x4ea1d4a5 // fsub v5.4s, v5.4s, v1.4s
-	WORD $0x4e25d4c6 // fadd v6.4s, v6.4s, v5.4s
-	ADD R2<<1, R8, R24
-	MOVD $0(R24), R16
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	CMP $8, R0
-	BLE lanes624
-	VLD1.P 4(R16), V5.S[0]
-	CMP $9, R0
-	BLE lanes624
-	VLD1.P 4(R16), V5.S[1]
-	CMP $10, R0
-	BLE lanes624
-	VLD1.P 4(R16), V5.S[2]
-	CMP $11, R0
-	BLE lanes624
-	VLD1.P 4(R16), V5.S[3]
-lanes624:
-	WORD $0x4ea1d4a5 // fsub v5.4s, v5.4s, v1.4s
-	WORD $0x4e25d4e7 // fadd v7.4s, v7.4s, v5.4s
-	ADD R3<<0, R8, R25
-	MOVD $0(R25), R16
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	CMP $8, R0
-	BLE lanes625
-	VLD1.P 4(R16), V5.S[0]
-	CMP $9, R0
-	BLE lanes625
-	VLD1.P 4(R16), V5.S[1]
-	CMP $10, R0
-	BLE lanes625
-	VLD1.P 4(R16), V5.S[2]
-	CMP $11, R0
-	BLE lanes625
-	VLD1.P 4(R16), V5.S[3]
-lanes625:
+lanes641:
 	WORD $0x4ea1d4a5 // fsub v5.4s, v5.4s, v1.4s
 	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four313
-rest314:
+	BGE four325
+rest326:
 	ADDS $4, R9, R9
-	BEQ done316
-one315:
+	BEQ done328
+one327:
 	MOVD $0(R8), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes626
+	BLE lanes642
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes626
+	BLE lanes642
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes626
+	BLE lanes642
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes626
+	BLE lanes642
 	VLD1.P 4(R16), V5.S[3]
-lanes626:
+lanes642:
 	WORD $0x4ea1d4a5 // fsub v5.4s, v5.4s, v1.4s
 	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one315
-done316:
+	BNE one327
+done328:
 	FMOVS each+32(FP), F5
 	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
@@ -20306,112 +20774,112 @@ done316:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest318
-four317:
+	BLT rest330
+four329:
 	MOVD $0(R8), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes627
+	BLE lanes643
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes627
+	BLE lanes643
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes627
+	BLE lanes643
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes627
+	BLE lanes643
 	VLD1.P 4(R16), V5.S[3]
-lanes627:
+lanes643:
 	WORD $0x4ea2d4a5 // fsub v5.4s, v5.4s, v2.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e25cca9 // fmla v9.4s, v5.4s, v5.4s
-	ADD R2<<0, R8, R26
-	MOVD $0(R26), R16
+	ADD R2<<0, R8, R24
+	MOVD $0(R24), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes628
+	BLE lanes644
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes628
+	BLE lanes644
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes628
+	BLE lanes644
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes628
+	BLE lanes644
 	VLD1.P 4(R16), V5.S[3]
-lanes628:
+lanes644:
 	WORD $0x4ea2d4a5 // fsub v5.4s, v5.4s, v2.4s
 	WORD $0x4e25d4c6 // fadd v6.4s, v6.4s, v5.4s
 	WORD $0x4e25ccaa // fmla v10.4s, v5.4s, v5.4s
-	ADD R2<<1, R8, R19
-	MOVD $0(R19), R16
+	ADD R2<<1, R8, R25
+	MOVD $0(R25), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes629
+	BLE lanes645
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes629
+	BLE lanes645
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes629
+	BLE lanes645
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes629
+	BLE lanes645
 	VLD1.P 4(R16), V5.S[3]
-lanes629:
+lanes645:
 	WORD $0x4ea2d4a5 // fsub v5.4s, v5.4s, v2.4s
 	WORD $0x4e25d4e7 // fadd v7.4s, v7.4s, v5.4s
 	WORD $0x4e25ccab // fmla v11.4s, v5.4s, v5.4s
-	ADD R3<<0, R8, R20
-	MOVD $0(R20), R16
+	ADD R3<<0, R8, R26
+	MOVD $0(R26), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes630
+	BLE lanes646
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes630
+	BLE lanes646
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes630
+	BLE lanes646
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes630
+	BLE lanes646
 	VLD1.P 4(R16), V5.S[3]
-lanes630:
+lanes646:
 	WORD $0x4ea2d4a5 // fsub v5.4s, v5.4s, v2.4s
 	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
 	WORD $0x4e25ccac // fmla v12.4s, v5.4s, v5.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four317
-rest318:
+	BGE four329
+rest330:
 	ADDS $4, R9, R9
-	BEQ done320
-one319:
+	BEQ done332
+one331:
 	MOVD $0(R8), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes631
+	BLE lanes647
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes631
+	BLE lanes647
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes631
+	BLE lanes647
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes631
+	BLE lanes647
 	VLD1.P 4(R16), V5.S[3]
-lanes631:
+lanes647:
 	WORD $0x4ea2d4a5 // fsub v5.4s, v5.4s, v2.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e25cca9 // fmla v9.4s, v5.4s, v5.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one319
-done320:
+	BNE one331
+done332:
 	FMOVS each+32(FP), F5
 	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
 	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
@@ -20474,27 +20942,27 @@ done320:
 	AND $15, R17, R9
 	ANDW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound321
+	BEQ sound333
 	WORD $0x4ea01c03 // orr v3.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row322:
+row334:
 	MOVD $0(R9), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $8, R0
-	BLE lanes632
+	BLE lanes648
 	VLD1.P 4(R16), V11.S[0]
 	CMP $9, R0
-	BLE lanes632
+	BLE lanes648
 	VLD1.P 4(R16), V11.S[1]
 	CMP $10, R0
-	BLE lanes632
+	BLE lanes648
 	VLD1.P 4(R16), V11.S[2]
 	CMP $11, R0
-	BLE lanes632
+	BLE lanes648
 	VLD1.P 4(R16), V11.S[3]
-lanes632:
+lanes648:
 	WORD $0x4ea2d56b // fsub v11.4s, v11.4s, v2.4s
 	WORD $0x0e61796c // fcvtl v12.2d, v11.2s
 	WORD $0x6e0b416b // ext v11.16b, v11.16b, v11.16b, #8
@@ -20503,14 +20971,14 @@ lanes632:
 	WORD $0x4e6bcd69 // fmla v9.2d, v11.2d, v11.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row322
+	BNE row334
 	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
 	WORD $0x6eaa1c7e // bit v30.16b, v3.16b, v10.16b
 	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
 	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
 	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
 	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
-sound321:
+sound333:
 	WORD $0x0e617823 // fcvtl v3.2d, v1.2s
 	WORD $0x0e6178a8 // fcvtl v8.2d, v5.2s
 	WORD $0x4ee3cd06 // fmls v6.2d, v8.2d, v3.2d
@@ -20544,205 +21012,205 @@ sound321:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest324
-four323:
+	BLT rest336
+four335:
 	MOVD $0(R7), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $8, R0
-	BLE lanes633
+	BLE lanes649
 	VLD1.P 4(R16), V3.S[0]
 	CMP $9, R0
-	BLE lanes633
+	BLE lanes649
 	VLD1.P 4(R16), V3.S[1]
 	CMP $10, R0
-	BLE lanes633
+	BLE lanes649
 	VLD1.P 4(R16), V3.S[2]
 	CMP $11, R0
-	BLE lanes633
+	BLE lanes649
 	VLD1.P 4(R16), V3.S[3]
-lanes633:
+lanes649:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x6ea0f8bf // fneg v31.4s, v5.4s
 	WORD $0x4e21cc7f // fmla v31.4s, v3.4s, v1.4s
 	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
 	MOVD $0(R7), R16
 	CMP $8, R0
-	BLE lanes634
+	BLE lanes650
 	VST1.P V3.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes634
+	BLE lanes650
 	VST1.P V3.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes634
+	BLE lanes650
 	VST1.P V3.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes634
+	BLE lanes650
 	VST1.P V3.S[3], 4(R16)
-lanes634:
-	ADD R2<<0, R7, R21
+lanes650:
+	ADD R2<<0, R7, R19
+	MOVD $0(R19), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $8, R0
+	BLE lanes651
+	VLD1.P 4(R16), V3.S[0]
+	CMP $9, R0
+	BLE lanes651
+	VLD1.P 4(R16), V3.S[1]
+	CMP $10, R0
+	BLE lanes651
+	VLD1.P 4(R16), V3.S[2]
+	CMP $11, R0
+	BLE lanes651
+	VLD1.P 4(R16), V3.S[3]
+lanes651:
+	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
+	WORD $0x6ea0f8bf // fneg v31.4s, v5.4s
+	WORD $0x4e21cc7f // fmla v31.4s, v3.4s, v1.4s
+	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
+	MOVD $0(R19), R16
+	CMP $8, R0
+	BLE lanes652
+	VST1.P V3.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes652
+	VST1.P V3.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes652
+	VST1.P V3.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes652
+	VST1.P V3.S[3], 4(R16)
+lanes652:
+	ADD R2<<1, R7, R20
+	MOVD $0(R20), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $8, R0
+	BLE lanes653
+	VLD1.P 4(R16), V3.S[0]
+	CMP $9, R0
+	BLE lanes653
+	VLD1.P 4(R16), V3.S[1]
+	CMP $10, R0
+	BLE lanes653
+	VLD1.P 4(R16), V3.S[2]
+	CMP $11, R0
+	BLE lanes653
+	VLD1.P 4(R16), V3.S[3]
+lanes653:
+	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
+	WORD $0x6ea0f8bf // fneg v31.4s, v5.4s
+	WORD $0x4e21cc7f // fmla v31.4s, v3.4s, v1.4s
+	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
+	MOVD $0(R20), R16
+	CMP $8, R0
+	BLE lanes654
+	VST1.P V3.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes654
+	VST1.P V3.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes654
+	VST1.P V3.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes654
+	VST1.P V3.S[3], 4(R16)
+lanes654:
+	ADD R3<<0, R7, R21
 	MOVD $0(R21), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $8, R0
-	BLE lanes635
+	BLE lanes655
 	VLD1.P 4(R16), V3.S[0]
 	CMP $9, R0
-	BLE lanes635
+	BLE lanes655
 	VLD1.P 4(R16), V3.S[1]
 	CMP $10, R0
-	BLE lanes635
+	BLE lanes655
 	VLD1.P 4(R16), V3.S[2]
 	CMP $11, R0
-	BLE lanes635
+	BLE lanes655
 	VLD1.P 4(R16), V3.S[3]
-lanes635:
+lanes655:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x6ea0f8bf // fneg v31.4s, v5.4s
 	WORD $0x4e21cc7f // fmla v31.4s, v3.4s, v1.4s
 	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
 	MOVD $0(R21), R16
 	CMP $8, R0
-	BLE lanes636
+	BLE lanes656
 	VST1.P V3.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes636
+	BLE lanes656
 	VST1.P V3.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes636
+	BLE lanes656
 	VST1.P V3.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes636
+	BLE lanes656
 	VST1.P V3.S[3], 4(R16)
-lanes636:
-	ADD R2<<1, R7, R22
-	MOVD $0(R22), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $8, R0
-	BLE lanes637
-	VLD1.P 4(R16), V3.S[0]
-	CMP $9, R0
-	BLE lanes637
-	VLD1.P 4(R16), V3.S[1]
-	CMP $10, R0
-	BLE lanes637
-	VLD1.P 4(R16), V3.S[2]
-	CMP $11, R0
-	BLE lanes637
-	VLD1.P 4(R16), V3.S[3]
-lanes637:
-	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
-	WORD $0x6ea0f8bf // fneg v31.4s, v5.4s
-	WORD $0x4e21cc7f // fmla v31.4s, v3.4s, v1.4s
-	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
-	MOVD $0(R22), R16
-	CMP $8, R0
-	BLE lanes638
-	VST1.P V3.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes638
-	VST1.P V3.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes638
-	VST1.P V3.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes638
-	VST1.P V3.S[3], 4(R16)
-lanes638:
-	ADD R3<<0, R7, R23
-	MOVD $0(R23), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $8, R0
-	BLE lanes639
-	VLD1.P 4(R16), V3.S[0]
-	CMP $9, R0
-	BLE lanes639
-	VLD1.P 4(R16), V3.S[1]
-	CMP $10, R0
-	BLE lanes639
-	VLD1.P 4(R16), V3.S[2]
-	CMP $11, R0
-	BLE lanes639
-	VLD1.P 4(R16), V3.S[3]
-lanes639:
-	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
-	WORD $0x6ea0f8bf // fneg v31.4s, v5.4s
-	WORD $0x4e21cc7f // fmla v31.4s, v3.4s, v1.4s
-	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
-	MOVD $0(R23), R16
-	CMP $8, R0
-	BLE lanes640
-	VST1.P V3.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes640
-	VST1.P V3.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes640
-	VST1.P V3.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes640
-	VST1.P V3.S[3], 4(R16)
-lanes640:
+lanes656:
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four323
-rest324:
+	BGE four335
+rest336:
 	ADDS $4, R8, R8
-	BEQ done326
-one325:
+	BEQ done338
+one337:
 	MOVD $0(R7), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $8, R0
-	BLE lanes641
+	BLE lanes657
 	VLD1.P 4(R16), V3.S[0]
 	CMP $9, R0
-	BLE lanes641
+	BLE lanes657
 	VLD1.P 4(R16), V3.S[1]
 	CMP $10, R0
-	BLE lanes641
+	BLE lanes657
 	VLD1.P 4(R16), V3.S[2]
 	CMP $11, R0
-	BLE lanes641
+	BLE lanes657
 	VLD1.P 4(R16), V3.S[3]
-lanes641:
+lanes657:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x6ea0f8bf // fneg v31.4s, v5.4s
 	WORD $0x4e21cc7f // fmla v31.4s, v3.4s, v1.4s
 	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
 	MOVD $0(R7), R16
 	CMP $8, R0
-	BLE lanes642
+	BLE lanes658
 	VST1.P V3.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes642
+	BLE lanes658
 	VST1.P V3.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes642
+	BLE lanes658
 	VST1.P V3.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes642
+	BLE lanes658
 	VST1.P V3.S[3], 4(R16)
-lanes642:
+lanes658:
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one325
-done326:
+	BNE one337
+done338:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $48, R7, R7
 	MOVD $0(R7), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $12, R0
-	BLE lanes643
+	BLE lanes659
 	VLD1.P 4(R16), V1.S[0]
 	CMP $13, R0
-	BLE lanes643
+	BLE lanes659
 	VLD1.P 4(R16), V1.S[1]
 	CMP $14, R0
-	BLE lanes643
+	BLE lanes659
 	VLD1.P 4(R16), V1.S[2]
 	CMP $15, R0
-	BLE lanes643
+	BLE lanes659
 	VLD1.P 4(R16), V1.S[3]
-lanes643:
+lanes659:
 	WORD $0x4ea01c02 // orr v2.16b, v0.16b, v0.16b
 	WORD $0x4ea01c05 // orr v5.16b, v0.16b, v0.16b
 	WORD $0x4ea01c06 // orr v6.16b, v0.16b, v0.16b
@@ -20750,107 +21218,107 @@ lanes643:
 	MOVD R7, R6
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest328
-four327:
+	BLT rest340
+four339:
 	MOVD $0(R6), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes644
+	BLE lanes660
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes644
+	BLE lanes660
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes644
+	BLE lanes660
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes644
+	BLE lanes660
 	VLD1.P 4(R16), V3.S[3]
-lanes644:
+lanes660:
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD R2<<0, R6, R24
+	ADD R2<<0, R6, R22
+	MOVD $0(R22), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes661
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes661
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes661
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes661
+	VLD1.P 4(R16), V3.S[3]
+lanes661:
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
+	ADD R2<<1, R6, R23
+	MOVD $0(R23), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes662
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes662
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes662
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes662
+	VLD1.P 4(R16), V3.S[3]
+lanes662:
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
+	ADD R3<<0, R6, R24
 	MOVD $0(R24), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes645
+	BLE lanes663
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes645
+	BLE lanes663
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes645
+	BLE lanes663
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes645
+	BLE lanes663
 	VLD1.P 4(R16), V3.S[3]
-lanes645:
-	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
-	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
-	ADD R2<<1, R6, R25
-	MOVD $0(R25), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes646
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes646
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes646
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes646
-	VLD1.P 4(R16), V3.S[3]
-lanes646:
-	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
-	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
-	ADD R3<<0, R6, R26
-	MOVD $0(R26), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes647
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes647
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes647
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes647
-	VLD1.P 4(R16), V3.S[3]
-lanes647:
+lanes663:
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d4e7 // fadd v7.4s, v7.4s, v3.4s
 	ADD R2<<2, R6, R6
 	SUBS $4, R8, R8
-	BGE four327
-rest328:
+	BGE four339
+rest340:
 	ADDS $4, R8, R8
-	BEQ done330
-one329:
+	BEQ done342
+one341:
 	MOVD $0(R6), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes648
+	BLE lanes664
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes648
+	BLE lanes664
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes648
+	BLE lanes664
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes648
+	BLE lanes664
 	VLD1.P 4(R16), V3.S[3]
-lanes648:
+lanes664:
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	ADD R2<<0, R6, R6
 	SUBS $1, R8, R8
-	BNE one329
-done330:
+	BNE one341
+done342:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
@@ -20869,112 +21337,112 @@ done330:
 	MOVD R7, R6
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest332
-four331:
+	BLT rest344
+four343:
 	MOVD $0(R6), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes649
+	BLE lanes665
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes649
+	BLE lanes665
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes649
+	BLE lanes665
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes649
+	BLE lanes665
 	VLD1.P 4(R16), V3.S[3]
-lanes649:
+lanes665:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc68 // fmla v8.4s, v3.4s, v3.4s
-	ADD R2<<0, R6, R19
-	MOVD $0(R19), R16
+	ADD R2<<0, R6, R25
+	MOVD $0(R25), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes650
+	BLE lanes666
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes650
+	BLE lanes666
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes650
+	BLE lanes666
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes650
+	BLE lanes666
 	VLD1.P 4(R16), V3.S[3]
-lanes650:
+lanes666:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
 	WORD $0x4e23cc69 // fmla v9.4s, v3.4s, v3.4s
-	ADD R2<<1, R6, R20
-	MOVD $0(R20), R16
+	ADD R2<<1, R6, R26
+	MOVD $0(R26), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes651
+	BLE lanes667
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes651
+	BLE lanes667
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes651
+	BLE lanes667
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes651
+	BLE lanes667
 	VLD1.P 4(R16), V3.S[3]
-lanes651:
+lanes667:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
-	ADD R3<<0, R6, R21
-	MOVD $0(R21), R16
+	ADD R3<<0, R6, R19
+	MOVD $0(R19), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes652
+	BLE lanes668
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes652
+	BLE lanes668
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes652
+	BLE lanes668
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes652
+	BLE lanes668
 	VLD1.P 4(R16), V3.S[3]
-lanes652:
+lanes668:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4e7 // fadd v7.4s, v7.4s, v3.4s
 	WORD $0x4e23cc6b // fmla v11.4s, v3.4s, v3.4s
 	ADD R2<<2, R6, R6
 	SUBS $4, R8, R8
-	BGE four331
-rest332:
+	BGE four343
+rest344:
 	ADDS $4, R8, R8
-	BEQ done334
-one333:
+	BEQ done346
+one345:
 	MOVD $0(R6), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes653
+	BLE lanes669
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes653
+	BLE lanes669
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes653
+	BLE lanes669
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes653
+	BLE lanes669
 	VLD1.P 4(R16), V3.S[3]
-lanes653:
+lanes669:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc68 // fmla v8.4s, v3.4s, v3.4s
 	ADD R2<<0, R6, R6
 	SUBS $1, R8, R8
-	BNE one333
-done334:
+	BNE one345
+done346:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
@@ -21037,27 +21505,27 @@ done334:
 	AND $15, R17, R8
 	ANDW R8, R6, R6
 	CMPW $0, R6
-	BEQ sound335
+	BEQ sound347
 	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
 	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
 	MOVD R1, R6
 	MOVD R7, R8
-row336:
+row348:
 	MOVD $0(R8), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $12, R0
-	BLE lanes654
+	BLE lanes670
 	VLD1.P 4(R16), V10.S[0]
 	CMP $13, R0
-	BLE lanes654
+	BLE lanes670
 	VLD1.P 4(R16), V10.S[1]
 	CMP $14, R0
-	BLE lanes654
+	BLE lanes670
 	VLD1.P 4(R16), V10.S[2]
 	CMP $15, R0
-	BLE lanes654
+	BLE lanes670
 	VLD1.P 4(R16), V10.S[3]
-lanes654:
+lanes670:
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
 	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
 	WORD $0x6e0a414a // ext v10.16b, v10.16b, v10.16b, #8
@@ -21066,14 +21534,14 @@ lanes654:
 	WORD $0x4e6acd48 // fmla v8.2d, v10.2d, v10.2d
 	ADDS R2, R8, R8
 	SUBS $1, R6, R6
-	BNE row336
+	BNE row348
 	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
 	WORD $0x6ea91c9e // bit v30.16b, v4.16b, v9.16b
 	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
 	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
 	WORD $0x6ea71d1e // bit v30.16b, v8.16b, v7.16b
 	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
-sound335:
+sound347:
 	WORD $0x0e617824 // fcvtl v4.2d, v1.2s
 	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
 	WORD $0x4ee4cce5 // fmls v5.2d, v7.2d, v4.2d
@@ -21107,188 +21575,188 @@ sound335:
 	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
 	MOVD R7, R6
 	SUBS $4, R1, R1
-	BLT rest338
-four337:
+	BLT rest350
+four349:
 	MOVD $0(R6), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $12, R0
-	BLE lanes655
+	BLE lanes671
 	VLD1.P 4(R16), V1.S[0]
 	CMP $13, R0
-	BLE lanes655
+	BLE lanes671
 	VLD1.P 4(R16), V1.S[1]
 	CMP $14, R0
-	BLE lanes655
+	BLE lanes671
 	VLD1.P 4(R16), V1.S[2]
 	CMP $15, R0
-	BLE lanes655
+	BLE lanes671
 	VLD1.P 4(R16), V1.S[3]
-lanes655:
+lanes671:
 	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e20cc3f // fmla v31.4s, v1.4s, v0.4s
 	WORD $0x4ebf1fe1 // orr v1.16b, v31.16b, v31.16b
 	MOVD $0(R6), R16
 	CMP $12, R0
-	BLE lanes656
+	BLE lanes672
 	VST1.P V1.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes656
+	BLE lanes672
 	VST1.P V1.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes656
+	BLE lanes672
 	VST1.P V1.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes656
+	BLE lanes672
 	VST1.P V1.S[3], 4(R16)
-lanes656:
-	ADD R2<<0, R6, R22
+lanes672:
+	ADD R2<<0, R6, R20
+	MOVD $0(R20), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $12, R0
+	BLE lanes673
+	VLD1.P 4(R16), V1.S[0]
+	CMP $13, R0
+	BLE lanes673
+	VLD1.P 4(R16), V1.S[1]
+	CMP $14, R0
+	BLE lanes673
+	VLD1.P 4(R16), V1.S[2]
+	CMP $15, R0
+	BLE lanes673
+	VLD1.P 4(R16), V1.S[3]
+lanes673:
+	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
+	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
+	WORD $0x4e20cc3f // fmla v31.4s, v1.4s, v0.4s
+	WORD $0x4ebf1fe1 // orr v1.16b, v31.16b, v31.16b
+	MOVD $0(R20), R16
+	CMP $12, R0
+	BLE lanes674
+	VST1.P V1.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes674
+	VST1.P V1.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes674
+	VST1.P V1.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes674
+	VST1.P V1.S[3], 4(R16)
+lanes674:
+	ADD R2<<1, R6, R21
+	MOVD $0(R21), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $12, R0
+	BLE lanes675
+	VLD1.P 4(R16), V1.S[0]
+	CMP $13, R0
+	BLE lanes675
+	VLD1.P 4(R16), V1.S[1]
+	CMP $14, R0
+	BLE lanes675
+	VLD1.P 4(R16), V1.S[2]
+	CMP $15, R0
+	BLE lanes675
+	VLD1.P 4(R16), V1.S[3]
+lanes675:
+	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
+	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
+	WORD $0x4e20cc3f // fmla v31.4s, v1.4s, v0.4s
+	WORD $0x4ebf1fe1 // orr v1.16b, v31.16b, v31.16b
+	MOVD $0(R21), R16
+	CMP $12, R0
+	BLE lanes676
+	VST1.P V1.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes676
+	VST1.P V1.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes676
+	VST1.P V1.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes676
+	VST1.P V1.S[3], 4(R16)
+lanes676:
+	ADD R3<<0, R6, R22
 	MOVD $0(R22), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $12, R0
-	BLE lanes657
+	BLE lanes677
 	VLD1.P 4(R16), V1.S[0]
 	CMP $13, R0
-	BLE lanes657
+	BLE lanes677
 	VLD1.P 4(R16), V1.S[1]
 	CMP $14, R0
-	BLE lanes657
+	BLE lanes677
 	VLD1.P 4(R16), V1.S[2]
 	CMP $15, R0
-	BLE lanes657
+	BLE lanes677
 	VLD1.P 4(R16), V1.S[3]
-lanes657:
+lanes677:
 	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e20cc3f // fmla v31.4s, v1.4s, v0.4s
 	WORD $0x4ebf1fe1 // orr v1.16b, v31.16b, v31.16b
 	MOVD $0(R22), R16
 	CMP $12, R0
-	BLE lanes658
+	BLE lanes678
 	VST1.P V1.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes658
+	BLE lanes678
 	VST1.P V1.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes658
+	BLE lanes678
 	VST1.P V1.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes658
+	BLE lanes678
 	VST1.P V1.S[3], 4(R16)
-lanes658:
-	ADD R2<<1, R6, R23
-	MOVD $0(R23), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $12, R0
-	BLE lanes659
-	VLD1.P 4(R16), V1.S[0]
-	CMP $13, R0
-	BLE lanes659
-	VLD1.P 4(R16), V1.S[1]
-	CMP $14, R0
-	BLE lanes659
-	VLD1.P 4(R16), V1.S[2]
-	CMP $15, R0
-	BLE lanes659
-	VLD1.P 4(R16), V1.S[3]
-lanes659:
-	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
-	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
-	WORD $0x4e20cc3f // fmla v31.4s, v1.4s, v0.4s
-	WORD $0x4ebf1fe1 // orr v1.16b, v31.16b, v31.16b
-	MOVD $0(R23), R16
-	CMP $12, R0
-	BLE lanes660
-	VST1.P V1.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes660
-	VST1.P V1.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes660
-	VST1.P V1.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes660
-	VST1.P V1.S[3], 4(R16)
-lanes660:
-	ADD R3<<0, R6, R24
-	MOVD $0(R24), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $12, R0
-	BLE lanes661
-	VLD1.P 4(R16), V1.S[0]
-	CMP $13, R0
-	BLE lanes661
-	VLD1.P 4(R16), V1.S[1]
-	CMP $14, R0
-	BLE lanes661
-	VLD1.P 4(R16), V1.S[2]
-	CMP $15, R0
-	BLE lanes661
-	VLD1.P 4(R16), V1.S[3]
-lanes661:
-	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
-	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
-	WORD $0x4e20cc3f // fmla v31.4s, v1.4s, v0.4s
-	WORD $0x4ebf1fe1 // orr v1.16b, v31.16b, v31.16b
-	MOVD $0(R24), R16
-	CMP $12, R0
-	BLE lanes662
-	VST1.P V1.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes662
-	VST1.P V1.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes662
-	VST1.P V1.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes662
-	VST1.P V1.S[3], 4(R16)
-lanes662:
+lanes678:
 	ADD R2<<2, R6, R6
 	SUBS $4, R1, R1
-	BGE four337
-rest338:
+	BGE four349
+rest350:
 	ADDS $4, R1, R1
-	BEQ done340
-one339:
+	BEQ done352
+one351:
 	MOVD $0(R6), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $12, R0
-	BLE lanes663
+	BLE lanes679
 	VLD1.P 4(R16), V1.S[0]
 	CMP $13, R0
-	BLE lanes663
+	BLE lanes679
 	VLD1.P 4(R16), V1.S[1]
 	CMP $14, R0
-	BLE lanes663
+	BLE lanes679
 	VLD1.P 4(R16), V1.S[2]
 	CMP $15, R0
-	BLE lanes663
+	BLE lanes679
 	VLD1.P 4(R16), V1.S[3]
-lanes663:
+lanes679:
 	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e20cc3f // fmla v31.4s, v1.4s, v0.4s
 	WORD $0x4ebf1fe1 // orr v1.16b, v31.16b, v31.16b
 	MOVD $0(R6), R16
 	CMP $12, R0
-	BLE lanes664
+	BLE lanes680
 	VST1.P V1.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes664
+	BLE lanes680
 	VST1.P V1.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes664
+	BLE lanes680
 	VST1.P V1.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes664
+	BLE lanes680
 	VST1.P V1.S[3], 4(R16)
-lanes664:
+lanes680:
 	ADD R2<<0, R6, R6
 	SUBS $1, R1, R1
-	BNE one339
-done340:
-done284:
+	BNE one351
+done352:
+done296:
 	RET
 
 // func normaliseGradNEON(n int, rows int, dx *float32, x *float32, rs int, length float32)
@@ -21300,9 +21768,9 @@ TEXT ·normaliseGradNEON(SB), NOSPLIT, $0-44
 	MOVD rs+32(FP), R6
 	LSL $2, R6, R6
 	MOVD ZR, R7
-loop342:
+loop354:
 	CMP $16, R0
-	BLT part341
+	BLT part353
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -21322,27 +21790,27 @@ loop342:
 	MOVD R1, R8
 	MOVD R3, R9
 	MOVD R3, R10
-row343:
-	ADD R7<<2, R9, R25
-	FMOVQ 0(R25), F8
+row355:
+	ADD R7<<2, R9, R23
+	FMOVQ 0(R23), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd00 // fmla v0.2d, v8.2d, v8.2d
-	FMOVQ 16(R25), F8
+	FMOVQ 16(R23), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd25 // fmla v5.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd01 // fmla v1.2d, v8.2d, v8.2d
-	FMOVQ 32(R25), F8
+	FMOVQ 32(R23), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd02 // fmla v2.2d, v8.2d, v8.2d
-	FMOVQ 48(R25), F8
+	FMOVQ 48(R23), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd27 // fmla v7.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
@@ -21351,7 +21819,7 @@ row343:
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row343
+	BNE row355
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
@@ -21371,11 +21839,11 @@ row343:
 	MOVD R1, R8
 	MOVD R3, R9
 	MOVD R2, R10
-row344:
-	ADD R7<<2, R9, R26
-	FMOVQ 0(R26), F16
-	ADD R7<<2, R10, R19
-	FMOVQ 0(R19), F17
+row356:
+	ADD R7<<2, R9, R24
+	FMOVQ 0(R24), F16
+	ADD R7<<2, R10, R25
+	FMOVQ 0(R25), F17
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6c // fmla v12.2d, v19.2d, v18.2d
@@ -21384,8 +21852,8 @@ row344:
 	WORD $0x6e114231 // ext v17.16b, v17.16b, v17.16b, #8
 	WORD $0x0e617a31 // fcvtl v17.2d, v17.2s
 	WORD $0x4e70ce28 // fmla v8.2d, v17.2d, v16.2d
-	FMOVQ 16(R26), F16
-	FMOVQ 16(R19), F17
+	FMOVQ 16(R24), F16
+	FMOVQ 16(R25), F17
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6d // fmla v13.2d, v19.2d, v18.2d
@@ -21394,8 +21862,8 @@ row344:
 	WORD $0x6e114231 // ext v17.16b, v17.16b, v17.16b, #8
 	WORD $0x0e617a31 // fcvtl v17.2d, v17.2s
 	WORD $0x4e70ce29 // fmla v9.2d, v17.2d, v16.2d
-	FMOVQ 32(R26), F16
-	FMOVQ 32(R19), F17
+	FMOVQ 32(R24), F16
+	FMOVQ 32(R25), F17
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6e // fmla v14.2d, v19.2d, v18.2d
@@ -21404,8 +21872,8 @@ row344:
 	WORD $0x6e114231 // ext v17.16b, v17.16b, v17.16b, #8
 	WORD $0x0e617a31 // fcvtl v17.2d, v17.2s
 	WORD $0x4e70ce2a // fmla v10.2d, v17.2d, v16.2d
-	FMOVQ 48(R26), F16
-	FMOVQ 48(R19), F17
+	FMOVQ 48(R24), F16
+	FMOVQ 48(R25), F17
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6f // fmla v15.2d, v19.2d, v18.2d
@@ -21417,7 +21885,7 @@ row344:
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row344
+	BNE row356
 	WORD $0x6e64fd8c // fdiv v12.2d, v12.2d, v4.2d
 	WORD $0x6e60fd08 // fdiv v8.2d, v8.2d, v0.2d
 	WORD $0x6e65fdad // fdiv v13.2d, v13.2d, v5.2d
@@ -21524,17 +21992,17 @@ row344:
 	MOVD R1, R8
 	MOVD R2, R9
 	MOVD R3, R10
-row345:
-	ADD R7<<2, R9, R20
-	FMOVQ 0(R20), F4
-	FMOVQ 16(R20), F5
-	FMOVQ 32(R20), F6
-	FMOVQ 48(R20), F7
-	ADD R7<<2, R10, R21
-	FMOVQ 0(R21), F12
-	FMOVQ 16(R21), F13
-	FMOVQ 32(R21), F14
-	FMOVQ 48(R21), F15
+row357:
+	ADD R7<<2, R9, R26
+	FMOVQ 0(R26), F4
+	FMOVQ 16(R26), F5
+	FMOVQ 32(R26), F6
+	FMOVQ 48(R26), F7
+	ADD R7<<2, R10, R19
+	FMOVQ 0(R19), F12
+	FMOVQ 16(R19), F13
+	FMOVQ 32(R19), F14
+	FMOVQ 48(R19), F15
 	WORD $0x4ea8cd84 // fmls v4.4s, v12.4s, v8.4s
 	WORD $0x4ea9cda5 // fmls v5.4s, v13.4s, v9.4s
 	WORD $0x4eaacdc6 // fmls v6.4s, v14.4s, v10.4s
@@ -21543,28 +22011,28 @@ row345:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
 	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	FMOVQ F4, 0(R20)
-	FMOVQ F5, 16(R20)
-	FMOVQ F6, 32(R20)
-	FMOVQ F7, 48(R20)
+	FMOVQ F4, 0(R26)
+	FMOVQ F5, 16(R26)
+	FMOVQ F6, 32(R26)
+	FMOVQ F7, 48(R26)
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row345
+	BNE row357
 	ADDS $16, R7, R7
 	SUBS $16, R0, R0
-	JMP loop342
-part341:
+	JMP loop354
+part353:
 	CMP $0, R0
-	BEQ done346
+	BEQ done358
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R0, R9
 	NEG R9, R9
-	ADD R9<<2, R8, R22
-	FMOVQ 64(R22), F0
-	FMOVQ 80(R22), F0
-	FMOVQ 96(R22), F0
-	FMOVQ 112(R22), F0
+	ADD R9<<2, R8, R20
+	FMOVQ 64(R20), F0
+	FMOVQ 80(R20), F0
+	FMOVQ 96(R20), F0
+	FMOVQ 112(R20), F0
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -21584,83 +22052,83 @@ part341:
 	MOVD R1, R8
 	MOVD R3, R9
 	MOVD R3, R10
-row347:
-	ADD R7<<2, R9, R23
-	MOVD $0(R23), R16
+row359:
+	ADD R7<<2, R9, R21
+	MOVD $0(R21), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes665
+	BLE lanes681
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes665
+	BLE lanes681
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes665
+	BLE lanes681
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes665
+	BLE lanes681
 	VLD1.P 4(R16), V8.S[3]
-lanes665:
+lanes681:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd00 // fmla v0.2d, v8.2d, v8.2d
-	MOVD $16(R23), R16
+	MOVD $16(R21), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $4, R0
-	BLE lanes666
+	BLE lanes682
 	VLD1.P 4(R16), V8.S[0]
 	CMP $5, R0
-	BLE lanes666
+	BLE lanes682
 	VLD1.P 4(R16), V8.S[1]
 	CMP $6, R0
-	BLE lanes666
+	BLE lanes682
 	VLD1.P 4(R16), V8.S[2]
 	CMP $7, R0
-	BLE lanes666
+	BLE lanes682
 	VLD1.P 4(R16), V8.S[3]
-lanes666:
+lanes682:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd25 // fmla v5.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd01 // fmla v1.2d, v8.2d, v8.2d
-	MOVD $32(R23), R16
+	MOVD $32(R21), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $8, R0
-	BLE lanes667
+	BLE lanes683
 	VLD1.P 4(R16), V8.S[0]
 	CMP $9, R0
-	BLE lanes667
+	BLE lanes683
 	VLD1.P 4(R16), V8.S[1]
 	CMP $10, R0
-	BLE lanes667
+	BLE lanes683
 	VLD1.P 4(R16), V8.S[2]
 	CMP $11, R0
-	BLE lanes667
+	BLE lanes683
 	VLD1.P 4(R16), V8.S[3]
-lanes667:
+lanes683:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd02 // fmla v2.2d, v8.2d, v8.2d
-	MOVD $48(R23), R16
+	MOVD $48(R21), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $12, R0
-	BLE lanes668
+	BLE lanes684
 	VLD1.P 4(R16), V8.S[0]
 	CMP $13, R0
-	BLE lanes668
+	BLE lanes684
 	VLD1.P 4(R16), V8.S[1]
 	CMP $14, R0
-	BLE lanes668
+	BLE lanes684
 	VLD1.P 4(R16), V8.S[2]
 	CMP $15, R0
-	BLE lanes668
+	BLE lanes684
 	VLD1.P 4(R16), V8.S[3]
-lanes668:
+lanes684:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd27 // fmla v7.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
@@ -21669,7 +22137,7 @@ lanes668:
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row347
+	BNE row359
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
@@ -21689,39 +22157,39 @@ lanes668:
 	MOVD R1, R8
 	MOVD R3, R9
 	MOVD R2, R10
-row348:
-	ADD R7<<2, R9, R24
-	MOVD $0(R24), R16
+row360:
+	ADD R7<<2, R9, R22
+	MOVD $0(R22), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $0, R0
-	BLE lanes669
+	BLE lanes685
 	VLD1.P 4(R16), V16.S[0]
 	CMP $1, R0
-	BLE lanes669
+	BLE lanes685
 	VLD1.P 4(R16), V16.S[1]
 	CMP $2, R0
-	BLE lanes669
+	BLE lanes685
 	VLD1.P 4(R16), V16.S[2]
 	CMP $3, R0
-	BLE lanes669
+	BLE lanes685
 	VLD1.P 4(R16), V16.S[3]
-lanes669:
-	ADD R7<<2, R10, R25
-	MOVD $0(R25), R16
+lanes685:
+	ADD R7<<2, R10, R23
+	MOVD $0(R23), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $0, R0
-	BLE lanes670
+	BLE lanes686
 	VLD1.P 4(R16), V17.S[0]
 	CMP $1, R0
-	BLE lanes670
+	BLE lanes686
 	VLD1.P 4(R16), V17.S[1]
 	CMP $2, R0
-	BLE lanes670
+	BLE lanes686
 	VLD1.P 4(R16), V17.S[2]
 	CMP $3, R0
-	BLE lanes670
+	BLE lanes686
 	VLD1.P 4(R16), V17.S[3]
-lanes670:
+lanes686:
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6c // fmla v12.2d, v19.2d, v18.2d
@@ -21730,36 +22198,36 @@ lanes670:
 	WORD $0x6e114231 // ext v17.16b, v17.16b, v17.16b, #8
 	WORD $0x0e617a31 // fcvtl v17.2d, v17.2s
 	WORD $0x4e70ce28 // fmla v8.2d, v17.2d, v16.2d
-	MOVD $16(R24), R16
+	MOVD $16(R22), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $4, R0
-	BLE lanes671
+	BLE lanes687
 	VLD1.P 4(R16), V16.S[0]
 	CMP $5, R0
-	BLE lanes671
+	BLE lanes687
 	VLD1.P 4(R16), V16.S[1]
 	CMP $6, R0
-	BLE lanes671
+	BLE lanes687
 	VLD1.P 4(R16), V16.S[2]
 	CMP $7, R0
-	BLE lanes671
+	BLE lanes687
 	VLD1.P 4(R16), V16.S[3]
-lanes671:
-	MOVD $16(R25), R16
+lanes687:
+	MOVD $16(R23), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $4, R0
-	BLE lanes672
+	BLE lanes688
 	VLD1.P 4(R16), V17.S[0]
 	CMP $5, R0
-	BLE lanes672
+	BLE lanes688
 	VLD1.P 4(R16), V17.S[1]
 	CMP $6, R0
-	BLE lanes672
+	BLE lanes688
 	VLD1.P 4(R16), V17.S[2]
 	CMP $7, R0
-	BLE lanes672
+	BLE lanes688
 	VLD1.P 4(R16), V17.S[3]
-lanes672:
+lanes688:
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6d // fmla v13.2d, v19.2d, v18.2d
@@ -21768,36 +22236,36 @@ lanes672:
 	WORD $0x6e114231 // ext v17.16b, v17.16b, v17.16b, #8
 	WORD $0x0e617a31 // fcvtl v17.2d, v17.2s
 	WORD $0x4e70ce29 // fmla v9.2d, v17.2d, v16.2d
-	MOVD $32(R24), R16
+	MOVD $32(R22), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $8, R0
-	BLE lanes673
+	BLE lanes689
 	VLD1.P 4(R16), V16.S[0]
 	CMP $9, R0
-	BLE lanes673
+	BLE lanes689
 	VLD1.P 4(R16), V16.S[1]
 	CMP $10, R0
-	BLE lanes673
+	BLE lanes689
 	VLD1.P 4(R16), V16.S[2]
 	CMP $11, R0
-	BLE lanes673
+	BLE lanes689
 	VLD1.P 4(R16), V16.S[3]
-lanes673:
-	MOVD $32(R25), R16
+lanes689:
+	MOVD $32(R23), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $8, R0
-	BLE lanes674
+	BLE lanes690
 	VLD1.P 4(R16), V17.S[0]
 	CMP $9, R0
-	BLE lanes674
+	BLE lanes690
 	VLD1.P 4(R16), V17.S[1]
 	CMP $10, R0
-	BLE lanes674
+	BLE lanes690
 	VLD1.P 4(R16), V17.S[2]
 	CMP $11, R0
-	BLE lanes674
+	BLE lanes690
 	VLD1.P 4(R16), V17.S[3]
-lanes674:
+lanes690:
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6e // fmla v14.2d, v19.2d, v18.2d
@@ -21806,36 +22274,36 @@ lanes674:
 	WORD $0x6e114231 // ext v17.16b, v17.16b, v17.16b, #8
 	WORD $0x0e617a31 // fcvtl v17.2d, v17.2s
 	WORD $0x4e70ce2a // fmla v10.2d, v17.2d, v16.2d
-	MOVD $48(R24), R16
+	MOVD $48(R22), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $12, R0
-	BLE lanes675
+	BLE lanes691
 	VLD1.P 4(R16), V16.S[0]
 	CMP $13, R0
-	BLE lanes675
+	BLE lanes691
 	VLD1.P 4(R16), V16.S[1]
 	CMP $14, R0
-	BLE lanes675
+	BLE lanes691
 	VLD1.P 4(R16), V16.S[2]
 	CMP $15, R0
-	BLE lanes675
+	BLE lanes691
 	VLD1.P 4(R16), V16.S[3]
-lanes675:
-	MOVD $48(R25), R16
+lanes691:
+	MOVD $48(R23), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $12, R0
-	BLE lanes676
+	BLE lanes692
 	VLD1.P 4(R16), V17.S[0]
 	CMP $13, R0
-	BLE lanes676
+	BLE lanes692
 	VLD1.P 4(R16), V17.S[1]
 	CMP $14, R0
-	BLE lanes676
+	BLE lanes692
 	VLD1.P 4(R16), V17.S[2]
 	CMP $15, R0
-	BLE lanes676
+	BLE lanes692
 	VLD1.P 4(R16), V17.S[3]
-lanes676:
+lanes692:
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6f // fmla v15.2d, v19.2d, v18.2d
@@ -21847,7 +22315,7 @@ lanes676:
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row348
+	BNE row360
 	WORD $0x6e64fd8c // fdiv v12.2d, v12.2d, v4.2d
 	WORD $0x6e60fd08 // fdiv v8.2d, v8.2d, v0.2d
 	WORD $0x6e65fdad // fdiv v13.2d, v13.2d, v5.2d
@@ -21952,129 +22420,129 @@ lanes676:
 	WORD $0x0e616984 // fcvtn v4.2s, v12.2d
 	WORD $0x4ec43863 // zip1 v3.2d, v3.2d, v4.2d
 	MOVD R2, R2
-row349:
-	ADD R7<<2, R2, R26
-	MOVD $0(R26), R16
+row361:
+	ADD R7<<2, R2, R24
+	MOVD $0(R24), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R0
-	BLE lanes677
+	BLE lanes693
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R0
-	BLE lanes677
+	BLE lanes693
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R0
-	BLE lanes677
+	BLE lanes693
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R0
-	BLE lanes677
+	BLE lanes693
 	VLD1.P 4(R16), V4.S[3]
-lanes677:
-	MOVD $16(R26), R16
+lanes693:
+	MOVD $16(R24), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R0
-	BLE lanes678
+	BLE lanes694
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R0
-	BLE lanes678
+	BLE lanes694
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R0
-	BLE lanes678
+	BLE lanes694
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R0
-	BLE lanes678
+	BLE lanes694
 	VLD1.P 4(R16), V5.S[3]
-lanes678:
-	MOVD $32(R26), R16
+lanes694:
+	MOVD $32(R24), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R0
-	BLE lanes679
+	BLE lanes695
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R0
-	BLE lanes679
+	BLE lanes695
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R0
-	BLE lanes679
+	BLE lanes695
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R0
-	BLE lanes679
+	BLE lanes695
 	VLD1.P 4(R16), V6.S[3]
-lanes679:
-	MOVD $48(R26), R16
+lanes695:
+	MOVD $48(R24), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R0
-	BLE lanes680
+	BLE lanes696
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R0
-	BLE lanes680
+	BLE lanes696
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R0
-	BLE lanes680
+	BLE lanes696
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R0
-	BLE lanes680
+	BLE lanes696
 	VLD1.P 4(R16), V7.S[3]
-lanes680:
-	ADD R7<<2, R3, R19
-	MOVD $0(R19), R16
+lanes696:
+	ADD R7<<2, R3, R25
+	MOVD $0(R25), R16
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
 	CMP $0, R0
-	BLE lanes681
+	BLE lanes697
 	VLD1.P 4(R16), V12.S[0]
 	CMP $1, R0
-	BLE lanes681
+	BLE lanes697
 	VLD1.P 4(R16), V12.S[1]
 	CMP $2, R0
-	BLE lanes681
+	BLE lanes697
 	VLD1.P 4(R16), V12.S[2]
 	CMP $3, R0
-	BLE lanes681
+	BLE lanes697
 	VLD1.P 4(R16), V12.S[3]
-lanes681:
-	MOVD $16(R19), R16
+lanes697:
+	MOVD $16(R25), R16
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	CMP $4, R0
-	BLE lanes682
+	BLE lanes698
 	VLD1.P 4(R16), V13.S[0]
 	CMP $5, R0
-	BLE lanes682
+	BLE lanes698
 	VLD1.P 4(R16), V13.S[1]
 	CMP $6, R0
-	BLE lanes682
+	BLE lanes698
 	VLD1.P 4(R16), V13.S[2]
 	CMP $7, R0
-	BLE lanes682
+	BLE lanes698
 	VLD1.P 4(R16), V13.S[3]
-lanes682:
-	MOVD $32(R19), R16
+lanes698:
+	MOVD $32(R25), R16
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	CMP $8, R0
-	BLE lanes683
+	BLE lanes699
 	VLD1.P 4(R16), V14.S[0]
 	CMP $9, R0
-	BLE lanes683
+	BLE lanes699
 	VLD1.P 4(R16), V14.S[1]
 	CMP $10, R0
-	BLE lanes683
+	BLE lanes699
 	VLD1.P 4(R16), V14.S[2]
 	CMP $11, R0
-	BLE lanes683
+	BLE lanes699
 	VLD1.P 4(R16), V14.S[3]
-lanes683:
-	MOVD $48(R19), R16
+lanes699:
+	MOVD $48(R25), R16
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	CMP $12, R0
-	BLE lanes684
+	BLE lanes700
 	VLD1.P 4(R16), V15.S[0]
 	CMP $13, R0
-	BLE lanes684
+	BLE lanes700
 	VLD1.P 4(R16), V15.S[1]
 	CMP $14, R0
-	BLE lanes684
+	BLE lanes700
 	VLD1.P 4(R16), V15.S[2]
 	CMP $15, R0
-	BLE lanes684
+	BLE lanes700
 	VLD1.P 4(R16), V15.S[3]
-lanes684:
+lanes700:
 	WORD $0x4ea8cd84 // fmls v4.4s, v12.4s, v8.4s
 	WORD $0x4ea9cda5 // fmls v5.4s, v13.4s, v9.4s
 	WORD $0x4eaacdc6 // fmls v6.4s, v14.4s, v10.4s
@@ -22083,67 +22551,67 @@ lanes684:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
 	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	MOVD $0(R26), R16
+	MOVD $0(R24), R16
 	CMP $0, R0
-	BLE lanes685
+	BLE lanes701
 	VST1.P V4.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes685
+	BLE lanes701
 	VST1.P V4.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes685
+	BLE lanes701
 	VST1.P V4.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes685
+	BLE lanes701
 	VST1.P V4.S[3], 4(R16)
-lanes685:
-	MOVD $16(R26), R16
+lanes701:
+	MOVD $16(R24), R16
 	CMP $4, R0
-	BLE lanes686
+	BLE lanes702
 	VST1.P V5.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes686
+	BLE lanes702
 	VST1.P V5.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes686
+	BLE lanes702
 	VST1.P V5.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes686
+	BLE lanes702
 	VST1.P V5.S[3], 4(R16)
-lanes686:
-	MOVD $32(R26), R16
+lanes702:
+	MOVD $32(R24), R16
 	CMP $8, R0
-	BLE lanes687
+	BLE lanes703
 	VST1.P V6.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes687
+	BLE lanes703
 	VST1.P V6.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes687
+	BLE lanes703
 	VST1.P V6.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes687
+	BLE lanes703
 	VST1.P V6.S[3], 4(R16)
-lanes687:
-	MOVD $48(R26), R16
+lanes703:
+	MOVD $48(R24), R16
 	CMP $12, R0
-	BLE lanes688
+	BLE lanes704
 	VST1.P V7.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes688
+	BLE lanes704
 	VST1.P V7.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes688
+	BLE lanes704
 	VST1.P V7.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes688
+	BLE lanes704
 	VST1.P V7.S[3], 4(R16)
-lanes688:
+lanes704:
 	ADDS R6, R2, R2
 	ADDS R6, R3, R3
 	SUBS $1, R1, R1
-	BNE row349
-done346:
+	BNE row361
+done358:
 	RET
 
 // func reflectNEON(n int, rows int, x *float32, rs int, a float32)
@@ -22157,9 +22625,84 @@ TEXT ·reflectNEON(SB), NOSPLIT, $0-36
 	MUL R1, R6, R6
 	ADDS R2, R6, R6
 	MOVD ZR, R7
-loop352:
+loop364:
 	CMP $32, R0
-	BLT single351
+	BLT single363
+	ADD R7<<2, R6, R26
+	FMOVQ 0(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
+	FMOVS a+32(FP), F4
+	WORD $0x4e040484 // dup v4.4s, v4.s[0]
+	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
+	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	FMOVQ F4, 0(R26)
+	FMOVQ F5, 16(R26)
+	FMOVQ F6, 32(R26)
+	FMOVQ F7, 48(R26)
+	FMOVQ 64(R26), F4
+	FMOVQ 80(R26), F5
+	FMOVQ 96(R26), F6
+	FMOVQ 112(R26), F7
+	FMOVS a+32(FP), F8
+	WORD $0x4e040508 // dup v8.4s, v8.s[0]
+	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
+	WORD $0x6e28dca5 // fmul v5.4s, v5.4s, v8.4s
+	WORD $0x6e28dcc6 // fmul v6.4s, v6.4s, v8.4s
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
+	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
+	FMOVQ F8, 64(R26)
+	FMOVQ F9, 80(R26)
+	FMOVQ F10, 96(R26)
+	FMOVQ F11, 112(R26)
+	MOVD R1, R8
+	MOVD R2, R9
+row365:
+	ADD R7<<2, R9, R19
+	FMOVQ 0(R19), F8
+	FMOVQ 16(R19), F9
+	FMOVQ 32(R19), F10
+	FMOVQ 48(R19), F11
+	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
+	WORD $0x4e21d529 // fadd v9.4s, v9.4s, v1.4s
+	WORD $0x4e22d54a // fadd v10.4s, v10.4s, v2.4s
+	WORD $0x4e23d56b // fadd v11.4s, v11.4s, v3.4s
+	FMOVQ F8, 0(R19)
+	FMOVQ F9, 16(R19)
+	FMOVQ F10, 32(R19)
+	FMOVQ F11, 48(R19)
+	FMOVQ 64(R19), F8
+	FMOVQ 80(R19), F9
+	FMOVQ 96(R19), F10
+	FMOVQ 112(R19), F11
+	WORD $0x4e24d508 // fadd v8.4s, v8.4s, v4.4s
+	WORD $0x4e25d529 // fadd v9.4s, v9.4s, v5.4s
+	WORD $0x4e26d54a // fadd v10.4s, v10.4s, v6.4s
+	WORD $0x4e27d56b // fadd v11.4s, v11.4s, v7.4s
+	FMOVQ F8, 64(R19)
+	FMOVQ F9, 80(R19)
+	FMOVQ F10, 96(R19)
+	FMOVQ F11, 112(R19)
+	ADDS R3, R9, R9
+	SUBS $1, R8, R8
+	BNE row365
+	ADDS $32, R7, R7
+	SUBS $32, R0, R0
+	JMP loop364
+single363:
+loop366:
+	CMP $16, R0
+	BLT part362
 	ADD R7<<2, R6, R20
 	FMOVQ 0(R20), F0
 	FMOVQ 16(R20), F1
@@ -22179,175 +22722,100 @@ loop352:
 	FMOVQ F5, 16(R20)
 	FMOVQ F6, 32(R20)
 	FMOVQ F7, 48(R20)
-	FMOVQ 64(R20), F4
-	FMOVQ 80(R20), F5
-	FMOVQ 96(R20), F6
-	FMOVQ 112(R20), F7
-	FMOVS a+32(FP), F8
-	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
-	WORD $0x6e28dca5 // fmul v5.4s, v5.4s, v8.4s
-	WORD $0x6e28dcc6 // fmul v6.4s, v6.4s, v8.4s
-	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	FMOVQ F8, 64(R20)
-	FMOVQ F9, 80(R20)
-	FMOVQ F10, 96(R20)
-	FMOVQ F11, 112(R20)
 	MOVD R1, R8
 	MOVD R2, R9
-row353:
+row367:
 	ADD R7<<2, R9, R21
-	FMOVQ 0(R21), F8
-	FMOVQ 16(R21), F9
-	FMOVQ 32(R21), F10
-	FMOVQ 48(R21), F11
-	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
-	WORD $0x4e21d529 // fadd v9.4s, v9.4s, v1.4s
-	WORD $0x4e22d54a // fadd v10.4s, v10.4s, v2.4s
-	WORD $0x4e23d56b // fadd v11.4s, v11.4s, v3.4s
-	FMOVQ F8, 0(R21)
-	FMOVQ F9, 16(R21)
-	FMOVQ F10, 32(R21)
-	FMOVQ F11, 48(R21)
-	FMOVQ 64(R21), F8
-	FMOVQ 80(R21), F9
-	FMOVQ 96(R21), F10
-	FMOVQ 112(R21), F11
-	WORD $0x4e24d508 // fadd v8.4s, v8.4s, v4.4s
-	WORD $0x4e25d529 // fadd v9.4s, v9.4s, v5.4s
-	WORD $0x4e26d54a // fadd v10.4s, v10.4s, v6.4s
-	WORD $0x4e27d56b // fadd v11.4s, v11.4s, v7.4s
-	FMOVQ F8, 64(R21)
-	FMOVQ F9, 80(R21)
-	FMOVQ F10, 96(R21)
-	FMOVQ F11, 112(R21)
-	ADDS R3, R9, R9
-	SUBS $1, R8, R8
-	BNE row353
-	ADDS $32, R7, R7
-	SUBS $32, R0, R0
-	JMP loop352
-single351:
-loop354:
-	CMP $16, R0
-	BLT part350
-	ADD R7<<2, R6, R22
-	FMOVQ 0(R22), F0
-	FMOVQ 16(R22), F1
-	FMOVQ 32(R22), F2
-	FMOVQ 48(R22), F3
-	FMOVS a+32(FP), F4
-	WORD $0x4e040484 // dup v4.4s, v4.s[0]
-	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
-	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
-	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	FMOVQ F4, 0(R22)
-	FMOVQ F5, 16(R22)
-	FMOVQ F6, 32(R22)
-	FMOVQ F7, 48(R22)
-	MOVD R1, R8
-	MOVD R2, R9
-row355:
-	ADD R7<<2, R9, R23
-	FMOVQ 0(R23), F4
-	FMOVQ 16(R23), F5
-	FMOVQ 32(R23), F6
-	FMOVQ 48(R23), F7
+	FMOVQ 0(R21), F4
+	FMOVQ 16(R21), F5
+	FMOVQ 32(R21), F6
+	FMOVQ 48(R21), F7
 	WORD $0x4e20d484 // fadd v4.4s, v4.4s, v0.4s
 	WORD $0x4e21d4a5 // fadd v5.4s, v5.4s, v1.4s
 	WORD $0x4e22d4c6 // fadd v6.4s, v6.4s, v2.4s
 	WORD $0x4e23d4e7 // fadd v7.4s, v7.4s, v3.4s
-	FMOVQ F4, 0(R23)
-	FMOVQ F5, 16(R23)
-	FMOVQ F6, 32(R23)
-	FMOVQ F7, 48(R23)
+	FMOVQ F4, 0(R21)
+	FMOVQ F5, 16(R21)
+	FMOVQ F6, 32(R21)
+	FMOVQ F7, 48(R21)
 	ADDS R3, R9, R9
 	SUBS $1, R8, R8
-	BNE row355
+	BNE row367
 	ADDS $16, R7, R7
 	SUBS $16, R0, R0
-	JMP loop354
-part350:
+	JMP loop366
+part362:
 	CMP $0, R0
-	BEQ done356
+	BEQ done368
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R0, R9
 	NEG R9, R9
-	ADD R9<<2, R8, R24
-	FMOVQ 64(R24), F0
-	FMOVQ 80(R24), F0
-	FMOVQ 96(R24), F0
-	FMOVQ 112(R24), F0
-	ADD R7<<2, R6, R25
-	MOVD $0(R25), R16
+	ADD R9<<2, R8, R22
+	FMOVQ 64(R22), F0
+	FMOVQ 80(R22), F0
+	FMOVQ 96(R22), F0
+	FMOVQ 112(R22), F0
+	ADD R7<<2, R6, R23
+	MOVD $0(R23), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes689
+	BLE lanes705
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes689
+	BLE lanes705
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes689
+	BLE lanes705
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes689
+	BLE lanes705
 	VLD1.P 4(R16), V0.S[3]
-lanes689:
-	MOVD $16(R25), R16
+lanes705:
+	MOVD $16(R23), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes690
+	BLE lanes706
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes690
+	BLE lanes706
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes690
+	BLE lanes706
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes690
+	BLE lanes706
 	VLD1.P 4(R16), V1.S[3]
-lanes690:
-	MOVD $32(R25), R16
+lanes706:
+	MOVD $32(R23), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes691
+	BLE lanes707
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes691
+	BLE lanes707
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes691
+	BLE lanes707
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes691
+	BLE lanes707
 	VLD1.P 4(R16), V2.S[3]
-lanes691:
-	MOVD $48(R25), R16
+lanes707:
+	MOVD $48(R23), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes692
+	BLE lanes708
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes692
+	BLE lanes708
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes692
+	BLE lanes708
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes692
+	BLE lanes708
 	VLD1.P 4(R16), V3.S[3]
-lanes692:
+lanes708:
 	FMOVS a+32(FP), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
@@ -22358,189 +22826,189 @@ lanes692:
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	MOVD $0(R25), R16
+	MOVD $0(R23), R16
 	CMP $0, R0
-	BLE lanes693
+	BLE lanes709
 	VST1.P V4.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes693
+	BLE lanes709
 	VST1.P V4.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes693
+	BLE lanes709
 	VST1.P V4.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes693
+	BLE lanes709
 	VST1.P V4.S[3], 4(R16)
-lanes693:
-	MOVD $16(R25), R16
+lanes709:
+	MOVD $16(R23), R16
 	CMP $4, R0
-	BLE lanes694
+	BLE lanes710
 	VST1.P V5.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes694
+	BLE lanes710
 	VST1.P V5.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes694
+	BLE lanes710
 	VST1.P V5.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes694
+	BLE lanes710
 	VST1.P V5.S[3], 4(R16)
-lanes694:
-	MOVD $32(R25), R16
+lanes710:
+	MOVD $32(R23), R16
 	CMP $8, R0
-	BLE lanes695
+	BLE lanes711
 	VST1.P V6.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes695
+	BLE lanes711
 	VST1.P V6.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes695
+	BLE lanes711
 	VST1.P V6.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes695
+	BLE lanes711
 	VST1.P V6.S[3], 4(R16)
-lanes695:
-	MOVD $48(R25), R16
+lanes711:
+	MOVD $48(R23), R16
 	CMP $12, R0
-	BLE lanes696
+	BLE lanes712
 	VST1.P V7.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes696
+	BLE lanes712
 	VST1.P V7.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes696
+	BLE lanes712
 	VST1.P V7.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes696
+	BLE lanes712
 	VST1.P V7.S[3], 4(R16)
-lanes696:
+lanes712:
 	MOVD R2, R2
-row357:
-	ADD R7<<2, R2, R26
-	MOVD $0(R26), R16
+row369:
+	ADD R7<<2, R2, R24
+	MOVD $0(R24), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R0
-	BLE lanes697
+	BLE lanes713
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R0
-	BLE lanes697
+	BLE lanes713
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R0
-	BLE lanes697
+	BLE lanes713
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R0
-	BLE lanes697
+	BLE lanes713
 	VLD1.P 4(R16), V4.S[3]
-lanes697:
-	MOVD $16(R26), R16
+lanes713:
+	MOVD $16(R24), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R0
-	BLE lanes698
+	BLE lanes714
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R0
-	BLE lanes698
+	BLE lanes714
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R0
-	BLE lanes698
+	BLE lanes714
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R0
-	BLE lanes698
+	BLE lanes714
 	VLD1.P 4(R16), V5.S[3]
-lanes698:
-	MOVD $32(R26), R16
+lanes714:
+	MOVD $32(R24), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R0
-	BLE lanes699
+	BLE lanes715
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R0
-	BLE lanes699
+	BLE lanes715
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R0
-	BLE lanes699
+	BLE lanes715
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R0
-	BLE lanes699
+	BLE lanes715
 	VLD1.P 4(R16), V6.S[3]
-lanes699:
-	MOVD $48(R26), R16
+lanes715:
+	MOVD $48(R24), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R0
-	BLE lanes700
+	BLE lanes716
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R0
-	BLE lanes700
+	BLE lanes716
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R0
-	BLE lanes700
+	BLE lanes716
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R0
-	BLE lanes700
+	BLE lanes716
 	VLD1.P 4(R16), V7.S[3]
-lanes700:
+lanes716:
 	WORD $0x4e20d484 // fadd v4.4s, v4.4s, v0.4s
 	WORD $0x4e21d4a5 // fadd v5.4s, v5.4s, v1.4s
 	WORD $0x4e22d4c6 // fadd v6.4s, v6.4s, v2.4s
 	WORD $0x4e23d4e7 // fadd v7.4s, v7.4s, v3.4s
-	MOVD $0(R26), R16
+	MOVD $0(R24), R16
 	CMP $0, R0
-	BLE lanes701
+	BLE lanes717
 	VST1.P V4.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes701
+	BLE lanes717
 	VST1.P V4.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes701
+	BLE lanes717
 	VST1.P V4.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes701
+	BLE lanes717
 	VST1.P V4.S[3], 4(R16)
-lanes701:
-	MOVD $16(R26), R16
+lanes717:
+	MOVD $16(R24), R16
 	CMP $4, R0
-	BLE lanes702
+	BLE lanes718
 	VST1.P V5.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes702
+	BLE lanes718
 	VST1.P V5.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes702
+	BLE lanes718
 	VST1.P V5.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes702
+	BLE lanes718
 	VST1.P V5.S[3], 4(R16)
-lanes702:
-	MOVD $32(R26), R16
+lanes718:
+	MOVD $32(R24), R16
 	CMP $8, R0
-	BLE lanes703
+	BLE lanes719
 	VST1.P V6.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes703
+	BLE lanes719
 	VST1.P V6.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes703
+	BLE lanes719
 	VST1.P V6.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes703
+	BLE lanes719
 	VST1.P V6.S[3], 4(R16)
-lanes703:
-	MOVD $48(R26), R16
+lanes719:
+	MOVD $48(R24), R16
 	CMP $12, R0
-	BLE lanes704
+	BLE lanes720
 	VST1.P V7.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes704
+	BLE lanes720
 	VST1.P V7.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes704
+	BLE lanes720
 	VST1.P V7.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes704
+	BLE lanes720
 	VST1.P V7.S[3], 4(R16)
-lanes704:
+lanes720:
 	ADDS R3, R2, R2
 	SUBS $1, R1, R1
-	BNE row357
-done356:
+	BNE row369
+done368:
 	RET
 
 // func reflectGradNEON(n int, rows int, x *float32, rs int, a float32)
@@ -22554,9 +23022,9 @@ TEXT ·reflectGradNEON(SB), NOSPLIT, $0-36
 	MUL R1, R6, R6
 	ADDS R2, R6, R6
 	MOVD ZR, R7
-loop360:
+loop372:
 	CMP $32, R0
-	BLT single359
+	BLT single371
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -22567,237 +23035,237 @@ loop360:
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	MOVD R1, R8
 	MOVD R2, R9
-row361:
-	ADD R7<<2, R9, R19
-	FMOVQ 0(R19), F8
-	FMOVQ 16(R19), F9
-	FMOVQ 32(R19), F10
-	FMOVQ 48(R19), F11
+row373:
+	ADD R7<<2, R9, R25
+	FMOVQ 0(R25), F8
+	FMOVQ 16(R25), F9
+	FMOVQ 32(R25), F10
+	FMOVQ 48(R25), F11
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
 	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
 	WORD $0x4e2bd463 // fadd v3.4s, v3.4s, v11.4s
-	FMOVQ 64(R19), F8
-	FMOVQ 80(R19), F9
-	FMOVQ 96(R19), F10
-	FMOVQ 112(R19), F11
+	FMOVQ 64(R25), F8
+	FMOVQ 80(R25), F9
+	FMOVQ 96(R25), F10
+	FMOVQ 112(R25), F11
 	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
 	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
 	WORD $0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
 	WORD $0x4e2bd4e7 // fadd v7.4s, v7.4s, v11.4s
 	ADDS R3, R9, R9
 	SUBS $1, R8, R8
-	BNE row361
+	BNE row373
 	FMOVS a+32(FP), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
 	WORD $0x6e28dc21 // fmul v1.4s, v1.4s, v8.4s
 	WORD $0x6e28dc42 // fmul v2.4s, v2.4s, v8.4s
 	WORD $0x6e28dc63 // fmul v3.4s, v3.4s, v8.4s
-	ADD R7<<2, R6, R20
-	FMOVQ F0, 0(R20)
-	FMOVQ F1, 16(R20)
-	FMOVQ F2, 32(R20)
-	FMOVQ F3, 48(R20)
+	ADD R7<<2, R6, R26
+	FMOVQ F0, 0(R26)
+	FMOVQ F1, 16(R26)
+	FMOVQ F2, 32(R26)
+	FMOVQ F3, 48(R26)
 	FMOVS a+32(FP), F0
 	WORD $0x4e040400 // dup v0.4s, v0.s[0]
 	WORD $0x6e20dc81 // fmul v1.4s, v4.4s, v0.4s
 	WORD $0x6e20dca2 // fmul v2.4s, v5.4s, v0.4s
 	WORD $0x6e20dcc3 // fmul v3.4s, v6.4s, v0.4s
 	WORD $0x6e20dce0 // fmul v0.4s, v7.4s, v0.4s
-	FMOVQ F1, 64(R20)
-	FMOVQ F2, 80(R20)
-	FMOVQ F3, 96(R20)
-	FMOVQ F0, 112(R20)
+	FMOVQ F1, 64(R26)
+	FMOVQ F2, 80(R26)
+	FMOVQ F3, 96(R26)
+	FMOVQ F0, 112(R26)
 	ADDS $32, R7, R7
 	SUBS $32, R0, R0
-	JMP loop360
-single359:
-loop362:
+	JMP loop372
+single371:
+loop374:
 	CMP $16, R0
-	BLT part358
+	BLT part370
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD R1, R8
 	MOVD R2, R9
-row363:
-	ADD R7<<2, R9, R21
-	FMOVQ 0(R21), F4
-	FMOVQ 16(R21), F5
-	FMOVQ 32(R21), F6
-	FMOVQ 48(R21), F7
+row375:
+	ADD R7<<2, R9, R19
+	FMOVQ 0(R19), F4
+	FMOVQ 16(R19), F5
+	FMOVQ 32(R19), F6
+	FMOVQ 48(R19), F7
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
 	ADDS R3, R9, R9
 	SUBS $1, R8, R8
-	BNE row363
+	BNE row375
 	FMOVS a+32(FP), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
 	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
 	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
 	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	ADD R7<<2, R6, R22
-	FMOVQ F0, 0(R22)
-	FMOVQ F1, 16(R22)
-	FMOVQ F2, 32(R22)
-	FMOVQ F3, 48(R22)
+	ADD R7<<2, R6, R20
+	FMOVQ F0, 0(R20)
+	FMOVQ F1, 16(R20)
+	FMOVQ F2, 32(R20)
+	FMOVQ F3, 48(R20)
 	ADDS $16, R7, R7
 	SUBS $16, R0, R0
-	JMP loop362
-part358:
+	JMP loop374
+part370:
 	CMP $0, R0
-	BEQ done364
+	BEQ done376
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R0, R9
 	NEG R9, R9
-	ADD R9<<2, R8, R23
-	FMOVQ 64(R23), F0
-	FMOVQ 80(R23), F0
-	FMOVQ 96(R23), F0
-	FMOVQ 112(R23), F0
+	ADD R9<<2, R8, R21
+	FMOVQ 64(R21), F0
+	FMOVQ 80(R21), F0
+	FMOVQ 96(R21), F0
+	FMOVQ 112(R21), F0
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD R2, R2
-row365:
-	ADD R7<<2, R2, R24
-	MOVD $0(R24), R16
+row377:
+	ADD R7<<2, R2, R22
+	MOVD $0(R22), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R0
-	BLE lanes705
+	BLE lanes721
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R0
-	BLE lanes705
+	BLE lanes721
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R0
-	BLE lanes705
+	BLE lanes721
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R0
-	BLE lanes705
+	BLE lanes721
 	VLD1.P 4(R16), V4.S[3]
-lanes705:
-	MOVD $16(R24), R16
+lanes721:
+	MOVD $16(R22), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R0
-	BLE lanes706
+	BLE lanes722
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R0
-	BLE lanes706
+	BLE lanes722
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R0
-	BLE lanes706
+	BLE lanes722
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R0
-	BLE lanes706
+	BLE lanes722
 	VLD1.P 4(R16), V5.S[3]
-lanes706:
-	MOVD $32(R24), R16
+lanes722:
+	MOVD $32(R22), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R0
-	BLE lanes707
+	BLE lanes723
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R0
-	BLE lanes707
+	BLE lanes723
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R0
-	BLE lanes707
+	BLE lanes723
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R0
-	BLE lanes707
+	BLE lanes723
 	VLD1.P 4(R16), V6.S[3]
-lanes707:
-	MOVD $48(R24), R16
+lanes723:
+	MOVD $48(R22), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R0
-	BLE lanes708
+	BLE lanes724
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R0
-	BLE lanes708
+	BLE lanes724
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R0
-	BLE lanes708
+	BLE lanes724
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R0
-	BLE lanes708
+	BLE lanes724
 	VLD1.P 4(R16), V7.S[3]
-lanes708:
+lanes724:
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
 	ADDS R3, R2, R2
 	SUBS $1, R1, R1
-	BNE row365
+	BNE row377
 	FMOVS a+32(FP), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
 	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
 	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
 	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	ADD R7<<2, R6, R25
-	MOVD $0(R25), R16
+	ADD R7<<2, R6, R23
+	MOVD $0(R23), R16
 	CMP $0, R0
-	BLE lanes709
+	BLE lanes725
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes709
+	BLE lanes725
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes709
+	BLE lanes725
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes709
+	BLE lanes725
 	VST1.P V0.S[3], 4(R16)
-lanes709:
-	MOVD $16(R25), R16
+lanes725:
+	MOVD $16(R23), R16
 	CMP $4, R0
-	BLE lanes710
+	BLE lanes726
 	VST1.P V1.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes710
+	BLE lanes726
 	VST1.P V1.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes710
+	BLE lanes726
 	VST1.P V1.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes710
+	BLE lanes726
 	VST1.P V1.S[3], 4(R16)
-lanes710:
-	MOVD $32(R25), R16
+lanes726:
+	MOVD $32(R23), R16
 	CMP $8, R0
-	BLE lanes711
+	BLE lanes727
 	VST1.P V2.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes711
+	BLE lanes727
 	VST1.P V2.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes711
+	BLE lanes727
 	VST1.P V2.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes711
+	BLE lanes727
 	VST1.P V2.S[3], 4(R16)
-lanes711:
-	MOVD $48(R25), R16
+lanes727:
+	MOVD $48(R23), R16
 	CMP $12, R0
-	BLE lanes712
+	BLE lanes728
 	VST1.P V3.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes712
+	BLE lanes728
 	VST1.P V3.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes712
+	BLE lanes728
 	VST1.P V3.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes712
+	BLE lanes728
 	VST1.P V3.S[3], 4(R16)
-lanes712:
-done364:
+lanes728:
+done376:
 	RET
 
 // func rotateNEON(n int, rows int, x *float32, y *float32, rs int, cos *float32, sin *float32, cs int)
@@ -22813,35 +23281,35 @@ TEXT ·rotateNEON(SB), NOSPLIT, $0-64
 	MOVD cs+56(FP), R9
 	LSL $2, R9, R9
 	MOVD ZR, R10
-loop367:
+loop379:
 	CMP $16, R0
-	BLT part366
+	BLT part378
 	MOVD R1, R11
 	MOVD R2, R12
 	MOVD R3, R13
 	MOVD R7, R14
 	MOVD R8, R15
-row368:
-	ADD R10<<2, R12, R26
-	FMOVQ 0(R26), F0
-	FMOVQ 16(R26), F1
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F3
-	ADD R10<<2, R13, R19
-	FMOVQ 0(R19), F4
-	FMOVQ 16(R19), F5
-	FMOVQ 32(R19), F6
-	FMOVQ 48(R19), F7
-	ADD R10<<2, R14, R20
-	FMOVQ 0(R20), F8
-	FMOVQ 16(R20), F9
-	FMOVQ 32(R20), F10
-	FMOVQ 48(R20), F11
-	ADD R10<<2, R15, R21
-	FMOVQ 0(R21), F12
-	FMOVQ 16(R21), F13
-	FMOVQ 32(R21), F14
-	FMOVQ 48(R21), F15
+row380:
+	ADD R10<<2, R12, R24
+	FMOVQ 0(R24), F0
+	FMOVQ 16(R24), F1
+	FMOVQ 32(R24), F2
+	FMOVQ 48(R24), F3
+	ADD R10<<2, R13, R25
+	FMOVQ 0(R25), F4
+	FMOVQ 16(R25), F5
+	FMOVQ 32(R25), F6
+	FMOVQ 48(R25), F7
+	ADD R10<<2, R14, R26
+	FMOVQ 0(R26), F8
+	FMOVQ 16(R26), F9
+	FMOVQ 32(R26), F10
+	FMOVQ 48(R26), F11
+	ADD R10<<2, R15, R19
+	FMOVQ 0(R19), F12
+	FMOVQ 16(R19), F13
+	FMOVQ 32(R19), F14
+	FMOVQ 48(R19), F15
 	WORD $0x6e28dc10 // fmul v16.4s, v0.4s, v8.4s
 	WORD $0x6e29dc31 // fmul v17.4s, v1.4s, v9.4s
 	WORD $0x6e2adc52 // fmul v18.4s, v2.4s, v10.4s
@@ -22850,10 +23318,10 @@ row368:
 	WORD $0x4eadccb1 // fmls v17.4s, v5.4s, v13.4s
 	WORD $0x4eaeccd2 // fmls v18.4s, v6.4s, v14.4s
 	WORD $0x4eafccf3 // fmls v19.4s, v7.4s, v15.4s
-	FMOVQ F16, 0(R26)
-	FMOVQ F17, 16(R26)
-	FMOVQ F18, 32(R26)
-	FMOVQ F19, 48(R26)
+	FMOVQ F16, 0(R24)
+	FMOVQ F17, 16(R24)
+	FMOVQ F18, 32(R24)
+	FMOVQ F19, 48(R24)
 	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
 	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
 	WORD $0x6e2adcc6 // fmul v6.4s, v6.4s, v10.4s
@@ -22862,277 +23330,277 @@ row368:
 	WORD $0x4e2dcc25 // fmla v5.4s, v1.4s, v13.4s
 	WORD $0x4e2ecc46 // fmla v6.4s, v2.4s, v14.4s
 	WORD $0x4e2fcc67 // fmla v7.4s, v3.4s, v15.4s
-	FMOVQ F4, 0(R19)
-	FMOVQ F5, 16(R19)
-	FMOVQ F6, 32(R19)
-	FMOVQ F7, 48(R19)
+	FMOVQ F4, 0(R25)
+	FMOVQ F5, 16(R25)
+	FMOVQ F6, 32(R25)
+	FMOVQ F7, 48(R25)
 	ADDS R6, R12, R12
 	ADDS R6, R13, R13
 	ADDS R9, R14, R14
 	ADDS R9, R15, R15
 	SUBS $1, R11, R11
-	BNE row368
+	BNE row380
 	ADDS $16, R10, R10
 	SUBS $16, R0, R0
-	JMP loop367
-part366:
+	JMP loop379
+part378:
 	CMP $0, R0
-	BEQ done369
+	BEQ done381
 	MOVD $masksNEON<>+0(SB), R11
 	MOVD R0, R12
 	NEG R12, R12
-	ADD R12<<2, R11, R22
-	FMOVQ 64(R22), F0
-	FMOVQ 80(R22), F0
-	FMOVQ 96(R22), F0
-	FMOVQ 112(R22), F0
+	ADD R12<<2, R11, R20
+	FMOVQ 64(R20), F0
+	FMOVQ 80(R20), F0
+	FMOVQ 96(R20), F0
+	FMOVQ 112(R20), F0
 	MOVD R2, R2
 	MOVD R7, R7
-row370:
-	ADD R10<<2, R2, R23
-	MOVD $0(R23), R16
+row382:
+	ADD R10<<2, R2, R21
+	MOVD $0(R21), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes713
+	BLE lanes729
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes713
+	BLE lanes729
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes713
+	BLE lanes729
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes713
+	BLE lanes729
 	VLD1.P 4(R16), V0.S[3]
-lanes713:
-	MOVD $16(R23), R16
+lanes729:
+	MOVD $16(R21), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes714
+	BLE lanes730
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes714
+	BLE lanes730
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes714
+	BLE lanes730
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes714
+	BLE lanes730
 	VLD1.P 4(R16), V1.S[3]
-lanes714:
-	MOVD $32(R23), R16
+lanes730:
+	MOVD $32(R21), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes715
+	BLE lanes731
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes715
+	BLE lanes731
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes715
+	BLE lanes731
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes715
+	BLE lanes731
 	VLD1.P 4(R16), V2.S[3]
-lanes715:
-	MOVD $48(R23), R16
+lanes731:
+	MOVD $48(R21), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes716
+	BLE lanes732
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes716
+	BLE lanes732
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes716
+	BLE lanes732
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes716
+	BLE lanes732
 	VLD1.P 4(R16), V3.S[3]
-lanes716:
-	ADD R10<<2, R3, R24
-	MOVD $0(R24), R16
+lanes732:
+	ADD R10<<2, R3, R22
+	MOVD $0(R22), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R0
-	BLE lanes717
+	BLE lanes733
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R0
-	BLE lanes717
+	BLE lanes733
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R0
-	BLE lanes717
+	BLE lanes733
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R0
-	BLE lanes717
+	BLE lanes733
 	VLD1.P 4(R16), V4.S[3]
-lanes717:
-	MOVD $16(R24), R16
+lanes733:
+	MOVD $16(R22), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R0
-	BLE lanes718
+	BLE lanes734
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R0
-	BLE lanes718
+	BLE lanes734
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R0
-	BLE lanes718
+	BLE lanes734
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R0
-	BLE lanes718
+	BLE lanes734
 	VLD1.P 4(R16), V5.S[3]
-lanes718:
-	MOVD $32(R24), R16
+lanes734:
+	MOVD $32(R22), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R0
-	BLE lanes719
+	BLE lanes735
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R0
-	BLE lanes719
+	BLE lanes735
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R0
-	BLE lanes719
+	BLE lanes735
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R0
-	BLE lanes719
+	BLE lanes735
 	VLD1.P 4(R16), V6.S[3]
-lanes719:
-	MOVD $48(R24), R16
+lanes735:
+	MOVD $48(R22), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R0
-	BLE lanes720
+	BLE lanes736
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R0
-	BLE lanes720
+	BLE lanes736
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R0
-	BLE lanes720
+	BLE lanes736
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R0
-	BLE lanes720
+	BLE lanes736
 	VLD1.P 4(R16), V7.S[3]
-lanes720:
-	ADD R10<<2, R7, R25
-	MOVD $0(R25), R16
+lanes736:
+	ADD R10<<2, R7, R23
+	MOVD $0(R23), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes721
+	BLE lanes737
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes721
+	BLE lanes737
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes721
+	BLE lanes737
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes721
+	BLE lanes737
 	VLD1.P 4(R16), V8.S[3]
-lanes721:
-	MOVD $16(R25), R16
+lanes737:
+	MOVD $16(R23), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R0
-	BLE lanes722
+	BLE lanes738
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R0
-	BLE lanes722
+	BLE lanes738
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R0
-	BLE lanes722
+	BLE lanes738
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R0
-	BLE lanes722
+	BLE lanes738
 	VLD1.P 4(R16), V9.S[3]
-lanes722:
-	MOVD $32(R25), R16
+lanes738:
+	MOVD $32(R23), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $8, R0
-	BLE lanes723
+	BLE lanes739
 	VLD1.P 4(R16), V10.S[0]
 	CMP $9, R0
-	BLE lanes723
+	BLE lanes739
 	VLD1.P 4(R16), V10.S[1]
 	CMP $10, R0
-	BLE lanes723
+	BLE lanes739
 	VLD1.P 4(R16), V10.S[2]
 	CMP $11, R0
-	BLE lanes723
+	BLE lanes739
 	VLD1.P 4(R16), V10.S[3]
-lanes723:
-	MOVD $48(R25), R16
+lanes739:
+	MOVD $48(R23), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $12, R0
-	BLE lanes724
+	BLE lanes740
 	VLD1.P 4(R16), V11.S[0]
 	CMP $13, R0
-	BLE lanes724
+	BLE lanes740
 	VLD1.P 4(R16), V11.S[1]
 	CMP $14, R0
-	BLE lanes724
+	BLE lanes740
 	VLD1.P 4(R16), V11.S[2]
 	CMP $15, R0
-	BLE lanes724
+	BLE lanes740
 	VLD1.P 4(R16), V11.S[3]
-lanes724:
-	ADD R10<<2, R8, R26
-	MOVD $0(R26), R16
+lanes740:
+	ADD R10<<2, R8, R24
+	MOVD $0(R24), R16
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
 	CMP $0, R0
-	BLE lanes725
+	BLE lanes741
 	VLD1.P 4(R16), V12.S[0]
 	CMP $1, R0
-	BLE lanes725
+	BLE lanes741
 	VLD1.P 4(R16), V12.S[1]
 	CMP $2, R0
-	BLE lanes725
+	BLE lanes741
 	VLD1.P 4(R16), V12.S[2]
 	CMP $3, R0
-	BLE lanes725
+	BLE lanes741
 	VLD1.P 4(R16), V12.S[3]
-lanes725:
-	MOVD $16(R26), R16
+lanes741:
+	MOVD $16(R24), R16
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	CMP $4, R0
-	BLE lanes726
+	BLE lanes742
 	VLD1.P 4(R16), V13.S[0]
 	CMP $5, R0
-	BLE lanes726
+	BLE lanes742
 	VLD1.P 4(R16), V13.S[1]
 	CMP $6, R0
-	BLE lanes726
+	BLE lanes742
 	VLD1.P 4(R16), V13.S[2]
 	CMP $7, R0
-	BLE lanes726
+	BLE lanes742
 	VLD1.P 4(R16), V13.S[3]
-lanes726:
-	MOVD $32(R26), R16
+lanes742:
+	MOVD $32(R24), R16
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	CMP $8, R0
-	BLE lanes727
+	BLE lanes743
 	VLD1.P 4(R16), V14.S[0]
 	CMP $9, R0
-	BLE lanes727
+	BLE lanes743
 	VLD1.P 4(R16), V14.S[1]
 	CMP $10, R0
-	BLE lanes727
+	BLE lanes743
 	VLD1.P 4(R16), V14.S[2]
 	CMP $11, R0
-	BLE lanes727
+	BLE lanes743
 	VLD1.P 4(R16), V14.S[3]
-lanes727:
-	MOVD $48(R26), R16
+lanes743:
+	MOVD $48(R24), R16
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	CMP $12, R0
-	BLE lanes728
+	BLE lanes744
 	VLD1.P 4(R16), V15.S[0]
 	CMP $13, R0
-	BLE lanes728
+	BLE lanes744
 	VLD1.P 4(R16), V15.S[1]
 	CMP $14, R0
-	BLE lanes728
+	BLE lanes744
 	VLD1.P 4(R16), V15.S[2]
 	CMP $15, R0
-	BLE lanes728
+	BLE lanes744
 	VLD1.P 4(R16), V15.S[3]
-lanes728:
+lanes744:
 	WORD $0x6e28dc10 // fmul v16.4s, v0.4s, v8.4s
 	WORD $0x6e29dc31 // fmul v17.4s, v1.4s, v9.4s
 	WORD $0x6e2adc52 // fmul v18.4s, v2.4s, v10.4s
@@ -23141,62 +23609,62 @@ lanes728:
 	WORD $0x4eadccb1 // fmls v17.4s, v5.4s, v13.4s
 	WORD $0x4eaeccd2 // fmls v18.4s, v6.4s, v14.4s
 	WORD $0x4eafccf3 // fmls v19.4s, v7.4s, v15.4s
-	MOVD $0(R23), R16
+	MOVD $0(R21), R16
 	CMP $0, R0
-	BLE lanes729
+	BLE lanes745
 	VST1.P V16.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes729
+	BLE lanes745
 	VST1.P V16.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes729
+	BLE lanes745
 	VST1.P V16.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes729
+	BLE lanes745
 	VST1.P V16.S[3], 4(R16)
-lanes729:
-	MOVD $16(R23), R16
+lanes745:
+	MOVD $16(R21), R16
 	CMP $4, R0
-	BLE lanes730
+	BLE lanes746
 	VST1.P V17.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes730
+	BLE lanes746
 	VST1.P V17.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes730
+	BLE lanes746
 	VST1.P V17.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes730
+	BLE lanes746
 	VST1.P V17.S[3], 4(R16)
-lanes730:
-	MOVD $32(R23), R16
+lanes746:
+	MOVD $32(R21), R16
 	CMP $8, R0
-	BLE lanes731
+	BLE lanes747
 	VST1.P V18.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes731
+	BLE lanes747
 	VST1.P V18.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes731
+	BLE lanes747
 	VST1.P V18.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes731
+	BLE lanes747
 	VST1.P V18.S[3], 4(R16)
-lanes731:
-	MOVD $48(R23), R16
+lanes747:
+	MOVD $48(R21), R16
 	CMP $12, R0
-	BLE lanes732
+	BLE lanes748
 	VST1.P V19.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes732
+	BLE lanes748
 	VST1.P V19.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes732
+	BLE lanes748
 	VST1.P V19.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes732
+	BLE lanes748
 	VST1.P V19.S[3], 4(R16)
-lanes732:
+lanes748:
 	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
 	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
 	WORD $0x6e2adcc6 // fmul v6.4s, v6.4s, v10.4s
@@ -23205,69 +23673,69 @@ lanes732:
 	WORD $0x4e2dcc25 // fmla v5.4s, v1.4s, v13.4s
 	WORD $0x4e2ecc46 // fmla v6.4s, v2.4s, v14.4s
 	WORD $0x4e2fcc67 // fmla v7.4s, v3.4s, v15.4s
-	MOVD $0(R24), R16
+	MOVD $0(R22), R16
 	CMP $0, R0
-	BLE lanes733
+	BLE lanes749
 	VST1.P V4.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes733
+	BLE lanes749
 	VST1.P V4.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes733
+	BLE lanes749
 	VST1.P V4.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes733
+	BLE lanes749
 	VST1.P V4.S[3], 4(R16)
-lanes733:
-	MOVD $16(R24), R16
+lanes749:
+	MOVD $16(R22), R16
 	CMP $4, R0
-	BLE lanes734
+	BLE lanes750
 	VST1.P V5.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes734
+	BLE lanes750
 	VST1.P V5.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes734
+	BLE lanes750
 	VST1.P V5.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes734
+	BLE lanes750
 	VST1.P V5.S[3], 4(R16)
-lanes734:
-	MOVD $32(R24), R16
+lanes750:
+	MOVD $32(R22), R16
 	CMP $8, R0
-	BLE lanes735
+	BLE lanes751
 	VST1.P V6.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes735
+	BLE lanes751
 	VST1.P V6.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes735
+	BLE lanes751
 	VST1.P V6.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes735
+	BLE lanes751
 	VST1.P V6.S[3], 4(R16)
-lanes735:
-	MOVD $48(R24), R16
+lanes751:
+	MOVD $48(R22), R16
 	CMP $12, R0
-	BLE lanes736
+	BLE lanes752
 	VST1.P V7.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes736
+	BLE lanes752
 	VST1.P V7.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes736
+	BLE lanes752
 	VST1.P V7.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes736
+	BLE lanes752
 	VST1.P V7.S[3], 4(R16)
-lanes736:
+lanes752:
 	ADDS R6, R2, R2
 	ADDS R6, R3, R3
 	ADDS R9, R7, R7
 	ADDS R9, R8, R8
 	SUBS $1, R1, R1
-	BNE row370
-done369:
+	BNE row382
+done381:
 	RET
 
 // func transpose8NEON(count int, dst *float32, drs int, src *float32, srs int)
@@ -23290,12 +23758,12 @@ TEXT ·transpose8NEON(SB), NOSPLIT, $0-40
 	MOVD R1, R11
 	LSL $3, R11, R11
 	MOVD $32, R12
-block371:
+block383:
 	FMOVQ 0(R8), F0
-	ADD R2<<0, R8, R19
-	FMOVQ 0(R19), F1
-	ADD R2<<1, R8, R20
-	FMOVQ 0(R20), F2
+	ADD R2<<0, R8, R25
+	FMOVQ 0(R25), F1
+	ADD R2<<1, R8, R26
+	FMOVQ 0(R26), F2
 	FMOVQ 0(R9), F3
 	WORD $0x4e813804 // zip1 v4.4s, v0.4s, v1.4s
 	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
@@ -23306,14 +23774,14 @@ block371:
 	WORD $0x4ec33804 // zip1 v4.2d, v0.2d, v3.2d
 	WORD $0x4ec37800 // zip2 v0.2d, v0.2d, v3.2d
 	FMOVQ F2, 0(R3)
-	ADD R1<<0, R3, R21
-	FMOVQ F1, 0(R21)
-	ADD R1<<1, R3, R22
-	FMOVQ F4, 0(R22)
+	ADD R1<<0, R3, R19
+	FMOVQ F1, 0(R19)
+	ADD R1<<1, R3, R20
+	FMOVQ F4, 0(R20)
 	FMOVQ F0, 0(R6)
 	FMOVQ 16(R8), F0
-	FMOVQ 16(R19), F1
-	FMOVQ 16(R20), F2
+	FMOVQ 16(R25), F1
+	FMOVQ 16(R26), F2
 	FMOVQ 16(R9), F3
 	WORD $0x4e813804 // zip1 v4.4s, v0.4s, v1.4s
 	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
@@ -23323,20 +23791,20 @@ block371:
 	WORD $0x4ec17881 // zip2 v1.2d, v4.2d, v1.2d
 	WORD $0x4ec33804 // zip1 v4.2d, v0.2d, v3.2d
 	WORD $0x4ec37800 // zip2 v0.2d, v0.2d, v3.2d
-	ADD R1<<0, R6, R23
-	FMOVQ F2, 0(R23)
-	ADD R1<<1, R6, R24
-	FMOVQ F1, 0(R24)
+	ADD R1<<0, R6, R21
+	FMOVQ F2, 0(R21)
+	ADD R1<<1, R6, R22
+	FMOVQ F1, 0(R22)
 	FMOVQ F4, 0(R7)
-	ADD R1<<0, R7, R25
-	FMOVQ F0, 0(R25)
-	ADD R2<<0, R9, R26
-	FMOVQ 0(R26), F0
-	ADD R2<<1, R9, R19
-	FMOVQ 0(R19), F1
+	ADD R1<<0, R7, R23
+	FMOVQ F0, 0(R23)
+	ADD R2<<0, R9, R24
+	FMOVQ 0(R24), F0
+	ADD R2<<1, R9, R25
+	FMOVQ 0(R25), F1
 	FMOVQ 0(R10), F2
-	ADD R2<<0, R10, R20
-	FMOVQ 0(R20), F3
+	ADD R2<<0, R10, R26
+	FMOVQ 0(R26), F3
 	WORD $0x4e813804 // zip1 v4.4s, v0.4s, v1.4s
 	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
 	WORD $0x4e833841 // zip1 v1.4s, v2.4s, v3.4s
@@ -23346,13 +23814,13 @@ block371:
 	WORD $0x4ec33804 // zip1 v4.2d, v0.2d, v3.2d
 	WORD $0x4ec37800 // zip2 v0.2d, v0.2d, v3.2d
 	FMOVQ F2, 16(R3)
-	FMOVQ F1, 16(R21)
-	FMOVQ F4, 16(R22)
+	FMOVQ F1, 16(R19)
+	FMOVQ F4, 16(R20)
 	FMOVQ F0, 16(R6)
-	FMOVQ 16(R26), F0
-	FMOVQ 16(R19), F1
+	FMOVQ 16(R24), F0
+	FMOVQ 16(R25), F1
 	FMOVQ 16(R10), F2
-	FMOVQ 16(R20), F3
+	FMOVQ 16(R26), F3
 	WORD $0x4e813804 // zip1 v4.4s, v0.4s, v1.4s
 	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
 	WORD $0x4e833841 // zip1 v1.4s, v2.4s, v3.4s
@@ -23361,10 +23829,10 @@ block371:
 	WORD $0x4ec17881 // zip2 v1.2d, v4.2d, v1.2d
 	WORD $0x4ec33804 // zip1 v4.2d, v0.2d, v3.2d
 	WORD $0x4ec37800 // zip2 v0.2d, v0.2d, v3.2d
-	FMOVQ F2, 16(R23)
-	FMOVQ F1, 16(R24)
+	FMOVQ F2, 16(R21)
+	FMOVQ F1, 16(R22)
 	FMOVQ F4, 16(R7)
-	FMOVQ F0, 16(R25)
+	FMOVQ F0, 16(R23)
 	ADDS R11, R3, R3
 	ADDS R11, R6, R6
 	ADDS R11, R7, R7
@@ -23372,5 +23840,5 @@ block371:
 	ADDS R12, R9, R9
 	ADDS R12, R10, R10
 	SUBS $1, R0, R0
-	BNE block371
+	BNE block383
 	RET

@@ -23,7 +23,7 @@ func rowRoutines[T Float]() []rowRoutine[T] {
 	a := T(factor)
 	coef := []T{1, 1, 0.5, -0.25, 0.125}
 	// of is what a routine over several rows adds to the sum of the only one.
-	only := make([]T, 1)
+	only, threeQuarters := make([]T, 1), []T{0.75}
 	of := func(f func(sum []T)) T {
 		only[0] = 0
 		f(only)
@@ -77,6 +77,19 @@ func rowRoutines[T Float]() []rowRoutine[T] {
 			return 0
 		},
 			exact: func(_, x, _ float64) (float64, float64) { return float64(a) * x, math.Abs(float64(a) * x) }},
+		{name: "MixRows", run: func(k *Table[T], dst, x, y []T) T {
+			only[0] = a
+			k.MixRows(dst, len(dst), x, len(x), only, y, len(y), threeQuarters, len(dst))
+			return 0
+		},
+			exact: func(_, x, y float64) (float64, float64) {
+				return float64(a)*x + 0.75*y, 2 * (math.Abs(float64(a)*x) + math.Abs(0.75*y))
+			}},
+		{name: "ClearRows", run: func(k *Table[T], dst, _, _ []T) T {
+			k.ClearRows(dst, len(dst), 1, len(dst))
+			return 0
+		},
+			exact: func(_, _, _ float64) (float64, float64) { return 0, 0 }},
 		{name: "GELU", run: func(k *Table[T], dst, x, _ []T) T { k.GELU(dst, x); return 0 },
 			exact: func(_, x, _ float64) (float64, float64) {
 				// (1 + tanh z)/2 = σ(2z), which loses no digits.

@@ -22,6 +22,8 @@ func vectors(g *gen) {
 	g.polyRows()
 	g.mulRows()
 	g.scaleRows()
+	g.mixRows()
+	g.clearRows()
 	g.addRows()
 	g.sumRows()
 	g.rowDots()
@@ -293,6 +295,48 @@ func (g *gen) scaleRows() {
 	g.ADDQ(drs, dst)
 	g.ADDQ(xrs, x)
 	g.ADDQ(operand.Imm(4), a)
+	g.DECQ(rows)
+	g.JNZ(operand.LabelRef(row))
+	g.finish()
+}
+
+func (g *gen) mixRows() {
+	g.routine("mixRows", "rows, n int, dst *float32, drs int, x *float32, xrs int, a, y *float32, yrs int, b *float32)", "sets n numbers of each row dst = a·x + b·y.")
+	rows, dst, drs := g.arg("rows"), g.arg("dst"), g.stride("drs")
+	x, xrs, a := g.arg("x"), g.stride("xrs"), g.arg("a")
+	y, yrs, b := g.arg("y"), g.stride("yrs"), g.arg("b")
+	row := g.label("row")
+	g.Label(row)
+	ax, by := g.get(num{mem: operand.Mem{Base: a}}), g.get(num{mem: operand.Mem{Base: b}})
+	g.loop(g.arg("n"), unroll, func(vecs int) {
+		for u := range vecs {
+			d := g.mul(g.load(x, u), ax)
+			g.accumulate(d, g.load(y, u), by)
+			g.store(d, dst, u)
+		}
+	})
+	g.ADDQ(drs, dst)
+	g.ADDQ(xrs, x)
+	g.ADDQ(yrs, y)
+	g.ADDQ(operand.Imm(4), a)
+	g.ADDQ(operand.Imm(4), b)
+	g.DECQ(rows)
+	g.JNZ(operand.LabelRef(row))
+	g.finish()
+}
+
+func (g *gen) clearRows() {
+	g.routine("clearRows", "rows, n int, x *float32, xrs int)", "sets n numbers of each row to 0.")
+	rows, x, xrs := g.arg("rows"), g.arg("x"), g.stride("xrs")
+	zero := g.zero()
+	row := g.label("row")
+	g.Label(row)
+	g.loop(g.arg("n"), unroll, func(vecs int) {
+		for u := range vecs {
+			g.store(zero, x, u)
+		}
+	})
+	g.ADDQ(xrs, x)
 	g.DECQ(rows)
 	g.JNZ(operand.LabelRef(row))
 	g.finish()
