@@ -44,6 +44,30 @@ func (p Power[T]) Log(sum, factor T) T {
 	return T(float64(p.Base)*float64(factor)*math.Ln2 + float64(p.Top)*math.Ln2 + math.Log(float64(sum)))
 }
 
+// Sums are sums of weights of n rows, each over a power of 2 of its own.
+type Sums[T tensor.Float] struct{ Base, Top, Sum []T } // [n]
+
+// TakeSums returns sums of n rows in scratch memory, with undefined contents.
+func TakeSums[T tensor.Float](ar *arena.Arena, n int) Sums[T] {
+	return Sums[T]{arena.Take[T](ar, n), arena.Take[T](ar, n), arena.Take[T](ar, n)}
+}
+
+// Slice returns the sums of rows i ≤ r < j.
+func (s Sums[T]) Slice(i, j int) Sums[T] { return Sums[T]{s.Base[i:j], s.Top[i:j], s.Sum[i:j]} }
+
+// Clear sets all sums to 0.
+func (s Sums[T]) Clear() {
+	clear(s.Base)
+	clear(s.Top)
+	clear(s.Sum)
+}
+
+// Log returns the logarithm of the sum of row r, whose scores are multiplied by
+// factor; -Inf where there is no weight.
+func (s Sums[T]) Log(r int, factor T) T {
+	return Power[T]{s.Base[r], s.Top[r]}.Log(s.Sum[r], factor)
+}
+
 // Lower subtracts base from the scores row [n].
 func Lower[T tensor.Float](row []T, base T) {
 	if base == 0 {

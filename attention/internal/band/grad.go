@@ -1,0 +1,116 @@
+package band
+
+import (
+	"github.com/farfield-ml/farfield/attention/internal/rowscale"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Grad is what goes through a block backwards. Its weights are 2^(Factor·(score - Base) - Top).
+type Grad[T tensor.Float] struct {
+	KeyRows []T // keys [nk,LDQ], zero from D to kernel.Pad(D)
+	ValuesT []T // values, transposed [Dv,LDK]
+
+	DOut      []T // gradients of means [n,LDO], zero from Dv to kernel.Pad(Dv)
+	LDO       int
+	Delta     []T // [n] -(DOut·mean)
+	Top, Base []T // [n]; a nil Base is 0. Top of a query that sees no key is finite
+
+	DQueries []T // [n,LDQ], set
+	DKeys    []T // [nk,LDQ], added to
+	DValues  []T // [nk,LDV], added to
+	DRates   []T // [kernel.Pad(nk)] sums of weights times Delta, added to; nil: not wanted
+	LDV      int // of DValues, at least kernel.Pad(Dv)
+}
+
+// Backward sets or adds the gradients in g of prepared queries, keys and values. With
+// weights W over their sum, dW = DOut·Vᵀ and dS = W∘(dW + Delta):
+//
+//	DQueries = dS·K,  DKeys += dSᵀ·Q,  DValues += Wᵀ·DOut
+func (b *Block[T]) Backward(g *Grad[T]) {
+	mark := b.Arena.Mark()
+	defer b.Arena.Reset(mark)
+	width, widthV := kernel.Pad(b.D), kernel.Pad(b.Dv)
+	most := TileRows(b.D)
+	sum := arena.TakeZeros[T](b.Arena, min(most, len(b.Ends)))
+	b.setFinite(g.KeyRows, b.LDQ, width)
+	b.valuesChecked = false // of values
+	for r0 := 0; r0 < len(b.Ends); r0 += most {
+		x := b.tileAt(r0, most)
+		dq := g.DQueries[r0*b.LDQ:]
+		if x.cols <= 0 {
+			b.Table.ClearRows(dq, b.LDQ, x.n, width)
+			continue
+		}
+		mark := b.Arena.Mark()
+		w, dw := arena.Take[T](b.Arena, x.n*x.ld), arena.Take[T](b.Arena, x.n*x.ld)
+		do, delta := g.DOut[r0*g.LDO:], g.Delta[r0:][:x.n]
+		b.scores(&x, w)
+		b.Table.Block(x.n, kernel.Pad(x.cols), b.Dv, do, g.LDO, 1, g.ValuesT[x.first:], b.LDK, dw, x.ld, false)
+		for r := 0; r < x.n; {
+			n := b.countDiagonal(&x, r)
+			b.clearOutside(&x, w, r, n)
+			b.clearOutside(&x, dw, r, n)
+			b.gradWeights(&x, w, dw, r, n, g, sum)
+			r += n
+		}
+		if g.DRates != nil {
+			b.Table.Mix(g.DRates[x.first:][:kernel.Pad(x.cols)], delta, x.n, w, x.ld, nil, 0)
+		}
+		b.mix(&x, dw, g.KeyRows, b.LDQ, width, dq, b.LDQ)
+		b.Table.Block(x.cols, width, x.n, dw, 1, x.ld, b.Queries[r0*b.LDQ:], b.LDQ, g.DKeys[x.first*b.LDQ:], b.LDQ, true)
+		b.Table.Block(x.cols, widthV, x.n, w, 1, x.ld, do, g.LDO, g.DValues[x.first*g.LDV:], g.LDV, true)
+		b.Arena.Reset(mark)
+	}
+}
+
+// gradWeights turns the scores w of n rows from r on into weights, and their
+// gradients dw into the gradients of scores.
+func (b *Block[T]) gradWeights(x *tile, w, dw []T, r, n int, g *Grad[T], sum []T) {
+	lo, hi := b.bounds(x, r)
+	cols, rs := hi-lo, x.ld+1
+	if cols <= 0 {
+		return
+	}
+	w, dw = w[r*x.ld+lo:], dw[r*x.ld+lo:]
+	plain := b.isPlain()
+	if !plain {
+		b.adjust(x, r, w[:cols])
+	}
+	for i := 0; i < n && g.Base != nil; i++ {
+		rowscale.Lower(w[i*rs:][:cols], g.Base[x.r0+r+i])
+	}
+	b.Table.ExpRows(w, rs, cols, b.Factor, g.Top[x.r0+r:][:n], sum)
+	b.Table.MulRows(dw, w, rs, cols, g.Delta[x.r0+r:][:n])
+	for c := 0; c < cols && !plain; c++ {
+		if !b.sees(x.r0+r, x.first+lo+c) {
+			w[c], dw[c] = 0, 0
+		}
+	}
+}
+
+// AddFarRows adds to far rows the weights of the block's keys.
+func (b *Block[T]) AddFarRows(far *rowscale.FarRows[T]) {
+	mark := b.Arena.Mark()
+	defer b.Arena.Reset(mark)
+	most := TileRows(b.D)
+	for r0 := 0; r0 < len(b.Ends); r0 += most {
+		x := b.tileAt(r0, most)
+		if x.cols <= 0 {
+			continue
+		}
+		mark := b.Arena.Mark()
+		s := arena.Take[T](b.Arena, x.n*x.ld)
+		b.scores(&x, s)
+		for r := range x.n {
+			lo, hi := b.bounds(&x, r)
+			row := s[r*x.ld+lo : r*x.ld+max(lo, hi)]
+			if !b.isPlain() {
+				b.adjust(&x, r, row)
+			}
+			far.Add(b.Table, r0+r, row, b.Factor, 0)
+		}
+		b.Arena.Reset(mark)
+	}
+}
