@@ -50,6 +50,7 @@ var layers = []string{
 	"attention/internal/costmodel",
 	"attention/internal/features",
 	"attention/internal/rowscale",
+	"attention/internal/band",
 	"attention",
 	"attention/headwise",
 	"comm/sequence",

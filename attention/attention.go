@@ -99,6 +99,7 @@ type Saved[T tensor.Float] struct {
 	Heads [][]T
 
 	window *windowSaved[T] // of a mechanism with a window
+	sums   *bandSums[T]    // of a band, where they are wanted
 
 	// Aux is a loss of the mechanism's own, summed over the heads; most have none.
 	Aux float64

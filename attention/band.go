@@ -2,21 +2,20 @@ package attention
 
 import (
 	"math"
+	"slices"
 
+	"github.com/farfield-ml/farfield/attention/internal/band"
 	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // A band is a causal exponential in which a query sees the last Spec.band keys
-// alone, those that do not exist among them. A few queries at a time meet the
-// keys that any of them sees, so that the work is linear in the tokens. The bits
-// of a row depend on its own keys and not on those beside them: where the keys
-// begin that it shares a block with is told by nothing.
-
-// bandRows is the number of queries that are answered at a time.
-func (u *unit[T]) bandRows() int { return min(max(u.spec.band, panelRows), queryBlock) }
+// alone, masked ones counted. Package band computes it in tiles, so that the work
+// is linear in the tokens. Results for a query do not depend on how queries are
+// grouped.
 
 // lowest returns the first key that query i could see by position.
 func (u *unit[T]) lowest(i int) int {
@@ -30,41 +29,10 @@ func (u *unit[T]) lowest(i int) int {
 	return min(max(end-u.spec.band, 0), u.m)
 }
 
-// bandBlock returns n queries from i0 on, the rows of a, against keys
-// lo ≤ j < lo+nk, transposed in bt.
-func (u *unit[T]) bandBlock(a []T, lda, i0, n int, bt []T, ldb, lo, nk int) block[T] {
-	b := u.block(a, lda, i0, n, bt, ldb, lo, nk)
-	b.panel, b.first = nk, true
-	if len(u.logG.Data) > 0 {
-		b.rates = arena.Take[T](u.ar, nk)
-		for j := range b.rates {
-			b.rates[j] = T(u.rate(lo + j))
-		}
-	}
-	return b
-}
-
-// fadeBand adds to the scores of rows from r0 on the logarithms of their decay,
-// which is summed back from the last key that a row sees.
-func (u *unit[T]) fadeBand(b *block[T], r0, rows int, s []T, ld int) {
-	for r := range rows {
-		row, lo := s[r*ld:], b.lowest(r0+r)
-		last := b.visible(r0+r) - 1
-		for last >= lo && !b.sees(r0+r, last) {
-			last--
-		}
-		var sum float64
-		for c := last; c >= lo; c-- {
-			row[c] += T(sum)
-			sum = max(sum+float64(b.rates[c]), slowest)
-		}
-	}
-}
-
 // eachBand calls f for every piece of the queries, i0 ≤ i < i0+n. Several workers
 // take them where the unit has several; t is nil where it has one.
 func (u *unit[T]) eachBand(stages int, f func(u *unit[T], t *team, piece, i0, n int)) {
-	size := u.bandRows()
+	const size = queryBlock
 	count := pieces(u.n, size)
 	if u.workers > 1 {
 		u.together(count, stages, func(u *unit[T], t *team) {
@@ -79,6 +47,26 @@ func (u *unit[T]) eachBand(stages int, f func(u *unit[T], t *team, piece, i0, n 
 	}
 }
 
+// bandSums are the sums of weights of all queries of a call [B,H,N].
+type bandSums[T tensor.Float] struct {
+	rowscale.Sums[T]
+	logless bool // the logarithms of denominators are not wanted
+}
+
+// resize makes room for n sums, with undefined contents.
+func (s *bandSums[T]) resize(n int) {
+	s.Base, s.Top, s.Sum = scratch.Grow(s.Base[:0], n), scratch.Grow(s.Top[:0], n), scratch.Grow(s.Sum[:0], n)
+}
+
+// sumsOf appends to list the sums of a sequence in a range of heads.
+func (s *bandSums[T]) sumsOf(list []rowscale.Sums[T], c *Call[T], q *Sequence, r headRange) []rowscale.Sums[T] {
+	for h := range r.n {
+		at := (q.Batch*c.Q.H+r.lo+h)*c.Q.N + q.Q0
+		list = append(list, s.Slice(at, at+q.N))
+	}
+	return list
+}
+
 func (u *unit[T]) bandForward() {
 	if u.n == 1 {
 		u.bandAttend(0, 1) // without a function value, so that a token allocates nothing
@@ -88,62 +76,66 @@ func (u *unit[T]) bandForward() {
 }
 
 // bandAttend sets the outputs of n queries of every head from i0 on, and the
-// logarithms of their denominators.
+// sums of their weights, the logarithms of their denominators or both.
 func (u *unit[T]) bandAttend(i0, n int) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
-	lo := u.lowest(i0)
-	nk := u.seen(i0+n-1) - lo
-	ld, lda, ldo := scratch.Stride[T](nk), scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
-	bt, v := u.take(u.da*ld), u.take(nk*ldo)
-	keys := u.keySide()
-	u.prepare(bt, ld, &keys, lo, lo+nk)
-	u.copyV(v, ldo, lo, lo+nk)
-	a, s, o, over := u.take(n*lda), u.take(n*ld), u.take(n*ldo), u.take(n)
+	x, _, _ := u.bandRange(i0, n)
 	for g := range u.q {
-		mark := u.ar.Mark()
-		u.prepareQ(a, lda, g, i0, i0+n)
-		b := u.bandBlock(a, lda, i0, n, bt, ld, lo, nk)
-		cols := u.bandWeights(&b, s, ld, u.den[g][i0:][:n], over)
-		clear(o)
-		u.product(&b, 0, n, cols, s, ld, v, ldo, kernel.Pad(u.dv), o, ldo)
+		var sums rowscale.Sums[T]
+		if u.sums != nil {
+			sums = u.sums[g].Slice(i0, i0+n)
+		} else {
+			sums = rowscale.TakeSums[T](u.ar, n)
+		}
+		u.prepareQ(x.Queries, x.LDQ, g, i0, i0+n)
 		out := &u.o[g]
-		u.t.ScaleRows(out.Data[i0*out.Stride:], out.Stride, o, ldo, u.dv, over)
-		u.ar.Reset(mark)
+		x.Attend(out.Data[i0*out.Stride:], out.Stride, sums)
+		if u.sums != nil && !u.kept {
+			continue
+		}
+		for r := range n {
+			u.den[g][i0+r] = sums.Log(r, math.Log2E)
+		}
 	}
 }
 
-// bandWeights sets the rows of s to weights over a power of 2 of each row's own,
-// over to what they are to be multiplied with to sum to 1, and den to the
-// logarithms of the sums. A row that sees nothing has zeros, and -Inf.
-func (u *unit[T]) bandWeights(b *block[T], s []T, ld int, den, over []T) (cols int) {
-	if b.nk == 0 {
-		for r := range den {
-			den[r], over[r] = T(math.Inf(-1)), 0
-		}
-		return 0
+// bandRange returns n queries from i0 on, without their rows, and the nk keys from
+// lo on that any of them sees.
+func (u *unit[T]) bandRange(i0, n int) (x band.Block[T], lo, nk int) {
+	lo = u.lowest(i0)
+	nk = max(u.seen(i0+n-1)-lo, 0)
+	x = band.Block[T]{
+		Table: u.t, Arena: u.ar, D: u.da, Dv: u.dv, Factor: math.Log2E,
+		LDQ: scratch.Stride[T](u.da), LDK: kernel.Pad(nk), LDV: scratch.Stride[T](u.dv),
+		Starts: arena.Take[int32](u.ar, n), Ends: arena.Take[int32](u.ar, n), SlowestRate: slowest,
 	}
-	_, cols = u.scores(b, 0, b.nq, s, ld)
-	mark := u.ar.Mark()
-	base, top, sum := u.take(1), u.take(1), u.take(1)
-	for r := range den {
-		row := s[r*ld:][:cols]
-		b.hide(row, r, T(math.Inf(-1)))
-		band := row[b.lowest(r):b.visible(r)]
-		base[0], top[0], sum[0] = 0, 0, 0
-		if len(band) > 0 {
-			base[0], top[0] = u.power(band, u.t.Max(band), math.Log2E, nil, 0)
-			rowscale.Lower(band, base[0])
-			u.t.ExpRows(band, ld, len(band), math.Log2E, top, sum)
-		}
-		b.hide(row, r, 0)
-		if over[r] = 0; sum[0] != 0 {
-			over[r] = 1 / sum[0]
-		}
-		den[r] = rowscale.Power[T]{Base: base[0], Top: top[0]}.Log(sum[0], math.Log2E)
+	for r := range n {
+		seen := max(u.seen(i0+r)-lo, 0)
+		x.Starts[r], x.Ends[r] = int32(min(u.lowest(i0+r)-lo, seen)), int32(seen)
 	}
-	u.ar.Reset(mark)
-	return cols
+	if u.mask != nil && slices.Contains(u.mask[lo:][:nk], false) {
+		x.Mask = u.mask[lo:][:nk]
+	}
+	if u.keep != nil {
+		x.Keep, x.KeepStride = u.keep[i0*u.keepRow+lo:], u.keepRow
+	}
+	if len(u.logG.Data) > 0 {
+		x.Rates = arena.Take[T](u.ar, nk)
+		for j := range x.Rates {
+			x.Rates[j] = T(u.rate(lo + j))
+		}
+	}
+	x.Queries, x.Keys = u.bandRows(n, u.da), u.take(u.da*x.LDK)
+	keys := u.keySide()
+	u.prepare(x.Keys, x.LDK, &keys, lo, lo+nk)
+	if u.mask == nil && u.dv%kernel.Lanes == 0 && u.v.Stride%kernel.Lanes == 0 && spread(u.v.Stride) {
+		x.Values, x.LDV = u.v.Data[min(lo*u.v.Stride, len(u.v.Data)):], u.v.Stride
+	} else {
+		x.Values = u.take(nk * x.LDV)
+		u.copyV(x.Values, x.LDV, lo, lo+nk)
+	}
+	return x, lo, nk
 }
 
 func (u *unit[T]) bandBackward() {
@@ -164,17 +156,15 @@ func (u *unit[T]) bandPairs() (dkeys, dvalues []T) {
 	}
 	u.eachBand(1, func(u *unit[T], t *team, piece, i0, n int) {
 		mark := u.ar.Mark()
-		lo := u.lowest(i0)
-		nk := u.seen(i0+n-1) - lo
-		x := u.bandGradient(i0, n, lo, nk)
+		lo, nk, x := u.bandGradient(i0, n)
 		if t != nil {
 			t.wait(0, piece)
 		}
 		add := func(to, part []T) { u.t.Add(to[:len(part)], to, part) }
-		add(dkeys[lo*lda:], x.db)
-		add(dvalues[lo*ldo:], x.dv)
+		add(dkeys[lo*lda:], x.DKeys)
+		add(dvalues[lo*ldo:], x.DValues)
 		if age != nil {
-			add(age[lo:], x.age[:nk])
+			add(age[lo:], x.DRates[:nk])
 		}
 		if t != nil {
 			t.pass(0)
@@ -188,44 +178,67 @@ func (u *unit[T]) bandPairs() (dkeys, dvalues []T) {
 }
 
 // bandGradient sets dq of n queries of every head from i0 on, and returns what
-// they give keys lo ≤ j < lo+nk.
-func (u *unit[T]) bandGradient(i0, n, lo, nk int) gradient[T] {
-	ld, lda, ldo := scratch.Stride[T](nk), scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
-	x := gradient[T]{
-		b: arena.TakeZeros[T](u.ar, nk*lda), vt: u.take(u.dv * ld),
-		do: arena.TakeZeros[T](u.ar, n*ldo), ldo: ldo, w: u.take(n), top: u.take(n),
-		da: u.take(n * lda), db: arena.TakeZeros[T](u.ar, nk*lda), dv: arena.TakeZeros[T](u.ar, nk*ldo),
+// they give the nk keys from lo on.
+func (u *unit[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
+	b, lo, nk := u.bandRange(i0, n)
+	ldo := scratch.Stride[T](u.dv)
+	g = band.Grad[T]{
+		DKeys: arena.TakeZeros[T](u.ar, nk*b.LDQ), DValues: arena.TakeZeros[T](u.ar, nk*ldo), LDV: ldo,
 	}
 	if u.dage != nil {
-		x.age = arena.TakeZeros[T](u.ar, kernel.Pad(nk))
+		g.DRates = arena.TakeZeros[T](u.ar, kernel.Pad(nk))
 	}
 	mark := u.ar.Mark()
-	bt, values := u.take(u.da*ld), u.take(nk*ldo)
-	u.prepareK(x.b, lda, lo, lo+nk)
-	u.t.Transpose(bt, ld, x.b, lda, nk, u.da)
-	u.copyV(values, ldo, lo, lo+nk)
-	u.t.Transpose(x.vt, ld, values, ldo, nk, u.dv)
-	a := arena.TakeZeros[T](u.ar, n*lda)
-	for g := range u.q {
+	g.KeyRows, g.ValuesT = u.bandRows(nk, u.da), u.take(u.dv*b.LDK)
+	g.Delta, g.Top, g.DQueries = u.take(n), u.take(n), u.take(n*b.LDQ)
+	u.prepareK(g.KeyRows, b.LDQ, lo, lo+nk)
+	u.t.Transpose(g.ValuesT, b.LDK, b.Values, b.LDV, nk, u.dv)
+	for h := range u.q {
 		mark := u.ar.Mark()
-		u.prepareQ(a, lda, g, i0, i0+n)
-		u.outputGrad(g, i0, n, x.do, ldo, x.w, x.top)
-		clear(x.da)
-		if nk > 0 {
-			b := u.bandBlock(a, lda, i0, n, bt, ld, lo, nk)
-			x.base = nil
-			if far := rowscale.FarRowsOf(u.ar, x.top); far != nil {
-				u.meet(&b, far)
-				far.Finish()
-				x.base = far.Base
-			}
-			u.blockGrad(&b, &x)
+		u.prepareQ(b.Queries, b.LDQ, h, i0, i0+n)
+		u.bandOutputGrad(&g, h, i0, n)
+		g.Base = nil
+		if far := rowscale.FarRowsOf(u.ar, g.Top); far != nil {
+			b.AddFarRows(far)
+			far.Finish()
+			g.Base = far.Base
 		}
-		u.gradQ(g, i0, i0+n, x.da, lda)
+		b.Backward(&g)
+		u.gradQ(h, i0, i0+n, g.DQueries, b.LDQ)
 		u.ar.Reset(mark)
 	}
 	u.ar.Reset(mark)
-	return x
+	return lo, nk, g
+}
+
+// bandRows returns n rows of width elements, zero beyond them up to whole vectors.
+func (u *unit[T]) bandRows(n, width int) []T {
+	if width%kernel.Lanes == 0 {
+		return u.take(n * scratch.Stride[T](width))
+	}
+	return arena.TakeZeros[T](u.ar, n*scratch.Stride[T](width))
+}
+
+// bandOutputGrad sets DOut, Delta and Top of queries of head h from i0 on.
+func (u *unit[T]) bandOutputGrad(g *band.Grad[T], h, i0, n int) {
+	blind := false // some query sees no key
+	for r, den := range u.den[h][i0:][:n] {
+		if g.Top[r] = T(float64(den) * math.Log2E); math.IsInf(float64(den), -1) {
+			g.Top[r], blind = 0, true
+		}
+	}
+	do, o := &u.do[h], &u.o[h]
+	if g.DOut, g.LDO = do.Data[i0*do.Stride:], do.Stride; blind || u.dv%kernel.Lanes != 0 {
+		g.DOut, g.LDO = u.bandRows(n, u.dv), scratch.Stride[T](u.dv)
+		for r := range n {
+			row := g.DOut[r*g.LDO:][:u.dv]
+			if clear(row); !math.IsInf(float64(u.den[h][i0+r]), -1) {
+				copy(row, do.Row(i0+r))
+			}
+		}
+	}
+	u.t.RowDots(g.Delta, g.DOut, g.LDO, o.Data[i0*o.Stride:], o.Stride, u.dv)
+	u.t.Scale(g.Delta, -1, g.Delta)
 }
 
 // bandAges is what a unit with a decay tells of the two parts of each of its

@@ -399,9 +399,6 @@ func (u *unit[T]) scores(b *block[T], r0, most int, s []T, ld int) (rows, cols i
 		n := kernel.Pad(min(b.panel, cols-c))
 		u.t.Block(rows, n, u.da, b.a[r0*ars:], ars, acs, b.bt[c/b.panel*u.da*b.ldb:], b.ldb, s[c:], ld, false)
 	}
-	if b.rates != nil {
-		u.fadeBand(b, r0, rows, s, ld)
-	}
 	return rows, cols
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/farfield-ml/farfield/attention/internal/band"
 	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -163,9 +164,10 @@ func (e *engine[T]) summing(n, d, dv int) float64 {
 func (e *engine[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
 	w, v := e.spec.width(d), kernel.Pad(dv)
 	if e.spec.band > 0 {
-		rows := (&unit[T]{spec: &e.spec}).bandRows()
-		nk := min(e.spec.band+rows-1, m)
-		return float64((w+rows)*scratch.Stride[T](nk) + (nk+rows)*scratch.Stride[T](dv) + rows*scratch.Stride[T](w))
+		nk := min(e.spec.band+queryBlock-1, m)
+		rows := band.TileRows(w)
+		tile := rows * (kernel.Pad(min(e.spec.band+rows, m)) + kernel.Lanes + v)
+		return float64(w*kernel.Pad(nk) + nk*scratch.Stride[T](dv) + queryBlock*(scratch.Stride[T](w)+5) + tile)
 	}
 	if form == Direct {
 		keys := math.Ceil(float64(m)/keyBlock) * float64(w*scratch.Stride[T](min(m, keyBlock)))

@@ -12,6 +12,10 @@ func (p *pass[T]) forward(s *Sequence, kh int, u *unit[T]) {
 	u.o = headsOf(u.o, p.out, s, u.group(kh))
 	if u.kept = keep != nil; u.kept {
 		u.den = denOf(u.den, keep.Den, c, s, u.group(kh))
+		if keep.sums != nil {
+			u.sums = keep.sums.sumsOf(u.sums, c, s, u.group(kh))
+			u.kept = !keep.sums.logless
+		}
 		u.past = &keep.Moments[s.Index*c.K.H+kh]
 		*u.past = (*u.past)[:0]
 	} else {

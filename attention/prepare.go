@@ -117,6 +117,10 @@ func (u *unit[T]) prepareRows(dst []T, ld int, s *side[T], i0, i1 int) {
 	if s.ready {
 		return
 	}
+	if u.isScaling(s) {
+		u.scaleRows(tensor.Mat[T]{Data: dst, Rows: i1 - i0, Cols: u.d, Stride: ld}, tensor.Mat[T]{Data: s.x.Data[min(i0*s.x.Stride, len(s.x.Data)):], Cols: u.d, Stride: s.x.Stride}, s, i0)
+		return
+	}
 	for i := i0; i < i1; i += stretch {
 		n := min(stretch, i1-i)
 		to := dst[(i-i0)*ld:]
@@ -250,8 +254,37 @@ func (u *unit[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, 
 	return dscale
 }
 
+// isScaling reports that prepared tokens are the tokens times the scale.
+func (u *unit[T]) isScaling(s *side[T]) bool {
+	return u.spec.Norm == NoNorm && u.spec.Features == nil && !u.spec.mapped() && u.rope == nil && s.drop.Drop == nil && s.stats == nil
+}
+
+// scaleRows sets rows of dst, tokens from i0 on, to rows of x times the scale.
+// Rows of masked tokens become zero.
+func (u *unit[T]) scaleRows(dst, x tensor.Mat[T], s *side[T], i0 int) {
+	if dst.Rows == 0 {
+		return
+	}
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	scale := u.take(dst.Rows)
+	for r := range scale {
+		scale[r] = s.scale
+	}
+	u.t.ScaleRows(dst.Data, dst.Stride, x.Data, x.Stride, dst.Cols, scale)
+	for r := 0; r < dst.Rows && s.mask != nil; r++ {
+		if s.hides(i0 + r) {
+			clear(dst.Row(r))
+		}
+	}
+}
+
 // prepareRowsGrad is prepareGrad from rows dy (stride ld, width da).
 func (u *unit[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, i1 int) (dscale float64) {
+	if !s.ready && u.isScaling(s) && u.spec.Tau == nil {
+		u.scaleRows(dx.Slice(i0, i1), tensor.Mat[T]{Data: dy, Cols: u.d, Stride: ld}, s, i0)
+		return 0
+	}
 	for i := i0; i < i1; i += stretch {
 		n := min(stretch, i1-i)
 		mark := u.ar.Mark()

@@ -123,7 +123,7 @@ func (s *Softmax[T]) unit(ar *arena.Arena, x *Rows[T]) *unit[T] {
 	}
 	d := x.Q.Cols
 	*u = unit[T]{
-		q: u.q, o: u.o, den: u.den, scale: u.scale, do: u.do, dq: u.dq, // empty, with room
+		q: u.q, o: u.o, den: u.den, sums: u.sums, scale: u.scale, do: u.do, dq: u.dq, // empty, with room
 		t: kernel.Active[T](), spec: &s.e.spec, ar: ar, workers: 1,
 		k: x.K, v: x.V, n: x.Q.Rows, m: x.K.Rows, d: d, dv: x.V.Cols, da: d,
 		causal: x.Causal, off: x.Off, mask: x.Mask, chunk: 1,

@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/band"
 	"github.com/farfield-ml/farfield/attention/internal/costmodel"
 	"github.com/farfield-ml/farfield/internal/kernel"
 )
@@ -46,9 +47,8 @@ func (e *engine[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally {
 	x := costmodel.Tally{Tokens: float64(s.M) + group*float64(s.N), Causal: c.Causal}
 	closed, late := s.M, s.N // keys that enter the moments, queries that meet them
 	if e.spec.band > 0 {
-		// A piece of the queries meets the keys of all their bands.
-		rows := (&unit[T]{spec: &e.spec}).bandRows()
-		x.Pairs = pair * float64(s.N) * float64(min(e.spec.band+min(s.N, rows)-1, s.M))
+		// A tile of queries meets the keys of all their bands.
+		x.Pairs = pair * float64(s.N) * float64(min(e.spec.band+min(s.N, band.TileRows(c.Q.D))-1, s.M))
 	} else if c.Causal {
 		// A panel sees what its last query sees.
 		beyond := float64(min(s.N, panelRows)-1) / 2 * float64(s.N)

@@ -2,6 +2,7 @@ package attention
 
 import (
 	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
@@ -18,11 +19,12 @@ type unit[T tensor.Float] struct {
 	workers int      // how many goroutines may do its tokens; 0: one
 	noticed *notices // of the call or the state; nil: nobody asks
 
-	q, o   []tensor.Mat[T] // per query head of the group: [n,D], [n,Dv]
-	k, v   tensor.Mat[T]   // [m,D], [m,Dv]
-	den    [][]T           // per query head: denominators [n], in or out
-	kept   bool            // den is wanted as an output
-	scale  []T             // per query head
+	q, o   []tensor.Mat[T]    // per query head of the group: [n,D], [n,Dv]
+	k, v   tensor.Mat[T]      // [m,D], [m,Dv]
+	den    [][]T              // per query head: denominators [n], in or out
+	sums   []rowscale.Sums[T] // of a band, per query head: sums of weights [n], out; nil: not wanted
+	kept   bool               // den is wanted as an output
+	scale  []T                // per query head
 	n, m   int
 	d, dv  int
 	da     int // width of prepared rows

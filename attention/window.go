@@ -164,15 +164,17 @@ func (w *windowed[T]) checkHeads(h int) error {
 
 // windowSaved is what a window leaves for Backward.
 type windowSaved[T tensor.Float] struct {
-	tail, near Saved[T]
-	o          []T         // [B,H,N,Dv] of the window alone
-	rows       []joinedRow // [B,H,N]
-	share      []T         // [B,H,N] what the window's part of a joined denominator is of the whole
+	tail, near  Saved[T]
+	sums        bandSums[T] // of the window
+	o           []T         // [B,H,N,Dv] of the window alone
+	rows        []joinedRow // [B,H,N]
+	tailFactors []T         // [B,H,N] what a tail's numerators are multiplied by; 0: beyond all numbers, or nothing
+	share       []T         // [B,H,N] what the window's part of a joined denominator is of the whole
 }
 
 // ready makes room for what is kept of n joined rows.
 func (s *windowSaved[T]) ready(n int) {
-	s.rows, s.share = scratch.Grow(s.rows[:0], n), scratch.Grow(s.share[:0], n)
+	s.rows, s.share, s.tailFactors = scratch.Grow(s.rows[:0], n), scratch.Grow(s.share[:0], n), scratch.Grow(s.tailFactors[:0], n)
 }
 
 // windowScratch is what Forward and Backward work in.
@@ -244,6 +246,12 @@ func (w *windowed[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 		return w.segmentForward(out, c, saved, keep)
 	}
 	near := likeOutput(&saved.o, c)
+	saved.near.sums = nil
+	if w.oneDenominator() {
+		saved.sums.resize(c.Q.B * c.Q.H * c.Q.N)
+		saved.sums.logless = keep == nil
+		saved.near.sums = &saved.sums
+	}
 	if err := w.nearOf(c.Causal).Forward(near, nearCall(c), &saved.near); err != nil {
 		return err
 	}
@@ -326,9 +334,7 @@ func addHeads[T tensor.Float](y, x tensor.Heads[T]) {
 	t := kernel.Active[T]()
 	for i := range y.B * y.H {
 		to, from := y.At(i/y.H, i%y.H), x.At(i/y.H, i%y.H)
-		for r := range to.Rows {
-			t.Add(to.Row(r), to.Row(r), from.Row(r))
-		}
+		t.AddRows(to.Data, to.Stride, to.Data, to.Stride, from.Data, from.Stride, to.Rows, to.Cols)
 	}
 }
 

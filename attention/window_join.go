@@ -28,16 +28,17 @@ const (
 
 // joint is a key head of a sequence whose parts are to be joined.
 type joint[T tensor.Float] struct {
-	near *unit[T]        // with the outputs of the window, and the logarithms of its denominators
+	near *unit[T]        // with the outputs of the window and the sums of its weights
 	o    []tensor.Mat[T] // numerators of the tail, and then outputs
 	tail [][]T           // denominators of the tail
 	ages bandAges
 
-	den   [][]T                  // logarithms of the joined denominators; nil: nothing of what follows is kept
-	rows  [][]joinedRow          // what the rows are like
-	share [][]T                  // what the window's part of each denominator is of the whole
-	left  []float64              // how many keys the tail has, or what is left of them
-	reach func(g, i int) float64 // bounds the scores of the tail; nil: no row is weak
+	den         [][]T                  // logarithms of the joined denominators; nil: nothing of what follows is kept
+	rows        [][]joinedRow          // what the rows are like
+	share       [][]T                  // what the window's part of each denominator is of the whole
+	tailFactors [][]T                  // what the tail's numerators are multiplied by; 0: beyond all numbers, or nothing
+	left        []float64              // how many keys the tail has, or what is left of them
+	reach       func(g, i int) float64 // bounds the scores of the tail; nil: no row is weak
 }
 
 // eachHead calls f with the unit of the window for each key head of each
@@ -64,7 +65,7 @@ func (w *windowed[T]) join(out tensor.Heads[T], c *Call[T], saved *windowSaved[T
 	w.eachHead(c, seqs, func(u *unit[T], s *Sequence, kh int) {
 		heads := u.group(kh)
 		u.o = headsOf(u.o, tensor.HeadsOf(saved.o, c.Q.B, c.Q.H, c.Q.N, c.V.D), s, heads)
-		u.den = denOf(u.den, saved.near.Den, c, s, heads)
+		u.sums = saved.sums.sumsOf(u.sums, c, s, heads)
 		x := &joint[T]{near: u, ages: u.bandAges(0), o: headsOf(nil, out, s, heads), tail: denOf(nil, saved.tail.Den, c, s, heads)}
 		if keep != nil {
 			w.keepRows(x, c, s, kh, earlier{}, saved, keep)
@@ -94,7 +95,7 @@ func (k *Saved[T]) ready(c *Call[T]) {
 func (w *windowed[T]) keepRows(x *joint[T], c *Call[T], s *Sequence, kh int, before earlier, saved *windowSaved[T], keep *Saved[T]) {
 	group := len(x.o)
 	heads := headRange{kh * group, group}
-	x.den, x.share = denOf(nil, keep.Den, c, s, heads), denOf(nil, saved.share, c, s, heads)
+	x.den, x.share, x.tailFactors = denOf(nil, keep.Den, c, s, heads), denOf(nil, saved.share, c, s, heads), denOf(nil, saved.tailFactors, c, s, heads)
 	for g := range group {
 		x.rows = append(x.rows, saved.rows[(s.Batch*c.Q.H+kh*group+g)*c.Q.N+s.Q0:][:s.N])
 	}
@@ -155,12 +156,34 @@ func (w *windowed[T]) sums(tail, near float64, ages bandAges, i int) (p joinedSu
 	return p
 }
 
-// share is what the window's part of the denominator is of the whole.
-func (p *joinedSums) share() float64 {
-	if p.window == 0 {
-		return 0
+// A joined denominator between leastSum and 1/leastSum, of a window whose power of
+// 2 is at most largestTop, is summed as it is. Nothing overflows or vanishes.
+const (
+	leastSum   = 1e-30
+	largestTop = 64
+)
+
+// plainSums is sums over e^0 for the window's sum near of weights over 2^top, and
+// reports whether it can be.
+func (w *windowed[T]) plainSums(tail, near, top, gamma float64) (p joinedSums, ok bool) {
+	if !(math.Abs(top) <= largestTop) {
+		return p, false
 	}
-	return p.window / p.sum
+	const bias, mantissa = 1023, 52 // of float64
+	p.one = 1
+	p.window = gamma * near * math.Float64frombits(uint64(int64(top)+bias)<<mantissa)
+	p.sum = tail + p.window + w.eps
+	return p, p.sum >= leastSum && p.sum <= 1/leastSum && p.window > 0
+}
+
+// factors returns what the tail's numerators are multiplied by, and what the
+// window's part of the denominator is of the whole.
+func (p *joinedSums) factors() (over, share float64) {
+	over = 1 / p.sum
+	if p.window != 0 {
+		share = p.window * over
+	}
+	return p.one * over, share
 }
 
 // none reports that nothing has any weight.
@@ -187,8 +210,8 @@ func (w *windowed[T]) weak(p *joinedSums, left, reach float64) bool {
 
 // scaleTail sets dst to what numerators x of the tail are in the joined row.
 func scaleTail[T tensor.Float](t *kernel.Table[T], dst []T, p *joinedSums, x []T) {
-	if factor := T(p.one / p.sum); !math.IsInf(float64(factor), 0) {
-		t.Scale(dst, factor, x)
+	if over, _ := p.factors(); !math.IsInf(float64(T(over)), 0) {
+		t.Scale(dst, T(over), x)
 		return
 	}
 	scaleExp(dst, math.Copysign(1, p.sum), p.fade-p.log(), x)
@@ -204,30 +227,74 @@ func scaleExp[T tensor.Float](dst []T, sign, log float64, x []T) {
 	}
 }
 
+// joinedAtOnce is the number of rows that are joined at a time.
+const joinedAtOnce = 64
+
 // joinRows joins the rows of head g of the group, which is query head h.
 func (w *windowed[T]) joinRows(x *joint[T], g, h int) {
-	t, gamma := x.near.t, w.logGamma(h)
-	for i := range x.near.n {
-		o, tail, near := x.o[g].Row(i), float64(x.tail[g][i]), gamma+float64(x.near.den[g][i])
-		p := w.sums(tail, near, x.ages, i)
-		if x.den != nil {
-			w.keepRow(x, g, i, &p, tail, near)
+	u, logGamma := x.near, w.logGamma(h)
+	gamma := math.Exp(logGamma)
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	size := min(joinedAtOnce, u.n)
+	far, near := u.take(size), u.take(size) // factors of the parts of rows
+	o, own, sums := &x.o[g], &u.o[g], &u.sums[g]
+	first := 0
+	finish := func(end int) {
+		if end > first {
+			rows := o.Data[first*o.Stride:]
+			u.t.MixRows(rows, o.Stride, rows, o.Stride, far[:end-first], own.Data[first*own.Stride:], own.Stride, near, u.dv)
 		}
-		if p.none() {
-			if clear(o); x.near.sees(i) { // scores that have overflowed
-				x.near.t.Scale(o, T(math.NaN()), o)
-			}
+		first = end
+	}
+	for i := range u.n {
+		if i == first+size {
+			finish(i)
+		}
+		tail := float64(x.tail[g][i])
+		var p joinedSums
+		plain := false
+		if x.ages.fade == nil && sums.Base[i] == 0 {
+			p, plain = w.plainSums(tail, float64(sums.Sum[i]), float64(sums.Top[i]), gamma)
+		}
+		if !plain {
+			finish(i)
+			first++
+			w.joinRow(x, g, i, tail, logGamma)
 			continue
 		}
-		scaleTail(t, o, &p, o)
-		if p.window != 0 {
-			t.Axpy(o, T(p.share()), x.near.o[g].Row(i))
+		over, share := p.factors()
+		if x.den != nil {
+			w.keepRow(x, g, i, &p, tail, float64(sums.Sum[i]))
 		}
+		far[i-first], near[i-first] = T(over), T(share)
+	}
+	finish(u.n)
+}
+
+// joinRow joins row i of head g of the group. Its denominator may be of any size.
+func (w *windowed[T]) joinRow(x *joint[T], g, i int, tail, logGamma float64) {
+	t, o := x.near.t, x.o[g].Row(i)
+	near := float64(x.near.sums[g].Log(i, math.Log2E))
+	p := w.sums(tail, logGamma+near, x.ages, i)
+	if x.den != nil {
+		w.keepRow(x, g, i, &p, tail, float64(x.near.sums[g].Sum[i]))
+	}
+	if p.none() {
+		if clear(o); x.near.sees(i) { // scores that have overflowed
+			t.Scale(o, T(math.NaN()), o)
+		}
+		return
+	}
+	scaleTail(t, o, &p, o)
+	if _, share := p.factors(); share != 0 {
+		t.Axpy(o, T(share), x.near.o[g].Row(i))
 	}
 }
 
-// keepRow keeps what is known of a row before it is joined.
-func (w *windowed[T]) keepRow(x *joint[T], g, i int, p *joinedSums, tail, near float64) {
+// keepRow keeps what is known of a row before it is joined; window is the sum of
+// its window.
+func (w *windowed[T]) keepRow(x *joint[T], g, i int, p *joinedSums, tail, window float64) {
 	var row joinedRow
 	if p.sum < 0 {
 		row |= negativeRow
@@ -235,9 +302,13 @@ func (w *windowed[T]) keepRow(x *joint[T], g, i int, p *joinedSums, tail, near f
 	if tail == 0 && !slices.ContainsFunc(x.o[g].Row(i), func(y T) bool { return y != 0 }) {
 		row |= taillessRow
 	}
-	x.den[g][i], x.share[g][i] = T(p.log()), T(p.share())
+	over, share := p.factors()
+	x.den[g][i], x.share[g][i], x.tailFactors[g][i] = T(p.log()), T(share), 0
+	if over := T(over); row&taillessRow == 0 && !p.none() && !math.IsInf(float64(over), 0) {
+		x.tailFactors[g][i] = over
+	}
 	switch {
-	case math.IsInf(near, -1) && x.left[i] == 0:
+	case window == 0 && x.left[i] == 0:
 		row |= unseenRow
 		x.den[g][i] = T(math.Inf(-1))
 	case x.reach != nil && w.weak(p, x.left[i], x.reach(g, i)):
@@ -329,6 +400,7 @@ func (w *windowed[T]) partHeads(x *parted[T], c *Call[T], s *Sequence, heads hea
 		}
 		if w.oneDenominator() {
 			rows.joined, rows.share, rows.rows = x.keep.Den[at:][:s.N], x.keep.window.share[at:][:s.N], x.keep.window.rows[at:][:s.N]
+			rows.tailFactors = x.keep.window.tailFactors[at:][:s.N]
 		}
 		x.dgamma[s.Index*c.Q.H+h] = w.partRows(&rows, h)
 	}
@@ -340,6 +412,7 @@ func (w *windowed[T]) partHeads(x *parted[T], c *Call[T], s *Sequence, heads hea
 type partedRows[T tensor.Float] struct {
 	do, o, own            tensor.Mat[T] // own is of the window alone
 	near, joined, share   []T
+	tailFactors           []T // factors of the tail's gradients; 0: to be found
 	rows                  []joinedRow
 	ages                  bandAges
 	tailDo, tailO, nearDo tensor.Mat[T]
@@ -349,15 +422,29 @@ type partedRows[T tensor.Float] struct {
 func (w *windowed[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 	t, gamma := kernel.Active[T](), w.logGamma(h)
 	factor := T(math.Exp(gamma))
-	for i := range x.do.Rows {
-		do := x.do.Row(i)
-		if !w.oneDenominator() {
+	learned := w.window.LogGamma != nil
+	if !w.oneDenominator() {
+		for i := range x.do.Rows {
+			do := x.do.Row(i)
 			copy(x.tailO.Row(i), x.o.Row(i))
 			t.Axpy(x.tailO.Row(i), -factor, x.own.Row(i))
 			t.Scale(x.nearDo.Row(i), factor, do)
-			if !math.IsInf(float64(x.near[i]), -1) {
+			if learned && !math.IsInf(float64(x.near[i]), -1) {
 				dgamma += float64(factor) * float64(t.Dot(do, x.own.Row(i)))
 			}
+		}
+		return dgamma
+	}
+	t.ScaleRows(x.nearDo.Data, x.nearDo.Stride, x.do.Data, x.do.Stride, x.do.Cols, x.share)
+	t.ScaleRows(x.tailDo.Data, x.tailDo.Stride, x.do.Data, x.do.Stride, x.do.Cols, x.tailFactors)
+	for i, share := range x.share {
+		if share == 0 {
+			clear(x.nearDo.Row(i))
+		} else if learned {
+			do := x.do.Row(i)
+			dgamma += float64(share) * (float64(t.Dot(do, x.own.Row(i))) - float64(t.Dot(do, x.o.Row(i))))
+		}
+		if x.tailFactors[i] != 0 {
 			continue
 		}
 		den, sign, fade := float64(x.joined[i]), 1.0, 0.0
@@ -370,18 +457,9 @@ func (w *windowed[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 		tail := x.tailDo.Row(i)
 		if x.rows[i]&taillessRow != 0 || math.IsInf(den, -1) {
 			clear(tail)
-		} else if factor := T(sign * math.Exp(fade-den)); !math.IsInf(float64(factor), 0) {
-			t.Scale(tail, factor, do)
 		} else {
-			scaleExp(tail, sign, fade-den, do)
+			scaleExp(tail, sign, fade-den, x.do.Row(i))
 		}
-		share := x.share[i]
-		if share == 0 {
-			clear(x.nearDo.Row(i))
-			continue
-		}
-		t.Scale(x.nearDo.Row(i), share, do)
-		dgamma += float64(share) * (float64(t.Dot(do, x.own.Row(i))) - float64(t.Dot(do, x.o.Row(i))))
 	}
 	return dgamma
 }

@@ -132,6 +132,7 @@ func (w *windowed[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *win
 	}
 	own := likeOutput(&saved.o, c)
 	saved.near.Den = scratch.Grow(saved.near.Den[:0], c.Q.B*c.Q.H*c.Q.N)
+	saved.sums.resize(len(saved.near.Den))
 	saved.tail.Den = scratch.Grow(saved.tail.Den[:0], len(saved.near.Den))
 	if w.oneDenominator() {
 		if keep != nil {
@@ -149,6 +150,7 @@ func (w *windowed[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *win
 		near, far := h.near, h.far
 		near.o, near.den = headsOf(near.o, own, h.s, h.heads), denOf(near.den, saved.near.Den, c, h.s, h.heads)
 		far.o, far.den = headsOf(far.o, out, h.s, h.heads), denOf(far.den, saved.tail.Den, c, h.s, h.heads)
+		near.sums, near.kept = saved.sums.sumsOf(near.sums, c, h.s, h.heads), keep != nil
 		near.bandForward()
 		if w.oneDenominator() {
 			for g := range far.q {

@@ -3,6 +3,7 @@ package attention
 import (
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -311,7 +312,9 @@ func (u *unit[T]) skip(n int) {
 // head kh.
 func (w *windowed[T]) answer(j *joint[T], kh int) {
 	near := j.near
+	near.sums = near.sums[:0]
 	for g := range near.o {
+		near.sums = append(near.sums, rowscale.TakeSums[T](near.ar, near.n))
 		near.o[g] = tensor.Mat[T]{Data: near.take(near.n * near.dv), Rows: near.n, Cols: near.dv, Stride: near.dv}
 	}
 	near.bandForward()

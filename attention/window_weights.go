@@ -3,6 +3,7 @@ package attention
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -75,7 +76,7 @@ func (x *windowMatrix[T]) rows(dst tensor.Mat[T], i0 int) []joinedSums {
 		far.directWeights(tail, x.g, i0, i0+dst.Rows)
 	}
 	sums := make([]joinedSums, dst.Rows)
-	size := near.bandRows()
+	size := queryBlock
 	for r := 0; r < dst.Rows; r += size {
 		x.joinBand(dst.Slice(r, min(r+size, dst.Rows)), i0+r, sums[r:])
 	}
@@ -87,32 +88,32 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 	u, n := x.near, dst.Rows
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
-	lo := u.lowest(i0)
-	nk := u.seen(i0+n-1) - lo
-	ld, lda := scratch.Stride[T](nk), scratch.Stride[T](u.da)
-	bt, a, s, den, over := u.take(u.da*ld), u.take(n*lda), u.take(n*ld), u.take(n), u.take(n)
-	keys := u.keySide()
-	u.prepare(bt, ld, &keys, lo, lo+nk)
-	u.prepareQ(a, lda, x.g, i0, i0+n)
-	b := u.bandBlock(a, lda, i0, n, bt, ld, lo, nk)
-	u.bandWeights(&b, s, ld, den, over)
+	b, _, nk := u.bandRange(i0, n)
+	u.prepareQ(b.Queries, b.LDQ, x.g, i0, i0+n)
+	weights, sum := u.take(nk), rowscale.TakeSums[T](u.ar, 1)
 	gamma := x.w.logGamma(x.h)
 	for r := range n {
 		i, row := i0+r, dst.Row(r)
 		band, ahead := row[u.lowest(i):u.seen(i)], row[u.seen(i):]
-		window := s[r*ld+u.lowest(i)-lo:][:len(band)]
+		window := weights[:len(band)]
+		b.Weights(r, window, sum)
+		var over T
+		if sum.Sum[0] != 0 {
+			over = 1 / sum.Sum[0]
+		}
 		if !x.w.oneDenominator() {
-			u.t.Axpy(band, over[r]*T(math.Exp(gamma)), window)
+			u.t.Axpy(band, over*T(math.Exp(gamma)), window)
 			continue
 		}
 		tail := row[:u.lowest(i)]
-		sums[r] = x.w.sums(float64(u.t.Sum(tail)+u.t.Sum(ahead)), gamma+float64(den[r]), x.ages, i)
+		sums[r] = x.w.sums(float64(u.t.Sum(tail)+u.t.Sum(ahead)), gamma+float64(sum.Log(0, math.Log2E)), x.ages, i)
 		if p := &sums[r]; p.none() {
 			clear(row)
 		} else {
 			scaleTail(u.t, tail, p, tail)
 			scaleTail(u.t, ahead, p, ahead)
-			u.t.Scale(band, over[r]*T(p.share()), window)
+			_, share := p.factors()
+			u.t.Scale(band, over*T(share), window)
 		}
 	}
 }
