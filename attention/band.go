@@ -107,7 +107,7 @@ func (u *unit[T]) bandRange(i0, n int) (x band.Block[T], lo, nk int) {
 	nk = max(u.seen(i0+n-1)-lo, 0)
 	x = band.Block[T]{
 		Table: u.t, Arena: u.ar, D: u.da, Dv: u.dv, Factor: math.Log2E,
-		LDQ: scratch.Stride[T](u.da), LDK: kernel.Pad(nk), LDV: scratch.Stride[T](u.dv),
+		LDQ: scratch.Stride[T](u.da), LDK: scratch.Stride[T](nk), LDV: scratch.Stride[T](u.dv),
 		Starts: arena.Take[int32](u.ar, n), Ends: arena.Take[int32](u.ar, n), SlowestRate: slowest,
 	}
 	for r := range n {

@@ -167,7 +167,7 @@ func (e *engine[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
 		nk := min(e.spec.band+queryBlock-1, m)
 		rows := band.TileRows(w)
 		tile := rows * (kernel.Pad(min(e.spec.band+rows, m)) + kernel.Lanes + v)
-		return float64(w*kernel.Pad(nk) + nk*scratch.Stride[T](dv) + queryBlock*(scratch.Stride[T](w)+5) + tile)
+		return float64(w*scratch.Stride[T](nk) + nk*scratch.Stride[T](dv) + queryBlock*(scratch.Stride[T](w)+5) + tile)
 	}
 	if form == Direct {
 		keys := math.Ceil(float64(m)/keyBlock) * float64(w*scratch.Stride[T](min(m, keyBlock)))

@@ -62,12 +62,12 @@ func newLocal[T tensor.Float](r *reader) (headwise.Function[T], error) {
 			return nil, fmt.Errorf("%s: settings window=%d form=%s and span=%d: needs either a window or a span", r.row.Name, w, form, span)
 		}
 		p.setting = fmt.Sprintf("local span=%d scale=%s", span, formatScale(scale))
-		p.rule, p.window = nearField(span), span
+		p.rule, p.window, p.softmax.IsWindow = nearField(span), span, true
 		return p, nil
 	}
 	if form == "window" {
 		p.setting = fmt.Sprintf("local window=%d scale=%s", w, formatScale(scale))
-		p.rule, p.window = &slidingWindow{w / 2, (w+1)/2 - 1}, w/2+1
+		p.rule, p.window, p.softmax.IsWindow = &slidingWindow{w / 2, (w+1)/2 - 1}, w/2+1, true
 		return p, nil
 	}
 	p.setting = fmt.Sprintf("local form=block window=%d back=%d forward=%d exact=%t scale=%s", w, back, forward, exact, formatScale(scale))

@@ -21,6 +21,9 @@ import (
 type PatternSoftmax[T tensor.Float] struct {
 	Scale float64     // 0: 1/√D
 	Bias  PairBias[T] // nil: none
+	// IsWindow says that patterns have one part, with all queries and keys, whose bounds
+	// do not move back from one query to the next. It excludes a bias.
+	IsWindow bool
 
 	passes sync.Pool // of *pairPass[T]
 }
@@ -135,6 +138,10 @@ func (s *PatternSoftmax[T]) release(p *pairPass[T]) {
 // holds the logarithms to base 2 of the sums of weights, -Inf for queries without a
 // visible key.
 func (s *PatternSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pattern) {
+	if s.IsWindow {
+		s.windowForward(h, lse, pairs)
+		return
+	}
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	p := s.pass(h)
@@ -365,6 +372,10 @@ func (p *pairPass[T]) gather(den, base, top []T) {
 // result of Forward, out [n,dv] are the outputs of the pairs, and dout [n,dv] their
 // gradient.
 func (s *PatternSoftmax[T]) Backward(h *Head[T], g *Grads[T], out, dout tensor.Mat[T], lse []T, pairs *Pattern) {
+	if s.IsWindow {
+		s.windowBackward(h, g, out, dout, lse, pairs)
+		return
+	}
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	p := s.pass(h)
