@@ -11,16 +11,16 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Join is how a window of exact weights and its tail make one output. With
-// γ = exp(LogGamma) of the query head, query i at place p, which is the last key
-// that it sees by position, and sums over the window p-Width < j ≤ p:
+// Join is how a window of exact weights and its tail make one output. γ is
+// exp(LogGamma) of the query head, and query i stands at place p = i+M-N. The window of
+// a causal call is the keys p-Width < j ≤ p, with p the last key at most. The window of
+// an unmasked call is the keys |p-j| < Width. All other visible keys are far.
 type Join int
 
 const (
-	// OneDenominator has the tail weigh the keys j ≤ p-Width that the window
-	// leaves (LoLCATs, arXiv 2410.10254):
+	// OneDenominator has the tail weigh the far keys (LoLCATs, arXiv 2410.10254):
 	//
-	//	o_i = (Σ_tail f(a_i·b_j)·v_j + γ·Σ_window exp(s_ij)·v_j) / (Σ_tail f(a_i·b_j) + γ·Σ_window exp(s_ij) + eps)
+	//	o_i = (Σ_far f(a_i·b_j)·v_j + γ·Σ_window exp(s_ij)·v_j) / (Σ_far f(a_i·b_j) + γ·Σ_window exp(s_ij) + eps)
 	OneDenominator Join = iota
 	// Separate adds to the mechanism over all keys γ times the softmax of the
 	// window (Based, arXiv 2402.18668).
@@ -29,16 +29,17 @@ const (
 
 var joinNames = []string{OneDenominator: "denominator", Separate: "separate"}
 
+// String returns the name of the join.
 func (j Join) String() string { return joinNames[j] }
 
-// Joins lists them all.
+// Joins lists all joins.
 func Joins() []Join { return []Join{OneDenominator, Separate} }
 
-// Window is a window of exact weights over the last keys of a query, those that
-// do not exist counted. Its scores s_ij are products of the rows as they come,
-// rotated, times 1/√D, whatever the mechanism does to rows. A window needs
-// causal calls, whose queries have a place among the keys; a query that reads a
-// state stands at the state's last token. A decay weighs both parts alike.
+// Window is a window of exact weights over the keys near a query. Masked keys count
+// towards its width. Its scores s_ij are products of the rows as they come, rotated,
+// times 1/√D, whatever the mechanism does to rows. A query that reads a state stands at
+// the state's last token, so calls between states are causal. A decay weighs both parts
+// alike.
 type Window[T tensor.Float] struct {
 	Width    int
 	Join     Join
@@ -116,7 +117,7 @@ func (w *windowed[T]) Params() *param.Set[T] { return w.params }
 
 func (w *windowed[T]) Constants() *param.Set[T] { return nil }
 
-// logGamma is that of query head h.
+// logGamma returns log γ of query head h.
 func (w *windowed[T]) logGamma(h int) float64 {
 	if p := w.window.LogGamma; p != nil {
 		return float64(p.Data[w.gammaIndex(h)])

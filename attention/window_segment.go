@@ -212,8 +212,8 @@ func (l *lateGrad[T]) open(n, da, d, dv int) {
 	l.far, l.near, l.v, l.w = scratch.Grow(l.far[:0], n*da), scratch.Grow(l.near[:0], n*d), scratch.Grow(l.v[:0], n*dv), scratch.Grow(l.w[:0], n)
 }
 
-// checkGrads reports gradients of states that do not fit, and makes room for
-// that of the state before.
+// checkGrads reports gradients of states that do not fit, and makes room for the
+// gradient of the state before.
 func (x *windowSegment[T]) checkGrads(g *Grads[T], c *Call[T]) error {
 	if err := g.check(c, nil); err != nil {
 		return err
@@ -297,8 +297,8 @@ type windowBack[T tensor.Float] struct {
 	dq, dk, dlogG tensor.Heads[T]
 }
 
-// latelyGrad are gradients of tokens of a head: rows of both parts, of values, and
-// what ageKeys has.
+// latelyGrad are gradients of tokens of a head: of the rows of both parts, and of the
+// values.
 type latelyGrad[T tensor.Float] struct {
 	near, far, v  []T
 	ldn, ldf, ldv int
@@ -375,7 +375,7 @@ func (b *windowBack[T]) backTail(h *windowHead[T], ar *arena.Arena, d *latelyGra
 	}
 }
 
-// addLate adds the gradient of the window after the call to that of its tokens.
+// addLate adds the gradient of the window after the call to d, by token.
 func (b *windowBack[T]) addLate(h *windowHead[T], d *latelyGrad[T]) {
 	if b.g.DFinal == nil {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// windowState is the state of a mechanism with a window: that of the tail, and
+// windowState is the state of a mechanism with a window: the state of the tail, and
 // the last Width tokens of each key head. With one denominator a token enters
 // the tail when it leaves the window, with the rows that it had when it came.
 type windowState[T tensor.Float] struct {
@@ -52,8 +52,8 @@ func (w *windowed[T]) room(s *Shape, n int, decay bool, take func(n int) []T, ex
 	return x
 }
 
-// parts calls f with each kind of numbers, of which a token has count, stride
-// apart.
+// parts calls f with each kind of numbers. A token has count of them, and the next
+// token begins stride numbers later.
 func (x *lately[T]) parts(s *Shape, da int, f func(x []T, count, stride int)) {
 	if x.far != nil {
 		f(x.far, da, da)
@@ -119,7 +119,7 @@ func (w *windowed[T]) ringBytes(s Shape) float64 {
 	return float64(s.B) * float64(s.Hkv) * room * (row*float64(scratch.ElementSize[T]()) + 1)
 }
 
-// newState returns a state without tokens around that of the tail.
+// newState returns a state around a tail without tokens.
 func (w *windowed[T]) newState(tail *sums[T]) *windowState[T] {
 	st := &windowState[T]{w: w, shape: tail.shape, tail: tail}
 	s := &st.shape
@@ -289,8 +289,8 @@ func (w *windowed[T]) seeAll(near *unit[T], s *Shape, x *lately[T], end int) {
 	x.see(near, x.near, s.D, end)
 }
 
-// seeLeft has the unit of the tail see those of end tokens of x that have left
-// the window at the end.
+// seeLeft has the unit of the tail see the tokens of x that have left the window
+// after end tokens.
 func (w *windowed[T]) seeLeft(far *unit[T], s *Shape, x *lately[T], end int) {
 	x.see(far, x.far, far.da, max(end-w.window.Width, 0))
 }
@@ -433,12 +433,12 @@ func (w *windowed[T]) parameterSum() snapshot.ParameterSum {
 	return sum
 }
 
-// AppendBinary appends a snapshot, whose size does not depend on the tokens
-// absorbed. After what sums have there are of each key head the number of tokens
-// in its window, the flags of those that exist [Width] and, oldest first, all
-// their prepared rows of the tail [Width, da], where there is one denominator,
-// those of the window [Width, D], their values [Width, Dv] and with decay their
-// log_g [Width]. What is not there yet is zero.
+// AppendBinary appends a snapshot. Its size does not depend on the tokens absorbed.
+// The content of the tail's state comes first. Each key head follows with the number of
+// tokens in its window and the flags of existing keys [Width]. Then come, oldest first,
+// the prepared rows of the tail [Width, da] where there is one denominator, the rows of
+// the window [Width, D], the values [Width, Dv] and with decay log_g [Width]. Missing
+// tokens are zeros.
 func (s *windowState[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, s.tokens, s.decays())
 	s.tail.write(w)

@@ -62,8 +62,8 @@ func (x *windowMatrix[T]) release() {
 	x.w.tail.release(x.far)
 }
 
-// rows sets rows of dst to those of queries i0 and the ones that follow, and
-// returns for one denominator what makes each of them.
+// rows sets the rows of dst to the weights of queries from i0 on, and returns the parts
+// of their denominators where there is one.
 func (x *windowMatrix[T]) rows(dst tensor.Mat[T], i0 int) []joinedSums {
 	near, far := x.near, x.far
 	mark := near.ar.Mark()
@@ -118,10 +118,10 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 	}
 }
 
-// Diagnose tells of one denominator what it is of any mechanism, but for MinDen,
-// which is the least logarithm of a denominator's size. Of separate terms the
-// entropy and the condition are those of rows of A, the latter over 1 + γ, and
-// the rest is the tail's.
+// Diagnose returns the diagnosis of rows of A where there is one denominator. MinDen is
+// the least logarithm of a denominator's size there. Of separate terms the entropy and
+// the condition are taken from rows of A, the condition over 1 + γ, and the rest is the
+// tail's. It returns the errors of Weights, and one for a call with a state.
 func (w *windowed[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	if err := w.check(c); err != nil {
 		return nil, err
