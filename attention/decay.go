@@ -161,8 +161,8 @@ func decaying[T tensor.Float](st State[T]) bool {
 }
 
 // Segments. A call after a state sees the factors of earlier tokens only through the
-// state. The sum of dlog_g continues across the border: with dG of all positions, those
-// of later calls included,
+// state. The sum of dlog_g continues across the border: with dG of all positions,
+// also of later calls,
 //
 //	dlog_g_t = Σ_{t≤i, i in the call} dG_i + Σ_{i after the call} dG_i.
 //

@@ -32,7 +32,7 @@ type keyRows[T tensor.Float] struct {
 	ldv   int
 }
 
-// keyRows returns those of all keys, in scratch memory.
+// keyRows returns the rows of all keys, in scratch memory.
 func (u *unit[T]) keyRows() *keyRows[T] {
 	x := &u.keys
 	*x = keyRows[T]{panel: keyBlock, ldb: scratch.Stride[T](min(u.m, keyBlock)), ldv: scratch.Stride[T](u.dv)}
@@ -252,8 +252,8 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 	}
 }
 
-// finish sets the outputs and denominators of the queries of head g from i0 on
-// to what attend has summed.
+// finish sets the outputs and denominators of the queries of head g from i0 on, from
+// the sums of attend.
 func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, base, top []T) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)

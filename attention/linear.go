@@ -214,8 +214,8 @@ func (s *stream[T]) rows(x []T, n int) []T {
 	return a
 }
 
-// attend returns numerators [n, s.past.ld] and denominators of n queries, the
-// columns of x, of which query r sees keys up to diag+r of the open chunk.
+// attend returns numerators o [n, s.past.ld] and denominators den [n] of n queries, the
+// columns of x. Query r sees keys up to diag+r of the open chunk.
 func (s *stream[T]) attend(x []T, n, diag int) (o, den []T) {
 	u := s.u
 	den = arena.TakeZeros[T](u.ar, kernel.Pad(n))
@@ -266,8 +266,8 @@ func (s *stream[T]) read(i0, i1, diag int) {
 	}
 }
 
-// finish divides the numerators o of queries i0 ≤ i < i1 of head g, of which
-// query i0+r sees keys up to diag+r of the open chunk, by their denominators.
+// finish divides the numerators o of queries i0 ≤ i < i1 of head g by their
+// denominators den. Query i0+r sees keys up to diag+r of the open chunk.
 func (s *stream[T]) finish(g, i0, i1, diag int, o, den []T) {
 	u := s.u
 	mark := u.ar.Mark()
@@ -296,8 +296,8 @@ func ones[T tensor.Float](ar *arena.Arena, n int) []T {
 	return x
 }
 
-// unseen sets outputs and denominators of queries i0 ≤ i < i1 of head g, which
-// see no key, to 0.
+// unseen sets outputs and denominators of queries i0 ≤ i < i1 of head g to 0. These
+// queries see no key.
 func (u *unit[T]) unseen(g, i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		clear(u.o[g].Row(i))

@@ -43,8 +43,8 @@ func (s *stream[T]) rowsOf(n int) []T {
 	return arena.TakeZeros[T](s.u.ar, n*s.past.Stride)
 }
 
-// gradPast returns the gradient of n tokens with components x, as columns under
-// a row to ignore: the rows of dx unless there are none, and what they have
+// gradPast returns the gradient of n tokens with components x, as columns under a row
+// to ignore. It is the sum of the rows of dx, if there are any, and of the gradient
 // through moments p from rows y and numbers w.
 func (s *stream[T]) gradPast(p *features.Moments[T], dx tensor.Mat[T], x []T, n int, y []T, ldy int, w []T) []T {
 	u := s.u
@@ -123,10 +123,9 @@ func (u *unit[T]) linearBackward(m *features.Monomials[T]) {
 	}
 }
 
-// waiting returns room for the gradients that prepared keys have from the
-// queries of their chunks. They wait where those of the keys are wanted in the
-// end, if they fit; there is no room for wider ones, which go the way to the
-// keys at once.
+// waiting returns room for the gradients of prepared keys from the queries of their own
+// chunks. The gradients are stored in the final gradients of the keys if they fit.
+// Wider gradients have no room and are passed on at once.
 func (u *unit[T]) waiting() tensor.Mat[T] {
 	if u.ready || u.da <= u.d {
 		return u.dk
@@ -149,10 +148,9 @@ func (u *unit[T]) clearValues(j0, j1 int) {
 	}
 }
 
-// backChunk sets dq of queries i0 ≤ i < i1 of every head, of which query i0+r
-// sees keys up to diag+r of the open chunk. What they give those keys, the
-// first of which is key j0, is set in db, or in dK if that has no rows, and added
-// to dV.
+// backChunk sets dq of queries i0 ≤ i < i1 of every head. Query i0+r sees keys up to
+// diag+r of the open chunk, whose first key is j0. The gradients of these keys are set
+// in db, or in dK if db has no rows, and the gradients of their values are added to dV.
 func (s *stream[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 	u := s.u
 	mark := u.ar.Mark()
@@ -224,8 +222,8 @@ func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *featu
 	u.ar.Reset(mark)
 }
 
-// sumQueries adds queries i0 ≤ i < i1 of head g, of which query i0+r sees keys
-// up to diag+r of the open chunk, to back.
+// sumQueries adds queries i0 ≤ i < i1 of head g to back. Query i0+r sees keys up to
+// diag+r of the open chunk.
 func (s *stream[T]) sumQueries(back *features.Moments[T], g, i0, i1, diag int) {
 	u, n := s.u, i1-i0
 	if n <= 0 {

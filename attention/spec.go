@@ -41,8 +41,8 @@ type Spec[T tensor.Float] struct {
 	// Rows at the floor are no averages. Calls have no decay, and Eps is 0.
 	Floor     float64
 	FloorSize bool
-	// Gated lets the key of a token of which Call.LogG is the logarithm of g in with
-	// the factor 1-g; its features are Features.
+	// Gated multiplies the features of a token's key by 1-g, where Call.LogG holds log
+	// g. It needs Features.
 	Gated bool
 	// Forget is a decay that the mechanism brings along, and for which its calls
 	// are causal; nil: none.
@@ -59,10 +59,9 @@ type Spec[T tensor.Float] struct {
 	// tail; nil: none. Only kernel polynomials have one.
 	Window *Window[T]
 
-	// What the two parts of a mechanism with a window are told. Of a causal call
-	// the tail leaves the last lag keys that a query could see to the window, and
-	// if it is undivided its outputs are numerators. The window sees the last band
-	// keys alone, 0: all of them.
+	// Settings of the two parts of a mechanism with a window. In a causal call the far
+	// field omits the last lag keys that a query could see. With undivided its outputs
+	// are numerators. The window sees only the last band keys; 0: all keys.
 	lag, band int
 	undivided bool
 	// isSymmetric has a query of a band of 2w-1 keys see the w-1 keys on both sides of its
@@ -84,8 +83,8 @@ type Elementwise interface{ Elementwise() }
 // Sparse marks a FeatureMap, or Features, that may map a row to zeros.
 type Sparse interface{ Sparse() }
 
-// Accurate marks a FeatureMap whose numbers are within so many roundings of those
-// of exact arithmetic.
+// Accurate marks a FeatureMap with a known error: Roundings is the number of roundings
+// by which its numbers differ from exact arithmetic at most.
 type Accurate interface{ Roundings() float64 }
 
 // elementwise reports that the map, if there is one, is Elementwise.
@@ -149,8 +148,8 @@ func (s *Spec[T]) maxScore(d, h int) float64 {
 	return math.Abs(float64(s.scale(d, h))) * l * l
 }
 
-// absPoly is the f̄ of Saved.Weak: Σ |Coef[l]|·x^l, or what a similarity has at
-// ±x.
+// absPoly is the f̄ of Saved.Weak: Σ |Coef[l]|·x^l, or the larger absolute value of a
+// similarity at ±x.
 func (s *Spec[T]) absPoly(x float64) float64 {
 	var y float64
 	if s.Similarity != nil {
