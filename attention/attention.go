@@ -81,7 +81,8 @@ type Grads[T tensor.Float] struct {
 	DFinal, DInit *StateGrad[T]
 }
 
-// Saved is what Forward leaves for Backward, and what it noticed.
+// Saved holds intermediate results of Forward for Backward, and counts of exceptional
+// rows.
 type Saved[T tensor.Float] struct {
 	// Den [B,H,N] holds each query's denominator, for softmax its logarithm, for an
 	// unnormalised Spec 1. Headwise mechanisms leave it empty. With packed sequences N

@@ -116,7 +116,8 @@ func (r *Rope[T]) turn(t *kernel.Table[T], ar *arena.Arena, x []T, ld, i0, n int
 	ar.Reset(mark)
 }
 
-// RotateRows rotates the rows of x by the rows of the table from at on, or back.
+// RotateRows rotates row i of x [rows,D] by row at+i of the table. With back set it
+// rotates in the opposite direction.
 func (r *Rope[T]) RotateRows(x tensor.Mat[T], at int, back bool) {
 	for i := range x.Rows {
 		lo, hi := x.Row(i)[:r.Half], x.Row(i)[r.Half:]

@@ -7,7 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/snapshot"
 )
 
-// SnapshotHeader is what a snapshot says of its state before the content.
+// SnapshotHeader describes the state in a snapshot.
 type SnapshotHeader struct {
 	Version    int    `json:"version"`
 	Kind       string `json:"kind"` // of state

@@ -84,7 +84,7 @@ func ForwardByStep[T tensor.Float](m Mechanism[T], out tensor.Heads[T], c *Call[
 	return ReportNonFinite(out, nil, suspected)
 }
 
-// BatchRow views batch row b alone.
+// BatchRow returns the view of batch row b of x [B,H,N,D].
 func BatchRow[T tensor.Float](x tensor.Heads[T], b int) tensor.Heads[T] {
 	if len(x.Data) > 0 {
 		x.Data = x.Data[b*x.SB:]

@@ -20,10 +20,10 @@ func (p Parts) Total() float64 {
 	return sum
 }
 
-// TaylorShift is what Nauen et al. 2024 (TaylorShift, arXiv 2403.02920, section
-// 4) count for one head of width d over n tokens: floating-point operations,
-// numbers held at once, and the lengths from which on the efficient form has
-// fewer of each.
+// TaylorShift holds the published costs of one head of width d over n tokens (Nauen et
+// al. 2024, TaylorShift, arXiv 2403.02920, section 4): floating-point operations,
+// numbers held at once, and the lengths from which the efficient form has fewer of
+// each.
 type TaylorShift struct {
 	OpsDirect        Parts `json:"ops_dir"`
 	OpsEfficient     Parts `json:"ops_eff"`
@@ -125,10 +125,9 @@ func FastCost(n, d, h, p int) FastOrders {
 	}
 }
 
-// TrainingFLOPs is the rule by which Brown et al. 2020 (GPT-3, arXiv
-// 2005.14165, appendix D) count the compute of training: 6 operations a
-// parameter and token, 2 of them forward. Of an encoder-decoder only half of the
-// parameters meet a token, which is 3.
+// TrainingFLOPs returns the operations of training by the rule of Brown et al. 2020
+// (GPT-3, arXiv 2005.14165, appendix D): 6 for each parameter and token, 2 of them
+// forward. In an encoder-decoder a token meets half of the parameters, which gives 3.
 func TrainingFLOPs(parameters, tokens float64, encoderDecoder bool) float64 {
 	if encoderDecoder {
 		return 3 * parameters * tokens

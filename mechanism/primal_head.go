@@ -352,7 +352,8 @@ func (x *Scores[T]) loss(h *headwise.Head[T], s *scored[T]) float64 {
 	return j
 }
 
-// Backward projects again: nothing is kept.
+// Backward sets the gradients in g. It computes the projections anew, because nothing
+// is saved.
 func (x *Scores[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	s := x.open(h)
 	n, d, rank := h.Q.Rows, h.Q.Cols, x.Rank

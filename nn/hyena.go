@@ -34,10 +34,10 @@ var hyena = MixerRow{
 	f64: newHyena[float64],
 }
 
-// Hyena mixes tokens by convolutions as long as the sequence, with gates between
-// them (Poli et al. 2023, arXiv 2302.10866): In makes v and x¹ … xᴺ, which pass a
-// short convolution each; then z¹ = v and zⁿ⁺¹ = xⁿ∘(hⁿ*zⁿ + dⁿ∘zⁿ), and Out
-// projects the last. Filters hⁿ are functions of the place (Filter).
+// Hyena mixes tokens by convolutions as long as the sequence, with gates between them
+// (Poli et al. 2023, arXiv 2302.10866). In makes v and x¹ … xᴺ, which pass a short
+// convolution each. Then z¹ = v and zⁿ⁺¹ = xⁿ∘(hⁿ*zⁿ + dⁿ∘zⁿ), and Out projects the
+// last. Filters hⁿ are functions of the position (Filter).
 type Hyena[T tensor.Float] struct {
 	In     Linear[T]       // [width·(Order+1), width]: v, x¹, …
 	Conv   Conv[T]         // of them

@@ -15,10 +15,10 @@ const (
 	lossWork = 16
 )
 
-// CrossEntropy sets losses[i] to -log softmax(logits row i)[targets[i]], in
-// nats, and to 0 where the target is negative: not counted. The largest logit
-// is taken off first, so that no exponential overflows. logits [rows,vocab] are
-// overwritten. It panics on a target beyond the vocabulary.
+// CrossEntropy sets losses [rows] to -log softmax(logits row)[target] in nats, 0 for a
+// negative target, which is not counted. The largest logit is subtracted first, so that
+// no exponential overflows. logits [rows,vocab] are overwritten. It panics on a target
+// beyond the vocabulary.
 func CrossEntropy[T tensor.Float](losses []float64, logits tensor.Mat[T], targets []int32) {
 	par.Run(logits.Rows, lossRows, lossWork*float64(logits.Rows)*float64(logits.Cols), entropy[T]{losses, logits, targets})
 }

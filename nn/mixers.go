@@ -86,7 +86,8 @@ func MixerNames() []string {
 	return names
 }
 
-// LookupMixer returns the row of that name, if there is one.
+// LookupMixer returns the row with the given name. The result is false if there is
+// none.
 func LookupMixer(name string) (MixerRow, bool) {
 	for _, r := range mixers {
 		if r.Name == name {

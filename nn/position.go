@@ -10,7 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Position tells tokens where they are by adding to their embeddings.
+// Position adds position encodings to embeddings.
 type Position[T tensor.Float] interface {
 	// Forward adds to x [batch·N,width] the rows of positions start to start+N.
 	Forward(x tensor.Mat[T], batch int, start int64) error

@@ -28,13 +28,13 @@ var retnet = MixerRow{
 }
 
 // MSR is the multi-scale retention of RetNet (Sun et al. 2023, arXiv 2307.08621,
-// section 2): linear attention without a denominator, whose head h forgets by the
-// factor γ_h = 1 - 2^(-5-h) with each token. Queries and keys are rotated by their
-// place. The outputs of a head are normalised each, without gain and bias, gated by
-// SiLU of one more projection and projected back.
+// section 2): linear attention without a denominator. With each token head h decays by
+// the factor γ_h = 1 - 2^(-5-h). Queries and keys are rotated by their positions. The
+// outputs of each head are normalised without gain and bias, gated by SiLU of another
+// projection, and projected back.
 //
-// The scales that the program gives to the scores before the norm are not here: but
-// for Eps they cancel in it.
+// The original program also scales the scores before the norm. These scales are
+// omitted: except for Eps they cancel in the norm.
 type MSR[T tensor.Float] struct {
 	Q, K Linear[T] // [H·D,width]
 	V, G Linear[T] // [H·P,width]

@@ -37,8 +37,8 @@ func NewMat[T Float](rows, cols int) Mat[T] {
 	return Mat[T]{make([]T, Size(rows, cols)), rows, cols, cols}
 }
 
-// Check reports a negative dimension or stride, and a view beyond its data; the
-// error begins with name.
+// Check returns an error for a negative dimension or stride, and for a view beyond its
+// data. The error begins with name.
 func (m Mat[T]) Check(name string) error {
 	if m.Rows < 0 || m.Cols < 0 {
 		return fmt.Errorf("%s: negative dimension in [%d,%d]", name, m.Rows, m.Cols)
