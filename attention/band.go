@@ -51,6 +51,10 @@ func (u *unit[T]) eachBand(stages int, f func(u *unit[T], t *team, piece, i0, n 
 type bandSums[T tensor.Float] struct {
 	rowscale.Sums[T]
 	logless bool // the logarithms of denominators are not wanted
+
+	// Backward only.
+	shares []T  // [B,H,N] factors of the gradients of outputs; nil: 1
+	adds   bool // gradients are added
 }
 
 // resize makes room for n sums, with undefined contents.
@@ -228,7 +232,16 @@ func (u *unit[T]) bandOutputGrad(g *band.Grad[T], h, i0, n int) {
 		}
 	}
 	do, o := &u.do[h], &u.o[h]
-	if g.DOut, g.LDO = do.Data[i0*do.Stride:], do.Stride; blind || u.dv%kernel.Lanes != 0 {
+	if g.DOut, g.LDO = do.Data[i0*do.Stride:], do.Stride; len(u.shares) > 0 {
+		shares := u.shares[h][i0:][:n]
+		g.DOut, g.LDO = u.bandRows(n, u.dv), scratch.Stride[T](u.dv)
+		u.t.ScaleRows(g.DOut, g.LDO, do.Data[i0*do.Stride:], do.Stride, u.dv, shares)
+		for r, share := range shares {
+			if share == 0 {
+				clear(g.DOut[r*g.LDO:][:u.dv])
+			}
+		}
+	} else if blind || u.dv%kernel.Lanes != 0 {
 		g.DOut, g.LDO = u.bandRows(n, u.dv), scratch.Stride[T](u.dv)
 		for r := range n {
 			row := g.DOut[r*g.LDO:][:u.dv]

@@ -311,6 +311,12 @@ func (u *unit[T]) directBackward() {
 func (u *unit[T]) setValuesGrad(dvalues []T, j0, j1 int) {
 	ldo := scratch.Stride[T](u.dv)
 	for j := j0; j < j1; j++ {
+		if u.adds {
+			if u.exists(j) {
+				u.t.Add(u.dval.Row(j), u.dval.Row(j), dvalues[j*ldo:])
+			}
+			continue
+		}
 		if u.exists(j) {
 			copy(u.dval.Row(j), dvalues[j*ldo:])
 		} else {

@@ -289,7 +289,7 @@ func (e *engine[T]) unit(c *Call[T], s *Sequence, kh int, ar *arena.Arena) *unit
 		u = new(unit[T])
 	}
 	*u = unit[T]{
-		q: u.q, o: u.o, den: u.den, sums: u.sums, scale: u.scale, do: u.do, dq: u.dq, // empty, with room
+		q: u.q, o: u.o, den: u.den, sums: u.sums, shares: u.shares, scale: u.scale, do: u.do, dq: u.dq, // empty, with room
 		walker: u.walker, stream: u.stream,
 		t: kernel.Active[T](), spec: &e.spec, ar: ar,
 		kh: kh,
@@ -335,8 +335,9 @@ func (e *engine[T]) release(u *unit[T]) {
 	}
 	clear(u.den)
 	clear(u.sums)
+	clear(u.shares)
 	*u = unit[T]{
-		q: u.q[:0], o: u.o[:0], den: u.den[:0], sums: u.sums[:0], scale: u.scale[:0], do: u.do[:0], dq: u.dq[:0],
+		q: u.q[:0], o: u.o[:0], den: u.den[:0], sums: u.sums[:0], shares: u.shares[:0], scale: u.scale[:0], do: u.do[:0], dq: u.dq[:0],
 		walker: u.walker, stream: stream[T]{exist: u.stream.exist},
 	}
 	e.units.Put(u)

@@ -43,6 +43,9 @@ func (p *pass[T]) backward(s *Sequence, kh int, u *unit[T]) {
 	u.dq = headsOf(u.dq, g.DQ, s, heads)
 	u.dk = g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	u.dval = g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	if u.shares = u.shares[:0]; keep.sums != nil && keep.sums.adds {
+		u.adds, u.shares = true, denOf(u.shares, keep.sums.shares, c, s, heads)
+	}
 	u.den = denOf(u.den, keep.Den, c, s, heads)
 	if len(keep.Moments) == len(p.seqs)*c.K.H {
 		u.past = &keep.Moments[s.Index*c.K.H+kh]

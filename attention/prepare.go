@@ -279,9 +279,33 @@ func (u *unit[T]) scaleRows(dst, x tensor.Mat[T], s *side[T], i0 int) {
 	}
 }
 
+// addRows adds to rows of dst, tokens from i0 on, rows y times the scale. Rows of
+// masked tokens stay.
+func (u *unit[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *side[T], i0 int) {
+	if s.mask != nil {
+		for r := range dst.Rows {
+			if !s.hides(i0 + r) {
+				u.t.Axpy(dst.Row(r), s.scale, y[r*ld:])
+			}
+		}
+		return
+	}
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	scale := u.take(dst.Rows)
+	for r := range scale {
+		scale[r] = s.scale
+	}
+	u.t.MixRows(dst.Data, dst.Stride, dst.Data, dst.Stride, ones[T](u.ar, dst.Rows), y, ld, scale, dst.Cols)
+}
+
 // prepareRowsGrad is prepareGrad from rows dy (stride ld, width da).
 func (u *unit[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, i1 int) (dscale float64) {
 	if !s.ready && u.isScaling(s) && u.spec.Tau == nil {
+		if u.adds {
+			u.addRows(dx.Slice(i0, i1), dy, ld, s, i0)
+			return 0
+		}
 		u.scaleRows(dx.Slice(i0, i1), tensor.Mat[T]{Data: dy, Cols: u.d, Stride: ld}, s, i0)
 		return 0
 	}

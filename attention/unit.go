@@ -64,6 +64,8 @@ type unit[T tensor.Float] struct {
 	do, dq   []tensor.Mat[T] // per query head: [n,Dv], [n,D]
 	dk, dval tensor.Mat[T]   // [m,D], [m,Dv]
 	dparams  [][]T           // gradients of the features' parameters, added to
+	adds     bool            // dq, dk and dval are added to; of a band without rotation and dropout
+	shares   [][]T           // of a band, per query head: factors of do [n]; none: 1
 	dscale   []float64       // per query head: Σ dq'·q' before the scale
 	dlogG    tensor.Mat[T]   // [m,1]
 	dage     []float64       // [places] gradient of the sums of log_g; nil: not wanted

@@ -301,27 +301,39 @@ func (w *windowed[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T
 	if c.HasState() {
 		return w.segmentBackward(g, dout, out, c, keep, scratch)
 	}
+	sums := &keep.window.sums
+	// Rotation and dropout change gradients further, and a decay needs the gradients of the window alone.
+	sums.adds = w.oneDenominator() && c.Rope == nil && !c.Drop.IsActive() && !c.HasDecay()
 	x := w.part(dout, out, c, len(seqs), keep, scratch)
+	if sums.adds {
+		sums.shares, x.nearDo = keep.window.share, tensor.Heads[T]{}
+	}
 	w.partAll(x, c, seqs)
 	if !c.Causal && w.oneDenominator() {
 		w.farBackward(g, x, c)
 	} else if err := w.tail.Backward(g, x.tailDo, x.tailO, c, x.tail); err != nil {
 		return err
 	}
-	near := Grads[T]{
-		DQ: headsIn(&scratch.dq, c.Q.B, c.Q.H, c.Q.N, c.Q.D),
-		DK: headsIn(&scratch.dk, c.K.B, c.K.H, c.K.N, c.K.D),
-		DV: headsIn(&scratch.dv, c.V.B, c.V.H, c.V.N, c.V.D),
+	near, nearDo := Grads[T]{DQ: g.DQ, DK: g.DK, DV: g.DV}, dout
+	if !sums.adds {
+		near = Grads[T]{
+			DQ: headsIn(&scratch.dq, c.Q.B, c.Q.H, c.Q.N, c.Q.D),
+			DK: headsIn(&scratch.dk, c.K.B, c.K.H, c.K.N, c.K.D),
+			DV: headsIn(&scratch.dv, c.V.B, c.V.H, c.V.N, c.V.D),
+		}
+		nearDo = x.nearDo
 	}
 	if c.HasDecay() && g.DLogG.D != 0 {
 		near.DLogG = headsIn(&scratch.dlogG, c.K.B, c.K.H, c.K.N, 1)
 	}
-	if err := w.nearOf(c.Causal).Backward(&near, x.nearDo, x.nearO, nearCall(c), &keep.window.near); err != nil {
+	if err := w.nearOf(c.Causal).Backward(&near, nearDo, x.nearO, nearCall(c), &keep.window.near); err != nil {
 		return err
 	}
-	addHeads(g.DQ, near.DQ)
-	addHeads(g.DK, near.DK)
-	addHeads(g.DV, near.DV)
+	if !sums.adds {
+		addHeads(g.DQ, near.DQ)
+		addHeads(g.DK, near.DK)
+		addHeads(g.DV, near.DV)
+	}
 	if near.DLogG.D != 0 {
 		addHeads(g.DLogG, near.DLogG)
 		w.addEpsAges(g.DLogG, dout, out, c, seqs, keep)

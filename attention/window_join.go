@@ -396,7 +396,10 @@ func (w *windowed[T]) partHeads(x *parted[T], c *Call[T], s *Sequence, heads hea
 		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.Batch, h).Slice(s.Q0, s.Q0+s.N) }
 		rows := partedRows[T]{
 			do: of(x.dout), o: of(x.out), own: of(x.own), near: x.keep.window.near.Den[at:][:s.N], ages: ages,
-			tailDo: of(x.tailDo), tailO: of(x.tailO), nearDo: of(x.nearDo),
+			tailDo: of(x.tailDo), tailO: of(x.tailO),
+		}
+		if x.nearDo.D > 0 {
+			rows.nearDo = of(x.nearDo)
 		}
 		if w.oneDenominator() {
 			rows.joined, rows.share, rows.rows = x.keep.Den[at:][:s.N], x.keep.window.share[at:][:s.N], x.keep.window.rows[at:][:s.N]
@@ -435,12 +438,16 @@ func (w *windowed[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 		}
 		return dgamma
 	}
-	t.ScaleRows(x.nearDo.Data, x.nearDo.Stride, x.do.Data, x.do.Stride, x.do.Cols, x.share)
+	hasNear := x.nearDo.Rows > 0
+	if hasNear {
+		t.ScaleRows(x.nearDo.Data, x.nearDo.Stride, x.do.Data, x.do.Stride, x.do.Cols, x.share)
+	}
 	t.ScaleRows(x.tailDo.Data, x.tailDo.Stride, x.do.Data, x.do.Stride, x.do.Cols, x.tailFactors)
 	for i, share := range x.share {
-		if share == 0 {
+		switch {
+		case share == 0 && hasNear:
 			clear(x.nearDo.Row(i))
-		} else if learned {
+		case share != 0 && learned:
 			do := x.do.Row(i)
 			dgamma += float64(share) * (float64(t.Dot(do, x.own.Row(i))) - float64(t.Dot(do, x.o.Row(i))))
 		}
