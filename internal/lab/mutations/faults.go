@@ -60,7 +60,7 @@ var faults = []fault{
 		"attention", "TestUnmaskedWindowKnowsNoDirection",
 	},
 	{
-		"attention/block.go", "end = r + b.diag + 1", "end = min(r+b.diag+1, b.nk)",
+		"attention/band.go", "end = i + u.off + 1", "end = min(i+u.off+1, u.m)",
 		"near the last key the window of an unmasked call grows to the left",
 		"attention", "TestUnmaskedWindowKnowsNoDirection",
 	},
