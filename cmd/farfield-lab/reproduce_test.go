@@ -67,6 +67,7 @@ func TestReproduce(t *testing.T) {
 }
 
 func TestReproduceRefuses(t *testing.T) {
+	t.Chdir(t.TempDir()) // records of outputs are beside the working directory
 	for _, c := range []struct{ want, args string }{
 		{`no reproduction "fast": there are`, "reproduce fast"},
 		{`--budget: budget "day": there are quick, hour, full`, "reproduce list --budget day"},
