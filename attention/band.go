@@ -29,22 +29,14 @@ func (u *unit[T]) lowest(i int) int {
 	return min(max(end-u.spec.band, 0), u.m)
 }
 
-// eachBand calls f for every piece of the queries, i0 ≤ i < i0+n. Several workers
-// take them where the unit has several; t is nil where it has one.
-func (u *unit[T]) eachBand(stages int, f func(u *unit[T], t *team, piece, i0, n int)) {
-	const size = queryBlock
-	count := pieces(u.n, size)
-	if u.workers > 1 {
-		u.together(count, stages, func(u *unit[T], t *team) {
-			for i := t.take(); i < t.n; i = t.take() {
-				f(u, t, i, i*size, min(size, u.n-i*size))
-			}
-		})
-		return
-	}
-	for i := range count {
-		f(u, nil, i, i*size, min(size, u.n-i*size))
-	}
+// eachBandTogether calls f for every piece of the queries, i0 ≤ i < i0+n, on the workers of
+// the unit.
+func (u *unit[T]) eachBandTogether(stages int, f func(u *unit[T], t *team, piece, i0, n int)) {
+	u.together(pieces(u.n, queryBlock), stages, func(u *unit[T], t *team) {
+		for i := t.take(); i < t.n; i = t.take() {
+			f(u, t, i, i*queryBlock, min(queryBlock, u.n-i*queryBlock))
+		}
+	})
 }
 
 // bandSums are the sums of weights of all queries of a call [B,H,N].
@@ -72,11 +64,13 @@ func (s *bandSums[T]) sumsOf(list []rowscale.Sums[T], c *Call[T], q *Sequence, r
 }
 
 func (u *unit[T]) bandForward() {
-	if u.n == 1 {
-		u.bandAttend(0, 1) // without a function value, so that a token allocates nothing
+	if u.workers > 1 {
+		u.eachBandTogether(0, func(u *unit[T], _ *team, _, i0, n int) { u.bandAttend(i0, n) })
 		return
 	}
-	u.eachBand(0, func(u *unit[T], _ *team, _, i0, n int) { u.bandAttend(i0, n) })
+	for i0 := 0; i0 < u.n; i0 += queryBlock {
+		u.bandAttend(i0, min(queryBlock, u.n-i0))
+	}
 }
 
 // bandAttend sets the outputs of n queries of every head from i0 on, and the
@@ -158,27 +152,41 @@ func (u *unit[T]) bandPairs() (dkeys, dvalues []T) {
 	if u.dage != nil {
 		age = arena.TakeZeros[T](u.ar, u.m)
 	}
-	u.eachBand(1, func(u *unit[T], t *team, piece, i0, n int) {
+	if u.workers > 1 {
+		u.bandPairsTogether(dkeys, dvalues, age)
+	}
+	for i0 := 0; i0 < u.n && u.workers <= 1; i0 += queryBlock {
 		mark := u.ar.Mark()
-		lo, nk, x := u.bandGradient(i0, n)
-		if t != nil {
-			t.wait(0, piece)
-		}
-		add := func(to, part []T) { u.t.Add(to[:len(part)], to, part) }
-		add(dkeys[lo*lda:], x.DKeys)
-		add(dvalues[lo*ldo:], x.DValues)
-		if age != nil {
-			add(age[lo:], x.DRates[:nk])
-		}
-		if t != nil {
-			t.pass(0)
-		}
+		lo, nk, x := u.bandGradient(i0, min(queryBlock, u.n-i0))
+		u.addBandGrad(&x, lo, nk, dkeys, dvalues, age)
 		u.ar.Reset(mark)
-	})
+	}
 	if age != nil {
 		u.ageKeys(0, age)
 	}
 	return dkeys, dvalues
+}
+
+// bandPairsTogether does the pieces of bandPairs on the workers of the unit.
+func (u *unit[T]) bandPairsTogether(dkeys, dvalues, age []T) {
+	u.eachBandTogether(1, func(u *unit[T], t *team, piece, i0, n int) {
+		mark := u.ar.Mark()
+		lo, nk, x := u.bandGradient(i0, n)
+		t.wait(0, piece)
+		u.addBandGrad(&x, lo, nk, dkeys, dvalues, age)
+		t.pass(0)
+		u.ar.Reset(mark)
+	})
+}
+
+// addBandGrad adds the gradients of nk keys from lo on to the gradients of all.
+func (u *unit[T]) addBandGrad(x *band.Grad[T], lo, nk int, dkeys, dvalues, age []T) {
+	add := func(to, part []T) { u.t.Add(to[:len(part)], to, part) }
+	add(dkeys[lo*scratch.Stride[T](u.da):], x.DKeys)
+	add(dvalues[lo*x.LDV:], x.DValues)
+	if age != nil {
+		add(age[lo:], x.DRates[:nk])
+	}
 }
 
 // bandGradient sets dq of n queries of every head from i0 on, and returns what

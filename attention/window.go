@@ -58,6 +58,7 @@ type windowed[T tensor.Float] struct {
 	unmaskedNear *engine[T] // near, of calls that are not causal
 	params       *param.Set[T]
 	scratch      sync.Pool // of *windowScratch[T]
+	joints       sync.Pool // of *joint[T]
 }
 
 // newWindowed returns the mechanism that s describes.
@@ -184,6 +185,10 @@ type windowScratch[T tensor.Float] struct {
 	tailDo, nearDo, o []T // [B,H,N,Dv]
 	dq, dk, dv, dlogG []T
 	dgamma            []float64 // [sequences, H]
+	seqs              []Sequence
+	near              Call[T] // the call as the window has it
+	parted            parted[T]
+	nearGrads         Grads[T]
 }
 
 func (w *windowed[T]) take() *windowScratch[T] {
@@ -212,11 +217,17 @@ func (w *windowed[T]) nearOf(causal bool) *engine[T] {
 	return w.unmaskedNear
 }
 
-// nearCall is c as the window has it.
-func nearCall[T tensor.Float](c *Call[T]) *Call[T] {
-	x := *c
-	x.Form, x.Chunk = Auto, 0
-	return &x
+// nearCall returns c as the window has it.
+func (x *windowScratch[T]) nearCall(c *Call[T]) *Call[T] {
+	x.near = *c
+	x.near.Form, x.near.Chunk = Auto, 0
+	return &x.near
+}
+
+// release keeps x for another call, without what it points at.
+func (w *windowed[T]) release(x *windowScratch[T]) {
+	x.near, x.parted, x.nearGrads = Call[T]{}, parted[T]{}, Grads[T]{}
+	w.scratch.Put(x)
 }
 
 func (w *windowed[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
@@ -235,7 +246,7 @@ func (w *windowed[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 		}
 	}
 	scratch := w.take()
-	defer w.scratch.Put(scratch)
+	defer w.release(scratch)
 	saved := &scratch.saved
 	if keep != nil {
 		if keep.window == nil {
@@ -253,7 +264,7 @@ func (w *windowed[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 		saved.sums.logless = keep == nil
 		saved.near.sums = &saved.sums
 	}
-	if err := w.nearOf(c.Causal).Forward(near, nearCall(c), &saved.near); err != nil {
+	if err := w.nearOf(c.Causal).Forward(near, scratch.nearCall(c), &saved.near); err != nil {
 		return err
 	}
 	if w.oneDenominator() {
@@ -262,7 +273,8 @@ func (w *windowed[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 		} else if err := w.tail.Forward(out, c, &saved.tail); err != nil {
 			return err
 		}
-		w.join(out, c, saved, keep)
+		scratch.seqs = c.AppendSequences(scratch.seqs[:0])
+		w.join(out, c, scratch.seqs, saved, keep)
 		return ReportNonFinite(out, keep, true)
 	}
 	if err := w.tail.Forward(out, c, keep); err != nil && !IsNonFinite(err) {
@@ -296,27 +308,28 @@ func (w *windowed[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T
 		return fmt.Errorf("saved: not what Forward left for this call")
 	}
 	scratch := w.take()
-	defer w.scratch.Put(scratch)
-	seqs := c.Sequences()
+	defer w.release(scratch)
 	if c.HasState() {
 		return w.segmentBackward(g, dout, out, c, keep, scratch)
 	}
-	sums := &keep.window.sums
+	scratch.seqs = c.AppendSequences(scratch.seqs[:0])
+	seqs, sums := scratch.seqs, &keep.window.sums
 	// Rotation and dropout change gradients further, and a decay needs the gradients of the window alone.
 	sums.adds = w.oneDenominator() && c.Rope == nil && !c.Drop.IsActive() && !c.HasDecay()
 	x := w.part(dout, out, c, len(seqs), keep, scratch)
 	if sums.adds {
 		sums.shares, x.nearDo = keep.window.share, tensor.Heads[T]{}
 	}
-	w.partAll(x, c, seqs)
+	windowTask[T]{w: w, c: c, seqs: seqs, gradients: x}.run()
 	if !c.Causal && w.oneDenominator() {
 		w.farBackward(g, x, c)
 	} else if err := w.tail.Backward(g, x.tailDo, x.tailO, c, x.tail); err != nil {
 		return err
 	}
-	near, nearDo := Grads[T]{DQ: g.DQ, DK: g.DK, DV: g.DV}, dout
+	near, nearDo := &scratch.nearGrads, dout
+	*near = Grads[T]{DQ: g.DQ, DK: g.DK, DV: g.DV}
 	if !sums.adds {
-		near = Grads[T]{
+		*near = Grads[T]{
 			DQ: headsIn(&scratch.dq, c.Q.B, c.Q.H, c.Q.N, c.Q.D),
 			DK: headsIn(&scratch.dk, c.K.B, c.K.H, c.K.N, c.K.D),
 			DV: headsIn(&scratch.dv, c.V.B, c.V.H, c.V.N, c.V.D),
@@ -326,7 +339,7 @@ func (w *windowed[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T
 	if c.HasDecay() && g.DLogG.D != 0 {
 		near.DLogG = headsIn(&scratch.dlogG, c.K.B, c.K.H, c.K.N, 1)
 	}
-	if err := w.nearOf(c.Causal).Backward(&near, nearDo, x.nearO, nearCall(c), &keep.window.near); err != nil {
+	if err := w.nearOf(c.Causal).Backward(near, nearDo, x.nearO, scratch.nearCall(c), &keep.window.near); err != nil {
 		return err
 	}
 	if !sums.adds {

@@ -33,7 +33,7 @@ type joint[T tensor.Float] struct {
 	tail [][]T           // denominators of the tail
 	ages bandAges
 
-	den         [][]T                  // logarithms of the joined denominators; nil: nothing of what follows is kept
+	den         [][]T                  // logarithms of the joined denominators; empty: nothing of what follows is kept
 	rows        [][]joinedRow          // what the rows are like
 	share       [][]T                  // what the window's part of each denominator is of the whole
 	tailFactors [][]T                  // what the tail's numerators are multiplied by; 0: beyond all numbers, or nothing
@@ -41,39 +41,93 @@ type joint[T tensor.Float] struct {
 	reach       func(g, i int) float64 // bounds the scores of the tail; nil: no row is weak
 }
 
-// eachHead calls f with the unit of the window for each key head of each
-// sequence.
-func (w *windowed[T]) eachHead(c *Call[T], seqs []Sequence, f func(u *unit[T], s *Sequence, kh int)) {
-	par.RunEach(len(seqs)*c.K.H, w.joining(c), func(i int) {
-		s, kh := &seqs[i/c.K.H], i%c.K.H
-		ar := arena.Acquire()
-		defer ar.Release()
-		near := w.nearOf(c.Causal)
-		u := near.unit(c, s, kh, ar)
-		defer near.release(u)
-		f(u, s, kh)
-	})
+// windowTask does what the two parts of a call have in common, key head by key head: it
+// joins their outputs, or parts the gradients.
+type windowTask[T tensor.Float] struct {
+	w    *windowed[T]
+	c    *Call[T]
+	seqs []Sequence
+
+	// Forward.
+	out   tensor.Heads[T]
+	saved *windowSaved[T]
+	keep  *Saved[T] // nil: nothing is kept
+
+	gradients *parted[T] // Backward; nil: Forward
+}
+
+// run does all key heads.
+func (k windowTask[T]) run() {
+	par.Run(len(k.seqs)*k.c.K.H, 1, k.w.joining(k.c), k)
+}
+
+// RunRange does key heads lo ≤ i < hi of all sequences.
+func (k *windowTask[T]) RunRange(lo, hi int) {
+	for i := lo; i < hi; i++ {
+		k.w.withUnit(k.c, k.seqs, i, k)
+	}
+}
+
+// withUnit calls do of a task with the unit of the window for key head i of all
+// sequences.
+func (w *windowed[T]) withUnit(c *Call[T], seqs []Sequence, i int, k interface {
+	do(u *unit[T], s *Sequence, kh int)
+}) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	s, kh := &seqs[i/c.K.H], i%c.K.H
+	near := w.nearOf(c.Causal)
+	u := near.unit(c, s, kh, ar)
+	defer near.release(u)
+	k.do(u, s, kh)
+}
+
+func (k *windowTask[T]) do(u *unit[T], s *Sequence, kh int) {
+	w, c, heads := k.w, k.c, u.group(kh)
+	if k.gradients != nil {
+		w.partHeads(k.gradients, c, s, heads, u.bandAges(0))
+		return
+	}
+	u.o = headsOf(u.o, tensor.HeadsOf(k.saved.o, c.Q.B, c.Q.H, c.Q.N, c.V.D), s, heads)
+	u.sums = k.saved.sums.sumsOf(u.sums, c, s, heads)
+	x := w.takeJoint()
+	defer w.putJoint(x)
+	x.near, x.ages = u, u.bandAges(0)
+	x.o, x.tail = headsOf(x.o, k.out, s, heads), denOf(x.tail, k.saved.tail.Den, c, s, heads)
+	if k.keep != nil {
+		w.keepRows(x, c, s, kh, earlier{}, k.saved, k.keep)
+	}
+	for g := range heads.n {
+		w.joinRows(x, g, heads.lo+g)
+	}
+}
+
+// takeJoint returns a joint without rows.
+func (w *windowed[T]) takeJoint() *joint[T] {
+	if x, _ := w.joints.Get().(*joint[T]); x != nil {
+		return x
+	}
+	return new(joint[T])
+}
+
+// putJoint keeps x for another call, without its rows.
+func (w *windowed[T]) putJoint(x *joint[T]) {
+	clear(x.o)
+	for _, list := range [][][]T{x.tail, x.den, x.share, x.tailFactors} {
+		clear(list)
+	}
+	clear(x.rows)
+	*x = joint[T]{o: x.o[:0], tail: x.tail[:0], den: x.den[:0], share: x.share[:0], tailFactors: x.tailFactors[:0], rows: x.rows[:0]}
+	w.joints.Put(x)
 }
 
 // join makes outputs of numerators out.
-func (w *windowed[T]) join(out tensor.Heads[T], c *Call[T], saved *windowSaved[T], keep *Saved[T]) {
-	seqs, group := c.Sequences(), c.Q.H/max(c.K.H, 1)
+func (w *windowed[T]) join(out tensor.Heads[T], c *Call[T], seqs []Sequence, saved *windowSaved[T], keep *Saved[T]) {
 	if keep != nil {
 		keep.ready(c)
 		saved.ready(len(keep.Den))
 	}
-	w.eachHead(c, seqs, func(u *unit[T], s *Sequence, kh int) {
-		heads := u.group(kh)
-		u.o = headsOf(u.o, tensor.HeadsOf(saved.o, c.Q.B, c.Q.H, c.Q.N, c.V.D), s, heads)
-		u.sums = saved.sums.sumsOf(u.sums, c, s, heads)
-		x := &joint[T]{near: u, ages: u.bandAges(0), o: headsOf(nil, out, s, heads), tail: denOf(nil, saved.tail.Den, c, s, heads)}
-		if keep != nil {
-			w.keepRows(x, c, s, kh, earlier{}, saved, keep)
-		}
-		for g := range group {
-			w.joinRows(x, g, kh*group+g)
-		}
-	})
+	windowTask[T]{w: w, c: c, seqs: seqs, out: out, saved: saved, keep: keep}.run()
 	if keep != nil {
 		saved.count(c, seqs, keep)
 	}
@@ -95,7 +149,7 @@ func (k *Saved[T]) ready(c *Call[T]) {
 func (w *windowed[T]) keepRows(x *joint[T], c *Call[T], s *Sequence, kh int, before earlier, saved *windowSaved[T], keep *Saved[T]) {
 	group := len(x.o)
 	heads := headRange{kh * group, group}
-	x.den, x.share, x.tailFactors = denOf(nil, keep.Den, c, s, heads), denOf(nil, saved.share, c, s, heads), denOf(nil, saved.tailFactors, c, s, heads)
+	x.den, x.share, x.tailFactors = denOf(x.den, keep.Den, c, s, heads), denOf(x.share, saved.share, c, s, heads), denOf(x.tailFactors, saved.tailFactors, c, s, heads)
 	for g := range group {
 		x.rows = append(x.rows, saved.rows[(s.Batch*c.Q.H+kh*group+g)*c.Q.N+s.Q0:][:s.N])
 	}
@@ -264,7 +318,7 @@ func (w *windowed[T]) joinRows(x *joint[T], g, h int) {
 			continue
 		}
 		over, share := p.factors()
-		if x.den != nil {
+		if len(x.den) > 0 {
 			w.keepRow(x, g, i, &p, tail, float64(sums.Sum[i]))
 		}
 		far[i-first], near[i-first] = T(over), T(share)
@@ -277,7 +331,7 @@ func (w *windowed[T]) joinRow(x *joint[T], g, i int, tail, logGamma float64) {
 	t, o := x.near.t, x.o[g].Row(i)
 	near := float64(x.near.sums[g].Log(i, math.Log2E))
 	p := w.sums(tail, logGamma+near, x.ages, i)
-	if x.den != nil {
+	if len(x.den) > 0 {
 		w.keepRow(x, g, i, &p, tail, float64(x.near.sums[g].Sum[i]))
 	}
 	if p.none() {
@@ -317,14 +371,14 @@ func (w *windowed[T]) keepRow(x *joint[T], g, i int, p *joinedSums, tail, window
 	x.rows[g][i] = row
 }
 
-// bandLeft returns for each query how many keys come before its band, or with a
+// bandLeft returns, in scratch memory, for each query how many keys come before its band, or with a
 // decay what is left of them at the last one. Before is what comes before the first
 // key.
 func (u *unit[T]) bandLeft(before earlier) []float64 {
 	if u.spec.isSymmetric {
 		return u.countFar()
 	}
-	left := make([]float64, u.n)
+	left := arena.TakeZeros[float64](u.ar, u.n)
 	next := 0
 	for i := range left {
 		lo := u.lowest(i)
@@ -368,10 +422,11 @@ type parted[T tensor.Float] struct {
 	dgamma                       []float64 // [sequences, H] derivatives by log γ
 }
 
-// part returns room for it.
+// part makes room for it.
 func (w *windowed[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int, keep *Saved[T], room *windowScratch[T]) *parted[T] {
 	own := tensor.HeadsOf(keep.window.o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
-	x := &parted[T]{dout: dout, out: out, own: own, keep: keep, tailDo: dout, tailO: out, nearDo: likeOutput(&room.nearDo, c), nearO: own, tail: keep}
+	x := &room.parted
+	*x = parted[T]{dout: dout, out: out, own: own, keep: keep, tailDo: dout, tailO: out, nearDo: likeOutput(&room.nearDo, c), nearO: own, tail: keep}
 	if w.oneDenominator() {
 		x.tailDo, x.nearO, x.tail = likeOutput(&room.tailDo, c), out, &keep.window.tail
 	} else {
@@ -380,13 +435,6 @@ func (w *windowed[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int,
 	room.dgamma = scratch.Grow(room.dgamma[:0], sequences*c.Q.H)
 	x.dgamma = room.dgamma
 	return x
-}
-
-// partAll parts the rows of all heads.
-func (w *windowed[T]) partAll(x *parted[T], c *Call[T], seqs []Sequence) {
-	w.eachHead(c, seqs, func(u *unit[T], s *Sequence, kh int) {
-		w.partHeads(x, c, s, u.group(kh), u.bandAges(0))
-	})
 }
 
 // partHeads parts the rows of some heads of a sequence.
@@ -477,21 +525,33 @@ func (w *windowed[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs 
 	if w.eps == 0 || !w.oneDenominator() {
 		return
 	}
-	w.eachHead(c, seqs, func(u *unit[T], s *Sequence, kh int) {
-		u.dage = arena.TakeZeros[float64](u.ar, max(u.end(), u.m+1))
-		w.ageEps(u, u.bandAges(0), dout, out, c, s, u.group(kh), keep)
-		first := 0
-		for first < u.m && !u.exists(first) {
-			first++
-		}
-		var sum float64
-		to := d.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
-		for j := len(u.dage) - 1; j > first; j-- {
-			if sum += u.dage[j]; j < u.m {
-				to.Row(j)[0] += T(sum)
-			}
-		}
+	par.RunEach(len(seqs)*c.K.H, w.joining(c), func(i int) {
+		w.withUnit(c, seqs, i, &epsAges[T]{w, c, d, dout, out, keep})
 	})
+}
+
+// epsAges is addEpsAges of a head.
+type epsAges[T tensor.Float] struct {
+	w            *windowed[T]
+	c            *Call[T]
+	d, dout, out tensor.Heads[T]
+	keep         *Saved[T]
+}
+
+func (k *epsAges[T]) do(u *unit[T], s *Sequence, kh int) {
+	u.dage = arena.TakeZeros[float64](u.ar, max(u.end(), u.m+1))
+	k.w.ageEps(u, u.bandAges(0), k.dout, k.out, k.c, s, u.group(kh), k.keep)
+	first := 0
+	for first < u.m && !u.exists(first) {
+		first++
+	}
+	var sum float64
+	to := k.d.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	for j := len(u.dage) - 1; j > first; j-- {
+		if sum += u.dage[j]; j < u.m {
+			to.Row(j)[0] += T(sum)
+		}
+	}
 }
 
 // ageEps adds to dG of the unit's places what comes of eps; see ageQueries.

@@ -264,7 +264,7 @@ func (w *windowed[T]) segmentBackward(g *Grads[T], dout, out tensor.Heads[T], c 
 	}
 	p := w.part(dout, out, c, len(x.seqs), keep, scratch)
 	if !w.oneDenominator() {
-		w.partAll(p, c, x.seqs)
+		windowTask[T]{w: w, c: c, seqs: x.seqs, gradients: p}.run()
 		if err := w.tail.Backward(g, p.tailDo, p.tailO, x.tailCall(c), p.tail); err != nil {
 			return err
 		}

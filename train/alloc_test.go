@@ -24,12 +24,12 @@ func TestUpdateAllocatesAlmostNothing(t *testing.T) {
 		c := standardPreset(2, 128, 2, 160, 4, 1000)
 		c.Model.Mechanism = mechanism
 		if mechanism == "fastmax" {
-			c.Model.Set = map[string]string{"window": "0"}
+			c.Model.Set = map[string]string{"window": "64"}
 		}
 		return c
 	}
 	linear := standardPreset(1, 128, 16, 768, 1, 1000) // the form that the heads' width asks for
-	linear.Model.Set = map[string]string{"window": "0"}
+	linear.Model.Set = map[string]string{"window": "64"}
 	linear.Model.Conv, linear.Model.Positions, linear.Model.Bias = 4, model.Learned, true
 	for name, c := range map[string]Config{
 		"fastmax": wide("fastmax"), "softmax": wide("softmax"), "taylorshift": wide("taylorshift"), "linear form": linear,
