@@ -110,8 +110,8 @@ type Saved[T tensor.Float] struct {
 	// element of AZA - A, where Z has become the pseudo-inverse of A when it is 0.
 	Residual float64
 
-	Unseen int64 // queries that see no key: their output and gradients are 0
-	// Weak counts ill-conditioned rows, queries whose denominator nearly cancels. Only
+	UnseenCount int64 // queries that see no key: their output and gradients are 0
+	// WeakCount counts ill-conditioned rows, queries whose denominator nearly cancels. Only
 	// kernels with negative weights have them: den < 2⁻¹⁰ × (visible keys) × f̄(max|s|).
 	// f̄ has the absolute coefficients of f. max|s| is the bound of the normalisation,
 	// otherwise the product of the query's length and the longest key's. Such a row may
@@ -120,8 +120,8 @@ type Saved[T tensor.Float] struct {
 	// do not record the lengths of keys in closed chunks, and for single powers not their
 	// number. For kernels that are never negative, Weak counts queries with output 0
 	// whose weights are all 0, or whose reciprocal denominator overflows.
-	Weak   int64
-	WeakAt [3]int // batch row, head and query of the first weak row
+	WeakCount int64
+	WeakAt    [3]int // batch row, head and query of the first weak row
 
 	// NonFinite counts rows of the output that hold NaN or infinities: scores,
 	// weights or sums of the call left the range of the element type, or a denominator

@@ -18,22 +18,22 @@ import (
 // grouped.
 
 // lowest returns the first key that query i could see by position.
-func (u *unit[T]) lowest(i int) int {
-	if u.spec.band == 0 {
+func (u *headTask[T]) lowest(i int) int {
+	if u.spec.windowWidth == 0 {
 		return 0
 	}
-	end := u.seen(i)
+	end := u.countVisible(i)
 	if u.spec.isSymmetric {
-		end = i + u.off + 1
+		end = i + u.offset + 1
 	}
-	return min(max(end-u.spec.band, 0), u.m)
+	return min(max(end-u.spec.windowWidth, 0), u.m)
 }
 
 // eachBandTogether calls f for every piece of the queries, i0 ≤ i < i0+n, on the workers of
-// the unit.
-func (u *unit[T]) eachBandTogether(stages int, f func(u *unit[T], t *team, piece, i0, n int)) {
-	u.together(pieces(u.n, queryBlock), stages, func(u *unit[T], t *team) {
-		for i := t.take(); i < t.n; i = t.take() {
+// the task.
+func (u *headTask[T]) eachBandTogether(stages int, f func(u *headTask[T], t *tokenGroup, piece, i0, n int)) {
+	u.runParallel(pieces(u.n, queryBlock), stages, func(u *headTask[T], t *tokenGroup) {
+		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			f(u, t, i, i*queryBlock, min(queryBlock, u.n-i*queryBlock))
 		}
 	})
@@ -63,9 +63,9 @@ func (s *bandSums[T]) sumsOf(list []rowscale.Sums[T], c *Call[T], q *Sequence, r
 	return list
 }
 
-func (u *unit[T]) bandForward() {
+func (u *headTask[T]) bandForward() {
 	if u.workers > 1 {
-		u.eachBandTogether(0, func(u *unit[T], _ *team, _, i0, n int) { u.bandAttend(i0, n) })
+		u.eachBandTogether(0, func(u *headTask[T], _ *tokenGroup, _, i0, n int) { u.bandAttend(i0, n) })
 		return
 	}
 	for i0 := 0; i0 < u.n; i0 += queryBlock {
@@ -75,7 +75,7 @@ func (u *unit[T]) bandForward() {
 
 // bandAttend sets the outputs of n queries of every head from i0 on, and the
 // sums of their weights, the logarithms of their denominators or both.
-func (u *unit[T]) bandAttend(i0, n int) {
+func (u *headTask[T]) bandAttend(i0, n int) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	x, _, _ := u.bandRange(i0, n)
@@ -89,7 +89,7 @@ func (u *unit[T]) bandAttend(i0, n int) {
 		u.prepareQ(x.Queries, x.LDQ, g, i0, i0+n)
 		out := &u.o[g]
 		x.Attend(out.Data[i0*out.Stride:], out.Stride, sums)
-		if u.sums != nil && !u.kept {
+		if u.sums != nil && !u.savesDen {
 			continue
 		}
 		for r := range n {
@@ -100,16 +100,16 @@ func (u *unit[T]) bandAttend(i0, n int) {
 
 // bandRange returns n queries from i0 on, without their rows, and the nk keys from
 // lo on that any of them sees.
-func (u *unit[T]) bandRange(i0, n int) (x band.Block[T], lo, nk int) {
+func (u *headTask[T]) bandRange(i0, n int) (x band.Block[T], lo, nk int) {
 	lo = u.lowest(i0)
-	nk = max(u.seen(i0+n-1)-lo, 0)
+	nk = max(u.countVisible(i0+n-1)-lo, 0)
 	x = band.Block[T]{
 		Table: u.t, Arena: u.ar, D: u.da, Dv: u.dv, Factor: math.Log2E,
 		LDQ: scratch.Stride[T](u.da), LDK: scratch.Stride[T](nk), LDV: scratch.Stride[T](u.dv),
 		Starts: arena.Take[int32](u.ar, n), Ends: arena.Take[int32](u.ar, n), SlowestRate: slowest,
 	}
 	for r := range n {
-		seen := max(u.seen(i0+r)-lo, 0)
+		seen := max(u.countVisible(i0+r)-lo, 0)
 		x.Starts[r], x.Ends[r] = int32(min(u.lowest(i0+r)-lo, seen)), int32(seen)
 	}
 	if u.mask != nil && slices.Contains(u.mask[lo:][:nk], false) {
@@ -121,22 +121,22 @@ func (u *unit[T]) bandRange(i0, n int) (x band.Block[T], lo, nk int) {
 	if len(u.logG.Data) > 0 {
 		x.Rates = arena.Take[T](u.ar, nk)
 		for j := range x.Rates {
-			x.Rates[j] = T(u.rate(lo + j))
+			x.Rates[j] = T(u.logDecay(lo + j))
 		}
 	}
-	x.Queries, x.Keys = u.bandRows(n, u.da), u.take(u.da*x.LDK)
+	x.Queries, x.Keys = u.bandRows(n, u.da), u.takeScratch(u.da*x.LDK)
 	keys := u.keySide()
 	u.prepare(x.Keys, x.LDK, &keys, lo, lo+nk)
-	if u.mask == nil && u.dv%kernel.Lanes == 0 && u.v.Stride%kernel.Lanes == 0 && spread(u.v.Stride) {
+	if u.mask == nil && u.dv%kernel.Lanes == 0 && u.v.Stride%kernel.Lanes == 0 && avoidsCacheConflicts(u.v.Stride) {
 		x.Values, x.LDV = u.v.Data[min(lo*u.v.Stride, len(u.v.Data)):], u.v.Stride
 	} else {
-		x.Values = u.take(nk * x.LDV)
-		u.copyV(x.Values, x.LDV, lo, lo+nk)
+		x.Values = u.takeScratch(nk * x.LDV)
+		u.copyValues(x.Values, x.LDV, lo, lo+nk)
 	}
 	return x, lo, nk
 }
 
-func (u *unit[T]) bandBackward() {
+func (u *headTask[T]) bandBackward() {
 	dkeys, dvalues := u.bandPairs()
 	u.gradK(0, u.m, dkeys, scratch.Stride[T](u.da))
 	u.setValuesGrad(dvalues, 0, u.m)
@@ -145,7 +145,7 @@ func (u *unit[T]) bandBackward() {
 // bandPairs sets dq and returns the gradients of the prepared keys
 // [m, stride(da)] and of the values [m, stride(dv)]. What the keys of a piece get
 // is summed from zero and added in the order of the pieces.
-func (u *unit[T]) bandPairs() (dkeys, dvalues []T) {
+func (u *headTask[T]) bandPairs() (dkeys, dvalues []T) {
 	lda, ldo := scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
 	dkeys, dvalues = arena.TakeZeros[T](u.ar, u.m*lda), arena.TakeZeros[T](u.ar, u.m*ldo)
 	var age []T
@@ -167,20 +167,20 @@ func (u *unit[T]) bandPairs() (dkeys, dvalues []T) {
 	return dkeys, dvalues
 }
 
-// bandPairsTogether does the pieces of bandPairs on the workers of the unit.
-func (u *unit[T]) bandPairsTogether(dkeys, dvalues, age []T) {
-	u.eachBandTogether(1, func(u *unit[T], t *team, piece, i0, n int) {
+// bandPairsTogether does the pieces of bandPairs on the workers of the task.
+func (u *headTask[T]) bandPairsTogether(dkeys, dvalues, age []T) {
+	u.eachBandTogether(1, func(u *headTask[T], t *tokenGroup, piece, i0, n int) {
 		mark := u.ar.Mark()
 		lo, nk, x := u.bandGradient(i0, n)
-		t.wait(0, piece)
+		t.waitForTurn(0, piece)
 		u.addBandGrad(&x, lo, nk, dkeys, dvalues, age)
-		t.pass(0)
+		t.passStage(0)
 		u.ar.Reset(mark)
 	})
 }
 
 // addBandGrad adds the gradients of nk keys from lo on to the gradients of all.
-func (u *unit[T]) addBandGrad(x *band.Grad[T], lo, nk int, dkeys, dvalues, age []T) {
+func (u *headTask[T]) addBandGrad(x *band.Grad[T], lo, nk int, dkeys, dvalues, age []T) {
 	add := func(to, part []T) { u.t.Add(to[:len(part)], to, part) }
 	add(dkeys[lo*scratch.Stride[T](u.da):], x.DKeys)
 	add(dvalues[lo*x.LDV:], x.DValues)
@@ -191,7 +191,7 @@ func (u *unit[T]) addBandGrad(x *band.Grad[T], lo, nk int, dkeys, dvalues, age [
 
 // bandGradient sets dq of n queries of every head from i0 on, and returns what
 // they give the nk keys from lo on.
-func (u *unit[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
+func (u *headTask[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
 	b, lo, nk := u.bandRange(i0, n)
 	ldo := scratch.Stride[T](u.dv)
 	g = band.Grad[T]{
@@ -201,8 +201,8 @@ func (u *unit[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
 		g.DRates = arena.TakeZeros[T](u.ar, kernel.Pad(nk))
 	}
 	mark := u.ar.Mark()
-	g.KeyRows, g.ValuesT = u.bandRows(nk, u.da), u.take(u.dv*b.LDK)
-	g.Delta, g.Top, g.DQueries = u.take(n), u.take(n), u.take(n*b.LDQ)
+	g.KeyRows, g.ValuesT = u.bandRows(nk, u.da), u.takeScratch(u.dv*b.LDK)
+	g.Delta, g.Top, g.DQueries = u.takeScratch(n), u.takeScratch(n), u.takeScratch(n*b.LDQ)
 	u.prepareK(g.KeyRows, b.LDQ, lo, lo+nk)
 	u.t.Transpose(g.ValuesT, b.LDK, b.Values, b.LDV, nk, u.dv)
 	for h := range u.q {
@@ -224,15 +224,15 @@ func (u *unit[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
 }
 
 // bandRows returns n rows of width elements, zero beyond them up to whole vectors.
-func (u *unit[T]) bandRows(n, width int) []T {
+func (u *headTask[T]) bandRows(n, width int) []T {
 	if width%kernel.Lanes == 0 {
-		return u.take(n * scratch.Stride[T](width))
+		return u.takeScratch(n * scratch.Stride[T](width))
 	}
 	return arena.TakeZeros[T](u.ar, n*scratch.Stride[T](width))
 }
 
 // bandOutputGrad sets DOut, Delta and Top of queries of head h from i0 on.
-func (u *unit[T]) bandOutputGrad(g *band.Grad[T], h, i0, n int) {
+func (u *headTask[T]) bandOutputGrad(g *band.Grad[T], h, i0, n int) {
 	blind := false // some query sees no key
 	for r, den := range u.den[h][i0:][:n] {
 		if g.Top[r] = T(float64(den) * math.Log2E); math.IsInf(float64(den), -1) {
@@ -262,47 +262,47 @@ func (u *unit[T]) bandOutputGrad(g *band.Grad[T], h, i0, n int) {
 	u.t.Scale(g.Delta, -1, g.Delta)
 }
 
-// bandAges is what a unit with a decay tells of the two parts of each of its
+// bandAges is what a task with a decay tells of the two parts of each of its
 // queries. Weights of the keys before the band are relative to the last of them
 // that exists, those in it to the last that the query sees.
 type bandAges struct {
-	fade  []float64 // logarithm of what is left of the former at the latter
-	waits []float64 // what waits after the last key seen
+	fade  []float64 // logarithm of the decay of the former up to the latter
+	waits []float64 // log_g after the last key that is seen
 }
 
-// bandAges returns those of the queries, none where there is no decay; behind is
-// what waits before the first key.
-func (u *unit[T]) bandAges(behind float64) (x bandAges) {
+// bandAges returns the decays between the two parts of each query, none if there is no
+// decay. behind is the pending log_g before the first key.
+func (u *headTask[T]) bandAges(behind float64) (x bandAges) {
 	if len(u.logG.Data) == 0 {
 		return x
 	}
 	x.fade, x.waits = arena.TakeZeros[float64](u.ar, u.n), arena.TakeZeros[float64](u.ar, u.n)
 	owes, next := behind, 0
 	for i := range u.n {
-		lo, end := u.lowest(i), u.seen(i)
+		lo, end := u.lowest(i), u.countVisible(i)
 		for ; next < lo; next++ {
-			if owes = max(owes+u.rate(next), slowest); u.exists(next) {
+			if owes = max(owes+u.logDecay(next), slowest); u.hasKey(next) {
 				owes = 0
 			}
 		}
-		sees := func(j int) bool { return u.exists(j) && (u.keep == nil || u.keep[i*u.keepRow+j]) }
+		sees := func(j int) bool { return u.hasKey(j) && (u.keep == nil || u.keep[i*u.keepRow+j]) }
 		before := owes // what waits after the keys before the band
 		if u.keep != nil {
 			before = 0
 			for j := lo - 1; j >= 0 && !sees(j); j-- {
-				before += u.rate(j)
+				before += u.logDecay(j)
 			}
 		}
 		last := end - 1
 		for ; last >= lo && !sees(last); last-- {
-			x.waits[i] += u.rate(last)
+			x.waits[i] += u.logDecay(last)
 		}
 		if last < lo {
 			x.waits[i] += before
 			continue
 		}
 		for j := last; j >= lo; j-- {
-			x.fade[i] += u.rate(j)
+			x.fade[i] += u.logDecay(j)
 		}
 		x.fade[i] += before
 	}

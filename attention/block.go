@@ -14,9 +14,9 @@ import (
 // whole block of keys; against fewer keys there may be more.
 const panelRows = 48
 
-// tallest is the number of rows whose weights may exist at a time against n
+// maxRows is the number of rows whose weights may exist at a time against n
 // keys.
-func tallest(n int) int { return panelRows * max(1, keyBlock/kernel.Pad(max(n, 1))) }
+func maxRows(n int) int { return panelRows * max(1, keyBlock/kernel.Pad(max(n, 1))) }
 
 // gradRows is the same for gradients, whose products sum over the rows of a
 // panel: away from the diagonal more of them are worth more than the cache.
@@ -27,16 +27,16 @@ const gradRows = 2 * panelRows
 const diagonalRows = panelRows / 2
 
 // block is a rectangle of the attention matrix: prepared queries against
-// prepared keys. What is not visible has weight exactly 0, and whatever its
-// key and value hold reaches nothing.
+// prepared keys. An invisible pair has weight exactly 0, and the contents of its
+// key and value reach nothing.
 type block[T tensor.Float] struct {
 	a   []T // prepared queries [nq, lda]
 	lda int
-	// across says that a query is a column instead: a is [da, lda]. Gradients
+	// hasColumns says that a query is a column instead: a is [da, lda]. Gradients
 	// need rows.
-	across bool
-	bt     []T // prepared keys, transposed panel by panel [da, ldb]
-	ldb    int // at least kernel.Pad of a panel's keys; what is beyond them is not used
+	hasColumns bool
+	bt         []T // prepared keys, transposed panel by panel [da, ldb]
+	ldb        int // at least kernel.Pad of a panel's keys; what is beyond them is not used
 
 	panel   int // keys of a panel
 	nq, nk  int
@@ -44,7 +44,7 @@ type block[T tensor.Float] struct {
 	mask    []bool // [nk] keys that exist; nil: all
 	keep    []bool // pairs: keep[r*keepRow+c]; nil: all
 	keepRow int
-	band    int  // a row sees the last so many of its visible keys; 0: all
+	band    int  // number of last visible keys that a row sees; 0: all
 	twoEnds bool // the band counts places beyond the last key, too
 	rates   []T  // [nk] log_g of the keys of a band; nil: no decay
 
@@ -52,35 +52,35 @@ type block[T tensor.Float] struct {
 
 	// With decay row r stands at at+r among the ages, at most at the last, or at
 	// places[r], and key c at key+c.
-	ages    *ages // nil: no decay
-	at, key int
-	places  []int
-	log     float64 // what 1 is in scores of the exponential
+	ages          *logDecays // nil: no decay
+	rowPlace, key int
+	places        []int
+	log           float64 // what 1 is in scores of the exponential
 }
 
-// visible returns how many keys row r could see by position alone.
-func (b *block[T]) visible(r int) int { return min(max(r+b.diag+1, 0), b.nk) }
+// countVisible returns how many keys row r could see by position alone.
+func (b *block[T]) countVisible(r int) int { return min(max(r+b.diag+1, 0), b.nk) }
 
 // lowest returns the first key that row r could see by position.
 func (b *block[T]) lowest(r int) int {
 	if b.band == 0 {
 		return 0
 	}
-	end := b.visible(r)
+	end := b.countVisible(r)
 	if b.twoEnds {
 		end = r + b.diag + 1
 	}
 	return min(max(end-b.band, 0), b.nk)
 }
 
-func (b *block[T]) sees(r, c int) bool {
-	return c < b.visible(r) && c >= b.lowest(r) && (b.mask == nil || b.mask[c]) && (b.keep == nil || b.keep[r*b.keepRow+c])
+func (b *block[T]) isVisible(r, c int) bool {
+	return c < b.countVisible(r) && c >= b.lowest(r) && (b.mask == nil || b.mask[c]) && (b.keep == nil || b.keep[r*b.keepRow+c])
 }
 
-// hide overwrites with x what row r does not see, and reports whether that was
+// maskRow overwrites with x what row r does not see, and reports whether that was
 // anything among the visible keys.
-func (b *block[T]) hide(row []T, r int, x T) bool {
-	n := b.visible(r)
+func (b *block[T]) maskRow(row []T, r int, x T) bool {
+	n := b.countVisible(r)
 	if beyond := row[n:]; x == 0 {
 		clear(beyond)
 	} else {
@@ -112,12 +112,12 @@ func (b *block[T]) hide(row []T, r int, x T) bool {
 // polyBlock adds to o [nq, ldo] the values v [nk, ldv] times their weights, or
 // sets it to them where a row of a panel sees any, and adds to den the sums of
 // weights, where weights are the kernel polynomial of scores. Rows of o and v hold kernel.Pad(dv) elements.
-func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T) {
+func (u *headTask[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
-	coef := u.coef()
+	coef := u.coefficients()
 	ld := scratch.Stride[T](b.nk)
-	panel := b.height(tallest(b.nk))
+	panel := b.panelHeight(maxRows(b.nk))
 	size := min(panel, b.nq)
 	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
 	decay, left := u.fader(b), w // what is left of weights
@@ -125,17 +125,17 @@ func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T
 		left = arena.Take[T](u.ar, size*ld)
 	}
 	for r0 := 0; r0 < b.nq; r0 += panel {
-		rows, cols := u.scores(b, r0, panel, w, ld)
+		rows, cols := u.computeScores(b, r0, panel, w, ld)
 		clear(sum)
-		together := b.together(r0, rows, cols)
+		together := b.countEqualRows(r0, rows, cols)
 		for r := 0; r < rows; r += together {
-			row, n := w[r*ld:], b.visible(r0+r)
+			row, n := w[r*ld:], b.countVisible(r0+r)
 			u.weigh(row, row, ld, n, coef, sum[r:][:together])
 			clear(row[n:cols])
 		}
 		for r := range rows {
-			row := w[r*ld:][:b.visible(r0+r)]
-			changed := b.partial() && b.hide(row, r0+r, 0)
+			row := w[r*ld:][:b.countVisible(r0+r)]
+			changed := b.hasMask() && b.maskRow(row, r0+r, 0)
 			if b.ages != nil {
 				to := left[r*ld:]
 				decay.fade(b, r0+r, to, row)
@@ -147,31 +147,31 @@ func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T
 			}
 			den[r0+r] += sum[r]
 		}
-		u.product(b, r0, rows, cols, left, ld, v, ldv, kernel.Pad(u.dv), o, ldo)
+		u.addProduct(b, r0, rows, cols, left, ld, v, ldv, kernel.Pad(u.dv), o, ldo)
 	}
 }
 
-// height returns how many rows to work on at a time, most of them off the
+// panelHeight returns how many rows to work on at a time, most of them off the
 // diagonal.
-func (b *block[T]) height(most int) int {
-	if b.visible(0) < b.nk {
+func (b *block[T]) panelHeight(most int) int {
+	if b.countVisible(0) < b.nk {
 		return diagonalRows
 	}
 	return most
 }
 
-// together returns how many rows of a panel can be worked on at a time: all
+// countEqualRows returns how many rows of a panel can be worked on at a time: all
 // where they see the same keys, else one.
-func (b *block[T]) together(r0, rows, cols int) int {
-	if b.visible(r0) == cols {
+func (b *block[T]) countEqualRows(r0, rows, cols int) int {
+	if b.countVisible(r0) == cols {
 		return rows
 	}
 	return 1
 }
 
-// partial reports whether some row may not see a key that is visible to it by
+// hasMask reports whether some row may not see a key that is visible to it by
 // position.
-func (b *block[T]) partial() bool { return b.mask != nil || b.keep != nil || b.band > 0 }
+func (b *block[T]) hasMask() bool { return b.mask != nil || b.keep != nil || b.band > 0 }
 
 // tooLarge is the sum of a row's weights in a block from which on its power is
 // set anew. Below it nothing overflows, and above it weights of before would
@@ -179,80 +179,79 @@ func (b *block[T]) partial() bool { return b.mask != nil || b.keep != nil || b.b
 const tooLarge = 1 << 40
 
 // softmaxBlock is polyBlock for 2 to the power of factor times a score, over
-// the power of the row that base and top [nq] hold: the power
-// of its first score, rounded up. Any power does
-// that keeps weights within range, and only when they leave it does the power
-// become that of the largest score, and what o and den hold follow (Milakov and
-// Gimelshein 2018, online normalizer calculation for softmax, algorithm 3).
-// Where den is 0 there is nothing to follow, and the power is set.
-func (u *unit[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo int, den, base, top []T) {
+// the power of the row in base and top [nq]: the power of its first score, rounded
+// up. Any power that keeps weights within range does. When weights leave it, the
+// power of the largest score takes its place, and o and den are scaled (Milakov and
+// Gimelshein 2018, online normalizer calculation for softmax, algorithm 3). If den
+// is 0, nothing is scaled.
+func (u *headTask[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo int, den, base, top []T) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	ld := scratch.Stride[T](b.nk)
-	panel := b.height(tallest(b.nk))
+	panel := b.panelHeight(maxRows(b.nk))
 	size := min(panel, b.nq)
 	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
 	decay := u.fader(b)
 	since, room := b.sinks(u.ar, size)
 	for r0 := 0; r0 < b.nq; r0 += panel {
-		rows, cols := u.scores(b, r0, panel, w, ld)
+		rows, cols := u.computeScores(b, r0, panel, w, ld)
 		u.ageScores(&decay, b, r0, rows, w, ld, since)
 		base, top, sum := base[r0:][:rows], top[r0:][:rows], sum[:rows]
-		u.conceal(b, r0, rows, w, ld)
+		u.maskScores(b, r0, rows, w, ld)
 		for r := range rows {
-			if n := b.visible(r0 + r); n > 0 && den[r0+r] == 0 {
-				base[r], top[r] = u.power(w[r*ld:][:n], b.likely(w[r*ld:][:n]), factor, since, r)
+			if n := b.countVisible(r0 + r); n > 0 && den[r0+r] == 0 {
+				base[r], top[r] = u.rowPower(w[r*ld:][:n], b.likelyMax(w[r*ld:][:n]), factor, since, r)
 			}
-			rowscale.Lower(w[r*ld:][:b.visible(r0+r)], base[r])
+			rowscale.Lower(w[r*ld:][:b.countVisible(r0+r)], base[r])
 		}
-		if u.exponentials(b, factor, r0, w, ld, cols, less(top, since, room), sum) {
-			u.scores(b, r0, panel, w, ld)
+		if u.exponentials(b, factor, r0, w, ld, cols, subtractDecay(top, since, room), sum) {
+			u.computeScores(b, r0, panel, w, ld)
 			u.ageScores(&decay, b, r0, rows, w, ld, since)
-			u.conceal(b, r0, rows, w, ld)
+			u.maskScores(b, r0, rows, w, ld)
 			for r := range rows {
-				row := w[r*ld:][:b.visible(r0+r)]
+				row := w[r*ld:][:b.countVisible(r0+r)]
 				if !(sum[r] < tooLarge) {
 					before := rowscale.Power[T]{Base: base[r], Top: top[r]}
-					base[r], top[r] = u.power(row, u.t.Max(row), factor, since, r)
+					base[r], top[r] = u.rowPower(row, u.t.Max(row), factor, since, r)
 					fade := T(math.Exp2(before.Exceed(rowscale.Power[T]{Base: base[r], Top: top[r]}, factor)))
 					den[r0+r] *= fade
 					u.t.Scale(o[(r0+r)*ldo:][:u.dv], fade, o[(r0+r)*ldo:])
 				}
 				rowscale.Lower(row, base[r])
 			}
-			u.exponentials(b, factor, r0, w, ld, cols, less(top, since, room), sum)
+			u.exponentials(b, factor, r0, w, ld, cols, subtractDecay(top, since, room), sum)
 		}
 		for r, s := range sum {
 			den[r0+r] += s
 		}
-		u.product(b, r0, rows, cols, w, ld, v, ldv, kernel.Pad(u.dv), o, ldo)
+		u.addProduct(b, r0, rows, cols, w, ld, v, ldv, kernel.Pad(u.dv), o, ldo)
 	}
 }
 
-// conceal overwrites with -Inf the scores of a panel of rows that a row could
+// maskScores overwrites with -Inf the scores of a panel of rows that a row could
 // see by position and does not.
-func (u *unit[T]) conceal(b *block[T], r0, rows int, w []T, ld int) {
-	if !b.partial() {
+func (u *headTask[T]) maskScores(b *block[T], r0, rows int, w []T, ld int) {
+	if !b.hasMask() {
 		return
 	}
 	for r := range rows {
-		b.hide(w[r*ld:][:b.visible(r0+r)], r0+r, T(math.Inf(-1)))
+		b.maskRow(w[r*ld:][:b.countVisible(r0+r)], r0+r, T(math.Inf(-1)))
 	}
 }
 
-// likely returns a score of a row that is seldom far below the largest: with
+// likelyMax returns a score of a row that is seldom far below the largest: with
 // decay the last, which loses least.
-func (b *block[T]) likely(row []T) T {
+func (b *block[T]) likelyMax(row []T) T {
 	if b.ages != nil {
 		return row[len(row)-1]
 	}
 	return row[0]
 }
 
-// power returns the power of row r of scores times factor, from all of which
-// decay has taken since[r]: that of score x, or of the largest one where x is
-// -Inf; 0 if they all are.
-func (u *unit[T]) power(row []T, x, factor T, since []T, r int) (base, top T) {
+// rowPower returns the power of row r of scores times factor. From all scores
+// decay has taken since[r]: the power of score x, or of the largest score if x is
+// -Inf; 0 if all are.
+func (u *headTask[T]) rowPower(row []T, x, factor T, since []T, r int) (base, top T) {
 	if lowest := T(math.Inf(-1)); x == lowest {
 		if x = u.t.Max(row); x == lowest {
 			return 0, 0
@@ -271,11 +270,11 @@ func (u *unit[T]) power(row []T, x, factor T, since []T, r int) (base, top T) {
 // exponentials turns the scores of a panel of rows, times factor, into weights
 // over 2^top, which are 0 where a row does not see, sets sum to their sums and
 // reports whether any of those is too large.
-func (u *unit[T]) exponentials(b *block[T], factor T, r0 int, w []T, ld, cols int, top, sum []T) bool {
+func (u *headTask[T]) exponentials(b *block[T], factor T, r0 int, w []T, ld, cols int, top, sum []T) bool {
 	clear(sum)
-	together := b.together(r0, len(top), cols)
+	together := b.countEqualRows(r0, len(top), cols)
 	for r := 0; r < len(top); r += together {
-		row, n := w[r*ld:], b.visible(r0+r)
+		row, n := w[r*ld:], b.countVisible(r0+r)
 		u.t.ExpRows(row, ld, n, factor, top[r:][:together], sum[r:])
 		clear(row[n:cols])
 	}
@@ -301,7 +300,7 @@ type gradient[T tensor.Float] struct {
 	do     []T // [nq, ldo]
 	ldo    int // at least kernel.Pad(dv)
 	w, top []T // [nq]
-	base   []T // [nq] scores that those of a row are relative to; nil: 0
+	base   []T // [nq] scores to which the scores of a row are relative; nil: 0
 
 	age []T // [kernel.Pad(nk)] sums of weights times w; added to; nil: not wanted
 
@@ -313,15 +312,15 @@ type gradient[T tensor.Float] struct {
 // S = A·Bᵀ, and rows do as above:
 //
 //	dW = do·Vᵀ + w,  dS = f'(S)∘dW,  da += dS·B,  db += dSᵀ·A,  dv += Wᵀ·do
-func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
+func (u *headTask[T]) blockGrad(b *block[T], x *gradient[T]) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	var coef, slope []T
 	if !u.spec.Exp {
-		coef, slope = u.coef(), u.slope()
+		coef, slope = u.coefficients(), u.derivative()
 	}
 	ld := scratch.Stride[T](b.nk)
-	panel := b.height(gradRows)
+	panel := b.panelHeight(gradRows)
 	most := min(panel, b.nq)
 	s, w, dw := arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld)
 	sum := arena.TakeZeros[T](u.ar, most)
@@ -329,7 +328,7 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 	decay := u.fader(b)
 	since, room := b.sinks(u.ar, most)
 	for r0 := 0; r0 < b.nq; r0 += panel {
-		rows, cols := u.scores(b, r0, panel, s, ld)
+		rows, cols := u.computeScores(b, r0, panel, s, ld)
 		do := x.do[r0*x.ldo:]
 		u.t.Block(rows, kernel.Pad(cols), u.dv, do, x.ldo, 1, x.vt, b.ldb, dw, ld, false)
 		if u.spec.Exp {
@@ -337,7 +336,7 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 			for r := 0; r < rows && x.base != nil; r++ {
 				rowscale.Lower(s[r*ld:][:cols], x.base[r0+r])
 			}
-			u.t.ExpRows(s, ld, cols, T(math.Log2E), less(x.top[r0:][:rows], since, room), sum)
+			u.t.ExpRows(s, ld, cols, T(math.Log2E), subtractDecay(x.top[r0:][:rows], since, room), sum)
 			w = s
 		} else {
 			u.weigh(w, s, ld, cols, coef, sum[:rows])
@@ -349,50 +348,50 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 			}
 		}
 		u.t.MulRows(dw, s, ld, cols, x.w[r0:][:rows])
-		if b.partial() || b.visible(r0) < cols {
+		if b.hasMask() || b.countVisible(r0) < cols {
 			for r := range rows {
-				b.hide(w[r*ld:][:cols], r0+r, 0)
-				b.hide(dw[r*ld:][:cols], r0+r, 0)
+				b.maskRow(w[r*ld:][:cols], r0+r, 0)
+				b.maskRow(dw[r*ld:][:cols], r0+r, 0)
 			}
 		}
 		u.sumWeights(x, r0, rows, cols, w, ld)
-		u.product(b, r0, rows, cols, dw, ld, x.b, b.lda, width, x.da, b.lda)
+		u.addProduct(b, r0, rows, cols, dw, ld, x.b, b.lda, width, x.da, b.lda)
 		u.t.Block(cols, width, rows, dw, 1, ld, b.a[r0*b.lda:], b.lda, x.db, b.lda, true)
 		u.t.Block(cols, kernel.Pad(u.dv), rows, w, 1, ld, do, x.ldo, x.dv, x.ldo, true)
 	}
 }
 
-// meet has far rows meet the keys of a block.
-func (u *unit[T]) meet(b *block[T], far *rowscale.FarRows[T]) {
+// measureFarRows has far rows meet the keys of a block.
+func (u *headTask[T]) measureFarRows(b *block[T], far *rowscale.FarRows[T]) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	ld := scratch.Stride[T](b.nk)
-	panel := b.height(gradRows)
+	panel := b.panelHeight(gradRows)
 	most := min(panel, b.nq)
 	s := arena.Take[T](u.ar, most*ld)
 	decay := u.fader(b)
 	since, _ := b.sinks(u.ar, most)
 	for r0 := 0; r0 < b.nq; r0 += panel {
-		rows, _ := u.scores(b, r0, panel, s, ld)
+		rows, _ := u.computeScores(b, r0, panel, s, ld)
 		u.ageScores(&decay, b, r0, rows, s, ld, since)
-		u.conceal(b, r0, rows, s, ld)
+		u.maskScores(b, r0, rows, s, ld)
 		for r := range rows {
 			gone := 0.0
 			if since != nil {
 				gone = float64(since[r])
 			}
-			far.Add(u.t, r0+r, s[r*ld:][:b.visible(r0+r)], math.Log2E, gone)
+			far.Add(u.t, r0+r, s[r*ld:][:b.countVisible(r0+r)], math.Log2E, gone)
 		}
 	}
 }
 
-// scores sets s [rows, ld] to the scores of the panel of at most so many rows
+// computeScores sets s [rows, ld] to the scores of the panel of at most the given rows
 // that begins with r0, as far as its last row could see, and returns its size.
-func (u *unit[T]) scores(b *block[T], r0, most int, s []T, ld int) (rows, cols int) {
+func (u *headTask[T]) computeScores(b *block[T], r0, most int, s []T, ld int) (rows, cols int) {
 	rows = min(most, b.nq-r0)
-	cols = b.visible(r0 + rows - 1)
+	cols = b.countVisible(r0 + rows - 1)
 	ars, acs := b.lda, 1
-	if b.across {
+	if b.hasColumns {
 		ars, acs = 1, b.lda
 	}
 	for c := 0; c < cols; c += b.panel {
@@ -402,16 +401,16 @@ func (u *unit[T]) scores(b *block[T], r0, most int, s []T, ld int) (rows, cols i
 	return rows, cols
 }
 
-// product adds w [rows, cols] times x [cols, ldx], of which n columns, to the
+// addProduct adds w [rows, cols] times n columns of x [cols, ldx] to the
 // rows of o from r0 on, or sets them to it in a first block. A row of x that is
 // not finite is added only to the rows that see it, since 0·∞ is not 0.
-func (u *unit[T]) product(b *block[T], r0, rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
+func (u *headTask[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
 	if cols == 0 {
 		return
 	}
 	o = o[r0*ldo:]
 	// All rows see what comes before this, unless it does not exist and is zero.
-	first := b.visible(r0)
+	first := b.countVisible(r0)
 	if b.keep != nil || b.band > 0 {
 		first = 0
 	}
@@ -446,7 +445,7 @@ func (u *unit[T]) product(b *block[T], r0, rows, cols int, w []T, ld int, x []T,
 			continue
 		}
 		for r := range rows {
-			if b.sees(r0+r, c) {
+			if b.isVisible(r0+r, c) {
 				u.t.Axpy(o[r*ldo:][:n], w[r*ld+c], x[c*ldx:])
 			}
 		}
@@ -455,7 +454,7 @@ func (u *unit[T]) product(b *block[T], r0, rows, cols int, w []T, ld int, x []T,
 
 // finiteProduct is product for finite rows of x, and rows of o from the first of
 // the panel on.
-func (u *unit[T]) finiteProduct(b *block[T], rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
+func (u *headTask[T]) finiteProduct(b *block[T], rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
 	if rows > 1 {
 		u.t.Block(rows, n, cols, w, ld, 1, x, ldx, o, ldo, !b.first)
 		return
@@ -466,8 +465,8 @@ func (u *unit[T]) finiteProduct(b *block[T], rows, cols int, w []T, ld int, x []
 	u.t.Mix(o[:n], w[:cols], cols, x, ldx, nil, 0)
 }
 
-// coef returns the coefficients of the kernel polynomial.
-func (u *unit[T]) coef() []T {
+// coefficients returns the coefficients of the kernel polynomial.
+func (u *headTask[T]) coefficients() []T {
 	c := arena.Take[T](u.ar, len(u.spec.Coef))
 	for l, x := range u.spec.Coef {
 		c[l] = T(x)
@@ -475,8 +474,8 @@ func (u *unit[T]) coef() []T {
 	return c
 }
 
-// slope returns the coefficients of its derivative.
-func (u *unit[T]) slope() []T {
+// derivative returns the coefficients of its derivative.
+func (u *headTask[T]) derivative() []T {
 	c := arena.TakeZeros[T](u.ar, max(u.spec.degree(), 1))
 	for l := 1; l <= u.spec.degree(); l++ {
 		c[l-1] = T(float64(l) * u.spec.Coef[l])

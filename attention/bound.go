@@ -30,11 +30,11 @@ func rounding[T tensor.Float]() float64 {
 func (e *engine[T]) bound(s Shape, form Form, chunk, features int) float64 {
 	u := rounding[T]()
 	d, m := float64(e.spec.width(s.D)), float64(s.M)
-	if e.spec.band > 0 {
-		m = min(m, float64(e.spec.band))
+	if e.spec.windowWidth > 0 {
+		m = min(m, float64(e.spec.windowWidth))
 	}
 	rows, known := e.rowError(s.D, u)
-	if !known || e.spec.Raw || e.spec.OutputNorm || e.spec.Similarity != nil {
+	if !known || e.spec.Unnormalized || e.spec.OutputNorm || e.spec.Similarity != nil {
 		return 0
 	}
 	if e.spec.Exp {
@@ -45,7 +45,7 @@ func (e *engine[T]) bound(s Shape, form Form, chunk, features int) float64 {
 	if form != Direct {
 		c := max(min(float64(chunk), m), 1)
 		sum = float64(features) + c + carried(math.Ceil(m/c), s.Carry, u)
-		if e.spec.axes(s.D, false) < e.spec.width(s.D) {
+		if e.spec.featureWidth(s.D, false) < e.spec.width(s.D) {
 			// Reflected rows: an addition a channel, of the last one times 1/(√D-1).
 			tilt := math.Sqrt(d) / (math.Sqrt(d) - 1)
 			rows = (1 + tilt) * (rows + accumulated(3, u))
@@ -83,9 +83,9 @@ func (e *engine[T]) rowError(d int, u float64) (err float64, known bool) {
 	default:
 		return 0, false
 	}
-	if e.spec.mapped() {
+	if e.spec.hasMap() {
 		// What a map does to an error is its own affair.
-		r, ok := e.spec.Map.(Accurate)
+		r, ok := e.spec.Map.(BoundedRounding)
 		if !ok || e.spec.Norm != NoNorm || e.spec.Scale != 1 || e.spec.Tau != nil {
 			return 0, false
 		}
@@ -97,7 +97,7 @@ func (e *engine[T]) rowError(d int, u float64) (err float64, known bool) {
 // bound is Plan.Bound of a window and its far field, from the bounds near and tail of
 // the two; 0 if the far field has none. The mean of the window errs twice, in numerator
 // and denominator, and so does the joined result.
-func (w *windowed[T]) bound(tail, near float64) float64 {
+func (w *hybrid[T]) bound(tail, near float64) float64 {
 	if tail == 0 {
 		return 0
 	}

@@ -190,8 +190,8 @@ type Sequence struct {
 	form   Form
 	work   float64 // arithmetic of all heads
 
-	before int64        // keys of the state before it, 0 if none of them exists
-	stats  []statistics // of the queries of every head, then of the keys; nil: none
+	priorKeys int64       // keys of the state before it, 0 if none of them exists
+	stats     []normStats // of the queries of every head, then of the keys; nil: none
 }
 
 // Sequences returns the sequences of the call: batch rows, or packed segments.
@@ -281,8 +281,8 @@ func (c *Call[T]) checkDecay() error {
 	return nil
 }
 
-// fades reports whether the keys that queries see have lost weight with time.
-func (c *Call[T]) fades() bool { return c.HasDecay() || decaying(c.Init) }
+// hasFadingKeys reports whether the keys that queries see have lost weight with time.
+func (c *Call[T]) hasFadingKeys() bool { return c.HasDecay() || decaying(c.Init) }
 
 // HasState reports whether c has a state before or after it.
 func (c *Call[T]) HasState() bool { return c.Init != nil || c.Final != nil }

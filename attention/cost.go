@@ -13,21 +13,21 @@ import (
 
 // Plan describes what Forward and Backward do for a shape, and their cost.
 type Plan struct {
-	Form  Form    // of Forward
-	Chunk int     // tokens of a chunk, of a state's in the step form; 0 in the direct form
-	F     int     // packed features of a row; 0 where there is no linear form
-	Wide  error   // features are more than the linear form and states may have; nil: they are not
-	FLOPs float64 // of Forward, all heads
-	Bytes float64 // of scratch that one worker's key head takes
-	Why   string  // of this form
+	Form       Form    // of Forward
+	Chunk      int     // tokens of a chunk, of a state's in the step form; 0 in the direct form
+	F          int     // packed features of a row; 0 where there is no linear form
+	WidthError error   // features are more than the linear form and states may have; nil: they are not
+	FLOPs      float64 // of Forward, all heads
+	Bytes      float64 // of scratch that one worker's key head takes
+	Reason     string  // of this form
 
 	// Window is the number of elements that a state keeps of a key head's window,
 	// and WindowFLOPs what a token of a query head takes with it.
 	Window, WindowFLOPs float64
 
 	// State is what a state of the shape holds without tokens, in bytes, with the
-	// shape's Chunk and Carry, whatever the form; 0 where it grows with the tokens
-	// or nobody knows.
+	// shape's Chunk and Carry, whatever the form; 0 if it grows with the tokens
+	// or is unknown.
 	State float64
 
 	// Renews reports that a state of the shape whose chunks have one token (Chunk 1)
@@ -44,7 +44,7 @@ type Plan struct {
 	Cost, BackCost float64
 
 	// Bound is rigorous. Where no number overflows or underflows, an output o_i of
-	// Forward differs from that of exact arithmetic by no more than
+	// Forward differs from the exact output by no more than
 	//
 	//	Bound · κ_i · (max|v| + max|o_i|),  κ_i = (Σ_j f̄(|a_i|·|b_j|) + eps) / |g_i|
 	//
@@ -61,18 +61,18 @@ type Plan struct {
 // features is the number of packed features that the linear form of s keeps for
 // prepared rows of width w, math.MaxInt where it would be more.
 func (s *Spec[T]) features(w int) int {
-	if s.pairwise() {
+	if s.isPairwise() {
 		return 0
 	}
-	return features.CountMonomials(s.degree(), w, !s.pure())
+	return features.CountMonomials(s.degree(), w, !s.isSinglePower())
 }
 
-// pure reports that the features are those of a single power. Where outputs are
+// isSinglePower reports that the features belong to a single power. Where outputs are
 // multiplied by the number of keys, the constant feature counts them.
-func (s *Spec[T]) pure() bool { return s.power() && !s.OutputNorm }
+func (s *Spec[T]) isSinglePower() bool { return s.hasSinglePower() && !s.OutputNorm }
 
-// power reports that the kernel is a single power.
-func (s *Spec[T]) power() bool {
+// hasSinglePower reports that the kernel is a single power.
+func (s *Spec[T]) hasSinglePower() bool {
 	if s.degree() < 1 {
 		return false
 	}
@@ -103,7 +103,7 @@ func (e *engine[T]) chunk(d, wish int) int {
 // set and the sequence's own shape alone: threads, batch, padding or a wish for
 // gradients would change bits.
 func (e *engine[T]) choose(c *Call[T], s *Sequence, back bool) Form {
-	if e.spec.pairwise() || c.AttnKeep != nil || c.Form == Direct {
+	if e.spec.isPairwise() || c.AttnKeep != nil || c.Form == Direct {
 		return Direct
 	}
 	if c.Form == Linear {
@@ -121,39 +121,39 @@ func (e *engine[T]) cheaper(c *Call[T], direct, linear float64) Form {
 	return Direct
 }
 
-// flops is the arithmetic of Forward for one sequence, all heads.
-func (e *engine[T]) flops(c *Call[T], s *Sequence) float64 {
-	d, l := e.count(s.N, s.M, c.Q.D, c.V.D, c.Causal, e.chunk(c.Q.D, c.Chunk))
+// countFLOPs is the arithmetic of Forward for one sequence, all heads.
+func (e *engine[T]) countFLOPs(c *Call[T], s *Sequence) float64 {
+	d, l := e.countOperations(s.N, s.M, c.Q.D, c.V.D, c.Causal, e.chunk(c.Q.D, c.Chunk))
 	if s.form == Direct {
 		return d * float64(c.Q.H)
 	}
 	// Heads that share a key head share its moments.
-	return l*float64(c.Q.H) - e.summing(s.M, c.Q.D, c.V.D)*float64(c.Q.H-c.K.H)
+	return l*float64(c.Q.H) - e.countSumOperations(s.M, c.Q.D, c.V.D)*float64(c.Q.H-c.K.H)
 }
 
-// count returns the floating-point operations of one head in both forms, for n
+// countOperations returns the floating-point operations of one head in both forms, for n
 // queries and m keys: 2 per fused multiply-add.
-func (e *engine[T]) count(n, m, d, dv int, causal bool, chunk int) (direct, linear float64) {
+func (e *engine[T]) countOperations(n, m, d, dv int, causal bool, chunk int) (direct, linear float64) {
 	w := float64(e.spec.width(d))
 	pairs := float64(n) * float64(m)
 	switch {
-	case e.spec.band > 0:
-		pairs = float64(n) * float64(min(e.spec.band, m))
+	case e.spec.windowWidth > 0:
+		pairs = float64(n) * float64(min(e.spec.windowWidth, m))
 	case causal:
 		pairs /= 2
 	}
 	direct = 2 * pairs * (w + float64(dv) + 3)
-	linear = e.summing(m, d, dv) + e.summing(n, d, dv)
+	linear = e.countSumOperations(m, d, dv) + e.countSumOperations(n, d, dv)
 	if causal {
 		linear += float64(min(n, m)) * float64(chunk) * (w + float64(dv) + 3)
 	}
 	return direct, linear
 }
 
-// summing is the arithmetic of bringing n tokens of one head and its moments
+// countSumOperations is the arithmetic of bringing n tokens of one head and its moments
 // together: per feature one product to make it, and multiply-adds with the
 // values and the ones.
-func (e *engine[T]) summing(n, d, dv int) float64 {
+func (e *engine[T]) countSumOperations(n, d, dv int) float64 {
 	return 2 * float64(e.spec.features(e.spec.width(d))) * float64(n) * (float64(dv) + 1.5)
 }
 
@@ -163,20 +163,20 @@ func (e *engine[T]) summing(n, d, dv int) float64 {
 // moments, the open chunk, and a block of features.
 func (e *engine[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
 	w, v := e.spec.width(d), kernel.Pad(dv)
-	if e.spec.band > 0 {
-		nk := min(e.spec.band+queryBlock-1, m)
+	if e.spec.windowWidth > 0 {
+		nk := min(e.spec.windowWidth+queryBlock-1, m)
 		rows := band.TileRows(w)
-		tile := rows * (kernel.Pad(min(e.spec.band+rows, m)) + kernel.Lanes + v)
+		tile := rows * (kernel.Pad(min(e.spec.windowWidth+rows, m)) + kernel.Lanes + v)
 		return float64(w*scratch.Stride[T](nk) + nk*scratch.Stride[T](dv) + queryBlock*(scratch.Stride[T](w)+5) + tile)
 	}
 	if form == Direct {
 		keys := math.Ceil(float64(m)/keyBlock) * float64(w*scratch.Stride[T](min(m, keyBlock)))
 		rows := group * (w*scratch.Stride[T](queryBlock) + queryBlock*(scratch.Stride[T](dv)+2))
-		return keys + float64(m)*float64(scratch.Stride[T](dv)) + float64(rows+min(queryBlock, tallest(m))*scratch.Stride[T](min(m, keyBlock)))
+		return keys + float64(m)*float64(scratch.Stride[T](dv)) + float64(rows+min(queryBlock, maxRows(m))*scratch.Stride[T](min(m, keyBlock)))
 	}
 	f := float64(e.spec.features(w))
 	ld := scratch.Stride[T](chunk)
-	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+min(features.BlockSize, int(f))*ld+chunk*(w+1)+min(chunk, tallest(chunk))*ld)
+	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+min(features.BlockSize, int(f))*ld+chunk*(w+1)+min(chunk, maxRows(chunk))*ld)
 }
 
 // Plan tells what Forward and Backward do for a shape.
@@ -185,16 +185,16 @@ func (e *engine[T]) Plan(s Shape) Plan {
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
 	seq := &Sequence{N: s.N, M: s.M, Keys: s.M, Offset: s.M - s.N}
-	p := Plan{F: e.spec.features(e.spec.width(s.D)), Wide: e.checkMoments(s.D, s.Dv)}
+	p := Plan{F: e.spec.features(e.spec.width(s.D)), WidthError: e.checkMoments(s.D, s.Dv)}
 	all := float64(s.B * s.Hkv)
 	p.Back, p.BackCost, p.BackWhy = e.reason(c, seq, true)
-	p.Form, p.Cost, p.Why = e.reason(c, seq, false)
+	p.Form, p.Cost, p.Reason = e.reason(c, seq, false)
 	p.Cost, p.BackCost = all*p.Cost, all*p.BackCost
 	seq.form = p.Form
-	p.FLOPs = e.flops(c, seq) * float64(s.B)
+	p.FLOPs = e.countFLOPs(c, seq) * float64(s.B)
 	chunk := e.chunk(s.D, s.Chunk)
 	switch {
-	case e.spec.pairwise():
+	case e.spec.isPairwise():
 	case s.Form == Step:
 		p.Chunk = e.window(s.D, s.Chunk)
 	case p.Form == Linear:
@@ -205,7 +205,7 @@ func (e *engine[T]) Plan(s Shape) Plan {
 		form = Step
 	}
 	p.Bound = e.bound(s, form, p.Chunk, p.F)
-	p.State, p.Renews = e.stateBytes(s), e.renews(&s)
+	p.State, p.Renews = e.stateBytes(s), e.canFuseSteps(&s)
 	var z T
 	p.Bytes = float64(unsafe.Sizeof(z)) * e.scratch(p.Form, s.M, s.H/max(s.Hkv, 1), s.D, s.Dv, chunk)
 	return p
@@ -229,7 +229,7 @@ func (e *engine[T]) explain(c *Call[T], form Form, direct, linear float64) (cost
 	switch {
 	case e.spec.Exp:
 		why = "the exponential has no moments to sum"
-	case e.spec.pairwise():
+	case e.spec.isPairwise():
 		why = "a similarity has no moments to sum"
 	case c.Form == Direct || c.Form == Linear:
 		why = "it was asked for"

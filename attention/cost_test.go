@@ -52,7 +52,7 @@ func TestChoice(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := soft.Plan(Shape{B: 1, H: 1, Hkv: 1, N: 1 << 20, M: 1 << 20, D: 16, Dv: 16})
-	if p.Form != Direct || p.Back != Direct || p.F != 0 || !strings.Contains(p.Why, "exponential") || !(p.Cost > p.FLOPs) {
+	if p.Form != Direct || p.Back != Direct || p.F != 0 || !strings.Contains(p.Reason, "exponential") || !(p.Cost > p.FLOPs) {
 		t.Errorf("softmax over 2²⁰ tokens: %+v", p)
 	}
 }

@@ -16,8 +16,8 @@ import (
 // slowest is the smallest log_g that sums hold; its factor is 0 by far.
 const slowest = -1e280
 
-// rate returns log_g of token j.
-func (u *unit[T]) rate(j int) float64 {
+// logDecay returns log_g of token j.
+func (u *headTask[T]) logDecay(j int) float64 {
 	if len(u.logG.Data) == 0 {
 		return 0
 	}
@@ -25,27 +25,27 @@ func (u *unit[T]) rate(j int) float64 {
 }
 
 // takeAges returns room for n tokens in scratch memory.
-func (u *unit[T]) takeAges(n int) *ages {
+func (u *headTask[T]) takeAges(n int) *logDecays {
 	return newAges(n, func(n int) []float64 { return arena.Take[float64](u.ar, n) })
 }
 
 // age takes in all keys, for the direct form.
-func (u *unit[T]) age() {
+func (u *headTask[T]) age() {
 	if len(u.logG.Data) == 0 {
 		return
 	}
 	u.ages = u.takeAges(u.m)
 	for j := range u.m {
-		u.ages.add(u.rate(j), u.exists(j))
+		u.ages.add(u.logDecay(j), u.hasKey(j))
 	}
 	if u.keep == nil {
 		return
 	}
 	u.places = make([]int, u.n)
 	for i := range u.places {
-		last := u.at(i)
+		last := u.lastVisible(i)
 		for j := last; j >= 0; j-- {
-			if u.exists(j) && u.keep[i*u.keepRow+j] {
+			if u.hasKey(j) && u.keep[i*u.keepRow+j] {
 				last = j
 				break
 			}
@@ -54,25 +54,25 @@ func (u *unit[T]) age() {
 	}
 }
 
-// at returns the position of query i among the keys, at most the last key.
-func (u *unit[T]) at(i int) int { return min(u.seen(i), u.m) - 1 }
+// lastVisible returns the position of query i among the keys, at most the last key.
+func (u *headTask[T]) lastVisible(i int) int { return min(u.countVisible(i), u.m) - 1 }
 
 // waits returns the log-decay of query i that is deferred after its last visible key.
-func (u *unit[T]) waits(i int) float64 {
+func (u *headTask[T]) waits(i int) float64 {
 	if u.ages == nil {
 		return 0
 	}
-	at := u.at(i)
-	w := u.ages.waits(at)
+	at := u.lastVisible(i)
+	w := u.ages.pendingAfter(at)
 	if u.places != nil {
-		w += u.ages.between(u.places[i], at)
+		w += u.ages.sumBetween(u.places[i], at)
 	}
 	return w
 }
 
 // eps returns what is added to a denominator that is relative to the last key
 // seen, after which so much waits. It may be infinite, and the output then is 0.
-func (u *unit[T]) eps(waits float64) T {
+func (u *headTask[T]) eps(waits float64) T {
 	if waits == 0 || u.spec.Eps == 0 {
 		return T(u.spec.Eps)
 	}
@@ -88,7 +88,7 @@ func (u *unit[T]) eps(waits float64) T {
 // v_i·dv_i + Σ_l w_li·(-do_l·o_l)/g_l, where dv has been summed already.
 
 // ageQueries adds to dG what comes of eps, for len(w) queries from i0 on.
-func (u *unit[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
+func (u *headTask[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
 	if u.spec.Exp || u.spec.Eps == 0 {
 		return
 	}
@@ -96,7 +96,7 @@ func (u *unit[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
 		if x != 0 {
 			place := u.m // behind all keys
 			if u.causal {
-				place = i0 + r + u.off
+				place = i0 + r + u.offset
 			}
 			u.dage[place] -= float64(x) * float64(u.eps(waits(i0+r)))
 		}
@@ -104,7 +104,7 @@ func (u *unit[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
 }
 
 // ageKeys adds to dG the sums x of keys from j0 on.
-func (u *unit[T]) ageKeys(j0 int, x []T) {
+func (u *headTask[T]) ageKeys(j0 int, x []T) {
 	for j, y := range x {
 		u.dage[j0+j] -= float64(y)
 	}
@@ -114,11 +114,11 @@ func (u *unit[T]) ageKeys(j0 int, x []T) {
 // the sum of dG over what comes after the call; it returns that over the call
 // too. The tokens up to the first key that exists let nothing decay; seen says
 // that there is one before the call.
-func (u *unit[T]) ageGrad(after float64, seen bool) (sum float64) {
+func (u *headTask[T]) ageGrad(after float64, seen bool) (sum float64) {
 	first := -1
 	for first < u.m && !seen {
 		first++
-		seen = first < u.m && u.exists(first)
+		seen = first < u.m && u.hasKey(first)
 	}
 	sum = after
 	for j := len(u.dage) - 1; j >= 0; j-- {
@@ -126,7 +126,7 @@ func (u *unit[T]) ageGrad(after float64, seen bool) (sum float64) {
 		if j >= u.m {
 			continue
 		}
-		if u.exists(j) {
+		if u.hasKey(j) {
 			v := u.v.Row(j)
 			for c, d := range u.dval.Row(j) {
 				if d != 0 { // no query has met the value otherwise

@@ -23,10 +23,10 @@ type fader[T tensor.Float] struct {
 	log         bool
 	border      int // which columns go to
 	column, row []T // [nk]; of logarithms a row of ones
-	since       []T // [1]
+	decaySince  []T // [1]
 }
 
-func (u *unit[T]) fader(b *block[T]) (f fader[T]) {
+func (u *headTask[T]) fader(b *block[T]) (f fader[T]) {
 	if b.ages == nil {
 		return f
 	}
@@ -44,13 +44,13 @@ func (b *block[T]) place(r int) int {
 	if b.places != nil {
 		return b.places[r]
 	}
-	return min(b.at+r, b.ages.tokens()-1)
+	return min(b.rowPlace+r, b.ages.tokens()-1)
 }
 
-// near returns the number of visible keys before the border of a row at position at
+// countNear returns the number of visible keys before the border of a row at position at
 // that sees n keys. It sets their columns, and returns the sum of log_g from the border
 // on.
-func (f *fader[T]) near(b *block[T], at, n int) (near int, since float64) {
+func (f *fader[T]) countNear(b *block[T], at, n int) (near int, since float64) {
 	border := at &^ (ageBorder - 1)
 	if end := b.key + keyBlock; at >= end && b.nk <= keyBlock {
 		border = end
@@ -65,26 +65,26 @@ func (f *fader[T]) near(b *block[T], at, n int) (near int, since float64) {
 			unit = b.log
 		}
 		for c := range column {
-			column[c] = T(b.ages.between(b.key+c, border-1) * unit)
+			column[c] = T(b.ages.sumBetween(b.key+c, border-1) * unit)
 		}
 		if !f.log {
 			f.t.Exp(column, column, 0)
 		}
 	}
-	return near, b.ages.between(border-1, at)
+	return near, b.ages.sumBetween(border-1, at)
 }
 
 // factors returns the decay factors of row r and its visible keys.
 func (f *fader[T]) factors(b *block[T], r int) []T {
-	row, at := f.row[:b.visible(r)], b.place(r)
-	near, since := f.near(b, at, len(row))
+	row, at := f.row[:b.countVisible(r)], b.place(r)
+	near, since := f.countNear(b, at, len(row))
 	if near > 0 {
 		f.t.Scale(row[:near], T(math.Exp(since)), f.column)
 	}
 	for c := near; c < len(row); c++ {
 		row[c] = T(math.Inf(-1))
 		if b.key+c <= at {
-			row[c] = T(b.ages.between(b.key+c, at))
+			row[c] = T(b.ages.sumBetween(b.key+c, at))
 		}
 	}
 	if near < len(row) {
@@ -95,26 +95,26 @@ func (f *fader[T]) factors(b *block[T], r int) []T {
 
 // fade sets dst to the weights of row r times its factors. They do not overlap.
 func (f *fader[T]) fade(b *block[T], r int, dst, weights []T) {
-	n := b.visible(r)
-	near, since := f.near(b, b.place(r), n)
+	n := b.countVisible(r)
+	near, since := f.countNear(b, b.place(r), n)
 	if near < n {
 		f.t.Mul(dst[:n], weights, f.factors(b, r))
 		return
 	}
-	f.since[0] = T(math.Exp(since))
-	f.t.Products(dst, n, f.since, f.column[:n], weights, n)
+	f.decaySince[0] = T(math.Exp(since))
+	f.t.Products(dst, n, f.decaySince, f.column[:n], weights, n)
 }
 
 // ageScores adds the logarithms of their decay to scores of rows from r0 on.
 // Where since is not nil it leaves out what all keys of a row have in common, and
 // sets since to that, to base 2.
-func (u *unit[T]) ageScores(f *fader[T], b *block[T], r0, rows int, s []T, ld int, since []T) {
+func (u *headTask[T]) ageScores(f *fader[T], b *block[T], r0, rows int, s []T, ld int, since []T) {
 	if b.ages == nil {
 		return
 	}
 	for r := range rows {
-		row, at := s[r*ld:][:b.visible(r0+r)], b.place(r0+r)
-		near, gone := f.near(b, at, len(row))
+		row, at := s[r*ld:][:b.countVisible(r0+r)], b.place(r0+r)
+		near, gone := f.countNear(b, at, len(row))
 		f.t.Add(row[:near], row, f.column)
 		switch {
 		case since != nil && near == len(row):
@@ -124,12 +124,12 @@ func (u *unit[T]) ageScores(f *fader[T], b *block[T], r0, rows int, s []T, ld in
 			since[r] = 0
 		}
 		if near > 0 {
-			f.since[0] = T(gone * b.log)
-			f.t.MulRows(row, f.row, near, near, f.since)
+			f.decaySince[0] = T(gone * b.log)
+			f.t.MulRows(row, f.row, near, near, f.decaySince)
 		}
 		for c := near; c < len(row); c++ {
 			if b.key+c <= at {
-				row[c] += T(b.ages.between(b.key+c, at) * b.log)
+				row[c] += T(b.ages.sumBetween(b.key+c, at) * b.log)
 			} else {
 				row[c] = T(math.Inf(-1))
 			}
@@ -146,8 +146,8 @@ func (b *block[T]) sinks(ar *arena.Arena, rows int) (since, less []T) {
 	return arena.Take[T](ar, rows), arena.Take[T](ar, rows)
 }
 
-// less returns powers minus since in room; without decay it returns the powers.
-func less[T tensor.Float](top, since, room []T) []T {
+// subtractDecay returns powers minus since in room; without decay it returns the powers.
+func subtractDecay[T tensor.Float](top, since, room []T) []T {
 	if since == nil {
 		return top
 	}
@@ -159,7 +159,7 @@ func less[T tensor.Float](top, since, room []T) []T {
 
 // sumWeights adds to x.age the sums over rows from r0 on of their weights, the
 // rows of w, times x.w.
-func (u *unit[T]) sumWeights(x *gradient[T], r0, rows, cols int, w []T, ld int) {
+func (u *headTask[T]) sumWeights(x *gradient[T], r0, rows, cols int, w []T, ld int) {
 	if x.age == nil || cols == 0 {
 		return
 	}

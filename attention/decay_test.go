@@ -454,8 +454,8 @@ func TestDecayedWeakRows(t *testing.T) {
 			weak++
 		}
 	}
-	if keep.Weak != weak {
-		t.Errorf("%d weak rows, want %d", keep.Weak, weak)
+	if keep.WeakCount != weak {
+		t.Errorf("%d weak rows, want %d", keep.WeakCount, weak)
 	}
 }
 
@@ -469,7 +469,7 @@ func TestSumsOfLogGKeepWhatRoundingLeavesOut(t *testing.T) {
 		a.add(rate, true)
 	}
 	for _, tokens := range []int{1, 1000, n} {
-		if got, want := a.between(0, tokens), rate*float64(tokens); math.Abs(got-want) > 1e-9*math.Abs(want) {
+		if got, want := a.sumBetween(0, tokens), rate*float64(tokens); math.Abs(got-want) > 1e-9*math.Abs(want) {
 			t.Errorf("%d tokens of %g: the sum is %g, want %g", tokens, rate, got, want)
 		}
 	}

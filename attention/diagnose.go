@@ -15,9 +15,9 @@ import (
 // The weights w_j of a row are taken before any division. They are computed in the
 // direct form and summed in float64.
 type Diagnosis struct {
-	Rows   int64 // queries that see a key
-	Unseen int64 // queries that see none
-	Weak   int64 // rows with a doubtful denominator, as in Saved.Weak
+	Rows        int64 // queries that see a key
+	UnseenCount int64 // queries that see none
+	WeakCount   int64 // rows with a doubtful denominator, as in Saved.WeakCount
 
 	// Entropy is the mean over rows of -Σ p_j ln p_j with p_j = |w_j| / Σ|w|, in
 	// nats: e to this power is the number of keys that a row spreads over. Where
@@ -62,10 +62,10 @@ func (e *engine[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	if c.HasState() {
 		return nil, errSegmentedDiagnosis
 	}
-	if e.spec.Forget != nil {
+	if e.spec.BuiltinDecay != nil {
 		ar := arena.Acquire()
 		defer ar.Release()
-		c = e.forgetting(ar, c)
+		c = e.withBuiltinDecay(ar, c)
 	}
 	seqs := e.sequences(nil, c)
 	e.measure(c, seqs)
@@ -79,7 +79,7 @@ func (e *engine[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 				pieces = append(pieces, stretchOfRows{s: s, longest: longest, h: h, i0: i0, i1: min(i0+diagnosedRows, s.N)})
 			}
 		}
-		direct, _ := e.count(s.N, s.M, c.Q.D, c.V.D, c.Causal, 1)
+		direct, _ := e.countOperations(s.N, s.M, c.Q.D, c.V.D, c.Causal, 1)
 		work += direct * float64(c.Q.H)
 	}
 	par.RunEach(len(pieces), work, func(i int) { e.diagnose(c, &pieces[i]) })
@@ -103,7 +103,7 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	group := c.Q.H / c.K.H
-	u := e.unit(c, p.s, p.h/group, ar)
+	u := e.newTask(c, p.s, p.h/group, ar)
 	defer e.release(u)
 	u.age()
 	n := p.i1 - p.i0
@@ -119,21 +119,21 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 	}
 	var coef []T
 	if !e.spec.Exp {
-		coef = u.coef()
+		coef = u.coefficients()
 	}
-	for j0 := 0; j0 < u.seen(p.i1-1); j0 += keyBlock {
+	for j0 := 0; j0 < u.countVisible(p.i1-1); j0 += keyBlock {
 		nk := min(keyBlock, u.m-j0)
 		u.prepare(bt, ld, &keys, j0, j0+nk)
 		for i := 0; i < n; i += panelRows {
 			b := u.block(a[i*lda:], lda, p.i0+i, min(panelRows, n-i), bt, ld, j0, nk)
-			u.scores(&b, 0, panelRows, s, ld)
+			u.computeScores(&b, 0, panelRows, s, ld)
 			mark := ar.Mark()
 			decay := u.fader(&b)
 			if e.spec.Exp {
 				u.ageScores(&decay, &b, 0, b.nq, s, ld, nil)
 			}
 			for r := range b.nq {
-				row := s[r*ld:][:b.visible(r)]
+				row := s[r*ld:][:b.countVisible(r)]
 				var left []T // of each key; nil: all
 				if len(row) > 0 && !e.spec.Exp {
 					u.weigh(row, row, 0, len(row), coef, sum)
@@ -144,13 +144,13 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 				}
 				for k, w := range row {
 					switch {
-					case b.partial() && !b.sees(r, k):
+					case b.hasMask() && !b.isVisible(r, k):
 					case e.spec.Exp:
 						rows[i+r].exponential(float64(w))
 					case left == nil:
 						rows[i+r].AddWeight(float64(w), 1)
 					default:
-						rows[i+r].AddWeight(float64(w), float64(left[k])*u.enters(j0+k))
+						rows[i+r].AddWeight(float64(w), float64(left[k])*u.gateOf(j0+k))
 					}
 				}
 			}
@@ -159,8 +159,8 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 	}
 	for i := range rows {
 		r := &rows[i]
-		if r.Seen == 0 {
-			p.found.Unseen++
+		if r.SeenKeys == 0 {
+			p.found.UnseenCount++
 			continue
 		}
 		one := Diagnosis{Rows: 1, Entropy: r.Entropy()}
@@ -170,16 +170,16 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 			eps := float64(u.eps(u.waits(p.i0 + i)))
 			switch one.MinDen = eps; {
 			case e.spec.Floor > 0:
-				one.MinDen = e.spec.floored(r.Sum)
-			case !e.spec.Raw:
+				one.MinDen = e.spec.applyFloor(r.Sum)
+			case !e.spec.Unnormalized:
 				one.MinDen += r.Sum
 			}
 			one.Condition = math.Inf(1)
 			if one.MinDen != 0 {
 				one.Condition = r.Size / math.Abs(one.MinDen)
 			}
-			if weak(T(one.MinDen), r.left, e.most(c.Q.D, e.reach(c, p.s, p.longest, p.h, p.i0+i))) {
-				one.Weak = 1
+			if isIllConditioned(T(one.MinDen), r.decayedKeys, e.largestWeight(c.Q.D, e.boundScore(c, p.s, p.longest, p.h, p.i0+i))) {
+				one.WeakCount = 1
 			}
 		}
 		one.MinEntropy, one.MaxCondition = one.Entropy, one.Condition
@@ -190,17 +190,17 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 // RowDiagnosis accumulates statistics of a row's weights, one after another. Weights of the
 // exponential are divided by e^top, the largest so far.
 type RowDiagnosis struct {
-	Seen      int64
-	left      float64 // of the keys seen, after their decay
-	Sum, Size float64 // Σw, Σ|w|
-	log       float64 // Σ|w|·ln|w|
-	top       float64
+	SeenKeys    int64
+	decayedKeys float64 // of the keys seen, after their decay
+	Sum, Size   float64 // Σw, Σ|w|
+	log         float64 // Σ|w|·ln|w|
+	top         float64
 }
 
 // AddWeight counts the weight w of a key whose decay factor is left.
 func (r *RowDiagnosis) AddWeight(w, left float64) {
-	r.Seen++
-	r.left += left
+	r.SeenKeys++
+	r.decayedKeys += left
 	r.Sum += w
 	if w = math.Abs(w); w > 0 {
 		r.Size += w
@@ -210,7 +210,7 @@ func (r *RowDiagnosis) AddWeight(w, left float64) {
 
 // exponential is weight for e^s.
 func (r *RowDiagnosis) exponential(s float64) {
-	r.Seen++
+	r.SeenKeys++
 	if s > r.top {
 		// e^(x-top) becomes e^(x-s), and so do the factors of its logarithm.
 		if fade := math.Exp(r.top - s); r.Size > 0 {
@@ -252,8 +252,8 @@ func (d *Diagnosis) Merge(x *Diagnosis, at int, logarithms bool) {
 		}
 	}
 	d.Rows += x.Rows
-	d.Unseen += x.Unseen
-	d.Weak += x.Weak
+	d.UnseenCount += x.UnseenCount
+	d.WeakCount += x.WeakCount
 	d.Entropy += x.Entropy
 	d.Condition += x.Condition
 }

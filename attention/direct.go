@@ -33,7 +33,7 @@ type keyRows[T tensor.Float] struct {
 }
 
 // keyRows returns the rows of all keys, in scratch memory.
-func (u *unit[T]) keyRows() *keyRows[T] {
+func (u *headTask[T]) keyRows() *keyRows[T] {
 	x := &u.keys
 	*x = keyRows[T]{panel: keyBlock, ldb: scratch.Stride[T](min(u.m, keyBlock)), ldv: scratch.Stride[T](u.dv)}
 	x.bt = arena.Take[T](u.ar, (u.m+keyBlock-1)/keyBlock*u.da*x.ldb)
@@ -51,9 +51,9 @@ func (u *unit[T]) keyRows() *keyRows[T] {
 }
 
 // fill brings keys j0 ≤ j < j1 of u, and their values, to their place.
-func (x *keyRows[T]) fill(u *unit[T], j0, j1 int) {
+func (x *keyRows[T]) fill(u *headTask[T], j0, j1 int) {
 	if !u.valuesInPlace() {
-		u.copyV(x.v[j0*x.ldv:], x.ldv, j0, j1)
+		u.copyValues(x.v[j0*x.ldv:], x.ldv, j0, j1)
 	}
 	x.put(u, 0, j0, j1)
 }
@@ -61,7 +61,7 @@ func (x *keyRows[T]) fill(u *unit[T], j0, j1 int) {
 // valuesInPlace reports whether the values can be read where they are: they all
 // exist, fill whole vectors, and a column of them does not compete for a few
 // sets of the first-level cache, which has room for cacheLines of them.
-func (u *unit[T]) valuesInPlace() bool {
+func (u *headTask[T]) valuesInPlace() bool {
 	const cacheLines = 512
 	perRow := u.v.Stride / kernel.Lanes
 	return u.mask == nil && u.dv%kernel.Lanes == 0 && u.v.Stride%kernel.Lanes == 0 &&
@@ -69,7 +69,7 @@ func (u *unit[T]) valuesInPlace() bool {
 }
 
 // put prepares keys j0 ≤ j < j1 of u, whose keys follow the first at ones in x.
-func (x *keyRows[T]) put(u *unit[T], at, j0, j1 int) {
+func (x *keyRows[T]) put(u *headTask[T], at, j0, j1 int) {
 	keys := u.keySide()
 	for j := j0; j < j1; {
 		c := (at + j) % x.panel
@@ -84,15 +84,15 @@ func (x *keyRows[T]) panelOf(j, da int) []T { return x.bt[j/x.panel*da*x.ldb:] }
 
 // block returns nq queries from i0 on, prepared in a, against nk keys from j0
 // on.
-func (u *unit[T]) block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T] {
+func (u *headTask[T]) block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T] {
 	b := block[T]{a: a, lda: lda, bt: bt, panel: keyBlock, ldb: ldb, nq: nq, nk: nk, diag: nk}
 	if u.causal {
-		b.diag = i0 + u.off - j0
+		b.diag = i0 + u.offset - j0
 	}
 	if u.ages != nil {
-		b.ages, b.key, b.at, b.log = u.ages, j0, u.m-1, 1
+		b.ages, b.key, b.rowPlace, b.log = u.ages, j0, u.m-1, 1
 		if u.causal {
-			b.at = i0 + u.off
+			b.rowPlace = i0 + u.offset
 		}
 		if u.places != nil {
 			b.places = u.places[i0:]
@@ -104,21 +104,21 @@ func (u *unit[T]) block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T
 	if u.keep != nil {
 		b.keep, b.keepRow = u.keep[i0*u.keepRow+j0:], u.keepRow
 	}
-	b.band, b.twoEnds = u.spec.band, u.spec.isSymmetric
+	b.band, b.twoEnds = u.spec.windowWidth, u.spec.isSymmetric
 	return b
 }
 
-// sees reports whether query i sees any key.
-func (u *unit[T]) sees(i int) bool {
-	for j := u.lowest(i); j < u.seen(i); j++ {
-		if u.exists(j) && (u.keep == nil || u.keep[i*u.keepRow+j]) {
+// seesAnyKey reports whether query i sees any key.
+func (u *headTask[T]) seesAnyKey(i int) bool {
+	for j := u.lowest(i); j < u.countVisible(i); j++ {
+		if u.hasKey(j) && (u.keep == nil || u.keep[i*u.keepRow+j]) {
 			return true
 		}
 	}
 	return false
 }
 
-func (u *unit[T]) directForward() {
+func (u *headTask[T]) directForward() {
 	u.age()
 	x := u.keyRows()
 	if u.queriesInPlace() {
@@ -135,7 +135,7 @@ func (u *unit[T]) directForward() {
 }
 
 // attendAs answers the queries of u, which see keys as all does.
-func (u *unit[T]) attendAs(all *unit[T], x *keyRows[T]) {
+func (u *headTask[T]) attendAs(all *headTask[T], x *keyRows[T]) {
 	if u.workers > 1 {
 		u.attendTogether(all, x, false)
 		return
@@ -151,7 +151,7 @@ func (u *unit[T]) attendAs(all *unit[T], x *keyRows[T]) {
 
 // prepareGroup sets a [heads, da, lda] to n prepared queries from i0 on of every
 // head, each a column, without what exponent leaves to the exponential.
-func (u *unit[T]) prepareGroup(a []T, lda, i0, n int) {
+func (u *headTask[T]) prepareGroup(a []T, lda, i0, n int) {
 	for g := range u.q {
 		s := u.querySide(g)
 		s.scale, _ = u.spec.exponent(s.scale)
@@ -162,12 +162,12 @@ func (u *unit[T]) prepareGroup(a []T, lda, i0, n int) {
 // queriesInPlace reports whether the queries can be read where they are: they
 // need no preparation, and the lines of a column of a few rows fit the
 // first-level cache beside each other.
-func (u *unit[T]) queriesInPlace() bool {
-	if u.spec.Norm != NoNorm || u.spec.mapped() || u.rope != nil || u.drop != nil {
+func (u *headTask[T]) queriesInPlace() bool {
+	if u.spec.Norm != NoNorm || u.spec.hasMap() || u.rope != nil || u.drop != nil {
 		return false
 	}
 	for g := range u.q {
-		if rest, _ := u.spec.exponent(u.scale[g]); rest != 1 || !spread(u.q[g].Stride) {
+		if rest, _ := u.spec.exponent(u.scale[g]); rest != 1 || !avoidsCacheConflicts(u.q[g].Stride) {
 			return false
 		}
 	}
@@ -176,18 +176,18 @@ func (u *unit[T]) queriesInPlace() bool {
 
 // sumsInPlace reports whether numerators can be summed where the outputs will
 // be.
-func (u *unit[T]) sumsInPlace() bool {
+func (u *headTask[T]) sumsInPlace() bool {
 	for g := range u.o {
-		if s := u.o[g].Stride; s%kernel.Lanes != 0 || !spread(s) {
+		if s := u.o[g].Stride; s%kernel.Lanes != 0 || !avoidsCacheConflicts(s) {
 			return false
 		}
 	}
 	return u.dv%kernel.Lanes == 0
 }
 
-// spread reports whether a column of a dozen rows finds room in the first-level
+// avoidsCacheConflicts reports whether a column of a dozen rows finds room in the first-level
 // cache: the lines of a row are no multiple of too large a power of two.
-func spread(stride int) bool {
+func avoidsCacheConflicts(stride int) bool {
 	const largest = 8
 	lines := stride / kernel.Lanes
 	return lines&-lines <= largest
@@ -196,7 +196,7 @@ func spread(stride int) bool {
 // attend sets the outputs and denominators of n ≤ queryBlock queries of every
 // head from i0 on, which prepareGroup has left in a; nil: they are in place. A
 // block of keys is read once for all heads.
-func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
+func (u *headTask[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	rows := len(u.q) * n
@@ -213,7 +213,7 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 		return o[g*n*ldo:], ldo
 	}
 	den, base, top := arena.TakeZeros[T](u.ar, rows), arena.TakeZeros[T](u.ar, rows), arena.TakeZeros[T](u.ar, rows)
-	blocks := pieces(u.seen(i0+n-1), keyBlock)
+	blocks := pieces(u.countVisible(i0+n-1), keyBlock)
 	// With decay the keys that weigh most come last, and an exponential begins
 	// with them: the powers of rows then need not follow.
 	backward := u.ages != nil && u.spec.Exp
@@ -234,7 +234,7 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 			if a == nil {
 				b.a, b.lda = u.q[g].Data[i0*u.q[g].Stride:], u.q[g].Stride
 			} else {
-				b.a, b.lda, b.across = a[g*u.da*lda:], lda, true
+				b.a, b.lda, b.hasColumns = a[g*u.da*lda:], lda, true
 			}
 			o, ldo := sums(g)
 			if r := g * n; u.spec.Exp {
@@ -248,26 +248,26 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 	}
 	for g := range u.q {
 		o, ldo := sums(g)
-		u.finish(g, i0, o, ldo, den[g*n:][:n], base[g*n:], top[g*n:])
+		u.finishRows(g, i0, o, ldo, den[g*n:][:n], base[g*n:], top[g*n:])
 	}
 }
 
-// finish sets the outputs and denominators of the queries of head g from i0 on, from
+// finishRows sets the outputs and denominators of the queries of head g from i0 on, from
 // the sums of attend.
-func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, base, top []T) {
+func (u *headTask[T]) finishRows(g, i0 int, o []T, ldo int, den, base, top []T) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	kept, over := u.den[g][i0:], arena.Take[T](u.ar, len(den))
 	for r, sum := range den {
 		if !u.spec.Exp {
-			sum = u.spec.total(sum, u.eps(u.waits(i0+r)))
+			sum = u.spec.denominator(sum, u.eps(u.waits(i0+r)))
 			kept[r] = sum
 		}
-		if over[r] = u.over(sum); u.spec.OutputNorm {
+		if over[r] = u.invertDen(sum); u.spec.OutputNorm {
 			over[r] *= u.outputFactor(float64(u.countSeen(i0 + r)))
 		}
 	}
-	if u.spec.Exp && u.kept {
+	if u.spec.Exp && u.savesDen {
 		_, factor := u.spec.exponent(u.scale[g])
 		for r, sum := range den {
 			kept[r] = rowscale.Power[T]{Base: base[r], Top: top[r]}.Log(sum, factor)
@@ -276,10 +276,10 @@ func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, base, top []T) {
 	out := &u.o[g]
 	u.t.ScaleRows(out.Data[i0*out.Stride:], out.Stride, o, ldo, u.dv, over)
 	for r := range den {
-		if u.mask == nil && u.keep == nil && u.seen(i0) > 0 {
+		if u.mask == nil && u.keep == nil && u.countVisible(i0) > 0 {
 			break
 		}
-		if u.sees(i0 + r) {
+		if u.seesAnyKey(i0 + r) {
 			continue
 		}
 		clear(out.Row(i0 + r))
@@ -288,10 +288,10 @@ func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, base, top []T) {
 			kept[r] = T(math.Inf(-1))
 		}
 	}
-	u.inspect(g, i0, i0+len(den))
+	u.noteNonFinite(g, i0, i0+len(den))
 }
 
-func (u *unit[T]) directBackward() {
+func (u *headTask[T]) directBackward() {
 	u.age()
 	if u.workers > 1 {
 		u.directBackwardTogether()
@@ -301,23 +301,23 @@ func (u *unit[T]) directBackward() {
 	keys := arena.TakeZeros[T](u.ar, u.m*lda)
 	u.prepareK(keys, lda, 0, u.m)
 	values := arena.Take[T](u.ar, u.m*ldo)
-	u.copyV(values, ldo, 0, u.m)
+	u.copyValues(values, ldo, 0, u.m)
 	dkeys, dvalues := u.backPairs(u, keys, values)
 	u.gradK(0, u.m, dkeys, lda)
 	u.setValuesGrad(dvalues, 0, u.m)
 }
 
 // setValuesGrad sets dV of keys j0 ≤ j < j1 from rows of stride(dv).
-func (u *unit[T]) setValuesGrad(dvalues []T, j0, j1 int) {
+func (u *headTask[T]) setValuesGrad(dvalues []T, j0, j1 int) {
 	ldo := scratch.Stride[T](u.dv)
 	for j := j0; j < j1; j++ {
 		if u.adds {
-			if u.exists(j) {
+			if u.hasKey(j) {
 				u.t.Add(u.dval.Row(j), u.dval.Row(j), dvalues[j*ldo:])
 			}
 			continue
 		}
-		if u.exists(j) {
+		if u.hasKey(j) {
 			copy(u.dval.Row(j), dvalues[j*ldo:])
 		} else {
 			clear(u.dval.Row(j))
@@ -325,10 +325,10 @@ func (u *unit[T]) setValuesGrad(dvalues []T, j0, j1 int) {
 	}
 }
 
-// backPairs sets dq of the unit's queries and returns the gradients of the
+// backPairs sets dq of the task's queries and returns the gradients of the
 // prepared keys [all.m, stride(da)] and the values [all.m, stride(dv)] that they
 // see, as all says.
-func (u *unit[T]) backPairs(all *unit[T], keys, values []T) (dkeys, dvalues []T) {
+func (u *headTask[T]) backPairs(all *headTask[T], keys, values []T) (dkeys, dvalues []T) {
 	dkeys = arena.TakeZeros[T](u.ar, all.m*scratch.Stride[T](u.da))
 	dvalues = arena.TakeZeros[T](u.ar, all.m*scratch.Stride[T](u.dv))
 	mark := u.ar.Mark()
@@ -355,7 +355,7 @@ func (u *unit[T]) backPairs(all *unit[T], keys, values []T) (dkeys, dvalues []T)
 
 // backRow is what backPairs works in.
 type backRow[T tensor.Float] struct {
-	u, all                       *unit[T]
+	u, all                       *headTask[T]
 	lda, ldb, ldo                int
 	keys, values, dkeys, dvalues []T
 
@@ -364,20 +364,20 @@ type backRow[T tensor.Float] struct {
 	age               []T // [kernel.Pad(all.m)] what gradient.age has of all keys; nil: not wanted
 }
 
-// start gives r a unit to work for, and its scratch memory.
-func (r *backRow[T]) start(u, all *unit[T]) {
+// start gives r a task to work for, and its scratch memory.
+func (r *backRow[T]) start(u, all *headTask[T]) {
 	n := min(u.n, gradQueries)
 	r.u, r.all = u, all
 	r.lda, r.ldb, r.ldo = scratch.Stride[T](u.da), scratch.Stride[T](min(all.m, keyBlock)), scratch.Stride[T](u.dv)
 	r.a = arena.TakeZeros[T](u.ar, n*r.lda)
-	r.da = u.take(n * r.lda)
+	r.da = u.takeScratch(n * r.lda)
 	r.do = arena.TakeZeros[T](u.ar, n*r.ldo)
-	r.w, r.top = u.take(n), u.take(n)
-	r.bt, r.vt = u.take(u.da*r.ldb), u.take(u.dv*r.ldb)
+	r.w, r.top = u.takeScratch(n), u.takeScratch(n)
+	r.bt, r.vt = u.takeScratch(u.da*r.ldb), u.takeScratch(u.dv*r.ldb)
 }
 
 // run does row i of blocks of head g, as a member of t unless that is nil.
-func (r *backRow[T]) run(t *team, g, i int) {
+func (r *backRow[T]) run(t *tokenGroup, g, i int) {
 	u, all := r.u, r.all
 	i0 := i * gradQueries
 	n := min(gradQueries, u.n-i0)
@@ -386,10 +386,10 @@ func (r *backRow[T]) run(t *team, g, i int) {
 	if r.age != nil {
 		all.ageQueries(i0, r.w[:n], all.waits)
 	}
-	all.spec.keepOff(r.w[:n], all.den[g][i0:])
+	all.spec.maskDenGrad(r.w[:n], all.den[g][i0:])
 	clear(r.da)
 	base := r.findFar(i0, n)
-	for c := range pieces(all.seen(i0+n-1), keyBlock) {
+	for c := range pieces(all.countVisible(i0+n-1), keyBlock) {
 		j0 := c * keyBlock
 		nk := min(keyBlock, all.m-j0)
 		keys, values := r.keys[j0*r.lda:], r.values[j0*r.ldo:]
@@ -397,7 +397,7 @@ func (r *backRow[T]) run(t *team, g, i int) {
 		u.t.Transpose(r.vt, r.ldb, values, r.ldo, nk, u.dv)
 		b := all.block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
 		if t != nil {
-			t.wait(c, all.rowsBefore(j0, g, i))
+			t.waitForTurn(c, all.rowsBefore(j0, g, i))
 		}
 		x := gradient[T]{
 			b: keys, vt: r.vt, do: r.do, ldo: r.ldo, w: r.w, top: r.top, base: base,
@@ -408,7 +408,7 @@ func (r *backRow[T]) run(t *team, g, i int) {
 		}
 		u.blockGrad(&b, &x)
 		if t != nil {
-			t.pass(c)
+			t.passStage(c)
 		}
 	}
 	u.gradQ(g, i0, i0+n, r.da, r.lda)
@@ -425,12 +425,12 @@ func (r *backRow[T]) findFar(i0, n int) (base []T) {
 	if far == nil {
 		return nil
 	}
-	for c := range pieces(all.seen(i0+n-1), keyBlock) {
+	for c := range pieces(all.countVisible(i0+n-1), keyBlock) {
 		j0 := c * keyBlock
 		nk := min(keyBlock, all.m-j0)
 		u.t.Transpose(r.bt, r.ldb, r.keys[j0*r.lda:], r.lda, nk, u.da)
 		b := all.block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
-		u.meet(&b, far)
+		u.measureFarRows(&b, far)
 	}
 	far.Finish()
 	return far.Base
@@ -438,10 +438,10 @@ func (r *backRow[T]) findFar(i0, n int) (base []T) {
 
 // outputGrad sets do [n, ldo], w and top as gradient has them, for queries of
 // head g from i0 on. Queries that see no key have zeros.
-func (u *unit[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
+func (u *headTask[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
 	for r := range n {
 		i, row := i0+r, do[r*ldo:][:u.dv]
-		if !u.sees(i) {
+		if !u.seesAnyKey(i) {
 			clear(row)
 			w[r], top[r] = 0, 0
 			continue
@@ -450,7 +450,7 @@ func (u *unit[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
 		if u.spec.Exp {
 			top[r] = T(float64(u.den[g][i]) * math.Log2E)
 		} else {
-			factor = u.over(u.den[g][i])
+			factor = u.invertDen(u.den[g][i])
 		}
 		u.t.Scale(row, factor, u.do[g].Row(i))
 		w[r] = -delta * factor
@@ -459,7 +459,7 @@ func (u *unit[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
 
 // directWeights sets rows of dst [i1-i0, m] to the weights of queries
 // i0 ≤ i < i1 of head g over their denominators, 0 where they do not see.
-func (u *unit[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {
+func (u *headTask[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {
 	u.age()
 	x := u.keyRows()
 	lda := scratch.Stride[T](u.da)
@@ -469,9 +469,9 @@ func (u *unit[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {
 	for i := i0; i < i1; i += panelRows {
 		n := min(panelRows, i1-i)
 		u.prepareQ(a, lda, g, i, i+n)
-		for j0 := 0; j0 < u.seen(i+n-1); j0 += keyBlock {
+		for j0 := 0; j0 < u.countVisible(i+n-1); j0 += keyBlock {
 			b := u.block(a, lda, i, n, x.panelOf(j0, u.da), x.ldb, j0, min(keyBlock, u.m-j0))
-			_, cols := u.scores(&b, 0, panelRows, s, x.ldb)
+			_, cols := u.computeScores(&b, 0, panelRows, s, x.ldb)
 			if u.spec.Exp {
 				mark := u.ar.Mark()
 				decay := u.fader(&b)
@@ -489,27 +489,27 @@ func (u *unit[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {
 }
 
 // normaliseWeights turns the scores of query i into weights.
-func (u *unit[T]) normaliseWeights(row []T, i int) {
-	if !u.sees(i) {
+func (u *headTask[T]) normaliseWeights(row []T, i int) {
+	if !u.seesAnyKey(i) {
 		clear(row)
 		return
 	}
 	all := u.block(nil, 0, i, 1, nil, 0, 0, u.m)
-	seen := row[:u.seen(i)]
+	seen := row[:u.countVisible(i)]
 	if u.spec.Exp {
-		all.hide(row, 0, T(math.Inf(-1)))
+		all.maskRow(row, 0, T(math.Inf(-1)))
 		u.t.Exp(seen, seen, u.t.Max(seen))
 	} else {
 		mark := u.ar.Mark()
-		u.weigh(seen, seen, 0, len(seen), u.coef(), arena.TakeZeros[T](u.ar, 1))
+		u.weigh(seen, seen, 0, len(seen), u.coefficients(), arena.TakeZeros[T](u.ar, 1))
 		if all.ages != nil {
 			decay := u.fader(&all)
-			weights := u.take(len(seen))
+			weights := u.takeScratch(len(seen))
 			copy(weights, seen)
 			decay.fade(&all, 0, seen, weights)
 		}
 		u.ar.Reset(mark)
 	}
-	all.hide(row, 0, 0)
-	u.t.Scale(seen, u.over(u.spec.total(u.t.Sum(seen), u.eps(u.waits(i)))), seen)
+	all.maskRow(row, 0, 0)
+	u.t.Scale(seen, u.invertDen(u.spec.denominator(u.t.Sum(seen), u.eps(u.waits(i)))), seen)
 }

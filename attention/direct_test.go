@@ -315,7 +315,7 @@ func TestSoftmaxOfLargeLogits(t *testing.T) {
 	}
 }
 
-// A unit may allocate a handful of small things, its pieces nothing.
+// A task may allocate a handful of small things, its pieces nothing.
 func TestDirectAllocations(t *testing.T) {
 	if raced {
 		t.Skip("the race detector allocates")

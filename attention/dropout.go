@@ -69,12 +69,12 @@ type Drop struct {
 	Q1, K1     []bool // [B·H·N·D], [B·Hkv·M·D] of ElementDrop
 	Q2, K2     []bool // [B·H·N·D·D], [B·Hkv·M·D·D] of ProductDrop
 
-	from *place // of a piece of another call; nil: the call's own
+	source *dropoutCoords // of a piece of another call; nil: the call's own
 }
 
 // IsActive reports whether anything may be left out.
 func (d *Drop) IsActive() bool {
-	return d != nil && (d.Rate > 0 || d.given(false) != nil || d.given(true) != nil)
+	return d != nil && (d.Rate > 0 || d.givenMask(false) != nil || d.givenMask(true) != nil)
 }
 
 // check reports the first thing that does not fit heads of shape s.
@@ -88,7 +88,7 @@ func (d *Drop) check(s Shape) error {
 	if !(d.Rate >= 0 && d.Rate < 1) {
 		return fmt.Errorf("dropout: rate is %v, needs 0 ≤ rate < 1", d.Rate)
 	}
-	if d.from != nil {
+	if d.source != nil {
 		return nil // checked with the call
 	}
 	queries, keys := s.B*s.H*s.N, s.B*s.Hkv*s.M
@@ -113,15 +113,15 @@ func (d *Drop) check(s Shape) error {
 			given = true
 		}
 	}
-	q, k := d.given(false), d.given(true)
+	q, k := d.givenMask(false), d.givenMask(true)
 	if given && (q == nil && queries > 0 || k == nil && keys > 0) {
 		return fmt.Errorf("dropout: the mask of one side is given without the other's")
 	}
 	return nil
 }
 
-// given returns the given mask of keys or queries.
-func (d *Drop) given(keys bool) []bool {
+// givenMask returns the given mask of keys or queries.
+func (d *Drop) givenMask(keys bool) []bool {
 	q, k := d.QTok, d.KTok
 	switch d.Kind {
 	case ElementDrop:
@@ -146,8 +146,8 @@ func (k DropKind) width(d int) int {
 	return d * d
 }
 
-// place is where the tokens of a unit stand.
-type place struct {
+// dropoutCoords is where the tokens of a task stand.
+type dropoutCoords struct {
 	row    int   // sequence, by which what is drawn differs
 	start  int64 // position of the first key
 	b      int   // batch row of the given masks
@@ -156,47 +156,47 @@ type place struct {
 }
 
 // statePlace is the place of batch row b of a call to a state.
-func (c *Call[T]) statePlace(b int) place {
-	if c.Drop.from != nil {
-		return *c.Drop.from
+func (c *Call[T]) statePlace(b int) dropoutCoords {
+	if c.Drop.source != nil {
+		return *c.Drop.source
 	}
-	return place{row: b, start: c.Drop.Start, b: b, n: c.Q.N, m: c.K.N}
+	return dropoutCoords{row: b, start: c.Drop.Start, b: b, n: c.Q.N, m: c.K.N}
 }
 
-// piece returns d for tokens of sequence s of c, from query q0 and key k0 on,
+// slice returns d for tokens of sequence s of c, from query q0 and key k0 on,
 // which stand at position start and those that follow.
-func (d *Drop) piece(s *Sequence, q0, k0, n, m, start int) *Drop {
+func (d *Drop) slice(s *Sequence, q0, k0, n, m, start int) *Drop {
 	if !d.IsActive() {
 		return nil
 	}
 	p := *d
-	p.from = &place{s.Index, d.Start + int64(start), s.Batch, s.Q0 + q0, s.K0 + k0, n, m}
+	p.source = &dropoutCoords{s.Index, d.Start + int64(start), s.Batch, s.Q0 + q0, s.K0 + k0, n, m}
 	return &p
 }
 
-// dropping is a Drop as one side of one head has it.
-type dropping struct {
-	*Drop            // nil: nothing is left out
-	key   rng.Key    // of the side and head
-	first int64      // position of token 0
-	mask  []bool     // given, from token 0 on; nil: drawn
-	least uint32     // numbers below it are left out
-	kept  float64    // factor of kept elements
-	coef  [3]float64 // of ProductDrop: what else the rows of queries are multiplied with
+// headDropout is a Drop as one side of one head has it.
+type headDropout struct {
+	*Drop                 // nil: nothing is left out
+	key        rng.Key    // of the side and head
+	first      int64      // position of token 0
+	mask       []bool     // given, from token 0 on; nil: drawn
+	threshold  uint32     // numbers below it are left out
+	keptFactor float64    // factor of kept elements
+	coef       [3]float64 // of ProductDrop: what else the rows of queries are multiplied with
 }
 
-// of returns the dropout of query head or key head h of heads. pos is the position of
+// headDropout returns the dropout of query head or key head h of heads. pos is the position of
 // token 0 in its sequence.
-func (d *Drop) of(p *place, keys bool, h, heads, width, pos int) dropping {
+func (d *Drop) headDropout(p *dropoutCoords, keys bool, h, heads, width, pos int) headDropout {
 	side, tokens, token0 := uint64(0), p.n, p.q0
 	if keys {
 		side, tokens, token0 = 1, p.m, p.k0
 	}
-	x := dropping{
+	x := headDropout{
 		Drop: d, key: d.Key.Fold(side).Fold(uint64(p.row)).Fold(uint64(h)), first: p.start + int64(pos),
-		least: uint32(d.Rate * 0x1p32), kept: 1 / (1 - d.Rate), coef: [3]float64{1, 1, 1},
+		threshold: uint32(d.Rate * 0x1p32), keptFactor: 1 / (1 - d.Rate), coef: [3]float64{1, 1, 1},
 	}
-	if x.mask = d.given(keys); x.mask != nil {
+	if x.mask = d.givenMask(keys); x.mask != nil {
 		x.mask = x.mask[((p.b*heads+h)*tokens+token0)*d.Kind.width(width):]
 	}
 	return x
@@ -204,47 +204,47 @@ func (d *Drop) of(p *place, keys bool, h, heads, width, pos int) dropping {
 
 // draws are the bits of one token, in order.
 type draws struct {
-	*dropping
-	given  []bool // nil: from numbers
-	number uint64 // the next one
-	words  [4]uint32
-	used   int // of words
+	*headDropout
+	bits     []bool // nil: from numbers
+	number   uint64 // the next one
+	words    [4]uint32
+	usedBits int // of words
 }
 
 // token returns the first width bits of token i.
-func (m *dropping) token(i, width int) draws {
+func (m *headDropout) token(i, width int) draws {
 	if m.mask != nil {
-		return draws{dropping: m, given: m.mask[i*width:][:width]}
+		return draws{headDropout: m, bits: m.mask[i*width:][:width]}
 	}
 	// A number decides four times.
-	return draws{dropping: m, number: uint64(m.first+int64(i)) * (uint64(width+3) / 4), used: 4}
+	return draws{headDropout: m, number: uint64(m.first+int64(i)) * (uint64(width+3) / 4), usedBits: 4}
 }
 
 // next returns the factor of the next element: 0 if it is dropped.
 func (d *draws) next() float64 {
-	if d.given != nil {
-		keep := d.given[0]
-		d.given = d.given[1:]
+	if d.bits != nil {
+		keep := d.bits[0]
+		d.bits = d.bits[1:]
 		if keep {
-			return d.kept
+			return d.keptFactor
 		}
 		return 0
 	}
-	if d.used == 4 {
-		d.words, d.used = d.key.Uint32s(d.number), 0
+	if d.usedBits == 4 {
+		d.words, d.usedBits = d.key.Uint32s(d.number), 0
 		d.number++
 	}
-	word := d.words[d.used&3]
-	d.used++
-	if word >= d.least {
-		return d.kept
+	word := d.words[d.usedBits&3]
+	d.usedBits++
+	if word >= d.threshold {
+		return d.keptFactor
 	}
 	return 0
 }
 
 // dropOut multiplies masks of tokens or channels into n tokens from i on with d
 // channels, where channel c of token i+r is x[c·cs+r·ts].
-func dropOut[T tensor.Float](m *dropping, x []T, cs, ts, d, i, n int) {
+func dropOut[T tensor.Float](m *headDropout, x []T, cs, ts, d, i, n int) {
 	for r := range n {
 		switch x := x[r*ts:]; m.Kind {
 		case TokenDrop:

@@ -262,7 +262,7 @@ func TestDropoutExpectation(t *testing.T) {
 					products[float64]{}.Map(x, slices.Repeat([]float64{1}, d))
 				}
 				drop := &Drop{Kind: kind, Rate: rate, Key: rng.New(uint64(seed))}
-				m := drop.of(&place{}, true, 0, 1, d, 11)
+				m := drop.headDropout(&dropoutCoords{}, true, 0, 1, d, 11)
 				if kind == ProductDrop {
 					dropProducts(&m, x, d, 0)
 				} else {

@@ -22,16 +22,17 @@ type engine[T tensor.Float] struct {
 	params  *param.Set[T]
 	speeds  *costmodel.Table
 	walkers sync.Map  // by width: *monomials[T], whose weights their copies share
-	units   sync.Pool // of *unit[T]
+	units   sync.Pool // of *task[T]
 	passes  sync.Pool // of *pass[T]
 
 	products atomic.Pointer[engine[T]] // for ProductDrop; made when first needed
 }
 
-// New returns the mechanism that s describes.
+// New returns the mechanism that s describes. It returns an error if its fields do not fit
+// together.
 func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	if s.Window != nil {
-		return newWindowed(s)
+		return newHybrid(s)
 	}
 	e, err := newEngine(s)
 	if err != nil {
@@ -59,16 +60,16 @@ func newEngine[T tensor.Float](s Spec[T]) (*engine[T], error) {
 	if len(s.Coef) > 0 && s.Coef[s.degree()] == 0 {
 		return nil, fmt.Errorf("%s: the highest of %d coefficients is 0", s.Name, len(s.Coef))
 	}
-	if s.pairwise() && (s.Raw || s.Forget != nil) {
+	if s.isPairwise() && (s.Unnormalized || s.BuiltinDecay != nil) {
 		return nil, fmt.Errorf("%s: only polynomials can do without a denominator, or forget", s.Name)
 	}
-	if s.Raw {
+	if s.Unnormalized {
 		if s.Eps != 0 || s.OutputNorm {
 			return nil, fmt.Errorf("%s: without a denominator there is no eps and no norm of outputs", s.Name)
 		}
 		s.Eps = 1
 	}
-	if s.Floor > 0 && (s.pairwise() || s.Raw || s.Eps != 0) {
+	if s.Floor > 0 && (s.isPairwise() || s.Unnormalized || s.Eps != 0) {
 		return nil, fmt.Errorf("%s: only polynomials with a denominator, without eps, have a least one", s.Name)
 	}
 	if s.Gated && s.Features == nil {
@@ -89,15 +90,15 @@ func newEngine[T tensor.Float](s Spec[T]) (*engine[T], error) {
 
 func (e *engine[T]) Traits() Traits {
 	t := Traits{
-		Dropout: true, Products: e.hasProducts(), Decay: !e.spec.Norm.wide() && !e.spec.OutputNorm && e.spec.Floor == 0,
+		Dropout: true, Products: e.hasProducts(), Decay: !e.spec.Norm.needsAllTokens() && !e.spec.OutputNorm && e.spec.Floor == 0,
 
-		Name: e.spec.Name, Positive: e.spec.Positive, Causal: !e.spec.Norm.wide(),
-		Streaming: !e.spec.pairwise() && !e.spec.Norm.wide(), Linear: !e.spec.pairwise(),
+		Name: e.spec.Name, Positive: e.spec.Positive, Causal: !e.spec.Norm.needsAllTokens(),
+		Streaming: !e.spec.isPairwise() && !e.spec.Norm.needsAllTokens(), Linear: !e.spec.isPairwise(),
 	}
 	if !t.Causal {
 		t.NoCausal = overTokens
 	}
-	t.CausalOnly = e.spec.Forget != nil
+	t.CausalOnly = e.spec.BuiltinDecay != nil
 	return t
 }
 
@@ -125,7 +126,7 @@ func (e *engine[T]) check(c *Call[T]) error {
 			return err
 		}
 	}
-	if c.Form == Linear && e.spec.pairwise() {
+	if c.Form == Linear && e.spec.isPairwise() {
 		return fmt.Errorf("form: %s has no linear form", e.spec.Name)
 	}
 	if c.Causal {
@@ -136,7 +137,7 @@ func (e *engine[T]) check(c *Call[T]) error {
 	if err := e.refuseFading(c); err != nil {
 		return err
 	}
-	if err := e.checkForgetting(c); err != nil {
+	if err := e.checkBuiltinDecay(c); err != nil {
 		return err
 	}
 	if err := e.checkProducts(c); err != nil {
@@ -173,12 +174,12 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 			return ForwardByStep(Mechanism[T](e), out, c, false)
 		}
 	}
-	if e.spec.Forget != nil {
+	if e.spec.BuiltinDecay != nil {
 		ar := arena.Acquire()
 		defer ar.Release()
-		c = e.forgetting(ar, c)
+		c = e.withBuiltinDecay(ar, c)
 	}
-	p := e.pass(c, out, keep)
+	p := e.newPass(c, out, keep)
 	defer p.release()
 	var err error
 	if p.seg, err = e.segment(c, p.seqs, keep != nil); err != nil {
@@ -190,7 +191,7 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 		} else {
 			keep.Den = make([]T, need)
 		}
-		keep.Unseen, keep.Weak = 0, 0
+		keep.UnseenCount, keep.WeakCount = 0, 0
 		if need := len(p.seqs) * c.K.H; cap(keep.Moments) >= need {
 			keep.Moments = keep.Moments[:need]
 		} else {
@@ -202,7 +203,7 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 		p.seg.end()
 	}
 	if keep != nil {
-		e.notice(c, p.seqs, p.seg, keep, p.noticed.vanish.Load())
+		e.countWeakRows(c, p.seqs, p.seg, keep, p.noticed.vanish.Load())
 	}
 	return ReportNonFinite(out, keep, p.noticed.overflow.Load())
 }
@@ -228,12 +229,12 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	if keep == nil || len(keep.Den) != c.Q.B*c.Q.H*c.Q.N {
 		return fmt.Errorf("saved: not what Forward left for this call")
 	}
-	if e.spec.Forget != nil {
+	if e.spec.BuiltinDecay != nil {
 		ar := arena.Acquire()
 		defer ar.Release()
-		c = e.forgetting(ar, c)
+		c = e.withBuiltinDecay(ar, c)
 	}
-	p := e.pass(c, out, keep)
+	p := e.newPass(c, out, keep)
 	defer p.release()
 	p.back, p.g, p.dout = true, *g, dout
 	var err error
@@ -248,7 +249,7 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 		p.dparams = append(p.dparams, make([]T, len(p.seqs)*c.K.H*e.spec.Features.Params().Size())...)
 	}
 	p.run()
-	p.addParts()
+	p.addParamGrads()
 	e.addTau(p.dscale, c)
 	return nil
 }
@@ -261,7 +262,7 @@ func (g *Grads[T]) checkAge(c *Call[T]) error {
 	return CheckShape("d_log_g", &g.DLogG, c.K.B, c.K.H, c.K.N, 1)
 }
 
-// addTau adds to the gradient of tau what it has from each head of each sequence.
+// addTau adds to the gradient of tau the parts of each head of each sequence.
 func (e *engine[T]) addTau(dscale []float64, c *Call[T]) {
 	if tau := e.spec.Tau; tau != nil {
 		one := e.spec
@@ -273,22 +274,22 @@ func (e *engine[T]) addTau(dscale []float64, c *Call[T]) {
 	}
 }
 
-// walker returns the unit's walker for its rows.
-func (e *engine[T]) walker(u *unit[T]) *features.Monomials[T] {
-	if w := u.axes(); u.walker == nil || u.walker.Width != w {
-		u.walker = e.monomials(w)
+// monomialsOf returns the task's walker for its rows.
+func (e *engine[T]) monomialsOf(u *headTask[T]) *features.Monomials[T] {
+	if w := u.featureWidth(); u.walker == nil || u.walker.Width != w {
+		u.walker = e.newMonomials(w)
 	}
 	return u.walker
 }
 
-// unit returns the unit of key head kh of sequence s, ready for Forward but for
+// newTask returns the task of key head kh of sequence s, ready for Forward but for
 // its outputs. Release takes it back.
-func (e *engine[T]) unit(c *Call[T], s *Sequence, kh int, ar *arena.Arena) *unit[T] {
-	u, _ := e.units.Get().(*unit[T])
+func (e *engine[T]) newTask(c *Call[T], s *Sequence, kh int, ar *arena.Arena) *headTask[T] {
+	u, _ := e.units.Get().(*headTask[T])
 	if u == nil {
-		u = new(unit[T])
+		u = new(headTask[T])
 	}
-	*u = unit[T]{
+	*u = headTask[T]{
 		q: u.q, o: u.o, den: u.den, sums: u.sums, shares: u.shares, scale: u.scale, do: u.do, dq: u.dq, // empty, with room
 		walker: u.walker, stream: u.stream,
 		t: kernel.Active[T](), spec: &e.spec, ar: ar,
@@ -296,14 +297,14 @@ func (e *engine[T]) unit(c *Call[T], s *Sequence, kh int, ar *arena.Arena) *unit
 		k:  c.K.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
 		v:  c.V.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
 		n:  s.N, m: s.M, d: c.Q.D, dv: c.V.D, da: e.spec.width(c.Q.D),
-		causal: c.Causal, off: s.Offset, rope: c.Rope,
+		causal: c.Causal, offset: s.Offset, rope: c.Rope,
 		chunk: e.chunk(c.Q.D, c.Chunk),
 	}
 	if c.Causal {
-		u.pos = s.Offset + e.spec.lag
+		u.pos = s.Offset + e.spec.farLag
 	}
 	if e.spec.isSymmetric {
-		u.causal, u.off = true, s.Offset+e.spec.band/2
+		u.causal, u.offset = true, s.Offset+e.spec.windowWidth/2
 	}
 	u.q = headsOf(u.q, c.Q, s, headRange{kh * (c.Q.H / c.K.H), c.Q.H / c.K.H})
 	for g := range u.q {
@@ -320,7 +321,7 @@ func (e *engine[T]) unit(c *Call[T], s *Sequence, kh int, ar *arena.Arena) *unit
 	}
 	if c.Drop.IsActive() {
 		u.drop, u.hkv = c.Drop, c.K.H
-		u.place = place{s.Index, c.Drop.Start, s.Batch, s.Q0, s.K0, c.Q.N, c.K.N}
+		u.place = dropoutCoords{s.Index, c.Drop.Start, s.Batch, s.Q0, s.K0, c.Q.N, c.K.N}
 	}
 	if c.HasDecay() {
 		u.logG = c.LogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
@@ -329,16 +330,16 @@ func (e *engine[T]) unit(c *Call[T], s *Sequence, kh int, ar *arena.Arena) *unit
 }
 
 // release keeps u for another call, without what it points at.
-func (e *engine[T]) release(u *unit[T]) {
+func (e *engine[T]) release(u *headTask[T]) {
 	for _, m := range [][]tensor.Mat[T]{u.q, u.o, u.do, u.dq} {
 		clear(m)
 	}
 	clear(u.den)
 	clear(u.sums)
 	clear(u.shares)
-	*u = unit[T]{
+	*u = headTask[T]{
 		q: u.q[:0], o: u.o[:0], den: u.den[:0], sums: u.sums[:0], shares: u.shares[:0], scale: u.scale[:0], do: u.do[:0], dq: u.dq[:0],
-		walker: u.walker, stream: stream[T]{exist: u.stream.exist},
+		walker: u.walker, stream: chunkScan[T]{valid: u.stream.valid},
 	}
 	e.units.Put(u)
 }
@@ -353,7 +354,7 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 	if err := e.checkHeads(s.H, s.Hkv, s.D); err != nil {
 		return nil, err
 	}
-	if err := e.checkForgettingHeads(s.Hkv); err != nil {
+	if err := e.checkBuiltinDecayHeads(s.Hkv); err != nil {
 		return nil, err
 	}
 	if s.Carry != Rounded && s.Carry != Compensated {
@@ -366,10 +367,10 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 	if err := s.CheckStateSize(e.stateBytes(s)); err != nil {
 		return nil, err
 	}
-	if e.spec.pairwise() {
-		return newCache(e, s), nil
+	if e.spec.isPairwise() {
+		return newKeyCache(e, s), nil
 	}
-	return newSums(e, s), nil
+	return newRecurrentState(e, s), nil
 }
 
 func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) error {
@@ -383,10 +384,10 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 		return err
 	}
 	scratch.ClearRows(dst, 0, dst.Rows)
-	if e.spec.Forget != nil {
+	if e.spec.BuiltinDecay != nil {
 		ar := arena.Acquire()
 		defer ar.Release()
-		c = e.forgetting(ar, c)
+		c = e.withBuiltinDecay(ar, c)
 	}
 	group := c.Q.H / c.K.H
 	seqs := e.sequences(nil, c)
@@ -397,7 +398,7 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 			continue
 		}
 		ar := arena.Acquire()
-		u := e.unit(c, &s, h/group, ar)
+		u := e.newTask(c, &s, h/group, ar)
 		rows := dst.Slice(lo-i0, hi-i0)
 		rows.Data, rows.Cols = rows.Data[s.K0:], s.M
 		u.directWeights(rows, h%group, lo-s.Q0, hi-s.Q0)
@@ -407,12 +408,12 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 	return nil
 }
 
-// monomials returns a walker for prepared rows of a width. Walkers of one
+// newMonomials returns a walker for prepared rows of a width. Walkers of one
 // engine share their weights.
-func (e *engine[T]) monomials(width int) *features.Monomials[T] {
+func (e *engine[T]) newMonomials(width int) *features.Monomials[T] {
 	first, ok := e.walkers.Load(width)
 	if !ok {
-		first, _ = e.walkers.LoadOrStore(width, features.NewMonomials(kernel.Active[T](), e.spec.Coef, !e.spec.pure(), width))
+		first, _ = e.walkers.LoadOrStore(width, features.NewMonomials(kernel.Active[T](), e.spec.Coef, !e.spec.isSinglePower(), width))
 	}
 	return first.(*features.Monomials[T]).Clone()
 }
@@ -434,6 +435,6 @@ func (e *engine[T]) checkMoments(d, dv int) error {
 }
 
 // maxMoments is the most numbers that the moments of a head may have: 4 GiB in
-// float32, sixteen times those of degree 4 at D = Dv = 64. Wider rows or higher
+// float32, sixteen times the moments of degree 4 at D = Dv = 64. Wider rows or higher
 // degrees are a mistake.
 const maxMoments = 1 << 30

@@ -12,7 +12,7 @@ import (
 // multiplications and 6 additions for three rows, u_i = a_i x with x = Σ_j b_j d_j 6 and 2.
 // The state holds x: here 4·7 + 5·8 + 6·9.
 func ExampleState() {
-	m, err := attention.New(attention.Spec[float64]{Name: "product", Scale: 1, Coef: []float64{0, 1}, Raw: true})
+	m, err := attention.New(attention.Spec[float64]{Name: "product", Scale: 1, Coef: []float64{0, 1}, Unnormalized: true})
 	if err != nil {
 		log.Fatal(err)
 	}

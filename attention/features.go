@@ -44,23 +44,23 @@ type FeatureBlock[T tensor.Float] struct {
 // Take returns scratch memory with undefined contents.
 func (b *FeatureBlock[T]) Take(n int) []T { return arena.Take[T](b.Scratch, n) }
 
-// Limited marks Features whose products φ(q)·φ(k) are bounded. The bound decides when a
+// BoundedProduct marks Features whose products φ(q)·φ(k) are bounded. The bound decides when a
 // denominator nearly cancels.
-type Limited interface{ Bound() float64 }
+type BoundedProduct interface{ Bound() float64 }
 
-// mapped reports that prepared rows are not as normalisation, rotation and scale
+// hasMap reports that prepared rows are not as normalisation, rotation and scale
 // leave them.
-func (s *Spec[T]) mapped() bool { return s.Map != nil || s.Features != nil }
+func (s *Spec[T]) hasMap() bool { return s.Map != nil || s.Features != nil }
 
 // featureBlock returns tokens i0 ≤ i < i1 of a side, ready for Map. Those that do
 // not exist are zero, whatever they hold.
-func (u *unit[T]) featureBlock(s *side[T], i0, i1 int) FeatureBlock[T] {
+func (u *headTask[T]) featureBlock(s *headRows[T], i0, i1 int) FeatureBlock[T] {
 	n := i1 - i0
 	b := FeatureBlock[T]{Table: u.t, Scratch: u.ar, Keys: s.keys, Head: s.head, First: u.kh * len(u.q), D: u.d, N: n, Stride: scratch.Stride[T](n)}
-	b.X, b.Y = u.take(u.d*b.Stride), u.take(u.da*b.Stride)
-	u.unmapped(b.X, b.Stride, s, i0, i1)
+	b.X, b.Y = u.takeScratch(u.d*b.Stride), u.takeScratch(u.da*b.Stride)
+	u.prepareUnmapped(b.X, b.Stride, s, i0, i1)
 	for i := i0; i < i1 && s.mask != nil; i++ {
-		if s.hides(i) {
+		if s.isMasked(i) {
 			for c := range u.d {
 				b.X[c*b.Stride+i-i0] = 0
 			}
@@ -70,18 +70,18 @@ func (u *unit[T]) featureBlock(s *side[T], i0, i1 int) FeatureBlock[T] {
 }
 
 // mapTokens sets columns of dst [da, ld] to the features of tokens i0 ≤ i < i1.
-func (u *unit[T]) mapTokens(dst []T, ld int, s *side[T], i0, i1 int) {
+func (u *headTask[T]) mapTokens(dst []T, ld int, s *headRows[T], i0, i1 int) {
 	mark := u.ar.Mark()
 	b := u.featureBlock(s, i0, i1)
 	u.spec.Features.Map(&b)
-	if u.gated(s) {
-		u.gate(b.Y, b.Stride, i0, i1)
+	if u.hasGates(s) {
+		u.applyGates(b.Y, b.Stride, i0, i1)
 	}
 	for f := range u.da {
 		copy(dst[f*ld:][:b.N], b.Y[f*b.Stride:])
 	}
 	for i := i0; i < i1 && s.mask != nil; i++ {
-		if s.hides(i) {
+		if s.isMasked(i) {
 			for f := range u.da {
 				dst[f*ld+i-i0] = 0
 			}
@@ -92,21 +92,21 @@ func (u *unit[T]) mapTokens(dst []T, ld int, s *side[T], i0, i1 int) {
 
 // mapTokensGrad sets columns of dx [d, ld] from columns dy [da, ld], the gradient
 // of the features of tokens i0 ≤ i < i1.
-func (u *unit[T]) mapTokensGrad(dx, dy []T, ld int, s *side[T], i0, i1 int) {
+func (u *headTask[T]) mapTokensGrad(dx, dy []T, ld int, s *headRows[T], i0, i1 int) {
 	mark := u.ar.Mark()
 	b := u.featureBlock(s, i0, i1)
-	b.DX, b.DParams = u.take(u.d*b.Stride), u.dparams
+	b.DX, b.DParams = u.takeScratch(u.d*b.Stride), u.dparams
 	for f := range u.da {
 		copy(b.Y[f*b.Stride:][:b.N], dy[f*ld:])
 	}
 	for i := i0; i < i1 && s.mask != nil; i++ {
-		if s.hides(i) {
+		if s.isMasked(i) {
 			for f := range u.da {
 				b.Y[f*b.Stride+i-i0] = 0
 			}
 		}
 	}
-	if u.gated(s) {
+	if u.hasGates(s) {
 		u.gateGrad(&b, i0)
 	}
 	u.spec.Features.Grad(&b)
@@ -144,8 +144,8 @@ func (r *tokenRows[T]) mapToken(ar *arena.Arena, i int, x []T) {
 // Gradients of the numbers of features: each key head of each sequence has all
 // of them for itself, and they are added in that order.
 
-// partsOf returns the parts of dparams that belong to unit i.
-func (p *pass[T]) partsOf(i int) (parts [][]T) {
+// paramGradsOf returns the parts of dparams that belong to task i.
+func (p *callPass[T]) paramGradsOf(i int) (parts [][]T) {
 	all := p.e.spec.Features.Params().All()
 	size := p.e.spec.Features.Params().Size()
 	from := p.dparams[i*size:][:size]
@@ -161,8 +161,8 @@ func (s *Spec[T]) learnsFeatures() bool {
 	return s.Features != nil && s.Features.Params().Size() > 0
 }
 
-// addParts adds the gradients of all units to the parameters'.
-func (p *pass[T]) addParts() {
+// addParamGrads adds the gradients of all tasks to the parameters'.
+func (p *callPass[T]) addParamGrads() {
 	t := kernel.Active[T]()
 	from := p.dparams
 	for len(from) > 0 {

@@ -12,32 +12,32 @@ import (
 // calls without LogG enter with factor 1. The factor is on the features of the key, so
 // that all forms and states contain it.
 
-// enters returns the factor with which key j of the unit enters.
-func (u *unit[T]) enters(j int) float64 {
+// gateOf returns the factor with which key j of the task enters.
+func (u *headTask[T]) gateOf(j int) float64 {
 	if !u.spec.Gated || len(u.logG.Data) == 0 {
 		return 1
 	}
-	return -math.Expm1(u.rate(j))
+	return -math.Expm1(u.logDecay(j))
 }
 
-// gated reports that tokens of a side enter with factors.
-func (u *unit[T]) gated(s *side[T]) bool {
+// hasGates reports that tokens of a side enter with factors.
+func (u *headTask[T]) hasGates(s *headRows[T]) bool {
 	return s.keys && u.spec.Gated && len(u.logG.Data) > 0
 }
 
-// gates returns the factors of keys j0 ≤ j < j1.
-func (u *unit[T]) gates(j0, j1 int) []T {
-	f := u.take(j1 - j0)
+// keyGates returns the factors of keys j0 ≤ j < j1.
+func (u *headTask[T]) keyGates(j0, j1 int) []T {
+	f := u.takeScratch(j1 - j0)
 	for r := range f {
-		f[r] = T(u.enters(j0 + r))
+		f[r] = T(u.gateOf(j0 + r))
 	}
 	return f
 }
 
-// gate multiplies columns of y, features of keys j0 ≤ j < j1, by their factors.
-func (u *unit[T]) gate(y []T, ld, j0, j1 int) {
+// applyGates multiplies columns of y, features of keys j0 ≤ j < j1, by their factors.
+func (u *headTask[T]) applyGates(y []T, ld, j0, j1 int) {
 	mark := u.ar.Mark()
-	factors := u.gates(j0, j1)
+	factors := u.keyGates(j0, j1)
 	for f := range u.da {
 		row := y[f*ld:][:j1-j0]
 		u.t.Mul(row, row, factors)
@@ -47,10 +47,10 @@ func (u *unit[T]) gate(y []T, ld, j0, j1 int) {
 
 // gateGrad replaces b.Y, the gradient of gated features for keys from j0 on, by the
 // gradient of the features. It adds the gradient of the gates: d(1-g)/d log g = -g.
-func (u *unit[T]) gateGrad(b *FeatureBlock[T], j0 int) {
+func (u *headTask[T]) gateGrad(b *FeatureBlock[T], j0 int) {
 	mark := u.ar.Mark()
 	if u.dgate != nil {
-		dy := u.take(len(b.Y))
+		dy := u.takeScratch(len(b.Y))
 		copy(dy, b.Y)
 		u.spec.Features.Map(b)
 		along := arena.TakeZeros[T](u.ar, b.N)
@@ -59,10 +59,10 @@ func (u *unit[T]) gateGrad(b *FeatureBlock[T], j0 int) {
 		}
 		copy(b.Y, dy)
 		for r, x := range along {
-			u.dgate[j0+r] -= float64(x) * math.Exp(u.rate(j0+r))
+			u.dgate[j0+r] -= float64(x) * math.Exp(u.logDecay(j0+r))
 		}
 	}
-	u.gate(b.Y, b.Stride, j0, j0+b.N)
+	u.applyGates(b.Y, b.Stride, j0, j0+b.N)
 	u.ar.Reset(mark)
 }
 
@@ -84,7 +84,7 @@ func (r *tokenRows[T]) enter(lo, hi int) {
 // factor returns the gate factor of a key in a state, from the length of its features.
 // The features of an ungated key have the length of their bound.
 func (e *engine[T]) factor(length float64) float64 {
-	if b, ok := e.spec.Features.(Limited); ok && e.spec.Gated {
+	if b, ok := e.spec.Features.(BoundedProduct); ok && e.spec.Gated {
 		return length / math.Sqrt(b.Bound())
 	}
 	return 1

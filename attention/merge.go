@@ -56,36 +56,36 @@ func Mergeable[S interface {
 
 // Merge closes the open chunk of s, so that chunks end elsewhere than if all
 // tokens had come in one stream.
-func (s *sums[T]) Merge(next State[T]) error {
-	n, err := Mergeable(s.e.identity(), &s.shape, next, func(n *sums[T]) (Identity, *Shape) { return n.e.identity(), &n.shape })
+func (s *recurrentState[T]) Merge(next State[T]) error {
+	n, err := Mergeable(s.e.identity(), &s.shape, next, func(n *recurrentState[T]) (Identity, *Shape) { return n.e.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}
 	if n == s {
-		n = s.Clone().(*sums[T])
+		n = s.Clone().(*recurrentState[T])
 	}
-	s.known = false
+	s.hasClosedCount = false
 	ar := arena.Acquire()
 	defer ar.Release()
 	for i, st := range s.heads {
 		if s.tokens == 0 {
-			st.set(n.heads[i])
+			st.copyFrom(n.heads[i])
 			continue
 		}
 		st.u.ar = ar
-		st.append(n.heads[i])
+		st.mergeNext(n.heads[i])
 	}
 	s.tokens += n.tokens
 	return nil
 }
 
-// append closes the open chunk and adds what next holds.
-func (s *stream[T]) append(next *stream[T]) {
-	s.close()
+// mergeNext closes the open chunk and adds what next holds.
+func (s *chunkScan[T]) mergeNext(next *chunkScan[T]) {
+	s.closeChunk()
 	seen := s.first != unseen
-	s.follow(next)
-	s.past.AddMoments(s.u.t, &next.past)
-	s.setOpen(next)
+	s.appendAges(next)
+	s.moments.AddMoments(s.u.t, &next.moments)
+	s.copyOpenChunk(next)
 	if seen {
 		s.first = -1
 	}
@@ -93,23 +93,23 @@ func (s *stream[T]) append(next *stream[T]) {
 
 // Merge appends the keys and values of next to s. Queries get the same bits as after
 // one stream of all tokens; with decay they agree within the bound.
-func (s *cache[T]) Merge(next State[T]) error {
-	n, err := Mergeable(s.e.identity(), &s.shape, next, func(n *cache[T]) (Identity, *Shape) { return n.e.identity(), &n.shape })
+func (s *keyCache[T]) Merge(next State[T]) error {
+	n, err := Mergeable(s.e.identity(), &s.shape, next, func(n *keyCache[T]) (Identity, *Shape) { return n.e.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}
 	tokens, da := n.tokens, s.e.spec.width(s.shape.D)
-	for b := range s.exist {
-		s.exist[b] = slices.Concat(s.exist[b], n.exist[b][:tokens])
+	for b := range s.valid {
+		s.valid[b] = slices.Concat(s.valid[b], n.valid[b][:tokens])
 	}
-	s.holes = s.holes || n.holes
+	s.hasMasked = s.hasMasked || n.hasMasked
 	if n.decays() {
 		s.startAges()
 	}
 	for i := range s.heads {
 		s.heads[i].rows.append(s.tokens, &n.heads[i].rows, tokens, da)
 		if s.decays() {
-			s.heads[i].ages.follow(n.heads[i].ages, n.exist[i/s.shape.Hkv][:tokens])
+			s.heads[i].ages.appendAges(n.heads[i].ages, n.valid[i/s.shape.Hkv][:tokens])
 		}
 	}
 	s.tokens += tokens

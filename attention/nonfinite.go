@@ -20,14 +20,14 @@ var ErrNonFinite = errors.New("not finite")
 // written all the same, and a state has absorbed its tokens. Forward returns it where
 // there is no Saved to count the rows in.
 type NonFiniteError struct {
-	Rows, Of int64  // rows that are not finite, and all rows
-	First    [3]int // batch row, head and query of the first
+	Rows, AllRows int64  // rows that are not finite, and all rows
+	First         [3]int // batch row, head and query of the first
 }
 
 // Error returns the text of the error.
 func (e *NonFiniteError) Error() string {
 	return fmt.Sprintf("o: %d of %d rows are not finite, the first is query %d of head %d of batch row %d: numbers left the range of the element type, or a denominator is 0",
-		e.Rows, e.Of, e.First[2], e.First[1], e.First[0])
+		e.Rows, e.AllRows, e.First[2], e.First[1], e.First[0])
 }
 
 // Is reports whether target is ErrNonFinite.
@@ -39,7 +39,7 @@ func IsNonFinite(err error) bool { return errors.Is(err, ErrNonFinite) }
 // NonFinite counts the rows of x [B,H,N,D] that hold NaN or infinities and returns
 // batch row, head and place of the first, by batch row, then place, then head.
 func NonFinite[T tensor.Float](x tensor.Heads[T]) (rows int64, first [3]int) {
-	if !suspicious(x) {
+	if !hasNonFiniteSum(x) {
 		return 0, first
 	}
 	for b := range x.B {
@@ -67,9 +67,9 @@ func finiteRow[T tensor.Float](x []T) bool {
 	return true
 }
 
-// suspicious reports that a sum over a head of x is not finite, as it is where an
+// hasNonFiniteSum reports that a sum over a head of x is not finite, as it is where an
 // element is not.
-func suspicious[T tensor.Float](x tensor.Heads[T]) bool {
+func hasNonFiniteSum[T tensor.Float](x tensor.Heads[T]) bool {
 	size := x.H * x.N * x.D
 	if work := float64(x.B) * float64(size); work >= par.MinWork {
 		var odd atomic.Bool
@@ -107,20 +107,20 @@ func HasNonFiniteSum[T tensor.Float](x tensor.Mat[T]) bool {
 	return false
 }
 
-// notices are what the units of a call, or of a state, have noticed in their rows.
-type notices struct {
+// rowNotices are what the tasks of a call, or of a state, have noticed in their rows.
+type rowNotices struct {
 	overflow atomic.Bool // an output may not be finite
 	vanish   atomic.Bool // a denominator counted as 0
 }
 
-// inspect notices whether outputs i0 ≤ i < i1 of head g are finite. A product with
+// noteNonFinite notices whether outputs i0 ≤ i < i1 of head g are finite. A product with
 // zeros is 0 of finite numbers alone.
-func (u *unit[T]) inspect(g, i0, i1 int) {
+func (u *headTask[T]) noteNonFinite(g, i0, i1 int) {
 	if u.noticed == nil || i0 >= i1 {
 		return
 	}
 	mark := u.ar.Mark()
-	x, out := u.take(i1-i0), &u.o[g]
+	x, out := u.takeScratch(i1-i0), &u.o[g]
 	u.t.RowDots(x, out.Data[i0*out.Stride:], out.Stride, arena.TakeZeros[T](u.ar, u.dv), 0, u.dv)
 	for _, y := range x {
 		if y != 0 {

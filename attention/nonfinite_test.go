@@ -41,7 +41,7 @@ func TestOverflowIsCountedOrAnError(t *testing.T) {
 		out := tensor.NewHeads[float32](1, 1, 5, 1)
 		err := m.Forward(out, c, nil)
 		var bad *attention.NonFiniteError
-		if !errors.As(err, &bad) || !errors.Is(err, attention.ErrNonFinite) || bad.Rows != 3 || bad.Of != 5 || bad.First != [3]int{0, 0, 2} {
+		if !errors.As(err, &bad) || !errors.Is(err, attention.ErrNonFinite) || bad.Rows != 3 || bad.AllRows != 5 || bad.First != [3]int{0, 0, 2} {
 			t.Errorf("%v: %v", form, err)
 		}
 		for i, x := range out.Data {
@@ -102,8 +102,8 @@ func TestVanishingDenominatorsAreCounted(t *testing.T) {
 					break
 				}
 			}
-			if keep != nil && keep.Weak != x.count {
-				t.Errorf("%v: rows of %g: %d are weak, want %d", form, x.qk, keep.Weak, x.count)
+			if keep != nil && keep.WeakCount != x.count {
+				t.Errorf("%v: rows of %g: %d are weak, want %d", form, x.qk, keep.WeakCount, x.count)
 			}
 			if keep == nil || x.count == 0 {
 				continue
@@ -129,8 +129,8 @@ func TestScoresBeyondTheRangeAreNotUnseen(t *testing.T) {
 	c.KeyMask = []bool{false, true, true}
 	out := tensor.NewHeads[float32](1, 1, 3, 1)
 	keep := new(attention.Saved[float32])
-	if err := m.Forward(out, c, keep); err != nil || keep.Unseen != 1 || keep.NonFinite != 2 || keep.NonFiniteAt != [3]int{0, 0, 1} || out.Data[0] != 0 {
-		t.Errorf("%v of %d unseen and %d rows that are not finite: %v", out.Data, keep.Unseen, keep.NonFinite, err)
+	if err := m.Forward(out, c, keep); err != nil || keep.UnseenCount != 1 || keep.NonFinite != 2 || keep.NonFiniteAt != [3]int{0, 0, 1} || out.Data[0] != 0 {
+		t.Errorf("%v of %d unseen and %d rows that are not finite: %v", out.Data, keep.UnseenCount, keep.NonFinite, err)
 	}
 }
 

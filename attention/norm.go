@@ -77,8 +77,8 @@ func (n Norm) MaxLen(d int) float64 {
 	return 1
 }
 
-// centred reports whether the mean of a token's channels is subtracted.
-func (n Norm) centred() bool { return n == Standard || n == Bounded || n == ChannelCentred }
+// isCentred reports whether the mean of a token's channels is subtracted.
+func (n Norm) isCentred() bool { return n == Standard || n == Bounded || n == ChannelCentred }
 
 // normalise normalises the columns of x [d, ld] and multiplies them by scale.
 func normalise[T tensor.Float](t *kernel.Table[T], norm Norm, x []T, ld, d, n int, scale T) {
@@ -87,7 +87,7 @@ func normalise[T tensor.Float](t *kernel.Table[T], norm Norm, x []T, ld, d, n in
 		return
 	}
 	length := scale * T(norm.MaxLen(d))
-	if norm.centred() {
+	if norm.isCentred() {
 		t.Standardise(x, ld, d, n, length)
 	} else {
 		t.Normalise(x, ld, d, n, length)
@@ -101,7 +101,7 @@ func normaliseGrad[T tensor.Float](t *kernel.Table[T], norm Norm, dy, x []T, ld,
 		scaleColumns(t, dy, ld, d, n, scale)
 		return
 	}
-	if norm.centred() {
+	if norm.isCentred() {
 		t.Centre(x, ld, d, n)
 		t.Centre(dy, ld, d, n)
 	}

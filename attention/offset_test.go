@@ -30,7 +30,7 @@ func TestStateFarOn(t *testing.T) {
 	c := stateCall(n, 4, 3, 16)
 	for _, carry := range []Carry{Rounded, Compensated} {
 		e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
-		st := statesOf(t, e, c, 1, carry)[0].(*sums[float32])
+		st := statesOf(t, e, c, 1, carry)[0].(*recurrentState[float32])
 		want, got := poisoned[float32](2, 6, n, 3), poisoned[float32](2, 6, n, 3)
 		steps(t, st, want, c, 0, 20)
 		data, err := st.AppendBinary(nil)
@@ -74,8 +74,8 @@ func TestStateFarOn(t *testing.T) {
 		if err := e.Forward(got.Tokens(20, n), p, &keep); err != nil {
 			t.Fatal(err)
 		}
-		if keep.Unseen != 0 || st.Tokens() != 2*(far+20)+20 {
-			t.Errorf("%d queries see nothing, %d tokens after the call", keep.Unseen, st.Tokens())
+		if keep.UnseenCount != 0 || st.Tokens() != 2*(far+20)+20 {
+			t.Errorf("%d queries see nothing, %d tokens after the call", keep.UnseenCount, st.Tokens())
 		}
 	}
 }

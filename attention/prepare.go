@@ -6,28 +6,28 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// side is the queries or the keys of one head as they come.
-type side[T tensor.Float] struct {
-	x     tensor.Mat[T]
-	scale T
-	pos   int         // rotation of the first
-	mask  []bool      // tokens that exist; nil: all
-	ready bool        // they are prepared
-	stats *statistics // of a normalisation over all tokens
-	drop  dropping
+// headRows is the queries or the keys of one head as they come.
+type headRows[T tensor.Float] struct {
+	x          tensor.Mat[T]
+	scale      T
+	pos        int        // rotation of the first
+	mask       []bool     // tokens that exist; nil: all
+	isPrepared bool       // they are prepared
+	stats      *normStats // of a normalisation over all tokens
+	drop       headDropout
 
 	keys bool
 	head int // query head, for keys the first of those that share them
 }
 
 // querySide is the queries of head g of the group.
-func (u *unit[T]) querySide(g int) side[T] {
-	s := side[T]{x: u.q[g], scale: u.scale[g], pos: u.pos, ready: u.readyQ, head: u.kh*len(u.q) + g}
+func (u *headTask[T]) querySide(g int) headRows[T] {
+	s := headRows[T]{x: u.q[g], scale: u.scale[g], pos: u.pos, isPrepared: u.readyQ, head: u.kh*len(u.q) + g}
 	if u.stats != nil {
 		s.stats = &u.stats[g]
 	}
 	if u.drop != nil {
-		s.drop = u.drop.of(&u.place, false, u.kh*len(u.q)+g, u.hkv*len(u.q), u.d, s.pos)
+		s.drop = u.drop.headDropout(&u.place, false, u.kh*len(u.q)+g, u.hkv*len(u.q), u.d, s.pos)
 		if p, ok := u.spec.Map.(products[T]); ok {
 			s.drop.coef = p.coef
 		}
@@ -35,16 +35,16 @@ func (u *unit[T]) querySide(g int) side[T] {
 	return s
 }
 
-func (u *unit[T]) keySide() side[T] {
-	s := side[T]{x: u.k, scale: 1, mask: u.mask, ready: u.ready, stats: u.keyStats, keys: true, head: u.kh * len(u.q)}
+func (u *headTask[T]) keySide() headRows[T] {
+	s := headRows[T]{x: u.k, scale: 1, mask: u.mask, isPrepared: u.isPrepared, stats: u.keyStats, keys: true, head: u.kh * len(u.q)}
 	if u.drop != nil {
-		s.drop = u.drop.of(&u.place, true, u.kh, u.hkv, u.d, 0)
+		s.drop = u.drop.headDropout(&u.place, true, u.kh, u.hkv, u.d, 0)
 	}
 	return s
 }
 
 // normalise normalises columns of x and multiplies them by scale.
-func (u *unit[T]) normalise(x []T, ld, n int, s *side[T], scale T) {
+func (u *headTask[T]) normalise(x []T, ld, n int, s *headRows[T], scale T) {
 	if s.stats != nil {
 		normaliseWide(u.t, u.spec.Norm, s.stats, x, ld, u.d, n, scale)
 		return
@@ -52,8 +52,8 @@ func (u *unit[T]) normalise(x []T, ld, n int, s *side[T], scale T) {
 	normalise(u.t, u.spec.Norm, x, ld, u.d, n, scale)
 }
 
-// hides reports whether token i does not exist.
-func (s *side[T]) hides(i int) bool { return s.mask != nil && !s.mask[i] }
+// isMasked reports whether token i does not exist.
+func (s *headRows[T]) isMasked(i int) bool { return s.mask != nil && !s.mask[i] }
 
 // stretch is the number of tokens that are prepared at a time where they are
 // wanted as rows.
@@ -61,12 +61,12 @@ const stretch = 64
 
 // prepare sets columns of dst [da, ld] to the prepared tokens i0 ≤ i < i1. A
 // token that does not exist gives zeros, whatever it holds.
-func (u *unit[T]) prepare(dst []T, ld int, s *side[T], i0, i1 int) {
+func (u *headTask[T]) prepare(dst []T, ld int, s *headRows[T], i0, i1 int) {
 	n := i1 - i0
 	if n <= 0 {
 		return
 	}
-	if s.ready {
+	if s.isPrepared {
 		u.t.Transpose(dst, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.da)
 		return
 	}
@@ -82,10 +82,10 @@ func (u *unit[T]) prepare(dst []T, ld int, s *side[T], i0, i1 int) {
 		u.ar.Reset(mark)
 		return
 	}
-	u.unmapped(dst, ld, s, i0, i1)
+	u.prepareUnmapped(dst, ld, s, i0, i1)
 	u.mapColumns(dst, ld, n)
 	for i := i0; i < i1 && s.mask != nil; i++ {
-		if s.hides(i) {
+		if s.isMasked(i) {
 			for c := range u.da {
 				dst[c*ld+i-i0] = 0
 			}
@@ -93,28 +93,28 @@ func (u *unit[T]) prepare(dst []T, ld int, s *side[T], i0, i1 int) {
 	}
 }
 
-// axes returns the width of the features' rows: prepared rows have a dimension
+// featureWidth returns the width of the features' rows: prepared rows have a dimension
 // less where their mean is 0, which a rotation after that, or the loss of
 // channels, is not sure to leave.
 // A single power has no lower terms beside which the roundings of another basis
 // would be small: it keeps all of them.
-func (u *unit[T]) axes() int {
-	return u.spec.axes(u.d, u.rope != nil || u.drop != nil && u.drop.Kind != TokenDrop)
+func (u *headTask[T]) featureWidth() int {
+	return u.spec.featureWidth(u.d, u.rope != nil || u.drop != nil && u.drop.Kind != TokenDrop)
 }
 
-func (s *Spec[T]) axes(d int, moved bool) int {
-	if s.Norm.centred() && !s.mapped() && !moved && d > 1 && !s.power() {
+func (s *Spec[T]) featureWidth(d int, moved bool) int {
+	if s.Norm.isCentred() && !s.hasMap() && !moved && d > 1 && !s.hasSinglePower() {
 		return d - 1
 	}
 	return s.width(d)
 }
 
 // prepareRows is prepare for rows of dst (stride ld, width da).
-func (u *unit[T]) prepareRows(dst []T, ld int, s *side[T], i0, i1 int) {
-	for i := i0; i < i1 && s.ready; i++ {
+func (u *headTask[T]) prepareRows(dst []T, ld int, s *headRows[T], i0, i1 int) {
+	for i := i0; i < i1 && s.isPrepared; i++ {
 		copy(dst[(i-i0)*ld:][:u.da], s.x.Row(i))
 	}
-	if s.ready {
+	if s.isPrepared {
 		return
 	}
 	if u.isScaling(s) {
@@ -134,7 +134,7 @@ func (u *unit[T]) prepareRows(dst []T, ld int, s *side[T], i0, i1 int) {
 			continue
 		}
 		x := arena.Take[T](u.ar, u.d*ldx)
-		u.unmapped(x, ldx, s, i, i+n)
+		u.prepareUnmapped(x, ldx, s, i, i+n)
 		if u.spec.elementwise() {
 			u.mapColumns(x, ldx, n)
 			u.t.Transpose(to, ld, x, ldx, u.d, n)
@@ -149,7 +149,7 @@ func (u *unit[T]) prepareRows(dst []T, ld int, s *side[T], i0, i1 int) {
 			}
 		}
 		for r := range n {
-			if s.hides(i + r) {
+			if s.isMasked(i + r) {
 				clear(to[r*ld:][:u.da])
 			}
 		}
@@ -157,9 +157,9 @@ func (u *unit[T]) prepareRows(dst []T, ld int, s *side[T], i0, i1 int) {
 	}
 }
 
-// unmapped sets columns of x [d, ld] to tokens as they are before the feature
+// prepareUnmapped sets columns of x [d, ld] to tokens as they are before the feature
 // map.
-func (u *unit[T]) unmapped(x []T, ld int, s *side[T], i0, i1 int) {
+func (u *headTask[T]) prepareUnmapped(x []T, ld int, s *headRows[T], i0, i1 int) {
 	n := i1 - i0
 	u.t.Transpose(x, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.d)
 	u.normalise(x, ld, n, s, s.scale)
@@ -172,7 +172,7 @@ func (u *unit[T]) unmapped(x []T, ld int, s *side[T], i0, i1 int) {
 }
 
 // mapColumns applies the feature map, which is elementwise, to columns of x.
-func (u *unit[T]) mapColumns(x []T, ld, n int) {
+func (u *headTask[T]) mapColumns(x []T, ld, n int) {
 	if u.spec.Map == nil {
 		return
 	}
@@ -186,12 +186,12 @@ func (u *unit[T]) mapColumns(x []T, ld, n int) {
 // gradient of the prepared tokens, which it uses up. Rows of tokens that do not
 // exist become zero. It returns the derivative by the scale, where that is
 // learned.
-func (u *unit[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, i1 int) (dscale float64) {
+func (u *headTask[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], i0, i1 int) (dscale float64) {
 	n := i1 - i0
 	if n <= 0 {
 		return 0
 	}
-	if s.ready {
+	if s.isPrepared {
 		u.t.Transpose(dx.Data[i0*dx.Stride:], dx.Stride, dy, ld, u.da, n)
 		return 0
 	}
@@ -205,13 +205,13 @@ func (u *unit[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, 
 		u.mapTokensGrad(dy, mapped, ld, s, i0, i1)
 	case u.spec.Map == nil:
 	case u.spec.elementwise():
-		u.unmapped(x, ld, s, i0, i1)
+		u.prepareUnmapped(x, ld, s, i0, i1)
 		for c := range u.d {
 			row := dy[c*ld:][:n]
 			u.spec.Map.Grad(row, row, x[c*ld:][:n])
 		}
 	default:
-		u.unmapped(x, ld, s, i0, i1)
+		u.prepareUnmapped(x, ld, s, i0, i1)
 		rows, dmapped, dmap := arena.Take[T](u.ar, n*u.d), arena.Take[T](u.ar, n*u.da), arena.Take[T](u.ar, n*u.d)
 		u.t.Transpose(rows, u.d, x, ld, u.d, n)
 		u.t.Transpose(dmapped, u.da, dy, ld, u.da, n)
@@ -240,14 +240,14 @@ func (u *unit[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, 
 		}
 	}
 	if s.stats != nil {
-		factor, _ := u.spec.Norm.over(s.stats.length) // wideGrad does the rest
+		factor, _ := u.spec.Norm.invert(s.stats.length) // wideGrad does the rest
 		scaleColumns(u.t, dy, ld, u.d, n, T(factor)*s.scale)
 	} else {
 		normaliseGrad(u.t, u.spec.Norm, dy, x, ld, u.d, n, s.scale)
 	}
 	u.t.Transpose(dx.Data[i0*dx.Stride:], dx.Stride, dy, ld, u.d, n)
 	for i := i0; i < i1; i++ {
-		if s.hides(i) {
+		if s.isMasked(i) {
 			clear(dx.Row(i))
 		}
 	}
@@ -255,25 +255,25 @@ func (u *unit[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, 
 }
 
 // isScaling reports that prepared tokens are the tokens times the scale.
-func (u *unit[T]) isScaling(s *side[T]) bool {
-	return u.spec.Norm == NoNorm && u.spec.Features == nil && !u.spec.mapped() && u.rope == nil && s.drop.Drop == nil && s.stats == nil
+func (u *headTask[T]) isScaling(s *headRows[T]) bool {
+	return u.spec.Norm == NoNorm && u.spec.Features == nil && !u.spec.hasMap() && u.rope == nil && s.drop.Drop == nil && s.stats == nil
 }
 
 // scaleRows sets rows of dst, tokens from i0 on, to rows of x times the scale.
 // Rows of masked tokens become zero.
-func (u *unit[T]) scaleRows(dst, x tensor.Mat[T], s *side[T], i0 int) {
+func (u *headTask[T]) scaleRows(dst, x tensor.Mat[T], s *headRows[T], i0 int) {
 	if dst.Rows == 0 {
 		return
 	}
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
-	scale := u.take(dst.Rows)
+	scale := u.takeScratch(dst.Rows)
 	for r := range scale {
 		scale[r] = s.scale
 	}
 	u.t.ScaleRows(dst.Data, dst.Stride, x.Data, x.Stride, dst.Cols, scale)
 	for r := 0; r < dst.Rows && s.mask != nil; r++ {
-		if s.hides(i0 + r) {
+		if s.isMasked(i0 + r) {
 			clear(dst.Row(r))
 		}
 	}
@@ -281,10 +281,10 @@ func (u *unit[T]) scaleRows(dst, x tensor.Mat[T], s *side[T], i0 int) {
 
 // addRows adds to rows of dst, tokens from i0 on, rows y times the scale. Rows of
 // masked tokens stay.
-func (u *unit[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *side[T], i0 int) {
+func (u *headTask[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *headRows[T], i0 int) {
 	if s.mask != nil {
 		for r := range dst.Rows {
-			if !s.hides(i0 + r) {
+			if !s.isMasked(i0 + r) {
 				u.t.Axpy(dst.Row(r), s.scale, y[r*ld:])
 			}
 		}
@@ -292,7 +292,7 @@ func (u *unit[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *side[T], i0 int) 
 	}
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
-	scale := u.take(dst.Rows)
+	scale := u.takeScratch(dst.Rows)
 	for r := range scale {
 		scale[r] = s.scale
 	}
@@ -300,8 +300,8 @@ func (u *unit[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *side[T], i0 int) 
 }
 
 // prepareRowsGrad is prepareGrad from rows dy (stride ld, width da).
-func (u *unit[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, i1 int) (dscale float64) {
-	if !s.ready && u.isScaling(s) && u.spec.Tau == nil {
+func (u *headTask[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], i0, i1 int) (dscale float64) {
+	if !s.isPrepared && u.isScaling(s) && u.spec.Tau == nil {
 		if u.adds {
 			u.addRows(dx.Slice(i0, i1), dy, ld, s, i0)
 			return 0
@@ -325,27 +325,27 @@ func (u *unit[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], 
 
 // prepareQ sets rows of dst (stride ld, width da) to the prepared queries
 // i0 ≤ i < i1 of head g of the group.
-func (u *unit[T]) prepareQ(dst []T, ld, g, i0, i1 int) {
+func (u *headTask[T]) prepareQ(dst []T, ld, g, i0, i1 int) {
 	s := u.querySide(g)
 	u.prepareRows(dst, ld, &s, i0, i1)
 }
 
 // prepareK sets rows of dst to the prepared keys j0 ≤ j < j1.
-func (u *unit[T]) prepareK(dst []T, ld, j0, j1 int) {
+func (u *headTask[T]) prepareK(dst []T, ld, j0, j1 int) {
 	s := u.keySide()
 	u.prepareRows(dst, ld, &s, j0, j1)
 }
 
 // gradQ sets dq of queries i0 ≤ i < i1 of head g from the gradient rows of
 // their prepared form, and adds to dscale.
-func (u *unit[T]) gradQ(g, i0, i1 int, da []T, ld int) {
+func (u *headTask[T]) gradQ(g, i0, i1 int, da []T, ld int) {
 	s := u.querySide(g)
 	u.dscale[g] += u.prepareRowsGrad(u.dq[g], da, ld, &s, i0, i1)
 }
 
 // gradK sets dk of keys j0 ≤ j < j1 from the gradient rows of their prepared
 // form.
-func (u *unit[T]) gradK(j0, j1 int, db []T, ld int) {
+func (u *headTask[T]) gradK(j0, j1 int, db []T, ld int) {
 	s := u.keySide()
 	u.prepareRowsGrad(u.dk, db, ld, &s, j0, j1)
 }

@@ -30,7 +30,7 @@ func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T],
 	for _, s := range seqs {
 		for kh := range c.K.H {
 			ar := arena.Acquire()
-			u := e.unit(c, &s, kh, ar)
+			u := e.newTask(c, &s, kh, ar)
 			for g := range group {
 				side := u.querySide(g)
 				u.preparedRows(q.At(s.Batch, kh*group+g), s.Q0, s.N, &side)
@@ -45,19 +45,19 @@ func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T],
 }
 
 // preparedRows sets n rows of dst, from row r0 on, to tokens before the map.
-func (u *unit[T]) preparedRows(dst tensor.Mat[T], r0, n int, s *side[T]) {
+func (u *headTask[T]) preparedRows(dst tensor.Mat[T], r0, n int, s *headRows[T]) {
 	for i := 0; i < n; i += stretch {
 		l := min(stretch, n-i)
 		mark := u.ar.Mark()
 		ld := scratch.Stride[T](l)
 		x := arena.Take[T](u.ar, u.d*ld)
-		u.unmapped(x, ld, s, i, i+l)
+		u.prepareUnmapped(x, ld, s, i, i+l)
 		rows := dst.Slice(r0+i, r0+i+l)
 		for r := range l {
 			for c := range u.d {
 				rows.Row(r)[c] = x[c*ld+r]
 			}
-			if s.hides(i + r) {
+			if s.isMasked(i + r) {
 				clear(rows.Row(r))
 			}
 		}

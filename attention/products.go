@@ -46,7 +46,7 @@ func (products[T]) Grad(dx, dy, x []T) {
 
 // dropProducts multiplies the mask and the coefficients into the mapped row of
 // token i with d channels.
-func dropProducts[T tensor.Float](m *dropping, row []T, d, i int) {
+func dropProducts[T tensor.Float](m *headDropout, row []T, d, i int) {
 	row[0] *= T(m.coef[0])
 	for c := range d {
 		row[1+c] *= T(m.coef[1])
@@ -59,7 +59,7 @@ func dropProducts[T tensor.Float](m *dropping, row []T, d, i int) {
 
 // hasProducts reports whether the mechanism can leave out products.
 func (e *engine[T]) hasProducts() bool {
-	return !e.spec.Exp && !e.spec.mapped() && e.spec.degree() == 2
+	return !e.spec.Exp && !e.spec.hasMap() && e.spec.degree() == 2
 }
 
 // checkProducts reports a call whose dropout of products the mechanism cannot
@@ -104,8 +104,8 @@ func (e *engine[T]) onProducts(c *Call[T]) (*engine[T], *Call[T]) {
 	return p, &x
 }
 
-// gain is the factor by which dropout may make a score, or a weight, larger.
-func (d *Drop) gain() float64 {
+// scoreGain is the factor by which dropout may make a score, or a weight, larger.
+func (d *Drop) scoreGain() float64 {
 	if d == nil {
 		return 1
 	}

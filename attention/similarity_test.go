@@ -114,8 +114,8 @@ func TestSimilarityHasNoSums(t *testing.T) {
 		t.Errorf("linear form: %v", err)
 	}
 	// Cancelling weights are counted relative to f at the largest score.
-	if _, keep := forward(t, e, c, Direct); keep.Weak != 2 {
-		t.Errorf("%d weak rows, want 2", keep.Weak)
+	if _, keep := forward(t, e, c, Direct); keep.WeakCount != 2 {
+		t.Errorf("%d weak rows, want 2", keep.WeakCount)
 	}
 	if _, err := New(Spec[float32]{Name: "half", Similarity: &Similarity[float32]{F: f.F}}); err == nil || err.Error() != "half: a similarity needs F and Slope" {
 		t.Errorf("without a slope: %v", err)

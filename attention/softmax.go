@@ -21,7 +21,7 @@ func NewSoftmax[T tensor.Float](scale float64) *Softmax[T] {
 type Rows[T tensor.Float] struct {
 	Q, K, V tensor.Mat[T] // [n,D], [m,D], [m,Dv]; D and Dv are 1 or more
 	Causal  bool
-	Off     int    // query i sees keys j ≤ i+Off, where Causal
+	Offset  int    // query i sees keys j ≤ i+Off, where Causal
 	Mask    []bool // [m] keys that exist; nil: all. What others hold reaches nothing
 	Bias    []T    // [m] finite, added to the scores of each key; nil: none
 	// Keys holds the indices in K, V and Bias of the keys that take part, in any order,
@@ -56,7 +56,7 @@ func (s *Softmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x *Row
 	u := s.unit(ar, x)
 	defer s.e.release(u)
 	u.o = append(u.o, out)
-	if u.kept = lse != nil; !u.kept {
+	if u.savesDen = lse != nil; !u.savesDen {
 		lse = arena.Take[T](ar, u.n)
 	}
 	u.den = append(u.den, lse)
@@ -114,19 +114,19 @@ func (s *Softmax[T]) Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T]
 	}
 }
 
-// unit returns a unit of x. A bias is an additional channel: it holds the bias in keys,
+// task returns a task of x. A bias is an additional channel: it holds the bias in keys,
 // and the reciprocal scale in queries.
-func (s *Softmax[T]) unit(ar *arena.Arena, x *Rows[T]) *unit[T] {
-	u, _ := s.e.units.Get().(*unit[T])
+func (s *Softmax[T]) unit(ar *arena.Arena, x *Rows[T]) *headTask[T] {
+	u, _ := s.e.units.Get().(*headTask[T])
 	if u == nil {
-		u = new(unit[T])
+		u = new(headTask[T])
 	}
 	d := x.Q.Cols
-	*u = unit[T]{
+	*u = headTask[T]{
 		q: u.q, o: u.o, den: u.den, sums: u.sums, scale: u.scale, do: u.do, dq: u.dq, // empty, with room
 		t: kernel.Active[T](), spec: &s.e.spec, ar: ar, workers: 1,
 		k: x.K, v: x.V, n: x.Q.Rows, m: x.K.Rows, d: d, dv: x.V.Cols, da: d,
-		causal: x.Causal, off: x.Off, mask: x.Mask, chunk: 1,
+		causal: x.Causal, offset: x.Offset, mask: x.Mask, chunk: 1,
 	}
 	u.scale = append(u.scale, s.e.spec.scale(d, 0))
 	if x.Keys != nil {

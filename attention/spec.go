@@ -34,8 +34,8 @@ type Spec[T tensor.Float] struct {
 	Coef       []float64
 	Eps        float64 // added to the denominator
 
-	// Raw leaves out the denominator: outputs are Σ_j w_ij·v_j. Eps is 0 then.
-	Raw bool
+	// Unnormalized leaves out the denominator: outputs are Σ_j w_ij·v_j. Eps is 0 then.
+	Unnormalized bool
 	// Floor is the least that a denominator is, where that is above 0: the larger of
 	// it and the sum of the weights, or with FloorSize of it and the sum's size.
 	// Rows at the floor are no averages. Calls have no decay, and Eps is 0.
@@ -44,9 +44,9 @@ type Spec[T tensor.Float] struct {
 	// Gated multiplies the features of a token's key by 1-g, where Call.LogG holds log
 	// g. It needs Features.
 	Gated bool
-	// Forget is a decay that the mechanism brings along, and for which its calls
+	// BuiltinDecay is a decay that the mechanism brings along, and for which its calls
 	// are causal; nil: none.
-	Forget *Forgetting
+	BuiltinDecay *BuiltinDecay
 
 	// OutputNorm multiplies the output of a query that sees n keys by √(n/D), D
 	// the width of queries (TaylorShift, normalisation 3, whose n is N). Weights
@@ -62,8 +62,8 @@ type Spec[T tensor.Float] struct {
 	// Settings of the two parts of a mechanism with a window. In a causal call the far
 	// field omits the last lag keys that a query could see. With undivided its outputs
 	// are numerators. The window sees only the last band keys; 0: all keys.
-	lag, band int
-	undivided bool
+	farLag, windowWidth int
+	givesNumerators     bool
 	// isSymmetric has a query of a band of 2w-1 keys see the w-1 keys on both sides of its
 	// place i+M-N, in calls that are not causal.
 	isSymmetric bool
@@ -80,17 +80,17 @@ type FeatureMap[T tensor.Float] interface {
 // stands beside it. It is given rows or columns, in place.
 type Elementwise interface{ Elementwise() }
 
-// Sparse marks a FeatureMap, or Features, that may map a row to zeros.
-type Sparse interface{ Sparse() }
+// ZeroingMap marks a FeatureMap, or Features, that may map a row to zeros.
+type ZeroingMap interface{ Sparse() }
 
-// Accurate marks a FeatureMap with a known error: Roundings is the number of roundings
+// BoundedRounding marks a FeatureMap with a known error: Roundings is the number of roundings
 // by which its numbers differ from exact arithmetic at most.
-type Accurate interface{ Roundings() float64 }
+type BoundedRounding interface{ Roundings() float64 }
 
 // elementwise reports that the map, if there is one, is Elementwise.
 func (s *Spec[T]) elementwise() bool {
 	_, ok := s.Map.(Elementwise)
-	return ok || !s.mapped()
+	return ok || !s.hasMap()
 }
 
 // width returns the width of prepared rows.
@@ -138,17 +138,17 @@ func (s *Spec[T]) degree() int { return len(s.Coef) - 1 }
 
 // maxScore bounds |s| by the normalisation; +Inf where nothing does.
 func (s *Spec[T]) maxScore(d, h int) float64 {
-	if b, ok := s.Features.(Limited); ok {
+	if b, ok := s.Features.(BoundedProduct); ok {
 		return b.Bound()
 	}
-	if s.mapped() || s.Norm == NoNorm {
+	if s.hasMap() || s.Norm == NoNorm {
 		return math.Inf(1)
 	}
 	l := s.Norm.MaxLen(d)
 	return math.Abs(float64(s.scale(d, h))) * l * l
 }
 
-// absPoly is the f̄ of Saved.Weak: Σ |Coef[l]|·x^l, or the larger absolute value of a
+// absPoly is the f̄ of Saved.WeakCount: Σ |Coef[l]|·x^l, or the larger absolute value of a
 // similarity at ±x.
 func (s *Spec[T]) absPoly(x float64) float64 {
 	var y float64

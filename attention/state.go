@@ -81,12 +81,12 @@ type StateCore[T tensor.Float] interface {
 	Run(out tensor.Heads[T], c *Call[T], n, m int)
 }
 
-// noticing is a StateCore that notices rows that are not finite while it computes them.
-type noticing interface{ watch() *notices }
+// rowNoticer is a StateCore that notices rows that are not finite while it computes them.
+type rowNoticer interface{ watch() *rowNotices }
 
-// answered returns an error if rows of out, which s has set, are not finite.
-func answered[T tensor.Float](out tensor.Heads[T], s StateCore[T]) error {
-	if x, is := s.(noticing); is && out.N > 1 {
+// checkFinite returns an error if rows of out, which s has set, are not finite.
+func checkFinite[T tensor.Float](out tensor.Heads[T], s StateCore[T]) error {
+	if x, is := s.(rowNoticer); is && out.N > 1 {
 		if w := x.watch(); w != nil && !w.overflow.Swap(false) {
 			return nil
 		}
@@ -117,7 +117,7 @@ func CheckedRead[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]
 		return err
 	}
 	s.Run(out, c, c.Q.N, 0)
-	return answered(out, s)
+	return checkFinite(out, s)
 }
 
 // CheckedStep absorbs the tokens of c one by one and sets out [B,H,N,Dv] for their queries.
@@ -131,7 +131,7 @@ func CheckedStep[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]
 		return err
 	}
 	s.Run(out, c, c.Q.N, c.K.N)
-	return answered(out, s)
+	return checkFinite(out, s)
 }
 
 // checkTokens reports what states do not know, and rotations that do not reach
@@ -164,11 +164,11 @@ func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {
 	return nil
 }
 
-// stateUnit returns the unit that works on a key head of a state of shape s.
+// stateUnit returns the task that works on a key head of a state of shape s.
 // bind readies it for a call.
-func (e *engine[T]) stateUnit(s *Shape) *unit[T] {
+func (e *engine[T]) stateUnit(s *Shape) *headTask[T] {
 	group := s.H / s.Hkv
-	return &unit[T]{
+	return &headTask[T]{
 		t: kernel.Active[T](), spec: &e.spec,
 		q: make([]tensor.Mat[T], group), o: make([]tensor.Mat[T], group),
 		den: make([][]T, group), scale: make([]T, group),
@@ -176,9 +176,9 @@ func (e *engine[T]) stateUnit(s *Shape) *unit[T] {
 	}
 }
 
-// bind points u, of key head i of a state of shape s, at the m keys and values
+// bindState points u, of key head i of a state of shape s, at the m keys and values
 // of c and at its n queries and their outputs.
-func (u *unit[T]) bind(ar *arena.Arena, s *Shape, i int, out tensor.Heads[T], c *Call[T], n, m int) {
+func (u *headTask[T]) bindState(ar *arena.Arena, s *Shape, i int, out tensor.Heads[T], c *Call[T], n, m int) {
 	b, kh := i/s.Hkv, i%s.Hkv
 	u.ar, u.n, u.m, u.rope, u.drop, u.kh = ar, n, m, c.Rope, nil, kh
 	if c.Drop.IsActive() {

@@ -9,9 +9,9 @@ import (
 // costKernel returns the kernel whose speeds s has.
 func (s *Spec[T]) costKernel() costmodel.Kernel {
 	switch {
-	case s.pairwise():
+	case s.isPairwise():
 		return costmodel.Softmax
-	case s.mapped():
+	case s.hasMap():
 		return costmodel.Mapped
 	case s.degree() == 1:
 		return costmodel.Degree1
@@ -35,9 +35,9 @@ func (e *engine[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally {
 	if back {
 		// The score again and the gradients of weight, query, key and value.
 		pair = w + dv + 2*float64(kernel.Pad(width)) + v + 8
-		// Keys enter their moments, unless Forward has kept them, and meet those
-		// of queries in two products; queries meet those of keys and enter their
-		// own.
+		// Keys enter their moments, unless Forward has kept them, and meet the
+		// moments of queries in two products. Queries meet the moments of keys and
+		// enter their own.
 		key, query = v+1.5+dv+3.5, v+1.5+dv+3.5
 		if c.Causal || e.choose(c, s, false) != Linear {
 			key += v + 1.5
@@ -46,9 +46,9 @@ func (e *engine[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally {
 	pair *= 2 * group
 	x := costmodel.Tally{Tokens: float64(s.M) + group*float64(s.N), Causal: c.Causal}
 	closed, late := s.M, s.N // keys that enter the moments, queries that meet them
-	if e.spec.band > 0 {
+	if e.spec.windowWidth > 0 {
 		// A tile of queries meets the keys of all their bands.
-		x.Pairs = pair * float64(s.N) * float64(min(e.spec.band+min(s.N, band.TileRows(c.Q.D))-1, s.M))
+		x.Pairs = pair * float64(s.N) * float64(min(e.spec.windowWidth+min(s.N, band.TileRows(c.Q.D))-1, s.M))
 	} else if c.Causal {
 		// A panel sees what its last query sees.
 		beyond := float64(min(s.N, panelRows)-1) / 2 * float64(s.N)
@@ -59,7 +59,7 @@ func (e *engine[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally {
 	} else {
 		x.Pairs = pair * float64(s.N) * float64(s.M)
 	}
-	features := e.spec.features(e.spec.axes(c.Q.D, c.Rope != nil))
+	features := e.spec.features(e.spec.featureWidth(c.Q.D, c.Rope != nil))
 	x.Moments = 2 * float64(features) * (key*float64(closed) + group*query*float64(late))
 	return x
 }

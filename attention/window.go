@@ -46,54 +46,54 @@ type Window[T tensor.Float] struct {
 	LogGamma *param.Param[T] // [H] or [1], learned; nil: γ is 1
 }
 
-// windowed is a mechanism with a window: two engines that do not know of each
+// hybrid is a mechanism with a window: two engines that do not know of each
 // other, and what joins the rows that they give. With one denominator the tail
 // gives numerators and denominators, the window means and logarithms of its
 // denominators; going back both have the output and the denominator of the
 // joined row in place of their own.
-type windowed[T tensor.Float] struct {
-	window       Window[T]
-	eps          float64
-	tail, near   *engine[T]
-	unmaskedNear *engine[T] // near, of calls that are not causal
-	params       *param.Set[T]
-	scratch      sync.Pool // of *windowScratch[T]
-	joints       sync.Pool // of *joint[T]
+type hybrid[T tensor.Float] struct {
+	window             Window[T]
+	eps                float64
+	tail, windowEngine *engine[T]
+	unmaskedNear       *engine[T] // near, of calls that are not causal
+	params             *param.Set[T]
+	scratch            sync.Pool // of *windowScratch[T]
+	joints             sync.Pool // of *joint[T]
 }
 
-// newWindowed returns the mechanism that s describes.
-func newWindowed[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
+// newHybrid returns the mechanism that s describes.
+func newHybrid[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	w := *s.Window
 	switch {
 	case w.Width < 1:
 		return nil, fmt.Errorf("%s: window: %d tokens, needs 1 or more", s.Name, w.Width)
 	case w.Join != OneDenominator && w.Join != Separate:
 		return nil, fmt.Errorf("%s: window: join is %d, not %d or %d", s.Name, int(w.Join), OneDenominator, Separate)
-	case s.pairwise():
+	case s.isPairwise():
 		return nil, fmt.Errorf("%s: window: needs a linear tail, a kernel polynomial", s.Name)
-	case s.Norm.wide():
+	case s.Norm.needsAllTokens():
 		return nil, fmt.Errorf("%s: window: norm %v is taken over all tokens, a window needs causal calls", s.Name, s.Norm)
-	case s.Raw, s.Forget != nil:
+	case s.Unnormalized, s.BuiltinDecay != nil:
 		return nil, fmt.Errorf("%s: window: not defined without a denominator, or with a decay of the mechanism's own", s.Name)
 	case s.Features != nil:
 		return nil, fmt.Errorf("%s: window: not defined beside features with numbers of their own", s.Name)
 	case s.OutputNorm:
 		return nil, fmt.Errorf("%s: window: not defined with output_norm", s.Name)
 	}
-	x := &windowed[T]{window: w, eps: s.Eps}
+	x := &hybrid[T]{window: w, eps: s.Eps}
 	s.Window = nil
-	near := Spec[T]{Name: s.Name, Setting: s.Setting, Exp: true, Positive: true, band: w.Width}
+	near := Spec[T]{Name: s.Name, Setting: s.Setting, Exp: true, Positive: true, windowWidth: w.Width}
 	if w.Join == OneDenominator {
-		s.lag, s.undivided, s.Eps = w.Width, true, 0
+		s.farLag, s.givesNumerators, s.Eps = w.Width, true, 0
 	}
 	var err error
 	if x.tail, err = newEngine(s); err != nil {
 		return nil, err
 	}
-	if x.near, err = newEngine(near); err != nil {
+	if x.windowEngine, err = newEngine(near); err != nil {
 		return nil, err
 	}
-	near.band, near.isSymmetric = 2*w.Width-1, true
+	near.windowWidth, near.isSymmetric = 2*w.Width-1, true
 	if x.unmaskedNear, err = newEngine(near); err != nil {
 		return nil, err
 	}
@@ -106,37 +106,37 @@ func newWindowed[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	return x, nil
 }
 
-func (w *windowed[T]) Traits() Traits {
+func (w *hybrid[T]) Traits() Traits {
 	t := w.tail.Traits()
 	t.Products, t.Banded = false, true
 	return t
 }
 
-func (w *windowed[T]) Setting() string { return w.tail.Setting() }
+func (w *hybrid[T]) Setting() string { return w.tail.Setting() }
 
-func (w *windowed[T]) Params() *param.Set[T] { return w.params }
+func (w *hybrid[T]) Params() *param.Set[T] { return w.params }
 
-func (w *windowed[T]) Constants() *param.Set[T] { return nil }
+func (w *hybrid[T]) Constants() *param.Set[T] { return nil }
 
 // logGamma returns log γ of query head h.
-func (w *windowed[T]) logGamma(h int) float64 {
+func (w *hybrid[T]) logGamma(h int) float64 {
 	if p := w.window.LogGamma; p != nil {
 		return float64(p.Data[w.gammaIndex(h)])
 	}
 	return 0
 }
 
-func (w *windowed[T]) gammaIndex(h int) int {
+func (w *hybrid[T]) gammaIndex(h int) int {
 	if len(w.window.LogGamma.Data) == 1 {
 		return 0
 	}
 	return h
 }
 
-func (w *windowed[T]) oneDenominator() bool { return w.window.Join == OneDenominator }
+func (w *hybrid[T]) oneDenominator() bool { return w.window.Join == OneDenominator }
 
 // check is the tail's, with what a window asks for.
-func (w *windowed[T]) check(c *Call[T]) error {
+func (w *hybrid[T]) check(c *Call[T]) error {
 	if err := w.tail.check(c); err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (w *windowed[T]) check(c *Call[T]) error {
 	return w.checkHeads(c.Q.H)
 }
 
-func (w *windowed[T]) checkHeads(h int) error {
+func (w *hybrid[T]) checkHeads(h int) error {
 	if g := w.window.LogGamma; g != nil && len(g.Data) != 1 && len(g.Data) != h {
 		return fmt.Errorf("%s: has %d heads, q has %d", g.Name, len(g.Data), h)
 	}
@@ -166,16 +166,16 @@ func (w *windowed[T]) checkHeads(h int) error {
 
 // windowSaved is what a window leaves for Backward.
 type windowSaved[T tensor.Float] struct {
-	tail, near  Saved[T]
-	sums        bandSums[T] // of the window
-	o           []T         // [B,H,N,Dv] of the window alone
-	rows        []joinedRow // [B,H,N]
-	tailFactors []T         // [B,H,N] what a tail's numerators are multiplied by; 0: beyond all numbers, or nothing
-	share       []T         // [B,H,N] what the window's part of a joined denominator is of the whole
+	tail, window Saved[T]
+	sums         bandSums[T] // of the window
+	o            []T         // [B,H,N,Dv] of the window alone
+	rows         []joinedRow // [B,H,N]
+	tailFactors  []T         // [B,H,N] what a tail's numerators are multiplied by; 0: beyond all numbers, or nothing
+	share        []T         // [B,H,N] what the window's part of a joined denominator is of the whole
 }
 
-// ready makes room for what is kept of n joined rows.
-func (s *windowSaved[T]) ready(n int) {
+// resize makes room for what is kept of n joined rows.
+func (s *windowSaved[T]) resize(n int) {
 	s.rows, s.share, s.tailFactors = scratch.Grow(s.rows[:0], n), scratch.Grow(s.share[:0], n), scratch.Grow(s.tailFactors[:0], n)
 }
 
@@ -186,12 +186,12 @@ type windowScratch[T tensor.Float] struct {
 	dq, dk, dv, dlogG []T
 	dgamma            []float64 // [sequences, H]
 	seqs              []Sequence
-	near              Call[T] // the call as the window has it
-	parted            parted[T]
+	windowCall        Call[T] // the call as the window has it
+	gradients         splitGrads[T]
 	nearGrads         Grads[T]
 }
 
-func (w *windowed[T]) take() *windowScratch[T] {
+func (w *hybrid[T]) take() *windowScratch[T] {
 	if x, _ := w.scratch.Get().(*windowScratch[T]); x != nil {
 		return x
 	}
@@ -210,27 +210,27 @@ func likeOutput[T tensor.Float](memory *[]T, c *Call[T]) tensor.Heads[T] {
 }
 
 // nearOf returns the engine of the window.
-func (w *windowed[T]) nearOf(causal bool) *engine[T] {
+func (w *hybrid[T]) nearOf(causal bool) *engine[T] {
 	if causal {
-		return w.near
+		return w.windowEngine
 	}
 	return w.unmaskedNear
 }
 
 // nearCall returns c as the window has it.
 func (x *windowScratch[T]) nearCall(c *Call[T]) *Call[T] {
-	x.near = *c
-	x.near.Form, x.near.Chunk = Auto, 0
-	return &x.near
+	x.windowCall = *c
+	x.windowCall.Form, x.windowCall.Chunk = Auto, 0
+	return &x.windowCall
 }
 
 // release keeps x for another call, without what it points at.
-func (w *windowed[T]) release(x *windowScratch[T]) {
-	x.near, x.parted, x.nearGrads = Call[T]{}, parted[T]{}, Grads[T]{}
+func (w *hybrid[T]) release(x *windowScratch[T]) {
+	x.windowCall, x.gradients, x.nearGrads = Call[T]{}, splitGrads[T]{}, Grads[T]{}
 	w.scratch.Put(x)
 }
 
-func (w *windowed[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
+func (w *hybrid[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
 	if err := w.check(c); err != nil {
 		return err
 	}
@@ -258,13 +258,13 @@ func (w *windowed[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 		return w.segmentForward(out, c, saved, keep)
 	}
 	near := likeOutput(&saved.o, c)
-	saved.near.sums = nil
+	saved.window.sums = nil
 	if w.oneDenominator() {
 		saved.sums.resize(c.Q.B * c.Q.H * c.Q.N)
 		saved.sums.logless = keep == nil
-		saved.near.sums = &saved.sums
+		saved.window.sums = &saved.sums
 	}
-	if err := w.nearOf(c.Causal).Forward(near, scratch.nearCall(c), &saved.near); err != nil {
+	if err := w.nearOf(c.Causal).Forward(near, scratch.nearCall(c), &saved.window); err != nil {
 		return err
 	}
 	if w.oneDenominator() {
@@ -287,14 +287,14 @@ func (w *windowed[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 }
 
 // addRows adds the window's part of query head h to the tail's.
-func (w *windowed[T]) addRows(o, near tensor.Mat[T], h int) {
+func (w *hybrid[T]) addRows(o, near tensor.Mat[T], h int) {
 	t, gamma := kernel.Active[T](), T(math.Exp(w.logGamma(h)))
 	for i := range o.Rows {
 		t.Axpy(o.Row(i), gamma, near.Row(i))
 	}
 }
 
-func (w *windowed[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
+func (w *hybrid[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
 	if err := w.check(c); err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func (w *windowed[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T
 	if err := g.CheckShapes(&dout, c); err != nil {
 		return err
 	}
-	if n := c.Q.B * c.Q.H * c.Q.N; keep == nil || keep.window == nil || len(keep.Den) != n || len(keep.window.near.Den) != n {
+	if n := c.Q.B * c.Q.H * c.Q.N; keep == nil || keep.window == nil || len(keep.Den) != n || len(keep.window.window.Den) != n {
 		return fmt.Errorf("saved: not what Forward left for this call")
 	}
 	scratch := w.take()
@@ -339,7 +339,7 @@ func (w *windowed[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T
 	if c.HasDecay() && g.DLogG.D != 0 {
 		near.DLogG = headsIn(&scratch.dlogG, c.K.B, c.K.H, c.K.N, 1)
 	}
-	if err := w.nearOf(c.Causal).Backward(near, nearDo, x.nearO, scratch.nearCall(c), &keep.window.near); err != nil {
+	if err := w.nearOf(c.Causal).Backward(near, nearDo, x.nearO, scratch.nearCall(c), &keep.window.window); err != nil {
 		return err
 	}
 	if !sums.adds {
@@ -365,7 +365,7 @@ func addHeads[T tensor.Float](y, x tensor.Heads[T]) {
 }
 
 // addGamma adds the derivatives by log γ, of each head of each sequence.
-func (w *windowed[T]) addGamma(d []float64, heads int) {
+func (w *hybrid[T]) addGamma(d []float64, heads int) {
 	p := w.window.LogGamma
 	for i := range d {
 		if p != nil {
@@ -374,7 +374,7 @@ func (w *windowed[T]) addGamma(d []float64, heads int) {
 	}
 }
 
-func (w *windowed[T]) Plan(s Shape) Plan {
+func (w *hybrid[T]) Plan(s Shape) Plan {
 	near := w.nearOf(s.Causal).Plan(Shape{B: s.B, H: s.H, Hkv: s.Hkv, N: s.N, M: s.M, D: s.D, Dv: s.Dv, Causal: true})
 	p := w.tail.Plan(s)
 	if !s.Causal && w.oneDenominator() {

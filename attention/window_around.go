@@ -17,11 +17,11 @@ import (
 
 // farSweep is one key head of a sequence whose far field is summed.
 type farSweep[T tensor.Float] struct {
-	*unit[T]   // of the tail, with prepared rows
-	s          *Sequence
-	width      int  // of the window
-	m          int  // keys of the head; the unit has those that a query sees
-	isReversed bool // rows lie in reverse order
+	*headTask[T] // of the tail, with prepared rows
+	s            *Sequence
+	width        int  // of the window
+	m            int  // keys of the head; the task has those that a query sees
+	isReversed   bool // rows lie in reverse order
 
 	q       []tensor.Mat[T] // rows as they come
 	k, v    tensor.Mat[T]
@@ -44,7 +44,7 @@ func farSides(s *Sequence, width int) [2]Sequence {
 }
 
 // farCosts returns the costs of a key head of s in both forms.
-func (w *windowed[T]) farCosts(c *Call[T], s *Sequence, back bool) (direct, linear float64) {
+func (w *hybrid[T]) farCosts(c *Call[T], s *Sequence, back bool) (direct, linear float64) {
 	x := *c
 	x.Causal = true
 	for _, side := range farSides(s, w.window.Width) {
@@ -55,7 +55,7 @@ func (w *windowed[T]) farCosts(c *Call[T], s *Sequence, back bool) (direct, line
 }
 
 // farForm chooses the form of both sweeps over s, as engine.choose does.
-func (w *windowed[T]) farForm(c *Call[T], s *Sequence, back bool) Form {
+func (w *hybrid[T]) farForm(c *Call[T], s *Sequence, back bool) Form {
 	if c.AttnKeep != nil || c.Form == Direct {
 		return Direct
 	}
@@ -67,17 +67,17 @@ func (w *windowed[T]) farForm(c *Call[T], s *Sequence, back bool) Form {
 }
 
 // farFLOPs returns the arithmetic of both sweeps over s, all heads.
-func (w *windowed[T]) farFLOPs(c *Call[T], s *Sequence) (flops float64) {
+func (w *hybrid[T]) farFLOPs(c *Call[T], s *Sequence) (flops float64) {
 	x := *c
 	x.Causal = true
 	for _, side := range farSides(s, w.window.Width) {
-		flops += w.tail.flops(&x, &side)
+		flops += w.tail.countFLOPs(&x, &side)
 	}
 	return flops
 }
 
 // planFar sets what p says of the far field of an unmasked call.
-func (w *windowed[T]) planFar(p *Plan, s Shape) {
+func (w *hybrid[T]) planFar(p *Plan, s Shape) {
 	c := &Call[T]{Form: s.Form, Chunk: s.Chunk}
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
@@ -90,7 +90,7 @@ func (w *windowed[T]) planFar(p *Plan, s Shape) {
 		if back {
 			p.Back, p.BackCost, p.BackWhy = form, all*cost, why
 		} else {
-			p.Form, p.Cost, p.Why = form, all*cost, why
+			p.Form, p.Cost, p.Reason = form, all*cost, why
 		}
 	}
 	seq.form = p.Form
@@ -106,7 +106,7 @@ func (w *windowed[T]) planFar(p *Plan, s Shape) {
 }
 
 // eachFar calls f for the far field of every key head of every sequence.
-func (w *windowed[T]) eachFar(c *Call[T], back bool, f func(x *farSweep[T], kh int)) {
+func (w *hybrid[T]) eachFar(c *Call[T], back bool, f func(x *farSweep[T], kh int)) {
 	seqs := c.Sequences()
 	var work float64
 	for i := range seqs {
@@ -121,40 +121,40 @@ func (w *windowed[T]) eachFar(c *Call[T], back bool, f func(x *farSweep[T], kh i
 		ar := arena.Acquire()
 		defer ar.Release()
 		s, kh := &seqs[i/c.K.H], i%c.K.H
-		u := w.tail.unit(c, s, kh, ar)
+		u := w.tail.newTask(c, s, kh, ar)
 		defer w.tail.release(u)
 		u.workers = workers(c.K.H, s.work, work)
-		x := &farSweep[T]{unit: u, s: s, width: w.window.Width, m: u.m}
+		x := &farSweep[T]{headTask: u, s: s, width: w.window.Width, m: u.m}
 		x.prepare()
 		f(x, kh)
 	})
 }
 
-// prepare replaces the rows of the unit by prepared ones.
+// prepare replaces the rows of the task by prepared ones.
 func (x *farSweep[T]) prepare() {
-	u := x.unit
+	u := x.headTask
 	x.q, x.k, x.v, x.mask = append(x.q, u.q...), u.k, u.v, u.mask
 	for g := range u.q {
 		rows := scratch.TakeMat[T](u.ar, u.n, u.da)
 		u.prepareQ(rows.Data, rows.Stride, g, 0, u.n)
-		x.unit.q[g] = rows
+		x.headTask.q[g] = rows
 	}
 	x.keys = scratch.TakeMat[T](u.ar, x.m, u.da)
 	u.prepareK(x.keys.Data, x.keys.Stride, 0, x.m)
 	x.values, x.keyMask = u.v, u.mask
-	u.readyQ, u.ready, u.causal = true, true, true
+	u.readyQ, u.isPrepared, u.causal = true, true, true
 	x.align()
 }
 
-// align has the unit see the far keys of its sweep.
+// align has the task see the far keys of its sweep.
 func (x *farSweep[T]) align() {
 	sides := farSides(x.s, x.width)
 	side := &sides[0]
 	if x.isReversed {
 		side = &sides[1]
 	}
-	u := x.unit
-	u.off, u.m = side.Offset, side.M
+	u := x.headTask
+	u.offset, u.m = side.Offset, side.M
 	u.k, u.v, u.mask = x.keys.Slice(0, u.m), x.values.Slice(0, u.m), nil
 	if x.keyMask != nil {
 		u.mask = x.keyMask[:u.m]
@@ -163,7 +163,7 @@ func (x *farSweep[T]) align() {
 
 // turn goes on to the sweep over the reversed sequence.
 func (x *farSweep[T]) turn() {
-	u := x.unit
+	u := x.headTask
 	for g := range u.q {
 		reverseRows(u.q[g])
 	}
@@ -203,15 +203,15 @@ func reverseRows[T tensor.Float](x tensor.Mat[T]) {
 
 // farForward sets out [B,H,N,Dv] to the numerators of the far field of an unmasked
 // call, and keep.Den to their denominators.
-func (w *windowed[T]) farForward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) {
+func (w *hybrid[T]) farForward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) {
 	keep.Den = scratch.Grow(keep.Den[:0], c.Q.B*c.Q.H*c.Q.N)
 	w.eachFar(c, false, func(x *farSweep[T], kh int) {
-		u := x.unit
-		u.o, u.den = headsOf(u.o, out, x.s, u.group(kh)), denOf(u.den, keep.Den, c, x.s, u.group(kh))
+		u := x.headTask
+		u.o, u.den = headsOf(u.o, out, x.s, u.queryHeads(kh)), denOf(u.den, keep.Den, c, x.s, u.queryHeads(kh))
 		x.forward(w.tail)
 		o, den := append([]tensor.Mat[T](nil), u.o...), append([][]T(nil), u.den...)
 		for g := range u.o {
-			u.o[g], u.den[g] = scratch.TakeMat[T](u.ar, u.n, kernel.Pad(u.dv)), u.take(u.n)
+			u.o[g], u.den[g] = scratch.TakeMat[T](u.ar, u.n, kernel.Pad(u.dv)), u.takeScratch(u.n)
 			u.o[g].Cols = u.dv
 		}
 		x.turn()
@@ -228,16 +228,16 @@ func (w *windowed[T]) farForward(out tensor.Heads[T], c *Call[T], keep *Saved[T]
 
 // forward sets the numerators and denominators of a sweep.
 func (x *farSweep[T]) forward(e *engine[T]) {
-	u := x.unit
+	u := x.headTask
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	switch {
 	case u.m == 0:
 		for g := range u.q {
-			u.unseen(g, 0, u.n)
+			u.clearUnseen(g, 0, u.n)
 		}
 	case x.s.form == Linear:
-		u.linearForward(e.walker(u))
+		u.linearForward(e.monomialsOf(u))
 	default:
 		u.directForward()
 	}
@@ -245,12 +245,12 @@ func (x *farSweep[T]) forward(e *engine[T]) {
 
 // farBackward sets the gradients in g of the far field of an unmasked call, from the
 // outputs and gradients in p.
-func (w *windowed[T]) farBackward(g *Grads[T], p *parted[T], c *Call[T]) {
+func (w *hybrid[T]) farBackward(g *Grads[T], p *splitGrads[T], c *Call[T]) {
 	group := c.Q.H / max(c.K.H, 1)
 	dscale := make([]float64, len(c.Sequences())*c.Q.H)
 	w.eachFar(c, true, func(x *farSweep[T], kh int) {
-		u, s := x.unit, x.s
-		heads := u.group(kh)
+		u, s := x.headTask, x.s
+		heads := u.queryHeads(kh)
 		u.o, u.do, u.dq = headsOf(u.o, p.tailO, s, heads), headsOf(u.do, p.tailDo, s, heads), headsOf(u.dq, g.DQ, s, heads)
 		u.den = denOf(u.den, p.tail.Den, c, s, heads)
 		u.dscale = dscale[s.Index*c.Q.H+kh*group:][:group]
@@ -260,9 +260,9 @@ func (w *windowed[T]) farBackward(g *Grads[T], p *parted[T], c *Call[T]) {
 	w.tail.addTau(dscale, c)
 }
 
-// backward sets dQ of the unit, and dk and dv of the keys [Keys, D] and [Keys, Dv].
+// backward sets dQ of the task, and dk and dv of the keys [Keys, D] and [Keys, Dv].
 func (x *farSweep[T]) backward(e *engine[T], dk, dv tensor.Mat[T]) {
-	u := x.unit
+	u := x.headTask
 	outputs, douts, dqs := append([]tensor.Mat[T](nil), u.o...), append([]tensor.Mat[T](nil), u.do...), append([]tensor.Mat[T](nil), u.dq...)
 	sum := x.sweepBack(e)
 	x.turn()
@@ -279,7 +279,7 @@ func (x *farSweep[T]) backward(e *engine[T], dk, dv tensor.Mat[T]) {
 	// Back through the preparation of the rows.
 	copy(u.q, x.q)
 	u.k, u.v, u.mask, u.m = x.k, x.v, x.mask, x.m
-	u.readyQ, u.ready = false, false
+	u.readyQ, u.isPrepared = false, false
 	copy(u.dq, dqs)
 	for g := range u.q {
 		u.gradQ(g, 0, u.n, sum.q[g].Data, sum.q[g].Stride)
@@ -302,7 +302,7 @@ type sweepGrad[T tensor.Float] struct {
 
 // sweepBack returns the gradients of a sweep, in scratch memory.
 func (x *farSweep[T]) sweepBack(e *engine[T]) sweepGrad[T] {
-	u := x.unit
+	u := x.headTask
 	d := sweepGrad[T]{k: scratch.ZeroMat[T](u.ar, x.m, u.da), v: scratch.ZeroMat[T](u.ar, x.m, u.dv)}
 	for g := range u.q {
 		d.q = append(d.q, scratch.ZeroMat[T](u.ar, u.n, u.da))
@@ -314,7 +314,7 @@ func (x *farSweep[T]) sweepBack(e *engine[T]) sweepGrad[T] {
 	switch {
 	case u.m == 0:
 	case x.s.form == Linear:
-		u.linearBackward(e.walker(u))
+		u.linearBackward(e.monomialsOf(u))
 	default:
 		u.directBackward()
 	}
@@ -338,23 +338,23 @@ func addReversed[T tensor.Float](t *kernel.Table[T], y, x tensor.Mat[T]) {
 }
 
 // countFar returns for each query of a band the number of keys outside of it.
-func (u *unit[T]) countFar() []float64 {
+func (u *headTask[T]) countFar() []float64 {
 	far := make([]float64, u.n)
 	exist := make([]int, u.m+1) // keys that exist before each
 	for j := range u.m {
 		exist[j+1] = exist[j]
-		if u.exists(j) {
+		if u.hasKey(j) {
 			exist[j+1]++
 		}
 	}
 	for i := range far {
-		lo, hi := u.lowest(i), u.seen(i)
+		lo, hi := u.lowest(i), u.countVisible(i)
 		if u.keep == nil {
 			far[i] = float64(exist[lo] + exist[u.m] - exist[hi])
 			continue
 		}
 		for j := range u.m {
-			if (j < lo || j >= hi) && u.exists(j) && u.keep[i*u.keepRow+j] {
+			if (j < lo || j >= hi) && u.hasKey(j) && u.keep[i*u.keepRow+j] {
 				far[i]++
 			}
 		}
@@ -365,14 +365,14 @@ func (u *unit[T]) countFar() []float64 {
 // farWeights sets rows of dst [rows, M] to the weights of the far keys of queries from i0
 // on, and 0 elsewhere.
 func (x *windowMatrix[T]) farWeights(dst tensor.Mat[T], i0 int) {
-	u := *x.far
+	u := *x.tail
 	u.q = append([]tensor.Mat[T](nil), u.q...)
 	u.q[x.g] = u.q[x.g].Slice(i0, i0+dst.Rows)
 	u.n, u.pos, u.place.q0 = dst.Rows, u.pos+i0, u.place.q0+i0
 	keep := make([]bool, dst.Rows*u.m)
 	for r := range dst.Rows {
 		for j := range u.m {
-			near := x.near.lowest(i0+r) <= j && j < x.near.seen(i0+r)
+			near := x.window.lowest(i0+r) <= j && j < x.window.countVisible(i0+r)
 			keep[r*u.m+j] = !near && (u.keep == nil || u.keep[(i0+r)*u.keepRow+j])
 		}
 	}

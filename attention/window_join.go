@@ -11,8 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Rows of one denominator. What the tail has summed, and the mean of the window
-// times what its weights add up to, are taken over the largest of the parts of
+// Rows of one denominator. The sums of the tail, and the mean of the window times the sum
+// of its weights, are taken over the largest of the parts of
 // the denominator, numerators and denominators alike: nothing overflows, and
 // the function is the same.
 
@@ -26,25 +26,25 @@ const (
 	weakRow
 )
 
-// joint is a key head of a sequence whose parts are to be joined.
-type joint[T tensor.Float] struct {
-	near *unit[T]        // with the outputs of the window and the sums of its weights
-	o    []tensor.Mat[T] // numerators of the tail, and then outputs
-	tail [][]T           // denominators of the tail
-	ages bandAges
+// joinTask is a key head of a sequence whose parts are to be joined.
+type joinTask[T tensor.Float] struct {
+	windowTask *headTask[T]    // with the outputs of the window and the sums of its weights
+	o          []tensor.Mat[T] // numerators of the tail, and then outputs
+	tail       [][]T           // denominators of the tail
+	ages       bandAges
 
-	den         [][]T                  // logarithms of the joined denominators; empty: nothing of what follows is kept
+	den         [][]T                  // logarithms of the joined denominators; empty: the next fields are not kept
 	rows        [][]joinedRow          // what the rows are like
 	share       [][]T                  // what the window's part of each denominator is of the whole
 	tailFactors [][]T                  // what the tail's numerators are multiplied by; 0: beyond all numbers, or nothing
-	left        []float64              // how many keys the tail has, or what is left of them
+	tailKeys    []float64              // how many keys the tail has, or what is left of them
 	reach       func(g, i int) float64 // bounds the scores of the tail; nil: no row is weak
 }
 
 // windowTask does what the two parts of a call have in common, key head by key head: it
 // joins their outputs, or parts the gradients.
 type windowTask[T tensor.Float] struct {
-	w    *windowed[T]
+	w    *hybrid[T]
 	c    *Call[T]
 	seqs []Sequence
 
@@ -53,7 +53,7 @@ type windowTask[T tensor.Float] struct {
 	saved *windowSaved[T]
 	keep  *Saved[T] // nil: nothing is kept
 
-	gradients *parted[T] // Backward; nil: Forward
+	gradients *splitGrads[T] // Backward; nil: Forward
 }
 
 // run does all key heads.
@@ -68,22 +68,22 @@ func (k *windowTask[T]) RunRange(lo, hi int) {
 	}
 }
 
-// withUnit calls do of a task with the unit of the window for key head i of all
+// withUnit calls do of a task with the task of the window for key head i of all
 // sequences.
-func (w *windowed[T]) withUnit(c *Call[T], seqs []Sequence, i int, k interface {
-	do(u *unit[T], s *Sequence, kh int)
+func (w *hybrid[T]) withUnit(c *Call[T], seqs []Sequence, i int, k interface {
+	do(u *headTask[T], s *Sequence, kh int)
 }) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	s, kh := &seqs[i/c.K.H], i%c.K.H
 	near := w.nearOf(c.Causal)
-	u := near.unit(c, s, kh, ar)
+	u := near.newTask(c, s, kh, ar)
 	defer near.release(u)
 	k.do(u, s, kh)
 }
 
-func (k *windowTask[T]) do(u *unit[T], s *Sequence, kh int) {
-	w, c, heads := k.w, k.c, u.group(kh)
+func (k *windowTask[T]) do(u *headTask[T], s *Sequence, kh int) {
+	w, c, heads := k.w, k.c, u.queryHeads(kh)
 	if k.gradients != nil {
 		w.partHeads(k.gradients, c, s, heads, u.bandAges(0))
 		return
@@ -92,10 +92,10 @@ func (k *windowTask[T]) do(u *unit[T], s *Sequence, kh int) {
 	u.sums = k.saved.sums.sumsOf(u.sums, c, s, heads)
 	x := w.takeJoint()
 	defer w.putJoint(x)
-	x.near, x.ages = u, u.bandAges(0)
+	x.windowTask, x.ages = u, u.bandAges(0)
 	x.o, x.tail = headsOf(x.o, k.out, s, heads), denOf(x.tail, k.saved.tail.Den, c, s, heads)
 	if k.keep != nil {
-		w.keepRows(x, c, s, kh, earlier{}, k.saved, k.keep)
+		w.keepRows(x, c, s, kh, priorKeys{}, k.saved, k.keep)
 	}
 	for g := range heads.n {
 		w.joinRows(x, g, heads.lo+g)
@@ -103,29 +103,29 @@ func (k *windowTask[T]) do(u *unit[T], s *Sequence, kh int) {
 }
 
 // takeJoint returns a joint without rows.
-func (w *windowed[T]) takeJoint() *joint[T] {
-	if x, _ := w.joints.Get().(*joint[T]); x != nil {
+func (w *hybrid[T]) takeJoint() *joinTask[T] {
+	if x, _ := w.joints.Get().(*joinTask[T]); x != nil {
 		return x
 	}
-	return new(joint[T])
+	return new(joinTask[T])
 }
 
 // putJoint keeps x for another call, without its rows.
-func (w *windowed[T]) putJoint(x *joint[T]) {
+func (w *hybrid[T]) putJoint(x *joinTask[T]) {
 	clear(x.o)
 	for _, list := range [][][]T{x.tail, x.den, x.share, x.tailFactors} {
 		clear(list)
 	}
 	clear(x.rows)
-	*x = joint[T]{o: x.o[:0], tail: x.tail[:0], den: x.den[:0], share: x.share[:0], tailFactors: x.tailFactors[:0], rows: x.rows[:0]}
+	*x = joinTask[T]{o: x.o[:0], tail: x.tail[:0], den: x.den[:0], share: x.share[:0], tailFactors: x.tailFactors[:0], rows: x.rows[:0]}
 	w.joints.Put(x)
 }
 
 // join makes outputs of numerators out.
-func (w *windowed[T]) join(out tensor.Heads[T], c *Call[T], seqs []Sequence, saved *windowSaved[T], keep *Saved[T]) {
+func (w *hybrid[T]) join(out tensor.Heads[T], c *Call[T], seqs []Sequence, saved *windowSaved[T], keep *Saved[T]) {
 	if keep != nil {
-		keep.ready(c)
-		saved.ready(len(keep.Den))
+		keep.resize(c)
+		saved.resize(len(keep.Den))
 	}
 	windowTask[T]{w: w, c: c, seqs: seqs, out: out, saved: saved, keep: keep}.run()
 	if keep != nil {
@@ -134,32 +134,32 @@ func (w *windowed[T]) join(out tensor.Heads[T], c *Call[T], seqs []Sequence, sav
 }
 
 // joining is the arithmetic of join.
-func (w *windowed[T]) joining(c *Call[T]) float64 {
+func (w *hybrid[T]) joining(c *Call[T]) float64 {
 	return 4 * float64(c.Q.B) * float64(c.Q.H) * float64(c.Q.N) * float64(c.V.D+16)
 }
 
-// ready makes room for denominators, and nothing has been noticed.
-func (k *Saved[T]) ready(c *Call[T]) {
+// resize makes room for denominators, and nothing has been noticed.
+func (k *Saved[T]) resize(c *Call[T]) {
 	k.Den = scratch.Grow(k.Den[:0], c.Q.B*c.Q.H*c.Q.N)
-	k.Unseen, k.Weak = 0, 0
+	k.UnseenCount, k.WeakCount = 0, 0
 }
 
 // keepRows has x keep what Backward needs, and tell which rows see nothing or are
 // weak. Before is what the state before the sequence tells of the tail's keys.
-func (w *windowed[T]) keepRows(x *joint[T], c *Call[T], s *Sequence, kh int, before earlier, saved *windowSaved[T], keep *Saved[T]) {
+func (w *hybrid[T]) keepRows(x *joinTask[T], c *Call[T], s *Sequence, kh int, before priorKeys, saved *windowSaved[T], keep *Saved[T]) {
 	group := len(x.o)
 	heads := headRange{kh * group, group}
 	x.den, x.share, x.tailFactors = denOf(x.den, keep.Den, c, s, heads), denOf(x.share, saved.share, c, s, heads), denOf(x.tailFactors, saved.tailFactors, c, s, heads)
 	for g := range group {
 		x.rows = append(x.rows, saved.rows[(s.Batch*c.Q.H+kh*group+g)*c.Q.N+s.Q0:][:s.N])
 	}
-	x.left = x.near.bandLeft(before)
-	if !w.tail.sound(c.Q.D) {
+	x.tailKeys = x.windowTask.bandLeft(before)
+	if !w.tail.isWellConditioned(c.Q.D) {
 		longest := w.tail.longestKeys(c, s, c.Mask(s))
 		if longest != nil {
 			longest[kh] = max(longest[kh], before.longest)
 		}
-		x.reach = func(g, i int) float64 { return w.tail.reach(c, s, longest, kh*group+g, i) }
+		x.reach = func(g, i int) float64 { return w.tail.boundScore(c, s, longest, kh*group+g, i) }
 	}
 }
 
@@ -171,33 +171,33 @@ func (saved *windowSaved[T]) count(c *Call[T], seqs []Sequence, keep *Saved[T]) 
 			for h := range c.Q.H {
 				row := saved.rows[(s.Batch*c.Q.H+h)*c.Q.N+s.Q0+r]
 				if row&unseenRow != 0 {
-					keep.Unseen++
+					keep.UnseenCount++
 				}
 				if row&weakRow != 0 {
-					if keep.Weak == 0 {
+					if keep.WeakCount == 0 {
 						keep.WeakAt = [3]int{s.Batch, h, s.Q0 + r}
 					}
-					keep.Weak++
+					keep.WeakCount++
 				}
 			}
 		}
 	}
 }
 
-// joinedSums are the parts of a joined denominator over e^top: what a weight of 1 in
-// the tail is, what the window has, and their sum. e^fade is what is left of the
+// joinedSums are the parts of a joined denominator over e^top: a weight of 1 in
+// the tail, the sum of the window, and the sum of both. e^fade is the decay of the
 // tail's weights.
 type joinedSums struct{ top, fade, one, window, sum float64 }
 
-// sums returns those of query i, of which the tail has a denominator, and the
-// window the logarithm of one, γ with it.
-func (w *windowed[T]) sums(tail, near float64, ages bandAges, i int) (p joinedSums) {
+// sums returns the parts for query i, from the denominator of the tail and the logarithm
+// of the window's, with γ in it.
+func (w *hybrid[T]) sums(tail, near float64, ages bandAges, i int) (p joinedSums) {
 	eps := math.Log(w.eps)
 	if ages.fade != nil {
 		p.fade, eps = ages.fade[i], eps-ages.waits[i]
 	}
 	size := math.Log(math.Abs(tail)) + p.fade
-	if p.top = max(size, near, eps); p.none() {
+	if p.top = max(size, near, eps); p.isZero() {
 		return p
 	}
 	p.one, p.window = math.Exp(p.fade-p.top), math.Exp(near-p.top)
@@ -219,7 +219,7 @@ const (
 
 // plainSums is sums over e^0 for the window's sum near of weights over 2^top, and
 // reports whether it can be.
-func (w *windowed[T]) plainSums(tail, near, top, gamma float64) (p joinedSums, ok bool) {
+func (w *hybrid[T]) plainSums(tail, near, top, gamma float64) (p joinedSums, ok bool) {
 	if !(math.Abs(top) <= largestTop) {
 		return p, false
 	}
@@ -240,17 +240,17 @@ func (p *joinedSums) factors() (over, share float64) {
 	return p.one * over, share
 }
 
-// none reports that nothing has any weight.
-func (p *joinedSums) none() bool { return math.IsInf(p.top, -1) }
+// isZero reports that nothing has any weight.
+func (p *joinedSums) isZero() bool { return math.IsInf(p.top, -1) }
 
 // log is the logarithm of the denominator's size.
 func (p *joinedSums) log() float64 { return p.top + math.Log(math.Abs(p.sum)) }
 
-// weak reports that the denominator nearly cancels, whose tail has so many keys
-// left with scores within ±reach; see Saved.Weak.
-func (w *windowed[T]) weak(p *joinedSums, left, reach float64) bool {
+// isIllConditioned reports that the denominator nearly cancels, for a tail with left keys
+// after decay and scores within ±reach; see Saved.WeakCount.
+func (w *hybrid[T]) isIllConditioned(p *joinedSums, left, reach float64) bool {
 	if w.tail.spec.Positive {
-		return p.none()
+		return p.isZero()
 	}
 	if math.IsInf(reach, 1) {
 		reach = 0 // nothing bounds the scores of mapped rows
@@ -285,13 +285,13 @@ func scaleExp[T tensor.Float](dst []T, sign, log float64, x []T) {
 const joinedAtOnce = 64
 
 // joinRows joins the rows of head g of the group, which is query head h.
-func (w *windowed[T]) joinRows(x *joint[T], g, h int) {
-	u, logGamma := x.near, w.logGamma(h)
+func (w *hybrid[T]) joinRows(x *joinTask[T], g, h int) {
+	u, logGamma := x.windowTask, w.logGamma(h)
 	gamma := math.Exp(logGamma)
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	size := min(joinedAtOnce, u.n)
-	far, near := u.take(size), u.take(size) // factors of the parts of rows
+	far, near := u.takeScratch(size), u.takeScratch(size) // factors of the parts of rows
 	o, own, sums := &x.o[g], &u.o[g], &u.sums[g]
 	first := 0
 	finish := func(end int) {
@@ -327,28 +327,28 @@ func (w *windowed[T]) joinRows(x *joint[T], g, h int) {
 }
 
 // joinRow joins row i of head g of the group. Its denominator may be of any size.
-func (w *windowed[T]) joinRow(x *joint[T], g, i int, tail, logGamma float64) {
-	t, o := x.near.t, x.o[g].Row(i)
-	near := float64(x.near.sums[g].Log(i, math.Log2E))
+func (w *hybrid[T]) joinRow(x *joinTask[T], g, i int, tail, logGamma float64) {
+	t, o := x.windowTask.t, x.o[g].Row(i)
+	near := float64(x.windowTask.sums[g].Log(i, math.Log2E))
 	p := w.sums(tail, logGamma+near, x.ages, i)
 	if len(x.den) > 0 {
-		w.keepRow(x, g, i, &p, tail, float64(x.near.sums[g].Sum[i]))
+		w.keepRow(x, g, i, &p, tail, float64(x.windowTask.sums[g].Sum[i]))
 	}
-	if p.none() {
-		if clear(o); x.near.sees(i) { // scores that have overflowed
+	if p.isZero() {
+		if clear(o); x.windowTask.seesAnyKey(i) { // scores that have overflowed
 			t.Scale(o, T(math.NaN()), o)
 		}
 		return
 	}
 	scaleTail(t, o, &p, o)
 	if _, share := p.factors(); share != 0 {
-		t.Axpy(o, T(share), x.near.o[g].Row(i))
+		t.Axpy(o, T(share), x.windowTask.o[g].Row(i))
 	}
 }
 
 // keepRow keeps what is known of a row before it is joined; window is the sum of
 // its window.
-func (w *windowed[T]) keepRow(x *joint[T], g, i int, p *joinedSums, tail, window float64) {
+func (w *hybrid[T]) keepRow(x *joinTask[T], g, i int, p *joinedSums, tail, window float64) {
 	var row joinedRow
 	if p.sum < 0 {
 		row |= negativeRow
@@ -358,14 +358,14 @@ func (w *windowed[T]) keepRow(x *joint[T], g, i int, p *joinedSums, tail, window
 	}
 	over, share := p.factors()
 	x.den[g][i], x.share[g][i], x.tailFactors[g][i] = T(p.log()), T(share), 0
-	if over := T(over); row&taillessRow == 0 && !p.none() && !math.IsInf(float64(over), 0) {
+	if over := T(over); row&taillessRow == 0 && !p.isZero() && !math.IsInf(float64(over), 0) {
 		x.tailFactors[g][i] = over
 	}
 	switch {
-	case window == 0 && x.left[i] == 0:
+	case window == 0 && x.tailKeys[i] == 0:
 		row |= unseenRow
 		x.den[g][i] = T(math.Inf(-1))
-	case x.reach != nil && w.weak(p, x.left[i], x.reach(g, i)):
+	case x.reach != nil && w.isIllConditioned(p, x.tailKeys[i], x.reach(g, i)):
 		row |= weakRow
 	}
 	x.rows[g][i] = row
@@ -374,7 +374,7 @@ func (w *windowed[T]) keepRow(x *joint[T], g, i int, p *joinedSums, tail, window
 // bandLeft returns, in scratch memory, for each query how many keys come before its band, or with a
 // decay what is left of them at the last one. Before is what comes before the first
 // key.
-func (u *unit[T]) bandLeft(before earlier) []float64 {
+func (u *headTask[T]) bandLeft(before priorKeys) []float64 {
 	if u.spec.isSymmetric {
 		return u.countFar()
 	}
@@ -384,35 +384,35 @@ func (u *unit[T]) bandLeft(before earlier) []float64 {
 		lo := u.lowest(i)
 		if u.keep == nil {
 			for ; next < lo; next++ {
-				if before.owes += u.rate(next); u.exists(next) {
-					before.add(before.owes, 1)
-					before.owes = 0
+				if before.pendingLogDecay += u.logDecay(next); u.hasKey(next) {
+					before.add(before.pendingLogDecay, 1)
+					before.pendingLogDecay = 0
 				}
 			}
-			left[i] = before.keys
+			left[i] = before.count
 			continue
 		}
 		var age float64
 		for j := lo - 1; j >= 0; j-- {
-			if u.exists(j) && u.keep[i*u.keepRow+j] {
+			if u.hasKey(j) && u.keep[i*u.keepRow+j] {
 				left[i] += math.Exp(age)
 			}
 			if left[i] > 0 {
-				age += u.rate(j)
+				age += u.logDecay(j)
 			}
 		}
 	}
 	return left
 }
 
-// parted is what the two parts have in place of the output, its gradient and the
+// splitGrads replaces, for each of the two parts, the output, its gradient and the
 // denominators. Over one denominator g the tail has
 //
 //	[do, -(do·o)]/g
 //
 // for its numerators and denominators, and the weights of the window are its own
 // times its share of g, which goes to do, with the sign of a negative g.
-type parted[T tensor.Float] struct {
+type splitGrads[T tensor.Float] struct {
 	dout, out tensor.Heads[T]
 	own       tensor.Heads[T] // outputs of the window alone
 	keep      *Saved[T]
@@ -423,10 +423,10 @@ type parted[T tensor.Float] struct {
 }
 
 // part makes room for it.
-func (w *windowed[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int, keep *Saved[T], room *windowScratch[T]) *parted[T] {
+func (w *hybrid[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int, keep *Saved[T], room *windowScratch[T]) *splitGrads[T] {
 	own := tensor.HeadsOf(keep.window.o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
-	x := &room.parted
-	*x = parted[T]{dout: dout, out: out, own: own, keep: keep, tailDo: dout, tailO: out, nearDo: likeOutput(&room.nearDo, c), nearO: own, tail: keep}
+	x := &room.gradients
+	*x = splitGrads[T]{dout: dout, out: out, own: own, keep: keep, tailDo: dout, tailO: out, nearDo: likeOutput(&room.nearDo, c), nearO: own, tail: keep}
 	if w.oneDenominator() {
 		x.tailDo, x.nearO, x.tail = likeOutput(&room.tailDo, c), out, &keep.window.tail
 	} else {
@@ -438,12 +438,12 @@ func (w *windowed[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int,
 }
 
 // partHeads parts the rows of some heads of a sequence.
-func (w *windowed[T]) partHeads(x *parted[T], c *Call[T], s *Sequence, heads headRange, ages bandAges) {
+func (w *hybrid[T]) partHeads(x *splitGrads[T], c *Call[T], s *Sequence, heads headRange, ages bandAges) {
 	for h := heads.lo; h < heads.lo+heads.n; h++ {
 		at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0
 		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.Batch, h).Slice(s.Q0, s.Q0+s.N) }
 		rows := partedRows[T]{
-			do: of(x.dout), o: of(x.out), own: of(x.own), near: x.keep.window.near.Den[at:][:s.N], ages: ages,
+			do: of(x.dout), o: of(x.out), own: of(x.own), windowDen: x.keep.window.window.Den[at:][:s.N], ages: ages,
 			tailDo: of(x.tailDo), tailO: of(x.tailO),
 		}
 		if x.nearDo.D > 0 {
@@ -461,16 +461,16 @@ func (w *windowed[T]) partHeads(x *parted[T], c *Call[T], s *Sequence, heads hea
 // denominator its logarithm joined, the window's share of it and what the rows are
 // like, give the others.
 type partedRows[T tensor.Float] struct {
-	do, o, own            tensor.Mat[T] // own is of the window alone
-	near, joined, share   []T
-	tailFactors           []T // factors of the tail's gradients; 0: to be found
-	rows                  []joinedRow
-	ages                  bandAges
-	tailDo, tailO, nearDo tensor.Mat[T]
+	do, o, own               tensor.Mat[T] // own is of the window alone
+	windowDen, joined, share []T
+	tailFactors              []T // factors of the tail's gradients; 0: to be found
+	rows                     []joinedRow
+	ages                     bandAges
+	tailDo, tailO, nearDo    tensor.Mat[T]
 }
 
 // partRows is part for query head h. It returns the derivative by log γ.
-func (w *windowed[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
+func (w *hybrid[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 	t, gamma := kernel.Active[T](), w.logGamma(h)
 	factor := T(math.Exp(gamma))
 	learned := w.window.LogGamma != nil
@@ -480,7 +480,7 @@ func (w *windowed[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 			copy(x.tailO.Row(i), x.o.Row(i))
 			t.Axpy(x.tailO.Row(i), -factor, x.own.Row(i))
 			t.Scale(x.nearDo.Row(i), factor, do)
-			if learned && !math.IsInf(float64(x.near[i]), -1) {
+			if learned && !math.IsInf(float64(x.windowDen[i]), -1) {
 				dgamma += float64(factor) * float64(t.Dot(do, x.own.Row(i)))
 			}
 		}
@@ -519,9 +519,9 @@ func (w *windowed[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 	return dgamma
 }
 
-// addEpsAges adds to the gradient of log_g what it has through an eps beside one
+// addEpsAges adds to the gradient of log_g its part through an eps beside one
 // denominator; see ageQueries.
-func (w *windowed[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs []Sequence, keep *Saved[T]) {
+func (w *hybrid[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs []Sequence, keep *Saved[T]) {
 	if w.eps == 0 || !w.oneDenominator() {
 		return
 	}
@@ -532,17 +532,17 @@ func (w *windowed[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs 
 
 // epsAges is addEpsAges of a head.
 type epsAges[T tensor.Float] struct {
-	w            *windowed[T]
+	w            *hybrid[T]
 	c            *Call[T]
 	d, dout, out tensor.Heads[T]
 	keep         *Saved[T]
 }
 
-func (k *epsAges[T]) do(u *unit[T], s *Sequence, kh int) {
-	u.dage = arena.TakeZeros[float64](u.ar, max(u.end(), u.m+1))
-	k.w.ageEps(u, u.bandAges(0), k.dout, k.out, k.c, s, u.group(kh), k.keep)
+func (k *epsAges[T]) do(u *headTask[T], s *Sequence, kh int) {
+	u.dage = arena.TakeZeros[float64](u.ar, max(u.positionCount(), u.m+1))
+	k.w.ageEps(u, u.bandAges(0), k.dout, k.out, k.c, s, u.queryHeads(kh), k.keep)
 	first := 0
-	for first < u.m && !u.exists(first) {
+	for first < u.m && !u.hasKey(first) {
 		first++
 	}
 	var sum float64
@@ -554,8 +554,8 @@ func (k *epsAges[T]) do(u *unit[T], s *Sequence, kh int) {
 	}
 }
 
-// ageEps adds to dG of the unit's places what comes of eps; see ageQueries.
-func (w *windowed[T]) ageEps(u *unit[T], ages bandAges, dout, out tensor.Heads[T], c *Call[T], s *Sequence, heads headRange, keep *Saved[T]) {
+// ageEps adds to dG of the task's places what comes of eps; see ageQueries.
+func (w *hybrid[T]) ageEps(u *headTask[T], ages bandAges, dout, out tensor.Heads[T], c *Call[T], s *Sequence, heads headRange, keep *Saved[T]) {
 	for h := heads.lo; h < heads.lo+heads.n && w.eps != 0; h++ {
 		for i := range s.N {
 			at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0 + i
@@ -566,7 +566,7 @@ func (w *windowed[T]) ageEps(u *unit[T], ages bandAges, dout, out tensor.Heads[T
 			if keep.window.rows[at]&negativeRow != 0 {
 				x = -x
 			}
-			u.dage[i+u.off] += x * float64(u.t.Dot(dout.At(s.Batch, h).Row(s.Q0+i), out.At(s.Batch, h).Row(s.Q0+i)))
+			u.dage[i+u.offset] += x * float64(u.t.Dot(dout.At(s.Batch, h).Row(s.Q0+i), out.At(s.Batch, h).Row(s.Q0+i)))
 		}
 	}
 }

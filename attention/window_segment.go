@@ -9,12 +9,12 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// windowSegment is a call between states of a mechanism with a window. The tail
+// hybridSegment is a call between states of a mechanism with a window. The tail
 // is a segment of its own: with one denominator its keys are those that leave the
 // window, prepared already, and otherwise the call's.
-type windowSegment[T tensor.Float] struct {
-	w           *windowed[T]
-	init, final *windowState[T]
+type hybridSegment[T tensor.Float] struct {
+	w           *hybrid[T]
+	init, final *hybridState[T]
 	shape       Shape // of both
 	seqs        []Sequence
 	group       int // key heads of a sequence
@@ -22,13 +22,13 @@ type windowSegment[T tensor.Float] struct {
 	fades       bool
 }
 
-func (w *windowed[T]) segment(c *Call[T], keep bool) (*windowSegment[T], error) {
-	x := &windowSegment[T]{w: w, seqs: c.Sequences(), group: c.K.H, fades: c.fades()}
+func (w *hybrid[T]) segment(c *Call[T], keep bool) (*hybridSegment[T], error) {
+	x := &hybridSegment[T]{w: w, seqs: c.Sequences(), group: c.K.H, fades: c.hasFadingKeys()}
 	var err error
 	if x.keys, err = w.tail.checkSegment(c, x.seqs, keep); err != nil {
 		return nil, err
 	}
-	x.init, x.final, err = ends(w.tail, c, x.seqs, func(s *windowState[T]) (*engine[T], *Shape) { return s.w.tail, &s.shape })
+	x.init, x.final, err = ends(w.tail, c, x.seqs, func(s *hybridState[T]) (*engine[T], *Shape) { return s.w.tail, &s.shape })
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (w *windowed[T]) segment(c *Call[T], keep bool) (*windowSegment[T], error) 
 }
 
 // tails returns the tails of the states before and after.
-func (x *windowSegment[T]) tails() (init, final *sums[T]) {
+func (x *hybridSegment[T]) tails() (init, final *recurrentState[T]) {
 	if x.init != nil {
 		init = x.init.tail
 	}
@@ -52,7 +52,7 @@ func (x *windowSegment[T]) tails() (init, final *sums[T]) {
 }
 
 // tailCall is c as a tail that sees all keys has it.
-func (x *windowSegment[T]) tailCall(c *Call[T]) *Call[T] {
+func (x *hybridSegment[T]) tailCall(c *Call[T]) *Call[T] {
 	t := *c
 	t.Init, t.Final = nil, nil
 	if x.init != nil {
@@ -66,78 +66,78 @@ func (x *windowSegment[T]) tailCall(c *Call[T]) *Call[T] {
 
 // windowHead is a key head of a sequence of the segment.
 type windowHead[T tensor.Float] struct {
-	s         *Sequence
-	i, kh     int
-	heads     headRange
-	near, far *unit[T]   // as they see tokens
-	own       [2]unit[T] // both as they see the call's own keys
-	x         lately[T]
-	before    int // tokens of the window before the call
-	end       int // and with those of the call
-	ages      bandAges
+	s            *Sequence
+	i, kh        int
+	heads        headRange
+	window, tail *headTask[T]   // as they see tokens
+	own          [2]headTask[T] // both as they see the call's own keys
+	x            recentTokens[T]
+	tokensBefore int // tokens of the window before the call
+	end          int // the same with the tokens of the call
+	ages         bandAges
 }
 
 // each calls f for every key head.
-func (x *windowSegment[T]) each(c *Call[T], f func(h *windowHead[T], ar *arena.Arena)) {
+func (x *hybridSegment[T]) each(c *Call[T], f func(h *windowHead[T], ar *arena.Arena)) {
 	w := x.w
 	par.RunEach(len(x.seqs)*x.group, 3*w.joining(c)+w.Plan(c.Shape()).FLOPs, func(i int) {
 		ar := arena.Acquire()
 		defer ar.Release()
 		h := &windowHead[T]{s: &x.seqs[i/x.group], i: i, kh: i % x.group}
-		h.near, h.far = w.near.unit(c, h.s, h.kh, ar), w.tail.unit(c, h.s, h.kh, ar)
-		defer w.near.release(h.near)
-		defer w.tail.release(h.far)
-		h.heads = h.near.group(h.kh)
-		h.far.pos = h.s.Offset
-		h.own = [2]unit[T]{*h.near, *h.far}
+		h.window, h.tail = w.windowEngine.newTask(c, h.s, h.kh, ar), w.tail.newTask(c, h.s, h.kh, ar)
+		defer w.windowEngine.release(h.window)
+		defer w.tail.release(h.tail)
+		h.heads = h.window.queryHeads(h.kh)
+		h.tail.pos = h.s.Offset
+		h.own = [2]headTask[T]{*h.window, *h.tail}
 		take := func(n int) []T { return arena.Take[T](ar, n) }
-		m := h.near.m
+		m := h.window.m
 		if x.init != nil {
-			h.before = x.init.rings[i].n
+			h.tokensBefore = x.init.rings[i].n
 		}
-		h.end = h.before + m
+		h.end = h.tokensBefore + m
 		h.x = w.room(&x.shape, h.end, x.fades, take, make([]bool, h.end))
 		if x.init != nil {
 			r := &x.init.rings[i]
-			h.x.copy(w, &x.shape, 0, &r.lately, r.at, r.n)
+			h.x.copy(w, &x.shape, 0, &r.recentTokens, r.start, r.n)
 		}
-		w.enter(h.near, h.far, &x.shape, &h.x, h.before, m)
-		w.seeAll(h.near, &x.shape, &h.x, h.end)
-		h.near.off = h.before + h.s.Offset
+		w.enter(h.window, h.tail, &x.shape, &h.x, h.tokensBefore, m)
+		w.seeAll(h.window, &x.shape, &h.x, h.end)
+		h.window.offset = h.tokensBefore + h.s.Offset
 		var behind float64
 		if x.init != nil && x.fades {
 			if ages := x.init.tail.heads[i].ages; ages != nil {
-				behind = ages.owes
+				behind = ages.pending
 			}
 		}
-		h.ages = h.near.bandAges(behind)
+		h.ages = h.window.bandAges(behind)
 		if w.oneDenominator() {
-			w.seeLeft(h.far, &x.shape, &h.x, h.end)
-			h.far.off = h.before + h.s.Offset - w.window.Width
+			w.seeLeft(h.tail, &x.shape, &h.x, h.end)
+			h.tail.offset = h.tokensBefore + h.s.Offset - w.window.Width
 		}
 		f(h, ar)
 	})
 }
 
 // sums is the segment of a tail that sees what leaves the window.
-func (x *windowSegment[T]) sums() *sumsSegment[T] {
+func (x *hybridSegment[T]) sums() *recurrentSegment[T] {
 	init, final := x.tails()
-	return &sumsSegment[T]{e: x.w.tail, init: init, final: final, shape: &x.shape, keys: x.keys, seqs: x.seqs, group: x.group, fades: x.fades}
+	return &recurrentSegment[T]{e: x.w.tail, init: init, final: final, shape: &x.shape, keys: x.keys, seqs: x.seqs, group: x.group, fades: x.fades}
 }
 
-func (w *windowed[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *windowSaved[T], keep *Saved[T]) error {
+func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *windowSaved[T], keep *Saved[T]) error {
 	x, err := w.segment(c, keep != nil)
 	if err != nil {
 		return err
 	}
 	own := likeOutput(&saved.o, c)
-	saved.near.Den = scratch.Grow(saved.near.Den[:0], c.Q.B*c.Q.H*c.Q.N)
-	saved.sums.resize(len(saved.near.Den))
-	saved.tail.Den = scratch.Grow(saved.tail.Den[:0], len(saved.near.Den))
+	saved.window.Den = scratch.Grow(saved.window.Den[:0], c.Q.B*c.Q.H*c.Q.N)
+	saved.sums.resize(len(saved.window.Den))
+	saved.tail.Den = scratch.Grow(saved.tail.Den[:0], len(saved.window.Den))
 	if w.oneDenominator() {
 		if keep != nil {
-			keep.ready(c)
-			saved.ready(len(keep.Den))
+			keep.resize(c)
+			saved.resize(len(keep.Den))
 		}
 	} else {
 		// States may be one and the same: their windows are not looked at by the tail.
@@ -147,22 +147,22 @@ func (w *windowed[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *win
 	}
 	tail := x.sums()
 	x.each(c, func(h *windowHead[T], _ *arena.Arena) {
-		near, far := h.near, h.far
-		near.o, near.den = headsOf(near.o, own, h.s, h.heads), denOf(near.den, saved.near.Den, c, h.s, h.heads)
+		near, far := h.window, h.tail
+		near.o, near.den = headsOf(near.o, own, h.s, h.heads), denOf(near.den, saved.window.Den, c, h.s, h.heads)
 		far.o, far.den = headsOf(far.o, out, h.s, h.heads), denOf(far.den, saved.tail.Den, c, h.s, h.heads)
-		near.sums, near.kept = saved.sums.sumsOf(near.sums, c, h.s, h.heads), keep != nil
+		near.sums, near.savesDen = saved.sums.sumsOf(near.sums, c, h.s, h.heads), keep != nil
 		near.bandForward()
 		if w.oneDenominator() {
 			for g := range far.q {
-				far.unseen(g, 0, min(-far.off, far.n))
+				far.clearUnseen(g, 0, min(-far.offset, far.n))
 			}
 			tail.forward(far, h.s, h.kh)
 		}
-		j := &joint[T]{near: near, o: far.o, tail: far.den, ages: h.ages}
+		j := &joinTask[T]{windowTask: near, o: far.o, tail: far.den, ages: h.ages}
 		if keep != nil && w.oneDenominator() {
 			before := tail.earlier(h.i)
-			for i := range h.before {
-				before.longest = max(before.longest, scratch.Norm2(h.x.far[i*far.da:][:far.da]))
+			for i := range h.tokensBefore {
+				before.longest = max(before.longest, scratch.Norm2(h.x.tailRows[i*far.da:][:far.da]))
 			}
 			w.keepRows(j, c, h.s, h.kh, before, saved, keep)
 		}
@@ -176,10 +176,10 @@ func (w *windowed[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *win
 		if x.final != nil {
 			r := &x.final.rings[h.i]
 			n := min(h.end, w.window.Width)
-			if r.at, r.n, r.rates = 0, n, nil; x.fades {
+			if r.start, r.n, r.rates = 0, n, nil; x.fades {
 				r.rates = make([]T, len(r.exist))
 			}
-			r.lately.copy(w, &x.shape, 0, &h.x, h.end-n, n)
+			r.recentTokens.copy(w, &x.shape, 0, &h.x, h.end-n, n)
 		}
 	})
 	if x.final != nil {
@@ -200,28 +200,28 @@ func (w *windowed[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *win
 
 // lateGrad is the gradient of the last n tokens of a key head.
 type lateGrad[T tensor.Float] struct {
-	n            int
-	far, near, v []T     // [n, da], [n, D], [n, Dv]; far where there is one denominator
-	w            []T     // [n] of the ones under the values, as headGrad has them
-	age          float64 // as headGrad has it, of the window or with one denominator of both parts
+	n                       int
+	tailRows, windowRows, v []T     // [n, da], [n, D], [n, Dv]; far where there is one denominator
+	w                       []T     // [n] of the ones under the values, as headGrad has them
+	age                     float64 // as headGrad has it, of the window or with one denominator of both parts
 }
 
 // open makes room for n tokens, with undefined contents.
 func (l *lateGrad[T]) open(n, da, d, dv int) {
 	l.n = n
-	l.far, l.near, l.v, l.w = scratch.Grow(l.far[:0], n*da), scratch.Grow(l.near[:0], n*d), scratch.Grow(l.v[:0], n*dv), scratch.Grow(l.w[:0], n)
+	l.tailRows, l.windowRows, l.v, l.w = scratch.Grow(l.tailRows[:0], n*da), scratch.Grow(l.windowRows[:0], n*d), scratch.Grow(l.v[:0], n*dv), scratch.Grow(l.w[:0], n)
 }
 
 // checkGrads reports gradients of states that do not fit, and makes room for the
 // gradient of the state before.
-func (x *windowSegment[T]) checkGrads(g *Grads[T], c *Call[T]) error {
+func (x *hybridSegment[T]) checkGrads(g *Grads[T], c *Call[T]) error {
 	if err := g.check(c, nil); err != nil {
 		return err
 	}
 	width := x.w.window.Width
 	if d := g.DInit; d != nil {
-		d.ready(&x.shape)
-		d.late = scratch.Grow(d.late[:0], len(d.heads))
+		d.resize(&x.shape)
+		d.windowGrads = scratch.Grow(d.windowGrads[:0], len(d.heads))
 	}
 	if g.DFinal == nil {
 		return nil
@@ -248,7 +248,7 @@ func (x *windowSegment[T]) checkGrads(g *Grads[T], c *Call[T]) error {
 	return g.DFinal.checkLate(func(i int) int { last, _ := ends(i); return last })
 }
 
-func (w *windowed[T]) segmentBackward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T], scratch *windowScratch[T]) error {
+func (w *hybrid[T]) segmentBackward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T], scratch *windowScratch[T]) error {
 	x, err := w.segment(c, true)
 	if err != nil {
 		return err
@@ -269,7 +269,7 @@ func (w *windowed[T]) segmentBackward(g *Grads[T], dout, out tensor.Heads[T], c 
 			return err
 		}
 	}
-	b := &windowBack[T]{windowSegment: x, parted: p, c: c, g: g, tail: x.sums()}
+	b := &hybridBackward[T]{hybridSegment: x, splitGrads: p, c: c, g: g, tail: x.sums()}
 	b.dscale = make([]float64, len(x.seqs)*c.Q.H)
 	b.dq = headsIn(&scratch.dq, c.Q.B, c.Q.H, c.Q.N, c.Q.D)
 	b.dk = headsIn(&scratch.dk, c.K.B, c.K.H, c.K.N, c.K.D)
@@ -283,14 +283,14 @@ func (w *windowed[T]) segmentBackward(g *Grads[T], dout, out tensor.Heads[T], c 
 	return nil
 }
 
-// windowBack is Backward of a segment.
-type windowBack[T tensor.Float] struct {
-	*windowSegment[T]
-	*parted[T]
+// hybridBackward is Backward of a segment.
+type hybridBackward[T tensor.Float] struct {
+	*hybridSegment[T]
+	*splitGrads[T]
 	c         *Call[T]
 	g         *Grads[T]
-	tail      *sumsSegment[T] // with one denominator
-	dscale    []float64       // [sequences, H]
+	tail      *recurrentSegment[T] // with one denominator
+	dscale    []float64            // [sequences, H]
 	ageWanted bool
 
 	// What the window gives the call's queries and keys.
@@ -300,27 +300,27 @@ type windowBack[T tensor.Float] struct {
 // latelyGrad are gradients of tokens of a head: of the rows of both parts, and of the
 // values.
 type latelyGrad[T tensor.Float] struct {
-	near, far, v  []T
-	ldn, ldf, ldv int
+	windowRows, tailRows, v []T
+	ldn, ldf, ldv           int
 }
 
 // head does a key head. Gradients of all tokens that the window sees come first:
 // then those before the call go to the state, and the call's own to its keys.
-func (b *windowBack[T]) head(h *windowHead[T], ar *arena.Arena) {
-	near, s, c := h.near, h.s, b.c
+func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
+	near, s, c := h.window, h.s, b.c
 	joined := b.w.oneDenominator()
 	if joined {
-		b.w.partHeads(b.parted, c, s, h.heads, h.ages)
+		b.w.partHeads(b.splitGrads, c, s, h.heads, h.ages)
 	}
 	near.o, near.do, near.dq = headsOf(near.o, b.nearO, s, h.heads), headsOf(near.do, b.nearDo, s, h.heads), headsOf(near.dq, b.dq, s, h.heads)
-	near.den = denOf(near.den, b.keep.window.near.Den, c, s, h.heads)
+	near.den = denOf(near.den, b.keep.window.window.Den, c, s, h.heads)
 	near.dscale = make([]float64, len(near.q))
 	ages := b.ageWanted || b.g.DInit != nil && b.fades
 	if ages {
 		near.dage = arena.TakeZeros[float64](ar, h.end)
 	}
-	d := &latelyGrad[T]{ldn: scratch.Stride[T](near.da), ldv: scratch.Stride[T](near.dv), ldf: scratch.Stride[T](h.far.da)}
-	d.near, d.v = near.bandPairs()
+	d := &latelyGrad[T]{ldn: scratch.Stride[T](near.da), ldv: scratch.Stride[T](near.dv), ldf: scratch.Stride[T](h.tail.da)}
+	d.windowRows, d.v = near.bandPairs()
 	if joined {
 		b.backTail(h, ar, d)
 	}
@@ -328,20 +328,20 @@ func (b *windowBack[T]) head(h *windowHead[T], ar *arena.Arena) {
 	own := &h.own[0]
 	var sum float64
 	if ages {
-		own.dage = arena.TakeZeros[float64](ar, max(own.end(), own.m+1))
+		own.dage = arena.TakeZeros[float64](ar, max(own.positionCount(), own.m+1))
 		for j := range own.m {
-			own.dage[j] = near.dage[h.before+j]
+			own.dage[j] = near.dage[h.tokensBefore+j]
 		}
 		if joined {
 			b.w.ageEps(own, h.ages, b.dout, b.out, c, s, h.heads, b.keep)
 		}
-		own.dval = tensor.Mat[T]{Data: d.v[h.before*d.ldv:], Rows: own.m, Cols: own.dv, Stride: d.ldv}
+		own.dval = tensor.Mat[T]{Data: d.v[h.tokensBefore*d.ldv:], Rows: own.m, Cols: own.dv, Stride: d.ldv}
 		if b.ageWanted {
 			own.dlogG = b.dlogG.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
 		}
 		var after float64
 		if b.g.DFinal != nil {
-			after = b.g.DFinal.late[h.i].age
+			after = b.g.DFinal.windowGrads[h.i].age
 		}
 		sum = own.ageGrad(after, b.seenBefore(h))
 	}
@@ -353,19 +353,19 @@ func (b *windowBack[T]) head(h *windowHead[T], ar *arena.Arena) {
 
 // backTail goes back through the tail, of a joint denominator, and adds what that
 // gives to d.
-func (b *windowBack[T]) backTail(h *windowHead[T], ar *arena.Arena, d *latelyGrad[T]) {
-	far, s, c := h.far, h.s, b.c
-	d.far = arena.TakeZeros[T](ar, h.end*d.ldf)
+func (b *hybridBackward[T]) backTail(h *windowHead[T], ar *arena.Arena, d *latelyGrad[T]) {
+	far, s, c := h.tail, h.s, b.c
+	d.tailRows = arena.TakeZeros[T](ar, h.end*d.ldf)
 	far.o, far.do, far.dq = headsOf(far.o, b.tailO, s, h.heads), headsOf(far.do, b.tailDo, s, h.heads), headsOf(far.dq, b.g.DQ, s, h.heads)
-	far.den = denOf(far.den, b.parted.tail.Den, c, s, h.heads)
+	far.den = denOf(far.den, b.splitGrads.tail.Den, c, s, h.heads)
 	far.dscale = b.dscale[s.Index*c.Q.H+h.heads.lo:][:h.heads.n]
-	far.dk = tensor.Mat[T]{Data: d.far, Rows: far.m, Cols: far.da, Stride: d.ldf}
+	far.dk = tensor.Mat[T]{Data: d.tailRows, Rows: far.m, Cols: far.da, Stride: d.ldf}
 	far.dval = tensor.Mat[T]{Data: arena.TakeZeros[T](ar, far.m*far.dv), Rows: far.m, Cols: far.dv, Stride: far.dv}
-	if h.near.dage != nil {
-		far.dage = h.near.dage // of the same tokens
+	if h.window.dage != nil {
+		far.dage = h.window.dage // of the same tokens
 	}
 	for g := range far.q {
-		for i := range min(-far.off, far.n) {
+		for i := range min(-far.offset, far.n) {
 			clear(far.dq[g].Row(i))
 		}
 	}
@@ -376,68 +376,68 @@ func (b *windowBack[T]) backTail(h *windowHead[T], ar *arena.Arena, d *latelyGra
 }
 
 // addLate adds the gradient of the window after the call to d, by token.
-func (b *windowBack[T]) addLate(h *windowHead[T], d *latelyGrad[T]) {
+func (b *hybridBackward[T]) addLate(h *windowHead[T], d *latelyGrad[T]) {
 	if b.g.DFinal == nil {
 		return
 	}
-	l := &b.g.DFinal.late[h.i]
-	add := func(to, from []T) { h.near.t.Add(to[:len(from)], to, from) }
+	l := &b.g.DFinal.windowGrads[h.i]
+	add := func(to, from []T) { h.window.t.Add(to[:len(from)], to, from) }
 	for k := range l.n {
 		j := h.end - l.n + k
-		add(d.near[j*d.ldn:], l.near[k*h.near.da:][:h.near.da])
-		add(d.v[j*d.ldv:], l.v[k*h.near.dv:][:h.near.dv])
-		if d.far != nil {
-			add(d.far[j*d.ldf:], l.far[k*h.far.da:][:h.far.da])
+		add(d.windowRows[j*d.ldn:], l.windowRows[k*h.window.da:][:h.window.da])
+		add(d.v[j*d.ldv:], l.v[k*h.window.dv:][:h.window.dv])
+		if d.tailRows != nil {
+			add(d.tailRows[j*d.ldf:], l.tailRows[k*h.tail.da:][:h.tail.da])
 		}
-		if h.near.dage != nil {
-			h.near.dage[j] -= float64(l.w[k])
+		if h.window.dage != nil {
+			h.window.dage[j] -= float64(l.w[k])
 		}
 	}
 }
 
 // seenBefore reports whether a key exists before the call.
-func (b *windowBack[T]) seenBefore(h *windowHead[T]) bool {
-	return b.init != nil && b.init.tail.heads[h.i].first != unseen || slices.Contains(h.x.exist[:h.before], true)
+func (b *hybridBackward[T]) seenBefore(h *windowHead[T]) bool {
+	return b.init != nil && b.init.tail.heads[h.i].first != unseen || slices.Contains(h.x.exist[:h.tokensBefore], true)
 }
 
 // toState sets the gradient of the window before the call; age is the sum of dG
 // from the call on.
-func (b *windowBack[T]) toState(h *windowHead[T], d *latelyGrad[T], age float64) {
-	l, dn, df, dv := &b.g.DInit.late[h.i], h.near.da, h.far.da, h.near.dv
-	if d.far == nil {
+func (b *hybridBackward[T]) toState(h *windowHead[T], d *latelyGrad[T], age float64) {
+	l, dn, df, dv := &b.g.DInit.windowGrads[h.i], h.window.da, h.tail.da, h.window.dv
+	if d.tailRows == nil {
 		df = 0
 	}
-	l.open(h.before, df, dn, dv)
+	l.open(h.tokensBefore, df, dn, dv)
 	l.age = age
-	clear(l.far)
-	clear(l.near)
+	clear(l.tailRows)
+	clear(l.windowRows)
 	clear(l.v)
 	clear(l.w)
-	for j, exists := range h.x.exist[:h.before] {
-		if h.near.dage != nil {
-			l.w[j] = T(-h.near.dage[j])
+	for j, exists := range h.x.exist[:h.tokensBefore] {
+		if h.window.dage != nil {
+			l.w[j] = T(-h.window.dage[j])
 		}
 		if !exists {
 			continue
 		}
-		copy(l.near[j*dn:][:dn], d.near[j*d.ldn:])
+		copy(l.windowRows[j*dn:][:dn], d.windowRows[j*d.ldn:])
 		copy(l.v[j*dv:][:dv], d.v[j*d.ldv:])
 		if df > 0 {
-			copy(l.far[j*df:][:df], d.far[j*d.ldf:])
+			copy(l.tailRows[j*df:][:df], d.tailRows[j*d.ldf:])
 		}
 	}
 }
 
 // toKeys sets dk, dV and dlog_g of the call's own keys.
-func (b *windowBack[T]) toKeys(h *windowHead[T], d *latelyGrad[T]) {
+func (b *hybridBackward[T]) toKeys(h *windowHead[T], d *latelyGrad[T]) {
 	s, near, far := h.s, &h.own[0], &h.own[1]
 	near.dk = b.dk.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
-	near.gradK(0, s.M, d.near[h.before*d.ldn:], d.ldn)
+	near.gradK(0, s.M, d.windowRows[h.tokensBefore*d.ldn:], d.ldn)
 	of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.Keys) }
 	dk, dv := of(b.g.DK), of(b.g.DV)
-	if d.far != nil {
+	if d.tailRows != nil {
 		far.dk = dk.Slice(0, s.M)
-		far.gradK(0, s.M, d.far[h.before*d.ldf:], d.ldf)
+		far.gradK(0, s.M, d.tailRows[h.tokensBefore*d.ldf:], d.ldf)
 		for j := range s.Keys {
 			clear(dv.Row(j))
 			if j >= s.M {
@@ -447,8 +447,8 @@ func (b *windowBack[T]) toKeys(h *windowHead[T], d *latelyGrad[T]) {
 	}
 	for j := range s.M {
 		near.t.Add(dk.Row(j), dk.Row(j), near.dk.Row(j))
-		if near.exists(j) {
-			near.t.Add(dv.Row(j), dv.Row(j), d.v[(h.before+j)*d.ldv:])
+		if near.hasKey(j) {
+			near.t.Add(dv.Row(j), dv.Row(j), d.v[(h.tokensBefore+j)*d.ldv:])
 		}
 	}
 	if !b.ageWanted {
@@ -456,7 +456,7 @@ func (b *windowBack[T]) toKeys(h *windowHead[T], d *latelyGrad[T]) {
 	}
 	to := of(b.g.DLogG)
 	for j := range s.Keys {
-		if d.far != nil {
+		if d.tailRows != nil {
 			to.Row(j)[0] = 0
 		}
 		if j < s.M {

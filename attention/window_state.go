@@ -12,39 +12,39 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// windowState is the state of a mechanism with a window: the state of the tail, and
+// hybridState is the state of a mechanism with a window: the state of the tail, and
 // the last Width tokens of each key head. With one denominator a token enters
 // the tail when it leaves the window, with the rows that it had when it came.
-type windowState[T tensor.Float] struct {
-	w      *windowed[T]
+type hybridState[T tensor.Float] struct {
+	w      *hybrid[T]
 	shape  Shape
 	tokens int64
-	tail   *sums[T]
-	units  []*unit[T] // of the window, [B·Hkv]
-	rings  []ring[T]  // [B·Hkv]
-	joints []joint[T] // [B·Hkv] what a call works in
+	tail   *recurrentState[T]
+	units  []*headTask[T] // of the window, [B·Hkv]
+	rings  []ring[T]      // [B·Hkv]
+	joints []joinTask[T]  // [B·Hkv] what a call works in
 }
 
 // ring is the last n ≤ Width tokens of a key head. They lie one after another in
 // memory for twice as many, and move to its front when its end is reached.
 type ring[T tensor.Float] struct {
-	lately[T]
-	at, n int
+	recentTokens[T]
+	start, n int
 }
 
-// lately are tokens of a key head: their prepared rows for both parts, values,
+// recentTokens are tokens of a key head: their prepared rows for both parts, values,
 // and which of them exist.
-type lately[T tensor.Float] struct {
-	far, near, v []T // [room, da], [room, D], [room, kernel.Pad(Dv)]; far is nil where the tail has seen the tokens
-	exist        []bool
-	rates        []T // [room] log_g; nil: no decay
+type recentTokens[T tensor.Float] struct {
+	tailRows, windowRows, v []T // [room, da], [room, D], [room, kernel.Pad(Dv)]; far is nil where the tail has seen the tokens
+	exist                   []bool
+	rates                   []T // [room] log_g; nil: no decay
 }
 
 // room returns memory for n tokens of a head of shape s, from take.
-func (w *windowed[T]) room(s *Shape, n int, decay bool, take func(n int) []T, exist []bool) lately[T] {
-	x := lately[T]{near: take(n * s.D), v: take(n * kernel.Pad(s.Dv)), exist: exist}
+func (w *hybrid[T]) room(s *Shape, n int, decay bool, take func(n int) []T, exist []bool) recentTokens[T] {
+	x := recentTokens[T]{windowRows: take(n * s.D), v: take(n * kernel.Pad(s.Dv)), exist: exist}
 	if w.oneDenominator() {
-		x.far = take(n * w.tail.spec.width(s.D))
+		x.tailRows = take(n * w.tail.spec.width(s.D))
 	}
 	if decay {
 		x.rates = take(n)
@@ -54,11 +54,11 @@ func (w *windowed[T]) room(s *Shape, n int, decay bool, take func(n int) []T, ex
 
 // parts calls f with each kind of numbers. A token has count of them, and the next
 // token begins stride numbers later.
-func (x *lately[T]) parts(s *Shape, da int, f func(x []T, count, stride int)) {
-	if x.far != nil {
-		f(x.far, da, da)
+func (x *recentTokens[T]) parts(s *Shape, da int, f func(x []T, count, stride int)) {
+	if x.tailRows != nil {
+		f(x.tailRows, da, da)
 	}
-	f(x.near, s.D, s.D)
+	f(x.windowRows, s.D, s.D)
 	f(x.v, s.Dv, kernel.Pad(s.Dv))
 	if x.rates != nil {
 		f(x.rates, 1, 1)
@@ -66,12 +66,12 @@ func (x *lately[T]) parts(s *Shape, da int, f func(x []T, count, stride int)) {
 }
 
 // copy copies n tokens of from, from its token j on, to token i on.
-func (x *lately[T]) copy(w *windowed[T], s *Shape, i int, from *lately[T], j, n int) {
+func (x *recentTokens[T]) copy(w *hybrid[T], s *Shape, i int, from *recentTokens[T], j, n int) {
 	da, dv := w.tail.spec.width(s.D), kernel.Pad(s.Dv)
-	if x.far != nil {
-		copy(x.far[i*da:], from.far[j*da:][:n*da])
+	if x.tailRows != nil {
+		copy(x.tailRows[i*da:], from.tailRows[j*da:][:n*da])
 	}
-	copy(x.near[i*s.D:], from.near[j*s.D:][:n*s.D])
+	copy(x.windowRows[i*s.D:], from.windowRows[j*s.D:][:n*s.D])
 	copy(x.v[i*dv:], from.v[j*dv:][:n*dv])
 	copy(x.exist[i:], from.exist[j:][:n])
 	switch {
@@ -83,19 +83,19 @@ func (x *lately[T]) copy(w *windowed[T], s *Shape, i int, from *lately[T], j, n 
 	}
 }
 
-// from views the tokens from i on.
-func (x lately[T]) from(w *windowed[T], s *Shape, i int) lately[T] {
-	if x.far != nil {
-		x.far = x.far[i*w.tail.spec.width(s.D):]
+// slice views the tokens from i on.
+func (x recentTokens[T]) slice(w *hybrid[T], s *Shape, i int) recentTokens[T] {
+	if x.tailRows != nil {
+		x.tailRows = x.tailRows[i*w.tail.spec.width(s.D):]
 	}
-	x.near, x.v, x.exist = x.near[i*s.D:], x.v[i*kernel.Pad(s.Dv):], x.exist[i:]
+	x.windowRows, x.v, x.exist = x.windowRows[i*s.D:], x.v[i*kernel.Pad(s.Dv):], x.exist[i:]
 	if x.rates != nil {
 		x.rates = x.rates[i:]
 	}
 	return x
 }
 
-func (w *windowed[T]) NewState(s Shape) (State[T], error) {
+func (w *hybrid[T]) NewState(s Shape) (State[T], error) {
 	tail, err := w.tail.NewState(s)
 	if err != nil {
 		return nil, err
@@ -106,11 +106,11 @@ func (w *windowed[T]) NewState(s Shape) (State[T], error) {
 	if err := s.CheckStateSize(w.tail.stateBytes(s) + w.ringBytes(s)); err != nil {
 		return nil, err
 	}
-	return w.newState(tail.(*sums[T])), nil
+	return w.newState(tail.(*recurrentState[T])), nil
 }
 
 // ringBytes is what the windows of a state of shape s take, in bytes.
-func (w *windowed[T]) ringBytes(s Shape) float64 {
+func (w *hybrid[T]) ringBytes(s Shape) float64 {
 	room := 2 * float64(w.window.Width)
 	row := float64(s.D) + float64(kernel.Pad(s.Dv))
 	if w.oneDenominator() {
@@ -120,36 +120,36 @@ func (w *windowed[T]) ringBytes(s Shape) float64 {
 }
 
 // newState returns a state around a tail without tokens.
-func (w *windowed[T]) newState(tail *sums[T]) *windowState[T] {
-	st := &windowState[T]{w: w, shape: tail.shape, tail: tail}
+func (w *hybrid[T]) newState(tail *recurrentState[T]) *hybridState[T] {
+	st := &hybridState[T]{w: w, shape: tail.shape, tail: tail}
 	s := &st.shape
 	take := func(n int) []T { return make([]T, n) }
 	for range s.B * s.Hkv {
-		u := w.near.stateUnit(s)
+		u := w.windowEngine.stateUnit(s)
 		u.causal = true
 		st.units = append(st.units, u)
-		st.joints = append(st.joints, joint[T]{near: u})
+		st.joints = append(st.joints, joinTask[T]{windowTask: u})
 		room := 2 * w.window.Width
-		st.rings = append(st.rings, ring[T]{lately: w.room(s, room, false, take, make([]bool, room))})
+		st.rings = append(st.rings, ring[T]{recentTokens: w.room(s, room, false, take, make([]bool, room))})
 	}
 	return st
 }
 
-func (s *windowState[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, s) }
+func (s *hybridState[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, s) }
 
-func (s *windowState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return CheckedRead(out, c, s) }
+func (s *hybridState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return CheckedRead(out, c, s) }
 
-func (s *windowState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return CheckedStep(out, c, s) }
+func (s *hybridState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return CheckedStep(out, c, s) }
 
-func (s *windowState[T]) StateShape() *Shape { return &s.shape }
+func (s *hybridState[T]) StateShape() *Shape { return &s.shape }
 
-func (*windowState[T]) watch() *notices { return nil }
+func (*hybridState[T]) watch() *rowNotices { return nil }
 
-func (s *windowState[T]) Refuse(*Call[T]) error { return nil }
+func (s *hybridState[T]) Refuse(*Call[T]) error { return nil }
 
 // Run takes in m tokens and answers n queries in every head: after its own token
 // each where there are both, else after all.
-func (s *windowState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
+func (s *hybridState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 	sh := &s.shape
 	if c.HasDecay() {
 		s.startAges()
@@ -157,7 +157,7 @@ func (s *windowState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 	if !s.w.oneDenominator() {
 		s.tail.Run(out, c, n, m)
 	}
-	_, work := s.w.tail.count(n, m, sh.D, sh.Dv, true, sh.Chunk)
+	_, work := s.w.tail.countOperations(n, m, sh.D, sh.Dv, true, sh.Chunk)
 	work += 4 * float64(n) * float64(s.w.window.Width) * float64(sh.D+sh.Dv)
 	work *= float64(sh.B * sh.H)
 	threads := workers(len(s.rings), work, work)
@@ -182,28 +182,28 @@ func (s *windowState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 }
 
 // head is run for key head i.
-func (s *windowState[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) {
+func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	w, sh, r, st := s.w, &s.shape, &s.rings[i], s.tail.heads[i]
 	near, far := s.units[i], st.u
-	near.bind(ar, sh, i, out, c, n, m)
+	near.bindState(ar, sh, i, out, c, n, m)
 	if w.oneDenominator() {
-		far.bind(ar, sh, i, out, c, n, m)
+		far.bindState(ar, sh, i, out, c, n, m)
 	}
 	x, end := r.open(w, sh, ar, m), r.n+m
 	w.enter(near, far, sh, &x, r.n, m)
 	w.seeAll(near, sh, &x, end)
-	near.off = r.n
+	near.offset = r.n
 	if m == 0 {
-		near.off = end // queries come after all tokens
+		near.offset = end // queries come after all tokens
 	}
 	j := &s.joints[i]
 	j.o, j.tail = append(j.o[:0], near.o...), append(j.tail[:0], far.den...)
 	if w.oneDenominator() {
 		var behind float64
 		if st.ages != nil {
-			behind = st.ages.owes
+			behind = st.ages.pending
 		}
 		j.ages = near.bandAges(behind)
 		w.seeLeft(far, sh, &x, end)
@@ -211,70 +211,70 @@ func (s *windowState[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) 
 			far.skip(w.window.Width - r.n)
 		}
 		st.run()
-		far.ready, far.pos = false, 0
+		far.isPrepared, far.pos = false, 0
 	}
 	if n > 0 {
 		w.answer(j, i%sh.Hkv)
 	}
-	near.ready, j.ages = false, bandAges{}
+	near.isPrepared, j.ages = false, bandAges{}
 	r.close(w, sh, &x, end)
 }
 
 // open returns the ring's tokens with room for m more behind them: in its own
 // memory if that has it, else in scratch memory.
-func (r *ring[T]) open(w *windowed[T], s *Shape, ar *arena.Arena, m int) lately[T] {
+func (r *ring[T]) open(w *hybrid[T], s *Shape, ar *arena.Arena, m int) recentTokens[T] {
 	room := len(r.exist)
 	if r.n+m > room {
 		take := func(n int) []T { return arena.Take[T](ar, n) }
 		x := w.room(s, r.n+m, r.rates != nil, take, make([]bool, r.n+m))
-		x.copy(w, s, 0, &r.lately, r.at, r.n)
+		x.copy(w, s, 0, &r.recentTokens, r.start, r.n)
 		return x
 	}
-	if r.at+r.n+m > room {
-		r.lately.copy(w, s, 0, &r.lately, r.at, r.n)
-		r.at = 0
+	if r.start+r.n+m > room {
+		r.recentTokens.copy(w, s, 0, &r.recentTokens, r.start, r.n)
+		r.start = 0
 	}
-	return r.from(w, s, r.at)
+	return r.slice(w, s, r.start)
 }
 
 // close keeps the last of end tokens, which open gave.
-func (r *ring[T]) close(w *windowed[T], s *Shape, x *lately[T], end int) {
+func (r *ring[T]) close(w *hybrid[T], s *Shape, x *recentTokens[T], end int) {
 	n := min(end, w.window.Width)
 	if end > len(r.exist) {
-		r.lately.copy(w, s, 0, x, end-n, n)
-		r.at = 0
+		r.recentTokens.copy(w, s, 0, x, end-n, n)
+		r.start = 0
 	} else {
-		r.at += end - n
+		r.start += end - n
 	}
 	r.n = n
 }
 
-// enter puts the m keys of both units behind n tokens of x.
-func (w *windowed[T]) enter(near, far *unit[T], s *Shape, x *lately[T], n, m int) {
+// enter puts the m keys of both tasks behind n tokens of x.
+func (w *hybrid[T]) enter(near, far *headTask[T], s *Shape, x *recentTokens[T], n, m int) {
 	if m == 0 {
 		return
 	}
-	to := x.from(w, s, n)
-	near.prepareK(to.near, s.D, 0, m)
-	near.copyV(to.v, kernel.Pad(s.Dv), 0, m)
-	if to.far != nil {
-		far.prepareK(to.far, far.da, 0, m)
+	to := x.slice(w, s, n)
+	near.prepareK(to.windowRows, s.D, 0, m)
+	near.copyValues(to.v, kernel.Pad(s.Dv), 0, m)
+	if to.tailRows != nil {
+		far.prepareK(to.tailRows, far.da, 0, m)
 	}
 	for j := range m {
-		to.exist[j] = near.exists(j)
+		to.exist[j] = near.hasKey(j)
 	}
 	for j := 0; j < m && to.rates != nil; j++ {
-		to.rates[j] = T(near.rate(j))
+		to.rates[j] = T(near.logDecay(j))
 	}
 }
 
-// see has the keys of a unit be n tokens, whose prepared rows of width da are
+// see has the keys of a task be n tokens, whose prepared rows of width da are
 // given.
-func (x *lately[T]) see(u *unit[T], rows []T, da, n int) {
+func (x *recentTokens[T]) see(u *headTask[T], rows []T, da, n int) {
 	mat := func(data []T, cols, stride int) tensor.Mat[T] {
 		return tensor.Mat[T]{Data: data, Rows: n, Cols: cols, Stride: stride}
 	}
-	u.k, u.v, u.m, u.ready = mat(rows, da, da), mat(x.v, u.dv, kernel.Pad(u.dv)), n, true
+	u.k, u.v, u.m, u.isPrepared = mat(rows, da, da), mat(x.v, u.dv, kernel.Pad(u.dv)), n, true
 	u.mask, u.logG = nil, tensor.Mat[T]{}
 	if slices.Contains(x.exist[:n], false) {
 		u.mask = x.exist[:n]
@@ -284,25 +284,25 @@ func (x *lately[T]) see(u *unit[T], rows []T, da, n int) {
 	}
 }
 
-// seeAll has the unit of the window see end tokens of x.
-func (w *windowed[T]) seeAll(near *unit[T], s *Shape, x *lately[T], end int) {
-	x.see(near, x.near, s.D, end)
+// seeAll has the task of the window see end tokens of x.
+func (w *hybrid[T]) seeAll(near *headTask[T], s *Shape, x *recentTokens[T], end int) {
+	x.see(near, x.windowRows, s.D, end)
 }
 
-// seeLeft has the unit of the tail see the tokens of x that have left the window
+// seeLeft has the task of the tail see the tokens of x that have left the window
 // after end tokens.
-func (w *windowed[T]) seeLeft(far *unit[T], s *Shape, x *lately[T], end int) {
-	x.see(far, x.far, far.da, max(end-w.window.Width, 0))
+func (w *hybrid[T]) seeLeft(far *headTask[T], s *Shape, x *recentTokens[T], end int) {
+	x.see(far, x.tailRows, far.da, max(end-w.window.Width, 0))
 }
 
 // skip answers the first queries, no more than there are, as those that see no
 // key, and leaves the others.
-func (u *unit[T]) skip(n int) {
+func (u *headTask[T]) skip(n int) {
 	if n = min(n, u.n); n <= 0 {
 		return
 	}
 	for g := range u.q {
-		u.unseen(g, 0, n)
+		u.clearUnseen(g, 0, n)
 		u.q[g], u.o[g], u.den[g] = u.q[g].Slice(n, u.n), u.o[g].Slice(n, u.n), u.den[g][n:]
 	}
 	u.n, u.pos, u.place.q0 = u.n-n, n, u.place.q0+n
@@ -310,12 +310,12 @@ func (u *unit[T]) skip(n int) {
 
 // answer sets the outputs of j, whose tail is done, of the heads that share key
 // head kh.
-func (w *windowed[T]) answer(j *joint[T], kh int) {
-	near := j.near
+func (w *hybrid[T]) answer(j *joinTask[T], kh int) {
+	near := j.windowTask
 	near.sums = near.sums[:0]
 	for g := range near.o {
 		near.sums = append(near.sums, rowscale.TakeSums[T](near.ar, near.n))
-		near.o[g] = tensor.Mat[T]{Data: near.take(near.n * near.dv), Rows: near.n, Cols: near.dv, Stride: near.dv}
+		near.o[g] = tensor.Mat[T]{Data: near.takeScratch(near.n * near.dv), Rows: near.n, Cols: near.dv, Stride: near.dv}
 	}
 	near.bandForward()
 	for g := range near.q {
@@ -328,7 +328,7 @@ func (w *windowed[T]) answer(j *joint[T], kh int) {
 }
 
 // startAges has the state count ages from now on.
-func (s *windowState[T]) startAges() {
+func (s *hybridState[T]) startAges() {
 	s.tail.startAges()
 	for i := range s.rings {
 		if r := &s.rings[i]; r.rates == nil {
@@ -338,19 +338,19 @@ func (s *windowState[T]) startAges() {
 }
 
 // decays reports that the state has met a decay.
-func (s *windowState[T]) decays() bool { return s.tail.decays() }
+func (s *hybridState[T]) decays() bool { return s.tail.decays() }
 
 // set makes the ring hold what from holds, which has the same shape.
-func (r *ring[T]) set(w *windowed[T], s *Shape, from *ring[T]) {
+func (r *ring[T]) set(w *hybrid[T], s *Shape, from *ring[T]) {
 	if r.rates = nil; from.rates != nil {
 		r.rates = make([]T, len(r.exist))
 	}
-	r.at, r.n = 0, from.n
-	r.lately.copy(w, s, 0, &from.lately, from.at, from.n)
+	r.start, r.n = 0, from.n
+	r.recentTokens.copy(w, s, 0, &from.recentTokens, from.start, from.n)
 }
 
-func (s *windowState[T]) Clone() State[T] {
-	c := s.w.newState(s.tail.Clone().(*sums[T]))
+func (s *hybridState[T]) Clone() State[T] {
+	c := s.w.newState(s.tail.Clone().(*recurrentState[T]))
 	c.tokens = s.tokens
 	for i := range s.rings {
 		c.rings[i].set(s.w, &s.shape, &s.rings[i])
@@ -358,35 +358,35 @@ func (s *windowState[T]) Clone() State[T] {
 	return c
 }
 
-func (s *windowState[T]) Reset() {
+func (s *hybridState[T]) Reset() {
 	s.tokens = 0
 	s.tail.Reset()
 	for i := range s.rings {
 		r := &s.rings[i]
-		r.at, r.n, r.rates = 0, 0, nil
+		r.start, r.n, r.rates = 0, 0, nil
 	}
 }
 
-func (s *windowState[T]) Tokens() int64 { return s.tokens }
+func (s *hybridState[T]) Tokens() int64 { return s.tokens }
 
-func (s *windowState[T]) Bytes() int64 {
+func (s *hybridState[T]) Bytes() int64 {
 	n := s.tail.Bytes()
 	for i := range s.rings {
 		r := &s.rings[i]
-		n += int64(len(r.far)+len(r.near)+len(r.v)+len(r.rates))*scratch.ElementSize[T]() + int64(len(r.exist))
+		n += int64(len(r.tailRows)+len(r.windowRows)+len(r.v)+len(r.rates))*scratch.ElementSize[T]() + int64(len(r.exist))
 	}
 	return n
 }
 
 // Merge has the tokens of s that are no longer among the last enter its tail,
 // and then what the tail of next holds.
-func (s *windowState[T]) Merge(next State[T]) error {
-	n, err := Mergeable(s.w.identity(), &s.shape, next, func(n *windowState[T]) (Identity, *Shape) { return n.w.identity(), &n.shape })
+func (s *hybridState[T]) Merge(next State[T]) error {
+	n, err := Mergeable(s.w.identity(), &s.shape, next, func(n *hybridState[T]) (Identity, *Shape) { return n.w.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}
 	if n == s {
-		n = s.Clone().(*windowState[T])
+		n = s.Clone().(*hybridState[T])
 	}
 	if n.decays() || s.decays() {
 		s.startAges()
@@ -402,15 +402,15 @@ func (s *windowState[T]) Merge(next State[T]) error {
 	for i := range s.rings {
 		r, from, st := &s.rings[i], &n.rings[i], s.tail.heads[i]
 		x, end := r.open(w, sh, ar, from.n), r.n+from.n
-		x.copy(w, sh, r.n, &from.lately, from.at, from.n)
+		x.copy(w, sh, r.n, &from.recentTokens, from.start, from.n)
 		if w.oneDenominator() {
 			st.u.ar, st.u.n, st.u.workers = ar, 0, 1
 			w.seeLeft(st.u, sh, &x, end)
 			st.run()
-			st.u.ready = false
+			st.u.isPrepared = false
 			// A tail that holds nothing leaves the open chunk as it is.
-			if tail := n.tail.heads[i]; tail.past.NonEmpty || tail.n > 0 {
-				st.append(tail)
+			if tail := n.tail.heads[i]; tail.moments.NonEmpty || tail.n > 0 {
+				st.mergeNext(tail)
 			}
 		}
 		r.close(w, sh, &x, end)
@@ -421,11 +421,11 @@ func (s *windowState[T]) Merge(next State[T]) error {
 
 const windowSumsKind = sumsKind + " and a window"
 
-func (w *windowed[T]) identity() Identity {
+func (w *hybrid[T]) identity() Identity {
 	return Identity{windowSumsKind, w.tail.spec.Name, w.tail.spec.Setting}
 }
 
-func (w *windowed[T]) parameterSum() snapshot.ParameterSum {
+func (w *hybrid[T]) parameterSum() snapshot.ParameterSum {
 	sum := w.tail.parameterSum()
 	if g := w.window.LogGamma; g != nil {
 		sum = snapshot.AddParameters(sum, g.Data)
@@ -439,16 +439,16 @@ func (w *windowed[T]) parameterSum() snapshot.ParameterSum {
 // the prepared rows of the tail [Width, da] where there is one denominator, the rows of
 // the window [Width, D], the values [Width, Dv] and with decay log_g [Width]. Missing
 // tokens are zeros.
-func (s *windowState[T]) AppendBinary(b []byte) ([]byte, error) {
+func (s *hybridState[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, s.tokens, s.decays())
 	s.tail.write(w)
 	width, sh := s.w.window.Width, &s.shape
 	for i := range s.rings {
 		r := &s.rings[i]
 		w.Int(int64(r.n))
-		w.Flags(r.exist[r.at:][:r.n])
+		w.Flags(r.exist[r.start:][:r.n])
 		w.Flags(make([]bool, width-r.n))
-		x := r.from(s.w, sh, r.at)
+		x := r.slice(s.w, sh, r.start)
 		x.parts(sh, s.w.tail.spec.width(sh.D), func(x []T, count, stride int) {
 			for j := range r.n {
 				snapshot.WriteElements(w, x[j*stride:][:count])
@@ -459,7 +459,7 @@ func (s *windowState[T]) AppendBinary(b []byte) ([]byte, error) {
 	return w.End(), nil
 }
 
-func (w *windowed[T]) RestoreState(data []byte) (State[T], error) {
+func (w *hybrid[T]) RestoreState(data []byte) (State[T], error) {
 	s, tokens, r, err := ReadSnapshot[T](data, w.identity(), w.parameterSum())
 	if err != nil {
 		return nil, err
@@ -501,7 +501,7 @@ func (w *windowed[T]) RestoreState(data []byte) (State[T], error) {
 			r.Fail("head %d has %d keys in its window: it is %d wide, the state has %d tokens", i, n, width, tokens)
 			return nil, r.Err
 		}
-		if w.oneDenominator() && n < int64(width) && (sums.past.NonEmpty || sums.n > 0) {
+		if w.oneDenominator() && n < int64(width) && (sums.moments.NonEmpty || sums.n > 0) {
 			r.Fail("head %d has %d keys in a window of %d, and some that have left it", i, n, width)
 			return nil, r.Err
 		}

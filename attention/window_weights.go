@@ -14,7 +14,7 @@ import (
 // separate terms the sum of both matrices, the window's times γ, whose rows sum
 // to 1 + γ. Outputs are their products with the values either way.
 
-func (w *windowed[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) error {
+func (w *hybrid[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) error {
 	if err := w.check(c); err != nil {
 		return err
 	}
@@ -40,32 +40,32 @@ func (w *windowed[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) e
 
 // windowMatrix gives rows of A of query head h of a sequence.
 type windowMatrix[T tensor.Float] struct {
-	w         *windowed[T]
-	near, far *unit[T]
-	g, h      int
-	ages      bandAges
+	w            *hybrid[T]
+	window, tail *headTask[T]
+	g, h         int
+	ages         bandAges
 }
 
-func (w *windowed[T]) matrix(c *Call[T], s *Sequence, h int, ar *arena.Arena) *windowMatrix[T] {
+func (w *hybrid[T]) matrix(c *Call[T], s *Sequence, h int, ar *arena.Arena) *windowMatrix[T] {
 	group := c.Q.H / c.K.H
-	x := &windowMatrix[T]{w: w, near: w.nearOf(c.Causal).unit(c, s, h/group, ar), g: h % group, h: h}
+	x := &windowMatrix[T]{w: w, window: w.nearOf(c.Causal).newTask(c, s, h/group, ar), g: h % group, h: h}
 	if c.Causal {
 		s = &w.tail.sequences(nil, c)[s.Index]
 	}
-	x.far = w.tail.unit(c, s, h/group, ar)
-	x.ages = x.near.bandAges(0)
+	x.tail = w.tail.newTask(c, s, h/group, ar)
+	x.ages = x.window.bandAges(0)
 	return x
 }
 
 func (x *windowMatrix[T]) release() {
-	x.w.nearOf(x.far.causal).release(x.near)
-	x.w.tail.release(x.far)
+	x.w.nearOf(x.tail.causal).release(x.window)
+	x.w.tail.release(x.tail)
 }
 
 // rows sets the rows of dst to the weights of queries from i0 on, and returns the parts
 // of their denominators where there is one.
 func (x *windowMatrix[T]) rows(dst tensor.Mat[T], i0 int) []joinedSums {
-	near, far := x.near, x.far
+	near, far := x.window, x.tail
 	mark := near.ar.Mark()
 	defer near.ar.Reset(mark)
 	tail := dst
@@ -85,16 +85,16 @@ func (x *windowMatrix[T]) rows(dst tensor.Mat[T], i0 int) []joinedSums {
 
 // joinBand adds the window's part to a few rows that hold the tail's.
 func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums) {
-	u, n := x.near, dst.Rows
+	u, n := x.window, dst.Rows
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	b, _, nk := u.bandRange(i0, n)
 	u.prepareQ(b.Queries, b.LDQ, x.g, i0, i0+n)
-	weights, sum := u.take(nk), rowscale.TakeSums[T](u.ar, 1)
+	weights, sum := u.takeScratch(nk), rowscale.TakeSums[T](u.ar, 1)
 	gamma := x.w.logGamma(x.h)
 	for r := range n {
 		i, row := i0+r, dst.Row(r)
-		band, ahead := row[u.lowest(i):u.seen(i)], row[u.seen(i):]
+		band, ahead := row[u.lowest(i):u.countVisible(i)], row[u.countVisible(i):]
 		window := weights[:len(band)]
 		b.Weights(r, window, sum)
 		var over T
@@ -107,7 +107,7 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 		}
 		tail := row[:u.lowest(i)]
 		sums[r] = x.w.sums(float64(u.t.Sum(tail)+u.t.Sum(ahead)), gamma+float64(sum.Log(0, math.Log2E)), x.ages, i)
-		if p := &sums[r]; p.none() {
+		if p := &sums[r]; p.isZero() {
 			clear(row)
 		} else {
 			scaleTail(u.t, tail, p, tail)
@@ -122,7 +122,7 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 // the least logarithm of a denominator's size there. Of separate terms the entropy and
 // the condition are taken from rows of A, the condition over 1 + γ, and the rest is the
 // tail's. It returns the errors of Weights, and one for a call with a state.
-func (w *windowed[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
+func (w *hybrid[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	if err := w.check(c); err != nil {
 		return nil, err
 	}
@@ -165,12 +165,12 @@ func (w *windowed[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 }
 
 // diagnose looks at the rows of a piece, a few of them at a time.
-func (w *windowed[T]) diagnose(c *Call[T], p *stretchOfRows) {
+func (w *hybrid[T]) diagnose(c *Call[T], p *stretchOfRows) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	x := w.matrix(c, p.s, p.h, ar)
 	defer x.release()
-	left, m := x.near.bandLeft(earlier{}), x.near.m
+	left, m := x.window.bandLeft(priorKeys{}), x.window.m
 	rows := tensor.Mat[T]{Data: arena.Take[T](ar, panelRows*m), Cols: m, Stride: m}
 	whole := 1.0
 	if !w.oneDenominator() {
@@ -182,8 +182,8 @@ func (w *windowed[T]) diagnose(c *Call[T], p *stretchOfRows) {
 		sums := x.rows(rows, i0)
 		for r := range rows.Rows {
 			i := i0 + r
-			if !x.near.sees(i) && !x.far.sees(i) {
-				p.found.Unseen++
+			if !x.window.seesAnyKey(i) && !x.tail.seesAnyKey(i) {
+				p.found.UnseenCount++
 				continue
 			}
 			var row RowDiagnosis
@@ -193,9 +193,9 @@ func (w *windowed[T]) diagnose(c *Call[T], p *stretchOfRows) {
 			one := Diagnosis{Rows: 1, Entropy: row.Entropy(), Condition: row.Size / whole}
 			if w.oneDenominator() {
 				one.MinDen = sums[r].log()
-				reach := w.tail.reach(c, p.s, p.longest, p.h, i)
-				if !w.tail.sound(c.Q.D) && w.weak(&sums[r], left[i], reach) {
-					one.Weak = 1
+				reach := w.tail.boundScore(c, p.s, p.longest, p.h, i)
+				if !w.tail.isWellConditioned(c.Q.D) && w.isIllConditioned(&sums[r], left[i], reach) {
+					one.WeakCount = 1
 				}
 			}
 			one.MinEntropy, one.MaxCondition = one.Entropy, one.Condition

@@ -616,10 +616,10 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 			}
 		}
 		hold("the denominator", den)
-		if got.keep.Unseen != int64(want.QueriesWithoutKeys) {
-			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.Unseen, want.QueriesWithoutKeys)
+		if got.keep.UnseenCount != int64(want.QueriesWithoutKeys) {
+			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.UnseenCount, want.QueriesWithoutKeys)
 		}
-		if check.UnitRoundoff[T]() == 0x1p-24 && (got.keep.Weak > 0 || l.Output(cond, 1) > 1./8) {
+		if check.UnitRoundoff[T]() == 0x1p-24 && (got.keep.WeakCount > 0 || l.Output(cond, 1) > 1./8) {
 			// A gradient divides by the denominator twice: in a weak row, and in
 			// one whose denominator may be off by a good part of itself, float32
 			// has no digits to promise.

@@ -40,10 +40,10 @@ func diagnosisOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64)
 	for b := range sh.b {
 		for h := range sh.h {
 			d := got[b*sh.h+h]
-			unseen += d.Unseen
-			weak += d.Weak
-			if d.Rows+d.Unseen != int64(sh.n) {
-				t.Fatalf("head %d of row %d: %d rows and %d unseen of %d queries", h, b, d.Rows, d.Unseen, sh.n)
+			unseen += d.UnseenCount
+			weak += d.WeakCount
+			if d.Rows+d.UnseenCount != int64(sh.n) {
+				t.Fatalf("head %d of row %d: %d rows and %d unseen of %d queries", h, b, d.Rows, d.UnseenCount, sh.n)
 			}
 			entropy, condition := make([]float64, sh.n), make([]float64, sh.n)
 			var meanEntropy, meanCondition, offEntropy, offCondition, offDen float64
@@ -81,13 +81,13 @@ func diagnosisOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64)
 				lowDen = min(lowDen, size(want.Den[at]))
 			}
 			if d.Rows == 0 {
-				if (d != attention.Diagnosis{Unseen: d.Unseen}) {
+				if (d != attention.Diagnosis{UnseenCount: d.UnseenCount}) {
 					t.Errorf("head %d of row %d sees nothing: %+v", h, b, d)
 				}
 				continue
 			}
 			if math.IsInf(d.MaxCondition, 1) {
-				if d.Weak == 0 {
+				if d.WeakCount == 0 {
 					t.Errorf("head %d of row %d: a denominator is 0, and no row is doubtful", h, b)
 				}
 				continue
@@ -112,8 +112,8 @@ func diagnosisOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64)
 			}
 		}
 	}
-	if unseen != keep.Unseen || weak != keep.Weak {
-		t.Errorf("%d unseen and %d weak rows, Forward says %d and %d", unseen, weak, keep.Unseen, keep.Weak)
+	if unseen != keep.UnseenCount || weak != keep.WeakCount {
+		t.Errorf("%d unseen and %d weak rows, Forward says %d and %d", unseen, weak, keep.UnseenCount, keep.WeakCount)
 	}
 }
 

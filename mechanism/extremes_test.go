@@ -232,7 +232,7 @@ func (e *extremeCall[T]) judge(form string, c *attention.Call[T], out tensor.Hea
 		t.Errorf("%s: %s: %v", e.name, form, err)
 		return
 	case keep != nil:
-		counted, e.weak = keep.NonFinite, e.weak || keep.Weak > 0
+		counted, e.weak = keep.NonFinite, e.weak || keep.WeakCount > 0
 	}
 	if rows, _ := attention.NonFinite(out); rows != counted {
 		t.Errorf("%s: %s: %d rows are not finite, %d are counted", e.name, form, rows, counted)

@@ -77,8 +77,8 @@ func windowShift[T tensor.Float](t *testing.T, name string, o Options, tailless 
 		if err := m.Forward(o, c, &keep); err != nil {
 			t.Fatal(err)
 		}
-		if keep.Weak > 0 && !(common > 0) {
-			t.Errorf("%g: %d rows count as ill-conditioned", common, keep.Weak)
+		if keep.WeakCount > 0 && !(common > 0) {
+			t.Errorf("%g: %d rows count as ill-conditioned", common, keep.WeakCount)
 		}
 		if err := m.Backward(&g, dout, o, c, &keep); err != nil {
 			t.Fatal(err)

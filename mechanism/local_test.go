@@ -51,8 +51,8 @@ func TestAnEmptyWindowIsZero(t *testing.T) {
 					t.Errorf("a query without keys has %v", x)
 				}
 			}
-			if r.keep.Unseen < 4 || r.keep.Unseen > 10 {
-				t.Errorf("%d queries see nothing", r.keep.Unseen)
+			if r.keep.UnseenCount < 4 || r.keep.UnseenCount > 10 {
+				t.Errorf("%d queries see nothing", r.keep.UnseenCount)
 			}
 		})
 	}

@@ -270,7 +270,7 @@ func again[T tensor.Float](t *testing.T, s subject, f form) {
 		if f.form == attention.Step {
 			continue
 		}
-		if !same(r.keep.Den, want.keep.Den) || r.keep.Unseen != want.keep.Unseen || r.keep.Weak != want.keep.Weak {
+		if !same(r.keep.Den, want.keep.Den) || r.keep.UnseenCount != want.keep.UnseenCount || r.keep.WeakCount != want.keep.WeakCount {
 			t.Error("what Forward saves differs where Saved was used before")
 		}
 		if !sameHeads(r.g.DQ, want.g.DQ) || !sameHeads(r.g.DK, want.g.DK) || !sameHeads(r.g.DV, want.g.DV) {

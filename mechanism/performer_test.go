@@ -105,8 +105,8 @@ func TestPerformerStaysWithinRange(t *testing.T) {
 					}
 				}
 			}
-			if r.keep.Weak > 0 {
-				t.Errorf("D = %d, rows times %v: %d queries weigh nothing", d, size, r.keep.Weak)
+			if r.keep.WeakCount > 0 {
+				t.Errorf("D = %d, rows times %v: %d queries weigh nothing", d, size, r.keep.WeakCount)
 			}
 		}
 	}

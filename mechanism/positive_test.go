@@ -136,8 +136,8 @@ func TestAQueryThatWeighsNothingIsZero(t *testing.T) {
 		if !same(r.o.At(0, 1).Row(3), make([]float32, 3)) {
 			t.Errorf("%v: a query that weighs nothing gives %v", f, r.o.At(0, 1).Row(3))
 		}
-		if f != attention.Step && (r.keep.Weak != 2 || r.keep.WeakAt != [3]int{0, 0, 3}) {
-			t.Errorf("%v: %d such rows counted, the first %v", f, r.keep.Weak, r.keep.WeakAt)
+		if f != attention.Step && (r.keep.WeakCount != 2 || r.keep.WeakAt != [3]int{0, 0, 3}) {
+			t.Errorf("%v: %d such rows counted, the first %v", f, r.keep.WeakCount, r.keep.WeakAt)
 		}
 	}
 }
@@ -168,8 +168,8 @@ func TestRowsWithoutWeightsAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c.Form = range []attention.Form{attention.Direct, attention.Linear} {
-			if r := forwardAny(t, m, c); r.Weak != x.want {
-				t.Errorf("%s %v, %v: %d weak rows, want %d; the denominator is %v", x.name, x.o, c.Form, r.Weak, x.want, r.Den)
+			if r := forwardAny(t, m, c); r.WeakCount != x.want {
+				t.Errorf("%s %v, %v: %d weak rows, want %d; the denominator is %v", x.name, x.o, c.Form, r.WeakCount, x.want, r.Den)
 			}
 		}
 	}
@@ -184,7 +184,7 @@ func TestRowsThatCancelWithoutNormalisationAreCounted(t *testing.T) {
 	c := callIn[float32](oc)
 	copy(c.Q.Data, []float32{1, 0, 4, 0, -100, 0})
 	copy(c.K.Data, []float32{-1.5, 0, 1, 0}) // sums of weights: 2 - q/2 = 1.5, 0, 52
-	if r := forwardAny(t, m, c); r.Weak != 1 || r.WeakAt != [3]int{0, 0, 1} {
-		t.Errorf("%d weak rows, the first %v; want one, query 1", r.Weak, r.WeakAt)
+	if r := forwardAny(t, m, c); r.WeakCount != 1 || r.WeakAt != [3]int{0, 0, 1} {
+		t.Errorf("%d weak rows, the first %v; want one, query 1", r.WeakCount, r.WeakAt)
 	}
 }

@@ -80,10 +80,10 @@ func divided[T tensor.Float](t *testing.T, s subject) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if got.keep.Unseen != int64(want.QueriesWithoutKeys) {
-				t.Errorf("%s: %d queries see no key, want %d", name, got.keep.Unseen, want.QueriesWithoutKeys)
+			if got.keep.UnseenCount != int64(want.QueriesWithoutKeys) {
+				t.Errorf("%s: %d queries see no key, want %d", name, got.keep.UnseenCount, want.QueriesWithoutKeys)
 			}
-			if got.keep.Weak > 0 && check.UnitRoundoff[T]() == 0x1p-24 {
+			if got.keep.WeakCount > 0 && check.UnitRoundoff[T]() == 0x1p-24 {
 				continue // float32 promises nothing there
 			}
 			for i, cond := range want.Cond {
@@ -143,8 +143,8 @@ func ranks[T tensor.Float](t *testing.T, s subject, sh shape, c *attention.Call[
 		mu.Lock()
 		defer mu.Unlock()
 		got.tau = tau
-		got.keep.Unseen += keep.Queries.Unseen
-		got.keep.Weak += keep.Queries.Weak
+		got.keep.UnseenCount += keep.Queries.UnseenCount
+		got.keep.WeakCount += keep.Queries.WeakCount
 		return nil
 	})
 	return got, err

@@ -30,7 +30,7 @@ func retentionSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if err != nil {
 		return s, err
 	}
-	forget := &attention.Forgetting{Name: "gamma", Log: func(h int) float64 { return math.Log1p(-math.Exp2(float64(-5 - h))) }}
+	forget := &attention.BuiltinDecay{Name: "gamma", Log: func(h int) float64 { return math.Log1p(-math.Exp2(float64(-5 - h))) }}
 	if text := r.Text("gamma"); text != "1-2^(-5-h)" {
 		var logs []float64
 		for _, t := range strings.Split(text, ",") {
@@ -43,11 +43,11 @@ func retentionSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		forget.Log, forget.Heads = func(h int) float64 { return logs[h] }, len(logs)
 	}
 	return attention.Spec[T]{
-		Name:    r.row.Name,
-		Setting: fmt.Sprintf("retention gamma=%s scale=%s", r.Text("gamma"), formatScale(scale)),
-		Scale:   scale,
-		Coef:    []float64{0, 1},
-		Raw:     true,
-		Forget:  forget,
+		Name:         r.row.Name,
+		Setting:      fmt.Sprintf("retention gamma=%s scale=%s", r.Text("gamma"), formatScale(scale)),
+		Scale:        scale,
+		Coef:         []float64{0, 1},
+		Unnormalized: true,
+		BuiltinDecay: forget,
 	}, nil
 }

@@ -181,8 +181,8 @@ func TestRFACountsRowsThatCancel(t *testing.T) {
 				t.Errorf("%s: output %d is %v, want %v", x.form, i, got, want)
 			}
 		}
-		if r.keep.Weak != x.weak {
-			t.Errorf("%s: %d weak rows, want %d", x.form, r.keep.Weak, x.weak)
+		if r.keep.WeakCount != x.weak {
+			t.Errorf("%s: %d weak rows, want %d", x.form, r.keep.WeakCount, x.weak)
 		}
 	}
 }
@@ -219,8 +219,8 @@ func TestGateOfZeroForgetsEarlierTokens(t *testing.T) {
 			continue
 		}
 		r := both(t, m, c, in[float32](do))
-		if r.keep.Weak != 2 || r.keep.WeakAt != [3]int{} {
-			t.Errorf("%v: %d weak rows, the first %v", f, r.keep.Weak, r.keep.WeakAt)
+		if r.keep.WeakCount != 2 || r.keep.WeakAt != [3]int{} {
+			t.Errorf("%v: %d weak rows, the first %v", f, r.keep.WeakCount, r.keep.WeakAt)
 		}
 		for _, x := range [][]float32{r.g.DQ.Data, r.g.DK.Data, r.g.DV.Data, r.g.DLogG.Data, r.tau} {
 			for _, y := range x {

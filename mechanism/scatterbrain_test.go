@@ -75,9 +75,9 @@ func TestScatterbrainKeepsLogarithms(t *testing.T) {
 			}
 			m, book := build[float64](t, s, 2)
 			want := book.whole(book.numbers).Forward(oc)
-			if got := forward(t, m, callIn[float64](oc)); check.ErrorRatio(got.o.Data, want.O.Data, 1e-10) > 1 || got.keep.Unseen > 0 {
+			if got := forward(t, m, callIn[float64](oc)); check.ErrorRatio(got.o.Data, want.O.Data, 1e-10) > 1 || got.keep.UnseenCount > 0 {
 				t.Errorf("%v, rows times %v: o is off by %.3g, %d queries see nothing", set, factor,
-					1e-10*check.ErrorRatio(got.o.Data, want.O.Data, 1e-10), got.keep.Unseen)
+					1e-10*check.ErrorRatio(got.o.Data, want.O.Data, 1e-10), got.keep.UnseenCount)
 			}
 			for i := range oc.V.Data {
 				oc.V.Data[i] = 1

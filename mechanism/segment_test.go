@@ -45,15 +45,15 @@ func segments[T tensor.Float](t *testing.T, s subject) {
 			}
 			r := forward(t, m, p)
 			put(got.o, j0, r.o)
-			got.keep.Unseen += r.keep.Unseen
-			got.keep.Weak += r.keep.Weak
+			got.keep.UnseenCount += r.keep.UnseenCount
+			got.keep.WeakCount += r.keep.WeakCount
 			calls, parts = append(calls, p), append(parts, r)
 		}
 		if !sameHeads(got.o, stepped) {
 			t.Errorf("%s: segments have other bits than steps", sh.name)
 		}
-		if got.keep.Unseen != int64(want.QueriesWithoutKeys) {
-			t.Errorf("%s: %d queries see no key, want %d", sh.name, got.keep.Unseen, want.QueriesWithoutKeys)
+		if got.keep.UnseenCount != int64(want.QueriesWithoutKeys) {
+			t.Errorf("%s: %d queries see no key, want %d", sh.name, got.keep.UnseenCount, want.QueriesWithoutKeys)
 		}
 		m.Params().ZeroGrad()
 		var after *attention.StateGrad[T]
@@ -78,7 +78,7 @@ func segments[T tensor.Float](t *testing.T, s subject) {
 		for _, p := range m.Params().All() {
 			got.tau = append(got.tau, p.Grad...)
 		}
-		if got.keep.Weak > 0 && check.UnitRoundoff[T]() == 0x1p-24 {
+		if got.keep.WeakCount > 0 && check.UnitRoundoff[T]() == 0x1p-24 {
 			continue // float32 promises nothing there
 		}
 		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})

@@ -156,8 +156,8 @@ func TestRowsThatCancelAreCounted(t *testing.T) {
 			}
 			c.Form = form
 			r := forwardAny(t, m, c)
-			if r.Weak != want {
-				t.Errorf("p=%d, %v: %d weak rows, want %d", p, form, r.Weak, want)
+			if r.WeakCount != want {
+				t.Errorf("p=%d, %v: %d weak rows, want %d", p, form, r.WeakCount, want)
 			}
 			if at := [3]int{1, 0, 2}; want > 0 && r.WeakAt != at {
 				t.Errorf("p=%d, %v: the first weak row is %v, want %v", p, form, r.WeakAt, at)
@@ -184,8 +184,8 @@ func unseen(t *testing.T, s subject) {
 	c.KeyMask = []bool{false, true, true, true, true}
 	r := forward(t, m, c)
 	// Queries 0 to 2 come before every key, query 3 sees the masked one.
-	if r.keep.Unseen != 4*3 {
-		t.Errorf("%d unseen queries, want 4 of each of 3 heads", r.keep.Unseen)
+	if r.keep.UnseenCount != 4*3 {
+		t.Errorf("%d unseen queries, want 4 of each of 3 heads", r.keep.UnseenCount)
 	}
 }
 
@@ -338,8 +338,8 @@ func TestIllConditionedRowsBeginAtTheDocumentedLimit(t *testing.T) {
 			if err := m.Forward(output(c), c, &keep); err != nil {
 				t.Fatal(err)
 			}
-			if keep.Weak != x.weak {
-				t.Errorf("window %v: a denominator of %.2f limits: %d rows are ill-conditioned, want %d", window, x.den/limitOfOneKey, keep.Weak, x.weak)
+			if keep.WeakCount != x.weak {
+				t.Errorf("window %v: a denominator of %.2f limits: %d rows are ill-conditioned, want %d", window, x.den/limitOfOneKey, keep.WeakCount, x.weak)
 			}
 		}
 	}

@@ -275,8 +275,8 @@ func agreeWhole[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, 
 		}
 		got := both(t, m, c, doT)
 		hold("o", check.ErrorRatio(got.o.Data, want.O.Data, l.Output(cond, v+check.MaxAbs(want.O.Data))))
-		if got.keep.Unseen != int64(want.QueriesWithoutKeys) {
-			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.Unseen, want.QueriesWithoutKeys)
+		if got.keep.UnseenCount != int64(want.QueriesWithoutKeys) {
+			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.UnseenCount, want.QueriesWithoutKeys)
 		}
 		of := map[string][]T{"dq": got.g.DQ.Data, "dk": got.g.DK.Data, "dv": got.g.DV.Data}
 		at := 0

@@ -189,7 +189,7 @@ func (b *builder[T]) newAttention(name string, causal bool) *nn.Attention[T] {
 	}
 	b.setMechanism(name, a)
 	if causal && b.err == nil { // it generates from a state
-		b.err = a.Mechanism.Plan(attention.Shape{B: 1, H: a.H, Hkv: a.Hkv, N: 1, M: 1, D: d, Dv: d, Causal: true}).Wide
+		b.err = a.Mechanism.Plan(attention.Shape{B: 1, H: a.H, Hkv: a.Hkv, N: 1, M: 1, D: d, Dv: d, Causal: true}).WidthError
 	}
 	return a
 }

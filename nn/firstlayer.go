@@ -175,7 +175,7 @@ func (l *FirstLayerCache[T]) Step(y tensor.Mat[T], r *CachedRows[T], state State
 // StateMemory returns the memory that Step reads of a state. No product of the layer
 // comes before it that could prefetch it.
 func (l *FirstLayerCache[T]) StateMemory(state State[T]) []T {
-	return attention.Reads(state.(attentionState[T]).State)
+	return attention.StepMemory(state.(attentionState[T]).State)
 }
 
 // cachedForward does rows.

@@ -159,7 +159,7 @@ func (a *PackedAttention[T]) stepHeads(o, x tensor.Mat[T], state State[T], s Sco
 	tr.call = attention.Call[T]{Q: byHead(tr.q), K: byHead(tr.k), V: byHead(tr.v), Causal: s.Causal, Rope: s.Rope}
 	tr.heads = headProducts[T]{a, x, tr.q, tr.k, tr.v}
 	work := float64(b) * (a.q.work + a.k.work + a.v.work)
-	return attention.StepHeads(state.(attentionState[T]).State, l.viewQueries(o.Data, b, 1), &tr.call, &tr.heads, work)
+	return attention.StepPerHead(state.(attentionState[T]).State, l.viewQueries(o.Data, b, 1), &tr.call, &tr.heads, work)
 }
 
 // Step adds to y [B·N,width] the causal self-attention of x [B·N,width] after the tokens

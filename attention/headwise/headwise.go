@@ -91,7 +91,7 @@ type Head[T tensor.Float] struct {
 // illConditionedRows counts the ill-conditioned rows of a head.
 type illConditionedRows struct{ count, first int }
 
-// CountIllConditioned counts query i as ill-conditioned (Saved.Weak): all its weights
+// CountIllConditioned counts query i as ill-conditioned (Saved.WeakCount): all its weights
 // underflow, and its output is 0.
 func (h *Head[T]) CountIllConditioned(i int) {
 	if h.illConditioned.count == 0 {
@@ -222,17 +222,17 @@ func (w *driver[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 	if keep != nil {
 		keep.Den, keep.Moments = keep.Den[:0], keep.Moments[:0]
 		keep.Heads = scratch.Resize(keep.Heads, p.units)
-		keep.Unseen, keep.Weak, keep.Aux, keep.Residual = 0, 0, 0, 0
+		keep.UnseenCount, keep.WeakCount, keep.Aux, keep.Residual = 0, 0, 0, 0
 	}
 	p.runForward()
 	if keep != nil {
 		for i := range p.units {
-			keep.Unseen += int64(p.unseenCounts[i])
+			keep.UnseenCount += int64(p.unseenCounts[i])
 			if s, head := p.sequenceOf(i); p.illConditioned[i].count > 0 {
-				if keep.Weak == 0 {
+				if keep.WeakCount == 0 {
 					keep.WeakAt = [3]int{s.Batch, head, s.Q0 + p.illConditioned[i].first}
 				}
-				keep.Weak += int64(p.illConditioned[i].count)
+				keep.WeakCount += int64(p.illConditioned[i].count)
 			}
 			keep.Aux += p.aux[i]
 			keep.Residual = max(keep.Residual, p.residual[i])
@@ -269,5 +269,5 @@ func (w *driver[T]) Plan(s attention.Shape) attention.Plan {
 	one := w.Cost(s)
 	heads := float64(s.B * s.H)
 	const why = "it has one form of its own"
-	return attention.Plan{Form: attention.Direct, Back: attention.Direct, Why: why, BackWhy: why, FLOPs: heads * one.FLOPs, Bytes: one.Bytes, State: w.stateBytes(s)}
+	return attention.Plan{Form: attention.Direct, Back: attention.Direct, Reason: why, BackWhy: why, FLOPs: heads * one.FLOPs, Bytes: one.Bytes, State: w.stateBytes(s)}
 }

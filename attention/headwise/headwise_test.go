@@ -194,7 +194,7 @@ func headwiseProblem[T tensor.Float](t *testing.T, oc *oracle.Call) {
 	}
 	var unseen int64
 	for _, d := range found {
-		unseen += d.Unseen
+		unseen += d.UnseenCount
 		if d.Rows > 0 && (math.Abs(d.MinDen-1) > 1e-5 || math.Abs(d.MaxCondition-1) > 1e-5 || d.MinEntropy < 0) {
 			t.Errorf("diagnosis of averages is %+v", d)
 		}
@@ -394,7 +394,7 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 		Q: tensor.NewHeads[float64](1, 1, oc.Q.N, d+1), K: tensor.NewHeads[float64](1, 1, m, d+1), V: tensor.NewHeads[float64](1, 1, m, oc.V.D)}
 	x := &attention.Rows[T]{
 		Q: convert[T](oc.Q).At(0, 0), K: convert[T](oc.K).At(0, 0), V: convert[T](oc.V).At(0, 0),
-		Causal: oc.Causal, Off: m - oc.Q.N, Mask: oc.KeyMask,
+		Causal: oc.Causal, Offset: m - oc.Q.N, Mask: oc.KeyMask,
 	}
 	for i := range oc.Q.N {
 		copy(one.Q.At(0, 0).Row(i), oc.Q.At(0, 0).Row(i))

@@ -169,8 +169,8 @@ func judge[T tensor.Float](t *testing.T, l check.Limits, m *oracle.Mechanism, c 
 			}
 		}
 	}
-	if keep != nil && keep.Unseen != int64(want.QueriesWithoutKeys) {
-		t.Errorf("%d queries see nothing, want %d", keep.Unseen, want.QueriesWithoutKeys)
+	if keep != nil && keep.UnseenCount != int64(want.QueriesWithoutKeys) {
+		t.Errorf("%d queries see nothing, want %d", keep.UnseenCount, want.QueriesWithoutKeys)
 	}
 }
 

@@ -107,8 +107,8 @@ func (w *driver[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error
 		})
 		for r := range rows {
 			x := &rows[r]
-			if x.Seen == 0 || x.Size == 0 {
-				found[i].Unseen++
+			if x.SeenKeys == 0 || x.Size == 0 {
+				found[i].UnseenCount++
 				continue
 			}
 			one := attention.Diagnosis{Rows: 1, Entropy: x.Entropy(), Condition: x.Size, MinDen: x.Sum}

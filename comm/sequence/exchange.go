@@ -79,7 +79,7 @@ func gatherEnds[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool
 		left := make([]float64, heads)
 		for i, span := range other.Spans {
 			left[i] = span.Leaves(before[i])
-			before[i] = before[i].Then(span)
+			before[i] = before[i].Join(span)
 		}
 		p.decayFactors = append(p.decayFactors, left)
 		if !causal || r < c.Rank() {
@@ -108,9 +108,9 @@ func appendEnds[T tensor.Float](b []byte, t *attention.Total[T]) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(t.Tokens))
 	flag(t.Decay)
 	for _, s := range t.Spans {
-		flag(s.Seen)
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.Gone))
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.Owes))
+		flag(s.HasKeys)
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.LogDecay))
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.PendingLogDecay))
 	}
 	return b
 }
@@ -123,9 +123,9 @@ func readEnds[T tensor.Float](t *attention.Total[T], b []byte, heads int) error 
 	t.Tokens, t.Decay = int64(binary.LittleEndian.Uint64(b)), b[8] == 1
 	for b = b[endsBytes:]; len(b) > 0; b = b[spanBytes:] {
 		t.Spans = append(t.Spans, attention.Span{
-			Seen: b[0] == 1,
-			Gone: math.Float64frombits(binary.LittleEndian.Uint64(b[1:])),
-			Owes: math.Float64frombits(binary.LittleEndian.Uint64(b[9:])),
+			HasKeys:         b[0] == 1,
+			LogDecay:        math.Float64frombits(binary.LittleEndian.Uint64(b[1:])),
+			PendingLogDecay: math.Float64frombits(binary.LittleEndian.Uint64(b[9:])),
 		})
 	}
 	return nil

@@ -208,8 +208,8 @@ func attend[T tensor.Float](c *Command, notes io.Writer) ([]*array.Array, *Repor
 		}
 	}
 	if keep != nil {
-		ran.noticed = noticed{Counted: true, UnseenRows: keep.Unseen, WeakRows: keep.Weak}
-		if keep.Weak > 0 {
+		ran.noticed = noticed{Counted: true, UnseenRows: keep.UnseenCount, WeakRows: keep.WeakCount}
+		if keep.WeakCount > 0 {
 			ran.FirstWeakRow = keep.WeakAt[:]
 		}
 	}
@@ -258,7 +258,7 @@ func planProblem[T tensor.Float](p *problem.Problem[T], ran *Report) {
 		ran.FLOPs += plan.FLOPs
 		switch form := plan.Form.String(); {
 		case ran.Form == "":
-			ran.Form, ran.Reason = form, plan.Why
+			ran.Form, ran.Reason = form, plan.Reason
 		case ran.Form != form:
 			ran.Form, ran.Reason = "mixed", ""
 		}

@@ -32,7 +32,7 @@ func diagnosis(list []attention.Diagnosis, heads int) []diagnosed {
 	out := make([]diagnosed, len(list))
 	for i, d := range list {
 		out[i] = diagnosed{
-			Row: i / heads, Head: i % heads, Queries: d.Rows, UnseenRows: d.Unseen, WeakRows: d.Weak,
+			Row: i / heads, Head: i % heads, Queries: d.Rows, UnseenRows: d.UnseenCount, WeakRows: d.WeakCount,
 			Entropy: display.Number(d.Entropy), MinEntropy: display.Number(d.MinEntropy), MinEntropyAt: d.MinEntropyAt,
 			Condition: display.Number(d.Condition), MaxCondition: display.Number(d.MaxCondition), MaxConditionQuery: d.MaxConditionAt,
 			MinDen: display.Number(d.MinDen), MinDenQuery: d.MinDenAt,

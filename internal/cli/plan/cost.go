@@ -66,7 +66,7 @@ func (c *Command) report() (*Report, error) {
 	r := &Report{
 		Machine: machine.String(), Mechanism: c.Mechanism, Degree: degree, Features: plan.F,
 		Shape: planShape{s.B, s.H, s.Hkv, s.N, s.M, s.D, s.Dv, s.Causal},
-		Form:  plan.Form.String(), Chunk: plan.Chunk, Reason: plan.Why,
+		Form:  plan.Form.String(), Chunk: plan.Chunk, Reason: plan.Reason,
 		Backward: plan.Back.String(), BackwardReason: plan.BackWhy,
 		TaylorShift: paper,
 		Totals: taylorShiftTotals{paper.OpsDirect.Total(), paper.OpsEfficient.Total(),
@@ -77,10 +77,10 @@ func (c *Command) report() (*Report, error) {
 		r.FastCosts = &fast
 	}
 	r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Direct))
-	if plan.Wide != nil {
-		r.LinearRefusal = plan.Wide.Error()
+	if plan.WidthError != nil {
+		r.LinearRefusal = plan.WidthError.Error()
 	}
-	if mech.Traits().Linear && plan.Wide == nil {
+	if mech.Traits().Linear && plan.WidthError == nil {
 		r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Linear))
 		r.Switch = SwitchLengths(mech, s)
 		r.State = stateOf(s, plan)

@@ -45,12 +45,12 @@ var faults = []fault{
 		"attention/internal/features", "TestFeatureProductsAreTheKernel",
 	},
 	{
-		"attention/linear_grad.go", "u.t.Scale(w, -1, w)", "u.t.Scale(w, 1, w)",
+		"attention/chunk_scan_grad.go", "u.t.Scale(w, -1, w)", "u.t.Scale(w, 1, w)",
 		"the gradient of the denominator has the wrong sign",
 		"attention", "TestLinearGradientsAreDerivatives",
 	},
 	{
-		"attention/linear.go", "s.read(i0, i1, i0+u.off-pos)", "s.read(i0, i1, i0+u.off-pos+1)",
+		"attention/chunk_scan.go", "s.answerQueries(i0, i1, i0+u.offset-pos)", "s.answerQueries(i0, i1, i0+u.offset-pos+1)",
 		"in chunks, a query sees the key after its own",
 		"attention", "TestLinearAgainstTextbook",
 	},
@@ -60,12 +60,12 @@ var faults = []fault{
 		"attention", "TestUnmaskedWindowKnowsNoDirection",
 	},
 	{
-		"attention/band.go", "end = i + u.off + 1", "end = min(i+u.off+1, u.m)",
+		"attention/band.go", "end = i + u.offset + 1", "end = min(i+u.offset+1, u.m)",
 		"near the last key the window of an unmasked call grows to the left",
 		"attention", "TestUnmaskedWindowKnowsNoDirection",
 	},
 	{
-		"attention/linear.go", "s.x[s.n] = 0\n\tif exists", "s.x[s.n] = 1\n\tif exists",
+		"attention/chunk_scan.go", "s.x[s.n] = 0\n\tif exists", "s.x[s.n] = 1\n\tif exists",
 		"a masked key enters the sums",
 		"attention", "TestLinearAgainstTextbook|TestLinearIgnoresWhatIsHidden",
 	},
@@ -96,7 +96,7 @@ var faults = []fault{
 		"attention", "TestDirectGradientsAreDerivatives",
 	},
 	{
-		"attention/block.go", "b.hide(dw[r*ld:][:cols], r0+r, 0)\n", "",
+		"attention/block.go", "b.maskRow(dw[r*ld:][:cols], r0+r, 0)\n", "",
 		"hidden pairs have a gradient",
 		"attention", "TestDirectGradientsAreDerivatives",
 	},
@@ -107,17 +107,17 @@ var faults = []fault{
 		"attention", "TestDirectGradientsAreDerivatives|TestLinearGradientsAreDerivatives",
 	},
 	{
-		"attention/decay_stream.go", "w[j] = T(s.ages.between(j, s.n-1))", "w[j] = T(s.ages.between(-1, s.n-1))",
+		"attention/decay_scan.go", "w[j] = T(s.ages.sumBetween(j, s.n-1))", "w[j] = T(s.ages.sumBetween(-1, s.n-1))",
 		"keys lose the decay of a whole chunk when it closes",
 		"attention", "TestDecayPieces",
 	},
 	{
-		"attention/ages.go", "lo += (hi - (sum - part)) + (a.owes - part)\n", "_ = part\n",
+		"attention/log_decay.go", "lo += (hi - (sum - part)) + (a.pending - part)\n", "_ = part\n",
 		"what rounding leaves out of sums of log_g is lost",
 		"attention", "TestSumsOfLogGKeepWhatRoundingLeavesOut",
 	},
 	{
-		"attention/weak.go", "< most*seen/1024", "< most*seen/2048",
+		"attention/conditioning.go", "< most*seen/1024", "< most*seen/2048",
 		"rows count as ill-conditioned from half of the documented limit",
 		"mechanism", "TestIllConditionedRowsBeginAtTheDocumentedLimit",
 	},
@@ -127,18 +127,18 @@ var faults = []fault{
 		"mechanism", "TestSoftmaxOfLargeScoresIsTheMeanOfTheLargest",
 	},
 	{
-		"attention/step.go", "room = arena.Take[T](ar, d)\n", "room = r.x[i0*r.ld:][:d]\n",
+		"attention/step_token.go", "room = arena.Take[T](ar, d)\n", "room = r.x[i0*r.ld:][:d]\n",
 		"a token with fewer features than channels is mapped in the room of its features",
 		"mechanism", "TestOneTokenNeedsNoMoreFeaturesThanItHas",
 	},
 	{
-		"attention/dropout.go", "kept: 1 / (1 - d.Rate)", "kept: 1",
+		"attention/dropout.go", "keptFactor: 1 / (1 - d.Rate)", "keptFactor: 1",
 		"what dropout keeps is not divided by the share that it keeps",
 		"attention", "TestDropoutAgainstTextbook",
 	},
 	// States.
 	{
-		"attention/sums.go", "s.n, s.holes, s.first = from.n, from.holes, from.first", "s.n, s.holes = from.n, from.holes",
+		"attention/state_recurrent.go", "s.n, s.hasMasked, s.first = from.n, from.hasMasked, from.first", "s.n, s.hasMasked = from.n, from.hasMasked",
 		"a copy of a state forgets where its first key is",
 		"attention", "TestSumsCloneAndReset|TestSumsSnapshot",
 	},
@@ -158,7 +158,7 @@ var faults = []fault{
 		"attention", "TestSnapshotDamage",
 	},
 	{
-		"attention/chain.go", "if before {\n\t\t\t\tcopy(tmp, s)\n\t\t\t}\n", "",
+		"attention/ordered_scan.go", "if before {\n\t\t\t\tcopy(tmp, s)\n\t\t\t}\n", "",
 		"a team's chunks read sums that have not what came before them",
 		"attention", "TestTeamOnProblems|TestTeamOnLongSequences",
 	},

@@ -1,0 +1,210 @@
+package attention
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// forward does a head of Forward.
+func (p *callPass[T]) forward(s *Sequence, kh int, u *headTask[T]) {
+	c, keep := p.c, p.keep
+	u.o = headsOf(u.o, p.out, s, u.queryHeads(kh))
+	if u.savesDen = keep != nil; u.savesDen {
+		u.den = denOf(u.den, keep.Den, c, s, u.queryHeads(kh))
+		if keep.sums != nil {
+			u.sums = keep.sums.sumsOf(u.sums, c, s, u.queryHeads(kh))
+			u.savesDen = !keep.sums.logless
+		}
+		u.savedMoments = &keep.Moments[s.Index*c.K.H+kh]
+		*u.savedMoments = (*u.savedMoments)[:0]
+	} else {
+		for range u.q {
+			u.den = append(u.den, arena.Take[T](u.ar, u.n))
+		}
+	}
+	switch {
+	case p.seg != nil:
+		p.seg.forward(u, s, kh)
+	case s.form == Linear:
+		u.linearForward(p.e.monomialsOf(u))
+	case p.e.spec.windowWidth > 0:
+		u.bandForward()
+	default:
+		u.directForward()
+	}
+}
+
+// backward does a head of Backward.
+func (p *callPass[T]) backward(s *Sequence, kh int, u *headTask[T]) {
+	c, g, keep, heads := p.c, &p.g, p.keep, u.queryHeads(kh)
+	u.o = headsOf(u.o, p.out, s, heads)
+	u.do = headsOf(u.do, p.dout, s, heads)
+	u.dq = headsOf(u.dq, g.DQ, s, heads)
+	u.dk = g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	u.dval = g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	if u.shares = u.shares[:0]; keep.sums != nil && keep.sums.adds {
+		u.adds, u.shares = true, denOf(u.shares, keep.sums.shares, c, s, heads)
+	}
+	u.den = denOf(u.den, keep.Den, c, s, heads)
+	if len(keep.Moments) == len(p.seqs)*c.K.H {
+		u.savedMoments = &keep.Moments[s.Index*c.K.H+kh]
+	}
+	u.dscale = p.dscale[s.Index*c.Q.H+heads.lo:][:heads.n]
+	if p.e.spec.OutputNorm {
+		u.withoutOutputNorm(p.countPriorKeys(s, kh))
+	}
+	decays := c.HasDecay() && g.DLogG.D != 0
+	if decays {
+		u.dlogG = g.DLogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	}
+	if decays || g.DInit != nil && c.hasFadingKeys() {
+		u.dage = arena.TakeZeros[float64](u.ar, max(u.positionCount(), u.m+1))
+	}
+	if decays && p.e.spec.Gated {
+		u.dgate = arena.TakeZeros[float64](u.ar, u.m)
+	}
+	after := g.ageAfter(s.Index*c.K.H + kh)
+	switch {
+	case p.seg != nil:
+		p.seg.backward(u, s, kh, g)
+	case s.form == Linear:
+		u.linearBackward(p.e.monomialsOf(u))
+	case p.e.spec.windowWidth > 0:
+		u.bandBackward()
+	default:
+		u.directBackward()
+	}
+	if u.dage != nil {
+		sum := u.ageGrad(after, s.priorKeys > 0)
+		if g.DInit != nil {
+			g.DInit.heads[s.Index*c.K.H+kh].age = sum
+		}
+	}
+	// Keys beyond the row's key length take no part.
+	for j := s.K0 + s.M; j < s.K0+s.Keys; j++ {
+		clear(g.DK.At(s.Batch, kh).Row(j))
+		clear(g.DV.At(s.Batch, kh).Row(j))
+		if decays {
+			clear(g.DLogG.At(s.Batch, kh).Row(j))
+		}
+	}
+}
+
+// headRange is a group of query heads.
+type headRange struct{ lo, n int }
+
+// queryHeads returns the query heads that share key head kh.
+func (u *headTask[T]) queryHeads(kh int) headRange { return headRange{kh * len(u.q), len(u.q)} }
+
+// headsOf appends to m the rows that a sequence has in a range of heads.
+func headsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *Sequence, r headRange) []tensor.Mat[T] {
+	for h := range r.n {
+		m = append(m, x.At(s.Batch, r.lo+h).Slice(s.Q0, s.Q0+s.N))
+	}
+	return m
+}
+
+// denOf appends to d the denominators of a sequence in a range of heads.
+func denOf[T tensor.Float](d [][]T, den []T, c *Call[T], s *Sequence, r headRange) [][]T {
+	for h := range r.n {
+		d = append(d, den[(s.Batch*c.Q.H+r.lo+h)*c.Q.N+s.Q0:][:s.N])
+	}
+	return d
+}
+
+// callPass is Forward or Backward of one call, whose pieces are the key heads of
+// its sequences.
+type callPass[T tensor.Float] struct {
+	e    *engine[T]
+	c    *Call[T]
+	seqs []Sequence
+	out  tensor.Heads[T]
+	keep *Saved[T]
+	seg  segment[T] // nil where no state comes before or after
+
+	back   bool
+	dout   tensor.Heads[T]
+	g      Grads[T]
+	dscale []float64 // [sequences, H]
+
+	dparams []T // [sequences, Hkv] gradients of the features' parameters
+
+	work float64 // arithmetic of all sequences
+
+	noticed rowNotices
+}
+
+// newPass returns a pass forward. Release takes it back.
+func (e *engine[T]) newPass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *callPass[T] {
+	p, _ := e.passes.Get().(*callPass[T])
+	if p == nil {
+		p = new(callPass[T])
+	}
+	*p = callPass[T]{e: e, c: c, seqs: e.sequences(p.seqs[:0], c), out: out, keep: keep, dscale: p.dscale[:0], dparams: p.dparams[:0]}
+	return p
+}
+
+// sequences appends to list the sequences of c as the mechanism sees them. A key
+// that a lag leaves out is one beyond the key length of a shorter input.
+func (e *engine[T]) sequences(list []Sequence, c *Call[T]) []Sequence {
+	list = c.AppendSequences(list)
+	for i := range list {
+		list[i].M = max(list[i].M-e.spec.farLag, 0)
+		list[i].Offset -= e.spec.farLag
+	}
+	return list
+}
+
+// release keeps p for another call, without what it points at.
+func (p *callPass[T]) release() {
+	e := p.e
+	*p = callPass[T]{seqs: p.seqs, dscale: p.dscale, dparams: p.dparams}
+	e.passes.Put(p)
+}
+
+// run chooses the form of every sequence and does its key heads, in parallel.
+func (p *callPass[T]) run() {
+	p.e.measure(p.c, p.seqs)
+	for i := range p.seqs {
+		s := &p.seqs[i]
+		s.form = p.e.choose(p.c, s, p.back)
+		s.work = p.e.countFLOPs(p.c, s)
+		if p.back {
+			s.work *= 3
+		}
+		p.work += s.work
+	}
+	par.Run(len(p.seqs)*p.c.K.H, 1, p.work, passTask[T]{p})
+	if p.back {
+		p.e.wideGrad(p.c, p.seqs, &p.g)
+	}
+}
+
+// passTask is the pass as a task.
+type passTask[T tensor.Float] struct{ *callPass[T] }
+
+func (p *callPass[T]) RunRange(i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		p.head(&p.seqs[i/p.c.K.H], i%p.c.K.H)
+	}
+}
+
+// head does key head kh of sequence s.
+func (p *callPass[T]) head(s *Sequence, kh int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	u := p.e.newTask(p.c, s, kh, ar)
+	u.workers = workers(p.c.K.H, s.work, p.work)
+	if p.back && p.e.spec.learnsFeatures() {
+		u.workers = 1 // what tokens give the parameters is summed in their order
+		u.dparams = p.paramGradsOf(s.Index*p.c.K.H + kh)
+	}
+	if p.back {
+		p.backward(s, kh, u)
+	} else {
+		u.noticed = &p.noticed
+		p.forward(s, kh, u)
+	}
+	p.e.release(u)
+}

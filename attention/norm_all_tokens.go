@@ -1,0 +1,274 @@
+package attention
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Normalisations with statistics over all tokens of a sequence are affine maps of each
+// row, once the statistics are known. They are applied before the engines start. Their
+// gradient is completed after the engines end, so the engines need not know them.
+
+// normStats are what is known of the queries or keys of one head of a
+// sequence. Tokens that do not exist take no part in them.
+type normStats struct {
+	mean   []float64 // that is subtracted: of each channel, or one for all; nil: none
+	length float64   // greatest 2-norm of a centred row
+	place  int       // the first token with that norm
+}
+
+// needsAllTokens reports whether the statistics of n are taken over all tokens.
+func (n Norm) needsAllTokens() bool { return n >= MaxNorm }
+
+// leastSquare is the least that MaxSquared divides by.
+const leastSquare = 0.1
+
+// invert returns the factor of centred rows, 0 if they cannot be normalised. power is the
+// exponent of the greatest norm in the denominator.
+func (n Norm) invert(length float64) (factor float64, power int) {
+	const smallest = 0x1p-126
+	switch {
+	case n == MaxSquared && length*length < leastSquare:
+		return 1 / leastSquare, 0
+	case n == MaxSquared:
+		return 1 / (length * length), 2
+	case length < smallest:
+		return 0, 0
+	}
+	return 1 / length, 1
+}
+
+const overTokens = "its statistics are taken over all tokens, later ones too"
+
+// refuseFuture reports a normalisation over all tokens where later ones must
+// not count.
+func (e *engine[T]) refuseFuture(what string) error {
+	if !e.spec.Norm.needsAllTokens() {
+		return nil
+	}
+	return fmt.Errorf("%s: %s with norm %v is not causal: %s", what, e.spec.Name, e.spec.Norm, overTokens)
+}
+
+// rowsOf are the queries or keys of one head of a sequence, and their
+// gradients.
+type rowsOf[T tensor.Float] struct {
+	x, dx tensor.Mat[T]
+	mask  []bool // tokens that exist; nil: all
+}
+
+func (r *rowsOf[T]) exists(t int) bool { return r.mask == nil || r.mask[t] }
+
+// sides calls f, in parallel, for the queries of each head of each sequence and
+// then for the keys of each: i is their place in the sequence's statistics.
+func (e *engine[T]) sides(c *Call[T], seqs []Sequence, g *Grads[T], f func(s *Sequence, i int, r rowsOf[T])) {
+	heads := c.Q.H + c.K.H
+	work := 8 * float64(c.Q.D*c.Q.B) * (float64(c.Q.N)*float64(c.Q.H) + float64(c.K.N)*float64(c.K.H))
+	par.RunEach(len(seqs)*heads, work, func(at int) {
+		s, i := &seqs[at/heads], at%heads
+		var r rowsOf[T]
+		if i < c.Q.H {
+			r.x = c.Q.At(s.Batch, i).Slice(s.Q0, s.Q0+s.N)
+			if g != nil {
+				r.dx = g.DQ.At(s.Batch, i).Slice(s.Q0, s.Q0+s.N)
+			}
+		} else {
+			r.x = c.K.At(s.Batch, i-c.Q.H).Slice(s.K0, s.K0+s.M)
+			if g != nil {
+				r.dx = g.DK.At(s.Batch, i-c.Q.H).Slice(s.K0, s.K0+s.M)
+			}
+			if c.KeyMask != nil {
+				r.mask = c.KeyMask[s.Batch*c.K.N+s.K0:][:s.M]
+			}
+		}
+		f(s, i, r)
+	})
+}
+
+// measure takes the statistics of sequences, where the normalisation has any.
+func (e *engine[T]) measure(c *Call[T], seqs []Sequence) {
+	norm := e.spec.Norm
+	if !norm.needsAllTokens() {
+		return
+	}
+	for i := range seqs {
+		seqs[i].stats = make([]normStats, c.Q.H+c.K.H)
+	}
+	if norm == TokenCentred || norm == GlobalCentred {
+		e.sides(c, seqs, nil, func(s *Sequence, i int, r rowsOf[T]) { s.stats[i].mean = r.means(r.x) })
+	}
+	for i := range seqs {
+		if st := seqs[i].stats; norm == GlobalCentred {
+			shareMean(st[:c.Q.H])
+			shareMean(st[c.Q.H:])
+		}
+	}
+	e.sides(c, seqs, nil, func(s *Sequence, i int, r rowsOf[T]) {
+		st, row := &s.stats[i], make([]float64, c.Q.D)
+		for t := range r.x.Rows {
+			if !r.exists(t) {
+				continue
+			}
+			centreRow(row, r.x.Row(t), norm, st)
+			if l := scratch.Norm2(row); l > st.length {
+				st.length, st.place = l, t
+			}
+		}
+	})
+}
+
+// means returns the mean row of x. It is taken of the differences from the
+// first token, so that it is exactly that token where all are equal.
+func (r *rowsOf[T]) means(x tensor.Mat[T]) []float64 {
+	mean, n, first := make([]float64, x.Cols), 0, 0
+	for t := range x.Rows {
+		if !r.exists(t) {
+			continue
+		}
+		if n++; n == 1 {
+			first = t
+		}
+		for c, y := range x.Row(t) {
+			mean[c] += float64(y) - float64(x.Row(first)[c])
+		}
+	}
+	for c := range mean {
+		if n > 0 {
+			mean[c] = mean[c]/float64(n) + float64(x.Row(first)[c])
+		}
+	}
+	return mean
+}
+
+// shareMean gives heads that have equally many tokens the one mean of all.
+func shareMean(heads []normStats) {
+	if len(heads) == 0 {
+		return
+	}
+	first := heads[0].mean[0]
+	var sum float64
+	n := 0
+	for _, h := range heads {
+		for _, y := range h.mean {
+			sum += y - first
+			n++
+		}
+	}
+	mean := []float64{sum/float64(n) + first}
+	for h := range heads {
+		heads[h].mean = mean
+	}
+}
+
+// centreRow sets dst to x less its mean.
+func centreRow[T tensor.Float](dst []float64, x []T, norm Norm, s *normStats) {
+	var mean float64
+	switch {
+	case norm == ChannelCentred:
+		for _, y := range x {
+			mean += float64(y) - float64(x[0])
+		}
+		mean = mean/float64(len(x)) + float64(x[0])
+	case len(s.mean) == 1:
+		mean = s.mean[0]
+	}
+	for c, y := range x {
+		if len(s.mean) > 1 {
+			mean = s.mean[c]
+		}
+		dst[c] = float64(y) - mean
+	}
+}
+
+// normaliseWide is normalise with statistics.
+func normaliseWide[T tensor.Float](t *kernel.Table[T], norm Norm, s *normStats, x []T, ld, d, n int, scale T) {
+	factor, _ := norm.invert(s.length)
+	if norm == ChannelCentred {
+		t.Centre(x, ld, d, n)
+	}
+	for c := range d {
+		row := x[c*ld:][:n]
+		var mean float64
+		switch {
+		case len(s.mean) == 1:
+			mean = s.mean[0]
+		case s.mean != nil:
+			mean = s.mean[c]
+		}
+		for i, y := range row {
+			row[i] = T((float64(y) - mean) * factor * float64(scale))
+		}
+	}
+}
+
+// wideGrad adds to gradients their part through the statistics. With x̃ the centred
+// rows, x̂ = x̃·factor and gradients dx̃ that contain the factor, the greatest norm M
+// has
+//
+//	dM = -power·Σ_t dx̃_t·x̃_t / M,
+//
+// which is added to the token with that norm along x̃/M. The mean that is subtracted
+// from rows is subtracted from gradients too.
+func (e *engine[T]) wideGrad(c *Call[T], seqs []Sequence, g *Grads[T]) {
+	norm := e.spec.Norm
+	if !norm.needsAllTokens() {
+		return
+	}
+	heads := c.Q.H + c.K.H
+	means := make([]normStats, len(seqs)*heads) // of the gradients
+	e.sides(c, seqs, g, func(s *Sequence, i int, r rowsOf[T]) {
+		st, row := &s.stats[i], make([]float64, c.Q.D)
+		if _, power := norm.invert(st.length); power > 0 {
+			var along float64
+			for t := range r.x.Rows {
+				if r.exists(t) {
+					centreRow(row, r.x.Row(t), norm, st)
+					for c, y := range r.dx.Row(t) {
+						along += float64(y) * row[c]
+					}
+				}
+			}
+			along *= float64(power) / (st.length * st.length)
+			centreRow(row, r.x.Row(st.place), norm, st)
+			for c, y := range row {
+				r.dx.Row(st.place)[c] -= T(along * y)
+			}
+		}
+		switch norm {
+		case ChannelCentred:
+			r.subtract(row, norm, &normStats{})
+		case TokenCentred:
+			r.subtract(row, norm, &normStats{mean: r.means(r.dx)})
+		case GlobalCentred:
+			means[s.Index*heads+i].mean = r.means(r.dx)
+		}
+	})
+	if norm != GlobalCentred {
+		return
+	}
+	for i := range seqs {
+		m := means[i*heads:][:heads]
+		shareMean(m[:c.Q.H])
+		shareMean(m[c.Q.H:])
+	}
+	e.sides(c, seqs, g, func(s *Sequence, i int, r rowsOf[T]) {
+		r.subtract(make([]float64, c.Q.D), norm, &means[s.Index*heads+i])
+	})
+}
+
+// subtract centres the gradients of tokens that exist.
+func (r *rowsOf[T]) subtract(row []float64, norm Norm, s *normStats) {
+	for t := range r.dx.Rows {
+		if !r.exists(t) {
+			continue
+		}
+		dx := r.dx.Row(t)
+		centreRow(row, dx, norm, s)
+		for c, y := range row {
+			dx[c] = T(y)
+		}
+	}
+}

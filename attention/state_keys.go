@@ -1,0 +1,273 @@
+package attention
+
+import (
+	"slices"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// keyCache is the state of softmax: all keys, prepared, and all values. Queries
+// meet them through the direct form, in the blocks that a single call has.
+type keyCache[T tensor.Float] struct {
+	e         *engine[T]
+	shape     Shape
+	tokens    int
+	valid     [][]bool          // [B][tokens]
+	hasMasked bool              // some do not
+	heads     []keyCacheHead[T] // [B·Hkv]
+
+	noticed rowNotices
+}
+
+// keyCacheHead is one key head, and the task that works on it.
+type keyCacheHead[T tensor.Float] struct {
+	unit *headTask[T]
+	rows keyRows[T]
+	ages *logDecays // nil: no decay
+}
+
+// cachePanel is the number of keys of a panel of the cache. A token reads the
+// panels, and then the values, from end to end.
+const cachePanel = 64
+
+func newKeyCache[T tensor.Float](e *engine[T], s Shape) *keyCache[T] {
+	s.Chunk, s.Carry = 0, Rounded // there are no sums
+	c := &keyCache[T]{e: e, shape: s, valid: make([][]bool, s.B), heads: make([]keyCacheHead[T], s.B*s.Hkv)}
+	for i := range c.heads {
+		h := &c.heads[i]
+		h.unit = e.stateUnit(&s)
+		h.unit.noticed = &c.noticed
+		h.rows.panel, h.rows.ldb, h.rows.ldv = cachePanel, cachePanel, kernel.Pad(s.Dv)
+	}
+	return c
+}
+
+func (s *keyCache[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, s) }
+
+func (s *keyCache[T]) Read(out tensor.Heads[T], c *Call[T]) error { return CheckedRead(out, c, s) }
+
+func (s *keyCache[T]) Step(out tensor.Heads[T], c *Call[T]) error { return CheckedStep(out, c, s) }
+
+func (s *keyCache[T]) StateShape() *Shape { return &s.shape }
+
+func (s *keyCache[T]) watch() *rowNotices { return &s.noticed }
+
+func (s *keyCache[T]) Refuse(c *Call[T]) error { return s.e.refuseFading(c) }
+
+// Run takes in m tokens and answers n queries, in every head. With both, query
+// i does not see the tokens after its own.
+func (s *keyCache[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
+	for b := range s.valid {
+		s.valid[b] = scratch.Grow(s.valid[b], m)
+		for j := range m {
+			exists := c.KeyMask == nil || c.KeyMask[b*m+j]
+			s.valid[b][s.tokens+j] = exists
+			s.hasMasked = s.hasMasked || !exists
+		}
+	}
+	if c.HasDecay() {
+		s.startAges()
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	var rows tokenRows[T]
+	if max(n, m) == 1 {
+		rows = s.e.tokenRows(ar, &s.shape, c, n, m)
+	}
+	work, _ := s.e.countOperations(n, s.tokens+m, s.shape.D, s.shape.Dv, false, 1)
+	work *= float64(s.shape.B * s.shape.H)
+	for i := 0; i < len(s.heads) && rows.x == nil; i++ {
+		s.heads[i].unit.workers = workers(len(s.heads), work, work)
+	}
+	runHeads(len(s.heads), work, stateHeads[T]{s, out, c, n, m, rows})
+	s.tokens += m
+}
+
+// startAges has the state count ages from now on.
+func (s *keyCache[T]) startAges() {
+	for i := range s.heads {
+		if h := &s.heads[i]; h.ages == nil {
+			h.ages = undecayedAges(s.tokens, s.valid[i/s.shape.Hkv][:s.tokens])
+		}
+	}
+}
+
+// decays reports that the state has met a decay.
+func (s *keyCache[T]) decays() bool { return len(s.heads) > 0 && s.heads[0].ages != nil }
+
+// do is run for key heads lo ≤ i < hi; a single token has its prepared rows in
+// rows.
+func (s *keyCache[T]) do(lo, hi int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {
+	for i := lo; i < hi; i++ {
+		s.head(i, out, c, n, m, rows)
+	}
+}
+
+// head is do for key head i.
+func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	h := &s.heads[i]
+	u := h.unit
+	u.bindState(ar, &s.shape, i, out, c, n, m)
+	if m > 0 {
+		h.rows.grow(u.da, s.tokens, s.tokens+m)
+		u.copyValues(h.rows.v[s.tokens*h.rows.ldv:], h.rows.ldv, 0, m)
+		if rows.x == nil {
+			h.rows.put(u, s.tokens, 0, m)
+		} else {
+			h.rows.putToken(u.da, s.tokens, rows.key(i))
+		}
+	}
+	for j := 0; j < m && h.ages != nil; j++ {
+		h.ages.add(u.logDecay(j), u.hasKey(j))
+	}
+	if n == 0 {
+		return
+	}
+	// Queries are prepared by their place in the call, and see all keys so far.
+	all := *u
+	all.m, all.mask, all.ages = s.tokens+m, nil, h.ages
+	if s.hasMasked {
+		all.mask = s.valid[i/s.shape.Hkv]
+	}
+	all.causal, all.offset = m > 0, s.tokens
+	if rows.x != nil {
+		// Rows of one token are columns that lie one apart.
+		all.attend(&h.rows, rows.query(i*len(u.q)), 1, 0, 1)
+		return
+	}
+	long := all // a copy that may leave this goroutine, where a token's stays
+	u.attendAs(&long, &h.rows)
+}
+
+// grow makes room for keys tokens ≤ j < end.
+func (x *keyRows[T]) grow(da, tokens, end int) {
+	panels := func(n int) int { return (n + x.panel - 1) / x.panel }
+	x.bt = scratch.Grow(x.bt, (panels(end)-panels(tokens))*da*x.ldb)
+	x.v = scratch.Grow(x.v, (end-tokens)*x.ldv)
+}
+
+// putToken is put for a single token whose key is prepared.
+func (x *keyRows[T]) putToken(da, at int, key []T) {
+	to := x.panelOf(at, da)[at%x.panel:]
+	for c, y := range key[:da] {
+		to[c*x.ldb] = y
+	}
+}
+
+// each calls f with the prepared keys of the first tokens in the order that
+// snapshots have: blocks of keyBlock keys, in these channel by channel.
+func (x *keyRows[T]) each(tokens, da int, f func(x []T)) {
+	for j0 := 0; j0 < tokens; j0 += keyBlock {
+		j1 := min(j0+keyBlock, tokens)
+		for c := range da {
+			for j := j0; j < j1; j += x.panel {
+				f(x.panelOf(j, da)[c*x.ldb:][:min(x.panel, j1-j)])
+			}
+		}
+	}
+}
+
+func (s *keyCache[T]) Clone() State[T] {
+	c := newKeyCache(s.e, s.shape)
+	c.tokens, c.hasMasked = s.tokens, s.hasMasked
+	for b := range s.valid {
+		c.valid[b] = slices.Clone(s.valid[b])
+	}
+	for i := range s.heads {
+		c.heads[i].rows.bt = slices.Clone(s.heads[i].rows.bt)
+		c.heads[i].rows.v = slices.Clone(s.heads[i].rows.v)
+		c.heads[i].ages = s.heads[i].ages.cloneFor(0)
+	}
+	return c
+}
+
+func (s *keyCache[T]) Reset() {
+	s.tokens, s.hasMasked = 0, false
+	for b := range s.valid {
+		s.valid[b] = s.valid[b][:0]
+	}
+	for i := range s.heads {
+		rows := &s.heads[i].rows
+		rows.bt, rows.v = rows.bt[:0], rows.v[:0]
+		s.heads[i].ages = nil
+	}
+}
+
+func (s *keyCache[T]) Tokens() int64 { return int64(s.tokens) }
+
+func (s *keyCache[T]) Bytes() int64 {
+	var elements, flags int
+	var ages int64
+	for b := range s.valid {
+		flags += cap(s.valid[b])
+	}
+	for i := range s.heads {
+		elements += cap(s.heads[i].rows.bt) + cap(s.heads[i].rows.v)
+		ages += s.heads[i].ages.bytes()
+	}
+	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + ages
+}
+
+// AppendBinary appends a snapshot: after the header the flags of each batch
+// row, then each head's number of keys, its prepared keys [da, tokens] block by
+// block, its values [tokens, Dv] and with decay their ages.
+func (s *keyCache[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := NewSnapshot[T](b, s.e.identity(), s.e.parameterSum(), &s.shape, int64(s.tokens), s.decays())
+	for _, exist := range s.valid {
+		w.Flags(exist)
+	}
+	da := s.e.spec.width(s.shape.D)
+	for i := range s.heads {
+		w.Int(int64(s.tokens))
+		rows := &s.heads[i].rows
+		rows.each(s.tokens, da, func(x []T) { snapshot.WriteElements(w, x) })
+		for j := range s.tokens {
+			snapshot.WriteElements(w, rows.v[j*rows.ldv:][:s.shape.Dv])
+		}
+		if ages := s.heads[i].ages; ages != nil {
+			ages.write(w, s.tokens)
+		}
+	}
+	return w.End(), nil
+}
+
+// restoreCache reads what AppendBinary wrote after the header.
+func restoreCache[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshot.Reader) (*keyCache[T], error) {
+	da := e.spec.width(s.D)
+	head := 8 + float64(tokens)*float64(da+s.Dv)*float64(scratch.ElementSize[T]())
+	if r.Decay {
+		head += agesBytes(float64(tokens))
+	}
+	if err := r.Need(float64(s.B) * (float64(tokens) + float64(s.Hkv)*head)); err != nil {
+		return nil, err
+	}
+	c := newKeyCache(e, s)
+	c.tokens = int(tokens)
+	for b := range c.valid {
+		c.valid[b] = make([]bool, tokens)
+		r.Flags(c.valid[b])
+		c.hasMasked = c.hasMasked || slices.Contains(c.valid[b], false)
+	}
+	for i := range c.heads {
+		if n := r.Int(); n != tokens {
+			r.Fail("head %d has %d keys, the state has %d tokens", i, n, tokens)
+		}
+		rows := &c.heads[i].rows
+		rows.grow(da, 0, c.tokens)
+		rows.each(c.tokens, da, func(x []T) { snapshot.ReadElements(r, x) })
+		clear(rows.v)
+		for j := range c.tokens {
+			snapshot.ReadElements(r, rows.v[j*rows.ldv:][:s.Dv])
+		}
+		if r.Decay {
+			c.heads[i].ages = readAges(r, c.tokens, c.tokens)
+		}
+	}
+	return c, r.Err
+}

@@ -1,0 +1,403 @@
+package attention
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// recurrentState is the state of a kernel polynomial: for each key head the moments of
+// the closed chunks, and the keys and values of the open one. Chunks end at
+// multiples of their size from the first token on, however tokens arrive, so
+// neither the moments nor the outputs depend on the pieces.
+type recurrentState[T tensor.Float] struct {
+	e      *engine[T]
+	shape  Shape
+	tokens int64
+	heads  []*chunkScan[T] // [B·Hkv]
+
+	moments        blocks[T] // of the heads
+	byHead         bool      // rows of a head lie together, not rows of a batch row
+	hasClosedCount bool      // every head has moments and nothing else: see even
+
+	noticed rowNotices
+}
+
+// blocks are pieces of memory of one size, each from one cache line to another.
+type blocks[T tensor.Float] struct {
+	data []T
+	size int
+}
+
+func makeBlocks[T tensor.Float](n, size int) blocks[T] {
+	size = kernel.Pad(size)
+	b := blocks[T]{make([]T, n*size), size}
+	arena.AdviseHugePages(b.data)
+	return b
+}
+
+// slice returns the first n elements of piece i.
+func (b *blocks[T]) slice(i, n int) []T { return b.data[i*b.size:][:n:n] }
+
+// window returns the tokens of a chunk of a state for width d. Most steps read
+// the moments and only the last of a chunk writes them, so that few tokens are
+// enough; more would be more to read pair by pair. Moments of degree 1 are no
+// more than the keys and values of D/2 tokens, and cheap to write: there it pays
+// to close early.
+func (e *engine[T]) window(d, wish int) int {
+	switch {
+	case wish > 0:
+		return wish
+	case e.spec.degree() == 1:
+		return 16
+	}
+	return min(e.chunk(d, 0), 96)
+}
+
+// stateBytes is what a state of shape s holds without tokens.
+func (e *engine[T]) stateBytes(s Shape) float64 {
+	if e.spec.isPairwise() || s.D < 1 || s.Dv < 1 {
+		return 0
+	}
+	w := e.spec.width(s.D)
+	c, features, ld := e.window(s.D, s.Chunk), float64(e.spec.features(w)), float64(kernel.Pad(s.Dv))
+	sums := features*(ld+1) + float64(kernel.Lanes) - 1
+	if s.Carry == Compensated {
+		sums *= 2
+	}
+	chunk := float64(w+1)*float64(scratch.Stride[T](c)) + float64(c)*ld
+	heads, size := float64(s.B)*float64(s.Hkv), float64(scratch.ElementSize[T]())
+	if heads == 0 {
+		return 0
+	}
+	return heads*((sums+chunk)*size+float64(c)) + features*size // whose weights all heads share
+}
+
+func newRecurrentState[T tensor.Float](e *engine[T], s Shape) *recurrentState[T] {
+	s.Chunk = e.window(s.D, s.Chunk)
+	n := s.B * s.Hkv
+	st := &recurrentState[T]{e: e, shape: s, heads: make([]*chunkScan[T], n), byHead: s.Chunk == 1 && e.canFuseSteps(&s)}
+	// A step reads all arrays of a head and then all arrays of the next head: they lie
+	// in memory in that order.
+	streams, exist := make([]chunkScan[T], n), make([]bool, n*s.Chunk)
+	var kinds []blocks[T]
+	for i := range st.heads {
+		u, h := e.stateUnit(&s), &streams[i]
+		u.noticed = &st.noticed
+		u.walker, u.chunk = e.newMonomials(e.spec.width(s.D)), s.Chunk
+		h.valid, exist = exist[:0:s.Chunk], exist[s.Chunk:]
+		kind, at := 0, i
+		if st.byHead {
+			at = i%s.Hkv*s.B + i/s.Hkv
+		}
+		take := func(size int) []T {
+			if i == 0 {
+				kinds = append(kinds, makeBlocks[T](n, size))
+			}
+			kind++
+			return kinds[kind-1].slice(at, size)
+		}
+		st.heads[i] = h.start(u, u.walker, s.Chunk, take)
+		if s.Carry == Compensated {
+			h.moments.Compensate(take)
+		}
+	}
+	if n > 0 {
+		st.moments = kinds[0]
+	}
+	return st
+}
+
+func (s *recurrentState[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, s) }
+
+func (s *recurrentState[T]) Read(out tensor.Heads[T], c *Call[T]) error {
+	return CheckedRead(out, c, s)
+}
+
+func (s *recurrentState[T]) Step(out tensor.Heads[T], c *Call[T]) error {
+	return CheckedStep(out, c, s)
+}
+
+func (s *recurrentState[T]) StateShape() *Shape { return &s.shape }
+
+func (s *recurrentState[T]) watch() *rowNotices { return &s.noticed }
+
+func (s *recurrentState[T]) Refuse(c *Call[T]) error { return s.e.refuseFading(c) }
+
+// Run takes in m keys and answers n queries in every head.
+func (s *recurrentState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
+	sh := &s.shape
+	_, work := s.e.countOperations(n, m, sh.D, sh.Dv, true, sh.Chunk)
+	if max(n, m) == 1 {
+		// Reading goes at the speed of memory, about half of the peak, and the
+		// last token of a chunk brings all of it into the moments.
+		work = 2 * s.e.countSumOperations(n, sh.D, sh.Dv)
+		if m > 0 && s.heads[0].n+1 == sh.Chunk {
+			work += s.e.countSumOperations(sh.Chunk, sh.D, sh.Dv)
+		}
+	}
+	work *= float64(sh.B * sh.H)
+	ar := arena.Acquire()
+	defer ar.Release()
+	if s.e.spec.BuiltinDecay != nil && m > 0 {
+		c = s.e.withBuiltinDecay(ar, c)
+	}
+	if c.HasDecay() {
+		s.startAges()
+	}
+	s.hasClosedCount = n == m && c.KeyMask == nil && !c.HasDecay() && s.allHeadsClosed()
+	var rows tokenRows[T]
+	if max(n, m) == 1 {
+		rows = s.e.tokenRows(ar, sh, c, n, m)
+		rows.byHead = s.hasClosedCount
+	} else {
+		for _, st := range s.heads {
+			st.u.workers = workers(len(s.heads), work, work)
+		}
+	}
+	runHeads(len(s.heads), work, stateHeads[T]{s, out, c, n, m, rows})
+	s.tokens += int64(m)
+}
+
+// startAges has the state count ages from now on.
+func (s *recurrentState[T]) startAges() {
+	for _, st := range s.heads {
+		st.startAges()
+	}
+}
+
+// decays reports that the state has met a decay.
+func (s *recurrentState[T]) decays() bool { return len(s.heads) > 0 && s.heads[0].ages != nil }
+
+// do is run for key heads lo ≤ i < hi; a single token has its prepared rows in
+// rows.
+func (s *recurrentState[T]) do(lo, hi int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {
+	if rows.x != nil && s.hasClosedCount {
+		s.fuseStepHeads(lo, hi, out, c, rows)
+		return
+	}
+	if rows.x != nil && s.isDegree1() {
+		s.stepDegree1(lo, hi, out, c, n, m, rows)
+		return
+	}
+	for i := lo; i < hi; i++ {
+		s.head(i, out, c, n, m, rows)
+	}
+}
+
+// head is do for key head i.
+func (s *recurrentState[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	st := s.heads[i]
+	st.u.bindState(ar, &s.shape, i, out, c, n, m)
+	if rows.x == nil {
+		st.run()
+		return
+	}
+	st.stepToken(rows.key(i*m), rows.query(i*len(st.u.q)*n), rows.ld)
+}
+
+// run takes in the task's keys, each before the query of its place, where there
+// are both.
+func (s *chunkScan[T]) run() {
+	u := s.u
+	if s.ages != nil {
+		s.pendingLogDecay = s.ages.pending
+	}
+	for j := 0; j < u.m; {
+		if s.canFuseSteps() {
+			s.fuseSteps(j)
+			return
+		}
+		if u.workers > 1 && s.n == 0 && u.m-j >= 2*s.c {
+			j = s.runTogether(j)
+			continue
+		}
+		j1, diag := min(j+s.c-s.n, u.m), s.n
+		s.absorbKeys(j, j1)
+		if u.n > 0 {
+			s.answerQueries(j, j1, diag)
+		}
+		if s.n == s.c {
+			s.closeChunk()
+		}
+		j = j1
+	}
+	if u.m > 0 {
+		return
+	}
+	if u.workers > 1 && u.n >= 2*s.c {
+		s.readTogether()
+		return
+	}
+	for i := 0; i < u.n; i += s.c {
+		s.answerQueries(i, min(i+s.c, u.n), s.n)
+	}
+}
+
+func (s *recurrentState[T]) Clone() State[T] {
+	c := newRecurrentState(s.e, s.shape)
+	c.tokens = s.tokens
+	for i, from := range s.heads {
+		c.heads[i].copyFrom(from)
+	}
+	return c
+}
+
+// copyFrom makes the scan hold what from holds, which has the same shape.
+func (s *chunkScan[T]) copyFrom(from *chunkScan[T]) {
+	s.moments.CopyFrom(&from.moments)
+	s.copyOpenChunk(from)
+	s.ages = from.ages.cloneFor(s.c)
+}
+
+// copyOpenChunk copies the open chunk of from.
+func (s *chunkScan[T]) copyOpenChunk(from *chunkScan[T]) {
+	copy(s.x, from.x)
+	s.v, s.ldv = s.room, s.moments.Stride
+	for i := range from.n {
+		copy(s.v[i*s.ldv:][:s.ldv], from.v[i*from.ldv:])
+	}
+	copy(s.valid, from.valid[:from.n])
+	s.n, s.hasMasked, s.first = from.n, from.hasMasked, from.first
+}
+
+func (s *recurrentState[T]) Reset() {
+	s.tokens, s.hasClosedCount = 0, false
+	for _, st := range s.heads {
+		st.moments.NonEmpty = false
+		st.first, st.ages = unseen, nil
+		st.clearChunk()
+	}
+}
+
+func (s *recurrentState[T]) Tokens() int64 { return s.tokens }
+
+func (s *recurrentState[T]) Bytes() int64 {
+	var elements, flags int
+	var ages int64
+	for i, st := range s.heads {
+		ages += st.ages.bytes()
+		if i == 0 {
+			elements = len(st.m.Weights) // all heads share them
+		}
+		elements += len(st.moments.S) + len(st.moments.Z) + len(st.x) + len(st.room)
+		if low := st.moments.Residual; low != nil {
+			elements += len(low.S) + len(low.Z)
+		}
+		flags += len(st.valid)
+	}
+	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + ages
+}
+
+// AppendBinary appends a snapshot, whose size does not depend on the tokens
+// absorbed. After the header it holds for each key head the number of keys of
+// its open chunk; flags that chunks have been closed, and that a key of them
+// exists; the moments, z and s [Dv] of every feature, and where they are
+// compensated as many numbers again, what they leave out; and of the open chunk
+// the flags of its keys [C], the prepared keys [da, C] and the values [C, Dv].
+// What is not there yet is zero. With decay the ages of the open chunk follow.
+func (s *recurrentState[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := NewSnapshot[T](b, s.e.identity(), s.e.parameterSum(), &s.shape, s.tokens, s.decays())
+	s.write(w)
+	return w.End(), nil
+}
+
+// write appends what follows the header.
+func (s *recurrentState[T]) write(w *snapshot.Writer) {
+	zeros := make([]T, max(s.shape.Chunk, s.shape.Dv))
+	for _, st := range s.heads {
+		rest := s.shape.Chunk - st.n
+		p := &st.moments
+		w.Int(int64(st.n))
+		w.Flags([]bool{p.NonEmpty, st.first < 0})
+		for _, half := range p.Halves() {
+			for f := range st.m.Count {
+				z, row := zeros[:1], zeros[:s.shape.Dv]
+				if p.NonEmpty {
+					z, row = half.Z[f:][:1], half.S[f*p.Stride:][:s.shape.Dv]
+				}
+				snapshot.WriteElements(w, z)
+				snapshot.WriteElements(w, row)
+			}
+		}
+		w.Flags(st.valid[:st.n])
+		w.Flags(make([]bool, rest))
+		for c := 1; c <= st.u.da; c++ {
+			snapshot.WriteElements(w, st.x[c*st.ld:][:st.n])
+			snapshot.WriteElements(w, zeros[:rest])
+		}
+		for j := range s.shape.Chunk {
+			if j < st.n {
+				snapshot.WriteElements(w, st.v[j*p.Stride:][:s.shape.Dv])
+			} else {
+				snapshot.WriteElements(w, zeros[:s.shape.Dv])
+			}
+		}
+		if st.ages != nil {
+			st.ages.write(w, st.c)
+		}
+	}
+}
+
+// restoreSums reads what write wrote.
+func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshot.Reader) (*recurrentState[T], error) {
+	width, chunk := float64(e.spec.width(s.D)), float64(s.Chunk)
+	moments := float64(e.spec.features(e.spec.width(s.D))) * float64(s.Dv+1)
+	if s.Carry == Compensated {
+		moments *= 2
+	}
+	head := 8 + 2 + chunk + (moments+chunk*(width+float64(s.Dv)))*float64(scratch.ElementSize[T]())
+	if r.Decay {
+		head += agesBytes(chunk)
+	}
+	if err := r.Need(float64(s.B) * float64(s.Hkv) * head); err != nil {
+		return nil, err
+	}
+	if s.Chunk == 0 {
+		r.Fail("a chunk has no tokens")
+		return nil, r.Err
+	}
+	c := newRecurrentState(e, s)
+	c.tokens = tokens
+	for i, st := range c.heads {
+		n := r.Int()
+		if n < 0 || n >= int64(s.Chunk) || n > tokens {
+			r.Fail("head %d has %d keys in its open chunk: chunks have %d, the state has %d tokens", i, n, s.Chunk, tokens)
+			return nil, r.Err
+		}
+		p := &st.moments
+		var before [2]bool
+		r.Flags(before[:])
+		p.NonEmpty = before[0]
+		if before[1] {
+			st.first = -1
+			if !p.NonEmpty {
+				r.Fail("head %d has a key in a closed chunk, and no closed chunk", i)
+			}
+		}
+		for _, half := range p.Halves() {
+			for f := range st.m.Count {
+				snapshot.ReadElements(r, half.Z[f:][:1])
+				snapshot.ReadElements(r, half.S[f*p.Stride:][:s.Dv])
+			}
+		}
+		r.Flags(st.valid)
+		for a := 1; a <= st.u.da; a++ {
+			snapshot.ReadElements(r, st.x[a*st.ld:][:s.Chunk])
+		}
+		for j := range s.Chunk {
+			snapshot.ReadElements(r, st.v[j*p.Stride:][:s.Dv])
+		}
+		for _, exists := range st.valid[:n] {
+			st.appendToken(exists)
+		}
+		if r.Decay {
+			st.ages = readAges(r, st.n, st.c)
+		}
+	}
+	return c, r.Err
+}

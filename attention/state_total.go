@@ -1,0 +1,210 @@
+package attention
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Total is the content of a state of sums in a form that adds up. If a sequence is
+// divided into parts, the sum of the totals of earlier parts is the total of the state
+// before a part. Its size does not depend on the number of tokens. The zero value is
+// ready for use; memory is reused.
+type Total[T tensor.Float] struct {
+	// Sums [B·Hkv, F, 1+Dv] are for every feature the sum of its products with the
+	// ones under the values, and with the values.
+	Sums   []T
+	Spans  []Span // [B·Hkv]
+	Tokens int64
+	Decay  bool // the tokens have met a decay
+}
+
+// Span is the effect of a part's tokens on the sums before them.
+type Span struct {
+	HasKeys         bool    // one of their keys is unmasked
+	LogDecay        float64 // Σ log_g up to the last unmasked key
+	PendingLogDecay float64 // Σ log_g after it, deferred to the next unmasked key
+}
+
+// Leaves returns the factor by which the tokens of s multiply the sums of the span
+// before.
+func (s Span) Leaves(before Span) float64 {
+	if !s.HasKeys {
+		return 1
+	}
+	return math.Exp(before.PendingLogDecay + s.LogDecay)
+}
+
+// Join returns the span of the tokens of s followed by the tokens of next.
+func (s Span) Join(next Span) Span {
+	if !next.HasKeys {
+		s.PendingLogDecay = max(s.PendingLogDecay+next.PendingLogDecay, slowest)
+		return s
+	}
+	return Span{true, max(s.LogDecay+s.PendingLogDecay+next.LogDecay, slowest), next.PendingLogDecay}
+}
+
+var errNoTotal = errors.New("total: it is nil")
+
+// ofSums returns st as a state of sums.
+func ofSums[T tensor.Float](st State[T]) (*recurrentState[T], error) {
+	s, ok := st.(*recurrentState[T])
+	if !ok || s == nil {
+		return nil, fmt.Errorf("total: a %T is not made of sums", st)
+	}
+	return s, nil
+}
+
+// size is the number of elements of a total's sums.
+func (s *recurrentState[T]) size() int {
+	size := 0
+	for _, h := range s.heads {
+		size += h.m.Count * (1 + h.u.dv)
+	}
+	return size
+}
+
+// TotalOf sets t to the total of st. The chunk of st ends: the next chunk begins with
+// the next token. It returns an error if st is no state of sums over features.
+func TotalOf[T tensor.Float](t *Total[T], st State[T]) error {
+	s, err := ofSums(st)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return errNoTotal
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	t.Tokens, t.Decay = s.tokens, s.decays()
+	t.Sums, t.Spans = t.Sums[:0], t.Spans[:0]
+	for _, h := range s.heads {
+		h.u.ar = ar
+		h.closeChunk()
+		span := Span{HasKeys: h.first != unseen}
+		if h.ages != nil {
+			span.LogDecay, span.PendingLogDecay = h.ages.forgotten, h.ages.pending
+		}
+		t.Spans = append(t.Spans, span)
+		t.Sums = h.moments.AppendFlat(t.Sums, h.u.dv)
+	}
+	return nil
+}
+
+// SetTotal makes st a state with the total t. It returns an error if st is no state of
+// sums over features, or t has other heads or sums than st.
+func SetTotal[T tensor.Float](st State[T], t *Total[T]) error {
+	s, err := ofSums(st)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return errNoTotal
+	}
+	if len(t.Spans) != len(s.heads) {
+		return fmt.Errorf("total: has %d heads, the state %d", len(t.Spans), len(s.heads))
+	}
+	if size := s.size(); len(t.Sums) != size {
+		return fmt.Errorf("total: has %d sums, the state %d", len(t.Sums), size)
+	}
+	s.Reset()
+	s.tokens = t.Tokens
+	sums := t.Sums
+	for i, h := range s.heads {
+		span := t.Spans[i]
+		sums = h.moments.SetFlat(sums, h.u.dv)
+		if h.moments.NonEmpty = span.HasKeys; span.HasKeys {
+			h.first = -1
+		}
+		if h.moments.Residual != nil {
+			clear(h.moments.Residual.S)
+			clear(h.moments.Residual.Z)
+		}
+		if t.Decay {
+			h.ages = heapAges(h.c)
+			h.ages.forgotten, h.ages.pending = span.LogDecay, span.PendingLogDecay
+		}
+	}
+	return nil
+}
+
+// AppendSums appends the gradient of a total's sums to the slice to [n], in the order of
+// Total.Sums. It returns an error if the state has tokens outside its sums.
+func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
+	for i := range g.heads {
+		h := &g.heads[i]
+		if h.n > 0 {
+			return nil, fmt.Errorf("dinit: head %d has %d tokens that are not in its sums, as a total has none", i, h.n)
+		}
+		to = h.moments.AppendFlat(to, g.shape.Dv)
+	}
+	return to, nil
+}
+
+// SetSums makes g the gradient of the total of st, from sums [n] in the order of
+// AppendSums and ages [B·Hkv] of Ages. As Grads.DFinal it belongs to a call whose last
+// chunk has ended. It returns an error if st is no state of sums, or sums are too few.
+func (g *StateGrad[T]) SetSums(st State[T], sums []T, ages []float64) error {
+	s, err := ofSums(st)
+	if err != nil {
+		return err
+	}
+	g.resize(&s.shape)
+	g.total = true
+	for i := range g.heads {
+		h, from := &g.heads[i], &s.heads[i].moments
+		h.moments.ShapeAs(from)
+		if need := len(h.moments.S) / h.moments.Stride * (1 + s.shape.Dv); len(sums) < need {
+			return fmt.Errorf("total: head %d has %d sums, the state %d", i, len(sums), need)
+		}
+		sums = h.moments.SetFlat(sums, s.shape.Dv)
+		h.open(0, 0, 0)
+		if i < len(ages) {
+			h.age = ages[i]
+		}
+	}
+	return nil
+}
+
+// Ages appends to the slice to [n], for each key head, the sum of the gradient of log_g
+// over the tokens of the call and later tokens. dlog_g of a token is the sum from its
+// position on.
+func (g *StateGrad[T]) Ages(to []float64) []float64 {
+	for i := range g.heads {
+		to = append(to, g.heads[i].age)
+	}
+	return to
+}
+
+// AgesOf appends to the slice to [n], for each key head, the part of StateGrad.Ages that
+// comes from the keys of a state. sums [s] and gradient [s] have the order of
+// Total.Sums of a state like st. It returns an error if their lengths do not fit st.
+func AgesOf[T tensor.Float](to []float64, st State[T], sums, gradient []T) ([]float64, error) {
+	s, err := ofSums(st)
+	if err != nil {
+		return nil, err
+	}
+	if len(gradient) != len(sums) {
+		return nil, fmt.Errorf("total: has %d sums, its gradient %d", len(sums), len(gradient))
+	}
+	if size := s.size(); len(sums) != size {
+		return nil, fmt.Errorf("total: has %d sums, the state %d", len(sums), size)
+	}
+	at := 0
+	for _, h := range s.heads {
+		var sum float64
+		for f := range h.m.Count {
+			var along float64
+			for c := range 1 + h.u.dv {
+				along += float64(sums[at+c]) * float64(gradient[at+c])
+			}
+			sum -= float64(h.m.Weights[f]) * along
+			at += 1 + h.u.dv
+		}
+		to = append(to, sum)
+	}
+	return to, nil
+}

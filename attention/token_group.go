@@ -1,0 +1,154 @@
+package attention
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/par"
+)
+
+// tokenGroup is the workers that compute the tokens of one task together. They take pieces in
+// order; the data alone decides the pieces. A piece that continues the results of
+// earlier pieces does so in stages, and waits for its turn at each. Pieces pass a stage
+// in order, so that no bit depends on the worker or on time.
+type tokenGroup struct {
+	n    int // pieces
+	next atomic.Int64
+
+	passed []atomic.Int64 // pieces that have passed each stage
+	failed atomic.Bool    // a worker has panicked, and no worker waits for it
+
+	mu    sync.Mutex
+	moved sync.Cond // a piece has passed, or failed is set
+}
+
+// splitWork is the least arithmetic of a task that is divided among workers. A single
+// worker never waits. Tests set a lower value.
+var splitWork float64 = 1 << 23
+
+// workers returns how many goroutines may do the tokens of a task, where as many
+// tasks have so much work and the call has it all: several only where the task
+// is more than a worker's share.
+func workers(units int, work, all float64) int {
+	threads := par.Threads()
+	if n := float64(units); work <= splitWork*n || work*float64(threads) <= all*n {
+		return 1
+	}
+	return threads
+}
+
+// runParallel runs f on the task's workers. Each worker has a task with scratch memory of
+// its own. The workers take n pieces, which pass the given number of stages.
+func (u *headTask[T]) runParallel(n, stages int, f func(u *headTask[T], t *tokenGroup)) {
+	if n <= 0 {
+		return
+	}
+	t := &tokenGroup{n: n, passed: make([]atomic.Int64, stages)}
+	t.moved.L = &t.mu
+	par.RunEach(min(u.workers, n), splitWork+par.MinWork, func(worker int) {
+		if t.next.Load() >= int64(n) {
+			return // all pieces are taken
+		}
+		mine := *u
+		if worker == 0 { // the worker that runs the task
+			defer mine.ar.Reset(mine.ar.Mark())
+		} else {
+			mine.ar = arena.Acquire()
+			defer mine.ar.Release()
+		}
+		if u.walker != nil {
+			mine.walker = u.walker.Clone()
+		}
+		mine.stream = chunkScan[T]{}
+		mine.dscale = arena.TakeZeros[float64](mine.ar, len(u.q))
+		done := false
+		defer func() {
+			if !done {
+				t.abort()
+			}
+		}()
+		f(&mine, t)
+		done = true
+	})
+}
+
+// nextPiece returns the next piece, t.n or more when none is left.
+func (t *tokenGroup) nextPiece() int { return int(t.next.Add(1) - 1) }
+
+// spinTime is how long a member looks for its turn before it sleeps: pieces take
+// tens of microseconds, and so does waking.
+const spinTime = 200 * time.Microsecond
+
+// waitForTurn returns when the given number of pieces have passed a stage.
+func (t *tokenGroup) waitForTurn(stage, pieces int) {
+	for since := time.Now(); ; runtime.Gosched() {
+		for range 32 { // between two looks at the clock
+			if t.hasPassed(stage, pieces) {
+				return
+			}
+		}
+		if time.Since(since) > spinTime {
+			break
+		}
+	}
+	t.mu.Lock()
+	for !t.hasPassed(stage, pieces) {
+		t.moved.Wait()
+	}
+	t.mu.Unlock()
+}
+
+// hasPassed reports that the given number of pieces have passed a stage.
+func (t *tokenGroup) hasPassed(stage, pieces int) bool {
+	return t.passed[stage].Load() >= int64(pieces) || t.failed.Load()
+}
+
+// passStage lets the next piece into a stage.
+func (t *tokenGroup) passStage(stage int) {
+	t.passed[stage].Add(1)
+	t.wakeSleepers()
+}
+
+// abort lets everybody pass.
+func (t *tokenGroup) abort() {
+	t.failed.Store(true)
+	t.wakeSleepers()
+}
+
+// wakeSleepers makes sleeping workers check their stage. A worker that found its stage closed
+// under the lock is asleep when wake has the lock.
+func (t *tokenGroup) wakeSleepers() {
+	t.mu.Lock()
+	t.mu.Unlock() //lint:ignore SA2001 waits for who is between looking and sleeping
+	t.moved.Broadcast()
+}
+
+// pieces returns how many pieces of a size n tokens have.
+func pieces(n, size int) int { return (max(n, 0) + size - 1) / size }
+
+// The derivatives by the scale that each piece and head has are added in order.
+
+// scaleParts returns room for the scale gradients of n pieces, if the scale is learned.
+func (u *headTask[T]) scaleParts(n int) []float64 {
+	if u.spec.Tau == nil {
+		return nil
+	}
+	return arena.TakeZeros[float64](u.ar, n*len(u.q))
+}
+
+// scalePart has the task add to the part of piece i.
+func (u *headTask[T]) scalePart(parts []float64, i int) {
+	if parts != nil {
+		u.dscale = parts[i*len(u.q):][:len(u.q)]
+	}
+}
+
+// sumScale adds the parts up.
+func (u *headTask[T]) sumScale(parts []float64) {
+	for i, d := range parts {
+		u.dscale[i%len(u.q)] += d
+	}
+}
