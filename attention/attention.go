@@ -118,7 +118,7 @@ type Saved[T tensor.Float] struct {
 	// lose ten of the 24 bits of a float32, or its negative weights outweigh the others.
 	// Keys of a state before the call count, with decay by their remaining weight. Sums
 	// do not record the lengths of keys in closed chunks, and for single powers not their
-	// number. For kernels that are never negative, Weak counts queries with output 0
+	// number. For kernels that are never negative, WeakCount counts queries with output 0
 	// whose weights are all 0, or whose reciprocal denominator overflows.
 	WeakCount int64
 	WeakAt    [3]int // batch row, head and query of the first weak row

@@ -46,11 +46,10 @@ type block[T tensor.Float] struct {
 	keepRow int
 	band    int  // number of last visible keys that a row sees; 0: all
 	twoEnds bool // the band counts places beyond the last key, too
-	rates   []T  // [nk] log_g of the keys of a band; nil: no decay
 
 	first bool // the products with values are set, not added to
 
-	// With decay row r stands at at+r among the ages, at most at the last, or at
+	// With decay row r stands at rowPlace+r among the ages, at most at the last, or at
 	// places[r], and key c at key+c.
 	ages          *logDecays // nil: no decay
 	rowPlace, key int

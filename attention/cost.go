@@ -51,9 +51,9 @@ type Plan struct {
 	// as long as Bound·κ_i ≤ 1/6, with the 2-norms of prepared rows, f̄ the kernel
 	// with absolute coefficients, j over the keys that i sees and the denominator
 	// g_i. Where rows are normalised |a_i|·|b_j| may be max|s|. For the exponential
-	// κ_i is 1 + max_j |a_i|·|b_j|; that of windows is in docs/numerics.md. It is 0
-	// where nothing is derived: for normalisations over all tokens, feature maps that
-	// are not Accurate, outputs with a factor of their own and a Similarity. It does
+	// κ_i is 1 + max_j |a_i|·|b_j|; the one for windows is in docs/numerics.md. It is 0
+	// where nothing is derived: for normalisations over all tokens, feature maps without
+	// a BoundedRounding, outputs with a factor of their own and a Similarity. It does
 	// not hold for calls with decay or dropout, and gradients have none.
 	Bound float64
 }
