@@ -38,7 +38,7 @@ func scoreClasses(name string, src Source, n, learned int, classify func(*Sample
 			right++
 		}
 	})
-	return Baseline{name, hitRate(right, judged), learned, judged}, err
+	return Baseline{Name: name, Score: hitRate(right, judged), Learned: learned, Judged: judged}, err
 }
 
 // scoreTable scores the commonest class of the training samples with the same key. Unseen
@@ -105,7 +105,7 @@ func scoreLabels(name string, src Source, n, learned int, rule func(s *Sample, p
 			}
 		}
 	})
-	return Baseline{name, hitRate(right, judged), learned, samples}, err
+	return Baseline{Name: name, Score: hitRate(right, judged), Learned: learned, Judged: samples}, err
 }
 
 // scoreMeanTarget scores the mean of the targets, output by output.
@@ -139,7 +139,7 @@ func scoreNumbers(name string, src Source, n, learned int, rule func(s *Sample, 
 		}
 		judged += len(s.Targets)
 	})
-	return Baseline{name, sum / float64(judged), learned, samples}, err
+	return Baseline{Name: name, Score: sum / float64(judged), Learned: learned, Judged: samples}, err
 }
 
 // scoreThreshold scores the threshold of a number that best separates class 1 from class 0

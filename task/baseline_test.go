@@ -71,7 +71,7 @@ func TestTextBaselinesAreComputedFromAllLines(t *testing.T) {
 			for _, x := range s.Tokens {
 				b = append(b, byte(x-1))
 			}
-			texts, classes = append(texts, regexp.MustCompile("[a-z]+").FindAllString(string(b), -1)), append(classes, s.Class)
+			texts, classes = append(texts, regexp.MustCompile("[a-z0-9]{2,}").FindAllString(string(b), -1)), append(classes, s.Class)
 		}
 		return
 	}
@@ -134,10 +134,75 @@ func TestFewSamplesOfAFolderAreOfEveryClass(t *testing.T) {
 	}
 	dir := map[string][]byte{}
 	for i := range 20 {
-		dir[fmt.Sprintf("a/%02d.txt", i)], dir[fmt.Sprintf("b/%02d.txt", i)] = []byte("x"), []byte("y")
+		dir[fmt.Sprintf("a/%02d.txt", i)], dir[fmt.Sprintf("b/%02d.txt", i)] = []byte("xx"), []byte("yy")
 	}
 	src := openSource(t, "file", Options{Seed: 1}, "data", folderOf(t, dir))
 	if list, err := src.Baselines(6); err != nil || list[1].Score != 1 {
 		t.Errorf("baselines %+v, %v: naive Bayes has seen one class alone", list, err)
+	}
+}
+
+// The words are the words of CountVectorizer of scikit-learn: runs of two letters, digits or
+// underscores and more.
+func TestTextWordsAreRunsOfTwoCharactersOrMore(t *testing.T) {
+	var got []string
+	eachTextWord(appendBytes(nil, []byte("A Ünïcode wörd's 42 x_1: ÉTÉ\xff\xc3é日本 i.e. x"), 100), func(w []byte) { got = append(got, string(w)) })
+	if want := "[ünïcode wörd 42 x_1 été é日本]"; fmt.Sprint(got) != want {
+		t.Errorf("words are %v, want %s", got, want)
+	}
+}
+
+// The step of the linear classifier is the negative gradient of its loss, times the rate.
+func TestLinearClassifierDescendsItsGradient(t *testing.T) {
+	rows := []uint64{3 << 60, 7 << 60, 7 << 60, 9 << 60}
+	fresh := func() *linearClassifier {
+		c := newLinearClassifier(3, 8)
+		for i := range c.out {
+			c.out[i] = float32(i%7) / 7
+		}
+		return c
+	}
+	loss := func(c *linearClassifier) float64 {
+		c.predict(rows)
+		return -math.Log(c.probs[1])
+	}
+	const rate, h = 0x1p-6, 0x1p-8
+	stepped := fresh()
+	stepped.update(rows, 1, rate)
+	check := func(name string, weight func(c *linearClassifier) *float32) {
+		c := fresh()
+		w := weight(c)
+		before := *w
+		*w = before + h
+		up := loss(c)
+		*w = before - h
+		slope := (up - loss(c)) / (2 * h)
+		if got := float64(*weight(stepped)-before) / rate; math.Abs(got+slope) > 1e-4 {
+			t.Errorf("%s: the step is %g of the rate, the slope %g", name, got, slope)
+		}
+	}
+	for j := range 2 * linearWidth {
+		check("out", func(c *linearClassifier) *float32 { return &c.out[j] })
+	}
+	for j := range linearWidth {
+		check("embedding", func(c *linearClassifier) *float32 { return &c.row(9 << 60)[j] })
+	}
+}
+
+// A pair of words decides where each word alone says nothing.
+func TestLinearClassifierReadsBigrams(t *testing.T) {
+	var rows strings.Builder
+	rows.WriteString("text\tlabel\n")
+	for i := range 400 {
+		a, b := i%2, i/2%2
+		fmt.Fprintf(&rows, "%s %s\t%v\n", []string{"not", "very"}[a], []string{"good", "bad"}[b], a == b)
+	}
+	src := openSource(t, "file", Options{Seed: 1}, "data", folderOf(t, map[string][]byte{"t.tsv": []byte(rows.String())})+"/t.tsv", "length", "4")
+	list, err := src.Baselines(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := list[2]; b.Score != 1 || b.Advice == "" {
+		t.Errorf("baseline is %+v", b)
 	}
 }

@@ -3,6 +3,8 @@ package task
 import (
 	"math"
 	"slices"
+	"unicode"
+	"unicode/utf8"
 )
 
 // findThreshold returns the threshold of x [N] that classifies the labels y [N] best. Class 1
@@ -150,4 +152,32 @@ func eachWord(tokens []int32, f func([]byte)) {
 			word = word[:0]
 		}
 	}
+}
+
+// eachTextWord calls f with each word of a text, whose tokens are bytes plus one. A word is a
+// run of two or more letters, digits and underscores, in lower case. f must not keep the word.
+func eachTextWord(tokens []int32, f func([]byte)) {
+	var word, character []byte
+	count := 0 // characters of word
+	end := func() {
+		if count > 1 {
+			f(word)
+		}
+		word, count = word[:0], 0
+	}
+	for i := 0; i < len(tokens); {
+		character = character[:0]
+		for _, t := range tokens[i:min(i+utf8.UTFMax, len(tokens))] {
+			character = append(character, byte(t-1))
+		}
+		r, size := utf8.DecodeRune(character)
+		i += size
+		if !unicode.IsLetter(r) && !unicode.IsNumber(r) && r != '_' {
+			end()
+			continue
+		}
+		word = utf8.AppendRune(word, unicode.ToLower(r))
+		count++
+	}
+	end()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -265,8 +266,8 @@ func (t *OwnTexts) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines scores simple methods by kind of target. Classes: the commonest, and naive Bayes
-// over words. Numbers: the mean. Labels: the commonest, and the commonest for each byte. It
+// Baselines scores simple methods by kind of target. Classes: the commonest, naive Bayes over
+// words, and a linear classifier over words and bigrams, both of whole texts. Numbers: the mean. Labels: the commonest, and the commonest for each byte. It
 // returns an error if a sample cannot be read.
 func (t *OwnTexts) Baselines(n int) ([]Baseline, error) {
 	switch t.kind {
@@ -278,12 +279,28 @@ func (t *OwnTexts) Baselines(n int) ([]Baseline, error) {
 			func() (Baseline, error) { return scoreTokenLabels(t, n) },
 		)
 	}
-	return runBaselines(
-		func() (Baseline, error) { return scoreMajority(t, n) },
+	whole := t.wholeTexts()
+	list := []func() (Baseline, error){
+		func() (Baseline, error) { return scoreMajority(whole, n) },
 		func() (Baseline, error) {
-			return scoreNaiveBayes("naive Bayes over words", t, n, func(s *Sample, f func([]byte)) { eachWord(s.Tokens, f) })
+			return scoreNaiveBayes("naive Bayes over words", whole, n, func(s *Sample, f func([]byte)) { eachTextWord(s.Tokens, f) })
 		},
-	)
+	}
+	if len(t.classes) <= maxLinearClass {
+		list = append(list, func() (Baseline, error) { return scoreLinear(whole, n) })
+	}
+	all, err := runBaselines(list...)
+	for i := range all {
+		all[i].Advice = "fine-tune a trained model with --init"
+	}
+	return all, err
+}
+
+// wholeTexts returns the task with all bytes of each text.
+func (t *OwnTexts) wholeTexts() *OwnTexts {
+	w := *t
+	w.length = math.MaxInt
+	return &w
 }
 
 // scoreTokenLabels scores the commonest label of each token.

@@ -157,5 +157,5 @@ func (t *Pixels) scoreHistogram(name string, n, keys int, key func(x []float32, 
 		}
 		judged += len(s.Targets)
 	})
-	return Baseline{name, bits / float64(judged), learned, samples}, err
+	return Baseline{Name: name, Score: bits / float64(judged), Learned: learned, Judged: samples}, err
 }

@@ -202,6 +202,9 @@ type Baseline struct {
 	Score   float64 `json:"score"`
 	Learned int     `json:"learned"` // training samples used; 0: a fixed rule
 	Judged  int     `json:"judged"`  // samples scored
+	// Advice is what to do in place of using the baseline where the baseline is better
+	// than a model; "": train longer.
+	Advice string `json:"advice,omitempty"`
 }
 
 // checkIndex returns an error if the split is unknown or has no sample i.

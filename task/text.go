@@ -236,7 +236,7 @@ func (t *Text) Baselines(n int) ([]Baseline, error) {
 	}
 	list := make([]Baseline, len(loss))
 	for order, name := range []string{"frequency", "after one token", "after two"} {
-		list[order] = Baseline{name, loss[order], learned, judged}
+		list[order] = Baseline{Name: name, Score: loss[order], Learned: learned, Judged: judged}
 	}
 	return list, nil
 }

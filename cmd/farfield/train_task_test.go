@@ -87,7 +87,7 @@ func TestBaselineThatIsBetterIsSaid(t *testing.T) {
 	args := []string{"train", "--task", "file", "--data", data + ".tsv", "--task-set", "length=12", "--width", "8", "--heads", "2", "--steps", "1", "--batch", "2", "--out", dir}
 	out := works(t, append(args, "--lr", "0")...)
 	const verdict = "verdict     The baseline naive Bayes over words is better by "
-	if !strings.Contains(out, verdict) || !strings.Contains(out, "Use it, or train longer.\n") ||
+	if !strings.Contains(out, verdict) || !strings.Contains(out, "Use it, or fine-tune a trained model with --init.\n") ||
 		!strings.Contains(out, "baseline    accuracy 1.0000: naive Bayes over words, learned from 67 samples\n") {
 		t.Errorf("printed\n%s", out)
 	}

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -125,7 +126,7 @@ func NewVerdict(x float64, m Measure, best task.Baseline, standardError float64)
 	case ResultBetter:
 		v.Text = fmt.Sprintf("Better than the baseline %s by %s: %s.", best.Name, m.FormatDifference(v.Difference), against)
 	case ResultWorse:
-		v.Text = fmt.Sprintf("The baseline %s is better by %s: %s. Use it, or train longer.", best.Name, m.FormatDifference(v.Difference), against)
+		v.Text = fmt.Sprintf("The baseline %s is better by %s: %s. Use it, or %s.", best.Name, m.FormatDifference(v.Difference), against, cmp.Or(best.Advice, "train longer"))
 	default:
 		v.Text = fmt.Sprintf("No better than the baseline %s: %s", best.Name, against)
 		if standardError > 0 {
