@@ -14,11 +14,16 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/dataset"
+	"github.com/farfield-ml/farfield/token"
 )
 
-// OwnTexts classifies or regresses the user's own texts, or labels each of their bytes. The
-// token of a byte is its value plus one.
-type OwnTexts struct{ ownData[ownText] }
+// OwnTexts classifies or regresses the user's own texts, or labels each of their bytes. Its
+// tokens are the tokens of a vocabulary, or without one bytes: the value of the byte plus one.
+type OwnTexts struct {
+	ownData[ownText]
+	vocabulary *token.Vocabulary // nil: bytes
+	closing    int               // special tokens that end each text
+}
 
 // ownText is one text with its target.
 type ownText struct {
@@ -26,7 +31,8 @@ type ownText struct {
 	path   string // file that holds the text, read by Sample; "": text holds it
 	class  int32
 	number float32
-	labels string // one byte for each byte of the text
+	labels string  // one byte for each byte of the text
+	ids    []int32 // tokens of the text, where there is a vocabulary
 }
 
 // ownBytes bounds a line of JSONL.
@@ -37,11 +43,19 @@ var ownSettings = []Setting{
 	{"text", "text", "name of the column, or the key, of the text"},
 	{"label", "label", "name of the column or key with the label"},
 	{"target", "class", "class; number; or bytes: the label has a character for each byte of the text"},
-	{"length", "4096", "bytes of a text that are seen"},
+	{"length", "4096", "bytes of a text that are seen; with --init tokens, enough for nine texts of ten by default (512 at most)"},
 }
 
 func openOwnTexts(o *settingsReader) (Source, error) {
-	return OpenOwnTexts(o.text("data"), o.targetKind("target", "bytes"), o.text("text"), o.text("label"), o.int("length"), o.Seed)
+	t, err := OpenOwnTexts(o.text("data"), o.targetKind("target", "bytes"), o.text("text"), o.text("label"), o.int("length"), o.Seed)
+	if err != nil || o.Vocabulary == nil {
+		return t, err
+	}
+	length := o.int("length")
+	if o.Settings["length"] == "" {
+		length = 0
+	}
+	return t, t.encodeTexts(o.Vocabulary, length, o.Context)
 }
 
 // ownName is the name of the task in the catalogue.
@@ -51,6 +65,9 @@ const ownName = "file"
 func askOwnText(o *settingsReader, k ModelInfo) (*Question, error) {
 	var spec Spec
 	spec.setTarget(o.targetKind("target", "bytes"), len(k.Classes))
+	if k.Vocabulary != nil {
+		return askTokenText(spec, k)
+	}
 	return askText(spec, k.Classes, o.int("length"))
 }
 
@@ -66,7 +83,7 @@ func OpenOwnTexts(path string, kind Kind, textName, labelName string, length int
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	t := &OwnTexts{ownData[ownText]{name: ownName, kind: kind, length: length}}
+	t := &OwnTexts{ownData: ownData[ownText]{name: ownName, kind: kind, length: length}}
 	if info.IsDir() {
 		if kind != Class {
 			return nil, fmt.Errorf("target: a folder says classes, %v is asked for", kind)
@@ -223,10 +240,13 @@ func (t *OwnTexts) addRows(rows [][2]string, seed uint64) error {
 func (t *OwnTexts) Spec() Spec {
 	s := t.spec()
 	s.Vocab = 257
+	if t.vocabulary != nil {
+		s.Vocab = t.vocabulary.Size()
+	}
 	return s
 }
 
-// Sample overwrites s with the first bytes of a text. It returns an error if the split has no
+// Sample overwrites s with the first tokens of a text. It returns an error if the split has no
 // sample i, or the text's file is empty or cannot be read.
 func (t *OwnTexts) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
@@ -235,20 +255,15 @@ func (t *OwnTexts) Sample(s *Sample, split Split, i int) error {
 	}
 	s.reset()
 	own := &t.parts[split][i]
-	text := own.text
-	if own.path != "" {
-		var err error
-		text, err = dataset.ReadFile(own.path, func(r io.Reader) ([]byte, error) {
-			return io.ReadAll(io.LimitReader(r, int64(t.length)))
-		})
+	if t.vocabulary != nil {
+		s.Tokens = appendTruncated(s.Tokens, own.ids, t.length, t.closing)
+	} else {
+		text, err := own.read(t.length)
 		if err != nil {
 			return err
 		}
-		if len(text) == 0 {
-			return fmt.Errorf("%s: it is empty", own.path)
-		}
+		s.Tokens = appendBytes(s.Tokens, text, t.length)
 	}
-	s.Tokens = appendBytes(s.Tokens, text, t.length)
 	s.Class = own.class
 	switch t.kind {
 	case Regression:
@@ -299,7 +314,7 @@ func (t *OwnTexts) Baselines(n int) ([]Baseline, error) {
 // wholeTexts returns the task with all bytes of each text.
 func (t *OwnTexts) wholeTexts() *OwnTexts {
 	w := *t
-	w.length = math.MaxInt
+	w.length, w.vocabulary = math.MaxInt, nil
 	return &w
 }
 

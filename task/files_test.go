@@ -561,7 +561,7 @@ func FuzzReadJSONL(f *testing.F) {
 			return
 		}
 		for _, kind := range []Kind{Class, Regression, Labels} {
-			_ = (&OwnTexts{ownData[ownText]{kind: kind, length: 5}}).addRows(rows, 1)
+			_ = (&OwnTexts{ownData: ownData[ownText]{kind: kind, length: 5}}).addRows(rows, 1)
 		}
 	})
 }
@@ -577,7 +577,7 @@ func FuzzColumns(f *testing.F) {
 				t.Errorf("%d bytes are read in %d bytes of memory", len(s), n)
 			}
 			if err == nil {
-				_ = (&OwnTexts{ownData[ownText]{kind: Class, length: 5}}).addRows(rows, 1)
+				_ = (&OwnTexts{ownData: ownData[ownText]{kind: Class, length: 5}}).addRows(rows, 1)
 			}
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/dataset"
+	"github.com/farfield-ml/farfield/token"
 )
 
 // Question is a task without data. Its samples come from inputs and form the test split. It is
@@ -33,6 +34,8 @@ type ModelInfo struct {
 	Length   int      // positions of the context
 	Outputs  int      // numbers of an output
 	Scales   *Scales  // scales of the output; nil: not scaled
+
+	Vocabulary *token.Vocabulary // of texts; nil: the task's own tokens
 }
 
 // Scales are the mean and deviation of standardised numbers. A scaled number x stands for
@@ -180,6 +183,20 @@ func askText(spec Spec, classes []string, length int) (*Question, error) {
 		}
 		s.Tokens = appendBytes(s.Tokens, text, length)
 		return nil
+	}}, nil
+}
+
+// askTokenText returns the question about the first tokens of a text by the vocabulary of k.
+func askTokenText(spec Spec, k ModelInfo) (*Question, error) {
+	if spec.Kind == Labels {
+		return nil, fmt.Errorf("target: labels are of bytes, the model reads tokens of kind %s", k.Vocabulary.Kind())
+	}
+	spec.Vocab, spec.Length = k.Vocabulary.Size(), k.Length
+	closing := countClosing(k.Vocabulary)
+	return &Question{spec: spec, classes: k.Classes, inputKind: "a line of text", readLine: func(s *Sample, text []byte) error {
+		ids, err := encodeText(k.Vocabulary, text)
+		s.Tokens = appendTruncated(s.Tokens, ids, k.Length, closing)
+		return err
 	}}, nil
 }
 

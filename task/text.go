@@ -63,8 +63,14 @@ func openText(o *settingsReader, kind string) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	vocab := token.NewByteVocabulary()
-	if kind == token.KindChars {
+	vocab := o.Vocabulary
+	switch {
+	case vocab != nil && vocab.Kind() != kind:
+		return nil, fmt.Errorf("the model reads tokens of kind %s, the task %s", vocab.Kind(), kind)
+	case vocab != nil:
+	case kind == token.KindBytes:
+		vocab = token.NewByteVocabulary()
+	default:
 		if vocab, err = token.NewCharVocabulary(c.Text); err != nil {
 			return nil, fmt.Errorf("%s: %w; bytelm takes any bytes", c.Name, err)
 		}

@@ -17,6 +17,13 @@ const levelMixtureSize = 10
 func (c *Config) adaptModelToTask(s task.Spec) error {
 	m := &c.Model
 	length := s.Length / s.Parts
+	if c.Init != "" {
+		if m.Vocab != s.Vocab || m.Inputs != s.Channels {
+			return fmt.Errorf("init: the model reads %d tokens or %d numbers, task %s has %d or %d", m.Vocab, m.Inputs, s.Name, s.Vocab, s.Channels)
+		}
+		m.Context = length
+		m.Tied = m.Tied && s.Kind == task.Next && s.Classes == s.Vocab
+	}
 	if m.Context != 0 && m.Context != length {
 		return fmt.Errorf("context: %d, but the samples of task %s have up to %d positions; set the task's length, or leave out the context", m.Context, s.Name, length)
 	}

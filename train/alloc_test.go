@@ -31,8 +31,10 @@ func TestUpdateAllocatesAlmostNothing(t *testing.T) {
 	linear := standardPreset(1, 128, 16, 768, 1, 1000) // the form that the heads' width asks for
 	linear.Model.Set = map[string]string{"window": "64"}
 	linear.Model.Conv, linear.Model.Positions, linear.Model.Bias = 4, model.Learned, true
+	adapted := wide("softmax")
+	adapted.Adapters = 4
 	for name, c := range map[string]Config{
-		"fastmax": wide("fastmax"), "softmax": wide("softmax"), "taylorshift": wide("taylorshift"), "linear form": linear,
+		"fastmax": wide("fastmax"), "softmax": wide("softmax"), "taylorshift": wide("taylorshift"), "linear form": linear, "adapters": adapted,
 	} {
 		for threads, most := range []float64{1: 1, 2: 10} {
 			if threads == 0 {

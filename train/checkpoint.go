@@ -322,12 +322,16 @@ func modelTensors(m *model.Model[float32]) []*param.Param[float32] {
 	return slices.Concat(m.Params().All(), m.Constants().All())
 }
 
-// writeModel writes the model and, for a text, its vocabulary.
+// writeModel writes the model and its vocabulary, if it has one.
 func (t *Trainer) writeModel(dir string) error {
-	if err := t.model.Save(dir); err != nil || t.text == nil {
+	vocab := t.config.vocabulary
+	if t.text != nil {
+		vocab = t.text.Vocab
+	}
+	if err := t.model.Save(dir); err != nil || vocab == nil {
 		return err
 	}
-	return t.text.Vocab.Save(filepath.Join(dir, vocabFile))
+	return vocab.Save(filepath.Join(dir, vocabFile))
 }
 
 // saveCheckpoint writes a checkpoint unless the last one is of this update. The ranks
@@ -365,6 +369,9 @@ func (t *Trainer) writeCheckpoint() (path string, err error) {
 		if err := t.writeModel(dir); err != nil {
 			return err
 		}
-		return writeOptim(filepath.Join(dir, optimFile), t.model.Params(), t.optim)
+		if err := t.adapters.save(dir); err != nil {
+			return err
+		}
+		return writeOptim(filepath.Join(dir, optimFile), t.trained, t.optim)
 	})
 }

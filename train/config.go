@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -17,6 +19,7 @@ import (
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
 )
 
 const configVersion = 2
@@ -39,6 +42,16 @@ type Config struct {
 	LRAQuirk bool `json:"lra_quirk"`
 
 	Model model.Config `json:"model"` // inputs and outputs are set by the task
+
+	// Init is the folder of the run or checkpoint whose weights the run starts from; "":
+	// weights are drawn.
+	Init string `json:"init,omitempty"`
+	// Adapters is the rank of low-rank adapters (Hu et al. 2021, arXiv 2106.09685), which
+	// are trained in place of the model's matrices; 0: all weights are trained.
+	Adapters int `json:"adapters,omitempty"`
+	// GroupLengths gives a batch samples of similar length, where the source knows the
+	// lengths.
+	GroupLengths bool `json:"group_lengths,omitempty"`
 
 	Batch      int `json:"batch"`      // samples (or windows of Model.Context tokens) of a pass
 	Accumulate int `json:"accumulate"` // passes of an update, whose gradients are added
@@ -78,7 +91,8 @@ type Config struct {
 	Patience     int `json:"patience"`      // early-stopping patience, in validations; 0: off
 	SaveEvery    int `json:"save_every"`    // updates between checkpoints; 0: only at the end
 
-	windowless bool // the settings of the mechanism are complete and name no window
+	windowless bool              // the settings of the mechanism are complete and name no window
+	vocabulary *token.Vocabulary // of the model that the run starts from; nil: the task's own
 }
 
 // Optimisers.
@@ -96,7 +110,8 @@ const (
 )
 
 // ReadConfig reads a JSON file over the fields of c, which may hold defaults. It returns
-// an error for unknown fields, another version or trailing data.
+// an error for unknown fields, another version or trailing data, and for a damaged
+// vocabulary of a run that starts from a model.
 func ReadConfig(path string, c Config) (Config, error) {
 	text, err := infile.ReadFile(path)
 	if err != nil {
@@ -115,6 +130,12 @@ func ReadConfig(path string, c Config) (Config, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return c, fmt.Errorf("%s: more follows the JSON object", path)
 	}
+	if c.Init != "" { // the tokens of the model lie beside the configuration
+		c.vocabulary, err = token.LoadVocabulary(filepath.Join(filepath.Dir(path), vocabFile))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return c, err
+		}
+	}
 	// A run that began before windows were the default has none.
 	c.windowless = c.Model.Order != 0 && len(c.Model.Set) > 0 && c.Model.Set["window"] == ""
 	return c, nil
@@ -123,7 +144,7 @@ func ReadConfig(path string, c Config) (Config, error) {
 // OpenTask opens the task and reads its data. It returns an error if the task is unknown
 // or its data is missing or damaged.
 func (c Config) OpenTask() (task.Source, error) {
-	return task.Open(c.Task, task.Options{Folder: c.Folder, Seed: c.DataSeed, Settings: c.TaskSet})
+	return task.Open(c.Task, task.Options{Folder: c.Folder, Seed: c.DataSeed, Settings: c.TaskSet, Vocabulary: c.vocabulary, Context: c.startContext()})
 }
 
 // PrepareTask returns src as the model reads it: in windows, standardised, padded. The
@@ -144,6 +165,9 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 	}
 	if err := c.adaptModelToTask(src.Spec()); err != nil {
 		return fail(err)
+	}
+	if c.Init != "" {
+		c.setTuning(src)
 	}
 	if err := c.setPositions(src); err != nil {
 		return fail(err)
@@ -185,6 +209,7 @@ func (c *Config) checkFields(src task.Source) error {
 		least float64
 		most  float64
 	}{
+		{"adapters", float64(c.Adapters), 0, 1 << 12},
 		{"batch", float64(c.Batch), 1, 1 << 20},
 		{"accumulate", float64(c.Accumulate), 1, 1 << 20},
 		{"first_context", float64(c.FirstContext), 0, 1 << 40},

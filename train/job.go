@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/comm/sequence"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/param"
 )
 
 // Job says which processes make a run: this process alone, or the ranks of a job. All
@@ -176,9 +177,14 @@ func (t *Trainer) broadcastState() error {
 	return nil
 }
 
-// broadcastModel sends the weights and constants of rank 0 to the other ranks.
+// stateTensors returns the weights, the constants and the adapters.
+func (t *Trainer) stateTensors() []*param.Param[float32] {
+	return append(modelTensors(t.model), t.adapters.tensors()...)
+}
+
+// broadcastModel sends the weights, constants and adapters of rank 0 to the other ranks.
 func (t *Trainer) broadcastModel() error {
-	for _, p := range modelTensors(t.model) {
+	for _, p := range t.stateTensors() {
 		if err := comm.Broadcast(t.job.Ranks, p.Data, 0); err != nil {
 			return err
 		}
@@ -194,7 +200,7 @@ func (t *Trainer) agreeOnWeights() error {
 	}
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	var b []byte
-	for _, p := range modelTensors(t.model) {
+	for _, p := range t.stateTensors() {
 		b = b[:0]
 		for _, x := range p.Data {
 			bits := math.Float32bits(x)

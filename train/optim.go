@@ -46,19 +46,19 @@ func readOptim(path string, set *param.Set[float32], a *optim.AdamW[float32], st
 	defer f.Close()
 	for i, p := range set.All() {
 		moment := a.Moments()[i]
-		if err := readMoment(f, firstMoment+p.Name, p.Shape, moment.M); err != nil {
+		if err := readTensor(f, firstMoment+p.Name, p.Shape, moment.M); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		if err := readMoment(f, secondMoment+p.Name, p.Shape, moment.V); err != nil {
+		if err := readTensor(f, secondMoment+p.Name, p.Shape, moment.V); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	return a.Restore(int64(steps))
 }
 
-// readMoment overwrites dst with the tensor name. It returns an error if its shape is not
+// readTensor overwrites dst with the tensor name. It returns an error if its shape is not
 // shape.
-func readMoment(f *safetensors.File, name string, shape []int, dst []float32) error {
+func readTensor(f *safetensors.File, name string, shape []int, dst []float32) error {
 	a, err := f.ReadArray(name)
 	if err != nil {
 		return err

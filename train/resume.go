@@ -11,7 +11,6 @@ import (
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
 )
 
@@ -84,7 +83,7 @@ func (j Job) Resume(src task.Source, dir string) (_ *Trainer, err error) {
 		if k.Checkpoint != "" && j.isRankZero() {
 			m, err = model.Load[float32](k.Checkpoint)
 		} else {
-			m, err = model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))
+			m, err = c.newModel(src)
 		}
 		if err != nil {
 			return nil, err
@@ -170,7 +169,10 @@ func (t *Trainer) restoreRun(k *savedRun) error {
 			return fmt.Errorf("%s: %w", filepath.Join(t.dir, configFile), err)
 		}
 		if t.job.isRankZero() {
-			if err := readOptim(filepath.Join(k.Checkpoint, optimFile), t.model.Params(), t.optim, m.Step); err != nil {
+			if err := t.adapters.load(k.Checkpoint); err != nil {
+				return err
+			}
+			if err := readOptim(filepath.Join(k.Checkpoint, optimFile), t.trained, t.optim, m.Step); err != nil {
 				return err
 			}
 		} else if err := t.optim.Restore(int64(m.Step)); err != nil {

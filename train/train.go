@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/optim"
+	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
 )
@@ -31,6 +32,8 @@ type Trainer struct {
 	classes  []string // names of the classes; nil: none
 	scales   *task.Scales
 	model    *model.Model[float32]
+	adapters *adapters // nil: all weights are trained
+	trained  *param.Set[float32]
 	optim    *optim.AdamW[float32]
 	schedule optim.Schedule
 	metrics  *metrics
@@ -39,6 +42,7 @@ type Trainer struct {
 	orderKey   rng.Key // of the data order
 	dropoutKey rng.Key // of dropout
 	redrawKey  rng.Key // of redrawn features of mechanisms
+	groups     lengthGroups
 	collector  collector
 	batches    []packedBatch      // of an update
 	tree       comm.Tree[float32] // adds the gradients of several passes
@@ -84,6 +88,7 @@ const (
 	streamOrder
 	streamMasks
 	streamRedraws
+	streamAdapters
 )
 
 // New starts a run of the task src in the folder dir, which it creates. With dir "" no
@@ -99,15 +104,14 @@ func New(c Config, src task.Source, dir string) (*Trainer, error) {
 // returns an error on every rank if one rank has one.
 func (j Job) New(c Config, src task.Source, dir string) (*Trainer, error) {
 	t, err := func() (*Trainer, error) {
-		c, err := j.splitPasses(c)
-		if err != nil {
-			return nil, err
-		}
 		c, prepared, err := c.PrepareTask(src)
+		if err == nil {
+			c, err = j.splitPasses(c)
+		}
 		if err != nil {
 			return nil, err
 		}
-		m, err := model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))
+		m, err := c.newModel(src)
 		if err != nil {
 			return nil, err
 		}
@@ -121,6 +125,19 @@ func (j Job) New(c Config, src task.Source, dir string) (*Trainer, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// newModel returns the model before its first update.
+func (c *Config) newModel(src task.Source) (*model.Model[float32], error) {
+	m, err := model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))
+	if err != nil || c.Init == "" {
+		return m, err
+	}
+	var classes []string
+	if named, ok := src.(task.ClassNamer); ok {
+		classes = named.ClassNames()
+	}
+	return m, c.keepStart(m, classes)
 }
 
 // createFolder makes the folder of the run and writes its configuration.
@@ -174,10 +191,21 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 			return nil, err
 		}
 	}
+	var own *adapters
+	trained := m.Params()
+	if c.Adapters > 0 {
+		var err error
+		if own, err = newAdapters(m, c.Adapters, rng.New(c.Seed).Fold(streamAdapters)); err != nil {
+			return nil, err
+		}
+		trained = own.trained
+	}
 	schedule, err := c.buildSchedule()
 	t := &Trainer{
 		job: j, config: c, dir: dir, source: prepared, model: m, savedStep: -1,
-		optim:      optim.NewAdamW(m.Params()),
+		adapters:   own,
+		trained:    trained,
+		optim:      optim.NewAdamW(trained),
 		schedule:   schedule,
 		orderKey:   rng.New(c.Seed).Fold(streamOrder),
 		dropoutKey: rng.New(c.Seed).Fold(streamMasks),
@@ -187,6 +215,10 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 	}
 	t.text, _ = prepared.(*task.Text)
 	t.windows, _ = prepared.(task.WindowSource)
+	if c.GroupLengths {
+		t.groups.lengths, _ = prepared.(task.LengthReporter)
+		t.groups.batch = c.Batch
+	}
 	if named, ok := src.(task.ClassNamer); ok {
 		t.classes = named.ClassNames()
 	}
@@ -210,6 +242,11 @@ func (t *Trainer) openFiles(m manifest) (err error) {
 	}
 	if t.scales != nil {
 		if err := writeScales(t.dir, t.scales); err != nil {
+			return err
+		}
+	}
+	if v := t.config.vocabulary; v != nil {
+		if err := v.Save(filepath.Join(t.dir, vocabFile)); err != nil {
 			return err
 		}
 	}

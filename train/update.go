@@ -39,12 +39,18 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 	if err != nil {
 		return err
 	}
-	norm := optim.GradNorm(t.model.Params())
+	if t.adapters != nil {
+		t.adapters.setGradients()
+	}
+	norm := optim.GradNorm(t.trained)
 	if x := loss + aux + norm; math.IsNaN(x) || math.IsInf(x, 0) {
 		return comm.ShareError(t.job.Ranks, fmt.Errorf("step %d: %w: loss is %v, the norm of the gradient %v", t.step+1, ErrDiverged, loss, norm))
 	}
 	rate := t.schedule.Rate(t.step)
 	t.optim.Step(rate, optim.ClipFactor(norm, c.Clip))
+	if t.adapters != nil {
+		t.adapters.apply()
+	}
 	t.step++
 	spent := time.Since(start)
 	t.elapsed += spent
@@ -224,6 +230,9 @@ func (t *Trainer) sampleIndex(i int) int {
 	n := t.collector.spec.Count[task.Train]
 	if n == task.Endless {
 		return int(t.orderKey.Uint64(0)>>2) + i
+	}
+	if t.groups.lengths != nil {
+		return t.groups.sampleAt(i, n, t.orderKey)
 	}
 	return t.orderKey.Fold(uint64(i/n)).Permute(i%n, n)
 }

@@ -60,7 +60,7 @@ func (c *Command) Run(e *env.Env) error {
 	r := Report{Model: c.Model}
 	var src task.Source
 	err = e.RunInterruptibly(func() (err error) {
-		if vocab != nil {
+		if vocab != nil && m.Config().Pool == "" {
 			src, r.Data, err = c.text(m, vocab)
 		} else {
 			src, r.Data, err = c.samples()

@@ -16,6 +16,12 @@ import (
 // apply changes c by the flags and returns the names of those that are given.
 func (t *Command) apply(c *train.Config) (given []string) {
 	m := &c.Model
+	if t.Init != "" {
+		given = append(given, "--init")
+	}
+	if t.Adapters != 0 {
+		given = append(given, "--adapters")
+	}
 	if t.Task != "" {
 		given = append(given, "--task")
 		c.SetTask(t.Task)
@@ -137,6 +143,19 @@ func (t *Command) configure() (train.Config, error) {
 			return c, err
 		}
 	}
+	if t.Init != "" {
+		if t.Task == "" && t.Preset == "" && t.Config == "" {
+			c.Task = "" // the task of the run
+		} else if t.Task != "" {
+			c.SetTask(t.Task)
+		}
+		if c, err = c.StartFrom(t.Init); err != nil {
+			return c, err
+		}
+	} else if t.Adapters != 0 {
+		return c, fmt.Errorf("--adapters: %d, but there is no model to adapt; name it by --init", t.Adapters)
+	}
+	c.SetAdapters(t.Adapters)
 	t.apply(&c)
 	if t.SampleTokens < 0 {
 		return c, fmt.Errorf("--sample-tokens: %d is negative", t.SampleTokens)

@@ -32,6 +32,18 @@ func describeRun(e *env.Env, t *train.Trainer, dir string) {
 	} else {
 		fmt.Fprintf(e.Stdout, "task        %s\n", display.Escape(runs.DescribeData(c, src.Spec())))
 	}
+	if cutter, ok := src.(task.TruncationReporter); ok {
+		if cut, all := cutter.CountTruncated(); cut > 0 {
+			fmt.Fprintf(e.Stdout, "truncated   %d of %d texts, to %d positions; --task-set length=N sees more\n", cut, all, src.Spec().Length)
+		}
+	}
+	if c.Init != "" {
+		what := "all weights are trained"
+		if c.Adapters > 0 {
+			what = fmt.Sprintf("adapters of rank %d are trained", c.Adapters)
+		}
+		fmt.Fprintf(e.Stdout, "start       %s; %s\n", display.Escape(c.Init), what)
+	}
 	attention, positions := "no attention", ""
 	if m.Mechanism != "" {
 		attention = describeAttention(m)

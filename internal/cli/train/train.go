@@ -31,6 +31,8 @@ type Command struct {
 	Out      string  `short:"o" placeholder:"DIR" help:"Folder of the run (the first free run/001, run/002, ...)."`
 	Resume   bool    `help:"Continue the run in --out, or all runs of --seeds."`
 	Config   string  `placeholder:"FILE" help:"Start from a configuration, such as a run's config.json."`
+	Init     string  `placeholder:"DIR" help:"Fine-tune the model of a run or checkpoint."`
+	Adapters int     `placeholder:"RANK" help:"Train low-rank adapters of --init (0: all weights)."`
 	Preset   string  `complete:"presets" placeholder:"NAME" help:"Start from a preset: ${presets}."`
 	Seeds    string  `placeholder:"N|LIST" help:"Train with seeds 1 to N, or a list such as 1,5,9."`
 

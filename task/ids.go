@@ -1,0 +1,130 @@
+package task
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/dataset"
+	"github.com/farfield-ml/farfield/token"
+)
+
+// LengthReporter is a source that knows the lengths of its samples without reading them.
+type LengthReporter interface {
+	Source
+	// SampleLength returns the positions of sample i of a split. It is 0 where the length
+	// is not known.
+	SampleLength(split Split, i int) int
+}
+
+// TruncationReporter is a source that cuts long inputs.
+type TruncationReporter interface {
+	Source
+	// CountTruncated returns the number of inputs that are cut, and of all.
+	CountTruncated() (cut, all int)
+}
+
+// Default lengths of texts in tokens: the least multiple of lengthStep that leaves
+// lengthShare of the texts whole, at most defaultTokens.
+const (
+	lengthStep    = 32
+	lengthShare   = 0.9
+	defaultTokens = 512
+)
+
+// encodeText returns the tokens of a text with the special tokens of v.
+func encodeText(v *token.Vocabulary, text []byte) ([]int32, error) {
+	ids, err := v.Encode(nil, text)
+	if err == nil && len(ids) == 0 {
+		err = errEmpty
+	}
+	return ids, err
+}
+
+// countClosing returns the number of special tokens that end each text.
+func countClosing(*token.Vocabulary) int { return 0 }
+
+// appendTruncated appends ids, cut to length positions before the closing tokens.
+func appendTruncated(dst, ids []int32, length, closing int) []int32 {
+	if len(ids) <= length {
+		return append(dst, ids...)
+	}
+	closing = min(closing, length)
+	dst = append(dst, ids[:length-closing]...)
+	return append(dst, ids[len(ids)-closing:]...)
+}
+
+// encodeTexts replaces the texts by their tokens. length of 0 is derived from the texts. most
+// bounds it; 0: there is no bound. It returns an error if a text cannot be read or has no
+// tokens.
+func (t *OwnTexts) encodeTexts(v *token.Vocabulary, length, most int) error {
+	if t.kind == Labels {
+		return fmt.Errorf("target: labels are of bytes, the model reads tokens of kind %s", v.Kind())
+	}
+	t.vocabulary, t.closing = v, countClosing(v)
+	var lengths []int
+	for split, part := range t.parts {
+		for i := range part {
+			text, err := part[i].read(math.MaxInt)
+			if err == nil {
+				part[i].ids, err = encodeText(v, text)
+			}
+			if err != nil {
+				return fmt.Errorf("%v text %d: %w", Split(split), i, err)
+			}
+			lengths = append(lengths, len(part[i].ids))
+		}
+	}
+	if most == 0 {
+		most = 1 << 24
+	}
+	switch {
+	case length == 0:
+		slices.Sort(lengths)
+		whole := lengths[int(lengthShare*float64(len(lengths)-1))]
+		t.length = min((whole+lengthStep-1)/lengthStep*lengthStep, defaultTokens, most)
+	case length > most:
+		return fmt.Errorf("length: %d tokens, the model has %d positions", length, most)
+	}
+	return nil
+}
+
+// read returns the first most bytes of the text. It returns an error if its file cannot be
+// read or is empty.
+func (o *ownText) read(most int) ([]byte, error) {
+	if o.path == "" {
+		return o.text, nil
+	}
+	text, err := dataset.ReadFile(o.path, func(r io.Reader) ([]byte, error) {
+		return io.ReadAll(io.LimitReader(r, int64(most)))
+	})
+	if err == nil && len(text) == 0 {
+		err = fmt.Errorf("%s: it is empty", o.path)
+	}
+	return text, err
+}
+
+// SampleLength returns the positions of sample i of a split; 0 for a text in a file that is
+// not read yet.
+func (t *OwnTexts) SampleLength(split Split, i int) int {
+	own := &t.parts[split][i]
+	if t.vocabulary != nil {
+		return min(len(own.ids), t.length)
+	}
+	return min(len(own.text), t.length)
+}
+
+// CountTruncated returns the number of texts that are cut, and of all. Texts in files that
+// are read as bytes count as whole.
+func (t *OwnTexts) CountTruncated() (cut, all int) {
+	for _, part := range t.parts {
+		all += len(part)
+		for i := range part {
+			if len(part[i].ids) > t.length || t.vocabulary == nil && len(part[i].text) > t.length {
+				cut++
+			}
+		}
+	}
+	return cut, all
+}

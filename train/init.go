@@ -1,0 +1,174 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
+)
+
+// Defaults of fine-tuning.
+const (
+	tuneEpochs    = 3
+	tuneTokens    = 1 << 13 // positions of an update
+	mostTuneBatch = 32
+	leastTuneSize = 4
+	tuneWarmUp    = 10   // the share of updates is one over this
+	tuneRate      = 1e-4 // peak rate at width 384; it falls with the width
+	tuneWidth     = 384  // width of tuneRate
+	runRateShare  = 10   // a run's own peak rate is divided by this
+	adapterRate   = 10   // the rate of adapters is multiplied by this
+)
+
+// startModel is the model that a run starts from.
+type startModel struct {
+	model   *model.Model[float32]
+	vocab   *token.Vocabulary // nil: the task's own tokens
+	classes []string
+	config  Config // of the run; zero for a model without a run
+}
+
+// openStart reads the model in the folder of a run or checkpoint.
+func openStart(dir string) (s startModel, err error) {
+	if s.model, s.vocab, err = LoadModel(dir); err != nil {
+		return s, err
+	}
+	run := RunFolder(dir)
+	if s.config, err = RunConfig(run); errors.Is(err, fs.ErrNotExist) {
+		return s, nil // a checkpoint that was saved by itself
+	}
+	if err == nil && s.model.Config().Outputs > 0 {
+		s.classes, _ = readClasses(run, s.model.Config().Outputs) // absent without named classes
+	}
+	return s, err
+}
+
+// StartFrom returns c with the model of the run or checkpoint in the folder dir as its
+// start. Sizes of the model, tokens and settings of training are set for fine-tuning:
+// steps and batch are 0, and PrepareTask derives them from the data. Without a task, c
+// gets the task of the run. It returns an error if the model cannot be read.
+func (c Config) StartFrom(dir string) (Config, error) {
+	s, err := openStart(dir)
+	if err != nil {
+		return c, fmt.Errorf("init: %w", err)
+	}
+	if c.Init, err = filepath.Abs(dir); err != nil {
+		return c, err
+	}
+	if c.Task == "" {
+		c.Task, c.Folder, c.DataSeed = s.config.Task, s.config.Folder, s.config.DataSeed
+		c.TaskSet = maps.Clone(s.config.TaskSet)
+	}
+	if c.Task == s.config.Task {
+		c.LRAQuirk, c.Standardise, c.InputMean, c.InputDeviation = s.config.LRAQuirk, s.config.Standardise, s.config.InputMean, s.config.InputDeviation
+	}
+	c.TaskSet = maps.Clone(c.TaskSet)
+	delete(c.TaskSet, "length") // of the preset, or of other data
+	c.Model, c.vocabulary, c.windowless = s.model.Config(), s.vocab, true
+	c.GroupLengths = true
+	c.Steps, c.Batch, c.Accumulate, c.FirstContext, c.FirstBatch, c.WarmUp = 0, 0, 1, 0, 0, -1
+	c.EvalEvery, c.SaveEvery = -1, -1
+	c.Optimizer, c.Schedule, c.Decay, c.Beta1, c.Beta2, c.Clip = AdamW, LinearSchedule, 0.01, 0.9, 0.999, 1
+	c.Rate, c.MinRate = tuneRate*tuneWidth/float64(c.Model.Width), 0
+	if s.config.Rate > 0 {
+		c.Rate = s.config.Rate / runRateShare
+	}
+	return c, nil
+}
+
+// SetAdapters selects low-rank adapters and their learning rate.
+func (c *Config) SetAdapters(rank int) {
+	if c.Adapters == 0 && rank > 0 {
+		c.Rate *= adapterRate
+	}
+	c.Adapters = rank
+}
+
+// setTuning derives steps, batch, warm-up and intervals from the data where StartFrom
+// left them open.
+func (c *Config) setTuning(src task.Source) {
+	spec := src.Spec()
+	if c.Batch == 0 {
+		c.Batch = min(max(tuneTokens/max(spec.Length, 1), leastTuneSize), mostTuneBatch)
+		for n := spec.Count[task.Train]; c.Batch > leastTuneSize && n < 20*c.Batch; {
+			c.Batch /= 2 // a few updates need a few samples each
+		}
+	}
+	epoch := 100 // updates of windows without end
+	if n := spec.Count[task.Train]; n != task.Endless {
+		epoch = max((n+c.Batch-1)/c.Batch, 1)
+	}
+	if c.Steps == 0 {
+		c.Steps = tuneEpochs * epoch
+	}
+	if c.WarmUp < 0 {
+		c.WarmUp = c.Steps / tuneWarmUp
+	}
+	if c.EvalEvery < 0 {
+		c.EvalEvery = epoch
+	}
+	if c.SaveEvery < 0 {
+		c.SaveEvery = min(epoch, 100)
+	}
+}
+
+// startContext returns the number of positions of the model that the run starts from; 0:
+// there is no bound.
+func (c *Config) startContext() int {
+	if m := &c.Model; c.Init != "" && m.Positions == model.Learned {
+		return m.Context
+	}
+	return 0
+}
+
+// keepStart copies the weights of the model that the run starts from. The head is new if
+// its outputs are others. It returns an error if another weight does not fit.
+func (c *Config) keepStart(m *model.Model[float32], classes []string) error {
+	s, err := openStart(c.Init)
+	if err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	head := s.config.Task == c.Task && slices.Equal(s.classes, classes)
+	for _, p := range modelTensors(m) {
+		if err := copyStart(p, s.model, head); err != nil {
+			return fmt.Errorf("init: %s: %w; leave out flags that change the model", c.Init, err)
+		}
+	}
+	for _, p := range s.model.Params().All() {
+		if _, err := m.Params().Get(p.Name); err != nil && !strings.HasPrefix(p.Name, "head") {
+			return fmt.Errorf("init: %s: %s has no place in the model; leave out flags that change the model", c.Init, p.Name)
+		}
+	}
+	return nil
+}
+
+// copyStart copies p from the model from. With head set it copies a head of the same
+// shape, too. Positions may be fewer.
+func copyStart(p *param.Param[float32], from *model.Model[float32], head bool) error {
+	q, err := from.Params().Get(p.Name)
+	if err != nil {
+		if q, err = from.Constants().Get(p.Name); err != nil && strings.HasPrefix(p.Name, "head") {
+			return nil
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case strings.HasPrefix(p.Name, "head") && !(head && slices.Equal(p.Shape, q.Shape)):
+		return nil
+	case slices.Equal(p.Shape, q.Shape):
+	case strings.HasSuffix(p.Name, "position.weight") && p.Shape[0] < q.Shape[0] && p.Shape[1] == q.Shape[1]:
+	default:
+		return fmt.Errorf("%s: is %v, the run's is %v", p.Name, q.Shape, p.Shape)
+	}
+	copy(p.Data, q.Data)
+	return nil
+}

@@ -1,0 +1,303 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/task"
+)
+
+// tunedTexts returns the folder of a run of bytes and a source of labelled texts by its
+// tokens.
+func tunedTexts(t *testing.T, adapters int, set ...string) (Config, task.Source) {
+	t.Helper()
+	start, _ := run(t, little("softmax"))
+	var rows strings.Builder
+	rows.WriteString("text\tlabel\n")
+	for i := range 90 {
+		fmt.Fprintf(&rows, "%s %s\t%s\n", strings.Repeat("x", i%11), []string{"good", "bad"}[i%2], []string{"pos", "neg"}[i%2])
+	}
+	data := filepath.Join(t.TempDir(), "t.tsv")
+	if err := os.WriteFile(data, []byte(rows.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	c := standardPreset(1, 12, 2, 15, 3, 30)
+	c.SetTask("file")
+	c.setTaskSettings(append(set, "data", data)...)
+	c, err := c.StartFrom(start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetAdapters(adapters)
+	src, err := c.OpenTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, src
+}
+
+// A run that starts from another has its weights, a new head, and settings from the data.
+func TestRunStartsFromWeights(t *testing.T) {
+	c, src := tunedTexts(t, 0)
+	c.Rate = 0
+	trainer, err := New(c, src, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := trainer.Config()
+	if n := src.Spec().Count[task.Train]; got.Batch < 1 || got.Steps != tuneEpochs*((n+got.Batch-1)/got.Batch) || got.WarmUp != got.Steps/tuneWarmUp || got.Model.Context != src.Spec().Length {
+		t.Errorf("%d samples: batch %d, %d steps, %d of warm-up, context %d", n, got.Batch, got.Steps, got.WarmUp, got.Model.Context)
+	}
+	if _, err := trainer.Train(context.Background(), Observer{}); err != nil {
+		t.Fatal(err)
+	}
+	start, vocab, err := LoadModel(c.Init)
+	if err != nil || vocab == nil {
+		t.Fatal(err)
+	}
+	copied := 0
+	for _, p := range trainer.Model().Params().All() {
+		if q, err := start.Params().Get(p.Name); err == nil && !strings.HasPrefix(p.Name, "head") {
+			copied++
+			if !slices.Equal(p.Data, q.Data) {
+				t.Errorf("%s is another", p.Name)
+			}
+		}
+	}
+	if want := len(start.Params().All()); copied != want {
+		t.Errorf("%d of %d weights are copied", copied, want)
+	}
+}
+
+// A tuned run stops, resumes, is scored and predicts without the model that it started from.
+func TestTunedRunsResumeToTheSameBits(t *testing.T) {
+	for _, rank := range []int{0, 2} {
+		c, src := tunedTexts(t, rank)
+		want, score := taskRun(t, c, src)
+		if err := os.Rename(c.Init, c.Init+"-gone"); err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range []string{want} {
+			saved, err := RunConfig(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := saved.OpenTask()
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, _, err := LoadModel(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, prepared, err := saved.PrepareTask(again)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, _, err := Evaluate(context.Background(), m, prepared, task.Test, 0); err != nil || got != score {
+				t.Errorf("rank %d: the score is %+v, %v, want %+v", rank, got, err, score)
+			}
+		}
+		p, err := OpenPredictor(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := p.Predict([]byte("xx good, and more bytes than the model has positions, so that it is cut")); err != nil || len(r.Probabilities) != 2 {
+			t.Errorf("rank %d: %+v, %v", rank, r, err)
+		}
+		if err := os.Rename(c.Init+"-gone", c.Init); err != nil {
+			t.Fatal(err)
+		}
+		dir, got := taskRun(t, c, src, 1, 4)
+		if got != score {
+			t.Errorf("rank %d: the score is %+v, want %+v", rank, got, score)
+		}
+		same(t, dir, want)
+		if a, b := weightsOf(t, filepath.Join(dir, checkpointsFolder, bestName)), weightsOf(t, filepath.Join(want, checkpointsFolder, bestName)); !bytes.Equal(a, b) {
+			t.Errorf("rank %d: the best weights differ", rank)
+		}
+	}
+}
+
+// Adapters leave everything but the matrices of layers and the head.
+func TestAdaptersChangeMatricesAndHead(t *testing.T) {
+	c, src := tunedTexts(t, 2)
+	c.Rate = 0.05
+	trainer, err := New(c, src, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := map[string][]float32{}
+	for _, p := range trainer.model.Params().All() {
+		before[p.Name] = slices.Clone(p.Data)
+	}
+	if _, err := trainer.Train(context.Background(), Observer{}); err != nil {
+		t.Fatal(err)
+	}
+	changed := 0
+	for _, p := range trainer.model.Params().All() {
+		adapted := strings.HasPrefix(p.Name, "head") || strings.Contains(p.Name, "layers.") && len(p.Shape) == 2 && p.Decay
+		if adapted == slices.Equal(p.Data, before[p.Name]) {
+			t.Errorf("%s: changed is %v, want %v", p.Name, !adapted, adapted)
+		}
+		if adapted {
+			changed++
+		}
+	}
+	if changed < 7 {
+		t.Errorf("%d weights are adapted", changed)
+	}
+}
+
+// adaptedModel returns a small model with adapters, all of whose numbers are drawn.
+func adaptedModel(t *testing.T, rank int) (*model.Model[float32], *adapters) {
+	t.Helper()
+	c := model.Config{Kind: model.Encoder, Vocab: 11, Outputs: 3, Pool: model.PoolMean, Layers: 1, Heads: 2, Width: 8, Context: 6, Positions: model.Learned, Mechanism: "softmax", Bias: true}
+	m, err := model.New[float32](c, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range m.Params().All() {
+		for j := range p.Data {
+			p.Data[j] += float32(0.2 * rng.New(2).Fold(uint64(i)).Normal(uint64(j)))
+		}
+	}
+	a, err := newAdapters(m, rank, rng.New(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range a.list {
+		for j := range d.upProj.Data {
+			d.upProj.Data[j] = float32(0.3 * rng.New(4).Fold(uint64(i)).Normal(uint64(j)))
+		}
+	}
+	a.apply()
+	return m, a
+}
+
+// The gradients of A and B are the slopes of the loss.
+func TestAdapterGradientsAreSlopes(t *testing.T) {
+	for _, rank := range []int{1, 3} {
+		m, a := adaptedModel(t, rank)
+		b := &model.Batch{B: 3, N: 6, Lens: []int64{6, 2, 5}, Targets: []int32{0, 2, 1}}
+		for i := range b.B * b.N {
+			b.Tokens = append(b.Tokens, int32(i*7%11))
+		}
+		loss := func() float64 {
+			a.apply()
+			l, err := m.Forward(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		loss()
+		m.Params().ZeroGrad()
+		if err := m.Backward(1); err != nil {
+			t.Fatal(err)
+		}
+		a.setGradients()
+		const h = 0x1p-6
+		for _, p := range a.trained.All() {
+			most := 0.
+			for _, g := range p.Grad {
+				most = max(most, math.Abs(float64(g)))
+			}
+			for j, g := range p.Grad {
+				before := p.Data[j]
+				p.Data[j] = before + h
+				up := loss()
+				p.Data[j] = before - h
+				slope := (up - loss()) / (2 * h)
+				p.Data[j] = before
+				// Differences have an error of h² times the third derivative, and of the
+				// rounding of float32 losses over h.
+				if math.Abs(slope-float64(g)) > 2e-3*most+2e-5 {
+					t.Errorf("rank %d, %s[%d]: the gradient is %g, the slope %g", rank, p.Name, j, g, slope)
+				}
+			}
+		}
+	}
+}
+
+// The model holds W₀ + s·B·A.
+func TestAdaptersAddTheirProduct(t *testing.T) {
+	_, a := adaptedModel(t, 2)
+	for _, d := range a.list {
+		in := d.weight.Shape[1]
+		for i, got := range d.weight.Data {
+			want, size := float64(d.base[i]), math.Abs(float64(d.base[i]))
+			for j := range d.rank {
+				x := adapterScale * float64(d.upProj.Data[i/in*d.rank+j]) * float64(d.downProj.Data[j*in+i%in])
+				want, size = want+x, size+math.Abs(x)
+			}
+			if math.Abs(float64(got)-want) > 4*0x1p-24*size {
+				t.Fatalf("%s[%d] is %g, want %g", d.weight.Name, i, got, want)
+			}
+		}
+	}
+}
+
+func TestStartsThatDoNotFitAreRefused(t *testing.T) {
+	for want, change := range map[string]func(c *Config){
+		"layers.1.attn_norm.weight":      func(c *Config) { c.Model.Layers = 2 },
+		"embed.weight: is [256 12], the": func(c *Config) { c.Model.Width = 16 },
+		"adapters: rank 13, but":         func(c *Config) { c.SetAdapters(13) },
+		"the model reads 300 tokens":     func(c *Config) { c.Model.Vocab = 300 },
+		"no such":                        func(c *Config) { c.Init += "-none" },
+	} {
+		c, src := tunedTexts(t, 0)
+		change(&c)
+		if _, err := New(c, src, ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v, want %s", err, want)
+		}
+	}
+	if _, err := (Config{}).StartFrom(t.TempDir()); err == nil || !strings.Contains(err.Error(), "neither a run nor a checkpoint") {
+		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+// Batches of similar lengths still visit every sample once an epoch.
+func TestGroupedBatchesVisitEverySample(t *testing.T) {
+	c, src := tunedTexts(t, 0)
+	n := src.Spec().Count[task.Train]
+	for _, batch := range []int{1, 4, 7, n + 1} {
+		g := lengthGroups{lengths: src.(task.LengthReporter), batch: batch}
+		whole := n
+		if n > batch {
+			whole -= n % batch
+		}
+		spread := 0
+		for epoch := range 2 {
+			seen := map[int]bool{}
+			var lengths []int
+			for i := range whole {
+				at := g.sampleAt(epoch*whole+i, n, rng.New(c.Seed))
+				if seen[at] {
+					t.Fatalf("batch %d: sample %d comes twice", batch, at)
+				}
+				seen[at] = true
+				lengths = append(lengths, g.lengths.SampleLength(task.Train, at))
+			}
+			for part := range slices.Chunk(lengths, batch) {
+				spread += slices.Max(part) - slices.Min(part)
+			}
+		}
+		if batch == 4 && spread > 2*whole/2 {
+			t.Errorf("lengths in a batch differ by %d in all", spread)
+		}
+		fresh := lengthGroups{lengths: g.lengths, batch: batch}
+		if a, b := fresh.sampleAt(whole+whole/2, n, rng.New(c.Seed)), g.sampleAt(whole+whole/2, n, rng.New(c.Seed)); a != b {
+			t.Errorf("batch %d: sample %d after a resume, was %d", batch, a, b)
+		}
+	}
+}
