@@ -53,23 +53,56 @@ type Config struct {
 	// Parts is 2 if sequences 2i and 2i+1 of a batch are a pair. Their pooled x and y
 	// are read as [x, y, x∘y, x-y]. 0 and 1: there are no pairs.
 	Parts int `json:"parts,omitempty"`
-	// HeadHidden is the number of ReLU units between pooling and outputs; 0: none.
+	// HeadHidden is the number of units between pooling and outputs; 0: none.
 	HeadHidden int `json:"head_hidden,omitempty"`
+	// HeadActivation is the activation of HeadHidden, a constant of heads; "": relu.
+	HeadActivation string `json:"head_activation,omitempty"`
+	// HeadNorm places a norm between the units of HeadHidden and the outputs.
+	HeadNorm bool `json:"head_norm,omitempty"`
 	// Loss is a loss constant. Logistics has three Outputs for each part of the mixture
 	// (nn.Logistics).
 	Loss string `json:"loss,omitempty"`
 
-	Layers  int `json:"layers"` // of the encoder and of the decoder, each; convolutions, the head among them
-	Heads   int `json:"heads"`
-	KVHeads int `json:"kv_heads,omitempty"` // key heads, each shared by Heads/KVHeads query heads; 0: Heads
-	Width   int `json:"width"`              // Heads·D
-	Hidden  int `json:"hidden,omitempty"`   // units of the MLP; 0: 4·Width
-	Context int `json:"context"`            // tokens that the model is trained on at once
+	Layers int `json:"layers"` // of the encoder and of the decoder, each; convolutions, the head among them
+	// SourceLayers is the number of layers of an encoder-decoder's encoder; 0: Layers.
+	SourceLayers int `json:"source_layers,omitempty"`
+	Heads        int `json:"heads"`
+	KVHeads      int `json:"kv_heads,omitempty"` // key heads, each shared by Heads/KVHeads query heads; 0: Heads
+	// HeadWidth is the width D of an attention head; 0: Width/Heads.
+	HeadWidth int `json:"head_width,omitempty"`
+	Width     int `json:"width"`            // of the rows between layers
+	Hidden    int `json:"hidden,omitempty"` // units of the MLP; 0: 4·Width
+	Context   int `json:"context"`          // tokens that the model is trained on at once
 
 	Conv int `json:"conv"` // tokens of the short convolution before attention and MLP of a decoder, 0: none; of every convolution
 
 	Positions string  `json:"positions"`
 	RopeTheta float64 `json:"rope_theta,omitempty"` // base of the rotations' frequencies; 0: 10000
+	// RopeFraction is the fraction of a head's channels that are rotated: the first
+	// ⌊D·RopeFraction⌋, in pairs of their halves. 0: 1.
+	RopeFraction float64 `json:"rope_fraction,omitempty"`
+	// RopeScaling scales the frequencies of RopeTheta; nil: no scaling.
+	RopeScaling *RopeScaling `json:"rope_scaling,omitempty"`
+	// LocalRopeTheta is the base in layers with a window, without RopeScaling; 0: these
+	// layers rotate as the others.
+	LocalRopeTheta float64 `json:"local_rope_theta,omitempty"`
+	// PositionTable is the number of rows of learned positions; 0: Context, and one
+	// more with PoolCLS.
+	PositionTable int `json:"position_table,omitempty"`
+	// PositionOffset is the row of the first position in the table of learned positions.
+	PositionOffset int `json:"position_offset,omitempty"`
+
+	// LayerWindows [Layers] is the span w of each layer's self-attention. A query at
+	// place p sees keys j with |p-j| < w, by mechanism local with span=w. 0: the layer
+	// has Mechanism. nil: all layers have Mechanism.
+	LayerWindows []int `json:"layer_windows,omitempty"`
+	// RelativeBuckets is the number of rows of a table that adds to the scores of
+	// softmax by head and distance, shared by all layers (Raffel et al. 2020, arXiv
+	// 1910.10683, section 2.1). Half of the rows are for keys after the query. Distances
+	// are logarithmic up to 128. 0: none.
+	RelativeBuckets int `json:"relative_buckets,omitempty"`
+	// QKNorm normalises each head's queries and keys by RMSNorm before their rotation.
+	QKNorm bool `json:"qk_norm,omitempty"`
 
 	// Mechanism names a row of package mechanism or a mixer of package nn. A mixer
 	// replaces attention and interprets Heads itself. A convolutional net may be
@@ -99,8 +132,32 @@ type Config struct {
 	// transformer.
 	PostNorm bool `json:"post_norm,omitempty"`
 
+	NormEps    float64 `json:"norm_eps,omitempty"`    // added to the variance or mean square in norms; 0: 1e-5
+	NormOffset bool    `json:"norm_offset,omitempty"` // the gain of RMSNorm is 1 plus the weight
+	// NoFirstNorm omits the norm of the first layer's attention. NoFinalNorm omits the
+	// norm after the last layer. Both apply to each stack.
+	NoFirstNorm bool `json:"no_first_norm,omitempty"`
+	NoFinalNorm bool `json:"no_final_norm,omitempty"`
+	// ParallelBlocks gives attention and MLP of a layer the same input, x + f(norm(x)) +
+	// g(norm(x)): ParallelOne with one norm, ParallelTwo with a norm each; "": the MLP
+	// reads the sum.
+	ParallelBlocks string `json:"parallel_blocks,omitempty"`
+
+	// EntryScale multiplies the embeddings of tokens before positions are added; 0: 1.
+	EntryScale float64 `json:"entry_scale,omitempty"`
+	// TokenTypes is the number of rows of a table of token types (Batch.Types), which are
+	// added to the embeddings; 0: no table.
+	TokenTypes int `json:"token_types,omitempty"`
+	// EntryNorm normalises the sum of embeddings, types and positions.
+	EntryNorm bool `json:"entry_norm,omitempty"`
+
 	Bias bool `json:"bias"` // of projections and norms
-	Tied bool `json:"tied"` // the head is the embedding
+	// Biases says which layers have a bias, in place of Bias; nil: all as Bias.
+	Biases *Biases `json:"biases,omitempty"`
+	Tied   bool    `json:"tied"` // the head is the embedding
+	// SharedEmbedding gives the encoder of an encoder-decoder the embedding of the
+	// decoder.
+	SharedEmbedding bool `json:"shared_embedding,omitempty"`
 }
 
 // ParseConfig reads the JSON of a Config, without the version of config.json. It
@@ -165,7 +222,9 @@ func (c Config) Validate() error {
 		{"inputs", c.Inputs, true}, {"vocab", c.Vocab, c.Inputs > 0}, {"source_vocab", c.SourceVocab, true},
 		{"outputs", c.Outputs, c.Vocab > 0}, {"head_hidden", c.HeadHidden, true}, {"layers", c.Layers, false},
 		{"heads", c.Heads, c.Kind == Convolutional && c.Mechanism == ""}, {"kv_heads", c.KVHeads, true}, {"width", c.Width, false},
-		{"hidden", c.Hidden, true}, {"context", c.Context, false},
+		{"hidden", c.Hidden, true}, {"context", c.Context, false}, {"head_width", c.HeadWidth, true},
+		{"source_layers", c.SourceLayers, true}, {"token_types", c.TokenTypes, true},
+		{"position_table", c.PositionTable, true}, {"position_offset", c.PositionOffset, true}, {"relative_buckets", c.RelativeBuckets, true},
 	} {
 		if f.n < 0 || f.n == 0 && !f.zero || f.n > maxSize {
 			return fmt.Errorf("%s: %d, needs to be from 1 to %d", f.name, f.n, maxSize)
@@ -173,7 +232,7 @@ func (c Config) Validate() error {
 	}
 	switch {
 	case c.Heads == 0: // of a net without attention
-	case c.Width%c.Heads != 0:
+	case c.HeadWidth == 0 && c.Width%c.Heads != 0:
 		return fmt.Errorf("heads: %d do not divide width %d; set heads to %d, or width to %d", c.Heads, c.Width, largestDivisor(c.Width, c.Heads), (c.Width+c.Heads-1)/c.Heads*c.Heads)
 	case c.Heads%c.kvHeads() != 0:
 		return fmt.Errorf("kv_heads: %d do not divide heads %d; set kv_heads to %d", c.KVHeads, c.Heads, largestDivisor(c.Heads, c.KVHeads))
@@ -197,8 +256,11 @@ func (c Config) Validate() error {
 		return fmt.Errorf("attention_dropout_kind: %q, but attention_dropout is 0; set attention_dropout above 0, or leave out the kind", c.AttentionDropoutKind)
 	case c.hasDecay() && !c.IsCausal():
 		return fmt.Errorf("decay: %s, but kind %s has no causal attention; set kind to %s, or decay to %s", c.Decay, c.Kind, Decoder, NoDecay)
-	case c.Positions == Rotary && c.Width/c.Heads == 1:
+	case c.Positions == Rotary && c.headWidth() == 1:
 		return fmt.Errorf("positions: %s needs heads of width 2 or more, width %d over heads %d is 1; set heads to fewer, or positions to %s", Rotary, c.Width, c.Heads, Learned)
+	}
+	if err := c.checkVariants(); err != nil {
+		return err
 	}
 	if c.Kind == Convolutional {
 		if err := c.checkConvolutional(); err != nil {
@@ -231,9 +293,9 @@ func largestDivisor(n, most int) int {
 // checkEnds returns an error if the inputs, the outputs or the loss are invalid.
 func (c Config) checkEnds() error {
 	switch c.Pool {
-	case "", PoolMean, PoolLast, PoolCLS:
+	case "", PoolMean, PoolLast, PoolFirst, PoolCLS:
 	default:
-		return fmt.Errorf("pool: %q is none of %s, %s, %s", c.Pool, PoolMean, PoolLast, PoolCLS)
+		return fmt.Errorf("pool: %q is none of %s, %s, %s, %s", c.Pool, PoolMean, PoolLast, PoolFirst, PoolCLS)
 	}
 	switch c.Loss {
 	case CrossEntropy, Squared, Logistics:
@@ -255,7 +317,7 @@ func (c Config) checkEnds() error {
 		return fmt.Errorf("loss: %s needs outputs; set outputs to 1 or more", c.Loss)
 	case c.Loss == Logistics && c.Outputs%3 != 0:
 		return fmt.Errorf("outputs: %d, but loss %s has 3 for each part of the mixture; set outputs to a multiple of 3", c.Outputs, c.Loss)
-	case c.Tied && (c.Inputs > 0 || c.Outputs != 0 || c.Parts == 2 || c.HeadHidden != 0):
+	case c.Tied && (c.Inputs > 0 || c.Outputs != 0 || c.HeadHidden == 0 && c.Parts == 2 || c.HeadHidden != 0 && c.HeadHidden != c.Width):
 		return fmt.Errorf("tied: the head is the embedding, which inputs, outputs, parts and head_hidden have to leave as it is; set tied to false")
 	}
 	return nil
@@ -407,7 +469,12 @@ func (c Config) ropeBase() float64 {
 }
 
 // headWidth returns the width D of an attention head.
-func (c Config) headWidth() int { return c.Width / c.Heads }
+func (c Config) headWidth() int {
+	if c.HeadWidth == 0 {
+		return c.Width / c.Heads
+	}
+	return c.HeadWidth
+}
 
 func (c Config) mechanismOptions() mechanism.Options {
 	return mechanism.Options{Order: c.Order, Heads: c.Heads, Width: c.headWidth(), Length: c.Context, Set: c.Set}

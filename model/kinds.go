@@ -22,6 +22,8 @@ const (
 	SiLU     = "silu"
 	SwiGLU   = "swiglu" // a SiLU gates a second projection
 	GEGLU    = "geglu"  // an exact GELU gates it
+
+	TanhGEGLU = "geglu-tanh" // a GELU in its tanh form gates it
 )
 
 // norms and mlps list the kinds, the default first.
@@ -29,9 +31,15 @@ var (
 	norms = []string{LayerNorm, RMSNorm}
 	mlps  = []mlpKind{
 		{TanhGELU, nn.TanhGELU, false}, {GELU, nn.GELU, false}, {ReLU, nn.ReLU, false}, {SiLU, nn.SiLU, false},
-		{SwiGLU, nn.SiLU, true}, {GEGLU, nn.GELU, true},
+		{SwiGLU, nn.SiLU, true}, {GEGLU, nn.GELU, true}, {TanhGEGLU, nn.TanhGELU, true},
 	}
 )
+
+// Tanh is an activation of units before the head, beside ReLU, GELU and TanhGELU.
+const Tanh = "tanh"
+
+// headActivations holds the activations of units before the head.
+var headActivations = map[string]nn.Activation{"": nn.ReLU, ReLU: nn.ReLU, Tanh: nn.Tanh, GELU: nn.GELU, TanhGELU: nn.TanhGELU}
 
 // mlpKind is a kind of MLP.
 type mlpKind struct {

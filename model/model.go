@@ -55,6 +55,14 @@ type Batch struct {
 	Values []float32 // [B·N·Inputs] in place of Tokens
 	Lens   []int64   // [B]; nil: all are valid
 
+	// KeyMask [B·N] says which positions exist, beside Lens; nil: all. Others are masked,
+	// not pooled and not counted. It needs attention as the mixer.
+	KeyMask []bool
+	// Positions [B·N] are rows of the learned table; nil: 0, 1, … of each sequence, after
+	// Config.PositionOffset.
+	Positions []int32
+	Types     []int32 // [B·N] rows of the table of token types; nil: all 0
+
 	// Targets [Config.Rows(B, N)] are classes. Squared and Logistics have numbers
 	// [Config.Rows(B, N), Config.Numbers()] instead, which are levels for Logistics.
 	Targets []int32   // a target of -1 is not counted
@@ -85,6 +93,9 @@ func New[T tensor.Float](c Config, key rng.Key) (*Model[T], error) {
 
 func buildModel[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if err := c.checkBuilt(); err != nil {
 		return nil, err
 	}
 	c.Set = maps.Clone(c.Set)

@@ -8,9 +8,10 @@ import (
 
 // The poolings of positions, Config.Pool.
 const (
-	PoolMean = "mean" // of those that are valid
-	PoolLast = "last" // of the last that is valid
-	PoolCLS  = "cls"  // of a learned token in front of the others
+	PoolMean  = "mean"  // of those that are valid
+	PoolLast  = "last"  // of the last that is valid
+	PoolFirst = "first" // of the first, a token of the sequence
+	PoolCLS   = "cls"   // of a learned token in front of the others
 )
 
 // pool reduces the outputs of positions for the head. A sequence without valid
@@ -74,6 +75,8 @@ func (p *pool[T]) pooledRange(in *input[T], i int) (first, count int) {
 	switch p.kind {
 	case PoolCLS:
 		return 0, 1
+	case PoolFirst:
+		return 0, min(valid, 1)
 	case PoolLast:
 		return max(valid-1, 0), min(valid, 1)
 	}

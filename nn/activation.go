@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"math"
+
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
@@ -14,6 +16,7 @@ const (
 	GELU                       // x·Φ(x), with the error function
 	ReLU                       // max(x, 0)
 	SiLU                       // x·σ(x), σ(x) = 1/(1 + e^-x) (the same, section 2)
+	Tanh                       // tanh(x)
 
 	noActivation Activation = -1
 )
@@ -90,6 +93,10 @@ func activateElements[T tensor.Float](a Activation, k *kernel.Table[T], y, x []T
 		}
 	case SiLU:
 		setSiLU(k, y, x)
+	case Tanh:
+		for i, v := range x {
+			y[i] = T(math.Tanh(float64(v)))
+		}
 	}
 }
 
@@ -110,5 +117,10 @@ func activateElementsGrad[T tensor.Float](a Activation, k *kernel.Table[T], dx, 
 		}
 	case SiLU:
 		setSiLUGrad(k, dx, dy, x)
+	case Tanh:
+		for i, v := range x {
+			y := math.Tanh(float64(v))
+			dx[i] = T(float64(dy[i]) * (1 - float64(y*y)))
+		}
 	}
 }

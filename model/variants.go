@@ -1,0 +1,244 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/nn"
+)
+
+// The parallel blocks, Config.ParallelBlocks.
+const (
+	ParallelOne = "one" // attention and MLP read the same norm
+	ParallelTwo = "two" // each has its own norm
+)
+
+// The kinds of rope scaling, RopeScaling.Kind.
+const (
+	LinearScaling = "linear" // all frequencies over Factor (Chen et al. 2023, arXiv 2306.15595)
+	Llama3Scaling = "llama3" // low frequencies over Factor (Grattafiori et al. 2024, arXiv 2407.21783)
+	YarnScaling   = "yarn"   // NTK by parts and a factor of the rotations (Peng et al. 2023, arXiv 2309.00071)
+)
+
+// RopeScaling describes scaled frequencies of rotations. A frequency f turns
+// OriginalContext·f/2π times over the original context.
+type RopeScaling struct {
+	Kind            string  `json:"kind"`
+	Factor          float64 `json:"factor"`                     // divides scaled frequencies; 1 or more
+	OriginalContext int     `json:"original_context,omitempty"` // tokens before scaling; llama3 and yarn need it
+
+	// Llama3Scaling scales frequencies of fewer than LowFrequency turns whole, and of
+	// more than HighFrequency turns not at all. Between them it interpolates. 0: 1 and 4.
+	LowFrequency  float64 `json:"low_frequency,omitempty"`
+	HighFrequency float64 `json:"high_frequency,omitempty"`
+
+	// YarnScaling scales frequencies of fewer than BetaSlow turns whole, and of more than
+	// BetaFast turns not at all. Between them it interpolates by the pair. 0: 1 and 32.
+	BetaFast float64 `json:"beta_fast,omitempty"`
+	BetaSlow float64 `json:"beta_slow,omitempty"`
+	// AttentionFactor multiplies sines and cosines with YarnScaling; 0: 1 + 0.1·ln(Factor).
+	AttentionFactor float64 `json:"attention_factor,omitempty"`
+}
+
+// Biases says which layers have a bias.
+type Biases struct {
+	QKV        bool `json:"qkv"` // projections to queries, keys and values
+	O          bool `json:"o"`   // projections of attention's output
+	MLP        bool `json:"mlp"`
+	Norm       bool `json:"norm"`        // layer norms, with the norms of entry and head
+	Head       bool `json:"head"`        // outputs
+	HeadHidden bool `json:"head_hidden"` // units before the outputs
+}
+
+// biases returns which layers have a bias.
+func (c Config) biases() Biases {
+	if c.Biases != nil {
+		return *c.Biases
+	}
+	return Biases{c.Bias, c.Bias, c.Bias, c.Bias, c.Bias, c.Bias}
+}
+
+// epsilon returns the Eps of norms.
+func (c Config) epsilon() float64 {
+	if c.NormEps == 0 {
+		return normEps
+	}
+	return c.NormEps
+}
+
+// rotatedWidth returns the number of channels of a head that are rotated.
+func (c Config) rotatedWidth() int {
+	if c.RopeFraction == 0 {
+		return c.headWidth()
+	}
+	return int(float64(c.headWidth()) * c.RopeFraction)
+}
+
+// positionRows returns the number of rows of learned positions.
+func (c Config) positionRows() int {
+	if c.PositionTable == 0 {
+		return c.Context + c.frontPositions()
+	}
+	return c.PositionTable
+}
+
+// learnedPositions returns the number of positions of a sequence that the learned table
+// has.
+func (c Config) learnedPositions() int {
+	return c.positionRows() - c.PositionOffset - c.frontPositions()
+}
+
+func (c Config) sourceLayers() int {
+	if c.SourceLayers == 0 {
+		return c.Layers
+	}
+	return c.SourceLayers
+}
+
+// layerWindow returns the span of the window of layer i; 0: none.
+func (c Config) layerWindow(i int) int {
+	if len(c.LayerWindows) == 0 {
+		return 0
+	}
+	return c.LayerWindows[i]
+}
+
+// checkVariants returns an error for an invalid field of the variants of a transformer.
+func (c Config) checkVariants() error {
+	switch {
+	case c.Kind == Convolutional && c.hasVariants():
+		return fmt.Errorf("kind: %s takes no fields of transformers beside heads and mechanism; leave out head_width, rope_fraction, rope_scaling, layer_windows, relative_buckets, qk_norm, norm_*, no_*_norm, parallel_blocks, entry_*, token_types, position_* and biases", c.Kind)
+	case !(c.NormEps >= 0 && c.NormEps <= 1):
+		return fmt.Errorf("norm_eps: %g, needs to be from 0 to 1", c.NormEps)
+	case c.NormOffset && c.Norm != RMSNorm:
+		return fmt.Errorf("norm_offset: needs norm %s, norm is %q; set norm to %s, or norm_offset to false", RMSNorm, c.Norm, RMSNorm)
+	case c.NoFirstNorm && c.PostNorm:
+		return fmt.Errorf("no_first_norm: with post_norm no norm comes before the first attention; set one of them to false")
+	case c.ParallelBlocks != "" && c.ParallelBlocks != ParallelOne && c.ParallelBlocks != ParallelTwo:
+		return fmt.Errorf("parallel_blocks: %q is none of %s, %s", c.ParallelBlocks, ParallelOne, ParallelTwo)
+	case c.ParallelBlocks != "" && (c.PostNorm || c.Conv != 0 || c.Kind == EncoderDecoder):
+		return fmt.Errorf("parallel_blocks: %s, but kind is %s, post_norm %t and conv %d; set kind to %s or %s, post_norm to false and conv to 0", c.ParallelBlocks, c.Kind, c.PostNorm, c.Conv, Decoder, Encoder)
+	case !(c.EntryScale >= 0 && c.EntryScale <= 1e6):
+		return fmt.Errorf("entry_scale: %g, needs to be from 0 to 1e6", c.EntryScale)
+	case c.Inputs > 0 && (c.EntryScale != 0 || c.TokenTypes != 0):
+		return fmt.Errorf("inputs: %d numbers have no embeddings, but entry_scale is %g and token_types %d; set both to 0", c.Inputs, c.EntryScale, c.TokenTypes)
+	case c.TokenTypes != 0 && (c.frontPositions() > 0 || c.Kind == EncoderDecoder):
+		return fmt.Errorf("token_types: %d, but kind is %s and pool %q; set pool to %s and kind to %s or %s", c.TokenTypes, c.Kind, c.Pool, PoolFirst, Encoder, Decoder)
+	case c.SourceLayers != 0 && c.Kind != EncoderDecoder:
+		return fmt.Errorf("source_layers: %d, but kind %s has no source; set kind to %s, or source_layers to 0", c.SourceLayers, c.Kind, EncoderDecoder)
+	case c.SharedEmbedding && (c.Kind != EncoderDecoder || c.sourceVocab() != c.Vocab):
+		return fmt.Errorf("shared_embedding: kind is %s, vocab %d and source_vocab %d; needs kind %s and one vocabulary", c.Kind, c.Vocab, c.sourceVocab(), EncoderDecoder)
+	case (c.PositionTable != 0 || c.PositionOffset != 0) && c.Positions != Learned:
+		return fmt.Errorf("position_table: %d and position_offset: %d, but positions are %s; set positions to %s, or both to 0", c.PositionTable, c.PositionOffset, c.Positions, Learned)
+	case c.PositionTable != 0 && c.learnedPositions() < 1:
+		return fmt.Errorf("position_table: %d rows, of which position_offset %d are before the first position; set position_table to more", c.PositionTable, c.PositionOffset)
+	case c.PositionTable == 0 && c.PositionOffset != 0:
+		return fmt.Errorf("position_offset: %d, but position_table is 0; set position_table to the number of rows", c.PositionOffset)
+	case (c.HeadActivation != "" || c.HeadNorm) && c.HeadHidden == 0:
+		return fmt.Errorf("head_hidden: 0, but head_activation is %q and head_norm %t; set head_hidden to 1 or more", c.HeadActivation, c.HeadNorm)
+	}
+	if _, known := headActivations[c.HeadActivation]; !known {
+		return fmt.Errorf("head_activation: %q is none of %s, %s, %s, %s", c.HeadActivation, ReLU, Tanh, GELU, TanhGELU)
+	}
+	if err := c.checkRope(); err != nil || c.Heads == 0 {
+		return err
+	}
+	return c.checkAttentionVariants()
+}
+
+// hasVariants reports whether a field is set that convolutional nets do not take.
+func (c Config) hasVariants() bool {
+	return c.HeadWidth != 0 || c.RopeFraction != 0 || c.RopeScaling != nil || c.LocalRopeTheta != 0 || c.LayerWindows != nil ||
+		c.RelativeBuckets != 0 || c.QKNorm || c.NormEps != 0 || c.NormOffset || c.NoFirstNorm || c.NoFinalNorm || c.ParallelBlocks != "" ||
+		c.EntryScale != 0 || c.TokenTypes != 0 || c.EntryNorm || c.PositionTable != 0 || c.PositionOffset != 0 || c.Biases != nil || c.HeadNorm
+}
+
+// checkRope returns an error for an invalid field of the rotations.
+func (c Config) checkRope() error {
+	switch {
+	case c.Positions != Rotary && (c.RopeFraction != 0 || c.RopeScaling != nil || c.LocalRopeTheta != 0):
+		return fmt.Errorf("positions: %s, but rope_fraction is %g, local_rope_theta %g and rope_scaling set is %t; set positions to %s, or leave them out", c.Positions, c.RopeFraction, c.LocalRopeTheta, c.RopeScaling != nil, Rotary)
+	case c.Positions != Rotary:
+		return nil
+	case !(c.RopeFraction >= 0 && c.RopeFraction <= 1):
+		return fmt.Errorf("rope_fraction: %g, needs to be from 0 to 1", c.RopeFraction)
+	case c.RopeFraction != 0 && (c.rotatedWidth() < 2 || c.rotatedWidth()%2 != 0):
+		return fmt.Errorf("rope_fraction: %g of %d channels are %d, needs an even number of 2 or more", c.RopeFraction, c.headWidth(), c.rotatedWidth())
+	case !(c.LocalRopeTheta >= 0) || c.LocalRopeTheta > 1e30:
+		return fmt.Errorf("local_rope_theta: %g, needs to be from 0 to 1e30", c.LocalRopeTheta)
+	case c.LocalRopeTheta != 0 && len(c.LayerWindows) == 0:
+		return fmt.Errorf("local_rope_theta: %g, but layer_windows are empty; set layer_windows, or local_rope_theta to 0", c.LocalRopeTheta)
+	case c.RopeScaling == nil:
+		return nil
+	}
+	r := c.RopeScaling
+	switch {
+	case r.Kind != LinearScaling && r.Kind != Llama3Scaling && r.Kind != YarnScaling:
+		return fmt.Errorf("rope_scaling: kind %q is none of %s, %s, %s", r.Kind, LinearScaling, Llama3Scaling, YarnScaling)
+	case !(r.Factor >= 1 && r.Factor <= maxSize):
+		return fmt.Errorf("rope_scaling: factor %g, needs to be from 1 to %d", r.Factor, maxSize)
+	case r.Kind == LinearScaling && *r != (RopeScaling{Kind: r.Kind, Factor: r.Factor}):
+		return fmt.Errorf("rope_scaling: kind %s takes a factor alone, there is more: %+v", r.Kind, *r)
+	case r.Kind == LinearScaling:
+		return nil
+	case r.OriginalContext < 1 || r.OriginalContext > maxSize:
+		return fmt.Errorf("rope_scaling: original_context %d, needs to be from 1 to %d", r.OriginalContext, maxSize)
+	case r.Kind == Llama3Scaling && (r.BetaFast != 0 || r.BetaSlow != 0 || r.AttentionFactor != 0):
+		return fmt.Errorf("rope_scaling: kind %s has no beta_fast %g, beta_slow %g, attention_factor %g; set them to 0", r.Kind, r.BetaFast, r.BetaSlow, r.AttentionFactor)
+	case r.Kind == YarnScaling && (r.LowFrequency != 0 || r.HighFrequency != 0):
+		return fmt.Errorf("rope_scaling: kind %s has no low_frequency %g, high_frequency %g; set them to 0", r.Kind, r.LowFrequency, r.HighFrequency)
+	case r.Kind == Llama3Scaling && !(r.lowBound() > 0 && r.lowBound() < r.highBound() && r.highBound() <= maxSize):
+		return fmt.Errorf("rope_scaling: low_frequency %g and high_frequency %g, needs 0 < low < high", r.lowBound(), r.highBound())
+	case r.Kind == YarnScaling && !(r.slowBound() > 0 && r.slowBound() <= r.fastBound() && r.fastBound() <= maxSize):
+		return fmt.Errorf("rope_scaling: beta_slow %g and beta_fast %g, needs 0 < slow ≤ fast", r.slowBound(), r.fastBound())
+	case !(r.AttentionFactor >= 0 && r.AttentionFactor <= 1e3):
+		return fmt.Errorf("rope_scaling: attention_factor %g, needs to be from 0 to 1000", r.AttentionFactor)
+	}
+	return nil
+}
+
+func (r *RopeScaling) lowBound() float64  { return orDefault(r.LowFrequency, 1) }
+func (r *RopeScaling) highBound() float64 { return orDefault(r.HighFrequency, 4) }
+func (r *RopeScaling) slowBound() float64 { return orDefault(r.BetaSlow, 1) }
+func (r *RopeScaling) fastBound() float64 { return orDefault(r.BetaFast, 32) }
+
+// orDefault returns x, or the default if x is 0.
+func orDefault(x, byDefault float64) float64 {
+	if x == 0 {
+		return byDefault
+	}
+	return x
+}
+
+// checkAttentionVariants returns an error for an invalid field of attention.
+func (c Config) checkAttentionVariants() error {
+	if _, owns := nn.LookupMixer(c.Mechanism); owns && (c.HeadWidth != 0 || c.LayerWindows != nil || c.RelativeBuckets != 0 || c.QKNorm || c.Biases != nil || c.RopeFraction != 0 || c.ParallelBlocks != "") {
+		return fmt.Errorf("mechanism: %s owns its projections, and takes no head_width, layer_windows, relative_buckets, qk_norm, biases, rope_fraction or parallel_blocks; leave them out, or set mechanism to softmax", c.Mechanism)
+	}
+	if n := len(c.LayerWindows); n != 0 && n != c.Layers {
+		return fmt.Errorf("layer_windows: has %d elements, layers is %d", n, c.Layers)
+	}
+	for i, w := range c.LayerWindows {
+		if w < 0 || w > maxSize {
+			return fmt.Errorf("layer_windows: layer %d has %d, needs to be from 0 to %d", i, w, maxSize)
+		}
+	}
+	switch {
+	case c.LayerWindows != nil && (c.Kind == EncoderDecoder || c.hasDecay() || c.AttentionDropout > 0):
+		return fmt.Errorf("layer_windows: kind is %s, decay %q and attention_dropout %g; set kind to %s or %s, and the others to none and 0", c.Kind, c.Decay, c.AttentionDropout, Decoder, Encoder)
+	case c.QKNorm && c.Kind == EncoderDecoder:
+		return fmt.Errorf("qk_norm: kind is %s; set kind to %s or %s, or qk_norm to false", c.Kind, Decoder, Encoder)
+	case c.RelativeBuckets != 0 && (c.Mechanism != "softmax" || c.Kind != Encoder || c.LayerWindows != nil):
+		return fmt.Errorf("relative_buckets: %d, but mechanism is %s, kind %s and layer_windows are %v; set mechanism to softmax, kind to %s, and leave out layer_windows", c.RelativeBuckets, c.Mechanism, c.Kind, c.LayerWindows, Encoder)
+	case c.RelativeBuckets != 0 && (c.RelativeBuckets < 4 || c.RelativeBuckets%2 != 0 || c.RelativeBuckets > 256):
+		return fmt.Errorf("relative_buckets: %d, needs an even number from 4 to 256", c.RelativeBuckets)
+	}
+	return nil
+}
+
+// checkBuilt returns an error for a field whose layers do not exist.
+func (c Config) checkBuilt() error {
+	if c.hasVariants() || c.HeadActivation != "" || c.SharedEmbedding || c.SourceLayers != 0 {
+		return fmt.Errorf("config: a variant of the transformer is not built")
+	}
+	return nil
+}
