@@ -3,6 +3,7 @@ package attention
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -10,14 +11,29 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Rope holds rotations of channel pairs (j, j+Half) by position (Su et al.
-// 2021, RoFormer, eq. 34; pairs as the halves of a row). Row j of the tables
-// rotates key j of a sequence, row i+off its query i, where off is M-N in a
-// causal call and 0 otherwise. Positions beyond the first are the caller's: a
-// table for tokens that continue a state starts at their absolute position.
+// Rope holds rotations of channel pairs (j, j+Half) by position (Su et al. 2021,
+// RoFormer, eq. 34; pairs as the halves of the first 2·Half channels). The other channels
+// of a row stay. Row j of the tables rotates key j of a sequence, row i+off its query i,
+// where off is M-N in a causal call and 0 otherwise. Positions beyond the first are the
+// caller's: a table for tokens that continue a state starts at their absolute position.
 type Rope[T tensor.Float] struct {
-	Half     int // pairs per row: D/2; the last channel of an odd D stays
+	Half     int // pairs per row, at most D/2
 	Cos, Sin []T // [rows·Half]
+}
+
+// Frequencies are the angles by which a position turns pairs of channels.
+type Frequencies struct {
+	Pairs  []float64 // of each pair
+	Factor float64   // multiplies sines and cosines; 0: 1
+}
+
+// NewFrequencies returns the frequencies theta^(-2j/d) of the pairs j < d/2 of width d.
+func NewFrequencies(d int, theta float64) Frequencies {
+	f := Frequencies{Pairs: make([]float64, d/2)}
+	for j := range f.Pairs {
+		f.Pairs[j] = math.Pow(theta, -2*float64(j)/float64(d))
+	}
+	return f
 }
 
 // NewRope returns the rotations of positions start ≤ t < start+rows for width d, with
@@ -25,37 +41,41 @@ type Rope[T tensor.Float] struct {
 // exact product with t, because its rounding exceeds a float32's at positions of 2^30
 // and beyond.
 func NewRope[T tensor.Float](d int, theta float64, start int64, rows int) *Rope[T] {
-	r := &Rope[T]{Half: d / 2}
-	r.Cos = make([]T, rows*r.Half)
-	r.Sin = make([]T, rows*r.Half)
-	r.Fill(d, theta, start)
+	f := NewFrequencies(d, theta)
+	r := new(Rope[T])
+	r.Fill(&f, start, rows)
 	return r
 }
 
-// Fill sets the rotations of a table to positions from start on. Each is computed for
-// itself, on all threads.
-func (r *Rope[T]) Fill(d int, theta float64, start int64) {
+// Fill sets the table to rotations of positions start ≤ t < start+rows, in its own memory
+// where that suffices. Each is computed for itself, on all threads.
+func (r *Rope[T]) Fill(f *Frequencies, start int64, rows int) {
+	r.Half = len(f.Pairs)
+	size := rows * r.Half
+	r.Cos, r.Sin = slices.Grow(r.Cos[:0], size)[:size], slices.Grow(r.Sin[:0], size)[:size]
 	if r.Half == 0 {
 		return
 	}
 	const sincos = 400 // multiply-adds that take as long as an angle
-	n := r.Rows()
-	par.Run(n, 128, sincos*float64(n)*float64(r.Half), ropeFill[T]{r, d, theta, start})
+	factor := f.Factor
+	if factor == 0 {
+		factor = 1
+	}
+	par.Run(rows, 128, sincos*float64(size), ropeFill[T]{r, f.Pairs, factor, start})
 }
 
 // ropeFill is a table to be filled.
 type ropeFill[T tensor.Float] struct {
-	rope  *Rope[T]
-	d     int
-	theta float64
-	start int64
+	rope   *Rope[T]
+	pairs  []float64
+	factor float64
+	start  int64
 }
 
 // RunRange fills rows i0 ≤ i < i1.
 func (f *ropeFill[T]) RunRange(i0, i1 int) {
 	r := f.rope
-	for j := range r.Half {
-		freq := math.Pow(f.theta, -2*float64(j)/float64(f.d))
+	for j, freq := range f.pairs {
 		for i := i0; i < i1; i++ {
 			t := float64(f.start + int64(i))
 			angle := t * freq
@@ -64,8 +84,8 @@ func (f *ropeFill[T]) RunRange(i0, i1 int) {
 			// 2^40. The next terms of its sine and cosine vanish.
 			x := math.FMA(t, freq, -angle)
 			ds, dc := x-float64(x*x*x)/6, 1-float64(x*x)/2
-			r.Cos[i*r.Half+j] = T(float64(c*dc) - float64(s*ds))
-			r.Sin[i*r.Half+j] = T(float64(s*dc) + float64(c*ds))
+			r.Cos[i*r.Half+j] = T(f.factor * (float64(c*dc) - float64(s*ds)))
+			r.Sin[i*r.Half+j] = T(f.factor * (float64(s*dc) + float64(c*ds)))
 		}
 	}
 }
@@ -76,7 +96,7 @@ func (r *Rope[T]) check(d int) error {
 	switch {
 	case r == nil:
 		return nil
-	case r.Half != d/2:
+	case r.Half > d/2:
 		return fmt.Errorf("rope: rotates %d pairs of channels, D is %d", r.Half, d)
 	case len(r.Sin) != len(r.Cos):
 		return fmt.Errorf("rope: has %d sines, and %d cosines", len(r.Sin), len(r.Cos))

@@ -31,7 +31,8 @@ type builder[T tensor.Float] struct {
 	set param.Set[T]
 	// constants are numbers that mechanisms draw and do not learn.
 	constants param.Set[T]
-	layers    []layer[T] // of attention
+	layers    []layer[T]             // of attention
+	relative  attention.Mechanism[T] // of all layers; nil: each has its own
 	err       error
 
 	countsOnly   bool    // weights are only counted: they have no elements
@@ -93,9 +94,9 @@ func (b *builder[T]) initDeviation(in int) float64 {
 func (b *builder[T]) entryDeviation() float64 { return b.initDeviation(1) }
 
 // newLinear adds a projection. Its initial weights are multiplied by share.
-func (b *builder[T]) newLinear(name string, share float64, out, in int) nn.Linear[T] {
+func (b *builder[T]) newLinear(name string, share float64, out, in int, bias bool) nn.Linear[T] {
 	l := nn.Linear[T]{W: b.addNormal(name+".weight", share*b.initDeviation(in), out, in)}
-	if b.c.Bias {
+	if bias {
 		l.B = b.addConstant(name+".bias", 0, out)
 	}
 	return l
@@ -126,14 +127,15 @@ func (b *builder[T]) newDecay(name string) *nn.Decay[T] {
 	return nil
 }
 
-// newMixer makes the mixer of a block. causal selects causal self-attention.
-func (b *builder[T]) newMixer(name string, causal bool) nn.Mixer[T] {
+// newMixer makes the mixer of a block. causal selects causal self-attention, and window its
+// span; 0: all keys.
+func (b *builder[T]) newMixer(name string, causal bool, window int) nn.Mixer[T] {
 	if b.c.Kind == Convolutional {
 		return b.newBareAttention(name)
 	}
 	row, owns := nn.LookupMixer(b.c.Mechanism)
 	if !owns {
-		return b.newAttention(name, causal)
+		return b.newAttention(name, causal, window)
 	}
 	m, err := nn.NewMixer(row, b.c.Width, b.c.mechanismOptions(), b.weightMaker(name))
 	if err != nil {
@@ -152,17 +154,25 @@ func (b *builder[T]) weightMaker(layer string) *nn.WeightMaker[T] {
 	}
 }
 
-// newMixerBlock makes the block of a mixer. causal selects a causal mixer.
-func (b *builder[T]) newMixerBlock(name string, causal bool) block[T] {
-	x := block[T]{norm: b.newNorm(name + "attn_norm"), conv: b.newConv(name + "attn_conv"), residual: true}
-	x.mixer = b.newMixer(name+"attn", causal)
+// newMixerBlock makes the block of the mixer of layer i. causal selects a causal mixer.
+func (b *builder[T]) newMixerBlock(name string, i int, causal bool) block[T] {
+	x := block[T]{norm: identity[T]{}, rotation: b.c.rotationKind(i), residual: true}
+	if i > 0 || !b.c.NoFirstNorm {
+		x.norm = b.newNorm(name+"attn_norm", b.c.Width)
+	}
+	x.conv = b.newConv(name + "attn_conv")
+	x.mixer = b.newMixer(name+"attn", causal, b.c.layerWindow(i))
 	x.branch = x.mixer
 	return x
 }
 
 // newInnerBlock makes the block after the mixer: an MLP or an ISTA step.
 func (b *builder[T]) newInnerBlock(name string) block[T] {
-	x := block[T]{norm: b.newNorm(name + "mlp_norm"), conv: b.newConv(name + "mlp_conv")}
+	x := block[T]{parallel: b.c.ParallelBlocks != ""}
+	if b.c.ParallelBlocks != ParallelOne {
+		x.norm = b.newNorm(name+"mlp_norm", b.c.Width)
+	}
+	x.conv = b.newConv(name + "mlp_conv")
 	row, _ := nn.LookupMixer(b.c.Mechanism)
 	if x.residual = !row.ISTA; x.residual {
 		x.branch = b.newMLP(name + "mlp")
@@ -176,31 +186,39 @@ func (b *builder[T]) newInnerBlock(name string) block[T] {
 	return x
 }
 
-// newAttention makes a layer of attention. causal selects causal self-attention.
-func (b *builder[T]) newAttention(name string, causal bool) *nn.Attention[T] {
-	w, d := b.c.Width, b.c.headWidth()
+// newAttention makes a layer of attention. causal selects causal self-attention, and window
+// its span; 0: all keys.
+func (b *builder[T]) newAttention(name string, causal bool, window int) *nn.Attention[T] {
+	w, d, bias := b.c.Width, b.c.headWidth(), b.c.biases()
 	a := &nn.Attention[T]{H: b.c.Heads, Hkv: b.c.kvHeads(), D: d}
-	a.Q = b.newLinear(name+".q_proj", 1, w, w)
-	a.K = b.newLinear(name+".k_proj", 1, a.Hkv*d, w)
-	a.V = b.newLinear(name+".v_proj", 1, a.Hkv*d, w)
-	a.O = b.newLinear(name+".o_proj", b.residualShare(), w, w)
+	a.Q = b.newLinear(name+".q_proj", 1, a.H*d, w, bias.QKV)
+	a.K = b.newLinear(name+".k_proj", 1, a.Hkv*d, w, bias.QKV)
+	a.V = b.newLinear(name+".v_proj", 1, a.Hkv*d, w, bias.QKV)
+	a.O = b.newLinear(name+".o_proj", b.residualShare(), w, a.H*d, bias.O)
+	if b.c.QKNorm {
+		a.QNorm, a.KNorm = b.newRMSNorm(name+".q_norm", d), b.newRMSNorm(name+".k_norm", d)
+	}
 	if causal {
 		a.Decay = b.newDecay(name + ".decay")
 	}
-	b.setMechanism(name, a)
+	if b.c.RelativeBuckets > 0 {
+		b.shareRelative(name, a)
+	} else {
+		b.setMechanism(name, a, window)
+	}
 	if causal && b.err == nil { // it generates from a state
 		b.err = a.Mechanism.Plan(attention.Shape{B: 1, H: a.H, Hkv: a.Hkv, N: 1, M: 1, D: d, Dv: d, Causal: true}).WidthError
 	}
 	return a
 }
 
-// setMechanism sets the mechanism of a layer.
-func (b *builder[T]) setMechanism(name string, a *nn.Attention[T]) {
-	o := b.c.mechanismOptions()
+// setMechanism sets the mechanism of a layer with a window; 0: Config.Mechanism.
+func (b *builder[T]) setMechanism(name string, a *nn.Attention[T], window int) {
+	kind, o := b.c.layerMechanism(window)
 	if b.key != nil {
 		o.Seed = b.key.Fold(uint64(len(b.set.All()))).Uint64(0) // of the next weight
 	}
-	m, err := mechanism.New[T](b.c.Mechanism, o)
+	m, err := mechanism.New[T](kind, o)
 	if err != nil {
 		b.err = err
 		return
@@ -214,6 +232,23 @@ func (b *builder[T]) setMechanism(name string, a *nn.Attention[T]) {
 	b.layers = append(b.layers, layer[T]{name, a})
 	b.set.AddPrefixed(name+".", m.Params())
 	b.constants.AddPrefixed(name+".", m.Constants())
+}
+
+// shareRelative sets the mechanism of a layer to the model's only softmax with a bias by
+// distance.
+func (b *builder[T]) shareRelative(name string, a *nn.Attention[T]) {
+	if b.relative == nil {
+		if b.relative, b.err = mechanism.NewRelativeSoftmax[T](b.c.Heads, b.c.RelativeBuckets); b.err != nil {
+			return
+		}
+		if !b.countsOnly {
+			b.set.AddPrefixed("relative.", b.relative.Params())
+		}
+	}
+	a.Mechanism = b.relative
+	if !b.countsOnly {
+		b.layers = append(b.layers, layer[T]{name, a})
+	}
 }
 
 // newConv makes a convolution that starts as the identity plus noise, nil if the
@@ -231,40 +266,46 @@ func (b *builder[T]) newConv(name string) *nn.Conv[T] {
 }
 
 // newStack makes an encoder or a decoder; cross adds attention to a source.
-func (b *builder[T]) newStack(prefix string, vocab int, causal, cross bool) *stack[T] {
+func (b *builder[T]) newStack(prefix string, layers, vocab int, causal, cross bool) *stack[T] {
 	c := b.c
-	s := &stack[T]{width: c.Width, d: c.headWidth(), causal: causal, post: c.PostNorm}
+	s := &stack[T]{width: c.Width, causal: causal, post: c.PostNorm, parallel: c.ParallelBlocks != "", frequencies: c.frequencies()}
+	s.entry.scale = T(orDefault(c.EntryScale, 1))
 	s.drop.Rate = c.AttentionDropout
 	s.drop.Kind, _ = c.dropKind() // validated
 	s.rate = c.Dropout
 	if c.Inputs > 0 {
-		s.entry.numbers = b.newLinear(prefix+"input", 1, c.Width, c.Inputs)
-	} else {
+		s.entry.numbers = b.newLinear(prefix+"input", 1, c.Width, c.Inputs, c.Bias)
+	} else if !c.SharedEmbedding || cross {
 		s.entry.embed.W = b.addNormal(prefix+"embed.weight", b.entryDeviation(), vocab, c.Width)
 	}
 	if c.frontPositions() > 0 {
 		s.entry.front = b.addNormal(prefix+"cls.weight", b.entryDeviation(), c.Width)
 		s.entry.front.Decay = false
 	}
-	positions := c.Context + c.frontPositions()
 	switch c.Positions {
 	case Learned:
-		s.position = &nn.Learned[T]{W: b.addNormal(prefix+"position.weight", b.entryDeviation(), positions, c.Width)}
+		s.entry.position = &nn.Learned[T]{W: b.addNormal(prefix+"position.weight", b.entryDeviation(), c.positionRows(), c.Width), Offset: c.PositionOffset}
 	case Sinusoidal:
 		// Sinusoids of this amplitude are as large as initial embeddings.
-		s.position = nn.NewSinusoidal[T](c.Width, b.entryDeviation()*math.Sqrt2, min(positions, sinusoids/c.Width))
-	case Rotary:
-		s.theta = c.ropeBase()
+		s.entry.position = nn.NewSinusoidal[T](c.Width, b.entryDeviation()*math.Sqrt2, min(c.positionRows(), sinusoids/c.Width))
 	}
-	for i := range c.Layers {
+	if c.TokenTypes > 0 {
+		s.entry.types = &nn.Embedding[T]{W: b.addNormal(prefix+"type.weight", b.entryDeviation(), c.TokenTypes, c.Width)}
+	}
+	if c.EntryNorm {
+		s.entry.norm = b.newNorm(prefix+"entry_norm", c.Width)
+	}
+	for i := range layers {
 		name := fmt.Sprintf("%slayers.%d.", prefix, i)
-		s.blocks = append(s.blocks, b.newMixerBlock(name, causal))
+		s.blocks = append(s.blocks, b.newMixerBlock(name, i, causal))
 		if cross {
-			s.blocks = append(s.blocks, block[T]{norm: b.newNorm(name + "cross_norm"), branch: nn.CrossAttention[T]{Layer: b.newAttention(name+"cross", false)}, residual: true})
+			s.blocks = append(s.blocks, block[T]{norm: b.newNorm(name+"cross_norm", c.Width), branch: nn.CrossAttention[T]{Layer: b.newAttention(name+"cross", false, 0)}, residual: true})
 		}
 		s.blocks = append(s.blocks, b.newInnerBlock(name))
 	}
-	s.period = len(s.blocks) / c.Layers
-	s.norm = b.newNorm(prefix + "norm")
+	s.period = len(s.blocks) / layers
+	if s.norm = (identity[T]{}); !c.NoFinalNorm {
+		s.norm = b.newNorm(prefix+"norm", c.Width)
+	}
 	return s
 }

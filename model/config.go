@@ -273,7 +273,7 @@ func (c Config) Validate() error {
 	if err := c.checkOwner(); err != nil {
 		return err
 	}
-	m, size, err := c.bareMixer(c.IsCausal())
+	m, size, err := c.bareMixer(c.IsCausal(), 0)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ import "github.com/farfield-ml/farfield/nn"
 
 // Params returns the number of weights of a model of a valid configuration.
 func (c Config) Params() int {
-	_, size, err := c.bareMixer(true)
+	_, size, err := c.bareMixer(true, 0)
 	if err != nil {
 		return 0
 	}
@@ -15,18 +15,18 @@ func (c Config) Params() int {
 // and costs can be asked. The mixer is self-attention or its replacement, and nil in a
 // net without attention. Mixer returns an error if the mechanism refuses its options.
 func (c Config) Mixer() (nn.Mixer[float32], error) {
-	m, _, err := c.bareMixer(c.IsCausal())
+	m, _, err := c.bareMixer(c.IsCausal(), 0)
 	return m, err
 }
 
-// bareMixer returns the mixer of a block and its number of weights. The weights have no
-// elements.
-func (c Config) bareMixer(causal bool) (m nn.Mixer[float32], size float64, err error) {
+// bareMixer returns the mixer of a block with a window, 0: with Mechanism, and its number of
+// weights. The weights have no elements.
+func (c Config) bareMixer(causal bool, window int) (m nn.Mixer[float32], size float64, err error) {
 	if c.Heads == 0 {
 		return nil, 0, nil
 	}
 	b := &builder[float32]{c: c, countsOnly: true}
-	m = b.newMixer("", causal)
+	m = b.newMixer("", causal, window)
 	return m, b.size, b.err
 }
 
@@ -37,42 +37,57 @@ func (c Config) storedSize() float64 {
 		return c.weightSize(0)
 	}
 	b := &builder[float32]{c: c, countsOnly: true}
-	b.newMixer("", c.IsCausal())
+	b.newMixer("", c.IsCausal(), 0)
 	return c.weightSize(b.size) + float64(c.Layers)*b.constantSize
 }
 
 // weightSize returns Params for a mixer with the given number of weights. It is exact
 // below 2⁵³ and does not overflow.
 func (c Config) weightSize(mixer float64) float64 {
-	w, bias := float64(c.Width), 0.0
-	if c.Bias {
-		bias = 1
+	w, biases := float64(c.Width), c.biases()
+	linear := func(out, in float64, bias bool) float64 {
+		if bias {
+			in++
+		}
+		return out * in
 	}
-	linear := func(out, in float64) float64 { return out * (in + bias) }
 	vocab, layers := float64(c.Vocab), float64(c.Layers)
 
 	outputs, read, head := float64(c.outputSize()), float64(c.pooledWidth()), 0.0
 	if c.HeadHidden > 0 {
-		head, read = linear(float64(c.HeadHidden), read), float64(c.HeadHidden)
+		head, read = linear(float64(c.HeadHidden), read, biases.HeadHidden), float64(c.HeadHidden)
 	}
-	if head += linear(outputs, read); c.Tied {
+	if c.HeadNorm {
+		head += c.countWeights(func(b *builder[float32]) { b.newNorm("", c.HeadHidden) })
+	}
+	if head += linear(outputs, read, biases.Head); c.Tied {
 		head -= vocab * w
 	}
 	if c.Kind == Convolutional {
 		window := float64(c.Conv)
-		return linear(w, window*float64(c.Inputs)) + (layers-2)*linear(w, window*w) + mixer + head
+		return linear(w, window*float64(c.Inputs), c.Bias) + (layers-2)*linear(w, window*w, c.Bias) + mixer + head
 	}
 
-	norm := c.countWeights(func(b *builder[float32]) { b.newNorm("") })
+	norm := c.countWeights(func(b *builder[float32]) { b.newNorm("", c.Width) })
 	inner := c.countWeights(func(b *builder[float32]) { b.newInnerBlock("") })
 	block := norm + float64(c.Conv)*w
-	stack := norm + layers*(block+mixer+inner)
-	if c.Positions == Learned {
-		stack += float64(c.Context+c.frontPositions()) * w
+	ends := norm // of a stack, with its tables
+	for _, absent := range []bool{c.NoFirstNorm, c.NoFinalNorm} {
+		if absent {
+			ends -= norm
+		}
 	}
+	if c.EntryNorm {
+		ends += norm
+	}
+	if c.Positions == Learned {
+		ends += float64(c.positionRows()) * w
+	}
+	ends += float64(c.TokenTypes)*w + float64(c.RelativeBuckets*c.Heads)
+	stack := ends + layers*(block+mixer+inner)
 	n := stack + head + float64(c.frontPositions())*w
 	if c.Inputs > 0 {
-		n += linear(w, float64(c.Inputs))
+		n += linear(w, float64(c.Inputs), c.Bias)
 	} else {
 		n += vocab * w
 	}
@@ -81,7 +96,11 @@ func (c Config) weightSize(mixer float64) float64 {
 		if c.Decay == LearnedDecay {
 			gate = float64(c.kvHeads()) * (w + 1)
 		}
-		n += stack + float64(c.sourceVocab())*w + layers*(block+mixer-2*gate) // cross-attention
+		source := float64(c.sourceLayers())
+		n += ends + source*(block+mixer-gate+inner) + layers*(block+mixer-gate) // encoder, cross-attention
+		if !c.SharedEmbedding {
+			n += float64(c.sourceVocab()) * w
+		}
 	}
 	return n
 }
@@ -106,13 +125,18 @@ func (c Config) TrainFLOPs(tokens float64) float64 {
 func (c Config) bodyFLOPs() float64 {
 	w, inputs, layers := float64(c.Width), float64(c.Inputs), float64(c.Layers)
 	if c.Kind == Convolutional {
-		return 2*float64(c.Conv)*w*(inputs+(layers-2)*w) + c.mixerFLOPs(false)
+		return 2*float64(c.Conv)*w*(inputs+(layers-2)*w) + c.mixerFLOPs(false, 0)
 	}
 	inner := c.innerFLOPs() + 2*float64(2*c.Conv)*w // and the convolutions of both blocks
-	token := layers * (c.mixerFLOPs(c.IsCausal()) + inner)
+	token := layers * (c.mixerFLOPs(c.IsCausal(), 0) + inner)
+	for _, w := range c.LayerWindows {
+		if w > 0 {
+			token += c.mixerFLOPs(c.IsCausal(), w) - c.mixerFLOPs(c.IsCausal(), 0)
+		}
+	}
 	if c.Kind == EncoderDecoder {
-		token += layers * (c.mixerFLOPs(false) + inner) // the encoder
-		token += layers * c.mixerFLOPs(false)           // cross-attention
+		token += float64(c.sourceLayers()) * (c.mixerFLOPs(false, 0) + inner)
+		token += layers * c.mixerFLOPs(false, 0) // cross-attention
 	}
 	context := float64(c.Context)
 	return 2*inputs*w + token*(context+float64(c.frontPositions()))/context
@@ -141,10 +165,10 @@ func (c Config) headFLOPs() float64 {
 	return row / float64(c.Context*max(c.Parts, 1))
 }
 
-// mixerFLOPs returns the operations of the mixer of one layer in a forward pass, per
-// token.
-func (c Config) mixerFLOPs(causal bool) float64 {
-	m, _, err := c.bareMixer(causal)
+// mixerFLOPs returns the operations of the mixer of a layer with a window, 0: with
+// Mechanism, in a forward pass, per token.
+func (c Config) mixerFLOPs(causal bool, window int) float64 {
+	m, _, err := c.bareMixer(causal, window)
 	if err != nil || m == nil {
 		return 0
 	}

@@ -8,7 +8,9 @@
 // mixer that takes its place, cross-attention, or an MLP; or they are post-norm,
 // norm(x + f(x)); a last norm; then the head, which may be
 // tied to the embedding. In a decoder a short causal convolution may stand
-// between norm and f.
+// between norm and f. The fields of Config describe the variants of published
+// families: BERT, RoBERTa, DistilBERT, MPNet, ModernBERT, GPT-2, GPT-NeoX, Llama,
+// Mistral, Qwen, Gemma, Phi, BART and ViT.
 //
 // Forward keeps, in elements a token, with W the width, H heads of width D, Hkv
 // key heads and U hidden units:
@@ -16,12 +18,14 @@
 //	self-attention block    2·W + 2 + 2·H·D + 2·Hkv·D + H
 //	cross-attention block   2·W + 2 + 2·H·D + H, and 2·Hkv·D a token of the source
 //	MLP block               2·W + 2 + 2·U, or 2·W + 2 + 3·U with a gate
+//	norms of heads          H·D + Hkv·D + 2·H + 2·Hkv
+//	norm of the entry       W + 2
 //	last norm               2·W + 2
 //	convolution             W
 //	decay                   Hkv
 //	PoolCLS                 a position of each sequence more
 //	pooling                 W a sequence, 4·W a pair more
-//	units before the head   their number, for each output
+//	units before the head   their number, for each output; twice, unless ReLU; and once more with a norm
 //
 // A convolutional net, with windows of K positions of C channels, keeps
 // K·C + W for each convolution and K·W for the head, and 4·W + H and another W for

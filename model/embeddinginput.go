@@ -1,26 +1,71 @@
 package model
 
 import (
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// embeddingInput makes the first rows of a stack from tokens or numbers. If the head
-// reads a class position, a learned row precedes each sequence.
+// embeddingInput makes the first rows of a stack from tokens or numbers, with positions and
+// types. If the head reads a class position, a learned row precedes each sequence.
 type embeddingInput[T tensor.Float] struct {
-	embed   nn.Embedding[T]
-	numbers nn.Linear[T]    // [width,inputs], in place of the embedding; W nil: tokens
-	front   *param.Param[T] // [width]; nil: none
+	embed    nn.Embedding[T]
+	scale    T                // of embeddings; 1: none
+	numbers  nn.Linear[T]     // [width,inputs], in place of the embedding; W nil: tokens
+	front    *param.Param[T]  // [width]; nil: none
+	position nn.Position[T]   // nil: none, or rotations
+	types    *nn.Embedding[T] // nil: none
+	norm     nn.Norm[T]       // of the sum; nil: none
 }
 
-// forward sets x [b·n,width] to the embeddings of in. The elements of in at a learned
+// entryTrace holds the rows before the norm for backward.
+type entryTrace[T tensor.Float] struct {
+	x     []T // [b·n,width]
+	stats []T
+}
+
+// forward sets x [b·n,width] to the first rows for in, whose first position is start. It
+// returns an error if learned positions run out.
+func (e *embeddingInput[T]) forward(x tensor.Mat[T], in *input[T], start int64, tr *entryTrace[T]) error {
+	sum := x
+	if e.norm != nil {
+		sum = resizeMatrix(&tr.x, x.Rows, x.Cols)
+	}
+	e.embedRows(sum, in)
+	if e.types != nil {
+		e.types.Add(sum, in.types)
+	}
+	if table := e.positionTable(in); table != nil {
+		table.Add(sum, in.positions)
+	} else if e.position != nil {
+		if err := e.position.Forward(sum, in.b, start); err != nil {
+			return err
+		}
+	}
+	if e.norm != nil {
+		e.norm.Forward(x, sum, resizeMatrix(&tr.stats, x.Rows, 2).Data)
+	}
+	return nil
+}
+
+// positionTable returns the learned table if in names rows of it; nil otherwise.
+func (e *embeddingInput[T]) positionTable(in *input[T]) *nn.Embedding[T] {
+	table, learned := e.position.(*nn.Learned[T])
+	if in.positions == nil || !learned {
+		return nil
+	}
+	return &nn.Embedding[T]{W: table.W}
+}
+
+// embedRows sets x [b·n,width] to the embeddings of in. The elements of in at a learned
 // front position are ignored.
-func (e *embeddingInput[T]) forward(x tensor.Mat[T], in *input[T]) {
+func (e *embeddingInput[T]) embedRows(x tensor.Mat[T], in *input[T]) {
 	if e.numbers.W != nil {
 		e.numbers.Forward(x, in.values, false)
 	} else {
 		e.embed.Forward(x, in.tokens)
+		e.scaleRows(x)
 	}
 	if e.front != nil {
 		for i := 0; i < x.Rows; i += in.n {
@@ -29,8 +74,33 @@ func (e *embeddingInput[T]) forward(x tensor.Mat[T], in *input[T]) {
 	}
 }
 
+// scaleRows multiplies x by the scale of embeddings.
+func (e *embeddingInput[T]) scaleRows(x tensor.Mat[T]) {
+	if e.scale == 1 {
+		return
+	}
+	k := kernel.Active[T]()
+	for i := range x.Rows {
+		k.Scale(x.Row(i), e.scale, x.Row(i))
+	}
+}
+
 // backward adds to the gradients of the weights and overwrites dx [b·n,width].
-func (e *embeddingInput[T]) backward(dx tensor.Mat[T], in *input[T]) {
+func (e *embeddingInput[T]) backward(dx tensor.Mat[T], in *input[T], start int64, tr *entryTrace[T], sc *scratch[T]) {
+	if e.norm != nil {
+		dsum := resizeMatrix(&sc.dentry, dx.Rows, dx.Cols)
+		clear(dsum.Data)
+		e.norm.Backward(dsum, dx, resizeMatrix(&tr.x, dx.Rows, dx.Cols), tr.stats)
+		dx = dsum
+	}
+	if table := e.positionTable(in); table != nil {
+		table.Backward(dx, in.positions)
+	} else if e.position != nil {
+		e.position.Backward(dx, in.b, start)
+	}
+	if e.types != nil {
+		e.types.Backward(dx, in.types)
+	}
 	if e.front != nil {
 		for i := 0; i < dx.Rows; i += in.n {
 			row := dx.Row(i)
@@ -43,6 +113,7 @@ func (e *embeddingInput[T]) backward(dx tensor.Mat[T], in *input[T]) {
 	if e.numbers.W != nil {
 		e.numbers.BackwardWeights(dx, in.values)
 	} else {
+		e.scaleRows(dx)
 		e.embed.Backward(dx, in.tokens)
 	}
 }
@@ -53,11 +124,12 @@ type batchCopy[T tensor.Float] struct {
 	tokens []int32
 	values []T
 	lens   []int64
+	mask   []bool
 }
 
 // readBatch returns b with front positions before each sequence.
 func (r *batchCopy[T]) readBatch(b *Batch, inputs, front int) input[T] {
-	in := input[T]{b: b.B, n: b.N + front, tokens: b.Tokens, lens: b.Lens, key: b.Key.Fold(0), ctx: b.Ctx}
+	in := input[T]{b: b.B, n: b.N + front, tokens: b.Tokens, lens: b.Lens, mask: b.KeyMask, positions: b.Positions, types: b.Types, key: b.Key.Fold(0), ctx: b.Ctx}
 	if inputs > 0 {
 		in.values = resizeMatrix(&r.values, in.b*in.n, inputs)
 		for i := range in.b {
@@ -85,6 +157,16 @@ func (r *batchCopy[T]) readBatch(b *Batch, inputs, front int) input[T] {
 			r.lens = append(r.lens, l+int64(front))
 		}
 		in.lens = r.lens
+	}
+	if b.KeyMask != nil {
+		r.mask = r.mask[:0]
+		for i := range in.b {
+			for range front {
+				r.mask = append(r.mask, true)
+			}
+			r.mask = append(r.mask, b.KeyMask[i*b.N:][:b.N]...)
+		}
+		in.mask = r.mask
 	}
 	return in
 }

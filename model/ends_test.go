@@ -83,7 +83,7 @@ func TestEndsAreChecked(t *testing.T) {
 		{with(tiny(EncoderDecoder, "softmax"), func(c *Config) { c.Inputs, c.Vocab, c.Outputs = 2, 0, 3 }), "inputs: 2, but kind encoder-decoder reads tokens"},
 		{with(enc, func(c *Config) { c.Outputs = -1 }), "outputs: -1, needs"},
 		{with(enc, func(c *Config) { c.HeadHidden = -1 }), "head_hidden: -1, needs"},
-		{with(enc, func(c *Config) { c.Pool = "max" }), `pool: "max" is none of mean, last, cls`},
+		{with(enc, func(c *Config) { c.Pool = "max" }), `pool: "max" is none of mean, last, first, cls`},
 		{with(dec, func(c *Config) { c.Pool = PoolCLS }), "pool: cls sees nothing in front of kind decoder, last has seen all"},
 		{with(enc, func(c *Config) { c.Parts = 2 }), "parts: 2 need to be pooled"},
 		{with(enc, func(c *Config) { c.Parts = 3 }), "parts: 3, needs to be 1 or 2"},

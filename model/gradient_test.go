@@ -85,6 +85,7 @@ func cases() map[string]Config {
 		"default hidden":  with(d, func(c *Config) { c.Hidden = 0 }),
 		"order and scale": with(d, func(c *Config) { c.Order, c.Set = 4, map[string]string{"scale": "1/sqrt(D)"} }),
 	})
+	maps.Copy(all, variants())
 	e, n := tiny(Encoder, "fastmax"), tiny(Encoder, "softmax")
 	e.Tied, n.Tied = false, false
 	n.Vocab, n.Inputs, n.Outputs = 0, 3, 5
@@ -134,6 +135,9 @@ func batch(c Config, seed uint64, b, n int, padded bool) *Batch {
 		return ids
 	}
 	x := &Batch{B: b, N: n}
+	if c.TokenTypes > 0 {
+		x.Types = draw(3, b*n, c.TokenTypes)
+	}
 	if c.Inputs == 0 {
 		x.Tokens = draw(0, b*n, c.Vocab)
 	} else {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // The kinds of norm.
@@ -73,28 +74,53 @@ func (c Config) mlpKind() mlpKind {
 	return mlps[0]
 }
 
-// newNorm makes a norm.
-func (b *builder[T]) newNorm(name string) nn.Norm[T] {
-	gain := b.addConstant(name+".weight", 1, b.c.Width)
+// newNorm makes a norm of rows of a width.
+func (b *builder[T]) newNorm(name string, width int) nn.Norm[T] {
 	if b.c.Norm == RMSNorm {
-		return &nn.RMSNorm[T]{Gain: gain, Eps: normEps}
+		return b.newRMSNorm(name, width)
 	}
-	n := &nn.LayerNorm[T]{Gain: gain, Eps: normEps}
-	if b.c.Bias {
-		n.Bias = b.addConstant(name+".bias", 0, b.c.Width)
+	n := &nn.LayerNorm[T]{Gain: b.addConstant(name+".weight", 1, width), Eps: T(b.c.epsilon())}
+	if b.c.biases().Norm {
+		n.Bias = b.addConstant(name+".bias", 0, width)
 	}
 	return n
 }
 
+// newRMSNorm makes an RMSNorm of rows of a width.
+func (b *builder[T]) newRMSNorm(name string, width int) *nn.RMSNorm[T] {
+	gain := T(1)
+	if b.c.NormOffset {
+		gain = 0
+	}
+	return &nn.RMSNorm[T]{Gain: b.addConstant(name+".weight", gain, width), Eps: T(b.c.epsilon()), Offset: b.c.NormOffset}
+}
+
+// identity leaves rows as they are, in place of a norm.
+type identity[T tensor.Float] struct{}
+
+// Forward copies x to y. Factors of rows are 1.
+func (identity[T]) Forward(y, x tensor.Mat[T], stats []T) {
+	for i := range x.Rows {
+		copy(y.Row(i), x.Row(i))
+		stats[2*i], stats[2*i+1] = 0, 1
+	}
+}
+
+// Backward adds dy to dx.
+func (identity[T]) Backward(dx, dy, _ tensor.Mat[T], _ []T) { nn.AddTo(dx, dy) }
+
+// Affine returns no gain and no bias. A row keeps its mean.
+func (identity[T]) Affine() (gain, bias []T, centred bool) { return nil, nil, false }
+
 // newMLP makes an MLP.
 func (b *builder[T]) newMLP(name string) nn.Branch[T] {
-	kind := b.c.mlpKind()
+	kind, bias := b.c.mlpKind(), b.c.biases().MLP
 	var gate nn.Linear[T]
 	if kind.gated {
-		gate = b.newLinear(name+".gate_proj", 1, b.c.hiddenWidth(), b.c.Width)
+		gate = b.newLinear(name+".gate_proj", 1, b.c.hiddenWidth(), b.c.Width, bias)
 	}
-	up := b.newLinear(name+".up_proj", 1, b.c.hiddenWidth(), b.c.Width)
-	down := b.newLinear(name+".down_proj", b.residualShare(), b.c.Width, b.c.hiddenWidth())
+	up := b.newLinear(name+".up_proj", 1, b.c.hiddenWidth(), b.c.Width, bias)
+	down := b.newLinear(name+".down_proj", b.residualShare(), b.c.Width, b.c.hiddenWidth(), bias)
 	if kind.gated {
 		return &nn.GatedMLP[T]{GateProj: gate, UpProj: up, DownProj: down, Act: kind.act}
 	}

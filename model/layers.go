@@ -67,6 +67,9 @@ func (m *Model[T]) Redraw(key rng.Key, updates int) error {
 	}
 	key = key.Fold(uint64(updates))
 	for i, l := range m.layers {
+		if m.config.layerWindow(i) > 0 {
+			continue
+		}
 		o.Seed = key.Uint64(uint64(i))
 		drawn, err := mechanism.New[T](m.config.Mechanism, o)
 		if err != nil {

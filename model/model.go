@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -95,36 +96,39 @@ func buildModel[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	if err := c.checkBuilt(); err != nil {
-		return nil, err
-	}
-	c.Set = maps.Clone(c.Set)
+	c.Set, c.LayerWindows = maps.Clone(c.Set), slices.Clone(c.LayerWindows)
 	b := &builder[T]{c: c, key: key}
 	m := &Model[T]{config: c, params: &b.set, constants: &b.constants}
 	if c.Kind == EncoderDecoder {
-		m.encoder = b.newStack("encoder.", c.sourceVocab(), false, false)
+		m.encoder = b.newStack("encoder.", c.sourceLayers(), c.sourceVocab(), false, false)
 	}
 	if c.Kind == Convolutional {
 		m.net = b.newConvNet()
 	} else {
-		m.main = b.newStack("", c.Vocab, c.IsCausal(), c.Kind == EncoderDecoder)
+		m.main = b.newStack("", c.Layers, c.Vocab, c.IsCausal(), c.Kind == EncoderDecoder)
+	}
+	if c.SharedEmbedding {
+		m.encoder.entry.embed = m.main.entry.embed
 	}
 	m.pool = pool[T]{kind: c.Pool, pairs: c.Parts == 2}
 	read := c.pooledWidth()
 	if c.HeadHidden > 0 {
-		l := b.newLinear("head_hidden", 1, c.HeadHidden, read)
-		m.pool.hidden, read = &l, c.HeadHidden
+		l := b.newLinear("head_hidden", 1, c.HeadHidden, read, c.biases().HeadHidden)
+		m.pool.hidden, m.pool.act, read = &l, headActivations[c.HeadActivation], c.HeadHidden
+		if c.HeadNorm {
+			m.pool.norm = b.newNorm("head_norm", c.HeadHidden)
+		}
 	}
 	switch {
 	case c.Tied:
 		m.head.W = m.main.entry.embed.W
-		if c.Bias {
+		if c.biases().Head {
 			m.head.B = b.addConstant("head.bias", 0, c.Vocab)
 		}
 	case c.Kind == Convolutional && c.HeadHidden == 0:
 		m.head.Linear = b.uniformLinear("head", c.outputSize(), read, c.Bias)
 	default:
-		m.head.Linear = b.newLinear("head", 1, c.outputSize(), read)
+		m.head.Linear = b.newLinear("head", 1, c.outputSize(), read, c.biases().Head)
 	}
 	m.layers = b.layers
 	m.train.encoder.keep, m.train.main.keep = true, true
@@ -375,6 +379,9 @@ func (m *Model[T]) checkBatch(b *Batch) error {
 	if err := checkLens("lens", b.Lens, b.B, b.N); err != nil {
 		return err
 	}
+	if err := m.checkPlaces(b); err != nil {
+		return err
+	}
 	if m.encoder == nil {
 		if b.Source != nil || b.SourceN != 0 || b.SourceLens != nil {
 			return fmt.Errorf("source: %d tokens, but kind %s has no source", len(b.Source), m.config.Kind)
@@ -391,6 +398,42 @@ func (m *Model[T]) checkBatch(b *Batch) error {
 		return err
 	}
 	return checkLens("source lens", b.SourceLens, b.B, b.SourceN)
+}
+
+// checkPlaces returns an error if key mask, positions or types of b do not fit.
+func (m *Model[T]) checkPlaces(b *Batch) error {
+	c := &m.config
+	if b.KeyMask != nil {
+		if _, owns := nn.LookupMixer(c.Mechanism); owns || c.Kind == Convolutional || c.Conv != 0 {
+			return fmt.Errorf("key_mask: has %d elements, but kind %s with mechanism %s and conv %d takes lengths alone", len(b.KeyMask), c.Kind, c.Mechanism, c.Conv)
+		}
+		if len(b.KeyMask) != b.B*b.N {
+			return fmt.Errorf("key_mask: has %d elements, B·N is %d·%d", len(b.KeyMask), b.B, b.N)
+		}
+	}
+	if b.Types != nil {
+		if c.TokenTypes == 0 {
+			return fmt.Errorf("types: there are %d, but the model has no token types", len(b.Types))
+		}
+		if err := checkTokens("types", b.Types, b.B, b.N, c.TokenTypes, 0); err != nil {
+			return err
+		}
+	}
+	if b.Positions == nil {
+		return nil
+	}
+	if c.Positions != Learned || c.frontPositions() > 0 {
+		return fmt.Errorf("positions: there are %d, but positions are %s with pool %q; needs %s and another pool than %s", len(b.Positions), c.Positions, c.Pool, Learned, PoolCLS)
+	}
+	if len(b.Positions) != b.B*b.N {
+		return fmt.Errorf("positions: has %d elements, B·N is %d·%d", len(b.Positions), b.B, b.N)
+	}
+	for i, p := range b.Positions {
+		if p < 0 || int(p) >= c.positionRows() {
+			return fmt.Errorf("positions: row %d, position %d is %d, the learned table has %d", i/b.N, i%b.N, p, c.positionRows())
+		}
+	}
+	return nil
 }
 
 // checkInputs returns an error if tokens or numbers of b do not fit.

@@ -103,6 +103,9 @@ func TestLaterTokensChangeNothing(t *testing.T) {
 			continue
 		}
 		c.Context = 40
+		if c.PositionTable > 0 {
+			c.PositionTable = 44
+		}
 		m := made[float32](t, c)
 		b := batch(c, 3, 2, 37, false)
 		before := logits(t, m, b)
@@ -144,6 +147,9 @@ func part(c Config, b *Batch, lo, hi, n int) *Batch {
 			x.Values = append(x.Values, b.Values[i*b.N*c.Inputs:][:n*c.Inputs]...)
 		} else {
 			x.Tokens = append(x.Tokens, b.Tokens[i*b.N:][:n]...)
+		}
+		if b.Types != nil {
+			x.Types = append(x.Types, b.Types[i*b.N:][:n]...)
 		}
 	}
 	return x
@@ -474,7 +480,14 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 		kept := elements(reflect.ValueOf(m.train.main)) + elements(reflect.ValueOf(m.train.encoder)) +
 			elements(reflect.ValueOf(m.train.net)) + elements(reflect.ValueOf(m.train.pool))
 		// Pooling and the units before the head.
-		kept -= c.Rows(b.B, b.N) * c.HeadHidden
+		rows := c.Rows(b.B, b.N)
+		kept -= rows * c.HeadHidden
+		if c.HeadActivation != "" && c.HeadActivation != ReLU {
+			kept -= rows * c.HeadHidden
+		}
+		if c.HeadNorm {
+			kept -= rows * (c.HeadHidden + 2)
+		}
 		if c.Pool != "" {
 			kept -= b.B * c.pooledWidth() / max(c.Parts*c.Parts, 1)
 		}
@@ -492,17 +505,25 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 			continue
 		}
 		b.N += c.frontPositions()
-		w, h, kv := c.Width, c.Width+c.Heads, 2*c.kvHeads()*c.headWidth()
+		w, q, kv := c.Width, c.Heads*c.headWidth(), 2*c.kvHeads()*c.headWidth()
+		h := q + c.Heads
 		norm := 2*w + 2
 		units := 2
 		if c.mlpKind().gated {
 			units = 3
 		}
-		layer := norm + w + h + kv + norm + units*c.hiddenWidth()
+		layer := norm + q + h + kv + norm + units*c.hiddenWidth()
+		if c.QKNorm {
+			layer += q + kv/2 + 2*(c.Heads+c.kvHeads())
+		}
 		if c.Conv > 0 {
 			layer += 2 * w
 		}
-		want := b.B * b.N * (c.Layers*layer + norm)
+		entry := 0
+		if c.EntryNorm {
+			entry = w + 2
+		}
+		want := b.B * b.N * (c.Layers*layer + norm + entry)
 		// Whole heads have no denominators, but what their mechanism keeps.
 		switch c.Mechanism {
 		case "fourier":
@@ -531,8 +552,8 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 			want += b.B * b.N * c.Layers * c.kvHeads()
 		}
 		if c.Kind == EncoderDecoder {
-			want += b.B * b.N * c.Layers * (norm + w + h)          // cross-attention
-			want += b.B * b.SourceN * (c.Layers*(layer+kv) + norm) // encoder, and keys of the source
+			want += b.B * b.N * c.Layers * (norm + w + h)                                   // cross-attention
+			want += b.B * b.SourceN * (c.sourceLayers()*layer + c.Layers*kv + norm + entry) // encoder, and keys of the source
 		}
 		if kept != want {
 			t.Errorf("%s: %d elements are kept, the table has %d", name, kept, want)

@@ -37,14 +37,15 @@ func (m *Model[T]) packModel(rows int) *packedModel[T] {
 // firstLayerCache returns a cache of the first mixer's projections by token; nil if the
 // model cannot have one.
 func (s *stack[T]) firstLayerCache() *nn.FirstLayerCache[T] {
-	b, embeds := &s.blocks[0], s.entry.numbers.W == nil && s.entry.front == nil
+	b, e := &s.blocks[0], &s.entry
+	embeds := e.numbers.W == nil && e.front == nil && e.norm == nil && e.types == nil && e.scale == 1
 	a, attends := b.mixer.(*nn.Attention[T])
-	if !embeds || !attends || b.conv != nil {
+	if !embeds || !attends || b.conv != nil || a.QNorm != nil {
 		return nil
 	}
 	norm := b.norm
-	if s.post {
+	if _, same := norm.(identity[T]); same || s.post {
 		norm = nil
 	}
-	return nn.NewFirstLayerCache(a, norm, &s.entry.embed, s.position)
+	return nn.NewFirstLayerCache(a, norm, &e.embed, e.position)
 }

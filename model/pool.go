@@ -20,13 +20,18 @@ type pool[T tensor.Float] struct {
 	kind   string        // "": an output at every position
 	pairs  bool          // two sequences are read together
 	hidden *nn.Linear[T] // nil: none
+	act    nn.Activation // of hidden
+	norm   nn.Norm[T]    // of the units of hidden; nil: none
 }
 
 // poolTrace holds the intermediate results of forward that backward reads.
 type poolTrace[T tensor.Float] struct {
 	pooled []T // [b,width]
 	pairs  []T // [b/2,4·width]
-	act    []T // [rows,hidden] after ReLU
+	pre    []T // [rows,hidden] before the activation; unused for ReLU
+	act    []T // [rows,hidden] after it
+	normed []T // [rows,hidden] after the norm
+	stats  []T
 }
 
 // forward returns the input of the head from y [b·n,width].
@@ -36,9 +41,11 @@ func (p *pool[T]) forward(y tensor.Mat[T], in *input[T], tr *poolTrace[T]) tenso
 		pooled := resizeMatrix(&tr.pooled, in.b, y.Cols)
 		clear(pooled.Data)
 		for i := range in.b {
-			first, count := p.pooledRange(in, i)
-			for j := range count {
-				k.Axpy(pooled.Row(i), 1/T(count), y.Row(i*in.n+first+j))
+			first, end, count := p.pooledRange(in, i)
+			for j := first; j < end; j++ {
+				if in.exists(i, j) {
+					k.Axpy(pooled.Row(i), 1/T(count), y.Row(i*in.n+j))
+				}
 			}
 		}
 		y = pooled
@@ -58,29 +65,58 @@ func (p *pool[T]) forward(y tensor.Mat[T], in *input[T], tr *poolTrace[T]) tenso
 	}
 	if p.hidden != nil {
 		act := resizeMatrix(&tr.act, y.Rows, p.hidden.W.Shape[0])
-		p.hidden.Forward(act, y, false)
-		nn.Activate(nn.ReLU, act, act)
+		pre := p.hiddenInput(tr, act)
+		p.hidden.Forward(pre, y, false)
+		nn.Activate(p.act, act, pre)
 		y = act
+	}
+	if p.norm != nil {
+		normed := resizeMatrix(&tr.normed, y.Rows, y.Cols)
+		p.norm.Forward(normed, y, resizeMatrix(&tr.stats, y.Rows, 2).Data)
+		y = normed
 	}
 	return y
 }
 
-// pooledRange returns the pooled positions of sequence i: count positions from first
-// on.
-func (p *pool[T]) pooledRange(in *input[T], i int) (first, count int) {
-	valid := in.n
+// hiddenInput returns the memory of the units before their activation: act for ReLU, whose
+// derivative follows from its output.
+func (p *pool[T]) hiddenInput(tr *poolTrace[T], act tensor.Mat[T]) tensor.Mat[T] {
+	if p.act == nn.ReLU {
+		return act
+	}
+	return resizeMatrix(&tr.pre, act.Rows, act.Cols)
+}
+
+// exists reports whether position j of sequence i is unmasked.
+func (in *input[T]) exists(i, j int) bool { return in.mask == nil || in.mask[i*in.n+j] }
+
+// pooledRange returns the pooled positions first ≤ j < end of sequence i, and the number of
+// them that exist.
+func (p *pool[T]) pooledRange(in *input[T], i int) (first, end, count int) {
+	end = in.n
 	if in.lens != nil {
-		valid = int(in.lens[i])
+		end = int(in.lens[i])
 	}
 	switch p.kind {
 	case PoolCLS:
-		return 0, 1
+		return 0, 1, 1
 	case PoolFirst:
-		return 0, min(valid, 1)
+		for first < end && !in.exists(i, first) {
+			first++
+		}
+		end = min(first+1, end)
 	case PoolLast:
-		return max(valid-1, 0), min(valid, 1)
+		for end > 0 && !in.exists(i, end-1) {
+			end--
+		}
+		first = max(end-1, 0)
 	}
-	return 0, valid
+	for j := first; j < end; j++ {
+		if in.exists(i, j) {
+			count++
+		}
+	}
+	return first, end, count
 }
 
 // backward returns the gradient of y [b·n,width] from dy, the gradient of forward's
@@ -98,7 +134,14 @@ func (p *pool[T]) backward(dy, y tensor.Mat[T], in *input[T], tr *poolTrace[T], 
 	}
 	if p.hidden != nil {
 		dx := resizeMatrix(&sc.dread, rows, x.Cols)
-		nn.ActivateGrad(nn.ReLU, dy, dy, resizeMatrix(&tr.act, rows, dy.Cols))
+		act := resizeMatrix(&tr.act, rows, dy.Cols)
+		if p.norm != nil {
+			dact := resizeMatrix(&sc.dhidden, rows, dy.Cols)
+			clear(dact.Data)
+			p.norm.Backward(dact, dy, act, tr.stats)
+			dy = dact
+		}
+		nn.ActivateGrad(p.act, dy, dy, p.hiddenInput(tr, act))
 		p.hidden.Backward(dx, dy, x, false)
 		dy = dx
 	}
@@ -120,9 +163,11 @@ func (p *pool[T]) backward(dy, y tensor.Mat[T], in *input[T], tr *poolTrace[T], 
 		dx := resizeMatrix(&sc.dspread, in.b*in.n, width)
 		clear(dx.Data)
 		for i := range in.b {
-			first, count := p.pooledRange(in, i)
-			for j := range count {
-				k.Scale(dx.Row(i*in.n+first+j), 1/T(count), dy.Row(i))
+			first, end, count := p.pooledRange(in, i)
+			for j := first; j < end; j++ {
+				if in.exists(i, j) {
+					k.Scale(dx.Row(i*in.n+j), 1/T(count), dy.Row(i))
+				}
 			}
 		}
 		dy = dx

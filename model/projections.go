@@ -24,7 +24,8 @@ type Projections[T tensor.Float] struct {
 	layer       *nn.Attention[T]
 	states      []nn.State[T]
 	convRows    [][]T
-	rope        *attention.Rope[T]
+	rotation    int // of the layer
+	ropes       ropes[T]
 	trace       trace[T]
 
 	shape        stream.Shape
@@ -67,16 +68,16 @@ func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, 
 		return nil, fmt.Errorf("model: its mixer is %s, which has no queries, keys and values", c.Mechanism)
 	case layer < 0 || layer >= len(m.layers):
 		return nil, fmt.Errorf("layer: %d is not from 0 to %d", layer, len(m.layers)-1)
-	case c.Positions == Learned && n > int64(c.Context):
-		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", n, c.Context)
+	case c.Positions == Learned && n > int64(c.learnedPositions()):
+		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", n, c.learnedPositions())
 	}
 	p := &Projections[T]{lowerLayers: *m.main, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
 	if c.Positions == Learned {
-		p.maxPositions = int64(c.Context)
+		p.maxPositions = int64(c.learnedPositions())
 	}
 	a := p.layer
 	p.shape = stream.Shape{B: 1, H: a.H, Hkv: a.Hkv, N: n, M: n, D: a.D, Dv: a.D}
-	p.trace.blocks = make([]blockTrace[T], 1)
+	p.trace.blocks, p.rotation = m.main.newBlockTraces(false), c.rotationKind(layer)
 	p.lowerLayers.blocks = nil
 	for _, b := range m.main.blocks {
 		if b.conv != nil {
@@ -144,8 +145,9 @@ func (p *Projections[T]) Identity() []stream.Field { return p.ids }
 // NewWindow returns a window of n tokens for the arrays that want names.
 func (p *Projections[T]) NewWindow(n int, want stream.Role) *stream.Window[T] {
 	w := stream.NewWindow[T](p.shape, n, want, p.HasDecay())
-	if p.lowerLayers.theta != 0 {
-		w.Call.Rope = attention.NewRope[T](p.lowerLayers.d, p.lowerLayers.theta, 0, n)
+	if f := &p.lowerLayers.frequencies[p.rotation]; f.Pairs != nil {
+		w.Call.Rope = new(attention.Rope[T])
+		w.Call.Rope.Fill(f, 0, n)
 	}
 	return w
 }
@@ -165,7 +167,7 @@ func (p *Projections[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int
 	n = int(p.tokens - start)
 	w.SetTokens(n)
 	if w.Call.Rope != nil {
-		p.lowerLayers.setRotations(&w.Call.Rope, n, start)
+		w.Call.Rope.Fill(&p.lowerLayers.frequencies[p.rotation], start, n)
 	}
 	w.Input = p.sum
 	return n, nil
@@ -191,11 +193,8 @@ func (p *Projections[T]) runTokens(n int64) error {
 			return err
 		}
 		in := input[T]{b: 1, n: size, tokens: p.piece}
-		var rope *attention.Rope[T]
-		if p.lowerLayers.theta != 0 {
-			rope = p.lowerLayers.setRotations(&p.rope, size, p.tokens)
-		}
-		if _, err := p.lowerLayers.step(in, p.tokens, p.states, p.convRows, rope, &p.trace, stepWays[T]{}); err != nil {
+		turns := p.ropes.fill(&p.lowerLayers.frequencies, p.tokens, size)
+		if _, err := p.lowerLayers.step(in, p.tokens, p.states, p.convRows, turns, &p.trace, stepWays[T]{}); err != nil {
 			return err
 		}
 		p.tokens += int64(size)

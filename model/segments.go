@@ -15,9 +15,9 @@ import (
 // remember.
 type segmentContext[T tensor.Float] struct {
 	start  int64
-	rope   *attention.Rope[T] // of its positions; nil: none
-	last   bool               // nothing follows
-	ranks  *comm.Comm         // that have the parts before and after; nil: none
+	ropes  ropes[T]   // of its positions
+	last   bool       // nothing follows
+	ranks  *comm.Comm // that have the parts before and after; nil: none
 	blocks []blockContext[T]
 }
 
@@ -91,7 +91,7 @@ type segments[T tensor.Float] struct {
 	size   int
 	tokens []int32
 	lens   []int64
-	rope   *attention.Rope[T]
+	ropes  ropes[T]
 }
 
 // CanSegment returns an error if the model cannot process sequences in parts of size
@@ -223,8 +223,11 @@ func (m *Model[T]) newSegments(b *Batch, size int) (*segments[T], error) {
 	if err := m.checkBatch(b); err != nil {
 		return nil, err
 	}
-	if c := m.config; c.Positions == Learned && b.N > c.Context {
-		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", b.N, c.Context)
+	if c := m.config; c.Positions == Learned && b.N > c.learnedPositions() {
+		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", b.N, c.learnedPositions())
+	}
+	if b.KeyMask != nil || b.Positions != nil || b.Types != nil {
+		return nil, fmt.Errorf("segment: key_mask, positions and types have %d, %d and %d elements, segments take none", len(b.KeyMask), len(b.Positions), len(b.Types))
 	}
 	return &segments[T]{m: m, b: b, size: size}, nil
 }
@@ -276,9 +279,7 @@ func (s *segments[T]) segmentInput(p *segmentContext[T], i int) input[T] {
 		in.lens = s.lens
 	}
 	p.start, p.last = int64(at), at+n == b.N
-	if main := s.m.main; main.theta != 0 {
-		p.rope = main.setRotations(&s.rope, n, int64(at))
-	}
+	p.ropes = s.ropes.fill(&s.m.main.frequencies, int64(at), n)
 	for j := range p.blocks {
 		p.blocks[j].currentRows = append(p.blocks[j].currentRows[:0], p.blocks[j].pastRows...)
 	}

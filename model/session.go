@@ -6,7 +6,6 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -27,7 +26,7 @@ type Session[T tensor.Float] struct {
 	batch    int
 	frozen   *packedModel[T] // shared with clones
 
-	rope   *attention.Rope[T] // rotations of the tokens of a piece; nil: none
+	ropes  ropes[T] // rotations of the tokens of a piece
 	places nn.PositionCache[T]
 	trace  trace[T]
 	piece  []int32
@@ -85,7 +84,7 @@ func (m *Model[T]) newSession(batch int) (*Session[T], error) {
 		return nil, fmt.Errorf("session: batch %d, needs to be from 1 to %d", batch, maxSize)
 	}
 	s := &Session[T]{model: m, batch: batch, frozen: m.packModel(batch)}
-	s.trace.blocks = make([]blockTrace[T], 1)
+	s.trace.blocks = m.main.newBlockTraces(false)
 	for i := range m.main.blocks {
 		if c := m.main.blocks[i].conv; c != nil {
 			s.convRows = append(s.convRows, make([]T, batch*c.PastSize()))
@@ -157,7 +156,7 @@ func (s *Session[T]) eachPiece(tokens []int32, n int, each func(i, size int, y t
 	if err := checkTokens("tokens", tokens, s.batch, n, m.config.Vocab, 0); err != nil {
 		return err
 	}
-	if c := int64(m.config.Context); m.config.Positions == Learned && s.tokens+int64(n) > c {
+	if c := int64(m.config.learnedPositions()); m.config.Positions == Learned && s.tokens+int64(n) > c {
 		return fmt.Errorf("positions: %d are needed, the learned table has %d", s.tokens+int64(n), c)
 	}
 	most := s.pieceSize()
@@ -182,13 +181,9 @@ func (s *Session[T]) eachPiece(tokens []int32, n int, each func(i, size int, y t
 	return nil
 }
 
-// nextRotations returns the rotations of the next n positions; nil if there are none.
-func (s *Session[T]) nextRotations(n int) *attention.Rope[T] {
-	m := s.model.main
-	if m.theta == 0 {
-		return nil
-	}
-	return m.setRotations(&s.rope, n, s.tokens)
+// nextRotations returns the rotations of the next n positions.
+func (s *Session[T]) nextRotations(n int) ropes[T] {
+	return s.ropes.fill(&s.model.main.frequencies, s.tokens, n)
 }
 
 // Batch returns the number of sequences.
@@ -213,7 +208,7 @@ func (s *Session[T]) Bytes() int64 {
 // Clone returns an independent session that continues from the same tokens.
 func (s *Session[T]) Clone() *Session[T] {
 	c := &Session[T]{model: s.model, tokens: s.tokens, batch: s.batch, frozen: s.frozen}
-	c.trace.blocks = make([]blockTrace[T], 1)
+	c.trace.blocks = s.model.main.newBlockTraces(false)
 	for _, state := range s.states {
 		c.states = append(c.states, state.Clone())
 	}

@@ -12,25 +12,28 @@ import (
 
 // stack is an encoder or a decoder without its head.
 type stack[T tensor.Float] struct {
-	entry    embeddingInput[T]
-	position nn.Position[T] // nil: none, or rotations
-	blocks   []block[T]
-	period   int // blocks of a layer
-	norm     nn.Norm[T]
+	entry  embeddingInput[T]
+	blocks []block[T]
+	period int // blocks of a layer
+	norm   nn.Norm[T]
 
-	width, d int
-	causal   bool
-	post     bool               // blocks are norm(x + f(x))
-	theta    float64            // base of the rotations; 0: none
-	rope     *attention.Rope[T] // rotations of the positions met so far
-	drop     attention.Drop     // of passes that are kept, without its key
-	rate     float64            // rate of dropout of the first rows and of branch outputs, in such passes
+	width       int
+	causal      bool
+	post        bool                                 // blocks are norm(x + f(x))
+	parallel    bool                                 // both blocks of a layer read its input
+	frequencies [rotationKinds]attention.Frequencies // of rotations; no pairs: none
+	ropes       ropes[T]                             // rotations of the positions met so far
+	drop        attention.Drop                       // of passes that are kept, without its key
+	rate        float64                              // rate of dropout of the first rows and of branch outputs, in such passes
 }
 
 // block is x + f(norm(x)), or x + f(conv(norm(x))), where f is the branch. With post-norm
-// it is norm(x + f(x)), or norm(x + f(conv(x))). Without residual x is not added.
+// it is norm(x + f(x)), or norm(x + f(conv(x))). Without residual x is not added. A parallel
+// block reads the input of the block before it; without a norm it reads what that reads.
 type block[T tensor.Float] struct {
 	norm     nn.Norm[T]
+	parallel bool
+	rotation int         // kind of the rotations
 	conv     *nn.Conv[T] // nil: none
 	branch   nn.Branch[T]
 	mixer    nn.Mixer[T] // the branch, where sessions have a state of it; nil: they have none
@@ -39,13 +42,16 @@ type block[T tensor.Float] struct {
 
 // input is the input of a stack.
 type input[T tensor.Float] struct {
-	b, n    int
-	tokens  []int32       // [b·n]; nil: numbers
-	values  tensor.Mat[T] // [b·n,inputs]
-	lens    []int64       // [b] valid tokens; nil: all
-	key     rng.Key       // of dropout
-	ctx     context.Context
-	segment *segmentContext[T] // of longer sequences; nil: they are whole
+	b, n   int
+	tokens []int32       // [b·n]; nil: numbers
+	values tensor.Mat[T] // [b·n,inputs]
+	lens   []int64       // [b] valid tokens; nil: all
+	mask   []bool        // [b·n] positions that exist, beside lens; nil: all
+
+	positions, types []int32 // [b·n] rows of the tables; nil: in order, and 0
+	key              rng.Key // of dropout
+	ctx              context.Context
+	segment          *segmentContext[T] // of longer sequences; nil: they are whole
 
 	source     tensor.Mat[T] // [b·m,width] outputs of the encoder; cross-attention only
 	sourceLens []int64
@@ -64,10 +70,15 @@ func (in *input[T]) contextErr() error {
 type trace[T tensor.Float] struct {
 	keep     bool
 	in       input[T]
-	blocks   []blockTrace[T] // one for each block; a single one where nothing is kept
+	entry    entryTrace[T]
+	blocks   []blockTrace[T] // one for each block; one or two where nothing is kept
 	branches []nn.Trace[T]   // one for each block; one for each block of a layer where nothing is kept
 	x, y     []T             // [b·n,width] before and after the last norm
 	stats    []T
+
+	// visit gets the rows before each layer and after the last, and then after the last
+	// norm; nil: nothing.
+	visit func(layer int, rows tensor.Mat[T]) error
 }
 
 type blockTrace[T tensor.Float] struct {
@@ -82,9 +93,12 @@ type scratch[T tensor.Float] struct {
 	dx, dy  []T // [b·n,width] of the residual stream, and of a normalised row
 	dz      []T // [b·n,width] of a convolution's output
 	dbranch []T // [b·n,width] of a branch's output before dropout
+	dsecond []T // [b·n,width] of the input of a parallel block
+	dentry  []T // [b·n,width] of the rows before the entry's norm
 	dsource []T // [b·m,width] of the encoder's outputs
 	branch  nn.Scratch[T]
 
+	dhidden        []T // of the units before the head's norm
 	dread, dpooled []T // of the input of the units before the head, and [b,width] of the pooled rows
 	dspread        []T // [b·n,width] of the rows that are pooled, or of windows
 }
@@ -118,10 +132,18 @@ func (tr *trace[T]) branchTrace(s *stack[T], i int) nn.Trace[T] {
 
 // blockTrace returns the trace of block i.
 func (tr *trace[T]) blockTrace(i int) *blockTrace[T] {
-	if tr.keep {
-		return &tr.blocks[i]
+	return &tr.blocks[i%len(tr.blocks)]
+}
+
+// newBlockTraces returns the traces of blocks. Parallel blocks need two at a time.
+func (s *stack[T]) newBlockTraces(keep bool) []blockTrace[T] {
+	switch {
+	case keep:
+		return make([]blockTrace[T], len(s.blocks))
+	case s.parallel:
+		return make([]blockTrace[T], 2)
 	}
-	return &tr.blocks[0]
+	return make([]blockTrace[T], 1)
 }
 
 // residualStream returns the residual stream before block i, or after the last block.
@@ -137,35 +159,39 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 	rows, w := in.b*in.n, s.width
 	tr.in = in
 	if tr.blocks == nil {
-		if tr.keep {
-			tr.blocks = make([]blockTrace[T], len(s.blocks))
-		} else {
-			tr.blocks = make([]blockTrace[T], 1)
-		}
+		tr.blocks = s.newBlockTraces(tr.keep)
 	}
 	x := tr.residualStream(0, rows, w)
-	s.entry.forward(x, &in)
-	if s.position != nil {
-		if err := s.position.Forward(x, in.b, in.segment.firstPosition()); err != nil {
-			return x, err
-		}
+	if err := s.entry.forward(x, &in, in.segment.firstPosition(), &tr.entry); err != nil {
+		return x, err
 	}
 	drops := tr.keep && s.rate > 0
 	if drops {
 		nn.DropoutForward(s.blockDropout(in.key, -1), x, tensor.Mat[T]{}, x)
 	}
-	scope := nn.Scope[T]{B: in.b, Causal: s.causal, KeyLens: in.lens, Rope: s.inputRotations(&in), Source: in.source, SourceLens: in.sourceLens}
+	scope := nn.Scope[T]{B: in.b, Causal: s.causal, KeyLens: in.lens, KeyMask: in.mask, Source: in.source, SourceLens: in.sourceLens}
+	turns := s.inputRotations(&in)
 	for i := range s.blocks {
+		if visit := tr.visit; visit != nil && i%s.period == 0 {
+			if err := visit(i/s.period, x); err != nil {
+				return x, err
+			}
+		}
 		if err := tr.in.contextErr(); err != nil {
 			return x, err
 		}
 		b, t := &s.blocks[i], tr.blockTrace(i)
 		next, stats := tr.residualStream(i+1, rows, w), resizeMatrix(&t.stats, rows, 2).Data
 		in, out := resizeMatrix(&t.y, rows, w), next
-		if s.post {
+		scope.Rope = turns[b.rotation]
+		switch {
+		case s.post:
 			in, out = x, in
-		} else {
+		case !b.parallel:
 			b.norm.Forward(in, x, stats)
+			s.normaliseParallel(i+1, in, x, tr)
+		case b.norm == nil:
+			in = resizeMatrix(&tr.blockTrace(i-1).y, rows, w)
 		}
 		past, err := tr.in.segment.pastRows(i, in, tr.in.b)
 		if err != nil {
@@ -193,9 +219,27 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		}
 		x = next
 	}
+	if tr.visit != nil {
+		if err := tr.visit(len(s.blocks)/s.period, x); err != nil {
+			return x, err
+		}
+	}
 	y := resizeMatrix(&tr.y, rows, w)
 	s.norm.Forward(y, x, resizeMatrix(&tr.stats, rows, 2).Data)
+	if tr.visit != nil {
+		return y, tr.visit(len(s.blocks)/s.period+1, y)
+	}
 	return y, nil
+}
+
+// normaliseParallel sets the input of block i from the input x of the layer, if the block
+// is parallel and has a norm.
+func (s *stack[T]) normaliseParallel(i int, y, x tensor.Mat[T], tr *trace[T]) {
+	if i == len(s.blocks) || !s.blocks[i].parallel || s.blocks[i].norm == nil {
+		return
+	}
+	t := tr.blockTrace(i)
+	s.blocks[i].norm.Forward(resizeMatrix(&t.y, y.Rows, y.Cols), x, resizeMatrix(&t.stats, y.Rows, 2).Data)
 }
 
 // blockDropout returns the dropout of the output of block i, or of the first rows for i
@@ -215,31 +259,16 @@ func (b *block[T]) applyConv(y tensor.Mat[T], batch int, past []T, t *blockTrace
 	return z
 }
 
-// inputRotations returns the rotations of the positions of in; nil if there are none.
-func (s *stack[T]) inputRotations(in *input[T]) *attention.Rope[T] {
-	switch {
-	case s.theta == 0:
-		return nil
-	case in.segment != nil:
-		return in.segment.rope
+// inputRotations returns the rotations of the positions of in.
+func (s *stack[T]) inputRotations(in *input[T]) ropes[T] {
+	if in.segment != nil {
+		return in.segment.ropes
 	}
-	if s.rope == nil || s.rope.Rows() < in.n {
-		s.rope = attention.NewRope[T](s.d, s.theta, 0, in.n)
+	if r := s.ropes[globalRotation]; s.frequencies[globalRotation].Pairs != nil && (r == nil || r.Rows() < in.n) {
+		s.ropes = ropes[T]{} // calls may still read the tables before
+		s.ropes.fill(&s.frequencies, 0, in.n)
 	}
-	return s.rope
-}
-
-// setRotations sets rope to the rotations of n positions from start on, in its own
-// memory.
-func (s *stack[T]) setRotations(rope **attention.Rope[T], n int, start int64) *attention.Rope[T] {
-	if *rope == nil {
-		*rope = &attention.Rope[T]{Half: s.d / 2}
-	}
-	r := *rope
-	size := n * r.Half
-	r.Cos, r.Sin = slices.Grow(r.Cos[:0], size)[:size], slices.Grow(r.Sin[:0], size)[:size]
-	r.Fill(s.d, s.theta, start)
-	return r
+	return s.ropes
 }
 
 // backward adds to the gradients of the weights, from the gradient dy [b·n,width] of
@@ -257,7 +286,13 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 		b, t := &s.blocks[i], tr.blockTrace(i)
 		x, y := tr.residualStream(i, rows, w), resizeMatrix(&t.y, rows, w)
 		from, din := y, dy // of f, or of the convolution before it
-		dout := dx         // of x + f
+		if b.parallel {
+			din = resizeMatrix(&sc.dsecond, rows, w)
+			if b.norm == nil {
+				from = resizeMatrix(&tr.blockTrace(i-1).y, rows, w)
+			}
+		}
+		dout := dx // of x + f
 		if s.post {
 			clear(dy.Data)
 			b.norm.Backward(dy, dx, y, t.stats)
@@ -285,47 +320,62 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 			}
 			b.conv.Backward(dfrom, din, from, tr.in.b, ends)
 		}
-		if s.post {
+		switch {
+		case s.post:
 			nn.AddTo(dx, dy)
-		} else {
+		case !b.parallel:
+			s.backwardParallel(i+1, dx, dy, x, tr, sc)
 			b.norm.Backward(dx, dy, x, t.stats)
 		}
 	}
 	if s.rate > 0 {
 		nn.DropoutBackward(s.blockDropout(tr.in.key, -1), dx, dx)
 	}
-	if s.position != nil {
-		s.position.Backward(dx, tr.in.b, tr.in.segment.firstPosition())
-	}
-	s.entry.backward(dx, &tr.in)
+	s.entry.backward(dx, &tr.in, tr.in.segment.firstPosition(), &tr.entry, sc)
 	return nil
+}
+
+// backwardParallel adds the gradient of the input of block i, if the block is parallel: to
+// dy, or through its norm to dx. x is the input of the layer.
+func (s *stack[T]) backwardParallel(i int, dx, dy, x tensor.Mat[T], tr *trace[T], sc *scratch[T]) {
+	if i == len(s.blocks) || !s.blocks[i].parallel {
+		return
+	}
+	d := resizeMatrix(&sc.dsecond, x.Rows, x.Cols)
+	if b := &s.blocks[i]; b.norm == nil {
+		nn.AddTo(dy, d)
+	} else {
+		b.norm.Backward(dx, d, x, tr.blockTrace(i).stats)
+	}
 }
 
 // step is forward for the causal mixers of a decoder, from position start on. states
 // and past continue the mixers and convolutions, in the order of their blocks. Nothing
 // is saved in tr.
-func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][]T, rope *attention.Rope[T], tr *trace[T], by stepWays[T]) (tensor.Mat[T], error) {
+func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][]T, turns ropes[T], tr *trace[T], by stepWays[T]) (tensor.Mat[T], error) {
 	rows, w := in.b*in.n, s.width
 	t := tr.blockTrace(0)
 	x := resizeMatrix(&tr.x, rows, w)
-	s.entry.forward(x, &in)
-	if s.position != nil {
-		if err := s.position.Forward(x, in.b, start); err != nil {
-			return x, err
-		}
+	if err := s.entry.forward(x, &in, start, &tr.entry); err != nil {
+		return x, err
 	}
-	scope := nn.Scope[T]{B: in.b, Causal: true, Rope: rope}
+	scope := nn.Scope[T]{B: in.b, Causal: true}
 	first := states[0]
 	y := resizeMatrix(&t.y, rows, w)
 	stats := resizeMatrix(&t.stats, rows, 2).Data
 	for i := range s.blocks {
 		b := &s.blocks[i]
-		if s.post {
-			copy(y.Data, x.Data)
-		} else {
-			b.norm.Forward(y, x, stats)
-		}
+		scope.Rope = turns[b.rotation]
 		f := y
+		switch {
+		case s.post:
+			copy(y.Data, x.Data)
+		case !b.parallel:
+			b.norm.Forward(y, x, stats)
+			s.normaliseParallel(i+1, y, x, tr)
+		case b.norm != nil:
+			f = resizeMatrix(&tr.blockTrace(i).y, rows, w)
+		}
 		if b.conv != nil {
 			f, past = b.applyConv(y, in.b, past[0], t), past[1:]
 		}

@@ -64,7 +64,7 @@ func (t *targets) setTargets(c *Config, b *Batch) error {
 	rows := c.Rows(b.B, b.N)
 	t.loss, t.each, t.counted = c.Loss, c.Numbers(), 0
 	padded := func(i int) bool {
-		return c.Pool == "" && b.Lens != nil && int64(i%b.N) >= b.Lens[i/b.N]
+		return c.Pool == "" && (b.Lens != nil && int64(i%b.N) >= b.Lens[i/b.N] || b.KeyMask != nil && !b.KeyMask[i])
 	}
 	if t.loss == CrossEntropy {
 		if b.Numbers != nil {

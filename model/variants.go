@@ -2,7 +2,9 @@ package model
 
 import (
 	"fmt"
+	"strconv"
 
+	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
 )
 
@@ -227,18 +229,25 @@ func (c Config) checkAttentionVariants() error {
 		return fmt.Errorf("layer_windows: kind is %s, decay %q and attention_dropout %g; set kind to %s or %s, and the others to none and 0", c.Kind, c.Decay, c.AttentionDropout, Decoder, Encoder)
 	case c.QKNorm && c.Kind == EncoderDecoder:
 		return fmt.Errorf("qk_norm: kind is %s; set kind to %s or %s, or qk_norm to false", c.Kind, Decoder, Encoder)
-	case c.RelativeBuckets != 0 && (c.Mechanism != "softmax" || c.Kind != Encoder || c.LayerWindows != nil):
-		return fmt.Errorf("relative_buckets: %d, but mechanism is %s, kind %s and layer_windows are %v; set mechanism to softmax, kind to %s, and leave out layer_windows", c.RelativeBuckets, c.Mechanism, c.Kind, c.LayerWindows, Encoder)
+	case c.RelativeBuckets != 0 && (c.Mechanism != "softmax" || len(c.Set) != 0 || c.Kind != Encoder || c.LayerWindows != nil || c.AttentionDropout > 0):
+		return fmt.Errorf("relative_buckets: %d, but mechanism is %s with settings %v, kind %s, layer_windows %v and attention_dropout %g; set mechanism to softmax without settings, kind to %s, and leave out the others", c.RelativeBuckets, c.Mechanism, c.Set, c.Kind, c.LayerWindows, c.AttentionDropout, Encoder)
 	case c.RelativeBuckets != 0 && (c.RelativeBuckets < 4 || c.RelativeBuckets%2 != 0 || c.RelativeBuckets > 256):
 		return fmt.Errorf("relative_buckets: %d, needs an even number from 4 to 256", c.RelativeBuckets)
 	}
 	return nil
 }
 
-// checkBuilt returns an error for a field whose layers do not exist.
-func (c Config) checkBuilt() error {
-	if c.hasVariants() || c.HeadActivation != "" || c.SharedEmbedding || c.SourceLayers != 0 {
-		return fmt.Errorf("config: a variant of the transformer is not built")
+// layerMechanism returns the mechanism of layers with a window and its options; 0:
+// Mechanism.
+func (c Config) layerMechanism(window int) (name string, o mechanism.Options) {
+	o = c.mechanismOptions()
+	if window == 0 {
+		return c.Mechanism, o
 	}
-	return nil
+	set := map[string]string{"span": strconv.Itoa(window)}
+	if scale, given := c.Set["scale"]; given && c.Mechanism == "softmax" {
+		set["scale"] = scale
+	}
+	o.Order, o.Set = 0, set
+	return "local", o
 }

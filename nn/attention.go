@@ -19,6 +19,10 @@ type Attention[T tensor.Float] struct {
 	V Linear[T] // [Hkv·D,width]
 	O Linear[T] // [width,H·D]; W nil: none
 
+	// QNorm and KNorm normalise the rows [D] of each head's queries and keys before their
+	// rotation; nil: none.
+	QNorm, KNorm *RMSNorm[T]
+
 	Decay *Decay[T] // of the keys, where calls are causal; nil: none
 
 	Mechanism attention.Mechanism[T]
@@ -33,6 +37,9 @@ type AttentionTrace[T tensor.Float] struct {
 	call  attention.Call[T]
 	saved attention.Saved[T]
 	grads attention.Grads[T]
+
+	rawQ, rawK     []T // queries and keys before their norms, where there are any
+	statsQ, statsK []T
 
 	heads headProducts[T] // of a step by heads
 
@@ -80,7 +87,7 @@ func (a *Attention[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], tr Trace[T]
 // Backward follows. It returns an error if the mechanism refuses the call.
 func (a *Attention[T]) ForwardTo(y, base, x, context tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
 	tr := trace.(*AttentionTrace[T])
-	out := a.projectCall(x, context, s, tr)
+	out := a.projectCall(x, context, s, tr, keep)
 	if err := a.runMechanism(out, tr, s.Ranks, keep); err != nil {
 		return err
 	}
@@ -120,7 +127,7 @@ func (a *Attention[T]) runMechanismGrad(do, o tensor.Heads[T], tr *AttentionTrac
 // of state. It returns an error if the state refuses the call.
 func (a *Attention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	tr := trace.(*AttentionTrace[T])
-	out := a.projectCall(x, x, s, tr)
+	out := a.projectCall(x, x, s, tr, false)
 	if err := state.(attentionState[T]).State.Step(out, &tr.call); err != nil {
 		return err
 	}
@@ -191,12 +198,12 @@ func (a *Attention[T]) RestoreState(_ int, data []byte) (State[T], error) {
 // memory of trace.
 func (a *Attention[T]) Project(x tensor.Mat[T], s Scope[T], trace Trace[T]) *attention.Call[T] {
 	tr := trace.(*AttentionTrace[T])
-	a.projectCall(x, x, s, tr)
+	a.projectCall(x, x, s, tr, false)
 	return &tr.call
 }
 
 // projectCall sets the call of tr and returns the view of its output.
-func (a *Attention[T]) projectCall(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T]) tensor.Heads[T] {
+func (a *Attention[T]) projectCall(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], keep bool) tensor.Heads[T] {
 	wide, narrow := a.H*a.D, a.Hkv*a.D
 	tr.q = slices.Grow(tr.q[:0], x.Rows*wide)[:x.Rows*wide]
 	tr.o = slices.Grow(tr.o[:0], x.Rows*wide)[:x.Rows*wide]
@@ -211,15 +218,52 @@ func (a *Attention[T]) projectCall(x, context tensor.Mat[T], s Scope[T], tr *Att
 		multiplyRows(true, q)
 		multiplyRows(true, k, v)
 	}
+	a.normaliseHeads(tr, keep)
 	n, m := x.Rows/s.B, context.Rows/s.B
 	tr.call = attention.Call[T]{
 		Q: a.viewQueries(tr.q, s.B, n), K: a.viewKeys(tr.k, s.B, m), V: a.viewKeys(tr.v, s.B, m),
-		Causal: s.Causal, KeyLens: s.KeyLens, Rope: s.Rope, Drop: s.Drop,
+		Causal: s.Causal, KeyLens: s.KeyLens, KeyMask: s.KeyMask, Rope: s.Rope, Drop: s.Drop,
 		Init: mechanismState(s.Init), Final: mechanismState(s.Final),
 	}
 	a.setDecay(tr, context, s.B, nil)
 	return a.viewQueries(tr.o, s.B, n)
 }
+
+// normaliseHeads applies QNorm and KNorm to the projections of tr. keep says that
+// backwardHeads follows.
+func (a *Attention[T]) normaliseHeads(tr *AttentionTrace[T], keep bool) {
+	if a.QNorm == nil {
+		return
+	}
+	if keep {
+		tr.rawQ, tr.rawK = append(tr.rawQ[:0], tr.q...), append(tr.rawK[:0], tr.k...)
+	}
+	q, k := a.viewRows(tr.q), a.viewRows(tr.k)
+	a.QNorm.Forward(q, q, resizeMatrix(&tr.statsQ, q.Rows, 2).Data)
+	a.KNorm.Forward(k, k, resizeMatrix(&tr.statsK, k.Rows, 2).Data)
+}
+
+// backwardHeads replaces gradients of normalised queries and keys by gradients of the
+// projections.
+func (a *Attention[T]) backwardHeads(dq, dk tensor.Mat[T], tr *AttentionTrace[T], s *Scratch[T]) {
+	if a.QNorm == nil {
+		return
+	}
+	for _, f := range [...]struct {
+		norm  *RMSNorm[T]
+		d     tensor.Mat[T]
+		raw   []T
+		stats []T
+	}{{a.QNorm, dq, tr.rawQ, tr.statsQ}, {a.KNorm, dk, tr.rawK, tr.statsK}} {
+		dy := s.lendMatrix(f.d.Rows, f.d.Cols)
+		copyRows(dy, f.d)
+		clear(f.d.Data)
+		f.norm.Backward(a.viewRows(f.d.Data), a.viewRows(dy.Data), a.viewRows(f.raw), f.stats)
+	}
+}
+
+// viewRows views projections as a row [D] for each head.
+func (a *Attention[T]) viewRows(data []T) tensor.Mat[T] { return viewMatrix(data, len(data)/a.D, a.D) }
 
 // setDecay gives the call of tr the decay of keys that are made of the rows of
 // context, if there is one; frozen is the gate for a few rows.
@@ -282,6 +326,7 @@ func (a *Attention[T]) BackwardTo(dx, dcontext, dy, x, context tensor.Mat[T], tr
 	if err := a.runMechanismGrad(a.viewQueries(do.Data, b, n), a.viewQueries(tr.o, b, n), tr); err != nil {
 		return err
 	}
+	a.backwardHeads(dq, dk, tr, s)
 	addWeights(grads[:learning]...)
 	fromQ := rowProduct[T]{layer: &a.Q, y: dx, x: dq}
 	fromK := rowProduct[T]{layer: &a.K, y: dcontext, x: dk, acc: true}

@@ -51,6 +51,7 @@ type Scope[T tensor.Float] struct {
 	B       int // batch rows
 	Causal  bool
 	KeyLens []int64            // [B] valid keys of each batch row; nil: all
+	KeyMask []bool             // [B·N] keys of self-attention that exist; nil: all
 	Rope    *attention.Rope[T] // nil: none
 	Drop    *attention.Drop    // nil: none; stays as it is until Backward
 

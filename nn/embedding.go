@@ -34,7 +34,30 @@ func (f *embedForward[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// Backward adds dy to the gradients of the rows, token after token.
+// Add adds the row of token i to row i of y [rows,width]; nil: tokens are all 0. It panics
+// on a token outside the vocabulary.
+func (e *Embedding[T]) Add(y tensor.Mat[T], tokens []int32) {
+	if f := (embedAdd[T]{embedForward[T]{e, y, tokens}}); y.Rows <= normRows {
+		f.RunRange(0, y.Rows)
+	} else {
+		par.Run(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), f)
+	}
+}
+
+type embedAdd[T tensor.Float] struct{ embedForward[T] }
+
+func (f *embedAdd[T]) RunRange(i0, i1 int) {
+	k, w := kernel.Active[T](), f.y.Cols
+	for i := i0; i < i1; i++ {
+		row := 0
+		if f.tokens != nil {
+			row = int(f.tokens[i])
+		}
+		k.Add(f.y.Row(i), f.y.Row(i), f.e.W.Data[row*w:][:w])
+	}
+}
+
+// Backward adds dy to the gradients of the rows, token after token; nil: tokens are all 0.
 func (e *Embedding[T]) Backward(dy tensor.Mat[T], tokens []int32) {
 	par.Run(dy.Cols, moveColumns, moveWork*float64(dy.Rows)*float64(dy.Cols), embedBackward[T]{e, dy, tokens})
 }
@@ -48,8 +71,12 @@ type embedBackward[T tensor.Float] struct {
 
 func (f *embedBackward[T]) RunRange(j0, j1 int) {
 	k := kernel.Active[T]()
-	for i, t := range f.tokens {
-		g := f.e.W.Grad[int(t)*f.dy.Cols:][j0:j1]
+	for i := range f.dy.Rows {
+		row := 0
+		if f.tokens != nil {
+			row = int(f.tokens[i])
+		}
+		g := f.e.W.Grad[row*f.dy.Cols:][j0:j1]
 		k.Add(g, g, f.dy.Row(i)[j0:j1])
 	}
 }

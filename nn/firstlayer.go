@@ -51,7 +51,7 @@ func NewFirstLayerCache[T tensor.Float](a *Attention[T], norm Norm[T], embed *Em
 		gain, shift, l.centred = norm.Affine()
 	}
 	if p, learned := position.(*Learned[T]); learned {
-		l.positionCount = int64(p.W.Shape[0])
+		l.positionCount = int64(p.W.Shape[0] - p.Offset)
 	}
 	l.weights.W = &param.Param[T]{Shape: []int{out, width}, Data: make([]T, 0, out*width)}
 	for _, p := range [...]*Linear[T]{&a.Q, &a.K, &a.V} {

@@ -126,7 +126,7 @@ func (a *Attention[T]) Freeze(rows int) Stepper[T] {
 	if a.Decay.isLearned() {
 		t.gate = a.Decay.Gate.Freeze(rows)
 	}
-	t.byHead = t.q.hasPanels && a.D%kernel.Lanes == 0 && a.hasFusedSteps(rows)
+	t.byHead = t.q.hasPanels && a.D%kernel.Lanes == 0 && a.QNorm == nil && a.hasFusedSteps(rows)
 	return t
 }
 
@@ -179,6 +179,7 @@ func (a *PackedAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T]
 	a.q.Forward(q, x, false)
 	a.k.Forward(k, x, false)
 	a.v.Forward(v, x, false)
+	l.normaliseHeads(tr, false)
 	n := x.Rows / s.B
 	tr.call = attention.Call[T]{
 		Q: l.viewQueries(tr.q, s.B, n), K: l.viewKeys(tr.k, s.B, n), V: l.viewKeys(tr.v, s.B, n),

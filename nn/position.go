@@ -21,17 +21,18 @@ type Position[T tensor.Float] interface {
 
 // Learned is a table of positions that is trained.
 type Learned[T tensor.Float] struct {
-	W *param.Param[T] // [context,width]
+	W      *param.Param[T] // [rows,width]
+	Offset int             // row of the first position
 }
 
 // Forward adds to x [batch·N,width] the rows of positions start to start+N. It returns
 // an error if the table ends before.
 func (p *Learned[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
-	n, context := x.Rows/batch, p.W.Shape[0]
-	if start+int64(n) > int64(context) {
-		return fmt.Errorf("positions: %d are needed, the learned table has %d", start+int64(n), context)
+	n, positions := x.Rows/batch, p.W.Shape[0]-p.Offset
+	if start+int64(n) > int64(positions) {
+		return fmt.Errorf("positions: %d are needed, the learned table has %d", start+int64(n), positions)
 	}
-	if f := (positionForward[T]{p, x, n, int(start)}); x.Rows <= normRows {
+	if f := (positionForward[T]{p, x, n, int(start) + p.Offset}); x.Rows <= normRows {
 		f.RunRange(0, x.Rows)
 	} else {
 		par.Run(x.Rows, normRows, moveWork*float64(x.Rows)*float64(x.Cols), f)
@@ -58,7 +59,7 @@ func (f *positionForward[T]) RunRange(i0, i1 int) {
 
 // Backward adds dx [batch·N,width] to the gradients of positions from start on.
 func (p *Learned[T]) Backward(dx tensor.Mat[T], batch int, start int64) {
-	par.Run(dx.Rows/batch, normRows, moveWork*float64(dx.Rows)*float64(dx.Cols), positionBackward[T]{p, dx, batch, int(start)})
+	par.Run(dx.Rows/batch, normRows, moveWork*float64(dx.Rows)*float64(dx.Cols), positionBackward[T]{p, dx, batch, int(start) + p.Offset})
 }
 
 // positionBackward does positions.

@@ -99,8 +99,9 @@ type MSRTrace[T tensor.Float] struct {
 	saved attention.Saved[T]
 	grads attention.Grads[T]
 
-	rope  attention.Rope[T] // rotations of places from start on
-	start int64
+	rope      attention.Rope[T] // rotations of places from start on
+	frequency attention.Frequencies
+	start     int64
 }
 
 // Aux returns 0: the layer has no auxiliary loss.
@@ -117,14 +118,15 @@ func (tr *MSRTrace[T]) ropeFrom(d int, start int64, n int) *attention.Rope[T] {
 	if r.Half == half && tr.start == start && r.Rows() >= n {
 		return r
 	}
-	r.Half, tr.start = half, start
-	resizeMatrix(&r.Cos, n, half)
-	resizeMatrix(&r.Sin, n, half)
-	theta := 1.0
-	if half > 1 {
-		theta = math.Pow(10000, float64(d)/float64(2*(half-1))) // in the terms of Rope
+	if len(tr.frequency.Pairs) != half {
+		theta := 1.0
+		if half > 1 {
+			theta = math.Pow(10000, float64(d)/float64(2*(half-1))) // in the terms of Rope
+		}
+		tr.frequency = attention.NewFrequencies(d, theta)
 	}
-	r.Fill(d, theta, start)
+	tr.start = start
+	r.Fill(&tr.frequency, start, n)
 	return r
 }
 

@@ -9,14 +9,29 @@ import (
 )
 
 // RMSNorm divides every row by its root mean square √(Σ x²/width + Eps) and multiplies it
-// by the gain (Zhang and Sennrich 2019, arXiv 1910.07467, equation 4).
+// by the gain, or with Offset by 1 plus the gain (Zhang and Sennrich 2019, arXiv 1910.07467, equation 4).
 type RMSNorm[T tensor.Float] struct {
-	Gain *param.Param[T] // [width]
-	Eps  T
+	Gain   *param.Param[T] // [width]
+	Eps    T
+	Offset bool
 }
 
-// Affine returns the gain. A row keeps its mean.
-func (n *RMSNorm[T]) Affine() (gain, bias []T, centred bool) { return n.Gain.Data, nil, false }
+// Affine returns the gain, with Offset a new slice of 1 plus the gain. A row keeps its
+// mean.
+func (n *RMSNorm[T]) Affine() (gain, bias []T, centred bool) {
+	return n.appliedGain(make([]T, len(n.Gain.Data))), nil, false
+}
+
+// appliedGain returns the factors of channels. It may write them to room [width].
+func (n *RMSNorm[T]) appliedGain(room []T) []T {
+	if !n.Offset {
+		return n.Gain.Data
+	}
+	for j, g := range n.Gain.Data {
+		room[j] = 1 + g
+	}
+	return room
+}
 
 // Forward sets y [rows,width] from x [rows,width], which may be y. It sets stats
 // [2·rows]: 0 and the factor 1/√(mean square + Eps) for each row.
@@ -35,13 +50,15 @@ type rmsForward[T tensor.Float] struct {
 }
 
 func (f *rmsForward[T]) RunRange(i0, i1 int) {
-	t := kernel.Active[T]()
+	ar := arena.Acquire()
+	defer ar.Release()
+	t, gain := kernel.Active[T](), f.n.appliedGain(arena.Take[T](ar, f.x.Cols))
 	for i := i0; i < i1; i++ {
 		y, x := f.y.Row(i), f.x.Row(i)
 		factor := rmsFactor(t, x, float64(f.n.Eps))
 		f.stats[2*i], f.stats[2*i+1] = 0, factor
 		t.Scale(y, factor, x)
-		t.Mul(y, y, f.n.Gain.Data)
+		t.Mul(y, y, gain)
 	}
 }
 
@@ -69,11 +86,12 @@ func (f *rmsBackward[T]) RunRange(i0, i1 int) {
 	defer ar.Release()
 	t, w := kernel.Active[T](), f.x.Cols
 	d, dgain := arena.Take[T](ar, w), f.parts.Row(i0/normRows)
+	gain := f.n.appliedGain(arena.Take[T](ar, w))
 	for i := i0; i < i1; i++ {
 		dx, dy, x, factor := f.dx.Row(i), f.dy.Row(i), f.x.Row(i), f.stats[2*i+1]
 		t.Mul(d, dy, x)
 		t.Axpy(dgain, factor, d)
-		t.Mul(d, dy, f.n.Gain.Data)
+		t.Mul(d, dy, gain)
 		cubed := float64(factor) * float64(factor) * float64(factor)
 		along := float64(t.Dot(d, x)) * cubed / float64(w)
 		t.Scale(d, factor, d)

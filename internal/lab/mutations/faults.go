@@ -184,7 +184,7 @@ var faults = []fault{
 		"optim", "TestGradNormAndClip",
 	},
 	{
-		"model/session.go", "return m.setRotations(&s.rope, n, s.tokens)", "return m.setRotations(&s.rope, n, 0)",
+		"model/session.go", "return s.ropes.fill(&s.model.main.frequencies, s.tokens, n)", "return s.ropes.fill(&s.model.main.frequencies, 0, n)",
 		"every piece of a text is rotated as if it were the first",
 		"model", "TestStepIsTheSequence",
 	},

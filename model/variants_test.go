@@ -1,0 +1,71 @@
+package model
+
+// bert is the smallest BERT: post-norm, a norm and types at the entry, no last norm, and the
+// head of masked words.
+func bert() Config {
+	return Config{
+		Kind: Encoder, Vocab: 11, Layers: 2, Heads: 3, Width: 12, Hidden: 17, Context: 7,
+		Positions: Learned, PositionTable: 9, Mechanism: "softmax", Activation: GELU, PostNorm: true,
+		EntryNorm: true, TokenTypes: 2, NoFinalNorm: true, NormEps: 1e-12,
+		HeadHidden: 12, HeadActivation: GELU, HeadNorm: true, Bias: true, Tied: true,
+	}
+}
+
+// variants are the smallest configurations of published families.
+func variants() map[string]Config {
+	b, l := bert(), llama()
+	modernBERT := with(l, func(c *Config) {
+		c.Kind, c.Norm, c.Activation, c.KVHeads = Encoder, LayerNorm, GEGLU, 0
+		c.Layers, c.LayerWindows, c.LocalRopeTheta, c.RopeTheta = 3, []int{0, 2, 0}, 50, 900
+		c.NoFirstNorm, c.EntryNorm, c.Tied = true, true, true
+		c.Biases = &Biases{Head: true}
+	})
+	neox := with(tiny(Decoder, "softmax"), func(c *Config) {
+		c.Positions, c.RopeFraction, c.ParallelBlocks, c.Width, c.Heads, c.Tied = Rotary, 0.5, ParallelTwo, 24, 3, false
+		c.Biases = &Biases{QKV: true, O: true, MLP: true, Norm: true}
+	})
+	all := map[string]Config{
+		"bert": b,
+		"bert classifier": with(b, func(c *Config) {
+			c.Tied, c.Pool, c.HeadActivation, c.HeadNorm, c.Outputs = false, PoolFirst, Tanh, false, 3
+		}),
+		"bert tokens": with(b, func(c *Config) {
+			c.Tied, c.HeadHidden, c.HeadActivation, c.HeadNorm, c.Outputs = false, 0, "", false, 5
+		}),
+		"roberta": with(b, func(c *Config) { c.PositionTable, c.PositionOffset, c.TokenTypes = 10, 2, 1 }),
+		"distilbert": with(b, func(c *Config) {
+			c.TokenTypes, c.Tied, c.Pool, c.HeadActivation, c.HeadNorm, c.Outputs = 0, false, PoolFirst, ReLU, false, 2
+		}),
+		"mpnet":      with(b, func(c *Config) { c.TokenTypes, c.RelativeBuckets = 0, 8 }),
+		"modernbert": modernBERT,
+		"modernbert mean": with(modernBERT, func(c *Config) {
+			c.Pool, c.HeadHidden, c.HeadActivation, c.HeadNorm, c.Tied, c.Outputs = PoolMean, 12, GELU, true, false, 4
+		}),
+		"gpt-2":           with(tiny(Decoder, "softmax"), func(c *Config) { c.Biases = &Biases{QKV: true, O: true, MLP: true, Norm: true} }),
+		"gpt-neox":        neox,
+		"phi":             with(neox, func(c *Config) { c.ParallelBlocks, c.Biases = ParallelOne, nil }),
+		"parallel linear": with(neox, func(c *Config) { c.Mechanism, c.RopeFraction, c.Dropout = "linear", 0, 0 }),
+		"llama linear":    with(l, func(c *Config) { c.RopeScaling = &RopeScaling{Kind: LinearScaling, Factor: 3} }),
+		"llama 3": with(l, func(c *Config) {
+			c.HeadWidth, c.RopeScaling = 6, &RopeScaling{Kind: Llama3Scaling, Factor: 8, OriginalContext: 20}
+		}),
+		"yarn": with(l, func(c *Config) {
+			c.HeadWidth, c.RopeScaling = 10, &RopeScaling{Kind: YarnScaling, Factor: 4, OriginalContext: 300}
+		}),
+		"mistral": with(l, func(c *Config) { c.LayerWindows = []int{3, 3} }),
+		"qwen 2":  with(l, func(c *Config) { c.Biases = &Biases{QKV: true} }),
+		"qwen 3":  with(l, func(c *Config) { c.QKNorm, c.HeadWidth, c.NormEps = true, 5, 1e-6 }),
+		"gemma": with(l, func(c *Config) {
+			c.NormOffset, c.EntryScale, c.Activation, c.Tied, c.HeadWidth = true, 3.4641016, TanhGEGLU, true, 4
+		}),
+		"qk-norm offset": with(l, func(c *Config) { c.QKNorm, c.NormOffset = true, true }),
+		"bart": with(tiny(EncoderDecoder, "softmax"), func(c *Config) {
+			c.PostNorm, c.EntryNorm, c.NoFinalNorm, c.PositionTable, c.PositionOffset = true, true, true, 12, 2
+			c.SharedEmbedding, c.SourceLayers, c.EntryScale, c.Biases = true, 1, 2, &Biases{QKV: true, O: true, MLP: true, Norm: true, Head: true}
+		}),
+		"vit": with(tiny(Encoder, "softmax"), func(c *Config) {
+			c.Vocab, c.Inputs, c.Outputs, c.Tied, c.Pool, c.HeadHidden, c.HeadActivation = 0, 6, 4, false, PoolCLS, 12, Tanh
+		}),
+	}
+	return all
+}

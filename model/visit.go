@@ -1,0 +1,51 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Visit gets the rows [B·N,width] of a place in a stack: before layer number layer, after
+// the last layer for layer = Layers, and after the norm behind it for layer = Layers+1. The
+// rows are valid until Visit returns and must not change. source says that the stack is the
+// encoder of an encoder-decoder, with rows [B·SourceN,width] and SourceLayers layers. An
+// error ends the pass.
+type Visit[T tensor.Float] func(source bool, layer int, rows tensor.Mat[T]) error
+
+// VisitLayers runs a pass of b and calls visit with the rows between layers. With PoolCLS
+// each sequence begins with the class row. A Backward that is due stays possible.
+//
+// VisitLayers returns an error if the model is a convolutional net, b does not fit the
+// model, a mechanism refuses its call, or visit returns one.
+func (m *Model[T]) VisitLayers(b *Batch, visit Visit[T]) error {
+	if m.net != nil {
+		return fmt.Errorf("visit: kind is %s, needs %s, %s or %s", m.config.Kind, Decoder, Encoder, EncoderDecoder)
+	}
+	p := &m.eval
+	p.main.visit = func(layer int, rows tensor.Mat[T]) error { return visit(false, layer, rows) }
+	p.encoder.visit = func(layer int, rows tensor.Mat[T]) error { return visit(true, layer, rows) }
+	defer func() { p.main.visit, p.encoder.visit = nil, nil }()
+	return m.runBody(b, p)
+}
+
+// BackwardLogits adds to the gradients of the weights, from the gradient dlogits
+// [Config.Rows(B, N), outputs] of the logits for the batch of the last Outputs. It adds
+// scale times the gradient of the auxiliary loss. It returns an error if no Outputs
+// precedes it or dlogits has another size.
+func (m *Model[T]) BackwardLogits(dlogits []T, scale T) error {
+	if !m.canBackwardOutputs {
+		return errors.New("backward: no outputs precede it")
+	}
+	tr, sc := &m.train, &m.scratch
+	x := m.readOutputs(tr)
+	outputs := m.config.outputSize()
+	if len(dlogits) != x.Rows*outputs {
+		return fmt.Errorf("backward: dlogits has %d elements, there are %d rows of %d outputs", len(dlogits), x.Rows, outputs)
+	}
+	m.canBackwardOutputs = false
+	dx := resizeMatrix(&sc.dy, x.Rows, x.Cols)
+	m.head.Backward(dx, resizeMatrix(&dlogits, x.Rows, outputs), x, false)
+	return m.fromOutputs(m.pool.backward(dx, tr.body, &tr.in, &tr.pool, sc), scale)
+}
