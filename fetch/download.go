@@ -115,7 +115,7 @@ const sizeLimit = 32 << 30
 // error if a file cannot be fetched or verified, or ctx ends.
 func (s *Set) Fetch(ctx context.Context, o Options) error {
 	if len(s.Files) == 0 {
-		return fmt.Errorf("data set %s: there is nothing to fetch", s.Name)
+		return fmt.Errorf("%s: there is nothing to fetch", s.title())
 	}
 	dir := filepath.Join(o.Folder, s.Name)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -144,8 +144,11 @@ func (s *Set) Fetch(ctx context.Context, o Options) error {
 	defer owned.Release()
 	for i := range s.Files {
 		f := &s.Files[i]
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, filepath.FromSlash(f.Name))), 0o777); err != nil {
+			return err
+		}
 		if err := f.fetchIfMissing(ctx, dir, o); err != nil {
-			return fmt.Errorf("data set %s: %w", s.Name, err)
+			return fmt.Errorf("%s: %w", s.title(), err)
 		}
 	}
 	for _, path := range s.listLeftovers(dir) {

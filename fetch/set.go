@@ -16,6 +16,7 @@ type Set struct {
 	Files     []File // files to fetch; empty: generated, or supplied by the user
 	Generated bool   // made by farfield data generate
 	Parts     []Part // alternative files that tasks accept
+	IsModel   bool   // a model, not a data set
 
 	// check verifies files without checksums together; checkMethod describes how.
 	check       func(folder string) error
@@ -70,6 +71,29 @@ func Lookup(name string) (*Set, error) {
 
 // Sets returns the catalogue.
 func Sets() []Set { return slices.Clone(sets) }
+
+// LookupModel returns the model with a name. It returns an error that lists all names if there is none.
+func LookupModel(name string) (*Set, error) {
+	var names []string
+	for i := range models {
+		if models[i].Name == name {
+			return &models[i], nil
+		}
+		names = append(names, models[i].Name)
+	}
+	return nil, fmt.Errorf("model %q: unknown; there are: %s", name, strings.Join(names, ", "))
+}
+
+// Models returns the catalogue of trained models, folders in the Hugging Face layout.
+func Models() []Set { return slices.Clone(models) }
+
+// title names the set in errors.
+func (s *Set) title() string {
+	if s.IsModel {
+		return "model " + s.Name
+	}
+	return "data set " + s.Name
+}
 
 // Size returns the total bytes of the files to fetch. known is false if a size is unknown.
 func (s *Set) Size() (bytes int64, known bool) {

@@ -47,7 +47,7 @@ func TestOverviewFitsATerminal(t *testing.T) {
 		}
 	}
 	for _, verb := range commandLine(t).Model.Children {
-		if !verb.Hidden && !strings.Contains(out, "  "+verb.Name+" ") {
+		if !verb.Hidden && !regexp.MustCompile(`  `+verb.Name+`\s`).MatchString(out) {
 			t.Errorf("%s is not there", verb.Name)
 		}
 	}
@@ -160,7 +160,9 @@ func TestExamplesRun(t *testing.T) {
 		works(t, "train", "--data", "notes.txt", "--out", run, "--preset", "tiny", "--steps", "2", "--context", "32", "--batch", "2", "--sample-tokens", "3", "--quiet")
 	}
 	works(t, "train", "--task", "file", "--data", "labels.csv", "--task-set", "length=8", "--out", "out/labels", "--width", "8", "--heads", "2", "--batch", "2", "--steps", "2", "--quiet")
-	slow := regexp.MustCompile(`^farfield (demo|bench|train|data (fetch|verify|generate)|inspect$|plan --plot)|--follow|--images|1000000000|\$|scored.jsonl|out/sounds|fastmax-truncated`)
+	works(t, "embed", "--model", "run/001", "--out", "vectors.npy", "lines.txt")
+	works(t, "embed", "--model", "run/001", "--out", "vectors.jsonl", "records.jsonl")
+	slow := regexp.MustCompile(`^farfield (demo|bench|train|data (fetch|verify|generate)|models fetch|inspect$|plan --plot)|--follow|--images|1000000000|\$|scored.jsonl|out/sounds|fastmax-truncated`)
 	ran := 0
 	for _, leaf := range commandLine(t).Model.Leaves(true) {
 		for _, command := range exampleLines(leaf) {

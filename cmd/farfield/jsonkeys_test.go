@@ -25,6 +25,7 @@ import (
 	attentionmaps "github.com/farfield-ml/farfield/internal/cli/maps"
 	"github.com/farfield-ml/farfield/internal/cli/plan"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/cli/search"
 	"github.com/farfield-ml/farfield/internal/cli/train"
 )
 
@@ -95,21 +96,24 @@ func checkKeys(t *testing.T, verb, text string) {
 // printed are the types that verbs print with --json. A finding, of inspect, has keys
 // that depend on what it is of.
 var printed = map[string][]any{
-	"attend":      {attend.Report{}, attend.StreamReport{}},
-	"bench":       {bench.Case{}},
-	"calibrate":   {calibrate.Report{}},
-	"compare":     {compare.Comparison{}},
-	"data fetch":  {data.ListedSet{}},
-	"data list":   {data.ListedSet{}},
-	"data verify": {data.ListedSet{}},
-	"eval":        {eval.Report{}},
-	"generate":    {generate.Report{}},
-	"inspect":     {},
-	"maps":        {attentionmaps.Map{}},
-	"plan":        {plan.Report{}},
-	"predict":     {},
-	"train":       {runs.Report{}, train.SeedsReport{}},
-	"score":       {},
+	"attend":       {attend.Report{}, attend.StreamReport{}},
+	"bench":        {bench.Case{}},
+	"calibrate":    {calibrate.Report{}},
+	"compare":      {compare.Comparison{}},
+	"data fetch":   {data.ListedSet{}},
+	"data list":    {data.ListedSet{}},
+	"data verify":  {data.ListedSet{}},
+	"eval":         {eval.Report{}},
+	"generate":     {generate.Report{}},
+	"inspect":      {},
+	"maps":         {attentionmaps.Map{}},
+	"models fetch": {data.ListedSet{}},
+	"models list":  {data.ListedSet{}},
+	"plan":         {plan.Report{}},
+	"predict":      {},
+	"train":        {runs.Report{}, train.SeedsReport{}},
+	"score":        {},
+	"search":       {search.Found{}},
 }
 
 // TestKeysOfJSONHaveOneStyle walks what every verb prints with --json, and holds

@@ -25,11 +25,13 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/inspect"
 	"github.com/farfield-ml/farfield/internal/cli/man"
 	"github.com/farfield-ml/farfield/internal/cli/maps"
+	"github.com/farfield-ml/farfield/internal/cli/models"
 	"github.com/farfield-ml/farfield/internal/cli/plan"
 	"github.com/farfield-ml/farfield/internal/cli/predict"
 	"github.com/farfield-ml/farfield/internal/cli/program"
 	"github.com/farfield-ml/farfield/internal/cli/report"
 	"github.com/farfield-ml/farfield/internal/cli/score"
+	"github.com/farfield-ml/farfield/internal/cli/search"
 	"github.com/farfield-ml/farfield/internal/cli/train"
 	"github.com/farfield-ml/farfield/internal/cli/version"
 )
@@ -48,6 +50,7 @@ type verbTable struct {
 	Generate generate.Command `cmd:"" group:"Learn" help:"Continue a text with a model, or draw images."`
 	Score    score.Command    `cmd:"" group:"Learn" help:"Print the bits of each line; find surprising lines."`
 	Embed    embed.Command    `cmd:"" group:"Learn" help:"Print a vector for each text."`
+	Search   search.Command   `cmd:"" group:"Learn" help:"Find the vectors that are closest to a text."`
 
 	Maps    maps.Command    `cmd:"" group:"Look" help:"Draw attention maps and print their statistics."`
 	Report  report.Command  `cmd:"" group:"Look" help:"Write a page of a run: curves, configuration, a sample."`
@@ -58,6 +61,7 @@ type verbTable struct {
 	Demo  demo.Command  `cmd:"" group:"Measure" help:"Show the claims on this machine, in a few minutes."`
 
 	Data       data.Command               `cmd:"" group:"Around" help:"List, fetch, generate and verify data sets."`
+	Models     models.Command             `cmd:"" group:"Around" help:"List and fetch trained models."`
 	Completion completion.Command         `cmd:"" group:"Around" help:"Print a completion script for bash, zsh or fish."`
 	Complete   completion.CompleteCommand `cmd:"" hidden:""`
 	Man        man.Command                `cmd:"" hidden:"" help:"Print the manual page, in troff."`

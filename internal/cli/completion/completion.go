@@ -243,15 +243,18 @@ var NamedLists = map[string]func(s *typed) []Candidate{
 		}
 		return list
 	},
-	"sets": func(*typed) (list []Candidate) {
-		for _, x := range fetch.Sets() {
-			list = append(list, Candidate{x.Name, x.Doc})
-		}
-		return list
-	},
+	"sets":   func(*typed) []Candidate { return listSets(fetch.Sets()) },
+	"models": func(*typed) []Candidate { return listSets(fetch.Models()) },
 	"mechanisms-or-files": func(*typed) []Candidate {
 		return []Candidate{{"mechanisms", "the catalogue, and the laws that each keeps"}, {FilesHint, ""}}
 	},
+}
+
+func listSets(sets []fetch.Set) (list []Candidate) {
+	for _, x := range sets {
+		list = append(list, Candidate{x.Name, x.Doc})
+	}
+	return list
 }
 
 func mechanisms() (list []Candidate) {

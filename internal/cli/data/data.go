@@ -54,7 +54,8 @@ type ListedSet struct {
 	Tasks     []string `json:"tasks"`
 }
 
-func describeSet(s *fetch.Set, folder string) ListedSet {
+// DescribeSet describes a set and its state in a folder.
+func DescribeSet(s *fetch.Set, folder string) ListedSet {
 	l := ListedSet{Name: s.Name, Doc: s.Doc, Verified: s.VerificationIn(folder), Terms: s.Terms, Folder: filepath.Join(folder, s.Name), Tasks: []string{}}
 	l.Bytes, l.All = s.Size()
 	for _, f := range s.Files {
@@ -82,8 +83,8 @@ func describeSet(s *fetch.Set, folder string) ListedSet {
 	return l
 }
 
-// size returns the bytes to fetch as text.
-func (l *ListedSet) size() string {
+// FormatSize returns the bytes to fetch as text.
+func (l *ListedSet) FormatSize() string {
 	switch {
 	case len(l.Addresses) == 0:
 		return "generated"
@@ -103,7 +104,7 @@ func (c *dataListCmd) Run(e *env.Env) error {
 	var list []ListedSet
 	if len(c.Name) == 0 {
 		for _, s := range fetch.Sets() {
-			list = append(list, describeSet(&s, folder))
+			list = append(list, DescribeSet(&s, folder))
 		}
 	}
 	for _, name := range c.Name {
@@ -111,18 +112,18 @@ func (c *dataListCmd) Run(e *env.Env) error {
 		if err != nil {
 			return env.MarkInput(err)
 		}
-		list = append(list, describeSet(s, folder))
+		list = append(list, DescribeSet(s, folder))
 	}
 	switch {
 	case c.JSON:
 		return display.PrintJSON(e.Stdout, list)
 	case len(c.Name) > 0:
-		return printSets(e, list)
+		return PrintSets(e, list)
 	}
 	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "name\tsize\tat hand\tverified by\ttasks\twhat")
 	for _, l := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, l.size(), l.State, l.Verified, strings.Join(l.Tasks, " "), l.Doc)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, l.FormatSize(), l.State, l.Verified, strings.Join(l.Tasks, " "), l.Doc)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -131,12 +132,15 @@ func (c *dataListCmd) Run(e *env.Env) error {
 	return err
 }
 
-// printSets tells everything of a few sets.
-func printSets(e *env.Env, list []ListedSet) error {
+// PrintSets describes a few sets in full. It returns an error if the output fails.
+func PrintSets(e *env.Env, list []ListedSet) error {
 	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', 0)
 	for _, l := range list {
-		fmt.Fprintf(w, "%s\t%s\n  size\t%s\n  at hand\t%s\n  folder\t%s\n  verified by\t%s\n  terms\t%s\n  tasks\t%s\n",
-			l.Name, l.Doc, l.size(), l.State, l.Folder, l.Verified, l.Terms, strings.Join(l.Tasks, " "))
+		fmt.Fprintf(w, "%s\t%s\n  size\t%s\n  at hand\t%s\n  folder\t%s\n  verified by\t%s\n  terms\t%s\n",
+			l.Name, l.Doc, l.FormatSize(), l.State, l.Folder, l.Verified, l.Terms)
+		if len(l.Tasks) > 0 {
+			fmt.Fprintf(w, "  tasks\t%s\n", strings.Join(l.Tasks, " "))
+		}
 		for _, a := range l.Addresses {
 			fmt.Fprintf(w, "  from\t%s\n", a)
 		}
@@ -173,30 +177,38 @@ func (c *dataFetchCmd) Run(e *env.Env) error {
 			return env.InputErrorf("data set %s: it is generated: farfield data generate %s", name, name)
 		}
 	}
+	return FetchSets(e, "data", fetch.Options{Folder: folder, SourceFolder: c.SourceFolder}, sets, c.JSON)
+}
+
+// FetchSets fetches sets for a verb and prints where they are. It returns an error if a
+// set cannot be fetched or verified; without a network it names the flag --from.
+func FetchSets(e *env.Env, verb string, o fetch.Options, sets []*fetch.Set, asJSON bool) error {
 	var list []ListedSet
 	for _, s := range sets {
 		p := progress.NewTransfer(e)
-		err := s.Fetch(e.Context, fetch.Options{Folder: folder, SourceFolder: c.SourceFolder, Progress: p.ShowBytes, OnWait: func(process int) {
+		o.Progress = p.ShowBytes
+		o.OnWait = func(process int) {
 			fmt.Fprintf(e.Notes(), "%s: waits for %s, which fetches it\n", s.Name, processText(process))
-		}})
+		}
+		err := s.Fetch(e.Context, o)
 		p.Finish()
 		switch {
 		case e.Context.Err() != nil:
-			return env.Interruption{Err: e.Context.Err(), Text: fmt.Sprintf("stopped; farfield data fetch %s goes on with what is there", s.Name)}
+			return env.Interruption{Err: e.Context.Err(), Text: fmt.Sprintf("stopped; farfield %s fetch %s goes on with what is there", verb, s.Name)}
 		case errors.Is(err, fetch.ErrOffline):
-			return fmt.Errorf("%w; with the files at hand: farfield data fetch %s --from DIR", err, s.Name)
-		case err != nil && c.SourceFolder != "":
+			return fmt.Errorf("%w; with the files at hand: farfield %s fetch %s --from DIR", err, verb, s.Name)
+		case err != nil && o.SourceFolder != "":
 			return env.MarkInput(err)
 		case err != nil:
 			return err
 		}
-		l := describeSet(s, folder)
+		l := DescribeSet(s, o.Folder)
 		list = append(list, l)
-		if !c.JSON {
+		if !asJSON {
 			fmt.Fprintf(e.Stdout, "%s: in %s, verified by: %s\n", s.Name, l.Folder, l.Verified)
 		}
 	}
-	if c.JSON {
+	if asJSON {
 		return display.PrintJSON(e.Stdout, list)
 	}
 	return nil
@@ -244,7 +256,7 @@ func (c *dataVerifyCmd) Run(e *env.Env) error {
 			}
 			return fmt.Errorf("data set %s: %w", name, err)
 		}
-		list = append(list, describeSet(s, folder))
+		list = append(list, DescribeSet(s, folder))
 		if !c.JSON {
 			fmt.Fprintf(e.Stdout, "%s: as known, by: %s\n", name, s.VerificationIn(folder))
 		}

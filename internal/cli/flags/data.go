@@ -28,3 +28,10 @@ func (d *DataFolder) Path() (string, error) {
 	}
 	return filepath.Join(cache, "farfield", "data"), nil
 }
+
+// ModelsPath returns the folder of fetched models, in the folder of data sets. It returns
+// an error if Path does.
+func (d *DataFolder) ModelsPath() (string, error) {
+	path, err := d.Path()
+	return filepath.Join(path, "models"), err
+}

@@ -5,6 +5,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/version"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -119,6 +120,20 @@ func describeTask(w io.Writer, name string) error {
 	return table.Flush()
 }
 
+// joinedGroups are groups whose verbs share a line of the overview.
+var joinedGroups = []string{"Measure", "Around"}
+
+// joinVerbs returns the names of the verbs in a group.
+func joinVerbs(app *kong.Application, group string) string {
+	var names []string
+	for _, verb := range app.Children {
+		if !verb.Hidden && verb.Group.Title == group {
+			names = append(names, verb.Name)
+		}
+	}
+	return strings.Join(names, "  ")
+}
+
 // overview prints the verbs by purpose, and first commands: at most 23 lines of 80
 // characters, which fit on a small terminal.
 func overview(w io.Writer, app *kong.Application) error {
@@ -127,6 +142,13 @@ func overview(w io.Writer, app *kong.Application) error {
 	group := ""
 	for _, verb := range app.Children {
 		if verb.Hidden {
+			continue
+		}
+		if slices.Contains(joinedGroups, verb.Group.Title) {
+			if verb.Group.Title != group {
+				group = verb.Group.Title
+				fmt.Fprintf(&b, "%-8s  %s\n", group, joinVerbs(app, group))
+			}
 			continue
 		}
 		title := ""

@@ -1,0 +1,19 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/fetch"
+)
+
+func TestModelsListNamesEveryModel(t *testing.T) {
+	out := works(t, "models", "list", "--folder", t.TempDir())
+	for _, m := range fetch.Models() {
+		if !strings.Contains(out, "\n"+m.Name+" ") {
+			t.Errorf("%s is not in\n%s", m.Name, out)
+		}
+	}
+	refuses(t, `model "MiniLM": unknown; there are: all-MiniLM-L6-v2, `, "models", "list", "MiniLM")
+	refuses(t, "config.json is not there; its address is https://", "models", "fetch", "all-MiniLM-L6-v2", "--from", t.TempDir(), "--folder", t.TempDir())
+}

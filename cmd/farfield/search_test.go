@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/cli/search"
+)
+
+// vectorsFile writes rows as an .npy.
+func vectorsFile(t *testing.T, name string, rows [][]float32) string {
+	t.Helper()
+	var data []float32
+	for _, r := range rows {
+		data = append(data, r...)
+	}
+	a, err := array.New("vectors", data, len(rows), len(rows[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), name)
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := array.WriteNPY(f, a); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// recordsFile writes rows as JSON lines with texts.
+func recordsFile(t *testing.T, rows [][]float32) string {
+	t.Helper()
+	var b strings.Builder
+	for i, r := range rows {
+		text, err := json.Marshal(map[string]any{"text": fmt.Sprint("text ", i), "vector": r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Write(append(text, '\n'))
+	}
+	path := filepath.Join(t.TempDir(), "vectors.jsonl")
+	if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestSearchRanksByCosineThenRow(t *testing.T) {
+	rows := [][]float32{{1, 0}, {0, 2}, {3, 3}, {-1, 0}, {0, 0}, {0, 1}}
+	npy := vectorsFile(t, "vectors.npy", rows)
+	queries := vectorsFile(t, "queries.npy", [][]float32{{0, 5}, {1e30, 0}})
+	want := "0\t1\t1.000000\t\n0\t5\t1.000000\t\n0\t2\t0.707107\t\n1\t0\t1.000000\t\n1\t2\t0.707107\t\n1\t1\t0.000000\t\n"
+	for _, threads := range []string{"1", "3"} {
+		if out := works(t, "search", npy, "--queries", queries, "--top", "3", "--threads", threads); out != want {
+			t.Errorf("threads %s: printed %q, want %q", threads, out, want)
+		}
+	}
+	out := works(t, "search", recordsFile(t, rows), "--queries", queries, "--top", "2", "--json")
+	first, _, _ := strings.Cut(out, "\n")
+	var found search.Found
+	if err := json.Unmarshal([]byte(first), &found); err != nil {
+		t.Fatal(err)
+	}
+	if len(found.Hits) != 2 || found.Hits[0] != (search.Hit{Row: 1, Cosine: 1, Text: "text 1"}) || found.Hits[1].Text != "text 5" {
+		t.Errorf("printed %s", out)
+	}
+}
+
+func TestSearchKeepsRecordsWithoutVectorAsRows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "vectors.jsonl")
+	content := `{"text":"","vector":null}` + "\n\n" + `{"text":"a","vector":[1,2]}` + "\n" + `{"text":"","vector":null}` + "\n" + `{"text":"b","vector":[2,1]}` + "\n"
+	if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	out := works(t, "search", path, "--queries", vectorsFile(t, "q.npy", [][]float32{{2, 1}}))
+	if want := "0\t3\t1.000000\tb\n0\t1\t0.800000\ta\n0\t0\t0.000000\t\n0\t2\t0.000000\t\n"; out != want {
+		t.Errorf("printed %q, want %q", out, want)
+	}
+}
+
+func TestSearchRefusesBadInput(t *testing.T) {
+	npy := vectorsFile(t, "vectors.npy", [][]float32{{1, 0}})
+	wide := vectorsFile(t, "wide.npy", [][]float32{{1, 0, 0}})
+	words := filepath.Join(t.TempDir(), "words.txt")
+	if err := os.WriteFile(words, []byte("no record\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, "either texts or --queries", "search", npy)
+	refuses(t, "--model: is not given", "search", npy, "a text")
+	refuses(t, "--top: 0 is less than 1", "search", npy, "--queries", npy, "--top", "0")
+	refuses(t, "width 3, the file that is searched has 2", "search", npy, "--queries", wide)
+	refuses(t, "line 1: ", "search", words, "--queries", wide)
+	nan := float32(0)
+	refuses(t, "row 0, element 1 is NaN", "search", vectorsFile(t, "nan.npy", [][]float32{{1, nan / nan}}), "--queries", npy)
+}

@@ -1,0 +1,125 @@
+// Package encoder makes vectors of texts with the model of a run.
+package encoder
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// Encoder makes vectors of texts. It is safe for concurrent use.
+type Encoder interface {
+	// Width returns the numbers of a vector.
+	Width() int
+	// MaxTokens returns the tokens of a text that are read.
+	MaxTokens() int
+	// Encode returns the vectors of texts. It returns an error if a text has an unknown
+	// character, a vector is not finite, or ctx ends.
+	Encode(ctx context.Context, texts []string) ([]Encoding, error)
+}
+
+// Encoding is the vector of a text.
+type Encoding struct {
+	Vector      []float32 // [width]; nil: the text is empty
+	IsTruncated bool      // the text has more tokens than are read
+}
+
+// DefaultTokens bounds the tokens of a text where the model does not.
+const DefaultTokens = 1 << 16
+
+// Open opens the model at path, which reads at most maxTokens tokens of a text; 0: all
+// that the model takes, up to DefaultTokens. It returns an error if there is no such
+// model or it takes fewer tokens.
+func Open(path string, maxTokens int) (Encoder, error) {
+	m, vocab, err := train.LoadTextModel(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &runEncoder{vocab: vocab, maxTokens: DefaultTokens, models: make(chan *model.Model[float32], par.Threads())}
+	if config := m.Config(); config.Positions == model.Learned {
+		if r.maxTokens = config.Context; maxTokens > r.maxTokens {
+			return nil, fmt.Errorf("--max-tokens: %d, the model learned %d positions", maxTokens, r.maxTokens)
+		}
+	}
+	if maxTokens > 0 {
+		r.maxTokens = maxTokens
+	}
+	if _, r.width, err = m.Vectors(nil, &model.Batch{B: 1, N: 1, Tokens: []int32{0}}); err != nil {
+		return nil, err
+	}
+	for range cap(r.models) {
+		r.models <- m.Share()
+	}
+	return r, nil
+}
+
+// runEncoder makes vectors with the model of a run.
+type runEncoder struct {
+	vocab            *token.Vocabulary
+	width, maxTokens int
+	models           chan *model.Model[float32] // that are free; they share their weights
+}
+
+func (r *runEncoder) Width() int     { return r.width }
+func (r *runEncoder) MaxTokens() int { return r.maxTokens }
+
+func (r *runEncoder) Encode(ctx context.Context, texts []string) ([]Encoding, error) {
+	list := make([]Encoding, len(texts))
+	errs := make([]error, len(texts))
+	par.RunParts(len(texts), func(i int) {
+		if errs[i] = ctx.Err(); errs[i] == nil {
+			errs[i] = r.encodeText(&list[i], texts[i])
+		}
+	})
+	for i, err := range errs {
+		if err != nil {
+			return nil, &TextError{Text: i, Err: err}
+		}
+	}
+	return list, nil
+}
+
+// encodeText sets x to the vector of text.
+func (r *runEncoder) encodeText(x *Encoding, text string) error {
+	tokens, err := r.vocab.Encode(nil, []byte(text))
+	if err != nil || len(tokens) == 0 {
+		return err
+	}
+	if len(tokens) > r.maxTokens {
+		tokens, x.IsTruncated = tokens[:r.maxTokens], true
+	}
+	m := <-r.models
+	defer func() { r.models <- m }()
+	vector, _, err := m.Vectors(nil, &model.Batch{B: 1, N: len(tokens), Tokens: tokens})
+	if err != nil {
+		return err
+	}
+	x.Vector = append([]float32{}, vector...)
+	return checkFinite(x.Vector)
+}
+
+// checkFinite returns an error that names the first number that is not finite.
+func checkFinite(vector []float32) error {
+	for i, v := range vector {
+		if v-v != 0 {
+			return fmt.Errorf("vector: element %d is %v", i, v)
+		}
+	}
+	return nil
+}
+
+// TextError is the error of one of several texts.
+type TextError struct {
+	Text int // its number
+	Err  error
+}
+
+// Error returns the text of the error alone: the caller knows the line.
+func (e *TextError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error.
+func (e *TextError) Unwrap() error { return e.Err }
