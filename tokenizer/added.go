@@ -1,0 +1,109 @@
+package tokenizer
+
+import (
+	"unicode"
+	"unicode/utf8"
+)
+
+// addedToken is an entry of added_tokens.
+type addedToken struct {
+	ID         int32  `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"`
+	LStrip     bool   `json:"lstrip"`
+	RStrip     bool   `json:"rstrip"`
+	Normalized bool   `json:"normalized"`
+	Special    bool   `json:"special"`
+}
+
+// match is an added token in a text.
+type match struct {
+	id         int32
+	start, end int
+}
+
+// addedTokens finds added tokens in a text: at each place the longest.
+type addedTokens struct {
+	trie  *trie
+	list  []addedToken // by the trie's value
+	first [256]bool    // bytes that a token begins with
+}
+
+// newAddedTokens returns nil for an empty list.
+func newAddedTokens(list []addedToken) (*addedTokens, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	a := &addedTokens{trie: newTrie(), list: list}
+	for i, t := range list {
+		if t.Content == "" {
+			continue
+		}
+		a.first[t.Content[0]] = true
+		if err := a.trie.add(t.Content, int32(i)); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// find appends the added tokens of b to dst, in order.
+func (a *addedTokens) find(b []byte, dst []match) []match {
+	if a == nil {
+		return dst
+	}
+	last := 0
+	for i := 0; i < len(b); i++ {
+		if !a.first[b[i]] {
+			continue
+		}
+		best, end, node := int32(-1), i, int32(0)
+		for j := i; j < len(b); {
+			if node = a.trie.step(node, b[j]); node < 0 {
+				break
+			}
+			if j++; a.trie.values[node] >= 0 {
+				best, end = a.trie.values[node], j
+			}
+		}
+		if best < 0 {
+			continue
+		}
+		from, to, t := i, end, &a.list[best]
+		i = end - 1
+		if from < last || t.SingleWord && (endsInWord(b[:from]) || beginsWithWord(b[to:])) {
+			continue
+		}
+		if t.LStrip {
+			for from > last {
+				r, n := utf8.DecodeLastRune(b[last:from])
+				if !unicode.IsSpace(r) {
+					break
+				}
+				from -= n
+			}
+		}
+		if t.RStrip {
+			for to < len(b) {
+				r, n := utf8.DecodeRune(b[to:])
+				if !unicode.IsSpace(r) {
+					break
+				}
+				to += n
+			}
+		}
+		dst = append(dst, match{t.ID, from, to})
+		last = to
+	}
+	return dst
+}
+
+func endsInWord(b []byte) bool {
+	r, n := utf8.DecodeLastRune(b)
+	return n > 0 && isWordChar(r)
+}
+
+func beginsWithWord(b []byte) bool {
+	r, n := utf8.DecodeRune(b)
+	return n > 0 && isWordChar(r)
+}

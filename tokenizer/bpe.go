@@ -1,0 +1,395 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// bpe merges neighbours of a word, the pair of the lowest rank first.
+type bpe struct {
+	vocab          map[string]int32 // keys are bytes of a text
+	pairs          map[uint64]merge
+	bytes          *[256]int32 // ids of single bytes; nil: a word begins as characters
+	fallback       *[256]int32 // ids of <0x00> to <0xFF>; nil: none
+	unknown        int32       // -1: unknown characters have no token
+	fuse           bool        // unknown characters in a row are one token
+	ignoresMerges  bool        // a word that is a token is not merged
+	prefix, suffix string      // prefix inside a word, suffix of its last character
+}
+
+// merge is the rank of a pair and the token that it becomes.
+type merge struct{ rank, id int32 }
+
+func pairKey(a, b int32) uint64 { return uint64(uint32(a))<<32 | uint64(uint32(b)) }
+
+// symbol is a part of a word while it is merged.
+type symbol struct {
+	id, prev, next int32
+	start, end     int
+}
+
+// bpeState holds the buffers of a merge.
+type bpeState struct {
+	symbols []symbol
+	queue   mergeQueue
+}
+
+// candidate is a pair that may be merged, at symbols left and right.
+type candidate struct {
+	merge
+	leading, trailing     int32
+	leadingID, trailingID int32
+}
+
+// mergeQueue is a heap of candidates, by rank and place.
+type mergeQueue []candidate
+
+// precedes reports whether a is merged before b.
+func (a *candidate) precedes(b *candidate) bool {
+	return a.rank < b.rank || a.rank == b.rank && a.leading < b.leading
+}
+
+// push adds a candidate.
+func (q *mergeQueue) push(c candidate) {
+	*q = append(*q, c)
+	h := *q
+	for i := len(h) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !h[i].precedes(&h[parent]) {
+			return
+		}
+		h[i], h[parent] = h[parent], h[i]
+		i = parent
+	}
+}
+
+// pop removes the first candidate.
+func (q *mergeQueue) pop() candidate {
+	h := *q
+	first, n := h[0], len(h)-1
+	h[0] = h[n]
+	*q = h[:n]
+	h.sink(0, n)
+	return first
+}
+
+// sink moves candidate i of the first n below those that precede it.
+func (q mergeQueue) sink(i, n int) {
+	for {
+		child := 2*i + 1
+		if child >= n {
+			return
+		}
+		if child+1 < n && q[child+1].precedes(&q[child]) {
+			child++
+		}
+		if !q[child].precedes(&q[i]) {
+			return
+		}
+		q[i], q[child] = q[child], q[i]
+		i = child
+	}
+}
+
+// shortWord is the number of symbols up to which a scan for the lowest rank beats the heap.
+const shortWord = 48
+
+// tokenize appends the tokens of the word s of b.
+func (m *bpe) tokenize(st *state, b []byte, s span, dst []piece) []piece {
+	if m.ignoresMerges {
+		if id, ok := m.vocab[string(b[s.start:s.end])]; ok {
+			return append(dst, piece{id, s.start, s.end})
+		}
+	}
+	symbols := m.symbols(b, s, st.bpe.symbols[:0])
+	if len(symbols) <= shortWord {
+		symbols = m.mergeShort(symbols)
+	} else {
+		m.mergeLong(symbols, &st.bpe.queue)
+	}
+	st.bpe.symbols = symbols
+	for _, y := range symbols {
+		if y.id >= 0 {
+			dst = append(dst, piece{y.id, y.start, y.end})
+		}
+	}
+	return dst
+}
+
+// symbols appends the symbols that a word begins as.
+func (m *bpe) symbols(b []byte, s span, dst []symbol) []symbol {
+	if m.bytes != nil {
+		for i := s.start; i < s.end; i++ {
+			if id := m.bytes[b[i]]; id >= 0 {
+				dst = append(dst, symbol{id: id, start: i, end: i + 1})
+			} else if m.unknown >= 0 {
+				dst = append(dst, symbol{id: m.unknown, start: i, end: i + 1})
+			}
+		}
+		return dst
+	}
+	fused := false
+	for i, n := s.start, 0; i < s.end; i += n {
+		_, n = utf8.DecodeRune(b[i:s.end])
+		id, ok := m.character(b[i:i+n], i > s.start, i+n == s.end)
+		switch {
+		case ok:
+			dst = append(dst, symbol{id: id, start: i, end: i + n})
+			fused = false
+			continue
+		case m.fallback != nil && m.hasBytes(b[i:i+n]):
+			for j := range n {
+				dst = append(dst, symbol{id: m.fallback[b[i+j]], start: i + j, end: i + j + 1})
+			}
+			fused = false
+			continue
+		case m.unknown < 0:
+			continue
+		case fused && m.fuse:
+			dst[len(dst)-1].end = i + n
+			continue
+		}
+		dst = append(dst, symbol{id: m.unknown, start: i, end: i + n})
+		fused = true
+	}
+	return dst
+}
+
+// character returns the id of a character of a word.
+func (m *bpe) character(c []byte, inside, last bool) (int32, bool) {
+	if m.prefix == "" && m.suffix == "" {
+		id, ok := m.vocab[string(c)]
+		return id, ok
+	}
+	key := string(c)
+	if inside {
+		key = m.prefix + key
+	}
+	if last {
+		key += m.suffix
+	}
+	id, ok := m.vocab[key]
+	return id, ok
+}
+
+// hasBytes reports whether each byte of c has a token.
+func (m *bpe) hasBytes(c []byte) bool {
+	for _, x := range c {
+		if m.fallback[x] < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// mergeShort merges in place by scans for the lowest rank.
+func (m *bpe) mergeShort(s []symbol) []symbol {
+	var ranks [shortWord]merge
+	none := merge{-1, -1}
+	look := func(i int) {
+		ranks[i] = none
+		if i+1 < len(s) {
+			if c, ok := m.pairs[pairKey(s[i].id, s[i+1].id)]; ok {
+				ranks[i] = c
+			}
+		}
+	}
+	for i := range s {
+		look(i)
+	}
+	for {
+		best := -1
+		for i := range s {
+			if ranks[i].rank >= 0 && (best < 0 || ranks[i].rank < ranks[best].rank) {
+				best = i
+			}
+		}
+		if best < 0 {
+			return s
+		}
+		s[best].id, s[best].end = ranks[best].id, s[best+1].end
+		copy(ranks[best+1:], ranks[best+2:len(s)])
+		s = append(s[:best+1], s[best+2:]...)
+		look(best)
+		if best > 0 {
+			look(best - 1)
+		}
+	}
+}
+
+// mergeLong merges by a heap. Symbols that are merged into others get the id -1.
+func (m *bpe) mergeLong(s []symbol, q *mergeQueue) {
+	*q = (*q)[:0]
+	pair := func(left, right int32) (candidate, bool) {
+		c, ok := m.pairs[pairKey(s[left].id, s[right].id)]
+		return candidate{c, left, right, s[left].id, s[right].id}, ok
+	}
+	for i := range s {
+		s[i].prev, s[i].next = int32(i-1), int32(i+1)
+		if i+1 < len(s) {
+			if c, ok := pair(int32(i), int32(i+1)); ok {
+				*q = append(*q, c)
+			}
+		}
+	}
+	s[len(s)-1].next = -1
+	for i := len(*q)/2 - 1; i >= 0; i-- {
+		q.sink(i, len(*q))
+	}
+	for len(*q) > 0 {
+		c := q.pop()
+		l, r := &s[c.leading], &s[c.trailing]
+		if l.id != c.leadingID || r.id != c.trailingID || l.next != c.trailing {
+			continue
+		}
+		l.id, l.end, l.next = c.id, r.end, r.next
+		r.id = -1
+		if l.next >= 0 {
+			s[l.next].prev = c.leading
+			if n, ok := pair(c.leading, l.next); ok {
+				q.push(n)
+			}
+		}
+		if l.prev >= 0 {
+			if n, ok := pair(l.prev, c.leading); ok {
+				q.push(n)
+			}
+		}
+	}
+}
+
+// mergeSpec is a pair of tokens, written as "a b" or ["a", "b"].
+type mergeSpec [2]string
+
+// UnmarshalJSON reads a pair. It returns an error for another shape.
+func (p *mergeSpec) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '[' {
+		var list []string
+		if err := json.Unmarshal(data, &list); err != nil {
+			return err
+		}
+		if len(list) != 2 {
+			return fmt.Errorf("merges: %d tokens, not 2", len(list))
+		}
+		*p = mergeSpec(list)
+		return nil
+	}
+	var s string
+	if err := json.Unmarshal(data, &s); err != nil {
+		return err
+	}
+	a, b, ok := strings.Cut(s, " ")
+	if !ok {
+		return fmt.Errorf("merges: %q is not a pair", s)
+	}
+	*p = mergeSpec{a, b}
+	return nil
+}
+
+// bpeSpec is the JSON of a BPE model.
+type bpeSpec struct {
+	Type         string           `json:"type"`
+	Dropout      *float64         `json:"dropout"`
+	Unknown      *string          `json:"unk_token"`
+	Prefix       string           `json:"continuing_subword_prefix"`
+	Suffix       string           `json:"end_of_word_suffix"`
+	FuseUnknown  bool             `json:"fuse_unk"`
+	ByteFallback bool             `json:"byte_fallback"`
+	IgnoreMerges bool             `json:"ignore_merges"`
+	Vocab        map[string]int32 `json:"vocab"`
+	Merges       []mergeSpec      `json:"merges"`
+}
+
+// readBPE sets a BPE model.
+func (t *Tokenizer) readBPE(raw json.RawMessage) error {
+	var s bpeSpec
+	if err := decodeStrict("model", raw, &s); err != nil {
+		return err
+	}
+	if s.Dropout != nil && *s.Dropout != 0 {
+		return fmt.Errorf("model: dropout is %v, not 0", *s.Dropout)
+	}
+	if err := t.setVocabulary(s.Vocab); err != nil {
+		return err
+	}
+	m := &bpe{vocab: s.Vocab, pairs: make(map[uint64]merge, len(s.Merges)), unknown: -1, fuse: s.FuseUnknown, ignoresMerges: s.IgnoreMerges,
+		prefix: s.Prefix, suffix: s.Suffix}
+	if s.Unknown != nil {
+		if id, ok := s.Vocab[*s.Unknown]; ok {
+			m.unknown = id
+		}
+	}
+	for rank, p := range s.Merges {
+		a, hasA := s.Vocab[p[0]]
+		b, hasB := s.Vocab[p[1]]
+		c, hasC := s.Vocab[p[0]+strings.TrimPrefix(p[1], s.Prefix)]
+		if !hasA || !hasB || !hasC {
+			return fmt.Errorf("model: merge %d, %q and %q, or its result is not in the vocabulary of %d", rank, p[0], p[1], len(s.Vocab))
+		}
+		m.pairs[pairKey(a, b)] = merge{int32(rank), c}
+	}
+	if s.ByteFallback {
+		m.fallback = fallbackBytes(s.Vocab)
+	}
+	if t.byteTokens {
+		m.bytes = new([256]int32)
+		m.vocab = make(map[string]int32, len(s.Vocab))
+		for key, id := range s.Vocab {
+			if b, ok := alphabetBytes(key); ok {
+				m.vocab[string(b)] = id
+			}
+		}
+		for c := range 256 {
+			m.bytes[c] = -1
+			if id, ok := m.vocab[string([]byte{byte(c)})]; ok {
+				m.bytes[c] = id
+			}
+		}
+	}
+	t.model = m
+	return nil
+}
+
+// fallbackBytes returns the ids of <0x00> to <0xFF>; -1 where there is none.
+func fallbackBytes(vocab map[string]int32) *[256]int32 {
+	ids := new([256]int32)
+	for c := range ids {
+		ids[c] = -1
+		if id, ok := vocab[fmt.Sprintf("<0x%02X>", c)]; ok {
+			ids[c] = id
+		}
+	}
+	return ids
+}
+
+// alphabet holds the characters that byte-level BPE writes bytes as: printable characters of
+// Latin-1 as themselves, others from U+0100 on.
+var alphabet, alphabetIndex = func() (a [256]rune, index map[rune]byte) {
+	index = map[rune]byte{}
+	next := rune(256)
+	for c := range a {
+		a[c] = rune(c)
+		if c < '!' || c > '~' && c < 0xA1 || c == 0xAD {
+			a[c] = next
+			next++
+		}
+		index[a[c]] = byte(c)
+	}
+	return a, index
+}()
+
+// alphabetBytes returns the bytes of a token of byte-level BPE. It returns false if a
+// character is outside the alphabet.
+func alphabetBytes(token string) ([]byte, bool) {
+	b := make([]byte, 0, len(token))
+	for _, r := range token {
+		c, ok := alphabetIndex[r]
+		if !ok {
+			return nil, false
+		}
+		b = append(b, c)
+	}
+	return b, true
+}

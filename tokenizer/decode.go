@@ -1,0 +1,237 @@
+package tokenizer
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// decodeStep rewrites the parts of a decoded text.
+type decodeStep func(parts []string) []string
+
+// Decode returns the text of ids. Special tokens have none. It returns an error if an id is
+// outside the vocabulary.
+func (t *Tokenizer) Decode(ids []int32) (string, error) {
+	parts := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if err := t.checkID(id); err != nil {
+			return "", err
+		}
+		if !t.special[id] {
+			parts = append(parts, t.tokens[id])
+		}
+	}
+	if len(t.decode) == 0 {
+		return strings.Join(parts, " "), nil
+	}
+	for _, step := range t.decode {
+		parts = step(parts)
+	}
+	return strings.Join(parts, ""), nil
+}
+
+// readDecoder appends the steps of a decoder.
+func (t *Tokenizer) readDecoder(raw json.RawMessage) error {
+	const field = "decoder"
+	kind, err := typeName(field, raw)
+	if err != nil || kind == "" {
+		return err
+	}
+	var s struct {
+		Type           string            `json:"type"`
+		Decoders       []json.RawMessage `json:"decoders"`
+		Prefix         string            `json:"prefix"`
+		Suffix         string            `json:"suffix"`
+		Cleanup        *bool             `json:"cleanup"`
+		Replacement    string            `json:"replacement"`
+		PrependScheme  string            `json:"prepend_scheme"`
+		AddPrefixSpace *bool             `json:"add_prefix_space"`
+		TrimOffsets    bool              `json:"trim_offsets"`
+		UseRegex       bool              `json:"use_regex"`
+		Split          bool              `json:"split"`
+		StrRep         string            `json:"str_rep"`
+		Pattern        *patternSpec      `json:"pattern"`
+		Content        string            `json:"content"`
+		Start          int               `json:"start"`
+		Stop           int               `json:"stop"`
+	}
+	if err := decodeStrict(field, raw, &s); err != nil {
+		return err
+	}
+	add := func(step decodeStep) { t.decode = append(t.decode, step) }
+	each := func(f func(i int, part string) string) {
+		add(func(parts []string) []string {
+			for i, p := range parts {
+				parts[i] = f(i, p)
+			}
+			return parts
+		})
+	}
+	switch kind {
+	case "Sequence":
+		for _, raw := range s.Decoders {
+			if err := t.readDecoder(raw); err != nil {
+				return err
+			}
+		}
+	case "ByteLevel":
+		add(decodeByteLevel)
+	case "WordPiece":
+		cleanup := s.Cleanup == nil || *s.Cleanup
+		each(func(i int, p string) string {
+			if i > 0 {
+				if rest, ok := strings.CutPrefix(p, s.Prefix); ok {
+					p = rest
+				} else {
+					p = " " + p
+				}
+			}
+			if cleanup {
+				p = cleanSpaces.Replace(p)
+			}
+			return p
+		})
+	case "BPEDecoder":
+		add(func(parts []string) []string {
+			for i, p := range parts {
+				space := " "
+				if i == len(parts)-1 {
+					space = ""
+				}
+				parts[i] = strings.ReplaceAll(p, s.Suffix, space)
+			}
+			return parts
+		})
+	case "Metaspace":
+		prefixed := s.PrependScheme == "always" || s.PrependScheme == "first" || s.PrependScheme == "" && (s.AddPrefixSpace == nil || *s.AddPrefixSpace)
+		each(func(i int, p string) string {
+			if i == 0 && prefixed {
+				p = strings.TrimPrefix(p, s.Replacement)
+			}
+			return strings.ReplaceAll(p, s.Replacement, " ")
+		})
+	case "Replace":
+		f, err := s.Pattern.compile(field)
+		if err != nil {
+			return err
+		}
+		n := replacement{f, []byte(s.Content)}
+		each(func(_ int, p string) string {
+			in, out := new(text), new(text)
+			if in.set([]byte(p), 0); n.normalize(in, out) {
+				return string(out.b)
+			}
+			return p
+		})
+	case "Fuse":
+		add(func(parts []string) []string { return []string{strings.Join(parts, "")} })
+	case "Strip":
+		each(func(_ int, p string) string {
+			for range s.Start {
+				rest, ok := strings.CutPrefix(p, s.Content)
+				if !ok {
+					break
+				}
+				p = rest
+			}
+			for range s.Stop {
+				rest, ok := strings.CutSuffix(p, s.Content)
+				if !ok {
+					break
+				}
+				p = rest
+			}
+			return p
+		})
+	case "ByteFallback":
+		add(decodeFallback)
+	default:
+		return fmt.Errorf("%s: type is %q, which this program does not have", field, kind)
+	}
+	return nil
+}
+
+// cleanSpaces removes the spaces that WordPiece puts before punctuation of English.
+var cleanSpaces = strings.NewReplacer(" .", ".", " ?", "?", " !", "!", " ,", ",", " ' ", "'", " n't", "n't", " 'm", "'m",
+	" do not", " don't", " 's", "'s", " 've", "'ve", " 're", "'re")
+
+// decodeByteLevel joins the bytes of tokens of byte-level BPE.
+func decodeByteLevel(parts []string) []string {
+	var all []byte
+	for _, p := range parts {
+		if b, ok := alphabetBytes(p); ok {
+			all = append(all, b...)
+		} else {
+			all = append(all, p...)
+		}
+	}
+	return []string{string(bytes.ToValidUTF8(all, []byte("\ufffd")))}
+}
+
+// fallbackByte returns the byte of a token as <0x41>.
+func fallbackByte(token string) (byte, bool) {
+	if len(token) != 6 || !strings.HasPrefix(token, "<0x") || token[5] != '>' {
+		return 0, false
+	}
+	c, err := strconv.ParseUint(token[3:5], 16, 8)
+	return byte(c), err == nil
+}
+
+// decodeFallback joins tokens of bytes to characters. Bytes that make none are U+FFFD each.
+func decodeFallback(parts []string) []string {
+	var out []string
+	var run []byte
+	flush := func() {
+		if utf8.Valid(run) {
+			out = append(out, string(run))
+		} else {
+			out = append(out, strings.Repeat("\ufffd", len(run)))
+		}
+		run = run[:0]
+	}
+	for _, p := range parts {
+		if c, ok := fallbackByte(p); ok {
+			run = append(run, c)
+			continue
+		}
+		if len(run) > 0 {
+			flush()
+		}
+		out = append(out, p)
+	}
+	if len(run) > 0 {
+		flush()
+	}
+	return out
+}
+
+// Bytes returns the bytes that a token stands for inside a text; nil for special tokens and
+// ids outside the vocabulary. Byte-level BPE returns any bytes, which only together need to
+// be UTF-8.
+func (t *Tokenizer) Bytes(id int32) []byte {
+	if t.special[id] || t.checkID(id) != nil {
+		return nil
+	}
+	token := t.tokens[id]
+	if t.byteTokens {
+		if b, ok := alphabetBytes(token); ok {
+			return b
+		}
+		return []byte(token)
+	}
+	if c, ok := fallbackByte(token); ok {
+		return []byte{c}
+	}
+	if m, ok := t.model.(*wordPiece); ok {
+		if m.prefix >= 0 {
+			if rest, ok := strings.CutPrefix(token, "##"); ok {
+				return []byte(rest)
+			}
+		}
+		return []byte(" " + token)
+	}
+	return []byte(strings.ReplaceAll(token, "▁", " "))
+}

@@ -1,0 +1,289 @@
+package tokenizer
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// readNormalizer returns the steps of a normalizer.
+func readNormalizer(raw json.RawMessage) ([]normalizer, error) {
+	const field = "normalizer"
+	kind, err := typeName(field, raw)
+	if err != nil || kind == "" {
+		return nil, err
+	}
+	var s struct {
+		Type         string            `json:"type"`
+		Normalizers  []json.RawMessage `json:"normalizers"`
+		CleanText    *bool             `json:"clean_text"`
+		Chinese      *bool             `json:"handle_chinese_chars"`
+		StripAccents *bool             `json:"strip_accents"`
+		Lowercase    *bool             `json:"lowercase"`
+		StripLeft    *bool             `json:"strip_left"`
+		StripRight   *bool             `json:"strip_right"`
+		Charsmap     []byte            `json:"precompiled_charsmap"`
+		Pattern      *patternSpec      `json:"pattern"`
+		Content      string            `json:"content"`
+		Prepend      string            `json:"prepend"`
+	}
+	if err := decodeStrict(field, raw, &s); err != nil {
+		return nil, err
+	}
+	is := func(b *bool) bool { return b == nil || *b }
+	switch kind {
+	case "Sequence":
+		var list []normalizer
+		for _, raw := range s.Normalizers {
+			steps, err := readNormalizer(raw)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, steps...)
+		}
+		return list, nil
+	case "BertNormalizer":
+		var list []normalizer
+		if is(s.CleanText) || is(s.Chinese) {
+			list = append(list, newBertCleaner(is(s.CleanText), is(s.Chinese)))
+		}
+		lower := is(s.Lowercase)
+		if s.StripAccents != nil && *s.StripAccents || s.StripAccents == nil && lower {
+			list = append(list, form{norm.NFD, false}, removal{unicode.Mn})
+		}
+		if lower {
+			list = append(list, lowercase{})
+		}
+		return list, nil
+	case "NFC":
+		return []normalizer{form{norm.NFC, true}}, nil
+	case "NFD":
+		return []normalizer{form{norm.NFD, false}}, nil
+	case "NFKC":
+		return []normalizer{form{norm.NFKC, true}}, nil
+	case "NFKD":
+		return []normalizer{form{norm.NFKD, false}}, nil
+	case "Lowercase":
+		return []normalizer{lowercase{}}, nil
+	case "StripAccents":
+		return []normalizer{removal{unicode.M}}, nil
+	case "Strip":
+		return []normalizer{strip{is(s.StripLeft), is(s.StripRight)}}, nil
+	case "Nmt":
+		return []normalizer{nmt{}}, nil
+	case "Prepend":
+		return []normalizer{prepend{[]byte(s.Prepend)}}, nil
+	case "Precompiled":
+		m, err := newCharsmap(s.Charsmap)
+		if err != nil {
+			return nil, fmt.Errorf("%s: precompiled_charsmap: %w", field, err)
+		}
+		return []normalizer{precompiled{m}}, nil
+	case "Replace":
+		p, err := s.Pattern.compile(field)
+		if err != nil {
+			return nil, err
+		}
+		return []normalizer{replacement{p, []byte(s.Content)}}, nil
+	}
+	return nil, fmt.Errorf("%s: type is %q, which this program does not have", field, kind)
+}
+
+// isASCII reports whether b has no byte above 127.
+func isASCII(b []byte) bool {
+	for _, c := range b {
+		if c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// bertCleaner removes control characters, writes white space as a space, and puts spaces
+// around CJK ideographs.
+type bertCleaner struct {
+	clean, chinese bool
+	ascii          [utf8.RuneSelf]byte // 0: removed
+}
+
+func newBertCleaner(clean, chinese bool) *bertCleaner {
+	n := &bertCleaner{clean: clean, chinese: chinese}
+	for r := range rune(utf8.RuneSelf) {
+		switch n.ascii[r] = byte(r); {
+		case !clean:
+		case isControl(r):
+			n.ascii[r] = 0
+		case unicode.IsSpace(r):
+			n.ascii[r] = ' '
+		}
+	}
+	return n
+}
+
+func (n *bertCleaner) normalize(in, out *text) bool {
+	changed := false
+	for i, size := 0, 0; i < len(in.b); i += size {
+		start := i
+		for i < len(in.b) && in.b[i] < utf8.RuneSelf && (!n.clean || n.ascii[in.b[i]] == in.b[i]) {
+			i++
+		}
+		if start < i {
+			out.copy(in, span{start, i})
+		}
+		if i == len(in.b) {
+			break
+		}
+		var r rune
+		r, size = utf8.DecodeRune(in.b[i:])
+		switch {
+		case n.clean && (r == 0 || r == utf8.RuneError || isControl(r)):
+			changed = true
+		case n.clean && unicode.IsSpace(r):
+			changed = true
+			out.putRune(' ', in.source(i))
+		case n.chinese && isChinese(r):
+			changed = true
+			s := in.source(i)
+			out.putRune(' ', s)
+			out.putRune(r, s)
+			out.putRune(' ', s)
+		default:
+			out.copy(in, span{i, i + size})
+		}
+	}
+	return changed
+}
+
+// lowercase writes each character in lower case.
+type lowercase struct{}
+
+func (lowercase) normalize(in, out *text) bool {
+	if isASCII(in.b) {
+		out.copy(in, span{0, len(in.b)})
+		for i, c := range out.b {
+			if 'A' <= c && c <= 'Z' {
+				out.b[i] = c + 'a' - 'A'
+			}
+		}
+		return true
+	}
+	for i, size := 0, 0; i < len(in.b); i += size {
+		var r rune
+		r, size = utf8.DecodeRune(in.b[i:])
+		switch lower := unicode.ToLower(r); {
+		case r == 'İ':
+			out.putRune('i', in.source(i))
+			out.putRune(0x307, in.source(i))
+		case lower == r:
+			out.copy(in, span{i, i + size})
+		case utf8.RuneLen(lower) == size:
+			out.copy(in, span{i, i + size})
+			utf8.AppendRune(out.b[:len(out.b)-size], lower)
+		default:
+			out.putRune(lower, in.source(i))
+		}
+	}
+	return true
+}
+
+// removal removes the characters of a class.
+type removal struct{ class *unicode.RangeTable }
+
+func (n removal) normalize(in, out *text) bool {
+	if isASCII(in.b) {
+		return false
+	}
+	for i, size := 0, 0; i < len(in.b); i += size {
+		var r rune
+		if r, size = utf8.DecodeRune(in.b[i:]); !unicode.Is(n.class, r) {
+			out.copy(in, span{i, i + size})
+		}
+	}
+	return true
+}
+
+// strip removes white space at the ends.
+type strip struct{ leading, trailing bool }
+
+func (n strip) normalize(in, out *text) bool {
+	s := span{0, len(in.b)}
+	if n.leading {
+		s.start = len(in.b) - len(bytes.TrimLeftFunc(in.b, unicode.IsSpace))
+	}
+	if n.trailing {
+		s.end = max(s.start, len(bytes.TrimRightFunc(in.b, unicode.IsSpace)))
+	}
+	if s.end-s.start == len(in.b) {
+		return false
+	}
+	if s.start < s.end {
+		out.copy(in, s)
+	}
+	return true
+}
+
+// prepend puts a string before a text that is not empty.
+type prepend struct{ content []byte }
+
+func (n prepend) normalize(in, out *text) bool {
+	if len(in.b) == 0 || len(n.content) == 0 {
+		return false
+	}
+	out.put(n.content, in.source(0))
+	out.copy(in, span{0, len(in.b)})
+	return true
+}
+
+// replacement writes content for each match of a pattern.
+type replacement struct {
+	pattern finder
+	content []byte
+}
+
+func (n replacement) normalize(in, out *text) bool {
+	at := 0
+	for at < len(in.b) {
+		m := n.pattern.find(in.b, at)
+		if m.end < 0 {
+			break
+		}
+		if at < m.start {
+			out.copy(in, span{at, m.start})
+		}
+		if len(n.content) > 0 {
+			out.put(n.content, in.source(m.end-1))
+		}
+		at = m.end
+	}
+	if at == 0 {
+		return false
+	}
+	if at < len(in.b) {
+		out.copy(in, span{at, len(in.b)})
+	}
+	return true
+}
+
+// nmt removes control characters and writes separators as a space, as SentencePiece's rules
+// for translation do.
+type nmt struct{}
+
+func (nmt) normalize(in, out *text) bool {
+	for i, size := 0, 0; i < len(in.b); i += size {
+		var r rune
+		r, size = utf8.DecodeRune(in.b[i:])
+		switch {
+		case 1 <= r && r <= 8, r == 0xB, 0xE <= r && r <= 0x1F, r == 0x7F, r == 0x8F, r == 0x9F:
+		case r == 9, r == 0xA, r == 0xC, r == 0xD, r == 0x1680, 0x200B <= r && r <= 0x200F, r == 0x2028, r == 0x2029,
+			r == 0x2581, r == 0xFEFF, r == 0xFFFD:
+			out.putRune(' ', in.source(i))
+		default:
+			out.copy(in, span{i, i + size})
+		}
+	}
+	return true
+}

@@ -1,0 +1,208 @@
+package tokenizer
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// Bounds of files.
+const (
+	maxFile = 128 << 20 // bytes of a file
+	maxIDs  = 1 << 22   // ids of a vocabulary
+)
+
+// file is tokenizer.json.
+type file struct {
+	Version       string          `json:"version"`
+	Truncation    json.RawMessage `json:"truncation"`
+	Padding       json.RawMessage `json:"padding"`
+	AddedTokens   []addedToken    `json:"added_tokens"`
+	Normalizer    json.RawMessage `json:"normalizer"`
+	PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
+	PostProcessor json.RawMessage `json:"post_processor"`
+	Decoder       json.RawMessage `json:"decoder"`
+	Model         json.RawMessage `json:"model"`
+}
+
+// Parse reads the bytes of a tokenizer.json. It returns an error for a component that the
+// package does not have, and for a field that is missing, unknown or out of its range.
+func Parse(data []byte) (*Tokenizer, error) {
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("tokenizer: %d bytes, at most %d are read", len(data), maxFile)
+	}
+	var f file
+	if err := decodeStrict("tokenizer", data, &f); err != nil {
+		return nil, err
+	}
+	t := &Tokenizer{
+		source: data, ids: map[string]int32{}, special: map[int32]bool{},
+		single: []templateItem{{sequenceA, 0}},
+		pair:   []templateItem{{sequenceA, 0}, {sequenceB, 1}},
+	}
+	var err error
+	if t.normalize, err = readNormalizer(f.Normalizer); err != nil {
+		return nil, err
+	}
+	if err := t.readPreTokenizer(f.PreTokenizer); err != nil {
+		return nil, err
+	}
+	if err := t.readModel(f.Model); err != nil {
+		return nil, err
+	}
+	if err := t.readAdded(f.AddedTokens); err != nil {
+		return nil, err
+	}
+	if err := t.readPostProcessor(f.PostProcessor); err != nil {
+		return nil, err
+	}
+	if err := t.readDecoder(f.Decoder); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// readAdded sets the added tokens.
+func (t *Tokenizer) readAdded(list []addedToken) error {
+	var raw, normalized []addedToken
+	for i, a := range list {
+		if a.ID < 0 || a.ID >= maxIDs {
+			return fmt.Errorf("added_tokens: id %d of %q is not in 0 to %d", a.ID, a.Content, maxIDs-1)
+		}
+		if a.Content == "" {
+			return fmt.Errorf("added_tokens: token %d is empty", i)
+		}
+		t.setToken(a.ID, a.Content)
+		if a.Special {
+			t.special[a.ID] = true
+		}
+		if !a.Normalized {
+			raw = append(raw, a)
+			continue
+		}
+		in := new(text)
+		in.set([]byte(a.Content), 0)
+		in, _ = normalizeAll(t.normalize, in, new(text))
+		a.Content = string(in.b)
+		normalized = append(normalized, a)
+	}
+	var err error
+	if t.rawAdded, err = newAddedTokens(raw); err != nil {
+		return err
+	}
+	t.added, err = newAddedTokens(normalized)
+	return err
+}
+
+// typeName returns the type of a component; "" if the component is null or missing.
+func typeName(field string, raw json.RawMessage) (string, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return "", nil
+	}
+	var s struct {
+		Type string `json:"type"`
+	}
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return "", fmt.Errorf("%s: %w", field, err)
+	}
+	if s.Type == "" {
+		return "", fmt.Errorf("%s: type is missing", field)
+	}
+	return s.Type, nil
+}
+
+// decodeStrict reads JSON into v. It returns an error that names an unknown field.
+func decodeStrict(field string, raw []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return fmt.Errorf("%s: %w", field, err)
+	}
+	return nil
+}
+
+// setVocabulary gives the ids of a vocabulary their tokens.
+func (t *Tokenizer) setVocabulary(vocab map[string]int32) error {
+	largest := int32(-1)
+	for token, id := range vocab {
+		if id < 0 || id >= maxIDs {
+			return fmt.Errorf("model: id %d of %q is not in 0 to %d", id, token, maxIDs-1)
+		}
+		largest = max(largest, id)
+	}
+	t.tokens = slices.Repeat([]string{""}, int(largest+1))
+	t.ids = make(map[string]int32, len(vocab))
+	for token, id := range vocab {
+		t.tokens[id], t.ids[token] = token, id
+	}
+	return nil
+}
+
+// readModel sets the model and the vocabulary.
+func (t *Tokenizer) readModel(raw json.RawMessage) error {
+	var kind struct {
+		Type   string          `json:"type"`
+		Merges json.RawMessage `json:"merges"`
+		Prefix *string         `json:"continuing_subword_prefix"`
+		Vocab  json.RawMessage `json:"vocab"`
+	}
+	if err := json.Unmarshal(raw, &kind); err != nil {
+		return fmt.Errorf("model: %w", err)
+	}
+	if kind.Type == "" { // files of the first versions
+		vocab := bytes.TrimLeft(kind.Vocab, " \t\r\n")
+		switch {
+		case len(kind.Merges) > 0:
+			kind.Type = "BPE"
+		case len(vocab) > 0 && vocab[0] == '[':
+			kind.Type = "Unigram"
+		case kind.Prefix != nil:
+			kind.Type = "WordPiece"
+		default:
+			kind.Type = "WordLevel"
+		}
+	}
+	if t.byteTokens && kind.Type != "BPE" {
+		return fmt.Errorf("model: type is %s behind a pre_tokenizer ByteLevel, not BPE", kind.Type)
+	}
+	switch kind.Type {
+	case "WordPiece":
+		s := struct {
+			Type     string           `json:"type"`
+			Unknown  string           `json:"unk_token"`
+			Prefix   string           `json:"continuing_subword_prefix"`
+			MaxChars int              `json:"max_input_chars_per_word"`
+			Vocab    map[string]int32 `json:"vocab"`
+		}{Unknown: "[UNK]", Prefix: "##", MaxChars: 100}
+		if err := decodeStrict("model", raw, &s); err != nil {
+			return err
+		}
+		if err := t.setVocabulary(s.Vocab); err != nil {
+			return err
+		}
+		m, err := newWordPiece(s.Vocab, s.Prefix, s.Unknown, s.MaxChars)
+		t.model = m
+		return err
+	case "WordLevel":
+		s := struct {
+			Type    string           `json:"type"`
+			Unknown string           `json:"unk_token"`
+			Vocab   map[string]int32 `json:"vocab"`
+		}{Unknown: "<unk>"}
+		if err := decodeStrict("model", raw, &s); err != nil {
+			return err
+		}
+		m := &wordLevel{s.Vocab, -1}
+		if id, ok := s.Vocab[s.Unknown]; ok {
+			m.unknown = id
+		}
+		t.model = m
+		return t.setVocabulary(s.Vocab)
+	case "BPE":
+		return t.readBPE(raw)
+	case "Unigram":
+		return t.readUnigram(raw)
+	}
+	return fmt.Errorf("model: type is %q, not WordPiece, BPE, Unigram or WordLevel", kind.Type)
+}

@@ -1,0 +1,205 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Ids of the sequences in a template.
+const (
+	sequenceA = -1
+	sequenceB = -2
+)
+
+// templateItem is a special token or a sequence of a template.
+type templateItem struct {
+	id   int32 // or sequenceA, sequenceB
+	kind int32 // type id
+}
+
+// offsetTrim takes spaces off the offsets of tokens of byte-level BPE.
+type offsetTrim struct{ prefixed bool }
+
+// trimOffsets takes the spaces of each token off its offsets.
+func (t *Tokenizer) trimOffsets(ids []int32, offsets [][2]int) {
+	for i, id := range ids {
+		token, o := t.tokens[id], &offsets[i]
+		body := strings.TrimLeftFunc(token, isByteSpace)
+		lead := spaceBytes(token[:len(token)-len(body)])
+		trail := spaceBytes(body[len(strings.TrimRightFunc(body, isByteSpace)):])
+		if body == "" {
+			trail = lead
+		}
+		if lead > 0 {
+			if t.trim.prefixed && (i == 0 || o[0] == 0) {
+				lead--
+			}
+			o[0] = min(o[0]+lead, o[1])
+		}
+		if trail > 0 && o[1] >= trail {
+			o[1] = max(o[1]-trail, o[0])
+		}
+	}
+}
+
+// isByteSpace reports whether a character is white space, or the space of byte-level BPE.
+func isByteSpace(r rune) bool { return r == 'Ġ' || unicode.IsSpace(r) }
+
+// spaceBytes returns the number of input bytes of a run of spaces.
+func spaceBytes(s string) int {
+	n := 0
+	for _, r := range s {
+		if r == 'Ġ' {
+			n++
+		} else {
+			n += utf8.RuneLen(r)
+		}
+	}
+	return n
+}
+
+// templateSpec is the JSON of an item of TemplateProcessing.
+type templateSpec struct {
+	SpecialToken *struct {
+		ID     string `json:"id"`
+		TypeID int32  `json:"type_id"`
+	}
+	Sequence *struct {
+		ID     string `json:"id"`
+		TypeID int32  `json:"type_id"`
+	}
+}
+
+// specialSpec is the JSON of a special token of TemplateProcessing.
+type specialSpec struct {
+	ID     string   `json:"id"`
+	IDs    []int32  `json:"ids"`
+	Tokens []string `json:"tokens"`
+}
+
+// template returns the items of a list of TemplateProcessing.
+func (t *Tokenizer) template(name string, list []templateSpec, special map[string]specialSpec) ([]templateItem, error) {
+	var items []templateItem
+	for i, spec := range list {
+		switch {
+		case spec.Sequence != nil && spec.Sequence.ID == "A":
+			items = append(items, templateItem{sequenceA, spec.Sequence.TypeID})
+		case spec.Sequence != nil && spec.Sequence.ID == "B":
+			items = append(items, templateItem{sequenceB, spec.Sequence.TypeID})
+		case spec.SpecialToken != nil:
+			s, ok := special[spec.SpecialToken.ID]
+			if !ok {
+				return nil, fmt.Errorf("post_processor: %s: item %d is %q, which is not among the special tokens", name, i, spec.SpecialToken.ID)
+			}
+			for _, id := range s.IDs {
+				if err := t.checkID(id); err != nil {
+					return nil, fmt.Errorf("post_processor: %s: %w", name, err)
+				}
+				items = append(items, templateItem{id, spec.SpecialToken.TypeID})
+			}
+		default:
+			return nil, fmt.Errorf("post_processor: %s: item %d is neither a special token nor sequence A or B", name, i)
+		}
+	}
+	return items, nil
+}
+
+// readPostProcessor sets the templates and the trimming of offsets.
+func (t *Tokenizer) readPostProcessor(raw json.RawMessage) error {
+	kind, err := typeName("post_processor", raw)
+	if err != nil || kind == "" {
+		return err
+	}
+	switch kind {
+	case "Sequence":
+		var s struct {
+			Type       string            `json:"type"`
+			Processors []json.RawMessage `json:"processors"`
+		}
+		if err := decodeStrict("post_processor", raw, &s); err != nil {
+			return err
+		}
+		for _, p := range s.Processors {
+			if err := t.readPostProcessor(p); err != nil {
+				return err
+			}
+		}
+	case "TemplateProcessing":
+		var s struct {
+			Type          string                 `json:"type"`
+			Single        []templateSpec         `json:"single"`
+			Pair          []templateSpec         `json:"pair"`
+			SpecialTokens map[string]specialSpec `json:"special_tokens"`
+		}
+		if err := decodeStrict("post_processor", raw, &s); err != nil {
+			return err
+		}
+		if t.single, err = t.template("single", s.Single, s.SpecialTokens); err != nil {
+			return err
+		}
+		if t.pair, err = t.template("pair", s.Pair, s.SpecialTokens); err != nil {
+			return err
+		}
+	case "BertProcessing", "RobertaProcessing":
+		s := struct {
+			Type           string `json:"type"`
+			Sep            pairOf `json:"sep"`
+			Cls            pairOf `json:"cls"`
+			TrimOffsets    bool   `json:"trim_offsets"`
+			AddPrefixSpace bool   `json:"add_prefix_space"`
+		}{TrimOffsets: kind == "RobertaProcessing", AddPrefixSpace: true}
+		if err := decodeStrict("post_processor", raw, &s); err != nil {
+			return err
+		}
+		for _, id := range []int32{s.Cls.id, s.Sep.id} {
+			if err := t.checkID(id); err != nil {
+				return fmt.Errorf("post_processor: %s: %w", kind, err)
+			}
+		}
+		cls, sep := templateItem{s.Cls.id, 0}, templateItem{s.Sep.id, 0}
+		t.single = []templateItem{cls, {sequenceA, 0}, sep}
+		if kind == "BertProcessing" {
+			t.pair = append(t.single[:3:3], templateItem{sequenceB, 1}, templateItem{s.Sep.id, 1})
+		} else {
+			t.pair = append(t.single[:3:3], sep, templateItem{sequenceB, 0}, sep)
+			if s.TrimOffsets {
+				t.trim = &offsetTrim{s.AddPrefixSpace}
+			}
+		}
+	case "ByteLevel":
+		s := byteLevelSpec{AddPrefixSpace: true, TrimOffsets: true, UseRegex: true}
+		if err := decodeStrict("post_processor", raw, &s); err != nil {
+			return err
+		}
+		if s.TrimOffsets {
+			t.trim = &offsetTrim{s.AddPrefixSpace}
+		}
+	default:
+		return fmt.Errorf("post_processor: type is %q, which this program does not have", kind)
+	}
+	return nil
+}
+
+// pairOf is a token with its id, as ["[SEP]", 102].
+type pairOf struct {
+	token string
+	id    int32
+}
+
+// UnmarshalJSON reads a token with its id. It returns an error for another shape.
+func (p *pairOf) UnmarshalJSON(data []byte) error {
+	var list []json.RawMessage
+	if err := json.Unmarshal(data, &list); err != nil {
+		return err
+	}
+	if len(list) != 2 {
+		return fmt.Errorf("%d values, not a token and its id", len(list))
+	}
+	if err := json.Unmarshal(list[0], &p.token); err != nil {
+		return err
+	}
+	return json.Unmarshal(list[1], &p.id)
+}

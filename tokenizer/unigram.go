@@ -1,0 +1,177 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"unicode/utf8"
+)
+
+// unigram takes the tokens of the highest sum of scores.
+type unigram struct {
+	trie     *trie
+	scores   []float64
+	unknown  int32 // -1: unknown characters are an error of the file
+	fallback *[256]int32
+	penalty  float64 // score of an unknown character
+}
+
+// latticeState holds the buffers of a search: at each byte, the best token that ends there.
+type latticeState struct {
+	best  []float64
+	start []int
+	id    []int32
+}
+
+// unigramEntry is ["token", score].
+type unigramEntry struct {
+	token string
+	score float64
+}
+
+// UnmarshalJSON reads an entry. It returns an error for another shape.
+func (e *unigramEntry) UnmarshalJSON(data []byte) error {
+	var list []json.RawMessage
+	if err := json.Unmarshal(data, &list); err != nil {
+		return err
+	}
+	if len(list) != 2 {
+		return fmt.Errorf("vocab: %d values, not a token and its score", len(list))
+	}
+	if err := json.Unmarshal(list[0], &e.token); err != nil {
+		return err
+	}
+	return json.Unmarshal(list[1], &e.score)
+}
+
+// unigramSpec is the JSON of a Unigram model.
+type unigramSpec struct {
+	Type         string         `json:"type"`
+	Unknown      *int32         `json:"unk_id"`
+	Vocab        []unigramEntry `json:"vocab"`
+	ByteFallback bool           `json:"byte_fallback"`
+}
+
+// readUnigram sets a Unigram model.
+func (t *Tokenizer) readUnigram(raw json.RawMessage) error {
+	var s unigramSpec
+	if err := decodeStrict("model", raw, &s); err != nil {
+		return err
+	}
+	m := &unigram{trie: newTrie(), unknown: -1, scores: make([]float64, len(s.Vocab))}
+	vocab := make(map[string]int32, len(s.Vocab))
+	lowest := math.Inf(1)
+	for i, e := range s.Vocab {
+		vocab[e.token] = int32(i)
+		m.scores[i] = e.score
+		lowest = min(lowest, e.score)
+		if err := m.trie.add(e.token, int32(i)); err != nil {
+			return err
+		}
+	}
+	m.penalty = lowest - 10
+	if s.Unknown != nil {
+		if m.unknown = *s.Unknown; m.unknown < 0 || int(m.unknown) >= len(s.Vocab) {
+			return fmt.Errorf("model: unk_id is %d, not in a vocabulary of %d", m.unknown, len(s.Vocab))
+		}
+	}
+	if s.ByteFallback {
+		m.fallback = fallbackBytes(vocab)
+	}
+	t.model = m
+	if err := t.setVocabulary(vocab); err != nil {
+		return err
+	}
+	for i, e := range s.Vocab { // a token that is there twice keeps both ids
+		if int(i) < len(t.tokens) {
+			t.tokens[i] = e.token
+		}
+	}
+	return nil
+}
+
+// tokenize appends the tokens of the word s of b.
+func (m *unigram) tokenize(st *state, b []byte, s span, dst []piece) []piece {
+	b = b[:s.end]
+	l, n := &st.lattice, s.end-s.start+1
+	for len(l.best) < n {
+		l.best, l.start, l.id = append(l.best, 0), append(l.start, 0), append(l.id, 0)
+	}
+	best, start, ids := l.best[:n], l.start[:n], l.id[:n]
+	for i := range best {
+		start[i] = -1
+	}
+	best[0] = 0
+	for i, size := 0, 0; i+1 < n; i += size {
+		_, size = utf8.DecodeRune(b[s.start+i:])
+		single, node := false, int32(0)
+		for j := i; j+1 < n; {
+			if node = m.trie.step(node, b[s.start+j]); node < 0 {
+				break
+			}
+			j++
+			id := m.trie.values[node]
+			if id < 0 {
+				continue
+			}
+			if score := best[i] + m.scores[id]; start[j] < 0 || score > best[j] {
+				best[j], start[j], ids[j] = score, i, id
+			}
+			single = single || j-i == size
+		}
+		if j := i + size; !single {
+			if score := best[i] + m.penalty; start[j] < 0 || score > best[j] {
+				best[j], start[j], ids[j] = score, i, -1
+			}
+		}
+	}
+	begin := len(dst)
+	for j := n - 1; j > 0; j = start[j] {
+		last := len(dst) - 1
+		if ids[j] < 0 && last >= begin && dst[last].id < 0 { // unknown characters in a row are one token
+			dst[last].start = s.start + start[j]
+			continue
+		}
+		dst = append(dst, piece{ids[j], s.start + start[j], s.start + j})
+	}
+	for i, j := begin, len(dst)-1; i < j; i, j = i+1, j-1 {
+		dst[i], dst[j] = dst[j], dst[i]
+	}
+	return m.resolve(b, dst, begin)
+}
+
+// resolve gives unknown pieces the tokens of their bytes, or the unknown token.
+func (m *unigram) resolve(b []byte, dst []piece, begin int) []piece {
+	known := true
+	for _, p := range dst[begin:] {
+		known = known && p.id >= 0
+	}
+	if known {
+		return dst
+	}
+	end := len(dst)
+	for i := begin; i < end; i++ {
+		p := dst[i]
+		switch {
+		case p.id >= 0:
+			dst = append(dst, p)
+		case m.fallback != nil && m.hasBytes(b[p.start:p.end]):
+			for _, c := range b[p.start:p.end] {
+				dst = append(dst, piece{m.fallback[c], p.start, p.end})
+			}
+		case m.unknown >= 0:
+			dst = append(dst, piece{m.unknown, p.start, p.end})
+		}
+	}
+	return dst[:begin+copy(dst[begin:], dst[end:])]
+}
+
+// hasBytes reports whether each byte has a token.
+func (m *unigram) hasBytes(b []byte) bool {
+	for _, c := range b {
+		if m.fallback[c] < 0 {
+			return false
+		}
+	}
+	return true
+}
