@@ -3,8 +3,10 @@
 //
 //	peers run [-peers FOLDER] [-run REGEXP] [-long] [-o FILE] [-page FILE]
 //	peers table [-page FILE] FILE
+//	peers encoders [-python PROGRAM] [-run REGEXP]
 //
-// run measures; table writes the tables of a file that run wrote with -o. The tables go
+// run measures; table writes the tables of a file that run wrote with -o; encoders
+// times passes of encoders beside ONNX Runtime's. The tables go
 // to the standard output, or between two markers of a page. README.md says how the peers
 // are installed.
 package peers
@@ -36,9 +38,11 @@ func Run(ctx context.Context, args []string) error {
 			return runVerb(ctx, args[1:])
 		case "table":
 			return tableVerb(args[1:])
+		case "encoders":
+			return encodersVerb(ctx, args[1:])
 		}
 	}
-	return errors.New("usage: peers run | table, with -h for their flags")
+	return errors.New("usage: peers run | table | encoders, with -h for their flags")
 }
 
 func runVerb(ctx context.Context, args []string) error {
