@@ -37,12 +37,17 @@ func (m *GatedMLP[T]) forwardWork(rows int) float64 { return m.FLOPs(rows, false
 
 // Forward sets y [rows,width] to base [rows,width] plus the MLP of x [rows,width]. y may
 // be base, but not x. The error is nil.
-func (m *GatedMLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], _ bool) error {
+func (m *GatedMLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], keep bool) error {
+	if !keep && x.Rows > rowTile {
+		ar := arena.Acquire()
+		defer ar.Release()
+		par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedForward[T]{act: m.Act, gateW: m.GateProj.packWeights(ar, true), upW: m.UpProj.packWeights(ar, true), downW: m.DownProj.packWeights(ar, true), y: y, base: base, x: x})
+		return nil
+	}
 	tr, out := trace.(*GatedMLPTrace[T]), m.UpProj.W.Shape[0]
 	gate, up, hidden := resizeMatrix(&tr.gate, x.Rows, out), resizeMatrix(&tr.upOut, x.Rows, out), resizeMatrix(&tr.hidden, x.Rows, out)
 	if x.Rows <= rowTile {
-		m.GateProj.Forward(gate, x, false)
-		m.UpProj.Forward(up, x, false)
+		multiplyRows(true, rowProduct[T]{layer: &m.GateProj, y: gate, x: x}, rowProduct[T]{layer: &m.UpProj, y: up, x: x})
 		gateRows(m.Act, kernel.Active[T](), hidden, gate, up)
 		copyRows(y, base)
 		m.DownProj.Forward(y, hidden, true)
@@ -54,6 +59,8 @@ func (m *GatedMLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[
 	return nil
 }
 
+// gatedForward computes pieces of rows. The units are in scratch memory where hidden has
+// no rows.
 type gatedForward[T tensor.Float] struct {
 	act                             Activation
 	gateW, upW, downW               weightPanels[T]
@@ -64,13 +71,24 @@ type gatedForward[T tensor.Float] struct {
 func (f *gatedForward[T]) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	t, out := kernel.Active[T](), f.hidden.Cols
+	t, out := kernel.Active[T](), f.upW.panels.N
 	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(out, f.x.Cols)))
 	x, y := f.x.Slice(i0, i1), f.y.Slice(i0, i1)
-	gate, up, hidden := f.gate.Slice(i0, i1), f.upOut.Slice(i0, i1), f.hidden.Slice(i0, i1)
+	var gate, up, hidden, room tensor.Mat[T]
+	keeps := f.hidden.Rows > 0
+	if keeps {
+		gate, up, hidden = f.gate.Slice(i0, i1), f.upOut.Slice(i0, i1), f.hidden.Slice(i0, i1)
+	} else {
+		stride, wide := kernel.Stride(out), min(columnTile, out)
+		hidden = viewColumns(viewMatrix(arena.Take[T](ar, x.Rows*stride), x.Rows, stride), 0, out)
+		room = viewMatrix(arena.Take[T](ar, x.Rows*wide), x.Rows, wide)
+	}
 	for j := 0; j < out; j += columnTile {
 		j1 := min(j+columnTile, out)
-		g, u := viewColumns(gate, j, j1), viewColumns(up, j, j1)
+		g, u := viewColumns(hidden, j, j1), viewColumns(room, 0, j1-j)
+		if keeps {
+			g, u = viewColumns(gate, j, j1), viewColumns(up, j, j1)
+		}
 		f.gateW.multiplyColumns(g, x, j, false, scratch, nil)
 		f.upW.multiplyColumns(u, x, j, false, scratch, nil)
 		gateRows(f.act, t, viewColumns(hidden, j, j1), g, u)

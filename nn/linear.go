@@ -12,6 +12,8 @@ import (
 type Linear[T tensor.Float] struct {
 	W *param.Param[T] // [out,in]
 	B *param.Param[T] // [out]; nil: none
+
+	packed *weightPanels[T] // of PackWeights; nil: none
 }
 
 // weightSize is the number of elements of W, which need not be there.
@@ -73,6 +75,10 @@ const maxProducts = 4
 // forward says which of the two they are.
 func multiplyRows[T tensor.Float](forward bool, ps ...rowProduct[T]) {
 	rows, work := ps[0].x.Rows, 0.0
+	if forward && rows <= rowTile && arePacked(ps) {
+		multiplyPacked(noActivation, ps...)
+		return
+	}
 	if rows <= rowTile {
 		// Too few to pack the weights for.
 		for _, p := range ps {
@@ -131,6 +137,9 @@ const packWork = 8
 func (l *Linear[T]) packWeights(ar *arena.Arena, forward bool) weightPanels[T] {
 	out, in := l.W.Shape[0], l.W.Shape[1]
 	if forward {
+		if l.packed != nil {
+			return *l.packed
+		}
 		return l.packWeightsIn(arena.Take[T](ar, kernel.PanelsSize(out, in)), true)
 	}
 	return l.packWeightsIn(arena.Take[T](ar, kernel.PanelsSize(in, out)), false)

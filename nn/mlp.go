@@ -38,7 +38,11 @@ func (m *MLP[T]) FLOPs(n int, _ bool) float64 {
 
 // Forward sets y [rows,width] to base [rows,width] plus the MLP of x [rows,width]. y may
 // be base, but not x. The error is nil.
-func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], _ bool) error {
+func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], keep bool) error {
+	if !keep {
+		m.forwardOnce(y, base, x, trace.(*MLPTrace[T]))
+		return nil
+	}
 	tr, hidden := trace.(*MLPTrace[T]), m.UpProj.W.Shape[0]
 	tr.pre = slices.Grow(tr.pre[:0], x.Rows*hidden)[:x.Rows*hidden]
 	tr.act = slices.Grow(tr.act[:0], x.Rows*hidden)[:x.Rows*hidden]
@@ -56,6 +60,27 @@ func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], _
 	return nil
 }
 
+// forwardOnce is Forward without Backward. It keeps the units of few rows at a time.
+func (m *MLP[T]) forwardOnce(y, base, x tensor.Mat[T], tr *MLPTrace[T]) {
+	if hidden := m.UpProj.W.Shape[0]; x.Rows <= rowTile {
+		units := viewColumns(resizeMatrix(&tr.act, x.Rows, kernel.Stride(hidden)), 0, hidden)
+		up := rowProduct[T]{layer: &m.UpProj, y: units, x: x}
+		if m.UpProj.packed != nil {
+			multiplyPacked(m.Act, up)
+		} else {
+			multiplyRows(true, up)
+			Activate(m.Act, units, units)
+		}
+		multiplyRows(true, rowProduct[T]{layer: &m.DownProj, y: y, x: units, base: base, acc: true})
+		return
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), mlpForward[T]{activation: m.Act, upProj: m.UpProj.packWeights(ar, true), downProj: m.DownProj.packWeights(ar, true), y: y, base: base, x: x})
+}
+
+// mlpForward computes pieces of rows. The units are in pre and act, or in scratch memory
+// where pre has no rows.
 type mlpForward[T tensor.Float] struct {
 	activation           Activation
 	upProj, downProj     weightPanels[T]
@@ -65,10 +90,17 @@ type mlpForward[T tensor.Float] struct {
 func (f *mlpForward[T]) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	k, hidden := kernel.Active[T](), f.pre.Cols
+	k, hidden := kernel.Active[T](), f.upProj.panels.N
 	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(hidden, f.x.Cols)))
 	x, y := f.x.Slice(i0, i1), f.y.Slice(i0, i1)
-	pre, act := f.pre.Slice(i0, i1), f.act.Slice(i0, i1)
+	var pre, act tensor.Mat[T]
+	if f.pre.Rows > 0 {
+		pre, act = f.pre.Slice(i0, i1), f.act.Slice(i0, i1)
+	} else {
+		stride := kernel.Stride(hidden)
+		act = viewColumns(viewMatrix(arena.Take[T](ar, (i1-i0)*stride), i1-i0, stride), 0, hidden)
+		pre = act
+	}
 	for j := 0; j < hidden; j += columnTile {
 		j1 := min(j+columnTile, hidden)
 		from, to := viewColumns(pre, j, j1), viewColumns(act, j, j1)

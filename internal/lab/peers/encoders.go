@@ -33,7 +33,7 @@ type encoderCase struct {
 // encoderVocabulary is the number of tokens, here and in onnxruntime_encoders.py.
 const encoderVocabulary = 1024
 
-// encoderCases lists what the table of encoders has.
+// encoderCases lists the rows of the table of encoders.
 func encoderCases() []encoderCase {
 	var list []encoderCase
 	add := func(c encoderCase, b, n, threads int) {
@@ -69,6 +69,7 @@ func (c *encoderCase) open() (func() error, error) {
 	for i := range tokens {
 		tokens[i] = int32(i * 7919 % encoderVocabulary)
 	}
+	m.Freeze()
 	batch, dst := &model.Batch{B: c.B, N: c.N, Tokens: tokens}, make([]float32, c.B)
 	return func() error { return m.Logits(batch, dst) }, nil
 }

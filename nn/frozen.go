@@ -1,0 +1,131 @@
+package nn
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// WeightPacker is a layer that can keep a packed copy of its weights for Forward.
+type WeightPacker interface {
+	// PackWeights packs the weights. Results keep their bits. Until DropPacked the
+	// weights must not change.
+	PackWeights()
+	// DropPacked drops the copy.
+	DropPacked()
+}
+
+// PackWeights keeps a packed copy of W, which Forward then reads. Until DropPacked W
+// must not change.
+func (l *Linear[T]) PackWeights() {
+	if l.W == nil || l.packed != nil {
+		return
+	}
+	data := make([]T, kernel.PanelsSize(l.W.Shape[0], l.W.Shape[1]))
+	arena.AdviseHugePages(data)
+	w := l.packWeightsIn(data, true)
+	l.packed = &w
+}
+
+// DropPacked drops the copy of PackWeights.
+func (l *Linear[T]) DropPacked() { l.packed = nil }
+
+// PackWeights packs the weights of the projections.
+func (a *Attention[T]) PackWeights() { packAll(&a.Q, &a.K, &a.V, &a.O) }
+
+// DropPacked drops the copies of PackWeights.
+func (a *Attention[T]) DropPacked() { dropAll(&a.Q, &a.K, &a.V, &a.O) }
+
+// PackWeights packs the weights of the projections.
+func (c CrossAttention[T]) PackWeights() { c.Layer.PackWeights() }
+
+// DropPacked drops the copies of PackWeights.
+func (c CrossAttention[T]) DropPacked() { c.Layer.DropPacked() }
+
+// PackWeights packs the weights of both layers.
+func (m *MLP[T]) PackWeights() { packAll(&m.UpProj, &m.DownProj) }
+
+// DropPacked drops the copies of PackWeights.
+func (m *MLP[T]) DropPacked() { dropAll(&m.UpProj, &m.DownProj) }
+
+// PackWeights packs the weights of the three layers.
+func (m *GatedMLP[T]) PackWeights() { packAll(&m.GateProj, &m.UpProj, &m.DownProj) }
+
+// DropPacked drops the copies of PackWeights.
+func (m *GatedMLP[T]) DropPacked() { dropAll(&m.GateProj, &m.UpProj, &m.DownProj) }
+
+func packAll[T tensor.Float](layers ...*Linear[T]) {
+	for _, l := range layers {
+		l.PackWeights()
+	}
+}
+
+func dropAll[T tensor.Float](layers ...*Linear[T]) {
+	for _, l := range layers {
+		l.DropPacked()
+	}
+}
+
+// packedColumns is the number of columns of a piece of a product of few rows.
+const packedColumns = kernel.PanelColumns / 2
+
+// packedProducts computes products of few rows with packed weights, in pieces of
+// columns, and applies an activation.
+type packedProducts[T tensor.Float] struct {
+	count int
+	ps    [maxProducts]rowProduct[T]
+	act   Activation
+}
+
+// multiplyPacked computes products y = act(base + x·Wᵀ + b) of at most rowTile rows,
+// whose layers have packed weights.
+func multiplyPacked[T tensor.Float](act Activation, ps ...rowProduct[T]) {
+	f := packedProducts[T]{count: len(ps), act: act}
+	pieces, work := 0, 0.0
+	for i, p := range ps {
+		f.ps[i] = p
+		pieces += p.packedPieces()
+		work += 2 * float64(p.x.Rows) * float64(len(p.layer.W.Data))
+	}
+	par.Run(pieces, 1, work, f)
+}
+
+// packedPieces returns the number of pieces of columns.
+func (p *rowProduct[T]) packedPieces() int { return (p.y.Cols + packedColumns - 1) / packedColumns }
+
+func (f *packedProducts[T]) RunRange(i0, i1 int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	t, depth := kernel.Active[T](), 0
+	for i := range f.count {
+		depth = max(depth, f.ps[i].x.Cols)
+	}
+	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, depth))
+	for i := i0; i < i1; i++ {
+		at, piece := 0, i
+		for piece >= f.ps[at].packedPieces() {
+			piece -= f.ps[at].packedPieces()
+			at++
+		}
+		p := &f.ps[at]
+		j := piece * packedColumns
+		j1 := min(j+packedColumns, p.y.Cols)
+		y := viewColumns(p.y, j, j1)
+		if p.base.Rows > 0 {
+			copyRows(y, viewColumns(p.base, j, j1))
+		}
+		p.layer.packed.multiplyColumns(y, p.x, j, p.acc, scratch, nil)
+		activateRows(f.act, t, y, y)
+	}
+}
+
+// arePacked reports whether the layers of all products have packed weights.
+func arePacked[T tensor.Float](ps []rowProduct[T]) bool {
+	for _, p := range ps {
+		if p.layer.packed == nil {
+			return false
+		}
+	}
+	return true
+}
