@@ -62,6 +62,7 @@ var layers = []string{
 	"token",
 	"task",
 	"model",
+	"pretrained",
 	"internal/lab/golden",
 	"train",
 	"generate",

@@ -1,0 +1,230 @@
+package pretrained
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// poolerName is the projection of the first row beside the model.
+const poolerName = "pooler.dense"
+
+// rowCount returns the number of rows of a sequence.
+func (m *Model) rowCount(b *model.Batch) int {
+	if m.plan.vision != nil {
+		return b.N + 1
+	}
+	return b.N
+}
+
+// batch returns the batch of an input. It returns an error if the input does not fit.
+func (m *Model) batch(ctx context.Context, in *Input) (*model.Batch, error) {
+	if in == nil {
+		return nil, fmt.Errorf("input: it is nil")
+	}
+	b := &model.Batch{B: in.B, N: in.N, Ctx: ctx}
+	c := &m.plan.config
+	if in.B < 1 || m.plan.vision == nil && in.N < 1 || tensor.Size(in.B, max(in.N, 1), c.Width) == math.MaxInt {
+		return nil, fmt.Errorf("input_ids: %d sequences of %d tokens", in.B, in.N)
+	}
+	if v := m.plan.vision; v != nil {
+		return b, m.setPatches(b, in, v)
+	}
+	if in.Pixels != nil {
+		return nil, fmt.Errorf("pixel_values: has %d elements, but %s reads tokens", len(in.Pixels), m.family)
+	}
+	if in.Mask != nil && len(in.Mask) != in.B*in.N {
+		return nil, fmt.Errorf("attention_mask: has %d elements, B·N is %d·%d", len(in.Mask), in.B, in.N)
+	}
+	if len(in.IDs) != in.B*in.N {
+		return nil, fmt.Errorf("input_ids: has %d elements, B·N is %d·%d", len(in.IDs), in.B, in.N)
+	}
+	lens, mask := splitMask(in)
+	if c.Kind == model.EncoderDecoder {
+		return b, m.setSource(b, in, lens, mask)
+	}
+	if in.DecoderIDs != nil || in.DecoderN != 0 {
+		return nil, fmt.Errorf("decoder_input_ids: has %d elements, but %s has no target", len(in.DecoderIDs), m.family)
+	}
+	b.Tokens, b.Lens, b.KeyMask = in.IDs, lens, mask
+	if in.Types != nil {
+		if len(in.Types) != in.B*in.N {
+			return nil, fmt.Errorf("token_type_ids: has %d elements, B·N is %d·%d", len(in.Types), in.B, in.N)
+		}
+		if c.TokenTypes > 0 {
+			b.Types = in.Types
+		} else if slices.ContainsFunc(in.Types, func(x int32) bool { return x != 0 }) {
+			return nil, fmt.Errorf("token_type_ids: are not all 0, but %s has no token types", m.family)
+		}
+	}
+	return b, m.setPositions(b)
+}
+
+// splitMask returns the lengths of a mask that ends each sequence, or the mask itself.
+func splitMask(in *Input) (lens []int64, mask []bool) {
+	if in.Mask == nil || !slices.Contains(in.Mask, false) {
+		return nil, nil
+	}
+	for i := range in.B {
+		row := in.Mask[i*in.N:][:in.N]
+		n := slices.Index(row, false)
+		if n < 0 {
+			n = len(row)
+		}
+		if slices.Contains(row[n:], true) {
+			return nil, in.Mask
+		}
+		lens = append(lens, int64(n))
+	}
+	return lens, nil
+}
+
+// setPositions sets the rows of learned positions, where they do not count from the
+// first token.
+func (m *Model) setPositions(b *model.Batch) error {
+	c := &m.plan.config
+	if c.Positions != model.Learned {
+		return nil
+	}
+	pad := int32(m.plan.padPosition)
+	longest := b.N
+	if pad >= 0 {
+		longest = 0
+		for i := range b.B {
+			n := 0
+			for _, id := range b.Tokens[i*b.N:][:b.N] {
+				if id != pad {
+					n++
+				}
+			}
+			longest = max(longest, n)
+		}
+	}
+	t := &m.stretched
+	first, length := c.PositionOffset, c.Context
+	if t.rows > 0 {
+		var err error
+		if first, err = t.firstRow(longest); err != nil {
+			return err
+		}
+		length = c.Context
+	}
+	if longest > length {
+		return fmt.Errorf("positions: %d are needed, the learned table has %d; open the folder with positions %q, or pass fewer tokens", longest, length, Interpolate)
+	}
+	if pad < 0 && first == c.PositionOffset {
+		return nil
+	}
+	b.Positions = make([]int32, b.B*b.N)
+	for i := range b.B {
+		n := int32(first)
+		for j := range b.N {
+			at := i*b.N + j
+			if pad >= 0 && b.Tokens[at] == pad {
+				b.Positions[at] = pad
+				continue
+			}
+			b.Positions[at] = n
+			n++
+		}
+	}
+	return nil
+}
+
+// setSource sets source and target of an encoder-decoder.
+func (m *Model) setSource(b *model.Batch, in *Input, lens []int64, mask []bool) error {
+	if mask != nil {
+		return fmt.Errorf("attention_mask: masks tokens before others, an encoder-decoder takes masks at the end of a sequence")
+	}
+	if in.Types != nil {
+		return fmt.Errorf("token_type_ids: %s has no token types", m.family)
+	}
+	if in.DecoderN < 1 || tensor.Size(in.B, in.DecoderN, m.plan.config.Width) == math.MaxInt || len(in.DecoderIDs) != in.B*in.DecoderN {
+		return fmt.Errorf("decoder_input_ids: has %d elements, B·N is %d·%d", len(in.DecoderIDs), in.B, in.DecoderN)
+	}
+	b.N, b.Tokens = in.DecoderN, in.DecoderIDs
+	b.Source, b.SourceN, b.SourceLens = in.IDs, in.N, lens
+	return nil
+}
+
+// setPatches sets the numbers of the patches of images.
+func (m *Model) setPatches(b *model.Batch, in *Input, v *vision) error {
+	if in.IDs != nil || in.Mask != nil || in.Types != nil || in.DecoderIDs != nil {
+		return fmt.Errorf("input_ids: %s reads pixel_values alone", m.family)
+	}
+	if want := tensor.Size(in.B, v.channels, v.size, v.size); len(in.Pixels) != want {
+		return fmt.Errorf("pixel_values: has %d elements, %d images of %d·%d·%d need %d", len(in.Pixels), in.B, v.channels, v.size, v.size, want)
+	}
+	side := v.size / v.patch
+	b.N = side * side
+	b.Values = make([]float32, 0, len(in.Pixels))
+	for i := range in.B {
+		for p := range b.N {
+			for ch := range v.channels {
+				for y := range v.patch {
+					row := ((i*v.channels+ch)*v.size+p/side*v.patch+y)*v.size + p%side*v.patch
+					b.Values = append(b.Values, in.Pixels[row:][:v.patch]...)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// gradients returns the gradients of the weights, in the order of the file.
+func (m *Model) gradients() ([]*array.Array, error) {
+	if err := m.foldStretched(); err != nil {
+		return nil, err
+	}
+	var list []*array.Array
+	for _, x := range m.stored {
+		if x.weight == nil {
+			continue
+		}
+		n := 1
+		for _, d := range x.shape {
+			n *= d
+		}
+		data := make([]float32, n)
+		if w := x.weight; len(w.parts) > 0 {
+			parts, err := m.partData(w, func(p *param.Param[float32]) []float32 { return p.Grad })
+			if err != nil {
+				return nil, err
+			}
+			w.move(data, parts, true)
+		}
+		a, err := array.New(x.name, data, x.shape...)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+// foldStretched adds the gradients of stretched positions to the table.
+func (m *Model) foldStretched() error {
+	t := &m.stretched
+	if t.rows == 0 {
+		return nil
+	}
+	p, err := m.body.Params().Get(positionName)
+	if err != nil {
+		return err
+	}
+	w := p.Shape[1]
+	t.eachRow(func(row, low int, share float32) {
+		next := min(low+1, t.rows-1)
+		for j, d := range p.Grad[row*w:][:w] {
+			p.Grad[low*w+j] += (1 - share) * d
+			p.Grad[next*w+j] += share * d
+		}
+	})
+	return nil
+}

@@ -1,0 +1,235 @@
+package pretrained
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+)
+
+// The limits of config.json. Files of published models are far below them.
+const (
+	maxConfig = 4 << 20
+	maxDepth  = 32
+	maxCount  = 1 << 24 // of every size
+)
+
+// fields reads the members of a JSON object and remembers which were read. Its first
+// error stays.
+type fields struct {
+	prefix string // of names in errors
+	values map[string]json.RawMessage
+	read   map[string]bool
+	err    error
+}
+
+// parseFields returns the members of a JSON object. It returns an error if text is no
+// object, nests too deeply or has a key twice.
+func parseFields(text []byte) (*fields, error) {
+	if err := checkJSON(text); err != nil {
+		return nil, err
+	}
+	f := &fields{read: map[string]bool{}}
+	if err := json.Unmarshal(text, &f.values); err != nil {
+		return nil, errors.New("a JSON object is needed")
+	}
+	if f.values == nil {
+		return nil, errors.New("a JSON object is needed, it is null")
+	}
+	return f, nil
+}
+
+// checkJSON returns an error if text is not one JSON value, nests too deeply or has a
+// key twice in an object.
+func checkJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if err := checkValue(d, 0); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("bytes follow the JSON value")
+	}
+	return nil
+}
+
+// checkValue checks the next value of d.
+func checkValue(d *json.Decoder, depth int) error {
+	t, err := d.Token()
+	if err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	delim, nested := t.(json.Delim)
+	if !nested {
+		return nil
+	}
+	if depth == maxDepth {
+		return fmt.Errorf("nests deeper than %d", maxDepth)
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		if delim == '{' {
+			key, err := d.Token()
+			if err != nil {
+				return err
+			}
+			name, _ := key.(string)
+			if seen[name] {
+				return fmt.Errorf("%s: the key appears twice", name)
+			}
+			seen[name] = true
+		}
+		if err := checkValue(d, depth+1); err != nil {
+			return err
+		}
+	}
+	_, err = d.Token()
+	return err
+}
+
+// fail keeps the first error.
+func (f *fields) fail(name, format string, args ...any) {
+	if f.err == nil {
+		f.err = fmt.Errorf("%s%s: %s", f.prefix, name, fmt.Sprintf(format, args...))
+	}
+}
+
+// has reports whether a member exists and is not null. It counts as read.
+func (f *fields) has(name string) bool {
+	f.read[name] = true
+	v, ok := f.values[name]
+	return ok && string(v) != "null"
+}
+
+// decode sets to from a member and reports whether there is one.
+func (f *fields) decode(name, kind string, to any) bool {
+	if !f.has(name) {
+		return false
+	}
+	if err := json.Unmarshal(f.values[name], to); err != nil {
+		f.fail(name, "is %s, %s is needed", shorten(f.values[name]), kind)
+		return false
+	}
+	return true
+}
+
+// shorten returns the beginning of a JSON value.
+func shorten(v json.RawMessage) string {
+	if len(v) > 60 {
+		return string(v[:60]) + "…"
+	}
+	return string(v)
+}
+
+// count returns a size from 1 to maxCount; without the member byDefault, or an error if
+// that is 0.
+func (f *fields) count(name string, byDefault int) int {
+	n := byDefault
+	if !f.decode(name, "an integer", &n) && n == 0 {
+		f.fail(name, "is missing")
+	}
+	if n < 1 || n > maxCount {
+		f.fail(name, "is %d, needs to be from 1 to %d", n, maxCount)
+		return 1
+	}
+	return n
+}
+
+// id returns a token id, or -1 without the member.
+func (f *fields) id(name string) int {
+	n := -1
+	if f.decode(name, "an integer", &n) && (n < 0 || n > maxCount) {
+		f.fail(name, "is %d, needs to be from 0 to %d", n, maxCount)
+	}
+	return n
+}
+
+// number returns a finite number.
+func (f *fields) number(name string, byDefault float64) float64 {
+	x := byDefault
+	f.decode(name, "a number", &x)
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		f.fail(name, "is %g, a finite number is needed", x)
+	}
+	return x
+}
+
+func (f *fields) flag(name string, byDefault bool) bool {
+	x := byDefault
+	f.decode(name, "true or false", &x)
+	return x
+}
+
+func (f *fields) text(name, byDefault string) string {
+	x := byDefault
+	f.decode(name, "a string", &x)
+	return x
+}
+
+// object returns a nested object; nil without the member.
+func (f *fields) object(name string) *fields {
+	if !f.has(name) {
+		return nil
+	}
+	o, err := parseFields(f.values[name])
+	if err != nil {
+		f.fail(name, "%v", err)
+		return nil
+	}
+	o.prefix = f.prefix + name + "."
+	return o
+}
+
+// needs records an error unless a member has one of the values, or is missing.
+func (f *fields) needs(name string, values ...string) {
+	if !f.has(name) {
+		return
+	}
+	if v := string(f.values[name]); !slices.Contains(values, v) {
+		f.fail(name, "is %s, %s is supported", shorten(f.values[name]), strings.Join(values, " or "))
+	}
+}
+
+// inertFields lists members that change neither outputs nor gradients.
+var inertFields = strings.Fields(`
+	architectures model_type transformers_version torch_dtype dtype use_cache initializer_range initializer_factor
+	initializer_cutoff_factor init_std bos_token_id eos_token_id pad_token_id sep_token_id cls_token_id mask_token_id unk_token_id
+	decoder_start_token_id forced_bos_token_id forced_eos_token_id id2label label2id num_labels problem_type finetuning_task
+	task_specific_params name_or_path attention_dropout hidden_dropout hidden_dropout_prob attention_probs_dropout_prob
+	classifier_dropout classif_dropout dropout activation_dropout attn_pdrop embd_pdrop resid_pdrop qa_dropout seq_classif_dropout
+	embedding_dropout mlp_dropout encoder_layerdrop decoder_layerdrop summary_activation summary_first_dropout
+	summary_proj_to_labels summary_type summary_use_proj gradient_checkpointing output_past output_attentions
+	output_hidden_states return_dict torchscript use_return_dict language special_tokens_map deterministic_flash_attn
+	reference_compile repad_logits_with_grad sparse_pred_ignore_index sparse_prediction pretraining_tp directionality
+	pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type encoder_stride
+	reorder_and_upcast_attn unsloth_version unsloth_fixed use_flash_attn fused_bias_fc early_stopping no_repeat_ngram_size num_beams length_penalty
+	max_length min_length do_sample temperature top_k top_p repetition_penalty prefix begin_suppress_tokens suppress_tokens
+	grapheme_chars phoneme_chars gradient_checkpointing_kwargs sentence_transformers emit_warnings model_max_length
+	tokenizer_class chunk_size_feed_forward
+	attn_implementation _attn_implementation _name_or_path _num_labels _commit_hash _attn_implementation_autoset
+	_attn_implementation_internal onnx n_ctx`)
+
+// finish returns the first error, or an error for the first member that was not read and
+// is not inert.
+func (f *fields) finish() error {
+	if f.err != nil {
+		return f.err
+	}
+	var unknown []string
+	for name := range f.values {
+		if !f.read[name] && !(f.prefix == "" && slices.Contains(inertFields, name)) {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	slices.Sort(unknown)
+	return fmt.Errorf("%s%s: is %s, but the field is unknown here and may change the function", f.prefix, unknown[0], shorten(f.values[unknown[0]]))
+}

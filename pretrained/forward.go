@@ -1,0 +1,249 @@
+package pretrained
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Input is a batch of B sequences of N tokens, or of B images.
+type Input struct {
+	B, N  int
+	IDs   []int32 // [B·N]
+	Mask  []bool  // [B·N] tokens that exist; nil: all
+	Types []int32 // [B·N] token types; nil: 0
+
+	Pixels []float32 // [B·channels·size·size] in place of tokens
+
+	// DecoderIDs [B·DecoderN] are the tokens of the target of an encoder-decoder.
+	DecoderIDs []int32
+	DecoderN   int
+
+	// Hidden asks for the rows between layers.
+	Hidden bool
+}
+
+// Output holds the results of Forward under the names of transformers, nil where the
+// model has none. Rows of masked tokens are 0.
+type Output struct {
+	Hidden      *array.Array // hidden [L+1,B,N,C]: before the first layer, and after each; of the target in an encoder-decoder
+	LastHidden  *array.Array // last_hidden_state [B,N,C], of a model without a head
+	Logits      *array.Array // logits: [B,N,classes] or [B,classes]
+	Pooled      *array.Array // pooler_output [B,C]
+	EncoderLast *array.Array // encoder_last_hidden_state [B,N,C]
+}
+
+// Forward computes the outputs for in. It returns an error if in does not fit the model,
+// ctx ends, or a result is not finite.
+func (m *Model) Forward(ctx context.Context, in *Input) (*Output, error) {
+	b, err := m.batch(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	m.use.RLock()
+	defer m.use.RUnlock()
+	share := m.lend()
+	defer m.giveBack(share)
+	out := &Output{}
+	if !m.plan.scores || in.Hidden || share.Config().Kind == model.EncoderDecoder {
+		if err := m.visitLayers(share, b, in, out); err != nil {
+			return nil, err
+		}
+	}
+	if m.plan.scores {
+		if err := m.setLogits(share, b, in, out); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// visitLayers sets the rows between layers and what follows from them.
+func (m *Model) visitLayers(share *model.Model[float32], b *model.Batch, in *Input, out *Output) error {
+	c := share.Config()
+	n, w := m.rowCount(b), c.Width
+	rows := b.B * n
+	var hidden []float32
+	if in.Hidden {
+		if tensor.Size(c.Layers+1, rows, w) == math.MaxInt {
+			return fmt.Errorf("hidden: %d layers of %d rows are beyond any memory", c.Layers+1, rows)
+		}
+		hidden = make([]float32, (c.Layers+1)*rows*w)
+	}
+	var last, encoderLast []float32
+	err := share.VisitLayers(b, func(source bool, layer int, x tensor.Mat[float32]) error {
+		layers := c.Layers
+		if source {
+			if layers = c.SourceLayers; layers == 0 {
+				layers = c.Layers
+			}
+			if layer == layers+1 {
+				encoderLast = appendRows(nil, x)
+			}
+			return nil
+		}
+		if layer == layers+1 {
+			last = appendRows(nil, x)
+			layer-- // the last hidden rows are behind the norm
+			if m.plan.rawHidden {
+				return nil
+			}
+		}
+		if hidden != nil {
+			appendRows(hidden[layer*rows*w:][:0], x)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	mask := in.Mask
+	if c.Kind == model.EncoderDecoder {
+		clearMasked(encoderLast, in.Mask, w)
+		if out.EncoderLast, err = array.New("encoder_last_hidden_state", encoderLast, in.B, in.N, w); err != nil {
+			return err
+		}
+		mask = nil
+	}
+	if in.Hidden {
+		for l := range c.Layers + 1 {
+			clearMasked(hidden[l*rows*w:][:rows*w], mask, w)
+		}
+		name := "hidden"
+		if c.Kind == model.EncoderDecoder {
+			name = "decoder_hidden"
+		}
+		if out.Hidden, err = array.New(name, hidden, c.Layers+1, b.B, n, w); err != nil {
+			return err
+		}
+	}
+	if m.plan.scores {
+		return nil
+	}
+	if i := slices.IndexFunc(last, func(x float32) bool { return x-x != 0 }); i >= 0 {
+		return fmt.Errorf("last_hidden_state: row %d is not finite", i/w)
+	}
+	if out.Pooled, err = m.poolFirst(last, b.B, n, w); err != nil {
+		return err
+	}
+	clearMasked(last, mask, w)
+	out.LastHidden, err = array.New("last_hidden_state", last, b.B, n, w)
+	return err
+}
+
+// poolFirst returns the tanh units of the first rows; nil if there are none.
+func (m *Model) poolFirst(rows []float32, batch, n, w int) (*array.Array, error) {
+	weight, bias := m.poolers[poolerName+".weight"], m.poolers[poolerName+".bias"]
+	if weight == nil || bias == nil {
+		return nil, nil
+	}
+	pooled := make([]float32, batch*w)
+	for b := range batch {
+		x := rows[b*n*w:][:w]
+		for i := range w {
+			sum := float64(bias.Data[i])
+			for j, v := range weight.Data[i*w:][:w] {
+				sum += float64(v) * float64(x[j])
+			}
+			pooled[b*w+i] = float32(math.Tanh(sum))
+		}
+	}
+	return array.New("pooler_output", pooled, batch, w)
+}
+
+// setLogits sets the logits.
+func (m *Model) setLogits(share *model.Model[float32], b *model.Batch, in *Input, out *Output) error {
+	c := share.Config()
+	rows, outputs := c.Rows(b.B, b.N), c.Outputs
+	if outputs == 0 {
+		outputs = c.Vocab
+	}
+	if tensor.Size(rows, outputs) == math.MaxInt {
+		return fmt.Errorf("logits: %d rows of %d are beyond any memory", rows, outputs)
+	}
+	logits := make([]float32, rows*outputs)
+	if err := share.Logits(b, logits); err != nil {
+		return err
+	}
+	shape := []int{b.B, outputs}
+	if c.Pool == "" {
+		shape = []int{b.B, b.N, outputs}
+		if c.Kind != model.EncoderDecoder {
+			clearMasked(logits, in.Mask, outputs)
+		}
+	}
+	var err error
+	out.Logits, err = array.New("logits", logits, shape...)
+	return err
+}
+
+// Gradients computes the gradients of Σ out·do with respect to every weight of
+// model.safetensors. out are the logits [B,N,classes] or [B,classes], or the last rows
+// [B,N,C] of a model without a head; do has their shape. Elements of do at masked tokens count as 0. Gradients has one array
+// for each weight, under its name and shape in the file: zeros where out does not depend
+// on it. It overwrites the gradients of Model.
+//
+// Gradients returns an error if in or do do not fit the model, or ctx ends.
+func (m *Model) Gradients(ctx context.Context, in *Input, do []float32) ([]*array.Array, error) {
+	b, err := m.batch(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	m.use.Lock()
+	defer m.use.Unlock()
+	m.body.Params().ZeroGrad()
+	y, err := m.body.Outputs(b)
+	if err != nil {
+		return nil, err
+	}
+	c := m.body.Config()
+	do = slices.Clone(do)
+	size := y.Rows * y.Cols
+	if m.plan.scores {
+		outputs := c.Outputs
+		if outputs == 0 {
+			outputs = c.Vocab
+		}
+		size = c.Rows(b.B, b.N) * outputs
+	}
+	if len(do) != size {
+		return nil, fmt.Errorf("do: has %d elements, the output has %d", len(do), size)
+	}
+	if i := slices.IndexFunc(do, func(x float32) bool { return x-x != 0 }); i >= 0 {
+		return nil, fmt.Errorf("do: element %d is %v", i, do[i])
+	}
+	if c.Pool == "" && c.Kind != model.EncoderDecoder && in.Mask != nil {
+		clearMasked(do, in.Mask, size/len(in.Mask))
+	}
+	if m.plan.scores {
+		err = m.body.BackwardLogits(do, 1)
+	} else {
+		err = m.body.BackwardOutputs(tensor.Mat[float32]{Data: do, Rows: y.Rows, Cols: y.Cols, Stride: y.Cols}, 1)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m.gradients()
+}
+
+// clearMasked sets the rows [·,width] of masked tokens to 0.
+func clearMasked(x []float32, mask []bool, width int) {
+	for i, exists := range mask {
+		if !exists {
+			clear(x[i*width:][:width])
+		}
+	}
+}
+
+// appendRows appends the rows of x to dst.
+func appendRows(dst []float32, x tensor.Mat[float32]) []float32 {
+	for i := range x.Rows {
+		dst = append(dst, x.Row(i)...)
+	}
+	return dst
+}

@@ -1,0 +1,187 @@
+package pretrained
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/infile"
+)
+
+// The poolings of modules.json, by the member of their config.json that is true.
+const (
+	poolMean  = "pooling_mode_mean_tokens"
+	poolFirst = "pooling_mode_cls_token"
+	poolMax   = "pooling_mode_max_tokens"
+	poolLast  = "pooling_mode_lasttoken"
+)
+
+// sentence is what a folder says about vectors of texts.
+type sentence struct {
+	pool       string
+	normalised bool
+	maxTokens  int // 0: no limit but the model's
+	prompt     string
+}
+
+// readSentence reads modules.json and its neighbours. Without modules.json vectors are
+// means of the tokens.
+func readSentence(dir string) (*sentence, error) {
+	s := &sentence{pool: poolMean}
+	text, err := readSmall(dir, "modules.json")
+	if err != nil || text == nil {
+		return s, err
+	}
+	var modules []struct{ Path, Type string }
+	if err := json.Unmarshal(text, &modules); err != nil {
+		return nil, fmt.Errorf("modules.json: %w", err)
+	}
+	for i, x := range modules {
+		kind := x.Type[strings.LastIndexByte(x.Type, '.')+1:]
+		if !filepath.IsLocal(x.Path) && x.Path != "" {
+			return nil, fmt.Errorf("modules.json: path %q leaves the folder", x.Path)
+		}
+		switch {
+		case i == 0 && kind == "Transformer" && (x.Path == "" || x.Path == "."):
+		case kind == "Pooling":
+			if err := s.readPooling(dir, x.Path); err != nil {
+				return nil, err
+			}
+		case kind == "Normalize":
+			s.normalised = true
+		default:
+			return nil, fmt.Errorf("modules.json: module %d is %q at %q, supported are Transformer, Pooling and Normalize", i, x.Type, x.Path)
+		}
+	}
+	return s, s.readLimits(dir)
+}
+
+// readSmall returns the content of a file of JSON; nil if it does not exist.
+func readSmall(dir, name string) ([]byte, error) {
+	text, err := infile.ReadBounded(filepath.Join(dir, name), maxConfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		if err = checkJSON(text); err != nil {
+			err = fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
+		}
+	}
+	return text, err
+}
+
+// readPooling reads config.json of the module of pooling.
+func (s *sentence) readPooling(dir, path string) error {
+	name := filepath.Join(path, configFile)
+	text, err := readSmall(dir, name)
+	if err != nil {
+		return err
+	}
+	f, err := parseFields(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	s.pool = ""
+	for member := range f.values {
+		if !strings.HasPrefix(member, "pooling_mode") || !f.flag(member, false) {
+			continue
+		}
+		if s.pool != "" {
+			return fmt.Errorf("%s: %s and %s are both true, one is supported", name, s.pool, member)
+		}
+		s.pool = member
+	}
+	f.has("word_embedding_dimension")
+	f.has("include_prompt")
+	if err := f.finish(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	switch s.pool {
+	case poolMean, poolFirst, poolMax, poolLast:
+		return nil
+	}
+	return fmt.Errorf("%s: pooling is %q, supported are %s, %s, %s and %s", name, s.pool, poolMean, poolFirst, poolMax, poolLast)
+}
+
+// readLimits reads the length and the prompt of texts.
+func (s *sentence) readLimits(dir string) error {
+	text, err := readSmall(dir, "sentence_bert_config.json")
+	if err != nil {
+		return err
+	}
+	if text != nil {
+		f, err := parseFields(text)
+		if err != nil {
+			return fmt.Errorf("sentence_bert_config.json: %w", err)
+		}
+		if f.has("max_seq_length") {
+			s.maxTokens = f.count("max_seq_length", 0)
+		}
+		f.needs("do_lower_case", "false")
+		if f.err != nil {
+			return fmt.Errorf("sentence_bert_config.json: %w", f.err)
+		}
+	}
+	if text, err = readSmall(dir, "config_sentence_transformers.json"); err != nil || text == nil {
+		return err
+	}
+	f, err := parseFields(text)
+	if err != nil {
+		return fmt.Errorf("config_sentence_transformers.json: %w", err)
+	}
+	if name := f.text("default_prompt_name", ""); name != "" {
+		prompts := map[string]string{}
+		f.decode("prompts", "an object of texts", &prompts)
+		prompt, has := prompts[name]
+		if !has {
+			f.fail("default_prompt_name", "is %q, which prompts does not have", name)
+		}
+		s.prompt = prompt
+	}
+	f.needs("similarity_fn_name", `"cosine"`, `"dot"`, `"euclidean"`, `"manhattan"`)
+	if f.err != nil {
+		return fmt.Errorf("config_sentence_transformers.json: %w", f.err)
+	}
+	return nil
+}
+
+// apply returns the vector [w] of rows [n,w].
+func (s *sentence) apply(rows []float32, n, w int) []float32 {
+	v := make([]float32, w)
+	switch s.pool {
+	case poolFirst:
+		copy(v, rows[:w])
+	case poolLast:
+		copy(v, rows[(n-1)*w:][:w])
+	case poolMax:
+		copy(v, rows[:w])
+		for i := range n {
+			for j, x := range rows[i*w:][:w] {
+				v[j] = max(v[j], x)
+			}
+		}
+	default:
+		for j := range v {
+			var sum float64
+			for i := range n {
+				sum += float64(rows[i*w+j])
+			}
+			v[j] = float32(sum / float64(n))
+		}
+	}
+	if s.normalised {
+		var sum float64
+		for _, x := range v {
+			sum += float64(x) * float64(x)
+		}
+		length := max(math.Sqrt(sum), 1e-12)
+		for j, x := range v {
+			v[j] = float32(float64(x) / length)
+		}
+	}
+	return v
+}

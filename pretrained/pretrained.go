@@ -1,0 +1,179 @@
+package pretrained
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tokenizer"
+)
+
+// Interpolate is a value of Options.Positions: learned positions are interpolated for
+// sequences longer than their table.
+const Interpolate = "interpolate"
+
+// Options are the choices of OpenWith.
+type Options struct {
+	// Positions says what happens to sequences that are longer than a table of learned
+	// positions: "" refuses them, Interpolate stretches the table by 2, 4, 8, …
+	Positions string
+}
+
+// Model is a model of a folder. Its methods may be called at the same time while no
+// weight changes. Gradients waits for others and excludes them.
+type Model struct {
+	dir       string
+	family    string
+	plan      *plan
+	text      []byte // of config.json
+	stored    []stored
+	body      *model.Model[float32]
+	poolers   map[string]*param.Param[float32] // weights that are no part of the model, by their names in a plan
+	stretched stretchedTable
+	words     *tokenizer.Tokenizer
+	wordsErr  error
+
+	use    sync.RWMutex // Gradients excludes Forward
+	shares sync.Mutex
+	free   []*model.Model[float32]
+}
+
+// Open opens a folder with the choices of zero Options. It returns an error if a file is
+// missing, malformed or too large, config.json has an unknown field, or weights do not
+// agree with it.
+func Open(dir string) (*Model, error) { return OpenWith(dir, Options{}) }
+
+// OpenWith opens a folder. It returns an error where Open does, and for unknown options.
+func OpenWith(dir string, o Options) (*Model, error) {
+	if o.Positions != "" && o.Positions != Interpolate {
+		return nil, fmt.Errorf("positions: %q is not %q", o.Positions, Interpolate)
+	}
+	path := filepath.Join(dir, configFile)
+	text, err := infile.ReadBounded(path, maxConfig)
+	if err != nil {
+		return nil, err
+	}
+	s, err := openSource(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	family, p, err := readPlan(text, len(s.names))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	m := &Model{dir: dir, family: family, plan: p, text: text, poolers: map[string]*param.Param[float32]{}}
+	if m.stored, err = p.match(s); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	if o.Positions == Interpolate {
+		m.stretched.plan(p)
+	}
+	if m.body, err = model.New[float32](p.config, rng.Key{}); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := m.readWeights(s); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	m.stretched.fill(m.body)
+	m.openTokenizer()
+	return m, nil
+}
+
+// readWeights sets the parameters to the tensors of the files.
+func (m *Model) readWeights(s *source) error {
+	seen := map[*weight][]float32{} // of tensors with two names
+	for _, x := range m.stored {
+		w := x.weight
+		if w == nil {
+			continue
+		}
+		data, err := s.read(x.name)
+		if err != nil {
+			return err
+		}
+		if len(w.aliases) > 0 {
+			if first := seen[w]; first != nil && !slices.Equal(first, data) {
+				return fmt.Errorf("%s: differs from the tensor that config.json ties it to", x.name)
+			}
+			seen[w] = data
+		}
+		if len(w.parts) == 0 {
+			m.poolers[w.name] = &param.Param[float32]{Name: x.name, Shape: x.shape, Data: data}
+			continue
+		}
+		parts, err := m.partData(w, func(p *param.Param[float32]) []float32 { return p.Data })
+		if err != nil {
+			return err
+		}
+		w.move(data, parts, false)
+	}
+	return nil
+}
+
+// partData returns the slices of data that take selects from the parameters of a weight.
+func (m *Model) partData(w *weight, take func(p *param.Param[float32]) []float32) ([][]float32, error) {
+	if name := w.parts[0]; m.stretched.rows > 0 && name == positionName {
+		p, err := m.body.Params().Get(name)
+		if err != nil {
+			return nil, err
+		}
+		return [][]float32{take(p)[:m.stretched.rows*p.Shape[1]]}, nil
+	}
+	params, err := w.params(m.body)
+	if err != nil {
+		return nil, err
+	}
+	parts := make([][]float32, len(params))
+	for i, p := range params {
+		parts[i] = take(p)
+	}
+	return parts, nil
+}
+
+// Family returns the model_type of config.json.
+func (m *Model) Family() string { return m.family }
+
+// Config returns the configuration of the model.
+func (m *Model) Config() model.Config { return m.body.Config() }
+
+// Model returns the model. Changes of its weights change what Forward and Save do. A body
+// without a head has outputs that are not the family's.
+func (m *Model) Model() *model.Model[float32] { return m.body }
+
+// HasLogits reports whether the model has a head.
+func (m *Model) HasLogits() bool { return m.plan.scores }
+
+// Names returns the names of the weights in model.safetensors, in the order of the file.
+func (m *Model) Names() []string {
+	var names []string
+	for _, x := range m.stored {
+		if x.weight != nil {
+			names = append(names, x.name)
+		}
+	}
+	return names
+}
+
+// lend returns a model with memory of its own.
+func (m *Model) lend() *model.Model[float32] {
+	m.shares.Lock()
+	defer m.shares.Unlock()
+	if n := len(m.free); n > 0 {
+		share := m.free[n-1]
+		m.free = m.free[:n-1]
+		return share
+	}
+	return m.body.Share()
+}
+
+func (m *Model) giveBack(share *model.Model[float32]) {
+	m.shares.Lock()
+	defer m.shares.Unlock()
+	m.free = append(m.free, share)
+}

@@ -1,0 +1,26 @@
+package pretrained
+
+import "github.com/farfield-ml/farfield/model"
+
+// readQwen2 reads qwen2 (Yang et al. 2024, arXiv 2407.10671).
+func readQwen2(f *fields, h head) *plan {
+	p := f.decoder(h, 1e-6)
+	p.config.Biases = &model.Biases{QKV: true}
+	f.readQwenWindows(&p.config)
+	p.addLlamaLayers(f)
+	return p
+}
+
+// readQwenWindows sets the windows of qwen2 and qwen3: of the layers from
+// max_window_layers on.
+func (f *fields) readQwenWindows(c *model.Config) {
+	first, span, use := 28, 0, f.flag("use_sliding_window", false)
+	f.decode("max_window_layers", "an integer", &first)
+	if f.has("sliding_window") {
+		span = f.count("sliding_window", 0)
+	}
+	if !use {
+		span = 0
+	}
+	c.LayerWindows = f.windows(c.Layers, span, func(i int) bool { return span > 0 && i >= first })
+}

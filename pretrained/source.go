@@ -1,0 +1,255 @@
+package pretrained
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/safetensors"
+)
+
+// The names of files in a folder.
+const (
+	configFile  = "config.json"
+	weightsFile = "model.safetensors"
+	indexFile   = "model.safetensors.index.json"
+
+	maxIndex  = 64 << 20
+	maxShards = 4096
+)
+
+// source is the tensors of a folder: of one file, or of the files of an index.
+type source struct {
+	files []string // names in the folder
+	open  []*safetensors.File
+	index map[string]int // of the file of each tensor
+	names []string       // in the order of the files
+}
+
+// openSource opens the tensors of a folder. It returns an error if there are none, or an
+// index does not agree with its files.
+func openSource(dir string) (s *source, err error) {
+	s = &source{index: map[string]int{}}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	var listed map[string]string
+	path := filepath.Join(dir, weightsFile)
+	f, err := safetensors.Open(path)
+	switch {
+	case err == nil:
+		s.files, s.open = []string{weightsFile}, []*safetensors.File{f}
+	case !errors.Is(err, fs.ErrNotExist):
+		return s, err
+	default:
+		if listed, err = readIndex(dir); err != nil {
+			return s, err
+		}
+		for _, name := range listed {
+			if !slices.Contains(s.files, name) {
+				s.files = append(s.files, name)
+			}
+		}
+		slices.Sort(s.files)
+		if len(s.files) > maxShards {
+			return s, fmt.Errorf("%s: names %d files, at most %d are read", indexFile, len(s.files), maxShards)
+		}
+		for _, name := range s.files {
+			f, err := safetensors.Open(filepath.Join(dir, name))
+			if err != nil {
+				return s, err
+			}
+			s.open = append(s.open, f)
+		}
+	}
+	for i, f := range s.open {
+		for _, name := range f.Names() {
+			if _, twice := s.index[name]; twice {
+				return s, fmt.Errorf("%s: %s has a tensor that another file has", name, s.files[i])
+			}
+			if listed != nil && listed[name] != s.files[i] {
+				return s, fmt.Errorf("%s: is in %s, the index names %q", name, s.files[i], listed[name])
+			}
+			s.index[name] = i
+			s.names = append(s.names, name)
+		}
+	}
+	for name, file := range listed {
+		if _, has := s.index[name]; !has {
+			return s, fmt.Errorf("%s: the index names %s, which does not have it", name, file)
+		}
+	}
+	return s, nil
+}
+
+// readIndex returns the file of each tensor. File names stay in the folder.
+func readIndex(dir string) (map[string]string, error) {
+	path := filepath.Join(dir, indexFile)
+	text, err := infile.ReadBounded(path, maxIndex)
+	if errors.Is(err, fs.ErrNotExist) {
+		if other := findPickle(dir); other != "" {
+			return nil, fmt.Errorf("%s: pickles can execute code and are not read; convert %s to %s", filepath.Join(dir, other), other, weightsFile)
+		}
+		return nil, fmt.Errorf("%s: has neither %s nor %s", dir, weightsFile, indexFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	listed, err := parseIndex(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return listed, nil
+}
+
+// findPickle returns the name of a file of weights that is not read; "": none.
+func findPickle(dir string) string {
+	for _, pattern := range []string{"pytorch_model*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt"} {
+		if found, _ := filepath.Glob(filepath.Join(dir, pattern)); len(found) > 0 {
+			return filepath.Base(found[0])
+		}
+	}
+	return ""
+}
+
+// parseIndex reads an index of files.
+func parseIndex(text []byte) (map[string]string, error) {
+	f, err := parseFields(text)
+	if err != nil {
+		return nil, err
+	}
+	listed := map[string]string{}
+	if !f.decode("weight_map", "an object of file names", &listed) {
+		f.fail("weight_map", "is missing")
+		return nil, f.err
+	}
+	if len(listed) == 0 {
+		return nil, errors.New("weight_map: is empty")
+	}
+	for name, file := range listed {
+		if filepath.Base(file) != file || !strings.HasSuffix(file, ".safetensors") || strings.ContainsAny(file, `/\`) {
+			return nil, fmt.Errorf("weight_map: %s has file %q, a name of the folder with .safetensors is needed", name, file)
+		}
+	}
+	return listed, nil
+}
+
+func (s *source) close() {
+	for _, f := range s.open {
+		f.Close()
+	}
+}
+
+// header returns the type and shape of a tensor.
+func (s *source) header(name string) (array.DType, []int, error) {
+	return s.open[s.index[name]].ReadHeader(name)
+}
+
+// read returns the elements of a tensor as float32. It returns an error if one is not
+// finite.
+func (s *source) read(name string) ([]float32, error) {
+	a, err := s.open[s.index[name]].ReadArray(name)
+	if err != nil {
+		return nil, err
+	}
+	x, err := a.Float32()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	for i, v := range x {
+		if v-v != 0 {
+			return nil, fmt.Errorf("%s: element %d is %v", name, i, v)
+		}
+	}
+	return x, nil
+}
+
+// reduce returns a name of a tensor without the prefix, in today's spelling.
+func (p *plan) reduce(name string) string {
+	name = strings.TrimPrefix(name, p.prefix+".")
+	if rest, old := strings.CutSuffix(name, ".gamma"); old {
+		return rest + ".weight"
+	}
+	if rest, old := strings.CutSuffix(name, ".beta"); old {
+		return rest + ".bias"
+	}
+	return name
+}
+
+// isBuffer reports whether a reduced name is a table that the model makes itself.
+func isBuffer(name string) bool {
+	for _, end := range []string{"embeddings.position_ids", "rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias", "embeddings.token_type_ids"} {
+		if strings.HasSuffix(name, end) {
+			return true
+		}
+	}
+	return false
+}
+
+// stored is a tensor of the files and what it is for.
+type stored struct {
+	name   string  // in the file
+	weight *weight // nil: not read
+	shape  []int
+}
+
+// match finds the tensors of the plan's weights. It returns an error if one is missing,
+// unknown or misshapen.
+func (p *plan) match(s *source) ([]stored, error) {
+	byName := map[string]int{} // of stored
+	list := make([]stored, len(s.names))
+	for i, name := range s.names {
+		key := p.reduce(name)
+		if at, twice := byName[key]; twice {
+			return nil, fmt.Errorf("%s: is another name of %s", name, s.names[at])
+		}
+		byName[key] = i
+		_, shape, err := s.header(name)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = stored{name: name, shape: shape}
+	}
+	for i := range p.weights {
+		w := &p.weights[i]
+		found := false
+		for _, name := range append([]string{w.name}, w.aliases...) {
+			at, has := byName[name]
+			if !has {
+				continue
+			}
+			if !slices.Equal(list[at].shape, w.shape) {
+				return nil, fmt.Errorf("%s: shape is %v, the configuration needs %v", list[at].name, list[at].shape, w.shape)
+			}
+			list[at].weight, found = w, true
+		}
+		if !found && !w.optional {
+			return nil, fmt.Errorf("%s: is missing", p.fileName(w.name))
+		}
+	}
+	for _, x := range list {
+		key := p.reduce(x.name)
+		if x.weight == nil && !isBuffer(key) && !slices.ContainsFunc(p.unused, func(start string) bool { return strings.HasPrefix(key, start) }) {
+			return nil, fmt.Errorf("%s: the tensor is unknown here", x.name)
+		}
+	}
+	return list, nil
+}
+
+// headNames are the beginnings of names that have no prefix.
+var headNames = []string{"classifier.", "cls.", "lm_head.", "pre_classifier.", "vocab_", "score.", "embed_out.", "final_logits_bias", "head.", "decoder.weight", "decoder.bias"}
+
+// fileName returns the name of a weight in new files.
+func (p *plan) fileName(name string) string {
+	if !p.written || slices.ContainsFunc(headNames, func(start string) bool { return strings.HasPrefix(name, start) }) {
+		return name
+	}
+	return p.prefix + "." + name
+}
