@@ -4,24 +4,19 @@ package embed
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"sync/atomic"
 
-	"github.com/farfield-ml/farfield/array"
-	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/encoder"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
-	"github.com/farfield-ml/farfield/internal/par"
-	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/token"
-	"github.com/farfield-ml/farfield/train"
+	"github.com/farfield-ml/farfield/internal/cli/vectors"
 )
 
 // Command is the verb embed: a vector for each text.
@@ -35,7 +30,7 @@ type Command struct {
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "Prints each text, or each record, as a JSON object with its vector; --out FILE.npy writes vectors [texts,width] alone. " +
+	return "Prints each text, or each record, as a JSON object with its vector; --out FILE.npy or FILE.safetensors writes vectors [texts,width] alone. " +
 		"A vector is the mean of the last layer over the tokens of a text, or the input of a classifier's head. " +
 		"It is not semantic: the model has learned to predict bytes. It tells languages, formats and styles apart, and serves as " +
 		"features for a small classifier; to find texts about a subject use tf-idf, which found 98 % of passages where these vectors found 29 %. " +
@@ -47,9 +42,6 @@ func (c *Command) Help() string {
 	)
 }
 
-// mostEmbedded is how many tokens a text is cut to unless asked otherwise.
-const mostEmbedded = 1 << 16
-
 // Run prints or writes a vector for each text. It returns an error if flags, model or
 // input are invalid or the output fails.
 func (c *Command) Run(e *env.Env) error {
@@ -59,61 +51,43 @@ func (c *Command) Run(e *env.Env) error {
 	if c.JSONL != nil && !*c.JSONL && c.Filter.Field != "" {
 		return env.InputErrorf("--field: texts have no fields without --jsonl")
 	}
-	npy := filepath.Ext(c.Filter.Out) == ".npy"
 	if err := c.Filter.Check(true); err != nil {
 		return err
 	}
-	m, vocab, err := train.LoadTextModel(c.Model)
+	enc, err := encoder.Open(c.Model, c.MaxTokens)
 	if err != nil {
 		return env.MarkInput(err)
-	}
-	x := &embedding{vocab: vocab, maxTokens: mostEmbedded}
-	if config := m.Config(); config.Positions == model.Learned {
-		if x.maxTokens = config.Context; c.MaxTokens > x.maxTokens {
-			return env.InputErrorf("--max-tokens: %d, the model learned %d positions", c.MaxTokens, x.maxTokens)
-		}
-	}
-	if c.MaxTokens > 0 {
-		x.maxTokens = c.MaxTokens
 	}
 	in, err := c.open(e)
 	if err != nil {
 		return env.MarkInput(err)
 	}
 	defer in.Close()
-	var fields []records.TextFunc
-	for range par.Threads() {
-		fields = append(fields, x.bindModel(m.Share()))
-	}
+	x := &embedding{context: e.Context, encoder: enc}
 	filter := c.Filter
-	var rows *vectorRows
-	if npy {
+	if vectors.IsArrayFile(filter.Out) {
 		if err := env.CheckOutput(filter.Out, c.Files...); err != nil {
 			return env.InputErrorf("--out: %w", err)
 		}
-		_, width, err := m.Vectors(nil, &model.Batch{B: 1, N: 1, Tokens: []int32{0}})
-		if err != nil {
-			return err
-		}
-		filter.Out, rows = "", &vectorRows{width: width}
+		filter.Out, x.rows = "", &vectors.Rows{Width: enc.Width()}
 	}
-	if err := c.each(e, &filter, in, rows, fields); err != nil {
+	if err := c.each(e, &filter, in, x); err != nil {
 		return err
 	}
-	if n := x.cut.Load(); n > 0 {
-		fmt.Fprintf(e.Notes(), "%d texts are longer than %d tokens: their vectors are of their beginnings\n", n, x.maxTokens)
+	if x.truncated > 0 {
+		fmt.Fprintf(e.Notes(), "%d texts are longer than %d tokens: their vectors are of their beginnings\n", x.truncated, enc.MaxTokens())
 	}
-	if n := x.empty.Load(); n > 0 {
+	if x.empty > 0 {
 		what := "the vector null"
-		if rows != nil {
+		if x.rows != nil {
 			what = "a row of zeros"
 		}
-		fmt.Fprintf(e.Notes(), "%d texts are empty and have %s\n", n, what)
+		fmt.Fprintf(e.Notes(), "%d texts are empty and have %s\n", x.empty, what)
 	}
-	if rows == nil {
+	if x.rows == nil {
 		return nil
 	}
-	return rows.write(c.Filter.Out)
+	return x.rows.Write(c.Filter.Out)
 }
 
 // open opens the files, one after the other, or standard input.
@@ -129,7 +103,7 @@ func (c *Command) open(e *env.Env) (io.ReadCloser, error) {
 }
 
 // each embeds lines as records or texts.
-func (c *Command) each(e *env.Env, f *records.Filter, in io.Reader, rows *vectorRows, fields []records.TextFunc) error {
+func (c *Command) each(e *env.Env, f *records.Filter, in io.Reader, x *embedding) error {
 	start := bufio.NewReaderSize(in, 1<<16)
 	jsonl := c.JSONL != nil && *c.JSONL || f.Field != ""
 	if c.JSONL == nil && !jsonl {
@@ -142,10 +116,10 @@ func (c *Command) each(e *env.Env, f *records.Filter, in io.Reader, rows *vector
 	input := records.NewInput(in)
 	input.Reader = start
 	var take func([]records.Field)
-	if rows != nil {
-		take = rows.add
+	if x.rows != nil {
+		take = x.addRow
 	}
-	return f.FilterInput(e, input, record, take, fields)
+	return f.FilterBatches(e, input, record, take, x.encode)
 }
 
 // beginsRecords reports whether the first line is a JSON object with a text.
@@ -180,65 +154,35 @@ func textRecord(line []byte) []byte {
 
 // embedding makes vectors.
 type embedding struct {
-	vocab      *token.Vocabulary
-	maxTokens  int // tokens
-	cut, empty atomic.Int64
+	context          context.Context
+	encoder          encoder.Encoder
+	truncated, empty int           // texts
+	rows             *vectors.Rows // nil: records are printed
 }
 
-// bindModel returns the function that computes with m.
-func (x *embedding) bindModel(m *model.Model[float32]) records.TextFunc {
-	var tokens []int32
-	return func(text string) ([]records.Field, error) {
-		var err error
-		if tokens, err = x.vocab.Encode(tokens[:0], []byte(text)); err != nil {
-			return nil, err
-		}
-		if len(tokens) == 0 {
-			x.empty.Add(1)
-			return []records.Field{{Name: "vector", Value: nil}}, nil
-		}
-		all := len(tokens)
-		if tokens = tokens[:min(all, x.maxTokens)]; len(tokens) < all {
-			x.cut.Add(1)
-		}
-		vector, _, err := m.Vectors(nil, &model.Batch{B: 1, N: len(tokens), Tokens: tokens})
-		if err != nil {
-			return nil, err
-		}
-		for i, v := range vector {
-			if v-v != 0 {
-				return nil, fmt.Errorf("vector: element %d is %v", i, v)
-			}
-		}
-		fields := []records.Field{{Name: "vector", Value: vector}}
-		if len(tokens) < all {
-			fields = append(fields, records.Field{Name: "truncated", Value: true})
-		}
-		return fields, nil
-	}
-}
-
-// vectorRows are the vectors of an array.
-type vectorRows struct {
-	data        []float32
-	width, rows int
-}
-
-// add adds a row: zeros, where there is no vector.
-func (v *vectorRows) add(fields []records.Field) {
-	vector, _ := fields[0].Value.([]float32)
-	if vector == nil {
-		vector = make([]float32, v.width)
-	}
-	v.data = append(v.data, vector...)
-	v.rows++
-}
-
-// write writes an array [rows,width] as a whole or not at all.
-func (v *vectorRows) write(path string) error {
-	a, err := array.New("vectors", v.data, v.rows, v.width)
+// encode returns the vectors of texts as fields.
+func (x *embedding) encode(texts []string) ([][]records.Field, error) {
+	list, err := x.encoder.Encode(x.context, texts)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return atomicfile.Write(path, func(w io.Writer) error { return array.WriteNPY(w, a) })
+	fields := make([][]records.Field, len(list))
+	for i, y := range list {
+		fields[i] = []records.Field{{Name: vectors.Field, Value: y.Vector}}
+		if y.Vector == nil {
+			x.empty++
+			fields[i][0].Value = nil
+		}
+		if y.IsTruncated {
+			x.truncated++
+			fields[i] = append(fields[i], records.Field{Name: "truncated", Value: true})
+		}
+	}
+	return fields, nil
+}
+
+// addRow adds the vector of fields to the array: zeros, if there is none.
+func (x *embedding) addRow(fields []records.Field) {
+	vector, _ := fields[0].Value.([]float32)
+	x.rows.Add(vector)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/token"
@@ -77,7 +78,7 @@ func (r *runEncoder) Encode(ctx context.Context, texts []string) ([]Encoding, er
 	})
 	for i, err := range errs {
 		if err != nil {
-			return nil, &TextError{Text: i, Err: err}
+			return nil, &records.TextError{Text: i, Err: err}
 		}
 	}
 	return list, nil
@@ -111,15 +112,3 @@ func checkFinite(vector []float32) error {
 	}
 	return nil
 }
-
-// TextError is the error of one of several texts.
-type TextError struct {
-	Text int // its number
-	Err  error
-}
-
-// Error returns the text of the error alone: the caller knows the line.
-func (e *TextError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the error.
-func (e *TextError) Unwrap() error { return e.Err }

@@ -62,6 +62,7 @@ const (
 	longestRecord = 1 << 26 // bytes of a line
 	recordBytes   = 1 << 14 // of records that are computed together, and
 	recordsLeast  = 16      // their number, unless fewer are there
+	batchFactor   = 16      // times more of both for a BatchFunc
 )
 
 // Field is one that is added to a record.
@@ -72,6 +73,21 @@ type Field struct {
 
 // A textFunc returns the fields of a text.
 type TextFunc func(text string) ([]Field, error)
+
+// BatchFunc returns the fields of each of several texts. Its error may be a *TextError.
+type BatchFunc func(texts []string) ([][]Field, error)
+
+// TextError is the error of one of several texts.
+type TextError struct {
+	Text int // its number
+	Err  error
+}
+
+// Error returns the text of the error alone: the caller knows the line.
+func (e *TextError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error.
+func (e *TextError) Unwrap() error { return e.Err }
 
 // FilterFile adds the fields of its text to each record of in. Empty lines are skipped.
 // Each function computes on its own goroutine, concurrently. It returns an error if a
@@ -84,20 +100,29 @@ func (f *Filter) FilterFile(e *env.Env, in io.Reader, fields ...TextFunc) error 
 // skipped. If take is not nil, it gets the fields in place of the output. It returns an
 // error where FilterFile does.
 func (f *Filter) FilterInput(e *env.Env, in *Input, record func(line []byte) []byte, take func([]Field), fields []TextFunc) error {
+	return f.filter(e, in, &recordRun{record: record, take: take, fields: fields, lines: recordsLeast, bytes: recordBytes})
+}
+
+// FilterBatches is FilterInput for a function of several texts.
+func (f *Filter) FilterBatches(e *env.Env, in *Input, record func(line []byte) []byte, take func([]Field), batch BatchFunc) error {
+	return f.filter(e, in, &recordRun{record: record, take: take, batch: batch, lines: batchFactor * recordsLeast, bytes: batchFactor * recordBytes})
+}
+
+// filter runs r, which has its functions.
+func (f *Filter) filter(e *env.Env, in *Input, r *recordRun) error {
 	out, err := f.open(in.files)
 	if err != nil {
 		return err
 	}
 	defer out.close()
-	r := &recordRun{
-		filter: f, e: e, in: &texts.LineSource{Reader: in, Longest: longestRecord}, record: record, take: take, out: out, skip: f.Skip + out.records,
-		number: -1, progress: progress.NewRecords(e, in.size, out.w == nil && take == nil),
-	}
+	r.filter, r.e, r.out, r.skip, r.number = f, e, out, f.Skip+out.records, -1
+	r.in = &texts.LineSource{Reader: in, Longest: longestRecord}
+	r.progress = progress.NewRecords(e, in.size, out.w == nil && r.take == nil)
 	if r.shard, r.shards, err = f.shard(); err != nil {
 		return err
 	}
 	defer r.progress.Clear()
-	err = r.all(fields)
+	err = r.all()
 	if err != nil && e.Context.Err() != nil && errors.Is(err, e.Context.Err()) {
 		how := fmt.Sprintf("--skip %d goes on", max(r.recordCount, f.Skip))
 		if f.Out != "" {
@@ -115,25 +140,29 @@ type recordRun struct {
 	in       *texts.LineSource
 	record   func(line []byte) []byte
 	take     func([]Field)
+	fields   []TextFunc
+	batch    BatchFunc // nil: fields
+	lines    int       // that are computed together, and
+	bytes    int       // their bytes
 	out      *output
 	progress *progress.Records
 
 	shard, shards int64 // of the shard
 	skip          int64 // records that are done
 	number        int64 // of the last record, from 0
-	lines         int64 // that were read
+	readLines     int64
 	recordCount   int64 // records of the shard, written or skipped
 }
 
 // all goes through the input.
-func (r *recordRun) all(fields []TextFunc) error {
+func (r *recordRun) all() error {
 	var lines [][]byte
 	for {
 		if err := r.e.Context.Err(); err != nil {
 			return err
 		}
 		var err error
-		lines, err = r.in.NextLines(lines[:0], recordsLeast, recordBytes)
+		lines, err = r.in.NextLines(lines[:0], r.lines, r.bytes)
 		if errors.Is(err, io.EOF) {
 			last := r.in.Rest()
 			if last == nil {
@@ -141,9 +170,9 @@ func (r *recordRun) all(fields []TextFunc) error {
 			}
 			lines = append(lines, last)
 		} else if err != nil {
-			return env.InputErrorf("after line %d: %w", r.lines, err)
+			return env.InputErrorf("after line %d: %w", r.readLines, err)
 		}
-		if err := r.writeRecords(lines, fields); err != nil {
+		if err := r.writeRecords(lines); err != nil {
 			return err
 		}
 	}
@@ -153,20 +182,22 @@ func (r *recordRun) all(fields []TextFunc) error {
 type result struct {
 	record []byte
 	line   int64 // of the input
+	known  map[string]json.RawMessage
+	text   *string
 	fields []Field
 	out    []byte
 	err    error
 }
 
 // writeRecords writes the results of lines, in their order.
-func (r *recordRun) writeRecords(lines [][]byte, fields []TextFunc) error {
+func (r *recordRun) writeRecords(lines [][]byte) error {
 	var batch []result
 	var failed error
 	for _, line := range lines {
-		r.lines++
+		r.readLines++
 		r.progress.Read += int64(len(line))
 		if len(line) >= longestRecord && line[len(line)-1] != '\n' {
-			failed = env.InputErrorf("line %d: is longer than %d bytes", r.lines, longestRecord)
+			failed = env.InputErrorf("line %d: is longer than %d bytes", r.readLines, longestRecord)
 			break
 		}
 		record := r.record(line)
@@ -185,10 +216,14 @@ func (r *recordRun) writeRecords(lines [][]byte, fields []TextFunc) error {
 			continue
 		}
 		r.recordCount++
-		batch = append(batch, result{record: record, line: r.lines})
+		batch = append(batch, result{record: record, line: r.readLines})
 	}
 	r.recordCount -= int64(len(batch)) // until they are written
-	r.compute(batch, fields)
+	if r.batch != nil {
+		r.computeBatch(batch)
+	} else {
+		r.compute(batch, r.fields)
+	}
 	for i := range batch {
 		x := &batch[i]
 		if x.err != nil {
@@ -234,29 +269,75 @@ func (r *recordRun) compute(batch []result, fields []TextFunc) {
 	}
 }
 
+// computeBatch fills in the results of records by one call.
+func (r *recordRun) computeBatch(batch []result) {
+	texts := make([]string, len(batch))
+	for i := range batch {
+		if batch[i].err = batch[i].parse(r.filter.FieldName()); batch[i].err != nil {
+			batch, texts = batch[:i+1], texts[:i] // records before it are printed
+			break
+		}
+		texts[i] = *batch[i].text
+	}
+	if len(texts) == 0 {
+		return
+	}
+	list, err := r.batch(texts)
+	if err != nil {
+		at := 0
+		var one *TextError
+		if errors.As(err, &one) {
+			at = one.Text
+		}
+		batch[at].err = err
+		if at == 0 {
+			return
+		}
+		// The records before it are computed alone.
+		if list, err = r.batch(texts[:at]); err != nil {
+			batch[0].err = err
+			return
+		}
+	}
+	for i, fields := range list {
+		batch[i].fields = fields
+		batch[i].join(r.take == nil)
+	}
+}
+
 // fill computes the fields of the record's text, and with join the record with them.
 func (x *result) fill(field string, fields TextFunc, join bool) {
-	var known map[string]json.RawMessage
-	if err := json.Unmarshal(x.record, &known); err != nil || known == nil {
-		x.err = fmt.Errorf("is not a JSON object: %.60q", x.record)
+	if x.err = x.parse(field); x.err != nil {
 		return
 	}
-	raw, ok := known[field]
+	if x.fields, x.err = fields(*x.text); x.err == nil {
+		x.join(join)
+	}
+}
+
+// parse reads the record's text.
+func (x *result) parse(field string) error {
+	if err := json.Unmarshal(x.record, &x.known); err != nil || x.known == nil {
+		return fmt.Errorf("is not a JSON object: %.60q", x.record)
+	}
+	raw, ok := x.known[field]
 	if !ok {
-		x.err = fmt.Errorf("has no field %q", field)
-		return
+		return fmt.Errorf("has no field %q", field)
 	}
-	var text *string
-	if err := json.Unmarshal(raw, &text); err != nil || text == nil {
-		x.err = fmt.Errorf("%s: is not a string: %.60s", field, raw)
-		return
+	if err := json.Unmarshal(raw, &x.text); err != nil || x.text == nil {
+		return fmt.Errorf("%s: is not a string: %.60s", field, raw)
 	}
-	if x.fields, x.err = fields(*text); x.err != nil || !join {
+	return nil
+}
+
+// join sets out to the record with its fields, if join is set.
+func (x *result) join(join bool) {
+	if !join {
 		return
 	}
 	x.out = append(x.out, opened(x.record)...)
 	for _, f := range x.fields {
-		if _, ok := known[f.Name]; ok {
+		if _, ok := x.known[f.Name]; ok {
 			x.err = fmt.Errorf("%s: is there already", f.Name)
 			return
 		}
