@@ -172,7 +172,7 @@ func (b *builder[T]) newInnerBlock(name string) block[T] {
 	if b.c.ParallelBlocks != ParallelOne {
 		x.norm = b.newNorm(name+"mlp_norm", b.c.Width)
 	}
-	x.conv = b.newConv(name + "mlp_conv")
+	x.conv, x.byRow = b.newConv(name+"mlp_conv"), true
 	row, _ := nn.LookupMixer(b.c.Mechanism)
 	if x.residual = !row.ISTA; x.residual {
 		x.branch = b.newMLP(name + "mlp")

@@ -25,11 +25,11 @@ type entryTrace[T tensor.Float] struct {
 	stats []T
 }
 
-// forward sets x [b·n,width] to the first rows for in, whose first position is start. It
-// returns an error if learned positions run out.
-func (e *embeddingInput[T]) forward(x tensor.Mat[T], in *input[T], start int64, tr *entryTrace[T]) error {
+// forward sets x [b·n,width] to the first rows for in, whose first position is start. keep
+// says that backward follows. It returns an error if learned positions run out.
+func (e *embeddingInput[T]) forward(x tensor.Mat[T], in *input[T], start int64, tr *entryTrace[T], keep bool) error {
 	sum := x
-	if e.norm != nil {
+	if e.norm != nil && keep {
 		sum = resizeMatrix(&tr.x, x.Rows, x.Cols)
 	}
 	e.embedRows(sum, in)

@@ -22,11 +22,11 @@ func (m *Model[T]) WrapMechanisms(wrap func(name string, of attention.Mechanism[
 	var before []attention.Mechanism[T]
 	for _, l := range m.layers {
 		before = append(before, l.attn.Mechanism)
-		l.attn.Mechanism = wrap(l.name, l.attn.Mechanism)
+		l.attn.Mechanism, l.attn.Undivided = wrap(l.name, l.attn.Mechanism), true
 	}
 	return func() {
 		for i, l := range m.layers {
-			l.attn.Mechanism = before[i]
+			l.attn.Mechanism, l.attn.Undivided = before[i], false
 		}
 	}
 }

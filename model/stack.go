@@ -33,6 +33,7 @@ type stack[T tensor.Float] struct {
 type block[T tensor.Float] struct {
 	norm     nn.Norm[T]
 	parallel bool
+	byRow    bool        // the branch computes each row by itself
 	rotation int         // kind of the rotations
 	conv     *nn.Conv[T] // nil: none
 	branch   nn.Branch[T]
@@ -162,7 +163,7 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		tr.blocks = s.newBlockTraces(tr.keep)
 	}
 	x := tr.residualStream(0, rows, w)
-	if err := s.entry.forward(x, &in, in.segment.firstPosition(), &tr.entry); err != nil {
+	if err := s.entry.forward(x, &in, in.segment.firstPosition(), &tr.entry, tr.keep); err != nil {
 		return x, err
 	}
 	drops := tr.keep && s.rate > 0
@@ -208,8 +209,15 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 			clear(out.Data)
 			base = out
 		}
-		if err := b.branch.Forward(out, base, in, tr.in.segment.blockScope(scope, i), tr.branchTrace(s, i), tr.keep); err != nil {
-			return x, err
+		part := rows
+		if b.byRow && !tr.keep {
+			part = partRows
+		}
+		for r := 0; r < rows; r += part {
+			end := min(r+part, rows)
+			if err := b.branch.Forward(out.Slice(r, end), base.Slice(r, end), in.Slice(r, end), tr.in.segment.blockScope(scope, i), tr.branchTrace(s, i), tr.keep); err != nil {
+				return x, err
+			}
 		}
 		if drops && b.residual {
 			nn.DropoutForward(s.blockDropout(tr.in.key, i), out, x, out)
@@ -224,12 +232,25 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 			return x, err
 		}
 	}
-	y := resizeMatrix(&tr.y, rows, w)
+	y := resizeMatrix(s.outputMemory(tr), rows, w)
 	s.norm.Forward(y, x, resizeMatrix(&tr.stats, rows, 2).Data)
 	if tr.visit != nil {
 		return y, tr.visit(len(s.blocks)/s.period+1, y)
 	}
 	return y, nil
+}
+
+// partRows is the number of rows of an MLP's pass without a gradient. It bounds the memory
+// of its units.
+const partRows = 2048
+
+// outputMemory returns the memory of the outputs of a pass. Without a gradient it is the
+// memory of a block.
+func (s *stack[T]) outputMemory(tr *trace[T]) *[]T {
+	if tr.keep {
+		return &tr.y
+	}
+	return &tr.blocks[0].y
 }
 
 // normaliseParallel sets the input of block i from the input x of the layer, if the block
@@ -356,7 +377,7 @@ func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][
 	rows, w := in.b*in.n, s.width
 	t := tr.blockTrace(0)
 	x := resizeMatrix(&tr.x, rows, w)
-	if err := s.entry.forward(x, &in, start, &tr.entry); err != nil {
+	if err := s.entry.forward(x, &in, start, &tr.entry, false); err != nil {
 		return x, err
 	}
 	scope := nn.Scope[T]{B: in.b, Causal: true}

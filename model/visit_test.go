@@ -205,3 +205,23 @@ func TestVariantsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// A pass without a gradient takes rows of MLPs in parts, with the bits of all rows.
+func TestPartsOfRowsHaveTheBitsOfAll(t *testing.T) {
+	for _, name := range []string{"bert", "modernbert", "phi", "gpt-neox", "crate encoder"} {
+		c := with(cases()[name], func(c *Config) { c.Context, c.PositionTable = partRows+50, 0 })
+		m, b := made[float32](t, c), batch(c, 1, 1, partRows+50, false)
+		y, err := m.Outputs(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.VisitLayers(b, func(_ bool, layer int, rows tensor.Mat[float32]) error {
+			if layer == c.Layers+1 && !slices.Equal(rows.Data, y.Data) {
+				t.Errorf("%s: rows in parts have other bits", name)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

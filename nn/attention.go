@@ -27,6 +27,9 @@ type Attention[T tensor.Float] struct {
 
 	Mechanism attention.Mechanism[T]
 	H, Hkv, D int
+
+	// Undivided says that Mechanism sees all heads in one call, however long it is.
+	Undivided bool
 }
 
 // AttentionTrace holds the intermediate results of Attention.Forward for Backward.
@@ -87,8 +90,7 @@ func (a *Attention[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], tr Trace[T]
 // Backward follows. It returns an error if the mechanism refuses the call.
 func (a *Attention[T]) ForwardTo(y, base, x, context tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
 	tr := trace.(*AttentionTrace[T])
-	out := a.projectCall(x, context, s, tr, keep)
-	if err := a.runMechanism(out, tr, s.Ranks, keep); err != nil {
+	if err := a.mixHeads(x, context, s, tr, keep); err != nil {
 		return err
 	}
 	o := viewMatrix(tr.o, x.Rows, a.H*a.D)
@@ -99,6 +101,14 @@ func (a *Attention[T]) ForwardTo(y, base, x, context tensor.Mat[T], s Scope[T], 
 	}
 	multiplyRows(true, rowProduct[T]{layer: &a.O, y: y, x: o, base: base, acc: true})
 	return nil
+}
+
+// mixHeads sets the outputs of the mechanism in tr, all at once or in groups of heads.
+func (a *Attention[T]) mixHeads(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], keep bool) error {
+	if size := a.groupSize(max(x.Rows, context.Rows), &s); !keep && size < a.Hkv {
+		return a.forwardGroups(x, context, s, tr, size)
+	}
+	return a.runMechanism(a.projectCall(x, context, s, tr, keep), tr, s.Ranks, keep)
 }
 
 // runMechanism sets out to the outputs of the mechanism for the call of tr.
@@ -204,9 +214,15 @@ func (a *Attention[T]) Project(x tensor.Mat[T], s Scope[T], trace Trace[T]) *att
 
 // projectCall sets the call of tr and returns the view of its output.
 func (a *Attention[T]) projectCall(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], keep bool) tensor.Heads[T] {
+	a.projectRows(x, context, s, tr, keep)
+	resizeMatrix(&tr.o, x.Rows, a.H*a.D)
+	return a.viewQueries(tr.o, s.B, x.Rows/s.B)
+}
+
+// projectRows sets the call of tr.
+func (a *Attention[T]) projectRows(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], keep bool) {
 	wide, narrow := a.H*a.D, a.Hkv*a.D
 	tr.q = slices.Grow(tr.q[:0], x.Rows*wide)[:x.Rows*wide]
-	tr.o = slices.Grow(tr.o[:0], x.Rows*wide)[:x.Rows*wide]
 	tr.k = slices.Grow(tr.k[:0], context.Rows*narrow)[:context.Rows*narrow]
 	tr.v = slices.Grow(tr.v[:0], context.Rows*narrow)[:context.Rows*narrow]
 	q := rowProduct[T]{layer: &a.Q, y: viewMatrix(tr.q, x.Rows, wide), x: x}
@@ -226,7 +242,6 @@ func (a *Attention[T]) projectCall(x, context tensor.Mat[T], s Scope[T], tr *Att
 		Init: mechanismState(s.Init), Final: mechanismState(s.Final),
 	}
 	a.setDecay(tr, context, s.B, nil)
-	return a.viewQueries(tr.o, s.B, n)
 }
 
 // normaliseHeads applies QNorm and KNorm to the projections of tr. keep says that

@@ -1,0 +1,77 @@
+package nn
+
+import (
+	"errors"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// groupElements bounds the queries, keys and values that a pass without a gradient projects
+// at once. Longer batches go through the mechanism in groups of heads.
+var groupElements = 1 << 24
+
+// groupSize returns the number of key heads that are projected at once in a pass of a number
+// of rows; all of them where the call cannot be divided.
+func (a *Attention[T]) groupSize(rows int, s *Scope[T]) int {
+	each := rows * a.D * (a.H/a.Hkv + 2)
+	if each*a.Hkv <= groupElements || a.Undivided || a.O.W == nil || a.Decay != nil || a.Mechanism.Params().Size() > 0 || a.Mechanism.Constants().Size() > 0 ||
+		s.Ranks != nil || s.Init != nil || s.Final != nil || s.Drop != nil {
+		return a.Hkv
+	}
+	busy := (par.Threads()*a.Hkv + s.B*a.H - 1) / (s.B * a.H) // key heads that keep the threads busy
+	return min(max(groupElements/each, busy, 1), a.Hkv)
+}
+
+// headGroup returns the layer of some key heads from h on and their query heads.
+func (a *Attention[T]) headGroup(h, heads int) Attention[T] {
+	share := a.H / a.Hkv
+	g := Attention[T]{QNorm: a.QNorm, KNorm: a.KNorm, Mechanism: a.Mechanism, H: heads * share, Hkv: heads, D: a.D}
+	g.Q = a.Q.outputs(h*share*a.D, heads*share*a.D)
+	g.K, g.V = a.K.outputs(h*a.D, heads*a.D), a.V.outputs(h*a.D, heads*a.D)
+	return g
+}
+
+// outputs returns the layer of n outputs from row i on.
+func (l *Linear[T]) outputs(i, n int) Linear[T] {
+	in := l.W.Shape[1]
+	part := Linear[T]{W: &param.Param[T]{Name: l.W.Name, Shape: []int{n, in}, Data: l.W.Data[i*in:][:n*in]}}
+	if l.B != nil {
+		part.B = &param.Param[T]{Name: l.B.Name, Shape: []int{n}, Data: l.B.Data[i:][:n]}
+	}
+	return part
+}
+
+// forwardGroups sets o [B·N,H·D] of tr to the outputs of the mechanism, in groups of size key
+// heads. Its bits are the bits of all heads at once.
+func (a *Attention[T]) forwardGroups(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], size int) error {
+	share := a.H / a.Hkv
+	o := resizeMatrix(&tr.o, x.Rows, a.H*a.D)
+	var sum *attention.NonFiniteError
+	var finite int64 // rows of groups without an error
+	for h := 0; h < a.Hkv; h += size {
+		g := a.headGroup(h, min(size, a.Hkv-h))
+		g.projectRows(x, context, s, tr, false)
+		out := tensor.Split(o.Data, s.B, x.Rows/s.B, a.H*a.D, h*share*a.D, g.H, a.D)
+		err := a.Mechanism.Forward(out, &tr.call, nil)
+		var rows *attention.NonFiniteError
+		switch {
+		case err == nil:
+			finite += int64(g.H) * int64(x.Rows)
+		case !errors.As(err, &rows):
+			return err
+		case sum == nil:
+			sum = rows
+			sum.First[1] += h * share
+		default:
+			sum.Rows, sum.AllRows = sum.Rows+rows.Rows, sum.AllRows+rows.AllRows
+		}
+	}
+	if sum == nil {
+		return nil
+	}
+	sum.AllRows += finite
+	return sum
+}
