@@ -72,7 +72,7 @@ func openSource(dir string) (s *source, err error) {
 	for i, f := range s.open {
 		for _, name := range f.Names() {
 			if _, twice := s.index[name]; twice {
-				return s, fmt.Errorf("%s: %s has a tensor that another file has", name, s.files[i])
+				return s, fmt.Errorf("%s: %s has a tensor of another file", name, s.files[i])
 			}
 			if listed != nil && listed[name] != s.files[i] {
 				return s, fmt.Errorf("%s: is in %s, the index names %q", name, s.files[i], listed[name])

@@ -1,0 +1,233 @@
+package pretrained
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/safetensors"
+)
+
+// companions are files of a folder that Save copies as they are, beside the tokenizer.
+var companions = []string{
+	"generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt", "chat_template.jinja",
+	"preprocessor_config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+}
+
+// Save writes the model to a folder that transformers loads to the same outputs: under
+// the names of the folder that was opened, with its configuration and tokenizer. Files of
+// weights that did not change are copied byte by byte. If one changed, all are written to
+// one file in float32. Save creates dir if it does not exist.
+//
+// Save returns an error if a file cannot be written, or the opened folder cannot be read.
+func (m *Model) Save(dir string) error {
+	m.use.RLock()
+	defer m.use.RUnlock()
+	s, err := openSource(m.dir)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := atomicfile.MakeFolder(dir); err != nil {
+		return err
+	}
+	changed, err := m.changed(s)
+	if err != nil {
+		return err
+	}
+	config := m.text
+	if changed {
+		if err := m.writeWeights(dir, s); err != nil {
+			return err
+		}
+		if config, err = setSingle(m.text); err != nil {
+			return err
+		}
+	} else {
+		files := slices.Clone(s.files)
+		if len(files) > 1 || files[0] != weightsFile {
+			files = append(files, indexFile)
+		}
+		for _, name := range files {
+			if err := copyFile(m.dir, dir, name); err != nil {
+				return err
+			}
+		}
+	}
+	if err := m.copyCompanions(dir); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, configFile), config)
+}
+
+// changed reports whether a weight differs from its tensor.
+func (m *Model) changed(s *source) (bool, error) {
+	for _, x := range m.stored {
+		if x.weight == nil {
+			continue
+		}
+		if _, has := s.index[x.name]; !has {
+			return false, fmt.Errorf("%s: %s is not there any more", m.dir, x.name)
+		}
+		old, err := s.read(x.name)
+		if err != nil {
+			return false, err
+		}
+		now, err := m.tensor(&x)
+		if err != nil {
+			return false, err
+		}
+		if !slices.Equal(old, now) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// tensor returns the elements of a tensor of the file.
+func (m *Model) tensor(x *stored) ([]float32, error) {
+	w := x.weight
+	if len(w.parts) == 0 {
+		return m.poolers[w.name].Data, nil
+	}
+	parts, err := m.partData(w, func(p *param.Param[float32]) []float32 { return p.Data })
+	if err != nil {
+		return nil, err
+	}
+	n := 1
+	for _, d := range x.shape {
+		n *= d
+	}
+	data := make([]float32, n)
+	w.move(data, parts, true)
+	return data, nil
+}
+
+// writeWeights writes all tensors of the files, weights in float32.
+func (m *Model) writeWeights(dir string, s *source) error {
+	heads := make([]*array.Array, len(m.stored))
+	for i, x := range m.stored {
+		d, shape, err := s.header(x.name)
+		if err != nil {
+			return err
+		}
+		if x.weight != nil || d == array.F2 || d == array.BF16 {
+			d = array.F4
+		}
+		heads[i] = &array.Array{Name: x.name, DType: d, Shape: shape}
+	}
+	return writeTensors(filepath.Join(dir, weightsFile), heads, func(i int) (*array.Array, error) {
+		x := &m.stored[i]
+		if x.weight == nil {
+			return s.open[s.index[x.name]].ReadArray(x.name)
+		}
+		data, err := m.tensor(x)
+		if err != nil {
+			return nil, err
+		}
+		return array.New(x.name, data, x.shape...)
+	})
+}
+
+// writeTensors writes a file of tensors, which get makes one at a time.
+func writeTensors(path string, heads []*array.Array, get func(i int) (*array.Array, error)) error {
+	header, err := safetensors.EncodeHeader(heads, map[string]string{"format": "pt"})
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(path, func(w io.Writer) error {
+		if _, err := w.Write(header); err != nil {
+			return err
+		}
+		for i := range heads {
+			a, err := get(i)
+			if err != nil {
+				return err
+			}
+			if err := a.Encode(w); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// setSingle returns config.json with float32 as the type of the weights.
+func setSingle(text []byte) ([]byte, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"dtype", "torch_dtype"} {
+		if _, has := members[name]; has {
+			members[name] = json.RawMessage(`"float32"`)
+		}
+	}
+	text, err := json.MarshalIndent(members, "", "  ")
+	return append(text, '\n'), err
+}
+
+// copyCompanions copies the files beside weights and configuration that exist.
+func (m *Model) copyCompanions(dir string) error {
+	for _, name := range slices.Concat(companions, tokenizerFiles) {
+		if err := copyFile(m.dir, dir, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	text, err := readSmall(m.dir, "modules.json")
+	if err != nil || text == nil {
+		return err
+	}
+	var modules []struct{ Path string }
+	if err := json.Unmarshal(text, &modules); err != nil {
+		return fmt.Errorf("modules.json: %w", err)
+	}
+	for _, x := range modules {
+		if x.Path == "" || !filepath.IsLocal(x.Path) {
+			continue
+		}
+		if err := atomicfile.MakeFolder(filepath.Join(dir, x.Path)); err != nil {
+			return err
+		}
+		if err := copyFile(m.dir, dir, filepath.Join(x.Path, configFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyFile copies a file between folders. The file may be its own copy.
+func copyFile(from, to, name string) error {
+	source, target := filepath.Join(from, name), filepath.Join(to, name)
+	r, err := infile.Open(source)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if a, err := r.Stat(); err == nil {
+		if b, err := os.Stat(target); err == nil && os.SameFile(a, b) {
+			return nil
+		}
+	}
+	return atomicfile.Write(target, func(w io.Writer) error {
+		_, err := io.Copy(w, r)
+		return err
+	})
+}
+
+// writeFile writes text to a file.
+func writeFile(path string, text []byte) error {
+	return atomicfile.Write(path, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+}
