@@ -296,10 +296,17 @@ func TestTokensDoNotAllocate(t *testing.T) {
 	if raced {
 		t.Skip("under the race detector")
 	}
+	all := map[string]Config{}
 	for _, mechanism := range []string{"fastmax", "linear"} {
 		c := tiny(Decoder, mechanism)
 		c.Positions = Rotary
 		c.Conv, c.Decay = 3, LearnedDecay
+		all[mechanism] = c
+	}
+	for _, name := range []string{"llama", "yarn", "qwen 3", "gemma", "phi", "gpt-neox", "gpt-2"} {
+		all[name] = with(cases()[name], func(c *Config) { c.Context = 512 })
+	}
+	for name, c := range all {
 		s := session(t, made[float32](t, c), 1)
 		token := []int32{1}
 		step := func() {
@@ -311,7 +318,7 @@ func TestTokensDoNotAllocate(t *testing.T) {
 			step()
 		}
 		if n := testing.AllocsPerRun(100, step); n >= 1 {
-			t.Errorf("%s: a token allocates %v times", mechanism, n)
+			t.Errorf("%s: a token allocates %v times", name, n)
 		}
 	}
 }
@@ -330,6 +337,14 @@ func TestSessionsLookUp(t *testing.T) {
 		"convolution":  {with(plain, func(c *Config) { c.Conv = 3 }), false},
 		"large":        {with(plain, func(c *Config) { c.Vocab = 1 << 15 }), false},
 		"no attention": {with(plain, func(c *Config) { c.Mechanism = "mamba-2" }), false},
+		"entry norm":   {with(plain, func(c *Config) { c.EntryNorm = true }), false},
+		"token types":  {with(plain, func(c *Config) { c.TokenTypes = 2 }), false},
+		"entry scale":  {with(plain, func(c *Config) { c.EntryScale = 3 }), false},
+		"qk-norm":      {with(plain, func(c *Config) { c.QKNorm = true }), false},
+		"first norm":   {with(plain, func(c *Config) { c.NoFirstNorm = true }), true},
+		"offset":       {with(plain, func(c *Config) { c.PositionTable, c.PositionOffset = stepRows+9, 3 }), true},
+		"parallel":     {with(plain, func(c *Config) { c.ParallelBlocks = ParallelOne }), true},
+		"norm offset":  {with(plain, func(c *Config) { c.Norm, c.NormOffset = RMSNorm, true }), true},
 	} {
 		c.Context = stepRows + 5
 		m := made[float32](t, c.Config)

@@ -76,6 +76,7 @@ type trace[T tensor.Float] struct {
 	branches []nn.Trace[T]   // one for each block; one for each block of a layer where nothing is kept
 	x, y     []T             // [b·n,width] before and after the last norm
 	stats    []T
+	cached   nn.CachedRows[T] // of a step
 
 	// visit gets the rows before each layer and after the last, and then after the last
 	// norm; nil: nothing.
@@ -413,8 +414,8 @@ func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][
 		}
 		var err error
 		if by.first != nil && i == 0 {
-			r := nn.CachedRows[T]{Tokens: in.tokens, Start: start, X: f, Stats: stats, Positions: by.places}
-			err = by.first.Step(x, &r, state, scope, tr.branchTrace(s, i), branch)
+			tr.cached = nn.CachedRows[T]{Tokens: in.tokens, Start: start, X: f, Stats: stats, Positions: by.places}
+			err = by.first.Step(x, &tr.cached, state, scope, tr.branchTrace(s, i), branch)
 		} else {
 			err = branch.Step(x, f, state, scope, tr.branchTrace(s, i))
 		}
