@@ -104,6 +104,7 @@ var layers = []string{
 	"internal/cli/train",
 	"internal/cli/completion",
 	"internal/cli/inspect",
+	"internal/cli/tokenize",
 	"cmd/farfield",
 	"internal/lab/peers",
 	"internal/lab/results",

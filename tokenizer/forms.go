@@ -82,7 +82,7 @@ func (f form) part(in *text, s span, out *text, list []decomposed) []decomposed 
 			if h%tails > 0 {
 				list = append(list, decomposed{tailFirst + h%tails, 0, 0})
 			}
-		case d == nil:
+		case d == nil || newForms.has(r):
 			list = append(list, decomposed{r, p.CCC(), 0})
 		default:
 			for len(d) > 0 {
@@ -110,18 +110,18 @@ func (f form) part(in *text, s span, out *text, list []decomposed) []decomposed 
 	}
 	next, last := s.start, span{}
 	for _, d := range list {
+		first := last
 		for k := range d.sources {
-			source := in.source(next)
-			if k == 0 {
-				last = source
+			if last = in.source(next); k == 0 {
+				first = last
 			}
 			_, n := utf8.DecodeRune(in.b[next:])
 			next += n
 		}
 		if d.r < 0 {
-			out.put([]byte{byte(-d.r - 1)}, last)
+			out.put([]byte{byte(-d.r - 1)}, first)
 		} else {
-			out.putRune(d.r, last)
+			out.putRune(d.r, first)
 		}
 	}
 	return list

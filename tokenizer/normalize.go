@@ -53,7 +53,7 @@ func readNormalizer(raw json.RawMessage) ([]normalizer, error) {
 		}
 		lower := is(s.Lowercase)
 		if s.StripAccents != nil && *s.StripAccents || s.StripAccents == nil && lower {
-			list = append(list, form{norm.NFD, false}, removal{unicode.Mn})
+			list = append(list, form{norm.NFD, false}, removal{isAccent})
 		}
 		if lower {
 			list = append(list, lowercase{})
@@ -70,7 +70,7 @@ func readNormalizer(raw json.RawMessage) ([]normalizer, error) {
 	case "Lowercase":
 		return []normalizer{lowercase{}}, nil
 	case "StripAccents":
-		return []normalizer{removal{unicode.M}}, nil
+		return []normalizer{removal{isMark}}, nil
 	case "Strip":
 		return []normalizer{strip{is(s.StripLeft), is(s.StripRight)}}, nil
 	case "Nmt":
@@ -191,7 +191,7 @@ func (lowercase) normalize(in, out *text) bool {
 }
 
 // removal removes the characters of a class.
-type removal struct{ class *unicode.RangeTable }
+type removal struct{ has func(r rune) bool }
 
 func (n removal) normalize(in, out *text) bool {
 	if isASCII(in.b) {
@@ -199,7 +199,7 @@ func (n removal) normalize(in, out *text) bool {
 	}
 	for i, size := 0, 0; i < len(in.b); i += size {
 		var r rune
-		if r, size = utf8.DecodeRune(in.b[i:]); !unicode.Is(n.class, r) {
+		if r, size = utf8.DecodeRune(in.b[i:]); !n.has(r) {
 			out.copy(in, span{i, i + size})
 		}
 	}

@@ -49,7 +49,7 @@ func (p literal) find(b []byte, at int) span {
 }
 
 // matcher returns the end of a match that begins at i; -1 if there is none. Nodes are compiled
-// with the matcher of what follows, so that a match backtracks.
+// with the matcher of the nodes behind them, so that a match backtracks.
 type matcher func(b []byte, i int) int
 
 // pattern is a regular expression, with lookahead as an addition to package syntax. It takes
@@ -76,6 +76,12 @@ const (
 	markNotAhead = "(?P<notahead%d>"
 )
 
+// Members of the classes \s and \w.
+const (
+	spaceClass = `\t-\r\x{85}\p{Z}`
+	wordClass  = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}`
+)
+
 // newPattern compiles a regular expression. It returns an error for a construct that may take
 // more than linear memory, and for a construct that package syntax does not read.
 func newPattern(s string) (*pattern, error) {
@@ -90,9 +96,13 @@ func newPattern(s string) (*pattern, error) {
 			i++
 			switch s[i] {
 			case 's': // Unicode, unlike in package syntax
-				b.WriteString(classText(s[:i-1], `\t-\r\x{85}\p{Z}`, ""))
+				b.WriteString(classText(s[:i-1], spaceClass, ""))
 			case 'S':
-				b.WriteString(classText(s[:i-1], "", `\t-\r\x{85}\p{Z}`))
+				b.WriteString(classText(s[:i-1], "", spaceClass))
+			case 'w':
+				b.WriteString(classText(s[:i-1], wordClass, ""))
+			case 'W':
+				b.WriteString(classText(s[:i-1], "", wordClass))
 			case 'd':
 				b.WriteString(`\p{Nd}`)
 			default:

@@ -37,7 +37,7 @@ func Parse(data []byte) (*Tokenizer, error) {
 		return nil, err
 	}
 	t := &Tokenizer{
-		source: data, ids: map[string]int32{}, special: map[int32]bool{},
+		source: data, ids: map[string]int32{}, special: map[int32]bool{}, isAdded: map[int32]bool{},
 		single: []templateItem{{sequenceA, 0}},
 		pair:   []templateItem{{sequenceA, 0}, {sequenceB, 1}},
 	}
@@ -74,6 +74,7 @@ func (t *Tokenizer) readAdded(list []addedToken) error {
 			return fmt.Errorf("added_tokens: token %d is empty", i)
 		}
 		t.setToken(a.ID, a.Content)
+		t.isAdded[a.ID] = true
 		if a.Special {
 			t.special[a.ID] = true
 		}
@@ -85,6 +86,7 @@ func (t *Tokenizer) readAdded(list []addedToken) error {
 		in.set([]byte(a.Content), 0)
 		in, _ = normalizeAll(t.normalize, in, new(text))
 		a.Content = string(in.b)
+		t.tokens[a.ID] = a.Content
 		normalized = append(normalized, a)
 	}
 	var err error

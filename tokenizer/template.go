@@ -23,43 +23,35 @@ type templateItem struct {
 // offsetTrim takes spaces off the offsets of tokens of byte-level BPE.
 type offsetTrim struct{ prefixed bool }
 
-// trimOffsets takes the spaces of each token off its offsets.
-func (t *Tokenizer) trimOffsets(ids []int32, offsets [][2]int) {
+// trimOffsets takes a character off the offsets of a token for each of its spaces.
+func (t *Tokenizer) trimOffsets(input []byte, ids []int32, offsets [][2]int) {
 	for i, id := range ids {
 		token, o := t.tokens[id], &offsets[i]
+		if t.isAdded[id] {
+			token = string(input[o[0]:o[1]]) // with the spaces that it takes
+		}
 		body := strings.TrimLeftFunc(token, isByteSpace)
-		lead := spaceBytes(token[:len(token)-len(body)])
-		trail := spaceBytes(body[len(strings.TrimRightFunc(body, isByteSpace)):])
-		if body == "" {
-			trail = lead
+		leading := utf8.RuneCountInString(token[:len(token)-len(body)])
+		trailing := leading
+		if body != "" {
+			trailing = utf8.RuneCountInString(body[len(strings.TrimRightFunc(body, isByteSpace)):])
 		}
-		if lead > 0 {
-			if t.trim.prefixed && (i == 0 || o[0] == 0) {
-				lead--
-			}
-			o[0] = min(o[0]+lead, o[1])
+		if leading > 0 && t.trim.prefixed && (i == 0 || o[0] == 0) {
+			leading--
 		}
-		if trail > 0 && o[1] >= trail {
-			o[1] = max(o[1]-trail, o[0])
+		for ; leading > 0 && o[0] < o[1]; leading-- {
+			_, n := utf8.DecodeRune(input[o[0]:o[1]])
+			o[0] += n
+		}
+		for ; trailing > 0 && o[0] < o[1]; trailing-- {
+			_, n := utf8.DecodeLastRune(input[o[0]:o[1]])
+			o[1] -= n
 		}
 	}
 }
 
 // isByteSpace reports whether a character is white space, or the space of byte-level BPE.
 func isByteSpace(r rune) bool { return r == 'Ġ' || unicode.IsSpace(r) }
-
-// spaceBytes returns the number of input bytes of a run of spaces.
-func spaceBytes(s string) int {
-	n := 0
-	for _, r := range s {
-		if r == 'Ġ' {
-			n++
-		} else {
-			n += utf8.RuneLen(r)
-		}
-	}
-	return n
-}
 
 // templateSpec is the JSON of an item of TemplateProcessing.
 type templateSpec struct {

@@ -28,6 +28,7 @@ type Tokenizer struct {
 	tokens     []string // by id; "" where there is none
 	ids        map[string]int32
 	special    map[int32]bool
+	isAdded    map[int32]bool
 	byteTokens bool // the model's tokens are written in the alphabet of byte-level BPE
 	states     sync.Pool
 }
@@ -143,7 +144,7 @@ func (t *Tokenizer) encode(ids []int32, offsets *[][2]int, input string) []int32
 	}
 	ids = t.encodePart(s, ids, offsets, span{at, len(s.rawText)})
 	if offsets != nil && t.trim != nil {
-		t.trimOffsets(ids[firstID:], (*offsets)[first:])
+		t.trimOffsets(s.rawText, ids[firstID:], (*offsets)[first:])
 	}
 	return ids
 }

@@ -19,7 +19,7 @@ func isPunctuation(r rune) bool {
 	if r < 128 {
 		return '!' <= r && r <= '/' || ':' <= r && r <= '@' || '[' <= r && r <= '`' || '{' <= r && r <= '~'
 	}
-	return unicode.IsPunct(r)
+	return unicode.IsPunct(r) && !newPunctuation.has(r) || r == 0x166D || r == 0x111C9
 }
 
 // isControl reports whether a character is of a class C other than tab and line breaks.
@@ -27,21 +27,13 @@ func isControl(r rune) bool {
 	if r < 128 {
 		return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 127
 	}
-	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs)
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs) && !newFormats.has(r)
 }
 
 // isChinese reports whether a character lies in a block of CJK ideographs.
 func isChinese(r rune) bool {
 	return r >= 0x3400 && (r <= 0x4DBF || 0x4E00 <= r && r <= 0x9FFF || 0xF900 <= r && r <= 0xFAFF || 0x20000 <= r && r <= 0x2A6DF ||
-		0x2A700 <= r && r <= 0x2CEAF || 0x2F800 <= r && r <= 0x2FA1F)
-}
-
-// appendLower appends the lower case of a character, which has one or two characters.
-func appendLower(dst []rune, r rune) []rune {
-	if r == 'İ' {
-		return append(dst, 'i', 0x307)
-	}
-	return append(dst, unicode.ToLower(r))
+		0x2A700 <= r && r <= 0x2B81F || 0x2B920 <= r && r <= 0x2CEAF || 0x2F800 <= r && r <= 0x2FA1F)
 }
 
 // graphemeSize returns the size of the grapheme cluster at the beginning of b, as far as the

@@ -32,6 +32,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/report"
 	"github.com/farfield-ml/farfield/internal/cli/score"
 	"github.com/farfield-ml/farfield/internal/cli/search"
+	"github.com/farfield-ml/farfield/internal/cli/tokenize"
 	"github.com/farfield-ml/farfield/internal/cli/train"
 	"github.com/farfield-ml/farfield/internal/cli/version"
 )
@@ -51,6 +52,7 @@ type verbTable struct {
 	Score    score.Command    `cmd:"" group:"Learn" help:"Print the bits of each line; find surprising lines."`
 	Embed    embed.Command    `cmd:"" group:"Learn" help:"Print a vector for each text."`
 	Search   search.Command   `cmd:"" group:"Learn" help:"Find the vectors that are closest to a text."`
+	Tokenize tokenize.Command `cmd:"" group:"Learn" help:"Print the token ids of each text."`
 
 	Maps    maps.Command    `cmd:"" group:"Look" help:"Draw attention maps and print their statistics."`
 	Report  report.Command  `cmd:"" group:"Look" help:"Write a page of a run: curves, configuration, a sample."`

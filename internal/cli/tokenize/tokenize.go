@@ -1,0 +1,134 @@
+// Package tokenize implements the verb tokenize: the token ids of texts.
+package tokenize
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/tokenizer"
+)
+
+// longestLine bounds the bytes of a line.
+const longestLine = 64 << 20
+
+// Command is the verb tokenize.
+type Command struct {
+	File      string `arg:"" optional:"" placeholder:"FILE" help:"Texts, a line each; - or nothing is standard input."`
+	Model     string `placeholder:"DIR" xor:"tokenizer" required:"" help:"Folder of a model, with its tokenizer."`
+	Tokenizer string `placeholder:"PATH" xor:"tokenizer" required:"" help:"File of a tokenizer, or a folder with one."`
+	JSONL     bool   `name:"jsonl" help:"Read JSON lines with the fields text and pair."`
+}
+
+// Help says which files are read.
+func (c *Command) Help() string {
+	return "It prints a JSON object for each line: ids, and offsets, which are bytes of the input. Special tokens have the offsets [0,0]. " +
+		"Tokenizers are tokenizer.json, vocab.txt, vocab.json beside merges.txt, or tokenizer.model. A pair is added by \"pair\" of a JSON line." + flags.JoinExamples(
+		"farfield tokenize --tokenizer tokenizer.json notes.txt",
+		"farfield tokenize --model all-MiniLM-L6-v2 --jsonl <records.jsonl >ids.jsonl",
+	)
+}
+
+// record is a JSON line of the input.
+type record struct {
+	Text *string `json:"text"`
+	Pair *string `json:"pair"`
+}
+
+// Run prints the ids of each line. It returns an error if the tokenizer or a line is invalid,
+// or the output fails.
+func (c *Command) Run(e *env.Env) error {
+	path := c.Tokenizer
+	if path == "" {
+		path = c.Model
+	}
+	t, err := tokenizer.Open(path)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	in, err := texts.OpenText(e, c.File)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	defer in.Close()
+	out := bufio.NewWriterSize(e.Stdout, 1<<16)
+	source := &texts.LineSource{Reader: in, Longest: longestLine}
+	var lines [][]byte
+	var b []byte
+	for number, ended := 1, false; !ended; {
+		lines, err = source.NextLines(lines[:0], 64, 1<<16)
+		if ended = err == io.EOF; ended {
+			if rest := source.Rest(); rest != nil {
+				lines = append(lines, rest)
+			}
+		} else if err != nil {
+			return err
+		}
+		for _, line := range lines {
+			if len(line) >= longestLine {
+				return env.InputErrorf("line %d has more than %d bytes", number, longestLine-1)
+			}
+			if b, err = c.appendRecord(b[:0], t, line, number); err != nil {
+				return env.MarkInput(err)
+			}
+			if _, err := out.Write(b); err != nil {
+				return err
+			}
+			number++
+		}
+		if err := out.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// appendRecord appends the output of a line. An empty JSON line has none.
+func (c *Command) appendRecord(dst []byte, t *tokenizer.Tokenizer, line []byte, number int) ([]byte, error) {
+	line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+	var encoded tokenizer.Encoding
+	switch {
+	case !c.JSONL:
+		encoded = t.Encode(string(line))
+	case len(bytes.TrimSpace(line)) == 0:
+		return dst, nil
+	default:
+		var r record
+		if err := json.Unmarshal(line, &r); err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		}
+		switch {
+		case r.Text == nil:
+			return nil, fmt.Errorf("line %d: field \"text\" is missing", number)
+		case r.Pair != nil:
+			encoded = t.EncodePair(*r.Text, *r.Pair)
+		default:
+			encoded = t.Encode(*r.Text)
+		}
+	}
+	dst = append(dst, `{"ids":[`...)
+	for i, id := range encoded.IDs {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, int64(id), 10)
+	}
+	dst = append(dst, `],"offsets":[`...)
+	for i, o := range encoded.Offsets {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, '[')
+		dst = strconv.AppendInt(dst, int64(o[0]), 10)
+		dst = append(dst, ',')
+		dst = strconv.AppendInt(dst, int64(o[1]), 10)
+		dst = append(dst, ']')
+	}
+	return append(dst, "]}\n"...), nil
+}

@@ -1,0 +1,47 @@
+package tokenize
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+)
+
+func TestLinesBecomeRecords(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "vocab.txt")
+	if err := os.WriteFile(path, []byte("[PAD]\n[UNK]\n[CLS]\n[SEP]\nab\n##c\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		jsonl    bool
+		in, want string
+	}{
+		{false, "é ABc\r\n\nab", "{\"ids\":[2,1,4,5,3],\"offsets\":[[0,0],[0,2],[3,5],[5,6],[0,0]]}\n{\"ids\":[2,3],\"offsets\":[[0,0],[0,0]]}\n{\"ids\":[2,4,3],\"offsets\":[[0,0],[0,2],[0,0]]}\n"},
+		{true, "{\"text\":\"ab\",\"pair\":\"ab\"}\n\n", "{\"ids\":[2,4,3,4,3],\"offsets\":[[0,0],[0,2],[0,0],[0,2],[0,0]]}\n"},
+	} {
+		var out bytes.Buffer
+		e := &env.Env{Context: context.Background(), Stdin: strings.NewReader(c.in), Stdout: &out, Stderr: &out}
+		if err := (&Command{Tokenizer: path, JSONL: c.jsonl}).Run(e); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != c.want {
+			t.Errorf("%q: output is %s, want %s", c.in, out.String(), c.want)
+		}
+	}
+}
+
+func TestRecordWithoutTextIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "vocab.txt")
+	if err := os.WriteFile(path, []byte("[UNK]\n[CLS]\n[SEP]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	e := &env.Env{Context: context.Background(), Stdin: strings.NewReader("\n{\"pair\":\"x\"}\n"), Stdout: new(bytes.Buffer)}
+	err := (&Command{Tokenizer: path, JSONL: true}).Run(e)
+	if err == nil || !strings.Contains(err.Error(), `line 2: field "text" is missing`) {
+		t.Errorf("error is %v", err)
+	}
+}
