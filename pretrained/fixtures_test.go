@@ -149,6 +149,8 @@ func TestFoldersGiveReferenceOutputsAndGradients(t *testing.T) {
 				t.Fatal(err)
 			}
 			compare(t, "hidden", out.Hidden, r.floats("hidden"), 2e-5)
+			compare(t, "decoder_hidden", out.Hidden, r.floats("decoder_hidden"), 2e-5)
+			compare(t, "encoder_last_hidden_state", out.EncoderLast, r.floats("encoder_last_hidden_state"), 2e-5)
 			compare(t, "last_hidden_state", out.LastHidden, r.floats("last_hidden_state"), 2e-5)
 			compare(t, "logits", out.Logits, r.floats("logits"), 2e-5)
 			compare(t, "pooler_output", out.Pooled, r.floats("pooler_output"), 2e-5)

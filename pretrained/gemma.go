@@ -14,6 +14,7 @@ func readGemma(f *fields, h head) *plan {
 	f.headWidth(c, 256)
 	bias := f.flag("attention_bias", false)
 	c.Biases, c.NormOffset, c.EntryScale = &model.Biases{QKV: bias, O: bias}, true, math.Sqrt(float64(c.Width))
+	f.needsFullLayers(c.Layers)
 	f.needs("use_bidirectional_attention", "false")
 	f.needs("hidden_activation", `"gelu_pytorch_tanh"`)
 	// Files with gelu mean its tanh form (transformers, configuration_gemma.py).

@@ -11,6 +11,7 @@ import (
 func readLlama(f *fields, h head) *plan {
 	p := f.decoder(h, 1e-6)
 	bias := f.flag("attention_bias", false)
+	f.needsFullLayers(p.config.Layers)
 	p.config.Biases = &model.Biases{QKV: bias, O: bias, MLP: f.flag("mlp_bias", false)}
 	p.addLlamaLayers(f)
 	return p
@@ -38,6 +39,11 @@ func (f *fields) decoder(h head, eps float64) *plan {
 	c.RopeTheta, c.RopeScaling, c.RopeFraction = r.theta, r.scaling, r.fraction
 	f.needs("is_decoder", "true", "false")
 	return p
+}
+
+// needsFullLayers records an error for layers with a window.
+func (f *fields) needsFullLayers(layers int) {
+	f.windows(layers, 0, func(int) bool { return false })
 }
 
 // headWidth sets the width of a head, which is hidden_size over heads without head_dim.

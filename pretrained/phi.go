@@ -18,6 +18,7 @@ func readPhi(f *fields, h head) *plan {
 	if c.RopeFraction == 0 {
 		c.RopeFraction = 0.5
 	}
+	f.needsFullLayers(c.Layers)
 	f.needs("qk_layernorm", "false")
 	w := c.Width
 	q, kv := widths(c)

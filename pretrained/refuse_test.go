@@ -1,0 +1,147 @@
+package pretrained
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestUnknownAndUnsupportedFieldsAreRefusedByName(t *testing.T) {
+	for _, c := range []struct{ base, old, new, want string }{
+		{"bert", `"model_type":"bert"`, `"model_type":"gemma2"`, `model_type: "gemma2"`},
+		{"bert", `"BertModel"`, `"BertForQuestionAnswering"`, `architectures: "BertForQuestionAnswering"`},
+		{"bert", `"hidden_act":"gelu"`, `"hidden_act":"mish"`, `hidden_act: is "mish"`},
+		{"bert", `"hidden_act":"gelu"`, `"position_embedding_type":"relative_key"`, `position_embedding_type: is "relative_key"`},
+		{"bert", `"hidden_act":"gelu"`, `"is_decoder":true`, "is_decoder: is true"},
+		{"bert", `"hidden_act":"gelu"`, `"new_trick":3`, "new_trick: is 3"},
+		{"bert", `"hidden_act":"gelu"`, `"auto_map":{"AutoModel":"x.py"}`, "auto_map"},
+		{"bert", `"hidden_act":"gelu"`, `"quantization_config":{"bits":4}`, "quantization_config"},
+		{"bert", `"hidden_size":8`, `"hidden_size":"8"`, `hidden_size: is "8"`},
+		{"bert", `"hidden_size":8`, `"hidden_size":-8`, "hidden_size: is -8"},
+		{"bert", `"num_attention_heads":2`, `"num_attention_heads":3`, "num_attention_heads: 3 do not divide width 8"},
+		{"bert", `"num_hidden_layers":2`, `"num_hidden_layers":9999999`, "num_hidden_layers: is 9999999"},
+		{"bert", `"vocab_size":24`, `"vocab_size":25`, "shape is [24 8], the configuration needs [25 8]"},
+		{"bert", `"num_hidden_layers":2`, `"num_hidden_layers":1`, "the tensor is unknown here"},
+		{"bert", `"num_hidden_layers":2`, `"num_hidden_layers":3`, "encoder.layer.2.attention.self.query.weight: is missing"},
+		{"bert", `"hidden_size":8`, `"hidden_size":8,"hidden_size":8`, "the key appears twice"},
+		{"llama", `"rope_theta":500000`, `"rope_scaling":{"type":"dynamic","factor":2}`, `rope_scaling.rope_type: is "dynamic"`},
+		{"llama", `"rope_theta":500000`, `"rope_parameters":{"rope_type":"longrope","factor":2}`, `rope_parameters.rope_type: is "longrope"`},
+		{"llama", `"rope_theta":500000`, `"rope_parameters":{"rope_type":"yarn","factor":2,"mscale":0.7}`, "rope_parameters.mscale: is 0.7"},
+		{"llama", `"rope_theta":500000`, `"layer_types":["full_attention","chunked_attention"]`, `layer_types: has "chunked_attention"`},
+		{"mpnet", `"hidden_size":8`, `"hidden_size":8,"is_encoder_decoder":true`, "is_encoder_decoder: is true"},
+		{"gpt2", `"n_embd":8`, `"n_embd":8,"scale_attn_by_inverse_layer_idx":true`, "scale_attn_by_inverse_layer_idx"},
+		{"phi", `"hidden_size":8`, `"hidden_size":8,"qk_layernorm":true`, "qk_layernorm"},
+		{"bart", `"d_model":8`, `"d_model":8,"normalize_before":true`, "normalize_before"},
+		{"vit", `"patch_size":4`, `"patch_size":3`, "patch_size: 3 does not divide image_size 8"},
+	} {
+		dir := t.TempDir()
+		writeFolder(t, dir, tinyConfigs[c.base])
+		text := strings.Replace(tinyConfigs[c.base], c.old, c.new, 1)
+		if err := os.WriteFile(filepath.Join(dir, configFile), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.new, err, c.want)
+		}
+	}
+}
+
+func TestOlderNamesOfWeightsAreRead(t *testing.T) {
+	dir := t.TempDir()
+	writeFolder(t, dir, tinyConfigs["bert_mlm"])
+	path := filepath.Join(dir, weightsFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = bytes.ReplaceAll(data, []byte(`LayerNorm.weight"`), []byte(`LayerNorm.gamma" `))
+	data = bytes.ReplaceAll(data, []byte(`LayerNorm.bias"`), []byte(`LayerNorm.beta"`))
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPicklesAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{configFile: tinyConfigs["bert"], "pytorch_model.bin": "PK"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "pickles can execute code") {
+		t.Error(err)
+	}
+}
+
+func TestIndexNamesFilesOfTheFolderAlone(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"weight_map":{"a":"../x.safetensors"}}`:                  "a name of the folder",
+		`{"weight_map":{"a":"/etc/x.safetensors"}}`:                "a name of the folder",
+		`{"weight_map":{"a":"x.bin"}}`:                             "a name of the folder",
+		`{"weight_map":{}}`:                                        "is empty",
+		`{"weight_map":null}`:                                      "is missing",
+		`{"weight_map":{"a":"x.safetensors","a":"y.safetensors"}}`: "the key appears twice",
+		`[]`: "a JSON object is needed",
+	} {
+		if _, err := parseIndex([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func FuzzConfig(f *testing.F) {
+	for _, text := range tinyConfigs {
+		f.Add([]byte(text))
+	}
+	f.Add([]byte(`{"model_type":"modernbert","rope_parameters":{"full_attention":{"rope_theta":1e300}}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if _, p, err := readPlan(text, 64); err == nil {
+			for i := range p.weights {
+				w := &p.weights[i]
+				for _, n := range w.shape {
+					if n < 1 {
+						t.Errorf("%s: shape %v", w.name, w.shape)
+					}
+				}
+			}
+		}
+	})
+}
+
+func FuzzIndex(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"total_size":4},"weight_map":{"a":"model-00001-of-00002.safetensors"}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		listed, err := parseIndex(text)
+		for name, file := range listed {
+			if err == nil && filepath.Base(file) != file {
+				t.Errorf("%s: %q leaves the folder", name, file)
+			}
+		}
+	})
+}
+
+// FuzzFolder opens a folder with any configuration and any file of weights.
+func FuzzFolder(f *testing.F) {
+	weights, err := os.ReadFile("testdata/tiny/model.safetensors")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(tinyConfigs["bert"]), weights)
+	f.Add([]byte(tinyConfigs["llama"]), weights[:len(weights)/2])
+	f.Fuzz(func(t *testing.T, config, weights []byte) {
+		dir := t.TempDir()
+		for name, text := range map[string][]byte{configFile: config, weightsFile: weights} {
+			if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if m, err := Open(dir); err == nil {
+			_, _ = m.Forward(t.Context(), tinyInput(m))
+		}
+	})
+}
