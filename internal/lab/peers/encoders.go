@@ -24,6 +24,10 @@ type encoderCase struct {
 	Heads    int     `json:"heads"`
 	Hidden   int     `json:"hidden"`
 	PostNorm bool    `json:"postnorm,omitempty"`
+	Gated    bool    `json:"gated,omitempty"`
+	Rope     bool    `json:"rope,omitempty"`
+	Every    int     `json:"every,omitempty"`  // each such layer sees all keys, others the window; 0: all see all
+	Window   int     `json:"window,omitempty"` // keys |p-j| < Window
 	B        int     `json:"b"`
 	N        int     `json:"n"`
 	Threads  int     `json:"threads"`
@@ -49,6 +53,9 @@ func encoderCases() []encoderCase {
 			}
 		}
 		add(base, 1, 512, threads)
+		for _, n := range []int{1024, 8192} {
+			add(encoderCase{Name: "modernbert-base", Layers: 22, Width: 768, Heads: 12, Hidden: 1152, Gated: true, Rope: true, Every: 3, Window: 65}, 1, n, threads)
+		}
 	}
 	return list
 }
@@ -57,11 +64,25 @@ func (c *encoderCase) key() string { return fmt.Sprintf("%s/%d/%d/%d", c.Name, c
 
 // open returns a pass of farfield over random tokens.
 func (c *encoderCase) open() (func() error, error) {
-	m, err := model.New[float32](model.Config{
+	config := model.Config{
 		Kind: model.Encoder, Vocab: encoderVocabulary, Outputs: 1, Pool: model.PoolMean, Layers: c.Layers, Heads: c.Heads,
 		Width: c.Width, Hidden: c.Hidden, Context: c.N, Positions: model.Learned, Mechanism: "softmax",
-		Activation: "gelu", PostNorm: c.PostNorm, Bias: true,
-	}, rng.New(1))
+		Activation: "gelu", PostNorm: c.PostNorm, Bias: c.PostNorm,
+	}
+	if c.Gated {
+		config.Activation = "geglu"
+	}
+	if c.Rope {
+		config.Positions = model.Rotary
+	}
+	for i := 0; c.Every > 0 && i < c.Layers; i++ {
+		span := c.Window
+		if i%c.Every == 0 {
+			span = 0
+		}
+		config.LayerWindows = append(config.LayerWindows, span)
+	}
+	m, err := model.New[float32](config, rng.New(1))
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +115,7 @@ func encodersVerb(ctx context.Context, args []string) error {
 	scripts := f.String("scripts", filepath.Join("internal", "lab", "peers"), "where the peers' programs are")
 	choice := f.String("run", "", "run the cases whose name/threads/batch/tokens match")
 	rounds := f.Int("rounds", 7, "rounds of turns")
+	layers := f.Int("layers", 0, "layers in place of each model's own (0: its own)")
 	turn := f.Duration("turn", 100*time.Millisecond, "time of a turn, one call at least")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -113,6 +135,9 @@ func encodersVerb(ctx context.Context, args []string) error {
 	for _, c := range encoderCases() {
 		if !chosen.MatchString(c.key()) {
 			continue
+		}
+		if *layers > 0 {
+			c.Layers = *layers
 		}
 		ours, theirs, ratio, err := compareEncoder(ctx, peer, c, *rounds, *turn)
 		if err != nil {
