@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/settings"
-	"github.com/farfield-ml/farfield/token"
 )
 
 // Options configures Open.
@@ -16,10 +15,10 @@ type Options struct {
 	Seed     uint64            // seeds generated samples and random splits
 	Settings map[string]string // values by name; absent settings keep their defaults
 
-	// Vocabulary has the tokens of texts; nil: the task's own. Context bounds the positions
-	// of a sample with these tokens; 0: there is no bound.
-	Vocabulary *token.Vocabulary
-	Context    int
+	// Tokens are the tokens of texts; nil: the task's own. Context bounds the positions of a
+	// sample with these tokens; 0: there is no bound.
+	Tokens  *Tokens
+	Context int
 }
 
 // Setting describes a setting of a task.

@@ -14,15 +14,14 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/dataset"
-	"github.com/farfield-ml/farfield/token"
 )
 
 // OwnTexts classifies or regresses the user's own texts, or labels each of their bytes. Its
-// tokens are the tokens of a vocabulary, or without one bytes: the value of the byte plus one.
+// tokens are the tokens of a model, or without one bytes: the value of the byte plus one.
 type OwnTexts struct {
 	ownData[ownText]
-	vocabulary *token.Vocabulary // nil: bytes
-	closing    int               // special tokens that end each text
+	tokens  *Tokens // nil: bytes
+	closing int     // special tokens that end each text
 }
 
 // ownText is one text with its target.
@@ -32,7 +31,7 @@ type ownText struct {
 	class  int32
 	number float32
 	labels string  // one byte for each byte of the text
-	ids    []int32 // tokens of the text, where there is a vocabulary
+	ids    []int32 // tokens of the text, where they are no bytes
 }
 
 // ownBytes bounds a line of JSONL.
@@ -48,14 +47,14 @@ var ownSettings = []Setting{
 
 func openOwnTexts(o *settingsReader) (Source, error) {
 	t, err := OpenOwnTexts(o.text("data"), o.targetKind("target", "bytes"), o.text("text"), o.text("label"), o.int("length"), o.Seed)
-	if err != nil || o.Vocabulary == nil {
+	if err != nil || o.Tokens == nil {
 		return t, err
 	}
 	length := o.int("length")
 	if o.Settings["length"] == "" {
 		length = 0
 	}
-	return t, t.encodeTexts(o.Vocabulary, length, o.Context)
+	return t, t.encodeTexts(o.Tokens, length, o.Context)
 }
 
 // ownName is the name of the task in the catalogue.
@@ -65,7 +64,7 @@ const ownName = "file"
 func askOwnText(o *settingsReader, k ModelInfo) (*Question, error) {
 	var spec Spec
 	spec.setTarget(o.targetKind("target", "bytes"), len(k.Classes))
-	if k.Vocabulary != nil {
+	if k.Tokens != nil {
 		return askTokenText(spec, k)
 	}
 	return askText(spec, k.Classes, o.int("length"))
@@ -240,8 +239,8 @@ func (t *OwnTexts) addRows(rows [][2]string, seed uint64) error {
 func (t *OwnTexts) Spec() Spec {
 	s := t.spec()
 	s.Vocab = 257
-	if t.vocabulary != nil {
-		s.Vocab = t.vocabulary.Size()
+	if t.tokens != nil {
+		s.Vocab = t.tokens.Size
 	}
 	return s
 }
@@ -255,7 +254,7 @@ func (t *OwnTexts) Sample(s *Sample, split Split, i int) error {
 	}
 	s.reset()
 	own := &t.parts[split][i]
-	if t.vocabulary != nil {
+	if t.tokens != nil {
 		s.Tokens = appendTruncated(s.Tokens, own.ids, t.length, t.closing)
 	} else {
 		text, err := own.read(t.length)
@@ -314,7 +313,7 @@ func (t *OwnTexts) Baselines(n int) ([]Baseline, error) {
 // wholeTexts returns the task with all bytes of each text.
 func (t *OwnTexts) wholeTexts() *OwnTexts {
 	w := *t
-	w.length, w.vocabulary = math.MaxInt, nil
+	w.length, w.tokens = math.MaxInt, nil
 	return &w
 }
 

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/farfield-ml/farfield/dataset"
 	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/tokenizer"
 )
 
 // LengthReporter is a source that knows the lengths of its samples without reading them.
@@ -33,9 +35,21 @@ const (
 	defaultTokens = 512
 )
 
-// encodeText returns the tokens of a text with the special tokens of v.
-func encodeText(v *token.Vocabulary, text []byte) ([]int32, error) {
-	ids, err := v.Encode(nil, text)
+// Tokens are the tokens of a model that reads texts. One of Vocabulary and Tokenizer is set.
+type Tokens struct {
+	Vocabulary *token.Vocabulary
+	Tokenizer  *tokenizer.Tokenizer
+	Size       int // different tokens of the model, which may exceed the tokenizer's
+}
+
+// encode returns the tokens of a text, with special tokens. It returns an error if there are
+// none, or a character is not in the vocabulary.
+func (k *Tokens) encode(text []byte) (ids []int32, err error) {
+	if k.Tokenizer != nil {
+		ids = k.Tokenizer.AppendIDs(nil, string(text), false)
+	} else {
+		ids, err = k.Vocabulary.Encode(nil, text)
+	}
 	if err == nil && len(ids) == 0 {
 		err = errEmpty
 	}
@@ -43,7 +57,21 @@ func encodeText(v *token.Vocabulary, text []byte) ([]int32, error) {
 }
 
 // countClosing returns the number of special tokens that end each text.
-func countClosing(*token.Vocabulary) int { return 0 }
+func (k *Tokens) countClosing() (n int) {
+	if k.Tokenizer == nil {
+		return 0
+	}
+	for _, span := range slices.Backward(k.Tokenizer.Encode("a").Offsets) {
+		if span != [2]int{} {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// errByteLabels is the error of labels of bytes for a model that reads other tokens.
+var errByteLabels = errors.New("target: labels are of bytes, the model reads tokens")
 
 // appendTruncated appends ids, cut to length positions before the closing tokens.
 func appendTruncated(dst, ids []int32, length, closing int) []int32 {
@@ -58,17 +86,17 @@ func appendTruncated(dst, ids []int32, length, closing int) []int32 {
 // encodeTexts replaces the texts by their tokens. length of 0 is derived from the texts. most
 // bounds it; 0: there is no bound. It returns an error if a text cannot be read or has no
 // tokens.
-func (t *OwnTexts) encodeTexts(v *token.Vocabulary, length, most int) error {
+func (t *OwnTexts) encodeTexts(tokens *Tokens, length, most int) error {
 	if t.kind == Labels {
-		return fmt.Errorf("target: labels are of bytes, the model reads tokens of kind %s", v.Kind())
+		return errByteLabels
 	}
-	t.vocabulary, t.closing = v, countClosing(v)
+	t.tokens, t.closing = tokens, tokens.countClosing()
 	var lengths []int
 	for split, part := range t.parts {
 		for i := range part {
 			text, err := part[i].read(math.MaxInt)
 			if err == nil {
-				part[i].ids, err = encodeText(v, text)
+				part[i].ids, err = tokens.encode(text)
 			}
 			if err != nil {
 				return fmt.Errorf("%v text %d: %w", Split(split), i, err)
@@ -109,7 +137,7 @@ func (o *ownText) read(most int) ([]byte, error) {
 // not read yet.
 func (t *OwnTexts) SampleLength(split Split, i int) int {
 	own := &t.parts[split][i]
-	if t.vocabulary != nil {
+	if t.tokens != nil {
 		return min(len(own.ids), t.length)
 	}
 	return min(len(own.text), t.length)
@@ -121,7 +149,7 @@ func (t *OwnTexts) CountTruncated() (cut, all int) {
 	for _, part := range t.parts {
 		all += len(part)
 		for i := range part {
-			if len(part[i].ids) > t.length || t.vocabulary == nil && len(part[i].text) > t.length {
+			if len(part[i].ids) > t.length || t.tokens == nil && len(part[i].text) > t.length {
 				cut++
 			}
 		}

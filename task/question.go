@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/dataset"
-	"github.com/farfield-ml/farfield/token"
 )
 
 // Question is a task without data. Its samples come from inputs and form the test split. It is
@@ -35,7 +34,7 @@ type ModelInfo struct {
 	Outputs  int      // numbers of an output
 	Scales   *Scales  // scales of the output; nil: not scaled
 
-	Vocabulary *token.Vocabulary // of texts; nil: the task's own tokens
+	Tokens *Tokens // of texts; nil: the task's own
 }
 
 // Scales are the mean and deviation of standardised numbers. A scaled number x stands for
@@ -186,15 +185,15 @@ func askText(spec Spec, classes []string, length int) (*Question, error) {
 	}}, nil
 }
 
-// askTokenText returns the question about the first tokens of a text by the vocabulary of k.
+// askTokenText returns the question about the first tokens of a text by the tokens of k.
 func askTokenText(spec Spec, k ModelInfo) (*Question, error) {
 	if spec.Kind == Labels {
-		return nil, fmt.Errorf("target: labels are of bytes, the model reads tokens of kind %s", k.Vocabulary.Kind())
+		return nil, errByteLabels
 	}
-	spec.Vocab, spec.Length = k.Vocabulary.Size(), k.Length
-	closing := countClosing(k.Vocabulary)
+	spec.Vocab, spec.Length = k.Tokens.Size, k.Length
+	closing := k.Tokens.countClosing()
 	return &Question{spec: spec, classes: k.Classes, inputKind: "a line of text", readLine: func(s *Sample, text []byte) error {
-		ids, err := encodeText(k.Vocabulary, text)
+		ids, err := k.Tokens.encode(text)
 		s.Tokens = appendTruncated(s.Tokens, ids, k.Length, closing)
 		return err
 	}}, nil

@@ -63,11 +63,12 @@ func openText(o *settingsReader, kind string) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	vocab := o.Vocabulary
+	var vocab *token.Vocabulary
 	switch {
-	case vocab != nil && vocab.Kind() != kind:
-		return nil, fmt.Errorf("the model reads tokens of kind %s, the task %s", vocab.Kind(), kind)
-	case vocab != nil:
+	case o.Tokens != nil && (o.Tokens.Vocabulary == nil || o.Tokens.Vocabulary.Kind() != kind):
+		return nil, fmt.Errorf("the model reads other tokens than %s", kind)
+	case o.Tokens != nil:
+		vocab = o.Tokens.Vocabulary
 	case kind == token.KindBytes:
 		vocab = token.NewByteVocabulary()
 	default:

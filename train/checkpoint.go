@@ -324,14 +324,13 @@ func modelTensors(m *model.Model[float32]) []*param.Param[float32] {
 
 // writeModel writes the model and its vocabulary, if it has one.
 func (t *Trainer) writeModel(dir string) error {
-	vocab := t.config.vocabulary
-	if t.text != nil {
-		vocab = t.text.Vocab
-	}
-	if err := t.model.Save(dir); err != nil || vocab == nil {
+	if err := t.model.Save(dir); err != nil {
 		return err
 	}
-	return vocab.Save(filepath.Join(dir, vocabFile))
+	if t.text != nil {
+		return t.text.Vocab.Save(filepath.Join(dir, vocabFile))
+	}
+	return saveTokens(dir, t.config.tokens)
 }
 
 // saveCheckpoint writes a checkpoint unless the last one is of this update. The ranks

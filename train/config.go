@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"math"
 	"path/filepath"
@@ -19,7 +18,6 @@ import (
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/task"
-	"github.com/farfield-ml/farfield/token"
 )
 
 const configVersion = 2
@@ -91,8 +89,8 @@ type Config struct {
 	Patience     int `json:"patience"`      // early-stopping patience, in validations; 0: off
 	SaveEvery    int `json:"save_every"`    // updates between checkpoints; 0: only at the end
 
-	windowless bool              // the settings of the mechanism are complete and name no window
-	vocabulary *token.Vocabulary // of the model that the run starts from; nil: the task's own
+	windowless bool         // the settings of the mechanism are complete and name no window
+	tokens     *task.Tokens // of the model that the run starts from; nil: the task's own
 }
 
 // Optimisers.
@@ -131,8 +129,7 @@ func ReadConfig(path string, c Config) (Config, error) {
 		return c, fmt.Errorf("%s: more follows the JSON object", path)
 	}
 	if c.Init != "" { // the tokens of the model lie beside the configuration
-		c.vocabulary, err = token.LoadVocabulary(filepath.Join(filepath.Dir(path), vocabFile))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if c.tokens, err = loadTokens(filepath.Dir(path), c.Model.Vocab); err != nil {
 			return c, err
 		}
 	}
@@ -144,7 +141,7 @@ func ReadConfig(path string, c Config) (Config, error) {
 // OpenTask opens the task and reads its data. It returns an error if the task is unknown
 // or its data is missing or damaged.
 func (c Config) OpenTask() (task.Source, error) {
-	return task.Open(c.Task, task.Options{Folder: c.Folder, Seed: c.DataSeed, Settings: c.TaskSet, Vocabulary: c.vocabulary, Context: c.startContext()})
+	return task.Open(c.Task, task.Options{Folder: c.Folder, Seed: c.DataSeed, Settings: c.TaskSet, Tokens: c.tokens, Context: c.startContext()})
 }
 
 // PrepareTask returns src as the model reads it: in windows, standardised, padded. The

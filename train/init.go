@@ -3,16 +3,20 @@ package train
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/tokenizer"
 )
 
 // Defaults of fine-tuning.
@@ -31,17 +35,78 @@ const (
 // startModel is the model that a run starts from.
 type startModel struct {
 	model   *model.Model[float32]
-	vocab   *token.Vocabulary // nil: the task's own tokens
+	tokens  *task.Tokens // nil: the task's own
 	classes []string
 	config  Config // of the run; zero for a model without a run
 }
 
-// openStart reads the model in the folder of a run or checkpoint.
+// tokenizerFile has the tokenizer of a model in the folder of a run or checkpoint.
+const tokenizerFile = "tokenizer.json"
+
+// saveTokens writes tokens to the folder dir; nothing for nil.
+func saveTokens(dir string, k *task.Tokens) error {
+	switch {
+	case k == nil:
+		return nil
+	case k.Vocabulary != nil:
+		return k.Vocabulary.Save(filepath.Join(dir, vocabFile))
+	}
+	return atomicfile.Write(filepath.Join(dir, tokenizerFile), func(w io.Writer) error {
+		_, err := w.Write(k.Tokenizer.JSON())
+		return err
+	})
+}
+
+// loadTokens reads the tokens of a model of size tokens from the folder dir. It returns
+// nil without an error if there are none.
+func loadTokens(dir string, size int) (*task.Tokens, error) {
+	words, err := tokenizer.Open(filepath.Join(dir, tokenizerFile))
+	if err == nil && words.Size() > size {
+		err = fmt.Errorf("%s: the tokenizer has %d tokens, the model %d", dir, words.Size(), size)
+	}
+	if err == nil {
+		return &task.Tokens{Tokenizer: words, Size: size}, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	vocab, err := token.LoadVocabulary(filepath.Join(dir, vocabFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case vocab.Size() != size:
+		return nil, fmt.Errorf("%s: the vocabulary has %d tokens, the model %d", dir, vocab.Size(), size)
+	}
+	return &task.Tokens{Vocabulary: vocab, Size: size}, nil
+}
+
+// openStart reads the model in the folder of a run, a checkpoint or a published model.
 func openStart(dir string) (s startModel, err error) {
-	if s.model, s.vocab, err = LoadModel(dir); err != nil {
+	if isTransformers(filepath.Join(dir, configFile)) {
+		p, err := pretrained.Open(dir)
+		if err != nil {
+			return s, err
+		}
+		s.model = p.Model()
+		if p.Tokenizer() == nil && s.model.Config().Vocab > 0 {
+			return s, p.TokenizerErr()
+		}
+		s.tokens = &task.Tokens{Tokenizer: p.Tokenizer(), Size: s.model.Config().Vocab}
+		return s, nil
+	}
+	m, vocab, err := LoadModel(dir)
+	if err != nil {
 		return s, err
 	}
+	s.model = m
 	run := RunFolder(dir)
+	if vocab != nil {
+		s.tokens = &task.Tokens{Vocabulary: vocab, Size: vocab.Size()}
+	} else if s.tokens, err = loadTokens(run, m.Config().Vocab); err != nil {
+		return s, err
+	}
 	if s.config, err = RunConfig(run); errors.Is(err, fs.ErrNotExist) {
 		return s, nil // a checkpoint that was saved by itself
 	}
@@ -51,8 +116,8 @@ func openStart(dir string) (s startModel, err error) {
 	return s, err
 }
 
-// StartFrom returns c with the model of the run or checkpoint in the folder dir as its
-// start. Sizes of the model, tokens and settings of training are set for fine-tuning:
+// StartFrom returns c with the model of the run, checkpoint or published model in the folder dir
+// as its start. Sizes of the model, tokens and settings of training are set for fine-tuning:
 // steps and batch are 0, and PrepareTask derives them from the data. Without a task, c
 // gets the task of the run. It returns an error if the model cannot be read.
 func (c Config) StartFrom(dir string) (Config, error) {
@@ -72,7 +137,7 @@ func (c Config) StartFrom(dir string) (Config, error) {
 	}
 	c.TaskSet = maps.Clone(c.TaskSet)
 	delete(c.TaskSet, "length") // of the preset, or of other data
-	c.Model, c.vocabulary, c.windowless = s.model.Config(), s.vocab, true
+	c.Model, c.tokens, c.windowless = s.startConfig(), s.tokens, true
 	c.GroupLengths = true
 	c.Steps, c.Batch, c.Accumulate, c.FirstContext, c.FirstBatch, c.WarmUp = 0, 0, 1, 0, 0, -1
 	c.EvalEvery, c.SaveEvery = -1, -1
@@ -82,6 +147,21 @@ func (c Config) StartFrom(dir string) (Config, error) {
 		c.Rate = s.config.Rate / runRateShare
 	}
 	return c, nil
+}
+
+// startConfig returns the configuration of the model with all rows of its positions, and a
+// head with biases.
+func (s *startModel) startConfig() model.Config {
+	m := s.model.Config()
+	if p, err := s.model.Params().Get("position.weight"); err == nil {
+		m.PositionTable = p.Shape[0]
+	}
+	if m.Biases != nil {
+		b := *m.Biases
+		b.Head = true
+		m.Biases = &b
+	}
+	return m
 }
 
 // SetAdapters selects low-rank adapters and their learning rate.
@@ -123,10 +203,15 @@ func (c *Config) setTuning(src task.Source) {
 // startContext returns the number of positions of the model that the run starts from; 0:
 // there is no bound.
 func (c *Config) startContext() int {
-	if m := &c.Model; c.Init != "" && m.Positions == model.Learned {
-		return m.Context
+	m := &c.Model
+	if c.Init == "" || m.Positions != model.Learned {
+		return 0
 	}
-	return 0
+	rows := m.PositionTable - m.PositionOffset
+	if m.Pool == model.PoolCLS {
+		rows--
+	}
+	return rows
 }
 
 // keepStart copies the weights of the model that the run starts from. The head is new if
@@ -151,7 +236,7 @@ func (c *Config) keepStart(m *model.Model[float32], classes []string) error {
 }
 
 // copyStart copies p from the model from. With head set it copies a head of the same
-// shape, too. Positions may be fewer.
+// shape, too. The units before the head are copied where they are the same.
 func copyStart(p *param.Param[float32], from *model.Model[float32], head bool) error {
 	q, err := from.Params().Get(p.Name)
 	if err != nil {
@@ -162,10 +247,9 @@ func copyStart(p *param.Param[float32], from *model.Model[float32], head bool) e
 	switch {
 	case err != nil:
 		return err
-	case strings.HasPrefix(p.Name, "head") && !(head && slices.Equal(p.Shape, q.Shape)):
+	case strings.HasPrefix(p.Name, "head") && !(slices.Equal(p.Shape, q.Shape) && (head || strings.HasPrefix(p.Name, "head_"))):
 		return nil
 	case slices.Equal(p.Shape, q.Shape):
-	case strings.HasSuffix(p.Name, "position.weight") && p.Shape[0] < q.Shape[0] && p.Shape[1] == q.Shape[1]:
 	default:
 		return fmt.Errorf("%s: is %v, the run's is %v", p.Name, q.Shape, p.Shape)
 	}

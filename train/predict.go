@@ -44,12 +44,12 @@ func OpenPredictor(path string) (*Predictor, error) {
 	if err := task.CheckAskable(config.Task); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	m, vocab, err := LoadModel(path)
+	m, _, err := LoadModel(path)
 	if err != nil {
 		return nil, err
 	}
 	c := m.Config()
-	known := task.ModelInfo{Channels: c.Inputs, Length: c.Context, Outputs: c.Outputs, Vocabulary: vocab}
+	known := task.ModelInfo{Channels: c.Inputs, Length: c.Context, Outputs: c.Outputs, Tokens: config.tokens}
 	if known.Outputs == 0 {
 		known.Outputs = c.Vocab
 	}

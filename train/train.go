@@ -245,10 +245,8 @@ func (t *Trainer) openFiles(m manifest) (err error) {
 			return err
 		}
 	}
-	if v := t.config.vocabulary; v != nil {
-		if err := v.Save(filepath.Join(t.dir, vocabFile)); err != nil {
-			return err
-		}
+	if err := saveTokens(t.dir, t.config.tokens); err != nil {
+		return err
 	}
 	t.metrics, err = openMetrics(t.dir, &m)
 	return err
