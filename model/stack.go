@@ -189,6 +189,8 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		switch {
 		case s.post:
 			in, out = x, in
+		case !tr.keep && s.takesParts(b, rows, &scope, &tr.in):
+			scope.Norm, scope.Room, in = b.norm, in.Data, x
 		case !b.parallel:
 			b.norm.Forward(in, x, stats)
 			s.normaliseParallel(i+1, in, x, tr)
@@ -220,6 +222,7 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 				return x, err
 			}
 		}
+		scope.Norm, scope.Room = nil, nil
 		if drops && b.residual {
 			nn.DropoutForward(s.blockDropout(tr.in.key, i), out, x, out)
 		}
@@ -239,6 +242,13 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		return y, tr.visit(len(s.blocks)/s.period+1, y)
 	}
 	return y, nil
+}
+
+// takesParts reports whether the branch of b normalises its input by itself, and makes its
+// outputs in the memory of the normalised rows.
+func (s *stack[T]) takesParts(b *block[T], rows int, scope *nn.Scope[T], in *input[T]) bool {
+	a, attends := b.mixer.(*nn.Attention[T])
+	return attends && !s.parallel && b.conv == nil && in.segment == nil && a.H*a.D == s.width && a.TakesParts(rows, scope)
 }
 
 // partRows is the number of rows of an MLP's pass without a gradient. It bounds the memory

@@ -41,6 +41,7 @@ type AttentionTrace[T tensor.Float] struct {
 	saved attention.Saved[T]
 	grads attention.Grads[T]
 
+	normed, stats  []T // a part of the input, where Scope has a norm
 	rawQ, rawK     []T // queries and keys before their norms, where there are any
 	statsQ, statsK []T
 
@@ -90,10 +91,10 @@ func (a *Attention[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], tr Trace[T]
 // Backward follows. It returns an error if the mechanism refuses the call.
 func (a *Attention[T]) ForwardTo(y, base, x, context tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
 	tr := trace.(*AttentionTrace[T])
-	if err := a.mixHeads(x, context, s, tr, keep); err != nil {
+	o, err := a.mixHeads(x, context, s, tr, keep)
+	if err != nil {
 		return err
 	}
-	o := viewMatrix(tr.o, x.Rows, a.H*a.D)
 	if a.O.W == nil {
 		copyRows(y, base)
 		AddTo(y, o)
@@ -103,12 +104,14 @@ func (a *Attention[T]) ForwardTo(y, base, x, context tensor.Mat[T], s Scope[T], 
 	return nil
 }
 
-// mixHeads sets the outputs of the mechanism in tr, all at once or in groups of heads.
-func (a *Attention[T]) mixHeads(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], keep bool) error {
+// mixHeads returns the outputs [B·N,H·D] of the mechanism, made all at once or in groups of
+// heads.
+func (a *Attention[T]) mixHeads(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], keep bool) (tensor.Mat[T], error) {
 	if size := a.groupSize(max(x.Rows, context.Rows), &s); !keep && size < a.Hkv {
 		return a.forwardGroups(x, context, s, tr, size)
 	}
-	return a.runMechanism(a.projectCall(x, context, s, tr, keep), tr, s.Ranks, keep)
+	err := a.runMechanism(a.projectCall(x, context, s, tr, keep), tr, s.Ranks, keep)
+	return viewMatrix(tr.o, x.Rows, a.H*a.D), err
 }
 
 // runMechanism sets out to the outputs of the mechanism for the call of tr.
@@ -228,7 +231,9 @@ func (a *Attention[T]) projectRows(x, context tensor.Mat[T], s Scope[T], tr *Att
 	q := rowProduct[T]{layer: &a.Q, y: viewMatrix(tr.q, x.Rows, wide), x: x}
 	k := rowProduct[T]{layer: &a.K, y: viewMatrix(tr.k, context.Rows, narrow), x: context}
 	v := rowProduct[T]{layer: &a.V, y: viewMatrix(tr.v, context.Rows, narrow), x: context}
-	if isSameView(x, context) {
+	if s.Norm != nil {
+		normalisedProducts(s.Norm, tr, x, q, k, v)
+	} else if isSameView(x, context) {
 		multiplyRows(true, q, k, v)
 	} else {
 		multiplyRows(true, q)

@@ -60,6 +60,12 @@ type Scope[T tensor.Float] struct {
 	Source     tensor.Mat[T]
 	SourceLens []int64
 
+	// Norm normalises the input of an Attention that TakesParts, a part of the rows at a
+	// time; nil: the input is normalised. Room [B·N·H·D] is then memory of the outputs of
+	// its mechanism. It overlaps nothing.
+	Norm Norm[T]
+	Room []T
+
 	// Next is memory that is read after a step: its products may prefetch it.
 	Next []T
 

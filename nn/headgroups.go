@@ -44,11 +44,35 @@ func (l *Linear[T]) outputs(i, n int) Linear[T] {
 	return part
 }
 
-// forwardGroups sets o [B·N,H·D] of tr to the outputs of the mechanism, in groups of size key
+// TakesParts reports whether Forward of self-attention, without a gradient, takes input that
+// Scope.Norm is to normalise.
+func (a *Attention[T]) TakesParts(rows int, s *Scope[T]) bool { return a.groupSize(rows, s) < a.Hkv }
+
+// normedRows is the number of rows that are normalised at a time.
+const normedRows = 2048
+
+// normalisedProducts makes products of the normalised rows of x.
+func normalisedProducts[T tensor.Float](norm Norm[T], tr *AttentionTrace[T], x tensor.Mat[T], q, k, v rowProduct[T]) {
+	part := func(f rowProduct[T], i0, i1 int, x tensor.Mat[T]) rowProduct[T] {
+		f.y, f.x = f.y.Slice(i0, i1), x
+		return f
+	}
+	for i0 := 0; i0 < x.Rows; i0 += normedRows {
+		i1 := min(i0+normedRows, x.Rows)
+		rows := resizeMatrix(&tr.normed, i1-i0, x.Cols)
+		norm.Forward(rows, x.Slice(i0, i1), resizeMatrix(&tr.stats, i1-i0, 2).Data)
+		multiplyRows(true, part(q, i0, i1, rows), part(k, i0, i1, rows), part(v, i0, i1, rows))
+	}
+}
+
+// forwardGroups returns the outputs [B·N,H·D] of the mechanism, in groups of size key
 // heads. Its bits are the bits of all heads at once.
-func (a *Attention[T]) forwardGroups(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], size int) error {
+func (a *Attention[T]) forwardGroups(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], size int) (tensor.Mat[T], error) {
 	share := a.H / a.Hkv
-	o := resizeMatrix(&tr.o, x.Rows, a.H*a.D)
+	o := viewMatrix(s.Room, x.Rows, a.H*a.D)
+	if s.Room == nil {
+		o = resizeMatrix(&tr.o, x.Rows, a.H*a.D)
+	}
 	var sum *attention.NonFiniteError
 	var finite int64 // rows of groups without an error
 	for h := 0; h < a.Hkv; h += size {
@@ -61,7 +85,7 @@ func (a *Attention[T]) forwardGroups(x, context tensor.Mat[T], s Scope[T], tr *A
 		case err == nil:
 			finite += int64(g.H) * int64(x.Rows)
 		case !errors.As(err, &rows):
-			return err
+			return o, err
 		case sum == nil:
 			sum = rows
 			sum.First[1] += h * share
@@ -70,8 +94,8 @@ func (a *Attention[T]) forwardGroups(x, context tensor.Mat[T], s Scope[T], tr *A
 		}
 	}
 	if sum == nil {
-		return nil
+		return o, nil
 	}
 	sum.AllRows += finite
-	return sum
+	return o, sum
 }
