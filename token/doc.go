@@ -1,5 +1,6 @@
-// Package token converts text to tokens and back. A vocabulary is either the 256 bytes,
-// which encode any text, or the characters of a text, numbered from 0 by code point.
+// Package token converts text to tokens and back. A vocabulary is the 256 bytes, which
+// encode any text, the characters of a text, numbered from 0 by code point, or the tokens of
+// a tokenizer.
 // Errors name a character outside the vocabulary and its offset. docs/formats.md
 // describes the file.
 //

@@ -8,6 +8,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/tokenizer"
 )
 
 // format and version name the file of a vocabulary.
@@ -16,8 +17,8 @@ const (
 	version = 1
 )
 
-// maxFile bounds the file of a vocabulary: all code points fit.
-const maxFile = 16 << 20
+// maxFile bounds the file of a vocabulary: all code points fit, and published tokenizers.
+const maxFile = 64 << 20
 
 // vocabularyFile is the JSON of a vocabulary.
 type vocabularyFile struct {
@@ -25,12 +26,18 @@ type vocabularyFile struct {
 	Version int    `json:"version"`
 	Kind    string `json:"kind"`
 	Chars   string `json:"chars,omitempty"` // in order of code points
+
+	Tokenizer json.RawMessage `json:"tokenizer,omitempty"` // a tokenizer.json
 }
 
 // MarshalJSON returns the vocabulary as JSON, with format and version. Its error is
 // always nil.
 func (v *Vocabulary) MarshalJSON() ([]byte, error) {
-	return json.Marshal(vocabularyFile{format, version, v.Kind(), string(v.chars)})
+	f := vocabularyFile{Format: format, Version: version, Kind: v.Kind(), Chars: string(v.chars)}
+	if v.tokenizer != nil {
+		f.Tokenizer = v.tokenizer.JSON()
+	}
+	return json.Marshal(f)
 }
 
 // UnmarshalJSON overwrites v with the vocabulary of MarshalJSON. It returns an error for
@@ -45,11 +52,20 @@ func (v *Vocabulary) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("vocabulary: format is %q, not %q", f.Format, format)
 	case f.Version != version:
 		return fmt.Errorf("vocabulary: version is %d, this program reads %d", f.Version, version)
+	case f.Kind == KindWords && f.Chars == "":
+		t, err := tokenizer.Parse(f.Tokenizer)
+		if err != nil {
+			return fmt.Errorf("vocabulary: %w", err)
+		}
+		*v = Vocabulary{tokenizer: t}
+		return nil
+	case f.Tokenizer != nil:
+		return fmt.Errorf("vocabulary: kind is %q, but there is a tokenizer", f.Kind)
 	case f.Kind == KindBytes && f.Chars == "":
 		*v = Vocabulary{}
 		return nil
 	case f.Kind != KindChars:
-		return fmt.Errorf("vocabulary: kind is %q, not %s or %s", f.Kind, KindBytes, KindChars)
+		return fmt.Errorf("vocabulary: kind is %q, not %s, %s or %s", f.Kind, KindBytes, KindChars, KindWords)
 	case f.Chars == "":
 		return fmt.Errorf("vocabulary: there are no characters")
 	}

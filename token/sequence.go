@@ -13,7 +13,7 @@ import (
 const markEvery = 256
 
 // Sequence is a text read as tokens. It keeps the text, and offsets into it if tokens
-// have several bytes, at most 1.04 times the memory of the text. Its methods may be
+// have several bytes, at most 1.04 times the memory of the text, or four bytes a token of a tokenizer. Its methods may be
 // called concurrently.
 type Sequence struct {
 	vocab      *Vocabulary
@@ -21,11 +21,17 @@ type Sequence struct {
 	marks      []int // offset of every markEvery-th token; nil: one byte a token
 	firstToken int   // of the whole text's tokens
 	count      int
+	ids        []int32 // tokens of a tokenizer, of the whole text
 }
 
 // NewSequence returns text as tokens, without a copy. It returns an error if Encode does.
 func (v *Vocabulary) NewSequence(text []byte) (Sequence, error) {
 	s := Sequence{vocab: v, text: text}
+	if v.tokenizer != nil {
+		s.ids = v.tokenizer.AppendIDs(nil, string(text), true)
+		s.count = len(s.ids)
+		return s, nil
+	}
 	if v.chars == nil {
 		s.count = len(text)
 		return s, nil
@@ -101,6 +107,14 @@ func (s Sequence) All() iter.Seq[int32] {
 		if s.count == 0 {
 			return
 		}
+		if s.ids != nil {
+			for _, t := range s.ids[s.firstToken : s.firstToken+s.count] {
+				if !yield(t) {
+					return
+				}
+			}
+			return
+		}
 		i := s.tokenOffset(0)
 		for range s.count {
 			t, size := int32(s.text[i]), 1
@@ -125,7 +139,12 @@ func (s Sequence) Append(dst []int32, from, to int) []int32 {
 }
 
 // Bytes returns the length of the text of the tokens.
-func (s Sequence) Bytes() int64 { return int64(s.tokenOffset(s.count) - s.tokenOffset(0)) }
+func (s Sequence) Bytes() int64 {
+	if s.ids != nil {
+		return s.vocab.CountBytes(s.ids[s.firstToken : s.firstToken+s.count])
+	}
+	return int64(s.tokenOffset(s.count) - s.tokenOffset(0))
+}
 
 // tokenOffset returns the offset of token i in the text; i may be the number of tokens.
 func (s Sequence) tokenOffset(i int) int {

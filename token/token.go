@@ -4,23 +4,35 @@ import (
 	"fmt"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/farfield-ml/farfield/tokenizer"
 )
 
 // Vocabulary maps text to tokens 0 ≤ t < Size. It is immutable, and its methods may be
 // called concurrently.
 type Vocabulary struct {
-	chars []rune // by code point; nil: bytes
-	index map[rune]int32
+	chars     []rune // by code point; nil: bytes, or the tokens of a tokenizer
+	index     map[rune]int32
+	tokenizer *tokenizer.Tokenizer // nil: bytes or characters
 }
 
 // Kinds of vocabularies, as Vocabulary.Kind names them.
 const (
 	KindBytes = "bytes"
 	KindChars = "chars"
+	KindWords = "tokenizer"
 )
 
 // NewByteVocabulary returns the vocabulary of the 256 byte values.
 func NewByteVocabulary() *Vocabulary { return &Vocabulary{} }
+
+// NewTokenizerVocabulary returns the vocabulary of a tokenizer. Encode adds no special tokens,
+// and Decode writes a token as it stands inside a text. Only a tokenizer that rewrites nothing,
+// as tokenizer.Train returns, decodes to the encoded text.
+func NewTokenizerVocabulary(t *tokenizer.Tokenizer) *Vocabulary { return &Vocabulary{tokenizer: t} }
+
+// Tokenizer returns the tokenizer; nil for bytes and characters.
+func (v *Vocabulary) Tokenizer() *tokenizer.Tokenizer { return v.tokenizer }
 
 // NewCharVocabulary returns the vocabulary of the characters of text, numbered by code
 // point. It returns an error if text is empty or not UTF-8.
@@ -65,8 +77,11 @@ func newCharVocabulary(chars []rune) *Vocabulary {
 	return v
 }
 
-// Kind returns KindBytes or KindChars.
+// Kind returns KindBytes, KindChars or KindWords.
 func (v *Vocabulary) Kind() string {
+	if v.tokenizer != nil {
+		return KindWords
+	}
 	if v.chars == nil {
 		return KindBytes
 	}
@@ -75,6 +90,9 @@ func (v *Vocabulary) Kind() string {
 
 // Size returns the number of tokens.
 func (v *Vocabulary) Size() int {
+	if v.tokenizer != nil {
+		return v.tokenizer.Size()
+	}
 	if v.chars == nil {
 		return 256
 	}
@@ -90,6 +108,9 @@ func (v *Vocabulary) Encode(dst []int32, text []byte) ([]int32, error) {
 // EncodeAt is Encode for a part of a longer text. Offsets in errors count from offset. It
 // returns an error if Encode does.
 func (v *Vocabulary) EncodeAt(dst []int32, text []byte, offset int64) ([]int32, error) {
+	if v.tokenizer != nil {
+		return v.tokenizer.AppendIDs(dst, string(text), true), nil
+	}
 	dst = slices.Grow(dst, len(text))
 	if v.chars == nil {
 		for _, b := range text {
@@ -116,6 +137,8 @@ func (v *Vocabulary) Decode(dst []byte, tokens ...int32) ([]byte, error) {
 		switch {
 		case t < 0 || int(t) >= v.Size():
 			return dst, fmt.Errorf("token %d is not in the vocabulary of %d", t, v.Size())
+		case v.tokenizer != nil:
+			dst = append(dst, v.tokenizer.Bytes(t)...)
 		case v.chars == nil:
 			dst = append(dst, byte(t))
 		default:
@@ -132,6 +155,8 @@ func (v *Vocabulary) CountBytes(tokens []int32) int64 {
 	for _, t := range tokens {
 		switch {
 		case t < 0 || int(t) >= v.Size():
+		case v.tokenizer != nil:
+			n += int64(len(v.tokenizer.Bytes(t)))
 		case v.chars == nil:
 			n++
 		default:

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/tokenizer"
 )
 
 func mustChars(t testing.TB, text string) *Vocabulary {
@@ -194,4 +196,37 @@ func FuzzVocabulary(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+func TestVocabularyOfTokenizerIsSavedWithIt(t *testing.T) {
+	text := []byte(strings.Repeat("the cat sat on the mat, café\n", 20))
+	bpe, err := tokenizer.Train(t.Context(), text, 280)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "vocab.json")
+	if err := NewTokenizerVocabulary(bpe).Save(path); err != nil {
+		t.Fatal(err)
+	}
+	v, err := LoadVocabulary(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := v.NewSequence(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := v.Encode(nil, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := v.Decode(nil, slices.Collect(s.All())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := s.Slice(s.Len()/2, s.Len())
+	if v.Kind() != KindWords || v.Size() != bpe.Size() || !bytes.Equal(back, text) || s.Bytes() != int64(len(text)) ||
+		!slices.Equal(half.Append(nil, 0, half.Len()), tokens[len(tokens)/2:]) {
+		t.Errorf("kind %s, size %d, %d bytes of %d, text %.40q", v.Kind(), v.Size(), s.Bytes(), len(text), back)
+	}
 }
