@@ -1,15 +1,19 @@
 package task
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/farfield-ml/farfield/dataset"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/tokenizer"
 )
 
 // The names of the tasks of a Text.
@@ -46,6 +50,7 @@ const textWindow = 1024
 
 var textSettings = []Setting{
 	{"data", "", "tinyshakespeare, enwik8, warandpeace, or the path of a file or folder; empty for the source of the Go toolchain, or a text that the program writes itself"},
+	{"vocabulary", "", "bpe=N: N tokens of byte-level BPE, learned from the training set; empty for bytes or characters"},
 	{"length", fmt.Sprint(textWindow), "tokens of a window; a model's context is one"},
 }
 
@@ -64,11 +69,17 @@ func openText(o *settingsReader, kind string) (Source, error) {
 		return nil, err
 	}
 	var vocab *token.Vocabulary
-	switch {
+	switch name := o.text("vocabulary"); {
+	case o.Tokens != nil && o.Tokens.Vocabulary != nil && o.Tokens.Vocabulary.Tokenizer() != nil && kind == token.KindBytes:
+		vocab = o.Tokens.Vocabulary
 	case o.Tokens != nil && (o.Tokens.Vocabulary == nil || o.Tokens.Vocabulary.Kind() != kind):
 		return nil, fmt.Errorf("the model reads other tokens than %s", kind)
 	case o.Tokens != nil:
 		vocab = o.Tokens.Vocabulary
+	case name != "":
+		if vocab, err = learnVocabulary(c, name, kind); err != nil {
+			return nil, err
+		}
 	case kind == token.KindBytes:
 		vocab = token.NewByteVocabulary()
 	default:
@@ -85,6 +96,24 @@ func openText(o *settingsReader, kind string) (Source, error) {
 		t.halveValidation()
 	}
 	return t, nil
+}
+
+// learnVocabulary returns the vocabulary that setting name describes, learned from the first
+// nine tenths of the text.
+func learnVocabulary(c *Corpus, name, kind string) (*token.Vocabulary, error) {
+	number, ok := strings.CutPrefix(name, "bpe=")
+	size, err := strconv.Atoi(number)
+	switch {
+	case !ok || err != nil:
+		return nil, fmt.Errorf("setting vocabulary: %q is not bpe=N with a number of tokens", name)
+	case kind != token.KindBytes:
+		return nil, fmt.Errorf("setting vocabulary: %s is for task %s, not %s", name, ByteLM, CharLM)
+	}
+	t, err := tokenizer.Train(context.Background(), c.Text[:len(c.Text)/10*9], size)
+	if err != nil {
+		return nil, fmt.Errorf("setting vocabulary: %w", err)
+	}
+	return token.NewTokenizerVocabulary(t), nil
 }
 
 // halveValidation makes the second half of the validation set the test set.

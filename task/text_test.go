@@ -2,6 +2,7 @@ package task
 
 import (
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -241,5 +242,36 @@ func TestNgramWithoutTokensIsUniformOrNaN(t *testing.T) {
 	}
 	if l := NewNgram(slices.Values([]int32{}), 4).Loss(slices.Values([]int32{1, 2, 3})); l[2] != math.Log(4) {
 		t.Errorf("loss without training is %v, want ln 4", l)
+	}
+}
+
+func TestVocabularyOfTextIsLearnedFromTrainingSet(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "text.txt")
+	text := strings.Repeat("the cat sat on the mat. ", 90) + strings.Repeat("zqzq", 60)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	open := func(name, vocabulary string) (Source, error) {
+		return Open(name, Options{Settings: map[string]string{"data": path, "length": "8", "vocabulary": vocabulary}})
+	}
+	src, err := open(ByteLM, "bpe=270")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := src.(*Text)
+	var s Sample
+	if err := w.Sample(&s, Valid, 0); err != nil {
+		t.Fatal(err)
+	}
+	if spec := w.Spec(); spec.Vocab <= 256 || spec.Vocab > 270 || spec.Name != ByteLM {
+		t.Errorf("task %s has %d tokens", spec.Name, spec.Vocab)
+	}
+	if _, ok := w.Vocab.Tokenizer().ID("zq"); ok {
+		t.Error("a token was learned from the validation set")
+	}
+	for _, c := range [][3]string{{ByteLM, "words", "not bpe=N"}, {ByteLM, "bpe=10", "256"}, {CharLM, "bpe=300", CharLM}} {
+		if _, err := open(c[0], c[1]); err == nil || !strings.Contains(err.Error(), c[2]) {
+			t.Errorf("%s, %s: error is %v", c[0], c[1], err)
+		}
 	}
 }

@@ -34,6 +34,10 @@ func (t *Command) apply(c *train.Config) (given []string) {
 		given = append(given, "--data")
 		c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{"data": t.Data})
 	}
+	if t.Vocabulary != "" {
+		given = append(given, "--vocabulary")
+		c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{"vocabulary": t.Vocabulary})
+	}
 	flags.OverrideValue(&given, "--data-seed", &c.DataSeed, t.DataSeed)
 	flags.OverrideValue(&given, "--kind", &m.Kind, flags.GivenText(t.Kind))
 	flags.OverrideValue(&given, "--pool", &m.Pool, flags.GivenText(t.Pool))

@@ -23,9 +23,10 @@ import (
 // Command is the verb train: it trains a transformer on a text or another task. Flags
 // that are not set keep the values of the preset or configuration.
 type Command struct {
-	Data    string            `placeholder:"FILE|FOLDER" help:"Data of the task: a file, folder or data set."`
-	Task    string            `complete:"tasks" placeholder:"NAME" help:"Task (bytelm): ${tasks}."`
-	TaskSet map[string]string `complete:"task-settings" mapsep:"none" placeholder:"NAME=VALUE" help:"Setting of the task; may be repeated."`
+	Data       string            `placeholder:"FILE|FOLDER" help:"Data of the task: a file, folder or data set."`
+	Task       string            `complete:"tasks" placeholder:"NAME" help:"Task (bytelm): ${tasks}."`
+	TaskSet    map[string]string `complete:"task-settings" mapsep:"none" placeholder:"NAME=VALUE" help:"Setting of the task; may be repeated."`
+	Vocabulary string            `placeholder:"bpe=N" help:"Learn N tokens of byte-level BPE from the text."`
 	flags.DataFolder
 	DataSeed *uint64 `placeholder:"N" help:"Seed of generated and drawn samples."`
 	Out      string  `short:"o" placeholder:"DIR" help:"Folder of the run (the first free run/001, run/002, ...)."`
