@@ -230,7 +230,7 @@ func ParseSentencePiece(data []byte, bos, eos bool) (*Tokenizer, error) {
 			return nil, err
 		}
 	}
-	u.penalty = lowest - 10
+	u.penalty, u.single = lowest-10, true
 	return t, nil
 }
 

@@ -14,6 +14,7 @@ type unigram struct {
 	unknown  int32 // -1: unknown characters are an error of the file
 	fallback *[256]int32
 	penalty  float64 // score of an unknown character
+	single   bool    // sums are float32, as SentencePiece's
 }
 
 // latticeState holds the buffers of a search: at each byte, the best token that ends there.
@@ -114,13 +115,13 @@ func (m *unigram) tokenize(st *state, b []byte, s span, dst []piece) []piece {
 			if id < 0 {
 				continue
 			}
-			if score := best[i] + m.scores[id]; start[j] < 0 || score > best[j] {
+			if score := m.sum(best[i], m.scores[id]); start[j] < 0 || score > best[j] {
 				best[j], start[j], ids[j] = score, i, id
 			}
 			single = single || j-i == size
 		}
 		if j := i + size; !single {
-			if score := best[i] + m.penalty; start[j] < 0 || score > best[j] {
+			if score := m.sum(best[i], m.penalty); start[j] < 0 || score > best[j] {
 				best[j], start[j], ids[j] = score, i, -1
 			}
 		}
@@ -138,6 +139,14 @@ func (m *unigram) tokenize(st *state, b []byte, s span, dst []piece) []piece {
 		dst[i], dst[j] = dst[j], dst[i]
 	}
 	return m.resolve(b, dst, begin)
+}
+
+// sum adds a score.
+func (m *unigram) sum(a, b float64) float64 {
+	if m.single {
+		return float64(float32(a + b))
+	}
+	return a + b
 }
 
 // resolve gives unknown pieces the tokens of their bytes, or the unknown token.
