@@ -14,6 +14,7 @@ import (
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/tokenizer"
 )
 
 // tunedTexts returns the folder of a run of bytes and a source of labelled texts by its
@@ -299,5 +300,62 @@ func TestGroupedBatchesVisitEverySample(t *testing.T) {
 		if a, b := fresh.sampleAt(whole+whole/2, n, rng.New(c.Seed)), g.sampleAt(whole+whole/2, n, rng.New(c.Seed)); a != b {
 			t.Errorf("batch %d: sample %d after a resume, was %d", batch, a, b)
 		}
+	}
+}
+
+// A run starts from a published folder and reads its texts as the ids of its tokenizer.
+func TestRunStartsFromPublishedModel(t *testing.T) {
+	var rows strings.Builder
+	rows.WriteString("text\tlabel\n")
+	for i := range 60 {
+		fmt.Fprintf(&rows, "%s\t%d\n", strings.Repeat("the cat ", 1+i%9), i%2)
+	}
+	data := filepath.Join(t.TempDir(), "t.tsv")
+	if err := os.WriteFile(data, []byte(rows.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join("..", "pretrained", "testdata", "tiny")
+	c := standardPreset(1, 12, 2, 15, 3, 30)
+	c.SetTask("file")
+	c.setTaskSettings("data", data)
+	c, err := c.StartFrom(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.setTaskSettings("length", "8")
+	c.SetAdapters(1)
+	src, err := c.OpenTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	words, err := tokenizer.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := words.AppendIDs(nil, strings.Repeat("the cat ", 9), false)
+	var s task.Sample
+	for i := range src.Spec().Count[task.Train] {
+		if err := src.Sample(&s, task.Train, i); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(s.Tokens); n > 8 || s.Tokens[0] != ids[0] || s.Tokens[n-1] != ids[len(ids)-1] {
+			t.Fatalf("sample %d is %v, special tokens are %d and %d", i, s.Tokens, ids[0], ids[len(ids)-1])
+		}
+	}
+	if cut, all := src.(task.TruncationReporter).CountTruncated(); cut == 0 || cut >= all {
+		t.Errorf("%d of %d texts are cut", cut, all)
+	}
+	want, score := taskRun(t, c, src)
+	dir, got := taskRun(t, c, src, 2)
+	if got != score {
+		t.Errorf("the score is %+v, want %+v", got, score)
+	}
+	same(t, dir, want)
+	p, err := OpenPredictor(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := p.Predict([]byte(strings.Repeat("the cat ", 50))); err != nil || len(r.Probabilities) != 2 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

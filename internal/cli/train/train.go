@@ -32,7 +32,7 @@ type Command struct {
 	Out      string  `short:"o" placeholder:"DIR" help:"Folder of the run (the first free run/001, run/002, ...)."`
 	Resume   bool    `help:"Continue the run in --out, or all runs of --seeds."`
 	Config   string  `placeholder:"FILE" help:"Start from a configuration, such as a run's config.json."`
-	Init     string  `placeholder:"DIR" help:"Fine-tune the model of a run or checkpoint."`
+	Init     string  `placeholder:"DIR" help:"Fine-tune the model of a run or a published folder."`
 	Adapters int     `placeholder:"RANK" help:"Train low-rank adapters of --init (0: all weights)."`
 	Preset   string  `complete:"presets" placeholder:"NAME" help:"Start from a preset: ${presets}."`
 	Seeds    string  `placeholder:"N|LIST" help:"Train with seeds 1 to N, or a list such as 1,5,9."`
@@ -96,6 +96,8 @@ func (t *Command) Help() string {
 		"The data of a text task are a file, a folder of files, or the name of a data set. By default they are the source of the Go toolchain, or an invented text if there is none. " +
 		"bytelm reads a text as bytes, charlm as characters. --task NAME --help lists the settings of a task, --mechanism NAME --help the settings of a mechanism. " +
 		"The preset is by default the task's; for texts it is default, or small without AVX2. --seeds trains each seed in a folder below --out, and prints mean and deviation.\n\n" +
+		"--init starts from the weights of a run, of a checkpoint, or of a folder in the Hugging Face layout. Texts are then read by its tokenizer. " +
+		"By default three epochs are trained, a tenth of the updates as warm-up, at a rate that falls to 0. --adapters trains matrices of rank RANK beside the layers' (LoRA, ten times the rate), and each checkpoint holds their sum.\n\n" +
 		"Fastmax trains with scale=1/sqrt(D), with odd orders and bounded=true, taylorshift from tau=sqrt(D), unless set otherwise. " +
 		"--decay fixed has RetNet's factor for each key head; learned gates start there. --pool cls reads a learned position in front of the sample. " +
 		"--attention-dropout-kind 1d drops tokens, standard channels, quadratic products of two channels.\n\n" +
@@ -108,6 +110,7 @@ func (t *Command) Help() string {
 		"farfield train --resume --out run/notes --steps 900",
 		"farfield train --task listops --mechanism softmax --seeds 3 --out run/listops",
 		"farfield train --task file --data labelled.tsv --out run/labels",
+		"farfield train --init all-MiniLM-L6-v2 --task file --data labelled.tsv --out run/tuned",
 		"farfield train --config run/notes/config.json --lr 1e-3 --out run/faster",
 	)
 }
