@@ -79,7 +79,7 @@ const (
 // Members of the classes \s and \w.
 const (
 	spaceClass = `\t-\r\x{85}\p{Z}`
-	wordClass  = `\p{L}\p{M}\p{N}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}`
+	wordClass  = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}`
 )
 
 // newPattern compiles a regular expression. It returns an error for a construct that may take
