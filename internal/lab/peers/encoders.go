@@ -28,6 +28,8 @@ type encoderCase struct {
 	Rope     bool    `json:"rope,omitempty"`
 	Every    int     `json:"every,omitempty"`  // each such layer sees all keys, others the window; 0: all see all
 	Window   int     `json:"window,omitempty"` // keys |p-j| < Window
+	Causal   bool    `json:"causal,omitempty"` // a Llama, and the logits of the last token
+	KV       int     `json:"kv,omitempty"`     // key heads of a Llama
 	B        int     `json:"b"`
 	N        int     `json:"n"`
 	Threads  int     `json:"threads"`
@@ -46,6 +48,7 @@ func encoderCases() []encoderCase {
 	}
 	small := encoderCase{Name: "minilm", Layers: 6, Width: 384, Heads: 12, Hidden: 1536, PostNorm: true}
 	base := encoderCase{Name: "bert-base", Layers: 12, Width: 768, Heads: 12, Hidden: 3072, PostNorm: true}
+	smol := encoderCase{Name: "smollm-135m", Layers: 30, Width: 576, Heads: 9, KV: 3, Hidden: 1536, Causal: true}
 	for threads := 1; threads <= 2; threads++ {
 		for _, b := range []int{1, 32} {
 			for _, n := range []int{12, 64, 128, 512} {
@@ -53,6 +56,7 @@ func encoderCases() []encoderCase {
 			}
 		}
 		add(base, 1, 512, threads)
+		add(smol, 1, 512, threads)
 		for _, n := range []int{1024, 8192} {
 			add(encoderCase{Name: "modernbert-base", Layers: 22, Width: 768, Heads: 12, Hidden: 1152, Gated: true, Rope: true, Every: 3, Window: 65}, 1, n, threads)
 		}
@@ -64,6 +68,9 @@ func (c *encoderCase) key() string { return fmt.Sprintf("%s/%d/%d/%d", c.Name, c
 
 // open returns a pass of farfield over random tokens.
 func (c *encoderCase) open() (func() error, error) {
+	if c.Causal {
+		return c.openPrefill()
+	}
 	config := model.Config{
 		Kind: model.Encoder, Vocab: encoderVocabulary, Outputs: 1, Pool: model.PoolMean, Layers: c.Layers, Heads: c.Heads,
 		Width: c.Width, Hidden: c.Hidden, Context: c.N, Positions: model.Learned, Mechanism: "softmax",
@@ -132,6 +139,7 @@ func encodersVerb(ctx context.Context, args []string) error {
 	fmt.Printf("%s, %s. Medians of %d rounds.\n\n", bench.DescribeMachine(peakTime), peer.impl, *rounds)
 	fmt.Println("| model | threads | batch | tokens | farfield ms | ONNX Runtime ms | ONNX Runtime / farfield |")
 	fmt.Println("|---|--:|--:|--:|--:|--:|--:|")
+	defer par.SetThreads(0)
 	for _, c := range encoderCases() {
 		if !chosen.MatchString(c.key()) {
 			continue
@@ -145,7 +153,7 @@ func encodersVerb(ctx context.Context, args []string) error {
 		}
 		fmt.Printf("| %s | %d | %d | %d | %.2f | %.2f | %.2f |\n", c.Name, c.Threads, c.B, c.N, ours, theirs, ratio)
 	}
-	return nil
+	return compareDecoding(ctx, chosen, *rounds)
 }
 
 // compareEncoder returns the median times of a case here and in the peer, and the median ratio of a round.

@@ -54,8 +54,44 @@ def attend(g, x, c, variant, local, rope, bias):
     return g.op("MultiHeadAttention", inputs, MICROSOFT, num_heads=heads)
 
 
+def serialize(g, c, width):
+    """serialize returns the model of g, whose output is out [b,width]."""
+    graph = helper.make_graph(
+        g.nodes, "encoder", [helper.make_tensor_value_info("ids", TensorProto.INT64, [c["b"], c["n"]])],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, [c["b"], width])], g.constants)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(MICROSOFT, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+
+
+def llama(c):
+    """llama returns a serialized Llama: ids [b,n] to the logits [b,vocabulary] of the last tokens."""
+    g, width, hidden, kv, vocabulary = Graph(), c["width"], c["hidden"], c["kv"], 49152
+    d = width // c["heads"]
+    table = g.weights(vocabulary, width)
+    x = g.op("Gather", [table, "ids"])
+    angle = np.outer(np.arange(c["n"]), 1e4 ** (-np.arange(d // 2) / (d // 2)))
+    cache = [g.constant(f(angle).astype(np.float32)) for f in (np.cos, np.sin)]
+    past = [g.constant(np.zeros((c["b"], kv, 0, d), np.float32)) for _ in range(2)]
+    lengths = [g.constant(np.full(c["b"], c["n"] - 1, np.int32)), g.constant(np.array(c["n"], np.int32))]
+    norm = lambda x: g.op("SimplifiedLayerNormalization", [x, g.full(1, width)], epsilon=1e-5, axis=-1)
+    for _ in range(c["layers"]):
+        y = norm(x)
+        qkv = [g.op("MatMul", [y, g.weights(width, heads * d)]) for heads in (c["heads"], kv, kv)]
+        y = g.op("GroupQueryAttention", qkv + past + lengths + cache, MICROSOFT, outputs=3, num_heads=c["heads"], kv_num_heads=kv, do_rotary=1)[0]
+        x = g.op("Add", [x, g.op("MatMul", [y, g.weights(width, width)])])
+        y = norm(x)
+        gate, up = (g.op("MatMul", [y, g.weights(width, hidden)]) for _ in range(2))
+        y = g.op("Mul", [g.op("QuickGelu", [gate], MICROSOFT, alpha=1.0), up])
+        x = g.op("Add", [x, g.op("MatMul", [y, g.weights(hidden, width)])])
+    last = g.op("Gather", [norm(x), g.constant(np.array(c["n"] - 1, np.int64))], axis=1)
+    g.nodes.append(helper.make_node("MatMul", [last, g.weights(width, vocabulary)], ["out"]))
+    return serialize(g, c, vocabulary)
+
+
 def encoder(c, variant):
-    """encoder returns a serialized model: ids [b,n] to hidden [b,n,width]."""
+    """encoder returns a serialized model: ids [b,n] to the means [b,width] of the outputs."""
+    if c.get("causal"):
+        return llama(c)
     g, width, hidden = Graph(), c["width"], c["hidden"]
     post = c.get("postnorm", False)
     norm = lambda x: g.op("LayerNormalization", [x, g.full(1, width)] + ([g.full(0, width)] if post else []), epsilon=1e-5)
@@ -96,10 +132,7 @@ def encoder(c, variant):
     if not post:
         x = norm(x)
     g.nodes.append(helper.make_node("ReduceMean", [x, g.constant(np.array([1], np.int64))], ["out"], keepdims=0))
-    graph = helper.make_graph(
-        g.nodes, "encoder", [helper.make_tensor_value_info("ids", TensorProto.INT64, [c["b"], c["n"]])],
-        [helper.make_tensor_value_info("out", TensorProto.FLOAT, [c["b"], width])], g.constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid(MICROSOFT, 1)], ir_version=9).SerializeToString()
+    return serialize(g, c, width)
 
 
 def open_session(c, variant):
