@@ -34,6 +34,9 @@ type encoderCase struct {
 	N        int     `json:"n"`
 	Threads  int     `json:"threads"`
 	Budget   float64 `json:"budget"` // milliseconds of a turn
+
+	// Processor says that times are of the processor, without the time in which other programs ran.
+	Processor bool `json:"processor,omitempty"`
 }
 
 // encoderVocabulary is the number of tokens, here and in onnxruntime_encoders.py.
@@ -103,14 +106,18 @@ func (c *encoderCase) open() (func() error, error) {
 }
 
 // medianTime calls f for the budget, once at least, and returns the median time in milliseconds.
-func medianTime(f func() error, budget time.Duration) (float64, error) {
+func medianTime(f func() error, budget time.Duration, processor bool) (float64, error) {
 	var times []float64
 	for start := time.Now(); len(times) == 0 || time.Since(start) < budget; {
-		t := time.Now()
+		t, spent := time.Now(), processorTime()
 		if err := f(); err != nil {
 			return 0, err
 		}
-		times = append(times, 1e3*time.Since(t).Seconds())
+		took := time.Since(t)
+		if processor {
+			took = processorTime() - spent
+		}
+		times = append(times, 1e3*took.Seconds())
 	}
 	return bench.Median(times), nil
 }
@@ -123,6 +130,7 @@ func encodersVerb(ctx context.Context, args []string) error {
 	choice := f.String("run", "", "run the cases whose name/threads/batch/tokens match")
 	rounds := f.Int("rounds", 7, "rounds of turns")
 	layers := f.Int("layers", 0, "layers in place of each model's own (0: its own)")
+	processor := f.Bool("processor", false, "compare times of the processor, for one thread on a busy machine")
 	turn := f.Duration("turn", 100*time.Millisecond, "time of a turn, one call at least")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -144,6 +152,7 @@ func encodersVerb(ctx context.Context, args []string) error {
 		if !chosen.MatchString(c.key()) {
 			continue
 		}
+		c.Processor = *processor
 		if *layers > 0 {
 			c.Layers = *layers
 		}
@@ -178,7 +187,7 @@ func compareEncoder(ctx context.Context, peer *process, c encoderCase, rounds in
 			return 0, 0, 0, ctx.Err()
 		}
 		time.Sleep(settle)
-		x, err := medianTime(pass, turn)
+		x, err := medianTime(pass, turn, c.Processor)
 		if err != nil {
 			return 0, 0, 0, err
 		}
