@@ -22,7 +22,9 @@ func (a *Attention[T]) groupSize(rows int, s *Scope[T]) int {
 		return a.Hkv
 	}
 	busy := (par.Threads()*a.Hkv + s.B*a.H - 1) / (s.B * a.H) // key heads that keep the threads busy
-	return min(max(groupElements/each, busy, 1), a.Hkv)
+	size := min(max(groupElements/each, busy, 1), a.Hkv)
+	groups := (a.Hkv + size - 1) / size
+	return (a.Hkv + groups - 1) / groups // of about the same size
 }
 
 // headGroup returns the layer of some key heads from h on and their query heads.
