@@ -139,7 +139,7 @@ func describeModernBERT(f members, c model.Config) {
 	f["layer_types"], f["local_attention"] = types, max(2*(span-1), 1)
 	f["global_rope_theta"], f["local_rope_theta"] = theta(c), local
 	f["rope_parameters"] = members{"full_attention": members{"rope_type": "default", "rope_theta": theta(c)}, "sliding_attention": members{"rope_type": "default", "rope_theta": local}}
-	f["classifier_pooling"] = "cls"
+	f["classifier_pooling"], f["pad_token_id"] = "cls", nil // its default is beyond small vocabularies
 	if c.Pool == model.PoolMean {
 		f["classifier_pooling"] = "mean"
 	}
