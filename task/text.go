@@ -72,6 +72,8 @@ func openText(o *settingsReader, kind string) (Source, error) {
 	switch name := o.text("vocabulary"); {
 	case o.Tokens != nil && o.Tokens.Vocabulary != nil && o.Tokens.Vocabulary.Tokenizer() != nil && kind == token.KindBytes:
 		vocab = o.Tokens.Vocabulary
+	case o.Tokens != nil && o.Tokens.Tokenizer != nil && kind == token.KindBytes:
+		vocab = token.NewTokenizerVocabulary(o.Tokens.Tokenizer)
 	case o.Tokens != nil && (o.Tokens.Vocabulary == nil || o.Tokens.Vocabulary.Kind() != kind):
 		return nil, fmt.Errorf("the model reads other tokens than %s", kind)
 	case o.Tokens != nil:

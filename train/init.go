@@ -116,10 +116,12 @@ func openStart(dir string) (s startModel, err error) {
 	return s, err
 }
 
-// StartFrom returns c with the model of the run, checkpoint or published model in the folder dir
-// as its start. Sizes of the model, tokens and settings of training are set for fine-tuning:
-// steps and batch are 0, and PrepareTask derives them from the data. Without a task, c
-// gets the task of the run. It returns an error if the model cannot be read.
+// StartFrom returns c with the model in the folder dir as its start: of a run, of a
+// checkpoint, or a published model. Sizes of the model, tokens and settings of training
+// are set for fine-tuning: steps and batch are 0, and PrepareTask derives them from the
+// data. Without a task, c gets the task of the run. A published decoder gets a text,
+// other published models get labelled texts. It returns an error if the model cannot be
+// read.
 func (c Config) StartFrom(dir string) (Config, error) {
 	s, err := openStart(dir)
 	if err != nil {
@@ -131,6 +133,11 @@ func (c Config) StartFrom(dir string) (Config, error) {
 	if c.Task == "" {
 		c.Task, c.Folder, c.DataSeed = s.config.Task, s.config.Folder, s.config.DataSeed
 		c.TaskSet = maps.Clone(s.config.TaskSet)
+	}
+	if c.Task == "" { // of a model without a run
+		if c.Task = "file"; s.model.Config().Kind == model.Decoder {
+			c.Task = task.ByteLM
+		}
 	}
 	if c.Task == s.config.Task {
 		c.LRAQuirk, c.Standardise, c.InputMean, c.InputDeviation = s.config.LRAQuirk, s.config.Standardise, s.config.InputMean, s.config.InputDeviation
