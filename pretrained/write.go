@@ -132,6 +132,8 @@ func headOf(c model.Config) head {
 	switch {
 	case c.Kind == model.EncoderDecoder:
 		return nextHead
+	case c.Inputs > 0 && c.Outputs == 1 && c.Loss == model.CrossEntropy: // one class is none
+		return bodyHead
 	case c.Outputs > 0 && c.Pool != "":
 		return sequenceHead
 	case c.Outputs > 0:
