@@ -89,6 +89,7 @@ func subjects() []subject {
 		{"retention", "retention", Options{}, oracle.Mechanism{Coef: []float64{0, 1}, Unnormalized: true, Forget: retnet}},
 		{"retention scale=1", "retention", Options{Set: set("scale", "1")}, oracle.Mechanism{Scale: 1, Coef: []float64{0, 1}, Unnormalized: true, Forget: retnet}},
 		{"fastmax p=2 1/sqrt(D)", "fastmax", Options{Set: set("scale", "1/sqrt(D)")}, oracle.Mechanism{Norm: oracle.Standard, Coef: oracle.TaylorCoef(2)}},
+		{"fastmax p=2 tau", "fastmax", Options{Set: set("scale", "1/sqrt(D)", "tau", "1")}, oracle.Mechanism{Norm: oracle.Standard, Tau: []float64{}, Coef: oracle.TaylorCoef(2)}},
 	}
 	for _, s := range []struct {
 		settings []string
@@ -139,7 +140,7 @@ var windows = []struct {
 	separate bool
 }{
 	{"fastmax p=2", 1, false}, {"fastmax p=2", 4, false}, {"fastmax p=2", 200, false}, {"fastmax p=2", 4, true},
-	{"fastmax p=1", 6, false}, {"fastmax p=1", 2, true},
+	{"fastmax p=2 tau", 5, false}, {"fastmax p=1", 6, false}, {"fastmax p=1", 2, true},
 	{"taylorshift", 4, false}, {"taylorshift", 5, true}, {"taylorshift", 200, true},
 	{"linear", 6, false}, {"linear", 1, true}, {"linear eps=0.5", 5, false},
 	{"based", 64, true}, {"polynomial ", 64, false}, {"polynomial coef 0,0,1 eps 0.25", 2, false},

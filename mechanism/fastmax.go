@@ -19,9 +19,9 @@ var fastmax = Row{
 	Settings: []Setting{
 		{"scale", "1", "factor of the scores: a number or 1/sqrt(D); the paper has none"},
 		{"bounded", "false", "true: rows have mean 0 and length 1, so that scores stay within ±scale"},
-		windowSetting, joinSetting, gammaSetting,
+		temperatureSetting, windowSetting, joinSetting, gammaSetting,
 	},
-	Params:   []Param{logGamma},
+	Params:   []Param{optionalTemperature, logGamma},
 	Training: fastmaxTraining,
 	f32:      specBuilder(fastmaxSpec[float32]),
 	f64:      specBuilder(fastmaxSpec[float64]),
@@ -33,7 +33,8 @@ const trainingWindow = "64"
 
 // fastmaxTraining returns settings that learn better than the published form, which has
 // no scale and no window. Weights of an odd order can be negative, and denominators
-// vanish unless scores are bounded.
+// vanish unless scores are bounded. Order 2 beside a window has a learned temperature.
+// With it order 4 is unstable, and other far fields are not measured.
 func fastmaxTraining(order int, window bool) map[string]string {
 	set := map[string]string{}
 	if order%2 == 1 {
@@ -43,6 +44,9 @@ func fastmaxTraining(order int, window bool) map[string]string {
 	}
 	if window {
 		set["window"] = trainingWindow
+		if order == 2 {
+			set["tau"] = "1"
+		}
 	}
 	return set
 }
@@ -66,6 +70,12 @@ func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		// T_p of even p has its minimum where T_{p-1} = 0, with the value
 		// s^p/p! > 0.
 		Positive: p%2 == 0,
+	}
+	if s.Tau, err = newOptionalTemperatures[T](r); err != nil {
+		return s, err
+	}
+	if s.Tau != nil && p%2 == 1 {
+		return s, fmt.Errorf("%s: order %d with setting tau=%s: needs an even order, whose weights are positive for every τ", r.row.Name, p, r.Text("tau"))
 	}
 	if bounded {
 		s.Norm = attention.Bounded

@@ -22,13 +22,12 @@ var polynomial = Row{
 		{"norm", "none", "normalisation of rows: " + strings.Join(normNames(), ", ") + "; from max on it is taken over all tokens, and refused with --causal"},
 		{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"},
 		{"coef", "1,1,0.5", "c_0,c_1,... of the polynomial: numbers or fractions such as 1/6, the last not 0"},
-		{"tau", "none", "what a learned factor τ of each head's scores starts from: a number, sqrt(D), or none for no such factor"},
+		temperatureSetting,
 		{"eps", "0", "added to the sum of the weights"},
 		outputNormSetting, windowSetting, joinSetting, gammaSetting,
 	},
 	Params: []Param{
-		{"tau", "(H)", "factor τ of each query head, unless the setting tau is none"},
-		logGamma,
+		optionalTemperature, logGamma,
 	},
 	f32: specBuilder(polynomialSpec[float32]),
 	f64: specBuilder(polynomialSpec[float64]),
@@ -46,10 +45,8 @@ func polynomialSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) 
 	if err != nil {
 		return s, err
 	}
-	if r.Text("tau") != "none" {
-		if s.Tau, err = newTemperatures[T](r); err != nil {
-			return s, err
-		}
+	if s.Tau, err = newOptionalTemperatures[T](r); err != nil {
+		return s, err
 	}
 	if s.Eps, err = r.Positive("eps", "0"); err != nil {
 		return s, err

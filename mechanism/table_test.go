@@ -57,7 +57,7 @@ func TestOptionsOutOfRangeAreRefused(t *testing.T) {
 		{"taylorshift", Options{Order: 3}, "taylorshift: order 3: needs an even order, whose weights are positive for every τ"},
 		{"softmax", Options{Heads: -1}, "softmax: -1 heads of width 0 for 0 tokens: not possible"},
 		{"softmax", Options{Set: set("bounded", "true")}, "softmax: setting bounded=true: unknown; allowed: scale"},
-		{"fastmax", Options{Set: set("scal", "2")}, "fastmax: setting scal=2: unknown; allowed: scale, bounded, window, join, gamma"},
+		{"fastmax", Options{Set: set("scal", "2")}, "fastmax: setting scal=2: unknown; allowed: scale, bounded, tau, window, join, gamma"},
 		{"fastmax", Options{Set: set("scale", "banana")}, "fastmax: setting scale=banana: needs a number above 0 and at most 1e30, or 1/sqrt(D)"},
 		{"fastmax", Options{Set: set("scale", "0")}, "fastmax: setting scale=0: needs a number above 0 and at most 1e30, or 1/sqrt(D)"},
 		{"softmax", Options{Set: set("scale", "NaN")}, "softmax: setting scale=NaN: needs a number above 0 and at most 1e30, or 1/sqrt(D)"},

@@ -86,3 +86,18 @@ func newTemperatures[T tensor.Float](r *reader) (*param.Param[T], error) {
 	}
 	return tau, nil
 }
+
+// The learned temperature of rows where it is a choice.
+var (
+	temperatureSetting  = Setting{"tau", "none", "what a learned factor τ of each head's scores starts from: a number, sqrt(D), or none for no such factor"}
+	optionalTemperature = Param{"tau", "(H)", "factor τ of each query head, unless the setting tau is none"}
+)
+
+// newOptionalTemperatures returns the parameter tau [H], nil where the setting tau is
+// none.
+func newOptionalTemperatures[T tensor.Float](r *reader) (*param.Param[T], error) {
+	if r.Text("tau") == "none" {
+		return nil, nil
+	}
+	return newTemperatures[T](r)
+}

@@ -89,8 +89,8 @@ type Config struct {
 	Patience     int `json:"patience"`      // early-stopping patience, in validations; 0: off
 	SaveEvery    int `json:"save_every"`    // updates between checkpoints; 0: only at the end
 
-	windowless bool         // the settings of the mechanism are complete and name no window
-	tokens     *task.Tokens // of the model that the run starts from; nil: the task's own
+	complete string       // the mechanism whose settings are complete; "": none
+	tokens   *task.Tokens // of the model that the run starts from; nil: the task's own
 }
 
 // Optimisers.
@@ -133,8 +133,10 @@ func ReadConfig(path string, c Config) (Config, error) {
 			return c, err
 		}
 	}
-	// A run that began before windows were the default has none.
-	c.windowless = c.Model.Order != 0 && len(c.Model.Set) > 0 && c.Model.Set["window"] == ""
+	// A run keeps the settings that were the default when it began.
+	if c.Model.Order != 0 && len(c.Model.Set) > 0 {
+		c.complete = c.Model.Mechanism
+	}
 	return c, nil
 }
 
@@ -409,11 +411,11 @@ func (c *Config) settle() error {
 	if c.Model.Order == 0 {
 		c.Model.Order = row.Order
 	}
-	if row.Training == nil {
+	m := &c.Model
+	if row.Training == nil || m.Mechanism == c.complete {
 		return nil
 	}
-	m := &c.Model
-	window := m.Kind == model.Decoder && m.AttentionDropoutKind != attention.ProductDrop.String() && !c.windowless
+	window := m.Kind == model.Decoder && m.AttentionDropoutKind != attention.ProductDrop.String() && m.Set["window"] != "0"
 	set := row.Training(m.Order, window)
 	maps.Copy(set, c.Model.Set)
 	c.Model.Set = set

@@ -102,7 +102,7 @@ func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
 		given     map[string]string
 		want      map[string]string
 	}{
-		{"fastmax", 0, nil, map[string]string{"scale": "1/sqrt(D)", "window": "64"}},
+		{"fastmax", 0, nil, map[string]string{"scale": "1/sqrt(D)", "tau": "1", "window": "64"}},
 		{"fastmax", 4, nil, map[string]string{"scale": "1/sqrt(D)", "window": "64"}},
 		{"fastmax", 3, nil, map[string]string{"bounded": "true", "window": "64"}},
 		{"fastmax", 2, map[string]string{"scale": "1", "window": "0"}, map[string]string{"scale": "1", "window": "0"}},

@@ -144,7 +144,8 @@ func (c Config) StartFrom(dir string) (Config, error) {
 	}
 	c.TaskSet = maps.Clone(c.TaskSet)
 	delete(c.TaskSet, "length") // of the preset, or of other data
-	c.Model, c.tokens, c.windowless = s.startConfig(), s.tokens, true
+	c.Model, c.tokens = s.startConfig(), s.tokens
+	c.complete = c.Model.Mechanism
 	c.GroupLengths = true
 	c.Steps, c.Batch, c.Accumulate, c.FirstContext, c.FirstBatch, c.WarmUp = 0, 0, 1, 0, 0, -1
 	c.EvalEvery, c.SaveEvery = -1, -1

@@ -43,10 +43,15 @@ var (
 )
 
 // nearFar is exp(q·k/√D) of the near keys and T_p of normalised rows of all others, under
-// one denominator. Every setting is named, whatever the defaults are.
+// one denominator. Order 2 has a learned temperature, as in training by default. Every
+// setting is named, whatever the defaults are.
 func nearFar(order int) method {
+	tau := "none"
+	if order == 2 {
+		tau = "1"
+	}
 	return method{Label: fmt.Sprintf("near-far %d", order), Name: "fastmax", Order: order, Set: map[string]string{
-		"bounded": "false", "scale": "1/sqrt(D)", "window": fmt.Sprint(nearKeys), "join": "denominator", "gamma": "1",
+		"bounded": "false", "scale": "1/sqrt(D)", "window": fmt.Sprint(nearKeys), "join": "denominator", "gamma": "1", "tau": tau,
 	}}
 }
 
