@@ -103,7 +103,8 @@ func (f *Filter) FilterInput(e *env.Env, in *Input, record func(line []byte) []b
 	return f.filter(e, in, &recordRun{record: record, take: take, fields: fields, lines: recordsLeast, bytes: recordBytes})
 }
 
-// FilterBatches is FilterInput for a function of several texts.
+// FilterBatches is FilterInput for a function of several texts. It returns an error
+// where FilterFile does.
 func (f *Filter) FilterBatches(e *env.Env, in *Input, record func(line []byte) []byte, take func([]Field), batch BatchFunc) error {
 	return f.filter(e, in, &recordRun{record: record, take: take, batch: batch, lines: batchFactor * recordsLeast, bytes: batchFactor * recordBytes})
 }
@@ -180,13 +181,13 @@ func (r *recordRun) all() error {
 
 // result is the output of a record.
 type result struct {
-	record []byte
-	line   int64 // of the input
-	known  map[string]json.RawMessage
-	text   *string
-	fields []Field
-	out    []byte
-	err    error
+	record  []byte
+	line    int64 // of the input
+	members map[string]json.RawMessage
+	text    *string
+	fields  []Field
+	out     []byte
+	err     error
 }
 
 // writeRecords writes the results of lines, in their order.
@@ -317,10 +318,10 @@ func (x *result) fill(field string, fields TextFunc, join bool) {
 
 // parse reads the record's text.
 func (x *result) parse(field string) error {
-	if err := json.Unmarshal(x.record, &x.known); err != nil || x.known == nil {
+	if err := json.Unmarshal(x.record, &x.members); err != nil || x.members == nil {
 		return fmt.Errorf("is not a JSON object: %.60q", x.record)
 	}
-	raw, ok := x.known[field]
+	raw, ok := x.members[field]
 	if !ok {
 		return fmt.Errorf("has no field %q", field)
 	}
@@ -337,7 +338,7 @@ func (x *result) join(join bool) {
 	}
 	x.out = append(x.out, opened(x.record)...)
 	for _, f := range x.fields {
-		if _, ok := x.known[f.Name]; ok {
+		if _, ok := x.members[f.Name]; ok {
 			x.err = fmt.Errorf("%s: is there already", f.Name)
 			return
 		}
