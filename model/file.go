@@ -138,7 +138,7 @@ func readModel[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error)
 	if n := c.storedSize(); n > float64(bytes) {
 		return nil, fmt.Errorf("weights: have %d bytes, the configuration needs %.0f elements", bytes, n)
 	}
-	m, err := buildModel[T](c, nil)
+	m, err := NewUndrawn[T](c)
 	if err != nil {
 		return nil, err
 	}

@@ -92,6 +92,10 @@ func New[T tensor.Float](c Config, key rng.Key) (*Model[T], error) {
 	return buildModel[T](c, &key)
 }
 
+// NewUndrawn returns New without its draws: matrices are 0. It serves callers that set
+// every weight. It returns an error if c is invalid.
+func NewUndrawn[T tensor.Float](c Config) (*Model[T], error) { return buildModel[T](c, nil) }
+
 func buildModel[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -291,6 +295,11 @@ func (m *Model[T]) Losses(b *Batch, dst []float64) error {
 // Logits returns an error if dst or b do not fit the model, and attention.ErrNonFinite
 // if an output is not finite.
 func (m *Model[T]) Logits(b *Batch, dst []T) error {
+	return m.setLogits(b, dst, func() error { return m.runBody(b, &m.eval) })
+}
+
+// setLogits is Logits with the given pass before the head.
+func (m *Model[T]) setLogits(b *Batch, dst []T, run func() error) error {
 	if b == nil {
 		return errNoBatch
 	}
@@ -298,7 +307,7 @@ func (m *Model[T]) Logits(b *Batch, dst []T) error {
 	if len(dst) != rows*outputs {
 		return fmt.Errorf("logits: destination has %d elements, a batch of %d·%d has %d outputs of %d", len(dst), b.B, b.N, rows, outputs)
 	}
-	if err := m.runBody(b, &m.eval); err != nil {
+	if err := run(); err != nil {
 		return err
 	}
 	x := m.readOutputs(&m.eval)

@@ -30,6 +30,13 @@ func (m *Model[T]) VisitLayers(b *Batch, visit Visit[T]) error {
 	return m.runBody(b, p)
 }
 
+// VisitLogits is VisitLayers and Logits in one pass: it calls visit, and sets dst
+// [Config.Rows(B, N), outputs] to the outputs of the head. It returns an error where one of
+// them does.
+func (m *Model[T]) VisitLogits(b *Batch, dst []T, visit Visit[T]) error {
+	return m.setLogits(b, dst, func() error { return m.VisitLayers(b, visit) })
+}
+
 // BackwardLogits adds to the gradients of the weights, from the gradient dlogits
 // [Config.Rows(B, N), outputs] of the logits for the batch of the last Outputs. It adds
 // scale times the gradient of the auxiliary loss. It returns an error if no Outputs

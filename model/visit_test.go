@@ -46,6 +46,28 @@ func TestVisitLayersSeesEveryLayer(t *testing.T) {
 	}
 }
 
+func TestVisitLogitsAreLogits(t *testing.T) {
+	for _, name := range []string{"bert", "modernbert mean", "phi", "bart", "vit"} {
+		c := cases()[name]
+		m, b := made[float64](t, c), batch(c, 1, 2, 5, true)
+		want := logits(t, m, b)
+		got, last := make([]float64, len(want)), 0
+		err := m.VisitLogits(b, got, func(_ bool, layer int, _ tensor.Mat[float64]) error {
+			last = layer
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) || last != c.Layers+1 {
+			t.Errorf("%s: logits differ, or the last place is %d and not %d", name, last, c.Layers+1)
+		}
+		if err := m.VisitLogits(b, got[1:], nil); err == nil {
+			t.Errorf("%s: a short destination is accepted", name)
+		}
+	}
+}
+
 // The gradient from logits is the gradient of their weighted sum.
 func TestGradientsFromLogits(t *testing.T) {
 	for _, name := range []string{"bert", "bert classifier", "modernbert mean", "gemma", "bart", "vit"} {

@@ -1,6 +1,7 @@
 package pretrained
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -50,21 +51,29 @@ func (m *Model) Forward(ctx context.Context, in *Input) (*Output, error) {
 	share := m.lend()
 	defer m.giveBack(share)
 	out := &Output{}
-	if !m.plan.scores || in.Hidden || share.Config().Kind == model.EncoderDecoder {
-		if err := m.visitLayers(share, b, in, out); err != nil {
+	var logits []float32
+	if m.plan.scores {
+		if logits, err = m.newLogits(b); err != nil {
 			return nil, err
 		}
+	}
+	if !m.plan.scores || in.Hidden || share.Config().Kind == model.EncoderDecoder {
+		err = m.visitLayers(share, b, in, out, logits)
+	} else {
+		err = share.Logits(b, logits)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if m.plan.scores {
-		if err := m.setLogits(share, b, in, out); err != nil {
-			return nil, err
-		}
+		err = m.setLogits(b, in, out, logits)
 	}
-	return out, nil
+	return out, err
 }
 
-// visitLayers sets the rows between layers and what follows from them.
-func (m *Model) visitLayers(share *model.Model[float32], b *model.Batch, in *Input, out *Output) error {
+// visitLayers sets the rows between layers and what follows from them, and logits if the
+// model has them.
+func (m *Model) visitLayers(share *model.Model[float32], b *model.Batch, in *Input, out *Output, logits []float32) error {
 	c := share.Config()
 	n, w := m.rowCount(b), c.Width
 	rows := b.B * n
@@ -76,7 +85,7 @@ func (m *Model) visitLayers(share *model.Model[float32], b *model.Batch, in *Inp
 		hidden = make([]float32, (c.Layers+1)*rows*w)
 	}
 	var last, encoderLast []float32
-	err := share.VisitLayers(b, func(source bool, layer int, x tensor.Mat[float32]) error {
+	visit := func(source bool, layer int, x tensor.Mat[float32]) error {
 		layers := c.Layers
 		if source {
 			if layers = c.SourceLayers; layers == 0 {
@@ -88,7 +97,9 @@ func (m *Model) visitLayers(share *model.Model[float32], b *model.Batch, in *Inp
 			return nil
 		}
 		if layer == layers+1 {
-			last = appendRows(nil, x)
+			if !m.plan.scores {
+				last = appendRows(nil, x)
+			}
 			layer-- // the last hidden rows are behind the norm
 			if m.plan.rawHidden {
 				return nil
@@ -98,7 +109,13 @@ func (m *Model) visitLayers(share *model.Model[float32], b *model.Batch, in *Inp
 			appendRows(hidden[layer*rows*w:][:0], x)
 		}
 		return nil
-	})
+	}
+	var err error
+	if m.plan.scores {
+		err = share.VisitLogits(b, logits, visit)
+	} else {
+		err = share.VisitLayers(b, visit)
+	}
 	if err != nil {
 		return err
 	}
@@ -156,28 +173,30 @@ func (m *Model) poolFirst(rows []float32, batch, n, w int) (*array.Array, error)
 	return array.New("pooler_output", pooled, batch, w)
 }
 
-// setLogits sets the logits.
-func (m *Model) setLogits(share *model.Model[float32], b *model.Batch, in *Input, out *Output) error {
-	c := share.Config()
-	rows, outputs := c.Rows(b.B, b.N), c.Outputs
-	if outputs == 0 {
-		outputs = c.Vocab
-	}
+// outputs returns the number of outputs of the head.
+func (m *Model) outputs() int {
+	return cmp.Or(m.plan.config.Outputs, m.plan.config.Vocab)
+}
+
+// newLogits returns memory for the logits of b. It returns an error if they are too many.
+func (m *Model) newLogits(b *model.Batch) ([]float32, error) {
+	rows, outputs := m.plan.config.Rows(b.B, b.N), m.outputs()
 	if tensor.Size(rows, outputs) == math.MaxInt {
-		return fmt.Errorf("logits: %d rows of %d are beyond any memory", rows, outputs)
+		return nil, fmt.Errorf("logits: %d rows of %d are beyond any memory", rows, outputs)
 	}
-	logits := make([]float32, rows*outputs)
-	if err := share.Logits(b, logits); err != nil {
-		return err
-	}
-	shape := []int{b.B, outputs}
+	return make([]float32, rows*outputs), nil
+}
+
+// setLogits sets the logits of out.
+func (m *Model) setLogits(b *model.Batch, in *Input, out *Output, logits []float32) (err error) {
+	c := &m.plan.config
+	shape := []int{b.B, m.outputs()}
 	if c.Pool == "" {
-		shape = []int{b.B, b.N, outputs}
+		shape = []int{b.B, b.N, m.outputs()}
 		if c.Kind != model.EncoderDecoder {
-			clearMasked(logits, in.Mask, outputs)
+			clearMasked(logits, in.Mask, m.outputs())
 		}
 	}
-	var err error
 	out.Logits, err = array.New("logits", logits, shape...)
 	return err
 }
@@ -205,11 +224,7 @@ func (m *Model) Gradients(ctx context.Context, in *Input, do []float32) ([]*arra
 	do = slices.Clone(do)
 	size := y.Rows * y.Cols
 	if m.plan.scores {
-		outputs := c.Outputs
-		if outputs == 0 {
-			outputs = c.Vocab
-		}
-		size = c.Rows(b.B, b.N) * outputs
+		size = c.Rows(b.B, b.N) * m.outputs()
 	}
 	if len(do) != size {
 		return nil, fmt.Errorf("do: has %d elements, the output has %d", len(do), size)

@@ -9,7 +9,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
@@ -74,7 +73,7 @@ func OpenWith(dir string, o Options) (*Model, error) {
 	if o.Positions == Interpolate {
 		m.stretched.plan(p)
 	}
-	if m.body, err = model.New[float32](p.config, rng.Key{}); err != nil {
+	if m.body, err = model.NewUndrawn[float32](p.config); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if err := m.readWeights(s); err != nil {
