@@ -176,10 +176,8 @@ func (m *Model) embedBatch(ctx context.Context, rows [][]float32, ids [][]int32,
 	if err != nil {
 		return err
 	}
-	m.use.RLock()
-	defer m.use.RUnlock()
-	share := m.lend()
-	defer m.giveBack(share)
+	share := m.beginPass(b)
+	defer m.endPass(share)
 	layers, w := m.plan.config.Layers, m.plan.config.Width
 	return share.VisitLayers(b, func(_ bool, layer int, x tensor.Mat[float32]) error {
 		if layer != layers+1 {

@@ -46,10 +46,8 @@ func (m *Model) Forward(ctx context.Context, in *Input) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.use.RLock()
-	defer m.use.RUnlock()
-	share := m.lend()
-	defer m.giveBack(share)
+	share := m.beginPass(b)
+	defer m.endPass(share)
 	out := &Output{}
 	var logits []float32
 	if m.plan.scores {

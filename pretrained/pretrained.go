@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
@@ -37,9 +38,13 @@ type Model struct {
 	words     *tokenizer.Tokenizer
 	wordsErr  error
 
-	use    sync.RWMutex // Gradients excludes Forward
+	use    sync.RWMutex // Gradients and changes of the packed weights exclude Forward
 	shares sync.Mutex
 	free   []*model.Model[float32]
+
+	shortPasses atomic.Int64
+	isFrozen    atomic.Bool // weights are packed
+	isLentOut   bool        // Model returned the weights: they may change
 }
 
 // Open opens a folder with the choices of zero Options. It returns an error if a file is
@@ -142,8 +147,12 @@ func (m *Model) Family() string { return m.family }
 func (m *Model) Config() model.Config { return m.body.Config() }
 
 // Model returns the model. Changes of its weights change what Forward and Save do. A body
-// without a head has outputs that are not the family's.
-func (m *Model) Model() *model.Model[float32] { return m.body }
+// without a head has outputs that are not the family's. After a call short inputs no longer
+// use packed weights.
+func (m *Model) Model() *model.Model[float32] {
+	m.thaw()
+	return m.body
+}
 
 // HasLogits reports whether the model has a head.
 func (m *Model) HasLogits() bool { return m.plan.scores }
