@@ -21,6 +21,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/embed"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/eval"
+	"github.com/farfield-ml/farfield/internal/cli/forward"
 	"github.com/farfield-ml/farfield/internal/cli/generate"
 	"github.com/farfield-ml/farfield/internal/cli/inspect"
 	"github.com/farfield-ml/farfield/internal/cli/man"
@@ -42,6 +43,7 @@ type verbTable struct {
 	program.Flags
 
 	Attend    attend.Command    `cmd:"" group:"Compute" help:"Compute attention and its gradients, of arrays or streams."`
+	Forward   forward.Command   `cmd:"" group:"Compute" help:"Compute all outputs of a published model, and gradients."`
 	Plan      plan.Command      `cmd:"" group:"Compute" help:"Count operations and bytes of a shape, and predict times."`
 	Calibrate calibrate.Command `cmd:"" group:"Compute" help:"Fit fastmax-truncated to the queries and keys of a model."`
 

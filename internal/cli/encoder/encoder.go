@@ -1,4 +1,4 @@
-// Package encoder makes vectors of texts with the model of a run.
+// Package encoder makes vectors of texts with the model of a run or of a folder.
 package encoder
 
 import (
@@ -6,8 +6,10 @@ import (
 	"fmt"
 
 	"github.com/farfield-ml/farfield/internal/cli/records"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -36,6 +38,13 @@ const DefaultTokens = 1 << 16
 // that the model takes, up to DefaultTokens. It returns an error if there is no such
 // model or it takes fewer tokens.
 func Open(path string, maxTokens int) (Encoder, error) {
+	path, err := runs.ResolveModel(path)
+	if err != nil {
+		return nil, err
+	}
+	if pretrained.IsFolder(path) {
+		return openFolder(path, maxTokens)
+	}
 	m, vocab, err := train.LoadTextModel(path)
 	if err != nil {
 		return nil, err

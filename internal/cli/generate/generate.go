@@ -16,14 +16,14 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/train"
 )
 
 // Command is the verb generate: a model continues a text, or draws images.
 type Command struct {
-	Model      string `required:"" placeholder:"DIR" help:"Folder of a run (latest checkpoint) or of a checkpoint."`
+	Model      string `required:"" placeholder:"DIR" help:"Folder of a run, a checkpoint or a published model."`
 	Prompt     string `xor:"prompt" placeholder:"TEXT" help:"Text to continue (a line break)."`
 	PromptFile string `xor:"prompt" placeholder:"FILE" help:"File with the text to continue; - is standard input."`
+	IDs        string `name:"ids" xor:"prompt" placeholder:"FILE" help:".npz with input_ids [1,N] to continue; prints token ids."`
 	Tokens     int    `placeholder:"N" default:"250" help:"Tokens to generate, also beyond the context (${default})."`
 
 	Temperature *float64 `placeholder:"X" help:"Temperature; 0: the most likely token (${temperature})."`
@@ -41,11 +41,13 @@ type Command struct {
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "There is no limit of tokens, but text beyond the trained context gets worse. At a temperature below 1 likely tokens are preferred.\n\n" +
+	return "There is no limit of tokens, but text beyond the trained context gets worse. At a temperature below 1 likely tokens are preferred. " +
+		"With --ids the output is the N new tokens; --json prints them as {\"ids\":[…]}. End tokens do not stop the text.\n\n" +
 		"A model of images draws them to --out. --complete reads a PNG or JPEG of the model's size; the image itself comes first. " +
 		"--way recompute runs the model over the image so far, cache keeps keys and values (mechanisms that do not stream), state keeps a state of fixed size (mechanisms that do)." + flags.JoinExamples(
 		`farfield generate --model run/001 --prompt "Dear "`,
 		"farfield generate --model run/001 --tokens 50 --temperature 0 --json",
+		"farfield generate --model SmolLM --ids in.npz --tokens 40 --temperature 0 --json",
 		"farfield generate --model run/001 --save text.state",
 		"farfield generate --model run/001 --resume text.state --save text.state",
 		"farfield generate --model run/digits --images 16 --out digits.png",
@@ -74,24 +76,31 @@ func (c *Command) Run(e *env.Env) error {
 		}
 		defer l.Release()
 	}
-	m, vocab, err := train.LoadTextModel(c.Model)
+	m, err := c.load()
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	g, err := c.start(m)
+	g, err := c.start(m.model)
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	if err := c.prefill(e, g, m, vocab); err != nil {
+	if err := c.prefill(e, g, m); err != nil {
 		return err
+	}
+	if limit := int64(m.model.Config().Context); m.isFolder && g.Tokens()+int64(c.Tokens) > limit {
+		fmt.Fprintf(e.Notes(), "the text will have %d tokens: the model was trained with %d\n", g.Tokens()+int64(c.Tokens), limit)
 	}
 
 	text := newTextOutput(e.Stdout, c.JSON)
 	clock := newTokenClock(c.Tokens)
 	var bytes []byte
+	ids := make([]int32, 0, c.Tokens)
 	err = g.Generate(e.Context, c.Tokens, func(t int32) (err error) {
 		clock.tick(g)
-		if bytes, err = vocab.Decode(bytes[:0], t); err != nil {
+		if ids = append(ids, t); c.IDs != "" {
+			return nil
+		}
+		if bytes, err = m.decode(bytes[:0], t); err != nil {
 			return err
 		}
 		_, err = text.Write(bytes)
@@ -118,6 +127,9 @@ func (c *Command) Run(e *env.Env) error {
 	times := clock.times(g)
 	if c.Time {
 		times.print(e.Stderr)
+	}
+	if c.IDs != "" {
+		return c.printIDs(e, ids)
 	}
 	if c.JSON {
 		return display.PrintJSON(e.Stdout, Report{text.text(), g.Tokens(), times})

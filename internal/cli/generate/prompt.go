@@ -22,7 +22,11 @@ const promptPiece = 1 << 20
 
 // prefill reads the prompt into the text of g. A prompt of any length takes the memory
 // of a piece and of the model's states.
-func (c *Command) prefill(e *env.Env, g *generate.Generator, m *model.Model[float32], vocab *token.Vocabulary) error {
+func (c *Command) prefill(e *env.Env, g *generate.Generator, m *loaded) error {
+	if m.isFolder || c.IDs != "" {
+		return c.prefillWhole(e, g, m)
+	}
+	vocab := m.vocab
 	in, from, size := io.Reader(bytes.NewReader([]byte(c.Prompt))), "--prompt", int64(len(c.Prompt))
 	switch {
 	case c.PromptFile == "-":
@@ -59,7 +63,7 @@ func (c *Command) prefill(e *env.Env, g *generate.Generator, m *model.Model[floa
 			return env.InputErrorf("%s: %w", from, err)
 		}
 		g.Append(tokens...)
-		if err := c.fits(g, m); err != nil {
+		if err := c.fits(g, m.model); err != nil {
 			return err
 		}
 		before := g.Bytes()
@@ -76,7 +80,7 @@ func (c *Command) prefill(e *env.Env, g *generate.Generator, m *model.Model[floa
 	if p.read == 0 && c.Resume == "" && (c.Prompt != "" || c.PromptFile != "") {
 		return env.InputErrorf("%s: is empty, there is nothing to continue", from)
 	}
-	return c.fits(g, m)
+	return c.fits(g, m.model)
 }
 
 // fits returns an error if the text with its new tokens exceeds learned positions.

@@ -1,0 +1,62 @@
+package encoder
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/farfield-ml/farfield/pretrained"
+)
+
+// folderEncoder makes vectors with a published model.
+type folderEncoder struct {
+	model            *pretrained.Model
+	width, maxTokens int
+	options          pretrained.EmbedOptions
+	readsEmpty       bool // an empty text has tokens
+}
+
+// openFolder opens a folder. It returns an error if the model makes no vectors of texts.
+func openFolder(path string, maxTokens int) (Encoder, error) {
+	m, err := pretrained.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &folderEncoder{model: m, options: pretrained.EmbedOptions{MaxTokens: maxTokens}}
+	// One word tells the width and the bound.
+	v, err := m.EmbedWith(context.Background(), []string{"a"}, f.options)
+	if err != nil {
+		return nil, err
+	}
+	f.width, f.maxTokens = len(v.Rows[0]), v.MaxTokens
+	if maxTokens > 0 && f.maxTokens < maxTokens {
+		return nil, fmt.Errorf("--max-tokens: %d, the model learned %d positions", maxTokens, f.maxTokens)
+	}
+	f.readsEmpty = len(m.Tokenizer().Encode("").IDs) > 0
+	return f, nil
+}
+
+func (f *folderEncoder) Width() int     { return f.width }
+func (f *folderEncoder) MaxTokens() int { return f.maxTokens }
+
+func (f *folderEncoder) Encode(ctx context.Context, texts []string) ([]Encoding, error) {
+	list := make([]Encoding, len(texts))
+	var full []string // texts with tokens
+	var at []int
+	for i, text := range texts {
+		if f.readsEmpty || strings.TrimSpace(text) != "" {
+			full, at = append(full, text), append(at, i)
+		}
+	}
+	if len(full) == 0 {
+		return list, nil
+	}
+	v, err := f.model.EmbedWith(ctx, full, f.options)
+	if err != nil {
+		return nil, err
+	}
+	for i, row := range v.Rows {
+		list[at[i]] = Encoding{Vector: row, IsTruncated: v.MaxTokens > 0 && v.Tokens[i] > v.MaxTokens}
+	}
+	return list, nil
+}

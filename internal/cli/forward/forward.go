@@ -1,0 +1,241 @@
+// Package forward implements the verb forward: all outputs of a published model for
+// token ids or pixels, and the gradients of its weights.
+package forward
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/pretrained"
+)
+
+// Command is the verb forward.
+type Command struct {
+	In        string `arg:"" placeholder:"IN.npz" help:"Arrays to read: input_ids or pixel_values."`
+	Out       string `arg:"" placeholder:"OUT.npz" help:"Arrays to write."`
+	Model     string `required:"" placeholder:"DIR" help:"Folder in the Hugging Face layout."`
+	Grad      bool   `help:"Read do, write the gradient d_NAME of each weight."`
+	Positions string `enum:",interpolate" default:"" placeholder:"WAY" help:"Beyond learned positions: interpolate; without it refuse."`
+}
+
+// Help are examples.
+func (c *Command) Help() string {
+	return "Reads input_ids [B,N] (int64 or int32), attention_mask [B,N] (default 1) and token_type_ids [B,N] (default 0), " +
+		"or pixel_values [B,3,H,W]; an encoder-decoder also reads decoder_input_ids. " +
+		"Writes float32 arrays under the names of transformers, as the family has them: hidden [layers+1,B,N,C], last_hidden_state, logits, " +
+		"pooler_output; of an encoder-decoder encoder_last_hidden_state, decoder_hidden, logits. Rows of masked tokens are 0. " +
+		"With --grad do has the shape of logits, or of last_hidden_state without them; the gradient of sum(out·do) by a weight is d_ and its name in model.safetensors." + flags.JoinExamples(
+		"farfield forward --model MiniLM in.npz out.npz",
+		"farfield forward --model MiniLM --grad in.npz gradients.npz",
+	)
+}
+
+// Run computes the outputs. It returns an error if the model or an array is invalid, or
+// the file cannot be written.
+func (c *Command) Run(e *env.Env) error {
+	if err := env.CheckOutput(c.Out, c.In); err != nil {
+		return env.InputErrorf("OUT: %w", err)
+	}
+	path, err := runs.ResolveModel(c.Model)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	m, err := pretrained.OpenWith(path, pretrained.Options{Positions: c.Positions})
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	in, do, err := c.readInput()
+	if err != nil {
+		return env.InputErrorf("%s: %w", c.In, err)
+	}
+	var list []*array.Array
+	err = e.RunInterruptibly(func() error {
+		list, err = c.compute(e, m, in, do)
+		return err
+	})
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	return atomicfile.Write(c.Out, func(w io.Writer) error { return array.WriteNPZ(w, list) })
+}
+
+// compute returns the outputs, and with --grad the gradients.
+func (c *Command) compute(e *env.Env, m *pretrained.Model, in *pretrained.Input, do *array.Array) ([]*array.Array, error) {
+	if limit := m.Config().Context; in.IDs != nil && limit > 0 && in.N > limit {
+		fmt.Fprintf(e.Notes(), "%d tokens: the model was trained with %d\n", in.N, limit)
+	}
+	out, err := m.Forward(e.Context, in)
+	if err != nil {
+		return nil, err
+	}
+	var list []*array.Array
+	for _, a := range []*array.Array{out.Hidden, out.LastHidden, out.Logits, out.Pooled, out.EncoderLast} {
+		if a != nil {
+			list = append(list, a)
+		}
+	}
+	if do == nil {
+		return list, nil
+	}
+	y := out.Logits
+	if y == nil {
+		y = out.LastHidden
+	}
+	if !slices.Equal(do.Shape, y.Shape) {
+		return nil, fmt.Errorf("do: has the shape %v, %s has %v", do.Shape, y.Name, y.Shape)
+	}
+	x, err := toFloat32(do)
+	if err != nil {
+		return nil, err
+	}
+	grads, err := m.Gradients(e.Context, in, x)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range grads {
+		g.Name = "d_" + g.Name
+	}
+	return append(list, grads...), nil
+}
+
+// readInput reads the arrays of the input.
+func (c *Command) readInput() (in *pretrained.Input, do *array.Array, err error) {
+	z, err := array.OpenNPZ(c.In)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer z.Close()
+	read := func(name string, dims int) (*array.Array, error) {
+		if !slices.Contains(z.Names(), name) {
+			return nil, nil
+		}
+		a, err := z.ReadArray(name)
+		if err == nil && dims > 0 && len(a.Shape) != dims {
+			err = fmt.Errorf("%s: has the shape %v, needs %d dimensions", name, a.Shape, dims)
+		}
+		return a, err
+	}
+	if c.Grad {
+		if do, err = read("do", 0); err != nil {
+			return nil, nil, err
+		}
+		if do == nil {
+			return nil, nil, fmt.Errorf("--grad: the file has no array do")
+		}
+	}
+	pixels, err := read("pixel_values", 4)
+	if err != nil {
+		return nil, nil, err
+	}
+	in = &pretrained.Input{Hidden: true}
+	if pixels != nil {
+		if pixels.Shape[2] != pixels.Shape[3] {
+			return nil, nil, fmt.Errorf("pixel_values: has the shape %v, images are square", pixels.Shape)
+		}
+		in.B = pixels.Shape[0]
+		in.Pixels, err = toFloat32(pixels)
+		return in, do, err
+	}
+	ids, err := read("input_ids", 2)
+	if err != nil {
+		return nil, nil, err
+	}
+	if ids == nil {
+		return nil, nil, fmt.Errorf("has neither input_ids nor pixel_values; there are: %s", display.EscapeAll(z.Names()))
+	}
+	in.B, in.N = ids.Shape[0], ids.Shape[1]
+	if in.IDs, err = toInt32(ids); err != nil {
+		return nil, nil, err
+	}
+	for _, x := range []struct {
+		name string
+		set  func(v []int32)
+	}{
+		{"attention_mask", func(v []int32) {
+			in.Mask = make([]bool, len(v))
+			for i := range v {
+				in.Mask[i] = v[i] != 0
+			}
+		}},
+		{"token_type_ids", func(v []int32) { in.Types = v }},
+	} {
+		a, err := read(x.name, 2)
+		if err != nil {
+			return nil, nil, err
+		}
+		if a == nil {
+			continue
+		}
+		if !slices.Equal(a.Shape, ids.Shape) {
+			return nil, nil, fmt.Errorf("%s: has the shape %v, input_ids %v", x.name, a.Shape, ids.Shape)
+		}
+		v, err := toInt32(a)
+		if err != nil {
+			return nil, nil, err
+		}
+		x.set(v)
+	}
+	target, err := read("decoder_input_ids", 2)
+	if err != nil || target == nil {
+		return in, do, err
+	}
+	if target.Shape[0] != in.B {
+		return nil, nil, fmt.Errorf("decoder_input_ids: has the shape %v, input_ids %v", target.Shape, ids.Shape)
+	}
+	in.DecoderN = target.Shape[1]
+	in.DecoderIDs, err = toInt32(target)
+	return in, do, err
+}
+
+// toInt32 returns the elements of an array of integers or bools.
+func toInt32(a *array.Array) ([]int32, error) {
+	if a.DType == array.Bool {
+		list, err := a.Bool()
+		if err != nil {
+			return nil, err
+		}
+		out := make([]int32, len(list))
+		for i, x := range list {
+			if x {
+				out[i] = 1
+			}
+		}
+		return out, nil
+	}
+	list, err := a.Int64()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]int32, len(list))
+	for i, x := range list {
+		if x < math.MinInt32 || x > math.MaxInt32 {
+			return nil, fmt.Errorf("%s: element %d is %d, beyond int32", a.Name, i, x)
+		}
+		out[i] = int32(x)
+	}
+	return out, nil
+}
+
+// toFloat32 returns the elements of an array of float32, or rounds float64.
+func toFloat32(a *array.Array) ([]float32, error) {
+	if a.DType == array.F4 {
+		return a.Float32()
+	}
+	list, err := a.Float64()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]float32, len(list))
+	for i, x := range list {
+		out[i] = float32(x)
+	}
+	return out, nil
+}
