@@ -94,6 +94,7 @@ var layers = []string{
 	"internal/cli/demo",
 	"internal/cli/embed",
 	"internal/cli/eval",
+	"internal/cli/export",
 	"internal/cli/forward",
 	"internal/cli/generate",
 	"internal/cli/maps",

@@ -21,6 +21,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/embed"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/eval"
+	"github.com/farfield-ml/farfield/internal/cli/export"
 	"github.com/farfield-ml/farfield/internal/cli/forward"
 	"github.com/farfield-ml/farfield/internal/cli/generate"
 	"github.com/farfield-ml/farfield/internal/cli/inspect"
@@ -55,6 +56,7 @@ type verbTable struct {
 	Embed    embed.Command    `cmd:"" group:"Learn" help:"Print a vector for each text."`
 	Search   search.Command   `cmd:"" group:"Learn" help:"Find the vectors that are closest to a text."`
 	Tokenize tokenize.Command `cmd:"" group:"Learn" help:"Print the token ids of each text."`
+	Export   export.Command   `cmd:"" group:"Learn" help:"Write a model for transformers."`
 
 	Maps    maps.Command    `cmd:"" group:"Look" help:"Draw attention maps and print their statistics."`
 	Report  report.Command  `cmd:"" group:"Look" help:"Write a page of a run: curves, configuration, a sample."`

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/array"
+)
+
+// tinyModel is a BERT of random weights in the Hugging Face layout.
+const tinyModel = "../../pretrained/testdata/tiny"
+
+// writeIDs writes a file with the array input_ids [1,4].
+func writeIDs(t *testing.T) string {
+	t.Helper()
+	ids, err := array.New("input_ids", []int64{2, 5, 6, 3}, 1, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "in.npz")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := array.WriteNPZ(f, []*array.Array{ids}); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestForwardWritesTheNamesOfTransformers(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out.npz")
+	works(t, "forward", "--model", tinyModel, writeIDs(t), out)
+	z, err := array.OpenNPZ(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	for _, name := range []string{"hidden", "last_hidden_state"} {
+		if !slices.Contains(z.Names(), name) {
+			t.Errorf("%v lack %s", z.Names(), name)
+		}
+	}
+}
+
+func TestExportedFolderHasTheOutputsAndTheBytesOfTheModel(t *testing.T) {
+	in, dir := writeIDs(t), filepath.Join(t.TempDir(), "copy")
+	works(t, "export", "--model", tinyModel, "--out", dir)
+	before, after := filepath.Join(t.TempDir(), "a.npz"), filepath.Join(t.TempDir(), "b.npz")
+	works(t, "forward", "--model", tinyModel, in, before)
+	works(t, "forward", "--model", dir, in, after)
+	for _, pair := range [][2]string{{before, after}, {filepath.Join(tinyModel, "model.safetensors"), filepath.Join(dir, "model.safetensors")}} {
+		a, err := os.ReadFile(pair[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(pair[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(a, b) {
+			t.Errorf("%s and %s differ", pair[0], pair[1])
+		}
+	}
+	if status, _, errs := command(t, "export", "--model", tinyModel, "--out", dir); status != 2 || !strings.Contains(errs, "--out") {
+		t.Errorf("a folder with files: status %d: %s", status, errs)
+	}
+}
+
+func TestEmbedReadsAPublishedFolder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lines.txt")
+	if err := os.WriteFile(path, []byte("one text\nanother text\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	out := works(t, "embed", "--model", tinyModel, path)
+	if n := strings.Count(out, `"vector":[`); n != 2 {
+		t.Errorf("%d vectors of 2 texts: %s", n, out)
+	}
+}

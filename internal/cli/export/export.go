@@ -1,0 +1,82 @@
+// Package export implements the verb export: a model in the layout that transformers
+// loads.
+package export
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/pretrained"
+	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/tokenizer"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// Command is the verb export.
+type Command struct {
+	Model string `required:"" placeholder:"DIR" help:"Run, checkpoint, or folder in the Hugging Face layout."`
+	Out   string `required:"" short:"o" placeholder:"DIR" help:"New folder to write."`
+}
+
+// Help says what is written.
+func (c *Command) Help() string {
+	return "Writes config.json, model.safetensors and the tokenizer. transformers loads them to the same outputs. " +
+		"Weights of a published model that did not change keep their bytes. A trained model is refused with the name of the field " +
+		"that no family of transformers has: attention other than softmax, for example." + flags.JoinExamples(
+		"farfield export --model run/tickets --out tickets-bert",
+	)
+}
+
+// Run writes the folder. It returns an error if no family has the model, --out is not
+// empty, or a file cannot be written.
+func (c *Command) Run(e *env.Env) error {
+	if list, err := os.ReadDir(c.Out); err == nil && len(list) > 0 {
+		return env.InputErrorf("--out: %s has files, %s among them; name a new folder", c.Out, list[0].Name())
+	}
+	path, err := runs.ResolveModel(c.Model)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	if pretrained.IsFolder(path) {
+		m, err := pretrained.Open(path)
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		if err := m.Save(c.Out); err != nil {
+			return err
+		}
+		fmt.Fprintf(e.Notes(), "%s: %s of %d weights\n", c.Out, m.Family(), m.Model().Params().Size())
+		return nil
+	}
+	m, vocab, err := train.LoadModel(path)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	words, err := vocabularyTokenizer(e, vocab)
+	if err != nil {
+		return err
+	}
+	if err := pretrained.Write(c.Out, m, words); err != nil {
+		return env.MarkInput(err)
+	}
+	if words == nil {
+		fmt.Fprintf(e.Notes(), "%s: no tokenizer.json, the tokens of this model are not of a text that it could read\n", c.Out)
+	}
+	return nil
+}
+
+// vocabularyTokenizer returns the tokenizer with the ids of a vocabulary; nil if there is
+// none.
+func vocabularyTokenizer(e *env.Env, v *token.Vocabulary) (*tokenizer.Tokenizer, error) {
+	switch {
+	case v == nil:
+		return nil, nil
+	case v.Kind() == token.KindBytes:
+		// Byte-level BPE without merges.
+		return tokenizer.Train(e.Context, nil, v.Size())
+	}
+	return v.Tokenizer(), nil
+}
