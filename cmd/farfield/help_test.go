@@ -148,6 +148,11 @@ func TestExamplesRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for _, name := range []string{"MiniLM", "all-MiniLM-L6-v2"} {
+		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(tinyModel)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Chdir(dir)
 	text := strings.Repeat("To be, or not to be, that is the question:\n", 60)
 	for name, content := range map[string]string{"notes.txt": text, "records.jsonl": `{"text":"to be"}` + "\n" + `{"text":"or not"}` + "\n",
@@ -160,6 +165,15 @@ func TestExamplesRun(t *testing.T) {
 		works(t, "train", "--data", "notes.txt", "--out", run, "--preset", "tiny", "--steps", "2", "--context", "32", "--batch", "2", "--sample-tokens", "3", "--quiet")
 	}
 	works(t, "train", "--task", "file", "--data", "labels.csv", "--task-set", "length=8", "--out", "out/labels", "--width", "8", "--heads", "2", "--batch", "2", "--steps", "2", "--quiet")
+	works(t, "train", "--data", "notes.txt", "--out", "run/tickets", "--preset", "tiny", "--steps", "2", "--context", "32", "--batch", "2", "--sample-tokens", "3", "--quiet",
+		"--mechanism", "softmax", "--conv", "0", "--norm", "rms", "--activation", "swiglu")
+	works(t, "export", "--model", "run/tickets", "--out", "SmolLM")
+	if err := os.Rename(writeIDs(t), "in.npz"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(filepath.Join("SmolLM", "tokenizer.json"), "tokenizer.json"); err != nil {
+		t.Fatal(err)
+	}
 	works(t, "embed", "--model", "run/001", "--out", "vectors.npy", "lines.txt")
 	works(t, "embed", "--model", "run/001", "--out", "vectors.jsonl", "records.jsonl")
 	slow := regexp.MustCompile(`^farfield (demo|bench|train|data (fetch|verify|generate)|models fetch|inspect$|plan --plot)|--follow|--images|1000000000|\$|scored.jsonl|out/sounds|fastmax-truncated`)

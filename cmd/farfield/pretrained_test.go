@@ -13,10 +13,14 @@ import (
 // tinyModel is a BERT of random weights in the Hugging Face layout.
 const tinyModel = "../../pretrained/testdata/tiny"
 
-// writeIDs writes a file with the array input_ids [1,4].
+// writeIDs writes a file with the arrays input_ids [1,4] and do [1,4,8].
 func writeIDs(t *testing.T) string {
 	t.Helper()
 	ids, err := array.New("input_ids", []int64{2, 5, 6, 3}, 1, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	do, err := array.New("do", make([]float32, 4*8), 1, 4, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +30,7 @@ func writeIDs(t *testing.T) string {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := array.WriteNPZ(f, []*array.Array{ids}); err != nil {
+	if err := array.WriteNPZ(f, []*array.Array{ids, do}); err != nil {
 		t.Fatal(err)
 	}
 	return path
