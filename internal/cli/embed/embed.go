@@ -22,7 +22,7 @@ import (
 // Command is the verb embed: a vector for each text.
 type Command struct {
 	Files     []string       `arg:"" optional:"" placeholder:"FILE" help:"Texts, one a line, or JSON lines (- for standard input)."`
-	Model     string         `required:"" placeholder:"DIR" help:"Folder of a run (latest checkpoint) or of a checkpoint."`
+	Model     string         `required:"" placeholder:"DIR" help:"Run, checkpoint, published folder, or name of a model."`
 	MaxTokens int            `name:"max-tokens" placeholder:"N" help:"Read the first N tokens of a text (65536, or the context)."`
 	JSONL     *bool          `name:"jsonl" negatable:"" help:"Lines are JSON objects, or texts (by the first line)."`
 	Filter    records.Filter `embed:""`
@@ -31,10 +31,12 @@ type Command struct {
 // Help are examples.
 func (c *Command) Help() string {
 	return "Prints each text, or each record, as a JSON object with its vector; --out FILE.npy or FILE.safetensors writes vectors [texts,width] alone. " +
-		"A vector is the mean of the last layer over the tokens of a text, or the input of a classifier's head. " +
+		"A published model pools and normalises as its folder says, and its vectors find texts about a subject. " +
+		"The vector of a run is the mean of the last layer over the tokens of a text, or the input of a classifier's head. " +
 		"It is not semantic: the model has learned to predict bytes. It tells languages, formats and styles apart, and serves as " +
-		"features for a small classifier; to find texts about a subject use tf-idf, which found 98 % of passages where these vectors found 29 %. " +
+		"features for a small classifier; to find texts about a subject tf-idf found 98 % of passages where these vectors found 29 %. " +
 		"An empty text has the vector null." + flags.JoinExamples(
+		"farfield embed --model all-MiniLM-L6-v2 --out vectors.npy lines.txt",
 		"farfield embed --model run/001 <lines.txt",
 		"farfield embed --model run/001 --out vectors.npy lines.txt",
 		"farfield embed --model run/001 --out vectors.jsonl records.jsonl",
