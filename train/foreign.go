@@ -11,6 +11,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
+// publishedFolder begins the description of a folder that package pretrained reads.
+const publishedFolder = "a Hugging Face folder"
+
 // maxForeignBytes bounds a configuration file of another program.
 const maxForeignBytes = 1 << 20
 
@@ -18,6 +21,9 @@ const maxForeignBytes = 1 << 20
 // format if path is one of them, otherwise nil.
 func CheckForeign(path string) error {
 	if what := describeForeign(path); what != "" {
+		if strings.HasPrefix(what, publishedFolder) {
+			return fmt.Errorf("%s: is %s, and a run is needed here; forward, embed, search, generate, tokenize, export and train --init read such folders", path, what)
+		}
 		return fmt.Errorf("%s: is %s, which this version does not read", path, what)
 	}
 	return nil
@@ -43,7 +49,7 @@ func describeForeign(path string) string {
 	}
 	if isTransformers(filepath.Join(path, configFile)) {
 		files := has(configFile, "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "tokenizer.json")
-		return "a Hugging Face folder (" + strings.Join(files, ", ") + ")"
+		return publishedFolder + " (" + strings.Join(files, ", ") + ")"
 	}
 	for _, k := range []struct{ file, what string }{
 		{"saved_model.pb", "a TensorFlow folder"}, {"params.json", "a Llama folder"}, {"pytorch_model.bin", "a PyTorch folder"},
