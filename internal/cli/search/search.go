@@ -24,7 +24,7 @@ type Command struct {
 	Vectors string   `arg:"" placeholder:"FILE" help:"Vectors that embed wrote: .npy, .safetensors or JSON lines."`
 	Query   []string `arg:"" optional:"" placeholder:"TEXT" help:"Texts to search for, with --model."`
 	Queries string   `placeholder:"FILE" help:"Vectors to search for; with --model, texts, one a line."`
-	Model   string   `placeholder:"DIR" help:"Model that made the vectors: a run or a checkpoint."`
+	Model   string   `placeholder:"DIR" help:"Model of the vectors: run, published folder, or name."`
 	Top     int      `default:"10" placeholder:"N" help:"Rows to find for each query (${default})."`
 	Texts   string   `placeholder:"FILE" help:"File that embed read, to print the text of each row."`
 	JSON    bool     `name:"json" help:"Print a JSON object for each query."`
