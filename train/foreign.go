@@ -1,7 +1,6 @@
 package train
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -9,13 +8,11 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/pretrained"
 )
 
 // publishedFolder begins the description of a folder that package pretrained reads.
 const publishedFolder = "a Hugging Face folder"
-
-// maxForeignBytes bounds a configuration file of another program.
-const maxForeignBytes = 1 << 20
 
 // CheckForeign recognises models of other programs. It returns an error that names the
 // format if path is one of them, otherwise nil.
@@ -47,7 +44,7 @@ func describeForeign(path string) string {
 		}
 		return there
 	}
-	if isTransformers(filepath.Join(path, configFile)) {
+	if pretrained.IsFolder(path) {
 		files := has(configFile, "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "tokenizer.json")
 		return publishedFolder + " (" + strings.Join(files, ", ") + ")"
 	}
@@ -63,17 +60,6 @@ func describeForeign(path string) string {
 		return "a folder of GGUF (" + filepath.Base(list[0]) + ")"
 	}
 	return ""
-}
-
-// isTransformers reports whether a file is a configuration of the library transformers.
-func isTransformers(path string) bool {
-	var c map[string]json.RawMessage
-	if infile.ReadJSON(path, maxForeignBytes, &c) != nil {
-		return false
-	}
-	_, kind := c["model_type"]
-	_, classes := c["architectures"]
-	return kind || classes
 }
 
 // describeForeignFile describes a single file of another program; "" for anything else.

@@ -84,7 +84,7 @@ func loadTokens(dir string, size int) (*task.Tokens, error) {
 
 // openStart reads the model in the folder of a run, a checkpoint or a published model.
 func openStart(dir string) (s startModel, err error) {
-	if isTransformers(filepath.Join(dir, configFile)) {
+	if pretrained.IsFolder(dir) {
 		p, err := pretrained.Open(dir)
 		if err != nil {
 			return s, err
