@@ -67,6 +67,7 @@ var layers = []string{
 	"train",
 	"generate",
 	"score",
+	"internal/sessions",
 	"internal/bench",
 	"report",
 	"internal/record",

@@ -1,0 +1,114 @@
+// Package sessions keeps the states of one decoder for many callers: sessions that
+// survive the process, the prefixes that they share, and a fair queue for the model.
+package sessions
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/model"
+)
+
+// Options holds the model and the limits of a Manager. A limit of 0 is the default.
+type Options struct {
+	Model     *model.Model[float32]
+	Identity  string  // hash of weights, configuration, precision and tokenizer
+	EndTokens []int32 // tokens that end a text
+
+	Store  string // folder of the states; "": memory alone
+	Memory int64  // bytes of states and prefixes in memory (1 GiB)
+	Disk   int64  // bytes of snapshots on disk (8 GiB)
+
+	MaxSessions int   // sessions held (1024)
+	MaxTokens   int64 // tokens of a session (1 << 20)
+	MaxQueue    int   // requests that run or wait (256)
+	MaxBatch    int   // tokens of one packed step (256)
+}
+
+// Defaults of Options.
+const (
+	defaultMemory      = 1 << 30
+	defaultDisk        = 8 << 30
+	defaultMaxSessions = 1024
+	defaultMaxTokens   = 1 << 20
+	defaultMaxQueue    = 256
+	defaultMaxBatch    = 256
+)
+
+// Errors of a Manager, for errors.Is.
+var (
+	ErrUnknown = errors.New("session: unknown id")
+	ErrBusy    = errors.New("session: another request is writing it")
+	ErrForeign = errors.New("snapshot: of another model, tokenizer or precision")
+	ErrFull    = errors.New("full")
+	ErrTooLong = errors.New("too many tokens")
+	ErrDamaged = errors.New("session: its files are damaged")
+	ErrClosed  = errors.New("sessions: closed")
+)
+
+// FieldError is the error of an invalid field of a request.
+type FieldError struct {
+	Field   string
+	Message string
+}
+
+// Error returns the field and the message.
+func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
+
+// fieldErrorf returns a *FieldError.
+func fieldErrorf(field, format string, args ...any) error {
+	return &FieldError{field, fmt.Sprintf(format, args...)}
+}
+
+// Info describes a session.
+type Info struct {
+	ID     string
+	Tokens int64 // acknowledged tokens
+	Bytes  int64 // memory of the state, or size of its snapshot while it is on disk
+}
+
+// Sampling holds the settings for drawing a token from logits.
+type Sampling = generate.Sampling
+
+// Draw describes the tokens to draw. Token i of a request uses random number i of the
+// seed: same session, seed and fields give the same ids.
+type Draw struct {
+	Sampling
+	MaxTokens int // tokens to draw at most
+	StopAtEnd bool
+	// Stop reports whether the drawn ids end the text; nil: never. It runs between two
+	// steps of the model and must be quick. It must not call the Manager.
+	Stop func(ids []int32) bool
+}
+
+// Reasons of the end of a Result.
+const (
+	Length  = "length" // Draw.MaxTokens tokens are drawn
+	Stopped = "stop"   // an end token is drawn, or Draw.Stop reports true
+)
+
+// Result is the outcome of Generate or Complete.
+type Result struct {
+	IDs    []int32 // drawn tokens, with the end token
+	Info   Info
+	Reason string // Length or Stopped
+	Reused int64  // tokens of the prompt whose state was known
+}
+
+// Stats counts what a Manager holds and has done.
+type Stats struct {
+	Sessions    int   // sessions held
+	Running     int   // requests that run or wait
+	StateBytes  int64 // of sessions, in memory
+	PrefixBytes int64 // of prefixes, in memory
+	DiskBytes   int64 // of snapshots on disk
+
+	Rounds       int64 // packed steps
+	TokensRead   int64 // tokens of prompts that went through the model
+	TokensReused int64 // tokens of prompts whose state was known
+	TokensDrawn  int64
+	Replayed     int64 // tokens read a second time, from the log
+	Restored     int64 // states read from disk
+	Damaged      int64 // snapshots refused because of their bytes
+}
