@@ -80,14 +80,14 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	g, err := c.start(m.model)
+	g, err := c.start(m.Model())
 	if err != nil {
 		return env.MarkInput(err)
 	}
 	if err := c.prefill(e, g, m); err != nil {
 		return err
 	}
-	if limit := int64(m.model.Config().Context); m.isFolder && g.Tokens()+int64(c.Tokens) > limit {
+	if limit := int64(m.Config().Context); m.Published() != nil && g.Tokens()+int64(c.Tokens) > limit {
 		fmt.Fprintf(e.Notes(), "the text will have %d tokens: the model was trained with %d\n", g.Tokens()+int64(c.Tokens), limit)
 	}
 
@@ -100,7 +100,7 @@ func (c *Command) Run(e *env.Env) error {
 		if ids = append(ids, t); c.IDs != "" {
 			return nil
 		}
-		if bytes, err = m.decode(bytes[:0], t); err != nil {
+		if bytes, err = m.Bytes(bytes[:0], t); err != nil {
 			return err
 		}
 		_, err = text.Write(bytes)

@@ -11,58 +11,29 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
-	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
-	"github.com/farfield-ml/farfield/token"
-	"github.com/farfield-ml/farfield/tokenizer"
-	"github.com/farfield-ml/farfield/train"
 )
 
-// loaded is a model with its tokens.
-type loaded struct {
-	model    *model.Model[float32]
-	isFolder bool                 // a published model
-	vocab    *token.Vocabulary    // of a run
-	words    *tokenizer.Tokenizer // of a folder; nil: none
-}
-
 // load reads the model. It returns an error if it does not predict tokens.
-func (c *Command) load() (*loaded, error) {
-	path, err := runs.ResolveModel(c.Model)
+func (c *Command) load() (*runs.TextModel, error) {
+	m, err := runs.OpenText(c.Model)
 	if err != nil {
 		return nil, err
 	}
-	if !pretrained.IsFolder(path) {
-		m, vocab, err := train.LoadTextModel(path)
-		return &loaded{model: m, vocab: vocab}, err
-	}
-	p, err := pretrained.Open(path)
-	if err != nil {
+	if err := m.CheckNextTokens(); err != nil {
 		return nil, err
 	}
-	if !p.HasLogits() {
-		return nil, fmt.Errorf("%s: the %s has no head that predicts tokens", path, p.Family())
+	if _, err := m.Vocabulary(); err != nil && c.IDs == "" {
+		return nil, fmt.Errorf("%w; --ids needs none", err)
 	}
-	if p.Tokenizer() == nil && c.IDs == "" {
-		return nil, fmt.Errorf("%w; --ids needs none", p.TokenizerErr())
-	}
-	return &loaded{model: p.Model(), isFolder: true, words: p.Tokenizer()}, nil
-}
-
-// decode appends the bytes of a token to dst.
-func (l *loaded) decode(dst []byte, t int32) ([]byte, error) {
-	if l.words != nil {
-		return append(dst, l.words.Bytes(t)...), nil
-	}
-	return l.vocab.Decode(dst, t)
+	return m, nil
 }
 
 // prefillWhole reads token ids, or a prompt as a whole, into the text of g.
-func (c *Command) prefillWhole(e *env.Env, g *generate.Generator, m *loaded) error {
+func (c *Command) prefillWhole(e *env.Env, g *generate.Generator, m *runs.TextModel) error {
 	var ids []int32
 	var err error
 	if c.IDs != "" {
-		if ids, err = readIDs(c.IDs, m.model.Config().Vocab); err != nil {
+		if ids, err = readIDs(c.IDs, m.Config().Vocab); err != nil {
 			return env.InputErrorf("--ids: %s: %w", c.IDs, err)
 		}
 	} else {
@@ -74,17 +45,15 @@ func (c *Command) prefillWhole(e *env.Env, g *generate.Generator, m *loaded) err
 			}
 			prompt = string(text)
 		}
-		if c.Resume == "" {
-			ids = m.words.Encode(strings.ToValidUTF8(prompt, "\ufffd")).IDs
-		} else {
-			ids = m.words.EncodePlain(strings.ToValidUTF8(prompt, "\ufffd")).IDs
+		if ids, err = m.Encode(prompt, c.Resume == ""); err != nil {
+			return env.MarkInput(err)
 		}
 		if len(ids) == 0 && c.Resume == "" {
 			return env.InputErrorf("--prompt: is empty, and the model has no token that begins a text")
 		}
 	}
 	g.Append(ids...)
-	if err := c.fits(g, m.model); err != nil {
+	if err := c.fits(g, m.Config()); err != nil {
 		return err
 	}
 	return g.Prefill(e.Context)

@@ -22,11 +22,14 @@ const promptPiece = 1 << 20
 
 // prefill reads the prompt into the text of g. A prompt of any length takes the memory
 // of a piece and of the model's states.
-func (c *Command) prefill(e *env.Env, g *generate.Generator, m *loaded) error {
-	if m.isFolder || c.IDs != "" {
+func (c *Command) prefill(e *env.Env, g *generate.Generator, m *runs.TextModel) error {
+	if m.Published() != nil || c.IDs != "" {
 		return c.prefillWhole(e, g, m)
 	}
-	vocab := m.vocab
+	vocab, err := m.Vocabulary()
+	if err != nil {
+		return env.MarkInput(err)
+	}
 	in, from, size := io.Reader(bytes.NewReader([]byte(c.Prompt))), "--prompt", int64(len(c.Prompt))
 	switch {
 	case c.PromptFile == "-":
@@ -63,7 +66,7 @@ func (c *Command) prefill(e *env.Env, g *generate.Generator, m *loaded) error {
 			return env.InputErrorf("%s: %w", from, err)
 		}
 		g.Append(tokens...)
-		if err := c.fits(g, m.model); err != nil {
+		if err := c.fits(g, m.Config()); err != nil {
 			return err
 		}
 		before := g.Bytes()
@@ -80,12 +83,12 @@ func (c *Command) prefill(e *env.Env, g *generate.Generator, m *loaded) error {
 	if p.read == 0 && c.Resume == "" && (c.Prompt != "" || c.PromptFile != "") {
 		return env.InputErrorf("%s: is empty, there is nothing to continue", from)
 	}
-	return c.fits(g, m.model)
+	return c.fits(g, m.Config())
 }
 
 // fits returns an error if the text with its new tokens exceeds learned positions.
-func (c *Command) fits(g *generate.Generator, m *model.Model[float32]) error {
-	if n, limit := g.Tokens()+int64(c.Tokens), int64(m.Config().Context); m.Config().Positions == model.Learned && n > limit {
+func (c *Command) fits(g *generate.Generator, m model.Config) error {
+	if n, limit := g.Tokens()+int64(c.Tokens), int64(m.Context); m.Positions == model.Learned && n > limit {
 		return env.InputErrorf("--tokens: the text would have %d tokens, the model learned %d positions", n, limit)
 	}
 	return nil

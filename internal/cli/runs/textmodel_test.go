@@ -1,0 +1,81 @@
+package runs
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// saveTinyModel saves a decoder of a seed and a vocabulary, and opens it.
+func saveTinyModel(t *testing.T, seed uint64, vocab *token.Vocabulary) *TextModel {
+	t.Helper()
+	m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: vocab.Size(), Layers: 1, Heads: 1, Width: 8, Context: 16,
+		Positions: model.Rotary, Mechanism: "softmax"}, rng.New(seed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "model")
+	if err := train.SaveModel(dir, m, vocab); err != nil {
+		t.Fatal(err)
+	}
+	open, err := OpenText(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open
+}
+
+func TestIdentityChangesWithWeightsAndTokens(t *testing.T) {
+	chars := func(text string) *token.Vocabulary {
+		v, err := token.NewCharVocabulary([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	var list []string
+	for _, m := range []*TextModel{saveTinyModel(t, 1, chars("abc")), saveTinyModel(t, 1, chars("abc")), saveTinyModel(t, 2, chars("abc")), saveTinyModel(t, 1, chars("abd"))} {
+		id, err := m.Identity()
+		if err != nil || len(id) != 64 {
+			t.Fatalf("identity %q, %v", id, err)
+		}
+		list = append(list, id)
+	}
+	if list[0] != list[1] {
+		t.Errorf("equal models have the identities %s and %s", list[0], list[1])
+	}
+	for i, what := range []string{"weights", "vocabularies"} {
+		if list[0] == list[2+i] {
+			t.Errorf("models of other %s have one identity", what)
+		}
+	}
+}
+
+func TestTextModelOfARunEncodesItsVocabulary(t *testing.T) {
+	m := saveTinyModel(t, 1, token.NewByteVocabulary())
+	ids, err := m.Encode("aé", true)
+	if want := []int32{'a', 0xc3, 0xa9}; err != nil || !slices.Equal(ids, want) {
+		t.Fatalf("%v, %v, want %v", ids, err, want)
+	}
+	var back []byte
+	for _, id := range ids {
+		if back, err = m.Bytes(back, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if string(back) != "aé" || m.Family() != "farfield" || len(m.EndTokens()) > 0 || m.ChatTemplate() != "" {
+		t.Errorf("%q, family %s, end tokens %v, template %q", back, m.Family(), m.EndTokens(), m.ChatTemplate())
+	}
+	if _, err := m.Bytes(nil, 256); err == nil || !strings.Contains(err.Error(), "token 256 is not in the vocabulary of 256") {
+		t.Error(err)
+	}
+	if err := m.CheckNextTokens(); err != nil {
+		t.Error(err)
+	}
+}

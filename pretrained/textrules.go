@@ -1,0 +1,145 @@
+package pretrained
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/farfield-ml/farfield/internal/infile"
+)
+
+// Files with rules of texts, beside the tokenizer.
+const (
+	generationFile      = "generation_config.json"
+	tokenizerConfigFile = "tokenizer_config.json"
+	templateFile        = "chat_template.jinja"
+
+	maxTemplate = 1 << 20 // bytes of a chat template
+)
+
+// TextRules are a folder's rules for texts, beside the ids of its tokenizer.
+type TextRules struct {
+	// EndTokens are the ids that end a text. Ids outside the vocabulary are left out.
+	EndTokens []int32
+	// ChatTemplate turns messages into a text, in the language of Jinja; "": none.
+	ChatTemplate string
+	// SpecialTokens maps names such as bos_token to the texts of tokens.
+	SpecialTokens map[string]string
+}
+
+// specialNames are the members of tokenizer_config.json with a special token.
+var specialNames = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
+
+// ReadTextRules reads the rules from config.json and, where they exist,
+// generation_config.json, tokenizer_config.json and chat_template.jinja. It returns an
+// error if a file is too long or malformed.
+func (m *Model) ReadTextRules() (*TextRules, error) {
+	r := &TextRules{SpecialTokens: map[string]string{}}
+	ends, err := m.readEndTokens()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ends {
+		if id >= 0 && id < int64(m.plan.config.Vocab) {
+			r.EndTokens = append(r.EndTokens, int32(id))
+		}
+	}
+	f, err := readFields(filepath.Join(m.dir, tokenizerConfigFile))
+	if err != nil {
+		return nil, err
+	}
+	if f != nil {
+		for _, name := range specialNames {
+			if text := f.specialToken(name); text != "" {
+				r.SpecialTokens[name] = text
+			}
+		}
+		r.ChatTemplate = f.chatTemplate()
+		if f.err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Join(m.dir, tokenizerConfigFile), f.err)
+		}
+	}
+	text, err := infile.ReadBounded(filepath.Join(m.dir, templateFile), maxTemplate)
+	if err == nil {
+		r.ChatTemplate = string(text)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return r, nil
+}
+
+// readEndTokens returns eos_token_id of generation_config.json, without it of config.json.
+func (m *Model) readEndTokens() ([]int64, error) {
+	for _, name := range []string{generationFile, configFile} {
+		path := filepath.Join(m.dir, name)
+		f, err := readFields(path)
+		if err != nil {
+			return nil, err
+		}
+		if f == nil || !f.has("eos_token_id") {
+			continue
+		}
+		var list []int64
+		if f.values["eos_token_id"][0] == '[' {
+			f.decode("eos_token_id", "an integer or a list of them", &list)
+		} else {
+			list = make([]int64, 1)
+			f.decode("eos_token_id", "an integer or a list of them", &list[0])
+		}
+		if f.err != nil {
+			return nil, fmt.Errorf("%s: %w", path, f.err)
+		}
+		return list, nil
+	}
+	return nil, nil
+}
+
+// readFields reads the members of a JSON file; nil without the file.
+func readFields(path string) (*fields, error) {
+	text, err := infile.ReadBounded(path, maxConfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := parseFields(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// specialToken returns the text of a special token: a string, or an object's content.
+func (f *fields) specialToken(name string) string {
+	if f.has(name) && f.values[name][0] == '{' {
+		var o struct {
+			Content string `json:"content"`
+		}
+		f.decode(name, "an object with content", &o)
+		return o.Content
+	}
+	return f.text(name, "")
+}
+
+// chatTemplate returns the template: a string, or the one named default in a list.
+func (f *fields) chatTemplate() string {
+	const name = "chat_template"
+	if !f.has(name) || f.values[name][0] != '[' {
+		return f.text(name, "")
+	}
+	var list []struct {
+		Name     string          `json:"name"`
+		Template json.RawMessage `json:"template"`
+	}
+	f.decode(name, "a string or a list of named templates", &list)
+	for _, t := range list {
+		var text string
+		if t.Name == "default" && json.Unmarshal(t.Template, &text) == nil {
+			return text
+		}
+	}
+	return ""
+}
