@@ -72,6 +72,8 @@ var layers = []string{
 	"report",
 	"internal/record",
 	"internal/lab/reproduce",
+	"client",
+	"internal/serve/web",
 	"",
 	"internal/cli/display",
 	"internal/cli/env",

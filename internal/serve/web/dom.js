@@ -1,0 +1,64 @@
+// Elements by hand: every text is a text node, never markup.
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+function build(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === 'class') node.setAttribute('class', value);
+    else if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? '' : value);
+  }
+  node.append(...children.filter((c) => c !== null && c !== undefined && c !== false));
+  return node;
+}
+
+/** h makes an element of HTML. */
+export const h = (name, attributes, ...children) => build(document.createElement(name), attributes, children);
+
+/** s makes an element of SVG. */
+export const s = (name, attributes, ...children) => build(document.createElementNS(SVG, name), attributes, children);
+
+/** id finds an element of index.html. */
+export const id = (name) => document.getElementById(name);
+
+const group = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
+
+/** count writes a whole number with separators. */
+export const count = (n) => group.format(n);
+
+/** short writes a number in at most four characters: 1.2k, 100k, 3M. */
+export function short(n) {
+  const scale = (x, unit) => (x < 9.95 ? String(Math.round(x * 10) / 10) : String(Math.round(x))) + unit;
+  if (n >= 999.5e6) return scale(n / 1e9, 'G');
+  if (n >= 999.5e3) return scale(n / 1e6, 'M');
+  if (n >= 1e3) return scale(n / 1e3, 'k');
+  return String(Math.round(n * 100) / 100);
+}
+
+/** bytes writes a size: 512 B, 96 KiB, 1.5 GiB. */
+export function bytes(n) {
+  if (n < 1024) return Math.round(n) + ' B';
+  const units = ['KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+  let i = -1;
+  do { n /= 1024; i++; } while (n >= 1023.5 && i < units.length - 1);
+  return (n < 9.95 ? n.toFixed(1).replace(/\.0$/, '') : String(Math.round(n))) + ' ' + units[i];
+}
+
+/** duration writes milliseconds: 0.42 ms, 12 ms, 1.5 s. */
+export function duration(ms) {
+  if (ms >= 995) return (ms / 1000).toFixed(ms < 9950 ? 1 : 0) + ' s';
+  if (ms >= 9.95) return Math.round(ms) + ' ms';
+  return Number(ms.toPrecision(2)) + ' ms';
+}
+
+/** percent writes a share. */
+export const percent = (p) => (p > 0 && p < 0.0005 ? '< 0.1' : (100 * p).toFixed(p >= 0.0995 ? 0 : 1)) + ' %';
+
+/** explain writes an error for a person. */
+export function explain(e) {
+  if (e.name === 'AbortError') return 'Stopped.';
+  const wait = e.retryAfter ? ` Try it after ${e.retryAfter} s.` : '';
+  const message = e.message || String(e);
+  return message.charAt(0).toUpperCase() + message.slice(1) + wait;
+}

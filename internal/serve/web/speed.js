@@ -1,0 +1,135 @@
+// Time over length, measured live. Texts are drawn at random, so that no prefix of
+// them is known to the server.
+
+import { call } from './api.js';
+import { h, id, count, short, duration, explain } from './dom.js';
+import { lineChart } from './chart.js';
+
+const drawn = 8; // tokens by which the time of the next one is measured
+const letters = 'abcdefghijklmnopqrstuvwxyz';
+
+let model, stop = null;
+
+// words are n random words, which have about n tokens or more.
+function words(n) {
+  const list = [];
+  for (let i = 0; i < n; i++) {
+    let word = '';
+    for (let k = 2 + Math.floor(4 * Math.random()); k > 0; k--) word += letters[Math.floor(26 * Math.random())];
+    list.push(word);
+  }
+  return list.join(' ');
+}
+
+// timeSession reads n random ids, then draws. It returns [tokens, ms, ms of a token].
+async function timeSession(n, signal) {
+  const vocab = model.farfield.vocab, low = Math.min(16, vocab >> 2);
+  const ids = Array.from({ length: n }, () => low + Math.floor((vocab - low) * Math.random()));
+  let began = performance.now();
+  const made = await call('POST', '/v1/sessions', { ids }, signal);
+  const reading = performance.now() - began;
+  const path = '/v1/sessions/' + encodeURIComponent(made.id);
+  try {
+    const draw = { max_tokens: 1, temperature: 1, seed: 1 };
+    await call('POST', path + '/generate', draw, signal);
+    began = performance.now();
+    await call('POST', path + '/generate', { ...draw, max_tokens: drawn }, signal);
+    return [made.tokens, reading, (performance.now() - began) / drawn];
+  } finally {
+    await call('DELETE', path).catch(() => {});
+  }
+}
+
+// timeWhole times a model that reads whole texts. It returns [tokens, ms].
+async function timeWhole(n, signal) {
+  const input = words(Math.max(1, Math.round(n / timeWhole.rate)));
+  const began = performance.now();
+  const f = model.farfield;
+  const answer = f.embeds
+    ? await call('POST', '/v1/embeddings', { input, model: model.id, encoding_format: 'float' }, signal)
+    : await call('POST', '/v1/classify', { input, model: model.id }, signal);
+  const ms = performance.now() - began;
+  const tokens = f.embeds ? answer.usage.prompt_tokens : answer.data[0].tokens;
+  if (!answer.data[0].truncated && tokens >= n / 2) timeWhole.rate *= tokens / n;
+  return [tokens, ms];
+}
+timeWhole.rate = 2.5; // tokens of a word; set by what is measured
+
+// exponent is the slope of the last half of log time over log length.
+function exponent(points) {
+  const last = points.slice(Math.floor(points.length / 2)).map(([n, t]) => [Math.log(n), Math.log(t)]);
+  if (last.length < 2) return null;
+  const mx = last.reduce((a, p) => a + p[0], 0) / last.length, my = last.reduce((a, p) => a + p[1], 0) / last.length;
+  const cov = last.reduce((a, p) => a + (p[0] - mx) * (p[1] - my), 0), dev = last.reduce((a, p) => a + (p[0] - mx) ** 2, 0);
+  return dev ? cov / dev : null;
+}
+
+// guide is a line through the first point whose time grows as a power of the length.
+const guide = (points, power, max) => [points[0], [max, points[0][1] * (max / points[0][0]) ** power]];
+
+function plot(host, title, points, max, log) {
+  if (!points.length) return;
+  const n0 = points[0][0], times = points.map((p) => p[1]);
+  const x = { name: 'tokens', log: true, base: 2, min: n0, max: Math.max(max, n0 * 2), format: short };
+  const series = [{ name: title, kind: 'a', points, dots: true }];
+  let y;
+  if (log) {
+    const low = Math.min(...times) / 1.5, high = Math.max(...times) * 4;
+    y = { name: 'time', log: true, base: 10, min: low, max: Math.max(high, low * 100), format: duration };
+    if (points.length > 1) {
+      const top = (p) => p.filter(([, t]) => t <= y.max);
+      const dense = (power) => top(Array.from({ length: 60 }, (_, i) => n0 * (x.max / n0) ** (i / 59)).map((n) => [n, points[0][1] * (n / n0) ** power]));
+      series.unshift({ name: 'linear', kind: 'c', dashed: true, points: guide(points, 1, x.max) }, { name: 'quadratic', kind: 'b', dashed: true, points: dense(2) });
+    }
+  } else y = { name: 'time of a token', max: Math.max(...times) * 1.6, format: duration };
+  lineChart(host, { label: `${title}: ${points.map(([n, t]) => `${count(n)} tokens ${duration(t)}`).join(', ')}`, x, y, series, table: true });
+}
+
+async function measure() {
+  const f = model.farfield, max = Number(id('speed-max').value), status = id('speed-status');
+  const reading = [], next = [];
+  stop = new AbortController();
+  id('speed-start').disabled = true;
+  id('speed-stop').disabled = false;
+  id('decode-card').hidden = !f.has_sessions;
+  const time = f.has_sessions ? timeSession : timeWhole;
+  try {
+    await time(32, stop.signal); // weights come into the caches
+    for (let n = 32; n <= max; n *= 2) {
+      status.textContent = `Measuring ${count(n)} tokens…`;
+      // The least of a few: noise of a machine only adds.
+      const runs = [];
+      for (let i = n <= 1024 ? 3 : 1; i > 0; i--) runs.push(await time(n, stop.signal));
+      const least = runs.reduce((a, b) => (b[1] < a[1] ? b : a));
+      if (reading.length && least[0] <= reading[reading.length - 1][0]) break; // truncated: no text is longer for this model
+      reading.push([least[0], least[1]]);
+      if (f.has_sessions) next.push([least[0], Math.min(...runs.map((r) => r[2]))]);
+      id('speed-result').hidden = false;
+      plot(id('prefill-chart'), 'measured', reading, max, true);
+      if (next.length) plot(id('decode-chart'), 'measured', next, max, false);
+      const e = exponent(reading);
+      if (e !== null) id('prefill-fine').textContent = `Over the longer half, time grows as length to the power of ${e.toFixed(2)}. Both axes are logarithmic; requests and JSON are part of the time.`;
+      if (next.length > 1) id('decode-fine').textContent = `From ${count(next[0][0])} to ${count(next[next.length - 1][0])} tokens: × ${(next[next.length - 1][1] / next[0][1]).toFixed(2)}, with the store's write for each request.`;
+    }
+    status.textContent = `Done: up to ${count(reading[reading.length - 1][0])} tokens.`;
+  } catch (e) {
+    status.textContent = explain(e);
+  }
+  stop = null;
+  id('speed-start').disabled = false;
+  id('speed-stop').disabled = true;
+}
+
+/** startSpeed prepares the view. */
+export function startSpeed(m) {
+  model = m;
+  const context = m.farfield.context || Infinity, room = m.farfield.has_sessions ? drawn + 1 : 0;
+  const lengths = [512, 1024, 2048, 4096, 8192, 16384, 32768, 65536].filter((n) => n + room <= context);
+  if (!lengths.length) lengths.push(2 ** Math.floor(Math.log2(Math.max(32, context - room))));
+  id('speed-max').replaceChildren(...lengths.map((n) => h('option', { value: n, selected: n === lengths[Math.min(3, lengths.length - 1)] }, `${count(n)} tokens`)));
+  id('speed-form').addEventListener('submit', (e) => {
+    e.preventDefault();
+    if (!stop) measure();
+  });
+  id('speed-stop').addEventListener('click', () => stop?.abort());
+}

@@ -1,0 +1,378 @@
+// Sessions: continue a text, fork it, compare both, and the size of the state.
+
+import { call, stream } from './api.js';
+import { h, id, bytes, count, short, explain } from './dom.js';
+import { lineChart } from './chart.js';
+
+// The server keeps ids and states. The text of a session is kept here, in this browser.
+const shelf = 'farfield.texts';
+const maxTexts = 40, maxText = 100000;
+
+function readTexts() {
+  try {
+    return JSON.parse(localStorage.getItem(shelf)) || {};
+  } catch {
+    return {};
+  }
+}
+
+const texts = readTexts(); // id → {parts: [{by, text}], points: [[tokens, bytes]], at}
+
+function keep(sid) {
+  texts[sid].at = Date.now();
+  const ids = Object.keys(texts).sort((a, b) => texts[b].at - texts[a].at);
+  for (const old of ids.slice(maxTexts)) delete texts[old];
+  try {
+    localStorage.setItem(shelf, JSON.stringify(texts));
+  } catch { /* a full shelf: the text is shown until the page is left */ }
+}
+
+const record = (sid) => texts[sid] || (texts[sid] = { parts: [], points: [], at: 0 });
+
+function add(sid, by, text) {
+  const parts = record(sid).parts, last = parts[parts.length - 1];
+  if (last && last.by === by) last.text += text;
+  else parts.push({ by, text });
+  let length = parts.reduce((n, p) => n + p.text.length, 0);
+  while (length > maxText && parts.length > 1) length -= parts.shift().text.length;
+}
+
+let model, panes = [], sessions = [];
+
+const whole = (sid) => (texts[sid] ? texts[sid].parts.map((p) => p.text).join('') : '');
+const named = (sid) => sid.slice(0, 8);
+
+// Pane is a session beside its controls. Without an id it makes one of its first text.
+class Pane {
+  constructor(sid, seed) {
+    this.id = sid || null;
+    this.info = null;
+    this.stop = null;
+    this.build(seed);
+  }
+
+  build(seed) {
+    const uid = 'p' + Math.random().toString(36).slice(2, 8);
+    const field = (name, label, attributes) => {
+      const input = h('input', { id: uid + name, type: 'number', ...attributes });
+      this[name] = input;
+      return h('div', { class: 'field' }, h('label', { for: uid + name }, label), input);
+    };
+    this.title = h('h3', { id: uid + 'title' });
+    this.meta = h('p', { class: 'meta' });
+    this.text = h('div', { class: 'text', role: 'region', tabindex: 0, 'aria-labelledby': uid + 'title' });
+    this.words = h('textarea', { id: uid + 'words', rows: 3, maxlength: 200000 });
+    this.wordsLabel = h('label', { for: uid + 'words' });
+    this.status = h('p', { class: 'fine', role: 'status' });
+    this.go = h('button', { class: 'primary' }, 'Continue');
+    this.halt = h('button', { type: 'button', disabled: true, onclick: () => this.stop?.abort() }, 'Stop');
+    this.forkButton = h('button', { type: 'button', onclick: () => this.fork() }, 'Fork');
+    this.closeButton = h('button', { type: 'button', onclick: () => close(this) }, 'Close');
+    const form = h('form', { class: 'controls' },
+      this.wordsLabel, this.words,
+      h('div', { class: 'fields' },
+        field('tokens', 'New tokens', { min: 1, max: 4096, value: 64, required: true }),
+        field('temperature', 'Temperature', { min: 0, max: 5, step: 0.1, value: 0.8, required: true }),
+        field('seed', 'Seed', { min: 0, max: 2147483647, value: seed, required: true })),
+      h('p', { class: 'row' }, this.go, this.halt, this.forkButton, this.closeButton), this.status);
+    form.addEventListener('submit', (e) => {
+      e.preventDefault();
+      this.run();
+    });
+    form.addEventListener('keydown', (e) => {
+      if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) {
+        e.preventDefault();
+        form.requestSubmit();
+      } else if (e.key === 'Escape' && this.stop) this.stop.abort();
+    });
+    this.node = h('article', { class: 'pane', 'aria-labelledby': uid + 'title' }, h('header', {}, this.title, this.meta), this.text, form);
+  }
+
+  // draw shows the text; what other panes begin with too is dimmed.
+  draw(common) {
+    const at = this.text.scrollHeight - this.text.scrollTop - this.text.clientHeight < 40;
+    const nodes = [];
+    let from = 0;
+    for (const part of record0(this.id).parts) {
+      const cut = Math.min(Math.max((common || 0) - from, 0), part.text.length);
+      if (cut) nodes.push(h('span', { class: part.by + ' common' }, part.text.slice(0, cut)));
+      if (cut < part.text.length) nodes.push(h('span', { class: part.by }, part.text.slice(cut)));
+      from += part.text.length;
+    }
+    if (!nodes.length) nodes.push(h('span', { class: 'empty' }, this.id && this.info?.tokens
+      ? 'The server holds this session. Its text was written in another browser.' : 'Write a beginning below. The model goes on from there.'));
+    this.text.replaceChildren(...nodes);
+    if (at) this.text.scrollTop = this.text.scrollHeight;
+    this.title.textContent = this.id ? 'Session ' + named(this.id) : 'New session';
+    this.meta.textContent = this.info ? `${count(this.info.tokens)} tokens · ${bytes(this.info.bytes)} of state` : '';
+    this.wordsLabel.textContent = this.id ? 'Your next words (may be empty)' : 'Beginning';
+    this.forkButton.disabled = !this.id || !!this.stop || panes.length > 1;
+    this.closeButton.hidden = panes.length < 2;
+  }
+
+  async refresh() {
+    this.info = this.id ? await call('GET', '/v1/sessions/' + encodeURIComponent(this.id)) : null;
+    if (this.info) {
+      const points = record(this.id).points, last = points[points.length - 1];
+      if (!last || last[0] < this.info.tokens) points.push([this.info.tokens, this.info.bytes]);
+      if (points.length > 300) points.splice(1, 1);
+    }
+  }
+
+  // busy switches the controls between waiting and writing.
+  busy(stop) {
+    this.stop = stop;
+    this.go.disabled = !!stop;
+    this.halt.disabled = !stop;
+    this.words.readOnly = !!stop;
+    this.node.setAttribute('aria-busy', stop ? 'true' : 'false');
+  }
+
+  async run() {
+    if (this.stop) return;
+    const words = this.words.value;
+    if (!this.id && !words) {
+      this.status.textContent = 'A new session needs a beginning.';
+      this.words.focus();
+      return;
+    }
+    const stop = new AbortController();
+    this.busy(stop);
+    this.status.textContent = 'Reading…';
+    let drawn = '', n = 0;
+    try {
+      if (!this.id) {
+        const made = await call('POST', '/v1/sessions', { text: words }, stop.signal);
+        this.id = made.id;
+        add(this.id, 'you', words);
+        await this.refresh();
+        open();
+      } else if (words) {
+        await call('POST', `/v1/sessions/${encodeURIComponent(this.id)}/append`, { text: words }, stop.signal);
+        add(this.id, 'you', words);
+      }
+      this.words.value = '';
+      keep(this.id);
+      await this.refresh();
+      render();
+      const parts = record(this.id).parts.length;
+      const began = performance.now();
+      let frame = 0, final = null;
+      const request = { max_tokens: Number(this.tokens.value), temperature: Number(this.temperature.value), seed: Number(this.seed.value), stream: true };
+      await stream(`/v1/sessions/${encodeURIComponent(this.id)}/generate`, request, (event) => {
+        if (event.ids) {
+          final = event;
+          return;
+        }
+        n++;
+        drawn += event.text;
+        add(this.id, 'model', event.text);
+        if (!frame) frame = requestAnimationFrame(() => {
+          frame = 0;
+          render();
+        });
+      }, stop.signal);
+      cancelAnimationFrame(frame);
+      const seconds = (performance.now() - began) / 1000;
+      if (final && final.text !== drawn) this.replace(parts, drawn, final.text);
+      this.status.textContent = `${count(n)} tokens written, ${short(n / seconds)} a second.`;
+    } catch (e) {
+      this.status.textContent = explain(e);
+      if (drawn) await this.settle(drawn);
+    }
+    this.busy(null);
+    if (this.id) {
+      keep(this.id);
+      await this.refresh().catch(() => {});
+    }
+    await list();
+    render();
+  }
+
+  // replace puts the final text where its pieces were.
+  replace(parts, drawn, final) {
+    const all = record(this.id).parts, last = all[all.length - 1];
+    if (last && last.by === 'model' && last.text.endsWith(drawn)) last.text = last.text.slice(0, last.text.length - drawn.length) + final;
+  }
+
+  // settle takes words away that a stopped stream showed and the server did not store.
+  async settle(drawn) {
+    const before = this.info?.tokens;
+    await this.refresh().catch(() => {});
+    if (this.info && this.info.tokens === before) {
+      this.replace(0, drawn, '');
+      this.status.textContent += ' What was not stored is taken away.';
+    }
+  }
+
+  async fork() {
+    try {
+      const made = await call('POST', `/v1/sessions/${encodeURIComponent(this.id)}/fork`);
+      texts[made.id] = JSON.parse(JSON.stringify(record(this.id)));
+      keep(made.id);
+      const other = new Pane(made.id, Number(this.seed.value) + 1);
+      for (const name of ['tokens', 'temperature']) other[name].value = this[name].value;
+      await other.refresh();
+      panes.push(other);
+      open();
+      this.status.textContent = `Forked. ${named(made.id)} begins with the same state.`;
+      await list();
+      other.words.focus();
+    } catch (e) {
+      this.status.textContent = explain(e);
+    }
+  }
+}
+
+const record0 = (sid) => (sid && texts[sid]) || { parts: [], points: [] };
+
+// open writes the sessions that are shown into the address, and draws them.
+function open() {
+  const hash = '#write/' + panes.filter((p) => p.id).map((p) => p.id).join('/');
+  if (location.hash !== hash) history.replaceState(null, '', hash);
+  const nodes = panes.map((p) => p.node), host = id('panes');
+  for (const old of [...host.children]) if (!nodes.includes(old)) old.remove();
+  for (const node of nodes) if (node.parentNode !== host) host.append(node); // the others keep the focus
+  render();
+}
+
+function close(pane) {
+  pane.stop?.abort();
+  panes = panes.filter((p) => p !== pane);
+  open();
+  panes[0].words.focus();
+}
+
+function render() {
+  let common = 0;
+  if (panes.length === 2) {
+    const [a, b] = panes.map((p) => whole(p.id));
+    while (common < a.length && common < b.length && a[common] === b[common]) common++;
+    id('both-note').textContent = common === a.length && common === b.length
+      ? `Both texts are the same: ${count(common)} characters.`
+      : `The first ${count(common)} characters are the same (dimmed).`;
+  }
+  id('both').hidden = panes.length < 2;
+  id('panes').classList.toggle('pair', panes.length === 2);
+  for (const p of panes) p.draw(common);
+  drawState();
+  drawList();
+}
+
+// stateAt is the size of the state after n tokens: measured, or from its last growth.
+function stateAt(points, n) {
+  const last = points[points.length - 1];
+  if (!last) return 0;
+  if (model.farfield.state === 'fixed') return last[1];
+  return last[0] ? (last[1] * n) / last[0] : 0;
+}
+
+function drawState() {
+  const pane = panes.find((p) => p.stop) || panes[panes.length - 1];
+  const f = model.farfield, cache = f.kv_bytes_per_token;
+  const points = pane ? record0(pane.id).points : [];
+  const last = points[points.length - 1];
+  const now = last ? last[0] : 0;
+  id('state-bytes').textContent = last ? bytes(last[1]) : '–';
+  id('state-note').textContent = last ? `after ${count(now)} tokens; a KV cache: ${bytes(cache * now)}` : 'Start a session to measure it.';
+  const far = Math.max(2 * now, last && f.state === 'fixed' ? (2.5 * last[1]) / cache : 0, 256);
+  const series = [{ name: 'KV cache', kind: 'b', points: [[0, 0], ...points.map(([n]) => [n, cache * n]), [far, cache * far]] }];
+  if (last) {
+    series.push({ name: 'this state', kind: 'a', points, dots: points.length < 30 });
+    series.push({ kind: 'a', dashed: true, points: [last, [far, stateAt(points, far)]] });
+  }
+  lineChart(id('state-chart'), {
+    label: `Bytes over tokens. ${last ? `State ${bytes(last[1])}, KV cache ${bytes(cache * now)} at ${count(now)} tokens.` : 'KV cache alone: no session yet.'}`,
+    x: { name: 'tokens', max: far, format: short },
+    y: { name: 'bytes', max: Math.max(cache * far, last ? last[1] * 1.15 : 0), format: bytes, binary: true },
+    series,
+  });
+  const lengths = [1e3, 1e4, 1e5, 1e6].filter((n) => !f.context || n <= f.context);
+  id('state-table').hidden = !last || !lengths.length;
+  id('state-table').tBodies[0].replaceChildren(...lengths.map((n) => h('tr', {}, h('th', { scope: 'row' }, count(n)),
+    h('td', {}, last ? bytes(stateAt(points, n)) : ''), h('td', {}, bytes(cache * n)))));
+  let note = `KV cache: keys and values of a softmax of the same shape in float32, ${bytes(cache)} a token.`;
+  if (last && f.state === 'fixed') note += ` Up to ${count(Math.ceil(last[1] / cache))} tokens it is the smaller one.`;
+  if (last && f.state !== 'fixed') note += ' The state of this model is such a cache, so both grow alike.';
+  id('state-fine').textContent = note;
+}
+
+async function list() {
+  try {
+    sessions = (await call('GET', '/v1/sessions')).data;
+  } catch (e) {
+    id('sessions').replaceChildren(h('li', {}, explain(e)));
+    return;
+  }
+  drawList();
+}
+
+function drawList() {
+  const shown = new Set(panes.map((p) => p.id));
+  const rank = (s) => texts[s.id]?.at || 0;
+  const rows = [...sessions].sort((a, b) => rank(b) - rank(a)).slice(0, 100).map((s) => {
+    const begin = whole(s.id).slice(-60).trim() || 'text of another browser';
+    return h('li', { class: shown.has(s.id) ? 'shown' : null },
+      h('a', { href: '#write/' + s.id, 'aria-current': shown.has(s.id) ? 'true' : null },
+        h('span', { class: 'sid' }, named(s.id)), h('span', { class: 'snip' }, begin), h('span', { class: 'size' }, `${count(s.tokens)} tokens`)),
+      h('button', { type: 'button', class: 'quiet', 'aria-label': 'Delete session ' + named(s.id), onclick: () => remove(s.id) }, 'Delete'));
+  });
+  if (!rows.length) rows.push(h('li', { class: 'fine' }, 'None yet.'));
+  id('sessions').replaceChildren(...rows);
+}
+
+async function remove(sid) {
+  if (!confirm(`Delete session ${named(sid)}? Its state is gone then.`)) return;
+  try {
+    await call('DELETE', '/v1/sessions/' + encodeURIComponent(sid));
+  } catch (e) {
+    if (e.status !== 404) {
+      panes[0].status.textContent = explain(e);
+      return;
+    }
+  }
+  delete texts[sid];
+  localStorage.setItem(shelf, JSON.stringify(texts));
+  panes = panes.filter((p) => p.id !== sid);
+  if (!panes.length) panes = [new Pane(null, 1)];
+  await list();
+  open();
+}
+
+// show opens the sessions of an address such as #write/ID/ID.
+async function show(ids) {
+  const wanted = ids.filter(Boolean).slice(0, 2);
+  if (panes.length && (!wanted.length || wanted.join() === panes.map((p) => p.id).join())) {
+    open();
+    return;
+  }
+  const next = [];
+  let lost = '';
+  for (const sid of wanted) {
+    const pane = new Pane(sid, 1 + next.length);
+    try {
+      await pane.refresh();
+      next.push(pane);
+    } catch (e) {
+      lost = explain(e);
+    }
+  }
+  for (const p of panes) p.stop?.abort();
+  panes = next.length ? next : [new Pane(null, 1)];
+  if (lost) panes[0].status.textContent = lost;
+  open();
+}
+
+/** startWrite prepares the view and returns what shows the sessions of an address. */
+export function startWrite(m) {
+  model = m;
+  id('session-new').addEventListener('click', () => {
+    for (const p of panes) p.stop?.abort();
+    panes = [new Pane(null, 1)];
+    open();
+    panes[0].words.focus();
+  });
+  id('both-continue').addEventListener('click', () => panes.forEach((p) => p.node.querySelector('form').requestSubmit()));
+  list();
+  return show;
+}
