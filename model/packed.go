@@ -18,11 +18,16 @@ type packedModel[T tensor.Float] struct {
 type stepWays[T tensor.Float] struct {
 	blocks []nn.Stepper[T]        // nil: as in a pass
 	first  *nn.FirstLayerCache[T] // nil: as the others
-	places *nn.PositionCache[T]
 }
 
-// fitsRows reports whether a step of the given number of rows may use t.
-func (t *packedModel[T]) fitsRows(rows int) bool { return t.any || rows <= nn.GEMVRows }
+// stepWays returns the forms of a step of the given number of rows.
+func (t *packedModel[T]) stepWays(rows int) stepWays[T] {
+	by := stepWays[T]{first: t.first}
+	if t.any || rows <= nn.GEMVRows {
+		by.blocks = t.blocks
+	}
+	return by
+}
 
 // packModel packs the layers for steps of the given number of rows.
 func (m *Model[T]) packModel(rows int) *packedModel[T] {

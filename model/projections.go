@@ -22,10 +22,9 @@ import (
 type Projections[T tensor.Float] struct {
 	lowerLayers stack[T] // and the layer, which only projects
 	layer       *nn.Attention[T]
-	states      []nn.State[T]
-	convRows    [][]T
-	rotation    int // of the layer
-	ropes       ropes[T]
+	lower       decoding[T] // tokens that were read, in the lower layers
+	rotation    int         // of the layer
+	step        packedStep[T]
 	trace       trace[T]
 
 	shape        stream.Shape
@@ -35,7 +34,6 @@ type Projections[T tensor.Float] struct {
 	read         func(dst []int32) (int, error)
 
 	piece  []int32
-	tokens int64 // that were read
 	sum    uint32
 	window *stream.Window[T] // nil: nowhere
 	filled int               // in it
@@ -71,7 +69,7 @@ func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, 
 	case c.Positions == Learned && n > int64(c.learnedPositions()):
 		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", n, c.learnedPositions())
 	}
-	p := &Projections[T]{lowerLayers: *m.main, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
+	p := &Projections[T]{lowerLayers: *m.main, lower: decoding[T]{batch: 1}, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
 	if c.Positions == Learned {
 		p.maxPositions = int64(c.learnedPositions())
 	}
@@ -81,13 +79,13 @@ func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, 
 	p.lowerLayers.blocks = nil
 	for _, b := range m.main.blocks {
 		if b.conv != nil {
-			p.convRows = append(p.convRows, make([]T, b.conv.PastSize()))
+			p.lower.convRows = append(p.lower.convRows, make([]T, b.conv.PastSize()))
 		}
 		if b.mixer == nn.Mixer[T](a) {
 			b.mixer = projector[T]{a, p.keepCall}
 			b.branch = b.mixer
 			p.lowerLayers.blocks = append(p.lowerLayers.blocks, b)
-			p.states = append(p.states, nil)
+			p.lower.states = append(p.lower.states, nil)
 			break
 		}
 		p.lowerLayers.blocks = append(p.lowerLayers.blocks, b)
@@ -98,7 +96,7 @@ func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, 
 		if err != nil {
 			return nil, err
 		}
-		p.states = append(p.states, state)
+		p.lower.states = append(p.lower.states, state)
 	}
 	p.ids = []stream.Field{{Name: "layer", Value: fmt.Sprint(layer)}, {Name: "weights", Value: m.weightChecksum()}}
 	return p, nil
@@ -156,7 +154,7 @@ func (p *Projections[T]) NewWindow(n int, want stream.Role) *stream.Window[T] {
 // returns their number. It returns an error if read fails, a token is outside the
 // vocabulary, or learned positions run out.
 func (p *Projections[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int, error) {
-	start := p.tokens
+	start := p.lower.tokens
 	w.SetTokens(n)
 	p.window, p.filled = w, 0
 	err := p.runTokens(int64(n))
@@ -164,7 +162,7 @@ func (p *Projections[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int
 	if err != nil {
 		return 0, err
 	}
-	n = int(p.tokens - start)
+	n = int(p.lower.tokens - start)
 	w.SetTokens(n)
 	if w.Call.Rope != nil {
 		w.Call.Rope.Fill(&p.lowerLayers.frequencies[p.rotation], start, n)
@@ -176,11 +174,11 @@ func (p *Projections[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int
 // Skip sends tokens through the lower layers up to token n. It returns an error if
 // their checksum is not sum, or if FillWindow would.
 func (p *Projections[T]) Skip(n int64, sum uint32) error {
-	if err := p.runTokens(n - p.tokens); err != nil {
+	if err := p.runTokens(n - p.lower.tokens); err != nil {
 		return err
 	}
-	if p.tokens != n || p.sum != sum {
-		return &stream.BadInput{Err: fmt.Errorf("input: checksum of the first %d tokens is %08x, the checkpoint has %08x of %d", p.tokens, p.sum, sum, n)}
+	if p.lower.tokens != n || p.sum != sum {
+		return &stream.BadInput{Err: fmt.Errorf("input: checksum of the first %d tokens is %08x, the checkpoint has %08x of %d", p.lower.tokens, p.sum, sum, n)}
 	}
 	return nil
 }
@@ -192,12 +190,13 @@ func (p *Projections[T]) runTokens(n int64) error {
 		if err != nil || size == 0 {
 			return err
 		}
-		in := input[T]{b: 1, n: size, tokens: p.piece}
-		turns := p.ropes.fill(&p.lowerLayers.frequencies, p.tokens, size)
-		if _, err := p.lowerLayers.step(in, p.tokens, p.states, p.convRows, turns, &p.trace, stepWays[T]{}); err != nil {
+		p.step.clear()
+		p.step.add(&p.lower, &p.lowerLayers.frequencies, p.piece, 0, size)
+		p.lowerLayers.step(&p.step, &p.trace, stepWays[T]{})
+		if err := p.step.parts[0].Err; err != nil {
 			return err
 		}
-		p.tokens += int64(size)
+		p.lower.tokens += int64(size)
 		n -= int64(size)
 	}
 	return nil
@@ -217,17 +216,17 @@ func (p *Projections[T]) readTokens(n int) (int, error) {
 			break
 		}
 		if err != nil {
-			return 0, fmt.Errorf("input: token %d: %w", p.tokens+int64(got), err)
+			return 0, fmt.Errorf("input: token %d: %w", p.lower.tokens+int64(got), err)
 		}
 	}
 	p.piece = p.piece[:got]
-	if p.maxPositions > 0 && p.tokens+int64(got) > p.maxPositions {
-		return 0, &stream.BadInput{Err: fmt.Errorf("positions: %d are needed, the learned table has %d", p.tokens+int64(got), p.maxPositions)}
+	if p.maxPositions > 0 && p.lower.tokens+int64(got) > p.maxPositions {
+		return 0, &stream.BadInput{Err: fmt.Errorf("positions: %d are needed, the learned table has %d", p.lower.tokens+int64(got), p.maxPositions)}
 	}
 	var b [4]byte
 	for i, t := range p.piece {
 		if t < 0 || int(t) >= p.vocab {
-			return 0, &stream.BadInput{Err: fmt.Errorf("input: token %d is %d, the vocabulary has %d", p.tokens+int64(i), t, p.vocab)}
+			return 0, &stream.BadInput{Err: fmt.Errorf("input: token %d is %d, the vocabulary has %d", p.lower.tokens+int64(i), t, p.vocab)}
 		}
 		binary.LittleEndian.PutUint32(b[:], uint32(t))
 		p.sum = crc32.Update(p.sum, castagnoli, b[:])

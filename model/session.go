@@ -6,7 +6,6 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -19,18 +18,16 @@ import (
 // (nn.FirstLayerCache). The model's weights must not change while the session is in
 // use. Methods must not run at the same time.
 type Session[T tensor.Float] struct {
-	model    *Model[T]
-	states   []nn.State[T] // of each layer
-	convRows [][]T         // of each convolution, the rows before the next token
-	tokens   int64
-	batch    int
-	frozen   *packedModel[T] // shared with clones
+	decoding[T]
+	model  *Model[T]
+	frozen *packedModel[T] // shared with clones
 
-	ropes  ropes[T] // rotations of the tokens of a piece
-	places nn.PositionCache[T]
 	trace  trace[T]
-	piece  []int32
+	piece  packedStep[T]
 	logits []T
+
+	group *SessionGroup[T] // of the last StepTogether, and its round
+	round uint64
 
 	head   head[T] // of Losses
 	next   targets
@@ -55,8 +52,11 @@ func (c Config) HasSessions() bool {
 
 // NewSession returns a session of batch empty sequences. It returns an error if the
 // configuration has no sessions, batch is out of range, or a mixer has no state.
-func (m *Model[T]) NewSession(batch int) (*Session[T], error) {
-	s, err := m.newSession(batch)
+func (m *Model[T]) NewSession(batch int) (*Session[T], error) { return m.startSession(batch, nil) }
+
+// startSession is NewSession with packed weights; nil: packed for the session.
+func (m *Model[T]) startSession(batch int, frozen *packedModel[T]) (*Session[T], error) {
+	s, err := m.newSession(batch, frozen)
 	if err != nil {
 		return nil, err
 	}
@@ -72,18 +72,29 @@ func (m *Model[T]) NewSession(batch int) (*Session[T], error) {
 	return s, nil
 }
 
-// newSession returns a session without states.
-func (m *Model[T]) newSession(batch int) (*Session[T], error) {
+// checkSessions returns an error if the model has no sessions.
+func (m *Model[T]) checkSessions() error {
 	if m.config.Kind != Decoder {
-		return nil, fmt.Errorf("session: kind is %s, needs %s", m.config.Kind, Decoder)
+		return fmt.Errorf("session: kind is %s, needs %s", m.config.Kind, Decoder)
 	}
 	if !m.config.HasSessions() {
-		return nil, errors.New("session: the model reads numbers, pools, or has units before its head; a session needs tokens and outputs at every position")
+		return errors.New("session: the model reads numbers, pools, or has units before its head; a session needs tokens and outputs at every position")
+	}
+	return nil
+}
+
+// newSession returns a session without states. frozen is nil: packed for the session.
+func (m *Model[T]) newSession(batch int, frozen *packedModel[T]) (*Session[T], error) {
+	if err := m.checkSessions(); err != nil {
+		return nil, err
 	}
 	if batch < 1 || batch > maxSize {
 		return nil, fmt.Errorf("session: batch %d, needs to be from 1 to %d", batch, maxSize)
 	}
-	s := &Session[T]{model: m, batch: batch, frozen: m.packModel(batch)}
+	if frozen == nil {
+		frozen = m.packModel(batch)
+	}
+	s := &Session[T]{decoding: decoding[T]{batch: batch}, model: m, frozen: frozen}
 	s.trace.blocks = m.main.newBlockTraces(false)
 	for i := range m.main.blocks {
 		if c := m.main.blocks[i].conv; c != nil {
@@ -150,6 +161,27 @@ func (s *Session[T]) Losses(dst []float64, tokens, targets []int32, n int) error
 // size tokens, from token i on.
 func (s *Session[T]) eachPiece(tokens []int32, n int, each func(i, size int, y tensor.Mat[T])) error {
 	m := s.model
+	if err := s.checkTokens(tokens, n); err != nil {
+		return err
+	}
+	most := s.pieceSize()
+	for i := 0; i < n; i += most {
+		size := min(most, n-i)
+		s.piece.clear()
+		s.piece.add(&s.decoding, &m.main.frequencies, tokens, i, size)
+		y := m.main.step(&s.piece, &s.trace, s.frozen.stepWays(s.batch*size))
+		if err := s.piece.parts[0].Err; err != nil {
+			return err
+		}
+		s.tokens += int64(size)
+		each(i, size, y)
+	}
+	return nil
+}
+
+// checkTokens returns an error if the session cannot take n tokens of each sequence.
+func (s *Session[T]) checkTokens(tokens []int32, n int) error {
+	m := s.model
 	if n < 1 {
 		return fmt.Errorf("step: %d tokens, needs at least 1", n)
 	}
@@ -159,31 +191,7 @@ func (s *Session[T]) eachPiece(tokens []int32, n int, each func(i, size int, y t
 	if c := int64(m.config.learnedPositions()); m.config.Positions == Learned && s.tokens+int64(n) > c {
 		return fmt.Errorf("positions: %d are needed, the learned table has %d", s.tokens+int64(n), c)
 	}
-	most := s.pieceSize()
-	for i := 0; i < n; i += most {
-		size := min(most, n-i)
-		s.piece = s.piece[:0]
-		for b := range s.batch {
-			s.piece = append(s.piece, tokens[b*n+i:][:size]...)
-		}
-		in := input[T]{b: s.batch, n: size, tokens: s.piece}
-		by := stepWays[T]{first: s.frozen.first, places: &s.places}
-		if s.frozen.fitsRows(s.batch * size) {
-			by.blocks = s.frozen.blocks
-		}
-		y, err := m.main.step(in, s.tokens, s.states, s.convRows, s.nextRotations(size), &s.trace, by)
-		if err != nil {
-			return err
-		}
-		s.tokens += int64(size)
-		each(i, size, y)
-	}
 	return nil
-}
-
-// nextRotations returns the rotations of the next n positions.
-func (s *Session[T]) nextRotations(n int) ropes[T] {
-	return s.ropes.fill(&s.model.main.frequencies, s.tokens, n)
 }
 
 // Batch returns the number of sequences.
@@ -207,7 +215,7 @@ func (s *Session[T]) Bytes() int64 {
 
 // Clone returns an independent session that continues from the same tokens.
 func (s *Session[T]) Clone() *Session[T] {
-	c := &Session[T]{model: s.model, tokens: s.tokens, batch: s.batch, frozen: s.frozen}
+	c := &Session[T]{decoding: decoding[T]{tokens: s.tokens, batch: s.batch}, model: s.model, frozen: s.frozen}
 	c.trace.blocks = s.model.main.newBlockTraces(false)
 	for _, state := range s.states {
 		c.states = append(c.states, state.Clone())

@@ -69,6 +69,11 @@ func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
 // is damaged or of another version, or if the model has another configuration or
 // element type.
 func (m *Model[T]) RestoreSession(data []byte) (*Session[T], error) {
+	return m.restoreSession(data, nil)
+}
+
+// restoreSession is RestoreSession with packed weights; nil: packed for the session.
+func (m *Model[T]) restoreSession(data []byte, frozen *packedModel[T]) (*Session[T], error) {
 	if len(data) < sessionHeader+4 || !bytes.HasPrefix(data, []byte(sessionMagic)) {
 		return nil, errors.New("session: not a snapshot of a session")
 	}
@@ -92,7 +97,7 @@ func (m *Model[T]) RestoreSession(data []byte) (*Session[T], error) {
 	if batch > maxSize || int64(tokens) < 0 {
 		return nil, fmt.Errorf("session: batch %d of %d tokens is not possible", batch, tokens)
 	}
-	s, err := m.newSession(int(batch))
+	s, err := m.newSession(int(batch), frozen)
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,8 @@ type AttentionTrace[T tensor.Float] struct {
 	rawQ, rawK     []T // queries and keys before their norms, where there are any
 	statsQ, statsK []T
 
-	heads headProducts[T] // of a step by heads
+	heads headProducts[T]     // of a step by heads
+	calls []attention.Call[T] // of the parts of a step
 
 	ranks     *comm.Comm         // of the call
 	rankSaved *sequence.Saved[T] // in the place of saved, with ranks

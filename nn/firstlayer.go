@@ -135,39 +135,84 @@ type CachedRows[T tensor.Float] struct {
 // position is beyond the learned table or the state refuses the call.
 func (l *FirstLayerCache[T]) Step(y tensor.Mat[T], r *CachedRows[T], state State[T], s Scope[T], trace Trace[T], frozen Stepper[T]) error {
 	a, tr := l.layer, trace.(*AttentionTrace[T])
-	rows, out := r.X.Rows, l.weights.W.Shape[0]
-	n, wide, narrow := rows/s.B, a.H*a.D, a.Hkv*a.D
-	f := cachedForward[T]{l: l, y: resizeMatrix(&tr.q, rows, out), r: r, n: n}
+	p := StepPart[T]{B: s.B, End: r.X.Rows, Position: r.Start, Positions: r.Positions, Rope: s.Rope}
+	if err := l.setRows(r, &p, tr); err != nil {
+		return err
+	}
+	tr.call = l.partCall(tr, &p, s)
+	a.setDecay(tr, r.X, s.B, packedGate(frozen))
+	o := resizeMatrix(&tr.o, r.X.Rows, a.H*a.D)
+	if err := state.(attentionState[T]).State.Step(a.viewQueries(tr.o, s.B, p.countTokens()), &tr.call); err != nil {
+		return err
+	}
+	l.addOutputs(y, o, frozen)
+	return nil
+}
+
+// StepParts is Step for every part without an error, with the positions of the part. It
+// sets the error of a part where Step returns one. y and r have the rows of all parts.
+func (l *FirstLayerCache[T]) StepParts(y tensor.Mat[T], r *CachedRows[T], parts []StepPart[T], s Scope[T], trace Trace[T], frozen Stepper[T]) {
+	a, tr := l.layer, trace.(*AttentionTrace[T])
+	resizeMatrix(&tr.q, r.X.Rows, l.weights.W.Shape[0])
+	a.setDecay(tr, r.X, 1, packedGate(frozen))
+	calls := tr.partCalls(len(parts))
+	for i := range parts {
+		if p := &parts[i]; p.Err == nil {
+			p.Err = l.setRows(r, p, tr)
+			calls[i] = l.partCall(tr, p, s)
+			if a.Decay != nil {
+				calls[i].LogG = a.partRates(tr, p)
+			}
+		}
+	}
+	o := resizeMatrix(&tr.o, r.X.Rows, a.H*a.D)
+	a.stepStates(parts, tr)
+	l.addOutputs(y, o, frozen)
+}
+
+// setRows sets the queries, keys and values of a part, side by side in the rows of tr.q.
+func (l *FirstLayerCache[T]) setRows(r *CachedRows[T], p *StepPart[T], tr *AttentionTrace[T]) error {
+	out, n := l.weights.W.Shape[0], p.countTokens()
+	all := resizeMatrix(&tr.q, r.X.Rows, out)
+	f := cachedForward[T]{l: l, y: p.Rows(all), tokens: r.Tokens[p.Start:p.End], stats: r.Stats[2*p.Start:], n: n}
 	if l.position != nil {
 		var err error
-		if f.positionTerms, err = r.Positions.termsFrom(l, r.Start, n); err != nil {
+		if f.positionTerms, err = p.Positions.termsFrom(l, p.Position, n); err != nil {
 			return err
 		}
 	}
-	if rows <= normRows {
+	if rows := f.y.Rows; rows <= normRows {
 		f.RunRange(0, rows)
 	} else {
 		par.Run(rows, normRows, 3*moveWork*float64(rows)*float64(out), f)
 	}
-	tr.call = attention.Call[T]{
-		Q: tensor.Split(tr.q, s.B, n, out, 0, a.H, a.D),
-		K: tensor.Split(tr.q, s.B, n, out, wide, a.Hkv, a.D), V: tensor.Split(tr.q, s.B, n, out, wide+narrow, a.Hkv, a.D),
-		Causal: s.Causal, Rope: s.Rope,
+	return nil
+}
+
+// partCall returns the call of a part without its decay, from the rows of tr.q.
+func (l *FirstLayerCache[T]) partCall(tr *AttentionTrace[T], p *StepPart[T], s Scope[T]) attention.Call[T] {
+	a, n, out := l.layer, p.countTokens(), l.weights.W.Shape[0]
+	wide, narrow, rows := a.H*a.D, a.Hkv*a.D, tr.q[p.Start*out:p.End*out]
+	return attention.Call[T]{
+		Q: tensor.Split(rows, p.B, n, out, 0, a.H, a.D),
+		K: tensor.Split(rows, p.B, n, out, wide, a.Hkv, a.D), V: tensor.Split(rows, p.B, n, out, wide+narrow, a.Hkv, a.D),
+		Causal: s.Causal, Rope: p.Rope,
 	}
-	arranged, _ := frozen.(*PackedAttention[T])
-	var gate *PackedLinear[T]
-	if arranged != nil {
-		gate = arranged.gate
-	}
-	a.setDecay(tr, r.X, s.B, gate)
-	o := resizeMatrix(&tr.o, rows, wide)
-	if err := state.(attentionState[T]).State.Step(a.viewQueries(tr.o, s.B, n), &tr.call); err != nil {
-		return err
-	}
-	if arranged != nil {
-		arranged.o.Forward(y, o, true)
+}
+
+// addOutputs adds to y the projection of the outputs o [rows,H·D] of the mechanism.
+func (l *FirstLayerCache[T]) addOutputs(y, o tensor.Mat[T], frozen Stepper[T]) {
+	if packed, is := frozen.(*PackedAttention[T]); is {
+		packed.o.Forward(y, o, true)
 	} else {
-		a.O.Forward(y, o, true)
+		l.layer.O.Forward(y, o, true)
+	}
+}
+
+// packedGate returns the gate of a packed attention; nil for another stepper.
+func packedGate[T tensor.Float](frozen Stepper[T]) *PackedLinear[T] {
+	if packed, is := frozen.(*PackedAttention[T]); is {
+		return packed.gate
 	}
 	return nil
 }
@@ -182,7 +227,8 @@ func (l *FirstLayerCache[T]) StateMemory(state State[T]) []T {
 type cachedForward[T tensor.Float] struct {
 	l             *FirstLayerCache[T]
 	y             tensor.Mat[T]
-	r             *CachedRows[T]
+	tokens        []int32       // [rows]
+	stats         []T           // [2·rows]
 	positionTerms tensor.Mat[T] // [n,out]; no rows: there are none
 	n             int
 }
@@ -191,14 +237,14 @@ func (f *cachedForward[T]) RunRange(i0, i1 int) {
 	t, l := kernel.Active[T](), f.l
 	for i := i0; i < i1; i++ {
 		y := f.y.Row(i)
-		row := l.tokens[int(f.r.Tokens[i])*f.y.Cols:][:f.y.Cols]
+		row := l.tokens[int(f.tokens[i])*f.y.Cols:][:f.y.Cols]
 		if f.positionTerms.Rows > 0 {
 			t.Add(y, row, f.positionTerms.Row(i%f.n))
 			row = y
 		}
 		switch {
 		case l.scaled:
-			t.Scale(y, f.r.Stats[2*i+1], row)
+			t.Scale(y, f.stats[2*i+1], row)
 		case f.positionTerms.Rows == 0:
 			copy(y, row)
 		}

@@ -166,20 +166,15 @@ func (a *PackedAttention[T]) stepHeads(o, x tensor.Mat[T], state State[T], s Sco
 // of state. It returns an error if the state refuses the call.
 func (a *PackedAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	l, tr := a.layer, trace.(*AttentionTrace[T])
-	wide, narrow := l.H*l.D, l.Hkv*l.D
-	q, o := resizeMatrix(&tr.q, x.Rows, wide), resizeMatrix(&tr.o, x.Rows, wide)
-	k, v := resizeMatrix(&tr.k, x.Rows, narrow), resizeMatrix(&tr.v, x.Rows, narrow)
 	if a.byHead && x.Rows == s.B {
+		o := a.resizeRows(x.Rows, tr)
 		if err := a.stepHeads(o, x, state, s, tr); err != nil {
 			return err
 		}
 		a.o.Forward(y, o, true)
 		return nil
 	}
-	a.q.Forward(q, x, false)
-	a.k.Forward(k, x, false)
-	a.v.Forward(v, x, false)
-	l.normaliseHeads(tr, false)
+	o := a.project(x, tr)
 	n := x.Rows / s.B
 	tr.call = attention.Call[T]{
 		Q: l.viewQueries(tr.q, s.B, n), K: l.viewKeys(tr.k, s.B, n), V: l.viewKeys(tr.v, s.B, n),
@@ -191,6 +186,28 @@ func (a *PackedAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T]
 	}
 	a.o.Forward(y, o, true)
 	return nil
+}
+
+// resizeRows makes room in tr for the rows of a step and returns the outputs of the
+// mechanism [rows,H·D].
+func (a *PackedAttention[T]) resizeRows(rows int, tr *AttentionTrace[T]) tensor.Mat[T] {
+	wide, narrow := a.layer.H*a.layer.D, a.layer.Hkv*a.layer.D
+	resizeMatrix(&tr.q, rows, wide)
+	resizeMatrix(&tr.k, rows, narrow)
+	resizeMatrix(&tr.v, rows, narrow)
+	return resizeMatrix(&tr.o, rows, wide)
+}
+
+// project sets the queries, keys and values of tr from x [rows,width], and returns the
+// room of the outputs.
+func (a *PackedAttention[T]) project(x tensor.Mat[T], tr *AttentionTrace[T]) tensor.Mat[T] {
+	wide, narrow := a.layer.H*a.layer.D, a.layer.Hkv*a.layer.D
+	o := a.resizeRows(x.Rows, tr)
+	a.q.Forward(viewMatrix(tr.q, x.Rows, wide), x, false)
+	a.k.Forward(viewMatrix(tr.k, x.Rows, narrow), x, false)
+	a.v.Forward(viewMatrix(tr.v, x.Rows, narrow), x, false)
+	a.layer.normaliseHeads(tr, false)
+	return o
 }
 
 // resizeMatrix resizes data to a matrix, whose contents are not defined.

@@ -1,0 +1,185 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// SessionGroup steps sessions of one model together: their rows share the products with
+// the weights. It packs the weights once for all sessions that it makes. Its memory is
+// kept for the largest step.
+//
+// The model's weights must not change while the group is in use. Methods must not run at
+// the same time, and not beside methods of the sessions that a call names.
+type SessionGroup[T tensor.Float] struct {
+	model  *Model[T]
+	frozen *packedModel[T]
+
+	trace  trace[T]
+	piece  packedStep[T]
+	queue  []groupEntry // steps of the call
+	parts  []int        // queue entries of the parts of piece
+	rows   []T          // [sequences,width] input of the head
+	logits []T          // [sequences,outputs]
+	round  uint64       // of the call
+}
+
+// groupEntry is the progress of a step in a call.
+type groupEntry struct {
+	step   int // its index
+	tokens int // of each sequence
+	begun  int // tokens of each sequence that the session has or the piece
+	row    int // of the head's input; -1: none
+}
+
+// SessionStep is new tokens of a session, and the result of StepTogether.
+type SessionStep[T tensor.Float] struct {
+	Session *Session[T]
+	Tokens  []int32 // [batch·N]: N tokens of each of the session's sequences
+
+	// SkipLogits leaves Logits nil: more tokens of a prompt follow.
+	SkipLogits bool
+
+	Logits []T   // [batch,outputs] after the last token; nil where Err is not
+	Err    error // of Session.Step
+}
+
+// NewSessionGroup returns a group without sessions. It returns an error if the
+// configuration has no sessions.
+func (m *Model[T]) NewSessionGroup() (*SessionGroup[T], error) {
+	if err := m.checkSessions(); err != nil {
+		return nil, err
+	}
+	g := &SessionGroup[T]{model: m, frozen: m.packModel(nn.GEMVRows + 1)} // of any number of rows
+	g.trace.blocks = m.main.newBlockTraces(false)
+	return g, nil
+}
+
+// NewSession returns Model.NewSession with the packed weights of the group. It returns an
+// error where Model.NewSession does.
+func (g *SessionGroup[T]) NewSession(batch int) (*Session[T], error) {
+	return g.model.startSession(batch, g.frozen)
+}
+
+// RestoreSession returns Model.RestoreSession with the packed weights of the group. It
+// returns an error where Model.RestoreSession does.
+func (g *SessionGroup[T]) RestoreSession(data []byte) (*Session[T], error) {
+	return g.model.restoreSession(data, g.frozen)
+}
+
+// StepTogether sets Logits and Err of each step. It has the bits of Session.Step of each
+// session alone. The logits are valid until the next call.
+//
+// Steps may have different numbers of tokens, and their sessions different positions. The
+// error of a step leaves the others as they are. Err is the error of Session.Step, or says
+// that the session is nil, of another model, or in an earlier step of the call. Sessions
+// whose tokens are refused keep their state; after other errors a session must be Reset.
+func (g *SessionGroup[T]) StepTogether(steps []SessionStep[T]) {
+	g.round++
+	g.queue = g.queue[:0]
+	rows := 0
+	for i := range steps {
+		s := &steps[i]
+		s.Logits = nil
+		if s.Err = g.checkStep(s); s.Err != nil {
+			continue
+		}
+		e := groupEntry{step: i, tokens: len(s.Tokens) / s.Session.batch, row: -1}
+		if !s.SkipLogits {
+			e.row, rows = rows, rows+s.Session.batch
+		}
+		g.queue = append(g.queue, e)
+	}
+	last := resizeMatrix(&g.rows, rows, g.model.main.width)
+	clear(last.Data) // rows of steps that fail
+	for g.fillPiece(steps) {
+		y := g.model.main.step(&g.piece, &g.trace, g.frozen.stepWays(len(g.piece.tokens)))
+		for i, entry := range g.parts {
+			g.finishPart(&g.queue[entry], steps, &g.piece.parts[i], y, last)
+		}
+	}
+	g.piece.clear() // of references to sessions
+	g.setLogits(steps, last)
+}
+
+// checkStep returns an error if s cannot take part in the call, and counts its session in.
+func (g *SessionGroup[T]) checkStep(s *SessionStep[T]) error {
+	x := s.Session
+	switch {
+	case x == nil:
+		return errors.New("session: it is nil")
+	case x.model != g.model:
+		return errors.New("session: it is of another model than the group")
+	case len(s.Tokens)%x.batch != 0:
+		return fmt.Errorf("tokens: has %d elements, the session has %d sequences", len(s.Tokens), x.batch)
+	}
+	if err := x.checkTokens(s.Tokens, len(s.Tokens)/x.batch); err != nil {
+		return err
+	}
+	if x.group == g && x.round == g.round {
+		return errors.New("session: it is in an earlier step of the call")
+	}
+	x.group, x.round = g, g.round
+	return nil
+}
+
+// fillPiece puts the next tokens of steps into the piece, in order. It returns false if
+// none are left.
+func (g *SessionGroup[T]) fillPiece(steps []SessionStep[T]) bool {
+	g.piece.clear()
+	g.parts = g.parts[:0]
+	for i := range g.queue {
+		e := &g.queue[i]
+		s := &steps[e.step]
+		if s.Err != nil || e.begun == e.tokens {
+			continue
+		}
+		n := min(e.tokens-e.begun, (stepRows-len(g.piece.tokens))/s.Session.batch)
+		if len(g.parts) == 0 {
+			n = max(n, 1)
+		}
+		if n > 0 {
+			g.piece.add(&s.Session.decoding, &g.model.main.frequencies, s.Tokens, e.begun, n)
+			g.parts = append(g.parts, i)
+			e.begun += n
+		}
+	}
+	return len(g.parts) > 0
+}
+
+// finishPart counts the tokens of a part of the piece, whose outputs are y. It copies its
+// last rows to last if the step is done.
+func (g *SessionGroup[T]) finishPart(e *groupEntry, steps []SessionStep[T], part *nn.StepPart[T], y, last tensor.Mat[T]) {
+	s := &steps[e.step]
+	if s.Err = part.Err; s.Err != nil {
+		return
+	}
+	n := (part.End - part.Start) / part.B
+	s.Session.tokens += int64(n)
+	for b := 0; b < part.B && e.begun == e.tokens && e.row >= 0; b++ {
+		copy(last.Row(e.row+b), y.Row(part.Start+(b+1)*n-1))
+	}
+}
+
+// setLogits sets the logits of steps from the input [sequences,width] of the head.
+func (g *SessionGroup[T]) setLogits(steps []SessionStep[T], last tensor.Mat[T]) {
+	if last.Rows == 0 {
+		return
+	}
+	outputs := g.model.config.outputSize()
+	g.frozen.head.Forward(resizeMatrix(&g.logits, last.Rows, outputs), last, false)
+	for i := range g.queue {
+		e := &g.queue[i]
+		s := &steps[e.step]
+		if s.Err != nil || e.row < 0 {
+			continue
+		}
+		logits := g.logits[e.row*outputs:][:s.Session.batch*outputs]
+		if s.Err = checkFinite("logits", logits, outputs); s.Err == nil {
+			s.Logits = logits
+		}
+	}
+}

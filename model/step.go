@@ -1,0 +1,153 @@
+package model
+
+import (
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// decoding is a stack in the middle of sequences.
+type decoding[T tensor.Float] struct {
+	states   []nn.State[T] // of each mixer
+	convRows [][]T         // of each convolution, the rows before the next token
+	tokens   int64         // of each sequence
+	batch    int           // sequences
+
+	ropes  ropes[T] // rotations of the tokens of a piece
+	places nn.PositionCache[T]
+}
+
+// packedStep is the new tokens of some sessions, in rows one session after another.
+type packedStep[T tensor.Float] struct {
+	tokens   []int32
+	sessions []*decoding[T]
+	parts    []nn.StepPart[T] // of each session
+	ropes    []ropes[T]       // of each session
+}
+
+// clear removes all sessions.
+func (p *packedStep[T]) clear() {
+	clear(p.sessions)
+	clear(p.parts)
+	p.tokens, p.sessions, p.parts, p.ropes = p.tokens[:0], p.sessions[:0], p.parts[:0], p.ropes[:0]
+}
+
+// add adds tokens from ≤ i < from+n of each sequence of s. tokens [batch·N] has all. f are
+// the frequencies of the stack.
+func (p *packedStep[T]) add(s *decoding[T], f *[rotationKinds]attention.Frequencies, tokens []int32, from, n int) {
+	start := len(p.tokens)
+	for b := range s.batch {
+		p.tokens = append(p.tokens, tokens[b*len(tokens)/s.batch+from:][:n]...)
+	}
+	p.sessions = append(p.sessions, s)
+	p.ropes = append(p.ropes, s.ropes.fill(f, s.tokens, n))
+	p.parts = append(p.parts, nn.StepPart[T]{
+		B: s.batch, Start: start, End: len(p.tokens), Position: s.tokens, Positions: &s.places,
+	})
+}
+
+// scope sets the states and rotations of b in each part, and returns the scope of the step.
+// mixer counts the mixers before b.
+func (p *packedStep[T]) scope(b *block[T], mixer int) nn.Scope[T] {
+	for i := range p.parts {
+		x := &p.parts[i]
+		x.Rope = p.ropes[i][b.rotation]
+		if b.mixer != nil {
+			x.State = p.sessions[i].states[mixer]
+		}
+	}
+	return nn.Scope[T]{B: p.parts[0].B, Causal: true, Rope: p.parts[0].Rope}
+}
+
+// embed sets x [rows,width] to the first rows.
+func (p *packedStep[T]) embed(e *embeddingInput[T], x tensor.Mat[T], tr *trace[T]) {
+	for i := range p.parts {
+		part := &p.parts[i]
+		tr.in = input[T]{b: part.B, n: (part.End - part.Start) / part.B, tokens: p.tokens[part.Start:part.End]}
+		part.Err = e.forward(part.Rows(x), &tr.in, part.Position, &tr.entry, false)
+	}
+}
+
+// convolve returns the convolution of y [rows,width] in b. conv counts the convolutions
+// before it.
+func (p *packedStep[T]) convolve(b *block[T], y tensor.Mat[T], conv int, t *blockTrace[T]) tensor.Mat[T] {
+	z := resizeMatrix(&t.z, y.Rows, y.Cols)
+	for i := range p.parts {
+		part := &p.parts[i]
+		b.conv.Forward(part.Rows(z), part.Rows(y), part.B, p.sessions[i].convRows[conv])
+	}
+	return z
+}
+
+// step returns the head's input [rows,width] for the new tokens of p, for the causal mixers
+// of a decoder. It continues the states of the sessions, and sets the error of a part that
+// fails. The other parts do not depend on it. Nothing is saved in tr.
+func (s *stack[T]) step(p *packedStep[T], tr *trace[T], by stepWays[T]) tensor.Mat[T] {
+	rows, w := len(p.tokens), s.width
+	t := tr.blockTrace(0)
+	x := resizeMatrix(&tr.x, rows, w)
+	p.embed(&s.entry, x, tr)
+	y := resizeMatrix(&t.y, rows, w)
+	stats := resizeMatrix(&t.stats, rows, 2).Data
+	mixers, convs := 0, 0
+	for i := range s.blocks {
+		b := &s.blocks[i]
+		scope := p.scope(b, mixers)
+		f := y
+		switch {
+		case s.post:
+			copy(y.Data, x.Data)
+		case !b.parallel:
+			b.norm.Forward(y, x, stats)
+			s.normaliseParallel(i+1, y, x, tr)
+		case b.norm != nil:
+			f = resizeMatrix(&tr.blockTrace(i).y, rows, w)
+		}
+		if b.conv != nil {
+			f = p.convolve(b, y, convs, t)
+			convs++
+		}
+		if b.mixer != nil {
+			mixers++
+		}
+		branch := nn.Stepper[T](b.branch)
+		if by.blocks != nil {
+			branch = by.blocks[i]
+		}
+		if by.first != nil && i == len(s.blocks)-1 && len(p.parts) == 1 {
+			scope.Next = by.first.StateMemory(p.sessions[0].states[0])
+		}
+		s.stepBlock(i, x, f, stats, p, scope, tr, branch, by.first)
+		if len(p.parts) == 1 && p.parts[0].Err != nil {
+			return y
+		}
+		if s.post {
+			b.norm.Forward(x, x, stats)
+		}
+	}
+	s.norm.Forward(y, x, stats)
+	return y
+}
+
+// stepBlock adds to x [rows,width] the output of block i for f [rows,width], by a branch or
+// in the first block by first, if it is not nil. stats are of the norm of f.
+func (s *stack[T]) stepBlock(i int, x, f tensor.Mat[T], stats []T, p *packedStep[T], scope nn.Scope[T], tr *trace[T], branch nn.Stepper[T], first *nn.FirstLayerCache[T]) {
+	to, part := tr.branchTrace(s, i), &p.parts[0]
+	one := len(p.parts) == 1
+	switch {
+	case first != nil && i == 0:
+		tr.cached = nn.CachedRows[T]{Tokens: p.tokens, X: f, Stats: stats}
+		if !one {
+			first.StepParts(x, &tr.cached, p.parts, scope, to, branch)
+		} else if part.Err == nil {
+			tr.cached.Start, tr.cached.Positions = part.Position, part.Positions
+			part.Err = first.Step(x, &tr.cached, part.State, scope, to, branch)
+		}
+	case one && part.Err == nil:
+		part.Err = branch.Step(x, f, part.State, scope, to)
+	case s.blocks[i].byRow:
+		_ = branch.Step(x, f, nil, scope, to) // branches without states return no error
+	case !one:
+		nn.StepParts(branch, x, f, p.parts, scope, to)
+	}
+}

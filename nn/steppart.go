@@ -1,0 +1,131 @@
+package nn
+
+import (
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// StepPart is the rows of one state in a step of several states.
+type StepPart[T tensor.Float] struct {
+	State      State[T]
+	B          int // sequences of the state
+	Start, End int // its rows of the step: Start ≤ row < End
+	Rope       *attention.Rope[T]
+
+	Position  int64             // of the first new token
+	Positions *PositionCache[T] // for FirstLayerCache
+
+	Err error // of the step that failed; later steps leave the part out
+}
+
+// Rows returns the rows of x that belong to p.
+func (p *StepPart[T]) Rows(x tensor.Mat[T]) tensor.Mat[T] { return x.Slice(p.Start, p.End) }
+
+// countTokens returns the number of new tokens of each sequence.
+func (p *StepPart[T]) countTokens() int { return (p.End - p.Start) / p.B }
+
+// scope returns s for the sequences of p alone.
+func (p *StepPart[T]) scope(s Scope[T]) Scope[T] {
+	s.B, s.Rope = p.B, p.Rope
+	return s
+}
+
+// StepParts adds to y [rows,width] the output for x [rows,width], for every part without an
+// error. It sets the error of a part whose state refuses its tokens. The rows of each part
+// have the bits of a Step of that part alone. Packed attention multiplies the rows of all
+// parts at once.
+func StepParts[T tensor.Float](by Stepper[T], y, x tensor.Mat[T], parts []StepPart[T], s Scope[T], tr Trace[T]) {
+	if a, shared := by.(*PackedAttention[T]); shared {
+		a.stepParts(y, x, parts, s, tr.(*AttentionTrace[T]))
+		return
+	}
+	for i := range parts {
+		if p := &parts[i]; p.Err == nil {
+			p.Err = by.Step(p.Rows(y), p.Rows(x), p.State, p.scope(s), tr)
+		}
+	}
+}
+
+// stepParts is StepParts of the layer.
+func (a *PackedAttention[T]) stepParts(y, x tensor.Mat[T], parts []StepPart[T], s Scope[T], tr *AttentionTrace[T]) {
+	a.project(x, tr)
+	a.layer.setDecay(tr, x, 1, a.gate)
+	calls := tr.partCalls(len(parts))
+	for i := range parts {
+		calls[i] = a.layer.partCall(tr, &parts[i], s)
+	}
+	a.layer.stepStates(parts, tr)
+	a.o.Forward(y, viewMatrix(tr.o, x.Rows, a.layer.H*a.layer.D), true)
+}
+
+// partCalls returns the calls of n parts.
+func (tr *AttentionTrace[T]) partCalls(n int) []attention.Call[T] {
+	for len(tr.calls) < n {
+		tr.calls = append(tr.calls, attention.Call[T]{})
+	}
+	return tr.calls[:n]
+}
+
+// partCall returns the call of a part, from the projections of tr.
+func (a *Attention[T]) partCall(tr *AttentionTrace[T], p *StepPart[T], s Scope[T]) attention.Call[T] {
+	n, wide, narrow := p.countTokens(), a.H*a.D, a.Hkv*a.D
+	c := attention.Call[T]{
+		Q:      a.viewQueries(tr.q[p.Start*wide:p.End*wide], p.B, n),
+		K:      a.viewKeys(tr.k[p.Start*narrow:p.End*narrow], p.B, n),
+		V:      a.viewKeys(tr.v[p.Start*narrow:p.End*narrow], p.B, n),
+		Causal: s.Causal, Rope: p.Rope,
+	}
+	if a.Decay != nil {
+		c.LogG = a.partRates(tr, p)
+	}
+	return c
+}
+
+// partRates returns the decay of the keys of a part.
+func (a *Attention[T]) partRates(tr *AttentionTrace[T], p *StepPart[T]) tensor.Heads[T] {
+	return a.viewRates(tr.g[p.Start*a.Hkv:p.End*a.Hkv], p.B, p.countTokens())
+}
+
+// stepStates runs the calls of tr on the states of parts. Parts of many tokens run one
+// after the other, each on all workers. Parts of single tokens run beside each other.
+func (a *Attention[T]) stepStates(parts []StepPart[T], tr *AttentionTrace[T]) {
+	f, work, singles := partSteps[T]{a, parts, tr}, 0.0, false
+	for i := range parts {
+		switch p := &parts[i]; {
+		case p.Err != nil:
+		case p.countTokens() > 1:
+			f.step(i)
+		default:
+			singles = true
+			work += float64(p.State.Bytes()) / 2 // an operation for each two bytes, about
+		}
+	}
+	if singles {
+		par.Run(len(parts), 1, work, f)
+	}
+}
+
+// partSteps steps the states of single tokens.
+type partSteps[T tensor.Float] struct {
+	layer *Attention[T]
+	parts []StepPart[T]
+	tr    *AttentionTrace[T]
+}
+
+func (f *partSteps[T]) RunRange(i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		if f.parts[i].Err == nil && f.parts[i].countTokens() == 1 {
+			f.step(i)
+		}
+	}
+}
+
+// step runs call i.
+func (f *partSteps[T]) step(i int) {
+	p, wide := &f.parts[i], f.layer.H*f.layer.D
+	out := f.layer.viewQueries(f.tr.o[p.Start*wide:p.End*wide], p.B, p.countTokens())
+	if p.Err = p.State.(attentionState[T]).State.Step(out, &f.tr.calls[i]); p.Err != nil {
+		clear(f.tr.o[p.Start*wide : p.End*wide])
+	}
+}
