@@ -34,6 +34,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/report"
 	"github.com/farfield-ml/farfield/internal/cli/score"
 	"github.com/farfield-ml/farfield/internal/cli/search"
+	"github.com/farfield-ml/farfield/internal/cli/serve"
 	"github.com/farfield-ml/farfield/internal/cli/tokenize"
 	"github.com/farfield-ml/farfield/internal/cli/train"
 	"github.com/farfield-ml/farfield/internal/cli/version"
@@ -55,6 +56,7 @@ type verbTable struct {
 	Score    score.Command    `cmd:"" group:"Learn" help:"Print the bits of each line; find surprising lines."`
 	Embed    embed.Command    `cmd:"" group:"Learn" help:"Print a vector for each text."`
 	Search   search.Command   `cmd:"" group:"Learn" help:"Find the vectors that are closest to a text."`
+	Serve    serve.Command    `cmd:"" group:"Learn" help:"Answer HTTP requests with a model; keep its states."`
 	Tokenize tokenize.Command `cmd:"" group:"Learn" help:"Print the token ids of each text."`
 	Export   export.Command   `cmd:"" group:"Learn" help:"Write a model for transformers."`
 

@@ -9,9 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/token"
-	"github.com/farfield-ml/farfield/train"
 )
 
 // Encoder makes vectors of texts. It is safe for concurrent use.
@@ -28,6 +26,7 @@ type Encoder interface {
 // Encoding is the vector of a text.
 type Encoding struct {
 	Vector      []float32 // [width]; nil: the text is empty
+	Tokens      int       // of the text that are read
 	IsTruncated bool      // the text has more tokens than are read
 }
 
@@ -38,17 +37,24 @@ const DefaultTokens = 1 << 16
 // that the model takes, up to DefaultTokens. It returns an error if there is no such
 // model or it takes fewer tokens.
 func Open(path string, maxTokens int) (Encoder, error) {
-	path, err := runs.ResolveModel(path)
+	t, err := runs.OpenText(path)
 	if err != nil {
 		return nil, err
 	}
-	if pretrained.IsFolder(path) {
-		return openFolder(path, maxTokens)
+	return New(t, maxTokens)
+}
+
+// New returns the encoder of an open model, as Open does. It returns an error if the model
+// makes no vectors of texts or takes fewer tokens.
+func New(t *runs.TextModel, maxTokens int) (Encoder, error) {
+	if p := t.Published(); p != nil {
+		return newFolder(p, maxTokens)
 	}
-	m, vocab, err := train.LoadTextModel(path)
+	vocab, err := t.Vocabulary()
 	if err != nil {
 		return nil, err
 	}
+	m := t.Model()
 	r := &runEncoder{vocab: vocab, maxTokens: DefaultTokens, models: make(chan *model.Model[float32], par.Threads())}
 	if config := m.Config(); config.Positions == model.Learned {
 		if r.maxTokens = config.Context; maxTokens > r.maxTokens {
@@ -58,11 +64,14 @@ func Open(path string, maxTokens int) (Encoder, error) {
 	if maxTokens > 0 {
 		r.maxTokens = maxTokens
 	}
-	if _, r.width, err = m.Vectors(nil, &model.Batch{B: 1, N: 1, Tokens: []int32{0}}); err != nil {
-		return nil, err
-	}
 	for range cap(r.models) {
 		r.models <- m.Share()
+	}
+	one := <-r.models
+	_, r.width, err = one.Vectors(nil, &model.Batch{B: 1, N: 1, Tokens: []int32{0}})
+	r.models <- one
+	if err != nil {
+		return nil, err
 	}
 	return r, nil
 }
@@ -102,6 +111,7 @@ func (r *runEncoder) encodeText(x *Encoding, text string) error {
 	if len(tokens) > r.maxTokens {
 		tokens, x.IsTruncated = tokens[:r.maxTokens], true
 	}
+	x.Tokens = len(tokens)
 	m := <-r.models
 	defer func() { r.models <- m }()
 	vector, _, err := m.Vectors(nil, &model.Batch{B: 1, N: len(tokens), Tokens: tokens})

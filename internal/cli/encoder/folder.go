@@ -16,12 +16,8 @@ type folderEncoder struct {
 	readsEmpty       bool // an empty text has tokens
 }
 
-// openFolder opens a folder. It returns an error if the model makes no vectors of texts.
-func openFolder(path string, maxTokens int) (Encoder, error) {
-	m, err := pretrained.Open(path)
-	if err != nil {
-		return nil, err
-	}
+// newFolder returns the encoder of m. It returns an error if m makes no vectors of texts.
+func newFolder(m *pretrained.Model, maxTokens int) (Encoder, error) {
 	f := &folderEncoder{model: m, options: pretrained.EmbedOptions{MaxTokens: maxTokens}}
 	// One word tells the width and the bound.
 	v, err := m.EmbedWith(context.Background(), []string{"a"}, f.options)
@@ -56,7 +52,11 @@ func (f *folderEncoder) Encode(ctx context.Context, texts []string) ([]Encoding,
 		return nil, err
 	}
 	for i, row := range v.Rows {
-		list[at[i]] = Encoding{Vector: row, IsTruncated: v.MaxTokens > 0 && v.Tokens[i] > v.MaxTokens}
+		x := Encoding{Vector: row, Tokens: v.Tokens[i]}
+		if v.MaxTokens > 0 && x.Tokens > v.MaxTokens {
+			x.Tokens, x.IsTruncated = v.MaxTokens, true
+		}
+		list[at[i]] = x
 	}
 	return list, nil
 }

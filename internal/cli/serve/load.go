@@ -1,0 +1,186 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"path/filepath"
+
+	"github.com/farfield-ml/farfield/internal/cli/encoder"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/serve"
+	"github.com/farfield-ml/farfield/internal/sessions"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// opened holds the parts of a model that are closed at the end.
+type opened struct {
+	manager *sessions.Manager // nil: the model has no sessions
+}
+
+// close saves the states. It returns an error if they cannot be saved.
+func (m *opened) close(ctx context.Context) error {
+	if m.manager == nil {
+		return nil
+	}
+	return m.manager.Close(ctx)
+}
+
+// open opens the model and adds its parts to o. It returns an error if the model does
+// nothing that is served.
+func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
+	path, err := runs.ResolveModel(c.Model)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	text, err := runs.OpenText(path)
+	if err != nil {
+		return nil, err
+	}
+	o.Name, o.Tokens = filepath.Base(whole), text
+	if o.Card, err = describeModel(text); err != nil {
+		return nil, err
+	}
+	m := &opened{}
+	encode, err := encoder.New(text, 0)
+	if err == nil {
+		o.Embedder = embedder{encode}
+	}
+	if !pretrained.IsFolder(path) {
+		if p, err := train.OpenPredictor(path); err == nil && p.Kind() == task.Class && p.NeedsLines() {
+			o.Classifier = newClassifier(p)
+		}
+	}
+	if text.CheckNextTokens() == nil && text.Config().HasSessions() {
+		if m.manager, err = c.openSessions(ctx, text); err != nil {
+			return nil, err
+		}
+		o.Sessions = m.manager
+	}
+	if o.Sessions == nil && c.Store != "" {
+		return nil, errors.New("--store: the model has no sessions")
+	}
+	return m, nil
+}
+
+// openSessions opens the sessions of a decoder.
+func (c *Command) openSessions(ctx context.Context, text *runs.TextModel) (*sessions.Manager, error) {
+	memory, err := flags.ParseBytes(c.Memory)
+	if err != nil {
+		return nil, err
+	}
+	disk, err := flags.ParseBytes(c.Disk)
+	if err != nil {
+		return nil, err
+	}
+	identity, err := text.Identity()
+	if err != nil {
+		return nil, err
+	}
+	return sessions.Open(ctx, sessions.Options{
+		Model: text.Model(), Identity: identity, EndTokens: text.EndTokens(),
+		Store: c.Store, Memory: memory, Disk: disk,
+		MaxSessions: int(c.MaxSessions), MaxTokens: int64(c.SessionTokens), MaxQueue: int(c.Queue),
+	})
+}
+
+// describeModel returns the card of a model.
+func describeModel(text *runs.TextModel) (serve.Card, error) {
+	c := text.Config()
+	card := serve.Card{
+		Family: text.Family(), Kind: c.Kind, Layers: c.Layers, Width: c.Width, Heads: c.Heads, HeadWidth: c.HeadWidth,
+		Vocab: c.Vocab, State: "grows",
+	}
+	if card.HeadWidth == 0 && c.Heads > 0 {
+		card.HeadWidth = c.Width / c.Heads
+	}
+	kv := c.KVHeads
+	if kv == 0 {
+		kv = c.Heads
+	}
+	card.KVBytesPerToken = 2 * 4 * int64(c.Layers) * int64(kv) * int64(card.HeadWidth)
+	if c.Positions == model.Learned {
+		card.Context = c.Context
+		if c.PositionTable > 0 {
+			card.Context = c.PositionTable - c.PositionOffset
+		}
+	}
+	mixer, err := c.Mixer()
+	if err != nil {
+		return card, err
+	}
+	isFixed := mixer.Traits().Streaming
+	if len(c.LayerWindows) > 0 && !isFixed {
+		isFixed = true
+		for _, w := range c.LayerWindows {
+			isFixed = isFixed && w > 0
+		}
+	}
+	if isFixed {
+		card.State = "fixed"
+	}
+	return card, nil
+}
+
+// embedder makes vectors with an encoder.
+type embedder struct{ encoder.Encoder }
+
+// Embed returns the vectors of texts. It returns an error if the encoder does.
+func (x embedder) Embed(ctx context.Context, texts []string) ([]serve.Vector, error) {
+	list, err := x.Encode(ctx, texts)
+	if err != nil {
+		return nil, err
+	}
+	vectors := make([]serve.Vector, len(list))
+	for i, v := range list {
+		vectors[i] = serve.Vector{Values: v.Vector, Tokens: v.Tokens, IsTruncated: v.IsTruncated}
+	}
+	return vectors, nil
+}
+
+// classifier predicts classes with the model of a run.
+type classifier struct {
+	free chan *train.Predictor
+	list []string
+}
+
+// newClassifier returns a classifier of p.
+func newClassifier(p *train.Predictor) *classifier {
+	x := &classifier{make(chan *train.Predictor, 1), p.Classes()}
+	x.free <- p
+	return x
+}
+
+// Classes returns the names of the classes.
+func (x *classifier) Classes() []string { return x.list }
+
+// Classify returns the predictions for texts. It returns an error if a text is empty, an
+// output is not finite, or ctx ends.
+func (x *classifier) Classify(ctx context.Context, texts []string) ([]serve.Class, error) {
+	p := <-x.free
+	defer func() { x.free <- p }()
+	list := make([]serve.Class, len(texts))
+	for i, text := range texts {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		r, err := p.Predict([]byte(text))
+		if err != nil {
+			return nil, err
+		}
+		list[i] = serve.Class{Class: r.Class, Probabilities: append([]float64{}, r.Probabilities...)}
+	}
+	return list, nil
+}
+
+// discardLog returns a log of no lines: errors of connections are no results.
+func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }

@@ -1,0 +1,182 @@
+// Package serve implements the verb serve: a model behind HTTP.
+package serve
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/serve"
+)
+
+// Command is the verb serve: it answers HTTP requests with a model.
+type Command struct {
+	Model string   `required:"" placeholder:"DIR" help:"Run, checkpoint, published folder, or name of a model."`
+	Addr  string   `default:"127.0.0.1:8181" placeholder:"ADDR" help:"Address to listen on; port 0: any (${default})."`
+	Store string   `placeholder:"DIR" help:"Folder that keeps sessions (in memory alone)."`
+	Keys  string   `placeholder:"FILE" help:"File of keys, one a line; a request needs one."`
+	Host  []string `placeholder:"NAME" help:"Name of this server in Host headers, besides localhost."`
+
+	Memory        string        `default:"1GiB" placeholder:"BYTES" help:"Memory of states and prefixes (${default})."`
+	Disk          string        `default:"8GiB" placeholder:"BYTES" help:"Size of snapshots in --store (${default})."`
+	MaxSessions   flags.Count   `name:"max-sessions" default:"1024" placeholder:"N" help:"Sessions (${default})."`
+	SessionTokens flags.Count   `name:"session-tokens" default:"1048576" placeholder:"N" help:"Tokens of a session (${default})."`
+	MaxTokens     flags.Count   `name:"max-tokens" default:"65536" placeholder:"N" help:"Tokens of one answer (${default})."`
+	Queue         flags.Count   `default:"256" placeholder:"N" help:"Requests of the model that run or wait (${default})."`
+	Rate          float64       `placeholder:"X" help:"Requests a second of a key or an address; 0: any (0)."`
+	Grace         time.Duration `default:"10s" placeholder:"TIME" help:"Time for running requests after SIGTERM (${default})."`
+}
+
+// Help are examples.
+func (c *Command) Help() string {
+	return "The first line of standard output is \"listening on http://ADDR\". docs/serve.md lists the endpoints: OpenAI's completions, chat and embeddings, " +
+		"sessions that survive a restart, classes and attention maps. GET / is a page. " +
+		"SIGTERM lets running requests end, saves all states and exits with status 0." + flags.JoinExamples(
+		"farfield serve --model run/001",
+		"farfield serve --model SmolLM --store states --addr 127.0.0.1:0",
+		"farfield serve --model all-MiniLM-L6-v2 --addr 0.0.0.0:8181 --keys keys.txt --host search.example.org",
+	)
+}
+
+// headerTime bounds the time of a request's header.
+const headerTime = 10 * time.Second
+
+// idleTime is the time after which a connection without requests is closed.
+const idleTime = 2 * time.Minute
+
+// Run answers requests until the context of e ends. It returns an error if flags, keys or
+// model are invalid, if the address or the store is in use, or if states cannot be saved.
+func (c *Command) Run(e *env.Env) error {
+	o, err := c.options()
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	listener, err := net.Listen("tcp", c.Addr)
+	if err != nil {
+		return env.InputErrorf("--addr: %w", err)
+	}
+	defer listener.Close()
+	m, err := c.open(e.Context, o)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	handler, err := serve.New(*o)
+	if err != nil {
+		return errors.Join(err, m.close(context.Background()))
+	}
+	if at, ok := listener.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() && len(o.Keys) == 0 {
+		fmt.Fprintf(e.Notes(), "%s: other machines may reach this address, and no --keys are given\n", at)
+	}
+	base, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: 1 << 16,
+		BaseContext: func(net.Listener) context.Context { return base },
+		ErrorLog:    discardLog(),
+	}
+	if _, err := fmt.Fprintf(e.Stdout, "listening on http://%s\n", listener.Addr()); err != nil {
+		return errors.Join(err, m.close(context.Background()))
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err = <-failed:
+	case <-e.Context.Done():
+		err = c.stop(handler, server, cancel)
+		<-failed
+	}
+	return errors.Join(err, m.close(context.Background()))
+}
+
+// stop ends the server: it waits --grace for running requests and then cancels them.
+func (c *Command) stop(handler *serve.Server, server *http.Server, cancel func()) error {
+	handler.Stop()
+	grace, stop := context.WithTimeout(context.Background(), c.Grace)
+	defer stop()
+	if err := server.Shutdown(grace); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	cancel()
+	last, stop := context.WithTimeout(context.Background(), endTime)
+	defer stop()
+	if err := server.Shutdown(last); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return server.Close()
+}
+
+// endTime is the time in which cancelled requests end.
+const endTime = 5 * time.Second
+
+// options returns the options that the flags give. It returns an error if a flag or the file
+// of keys is invalid.
+func (c *Command) options() (*serve.Options, error) {
+	if c.Rate < 0 || c.Rate > 0 && c.Rate < 1e-3 {
+		return nil, fmt.Errorf("--rate: %g is neither 0 nor at least 0.001", c.Rate)
+	}
+	if c.Grace < 0 {
+		return nil, fmt.Errorf("--grace: %v is negative", c.Grace)
+	}
+	o := &serve.Options{Hosts: c.Host, MaxTokens: int(c.MaxTokens), Rate: c.Rate}
+	if host, _, err := net.SplitHostPort(c.Addr); err != nil {
+		return nil, fmt.Errorf("--addr: %w", err)
+	} else if _, err := netip.ParseAddr(host); err != nil && host != "" {
+		o.Hosts = append(o.Hosts, host)
+	}
+	if c.Keys == "" {
+		return o, nil
+	}
+	keys, err := readKeys(c.Keys)
+	if err != nil {
+		return nil, fmt.Errorf("--keys: %w", err)
+	}
+	o.Keys = keys
+	return o, nil
+}
+
+// maxKeys bounds the keys of a file.
+const maxKeys = 1000
+
+// readKeys returns the keys of a file, one a line. Empty lines and lines with # are skipped.
+// It returns an error if there is none, or too many, or one has a space or is too short.
+func readKeys(path string) ([]string, error) {
+	f, err := infile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var keys []string
+	lines := bufio.NewScanner(f)
+	for number := 1; lines.Scan(); number++ {
+		key := strings.TrimSpace(lines.Text())
+		if key == "" || key[0] == '#' {
+			continue
+		}
+		switch {
+		case len(key) < minKey || strings.ContainsAny(key, " \t"):
+			return nil, fmt.Errorf("%s: line %d is no key of at least %d characters without spaces", path, number, minKey)
+		case len(keys) == maxKeys:
+			return nil, fmt.Errorf("%s: has more than %d keys", path, maxKeys)
+		}
+		keys = append(keys, key)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("%s: has no key", path)
+	}
+	return keys, nil
+}
+
+// minKey is the number of characters of the shortest key.
+const minKey = 8

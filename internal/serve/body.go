@@ -1,0 +1,164 @@
+package serve
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// bodyTime bounds the time in which a client sends its body, besides a second a megabyte.
+const bodyTime = time.Minute
+
+// readBody reads a body of at most limit bytes. It returns an error if the body is longer, its
+// end is missing, or it takes too long.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if r.ContentLength > limit {
+		return nil, &http.MaxBytesError{Limit: limit}
+	}
+	share := limit
+	if r.ContentLength >= 0 {
+		share = r.ContentLength
+	}
+	if s.bodies.Add(share) > s.o.MaxBodies {
+		s.bodies.Add(-share)
+		return nil, &apiError{Status: http.StatusTooManyRequests, Type: typeLimit, Code: "full", Retry: time.Second,
+			Message: fmt.Sprintf("body: %d bytes are too many beside the bodies of other requests; all may have %d", share, s.o.MaxBodies)}
+	}
+	defer s.bodies.Add(-share)
+	control := http.NewResponseController(w)
+	// A writer without deadlines, as in tests, has no slow clients.
+	_ = control.SetReadDeadline(time.Now().Add(bodyTime + time.Duration(share>>20)*time.Second))
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var long *http.MaxBytesError
+	switch {
+	case errors.As(err, &long):
+		return nil, err
+	case err != nil:
+		return nil, &apiError{Status: http.StatusBadRequest, Type: typeRequest, Code: "body_cut", Message: "body: it ends early: " + err.Error()}
+	}
+	_ = control.SetReadDeadline(time.Time{})
+	return data, nil
+}
+
+// readJSON reads a body into v, the pointer of a struct. An empty body is an object without
+// fields. It returns an error for unknown fields, wrong types and anything behind the object.
+func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, v any) error {
+	data, err := s.readBody(w, r, s.o.MaxBody)
+	if err != nil {
+		return err
+	}
+	return parseJSON(data, v)
+}
+
+// parseJSON is readJSON of a whole body.
+func parseJSON(data []byte, v any) error {
+	data = bytes.TrimSpace(data)
+	if len(data) == 0 {
+		return nil
+	}
+	if data[0] != '{' {
+		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: is no JSON object"}
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return explainJSON(err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: there is more after the JSON object"}
+	}
+	return nil
+}
+
+// explainJSON names the field of an error of package json.
+func explainJSON(err error) error {
+	var known *apiError
+	if errors.As(err, &known) {
+		return known
+	}
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		if kind.Field == "" {
+			return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: fmt.Sprintf("body: is %s, needs an object", kind.Value)}
+		}
+		return badFieldf(jsonPath(kind.Field), "is %s, needs %s", kind.Value, describeType(kind.Type.Kind().String()))
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		name = strings.Trim(name, `"`)
+		e := badFieldf(name, "is no field of this request")
+		e.Code = "unknown_field"
+		return e
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: the JSON object ends early"}
+	}
+	return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: " + strings.TrimPrefix(err.Error(), "json: ")}
+}
+
+// jsonPath returns the path of a field of Go without embedded structs, which JSON does not have.
+func jsonPath(field string) string {
+	names := strings.Split(field, ".")
+	return strings.Join(slices.DeleteFunc(names, func(name string) bool {
+		return name == "textInput" || name == "drawRequest" || name == "sampling"
+	}), ".")
+}
+
+// describeType returns JSON's word for a kind of Go.
+func describeType(kind string) string {
+	switch {
+	case strings.HasPrefix(kind, "int"):
+		return "an integer in its range"
+	case strings.HasPrefix(kind, "uint"):
+		return "an integer of 0 or more in its range"
+	case strings.HasPrefix(kind, "float"):
+		return "a number"
+	case kind == "slice":
+		return "an array"
+	case kind == "bool":
+		return "true or false"
+	case kind == "struct" || kind == "map":
+		return "an object"
+	}
+	return "a " + kind
+}
+
+// parseTexts returns the strings of a field that is a string or an array of strings. It returns
+// an error if the field is missing, empty or neither.
+func parseTexts(param string, data json.RawMessage) ([]string, error) {
+	list, ok := stringsOf(data)
+	switch {
+	case len(data) == 0 || string(data) == "null":
+		return nil, badFieldf(param, "is missing")
+	case !ok:
+		return nil, badFieldf(param, "is neither a string nor an array of strings")
+	case len(list) == 0:
+		return nil, badFieldf(param, "is an empty array")
+	}
+	return list, nil
+}
+
+// stringsOf returns the strings of data, and whether data is a string or an array of strings.
+func stringsOf(data json.RawMessage) ([]string, bool) {
+	var one *string
+	if json.Unmarshal(data, &one) == nil && one != nil {
+		return []string{*one}, true
+	}
+	var list []*string
+	if json.Unmarshal(data, &list) != nil {
+		return nil, false
+	}
+	texts := make([]string, len(list))
+	for i, p := range list {
+		if p == nil {
+			return nil, false
+		}
+		texts[i] = *p
+	}
+	return texts, true
+}

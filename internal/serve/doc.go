@@ -1,0 +1,105 @@
+// Package serve answers HTTP requests with a model: OpenAI's embeddings, completions and chat,
+// sessions whose states are kept, classes and attention maps.
+//
+// A Server is an http.Handler over interfaces, without flags and without files. It reads bounded
+// bodies, refuses unknown fields, and checks Host, Origin and keys. A stream is server-sent events.
+// Its writer waits for a slow client; the model does not.
+package serve
+
+import (
+	"context"
+
+	"github.com/farfield-ml/farfield/internal/sessions"
+)
+
+// Sessions holds the sessions of one decoder, such as *sessions.Manager.
+type Sessions interface {
+	Create(ctx context.Context, ids []int32) (sessions.Info, error)
+	Append(ctx context.Context, id string, ids []int32) (sessions.Info, error)
+	Generate(ctx context.Context, id string, d sessions.Draw, emit func(token int32) error) (sessions.Result, error)
+	Complete(ctx context.Context, ids []int32, d sessions.Draw, emit func(token int32) error) (sessions.Result, error)
+	Fork(ctx context.Context, id string) (sessions.Info, error)
+	Get(id string) (sessions.Info, error)
+	List() []sessions.Info
+	Export(ctx context.Context, id string) ([]byte, error)
+	Import(ctx context.Context, data []byte) (sessions.Info, error)
+	Delete(ctx context.Context, id string) error
+	Stats() sessions.Stats
+}
+
+// Tokens converts text to token ids and back.
+type Tokens interface {
+	// Encode returns the ids of a text, with the special tokens that begin and end a text
+	// if special is set. It returns an error if the text has an unknown character.
+	Encode(text string, special bool) ([]int32, error)
+	// Bytes appends the bytes of a token to dst. A special token has none. It returns an
+	// error if id is outside the vocabulary.
+	Bytes(dst []byte, id int32) ([]byte, error)
+}
+
+// Vector is the vector of a text.
+type Vector struct {
+	Values      []float32 // [width]; nil: the text has no tokens
+	Tokens      int       // of the text that were read
+	IsTruncated bool      // the text has more tokens than are read
+}
+
+// Embedder makes vectors of texts. It is safe for concurrent use.
+type Embedder interface {
+	// Width returns the numbers of a vector.
+	Width() int
+	// Embed returns the vectors of texts. It returns an error if a text cannot be encoded, a
+	// vector is not finite, or ctx ends.
+	Embed(ctx context.Context, texts []string) ([]Vector, error)
+}
+
+// Class is the prediction for a text.
+type Class struct {
+	Class         int
+	Probabilities []float64 // [classes]
+	Tokens        int       // of the text that were read
+	IsTruncated   bool      // the text has more tokens than are read
+}
+
+// Classifier predicts the classes of texts. It is safe for concurrent use.
+type Classifier interface {
+	// Classes returns the names of the classes.
+	Classes() []string
+	// Classify returns the predictions for texts. It returns an error if a text has no
+	// tokens or cannot be encoded, an output is not finite, or ctx ends.
+	Classify(ctx context.Context, texts []string) ([]Class, error)
+}
+
+// Maps holds the attention weights of one layer for a text of N tokens.
+type Maps struct {
+	Layers  int         // that have maps
+	Heads   int         // of the layer
+	Window  int         // distance in tokens that counts as near
+	Weights [][]float32 // [heads][N·N], row by query
+}
+
+// Mapper computes attention maps. It is safe for concurrent use.
+type Mapper interface {
+	// Map returns the maps of layer for ids [N]. It returns an error if the layer does
+	// not exist, an id is outside the vocabulary, or ctx ends.
+	Map(ctx context.Context, ids []int32, layer int) (*Maps, error)
+}
+
+// Card describes the model, as GET /v1/models prints it.
+type Card struct {
+	Family          string   `json:"family"`
+	Kind            string   `json:"kind"`
+	Layers          int      `json:"layers"`
+	Width           int      `json:"width"`
+	Heads           int      `json:"heads"`
+	HeadWidth       int      `json:"head_width"`
+	KVBytesPerToken int64    `json:"kv_bytes_per_token"` // of a softmax cache of this shape in float32
+	State           string   `json:"state"`              // fixed or grows
+	Context         int      `json:"context"`            // tokens that positions allow; 0: no limit
+	Vocab           int      `json:"vocab"`
+	HasSessions     bool     `json:"has_sessions"`
+	HasChat         bool     `json:"has_chat"`
+	Embeds          bool     `json:"embeds"`
+	HasMaps         bool     `json:"has_maps"`
+	Classes         []string `json:"classes"`
+}

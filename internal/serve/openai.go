@@ -1,0 +1,387 @@
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/farfield-ml/farfield/internal/sessions"
+)
+
+// drawRequest holds the fields that completions and chat have in common. Fields that only
+// describe the caller are read and not used.
+type drawRequest struct {
+	Model *string `json:"model"`
+	sampling
+	Seed          *int64          `json:"seed"`
+	Stop          json.RawMessage `json:"stop"`
+	Stream        bool            `json:"stream"`
+	StreamOptions *streamOptions  `json:"stream_options"`
+	MaxTokens     *int            `json:"max_tokens"`
+
+	N                json.RawMessage `json:"n"`
+	LogitBias        json.RawMessage `json:"logit_bias"`
+	Logprobs         json.RawMessage `json:"logprobs"`
+	FrequencyPenalty json.RawMessage `json:"frequency_penalty"`
+	PresencePenalty  json.RawMessage `json:"presence_penalty"`
+
+	User     json.RawMessage `json:"user"`
+	Metadata json.RawMessage `json:"metadata"`
+}
+
+// streamOptions are the choices of a stream.
+type streamOptions struct {
+	IncludeUsage       bool `json:"include_usage"`
+	IncludeObfuscation bool `json:"include_obfuscation"`
+}
+
+// Limits of stops.
+const (
+	maxStops      = 16
+	maxStopLength = 256
+)
+
+// check returns the draw and the stops of a request. It returns an error for an invalid field,
+// and for one that asks for more than there is.
+func (q *drawRequest) check(s *Server) (d sessions.Draw, stops []string, err error) {
+	if err := s.checkModel(q.Model); err != nil {
+		return d, nil, err
+	}
+	if d.Sampling, err = q.sampling.check(); err != nil {
+		return d, nil, err
+	}
+	for _, f := range []struct {
+		name    string
+		value   json.RawMessage
+		neutral []string
+	}{
+		{"n", q.N, []string{"1"}},
+		{"logit_bias", q.LogitBias, []string{"{}"}},
+		{"logprobs", q.Logprobs, []string{"false"}},
+		{"frequency_penalty", q.FrequencyPenalty, []string{"0", "0.0"}},
+		{"presence_penalty", q.PresencePenalty, []string{"0", "0.0"}},
+	} {
+		if err := refuseField(f.name, f.value, f.neutral...); err != nil {
+			return d, nil, err
+		}
+	}
+	if q.StreamOptions != nil && !q.Stream {
+		return d, nil, badFieldf("stream_options", "are given without stream")
+	}
+	if len(q.Stop) > 0 && string(q.Stop) != "null" {
+		if stops, err = parseTexts("stop", q.Stop); err != nil {
+			return d, nil, err
+		}
+		if len(stops) > maxStops {
+			return d, nil, badFieldf("stop", "has %d texts, at most %d", len(stops), maxStops)
+		}
+		for i, stop := range stops {
+			if stop == "" || len(stop) > maxStopLength {
+				return d, nil, badFieldf("stop", "text %d has %d bytes, needs 1 to %d", i, len(stop), maxStopLength)
+			}
+		}
+	}
+	if q.Seed != nil {
+		d.Seed = uint64(*q.Seed)
+	} else {
+		var b [8]byte
+		rand.Read(b[:]) // never fails
+		d.Seed = binary.LittleEndian.Uint64(b[:])
+	}
+	d.StopAtEnd = true
+	return d, stops, nil
+}
+
+// refuseField returns an error unless a field is absent, null or neutral.
+func refuseField(name string, value json.RawMessage, neutral ...string) error {
+	if len(value) == 0 || string(value) == "null" || slices.Contains(neutral, string(value)) {
+		return nil
+	}
+	e := badFieldf(name, "is %.40s, which this server does not support", value)
+	e.Code = "unsupported"
+	return e
+}
+
+// usage counts the tokens of an answer.
+type usage struct {
+	Prompt     int64         `json:"prompt_tokens"`
+	Completion int64         `json:"completion_tokens"`
+	Total      int64         `json:"total_tokens"`
+	Details    *usageDetails `json:"prompt_tokens_details,omitempty"`
+}
+
+// usageDetails counts the tokens of a prompt whose state was known.
+type usageDetails struct {
+	Cached int64 `json:"cached_tokens"`
+}
+
+// newUsage returns the tokens of a prompt and its answer.
+func newUsage(prompt, completion, cached int64) *usage {
+	return &usage{prompt, completion, prompt + completion, &usageDetails{cached}}
+}
+
+// newID returns a random id of 128 bits with a prefix.
+func newID(prefix string) string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	return prefix + hex.EncodeToString(b[:])
+}
+
+// completion is the text that continues one prompt.
+type completion struct {
+	text   string
+	reason string
+	result sessions.Result
+}
+
+// continueText draws tokens after ids and calls emit, unless nil, with each part of their text.
+// The text ends before the first stop.
+func (s *Server) continueText(ctx context.Context, ids []int32, d sessions.Draw, stops []string, emit func(text string) error) (*completion, error) {
+	if len(stops) > 0 {
+		watch := stopText{decoder: textDecoder{tokens: s.o.Tokens}, stops: stops}
+		read := 0
+		d.Stop = func(ids []int32) bool {
+			for ; read < len(ids) && !watch.isEnded; read++ {
+				// An id outside the vocabulary is the error of the text below.
+				_, _ = watch.add(ids[read])
+			}
+			return watch.isEnded
+		}
+	}
+	text := stopText{decoder: textDecoder{tokens: s.o.Tokens}, stops: stops}
+	var whole []byte
+	each := func(part string) error {
+		if part == "" {
+			return nil
+		}
+		if emit != nil {
+			return emit(part)
+		}
+		whole = append(whole, part...)
+		return nil
+	}
+	result, err := streamTokens(ctx, func(ctx context.Context, emit func(int32) error) (sessions.Result, error) {
+		return s.o.Sessions.Complete(ctx, ids, d, emit)
+	}, func(id int32) error {
+		part, err := text.add(id)
+		if err != nil {
+			return err
+		}
+		return each(part)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := each(text.end()); err != nil {
+		return nil, err
+	}
+	return &completion{string(whole), result.Reason, result}, nil
+}
+
+// completionRequest is the body of /v1/completions.
+type completionRequest struct {
+	drawRequest
+	Prompt json.RawMessage `json:"prompt"`
+	Echo   json.RawMessage `json:"echo"`
+	BestOf json.RawMessage `json:"best_of"`
+	Suffix json.RawMessage `json:"suffix"`
+}
+
+// completionAnswer is the answer of /v1/completions, or an event of its stream.
+type completionAnswer struct {
+	ID      string             `json:"id"`
+	Object  string             `json:"object"`
+	Created int64              `json:"created"`
+	Model   string             `json:"model"`
+	Choices []completionChoice `json:"choices"`
+	Usage   *usage             `json:"usage,omitempty"`
+}
+
+type completionChoice struct {
+	Text     string  `json:"text"`
+	Index    int     `json:"index"`
+	Logprobs *string `json:"logprobs"` // always null
+	Reason   *string `json:"finish_reason"`
+}
+
+// parsePrompts returns the ids of a prompt: of a string or ids, or of several. It returns an
+// error if data is none of these, or if there are more than MaxTexts.
+func (s *Server) parsePrompts(data json.RawMessage) ([][]int32, error) {
+	if len(data) == 0 || string(data) == "null" {
+		return nil, badFieldf("prompt", "is missing")
+	}
+	list, ok := stringsOf(data)
+	var prompts [][]int32
+	for i, text := range list {
+		ids, err := s.o.Tokens.Encode(text, true)
+		if err != nil {
+			return nil, badFieldf("prompt", "text %d: %v", i, err)
+		}
+		prompts = append(prompts, ids)
+	}
+	var one []int32
+	switch {
+	case ok && len(list) > 0:
+	case json.Unmarshal(data, &one) == nil && len(one) > 0:
+		prompts = [][]int32{one}
+	case json.Unmarshal(data, &prompts) == nil && len(prompts) > 0:
+	default:
+		return nil, badFieldf("prompt", "is neither a string, nor ids, nor a filled array of them")
+	}
+	if len(prompts) > s.o.MaxTexts {
+		return nil, badFieldf("prompt", "has %d texts, at most %d", len(prompts), s.o.MaxTexts)
+	}
+	for i, ids := range prompts {
+		if len(ids) == 0 {
+			return nil, badFieldf("prompt", "text %d is empty, and the model has no token that begins a text", i)
+		}
+	}
+	return prompts, nil
+}
+
+// complete answers /v1/completions.
+func (s *Server) complete(w http.ResponseWriter, r *http.Request) error {
+	if err := s.checkSessions(); err != nil {
+		return err
+	}
+	var q completionRequest
+	if err := s.readJSON(w, r, &q); err != nil {
+		return err
+	}
+	d, stops, err := q.check(s)
+	if err != nil {
+		return err
+	}
+	if d.MaxTokens, err = s.checkMaxTokens("max_tokens", q.MaxTokens, defaultTokens); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name    string
+		value   json.RawMessage
+		neutral string
+	}{{"echo", q.Echo, "false"}, {"best_of", q.BestOf, "1"}, {"suffix", q.Suffix, `""`}} {
+		if err := refuseField(f.name, f.value, f.neutral); err != nil {
+			return err
+		}
+	}
+	prompts, err := s.parsePrompts(q.Prompt)
+	if err != nil {
+		return err
+	}
+	answer := completionAnswer{ID: newID("cmpl-"), Object: "text_completion", Created: s.o.Clock().Unix(), Model: s.o.Name}
+	if q.Stream {
+		return s.streamCompletion(w, r, &q, answer, prompts, d, stops)
+	}
+	answer.Choices = make([]completionChoice, len(prompts))
+	list, err := s.completeAll(r.Context(), prompts, d, stops)
+	if err != nil {
+		return err
+	}
+	var read, drawn, reused int64
+	for i, c := range list {
+		answer.Choices[i] = completionChoice{Text: c.text, Index: i, Reason: &c.reason}
+		read, drawn, reused = read+int64(len(prompts[i])), drawn+int64(len(c.result.IDs)), reused+c.result.Reused
+	}
+	answer.Usage = newUsage(read, drawn, reused)
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// maxPrompts is the number of prompts of a request that are continued at a time.
+const maxPrompts = 8
+
+// completeAll continues prompts. It returns the first error.
+func (s *Server) completeAll(ctx context.Context, prompts [][]int32, d sessions.Draw, stops []string) ([]*completion, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	list := make([]*completion, len(prompts))
+	var wait sync.WaitGroup
+	var once sync.Once
+	var first error
+	places := make(chan struct{}, maxPrompts)
+	for i, ids := range prompts {
+		places <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-places }()
+			c, err := s.continueText(ctx, ids, d, stops, nil)
+			if err != nil {
+				once.Do(func() { first = err })
+				cancel()
+			}
+			list[i] = c
+		})
+	}
+	wait.Wait()
+	return list, first
+}
+
+// streamCompletion sends the parts of one prompt's continuation.
+func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, q *completionRequest, answer completionAnswer, prompts [][]int32, d sessions.Draw, stops []string) error {
+	if len(prompts) > 1 {
+		return badFieldf("stream", "is of one prompt, there are %d", len(prompts))
+	}
+	return s.sendStream(w, func(e *events) error {
+		c, err := s.continueText(r.Context(), prompts[0], d, stops, func(text string) error {
+			answer.Choices = []completionChoice{{Text: text}}
+			return e.send(answer)
+		})
+		if err != nil {
+			return err
+		}
+		answer.Choices = []completionChoice{{Reason: &c.reason}}
+		if err := e.send(answer); err != nil || q.StreamOptions == nil || !q.StreamOptions.IncludeUsage {
+			return err
+		}
+		answer.Choices = []completionChoice{}
+		answer.Usage = newUsage(int64(len(prompts[0])), int64(len(c.result.IDs)), c.result.Reused)
+		return e.send(answer)
+	})
+}
+
+// listModels answers /v1/models.
+func (s *Server) listModels(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []modelObject{s.modelObject()}})
+}
+
+// describeModel answers /v1/models/{id}.
+func (s *Server) describeModel(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	if err := s.checkModel(&id); err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, s.modelObject())
+}
+
+// modelObject is the JSON of the model.
+type modelObject struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	Owner   string `json:"owned_by"`
+	Card    Card   `json:"farfield"`
+}
+
+// modelObject returns the JSON of the model.
+func (s *Server) modelObject() modelObject {
+	c := s.o.Card
+	c.HasSessions, c.HasChat = s.o.Sessions != nil, s.o.Chat != nil
+	c.Embeds, c.HasMaps = s.o.Embedder != nil, s.o.Mapper != nil
+	c.Classes = []string{}
+	if s.o.Classifier != nil {
+		c.Classes = s.o.Classifier.Classes()
+	}
+	return modelObject{s.o.Name, "model", s.started.Unix(), "farfield", c}
+}
+
+// fieldName returns the name of element i of a field.
+func fieldName(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
+
+// completeChat answers /v1/chat/completions.
+func (s *Server) completeChat(http.ResponseWriter, *http.Request) error {
+	return s.refuseModel("has no chat template")
+}

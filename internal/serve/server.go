@@ -1,0 +1,243 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/chat"
+)
+
+// Options configures a Server. Fields that are nil have no endpoints.
+type Options struct {
+	Name string // of the model
+	Card Card
+
+	Tokens     Tokens
+	Sessions   Sessions
+	Chat       *chat.Template
+	Embedder   Embedder
+	Classifier Classifier
+	Mapper     Mapper
+	Page       http.Handler // at /
+
+	Keys  []string // a request needs one; nil: none is needed
+	Hosts []string // names that a Host header may have, besides localhost and addresses
+
+	MaxBody     int64   // bytes of a body; 0: 8 MiB
+	MaxBodies   int64   // bytes of all bodies that are being read; 0: 256 MiB
+	MaxImport   int64   // bytes of an imported snapshot; 0: 1 GiB
+	MaxTokens   int     // tokens of one answer; 0: 65536
+	MaxTexts    int     // texts of a request; 0: 2048
+	MaxRequests int     // requests at a time; 0: 512
+	Rate        float64 // requests a second of a key, or of an address where there are no keys; 0: no limit
+	Burst       int     // requests at once under Rate; 0: one second's
+
+	WriteTime time.Duration    // in which a client reads a part of an answer; 0: 30 s
+	Clock     func() time.Time // nil: time.Now
+}
+
+// Server is the http.Handler of a model.
+type Server struct {
+	o       Options
+	mux     *http.ServeMux
+	started time.Time
+	metrics *metrics
+	rates   *rates
+	keys    [][32]byte
+	compute chan struct{} // a place for each request that computes without a session
+
+	running  atomic.Int64
+	bodies   atomic.Int64 // bytes of bodies that are being read
+	stopping atomic.Bool
+}
+
+// route is an endpoint.
+type route struct {
+	method, path string
+	handle       func(w http.ResponseWriter, r *http.Request) error
+	isOpen       bool // needs no key
+}
+
+// New returns a server. It returns an error if an option is invalid.
+func New(o Options) (*Server, error) {
+	for name, v := range map[string]int64{"MaxBody": o.MaxBody, "MaxBodies": o.MaxBodies, "MaxImport": o.MaxImport, "MaxTokens": int64(o.MaxTokens),
+		"MaxTexts": int64(o.MaxTexts), "MaxRequests": int64(o.MaxRequests), "Burst": int64(o.Burst), "WriteTime": int64(o.WriteTime)} {
+		if v < 0 {
+			return nil, fmt.Errorf("serve: %s: %d is negative", name, v)
+		}
+	}
+	if !(o.Rate >= 0) {
+		return nil, fmt.Errorf("serve: Rate: %v is negative", o.Rate)
+	}
+	if o.Sessions != nil && o.Tokens == nil {
+		return nil, errors.New("serve: Tokens: is nil beside Sessions")
+	}
+	setDefault(&o.MaxBody, 8<<20)
+	setDefault(&o.MaxBodies, 256<<20)
+	o.MaxBodies = max(o.MaxBodies, o.MaxBody, o.MaxImport)
+	setDefault(&o.MaxImport, 1<<30)
+	o.MaxBodies = max(o.MaxBodies, o.MaxImport)
+	setDefault(&o.MaxTokens, 1<<16)
+	setDefault(&o.MaxTexts, 2048)
+	setDefault(&o.MaxRequests, 512)
+	setDefault(&o.WriteTime, 30*time.Second)
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	s := &Server{o: o, mux: http.NewServeMux(), started: o.Clock(), compute: make(chan struct{}, 2)}
+	s.rates = newRates(o.Rate, o.Burst)
+	s.keys = hashKeys(o.Keys)
+	routes := s.routes()
+	s.metrics = newMetrics(routes)
+	byPath := map[string][]route{}
+	for _, r := range routes {
+		byPath[r.path] = append(byPath[r.path], r)
+	}
+	for path, list := range byPath {
+		s.mux.Handle(path, s.answerPath(path, list))
+	}
+	return s, nil
+}
+
+// setDefault sets a field of 0 to its default.
+func setDefault[T int | int64 | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+// routes returns the endpoints. An endpoint that the model does not have says so.
+func (s *Server) routes() []route {
+	list := []route{
+		{"GET", "/healthz", s.health, true},
+		{"GET", "/readyz", s.showReadiness, true},
+		{"GET", "/metrics", s.printMetrics, false},
+		{"GET", "/v1/models", s.listModels, false},
+		{"GET", "/v1/models/{id}", s.describeModel, false},
+		{"POST", "/v1/embeddings", s.embed, false},
+		{"POST", "/v1/classify", s.classify, false},
+		{"POST", "/v1/maps", s.drawMaps, false},
+		{"POST", "/v1/completions", s.complete, false},
+		{"POST", "/v1/chat/completions", s.completeChat, false},
+		{"POST", "/v1/sessions", s.createSession, false},
+		{"GET", "/v1/sessions", s.listSessions, false},
+		{"POST", "/v1/sessions/import", s.importSession, false},
+		{"GET", "/v1/sessions/{id}", s.describeSession, false},
+		{"DELETE", "/v1/sessions/{id}", s.deleteSession, false},
+		{"POST", "/v1/sessions/{id}/append", s.appendSession, false},
+		{"POST", "/v1/sessions/{id}/generate", s.generate, false},
+		{"POST", "/v1/sessions/{id}/fork", s.forkSession, false},
+		{"GET", "/v1/sessions/{id}/export", s.exportSession, false},
+		{"GET", "/", s.page, true},
+	}
+	return list
+}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	s.mux.ServeHTTP(newCountedWriter(w, s.o.WriteTime), r)
+}
+
+// Stop makes /readyz answer 503. Other requests are still answered.
+func (s *Server) Stop() { s.stopping.Store(true) }
+
+// answerPath returns the handler of a path. list has a route for each of its methods.
+func (s *Server) answerPath(path string, list []route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begin := s.o.Clock()
+		counted := w.(*countedWriter) // ServeHTTP made it
+		err := s.answer(counted, r, list)
+		if err != nil {
+			e := asAPIError(err, s.stopping.Load())
+			if counted.status == 0 {
+				e.write(counted)
+			}
+			counted.status = e.Status
+		}
+		s.metrics.addRequest(r.Method, path, counted.status, s.o.Clock().Sub(begin))
+	})
+}
+
+// answer checks a request and calls its route. It returns the error of both.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, list []route) error {
+	if err := s.checkOrigin(r); err != nil {
+		return err
+	}
+	at := slices.IndexFunc(list, func(x route) bool { return x.method == r.Method || x.method == "GET" && r.Method == "HEAD" })
+	if at < 0 && list[0].path == "/" {
+		return noPath(r)
+	}
+	if at < 0 {
+		for _, x := range list {
+			w.Header().Add("Allow", x.method)
+		}
+		return &apiError{Status: http.StatusMethodNotAllowed, Type: typeRequest, Message: fmt.Sprintf("method: %s is none of %s", r.Method, r.URL.Path)}
+	}
+	if list[at].isOpen {
+		return list[at].handle(w, r)
+	}
+	client, err := s.checkKey(r)
+	if err != nil {
+		return err
+	}
+	if wait := s.rates.take(client, s.o.Clock()); wait > 0 {
+		return &apiError{Status: http.StatusTooManyRequests, Type: typeLimit, Code: "rate_limit_exceeded", Retry: wait,
+			Message: fmt.Sprintf("there are more than %g requests a second", s.o.Rate)}
+	}
+	defer s.running.Add(-1)
+	if s.running.Add(1) > int64(s.o.MaxRequests) {
+		return &apiError{Status: http.StatusTooManyRequests, Type: typeLimit, Code: "full", Retry: time.Second,
+			Message: fmt.Sprintf("there are more than %d requests at a time", s.o.MaxRequests)}
+	}
+	return list[at].handle(w, r)
+}
+
+// startComputing waits for a place to compute in, which stop gives back. It returns the error
+// of ctx.
+func (s *Server) startComputing(ctx context.Context) (stop func(), err error) {
+	select {
+	case s.compute <- struct{}{}:
+		return func() { <-s.compute }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// health says that the process answers.
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// showReadiness says whether requests are answered.
+func (s *Server) showReadiness(w http.ResponseWriter, _ *http.Request) error {
+	if s.stopping.Load() {
+		return &apiError{Status: http.StatusServiceUnavailable, Type: typeServer, Code: "stopping", Message: "the server is stopping", Retry: time.Second}
+	}
+	return writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+}
+
+// noPath returns the error of a path that does not exist.
+func noPath(r *http.Request) error {
+	return &apiError{Status: http.StatusNotFound, Type: typeRequest, Code: "not_found", Message: fmt.Sprintf("path: there is no %s", r.URL.Path)}
+}
+
+// page sends the page, or an error for a path that does not exist.
+func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
+	if s.o.Page == nil || strings.HasPrefix(r.URL.Path, "/v1/") {
+		return noPath(r)
+	}
+	s.o.Page.ServeHTTP(w, r)
+	return nil
+}

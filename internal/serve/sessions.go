@@ -1,0 +1,331 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/internal/sessions"
+)
+
+// textInput is the text of a request: a string, or ids.
+type textInput struct {
+	Text *string  `json:"text"`
+	IDs  *[]int32 `json:"ids"`
+}
+
+// encode returns the ids of in. special adds the special tokens of a text. It returns an error
+// if both or, with needed, none is given.
+func (s *Server) encode(in textInput, special, needed bool) ([]int32, error) {
+	switch {
+	case in.Text != nil && in.IDs != nil:
+		return nil, badFieldf("ids", "are given beside text; one is needed")
+	case in.IDs != nil:
+		return *in.IDs, nil
+	case in.Text == nil && needed:
+		return nil, badFieldf("text", "is missing, and so is ids; one is needed")
+	case in.Text == nil:
+		in.Text = new(string)
+	}
+	ids, err := s.o.Tokens.Encode(*in.Text, special)
+	if err != nil {
+		return nil, badFieldf("text", "%v", err)
+	}
+	return ids, nil
+}
+
+// checkModel returns an error if a request names another model.
+func (s *Server) checkModel(name *string) error {
+	if name == nil || *name == s.o.Name {
+		return nil
+	}
+	return &apiError{Status: http.StatusNotFound, Type: typeRequest, Param: "model", Code: "model_not_found",
+		Message: fmt.Sprintf("model: there is no %q, the model is %q", *name, s.o.Name)}
+}
+
+// refuseModel returns the error of an endpoint that the model does not have.
+func (s *Server) refuseModel(why string) error {
+	return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Param: "model", Code: "unsupported", Message: fmt.Sprintf("model: %q %s", s.o.Name, why)}
+}
+
+// checkSessions returns an error if the model has no sessions.
+func (s *Server) checkSessions() error {
+	if s.o.Sessions == nil {
+		return s.refuseModel("does not predict next tokens, and has no sessions")
+	}
+	return nil
+}
+
+// sessionObject is the JSON of a session.
+type sessionObject struct {
+	ID     string `json:"id"`
+	Tokens int64  `json:"tokens"`
+	Bytes  int64  `json:"bytes"`
+	Model  string `json:"model"`
+}
+
+// object returns the JSON of a session.
+func (s *Server) object(i sessions.Info) sessionObject {
+	return sessionObject{i.ID, i.Tokens, i.Bytes, s.o.Name}
+}
+
+func (s *Server) createSession(w http.ResponseWriter, r *http.Request) error {
+	if err := s.checkSessions(); err != nil {
+		return err
+	}
+	var body struct {
+		Model *string `json:"model"`
+		textInput
+	}
+	if err := s.readJSON(w, r, &body); err != nil {
+		return err
+	}
+	if err := s.checkModel(body.Model); err != nil {
+		return err
+	}
+	ids, err := s.encode(body.textInput, true, false)
+	if err != nil {
+		return err
+	}
+	info, err := s.o.Sessions.Create(r.Context(), ids)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusCreated, s.object(info))
+}
+
+func (s *Server) listSessions(w http.ResponseWriter, _ *http.Request) error {
+	list := []sessionObject{}
+	if s.o.Sessions != nil {
+		for _, i := range s.o.Sessions.List() {
+			list = append(list, s.object(i))
+		}
+	}
+	return writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
+}
+
+func (s *Server) describeSession(w http.ResponseWriter, r *http.Request) error {
+	if err := s.checkSessions(); err != nil {
+		return err
+	}
+	info, err := s.o.Sessions.Get(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, s.object(info))
+}
+
+func (s *Server) deleteSession(w http.ResponseWriter, r *http.Request) error {
+	if err := s.checkSessions(); err != nil {
+		return err
+	}
+	if err := s.o.Sessions.Delete(r.Context(), r.PathValue("id")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) appendSession(w http.ResponseWriter, r *http.Request) error {
+	if err := s.checkSessions(); err != nil {
+		return err
+	}
+	var body textInput
+	if err := s.readJSON(w, r, &body); err != nil {
+		return err
+	}
+	ids, err := s.encode(body, false, true)
+	if err != nil {
+		return err
+	}
+	info, err := s.o.Sessions.Append(r.Context(), r.PathValue("id"), ids)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Tokens int64 `json:"tokens"`
+	}{info.Tokens})
+}
+
+// readNothing returns an error if a request has a body with fields.
+func (s *Server) readNothing(w http.ResponseWriter, r *http.Request) error {
+	return s.readJSON(w, r, &struct{}{})
+}
+
+func (s *Server) forkSession(w http.ResponseWriter, r *http.Request) error {
+	if err := s.checkSessions(); err != nil {
+		return err
+	}
+	if err := s.readNothing(w, r); err != nil {
+		return err
+	}
+	info, err := s.o.Sessions.Fork(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusCreated, s.object(info))
+}
+
+func (s *Server) exportSession(w http.ResponseWriter, r *http.Request) error {
+	if err := s.checkSessions(); err != nil {
+		return err
+	}
+	data, err := s.o.Sessions.Export(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	_, err = w.Write(data)
+	return err
+}
+
+func (s *Server) importSession(w http.ResponseWriter, r *http.Request) error {
+	if err := s.checkSessions(); err != nil {
+		return err
+	}
+	data, err := s.readBody(w, r, s.o.MaxImport)
+	if err != nil {
+		return err
+	}
+	info, err := s.o.Sessions.Import(r.Context(), data)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusCreated, s.object(info))
+}
+
+// defaultTokens is the number of tokens that are drawn where a request does not say.
+const defaultTokens = 16
+
+// defaultSeed is the seed of a session's draw.
+const defaultSeed = 1
+
+// generation is the answer of a session's generate.
+type generation struct {
+	IDs    []int32 `json:"ids"`
+	Text   string  `json:"text"`
+	Tokens int64   `json:"tokens"`
+	Reason string  `json:"finish_reason"`
+}
+
+func (s *Server) generate(w http.ResponseWriter, r *http.Request) error {
+	if err := s.checkSessions(); err != nil {
+		return err
+	}
+	var body struct {
+		sampling
+		MaxTokens *int    `json:"max_tokens"`
+		Seed      *uint64 `json:"seed"`
+		StopAtEnd bool    `json:"stop_at_end"`
+		Stream    bool    `json:"stream"`
+	}
+	if err := s.readJSON(w, r, &body); err != nil {
+		return err
+	}
+	d := sessions.Draw{StopAtEnd: body.StopAtEnd}
+	var err error
+	if d.Sampling, err = body.sampling.check(); err != nil {
+		return err
+	}
+	if d.MaxTokens, err = s.checkMaxTokens("max_tokens", body.MaxTokens, defaultTokens); err != nil {
+		return err
+	}
+	d.Seed = defaultSeed
+	if body.Seed != nil {
+		d.Seed = *body.Seed
+	}
+	draw := func(ctx context.Context, emit func(int32) error) (sessions.Result, error) {
+		return s.o.Sessions.Generate(ctx, r.PathValue("id"), d, emit)
+	}
+	if !body.Stream {
+		result, err := draw(r.Context(), nil)
+		if err != nil {
+			return err
+		}
+		last, err := s.describeGeneration(result)
+		if err != nil {
+			return err
+		}
+		return writeJSON(w, http.StatusOK, last)
+	}
+	return s.sendStream(w, func(e *events) error {
+		text := textDecoder{tokens: s.o.Tokens}
+		result, err := streamTokens(r.Context(), draw, func(id int32) error {
+			part, err := text.add(id)
+			if err != nil {
+				return err
+			}
+			return e.send(struct {
+				ID   int32  `json:"id"`
+				Text string `json:"text"`
+			}{id, part})
+		})
+		if err != nil {
+			return err
+		}
+		last, err := s.describeGeneration(result)
+		if err != nil {
+			return err
+		}
+		return e.send(last)
+	})
+}
+
+// describeGeneration returns the answer for a result.
+func (s *Server) describeGeneration(r sessions.Result) (*generation, error) {
+	text, err := decode(s.o.Tokens, r.IDs)
+	if err != nil {
+		return nil, err
+	}
+	if r.IDs == nil {
+		r.IDs = []int32{}
+	}
+	return &generation{r.IDs, text, r.Info.Tokens, r.Reason}, nil
+}
+
+// sampling holds the fields of a request that choose tokens.
+type sampling struct {
+	Temperature *float64 `json:"temperature"`
+	TopK        *int     `json:"top_k"`
+	TopP        *float64 `json:"top_p"`
+}
+
+// check returns the settings without a seed. It returns an error for an invalid field.
+func (p *sampling) check() (sessions.Sampling, error) {
+	v := sessions.Sampling{Temperature: 1}
+	if p.Temperature != nil {
+		v.Temperature = *p.Temperature
+	}
+	if p.TopK != nil {
+		v.TopK = *p.TopK
+	}
+	if p.TopP != nil {
+		v.TopP = *p.TopP
+	}
+	switch {
+	case !(v.Temperature >= 0 && v.Temperature <= maxTemperature):
+		return v, badFieldf("temperature", "%v is not between 0 and %d", v.Temperature, maxTemperature)
+	case v.TopK < 0:
+		return v, badFieldf("top_k", "%d is negative", v.TopK)
+	case !(v.TopP >= 0 && v.TopP <= 1):
+		return v, badFieldf("top_p", "%v is not between 0 and 1", v.TopP)
+	}
+	return v, nil
+}
+
+// maxTemperature is far beyond an even choice of all tokens.
+const maxTemperature = 1000
+
+// checkMaxTokens returns the tokens to draw. It returns an error if they are negative or more
+// than an answer has.
+func (s *Server) checkMaxTokens(param string, n *int, otherwise int) (int, error) {
+	if n == nil {
+		return min(otherwise, s.o.MaxTokens), nil
+	}
+	if *n < 0 || *n > s.o.MaxTokens {
+		return 0, badFieldf(param, "%d is not between 0 and %d", *n, s.o.MaxTokens)
+	}
+	return *n, nil
+}

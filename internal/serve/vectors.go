@@ -1,0 +1,267 @@
+package serve
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// embed answers /v1/embeddings.
+func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
+	if s.o.Embedder == nil {
+		return s.refuseModel("makes no vectors of texts")
+	}
+	var q struct {
+		Model      *string         `json:"model"`
+		Input      json.RawMessage `json:"input"`
+		Format     *string         `json:"encoding_format"`
+		Dimensions *int            `json:"dimensions"`
+		User       json.RawMessage `json:"user"`
+	}
+	if err := s.readJSON(w, r, &q); err != nil {
+		return err
+	}
+	if err := s.checkModel(q.Model); err != nil {
+		return err
+	}
+	if n := s.o.Embedder.Width(); q.Dimensions != nil && *q.Dimensions != n {
+		return badFieldf("dimensions", "%d, the vectors of the model have %d", *q.Dimensions, n)
+	}
+	isBase64 := q.Format != nil && *q.Format == "base64"
+	if q.Format != nil && !isBase64 && *q.Format != "float" {
+		return badFieldf("encoding_format", "%q is neither float nor base64", *q.Format)
+	}
+	list, err := s.parseInput(q.Input)
+	if err != nil {
+		return err
+	}
+	stop, err := s.startComputing(r.Context())
+	if err != nil {
+		return err
+	}
+	vectors, err := s.o.Embedder.Embed(r.Context(), list)
+	stop()
+	if err != nil {
+		return err
+	}
+	type object struct {
+		Object    string `json:"object"`
+		Index     int    `json:"index"`
+		Embedding any    `json:"embedding"`
+	}
+	data := make([]object, len(vectors))
+	var tokens int64
+	for i, v := range vectors {
+		if v.Values == nil {
+			return badFieldf(fieldName("input", i), "has no tokens")
+		}
+		tokens += int64(v.Tokens)
+		data[i] = object{"embedding", i, v.Values}
+		if isBase64 {
+			data[i].Embedding = encodeVector(v.Values)
+		}
+	}
+	return writeJSON(w, http.StatusOK, map[string]any{"object": "list", "model": s.o.Name, "data": data,
+		"usage": struct {
+			Prompt int64 `json:"prompt_tokens"`
+			Total  int64 `json:"total_tokens"`
+		}{tokens, tokens}})
+}
+
+// encodeVector returns the bytes of a vector in base64, least significant byte first.
+func encodeVector(vector []float32) string {
+	b := make([]byte, 0, 4*len(vector))
+	for _, x := range vector {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+// parseInput returns the texts of a request. It returns an error if one is empty or if there
+// are more than MaxTexts.
+func (s *Server) parseInput(data json.RawMessage) ([]string, error) {
+	list, err := parseTexts("input", data)
+	if err != nil {
+		var ids []json.Number
+		if json.Unmarshal(data, &ids) == nil && len(ids) > 0 {
+			return nil, badFieldf("input", "token ids are not supported, send texts")
+		}
+		return nil, err
+	}
+	if len(list) > s.o.MaxTexts {
+		return nil, badFieldf("input", "has %d texts, at most %d", len(list), s.o.MaxTexts)
+	}
+	for i, text := range list {
+		if text == "" {
+			return nil, badFieldf(fieldName("input", i), "is empty")
+		}
+	}
+	return list, nil
+}
+
+// classify answers /v1/classify.
+func (s *Server) classify(w http.ResponseWriter, r *http.Request) error {
+	if s.o.Classifier == nil {
+		return s.refuseModel("predicts no classes of texts")
+	}
+	var q struct {
+		Model *string         `json:"model"`
+		Input json.RawMessage `json:"input"`
+	}
+	if err := s.readJSON(w, r, &q); err != nil {
+		return err
+	}
+	if err := s.checkModel(q.Model); err != nil {
+		return err
+	}
+	list, err := s.parseInput(q.Input)
+	if err != nil {
+		return err
+	}
+	stop, err := s.startComputing(r.Context())
+	if err != nil {
+		return err
+	}
+	results, err := s.o.Classifier.Classify(r.Context(), list)
+	stop()
+	if err != nil {
+		return err
+	}
+	type object struct {
+		Index         int                `json:"index"`
+		Class         string             `json:"class"`
+		Probabilities map[string]float64 `json:"probabilities"`
+		Tokens        int                `json:"tokens"`
+		IsTruncated   bool               `json:"truncated"`
+	}
+	names := s.o.Classifier.Classes()
+	data := make([]object, len(results))
+	for i, c := range results {
+		data[i] = object{i, names[c.Class], make(map[string]float64, len(names)), c.Tokens, c.IsTruncated}
+		for j, name := range names {
+			data[i].Probabilities[name] = c.Probabilities[j]
+		}
+	}
+	return writeJSON(w, http.StatusOK, map[string]any{"object": "list", "model": s.o.Name, "data": data})
+}
+
+// maxMapTokens bounds the tokens of maps, which have their square.
+const maxMapTokens = 256
+
+// drawMaps answers /v1/maps.
+func (s *Server) drawMaps(w http.ResponseWriter, r *http.Request) error {
+	if s.o.Mapper == nil {
+		return s.refuseModel("has no attention maps")
+	}
+	var q struct {
+		Model *string `json:"model"`
+		Layer int     `json:"layer"`
+		textInput
+	}
+	if err := s.readJSON(w, r, &q); err != nil {
+		return err
+	}
+	if err := s.checkModel(q.Model); err != nil {
+		return err
+	}
+	ids, err := s.encode(q.textInput, true, true)
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 || len(ids) > maxMapTokens {
+		return badFieldf("text", "has %d tokens, needs 1 to %d", len(ids), maxMapTokens)
+	}
+	for i, id := range ids {
+		if id < 0 || int(id) >= s.o.Card.Vocab {
+			return badFieldf("ids", "element %d is %d, the vocabulary has %d tokens", i, id, s.o.Card.Vocab)
+		}
+	}
+	if q.Layer < 0 || q.Layer >= s.o.Card.Layers {
+		return badFieldf("layer", "%d is none of the %d, counted from 0", q.Layer, s.o.Card.Layers)
+	}
+	stop, err := s.startComputing(r.Context())
+	if err != nil {
+		return err
+	}
+	m, err := s.o.Mapper.Map(r.Context(), ids, q.Layer)
+	stop()
+	if err != nil {
+		return err
+	}
+	answer, err := s.describeMaps(m, ids)
+	if err != nil {
+		return err
+	}
+	answer.Layer = q.Layer
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// mapsAnswer is the JSON of the maps of a layer.
+type mapsAnswer struct {
+	Tokens    []string      `json:"tokens"`
+	IDs       []int32       `json:"ids"`
+	Layers    int           `json:"layers"`
+	Heads     int           `json:"heads"`
+	Layer     int           `json:"layer"`
+	Window    int           `json:"window"`   // keys that count as near
+	Maps      [][][]float32 `json:"maps"`     // [heads][N][N]
+	NearShare []float64     `json:"near"`     // [heads] share of the weight on near keys
+	FarShare  []float64     `json:"far"`      // [heads] share of the weight on other keys
+	Distance  []float64     `json:"distance"` // [heads] mean distance of a weight, in tokens
+}
+
+// describeMaps returns the JSON of maps. It returns an error if a map has another shape.
+func (s *Server) describeMaps(m *Maps, ids []int32) (*mapsAnswer, error) {
+	n := len(ids)
+	a := &mapsAnswer{IDs: ids, Layers: m.Layers, Heads: m.Heads, Window: m.Window}
+	for _, id := range ids {
+		b, err := s.o.Tokens.Bytes(nil, id)
+		if err != nil {
+			return nil, err
+		}
+		text := textDecoder{tokens: s.o.Tokens}
+		text.rest = b
+		a.Tokens = append(a.Tokens, text.end())
+	}
+	for h, weights := range m.Weights {
+		if len(weights) != n*n {
+			return nil, fmt.Errorf("maps: head %d has %d weights, needs %d·%d", h, len(weights), n, n)
+		}
+		rows := make([][]float32, n)
+		for i := range rows {
+			rows[i] = weights[i*n : (i+1)*n]
+		}
+		near := nearShare(rows, m.Window)
+		a.Maps, a.NearShare, a.FarShare = append(a.Maps, rows), append(a.NearShare, near), append(a.FarShare, 1-near)
+		a.Distance = append(a.Distance, attention.Locate(tensor.Mat[float32]{Data: weights, Rows: n, Cols: n, Stride: n}, 0).Distance)
+	}
+	return a, nil
+}
+
+// nearShare returns the mean share of the weights of a row [N] on keys nearer than near.
+func nearShare(rows [][]float32, near int) float64 {
+	var share, counted float64
+	for i, row := range rows {
+		var part, all float64
+		for j, weight := range row {
+			x := math.Abs(float64(weight))
+			all += x
+			if i-j < near && j-i < near {
+				part += x
+			}
+		}
+		if all > 0 {
+			share, counted = share+part/all, counted+1
+		}
+	}
+	if counted == 0 {
+		return 0
+	}
+	return share / counted
+}
