@@ -21,7 +21,7 @@ function route() {
     if (v === view) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
   }
-  document.title = document.querySelector(`nav a[data-view=${view}]`).textContent + ' · farfield';
+  document.title = document.querySelector(`nav a[data-view=${view}]`).firstChild.textContent + ' · farfield';
   if (shown[view]) shown[view](rest);
 }
 
@@ -43,7 +43,10 @@ function cannot(view, reason) {
   for (const part of section.querySelectorAll('[data-can]')) part.hidden = true;
   const link = document.querySelector(`nav a[data-view=${view}]`);
   link.classList.add('off');
-  link.title = reason;
+  const unseen = document.createElement('span');
+  unseen.className = 'unseen';
+  unseen.textContent = ' (not with this model)';
+  link.append(unseen);
 }
 
 async function start() {

@@ -68,8 +68,9 @@ function draw(host, spec) {
     root.append(s('path', { class: `line ${line.kind}${line.dashed ? ' dashed' : ''}`, d }));
     if (line.dots) for (const [a, b] of points) root.append(s('circle', { class: `dot ${line.kind}`, cx: px(a), cy: py(b), r: 3.5 }));
     if (line.name) {
-      const [a, b] = points[points.length - 1];
-      labels.push({ line, x: px(a), y: py(b) - 8 });
+      const [a, b] = points[points.length - 1], before = points[points.length - 2];
+      const isSteep = before && (py(before[1]) - py(b)) / (px(a) - px(before[0])) > 0.3;
+      labels.push({ line, x: px(a) - (isSteep ? 14 : 0), y: py(b) + (isSteep ? 4 : -8) });
     }
   }
   labels.sort((a, b) => a.y - b.y);
@@ -84,6 +85,7 @@ function draw(host, spec) {
   root.append(cross);
   const readout = h('p', { class: 'readout', role: 'status' });
   reading(root, cross, readout, spec, (v) => px(v));
+  host.classList.add('plot');
   host.replaceChildren(root, readout, ...(spec.table ? [table(spec)] : []));
 }
 

@@ -22,6 +22,8 @@ export const s = (name, attributes, ...children) => build(document.createElement
 /** id finds an element of index.html. */
 export const id = (name) => document.getElementById(name);
 
+const nbsp = '\u00a0'; // a number and its unit stay in one line
+
 const group = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 
 /** count writes a whole number with separators. */
@@ -33,27 +35,27 @@ export function short(n) {
   if (n >= 999.5e6) return scale(n / 1e9, 'G');
   if (n >= 999.5e3) return scale(n / 1e6, 'M');
   if (n >= 1e3) return scale(n / 1e3, 'k');
-  return String(Math.round(n * 100) / 100);
+  return String(n < 99.5 ? Math.round(n * 10) / 10 : Math.round(n));
 }
 
 /** bytes writes a size: 512 B, 96 KiB, 1.5 GiB. */
 export function bytes(n) {
-  if (n < 1024) return Math.round(n) + ' B';
+  if (n < 1024) return Math.round(n) + nbsp + 'B';
   const units = ['KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
   let i = -1;
   do { n /= 1024; i++; } while (n >= 1023.5 && i < units.length - 1);
-  return (n < 9.95 ? n.toFixed(1).replace(/\.0$/, '') : String(Math.round(n))) + ' ' + units[i];
+  return (n < 9.95 ? n.toFixed(1).replace(/\.0$/, '') : String(Math.round(n))) + nbsp + units[i];
 }
 
 /** duration writes milliseconds: 0.42 ms, 12 ms, 1.5 s. */
 export function duration(ms) {
-  if (ms >= 995) return (ms / 1000).toFixed(ms < 9950 ? 1 : 0) + ' s';
-  if (ms >= 9.95) return Math.round(ms) + ' ms';
-  return Number(ms.toPrecision(2)) + ' ms';
+  if (ms >= 995) return (ms / 1000).toFixed(ms < 9950 ? 1 : 0) + nbsp + 's';
+  if (ms >= 9.95) return Math.round(ms) + nbsp + 'ms';
+  return Number(ms.toPrecision(2)) + nbsp + 'ms';
 }
 
 /** percent writes a share. */
-export const percent = (p) => (p > 0 && p < 0.0005 ? '< 0.1' : (100 * p).toFixed(p >= 0.0995 ? 0 : 1)) + ' %';
+export const percent = (p) => (p > 0 && p < 0.0005 ? '<' + nbsp + '0.1' : (100 * p).toFixed(p >= 0.0995 ? 0 : 1)) + nbsp + '%';
 
 /** explain writes an error for a person. */
 export function explain(e) {

@@ -87,7 +87,7 @@ function drawHeads() {
   }
   id('shares').tBodies[0].replaceChildren(...result.maps.map((_, k) => h('tr', {},
     h('th', { scope: 'row' }, String(k + 1)), h('td', {}, percent(result.near[k])), h('td', {}, percent(result.far[k])),
-    h('td', {}, `${result.distance[k].toFixed(1)} tokens`), h('td', { class: 'drawn' }, bar([['a', result.near[k]], ['b', result.far[k]]])))));
+    h('td', {}, result.distance[k].toFixed(1)), h('td', { class: 'drawn' }, bar([['a', result.near[k]], ['b', result.far[k]]])))));
 }
 
 async function draw() {

@@ -64,25 +64,27 @@ function exponent(points) {
   return dev ? cov / dev : null;
 }
 
-// guide is a line through the first point whose time grows as a power of the length.
-const guide = (points, power, max) => [points[0], [max, points[0][1] * (max / points[0][0]) ** power]];
+// guide goes on from a point as a power of the length, up to the length and time of its end.
+function guide([n0, t0], power, max, top) {
+  const end = Math.min(max, n0 * (top / t0) ** (1 / power));
+  return [[n0, t0], [end, t0 * (end / n0) ** power]]; // straight: both axes are logarithmic
+}
 
-function plot(host, title, points, max, log) {
-  if (!points.length) return;
+function plot(host, points, max, log) {
   const n0 = points[0][0], times = points.map((p) => p[1]);
   const x = { name: 'tokens', log: true, base: 2, min: n0, max: Math.max(max, n0 * 2), format: short };
-  const series = [{ name: title, kind: 'a', points, dots: true }];
+  const series = [{ name: 'measured', kind: 'a', points, dots: true }];
   let y;
   if (log) {
-    const low = Math.min(...times) / 1.5, high = Math.max(...times) * 4;
-    y = { name: 'time', log: true, base: 10, min: low, max: Math.max(high, low * 100), format: duration };
-    if (points.length > 1) {
-      const top = (p) => p.filter(([, t]) => t <= y.max);
-      const dense = (power) => top(Array.from({ length: 60 }, (_, i) => n0 * (x.max / n0) ** (i / 59)).map((n) => [n, points[0][1] * (n / n0) ** power]));
-      series.unshift({ name: 'linear', kind: 'c', dashed: true, points: guide(points, 1, x.max) }, { name: 'quadratic', kind: 'b', dashed: true, points: dense(2) });
+    const low = Math.min(...times) / 1.5;
+    y = { name: 'time', log: true, base: 10, min: low, max: Math.max(Math.max(...times) * 4, low * 100), format: duration };
+    if (points.length > 4) { // short texts cost the request more than the model
+      const from = points[3];
+      series.unshift({ name: 'linear', kind: 'c', dashed: true, points: guide(from, 1, x.max, y.max) },
+        { name: 'quadratic', kind: 'b', dashed: true, points: guide(from, 2, x.max, y.max) });
     }
   } else y = { name: 'time of a token', max: Math.max(...times) * 1.6, format: duration };
-  lineChart(host, { label: `${title}: ${points.map(([n, t]) => `${count(n)} tokens ${duration(t)}`).join(', ')}`, x, y, series, table: true });
+  lineChart(host, { label: `Time: ${points.map(([n, t]) => `${count(n)} tokens ${duration(t)}`).join(', ')}`, x, y, series, table: true });
 }
 
 async function measure() {
@@ -105,11 +107,12 @@ async function measure() {
       reading.push([least[0], least[1]]);
       if (f.has_sessions) next.push([least[0], Math.min(...runs.map((r) => r[2]))]);
       id('speed-result').hidden = false;
-      plot(id('prefill-chart'), 'measured', reading, max, true);
-      if (next.length) plot(id('decode-chart'), 'measured', next, max, false);
+      plot(id('prefill-chart'), reading, max, true);
+      if (next.length) plot(id('decode-chart'), next, max, false);
       const e = exponent(reading);
       if (e !== null) id('prefill-fine').textContent = `Over the longer half, time grows as length to the power of ${e.toFixed(2)}. Both axes are logarithmic; requests and JSON are part of the time.`;
-      if (next.length > 1) id('decode-fine').textContent = `From ${count(next[0][0])} to ${count(next[next.length - 1][0])} tokens: × ${(next[next.length - 1][1] / next[0][1]).toFixed(2)}, with the store's write for each request.`;
+      const [from, to] = [next[Math.min(3, next.length - 1)], next[next.length - 1]];
+      if (to && to !== from) id('decode-fine').textContent = `After ${count(to[0])} tokens it takes ${(to[1] / from[1]).toFixed(2)} times as long as after ${count(from[0])}. A share of the store’s write for the request is in it.`;
     }
     status.textContent = `Done: up to ${count(reading[reading.length - 1][0])} tokens.`;
   } catch (e) {
