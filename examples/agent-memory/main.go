@@ -1,0 +1,128 @@
+// Command agent-memory talks to a model that remembers: its memory is a session of
+// farfield serve, which survives restarts of this program and of the server.
+//
+//	farfield serve --model DIR --store sessions
+//	go run ./examples/agent-memory -memory agent.json
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/farfield-ml/farfield/client"
+)
+
+const beginning = "A talk between a user and a helpful agent.\n"
+
+func main() {
+	server := flag.String("server", "http://127.0.0.1:8181", "address of farfield serve")
+	path := flag.String("memory", "agent.json", "file that names the session")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	c := &client.Client{URL: *server, Key: os.Getenv("FARFIELD_KEY")}
+	if err := talk(ctx, c, *path, os.Stdin, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// talk answers each line of in. The memory that path names is opened, or begun.
+func talk(ctx context.Context, c *client.Client, path string, in io.Reader, out io.Writer) error {
+	memory, err := open(ctx, c, path)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "(a memory of %d tokens, %d bytes)\n", memory.Tokens, memory.Bytes)
+	lines := bufio.NewScanner(in)
+	for turn := uint64(1); lines.Scan(); turn++ {
+		if memory, err = answer(ctx, c, path, memory, lines.Text(), turn, out); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// open returns the session of the file at path. Where there is none, or the server
+// has lost it, a session begins.
+func open(ctx context.Context, c *client.Client, path string) (client.Session, error) {
+	var s client.Session
+	text, err := os.ReadFile(path)
+	if err == nil {
+		if err := json.Unmarshal(text, &s); err != nil {
+			return s, fmt.Errorf("%s: %w", path, err)
+		}
+		s, err = c.Get(ctx, s.ID)
+		var e *client.Error
+		if !errors.As(err, &e) || e.Status != http.StatusNotFound {
+			return s, err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	if s, err = c.Create(ctx, client.Input{Text: beginning}); err != nil {
+		return s, err
+	}
+	return s, save(path, s)
+}
+
+// answer draws one turn in a fork, which then becomes the memory: a turn that breaks
+// off leaves the memory as it was.
+func answer(ctx context.Context, c *client.Client, path string, memory client.Session, line string, turn uint64, out io.Writer) (client.Session, error) {
+	next, err := c.Fork(ctx, memory.ID)
+	if err != nil {
+		return memory, err
+	}
+	isKept := false
+	defer func() {
+		if !isKept {
+			c.Delete(context.WithoutCancel(ctx), next.ID) // the error of the turn is the one to return
+		}
+	}()
+	if _, err := c.Append(ctx, next.ID, client.Input{Text: "User: " + line + "\nAgent:"}); err != nil {
+		return memory, err
+	}
+	var said strings.Builder
+	fmt.Fprint(out, "Agent:")
+	_, err = c.Generate(ctx, next.ID, client.Draw{MaxTokens: 60, Temperature: 0.7, Seed: turn}, func(t client.Token) error {
+		said.WriteString(t.Text)
+		fmt.Fprint(out, t.Text)
+		return nil
+	})
+	if err != nil {
+		return memory, err
+	}
+	if !strings.HasSuffix(said.String(), "\n") {
+		if _, err := c.Append(ctx, next.ID, client.Input{Text: "\n"}); err != nil {
+			return memory, err
+		}
+		fmt.Fprintln(out)
+	}
+	if err := save(path, next); err != nil { // from here on the fork is the memory
+		return memory, err
+	}
+	isKept = true
+	return next, c.Delete(ctx, memory.ID)
+}
+
+// save names the session in the file at path. The rename is the moment of the change.
+func save(path string, s client.Session) error {
+	text, err := json.Marshal(map[string]string{"id": s.ID})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".part", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".part", path)
+}
