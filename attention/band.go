@@ -18,7 +18,7 @@ import (
 // grouped.
 
 // lowest returns the first key that query i could see by position.
-func (u *headTask[T]) lowest(i int) int {
+func (u bandForm[T]) lowest(i int) int {
 	if u.spec.windowWidth == 0 {
 		return 0
 	}
@@ -31,7 +31,7 @@ func (u *headTask[T]) lowest(i int) int {
 
 // eachBandTogether calls f for every piece of the queries, i0 ≤ i < i0+n, on the workers of
 // the task.
-func (u *headTask[T]) eachBandTogether(stages int, f func(u *headTask[T], t *tokenGroup, piece, i0, n int)) {
+func (u bandForm[T]) eachBandTogether(stages int, f func(u *headTask[T], t *tokenGroup, piece, i0, n int)) {
 	u.runParallel(pieces(u.n, queryBlock), stages, func(u *headTask[T], t *tokenGroup) {
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			f(u, t, i, i*queryBlock, min(queryBlock, u.n-i*queryBlock))
@@ -63,9 +63,9 @@ func (s *bandSums[T]) sumsOf(list []rowscale.Sums[T], c *Call[T], q *Sequence, r
 	return list
 }
 
-func (u *headTask[T]) bandForward() {
+func (u bandForm[T]) bandForward() {
 	if u.workers > 1 {
-		u.eachBandTogether(0, func(u *headTask[T], _ *tokenGroup, _, i0, n int) { u.bandAttend(i0, n) })
+		u.eachBandTogether(0, func(u *headTask[T], _ *tokenGroup, _, i0, n int) { u.band().bandAttend(i0, n) })
 		return
 	}
 	for i0 := 0; i0 < u.n; i0 += queryBlock {
@@ -75,7 +75,7 @@ func (u *headTask[T]) bandForward() {
 
 // bandAttend sets the outputs of n queries of every head from i0 on, and the
 // sums of their weights, the logarithms of their denominators or both.
-func (u *headTask[T]) bandAttend(i0, n int) {
+func (u bandForm[T]) bandAttend(i0, n int) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	x, _, _ := u.bandRange(i0, n)
@@ -86,7 +86,7 @@ func (u *headTask[T]) bandAttend(i0, n int) {
 		} else {
 			sums = rowscale.TakeSums[T](u.ar, n)
 		}
-		u.prepareQ(x.Queries, x.LDQ, g, i0, i0+n)
+		u.rows().prepareQ(x.Queries, x.LDQ, g, i0, i0+n)
 		out := &u.o[g]
 		x.Attend(out.Data[i0*out.Stride:], out.Stride, sums)
 		if u.sums != nil && !u.savesDen {
@@ -100,7 +100,7 @@ func (u *headTask[T]) bandAttend(i0, n int) {
 
 // bandRange returns n queries from i0 on, without their rows, and the nk keys from
 // lo on that any of them sees.
-func (u *headTask[T]) bandRange(i0, n int) (x band.Block[T], lo, nk int) {
+func (u bandForm[T]) bandRange(i0, n int) (x band.Block[T], lo, nk int) {
 	lo = u.lowest(i0)
 	nk = max(u.countVisible(i0+n-1)-lo, 0)
 	x = band.Block[T]{
@@ -121,31 +121,31 @@ func (u *headTask[T]) bandRange(i0, n int) (x band.Block[T], lo, nk int) {
 	if len(u.logG.Data) > 0 {
 		x.Rates = arena.Take[T](u.ar, nk)
 		for j := range x.Rates {
-			x.Rates[j] = T(u.logDecay(lo + j))
+			x.Rates[j] = T(u.decay().logDecay(lo + j))
 		}
 	}
-	x.Queries, x.Keys = u.bandRows(n, u.da), u.takeScratch(u.da*x.LDK)
-	keys := u.keySide()
-	u.prepare(x.Keys, x.LDK, &keys, lo, lo+nk)
+	x.Queries, x.Keys = u.bandRows(n, u.da), u.linear().takeScratch(u.da*x.LDK)
+	keys := u.rows().keySide()
+	u.rows().prepare(x.Keys, x.LDK, &keys, lo, lo+nk)
 	if u.mask == nil && u.dv%kernel.Lanes == 0 && u.v.Stride%kernel.Lanes == 0 && avoidsCacheConflicts(u.v.Stride) {
 		x.Values, x.LDV = u.v.Data[min(lo*u.v.Stride, len(u.v.Data)):], u.v.Stride
 	} else {
-		x.Values = u.takeScratch(nk * x.LDV)
+		x.Values = u.linear().takeScratch(nk * x.LDV)
 		u.copyValues(x.Values, x.LDV, lo, lo+nk)
 	}
 	return x, lo, nk
 }
 
-func (u *headTask[T]) bandBackward() {
+func (u bandForm[T]) bandBackward() {
 	dkeys, dvalues := u.bandPairs()
-	u.gradK(0, u.m, dkeys, scratch.Stride[T](u.da))
-	u.setValuesGrad(dvalues, 0, u.m)
+	u.rows().gradK(0, u.m, dkeys, scratch.Stride[T](u.da))
+	u.direct().setValuesGrad(dvalues, 0, u.m)
 }
 
 // bandPairs sets dq and returns the gradients of the prepared keys
 // [m, stride(da)] and of the values [m, stride(dv)]. What the keys of a piece get
 // is summed from zero and added in the order of the pieces.
-func (u *headTask[T]) bandPairs() (dkeys, dvalues []T) {
+func (u bandForm[T]) bandPairs() (dkeys, dvalues []T) {
 	lda, ldo := scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
 	dkeys, dvalues = arena.TakeZeros[T](u.ar, u.m*lda), arena.TakeZeros[T](u.ar, u.m*ldo)
 	var age []T
@@ -162,25 +162,25 @@ func (u *headTask[T]) bandPairs() (dkeys, dvalues []T) {
 		u.ar.Reset(mark)
 	}
 	if age != nil {
-		u.ageKeys(0, age)
+		u.decay().ageKeys(0, age)
 	}
 	return dkeys, dvalues
 }
 
 // bandPairsTogether does the pieces of bandPairs on the workers of the task.
-func (u *headTask[T]) bandPairsTogether(dkeys, dvalues, age []T) {
+func (u bandForm[T]) bandPairsTogether(dkeys, dvalues, age []T) {
 	u.eachBandTogether(1, func(u *headTask[T], t *tokenGroup, piece, i0, n int) {
 		mark := u.ar.Mark()
-		lo, nk, x := u.bandGradient(i0, n)
+		lo, nk, x := u.band().bandGradient(i0, n)
 		t.waitForTurn(0, piece)
-		u.addBandGrad(&x, lo, nk, dkeys, dvalues, age)
+		u.band().addBandGrad(&x, lo, nk, dkeys, dvalues, age)
 		t.passStage(0)
 		u.ar.Reset(mark)
 	})
 }
 
 // addBandGrad adds the gradients of nk keys from lo on to the gradients of all.
-func (u *headTask[T]) addBandGrad(x *band.Grad[T], lo, nk int, dkeys, dvalues, age []T) {
+func (u bandForm[T]) addBandGrad(x *band.Grad[T], lo, nk int, dkeys, dvalues, age []T) {
 	add := func(to, part []T) { u.t.Add(to[:len(part)], to, part) }
 	add(dkeys[lo*scratch.Stride[T](u.da):], x.DKeys)
 	add(dvalues[lo*x.LDV:], x.DValues)
@@ -191,7 +191,7 @@ func (u *headTask[T]) addBandGrad(x *band.Grad[T], lo, nk int, dkeys, dvalues, a
 
 // bandGradient sets dq of n queries of every head from i0 on, and returns what
 // they give the nk keys from lo on.
-func (u *headTask[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
+func (u bandForm[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
 	b, lo, nk := u.bandRange(i0, n)
 	ldo := scratch.Stride[T](u.dv)
 	g = band.Grad[T]{
@@ -201,13 +201,13 @@ func (u *headTask[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
 		g.DRates = arena.TakeZeros[T](u.ar, kernel.Pad(nk))
 	}
 	mark := u.ar.Mark()
-	g.KeyRows, g.ValuesT = u.bandRows(nk, u.da), u.takeScratch(u.dv*b.LDK)
-	g.Delta, g.Top, g.DQueries = u.takeScratch(n), u.takeScratch(n), u.takeScratch(n*b.LDQ)
-	u.prepareK(g.KeyRows, b.LDQ, lo, lo+nk)
+	g.KeyRows, g.ValuesT = u.bandRows(nk, u.da), u.linear().takeScratch(u.dv*b.LDK)
+	g.Delta, g.Top, g.DQueries = u.linear().takeScratch(n), u.linear().takeScratch(n), u.linear().takeScratch(n*b.LDQ)
+	u.rows().prepareK(g.KeyRows, b.LDQ, lo, lo+nk)
 	u.t.Transpose(g.ValuesT, b.LDK, b.Values, b.LDV, nk, u.dv)
 	for h := range u.q {
 		mark := u.ar.Mark()
-		u.prepareQ(b.Queries, b.LDQ, h, i0, i0+n)
+		u.rows().prepareQ(b.Queries, b.LDQ, h, i0, i0+n)
 		u.bandOutputGrad(&g, h, i0, n)
 		g.Base = nil
 		if far := rowscale.FarRowsOf(u.ar, g.Top); far != nil {
@@ -216,7 +216,7 @@ func (u *headTask[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
 			g.Base = far.Base
 		}
 		b.Backward(&g)
-		u.gradQ(h, i0, i0+n, g.DQueries, b.LDQ)
+		u.rows().gradQ(h, i0, i0+n, g.DQueries, b.LDQ)
 		u.ar.Reset(mark)
 	}
 	u.ar.Reset(mark)
@@ -224,15 +224,15 @@ func (u *headTask[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
 }
 
 // bandRows returns n rows of width elements, zero beyond them up to whole vectors.
-func (u *headTask[T]) bandRows(n, width int) []T {
+func (u bandForm[T]) bandRows(n, width int) []T {
 	if width%kernel.Lanes == 0 {
-		return u.takeScratch(n * scratch.Stride[T](width))
+		return u.linear().takeScratch(n * scratch.Stride[T](width))
 	}
 	return arena.TakeZeros[T](u.ar, n*scratch.Stride[T](width))
 }
 
 // bandOutputGrad sets DOut, Delta and Top of queries of head h from i0 on.
-func (u *headTask[T]) bandOutputGrad(g *band.Grad[T], h, i0, n int) {
+func (u bandForm[T]) bandOutputGrad(g *band.Grad[T], h, i0, n int) {
 	blind := false // some query sees no key
 	for r, den := range u.den[h][i0:][:n] {
 		if g.Top[r] = T(float64(den) * math.Log2E); math.IsInf(float64(den), -1) {
@@ -272,7 +272,7 @@ type bandAges struct {
 
 // bandAges returns the decays between the two parts of each query, none if there is no
 // decay. behind is the pending log_g before the first key.
-func (u *headTask[T]) bandAges(behind float64) (x bandAges) {
+func (u bandForm[T]) bandAges(behind float64) (x bandAges) {
 	if len(u.logG.Data) == 0 {
 		return x
 	}
@@ -281,7 +281,7 @@ func (u *headTask[T]) bandAges(behind float64) (x bandAges) {
 	for i := range u.n {
 		lo, end := u.lowest(i), u.countVisible(i)
 		for ; next < lo; next++ {
-			if owes = max(owes+u.logDecay(next), slowest); u.hasKey(next) {
+			if owes = max(owes+u.decay().logDecay(next), slowest); u.hasKey(next) {
 				owes = 0
 			}
 		}
@@ -290,19 +290,19 @@ func (u *headTask[T]) bandAges(behind float64) (x bandAges) {
 		if u.keep != nil {
 			before = 0
 			for j := lo - 1; j >= 0 && !sees(j); j-- {
-				before += u.logDecay(j)
+				before += u.decay().logDecay(j)
 			}
 		}
 		last := end - 1
 		for ; last >= lo && !sees(last); last-- {
-			x.waits[i] += u.logDecay(last)
+			x.waits[i] += u.decay().logDecay(last)
 		}
 		if last < lo {
 			x.waits[i] += before
 			continue
 		}
 		for j := last; j >= lo; j-- {
-			x.fade[i] += u.logDecay(j)
+			x.fade[i] += u.decay().logDecay(j)
 		}
 		x.fade[i] += before
 	}

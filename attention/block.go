@@ -111,7 +111,7 @@ func (b *block[T]) maskRow(row []T, r int, x T) bool {
 // polyBlock adds to o [nq, ldo] the values v [nk, ldv] times their weights, or
 // sets it to them where a row of a panel sees any, and adds to den the sums of
 // weights, where weights are the kernel polynomial of scores. Rows of o and v hold kernel.Pad(dv) elements.
-func (u *headTask[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T) {
+func (u directForm[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	coef := u.coefficients()
@@ -119,7 +119,7 @@ func (u *headTask[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den
 	panel := b.panelHeight(maxRows(b.nk))
 	size := min(panel, b.nq)
 	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
-	decay, left := u.fader(b), w // what is left of weights
+	decay, left := u.decay().fader(b), w // what is left of weights
 	if b.ages != nil {
 		left = arena.Take[T](u.ar, size*ld)
 	}
@@ -183,18 +183,18 @@ const tooLarge = 1 << 40
 // power of the largest score takes its place, and o and den are scaled (Milakov and
 // Gimelshein 2018, online normalizer calculation for softmax, algorithm 3). If den
 // is 0, nothing is scaled.
-func (u *headTask[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo int, den, base, top []T) {
+func (u directForm[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo int, den, base, top []T) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	ld := scratch.Stride[T](b.nk)
 	panel := b.panelHeight(maxRows(b.nk))
 	size := min(panel, b.nq)
 	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
-	decay := u.fader(b)
+	decay := u.decay().fader(b)
 	since, room := b.sinks(u.ar, size)
 	for r0 := 0; r0 < b.nq; r0 += panel {
 		rows, cols := u.computeScores(b, r0, panel, w, ld)
-		u.ageScores(&decay, b, r0, rows, w, ld, since)
+		u.decay().ageScores(&decay, b, r0, rows, w, ld, since)
 		base, top, sum := base[r0:][:rows], top[r0:][:rows], sum[:rows]
 		u.maskScores(b, r0, rows, w, ld)
 		for r := range rows {
@@ -205,7 +205,7 @@ func (u *headTask[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T,
 		}
 		if u.exponentials(b, factor, r0, w, ld, cols, subtractDecay(top, since, room), sum) {
 			u.computeScores(b, r0, panel, w, ld)
-			u.ageScores(&decay, b, r0, rows, w, ld, since)
+			u.decay().ageScores(&decay, b, r0, rows, w, ld, since)
 			u.maskScores(b, r0, rows, w, ld)
 			for r := range rows {
 				row := w[r*ld:][:b.countVisible(r0+r)]
@@ -229,7 +229,7 @@ func (u *headTask[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T,
 
 // maskScores overwrites with -Inf the scores of a panel of rows that a row could
 // see by position and does not.
-func (u *headTask[T]) maskScores(b *block[T], r0, rows int, w []T, ld int) {
+func (u directForm[T]) maskScores(b *block[T], r0, rows int, w []T, ld int) {
 	if !b.hasMask() {
 		return
 	}
@@ -250,7 +250,7 @@ func (b *block[T]) likelyMax(row []T) T {
 // rowPower returns the power of row r of scores times factor. From all scores
 // decay has taken since[r]: the power of score x, or of the largest score if x is
 // -Inf; 0 if all are.
-func (u *headTask[T]) rowPower(row []T, x, factor T, since []T, r int) (base, top T) {
+func (u directForm[T]) rowPower(row []T, x, factor T, since []T, r int) (base, top T) {
 	if lowest := T(math.Inf(-1)); x == lowest {
 		if x = u.t.Max(row); x == lowest {
 			return 0, 0
@@ -269,7 +269,7 @@ func (u *headTask[T]) rowPower(row []T, x, factor T, since []T, r int) (base, to
 // exponentials turns the scores of a panel of rows, times factor, into weights
 // over 2^top, which are 0 where a row does not see, sets sum to their sums and
 // reports whether any of those is too large.
-func (u *headTask[T]) exponentials(b *block[T], factor T, r0 int, w []T, ld, cols int, top, sum []T) bool {
+func (u directForm[T]) exponentials(b *block[T], factor T, r0 int, w []T, ld, cols int, top, sum []T) bool {
 	clear(sum)
 	together := b.countEqualRows(r0, len(top), cols)
 	for r := 0; r < len(top); r += together {
@@ -311,7 +311,7 @@ type gradient[T tensor.Float] struct {
 // S = A·Bᵀ, and rows do as above:
 //
 //	dW = do·Vᵀ + w,  dS = f'(S)∘dW,  da += dS·B,  db += dSᵀ·A,  dv += Wᵀ·do
-func (u *headTask[T]) blockGrad(b *block[T], x *gradient[T]) {
+func (u directForm[T]) blockGrad(b *block[T], x *gradient[T]) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	var coef, slope []T
@@ -324,14 +324,14 @@ func (u *headTask[T]) blockGrad(b *block[T], x *gradient[T]) {
 	s, w, dw := arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld)
 	sum := arena.TakeZeros[T](u.ar, most)
 	width := kernel.Pad(u.da)
-	decay := u.fader(b)
+	decay := u.decay().fader(b)
 	since, room := b.sinks(u.ar, most)
 	for r0 := 0; r0 < b.nq; r0 += panel {
 		rows, cols := u.computeScores(b, r0, panel, s, ld)
 		do := x.do[r0*x.ldo:]
 		u.t.Block(rows, kernel.Pad(cols), u.dv, do, x.ldo, 1, x.vt, b.ldb, dw, ld, false)
 		if u.spec.Exp {
-			u.ageScores(&decay, b, r0, rows, s, ld, since)
+			u.decay().ageScores(&decay, b, r0, rows, s, ld, since)
 			for r := 0; r < rows && x.base != nil; r++ {
 				rowscale.Lower(s[r*ld:][:cols], x.base[r0+r])
 			}
@@ -353,7 +353,7 @@ func (u *headTask[T]) blockGrad(b *block[T], x *gradient[T]) {
 				b.maskRow(dw[r*ld:][:cols], r0+r, 0)
 			}
 		}
-		u.sumWeights(x, r0, rows, cols, w, ld)
+		u.decay().sumWeights(x, r0, rows, cols, w, ld)
 		u.addProduct(b, r0, rows, cols, dw, ld, x.b, b.lda, width, x.da, b.lda)
 		u.t.Block(cols, width, rows, dw, 1, ld, b.a[r0*b.lda:], b.lda, x.db, b.lda, true)
 		u.t.Block(cols, kernel.Pad(u.dv), rows, w, 1, ld, do, x.ldo, x.dv, x.ldo, true)
@@ -361,18 +361,18 @@ func (u *headTask[T]) blockGrad(b *block[T], x *gradient[T]) {
 }
 
 // measureFarRows has far rows meet the keys of a block.
-func (u *headTask[T]) measureFarRows(b *block[T], far *rowscale.FarRows[T]) {
+func (u directForm[T]) measureFarRows(b *block[T], far *rowscale.FarRows[T]) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	ld := scratch.Stride[T](b.nk)
 	panel := b.panelHeight(gradRows)
 	most := min(panel, b.nq)
 	s := arena.Take[T](u.ar, most*ld)
-	decay := u.fader(b)
+	decay := u.decay().fader(b)
 	since, _ := b.sinks(u.ar, most)
 	for r0 := 0; r0 < b.nq; r0 += panel {
 		rows, _ := u.computeScores(b, r0, panel, s, ld)
-		u.ageScores(&decay, b, r0, rows, s, ld, since)
+		u.decay().ageScores(&decay, b, r0, rows, s, ld, since)
 		u.maskScores(b, r0, rows, s, ld)
 		for r := range rows {
 			gone := 0.0
@@ -386,7 +386,7 @@ func (u *headTask[T]) measureFarRows(b *block[T], far *rowscale.FarRows[T]) {
 
 // computeScores sets s [rows, ld] to the scores of the panel of at most the given rows
 // that begins with r0, as far as its last row could see, and returns its size.
-func (u *headTask[T]) computeScores(b *block[T], r0, most int, s []T, ld int) (rows, cols int) {
+func (u directForm[T]) computeScores(b *block[T], r0, most int, s []T, ld int) (rows, cols int) {
 	rows = min(most, b.nq-r0)
 	cols = b.countVisible(r0 + rows - 1)
 	ars, acs := b.lda, 1
@@ -403,7 +403,7 @@ func (u *headTask[T]) computeScores(b *block[T], r0, most int, s []T, ld int) (r
 // addProduct adds w [rows, cols] times n columns of x [cols, ldx] to the
 // rows of o from r0 on, or sets them to it in a first block. A row of x that is
 // not finite is added only to the rows that see it, since 0·∞ is not 0.
-func (u *headTask[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
+func (u directForm[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
 	if cols == 0 {
 		return
 	}
@@ -453,7 +453,7 @@ func (u *headTask[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int,
 
 // finiteProduct is product for finite rows of x, and rows of o from the first of
 // the panel on.
-func (u *headTask[T]) finiteProduct(b *block[T], rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
+func (u directForm[T]) finiteProduct(b *block[T], rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
 	if rows > 1 {
 		u.t.Block(rows, n, cols, w, ld, 1, x, ldx, o, ldo, !b.first)
 		return
@@ -465,7 +465,7 @@ func (u *headTask[T]) finiteProduct(b *block[T], rows, cols int, w []T, ld int, 
 }
 
 // coefficients returns the coefficients of the kernel polynomial.
-func (u *headTask[T]) coefficients() []T {
+func (u directForm[T]) coefficients() []T {
 	c := arena.Take[T](u.ar, len(u.spec.Coef))
 	for l, x := range u.spec.Coef {
 		c[l] = T(x)
@@ -474,7 +474,7 @@ func (u *headTask[T]) coefficients() []T {
 }
 
 // derivative returns the coefficients of its derivative.
-func (u *headTask[T]) derivative() []T {
+func (u directForm[T]) derivative() []T {
 	c := arena.TakeZeros[T](u.ar, max(u.spec.degree(), 1))
 	for l := 1; l <= u.spec.degree(); l++ {
 		c[l-1] = T(float64(l) * u.spec.Coef[l])

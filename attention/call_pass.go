@@ -27,11 +27,11 @@ func (p *callPass[T]) forward(s *Sequence, kh int, u *headTask[T]) {
 	case p.seg != nil:
 		p.seg.forward(u, s, kh)
 	case s.form == Linear:
-		u.linearForward(p.e.monomialsOf(u))
+		u.linear().linearForward(p.e.monomialsOf(u))
 	case p.e.spec.windowWidth > 0:
-		u.bandForward()
+		u.band().bandForward()
 	default:
-		u.directForward()
+		u.direct().directForward()
 	}
 }
 
@@ -59,7 +59,7 @@ func (p *callPass[T]) backward(s *Sequence, kh int, u *headTask[T]) {
 		u.dlogG = g.DLogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	}
 	if decays || g.DInit != nil && c.hasFadingKeys() {
-		u.dage = arena.TakeZeros[float64](u.ar, max(u.positionCount(), u.m+1))
+		u.dage = arena.TakeZeros[float64](u.ar, max(u.linear().positionCount(), u.m+1))
 	}
 	if decays && p.e.spec.Gated {
 		u.dgate = arena.TakeZeros[float64](u.ar, u.m)
@@ -69,14 +69,14 @@ func (p *callPass[T]) backward(s *Sequence, kh int, u *headTask[T]) {
 	case p.seg != nil:
 		p.seg.backward(u, s, kh, g)
 	case s.form == Linear:
-		u.linearBackward(p.e.monomialsOf(u))
+		u.linear().linearBackward(p.e.monomialsOf(u))
 	case p.e.spec.windowWidth > 0:
-		u.bandBackward()
+		u.band().bandBackward()
 	default:
-		u.directBackward()
+		u.direct().directBackward()
 	}
 	if u.dage != nil {
-		sum := u.ageGrad(after, s.priorKeys > 0)
+		sum := u.decay().ageGrad(after, s.priorKeys > 0)
 		if g.DInit != nil {
 			g.DInit.heads[s.Index*c.K.H+kh].age = sum
 		}
@@ -168,8 +168,8 @@ func (p *callPass[T]) run() {
 	p.e.measure(p.c, p.seqs)
 	for i := range p.seqs {
 		s := &p.seqs[i]
-		s.form = p.e.choose(p.c, s, p.back)
-		s.work = p.e.countFLOPs(p.c, s)
+		s.form = p.e.forms().choose(p.c, s, p.back)
+		s.work = p.e.forms().countFLOPs(p.c, s)
 		if p.back {
 			s.work *= 3
 		}

@@ -42,6 +42,19 @@ type chunkScan[T tensor.Float] struct {
 	lead int // of a member of a group: the first of the task's keys that exists, -1 if none does
 }
 
+// scanDecay has the decays of a chunk scan.
+type scanDecay[T tensor.Float] struct{ *chunkScan[T] }
+
+// scanGrad takes gradients back through a chunk scan.
+type scanGrad[T tensor.Float] struct{ *chunkScan[T] }
+
+// groupScan divides the chunks of a scan among a group of workers.
+type groupScan[T tensor.Float] struct{ *chunkScan[T] }
+
+func (s *chunkScan[T]) decay() scanDecay[T] { return scanDecay[T]{s} }
+func (s *chunkScan[T]) group() groupScan[T] { return groupScan[T]{s} }
+func (s *chunkScan[T]) grad() scanGrad[T]   { return scanGrad[T]{s} }
+
 // unseen is the place of a key that has not come yet.
 const unseen = math.MaxInt
 
@@ -53,7 +66,7 @@ func newChunkScan[T tensor.Float](u *headTask[T], m *features.Monomials[T], c in
 // start makes s the result of newChunkScan.
 func (s *chunkScan[T]) start(u *headTask[T], m *features.Monomials[T], c int, take func(n int) []T) *chunkScan[T] {
 	*s = chunkScan[T]{u: u, m: m, c: c, ld: scratch.Stride[T](c), lda: kernel.Pad(u.da), dropsAxis: m.Width < u.da, valid: slices.Grow(s.valid[:0], c)[:c], first: unseen}
-	s.moments = u.moments(m, take)
+	s.moments = u.linear().moments(m, take)
 	s.x = take((u.da + 1) * s.ld)
 	s.room = take(c * s.moments.Stride)
 	s.v, s.ldv = s.room, s.moments.Stride
@@ -61,20 +74,20 @@ func (s *chunkScan[T]) start(u *headTask[T], m *features.Monomials[T], c int, ta
 }
 
 // scratchScan is a scan in the task's own scratch memory.
-func (u *headTask[T]) scratchScan(m *features.Monomials[T]) *chunkScan[T] {
-	s := u.stream.start(u, m, min(u.chunk, max(u.n, u.m, 1)), u.takeScratch)
+func (u linearForm[T]) scratchScan(m *features.Monomials[T]) *chunkScan[T] {
+	s := u.stream.start(u.headTask, m, min(u.chunk, max(u.n, u.m, 1)), u.takeScratch)
 	s.usesCallValues = true
 	if len(u.logG.Data) > 0 {
-		s.ages = u.takeAges(s.c)
+		s.ages = u.decay().takeAges(s.c)
 	}
 	return s
 }
 
 // takeScratch returns n elements of the task's scratch memory.
-func (u *headTask[T]) takeScratch(n int) []T { return arena.Take[T](u.ar, n) }
+func (u linearForm[T]) takeScratch(n int) []T { return arena.Take[T](u.ar, n) }
 
 // moments returns empty moments for the task's values.
-func (u *headTask[T]) moments(m *features.Monomials[T], take func(n int) []T) features.Moments[T] {
+func (u linearForm[T]) moments(m *features.Monomials[T], take func(n int) []T) features.Moments[T] {
 	ld := kernel.Pad(u.dv)
 	n := m.Count * ld
 	all := take(n + m.Count + kernel.Lanes - 1)
@@ -87,8 +100,8 @@ func (s *chunkScan[T]) absorbKeys(j0, j1 int) {
 	if n <= 0 {
 		return
 	}
-	s.age(j0, j1)
-	keys := u.keySide()
+	s.decay().age(j0, j1)
+	keys := u.rows().keySide()
 	s.prepare(s.x[s.n:], &keys, j0, j1)
 	s.absorbValues(j0, j1)
 	if u.mask != nil {
@@ -122,7 +135,7 @@ func (s *chunkScan[T]) absorbValues(j0, j1 int) {
 // prepare sets columns of x, under a row for the caller to set, to tokens
 // i0 ≤ i < i1.
 func (s *chunkScan[T]) prepare(x []T, from *headRows[T], i0, i1 int) {
-	s.u.prepare(x[s.ld:], s.ld, from, i0, i1)
+	s.u.rows().prepare(x[s.ld:], s.ld, from, i0, i1)
 	if s.dropsAxis {
 		s.u.t.Reflect(x[s.ld:], s.ld, s.u.da, i1-i0)
 	}
@@ -133,7 +146,7 @@ func (s *chunkScan[T]) prepareGrad(to tensor.Mat[T], dx []T, from *headRows[T], 
 	if s.dropsAxis {
 		s.u.t.ReflectGrad(dx[s.ld:], s.ld, s.u.da, i1-i0)
 	}
-	return s.u.prepareGrad(to, dx[s.ld:], s.ld, from, i0, i1)
+	return s.u.rows().prepareGrad(to, dx[s.ld:], s.ld, from, i0, i1)
 }
 
 // appendToken counts the next token of the open chunk as one whose key exists or not.
@@ -165,9 +178,9 @@ func (s *chunkScan[T]) closeChunk() {
 func (s *chunkScan[T]) sumChunk() {
 	mark := s.u.ar.Mark()
 	if s.ages != nil {
-		s.moments.Fade(s.u.t, s.chunkDecay())
+		s.moments.Fade(s.u.t, s.decay().chunkDecay())
 	}
-	v, ldv, w := s.agedKeys()
+	v, ldv, w := s.decay().agedKeys()
 	s.moments.AddTokens(s.u.ar, s.m, s.x, s.ld, s.n, v, ldv, w)
 	s.u.ar.Reset(mark)
 }
@@ -202,7 +215,7 @@ func (s *chunkScan[T]) onesColumns(n int) []T {
 
 // prepareQueries returns the prepared queries i0 ≤ i < i1 of head g as columns.
 func (s *chunkScan[T]) prepareQueries(g, i0, i1 int) []T {
-	x, q := s.onesColumns(i1-i0), s.u.querySide(g)
+	x, q := s.onesColumns(i1-i0), s.u.rows().querySide(g)
 	s.prepare(x, &q, i0, i1)
 	return x
 }
@@ -227,12 +240,12 @@ func (s *chunkScan[T]) sumQueryRows(x []T, n, diag int) (o, den []T) {
 	o = arena.TakeZeros[T](u.ar, n*s.moments.Stride)
 	if s.ages != nil {
 		s.readMoments(x, n, o, den)
-		s.fadeRows(o, den, n, diag)
+		s.decay().fadeRows(o, den, n, diag)
 	}
 	if s.n > 0 {
 		b := s.openBlock(x[s.ld:], n, diag)
 		b.lda, b.hasColumns = s.ld, true
-		u.polyBlock(&b, s.v, s.ldv, o, s.moments.Stride, den)
+		u.direct().polyBlock(&b, s.v, s.ldv, o, s.moments.Stride, den)
 	}
 	if s.ages == nil {
 		s.readMoments(x, n, o, den)
@@ -273,7 +286,7 @@ func (s *chunkScan[T]) divideRows(g, i0, i1, diag int, o, den []T) {
 	mark := u.ar.Mark()
 	over := arena.Take[T](u.ar, i1-i0)
 	for r := range over {
-		den[r] = u.spec.denominator(den[r], s.eps(diag+r))
+		den[r] = u.spec.denominator(den[r], s.decay().eps(diag+r))
 		over[r] = u.invertDen(den[r])
 	}
 	if u.spec.OutputNorm {
@@ -283,7 +296,7 @@ func (s *chunkScan[T]) divideRows(g, i0, i1, diag int, o, den []T) {
 	out := &u.o[g]
 	u.t.ScaleRows(out.Data[i0*out.Stride:], out.Stride, o, s.moments.Stride, u.dv, over)
 	u.ar.Reset(mark)
-	u.clearUnseen(g, i0, i0+min(s.first, diag+i1-i0)-diag)
+	u.linear().clearUnseen(g, i0, i0+min(s.first, diag+i1-i0)-diag)
 	u.noteNonFinite(g, i0, i1)
 }
 
@@ -298,7 +311,7 @@ func ones[T tensor.Float](ar *arena.Arena, n int) []T {
 
 // clearUnseen sets outputs and denominators of queries i0 ≤ i < i1 of head g to 0. These
 // queries see no key.
-func (u *headTask[T]) clearUnseen(g, i0, i1 int) {
+func (u linearForm[T]) clearUnseen(g, i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		clear(u.o[g].Row(i))
 		u.den[g][i] = 0
@@ -307,13 +320,13 @@ func (u *headTask[T]) clearUnseen(g, i0, i1 int) {
 
 // chunkBounds returns the keys and queries of a causal sequence whose positions are
 // pos ≤ p < pos+c.
-func (u *headTask[T]) chunkBounds(pos, c int) (j0, j1, i0, i1 int) {
+func (u linearForm[T]) chunkBounds(pos, c int) (j0, j1, i0, i1 int) {
 	within := func(i, n int) int { return min(max(i, 0), n) }
 	return min(pos, u.m), min(pos+c, u.m), within(pos-u.offset, u.n), within(pos+c-u.offset, u.n)
 }
 
 // positionCount is the number of positions of a causal sequence.
-func (u *headTask[T]) positionCount() int { return max(u.m, u.n+u.offset) }
+func (u linearForm[T]) positionCount() int { return max(u.m, u.n+u.offset) }
 
 // absorbAllKeys brings all keys into the moments.
 func (s *chunkScan[T]) absorbAllKeys() {
@@ -323,7 +336,7 @@ func (s *chunkScan[T]) absorbAllKeys() {
 	}
 }
 
-func (u *headTask[T]) linearForward(m *features.Monomials[T]) {
+func (u linearForm[T]) linearForward(m *features.Monomials[T]) {
 	if u.workers > 1 {
 		u.linearForwardTogether()
 		return

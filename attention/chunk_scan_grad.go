@@ -10,7 +10,7 @@ import (
 // outputGrad returns, for queries i0 ≤ i < i1 of head g, the gradients of their
 // numerators, dO/den [n, s.past.ld], and of their denominators, -(dO·o)/den.
 // Both are zero for a query that sees no key.
-func (s *chunkScan[T]) outputGrad(g, i0, i1 int) (y, w []T) {
+func (s scanGrad[T]) outputGrad(g, i0, i1 int) (y, w []T) {
 	u, ld := s.u, s.moments.Stride
 	y = s.rowsOf(i1 - i0)
 	w = arena.Take[T](u.ar, i1-i0)
@@ -36,7 +36,7 @@ func (s *chunkScan[T]) outputGrad(g, i0, i1 int) (y, w []T) {
 }
 
 // rowsOf returns n rows of the moments' stride, which are zero beyond Dv.
-func (s *chunkScan[T]) rowsOf(n int) []T {
+func (s scanGrad[T]) rowsOf(n int) []T {
 	if s.moments.Stride == s.u.dv {
 		return arena.Take[T](s.u.ar, n*s.moments.Stride)
 	}
@@ -46,7 +46,7 @@ func (s *chunkScan[T]) rowsOf(n int) []T {
 // gradPast returns the gradient of n tokens with components x, as columns under a row
 // to ignore. It is the sum of the rows of dx, if there are any, and of the gradient
 // through moments p from rows y and numbers w.
-func (s *chunkScan[T]) gradPast(p *features.Moments[T], dx tensor.Mat[T], x []T, n int, y []T, ldy int, w []T) []T {
+func (s scanGrad[T]) gradPast(p *features.Moments[T], dx tensor.Mat[T], x []T, n int, y []T, ldy int, w []T) []T {
 	u := s.u
 	dxt := arena.TakeZeros[T](u.ar, (u.da+1)*s.ld)
 	if dx.Rows > 0 {
@@ -68,7 +68,7 @@ func (s *chunkScan[T]) gradPast(p *features.Moments[T], dx tensor.Mat[T], x []T,
 // -(dO·o)/den], for the gradient of the keys and values. In a causal sequence
 // each meets only its own side: keys before the query going forward, queries
 // after the key going back.
-func (u *headTask[T]) linearBackward(m *features.Monomials[T]) {
+func (u linearForm[T]) linearBackward(m *features.Monomials[T]) {
 	if u.workers > 1 {
 		u.linearBackwardTogether()
 		return
@@ -88,11 +88,11 @@ func (u *headTask[T]) linearBackward(m *features.Monomials[T]) {
 		}
 		for i := 0; i < u.n; i += s.c {
 			for g := range u.q {
-				s.backQueries(g, i, min(i+s.c, u.n), 0, nil, &back)
+				s.grad().backQueries(g, i, min(i+s.c, u.n), 0, nil, &back)
 			}
 		}
 		for j := 0; j < u.m; j += s.c {
-			s.backKeys(&back, j, min(j+s.c, u.m), db)
+			s.grad().backKeys(&back, j, min(j+s.c, u.m), db)
 		}
 		return
 	}
@@ -104,20 +104,20 @@ func (u *headTask[T]) linearBackward(m *features.Monomials[T]) {
 	for pos := 0; pos < u.positionCount(); pos += s.c {
 		j0, j1, i0, i1 := u.chunkBounds(pos, s.c)
 		s.absorbKeys(j0, j1)
-		s.backChunk(j0, i0, i1, i0+u.offset-pos, db)
+		s.grad().backChunk(j0, i0, i1, i0+u.offset-pos, db)
 		if pos+s.c < u.positionCount() {
 			s.closeChunk()
 		}
 	}
 	for pos := (u.positionCount() - 1) / s.c * s.c; pos >= 0; pos -= s.c {
 		j0, j1, i0, i1 := u.chunkBounds(pos, s.c)
-		s.backKeys(&back, j0, j1, db)
+		s.grad().backKeys(&back, j0, j1, db)
 		if pos > 0 {
 			if s.ages != nil {
-				back.Fade(u.t, s.chunkDecay())
+				back.Fade(u.t, s.decay().chunkDecay())
 			}
 			for g := range u.q {
-				s.sumQueries(&back, g, i0, i1, i0+u.offset-pos)
+				s.grad().sumQueries(&back, g, i0, i1, i0+u.offset-pos)
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func (u *headTask[T]) linearBackward(m *features.Monomials[T]) {
 // pendingKeyGrad returns room for the gradients of prepared keys from the queries of their own
 // chunks. The gradients are stored in the final gradients of the keys if they fit.
 // Wider gradients have no room and are passed on at once.
-func (u *headTask[T]) pendingKeyGrad() tensor.Mat[T] {
+func (u linearForm[T]) pendingKeyGrad() tensor.Mat[T] {
 	if u.isPrepared || u.da <= u.d {
 		return u.dk
 	}
@@ -134,12 +134,12 @@ func (u *headTask[T]) pendingKeyGrad() tensor.Mat[T] {
 }
 
 // gradsFromSumsAlone reports that dV is what the sums of queries give, in whole vectors.
-func (u *headTask[T]) gradsFromSumsAlone() bool {
+func (u linearForm[T]) gradsFromSumsAlone() bool {
 	return !u.causal && u.n > 0 && u.mask == nil && len(u.logG.Data) == 0 && u.dv == kernel.Pad(u.dv)
 }
 
 // clearValues sets dV of keys j0 ≤ j < j1 to 0, where something is added to it.
-func (u *headTask[T]) clearValues(j0, j1 int) {
+func (u linearForm[T]) clearValues(j0, j1 int) {
 	if u.gradsFromSumsAlone() {
 		return
 	}
@@ -151,7 +151,7 @@ func (u *headTask[T]) clearValues(j0, j1 int) {
 // backChunk sets dq of queries i0 ≤ i < i1 of every head. Query i0+r sees keys up to
 // diag+r of the open chunk, whose first key is j0. The gradients of these keys are set
 // in db, or in dK if db has no rows, and the gradients of their values are added to dV.
-func (s *chunkScan[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
+func (s scanGrad[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 	u := s.u
 	mark := u.ar.Mark()
 	x := s.openGradient()
@@ -163,19 +163,19 @@ func (s *chunkScan[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 			copy(db.Row(j0 + j)[:u.da], x.db[j*s.lda:])
 		}
 	} else if s.n > 0 {
-		dk, from := arena.Take[T](u.ar, (u.da+1)*s.ld), u.keySide()
+		dk, from := arena.Take[T](u.ar, (u.da+1)*s.ld), u.rows().keySide()
 		u.t.Transpose(dk[s.ld:], s.ld, x.db, s.lda, s.n, u.da)
 		s.prepareGrad(u.dk, dk, &from, j0, j0+s.n)
 	}
 	s.addValues(j0, x.dv)
 	if x.age != nil {
-		u.ageKeys(j0, x.age[:s.n])
+		u.decay().ageKeys(j0, x.age[:s.n])
 	}
 	u.ar.Reset(mark)
 }
 
 // openGradient returns what gathers the gradients of the open chunk.
-func (s *chunkScan[T]) openGradient() gradient[T] {
+func (s scanGrad[T]) openGradient() gradient[T] {
 	u := s.u
 	x := gradient[T]{ldo: s.moments.Stride}
 	if s.n > 0 {
@@ -194,7 +194,7 @@ func (s *chunkScan[T]) openGradient() gradient[T] {
 
 // backQueries sets dq of queries i0 ≤ i < i1 of head g, and adds what they give
 // the open chunk to x, and the queries themselves to back unless it is nil.
-func (s *chunkScan[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *features.Moments[T]) {
+func (s scanGrad[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *features.Moments[T]) {
 	u, n := s.u, i1-i0
 	if n <= 0 {
 		return
@@ -203,7 +203,7 @@ func (s *chunkScan[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *fe
 	q := s.prepareQueries(g, i0, i1)
 	y, w := s.outputGrad(g, i0, i1)
 	if u.dage != nil {
-		u.ageQueries(i0, w, func(i int) float64 { return s.ages.pendingAfter(s.place(diag + i - i0)) })
+		u.decay().ageQueries(i0, w, func(i int) float64 { return s.ages.pendingAfter(s.decay().place(diag + i - i0)) })
 	}
 	u.spec.maskDenGrad(w, u.den[g][i0:i1])
 	var da tensor.Mat[T]
@@ -211,10 +211,10 @@ func (s *chunkScan[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *fe
 		da = tensor.Mat[T]{Data: arena.TakeZeros[T](u.ar, n*s.lda), Rows: n, Cols: u.da, Stride: s.lda}
 		x.do, x.w, x.da = y, w, da.Data
 		b := s.openBlock(s.transposeColumns(q, n), n, diag)
-		u.blockGrad(&b, x)
+		u.direct().blockGrad(&b, x)
 	}
-	ya, wa := s.agedQueries(y, w, n, diag)
-	dq, from := s.gradPast(&s.moments, da, q, n, ya, s.moments.Stride, wa), u.querySide(g)
+	ya, wa := s.decay().agedQueries(y, w, n, diag)
+	dq, from := s.gradPast(&s.moments, da, q, n, ya, s.moments.Stride, wa), u.rows().querySide(g)
 	u.dscale[g] += s.prepareGrad(u.dq[g], dq, &from, i0, i1)
 	if back != nil {
 		back.AddTokens(u.ar, s.m, q, s.ld, n, y, s.moments.Stride, w)
@@ -224,7 +224,7 @@ func (s *chunkScan[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *fe
 
 // sumQueries adds queries i0 ≤ i < i1 of head g to back. Query i0+r sees keys up to
 // diag+r of the open chunk.
-func (s *chunkScan[T]) sumQueries(back *features.Moments[T], g, i0, i1, diag int) {
+func (s scanGrad[T]) sumQueries(back *features.Moments[T], g, i0, i1, diag int) {
 	u, n := s.u, i1-i0
 	if n <= 0 {
 		return
@@ -232,35 +232,35 @@ func (s *chunkScan[T]) sumQueries(back *features.Moments[T], g, i0, i1, diag int
 	mark := u.ar.Mark()
 	y, w := s.outputGrad(g, i0, i1)
 	u.spec.maskDenGrad(w, u.den[g][i0:i1])
-	y, w = s.agedQueries(y, w, n, diag)
+	y, w = s.decay().agedQueries(y, w, n, diag)
 	back.AddTokens(u.ar, s.m, s.prepareQueries(g, i0, i1), s.ld, n, y, s.moments.Stride, w)
 	u.ar.Reset(mark)
 }
 
 // backKeys sets dk of keys j0 ≤ j < j1 and adds to their dV, from the queries
 // summed in back and the gradient db of the prepared keys so far.
-func (s *chunkScan[T]) backKeys(back *features.Moments[T], j0, j1 int, db tensor.Mat[T]) {
+func (s scanGrad[T]) backKeys(back *features.Moments[T], j0, j1 int, db tensor.Mat[T]) {
 	u, n := s.u, j1-j0
 	s.clearChunk()
 	if n <= 0 {
 		return
 	}
-	s.recede(j0)
+	s.decay().recede(j0)
 	s.absorbKeys(j0, j1)
 	mark := u.ar.Mark()
-	v, ldv, w := s.agedKeys()
+	v, ldv, w := s.decay().agedKeys()
 	switch {
 	case !back.NonEmpty:
-	case u.gradsFromSumsAlone():
+	case u.linear().gradsFromSumsAlone():
 		to := &u.dval
 		back.ReadTokens(u.ar, s.m, s.x, s.ld, n, false, to.Data[j0*to.Stride:], to.Stride, arena.TakeZeros[T](u.ar, n))
 	default:
 		dv, ones := arena.TakeZeros[T](u.ar, n*s.moments.Stride), arena.TakeZeros[T](u.ar, n)
 		back.ReadTokens(u.ar, s.m, s.x, s.ld, n, true, dv, s.moments.Stride, ones)
 		if s.ages != nil {
-			dv, ones = s.agedValues(dv, ones, w)
+			dv, ones = s.decay().agedValues(dv, ones, w)
 			if u.dage != nil {
-				u.ageKeys(j0, ones)
+				u.decay().ageKeys(j0, ones)
 			}
 		}
 		s.addValues(j0, dv)
@@ -275,7 +275,7 @@ func (s *chunkScan[T]) backKeys(back *features.Moments[T], j0, j1 int, db tensor
 			copy(own[j*u.d:][:u.d], u.dk.Row(j0+j))
 		}
 	}
-	dk, from := s.gradPast(back, db, s.x, n, v, ldv, w), u.keySide()
+	dk, from := s.gradPast(back, db, s.x, n, v, ldv, w), u.rows().keySide()
 	s.prepareGrad(u.dk, dk, &from, j0, j1)
 	for j := 0; own != nil && j < n; j++ {
 		row := u.dk.Row(j0 + j)
@@ -285,7 +285,7 @@ func (s *chunkScan[T]) backKeys(back *features.Moments[T], j0, j1 int, db tensor
 }
 
 // addValues adds rows dv to dV of the keys of the open chunk.
-func (s *chunkScan[T]) addValues(j0 int, dv []T) {
+func (s scanGrad[T]) addValues(j0 int, dv []T) {
 	if to := &s.u.dval; !s.hasMasked && s.n > 0 {
 		rows := to.Data[j0*to.Stride:]
 		s.u.t.AddRows(rows, to.Stride, rows, to.Stride, dv, s.moments.Stride, s.n, to.Cols)

@@ -12,85 +12,85 @@ import (
 // linearForward and linearBackward, each with the same operations.
 
 // tokens returns the tokens of a chunk.
-func (u *headTask[T]) tokens() int { return min(u.chunk, max(u.n, u.m, 1)) }
+func (u linearForm[T]) tokens() int { return min(u.chunk, max(u.n, u.m, 1)) }
 
 // memberScan returns a scan for chunks of its task anywhere.
-func (u *headTask[T]) memberScan() *chunkScan[T] {
-	s := newChunkScan(u, u.walker, u.tokens(), u.takeScratch)
+func (u linearForm[T]) memberScan() *chunkScan[T] {
+	s := newChunkScan(u.headTask, u.walker, u.tokens(), u.takeScratch)
 	s.usesCallValues = true
 	if u.mask != nil {
 		s.lead = slices.Index(u.mask, true)
 	}
 	if len(u.logG.Data) > 0 {
-		s.ages = u.takeAges(s.c)
+		s.ages = u.decay().takeAges(s.c)
 	}
 	return s
 }
 
 // beginChunk opens a chunk after j keys of the task.
-func (s *chunkScan[T]) beginChunk(j int) {
+func (s groupScan[T]) beginChunk(j int) {
 	s.clearChunk()
 	s.first = unseen
 	if 0 <= s.lead && s.lead < j {
 		s.first = -1
 	}
-	s.recede(j)
+	s.decay().recede(j)
 }
 
 // openChunk opens chunk i of a causal sequence.
-func (s *chunkScan[T]) openChunk(i int) {
-	j0, j1, _, _ := s.u.chunkBounds(i*s.c, s.c)
+func (s groupScan[T]) openChunk(i int) {
+	j0, j1, _, _ := s.u.linear().chunkBounds(i*s.c, s.c)
 	s.beginChunk(j0)
 	s.absorbKeys(j0, j1)
 }
 
 // openChunkAges is open for the ages of a chunk alone.
-func (s *chunkScan[T]) openChunkAges(i int) {
+func (s groupScan[T]) openChunkAges(i int) {
 	if s.ages == nil {
 		return
 	}
-	j0, j1, _, _ := s.u.chunkBounds(i*s.c, s.c)
+	j0, j1, _, _ := s.u.linear().chunkBounds(i*s.c, s.c)
 	s.beginChunk(j0)
-	s.age(j0, j1)
+	s.decay().age(j0, j1)
 	s.n = j1 - j0
 }
 
 // addOpenChunk adds the open chunk to m.
-func (s *chunkScan[T]) addOpenChunk(m *features.Moments[T]) {
+func (s groupScan[T]) addOpenChunk(m *features.Moments[T]) {
 	if s.n == 0 {
 		return
 	}
 	mark := s.u.ar.Mark()
-	v, ldv, w := s.agedKeys()
+	v, ldv, w := s.decay().agedKeys()
 	m.AddTokens(s.u.ar, s.m, s.x, s.ld, s.n, v, ldv, w)
 	s.u.ar.Reset(mark)
 }
 
 // sumKeysTogether brings all keys into the sum of c.
-func (u *headTask[T]) sumKeysTogether(c *orderedScan[T]) {
-	c.extend(u, pieces(u.m, u.tokens()), scanPart[T]{add: func(s *chunkScan[T], i int, m *features.Moments[T]) {
+func (u linearForm[T]) sumKeysTogether(c *orderedScan[T]) {
+	c.extend(u.headTask, pieces(u.m, u.tokens()), scanPart[T]{add: func(s *chunkScan[T], i int, m *features.Moments[T]) {
 		s.clearChunk()
 		s.absorbKeys(i*s.c, min((i+1)*s.c, s.u.m))
-		s.addOpenChunk(m)
+		s.group().addOpenChunk(m)
 	}})
 }
 
-func (u *headTask[T]) linearForwardTogether() {
+func (u linearForm[T]) linearForwardTogether() {
 	c := &orderedScan[T]{u.moments(u.walker, u.takeScratch)}
 	if u.causal {
 		for g := range u.q {
 			u.clearUnseen(g, 0, min(-u.offset, u.n))
 		}
 		n := pieces(u.n+u.offset, u.tokens())
-		c.extend(u, n, scanPart[T]{
+		c.extend(u.headTask, n, scanPart[T]{
 			add: func(s *chunkScan[T], i int, m *features.Moments[T]) {
-				if s.openChunk(i); i < n-1 {
-					s.addOpenChunk(m)
+				if s.group().openChunk(i); i < n-1 {
+					s.group().addOpenChunk(m)
 				}
 			},
-			fade: (*chunkScan[T]).chunkDecay,
+			fade: func(s *chunkScan[T]) T { return s.decay().chunkDecay() },
 			read: func(s *chunkScan[T], i int, m *features.Moments[T]) {
-				_, _, i0, i1 := s.u.chunkBounds(i*s.c, s.c)
+				_, _, i0, i1 := s.u.linear().chunkBounds(i*s.c, s.c)
 				s.moments = *m
 				s.answerQueries(i0, i1, i0+s.u.offset-i*s.c)
 			},
@@ -102,8 +102,8 @@ func (u *headTask[T]) linearForwardTogether() {
 		*u.savedMoments = append(append((*u.savedMoments)[:0], c.sum.S...), c.sum.Z[:u.walker.Count]...)
 	}
 	u.runParallel(pieces(u.n, u.tokens()), 0, func(u *headTask[T], t *tokenGroup) {
-		s := u.memberScan()
-		s.beginChunk(u.m)
+		s := u.linear().memberScan()
+		s.group().beginChunk(u.m)
 		s.moments = c.sum
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			s.answerQueries(i*s.c, min((i+1)*s.c, u.n), 0)
@@ -111,7 +111,7 @@ func (u *headTask[T]) linearForwardTogether() {
 	})
 }
 
-func (u *headTask[T]) linearBackwardTogether() {
+func (u linearForm[T]) linearBackwardTogether() {
 	sums := &orderedScan[T]{u.moments(u.walker, u.takeScratch)}
 	back := &orderedScan[T]{u.moments(u.walker, u.takeScratch)}
 	if u.causal {
@@ -125,24 +125,24 @@ func (u *headTask[T]) linearBackwardTogether() {
 	}
 	group, n := len(u.q), pieces(u.n, u.tokens())
 	parts := u.scaleParts(n)
-	back.extend(u, n*group, scanPart[T]{add: func(s *chunkScan[T], i int, m *features.Moments[T]) {
+	back.extend(u.headTask, n*group, scanPart[T]{add: func(s *chunkScan[T], i int, m *features.Moments[T]) {
 		i, g := i/group, i%group
 		s.moments = sums.sum
 		s.u.scalePart(parts, i)
-		s.backQueries(g, i*s.c, min((i+1)*s.c, s.u.n), 0, nil, m)
+		s.grad().backQueries(g, i*s.c, min((i+1)*s.c, s.u.n), 0, nil, m)
 	}})
 	u.sumScale(parts)
 	u.runParallel(pieces(u.m, u.tokens()), 0, func(u *headTask[T], t *tokenGroup) {
-		s := u.memberScan()
+		s := u.linear().memberScan()
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			j0, j1 := i*s.c, min((i+1)*s.c, u.m)
-			u.clearValues(j0, j1)
-			s.backKeys(&back.sum, j0, j1, tensor.Mat[T]{})
+			u.linear().clearValues(j0, j1)
+			s.grad().backKeys(&back.sum, j0, j1, tensor.Mat[T]{})
 		}
 	})
 }
 
-func (u *headTask[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
+func (u linearForm[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
 	for g := range u.q {
 		for i := range min(-u.offset, u.n) {
 			clear(u.dq[g].Row(i))
@@ -154,41 +154,41 @@ func (u *headTask[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
 	}
 	db := u.pendingKeyGrad()
 	parts := u.scaleParts(n)
-	sums.extend(u, n, scanPart[T]{
+	sums.extend(u.headTask, n, scanPart[T]{
 		add: func(s *chunkScan[T], i int, m *features.Moments[T]) {
-			if s.openChunk(i); i < n-1 {
-				s.addOpenChunk(m)
+			if s.group().openChunk(i); i < n-1 {
+				s.group().addOpenChunk(m)
 			}
 		},
-		fade: (*chunkScan[T]).chunkDecay,
+		fade: func(s *chunkScan[T]) T { return s.decay().chunkDecay() },
 		read: func(s *chunkScan[T], i int, m *features.Moments[T]) {
-			j0, j1, i0, i1 := s.u.chunkBounds(i*s.c, s.c)
+			j0, j1, i0, i1 := s.u.linear().chunkBounds(i*s.c, s.c)
 			s.moments = *m
 			s.u.scalePart(parts, i)
-			s.u.clearValues(j0, j1)
-			s.backChunk(j0, i0, i1, i0+s.u.offset-i*s.c, db)
+			s.u.linear().clearValues(j0, j1)
+			s.grad().backChunk(j0, i0, i1, i0+s.u.offset-i*s.c, db)
 		},
 	})
 	u.sumScale(parts)
 	// In the backward direction a chunk's keys meet the later queries. Then its own
 	// queries join these, head by head. The queries of the first chunk are not needed.
 	group := len(u.q)
-	back.extend(u, (n-1)*group+1, scanPart[T]{
+	back.extend(u.headTask, (n-1)*group+1, scanPart[T]{
 		add: func(s *chunkScan[T], i int, m *features.Moments[T]) {
 			if c := n - 1 - i/group; c > 0 {
-				_, _, i0, i1 := s.u.chunkBounds(c*s.c, s.c)
-				s.openChunkAges(c)
-				s.sumQueries(m, i%group, i0, i1, i0+s.u.offset-c*s.c)
+				_, _, i0, i1 := s.u.linear().chunkBounds(c*s.c, s.c)
+				s.group().openChunkAges(c)
+				s.grad().sumQueries(m, i%group, i0, i1, i0+s.u.offset-c*s.c)
 			}
 			if i%group > 0 || i/group == n-1 {
 				s.clearChunk() // its chunk ages what comes before once
 			}
 		},
-		fade: (*chunkScan[T]).chunkDecay,
+		fade: func(s *chunkScan[T]) T { return s.decay().chunkDecay() },
 		read: func(s *chunkScan[T], i int, m *features.Moments[T]) {
 			if i%group == 0 {
-				j0, j1, _, _ := s.u.chunkBounds((n-1-i/group)*s.c, s.c)
-				s.backKeys(m, j0, j1, db)
+				j0, j1, _, _ := s.u.linear().chunkBounds((n-1-i/group)*s.c, s.c)
+				s.grad().backKeys(m, j0, j1, db)
 			}
 		},
 	})
@@ -196,24 +196,24 @@ func (u *headTask[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
 
 // runTogether is run for the whole chunks of keys from key j on, where none is
 // open. It returns the key after them.
-func (s *chunkScan[T]) runTogether(j int) int {
+func (s groupScan[T]) runTogether(j int) int {
 	u, c := s.u, &orderedScan[T]{s.moments}
 	n := (u.m - j) / s.c
 	var gone []float64 // over each chunk
 	if s.ages != nil {
 		gone = arena.Take[float64](u.ar, n)
 	}
-	p := scanPart[T]{fade: (*chunkScan[T]).chunkDecay, add: func(t *chunkScan[T], i int, m *features.Moments[T]) {
+	p := scanPart[T]{fade: func(s *chunkScan[T]) T { return s.decay().chunkDecay() }, add: func(t *chunkScan[T], i int, m *features.Moments[T]) {
 		j0 := j + i*t.c
 		if s.ages != nil && t.ages == nil {
-			t.ages = t.u.takeAges(t.c)
+			t.ages = t.u.decay().takeAges(t.c)
 		}
 		t.pendingLogDecay = s.pendingLogDecay
-		if t.beginChunk(j0); s.first != unseen {
+		if t.group().beginChunk(j0); s.first != unseen {
 			t.first = -1
 		}
 		t.absorbKeys(j0, j0+t.c)
-		t.addOpenChunk(m)
+		t.group().addOpenChunk(m)
 		if gone != nil {
 			gone[i] = t.ages.sumBetween(-1, t.c-1)
 		}
@@ -230,7 +230,7 @@ func (s *chunkScan[T]) runTogether(j int) int {
 	for _, sum := range gone {
 		s.ages.forgotten += sum
 	}
-	s.recede(end)
+	s.decay().recede(end)
 	if u.mask == nil || slices.Contains(u.mask[j:end], true) {
 		s.first = -1
 	}
@@ -239,10 +239,10 @@ func (s *chunkScan[T]) runTogether(j int) int {
 
 // readTogether is run for queries alone: members share the state of the scan, which
 // they do not change.
-func (s *chunkScan[T]) readTogether() {
+func (s groupScan[T]) readTogether() {
 	u := s.u
 	u.runParallel(pieces(u.n, s.c), 0, func(u *headTask[T], t *tokenGroup) {
-		mine := *s
+		mine := *s.chunkScan
 		mine.u, mine.m = u, u.walker
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			mine.answerQueries(i*s.c, min((i+1)*s.c, u.n), s.n)

@@ -356,7 +356,7 @@ func TestRotatedRowsKeepAllChannels(t *testing.T) {
 	} {
 		s := &Spec[float32]{Norm: c.norm, Map: c.fm, Coef: []float64{1, 1, 0.5}}
 		u := &headTask[float32]{spec: s, d: c.d, da: s.width(c.d), rope: c.rope}
-		if got := u.featureWidth(); got != c.want {
+		if got := u.rows().featureWidth(); got != c.want {
 			t.Errorf("norm %d, D = %d, rope %t, map %t: %d, want %d", c.norm, c.d, c.rope != nil, c.fm != nil, got, c.want)
 		}
 	}

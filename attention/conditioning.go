@@ -10,7 +10,7 @@ import (
 // isWellConditioned reports that no denominator of queries of width d can cancel: weights are
 // never negative, and above 0 wherever scores lie. They may be so small that none of
 // a row is left (over notices).
-func (e *engine[T]) isWellConditioned(d int) bool {
+func (e conditioning[T]) isWellConditioned(d int) bool {
 	s := &e.spec
 	if s.Unnormalized || s.Floor > 0 {
 		return true
@@ -77,7 +77,7 @@ func isIllConditioned[T tensor.Float](den T, seen, most float64) bool {
 
 // largestWeight returns the bound for weak of weights with scores within ±reach, for queries of
 // width d. Negative: only a denominator of 0 is weak.
-func (e *engine[T]) largestWeight(d int, reach float64) float64 {
+func (e conditioning[T]) largestWeight(d int, reach float64) float64 {
 	if s := &e.spec; e.isWellConditioned(d) || s.Positive && (s.hasMap() || s.Similarity != nil || s.Coef[0] <= 0) {
 		return -1
 	}
@@ -116,7 +116,7 @@ func hasInfiniteReciprocal[T tensor.Float](den T) bool {
 
 // boundScore bounds |s| for query i of head h of a sequence: by the normalisation,
 // or, where that does not, by the length of the query and of the longest key.
-func (e *engine[T]) boundScore(c *Call[T], s *Sequence, longest []float64, h, i int) float64 {
+func (e conditioning[T]) boundScore(c *Call[T], s *Sequence, longest []float64, h, i int) float64 {
 	if p, ok := e.spec.Map.(products[T]); ok {
 		return c.Drop.scoreGain() * e.spec.productReach(p.coef, c.Q.D, h)
 	}
@@ -130,7 +130,7 @@ func (e *engine[T]) boundScore(c *Call[T], s *Sequence, longest []float64, h, i 
 // longestKeys returns the length of the longest key of each key head of a
 // sequence that exists, nil where the normalisation bounds them or a feature
 // map comes after it.
-func (e *engine[T]) longestKeys(c *Call[T], s *Sequence, mask []bool) []float64 {
+func (e conditioning[T]) longestKeys(c *Call[T], s *Sequence, mask []bool) []float64 {
 	if e.spec.Norm != NoNorm || e.spec.hasMap() || e.spec.Positive {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (x *priorKeys) add(gone, factor float64) { x.count = factor + x.count*math.
 // countEffectiveKeys returns, for each key head of s and each query, the number of visible keys; with
 // decay the sum of their factors. before holds this of the initial state for each key
 // head.
-func (e *engine[T]) countEffectiveKeys(c *Call[T], s *Sequence, mask []bool, before []priorKeys) [][]float64 {
+func (e conditioning[T]) countEffectiveKeys(c *Call[T], s *Sequence, mask []bool, before []priorKeys) [][]float64 {
 	left := make([][]float64, c.K.H)
 	for h := range left {
 		a, x := heapAges(s.M), before[h]
@@ -208,7 +208,7 @@ func (e *engine[T]) countEffectiveKeys(c *Call[T], s *Sequence, mask []bool, bef
 
 // countWeakRows counts the queries that see no key and those whose denominator nearly
 // cancels, or has vanished.
-func (e *engine[T]) countWeakRows(c *Call[T], seqs []Sequence, seg segment[T], keep *Saved[T], vanished bool) {
+func (e conditioning[T]) countWeakRows(c *Call[T], seqs []Sequence, seg segment[T], keep *Saved[T], vanished bool) {
 	for i := range seqs {
 		s := &seqs[i]
 		var mask []bool

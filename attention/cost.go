@@ -86,7 +86,7 @@ func (s *Spec[T]) hasSinglePower() bool {
 
 // chunk returns the tokens of a chunk for width d: the caller's wish, or 64 to
 // 256 as the features of a token outnumber the keys of a chunk.
-func (e *engine[T]) chunk(d, wish int) int {
+func (e formChoice[T]) chunk(d, wish int) int {
 	switch {
 	case wish > 0:
 		return wish
@@ -102,7 +102,7 @@ func (e *engine[T]) chunk(d, wish int) int {
 // that costs less by the table. It depends on the mechanism, the instruction
 // set and the sequence's own shape alone: threads, batch, padding or a wish for
 // gradients would change bits.
-func (e *engine[T]) choose(c *Call[T], s *Sequence, back bool) Form {
+func (e formChoice[T]) choose(c *Call[T], s *Sequence, back bool) Form {
 	if e.spec.isPairwise() || c.AttnKeep != nil || c.Form == Direct {
 		return Direct
 	}
@@ -114,15 +114,15 @@ func (e *engine[T]) choose(c *Call[T], s *Sequence, back bool) Form {
 }
 
 // cheaper returns the form that costs less, if its moments may be kept.
-func (e *engine[T]) cheaper(c *Call[T], direct, linear float64) Form {
-	if linear < direct && e.checkMoments(c.Q.D, c.V.D) == nil {
+func (e formChoice[T]) cheaper(c *Call[T], direct, linear float64) Form {
+	if linear < direct && e.checks().checkMoments(c.Q.D, c.V.D) == nil {
 		return Linear
 	}
 	return Direct
 }
 
 // countFLOPs is the arithmetic of Forward for one sequence, all heads.
-func (e *engine[T]) countFLOPs(c *Call[T], s *Sequence) float64 {
+func (e formChoice[T]) countFLOPs(c *Call[T], s *Sequence) float64 {
 	d, l := e.countOperations(s.N, s.M, c.Q.D, c.V.D, c.Causal, e.chunk(c.Q.D, c.Chunk))
 	if s.form == Direct {
 		return d * float64(c.Q.H)
@@ -133,7 +133,7 @@ func (e *engine[T]) countFLOPs(c *Call[T], s *Sequence) float64 {
 
 // countOperations returns the floating-point operations of one head in both forms, for n
 // queries and m keys: 2 per fused multiply-add.
-func (e *engine[T]) countOperations(n, m, d, dv int, causal bool, chunk int) (direct, linear float64) {
+func (e formChoice[T]) countOperations(n, m, d, dv int, causal bool, chunk int) (direct, linear float64) {
 	w := float64(e.spec.width(d))
 	pairs := float64(n) * float64(m)
 	switch {
@@ -153,7 +153,7 @@ func (e *engine[T]) countOperations(n, m, d, dv int, causal bool, chunk int) (di
 // countSumOperations is the arithmetic of bringing n tokens of one head and its moments
 // together: per feature one product to make it, and multiply-adds with the
 // values and the ones.
-func (e *engine[T]) countSumOperations(n, d, dv int) float64 {
+func (e formChoice[T]) countSumOperations(n, d, dv int) float64 {
 	return 2 * float64(e.spec.features(e.spec.width(d))) * float64(n) * (float64(dv) + 1.5)
 }
 
@@ -161,7 +161,7 @@ func (e *engine[T]) countSumOperations(n, d, dv int) float64 {
 // engines ask for them: in the direct form its prepared keys, its values and a
 // block of queries with their outputs and weights; in the linear form the
 // moments, the open chunk, and a block of features.
-func (e *engine[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
+func (e formChoice[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
 	w, v := e.spec.width(d), kernel.Pad(dv)
 	if e.spec.windowWidth > 0 {
 		nk := min(e.spec.windowWidth+queryBlock-1, m)
@@ -185,14 +185,14 @@ func (e *engine[T]) Plan(s Shape) Plan {
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
 	seq := &Sequence{N: s.N, M: s.M, Keys: s.M, Offset: s.M - s.N}
-	p := Plan{F: e.spec.features(e.spec.width(s.D)), WidthError: e.checkMoments(s.D, s.Dv)}
+	p := Plan{F: e.spec.features(e.spec.width(s.D)), WidthError: e.checks().checkMoments(s.D, s.Dv)}
 	all := float64(s.B * s.Hkv)
-	p.Back, p.BackCost, p.BackWhy = e.reason(c, seq, true)
-	p.Form, p.Cost, p.Reason = e.reason(c, seq, false)
+	p.Back, p.BackCost, p.BackWhy = e.forms().reason(c, seq, true)
+	p.Form, p.Cost, p.Reason = e.forms().reason(c, seq, false)
 	p.Cost, p.BackCost = all*p.Cost, all*p.BackCost
 	seq.form = p.Form
-	p.FLOPs = e.countFLOPs(c, seq) * float64(s.B)
-	chunk := e.chunk(s.D, s.Chunk)
+	p.FLOPs = e.forms().countFLOPs(c, seq) * float64(s.B)
+	chunk := e.forms().chunk(s.D, s.Chunk)
 	switch {
 	case e.spec.isPairwise():
 	case s.Form == Step:
@@ -207,12 +207,12 @@ func (e *engine[T]) Plan(s Shape) Plan {
 	p.Bound = e.bound(s, form, p.Chunk, p.F)
 	p.State, p.Renews = e.stateBytes(s), e.canFuseSteps(&s)
 	var z T
-	p.Bytes = float64(unsafe.Sizeof(z)) * e.scratch(p.Form, s.M, s.H/max(s.Hkv, 1), s.D, s.Dv, chunk)
+	p.Bytes = float64(unsafe.Sizeof(z)) * e.forms().scratch(p.Form, s.M, s.H/max(s.Hkv, 1), s.D, s.Dv, chunk)
 	return p
 }
 
 // reason is choose with the cost of a key head and the reason.
-func (e *engine[T]) reason(c *Call[T], s *Sequence, back bool) (form Form, cost float64, why string) {
+func (e formChoice[T]) reason(c *Call[T], s *Sequence, back bool) (form Form, cost float64, why string) {
 	form = e.choose(c, s, back)
 	direct, linear := e.costs(c, s, back)
 	cost, why = e.explain(c, form, direct, linear)
@@ -221,7 +221,7 @@ func (e *engine[T]) reason(c *Call[T], s *Sequence, back bool) (form Form, cost 
 
 // explain returns the cost of a form that was chosen by the costs of both, and the
 // reason.
-func (e *engine[T]) explain(c *Call[T], form Form, direct, linear float64) (cost float64, why string) {
+func (e formChoice[T]) explain(c *Call[T], form Form, direct, linear float64) (cost float64, why string) {
 	cost = direct
 	if form == Linear {
 		cost = linear
@@ -233,7 +233,7 @@ func (e *engine[T]) explain(c *Call[T], form Form, direct, linear float64) (cost
 		why = "a similarity has no moments to sum"
 	case c.Form == Direct || c.Form == Linear:
 		why = "it was asked for"
-	case e.checkMoments(c.Q.D, c.V.D) != nil:
+	case e.checks().checkMoments(c.Q.D, c.V.D) != nil:
 		why = "the linear form has more sums than are allowed"
 	case form == Linear:
 		why = fmt.Sprintf("the direct form takes %.3g times as long", direct/linear)

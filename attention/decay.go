@@ -17,7 +17,7 @@ import (
 const slowest = -1e280
 
 // logDecay returns log_g of token j.
-func (u *headTask[T]) logDecay(j int) float64 {
+func (u taskDecay[T]) logDecay(j int) float64 {
 	if len(u.logG.Data) == 0 {
 		return 0
 	}
@@ -25,12 +25,12 @@ func (u *headTask[T]) logDecay(j int) float64 {
 }
 
 // takeAges returns room for n tokens in scratch memory.
-func (u *headTask[T]) takeAges(n int) *logDecays {
+func (u taskDecay[T]) takeAges(n int) *logDecays {
 	return newAges(n, func(n int) []float64 { return arena.Take[float64](u.ar, n) })
 }
 
 // age takes in all keys, for the direct form.
-func (u *headTask[T]) age() {
+func (u taskDecay[T]) age() {
 	if len(u.logG.Data) == 0 {
 		return
 	}
@@ -55,10 +55,10 @@ func (u *headTask[T]) age() {
 }
 
 // lastVisible returns the position of query i among the keys, at most the last key.
-func (u *headTask[T]) lastVisible(i int) int { return min(u.countVisible(i), u.m) - 1 }
+func (u taskDecay[T]) lastVisible(i int) int { return min(u.countVisible(i), u.m) - 1 }
 
 // waits returns the log-decay of query i that is deferred after its last visible key.
-func (u *headTask[T]) waits(i int) float64 {
+func (u taskDecay[T]) waits(i int) float64 {
 	if u.ages == nil {
 		return 0
 	}
@@ -72,7 +72,7 @@ func (u *headTask[T]) waits(i int) float64 {
 
 // eps returns what is added to a denominator that is relative to the last key
 // seen, after which so much waits. It may be infinite, and the output then is 0.
-func (u *headTask[T]) eps(waits float64) T {
+func (u taskDecay[T]) eps(waits float64) T {
 	if waits == 0 || u.spec.Eps == 0 {
 		return T(u.spec.Eps)
 	}
@@ -88,7 +88,7 @@ func (u *headTask[T]) eps(waits float64) T {
 // v_i·dv_i + Σ_l w_li·(-do_l·o_l)/g_l, where dv has been summed already.
 
 // ageQueries adds to dG what comes of eps, for len(w) queries from i0 on.
-func (u *headTask[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
+func (u taskDecay[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
 	if u.spec.Exp || u.spec.Eps == 0 {
 		return
 	}
@@ -104,7 +104,7 @@ func (u *headTask[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
 }
 
 // ageKeys adds to dG the sums x of keys from j0 on.
-func (u *headTask[T]) ageKeys(j0 int, x []T) {
+func (u taskDecay[T]) ageKeys(j0 int, x []T) {
 	for j, y := range x {
 		u.dage[j0+j] -= float64(y)
 	}
@@ -114,7 +114,7 @@ func (u *headTask[T]) ageKeys(j0 int, x []T) {
 // the sum of dG over what comes after the call; it returns that over the call
 // too. The tokens up to the first key that exists let nothing decay; seen says
 // that there is one before the call.
-func (u *headTask[T]) ageGrad(after float64, seen bool) (sum float64) {
+func (u taskDecay[T]) ageGrad(after float64, seen bool) (sum float64) {
 	first := -1
 	for first < u.m && !seen {
 		first++

@@ -26,7 +26,7 @@ type fader[T tensor.Float] struct {
 	decaySince  []T // [1]
 }
 
-func (u *headTask[T]) fader(b *block[T]) (f fader[T]) {
+func (u taskDecay[T]) fader(b *block[T]) (f fader[T]) {
 	if b.ages == nil {
 		return f
 	}
@@ -108,7 +108,7 @@ func (f *fader[T]) fade(b *block[T], r int, dst, weights []T) {
 // ageScores adds the logarithms of their decay to scores of rows from r0 on.
 // Where since is not nil it leaves out what all keys of a row have in common, and
 // sets since to that, to base 2.
-func (u *headTask[T]) ageScores(f *fader[T], b *block[T], r0, rows int, s []T, ld int, since []T) {
+func (u taskDecay[T]) ageScores(f *fader[T], b *block[T], r0, rows int, s []T, ld int, since []T) {
 	if b.ages == nil {
 		return
 	}
@@ -159,7 +159,7 @@ func subtractDecay[T tensor.Float](top, since, room []T) []T {
 
 // sumWeights adds to x.age the sums over rows from r0 on of their weights, the
 // rows of w, times x.w.
-func (u *headTask[T]) sumWeights(x *gradient[T], r0, rows, cols int, w []T, ld int) {
+func (u taskDecay[T]) sumWeights(x *gradient[T], r0, rows, cols int, w []T, ld int) {
 	if x.age == nil || cols == 0 {
 		return
 	}

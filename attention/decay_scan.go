@@ -9,17 +9,17 @@ import (
 // The moments of a scan are relative to the last token before the open chunk.
 
 // age counts keys j0 ≤ j < j1 of the task into the open chunk.
-func (s *chunkScan[T]) age(j0, j1 int) {
+func (s scanDecay[T]) age(j0, j1 int) {
 	if s.ages == nil {
 		return
 	}
 	for j := j0; j < j1; j++ {
-		s.ages.add(s.u.logDecay(j), s.u.hasKey(j))
+		s.ages.add(s.u.decay().logDecay(j), s.u.hasKey(j))
 	}
 }
 
 // chunkDecay returns the decay factor of the whole open chunk.
-func (s *chunkScan[T]) chunkDecay() T {
+func (s scanDecay[T]) chunkDecay() T {
 	if s.ages == nil {
 		return 1
 	}
@@ -28,19 +28,19 @@ func (s *chunkScan[T]) chunkDecay() T {
 
 // place returns where in the open chunk a query stands that sees its keys up to
 // i: -1 if it has none.
-func (s *chunkScan[T]) place(i int) int { return min(i, s.n-1) }
+func (s scanDecay[T]) place(i int) int { return min(i, s.n-1) }
 
 // eps is the task's, for a query that sees keys of the open chunk up to i.
-func (s *chunkScan[T]) eps(i int) T {
+func (s scanDecay[T]) eps(i int) T {
 	if s.ages == nil {
 		return T(s.u.spec.Eps)
 	}
-	return s.u.eps(s.ages.pendingAfter(s.place(i)))
+	return s.u.decay().eps(s.ages.pendingAfter(s.place(i)))
 }
 
 // agedKeys returns the values of the open chunk, and ones, as they are at its
 // end.
-func (s *chunkScan[T]) agedKeys() (v []T, ldv int, w []T) {
+func (s scanDecay[T]) agedKeys() (v []T, ldv int, w []T) {
 	if s.ages == nil {
 		return s.v, s.ldv, s.x
 	}
@@ -54,7 +54,7 @@ func (s *chunkScan[T]) agedKeys() (v []T, ldv int, w []T) {
 
 // scaleRows returns rows of the moments' stride, each of those ldr apart times its
 // factor.
-func (s *chunkScan[T]) scaleRows(rows []T, ldr int, factors []T) []T {
+func (s scanDecay[T]) scaleRows(rows []T, ldr int, factors []T) []T {
 	ld := s.moments.Stride
 	y := arena.Take[T](s.u.ar, len(factors)*ld)
 	s.u.t.ScaleRows(y, ld, rows, ldr, ld, factors)
@@ -63,7 +63,7 @@ func (s *chunkScan[T]) scaleRows(rows []T, ldr int, factors []T) []T {
 
 // decaySince returns the decay factors [n] of the moments before the open chunk for n
 // queries. The first query sees keys of the open chunk up to diag.
-func (s *chunkScan[T]) decaySince(n, diag int) []T {
+func (s scanDecay[T]) decaySince(n, diag int) []T {
 	f := arena.Take[T](s.u.ar, n)
 	for r := range f {
 		f[r] = T(math.Exp(s.ages.sumBetween(-1, s.place(diag+r))))
@@ -73,7 +73,7 @@ func (s *chunkScan[T]) decaySince(n, diag int) []T {
 
 // agedQueries returns rows y and numbers w of n queries as the moments before
 // the open chunk see them.
-func (s *chunkScan[T]) agedQueries(y, w []T, n, diag int) (ya, wa []T) {
+func (s scanDecay[T]) agedQueries(y, w []T, n, diag int) (ya, wa []T) {
 	if s.ages == nil {
 		return y, w
 	}
@@ -84,14 +84,14 @@ func (s *chunkScan[T]) agedQueries(y, w []T, n, diag int) (ya, wa []T) {
 }
 
 // startAges has the scan count ages from now on.
-func (s *chunkScan[T]) startAges() {
+func (s scanDecay[T]) startAges() {
 	if s.ages == nil {
 		s.ages = undecayedAges(s.c, s.valid[:s.n])
 	}
 }
 
 // recede goes back to before key j0 of the task.
-func (s *chunkScan[T]) recede(j0 int) {
+func (s scanDecay[T]) recede(j0 int) {
 	if s.ages == nil {
 		return
 	}
@@ -103,20 +103,20 @@ func (s *chunkScan[T]) recede(j0 int) {
 		s.ages.pending = s.pendingLogDecay
 	}
 	for ; j < j0; j++ {
-		s.ages.pending = max(s.ages.pending+u.logDecay(j), slowest)
+		s.ages.pending = max(s.ages.pending+u.decay().logDecay(j), slowest)
 	}
 }
 
 // agedValues returns the gradients of the values of the open chunk, and of the ones
 // under them. dv and ones are the gradients of agedKeys's results with factors w.
-func (s *chunkScan[T]) agedValues(dv, ones, w []T) (values, keys []T) {
+func (s scanDecay[T]) agedValues(dv, ones, w []T) (values, keys []T) {
 	s.u.t.Mul(ones, ones, w)
 	return s.scaleRows(dv, s.moments.Stride, w), ones
 }
 
 // fadeRows multiplies numerators and denominators that n queries have from the
 // moments.
-func (s *chunkScan[T]) fadeRows(o, den []T, n, diag int) {
+func (s scanDecay[T]) fadeRows(o, den []T, n, diag int) {
 	mark := s.u.ar.Mark()
 	for r, f := range s.decaySince(n, diag) {
 		row := o[r*s.moments.Stride:][:s.moments.Stride]
@@ -128,7 +128,7 @@ func (s *chunkScan[T]) fadeRows(o, den []T, n, diag int) {
 
 // appendAges sets the ages to the ages of next, whose tokens follow the scan. It decays
 // the moments of the scan by the decay of next.
-func (s *chunkScan[T]) appendAges(next *chunkScan[T]) {
+func (s scanDecay[T]) appendAges(next *chunkScan[T]) {
 	if s.ages == nil && next.ages == nil {
 		return
 	}

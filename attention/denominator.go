@@ -63,7 +63,7 @@ type BuiltinDecay struct {
 
 // checkBuiltinDecay reports a call whose keys a decay of the mechanism's own does
 // not fit.
-func (e *engine[T]) checkBuiltinDecay(c *Call[T]) error {
+func (e callCheck[T]) checkBuiltinDecay(c *Call[T]) error {
 	switch f := e.spec.BuiltinDecay; {
 	case f == nil:
 		return nil
@@ -74,7 +74,7 @@ func (e *engine[T]) checkBuiltinDecay(c *Call[T]) error {
 	}
 }
 
-func (e *engine[T]) checkBuiltinDecayHeads(heads int) error {
+func (e callCheck[T]) checkBuiltinDecayHeads(heads int) error {
 	if f := e.spec.BuiltinDecay; f != nil && f.Heads != 0 && f.Heads != heads {
 		return fmt.Errorf("%s: has %d numbers, k has %d heads", f.Name, f.Heads, heads)
 	}

@@ -56,7 +56,7 @@ type stretchOfRows struct {
 var errSegmentedDiagnosis = errors.New("diagnosis: not defined with a state before or after the call")
 
 func (e *engine[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
-	if err := e.check(c); err != nil {
+	if err := e.checks().check(c); err != nil {
 		return nil, err
 	}
 	if c.HasState() {
@@ -73,13 +73,13 @@ func (e *engine[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	var work float64
 	for i := range seqs {
 		s := &seqs[i]
-		longest := e.longestKeys(c, s, c.Mask(s))
+		longest := e.conditions().longestKeys(c, s, c.Mask(s))
 		for h := range c.Q.H {
 			for i0 := 0; i0 < s.N; i0 += diagnosedRows {
 				pieces = append(pieces, stretchOfRows{s: s, longest: longest, h: h, i0: i0, i1: min(i0+diagnosedRows, s.N)})
 			}
 		}
-		direct, _ := e.countOperations(s.N, s.M, c.Q.D, c.V.D, c.Causal, 1)
+		direct, _ := e.forms().countOperations(s.N, s.M, c.Q.D, c.V.D, c.Causal, 1)
 		work += direct * float64(c.Q.H)
 	}
 	par.RunEach(len(pieces), work, func(i int) { e.diagnose(c, &pieces[i]) })
@@ -105,38 +105,38 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 	group := c.Q.H / c.K.H
 	u := e.newTask(c, p.s, p.h/group, ar)
 	defer e.release(u)
-	u.age()
+	u.decay().age()
 	n := p.i1 - p.i0
 	lda, ld := scratch.Stride[T](u.da), scratch.Stride[T](min(u.m, keyBlock))
 	a := arena.Take[T](ar, n*lda)
-	u.prepareQ(a, lda, p.h%group, p.i0, p.i1)
+	u.rows().prepareQ(a, lda, p.h%group, p.i0, p.i1)
 	bt, s := arena.Take[T](ar, u.da*ld), arena.Take[T](ar, panelRows*ld)
 	sum := arena.Take[T](ar, 1) // of the kernel; the diagnosis sums in float64
-	keys := u.keySide()
+	keys := u.rows().keySide()
 	rows := make([]RowDiagnosis, n)
 	for i := range rows {
 		rows[i].top = math.Inf(-1)
 	}
 	var coef []T
 	if !e.spec.Exp {
-		coef = u.coefficients()
+		coef = u.direct().coefficients()
 	}
 	for j0 := 0; j0 < u.countVisible(p.i1-1); j0 += keyBlock {
 		nk := min(keyBlock, u.m-j0)
-		u.prepare(bt, ld, &keys, j0, j0+nk)
+		u.rows().prepare(bt, ld, &keys, j0, j0+nk)
 		for i := 0; i < n; i += panelRows {
-			b := u.block(a[i*lda:], lda, p.i0+i, min(panelRows, n-i), bt, ld, j0, nk)
-			u.computeScores(&b, 0, panelRows, s, ld)
+			b := u.direct().block(a[i*lda:], lda, p.i0+i, min(panelRows, n-i), bt, ld, j0, nk)
+			u.direct().computeScores(&b, 0, panelRows, s, ld)
 			mark := ar.Mark()
-			decay := u.fader(&b)
+			decay := u.decay().fader(&b)
 			if e.spec.Exp {
-				u.ageScores(&decay, &b, 0, b.nq, s, ld, nil)
+				u.decay().ageScores(&decay, &b, 0, b.nq, s, ld, nil)
 			}
 			for r := range b.nq {
 				row := s[r*ld:][:b.countVisible(r)]
 				var left []T // of each key; nil: all
 				if len(row) > 0 && !e.spec.Exp {
-					u.weigh(row, row, 0, len(row), coef, sum)
+					u.direct().weigh(row, row, 0, len(row), coef, sum)
 					if b.ages != nil {
 						left = decay.factors(&b, r)
 						u.t.Mul(row, row, left)
@@ -150,7 +150,7 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 					case left == nil:
 						rows[i+r].AddWeight(float64(w), 1)
 					default:
-						rows[i+r].AddWeight(float64(w), float64(left[k])*u.gateOf(j0+k))
+						rows[i+r].AddWeight(float64(w), float64(left[k])*u.rows().gateOf(j0+k))
 					}
 				}
 			}
@@ -167,7 +167,7 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 		if e.spec.Exp {
 			one.Condition, one.MinDen = 1, math.Log(r.Size)+r.top
 		} else {
-			eps := float64(u.eps(u.waits(p.i0 + i)))
+			eps := float64(u.decay().eps(u.decay().waits(p.i0 + i)))
 			switch one.MinDen = eps; {
 			case e.spec.Floor > 0:
 				one.MinDen = e.spec.applyFloor(r.Sum)
@@ -178,7 +178,7 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 			if one.MinDen != 0 {
 				one.Condition = r.Size / math.Abs(one.MinDen)
 			}
-			if isIllConditioned(T(one.MinDen), r.decayedKeys, e.largestWeight(c.Q.D, e.boundScore(c, p.s, p.longest, p.h, p.i0+i))) {
+			if isIllConditioned(T(one.MinDen), r.decayedKeys, e.conditions().largestWeight(c.Q.D, e.conditions().boundScore(c, p.s, p.longest, p.h, p.i0+i))) {
 				one.WeakCount = 1
 			}
 		}

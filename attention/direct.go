@@ -33,7 +33,7 @@ type keyRows[T tensor.Float] struct {
 }
 
 // keyRows returns the rows of all keys, in scratch memory.
-func (u *headTask[T]) keyRows() *keyRows[T] {
+func (u directForm[T]) keyRows() *keyRows[T] {
 	x := &u.keys
 	*x = keyRows[T]{panel: keyBlock, ldb: scratch.Stride[T](min(u.m, keyBlock)), ldv: scratch.Stride[T](u.dv)}
 	x.bt = arena.Take[T](u.ar, (u.m+keyBlock-1)/keyBlock*u.da*x.ldb)
@@ -45,14 +45,14 @@ func (u *headTask[T]) keyRows() *keyRows[T] {
 	if u.workers > 1 {
 		u.keysTogether(u.m, x.fill)
 	} else {
-		x.fill(u, 0, u.m)
+		x.fill(u.headTask, 0, u.m)
 	}
 	return x
 }
 
 // fill brings keys j0 ≤ j < j1 of u, and their values, to their place.
 func (x *keyRows[T]) fill(u *headTask[T], j0, j1 int) {
-	if !u.valuesInPlace() {
+	if !u.direct().valuesInPlace() {
 		u.copyValues(x.v[j0*x.ldv:], x.ldv, j0, j1)
 	}
 	x.put(u, 0, j0, j1)
@@ -61,7 +61,7 @@ func (x *keyRows[T]) fill(u *headTask[T], j0, j1 int) {
 // valuesInPlace reports whether the values can be read where they are: they all
 // exist, fill whole vectors, and a column of them does not compete for a few
 // sets of the first-level cache, which has room for cacheLines of them.
-func (u *headTask[T]) valuesInPlace() bool {
+func (u directForm[T]) valuesInPlace() bool {
 	const cacheLines = 512
 	perRow := u.v.Stride / kernel.Lanes
 	return u.mask == nil && u.dv%kernel.Lanes == 0 && u.v.Stride%kernel.Lanes == 0 &&
@@ -70,11 +70,11 @@ func (u *headTask[T]) valuesInPlace() bool {
 
 // put prepares keys j0 ≤ j < j1 of u, whose keys follow the first at ones in x.
 func (x *keyRows[T]) put(u *headTask[T], at, j0, j1 int) {
-	keys := u.keySide()
+	keys := u.rows().keySide()
 	for j := j0; j < j1; {
 		c := (at + j) % x.panel
 		n := min(x.panel-c, j1-j)
-		u.prepare(x.panelOf(at+j, u.da)[c:], x.ldb, &keys, j, j+n)
+		u.rows().prepare(x.panelOf(at+j, u.da)[c:], x.ldb, &keys, j, j+n)
 		j += n
 	}
 }
@@ -84,7 +84,7 @@ func (x *keyRows[T]) panelOf(j, da int) []T { return x.bt[j/x.panel*da*x.ldb:] }
 
 // block returns nq queries from i0 on, prepared in a, against nk keys from j0
 // on.
-func (u *headTask[T]) block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T] {
+func (u directForm[T]) block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T] {
 	b := block[T]{a: a, lda: lda, bt: bt, panel: keyBlock, ldb: ldb, nq: nq, nk: nk, diag: nk}
 	if u.causal {
 		b.diag = i0 + u.offset - j0
@@ -109,8 +109,8 @@ func (u *headTask[T]) block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) blo
 }
 
 // seesAnyKey reports whether query i sees any key.
-func (u *headTask[T]) seesAnyKey(i int) bool {
-	for j := u.lowest(i); j < u.countVisible(i); j++ {
+func (u directForm[T]) seesAnyKey(i int) bool {
+	for j := u.band().lowest(i); j < u.countVisible(i); j++ {
 		if u.hasKey(j) && (u.keep == nil || u.keep[i*u.keepRow+j]) {
 			return true
 		}
@@ -118,12 +118,12 @@ func (u *headTask[T]) seesAnyKey(i int) bool {
 	return false
 }
 
-func (u *headTask[T]) directForward() {
-	u.age()
+func (u directForm[T]) directForward() {
+	u.decay().age()
 	x := u.keyRows()
 	if u.queriesInPlace() {
 		if u.workers > 1 {
-			u.attendTogether(u, x, true)
+			u.attendTogether(u.headTask, x, true)
 			return
 		}
 		for i0 := 0; i0 < u.n; i0 += queryBlock {
@@ -131,11 +131,11 @@ func (u *headTask[T]) directForward() {
 		}
 		return
 	}
-	u.attendAs(u, x)
+	u.attendAs(u.headTask, x)
 }
 
 // attendAs answers the queries of u, which see keys as all does.
-func (u *headTask[T]) attendAs(all *headTask[T], x *keyRows[T]) {
+func (u directForm[T]) attendAs(all *headTask[T], x *keyRows[T]) {
 	if u.workers > 1 {
 		u.attendTogether(all, x, false)
 		return
@@ -145,24 +145,24 @@ func (u *headTask[T]) attendAs(all *headTask[T], x *keyRows[T]) {
 	for i0 := 0; i0 < u.n; i0 += queryBlock {
 		n := min(queryBlock, u.n-i0)
 		u.prepareGroup(a, lda, i0, n)
-		all.attend(x, a, lda, i0, n)
+		all.direct().attend(x, a, lda, i0, n)
 	}
 }
 
 // prepareGroup sets a [heads, da, lda] to n prepared queries from i0 on of every
 // head, each a column, without what exponent leaves to the exponential.
-func (u *headTask[T]) prepareGroup(a []T, lda, i0, n int) {
+func (u directForm[T]) prepareGroup(a []T, lda, i0, n int) {
 	for g := range u.q {
-		s := u.querySide(g)
+		s := u.rows().querySide(g)
 		s.scale, _ = u.spec.exponent(s.scale)
-		u.prepare(a[g*u.da*lda:], lda, &s, i0, i0+n)
+		u.rows().prepare(a[g*u.da*lda:], lda, &s, i0, i0+n)
 	}
 }
 
 // queriesInPlace reports whether the queries can be read where they are: they
 // need no preparation, and the lines of a column of a few rows fit the
 // first-level cache beside each other.
-func (u *headTask[T]) queriesInPlace() bool {
+func (u directForm[T]) queriesInPlace() bool {
 	if u.spec.Norm != NoNorm || u.spec.hasMap() || u.rope != nil || u.drop != nil {
 		return false
 	}
@@ -176,7 +176,7 @@ func (u *headTask[T]) queriesInPlace() bool {
 
 // sumsInPlace reports whether numerators can be summed where the outputs will
 // be.
-func (u *headTask[T]) sumsInPlace() bool {
+func (u directForm[T]) sumsInPlace() bool {
 	for g := range u.o {
 		if s := u.o[g].Stride; s%kernel.Lanes != 0 || !avoidsCacheConflicts(s) {
 			return false
@@ -196,7 +196,7 @@ func avoidsCacheConflicts(stride int) bool {
 // attend sets the outputs and denominators of n ≤ queryBlock queries of every
 // head from i0 on, which prepareGroup has left in a; nil: they are in place. A
 // block of keys is read once for all heads.
-func (u *headTask[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
+func (u directForm[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	rows := len(u.q) * n
@@ -254,13 +254,13 @@ func (u *headTask[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 
 // finishRows sets the outputs and denominators of the queries of head g from i0 on, from
 // the sums of attend.
-func (u *headTask[T]) finishRows(g, i0 int, o []T, ldo int, den, base, top []T) {
+func (u directForm[T]) finishRows(g, i0 int, o []T, ldo int, den, base, top []T) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	kept, over := u.den[g][i0:], arena.Take[T](u.ar, len(den))
 	for r, sum := range den {
 		if !u.spec.Exp {
-			sum = u.spec.denominator(sum, u.eps(u.waits(i0+r)))
+			sum = u.spec.denominator(sum, u.decay().eps(u.decay().waits(i0+r)))
 			kept[r] = sum
 		}
 		if over[r] = u.invertDen(sum); u.spec.OutputNorm {
@@ -291,24 +291,24 @@ func (u *headTask[T]) finishRows(g, i0 int, o []T, ldo int, den, base, top []T) 
 	u.noteNonFinite(g, i0, i0+len(den))
 }
 
-func (u *headTask[T]) directBackward() {
-	u.age()
+func (u directForm[T]) directBackward() {
+	u.decay().age()
 	if u.workers > 1 {
 		u.directBackwardTogether()
 		return
 	}
 	lda, ldo := scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
 	keys := arena.TakeZeros[T](u.ar, u.m*lda)
-	u.prepareK(keys, lda, 0, u.m)
+	u.rows().prepareK(keys, lda, 0, u.m)
 	values := arena.Take[T](u.ar, u.m*ldo)
 	u.copyValues(values, ldo, 0, u.m)
-	dkeys, dvalues := u.backPairs(u, keys, values)
-	u.gradK(0, u.m, dkeys, lda)
+	dkeys, dvalues := u.backPairs(u.headTask, keys, values)
+	u.rows().gradK(0, u.m, dkeys, lda)
 	u.setValuesGrad(dvalues, 0, u.m)
 }
 
 // setValuesGrad sets dV of keys j0 ≤ j < j1 from rows of stride(dv).
-func (u *headTask[T]) setValuesGrad(dvalues []T, j0, j1 int) {
+func (u directForm[T]) setValuesGrad(dvalues []T, j0, j1 int) {
 	ldo := scratch.Stride[T](u.dv)
 	for j := j0; j < j1; j++ {
 		if u.adds {
@@ -328,7 +328,7 @@ func (u *headTask[T]) setValuesGrad(dvalues []T, j0, j1 int) {
 // backPairs sets dq of the task's queries and returns the gradients of the
 // prepared keys [all.m, stride(da)] and the values [all.m, stride(dv)] that they
 // see, as all says.
-func (u *headTask[T]) backPairs(all *headTask[T], keys, values []T) (dkeys, dvalues []T) {
+func (u directForm[T]) backPairs(all *headTask[T], keys, values []T) (dkeys, dvalues []T) {
 	dkeys = arena.TakeZeros[T](u.ar, all.m*scratch.Stride[T](u.da))
 	dvalues = arena.TakeZeros[T](u.ar, all.m*scratch.Stride[T](u.dv))
 	mark := u.ar.Mark()
@@ -339,7 +339,7 @@ func (u *headTask[T]) backPairs(all *headTask[T], keys, values []T) (dkeys, dval
 	if u.workers > 1 {
 		u.backPairsTogether(r)
 	} else {
-		r.start(u, all)
+		r.start(u.headTask, all)
 		for g := range u.q {
 			for i := range pieces(u.n, gradQueries) {
 				r.run(nil, g, i)
@@ -347,7 +347,7 @@ func (u *headTask[T]) backPairs(all *headTask[T], keys, values []T) (dkeys, dval
 		}
 	}
 	if r.age != nil {
-		all.ageKeys(0, r.age[:all.m])
+		all.decay().ageKeys(0, r.age[:all.m])
 	}
 	u.ar.Reset(mark)
 	return dkeys, dvalues
@@ -370,10 +370,10 @@ func (r *backRow[T]) start(u, all *headTask[T]) {
 	r.u, r.all = u, all
 	r.lda, r.ldb, r.ldo = scratch.Stride[T](u.da), scratch.Stride[T](min(all.m, keyBlock)), scratch.Stride[T](u.dv)
 	r.a = arena.TakeZeros[T](u.ar, n*r.lda)
-	r.da = u.takeScratch(n * r.lda)
+	r.da = u.linear().takeScratch(n * r.lda)
 	r.do = arena.TakeZeros[T](u.ar, n*r.ldo)
-	r.w, r.top = u.takeScratch(n), u.takeScratch(n)
-	r.bt, r.vt = u.takeScratch(u.da*r.ldb), u.takeScratch(u.dv*r.ldb)
+	r.w, r.top = u.linear().takeScratch(n), u.linear().takeScratch(n)
+	r.bt, r.vt = u.linear().takeScratch(u.da*r.ldb), u.linear().takeScratch(u.dv*r.ldb)
 }
 
 // run does row i of blocks of head g, as a member of t unless that is nil.
@@ -381,10 +381,10 @@ func (r *backRow[T]) run(t *tokenGroup, g, i int) {
 	u, all := r.u, r.all
 	i0 := i * gradQueries
 	n := min(gradQueries, u.n-i0)
-	u.prepareQ(r.a, r.lda, g, i0, i0+n)
-	all.outputGrad(g, i0, n, r.do, r.ldo, r.w, r.top)
+	u.rows().prepareQ(r.a, r.lda, g, i0, i0+n)
+	all.direct().outputGrad(g, i0, n, r.do, r.ldo, r.w, r.top)
 	if r.age != nil {
-		all.ageQueries(i0, r.w[:n], all.waits)
+		all.decay().ageQueries(i0, r.w[:n], all.decay().waits)
 	}
 	all.spec.maskDenGrad(r.w[:n], all.den[g][i0:])
 	clear(r.da)
@@ -395,9 +395,9 @@ func (r *backRow[T]) run(t *tokenGroup, g, i int) {
 		keys, values := r.keys[j0*r.lda:], r.values[j0*r.ldo:]
 		u.t.Transpose(r.bt, r.ldb, keys, r.lda, nk, u.da)
 		u.t.Transpose(r.vt, r.ldb, values, r.ldo, nk, u.dv)
-		b := all.block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
+		b := all.direct().block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
 		if t != nil {
-			t.waitForTurn(c, all.rowsBefore(j0, g, i))
+			t.waitForTurn(c, all.direct().rowsBefore(j0, g, i))
 		}
 		x := gradient[T]{
 			b: keys, vt: r.vt, do: r.do, ldo: r.ldo, w: r.w, top: r.top, base: base,
@@ -406,12 +406,12 @@ func (r *backRow[T]) run(t *tokenGroup, g, i int) {
 		if r.age != nil {
 			x.age = r.age[j0:]
 		}
-		u.blockGrad(&b, &x)
+		u.direct().blockGrad(&b, &x)
 		if t != nil {
 			t.passStage(c)
 		}
 	}
-	u.gradQ(g, i0, i0+n, r.da, r.lda)
+	u.rows().gradQ(g, i0, i0+n, r.da, r.lda)
 }
 
 // findFar returns what scores of n queries from i0 on are relative to, nil: 0, and
@@ -429,8 +429,8 @@ func (r *backRow[T]) findFar(i0, n int) (base []T) {
 		j0 := c * keyBlock
 		nk := min(keyBlock, all.m-j0)
 		u.t.Transpose(r.bt, r.ldb, r.keys[j0*r.lda:], r.lda, nk, u.da)
-		b := all.block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
-		u.measureFarRows(&b, far)
+		b := all.direct().block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
+		u.direct().measureFarRows(&b, far)
 	}
 	far.Finish()
 	return far.Base
@@ -438,7 +438,7 @@ func (r *backRow[T]) findFar(i0, n int) (base []T) {
 
 // outputGrad sets do [n, ldo], w and top as gradient has them, for queries of
 // head g from i0 on. Queries that see no key have zeros.
-func (u *headTask[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
+func (u directForm[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
 	for r := range n {
 		i, row := i0+r, do[r*ldo:][:u.dv]
 		if !u.seesAnyKey(i) {
@@ -459,8 +459,8 @@ func (u *headTask[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
 
 // directWeights sets rows of dst [i1-i0, m] to the weights of queries
 // i0 ≤ i < i1 of head g over their denominators, 0 where they do not see.
-func (u *headTask[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {
-	u.age()
+func (u directForm[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {
+	u.decay().age()
 	x := u.keyRows()
 	lda := scratch.Stride[T](u.da)
 	nq := min(i1-i0, panelRows)
@@ -468,14 +468,14 @@ func (u *headTask[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {
 	s := arena.Take[T](u.ar, nq*x.ldb)
 	for i := i0; i < i1; i += panelRows {
 		n := min(panelRows, i1-i)
-		u.prepareQ(a, lda, g, i, i+n)
+		u.rows().prepareQ(a, lda, g, i, i+n)
 		for j0 := 0; j0 < u.countVisible(i+n-1); j0 += keyBlock {
 			b := u.block(a, lda, i, n, x.panelOf(j0, u.da), x.ldb, j0, min(keyBlock, u.m-j0))
 			_, cols := u.computeScores(&b, 0, panelRows, s, x.ldb)
 			if u.spec.Exp {
 				mark := u.ar.Mark()
-				decay := u.fader(&b)
-				u.ageScores(&decay, &b, 0, n, s, x.ldb, nil)
+				decay := u.decay().fader(&b)
+				u.decay().ageScores(&decay, &b, 0, n, s, x.ldb, nil)
 				u.ar.Reset(mark)
 			}
 			for r := range n {
@@ -489,7 +489,7 @@ func (u *headTask[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {
 }
 
 // normaliseWeights turns the scores of query i into weights.
-func (u *headTask[T]) normaliseWeights(row []T, i int) {
+func (u directForm[T]) normaliseWeights(row []T, i int) {
 	if !u.seesAnyKey(i) {
 		clear(row)
 		return
@@ -503,13 +503,13 @@ func (u *headTask[T]) normaliseWeights(row []T, i int) {
 		mark := u.ar.Mark()
 		u.weigh(seen, seen, 0, len(seen), u.coefficients(), arena.TakeZeros[T](u.ar, 1))
 		if all.ages != nil {
-			decay := u.fader(&all)
-			weights := u.takeScratch(len(seen))
+			decay := u.decay().fader(&all)
+			weights := u.linear().takeScratch(len(seen))
 			copy(weights, seen)
 			decay.fade(&all, 0, seen, weights)
 		}
 		u.ar.Reset(mark)
 	}
 	all.maskRow(row, 0, 0)
-	u.t.Scale(seen, u.invertDen(u.spec.denominator(u.t.Sum(seen), u.eps(u.waits(i)))), seen)
+	u.t.Scale(seen, u.invertDen(u.spec.denominator(u.t.Sum(seen), u.decay().eps(u.decay().waits(i)))), seen)
 }

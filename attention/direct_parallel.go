@@ -8,7 +8,7 @@ import (
 // The direct form of a task that several workers do together.
 
 // keysTogether calls f for blocks of keys j0 ≤ j < j1, keys of them each.
-func (u *headTask[T]) keysTogether(keys int, f func(u *headTask[T], j0, j1 int)) {
+func (u directForm[T]) keysTogether(keys int, f func(u *headTask[T], j0, j1 int)) {
 	u.runParallel(pieces(keys, keyBlock), 0, func(u *headTask[T], t *tokenGroup) {
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			f(u, i*keyBlock, min((i+1)*keyBlock, keys))
@@ -17,7 +17,7 @@ func (u *headTask[T]) keysTogether(keys int, f func(u *headTask[T], j0, j1 int))
 }
 
 // attendTogether is attendAs, or for queries that are in place attend.
-func (u *headTask[T]) attendTogether(all *headTask[T], x *keyRows[T], inPlace bool) {
+func (u directForm[T]) attendTogether(all *headTask[T], x *keyRows[T], inPlace bool) {
 	u.runParallel(pieces(u.n, queryBlock), 0, func(u *headTask[T], t *tokenGroup) {
 		all := *all
 		all.ar = u.ar
@@ -25,38 +25,38 @@ func (u *headTask[T]) attendTogether(all *headTask[T], x *keyRows[T], inPlace bo
 		var lda int
 		if !inPlace {
 			lda = scratch.Stride[T](min(u.n, queryBlock))
-			a = u.takeScratch(len(u.q) * u.da * lda)
+			a = u.linear().takeScratch(len(u.q) * u.da * lda)
 		}
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			i0 := (t.n - 1 - i) * queryBlock // those that see the most keys come first
 			n := min(queryBlock, u.n-i0)
 			if !inPlace {
-				u.prepareGroup(a, lda, i0, n)
+				u.direct().prepareGroup(a, lda, i0, n)
 			}
-			all.attend(x, a, lda, i0, n)
+			all.direct().attend(x, a, lda, i0, n)
 		}
 	})
 }
 
-func (u *headTask[T]) directBackwardTogether() {
+func (u directForm[T]) directBackwardTogether() {
 	lda, ldo := scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
-	keys, values := u.takeScratch(u.m*lda), u.takeScratch(u.m*ldo)
+	keys, values := u.linear().takeScratch(u.m*lda), u.linear().takeScratch(u.m*ldo)
 	u.keysTogether(u.m, func(u *headTask[T], j0, j1 int) {
 		clear(keys[j0*lda : j1*lda])
-		u.prepareK(keys[j0*lda:], lda, j0, j1)
+		u.rows().prepareK(keys[j0*lda:], lda, j0, j1)
 		u.copyValues(values[j0*ldo:], ldo, j0, j1)
 	})
-	dkeys, dvalues := u.backPairs(u, keys, values)
+	dkeys, dvalues := u.backPairs(u.headTask, keys, values)
 	u.keysTogether(u.m, func(u *headTask[T], j0, j1 int) {
-		u.gradK(j0, j1, dkeys[j0*lda:], lda)
-		u.setValuesGrad(dvalues, j0, j1)
+		u.rows().gradK(j0, j1, dkeys[j0*lda:], lda)
+		u.direct().setValuesGrad(dvalues, j0, j1)
 	})
 }
 
 // backPairsTogether is backPairs. The gradients of a block of keys are added in the
 // order of the rows of blocks, so a worker enters a column after all earlier rows have
 // left it.
-func (u *headTask[T]) backPairsTogether(x backRow[T]) {
+func (u directForm[T]) backPairsTogether(x backRow[T]) {
 	rows, places := pieces(u.n, gradQueries), len(x.all.dage)
 	parts, dage := u.scaleParts(rows), arena.TakeZeros[float64](u.ar, len(u.q)*places)
 	u.runParallel(len(u.q)*rows, pieces(x.all.m, keyBlock), func(u *headTask[T], t *tokenGroup) {
@@ -80,7 +80,7 @@ func (u *headTask[T]) backPairsTogether(x backRow[T]) {
 
 // rowsBefore returns how many rows of blocks that have a query which could see
 // key j come before row i of head g.
-func (u *headTask[T]) rowsBefore(j, g, i int) int {
+func (u directForm[T]) rowsBefore(j, g, i int) int {
 	first := 0
 	if u.causal {
 		first = max(j-u.offset, 0) / gradQueries

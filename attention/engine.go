@@ -28,6 +28,19 @@ type engine[T tensor.Float] struct {
 	products atomic.Pointer[engine[T]] // for ProductDrop; made when first needed
 }
 
+// formChoice chooses the form of a call by cost.
+type formChoice[T tensor.Float] struct{ *engine[T] }
+
+// conditioning bounds the scores of a call, to tell whether its sums lose digits.
+type conditioning[T tensor.Float] struct{ *engine[T] }
+
+// callCheck holds calls against the contract and the Spec.
+type callCheck[T tensor.Float] struct{ *engine[T] }
+
+func (e *engine[T]) forms() formChoice[T]        { return formChoice[T]{e} }
+func (e *engine[T]) conditions() conditioning[T] { return conditioning[T]{e} }
+func (e *engine[T]) checks() callCheck[T]        { return callCheck[T]{e} }
+
 // New returns the mechanism that s describes. It returns an error if its fields do not fit
 // together.
 func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
@@ -114,7 +127,7 @@ func (e *engine[T]) Constants() *param.Set[T] {
 }
 
 // check is Call.check with what the mechanism itself cannot do.
-func (e *engine[T]) check(c *Call[T]) error {
+func (e callCheck[T]) check(c *Call[T]) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
@@ -146,7 +159,7 @@ func (e *engine[T]) check(c *Call[T]) error {
 	return e.checkHeads(c.Q.H, c.K.H, c.Q.D)
 }
 
-func (e *engine[T]) checkHeads(heads, keyHeads, d int) error {
+func (e callCheck[T]) checkHeads(heads, keyHeads, d int) error {
 	if t := e.spec.Tau; t != nil && len(t.Data) != 1 && len(t.Data) != heads {
 		return fmt.Errorf("%s: has %d heads, q has %d", t.Name, len(t.Data), heads)
 	}
@@ -157,7 +170,7 @@ func (e *engine[T]) checkHeads(heads, keyHeads, d int) error {
 }
 
 func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
-	if err := e.check(c); err != nil {
+	if err := e.checks().check(c); err != nil {
 		return err
 	}
 	if p, x := e.onProducts(c); p != nil {
@@ -203,7 +216,7 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 		p.seg.end()
 	}
 	if keep != nil {
-		e.countWeakRows(c, p.seqs, p.seg, keep, p.noticed.vanish.Load())
+		e.conditions().countWeakRows(c, p.seqs, p.seg, keep, p.noticed.vanish.Load())
 	}
 	return ReportNonFinite(out, keep, p.noticed.overflow.Load())
 }
@@ -211,7 +224,7 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 var ErrStepKeeps = errors.New("form: step keeps nothing for the gradient; use another form for it")
 
 func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
-	if err := e.check(c); err != nil {
+	if err := e.checks().check(c); err != nil {
 		return err
 	}
 	if p, x := e.onProducts(c); p != nil {
@@ -276,7 +289,7 @@ func (e *engine[T]) addTau(dscale []float64, c *Call[T]) {
 
 // monomialsOf returns the task's walker for its rows.
 func (e *engine[T]) monomialsOf(u *headTask[T]) *features.Monomials[T] {
-	if w := u.featureWidth(); u.walker == nil || u.walker.Width != w {
+	if w := u.rows().featureWidth(); u.walker == nil || u.walker.Width != w {
 		u.walker = e.newMonomials(w)
 	}
 	return u.walker
@@ -298,7 +311,7 @@ func (e *engine[T]) newTask(c *Call[T], s *Sequence, kh int, ar *arena.Arena) *h
 		v:  c.V.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
 		n:  s.N, m: s.M, d: c.Q.D, dv: c.V.D, da: e.spec.width(c.Q.D),
 		causal: c.Causal, offset: s.Offset, rope: c.Rope,
-		chunk: e.chunk(c.Q.D, c.Chunk),
+		chunk: e.forms().chunk(c.Q.D, c.Chunk),
 	}
 	if c.Causal {
 		u.pos = s.Offset + e.spec.farLag
@@ -345,22 +358,22 @@ func (e *engine[T]) release(u *headTask[T]) {
 }
 
 func (e *engine[T]) NewState(s Shape) (State[T], error) {
-	if err := e.refuseFuture("state"); err != nil {
+	if err := e.checks().refuseFuture("state"); err != nil {
 		return nil, err
 	}
 	if err := s.CheckState(); err != nil {
 		return nil, err
 	}
-	if err := e.checkHeads(s.H, s.Hkv, s.D); err != nil {
+	if err := e.checks().checkHeads(s.H, s.Hkv, s.D); err != nil {
 		return nil, err
 	}
-	if err := e.checkBuiltinDecayHeads(s.Hkv); err != nil {
+	if err := e.checks().checkBuiltinDecayHeads(s.Hkv); err != nil {
 		return nil, err
 	}
 	if s.Carry != Rounded && s.Carry != Compensated {
 		return nil, fmt.Errorf("state: carry is %d, not %d or %d", s.Carry, Rounded, Compensated)
 	}
-	if err := e.checkMoments(s.D, s.Dv); err != nil {
+	if err := e.checks().checkMoments(s.D, s.Dv); err != nil {
 		return nil, err
 	}
 	s = Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: s.Chunk, Carry: s.Carry}
@@ -374,7 +387,7 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 }
 
 func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) error {
-	if err := e.check(c); err != nil {
+	if err := e.checks().check(c); err != nil {
 		return err
 	}
 	if p, x := e.onProducts(c); p != nil {
@@ -401,7 +414,7 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 		u := e.newTask(c, &s, h/group, ar)
 		rows := dst.Slice(lo-i0, hi-i0)
 		rows.Data, rows.Cols = rows.Data[s.K0:], s.M
-		u.directWeights(rows, h%group, lo-s.Q0, hi-s.Q0)
+		u.direct().directWeights(rows, h%group, lo-s.Q0, hi-s.Q0)
 		e.release(u)
 		ar.Release()
 	}
@@ -420,7 +433,7 @@ func (e *engine[T]) newMonomials(width int) *features.Monomials[T] {
 
 // checkMoments reports a width and a degree whose features with values of width dv
 // have more moments than maxMoments.
-func (e *engine[T]) checkMoments(d, dv int) error {
+func (e callCheck[T]) checkMoments(d, dv int) error {
 	f := e.spec.features(e.spec.width(d))
 	size := float64(f) * float64(scratch.Stride[T](dv))
 	if size <= maxMoments {

@@ -57,8 +57,8 @@ func (s *Spec[T]) hasMap() bool { return s.Map != nil || s.Features != nil }
 func (u *headTask[T]) featureBlock(s *headRows[T], i0, i1 int) FeatureBlock[T] {
 	n := i1 - i0
 	b := FeatureBlock[T]{Table: u.t, Scratch: u.ar, Keys: s.keys, Head: s.head, First: u.kh * len(u.q), D: u.d, N: n, Stride: scratch.Stride[T](n)}
-	b.X, b.Y = u.takeScratch(u.d*b.Stride), u.takeScratch(u.da*b.Stride)
-	u.prepareUnmapped(b.X, b.Stride, s, i0, i1)
+	b.X, b.Y = u.linear().takeScratch(u.d*b.Stride), u.linear().takeScratch(u.da*b.Stride)
+	u.rows().prepareUnmapped(b.X, b.Stride, s, i0, i1)
 	for i := i0; i < i1 && s.mask != nil; i++ {
 		if s.isMasked(i) {
 			for c := range u.d {
@@ -74,8 +74,8 @@ func (u *headTask[T]) mapTokens(dst []T, ld int, s *headRows[T], i0, i1 int) {
 	mark := u.ar.Mark()
 	b := u.featureBlock(s, i0, i1)
 	u.spec.Features.Map(&b)
-	if u.hasGates(s) {
-		u.applyGates(b.Y, b.Stride, i0, i1)
+	if u.rows().hasGates(s) {
+		u.rows().applyGates(b.Y, b.Stride, i0, i1)
 	}
 	for f := range u.da {
 		copy(dst[f*ld:][:b.N], b.Y[f*b.Stride:])
@@ -95,7 +95,7 @@ func (u *headTask[T]) mapTokens(dst []T, ld int, s *headRows[T], i0, i1 int) {
 func (u *headTask[T]) mapTokensGrad(dx, dy []T, ld int, s *headRows[T], i0, i1 int) {
 	mark := u.ar.Mark()
 	b := u.featureBlock(s, i0, i1)
-	b.DX, b.DParams = u.takeScratch(u.d*b.Stride), u.dparams
+	b.DX, b.DParams = u.linear().takeScratch(u.d*b.Stride), u.dparams
 	for f := range u.da {
 		copy(b.Y[f*b.Stride:][:b.N], dy[f*ld:])
 	}
@@ -106,8 +106,8 @@ func (u *headTask[T]) mapTokensGrad(dx, dy []T, ld int, s *headRows[T], i0, i1 i
 			}
 		}
 	}
-	if u.hasGates(s) {
-		u.gateGrad(&b, i0)
+	if u.rows().hasGates(s) {
+		u.rows().gateGrad(&b, i0)
 	}
 	u.spec.Features.Grad(&b)
 	for c := range u.d {

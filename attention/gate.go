@@ -13,21 +13,21 @@ import (
 // that all forms and states contain it.
 
 // gateOf returns the factor with which key j of the task enters.
-func (u *headTask[T]) gateOf(j int) float64 {
+func (u preparation[T]) gateOf(j int) float64 {
 	if !u.spec.Gated || len(u.logG.Data) == 0 {
 		return 1
 	}
-	return -math.Expm1(u.logDecay(j))
+	return -math.Expm1(u.decay().logDecay(j))
 }
 
 // hasGates reports that tokens of a side enter with factors.
-func (u *headTask[T]) hasGates(s *headRows[T]) bool {
+func (u preparation[T]) hasGates(s *headRows[T]) bool {
 	return s.keys && u.spec.Gated && len(u.logG.Data) > 0
 }
 
 // keyGates returns the factors of keys j0 ≤ j < j1.
-func (u *headTask[T]) keyGates(j0, j1 int) []T {
-	f := u.takeScratch(j1 - j0)
+func (u preparation[T]) keyGates(j0, j1 int) []T {
+	f := u.linear().takeScratch(j1 - j0)
 	for r := range f {
 		f[r] = T(u.gateOf(j0 + r))
 	}
@@ -35,7 +35,7 @@ func (u *headTask[T]) keyGates(j0, j1 int) []T {
 }
 
 // applyGates multiplies columns of y, features of keys j0 ≤ j < j1, by their factors.
-func (u *headTask[T]) applyGates(y []T, ld, j0, j1 int) {
+func (u preparation[T]) applyGates(y []T, ld, j0, j1 int) {
 	mark := u.ar.Mark()
 	factors := u.keyGates(j0, j1)
 	for f := range u.da {
@@ -47,10 +47,10 @@ func (u *headTask[T]) applyGates(y []T, ld, j0, j1 int) {
 
 // gateGrad replaces b.Y, the gradient of gated features for keys from j0 on, by the
 // gradient of the features. It adds the gradient of the gates: d(1-g)/d log g = -g.
-func (u *headTask[T]) gateGrad(b *FeatureBlock[T], j0 int) {
+func (u preparation[T]) gateGrad(b *FeatureBlock[T], j0 int) {
 	mark := u.ar.Mark()
 	if u.dgate != nil {
-		dy := u.takeScratch(len(b.Y))
+		dy := u.linear().takeScratch(len(b.Y))
 		copy(dy, b.Y)
 		u.spec.Features.Map(b)
 		along := arena.TakeZeros[T](u.ar, b.N)
@@ -59,7 +59,7 @@ func (u *headTask[T]) gateGrad(b *FeatureBlock[T], j0 int) {
 		}
 		copy(b.Y, dy)
 		for r, x := range along {
-			u.dgate[j0+r] -= float64(x) * math.Exp(u.logDecay(j0+r))
+			u.dgate[j0+r] -= float64(x) * math.Exp(u.decay().logDecay(j0+r))
 		}
 	}
 	u.applyGates(b.Y, b.Stride, j0, j0+b.N)

@@ -72,6 +72,28 @@ type headTask[T tensor.Float] struct {
 	dgate    []float64       // [m] what log_g has of the factors with which keys enter; nil: there are none
 }
 
+// directForm computes a head task pair by pair, in blocks of queries and keys.
+type directForm[T tensor.Float] struct{ *headTask[T] }
+
+// bandForm computes a head task of a sliding window, in tiles of its band.
+type bandForm[T tensor.Float] struct{ *headTask[T] }
+
+// linearForm computes a head task through sums of features of its keys.
+type linearForm[T tensor.Float] struct{ *headTask[T] }
+
+// preparation makes the rows that a form reads of queries and keys, and takes gradients
+// back through them: norms, rotation, scale, dropout, gates and features.
+type preparation[T tensor.Float] struct{ *headTask[T] }
+
+// taskDecay has the decays of a head task's keys and queries.
+type taskDecay[T tensor.Float] struct{ *headTask[T] }
+
+func (u *headTask[T]) direct() directForm[T] { return directForm[T]{u} }
+func (u *headTask[T]) band() bandForm[T]     { return bandForm[T]{u} }
+func (u *headTask[T]) linear() linearForm[T] { return linearForm[T]{u} }
+func (u *headTask[T]) rows() preparation[T]  { return preparation[T]{u} }
+func (u *headTask[T]) decay() taskDecay[T]   { return taskDecay[T]{u} }
+
 // countVisible returns how many keys query i could see by position alone: keys
 // 0 ≤ j < seen, before masks.
 func (u *headTask[T]) countVisible(i int) int {

@@ -83,7 +83,7 @@ func (s *recurrentState[T]) Merge(next State[T]) error {
 func (s *chunkScan[T]) mergeNext(next *chunkScan[T]) {
 	s.closeChunk()
 	seen := s.first != unseen
-	s.appendAges(next)
+	s.decay().appendAges(next)
 	s.moments.AddMoments(s.u.t, &next.moments)
 	s.copyOpenChunk(next)
 	if seen {

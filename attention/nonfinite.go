@@ -120,7 +120,7 @@ func (u *headTask[T]) noteNonFinite(g, i0, i1 int) {
 		return
 	}
 	mark := u.ar.Mark()
-	x, out := u.takeScratch(i1-i0), &u.o[g]
+	x, out := u.linear().takeScratch(i1-i0), &u.o[g]
 	u.t.RowDots(x, out.Data[i0*out.Stride:], out.Stride, arena.TakeZeros[T](u.ar, u.dv), 0, u.dv)
 	for _, y := range x {
 		if y != 0 {

@@ -46,7 +46,7 @@ const overTokens = "its statistics are taken over all tokens, later ones too"
 
 // refuseFuture reports a normalisation over all tokens where later ones must
 // not count.
-func (e *engine[T]) refuseFuture(what string) error {
+func (e callCheck[T]) refuseFuture(what string) error {
 	if !e.spec.Norm.needsAllTokens() {
 		return nil
 	}

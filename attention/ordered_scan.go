@@ -36,7 +36,7 @@ func (c *orderedScan[T]) extend(u *headTask[T], n int, p scanPart[T]) {
 	u.runParallel(pieces(n, many), pieces(count, rows), func(u *headTask[T], t *tokenGroup) {
 		links := make([]scanMember[T], min(many, n))
 		for k := range links {
-			s := u.memberScan()
+			s := u.linear().memberScan()
 			links[k] = scanMember[T]{s: s, own: s.moments}
 		}
 		for piece := t.nextPiece(); piece < t.n; piece = t.nextPiece() {

@@ -14,7 +14,7 @@ import (
 
 // refuseFading reports a decay where outputs are multiplied by a number of keys:
 // with a decay, a state holds what is left of its keys, not how many they were.
-func (e *engine[T]) refuseFading(c *Call[T]) error {
+func (e callCheck[T]) refuseFading(c *Call[T]) error {
 	switch {
 	case !c.HasDecay():
 		return nil
@@ -104,7 +104,7 @@ func (u *headTask[T]) withoutOutputNorm(before float64) {
 		factors[i] = u.outputFactor(before + float64(count))
 	}
 	scaled := func(x tensor.Mat[T], inverse bool) tensor.Mat[T] {
-		y := tensor.Mat[T]{Data: u.takeScratch(u.n * u.dv), Rows: u.n, Cols: u.dv, Stride: u.dv}
+		y := tensor.Mat[T]{Data: u.linear().takeScratch(u.n * u.dv), Rows: u.n, Cols: u.dv, Stride: u.dv}
 		for i, f := range factors {
 			if inverse && f > 0 {
 				f = 1 / f

@@ -21,7 +21,7 @@ type headRows[T tensor.Float] struct {
 }
 
 // querySide is the queries of head g of the group.
-func (u *headTask[T]) querySide(g int) headRows[T] {
+func (u preparation[T]) querySide(g int) headRows[T] {
 	s := headRows[T]{x: u.q[g], scale: u.scale[g], pos: u.pos, isPrepared: u.readyQ, head: u.kh*len(u.q) + g}
 	if u.stats != nil {
 		s.stats = &u.stats[g]
@@ -35,7 +35,7 @@ func (u *headTask[T]) querySide(g int) headRows[T] {
 	return s
 }
 
-func (u *headTask[T]) keySide() headRows[T] {
+func (u preparation[T]) keySide() headRows[T] {
 	s := headRows[T]{x: u.k, scale: 1, mask: u.mask, isPrepared: u.isPrepared, stats: u.keyStats, keys: true, head: u.kh * len(u.q)}
 	if u.drop != nil {
 		s.drop = u.drop.headDropout(&u.place, true, u.kh, u.hkv, u.d, 0)
@@ -44,7 +44,7 @@ func (u *headTask[T]) keySide() headRows[T] {
 }
 
 // normalise normalises columns of x and multiplies them by scale.
-func (u *headTask[T]) normalise(x []T, ld, n int, s *headRows[T], scale T) {
+func (u preparation[T]) normalise(x []T, ld, n int, s *headRows[T], scale T) {
 	if s.stats != nil {
 		normaliseWide(u.t, u.spec.Norm, s.stats, x, ld, u.d, n, scale)
 		return
@@ -61,7 +61,7 @@ const stretch = 64
 
 // prepare sets columns of dst [da, ld] to the prepared tokens i0 ≤ i < i1. A
 // token that does not exist gives zeros, whatever it holds.
-func (u *headTask[T]) prepare(dst []T, ld int, s *headRows[T], i0, i1 int) {
+func (u preparation[T]) prepare(dst []T, ld int, s *headRows[T], i0, i1 int) {
 	n := i1 - i0
 	if n <= 0 {
 		return
@@ -98,7 +98,7 @@ func (u *headTask[T]) prepare(dst []T, ld int, s *headRows[T], i0, i1 int) {
 // channels, is not sure to leave.
 // A single power has no lower terms beside which the roundings of another basis
 // would be small: it keeps all of them.
-func (u *headTask[T]) featureWidth() int {
+func (u preparation[T]) featureWidth() int {
 	return u.spec.featureWidth(u.d, u.rope != nil || u.drop != nil && u.drop.Kind != TokenDrop)
 }
 
@@ -110,7 +110,7 @@ func (s *Spec[T]) featureWidth(d int, moved bool) int {
 }
 
 // prepareRows is prepare for rows of dst (stride ld, width da).
-func (u *headTask[T]) prepareRows(dst []T, ld int, s *headRows[T], i0, i1 int) {
+func (u preparation[T]) prepareRows(dst []T, ld int, s *headRows[T], i0, i1 int) {
 	for i := i0; i < i1 && s.isPrepared; i++ {
 		copy(dst[(i-i0)*ld:][:u.da], s.x.Row(i))
 	}
@@ -159,7 +159,7 @@ func (u *headTask[T]) prepareRows(dst []T, ld int, s *headRows[T], i0, i1 int) {
 
 // prepareUnmapped sets columns of x [d, ld] to tokens as they are before the feature
 // map.
-func (u *headTask[T]) prepareUnmapped(x []T, ld int, s *headRows[T], i0, i1 int) {
+func (u preparation[T]) prepareUnmapped(x []T, ld int, s *headRows[T], i0, i1 int) {
 	n := i1 - i0
 	u.t.Transpose(x, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.d)
 	u.normalise(x, ld, n, s, s.scale)
@@ -172,7 +172,7 @@ func (u *headTask[T]) prepareUnmapped(x []T, ld int, s *headRows[T], i0, i1 int)
 }
 
 // mapColumns applies the feature map, which is elementwise, to columns of x.
-func (u *headTask[T]) mapColumns(x []T, ld, n int) {
+func (u preparation[T]) mapColumns(x []T, ld, n int) {
 	if u.spec.Map == nil {
 		return
 	}
@@ -186,7 +186,7 @@ func (u *headTask[T]) mapColumns(x []T, ld, n int) {
 // gradient of the prepared tokens, which it uses up. Rows of tokens that do not
 // exist become zero. It returns the derivative by the scale, where that is
 // learned.
-func (u *headTask[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], i0, i1 int) (dscale float64) {
+func (u preparation[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], i0, i1 int) (dscale float64) {
 	n := i1 - i0
 	if n <= 0 {
 		return 0
@@ -255,19 +255,19 @@ func (u *headTask[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[
 }
 
 // isScaling reports that prepared tokens are the tokens times the scale.
-func (u *headTask[T]) isScaling(s *headRows[T]) bool {
+func (u preparation[T]) isScaling(s *headRows[T]) bool {
 	return u.spec.Norm == NoNorm && u.spec.Features == nil && !u.spec.hasMap() && u.rope == nil && s.drop.Drop == nil && s.stats == nil
 }
 
 // scaleRows sets rows of dst, tokens from i0 on, to rows of x times the scale.
 // Rows of masked tokens become zero.
-func (u *headTask[T]) scaleRows(dst, x tensor.Mat[T], s *headRows[T], i0 int) {
+func (u preparation[T]) scaleRows(dst, x tensor.Mat[T], s *headRows[T], i0 int) {
 	if dst.Rows == 0 {
 		return
 	}
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
-	scale := u.takeScratch(dst.Rows)
+	scale := u.linear().takeScratch(dst.Rows)
 	for r := range scale {
 		scale[r] = s.scale
 	}
@@ -281,7 +281,7 @@ func (u *headTask[T]) scaleRows(dst, x tensor.Mat[T], s *headRows[T], i0 int) {
 
 // addRows adds to rows of dst, tokens from i0 on, rows y times the scale. Rows of
 // masked tokens stay.
-func (u *headTask[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *headRows[T], i0 int) {
+func (u preparation[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *headRows[T], i0 int) {
 	if s.mask != nil {
 		for r := range dst.Rows {
 			if !s.isMasked(i0 + r) {
@@ -292,7 +292,7 @@ func (u *headTask[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *headRows[T], 
 	}
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
-	scale := u.takeScratch(dst.Rows)
+	scale := u.linear().takeScratch(dst.Rows)
 	for r := range scale {
 		scale[r] = s.scale
 	}
@@ -300,7 +300,7 @@ func (u *headTask[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *headRows[T], 
 }
 
 // prepareRowsGrad is prepareGrad from rows dy (stride ld, width da).
-func (u *headTask[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], i0, i1 int) (dscale float64) {
+func (u preparation[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], i0, i1 int) (dscale float64) {
 	if !s.isPrepared && u.isScaling(s) && u.spec.Tau == nil {
 		if u.adds {
 			u.addRows(dx.Slice(i0, i1), dy, ld, s, i0)
@@ -325,27 +325,27 @@ func (u *headTask[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *headR
 
 // prepareQ sets rows of dst (stride ld, width da) to the prepared queries
 // i0 ≤ i < i1 of head g of the group.
-func (u *headTask[T]) prepareQ(dst []T, ld, g, i0, i1 int) {
+func (u preparation[T]) prepareQ(dst []T, ld, g, i0, i1 int) {
 	s := u.querySide(g)
 	u.prepareRows(dst, ld, &s, i0, i1)
 }
 
 // prepareK sets rows of dst to the prepared keys j0 ≤ j < j1.
-func (u *headTask[T]) prepareK(dst []T, ld, j0, j1 int) {
+func (u preparation[T]) prepareK(dst []T, ld, j0, j1 int) {
 	s := u.keySide()
 	u.prepareRows(dst, ld, &s, j0, j1)
 }
 
 // gradQ sets dq of queries i0 ≤ i < i1 of head g from the gradient rows of
 // their prepared form, and adds to dscale.
-func (u *headTask[T]) gradQ(g, i0, i1 int, da []T, ld int) {
+func (u preparation[T]) gradQ(g, i0, i1 int, da []T, ld int) {
 	s := u.querySide(g)
 	u.dscale[g] += u.prepareRowsGrad(u.dq[g], da, ld, &s, i0, i1)
 }
 
 // gradK sets dk of keys j0 ≤ j < j1 from the gradient rows of their prepared
 // form.
-func (u *headTask[T]) gradK(j0, j1 int, db []T, ld int) {
+func (u preparation[T]) gradK(j0, j1 int, db []T, ld int) {
 	s := u.keySide()
 	u.prepareRowsGrad(u.dk, db, ld, &s, j0, j1)
 }

@@ -17,7 +17,7 @@ func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T],
 	if !ok {
 		return q, k, fmt.Errorf("%s: has no single form of prepared rows", m.Traits().Name)
 	}
-	if err := e.check(c); err != nil {
+	if err := e.checks().check(c); err != nil {
 		return q, k, err
 	}
 	q, k = tensor.NewHeads[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D), tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, c.K.D)
@@ -32,11 +32,11 @@ func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T],
 			ar := arena.Acquire()
 			u := e.newTask(c, &s, kh, ar)
 			for g := range group {
-				side := u.querySide(g)
-				u.preparedRows(q.At(s.Batch, kh*group+g), s.Q0, s.N, &side)
+				side := u.rows().querySide(g)
+				u.rows().preparedRows(q.At(s.Batch, kh*group+g), s.Q0, s.N, &side)
 			}
-			side := u.keySide()
-			u.preparedRows(k.At(s.Batch, kh), s.K0, s.M, &side)
+			side := u.rows().keySide()
+			u.rows().preparedRows(k.At(s.Batch, kh), s.K0, s.M, &side)
 			e.release(u)
 			ar.Release()
 		}
@@ -45,7 +45,7 @@ func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T],
 }
 
 // preparedRows sets n rows of dst, from row r0 on, to tokens before the map.
-func (u *headTask[T]) preparedRows(dst tensor.Mat[T], r0, n int, s *headRows[T]) {
+func (u preparation[T]) preparedRows(dst tensor.Mat[T], r0, n int, s *headRows[T]) {
 	for i := 0; i < n; i += stretch {
 		l := min(stretch, n-i)
 		mark := u.ar.Mark()

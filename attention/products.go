@@ -64,7 +64,7 @@ func (e *engine[T]) hasProducts() bool {
 
 // checkProducts reports a call whose dropout of products the mechanism cannot
 // do.
-func (e *engine[T]) checkProducts(c *Call[T]) error {
+func (e callCheck[T]) checkProducts(c *Call[T]) error {
 	if c.Drop == nil || c.Drop.Kind != ProductDrop {
 		return nil
 	}

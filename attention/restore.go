@@ -26,14 +26,14 @@ func (e *engine[T]) parameterSum() snapshot.ParameterSum {
 
 // RestoreState reads what State.AppendBinary wrote.
 func (e *engine[T]) RestoreState(data []byte) (State[T], error) {
-	if err := e.refuseFuture("snapshot"); err != nil {
+	if err := e.checks().refuseFuture("snapshot"); err != nil {
 		return nil, err
 	}
 	s, tokens, r, err := ReadSnapshot[T](data, e.identity(), e.parameterSum())
 	if err != nil {
 		return nil, err
 	}
-	if err := e.checkHeads(s.H, s.Hkv, s.D); err != nil {
+	if err := e.checks().checkHeads(s.H, s.Hkv, s.D); err != nil {
 		return nil, err
 	}
 	var st State[T]

@@ -126,7 +126,7 @@ func (x *keyCacheSegment[T]) all(u *headTask[T], q *Sequence, i int) *headTask[T
 		all.ages = undecayedAges(x.tokens+x.keys, exist[:x.tokens])
 	}
 	for j := range u.m {
-		all.ages.add(u.logDecay(j), u.hasKey(j))
+		all.ages.add(u.decay().logDecay(j), u.hasKey(j))
 	}
 	return &all
 }
@@ -135,14 +135,14 @@ func (x *keyCacheSegment[T]) forward(u *headTask[T], q *Sequence, kh int) {
 	i := q.Index*x.group + kh
 	all := x.all(u, q, i)
 	rows := &keyRows[T]{panel: cachePanel, ldb: cachePanel, ldv: kernel.Pad(u.dv)}
-	rows.bt = u.takeScratch((all.m + cachePanel - 1) / cachePanel * u.da * rows.ldb)
-	rows.v = u.takeScratch(all.m * rows.ldv)
+	rows.bt = u.linear().takeScratch((all.m + cachePanel - 1) / cachePanel * u.da * rows.ldb)
+	rows.v = u.linear().takeScratch(all.m * rows.ldv)
 	if x.init != nil {
 		rows.copy(0, &x.init.heads[i].rows, x.tokens, u.da)
 	}
 	rows.put(u, x.tokens, 0, u.m)
 	u.copyValues(rows.v[x.tokens*rows.ldv:], rows.ldv, 0, u.m)
-	u.attendAs(all, rows)
+	u.direct().attendAs(all, rows)
 	if x.final == nil {
 		return
 	}
@@ -176,9 +176,9 @@ func (x *keyCacheSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *Gr
 			copy(values[j*ldo:], rows.v[j*rows.ldv:][:u.dv])
 		}
 	}
-	u.prepareK(keys[n*lda:], lda, 0, u.m)
+	u.rows().prepareK(keys[n*lda:], lda, 0, u.m)
 	u.copyValues(values[n*ldo:], ldo, 0, u.m)
-	dkeys, dvalues := u.backPairs(all, keys, values)
+	dkeys, dvalues := u.direct().backPairs(all, keys, values)
 	if g.DFinal != nil {
 		after := &g.DFinal.heads[i]
 		for j := range all.m {
@@ -188,7 +188,7 @@ func (x *keyCacheSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *Gr
 			u.t.Add(row, row, after.v[j*u.dv:])
 		}
 		if all.dage != nil {
-			all.ageKeys(0, after.w[:all.m])
+			all.decay().ageKeys(0, after.w[:all.m])
 		}
 	}
 	if g.DInit != nil {
@@ -202,6 +202,6 @@ func (x *keyCacheSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *Gr
 			first.w[j] = T(-all.dage[j]) // no query stands there
 		}
 	}
-	u.gradK(0, u.m, dkeys[n*lda:], lda)
-	u.setValuesGrad(dvalues[n*ldo:], 0, u.m)
+	u.rows().gradK(0, u.m, dkeys[n*lda:], lda)
+	u.direct().setValuesGrad(dvalues[n*ldo:], 0, u.m)
 }

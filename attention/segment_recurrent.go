@@ -32,7 +32,7 @@ func (e *engine[T]) segment(c *Call[T], seqs []Sequence, keep bool) (segment[T],
 	if !c.HasState() {
 		return nil, nil
 	}
-	keys, err := e.checkSegment(c, seqs, keep)
+	keys, err := e.checks().checkSegment(c, seqs, keep)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (e *engine[T]) segment(c *Call[T], seqs []Sequence, keep bool) (segment[T],
 
 // checkSegment reports what a call with a state before or after it may not have,
 // and returns the number of keys of its longest sequence.
-func (e *engine[T]) checkSegment(c *Call[T], seqs []Sequence, keep bool) (keys int, err error) {
+func (e callCheck[T]) checkSegment(c *Call[T], seqs []Sequence, keep bool) (keys int, err error) {
 	if err := e.refuseFuture("init"); err != nil {
 		return 0, err
 	}
@@ -207,15 +207,15 @@ func (x *recurrentSegment[T]) end() {
 
 // scan returns the scan of a task, with what the state before holds.
 func (x *recurrentSegment[T]) stream(u *headTask[T], i int) *chunkScan[T] {
-	s := u.stream.start(u, x.e.newMonomials(u.da), x.shape.Chunk, u.takeScratch)
+	s := u.stream.start(u, x.e.newMonomials(u.da), x.shape.Chunk, u.linear().takeScratch)
 	if x.shape.Carry == Compensated {
-		s.moments.Compensate(u.takeScratch)
+		s.moments.Compensate(u.linear().takeScratch)
 	}
 	if x.init != nil {
 		s.copyFrom(x.init.heads[i])
 	}
 	if x.fades {
-		s.startAges()
+		s.decay().startAges()
 		s.pendingLogDecay = s.ages.pending
 	}
 	return s
@@ -226,7 +226,7 @@ func (x *recurrentSegment[T]) reopen(s *chunkScan[T], i int) {
 	s.copyOpenChunk(x.init.heads[i])
 	if x.fades {
 		s.ages = x.init.heads[i].ages.cloneFor(s.c)
-		s.startAges()
+		s.decay().startAges()
 	}
 }
 
@@ -293,11 +293,11 @@ func (x *recurrentSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *G
 	last := (before+u.m)/s.c*s.c - before // where the last chunk begins
 	// Gradients of prepared keys and of values from the queries of their own
 	// chunks, the keys before the call first.
-	db := tensor.Mat[T]{Data: u.takeScratch((before + u.m) * u.da), Rows: before + u.m, Cols: u.da, Stride: u.da}
-	dv := u.takeScratch((before + u.m) * ld)
+	db := tensor.Mat[T]{Data: u.linear().takeScratch((before + u.m) * u.da), Rows: before + u.m, Cols: u.da, Stride: u.da}
+	dv := u.linear().takeScratch((before + u.m) * ld)
 	var ones []T // likewise of the ones under the values; nil: not wanted
 	if u.dage != nil {
-		ones = u.takeScratch(before + u.m)
+		ones = u.linear().takeScratch(before + u.m)
 	}
 	late := func(f func(i0, i1 int)) {
 		for i := u.firstTrailingQuery(); i < u.n; i += s.c {
@@ -308,11 +308,11 @@ func (x *recurrentSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *G
 		j0, j1, i0, i1, diag := s.stretchOf(start)
 		s.absorbKeys(j0, j1)
 		mark := u.ar.Mark()
-		open := s.openGradient()
+		open := s.grad().openGradient()
 		for g := range u.q {
-			s.backQueries(g, i0, i1, diag, &open, nil)
+			s.grad().backQueries(g, i0, i1, diag, &open, nil)
 			if start == last {
-				late(func(i0, i1 int) { s.backQueries(g, i0, i1, s.n, &open, nil) })
+				late(func(i0, i1 int) { s.grad().backQueries(g, i0, i1, s.n, &open, nil) })
 			}
 		}
 		for j := range s.n {
@@ -332,7 +332,7 @@ func (x *recurrentSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *G
 		}
 	}
 
-	back := u.moments(s.m, u.takeScratch)
+	back := u.linear().moments(s.m, u.linear().takeScratch)
 	var first *headGrad[T]
 	if g.DInit != nil {
 		first = &g.DInit.heads[i]
@@ -363,7 +363,7 @@ func (x *recurrentSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *G
 		if start < 0 {
 			x.reopen(s, i)
 		} else {
-			s.recede(j0)
+			s.decay().recede(j0)
 		}
 		s.absorbKeys(j0, j1)
 		past := &back
@@ -379,12 +379,12 @@ func (x *recurrentSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *G
 			continue // no sums before it want their queries
 		}
 		if s.ages != nil && (start < last || ended) {
-			back.Fade(u.t, s.chunkDecay())
+			back.Fade(u.t, s.decay().chunkDecay())
 		}
 		for g := range u.q {
-			s.sumQueries(&back, g, i0, i1, diag)
+			s.grad().sumQueries(&back, g, i0, i1, diag)
 			if start == last {
-				late(func(i0, i1 int) { s.sumQueries(&back, g, i0, i1, s.n) })
+				late(func(i0, i1 int) { s.grad().sumQueries(&back, g, i0, i1, s.n) })
 			}
 		}
 	}
@@ -393,7 +393,7 @@ func (x *recurrentSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *G
 		copy(first.w, ones)
 	}
 	if ones != nil {
-		u.ageKeys(0, ones[before:])
+		u.decay().ageKeys(0, ones[before:])
 	}
 }
 
@@ -408,17 +408,17 @@ func (s *chunkScan[T]) giveBack(back *features.Moments[T], j0, j1 int, db tensor
 		return
 	}
 	mark := u.ar.Mark()
-	v, ldv, w := s.agedKeys()
+	v, ldv, w := s.decay().agedKeys()
 	if back.NonEmpty {
 		more, ones := arena.TakeZeros[T](u.ar, n*ld), arena.TakeZeros[T](u.ar, n)
 		back.ReadTokens(u.ar, s.m, s.x, s.ld, n, true, more, ld, ones)
 		if s.ages != nil {
-			more, ones = s.agedValues(more, ones, w)
+			more, ones = s.decay().agedValues(more, ones, w)
 		}
 		u.t.Add(dv[:n*ld], dv[:n*ld], more)
 		u.t.Add(own, own, ones)
 	}
-	dx := s.gradPast(back, db, s.x, n, v, ldv, w)
+	dx := s.grad().gradPast(back, db, s.x, n, v, ldv, w)
 	for j, exists := range s.valid[:n] {
 		if !exists {
 			clear(dv[j*ld:][:u.dv])
@@ -435,7 +435,7 @@ func (s *chunkScan[T]) giveBack(back *features.Moments[T], j0, j1 int, db tensor
 		}
 	}
 	if j0 < j1 {
-		keys := u.keySide()
+		keys := u.rows().keySide()
 		s.prepareGrad(u.dk, dx[before:], &keys, j0, j1)
 		for j := j0; j < j1; j++ {
 			copy(u.dval.Row(j), dv[(before+j-j0)*ld:])

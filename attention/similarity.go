@@ -15,7 +15,7 @@ func (s *Spec[T]) isPairwise() bool { return s.Exp || s.Similarity != nil }
 
 // weigh sets the first n elements of each row of dst (stride ld) to the weights of
 // scores s, and adds them to sum, one element for each row.
-func (u *headTask[T]) weigh(dst, s []T, ld, n int, coef, sum []T) {
+func (u directForm[T]) weigh(dst, s []T, ld, n int, coef, sum []T) {
 	f := u.spec.Similarity
 	if f == nil {
 		u.t.PolyRows(dst, s, ld, n, coef, sum)
@@ -29,7 +29,7 @@ func (u *headTask[T]) weigh(dst, s []T, ld, n int, coef, sum []T) {
 }
 
 // slopes is weigh for derivatives; sum is scratch.
-func (u *headTask[T]) slopes(dst, s []T, ld, n int, slope, sum []T) {
+func (u directForm[T]) slopes(dst, s []T, ld, n int, slope, sum []T) {
 	f := u.spec.Similarity
 	if f == nil {
 		u.t.PolyRows(dst, s, ld, n, slope, sum)

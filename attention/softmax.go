@@ -60,7 +60,7 @@ func (s *Softmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x *Row
 		lse = arena.Take[T](ar, u.n)
 	}
 	u.den = append(u.den, lse)
-	u.directForward()
+	u.direct().directForward()
 }
 
 // Backward sets the gradients in g from the out [n,Dv] and lse [n] of Forward.
@@ -90,7 +90,7 @@ func (s *Softmax[T]) Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T]
 		u.dval = scratch.TakeMat[T](ar, u.m, u.dv)
 	}
 	u.dq = append(u.dq, dq)
-	u.directBackward()
+	u.direct().directBackward()
 
 	d := x.Q.Cols
 	if u.d != d {

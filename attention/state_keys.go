@@ -56,7 +56,7 @@ func (s *keyCache[T]) StateShape() *Shape { return &s.shape }
 
 func (s *keyCache[T]) watch() *rowNotices { return &s.noticed }
 
-func (s *keyCache[T]) Refuse(c *Call[T]) error { return s.e.refuseFading(c) }
+func (s *keyCache[T]) Refuse(c *Call[T]) error { return s.e.checks().refuseFading(c) }
 
 // Run takes in m tokens and answers n queries, in every head. With both, query
 // i does not see the tokens after its own.
@@ -78,7 +78,7 @@ func (s *keyCache[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 	if max(n, m) == 1 {
 		rows = s.e.tokenRows(ar, &s.shape, c, n, m)
 	}
-	work, _ := s.e.countOperations(n, s.tokens+m, s.shape.D, s.shape.Dv, false, 1)
+	work, _ := s.e.forms().countOperations(n, s.tokens+m, s.shape.D, s.shape.Dv, false, 1)
 	work *= float64(s.shape.B * s.shape.H)
 	for i := 0; i < len(s.heads) && rows.x == nil; i++ {
 		s.heads[i].unit.workers = workers(len(s.heads), work, work)
@@ -124,7 +124,7 @@ func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, row
 		}
 	}
 	for j := 0; j < m && h.ages != nil; j++ {
-		h.ages.add(u.logDecay(j), u.hasKey(j))
+		h.ages.add(u.decay().logDecay(j), u.hasKey(j))
 	}
 	if n == 0 {
 		return
@@ -138,11 +138,11 @@ func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, row
 	all.causal, all.offset = m > 0, s.tokens
 	if rows.x != nil {
 		// Rows of one token are columns that lie one apart.
-		all.attend(&h.rows, rows.query(i*len(u.q)), 1, 0, 1)
+		all.direct().attend(&h.rows, rows.query(i*len(u.q)), 1, 0, 1)
 		return
 	}
 	long := all // a copy that may leave this goroutine, where a token's stays
-	u.attendAs(&long, &h.rows)
+	u.direct().attendAs(&long, &h.rows)
 }
 
 // grow makes room for keys tokens ≤ j < end.

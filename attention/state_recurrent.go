@@ -53,7 +53,7 @@ func (e *engine[T]) window(d, wish int) int {
 	case e.spec.degree() == 1:
 		return 16
 	}
-	return min(e.chunk(d, 0), 96)
+	return min(e.forms().chunk(d, 0), 96)
 }
 
 // stateBytes is what a state of shape s holds without tokens.
@@ -124,18 +124,18 @@ func (s *recurrentState[T]) StateShape() *Shape { return &s.shape }
 
 func (s *recurrentState[T]) watch() *rowNotices { return &s.noticed }
 
-func (s *recurrentState[T]) Refuse(c *Call[T]) error { return s.e.refuseFading(c) }
+func (s *recurrentState[T]) Refuse(c *Call[T]) error { return s.e.checks().refuseFading(c) }
 
 // Run takes in m keys and answers n queries in every head.
 func (s *recurrentState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 	sh := &s.shape
-	_, work := s.e.countOperations(n, m, sh.D, sh.Dv, true, sh.Chunk)
+	_, work := s.e.forms().countOperations(n, m, sh.D, sh.Dv, true, sh.Chunk)
 	if max(n, m) == 1 {
 		// Reading goes at the speed of memory, about half of the peak, and the
 		// last token of a chunk brings all of it into the moments.
-		work = 2 * s.e.countSumOperations(n, sh.D, sh.Dv)
+		work = 2 * s.e.forms().countSumOperations(n, sh.D, sh.Dv)
 		if m > 0 && s.heads[0].n+1 == sh.Chunk {
-			work += s.e.countSumOperations(sh.Chunk, sh.D, sh.Dv)
+			work += s.e.forms().countSumOperations(sh.Chunk, sh.D, sh.Dv)
 		}
 	}
 	work *= float64(sh.B * sh.H)
@@ -164,7 +164,7 @@ func (s *recurrentState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 // startAges has the state count ages from now on.
 func (s *recurrentState[T]) startAges() {
 	for _, st := range s.heads {
-		st.startAges()
+		st.decay().startAges()
 	}
 }
 
@@ -213,7 +213,7 @@ func (s *chunkScan[T]) run() {
 			return
 		}
 		if u.workers > 1 && s.n == 0 && u.m-j >= 2*s.c {
-			j = s.runTogether(j)
+			j = s.group().runTogether(j)
 			continue
 		}
 		j1, diag := min(j+s.c-s.n, u.m), s.n
@@ -230,7 +230,7 @@ func (s *chunkScan[T]) run() {
 		return
 	}
 	if u.workers > 1 && u.n >= 2*s.c {
-		s.readTogether()
+		s.group().readTogether()
 		return
 	}
 	for i := 0; i < u.n; i += s.c {

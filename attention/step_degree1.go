@@ -42,7 +42,7 @@ func (s *recurrentState[T]) stepDegree1(lo, hi int, out tensor.Heads[T], c *Call
 	u := s.heads[lo].u
 	f := degree1Step[T]{t: u.t, u: u, sum: arena.Take[T](ar, 1)}
 	u.ar = ar
-	f.coef = u.coefficients()
+	f.coef = u.direct().coefficients()
 	f.weight, f.first = u.walker.Weights, u.walker.First
 	f.x, f.phi = arena.Take[T](ar, u.da+1), arena.Take[T](ar, len(f.weight))
 	f.w, f.o = arena.Take[T](ar, kernel.Pad(s.shape.Chunk)), arena.Take[T](ar, kernel.Pad(u.dv))

@@ -102,15 +102,15 @@ func (s *chunkScan[T]) canFuseSteps() bool {
 // fuseSteps takes in and answers the task's tokens from j on.
 func (s *chunkScan[T]) fuseSteps(j int) {
 	u := s.u
-	keys, queries := u.keySide(), u.querySide(0)
+	keys, queries := u.rows().keySide(), u.rows().querySide(0)
 	mark := u.ar.Mark()
 	r := u.newFusedStepper(u.ar, s.m, stretch)
-	k, q := u.takeScratch(stretch*u.da), u.takeScratch(stretch*u.da)
-	o, dens := u.takeScratch(stretch*r.ld), u.takeScratch(stretch)
+	k, q := u.linear().takeScratch(stretch*u.da), u.linear().takeScratch(stretch*u.da)
+	o, dens := u.linear().takeScratch(stretch*r.ld), u.linear().takeScratch(stretch)
 	for ; j < u.m; j += stretch {
 		n := min(stretch, u.m-j)
-		u.prepareRows(k, u.da, &keys, j, j+n)
-		u.prepareRows(q, u.da, &queries, j, j+n)
+		u.rows().prepareRows(k, u.da, &keys, j, j+n)
+		u.rows().prepareRows(q, u.da, &queries, j, j+n)
 		r.tokens(n, o, r.ld, q, k, u.da, u.v.Data[j*u.v.Stride:], u.v.Stride, s.moments.S, s.moments.Z, 0, dens)
 		for i, den := range dens[:n] {
 			u.den[0][j+i] = u.spec.denominator(den, T(u.spec.Eps))

@@ -217,7 +217,7 @@ func (s *chunkScan[T]) stepToken(key, q []T, ldq int) {
 			s.x[(c+1)*s.ld+s.n] = y
 		}
 		s.absorbValues(0, 1)
-		s.age(0, 1)
+		s.decay().age(0, 1)
 		s.appendToken(u.hasKey(0))
 	}
 	for g := 0; g < len(u.q) && u.n > 0; g += kernel.Lanes {
@@ -238,24 +238,24 @@ func (s *chunkScan[T]) answerToken(g, n int, q []T, ldq int) {
 	o, den := arena.TakeZeros[T](u.ar, n*ld), arena.TakeZeros[T](u.ar, n)
 	if s.ages != nil {
 		s.readMomentsFew(q, ldq, n, o, den)
-		s.fadeRows(o, den, n, s.n-1)
+		s.decay().fadeRows(o, den, n, s.n-1)
 	}
 	if s.n > 0 {
 		b := block[T]{a: q, lda: ldq, bt: s.x[s.ld:], panel: s.c, ldb: s.ld, nq: n, nk: s.n, diag: s.n, ages: s.ages, rowPlace: s.n}
 		if s.hasMasked {
 			b.mask = s.valid[:s.n]
 		}
-		u.polyBlock(&b, s.v, s.ldv, o, ld, den)
+		u.direct().polyBlock(&b, s.v, s.ldv, o, ld, den)
 	}
 	if s.ages == nil {
 		s.readMomentsFew(q, ldq, n, o, den)
 	}
 	for r := range n {
 		if s.first == unseen {
-			u.clearUnseen(g+r, 0, 1)
+			u.linear().clearUnseen(g+r, 0, 1)
 			continue
 		}
-		den[r] = u.spec.denominator(den[r], s.eps(s.n-1))
+		den[r] = u.spec.denominator(den[r], s.decay().eps(s.n-1))
 		u.den[g+r][0] = den[r]
 		over := u.invertDen(den[r])
 		if u.spec.OutputNorm {

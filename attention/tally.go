@@ -22,11 +22,11 @@ func (s *Spec[T]) costKernel() costmodel.Kernel {
 }
 
 // tally counts the work of sequence s, forward or backward.
-func (e *engine[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally {
+func (e formChoice[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally {
 	width := e.spec.width(c.Q.D)
 	w, dv, v := float64(width), float64(c.V.D), float64(kernel.Pad(c.V.D))
 	group := float64(c.Q.H / max(c.K.H, 1))
-	chunk := min(e.chunk(c.Q.D, c.Chunk), max(s.N, s.M, 1))
+	chunk := min(e.forms().chunk(c.Q.D, c.Chunk), max(s.N, s.M, 1))
 
 	// A pair has its score, the product of its weight with the value, and the
 	// weight itself. A feature of a token is made, and meets values and a sum.
@@ -39,7 +39,7 @@ func (e *engine[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally {
 		// moments of queries in two products. Queries meet the moments of keys and
 		// enter their own.
 		key, query = v+1.5+dv+3.5, v+1.5+dv+3.5
-		if c.Causal || e.choose(c, s, false) != Linear {
+		if c.Causal || e.forms().choose(c, s, false) != Linear {
 			key += v + 1.5
 		}
 	}
@@ -66,7 +66,7 @@ func (e *engine[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally {
 
 // costs returns the costs of a key head with its query heads in both forms;
 // see Plan.
-func (e *engine[T]) costs(c *Call[T], s *Sequence, back bool) (direct, linear float64) {
+func (e formChoice[T]) costs(c *Call[T], s *Sequence, back bool) (direct, linear float64) {
 	x, v := e.tally(c, s, back), e.speeds.Interpolate(e.spec.costKernel(), c.Q.D, c.Causal, back)
 	return x.DirectCost(v), x.LinearCost(v)
 }

@@ -61,6 +61,15 @@ type hybrid[T tensor.Float] struct {
 	joints             sync.Pool // of *joint[T]
 }
 
+// windowJoin joins the rows of a window and its far field.
+type windowJoin[T tensor.Float] struct{ *hybrid[T] }
+
+// farField is the far field of calls that are not causal.
+type farField[T tensor.Float] struct{ *hybrid[T] }
+
+func (w *hybrid[T]) joins() windowJoin[T]  { return windowJoin[T]{w} }
+func (w *hybrid[T]) farCalls() farField[T] { return farField[T]{w} }
+
 // newHybrid returns the mechanism that s describes.
 func newHybrid[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	w := *s.Window
@@ -137,7 +146,7 @@ func (w *hybrid[T]) oneDenominator() bool { return w.window.Join == OneDenominat
 
 // check is the tail's, with what a window asks for.
 func (w *hybrid[T]) check(c *Call[T]) error {
-	if err := w.tail.check(c); err != nil {
+	if err := w.tail.checks().check(c); err != nil {
 		return err
 	}
 	if !c.Causal {
@@ -269,12 +278,12 @@ func (w *hybrid[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 	}
 	if w.oneDenominator() {
 		if !c.Causal {
-			w.farForward(out, c, &saved.tail)
+			w.farCalls().farForward(out, c, &saved.tail)
 		} else if err := w.tail.Forward(out, c, &saved.tail); err != nil {
 			return err
 		}
 		scratch.seqs = c.AppendSequences(scratch.seqs[:0])
-		w.join(out, c, scratch.seqs, saved, keep)
+		w.joins().join(out, c, scratch.seqs, saved, keep)
 		return ReportNonFinite(out, keep, true)
 	}
 	if err := w.tail.Forward(out, c, keep); err != nil && !IsNonFinite(err) {
@@ -316,13 +325,13 @@ func (w *hybrid[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	seqs, sums := scratch.seqs, &keep.window.sums
 	// Rotation and dropout change gradients further, and a decay needs the gradients of the window alone.
 	sums.adds = w.oneDenominator() && c.Rope == nil && !c.Drop.IsActive() && !c.HasDecay()
-	x := w.part(dout, out, c, len(seqs), keep, scratch)
+	x := w.joins().part(dout, out, c, len(seqs), keep, scratch)
 	if sums.adds {
 		sums.shares, x.nearDo = keep.window.share, tensor.Heads[T]{}
 	}
 	windowTask[T]{w: w, c: c, seqs: seqs, gradients: x}.run()
 	if !c.Causal && w.oneDenominator() {
-		w.farBackward(g, x, c)
+		w.farCalls().farBackward(g, x, c)
 	} else if err := w.tail.Backward(g, x.tailDo, x.tailO, c, x.tail); err != nil {
 		return err
 	}
@@ -349,7 +358,7 @@ func (w *hybrid[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	}
 	if near.DLogG.D != 0 {
 		addHeads(g.DLogG, near.DLogG)
-		w.addEpsAges(g.DLogG, dout, out, c, seqs, keep)
+		w.joins().addEpsAges(g.DLogG, dout, out, c, seqs, keep)
 	}
 	w.addGamma(scratch.dgamma, c.Q.H)
 	return nil
@@ -378,7 +387,7 @@ func (w *hybrid[T]) Plan(s Shape) Plan {
 	near := w.nearOf(s.Causal).Plan(Shape{B: s.B, H: s.H, Hkv: s.Hkv, N: s.N, M: s.M, D: s.D, Dv: s.Dv, Causal: true})
 	p := w.tail.Plan(s)
 	if !s.Causal && w.oneDenominator() {
-		w.planFar(&p, s)
+		w.farCalls().planFar(&p, s)
 	}
 	p.Renews = false // a token leaves the window as another comes in
 	p.FLOPs += near.FLOPs

@@ -44,18 +44,18 @@ func farSides(s *Sequence, width int) [2]Sequence {
 }
 
 // farCosts returns the costs of a key head of s in both forms.
-func (w *hybrid[T]) farCosts(c *Call[T], s *Sequence, back bool) (direct, linear float64) {
+func (w farField[T]) farCosts(c *Call[T], s *Sequence, back bool) (direct, linear float64) {
 	x := *c
 	x.Causal = true
 	for _, side := range farSides(s, w.window.Width) {
-		d, l := w.tail.costs(&x, &side, back)
+		d, l := w.tail.forms().costs(&x, &side, back)
 		direct, linear = direct+d, linear+l
 	}
 	return direct, linear
 }
 
-// farForm chooses the form of both sweeps over s, as engine.choose does.
-func (w *hybrid[T]) farForm(c *Call[T], s *Sequence, back bool) Form {
+// farForm chooses the form of both sweeps over s, as formChoice.choose does.
+func (w farField[T]) farForm(c *Call[T], s *Sequence, back bool) Form {
 	if c.AttnKeep != nil || c.Form == Direct {
 		return Direct
 	}
@@ -63,21 +63,21 @@ func (w *hybrid[T]) farForm(c *Call[T], s *Sequence, back bool) Form {
 		return Linear
 	}
 	direct, linear := w.farCosts(c, s, back)
-	return w.tail.cheaper(c, direct, linear)
+	return w.tail.forms().cheaper(c, direct, linear)
 }
 
 // farFLOPs returns the arithmetic of both sweeps over s, all heads.
-func (w *hybrid[T]) farFLOPs(c *Call[T], s *Sequence) (flops float64) {
+func (w farField[T]) farFLOPs(c *Call[T], s *Sequence) (flops float64) {
 	x := *c
 	x.Causal = true
 	for _, side := range farSides(s, w.window.Width) {
-		flops += w.tail.countFLOPs(&x, &side)
+		flops += w.tail.forms().countFLOPs(&x, &side)
 	}
 	return flops
 }
 
 // planFar sets what p says of the far field of an unmasked call.
-func (w *hybrid[T]) planFar(p *Plan, s Shape) {
+func (w farField[T]) planFar(p *Plan, s Shape) {
 	c := &Call[T]{Form: s.Form, Chunk: s.Chunk}
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
@@ -86,7 +86,7 @@ func (w *hybrid[T]) planFar(p *Plan, s Shape) {
 	for _, back := range []bool{true, false} {
 		form := w.farForm(c, seq, back)
 		direct, linear := w.farCosts(c, seq, back)
-		cost, why := w.tail.explain(c, form, direct, linear)
+		cost, why := w.tail.forms().explain(c, form, direct, linear)
 		if back {
 			p.Back, p.BackCost, p.BackWhy = form, all*cost, why
 		} else {
@@ -95,18 +95,18 @@ func (w *hybrid[T]) planFar(p *Plan, s Shape) {
 	}
 	seq.form = p.Form
 	p.FLOPs = w.farFLOPs(c, seq) * float64(s.B)
-	chunk, group := w.tail.chunk(s.D, s.Chunk), s.H/max(s.Hkv, 1)
+	chunk, group := w.tail.forms().chunk(s.D, s.Chunk), s.H/max(s.Hkv, 1)
 	if p.Chunk = 0; p.Form == Linear {
 		p.Chunk = chunk
 	}
 	p.Bound = w.tail.bound(s, p.Form, p.Chunk, p.F)
 	da := w.tail.spec.width(s.D)
 	rows := float64(group*s.N)*float64(da+kernel.Pad(s.Dv)) + float64(s.M)*float64(da+kernel.Pad(s.Dv))
-	p.Bytes = float64(scratch.ElementSize[T]()) * (rows + w.tail.scratch(p.Form, s.M, group, s.D, s.Dv, chunk))
+	p.Bytes = float64(scratch.ElementSize[T]()) * (rows + w.tail.forms().scratch(p.Form, s.M, group, s.D, s.Dv, chunk))
 }
 
 // eachFar calls f for the far field of every key head of every sequence.
-func (w *hybrid[T]) eachFar(c *Call[T], back bool, f func(x *farSweep[T], kh int)) {
+func (w farField[T]) eachFar(c *Call[T], back bool, f func(x *farSweep[T], kh int)) {
 	seqs := c.Sequences()
 	var work float64
 	for i := range seqs {
@@ -136,11 +136,11 @@ func (x *farSweep[T]) prepare() {
 	x.q, x.k, x.v, x.mask = append(x.q, u.q...), u.k, u.v, u.mask
 	for g := range u.q {
 		rows := scratch.TakeMat[T](u.ar, u.n, u.da)
-		u.prepareQ(rows.Data, rows.Stride, g, 0, u.n)
+		u.rows().prepareQ(rows.Data, rows.Stride, g, 0, u.n)
 		x.headTask.q[g] = rows
 	}
 	x.keys = scratch.TakeMat[T](u.ar, x.m, u.da)
-	u.prepareK(x.keys.Data, x.keys.Stride, 0, x.m)
+	u.rows().prepareK(x.keys.Data, x.keys.Stride, 0, x.m)
 	x.values, x.keyMask = u.v, u.mask
 	u.readyQ, u.isPrepared, u.causal = true, true, true
 	x.align()
@@ -203,7 +203,7 @@ func reverseRows[T tensor.Float](x tensor.Mat[T]) {
 
 // farForward sets out [B,H,N,Dv] to the numerators of the far field of an unmasked
 // call, and keep.Den to their denominators.
-func (w *hybrid[T]) farForward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) {
+func (w farField[T]) farForward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) {
 	keep.Den = scratch.Grow(keep.Den[:0], c.Q.B*c.Q.H*c.Q.N)
 	w.eachFar(c, false, func(x *farSweep[T], kh int) {
 		u := x.headTask
@@ -211,7 +211,7 @@ func (w *hybrid[T]) farForward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) 
 		x.forward(w.tail)
 		o, den := append([]tensor.Mat[T](nil), u.o...), append([][]T(nil), u.den...)
 		for g := range u.o {
-			u.o[g], u.den[g] = scratch.TakeMat[T](u.ar, u.n, kernel.Pad(u.dv)), u.takeScratch(u.n)
+			u.o[g], u.den[g] = scratch.TakeMat[T](u.ar, u.n, kernel.Pad(u.dv)), u.linear().takeScratch(u.n)
 			u.o[g].Cols = u.dv
 		}
 		x.turn()
@@ -234,18 +234,18 @@ func (x *farSweep[T]) forward(e *engine[T]) {
 	switch {
 	case u.m == 0:
 		for g := range u.q {
-			u.clearUnseen(g, 0, u.n)
+			u.linear().clearUnseen(g, 0, u.n)
 		}
 	case x.s.form == Linear:
-		u.linearForward(e.monomialsOf(u))
+		u.linear().linearForward(e.monomialsOf(u))
 	default:
-		u.directForward()
+		u.direct().directForward()
 	}
 }
 
 // farBackward sets the gradients in g of the far field of an unmasked call, from the
 // outputs and gradients in p.
-func (w *hybrid[T]) farBackward(g *Grads[T], p *splitGrads[T], c *Call[T]) {
+func (w farField[T]) farBackward(g *Grads[T], p *splitGrads[T], c *Call[T]) {
 	group := c.Q.H / max(c.K.H, 1)
 	dscale := make([]float64, len(c.Sequences())*c.Q.H)
 	w.eachFar(c, true, func(x *farSweep[T], kh int) {
@@ -282,10 +282,10 @@ func (x *farSweep[T]) backward(e *engine[T], dk, dv tensor.Mat[T]) {
 	u.readyQ, u.isPrepared = false, false
 	copy(u.dq, dqs)
 	for g := range u.q {
-		u.gradQ(g, 0, u.n, sum.q[g].Data, sum.q[g].Stride)
+		u.rows().gradQ(g, 0, u.n, sum.q[g].Data, sum.q[g].Stride)
 	}
 	u.dk = dk.Slice(0, x.m)
-	u.gradK(0, x.m, sum.k.Data, sum.k.Stride)
+	u.rows().gradK(0, x.m, sum.k.Data, sum.k.Stride)
 	for j := range x.m {
 		copy(dv.Row(j), sum.v.Row(j))
 	}
@@ -314,9 +314,9 @@ func (x *farSweep[T]) sweepBack(e *engine[T]) sweepGrad[T] {
 	switch {
 	case u.m == 0:
 	case x.s.form == Linear:
-		u.linearBackward(e.monomialsOf(u))
+		u.linear().linearBackward(e.monomialsOf(u))
 	default:
-		u.directBackward()
+		u.direct().directBackward()
 	}
 	return d
 }
@@ -348,7 +348,7 @@ func (u *headTask[T]) countFar() []float64 {
 		}
 	}
 	for i := range far {
-		lo, hi := u.lowest(i), u.countVisible(i)
+		lo, hi := u.band().lowest(i), u.countVisible(i)
 		if u.keep == nil {
 			far[i] = float64(exist[lo] + exist[u.m] - exist[hi])
 			continue
@@ -372,10 +372,10 @@ func (x *windowMatrix[T]) farWeights(dst tensor.Mat[T], i0 int) {
 	keep := make([]bool, dst.Rows*u.m)
 	for r := range dst.Rows {
 		for j := range u.m {
-			near := x.window.lowest(i0+r) <= j && j < x.window.countVisible(i0+r)
+			near := x.window.band().lowest(i0+r) <= j && j < x.window.countVisible(i0+r)
 			keep[r*u.m+j] = !near && (u.keep == nil || u.keep[(i0+r)*u.keepRow+j])
 		}
 	}
 	u.keep, u.keepRow = keep, u.m
-	u.directWeights(dst, x.g, 0, dst.Rows)
+	u.direct().directWeights(dst, x.g, 0, dst.Rows)
 }

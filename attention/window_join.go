@@ -58,19 +58,19 @@ type windowTask[T tensor.Float] struct {
 
 // run does all key heads.
 func (k windowTask[T]) run() {
-	par.Run(len(k.seqs)*k.c.K.H, 1, k.w.joining(k.c), k)
+	par.Run(len(k.seqs)*k.c.K.H, 1, k.w.joins().joining(k.c), k)
 }
 
 // RunRange does key heads lo ≤ i < hi of all sequences.
 func (k *windowTask[T]) RunRange(lo, hi int) {
 	for i := lo; i < hi; i++ {
-		k.w.withUnit(k.c, k.seqs, i, k)
+		k.w.joins().withUnit(k.c, k.seqs, i, k)
 	}
 }
 
 // withUnit calls do of a task with the task of the window for key head i of all
 // sequences.
-func (w *hybrid[T]) withUnit(c *Call[T], seqs []Sequence, i int, k interface {
+func (w windowJoin[T]) withUnit(c *Call[T], seqs []Sequence, i int, k interface {
 	do(u *headTask[T], s *Sequence, kh int)
 }) {
 	ar := arena.Acquire()
@@ -85,25 +85,25 @@ func (w *hybrid[T]) withUnit(c *Call[T], seqs []Sequence, i int, k interface {
 func (k *windowTask[T]) do(u *headTask[T], s *Sequence, kh int) {
 	w, c, heads := k.w, k.c, u.queryHeads(kh)
 	if k.gradients != nil {
-		w.partHeads(k.gradients, c, s, heads, u.bandAges(0))
+		w.joins().partHeads(k.gradients, c, s, heads, u.band().bandAges(0))
 		return
 	}
 	u.o = headsOf(u.o, tensor.HeadsOf(k.saved.o, c.Q.B, c.Q.H, c.Q.N, c.V.D), s, heads)
 	u.sums = k.saved.sums.sumsOf(u.sums, c, s, heads)
-	x := w.takeJoint()
-	defer w.putJoint(x)
-	x.windowTask, x.ages = u, u.bandAges(0)
+	x := w.joins().takeJoint()
+	defer w.joins().putJoint(x)
+	x.windowTask, x.ages = u, u.band().bandAges(0)
 	x.o, x.tail = headsOf(x.o, k.out, s, heads), denOf(x.tail, k.saved.tail.Den, c, s, heads)
 	if k.keep != nil {
-		w.keepRows(x, c, s, kh, priorKeys{}, k.saved, k.keep)
+		w.joins().keepRows(x, c, s, kh, priorKeys{}, k.saved, k.keep)
 	}
 	for g := range heads.n {
-		w.joinRows(x, g, heads.lo+g)
+		w.joins().joinRows(x, g, heads.lo+g)
 	}
 }
 
 // takeJoint returns a joint without rows.
-func (w *hybrid[T]) takeJoint() *joinTask[T] {
+func (w windowJoin[T]) takeJoint() *joinTask[T] {
 	if x, _ := w.joints.Get().(*joinTask[T]); x != nil {
 		return x
 	}
@@ -111,7 +111,7 @@ func (w *hybrid[T]) takeJoint() *joinTask[T] {
 }
 
 // putJoint keeps x for another call, without its rows.
-func (w *hybrid[T]) putJoint(x *joinTask[T]) {
+func (w windowJoin[T]) putJoint(x *joinTask[T]) {
 	clear(x.o)
 	for _, list := range [][][]T{x.tail, x.den, x.share, x.tailFactors} {
 		clear(list)
@@ -122,19 +122,19 @@ func (w *hybrid[T]) putJoint(x *joinTask[T]) {
 }
 
 // join makes outputs of numerators out.
-func (w *hybrid[T]) join(out tensor.Heads[T], c *Call[T], seqs []Sequence, saved *windowSaved[T], keep *Saved[T]) {
+func (w windowJoin[T]) join(out tensor.Heads[T], c *Call[T], seqs []Sequence, saved *windowSaved[T], keep *Saved[T]) {
 	if keep != nil {
 		keep.resize(c)
 		saved.resize(len(keep.Den))
 	}
-	windowTask[T]{w: w, c: c, seqs: seqs, out: out, saved: saved, keep: keep}.run()
+	windowTask[T]{w: w.hybrid, c: c, seqs: seqs, out: out, saved: saved, keep: keep}.run()
 	if keep != nil {
 		saved.count(c, seqs, keep)
 	}
 }
 
 // joining is the arithmetic of join.
-func (w *hybrid[T]) joining(c *Call[T]) float64 {
+func (w windowJoin[T]) joining(c *Call[T]) float64 {
 	return 4 * float64(c.Q.B) * float64(c.Q.H) * float64(c.Q.N) * float64(c.V.D+16)
 }
 
@@ -146,20 +146,20 @@ func (k *Saved[T]) resize(c *Call[T]) {
 
 // keepRows has x keep what Backward needs, and tell which rows see nothing or are
 // weak. Before is what the state before the sequence tells of the tail's keys.
-func (w *hybrid[T]) keepRows(x *joinTask[T], c *Call[T], s *Sequence, kh int, before priorKeys, saved *windowSaved[T], keep *Saved[T]) {
+func (w windowJoin[T]) keepRows(x *joinTask[T], c *Call[T], s *Sequence, kh int, before priorKeys, saved *windowSaved[T], keep *Saved[T]) {
 	group := len(x.o)
 	heads := headRange{kh * group, group}
 	x.den, x.share, x.tailFactors = denOf(x.den, keep.Den, c, s, heads), denOf(x.share, saved.share, c, s, heads), denOf(x.tailFactors, saved.tailFactors, c, s, heads)
 	for g := range group {
 		x.rows = append(x.rows, saved.rows[(s.Batch*c.Q.H+kh*group+g)*c.Q.N+s.Q0:][:s.N])
 	}
-	x.tailKeys = x.windowTask.bandLeft(before)
-	if !w.tail.isWellConditioned(c.Q.D) {
-		longest := w.tail.longestKeys(c, s, c.Mask(s))
+	x.tailKeys = x.windowTask.band().bandLeft(before)
+	if !w.tail.conditions().isWellConditioned(c.Q.D) {
+		longest := w.tail.conditions().longestKeys(c, s, c.Mask(s))
 		if longest != nil {
 			longest[kh] = max(longest[kh], before.longest)
 		}
-		x.reach = func(g, i int) float64 { return w.tail.boundScore(c, s, longest, kh*group+g, i) }
+		x.reach = func(g, i int) float64 { return w.tail.conditions().boundScore(c, s, longest, kh*group+g, i) }
 	}
 }
 
@@ -191,7 +191,7 @@ type joinedSums struct{ top, fade, one, window, sum float64 }
 
 // sums returns the parts for query i, from the denominator of the tail and the logarithm
 // of the window's, with γ in it.
-func (w *hybrid[T]) sums(tail, near float64, ages bandAges, i int) (p joinedSums) {
+func (w windowJoin[T]) sums(tail, near float64, ages bandAges, i int) (p joinedSums) {
 	eps := math.Log(w.eps)
 	if ages.fade != nil {
 		p.fade, eps = ages.fade[i], eps-ages.waits[i]
@@ -219,7 +219,7 @@ const (
 
 // plainSums is sums over e^0 for the window's sum near of weights over 2^top, and
 // reports whether it can be.
-func (w *hybrid[T]) plainSums(tail, near, top, gamma float64) (p joinedSums, ok bool) {
+func (w windowJoin[T]) plainSums(tail, near, top, gamma float64) (p joinedSums, ok bool) {
 	if !(math.Abs(top) <= largestTop) {
 		return p, false
 	}
@@ -248,7 +248,7 @@ func (p *joinedSums) log() float64 { return p.top + math.Log(math.Abs(p.sum)) }
 
 // isIllConditioned reports that the denominator nearly cancels, for a tail with left keys
 // after decay and scores within ±reach; see Saved.WeakCount.
-func (w *hybrid[T]) isIllConditioned(p *joinedSums, left, reach float64) bool {
+func (w windowJoin[T]) isIllConditioned(p *joinedSums, left, reach float64) bool {
 	if w.tail.spec.Positive {
 		return p.isZero()
 	}
@@ -285,13 +285,13 @@ func scaleExp[T tensor.Float](dst []T, sign, log float64, x []T) {
 const joinedAtOnce = 64
 
 // joinRows joins the rows of head g of the group, which is query head h.
-func (w *hybrid[T]) joinRows(x *joinTask[T], g, h int) {
+func (w windowJoin[T]) joinRows(x *joinTask[T], g, h int) {
 	u, logGamma := x.windowTask, w.logGamma(h)
 	gamma := math.Exp(logGamma)
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	size := min(joinedAtOnce, u.n)
-	far, near := u.takeScratch(size), u.takeScratch(size) // factors of the parts of rows
+	far, near := u.linear().takeScratch(size), u.linear().takeScratch(size) // factors of the parts of rows
 	o, own, sums := &x.o[g], &u.o[g], &u.sums[g]
 	first := 0
 	finish := func(end int) {
@@ -327,7 +327,7 @@ func (w *hybrid[T]) joinRows(x *joinTask[T], g, h int) {
 }
 
 // joinRow joins row i of head g of the group. Its denominator may be of any size.
-func (w *hybrid[T]) joinRow(x *joinTask[T], g, i int, tail, logGamma float64) {
+func (w windowJoin[T]) joinRow(x *joinTask[T], g, i int, tail, logGamma float64) {
 	t, o := x.windowTask.t, x.o[g].Row(i)
 	near := float64(x.windowTask.sums[g].Log(i, math.Log2E))
 	p := w.sums(tail, logGamma+near, x.ages, i)
@@ -335,7 +335,7 @@ func (w *hybrid[T]) joinRow(x *joinTask[T], g, i int, tail, logGamma float64) {
 		w.keepRow(x, g, i, &p, tail, float64(x.windowTask.sums[g].Sum[i]))
 	}
 	if p.isZero() {
-		if clear(o); x.windowTask.seesAnyKey(i) { // scores that have overflowed
+		if clear(o); x.windowTask.direct().seesAnyKey(i) { // scores that have overflowed
 			t.Scale(o, T(math.NaN()), o)
 		}
 		return
@@ -348,7 +348,7 @@ func (w *hybrid[T]) joinRow(x *joinTask[T], g, i int, tail, logGamma float64) {
 
 // keepRow keeps what is known of a row before it is joined; window is the sum of
 // its window.
-func (w *hybrid[T]) keepRow(x *joinTask[T], g, i int, p *joinedSums, tail, window float64) {
+func (w windowJoin[T]) keepRow(x *joinTask[T], g, i int, p *joinedSums, tail, window float64) {
 	var row joinedRow
 	if p.sum < 0 {
 		row |= negativeRow
@@ -374,7 +374,7 @@ func (w *hybrid[T]) keepRow(x *joinTask[T], g, i int, p *joinedSums, tail, windo
 // bandLeft returns, in scratch memory, for each query how many keys come before its band, or with a
 // decay what is left of them at the last one. Before is what comes before the first
 // key.
-func (u *headTask[T]) bandLeft(before priorKeys) []float64 {
+func (u bandForm[T]) bandLeft(before priorKeys) []float64 {
 	if u.spec.isSymmetric {
 		return u.countFar()
 	}
@@ -384,7 +384,7 @@ func (u *headTask[T]) bandLeft(before priorKeys) []float64 {
 		lo := u.lowest(i)
 		if u.keep == nil {
 			for ; next < lo; next++ {
-				if before.pendingLogDecay += u.logDecay(next); u.hasKey(next) {
+				if before.pendingLogDecay += u.decay().logDecay(next); u.hasKey(next) {
 					before.add(before.pendingLogDecay, 1)
 					before.pendingLogDecay = 0
 				}
@@ -398,7 +398,7 @@ func (u *headTask[T]) bandLeft(before priorKeys) []float64 {
 				left[i] += math.Exp(age)
 			}
 			if left[i] > 0 {
-				age += u.logDecay(j)
+				age += u.decay().logDecay(j)
 			}
 		}
 	}
@@ -423,7 +423,7 @@ type splitGrads[T tensor.Float] struct {
 }
 
 // part makes room for it.
-func (w *hybrid[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int, keep *Saved[T], room *windowScratch[T]) *splitGrads[T] {
+func (w windowJoin[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int, keep *Saved[T], room *windowScratch[T]) *splitGrads[T] {
 	own := tensor.HeadsOf(keep.window.o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 	x := &room.gradients
 	*x = splitGrads[T]{dout: dout, out: out, own: own, keep: keep, tailDo: dout, tailO: out, nearDo: likeOutput(&room.nearDo, c), nearO: own, tail: keep}
@@ -438,7 +438,7 @@ func (w *hybrid[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int, k
 }
 
 // partHeads parts the rows of some heads of a sequence.
-func (w *hybrid[T]) partHeads(x *splitGrads[T], c *Call[T], s *Sequence, heads headRange, ages bandAges) {
+func (w windowJoin[T]) partHeads(x *splitGrads[T], c *Call[T], s *Sequence, heads headRange, ages bandAges) {
 	for h := heads.lo; h < heads.lo+heads.n; h++ {
 		at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0
 		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.Batch, h).Slice(s.Q0, s.Q0+s.N) }
@@ -470,7 +470,7 @@ type partedRows[T tensor.Float] struct {
 }
 
 // partRows is part for query head h. It returns the derivative by log γ.
-func (w *hybrid[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
+func (w windowJoin[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 	t, gamma := kernel.Active[T](), w.logGamma(h)
 	factor := T(math.Exp(gamma))
 	learned := w.window.LogGamma != nil
@@ -521,12 +521,12 @@ func (w *hybrid[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 
 // addEpsAges adds to the gradient of log_g its part through an eps beside one
 // denominator; see ageQueries.
-func (w *hybrid[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs []Sequence, keep *Saved[T]) {
+func (w windowJoin[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs []Sequence, keep *Saved[T]) {
 	if w.eps == 0 || !w.oneDenominator() {
 		return
 	}
 	par.RunEach(len(seqs)*c.K.H, w.joining(c), func(i int) {
-		w.withUnit(c, seqs, i, &epsAges[T]{w, c, d, dout, out, keep})
+		w.withUnit(c, seqs, i, &epsAges[T]{w.hybrid, c, d, dout, out, keep})
 	})
 }
 
@@ -539,8 +539,8 @@ type epsAges[T tensor.Float] struct {
 }
 
 func (k *epsAges[T]) do(u *headTask[T], s *Sequence, kh int) {
-	u.dage = arena.TakeZeros[float64](u.ar, max(u.positionCount(), u.m+1))
-	k.w.ageEps(u, u.bandAges(0), k.dout, k.out, k.c, s, u.queryHeads(kh), k.keep)
+	u.dage = arena.TakeZeros[float64](u.ar, max(u.linear().positionCount(), u.m+1))
+	k.w.joins().ageEps(u, u.band().bandAges(0), k.dout, k.out, k.c, s, u.queryHeads(kh), k.keep)
 	first := 0
 	for first < u.m && !u.hasKey(first) {
 		first++
@@ -555,7 +555,7 @@ func (k *epsAges[T]) do(u *headTask[T], s *Sequence, kh int) {
 }
 
 // ageEps adds to dG of the task's places what comes of eps; see ageQueries.
-func (w *hybrid[T]) ageEps(u *headTask[T], ages bandAges, dout, out tensor.Heads[T], c *Call[T], s *Sequence, heads headRange, keep *Saved[T]) {
+func (w windowJoin[T]) ageEps(u *headTask[T], ages bandAges, dout, out tensor.Heads[T], c *Call[T], s *Sequence, heads headRange, keep *Saved[T]) {
 	for h := heads.lo; h < heads.lo+heads.n && w.eps != 0; h++ {
 		for i := range s.N {
 			at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0 + i

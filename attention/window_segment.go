@@ -25,7 +25,7 @@ type hybridSegment[T tensor.Float] struct {
 func (w *hybrid[T]) segment(c *Call[T], keep bool) (*hybridSegment[T], error) {
 	x := &hybridSegment[T]{w: w, seqs: c.Sequences(), group: c.K.H, fades: c.hasFadingKeys()}
 	var err error
-	if x.keys, err = w.tail.checkSegment(c, x.seqs, keep); err != nil {
+	if x.keys, err = w.tail.checks().checkSegment(c, x.seqs, keep); err != nil {
 		return nil, err
 	}
 	x.init, x.final, err = ends(w.tail, c, x.seqs, func(s *hybridState[T]) (*engine[T], *Shape) { return s.w.tail, &s.shape })
@@ -80,7 +80,7 @@ type windowHead[T tensor.Float] struct {
 // each calls f for every key head.
 func (x *hybridSegment[T]) each(c *Call[T], f func(h *windowHead[T], ar *arena.Arena)) {
 	w := x.w
-	par.RunEach(len(x.seqs)*x.group, 3*w.joining(c)+w.Plan(c.Shape()).FLOPs, func(i int) {
+	par.RunEach(len(x.seqs)*x.group, 3*w.joins().joining(c)+w.Plan(c.Shape()).FLOPs, func(i int) {
 		ar := arena.Acquire()
 		defer ar.Release()
 		h := &windowHead[T]{s: &x.seqs[i/x.group], i: i, kh: i % x.group}
@@ -110,7 +110,7 @@ func (x *hybridSegment[T]) each(c *Call[T], f func(h *windowHead[T], ar *arena.A
 				behind = ages.pending
 			}
 		}
-		h.ages = h.window.bandAges(behind)
+		h.ages = h.window.band().bandAges(behind)
 		if w.oneDenominator() {
 			w.seeLeft(h.tail, &x.shape, &h.x, h.end)
 			h.tail.offset = h.tokensBefore + h.s.Offset - w.window.Width
@@ -151,10 +151,10 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *windo
 		near.o, near.den = headsOf(near.o, own, h.s, h.heads), denOf(near.den, saved.window.Den, c, h.s, h.heads)
 		far.o, far.den = headsOf(far.o, out, h.s, h.heads), denOf(far.den, saved.tail.Den, c, h.s, h.heads)
 		near.sums, near.savesDen = saved.sums.sumsOf(near.sums, c, h.s, h.heads), keep != nil
-		near.bandForward()
+		near.band().bandForward()
 		if w.oneDenominator() {
 			for g := range far.q {
-				far.clearUnseen(g, 0, min(-far.offset, far.n))
+				far.linear().clearUnseen(g, 0, min(-far.offset, far.n))
 			}
 			tail.forward(far, h.s, h.kh)
 		}
@@ -164,11 +164,11 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *windo
 			for i := range h.tokensBefore {
 				before.longest = max(before.longest, scratch.Norm2(h.x.tailRows[i*far.da:][:far.da]))
 			}
-			w.keepRows(j, c, h.s, h.kh, before, saved, keep)
+			w.joins().keepRows(j, c, h.s, h.kh, before, saved, keep)
 		}
 		for g := range near.q {
 			if q := h.heads.lo + g; w.oneDenominator() {
-				w.joinRows(j, g, q)
+				w.joins().joinRows(j, g, q)
 			} else {
 				w.addRows(far.o[g], near.o[g], q)
 			}
@@ -262,7 +262,7 @@ func (w *hybrid[T]) segmentBackward(g *Grads[T], dout, out tensor.Heads[T], c *C
 	if err := x.checkGrads(g, c); err != nil {
 		return err
 	}
-	p := w.part(dout, out, c, len(x.seqs), keep, scratch)
+	p := w.joins().part(dout, out, c, len(x.seqs), keep, scratch)
 	if !w.oneDenominator() {
 		windowTask[T]{w: w, c: c, seqs: x.seqs, gradients: p}.run()
 		if err := w.tail.Backward(g, p.tailDo, p.tailO, x.tailCall(c), p.tail); err != nil {
@@ -310,7 +310,7 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 	near, s, c := h.window, h.s, b.c
 	joined := b.w.oneDenominator()
 	if joined {
-		b.w.partHeads(b.splitGrads, c, s, h.heads, h.ages)
+		b.w.joins().partHeads(b.splitGrads, c, s, h.heads, h.ages)
 	}
 	near.o, near.do, near.dq = headsOf(near.o, b.nearO, s, h.heads), headsOf(near.do, b.nearDo, s, h.heads), headsOf(near.dq, b.dq, s, h.heads)
 	near.den = denOf(near.den, b.keep.window.window.Den, c, s, h.heads)
@@ -320,7 +320,7 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 		near.dage = arena.TakeZeros[float64](ar, h.end)
 	}
 	d := &latelyGrad[T]{ldn: scratch.Stride[T](near.da), ldv: scratch.Stride[T](near.dv), ldf: scratch.Stride[T](h.tail.da)}
-	d.windowRows, d.v = near.bandPairs()
+	d.windowRows, d.v = near.band().bandPairs()
 	if joined {
 		b.backTail(h, ar, d)
 	}
@@ -328,12 +328,12 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 	own := &h.own[0]
 	var sum float64
 	if ages {
-		own.dage = arena.TakeZeros[float64](ar, max(own.positionCount(), own.m+1))
+		own.dage = arena.TakeZeros[float64](ar, max(own.linear().positionCount(), own.m+1))
 		for j := range own.m {
 			own.dage[j] = near.dage[h.tokensBefore+j]
 		}
 		if joined {
-			b.w.ageEps(own, h.ages, b.dout, b.out, c, s, h.heads, b.keep)
+			b.w.joins().ageEps(own, h.ages, b.dout, b.out, c, s, h.heads, b.keep)
 		}
 		own.dval = tensor.Mat[T]{Data: d.v[h.tokensBefore*d.ldv:], Rows: own.m, Cols: own.dv, Stride: d.ldv}
 		if b.ageWanted {
@@ -343,7 +343,7 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 		if b.g.DFinal != nil {
 			after = b.g.DFinal.windowGrads[h.i].age
 		}
-		sum = own.ageGrad(after, b.seenBefore(h))
+		sum = own.decay().ageGrad(after, b.seenBefore(h))
 	}
 	if b.g.DInit != nil {
 		b.toState(h, d, sum)
@@ -432,12 +432,12 @@ func (b *hybridBackward[T]) toState(h *windowHead[T], d *latelyGrad[T], age floa
 func (b *hybridBackward[T]) toKeys(h *windowHead[T], d *latelyGrad[T]) {
 	s, near, far := h.s, &h.own[0], &h.own[1]
 	near.dk = b.dk.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
-	near.gradK(0, s.M, d.windowRows[h.tokensBefore*d.ldn:], d.ldn)
+	near.rows().gradK(0, s.M, d.windowRows[h.tokensBefore*d.ldn:], d.ldn)
 	of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.Keys) }
 	dk, dv := of(b.g.DK), of(b.g.DV)
 	if d.tailRows != nil {
 		far.dk = dk.Slice(0, s.M)
-		far.gradK(0, s.M, d.tailRows[h.tokensBefore*d.ldf:], d.ldf)
+		far.rows().gradK(0, s.M, d.tailRows[h.tokensBefore*d.ldf:], d.ldf)
 		for j := range s.Keys {
 			clear(dv.Row(j))
 			if j >= s.M {

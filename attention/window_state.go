@@ -157,7 +157,7 @@ func (s *hybridState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 	if !s.w.oneDenominator() {
 		s.tail.Run(out, c, n, m)
 	}
-	_, work := s.w.tail.countOperations(n, m, sh.D, sh.Dv, true, sh.Chunk)
+	_, work := s.w.tail.forms().countOperations(n, m, sh.D, sh.Dv, true, sh.Chunk)
 	work += 4 * float64(n) * float64(s.w.window.Width) * float64(sh.D+sh.Dv)
 	work *= float64(sh.B * sh.H)
 	threads := workers(len(s.rings), work, work)
@@ -205,7 +205,7 @@ func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) 
 		if st.ages != nil {
 			behind = st.ages.pending
 		}
-		j.ages = near.bandAges(behind)
+		j.ages = near.band().bandAges(behind)
 		w.seeLeft(far, sh, &x, end)
 		if m > 0 {
 			far.skip(w.window.Width - r.n)
@@ -255,16 +255,16 @@ func (w *hybrid[T]) enter(near, far *headTask[T], s *Shape, x *recentTokens[T], 
 		return
 	}
 	to := x.slice(w, s, n)
-	near.prepareK(to.windowRows, s.D, 0, m)
+	near.rows().prepareK(to.windowRows, s.D, 0, m)
 	near.copyValues(to.v, kernel.Pad(s.Dv), 0, m)
 	if to.tailRows != nil {
-		far.prepareK(to.tailRows, far.da, 0, m)
+		far.rows().prepareK(to.tailRows, far.da, 0, m)
 	}
 	for j := range m {
 		to.exist[j] = near.hasKey(j)
 	}
 	for j := 0; j < m && to.rates != nil; j++ {
-		to.rates[j] = T(near.logDecay(j))
+		to.rates[j] = T(near.decay().logDecay(j))
 	}
 }
 
@@ -302,7 +302,7 @@ func (u *headTask[T]) skip(n int) {
 		return
 	}
 	for g := range u.q {
-		u.clearUnseen(g, 0, n)
+		u.linear().clearUnseen(g, 0, n)
 		u.q[g], u.o[g], u.den[g] = u.q[g].Slice(n, u.n), u.o[g].Slice(n, u.n), u.den[g][n:]
 	}
 	u.n, u.pos, u.place.q0 = u.n-n, n, u.place.q0+n
@@ -315,12 +315,12 @@ func (w *hybrid[T]) answer(j *joinTask[T], kh int) {
 	near.sums = near.sums[:0]
 	for g := range near.o {
 		near.sums = append(near.sums, rowscale.TakeSums[T](near.ar, near.n))
-		near.o[g] = tensor.Mat[T]{Data: near.takeScratch(near.n * near.dv), Rows: near.n, Cols: near.dv, Stride: near.dv}
+		near.o[g] = tensor.Mat[T]{Data: near.linear().takeScratch(near.n * near.dv), Rows: near.n, Cols: near.dv, Stride: near.dv}
 	}
-	near.bandForward()
+	near.band().bandForward()
 	for g := range near.q {
 		if h := kh*len(near.q) + g; w.oneDenominator() {
-			w.joinRows(j, g, h)
+			w.joins().joinRows(j, g, h)
 		} else {
 			w.addRows(j.o[g], near.o[g], h)
 		}
@@ -464,7 +464,7 @@ func (w *hybrid[T]) RestoreState(data []byte) (State[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.tail.checkHeads(s.H, s.Hkv, s.D); err != nil {
+	if err := w.tail.checks().checkHeads(s.H, s.Hkv, s.D); err != nil {
 		return nil, err
 	}
 	if err := w.checkHeads(s.H); err != nil {

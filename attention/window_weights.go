@@ -53,7 +53,7 @@ func (w *hybrid[T]) matrix(c *Call[T], s *Sequence, h int, ar *arena.Arena) *win
 		s = &w.tail.sequences(nil, c)[s.Index]
 	}
 	x.tail = w.tail.newTask(c, s, h/group, ar)
-	x.ages = x.window.bandAges(0)
+	x.ages = x.window.band().bandAges(0)
 	return x
 }
 
@@ -73,7 +73,7 @@ func (x *windowMatrix[T]) rows(dst tensor.Mat[T], i0 int) []joinedSums {
 	if !far.causal && x.w.oneDenominator() {
 		x.farWeights(tail, i0)
 	} else {
-		far.directWeights(tail, x.g, i0, i0+dst.Rows)
+		far.direct().directWeights(tail, x.g, i0, i0+dst.Rows)
 	}
 	sums := make([]joinedSums, dst.Rows)
 	size := queryBlock
@@ -88,13 +88,13 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 	u, n := x.window, dst.Rows
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
-	b, _, nk := u.bandRange(i0, n)
-	u.prepareQ(b.Queries, b.LDQ, x.g, i0, i0+n)
-	weights, sum := u.takeScratch(nk), rowscale.TakeSums[T](u.ar, 1)
+	b, _, nk := u.band().bandRange(i0, n)
+	u.rows().prepareQ(b.Queries, b.LDQ, x.g, i0, i0+n)
+	weights, sum := u.linear().takeScratch(nk), rowscale.TakeSums[T](u.ar, 1)
 	gamma := x.w.logGamma(x.h)
 	for r := range n {
 		i, row := i0+r, dst.Row(r)
-		band, ahead := row[u.lowest(i):u.countVisible(i)], row[u.countVisible(i):]
+		band, ahead := row[u.band().lowest(i):u.countVisible(i)], row[u.countVisible(i):]
 		window := weights[:len(band)]
 		b.Weights(r, window, sum)
 		var over T
@@ -105,8 +105,8 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 			u.t.Axpy(band, over*T(math.Exp(gamma)), window)
 			continue
 		}
-		tail := row[:u.lowest(i)]
-		sums[r] = x.w.sums(float64(u.t.Sum(tail)+u.t.Sum(ahead)), gamma+float64(sum.Log(0, math.Log2E)), x.ages, i)
+		tail := row[:u.band().lowest(i)]
+		sums[r] = x.w.joins().sums(float64(u.t.Sum(tail)+u.t.Sum(ahead)), gamma+float64(sum.Log(0, math.Log2E)), x.ages, i)
 		if p := &sums[r]; p.isZero() {
 			clear(row)
 		} else {
@@ -133,7 +133,7 @@ func (w *hybrid[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	var pieces []stretchOfRows
 	for i := range seqs {
 		s := &seqs[i]
-		longest := w.tail.longestKeys(c, s, c.Mask(s))
+		longest := w.tail.conditions().longestKeys(c, s, c.Mask(s))
 		for h := range c.Q.H {
 			for i0 := 0; i0 < s.N; i0 += diagnosedRows {
 				pieces = append(pieces, stretchOfRows{s: s, longest: longest, h: h, i0: i0, i1: min(i0+diagnosedRows, s.N)})
@@ -170,7 +170,7 @@ func (w *hybrid[T]) diagnose(c *Call[T], p *stretchOfRows) {
 	defer ar.Release()
 	x := w.matrix(c, p.s, p.h, ar)
 	defer x.release()
-	left, m := x.window.bandLeft(priorKeys{}), x.window.m
+	left, m := x.window.band().bandLeft(priorKeys{}), x.window.m
 	rows := tensor.Mat[T]{Data: arena.Take[T](ar, panelRows*m), Cols: m, Stride: m}
 	whole := 1.0
 	if !w.oneDenominator() {
@@ -182,7 +182,7 @@ func (w *hybrid[T]) diagnose(c *Call[T], p *stretchOfRows) {
 		sums := x.rows(rows, i0)
 		for r := range rows.Rows {
 			i := i0 + r
-			if !x.window.seesAnyKey(i) && !x.tail.seesAnyKey(i) {
+			if !x.window.direct().seesAnyKey(i) && !x.tail.direct().seesAnyKey(i) {
 				p.found.UnseenCount++
 				continue
 			}
@@ -193,8 +193,8 @@ func (w *hybrid[T]) diagnose(c *Call[T], p *stretchOfRows) {
 			one := Diagnosis{Rows: 1, Entropy: row.Entropy(), Condition: row.Size / whole}
 			if w.oneDenominator() {
 				one.MinDen = sums[r].log()
-				reach := w.tail.boundScore(c, p.s, p.longest, p.h, i)
-				if !w.tail.isWellConditioned(c.Q.D) && w.isIllConditioned(&sums[r], left[i], reach) {
+				reach := w.tail.conditions().boundScore(c, p.s, p.longest, p.h, i)
+				if !w.tail.conditions().isWellConditioned(c.Q.D) && w.joins().isIllConditioned(&sums[r], left[i], reach) {
 					one.WeakCount = 1
 				}
 			}
