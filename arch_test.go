@@ -126,7 +126,7 @@ var layers = []string{
 // heavy packages may import libraries; all others import nothing outside the
 // standard library but golang.org/x/sys, and tokenizer the normalization forms
 // of golang.org/x/text.
-var heavy = []string{"comm/mpi", "internal/bench", "report", "internal/lab/reproduce", "cmd/farfield", "cmd/farfield-lab", "internal/lab/peers", "internal/lab/results"}
+var heavy = []string{"comm/mpi", "internal/sessions", "internal/bench", "report", "internal/lab/reproduce", "cmd/farfield", "cmd/farfield-lab", "internal/lab/peers", "internal/lab/results"}
 
 // testOnly packages may be imported by tests and commands alone.
 var testOnly = []string{"internal/suite", "internal/lab/oracle", "internal/check", "internal/lab/golden", "internal/hosts"}

@@ -13,7 +13,7 @@ import (
 // Options holds the model and the limits of a Manager. A limit of 0 is the default.
 type Options struct {
 	Model     *model.Model[float32]
-	Identity  string  // hash of weights, configuration, precision and tokenizer
+	Identity  string  // hash of weights, configuration, precision and tokenizer; snapshots of others are refused
 	EndTokens []int32 // tokens that end a text
 
 	Store  string // folder of the states; "": memory alone
@@ -96,7 +96,7 @@ type Result struct {
 	Reused int64  // tokens of the prompt whose state was known
 }
 
-// Stats counts what a Manager holds and has done.
+// Stats counts states and work of a Manager.
 type Stats struct {
 	Sessions    int   // sessions held
 	Running     int   // requests that run or wait

@@ -1,0 +1,201 @@
+package sessions
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/farfield-ml/farfield/model"
+)
+
+// checkIDs returns an error if an id is out of a vocabulary.
+func checkIDs(ids []int32, vocab int) error {
+	for i, t := range ids {
+		if t < 0 || int(t) >= vocab {
+			return fieldErrorf("ids", "element %d is %d, the vocabulary has %d tokens", i, t, vocab)
+		}
+	}
+	return nil
+}
+
+// checkLength returns an error if a session of n tokens is too long.
+func (m *Manager) checkLength(n int64) error {
+	if n > m.o.MaxTokens {
+		return fmt.Errorf("%w: %d are needed, a session has at most %d", ErrTooLong, n, m.o.MaxTokens)
+	}
+	return nil
+}
+
+// newID returns a random id of 128 bits.
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// begin counts a request in. It returns an error if the Manager is closed, or if too many
+// requests run or wait.
+func (m *Manager) begin() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.beginLocked()
+}
+
+// beginLocked is begin for a caller that holds m.mu.
+func (m *Manager) beginLocked() error {
+	switch {
+	case m.closed:
+		return ErrClosed
+	case m.running >= m.o.MaxQueue:
+		return fmt.Errorf("%w: %d requests run or wait", ErrFull, m.running)
+	}
+	m.running++
+	return nil
+}
+
+// end counts a request out.
+func (m *Manager) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.running--
+	if m.closed && m.running == 0 {
+		select {
+		case <-m.drained:
+		default:
+			close(m.drained)
+		}
+	}
+}
+
+// acquire begins a request of a session.
+func (m *Manager) acquire(id string) (*session, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.sessions[id]
+	switch {
+	case m.closed:
+		return nil, ErrClosed
+	case s == nil:
+		return nil, ErrUnknown
+	case s.isBusy:
+		return nil, ErrBusy
+	}
+	if err := m.beginLocked(); err != nil {
+		return nil, err
+	}
+	s.isBusy = true
+	m.setIdle(s, false)
+	return s, nil
+}
+
+// release ends a request of a session.
+func (m *Manager) release(s *session) {
+	m.mu.Lock()
+	s.isBusy = false
+	m.setIdle(s, s.state != nil && m.sessions[s.id] == s)
+	m.mu.Unlock()
+	m.trimMemory()
+	m.end()
+}
+
+// setIdle moves s into or out of the list of idle sessions. m.mu is held.
+func (m *Manager) setIdle(s *session, is bool) {
+	if s.idleElement != nil {
+		m.idleSessions.Remove(s.idleElement)
+		s.idleElement = nil
+	}
+	if is {
+		s.idleElement = m.idleSessions.PushFront(s)
+	}
+}
+
+// setState gives s a state, nil for none, and counts its memory.
+func (m *Manager) setState(s *session, state *model.Session[float32]) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.setStateLocked(s, state)
+}
+
+// setStateLocked is setState for a caller that holds m.mu.
+func (m *Manager) setStateLocked(s *session, state *model.Session[float32]) {
+	m.stateBytes -= s.counted
+	s.state, s.counted = state, 0
+	if state != nil {
+		s.bytes = state.Bytes()
+		s.counted = s.bytes
+		m.stateBytes += s.counted
+	}
+}
+
+// checkMemory returns ErrFull if the states that have to stay in memory take all of it.
+func (m *Manager) checkMemory() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.stateBytes
+	if m.store != nil {
+		for at := m.idleSessions.Front(); at != nil; at = at.Next() {
+			n -= at.Value.(*session).counted
+		}
+	}
+	if n >= m.o.Memory {
+		return fmt.Errorf("%w: states take %d bytes of memory, the limit is %d", ErrFull, n, m.o.Memory)
+	}
+	return nil
+}
+
+// trimMemory drops or saves states while they exceed the limit: prefixes first, then idle
+// sessions, each the one that was used the longest ago.
+func (m *Manager) trimMemory() {
+	for {
+		m.mu.Lock()
+		m.cache.mu.Lock()
+		over := m.stateBytes+m.cache.memoryBytes-m.cache.savingBytes > m.o.Memory
+		var e *entry
+		if over {
+			e = victim(&m.cache.memory, true)
+		}
+		spills := e != nil && m.store != nil && e.fileSize == 0
+		if e != nil && !spills {
+			m.cache.dropMemory(e)
+		}
+		m.cache.mu.Unlock()
+		if spills {
+			m.cache.setSaving(e, true)
+		}
+		var s *session
+		if over && e == nil && m.store != nil && m.idleSessions.Len() > 0 {
+			s = m.idleSessions.Back().Value.(*session)
+			m.setIdle(s, false)
+		}
+		var state *model.Session[float32]
+		if s != nil {
+			state = s.state
+			m.setStateLocked(s, nil)
+		}
+		m.mu.Unlock()
+		switch {
+		case s != nil:
+			// If the disk is behind, the next request reads tokens from the log.
+			m.saver.add(s.prefix, state, s.id)
+		case spills:
+			if !m.saver.queue(e, "") {
+				m.cache.mu.Lock()
+				m.cache.dropMemory(e)
+				m.cache.mu.Unlock()
+			}
+		case e == nil:
+			return
+		}
+	}
+}
+
+// checkRoom returns ErrFull if no session more fits.
+func (m *Manager) checkRoom() error {
+	m.mu.Lock()
+	n := len(m.sessions)
+	m.mu.Unlock()
+	if n >= m.o.MaxSessions {
+		return fmt.Errorf("%w: %d sessions are held", ErrFull, n)
+	}
+	return m.checkMemory()
+}

@@ -1,0 +1,275 @@
+package sessions
+
+import (
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/model"
+)
+
+// Folders of the store.
+const (
+	statesFolder  = "states"  // of the cache: every file may be removed
+	importsFolder = "imports" // snapshots without known tokens: sessions need them
+)
+
+// statePath returns the file of an entry. Its name has the node, the tokens after it and
+// the key, so that the trie is known without reading the files.
+func (m *Manager) statePath(e *entry) string {
+	name := hex.EncodeToString(e.prefix.chain[:]) + "-" + strconv.Itoa(len(e.prefix.rest)) + "-" + hex.EncodeToString(e.key[:])
+	return filepath.Join(m.o.Store, statesFolder, name)
+}
+
+// importPath returns the file of an imported snapshot.
+func (m *Manager) importPath(key string) string {
+	return filepath.Join(m.o.Store, importsFolder, key)
+}
+
+// parseKey reads a key in hexadecimal digits.
+func parseKey(text string) (k prefixKey, ok bool) {
+	if len(text) != 2*len(k) {
+		return k, false
+	}
+	_, err := hex.Decode(k[:], []byte(text))
+	return k, err == nil
+}
+
+// loadStates adds the files of the store to the cache, by their times of change.
+func (m *Manager) loadStates() error {
+	dir := filepath.Join(m.o.Store, statesFolder)
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	type file struct {
+		info fs.FileInfo
+		e    *entry
+	}
+	var files []file
+	for _, f := range list {
+		info, err := f.Info()
+		parts := strings.Split(f.Name(), "-")
+		if err != nil || !info.Mode().IsRegular() || len(parts) != 3 {
+			continue
+		}
+		chain, ok1 := parseKey(parts[0])
+		key, ok2 := parseKey(parts[2])
+		n, err := strconv.Atoi(parts[1])
+		if ok1 && ok2 && err == nil && n >= 0 && n < chunkTokens {
+			files = append(files, file{info, m.cache.entryOf(key, prefix{chain, make([]int32, n)})})
+		}
+	}
+	slices.SortFunc(files, func(a, b file) int {
+		return cmp.Or(a.info.ModTime().Compare(b.info.ModTime()), cmp.Compare(a.info.Name(), b.info.Name()))
+	})
+	for _, f := range files {
+		m.cache.addFile(f.e, max(f.info.Size(), 1))
+	}
+	return nil
+}
+
+// writeFile writes data to a file of the store.
+func writeFile(path string, data []byte) error {
+	return atomicfile.Write(path, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// openState returns a state of an entry that the caller may step. It returns nil, and
+// removes the entry, if the file is damaged.
+func (m *Manager) openState(e *entry) (*savedState, error) {
+	m.cache.mu.Lock()
+	state, known := e.state, e.prefix
+	m.cache.mu.Unlock()
+	if state != nil {
+		return &savedState{state: state.Clone(), prefix: known.clone()}, nil
+	}
+	data, err := infile.ReadFile(m.statePath(e))
+	var s savedState
+	if err == nil {
+		s, err = m.decodeState(data)
+	}
+	if err == nil && s.prefix.key() == e.key {
+		m.count(func(s *Stats) { s.Restored++ })
+		return &s, nil
+	}
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		m.count(func(s *Stats) { s.Damaged++ })
+	}
+	m.removeFile(e)
+	return nil, nil
+}
+
+// removeFile forgets the file of an entry.
+func (m *Manager) removeFile(e *entry) {
+	m.cache.mu.Lock()
+	defer m.cache.mu.Unlock()
+	os.Remove(m.statePath(e)) // one that stays is found by the next Open
+	m.cache.setFile(e, 0)
+	m.cache.forget(e)
+}
+
+// longestPrefix returns the state of the longest known prefix of ids, for the caller to
+// step, and its number of tokens. It returns nil if none is known.
+func (m *Manager) longestPrefix(keys []prefixKey, ids []int32) (*savedState, int, error) {
+	for {
+		e, n := m.cache.find(keys, ids)
+		if e == nil {
+			return nil, 0, nil
+		}
+		s, err := m.openState(e)
+		if s != nil || err != nil {
+			return s, n, err
+		}
+	}
+}
+
+// saver writes states behind the requests.
+type saver struct {
+	m     *Manager
+	mu    sync.Mutex
+	list  []saving
+	stop  bool
+	wake  chan struct{} // capacity 1
+	ended chan struct{}
+}
+
+// saving is an entry to be written, and the session whose last snapshot it becomes.
+type saving struct {
+	e  *entry
+	id string // "": none
+}
+
+// maxSaving bounds the states that wait for the disk.
+const maxSaving = 64
+
+// newSaver starts a saver.
+func newSaver(m *Manager) *saver {
+	s := &saver{m: m, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	go s.serve()
+	return s
+}
+
+// add queues the entry of p for the disk. It returns false if the queue is full.
+func (s *saver) add(p prefix, state *model.Session[float32], id string) bool {
+	e := s.m.cache.put(p, state)
+	s.m.cache.setSaving(e, true)
+	return s.queue(e, id)
+}
+
+// queue queues an entry that is marked as saving. It returns false, and takes the mark
+// back, if the queue is full.
+func (s *saver) queue(e *entry, id string) bool {
+	s.mu.Lock()
+	full := s.stop || len(s.list) >= maxSaving
+	if !full {
+		s.list = append(s.list, saving{e, id})
+	}
+	s.mu.Unlock()
+	if full {
+		s.m.cache.setSaving(e, false)
+		return false
+	}
+	signal(s.wake)
+	return true
+}
+
+// serve writes entries until close.
+func (s *saver) serve() {
+	defer close(s.ended)
+	for {
+		s.mu.Lock()
+		list, stop := s.list, s.stop
+		var next saving
+		if len(list) > 0 {
+			next, s.list = list[0], list[1:]
+		}
+		s.mu.Unlock()
+		switch {
+		case next.e != nil:
+			if s.m.saveEntry(next.e) && next.id != "" {
+				s.m.setSnapshots(map[string]*entry{next.id: next.e})
+			}
+		case stop:
+			return
+		default:
+			<-s.wake
+		}
+	}
+}
+
+// close writes what is queued and ends the goroutine.
+func (s *saver) close() {
+	s.mu.Lock()
+	s.stop = true
+	s.mu.Unlock()
+	signal(s.wake)
+	<-s.ended
+}
+
+// saveEntry writes the state of an entry and drops it from memory. It reports whether
+// there is a file. Without one, the log still has the tokens.
+func (m *Manager) saveEntry(e *entry) bool {
+	m.cache.mu.Lock()
+	state, known, size := e.state, e.prefix, e.fileSize
+	m.cache.mu.Unlock()
+	if size == 0 && state != nil {
+		if data, err := m.encodeState(state, &known, nil); err == nil && int64(len(data)) <= m.o.Disk {
+			if err := writeFile(m.statePath(e), data); err == nil {
+				size = int64(len(data))
+				m.cache.addFile(e, size)
+			}
+		}
+	}
+	m.cache.setSaving(e, false)
+	m.trimMemory()
+	m.trimDisk()
+	return size > 0
+}
+
+// setSnapshots makes entries the last snapshots of sessions, by id.
+func (m *Manager) setSnapshots(entries map[string]*entry) {
+	m.mu.Lock()
+	for id, e := range entries {
+		if s := m.sessions[id]; s != nil && s.snapshot != e {
+			m.cache.pin(e, 1)
+			m.cache.pin(s.snapshot, -1)
+			s.snapshot = e
+		} else {
+			delete(entries, id)
+		}
+	}
+	m.mu.Unlock()
+	if len(entries) > 0 {
+		// An error only makes the next restart longer.
+		_ = m.store.setSnapshots(entries)
+	}
+}
+
+// trimDisk removes files while they exceed the limit.
+func (m *Manager) trimDisk() {
+	for {
+		m.cache.mu.Lock()
+		var e *entry
+		if m.cache.diskBytes > m.o.Disk {
+			e = victim(&m.cache.disk, false)
+		}
+		m.cache.mu.Unlock()
+		if e == nil {
+			return
+		}
+		m.removeFile(e)
+	}
+}

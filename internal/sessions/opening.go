@@ -1,0 +1,247 @@
+package sessions
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/model"
+)
+
+// Manager holds the sessions of one model. Its methods may run concurrently. Two requests
+// that need the same session at a time are refused with ErrBusy, except Get and List.
+//
+// A request is acknowledged when its method returns nil. With a store, its tokens are on
+// disk by then, and survive the end of the process at any moment. A request that fails
+// leaves its session as it was.
+type Manager struct {
+	o     Options
+	group *model.SessionGroup[float32]
+	empty *model.Session[float32]
+	root  prefixKey // of the empty sequence
+
+	lock  *lock.Lock
+	store *store // nil: memory alone
+	cache *cache
+	saver *saver // nil: memory alone
+	queue *scheduler
+
+	mu           sync.Mutex
+	sessions     map[string]*session
+	idleSessions list.List // sessions with a state in memory and no request, the latest in front
+	stateBytes   int64     // of sessions, in memory
+	importBytes  int64     // of imported snapshots, on disk
+	running      int
+	closed       bool
+	drained      chan struct{} // closed when no request runs after Close
+	stats        Stats
+}
+
+// Open returns a Manager. It locks the store, and restores its sessions at their first
+// use. Close releases it. Open returns an error if the model has no sessions, a limit is
+// out of range, the store is in use, damaged or of another model (ErrForeign), or cannot
+// be written.
+func Open(ctx context.Context, o Options) (*Manager, error) {
+	if err := errors.Join(ctx.Err(), o.complete()); err != nil {
+		return nil, err
+	}
+	m := &Manager{o: o, root: rootKey(o.Identity), cache: newCache(), sessions: map[string]*session{}, drained: make(chan struct{})}
+	var err error
+	if m.group, err = o.Model.NewSessionGroup(); err != nil {
+		return nil, err
+	}
+	if m.empty, err = m.group.NewSession(1); err != nil {
+		return nil, err
+	}
+	if o.Store != "" {
+		if err := m.openStore(); err != nil {
+			return nil, err
+		}
+		m.saver = newSaver(m)
+		m.trimDisk()
+	}
+	m.queue = newScheduler(m)
+	return m, nil
+}
+
+// complete sets defaults. It returns an error for the first invalid field.
+func (o *Options) complete() error {
+	if o.Model == nil {
+		return errors.New("model: it is nil")
+	}
+	for _, f := range []struct {
+		name  string
+		value *int64
+		start int64
+		most  int64
+	}{
+		{"memory", &o.Memory, defaultMemory, math.MaxInt64},
+		{"disk", &o.Disk, defaultDisk, math.MaxInt64},
+		{"max tokens", &o.MaxTokens, defaultMaxTokens, math.MaxInt32},
+	} {
+		*f.value = cmp.Or(*f.value, f.start)
+		if *f.value < 1 || *f.value > f.most {
+			return fmt.Errorf("%s: %d is not between 1 and %d", f.name, *f.value, f.most)
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value *int
+		start int
+		most  int
+	}{
+		{"max sessions", &o.MaxSessions, defaultMaxSessions, math.MaxInt32},
+		{"max queue", &o.MaxQueue, defaultMaxQueue, math.MaxInt32},
+		{"max batch", &o.MaxBatch, defaultMaxBatch, 1 << 16},
+	} {
+		*f.value = cmp.Or(*f.value, f.start)
+		if *f.value < 1 || *f.value > f.most {
+			return fmt.Errorf("%s: %d is not between 1 and %d", f.name, *f.value, f.most)
+		}
+	}
+	if c := o.Model.Config(); c.Positions == model.Learned {
+		o.MaxTokens = min(o.MaxTokens, int64(c.Context))
+	}
+	return nil
+}
+
+// openStore locks the folder and reads its sessions.
+func (m *Manager) openStore() (err error) {
+	for _, dir := range []string{statesFolder, importsFolder} {
+		if err := atomicfile.MakeFolder(filepath.Join(m.o.Store, dir)); err != nil {
+			return err
+		}
+	}
+	if m.lock, err = lock.LockFolder(m.o.Store); err != nil {
+		return err
+	}
+	var records map[string]record
+	m.store, records, err = openStore(m.o.Store, m.o.Identity)
+	if err == nil {
+		if err = m.loadStates(); err == nil {
+			err = m.loadImports(records)
+		}
+	}
+	if err != nil {
+		if m.store != nil {
+			m.store.close()
+		}
+		m.lock.Release()
+		return err
+	}
+	for id, r := range records {
+		s := &session{id: id, tokens: r.Tokens, bytes: r.Bytes, imported: r.Import}
+		if key, ok := parseKey(r.Snapshot); ok {
+			s.snapshot = m.cache.lookup(key)
+			m.cache.pin(s.snapshot, 1)
+		}
+		m.sessions[id] = s
+	}
+	return nil
+}
+
+// Close refuses further requests and waits for the running ones; when ctx ends, it ends
+// them. It writes the states of sessions and prefixes, so that the next Open needs to read
+// no token twice, and releases the store. A second call does nothing. Close returns the
+// error of ctx if it ended first.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	m.closed = true
+	if m.running == 0 {
+		close(m.drained)
+	}
+	m.mu.Unlock()
+	select {
+	case <-m.drained:
+	case <-ctx.Done():
+	}
+	m.queue.close()
+	if m.store != nil {
+		m.saver.close()
+		m.saveAll(ctx)
+		m.store.close()
+		m.lock.Release()
+	}
+	return ctx.Err()
+}
+
+// saveAll writes the states in memory until ctx ends.
+func (m *Manager) saveAll(ctx context.Context) {
+	m.mu.Lock()
+	var list []*session
+	for at := m.idleSessions.Back(); at != nil; at = at.Prev() {
+		list = append(list, at.Value.(*session))
+	}
+	m.mu.Unlock()
+	saved := map[string]*entry{}
+	for _, s := range list {
+		if e := m.cache.put(s.prefix, s.state); ctx.Err() == nil && s.tokens > 0 && m.saveEntry(e) {
+			saved[s.id] = e
+		}
+	}
+	m.setSnapshots(saved)
+	m.cache.mu.Lock()
+	var states []*entry
+	for at := m.cache.memory.Back(); at != nil; at = at.Prev() {
+		states = append(states, at.Value.(*entry))
+	}
+	m.cache.mu.Unlock()
+	for _, e := range states {
+		if ctx.Err() != nil {
+			return
+		}
+		m.saveEntry(e)
+	}
+}
+
+// Get describes a session. It returns ErrUnknown if there is none.
+func (m *Manager) Get(id string) (Info, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.sessions[id]; s != nil {
+		return s.info(), nil
+	}
+	return Info{}, ErrUnknown
+}
+
+// List describes all sessions, in the order of their ids.
+func (m *Manager) List() []Info {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := make([]Info, 0, len(m.sessions))
+	for _, s := range m.sessions {
+		list = append(list, s.info())
+	}
+	slices.SortFunc(list, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
+// Stats returns counts of the Manager.
+func (m *Manager) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.stats
+	s.Sessions, s.Running, s.StateBytes = len(m.sessions), m.running, m.stateBytes
+	s.PrefixBytes, s.DiskBytes = m.cache.bytes()
+	s.DiskBytes += m.importBytes
+	return s
+}
+
+// count applies f to the counts.
+func (m *Manager) count(f func(*Stats)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f(&m.stats)
+}

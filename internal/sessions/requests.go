@@ -1,0 +1,281 @@
+package sessions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/farfield-ml/farfield/generate"
+)
+
+// Create returns a new session of the tokens ids, which may be empty. The state of the
+// longest known prefix is not computed a second time. Create returns an error if ids do
+// not fit the model, a limit is reached (ErrTooLong, ErrFull), or ctx ends.
+func (m *Manager) Create(ctx context.Context, ids []int32) (Info, error) {
+	if err := m.begin(); err != nil {
+		return Info{}, err
+	}
+	defer m.end()
+	if err := m.checkRoom(); err != nil {
+		return Info{}, err
+	}
+	j, _, err := m.newJob(ctx, ids, 0)
+	if err != nil {
+		return Info{}, err
+	}
+	if len(j.feed) > 1 {
+		if err := m.queue.run(j, nil); err != nil {
+			return Info{}, err
+		}
+	}
+	s := &session{id: newID(), state: j.state, prefix: j.prefix, pending: slices.Clone(j.feed), tokens: int64(len(ids))}
+	return m.add(s, func() error { return m.store.create(s.id, record{Bytes: s.state.Bytes()}, ids) })
+}
+
+// Append adds the tokens ids to a session. It returns an error if the session is unknown
+// or busy, ids do not fit the model, a limit is reached (ErrTooLong, ErrFull), or ctx
+// ends.
+func (m *Manager) Append(ctx context.Context, id string, ids []int32) (Info, error) {
+	if err := checkIDs(ids, m.o.Model.Config().Vocab); err != nil {
+		return Info{}, err
+	}
+	s, err := m.acquire(id)
+	if err != nil {
+		return Info{}, err
+	}
+	defer m.release(s)
+	if err := m.checkLength(s.tokens + int64(len(ids))); err != nil {
+		return Info{}, err
+	}
+	err = m.change(ctx, s, func(j *job) ([]int32, error) {
+		j.feed = append(j.feed, ids...)
+		if len(j.feed) < 2 {
+			return ids, nil
+		}
+		return ids, m.queue.run(j, nil)
+	})
+	return m.infoOf(s), err
+}
+
+// infoOf describes a session.
+func (m *Manager) infoOf(s *session) Info {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return s.info()
+}
+
+// change runs a request that adds tokens to a session. f runs the job and returns the
+// tokens that are added. A request that fails leaves the session as it was.
+func (m *Manager) change(ctx context.Context, s *session, f func(j *job) ([]int32, error)) error {
+	if err := m.checkMemory(); err != nil {
+		return err
+	}
+	if err := m.activate(ctx, s); err != nil {
+		return err
+	}
+	u := m.keepUndo(s)
+	j := &job{ctx: ctx, state: s.state, prefix: s.prefix, feed: slices.Clone(s.pending), keeps: true, keepFrom: s.state.Tokens()}
+	ids, err := f(j)
+	if err == nil {
+		err = m.commit(s, j, ids)
+	}
+	if err != nil {
+		m.takeBack(s, u)
+	}
+	return err
+}
+
+// Generate draws tokens after the tokens of a session, which then holds them. It calls
+// emit, unless nil, with each token. It returns an error if the session is unknown, busy
+// or empty, a field of d is invalid, a limit is reached (ErrTooLong, ErrFull), emit
+// returns one, or ctx ends.
+func (m *Manager) Generate(ctx context.Context, id string, d Draw, emit func(token int32) error) (Result, error) {
+	sampler, err := m.newSampler(d)
+	if err != nil {
+		return Result{}, err
+	}
+	s, err := m.acquire(id)
+	if err != nil {
+		return Result{}, err
+	}
+	defer m.release(s)
+	if err := m.checkLength(s.tokens + int64(d.MaxTokens)); err != nil {
+		return Result{}, err
+	}
+	if s.tokens == 0 {
+		return Result{}, fieldErrorf("ids", "the session is empty, there is nothing to continue")
+	}
+	r := Result{Reason: Length}
+	err = m.change(ctx, s, func(j *job) ([]int32, error) {
+		if d.MaxTokens == 0 {
+			return nil, nil
+		}
+		j.draw, j.sampler = &d, sampler
+		err := m.queue.run(j, emit)
+		r.IDs, r.Reason = j.ids, j.reason
+		return j.ids, err
+	})
+	r.Info = m.infoOf(s)
+	return r, err
+}
+
+// newSampler returns the sampler of d. It returns an error if a field is invalid.
+func (m *Manager) newSampler(d Draw) (*generate.Sampler, error) {
+	if d.MaxTokens < 0 {
+		return nil, fieldErrorf("max_tokens", "%d is negative", d.MaxTokens)
+	}
+	s, err := generate.NewSampler(d.Sampling, m.o.Model.Config().Vocab)
+	if err != nil {
+		return nil, &FieldError{"sampling", err.Error()}
+	}
+	return s, nil
+}
+
+// Complete draws tokens after ids without a session. The state of the longest known
+// prefix is not computed a second time, and the last state is one for later calls. It
+// calls emit, unless nil, with each token. It returns an error if ids are empty or do not
+// fit the model, a field of d is invalid, a limit is reached (ErrTooLong, ErrFull), emit
+// returns one, or ctx ends.
+func (m *Manager) Complete(ctx context.Context, ids []int32, d Draw, emit func(token int32) error) (Result, error) {
+	sampler, err := m.newSampler(d)
+	if err != nil {
+		return Result{}, err
+	}
+	if len(ids) == 0 {
+		return Result{}, fieldErrorf("ids", "are empty, there is nothing to continue")
+	}
+	if err := m.begin(); err != nil {
+		return Result{}, err
+	}
+	defer m.end()
+	j, reused, err := m.newJob(ctx, ids, d.MaxTokens)
+	if err != nil {
+		return Result{}, err
+	}
+	r := Result{Reason: Length, Reused: reused}
+	if d.MaxTokens > 0 {
+		j.draw, j.sampler = &d, sampler
+		err = m.queue.run(j, emit)
+		r.IDs, r.Reason = j.ids, j.reason
+	}
+	r.Info = Info{Tokens: int64(len(ids) + len(r.IDs)), Bytes: j.state.Bytes()}
+	// The state of a request that was cancelled is as good as another.
+	if !j.isBroken && j.state.Tokens() > reused {
+		m.cache.put(j.prefix, j.state)
+		m.trimMemory()
+	}
+	return r, err
+}
+
+// Fork returns a new session of the tokens of another. It returns an error if the session
+// is unknown or busy, a limit is reached (ErrFull), or ctx ends.
+func (m *Manager) Fork(ctx context.Context, id string) (Info, error) {
+	s, err := m.acquire(id)
+	if err != nil {
+		return Info{}, err
+	}
+	defer m.release(s)
+	if err := m.checkRoom(); err != nil {
+		return Info{}, err
+	}
+	if err := m.activate(ctx, s); err != nil {
+		return Info{}, err
+	}
+	c := &session{id: newID(), tokens: s.tokens, imported: s.imported, saved: s.saved, state: s.state.Clone(), prefix: s.prefix.clone(), pending: slices.Clone(s.pending)}
+	m.mu.Lock()
+	c.snapshot = s.snapshot
+	m.mu.Unlock()
+	m.cache.pin(c.snapshot, 1)
+	info, err := m.add(c, func() error { return m.store.fork(s.id, c.id, c.bytes) })
+	if err != nil {
+		m.cache.pin(c.snapshot, -1)
+	}
+	return info, err
+}
+
+// Delete removes a session. It returns an error if it is unknown or busy, or the store
+// cannot be written.
+func (m *Manager) Delete(ctx context.Context, id string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s, err := m.acquire(id)
+	if err != nil {
+		return err
+	}
+	defer m.release(s)
+	if m.store != nil {
+		if err := m.store.delete(id); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	m.mu.Lock()
+	delete(m.sessions, id)
+	m.setStateLocked(s, nil)
+	m.cache.pin(s.snapshot, -1)
+	s.snapshot = nil
+	m.mu.Unlock()
+	m.removeImport(s.imported)
+	return nil
+}
+
+// newJob returns a job of ids from the longest known prefix on, and the number of its
+// tokens. The session has more tokens later.
+func (m *Manager) newJob(ctx context.Context, ids []int32, more int) (*job, int64, error) {
+	if err := checkIDs(ids, m.o.Model.Config().Vocab); err != nil {
+		return nil, 0, err
+	}
+	if err := m.checkLength(int64(len(ids)) + int64(more)); err != nil {
+		return nil, 0, err
+	}
+	if err := m.checkMemory(); err != nil {
+		return nil, 0, err
+	}
+	known := ids[:max(len(ids)-1, 0)]
+	keys := chainKeys(m.root, known)
+	seen := m.cache.observe(keys)
+	from, n, err := m.longestPrefix(keys, known)
+	if err != nil {
+		return nil, 0, err
+	}
+	if from == nil {
+		from = m.newState()
+	}
+	m.count(func(s *Stats) { s.TokensReused += int64(n) })
+	return &job{ctx: ctx, state: from.state, prefix: from.prefix, feed: ids[n:], keeps: true, keepFrom: int64(n), keepAt: int64(seen)}, int64(n), nil
+}
+
+// add holds a new session that the caller has filled. create puts it into the store.
+func (m *Manager) add(s *session, create func() error) (Info, error) {
+	m.mu.Lock()
+	if len(m.sessions) >= m.o.MaxSessions {
+		m.mu.Unlock()
+		return Info{}, fmt.Errorf("%w: %d sessions are held", ErrFull, m.o.MaxSessions)
+	}
+	s.isBusy = true
+	m.sessions[s.id] = s
+	m.setStateLocked(s, s.state)
+	info := s.info()
+	m.mu.Unlock()
+	var err error
+	if m.store != nil {
+		err = create()
+	}
+	m.mu.Lock()
+	if err != nil {
+		delete(m.sessions, s.id)
+		m.setStateLocked(s, nil)
+	}
+	m.mu.Unlock()
+	if err == nil {
+		m.saveBehind(s)
+	}
+	m.mu.Lock()
+	s.isBusy = false
+	m.setIdle(s, err == nil && s.state != nil)
+	m.mu.Unlock()
+	m.trimMemory()
+	return info, err
+}

@@ -1,0 +1,270 @@
+package sessions
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/model"
+)
+
+// job is tokens of a session that wait for the model.
+type job struct {
+	ctx    context.Context
+	state  *model.Session[float32]
+	prefix prefix  // of the tokens that state has read
+	feed   []int32 // tokens to read; a job without drawing leaves the last one
+	next   [1]int32
+
+	draw    *Draw // nil: only read
+	sampler *generate.Sampler
+
+	isBroken bool // the state is not valid any more
+
+	keepFrom int64 // tokens of the last snapshot of the prompt
+	keepAt   int64 // a border of chunks that needs a snapshot
+	keeps    bool  // snapshots of the prompt enter the cache
+
+	mu       sync.Mutex
+	ids      []int32 // drawn
+	finished bool
+	reason   string
+	err      error
+	wake     chan struct{} // capacity 1: ids or finished have changed
+}
+
+// scheduler owns the model. Each round packs tokens of the waiting jobs into one step.
+type scheduler struct {
+	m *Manager
+
+	mu     sync.Mutex
+	queue  []*job // those that waited longest first
+	closed bool
+	wake   chan struct{} // capacity 1: queue or closed have changed
+	ended  chan struct{} // closed when the goroutine ends
+
+	jobs  []*job // of a round
+	steps []model.SessionStep[float32]
+}
+
+// newScheduler starts a scheduler.
+func newScheduler(m *Manager) *scheduler {
+	q := &scheduler{m: m, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	go q.serve()
+	return q
+}
+
+// signal wakes the reader of a channel of capacity 1.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// run queues j and returns when it is finished. It calls emit, unless nil, with each drawn
+// token on the caller's goroutine, so that a slow reader delays no other job.
+func (q *scheduler) run(j *job, emit func(token int32) error) error {
+	ctx, cancel := context.WithCancelCause(j.ctx)
+	defer cancel(nil)
+	j.ctx, j.wake = ctx, make(chan struct{}, 1)
+	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		return ErrClosed
+	}
+	q.queue = append(q.queue, j)
+	q.mu.Unlock()
+	signal(q.wake)
+	for seen, failed := 0, false; ; {
+		<-j.wake
+		j.mu.Lock()
+		ids, finished, err := j.ids, j.finished, j.err
+		j.mu.Unlock()
+		for ; seen < len(ids) && emit != nil && !failed; seen++ {
+			if err := emit(ids[seen]); err != nil {
+				failed = true
+				cancel(err)
+			}
+		}
+		if finished {
+			if err == nil && ctx.Err() != nil { // also where all tokens are drawn before the client goes
+				err = context.Cause(ctx)
+			}
+			return err
+		}
+	}
+}
+
+// finish ends j, which is no longer in the queue.
+func (j *job) finish(reason string, err error) {
+	j.mu.Lock()
+	j.finished, j.reason, j.err = true, reason, err
+	j.mu.Unlock()
+	signal(j.wake)
+}
+
+// close ends all jobs with ErrClosed, and the goroutine.
+func (q *scheduler) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	signal(q.wake)
+	<-q.ended
+}
+
+// serve runs rounds while there are jobs.
+func (q *scheduler) serve() {
+	defer close(q.ended)
+	for {
+		q.mu.Lock()
+		closed := q.closed
+		q.pick()
+		q.mu.Unlock()
+		switch {
+		case closed:
+			for _, j := range q.queue {
+				j.finish("", ErrClosed)
+			}
+			q.queue = nil
+			return
+		case len(q.jobs) == 0:
+			<-q.wake
+		default:
+			q.round()
+		}
+	}
+}
+
+// pick sets the jobs and steps of a round, and ends jobs whose context has ended. Drawing
+// jobs come first, in turns. Prompts share what is left, at least a chunk. q.mu is held.
+func (q *scheduler) pick() {
+	q.jobs, q.steps = q.jobs[:0], q.steps[:0]
+	prompts := 0
+	q.queue = slices.DeleteFunc(q.queue, func(j *job) bool {
+		if j.ctx.Err() != nil {
+			j.finish("", context.Cause(j.ctx))
+			return true
+		}
+		if j.isPrompt() {
+			prompts++
+		}
+		return false
+	})
+	rows := q.m.o.MaxBatch
+	single := rows
+	if prompts > 0 {
+		single = max(rows-chunkTokens, rows/2)
+	}
+	for _, j := range q.queue {
+		if !j.isPrompt() && single > 0 {
+			q.add(j, 1)
+			single--
+			rows--
+		}
+	}
+	for _, j := range q.queue {
+		if j.isPrompt() && rows > 0 {
+			n := min(len(j.feed), j.prefix.room(), rows)
+			if j.draw == nil {
+				n = min(n, len(j.feed)-1)
+			}
+			q.add(j, n)
+			rows -= n
+		}
+	}
+	// Those that are in the round go to the end of the queue.
+	q.queue = slices.DeleteFunc(q.queue, func(j *job) bool { return slices.Contains(q.jobs, j) })
+	q.queue = append(q.queue, q.jobs...)
+}
+
+// isPrompt reports whether j reads more than one token.
+func (j *job) isPrompt() bool { return len(j.feed) > 1 || j.draw == nil }
+
+// add puts n tokens of j into the round.
+func (q *scheduler) add(j *job, n int) {
+	q.jobs = append(q.jobs, j)
+	q.steps = append(q.steps, model.SessionStep[float32]{Session: j.state, Tokens: j.feed[:n], SkipLogits: n < len(j.feed)})
+}
+
+// round makes the step of a round and advances its jobs.
+func (q *scheduler) round() {
+	q.m.group.StepTogether(q.steps)
+	vocab := float64(q.m.o.Model.Config().Vocab)
+	par.RunEach(len(q.jobs), 32*vocab*float64(len(q.jobs)), func(i int) { q.jobs[i].advance(q.m, &q.steps[i]) })
+	drawn, read := 0, 0
+	for i, j := range q.jobs {
+		if q.steps[i].Err == nil {
+			read += len(q.steps[i].Tokens)
+			if len(j.ids) > 0 && q.steps[i].Logits != nil {
+				drawn++
+			}
+		}
+	}
+	q.m.count(func(s *Stats) {
+		s.Rounds++
+		s.TokensRead += int64(read)
+		s.TokensDrawn += int64(drawn)
+	})
+	q.mu.Lock()
+	q.queue = slices.DeleteFunc(q.queue, func(j *job) bool { return j.finished })
+	q.mu.Unlock()
+	clear(q.steps) // of references to sessions
+	clear(q.jobs)
+}
+
+// advance takes the result of a step.
+func (j *job) advance(m *Manager, s *model.SessionStep[float32]) {
+	if s.Err != nil {
+		j.isBroken = true
+		j.finish("", s.Err)
+		return
+	}
+	j.prefix.add(s.Tokens)
+	j.feed = j.feed[len(s.Tokens):]
+	j.keepSnapshot(m)
+	if j.draw == nil {
+		if len(j.feed) == 1 {
+			j.finish("", nil)
+		}
+		return
+	}
+	if len(j.feed) > 0 {
+		return
+	}
+	t, err := j.sampler.DrawToken(s.Logits, uint64(len(j.ids)))
+	if err != nil {
+		j.finish("", err)
+		return
+	}
+	j.mu.Lock()
+	j.ids = append(j.ids, t)
+	j.mu.Unlock()
+	j.next[0] = t
+	j.feed = j.next[:]
+	switch {
+	case j.draw.StopAtEnd && slices.Contains(m.o.EndTokens, t), j.draw.Stop != nil && j.draw.Stop(j.ids):
+		j.finish(Stopped, nil)
+	case len(j.ids) == j.draw.MaxTokens:
+		j.finish(Length, nil)
+	default:
+		signal(j.wake)
+	}
+}
+
+// keepSnapshot puts a snapshot of a prompt into the cache at some borders of chunks.
+func (j *job) keepSnapshot(m *Manager) {
+	if !j.keeps || len(j.prefix.rest) > 0 || len(j.ids) > 0 {
+		return
+	}
+	n := j.state.Tokens()
+	if n != j.keepAt && n-j.keepFrom < reuseDistance(n, j.state.Bytes()) {
+		return
+	}
+	j.keepFrom = n
+	if !m.cache.has(j.prefix.chain) {
+		m.cache.put(j.prefix, j.state.Clone())
+	}
+}

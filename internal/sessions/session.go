@@ -1,0 +1,165 @@
+package sessions
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/farfield-ml/farfield/model"
+)
+
+// session is a text in progress. Manager.mu protects the fields that a
+// request does not own.
+type session struct {
+	id          string
+	isBusy      bool // a request holds it
+	tokens      int64
+	bytes       int64
+	counted     int64  // bytes of state, in Manager.stateBytes
+	imported    string // key of the snapshot before its log; "": the log has all tokens
+	snapshot    *entry // the last on disk; nil: none
+	idleElement *list.Element
+
+	// The request that holds the session owns these.
+	state   *model.Session[float32] // nil: not in memory
+	prefix  prefix                  // of the tokens that state has read
+	pending []int32                 // tokens that state has not read; an empty session alone has none
+	saved   int64                   // tokens of the last snapshot that was queued for the disk
+}
+
+// info describes the session. Manager.mu is held.
+func (s *session) info() Info { return Info{s.id, s.tokens, s.bytes} }
+
+// activate brings the state of a session into memory.
+func (m *Manager) activate(ctx context.Context, s *session) error {
+	if s.state != nil {
+		return nil
+	}
+	if m.store == nil {
+		return fmt.Errorf("%w: its state is lost", ErrDamaged)
+	}
+	from, ids, err := m.lastSnapshot(s)
+	if err != nil {
+		return err
+	}
+	if from == nil {
+		if from, ids, err = m.longestState(s); err != nil {
+			return err
+		}
+	}
+	j := &job{ctx: ctx, state: from.state, prefix: from.prefix, feed: ids, keeps: true, keepFrom: from.state.Tokens()}
+	s.saved = from.state.Tokens()
+	if len(ids) > 1 {
+		if err := m.queue.run(j, nil); err != nil {
+			return err
+		}
+		m.count(func(s *Stats) { s.Replayed += int64(len(ids) - 1) })
+	}
+	s.prefix, s.pending = j.prefix, slices.Clone(j.feed)
+	m.setState(s, j.state)
+	return nil
+}
+
+// lastSnapshot returns the last snapshot of a session and the tokens after it. It returns
+// nil if there is none, or if its file is damaged.
+func (m *Manager) lastSnapshot(s *session) (*savedState, []int32, error) {
+	m.mu.Lock()
+	e := s.snapshot
+	m.mu.Unlock()
+	if e == nil {
+		return nil, nil, nil
+	}
+	from, err := m.openState(e)
+	if from == nil || from.state.Tokens() > s.tokens {
+		return nil, nil, err
+	}
+	_, ids, err := m.store.read(s.id, from.state.Tokens())
+	return from, ids, err
+}
+
+// longestState returns the state of the longest known prefix of a session and the tokens
+// after it.
+func (m *Manager) longestState(s *session) (*savedState, []int32, error) {
+	r, ids, err := m.store.read(s.id, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	root := m.root
+	if r.Import != "" {
+		root, _ = parseKey(r.Import)
+	}
+	known := ids[:max(len(ids)-1, 0)]
+	from, n, err := m.longestPrefix(chainKeys(root, known), known)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case from != nil && from.state.Tokens() == r.Start+int64(n):
+	case r.Import != "":
+		if from, err = m.openImport(r.Import); err != nil {
+			return nil, nil, err
+		}
+		n = 0
+	default:
+		from, n = m.newState(), 0
+	}
+	return from, ids[n:], nil
+}
+
+// newState returns the state of the empty sequence.
+func (m *Manager) newState() *savedState {
+	return &savedState{state: m.empty.Clone(), prefix: prefix{chain: m.root}}
+}
+
+// undo keeps what a request changes of a session.
+type undo struct {
+	state   *model.Session[float32] // nil: the state is read from the store
+	prefix  prefix
+	pending []int32
+}
+
+// begin returns the undo of a request. It copies the state where it would be read from
+// far before, or nowhere.
+func (m *Manager) keepUndo(s *session) undo {
+	u := undo{prefix: s.prefix.clone(), pending: slices.Clone(s.pending)}
+	if m.store == nil || s.tokens-s.saved > logDistance {
+		u.state = s.state.Clone()
+	}
+	return u
+}
+
+// takeBack sets a session as it was before a request.
+func (m *Manager) takeBack(s *session, u undo) {
+	s.prefix, s.pending = u.prefix, u.pending
+	m.setState(s, u.state)
+}
+
+// commit acknowledges ids of a request, whose job is done, and queues a snapshot where the
+// last one is far.
+func (m *Manager) commit(s *session, j *job, ids []int32) error {
+	bytes := j.state.Bytes()
+	if m.store != nil && len(ids) > 0 {
+		if err := m.store.append(s.id, ids, bytes); err != nil {
+			return err
+		}
+	}
+	s.prefix, s.pending = j.prefix, slices.Clone(j.feed)
+	m.setState(s, j.state)
+	m.mu.Lock()
+	s.tokens += int64(len(ids))
+	m.mu.Unlock()
+	m.saveBehind(s)
+	return nil
+}
+
+// saveBehind queues a snapshot of a session for the disk if a restart would read many
+// tokens.
+func (m *Manager) saveBehind(s *session) {
+	n := s.state.Tokens()
+	if m.store == nil || n-s.saved < restartDistance(n, s.state.Bytes()) {
+		return
+	}
+	if m.saver.add(s.prefix, s.state.Clone(), s.id) {
+		s.saved = n
+	}
+}

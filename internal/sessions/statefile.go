@@ -1,0 +1,85 @@
+package sessions
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/farfield-ml/farfield/internal/framed"
+	"github.com/farfield-ml/farfield/model"
+)
+
+// A saved state is a framed file of two parts: a stateHeader in JSON, and the snapshot of
+// the session. Files of the store and exported sessions have the same format.
+const (
+	stateMagic   = "farfield session state"
+	stateVersion = 1
+
+	// maxHeaderBytes bounds the JSON of a header.
+	maxHeaderBytes = 1 << 24
+)
+
+// stateHeader says which tokens a state has read.
+type stateHeader struct {
+	Identity string  `json:"identity"`
+	Tokens   int64   `json:"tokens"`            // of the state
+	Chain    string  `json:"chain,omitempty"`   // prefix.chain; "": the tokens are unknown
+	Rest     []int32 `json:"rest,omitempty"`    // prefix.rest
+	Pending  []int32 `json:"pending,omitempty"` // tokens after the state
+}
+
+// savedState is the content of a saved state.
+type savedState struct {
+	state   *model.Session[float32]
+	prefix  prefix
+	pending []int32
+}
+
+// encodeState returns a saved state. p is nil where the prefix stays unknown.
+func (m *Manager) encodeState(state *model.Session[float32], p *prefix, pending []int32) ([]byte, error) {
+	h := stateHeader{Identity: m.o.Identity, Tokens: state.Tokens(), Pending: pending}
+	if p != nil {
+		h.Chain, h.Rest = hex.EncodeToString(p.chain[:]), p.rest
+	}
+	text, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	data, err := state.AppendBinary(make([]byte, 0, state.Bytes()+int64(len(text))+4096))
+	if err != nil {
+		return nil, err
+	}
+	return framed.Append(nil, stateMagic, stateVersion, text, data), nil
+}
+
+// decodeState reads a saved state. It returns an error if data is damaged, and ErrForeign
+// if the state is of another model, tokenizer or precision.
+func (m *Manager) decodeState(data []byte) (s savedState, err error) {
+	parts, err := framed.ReadParts(data, stateMagic, stateVersion, 2)
+	if err != nil {
+		return s, err
+	}
+	if len(parts[0]) > maxHeaderBytes {
+		return s, fmt.Errorf("its header has %d bytes, %d are possible", len(parts[0]), maxHeaderBytes)
+	}
+	var h stateHeader
+	if err := json.Unmarshal(parts[0], &h); err != nil {
+		return s, fmt.Errorf("its header: %w", err)
+	}
+	if h.Identity != m.o.Identity {
+		return s, fmt.Errorf("%w: it is of %.12s, the model is %.12s", ErrForeign, h.Identity, m.o.Identity)
+	}
+	chain, err := hex.DecodeString(h.Chain)
+	if err != nil || len(chain) != 0 && len(chain) != len(s.prefix.chain) || len(h.Rest) >= chunkTokens {
+		return s, fmt.Errorf("its prefix %.80q and %d tokens is not possible", h.Chain, len(h.Rest))
+	}
+	copy(s.prefix.chain[:], chain)
+	s.prefix.rest, s.pending = h.Rest, h.Pending
+	if s.state, err = m.group.RestoreSession(parts[1]); err != nil {
+		return s, err
+	}
+	if n := s.state.Tokens(); n != h.Tokens || s.state.Batch() != 1 {
+		return s, fmt.Errorf("its state has %d tokens of %d sequences, its header %d of 1", n, s.state.Batch(), h.Tokens)
+	}
+	return s, checkIDs(s.pending, m.o.Model.Config().Vocab)
+}

@@ -1,0 +1,455 @@
+package sessions
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+)
+
+// store is the log of the tokens of sessions, in a database of bbolt. A value carries a
+// checksum of its key and content: a damaged page may lose a session, but never change it.
+//
+// One goroutine makes all transactions. Changes that wait share a transaction, which is
+// synced before they return. The goroutine turns panics and faults of the memory map into
+// errors, because bbolt does not verify the pages of a damaged file.
+type store struct {
+	mu     sync.RWMutex
+	closed bool
+	ops    chan operation
+	ended  chan struct{}
+
+	// Of the goroutine.
+	lines map[uint64]int // sessions that read a line
+	undo  []func()       // changes of lines that a failed transaction takes back
+}
+
+// operation is a function of a transaction, and the channel of its error.
+type operation struct {
+	run   func(tx transaction) error
+	reads bool // it changes nothing
+	err   chan error
+}
+
+// transaction is a transaction of the database.
+type transaction = *bolt.Tx
+
+// Names of the database.
+const (
+	storeFile = "sessions.db"
+
+	storeVersion = "1"
+	lockWait     = time.Second // for the file; the folder is locked before
+)
+
+var (
+	metaBucket    = []byte("meta")
+	sessionBucket = []byte("sessions") // id → record
+	tokenBucket   = []byte("tokens")   // line, position → ids
+)
+
+// segment is a part of the log of a session. Forks share the segments before the fork.
+type segment struct {
+	Line uint64 `json:"line"`
+	End  int64  `json:"end"` // tokens of the session at its end
+}
+
+// record is what the store knows of a session, beside its tokens.
+type record struct {
+	Tokens   int64     `json:"tokens"`
+	Start    int64     `json:"start,omitempty"` // tokens before the log, in the import
+	Import   string    `json:"import,omitempty"`
+	Segments []segment `json:"segments"`
+	Snapshot string    `json:"snapshot,omitempty"` // key of the last snapshot
+	Bytes    int64     `json:"bytes"`              // of the state
+}
+
+// openStore opens the database of a folder and returns the records by id. It returns an
+// error if it is of another identity, damaged, or cannot be written.
+func openStore(dir, identity string) (*store, map[string]record, error) {
+	s := &store{ops: make(chan operation), ended: make(chan struct{}), lines: map[uint64]int{}}
+	opened := make(chan error)
+	records := map[string]record{}
+	go s.serve(filepath.Join(dir, storeFile), opened)
+	if err := <-opened; err != nil {
+		return nil, nil, err
+	}
+	err := s.update(func(tx transaction) error { return s.load(tx, identity, records) })
+	if err != nil {
+		s.close()
+		return nil, nil, err
+	}
+	return s, records, nil
+}
+
+// serve opens the database and runs operations until ops is closed.
+func (s *store) serve(path string, opened chan<- error) {
+	defer close(s.ended)
+	debug.SetPanicOnFault(true)
+	var db *bolt.DB
+	err := protect(func() (err error) {
+		db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait, FreelistType: bolt.FreelistMapType})
+		if errors.Is(err, berrors.ErrInvalid) || errors.Is(err, berrors.ErrChecksum) || errors.Is(err, berrors.ErrVersionMismatch) {
+			return fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
+		}
+		return err
+	})
+	opened <- err
+	if err != nil {
+		return
+	}
+	defer protect(db.Close)
+	var batch []operation
+	for op := range s.ops {
+		batch = append(batch[:0], op)
+	more:
+		for {
+			select {
+			case op, ok := <-s.ops:
+				if !ok {
+					break more
+				}
+				batch = append(batch, op)
+			default:
+				break more
+			}
+		}
+		if err := s.runBatch(db, batch); err == nil || len(batch) == 1 {
+			for _, op := range batch {
+				op.err <- err
+			}
+			continue
+		}
+		for i, op := range batch { // find the one that fails
+			op.err <- s.runBatch(db, batch[i:i+1])
+		}
+	}
+}
+
+// runBatch runs operations in one transaction. The error of one is the error of all.
+func (s *store) runBatch(db *bolt.DB, batch []operation) error {
+	begin := db.View
+	if slices.ContainsFunc(batch, func(op operation) bool { return !op.reads }) {
+		begin = db.Update
+	}
+	err := protect(func() error {
+		return begin(func(tx transaction) error {
+			for _, op := range batch {
+				if err := op.run(tx); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		for _, f := range s.undo {
+			f()
+		}
+	}
+	s.undo = s.undo[:0]
+	return err
+}
+
+// protect returns the panic of f as an error.
+func protect(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: the database: %v", ErrDamaged, r)
+		}
+	}()
+	return f()
+}
+
+// close ends the goroutine and closes the database. Later calls return ErrClosed.
+func (s *store) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	close(s.ops)
+	<-s.ended
+}
+
+// update runs f in a transaction that may write, and returns when it is synced.
+func (s *store) update(f func(tx transaction) error) error { return s.do(operation{run: f}) }
+
+// view runs f in a transaction.
+func (s *store) view(f func(tx transaction) error) error { return s.do(operation{run: f, reads: true}) }
+
+func (s *store) do(op operation) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return ErrClosed
+	}
+	op.err = make(chan error, 1)
+	s.ops <- op
+	return <-op.err
+}
+
+// seal returns content behind a checksum of key and content.
+func seal(key, content []byte) []byte {
+	sum := sha256.Sum256(append(slices.Clone(key), content...))
+	return append(sum[:sealSize:sealSize], content...)
+}
+
+// sealSize is the number of bytes of a checksum.
+const sealSize = 16
+
+// unseal returns the content of a value. It returns an error if it is damaged.
+func unseal(key, value []byte) ([]byte, error) {
+	if len(value) < sealSize || !bytes.Equal(seal(key, value[sealSize:]), value) {
+		return nil, fmt.Errorf("%w: the value of %x", ErrDamaged, key)
+	}
+	return value[sealSize:], nil
+}
+
+// load checks the identity and reads all records.
+func (s *store) load(tx transaction, identity string, records map[string]record) error {
+	for _, name := range [][]byte{metaBucket, sessionBucket, tokenBucket} {
+		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			return err
+		}
+	}
+	meta := tx.Bucket(metaBucket)
+	for key, want := range map[string]string{"version": storeVersion, "identity": identity} {
+		switch got := meta.Get([]byte(key)); {
+		case got == nil:
+			if err := meta.Put([]byte(key), []byte(want)); err != nil {
+				return err
+			}
+		case string(got) != want:
+			return fmt.Errorf("%w: the store has %s %.12q, this model %.12q", ErrForeign, key, got, want)
+		}
+	}
+	return tx.Bucket(sessionBucket).ForEach(func(id, value []byte) error {
+		r, err := readRecord(id, value)
+		if err == nil {
+			records[string(id)] = r
+			s.count(r, 1)
+		}
+		return nil // a damaged session is unknown, the others are not
+	})
+}
+
+// count adds n to the readers of the lines of r, until the transaction fails.
+func (s *store) count(r record, n int) {
+	add := func(n int) {
+		for _, g := range r.Segments {
+			s.lines[g.Line] += n
+		}
+	}
+	add(n)
+	s.undo = append(s.undo, func() { add(-n) })
+}
+
+// readRecord reads the value of a session.
+func readRecord(id, value []byte) (r record, err error) {
+	if value == nil {
+		return r, ErrUnknown
+	}
+	text, err := unseal(id, value)
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(text, &r)
+}
+
+// writeRecord sets the value of a session.
+func writeRecord(tx transaction, id string, r record) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return tx.Bucket(sessionBucket).Put([]byte(id), seal([]byte(id), text))
+}
+
+// tokenKey returns the key of tokens of a line from a position on.
+func tokenKey(line uint64, position int64) []byte {
+	b := binary.BigEndian.AppendUint64(nil, line)
+	return binary.BigEndian.AppendUint64(b, uint64(position))
+}
+
+// create adds a session whose log has ids. parent is the session that it continues, in
+// r.Segments; its tokens are shared.
+func (s *store) create(id string, r record, ids []int32) error {
+	return s.update(func(tx transaction) error {
+		line, err := tx.Bucket(tokenBucket).NextSequence()
+		if err != nil {
+			return err
+		}
+		r := r
+		r.Segments = append(slices.Clone(r.Segments), segment{line, 0})
+		if err := writeTokens(tx, &r, ids); err != nil {
+			return err
+		}
+		s.count(r, 1)
+		return writeRecord(tx, id, r)
+	})
+}
+
+// writeTokens adds ids to the last line of r.
+func writeTokens(tx transaction, r *record, ids []int32) error {
+	last := &r.Segments[len(r.Segments)-1]
+	if len(ids) > 0 {
+		key := tokenKey(last.Line, r.Tokens)
+		b := make([]byte, 0, 4*len(ids))
+		for _, t := range ids {
+			b = binary.LittleEndian.AppendUint32(b, uint32(t))
+		}
+		if err := tx.Bucket(tokenBucket).Put(key, seal(key, b)); err != nil {
+			return err
+		}
+	}
+	r.Tokens += int64(len(ids))
+	last.End = r.Tokens
+	return nil
+}
+
+// change applies f to the record of a session.
+func change(tx transaction, id string, f func(r *record) error) error {
+	r, err := readRecord([]byte(id), tx.Bucket(sessionBucket).Get([]byte(id)))
+	if err != nil {
+		return err
+	}
+	if err := f(&r); err != nil {
+		return err
+	}
+	return writeRecord(tx, id, r)
+}
+
+// append adds ids to the log of a session, whose state then has a number of bytes.
+func (s *store) append(id string, ids []int32, bytes int64) error {
+	return s.update(func(tx transaction) error {
+		return change(tx, id, func(r *record) error {
+			r.Bytes = bytes
+			return writeTokens(tx, r, ids)
+		})
+	})
+}
+
+// setSnapshots records the last snapshots of sessions. Sessions that are gone are left
+// out.
+func (s *store) setSnapshots(entries map[string]*entry) error {
+	return s.update(func(tx transaction) error {
+		for id, e := range entries {
+			err := change(tx, id, func(r *record) error {
+				r.Snapshot = hex.EncodeToString(e.key[:])
+				return nil
+			})
+			if err != nil && !errors.Is(err, ErrUnknown) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// fork adds a session with the tokens of another, whose state has a number of bytes.
+func (s *store) fork(parent, id string, bytes int64) error {
+	var r record
+	err := s.view(func(tx transaction) (err error) {
+		r, err = readRecord([]byte(parent), tx.Bucket(sessionBucket).Get([]byte(parent)))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.Bytes = bytes
+	return s.create(id, r, nil)
+}
+
+// delete removes a session, and the lines that no other reads.
+func (s *store) delete(id string) error {
+	return s.update(func(tx transaction) error {
+		sessions := tx.Bucket(sessionBucket)
+		r, err := readRecord([]byte(id), sessions.Get([]byte(id)))
+		if err != nil && !errors.Is(err, ErrDamaged) {
+			return err
+		}
+		s.count(r, -1)
+		for _, g := range r.Segments {
+			if s.lines[g.Line] == 0 {
+				if err := deleteLine(tx, g.Line); err != nil {
+					return err
+				}
+			}
+		}
+		return sessions.Delete([]byte(id))
+	})
+}
+
+// deleteLine removes the tokens of a line.
+func deleteLine(tx transaction, line uint64) error {
+	start := tokenKey(line, 0)
+	c := tx.Bucket(tokenBucket).Cursor()
+	for k, _ := c.Seek(start); k != nil && bytes.HasPrefix(k, start[:8]); k, _ = c.Next() {
+		if err := c.Delete(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read returns the record of a session and its tokens from a position on. It returns
+// ErrDamaged if some are missing.
+func (s *store) read(id string, from int64) (r record, ids []int32, err error) {
+	err = s.view(func(tx transaction) error {
+		if r, err = readRecord([]byte(id), tx.Bucket(sessionBucket).Get([]byte(id))); err != nil {
+			return err
+		}
+		at := r.Start
+		for _, g := range r.Segments {
+			if g.End > from {
+				if ids, err = readLine(tx, g.Line, max(at, from), at, g.End, ids); err != nil {
+					return err
+				}
+			}
+			at = g.End
+		}
+		if n := r.Tokens - max(from, r.Start); int64(len(ids)) != n {
+			return fmt.Errorf("%w: the log has %d tokens from %d on, needs %d", ErrDamaged, len(ids), from, n)
+		}
+		return nil
+	})
+	return r, ids, err
+}
+
+// readLine appends the tokens from ≤ i < end of a line to ids. The line begins at start.
+func readLine(tx transaction, line uint64, from, start, end int64, ids []int32) ([]int32, error) {
+	c := tx.Bucket(tokenBucket).Cursor()
+	first := tokenKey(line, from)
+	k, v := c.Seek(first)
+	if !bytes.Equal(k, first) && from > start {
+		k, v = c.Prev() // from is within the value before
+	}
+	for at := from; at < end; k, v = c.Next() {
+		if len(k) != 16 || !bytes.HasPrefix(k, first[:8]) {
+			return nil, fmt.Errorf("%w: the log ends at token %d of %d", ErrDamaged, at, end)
+		}
+		b, err := unseal(k, v)
+		if err != nil {
+			return nil, err
+		}
+		skip := at - int64(binary.BigEndian.Uint64(k[8:]))
+		if n := int64(len(b) / 4); skip < 0 || skip >= n {
+			return nil, fmt.Errorf("%w: the log has no token %d", ErrDamaged, at)
+		}
+		for b = b[4*skip:]; len(b) > 0 && at < end; b = b[4:] {
+			ids = append(ids, int32(binary.LittleEndian.Uint32(b)))
+			at++
+		}
+	}
+	return ids, nil
+}
