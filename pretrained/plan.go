@@ -22,6 +22,9 @@ type plan struct {
 	padPosition int  // id of padding, after which positions count; -1: they begin with 0
 	pooler      bool // tanh units of the first row, beside the model
 	vision      *vision
+
+	canLackHead   bool // files may lack the head, or have another one
+	hasOwnOutputs bool // outputs of the files are the model's
 }
 
 // vision describes the images of a model.
@@ -49,6 +52,7 @@ type weight struct {
 	transposed bool     // the file has [in,out]
 	aliases    []string // other names under which files repeat the tensor
 	optional   bool
+	isNew      bool // the files lack the tensor, which is of a new head
 }
 
 // families lists the supported values of model_type.

@@ -57,10 +57,22 @@ func OpenWith(dir string, o Options) (*Model, error) {
 	if o.Positions != "" && o.Positions != Interpolate {
 		return nil, fmt.Errorf("positions: %q is not %q", o.Positions, Interpolate)
 	}
+	return open(dir, o, nil)
+}
+
+// open opens a folder with the head that it has, or unless classes is nil as a classifier of
+// sequences.
+func open(dir string, o Options, classes []string) (*Model, error) {
 	path := filepath.Join(dir, configFile)
 	text, err := infile.ReadBounded(path, maxConfig)
 	if err != nil {
 		return nil, err
+	}
+	own := classes == nil || hasClasses(text, classes)
+	if classes != nil {
+		if text, err = headText(text, classes); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
 	}
 	s, err := openSource(dir)
 	if err != nil {
@@ -71,6 +83,7 @@ func OpenWith(dir string, o Options) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	p.canLackHead, p.hasOwnOutputs = classes != nil, own
 	m := &Model{dir: dir, family: family, plan: p, text: text, poolers: map[string]*param.Param[float32]{}}
 	if m.stored, err = p.match(s); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)

@@ -225,12 +225,16 @@ func (p *plan) match(s *source) ([]stored, error) {
 			if !has {
 				continue
 			}
-			if !slices.Equal(list[at].shape, w.shape) {
+			fits := slices.Equal(list[at].shape, w.shape)
+			if p.canLackHead && w.isOfHead() && (!fits || !p.hasOwnOutputs && w.isOutputs()) {
+				continue
+			}
+			if !fits {
 				return nil, fmt.Errorf("%s: shape is %v, the configuration needs %v", list[at].name, list[at].shape, w.shape)
 			}
 			list[at].weight, found = w, true
 		}
-		if !found && !w.optional {
+		if w.isNew = !found && p.canLackHead && w.isOfHead(); !found && !w.optional && !w.isNew {
 			return nil, fmt.Errorf("%s: is missing", p.fileName(w.name))
 		}
 	}
@@ -242,6 +246,12 @@ func (p *plan) match(s *source) ([]stored, error) {
 	}
 	return list, nil
 }
+
+// isOfHead reports whether a weight is of the outputs or of the units before them.
+func (w *weight) isOfHead() bool { return len(w.parts) > 0 && strings.HasPrefix(w.parts[0], "head") }
+
+// isOutputs reports whether a weight is of the outputs.
+func (w *weight) isOutputs() bool { return len(w.parts) > 0 && strings.HasPrefix(w.parts[0], "head.") }
 
 // headNames are the beginnings of names that have no prefix.
 var headNames = []string{"classifier.", "cls.", "lm_head.", "pre_classifier.", "vocab_", "score.", "embed_out.", "final_logits_bias", "head.", "decoder.weight", "decoder.bias"}

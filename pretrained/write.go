@@ -31,24 +31,7 @@ func Write(dir string, m *model.Model[float32], words *tokenizer.Tokenizer) erro
 	if err := atomicfile.MakeFolder(dir); err != nil {
 		return err
 	}
-	var list []*weight
-	var heads []*array.Array
-	for i := range p.weights {
-		w := &p.weights[i]
-		if len(w.parts) == 0 {
-			continue
-		}
-		list = append(list, w)
-		heads = append(heads, &array.Array{Name: p.fileName(w.name), DType: array.F4, Shape: w.shape})
-	}
-	err = writeTensors(filepath.Join(dir, weightsFile), heads, func(i int) (*array.Array, error) {
-		data, err := list[i].gather(m)
-		if err != nil {
-			return nil, err
-		}
-		return array.New(heads[i].Name, data, list[i].shape...)
-	})
-	if err != nil {
+	if err := p.write(dir, m); err != nil {
 		return err
 	}
 	if words != nil {
@@ -60,6 +43,27 @@ func Write(dir string, m *model.Model[float32], words *tokenizer.Tokenizer) erro
 		}
 	}
 	return writeFile(filepath.Join(dir, configFile), text)
+}
+
+// write writes the weights of a model to a folder.
+func (p *plan) write(dir string, m *model.Model[float32]) error {
+	var list []*weight
+	var heads []*array.Array
+	for i := range p.weights {
+		w := &p.weights[i]
+		if len(w.parts) == 0 {
+			continue
+		}
+		list = append(list, w)
+		heads = append(heads, &array.Array{Name: p.fileName(w.name), DType: array.F4, Shape: w.shape})
+	}
+	return writeTensors(filepath.Join(dir, weightsFile), heads, func(i int) (*array.Array, error) {
+		data, err := list[i].gather(m)
+		if err != nil {
+			return nil, err
+		}
+		return array.New(heads[i].Name, data, list[i].shape...)
+	})
 }
 
 // gather returns the elements of a tensor. A bias that the model lacks is 0.

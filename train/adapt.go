@@ -22,6 +22,9 @@ func (c *Config) adaptModelToTask(s task.Spec) error {
 			return fmt.Errorf("init: the model reads %d tokens or %d numbers, task %s has %d or %d", m.Vocab, m.Inputs, s.Name, s.Vocab, s.Channels)
 		}
 		m.Context = length
+		if m.HeadHidden == 0 { // left out by a flag
+			m.HeadActivation, m.HeadNorm = "", false
+		}
 		m.Tied = m.Tied && s.Kind == task.Next && s.Classes == s.Vocab
 	}
 	if m.Context != 0 && m.Context != length {

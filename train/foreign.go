@@ -11,14 +11,14 @@ import (
 	"github.com/farfield-ml/farfield/pretrained"
 )
 
-// publishedFolder begins the description of a folder that package pretrained reads.
-const publishedFolder = "a Hugging Face folder"
+// publishedKind begins the description of a folder that package pretrained reads.
+const publishedKind = "a Hugging Face folder"
 
 // CheckForeign recognises models of other programs. It returns an error that names the
 // format if path is one of them, otherwise nil.
 func CheckForeign(path string) error {
 	if what := describeForeign(path); what != "" {
-		if strings.HasPrefix(what, publishedFolder) {
+		if strings.HasPrefix(what, publishedKind) {
 			return fmt.Errorf("%s: is %s, and a run is needed here; forward, embed, search, generate, tokenize, export and train --init read such folders", path, what)
 		}
 		return fmt.Errorf("%s: is %s, which this version does not read", path, what)
@@ -46,7 +46,7 @@ func describeForeign(path string) string {
 	}
 	if pretrained.IsFolder(path) {
 		files := has(configFile, "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "tokenizer.json")
-		return publishedFolder + " (" + strings.Join(files, ", ") + ")"
+		return publishedKind + " (" + strings.Join(files, ", ") + ")"
 	}
 	for _, k := range []struct{ file, what string }{
 		{"saved_model.pb", "a TensorFlow folder"}, {"params.json", "a Llama folder"}, {"pytorch_model.bin", "a PyTorch folder"},

@@ -35,9 +35,12 @@ const (
 // startModel is the model that a run starts from.
 type startModel struct {
 	model   *model.Model[float32]
+	lacking []string     // weights that a published model does not have
 	tokens  *task.Tokens // nil: the task's own
 	classes []string
 	config  Config // of the run; zero for a model without a run
+
+	isPublished bool // a folder of package pretrained
 }
 
 // tokenizerFile has the tokenizer of a model in the folder of a run or checkpoint.
@@ -82,19 +85,11 @@ func loadTokens(dir string, size int) (*task.Tokens, error) {
 	return &task.Tokens{Vocabulary: vocab, Size: size}, nil
 }
 
-// openStart reads the model in the folder of a run, a checkpoint or a published model.
-func openStart(dir string) (s startModel, err error) {
+// openStart reads the model in the folder of a run, a checkpoint or a published model. A
+// published model gets its family's head for classes, unless classes is nil.
+func openStart(dir string, classes []string) (s startModel, err error) {
 	if pretrained.IsFolder(dir) {
-		p, err := pretrained.Open(dir)
-		if err != nil {
-			return s, err
-		}
-		s.model = p.Model()
-		if p.Tokenizer() == nil && s.model.Config().Vocab > 0 {
-			return s, p.TokenizerErr()
-		}
-		s.tokens = &task.Tokens{Tokenizer: p.Tokenizer(), Size: s.model.Config().Vocab}
-		return s, nil
+		return openPublished(dir, classes)
 	}
 	m, vocab, err := LoadModel(dir)
 	if err != nil {
@@ -116,6 +111,44 @@ func openStart(dir string) (s startModel, err error) {
 	return s, err
 }
 
+// openPublished reads a published model for openStart.
+func openPublished(dir string, classes []string) (startModel, error) {
+	s := startModel{isPublished: true}
+	var words *tokenizer.Tokenizer
+	var failed error
+	if classes != nil {
+		c, err := pretrained.OpenClassifier(dir, classes)
+		if err != nil {
+			return s, err
+		}
+		s.model, s.lacking = c.Model(), c.Lacking()
+		words, failed = c.Tokenizer()
+	} else {
+		p, err := pretrained.Open(dir)
+		if err != nil {
+			return s, err
+		}
+		s.model, words, failed = p.Model(), p.Tokenizer(), p.TokenizerErr()
+	}
+	if words == nil && s.model.Config().Vocab > 0 {
+		return s, failed
+	}
+	s.tokens = &task.Tokens{Tokenizer: words, Size: s.model.Config().Vocab}
+	return s, nil
+}
+
+// startClasses returns the classes of n outputs with which the published model of a task is
+// opened: names, or numbers without names. nil: the task has no classes of sequences.
+func startClasses(name string, names []string, n int) []string {
+	if row, err := task.Lookup(name); err != nil || row.IsText() {
+		return nil
+	}
+	for i := len(names); i < n; i++ {
+		names = append(names, fmt.Sprintf("LABEL_%d", i))
+	}
+	return names
+}
+
 // StartFrom returns c with the model in the folder dir as its start: of a run, of a
 // checkpoint, or a published model. Sizes of the model, tokens and settings of training
 // are set for fine-tuning: steps and batch are 0, and PrepareTask derives them from the
@@ -123,7 +156,7 @@ func openStart(dir string) (s startModel, err error) {
 // other published models get labelled texts. It returns an error if the model cannot be
 // read.
 func (c Config) StartFrom(dir string) (Config, error) {
-	s, err := openStart(dir)
+	s, err := openStart(dir, nil)
 	if err != nil {
 		return c, fmt.Errorf("init: %w", err)
 	}
@@ -137,6 +170,11 @@ func (c Config) StartFrom(dir string) (Config, error) {
 	if c.Task == "" { // of a model without a run
 		if c.Task = "file"; s.model.Config().Kind == model.Decoder {
 			c.Task = task.ByteLM
+		}
+	}
+	if classes := startClasses(c.Task, nil, 1); s.isPublished && classes != nil {
+		if s, err = openStart(dir, classes); err != nil {
+			return c, fmt.Errorf("init: %w", err)
 		}
 	}
 	if c.Task == s.config.Task {
@@ -157,17 +195,11 @@ func (c Config) StartFrom(dir string) (Config, error) {
 	return c, nil
 }
 
-// startConfig returns the configuration of the model with all rows of its positions, and a
-// head with biases.
+// startConfig returns the configuration of the model with all rows of its positions.
 func (s *startModel) startConfig() model.Config {
 	m := s.model.Config()
 	if p, err := s.model.Params().Get("position.weight"); err == nil {
 		m.PositionTable = p.Shape[0]
-	}
-	if m.Biases != nil {
-		b := *m.Biases
-		b.Head = true
-		m.Biases = &b
 	}
 	return m
 }
@@ -225,12 +257,15 @@ func (c *Config) startContext() int {
 // keepStart copies the weights of the model that the run starts from. The head is new if
 // its outputs are others. It returns an error if another weight does not fit.
 func (c *Config) keepStart(m *model.Model[float32], classes []string) error {
-	s, err := openStart(c.Init)
+	s, err := openStart(c.Init, startClasses(c.Task, classes, c.Model.Outputs))
 	if err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
-	head := s.config.Task == c.Task && slices.Equal(s.classes, classes)
+	head := s.isPublished || s.config.Task == c.Task && slices.Equal(s.classes, classes)
 	for _, p := range modelTensors(m) {
+		if slices.Contains(s.lacking, p.Name) {
+			continue
+		}
 		if err := copyStart(p, s.model, head); err != nil {
 			return fmt.Errorf("init: %s: %w; leave out flags that change the model", c.Init, err)
 		}
@@ -239,6 +274,40 @@ func (c *Config) keepStart(m *model.Model[float32], classes []string) error {
 		if _, err := m.Params().Get(p.Name); err != nil && !strings.HasPrefix(p.Name, "head") {
 			return fmt.Errorf("init: %s: %s has no place in the model; leave out flags that change the model", c.Init, p.Name)
 		}
+	}
+	return nil
+}
+
+// publishedFolder is the folder of a run with the description of the published model that
+// it starts from.
+const publishedFolder = "published"
+
+// PublishedFolder returns the folder in which a run has the description of the published
+// model that it starts from, as pretrained.WriteLike reads it. path is a run or one of its
+// checkpoints. It returns "" if the run started from none.
+func PublishedFolder(path string) string {
+	if dir := filepath.Join(RunFolder(path), publishedFolder); pretrained.IsFolder(dir) {
+		return dir
+	}
+	return ""
+}
+
+// describeStart writes the description of the published model that the run starts from,
+// itself or through other runs; nothing for other models.
+func (t *Trainer) describeStart() error {
+	c := &t.config
+	if c.Init == "" {
+		return nil
+	}
+	classes, from := startClasses(c.Task, t.classes, c.Model.Outputs), c.Init
+	if !pretrained.IsFolder(from) {
+		from = PublishedFolder(from)
+	}
+	if from == "" {
+		return nil
+	}
+	if err := pretrained.CopyDescription(filepath.Join(t.dir, publishedFolder), from, classes); err != nil {
+		return fmt.Errorf("init: %w", err)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/tokenizer"
@@ -357,5 +358,49 @@ func TestRunStartsFromPublishedModel(t *testing.T) {
 	}
 	if r, err := p.Predict([]byte(strings.Repeat("the cat ", 50))); err != nil || len(r.Probabilities) != 2 {
 		t.Errorf("%+v, %v", r, err)
+	}
+	checkGivenBack(t, dir, words)
+}
+
+// checkGivenBack compares the logits of a run with the logits of its folder for other
+// programs.
+func checkGivenBack(t *testing.T, run string, words *tokenizer.Tokenizer) {
+	t.Helper()
+	m, _, err := LoadModel(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	if err := pretrained.WriteLike(out, PublishedFolder(run), m); err != nil {
+		t.Fatal(err)
+	}
+	p, err := pretrained.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := words.AppendIDs(nil, "the dog sat on", false)
+	want := make([]float32, 2)
+	if err := m.Logits(&model.Batch{B: 1, N: len(ids), Tokens: ids}, want); err != nil {
+		t.Fatal(err)
+	}
+	mask := make([]bool, len(ids))
+	for i := range mask {
+		mask[i] = true
+	}
+	got, err := p.Forward(context.Background(), &pretrained.Input{B: 1, N: len(ids), IDs: ids, Mask: mask})
+	if err != nil {
+		t.Fatal(err)
+	}
+	logits, err := got.Logits.Float32()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range want {
+		if math.Abs(float64(logits[i]-want[i])) > 1e-5 {
+			t.Errorf("logit %d is %v, want %v", i, logits[i], want[i])
+		}
+	}
+	if p.Tokenizer() == nil || !slices.Equal(p.Tokenizer().AppendIDs(nil, "the dog sat on", false), ids) {
+		t.Errorf("tokens differ: %v", p.TokenizerErr())
 	}
 }

@@ -158,6 +158,9 @@ func (t *Trainer) createFolder() error {
 	if err := t.checkNoRun(); err != nil { // another owner may have started a run meanwhile
 		return err
 	}
+	if err := t.describeStart(); err != nil {
+		return err
+	}
 	if err := writeJSON(filepath.Join(t.dir, configFile), t.config); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ type Command struct {
 // Help says what is written.
 func (c *Command) Help() string {
 	return "Writes config.json, model.safetensors and the tokenizer. transformers loads them to the same outputs. " +
-		"Weights of a published model that did not change keep their bytes. A trained model is refused with the name of the field " +
+		"Weights of a published model that did not change keep their bytes. A fine-tuned model keeps family, tokenizer and names of classes. A trained model is refused with the name of the field " +
 		"that no family of transformers has: attention other than softmax, for example." + flags.JoinExamples(
 		"farfield export --model run/tickets --out tickets-bert",
 	)
@@ -54,6 +54,9 @@ func (c *Command) Run(e *env.Env) error {
 	m, vocab, err := train.LoadModel(path)
 	if err != nil {
 		return env.MarkInput(err)
+	}
+	if like := train.PublishedFolder(path); like != "" {
+		return env.MarkInput(pretrained.WriteLike(c.Out, like, m))
 	}
 	words, err := vocabularyTokenizer(e, vocab)
 	if err != nil {

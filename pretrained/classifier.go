@@ -1,0 +1,194 @@
+package pretrained
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/tokenizer"
+)
+
+// Classifier is the model of a folder with the head that its family has for classes of
+// sequences.
+type Classifier struct{ m *Model }
+
+// OpenClassifier opens a folder as the family's classifier of sequences, whatever head the
+// folder has. One class is a regression. The outputs of a folder are kept if it is a
+// classifier of the same classes in the same order. OpenClassifier returns an error where
+// Open does, and if the family has no such head.
+func OpenClassifier(dir string, classes []string) (*Classifier, error) {
+	m, err := open(dir, Options{}, classes)
+	if err != nil {
+		return nil, err
+	}
+	return &Classifier{m}, nil
+}
+
+// Model returns the model. Weights of Lacking are 0.
+func (c *Classifier) Model() *model.Model[float32] { return c.m.body }
+
+// Lacking returns the names of the model's weights that the folder does not have.
+func (c *Classifier) Lacking() (names []string) {
+	for _, w := range c.m.plan.weights {
+		if w.isNew {
+			names = append(names, w.parts...)
+		}
+	}
+	return names
+}
+
+// Tokenizer returns the tokenizer of the folder. It returns an error if there is none, or
+// it cannot be read.
+func (c *Classifier) Tokenizer() (*tokenizer.Tokenizer, error) { return c.m.words, c.m.wordsErr }
+
+// headText returns config.json with another head: of classes of sequences, or without classes
+// of next tokens in place of no head.
+func headText(text []byte, classes []string) ([]byte, error) {
+	f, err := parseFields(text)
+	if err != nil {
+		return nil, err
+	}
+	family := f.text("model_type", "")
+	var known []string
+	f.decode("architectures", "a list of names", &known)
+	var names map[head]string
+	for _, row := range families {
+		if row.name == family {
+			names = row.architectures
+		}
+	}
+	if names == nil || f.err != nil { // readPlan says what is wrong
+		return text, nil
+	}
+	h, err := findHead(known, names)
+	if err != nil {
+		return nil, err
+	}
+	switch name, has := names[sequenceHead]; {
+	case classes != nil && !has:
+		return nil, fmt.Errorf("model_type: %s has no head for classes of sequences", family)
+	case classes != nil:
+		f.set("architectures", []string{name})
+		f.setClasses(classes)
+	case h == bodyHead && names[nextHead] != "":
+		f.set("architectures", []string{names[nextHead]})
+		f.set("tie_word_embeddings", true)
+	default:
+		return text, f.err
+	}
+	text, err = json.MarshalIndent(f.values, "", "  ")
+	return text, errors.Join(err, f.err)
+}
+
+// set sets a member.
+func (f *fields) set(name string, value any) {
+	text, err := json.Marshal(value)
+	if err != nil && f.err == nil {
+		f.err = err
+	}
+	f.values[name] = text
+}
+
+// setClasses sets the names of classes. One class is a number.
+func (f *fields) setClasses(classes []string) {
+	for _, name := range []string{"num_labels", "_num_labels", "problem_type", "finetuning_task"} {
+		delete(f.values, name)
+	}
+	if len(classes) == 1 {
+		f.set("problem_type", "regression")
+	}
+	labels, ids := map[string]string{}, map[string]int{}
+	for i, name := range classes {
+		labels[strconv.Itoa(i)], ids[name] = name, i
+	}
+	f.set("id2label", labels)
+	f.set("label2id", ids)
+}
+
+// hasClasses reports whether config.json is of a classifier of sequences with these classes.
+func hasClasses(text []byte, classes []string) bool {
+	var c struct {
+		Architectures []string
+		Names         map[string]string `json:"id2label"`
+	}
+	if json.Unmarshal(text, &c) != nil || len(c.Architectures) != 1 || len(c.Names) != len(classes) {
+		return false
+	}
+	for i, name := range classes {
+		if c.Names[strconv.Itoa(i)] != name {
+			return false
+		}
+	}
+	return strings.HasSuffix(c.Architectures[0], "ForSequenceClassification")
+}
+
+// CopyDescription copies the configuration, the tokenizer and the files beside them from
+// one folder to another, without weights. config.json gets the head that OpenClassifier
+// reads for the classes. If classes is nil, a decoder without a head gets next tokens.
+//
+// CopyDescription returns an error if config.json cannot be read or the family has no such
+// head, and if a file cannot be written.
+func CopyDescription(to, from string, classes []string) error {
+	text, err := infile.ReadBounded(filepath.Join(from, configFile), maxConfig)
+	if err == nil {
+		text, err = headText(text, classes)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(from, configFile), err)
+	}
+	if err := atomicfile.MakeFolder(to); err != nil {
+		return err
+	}
+	for _, name := range slices.Concat(companions, tokenizerFiles) {
+		if strings.Contains(name, "sentence") && name != "sentencepiece.bpe.model" || name == "modules.json" {
+			continue // of vectors
+		}
+		if err := copyFile(from, to, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return writeFile(filepath.Join(to, configFile), text)
+}
+
+// WriteLike writes a model to a folder that transformers loads to the same outputs, with
+// the configuration, tokenizer and names of a folder that CopyDescription wrote.
+//
+// WriteLike returns an error that names the differing field if the model is another, and if
+// a file cannot be read or written.
+func WriteLike(dir, description string, m *model.Model[float32]) error {
+	path := filepath.Join(description, configFile)
+	text, err := infile.ReadBounded(path, maxConfig)
+	if err != nil {
+		return err
+	}
+	_, p, err := readPlan(text, len(m.Params().All()))
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	c := m.Config()
+	c.Context = p.config.Context // of the samples that the model is trained on
+	if c.Loss == model.Squared && c.Outputs == 1 {
+		c.Loss = ""
+	}
+	if err := compareConfigs(p.config, c); err != nil {
+		return fmt.Errorf("the model is no longer of its family: %w", err)
+	}
+	if text, err = setSingle(text); err != nil {
+		return err
+	}
+	if err := CopyDescription(dir, description, nil); err != nil {
+		return err
+	}
+	if err := p.write(dir, m); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, configFile), text)
+}
