@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
+
+	"github.com/farfield-ml/farfield/internal/snapshot"
 )
 
 // A snapshot of a session is, in little-endian order:
@@ -43,6 +46,7 @@ func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
 		return b, err
 	}
 	start := len(b)
+	b = slices.Grow(b, int(s.Bytes())+(len(s.states)+1)*sessionHeader) // states have more than their snapshots
 	le := binary.LittleEndian
 	b = append(b, sessionMagic...)
 	b = le.AppendUint32(b, sessionVersion)
@@ -58,9 +62,7 @@ func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
 		le.PutUint64(b[at:], uint64(len(b)-at-8))
 	}
 	for _, p := range s.convRows {
-		if b, err = binary.Append(b, le, p); err != nil {
-			return b[:start], err
-		}
+		b = snapshot.AppendElements(b, p)
 	}
 	return le.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), nil
 }
@@ -131,11 +133,10 @@ func (s *Session[T]) restoreStates(data []byte) error {
 		data = data[8+n:]
 	}
 	for i, p := range s.convRows {
-		n, err := binary.Decode(data, binary.LittleEndian, p)
-		if err != nil {
+		var ok bool
+		if data, ok = snapshot.CutElements(p, data); !ok {
 			return fmt.Errorf("session: convolution %d: the snapshot ends within it", i)
 		}
-		data = data[n:]
 	}
 	if len(data) > 0 {
 		return fmt.Errorf("session: %d bytes follow the last of %d layers", len(data), len(s.states))

@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+	"unsafe"
 
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
@@ -63,8 +64,38 @@ func (w *Writer) Flags(x []bool) {
 }
 
 // WriteElements appends the numbers x [n].
-func WriteElements[T tensor.Float](w *Writer, x []T) {
-	w.Data, _ = binary.Append(w.Data, binary.LittleEndian, x) // fails for types of no fixed size alone
+func WriteElements[T tensor.Float](w *Writer, x []T) { w.Data = AppendElements(w.Data, x) }
+
+// isLittleEndian reports whether numbers lie in memory as snapshots have them.
+var isLittleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// viewBytes views the memory of x [n].
+func viewBytes[T tensor.Float](x []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(scratch.ElementSize[T]()))
+}
+
+// AppendElements appends the numbers x [n] to b.
+func AppendElements[T tensor.Float](b []byte, x []T) []byte {
+	if isLittleEndian {
+		return append(b, viewBytes(x)...)
+	}
+	b, _ = binary.Append(b, binary.LittleEndian, x) // fails for types of no fixed size alone
+	return b
+}
+
+// CutElements sets x [n] to the first n numbers of b and returns the bytes after them, or
+// false if b is too short.
+func CutElements[T tensor.Float](x []T, b []byte) (rest []byte, ok bool) {
+	n := len(x) * int(scratch.ElementSize[T]())
+	if n > len(b) {
+		return b, false
+	}
+	if isLittleEndian {
+		copy(viewBytes(x), b)
+	} else {
+		binary.Decode(b[:n], binary.LittleEndian, x) // fails for types of no fixed size alone
+	}
+	return b[n:], true
 }
 
 // End appends the checksum and returns the snapshot.
@@ -146,7 +177,7 @@ func (r *Reader) Flags(x []bool) {
 // ReadElements sets x [n] to the next n numbers.
 func ReadElements[T tensor.Float](r *Reader, x []T) {
 	if b := r.next(int64(len(x)) * scratch.ElementSize[T]()); b != nil {
-		binary.Decode(b, binary.LittleEndian, x) // fails for types of no fixed size alone
+		CutElements(x, b)
 	}
 }
 
