@@ -369,7 +369,7 @@ type modelObject struct {
 // modelObject returns the JSON of the model.
 func (s *Server) modelObject() modelObject {
 	c := s.o.Card
-	c.HasSessions, c.HasChat = s.o.Sessions != nil, s.o.Chat != nil
+	c.HasSessions, c.HasChat = s.o.Sessions != nil, s.o.Chat != nil && s.o.Chat.Refused == nil
 	c.Embeds, c.HasMaps = s.o.Embedder != nil, s.o.Mapper != nil
 	c.Classes = []string{}
 	if s.o.Classifier != nil {
@@ -380,8 +380,3 @@ func (s *Server) modelObject() modelObject {
 
 // fieldName returns the name of element i of a field.
 func fieldName(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
-
-// completeChat answers /v1/chat/completions.
-func (s *Server) completeChat(http.ResponseWriter, *http.Request) error {
-	return s.refuseModel("has no chat template")
-}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/farfield-ml/farfield/internal/chat"
 )
 
 // Options configures a Server. Fields that are nil have no endpoints.
@@ -20,7 +18,7 @@ type Options struct {
 
 	Tokens     Tokens
 	Sessions   Sessions
-	Chat       *chat.Template
+	Chat       *Chat
 	Embedder   Embedder
 	Classifier Classifier
 	Mapper     Mapper

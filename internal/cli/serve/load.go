@@ -7,10 +7,12 @@ import (
 	"log"
 	"path/filepath"
 
+	"github.com/farfield-ml/farfield/internal/chat"
 	"github.com/farfield-ml/farfield/internal/cli/encoder"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/serve"
+	"github.com/farfield-ml/farfield/internal/serve/web"
 	"github.com/farfield-ml/farfield/internal/sessions"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/pretrained"
@@ -46,7 +48,7 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Name, o.Tokens = filepath.Base(whole), text
+	o.Name, o.Tokens, o.Page = filepath.Base(whole), text, web.Handler()
 	if o.Card, err = describeModel(text); err != nil {
 		return nil, err
 	}
@@ -65,6 +67,10 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 			return nil, err
 		}
 		o.Sessions = m.manager
+		if source := text.ChatTemplate(); source != "" {
+			o.Chat = &serve.Chat{SpecialTokens: text.SpecialTokens()}
+			o.Chat.Template, o.Chat.Refused = chat.Parse(source)
+		}
 	}
 	if o.Sessions == nil && c.Store != "" {
 		return nil, errors.New("--store: the model has no sessions")

@@ -76,6 +76,9 @@ func (c *Command) Run(e *env.Env) error {
 	if at, ok := listener.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() && len(o.Keys) == 0 {
 		fmt.Fprintf(e.Notes(), "%s: other machines may reach this address, and no --keys are given\n", at)
 	}
+	if o.Chat != nil && o.Chat.Refused != nil {
+		fmt.Fprintf(e.Notes(), "%v; /v1/chat/completions is refused\n", o.Chat.Refused)
+	}
 	base, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	server := &http.Server{

@@ -1,0 +1,425 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// The names that templates may use.
+var (
+	functions = []string{"raise_exception", "strftime_now", "namespace", "range"}
+	filters   = []string{"trim", "upper", "lower", "capitalize", "length", "count", "tojson", "default", "d", "join", "first", "last", "replace", "string", "list", "int", "items", "reverse"}
+	tests     = []string{"defined", "undefined", "none", "string", "mapping", "iterable", "sequence", "number", "integer", "boolean", "true", "false", "odd", "even"}
+	methods   = []string{"strip", "lstrip", "rstrip", "split", "startswith", "endswith", "upper", "lower", "capitalize", "replace", "join", "get", "items", "keys", "values"}
+)
+
+// call is a function, a method, a filter or a test of a value.
+type call struct {
+	kind  byte // 'f', 'm', '|' or '?'
+	name  string
+	owner expression // nil: a function
+	args  []expression
+	names []string // of args; "": none
+}
+
+func (c *call) value(r *renderer) (any, error) {
+	var of any
+	if c.owner != nil {
+		var err error
+		if of, err = r.value(c.owner); err != nil {
+			return nil, err
+		}
+	}
+	args := make([]any, len(c.args))
+	for i, e := range c.args {
+		var err error
+		if args[i], err = r.value(e); err != nil {
+			return nil, err
+		}
+		if c.names[i] != "" && c.name != "namespace" && (c.kind != '|' || c.name != "tojson") {
+			return nil, fmt.Errorf("%s: argument %s by its name is not supported", c.name, c.names[i])
+		}
+	}
+	v, err := c.apply(r, of, args)
+	var refused *RefusedError
+	if err != nil && !errors.As(err, &refused) && !errors.Is(err, errWork) {
+		return nil, fmt.Errorf("%s: %w", c.name, err)
+	}
+	return v, err
+}
+
+// apply returns the result for values.
+func (c *call) apply(r *renderer, of any, args []any) (any, error) {
+	switch c.kind {
+	case 'f':
+		return c.applyFunction(r, args)
+	case '?':
+		return isKind(c.name, of)
+	}
+	if c.kind == 'm' {
+		if _, ok := of.(undefined); ok {
+			return nil, errors.New("the value is undefined")
+		}
+	}
+	if text, ok := of.(string); ok {
+		if err := r.spend(4 * len(text)); err != nil {
+			return nil, err
+		}
+		if v, known, err := c.applyString(r, text, args); known || err != nil {
+			return v, err
+		}
+	}
+	if d, ok := of.(*dict); ok {
+		if v, known, err := c.applyDict(r, d, args); known || err != nil {
+			return v, err
+		}
+	}
+	if c.kind == 'm' {
+		return nil, fmt.Errorf("%s has no such method", typeName(of))
+	}
+	return c.applyFilter(r, of, args)
+}
+
+// applyFunction returns the result of a function.
+func (c *call) applyFunction(r *renderer, args []any) (any, error) {
+	switch c.name {
+	case "raise_exception":
+		if len(args) == 1 {
+			if text, ok := args[0].(string); ok {
+				return nil, &RefusedError{text}
+			}
+		}
+		return nil, errors.New("needs a text")
+	case "strftime_now":
+		if len(args) == 1 {
+			if text, ok := args[0].(string); ok {
+				return formatDate(r.date, text)
+			}
+		}
+		return nil, errors.New("needs a text")
+	case "namespace":
+		n := &namespace{map[string]any{}}
+		for i, v := range args {
+			if c.names[i] == "" {
+				return nil, errors.New("an argument has no name")
+			}
+			n.values[c.names[i]] = v
+		}
+		return n, nil
+	}
+	bounds := [3]int64{0, 0, 1}
+	for i, v := range args {
+		k, ok := integer(v)
+		if !ok || i > 2 {
+			return nil, errors.New("needs one to three integers")
+		}
+		bounds[i] = k
+	}
+	if len(args) == 1 {
+		bounds[0], bounds[1] = 0, bounds[0]
+	}
+	if len(args) == 0 || bounds[2] == 0 {
+		return nil, errors.New("needs one to three integers, and no step of 0")
+	}
+	list := []any{}
+	for i := bounds[0]; bounds[2] > 0 && i < bounds[1] || bounds[2] < 0 && i > bounds[1]; i += bounds[2] {
+		if err := r.spend(stepWork); err != nil {
+			return nil, err
+		}
+		list = append(list, i)
+	}
+	return list, nil
+}
+
+// isKind returns the result of a test.
+func isKind(name string, v any) (bool, error) {
+	_, isUndefined := v.(undefined)
+	_, isString := v.(string)
+	_, isList := v.([]any)
+	_, isMapping := v.(*dict)
+	_, isBool := v.(bool)
+	_, isFloat := v.(float64)
+	i, isInteger := v.(int64)
+	switch name {
+	case "defined":
+		return !isUndefined, nil
+	case "undefined":
+		return isUndefined, nil
+	case "none":
+		return v == nil, nil
+	case "string":
+		return isString, nil
+	case "mapping":
+		return isMapping, nil
+	case "iterable", "sequence":
+		return isString || isList || isMapping || isUndefined, nil
+	case "number":
+		return isInteger || isFloat || isBool, nil
+	case "integer":
+		return isInteger, nil
+	case "boolean":
+		return isBool, nil
+	case "true":
+		return v == true, nil
+	case "false":
+		return v == false, nil
+	}
+	if !isInteger {
+		return false, fmt.Errorf("%s is no integer", typeName(v))
+	}
+	return (i%2 != 0) == (name == "odd"), nil
+}
+
+// textArgs returns arguments that are texts. It returns an error for others, or for another
+// number of them.
+func textArgs(args []any, least, most int) ([]string, error) {
+	if len(args) < least || len(args) > most {
+		return nil, fmt.Errorf("has %d arguments, needs %d to %d", len(args), least, most)
+	}
+	list := make([]string, len(args))
+	for i, v := range args {
+		text, ok := v.(string)
+		if !ok {
+			return nil, fmt.Errorf("argument %d is %s, needs a string", i, typeName(v))
+		}
+		list[i] = text
+	}
+	return list, nil
+}
+
+// applyString returns the result of a method or filter of a string, and whether it is known.
+func (c *call) applyString(r *renderer, s string, args []any) (v any, known bool, err error) {
+	var text []string
+	arguments := func(least, most int) bool {
+		text, err = textArgs(args, least, most)
+		return err == nil
+	}
+	switch c.name {
+	case "trim", "strip", "lstrip", "rstrip":
+		if !arguments(0, 1) {
+			return nil, true, err
+		}
+		cut := spaces
+		if len(text) == 1 {
+			cut = text[0]
+		}
+		if c.name != "rstrip" {
+			s = strings.TrimLeft(s, cut)
+		}
+		if c.name != "lstrip" {
+			s = strings.TrimRight(s, cut)
+		}
+		return s, true, nil
+	case "upper":
+		return strings.ToUpper(s), true, nil
+	case "lower":
+		return strings.ToLower(s), true, nil
+	case "capitalize":
+		first, n := utf8.DecodeRuneInString(s)
+		if n == 0 {
+			return s, true, nil
+		}
+		return strings.ToUpper(string(first)) + strings.ToLower(s[n:]), true, nil
+	case "length", "count":
+		return int64(utf8.RuneCountInString(s)), true, nil
+	case "string":
+		return s, true, nil
+	case "startswith":
+		if !arguments(1, 1) {
+			return nil, true, err
+		}
+		return strings.HasPrefix(s, text[0]), true, nil
+	case "endswith":
+		if !arguments(1, 1) {
+			return nil, true, err
+		}
+		return strings.HasSuffix(s, text[0]), true, nil
+	case "split":
+		if !arguments(0, 1) {
+			return nil, true, err
+		}
+		parts := strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(spaces, c) })
+		if len(text) == 1 {
+			if text[0] == "" {
+				return nil, true, errors.New("the separator is empty")
+			}
+			parts = strings.Split(s, text[0])
+		}
+		list := make([]any, len(parts))
+		for i, part := range parts {
+			list[i] = part
+		}
+		return list, true, r.spend(16 * len(list))
+	case "replace":
+		if !arguments(2, 2) {
+			return nil, true, err
+		}
+		n := strings.Count(s, text[0])
+		if err := r.spend(len(s) + min(n, maxWork)*min(len(text[1]), maxWork)); err != nil {
+			return nil, true, err
+		}
+		return strings.ReplaceAll(s, text[0], text[1]), true, nil
+	case "join":
+		if c.kind != 'm' {
+			return nil, false, nil
+		}
+		if len(args) != 1 {
+			return nil, true, errors.New("needs a list")
+		}
+		v, err := r.join(args[0], s)
+		return v, true, err
+	}
+	return nil, false, nil
+}
+
+// join returns the elements of a list with a separator between them.
+func (r *renderer) join(v any, separator string) (string, error) {
+	list, err := r.list(v)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for i, x := range list {
+		text, err := format(x)
+		if err != nil {
+			return "", err
+		}
+		if err := r.spend(len(text) + len(separator)); err != nil {
+			return "", err
+		}
+		if i > 0 {
+			b.WriteString(separator)
+		}
+		b.WriteString(text)
+	}
+	return b.String(), nil
+}
+
+// applyDict returns the result of a method or filter of a mapping, and whether it is known.
+func (c *call) applyDict(r *renderer, d *dict, args []any) (v any, known bool, err error) {
+	switch c.name {
+	case "get":
+		if len(args) < 1 || len(args) > 2 {
+			return nil, true, errors.New("needs a key, and may have a default")
+		}
+		if key, ok := args[0].(string); ok {
+			if v, ok := d.values[key]; ok {
+				return v, true, nil
+			}
+		}
+		if len(args) == 2 {
+			return args[1], true, nil
+		}
+		return nil, true, nil
+	case "items", "keys", "values":
+		if len(args) > 0 {
+			return nil, true, errors.New("needs no arguments")
+		}
+		list := make([]any, len(d.keys))
+		for i, key := range d.keys {
+			switch c.name {
+			case "items":
+				list[i] = []any{key, d.values[key]}
+			case "keys":
+				list[i] = key
+			default:
+				list[i] = d.values[key]
+			}
+		}
+		return list, true, r.spend(stepWork * len(list))
+	}
+	return nil, false, nil
+}
+
+// applyFilter returns the result of a filter of any value.
+func (c *call) applyFilter(r *renderer, of any, args []any) (any, error) {
+	switch c.name {
+	case "default", "d":
+		if len(args) < 1 || len(args) > 2 {
+			return nil, errors.New("needs a value, and may have a boolean")
+		}
+		_, isUndefined := of.(undefined)
+		if isUndefined || len(args) == 2 && isTrue(args[1]) && !isTrue(of) {
+			return args[0], nil
+		}
+		return of, nil
+	case "tojson":
+		if len(args) > 0 {
+			return nil, errors.New("arguments are not supported")
+		}
+		var b strings.Builder
+		err := r.toJSON(&b, of)
+		return b.String(), err
+	case "string":
+		return format(of)
+	case "int":
+		if x, ok := integer(of); ok {
+			return x, nil
+		}
+		return nil, fmt.Errorf("of %s is not supported", typeName(of))
+	case "join":
+		separator, err := textArgs(args, 0, 1)
+		if err != nil {
+			return nil, err
+		}
+		return r.join(of, strings.Join(separator, ""))
+	case "trim", "upper", "lower", "capitalize", "replace":
+		text, err := format(of)
+		if err != nil {
+			return nil, err
+		}
+		v, _, err := c.applyString(r, text, args)
+		return v, err
+	}
+	list, err := r.list(of)
+	if err != nil {
+		return nil, err
+	}
+	switch c.name {
+	case "length", "count":
+		return int64(len(list)), nil
+	case "first":
+		if len(list) > 0 {
+			return list[0], nil
+		}
+		return undefined{}, nil
+	case "last":
+		if len(list) > 0 {
+			return list[len(list)-1], nil
+		}
+		return undefined{}, nil
+	case "list":
+		return append([]any{}, list...), r.spend(16 * len(list))
+	case "reverse":
+		turned := make([]any, len(list))
+		for i, x := range list {
+			turned[len(list)-1-i] = x
+		}
+		return turned, r.spend(16 * len(list))
+	}
+	return nil, fmt.Errorf("of %s is not supported", typeName(of))
+}
+
+// formatDate returns a date by the directives of strftime that templates use.
+func formatDate(date time.Time, layout string) (string, error) {
+	var b strings.Builder
+	for i := 0; i < len(layout); i++ {
+		if layout[i] != '%' {
+			b.WriteByte(layout[i])
+			continue
+		}
+		if i++; i == len(layout) {
+			return "", errors.New("% has no letter")
+		}
+		known := map[byte]string{'d': "02", 'b': "Jan", 'B': "January", 'm': "01", 'Y': "2006", 'y': "06", 'H': "15", 'M': "04", 'S': "05", 'a': "Mon", 'A': "Monday"}
+		directive, ok := known[layout[i]]
+		if !ok {
+			return "", fmt.Errorf("%%%c is not supported", layout[i])
+		}
+		b.WriteString(date.Format(directive))
+	}
+	return b.String(), nil
+}

@@ -1,0 +1,328 @@
+package chat
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A value is nil, undefined, a bool, an int64, a float64, a string, a []any, a *dict or a
+// *namespace.
+
+// undefined is the value of a name that is not set.
+type undefined struct{}
+
+// dict is a mapping from strings in the order of insertion.
+type dict struct {
+	keys   []string
+	values map[string]any
+}
+
+func newDict() *dict { return &dict{values: map[string]any{}} }
+
+// set sets the value of a key.
+func (d *dict) set(key string, value any) {
+	if _, ok := d.values[key]; !ok {
+		d.keys = append(d.keys, key)
+	}
+	d.values[key] = value
+}
+
+// namespace holds values that statements within loops can set.
+type namespace struct{ values map[string]any }
+
+// isTrue reports the truth of a value, as Python has it.
+func isTrue(v any) bool {
+	switch v := v.(type) {
+	case nil, undefined:
+		return false
+	case bool:
+		return v
+	case int64:
+		return v != 0
+	case float64:
+		return v != 0
+	case string:
+		return v != ""
+	case []any:
+		return len(v) > 0
+	case *dict:
+		return len(v.keys) > 0
+	}
+	return true
+}
+
+// typeName returns the name of a value's type, for messages.
+func typeName(v any) string {
+	switch v.(type) {
+	case nil:
+		return "none"
+	case undefined:
+		return "an undefined value"
+	case bool:
+		return "a boolean"
+	case int64, float64:
+		return "a number"
+	case string:
+		return "a string"
+	case []any:
+		return "a list"
+	case *dict:
+		return "a mapping"
+	}
+	return "a namespace"
+}
+
+// format returns a value as text. It returns an error for lists and mappings.
+func format(v any) (string, error) {
+	switch v := v.(type) {
+	case nil:
+		return "None", nil
+	case undefined:
+		return "", nil
+	case bool:
+		if v {
+			return "True", nil
+		}
+		return "False", nil
+	case int64:
+		return strconv.FormatInt(v, 10), nil
+	case float64:
+		text := strconv.FormatFloat(v, 'g', -1, 64)
+		if !strings.ContainsAny(text, ".eIN") {
+			text += ".0"
+		}
+		return text, nil
+	case string:
+		return v, nil
+	}
+	return "", fmt.Errorf("%s as text is not supported without tojson", typeName(v))
+}
+
+// nestWork is the work of a nested value, which bounds the depth of nested calls.
+const nestWork = 1 << 12
+
+// isEqual reports whether two values are equal, as Python has it.
+func (r *renderer) isEqual(a, b any) (bool, error) {
+	switch a := a.(type) {
+	case string:
+		b, ok := b.(string)
+		return ok && a == b, r.spend(len(a))
+	case []any:
+		b, ok := b.([]any)
+		if !ok || len(a) != len(b) {
+			return false, nil
+		}
+		if err := r.spend(nestWork); err != nil {
+			return false, err
+		}
+		for i := range a {
+			if equal, err := r.isEqual(a[i], b[i]); err != nil || !equal {
+				return false, err
+			}
+		}
+		return true, r.spend(len(a))
+	case *dict:
+		b, ok := b.(*dict)
+		if !ok || len(a.keys) != len(b.keys) {
+			return false, nil
+		}
+		for key, value := range a.values {
+			other, ok := b.values[key]
+			if equal, err := r.isEqual(value, other); err != nil || !equal || !ok {
+				return false, err
+			}
+		}
+		return true, r.spend(len(a.keys))
+	case *namespace:
+		b, ok := b.(*namespace)
+		return ok && a == b, nil
+	}
+	x, isX := number(a)
+	y, isY := number(b)
+	if isX && isY {
+		return x == y, nil
+	}
+	return a == nil && b == nil || a == any(undefined{}) && b == any(undefined{}), nil
+}
+
+// number returns a value as a number, and whether it is one. true is 1.
+func number(v any) (float64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return float64(v), true
+	case float64:
+		return v, true
+	case bool:
+		if v {
+			return 1, true
+		}
+		return 0, true
+	}
+	return 0, false
+}
+
+// integer returns a value as an integer, and whether it is one.
+func integer(v any) (int64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return v, true
+	case bool:
+		if v {
+			return 1, true
+		}
+		return 0, true
+	}
+	return 0, false
+}
+
+// list returns the elements of a value. It returns an error if it has none.
+func (r *renderer) list(v any) ([]any, error) {
+	switch v := v.(type) {
+	case undefined:
+		return nil, nil
+	case []any:
+		return v, r.spend(len(v))
+	case *dict:
+		keys := make([]any, len(v.keys))
+		for i, key := range v.keys {
+			keys[i] = key
+		}
+		return keys, r.spend(len(keys) * 16)
+	case string:
+		if err := r.spend(len(v) * 16); err != nil {
+			return nil, err
+		}
+		chars := make([]any, 0, len(v))
+		for _, c := range v {
+			chars = append(chars, string(c))
+		}
+		return chars, nil
+	}
+	return nil, fmt.Errorf("%s has no elements", typeName(v))
+}
+
+// lookup returns an attribute or element of a value.
+func lookup(v, key any) (any, error) {
+	switch v := v.(type) {
+	case undefined:
+		return nil, fmt.Errorf("%v of an undefined value", key)
+	case *dict:
+		if name, ok := key.(string); ok {
+			if value, ok := v.values[name]; ok {
+				return value, nil
+			}
+		}
+		return undefined{}, nil
+	case *namespace:
+		if name, ok := key.(string); ok {
+			if value, ok := v.values[name]; ok {
+				return value, nil
+			}
+		}
+		return undefined{}, nil
+	case []any:
+		if i, ok := integer(key); ok {
+			if i < 0 {
+				i += int64(len(v))
+			}
+			if i >= 0 && i < int64(len(v)) {
+				return v[i], nil
+			}
+		}
+		return undefined{}, nil
+	case string:
+		i, ok := integer(key)
+		if !ok {
+			return undefined{}, nil
+		}
+		chars := []rune(v)
+		if i < 0 {
+			i += int64(len(chars))
+		}
+		if i >= 0 && i < int64(len(chars)) {
+			return string(chars[i]), nil
+		}
+		return undefined{}, nil
+	}
+	return undefined{}, nil
+}
+
+// toJSON appends a value as Python's json.dumps writes it without escapes of other alphabets.
+func (r *renderer) toJSON(b *strings.Builder, v any) error {
+	if err := r.spend(stepWork); err != nil {
+		return err
+	}
+	switch v := v.(type) {
+	case nil:
+		b.WriteString("null")
+	case bool:
+		b.WriteString(strconv.FormatBool(v))
+	case int64, float64:
+		text, err := format(v)
+		if err != nil {
+			return err
+		}
+		b.WriteString(text)
+	case string:
+		writeJSONString(b, v)
+		return r.spend(len(v))
+	case []any:
+		if err := r.spend(nestWork); err != nil {
+			return err
+		}
+		b.WriteByte('[')
+		for i, x := range v {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			if err := r.toJSON(b, x); err != nil {
+				return err
+			}
+		}
+		b.WriteByte(']')
+	case *dict:
+		b.WriteByte('{')
+		for i, key := range v.keys {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			writeJSONString(b, key)
+			b.WriteString(": ")
+			if err := r.toJSON(b, v.values[key]); err != nil {
+				return err
+			}
+		}
+		b.WriteByte('}')
+	default:
+		return fmt.Errorf("tojson: %s is no JSON", typeName(v))
+	}
+	return nil
+}
+
+// writeJSONString writes a string with the escapes that JSON needs.
+func writeJSONString(b *strings.Builder, s string) {
+	b.WriteByte('"')
+	for _, c := range s {
+		switch {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(c)
+		case c == '\n':
+			b.WriteString(`\n`)
+		case c == '\t':
+			b.WriteString(`\t`)
+		case c == '\r':
+			b.WriteString(`\r`)
+		case c == '\b':
+			b.WriteString(`\b`)
+		case c == '\f':
+			b.WriteString(`\f`)
+		case c < ' ':
+			fmt.Fprintf(b, `\u%04x`, c)
+		default:
+			b.WriteRune(c)
+		}
+	}
+	b.WriteByte('"')
+}
