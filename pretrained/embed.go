@@ -95,24 +95,33 @@ func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (
 	if limit := m.tokenLimit(); limit > 0 && (v.MaxTokens == 0 || v.MaxTokens > limit) {
 		v.MaxTokens = limit
 	}
-	ids := make([][]int32, len(texts))
+	list := make([]tokenizer.Encoding, len(texts))
 	for i, text := range texts {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		e := m.words.Encode(s.prompt + text)
-		v.Tokens[i] = len(e.IDs)
-		if ids[i] = e.IDs; v.MaxTokens > 0 && len(e.IDs) > v.MaxTokens {
-			v.Truncated++
-			if ids[i], err = m.cut(&e, v.MaxTokens); err != nil {
-				return nil, err
-			}
+		if list[i], v.Tokens[i], err = m.encodeText(s.prompt+text, v.MaxTokens); err != nil {
+			return nil, fmt.Errorf("text %d: %w", i, err)
 		}
-		if len(ids[i]) == 0 {
-			return nil, fmt.Errorf("text %d: has no tokens", i)
+		if v.Tokens[i] > len(list[i].IDs) {
+			v.Truncated++
 		}
 	}
-	return v, m.embedIDs(ctx, v.Rows, ids, s, o.Progress)
+	return v, m.embedEncoded(ctx, v.Rows, list, s, o.Progress)
+}
+
+// encodeText returns the tokens of a text, cut to most unless most is 0, and their number
+// before the cut. It returns an error if there are none.
+func (m *Model) encodeText(text string, most int) (e tokenizer.Encoding, all int, err error) {
+	e = m.words.Encode(text)
+	all = len(e.IDs)
+	if all == 0 {
+		return e, 0, errors.New("has no tokens")
+	}
+	if most > 0 && all > most {
+		err = m.cut(&e, most)
+	}
+	return e, all, err
 }
 
 // tokenLimit returns the number of tokens that learned positions allow; 0: any number.
@@ -124,54 +133,77 @@ func (m *Model) tokenLimit() int {
 }
 
 // cut removes tokens of the text, and keeps special tokens at both ends.
-func (m *Model) cut(e *tokenizer.Encoding, most int) ([]int32, error) {
-	ids := e.IDs
-	isTemplate := func(i int) bool { return e.Offsets[i] == [2]int{} && m.words.IsSpecial(ids[i]) }
-	last := len(ids)
-	for last > 0 && isTemplate(last-1) {
+func (m *Model) cut(e *tokenizer.Encoding, most int) error {
+	last := len(e.IDs)
+	for last > 0 && m.isTemplate(e, last-1) {
 		last--
 	}
-	keep := most - (len(ids) - last)
+	keep := most - (len(e.IDs) - last)
 	if keep < 1 {
-		return nil, fmt.Errorf("max tokens: %d leave no room beside special tokens", most)
+		return fmt.Errorf("max tokens: %d leave no room beside special tokens", most)
 	}
-	return append(slices.Clone(ids[:keep]), ids[last:]...), nil
+	e.IDs = append(slices.Clone(e.IDs[:keep]), e.IDs[last:]...)
+	e.Offsets = append(slices.Clone(e.Offsets[:keep]), e.Offsets[last:]...)
+	return nil
 }
 
-// embedIDs sets rows to the vectors of token ids. Texts of similar length share batches.
-func (m *Model) embedIDs(ctx context.Context, rows [][]float32, ids [][]int32, s *sentence, progress func(int)) error {
-	order := make([]int, len(ids))
+// isTemplate reports whether token i is a special token that the template adds.
+func (m *Model) isTemplate(e *tokenizer.Encoding, i int) bool {
+	return e.Offsets[i] == [2]int{} && m.words.IsSpecial(e.IDs[i])
+}
+
+// embedEncoded sets rows to the vectors of encoded texts.
+func (m *Model) embedEncoded(ctx context.Context, rows [][]float32, list []tokenizer.Encoding, s *sentence, progress func(int)) error {
+	done := 0
+	return m.eachBatch(list, func(texts []int, in *Input) error {
+		if err := m.embedBatch(ctx, rows, list, texts, in, s); err != nil {
+			return err
+		}
+		if done += len(texts); progress != nil {
+			progress(done)
+		}
+		return nil
+	})
+}
+
+// eachBatch calls do with inputs of encoded texts and their numbers. Texts of similar
+// length share batches, the longest first.
+func (m *Model) eachBatch(list []tokenizer.Encoding, do func(texts []int, in *Input) error) error {
+	order := make([]int, len(list))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(ids[b]), len(ids[a])) })
-	for done := 0; done < len(order); {
-		n := len(ids[order[done]])
-		size := min(max(embedTokens/n, 1), len(order)-done)
-		if err := m.embedBatch(ctx, rows, ids, order[done:done+size], n, s); err != nil {
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(list[b].IDs), len(list[a].IDs)) })
+	for len(order) > 0 {
+		n := len(list[order[0]].IDs)
+		size := min(max(embedTokens/n, 1), len(order))
+		if err := do(order[:size], m.packTexts(list, order[:size], n)); err != nil {
 			return err
 		}
-		done += size
-		if progress != nil {
-			progress(done)
-		}
+		order = order[size:]
 	}
 	return nil
 }
 
-// embedBatch sets the vectors of texts with at most n tokens.
-func (m *Model) embedBatch(ctx context.Context, rows [][]float32, ids [][]int32, texts []int, n int, s *sentence) error {
+// packTexts returns the input of texts with at most n tokens.
+func (m *Model) packTexts(list []tokenizer.Encoding, texts []int, n int) *Input {
 	in := &Input{B: len(texts), N: n, IDs: make([]int32, len(texts)*n), Mask: make([]bool, len(texts)*n)}
 	for i, text := range texts {
+		ids := list[text].IDs
 		for j := range n {
 			at := i*n + j
-			if in.Mask[at] = j < len(ids[text]); in.Mask[at] {
-				in.IDs[at] = ids[text][j]
+			if in.Mask[at] = j < len(ids); in.Mask[at] {
+				in.IDs[at] = ids[j]
 			} else if m.plan.padPosition >= 0 {
 				in.IDs[at] = int32(m.plan.padPosition)
 			}
 		}
 	}
+	return in
+}
+
+// embedBatch sets the vectors of the texts of in.
+func (m *Model) embedBatch(ctx context.Context, rows [][]float32, list []tokenizer.Encoding, texts []int, in *Input, s *sentence) error {
 	b, err := m.batch(ctx, in)
 	if err != nil {
 		return err
@@ -184,7 +216,7 @@ func (m *Model) embedBatch(ctx context.Context, rows [][]float32, ids [][]int32,
 			return nil
 		}
 		for i, text := range texts {
-			v := s.apply(x.Data[i*n*w:], len(ids[text]), w)
+			v := s.apply(x.Data[i*in.N*w:], len(list[text].IDs), w)
 			if slices.ContainsFunc(v, func(x float32) bool { return x-x != 0 }) {
 				return errors.New("embed: a vector is not finite")
 			}

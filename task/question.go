@@ -18,6 +18,7 @@ type Question struct {
 	readLine  func(s *Sample, text []byte) error
 	readFile  func(path string) ([]Input, error)
 	samples   []Sample
+	lineSize  int // tokens of the last line of text, before it was cut
 }
 
 // Input is one of the inputs in a file.
@@ -125,6 +126,10 @@ func (q *Question) SetLine(text []byte) error {
 	return q.readLine(&q.samples[0], text)
 }
 
+// LineSize returns the tokens of the last line of text, before it was cut to the length
+// of the task; 0 where lines are no texts.
+func (q *Question) LineSize() int { return q.lineSize }
+
 // ReadFile returns the inputs in a file. It returns an error if the file cannot be read or does
 // not fit the model.
 func (q *Question) ReadFile(path string) ([]Input, error) { return q.readFile(path) }
@@ -176,13 +181,16 @@ func askText(spec Spec, classes []string, length int) (*Question, error) {
 		return nil, err
 	}
 	spec.Vocab, spec.Length = 257, length
-	return &Question{spec: spec, classes: classes, inputKind: "a line of text", readLine: func(s *Sample, text []byte) error {
+	q := &Question{spec: spec, classes: classes, inputKind: "a line of text"}
+	q.readLine = func(s *Sample, text []byte) error {
 		if len(text) == 0 {
 			return errEmpty
 		}
+		q.lineSize = len(text)
 		s.Tokens = appendBytes(s.Tokens, text, length)
 		return nil
-	}}, nil
+	}
+	return q, nil
 }
 
 // askTokenText returns the question about the first tokens of a text by the tokens of k.
@@ -192,11 +200,14 @@ func askTokenText(spec Spec, k ModelInfo) (*Question, error) {
 	}
 	spec.Vocab, spec.Length = k.Tokens.Size, k.Length
 	closing := k.Tokens.countClosing()
-	return &Question{spec: spec, classes: k.Classes, inputKind: "a line of text", readLine: func(s *Sample, text []byte) error {
+	q := &Question{spec: spec, classes: k.Classes, inputKind: "a line of text"}
+	q.readLine = func(s *Sample, text []byte) error {
 		ids, err := k.Tokens.encode(text)
+		q.lineSize = len(ids)
 		s.Tokens = appendTruncated(s.Tokens, ids, k.Length, closing)
 		return err
-	}}, nil
+	}
+	return q, nil
 }
 
 // askPair returns the question about two texts, separated by a tab.

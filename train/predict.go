@@ -5,12 +5,15 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/task"
 )
 
-// Predictor applies the model of a run to new inputs. Its methods must not run
-// concurrently.
+// Predictor applies the model of a run or of a published folder to new inputs. Its
+// methods must not run concurrently.
 type Predictor struct {
+	published *publishedPredictor // nil: the model is a run's, which the other fields have
+
 	question *task.Question
 	source   task.Source // question, prepared as in training
 	e        *evaluation
@@ -27,12 +30,18 @@ type Prediction struct {
 	Class         int       // Class: the most probable class, the first among equals
 	Probabilities []float64 // Class: probability of each class [classes]
 	Labels        []int     // Labels and Next: class of each visible position
+	Offsets       [][2]int  // Labels by tokens: bytes of the text under each; nil: one label a byte, or a row
+	Tokens        int       // of a text, before it was cut
+	IsTruncated   bool      // the model read a part of the text
 }
 
 // OpenPredictor reads the model of a run, as LoadModel does, with its names of classes
-// and scales of numbers. It returns an error if the run is damaged, or if its task does
-// not predict.
+// and scales of numbers, or a published folder. It returns an error if the run is
+// damaged, its task does not predict, or the published model has no head of classes.
 func OpenPredictor(path string) (*Predictor, error) {
+	if pretrained.IsFolder(path) {
+		return openPublishedPredictor(path)
+	}
 	if err := CheckForeign(path); err != nil {
 		return nil, err
 	}
@@ -88,32 +97,59 @@ func OpenPredictor(path string) (*Predictor, error) {
 }
 
 // Classes returns the names of the classes; nil for a model of numbers.
-func (p *Predictor) Classes() []string { return p.question.ClassNames() }
+func (p *Predictor) Classes() []string {
+	if p.published != nil {
+		return p.published.classes
+	}
+	return p.question.ClassNames()
+}
 
 // Kind returns the kind of prediction: Class, Regression, Labels, Next or Trace.
-func (p *Predictor) Kind() task.Kind { return p.e.spec.Kind }
+func (p *Predictor) Kind() task.Kind {
+	if p.published != nil {
+		return p.published.taskKind()
+	}
+	return p.e.spec.Kind
+}
 
 // NeedsLines reports whether an input is a line of text, for Predict. Otherwise an input
 // is a file, for PredictFile.
-func (p *Predictor) NeedsLines() bool { return p.question.NeedsLine() }
+func (p *Predictor) NeedsLines() bool { return p.published != nil || p.question.NeedsLine() }
 
 // HasByteLabels reports whether the model labels the bytes of a text.
-func (p *Predictor) HasByteLabels() bool { return p.NeedsLines() && p.Kind() == task.Labels }
+func (p *Predictor) HasByteLabels() bool {
+	return p.published == nil && p.NeedsLines() && p.Kind() == task.Labels
+}
 
 // DescribeInput returns a description of an input, for messages.
-func (p *Predictor) DescribeInput() string { return p.question.InputKind() }
+func (p *Predictor) DescribeInput() string {
+	if p.published != nil {
+		return "a text"
+	}
+	return p.question.InputKind()
+}
 
 // Predict returns the prediction for a line. Bytes beyond the length of the task are
 // ignored. It returns an error if the line is empty, if inputs are files, or if an output
 // is not finite.
 func (p *Predictor) Predict(text []byte) (Prediction, error) {
+	if p.published != nil {
+		r, err := p.published.predict(string(text), p.probs[:0])
+		if r.Probabilities != nil {
+			p.probs = r.Probabilities
+		}
+		return r, err
+	}
 	if !p.NeedsLines() {
 		return Prediction{}, fmt.Errorf("an input is %s, no line", p.DescribeInput())
 	}
 	if err := p.question.SetLine(text); err != nil {
 		return Prediction{}, err
 	}
-	return p.predictSamples()
+	r, err := p.predictSamples()
+	r.Tokens = p.question.LineSize()
+	r.IsTruncated = r.Tokens > p.question.Spec().Length
+	return r, err
 }
 
 // PredictFile calls each with the prediction for every input of a file, and with its name

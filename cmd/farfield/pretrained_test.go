@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/safetensors"
 )
 
 // tinyModel is a BERT of random weights in the Hugging Face layout.
@@ -84,4 +85,75 @@ func TestEmbedReadsAPublishedFolder(t *testing.T) {
 	if n := strings.Count(out, `"vector":[`); n != 2 {
 		t.Errorf("%d vectors of 2 texts: %s", n, out)
 	}
+}
+
+// writeClassifier writes tinyModel with a head of three classes, and returns its folder.
+func writeClassifier(t *testing.T, architecture string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(tinyModel)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := safetensors.Open(filepath.Join(dir, "model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []*array.Array
+	for _, name := range f.Names() {
+		a, err := f.ReadArray(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, a)
+	}
+	f.Close()
+	for i, shape := range [][]int{{3, 8}, {3}} {
+		a := normal(t, []string{"classifier.weight", "classifier.bias"}[i], uint64(5+i), shape...)
+		list = append(list, a)
+	}
+	path := filepath.Join(dir, "model.safetensors")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if err := safetensors.Write(out, list, nil); err != nil {
+		t.Fatal(err)
+	}
+	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(string(config), `"BertModel"]`, `"`+architecture+`"],"id2label":{"0":"bad","1":"good","2":"fair"}`, 1)
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestPredictReadsPublishedFolders(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lines.txt")
+	if err := os.WriteFile(path, []byte("the cat sat\n\nthe dog ran\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	dir := writeClassifier(t, "BertForSequenceClassification")
+	out := works(t, "predict", "--model", dir, path)
+	lines := strings.Split(out, "\n")
+	if len(lines) != 4 || lines[1] != "\t\t" || !strings.HasSuffix(lines[0], "\tthe cat sat") {
+		t.Errorf("%q", out)
+	}
+	if label, _, _ := strings.Cut(lines[0], "\t"); !slices.Contains([]string{"bad", "good", "fair"}, label) {
+		t.Errorf("label %q is no name of id2label", label)
+	}
+	if out = works(t, "predict", "--model", dir, "--json", path); !strings.Contains(out, `"probabilities":{"bad":`) {
+		t.Error(out)
+	}
+	out = works(t, "predict", "--model", writeClassifier(t, "BertForTokenClassification"), "--json", path)
+	if !strings.Contains(out, `"offsets":[[0,3],[4,7],[8,11]]`) || strings.Count(out, `"labels":[`) != 2 {
+		t.Error(out)
+	}
+	refuses(t, "the bert has no head of classes", "predict", "--model", tinyModel, path)
 }

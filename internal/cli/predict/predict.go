@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/records"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
@@ -23,7 +24,7 @@ import (
 // Command is the verb predict: it prints a model's predictions for new inputs.
 type Command struct {
 	Files  []string       `arg:"" optional:"" name:"file" placeholder:"FILE" help:"Inputs: one a line, or one a file; - is standard input."`
-	Model  string         `required:"" placeholder:"DIR" help:"Folder of a run (best checkpoint) or of a checkpoint."`
+	Model  string         `required:"" placeholder:"DIR" help:"Folder of a run, a checkpoint or a published model."`
 	JSON   bool           `name:"json" help:"Print a JSON object for each input."`
 	JSONL  bool           `name:"jsonl" help:"Read JSON lines; print each with the prediction added."`
 	Filter records.Filter `embed:""`
@@ -35,7 +36,8 @@ func (c *Command) Help() string {
 		"An empty line stays, with empty fields. A longer input is cut to the length of the task; task ecg reads all of it, in windows. " +
 		"Texts and tokens are one a line of each file, by default of standard input. Sounds, pictures, numbers and sequences are one in each file; by default standard input names the files, one a line. " +
 		"A record of --jsonl has a text, or names a file. " +
-		"Keys in JSON are text or file, name (of a record in a file), label, probability, probabilities (of up to 32 classes), number, numbers, labels." + flags.JoinExamples(
+		"A published model with a head of classes labels texts, or their tokens with offsets in bytes. " +
+		"Keys in JSON are text or file, name (of a record in a file), label, probability, probabilities (of up to 32 classes), number, numbers, labels, offsets." + flags.JoinExamples(
 		"farfield predict --model out/labels lines.txt",
 		"farfield predict --model out/labels --json lines.txt",
 		"farfield predict --model out/labels --jsonl <records.jsonl >predicted.jsonl",
@@ -55,7 +57,11 @@ func (c *Command) Run(e *env.Env) error {
 	if c.JSON && c.JSONL {
 		return env.InputErrorf("--json: given beside --jsonl, which prints JSON lines itself")
 	}
-	p, err := train.OpenPredictor(c.Model)
+	path, err := runs.ResolveModel(c.Model)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	p, err := train.OpenPredictor(path)
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -123,6 +129,9 @@ func predictedFields(p *train.Predictor, r *train.Prediction) []records.Field {
 		}
 		if p.HasByteLabels() {
 			return []records.Field{{Name: "labels", Value: strings.Join(names, "")}}
+		}
+		if r.Offsets != nil {
+			return []records.Field{{Name: "labels", Value: names}, {Name: "offsets", Value: r.Offsets}}
 		}
 		return []records.Field{{Name: "labels", Value: names}}
 	}

@@ -1,0 +1,140 @@
+package pretrained
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/tokenizer"
+)
+
+// ClassKind is the kind of a head of classes.
+type ClassKind int
+
+// The kinds of heads of classes.
+const (
+	NoClasses   ClassKind = iota // the model has no such head
+	SingleLabel                  // probabilities of a text's classes add up to 1
+	MultiLabel                   // each class of a text has a probability of its own
+	Regression                   // the outputs of a text are numbers
+	TokenLabels                  // every token has a class
+)
+
+// ClassKind returns the kind of the head. A head of one output gives a number, as
+// problem_type regression does.
+func (m *Model) ClassKind() ClassKind {
+	switch m.plan.head {
+	case tokenHead:
+		return TokenLabels
+	case sequenceHead:
+		f, err := parseFields(m.text)
+		if err != nil { // readPlan read the same text
+			return SingleLabel
+		}
+		switch kind := f.text("problem_type", ""); {
+		case kind == "multi_label_classification":
+			return MultiLabel
+		case kind == "regression" || kind == "" && m.plan.config.Outputs == 1:
+			return Regression
+		}
+		return SingleLabel
+	}
+	return NoClasses
+}
+
+// Labels returns the names of the classes: id2label of config.json, LABEL_i for a class
+// without a name. It returns nil for a model without a head of classes.
+func (m *Model) Labels() []string {
+	if m.ClassKind() == NoClasses {
+		return nil
+	}
+	names := map[string]string{}
+	if f, err := parseFields(m.text); err == nil {
+		f.decode("id2label", "an object of names", &names)
+	}
+	list := make([]string, m.plan.config.Outputs)
+	for i := range list {
+		name, ok := names[strconv.Itoa(i)]
+		if !ok {
+			name = "LABEL_" + strconv.Itoa(i)
+		}
+		list[i] = name
+	}
+	return list
+}
+
+// ClassScores are the outputs of a head of classes for a text.
+type ClassScores struct {
+	Logits  []float32 // [classes], with TokenLabels [tokens·classes]
+	Offsets [][2]int  // with TokenLabels: bytes of the text under each token
+	Tokens  int       // of the text with special tokens, before it was cut
+
+	IsTruncated bool // the text has more tokens than learned positions
+}
+
+// CheckClasses returns an error unless Classify reads texts: the model needs a head of
+// classes and a tokenizer.
+func (m *Model) CheckClasses() error {
+	switch {
+	case m.ClassKind() == NoClasses:
+		return fmt.Errorf("%s: the %s has no head of classes", m.dir, m.family)
+	case m.plan.vision != nil:
+		return fmt.Errorf("%s: the %s reads images; forward takes them as pixel_values", m.dir, m.family)
+	case m.words == nil:
+		return m.wordsErr
+	}
+	return nil
+}
+
+// Classify returns the outputs of the head for each text. A text with more tokens than
+// learned positions is cut. Special tokens have no rows. Classify returns an error if
+// CheckClasses does, a text has no tokens, an output is not finite, or ctx ends.
+func (m *Model) Classify(ctx context.Context, texts []string) ([]ClassScores, error) {
+	if err := m.CheckClasses(); err != nil {
+		return nil, err
+	}
+	scores := make([]ClassScores, len(texts))
+	list := make([]tokenizer.Encoding, len(texts))
+	for i, text := range texts {
+		var err error
+		if list[i], scores[i].Tokens, err = m.encodeText(text, m.tokenLimit()); err != nil {
+			return nil, fmt.Errorf("text %d: %w", i, err)
+		}
+		scores[i].IsTruncated = scores[i].Tokens > len(list[i].IDs)
+	}
+	return scores, m.eachBatch(list, func(texts []int, in *Input) error {
+		out, err := m.Forward(ctx, in)
+		if err != nil {
+			return err
+		}
+		logits, err := out.Logits.Float32()
+		if err != nil {
+			return err
+		}
+		for _, x := range logits {
+			if x-x != 0 {
+				return errors.New("logits: one is not finite")
+			}
+		}
+		for i, text := range texts {
+			m.setScores(&scores[text], &list[text], logits[i*len(logits)/in.B:][:len(logits)/in.B])
+		}
+		return nil
+	})
+}
+
+// setScores sets the scores of a text from the logits of its row of a batch.
+func (m *Model) setScores(s *ClassScores, e *tokenizer.Encoding, logits []float32) {
+	n := m.plan.config.Outputs
+	if m.plan.head != tokenHead {
+		s.Logits = append(s.Logits, logits...)
+		return
+	}
+	for i := range e.IDs {
+		if !m.isTemplate(e, i) {
+			s.Logits = append(s.Logits, logits[i*n:][:n]...)
+			s.Offsets = append(s.Offsets, e.Offsets[i])
+		}
+	}
+}

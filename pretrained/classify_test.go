@@ -1,0 +1,99 @@
+package pretrained
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// openClassifier opens a tiny BERT with a head and the tokenizer of testdata. members are
+// added to its config.json.
+func openClassifier(t *testing.T, architecture, members string) *Model {
+	t.Helper()
+	dir := t.TempDir()
+	writeFolder(t, dir, strings.Replace(tinyConfigs["bert"], "BertModel", architecture, 1)[:len(tinyConfigs["bert"])-len("BertModel")+len(architecture)-1]+members+"}")
+	words, err := os.ReadFile("testdata/tiny/vocab.txt")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "vocab.txt"), words, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestClassesOfTextsTogetherEqualThemAlone(t *testing.T) {
+	texts := []string{"the cat sat", "a dog ran in the rain", "sun", "the sun plays on the mat, the dog runs in rain and sun and rain!"}
+	for _, c := range []struct {
+		architecture string
+		kind         ClassKind
+	}{{"BertForSequenceClassification", SingleLabel}, {"BertForTokenClassification", TokenLabels}} {
+		m := openClassifier(t, c.architecture, `,"id2label":{"0":"bad","1":"good","2":"fair"}`)
+		if kind, labels := m.ClassKind(), m.Labels(); kind != c.kind || !slices.Equal(labels, []string{"bad", "good", "fair"}) {
+			t.Fatalf("%s: kind %d, labels %q", c.architecture, kind, labels)
+		}
+		all, err := m.Classify(t.Context(), texts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, text := range texts {
+			e := m.Tokenizer().Encode(text)
+			ids := e.IDs
+			if cut := len(ids) > 16; cut {
+				ids = append(slices.Clone(ids[:15]), ids[len(ids)-1])
+				if !all[i].IsTruncated {
+					t.Errorf("%q: has %d tokens of 16 positions and is not cut", text, len(e.IDs))
+				}
+			}
+			out, err := m.Forward(t.Context(), &Input{B: 1, N: len(ids), IDs: ids})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := out.Logits.Float32()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.kind == TokenLabels {
+				want = want[3 : len(want)-3]
+				for j, o := range all[i].Offsets {
+					if o != e.Offsets[j+1] {
+						t.Errorf("%q: offsets of token %d are %v, want %v", text, j, o, e.Offsets[j+1])
+					}
+				}
+			}
+			if all[i].Tokens != len(e.IDs) || len(all[i].Logits) != len(want) {
+				t.Fatalf("%q: %d tokens, %d logits, want %d and %d", text, all[i].Tokens, len(all[i].Logits), len(e.IDs), len(want))
+			}
+			for j, x := range all[i].Logits {
+				if math.Abs(float64(x-want[j])) > 1e-6 {
+					t.Errorf("%q: logit %d is %g, alone %g", text, j, x, want[j])
+				}
+			}
+		}
+	}
+}
+
+func TestClassKindFollowsProblemType(t *testing.T) {
+	for members, want := range map[string]ClassKind{
+		"": SingleLabel,
+		`,"problem_type":"single_label_classification"`: SingleLabel,
+		`,"problem_type":"multi_label_classification"`:  MultiLabel,
+		`,"problem_type":"regression"`:                  Regression,
+		`,"num_labels":1`:                               Regression,
+	} {
+		if m := openClassifier(t, "BertForSequenceClassification", members); m.ClassKind() != want {
+			t.Errorf("%s: kind %d, want %d", members, m.ClassKind(), want)
+		}
+	}
+	m := openClassifier(t, "BertForMaskedLM", "")
+	if _, err := m.Classify(t.Context(), []string{"a"}); err == nil || !strings.Contains(err.Error(), "the bert has no head of classes") || m.Labels() != nil {
+		t.Errorf("labels %q, %v", m.Labels(), err)
+	}
+}
