@@ -1,0 +1,163 @@
+package sessions
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/suite"
+	"github.com/farfield-ml/farfield/rng"
+)
+
+// flip changes a bit of the file path.
+func flip(t testing.TB, path string, at uint64) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bit := at % (8 * uint64(len(data)))
+	data[bit/8] ^= 1 << (bit % 8)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// files returns the paths of a folder of the store of m.
+func files(t testing.TB, store, folder string) []string {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(store, folder, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestDamagedSnapshotsAreNotUsed(t *testing.T) {
+	for name, damage := range map[string]func(path string, i int){
+		"flipped": func(path string, i int) { flip(t, path, rng.New(3).Uint64(uint64(i))) },
+		"cut":     func(path string, i int) { _ = os.Truncate(path, int64(100*i)) },
+		"swapped": func(path string, i int) { // one snapshot in the place of the others
+			data, _ := os.ReadFile(files(t, filepath.Dir(filepath.Dir(path)), statesFolder)[0])
+			_ = os.WriteFile(path, data, 0o600)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Options{Model: newNearFar(t), Store: t.TempDir()}
+			m := open(t, o)
+			ids := tokens(1200, 1)
+			s := must[Info](t)(m.Create(ctx, ids[:700]))
+			f := must[Info](t)(m.Fork(ctx, s.ID))
+			must[Info](t)(m.Append(ctx, s.ID, ids[700:]))
+			closed(t, m)
+			list := files(t, o.Store, statesFolder)
+			for i, path := range list {
+				damage(path, i)
+			}
+			m = open(t, o)
+			requireState(t, m, s.ID, ids)
+			requireState(t, m, f.ID, ids[:700])
+			if m.Stats().Damaged == 0 || len(list) < 3 {
+				t.Errorf("%d of %d snapshots are refused", m.Stats().Damaged, len(list))
+			}
+		})
+	}
+}
+
+func TestDamagedImportIsAnError(t *testing.T) {
+	o := Options{Model: newNearFar(t), Store: t.TempDir()}
+	m := open(t, o)
+	s := must[Info](t)(m.Create(ctx, tokens(300, 1)))
+	i := must[Info](t)(m.Import(ctx, must[[]byte](t)(m.Export(ctx, s.ID))))
+	closed(t, m)
+	for _, folder := range []string{statesFolder, importsFolder} {
+		for _, path := range files(t, o.Store, folder) {
+			flip(t, path, 12345)
+		}
+	}
+	m = open(t, o)
+	if _, err := m.Append(ctx, i.ID, nil); !errors.Is(err, ErrDamaged) {
+		t.Errorf("error is %v, want %v", err, ErrDamaged)
+	}
+	requireState(t, m, s.ID, tokens(300, 1))
+	if err := m.Delete(ctx, i.ID); err != nil {
+		t.Error(err)
+	}
+	if list := files(t, o.Store, importsFolder); len(list) > 0 {
+		t.Errorf("%v stay without a session", list)
+	}
+}
+
+// damage writes good to path with up to 3 flipped bits, or random bytes in a row.
+func damage(t testing.TB, path string, good []byte, i uint64) {
+	t.Helper()
+	data, key := bytes.Clone(good), rng.New(9)
+	if i%4 < 3 {
+		for j := range 1 + i%4 {
+			bit := key.Uint64(1000*i+j) % uint64(8*len(data))
+			data[bit/8] ^= 1 << (bit % 8)
+		}
+	} else {
+		at := key.Uint64(1000*i) % uint64(len(data))
+		for j := range min(uint64(len(data))-at, 1+key.Uint64(1000*i+1)%500) {
+			data[at+j] = byte(key.Uint64(1000*i + 2 + j))
+		}
+	}
+	// A new file: bbolt may leave the memory map of a damaged one, and its lock.
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamagedLogNeverChangesASession damages the database. The store is refused, or
+// a session is lost, or it has the state of a cold computation.
+func TestDamagedLogNeverChangesASession(t *testing.T) {
+	flips := 25
+	if suite.IsLong() {
+		flips = 3000
+	}
+	o := Options{Model: newNearFar(t), Store: t.TempDir()}
+	m := open(t, o)
+	want := map[string][]int32{}
+	for i := range 8 {
+		ids := tokens(30+7*i, uint64(i))
+		want[must[Info](t)(m.Create(ctx, ids)).ID] = ids
+	}
+	drop(m)
+	path := filepath.Join(o.Store, storeFile)
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, lost, whole := 0, 0, 0
+	for i := range flips {
+		damage(t, path, good, uint64(i))
+		m, err := Open(ctx, Options{Model: o.Model, Identity: "a model", Store: o.Store})
+		if err != nil {
+			if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrForeign) {
+				t.Errorf("flip %d: error is %v", i, err)
+			}
+			refused++
+			continue
+		}
+		for id, ids := range want {
+			_, err := m.Append(ctx, id, nil)
+			switch {
+			case errors.Is(err, ErrUnknown), errors.Is(err, ErrDamaged):
+				lost++
+			case err != nil:
+				t.Errorf("flip %d: %v", i, err)
+			default:
+				whole++
+				requireState(t, m, id, ids)
+			}
+		}
+		drop(m)
+	}
+	t.Logf("%d flips: store refused %d times, %d sessions lost, %d whole", flips, refused, lost, whole)
+}

@@ -1,0 +1,81 @@
+package sessions
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/framed"
+)
+
+func TestImportContinuesAnExport(t *testing.T) {
+	for name, model := range mechanisms(t) {
+		m := open(t, Options{Model: model})
+		ids := tokens(200, 1)
+		s := must[Info](t)(m.Create(ctx, ids))
+		data := must[[]byte](t)(m.Export(ctx, s.ID))
+		i := must[Info](t)(m.Import(ctx, data))
+		if i.Tokens != 200 || i.ID == s.ID {
+			t.Errorf("%s: import is %+v", name, i)
+		}
+		a := must[Result](t)(m.Generate(ctx, s.ID, sampled, nil))
+		b := must[Result](t)(m.Generate(ctx, i.ID, sampled, nil))
+		if !slices.Equal(a.IDs, b.IDs) {
+			t.Errorf("%s: import draws %v, session %v", name, b.IDs, a.IDs)
+		}
+	}
+}
+
+func TestForeignAndDamagedSnapshotsAreRefused(t *testing.T) {
+	m := open(t, Options{Model: newNearFar(t)})
+	s := must[Info](t)(m.Create(ctx, tokens(50, 1)))
+	data := must[[]byte](t)(m.Export(ctx, s.ID))
+	other := open(t, Options{Model: m.o.Model, Identity: "another model"})
+	if _, err := other.Import(ctx, data); !errors.Is(err, ErrForeign) {
+		t.Errorf("error is %v, want %v", err, ErrForeign)
+	}
+	shape := open(t, Options{Model: newModel(t, "softmax", nil)})
+	var field *FieldError
+	if _, err := shape.Import(ctx, data); !errors.As(err, &field) || field.Field != "snapshot" {
+		t.Errorf("another configuration: error is %v", err)
+	}
+	for i := 0; i < len(data); i += 101 {
+		x := bytes.Clone(data)
+		x[i] ^= 4
+		if _, err := m.Import(ctx, x); !errors.As(err, &field) {
+			t.Errorf("byte %d may be any: %v", i, err)
+		}
+		if _, err := m.Import(ctx, data[:i]); !errors.As(err, &field) {
+			t.Errorf("%d of %d bytes are enough: %v", i, len(data), err)
+		}
+	}
+}
+
+// FuzzImport imports headers and states with a valid checksum. A snapshot is refused, or
+// its session takes requests.
+func FuzzImport(f *testing.F) {
+	m := open(f, Options{Model: newNearFar(f), MaxTokens: 1000})
+	for _, n := range []int{0, 1, 2, 90} {
+		s := must[Info](f)(m.Create(ctx, tokens(n, 1)))
+		parts := must[[][]byte](f)(framed.ReadParts(must[[]byte](f)(m.Export(ctx, s.ID)), stateMagic, stateVersion, 2))
+		f.Add(parts[0], parts[1])
+		if err := m.Delete(ctx, s.ID); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Add([]byte(`{"identity":"a model","tokens":9223372036854775807}`), []byte("farfield session"))
+	f.Fuzz(func(t *testing.T, header, state []byte) {
+		_, _ = m.Import(ctx, state)
+		i, err := m.Import(ctx, framed.Append(nil, stateMagic, stateVersion, header, state))
+		if err != nil {
+			return
+		}
+		if _, err := m.Append(ctx, i.ID, []int32{1, 2}); err == nil {
+			_, _ = m.Generate(ctx, i.ID, Draw{MaxTokens: 2}, nil)
+		}
+		if err := m.Delete(ctx, i.ID); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
