@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/farfield-ml/farfield/tokenizer"
@@ -137,4 +138,30 @@ func (m *Model) setScores(s *ClassScores, e *tokenizer.Encoding, logits []float3
 			s.Offsets = append(s.Offsets, e.Offsets[i])
 		}
 	}
+}
+
+// Probabilities returns the most probable class of a text, the first among equals, and
+// the probability of each class [classes]: a softmax, with MultiLabel a sigmoid of each.
+func (m *Model) Probabilities(s *ClassScores) (class int, probabilities []float64) {
+	probabilities = make([]float64, len(s.Logits))
+	for i, x := range s.Logits {
+		if x > s.Logits[class] {
+			class = i
+		}
+	}
+	if m.ClassKind() == MultiLabel {
+		for i, x := range s.Logits {
+			probabilities[i] = 1 / (1 + math.Exp(-float64(x)))
+		}
+		return class, probabilities
+	}
+	sum := 0.
+	for i, x := range s.Logits {
+		probabilities[i] = math.Exp(float64(x) - float64(s.Logits[class]))
+		sum += probabilities[i]
+	}
+	for i := range probabilities {
+		probabilities[i] /= sum
+	}
+	return class, probabilities
 }

@@ -134,11 +134,7 @@ func (p *Predictor) DescribeInput() string {
 // is not finite.
 func (p *Predictor) Predict(text []byte) (Prediction, error) {
 	if p.published != nil {
-		r, err := p.published.predict(string(text), p.probs[:0])
-		if r.Probabilities != nil {
-			p.probs = r.Probabilities
-		}
-		return r, err
+		return p.published.predict(string(text))
 	}
 	if !p.NeedsLines() {
 		return Prediction{}, fmt.Errorf("an input is %s, no line", p.DescribeInput())

@@ -2,7 +2,6 @@ package train
 
 import (
 	"context"
-	"math"
 	"strings"
 
 	"github.com/farfield-ml/farfield/pretrained"
@@ -41,7 +40,7 @@ func (p *publishedPredictor) taskKind() task.Kind {
 }
 
 // predict returns the prediction for a text.
-func (p *publishedPredictor) predict(text string, probs []float64) (Prediction, error) {
+func (p *publishedPredictor) predict(text string) (Prediction, error) {
 	r := Prediction{Kind: p.taskKind()}
 	list, err := p.model.Classify(context.Background(), []string{strings.ToValidUTF8(text, "\ufffd")})
 	if err != nil {
@@ -60,15 +59,8 @@ func (p *publishedPredictor) predict(text string, probs []float64) (Prediction, 
 		for i := range s.Offsets {
 			r.Labels = append(r.Labels, largestIndex(s.Logits[i*len(p.classes):][:len(p.classes)]))
 		}
-	case pretrained.MultiLabel:
-		r.Class = largestIndex(s.Logits)
-		for _, x := range s.Logits {
-			probs = append(probs, 1/(1+math.Exp(-float64(x))))
-		}
-		r.Probabilities = probs
 	default:
-		r.Class = largestIndex(s.Logits)
-		r.Probabilities = appendSoftmax(probs, s.Logits, r.Class)
+		r.Class, r.Probabilities = p.model.Probabilities(s)
 	}
 	return r, nil
 }

@@ -157,3 +157,11 @@ func TestPredictReadsPublishedFolders(t *testing.T) {
 	}
 	refuses(t, "the bert has no head of classes", "predict", "--model", tinyModel, path)
 }
+
+func TestMapsReadAPublishedFolder(t *testing.T) {
+	out := works(t, "maps", "--model", tinyModel, "--text", "the cat sat", "--layers", "1", "--json", "--out", filepath.Join(t.TempDir(), "maps.html"))
+	if strings.Count(out, `"entropy"`) != 2 || !strings.Contains(out, `"layer": "layers.1.attn"`) {
+		t.Error(out)
+	}
+	refuses(t, "has no task", "maps", "--model", tinyModel, "--sample", "0")
+}

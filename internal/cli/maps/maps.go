@@ -26,7 +26,7 @@ type Command struct {
 	Causal bool `help:"With arrays: query i sees keys j ≤ i + (M-N)."`
 	Row    int  `placeholder:"B" default:"0" help:"With arrays: batch row (${default})."`
 
-	Model    []string `sep:"none" placeholder:"DIR" help:"Folder of a run or checkpoint; repeat for side by side."`
+	Model    []string `sep:"none" placeholder:"DIR" help:"Run, checkpoint or published model; may be repeated."`
 	Text     string   `xor:"text" placeholder:"TEXT" help:"With --model: text that the model reads."`
 	TextFile string   `xor:"text" placeholder:"FILE" help:"With --model: file with the text; - is standard input."`
 	Sample   *int     `xor:"text" placeholder:"K" help:"With --model: test sample K, from 0."`
@@ -168,9 +168,9 @@ func (c *Command) rows(n int) (from, to int, err error) {
 	return from, to, nil
 }
 
-// look appends the maps of the chosen heads of one call, of a sequence of n queries
+// addHeads appends the maps of the chosen heads of one call, of a sequence of n queries
 // before the padding.
-func (c *Command) look(list []Map, m attention.Mechanism[float32], call *attention.Call[float32], row, n int, of Map) ([]Map, error) {
+func (c *Command) addHeads(list []Map, m attention.Mechanism[float32], call *attention.Call[float32], row, n int, of Map) ([]Map, error) {
 	heads, err := chosen("--heads", c.Heads, call.Q.H)
 	if err != nil {
 		return nil, err
@@ -255,7 +255,7 @@ func (c *Command) arrays() (list []Map, err error) {
 		if slices.Contains(c.Mechanism[:i], name) {
 			return nil, fmt.Errorf("--mechanism: %s is there twice", name)
 		}
-		if list, err = c.look(list, p.Mechanism, &p.Call, c.Row, p.Call.Q.N, Map{Source: name}); err != nil {
+		if list, err = c.addHeads(list, p.Mechanism, &p.Call, c.Row, p.Call.Q.N, Map{Source: name}); err != nil {
 			return nil, err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/report"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/token"
@@ -29,24 +30,72 @@ func (c *Command) models(e *env.Env) (list []Map, err error) {
 		}
 	}
 	for _, dir := range c.Model {
-		m, vocab, err := train.LoadModel(dir)
+		path, err := runs.ResolveModel(dir)
 		if err != nil {
 			return nil, err
 		}
-		var in *reading
-		if c.Sample != nil {
-			in, err = c.sample(dir, vocab)
+		if pretrained.IsFolder(path) {
+			list, err = c.published(e, list, dir, path, text)
 		} else {
-			in, err = readingOf(dir, vocab, text)
+			list, err = c.trained(list, dir, text)
 		}
 		if err != nil {
-			return nil, err
-		}
-		if list, err = c.model(list, dir, m, in); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
+}
+
+// published appends the maps of a published model.
+func (c *Command) published(e *env.Env, list []Map, dir, path string, text []byte) ([]Map, error) {
+	if c.Sample != nil {
+		return nil, fmt.Errorf("--sample: %s has no task; --text shows it a text", dir)
+	}
+	m, err := runs.OpenText(path)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := m.Encode(string(text), true)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	if len(ids) == 0 {
+		return nil, errors.New("--text: is empty")
+	}
+	words := m.Published().Tokenizer()
+	in := &reading{batch: &model.Batch{B: 1, N: len(ids)}}
+	for _, id := range ids {
+		label := string(words.Bytes(id))
+		if label == "" || words.IsSpecial(id) {
+			label = words.Token(id)
+		}
+		in.labels = append(in.labels, tokenLabel(label))
+	}
+	return c.look(list, dir, m.Family(), m.AttentionNames(), in, func(look runs.AttentionLook) error {
+		return m.WatchAttention(e.Context, ids, look)
+	})
+}
+
+// trained appends the maps of the model of a run.
+func (c *Command) trained(list []Map, dir string, text []byte) ([]Map, error) {
+	m, vocab, err := train.LoadModel(dir)
+	if err != nil {
+		return nil, err
+	}
+	var in *reading
+	if c.Sample != nil {
+		in, err = c.sample(dir, vocab)
+	} else {
+		in, err = readingOf(dir, vocab, text)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.look(list, dir, m.Config().Mechanism, m.AttentionNames(), in, func(look runs.AttentionLook) error {
+		defer m.Watch(look)()
+		_, _, err := m.Vectors(nil, in.batch)
+		return err
+	})
 }
 
 // reading is the input of a model.
@@ -125,27 +174,23 @@ func (c *Command) sample(dir string, vocab *token.Vocabulary) (*reading, error) 
 	return in, err
 }
 
-// model appends the maps of one model, from one pass over its input.
-func (c *Command) model(list []Map, dir string, m *model.Model[float32], in *reading) ([]Map, error) {
-	var names []string
-	m.WrapMechanisms(func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
-		names = append(names, name)
-		return of
-	})
+// look appends the maps of the attention layers with these names, from one pass over the
+// input.
+func (c *Command) look(list []Map, dir, mechanism string, names []string, in *reading, pass func(look runs.AttentionLook) error) ([]Map, error) {
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%s: its mixer is %s, which has no attention matrix", dir, m.Config().Mechanism)
+		return nil, fmt.Errorf("%s: its mixer is %s, which has no attention matrix", dir, mechanism)
 	}
 	layers, err := chosen("--layers", c.Layers, len(names))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	b := in.batch
-	defer m.Watch(func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+	err = pass(func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
 		if !slices.Contains(layers, slices.Index(names, name)) {
 			return nil
 		}
 		for row := range b.B {
-			one := Map{Source: filepath.Base(filepath.Clean(dir)) + " " + m.Config().Mechanism, Layer: name, tokens: in.labels, picture: in.picture}
+			one := Map{Source: filepath.Base(filepath.Clean(dir)) + " " + mechanism, Layer: name, tokens: in.labels, picture: in.picture}
 			if b.B > 1 {
 				one.Layer += fmt.Sprintf(" part %d", row)
 			}
@@ -157,13 +202,13 @@ func (c *Command) model(list []Map, dir string, m *model.Model[float32], in *rea
 				one.tokens = append([]string{"cls"}, in.labels...)
 			}
 			var err error
-			if list, err = c.look(list, of, call, row, n, one); err != nil {
+			if list, err = c.addHeads(list, of, call, row, n, one); err != nil {
 				return err
 			}
 		}
 		return nil
-	})()
-	if _, _, err := m.Vectors(nil, b); err != nil {
+	})
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	return list, nil

@@ -57,10 +57,17 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 	if err == nil {
 		o.Embedder = embedder{encode}
 	}
-	if !pretrained.IsFolder(path) {
+	if published := text.Published(); published != nil {
+		if kind := published.ClassKind(); kind == pretrained.SingleLabel || kind == pretrained.MultiLabel {
+			o.Classifier = publishedClassifier{published}
+		}
+	} else {
 		if p, err := train.OpenPredictor(path); err == nil && p.Kind() == task.Class && p.NeedsLines() {
 			o.Classifier = newClassifier(p)
 		}
+	}
+	if text.Config().Kind != model.EncoderDecoder && len(text.AttentionNames()) > 0 {
+		o.Mapper = mapper{text}
 	}
 	if text.CheckNextTokens() == nil && text.Config().HasSessions() {
 		if m.manager, err = c.openSessions(ctx, text); err != nil {
@@ -183,9 +190,43 @@ func (x *classifier) Classify(ctx context.Context, texts []string) ([]serve.Clas
 		if err != nil {
 			return nil, err
 		}
-		list[i] = serve.Class{Class: r.Class, Probabilities: append([]float64{}, r.Probabilities...)}
+		list[i] = serve.Class{Class: r.Class, Probabilities: append([]float64{}, r.Probabilities...), Tokens: r.Tokens, IsTruncated: r.IsTruncated}
 	}
 	return list, nil
+}
+
+// publishedClassifier predicts classes with a published model.
+type publishedClassifier struct{ *pretrained.Model }
+
+// Classes returns the names of the classes.
+func (x publishedClassifier) Classes() []string { return x.Labels() }
+
+// Classify returns the predictions for texts. It returns an error if a text has no tokens,
+// an output is not finite, or ctx ends.
+func (x publishedClassifier) Classify(ctx context.Context, texts []string) ([]serve.Class, error) {
+	scores, err := x.Model.Classify(ctx, texts)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]serve.Class, len(texts))
+	for i := range scores {
+		class, probabilities := x.Probabilities(&scores[i])
+		list[i] = serve.Class{Class: class, Probabilities: probabilities, Tokens: scores[i].Tokens, IsTruncated: scores[i].IsTruncated}
+	}
+	return list, nil
+}
+
+// mapper makes attention maps of a model of texts.
+type mapper struct{ text *runs.TextModel }
+
+// Map returns the maps of a layer. It returns an error if the layer does not exist, ids do
+// not fit the model, or ctx ends.
+func (x mapper) Map(ctx context.Context, ids []int32, layer int) (*serve.Maps, error) {
+	m, err := x.text.MapLayer(ctx, ids, layer)
+	if err != nil {
+		return nil, err
+	}
+	return &serve.Maps{Layers: m.Layers, Heads: m.Heads, Window: m.Window, Weights: m.Weights}, nil
 }
 
 // discardLog returns a log of no lines: errors of connections are no results.

@@ -1,0 +1,110 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// AttentionLook sees a call of attention before its mechanism computes it.
+type AttentionLook = func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error
+
+// AttentionNames returns the names of the layers of attention, in the order of a pass.
+func (t *TextModel) AttentionNames() []string {
+	if t.folder != nil {
+		return t.folder.AttentionNames()
+	}
+	return t.weights.AttentionNames()
+}
+
+// WatchAttention runs a pass of the tokens ids and calls look with each call of
+// attention. Other passes may run at the same time. It returns an error if ids do not fit
+// the model, look returns one, or ctx ends.
+func (t *TextModel) WatchAttention(ctx context.Context, ids []int32, look AttentionLook) error {
+	if t.folder != nil {
+		return t.folder.WatchAttention(ctx, ids, look)
+	}
+	_, _, err := t.weights.ShareWatched(look).Vectors(nil, &model.Batch{B: 1, N: len(ids), Tokens: ids, Ctx: ctx})
+	return err
+}
+
+// nearWindow is the near distance of a layer without a window.
+const nearWindow = 64
+
+// LayerMaps holds the attention weights of a layer for a text of N tokens.
+type LayerMaps struct {
+	Name    string      // of the layer
+	Layers  int         // layers of attention
+	Heads   int         // query heads of the layer
+	Window  int         // span of the layer's window in tokens, or 64: keys at |i-j| < Window are near
+	Weights [][]float32 // [heads][N·N], row by query
+}
+
+// maxMapElements bounds the weights of a layer.
+const maxMapElements = 1 << 27
+
+// errLayerSeen ends a pass whose layer was seen.
+var errLayerSeen = errors.New("the layer was seen")
+
+// MapLayer returns the weights of attention layer number layer, from 0, for the tokens
+// ids [N]. It is safe for concurrent use. It returns an error if the layer does not
+// exist, ids do not fit the model, their weights are too many, or ctx ends.
+func (t *TextModel) MapLayer(ctx context.Context, ids []int32, layer int) (*LayerMaps, error) {
+	names := t.AttentionNames()
+	n := len(ids)
+	switch c := t.Config(); {
+	case len(names) == 0:
+		return nil, fmt.Errorf("layer: the model has mixers %s, which have no attention matrix", c.Mechanism)
+	case layer < 0 || layer >= len(names):
+		return nil, fmt.Errorf("layer: is %d, the model has %d, counted from 0", layer, len(names))
+	case n == 0:
+		return nil, errors.New("ids: are empty")
+	case tensor.Size(c.Heads, n, n) > maxMapElements:
+		return nil, fmt.Errorf("ids: are %d, and %d heads of %d² weights exceed %d", n, c.Heads, n, maxMapElements)
+	}
+	m := &LayerMaps{Name: names[layer], Layers: len(names), Window: t.window(layer)}
+	err := t.WatchAttention(ctx, ids, func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+		if name != m.Name {
+			return nil
+		}
+		if m.Heads = call.Q.H; call.Q.N != n || call.K.N != n {
+			return fmt.Errorf("%s: has %d queries and %d keys for %d tokens", name, call.Q.N, call.K.N, n)
+		}
+		for h := range m.Heads {
+			w := tensor.Mat[float32]{Data: make([]float32, n*n), Rows: n, Cols: n, Stride: n}
+			if err := of.Weights(w, call, 0, h, 0, n); err != nil {
+				return err
+			}
+			m.Weights = append(m.Weights, w.Data)
+		}
+		return errLayerSeen
+	})
+	if err != nil && !errors.Is(err, errLayerSeen) {
+		return nil, err
+	}
+	for h, w := range m.Weights {
+		if i := slices.IndexFunc(w, func(x float32) bool { return math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) }); i >= 0 {
+			return nil, fmt.Errorf("%s: weight %d of head %d is %v", m.Name, i, h, w[i])
+		}
+	}
+	return m, nil
+}
+
+// window returns the span of a layer's near field in tokens.
+func (t *TextModel) window(layer int) int {
+	c := t.Config()
+	if layer < len(c.LayerWindows) && c.LayerWindows[layer] > 0 {
+		return c.LayerWindows[layer]
+	}
+	if w, err := strconv.Atoi(c.Set["window"]); err == nil && w > 0 {
+		return w
+	}
+	return nearWindow
+}

@@ -1,0 +1,49 @@
+package model
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/rng"
+)
+
+func TestWatchedShareComputesBesideItsModel(t *testing.T) {
+	for _, kind := range []string{Decoder, Encoder, EncoderDecoder} {
+		m, err := New[float32](Config{Kind: kind, Vocab: 11, Layers: 2, Heads: 2, Width: 8, Context: 16, Positions: Rotary, Mechanism: "softmax"}, rng.New(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &Batch{B: 1, N: 5, Tokens: []int32{1, 2, 3, 4, 5}}
+		if kind == EncoderDecoder {
+			b.Source, b.SourceN = []int32{6, 7, 8}, 3
+		}
+		want := make([]float32, m.Config().Rows(1, 5)*11)
+		if err := m.Logits(b, want); err != nil {
+			t.Fatal(err)
+		}
+		var seen []string
+		share := m.ShareWatched(func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+			seen = append(seen, name)
+			return nil
+		})
+		var beside sync.WaitGroup
+		beside.Go(func() {
+			if err := m.Logits(b, make([]float32, len(want))); err != nil {
+				t.Error(err)
+			}
+		})
+		got := make([]float32, len(want))
+		if err := share.Logits(b, got); err != nil {
+			t.Fatal(err)
+		}
+		beside.Wait()
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the watched pass has other logits", kind)
+		}
+		if names := m.AttentionNames(); !slices.Equal(seen, names) {
+			t.Errorf("%s: saw %q, the model has %q", kind, seen, names)
+		}
+	}
+}
