@@ -1,0 +1,142 @@
+package serve
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ask sends a GET request with headers. The header Host is the request's host.
+func (s *site) ask(path string, headers ...string) (int, string, http.Header) {
+	s.t.Helper()
+	r, err := http.NewRequest("GET", s.URL+path, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+			continue
+		}
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	a, err := s.Client().Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer a.Body.Close()
+	var b strings.Builder
+	if _, err := copyTo(&b, a.Body); err != nil {
+		s.t.Fatal(err)
+	}
+	return a.StatusCode, b.String(), a.Header
+}
+
+func TestOtherSitesAreRefused(t *testing.T) {
+	s := newSite(t, func(o *Options) { o.Hosts = []string{"own.example"} })
+	own := strings.TrimPrefix(s.URL, "http://")
+	for _, c := range []struct {
+		status  int
+		headers []string
+	}{
+		{200, nil},
+		{200, []string{"Host", "localhost"}},
+		{200, []string{"Host", "LOCALHOST:9"}},
+		{200, []string{"Host", "[::1]:9"}},
+		{200, []string{"Host", "own.example:80"}},
+		{403, []string{"Host", "evil.example"}},
+		{403, []string{"Host", "localhost.evil.example"}},
+		{403, []string{"Host", "127.0.0.1.evil.example:8181"}},
+		{200, []string{"Origin", "http://" + own}},
+		{403, []string{"Origin", "http://evil.example"}},
+		{403, []string{"Origin", "null"}},
+		{403, []string{"Origin", "http://localhost:1"}},
+		{403, []string{"Origin", "http://" + own, "Origin", "http://evil.example"}},
+		{200, []string{"Sec-Fetch-Site", "same-origin"}},
+		{403, []string{"Sec-Fetch-Site", "cross-site"}},
+		{403, []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "navigate"}},
+	} {
+		status, text, header := s.ask("/v1/models", c.headers...)
+		if status != c.status {
+			t.Errorf("%v: status %d, want %d: %s", c.headers, status, c.status, text)
+		}
+		if header.Get("Access-Control-Allow-Origin") != "" || !strings.HasPrefix(header.Get("Content-Security-Policy"), "default-src 'none'") {
+			t.Errorf("%v: headers are %v", c.headers, header)
+		}
+	}
+}
+
+func TestKeysAreNeeded(t *testing.T) {
+	s := newSite(t, func(o *Options) { o.Keys = []string{"first-key", "second-key"} })
+	for _, c := range []struct {
+		status  int
+		path    string
+		headers []string
+	}{
+		{200, "/healthz", nil}, {200, "/readyz", nil},
+		{401, "/v1/models", nil}, {401, "/metrics", nil}, {401, "/v1/sessions/x", nil},
+		{200, "/v1/models", []string{"Authorization", "Bearer first-key"}},
+		{200, "/metrics", []string{"Authorization", "bearer second-key"}},
+		{401, "/v1/models", []string{"Authorization", "Bearer first-ke"}},
+		{401, "/v1/models", []string{"Authorization", "Bearer "}},
+		{401, "/v1/models", []string{"Authorization", "Basic first-key"}},
+	} {
+		status, text, header := s.ask(c.path, c.headers...)
+		if status != c.status || (status == 401) != (header.Get("WWW-Authenticate") == "Bearer") || status == 401 && !strings.Contains(text, `"code":"invalid_api_key"`) {
+			t.Errorf("%s %v: status %d, want %d: %s", c.path, c.headers, status, c.status, text)
+		}
+	}
+}
+
+func TestRatesAreOfEachKey(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	s := newSite(t, func(o *Options) {
+		o.Keys, o.Rate, o.Burst = []string{"first-key", "second-key"}, 0.5, 2
+		o.Clock = func() time.Time { return now }
+	})
+	ask := func(want int, key string) {
+		t.Helper()
+		status, text, header := s.ask("/v1/models", "Authorization", "Bearer "+key)
+		if status != want || (status == 429) != (header.Get("Retry-After") != "") {
+			t.Errorf("status %d, want %d: %s, %v", status, want, text, header)
+		}
+		if seconds, err := strconv.Atoi(header.Get("Retry-After")); status == 429 && (err != nil || seconds < 1 || seconds > 2) {
+			t.Errorf("Retry-After is %q", header.Get("Retry-After"))
+		}
+	}
+	ask(200, "first-key")
+	ask(200, "first-key")
+	ask(429, "first-key")
+	ask(200, "second-key")
+	now = now.Add(2 * time.Second)
+	ask(200, "first-key")
+	ask(429, "first-key")
+}
+
+func TestClientsOfRatesAreBounded(t *testing.T) {
+	r := newRates(1, 1)
+	now := time.Unix(1e9, 0)
+	for i := range 3 * maxClients {
+		if wait := r.take(strconv.Itoa(i), now); wait != 0 {
+			t.Fatalf("client %d waits %v", i, wait)
+		}
+	}
+	if len(r.clients) > maxClients {
+		t.Errorf("%d clients are kept, at most %d", len(r.clients), maxClients)
+	}
+}
+
+func TestStoppingServerIsNotReady(t *testing.T) {
+	s := newSite(t, nil)
+	if status, text, _ := s.ask("/readyz"); status != 200 {
+		t.Error(text)
+	}
+	s.handler.Stop()
+	for path, want := range map[string]int{"/readyz": 503, "/healthz": 200, "/v1/models": 200} {
+		if status, text, _ := s.ask(path); status != want {
+			t.Errorf("%s: status %d, want %d: %s", path, status, want, text)
+		}
+	}
+}

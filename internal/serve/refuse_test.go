@@ -1,0 +1,345 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/sessions"
+)
+
+var copyTo = io.Copy
+
+// refusal is the error of an answer.
+type refusal struct {
+	Error struct {
+		Message, Type string
+		Param, Code   *string
+	}
+}
+
+func TestBadBodiesAreRefusedByField(t *testing.T) {
+	s := newSite(t, nil)
+	var a object
+	s.need(201, "POST", "/v1/sessions", `{"text":"abc"}`, &a)
+	id := "/v1/sessions/" + a.ID
+	long := strings.Repeat("a", 5000)
+	for _, c := range []struct {
+		path, body string
+		status     int
+		param      string // of the error
+		message    string
+	}{
+		{"/v1/sessions", `{"text":"a"`, 400, "", "ends early"},
+		{"/v1/sessions", `[]`, 400, "", "is no JSON object"},
+		{"/v1/sessions", `{"text":"a"} {}`, 400, "", "more after the JSON object"},
+		{"/v1/sessions", `{"text":"a","txt":1}`, 400, "txt", "is no field"},
+		{"/v1/sessions", `{"text":1}`, 400, "text", "is number, needs a string"},
+		{"/v1/sessions", `{"text":"a","ids":[1]}`, 400, "ids", "beside text"},
+		{"/v1/sessions", `{"ids":["a"]}`, 400, "ids", "is string"},
+		{"/v1/sessions", `{"ids":[1.5]}`, 400, "ids", "number 1.5"},
+		{"/v1/sessions", `{"ids":[99999999999]}`, 400, "ids", "integer in its range"},
+		{"/v1/sessions", `{"ids":[-1]}`, 400, "ids", "-1"},
+		{"/v1/sessions", `{"ids":[258]}`, 400, "ids", "258"},
+		{"/v1/sessions", strings.Repeat(`{"text":`, 8000), 400, "", ""},
+		{"/v1/sessions", `{"text":"` + strings.Repeat("a", 1<<16) + `"}`, 413, "", "longer than 65536 bytes"},
+		{"/v1/sessions", `{"text":"` + long + `"}`, 413, "", "5001"},
+		{"/v1/sessions", `{"model":"other"}`, 404, "model", "other"},
+		{"/v1/sessions/import", "abc", 400, "", ""},
+		{"/v1/sessions/import", "", 400, "", ""},
+		{id + "/append", `{}`, 400, "text", "is missing"},
+		{id + "/append", `{"text":"` + long + `"}`, 413, "", ""},
+		{id + "/fork", `{"a":1}`, 400, "a", "is no field"},
+		{id + "/generate", `{"max_tokens":-1}`, 400, "max_tokens", "-1"},
+		{id + "/generate", `{"max_tokens":65537}`, 400, "max_tokens", "65537"},
+		{id + "/generate", `{"max_tokens":5000}`, 413, "", ""},
+		{id + "/generate", `{"temperature":-1}`, 400, "temperature", "-1"},
+		{id + "/generate", `{"temperature":1e999}`, 400, "temperature", ""},
+		{id + "/generate", `{"top_p":2}`, 400, "top_p", "2"},
+		{id + "/generate", `{"top_k":-2}`, 400, "top_k", "-2"},
+		{id + "/generate", `{"seed":-2}`, 400, "seed", "-2"},
+		{id + "/generate", `{"stream":"yes"}`, 400, "stream", "string"},
+		{id + "/nothing", `{}`, 404, "", "there is no"},
+		{"/v1/sessions/none/generate", `{}`, 404, "", "unknown"},
+		{"/v1/completions", `{}`, 400, "prompt", "is missing"},
+		{"/v1/completions", `{"prompt":[]}`, 400, "prompt", ""},
+		{"/v1/completions", `{"prompt":{"a":1}}`, 400, "prompt", ""},
+		{"/v1/completions", `{"prompt":[1,"a"]}`, 400, "prompt", ""},
+		{"/v1/completions", `{"prompt":"a","n":2}`, 400, "n", "is 2"},
+		{"/v1/completions", `{"prompt":"a","logprobs":1}`, 400, "logprobs", "is 1"},
+		{"/v1/completions", `{"prompt":"a","echo":true}`, 400, "echo", ""},
+		{"/v1/completions", `{"prompt":"a","stop":["a",""]}`, 400, "stop", "text 1 has 0 bytes"},
+		{"/v1/completions", `{"prompt":"a","stop":5}`, 400, "stop", ""},
+		{"/v1/completions", `{"prompt":"a","stream_options":{}}`, 400, "stream_options", ""},
+		{"/v1/completions", `{"prompt":["a","b"],"stream":true}`, 400, "stream", "there are 2"},
+		{"/v1/completions", `{"prompt":"a","model":"other"}`, 404, "model", "other"},
+		{"/v1/completions", `{"prompt":[[1],[999]]}`, 400, "ids", "999"},
+		{"/v1/chat/completions", `{}`, 400, "messages", "0 messages"},
+		{"/v1/chat/completions", `{"messages":[{"content":"a"}]}`, 400, "messages[0].role", "is missing"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user"}]}`, 400, "messages[0].content", ""},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "messages[0].content[0]", "image_url"},
+		{"/v1/chat/completions", `{"messages":[{"role":"tool","content":"a"}]}`, 400, "messages", "no tools"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"tools":[{}]}`, 400, "tools", ""},
+		{"/v1/embeddings", `{}`, 400, "input", "is missing"},
+		{"/v1/embeddings", `{"input":[1,2]}`, 400, "input", "token ids are not supported"},
+		{"/v1/embeddings", `{"input":["a",""]}`, 400, "input[1]", "is empty"},
+		{"/v1/embeddings", `{"input":["a"," "]}`, 400, "input[1]", "has no tokens"},
+		{"/v1/embeddings", `{"input":["a",null]}`, 400, "input", ""},
+		{"/v1/embeddings", `{"input":"a","dimensions":3}`, 400, "dimensions", "3"},
+		{"/v1/embeddings", `{"input":"a","encoding_format":"hex"}`, 400, "encoding_format", "hex"},
+		{"/v1/classify", `{"input":5}`, 400, "input", ""},
+		{"/v1/maps", `{"text":"` + strings.Repeat("a", 256) + `"}`, 400, "text", "257"},
+		{"/v1/maps", `{"text":"a","layer":2}`, 400, "layer", "2"},
+		{"/v1/maps", `{"ids":[500]}`, 400, "ids", "500"},
+	} {
+		status, text := s.send("POST", c.path, c.body)
+		var e refusal
+		if err := json.Unmarshal([]byte(text), &e); err != nil || e.Error.Message == "" || e.Error.Type == "" {
+			t.Errorf("%s %.60s: %v, %s", c.path, c.body, err, text)
+			continue
+		}
+		param := ""
+		if e.Error.Param != nil {
+			param = *e.Error.Param
+		}
+		if status != c.status || c.param != "" && param != c.param || !strings.Contains(e.Error.Message, c.message) {
+			t.Errorf("%s %.60s: status %d, %s, want %d, %s, %s", c.path, c.body, status, text, c.status, c.param, c.message)
+		}
+	}
+	var one object
+	if s.need(200, "GET", id, "", &one); one.Tokens != 4 {
+		t.Errorf("refused requests left %d tokens, want 4", one.Tokens)
+	}
+}
+
+func TestSnapshotOfAnotherModelIsRefused(t *testing.T) {
+	a, b := newSite(t, nil), newSite(t, func(o *Options) { o.Sessions = newManager(t, 2) })
+	var one object
+	a.need(201, "POST", "/v1/sessions", `{"text":"abc"}`, &one)
+	_, snapshot := a.send("GET", "/v1/sessions/"+one.ID+"/export", "")
+	if status, text := b.send("POST", "/v1/sessions/import", snapshot); status != 409 || !strings.Contains(text, "foreign_snapshot") {
+		t.Errorf("status %d, %s", status, text)
+	}
+}
+
+// faulty is sessions whose draws the test decides.
+type faulty struct {
+	*sessions.Manager
+	draw func(ctx context.Context, emit func(int32) error) (sessions.Result, error)
+}
+
+func (f faulty) Generate(ctx context.Context, _ string, _ sessions.Draw, emit func(int32) error) (sessions.Result, error) {
+	return f.draw(ctx, emit)
+}
+
+func TestErrorsOfSessionsHaveTheirStatus(t *testing.T) {
+	var err error
+	s := newSite(t, func(o *Options) {
+		o.Sessions = faulty{newManager(t, 1), func(context.Context, func(int32) error) (sessions.Result, error) { return sessions.Result{}, err }}
+	})
+	for _, c := range []struct {
+		err    error
+		status int
+	}{
+		{sessions.ErrUnknown, 404}, {sessions.ErrBusy, 409}, {sessions.ErrForeign, 409}, {sessions.ErrFull, 429}, {sessions.ErrTooLong, 413},
+		{sessions.ErrClosed, 503}, {&sessions.FieldError{Field: "max_tokens", Message: "x"}, 400}, {errors.New("other"), 500},
+	} {
+		err = fmt.Errorf("x: %w", c.err)
+		for _, body := range []string{"{}", `{"stream":true}`} {
+			r, _ := http.NewRequest("POST", s.URL+"/v1/sessions/x/generate", strings.NewReader(body))
+			a, failed := s.Client().Do(r)
+			if failed != nil {
+				t.Fatal(failed)
+			}
+			a.Body.Close()
+			if a.StatusCode != c.status || (a.StatusCode == 429 || a.StatusCode == 503) != (a.Header.Get("Retry-After") != "") {
+				t.Errorf("%v, %s: status %d, want %d", c.err, body, a.StatusCode, c.status)
+			}
+		}
+	}
+}
+
+func TestErrorWithinAStreamIsItsLastEvent(t *testing.T) {
+	s := newSite(t, func(o *Options) {
+		o.Sessions = faulty{newManager(t, 1), func(_ context.Context, emit func(int32) error) (sessions.Result, error) {
+			return sessions.Result{}, errors.Join(emit('a'), sessions.ErrClosed)
+		}}
+	})
+	status, text := s.send("POST", "/v1/sessions/x/generate", `{"stream":true}`)
+	list := eventsOf(t, text)
+	if status != 200 || len(list) != 2 || list[0] != `{"id":97,"text":"a"}` || !strings.Contains(list[1], `"code":"stopping"`) {
+		t.Errorf("status %d, events are %q", status, list)
+	}
+}
+
+// waitGoroutines waits until no more goroutines run than before.
+func waitGoroutines(t *testing.T, before int) {
+	t.Helper()
+	for runtime.NumGoroutine() > before {
+		select {
+		case <-t.Context().Done():
+			t.Fatal("goroutines are left")
+		default:
+			runtime.Gosched()
+		}
+	}
+}
+
+func TestClientThatGoesCancelsItsDraw(t *testing.T) {
+	ended := make(chan error, 1)
+	s := newSite(t, func(o *Options) {
+		o.Sessions = faulty{newManager(t, 1), func(ctx context.Context, emit func(int32) error) (sessions.Result, error) {
+			err := emit('a')
+			<-ctx.Done()
+			ended <- ctx.Err()
+			return sessions.Result{}, errors.Join(err, ctx.Err())
+		}}
+	})
+	before := runtime.NumGoroutine()
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "POST", s.URL+"/v1/sessions/x/generate", strings.NewReader(`{"stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(a.Body).ReadString('\n'); err != nil || !strings.HasPrefix(line, "data: ") {
+		t.Fatal(line, err)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	s.Client().CloseIdleConnections()
+	waitGoroutines(t, before)
+}
+
+func TestSlowReaderEndsAlone(t *testing.T) {
+	ended := make(chan int, 1)
+	s := newSite(t, func(o *Options) {
+		o.WriteTime = 50 * time.Millisecond
+		o.Sessions = faulty{newManager(t, 1), func(ctx context.Context, emit func(int32) error) (sessions.Result, error) {
+			n := 0
+			for ; ctx.Err() == nil && n < 1<<22; n++ { // far more than the buffers of a connection
+				if err := emit('a'); err != nil {
+					return sessions.Result{}, err
+				}
+			}
+			<-ctx.Done()
+			ended <- n
+			return sessions.Result{}, ctx.Err()
+		}}
+	})
+	before := runtime.NumGoroutine()
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	body := `{"stream":true}`
+	if _, err := fmt.Fprintf(c, "POST /v1/sessions/x/generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+		t.Fatal(err)
+	}
+	if n := <-ended; n == 0 { // the draw did not wait for the reader, and ended with it
+		t.Error("no tokens were drawn")
+	}
+	s.need(200, "GET", "/v1/models", "", nil)
+	s.Client().CloseIdleConnections()
+	waitGoroutines(t, before)
+}
+
+func TestRequestsAtATimeAreBounded(t *testing.T) {
+	begun, release := make(chan bool), make(chan bool)
+	s := newSite(t, func(o *Options) {
+		o.MaxRequests = 1
+		o.Sessions = faulty{newManager(t, 1), func(context.Context, func(int32) error) (sessions.Result, error) {
+			begun <- true
+			<-release
+			return sessions.Result{}, nil
+		}}
+	})
+	done := make(chan error, 1)
+	go func() {
+		a, err := http.Post(s.URL+"/v1/sessions/x/generate", "application/json", strings.NewReader("{}"))
+		if err == nil {
+			a.Body.Close()
+		}
+		done <- err
+	}()
+	<-begun
+	if status, text := s.send("GET", "/v1/models", ""); status != 429 {
+		t.Errorf("status %d, %s", status, text)
+	}
+	s.need(200, "GET", "/healthz", "", nil)
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	s.need(200, "GET", "/v1/models", "", nil)
+}
+
+func TestCutBodyIsRefused(t *testing.T) {
+	s := newSite(t, nil)
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{\"text\":"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	a, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	if err != nil || a.StatusCode != 400 || !strings.Contains(string(text), "it ends early") {
+		t.Errorf("status %d, %s, %v", a.StatusCode, text, err)
+	}
+	var list struct{ Data []object }
+	if s.need(200, "GET", "/v1/sessions", "", &list); len(list.Data) != 0 {
+		t.Errorf("a cut body left %d sessions", len(list.Data))
+	}
+}
+
+func FuzzRequest(f *testing.F) {
+	s := newSite(f, func(o *Options) { o.MaxTokens = 8 })
+	var a object
+	s.need(201, "POST", "/v1/sessions", `{"text":"abc"}`, &a)
+	paths := []string{"sessions", "completions", "chat/completions", "embeddings", "classify", "maps", "sessions/" + a.ID + "/append", "sessions/" + a.ID + "/generate", "sessions/" + a.ID + "/fork", "sessions/import"}
+	for i := range paths {
+		for _, body := range []string{`{"text":"a"}`, `{"ids":[1,2]}`, `{"prompt":"a","stop":["b"],"max_tokens":3}`, `{"input":["a"]}`, `{"messages":[{"role":"user","content":"a"}]}`, `{"max_tokens":2,"stream":true}`} {
+			f.Add(uint8(i), []byte(body))
+		}
+	}
+	f.Fuzz(func(t *testing.T, i uint8, body []byte) {
+		r := httptest.NewRequest("POST", "http://localhost/v1/"+paths[int(i)%len(paths)], strings.NewReader(string(body)))
+		w := httptest.NewRecorder()
+		s.handler.ServeHTTP(w, r)
+		kind := w.Header().Get("Content-Type")
+		switch {
+		case w.Code >= 500:
+			t.Errorf("status %d: %s", w.Code, w.Body)
+		case kind == "text/event-stream":
+			eventsOf(t, w.Body.String())
+		case !json.Valid(w.Body.Bytes()):
+			t.Errorf("%s: no JSON: %q", kind, w.Body)
+		}
+	})
+}
