@@ -72,7 +72,8 @@ async function start() {
   else cannot('search', 'This model gives no vectors of texts. An encoder with pooling, such as all-MiniLM-L6-v2, does.');
   if (classes.length) startClassify(model);
   else cannot('classify', 'This model has no classes. A classifier that farfield train made, or a published one, has.');
-  startMaps(model);
+  if (f.has_maps) startMaps(model);
+  else cannot('maps', 'This model has no attention maps: it mixes its tokens otherwise.');
   if (f.has_sessions || f.embeds || classes.length) startSpeed(model);
   else cannot('speed', 'This model has neither sessions nor vectors nor classes that could be timed.');
 

@@ -16,7 +16,7 @@ async function classify(model) {
       h('th', { scope: 'row' }, name), h('td', {}, percent(p)), h('td', { class: 'drawn' }, bar([['a', p]])))));
     id('classes').hidden = false;
     const cut = result.truncated ? ' The text is longer: the model read its first tokens alone.' : '';
-    status.textContent = `${result.class}, ${percent(result.probabilities[result.class])}. ${count(result.tokens)} tokens in ${Math.round(ms)} ms.${cut}`;
+    status.textContent = `${result.class}, ${percent(result.probabilities[result.class])}. ${result.tokens ? count(result.tokens) + ' tokens in ' : ''}${Math.round(ms)} ms.${cut}`;
   } catch (e) {
     status.textContent = explain(e);
   }

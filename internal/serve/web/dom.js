@@ -57,6 +57,13 @@ export function duration(ms) {
 /** percent writes a share. */
 export const percent = (p) => (p > 0 && p < 0.0005 ? '<' + nbsp + '0.1' : (100 * p).toFixed(p >= 0.0995 ? 0 : 1)) + nbsp + '%';
 
+/** swap enables one button and disables another, which hands its focus over. */
+export function swap(on, off) {
+  on.disabled = false;
+  if (document.activeElement === off) on.focus();
+  off.disabled = true;
+}
+
 /** explain writes an error for a person. */
 export function explain(e) {
   if (e.name === 'AbortError') return 'Stopped.';

@@ -95,12 +95,15 @@ async function draw() {
   status.textContent = 'Reading…';
   try {
     result = await call('POST', '/v1/maps', { text: id('maps-text').value, layer: Number(id('maps-layer').value), model: model.id });
+    // A mechanism may have weights below 0; the pictures show their size.
+    result.maps = result.maps.map((m) => m.map((row) => row.map(Math.abs)));
     result.mean = mean();
     if (head >= result.maps.length) head = -1;
     token = result.tokens.length - 1;
     id('maps-result').hidden = false;
     drawHeads();
     choose(token);
+    id('maps-fine').textContent = `Near: fewer than ${count(result.window)} tokens away. Far: beyond. Distance: the mean, in tokens.`;
     status.textContent = `${count(result.tokens.length)} tokens, ${count(result.maps.length)} heads.`;
   } catch (e) {
     status.textContent = explain(e);

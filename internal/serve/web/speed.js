@@ -2,7 +2,7 @@
 // them is known to the server.
 
 import { call } from './api.js';
-import { h, id, count, short, duration, explain } from './dom.js';
+import { h, id, count, short, duration, explain, swap } from './dom.js';
 import { lineChart } from './chart.js';
 
 const drawn = 8; // tokens by which the time of the next one is measured
@@ -91,17 +91,16 @@ async function measure() {
   const f = model.farfield, max = Number(id('speed-max').value), status = id('speed-status');
   const reading = [], next = [];
   stop = new AbortController();
-  id('speed-start').disabled = true;
-  id('speed-stop').disabled = false;
+  swap(id('speed-stop'), id('speed-start'));
   id('decode-card').hidden = !f.has_sessions;
   const time = f.has_sessions ? timeSession : timeWhole;
   try {
-    await time(32, stop.signal); // weights come into the caches
+    for (let i = 0; i < 4; i++) await time(64, stop.signal); // weights come into the caches
     for (let n = 32; n <= max; n *= 2) {
       status.textContent = `Measuring ${count(n)} tokens…`;
       // The least of a few: noise of a machine only adds.
       const runs = [];
-      for (let i = n <= 1024 ? 3 : 1; i > 0; i--) runs.push(await time(n, stop.signal));
+      do runs.push(await time(n, stop.signal)); while (runs.length < 3 && runs[0][1] < 2000);
       const least = runs.reduce((a, b) => (b[1] < a[1] ? b : a));
       if (reading.length && least[0] <= reading[reading.length - 1][0]) break; // truncated: no text is longer for this model
       reading.push([least[0], least[1]]);
@@ -119,8 +118,7 @@ async function measure() {
     status.textContent = explain(e);
   }
   stop = null;
-  id('speed-start').disabled = false;
-  id('speed-stop').disabled = true;
+  swap(id('speed-start'), id('speed-stop'));
 }
 
 /** startSpeed prepares the view. */

@@ -1,7 +1,7 @@
 // Sessions: continue a text, fork it, compare both, and the size of the state.
 
 import { call, stream } from './api.js';
-import { h, id, bytes, count, short, explain } from './dom.js';
+import { h, id, bytes, count, short, explain, swap } from './dom.js';
 import { lineChart } from './chart.js';
 
 // The server keeps ids and states. The text of a session is kept here, in this browser.
@@ -48,6 +48,7 @@ class Pane {
     this.id = sid || null;
     this.info = null;
     this.stop = null;
+    this.follows = true; // the end of the text is shown, until a reader scrolls away from it
     this.build(seed);
   }
 
@@ -61,6 +62,9 @@ class Pane {
     this.title = h('h3', { id: uid + 'title' });
     this.meta = h('p', { class: 'meta' });
     this.text = h('div', { class: 'text', role: 'region', tabindex: 0, 'aria-labelledby': uid + 'title' });
+    this.text.addEventListener('scroll', () => {
+      this.follows = this.text.scrollHeight - this.text.scrollTop - this.text.clientHeight < 40;
+    });
     this.words = h('textarea', { id: uid + 'words', rows: 3, maxlength: 200000 });
     this.wordsLabel = h('label', { for: uid + 'words' });
     this.status = h('p', { class: 'fine', role: 'status' });
@@ -83,14 +87,14 @@ class Pane {
       if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) {
         e.preventDefault();
         form.requestSubmit();
-      } else if (e.key === 'Escape' && this.stop) this.stop.abort();
+      }
     });
     this.node = h('article', { class: 'pane', 'aria-labelledby': uid + 'title' }, h('header', {}, this.title, this.meta), this.text, form);
+    this.node.addEventListener('keydown', (e) => { if (e.key === 'Escape') this.stop?.abort(); });
   }
 
   // draw shows the text; what other panes begin with too is dimmed.
   draw(common) {
-    const at = this.text.scrollHeight - this.text.scrollTop - this.text.clientHeight < 40;
     const nodes = [];
     let from = 0;
     for (const part of record0(this.id).parts) {
@@ -102,7 +106,7 @@ class Pane {
     if (!nodes.length) nodes.push(h('span', { class: 'empty' }, this.id && this.info?.tokens
       ? 'The server holds this session. Its text was written in another browser.' : 'Write a beginning below. The model goes on from there.'));
     this.text.replaceChildren(...nodes);
-    if (at) this.text.scrollTop = this.text.scrollHeight;
+    if (this.follows) this.text.scrollTop = this.text.scrollHeight;
     this.title.textContent = this.id ? 'Session ' + named(this.id) : 'New session';
     this.meta.textContent = this.info ? `${count(this.info.tokens)} tokens · ${bytes(this.info.bytes)} of state` : '';
     this.wordsLabel.textContent = this.id ? 'Your next words (may be empty)' : 'Beginning';
@@ -122,8 +126,8 @@ class Pane {
   // busy switches the controls between waiting and writing.
   busy(stop) {
     this.stop = stop;
-    this.go.disabled = !!stop;
-    this.halt.disabled = !stop;
+    if (stop) swap(this.halt, this.go);
+    else swap(this.go, this.halt);
     this.words.readOnly = !!stop;
     this.node.setAttribute('aria-busy', stop ? 'true' : 'false');
   }
@@ -137,9 +141,10 @@ class Pane {
       return;
     }
     const stop = new AbortController();
+    this.follows = true;
     this.busy(stop);
     this.status.textContent = 'Reading…';
-    let drawn = '', n = 0;
+    let drawn = '', n = 0, note = '';
     try {
       if (!this.id) {
         const made = await call('POST', '/v1/sessions', { text: words }, stop.signal);
@@ -155,7 +160,6 @@ class Pane {
       keep(this.id);
       await this.refresh();
       render();
-      const parts = record(this.id).parts.length;
       const began = performance.now();
       let frame = 0, final = null;
       const request = { max_tokens: Number(this.tokens.value), temperature: Number(this.temperature.value), seed: Number(this.seed.value), stream: true };
@@ -174,11 +178,11 @@ class Pane {
       }, stop.signal);
       cancelAnimationFrame(frame);
       const seconds = (performance.now() - began) / 1000;
-      if (final && final.text !== drawn) this.replace(parts, drawn, final.text);
-      this.status.textContent = `${count(n)} tokens written, ${short(n / seconds)} a second.`;
+      if (final && final.text !== drawn) this.replace(drawn, final.text);
+      note = `${count(n)} tokens written, ${short(n / seconds)} a second.`;
     } catch (e) {
-      this.status.textContent = explain(e);
-      if (drawn) await this.settle(drawn);
+      note = explain(e);
+      if (drawn && await this.isLost(drawn)) note += ' What was not stored is taken away.';
     }
     this.busy(null);
     if (this.id) {
@@ -187,22 +191,22 @@ class Pane {
     }
     await list();
     render();
+    this.status.textContent = note;
   }
 
   // replace puts the final text where its pieces were.
-  replace(parts, drawn, final) {
+  replace(drawn, final) {
     const all = record(this.id).parts, last = all[all.length - 1];
     if (last && last.by === 'model' && last.text.endsWith(drawn)) last.text = last.text.slice(0, last.text.length - drawn.length) + final;
   }
 
-  // settle takes words away that a stopped stream showed and the server did not store.
-  async settle(drawn) {
+  // isLost takes words away that a stopped stream showed and the server did not store.
+  async isLost(drawn) {
     const before = this.info?.tokens;
     await this.refresh().catch(() => {});
-    if (this.info && this.info.tokens === before) {
-      this.replace(0, drawn, '');
-      this.status.textContent += ' What was not stored is taken away.';
-    }
+    if (!this.info || this.info.tokens !== before) return false;
+    this.replace(drawn, '');
+    return true;
   }
 
   async fork() {
@@ -253,7 +257,7 @@ function render() {
       : `The first ${count(common)} characters are the same (dimmed).`;
   }
   id('both').hidden = panes.length < 2;
-  id('panes').classList.toggle('pair', panes.length === 2);
+  id('view-write').classList.toggle('pair', panes.length === 2);
   for (const p of panes) p.draw(common);
   drawState();
   drawList();
