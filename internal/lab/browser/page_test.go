@@ -1,0 +1,325 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// A tab is a page in a browser.
+type tab struct {
+	*testing.T
+	ctx context.Context
+
+	mu     sync.Mutex
+	faults []string // errors of the console, exceptions, breaches of the policy
+}
+
+// browse opens a tab of a width and a colour scheme.
+func browse(t *testing.T, width, height int64, scheme string) *tab {
+	t.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browserPath(t)), chromedp.NoSandbox)
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	b := &tab{T: t, ctx: ctx}
+	// The browser lives as long as the context of its first action.
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(width, height)); err != nil {
+		t.Fatal(err)
+	}
+	b.choose(scheme)
+	messages := chromedp.Console(ctx)
+	go func() {
+		for m, err := range messages {
+			if err != nil {
+				return
+			}
+			if m.Type == "error" || m.Type == chromedp.ConsoleException {
+				b.mu.Lock()
+				b.faults = append(b.faults, m.Text)
+				b.mu.Unlock()
+			}
+		}
+	}()
+	return b
+}
+
+func (b *tab) choose(scheme string) {
+	b.Helper()
+	features := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}
+	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: features}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// open loads an address of the server and waits for the page to be ready.
+func (b *tab) open(url string) {
+	b.Helper()
+	b.do(chromedp.Navigate(url), chromedp.WaitReady(chromedp.CSS("html[data-ready]")))
+}
+
+// text runs an expression of JavaScript that gives a string.
+func (b *tab) text(expression string, values ...any) string {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	s, err := chromedp.Run(ctx, chromedp.Evaluate[string](fmt.Sprintf(expression, values...), chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.Fatalf("%s: %v", expression, err)
+	}
+	return s
+}
+
+// number runs an expression of JavaScript that gives a number.
+func (b *tab) number(expression string) float64 {
+	b.Helper()
+	n, err := chromedp.Run(b.ctx, chromedp.Evaluate[float64](expression))
+	if err != nil {
+		b.Fatalf("%s: %v", expression, err)
+	}
+	return n
+}
+
+// wait waits until an expression of JavaScript is true. Its failure shows the page's text.
+func (b *tab) wait(expression string, values ...any) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](fmt.Sprintf(expression, values...))); err != nil {
+		b.Fatalf("%s: %v; the page says: %s", fmt.Sprintf(expression, values...), err, b.text("document.querySelector('main').innerText"))
+	}
+}
+
+func (b *tab) click(selector string) {
+	b.Helper()
+	b.do(chromedp.Click(chromedp.CSS(selector)))
+}
+
+func (b *tab) write(selector, text string) {
+	b.Helper()
+	b.do(chromedp.SendKeys(chromedp.CSS(selector), text))
+}
+
+// isClean fails where the console has an error.
+func (b *tab) isClean() {
+	b.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.faults) > 0 {
+		b.Errorf("the console has %d errors: %s", len(b.faults), strings.Join(b.faults, "; "))
+	}
+}
+
+const (
+	words   = ".pane textarea"
+	written = "document.querySelectorAll('.pane .controls .fine')[%d]?.textContent.includes('tokens written')"
+	shown   = "document.querySelector('.pane .text').textContent"
+	markup  = "<img src=x onerror=alert(1)>"
+)
+
+// The walk of a visitor: write, reload, continue, fork, compare, and find all of it
+// after a server that was killed.
+func TestSessionsSurviveReloadAndKill(t *testing.T) {
+	browserPath(t)
+	model, store := trainDecoder(t), t.TempDir()
+	s := start(t, "--model", model, "--store", store, "--addr", "127.0.0.1:0")
+	b := browse(t, 1280, 900, "light")
+	b.open(s.url)
+
+	// By keyboard alone: the first tab stop skips the head, Ctrl+Enter continues.
+	b.do(chromedp.KeyEvent(kb.Tab))
+	if got := b.text("document.activeElement.className"); got != "skip" {
+		t.Errorf("the first tab stop is %q, want the skip link", got)
+	}
+	b.write(words, "The tests "+markup)
+	b.do(chromedp.KeyEvent(kb.Enter, chromedp.KeyModifiers(chromedp.ModifierCtrl)))
+	b.wait(written, 0)
+	first := b.text(shown)
+	if !strings.HasPrefix(first, "The tests "+markup) || len(first) < 30 {
+		t.Errorf("the text is %q", first)
+	}
+	if n := b.number("document.images.length"); n != 0 {
+		t.Errorf("a text became %v images", n)
+	}
+
+	b.do(chromedp.Reload(), chromedp.WaitReady(chromedp.CSS("html[data-ready]")))
+	b.wait("document.querySelector('.pane .text')?.textContent.length > 0")
+	if got := b.text(shown); got != first {
+		t.Errorf("after the reload the text is %q, was %q", got, first)
+	}
+	b.click(".pane .primary")
+	b.wait(written, 0)
+	second := b.text(shown)
+	if !strings.HasPrefix(second, first) || len(second) <= len(first) {
+		t.Errorf("the text went from %q to %q", first, second)
+	}
+
+	b.text("[...document.querySelectorAll('.pane button')].find((x) => x.textContent === 'Fork').click() || ''")
+	b.wait("document.querySelectorAll('.pane').length === 2")
+	b.click("#both-continue")
+	b.wait(written, 0)
+	b.wait(written, 1)
+	texts := b.text("[...document.querySelectorAll('.pane .text')].map((x) => x.textContent).join('\\u0000')")
+	one, two, _ := strings.Cut(texts, "\x00")
+	if !strings.HasPrefix(one, second) || !strings.HasPrefix(two, second) || one == two {
+		t.Errorf("forks of %q are %q and %q", second, one, two)
+	}
+	if n := b.number("document.querySelectorAll('#sessions li a').length"); n != 2 {
+		t.Errorf("%v sessions in the list, want 2", n)
+	}
+	b.isClean()
+
+	// The address of the page changes with the port: the texts are kept by origin.
+	port := s.url[strings.LastIndex(s.url, ":")+1:]
+	s.kill()
+	start(t, "--model", model, "--store", store, "--addr", "127.0.0.1:"+port)
+	b.do(chromedp.Reload(), chromedp.WaitReady(chromedp.CSS("html[data-ready]")))
+	b.wait("document.querySelectorAll('.pane').length === 2")
+	b.click("#both-continue")
+	b.wait(written, 0)
+	b.wait(written, 1)
+	if got := b.text(shown); !strings.HasPrefix(got, one) || len(got) <= len(one) {
+		t.Errorf("after the kill the text went from %q to %q", one, got)
+	}
+	b.isClean()
+}
+
+// What a stopped stream showed is not in the store, and leaves the page.
+func TestStoppedTextIsTakenAway(t *testing.T) {
+	browserPath(t)
+	b := browse(t, 1280, 900, "light")
+	b.open(start(t, "--model", trainDecoder(t), "--addr", "127.0.0.1:0").url)
+	// A text that takes seconds, although the model is tiny.
+	b.text("((e) => { e.max = 60000; return e.value = '60000'; })(document.querySelector('.pane input'))")
+	b.write(words, "The tests")
+	b.click(".pane .primary")
+	b.wait("document.querySelector('.pane .text .model')?.textContent.length > 20")
+	b.do(chromedp.KeyEvent(kb.Escape))
+	b.wait("document.querySelector('.pane .controls .fine').textContent.startsWith('Stopped.')")
+	text, meta := b.text(shown), b.text("document.querySelector('.meta').textContent")
+	if text != "The tests" || !strings.HasPrefix(meta, "9 tokens") {
+		t.Errorf("after the stop: %q, %s", text, meta)
+	}
+	b.isClean()
+}
+
+func TestDocumentsAreFound(t *testing.T) {
+	browserPath(t)
+	s := start(t, "--model", filepath.Join(root, "pretrained", "testdata", "tiny"), "--addr", "127.0.0.1:0")
+	b := browse(t, 1280, 900, "light")
+	b.open(s.url)
+	if got := b.text("document.querySelector('nav a[aria-current]').textContent"); got != "Search" {
+		t.Errorf("an encoder opens with %q", got)
+	}
+	b.click("nav a[data-view=write]")
+	b.wait("!document.querySelector('#view-write [data-cannot]').hidden")
+	b.click("nav a[data-view=search]")
+	dropped := `(async () => {
+		const files = new DataTransfer();
+		files.items.add(new File(['the cat sat on a mat\n\n' + 'x'.repeat(690) + '\n\nthe dog ran in rain'], %q));
+		files.items.add(new File([new Uint8Array([255, 254, 0])], 'no-text'));
+		document.getElementById('drop').dispatchEvent(new DragEvent('drop', {dataTransfer: files, bubbles: true, cancelable: true}));
+		return '';
+	})()`
+	b.text(dropped, markup)
+	b.wait("document.getElementById('index-status').textContent.includes('no-text is no UTF-8 text')")
+	b.write("#query", "the dog ran in rain"+kb.Enter)
+	b.wait("document.querySelectorAll('#hits li').length === 3")
+	if got := b.text("document.querySelector('#hits li').innerText"); !strings.Contains(got, "1.000") || !strings.Contains(got, "the dog ran in rain") || !strings.Contains(got, markup) {
+		t.Errorf("the nearest passage is %q", got)
+	}
+	if n := b.number("document.images.length"); n != 0 {
+		t.Errorf("the name of a file became %v images", n)
+	}
+	b.isClean()
+}
+
+func TestClassesAreShown(t *testing.T) {
+	browserPath(t)
+	b := browse(t, 1280, 900, "dark")
+	b.open(extend(t, start(t, "--model", trainDecoder(t), "--addr", "127.0.0.1:0")) + "/#classify")
+	b.write("#classify-text", "the sun is out")
+	b.click("#classify-form .primary")
+	b.wait("document.querySelectorAll('#classes tbody tr').length === 2")
+	if got := b.text("document.querySelector('#view-classify').innerText"); !strings.Contains(got, "<i>sun</i>") || !strings.Contains(got, "first tokens alone") {
+		t.Errorf("the classes are %q", got)
+	}
+	b.isClean()
+}
+
+func TestMapsAreDrawn(t *testing.T) {
+	browserPath(t)
+	b := browse(t, 1280, 900, "light")
+	b.open(extend(t, start(t, "--model", trainDecoder(t), "--addr", "127.0.0.1:0")) + "/#maps")
+	b.click("#maps-form .primary")
+	b.wait("document.querySelectorAll('#heads button').length === 3") // two heads and their mean
+	if n := b.number("document.querySelectorAll('#bigmap path').length"); n < 2 {
+		t.Errorf("the map has %v levels of weight", n)
+	}
+	before := b.text("document.getElementById('tokens-note').textContent")
+	b.do(chromedp.Focus(chromedp.CSS("#tokens")), chromedp.KeyEvent(kb.ArrowLeft))
+	if after := b.text("document.getElementById('tokens-note').textContent"); after == before {
+		t.Errorf("an arrow key leaves the token at %q", before)
+	}
+	b.click("#heads button:nth-child(3)")
+	b.wait("document.getElementById('bigmap-caption').textContent.includes('head 2')")
+	if n := b.number("document.querySelectorAll('#shares tbody tr').length"); n != 2 {
+		t.Errorf("shares of %v heads, want 2", n)
+	}
+	if list := b.text(unnamed) + b.text(pale); list != "" {
+		t.Errorf("the maps:\n%s", list)
+	}
+	b.isClean()
+}
+
+func TestTimeOverLengthIsMeasured(t *testing.T) {
+	browserPath(t)
+	b := browse(t, 1280, 900, "light")
+	b.open(start(t, "--model", trainDecoder(t), "--addr", "127.0.0.1:0").url + "/#speed")
+	b.text("document.getElementById('speed-max').value = '512'")
+	b.click("#speed-start")
+	b.wait("document.getElementById('speed-status').textContent.startsWith('Done')")
+	for _, chart := range []string{"prefill", "decode"} {
+		if n := b.number("document.querySelectorAll('#" + chart + "-chart circle').length"); n != 5 {
+			t.Errorf("%s: %v points, want 5 from 32 to 512", chart, n)
+		}
+	}
+	if n := b.number("document.querySelectorAll('#sessions li a').length"); n != 0 {
+		t.Errorf("%v sessions are left", n)
+	}
+	if list := b.text(unnamed) + b.text(pale); list != "" {
+		t.Errorf("the charts:\n%s", list)
+	}
+	b.isClean()
+}
+
+func TestKeyIsAskedFor(t *testing.T) {
+	browserPath(t)
+	keys := filepath.Join(t.TempDir(), "keys")
+	writeFile(t, keys, "a-key-of-this-test\n")
+	s := start(t, "--model", filepath.Join(root, "pretrained", "testdata", "tiny"), "--keys", keys, "--addr", "127.0.0.1:0")
+	b := browse(t, 1280, 900, "light")
+	b.do(chromedp.Navigate(s.url), chromedp.WaitVisible(chromedp.CSS("#key-dialog")))
+	b.write("#key", "wrong"+kb.Enter)
+	b.wait("document.getElementById('key-note').textContent.includes('does not know')")
+	b.write("#key", "a-key-of-this-test"+kb.Enter)
+	b.do(chromedp.WaitReady(chromedp.CSS("html[data-ready]")))
+	b.do(chromedp.Reload(), chromedp.WaitReady(chromedp.CSS("html[data-ready]"))) // the tab keeps the key
+}
