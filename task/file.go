@@ -42,19 +42,29 @@ var ownSettings = []Setting{
 	{"text", "text", "name of the column, or the key, of the text"},
 	{"label", "label", "name of the column or key with the label"},
 	{"target", "class", "class; number; or bytes: the label has a character for each byte of the text"},
-	{"length", "4096", "bytes of a text that are seen; with --init tokens, enough for nine texts of ten by default (512 at most)"},
+	{"vocabulary", "", "bpe, or bpe=N for at most N tokens: byte-level BPE of lower-case texts, learned from the training set; empty for bytes, which target=bytes has"},
+	{"length", "4096", "bytes of a text that are seen; of other vocabularies tokens, enough for nine texts of ten by default (512 at most)"},
 }
 
 func openOwnTexts(o *settingsReader) (Source, error) {
 	t, err := OpenOwnTexts(o.text("data"), o.targetKind("target", "bytes"), o.text("text"), o.text("label"), o.int("length"), o.Seed)
-	if err != nil || o.Tokens == nil {
-		return t, err
+	if err != nil {
+		return nil, err
+	}
+	tokens := o.Tokens
+	if name := o.text("vocabulary"); tokens == nil && name != "" && t.kind != Labels {
+		if tokens, err = t.learnTokens(name); err != nil {
+			return nil, fmt.Errorf("setting vocabulary: %w", err)
+		}
+	}
+	if tokens == nil {
+		return t, nil
 	}
 	length := o.int("length")
 	if o.Settings["length"] == "" {
 		length = 0
 	}
-	return t, t.encodeTexts(o.Tokens, length, o.Context)
+	return t, t.encodeTexts(tokens, length, o.Context)
 }
 
 // ownName is the name of the task in the catalogue.

@@ -1,11 +1,14 @@
 package task
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/farfield-ml/farfield/dataset"
 	"github.com/farfield-ml/farfield/token"
@@ -81,6 +84,52 @@ func appendTruncated(dst, ids []int32, length, closing int) []int32 {
 	closing = min(closing, length)
 	dst = append(dst, ids[:length-closing]...)
 	return append(dst, ids[len(ids)-closing:]...)
+}
+
+// Limits of a learned vocabulary.
+const (
+	learnedBytes = 1 << 24 // of texts that it is learned from
+	learnedSize  = 8192    // tokens by default
+)
+
+// learnTokens returns the vocabulary that setting name describes, learned from the training
+// set. It returns an error if name describes none, or a text cannot be read.
+func (t *OwnTexts) learnTokens(name string) (*Tokens, error) {
+	size := learnedSize
+	if number, ok := strings.CutPrefix(name, "bpe="); ok {
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not bpe=N with a number of tokens", name)
+		}
+		size = n
+	} else if name != "bpe" {
+		return nil, fmt.Errorf("%q is neither bpe nor bpe=N", name)
+	}
+	var all []byte
+	for i := range t.parts[Train] {
+		text, err := t.parts[Train][i].read(math.MaxInt)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(append(all, text...), '\n'); len(all) > learnedBytes {
+			break
+		}
+	}
+	words, err := tokenizer.TrainWith(context.Background(), all, tokenizer.TrainOptions{Size: size, Lowercase: true})
+	if err != nil {
+		return nil, err
+	}
+	return &Tokens{Tokenizer: words, Size: words.Size()}, nil
+}
+
+// Tokens returns the tokens of the texts; nil: bytes.
+func (t *OwnTexts) Tokens() *Tokens { return t.tokens }
+
+// TokenReporter is a source whose samples have tokens of a vocabulary.
+type TokenReporter interface {
+	Source
+	// Tokens returns the tokens; nil: the task's own.
+	Tokens() *Tokens
 }
 
 // encodeTexts replaces the texts by their tokens. length of 0 is derived from the texts. most

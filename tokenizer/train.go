@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -69,13 +70,28 @@ func (q *pairQueue) pop() pairCount {
 	}
 }
 
-// Train returns byte-level BPE with at most size tokens, learned from a text divided into words
-// as GPT-2 divides it. Ids 0 to 255 are the bytes. Each further token joins the most frequent
-// pair of neighbours, and of several the one with the lowest ids. Training ends early if no
-// pair is there twice. It returns an error if size is below 256 or the context ends.
+// Train is TrainWith for a number of tokens. It returns an error where TrainWith does.
 func Train(ctx context.Context, text []byte, size int) (*Tokenizer, error) {
+	return TrainWith(ctx, text, TrainOptions{Size: size})
+}
+
+// TrainOptions are the choices of TrainWith.
+type TrainOptions struct {
+	Size      int  // tokens at most
+	Lowercase bool // texts are in lower case, those that are learned and later ones
+}
+
+// TrainWith returns byte-level BPE learned from a text divided into words as GPT-2 divides
+// it. Ids 0 to 255 are the bytes. Each further token joins the most frequent pair of
+// neighbours, and of several the one with the lowest ids. Training ends early if no pair is
+// there twice. It returns an error if the size is below 256 or the context ends.
+func TrainWith(ctx context.Context, text []byte, o TrainOptions) (*Tokenizer, error) {
+	size := o.Size
 	if size < 256 || size > maxIDs {
 		return nil, fmt.Errorf("vocabulary: size is %d, not in 256 to %d", size, maxIDs)
+	}
+	if o.Lowercase {
+		text = bytes.ToLower(text)
 	}
 	t := newTrainer(text)
 	vocab := make(map[string]int32, size)
@@ -111,10 +127,14 @@ func Train(ctx context.Context, text []byte, size int) (*Tokenizer, error) {
 		t.merge(p.key, id)
 	}
 	level := object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}
-	return assemble(object{
+	parts := object{
 		"added_tokens": []addedToken{}, "pre_tokenizer": level, "decoder": level,
 		"model": object{"type": "BPE", "vocab": vocab, "merges": merges},
-	})
+	}
+	if o.Lowercase {
+		parts["normalizer"] = object{"type": "Lowercase"}
+	}
+	return assemble(parts)
 }
 
 // newTrainer counts the words and pairs of a text.

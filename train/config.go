@@ -128,7 +128,7 @@ func ReadConfig(path string, c Config) (Config, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return c, fmt.Errorf("%s: more follows the JSON object", path)
 	}
-	if c.Init != "" { // the tokens of the model lie beside the configuration
+	if row, err := task.Lookup(c.Task); c.Init != "" || err == nil && !row.IsText() && c.TaskSet["vocabulary"] != "" { // the tokens of the model lie beside the configuration
 		if c.tokens, err = loadTokens(filepath.Dir(path), c.Model.Vocab); err != nil {
 			return c, err
 		}
@@ -161,6 +161,12 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 		src = w.WithWindow(c.Model.Context)
 	} else if c.FirstContext > 0 || c.FirstBatch > 0 {
 		return fail(fmt.Errorf("first_context, first_batch: the samples of task %s are no windows and do not grow; leave out both", c.Task))
+	}
+	if reporter, ok := src.(task.TokenReporter); ok && reporter.Tokens() != nil {
+		c.tokens = reporter.Tokens()
+		if c.TaskSet["length"] == "" { // other data may have other lengths
+			c.setTaskSettings("length", fmt.Sprint(src.Spec().Length))
+		}
 	}
 	if err := c.adaptModelToTask(src.Spec()); err != nil {
 		return fail(err)

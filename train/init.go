@@ -181,7 +181,8 @@ func (c Config) StartFrom(dir string) (Config, error) {
 		c.LRAQuirk, c.Standardise, c.InputMean, c.InputDeviation = s.config.LRAQuirk, s.config.Standardise, s.config.InputMean, s.config.InputDeviation
 	}
 	c.TaskSet = maps.Clone(c.TaskSet)
-	delete(c.TaskSet, "length") // of the preset, or of other data
+	delete(c.TaskSet, "length")     // of other data
+	delete(c.TaskSet, "vocabulary") // of the preset
 	c.Model, c.tokens = s.startConfig(), s.tokens
 	c.complete = c.Model.Mechanism
 	c.GroupLengths = true

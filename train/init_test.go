@@ -404,3 +404,61 @@ func checkGivenBack(t *testing.T, run string, words *tokenizer.Tokenizer) {
 		t.Errorf("tokens differ: %v", p.TokenizerErr())
 	}
 }
+
+// A run of labelled texts learns words from them, keeps them, and predicts and resumes with
+// them, whatever its data is later.
+func TestRunsOfTextsLearnAndKeepWords(t *testing.T) {
+	var rows strings.Builder
+	rows.WriteString("text\tlabel\n")
+	for i := range 90 {
+		fmt.Fprintf(&rows, "%s %s\t%s\n", strings.Repeat("Words ", 1+i%11), []string{"GOOD", "bad"}[i%2], []string{"pos", "neg"}[i%2])
+	}
+	data := filepath.Join(t.TempDir(), "t.tsv")
+	if err := os.WriteFile(data, []byte(rows.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	c := samplePreset("file", 4, 6, "vocabulary", "bpe=300", "data", data)
+	c.Model.Width, c.Model.Heads, c.Model.Hidden, c.Model.Mechanism = 8, 2, 8, "softmax"
+	c.EvalEvery, c.SaveEvery = 3, 3
+	src, err := c.OpenTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, score := taskRun(t, c, src)
+	dir, got := taskRun(t, c, src, 1, 4)
+	if got != score {
+		t.Errorf("the score is %+v, want %+v", got, score)
+	}
+	same(t, dir, want)
+	saved, err := RunConfig(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if saved.tokens == nil || saved.tokens.Size <= 256 || saved.Model.Vocab != saved.tokens.Size {
+		t.Errorf("tokens %+v, the model has %d", saved.tokens, saved.Model.Vocab)
+	}
+	if saved.TaskSet["length"] != fmt.Sprint(saved.Model.Context) {
+		t.Errorf("length is %q, the context %d", saved.TaskSet["length"], saved.Model.Context)
+	}
+	p, err := OpenPredictor(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var probabilities [2]float64
+	for i, text := range []string{"words good", "WORDS Good"} { // equal in lower case
+		r, err := p.Predict([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		probabilities[i] = r.Probabilities[0]
+	}
+	if probabilities[0] != probabilities[1] {
+		t.Errorf("probabilities of two cases are %v", probabilities)
+	}
+	for _, set := range []string{"words", "bpe=", "bpe=x", "bpe=100"} {
+		c.setTaskSettings("vocabulary", set)
+		if _, err := c.OpenTask(); err == nil || !strings.Contains(err.Error(), "vocabulary") {
+			t.Errorf("%s: error is %v", set, err)
+		}
+	}
+}

@@ -47,7 +47,7 @@ var presets = []Preset{
 	{"fasta", "the first 1024 letters of each record", samplePreset("fasta", 32, 1000)},
 	{"wav", "the first 4000 samples", samplePreset("wav", 16, 1000, "length", "4000")},
 	{"picture", "patches of 4 by 4 of 32 by 32", samplePreset("picture", 32, 1000, "as", "patches")},
-	{"file", "the first 1000 bytes", samplePreset("file", 32, 1000, "length", "1000")},
+	{"file", "words of the texts", samplePreset("file", 32, 400, "vocabulary", "bpe")},
 
 	{"linear-mnist", "linear transformers' drawing of digits, as published", imagePreset("mnist-gen", 8, 256, 10, 250*6000)},
 	{"linear-cifar", "the same of CIFAR-10, 50 epochs", imagePreset("cifar-gen", 16, 256, 4, 50*12500)},

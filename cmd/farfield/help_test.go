@@ -272,7 +272,7 @@ func TestHelpOfATaskListsItsSettings(t *testing.T) {
 		}
 	}
 	for args, want := range map[string][]string{
-		"--task file":                       {"(default 4096, preset 1000)", "Task file: ", "(needed)"},
+		"--task file":                       {"(default 4096)", "preset bpe", "Task file: ", "(needed)"},
 		"--task file --mechanism performer": {"Task file: ", "Mechanism performer: "},
 		"":                                  {"Tasks (--task NAME", "Mechanisms ("},
 	} {
