@@ -24,13 +24,15 @@ func (l LineScore) Add(next LineScore) LineScore {
 	return LineScore{l.Bits + next.Bits, l.Bytes + next.Bytes}
 }
 
-// Scorer is a text in progress, which begins after a line break. Its methods must not run
+// Scorer is a text in progress, which begins after the tokens with which the tokenizer
+// begins a text, without them after a line break. Its methods must not run
 // concurrently; clones may.
 type Scorer struct {
 	model     *model.Model[float32]
 	vocab     *token.Vocabulary
 	session   *model.Session[float32]
 	pending   int32  // token not yet in the session
+	starting  int64  // tokens in the session of an empty text
 	weightSum string // model.WeightSum; "": not computed yet
 
 	tokens, targets []int32
@@ -48,7 +50,7 @@ func New(m *model.Model[float32], vocab *token.Vocabulary) (*Scorer, error) {
 	if vocab == nil {
 		return nil, errors.New("vocabulary: missing; the model's is needed")
 	}
-	if n := m.Config().Vocab; vocab.Size() != n {
+	if n := m.Config().Vocab; vocab.Size() > n || vocab.Size() < n && vocab.Tokenizer() == nil {
 		return nil, fmt.Errorf("vocabulary: has %d tokens, the model %d", vocab.Size(), n)
 	}
 	if m.Config().Positions == model.Learned {
@@ -65,15 +67,27 @@ func New(m *model.Model[float32], vocab *token.Vocabulary) (*Scorer, error) {
 	return s, nil
 }
 
-// Reset forgets the text. It returns an error if the vocabulary has no line break.
+// Reset forgets the text. It returns an error if the vocabulary has no line break, or the
+// tokens that begin a text fail.
 func (s *Scorer) Reset() error {
 	s.session.Reset()
-	start, err := s.vocab.Encode(s.tokens[:0], []byte("\n"))
-	if err != nil || len(start) != 1 {
-		return errors.Join(errors.New("vocabulary: has no end of a line"), err)
+	start := s.tokens[:0]
+	if words := s.vocab.Tokenizer(); words != nil {
+		start = words.AppendIDs(start, "", false)
 	}
-	s.pending = start[0]
-	return nil
+	if len(start) == 0 {
+		var err error
+		if start, err = s.vocab.Encode(start, []byte("\n")); err != nil || len(start) == 0 {
+			return errors.Join(errors.New("vocabulary: has no end of a line"), err)
+		}
+	}
+	n := len(start) - 1
+	s.pending, s.starting = start[n], int64(n)
+	if n == 0 {
+		return nil
+	}
+	_, err := s.session.Step(start[:n], n)
+	return err
 }
 
 // Clone returns a scorer of an empty text with the same weights. It returns an error if
@@ -96,12 +110,14 @@ func (s *Scorer) ScoreText(text []byte) (LineScore, error) {
 
 // ScoreLines adds lines, any successive parts of a text, and appends the score of each to
 // dst. Scores equal the scores of ScoreText; lines together take less time. It returns an
-// error if a line is not in the vocabulary; the lines before it are added and appended.
+// error if a line is not in the vocabulary, or its tokenizer changes bytes; the lines
+// before it are added and appended.
 func (s *Scorer) ScoreLines(dst []LineScore, lines ...[]byte) ([]LineScore, error) {
 	s.targets, s.lineEnds = s.targets[:0], s.lineEnds[:0]
 	var refused error
+	isEmpty := s.session.Tokens() == s.starting
 	for _, text := range lines {
-		all, err := s.vocab.Encode(s.targets, text)
+		all, err := s.vocab.EncodeExact(s.targets, text, !isEmpty || len(s.targets) > 0)
 		if err != nil {
 			refused = err
 			break

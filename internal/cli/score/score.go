@@ -13,12 +13,12 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
 	"github.com/farfield-ml/farfield/internal/cli/records"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/score"
 	"github.com/farfield-ml/farfield/token"
-	"github.com/farfield-ml/farfield/train"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 // Command is the verb score: how many bits a text takes, line by line.
 type Command struct {
 	File  string `arg:"" optional:"" placeholder:"FILE" help:"Text to score; - or nothing is standard input."`
-	Model string `required:"" placeholder:"DIR" help:"Folder of a run (latest checkpoint) or of a checkpoint."`
+	Model string `required:"" placeholder:"DIR" help:"Folder of a run, a checkpoint or a published model."`
 
 	Lines     bool           `help:"Print every line with its bits; implied by --follow."`
 	Rank      string         `enum:"byte,total" default:"byte" help:"Rank lines by bits a byte or by total bits (${default})."`
@@ -46,7 +46,8 @@ type Command struct {
 // Help are examples.
 func (c *Command) Help() string {
 	return "A line is odd if it takes many more bits a byte than other lines. --out continues an interrupted run, with each line once. " +
-		"--follow ends with an interrupt; an incomplete last line waits for its end." + flags.JoinExamples(
+		"--follow ends with an interrupt; an incomplete last line waits for its end. " +
+		"A text that the tokenizer of a published model changes is refused: its bits would be of other bytes." + flags.JoinExamples(
 		"farfield score --model run/001 notes.txt",
 		"farfield score --model run/001 --follow --above 3 service.log",
 		"farfield score --model run/001 --jsonl <records.jsonl >scored.jsonl",
@@ -74,10 +75,18 @@ func (c *Command) Run(e *env.Env) error {
 	if err := filter.Check(c.JSONL); err != nil {
 		return err
 	}
-	m, vocab, err := train.LoadTextModel(c.Model)
+	text, err := runs.OpenText(c.Model)
 	if err != nil {
 		return env.MarkInput(err)
 	}
+	if err := text.CheckNextTokens(); err != nil {
+		return env.MarkInput(err)
+	}
+	vocab, err := text.Vocabulary()
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	m := text.Model()
 	if c.JSONL {
 		return c.records(e, m, vocab)
 	}

@@ -1,0 +1,69 @@
+package token
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
+
+// EncodeExact is Encode for tokens whose bytes are text, as bits per byte need them. A
+// tokenizer may put a space before a text. It stays where text begins a text; a
+// continuation has the tokens of text after a line break, if they are without the space.
+// EncodeExact returns an error where Encode does, and if the tokenizer changes other bytes.
+func (v *Vocabulary) EncodeExact(dst []int32, text []byte, continues bool) ([]int32, error) {
+	n := len(dst)
+	dst, err := v.Encode(dst, text)
+	if err != nil || v.tokenizer == nil {
+		return dst, err
+	}
+	at, spaces := v.matchBytes(text, dst[n:])
+	if at == len(text) && spaces <= 1 && (spaces == 0 || !continues) {
+		return dst, nil
+	}
+	lead := v.tokenizer.AppendIDs(nil, "\n", true)
+	all := v.tokenizer.AppendIDs(nil, "\n"+string(text), true)
+	if len(all) >= len(lead) && slices.Equal(all[:len(lead)], lead) {
+		rest := all[len(lead):]
+		if same, spaces := v.matchBytes(text, rest); same == len(text) && spaces == 0 {
+			return append(dst[:n], rest...), nil
+		}
+	}
+	if at < len(text) || spaces > 1 {
+		return dst[:n], rewritten(text, at)
+	}
+	return dst, nil
+}
+
+// CheckExact returns an error unless the bytes of the tokens are the text, with at most
+// one space before it. Slices check the whole text.
+func (s Sequence) CheckExact() error {
+	if s.ids == nil {
+		return nil
+	}
+	if at, spaces := s.vocab.matchBytes(s.text, s.ids); at < len(s.text) || spaces > 1 {
+		return rewritten(s.text, at)
+	}
+	return nil
+}
+
+// matchBytes returns the number of bytes of text that tokens spell one after the other,
+// and the bytes that tokens have more: 1 for a space before text, larger for others.
+func (v *Vocabulary) matchBytes(text []byte, tokens []int32) (at, more int) {
+	for i, t := range tokens {
+		b := v.tokenizer.Bytes(t)
+		if i == 0 && !bytes.HasPrefix(text, b) && len(b) > 0 && b[0] == ' ' {
+			b, more = b[1:], 1
+		}
+		if !bytes.HasPrefix(text[at:], b) {
+			return at, more + len(b) + 1
+		}
+		at += len(b)
+	}
+	return at, more
+}
+
+// rewritten returns the error of a text whose tokens have other bytes from offset at on.
+func rewritten(text []byte, at int) error {
+	const shown = 24
+	return fmt.Errorf("the tokenizer changes the text from byte %d on, %q: bits per byte need every byte", at, text[at:min(at+shown, len(text))])
+}

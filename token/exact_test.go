@@ -1,0 +1,77 @@
+package token
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/tokenizer"
+)
+
+// changedTokenizer returns the vocabulary of a learned tokenizer whose JSON has with in
+// place of was.
+func changedTokenizer(t *testing.T, was, with string) *Vocabulary {
+	t.Helper()
+	learned, err := tokenizer.Train(context.Background(), []byte(strings.Repeat("the cat sat on the mat\n", 20)), 280)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(learned.JSON())
+	if !strings.Contains(text, was) {
+		t.Fatalf("%s lacks %s", text, was)
+	}
+	changed, err := tokenizer.Parse([]byte(strings.Replace(text, was, with, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewTokenizerVocabulary(changed)
+}
+
+func TestExactTokensSpellTheText(t *testing.T) {
+	for name, v := range map[string]*Vocabulary{
+		"learned": changedTokenizer(t, `"normalizer":null`, `"normalizer":null`),
+		"space":   changedTokenizer(t, `"pre_tokenizer":{"add_prefix_space":false`, `"pre_tokenizer":{"add_prefix_space":true`),
+	} {
+		for _, text := range []string{"the cat\n", "Cat \xff\n", "\n", " the mat", ""} {
+			ids, err := v.EncodeExact([]int32{7}, []byte(text), true)
+			if err != nil {
+				t.Fatalf("%s, %q: %v", name, text, err)
+			}
+			got, err := v.Decode(nil, ids[1:]...)
+			if err != nil || ids[0] != 7 || string(got) != text {
+				t.Errorf("%s: %q has the tokens of %q, %v", name, text, got, err)
+			}
+		}
+		begin, err := v.EncodeExact(nil, []byte("the cat"), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := v.Decode(nil, begin...); err != nil || strings.TrimPrefix(string(got), " ") != "the cat" || (got[0] == ' ') != (name == "space") {
+			t.Errorf("%s: a text begins with %q, %v", name, got, err)
+		}
+		s, err := v.NewSequence([]byte("the cat sat\non the mat\n"))
+		if err == nil {
+			err = s.CheckExact()
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestTextsThatATokenizerChangesAreRefused(t *testing.T) {
+	v := changedTokenizer(t, `"normalizer":null`, `"normalizer":{"type":"Lowercase"}`)
+	want := `the tokenizer changes the text from byte 3 on, " Cat sat"`
+	ids, err := v.EncodeExact([]int32{7}, []byte("the Cat sat"), true)
+	if err == nil || !strings.Contains(err.Error(), want) || !slices.Equal(ids, []int32{7}) {
+		t.Errorf("%v, %v, want %s", ids, err, want)
+	}
+	s, err := v.NewSequence([]byte("the Cat sat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CheckExact(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
