@@ -44,15 +44,30 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Name, o.Page = filepath.Base(whole), web.Handler()
+	if !pretrained.IsFolder(path) {
+		if p, err := train.OpenPredictor(path); err == nil && p.Kind() == task.Class && p.NeedsLines() {
+			o.Classifier = newClassifier(p)
+		}
+	}
+	m := &opened{}
 	text, err := runs.OpenText(path)
+	if err != nil && o.Classifier != nil && c.Store == "" {
+		// A classifier has the tokens of its task in place of a vocabulary.
+		known, _, err := train.LoadModel(path)
+		if err != nil {
+			return nil, err
+		}
+		o.Card, err = describeModel("", known.Config())
+		return m, err
+	}
 	if err != nil {
 		return nil, err
 	}
-	o.Name, o.Tokens, o.Page = filepath.Base(whole), text, web.Handler()
-	if o.Card, err = describeModel(text); err != nil {
+	o.Tokens = text
+	if o.Card, err = describeModel(text.Family(), text.Config()); err != nil {
 		return nil, err
 	}
-	m := &opened{}
 	encode, err := encoder.New(text, 0)
 	if err == nil {
 		o.Embedder = embedder{encode}
@@ -60,10 +75,6 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 	if published := text.Published(); published != nil {
 		if kind := published.ClassKind(); kind == pretrained.SingleLabel || kind == pretrained.MultiLabel {
 			o.Classifier = publishedClassifier{published}
-		}
-	} else {
-		if p, err := train.OpenPredictor(path); err == nil && p.Kind() == task.Class && p.NeedsLines() {
-			o.Classifier = newClassifier(p)
 		}
 	}
 	if text.Config().Kind != model.EncoderDecoder && len(text.AttentionNames()) > 0 {
@@ -107,10 +118,9 @@ func (c *Command) openSessions(ctx context.Context, text *runs.TextModel) (*sess
 }
 
 // describeModel returns the card of a model.
-func describeModel(text *runs.TextModel) (serve.Card, error) {
-	c := text.Config()
+func describeModel(family string, c model.Config) (serve.Card, error) {
 	card := serve.Card{
-		Family: text.Family(), Kind: c.Kind, Layers: c.Layers, Width: c.Width, Heads: c.Heads, HeadWidth: c.HeadWidth,
+		Family: family, Kind: c.Kind, Layers: c.Layers, Width: c.Width, Heads: c.Heads, HeadWidth: c.HeadWidth,
 		Vocab: c.Vocab, State: "grows",
 	}
 	if card.HeadWidth == 0 && c.Heads > 0 {
