@@ -57,7 +57,6 @@ type verbTable struct {
 	Embed    embed.Command    `cmd:"" group:"Learn" help:"Print a vector for each text."`
 	Search   search.Command   `cmd:"" group:"Learn" help:"Find the vectors that are closest to a text."`
 	Serve    serve.Command    `cmd:"" group:"Learn" help:"Answer HTTP requests with a model; keep its states."`
-	Tokenize tokenize.Command `cmd:"" group:"Learn" help:"Print the token ids of each text."`
 	Export   export.Command   `cmd:"" group:"Learn" help:"Write a model for transformers."`
 
 	Maps    maps.Command    `cmd:"" group:"Look" help:"Draw attention maps and print their statistics."`
@@ -70,6 +69,7 @@ type verbTable struct {
 
 	Data       data.Command               `cmd:"" group:"Around" help:"List, fetch, generate and verify data sets."`
 	Models     models.Command             `cmd:"" group:"Around" help:"List and fetch trained models."`
+	Tokenize   tokenize.Command           `cmd:"" group:"Around" help:"Print the token ids of each text."`
 	Completion completion.Command         `cmd:"" group:"Around" help:"Print a completion script for bash, zsh or fish."`
 	Complete   completion.CompleteCommand `cmd:"" hidden:""`
 	Man        man.Command                `cmd:"" hidden:"" help:"Print the manual page, in troff."`
