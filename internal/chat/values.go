@@ -148,18 +148,11 @@ func (r *renderer) isEqual(a, b any) (bool, error) {
 
 // number returns a value as a number, and whether it is one. true is 1.
 func number(v any) (float64, bool) {
-	switch v := v.(type) {
-	case int64:
-		return float64(v), true
-	case float64:
-		return v, true
-	case bool:
-		if v {
-			return 1, true
-		}
-		return 0, true
+	if n, ok := integer(v); ok {
+		return float64(n), true
 	}
-	return 0, false
+	x, ok := v.(float64)
+	return x, ok
 }
 
 // integer returns a value as an integer, and whether it is one.

@@ -105,7 +105,7 @@ func explainJSON(err error) error {
 func jsonPath(field string) string {
 	names := strings.Split(field, ".")
 	return strings.Join(slices.DeleteFunc(names, func(name string) bool {
-		return name == "textInput" || name == "drawRequest" || name == "sampling"
+		return name == "textInput" || name == "textsRequest" || name == "drawRequest" || name == "sampling"
 	}), ".")
 }
 

@@ -94,7 +94,7 @@ type Card struct {
 	Heads           int      `json:"heads"`
 	HeadWidth       int      `json:"head_width"`
 	KVBytesPerToken int64    `json:"kv_bytes_per_token"` // of a softmax cache of this shape in float32
-	State           string   `json:"state"`              // fixed or grows
+	State           string   `json:"state"`              // fixed or grows; "": no sessions
 	Context         int      `json:"context"`            // tokens that positions allow; 0: no limit
 	Vocab           int      `json:"vocab"`
 	HasSessions     bool     `json:"has_sessions"`

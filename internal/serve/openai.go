@@ -371,6 +371,9 @@ func (s *Server) modelObject() modelObject {
 	c := s.o.Card
 	c.HasSessions, c.HasChat = s.o.Sessions != nil, s.o.Chat != nil && s.o.Chat.Refused == nil
 	c.Embeds, c.HasMaps = s.o.Embedder != nil, s.o.Mapper != nil
+	if !c.HasSessions {
+		c.State = ""
+	}
 	c.Classes = []string{}
 	if s.o.Classifier != nil {
 		c.Classes = s.o.Classifier.Classes()

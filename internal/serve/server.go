@@ -48,7 +48,7 @@ type Server struct {
 	metrics *metrics
 	rates   *rates
 	keys    [][32]byte
-	compute chan struct{} // a place for each request that computes without a session
+	places  chan struct{} // one for each request that computes without a session
 
 	running  atomic.Int64
 	bodies   atomic.Int64 // bytes of bodies that are being read
@@ -88,7 +88,7 @@ func New(o Options) (*Server, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	s := &Server{o: o, mux: http.NewServeMux(), started: o.Clock(), compute: make(chan struct{}, 2)}
+	s := &Server{o: o, mux: http.NewServeMux(), started: o.Clock(), places: make(chan struct{}, 2)}
 	s.rates = newRates(o.Rate, o.Burst)
 	s.keys = hashKeys(o.Keys)
 	routes := s.routes()
@@ -202,14 +202,14 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, list []route) er
 	return list[at].handle(w, r)
 }
 
-// startComputing waits for a place to compute in, which stop gives back. It returns the error
-// of ctx.
-func (s *Server) startComputing(ctx context.Context) (stop func(), err error) {
+// compute runs f when there is a place to compute in. It returns the error of f or ctx.
+func compute[R any](ctx context.Context, s *Server, f func() (R, error)) (result R, err error) {
 	select {
-	case s.compute <- struct{}{}:
-		return func() { <-s.compute }, nil
+	case s.places <- struct{}{}:
+		defer func() { <-s.places }()
+		return f()
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return result, ctx.Err()
 	}
 }
 

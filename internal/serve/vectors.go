@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -12,22 +13,37 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
+// textsRequest holds the fields of requests for results of texts.
+type textsRequest struct {
+	Model *string         `json:"model"`
+	Input json.RawMessage `json:"input"`
+}
+
+// computeTexts returns what f computes of the texts of q. It returns an error if q names another
+// model, a text is not valid, or f does.
+func computeTexts[R any](ctx context.Context, s *Server, q *textsRequest, f func(context.Context, []string) (R, error)) (result R, err error) {
+	if err := s.checkModel(q.Model); err != nil {
+		return result, err
+	}
+	list, err := s.parseInput(q.Input)
+	if err != nil {
+		return result, err
+	}
+	return compute(ctx, s, func() (R, error) { return f(ctx, list) })
+}
+
 // embed answers /v1/embeddings.
 func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 	if s.o.Embedder == nil {
 		return s.refuseModel("makes no vectors of texts")
 	}
 	var q struct {
-		Model      *string         `json:"model"`
-		Input      json.RawMessage `json:"input"`
+		textsRequest
 		Format     *string         `json:"encoding_format"`
 		Dimensions *int            `json:"dimensions"`
 		User       json.RawMessage `json:"user"`
 	}
 	if err := s.readJSON(w, r, &q); err != nil {
-		return err
-	}
-	if err := s.checkModel(q.Model); err != nil {
 		return err
 	}
 	if n := s.o.Embedder.Width(); q.Dimensions != nil && *q.Dimensions != n {
@@ -37,16 +53,7 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 	if q.Format != nil && !isBase64 && *q.Format != "float" {
 		return badFieldf("encoding_format", "%q is neither float nor base64", *q.Format)
 	}
-	list, err := s.parseInput(q.Input)
-	if err != nil {
-		return err
-	}
-	stop, err := s.startComputing(r.Context())
-	if err != nil {
-		return err
-	}
-	vectors, err := s.o.Embedder.Embed(r.Context(), list)
-	stop()
+	vectors, err := computeTexts(r.Context(), s, &q.textsRequest, s.o.Embedder.Embed)
 	if err != nil {
 		return err
 	}
@@ -110,26 +117,11 @@ func (s *Server) classify(w http.ResponseWriter, r *http.Request) error {
 	if s.o.Classifier == nil {
 		return s.refuseModel("predicts no classes of texts")
 	}
-	var q struct {
-		Model *string         `json:"model"`
-		Input json.RawMessage `json:"input"`
-	}
+	var q textsRequest
 	if err := s.readJSON(w, r, &q); err != nil {
 		return err
 	}
-	if err := s.checkModel(q.Model); err != nil {
-		return err
-	}
-	list, err := s.parseInput(q.Input)
-	if err != nil {
-		return err
-	}
-	stop, err := s.startComputing(r.Context())
-	if err != nil {
-		return err
-	}
-	results, err := s.o.Classifier.Classify(r.Context(), list)
-	stop()
+	results, err := computeTexts(r.Context(), s, &q, s.o.Classifier.Classify)
 	if err != nil {
 		return err
 	}
@@ -185,12 +177,7 @@ func (s *Server) drawMaps(w http.ResponseWriter, r *http.Request) error {
 	if q.Layer < 0 || q.Layer >= s.o.Card.Layers {
 		return badFieldf("layer", "%d is none of the %d, counted from 0", q.Layer, s.o.Card.Layers)
 	}
-	stop, err := s.startComputing(r.Context())
-	if err != nil {
-		return err
-	}
-	m, err := s.o.Mapper.Map(r.Context(), ids, q.Layer)
-	stop()
+	m, err := compute(r.Context(), s, func() (*Maps, error) { return s.o.Mapper.Map(r.Context(), ids, q.Layer) })
 	if err != nil {
 		return err
 	}

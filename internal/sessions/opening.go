@@ -72,40 +72,31 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	return m, nil
 }
 
+// setLimit sets a limit of 0 to its default. It returns an error if it is not between 1 and
+// most.
+func setLimit[N int | int64](name string, limit *N, start, most N) error {
+	*limit = cmp.Or(*limit, start)
+	if *limit < 1 || *limit > most {
+		return fmt.Errorf("%s: %d is not between 1 and %d", name, *limit, most)
+	}
+	return nil
+}
+
 // complete sets defaults. It returns an error for the first invalid field.
 func (o *Options) complete() error {
 	if o.Model == nil {
 		return errors.New("model: it is nil")
 	}
-	for _, f := range []struct {
-		name  string
-		value *int64
-		start int64
-		most  int64
-	}{
-		{"memory", &o.Memory, defaultMemory, math.MaxInt64},
-		{"disk", &o.Disk, defaultDisk, math.MaxInt64},
-		{"max tokens", &o.MaxTokens, defaultMaxTokens, math.MaxInt32},
-	} {
-		*f.value = cmp.Or(*f.value, f.start)
-		if *f.value < 1 || *f.value > f.most {
-			return fmt.Errorf("%s: %d is not between 1 and %d", f.name, *f.value, f.most)
-		}
-	}
-	for _, f := range []struct {
-		name  string
-		value *int
-		start int
-		most  int
-	}{
-		{"max sessions", &o.MaxSessions, defaultMaxSessions, math.MaxInt32},
-		{"max queue", &o.MaxQueue, defaultMaxQueue, math.MaxInt32},
-		{"max batch", &o.MaxBatch, defaultMaxBatch, 1 << 16},
-	} {
-		*f.value = cmp.Or(*f.value, f.start)
-		if *f.value < 1 || *f.value > f.most {
-			return fmt.Errorf("%s: %d is not between 1 and %d", f.name, *f.value, f.most)
-		}
+	err := cmp.Or(
+		setLimit("memory", &o.Memory, defaultMemory, math.MaxInt64),
+		setLimit("disk", &o.Disk, defaultDisk, math.MaxInt64),
+		setLimit("max tokens", &o.MaxTokens, defaultMaxTokens, math.MaxInt32),
+		setLimit("max sessions", &o.MaxSessions, defaultMaxSessions, math.MaxInt32),
+		setLimit("max queue", &o.MaxQueue, defaultMaxQueue, math.MaxInt32),
+		setLimit("max batch", &o.MaxBatch, defaultMaxBatch, 1<<16),
+	)
+	if err != nil {
+		return err
 	}
 	if c := o.Model.Config(); c.Positions == model.Learned {
 		o.MaxTokens = min(o.MaxTokens, int64(c.Context))

@@ -117,6 +117,14 @@ func (b *tab) write(selector, text string) {
 	b.do(chromedp.SendKeys(chromedp.CSS(selector), text))
 }
 
+// isReadable fails where a control has no name or a text has too little contrast.
+func (b *tab) isReadable(what string) {
+	b.Helper()
+	if list := b.text(unnamed) + b.text(pale); list != "" {
+		b.Errorf("%s:\n%s", what, list)
+	}
+}
+
 // isClean fails where the console has an error.
 func (b *tab) isClean() {
 	b.Helper()
@@ -283,9 +291,7 @@ func TestMapsAreDrawn(t *testing.T) {
 	if n := b.number("document.querySelectorAll('#shares tbody tr').length"); n != 2 {
 		t.Errorf("shares of %v heads, want 2", n)
 	}
-	if list := b.text(unnamed) + b.text(pale); list != "" {
-		t.Errorf("the maps:\n%s", list)
-	}
+	b.isReadable("the maps")
 	b.isClean()
 }
 
@@ -304,9 +310,7 @@ func TestTimeOverLengthIsMeasured(t *testing.T) {
 	if n := b.number("document.querySelectorAll('#sessions li a').length"); n != 0 {
 		t.Errorf("%v sessions are left", n)
 	}
-	if list := b.text(unnamed) + b.text(pale); list != "" {
-		t.Errorf("the charts:\n%s", list)
-	}
+	b.isReadable("the charts")
 	b.isClean()
 }
 
