@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -50,6 +52,10 @@ func (c *Command) Help() string {
 // headerTime bounds the time of a request's header.
 const headerTime = 10 * time.Second
 
+// garbage is the memory of garbage in percent of what is in use. States are large and have no
+// pointers: to collect them often costs little.
+const garbage = 25
+
 // idleTime is the time after which a connection without requests is closed.
 const idleTime = 2 * time.Minute
 
@@ -59,6 +65,9 @@ func (c *Command) Run(e *env.Env) error {
 	o, err := c.options()
 	if err != nil {
 		return env.MarkInput(err)
+	}
+	if os.Getenv("GOGC") == "" {
+		defer debug.SetGCPercent(debug.SetGCPercent(garbage))
 	}
 	listener, err := net.Listen("tcp", c.Addr)
 	if err != nil {

@@ -262,8 +262,8 @@ func TestDocumentsAreFound(t *testing.T) {
 func TestClassesAreShown(t *testing.T) {
 	browserPath(t)
 	b := browse(t, 1280, 900, "dark")
-	b.open(extend(t, start(t, "--model", trainDecoder(t), "--addr", "127.0.0.1:0")) + "/#classify")
-	b.write("#classify-text", "the sun is out")
+	b.open(start(t, "--model", trainClassifier(t), "--addr", "127.0.0.1:0").url + "/#classify")
+	b.write("#classify-text", "the sky is blue and the sun is out all day long")
 	b.click("#classify-form .primary")
 	b.wait("document.querySelectorAll('#classes tbody tr').length === 2")
 	if got := b.text("document.querySelector('#view-classify').innerText"); !strings.Contains(got, "<i>sun</i>") || !strings.Contains(got, "first tokens alone") {
@@ -275,7 +275,7 @@ func TestClassesAreShown(t *testing.T) {
 func TestMapsAreDrawn(t *testing.T) {
 	browserPath(t)
 	b := browse(t, 1280, 900, "light")
-	b.open(extend(t, start(t, "--model", trainDecoder(t), "--addr", "127.0.0.1:0")) + "/#maps")
+	b.open(start(t, "--model", trainDecoder(t), "--addr", "127.0.0.1:0").url + "/#maps")
 	b.click("#maps-form .primary")
 	b.wait("document.querySelectorAll('#heads button').length === 3") // two heads and their mean
 	if n := b.number("document.querySelectorAll('#bigmap path').length"); n < 2 {

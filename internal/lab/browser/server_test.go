@@ -104,6 +104,13 @@ func trainDecoder(t *testing.T) string {
 	return train(t, "--task", "bytelm", "--data", filepath.Join(root, "CONTRIBUTING.md"), "--context", "64", "--mechanism", "fastmax", "--set", "window=16")
 }
 
+// trainClassifier trains a model of two classes, one with markup in its name.
+func trainClassifier(t *testing.T) string {
+	data := filepath.Join(t.TempDir(), "weather.csv")
+	writeFile(t, data, "text,label\n"+strings.Repeat("it rains on the roof,rain\nthe sky is blue today,<i>sun</i>\n", 40))
+	return train(t, "--task", "file", "--data", data, "--task-set", "length=4")
+}
+
 // browserPath finds Chromium, or skips the test.
 func browserPath(t *testing.T) string {
 	t.Helper()
