@@ -52,7 +52,7 @@ func (c *Command) Help() string {
 // headerTime bounds the time of a request's header.
 const headerTime = 10 * time.Second
 
-// garbage is the memory of garbage in percent of what is in use. States are large and have no
+// garbage is the garbage that memory may hold, in percent of its content. States are large and have no
 // pointers: to collect them often costs little.
 const garbage = 25
 
