@@ -87,16 +87,17 @@ func (o *Options) complete() error {
 	if o.Model == nil {
 		return errors.New("model: it is nil")
 	}
-	err := cmp.Or(
+	for _, err := range []error{
 		setLimit("memory", &o.Memory, defaultMemory, math.MaxInt64),
 		setLimit("disk", &o.Disk, defaultDisk, math.MaxInt64),
 		setLimit("max tokens", &o.MaxTokens, defaultMaxTokens, math.MaxInt32),
 		setLimit("max sessions", &o.MaxSessions, defaultMaxSessions, math.MaxInt32),
 		setLimit("max queue", &o.MaxQueue, defaultMaxQueue, math.MaxInt32),
 		setLimit("max batch", &o.MaxBatch, defaultMaxBatch, 1<<16),
-	)
-	if err != nil {
-		return err
+	} {
+		if err != nil {
+			return err
+		}
 	}
 	if c := o.Model.Config(); c.Positions == model.Learned {
 		o.MaxTokens = min(o.MaxTokens, int64(c.Context))
