@@ -212,7 +212,7 @@ func (c *reproduceCmd) list(e *env.Env, o *reproduce.Options) error {
 			fmt.Fprintf(e.Stdout, "  No budget makes: %s.\n", x.Lacks)
 		}
 	}
-	_, err := fmt.Fprintln(e.Stdout, "\nTimes are those of the counted operations at half of the peak above, and of what is measured for a given time; short sequences and busy machines take up to three times as long.")
+	_, err := fmt.Fprintln(e.Stdout, "\nTimes are for the counted operations at half of the peak above, and for timed measurements; short sequences and busy machines take up to three times as long.")
 	return err
 }
 

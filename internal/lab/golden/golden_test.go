@@ -136,7 +136,7 @@ func TestShared(t *testing.T) {
 // notCompared are files of our groups that are not compared, and why.
 var notCompared = map[string]string{
 	"performer_orthogonal_features.npz":    "group performer: a projection alone, which mechanism.TestOrthogonalFeaturesMatchGoldenFile compares",
-	"performer_softmax_causal.npz":         "group performer: a defect of the authors' program: the largest exponent of keys is that of later ones, too",
+	"performer_softmax_causal.npz":         "group performer: a defect of the authors' program: the largest exponent of keys is over later ones, too",
 	"performer_softmax_valuepad_quirk.npz": "group performer: a defect of the authors' program: keys beyond the length stay in the denominator",
 	"nystrom_global_init.npz":              "group nystrom: " + couples,
 	"nystrom_module_mask.npz":              "group nystrom: " + couples,

@@ -165,7 +165,7 @@ func fastmaxMoments(r *reader) *moments {
 		}
 	}
 	if r.err == nil && k.B*k.H != 1 {
-		r.err = fmt.Errorf("k: has %d heads, moments are those of one", k.B*k.H)
+		r.err = fmt.Errorf("k: has %d heads, moments are of one", k.B*k.H)
 	}
 	if r.err != nil {
 		return nil

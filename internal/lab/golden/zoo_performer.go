@@ -46,7 +46,7 @@ func performerZoo(r *reader, p *problem) string {
 		}
 		whole = book.Kernel == "softmax" && (book.FeatureEps != 0 || f.hasArray("stabilise") && r.truth("stabilise"))
 		if whole && p.call.Causal {
-			return "a defect of the authors' program: the largest exponent of keys is that of later ones, too"
+			return "a defect of the authors' program: the largest exponent of keys is over later ones, too"
 		}
 		code = whole || book.OverSum
 	} else {

@@ -45,7 +45,7 @@ func rfaZoo(r *reader, p *problem) string {
 			set["form"] = "code-masked"
 		}
 		if p.book.Floor != 1 && p.book.Floor != 1e-3 || book.Factor != 0.1 || book.Shortest != 1e-3 {
-			return "phi_scale, norm_eps or den_min are not those of the authors' program"
+			return "phi_scale, norm_eps or den_min differ from the authors' program"
 		}
 	}
 	if f.hasArray("tau") {

@@ -137,7 +137,7 @@ const DEFAULTS = { mechanism: 'softmax', order: 0, form: 'mha', causal: false, d
 const KEEP = 4; // prepared cases
 
 const serve = async () => {
-  const settings = Object.entries(options('as told')).map(([k, v]) => `${k}=${v}`).join(' ');
+  const settings = Object.entries(options('as given')).map(([k, v]) => `${k}=${v}`).join(' ');
   console.log(JSON.stringify({ impl: `onnxruntime ${ort.env.versions.common}`, settings }));
   const prepared = new Map();
   for await (const line of require('node:readline').createInterface({ input: process.stdin })) {

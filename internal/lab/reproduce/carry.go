@@ -15,7 +15,7 @@ var carry = Row{
 	Name:   "carry",
 	Doc:    "how the error of a state grows with the tokens that it has met: float32 sums that are rounded and compensated, against float64",
 	Source: "Higham 2002, Accuracy and Stability of Numerical Algorithms, chapter 4; the bounds of docs/numerics.md",
-	Claim:  "the error of a sum of n terms grows with n at most, that of a compensated one does not until n u ≈ 1",
+	Claim:  "the error of a sum of n terms grows with n at most, the error of a compensated one does not until n u ≈ 1",
 	Code:   append([]string{"stream"}, attentionCode...),
 	pieces: carryPieces, outcome: carryOutcome,
 }

@@ -106,7 +106,7 @@ func (d *drawnTable) findings(out *Outcome, list []scored) error {
 		t.Note += fmt.Sprintf(" Here convolutions over %d levels come before attention and MLPs, which learn sooner what the level beside says.", k)
 	}
 	if n := s.Config.FinalSamples; n > 0 {
-		t.Note += fmt.Sprintf(" Bits here are those of %d test images.", n)
+		t.Note += fmt.Sprintf(" Bits here are of %d test images.", n)
 	}
 	if !d.Recompute {
 		t.Note += " What recomputing takes is in linear-latency."

@@ -177,7 +177,7 @@ func fig3Outcome(o *Options, r *Results) (*Outcome, error) {
 				}
 				from := fmt.Sprintf("from N = %s on", length(one))
 				if _, crossed := crossing(list, soft, one); !crossed && fast[0] < slow[0] {
-					from = fmt.Sprintf("at every measured N, of which %.0f is the least", n[0])
+					from = fmt.Sprintf("at every measured N, from %.0f on", n[0])
 				}
 				out.find("D = %d: that Fastmax1 is ahead from N > %d %s here; it is %s.", fig3Width, fig3From, verb, from)
 			}

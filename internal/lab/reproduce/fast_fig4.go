@@ -216,7 +216,7 @@ func fig4Findings(out *Outcome, list []scored) error {
 			}})
 		}
 		if one, two := s.find(softmax.Label, t), s.find(fastmax2.Label, t); one != nil && two != nil {
-			out.find("%s: the drawn heads of softmax have an entropy of %s and %s of their weight on the diagonal, %s in a column; those of %s %s, %s and %s.",
+			out.find("%s: the drawn heads of softmax have an entropy of %s and %s of their weight on the diagonal, %s in a column; the heads of %s have %s, %s and %s.",
 				s.Name, one[2], one[4], one[5], fastmax2.Label, two[2], two[4], two[5])
 		}
 	}

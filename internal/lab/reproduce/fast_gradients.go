@@ -315,7 +315,7 @@ func (out *Outcome) norms(o *Options, r *Results) error {
 	t := report.Table{
 		Title: "Gradients of a decoder with its first weights",
 		Head:  []string{"mechanism", "N"},
-		Note: "Norm of the gradients of the first layer's attention over that of the last's, by the number of layers; then that of all gradients of the deepest. " +
+		Note: "Norm of the gradients of the first layer's attention over the norm in the last, by the number of layers; then the norm of all gradients of the deepest. " +
 			"Width 64, 4 heads, random bytes.",
 	}
 	for _, depth := range normDepths[1:] {

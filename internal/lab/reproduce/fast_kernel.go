@@ -14,7 +14,7 @@ var fastKernel = Row{
 	Name:   "fast-kernel",
 	Doc:    "T_p against the exponential: by score, and as matrices of attention by the rank of queries and keys",
 	Source: "Gerami et al. 2024, FAST, arXiv 2402.07901, section 2.4",
-	Claim:  "the factorised kernel has a near and far field like those of softmax's exponential; no error is printed",
+	Claim:  "the factorised kernel has a near and far field like softmax's exponential; no error is printed",
 	Seeds:  true,
 	Code:   attentionCode,
 	pieces: kernelPieces, outcome: kernelOutcome,
@@ -233,7 +233,7 @@ func kernelOutcome(o *Options, r *Results) (*Outcome, error) {
 		t := report.Table{
 			Title: fmt.Sprintf("Error of the attention matrix, scores times %s", s.name),
 			Head:  []string{"rank of Q and K", "p", "F", "error", "best of rank F", "uniform weights", "weights below 0"},
-			Note: fmt.Sprintf("‖A_p − A‖/‖A‖ by Frobenius, A that of the exponential of the same scores; N = %d, D = %d, rows of N(0,1) numbers "+
+			Note: fmt.Sprintf("‖A_p − A‖/‖A‖ by Frobenius, A the matrix of the exponential of the same scores; N = %d, D = %d, rows of N(0,1) numbers "+
 				"or random combinations of as many vectors as the rank, then mean 0 and deviation 1; mean of %d seeds.", kernelTokens(o), kernelWidth, len(seeds)),
 		}
 		var second, uniform []float64

@@ -9,7 +9,7 @@ var fastTable1 = Row{
 	Seeds:  true, Tunes: true,
 	Code:   append([]string{"internal/lab/reproduce/accuracies.go"}, trainCode...),
 	pieces: arenaLessons.pieces, outcome: arenaLessons.outcome(accuracies(arenaPublished, []string{fastmax1.Label, fastmax2.Label},
-		"Published expressions have 500 to 2000 tokens and texts 4000, those of budgets below full 40 to 200 and 500. Published models are larger, and their rows are of different programs: those of linear attention are the arena's own, which pads without masks. mnist, patches of 4 by 4, is not of the table: all of these mechanisms learn it within minutes. "+otherFastmax)),
+		"Published expressions have 500 to 2000 tokens and texts 4000, in budgets below full they have 40 to 200 and 500. Published models are larger, and their rows are of different programs: linear attention's are the arena's own, which pads without masks. mnist, patches of 4 by 4, is not of the table: all of these mechanisms learn it within minutes. "+otherFastmax)),
 }
 
 // arenaPublished are accuracies in percent.

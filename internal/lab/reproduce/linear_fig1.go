@@ -13,7 +13,7 @@ var linearFig1 = Row{
 	Name:   "linear-fig1",
 	Doc:    "time and memory of forward and backward over N: softmax, LSH, linear, fastmax",
 	Source: "Katharopoulos et al. 2020, Transformers are RNNs, arXiv 2006.16236, figure 1",
-	Claim:  "time and memory of linear and LSH attention grow linearly with N, those of softmax quadratically: on 11 GB softmax ends at N = 4096, LSH at 16384",
+	Claim:  "time and memory of linear and LSH attention grow linearly with N, with softmax quadratically: on 11 GB softmax ends at N = 4096, LSH at 16384",
 	Code:   timingCode,
 	pieces: linearFig1Pieces, outcome: linearFig1Outcome,
 }

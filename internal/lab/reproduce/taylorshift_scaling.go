@@ -185,7 +185,7 @@ func scalingOutcome(o *Options, r *Results) (*Outcome, error) {
 			}
 			t := report.Table{Title: title, Head: []string{"d", "N"},
 				Note: "Simulated / published. Queries and keys on the unit sphere; values with a column of ones before them. Means of Euclidean norms of rows, of (K⊠K)ᵀV the norm of the whole. " +
-					"Denominators are those of x² + 2x + 2, twice T_2's, which the printed size is of; after normalisation they have the factor d that cancels in the quotient."}
+					"Denominators are of x² + 2x + 2, twice T_2's, which the printed size is of; after normalisation they have the factor d that cancels in the quotient."}
 			t.Head = append(t.Head, names...)
 			var ratios [5][]float64
 			seen := map[[2]int]bool{}
@@ -241,7 +241,7 @@ func scalingOutcome(o *Options, r *Results) (*Outcome, error) {
 						low, high = min(low, ratios[j][i]/d), max(high, ratios[j][i]/d)
 					}
 				}
-				out.find("After normalisation QKᵀV and the denominator are %s to %s times d of what is printed.", digits(low), digits(high))
+				out.find("After normalisation QKᵀV and the denominator are %s to %s times d of the printed sizes.", digits(low), digits(high))
 			}
 		}
 	}
