@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"container/list"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -19,9 +20,9 @@ func checkIDs(ids []int32, vocab int) error {
 }
 
 // checkLength returns an error if a session of n tokens is too long.
-func (m *Manager) checkLength(n int64) error {
-	if n > m.o.MaxTokens {
-		return fmt.Errorf("%w: %d are needed, a session has at most %d", ErrTooLong, n, m.o.MaxTokens)
+func (o *Options) checkLength(n int64) error {
+	if n > o.MaxTokens {
+		return fmt.Errorf("%w: %d are needed, a session has at most %d", ErrTooLong, n, o.MaxTokens)
 	}
 	return nil
 }
@@ -84,7 +85,7 @@ func (m *Manager) acquire(id string) (*session, error) {
 		return nil, err
 	}
 	s.isBusy = true
-	m.setIdle(s, false)
+	m.memory.setIdle(s, false)
 	return s, nil
 }
 
@@ -92,48 +93,54 @@ func (m *Manager) acquire(id string) (*session, error) {
 func (m *Manager) release(s *session) {
 	m.mu.Lock()
 	s.isBusy = false
-	m.setIdle(s, s.state != nil && m.sessions[s.id] == s)
+	m.memory.setIdle(s, s.state != nil && m.sessions[s.id] == s)
 	m.mu.Unlock()
 	m.trimMemory()
 	m.end()
 }
 
-// setIdle moves s into or out of the list of idle sessions. m.mu is held.
-func (m *Manager) setIdle(s *session, is bool) {
+// memory holds the states of sessions in memory. Manager.mu protects it.
+type memory struct {
+	idleSessions list.List // sessions with a state and no request, the latest in front
+	bytes        int64     // of all states
+}
+
+// setIdle moves s into or out of the list of idle sessions.
+func (x *memory) setIdle(s *session, is bool) {
 	if s.idleElement != nil {
-		m.idleSessions.Remove(s.idleElement)
+		x.idleSessions.Remove(s.idleElement)
 		s.idleElement = nil
 	}
 	if is {
-		s.idleElement = m.idleSessions.PushFront(s)
+		s.idleElement = x.idleSessions.PushFront(s)
 	}
 }
 
 // setState gives s a state, nil for none, and counts its memory.
-func (m *Manager) setState(s *session, state *model.Session[float32]) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.setStateLocked(s, state)
-}
-
-// setStateLocked is setState for a caller that holds m.mu.
-func (m *Manager) setStateLocked(s *session, state *model.Session[float32]) {
-	m.stateBytes -= s.counted
+func (x *memory) setState(s *session, state *model.Session[float32]) {
+	x.bytes -= s.counted
 	s.state, s.counted = state, 0
 	if state != nil {
 		s.bytes = state.Bytes()
 		s.counted = s.bytes
-		m.stateBytes += s.counted
+		x.bytes += s.counted
 	}
+}
+
+// setState gives s a state, nil for none.
+func (m *Manager) setState(s *session, state *model.Session[float32]) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.memory.setState(s, state)
 }
 
 // checkMemory returns ErrFull if the states that have to stay in memory take all of it.
 func (m *Manager) checkMemory() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := m.stateBytes
+	n := m.memory.bytes
 	if m.store != nil {
-		for at := m.idleSessions.Front(); at != nil; at = at.Next() {
+		for at := m.memory.idleSessions.Front(); at != nil; at = at.Next() {
 			n -= at.Value.(*session).counted
 		}
 	}
@@ -149,7 +156,7 @@ func (m *Manager) trimMemory() {
 	for {
 		m.mu.Lock()
 		m.cache.mu.Lock()
-		over := m.stateBytes+m.cache.memoryBytes-m.cache.savingBytes > m.o.Memory
+		over := m.memory.bytes+m.cache.memoryBytes-m.cache.savingBytes > m.o.Memory
 		var e *entry
 		if over {
 			e = victim(&m.cache.memory, true)
@@ -163,14 +170,14 @@ func (m *Manager) trimMemory() {
 			m.cache.setSaving(e, true)
 		}
 		var s *session
-		if over && e == nil && m.store != nil && m.idleSessions.Len() > 0 {
-			s = m.idleSessions.Back().Value.(*session)
-			m.setIdle(s, false)
+		if over && e == nil && m.store != nil && m.memory.idleSessions.Len() > 0 {
+			s = m.memory.idleSessions.Back().Value.(*session)
+			m.memory.setIdle(s, false)
 		}
 		var state *model.Session[float32]
 		if s != nil {
 			state = s.state
-			m.setStateLocked(s, nil)
+			m.memory.setState(s, nil)
 		}
 		m.mu.Unlock()
 		switch {

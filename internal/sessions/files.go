@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
@@ -24,16 +25,21 @@ const (
 	importsFolder = "imports" // snapshots without known tokens: sessions need them
 )
 
-// statePath returns the file of an entry. Its name has the node, the tokens after it and
-// the key, so that the trie is known without reading the files.
-func (m *Manager) statePath(e *entry) string {
-	name := hex.EncodeToString(e.prefix.chain[:]) + "-" + strconv.Itoa(len(e.prefix.rest)) + "-" + hex.EncodeToString(e.key[:])
-	return filepath.Join(m.o.Store, statesFolder, name)
+// stateFiles holds the states of the cache that are on disk.
+type stateFiles struct {
+	coder *coder
+	cache *cache
+	dir   string
+	limit int64 // of cache.diskBytes
+
+	restored, damaged atomic.Int64
 }
 
-// importPath returns the file of an imported snapshot.
-func (m *Manager) importPath(key string) string {
-	return filepath.Join(m.o.Store, importsFolder, key)
+// path returns the file of an entry. Its name has the node, the tokens after it and
+// the key, so that the trie is known without reading the files.
+func (f *stateFiles) path(e *entry) string {
+	name := hex.EncodeToString(e.prefix.chain[:]) + "-" + strconv.Itoa(len(e.prefix.rest)) + "-" + hex.EncodeToString(e.key[:])
+	return filepath.Join(f.dir, name)
 }
 
 // parseKey reads a key in hexadecimal digits.
@@ -45,10 +51,9 @@ func parseKey(text string) (k prefixKey, ok bool) {
 	return k, err == nil
 }
 
-// loadStates adds the files of the store to the cache, by their times of change.
-func (m *Manager) loadStates() error {
-	dir := filepath.Join(m.o.Store, statesFolder)
-	list, err := os.ReadDir(dir)
+// load adds the files to the cache, by their times of change.
+func (f *stateFiles) load() error {
+	list, err := os.ReadDir(f.dir)
 	if err != nil {
 		return err
 	}
@@ -57,9 +62,9 @@ func (m *Manager) loadStates() error {
 		e    *entry
 	}
 	var files []file
-	for _, f := range list {
-		info, err := f.Info()
-		parts := strings.Split(f.Name(), "-")
+	for _, x := range list {
+		info, err := x.Info()
+		parts := strings.Split(x.Name(), "-")
 		if err != nil || !info.Mode().IsRegular() || len(parts) != 3 {
 			continue
 		}
@@ -67,14 +72,14 @@ func (m *Manager) loadStates() error {
 		key, ok2 := parseKey(parts[2])
 		n, err := strconv.Atoi(parts[1])
 		if ok1 && ok2 && err == nil && n >= 0 && n < chunkTokens {
-			files = append(files, file{info, m.cache.entryOf(key, prefix{chain, make([]int32, n)})})
+			files = append(files, file{info, f.cache.entryOf(key, prefix{chain, make([]int32, n)})})
 		}
 	}
 	slices.SortFunc(files, func(a, b file) int {
 		return cmp.Or(a.info.ModTime().Compare(b.info.ModTime()), cmp.Compare(a.info.Name(), b.info.Name()))
 	})
-	for _, f := range files {
-		m.cache.addFile(f.e, max(f.info.Size(), 1))
+	for _, x := range files {
+		f.cache.addFile(x.e, max(x.info.Size(), 1))
 	}
 	return nil
 }
@@ -87,52 +92,86 @@ func writeFile(path string, data []byte) error {
 	})
 }
 
-// openState returns a state of an entry that the caller may step. It returns nil, and
+// open returns a state of an entry that the caller may step. It returns nil, and
 // removes the entry, if the file is damaged.
-func (m *Manager) openState(e *entry) (*savedState, error) {
-	m.cache.mu.Lock()
+func (f *stateFiles) open(e *entry) (*savedState, error) {
+	f.cache.mu.Lock()
 	state, known := e.state, e.prefix
-	m.cache.mu.Unlock()
+	f.cache.mu.Unlock()
 	if state != nil {
 		return &savedState{state: state.Clone(), prefix: known.clone()}, nil
 	}
-	data, err := infile.ReadFile(m.statePath(e))
+	data, err := infile.ReadFile(f.path(e))
 	var s savedState
 	if err == nil {
-		s, err = m.decodeState(data)
+		s, err = f.coder.decode(data)
 	}
 	if err == nil && s.prefix.key() == e.key {
-		m.count(func(s *Stats) { s.Restored++ })
+		f.restored.Add(1)
 		return &s, nil
 	}
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		m.count(func(s *Stats) { s.Damaged++ })
+		f.damaged.Add(1)
 	}
-	m.removeFile(e)
+	f.remove(e)
 	return nil, nil
 }
 
-// removeFile forgets the file of an entry.
-func (m *Manager) removeFile(e *entry) {
-	m.cache.mu.Lock()
-	defer m.cache.mu.Unlock()
-	os.Remove(m.statePath(e)) // one that stays is found by the next Open
-	m.cache.setFile(e, 0)
-	m.cache.forget(e)
+// remove forgets the file of an entry.
+func (f *stateFiles) remove(e *entry) {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	os.Remove(f.path(e)) // one that stays is found by the next Open
+	f.cache.setFile(e, 0)
+	f.cache.forget(e)
 }
 
-// longestPrefix returns the state of the longest known prefix of ids, for the caller to
+// findLongest returns the state of the longest known prefix of ids, for the caller to
 // step, and its number of tokens. It returns nil if none is known.
-func (m *Manager) longestPrefix(keys []prefixKey, ids []int32) (*savedState, int, error) {
+func (f *stateFiles) findLongest(keys []prefixKey, ids []int32) (*savedState, int, error) {
 	for {
-		e, n := m.cache.find(keys, ids)
+		e, n := f.cache.find(keys, ids)
 		if e == nil {
 			return nil, 0, nil
 		}
-		s, err := m.openState(e)
+		s, err := f.open(e)
 		if s != nil || err != nil {
 			return s, n, err
 		}
+	}
+}
+
+// save writes the state of an entry and drops it from memory. It reports whether there is
+// a file. Without one, the log still has the tokens.
+func (f *stateFiles) save(e *entry) bool {
+	f.cache.mu.Lock()
+	state, known, size := e.state, e.prefix, e.fileSize
+	f.cache.mu.Unlock()
+	if size == 0 && state != nil {
+		if data, err := f.coder.encode(state, &known, nil); err == nil && int64(len(data)) <= f.limit {
+			if err := writeFile(f.path(e), data); err == nil {
+				size = int64(len(data))
+				f.cache.addFile(e, size)
+			}
+		}
+	}
+	f.cache.setSaving(e, false)
+	return size > 0
+}
+
+// trim removes files while they exceed the limit.
+func (f *stateFiles) trim() {
+	for {
+		f.cache.mu.Lock()
+		var e *entry
+		if f.cache.diskBytes > f.limit {
+			e = victim(&f.cache.disk, false)
+		}
+		f.cache.mu.Unlock()
+		if e == nil {
+			return
+		}
+		f.remove(e)
 	}
 }
 
@@ -219,24 +258,13 @@ func (s *saver) close() {
 	<-s.ended
 }
 
-// saveEntry writes the state of an entry and drops it from memory. It reports whether
-// there is a file. Without one, the log still has the tokens.
+// saveEntry writes the state of an entry and keeps the limits. It reports whether there is
+// a file.
 func (m *Manager) saveEntry(e *entry) bool {
-	m.cache.mu.Lock()
-	state, known, size := e.state, e.prefix, e.fileSize
-	m.cache.mu.Unlock()
-	if size == 0 && state != nil {
-		if data, err := m.encodeState(state, &known, nil); err == nil && int64(len(data)) <= m.o.Disk {
-			if err := writeFile(m.statePath(e), data); err == nil {
-				size = int64(len(data))
-				m.cache.addFile(e, size)
-			}
-		}
-	}
-	m.cache.setSaving(e, false)
+	isSaved := m.files.save(e)
 	m.trimMemory()
-	m.trimDisk()
-	return size > 0
+	m.files.trim()
+	return isSaved
 }
 
 // setSnapshots makes entries the last snapshots of sessions, by id.
@@ -255,21 +283,5 @@ func (m *Manager) setSnapshots(entries map[string]*entry) {
 	if len(entries) > 0 {
 		// An error only makes the next restart longer.
 		_ = m.store.setSnapshots(entries)
-	}
-}
-
-// trimDisk removes files while they exceed the limit.
-func (m *Manager) trimDisk() {
-	for {
-		m.cache.mu.Lock()
-		var e *entry
-		if m.cache.diskBytes > m.o.Disk {
-			e = victim(&m.cache.disk, false)
-		}
-		m.cache.mu.Unlock()
-		if e == nil {
-			return
-		}
-		m.removeFile(e)
 	}
 }

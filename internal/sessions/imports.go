@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/farfield-ml/farfield/internal/infile"
 )
@@ -21,7 +22,7 @@ func (m *Manager) Export(ctx context.Context, id string) ([]byte, error) {
 	if err := m.activate(ctx, s); err != nil {
 		return nil, err
 	}
-	return m.encodeState(s.state, nil, s.pending)
+	return m.coder.encode(s.state, nil, s.pending)
 }
 
 // Import returns a new session of a snapshot. It returns ErrForeign if the snapshot is of
@@ -35,7 +36,7 @@ func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
 	if err := m.checkRoom(); err != nil {
 		return Info{}, err
 	}
-	from, err := m.decodeState(data)
+	from, err := m.coder.decode(data)
 	if errors.Is(err, ErrForeign) {
 		return Info{}, err
 	}
@@ -46,13 +47,13 @@ func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
 	if start > 0 && len(from.pending) == 0 {
 		return Info{}, fieldErrorf("snapshot", "its state has %d tokens, and no token follows", start)
 	}
-	if err := m.checkLength(start + int64(len(from.pending))); err != nil {
+	if err := m.o.checkLength(start + int64(len(from.pending))); err != nil {
 		return Info{}, err
 	}
 	key := importKey(data)
 	s := &session{id: newID(), state: from.state, prefix: prefix{chain: key}, pending: from.pending, tokens: start + int64(len(from.pending)), imported: fmt.Sprintf("%x", key), saved: start}
 	info, err := m.add(s, func() error {
-		if err := m.writeImport(s.imported, data); err != nil {
+		if err := m.imports.write(s.imported, data); err != nil {
 			return err
 		}
 		return m.store.create(s.id, record{Tokens: start, Start: start, Import: s.imported, Bytes: s.bytes}, from.pending)
@@ -61,24 +62,6 @@ func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
 		m.removeImport(s.imported)
 	}
 	return info, err
-}
-
-// writeImport writes an imported snapshot, unless a session has it.
-func (m *Manager) writeImport(key string, data []byte) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	path, size := m.importPath(key), int64(len(data))
-	if m.importBytes+size > m.o.Disk {
-		return fmt.Errorf("%w: imported snapshots take %d bytes on disk, the limit is %d", ErrFull, m.importBytes+size, m.o.Disk)
-	}
-	if _, err := os.Stat(path); err == nil {
-		return nil
-	}
-	if err := writeFile(path, data); err != nil {
-		return err
-	}
-	m.importBytes += size
-	return nil
 }
 
 // removeImport removes an imported snapshot that no session needs any more.
@@ -93,18 +76,64 @@ func (m *Manager) removeImport(key string) {
 			return
 		}
 	}
-	info, err := os.Stat(m.importPath(key))
-	if err == nil && os.Remove(m.importPath(key)) == nil { // one that stays is found by the next Open
-		m.importBytes -= info.Size()
+	m.imports.remove(key)
+}
+
+// importFiles holds the imported snapshots of a store. Sessions need them, because their
+// tokens are unknown.
+type importFiles struct {
+	coder *coder
+	dir   string
+	limit int64 // of size
+
+	mu   sync.Mutex
+	size int64 // in bytes
+}
+
+// path returns the file of a snapshot.
+func (x *importFiles) path(key string) string { return filepath.Join(x.dir, key) }
+
+// write writes a snapshot, unless there is one.
+func (x *importFiles) write(key string, data []byte) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	path, size := x.path(key), int64(len(data))
+	if x.size+size > x.limit {
+		return fmt.Errorf("%w: imported snapshots take %d bytes on disk, the limit is %d", ErrFull, x.size+size, x.limit)
+	}
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	if err := writeFile(path, data); err != nil {
+		return err
+	}
+	x.size += size
+	return nil
+}
+
+// remove removes a snapshot.
+func (x *importFiles) remove(key string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	info, err := os.Stat(x.path(key))
+	if err == nil && os.Remove(x.path(key)) == nil { // one that stays is found by the next Open
+		x.size -= info.Size()
 	}
 }
 
-// openImport reads the imported snapshot of a key.
-func (m *Manager) openImport(key string) (*savedState, error) {
-	data, err := infile.ReadFile(m.importPath(key))
+// bytes returns the size of the files.
+func (x *importFiles) bytes() int64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.size
+}
+
+// open reads a snapshot.
+func (x *importFiles) open(key string) (*savedState, error) {
+	data, err := infile.ReadFile(x.path(key))
 	if err == nil {
 		var from savedState
-		if from, err = m.decodeState(data); err == nil {
+		if from, err = x.coder.decode(data); err == nil {
 			from.prefix = prefix{chain: importKey(data)}
 			return &from, nil
 		}
@@ -112,14 +141,13 @@ func (m *Manager) openImport(key string) (*savedState, error) {
 	return nil, fmt.Errorf("%w: the imported snapshot: %w", ErrDamaged, err)
 }
 
-// loadImports counts the imported snapshots that sessions need, and removes others.
-func (m *Manager) loadImports(records map[string]record) error {
+// load counts the snapshots that sessions need, and removes others.
+func (x *importFiles) load(records map[string]record) error {
 	needed := map[string]bool{}
 	for _, r := range records {
 		needed[r.Import] = true
 	}
-	dir := filepath.Join(m.o.Store, importsFolder)
-	list, err := os.ReadDir(dir)
+	list, err := os.ReadDir(x.dir)
 	if err != nil {
 		return err
 	}
@@ -129,8 +157,8 @@ func (m *Manager) loadImports(records map[string]record) error {
 			continue
 		}
 		if needed[f.Name()] {
-			m.importBytes += info.Size()
-		} else if err := os.Remove(filepath.Join(dir, f.Name())); err != nil {
+			x.size += info.Size()
+		} else if err := os.Remove(x.path(f.Name())); err != nil {
 			return err
 		}
 	}

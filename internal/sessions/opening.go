@@ -2,7 +2,6 @@ package sessions
 
 import (
 	"cmp"
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -24,25 +23,23 @@ import (
 // leaves its session as it was.
 type Manager struct {
 	o     Options
-	group *model.SessionGroup[float32]
-	empty *model.Session[float32]
-	root  prefixKey // of the empty sequence
+	coder coder
 
-	lock  *lock.Lock
-	store *store // nil: memory alone
-	cache *cache
-	saver *saver // nil: memory alone
-	queue *scheduler
+	lock    *lock.Lock
+	store   *store // nil: memory alone
+	imports importFiles
+	files   stateFiles
+	cache   *cache
+	saver   *saver // nil: memory alone
+	queue   *scheduler
 
-	mu           sync.Mutex
-	sessions     map[string]*session
-	idleSessions list.List // sessions with a state in memory and no request, the latest in front
-	stateBytes   int64     // of sessions, in memory
-	importBytes  int64     // of imported snapshots, on disk
-	running      int
-	closed       bool
-	drained      chan struct{} // closed when no request runs after Close
-	stats        Stats
+	mu       sync.Mutex
+	sessions map[string]*session
+	memory   memory
+	running  int
+	closed   bool
+	drained  chan struct{} // closed when no request runs after Close
+	stats    Stats
 }
 
 // Open returns a Manager. It locks the store, and restores its sessions at their first
@@ -53,20 +50,19 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	if err := errors.Join(ctx.Err(), o.complete()); err != nil {
 		return nil, err
 	}
-	m := &Manager{o: o, root: rootKey(o.Identity), cache: newCache(), sessions: map[string]*session{}, drained: make(chan struct{})}
+	m := &Manager{o: o, cache: newCache(), sessions: map[string]*session{}, drained: make(chan struct{})}
 	var err error
-	if m.group, err = o.Model.NewSessionGroup(); err != nil {
+	if m.coder, err = newCoder(o.Model, o.Identity); err != nil {
 		return nil, err
 	}
-	if m.empty, err = m.group.NewSession(1); err != nil {
-		return nil, err
-	}
+	m.files.coder, m.files.cache, m.files.dir, m.files.limit = &m.coder, m.cache, filepath.Join(o.Store, statesFolder), o.Disk
+	m.imports.coder, m.imports.dir, m.imports.limit = &m.coder, filepath.Join(o.Store, importsFolder), o.Disk
 	if o.Store != "" {
 		if err := m.openStore(); err != nil {
 			return nil, err
 		}
 		m.saver = newSaver(m)
-		m.trimDisk()
+		m.files.trim()
 	}
 	m.queue = newScheduler(m)
 	return m, nil
@@ -107,8 +103,8 @@ func (o *Options) complete() error {
 
 // openStore locks the folder and reads its sessions.
 func (m *Manager) openStore() (err error) {
-	for _, dir := range []string{statesFolder, importsFolder} {
-		if err := atomicfile.MakeFolder(filepath.Join(m.o.Store, dir)); err != nil {
+	for _, dir := range []string{m.files.dir, m.imports.dir} {
+		if err := atomicfile.MakeFolder(dir); err != nil {
 			return err
 		}
 	}
@@ -118,8 +114,8 @@ func (m *Manager) openStore() (err error) {
 	var records map[string]record
 	m.store, records, err = openStore(m.o.Store, m.o.Identity)
 	if err == nil {
-		if err = m.loadStates(); err == nil {
-			err = m.loadImports(records)
+		if err = m.files.load(); err == nil {
+			err = m.imports.load(records)
 		}
 	}
 	if err != nil {
@@ -173,7 +169,7 @@ func (m *Manager) Close(ctx context.Context) error {
 func (m *Manager) saveAll(ctx context.Context) {
 	m.mu.Lock()
 	var list []*session
-	for at := m.idleSessions.Back(); at != nil; at = at.Prev() {
+	for at := m.memory.idleSessions.Back(); at != nil; at = at.Prev() {
 		list = append(list, at.Value.(*session))
 	}
 	m.mu.Unlock()
@@ -225,9 +221,10 @@ func (m *Manager) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.stats
-	s.Sessions, s.Running, s.StateBytes = len(m.sessions), m.running, m.stateBytes
+	s.Sessions, s.Running, s.StateBytes = len(m.sessions), m.running, m.memory.bytes
 	s.PrefixBytes, s.DiskBytes = m.cache.bytes()
-	s.DiskBytes += m.importBytes
+	s.DiskBytes += m.imports.bytes()
+	s.Restored, s.Damaged = m.files.restored.Load(), m.files.damaged.Load()
 	return s
 }
 

@@ -69,7 +69,7 @@ func requireCompletion(t *testing.T, m *Manager, ids []int32, d Draw, r Result) 
 	if want := continuation(t, m.o.Model, ids, d); !slices.Equal(r.IDs, want) {
 		t.Fatalf("%d of %d tokens reused: drawn %v, cold %v", r.Reused, len(ids), r.IDs, want)
 	}
-	p := prefix{chain: m.root}
+	p := prefix{chain: m.coder.root}
 	all := slices.Concat(ids, r.IDs)
 	read := all[:len(all)-1]
 	p.add(read)
@@ -77,7 +77,7 @@ func requireCompletion(t *testing.T, m *Manager, ids []int32, d Draw, r Result) 
 	if e == nil {
 		return // evicted
 	}
-	s, err := m.openState(e)
+	s, err := m.files.open(e)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func (m *Manager) Append(ctx context.Context, id string, ids []int32) (Info, err
 		return Info{}, err
 	}
 	defer m.release(s)
-	if err := m.checkLength(s.tokens + int64(len(ids))); err != nil {
+	if err := m.o.checkLength(s.tokens + int64(len(ids))); err != nil {
 		return Info{}, err
 	}
 	err = m.change(ctx, s, func(j *job) ([]int32, error) {
@@ -92,7 +92,7 @@ func (m *Manager) change(ctx context.Context, s *session, f func(j *job) ([]int3
 // or empty, a field of d is invalid, a limit is reached (ErrTooLong, ErrFull), emit
 // returns one, or ctx ends.
 func (m *Manager) Generate(ctx context.Context, id string, d Draw, emit func(token int32) error) (Result, error) {
-	sampler, err := m.newSampler(d)
+	sampler, err := m.o.newSampler(d)
 	if err != nil {
 		return Result{}, err
 	}
@@ -101,7 +101,7 @@ func (m *Manager) Generate(ctx context.Context, id string, d Draw, emit func(tok
 		return Result{}, err
 	}
 	defer m.release(s)
-	if err := m.checkLength(s.tokens + int64(d.MaxTokens)); err != nil {
+	if err := m.o.checkLength(s.tokens + int64(d.MaxTokens)); err != nil {
 		return Result{}, err
 	}
 	if s.tokens == 0 {
@@ -122,11 +122,11 @@ func (m *Manager) Generate(ctx context.Context, id string, d Draw, emit func(tok
 }
 
 // newSampler returns the sampler of d. It returns an error if a field is invalid.
-func (m *Manager) newSampler(d Draw) (*generate.Sampler, error) {
+func (o *Options) newSampler(d Draw) (*generate.Sampler, error) {
 	if d.MaxTokens < 0 {
 		return nil, fieldErrorf("max_tokens", "%d is negative", d.MaxTokens)
 	}
-	s, err := generate.NewSampler(d.Sampling, m.o.Model.Config().Vocab)
+	s, err := generate.NewSampler(d.Sampling, o.Model.Config().Vocab)
 	if err != nil {
 		return nil, &FieldError{"sampling", err.Error()}
 	}
@@ -139,7 +139,7 @@ func (m *Manager) newSampler(d Draw) (*generate.Sampler, error) {
 // fit the model, a field of d is invalid, a limit is reached (ErrTooLong, ErrFull), emit
 // returns one, or ctx ends.
 func (m *Manager) Complete(ctx context.Context, ids []int32, d Draw, emit func(token int32) error) (Result, error) {
-	sampler, err := m.newSampler(d)
+	sampler, err := m.o.newSampler(d)
 	if err != nil {
 		return Result{}, err
 	}
@@ -213,7 +213,7 @@ func (m *Manager) Delete(ctx context.Context, id string) error {
 	}
 	m.mu.Lock()
 	delete(m.sessions, id)
-	m.setStateLocked(s, nil)
+	m.memory.setState(s, nil)
 	m.cache.pin(s.snapshot, -1)
 	s.snapshot = nil
 	m.mu.Unlock()
@@ -227,21 +227,21 @@ func (m *Manager) newJob(ctx context.Context, ids []int32, more int) (*job, int6
 	if err := checkIDs(ids, m.o.Model.Config().Vocab); err != nil {
 		return nil, 0, err
 	}
-	if err := m.checkLength(int64(len(ids)) + int64(more)); err != nil {
+	if err := m.o.checkLength(int64(len(ids)) + int64(more)); err != nil {
 		return nil, 0, err
 	}
 	if err := m.checkMemory(); err != nil {
 		return nil, 0, err
 	}
 	known := ids[:max(len(ids)-1, 0)]
-	keys := chainKeys(m.root, known)
+	keys := chainKeys(m.coder.root, known)
 	seen := m.cache.observe(keys)
-	from, n, err := m.longestPrefix(keys, known)
+	from, n, err := m.files.findLongest(keys, known)
 	if err != nil {
 		return nil, 0, err
 	}
 	if from == nil {
-		from = m.newState()
+		from = m.coder.newState()
 	}
 	m.count(func(s *Stats) { s.TokensReused += int64(n) })
 	return &job{ctx: ctx, state: from.state, prefix: from.prefix, feed: ids[n:], keeps: true, keepFrom: int64(n), keepAt: int64(seen)}, int64(n), nil
@@ -256,7 +256,7 @@ func (m *Manager) add(s *session, create func() error) (Info, error) {
 	}
 	s.isBusy = true
 	m.sessions[s.id] = s
-	m.setStateLocked(s, s.state)
+	m.memory.setState(s, s.state)
 	info := s.info()
 	m.mu.Unlock()
 	var err error
@@ -266,7 +266,7 @@ func (m *Manager) add(s *session, create func() error) (Info, error) {
 	m.mu.Lock()
 	if err != nil {
 		delete(m.sessions, s.id)
-		m.setStateLocked(s, nil)
+		m.memory.setState(s, nil)
 	}
 	m.mu.Unlock()
 	if err == nil {
@@ -274,7 +274,7 @@ func (m *Manager) add(s *session, create func() error) (Info, error) {
 	}
 	m.mu.Lock()
 	s.isBusy = false
-	m.setIdle(s, err == nil && s.state != nil)
+	m.memory.setIdle(s, err == nil && s.state != nil)
 	m.mu.Unlock()
 	m.trimMemory()
 	return info, err

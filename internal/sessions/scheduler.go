@@ -191,7 +191,7 @@ func (q *scheduler) add(j *job, n int) {
 
 // round makes the step of a round and advances its jobs.
 func (q *scheduler) round() {
-	q.m.group.StepTogether(q.steps)
+	q.m.coder.group.StepTogether(q.steps)
 	vocab := float64(q.m.o.Model.Config().Vocab)
 	par.RunEach(len(q.jobs), 32*vocab*float64(len(q.jobs)), func(i int) { q.jobs[i].advance(q.m, &q.steps[i]) })
 	drawn, read := 0, 0

@@ -16,7 +16,7 @@ type session struct {
 	isBusy      bool // a request holds it
 	tokens      int64
 	bytes       int64
-	counted     int64  // bytes of state, in Manager.stateBytes
+	counted     int64  // bytes of state, in memory.bytes
 	imported    string // key of the snapshot before its log; "": the log has all tokens
 	snapshot    *entry // the last on disk; nil: none
 	idleElement *list.Element
@@ -70,7 +70,7 @@ func (m *Manager) lastSnapshot(s *session) (*savedState, []int32, error) {
 	if e == nil {
 		return nil, nil, nil
 	}
-	from, err := m.openState(e)
+	from, err := m.files.open(e)
 	if from == nil || from.state.Tokens() > s.tokens {
 		return nil, nil, err
 	}
@@ -85,30 +85,25 @@ func (m *Manager) longestState(s *session) (*savedState, []int32, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	root := m.root
+	root := m.coder.root
 	if r.Import != "" {
 		root, _ = parseKey(r.Import)
 	}
 	known := ids[:max(len(ids)-1, 0)]
-	from, n, err := m.longestPrefix(chainKeys(root, known), known)
+	from, n, err := m.files.findLongest(chainKeys(root, known), known)
 	switch {
 	case err != nil:
 		return nil, nil, err
 	case from != nil && from.state.Tokens() == r.Start+int64(n):
 	case r.Import != "":
-		if from, err = m.openImport(r.Import); err != nil {
+		if from, err = m.imports.open(r.Import); err != nil {
 			return nil, nil, err
 		}
 		n = 0
 	default:
-		from, n = m.newState(), 0
+		from, n = m.coder.newState(), 0
 	}
 	return from, ids[n:], nil
-}
-
-// newState returns the state of the empty sequence.
-func (m *Manager) newState() *savedState {
-	return &savedState{state: m.empty.Clone(), prefix: prefix{chain: m.root}}
 }
 
 // undo keeps what a request changes of a session.
@@ -118,7 +113,7 @@ type undo struct {
 	pending []int32
 }
 
-// begin returns the undo of a request. It copies the state where it would be read from
+// keepUndo returns the undo of a request. It copies the state where it would be read from
 // far before, or nowhere.
 func (m *Manager) keepUndo(s *session) undo {
 	u := undo{prefix: s.prefix.clone(), pending: slices.Clone(s.pending)}

@@ -35,9 +35,33 @@ type savedState struct {
 	pending []int32
 }
 
-// encodeState returns a saved state. p is nil where the prefix stays unknown.
-func (m *Manager) encodeState(state *model.Session[float32], p *prefix, pending []int32) ([]byte, error) {
-	h := stateHeader{Identity: m.o.Identity, Tokens: state.Tokens(), Pending: pending}
+// coder makes states of a model, and reads and writes them.
+type coder struct {
+	identity string
+	vocab    int
+	group    *model.SessionGroup[float32]
+	empty    *model.Session[float32]
+	root     prefixKey // of the empty sequence
+}
+
+// newCoder returns the coder of a model. It returns an error if the model has no sessions.
+func newCoder(m *model.Model[float32], identity string) (c coder, err error) {
+	c = coder{identity: identity, vocab: m.Config().Vocab, root: rootKey(identity)}
+	if c.group, err = m.NewSessionGroup(); err != nil {
+		return c, err
+	}
+	c.empty, err = c.group.NewSession(1)
+	return c, err
+}
+
+// newState returns the state of the empty sequence.
+func (c *coder) newState() *savedState {
+	return &savedState{state: c.empty.Clone(), prefix: prefix{chain: c.root}}
+}
+
+// encode returns a saved state. p is nil where the prefix stays unknown.
+func (c *coder) encode(state *model.Session[float32], p *prefix, pending []int32) ([]byte, error) {
+	h := stateHeader{Identity: c.identity, Tokens: state.Tokens(), Pending: pending}
 	if p != nil {
 		h.Chain, h.Rest = hex.EncodeToString(p.chain[:]), p.rest
 	}
@@ -52,9 +76,9 @@ func (m *Manager) encodeState(state *model.Session[float32], p *prefix, pending 
 	return framed.Append(nil, stateMagic, stateVersion, text, data), nil
 }
 
-// decodeState reads a saved state. It returns an error if data is damaged, and ErrForeign
+// decode reads a saved state. It returns an error if data is damaged, and ErrForeign
 // if the state is of another model, tokenizer or precision.
-func (m *Manager) decodeState(data []byte) (s savedState, err error) {
+func (c *coder) decode(data []byte) (s savedState, err error) {
 	parts, err := framed.ReadParts(data, stateMagic, stateVersion, 2)
 	if err != nil {
 		return s, err
@@ -66,8 +90,8 @@ func (m *Manager) decodeState(data []byte) (s savedState, err error) {
 	if err := json.Unmarshal(parts[0], &h); err != nil {
 		return s, fmt.Errorf("its header: %w", err)
 	}
-	if h.Identity != m.o.Identity {
-		return s, fmt.Errorf("%w: it is of %.12s, the model is %.12s", ErrForeign, h.Identity, m.o.Identity)
+	if h.Identity != c.identity {
+		return s, fmt.Errorf("%w: it is of %.12s, the model is %.12s", ErrForeign, h.Identity, c.identity)
 	}
 	chain, err := hex.DecodeString(h.Chain)
 	if err != nil || len(chain) != 0 && len(chain) != len(s.prefix.chain) || len(h.Rest) >= chunkTokens {
@@ -75,11 +99,11 @@ func (m *Manager) decodeState(data []byte) (s savedState, err error) {
 	}
 	copy(s.prefix.chain[:], chain)
 	s.prefix.rest, s.pending = h.Rest, h.Pending
-	if s.state, err = m.group.RestoreSession(parts[1]); err != nil {
+	if s.state, err = c.group.RestoreSession(parts[1]); err != nil {
 		return s, err
 	}
 	if n := s.state.Tokens(); n != h.Tokens || s.state.Batch() != 1 {
 		return s, fmt.Errorf("its state has %d tokens of %d sequences, its header %d of 1", n, s.state.Batch(), h.Tokens)
 	}
-	return s, checkIDs(s.pending, m.o.Model.Config().Vocab)
+	return s, checkIDs(s.pending, c.vocab)
 }
