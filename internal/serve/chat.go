@@ -108,7 +108,7 @@ func (q *chatRequest) checkOthers() error {
 
 // renderChat returns the ids of a conversation. It returns an error for invalid messages, and
 // if the template refuses them.
-func (s *Server) renderChat(q *chatRequest) ([]int32, error) {
+func (s completionAPI) renderChat(q *chatRequest) ([]int32, error) {
 	if len(q.Messages) == 0 || len(q.Messages) > maxMessages {
 		return nil, badFieldf("messages", "has %d messages, needs 1 to %d", len(q.Messages), maxMessages)
 	}
@@ -167,10 +167,7 @@ type chatDelta struct {
 }
 
 // completeChat answers /v1/chat/completions.
-func (s *Server) completeChat(w http.ResponseWriter, r *http.Request) error {
-	if err := s.checkSessions(); err != nil {
-		return err
-	}
+func (s completionAPI) completeChat(w http.ResponseWriter, r *http.Request) error {
 	if s.o.Chat == nil {
 		return s.refuseModel("has no chat template")
 	}
@@ -181,7 +178,7 @@ func (s *Server) completeChat(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(w, r, &q); err != nil {
 		return err
 	}
-	d, stops, err := q.check(s)
+	d, stops, err := q.check(s.Server)
 	if err != nil {
 		return err
 	}

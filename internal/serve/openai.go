@@ -14,6 +14,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/sessions"
 )
 
+// completionAPI answers the endpoints that continue prompts and conversations.
+type completionAPI struct{ *Server }
+
 // drawRequest holds the fields that completions and chat have in common. Fields that only
 // describe the caller are read and not used.
 type drawRequest struct {
@@ -142,7 +145,7 @@ type completion struct {
 
 // continueText draws tokens after ids and calls emit, unless nil, with each part of their text.
 // The text ends before the first stop.
-func (s *Server) continueText(ctx context.Context, ids []int32, d sessions.Draw, stops []string, emit func(text string) error) (*completion, error) {
+func (s completionAPI) continueText(ctx context.Context, ids []int32, d sessions.Draw, stops []string, emit func(text string) error) (*completion, error) {
 	if len(stops) > 0 {
 		watch := stopText{decoder: textDecoder{tokens: s.o.Tokens}, stops: stops}
 		read := 0
@@ -212,7 +215,7 @@ type completionChoice struct {
 
 // parsePrompts returns the ids of a prompt: of a string or ids, or of several. It returns an
 // error if data is none of these, or if there are more than MaxTexts.
-func (s *Server) parsePrompts(data json.RawMessage) ([][]int32, error) {
+func (s completionAPI) parsePrompts(data json.RawMessage) ([][]int32, error) {
 	if len(data) == 0 || string(data) == "null" {
 		return nil, badFieldf("prompt", "is missing")
 	}
@@ -246,15 +249,12 @@ func (s *Server) parsePrompts(data json.RawMessage) ([][]int32, error) {
 }
 
 // complete answers /v1/completions.
-func (s *Server) complete(w http.ResponseWriter, r *http.Request) error {
-	if err := s.checkSessions(); err != nil {
-		return err
-	}
+func (s completionAPI) complete(w http.ResponseWriter, r *http.Request) error {
 	var q completionRequest
 	if err := s.readJSON(w, r, &q); err != nil {
 		return err
 	}
-	d, stops, err := q.check(s)
+	d, stops, err := q.check(s.Server)
 	if err != nil {
 		return err
 	}
@@ -296,7 +296,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) error {
 const maxPrompts = 8
 
 // completeAll continues prompts. It returns the first error.
-func (s *Server) completeAll(ctx context.Context, prompts [][]int32, d sessions.Draw, stops []string) ([]*completion, error) {
+func (s completionAPI) completeAll(ctx context.Context, prompts [][]int32, d sessions.Draw, stops []string) ([]*completion, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	list := make([]*completion, len(prompts))
@@ -321,7 +321,7 @@ func (s *Server) completeAll(ctx context.Context, prompts [][]int32, d sessions.
 }
 
 // streamCompletion sends the parts of one prompt's continuation.
-func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, q *completionRequest, answer completionAnswer, prompts [][]int32, d sessions.Draw, stops []string) error {
+func (s completionAPI) streamCompletion(w http.ResponseWriter, r *http.Request, q *completionRequest, answer completionAnswer, prompts [][]int32, d sessions.Draw, stops []string) error {
 	if len(prompts) > 1 {
 		return badFieldf("stream", "is of one prompt, there are %d", len(prompts))
 	}

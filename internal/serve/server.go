@@ -55,10 +55,13 @@ type Server struct {
 	stopping atomic.Bool
 }
 
+// handler answers requests of an endpoint.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
 // route is an endpoint.
 type route struct {
 	method, path string
-	handle       func(w http.ResponseWriter, r *http.Request) error
+	handle       handler
 	isOpen       bool // needs no key
 }
 
@@ -112,7 +115,8 @@ func setDefault[T int | int64 | time.Duration](field *T, value T) {
 
 // routes returns the endpoints. An endpoint that the model does not have says so.
 func (s *Server) routes() []route {
-	list := []route{
+	text := completionAPI{s}
+	return append([]route{
 		{"GET", "/healthz", s.health, true},
 		{"GET", "/readyz", s.showReadiness, true},
 		{"GET", "/metrics", s.printMetrics, false},
@@ -121,20 +125,10 @@ func (s *Server) routes() []route {
 		{"POST", "/v1/embeddings", s.embed, false},
 		{"POST", "/v1/classify", s.classify, false},
 		{"POST", "/v1/maps", s.drawMaps, false},
-		{"POST", "/v1/completions", s.complete, false},
-		{"POST", "/v1/chat/completions", s.completeChat, false},
-		{"POST", "/v1/sessions", s.createSession, false},
-		{"GET", "/v1/sessions", s.listSessions, false},
-		{"POST", "/v1/sessions/import", s.importSession, false},
-		{"GET", "/v1/sessions/{id}", s.describeSession, false},
-		{"DELETE", "/v1/sessions/{id}", s.deleteSession, false},
-		{"POST", "/v1/sessions/{id}/append", s.appendSession, false},
-		{"POST", "/v1/sessions/{id}/generate", s.generate, false},
-		{"POST", "/v1/sessions/{id}/fork", s.forkSession, false},
-		{"GET", "/v1/sessions/{id}/export", s.exportSession, false},
+		{"POST", "/v1/completions", s.needSessions(text.complete), false},
+		{"POST", "/v1/chat/completions", s.needSessions(text.completeChat), false},
 		{"GET", "/", s.page, true},
-	}
-	return list
+	}, sessionAPI{s}.routes()...)
 }
 
 // ServeHTTP answers a request.

@@ -49,12 +49,32 @@ func (s *Server) refuseModel(why string) error {
 	return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Param: "model", Code: "unsupported", Message: fmt.Sprintf("model: %q %s", s.o.Name, why)}
 }
 
-// checkSessions returns an error if the model has no sessions.
-func (s *Server) checkSessions() error {
-	if s.o.Sessions == nil {
+// needSessions returns handle, and for a model without sessions a handler that says so.
+func (s *Server) needSessions(handle handler) handler {
+	if s.o.Sessions != nil {
+		return handle
+	}
+	return func(http.ResponseWriter, *http.Request) error {
 		return s.refuseModel("does not predict next tokens, and has no sessions")
 	}
-	return nil
+}
+
+// sessionAPI answers the endpoints of sessions.
+type sessionAPI struct{ *Server }
+
+// routes returns the endpoints of sessions.
+func (s sessionAPI) routes() []route {
+	return []route{
+		{"GET", "/v1/sessions", s.listSessions, false},
+		{"POST", "/v1/sessions", s.needSessions(s.createSession), false},
+		{"POST", "/v1/sessions/import", s.needSessions(s.importSession), false},
+		{"GET", "/v1/sessions/{id}", s.needSessions(s.describeSession), false},
+		{"DELETE", "/v1/sessions/{id}", s.needSessions(s.deleteSession), false},
+		{"POST", "/v1/sessions/{id}/append", s.needSessions(s.appendSession), false},
+		{"POST", "/v1/sessions/{id}/generate", s.needSessions(s.generate), false},
+		{"POST", "/v1/sessions/{id}/fork", s.needSessions(s.forkSession), false},
+		{"GET", "/v1/sessions/{id}/export", s.needSessions(s.exportSession), false},
+	}
 }
 
 // sessionObject is the JSON of a session.
@@ -66,14 +86,11 @@ type sessionObject struct {
 }
 
 // object returns the JSON of a session.
-func (s *Server) object(i sessions.Info) sessionObject {
+func (s sessionAPI) object(i sessions.Info) sessionObject {
 	return sessionObject{i.ID, i.Tokens, i.Bytes, s.o.Name}
 }
 
-func (s *Server) createSession(w http.ResponseWriter, r *http.Request) error {
-	if err := s.checkSessions(); err != nil {
-		return err
-	}
+func (s sessionAPI) createSession(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Model *string `json:"model"`
 		textInput
@@ -95,7 +112,7 @@ func (s *Server) createSession(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusCreated, s.object(info))
 }
 
-func (s *Server) listSessions(w http.ResponseWriter, _ *http.Request) error {
+func (s sessionAPI) listSessions(w http.ResponseWriter, _ *http.Request) error {
 	list := []sessionObject{}
 	if s.o.Sessions != nil {
 		for _, i := range s.o.Sessions.List() {
@@ -105,10 +122,7 @@ func (s *Server) listSessions(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
 }
 
-func (s *Server) describeSession(w http.ResponseWriter, r *http.Request) error {
-	if err := s.checkSessions(); err != nil {
-		return err
-	}
+func (s sessionAPI) describeSession(w http.ResponseWriter, r *http.Request) error {
 	info, err := s.o.Sessions.Get(r.PathValue("id"))
 	if err != nil {
 		return err
@@ -116,10 +130,7 @@ func (s *Server) describeSession(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, s.object(info))
 }
 
-func (s *Server) deleteSession(w http.ResponseWriter, r *http.Request) error {
-	if err := s.checkSessions(); err != nil {
-		return err
-	}
+func (s sessionAPI) deleteSession(w http.ResponseWriter, r *http.Request) error {
 	if err := s.o.Sessions.Delete(r.Context(), r.PathValue("id")); err != nil {
 		return err
 	}
@@ -127,10 +138,7 @@ func (s *Server) deleteSession(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) appendSession(w http.ResponseWriter, r *http.Request) error {
-	if err := s.checkSessions(); err != nil {
-		return err
-	}
+func (s sessionAPI) appendSession(w http.ResponseWriter, r *http.Request) error {
 	var body textInput
 	if err := s.readJSON(w, r, &body); err != nil {
 		return err
@@ -153,10 +161,7 @@ func (s *Server) readNothing(w http.ResponseWriter, r *http.Request) error {
 	return s.readJSON(w, r, &struct{}{})
 }
 
-func (s *Server) forkSession(w http.ResponseWriter, r *http.Request) error {
-	if err := s.checkSessions(); err != nil {
-		return err
-	}
+func (s sessionAPI) forkSession(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readNothing(w, r); err != nil {
 		return err
 	}
@@ -167,10 +172,7 @@ func (s *Server) forkSession(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusCreated, s.object(info))
 }
 
-func (s *Server) exportSession(w http.ResponseWriter, r *http.Request) error {
-	if err := s.checkSessions(); err != nil {
-		return err
-	}
+func (s sessionAPI) exportSession(w http.ResponseWriter, r *http.Request) error {
 	data, err := s.o.Sessions.Export(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
@@ -181,10 +183,7 @@ func (s *Server) exportSession(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-func (s *Server) importSession(w http.ResponseWriter, r *http.Request) error {
-	if err := s.checkSessions(); err != nil {
-		return err
-	}
+func (s sessionAPI) importSession(w http.ResponseWriter, r *http.Request) error {
 	data, err := s.readBody(w, r, s.o.MaxImport)
 	if err != nil {
 		return err
@@ -210,10 +209,7 @@ type generation struct {
 	Reason string  `json:"finish_reason"`
 }
 
-func (s *Server) generate(w http.ResponseWriter, r *http.Request) error {
-	if err := s.checkSessions(); err != nil {
-		return err
-	}
+func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		sampling
 		MaxTokens *int    `json:"max_tokens"`
@@ -274,7 +270,7 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request) error {
 }
 
 // describeGeneration returns the answer for a result.
-func (s *Server) describeGeneration(r sessions.Result) (*generation, error) {
+func (s sessionAPI) describeGeneration(r sessions.Result) (*generation, error) {
 	text, err := decode(s.o.Tokens, r.IDs)
 	if err != nil {
 		return nil, err
