@@ -120,6 +120,7 @@ var layers = []string{
 	"internal/lab/coverage",
 	"internal/lab/mutations",
 	"internal/lab/attacks",
+	"internal/lab/load",
 	"cmd/farfield-lab",
 }
 

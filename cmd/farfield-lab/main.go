@@ -23,6 +23,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/lab/attacks"
 	"github.com/farfield-ml/farfield/internal/lab/coverage"
+	"github.com/farfield-ml/farfield/internal/lab/load"
 	"github.com/farfield-ml/farfield/internal/lab/mutations"
 	"github.com/farfield-ml/farfield/internal/lab/peers"
 	"github.com/farfield-ml/farfield/internal/lab/recipes"
@@ -44,6 +45,9 @@ var verbs = []verb{
 	{"mutations", "Inject faults and require the tests to catch them.", mutations.Run},
 	{"attacks", "Attack the command with damaged files and kills.", func(ctx context.Context, args []string) error {
 		return attacks.Run(ctx, args, os.Stdout)
+	}},
+	{"load", "Drive a server with mixed traffic.", func(ctx context.Context, args []string) error {
+		return load.Run(ctx, args, os.Stdout)
 	}},
 }
 
