@@ -192,7 +192,13 @@ const (
 )
 
 // Validate returns an error that names the first invalid field.
-func (c Config) Validate() error {
+func (c Config) Validate() error { return validation{c}.check() }
+
+// validation checks the fields of a configuration.
+type validation struct{ Config }
+
+// check returns an error that names the first invalid field.
+func (c validation) check() error {
 	switch c.Kind {
 	case Decoder, Encoder, EncoderDecoder, Convolutional:
 	default:
@@ -291,7 +297,7 @@ func largestDivisor(n, most int) int {
 }
 
 // checkEnds returns an error if the inputs, the outputs or the loss are invalid.
-func (c Config) checkEnds() error {
+func (c validation) checkEnds() error {
 	switch c.Pool {
 	case "", PoolMean, PoolLast, PoolFirst, PoolCLS:
 	default:
@@ -325,8 +331,8 @@ func (c Config) checkEnds() error {
 
 // checkSize returns an error if the model has more than maxWeights weights. mixer is
 // the number of weights of a mixer.
-func (c Config) checkSize(mixer float64) error {
-	if n := c.weightSize(mixer); n > maxWeights {
+func (c validation) checkSize(mixer float64) error {
+	if n := (cost{c.Config}).weightSize(mixer); n > maxWeights {
 		return fmt.Errorf("layers: %d of width %d with vocab %d have %.3g weights, at most %.3g are possible", c.Layers, c.Width, c.Vocab, n, float64(maxWeights))
 	}
 	return nil
@@ -334,7 +340,7 @@ func (c Config) checkSize(mixer float64) error {
 
 // checkOwner returns an error if a field is set that a mixer with its own projections
 // does not support.
-func (c Config) checkOwner() error {
+func (c validation) checkOwner() error {
 	row, owns := nn.LookupMixer(c.Mechanism)
 	switch {
 	case !owns:
@@ -356,7 +362,7 @@ func (c Config) checkOwner() error {
 
 // checkTraits returns an error if a field is set that a mechanism with the traits x
 // does not support.
-func (c Config) checkTraits(x attention.Traits) error {
+func (c validation) checkTraits(x attention.Traits) error {
 	kind, err := c.dropKind()
 	switch {
 	case err != nil:

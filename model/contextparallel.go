@@ -46,7 +46,7 @@ func (m *Model[T]) TrainDivided(c *comm.Comm, b *Batch, scale T) (loss float64, 
 		return 0, errNoBatch
 	}
 	size := (b.N + c.Size() - 1) / c.Size()
-	s, t, err := m.trainableSegments(b, max(size, 1))
+	s, t, err := newTrainSegments(m, b, max(size, 1))
 	if err != nil {
 		return 0, err
 	}

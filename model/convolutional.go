@@ -126,7 +126,7 @@ func (b *builder[T]) newBareAttention(name string) *nn.Attention[T] {
 
 // checkConvolutional returns an error if fields are set that a convolutional net does
 // not support.
-func (c Config) checkConvolutional() error {
+func (c validation) checkConvolutional() error {
 	if c.Vocab != 0 {
 		return fmt.Errorf("vocab: kind %s has none, it reads numbers and not %d tokens; set kind to %s or %s", c.Kind, c.Vocab, Encoder, Decoder)
 	}

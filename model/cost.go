@@ -8,7 +8,7 @@ func (c Config) Params() int {
 	if err != nil {
 		return 0
 	}
-	return int(c.weightSize(size))
+	return int(cost{c}.weightSize(size))
 }
 
 // Mixer returns the mixer of a block, with weights that have no elements. Its traits
@@ -30,20 +30,32 @@ func (c Config) bareMixer(causal bool, window int) (m nn.Mixer[float32], size fl
 	return m, b.size, b.err
 }
 
+// TrainFLOPs returns the floating-point operations of training on a number of
+// positions, in sequences of the length Context. A multiply-add counts as two
+// operations, and the backward pass as two forward passes. In an encoder-decoder the
+// positions are the decoder's, and sources are as long as targets.
+func (c Config) TrainFLOPs(tokens float64) float64 {
+	x := cost{c}
+	return 3 * (x.bodyFLOPs() + x.headFLOPs()) * tokens
+}
+
+// cost counts weights and operations of a valid configuration.
+type cost struct{ Config }
+
 // storedSize returns the least number of elements in a file of the model: weights and
 // drawn constants.
-func (c Config) storedSize() float64 {
+func (c cost) storedSize() float64 {
 	if c.Heads == 0 {
 		return c.weightSize(0)
 	}
-	b := &builder[float32]{c: c, countsOnly: true}
+	b := &builder[float32]{c: c.Config, countsOnly: true}
 	b.newMixer("", c.IsCausal(), 0)
 	return c.weightSize(b.size) + float64(c.Layers)*b.constantSize
 }
 
 // weightSize returns Params for a mixer with the given number of weights. It is exact
 // below 2⁵³ and does not overflow.
-func (c Config) weightSize(mixer float64) float64 {
+func (c cost) weightSize(mixer float64) float64 {
 	w, biases := float64(c.Width), c.biases()
 	linear := func(out, in float64, bias bool) float64 {
 		if bias {
@@ -107,22 +119,14 @@ func (c Config) weightSize(mixer float64) float64 {
 
 // countWeights returns the number of weights that build adds. The weights have no
 // elements.
-func (c Config) countWeights(build func(*builder[float32])) float64 {
-	b := &builder[float32]{c: c, countsOnly: true}
+func (c cost) countWeights(build func(*builder[float32])) float64 {
+	b := &builder[float32]{c: c.Config, countsOnly: true}
 	build(b)
 	return b.size
 }
 
-// TrainFLOPs returns the floating-point operations of training on a number of
-// positions, in sequences of the length Context. A multiply-add counts as two
-// operations, and the backward pass as two forward passes. In an encoder-decoder the
-// positions are the decoder's, and sources are as long as targets.
-func (c Config) TrainFLOPs(tokens float64) float64 {
-	return 3 * (c.bodyFLOPs() + c.headFLOPs()) * tokens
-}
-
 // bodyFLOPs returns the operations of a forward pass without the head, per position.
-func (c Config) bodyFLOPs() float64 {
+func (c cost) bodyFLOPs() float64 {
 	w, inputs, layers := float64(c.Width), float64(c.Inputs), float64(c.Layers)
 	if c.Kind == Convolutional {
 		return 2*float64(c.Conv)*w*(inputs+(layers-2)*w) + c.mixerFLOPs(false, 0)
@@ -144,8 +148,8 @@ func (c Config) bodyFLOPs() float64 {
 
 // innerFLOPs returns the operations of the MLP or ISTA step of one layer in a forward
 // pass, per token.
-func (c Config) innerFLOPs() float64 {
-	b := &builder[float32]{c: c, countsOnly: true}
+func (c cost) innerFLOPs() float64 {
+	b := &builder[float32]{c: c.Config, countsOnly: true}
 	x := b.newInnerBlock("")
 	if b.err != nil {
 		return 0
@@ -154,7 +158,7 @@ func (c Config) innerFLOPs() float64 {
 }
 
 // headFLOPs returns the operations of the head in a forward pass, per position.
-func (c Config) headFLOPs() float64 {
+func (c cost) headFLOPs() float64 {
 	row := 2 * float64(c.pooledWidth()) * float64(c.outputSize())
 	if u := float64(c.HeadHidden); u > 0 {
 		row = 2 * u * float64(c.pooledWidth()+c.outputSize())
@@ -167,7 +171,7 @@ func (c Config) headFLOPs() float64 {
 
 // mixerFLOPs returns the operations of the mixer of a layer with a window, 0: with
 // Mechanism, in a forward pass, per token.
-func (c Config) mixerFLOPs(causal bool, window int) float64 {
+func (c cost) mixerFLOPs(causal bool, window int) float64 {
 	m, _, err := c.bareMixer(causal, window)
 	if err != nil || m == nil {
 		return 0

@@ -135,7 +135,7 @@ func readModel[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error)
 	for _, t := range f.Tensors() {
 		bytes += t.Bytes
 	}
-	if n := c.storedSize(); n > float64(bytes) {
+	if n := (cost{c}).storedSize(); n > float64(bytes) {
 		return nil, fmt.Errorf("weights: have %d bytes, the configuration needs %.0f elements", bytes, n)
 	}
 	m, err := NewUndrawn[T](c)

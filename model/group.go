@@ -15,8 +15,7 @@ import (
 // The model's weights must not change while the group is in use. Methods must not run at
 // the same time, and not beside methods of the sessions that a call names.
 type SessionGroup[T tensor.Float] struct {
-	model  *Model[T]
-	frozen *packedModel[T]
+	sessionMaker[T]
 
 	trace  trace[T]
 	piece  packedStep[T]
@@ -50,10 +49,10 @@ type SessionStep[T tensor.Float] struct {
 // NewSessionGroup returns a group without sessions. It returns an error if the
 // configuration has no sessions.
 func (m *Model[T]) NewSessionGroup() (*SessionGroup[T], error) {
-	if err := m.checkSessions(); err != nil {
+	if err := m.config.checkSessions(); err != nil {
 		return nil, err
 	}
-	g := &SessionGroup[T]{model: m, frozen: m.packModel(nn.GEMVRows + 1)} // of any number of rows
+	g := &SessionGroup[T]{sessionMaker: sessionMaker[T]{m, newPackedModel(m, nn.GEMVRows+1)}} // of any number of rows
 	g.trace.blocks = m.main.newBlockTraces(false)
 	return g, nil
 }
@@ -61,13 +60,13 @@ func (m *Model[T]) NewSessionGroup() (*SessionGroup[T], error) {
 // NewSession returns Model.NewSession with the packed weights of the group. It returns an
 // error where Model.NewSession does.
 func (g *SessionGroup[T]) NewSession(batch int) (*Session[T], error) {
-	return g.model.startSession(batch, g.frozen)
+	return g.start(batch)
 }
 
 // RestoreSession returns Model.RestoreSession with the packed weights of the group. It
 // returns an error where Model.RestoreSession does.
 func (g *SessionGroup[T]) RestoreSession(data []byte) (*Session[T], error) {
-	return g.model.restoreSession(data, g.frozen)
+	return g.restore(data)
 }
 
 // StepTogether sets Logits and Err of each step. It has the bits of Session.Step of each

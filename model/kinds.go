@@ -50,7 +50,7 @@ type mlpKind struct {
 }
 
 // checkKinds returns an error if the norm or the activation is not listed.
-func (c Config) checkKinds() error {
+func (c validation) checkKinds() error {
 	if c.Norm != "" && !slices.Contains(norms, c.Norm) {
 		return fmt.Errorf("norm: %q is none of %s", c.Norm, strings.Join(norms, ", "))
 	}

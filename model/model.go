@@ -1,14 +1,11 @@
 package model
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
-	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -46,40 +43,6 @@ type passes[T tensor.Float] struct {
 	reading       batchCopy[T]
 	in            input[T]      // input of the stack or net below the head
 	body, read    tensor.Mat[T] // [b·n,width], and the input of the head
-}
-
-// Batch is B sequences of N positions. Lens gives the number of valid positions of each
-// sequence. Later positions are masked, not pooled and not counted.
-type Batch struct {
-	B, N   int
-	Tokens []int32   // [B·N]
-	Values []float32 // [B·N·Inputs] in place of Tokens
-	Lens   []int64   // [B]; nil: all are valid
-
-	// KeyMask [B·N] says which positions exist, beside Lens; nil: all. Others are masked,
-	// not pooled and not counted. It needs attention as the mixer.
-	KeyMask []bool
-	// Positions [B·N] are rows of the learned table; nil: 0, 1, … of each sequence, after
-	// Config.PositionOffset.
-	Positions []int32
-	Types     []int32 // [B·N] rows of the table of token types; nil: all 0
-
-	// Targets [Config.Rows(B, N)] are classes. Squared and Logistics have numbers
-	// [Config.Rows(B, N), Config.Numbers()] instead, which are levels for Logistics.
-	Targets []int32   // a target of -1 is not counted
-	Numbers []float32 // a number that is NaN is not counted
-
-	// The source of an encoder-decoder.
-	Source     []int32 // [B·SourceN]
-	SourceN    int
-	SourceLens []int64 // [B]; nil: all are valid
-
-	// Key is the random key of dropout. Every update needs another key.
-	Key rng.Key
-
-	// Ctx ends Forward and Backward with its error between two blocks. The gradients
-	// are then incomplete. nil: no end.
-	Ctx context.Context
 }
 
 // New returns a model with initial weights drawn by key. Weights are N(0, 0.02²).
@@ -181,7 +144,7 @@ func (m *Model[T]) Aux() float64 {
 // mechanism refuses its call.
 func (m *Model[T]) Forward(b *Batch) (loss float64, err error) {
 	m.canBackward, m.canBackwardOutputs = false, false
-	if err := m.runBody(b, &m.train); err != nil {
+	if err := m.train.run(m, b); err != nil {
 		return 0, err
 	}
 	if err := m.targets.setTargets(&m.config, b); err != nil {
@@ -190,7 +153,7 @@ func (m *Model[T]) Forward(b *Batch) (loss float64, err error) {
 	if m.targets.counted == 0 {
 		return 0, errors.New("targets: none of them is counted")
 	}
-	x := m.readOutputs(&m.train)
+	x := m.train.readOutputs(&m.pool)
 	m.losses = slices.Grow(m.losses[:0], x.Rows)[:x.Rows]
 	m.head.setLosses(m.losses, x, &m.targets)
 	for _, l := range m.losses {
@@ -211,7 +174,7 @@ func (m *Model[T]) Backward(scale T) error {
 	tr, sc := &m.train, &m.scratch
 	dx := resizeMatrix(&sc.dy, tr.read.Rows, tr.read.Cols)
 	m.head.backward(dx, tr.read, &m.targets, scale/T(m.targets.counted))
-	return m.fromOutputs(m.pool.backward(dx, tr.body, &tr.in, &tr.pool, sc), scale)
+	return tr.backward(m, m.pool.backward(dx, tr.body, &tr.in, &tr.pool, sc), scale)
 }
 
 // Outputs returns the rows [B·N,width] before pooling and head, and saves intermediate
@@ -222,7 +185,7 @@ func (m *Model[T]) Backward(scale T) error {
 // Outputs returns an error if b does not fit the model or a mechanism refuses its call.
 func (m *Model[T]) Outputs(b *Batch) (tensor.Mat[T], error) {
 	m.canBackward = false
-	err := m.runBody(b, &m.train)
+	err := m.train.run(m, b)
 	m.canBackwardOutputs = err == nil
 	return m.train.body, err
 }
@@ -244,26 +207,7 @@ func (m *Model[T]) BackwardOutputs(dy tensor.Mat[T], scale T) error {
 	for i := range dy.Rows {
 		copy(kept.Row(i), dy.Row(i))
 	}
-	return m.fromOutputs(kept, scale)
-}
-
-// fromOutputs is Backward before pooling and head. It overwrites dy.
-func (m *Model[T]) fromOutputs(dy tensor.Mat[T], scale T) error {
-	tr, sc := &m.train, &m.scratch
-	sc.branch.Aux = scale / T(tr.in.b)
-	if m.net != nil {
-		return m.net.backward(dy, &tr.in, &tr.net, sc)
-	}
-	source := tr.in.source
-	dsource := resizeMatrix(&sc.dsource, source.Rows, source.Cols)
-	clear(dsource.Data)
-	if err := m.main.backward(dy, dsource, &tr.main, sc); err != nil {
-		return err
-	}
-	if m.encoder != nil {
-		return m.encoder.backward(dsource, tensor.Mat[T]{}, &tr.encoder, sc)
-	}
-	return nil
+	return m.train.backward(m, kept, scale)
 }
 
 // Losses sets dst [Config.Rows(B, N)] to the loss of each output, 0 where the target is
@@ -278,14 +222,14 @@ func (m *Model[T]) Losses(b *Batch, dst []float64) error {
 	if rows := m.config.Rows(b.B, b.N); len(dst) != rows {
 		return fmt.Errorf("losses: destination has %d elements, a batch of %d·%d has %d outputs", len(dst), b.B, b.N, rows)
 	}
-	if err := m.runBody(b, &m.eval); err != nil {
+	if err := m.eval.run(m, b); err != nil {
 		return err
 	}
 	var t targets
 	if err := t.setTargets(&m.config, b); err != nil {
 		return err
 	}
-	m.head.setLosses(dst, m.readOutputs(&m.eval), &t)
+	m.head.setLosses(dst, m.eval.readOutputs(&m.pool), &t)
 	return checkFinite("losses", dst, 1)
 }
 
@@ -295,7 +239,7 @@ func (m *Model[T]) Losses(b *Batch, dst []float64) error {
 // Logits returns an error if dst or b do not fit the model, and attention.ErrNonFinite
 // if an output is not finite.
 func (m *Model[T]) Logits(b *Batch, dst []T) error {
-	return m.setLogits(b, dst, func() error { return m.runBody(b, &m.eval) })
+	return m.setLogits(b, dst, func() error { return m.eval.run(m, b) })
 }
 
 // setLogits is Logits with the given pass before the head.
@@ -310,7 +254,7 @@ func (m *Model[T]) setLogits(b *Batch, dst []T, run func() error) error {
 	if err := run(); err != nil {
 		return err
 	}
-	x := m.readOutputs(&m.eval)
+	x := m.eval.readOutputs(&m.pool)
 	m.head.Forward(resizeMatrix(&dst, x.Rows, outputs), x, false)
 	return checkFinite("logits", dst, outputs)
 }
@@ -323,7 +267,7 @@ func (m *Model[T]) setLogits(b *Batch, dst []T, run func() error) error {
 // Vectors returns an error if b does not fit the model, and attention.ErrNonFinite if a
 // number is not finite.
 func (m *Model[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) {
-	if err := m.runBody(b, &m.eval); err != nil {
+	if err := m.eval.run(m, b); err != nil {
 		return dst, 0, err
 	}
 	read := m.pool
@@ -338,9 +282,9 @@ func (m *Model[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) {
 	return dst, x.Cols, checkFinite("vectors", dst[at:], x.Cols)
 }
 
-// runBody runs a pass before pooling and head.
-func (m *Model[T]) runBody(b *Batch, p *passes[T]) (err error) {
-	if err := m.checkBatch(b); err != nil {
+// run runs a pass of a model before pooling and head.
+func (p *passes[T]) run(m *Model[T], b *Batch) (err error) {
+	if err := b.check(&m.config); err != nil {
 		return err
 	}
 	p.in = p.reading.readBatch(b, m.config.Inputs, m.config.frontPositions())
@@ -359,134 +303,27 @@ func (m *Model[T]) runBody(b *Batch, p *passes[T]) (err error) {
 	return err
 }
 
-// readOutputs returns the input of the head: the pooled outputs of a pass.
-func (m *Model[T]) readOutputs(p *passes[T]) tensor.Mat[T] {
-	p.read = m.pool.forward(p.body, &p.in, &p.pool)
+// readOutputs returns the input of the head: the pooled outputs of the pass.
+func (p *passes[T]) readOutputs(by *pool[T]) tensor.Mat[T] {
+	p.read = by.forward(p.body, &p.in, &p.pool)
 	return p.read
 }
 
-var errNoBatch = errors.New("batch: it is nil")
-
-// checkBatch returns an error for the first field of b that does not fit, except
-// targets.
-func (m *Model[T]) checkBatch(b *Batch) error {
-	if b == nil {
-		return errNoBatch
+// backward is Backward of a model before pooling and head. It overwrites dy.
+func (p *passes[T]) backward(m *Model[T], dy tensor.Mat[T], scale T) error {
+	sc := &m.scratch
+	sc.branch.Aux = scale / T(p.in.b)
+	if m.net != nil {
+		return m.net.backward(dy, &p.in, &p.net, sc)
 	}
-	if b.B <= 0 || b.N <= 0 {
-		return fmt.Errorf("batch: %d sequences of %d tokens", b.B, b.N)
-	}
-	if tensor.Size(b.B, b.N, max(m.config.Inputs, 1)) == math.MaxInt {
-		return fmt.Errorf("batch: %d sequences of %d tokens are beyond any memory", b.B, b.N)
-	}
-	if m.config.Parts == 2 && b.B%2 != 0 {
-		return fmt.Errorf("batch: %d sequences, pairs need an even number", b.B)
-	}
-	if err := m.checkInputs(b); err != nil {
+	source := p.in.source
+	dsource := resizeMatrix(&sc.dsource, source.Rows, source.Cols)
+	clear(dsource.Data)
+	if err := m.main.backward(dy, dsource, &p.main, sc); err != nil {
 		return err
 	}
-	if err := checkLens("lens", b.Lens, b.B, b.N); err != nil {
-		return err
-	}
-	if err := m.checkPlaces(b); err != nil {
-		return err
-	}
-	if m.encoder == nil {
-		if b.Source != nil || b.SourceN != 0 || b.SourceLens != nil {
-			return fmt.Errorf("source: %d tokens, but kind %s has no source", len(b.Source), m.config.Kind)
-		}
-		return nil
-	}
-	if b.SourceN <= 0 {
-		return fmt.Errorf("source: %d sequences of %d tokens", b.B, b.SourceN)
-	}
-	if tensor.Size(b.B, b.SourceN) == math.MaxInt {
-		return fmt.Errorf("source: %d sequences of %d tokens are beyond any memory", b.B, b.SourceN)
-	}
-	if err := checkTokens("source", b.Source, b.B, b.SourceN, m.config.sourceVocab(), 0); err != nil {
-		return err
-	}
-	return checkLens("source lens", b.SourceLens, b.B, b.SourceN)
-}
-
-// checkPlaces returns an error if key mask, positions or types of b do not fit.
-func (m *Model[T]) checkPlaces(b *Batch) error {
-	c := &m.config
-	if b.KeyMask != nil {
-		if _, owns := nn.LookupMixer(c.Mechanism); owns || c.Kind == Convolutional || c.Conv != 0 {
-			return fmt.Errorf("key_mask: has %d elements, but kind %s with mechanism %s and conv %d takes lengths alone", len(b.KeyMask), c.Kind, c.Mechanism, c.Conv)
-		}
-		if len(b.KeyMask) != b.B*b.N {
-			return fmt.Errorf("key_mask: has %d elements, B·N is %d·%d", len(b.KeyMask), b.B, b.N)
-		}
-	}
-	if b.Types != nil {
-		if c.TokenTypes == 0 {
-			return fmt.Errorf("types: there are %d, but the model has no token types", len(b.Types))
-		}
-		if err := checkTokens("types", b.Types, b.B, b.N, c.TokenTypes, 0); err != nil {
-			return err
-		}
-	}
-	if b.Positions == nil {
-		return nil
-	}
-	if c.Positions != Learned || c.frontPositions() > 0 {
-		return fmt.Errorf("positions: there are %d, but positions are %s with pool %q; needs %s and another pool than %s", len(b.Positions), c.Positions, c.Pool, Learned, PoolCLS)
-	}
-	if len(b.Positions) != b.B*b.N {
-		return fmt.Errorf("positions: has %d elements, B·N is %d·%d", len(b.Positions), b.B, b.N)
-	}
-	for i, p := range b.Positions {
-		if p < 0 || int(p) >= c.positionRows() {
-			return fmt.Errorf("positions: row %d, position %d is %d, the learned table has %d", i/b.N, i%b.N, p, c.positionRows())
-		}
-	}
-	return nil
-}
-
-// checkInputs returns an error if tokens or numbers of b do not fit.
-func (m *Model[T]) checkInputs(b *Batch) error {
-	inputs := m.config.Inputs
-	switch {
-	case inputs == 0 && b.Values != nil:
-		return fmt.Errorf("values: there are %d, but the model reads tokens", len(b.Values))
-	case inputs == 0:
-		return checkTokens("tokens", b.Tokens, b.B, b.N, m.config.Vocab, 0)
-	case b.Tokens != nil:
-		return fmt.Errorf("tokens: there are %d, but the model reads numbers", len(b.Tokens))
-	case len(b.Values) != b.B*b.N*inputs:
-		return fmt.Errorf("values: has %d elements, B·N·inputs is %d·%d·%d", len(b.Values), b.B, b.N, inputs)
-	}
-	for i, x := range b.Values {
-		if x-x != 0 {
-			return fmt.Errorf("values: row %d, position %d has %v", i/inputs/b.N, i/inputs%b.N, x)
-		}
-	}
-	return nil
-}
-
-// checkTokens returns an error for an id outside least ≤ id < vocab.
-func checkTokens(name string, ids []int32, b, n, vocab int, least int32) error {
-	if len(ids) != tensor.Size(b, n) {
-		return fmt.Errorf("%s: has %d elements, B·N is %d·%d", name, len(ids), b, n)
-	}
-	for i, id := range ids {
-		if id < least || int(id) >= vocab {
-			return fmt.Errorf("%s: row %d, position %d is %d, the vocabulary has %d", name, i/n, i%n, id, vocab)
-		}
-	}
-	return nil
-}
-
-func checkLens(name string, lens []int64, b, n int) error {
-	if lens != nil && len(lens) != b {
-		return fmt.Errorf("%s: has %d elements, B is %d", name, len(lens), b)
-	}
-	for i, l := range lens {
-		if l < 0 || l > int64(n) {
-			return fmt.Errorf("%s: row %d is %d, N is %d", name, i, l, n)
-		}
+	if m.encoder != nil {
+		return m.encoder.backward(dsource, tensor.Mat[T]{}, &p.encoder, sc)
 	}
 	return nil
 }

@@ -29,8 +29,8 @@ func (t *packedModel[T]) stepWays(rows int) stepWays[T] {
 	return by
 }
 
-// packModel packs the layers for steps of the given number of rows.
-func (m *Model[T]) packModel(rows int) *packedModel[T] {
+// newPackedModel packs the layers of a model for steps of the given number of rows.
+func newPackedModel[T tensor.Float](m *Model[T], rows int) *packedModel[T] {
 	t := &packedModel[T]{head: m.head.Freeze(rows), any: rows > nn.GEMVRows}
 	for i := range m.main.blocks {
 		t.blocks = append(t.blocks, m.main.blocks[i].branch.Freeze(rows))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/nn"
@@ -116,7 +115,7 @@ func stateOf[T tensor.Float](x nn.Mixer[T]) (nn.State[T], error) {
 // weightChecksum returns a checksum that identifies the model.
 func (m *Model[T]) weightChecksum() string {
 	sum := crc32.New(castagnoli)
-	for _, p := range slices.Concat(m.params.All(), m.constants.All()) {
+	for _, p := range m.storedParams() {
 		binary.Write(sum, binary.LittleEndian, p.Data) // neither fails for numbers
 	}
 	return fmt.Sprintf("%08x", sum.Sum32())

@@ -136,7 +136,7 @@ func (m *Model[T]) CanSegment(size int) error {
 // TrainSegments returns an error if CanSegment does, b does not fit the model, no
 // target is counted, or done returns one.
 func (m *Model[T]) TrainSegments(b *Batch, size int, scale T, done func(done, all int) error) (loss float64, err error) {
-	s, t, err := m.trainableSegments(b, size)
+	s, t, err := newTrainSegments(m, b, size)
 	if err != nil {
 		return 0, err
 	}
@@ -182,7 +182,7 @@ func (m *Model[T]) TrainSegments(b *Batch, size int, scale T, done func(done, al
 // SegmentLosses returns an error if CanSegment does, b or dst do not fit the model, a
 // loss is not finite, or done returns one.
 func (m *Model[T]) SegmentLosses(b *Batch, size int, dst []float64, done func(done, all int) error) error {
-	s, err := m.newSegments(b, size)
+	s, err := newSegments(m, b, size)
 	if err != nil {
 		return err
 	}
@@ -216,11 +216,12 @@ func (m *Model[T]) SegmentLosses(b *Batch, size int, dst []float64, done func(do
 	return checkFinite("losses", dst, 1)
 }
 
-func (m *Model[T]) newSegments(b *Batch, size int) (*segments[T], error) {
+// newSegments divides a batch. It returns an error if the model or the batch cannot be divided.
+func newSegments[T tensor.Float](m *Model[T], b *Batch, size int) (*segments[T], error) {
 	if err := m.CanSegment(size); err != nil {
 		return nil, err
 	}
-	if err := m.checkBatch(b); err != nil {
+	if err := b.check(&m.config); err != nil {
 		return nil, err
 	}
 	if c := m.config; c.Positions == Learned && b.N > c.learnedPositions() {
@@ -232,10 +233,10 @@ func (m *Model[T]) newSegments(b *Batch, size int) (*segments[T], error) {
 	return &segments[T]{m: m, b: b, size: size}, nil
 }
 
-// trainableSegments returns the segments and the targets of b for a gradient. It
-// returns an error if no target is counted.
-func (m *Model[T]) trainableSegments(b *Batch, size int) (*segments[T], *targets, error) {
-	s, err := m.newSegments(b, size)
+// newTrainSegments returns the segments and the targets of b for a gradient. It returns
+// an error if newSegments does or no target is counted.
+func newTrainSegments[T tensor.Float](m *Model[T], b *Batch, size int) (*segments[T], *targets, error) {
+	s, err := newSegments(m, b, size)
 	if err != nil {
 		return nil, nil, err
 	}

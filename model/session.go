@@ -52,16 +52,24 @@ func (c Config) HasSessions() bool {
 
 // NewSession returns a session of batch empty sequences. It returns an error if the
 // configuration has no sessions, batch is out of range, or a mixer has no state.
-func (m *Model[T]) NewSession(batch int) (*Session[T], error) { return m.startSession(batch, nil) }
+func (m *Model[T]) NewSession(batch int) (*Session[T], error) {
+	return sessionMaker[T]{model: m}.start(batch)
+}
 
-// startSession is NewSession with packed weights; nil: packed for the session.
-func (m *Model[T]) startSession(batch int, frozen *packedModel[T]) (*Session[T], error) {
-	s, err := m.newSession(batch, frozen)
+// sessionMaker makes sessions of a model.
+type sessionMaker[T tensor.Float] struct {
+	model  *Model[T]
+	frozen *packedModel[T] // nil: packed for each session
+}
+
+// start returns a session of batch empty sequences.
+func (f sessionMaker[T]) start(batch int) (*Session[T], error) {
+	s, err := f.create(batch)
 	if err != nil {
 		return nil, err
 	}
-	for i := range m.main.blocks {
-		if x := m.main.blocks[i].mixer; x != nil {
+	for i := range f.model.main.blocks {
+		if x := f.model.main.blocks[i].mixer; x != nil {
 			state, err := x.NewState(batch)
 			if err != nil {
 				return nil, err
@@ -72,27 +80,28 @@ func (m *Model[T]) startSession(batch int, frozen *packedModel[T]) (*Session[T],
 	return s, nil
 }
 
-// checkSessions returns an error if the model has no sessions.
-func (m *Model[T]) checkSessions() error {
-	if m.config.Kind != Decoder {
-		return fmt.Errorf("session: kind is %s, needs %s", m.config.Kind, Decoder)
+// checkSessions returns an error if models of the configuration have no sessions.
+func (c Config) checkSessions() error {
+	if c.Kind != Decoder {
+		return fmt.Errorf("session: kind is %s, needs %s", c.Kind, Decoder)
 	}
-	if !m.config.HasSessions() {
+	if !c.HasSessions() {
 		return errors.New("session: the model reads numbers, pools, or has units before its head; a session needs tokens and outputs at every position")
 	}
 	return nil
 }
 
-// newSession returns a session without states. frozen is nil: packed for the session.
-func (m *Model[T]) newSession(batch int, frozen *packedModel[T]) (*Session[T], error) {
-	if err := m.checkSessions(); err != nil {
+// create returns a session without states.
+func (f sessionMaker[T]) create(batch int) (*Session[T], error) {
+	m, frozen := f.model, f.frozen
+	if err := m.config.checkSessions(); err != nil {
 		return nil, err
 	}
 	if batch < 1 || batch > maxSize {
 		return nil, fmt.Errorf("session: batch %d, needs to be from 1 to %d", batch, maxSize)
 	}
 	if frozen == nil {
-		frozen = m.packModel(batch)
+		frozen = newPackedModel(m, batch)
 	}
 	s := &Session[T]{decoding: decoding[T]{batch: batch}, model: m, frozen: frozen}
 	s.trace.blocks = m.main.newBlockTraces(false)

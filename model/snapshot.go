@@ -31,17 +31,16 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// configDigest returns the digest of configuration and element type that a snapshot
-// records.
-func (m *Model[T]) configDigest() ([sha256.Size]byte, error) {
-	text, err := json.Marshal(m.config)
+// digest returns the digest of configuration and element type that a snapshot records.
+func (f sessionMaker[T]) digest() ([sha256.Size]byte, error) {
+	text, err := json.Marshal(f.model.config)
 	return sha256.Sum256(append(text, elementType[T]()...)), err
 }
 
 // AppendBinary appends a snapshot of the session, without the weights, for
 // RestoreSession. It returns an error if a state has no snapshot.
 func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
-	id, err := s.model.configDigest()
+	id, err := sessionMaker[T]{model: s.model}.digest()
 	if err != nil {
 		return b, err
 	}
@@ -71,11 +70,11 @@ func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
 // is damaged or of another version, or if the model has another configuration or
 // element type.
 func (m *Model[T]) RestoreSession(data []byte) (*Session[T], error) {
-	return m.restoreSession(data, nil)
+	return sessionMaker[T]{model: m}.restore(data)
 }
 
-// restoreSession is RestoreSession with packed weights; nil: packed for the session.
-func (m *Model[T]) restoreSession(data []byte, frozen *packedModel[T]) (*Session[T], error) {
+// restore returns the session of a snapshot.
+func (f sessionMaker[T]) restore(data []byte) (*Session[T], error) {
 	if len(data) < sessionHeader+4 || !bytes.HasPrefix(data, []byte(sessionMagic)) {
 		return nil, errors.New("session: not a snapshot of a session")
 	}
@@ -88,7 +87,7 @@ func (m *Model[T]) restoreSession(data []byte, frozen *packedModel[T]) (*Session
 	if got, want := crc32.Checksum(data[:end], castagnoli), le.Uint32(data[end:]); got != want {
 		return nil, fmt.Errorf("session: checksum is %08x, the snapshot says %08x", got, want)
 	}
-	id, err := m.configDigest()
+	id, err := f.digest()
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +98,7 @@ func (m *Model[T]) restoreSession(data []byte, frozen *packedModel[T]) (*Session
 	if batch > maxSize || int64(tokens) < 0 {
 		return nil, fmt.Errorf("session: batch %d of %d tokens is not possible", batch, tokens)
 	}
-	s, err := m.newSession(int(batch), frozen)
+	s, err := f.create(int(batch))
 	if err != nil {
 		return nil, err
 	}

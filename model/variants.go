@@ -105,7 +105,7 @@ func (c Config) layerWindow(i int) int {
 }
 
 // checkVariants returns an error for an invalid field of the variants of a transformer.
-func (c Config) checkVariants() error {
+func (c validation) checkVariants() error {
 	switch {
 	case c.Kind == Convolutional && c.hasVariants():
 		return fmt.Errorf("kind: %s takes no fields of transformers beside heads and mechanism; leave out head_width, rope_fraction, rope_scaling, layer_windows, relative_buckets, qk_norm, norm_*, no_*_norm, parallel_blocks, entry_*, token_types, position_* and biases", c.Kind)
@@ -155,7 +155,7 @@ func (c Config) hasVariants() bool {
 }
 
 // checkRope returns an error for an invalid field of the rotations.
-func (c Config) checkRope() error {
+func (c validation) checkRope() error {
 	switch {
 	case c.Positions != Rotary && (c.RopeFraction != 0 || c.RopeScaling != nil || c.LocalRopeTheta != 0):
 		return fmt.Errorf("positions: %s, but rope_fraction is %g, local_rope_theta %g and rope_scaling set is %t; set positions to %s, or leave them out", c.Positions, c.RopeFraction, c.LocalRopeTheta, c.RopeScaling != nil, Rotary)
@@ -212,7 +212,7 @@ func orDefault(x, byDefault float64) float64 {
 }
 
 // checkAttentionVariants returns an error for an invalid field of attention.
-func (c Config) checkAttentionVariants() error {
+func (c validation) checkAttentionVariants() error {
 	if _, owns := nn.LookupMixer(c.Mechanism); owns && (c.HeadWidth != 0 || c.LayerWindows != nil || c.RelativeBuckets != 0 || c.QKNorm || c.Biases != nil || c.RopeFraction != 0 || c.ParallelBlocks != "") {
 		return fmt.Errorf("mechanism: %s owns its projections, and takes no head_width, layer_windows, relative_buckets, qk_norm, biases, rope_fraction or parallel_blocks; leave them out, or set mechanism to softmax", c.Mechanism)
 	}

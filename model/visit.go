@@ -27,7 +27,7 @@ func (m *Model[T]) VisitLayers(b *Batch, visit Visit[T]) error {
 	p.main.visit = func(layer int, rows tensor.Mat[T]) error { return visit(false, layer, rows) }
 	p.encoder.visit = func(layer int, rows tensor.Mat[T]) error { return visit(true, layer, rows) }
 	defer func() { p.main.visit, p.encoder.visit = nil, nil }()
-	return m.runBody(b, p)
+	return p.run(m, b)
 }
 
 // VisitLogits is VisitLayers and Logits in one pass: it calls visit, and sets dst
@@ -46,7 +46,7 @@ func (m *Model[T]) BackwardLogits(dlogits []T, scale T) error {
 		return errors.New("backward: no outputs precede it")
 	}
 	tr, sc := &m.train, &m.scratch
-	x := m.readOutputs(tr)
+	x := tr.readOutputs(&m.pool)
 	outputs := m.config.outputSize()
 	if len(dlogits) != x.Rows*outputs {
 		return fmt.Errorf("backward: dlogits has %d elements, there are %d rows of %d outputs", len(dlogits), x.Rows, outputs)
@@ -54,5 +54,5 @@ func (m *Model[T]) BackwardLogits(dlogits []T, scale T) error {
 	m.canBackwardOutputs = false
 	dx := resizeMatrix(&sc.dy, x.Rows, x.Cols)
 	m.head.Backward(dx, resizeMatrix(&dlogits, x.Rows, outputs), x, false)
-	return m.fromOutputs(m.pool.backward(dx, tr.body, &tr.in, &tr.pool, sc), scale)
+	return tr.backward(m, m.pool.backward(dx, tr.body, &tr.in, &tr.pool, sc), scale)
 }
