@@ -16,28 +16,35 @@ import (
 const poolerName = "pooler.dense"
 
 // rowCount returns the number of rows of a sequence.
-func (m *Model) rowCount(b *model.Batch) int {
-	if m.plan.vision != nil {
+func (p *plan) rowCount(b *model.Batch) int {
+	if p.vision != nil {
 		return b.N + 1
 	}
 	return b.N
 }
 
+// inputReader makes batches of inputs.
+type inputReader struct {
+	family    string
+	plan      *plan
+	stretched stretchedTable
+}
+
 // batch returns the batch of an input. It returns an error if the input does not fit.
-func (m *Model) batch(ctx context.Context, in *Input) (*model.Batch, error) {
+func (r *inputReader) batch(ctx context.Context, in *Input) (*model.Batch, error) {
 	if in == nil {
 		return nil, fmt.Errorf("input: it is nil")
 	}
 	b := &model.Batch{B: in.B, N: in.N, Ctx: ctx}
-	c := &m.plan.config
-	if in.B < 1 || m.plan.vision == nil && in.N < 1 || tensor.Size(in.B, max(in.N, 1), c.Width) == math.MaxInt {
+	c := &r.plan.config
+	if in.B < 1 || r.plan.vision == nil && in.N < 1 || tensor.Size(in.B, max(in.N, 1), c.Width) == math.MaxInt {
 		return nil, fmt.Errorf("input_ids: %d sequences of %d tokens", in.B, in.N)
 	}
-	if v := m.plan.vision; v != nil {
-		return b, m.setPatches(b, in, v)
+	if v := r.plan.vision; v != nil {
+		return b, r.setPatches(b, in, v)
 	}
 	if in.Pixels != nil {
-		return nil, fmt.Errorf("pixel_values: has %d elements, but %s reads tokens", len(in.Pixels), m.family)
+		return nil, fmt.Errorf("pixel_values: has %d elements, but %s reads tokens", len(in.Pixels), r.family)
 	}
 	if in.Mask != nil && len(in.Mask) != in.B*in.N {
 		return nil, fmt.Errorf("attention_mask: has %d elements, B·N is %d·%d", len(in.Mask), in.B, in.N)
@@ -47,10 +54,10 @@ func (m *Model) batch(ctx context.Context, in *Input) (*model.Batch, error) {
 	}
 	lens, mask := splitMask(in)
 	if c.Kind == model.EncoderDecoder {
-		return b, m.setSource(b, in, lens, mask)
+		return b, r.setSource(b, in, lens, mask)
 	}
 	if in.DecoderIDs != nil || in.DecoderN != 0 {
-		return nil, fmt.Errorf("decoder_input_ids: has %d elements, but %s has no target", len(in.DecoderIDs), m.family)
+		return nil, fmt.Errorf("decoder_input_ids: has %d elements, but %s has no target", len(in.DecoderIDs), r.family)
 	}
 	b.Tokens, b.Lens, b.KeyMask = in.IDs, lens, mask
 	if in.Types != nil {
@@ -60,10 +67,10 @@ func (m *Model) batch(ctx context.Context, in *Input) (*model.Batch, error) {
 		if c.TokenTypes > 0 {
 			b.Types = in.Types
 		} else if slices.ContainsFunc(in.Types, func(x int32) bool { return x != 0 }) {
-			return nil, fmt.Errorf("token_type_ids: are not all 0, but %s has no token types", m.family)
+			return nil, fmt.Errorf("token_type_ids: are not all 0, but %s has no token types", r.family)
 		}
 	}
-	return b, m.setPositions(b)
+	return b, r.setPositions(b)
 }
 
 // splitMask returns the lengths of a mask that ends each sequence, or the mask itself.
@@ -87,12 +94,12 @@ func splitMask(in *Input) (lens []int64, mask []bool) {
 
 // setPositions sets the rows of learned positions, where they do not count from the
 // first token.
-func (m *Model) setPositions(b *model.Batch) error {
-	c := &m.plan.config
+func (r *inputReader) setPositions(b *model.Batch) error {
+	c := &r.plan.config
 	if c.Positions != model.Learned {
 		return nil
 	}
-	pad := int32(m.plan.padPosition)
+	pad := int32(r.plan.padPosition)
 	longest := b.N
 	if pad >= 0 {
 		longest = 0
@@ -106,7 +113,7 @@ func (m *Model) setPositions(b *model.Batch) error {
 			longest = max(longest, n)
 		}
 	}
-	t := &m.stretched
+	t := &r.stretched
 	first, length := c.PositionOffset, c.Context
 	if t.rows > 0 {
 		var err error
@@ -138,14 +145,14 @@ func (m *Model) setPositions(b *model.Batch) error {
 }
 
 // setSource sets source and target of an encoder-decoder.
-func (m *Model) setSource(b *model.Batch, in *Input, lens []int64, mask []bool) error {
+func (r *inputReader) setSource(b *model.Batch, in *Input, lens []int64, mask []bool) error {
 	if mask != nil {
 		return fmt.Errorf("attention_mask: masks tokens before others, an encoder-decoder takes masks at the end of a sequence")
 	}
 	if in.Types != nil {
-		return fmt.Errorf("token_type_ids: %s has no token types", m.family)
+		return fmt.Errorf("token_type_ids: %s has no token types", r.family)
 	}
-	if in.DecoderN < 1 || tensor.Size(in.B, in.DecoderN, m.plan.config.Width) == math.MaxInt || len(in.DecoderIDs) != in.B*in.DecoderN {
+	if in.DecoderN < 1 || tensor.Size(in.B, in.DecoderN, r.plan.config.Width) == math.MaxInt || len(in.DecoderIDs) != in.B*in.DecoderN {
 		return fmt.Errorf("decoder_input_ids: has %d elements, B·N is %d·%d", len(in.DecoderIDs), in.B, in.DecoderN)
 	}
 	b.N, b.Tokens = in.DecoderN, in.DecoderIDs
@@ -154,9 +161,9 @@ func (m *Model) setSource(b *model.Batch, in *Input, lens []int64, mask []bool) 
 }
 
 // setPatches sets the numbers of the patches of images.
-func (m *Model) setPatches(b *model.Batch, in *Input, v *vision) error {
+func (r *inputReader) setPatches(b *model.Batch, in *Input, v *vision) error {
 	if in.IDs != nil || in.Mask != nil || in.Types != nil || in.DecoderIDs != nil {
-		return fmt.Errorf("input_ids: %s reads pixel_values alone", m.family)
+		return fmt.Errorf("input_ids: %s reads pixel_values alone", r.family)
 	}
 	if want := tensor.Size(in.B, v.channels, v.size, v.size); len(in.Pixels) != want {
 		return fmt.Errorf("pixel_values: has %d elements, %d images of %d·%d·%d need %d", len(in.Pixels), in.B, v.channels, v.size, v.size, want)

@@ -47,7 +47,7 @@ func (c *Classifier) Lacking() (names []string) {
 
 // Tokenizer returns the tokenizer of the folder. It returns an error if there is none, or
 // it cannot be read.
-func (c *Classifier) Tokenizer() (*tokenizer.Tokenizer, error) { return c.m.words, c.m.wordsErr }
+func (c *Classifier) Tokenizer() (*tokenizer.Tokenizer, error) { return c.m.texts.words, c.m.texts.err }
 
 // headText returns config.json with another head: of classes of sequences, or without classes
 // of next tokens in place of no head.

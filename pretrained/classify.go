@@ -82,8 +82,8 @@ func (m *Model) CheckClasses() error {
 		return fmt.Errorf("%s: the %s has no head of classes", m.dir, m.family)
 	case m.plan.vision != nil:
 		return fmt.Errorf("%s: the %s reads images; forward takes them as pixel_values", m.dir, m.family)
-	case m.words == nil:
-		return m.wordsErr
+	case m.texts.words == nil:
+		return m.texts.err
 	}
 	return nil
 }
@@ -99,12 +99,12 @@ func (m *Model) Classify(ctx context.Context, texts []string) ([]ClassScores, er
 	list := make([]tokenizer.Encoding, len(texts))
 	for i, text := range texts {
 		var err error
-		if list[i], scores[i].Tokens, err = m.encodeText(text, m.tokenLimit()); err != nil {
+		if list[i], scores[i].Tokens, err = m.texts.encode(text, m.texts.limit); err != nil {
 			return nil, fmt.Errorf("text %d: %w", i, err)
 		}
 		scores[i].IsTruncated = scores[i].Tokens > len(list[i].IDs)
 	}
-	return scores, m.eachBatch(list, func(texts []int, in *Input) error {
+	return scores, m.texts.eachBatch(list, func(texts []int, in *Input) error {
 		out, err := m.Forward(ctx, in)
 		if err != nil {
 			return err
@@ -133,7 +133,7 @@ func (m *Model) setScores(s *ClassScores, e *tokenizer.Encoding, logits []float3
 		return
 	}
 	for i := range e.IDs {
-		if !m.isTemplate(e, i) {
+		if !m.texts.isTemplate(e, i) {
 			s.Logits = append(s.Logits, logits[i*n:][:n]...)
 			s.Offsets = append(s.Offsets, e.Offsets[i])
 		}

@@ -3,11 +3,13 @@ package pretrained
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -46,8 +48,8 @@ func (m *Model) Forward(ctx context.Context, in *Input) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	share := m.beginPass(b)
-	defer m.endPass(share)
+	share := m.passes.begin(b)
+	defer m.passes.end(share)
 	out := &Output{}
 	var logits []float32
 	if m.plan.scores {
@@ -73,7 +75,7 @@ func (m *Model) Forward(ctx context.Context, in *Input) (*Output, error) {
 // model has them.
 func (m *Model) visitLayers(share *model.Model[float32], b *model.Batch, in *Input, out *Output, logits []float32) error {
 	c := share.Config()
-	n, w := m.rowCount(b), c.Width
+	n, w := m.plan.rowCount(b), c.Width
 	rows := b.B * n
 	var hidden []float32
 	if in.Hidden {
@@ -211,8 +213,8 @@ func (m *Model) Gradients(ctx context.Context, in *Input, do []float32) ([]*arra
 	if err != nil {
 		return nil, err
 	}
-	m.use.Lock()
-	defer m.use.Unlock()
+	m.passes.use.Lock()
+	defer m.passes.use.Unlock()
 	m.body.Params().ZeroGrad()
 	y, err := m.body.Outputs(b)
 	if err != nil {
@@ -242,6 +244,25 @@ func (m *Model) Gradients(ctx context.Context, in *Input, do []float32) ([]*arra
 		return nil, err
 	}
 	return m.gradients()
+}
+
+// AttentionNames returns the names of the layers of attention, in the order of a pass.
+func (m *Model) AttentionNames() []string { return m.body.AttentionNames() }
+
+// WatchAttention runs a pass of the tokens ids and calls look with each call of
+// attention, before its mechanism computes it. It returns an error if the model is no
+// encoder or decoder of texts, ids do not fit it, look returns one, or ctx ends.
+func (m *Model) WatchAttention(ctx context.Context, ids []int32, look func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error) error {
+	if c := m.plan.config; c.Kind == model.EncoderDecoder || c.Inputs > 0 {
+		return errors.New("attention: " + m.family + " is no encoder or decoder of texts")
+	}
+	b, err := m.batch(ctx, &Input{B: 1, N: len(ids), IDs: ids})
+	if err != nil {
+		return err
+	}
+	m.passes.use.RLock()
+	defer m.passes.use.RUnlock()
+	return m.body.ShareWatched(look).VisitLayers(b, func(bool, int, tensor.Mat[float32]) error { return nil })
 }
 
 // clearMasked sets the rows [·,width] of masked tokens to 0.

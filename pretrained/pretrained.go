@@ -4,13 +4,10 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/tokenizer"
 )
 
 // Interpolate is a value of Options.Positions: learned positions are interpolated for
@@ -27,24 +24,14 @@ type Options struct {
 // Model is a model of a folder. Its methods may be called at the same time while no
 // weight changes. Gradients waits for others and excludes them.
 type Model struct {
-	dir       string
-	family    string
-	plan      *plan
-	text      []byte // of config.json
-	stored    []stored
-	body      *model.Model[float32]
-	poolers   map[string]*param.Param[float32] // weights that are no part of the model, by their names in a plan
-	stretched stretchedTable
-	words     *tokenizer.Tokenizer
-	wordsErr  error
-
-	use    sync.RWMutex // Gradients and changes of the packed weights exclude Forward
-	shares sync.Mutex
-	free   []*model.Model[float32]
-
-	shortPasses atomic.Int64
-	isFrozen    atomic.Bool // weights are packed
-	isLentOut   bool        // Model returned the weights: they may change
+	inputReader
+	dir     string
+	text    []byte // of config.json
+	stored  []stored
+	body    *model.Model[float32]
+	poolers map[string]*param.Param[float32] // weights that are no part of the model, by their names in a plan
+	texts   textReader
+	passes  passPool
 }
 
 // Open opens a folder with the choices of zero Options. It returns an error if a file is
@@ -84,7 +71,7 @@ func open(dir string, o Options, classes []string) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	p.canLackHead, p.hasOwnOutputs = classes != nil, own
-	m := &Model{dir: dir, family: family, plan: p, text: text, poolers: map[string]*param.Param[float32]{}}
+	m := &Model{inputReader: inputReader{family: family, plan: p}, dir: dir, text: text, poolers: map[string]*param.Param[float32]{}}
 	if m.stored, err = p.match(s); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
@@ -98,7 +85,8 @@ func open(dir string, o Options, classes []string) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	m.stretched.fill(m.body)
-	m.openTokenizer()
+	m.passes.plan, m.passes.body = p, m.body
+	m.texts = newTextReader(dir, p)
 	return m, nil
 }
 
@@ -163,7 +151,7 @@ func (m *Model) Config() model.Config { return m.body.Config() }
 // without a head has outputs that are not the family's. After a call short inputs no longer
 // use packed weights.
 func (m *Model) Model() *model.Model[float32] {
-	m.thaw()
+	m.passes.thaw()
 	return m.body
 }
 
@@ -179,22 +167,4 @@ func (m *Model) Names() []string {
 		}
 	}
 	return names
-}
-
-// lend returns a model with memory of its own.
-func (m *Model) lend() *model.Model[float32] {
-	m.shares.Lock()
-	defer m.shares.Unlock()
-	if n := len(m.free); n > 0 {
-		share := m.free[n-1]
-		m.free = m.free[:n-1]
-		return share
-	}
-	return m.body.Share()
-}
-
-func (m *Model) giveBack(share *model.Model[float32]) {
-	m.shares.Lock()
-	defer m.shares.Unlock()
-	m.free = append(m.free, share)
 }

@@ -30,8 +30,8 @@ var companions = []string{
 //
 // Save returns an error if a file cannot be written, or the opened folder cannot be read.
 func (m *Model) Save(dir string) error {
-	m.use.RLock()
-	defer m.use.RUnlock()
+	m.passes.use.RLock()
+	defer m.passes.use.RUnlock()
 	s, err := openSource(m.dir)
 	if err != nil {
 		return err

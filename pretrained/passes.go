@@ -1,0 +1,90 @@
+package pretrained
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/farfield-ml/farfield/model"
+)
+
+// Passes of at most shortRows rows are bound by reading weights. From their second on they
+// read a packed copy, if it has at most packedElements elements.
+const (
+	shortRows      = 64
+	packedElements = 1 << 28
+)
+
+// passPool lends models for passes that run at the same time.
+type passPool struct {
+	plan *plan
+	body *model.Model[float32] // with the weights
+
+	use    sync.RWMutex // gradients and changes of the packed weights exclude passes
+	shares sync.Mutex
+	free   []*model.Model[float32]
+
+	shortPasses atomic.Int64
+	isFrozen    atomic.Bool // weights are packed
+	isLentOut   bool        // Model.Model returned the weights: they may change
+}
+
+// begin returns a model with memory of its own for a pass of b. end follows.
+func (x *passPool) begin(b *model.Batch) *model.Model[float32] {
+	if b.B*(x.plan.rowCount(b)+b.SourceN) <= shortRows && x.shortPasses.Add(1) > 1 {
+		x.freeze()
+	}
+	x.use.RLock()
+	return x.lend()
+}
+
+// end takes back the model of begin.
+func (x *passPool) end(share *model.Model[float32]) {
+	x.giveBack(share)
+	x.use.RUnlock()
+}
+
+// freeze packs the weights if no other pass runs and no caller may change them.
+func (x *passPool) freeze() {
+	if x.isFrozen.Load() || x.plan.config.Params() > packedElements || !x.use.TryLock() {
+		return
+	}
+	defer x.use.Unlock()
+	if x.isLentOut || x.isFrozen.Load() {
+		return
+	}
+	x.isFrozen.Store(true)
+	x.free = nil // their heads have no packed weights
+	if x.body.FreezeBody(); x.plan.scores {
+		x.body.Freeze()
+	}
+}
+
+// thaw drops the packed weights, before a caller may change the others.
+func (x *passPool) thaw() {
+	x.use.Lock()
+	defer x.use.Unlock()
+	x.isLentOut = true
+	if x.isFrozen.Swap(false) {
+		x.free = nil
+		x.body.Thaw()
+	}
+}
+
+// lend returns a model with memory of its own.
+func (x *passPool) lend() *model.Model[float32] {
+	x.shares.Lock()
+	defer x.shares.Unlock()
+	if n := len(x.free); n > 0 {
+		share := x.free[n-1]
+		x.free = x.free[:n-1]
+		return share
+	}
+	return x.body.Share()
+}
+
+// giveBack takes back a model of lend.
+func (x *passPool) giveBack(share *model.Model[float32]) {
+	x.shares.Lock()
+	defer x.shares.Unlock()
+	x.free = append(x.free, share)
+}

@@ -1,0 +1,118 @@
+package pretrained
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/tokenizer"
+)
+
+// tokenizerFiles are the names of files with a tokenizer.
+var tokenizerFiles = []string{"tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"}
+
+// embedTokens is the number of tokens of a batch of texts, with padding.
+const embedTokens = 4096
+
+// textReader makes inputs of texts.
+type textReader struct {
+	words *tokenizer.Tokenizer // nil: err says why
+	err   error
+	limit int // tokens that learned positions allow; 0: any number
+	pad   int // id behind the tokens of a text; below 0: 0
+}
+
+// newTextReader reads the tokenizer of a folder, if there is one.
+func newTextReader(dir string, p *plan) textReader {
+	r := textReader{err: fmt.Errorf("%s: has no tokenizer", dir), pad: p.padPosition}
+	if p.config.Positions == model.Learned {
+		r.limit = p.config.Context
+	}
+	for _, name := range tokenizerFiles {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			r.words, r.err = tokenizer.Open(dir)
+			if r.err == nil && p.vision == nil && r.words.Size() > p.config.Vocab {
+				r.err = fmt.Errorf("%s: the tokenizer has %d tokens, the model %d", dir, r.words.Size(), p.config.Vocab)
+			}
+			if r.err != nil {
+				r.words = nil
+			}
+			break
+		}
+	}
+	return r
+}
+
+// encode returns the tokens of a text, cut to most unless most is 0, and their number
+// before the cut. It returns an error if there are none.
+func (r *textReader) encode(text string, most int) (e tokenizer.Encoding, all int, err error) {
+	e = r.words.Encode(text)
+	all = len(e.IDs)
+	if all == 0 {
+		return e, 0, errors.New("has no tokens")
+	}
+	if most > 0 && all > most {
+		err = r.cut(&e, most)
+	}
+	return e, all, err
+}
+
+// cut removes tokens of the text, and keeps special tokens at both ends.
+func (r *textReader) cut(e *tokenizer.Encoding, most int) error {
+	last := len(e.IDs)
+	for last > 0 && r.isTemplate(e, last-1) {
+		last--
+	}
+	keep := most - (len(e.IDs) - last)
+	if keep < 1 {
+		return fmt.Errorf("max tokens: %d leave no room beside special tokens", most)
+	}
+	e.IDs = append(slices.Clone(e.IDs[:keep]), e.IDs[last:]...)
+	e.Offsets = append(slices.Clone(e.Offsets[:keep]), e.Offsets[last:]...)
+	return nil
+}
+
+// isTemplate reports whether token i is a special token that the template adds.
+func (r *textReader) isTemplate(e *tokenizer.Encoding, i int) bool {
+	return e.Offsets[i] == [2]int{} && r.words.IsSpecial(e.IDs[i])
+}
+
+// eachBatch calls do with inputs of encoded texts and their numbers. Texts of similar
+// length share batches, the longest first.
+func (r *textReader) eachBatch(list []tokenizer.Encoding, do func(texts []int, in *Input) error) error {
+	order := make([]int, len(list))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(list[b].IDs), len(list[a].IDs)) })
+	for len(order) > 0 {
+		n := len(list[order[0]].IDs)
+		size := min(max(embedTokens/n, 1), len(order))
+		if err := do(order[:size], r.packTexts(list, order[:size], n)); err != nil {
+			return err
+		}
+		order = order[size:]
+	}
+	return nil
+}
+
+// packTexts returns the input of texts with at most n tokens.
+func (r *textReader) packTexts(list []tokenizer.Encoding, texts []int, n int) *Input {
+	in := &Input{B: len(texts), N: n, IDs: make([]int32, len(texts)*n), Mask: make([]bool, len(texts)*n)}
+	for i, text := range texts {
+		ids := list[text].IDs
+		for j := range n {
+			at := i*n + j
+			if in.Mask[at] = j < len(ids); in.Mask[at] {
+				in.IDs[at] = ids[j]
+			} else if r.pad >= 0 {
+				in.IDs[at] = int32(r.pad)
+			}
+		}
+	}
+	return in
+}
