@@ -1,8 +1,9 @@
 // Package chat renders the chat templates of published models: a bounded subset of Jinja.
 //
-// Statements are for, if and set. Expressions have attributes, subscripts, slices, the operators
-// of Jinja, and the filters, tests and methods of the tables in functions.go. All else is
-// refused by name when a template is parsed. Rendering has a bound on steps and on bytes, so a
+// Statements are for, if, set, macro, break and continue; others are refused by name when a
+// template is parsed. Expressions have attributes, subscripts, slices, the operators of Jinja, and
+// the functions, filters, tests and methods of the tables in functions.go. Another function, filter,
+// test or method is refused by name when a conversation reaches it. Rendering has a bound on steps and on bytes, so a
 // template of a foreign folder cannot hold a server up. Blocks are trimmed as transformers does.
 package chat
 

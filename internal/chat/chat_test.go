@@ -53,17 +53,14 @@ func TestTextsAreJinjas(t *testing.T) {
 
 func TestUnknownConstructsAreRefusedByName(t *testing.T) {
 	for source, want := range map[string]string{
-		"a\n{% macro f() %}{% endmacro %}":      "line 2: statement macro is not supported",
+		"a\n{% call f() %}{% endcall %}":        "line 2: statement call is not supported",
 		"{% include 'x' %}":                     "statement include is not supported",
-		"{{ x|safe }}":                          "filter safe is not supported",
-		"{{ x is divisibleby(3) }}":             "test divisibleby is not supported",
-		"{{ x.__class__() }}":                   "method __class__ is not supported",
-		"{{ cycler(1) }}":                       "function cycler is not supported",
-		"{{ x.y.z()() }}":                       "method z is not supported",
-		"{{ {'a': 1} }}":                        "a literal dict is not supported",
-		"{{ (1, 2) }}":                          "a tuple is not supported",
 		"{{ 2 ** 3 }}":                          `"**" is not expected`,
 		"{{ 1 < 2 < 3 }}":                       "a comparison of three values is not supported",
+		"{{ x.y()() }}":                         "a call of a value without a name is not supported",
+		"{% macro f(a b) %}{% endmacro %}":      "\")\" is missing before \"b\"",
+		"{% macro f() %}":                       "statement macro has no endmacro",
+		"{{ {1 2} }}":                           "\":\" is missing before 2",
 		"{% if a %}":                            "statement if has no endif",
 		"{% for a in b %}{% endif %}":           "statement for has no endfor",
 		"{% endfor %}":                          "endfor closes nothing",
@@ -108,17 +105,29 @@ func TestRenderingIsBounded(t *testing.T) {
 
 func TestErrorsNameValues(t *testing.T) {
 	for source, want := range map[string]string{
-		"{{ a.b }}":                         "b of an undefined value",
-		"{{ messages }}":                    "a list as text is not supported without tojson",
-		"{{ 1 + 'a' }}":                     "+: of a number and a string is not supported",
-		"{{ 1 // 0 }}":                      "//: division by 0",
-		"{{ none.strip() }}":                "strip: none has no such method",
-		"{{ nothing.strip() }}":             "strip: the value is undefined",
-		"{{ 'a'.replace('b') }}":            "replace: has 1 arguments, needs 2 to 2",
-		"{{ 'a'.startswith(1) }}":           "startswith: argument 0 is a number, needs a string",
-		"{% set a.b = 1 %}":                 "set: a is no namespace",
-		"{% for a, b in [1] %}{% endfor %}": "a number has no elements",
-		"{{ strftime_now('%Q') }}":          "strftime_now: %Q is not supported",
+		"{{ a.b }}":                                       "b of an undefined value",
+		"{{ messages }}":                                  "a list as text is not supported without tojson",
+		"{{ 1 + 'a' }}":                                   "+: of a number and a string is not supported",
+		"{{ 1 // 0 }}":                                    "//: division by 0",
+		"{{ none.strip() }}":                              "strip: none has no such method",
+		"{{ nothing.strip() }}":                           "strip: the value is undefined",
+		"{{ 'a'.replace('b') }}":                          "replace: has 1 arguments, needs 2 to 2",
+		"{{ 'a'.startswith(1) }}":                         "startswith: argument 0 is a number, needs a string",
+		"{% set a.b = 1 %}":                               "set: a is no namespace",
+		"{% for a, b in [1] %}{% endfor %}":               "a number has no elements",
+		"{{ strftime_now('%Q') }}":                        "strftime_now: %Q is not supported",
+		"{{ x|safe }}":                                    "filter safe is not supported",
+		"{{ x is divisibleby(3) }}":                       "test divisibleby is not supported",
+		"{{ x.__class__() }}":                             "method __class__ is not supported",
+		"{{ cycler(1) }}":                                 "function cycler is not supported",
+		"{{ {1: 2} }}":                                    "a mapping by a number is not supported",
+		"{{ {'a': 1} }}":                                  "a mapping as text is not supported without tojson",
+		"{{ [1]|map('safe') }}":                           "filter safe is not supported",
+		"{{ [1]|select('odd', 1) }}":                      "select: needs no arguments",
+		"{{ messages|selectattr }}":                       "selectattr: needs an attribute",
+		"{% break %}":                                     "break is outside a loop",
+		"{% macro f(a) %}{% endmacro %}{{ f(1, b=2) }}":   "f: has 1 arguments, and no \"b\" for argument 1",
+		"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "has more than 64 nested calls",
 	} {
 		template, err := Parse(source)
 		if err != nil {
@@ -127,6 +136,31 @@ func TestErrorsNameValues(t *testing.T) {
 		}
 		if _, err := template.Render(nil, Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error is %v, want %s", source, err, want)
+		}
+	}
+}
+
+func TestExpressionsAreJinjas(t *testing.T) {
+	for source, want := range map[string]string{
+		"{% macro f(a, b='x') %}<{{ a }}{{ b }}>{% endmacro %}{{ f(1) }}{{ f(b=2, a=3) }}":                                                    "<1x><32>",
+		"{% set n = namespace(x=1) %}{% macro f() %}{% set n.x = n.x + 1 %}{{ n.x }}{% endmacro %}{% for i in [1, 2] %}{{ f() }}{% endfor %}": "23",
+		"{% for i in range(5) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}":             "02",
+		"{{ messages|selectattr('role', 'equalto', 'user')|list|length }}":                                                                    "2",
+		"{{ messages|rejectattr('name', 'defined')|map(attribute='content')|join(',') }}":                                                     "a,b,c",
+		"{{ ['', 'b']|reject('equalto', '')|join }}{{ [0, 2]|select|first }}":                                                                 "b2",
+		"{{ ['a', 'b']|map('upper')|join }}{{ ['ab']|map('replace', 'a', 'c')|join }}":                                                        "ABcb",
+		"{{ {'a': 1, 'b': [2]}.b[0] }}{{ (1, 2)|join(',') }}{{ 1 is in([1]) }}":                                                               "21,2True",
+		"{{ strftime_now is defined }}{{ other is defined }}{{ range is callable }}":                                                          "TrueFalseTrue",
+		"{{ 'a,b,c'.split(',', 1)|join(';') }}{{ 'a,b'.split(',', 0)|length }}":                                                               "a;b,c1",
+	} {
+		template, err := Parse(source)
+		if err != nil {
+			t.Errorf("%s: %v", source, err)
+			continue
+		}
+		text, err := template.Render([]Message{{Role: "user", Content: "a"}, {Role: "assistant", Content: "b"}, {Role: "user", Content: "c"}}, Options{})
+		if err != nil || text != want {
+			t.Errorf("%s: %q, %v, want %q", source, text, err, want)
 		}
 	}
 }

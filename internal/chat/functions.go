@@ -3,6 +3,7 @@ package chat
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -11,8 +12,8 @@ import (
 // The names that templates may use.
 var (
 	functions = []string{"raise_exception", "strftime_now", "namespace", "range"}
-	filters   = []string{"trim", "upper", "lower", "capitalize", "length", "count", "tojson", "default", "d", "join", "first", "last", "replace", "string", "list", "int", "items", "reverse"}
-	tests     = []string{"defined", "undefined", "none", "string", "mapping", "iterable", "sequence", "number", "integer", "boolean", "true", "false", "odd", "even"}
+	filters   = []string{"trim", "upper", "lower", "capitalize", "length", "count", "tojson", "default", "d", "join", "first", "last", "replace", "string", "list", "int", "items", "reverse", "select", "reject", "selectattr", "rejectattr", "map"}
+	tests     = []string{"defined", "undefined", "none", "string", "mapping", "iterable", "sequence", "number", "integer", "boolean", "true", "false", "odd", "even", "callable", "equalto", "eq", "ne", "in"}
 	methods   = []string{"strip", "lstrip", "rstrip", "split", "startswith", "endswith", "upper", "lower", "capitalize", "replace", "join", "get", "items", "keys", "values"}
 )
 
@@ -26,6 +27,13 @@ type call struct {
 }
 
 func (c *call) value(r *renderer) (any, error) {
+	var m *macro
+	if c.kind == 'f' {
+		m, _ = r.find(c.name).(*macro)
+	}
+	if err := c.check(); err != nil && m == nil {
+		return nil, err
+	}
 	var of any
 	if c.owner != nil {
 		var err error
@@ -39,16 +47,39 @@ func (c *call) value(r *renderer) (any, error) {
 		if args[i], err = r.value(e); err != nil {
 			return nil, err
 		}
-		if c.names[i] != "" && c.name != "namespace" && (c.kind != '|' || c.name != "tojson") {
+		if c.names[i] != "" && m == nil && c.name != "namespace" && (c.kind != '|' || c.name != "tojson" && c.name != "map") {
 			return nil, fmt.Errorf("%s: argument %s by its name is not supported", c.name, c.names[i])
 		}
 	}
-	v, err := c.apply(r, of, args)
+	var v any
+	var err error
+	if m != nil {
+		v, err = m.apply(r, args, c.names)
+	} else {
+		v, err = c.apply(r, of, args)
+	}
 	var refused *RefusedError
 	if err != nil && !errors.As(err, &refused) && !errors.Is(err, errWork) {
 		return nil, fmt.Errorf("%s: %w", c.name, err)
 	}
 	return v, err
+}
+
+// check returns an error if c is none of the names that templates may use.
+func (c *call) check() error {
+	known, kind := functions, "function"
+	switch c.kind {
+	case 'm':
+		known, kind = methods, "method"
+	case '|':
+		known, kind = filters, "filter"
+	case '?':
+		known, kind = tests, "test"
+	}
+	if !slices.Contains(known, c.name) {
+		return fmt.Errorf("%s %s is not supported", kind, c.name)
+	}
+	return nil
 }
 
 // apply returns the result for values.
@@ -57,7 +88,7 @@ func (c *call) apply(r *renderer, of any, args []any) (any, error) {
 	case 'f':
 		return c.applyFunction(r, args)
 	case '?':
-		return isKind(c.name, of)
+		return r.test(c.name, of, args)
 	}
 	if c.kind == 'm' {
 		if _, ok := of.(undefined); ok {
@@ -134,7 +165,85 @@ func (c *call) applyFunction(r *renderer, args []any) (any, error) {
 	return list, nil
 }
 
-// isKind returns the result of a test.
+// test returns the result of a test with arguments.
+func (r *renderer) test(name string, v any, args []any) (bool, error) {
+	switch name {
+	case "equalto", "eq", "ne", "in":
+		if len(args) != 1 {
+			return false, errors.New("needs one argument")
+		}
+		if name == "in" {
+			return r.contains(args[0], v)
+		}
+		equal, err := r.isEqual(v, args[0])
+		return equal == (name != "ne"), err
+	}
+	if len(args) > 0 {
+		return false, errors.New("needs no arguments")
+	}
+	return isKind(name, v)
+}
+
+// choose returns the elements that a test accepts, or those that it refuses. by tests attributes.
+func (r *renderer) choose(list []any, args []any, accepts, by bool) (any, error) {
+	if by && len(args) == 0 {
+		return nil, errors.New("needs an attribute")
+	}
+	var chosen []any
+	for _, x := range list {
+		v, rest := x, args
+		var err error
+		if by {
+			if v, err = lookup(x, args[0]); err != nil {
+				return nil, err
+			}
+			rest = args[1:]
+		}
+		is := isTrue(v)
+		if len(rest) > 0 {
+			name, _ := rest[0].(string)
+			if err := (&call{kind: '?', name: name}).check(); err != nil {
+				return nil, err
+			}
+			if is, err = r.test(name, v, rest[1:]); err != nil {
+				return nil, err
+			}
+		}
+		if is == accepts {
+			chosen = append(chosen, x)
+		}
+	}
+	return chosen, r.spend(stepWork * len(list))
+}
+
+// mapEach returns the attribute or the filter of each element.
+func (c *call) mapEach(r *renderer, list []any, args []any) (any, error) {
+	if len(args) == 0 {
+		return nil, errors.New("needs a filter or an attribute")
+	}
+	name, _ := args[0].(string)
+	filter := &call{kind: '|', name: name, names: c.names[1:]}
+	mapped := make([]any, len(list))
+	for i, x := range list {
+		var err error
+		switch {
+		case c.names[0] == "attribute":
+			mapped[i], err = lookup(x, args[0])
+		case c.names[0] != "":
+			err = fmt.Errorf("argument %s is not supported", c.names[0])
+		default:
+			if err = filter.check(); err == nil {
+				mapped[i], err = filter.apply(r, x, args[1:])
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return mapped, r.spend(stepWork * len(list))
+}
+
+// isKind returns the result of a test of a value's kind.
 func isKind(name string, v any) (bool, error) {
 	_, isUndefined := v.(undefined)
 	_, isString := v.(string)
@@ -144,6 +253,8 @@ func isKind(name string, v any) (bool, error) {
 	_, isFloat := v.(float64)
 	i, isInteger := v.(int64)
 	switch name {
+	case "callable":
+		return typeName(v) == "a function", nil
 	case "defined":
 		return !isUndefined, nil
 	case "undefined":
@@ -238,6 +349,11 @@ func (c *call) applyString(r *renderer, s string, args []any) (v any, known bool
 		}
 		return strings.HasSuffix(s, text[0]), true, nil
 	case "split":
+		count := int64(-1)
+		if len(args) == 2 {
+			count, _ = integer(args[1])
+			args = args[:1]
+		}
 		if !arguments(0, 1) {
 			return nil, true, err
 		}
@@ -246,7 +362,9 @@ func (c *call) applyString(r *renderer, s string, args []any) (v any, known bool
 			if text[0] == "" {
 				return nil, true, errors.New("the separator is empty")
 			}
-			parts = strings.Split(s, text[0])
+			if parts = strings.Split(s, text[0]); count >= 0 {
+				parts = strings.SplitN(s, text[0], int(min(count, maxWork))+1)
+			}
 		}
 		list := make([]any, len(parts))
 		for i, part := range parts {
@@ -381,6 +499,10 @@ func (c *call) applyFilter(r *renderer, of any, args []any) (any, error) {
 	switch c.name {
 	case "length", "count":
 		return int64(len(list)), nil
+	case "select", "reject", "selectattr", "rejectattr":
+		return r.choose(list, args, c.name[0] == 's', strings.HasSuffix(c.name, "attr"))
+	case "map":
+		return c.mapEach(r, list, args)
 	case "first":
 		if len(list) > 0 {
 			return list[0], nil

@@ -62,9 +62,13 @@ func (p *parser) parseBody() (body []statement, end string, err error) {
 			s, err = p.parseFor()
 		case "set":
 			s, err = p.parseSet()
+		case "macro":
+			s, err = p.parseMacro()
+		case "break", "continue":
+			s, err = jumpStatement(name), p.end()
 		case "generation", "endgeneration": // marks the answer for training
 			err = p.end()
-		case "elif", "else", "endif", "endfor", "endset":
+		case "elif", "else", "endif", "endfor", "endset", "endmacro":
 			return body, name, nil
 		default:
 			err = fmt.Errorf("statement %s is not supported", name)
@@ -406,30 +410,57 @@ func (p *parser) parsePrimary() (expression, error) {
 	switch {
 	case p.take("o", "("):
 		e, err := p.parseExpression()
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if p.tokens[0].text == "," {
-			return nil, errors.New("a tuple is not supported")
+		case p.take("o", ","):
+			return p.parseList(listExpression{e}, ")")
 		}
 		return e, p.need(")")
 	case p.take("o", "["):
-		list := listExpression{}
-		for !p.take("o", "]") {
-			e, err := p.parseExpression()
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, e)
-			if !p.take("o", ",") && (p.tokens[0].kind != 'o' || p.tokens[0].text != "]") {
-				return nil, p.need("]")
-			}
-		}
-		return list, nil
-	case t.kind == 'o' && t.text == "{":
-		return nil, errors.New("a literal dict is not supported")
+		return p.parseList(listExpression{}, "]")
+	case p.take("o", "{"):
+		return p.parseDict()
 	}
 	return nil, fmt.Errorf("a value is missing before %s", p.describe())
+}
+
+// parseList parses further elements of a list up to its end.
+func (p *parser) parseList(list listExpression, end string) (expression, error) {
+	for !p.take("o", end) {
+		e, err := p.parseExpression()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+		if !p.take("o", ",") && (p.tokens[0].kind != 'o' || p.tokens[0].text != end) {
+			return nil, p.need(end)
+		}
+	}
+	return list, nil
+}
+
+// parseDict parses a mapping behind its bracket.
+func (p *parser) parseDict() (expression, error) {
+	d := &dictExpression{}
+	for !p.take("o", "}") {
+		key, err := p.parseExpression()
+		if err != nil {
+			return nil, err
+		}
+		if err := p.need(":"); err != nil {
+			return nil, err
+		}
+		value, err := p.parseExpression()
+		if err != nil {
+			return nil, err
+		}
+		d.keys, d.values = append(d.keys, key), append(d.values, value)
+		if !p.take("o", ",") && (p.tokens[0].kind != 'o' || p.tokens[0].text != "}") {
+			return nil, p.need("}")
+		}
+	}
+	return d, nil
 }
 
 // parsePostfix parses attributes, subscripts, calls, filters and tests behind e.
@@ -446,25 +477,19 @@ func (p *parser) parsePostfix(e expression) (expression, error) {
 				e = &attribute{e, constant{name}}
 				continue
 			}
-			if !slices.Contains(methods, name) {
-				return nil, fmt.Errorf("method %s is not supported", name)
-			}
 			e, err = p.parseCall(&call{kind: 'm', name: name, owner: e})
 		case p.take("o", "["):
 			e, err = p.parseSubscript(e)
 		case p.take("o", "("):
 			name, ok := e.(variable)
-			if !ok || !slices.Contains(functions, string(name)) {
-				return nil, fmt.Errorf("function %v is not supported", e)
+			if !ok {
+				return nil, errors.New("a call of a value without a name is not supported")
 			}
 			e, err = p.parseCall(&call{kind: 'f', name: string(name)})
 		case p.take("o", "|"):
 			var name string
 			if name, err = p.name(); err != nil {
 				return nil, err
-			}
-			if !slices.Contains(filters, name) {
-				return nil, fmt.Errorf("filter %s is not supported", name)
 			}
 			c := &call{kind: '|', name: name, owner: e}
 			if e = c; p.take("o", "(") {
@@ -476,10 +501,11 @@ func (p *parser) parsePostfix(e expression) (expression, error) {
 			if name, err = p.name(); err != nil {
 				return nil, err
 			}
-			if !slices.Contains(tests, name) {
-				return nil, fmt.Errorf("test %s is not supported", name)
+			c := &call{kind: '?', name: name, owner: e}
+			if e = c; p.take("o", "(") {
+				e, err = p.parseCall(c)
 			}
-			if e = (&call{kind: '?', name: name, owner: e}); isNot {
+			if isNot {
 				e = &negation{e}
 			}
 		default:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -13,6 +14,7 @@ type renderer struct {
 	scopes []map[string]any // the last is the innermost
 	out    strings.Builder
 	work   int
+	calls  int // of macros, that have not ended
 	date   time.Time
 }
 
@@ -154,7 +156,10 @@ func (s *forStatement) run(r *renderer) error {
 		if err := r.spend(8 * stepWork); err != nil {
 			return err
 		}
-		if err := r.run(s.body); err != nil {
+		switch err := r.run(s.body); {
+		case errors.Is(err, errBreak):
+			return nil
+		case err != nil && !errors.Is(err, errContinue):
 			return err
 		}
 	}
@@ -230,7 +235,32 @@ func (r *renderer) find(name string) any {
 			return v
 		}
 	}
+	if slices.Contains(functions, name) {
+		return function(name)
+	}
 	return undefined{}
+}
+
+type dictExpression struct{ keys, values []expression }
+
+func (e *dictExpression) value(r *renderer) (any, error) {
+	d := newDict()
+	for i := range e.keys {
+		key, err := r.value(e.keys[i])
+		if err != nil {
+			return nil, err
+		}
+		name, ok := key.(string)
+		if !ok {
+			return nil, fmt.Errorf("a mapping by %s is not supported", typeName(key))
+		}
+		v, err := r.value(e.values[i])
+		if err != nil {
+			return nil, err
+		}
+		d.set(name, v)
+	}
+	return d, nil
 }
 
 type constant struct{ v any }

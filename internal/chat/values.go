@@ -31,6 +31,9 @@ func (d *dict) set(key string, value any) {
 // namespace holds values that statements within loops can set.
 type namespace struct{ values map[string]any }
 
+// function is a function by its name.
+type function string
+
 // isTrue reports the truth of a value, as Python has it.
 func isTrue(v any) bool {
 	switch v := v.(type) {
@@ -69,6 +72,8 @@ func typeName(v any) string {
 		return "a list"
 	case *dict:
 		return "a mapping"
+	case function, *macro:
+		return "a function"
 	}
 	return "a namespace"
 }

@@ -1,0 +1,106 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// macro is a statement that sets its name to itself, and a function of the template. It sees the
+// names outside loops and its arguments.
+type macro struct {
+	name   string
+	names  []string
+	values []expression // of arguments that a call leaves out
+	body   []statement
+}
+
+func (m *macro) run(r *renderer) error {
+	r.scopes[len(r.scopes)-1][m.name] = m
+	return nil
+}
+
+// apply returns what m writes for arguments.
+func (m *macro) apply(r *renderer, args []any, names []string) (any, error) {
+	if r.calls++; r.calls > maxDepth {
+		return nil, fmt.Errorf("has more than %d nested calls", maxDepth)
+	}
+	defer func() { r.calls-- }()
+	scope := map[string]any{}
+	for i, v := range args {
+		name := names[i]
+		if name == "" && i < len(m.names) {
+			name = m.names[i]
+		}
+		if !slices.Contains(m.names, name) {
+			return nil, fmt.Errorf("has %d arguments, and no %q for argument %d", len(m.names), name, i)
+		}
+		scope[name] = v
+	}
+	scopes := r.scopes
+	defer func() { r.scopes = scopes }()
+	r.scopes = append(slices.Clone(scopes[:1]), scope)
+	for i, name := range m.names {
+		if _, ok := scope[name]; !ok {
+			v, err := r.value(m.values[i])
+			if err != nil {
+				return nil, err
+			}
+			scope[name] = v
+		}
+	}
+	return r.capture(m.body)
+}
+
+// parseMacro parses the statement macro behind its name.
+func (p *parser) parseMacro() (statement, error) {
+	m := &macro{}
+	var err error
+	if m.name, err = p.name(); err != nil {
+		return nil, err
+	}
+	if err := p.need("("); err != nil {
+		return nil, err
+	}
+	for !p.take("o", ")") {
+		name, err := p.name()
+		if err != nil {
+			return nil, err
+		}
+		var value expression = constant{undefined{}}
+		if p.take("o", "=") {
+			if value, err = p.parseExpression(); err != nil {
+				return nil, err
+			}
+		}
+		m.names, m.values = append(m.names, name), append(m.values, value)
+		if !p.take("o", ",") && (p.tokens[0].kind != 'o' || p.tokens[0].text != ")") {
+			return nil, p.need(")")
+		}
+	}
+	if err := p.end(); err != nil {
+		return nil, err
+	}
+	body, end, err := p.parseBody()
+	if err != nil {
+		return nil, err
+	}
+	m.body = body
+	return m, p.close("macro", "endmacro", end)
+}
+
+// jumpStatement is break or continue.
+type jumpStatement string
+
+// Errors that end the body of a loop.
+var (
+	errBreak    = errors.New("break is outside a loop")
+	errContinue = errors.New("continue is outside a loop")
+)
+
+func (s jumpStatement) run(*renderer) error {
+	if s == "break" {
+		return errBreak
+	}
+	return errContinue
+}
