@@ -20,7 +20,9 @@ const (
 
 	convDeviation = 0.3
 	normEps       = 1e-5
-	sinusoids     = 1 << 22 // elements of their table at most
+	// attentionNormEps is far below the mean square of an average over many values.
+	attentionNormEps = 1e-12
+	sinusoids        = 1 << 22 // elements of their table at most
 )
 
 // builder makes the weights of a model. Weight i is drawn from the random stream of
@@ -197,6 +199,9 @@ func (b *builder[T]) newAttention(name string, causal bool, window int) *nn.Atte
 	a.O = b.newLinear(name+".o_proj", b.residualShare(), w, a.H*d, bias.O)
 	if b.c.QKNorm {
 		a.QNorm, a.KNorm = b.newRMSNorm(name+".q_norm", d), b.newRMSNorm(name+".k_norm", d)
+	}
+	if b.c.AttentionNorm {
+		a.ONorm = &nn.RMSNorm[T]{Gain: b.addConstant(name+".o_norm.weight", 0, d), Eps: attentionNormEps, Residual: true}
 	}
 	if causal {
 		a.Decay = b.newDecay(name + ".decay")

@@ -103,6 +103,10 @@ type Config struct {
 	RelativeBuckets int `json:"relative_buckets,omitempty"`
 	// QKNorm normalises each head's queries and keys by RMSNorm before their rotation.
 	QKNorm bool `json:"qk_norm,omitempty"`
+	// AttentionNorm adds to each head's output its RMSNorm, before the output projection.
+	// The gain [D] starts from 0, where nothing is added. The output of a query that
+	// weighs many keys is small, and its norm does not depend on their number.
+	AttentionNorm bool `json:"attention_norm,omitempty"`
 
 	// Mechanism names a row of package mechanism or a mixer of package nn. A mixer
 	// replaces attention and interprets Heads itself. A convolutional net may be

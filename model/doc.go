@@ -19,6 +19,7 @@
 //	cross-attention block   2·W + 2 + 2·H·D + H, and 2·Hkv·D a token of the source
 //	MLP block               2·W + 2 + 2·U, or 2·W + 2 + 3·U with a gate
 //	norms of heads          H·D + Hkv·D + 2·H + 2·Hkv
+//	norm of head outputs    H·D + 2·H
 //	norm of the entry       W + 2
 //	last norm               2·W + 2
 //	convolution             W

@@ -516,6 +516,9 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 		if c.QKNorm {
 			layer += q + kv/2 + 2*(c.Heads+c.kvHeads())
 		}
+		if c.AttentionNorm {
+			layer += q + 2*c.Heads
+		}
 		if c.Conv > 0 {
 			layer += 2 * w
 		}

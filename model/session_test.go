@@ -341,6 +341,7 @@ func TestSessionsLookUp(t *testing.T) {
 		"token types":  {with(plain, func(c *Config) { c.TokenTypes = 2 }), false},
 		"entry scale":  {with(plain, func(c *Config) { c.EntryScale = 3 }), false},
 		"qk-norm":      {with(plain, func(c *Config) { c.QKNorm = true }), false},
+		"head norm":    {with(plain, func(c *Config) { c.AttentionNorm = true }), true},
 		"first norm":   {with(plain, func(c *Config) { c.NoFirstNorm = true }), true},
 		"offset":       {with(plain, func(c *Config) { c.PositionTable, c.PositionOffset = stepRows+9, 3 }), true},
 		"parallel":     {with(plain, func(c *Config) { c.ParallelBlocks = ParallelOne }), true},

@@ -108,7 +108,7 @@ func (c Config) layerWindow(i int) int {
 func (c validation) checkVariants() error {
 	switch {
 	case c.Kind == Convolutional && c.hasVariants():
-		return fmt.Errorf("kind: %s takes no fields of transformers beside heads and mechanism; leave out head_width, rope_fraction, rope_scaling, layer_windows, relative_buckets, qk_norm, norm_*, no_*_norm, parallel_blocks, entry_*, token_types, position_* and biases", c.Kind)
+		return fmt.Errorf("kind: %s takes no fields of transformers beside heads and mechanism; leave out head_width, rope_fraction, rope_scaling, layer_windows, relative_buckets, qk_norm, attention_norm, norm_*, no_*_norm, parallel_blocks, entry_*, token_types, position_* and biases", c.Kind)
 	case !(c.NormEps >= 0 && c.NormEps <= 1):
 		return fmt.Errorf("norm_eps: %g, needs to be from 0 to 1", c.NormEps)
 	case c.NormOffset && c.Norm != RMSNorm:
@@ -150,7 +150,7 @@ func (c validation) checkVariants() error {
 // hasVariants reports whether a field is set that convolutional nets do not take.
 func (c Config) hasVariants() bool {
 	return c.HeadWidth != 0 || c.RopeFraction != 0 || c.RopeScaling != nil || c.LocalRopeTheta != 0 || c.LayerWindows != nil ||
-		c.RelativeBuckets != 0 || c.QKNorm || c.NormEps != 0 || c.NormOffset || c.NoFirstNorm || c.NoFinalNorm || c.ParallelBlocks != "" ||
+		c.RelativeBuckets != 0 || c.QKNorm || c.AttentionNorm || c.NormEps != 0 || c.NormOffset || c.NoFirstNorm || c.NoFinalNorm || c.ParallelBlocks != "" ||
 		c.EntryScale != 0 || c.TokenTypes != 0 || c.EntryNorm || c.PositionTable != 0 || c.PositionOffset != 0 || c.Biases != nil || c.HeadNorm
 }
 
@@ -213,8 +213,8 @@ func orDefault(x, byDefault float64) float64 {
 
 // checkAttentionVariants returns an error for an invalid field of attention.
 func (c validation) checkAttentionVariants() error {
-	if _, owns := nn.LookupMixer(c.Mechanism); owns && (c.HeadWidth != 0 || c.LayerWindows != nil || c.RelativeBuckets != 0 || c.QKNorm || c.Biases != nil || c.RopeFraction != 0 || c.ParallelBlocks != "") {
-		return fmt.Errorf("mechanism: %s owns its projections, and takes no head_width, layer_windows, relative_buckets, qk_norm, biases, rope_fraction or parallel_blocks; leave them out, or set mechanism to softmax", c.Mechanism)
+	if _, owns := nn.LookupMixer(c.Mechanism); owns && (c.HeadWidth != 0 || c.LayerWindows != nil || c.RelativeBuckets != 0 || c.QKNorm || c.AttentionNorm || c.Biases != nil || c.RopeFraction != 0 || c.ParallelBlocks != "") {
+		return fmt.Errorf("mechanism: %s owns its projections, and takes no head_width, layer_windows, relative_buckets, qk_norm, attention_norm, biases, rope_fraction or parallel_blocks; leave them out, or set mechanism to softmax", c.Mechanism)
 	}
 	if n := len(c.LayerWindows); n != 0 && n != c.Layers {
 		return fmt.Errorf("layer_windows: has %d elements, layers is %d", n, c.Layers)
@@ -229,6 +229,8 @@ func (c validation) checkAttentionVariants() error {
 		return fmt.Errorf("layer_windows: kind is %s, decay %q and attention_dropout %g; set kind to %s or %s, and the others to none and 0", c.Kind, c.Decay, c.AttentionDropout, Decoder, Encoder)
 	case c.QKNorm && c.Kind == EncoderDecoder:
 		return fmt.Errorf("qk_norm: kind is %s; set kind to %s or %s, or qk_norm to false", c.Kind, Decoder, Encoder)
+	case c.AttentionNorm && c.Kind == EncoderDecoder:
+		return fmt.Errorf("attention_norm: kind is %s; set kind to %s or %s, or attention_norm to false", c.Kind, Decoder, Encoder)
 	case c.RelativeBuckets != 0 && (c.Mechanism != "softmax" || len(c.Set) != 0 || c.Kind != Encoder || c.LayerWindows != nil || c.AttentionDropout > 0):
 		return fmt.Errorf("relative_buckets: %d, but mechanism is %s with settings %v, kind %s, layer_windows %v and attention_dropout %g; set mechanism to softmax without settings, kind to %s, and leave out the others", c.RelativeBuckets, c.Mechanism, c.Set, c.Kind, c.LayerWindows, c.AttentionDropout, Encoder)
 	case c.RelativeBuckets != 0 && (c.RelativeBuckets < 4 || c.RelativeBuckets%2 != 0 || c.RelativeBuckets > 256):

@@ -55,6 +55,10 @@ func variants() map[string]Config {
 		"mistral": with(l, func(c *Config) { c.LayerWindows = []int{3, 3} }),
 		"qwen 2":  with(l, func(c *Config) { c.Biases = &Biases{QKV: true} }),
 		"qwen 3":  with(l, func(c *Config) { c.QKNorm, c.HeadWidth, c.NormEps = true, 5, 1e-6 }),
+		"attention norm": with(l, func(c *Config) {
+			c.AttentionNorm, c.Mechanism, c.Set = true, "fastmax", map[string]string{"window": "3", "tau": "1"}
+		}),
+		"attention norm encoder": with(tiny(Encoder, "softmax"), func(c *Config) { c.AttentionNorm, c.Norm, c.NormOffset = true, RMSNorm, true }),
 		"gemma": with(l, func(c *Config) {
 			c.NormOffset, c.EntryScale, c.Activation, c.Tied, c.HeadWidth = true, 3.4641016, TanhGEGLU, true, 4
 		}),

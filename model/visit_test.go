@@ -220,6 +220,7 @@ func TestVariantsAreChecked(t *testing.T) {
 		"token_types: 2, but kind is encoder and pool":       with(bert(), func(c *Config) { c.Tied, c.Pool = false, PoolCLS }),
 		"shared_embedding: kind is encoder":                  with(bert(), func(c *Config) { c.SharedEmbedding = true }),
 		"mechanism: crate owns its projections":              with(tiny(Decoder, "crate"), func(c *Config) { c.Hidden, c.HeadWidth = 0, 3 }),
+		"attention_norm: kind is encoder-decoder":            with(tiny(EncoderDecoder, "softmax"), func(c *Config) { c.AttentionNorm = true }),
 		"kind: convolutional takes no fields":                with(cases()["net"], func(c *Config) { c.EntryNorm = true }),
 	} {
 		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), want) {

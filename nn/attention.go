@@ -22,6 +22,9 @@ type Attention[T tensor.Float] struct {
 	// QNorm and KNorm normalise the rows [D] of each head's queries and keys before their
 	// rotation; nil: none.
 	QNorm, KNorm *RMSNorm[T]
+	// ONorm normalises the row [D] of each head's output before O; nil: none. With Residual
+	// it adds the normalised row.
+	ONorm *RMSNorm[T]
 
 	Decay *Decay[T] // of the keys, where calls are causal; nil: none
 
@@ -41,9 +44,10 @@ type AttentionTrace[T tensor.Float] struct {
 	saved attention.Saved[T]
 	grads attention.Grads[T]
 
-	normed, stats  []T // a part of the input, where Scope has a norm
-	rawQ, rawK     []T // queries and keys before their norms, where there are any
-	statsQ, statsK []T
+	normed, stats   []T // a part of the input, where Scope has a norm
+	rawQ, rawK      []T // queries and keys before their norms, where there are any
+	statsQ, statsK  []T
+	normedO, statsO []T // outputs after ONorm, of a pass that is kept
 
 	heads headProducts[T]     // of a step by heads
 	calls []attention.Call[T] // of the parts of a step
@@ -101,6 +105,7 @@ func (a *Attention[T]) ForwardTo(y, base, x, context tensor.Mat[T], s Scope[T], 
 		AddTo(y, o)
 		return nil
 	}
+	o = a.normaliseOutputs(o, tr, keep)
 	multiplyRows(true, rowProduct[T]{layer: &a.O, y: y, x: o, base: base, acc: true})
 	return nil
 }
@@ -145,7 +150,7 @@ func (a *Attention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trac
 	if err := state.(attentionState[T]).State.Step(out, &tr.call); err != nil {
 		return err
 	}
-	a.O.Forward(y, viewMatrix(tr.o, x.Rows, a.H*a.D), true)
+	a.O.Forward(y, a.normaliseOutputs(viewMatrix(tr.o, x.Rows, a.H*a.D), tr, false), true)
 	return nil
 }
 
@@ -264,23 +269,44 @@ func (a *Attention[T]) normaliseHeads(tr *AttentionTrace[T], keep bool) {
 	a.KNorm.Forward(k, k, resizeMatrix(&tr.statsK, k.Rows, 2).Data)
 }
 
+// normaliseOutputs returns the outputs o [rows,H·D] of the mechanism after ONorm, in their
+// place unless keep says that a gradient follows, which reads them.
+func (a *Attention[T]) normaliseOutputs(o tensor.Mat[T], tr *AttentionTrace[T], keep bool) tensor.Mat[T] {
+	if a.ONorm == nil {
+		return o
+	}
+	x := viewMatrix(o.Data, o.Rows*a.H, a.D)
+	if keep {
+		o = resizeMatrix(&tr.normedO, o.Rows, o.Cols)
+	}
+	a.ONorm.Forward(viewMatrix(o.Data, x.Rows, a.D), x, resizeMatrix(&tr.statsO, x.Rows, 2).Data)
+	return o
+}
+
+// backwardOutputs replaces the gradient of normalised outputs by the gradient of the
+// outputs of the mechanism.
+func (a *Attention[T]) backwardOutputs(do tensor.Mat[T], tr *AttentionTrace[T], s *Scratch[T]) {
+	if a.ONorm != nil {
+		backwardNorm(a.ONorm, a.viewRows(do.Data), a.viewRows(tr.o), tr.statsO, s)
+	}
+}
+
+// backwardNorm replaces d, the gradient of normalised rows, by the gradient of the rows x.
+func backwardNorm[T tensor.Float](n *RMSNorm[T], d, x tensor.Mat[T], stats []T, s *Scratch[T]) {
+	dy := s.lendMatrix(d.Rows, d.Cols)
+	copyRows(dy, d)
+	clear(d.Data)
+	n.Backward(d, dy, x, stats)
+}
+
 // backwardHeads replaces gradients of normalised queries and keys by gradients of the
 // projections.
 func (a *Attention[T]) backwardHeads(dq, dk tensor.Mat[T], tr *AttentionTrace[T], s *Scratch[T]) {
 	if a.QNorm == nil {
 		return
 	}
-	for _, f := range [...]struct {
-		norm  *RMSNorm[T]
-		d     tensor.Mat[T]
-		raw   []T
-		stats []T
-	}{{a.QNorm, dq, tr.rawQ, tr.statsQ}, {a.KNorm, dk, tr.rawK, tr.statsK}} {
-		dy := s.lendMatrix(f.d.Rows, f.d.Cols)
-		copyRows(dy, f.d)
-		clear(f.d.Data)
-		f.norm.Backward(a.viewRows(f.d.Data), a.viewRows(dy.Data), a.viewRows(f.raw), f.stats)
-	}
+	backwardNorm(a.QNorm, a.viewRows(dq.Data), a.viewRows(tr.rawQ), tr.statsQ, s)
+	backwardNorm(a.KNorm, a.viewRows(dk.Data), a.viewRows(tr.rawK), tr.statsK, s)
 }
 
 // viewRows views projections as a row [D] for each head.
@@ -329,10 +355,15 @@ func (a *Attention[T]) BackwardTo(dx, dcontext, dy, x, context tensor.Mat[T], tr
 	do, dq := s.lendMatrix(x.Rows, wide), s.lendMatrix(x.Rows, wide)
 	dk, dv := s.lendMatrix(context.Rows, narrow), s.lendMatrix(context.Rows, narrow)
 	o := viewMatrix(tr.o, x.Rows, wide)
-	grads := [...]weightGrad[T]{{&a.Q, dq, x}, {&a.K, dk, context}, {&a.V, dv, context}, {&a.O, dy, o}}
+	normed := o
+	if a.ONorm != nil {
+		normed = viewMatrix(tr.normedO, x.Rows, wide)
+	}
+	grads := [...]weightGrad[T]{{&a.Q, dq, x}, {&a.K, dk, context}, {&a.V, dv, context}, {&a.O, dy, normed}}
 	learning := len(grads)
 	if a.O.W != nil {
 		multiplyRows(false, rowProduct[T]{layer: &a.O, y: do, x: dy})
+		a.backwardOutputs(do, tr, s)
 	} else {
 		copyRows(do, dy)
 		learning--

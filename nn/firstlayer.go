@@ -145,7 +145,7 @@ func (l *FirstLayerCache[T]) Step(y tensor.Mat[T], r *CachedRows[T], state State
 	if err := state.(attentionState[T]).State.Step(a.viewQueries(tr.o, s.B, p.countTokens()), &tr.call); err != nil {
 		return err
 	}
-	l.addOutputs(y, o, frozen)
+	l.addOutputs(y, a.normaliseOutputs(o, tr, false), frozen)
 	return nil
 }
 
@@ -167,7 +167,7 @@ func (l *FirstLayerCache[T]) StepParts(y tensor.Mat[T], r *CachedRows[T], parts 
 	}
 	o := resizeMatrix(&tr.o, r.X.Rows, a.H*a.D)
 	a.stepStates(parts, tr)
-	l.addOutputs(y, o, frozen)
+	l.addOutputs(y, a.normaliseOutputs(o, tr, false), frozen)
 }
 
 // setRows sets the queries, keys and values of a part, side by side in the rows of tr.q.

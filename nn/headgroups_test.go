@@ -39,9 +39,11 @@ func TestGroupsOfHeadsHaveTheBitsOfAll(t *testing.T) {
 		}
 		return &RMSNorm[float32]{Gain: g, Eps: 1e-6, Offset: true}
 	}
+	outputs := norm("on")
+	outputs.Residual = true
 	a := &Attention[float32]{
 		Q: project("q", h*d, width), K: project("k", hkv*d, width), V: project("v", hkv*d, width), O: project("o", width, h*d),
-		QNorm: norm("qn"), KNorm: norm("kn"), H: h, Hkv: hkv, D: d,
+		QNorm: norm("qn"), KNorm: norm("kn"), ONorm: outputs, H: h, Hkv: hkv, D: d,
 	}
 	x := tensor.NewMat[float32](b*n, width)
 	for i := range x.Data {

@@ -171,7 +171,7 @@ func (a *PackedAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T]
 		if err := a.stepHeads(o, x, state, s, tr); err != nil {
 			return err
 		}
-		a.o.Forward(y, o, true)
+		a.o.Forward(y, l.normaliseOutputs(o, tr, false), true)
 		return nil
 	}
 	o := a.project(x, tr)
@@ -184,7 +184,7 @@ func (a *PackedAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T]
 	if err := state.(attentionState[T]).State.Step(l.viewQueries(tr.o, s.B, n), &tr.call); err != nil {
 		return err
 	}
-	a.o.Forward(y, o, true)
+	a.o.Forward(y, l.normaliseOutputs(o, tr, false), true)
 	return nil
 }
 

@@ -14,6 +14,8 @@ type RMSNorm[T tensor.Float] struct {
 	Gain   *param.Param[T] // [width]
 	Eps    T
 	Offset bool
+	// Residual adds the row itself: y = x + gain∘x·factor.
+	Residual bool
 }
 
 // Affine returns the gain, with Offset a new slice of 1 plus the gain. A row keeps its
@@ -53,10 +55,20 @@ func (f *rmsForward[T]) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	t, gain := kernel.Active[T](), f.n.appliedGain(arena.Take[T](ar, f.x.Cols))
+	var scaled []T
+	if f.n.Residual {
+		scaled = arena.Take[T](ar, f.x.Cols)
+	}
 	for i := i0; i < i1; i++ {
 		y, x := f.y.Row(i), f.x.Row(i)
 		factor := rmsFactor(t, x, float64(f.n.Eps))
 		f.stats[2*i], f.stats[2*i+1] = 0, factor
+		if f.n.Residual {
+			t.Scale(scaled, factor, x)
+			t.Mul(scaled, scaled, gain)
+			t.Add(y, x, scaled)
+			continue
+		}
 		t.Scale(y, factor, x)
 		t.Mul(y, y, gain)
 	}
@@ -65,7 +77,7 @@ func (f *rmsForward[T]) RunRange(i0, i1 int) {
 // Backward adds to dx [rows,width] and to the gradient of the gain, from dy [rows,width].
 // x and stats are the arguments of Forward. dx overlaps no other. With r the factor of a row,
 //
-//	dx = r·(dy∘gain) - x·r³·Σ(dy∘gain∘x)/width
+//	dx = r·(dy∘gain) - x·r³·Σ(dy∘gain∘x)/width, with Residual + dy
 func (n *RMSNorm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -97,5 +109,8 @@ func (f *rmsBackward[T]) RunRange(i0, i1 int) {
 		t.Scale(d, factor, d)
 		t.Axpy(d, T(-along), x)
 		t.Add(dx, dx, d)
+		if f.n.Residual {
+			t.Add(dx, dx, dy)
+		}
 	}
 }

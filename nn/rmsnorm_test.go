@@ -11,14 +11,16 @@ import (
 )
 
 func TestRMSNormIsItsDefinition(t *testing.T) {
-	t.Run("float32", func(t *testing.T) { testRMSNorm[float32](t, 0x1p-24) })
-	t.Run("float64", func(t *testing.T) { testRMSNorm[float64](t, 0x1p-53) })
+	for _, residual := range []bool{false, true} {
+		t.Run("float32", func(t *testing.T) { testRMSNorm[float32](t, 0x1p-24, residual) })
+		t.Run("float64", func(t *testing.T) { testRMSNorm[float64](t, 0x1p-53, residual) })
+	}
 }
 
-func testRMSNorm[T tensor.Float](t *testing.T, unit float64) {
+func testRMSNorm[T tensor.Float](t *testing.T, unit float64, residual bool) {
 	for _, c := range []struct{ rows, width int }{{1, 1}, {3, 7}, {normRows + 9, 65}, {2, 1000}} {
 		s := &source{key: rng.New(51)}
-		n := RMSNorm[T]{Gain: weight[T](s, c.width), Eps: 1e-5}
+		n := RMSNorm[T]{Gain: weight[T](s, c.width), Eps: 1e-5, Residual: residual}
 		x, y := matrix[T](s, c.rows, c.width), matrix[T](s, c.rows, c.width)
 		stats := make([]T, 2*c.rows)
 		n.Forward(y, x, stats)
@@ -36,7 +38,12 @@ func testRMSNorm[T tensor.Float](t *testing.T, unit float64) {
 			}
 			for j, got := range y.Row(i) {
 				want := float64(x.Row(i)[j]) * factor * float64(n.Gain.Data[j])
-				if !(math.Abs(float64(got)-want) <= bound*math.Abs(want)) {
+				allowed := bound * math.Abs(want)
+				if residual { // the sum rounds once more
+					want += float64(x.Row(i)[j])
+					allowed += unit * (math.Abs(want) + allowed)
+				}
+				if !(math.Abs(float64(got)-want) <= allowed) {
 					t.Fatalf("%v: row %d, column %d is %v, want %v", c, i, j, got, want)
 				}
 			}

@@ -56,7 +56,7 @@ func (a *PackedAttention[T]) stepParts(y, x tensor.Mat[T], parts []StepPart[T], 
 		calls[i] = a.layer.partCall(tr, &parts[i], s)
 	}
 	a.layer.stepStates(parts, tr)
-	a.o.Forward(y, viewMatrix(tr.o, x.Rows, a.layer.H*a.layer.D), true)
+	a.o.Forward(y, a.layer.normaliseOutputs(viewMatrix(tr.o, x.Rows, a.layer.H*a.layer.D), tr, false), true)
 }
 
 // partCalls returns the calls of n parts.

@@ -154,6 +154,8 @@ func headOf(c model.Config) head {
 func candidates(c model.Config) []string {
 	rms := c.Norm == model.RMSNorm
 	switch {
+	case c.AttentionNorm:
+		return nil
 	case c.Kind == model.EncoderDecoder:
 		return []string{"bart"}
 	case c.Inputs > 0:

@@ -348,8 +348,8 @@ func (c *Config) SetTask(name string) {
 }
 
 // SetMechanism selects the mechanism name. For another mechanism it clears order and
-// settings. A mixer with projections of its own also clears rotations, decay and shared
-// key heads, which it does not support.
+// settings. A mixer with projections of its own also clears rotations, decay, shared key
+// heads and the norm of heads, which it does not support.
 func (c *Config) SetMechanism(name string) {
 	m := &c.Model
 	if name == m.Mechanism {
@@ -360,7 +360,7 @@ func (c *Config) SetMechanism(name string) {
 	if !owns {
 		return
 	}
-	m.Decay, m.KVHeads = "", 0
+	m.Decay, m.KVHeads, m.AttentionNorm = "", 0, false
 	m.AttentionDropout, m.AttentionDropoutKind = 0, ""
 	if m.Positions == model.Rotary && !row.Rope {
 		m.Positions, m.RopeTheta = model.NoPosition, 0

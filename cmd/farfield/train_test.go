@@ -166,7 +166,7 @@ func TestTrainHelpNamesThePresets(t *testing.T) {
 func TestFlagsChangeTheConfiguration(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	works(t, littleRun(textFile(t), dir, "--mechanism", "taylorshift", "--order", "4", "--set", "tau=2",
-		"--layers", "1", "--heads", "2", "--kv-heads", "1", "--width", "12", "--activation", "relu", "--post-norm", "--positions", "learned", "--task", "charlm",
+		"--layers", "1", "--heads", "2", "--kv-heads", "1", "--width", "12", "--activation", "relu", "--post-norm", "--attention-norm", "--positions", "learned", "--task", "charlm",
 		"--batch", "2", "--lr", "0.01", "--warmup", "3", "--weight-decay", "0.2", "--beta2", "0.95", "--clip", "2",
 		"--seed", "9", "--final-samples", "5", "--eval-samples", "3", "--patience", "4", "--optimizer", "radam", "--schedule", "linear", "--accumulate", "2",
 		"--data-seed", "3", "--dropout", "0.1", "--hidden", "20")...)
@@ -176,7 +176,7 @@ func TestFlagsChangeTheConfiguration(t *testing.T) {
 	}
 	m := got.Model
 	if m.Mechanism != "taylorshift" || m.Order != 4 || m.Set["tau"] != "2" || m.Layers != 1 || m.Heads != 2 ||
-		m.KVHeads != 1 || m.Activation != "relu" || !m.PostNorm || m.Width != 12 || m.Positions != "learned" || m.Context != 20 || m.Vocab > 100 {
+		m.KVHeads != 1 || m.Activation != "relu" || !m.PostNorm || !m.AttentionNorm || m.Width != 12 || m.Positions != "learned" || m.Context != 20 || m.Vocab > 100 {
 		t.Errorf("the model is %+v", m)
 	}
 	if got.Task != "charlm" || got.Batch != 2 || got.Rate != 0.01 || got.MinRate != 0.001 || got.WarmUp != 3 || got.Decay != 0.2 ||

@@ -62,6 +62,7 @@ func (t *Command) apply(c *train.Config) (given []string) {
 	flags.OverrideValue(&given, "--conv", &m.Conv, t.Conv)
 	flags.OverrideValue(&given, "--activation", &m.Activation, flags.GivenText(t.Activation))
 	flags.OverrideValue(&given, "--post-norm", &m.PostNorm, t.PostNorm)
+	flags.OverrideValue(&given, "--attention-norm", &m.AttentionNorm, t.AttentionNorm)
 	flags.OverrideValue(&given, "--decay", &m.Decay, flags.GivenText(t.Decay))
 	flags.OverrideValue(&given, "--context", &m.Context, t.Context)
 	flags.OverrideValue(&given, "--segment", &c.Segment, t.Segment)

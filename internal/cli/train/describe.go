@@ -85,6 +85,9 @@ func describeAttention(m model.Config) string {
 	for _, key := range slices.Sorted(maps.Keys(m.Set)) {
 		fmt.Fprintf(&b, " --set %s=%s", key, m.Set[key])
 	}
+	if m.AttentionNorm {
+		b.WriteString(" --attention-norm")
+	}
 	if m.Decay != "" && m.Decay != model.NoDecay {
 		fmt.Fprintf(&b, " --decay %s", m.Decay)
 	}

@@ -47,28 +47,29 @@ type Command struct {
 
 	Mechanism string `complete:"mixers" placeholder:"NAME" help:"Attention, or a mixer in its place; --help lists settings."`
 	flags.Settings
-	Layers       *int     `placeholder:"N" help:"Layers of attention and MLP."`
-	Heads        *int     `placeholder:"N" help:"Query heads of a layer; they divide the width."`
-	KVHeads      *int     `name:"kv-heads" placeholder:"N" help:"Key heads, shared by the query heads; they divide these."`
-	Width        *int     `placeholder:"N" help:"Width of the model."`
-	Conv         *int     `placeholder:"K" help:"Tokens of the short convolution; 0: none."`
-	Activation   string   `complete:"gelu-tanh,gelu,relu,silu,swiglu,geglu" placeholder:"KIND" help:"MLP: gelu-tanh, gelu, relu, silu, swiglu, geglu (gelu-tanh)."`
-	Norm         string   `complete:"layer,rms" placeholder:"KIND" help:"Norm: layer or rms (default layer)."`
-	PostNorm     *bool    `help:"Place the norm after the sum, norm(x + f(x))."`
-	Decay        string   `complete:"none,fixed,learned" placeholder:"KIND" help:"Log-decay of keys: none, fixed (RetNet), learned (gates)."`
-	Context      *int     `placeholder:"N" help:"Tokens of a sequence."`
-	Segment      *int     `placeholder:"N" help:"Train windows in segments of N tokens; 0: whole windows."`
-	FirstContext *int     `placeholder:"N" help:"Initial tokens of a sequence, which double; 0: --context."`
-	FirstBatch   *int     `placeholder:"N" help:"Initial sequences of an update, which halve to --batch."`
-	Positions    string   `complete:"rope,learned,sinusoidal,none" placeholder:"KIND" help:"Position encoding: rope, learned, sinusoidal, none."`
-	Batch        *int     `placeholder:"N" help:"Samples of a micro-batch."`
-	Accumulate   *int     `placeholder:"K" help:"Gradient accumulation: micro-batches of an update."`
-	Steps        *int     `placeholder:"N" help:"Updates; with --resume, extend a finished run to N."`
-	Optimizer    string   `complete:"adamw,adam,radam" placeholder:"NAME" help:"Optimizer: adamw, adam (without weight decay), radam."`
-	Schedule     string   `complete:"cosine,linear,constant" placeholder:"NAME" help:"Learning-rate schedule: cosine, linear, constant."`
-	LR           *float64 `name:"lr" placeholder:"X" help:"Peak learning rate; --min-lr defaults to a tenth of it."`
-	MinLR        *float64 `name:"min-lr" placeholder:"X" help:"Final learning rate."`
-	Warmup       *int     `placeholder:"N" help:"Warm-up updates."`
+	Layers        *int     `placeholder:"N" help:"Layers of attention and MLP."`
+	Heads         *int     `placeholder:"N" help:"Query heads of a layer; they divide the width."`
+	KVHeads       *int     `name:"kv-heads" placeholder:"N" help:"Key heads, shared by the query heads; they divide these."`
+	Width         *int     `placeholder:"N" help:"Width of the model."`
+	Conv          *int     `placeholder:"K" help:"Tokens of the short convolution; 0: none."`
+	Activation    string   `complete:"gelu-tanh,gelu,relu,silu,swiglu,geglu" placeholder:"KIND" help:"MLP: gelu-tanh, gelu, relu, silu, swiglu, geglu (gelu-tanh)."`
+	Norm          string   `complete:"layer,rms" placeholder:"KIND" help:"Norm: layer or rms (default layer)."`
+	PostNorm      *bool    `help:"Place the norm after the sum, norm(x + f(x))."`
+	AttentionNorm *bool    `help:"Add to each head's output its RMSNorm."`
+	Decay         string   `complete:"none,fixed,learned" placeholder:"KIND" help:"Log-decay of keys: none, fixed (RetNet), learned (gates)."`
+	Context       *int     `placeholder:"N" help:"Tokens of a sequence."`
+	Segment       *int     `placeholder:"N" help:"Train windows in segments of N tokens; 0: whole windows."`
+	FirstContext  *int     `placeholder:"N" help:"Initial tokens of a sequence, which double; 0: --context."`
+	FirstBatch    *int     `placeholder:"N" help:"Initial sequences of an update, which halve to --batch."`
+	Positions     string   `complete:"rope,learned,sinusoidal,none" placeholder:"KIND" help:"Position encoding: rope, learned, sinusoidal, none."`
+	Batch         *int     `placeholder:"N" help:"Samples of a micro-batch."`
+	Accumulate    *int     `placeholder:"K" help:"Gradient accumulation: micro-batches of an update."`
+	Steps         *int     `placeholder:"N" help:"Updates; with --resume, extend a finished run to N."`
+	Optimizer     string   `complete:"adamw,adam,radam" placeholder:"NAME" help:"Optimizer: adamw, adam (without weight decay), radam."`
+	Schedule      string   `complete:"cosine,linear,constant" placeholder:"NAME" help:"Learning-rate schedule: cosine, linear, constant."`
+	LR            *float64 `name:"lr" placeholder:"X" help:"Peak learning rate; --min-lr defaults to a tenth of it."`
+	MinLR         *float64 `name:"min-lr" placeholder:"X" help:"Final learning rate."`
+	Warmup        *int     `placeholder:"N" help:"Warm-up updates."`
 
 	AttentionDropout     *float64 `placeholder:"R" help:"Dropout rate of queries and keys."`
 	AttentionDropoutKind string   `complete:"1d,standard,quadratic" placeholder:"KIND" help:"Dropout kind: 1d, standard or quadratic (1d)."`

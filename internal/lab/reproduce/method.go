@@ -55,6 +55,15 @@ func nearFar(order int) method {
 	}}
 }
 
+// normedNearFar4 has a learned temperature, and adds the norm of each head's output.
+func normedNearFar4() method {
+	m := nearFar(4)
+	m.Label += ", normed"
+	m.Set["tau"] = "1"
+	m.change = func(c *train.Config) { c.Model.AttentionNorm = true }
+	return m
+}
+
 // single returns m as a method that is trained with one seed.
 func single(m method) method {
 	m.Single = true

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"strings"
 	"time"
 
 	"github.com/farfield-ml/farfield/model"
@@ -40,7 +41,7 @@ var needleLessons = lessons(func(o *Options) ([]*lesson, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.Methods, l.Seeds = []method{softmax, windowAlone, nearFar2, nearFar4, published2, linear}, pick(o.Budget, 1, 3, 3)
+	l.Methods, l.Seeds = []method{softmax, windowAlone, nearFar2, nearFar4, normedNearFar4(), published2, linear}, pick(o.Budget, 1, 3, 3)
 	l.Length, l.Vocab, l.Baseline = needleContext, 256, true
 	l.look = func(t *train.Trainer) (any, error) { return askNeedles(t, o.Budget) }
 	return []*lesson{l}, nil
@@ -181,7 +182,7 @@ func needleFindings(out *Outcome, list []scored) error {
 			}
 			addRow(&t, fmt.Sprint(of.length), x.Label, percent(share), spread, percent(float64(sum.RightBytes)/float64(sum.AskedBytes)), fmt.Sprint(sum.Questions), digits(seconds), digits(state/1e3))
 			text += fmt.Sprintf(", %s %s", x.Label, percent(share))
-			if required, found := needleRequired[of.length]; found && (x.Label == nearFar2.Label || x.Label == nearFar4.Label) {
+			if required, found := needleRequired[of.length]; found && strings.HasPrefix(x.Label, "near-far") {
 				verdict := "not reached"
 				if share >= required {
 					verdict = "reached"
