@@ -54,15 +54,6 @@ func (s *bandSums[T]) resize(n int) {
 	s.Base, s.Top, s.Sum = scratch.Grow(s.Base[:0], n), scratch.Grow(s.Top[:0], n), scratch.Grow(s.Sum[:0], n)
 }
 
-// sumsOf appends to list the sums of a sequence in a range of heads.
-func (s *bandSums[T]) sumsOf(list []rowscale.Sums[T], c *Call[T], q *Sequence, r headRange) []rowscale.Sums[T] {
-	for h := range r.n {
-		at := (q.Batch*c.Q.H+r.lo+h)*c.Q.N + q.Q0
-		list = append(list, s.Slice(at, at+q.N))
-	}
-	return list
-}
-
 func (u bandForm[T]) bandForward() {
 	if u.workers > 1 {
 		u.eachBandTogether(0, func(u *headTask[T], _ *tokenGroup, _, i0, n int) { u.band().bandAttend(i0, n) })
@@ -308,3 +299,86 @@ func (u bandForm[T]) bandAges(behind float64) (x bandAges) {
 	}
 	return x
 }
+
+// bandLeft returns, in scratch memory, for each query how many keys come before its band, or with a
+// decay what is left of them at the last one. Before is what comes before the first
+// key.
+func (u bandForm[T]) bandLeft(before priorKeys) []float64 {
+	if u.spec.isSymmetric {
+		return u.countFar()
+	}
+	left := arena.TakeZeros[float64](u.ar, u.n)
+	next := 0
+	for i := range left {
+		lo := u.lowest(i)
+		if u.keep == nil {
+			for ; next < lo; next++ {
+				if before.pendingLogDecay += u.decay().logDecay(next); u.hasKey(next) {
+					before.add(before.pendingLogDecay, 1)
+					before.pendingLogDecay = 0
+				}
+			}
+			left[i] = before.count
+			continue
+		}
+		var age float64
+		for j := lo - 1; j >= 0; j-- {
+			if u.hasKey(j) && u.keep[i*u.keepRow+j] {
+				left[i] += math.Exp(age)
+			}
+			if left[i] > 0 {
+				age += u.decay().logDecay(j)
+			}
+		}
+	}
+	return left
+}
+
+// countFar returns for each query of a band the number of keys outside of it.
+func (u *headTask[T]) countFar() []float64 {
+	far := make([]float64, u.n)
+	exist := make([]int, u.m+1) // keys that exist before each
+	for j := range u.m {
+		exist[j+1] = exist[j]
+		if u.hasKey(j) {
+			exist[j+1]++
+		}
+	}
+	for i := range far {
+		lo, hi := u.band().lowest(i), u.countVisible(i)
+		if u.keep == nil {
+			far[i] = float64(exist[lo] + exist[u.m] - exist[hi])
+			continue
+		}
+		for j := range u.m {
+			if (j < lo || j >= hi) && u.hasKey(j) && u.keep[i*u.keepRow+j] {
+				far[i]++
+			}
+		}
+	}
+	return far
+}
+
+// skip answers the first queries, no more than there are, as those that see no
+// key, and leaves the others.
+func (u *headTask[T]) skip(n int) {
+	if n = min(n, u.n); n <= 0 {
+		return
+	}
+	for g := range u.q {
+		u.linear().clearUnseen(g, 0, n)
+		u.q[g], u.o[g], u.den[g] = u.q[g].Slice(n, u.n), u.o[g].Slice(n, u.n), u.den[g][n:]
+	}
+	u.n, u.pos, u.place.q0 = u.n-n, n, u.place.q0+n
+}
+
+// priorKeys is what a state before a call tells of the keys of one key head.
+type priorKeys struct {
+	count           float64 // their number, with decay the sum of their factors up to the last one
+	pendingLogDecay float64 // the decay that waits for the next
+	longest         float64 // of the prepared keys that it has one by one
+}
+
+// add counts a key that exists and entered with a factor, gone being the decay
+// since the one before.
+func (x *priorKeys) add(gone, factor float64) { x.count = factor + x.count*math.Exp(gone) }

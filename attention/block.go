@@ -481,3 +481,30 @@ func (u directForm[T]) derivative() []T {
 	}
 	return c
 }
+
+// weigh sets the first n elements of each row of dst (stride ld) to the weights of
+// scores s, and adds them to sum, one element for each row.
+func (u directForm[T]) weigh(dst, s []T, ld, n int, coef, sum []T) {
+	f := u.spec.Similarity
+	if f == nil {
+		u.t.PolyRows(dst, s, ld, n, coef, sum)
+		return
+	}
+	for r := range sum {
+		row := dst[r*ld:][:n]
+		f.F(row, s[r*ld:][:n])
+		sum[r] += u.t.Sum(row)
+	}
+}
+
+// slopes is weigh for derivatives; sum is scratch.
+func (u directForm[T]) slopes(dst, s []T, ld, n int, slope, sum []T) {
+	f := u.spec.Similarity
+	if f == nil {
+		u.t.PolyRows(dst, s, ld, n, slope, sum)
+		return
+	}
+	for r := range sum {
+		f.Slope(dst[r*ld:][:n], s[r*ld:][:n])
+	}
+}

@@ -60,7 +60,8 @@ func (c *Call[T]) Check() error {
 			return err
 		}
 	}
-	if err := c.Drop.check(c.Shape()); err != nil {
+	shape := c.Shape()
+	if err := c.checkDropout(&shape); err != nil {
 		return err
 	}
 	if c.Rope != nil {
@@ -118,7 +119,7 @@ func (c *Call[T]) checkKeys() error {
 			return fmt.Errorf("key_lengths: row %d is %d, M is %d", b, n, k.N)
 		}
 	}
-	if err := c.Rope.check(k.D); err != nil {
+	if err := checkRope(c.Rope, k.D); err != nil {
 		return err
 	}
 	return c.checkDecay()

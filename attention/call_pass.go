@@ -1,7 +1,9 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -13,7 +15,7 @@ func (p *callPass[T]) forward(s *Sequence, kh int, u *headTask[T]) {
 	if u.savesDen = keep != nil; u.savesDen {
 		u.den = denOf(u.den, keep.Den, c, s, u.queryHeads(kh))
 		if keep.sums != nil {
-			u.sums = keep.sums.sumsOf(u.sums, c, s, u.queryHeads(kh))
+			u.sums = sumsOf(u.sums, keep.sums, c, s, u.queryHeads(kh))
 			u.savesDen = !keep.sums.logless
 		}
 		u.savedMoments = &keep.Moments[s.Index*c.K.H+kh]
@@ -90,12 +92,6 @@ func (p *callPass[T]) backward(s *Sequence, kh int, u *headTask[T]) {
 		}
 	}
 }
-
-// headRange is a group of query heads.
-type headRange struct{ lo, n int }
-
-// queryHeads returns the query heads that share key head kh.
-func (u *headTask[T]) queryHeads(kh int) headRange { return headRange{kh * len(u.q), len(u.q)} }
 
 // headsOf appends to m the rows that a sequence has in a range of heads.
 func headsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *Sequence, r headRange) []tensor.Mat[T] {
@@ -207,4 +203,57 @@ func (p *callPass[T]) head(s *Sequence, kh int) {
 		p.forward(s, kh, u)
 	}
 	p.e.release(u)
+}
+
+// countPriorKeys returns the number of keys of a key head in the state before a sequence.
+func (p *callPass[T]) countPriorKeys(s *Sequence, kh int) float64 {
+	if st, is := p.c.Init.(*recurrentState[T]); is && st != nil {
+		h := st.heads[s.Index*p.c.K.H+kh]
+		return h.countClosedKeys() + float64(h.countOpenKeys(h.n))
+	}
+	if p.seg != nil {
+		return float64(p.seg.countPriorKeys(s.Index))
+	}
+	return 0
+}
+
+// addParamGrads adds the gradients of all tasks to the parameters'.
+func (p *callPass[T]) addParamGrads() {
+	t := kernel.Active[T]()
+	from := p.dparams
+	for len(from) > 0 {
+		for _, x := range p.e.spec.Features.Params().All() {
+			t.Add(x.Grad, x.Grad, from[:len(x.Grad)])
+			from = from[len(x.Grad):]
+		}
+	}
+}
+
+// paramGradsOf returns the parts of dparams that belong to task i.
+func (p *callPass[T]) paramGradsOf(i int) (parts [][]T) {
+	all := p.e.spec.Features.Params().All()
+	size := p.e.spec.Features.Params().Size()
+	from := p.dparams[i*size:][:size]
+	for _, x := range all {
+		parts = append(parts, from[:len(x.Data)])
+		from = from[len(x.Data):]
+	}
+	return parts
+}
+
+// ageAfter returns the sum of dG over what comes after the call, for key head i.
+func (g *Grads[T]) ageAfter(i int) float64 {
+	if g.DFinal == nil {
+		return 0
+	}
+	return g.DFinal.heads[i].age
+}
+
+// sumsOf appends to list the sums of a sequence in a range of heads.
+func sumsOf[T tensor.Float](list []rowscale.Sums[T], s *bandSums[T], c *Call[T], q *Sequence, r headRange) []rowscale.Sums[T] {
+	for h := range r.n {
+		at := (q.Batch*c.Q.H+r.lo+h)*c.Q.N + q.Q0
+		list = append(list, s.Slice(at, at+q.N))
+	}
+	return list
 }

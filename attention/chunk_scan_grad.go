@@ -298,3 +298,72 @@ func (s scanGrad[T]) addValues(j0 int, dv []T) {
 		}
 	}
 }
+
+// giveBack sets dk and dV of the keys of the open chunk; the last of them are keys j0 ≤
+// j < j1 of the call. It adds the gradients db and dv from their own chunk to the
+// gradients from the summed moments of queries that see them. Gradients of keys before
+// the call go to firstKeys [n, da] and firstValues [n, dv], unless these are nil. The gradients of the ones under the values
+// are added to own, unless own is nil.
+func (s *chunkScan[T]) giveBack(back *features.Moments[T], j0, j1 int, db tensor.Mat[T], dv, own, firstKeys, firstValues []T) {
+	u, n, ld := s.u, s.n, s.moments.Stride
+	if n == 0 {
+		return
+	}
+	mark := u.ar.Mark()
+	v, ldv, w := s.decay().agedKeys()
+	if back.NonEmpty {
+		more, ones := arena.TakeZeros[T](u.ar, n*ld), arena.TakeZeros[T](u.ar, n)
+		back.ReadTokens(u.ar, s.m, s.x, s.ld, n, true, more, ld, ones)
+		if s.ages != nil {
+			more, ones = s.decay().agedValues(more, ones, w)
+		}
+		u.t.Add(dv[:n*ld], dv[:n*ld], more)
+		u.t.Add(own, own, ones)
+	}
+	dx := s.grad().gradPast(back, db, s.x, n, v, ldv, w)
+	for j, exists := range s.valid[:n] {
+		if !exists {
+			clear(dv[j*ld:][:u.dv])
+			for c := 1; c <= u.da; c++ {
+				dx[c*s.ld+j] = 0
+			}
+		}
+	}
+	before := n - (j1 - j0)
+	if firstKeys != nil && before > 0 {
+		u.t.Transpose(firstKeys, u.da, dx[s.ld:], s.ld, u.da, before)
+		for j := range before {
+			copy(firstValues[j*u.dv:][:u.dv], dv[j*ld:])
+		}
+	}
+	if j0 < j1 {
+		keys := u.rows().keySide()
+		s.prepareGrad(u.dk, dx[before:], &keys, j0, j1)
+		for j := j0; j < j1; j++ {
+			copy(u.dval.Row(j), dv[(before+j-j0)*ld:])
+		}
+	}
+	u.ar.Reset(mark)
+}
+
+// stretchOf returns keys and queries of the chunk that begins at key start of
+// the call, which is negative where the chunk was open before it: query i0 sees
+// keys up to diag of the chunk.
+func (s *chunkScan[T]) stretchOf(start int) (j0, j1, i0, i1, diag int) {
+	u, after := s.u, s.u.queryOffset()
+	within := func(i int) int { return min(max(i, 0), u.n) }
+	j0, j1 = max(start, 0), min(start+s.c, u.m)
+	i0, i1 = within(j0-after), within(j1-after)
+	return j0, j1, i0, i1, i0 + after - start
+}
+
+// firstTrailingQuery returns the first query that comes after all keys.
+func (u *headTask[T]) firstTrailingQuery() int { return min(max(u.m-u.queryOffset(), 0), u.n) }
+
+// queryOffset is the number of keys of the call that come before query 0.
+func (u *headTask[T]) queryOffset() int {
+	if u.causal {
+		return u.offset
+	}
+	return u.m
+}

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/scratch"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // isWellConditioned reports that no denominator of queries of width d can cancel: weights are
@@ -27,54 +26,6 @@ func (e conditioning[T]) isWellConditioned(d int) bool {
 	return s.hasNoRoot(d)
 }
 
-// hasNoRoot reports that f, which is never negative, is known to be above 0
-// wherever the scores of rows of width d lie.
-func (s *Spec[T]) hasNoRoot(d int) bool {
-	c := s.Coef
-	switch {
-	case c[0] <= 0:
-		return false
-	case len(c) == 3 && c[1]*c[1] < 4*c[0]*c[2]:
-		return true
-	case len(c)%2 == 1 && s.isTaylorOfExp():
-		return true // T_p of even p: at its minimum it is s^p/p!, and T_{p-1} = 0
-	case s.Tau != nil:
-		return false // nothing bounds its scores
-	}
-	return s.absPoly(s.maxScore(d, 0)) < 2*c[0]
-}
-
-// isTaylorOfExp reports that f is the beginning of the exponential series.
-func (s *Spec[T]) isTaylorOfExp() bool {
-	factorial := 1.0
-	for l, c := range s.Coef {
-		factorial *= float64(max(l, 1))
-		if c != 1/factorial {
-			return false
-		}
-	}
-	return true
-}
-
-// mapsToZeros reports that mapped rows may be zero.
-func (s *Spec[T]) mapsToZeros() bool {
-	_, row := s.Map.(ZeroingMap)
-	_, block := s.Features.(ZeroingMap)
-	return row || block
-}
-
-// isIllConditioned reports that the denominator den of seen keys, decay included, nearly cancels;
-// see Saved.WeakCount. most bounds the weights. Weights that are never negative cannot
-// cancel, but may all be 0. A polynomial with a constant has small weights where other
-// terms cancel the constant. A denominator of at most 0 means that negative weights
-// dominate.
-func isIllConditioned[T tensor.Float](den T, seen, most float64) bool {
-	if most < 0 {
-		return hasInfiniteReciprocal(den)
-	}
-	return den <= 0 || float64(den) < most*seen/1024
-}
-
 // largestWeight returns the bound for weak of weights with scores within ±reach, for queries of
 // width d. Negative: only a denominator of 0 is weak.
 func (e conditioning[T]) largestWeight(d int, reach float64) float64 {
@@ -87,44 +38,17 @@ func (e conditioning[T]) largestWeight(d int, reach float64) float64 {
 	return e.spec.absPoly(reach)
 }
 
-// invertDen returns 1/den. It returns 0 if weights that are never negative, or that gates
-// scale, sum to 0 or to so little that 1/den overflows. Such a query gets the output of
-// a query without visible keys and is counted (Saved.WeakCount). The largest weight of an
-// exponential is near 1: if there is none, all scores have overflowed.
-func (u *headTask[T]) invertDen(den T) T {
-	if u.spec.givesNumerators {
-		return 1
-	}
-	if u.spec.FloorSize && den < 0 {
-		den = -den
-	}
-	if !u.spec.Exp && (u.spec.Positive || u.spec.Gated) && hasInfiniteReciprocal(den) {
-		if u.noticed != nil {
-			u.noticed.vanish.Store(true)
-		}
-		return 0
-	}
-	return 1 / den
-}
-
-// hasInfiniteReciprocal reports that 1/den is beyond the largest number: den is 0, or below a
-// quarter of the smallest normal number in size and has lost digits.
-func hasInfiniteReciprocal[T tensor.Float](den T) bool {
-	x := 1 / den
-	return x-x != 0 && den == den
-}
-
 // boundScore bounds |s| for query i of head h of a sequence: by the normalisation,
 // or, where that does not, by the length of the query and of the longest key.
 func (e conditioning[T]) boundScore(c *Call[T], s *Sequence, longest []float64, h, i int) float64 {
 	if p, ok := e.spec.Map.(products[T]); ok {
-		return c.Drop.scoreGain() * e.spec.productReach(p.coef, c.Q.D, h)
+		return scoreGain(c.Drop) * e.spec.productReach(p.coef, c.Q.D, h)
 	}
 	if longest == nil {
-		return c.Drop.scoreGain() * e.spec.maxScore(c.Q.D, h)
+		return scoreGain(c.Drop) * e.spec.maxScore(c.Q.D, h)
 	}
 	x := scratch.Norm2(c.Q.At(s.Batch, h).Row(s.Q0 + i))
-	return math.Abs(float64(e.spec.scale(c.Q.D, h))) * x * longest[h/(c.Q.H/c.K.H)] * c.Drop.scoreGain()
+	return math.Abs(float64(e.spec.scale(c.Q.D, h))) * x * longest[h/(c.Q.H/c.K.H)] * scoreGain(c.Drop)
 }
 
 // longestKeys returns the length of the longest key of each key head of a
@@ -145,17 +69,6 @@ func (e conditioning[T]) longestKeys(c *Call[T], s *Sequence, mask []bool) []flo
 	}
 	return longest
 }
-
-// priorKeys is what a state before a call tells of the keys of one key head.
-type priorKeys struct {
-	count           float64 // their number, with decay the sum of their factors up to the last one
-	pendingLogDecay float64 // the decay that waits for the next
-	longest         float64 // of the prepared keys that it has one by one
-}
-
-// add counts a key that exists and entered with a factor, gone being the decay
-// since the one before.
-func (x *priorKeys) add(gone, factor float64) { x.count = factor + x.count*math.Exp(gone) }
 
 // countEffectiveKeys returns, for each key head of s and each query, the number of visible keys; with
 // decay the sum of their factors. before holds this of the initial state for each key
@@ -295,4 +208,13 @@ func (e conditioning[T]) countWeakRows(c *Call[T], seqs []Sequence, seg segment[
 			}
 		}
 	}
+}
+
+// factor returns the gate factor of a key in a state, from the length of its features.
+// The features of an ungated key have the length of their bound.
+func (e *engine[T]) factor(length float64) float64 {
+	if b, ok := e.spec.Features.(BoundedProduct); ok && e.spec.Gated {
+		return length / math.Sqrt(b.Bound())
+	}
+	return 1
 }

@@ -58,32 +58,6 @@ type Plan struct {
 	Bound float64
 }
 
-// features is the number of packed features that the linear form of s keeps for
-// prepared rows of width w, math.MaxInt where it would be more.
-func (s *Spec[T]) features(w int) int {
-	if s.isPairwise() {
-		return 0
-	}
-	return features.CountMonomials(s.degree(), w, !s.isSinglePower())
-}
-
-// isSinglePower reports that the features belong to a single power. Where outputs are
-// multiplied by the number of keys, the constant feature counts them.
-func (s *Spec[T]) isSinglePower() bool { return s.hasSinglePower() && !s.OutputNorm }
-
-// hasSinglePower reports that the kernel is a single power.
-func (s *Spec[T]) hasSinglePower() bool {
-	if s.degree() < 1 {
-		return false
-	}
-	for _, c := range s.Coef[:s.degree()] {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // chunk returns the tokens of a chunk for width d: the caller's wish, or 64 to
 // 256 as the features of a token outnumber the keys of a chunk.
 func (e formChoice[T]) chunk(d, wish int) int {

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/arena"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Decay multiplies the weight of key j for query i by exp(Σ_{j<t≤i} log_g_t), where
@@ -152,14 +151,6 @@ func (u taskDecay[T]) ageGrad(after float64, seen bool) (sum float64) {
 // States. A state that has seen a decay continues with it: tokens without decay have
 // log_g 0.
 
-const decayKind = " with decay"
-
-// decaying reports that a state has met a decay.
-func decaying[T tensor.Float](st State[T]) bool {
-	s, ok := st.(interface{ decays() bool })
-	return ok && s.decays()
-}
-
 // Segments. A call after a state sees the factors of earlier tokens only through the
 // state. The sum of dlog_g continues across the border: with dG of all positions,
 // also of later calls,
@@ -172,11 +163,3 @@ func decaying[T tensor.Float](st State[T]) bool {
 // ones, as between chunks. For a key in the open chunk or in a cache it is the state's
 // gradient of its value and of the one under it. Deferred log-decay needs no gradient
 // of its own: its tokens precede all these positions.
-
-// ageAfter returns the sum of dG over what comes after the call, for key head i.
-func (g *Grads[T]) ageAfter(i int) float64 {
-	if g.DFinal == nil {
-		return 0
-	}
-	return g.DFinal.heads[i].age
-}

@@ -1,8 +1,7 @@
 package attention
 
 import (
-	"fmt"
-	"math"
+	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
@@ -14,7 +13,7 @@ import (
 
 // denominator returns the denominator from the sum of the weights and eps. With
 // Spec.FloorSize it may be negative, though what divides is its size.
-func (s *Spec[T]) denominator(sum, eps T) T {
+func (s *taskSpec[T]) denominator(sum, eps T) T {
 	switch {
 	case s.Unnormalized:
 		return eps
@@ -27,7 +26,7 @@ func (s *Spec[T]) denominator(sum, eps T) T {
 }
 
 // applyFloor is total where there is a floor.
-func (s *Spec[T]) applyFloor(sum float64) float64 {
+func (s *taskSpec[T]) applyFloor(sum float64) float64 {
 	floor := float64(T(s.Floor))
 	if s.FloorSize && sum < -floor {
 		return sum
@@ -37,7 +36,7 @@ func (s *Spec[T]) applyFloor(sum float64) float64 {
 
 // maskDenGrad replaces w, the gradients of denominators den, by the gradients of the sums
 // of weights. They are 0 where there is no denominator or where it is at its floor.
-func (s *Spec[T]) maskDenGrad(w, den []T) {
+func (s *taskSpec[T]) maskDenGrad(w, den []T) {
 	switch {
 	case s.Unnormalized:
 		clear(w)
@@ -53,50 +52,65 @@ func (s *Spec[T]) maskDenGrad(w, den []T) {
 	}
 }
 
-// BuiltinDecay is a fixed decay of the mechanism, equal for all tokens of a key head. It
-// is added to the decay of the call.
-type BuiltinDecay struct {
-	Name  string                 // for errors
-	Log   func(head int) float64 // finite and 0 or less
-	Heads int                    // key heads that Log knows; 0: any
-}
-
-// checkBuiltinDecay reports a call whose keys a decay of the mechanism's own does
-// not fit.
-func (e callCheck[T]) checkBuiltinDecay(c *Call[T]) error {
-	switch f := e.spec.BuiltinDecay; {
-	case f == nil:
-		return nil
-	case !c.Causal:
-		return fmt.Errorf("causal: %s has decay, which needs a causal call, whose queries have a place among the keys", e.spec.Name)
-	default:
-		return e.checkBuiltinDecayHeads(c.K.H)
+// invertDen returns 1/den. It returns 0 if weights that are never negative, or that gates
+// scale, sum to 0 or to so little that 1/den overflows. Such a query gets the output of
+// a query without visible keys and is counted (Saved.WeakCount). The largest weight of an
+// exponential is near 1: if there is none, all scores have overflowed.
+func (u *headTask[T]) invertDen(den T) T {
+	if u.spec.givesNumerators {
+		return 1
 	}
-}
-
-func (e callCheck[T]) checkBuiltinDecayHeads(heads int) error {
-	if f := e.spec.BuiltinDecay; f != nil && f.Heads != 0 && f.Heads != heads {
-		return fmt.Errorf("%s: has %d numbers, k has %d heads", f.Name, f.Heads, heads)
+	if u.spec.FloorSize && den < 0 {
+		den = -den
 	}
-	return nil
+	if !u.spec.Exp && (u.spec.Positive || u.spec.Gated) && hasInfiniteReciprocal(den) {
+		if u.noticed != nil {
+			u.noticed.vanish.Store(true)
+		}
+		return 0
+	}
+	return 1 / den
 }
 
-// withBuiltinDecay returns c with the mechanism's decay added to the call's decay, in scratch
-// memory.
-func (e *engine[T]) withBuiltinDecay(ar *arena.Arena, c *Call[T]) *Call[T] {
-	x := *c
-	k := &c.K
-	x.LogG = tensor.Heads[T]{Data: arena.Take[T](ar, k.B*k.H*k.N), B: k.B, H: k.H, N: k.N, D: 1, SB: k.H * k.N, SH: k.N, SN: 1}
-	for i := range k.B * k.H {
-		b, h := i/k.H, i%k.H
-		own, to := e.spec.BuiltinDecay.Log(h), x.LogG.At(b, h)
-		for j := range k.N {
-			g := own
-			if c.HasDecay() {
-				g += float64(c.LogG.At(b, h).Row(j)[0])
-			}
-			to.Row(j)[0] = T(max(g, -math.MaxFloat32))
+// hasInfiniteReciprocal reports that 1/den is beyond the largest number: den is 0, or below a
+// quarter of the smallest normal number in size and has lost digits.
+func hasInfiniteReciprocal[T tensor.Float](den T) bool {
+	x := 1 / den
+	return x-x != 0 && den == den
+}
+
+// isIllConditioned reports that the denominator den of seen keys, decay included, nearly cancels;
+// see Saved.WeakCount. most bounds the weights. Weights that are never negative cannot
+// cancel, but may all be 0. A polynomial with a constant has small weights where other
+// terms cancel the constant. A denominator of at most 0 means that negative weights
+// dominate.
+func isIllConditioned[T tensor.Float](den T, seen, most float64) bool {
+	if most < 0 {
+		return hasInfiniteReciprocal(den)
+	}
+	return den <= 0 || float64(den) < most*seen/1024
+}
+
+// noteNonFinite notices whether outputs i0 ≤ i < i1 of head g are finite. A product with
+// zeros is 0 of finite numbers alone.
+func (u *headTask[T]) noteNonFinite(g, i0, i1 int) {
+	if u.noticed == nil || i0 >= i1 {
+		return
+	}
+	mark := u.ar.Mark()
+	x, out := u.linear().takeScratch(i1-i0), &u.o[g]
+	u.t.RowDots(x, out.Data[i0*out.Stride:], out.Stride, arena.TakeZeros[T](u.ar, u.dv), 0, u.dv)
+	for _, y := range x {
+		if y != 0 {
+			u.noticed.overflow.Store(true)
+			break
 		}
 	}
-	return &x
+	u.ar.Reset(mark)
+}
+
+// rowNotices are what the tasks of a call, or of a state, have noticed in their rows.
+type rowNotices struct {
+	overflow atomic.Bool // an output may not be finite
+	vanish   atomic.Bool // a denominator counted as 0
 }

@@ -22,66 +22,6 @@ const (
 	gradQueries = 4 * gradRows
 )
 
-// keyRows are the prepared keys of a key head, transposed panel by panel, and
-// its values.
-type keyRows[T tensor.Float] struct {
-	bt    []T // [⌈m/panel⌉, da, ldb]
-	panel int // keys of a panel; it divides keyBlock
-	ldb   int
-	v     []T // [m, ldv], zero beyond dv
-	ldv   int
-}
-
-// keyRows returns the rows of all keys, in scratch memory.
-func (u directForm[T]) keyRows() *keyRows[T] {
-	x := &u.keys
-	*x = keyRows[T]{panel: keyBlock, ldb: scratch.Stride[T](min(u.m, keyBlock)), ldv: scratch.Stride[T](u.dv)}
-	x.bt = arena.Take[T](u.ar, (u.m+keyBlock-1)/keyBlock*u.da*x.ldb)
-	if u.valuesInPlace() {
-		x.v, x.ldv = u.v.Data, u.v.Stride
-	} else {
-		x.v = arena.Take[T](u.ar, u.m*x.ldv)
-	}
-	if u.workers > 1 {
-		u.keysTogether(u.m, x.fill)
-	} else {
-		x.fill(u.headTask, 0, u.m)
-	}
-	return x
-}
-
-// fill brings keys j0 ≤ j < j1 of u, and their values, to their place.
-func (x *keyRows[T]) fill(u *headTask[T], j0, j1 int) {
-	if !u.direct().valuesInPlace() {
-		u.copyValues(x.v[j0*x.ldv:], x.ldv, j0, j1)
-	}
-	x.put(u, 0, j0, j1)
-}
-
-// valuesInPlace reports whether the values can be read where they are: they all
-// exist, fill whole vectors, and a column of them does not compete for a few
-// sets of the first-level cache, which has room for cacheLines of them.
-func (u directForm[T]) valuesInPlace() bool {
-	const cacheLines = 512
-	perRow := u.v.Stride / kernel.Lanes
-	return u.mask == nil && u.dv%kernel.Lanes == 0 && u.v.Stride%kernel.Lanes == 0 &&
-		u.m*(perRow&-perRow) <= cacheLines
-}
-
-// put prepares keys j0 ≤ j < j1 of u, whose keys follow the first at ones in x.
-func (x *keyRows[T]) put(u *headTask[T], at, j0, j1 int) {
-	keys := u.rows().keySide()
-	for j := j0; j < j1; {
-		c := (at + j) % x.panel
-		n := min(x.panel-c, j1-j)
-		u.rows().prepare(x.panelOf(at+j, u.da)[c:], x.ldb, &keys, j, j+n)
-		j += n
-	}
-}
-
-// panelOf returns the transposed keys from the panel on that holds key j.
-func (x *keyRows[T]) panelOf(j, da int) []T { return x.bt[j/x.panel*da*x.ldb:] }
-
 // block returns nq queries from i0 on, prepared in a, against nk keys from j0
 // on.
 func (u directForm[T]) block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T] {

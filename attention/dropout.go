@@ -74,11 +74,12 @@ type Drop struct {
 
 // IsActive reports whether anything may be left out.
 func (d *Drop) IsActive() bool {
-	return d != nil && (d.Rate > 0 || d.givenMask(false) != nil || d.givenMask(true) != nil)
+	return d != nil && (d.Rate > 0 || givenMask(d, false) != nil || givenMask(d, true) != nil)
 }
 
-// check reports the first thing that does not fit heads of shape s.
-func (d *Drop) check(s Shape) error {
+// checkDrop returns an error for the first field of d that does not fit the numbers of
+// queries and keys, of all heads, and their width.
+func checkDrop(d *Drop, queries, keys, width int) error {
 	if d == nil {
 		return nil
 	}
@@ -91,7 +92,6 @@ func (d *Drop) check(s Shape) error {
 	if d.source != nil {
 		return nil // checked with the call
 	}
-	queries, keys := s.B*s.H*s.N, s.B*s.Hkv*s.M
 	given := false
 	for _, m := range []struct {
 		name string
@@ -100,8 +100,8 @@ func (d *Drop) check(s Shape) error {
 		need int
 	}{
 		{"mask_qtok", d.QTok, TokenDrop, queries}, {"mask_ktok", d.KTok, TokenDrop, keys},
-		{"mask_q1", d.Q1, ElementDrop, queries * s.D}, {"mask_k1", d.K1, ElementDrop, keys * s.D},
-		{"mask_q2", d.Q2, ProductDrop, queries * s.D * s.D}, {"mask_k2", d.K2, ProductDrop, keys * s.D * s.D},
+		{"mask_q1", d.Q1, ElementDrop, queries * width}, {"mask_k1", d.K1, ElementDrop, keys * width},
+		{"mask_q2", d.Q2, ProductDrop, queries * width * width}, {"mask_k2", d.K2, ProductDrop, keys * width * width},
 	} {
 		switch {
 		case m.mask == nil:
@@ -113,7 +113,7 @@ func (d *Drop) check(s Shape) error {
 			given = true
 		}
 	}
-	q, k := d.givenMask(false), d.givenMask(true)
+	q, k := givenMask(d, false), givenMask(d, true)
 	if given && (q == nil && queries > 0 || k == nil && keys > 0) {
 		return fmt.Errorf("dropout: the mask of one side is given without the other's")
 	}
@@ -121,7 +121,7 @@ func (d *Drop) check(s Shape) error {
 }
 
 // givenMask returns the given mask of keys or queries.
-func (d *Drop) givenMask(keys bool) []bool {
+func givenMask(d *Drop, keys bool) []bool {
 	q, k := d.QTok, d.KTok
 	switch d.Kind {
 	case ElementDrop:
@@ -135,8 +135,8 @@ func (d *Drop) givenMask(keys bool) []bool {
 	return q
 }
 
-// width returns the bits of a token of d channels.
-func (k DropKind) width(d int) int {
+// bitsOf returns the bits of a token of d channels.
+func bitsOf(k DropKind, d int) int {
 	switch k {
 	case TokenDrop:
 		return 1
@@ -155,23 +155,15 @@ type dropoutCoords struct {
 	n, m   int   // queries and keys of a head there
 }
 
-// statePlace is the place of batch row b of a call to a state.
-func (c *Call[T]) statePlace(b int) dropoutCoords {
-	if c.Drop.source != nil {
-		return *c.Drop.source
-	}
-	return dropoutCoords{row: b, start: c.Drop.Start, b: b, n: c.Q.N, m: c.K.N}
-}
+// sourceOf returns where the tokens of d stand in the call that d is a piece of; nil: d is
+// of a whole call.
+func sourceOf(d *Drop) *dropoutCoords { return d.source }
 
-// slice returns d for tokens of sequence s of c, from query q0 and key k0 on,
-// which stand at position start and those that follow.
-func (d *Drop) slice(s *Sequence, q0, k0, n, m, start int) *Drop {
-	if !d.IsActive() {
-		return nil
-	}
-	p := *d
-	p.source = &dropoutCoords{s.Index, d.Start + int64(start), s.Batch, s.Q0 + q0, s.K0 + k0, n, m}
-	return &p
+// relocate returns a copy of d for the tokens at p of another call.
+func relocate(d *Drop, p dropoutCoords) *Drop {
+	x := *d
+	x.source = &p
+	return &x
 }
 
 // headDropout is a Drop as one side of one head has it.
@@ -185,9 +177,9 @@ type headDropout struct {
 	coef       [3]float64 // of ProductDrop: what else the rows of queries are multiplied with
 }
 
-// headDropout returns the dropout of query head or key head h of heads. pos is the position of
+// newHeadDropout returns the dropout of query head or key head h of heads. pos is the position of
 // token 0 in its sequence.
-func (d *Drop) headDropout(p *dropoutCoords, keys bool, h, heads, width, pos int) headDropout {
+func newHeadDropout(d *Drop, p *dropoutCoords, keys bool, h, heads, width, pos int) headDropout {
 	side, tokens, token0 := uint64(0), p.n, p.q0
 	if keys {
 		side, tokens, token0 = 1, p.m, p.k0
@@ -196,8 +188,8 @@ func (d *Drop) headDropout(p *dropoutCoords, keys bool, h, heads, width, pos int
 		Drop: d, key: d.Key.Fold(side).Fold(uint64(p.row)).Fold(uint64(h)), first: p.start + int64(pos),
 		threshold: uint32(d.Rate * 0x1p32), keptFactor: 1 / (1 - d.Rate), coef: [3]float64{1, 1, 1},
 	}
-	if x.mask = d.givenMask(keys); x.mask != nil {
-		x.mask = x.mask[((p.b*heads+h)*tokens+token0)*d.Kind.width(width):]
+	if x.mask = givenMask(d, keys); x.mask != nil {
+		x.mask = x.mask[((p.b*heads+h)*tokens+token0)*bitsOf(d.Kind, width):]
 	}
 	return x
 }

@@ -25,7 +25,7 @@ func givenDrop(r *rand.Rand, kind DropKind, rate float64, c *oracle.Call) (*Drop
 	case ProductDrop:
 		q, k = &d.Q2, &d.K2
 	}
-	width := kind.width(c.Q.D)
+	width := bitsOf(kind, c.Q.D)
 	*q, *k = flags(r, c.Q.B*c.Q.H*c.Q.N*width), flags(r, c.K.B*c.K.H*c.K.N*width)
 	factors := func(mask []bool) []float64 {
 		list := []float64{}
@@ -105,7 +105,7 @@ func droppedAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechani
 // drawn returns the masks that d draws for c, number by number, as its comment
 // says.
 func drawn[T tensor.Float](c *Call[T], d *Drop) *Drop {
-	width := d.Kind.width(c.Q.D)
+	width := bitsOf(d.Kind, c.Q.D)
 	q, k := make([]bool, c.Q.B*c.Q.H*c.Q.N*width), make([]bool, c.K.B*c.K.H*c.K.N*width)
 	fill := func(to []bool, key rng.Key, position int64) {
 		for x := range to {
@@ -262,7 +262,7 @@ func TestDropoutExpectation(t *testing.T) {
 					products[float64]{}.Map(x, slices.Repeat([]float64{1}, d))
 				}
 				drop := &Drop{Kind: kind, Rate: rate, Key: rng.New(uint64(seed))}
-				m := drop.headDropout(&dropoutCoords{}, true, 0, 1, d, 11)
+				m := newHeadDropout(drop, &dropoutCoords{}, true, 0, 1, d, 11)
 				if kind == ProductDrop {
 					dropProducts(&m, x, d, 0)
 				} else {

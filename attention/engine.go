@@ -18,7 +18,7 @@ import (
 
 // engine keeps the contract for what a Spec describes.
 type engine[T tensor.Float] struct {
-	spec    Spec[T]
+	spec    taskSpec[T]
 	params  *param.Set[T]
 	speeds  *costmodel.Table
 	walkers sync.Map  // by width: *monomials[T], whose weights their copies share
@@ -34,12 +34,8 @@ type formChoice[T tensor.Float] struct{ *engine[T] }
 // conditioning bounds the scores of a call, to tell whether its sums lose digits.
 type conditioning[T tensor.Float] struct{ *engine[T] }
 
-// callCheck holds calls against the contract and the Spec.
-type callCheck[T tensor.Float] struct{ *engine[T] }
-
 func (e *engine[T]) forms() formChoice[T]        { return formChoice[T]{e} }
 func (e *engine[T]) conditions() conditioning[T] { return conditioning[T]{e} }
-func (e *engine[T]) checks() callCheck[T]        { return callCheck[T]{e} }
 
 // New returns the mechanism that s describes. It returns an error if its fields do not fit
 // together.
@@ -47,14 +43,14 @@ func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	if s.Window != nil {
 		return newHybrid(s)
 	}
-	e, err := newEngine(s)
+	e, err := newEngine(taskSpec[T]{Spec: s})
 	if err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-func newEngine[T tensor.Float](s Spec[T]) (*engine[T], error) {
+func newEngine[T tensor.Float](s taskSpec[T]) (*engine[T], error) {
 	kernels := 0
 	for _, is := range []bool{s.Exp, s.Similarity != nil, len(s.Coef) > 0} {
 		if is {
@@ -103,10 +99,10 @@ func newEngine[T tensor.Float](s Spec[T]) (*engine[T], error) {
 
 func (e *engine[T]) Traits() Traits {
 	t := Traits{
-		Dropout: true, Products: e.hasProducts(), Decay: !e.spec.Norm.needsAllTokens() && !e.spec.OutputNorm && e.spec.Floor == 0,
+		Dropout: true, Products: e.hasProducts(), Decay: !needsAllTokens(e.spec.Norm) && !e.spec.OutputNorm && e.spec.Floor == 0,
 
-		Name: e.spec.Name, Positive: e.spec.Positive, Causal: !e.spec.Norm.needsAllTokens(),
-		Streaming: !e.spec.isPairwise() && !e.spec.Norm.needsAllTokens(), Linear: !e.spec.isPairwise(),
+		Name: e.spec.Name, Positive: e.spec.Positive, Causal: !needsAllTokens(e.spec.Norm),
+		Streaming: !e.spec.isPairwise() && !needsAllTokens(e.spec.Norm), Linear: !e.spec.isPairwise(),
 	}
 	if !t.Causal {
 		t.NoCausal = overTokens
@@ -124,49 +120,6 @@ func (e *engine[T]) Constants() *param.Set[T] {
 		return nil
 	}
 	return e.spec.Features.Constants()
-}
-
-// check is Call.check with what the mechanism itself cannot do.
-func (e callCheck[T]) check(c *Call[T]) error {
-	if err := c.Check(); err != nil {
-		return err
-	}
-	if c.Form == Linear || c.Form == Step {
-		if c.AttnKeep != nil {
-			return fmt.Errorf("attn_keep: not defined in the %v form", c.Form)
-		}
-		if err := e.checkMoments(c.Q.D, c.V.D); err != nil {
-			return err
-		}
-	}
-	if c.Form == Linear && e.spec.isPairwise() {
-		return fmt.Errorf("form: %s has no linear form", e.spec.Name)
-	}
-	if c.Causal {
-		if err := e.refuseFuture("causal"); err != nil {
-			return err
-		}
-	}
-	if err := e.refuseFading(c); err != nil {
-		return err
-	}
-	if err := e.checkBuiltinDecay(c); err != nil {
-		return err
-	}
-	if err := e.checkProducts(c); err != nil {
-		return err
-	}
-	return e.checkHeads(c.Q.H, c.K.H, c.Q.D)
-}
-
-func (e callCheck[T]) checkHeads(heads, keyHeads, d int) error {
-	if t := e.spec.Tau; t != nil && len(t.Data) != 1 && len(t.Data) != heads {
-		return fmt.Errorf("%s: has %d heads, q has %d", t.Name, len(t.Data), heads)
-	}
-	if e.spec.Features != nil {
-		return e.spec.Features.Check(heads, keyHeads, d)
-	}
-	return nil
 }
 
 func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
@@ -431,23 +384,51 @@ func (e *engine[T]) newMonomials(width int) *features.Monomials[T] {
 	return first.(*features.Monomials[T]).Clone()
 }
 
-// checkMoments reports a width and a degree whose features with values of width dv
-// have more moments than maxMoments.
-func (e callCheck[T]) checkMoments(d, dv int) error {
-	f := e.spec.features(e.spec.width(d))
-	size := float64(f) * float64(scratch.Stride[T](dv))
-	if size <= maxMoments {
-		return nil
+// withBuiltinDecay returns c with the mechanism's decay added to the call's decay, in scratch
+// memory.
+func (e *engine[T]) withBuiltinDecay(ar *arena.Arena, c *Call[T]) *Call[T] {
+	x := *c
+	k := &c.K
+	x.LogG = tensor.Heads[T]{Data: arena.Take[T](ar, k.B*k.H*k.N), B: k.B, H: k.H, N: k.N, D: 1, SB: k.H * k.N, SH: k.N, SN: 1}
+	for i := range k.B * k.H {
+		b, h := i/k.H, i%k.H
+		own, to := e.spec.BuiltinDecay.Log(h), x.LogG.At(b, h)
+		for j := range k.N {
+			g := own
+			if c.HasDecay() {
+				g += float64(c.LogG.At(b, h).Row(j)[0])
+			}
+			to.Row(j)[0] = T(max(g, -math.MaxFloat32))
+		}
 	}
-	more := ""
-	if f == math.MaxInt {
-		more = " and more"
-	}
-	return fmt.Errorf("%s: the linear form of degree %d has %d%s features for D = %d, whose sums with Dv = %d are %.0f%s numbers a head, at most %d",
-		e.spec.Name, e.spec.degree(), f, more, d, dv, size, more, maxMoments)
+	return &x
 }
 
-// maxMoments is the most numbers that the moments of a head may have: 4 GiB in
-// float32, sixteen times the moments of degree 4 at D = Dv = 64. Wider rows or higher
-// degrees are a mistake.
-const maxMoments = 1 << 30
+// hasProducts reports whether the mechanism can leave out products.
+func (e *engine[T]) hasProducts() bool {
+	return !e.spec.Exp && !e.spec.hasMap() && e.spec.degree() == 2
+}
+
+// onProducts returns the engine and the call that compute c on rows of products;
+// nil where c does not need them. The linear form is what is taken unless
+// another is asked for.
+func (e *engine[T]) onProducts(c *Call[T]) (*engine[T], *Call[T]) {
+	if !c.Drop.IsActive() || c.Drop.Kind != ProductDrop {
+		return nil, nil
+	}
+	if _, mapped := e.spec.Map.(products[T]); mapped {
+		return nil, nil
+	}
+	p := e.products.Load()
+	if p == nil {
+		s := e.spec
+		s.Map, s.Coef, s.Positive = products[T]{[3]float64(s.Coef)}, []float64{0, 1}, false
+		e.products.CompareAndSwap(nil, &engine[T]{spec: s, params: e.params, speeds: e.speeds})
+		p = e.products.Load()
+	}
+	x := *c
+	if x.Form == Auto && x.AttnKeep == nil {
+		x.Form = Linear
+	}
+	return p, &x
+}

@@ -47,7 +47,7 @@ func ForwardByStep[T tensor.Float](m Mechanism[T], out tensor.Heads[T], c *Call[
 			if c.Rope != nil {
 				p.Rope = c.Rope.Slice(at)
 			}
-			p.Drop = c.Drop.slice(&s, i0, j0, c.Q.N, c.K.N, at)
+			p.Drop = sliceDrop(c.Drop, &s, i0, j0, c.Q.N, c.K.N, at)
 			return BatchRow(out, s.Batch).Tokens(s.Q0+i0, s.Q0+i1), p
 		}
 		lead, steps := keys, 0 // keys absorbed first, then stepped

@@ -65,27 +65,3 @@ func (u preparation[T]) gateGrad(b *FeatureBlock[T], j0 int) {
 	u.applyGates(b.Y, b.Stride, j0, j0+b.N)
 	u.ar.Reset(mark)
 }
-
-// enter multiplies the prepared keys lo ≤ i < hi of a token by the factors with
-// which they enter.
-func (r *tokenRows[T]) enter(lo, hi int) {
-	if !r.e.spec.Gated || !r.c.HasDecay() {
-		return
-	}
-	for i := lo; i < hi; i++ {
-		g := r.c.LogG.At(r.place(i, r.s.Hkv))
-		row, by := r.key(i)[:r.ld], T(-math.Expm1(float64(g.Row(0)[0])))
-		for f := range row {
-			row[f] *= by
-		}
-	}
-}
-
-// factor returns the gate factor of a key in a state, from the length of its features.
-// The features of an ungated key have the length of their bound.
-func (e *engine[T]) factor(length float64) float64 {
-	if b, ok := e.spec.Features.(BoundedProduct); ok && e.spec.Gated {
-		return length / math.Sqrt(b.Bound())
-	}
-	return 1
-}

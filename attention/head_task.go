@@ -13,7 +13,7 @@ import (
 // or several do its tokens together, each with a copy of the task.
 type headTask[T tensor.Float] struct {
 	t    *kernel.Table[T]
-	spec *Spec[T]
+	spec *taskSpec[T]
 	ar   *arena.Arena
 
 	workers int         // how many goroutines may do its tokens; 0: one
@@ -122,3 +122,9 @@ func (u *headTask[T]) copyValues(dst []T, ld, j0, j1 int) {
 		clear(row[n:])
 	}
 }
+
+// queryHeads returns the query heads that share key head kh.
+func (u *headTask[T]) queryHeads(kh int) headRange { return headRange{kh * len(u.q), len(u.q)} }
+
+// headRange is a group of query heads.
+type headRange struct{ lo, n int }

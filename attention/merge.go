@@ -79,18 +79,6 @@ func (s *recurrentState[T]) Merge(next State[T]) error {
 	return nil
 }
 
-// mergeNext closes the open chunk and adds what next holds.
-func (s *chunkScan[T]) mergeNext(next *chunkScan[T]) {
-	s.closeChunk()
-	seen := s.first != unseen
-	s.decay().appendAges(next)
-	s.moments.AddMoments(s.u.t, &next.moments)
-	s.copyOpenChunk(next)
-	if seen {
-		s.first = -1
-	}
-}
-
 // Merge appends the keys and values of next to s. Queries get the same bits as after
 // one stream of all tokens; with decay they agree within the bound.
 func (s *keyCache[T]) Merge(next State[T]) error {
@@ -114,25 +102,4 @@ func (s *keyCache[T]) Merge(next State[T]) error {
 	}
 	s.tokens += tokens
 	return nil
-}
-
-// append copies the first n keys and values of from behind tokens of x. Panels
-// of both have the same size.
-func (x *keyRows[T]) append(tokens int, from *keyRows[T], n, da int) {
-	x.grow(da, tokens, tokens+n)
-	x.copy(tokens, from, n, da)
-}
-
-// copy is append where there is room.
-func (x *keyRows[T]) copy(tokens int, from *keyRows[T], n, da int) {
-	copy(x.v[tokens*x.ldv:], from.v[:n*x.ldv])
-	for j := 0; j < n; {
-		to, at := (tokens+j)%x.panel, j%x.panel
-		k := min(x.panel-max(to, at), n-j)
-		dst, src := x.panelOf(tokens+j, da)[to:], from.panelOf(j, da)[at:]
-		for c := range da {
-			copy(dst[c*x.ldb:][:k], src[c*x.ldb:])
-		}
-		j += k
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -105,30 +104,6 @@ func HasNonFiniteSum[T tensor.Float](x tensor.Mat[T]) bool {
 		}
 	}
 	return false
-}
-
-// rowNotices are what the tasks of a call, or of a state, have noticed in their rows.
-type rowNotices struct {
-	overflow atomic.Bool // an output may not be finite
-	vanish   atomic.Bool // a denominator counted as 0
-}
-
-// noteNonFinite notices whether outputs i0 ≤ i < i1 of head g are finite. A product with
-// zeros is 0 of finite numbers alone.
-func (u *headTask[T]) noteNonFinite(g, i0, i1 int) {
-	if u.noticed == nil || i0 >= i1 {
-		return
-	}
-	mark := u.ar.Mark()
-	x, out := u.linear().takeScratch(i1-i0), &u.o[g]
-	u.t.RowDots(x, out.Data[i0*out.Stride:], out.Stride, arena.TakeZeros[T](u.ar, u.dv), 0, u.dv)
-	for _, y := range x {
-		if y != 0 {
-			u.noticed.overflow.Store(true)
-			break
-		}
-	}
-	u.ar.Reset(mark)
 }
 
 // ReportNonFinite counts the rows of out that are not finite in keep; without, it returns them

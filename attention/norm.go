@@ -2,9 +2,6 @@ package attention
 
 import (
 	"math"
-
-	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Norm normalises one token's query or key over its channels. The mean is
@@ -78,42 +75,25 @@ func (n Norm) MaxLen(d int) float64 {
 }
 
 // isCentred reports whether the mean of a token's channels is subtracted.
-func (n Norm) isCentred() bool { return n == Standard || n == Bounded || n == ChannelCentred }
+func isCentred(n Norm) bool { return n == Standard || n == Bounded || n == ChannelCentred }
 
-// normalise normalises the columns of x [d, ld] and multiplies them by scale.
-func normalise[T tensor.Float](t *kernel.Table[T], norm Norm, x []T, ld, d, n int, scale T) {
-	if norm == NoNorm {
-		scaleColumns(t, x, ld, d, n, scale)
-		return
-	}
-	length := scale * T(norm.MaxLen(d))
-	if norm.isCentred() {
-		t.Standardise(x, ld, d, n, length)
-	} else {
-		t.Normalise(x, ld, d, n, length)
-	}
-}
+// needsAllTokens reports whether the statistics of n are taken over all tokens.
+func needsAllTokens(n Norm) bool { return n >= MaxNorm }
 
-// normaliseGrad replaces dy, the gradient of the normalised columns of x, by the
-// gradient of x. It overwrites x.
-func normaliseGrad[T tensor.Float](t *kernel.Table[T], norm Norm, dy, x []T, ld, d, n int, scale T) {
-	if norm == NoNorm {
-		scaleColumns(t, dy, ld, d, n, scale)
-		return
-	}
-	if norm.isCentred() {
-		t.Centre(x, ld, d, n)
-		t.Centre(dy, ld, d, n)
-	}
-	t.NormaliseGrad(dy, x, ld, d, n, scale*T(norm.MaxLen(d)))
-}
+// leastSquare is the least that MaxSquared divides by.
+const leastSquare = 0.1
 
-func scaleColumns[T tensor.Float](t *kernel.Table[T], x []T, ld, d, n int, scale T) {
-	if scale == 1 {
-		return
+// invert returns the factor of centred rows, 0 if they cannot be normalised. power is the
+// exponent of the greatest norm in the denominator.
+func invertLength(n Norm, length float64) (factor float64, power int) {
+	const smallest = 0x1p-126
+	switch {
+	case n == MaxSquared && length*length < leastSquare:
+		return 1 / leastSquare, 0
+	case n == MaxSquared:
+		return 1 / (length * length), 2
+	case length < smallest:
+		return 0, 0
 	}
-	for c := range d {
-		row := x[c*ld:][:n]
-		t.Scale(row, scale, row)
-	}
+	return 1 / length, 1
 }

@@ -1,9 +1,6 @@
 package attention
 
 import (
-	"fmt"
-
-	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
@@ -12,46 +9,6 @@ import (
 // Normalisations with statistics over all tokens of a sequence are affine maps of each
 // row, once the statistics are known. They are applied before the engines start. Their
 // gradient is completed after the engines end, so the engines need not know them.
-
-// normStats are what is known of the queries or keys of one head of a
-// sequence. Tokens that do not exist take no part in them.
-type normStats struct {
-	mean   []float64 // that is subtracted: of each channel, or one for all; nil: none
-	length float64   // greatest 2-norm of a centred row
-	place  int       // the first token with that norm
-}
-
-// needsAllTokens reports whether the statistics of n are taken over all tokens.
-func (n Norm) needsAllTokens() bool { return n >= MaxNorm }
-
-// leastSquare is the least that MaxSquared divides by.
-const leastSquare = 0.1
-
-// invert returns the factor of centred rows, 0 if they cannot be normalised. power is the
-// exponent of the greatest norm in the denominator.
-func (n Norm) invert(length float64) (factor float64, power int) {
-	const smallest = 0x1p-126
-	switch {
-	case n == MaxSquared && length*length < leastSquare:
-		return 1 / leastSquare, 0
-	case n == MaxSquared:
-		return 1 / (length * length), 2
-	case length < smallest:
-		return 0, 0
-	}
-	return 1 / length, 1
-}
-
-const overTokens = "its statistics are taken over all tokens, later ones too"
-
-// refuseFuture reports a normalisation over all tokens where later ones must
-// not count.
-func (e callCheck[T]) refuseFuture(what string) error {
-	if !e.spec.Norm.needsAllTokens() {
-		return nil
-	}
-	return fmt.Errorf("%s: %s with norm %v is not causal: %s", what, e.spec.Name, e.spec.Norm, overTokens)
-}
 
 // rowsOf are the queries or keys of one head of a sequence, and their
 // gradients.
@@ -91,7 +48,7 @@ func (e *engine[T]) sides(c *Call[T], seqs []Sequence, g *Grads[T], f func(s *Se
 // measure takes the statistics of sequences, where the normalisation has any.
 func (e *engine[T]) measure(c *Call[T], seqs []Sequence) {
 	norm := e.spec.Norm
-	if !norm.needsAllTokens() {
+	if !needsAllTokens(norm) {
 		return
 	}
 	for i := range seqs {
@@ -163,47 +120,6 @@ func shareMean(heads []normStats) {
 	}
 }
 
-// centreRow sets dst to x less its mean.
-func centreRow[T tensor.Float](dst []float64, x []T, norm Norm, s *normStats) {
-	var mean float64
-	switch {
-	case norm == ChannelCentred:
-		for _, y := range x {
-			mean += float64(y) - float64(x[0])
-		}
-		mean = mean/float64(len(x)) + float64(x[0])
-	case len(s.mean) == 1:
-		mean = s.mean[0]
-	}
-	for c, y := range x {
-		if len(s.mean) > 1 {
-			mean = s.mean[c]
-		}
-		dst[c] = float64(y) - mean
-	}
-}
-
-// normaliseWide is normalise with statistics.
-func normaliseWide[T tensor.Float](t *kernel.Table[T], norm Norm, s *normStats, x []T, ld, d, n int, scale T) {
-	factor, _ := norm.invert(s.length)
-	if norm == ChannelCentred {
-		t.Centre(x, ld, d, n)
-	}
-	for c := range d {
-		row := x[c*ld:][:n]
-		var mean float64
-		switch {
-		case len(s.mean) == 1:
-			mean = s.mean[0]
-		case s.mean != nil:
-			mean = s.mean[c]
-		}
-		for i, y := range row {
-			row[i] = T((float64(y) - mean) * factor * float64(scale))
-		}
-	}
-}
-
 // wideGrad adds to gradients their part through the statistics. With x̃ the centred
 // rows, x̂ = x̃·factor and gradients dx̃ that contain the factor, the greatest norm M
 // has
@@ -214,14 +130,14 @@ func normaliseWide[T tensor.Float](t *kernel.Table[T], norm Norm, s *normStats, 
 // from rows is subtracted from gradients too.
 func (e *engine[T]) wideGrad(c *Call[T], seqs []Sequence, g *Grads[T]) {
 	norm := e.spec.Norm
-	if !norm.needsAllTokens() {
+	if !needsAllTokens(norm) {
 		return
 	}
 	heads := c.Q.H + c.K.H
 	means := make([]normStats, len(seqs)*heads) // of the gradients
 	e.sides(c, seqs, g, func(s *Sequence, i int, r rowsOf[T]) {
 		st, row := &s.stats[i], make([]float64, c.Q.D)
-		if _, power := norm.invert(st.length); power > 0 {
+		if _, power := invertLength(norm, st.length); power > 0 {
 			var along float64
 			for t := range r.x.Rows {
 				if r.exists(t) {

@@ -1,7 +1,6 @@
 package attention
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -11,20 +10,6 @@ import (
 // Spec.OutputNorm multiplies the output of a query that sees n keys by √(n/D).
 // Every form counts the keys that its queries see; a state counts by the sum of
 // the constant feature, which is 1 for every key.
-
-// refuseFading reports a decay where outputs are multiplied by a number of keys:
-// with a decay, a state holds what is left of its keys, not how many they were.
-func (e callCheck[T]) refuseFading(c *Call[T]) error {
-	switch {
-	case !c.HasDecay():
-		return nil
-	case e.spec.Floor > 0:
-		return fmt.Errorf("log_g: %s has a least denominator, which does not go with weights that decay", e.spec.Name)
-	case !e.spec.OutputNorm:
-		return nil
-	}
-	return fmt.Errorf("log_g: %s with output_norm counts keys, which sums that lose weight do not tell", e.spec.Name)
-}
 
 // outputFactor is what the output of a query over n keys is multiplied by.
 func (u *headTask[T]) outputFactor(n float64) T { return T(math.Sqrt(n / float64(u.d))) }
@@ -116,16 +101,4 @@ func (u *headTask[T]) withoutOutputNorm(before float64) {
 	for g := range u.q {
 		u.do[g], u.o[g] = scaled(u.do[g], false), scaled(u.o[g], true)
 	}
-}
-
-// countPriorKeys returns the number of keys of a key head in the state before a sequence.
-func (p *callPass[T]) countPriorKeys(s *Sequence, kh int) float64 {
-	if st, is := p.c.Init.(*recurrentState[T]); is && st != nil {
-		h := st.heads[s.Index*p.c.K.H+kh]
-		return h.countClosedKeys() + float64(h.countOpenKeys(h.n))
-	}
-	if p.seg != nil {
-		return float64(p.seg.countPriorKeys(s.Index))
-	}
-	return 0
 }

@@ -27,7 +27,7 @@ func (u preparation[T]) querySide(g int) headRows[T] {
 		s.stats = &u.stats[g]
 	}
 	if u.drop != nil {
-		s.drop = u.drop.headDropout(&u.place, false, u.kh*len(u.q)+g, u.hkv*len(u.q), u.d, s.pos)
+		s.drop = newHeadDropout(u.drop, &u.place, false, u.kh*len(u.q)+g, u.hkv*len(u.q), u.d, s.pos)
 		if p, ok := u.spec.Map.(products[T]); ok {
 			s.drop.coef = p.coef
 		}
@@ -38,7 +38,7 @@ func (u preparation[T]) querySide(g int) headRows[T] {
 func (u preparation[T]) keySide() headRows[T] {
 	s := headRows[T]{x: u.k, scale: 1, mask: u.mask, isPrepared: u.isPrepared, stats: u.keyStats, keys: true, head: u.kh * len(u.q)}
 	if u.drop != nil {
-		s.drop = u.drop.headDropout(&u.place, true, u.kh, u.hkv, u.d, 0)
+		s.drop = newHeadDropout(u.drop, &u.place, true, u.kh, u.hkv, u.d, 0)
 	}
 	return s
 }
@@ -102,13 +102,6 @@ func (u preparation[T]) featureWidth() int {
 	return u.spec.featureWidth(u.d, u.rope != nil || u.drop != nil && u.drop.Kind != TokenDrop)
 }
 
-func (s *Spec[T]) featureWidth(d int, moved bool) int {
-	if s.Norm.isCentred() && !s.hasMap() && !moved && d > 1 && !s.hasSinglePower() {
-		return d - 1
-	}
-	return s.width(d)
-}
-
 // prepareRows is prepare for rows of dst (stride ld, width da).
 func (u preparation[T]) prepareRows(dst []T, ld int, s *headRows[T], i0, i1 int) {
 	for i := i0; i < i1 && s.isPrepared; i++ {
@@ -164,7 +157,7 @@ func (u preparation[T]) prepareUnmapped(x []T, ld int, s *headRows[T], i0, i1 in
 	u.t.Transpose(x, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.d)
 	u.normalise(x, ld, n, s, s.scale)
 	if u.rope != nil {
-		u.rope.turn(u.t, u.ar, x, ld, s.pos+i0, n, false)
+		turnColumns(u.rope, u.t, u.ar, x, ld, s.pos+i0, n, false)
 	}
 	if s.drop.Drop != nil {
 		dropOut(&s.drop, x, ld, 1, u.d, i0, n)
@@ -228,7 +221,7 @@ func (u preparation[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRow
 		dropOut(&s.drop, dy, ld, 1, u.d, i0, n)
 	}
 	if u.rope != nil {
-		u.rope.turn(u.t, u.ar, dy, ld, s.pos+i0, n, true)
+		turnColumns(u.rope, u.t, u.ar, dy, ld, s.pos+i0, n, true)
 	}
 	u.t.Transpose(x, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.d)
 	if u.spec.Tau != nil {
@@ -240,7 +233,7 @@ func (u preparation[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRow
 		}
 	}
 	if s.stats != nil {
-		factor, _ := u.spec.Norm.invert(s.stats.length) // wideGrad does the rest
+		factor, _ := invertLength(u.spec.Norm, s.stats.length) // wideGrad does the rest
 		scaleColumns(u.t, dy, ld, u.d, n, T(factor)*s.scale)
 	} else {
 		normaliseGrad(u.t, u.spec.Norm, dy, x, ld, u.d, n, s.scale)
@@ -348,4 +341,89 @@ func (u preparation[T]) gradQ(g, i0, i1 int, da []T, ld int) {
 func (u preparation[T]) gradK(j0, j1 int, db []T, ld int) {
 	s := u.keySide()
 	u.prepareRowsGrad(u.dk, db, ld, &s, j0, j1)
+}
+
+// preparedRows sets n rows of dst, from row r0 on, to tokens before the map.
+func (u preparation[T]) preparedRows(dst tensor.Mat[T], r0, n int, s *headRows[T]) {
+	for i := 0; i < n; i += stretch {
+		l := min(stretch, n-i)
+		mark := u.ar.Mark()
+		ld := scratch.Stride[T](l)
+		x := arena.Take[T](u.ar, u.d*ld)
+		u.prepareUnmapped(x, ld, s, i, i+l)
+		rows := dst.Slice(r0+i, r0+i+l)
+		for r := range l {
+			for c := range u.d {
+				rows.Row(r)[c] = x[c*ld+r]
+			}
+			if s.isMasked(i + r) {
+				clear(rows.Row(r))
+			}
+		}
+		u.ar.Reset(mark)
+	}
+}
+
+// featureBlock returns tokens i0 ≤ i < i1 of a side, ready for Map. Those that do
+// not exist are zero, whatever they hold.
+func (u *headTask[T]) featureBlock(s *headRows[T], i0, i1 int) FeatureBlock[T] {
+	n := i1 - i0
+	b := FeatureBlock[T]{Table: u.t, Scratch: u.ar, Keys: s.keys, Head: s.head, First: u.kh * len(u.q), D: u.d, N: n, Stride: scratch.Stride[T](n)}
+	b.X, b.Y = u.linear().takeScratch(u.d*b.Stride), u.linear().takeScratch(u.da*b.Stride)
+	u.rows().prepareUnmapped(b.X, b.Stride, s, i0, i1)
+	for i := i0; i < i1 && s.mask != nil; i++ {
+		if s.isMasked(i) {
+			for c := range u.d {
+				b.X[c*b.Stride+i-i0] = 0
+			}
+		}
+	}
+	return b
+}
+
+// mapTokens sets columns of dst [da, ld] to the features of tokens i0 ≤ i < i1.
+func (u *headTask[T]) mapTokens(dst []T, ld int, s *headRows[T], i0, i1 int) {
+	mark := u.ar.Mark()
+	b := u.featureBlock(s, i0, i1)
+	u.spec.Features.Map(&b)
+	if u.rows().hasGates(s) {
+		u.rows().applyGates(b.Y, b.Stride, i0, i1)
+	}
+	for f := range u.da {
+		copy(dst[f*ld:][:b.N], b.Y[f*b.Stride:])
+	}
+	for i := i0; i < i1 && s.mask != nil; i++ {
+		if s.isMasked(i) {
+			for f := range u.da {
+				dst[f*ld+i-i0] = 0
+			}
+		}
+	}
+	u.ar.Reset(mark)
+}
+
+// mapTokensGrad sets columns of dx [d, ld] from columns dy [da, ld], the gradient
+// of the features of tokens i0 ≤ i < i1.
+func (u *headTask[T]) mapTokensGrad(dx, dy []T, ld int, s *headRows[T], i0, i1 int) {
+	mark := u.ar.Mark()
+	b := u.featureBlock(s, i0, i1)
+	b.DX, b.DParams = u.linear().takeScratch(u.d*b.Stride), u.dparams
+	for f := range u.da {
+		copy(b.Y[f*b.Stride:][:b.N], dy[f*ld:])
+	}
+	for i := i0; i < i1 && s.mask != nil; i++ {
+		if s.isMasked(i) {
+			for f := range u.da {
+				b.Y[f*b.Stride+i-i0] = 0
+			}
+		}
+	}
+	if u.rows().hasGates(s) {
+		u.rows().gateGrad(&b, i0)
+	}
+	u.spec.Features.Grad(&b)
+	for c := range u.d {
+		copy(dx[c*ld:][:b.N], b.DX[c*b.Stride:])
+	}
+	u.ar.Reset(mark)
 }

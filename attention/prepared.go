@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/farfield-ml/farfield/internal/arena"
-	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -42,25 +41,4 @@ func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T],
 		}
 	}
 	return q, k, nil
-}
-
-// preparedRows sets n rows of dst, from row r0 on, to tokens before the map.
-func (u preparation[T]) preparedRows(dst tensor.Mat[T], r0, n int, s *headRows[T]) {
-	for i := 0; i < n; i += stretch {
-		l := min(stretch, n-i)
-		mark := u.ar.Mark()
-		ld := scratch.Stride[T](l)
-		x := arena.Take[T](u.ar, u.d*ld)
-		u.prepareUnmapped(x, ld, s, i, i+l)
-		rows := dst.Slice(r0+i, r0+i+l)
-		for r := range l {
-			for c := range u.d {
-				rows.Row(r)[c] = x[c*ld+r]
-			}
-			if s.isMasked(i + r) {
-				clear(rows.Row(r))
-			}
-		}
-		u.ar.Reset(mark)
-	}
 }

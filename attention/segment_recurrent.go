@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention/internal/features"
-	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -121,14 +120,6 @@ func (g *Grads[T]) check(c *Call[T], seg segment[T]) error {
 		return nil
 	}
 	return seg.check(g)
-}
-
-// queryOffset is the number of keys of the call that come before query 0.
-func (u *headTask[T]) queryOffset() int {
-	if u.causal {
-		return u.offset
-	}
-	return u.m
 }
 
 // recurrentSegment is a segment between states that are sums.
@@ -249,20 +240,6 @@ func (x *recurrentSegment[T]) check(g *Grads[T]) error {
 	return g.DFinal.check(x.shape, func(i int) int { return (x.openBefore(i) + x.seqs[i/x.group].M) % x.shape.Chunk })
 }
 
-// stretchOf returns keys and queries of the chunk that begins at key start of
-// the call, which is negative where the chunk was open before it: query i0 sees
-// keys up to diag of the chunk.
-func (s *chunkScan[T]) stretchOf(start int) (j0, j1, i0, i1, diag int) {
-	u, after := s.u, s.u.queryOffset()
-	within := func(i int) int { return min(max(i, 0), u.n) }
-	j0, j1 = max(start, 0), min(start+s.c, u.m)
-	i0, i1 = within(j0-after), within(j1-after)
-	return j0, j1, i0, i1, i0 + after - start
-}
-
-// firstTrailingQuery returns the first query that comes after all keys.
-func (u *headTask[T]) firstTrailingQuery() int { return min(max(u.m-u.queryOffset(), 0), u.n) }
-
 func (x *recurrentSegment[T]) forward(u *headTask[T], q *Sequence, kh int) {
 	i := q.Index*x.group + kh
 	s := x.stream(u, i)
@@ -354,8 +331,10 @@ func (x *recurrentSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *G
 			u.t.Add(row, row, after.w)
 		}
 	}
+	var firstKeys, firstValues []T
 	if first != nil {
 		first.open(before, u.da, u.dv)
+		firstKeys, firstValues = first.x, first.v
 	}
 	for start := last; start >= -before; start -= s.c {
 		j0, j1, i0, i1, diag := s.stretchOf(start)
@@ -374,7 +353,7 @@ func (x *recurrentSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *G
 		if ones != nil {
 			own = ones[before+start:][:s.n]
 		}
-		s.giveBack(past, j0, j1, db.Slice(before+start, before+start+s.n), dv[(before+start)*ld:], own, first)
+		s.giveBack(past, j0, j1, db.Slice(before+start, before+start+s.n), dv[(before+start)*ld:], own, firstKeys, firstValues)
 		if start == -before && first == nil {
 			continue // no sums before it want their queries
 		}
@@ -395,51 +374,4 @@ func (x *recurrentSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *G
 	if ones != nil {
 		u.decay().ageKeys(0, ones[before:])
 	}
-}
-
-// giveBack sets dk and dV of the keys of the open chunk; the last of them are keys j0 ≤
-// j < j1 of the call. It adds the gradients db and dv from their own chunk to the
-// gradients from the summed moments of queries that see them. Gradients of keys before
-// the call go to first, unless first is nil. The gradients of the ones under the values
-// are added to own, unless own is nil.
-func (s *chunkScan[T]) giveBack(back *features.Moments[T], j0, j1 int, db tensor.Mat[T], dv, own []T, first *headGrad[T]) {
-	u, n, ld := s.u, s.n, s.moments.Stride
-	if n == 0 {
-		return
-	}
-	mark := u.ar.Mark()
-	v, ldv, w := s.decay().agedKeys()
-	if back.NonEmpty {
-		more, ones := arena.TakeZeros[T](u.ar, n*ld), arena.TakeZeros[T](u.ar, n)
-		back.ReadTokens(u.ar, s.m, s.x, s.ld, n, true, more, ld, ones)
-		if s.ages != nil {
-			more, ones = s.decay().agedValues(more, ones, w)
-		}
-		u.t.Add(dv[:n*ld], dv[:n*ld], more)
-		u.t.Add(own, own, ones)
-	}
-	dx := s.grad().gradPast(back, db, s.x, n, v, ldv, w)
-	for j, exists := range s.valid[:n] {
-		if !exists {
-			clear(dv[j*ld:][:u.dv])
-			for c := 1; c <= u.da; c++ {
-				dx[c*s.ld+j] = 0
-			}
-		}
-	}
-	before := n - (j1 - j0)
-	if first != nil && before > 0 {
-		u.t.Transpose(first.x, u.da, dx[s.ld:], s.ld, u.da, before)
-		for j := range before {
-			copy(first.v[j*u.dv:][:u.dv], dv[j*ld:])
-		}
-	}
-	if j0 < j1 {
-		keys := u.rows().keySide()
-		s.prepareGrad(u.dk, dx[before:], &keys, j0, j1)
-		for j := j0; j < j1; j++ {
-			copy(u.dval.Row(j), dv[(before+j-j0)*ld:])
-		}
-	}
-	u.ar.Reset(mark)
 }

@@ -14,7 +14,7 @@ type Softmax[T tensor.Float] struct{ e *engine[T] }
 
 // NewSoftmax returns a dense softmax kernel. scale multiplies q·k; 0 means 1/√D.
 func NewSoftmax[T tensor.Float](scale float64) *Softmax[T] {
-	return &Softmax[T]{&engine[T]{spec: Spec[T]{Exp: true, Scale: scale, Positive: true}}}
+	return &Softmax[T]{&engine[T]{spec: taskSpec[T]{Spec: Spec[T]{Exp: true, Scale: scale, Positive: true}}}}
 }
 
 // Rows are the queries, keys and values of a Softmax, with any strides.

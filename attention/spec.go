@@ -1,8 +1,8 @@
 package attention
 
 import (
-	"math"
-
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -58,15 +58,6 @@ type Spec[T tensor.Float] struct {
 	// Window joins a window of exact weights to the mechanism, which is then the
 	// tail; nil: none. Only kernel polynomials have one.
 	Window *Window[T]
-
-	// Settings of the two parts of a mechanism with a window. In a causal call the far
-	// field omits the last lag keys that a query could see. With undivided its outputs
-	// are numerators. The window sees only the last band keys; 0: all keys.
-	farLag, windowWidth int
-	givesNumerators     bool
-	// isSymmetric has a query of a band of 2w-1 keys see the w-1 keys on both sides of its
-	// place i+M-N, in calls that are not causal.
-	isSymmetric bool
 }
 
 // FeatureMap maps single rows to features. Implementations have no state.
@@ -87,78 +78,94 @@ type ZeroingMap interface{ Sparse() }
 // by which its numbers differ from exact arithmetic at most.
 type BoundedRounding interface{ Roundings() float64 }
 
-// elementwise reports that the map, if there is one, is Elementwise.
-func (s *Spec[T]) elementwise() bool {
-	_, ok := s.Map.(Elementwise)
-	return ok || !s.hasMap()
+// Similarity is any weight f of a score, with its derivative. It has the direct form
+// alone, because only polynomials have sums in place of their keys. Both functions set
+// every element of dst from the element of s. dst may be s. They may be called
+// concurrently. They are also called for masked pairs, whose results are not used.
+type Similarity[T any] struct {
+	F     func(dst, s []T)
+	Slope func(dst, s []T) // f′
 }
 
-// width returns the width of prepared rows.
-func (s *Spec[T]) width(d int) int {
-	switch {
-	case s.Features != nil:
-		return s.Features.Dim(d)
-	case s.Map != nil:
-		return s.Map.Dim(d)
-	}
-	return d
+// BuiltinDecay is a fixed decay of the mechanism, equal for all tokens of a key head. It
+// is added to the decay of the call.
+type BuiltinDecay struct {
+	Name  string                 // for errors
+	Log   func(head int) float64 // finite and 0 or less
+	Heads int                    // key heads that Log knows; 0: any
 }
 
-// scale returns the factor of query head h for width d.
-func (s *Spec[T]) scale(d, h int) T {
-	x := T(s.Scale)
-	if s.Scale == 0 {
-		x = T(1 / math.Sqrt(float64(d)))
-	}
-	if s.Tau != nil {
-		x *= s.Tau.Data[s.tauIndex(h)]
-	}
-	return x
+// Window is a window of exact weights over the keys near a query. Masked keys count
+// towards its width. Its scores s_ij are products of the rows as they come, rotated,
+// times 1/√D, whatever the mechanism does to rows. A query that reads a state stands at
+// the state's last token, so calls between states are causal. A decay weighs both parts
+// alike.
+type Window[T tensor.Float] struct {
+	Width    int
+	Join     Join
+	LogGamma *param.Param[T] // [H] or [1], learned; nil: γ is 1
 }
 
-func (s *Spec[T]) tauIndex(h int) int {
-	if len(s.Tau.Data) == 1 {
-		return 0
-	}
-	return h
+// Join is how a window of exact weights and its tail make one output. γ is
+// exp(LogGamma) of the query head, and query i stands at place p = i+M-N. The window of
+// a causal call is the keys p-Width < j ≤ p, with p the last key at most. The window of
+// an unmasked call is the keys |p-j| < Width. All other visible keys are far.
+type Join int
+
+const (
+	// OneDenominator has the tail weigh the far keys (LoLCATs, arXiv 2410.10254):
+	//
+	//	o_i = (Σ_far f(a_i·b_j)·v_j + γ·Σ_window exp(s_ij)·v_j) / (Σ_far f(a_i·b_j) + γ·Σ_window exp(s_ij) + eps)
+	OneDenominator Join = iota
+	// Separate adds to the mechanism over all keys γ times the softmax of the
+	// window (Based, arXiv 2402.18668).
+	Separate
+)
+
+var joinNames = []string{OneDenominator: "denominator", Separate: "separate"}
+
+// String returns the name of the join.
+func (j Join) String() string { return joinNames[j] }
+
+// Joins lists all joins.
+func Joins() []Join { return []Join{OneDenominator, Separate} }
+
+// Features is a feature map that knows the head and the side that it maps, and
+// may have numbers of its own: learned ones, or drawn ones. It is given tokens a
+// block at a time, so that products with such numbers are products of matrices.
+// What becomes of a token depends on nothing but the token, its head and side.
+type Features[T tensor.Float] interface {
+	Dim(d int) int
+	Params() *param.Set[T]    // learned; nil: none
+	Constants() *param.Set[T] // drawn; nil: none
+	// Check reports heads and a width that the numbers do not fit.
+	Check(heads, keyHeads, d int) error
+	// Map sets b.Y from b.X.
+	Map(b *FeatureBlock[T])
+	// Grad sets b.DX from b.X and the gradient b.Y of the features, which it may
+	// use up, and adds to b.DParams.
+	Grad(b *FeatureBlock[T])
 }
 
-// exponent splits the scale of a query head into what its rows are multiplied
-// by in the direct form and what the exponential, to base 2, multiplies scores
-// by. The latter keeps a score of -Inf what it is.
-func (s *Spec[T]) exponent(scale T) (rows, scores T) {
-	if all := T(math.Log2E * float64(scale)); s.Exp && all > 0 {
-		return 1, all
-	}
-	return scale, T(math.Log2E)
+// FeatureBlock holds some tokens of one head as columns: rows of X, Y and DX lie Stride
+// apart. Columns from N to kernel.Pad(N) may be overwritten and must not be read.
+type FeatureBlock[T tensor.Float] struct {
+	Table   *kernel.Table[T]
+	Scratch *arena.Arena
+
+	Keys        bool
+	Head, First int // query head, for keys First: the first of those that share them
+
+	D, N, Stride int
+	X            []T   // [D, Stride] normalised, rotated, scaled
+	Y            []T   // [Dim, Stride]
+	DX           []T   // [D, Stride]
+	DParams      [][]T // one as long as each of Params
 }
 
-// degree returns the degree of the kernel polynomial.
-func (s *Spec[T]) degree() int { return len(s.Coef) - 1 }
+// Take returns scratch memory with undefined contents.
+func (b *FeatureBlock[T]) Take(n int) []T { return arena.Take[T](b.Scratch, n) }
 
-// maxScore bounds |s| by the normalisation; +Inf where nothing does.
-func (s *Spec[T]) maxScore(d, h int) float64 {
-	if b, ok := s.Features.(BoundedProduct); ok {
-		return b.Bound()
-	}
-	if s.hasMap() || s.Norm == NoNorm {
-		return math.Inf(1)
-	}
-	l := s.Norm.MaxLen(d)
-	return math.Abs(float64(s.scale(d, h))) * l * l
-}
-
-// absPoly is the f̄ of Saved.WeakCount: Σ |Coef[l]|·x^l, or the larger absolute value of a
-// similarity at ±x.
-func (s *Spec[T]) absPoly(x float64) float64 {
-	var y float64
-	if s.Similarity != nil {
-		f := []T{T(x), T(-x)}
-		s.Similarity.F(f, f)
-		return max(math.Abs(float64(f[0])), math.Abs(float64(f[1])))
-	}
-	for l := len(s.Coef) - 1; l >= 0; l-- {
-		y = y*x + math.Abs(s.Coef[l])
-	}
-	return y
-}
+// BoundedProduct marks Features whose products φ(q)·φ(k) are bounded. The bound decides when a
+// denominator nearly cancels.
+type BoundedProduct interface{ Bound() float64 }

@@ -139,7 +139,7 @@ func CheckedStep[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]
 func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {
 	calls := *s
 	calls.N, calls.M = c.Q.N, c.K.N
-	if err := c.Drop.check(calls); err != nil {
+	if err := c.checkDropout(&calls); err != nil {
 		return err
 	}
 	if c.Drop != nil && c.Drop.Kind == ProductDrop {
@@ -155,7 +155,7 @@ func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {
 	case c.CuK != nil:
 		return fmt.Errorf("cu_k: not defined for a state")
 	}
-	if err := c.Rope.check(s.D); err != nil {
+	if err := checkRope(c.Rope, s.D); err != nil {
 		return err
 	}
 	if c.Rope != nil && c.Rope.Rows() < n {
@@ -178,11 +178,11 @@ func (e *engine[T]) stateUnit(s *Shape) *headTask[T] {
 
 // bindState points u, of key head i of a state of shape s, at the m keys and values
 // of c and at its n queries and their outputs.
-func (u *headTask[T]) bindState(ar *arena.Arena, s *Shape, i int, out tensor.Heads[T], c *Call[T], n, m int) {
+func bindState[T tensor.Float](u *headTask[T], ar *arena.Arena, s *Shape, i int, out tensor.Heads[T], c *Call[T], n, m int) {
 	b, kh := i/s.Hkv, i%s.Hkv
 	u.ar, u.n, u.m, u.rope, u.drop, u.kh = ar, n, m, c.Rope, nil, kh
 	if c.Drop.IsActive() {
-		u.drop, u.place, u.hkv = c.Drop, c.statePlace(b), s.Hkv
+		u.drop, u.place, u.hkv = c.Drop, statePlace(c, b), s.Hkv
 	}
 	u.logG = tensor.Mat[T]{}
 	if m > 0 {
@@ -242,3 +242,11 @@ func runHeads[T tensor.Float](n int, work float64, h stateHeads[T]) {
 	}
 	par.Run(n, size, work, h)
 }
+
+// decaying reports that a state has met a decay.
+func decaying[T tensor.Float](st State[T]) bool {
+	s, ok := st.(interface{ decays() bool })
+	return ok && s.decays()
+}
+
+const decayKind = " with decay"

@@ -30,10 +30,6 @@ type keyCacheHead[T tensor.Float] struct {
 	ages *logDecays // nil: no decay
 }
 
-// cachePanel is the number of keys of a panel of the cache. A token reads the
-// panels, and then the values, from end to end.
-const cachePanel = 64
-
 func newKeyCache[T tensor.Float](e *engine[T], s Shape) *keyCache[T] {
 	s.Chunk, s.Carry = 0, Rounded // there are no sums
 	c := &keyCache[T]{e: e, shape: s, valid: make([][]bool, s.B), heads: make([]keyCacheHead[T], s.B*s.Hkv)}
@@ -113,7 +109,7 @@ func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, row
 	defer ar.Release()
 	h := &s.heads[i]
 	u := h.unit
-	u.bindState(ar, &s.shape, i, out, c, n, m)
+	bindState(u, ar, &s.shape, i, out, c, n, m)
 	if m > 0 {
 		h.rows.grow(u.da, s.tokens, s.tokens+m)
 		u.copyValues(h.rows.v[s.tokens*h.rows.ldv:], h.rows.ldv, 0, m)
@@ -143,34 +139,6 @@ func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, row
 	}
 	long := all // a copy that may leave this goroutine, where a token's stays
 	u.direct().attendAs(&long, &h.rows)
-}
-
-// grow makes room for keys tokens ≤ j < end.
-func (x *keyRows[T]) grow(da, tokens, end int) {
-	panels := func(n int) int { return (n + x.panel - 1) / x.panel }
-	x.bt = scratch.Grow(x.bt, (panels(end)-panels(tokens))*da*x.ldb)
-	x.v = scratch.Grow(x.v, (end-tokens)*x.ldv)
-}
-
-// putToken is put for a single token whose key is prepared.
-func (x *keyRows[T]) putToken(da, at int, key []T) {
-	to := x.panelOf(at, da)[at%x.panel:]
-	for c, y := range key[:da] {
-		to[c*x.ldb] = y
-	}
-}
-
-// each calls f with the prepared keys of the first tokens in the order that
-// snapshots have: blocks of keyBlock keys, in these channel by channel.
-func (x *keyRows[T]) each(tokens, da int, f func(x []T)) {
-	for j0 := 0; j0 < tokens; j0 += keyBlock {
-		j1 := min(j0+keyBlock, tokens)
-		for c := range da {
-			for j := j0; j < j1; j += x.panel {
-				f(x.panelOf(j, da)[c*x.ldb:][:min(x.panel, j1-j)])
-			}
-		}
-	}
 }
 
 func (s *keyCache[T]) Clone() State[T] {

@@ -192,50 +192,12 @@ func (s *recurrentState[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m in
 	ar := arena.Acquire()
 	defer ar.Release()
 	st := s.heads[i]
-	st.u.bindState(ar, &s.shape, i, out, c, n, m)
+	bindState(st.u, ar, &s.shape, i, out, c, n, m)
 	if rows.x == nil {
 		st.run()
 		return
 	}
 	st.stepToken(rows.key(i*m), rows.query(i*len(st.u.q)*n), rows.ld)
-}
-
-// run takes in the task's keys, each before the query of its place, where there
-// are both.
-func (s *chunkScan[T]) run() {
-	u := s.u
-	if s.ages != nil {
-		s.pendingLogDecay = s.ages.pending
-	}
-	for j := 0; j < u.m; {
-		if s.canFuseSteps() {
-			s.fuseSteps(j)
-			return
-		}
-		if u.workers > 1 && s.n == 0 && u.m-j >= 2*s.c {
-			j = s.group().runTogether(j)
-			continue
-		}
-		j1, diag := min(j+s.c-s.n, u.m), s.n
-		s.absorbKeys(j, j1)
-		if u.n > 0 {
-			s.answerQueries(j, j1, diag)
-		}
-		if s.n == s.c {
-			s.closeChunk()
-		}
-		j = j1
-	}
-	if u.m > 0 {
-		return
-	}
-	if u.workers > 1 && u.n >= 2*s.c {
-		s.group().readTogether()
-		return
-	}
-	for i := 0; i < u.n; i += s.c {
-		s.answerQueries(i, min(i+s.c, u.n), s.n)
-	}
 }
 
 func (s *recurrentState[T]) Clone() State[T] {
@@ -245,24 +207,6 @@ func (s *recurrentState[T]) Clone() State[T] {
 		c.heads[i].copyFrom(from)
 	}
 	return c
-}
-
-// copyFrom makes the scan hold what from holds, which has the same shape.
-func (s *chunkScan[T]) copyFrom(from *chunkScan[T]) {
-	s.moments.CopyFrom(&from.moments)
-	s.copyOpenChunk(from)
-	s.ages = from.ages.cloneFor(s.c)
-}
-
-// copyOpenChunk copies the open chunk of from.
-func (s *chunkScan[T]) copyOpenChunk(from *chunkScan[T]) {
-	copy(s.x, from.x)
-	s.v, s.ldv = s.room, s.moments.Stride
-	for i := range from.n {
-		copy(s.v[i*s.ldv:][:s.ldv], from.v[i*from.ldv:])
-	}
-	copy(s.valid, from.valid[:from.n])
-	s.n, s.hasMasked, s.first = from.n, from.hasMasked, from.first
 }
 
 func (s *recurrentState[T]) Reset() {

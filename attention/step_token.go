@@ -1,6 +1,8 @@
 package attention
 
 import (
+	"math"
+
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
@@ -85,12 +87,12 @@ func (r *tokenRows[T]) dropoutOf(i int) headDropout {
 	s, c := r.s, r.c
 	if i < r.queries {
 		b, h := r.place(i, s.H)
-		p := c.statePlace(b)
-		return c.Drop.headDropout(&p, false, h, s.H, s.D, 0)
+		p := statePlace(c, b)
+		return newHeadDropout(c.Drop, &p, false, h, s.H, s.D, 0)
 	}
 	b, h := r.place(i-r.queries, s.Hkv)
-	p := c.statePlace(b)
-	return c.Drop.headDropout(&p, true, h, s.Hkv, s.D, 0)
+	p := statePlace(c, b)
+	return newHeadDropout(c.Drop, &p, true, h, s.Hkv, s.D, 0)
 }
 
 // fill sets rows i0 ≤ i < i1, all of queries or all of keys.
@@ -208,67 +210,42 @@ func (r *tokenRows[T]) finish(t *kernel.Table[T], ar *arena.Arena, i int, x []T)
 	}
 }
 
-// stepToken takes in the key of one token, if the task has one, and then answers its
-// queries, if it has any; rows of q lie ldq apart.
-func (s *chunkScan[T]) stepToken(key, q []T, ldq int) {
-	u := s.u
-	if u.m > 0 {
-		for c, y := range key[:u.da] {
-			s.x[(c+1)*s.ld+s.n] = y
-		}
-		s.absorbValues(0, 1)
-		s.decay().age(0, 1)
-		s.appendToken(u.hasKey(0))
+// mapToken sets row i to the features of x [D].
+func (r *tokenRows[T]) mapToken(ar *arena.Arena, i int, x []T) {
+	mark := ar.Mark()
+	row, s := r.x[i*r.ld:][:r.ld], r.s
+	group := s.H / s.Hkv
+	b := FeatureBlock[T]{Table: kernel.Active[T](), Scratch: ar, D: s.D, N: 1, Stride: kernel.Lanes}
+	if b.Keys = i >= r.queries; b.Keys {
+		_, kh := r.place(i-r.queries, s.Hkv)
+		b.First = kh * group
+		b.Head = b.First
+	} else {
+		_, b.Head = r.place(i, s.H)
+		b.First = b.Head / group * group
 	}
-	for g := 0; g < len(u.q) && u.n > 0; g += kernel.Lanes {
-		s.answerToken(g, min(kernel.Lanes, len(u.q)-g), q[g*ldq:], ldq)
+	b.X, b.Y = arena.TakeZeros[T](ar, s.D*b.Stride), b.Take(r.ld*b.Stride)
+	for c, y := range x {
+		b.X[c*b.Stride] = y
 	}
-	if s.n == s.c {
-		s.closeChunk()
+	r.e.spec.Features.Map(&b)
+	for f := range row {
+		row[f] = b.Y[f*b.Stride]
 	}
+	ar.Reset(mark)
 }
 
-// answerToken sets the output of the token for n ≤ kernel.Lanes heads from g on. The heads
-// share one read of the state.
-func (s *chunkScan[T]) answerToken(g, n int, q []T, ldq int) {
-	u := s.u
-	mark := u.ar.Mark()
-	defer u.ar.Reset(mark)
-	ld := s.moments.Stride
-	o, den := arena.TakeZeros[T](u.ar, n*ld), arena.TakeZeros[T](u.ar, n)
-	if s.ages != nil {
-		s.readMomentsFew(q, ldq, n, o, den)
-		s.decay().fadeRows(o, den, n, s.n-1)
+// enter multiplies the prepared keys lo ≤ i < hi of a token by the factors with
+// which they enter.
+func (r *tokenRows[T]) enter(lo, hi int) {
+	if !r.e.spec.Gated || !r.c.HasDecay() {
+		return
 	}
-	if s.n > 0 {
-		b := block[T]{a: q, lda: ldq, bt: s.x[s.ld:], panel: s.c, ldb: s.ld, nq: n, nk: s.n, diag: s.n, ages: s.ages, rowPlace: s.n}
-		if s.hasMasked {
-			b.mask = s.valid[:s.n]
+	for i := lo; i < hi; i++ {
+		g := r.c.LogG.At(r.place(i, r.s.Hkv))
+		row, by := r.key(i)[:r.ld], T(-math.Expm1(float64(g.Row(0)[0])))
+		for f := range row {
+			row[f] *= by
 		}
-		u.direct().polyBlock(&b, s.v, s.ldv, o, ld, den)
-	}
-	if s.ages == nil {
-		s.readMomentsFew(q, ldq, n, o, den)
-	}
-	for r := range n {
-		if s.first == unseen {
-			u.linear().clearUnseen(g+r, 0, 1)
-			continue
-		}
-		den[r] = u.spec.denominator(den[r], s.decay().eps(s.n-1))
-		u.den[g+r][0] = den[r]
-		over := u.invertDen(den[r])
-		if u.spec.OutputNorm {
-			over *= u.outputFactor(s.countClosedKeys() + float64(s.countOpenKeys(s.n)))
-		}
-		u.t.Scale(u.o[g+r].Row(0), over, o[r*ld:])
-	}
-}
-
-// readMomentsFew adds what the moments hold for n ≤ kernel.Lanes queries, the rows of
-// q.
-func (s *chunkScan[T]) readMomentsFew(q []T, ldq, n int, o, den []T) {
-	if s.moments.NonEmpty {
-		s.moments.ReadFewTokens(s.u.ar, s.m, q, ldq, n, o, den)
 	}
 }

@@ -4,10 +4,11 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/band"
 	"github.com/farfield-ml/farfield/attention/internal/costmodel"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // costKernel returns the kernel whose speeds s has.
-func (s *Spec[T]) costKernel() costmodel.Kernel {
+func costKernel[T tensor.Float](s *taskSpec[T]) costmodel.Kernel {
 	switch {
 	case s.isPairwise():
 		return costmodel.Softmax
@@ -67,6 +68,6 @@ func (e formChoice[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally
 // costs returns the costs of a key head with its query heads in both forms;
 // see Plan.
 func (e formChoice[T]) costs(c *Call[T], s *Sequence, back bool) (direct, linear float64) {
-	x, v := e.tally(c, s, back), e.speeds.Interpolate(e.spec.costKernel(), c.Q.D, c.Causal, back)
+	x, v := e.tally(c, s, back), e.speeds.Interpolate(costKernel(&e.spec), c.Q.D, c.Causal, back)
 	return x.DirectCost(v), x.LinearCost(v)
 }

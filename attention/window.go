@@ -11,41 +11,6 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Join is how a window of exact weights and its tail make one output. γ is
-// exp(LogGamma) of the query head, and query i stands at place p = i+M-N. The window of
-// a causal call is the keys p-Width < j ≤ p, with p the last key at most. The window of
-// an unmasked call is the keys |p-j| < Width. All other visible keys are far.
-type Join int
-
-const (
-	// OneDenominator has the tail weigh the far keys (LoLCATs, arXiv 2410.10254):
-	//
-	//	o_i = (Σ_far f(a_i·b_j)·v_j + γ·Σ_window exp(s_ij)·v_j) / (Σ_far f(a_i·b_j) + γ·Σ_window exp(s_ij) + eps)
-	OneDenominator Join = iota
-	// Separate adds to the mechanism over all keys γ times the softmax of the
-	// window (Based, arXiv 2402.18668).
-	Separate
-)
-
-var joinNames = []string{OneDenominator: "denominator", Separate: "separate"}
-
-// String returns the name of the join.
-func (j Join) String() string { return joinNames[j] }
-
-// Joins lists all joins.
-func Joins() []Join { return []Join{OneDenominator, Separate} }
-
-// Window is a window of exact weights over the keys near a query. Masked keys count
-// towards its width. Its scores s_ij are products of the rows as they come, rotated,
-// times 1/√D, whatever the mechanism does to rows. A query that reads a state stands at
-// the state's last token, so calls between states are causal. A decay weighs both parts
-// alike.
-type Window[T tensor.Float] struct {
-	Width    int
-	Join     Join
-	LogGamma *param.Param[T] // [H] or [1], learned; nil: γ is 1
-}
-
 // hybrid is a mechanism with a window: two engines that do not know of each
 // other, and what joins the rows that they give. With one denominator the tail
 // gives numerators and denominators, the window means and logarithms of its
@@ -72,15 +37,15 @@ func (w *hybrid[T]) farCalls() farField[T] { return farField[T]{w} }
 
 // newHybrid returns the mechanism that s describes.
 func newHybrid[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
-	w := *s.Window
+	w, tail := *s.Window, taskSpec[T]{Spec: s}
 	switch {
 	case w.Width < 1:
 		return nil, fmt.Errorf("%s: window: %d tokens, needs 1 or more", s.Name, w.Width)
 	case w.Join != OneDenominator && w.Join != Separate:
 		return nil, fmt.Errorf("%s: window: join is %d, not %d or %d", s.Name, int(w.Join), OneDenominator, Separate)
-	case s.isPairwise():
+	case tail.isPairwise():
 		return nil, fmt.Errorf("%s: window: needs a linear tail, a kernel polynomial", s.Name)
-	case s.Norm.needsAllTokens():
+	case needsAllTokens(s.Norm):
 		return nil, fmt.Errorf("%s: window: norm %v is taken over all tokens, a window needs causal calls", s.Name, s.Norm)
 	case s.Unnormalized, s.BuiltinDecay != nil:
 		return nil, fmt.Errorf("%s: window: not defined without a denominator, or with a decay of the mechanism's own", s.Name)
@@ -90,13 +55,13 @@ func newHybrid[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 		return nil, fmt.Errorf("%s: window: not defined with output_norm", s.Name)
 	}
 	x := &hybrid[T]{window: w, eps: s.Eps}
-	s.Window = nil
-	near := Spec[T]{Name: s.Name, Setting: s.Setting, Exp: true, Positive: true, windowWidth: w.Width}
+	tail.Window = nil
+	near := taskSpec[T]{Spec: Spec[T]{Name: s.Name, Setting: s.Setting, Exp: true, Positive: true}, windowWidth: w.Width}
 	if w.Join == OneDenominator {
-		s.farLag, s.givesNumerators, s.Eps = w.Width, true, 0
+		tail.farLag, tail.givesNumerators, tail.Eps = w.Width, true, 0
 	}
 	var err error
-	if x.tail, err = newEngine(s); err != nil {
+	if x.tail, err = newEngine(tail); err != nil {
 		return nil, err
 	}
 	if x.windowEngine, err = newEngine(near); err != nil {

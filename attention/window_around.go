@@ -337,31 +337,6 @@ func addReversed[T tensor.Float](t *kernel.Table[T], y, x tensor.Mat[T]) {
 	}
 }
 
-// countFar returns for each query of a band the number of keys outside of it.
-func (u *headTask[T]) countFar() []float64 {
-	far := make([]float64, u.n)
-	exist := make([]int, u.m+1) // keys that exist before each
-	for j := range u.m {
-		exist[j+1] = exist[j]
-		if u.hasKey(j) {
-			exist[j+1]++
-		}
-	}
-	for i := range far {
-		lo, hi := u.band().lowest(i), u.countVisible(i)
-		if u.keep == nil {
-			far[i] = float64(exist[lo] + exist[u.m] - exist[hi])
-			continue
-		}
-		for j := range u.m {
-			if (j < lo || j >= hi) && u.hasKey(j) && u.keep[i*u.keepRow+j] {
-				far[i]++
-			}
-		}
-	}
-	return far
-}
-
 // farWeights sets rows of dst [rows, M] to the weights of the far keys of queries from i0
 // on, and 0 elsewhere.
 func (x *windowMatrix[T]) farWeights(dst tensor.Mat[T], i0 int) {

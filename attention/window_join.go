@@ -89,7 +89,7 @@ func (k *windowTask[T]) do(u *headTask[T], s *Sequence, kh int) {
 		return
 	}
 	u.o = headsOf(u.o, tensor.HeadsOf(k.saved.o, c.Q.B, c.Q.H, c.Q.N, c.V.D), s, heads)
-	u.sums = k.saved.sums.sumsOf(u.sums, c, s, heads)
+	u.sums = sumsOf(u.sums, &k.saved.sums, c, s, heads)
 	x := w.joins().takeJoint()
 	defer w.joins().putJoint(x)
 	x.windowTask, x.ages = u, u.band().bandAges(0)
@@ -369,40 +369,6 @@ func (w windowJoin[T]) keepRow(x *joinTask[T], g, i int, p *joinedSums, tail, wi
 		row |= weakRow
 	}
 	x.rows[g][i] = row
-}
-
-// bandLeft returns, in scratch memory, for each query how many keys come before its band, or with a
-// decay what is left of them at the last one. Before is what comes before the first
-// key.
-func (u bandForm[T]) bandLeft(before priorKeys) []float64 {
-	if u.spec.isSymmetric {
-		return u.countFar()
-	}
-	left := arena.TakeZeros[float64](u.ar, u.n)
-	next := 0
-	for i := range left {
-		lo := u.lowest(i)
-		if u.keep == nil {
-			for ; next < lo; next++ {
-				if before.pendingLogDecay += u.decay().logDecay(next); u.hasKey(next) {
-					before.add(before.pendingLogDecay, 1)
-					before.pendingLogDecay = 0
-				}
-			}
-			left[i] = before.count
-			continue
-		}
-		var age float64
-		for j := lo - 1; j >= 0; j-- {
-			if u.hasKey(j) && u.keep[i*u.keepRow+j] {
-				left[i] += math.Exp(age)
-			}
-			if left[i] > 0 {
-				age += u.decay().logDecay(j)
-			}
-		}
-	}
-	return left
 }
 
 // splitGrads replaces, for each of the two parts, the output, its gradient and the

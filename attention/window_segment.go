@@ -150,7 +150,7 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *windo
 		near, far := h.window, h.tail
 		near.o, near.den = headsOf(near.o, own, h.s, h.heads), denOf(near.den, saved.window.Den, c, h.s, h.heads)
 		far.o, far.den = headsOf(far.o, out, h.s, h.heads), denOf(far.den, saved.tail.Den, c, h.s, h.heads)
-		near.sums, near.savesDen = saved.sums.sumsOf(near.sums, c, h.s, h.heads), keep != nil
+		near.sums, near.savesDen = sumsOf(near.sums, &saved.sums, c, h.s, h.heads), keep != nil
 		near.band().bandForward()
 		if w.oneDenominator() {
 			for g := range far.q {

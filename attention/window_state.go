@@ -187,9 +187,9 @@ func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) 
 	defer ar.Release()
 	w, sh, r, st := s.w, &s.shape, &s.rings[i], s.tail.heads[i]
 	near, far := s.units[i], st.u
-	near.bindState(ar, sh, i, out, c, n, m)
+	bindState(near, ar, sh, i, out, c, n, m)
 	if w.oneDenominator() {
-		far.bindState(ar, sh, i, out, c, n, m)
+		bindState(far, ar, sh, i, out, c, n, m)
 	}
 	x, end := r.open(w, sh, ar, m), r.n+m
 	w.enter(near, far, sh, &x, r.n, m)
@@ -293,19 +293,6 @@ func (w *hybrid[T]) seeAll(near *headTask[T], s *Shape, x *recentTokens[T], end 
 // after end tokens.
 func (w *hybrid[T]) seeLeft(far *headTask[T], s *Shape, x *recentTokens[T], end int) {
 	x.see(far, x.tailRows, far.da, max(end-w.window.Width, 0))
-}
-
-// skip answers the first queries, no more than there are, as those that see no
-// key, and leaves the others.
-func (u *headTask[T]) skip(n int) {
-	if n = min(n, u.n); n <= 0 {
-		return
-	}
-	for g := range u.q {
-		u.linear().clearUnseen(g, 0, n)
-		u.q[g], u.o[g], u.den[g] = u.q[g].Slice(n, u.n), u.o[g].Slice(n, u.n), u.den[g][n:]
-	}
-	u.n, u.pos, u.place.q0 = u.n-n, n, u.place.q0+n
 }
 
 // answer sets the outputs of j, whose tail is done, of the heads that share key
