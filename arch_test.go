@@ -51,6 +51,8 @@ var layers = []string{
 	"attention/internal/features",
 	"attention/internal/rowscale",
 	"attention/internal/band",
+	"attention/internal/spec",
+	"attention/internal/headtask",
 	"attention",
 	"attention/headwise",
 	"comm/sequence",

@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -99,8 +100,8 @@ type Saved[T tensor.Float] struct {
 	// keeps.
 	Heads [][]T
 
-	window *windowSaved[T] // of a mechanism with a window
-	sums   *bandSums[T]    // of a band, where they are wanted
+	window *windowSaved[T]       // of a mechanism with a window
+	sums   *headtask.BandSums[T] // of a band, where they are wanted
 
 	// Aux is a loss of the mechanism's own, summed over the heads; most have none.
 	Aux float64

@@ -29,9 +29,9 @@ func rounding[T tensor.Float]() float64 {
 // bound is Plan.Bound of a form, derived in docs/numerics.md.
 func (e *engine[T]) bound(s Shape, form Form, chunk, features int) float64 {
 	u := rounding[T]()
-	d, m := float64(e.spec.width(s.D)), float64(s.M)
-	if e.spec.windowWidth > 0 {
-		m = min(m, float64(e.spec.windowWidth))
+	d, m := float64(e.spec.Width(s.D)), float64(s.M)
+	if e.spec.WindowWidth > 0 {
+		m = min(m, float64(e.spec.WindowWidth))
 	}
 	rows, known := e.rowError(s.D, u)
 	if !known || e.spec.Unnormalized || e.spec.OutputNorm || e.spec.Similarity != nil {
@@ -40,12 +40,12 @@ func (e *engine[T]) bound(s Shape, form Form, chunk, features int) float64 {
 	if e.spec.Exp {
 		return 4. / 3 * (accumulated(d+m+32, u) + 2*rows)
 	}
-	p := float64(e.spec.degree())
+	p := float64(e.spec.Degree())
 	sum := m
 	if form != Direct {
 		c := max(min(float64(chunk), m), 1)
 		sum = float64(features) + c + carried(math.Ceil(m/c), s.Carry, u)
-		if e.spec.featureWidth(s.D, false) < e.spec.width(s.D) {
+		if e.spec.FeatureWidth(s.D, false) < e.spec.Width(s.D) {
 			// Reflected rows: an addition a channel, of the last one times 1/(√D-1).
 			tilt := math.Sqrt(d) / (math.Sqrt(d) - 1)
 			rows = (1 + tilt) * (rows + accumulated(3, u))
@@ -83,7 +83,7 @@ func (e *engine[T]) rowError(d int, u float64) (err float64, known bool) {
 	default:
 		return 0, false
 	}
-	if e.spec.hasMap() {
+	if e.spec.HasMap() {
 		// What a map does to an error is its own affair.
 		r, ok := e.spec.Map.(BoundedRounding)
 		if !ok || e.spec.Norm != NoNorm || e.spec.Scale != 1 || e.spec.Tau != nil {

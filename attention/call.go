@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -119,7 +121,7 @@ func (c *Call[T]) checkKeys() error {
 			return fmt.Errorf("key_lengths: row %d is %d, M is %d", b, n, k.N)
 		}
 	}
-	if err := checkRope(c.Rope, k.D); err != nil {
+	if err := spec.CheckRope(c.Rope, k.D); err != nil {
 		return err
 	}
 	return c.checkDecay()
@@ -191,8 +193,8 @@ type Sequence struct {
 	form   Form
 	work   float64 // arithmetic of all heads
 
-	priorKeys int64       // keys of the state before it, 0 if none of them exists
-	stats     []normStats // of the queries of every head, then of the keys; nil: none
+	priorKeys int64                // keys of the state before it, 0 if none of them exists
+	stats     []headtask.NormStats // of the queries of every head, then of the keys; nil: none
 }
 
 // Sequences returns the sequences of the call: batch rows, or packed segments.
@@ -287,3 +289,8 @@ func (c *Call[T]) hasFadingKeys() bool { return c.HasDecay() || decaying(c.Init)
 
 // HasState reports whether c has a state before or after it.
 func (c *Call[T]) HasState() bool { return c.Init != nil || c.Final != nil }
+
+// checkDropout returns an error if the dropout of c does not fit heads of shape s.
+func (c *Call[T]) checkDropout(s *Shape) error {
+	return spec.CheckDrop(c.Drop, s.B*s.H*s.N, s.B*s.Hkv*s.M, s.D)
+}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -24,7 +26,7 @@ func (e callCheck[T]) check(c *Call[T]) error {
 			return err
 		}
 	}
-	if c.Form == Linear && e.spec.isPairwise() {
+	if c.Form == Linear && e.spec.IsPairwise() {
 		return fmt.Errorf("form: %s has no linear form", e.spec.Name)
 	}
 	if c.Causal {
@@ -57,7 +59,7 @@ func (e callCheck[T]) checkHeads(heads, keyHeads, d int) error {
 // checkMoments reports a width and a degree whose features with values of width dv
 // have more moments than maxMoments.
 func (e callCheck[T]) checkMoments(d, dv int) error {
-	f := e.spec.features(e.spec.width(d))
+	f := e.spec.CountFeatures(e.spec.Width(d))
 	size := float64(f) * float64(scratch.Stride[T](dv))
 	if size <= maxMoments {
 		return nil
@@ -67,7 +69,7 @@ func (e callCheck[T]) checkMoments(d, dv int) error {
 		more = " and more"
 	}
 	return fmt.Errorf("%s: the linear form of degree %d has %d%s features for D = %d, whose sums with Dv = %d are %.0f%s numbers a head, at most %d",
-		e.spec.Name, e.spec.degree(), f, more, d, dv, size, more, maxMoments)
+		e.spec.Name, e.spec.Degree(), f, more, d, dv, size, more, maxMoments)
 }
 
 // maxMoments is the most numbers that the moments of a head may have: 4 GiB in
@@ -101,7 +103,7 @@ func (e callCheck[T]) checkProducts(c *Call[T]) error {
 	if c.Drop == nil || c.Drop.Kind != ProductDrop {
 		return nil
 	}
-	_, mapped := e.spec.Map.(products[T])
+	_, mapped := e.spec.Map.(headtask.Products[T])
 	switch {
 	case !mapped && !e.hasProducts():
 		return fmt.Errorf("dropout: %v needs a kernel of degree 2 without a feature map, which %s does not have", c.Drop.Kind, e.spec.Name)
@@ -130,7 +132,7 @@ func (e callCheck[T]) refuseFading(c *Call[T]) error {
 // refuseFuture reports a normalisation over all tokens where later ones must
 // not count.
 func (e callCheck[T]) refuseFuture(what string) error {
-	if !needsAllTokens(e.spec.Norm) {
+	if !spec.NeedsAllTokens(e.spec.Norm) {
 		return nil
 	}
 	return fmt.Errorf("%s: %s with norm %v is not causal: %s", what, e.spec.Name, e.spec.Norm, overTokens)

@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -9,76 +10,76 @@ import (
 )
 
 // forward does a head of Forward.
-func (p *callPass[T]) forward(s *Sequence, kh int, u *headTask[T]) {
+func (p *callPass[T]) forward(s *Sequence, kh int, u *headtask.Task[T]) {
 	c, keep := p.c, p.keep
-	u.o = headsOf(u.o, p.out, s, u.queryHeads(kh))
-	if u.savesDen = keep != nil; u.savesDen {
-		u.den = denOf(u.den, keep.Den, c, s, u.queryHeads(kh))
+	u.O = headsOf(u.O, p.out, s, u.QueryHeads(kh))
+	if u.SavesDen = keep != nil; u.SavesDen {
+		u.Den = denOf(u.Den, keep.Den, c, s, u.QueryHeads(kh))
 		if keep.sums != nil {
-			u.sums = sumsOf(u.sums, keep.sums, c, s, u.queryHeads(kh))
-			u.savesDen = !keep.sums.logless
+			u.Sums = sumsOf(u.Sums, keep.sums, c, s, u.QueryHeads(kh))
+			u.SavesDen = !keep.sums.Logless
 		}
-		u.savedMoments = &keep.Moments[s.Index*c.K.H+kh]
-		*u.savedMoments = (*u.savedMoments)[:0]
+		u.SavedMoments = &keep.Moments[s.Index*c.K.H+kh]
+		*u.SavedMoments = (*u.SavedMoments)[:0]
 	} else {
-		for range u.q {
-			u.den = append(u.den, arena.Take[T](u.ar, u.n))
+		for range u.Q {
+			u.Den = append(u.Den, arena.Take[T](u.Arena, u.N))
 		}
 	}
 	switch {
 	case p.seg != nil:
 		p.seg.forward(u, s, kh)
 	case s.form == Linear:
-		u.linear().linearForward(p.e.monomialsOf(u))
-	case p.e.spec.windowWidth > 0:
-		u.band().bandForward()
+		u.Linear().LinearForward(p.e.monomialsOf(u))
+	case p.e.spec.WindowWidth > 0:
+		u.Band().BandForward()
 	default:
-		u.direct().directForward()
+		u.Direct().DirectForward()
 	}
 }
 
 // backward does a head of Backward.
-func (p *callPass[T]) backward(s *Sequence, kh int, u *headTask[T]) {
-	c, g, keep, heads := p.c, &p.g, p.keep, u.queryHeads(kh)
-	u.o = headsOf(u.o, p.out, s, heads)
-	u.do = headsOf(u.do, p.dout, s, heads)
-	u.dq = headsOf(u.dq, g.DQ, s, heads)
-	u.dk = g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
-	u.dval = g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
-	if u.shares = u.shares[:0]; keep.sums != nil && keep.sums.adds {
-		u.adds, u.shares = true, denOf(u.shares, keep.sums.shares, c, s, heads)
+func (p *callPass[T]) backward(s *Sequence, kh int, u *headtask.Task[T]) {
+	c, g, keep, heads := p.c, &p.g, p.keep, u.QueryHeads(kh)
+	u.O = headsOf(u.O, p.out, s, heads)
+	u.DO = headsOf(u.DO, p.dout, s, heads)
+	u.DQ = headsOf(u.DQ, g.DQ, s, heads)
+	u.DK = g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	u.DVal = g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	if u.Shares = u.Shares[:0]; keep.sums != nil && keep.sums.Adds {
+		u.Adds, u.Shares = true, denOf(u.Shares, keep.sums.Shares, c, s, heads)
 	}
-	u.den = denOf(u.den, keep.Den, c, s, heads)
+	u.Den = denOf(u.Den, keep.Den, c, s, heads)
 	if len(keep.Moments) == len(p.seqs)*c.K.H {
-		u.savedMoments = &keep.Moments[s.Index*c.K.H+kh]
+		u.SavedMoments = &keep.Moments[s.Index*c.K.H+kh]
 	}
-	u.dscale = p.dscale[s.Index*c.Q.H+heads.lo:][:heads.n]
+	u.DScale = p.dscale[s.Index*c.Q.H+heads.Lo:][:heads.N]
 	if p.e.spec.OutputNorm {
-		u.withoutOutputNorm(p.countPriorKeys(s, kh))
+		u.WithoutOutputNorm(p.countPriorKeys(s, kh))
 	}
 	decays := c.HasDecay() && g.DLogG.D != 0
 	if decays {
-		u.dlogG = g.DLogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+		u.DLogG = g.DLogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	}
 	if decays || g.DInit != nil && c.hasFadingKeys() {
-		u.dage = arena.TakeZeros[float64](u.ar, max(u.linear().positionCount(), u.m+1))
+		u.DAge = arena.TakeZeros[float64](u.Arena, max(u.Linear().PositionCount(), u.M+1))
 	}
 	if decays && p.e.spec.Gated {
-		u.dgate = arena.TakeZeros[float64](u.ar, u.m)
+		u.DGate = arena.TakeZeros[float64](u.Arena, u.M)
 	}
 	after := g.ageAfter(s.Index*c.K.H + kh)
 	switch {
 	case p.seg != nil:
 		p.seg.backward(u, s, kh, g)
 	case s.form == Linear:
-		u.linear().linearBackward(p.e.monomialsOf(u))
-	case p.e.spec.windowWidth > 0:
-		u.band().bandBackward()
+		u.Linear().LinearBackward(p.e.monomialsOf(u))
+	case p.e.spec.WindowWidth > 0:
+		u.Band().BandBackward()
 	default:
-		u.direct().directBackward()
+		u.Direct().DirectBackward()
 	}
-	if u.dage != nil {
-		sum := u.decay().ageGrad(after, s.priorKeys > 0)
+	if u.DAge != nil {
+		sum := u.Decay().AgeGrad(after, s.priorKeys > 0)
 		if g.DInit != nil {
 			g.DInit.heads[s.Index*c.K.H+kh].age = sum
 		}
@@ -94,17 +95,17 @@ func (p *callPass[T]) backward(s *Sequence, kh int, u *headTask[T]) {
 }
 
 // headsOf appends to m the rows that a sequence has in a range of heads.
-func headsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *Sequence, r headRange) []tensor.Mat[T] {
-	for h := range r.n {
-		m = append(m, x.At(s.Batch, r.lo+h).Slice(s.Q0, s.Q0+s.N))
+func headsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *Sequence, r headtask.HeadRange) []tensor.Mat[T] {
+	for h := range r.N {
+		m = append(m, x.At(s.Batch, r.Lo+h).Slice(s.Q0, s.Q0+s.N))
 	}
 	return m
 }
 
 // denOf appends to d the denominators of a sequence in a range of heads.
-func denOf[T tensor.Float](d [][]T, den []T, c *Call[T], s *Sequence, r headRange) [][]T {
-	for h := range r.n {
-		d = append(d, den[(s.Batch*c.Q.H+r.lo+h)*c.Q.N+s.Q0:][:s.N])
+func denOf[T tensor.Float](d [][]T, den []T, c *Call[T], s *Sequence, r headtask.HeadRange) [][]T {
+	for h := range r.N {
+		d = append(d, den[(s.Batch*c.Q.H+r.Lo+h)*c.Q.N+s.Q0:][:s.N])
 	}
 	return d
 }
@@ -128,7 +129,7 @@ type callPass[T tensor.Float] struct {
 
 	work float64 // arithmetic of all sequences
 
-	noticed rowNotices
+	noticed headtask.RowNotices
 }
 
 // newPass returns a pass forward. Release takes it back.
@@ -146,8 +147,8 @@ func (e *engine[T]) newPass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *ca
 func (e *engine[T]) sequences(list []Sequence, c *Call[T]) []Sequence {
 	list = c.AppendSequences(list)
 	for i := range list {
-		list[i].M = max(list[i].M-e.spec.farLag, 0)
-		list[i].Offset -= e.spec.farLag
+		list[i].M = max(list[i].M-e.spec.FarLag, 0)
+		list[i].Offset -= e.spec.FarLag
 	}
 	return list
 }
@@ -191,15 +192,15 @@ func (p *callPass[T]) head(s *Sequence, kh int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	u := p.e.newTask(p.c, s, kh, ar)
-	u.workers = workers(p.c.K.H, s.work, p.work)
-	if p.back && p.e.spec.learnsFeatures() {
-		u.workers = 1 // what tokens give the parameters is summed in their order
-		u.dparams = p.paramGradsOf(s.Index*p.c.K.H + kh)
+	u.Workers = headtask.CountWorkers(p.c.K.H, s.work, p.work)
+	if p.back && p.e.spec.LearnsFeatures() {
+		u.Workers = 1 // what tokens give the parameters is summed in their order
+		u.DParams = p.paramGradsOf(s.Index*p.c.K.H + kh)
 	}
 	if p.back {
 		p.backward(s, kh, u)
 	} else {
-		u.noticed = &p.noticed
+		u.Noticed = &p.noticed
 		p.forward(s, kh, u)
 	}
 	p.e.release(u)
@@ -209,7 +210,7 @@ func (p *callPass[T]) head(s *Sequence, kh int) {
 func (p *callPass[T]) countPriorKeys(s *Sequence, kh int) float64 {
 	if st, is := p.c.Init.(*recurrentState[T]); is && st != nil {
 		h := st.heads[s.Index*p.c.K.H+kh]
-		return h.countClosedKeys() + float64(h.countOpenKeys(h.n))
+		return h.CountClosedKeys() + float64(h.CountOpenKeys(h.Count))
 	}
 	if p.seg != nil {
 		return float64(p.seg.countPriorKeys(s.Index))
@@ -250,9 +251,9 @@ func (g *Grads[T]) ageAfter(i int) float64 {
 }
 
 // sumsOf appends to list the sums of a sequence in a range of heads.
-func sumsOf[T tensor.Float](list []rowscale.Sums[T], s *bandSums[T], c *Call[T], q *Sequence, r headRange) []rowscale.Sums[T] {
-	for h := range r.n {
-		at := (q.Batch*c.Q.H+r.lo+h)*c.Q.N + q.Q0
+func sumsOf[T tensor.Float](list []rowscale.Sums[T], s *headtask.BandSums[T], c *Call[T], q *Sequence, r headtask.HeadRange) []rowscale.Sums[T] {
+	for h := range r.N {
+		at := (q.Batch*c.Q.H+r.Lo+h)*c.Q.N + q.Q0
 		list = append(list, s.Slice(at, at+q.N))
 	}
 	return list

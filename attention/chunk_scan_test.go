@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -354,9 +355,9 @@ func TestRotatedRowsKeepAllChannels(t *testing.T) {
 		{Standard, 4, nil, nil, 3}, {Bounded, 4, nil, nil, 3}, {Standard, 4, rope, nil, 4}, {Standard, 1, nil, nil, 1},
 		{Standard, 4, nil, squares[float32]{}, 8}, {Unit, 4, nil, nil, 4}, {NoNorm, 4, nil, nil, 4},
 	} {
-		s := &taskSpec[float32]{Spec: Spec[float32]{Norm: c.norm, Map: c.fm, Coef: []float64{1, 1, 0.5}}}
-		u := &headTask[float32]{spec: s, d: c.d, da: s.width(c.d), rope: c.rope}
-		if got := u.rows().featureWidth(); got != c.want {
+		s := &headtask.Spec[float32]{Spec: Spec[float32]{Norm: c.norm, Map: c.fm, Coef: []float64{1, 1, 0.5}}}
+		u := &headtask.Task[float32]{Spec: s, D: c.d, PreparedWidth: s.Width(c.d), Rope: c.rope}
+		if got := u.Rows().FeatureWidth(); got != c.want {
 			t.Errorf("norm %d, D = %d, rope %t, map %t: %d, want %d", c.norm, c.d, c.rope != nil, c.fm != nil, got, c.want)
 		}
 	}

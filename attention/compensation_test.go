@@ -25,7 +25,7 @@ func sumsState(t *testing.T, d, dv int, carry Carry) (Mechanism[float32], *recur
 // worst is the largest error of the moments among those that n times one token
 // gives, by the size of their terms.
 func worst(st *recurrentState[float32], x []float64, v []float64, n float64) float64 {
-	p, f, most := &st.heads[0].moments, 0, 0.0
+	p, f, most := &st.heads[0].Moments, 0, 0.0
 	judge := func(got float32, want float64) { most = max(most, math.Abs(float64(got)-want)/math.Abs(want)) }
 	for a := range x {
 		for b := a; b < len(x); b++ {
@@ -156,7 +156,7 @@ func TestCompensatedRandomTokens(t *testing.T) {
 				}
 			}
 		}
-		p, most := &st.heads[0].moments, 0.0
+		p, most := &st.heads[0].Moments, 0.0
 		for f, want := range sum {
 			most = max(most, math.Abs(float64(p.S[f*p.Stride])-want)/want)
 		}

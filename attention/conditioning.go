@@ -3,6 +3,7 @@ package attention
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/scratch"
 )
 
@@ -14,48 +15,48 @@ func (e conditioning[T]) isWellConditioned(d int) bool {
 	if s.Unnormalized || s.Floor > 0 {
 		return true
 	}
-	if s.mapsToZeros() {
+	if s.MapsToZeros() {
 		return s.Positive && s.Eps > 0
 	}
-	if s.Exp || !s.Positive || s.hasMap() {
+	if s.Exp || !s.Positive || s.HasMap() {
 		return s.Exp || s.Positive
 	}
 	if s.Similarity != nil {
-		return s.absPoly(0) > 0
+		return s.AbsPoly(0) > 0
 	}
-	return s.hasNoRoot(d)
+	return s.HasNoRoot(d)
 }
 
 // largestWeight returns the bound for weak of weights with scores within ±reach, for queries of
 // width d. Negative: only a denominator of 0 is weak.
 func (e conditioning[T]) largestWeight(d int, reach float64) float64 {
-	if s := &e.spec; e.isWellConditioned(d) || s.Positive && (s.hasMap() || s.Similarity != nil || s.Coef[0] <= 0) {
+	if s := &e.spec; e.isWellConditioned(d) || s.Positive && (s.HasMap() || s.Similarity != nil || s.Coef[0] <= 0) {
 		return -1
 	}
 	if math.IsInf(reach, 1) {
 		reach = 0 // nothing bounds the scores of mapped rows
 	}
-	return e.spec.absPoly(reach)
+	return e.spec.AbsPoly(reach)
 }
 
 // boundScore bounds |s| for query i of head h of a sequence: by the normalisation,
 // or, where that does not, by the length of the query and of the longest key.
 func (e conditioning[T]) boundScore(c *Call[T], s *Sequence, longest []float64, h, i int) float64 {
-	if p, ok := e.spec.Map.(products[T]); ok {
-		return scoreGain(c.Drop) * e.spec.productReach(p.coef, c.Q.D, h)
+	if p, ok := e.spec.Map.(headtask.Products[T]); ok {
+		return headtask.ScoreGain(c.Drop) * e.spec.ProductReach(p.Coef, c.Q.D, h)
 	}
 	if longest == nil {
-		return scoreGain(c.Drop) * e.spec.maxScore(c.Q.D, h)
+		return headtask.ScoreGain(c.Drop) * e.spec.MaxScore(c.Q.D, h)
 	}
 	x := scratch.Norm2(c.Q.At(s.Batch, h).Row(s.Q0 + i))
-	return math.Abs(float64(e.spec.scale(c.Q.D, h))) * x * longest[h/(c.Q.H/c.K.H)] * scoreGain(c.Drop)
+	return math.Abs(float64(e.spec.RowScale(c.Q.D, h))) * x * longest[h/(c.Q.H/c.K.H)] * headtask.ScoreGain(c.Drop)
 }
 
 // longestKeys returns the length of the longest key of each key head of a
 // sequence that exists, nil where the normalisation bounds them or a feature
 // map comes after it.
 func (e conditioning[T]) longestKeys(c *Call[T], s *Sequence, mask []bool) []float64 {
-	if e.spec.Norm != NoNorm || e.spec.hasMap() || e.spec.Positive {
+	if e.spec.Norm != NoNorm || e.spec.HasMap() || e.spec.Positive {
 		return nil
 	}
 	longest := make([]float64, c.K.H)
@@ -73,11 +74,11 @@ func (e conditioning[T]) longestKeys(c *Call[T], s *Sequence, mask []bool) []flo
 // countEffectiveKeys returns, for each key head of s and each query, the number of visible keys; with
 // decay the sum of their factors. before holds this of the initial state for each key
 // head.
-func (e conditioning[T]) countEffectiveKeys(c *Call[T], s *Sequence, mask []bool, before []priorKeys) [][]float64 {
+func (e conditioning[T]) countEffectiveKeys(c *Call[T], s *Sequence, mask []bool, before []headtask.PriorKeys) [][]float64 {
 	left := make([][]float64, c.K.H)
 	for h := range left {
-		a, x := heapAges(s.M), before[h]
-		a.pending = x.pendingLogDecay
+		a, x := headtask.HeapAges(s.M), before[h]
+		a.Pending = x.PendingLogDecay
 		rate := func(j int) float64 { return 0 }
 		if c.HasDecay() {
 			g := c.LogG.At(s.Batch, h)
@@ -90,12 +91,12 @@ func (e conditioning[T]) countEffectiveKeys(c *Call[T], s *Sequence, mask []bool
 		keys := make([]float64, s.M+1) // those before each, where all pairs are kept
 		for j := range s.M {
 			exists := mask == nil || mask[j]
-			keys[j] = x.count
-			if a.add(rate(j), exists); exists {
-				x.add(a.sumBetween(j-1, j), enters(j))
+			keys[j] = x.Count
+			if a.Add(rate(j), exists); exists {
+				x.Add(a.SumBetween(j-1, j), enters(j))
 			}
 		}
-		keys[s.M] = x.count
+		keys[s.M] = x.Count
 		left[h] = make([]float64, s.N)
 		for i := range left[h] {
 			end := s.M
@@ -112,7 +113,7 @@ func (e conditioning[T]) countEffectiveKeys(c *Call[T], s *Sequence, mask []bool
 					continue
 				}
 				last = max(last, j)
-				left[h][i] += enters(j) * math.Exp(a.sumBetween(j, last))
+				left[h][i] += enters(j) * math.Exp(a.SumBetween(j, last))
 			}
 		}
 	}
@@ -151,14 +152,14 @@ func (e conditioning[T]) countWeakRows(c *Call[T], seqs []Sequence, seg segment[
 		longest := e.longestKeys(c, s, mask)
 		var left [][]float64
 		if (c.hasFadingKeys() || c.Init != nil) && !sound {
-			before := make([]priorKeys, c.K.H)
+			before := make([]headtask.PriorKeys, c.K.H)
 			for h := range before {
 				if seg == nil {
 					break
 				}
 				before[h] = seg.earlier(i*c.K.H + h)
 				if longest != nil {
-					longest[h] = max(longest[h], before[h].longest)
+					longest[h] = max(longest[h], before[h].Longest)
 				}
 			}
 			left = e.countEffectiveKeys(c, s, mask, before)
@@ -199,7 +200,7 @@ func (e conditioning[T]) countWeakRows(c *Call[T], seqs []Sequence, seg segment[
 				if longest != nil {
 					most[h] = e.largestWeight(c.Q.D, e.boundScore(c, s, longest, h, i))
 				}
-				if isIllConditioned(den, keys, most[h]) {
+				if headtask.IsIllConditioned(den, keys, most[h]) {
 					if keep.WeakCount == 0 {
 						keep.WeakAt = [3]int{s.Batch, h, s.Q0 + i}
 					}

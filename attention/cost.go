@@ -7,6 +7,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention/internal/band"
 	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
 )
@@ -64,7 +65,7 @@ func (e formChoice[T]) chunk(d, wish int) int {
 	switch {
 	case wish > 0:
 		return wish
-	case e.spec.degree() == 1:
+	case e.spec.Degree() == 1:
 		return 64
 	case d <= 32:
 		return 96
@@ -77,7 +78,7 @@ func (e formChoice[T]) chunk(d, wish int) int {
 // set and the sequence's own shape alone: threads, batch, padding or a wish for
 // gradients would change bits.
 func (e formChoice[T]) choose(c *Call[T], s *Sequence, back bool) Form {
-	if e.spec.isPairwise() || c.AttnKeep != nil || c.Form == Direct {
+	if e.spec.IsPairwise() || c.AttnKeep != nil || c.Form == Direct {
 		return Direct
 	}
 	if c.Form == Linear {
@@ -108,11 +109,11 @@ func (e formChoice[T]) countFLOPs(c *Call[T], s *Sequence) float64 {
 // countOperations returns the floating-point operations of one head in both forms, for n
 // queries and m keys: 2 per fused multiply-add.
 func (e formChoice[T]) countOperations(n, m, d, dv int, causal bool, chunk int) (direct, linear float64) {
-	w := float64(e.spec.width(d))
+	w := float64(e.spec.Width(d))
 	pairs := float64(n) * float64(m)
 	switch {
-	case e.spec.windowWidth > 0:
-		pairs = float64(n) * float64(min(e.spec.windowWidth, m))
+	case e.spec.WindowWidth > 0:
+		pairs = float64(n) * float64(min(e.spec.WindowWidth, m))
 	case causal:
 		pairs /= 2
 	}
@@ -128,7 +129,7 @@ func (e formChoice[T]) countOperations(n, m, d, dv int, causal bool, chunk int) 
 // together: per feature one product to make it, and multiply-adds with the
 // values and the ones.
 func (e formChoice[T]) countSumOperations(n, d, dv int) float64 {
-	return 2 * float64(e.spec.features(e.spec.width(d))) * float64(n) * (float64(dv) + 1.5)
+	return 2 * float64(e.spec.CountFeatures(e.spec.Width(d))) * float64(n) * (float64(dv) + 1.5)
 }
 
 // scratch is the number of elements that a key head takes in Forward, as the
@@ -136,21 +137,21 @@ func (e formChoice[T]) countSumOperations(n, d, dv int) float64 {
 // block of queries with their outputs and weights; in the linear form the
 // moments, the open chunk, and a block of features.
 func (e formChoice[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
-	w, v := e.spec.width(d), kernel.Pad(dv)
-	if e.spec.windowWidth > 0 {
-		nk := min(e.spec.windowWidth+queryBlock-1, m)
+	w, v := e.spec.Width(d), kernel.Pad(dv)
+	if e.spec.WindowWidth > 0 {
+		nk := min(e.spec.WindowWidth+headtask.QueryBlock-1, m)
 		rows := band.TileRows(w)
-		tile := rows * (kernel.Pad(min(e.spec.windowWidth+rows, m)) + kernel.Lanes + v)
-		return float64(w*scratch.Stride[T](nk) + nk*scratch.Stride[T](dv) + queryBlock*(scratch.Stride[T](w)+5) + tile)
+		tile := rows * (kernel.Pad(min(e.spec.WindowWidth+rows, m)) + kernel.Lanes + v)
+		return float64(w*scratch.Stride[T](nk) + nk*scratch.Stride[T](dv) + headtask.QueryBlock*(scratch.Stride[T](w)+5) + tile)
 	}
 	if form == Direct {
-		keys := math.Ceil(float64(m)/keyBlock) * float64(w*scratch.Stride[T](min(m, keyBlock)))
-		rows := group * (w*scratch.Stride[T](queryBlock) + queryBlock*(scratch.Stride[T](dv)+2))
-		return keys + float64(m)*float64(scratch.Stride[T](dv)) + float64(rows+min(queryBlock, maxRows(m))*scratch.Stride[T](min(m, keyBlock)))
+		keys := math.Ceil(float64(m)/headtask.KeyBlock) * float64(w*scratch.Stride[T](min(m, headtask.KeyBlock)))
+		rows := group * (w*scratch.Stride[T](headtask.QueryBlock) + headtask.QueryBlock*(scratch.Stride[T](dv)+2))
+		return keys + float64(m)*float64(scratch.Stride[T](dv)) + float64(rows+min(headtask.QueryBlock, headtask.MaxRows(m))*scratch.Stride[T](min(m, headtask.KeyBlock)))
 	}
-	f := float64(e.spec.features(w))
+	f := float64(e.spec.CountFeatures(w))
 	ld := scratch.Stride[T](chunk)
-	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+min(features.BlockSize, int(f))*ld+chunk*(w+1)+min(chunk, maxRows(chunk))*ld)
+	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+min(features.BlockSize, int(f))*ld+chunk*(w+1)+min(chunk, headtask.MaxRows(chunk))*ld)
 }
 
 // Plan tells what Forward and Backward do for a shape.
@@ -159,7 +160,7 @@ func (e *engine[T]) Plan(s Shape) Plan {
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
 	seq := &Sequence{N: s.N, M: s.M, Keys: s.M, Offset: s.M - s.N}
-	p := Plan{F: e.spec.features(e.spec.width(s.D)), WidthError: e.checks().checkMoments(s.D, s.Dv)}
+	p := Plan{F: e.spec.CountFeatures(e.spec.Width(s.D)), WidthError: e.checks().checkMoments(s.D, s.Dv)}
 	all := float64(s.B * s.Hkv)
 	p.Back, p.BackCost, p.BackWhy = e.forms().reason(c, seq, true)
 	p.Form, p.Cost, p.Reason = e.forms().reason(c, seq, false)
@@ -168,7 +169,7 @@ func (e *engine[T]) Plan(s Shape) Plan {
 	p.FLOPs = e.forms().countFLOPs(c, seq) * float64(s.B)
 	chunk := e.forms().chunk(s.D, s.Chunk)
 	switch {
-	case e.spec.isPairwise():
+	case e.spec.IsPairwise():
 	case s.Form == Step:
 		p.Chunk = e.window(s.D, s.Chunk)
 	case p.Form == Linear:
@@ -203,7 +204,7 @@ func (e formChoice[T]) explain(c *Call[T], form Form, direct, linear float64) (c
 	switch {
 	case e.spec.Exp:
 		why = "the exponential has no moments to sum"
-	case e.spec.isPairwise():
+	case e.spec.IsPairwise():
 		why = "a similarity has no moments to sum"
 	case c.Form == Direct || c.Form == Linear:
 		why = "it was asked for"

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -463,13 +464,13 @@ func TestDecayedWeakRows(t *testing.T) {
 // sums of a million small ones are right to the last digits.
 func TestSumsOfLogGKeepWhatRoundingLeavesOut(t *testing.T) {
 	const n, rate = 1 << 20, -0x1p-30 / 3
-	a := heapAges(n + 1)
-	a.add(-1e12, true)
+	a := headtask.HeapAges(n + 1)
+	a.Add(-1e12, true)
 	for range n {
-		a.add(rate, true)
+		a.Add(rate, true)
 	}
 	for _, tokens := range []int{1, 1000, n} {
-		if got, want := a.sumBetween(0, tokens), rate*float64(tokens); math.Abs(got-want) > 1e-9*math.Abs(want) {
+		if got, want := a.SumBetween(0, tokens), rate*float64(tokens); math.Abs(got-want) > 1e-9*math.Abs(want) {
 			t.Errorf("%d tokens of %g: the sum is %g, want %g", tokens, rate, got, want)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -42,7 +43,7 @@ type Diagnosis struct {
 
 // diagnosedRows is the number of queries that are looked at as one piece of
 // work. Pieces are joined in order, so that sums do not depend on threads.
-const diagnosedRows = 16 * panelRows
+const diagnosedRows = 16 * headtask.PanelRows
 
 // stretchOfRows is what one piece of the work looks at: some queries of one head
 // of one sequence.
@@ -105,52 +106,52 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 	group := c.Q.H / c.K.H
 	u := e.newTask(c, p.s, p.h/group, ar)
 	defer e.release(u)
-	u.decay().age()
+	u.Decay().TakeKeys()
 	n := p.i1 - p.i0
-	lda, ld := scratch.Stride[T](u.da), scratch.Stride[T](min(u.m, keyBlock))
+	lda, ld := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](min(u.M, headtask.KeyBlock))
 	a := arena.Take[T](ar, n*lda)
-	u.rows().prepareQ(a, lda, p.h%group, p.i0, p.i1)
-	bt, s := arena.Take[T](ar, u.da*ld), arena.Take[T](ar, panelRows*ld)
+	u.Rows().PrepareQ(a, lda, p.h%group, p.i0, p.i1)
+	bt, s := arena.Take[T](ar, u.PreparedWidth*ld), arena.Take[T](ar, headtask.PanelRows*ld)
 	sum := arena.Take[T](ar, 1) // of the kernel; the diagnosis sums in float64
-	keys := u.rows().keySide()
+	keys := u.Rows().KeySide()
 	rows := make([]RowDiagnosis, n)
 	for i := range rows {
 		rows[i].top = math.Inf(-1)
 	}
 	var coef []T
 	if !e.spec.Exp {
-		coef = u.direct().coefficients()
+		coef = u.Direct().Coefficients()
 	}
-	for j0 := 0; j0 < u.countVisible(p.i1-1); j0 += keyBlock {
-		nk := min(keyBlock, u.m-j0)
-		u.rows().prepare(bt, ld, &keys, j0, j0+nk)
-		for i := 0; i < n; i += panelRows {
-			b := u.direct().block(a[i*lda:], lda, p.i0+i, min(panelRows, n-i), bt, ld, j0, nk)
-			u.direct().computeScores(&b, 0, panelRows, s, ld)
+	for j0 := 0; j0 < u.CountVisible(p.i1-1); j0 += headtask.KeyBlock {
+		nk := min(headtask.KeyBlock, u.M-j0)
+		u.Rows().Prepare(bt, ld, &keys, j0, j0+nk)
+		for i := 0; i < n; i += headtask.PanelRows {
+			b := u.Direct().Block(a[i*lda:], lda, p.i0+i, min(headtask.PanelRows, n-i), bt, ld, j0, nk)
+			u.Direct().ComputeScores(&b, 0, headtask.PanelRows, s, ld)
 			mark := ar.Mark()
-			decay := u.decay().fader(&b)
+			decay := u.Decay().Fader(&b)
 			if e.spec.Exp {
-				u.decay().ageScores(&decay, &b, 0, b.nq, s, ld, nil)
+				u.Decay().AgeScores(&decay, &b, 0, b.Nq, s, ld, nil)
 			}
-			for r := range b.nq {
-				row := s[r*ld:][:b.countVisible(r)]
+			for r := range b.Nq {
+				row := s[r*ld:][:b.CountVisible(r)]
 				var left []T // of each key; nil: all
 				if len(row) > 0 && !e.spec.Exp {
-					u.direct().weigh(row, row, 0, len(row), coef, sum)
-					if b.ages != nil {
-						left = decay.factors(&b, r)
-						u.t.Mul(row, row, left)
+					u.Direct().Weigh(row, row, 0, len(row), coef, sum)
+					if b.Decays != nil {
+						left = decay.Factors(&b, r)
+						u.Table.Mul(row, row, left)
 					}
 				}
 				for k, w := range row {
 					switch {
-					case b.hasMask() && !b.isVisible(r, k):
+					case b.HasMask() && !b.IsVisible(r, k):
 					case e.spec.Exp:
 						rows[i+r].exponential(float64(w))
 					case left == nil:
 						rows[i+r].AddWeight(float64(w), 1)
 					default:
-						rows[i+r].AddWeight(float64(w), float64(left[k])*u.rows().gateOf(j0+k))
+						rows[i+r].AddWeight(float64(w), float64(left[k])*u.Rows().GateOf(j0+k))
 					}
 				}
 			}
@@ -167,10 +168,10 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 		if e.spec.Exp {
 			one.Condition, one.MinDen = 1, math.Log(r.Size)+r.top
 		} else {
-			eps := float64(u.decay().eps(u.decay().waits(p.i0 + i)))
+			eps := float64(u.Decay().RelativeEps(u.Decay().Pending(p.i0 + i)))
 			switch one.MinDen = eps; {
 			case e.spec.Floor > 0:
-				one.MinDen = e.spec.applyFloor(r.Sum)
+				one.MinDen = e.spec.ApplyFloor(r.Sum)
 			case !e.spec.Unnormalized:
 				one.MinDen += r.Sum
 			}
@@ -178,7 +179,7 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 			if one.MinDen != 0 {
 				one.Condition = r.Size / math.Abs(one.MinDen)
 			}
-			if isIllConditioned(T(one.MinDen), r.decayedKeys, e.conditions().largestWeight(c.Q.D, e.conditions().boundScore(c, p.s, p.longest, p.h, p.i0+i))) {
+			if headtask.IsIllConditioned(T(one.MinDen), r.decayedKeys, e.conditions().largestWeight(c.Q.D, e.conditions().boundScore(c, p.s, p.longest, p.h, p.i0+i))) {
 				one.WeakCount = 1
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -115,7 +116,7 @@ func TestDirectGradientsAreDerivatives(t *testing.T) {
 
 // What a query does not see changes no bit of its output, were it NaN.
 func TestDirectIgnoresWhatIsHidden(t *testing.T) {
-	const n, m = keyBlock + 9, keyBlock + 21
+	const n, m = headtask.KeyBlock + 9, headtask.KeyBlock + 21
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	r := rand.New(rand.NewPCG(8, 9))
 	for name, mech := range textbook {
@@ -144,7 +145,7 @@ func TestDirectIgnoresWhatIsHidden(t *testing.T) {
 		}
 
 		c.KeyMask = slices.Repeat([]bool{true}, m)
-		for _, j := range []int{0, 7, keyBlock, m - 1} {
+		for _, j := range []int{0, 7, headtask.KeyBlock, m - 1} {
 			c.KeyMask[j] = false
 		}
 		before, keep := forward(t, e, c, Direct)
@@ -152,7 +153,7 @@ func TestDirectIgnoresWhatIsHidden(t *testing.T) {
 		g0, _ := backward(t, e, c, do, before, keep)
 		set(0, nan)
 		set(7, inf)
-		set(keyBlock, -inf)
+		set(headtask.KeyBlock, -inf)
 		set(m-1, nan)
 		after, keep := forward(t, e, c, Direct)
 		g1, _ := backward(t, e, c, do, after, keep)
@@ -160,7 +161,7 @@ func TestDirectIgnoresWhatIsHidden(t *testing.T) {
 		if !slices.Equal(g0.DQ.Data, g1.DQ.Data) || !slices.Equal(g0.DK.Data, g1.DK.Data) || !slices.Equal(g0.DV.Data, g1.DV.Data) {
 			t.Errorf("%s: a masked key changes gradients", name)
 		}
-		for _, j := range []int{0, 7, keyBlock, m - 1} {
+		for _, j := range []int{0, 7, headtask.KeyBlock, m - 1} {
 			set(j, 1)
 		}
 		c.KeyMask = nil
@@ -168,11 +169,11 @@ func TestDirectIgnoresWhatIsHidden(t *testing.T) {
 		c.AttnKeep = slices.Repeat([]bool{true}, n*m)
 		for i := range n {
 			c.AttnKeep[i*m+3] = i%2 == 0
-			c.AttnKeep[i*m+keyBlock+3] = false
+			c.AttnKeep[i*m+headtask.KeyBlock+3] = false
 		}
 		before, _ = forward(t, e, c, Direct)
 		set(3, nan)
-		set(keyBlock+3, inf)
+		set(headtask.KeyBlock+3, inf)
 		after, _ = forward(t, e, c, Direct)
 		for h := range before.H {
 			for i := 1; i < n; i += 2 {
@@ -185,11 +186,11 @@ func TestDirectIgnoresWhatIsHidden(t *testing.T) {
 			}
 		}
 		set(3, 1)
-		set(keyBlock+3, 1)
+		set(headtask.KeyBlock+3, 1)
 		c.AttnKeep = nil
 
 		c.Causal = true
-		const at = keyBlock + 5 // query from which on keys change
+		const at = headtask.KeyBlock + 5 // query from which on keys change
 		before, _ = forward(t, e, c, Direct)
 		for j := at + m - n; j < m; j++ {
 			set(j, nan)
@@ -284,7 +285,7 @@ func TestSoftmaxOfLargeLogits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const m = keyBlock + 40 // the largest logits come last, in another block
+	const m = headtask.KeyBlock + 40 // the largest logits come last, in another block
 	c := &Call[float32]{
 		Q: tensor.HeadsOf([]float32{20, -20}, 1, 1, 2, 1),
 		K: tensor.NewHeads[float32](1, 1, m, 1), V: tensor.NewHeads[float32](1, 1, m, 1),
@@ -351,15 +352,15 @@ func TestDirectAllocations(t *testing.T) {
 // change their power within a block and between blocks.
 func TestSoftmaxOfGrowingLogits(t *testing.T) {
 	r := rand.New(rand.NewPCG(16, 17))
-	const n, m = panelRows + 3, 2*keyBlock + 5
+	const n, m = headtask.PanelRows + 3, 2*headtask.KeyBlock + 5
 	c := &oracle.Call{Q: normal(r, 1, 4, n, 3), K: normal(r, 1, 2, m, 3), V: normal(r, 1, 2, m, 3), Causal: true}
 	most := 0.0
 	for i := range c.K.Data {
-		c.K.Data[i] *= float64(1 + 60*(i/3%keyBlock)/keyBlock)
+		c.K.Data[i] *= float64(1 + 60*(i/3%headtask.KeyBlock)/headtask.KeyBlock)
 		most = max(most, math.Abs(c.K.Data[i]))
 	}
 	c.KeyMask = slices.Repeat([]bool{true}, m)
-	c.KeyMask[0], c.KeyMask[keyBlock] = false, false
+	c.KeyMask[0], c.KeyMask[headtask.KeyBlock] = false, false
 	most *= math.Sqrt(3) * check.MaxAbs(c.Q.Data) // of |q·k|, the scale being 1/√3
 	mech := textbook["softmax"]
 	want := mech.Forward(c)
@@ -392,10 +393,10 @@ func TestInPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const h, n, d = 2, queryBlock + 21, 24
+	const h, n, d = 2, headtask.QueryBlock + 21, 24
 	r := rand.New(rand.NewPCG(8, 1))
 	q := convert[float32](normal(r, 1, h, n, d))
-	const m, dv = keyBlock + 7, 16
+	const m, dv = headtask.KeyBlock + 7, 16
 	c := &Call[float32]{Q: q, K: convert[float32](normal(r, 1, 1, m, d)), V: convert[float32](normal(r, 1, 1, m, dv))}
 	want, _ := forward(t, e, c, Direct)
 	for _, width := range []int{h * d, h*d + 1, 64, 256, 1024} {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
@@ -25,7 +27,7 @@ func givenDrop(r *rand.Rand, kind DropKind, rate float64, c *oracle.Call) (*Drop
 	case ProductDrop:
 		q, k = &d.Q2, &d.K2
 	}
-	width := bitsOf(kind, c.Q.D)
+	width := spec.BitsOf(kind, c.Q.D)
 	*q, *k = flags(r, c.Q.B*c.Q.H*c.Q.N*width), flags(r, c.K.B*c.K.H*c.K.N*width)
 	factors := func(mask []bool) []float64 {
 		list := []float64{}
@@ -80,7 +82,7 @@ func droppedAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechani
 			limits = linearLimits[T](e, c.Q.D, call.Chunk)
 		}
 		if d.Kind == ProductDrop {
-			limits = check.LinearLimits[T](products[T]{}.Dim(c.Q.D), call.Chunk)
+			limits = check.LinearLimits[T](headtask.Products[T]{}.Dim(c.Q.D), call.Chunk)
 		}
 		out, keep := forward(t, e, call, form)
 		judge(t, limits, m, c, want, out, keep)
@@ -105,7 +107,7 @@ func droppedAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechani
 // drawn returns the masks that d draws for c, number by number, as its comment
 // says.
 func drawn[T tensor.Float](c *Call[T], d *Drop) *Drop {
-	width := bitsOf(d.Kind, c.Q.D)
+	width := spec.BitsOf(d.Kind, c.Q.D)
 	q, k := make([]bool, c.Q.B*c.Q.H*c.Q.N*width), make([]bool, c.K.B*c.K.H*c.K.N*width)
 	fill := func(to []bool, key rng.Key, position int64) {
 		for x := range to {
@@ -259,14 +261,14 @@ func TestDropoutExpectation(t *testing.T) {
 				x := []float64{1, 1, 1, 1, 1}
 				if kind == ProductDrop {
 					x = append(x, make([]float64, 1+d*d)...)
-					products[float64]{}.Map(x, slices.Repeat([]float64{1}, d))
+					headtask.Products[float64]{}.Map(x, slices.Repeat([]float64{1}, d))
 				}
 				drop := &Drop{Kind: kind, Rate: rate, Key: rng.New(uint64(seed))}
-				m := newHeadDropout(drop, &dropoutCoords{}, true, 0, 1, d, 11)
+				m := spec.NewHeadDropout(drop, &spec.DropCoords{}, true, 0, 1, d, 11)
 				if kind == ProductDrop {
-					dropProducts(&m, x, d, 0)
+					headtask.DropProducts(&m, x, d, 0)
 				} else {
-					dropOut(&m, x, 1, d, d, 0, 1)
+					spec.DropOut(&m, x, 1, d, d, 0, 1)
 				}
 				for c, y := range x[len(x)-d:] {
 					sum[c] += y

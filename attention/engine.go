@@ -9,6 +9,8 @@ import (
 
 	"github.com/farfield-ml/farfield/attention/internal/costmodel"
 	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -18,7 +20,7 @@ import (
 
 // engine keeps the contract for what a Spec describes.
 type engine[T tensor.Float] struct {
-	spec    taskSpec[T]
+	spec    headtask.Spec[T]
 	params  *param.Set[T]
 	speeds  *costmodel.Table
 	walkers sync.Map  // by width: *monomials[T], whose weights their copies share
@@ -43,14 +45,14 @@ func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	if s.Window != nil {
 		return newHybrid(s)
 	}
-	e, err := newEngine(taskSpec[T]{Spec: s})
+	e, err := newEngine(headtask.Spec[T]{Spec: s})
 	if err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-func newEngine[T tensor.Float](s taskSpec[T]) (*engine[T], error) {
+func newEngine[T tensor.Float](s headtask.Spec[T]) (*engine[T], error) {
 	kernels := 0
 	for _, is := range []bool{s.Exp, s.Similarity != nil, len(s.Coef) > 0} {
 		if is {
@@ -66,10 +68,10 @@ func newEngine[T tensor.Float](s taskSpec[T]) (*engine[T], error) {
 	if len(s.Coef) == 1 {
 		return nil, fmt.Errorf("%s: a constant is no kernel", s.Name)
 	}
-	if len(s.Coef) > 0 && s.Coef[s.degree()] == 0 {
+	if len(s.Coef) > 0 && s.Coef[s.Degree()] == 0 {
 		return nil, fmt.Errorf("%s: the highest of %d coefficients is 0", s.Name, len(s.Coef))
 	}
-	if s.isPairwise() && (s.Unnormalized || s.BuiltinDecay != nil) {
+	if s.IsPairwise() && (s.Unnormalized || s.BuiltinDecay != nil) {
 		return nil, fmt.Errorf("%s: only polynomials can do without a denominator, or forget", s.Name)
 	}
 	if s.Unnormalized {
@@ -78,20 +80,20 @@ func newEngine[T tensor.Float](s taskSpec[T]) (*engine[T], error) {
 		}
 		s.Eps = 1
 	}
-	if s.Floor > 0 && (s.isPairwise() || s.Unnormalized || s.Eps != 0) {
+	if s.Floor > 0 && (s.IsPairwise() || s.Unnormalized || s.Eps != 0) {
 		return nil, fmt.Errorf("%s: only polynomials with a denominator, without eps, have a least one", s.Name)
 	}
 	if s.Gated && s.Features == nil {
 		return nil, fmt.Errorf("%s: a gate needs features, which it multiplies", s.Name)
 	}
 	e := &engine[T]{spec: s, speeds: costmodel.Speeds(kernel.Active[T]().Name)}
-	if s.Tau != nil || s.learnsFeatures() {
+	if s.Tau != nil || s.LearnsFeatures() {
 		e.params = new(param.Set[T])
 	}
 	if s.Tau != nil {
 		e.params.Add(s.Tau)
 	}
-	if s.learnsFeatures() {
+	if s.LearnsFeatures() {
 		e.params.AddPrefixed("", s.Features.Params())
 	}
 	return e, nil
@@ -99,10 +101,10 @@ func newEngine[T tensor.Float](s taskSpec[T]) (*engine[T], error) {
 
 func (e *engine[T]) Traits() Traits {
 	t := Traits{
-		Dropout: true, Products: e.hasProducts(), Decay: !needsAllTokens(e.spec.Norm) && !e.spec.OutputNorm && e.spec.Floor == 0,
+		Dropout: true, Products: e.hasProducts(), Decay: !spec.NeedsAllTokens(e.spec.Norm) && !e.spec.OutputNorm && e.spec.Floor == 0,
 
-		Name: e.spec.Name, Positive: e.spec.Positive, Causal: !needsAllTokens(e.spec.Norm),
-		Streaming: !e.spec.isPairwise() && !needsAllTokens(e.spec.Norm), Linear: !e.spec.isPairwise(),
+		Name: e.spec.Name, Positive: e.spec.Positive, Causal: !spec.NeedsAllTokens(e.spec.Norm),
+		Streaming: !e.spec.IsPairwise() && !spec.NeedsAllTokens(e.spec.Norm), Linear: !e.spec.IsPairwise(),
 	}
 	if !t.Causal {
 		t.NoCausal = overTokens
@@ -169,9 +171,9 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 		p.seg.end()
 	}
 	if keep != nil {
-		e.conditions().countWeakRows(c, p.seqs, p.seg, keep, p.noticed.vanish.Load())
+		e.conditions().countWeakRows(c, p.seqs, p.seg, keep, p.noticed.Vanish.Load())
 	}
-	return ReportNonFinite(out, keep, p.noticed.overflow.Load())
+	return ReportNonFinite(out, keep, p.noticed.Overflow.Load())
 }
 
 var ErrStepKeeps = errors.New("form: step keeps nothing for the gradient; use another form for it")
@@ -211,7 +213,7 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 		return err
 	}
 	p.dscale = append(p.dscale, make([]float64, len(p.seqs)*c.Q.H)...)
-	if e.spec.learnsFeatures() {
+	if e.spec.LearnsFeatures() {
 		p.dparams = append(p.dparams, make([]T, len(p.seqs)*c.K.H*e.spec.Features.Params().Size())...)
 	}
 	p.run()
@@ -233,79 +235,79 @@ func (e *engine[T]) addTau(dscale []float64, c *Call[T]) {
 	if tau := e.spec.Tau; tau != nil {
 		one := e.spec
 		one.Tau = nil
-		factor := float64(one.scale(c.Q.D, 0))
+		factor := float64(one.RowScale(c.Q.D, 0))
 		for i, d := range dscale {
-			tau.Grad[e.spec.tauIndex(i%c.Q.H)] += T(factor * d)
+			tau.Grad[e.spec.TauIndex(i%c.Q.H)] += T(factor * d)
 		}
 	}
 }
 
 // monomialsOf returns the task's walker for its rows.
-func (e *engine[T]) monomialsOf(u *headTask[T]) *features.Monomials[T] {
-	if w := u.rows().featureWidth(); u.walker == nil || u.walker.Width != w {
-		u.walker = e.newMonomials(w)
+func (e *engine[T]) monomialsOf(u *headtask.Task[T]) *features.Monomials[T] {
+	if w := u.Rows().FeatureWidth(); u.Monomials == nil || u.Monomials.Width != w {
+		u.Monomials = e.newMonomials(w)
 	}
-	return u.walker
+	return u.Monomials
 }
 
 // newTask returns the task of key head kh of sequence s, ready for Forward but for
 // its outputs. Release takes it back.
-func (e *engine[T]) newTask(c *Call[T], s *Sequence, kh int, ar *arena.Arena) *headTask[T] {
-	u, _ := e.units.Get().(*headTask[T])
+func (e *engine[T]) newTask(c *Call[T], s *Sequence, kh int, ar *arena.Arena) *headtask.Task[T] {
+	u, _ := e.units.Get().(*headtask.Task[T])
 	if u == nil {
-		u = new(headTask[T])
+		u = new(headtask.Task[T])
 	}
-	*u = headTask[T]{
-		q: u.q, o: u.o, den: u.den, sums: u.sums, shares: u.shares, scale: u.scale, do: u.do, dq: u.dq, // empty, with room
-		walker: u.walker, stream: u.stream,
-		t: kernel.Active[T](), spec: &e.spec, ar: ar,
-		kh: kh,
-		k:  c.K.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
-		v:  c.V.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
-		n:  s.N, m: s.M, d: c.Q.D, dv: c.V.D, da: e.spec.width(c.Q.D),
-		causal: c.Causal, offset: s.Offset, rope: c.Rope,
-		chunk: e.forms().chunk(c.Q.D, c.Chunk),
+	*u = headtask.Task[T]{
+		Q: u.Q, O: u.O, Den: u.Den, Sums: u.Sums, Shares: u.Shares, Scale: u.Scale, DO: u.DO, DQ: u.DQ, // empty, with room
+		Monomials: u.Monomials, Scan: u.Scan,
+		Table: kernel.Active[T](), Spec: &e.spec, Arena: ar,
+		KeyHead: kh,
+		K:       c.K.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
+		V:       c.V.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
+		N:       s.N, M: s.M, D: c.Q.D, Dv: c.V.D, PreparedWidth: e.spec.Width(c.Q.D),
+		Causal: c.Causal, Offset: s.Offset, Rope: c.Rope,
+		Chunk: e.forms().chunk(c.Q.D, c.Chunk),
 	}
 	if c.Causal {
-		u.pos = s.Offset + e.spec.farLag
+		u.FirstPosition = s.Offset + e.spec.FarLag
 	}
-	if e.spec.isSymmetric {
-		u.causal, u.offset = true, s.Offset+e.spec.windowWidth/2
+	if e.spec.IsSymmetric {
+		u.Causal, u.Offset = true, s.Offset+e.spec.WindowWidth/2
 	}
-	u.q = headsOf(u.q, c.Q, s, headRange{kh * (c.Q.H / c.K.H), c.Q.H / c.K.H})
-	for g := range u.q {
-		u.scale = append(u.scale, e.spec.scale(u.d, kh*len(u.q)+g))
+	u.Q = headsOf(u.Q, c.Q, s, headtask.HeadRange{Lo: kh * (c.Q.H / c.K.H), N: c.Q.H / c.K.H})
+	for g := range u.Q {
+		u.Scale = append(u.Scale, e.spec.RowScale(u.D, kh*len(u.Q)+g))
 	}
 	if s.stats != nil {
-		u.stats, u.keyStats = s.stats[kh*len(u.q):][:len(u.q)], &s.stats[c.Q.H+kh]
+		u.Stats, u.KeyStats = s.stats[kh*len(u.Q):][:len(u.Q)], &s.stats[c.Q.H+kh]
 	}
 	if c.KeyMask != nil {
-		u.mask = c.KeyMask[s.Batch*c.K.N+s.K0:][:s.M]
+		u.Mask = c.KeyMask[s.Batch*c.K.N+s.K0:][:s.M]
 	}
 	if c.AttnKeep != nil {
-		u.keep, u.keepRow = c.AttnKeep[s.Q0*c.K.N+s.K0:], c.K.N
+		u.Keep, u.KeepRow = c.AttnKeep[s.Q0*c.K.N+s.K0:], c.K.N
 	}
 	if c.Drop.IsActive() {
-		u.drop, u.hkv = c.Drop, c.K.H
-		u.place = dropoutCoords{s.Index, c.Drop.Start, s.Batch, s.Q0, s.K0, c.Q.N, c.K.N}
+		u.Drop, u.KeyHeads = c.Drop, c.K.H
+		u.Coords = spec.DropCoords{Row: s.Index, Start: c.Drop.Start, B: s.Batch, Q0: s.Q0, K0: s.K0, N: c.Q.N, M: c.K.N}
 	}
 	if c.HasDecay() {
-		u.logG = c.LogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+		u.LogG = c.LogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	}
 	return u
 }
 
 // release keeps u for another call, without what it points at.
-func (e *engine[T]) release(u *headTask[T]) {
-	for _, m := range [][]tensor.Mat[T]{u.q, u.o, u.do, u.dq} {
+func (e *engine[T]) release(u *headtask.Task[T]) {
+	for _, m := range [][]tensor.Mat[T]{u.Q, u.O, u.DO, u.DQ} {
 		clear(m)
 	}
-	clear(u.den)
-	clear(u.sums)
-	clear(u.shares)
-	*u = headTask[T]{
-		q: u.q[:0], o: u.o[:0], den: u.den[:0], sums: u.sums[:0], shares: u.shares[:0], scale: u.scale[:0], do: u.do[:0], dq: u.dq[:0],
-		walker: u.walker, stream: chunkScan[T]{valid: u.stream.valid},
+	clear(u.Den)
+	clear(u.Sums)
+	clear(u.Shares)
+	*u = headtask.Task[T]{
+		Q: u.Q[:0], O: u.O[:0], Den: u.Den[:0], Sums: u.Sums[:0], Shares: u.Shares[:0], Scale: u.Scale[:0], DO: u.DO[:0], DQ: u.DQ[:0],
+		Monomials: u.Monomials, Scan: headtask.Scan[T]{Valid: u.Scan.Valid},
 	}
 	e.units.Put(u)
 }
@@ -333,7 +335,7 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 	if err := s.CheckStateSize(e.stateBytes(s)); err != nil {
 		return nil, err
 	}
-	if e.spec.isPairwise() {
+	if e.spec.IsPairwise() {
 		return newKeyCache(e, s), nil
 	}
 	return newRecurrentState(e, s), nil
@@ -367,7 +369,7 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 		u := e.newTask(c, &s, h/group, ar)
 		rows := dst.Slice(lo-i0, hi-i0)
 		rows.Data, rows.Cols = rows.Data[s.K0:], s.M
-		u.direct().directWeights(rows, h%group, lo-s.Q0, hi-s.Q0)
+		u.Direct().DirectWeights(rows, h%group, lo-s.Q0, hi-s.Q0)
 		e.release(u)
 		ar.Release()
 	}
@@ -379,7 +381,7 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 func (e *engine[T]) newMonomials(width int) *features.Monomials[T] {
 	first, ok := e.walkers.Load(width)
 	if !ok {
-		first, _ = e.walkers.LoadOrStore(width, features.NewMonomials(kernel.Active[T](), e.spec.Coef, !e.spec.isSinglePower(), width))
+		first, _ = e.walkers.LoadOrStore(width, features.NewMonomials(kernel.Active[T](), e.spec.Coef, !e.spec.IsSinglePower(), width))
 	}
 	return first.(*features.Monomials[T]).Clone()
 }
@@ -406,7 +408,7 @@ func (e *engine[T]) withBuiltinDecay(ar *arena.Arena, c *Call[T]) *Call[T] {
 
 // hasProducts reports whether the mechanism can leave out products.
 func (e *engine[T]) hasProducts() bool {
-	return !e.spec.Exp && !e.spec.hasMap() && e.spec.degree() == 2
+	return !e.spec.Exp && !e.spec.HasMap() && e.spec.Degree() == 2
 }
 
 // onProducts returns the engine and the call that compute c on rows of products;
@@ -416,13 +418,13 @@ func (e *engine[T]) onProducts(c *Call[T]) (*engine[T], *Call[T]) {
 	if !c.Drop.IsActive() || c.Drop.Kind != ProductDrop {
 		return nil, nil
 	}
-	if _, mapped := e.spec.Map.(products[T]); mapped {
+	if _, mapped := e.spec.Map.(headtask.Products[T]); mapped {
 		return nil, nil
 	}
 	p := e.products.Load()
 	if p == nil {
 		s := e.spec
-		s.Map, s.Coef, s.Positive = products[T]{[3]float64(s.Coef)}, []float64{0, 1}, false
+		s.Map, s.Coef, s.Positive = headtask.Products[T]{Coef: [3]float64(s.Coef)}, []float64{0, 1}, false
 		e.products.CompareAndSwap(nil, &engine[T]{spec: s, params: e.params, speeds: e.speeds})
 		p = e.products.Load()
 	}

@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -91,4 +92,13 @@ func BatchRow[T tensor.Float](x tensor.Heads[T], b int) tensor.Heads[T] {
 	}
 	x.B = 1
 	return x
+}
+
+// sliceDrop returns d for tokens of sequence s of c, from query q0 and key k0 on,
+// which stand at position start and those that follow.
+func sliceDrop(d *Drop, s *Sequence, q0, k0, n, m, start int) *Drop {
+	if !d.IsActive() {
+		return nil
+	}
+	return spec.Relocate(d, spec.DropCoords{Row: s.Index, Start: d.Start + int64(start), B: s.Batch, Q0: s.Q0 + q0, K0: s.K0 + k0, N: n, M: m})
 }

@@ -69,11 +69,11 @@ func (s *recurrentState[T]) Merge(next State[T]) error {
 	defer ar.Release()
 	for i, st := range s.heads {
 		if s.tokens == 0 {
-			st.copyFrom(n.heads[i])
+			st.CopyFrom(n.heads[i])
 			continue
 		}
-		st.u.ar = ar
-		st.mergeNext(n.heads[i])
+		st.Task.Arena = ar
+		st.MergeNext(n.heads[i])
 	}
 	s.tokens += n.tokens
 	return nil
@@ -86,7 +86,7 @@ func (s *keyCache[T]) Merge(next State[T]) error {
 	if err != nil || n.tokens == 0 {
 		return err
 	}
-	tokens, da := n.tokens, s.e.spec.width(s.shape.D)
+	tokens, da := n.tokens, s.e.spec.Width(s.shape.D)
 	for b := range s.valid {
 		s.valid[b] = slices.Concat(s.valid[b], n.valid[b][:tokens])
 	}
@@ -95,9 +95,9 @@ func (s *keyCache[T]) Merge(next State[T]) error {
 		s.startAges()
 	}
 	for i := range s.heads {
-		s.heads[i].rows.append(s.tokens, &n.heads[i].rows, tokens, da)
+		s.heads[i].rows.Append(s.tokens, &n.heads[i].rows, tokens, da)
 		if s.decays() {
-			s.heads[i].ages.appendAges(n.heads[i].ages, n.valid[i/s.shape.Hkv][:tokens])
+			s.heads[i].ages.AppendAges(n.heads[i].ages, n.valid[i/s.shape.Hkv][:tokens])
 		}
 	}
 	s.tokens += tokens

@@ -1,6 +1,8 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
@@ -48,14 +50,14 @@ func (e *engine[T]) sides(c *Call[T], seqs []Sequence, g *Grads[T], f func(s *Se
 // measure takes the statistics of sequences, where the normalisation has any.
 func (e *engine[T]) measure(c *Call[T], seqs []Sequence) {
 	norm := e.spec.Norm
-	if !needsAllTokens(norm) {
+	if !spec.NeedsAllTokens(norm) {
 		return
 	}
 	for i := range seqs {
-		seqs[i].stats = make([]normStats, c.Q.H+c.K.H)
+		seqs[i].stats = make([]headtask.NormStats, c.Q.H+c.K.H)
 	}
 	if norm == TokenCentred || norm == GlobalCentred {
-		e.sides(c, seqs, nil, func(s *Sequence, i int, r rowsOf[T]) { s.stats[i].mean = r.means(r.x) })
+		e.sides(c, seqs, nil, func(s *Sequence, i int, r rowsOf[T]) { s.stats[i].Mean = r.means(r.x) })
 	}
 	for i := range seqs {
 		if st := seqs[i].stats; norm == GlobalCentred {
@@ -69,9 +71,9 @@ func (e *engine[T]) measure(c *Call[T], seqs []Sequence) {
 			if !r.exists(t) {
 				continue
 			}
-			centreRow(row, r.x.Row(t), norm, st)
-			if l := scratch.Norm2(row); l > st.length {
-				st.length, st.place = l, t
+			headtask.CentreRow(row, r.x.Row(t), norm, st)
+			if l := scratch.Norm2(row); l > st.Length {
+				st.Length, st.Place = l, t
 			}
 		}
 	})
@@ -101,22 +103,22 @@ func (r *rowsOf[T]) means(x tensor.Mat[T]) []float64 {
 }
 
 // shareMean gives heads that have equally many tokens the one mean of all.
-func shareMean(heads []normStats) {
+func shareMean(heads []headtask.NormStats) {
 	if len(heads) == 0 {
 		return
 	}
-	first := heads[0].mean[0]
+	first := heads[0].Mean[0]
 	var sum float64
 	n := 0
 	for _, h := range heads {
-		for _, y := range h.mean {
+		for _, y := range h.Mean {
 			sum += y - first
 			n++
 		}
 	}
 	mean := []float64{sum/float64(n) + first}
 	for h := range heads {
-		heads[h].mean = mean
+		heads[h].Mean = mean
 	}
 }
 
@@ -130,36 +132,36 @@ func shareMean(heads []normStats) {
 // from rows is subtracted from gradients too.
 func (e *engine[T]) wideGrad(c *Call[T], seqs []Sequence, g *Grads[T]) {
 	norm := e.spec.Norm
-	if !needsAllTokens(norm) {
+	if !spec.NeedsAllTokens(norm) {
 		return
 	}
 	heads := c.Q.H + c.K.H
-	means := make([]normStats, len(seqs)*heads) // of the gradients
+	means := make([]headtask.NormStats, len(seqs)*heads) // of the gradients
 	e.sides(c, seqs, g, func(s *Sequence, i int, r rowsOf[T]) {
 		st, row := &s.stats[i], make([]float64, c.Q.D)
-		if _, power := invertLength(norm, st.length); power > 0 {
+		if _, power := spec.InvertLength(norm, st.Length); power > 0 {
 			var along float64
 			for t := range r.x.Rows {
 				if r.exists(t) {
-					centreRow(row, r.x.Row(t), norm, st)
+					headtask.CentreRow(row, r.x.Row(t), norm, st)
 					for c, y := range r.dx.Row(t) {
 						along += float64(y) * row[c]
 					}
 				}
 			}
-			along *= float64(power) / (st.length * st.length)
-			centreRow(row, r.x.Row(st.place), norm, st)
+			along *= float64(power) / (st.Length * st.Length)
+			headtask.CentreRow(row, r.x.Row(st.Place), norm, st)
 			for c, y := range row {
-				r.dx.Row(st.place)[c] -= T(along * y)
+				r.dx.Row(st.Place)[c] -= T(along * y)
 			}
 		}
 		switch norm {
 		case ChannelCentred:
-			r.subtract(row, norm, &normStats{})
+			r.subtract(row, norm, &headtask.NormStats{})
 		case TokenCentred:
-			r.subtract(row, norm, &normStats{mean: r.means(r.dx)})
+			r.subtract(row, norm, &headtask.NormStats{Mean: r.means(r.dx)})
 		case GlobalCentred:
-			means[s.Index*heads+i].mean = r.means(r.dx)
+			means[s.Index*heads+i].Mean = r.means(r.dx)
 		}
 	})
 	if norm != GlobalCentred {
@@ -176,13 +178,13 @@ func (e *engine[T]) wideGrad(c *Call[T], seqs []Sequence, g *Grads[T]) {
 }
 
 // subtract centres the gradients of tokens that exist.
-func (r *rowsOf[T]) subtract(row []float64, norm Norm, s *normStats) {
+func (r *rowsOf[T]) subtract(row []float64, norm Norm, s *headtask.NormStats) {
 	for t := range r.dx.Rows {
 		if !r.exists(t) {
 			continue
 		}
 		dx := r.dx.Row(t)
-		centreRow(row, dx, norm, s)
+		headtask.CentreRow(row, dx, norm, s)
 		for c, y := range row {
 			dx[c] = T(y)
 		}

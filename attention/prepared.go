@@ -31,11 +31,11 @@ func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T],
 			ar := arena.Acquire()
 			u := e.newTask(c, &s, kh, ar)
 			for g := range group {
-				side := u.rows().querySide(g)
-				u.rows().preparedRows(q.At(s.Batch, kh*group+g), s.Q0, s.N, &side)
+				side := u.Rows().QuerySide(g)
+				u.Rows().PreparedRows(q.At(s.Batch, kh*group+g), s.Q0, s.N, &side)
 			}
-			side := u.rows().keySide()
-			u.rows().preparedRows(k.At(s.Batch, kh), s.K0, s.M, &side)
+			side := u.Rows().KeySide()
+			u.Rows().PreparedRows(k.At(s.Batch, kh), s.K0, s.M, &side)
 			e.release(u)
 			ar.Release()
 		}

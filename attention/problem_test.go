@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/suite"
@@ -162,23 +163,23 @@ func problems() map[string]*oracle.Call {
 			c.Causal, c.Theta, c.CuQ, c.CuK = true, 100, []int64{0, 2, 6, 9}, []int64{0, 3, 7, 11}
 			c.KeyMask = flags(r, 11)
 		}),
-		"below the blocks":  of(1, 4, 4, queryBlock-1, keyBlock-1, 3, 2),
-		"at the blocks":     with(of(1, 4, 2, keyBlock, keyBlock, 5, 3), func(c *oracle.Call) { c.Causal = true }),
-		"beyond the blocks": of(1, 4, 2, queryBlock+1, keyBlock+1, 5, 19),
-		"causal beyond the blocks": with(of(1, 4, 2, 2*panelRows+1, 2*keyBlock+3, 5, 3), func(c *oracle.Call) {
+		"below the blocks":  of(1, 4, 4, headtask.QueryBlock-1, headtask.KeyBlock-1, 3, 2),
+		"at the blocks":     with(of(1, 4, 2, headtask.KeyBlock, headtask.KeyBlock, 5, 3), func(c *oracle.Call) { c.Causal = true }),
+		"beyond the blocks": of(1, 4, 2, headtask.QueryBlock+1, headtask.KeyBlock+1, 5, 19),
+		"causal beyond the blocks": with(of(1, 4, 2, 2*headtask.PanelRows+1, 2*headtask.KeyBlock+3, 5, 3), func(c *oracle.Call) {
 			c.Causal = true
 		}),
-		"causal masked blocks": with(of(1, 4, 2, keyBlock+37, keyBlock+3, 5, 3), func(c *oracle.Call) {
-			c.Causal, c.KeyMask = true, flags(r, keyBlock+3)
+		"causal masked blocks": with(of(1, 4, 2, headtask.KeyBlock+37, headtask.KeyBlock+3, 5, 3), func(c *oracle.Call) {
+			c.Causal, c.KeyMask = true, flags(r, headtask.KeyBlock+3)
 		}),
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if c := *all[name]; c.Causal && c.K.N < keyBlock {
+		if c := *all[name]; c.Causal && c.K.N < headtask.KeyBlock {
 			fade(r, &c)
 			all[name+", decay"] = &c
 		}
 	}
-	all["slow decay"] = with(of(1, 4, 2, keyBlock+37, keyBlock+40, 5, 16), func(c *oracle.Call) {
+	all["slow decay"] = with(of(1, 4, 2, headtask.KeyBlock+37, headtask.KeyBlock+40, 5, 16), func(c *oracle.Call) {
 		fade(r, c)
 		for i := range c.LogG.Data {
 			c.LogG.Data[i] = -0x1p-8

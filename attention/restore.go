@@ -8,7 +8,7 @@ import (
 
 // kind names the states of the mechanism.
 func (e *engine[T]) kind() string {
-	if e.spec.isPairwise() {
+	if e.spec.IsPairwise() {
 		return cacheKind
 	}
 	return sumsKind
@@ -37,7 +37,7 @@ func (e *engine[T]) RestoreState(data []byte) (State[T], error) {
 		return nil, err
 	}
 	var st State[T]
-	if e.spec.isPairwise() {
+	if e.spec.IsPairwise() {
 		st, err = restoreCache(e, s, tokens, r)
 	} else {
 		st, err = restoreSums(e, s, tokens, r)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -58,30 +59,30 @@ func (x *keyCacheSegment[T]) countPriorKeys(i int) (count int64) {
 	return count
 }
 
-func (x *keyCacheSegment[T]) earlier(i int) (e priorKeys) {
+func (x *keyCacheSegment[T]) earlier(i int) (e headtask.PriorKeys) {
 	if x.init == nil {
 		return e
 	}
 	h := &x.init.heads[i]
-	da := h.unit.da
+	da := h.unit.PreparedWidth
 	for j, exists := range x.exist[i/x.group][:x.tokens] {
 		if !exists {
 			continue
 		}
 		var gone, square float64
 		if h.ages != nil {
-			gone = h.ages.sumBetween(j-1, j)
+			gone = h.ages.SumBetween(j-1, j)
 		}
-		e.add(gone, 1)
-		key := h.rows.panelOf(j, da)[j%h.rows.panel:]
+		e.Add(gone, 1)
+		key := h.rows.PanelOf(j, da)[j%h.rows.Panel:]
 		for c := range da {
-			y := float64(key[c*h.rows.ldb])
+			y := float64(key[c*h.rows.Ldb])
 			square += y * y
 		}
-		e.longest = max(e.longest, math.Sqrt(square))
+		e.Longest = max(e.Longest, math.Sqrt(square))
 	}
 	if h.ages != nil {
-		e.pendingLogDecay = h.ages.pending
+		e.PendingLogDecay = h.ages.Pending
 	}
 	return e
 }
@@ -109,99 +110,99 @@ func (x *keyCacheSegment[T]) end() {
 }
 
 // all returns the task, of head i, that sees the keys before the call too.
-func (x *keyCacheSegment[T]) all(u *headTask[T], q *Sequence, i int) *headTask[T] {
+func (x *keyCacheSegment[T]) all(u *headtask.Task[T], q *Sequence, i int) *headtask.Task[T] {
 	all := *u
-	all.m, all.offset, all.mask = x.tokens+u.m, x.tokens+u.offset, nil
+	all.M, all.Offset, all.Mask = x.tokens+u.M, x.tokens+u.Offset, nil
 	exist := x.exist[q.Index]
 	if slices.Contains(exist, false) {
-		all.mask = exist
+		all.Mask = exist
 	}
 	if !x.fades {
 		return &all
 	}
 	if x.init != nil {
-		all.ages = x.init.heads[i].ages.cloneFor(x.tokens + x.keys)
+		all.Decays = x.init.heads[i].ages.CloneFor(x.tokens + x.keys)
 	}
-	if all.ages == nil {
-		all.ages = undecayedAges(x.tokens+x.keys, exist[:x.tokens])
+	if all.Decays == nil {
+		all.Decays = headtask.UndecayedAges(x.tokens+x.keys, exist[:x.tokens])
 	}
-	for j := range u.m {
-		all.ages.add(u.decay().logDecay(j), u.hasKey(j))
+	for j := range u.M {
+		all.Decays.Add(u.Decay().LogDecay(j), u.HasKey(j))
 	}
 	return &all
 }
 
-func (x *keyCacheSegment[T]) forward(u *headTask[T], q *Sequence, kh int) {
+func (x *keyCacheSegment[T]) forward(u *headtask.Task[T], q *Sequence, kh int) {
 	i := q.Index*x.group + kh
 	all := x.all(u, q, i)
-	rows := &keyRows[T]{panel: cachePanel, ldb: cachePanel, ldv: kernel.Pad(u.dv)}
-	rows.bt = u.linear().takeScratch((all.m + cachePanel - 1) / cachePanel * u.da * rows.ldb)
-	rows.v = u.linear().takeScratch(all.m * rows.ldv)
+	rows := &headtask.KeyRows[T]{Panel: headtask.CachePanel, Ldb: headtask.CachePanel, Ldv: kernel.Pad(u.Dv)}
+	rows.Bt = u.Linear().TakeScratch((all.M + headtask.CachePanel - 1) / headtask.CachePanel * u.PreparedWidth * rows.Ldb)
+	rows.V = u.Linear().TakeScratch(all.M * rows.Ldv)
 	if x.init != nil {
-		rows.copy(0, &x.init.heads[i].rows, x.tokens, u.da)
+		rows.Copy(0, &x.init.heads[i].rows, x.tokens, u.PreparedWidth)
 	}
-	rows.put(u, x.tokens, 0, u.m)
-	u.copyValues(rows.v[x.tokens*rows.ldv:], rows.ldv, 0, u.m)
-	u.direct().attendAs(all, rows)
+	rows.Put(u, x.tokens, 0, u.M)
+	u.CopyValues(rows.V[x.tokens*rows.Ldv:], rows.Ldv, 0, u.M)
+	u.Direct().AttendAs(all, rows)
 	if x.final == nil {
 		return
 	}
-	for j := u.m; j < x.keys && x.fades; j++ {
-		all.ages.add(0, false)
+	for j := u.M; j < x.keys && x.fades; j++ {
+		all.Decays.Add(0, false)
 	}
-	x.final.heads[i].ages = all.ages
+	x.final.heads[i].ages = all.Decays
 	to := &x.final.heads[i].rows
-	to.bt, to.v = to.bt[:0], to.v[:0]
-	to.grow(u.da, 0, x.tokens+x.keys)
-	clear(to.bt)
-	clear(to.v)
-	to.copy(0, rows, all.m, u.da)
+	to.Bt, to.V = to.Bt[:0], to.V[:0]
+	to.Grow(u.PreparedWidth, 0, x.tokens+x.keys)
+	clear(to.Bt)
+	clear(to.V)
+	to.Copy(0, rows, all.M, u.PreparedWidth)
 }
 
-func (x *keyCacheSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *Grads[T]) {
+func (x *keyCacheSegment[T]) backward(u *headtask.Task[T], q *Sequence, kh int, g *Grads[T]) {
 	i, n := q.Index*x.group+kh, x.tokens
 	all := x.all(u, q, i)
-	if u.dage != nil {
-		all.dage = arena.TakeZeros[float64](u.ar, n+len(u.dage))
-		u.dage = all.dage[n:]
+	if u.DAge != nil {
+		all.DAge = arena.TakeZeros[float64](u.Arena, n+len(u.DAge))
+		u.DAge = all.DAge[n:]
 	}
-	lda, ldo := scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
-	keys, values := arena.TakeZeros[T](u.ar, all.m*lda), arena.TakeZeros[T](u.ar, all.m*ldo)
+	lda, ldo := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](u.Dv)
+	keys, values := arena.TakeZeros[T](u.Arena, all.M*lda), arena.TakeZeros[T](u.Arena, all.M*ldo)
 	if x.init != nil {
 		rows := &x.init.heads[i].rows
-		for j := 0; j < n; j += rows.panel {
-			u.t.Transpose(keys[j*lda:], lda, rows.panelOf(j, u.da), rows.ldb, u.da, min(rows.panel, n-j))
+		for j := 0; j < n; j += rows.Panel {
+			u.Table.Transpose(keys[j*lda:], lda, rows.PanelOf(j, u.PreparedWidth), rows.Ldb, u.PreparedWidth, min(rows.Panel, n-j))
 		}
 		for j := range n {
-			copy(values[j*ldo:], rows.v[j*rows.ldv:][:u.dv])
+			copy(values[j*ldo:], rows.V[j*rows.Ldv:][:u.Dv])
 		}
 	}
-	u.rows().prepareK(keys[n*lda:], lda, 0, u.m)
-	u.copyValues(values[n*ldo:], ldo, 0, u.m)
-	dkeys, dvalues := u.direct().backPairs(all, keys, values)
+	u.Rows().PrepareK(keys[n*lda:], lda, 0, u.M)
+	u.CopyValues(values[n*ldo:], ldo, 0, u.M)
+	dkeys, dvalues := u.Direct().BackPairs(all, keys, values)
 	if g.DFinal != nil {
 		after := &g.DFinal.heads[i]
-		for j := range all.m {
-			row := dkeys[j*lda:][:u.da]
-			u.t.Add(row, row, after.x[j*u.da:])
-			row = dvalues[j*ldo:][:u.dv]
-			u.t.Add(row, row, after.v[j*u.dv:])
+		for j := range all.M {
+			row := dkeys[j*lda:][:u.PreparedWidth]
+			u.Table.Add(row, row, after.x[j*u.PreparedWidth:])
+			row = dvalues[j*ldo:][:u.Dv]
+			u.Table.Add(row, row, after.v[j*u.Dv:])
 		}
-		if all.dage != nil {
-			all.decay().ageKeys(0, after.w[:all.m])
+		if all.DAge != nil {
+			all.Decay().AgeKeys(0, after.w[:all.M])
 		}
 	}
 	if g.DInit != nil {
 		first := &g.DInit.heads[i]
-		first.open(n, u.da, u.dv)
+		first.open(n, u.PreparedWidth, u.Dv)
 		for j := range n {
-			copy(first.x[j*u.da:][:u.da], dkeys[j*lda:])
-			copy(first.v[j*u.dv:][:u.dv], dvalues[j*ldo:])
+			copy(first.x[j*u.PreparedWidth:][:u.PreparedWidth], dkeys[j*lda:])
+			copy(first.v[j*u.Dv:][:u.Dv], dvalues[j*ldo:])
 		}
-		for j := 0; j < n && all.dage != nil; j++ {
-			first.w[j] = T(-all.dage[j]) // no query stands there
+		for j := 0; j < n && all.DAge != nil; j++ {
+			first.w[j] = T(-all.DAge[j]) // no query stands there
 		}
 	}
-	u.rows().gradK(0, u.m, dkeys[n*lda:], lda)
-	u.direct().setValuesGrad(dvalues[n*ldo:], 0, u.m)
+	u.Rows().GradK(0, u.M, dkeys[n*lda:], lda)
+	u.Direct().SetValuesGrad(dvalues[n*ldo:], 0, u.M)
 }

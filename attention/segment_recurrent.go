@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -14,11 +15,11 @@ type segment[T tensor.Float] interface {
 	// them are masked.
 	countPriorKeys(i int) int64
 	// earlier tells of the keys of head i of the state before.
-	earlier(i int) priorKeys
+	earlier(i int) headtask.PriorKeys
 	// forward runs key head kh of a sequence, as task u.
-	forward(u *headTask[T], s *Sequence, kh int)
+	forward(u *headtask.Task[T], s *Sequence, kh int)
 	// backward is forward for the gradients g.
-	backward(u *headTask[T], s *Sequence, kh int, g *Grads[T])
+	backward(u *headtask.Task[T], s *Sequence, kh int, g *Grads[T])
 	// check reports gradients of states that do not fit.
 	check(g *Grads[T]) error
 	// end counts the tokens of the state after the call.
@@ -36,7 +37,7 @@ func (e *engine[T]) segment(c *Call[T], seqs []Sequence, keep bool) (segment[T],
 		return nil, err
 	}
 	start := newSumsSegment[T]
-	if e.spec.isPairwise() {
+	if e.spec.IsPairwise() {
 		start = newCacheSegment[T]
 	}
 	x, err := start(e, c, seqs, keys)
@@ -58,7 +59,7 @@ func (e callCheck[T]) checkSegment(c *Call[T], seqs []Sequence, keep bool) (keys
 	switch {
 	case c.AttnKeep != nil:
 		return 0, fmt.Errorf("attn_keep: not defined with a state before or after the call")
-	case c.Form == Direct && !e.spec.isPairwise():
+	case c.Form == Direct && !e.spec.IsPairwise():
 		return 0, fmt.Errorf("form: direct needs every key, a state of %s holds sums", e.spec.Name)
 	case keep && c.Init == c.Final:
 		return 0, fmt.Errorf("final: is the initial state itself, which Backward needs")
@@ -97,7 +98,7 @@ func ends[S interface {
 		if !set {
 			set = true
 			want.Chunk, want.Carry = shape.Chunk, shape.Carry
-			if c.Chunk > 0 && !e.spec.isPairwise() {
+			if c.Chunk > 0 && !e.spec.IsPairwise() {
 				want.Chunk = c.Chunk
 			}
 		}
@@ -148,7 +149,7 @@ func newSumsSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []Sequence, k
 }
 
 func (x *recurrentSegment[T]) countPriorKeys(i int) int64 {
-	if x.init == nil || x.init.heads[i*x.group].first == unseen {
+	if x.init == nil || x.init.heads[i*x.group].First == headtask.Unseen {
 		return 0
 	}
 	return x.init.tokens
@@ -156,31 +157,31 @@ func (x *recurrentSegment[T]) countPriorKeys(i int) int64 {
 
 // earlier counts the keys of closed chunks by the sum of the constant, which
 // single powers do not have, and knows no lengths of theirs.
-func (x *recurrentSegment[T]) earlier(i int) (e priorKeys) {
+func (x *recurrentSegment[T]) earlier(i int) (e headtask.PriorKeys) {
 	if x.init == nil {
 		return e
 	}
 	s := x.init.heads[i]
-	if !x.e.spec.isSinglePower() {
-		e.count = s.countClosedKeys()
+	if !x.e.spec.IsSinglePower() {
+		e.Count = s.CountClosedKeys()
 	}
-	for j, exists := range s.valid[:s.n] {
+	for j, exists := range s.Valid[:s.Count] {
 		if !exists {
 			continue
 		}
 		var gone, square float64
-		if s.ages != nil {
-			gone = s.ages.sumBetween(j-1, j)
+		if s.Decays != nil {
+			gone = s.Decays.SumBetween(j-1, j)
 		}
-		for c := 1; c <= s.u.da; c++ {
-			y := float64(s.x[c*s.ld+j])
+		for c := 1; c <= s.Task.PreparedWidth; c++ {
+			y := float64(s.X[c*s.ColumnStride+j])
 			square += y * y
 		}
-		e.add(gone, x.e.factor(math.Sqrt(square)))
-		e.longest = max(e.longest, math.Sqrt(square))
+		e.Add(gone, x.e.factor(math.Sqrt(square)))
+		e.Longest = max(e.Longest, math.Sqrt(square))
 	}
-	if s.ages != nil {
-		e.pendingLogDecay = s.ages.pending
+	if s.Decays != nil {
+		e.PendingLogDecay = s.Decays.Pending
 	}
 	return e
 }
@@ -197,27 +198,27 @@ func (x *recurrentSegment[T]) end() {
 }
 
 // scan returns the scan of a task, with what the state before holds.
-func (x *recurrentSegment[T]) stream(u *headTask[T], i int) *chunkScan[T] {
-	s := u.stream.start(u, x.e.newMonomials(u.da), x.shape.Chunk, u.linear().takeScratch)
+func (x *recurrentSegment[T]) stream(u *headtask.Task[T], i int) *headtask.Scan[T] {
+	s := u.Scan.Start(u, x.e.newMonomials(u.PreparedWidth), x.shape.Chunk, u.Linear().TakeScratch)
 	if x.shape.Carry == Compensated {
-		s.moments.Compensate(u.linear().takeScratch)
+		s.Moments.Compensate(u.Linear().TakeScratch)
 	}
 	if x.init != nil {
-		s.copyFrom(x.init.heads[i])
+		s.CopyFrom(x.init.heads[i])
 	}
 	if x.fades {
-		s.decay().startAges()
-		s.pendingLogDecay = s.ages.pending
+		s.Decay().StartAges()
+		s.PendingLogDecay = s.Decays.Pending
 	}
 	return s
 }
 
 // reopen sets the open chunk of s to the open chunk of head i in the initial state.
-func (x *recurrentSegment[T]) reopen(s *chunkScan[T], i int) {
-	s.copyOpenChunk(x.init.heads[i])
+func (x *recurrentSegment[T]) reopen(s *headtask.Scan[T], i int) {
+	s.CopyOpenChunk(x.init.heads[i])
 	if x.fades {
-		s.ages = x.init.heads[i].ages.cloneFor(s.c)
-		s.decay().startAges()
+		s.Decays = x.init.heads[i].Decays.CloneFor(s.ChunkSize)
+		s.Decay().StartAges()
 	}
 }
 
@@ -227,7 +228,7 @@ func (x *recurrentSegment[T]) openBefore(i int) int {
 	if x.init == nil {
 		return 0
 	}
-	return x.init.heads[i].n
+	return x.init.heads[i].Count
 }
 
 func (x *recurrentSegment[T]) check(g *Grads[T]) error {
@@ -240,76 +241,76 @@ func (x *recurrentSegment[T]) check(g *Grads[T]) error {
 	return g.DFinal.check(x.shape, func(i int) int { return (x.openBefore(i) + x.seqs[i/x.group].M) % x.shape.Chunk })
 }
 
-func (x *recurrentSegment[T]) forward(u *headTask[T], q *Sequence, kh int) {
+func (x *recurrentSegment[T]) forward(u *headtask.Task[T], q *Sequence, kh int) {
 	i := q.Index*x.group + kh
 	s := x.stream(u, i)
-	for start := -s.n; ; start += s.c {
-		j0, j1, i0, i1, diag := s.stretchOf(start)
-		s.absorbKeys(j0, j1)
-		s.answerQueries(i0, i1, diag)
-		if s.n < s.c {
+	for start := -s.Count; ; start += s.ChunkSize {
+		j0, j1, i0, i1, diag := s.StretchOf(start)
+		s.AbsorbKeys(j0, j1)
+		s.AnswerQueries(i0, i1, diag)
+		if s.Count < s.ChunkSize {
 			break
 		}
-		s.closeChunk()
+		s.CloseChunk()
 	}
-	for i := u.firstTrailingQuery(); i < u.n; i += s.c {
-		s.answerQueries(i, min(i+s.c, u.n), s.n)
+	for i := u.FirstTrailingQuery(); i < u.N; i += s.ChunkSize {
+		s.AnswerQueries(i, min(i+s.ChunkSize, u.N), s.Count)
 	}
 	if x.final != nil {
-		x.final.heads[i].copyFrom(s)
+		x.final.heads[i].CopyFrom(s)
 	}
 }
 
 // backward goes through the chunks twice, as linearBackward does. The last chunk stays
 // open, unless the final gradient is of a total: later queries reach its keys one by
 // one, and the keys of closed chunks through the gradient of the moments.
-func (x *recurrentSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *Grads[T]) {
+func (x *recurrentSegment[T]) backward(u *headtask.Task[T], q *Sequence, kh int, g *Grads[T]) {
 	i := q.Index*x.group + kh
 	s := x.stream(u, i)
-	before, ld := s.n, s.moments.Stride
-	last := (before+u.m)/s.c*s.c - before // where the last chunk begins
+	before, ld := s.Count, s.Moments.Stride
+	last := (before+u.M)/s.ChunkSize*s.ChunkSize - before // where the last chunk begins
 	// Gradients of prepared keys and of values from the queries of their own
 	// chunks, the keys before the call first.
-	db := tensor.Mat[T]{Data: u.linear().takeScratch((before + u.m) * u.da), Rows: before + u.m, Cols: u.da, Stride: u.da}
-	dv := u.linear().takeScratch((before + u.m) * ld)
+	db := tensor.Mat[T]{Data: u.Linear().TakeScratch((before + u.M) * u.PreparedWidth), Rows: before + u.M, Cols: u.PreparedWidth, Stride: u.PreparedWidth}
+	dv := u.Linear().TakeScratch((before + u.M) * ld)
 	var ones []T // likewise of the ones under the values; nil: not wanted
-	if u.dage != nil {
-		ones = u.linear().takeScratch(before + u.m)
+	if u.DAge != nil {
+		ones = u.Linear().TakeScratch(before + u.M)
 	}
 	late := func(f func(i0, i1 int)) {
-		for i := u.firstTrailingQuery(); i < u.n; i += s.c {
-			f(i, min(i+s.c, u.n))
+		for i := u.FirstTrailingQuery(); i < u.N; i += s.ChunkSize {
+			f(i, min(i+s.ChunkSize, u.N))
 		}
 	}
-	for start := -before; start <= last; start += s.c {
-		j0, j1, i0, i1, diag := s.stretchOf(start)
-		s.absorbKeys(j0, j1)
-		mark := u.ar.Mark()
-		open := s.grad().openGradient()
-		for g := range u.q {
-			s.grad().backQueries(g, i0, i1, diag, &open, nil)
+	for start := -before; start <= last; start += s.ChunkSize {
+		j0, j1, i0, i1, diag := s.StretchOf(start)
+		s.AbsorbKeys(j0, j1)
+		mark := u.Arena.Mark()
+		open := s.Grad().OpenGradient()
+		for g := range u.Q {
+			s.Grad().BackQueries(g, i0, i1, diag, &open, nil)
 			if start == last {
-				late(func(i0, i1 int) { s.grad().backQueries(g, i0, i1, s.n, &open, nil) })
+				late(func(i0, i1 int) { s.Grad().BackQueries(g, i0, i1, s.Count, &open, nil) })
 			}
 		}
-		for j := range s.n {
-			copy(db.Row(before+start+j), open.db[j*s.lda:])
+		for j := range s.Count {
+			copy(db.Row(before+start+j), open.Db[j*s.RowStride:])
 		}
-		copy(dv[(before+start)*ld:][:s.n*ld], open.dv)
+		copy(dv[(before+start)*ld:][:s.Count*ld], open.Dv)
 		if ones != nil {
-			copy(ones[before+start:][:s.n], open.age)
+			copy(ones[before+start:][:s.Count], open.Age)
 		}
-		u.ar.Reset(mark)
+		u.Arena.Reset(mark)
 		switch {
 		case start == last:
-		case u.n == 0:
-			s.clearChunk() // no query reads the moments
+		case u.N == 0:
+			s.ClearChunk() // no query reads the moments
 		default:
-			s.closeChunk()
+			s.CloseChunk()
 		}
 	}
 
-	back := u.linear().moments(s.m, u.linear().takeScratch)
+	back := u.Linear().Moments(s.Monomials, u.Linear().TakeScratch)
 	var first *headGrad[T]
 	if g.DInit != nil {
 		first = &g.DInit.heads[i]
@@ -322,48 +323,48 @@ func (x *recurrentSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *G
 		back.CopyFrom(&after.moments)
 		for j := range after.n {
 			row := db.Row(before + last + j)
-			u.t.Add(row, row, after.x[j*u.da:])
-			row = dv[(before+last+j)*ld:][:u.dv]
-			u.t.Add(row, row, after.v[j*u.dv:])
+			u.Table.Add(row, row, after.x[j*u.PreparedWidth:])
+			row = dv[(before+last+j)*ld:][:u.Dv]
+			u.Table.Add(row, row, after.v[j*u.Dv:])
 		}
 		if ones != nil {
 			row := ones[before+last:][:after.n]
-			u.t.Add(row, row, after.w)
+			u.Table.Add(row, row, after.w)
 		}
 	}
 	var firstKeys, firstValues []T
 	if first != nil {
-		first.open(before, u.da, u.dv)
+		first.open(before, u.PreparedWidth, u.Dv)
 		firstKeys, firstValues = first.x, first.v
 	}
-	for start := last; start >= -before; start -= s.c {
-		j0, j1, i0, i1, diag := s.stretchOf(start)
-		s.clearChunk()
+	for start := last; start >= -before; start -= s.ChunkSize {
+		j0, j1, i0, i1, diag := s.StretchOf(start)
+		s.ClearChunk()
 		if start < 0 {
 			x.reopen(s, i)
 		} else {
-			s.decay().recede(j0)
+			s.Decay().Recede(j0)
 		}
-		s.absorbKeys(j0, j1)
+		s.AbsorbKeys(j0, j1)
 		past := &back
 		if start == last && !ended {
 			past = &features.Moments[T]{Stride: ld}
 		}
 		var own []T
 		if ones != nil {
-			own = ones[before+start:][:s.n]
+			own = ones[before+start:][:s.Count]
 		}
-		s.giveBack(past, j0, j1, db.Slice(before+start, before+start+s.n), dv[(before+start)*ld:], own, firstKeys, firstValues)
+		s.GiveBack(past, j0, j1, db.Slice(before+start, before+start+s.Count), dv[(before+start)*ld:], own, firstKeys, firstValues)
 		if start == -before && first == nil {
 			continue // no sums before it want their queries
 		}
-		if s.ages != nil && (start < last || ended) {
-			back.Fade(u.t, s.decay().chunkDecay())
+		if s.Decays != nil && (start < last || ended) {
+			back.Fade(u.Table, s.Decay().ChunkDecay())
 		}
-		for g := range u.q {
-			s.grad().sumQueries(&back, g, i0, i1, diag)
+		for g := range u.Q {
+			s.Grad().SumQueries(&back, g, i0, i1, diag)
 			if start == last {
-				late(func(i0, i1 int) { s.grad().sumQueries(&back, g, i0, i1, s.n) })
+				late(func(i0, i1 int) { s.Grad().SumQueries(&back, g, i0, i1, s.Count) })
 			}
 		}
 	}
@@ -372,6 +373,6 @@ func (x *recurrentSegment[T]) backward(u *headTask[T], q *Sequence, kh int, g *G
 		copy(first.w, ones)
 	}
 	if ones != nil {
-		u.decay().ageKeys(0, ones[before:])
+		u.Decay().AgeKeys(0, ones[before:])
 	}
 }

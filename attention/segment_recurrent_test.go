@@ -406,18 +406,18 @@ func TestStateGradientsAreDerivatives(t *testing.T) {
 			}
 			for i, s := range st.heads {
 				dh := &dinit.heads[i]
-				if s.n != 3 || dh.n != 3 {
-					t.Fatalf("%d tokens are open, %d have gradients", s.n, dh.n)
+				if s.Count != 3 || dh.n != 3 {
+					t.Fatalf("%d tokens are open, %d have gradients", s.Count, dh.n)
 				}
-				for f := 0; f < s.m.Count; f += 1 + s.m.Count/7 {
+				for f := 0; f < s.Monomials.Count; f += 1 + s.Monomials.Count/7 {
 					if f > 0 || !m.OutputNorm { // a number of keys has no gradient
-						judge("z", &s.moments.Z[f], s.m.Weights[f]*dh.moments.Z[f])
+						judge("z", &s.Moments.Z[f], s.Monomials.Weights[f]*dh.moments.Z[f])
 					}
-					judge("s", &s.moments.S[f*s.moments.Stride+1], s.m.Weights[f]*dh.moments.S[f*s.moments.Stride+1])
+					judge("s", &s.Moments.S[f*s.Moments.Stride+1], s.Monomials.Weights[f]*dh.moments.S[f*s.Moments.Stride+1])
 				}
-				for j := range s.n {
-					judge("prepared key", &s.x[2*s.ld+j], dh.x[j*d+1])
-					judge("value", &s.v[j*s.moments.Stride+2], dh.v[j*dv+2])
+				for j := range s.Count {
+					judge("prepared key", &s.X[2*s.ColumnStride+j], dh.x[j*d+1])
+					judge("value", &s.V[j*s.Moments.Stride+2], dh.v[j*dv+2])
 				}
 			}
 		}

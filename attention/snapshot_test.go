@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/param"
@@ -22,9 +23,9 @@ import (
 var write = flag.Bool("write", false, "write the snapshots of testdata")
 
 func TestCacheSnapshot(t *testing.T) {
-	const n = keyBlock + 40
+	const n = headtask.KeyBlock + 40
 	c := stateCall(n, 5, 3, 0)
-	for _, cut := range []int{0, 1, 30, keyBlock, keyBlock + 7, n} {
+	for _, cut := range []int{0, 1, 30, headtask.KeyBlock, headtask.KeyBlock + 7, n} {
 		e, st := softmaxState(t, c)
 		want, got := poisoned[float32](2, 6, n, 3), poisoned[float32](2, 6, n, 3)
 		steps(t, st, want, c, 0, cut)
@@ -56,7 +57,7 @@ func TestCacheSnapshot(t *testing.T) {
 }
 
 func TestReadSnapshotHeader(t *testing.T) {
-	const n = keyBlock + 40
+	const n = headtask.KeyBlock + 40
 	c := stateCall(n, 5, 3, 0)
 	_, st := softmaxState(t, c)
 	steps(t, st, poisoned[float32](2, 6, n, 3), c, 0, n)

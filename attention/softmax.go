@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -14,7 +15,7 @@ type Softmax[T tensor.Float] struct{ e *engine[T] }
 
 // NewSoftmax returns a dense softmax kernel. scale multiplies q·k; 0 means 1/√D.
 func NewSoftmax[T tensor.Float](scale float64) *Softmax[T] {
-	return &Softmax[T]{&engine[T]{spec: taskSpec[T]{Spec: Spec[T]{Exp: true, Scale: scale, Positive: true}}}}
+	return &Softmax[T]{&engine[T]{spec: headtask.Spec[T]{Spec: Spec[T]{Exp: true, Scale: scale, Positive: true}}}}
 }
 
 // Rows are the queries, keys and values of a Softmax, with any strides.
@@ -55,12 +56,12 @@ func (s *Softmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x *Row
 	defer ar.Reset(mark)
 	u := s.unit(ar, x)
 	defer s.e.release(u)
-	u.o = append(u.o, out)
-	if u.savesDen = lse != nil; !u.savesDen {
-		lse = arena.Take[T](ar, u.n)
+	u.O = append(u.O, out)
+	if u.SavesDen = lse != nil; !u.SavesDen {
+		lse = arena.Take[T](ar, u.N)
 	}
-	u.den = append(u.den, lse)
-	u.direct().directForward()
+	u.Den = append(u.Den, lse)
+	u.Direct().DirectForward()
 }
 
 // Backward sets the gradients in g from the out [n,Dv] and lse [n] of Forward.
@@ -76,79 +77,79 @@ func (s *Softmax[T]) Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T]
 	defer ar.Reset(mark)
 	u := s.unit(ar, x)
 	defer s.e.release(u)
-	u.o, u.den, u.do = append(u.o, out), append(u.den, lse), append(u.do, g.DOut)
-	u.dscale = arena.TakeZeros[float64](ar, 1)
+	u.O, u.Den, u.DO = append(u.O, out), append(u.Den, lse), append(u.DO, g.DOut)
+	u.DScale = arena.TakeZeros[float64](ar, 1)
 	dq := g.DQ
-	u.dk, u.dval = g.DK, g.DV
-	if u.d != x.Q.Cols {
-		dq = scratch.TakeMat[T](ar, u.n, u.d)
+	u.DK, u.DVal = g.DK, g.DV
+	if u.D != x.Q.Cols {
+		dq = scratch.TakeMat[T](ar, u.N, u.D)
 	}
-	if x.Keys != nil || u.d != x.Q.Cols {
-		u.dk = scratch.TakeMat[T](ar, u.m, u.d)
+	if x.Keys != nil || u.D != x.Q.Cols {
+		u.DK = scratch.TakeMat[T](ar, u.M, u.D)
 	}
 	if x.Keys != nil {
-		u.dval = scratch.TakeMat[T](ar, u.m, u.dv)
+		u.DVal = scratch.TakeMat[T](ar, u.M, u.Dv)
 	}
-	u.dq = append(u.dq, dq)
-	u.direct().directBackward()
+	u.DQ = append(u.DQ, dq)
+	u.Direct().DirectBackward()
 
 	d := x.Q.Cols
-	if u.d != d {
-		for i := range u.n {
+	if u.D != d {
+		for i := range u.N {
 			copy(g.DQ.Row(i), dq.Row(i)[:d])
 		}
 	}
-	for j := 0; j < u.m && g.DBias != nil; j++ {
-		g.DBias[x.place(j)] += u.dk.Row(j)[d]
+	for j := 0; j < u.M && g.DBias != nil; j++ {
+		g.DBias[x.place(j)] += u.DK.Row(j)[d]
 	}
 	switch {
 	case x.Keys != nil:
-		for j := range u.m {
-			u.t.Add(g.DK.Row(x.place(j)), g.DK.Row(x.place(j)), u.dk.Row(j)[:d])
-			u.t.Add(g.DV.Row(x.place(j)), g.DV.Row(x.place(j)), u.dval.Row(j))
+		for j := range u.M {
+			u.Table.Add(g.DK.Row(x.place(j)), g.DK.Row(x.place(j)), u.DK.Row(j)[:d])
+			u.Table.Add(g.DV.Row(x.place(j)), g.DV.Row(x.place(j)), u.DVal.Row(j))
 		}
-	case u.d != d:
-		for j := range u.m {
-			copy(g.DK.Row(j), u.dk.Row(j)[:d])
+	case u.D != d:
+		for j := range u.M {
+			copy(g.DK.Row(j), u.DK.Row(j)[:d])
 		}
 	}
 }
 
 // task returns a task of x. A bias is an additional channel: it holds the bias in keys,
 // and the reciprocal scale in queries.
-func (s *Softmax[T]) unit(ar *arena.Arena, x *Rows[T]) *headTask[T] {
-	u, _ := s.e.units.Get().(*headTask[T])
+func (s *Softmax[T]) unit(ar *arena.Arena, x *Rows[T]) *headtask.Task[T] {
+	u, _ := s.e.units.Get().(*headtask.Task[T])
 	if u == nil {
-		u = new(headTask[T])
+		u = new(headtask.Task[T])
 	}
 	d := x.Q.Cols
-	*u = headTask[T]{
-		q: u.q, o: u.o, den: u.den, sums: u.sums, scale: u.scale, do: u.do, dq: u.dq, // empty, with room
-		t: kernel.Active[T](), spec: &s.e.spec, ar: ar, workers: 1,
-		k: x.K, v: x.V, n: x.Q.Rows, m: x.K.Rows, d: d, dv: x.V.Cols, da: d,
-		causal: x.Causal, offset: x.Offset, mask: x.Mask, chunk: 1,
+	*u = headtask.Task[T]{
+		Q: u.Q, O: u.O, Den: u.Den, Sums: u.Sums, Scale: u.Scale, DO: u.DO, DQ: u.DQ, // empty, with room
+		Table: kernel.Active[T](), Spec: &s.e.spec, Arena: ar, Workers: 1,
+		K: x.K, V: x.V, N: x.Q.Rows, M: x.K.Rows, D: d, Dv: x.V.Cols, PreparedWidth: d,
+		Causal: x.Causal, Offset: x.Offset, Mask: x.Mask, Chunk: 1,
 	}
-	u.scale = append(u.scale, s.e.spec.scale(d, 0))
+	u.Scale = append(u.Scale, s.e.spec.RowScale(d, 0))
 	if x.Keys != nil {
-		u.m = len(x.Keys)
-		u.k, u.v = scratch.GatherRows(ar, x.K, x.Keys), scratch.GatherRows(ar, x.V, x.Keys)
-		u.mask = nil
+		u.M = len(x.Keys)
+		u.K, u.V = scratch.GatherRows(ar, x.K, x.Keys), scratch.GatherRows(ar, x.V, x.Keys)
+		u.Mask = nil
 	}
 	q := x.Q
 	if x.Bias != nil {
-		u.d, u.da = d+1, d+1
-		q = scratch.TakeMat[T](ar, u.n, u.d)
-		for i := range u.n {
+		u.D, u.PreparedWidth = d+1, d+1
+		q = scratch.TakeMat[T](ar, u.N, u.D)
+		for i := range u.N {
 			copy(q.Row(i), x.Q.Row(i))
-			q.Row(i)[d] = T(1 / float64(u.scale[0]))
+			q.Row(i)[d] = T(1 / float64(u.Scale[0]))
 		}
-		k := scratch.TakeMat[T](ar, u.m, u.d)
-		for j := range u.m {
-			copy(k.Row(j), u.k.Row(j))
+		k := scratch.TakeMat[T](ar, u.M, u.D)
+		for j := range u.M {
+			copy(k.Row(j), u.K.Row(j))
 			k.Row(j)[d] = x.Bias[x.place(j)]
 		}
-		u.k = k
+		u.K = k
 	}
-	u.q = append(u.q, q)
+	u.Q = append(u.Q, q)
 	return u
 }

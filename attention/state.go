@@ -3,6 +3,8 @@ package attention
 import (
 	"fmt"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -82,12 +84,12 @@ type StateCore[T tensor.Float] interface {
 }
 
 // rowNoticer is a StateCore that notices rows that are not finite while it computes them.
-type rowNoticer interface{ watch() *rowNotices }
+type rowNoticer interface{ watch() *headtask.RowNotices }
 
 // checkFinite returns an error if rows of out, which s has set, are not finite.
 func checkFinite[T tensor.Float](out tensor.Heads[T], s StateCore[T]) error {
 	if x, is := s.(rowNoticer); is && out.N > 1 {
-		if w := x.watch(); w != nil && !w.overflow.Swap(false) {
+		if w := x.watch(); w != nil && !w.Overflow.Swap(false) {
 			return nil
 		}
 	}
@@ -155,7 +157,7 @@ func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {
 	case c.CuK != nil:
 		return fmt.Errorf("cu_k: not defined for a state")
 	}
-	if err := checkRope(c.Rope, s.D); err != nil {
+	if err := spec.CheckRope(c.Rope, s.D); err != nil {
 		return err
 	}
 	if c.Rope != nil && c.Rope.Rows() < n {
@@ -166,40 +168,40 @@ func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {
 
 // stateUnit returns the task that works on a key head of a state of shape s.
 // bind readies it for a call.
-func (e *engine[T]) stateUnit(s *Shape) *headTask[T] {
+func (e *engine[T]) stateUnit(s *Shape) *headtask.Task[T] {
 	group := s.H / s.Hkv
-	return &headTask[T]{
-		t: kernel.Active[T](), spec: &e.spec,
-		q: make([]tensor.Mat[T], group), o: make([]tensor.Mat[T], group),
-		den: make([][]T, group), scale: make([]T, group),
-		d: s.D, dv: s.Dv, da: e.spec.width(s.D),
+	return &headtask.Task[T]{
+		Table: kernel.Active[T](), Spec: &e.spec,
+		Q: make([]tensor.Mat[T], group), O: make([]tensor.Mat[T], group),
+		Den: make([][]T, group), Scale: make([]T, group),
+		D: s.D, Dv: s.Dv, PreparedWidth: e.spec.Width(s.D),
 	}
 }
 
 // bindState points u, of key head i of a state of shape s, at the m keys and values
 // of c and at its n queries and their outputs.
-func bindState[T tensor.Float](u *headTask[T], ar *arena.Arena, s *Shape, i int, out tensor.Heads[T], c *Call[T], n, m int) {
+func bindState[T tensor.Float](u *headtask.Task[T], ar *arena.Arena, s *Shape, i int, out tensor.Heads[T], c *Call[T], n, m int) {
 	b, kh := i/s.Hkv, i%s.Hkv
-	u.ar, u.n, u.m, u.rope, u.drop, u.kh = ar, n, m, c.Rope, nil, kh
+	u.Arena, u.N, u.M, u.Rope, u.Drop, u.KeyHead = ar, n, m, c.Rope, nil, kh
 	if c.Drop.IsActive() {
-		u.drop, u.place, u.hkv = c.Drop, statePlace(c, b), s.Hkv
+		u.Drop, u.Coords, u.KeyHeads = c.Drop, statePlace(c, b), s.Hkv
 	}
-	u.logG = tensor.Mat[T]{}
+	u.LogG = tensor.Mat[T]{}
 	if m > 0 {
 		if c.HasDecay() {
-			u.logG = c.LogG.At(b, kh)
+			u.LogG = c.LogG.At(b, kh)
 		}
-		u.k, u.v, u.mask = c.K.At(b, kh), c.V.At(b, kh), nil
+		u.K, u.V, u.Mask = c.K.At(b, kh), c.V.At(b, kh), nil
 		if c.KeyMask != nil {
-			u.mask = c.KeyMask[b*m:][:m]
+			u.Mask = c.KeyMask[b*m:][:m]
 		}
 	}
 	if n > 0 {
-		for g := range u.q {
-			h := kh*len(u.q) + g
-			u.q[g], u.o[g] = c.Q.At(b, h), out.At(b, h)
-			u.den[g] = arena.Take[T](ar, n)
-			u.scale[g] = u.spec.scale(u.d, h)
+		for g := range u.Q {
+			h := kh*len(u.Q) + g
+			u.Q[g], u.O[g] = c.Q.At(b, h), out.At(b, h)
+			u.Den[g] = arena.Take[T](ar, n)
+			u.Scale[g] = u.Spec.RowScale(u.D, h)
 		}
 	}
 }
@@ -250,3 +252,11 @@ func decaying[T tensor.Float](st State[T]) bool {
 }
 
 const decayKind = " with decay"
+
+// statePlace is the place of batch row b of a call to a state.
+func statePlace[T tensor.Float](c *Call[T], b int) spec.DropCoords {
+	if p := spec.SourceOf(c.Drop); p != nil {
+		return *p
+	}
+	return spec.DropCoords{Row: b, Start: c.Drop.Start, B: b, N: c.Q.N, M: c.K.N}
+}

@@ -3,6 +3,7 @@ package attention
 import (
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -20,14 +21,14 @@ type keyCache[T tensor.Float] struct {
 	hasMasked bool              // some do not
 	heads     []keyCacheHead[T] // [B·Hkv]
 
-	noticed rowNotices
+	noticed headtask.RowNotices
 }
 
 // keyCacheHead is one key head, and the task that works on it.
 type keyCacheHead[T tensor.Float] struct {
-	unit *headTask[T]
-	rows keyRows[T]
-	ages *logDecays // nil: no decay
+	unit *headtask.Task[T]
+	rows headtask.KeyRows[T]
+	ages *headtask.LogDecays // nil: no decay
 }
 
 func newKeyCache[T tensor.Float](e *engine[T], s Shape) *keyCache[T] {
@@ -36,8 +37,8 @@ func newKeyCache[T tensor.Float](e *engine[T], s Shape) *keyCache[T] {
 	for i := range c.heads {
 		h := &c.heads[i]
 		h.unit = e.stateUnit(&s)
-		h.unit.noticed = &c.noticed
-		h.rows.panel, h.rows.ldb, h.rows.ldv = cachePanel, cachePanel, kernel.Pad(s.Dv)
+		h.unit.Noticed = &c.noticed
+		h.rows.Panel, h.rows.Ldb, h.rows.Ldv = headtask.CachePanel, headtask.CachePanel, kernel.Pad(s.Dv)
 	}
 	return c
 }
@@ -50,7 +51,7 @@ func (s *keyCache[T]) Step(out tensor.Heads[T], c *Call[T]) error { return Check
 
 func (s *keyCache[T]) StateShape() *Shape { return &s.shape }
 
-func (s *keyCache[T]) watch() *rowNotices { return &s.noticed }
+func (s *keyCache[T]) watch() *headtask.RowNotices { return &s.noticed }
 
 func (s *keyCache[T]) Refuse(c *Call[T]) error { return s.e.checks().refuseFading(c) }
 
@@ -77,7 +78,7 @@ func (s *keyCache[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 	work, _ := s.e.forms().countOperations(n, s.tokens+m, s.shape.D, s.shape.Dv, false, 1)
 	work *= float64(s.shape.B * s.shape.H)
 	for i := 0; i < len(s.heads) && rows.x == nil; i++ {
-		s.heads[i].unit.workers = workers(len(s.heads), work, work)
+		s.heads[i].unit.Workers = headtask.CountWorkers(len(s.heads), work, work)
 	}
 	runHeads(len(s.heads), work, stateHeads[T]{s, out, c, n, m, rows})
 	s.tokens += m
@@ -87,7 +88,7 @@ func (s *keyCache[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 func (s *keyCache[T]) startAges() {
 	for i := range s.heads {
 		if h := &s.heads[i]; h.ages == nil {
-			h.ages = undecayedAges(s.tokens, s.valid[i/s.shape.Hkv][:s.tokens])
+			h.ages = headtask.UndecayedAges(s.tokens, s.valid[i/s.shape.Hkv][:s.tokens])
 		}
 	}
 }
@@ -111,34 +112,34 @@ func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, row
 	u := h.unit
 	bindState(u, ar, &s.shape, i, out, c, n, m)
 	if m > 0 {
-		h.rows.grow(u.da, s.tokens, s.tokens+m)
-		u.copyValues(h.rows.v[s.tokens*h.rows.ldv:], h.rows.ldv, 0, m)
+		h.rows.Grow(u.PreparedWidth, s.tokens, s.tokens+m)
+		u.CopyValues(h.rows.V[s.tokens*h.rows.Ldv:], h.rows.Ldv, 0, m)
 		if rows.x == nil {
-			h.rows.put(u, s.tokens, 0, m)
+			h.rows.Put(u, s.tokens, 0, m)
 		} else {
-			h.rows.putToken(u.da, s.tokens, rows.key(i))
+			h.rows.PutToken(u.PreparedWidth, s.tokens, rows.key(i))
 		}
 	}
 	for j := 0; j < m && h.ages != nil; j++ {
-		h.ages.add(u.decay().logDecay(j), u.hasKey(j))
+		h.ages.Add(u.Decay().LogDecay(j), u.HasKey(j))
 	}
 	if n == 0 {
 		return
 	}
 	// Queries are prepared by their place in the call, and see all keys so far.
 	all := *u
-	all.m, all.mask, all.ages = s.tokens+m, nil, h.ages
+	all.M, all.Mask, all.Decays = s.tokens+m, nil, h.ages
 	if s.hasMasked {
-		all.mask = s.valid[i/s.shape.Hkv]
+		all.Mask = s.valid[i/s.shape.Hkv]
 	}
-	all.causal, all.offset = m > 0, s.tokens
+	all.Causal, all.Offset = m > 0, s.tokens
 	if rows.x != nil {
 		// Rows of one token are columns that lie one apart.
-		all.direct().attend(&h.rows, rows.query(i*len(u.q)), 1, 0, 1)
+		all.Direct().Attend(&h.rows, rows.query(i*len(u.Q)), 1, 0, 1)
 		return
 	}
 	long := all // a copy that may leave this goroutine, where a token's stays
-	u.direct().attendAs(&long, &h.rows)
+	u.Direct().AttendAs(&long, &h.rows)
 }
 
 func (s *keyCache[T]) Clone() State[T] {
@@ -148,9 +149,9 @@ func (s *keyCache[T]) Clone() State[T] {
 		c.valid[b] = slices.Clone(s.valid[b])
 	}
 	for i := range s.heads {
-		c.heads[i].rows.bt = slices.Clone(s.heads[i].rows.bt)
-		c.heads[i].rows.v = slices.Clone(s.heads[i].rows.v)
-		c.heads[i].ages = s.heads[i].ages.cloneFor(0)
+		c.heads[i].rows.Bt = slices.Clone(s.heads[i].rows.Bt)
+		c.heads[i].rows.V = slices.Clone(s.heads[i].rows.V)
+		c.heads[i].ages = s.heads[i].ages.CloneFor(0)
 	}
 	return c
 }
@@ -162,7 +163,7 @@ func (s *keyCache[T]) Reset() {
 	}
 	for i := range s.heads {
 		rows := &s.heads[i].rows
-		rows.bt, rows.v = rows.bt[:0], rows.v[:0]
+		rows.Bt, rows.V = rows.Bt[:0], rows.V[:0]
 		s.heads[i].ages = nil
 	}
 }
@@ -176,8 +177,8 @@ func (s *keyCache[T]) Bytes() int64 {
 		flags += cap(s.valid[b])
 	}
 	for i := range s.heads {
-		elements += cap(s.heads[i].rows.bt) + cap(s.heads[i].rows.v)
-		ages += s.heads[i].ages.bytes()
+		elements += cap(s.heads[i].rows.Bt) + cap(s.heads[i].rows.V)
+		ages += s.heads[i].ages.Bytes()
 	}
 	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + ages
 }
@@ -190,16 +191,16 @@ func (s *keyCache[T]) AppendBinary(b []byte) ([]byte, error) {
 	for _, exist := range s.valid {
 		w.Flags(exist)
 	}
-	da := s.e.spec.width(s.shape.D)
+	da := s.e.spec.Width(s.shape.D)
 	for i := range s.heads {
 		w.Int(int64(s.tokens))
 		rows := &s.heads[i].rows
-		rows.each(s.tokens, da, func(x []T) { snapshot.WriteElements(w, x) })
+		rows.Each(s.tokens, da, func(x []T) { snapshot.WriteElements(w, x) })
 		for j := range s.tokens {
-			snapshot.WriteElements(w, rows.v[j*rows.ldv:][:s.shape.Dv])
+			snapshot.WriteElements(w, rows.V[j*rows.Ldv:][:s.shape.Dv])
 		}
 		if ages := s.heads[i].ages; ages != nil {
-			ages.write(w, s.tokens)
+			ages.Write(w, s.tokens)
 		}
 	}
 	return w.End(), nil
@@ -207,10 +208,10 @@ func (s *keyCache[T]) AppendBinary(b []byte) ([]byte, error) {
 
 // restoreCache reads what AppendBinary wrote after the header.
 func restoreCache[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshot.Reader) (*keyCache[T], error) {
-	da := e.spec.width(s.D)
+	da := e.spec.Width(s.D)
 	head := 8 + float64(tokens)*float64(da+s.Dv)*float64(scratch.ElementSize[T]())
 	if r.Decay {
-		head += agesBytes(float64(tokens))
+		head += headtask.AgesBytes(float64(tokens))
 	}
 	if err := r.Need(float64(s.B) * (float64(tokens) + float64(s.Hkv)*head)); err != nil {
 		return nil, err
@@ -227,14 +228,14 @@ func restoreCache[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapsh
 			r.Fail("head %d has %d keys, the state has %d tokens", i, n, tokens)
 		}
 		rows := &c.heads[i].rows
-		rows.grow(da, 0, c.tokens)
-		rows.each(c.tokens, da, func(x []T) { snapshot.ReadElements(r, x) })
-		clear(rows.v)
+		rows.Grow(da, 0, c.tokens)
+		rows.Each(c.tokens, da, func(x []T) { snapshot.ReadElements(r, x) })
+		clear(rows.V)
 		for j := range c.tokens {
-			snapshot.ReadElements(r, rows.v[j*rows.ldv:][:s.Dv])
+			snapshot.ReadElements(r, rows.V[j*rows.Ldv:][:s.Dv])
 		}
 		if r.Decay {
-			c.heads[i].ages = readAges(r, c.tokens, c.tokens)
+			c.heads[i].ages = headtask.ReadAges(r, c.tokens, c.tokens)
 		}
 	}
 	return c, r.Err

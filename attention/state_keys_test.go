@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -23,7 +24,7 @@ func softmaxState(t *testing.T, c *Call[float32]) (Mechanism[float32], State[flo
 
 // The bits equal the bits of one causal call, for any pieces and in any form.
 func TestCachePieces(t *testing.T) {
-	const n = keyBlock + 45
+	const n = headtask.KeyBlock + 45
 	c := stateCall(n, 5, 3, 0)
 	e, _ := softmaxState(t, c)
 	want, _ := forward(t, e, c, Direct)
@@ -32,7 +33,7 @@ func TestCachePieces(t *testing.T) {
 		ones[i] = i + 1
 	}
 	for name, cuts := range map[string][]int{
-		"whole": {n}, "tokens": ones, "pieces": {1, 48, 60, 200, keyBlock, keyBlock + 1, n},
+		"whole": {n}, "tokens": ones, "pieces": {1, 48, 60, 200, headtask.KeyBlock, headtask.KeyBlock + 1, n},
 	} {
 		_, st := softmaxState(t, c)
 		out := poisoned[float32](2, 6, n, 3)
@@ -48,7 +49,7 @@ func TestCachePieces(t *testing.T) {
 
 // Read is the call that is not causal, with what was absorbed as its keys.
 func TestCacheRead(t *testing.T) {
-	const n, m = 70, keyBlock + 45
+	const n, m = 70, headtask.KeyBlock + 45
 	c := stateCall(m, 5, 3, 0)
 	c.Causal = false
 	c.Q = c.Q.Tokens(0, n)
@@ -63,7 +64,7 @@ func TestCacheRead(t *testing.T) {
 		}
 	}
 	want, _ := forward(t, e, c, Direct)
-	for _, cut := range [][2]int{{0, 9}, {9, 9}, {9, keyBlock + 3}, {keyBlock + 3, m}} {
+	for _, cut := range [][2]int{{0, 9}, {9, 9}, {9, headtask.KeyBlock + 3}, {headtask.KeyBlock + 3, m}} {
 		if err := st.Absorb(tokens(c, cut[0], cut[1])); err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +138,7 @@ func TestCacheIgnoresMaskedTokens(t *testing.T) {
 }
 
 func TestCacheCloneAndReset(t *testing.T) {
-	const n = keyBlock + 20
+	const n = headtask.KeyBlock + 20
 	c := stateCall(n, 4, 3, 0)
 	_, st := softmaxState(t, c)
 	out := poisoned[float32](2, 6, n, 3)
@@ -165,7 +166,7 @@ func TestCacheCloneAndReset(t *testing.T) {
 
 // Memory follows the tokens, and a token allocates only when it must grow.
 func TestCacheGrows(t *testing.T) {
-	const n = 2*keyBlock + 10
+	const n = 2*headtask.KeyBlock + 10
 	c := callOf[float32](&oracle.Call{
 		Q: tensor.NewHeads[float64](1, 2, n, 5), K: tensor.NewHeads[float64](1, 1, n, 5), V: tensor.NewHeads[float64](1, 1, n, 3),
 	})

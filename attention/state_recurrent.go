@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -16,13 +17,13 @@ type recurrentState[T tensor.Float] struct {
 	e      *engine[T]
 	shape  Shape
 	tokens int64
-	heads  []*chunkScan[T] // [B·Hkv]
+	heads  []*headtask.Scan[T] // [B·Hkv]
 
 	moments        blocks[T] // of the heads
 	byHead         bool      // rows of a head lie together, not rows of a batch row
 	hasClosedCount bool      // every head has moments and nothing else: see even
 
-	noticed rowNotices
+	noticed headtask.RowNotices
 }
 
 // blocks are pieces of memory of one size, each from one cache line to another.
@@ -50,7 +51,7 @@ func (e *engine[T]) window(d, wish int) int {
 	switch {
 	case wish > 0:
 		return wish
-	case e.spec.degree() == 1:
+	case e.spec.Degree() == 1:
 		return 16
 	}
 	return min(e.forms().chunk(d, 0), 96)
@@ -58,11 +59,11 @@ func (e *engine[T]) window(d, wish int) int {
 
 // stateBytes is what a state of shape s holds without tokens.
 func (e *engine[T]) stateBytes(s Shape) float64 {
-	if e.spec.isPairwise() || s.D < 1 || s.Dv < 1 {
+	if e.spec.IsPairwise() || s.D < 1 || s.Dv < 1 {
 		return 0
 	}
-	w := e.spec.width(s.D)
-	c, features, ld := e.window(s.D, s.Chunk), float64(e.spec.features(w)), float64(kernel.Pad(s.Dv))
+	w := e.spec.Width(s.D)
+	c, features, ld := e.window(s.D, s.Chunk), float64(e.spec.CountFeatures(w)), float64(kernel.Pad(s.Dv))
 	sums := features*(ld+1) + float64(kernel.Lanes) - 1
 	if s.Carry == Compensated {
 		sums *= 2
@@ -78,16 +79,16 @@ func (e *engine[T]) stateBytes(s Shape) float64 {
 func newRecurrentState[T tensor.Float](e *engine[T], s Shape) *recurrentState[T] {
 	s.Chunk = e.window(s.D, s.Chunk)
 	n := s.B * s.Hkv
-	st := &recurrentState[T]{e: e, shape: s, heads: make([]*chunkScan[T], n), byHead: s.Chunk == 1 && e.canFuseSteps(&s)}
+	st := &recurrentState[T]{e: e, shape: s, heads: make([]*headtask.Scan[T], n), byHead: s.Chunk == 1 && e.canFuseSteps(&s)}
 	// A step reads all arrays of a head and then all arrays of the next head: they lie
 	// in memory in that order.
-	streams, exist := make([]chunkScan[T], n), make([]bool, n*s.Chunk)
+	streams, exist := make([]headtask.Scan[T], n), make([]bool, n*s.Chunk)
 	var kinds []blocks[T]
 	for i := range st.heads {
 		u, h := e.stateUnit(&s), &streams[i]
-		u.noticed = &st.noticed
-		u.walker, u.chunk = e.newMonomials(e.spec.width(s.D)), s.Chunk
-		h.valid, exist = exist[:0:s.Chunk], exist[s.Chunk:]
+		u.Noticed = &st.noticed
+		u.Monomials, u.Chunk = e.newMonomials(e.spec.Width(s.D)), s.Chunk
+		h.Valid, exist = exist[:0:s.Chunk], exist[s.Chunk:]
 		kind, at := 0, i
 		if st.byHead {
 			at = i%s.Hkv*s.B + i/s.Hkv
@@ -99,9 +100,9 @@ func newRecurrentState[T tensor.Float](e *engine[T], s Shape) *recurrentState[T]
 			kind++
 			return kinds[kind-1].slice(at, size)
 		}
-		st.heads[i] = h.start(u, u.walker, s.Chunk, take)
+		st.heads[i] = h.Start(u, u.Monomials, s.Chunk, take)
 		if s.Carry == Compensated {
-			h.moments.Compensate(take)
+			h.Moments.Compensate(take)
 		}
 	}
 	if n > 0 {
@@ -122,7 +123,7 @@ func (s *recurrentState[T]) Step(out tensor.Heads[T], c *Call[T]) error {
 
 func (s *recurrentState[T]) StateShape() *Shape { return &s.shape }
 
-func (s *recurrentState[T]) watch() *rowNotices { return &s.noticed }
+func (s *recurrentState[T]) watch() *headtask.RowNotices { return &s.noticed }
 
 func (s *recurrentState[T]) Refuse(c *Call[T]) error { return s.e.checks().refuseFading(c) }
 
@@ -134,7 +135,7 @@ func (s *recurrentState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 		// Reading goes at the speed of memory, about half of the peak, and the
 		// last token of a chunk brings all of it into the moments.
 		work = 2 * s.e.forms().countSumOperations(n, sh.D, sh.Dv)
-		if m > 0 && s.heads[0].n+1 == sh.Chunk {
+		if m > 0 && s.heads[0].Count+1 == sh.Chunk {
 			work += s.e.forms().countSumOperations(sh.Chunk, sh.D, sh.Dv)
 		}
 	}
@@ -154,7 +155,7 @@ func (s *recurrentState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 		rows.byHead = s.hasClosedCount
 	} else {
 		for _, st := range s.heads {
-			st.u.workers = workers(len(s.heads), work, work)
+			st.Task.Workers = headtask.CountWorkers(len(s.heads), work, work)
 		}
 	}
 	runHeads(len(s.heads), work, stateHeads[T]{s, out, c, n, m, rows})
@@ -164,12 +165,12 @@ func (s *recurrentState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 // startAges has the state count ages from now on.
 func (s *recurrentState[T]) startAges() {
 	for _, st := range s.heads {
-		st.decay().startAges()
+		st.Decay().StartAges()
 	}
 }
 
 // decays reports that the state has met a decay.
-func (s *recurrentState[T]) decays() bool { return len(s.heads) > 0 && s.heads[0].ages != nil }
+func (s *recurrentState[T]) decays() bool { return len(s.heads) > 0 && s.heads[0].Decays != nil }
 
 // do is run for key heads lo ≤ i < hi; a single token has its prepared rows in
 // rows.
@@ -192,19 +193,19 @@ func (s *recurrentState[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m in
 	ar := arena.Acquire()
 	defer ar.Release()
 	st := s.heads[i]
-	bindState(st.u, ar, &s.shape, i, out, c, n, m)
+	bindState(st.Task, ar, &s.shape, i, out, c, n, m)
 	if rows.x == nil {
-		st.run()
+		st.Run()
 		return
 	}
-	st.stepToken(rows.key(i*m), rows.query(i*len(st.u.q)*n), rows.ld)
+	st.StepToken(rows.key(i*m), rows.query(i*len(st.Task.Q)*n), rows.ld)
 }
 
 func (s *recurrentState[T]) Clone() State[T] {
 	c := newRecurrentState(s.e, s.shape)
 	c.tokens = s.tokens
 	for i, from := range s.heads {
-		c.heads[i].copyFrom(from)
+		c.heads[i].CopyFrom(from)
 	}
 	return c
 }
@@ -212,9 +213,9 @@ func (s *recurrentState[T]) Clone() State[T] {
 func (s *recurrentState[T]) Reset() {
 	s.tokens, s.hasClosedCount = 0, false
 	for _, st := range s.heads {
-		st.moments.NonEmpty = false
-		st.first, st.ages = unseen, nil
-		st.clearChunk()
+		st.Moments.NonEmpty = false
+		st.First, st.Decays = headtask.Unseen, nil
+		st.ClearChunk()
 	}
 }
 
@@ -224,15 +225,15 @@ func (s *recurrentState[T]) Bytes() int64 {
 	var elements, flags int
 	var ages int64
 	for i, st := range s.heads {
-		ages += st.ages.bytes()
+		ages += st.Decays.Bytes()
 		if i == 0 {
-			elements = len(st.m.Weights) // all heads share them
+			elements = len(st.Monomials.Weights) // all heads share them
 		}
-		elements += len(st.moments.S) + len(st.moments.Z) + len(st.x) + len(st.room)
-		if low := st.moments.Residual; low != nil {
+		elements += len(st.Moments.S) + len(st.Moments.Z) + len(st.X) + len(st.Room)
+		if low := st.Moments.Residual; low != nil {
 			elements += len(low.S) + len(low.Z)
 		}
-		flags += len(st.valid)
+		flags += len(st.Valid)
 	}
 	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + ages
 }
@@ -254,12 +255,12 @@ func (s *recurrentState[T]) AppendBinary(b []byte) ([]byte, error) {
 func (s *recurrentState[T]) write(w *snapshot.Writer) {
 	zeros := make([]T, max(s.shape.Chunk, s.shape.Dv))
 	for _, st := range s.heads {
-		rest := s.shape.Chunk - st.n
-		p := &st.moments
-		w.Int(int64(st.n))
-		w.Flags([]bool{p.NonEmpty, st.first < 0})
+		rest := s.shape.Chunk - st.Count
+		p := &st.Moments
+		w.Int(int64(st.Count))
+		w.Flags([]bool{p.NonEmpty, st.First < 0})
 		for _, half := range p.Halves() {
-			for f := range st.m.Count {
+			for f := range st.Monomials.Count {
 				z, row := zeros[:1], zeros[:s.shape.Dv]
 				if p.NonEmpty {
 					z, row = half.Z[f:][:1], half.S[f*p.Stride:][:s.shape.Dv]
@@ -268,35 +269,35 @@ func (s *recurrentState[T]) write(w *snapshot.Writer) {
 				snapshot.WriteElements(w, row)
 			}
 		}
-		w.Flags(st.valid[:st.n])
+		w.Flags(st.Valid[:st.Count])
 		w.Flags(make([]bool, rest))
-		for c := 1; c <= st.u.da; c++ {
-			snapshot.WriteElements(w, st.x[c*st.ld:][:st.n])
+		for c := 1; c <= st.Task.PreparedWidth; c++ {
+			snapshot.WriteElements(w, st.X[c*st.ColumnStride:][:st.Count])
 			snapshot.WriteElements(w, zeros[:rest])
 		}
 		for j := range s.shape.Chunk {
-			if j < st.n {
-				snapshot.WriteElements(w, st.v[j*p.Stride:][:s.shape.Dv])
+			if j < st.Count {
+				snapshot.WriteElements(w, st.V[j*p.Stride:][:s.shape.Dv])
 			} else {
 				snapshot.WriteElements(w, zeros[:s.shape.Dv])
 			}
 		}
-		if st.ages != nil {
-			st.ages.write(w, st.c)
+		if st.Decays != nil {
+			st.Decays.Write(w, st.ChunkSize)
 		}
 	}
 }
 
 // restoreSums reads what write wrote.
 func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshot.Reader) (*recurrentState[T], error) {
-	width, chunk := float64(e.spec.width(s.D)), float64(s.Chunk)
-	moments := float64(e.spec.features(e.spec.width(s.D))) * float64(s.Dv+1)
+	width, chunk := float64(e.spec.Width(s.D)), float64(s.Chunk)
+	moments := float64(e.spec.CountFeatures(e.spec.Width(s.D))) * float64(s.Dv+1)
 	if s.Carry == Compensated {
 		moments *= 2
 	}
 	head := 8 + 2 + chunk + (moments+chunk*(width+float64(s.Dv)))*float64(scratch.ElementSize[T]())
 	if r.Decay {
-		head += agesBytes(chunk)
+		head += headtask.AgesBytes(chunk)
 	}
 	if err := r.Need(float64(s.B) * float64(s.Hkv) * head); err != nil {
 		return nil, err
@@ -313,34 +314,34 @@ func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapsho
 			r.Fail("head %d has %d keys in its open chunk: chunks have %d, the state has %d tokens", i, n, s.Chunk, tokens)
 			return nil, r.Err
 		}
-		p := &st.moments
+		p := &st.Moments
 		var before [2]bool
 		r.Flags(before[:])
 		p.NonEmpty = before[0]
 		if before[1] {
-			st.first = -1
+			st.First = -1
 			if !p.NonEmpty {
 				r.Fail("head %d has a key in a closed chunk, and no closed chunk", i)
 			}
 		}
 		for _, half := range p.Halves() {
-			for f := range st.m.Count {
+			for f := range st.Monomials.Count {
 				snapshot.ReadElements(r, half.Z[f:][:1])
 				snapshot.ReadElements(r, half.S[f*p.Stride:][:s.Dv])
 			}
 		}
-		r.Flags(st.valid)
-		for a := 1; a <= st.u.da; a++ {
-			snapshot.ReadElements(r, st.x[a*st.ld:][:s.Chunk])
+		r.Flags(st.Valid)
+		for a := 1; a <= st.Task.PreparedWidth; a++ {
+			snapshot.ReadElements(r, st.X[a*st.ColumnStride:][:s.Chunk])
 		}
 		for j := range s.Chunk {
-			snapshot.ReadElements(r, st.v[j*p.Stride:][:s.Dv])
+			snapshot.ReadElements(r, st.V[j*p.Stride:][:s.Dv])
 		}
-		for _, exists := range st.valid[:n] {
-			st.appendToken(exists)
+		for _, exists := range st.Valid[:n] {
+			st.AppendToken(exists)
 		}
 		if r.Decay {
-			st.ages = readAges(r, st.n, st.c)
+			st.Decays = headtask.ReadAges(r, st.Count, st.ChunkSize)
 		}
 	}
 	return c, r.Err

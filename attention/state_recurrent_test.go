@@ -342,8 +342,8 @@ func TestSumsHoldPlainMoments(t *testing.T) {
 		}
 	}
 	for f, want := range z {
-		if ratio := check.ErrorRatio(head.moments.Z[f:][:1], []float64{want}, (8+math.Sqrt(n))*check.UnitRoundoff[float64]()*terms[f]); ratio > 1 {
-			t.Errorf("moment %d is %v, want %v", f, head.moments.Z[f], want)
+		if ratio := check.ErrorRatio(head.Moments.Z[f:][:1], []float64{want}, (8+math.Sqrt(n))*check.UnitRoundoff[float64]()*terms[f]); ratio > 1 {
+			t.Errorf("moment %d is %v, want %v", f, head.Moments.Z[f], want)
 		}
 	}
 }

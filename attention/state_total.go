@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -41,10 +42,10 @@ func (s Span) Leaves(before Span) float64 {
 // Join returns the span of the tokens of s followed by the tokens of next.
 func (s Span) Join(next Span) Span {
 	if !next.HasKeys {
-		s.PendingLogDecay = max(s.PendingLogDecay+next.PendingLogDecay, slowest)
+		s.PendingLogDecay = max(s.PendingLogDecay+next.PendingLogDecay, headtask.Slowest)
 		return s
 	}
-	return Span{true, max(s.LogDecay+s.PendingLogDecay+next.LogDecay, slowest), next.PendingLogDecay}
+	return Span{true, max(s.LogDecay+s.PendingLogDecay+next.LogDecay, headtask.Slowest), next.PendingLogDecay}
 }
 
 var errNoTotal = errors.New("total: it is nil")
@@ -62,7 +63,7 @@ func ofSums[T tensor.Float](st State[T]) (*recurrentState[T], error) {
 func (s *recurrentState[T]) size() int {
 	size := 0
 	for _, h := range s.heads {
-		size += h.m.Count * (1 + h.u.dv)
+		size += h.Monomials.Count * (1 + h.Task.Dv)
 	}
 	return size
 }
@@ -82,14 +83,14 @@ func TotalOf[T tensor.Float](t *Total[T], st State[T]) error {
 	t.Tokens, t.Decay = s.tokens, s.decays()
 	t.Sums, t.Spans = t.Sums[:0], t.Spans[:0]
 	for _, h := range s.heads {
-		h.u.ar = ar
-		h.closeChunk()
-		span := Span{HasKeys: h.first != unseen}
-		if h.ages != nil {
-			span.LogDecay, span.PendingLogDecay = h.ages.forgotten, h.ages.pending
+		h.Task.Arena = ar
+		h.CloseChunk()
+		span := Span{HasKeys: h.First != headtask.Unseen}
+		if h.Decays != nil {
+			span.LogDecay, span.PendingLogDecay = h.Decays.Forgotten, h.Decays.Pending
 		}
 		t.Spans = append(t.Spans, span)
-		t.Sums = h.moments.AppendFlat(t.Sums, h.u.dv)
+		t.Sums = h.Moments.AppendFlat(t.Sums, h.Task.Dv)
 	}
 	return nil
 }
@@ -115,17 +116,17 @@ func SetTotal[T tensor.Float](st State[T], t *Total[T]) error {
 	sums := t.Sums
 	for i, h := range s.heads {
 		span := t.Spans[i]
-		sums = h.moments.SetFlat(sums, h.u.dv)
-		if h.moments.NonEmpty = span.HasKeys; span.HasKeys {
-			h.first = -1
+		sums = h.Moments.SetFlat(sums, h.Task.Dv)
+		if h.Moments.NonEmpty = span.HasKeys; span.HasKeys {
+			h.First = -1
 		}
-		if h.moments.Residual != nil {
-			clear(h.moments.Residual.S)
-			clear(h.moments.Residual.Z)
+		if h.Moments.Residual != nil {
+			clear(h.Moments.Residual.S)
+			clear(h.Moments.Residual.Z)
 		}
 		if t.Decay {
-			h.ages = heapAges(h.c)
-			h.ages.forgotten, h.ages.pending = span.LogDecay, span.PendingLogDecay
+			h.Decays = headtask.HeapAges(h.ChunkSize)
+			h.Decays.Forgotten, h.Decays.Pending = span.LogDecay, span.PendingLogDecay
 		}
 	}
 	return nil
@@ -155,7 +156,7 @@ func (g *StateGrad[T]) SetSums(st State[T], sums []T, ages []float64) error {
 	g.resize(&s.shape)
 	g.total = true
 	for i := range g.heads {
-		h, from := &g.heads[i], &s.heads[i].moments
+		h, from := &g.heads[i], &s.heads[i].Moments
 		h.moments.ShapeAs(from)
 		if need := len(h.moments.S) / h.moments.Stride * (1 + s.shape.Dv); len(sums) < need {
 			return fmt.Errorf("total: head %d has %d sums, the state %d", i, len(sums), need)
@@ -196,13 +197,13 @@ func AgesOf[T tensor.Float](to []float64, st State[T], sums, gradient []T) ([]fl
 	at := 0
 	for _, h := range s.heads {
 		var sum float64
-		for f := range h.m.Count {
+		for f := range h.Monomials.Count {
 			var along float64
-			for c := range 1 + h.u.dv {
+			for c := range 1 + h.Task.Dv {
 				along += float64(sums[at+c]) * float64(gradient[at+c])
 			}
-			sum -= float64(h.m.Weights[f]) * along
-			at += 1 + h.u.dv
+			sum -= float64(h.Monomials.Weights[f]) * along
+			at += 1 + h.Task.Dv
 		}
 		to = append(to, sum)
 	}

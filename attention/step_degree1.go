@@ -11,7 +11,7 @@ import (
 
 // isDegree1 reports that single tokens take stepDegree1.
 func (s *recurrentState[T]) isDegree1() bool {
-	return s.e.spec.isDegree1() && !s.decays()
+	return s.e.spec.IsDegree1() && !s.decays()
 }
 
 // stepDegree1 takes in one key of each of heads lo ≤ i < hi, if c has any, and
@@ -19,21 +19,21 @@ func (s *recurrentState[T]) isDegree1() bool {
 func (s *recurrentState[T]) stepDegree1(lo, hi int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	u := s.heads[lo].u
-	u.ar = ar
-	f := u.newDegree1Step(s.shape.Chunk)
+	u := s.heads[lo].Task
+	u.Arena = ar
+	f := u.NewDegree1Step(s.shape.Chunk)
 	group := s.shape.H / s.shape.Hkv
 	for i := lo; i < hi; i++ {
 		st, b, kh := s.heads[i], i/s.shape.Hkv, i%s.shape.Hkv
 		if m > 0 {
-			st.absorbToken(rows.key(i), c.V.At(b, kh).Row(0), c.KeyMask == nil || c.KeyMask[b])
+			st.AbsorbToken(rows.key(i), c.V.At(b, kh).Row(0), c.KeyMask == nil || c.KeyMask[b])
 		}
 		for g := 0; g < group && n > 0; g++ {
-			st.answerDegree1(&f, rows.query(i*group + g)[:u.da], out.At(b, kh*group+g).Row(0))
+			st.AnswerDegree1(&f, rows.query(i*group + g)[:u.PreparedWidth], out.At(b, kh*group+g).Row(0))
 		}
-		if st.n == st.c {
-			st.u.ar = ar
-			st.closeChunk()
+		if st.Count == st.ChunkSize {
+			st.Task.Arena = ar
+			st.CloseChunk()
 		}
 	}
 }

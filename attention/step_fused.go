@@ -15,8 +15,8 @@ import (
 // token.
 func (e *engine[T]) canFuseSteps(s *Shape) bool {
 	spec := &e.spec
-	return !spec.isPairwise() && spec.isDegree1() && spec.BuiltinDecay == nil &&
-		s.H == s.Hkv && s.Carry == Rounded && spec.features(spec.width(s.D)) <= features.BlockSize
+	return !spec.IsPairwise() && spec.IsDegree1() && spec.BuiltinDecay == nil &&
+		s.H == s.Hkv && s.Carry == Rounded && spec.CountFeatures(spec.Width(s.D)) <= features.BlockSize
 }
 
 // allHeadsClosed reports that all heads hold only moments, so that a token need not check each
@@ -29,7 +29,7 @@ func (s *recurrentState[T]) allHeadsClosed() bool {
 		return false
 	}
 	for _, h := range s.heads {
-		if !h.moments.NonEmpty || h.n != 0 || h.ages != nil {
+		if !h.Moments.NonEmpty || h.Count != 0 || h.Decays != nil {
 			return false
 		}
 	}
@@ -42,24 +42,24 @@ func (s *recurrentState[T]) allHeadsClosed() bool {
 func (s *recurrentState[T]) fuseStepHeads(lo, hi int, out tensor.Heads[T], c *Call[T], rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	u, n := s.heads[0].u, s.shape.B
-	r := u.newFusedStepper(ar, s.heads[0].m, n)
-	size := r.count * r.ld
-	o, ldo := arena.Take[T](ar, n*r.ld), r.ld
+	u, n := s.heads[0].Task, s.shape.B
+	r := u.NewFusedStepper(ar, s.heads[0].Monomials, n)
+	size := r.Count * r.Ld
+	o, ldo := arena.Take[T](ar, n*r.Ld), r.Ld
 	factors := arena.Take[T](ar, n)
 	for ; lo < hi; lo = (lo/n + 1) * n {
 		b0, h := lo%n, lo/n
 		b1 := min(n, b0+hi-lo)
 		to, v := out.Data[h*out.SH:], c.V.Data[h*c.V.SH:]
-		if out.D == r.ld {
+		if out.D == r.Ld {
 			o, ldo = to, out.SB
 		}
 		i, next := h*n+b0, s.moments.size
 		moments := s.moments.data[i*next:]
-		r.tokens(b1-b0, o[b0*ldo:], ldo, rows.query(i), rows.key(i), rows.ld, v[b0*c.V.SB:], c.V.SB, moments, moments[size:], next, factors[b0:])
+		r.Tokens(b1-b0, o[b0*ldo:], ldo, rows.query(i), rows.key(i), rows.ld, v[b0*c.V.SB:], c.V.SB, moments, moments[size:], next, factors[b0:])
 		for b := b0; b < b1; b++ {
-			factors[b] = r.invertDen(factors[b])
+			factors[b] = r.InvertDen(factors[b])
 		}
-		r.t.ScaleRows(to[b0*out.SB:], out.SB, o[b0*ldo:], ldo, out.D, factors[b0:b1])
+		r.Table.ScaleRows(to[b0*out.SB:], out.SB, o[b0*ldo:], ldo, out.D, factors[b0:b1])
 	}
 }

@@ -3,6 +3,8 @@ package attention
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
@@ -42,7 +44,7 @@ func (r *tokenRows[T]) key(h int) []T { return r.x[(r.queries+h)*r.ld:] }
 
 // tokenRows returns room for n ≤ 1 queries and m ≤ 1 keys of each head of c.
 func (e *engine[T]) tokenRows(ar *arena.Arena, s *Shape, c *Call[T], n, m int) tokenRows[T] {
-	r := tokenRows[T]{e: e, s: s, c: c, ld: e.spec.width(s.D), queries: n * s.B * s.H, keys: m * s.B * s.Hkv}
+	r := tokenRows[T]{e: e, s: s, c: c, ld: e.spec.Width(s.D), queries: n * s.B * s.H, keys: m * s.B * s.Hkv}
 	r.x = arena.Take[T](ar, (r.queries+r.keys)*r.ld)
 	return r
 }
@@ -74,7 +76,7 @@ func (r *tokenRows[T]) token(i int) (x []T, scale T) {
 	if i < r.queries {
 		b, h := r.place(i, s.H)
 		q := r.c.Q.At(b, h)
-		scale, _ = spec.exponent(spec.scale(s.D, h))
+		scale, _ = spec.Exponent(spec.RowScale(s.D, h))
 		return q.Row(0), scale
 	}
 	b, h := r.place(i-r.queries, s.Hkv)
@@ -83,16 +85,16 @@ func (r *tokenRows[T]) token(i int) (x []T, scale T) {
 }
 
 // dropoutOf returns what is left out of row i.
-func (r *tokenRows[T]) dropoutOf(i int) headDropout {
+func (r *tokenRows[T]) dropoutOf(i int) spec.HeadDropout {
 	s, c := r.s, r.c
 	if i < r.queries {
 		b, h := r.place(i, s.H)
 		p := statePlace(c, b)
-		return newHeadDropout(c.Drop, &p, false, h, s.H, s.D, 0)
+		return spec.NewHeadDropout(c.Drop, &p, false, h, s.H, s.D, 0)
 	}
 	b, h := r.place(i-r.queries, s.Hkv)
 	p := statePlace(c, b)
-	return newHeadDropout(c.Drop, &p, true, h, s.Hkv, s.D, 0)
+	return spec.NewHeadDropout(c.Drop, &p, true, h, s.Hkv, s.D, 0)
 }
 
 // fill sets rows i0 ≤ i < i1, all of queries or all of keys.
@@ -112,7 +114,7 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 	// A row is mapped from room of its own unless the map is elementwise: it may have
 	// fewer features than D.
 	var room []T
-	if !spec.elementwise() {
+	if !spec.IsElementwise() {
 		room = arena.Take[T](ar, d)
 	}
 	unmapped := func(i int) []T {
@@ -143,7 +145,7 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 					columns[c*kernel.Lanes+i-first] = y
 				}
 			}
-			normalise(t, spec.Norm, columns, kernel.Lanes, d, kernel.Lanes, scale)
+			headtask.Normalise(t, spec.Norm, columns, kernel.Lanes, d, kernel.Lanes, scale)
 			for j := first; j < i; j++ {
 				row := unmapped(j)
 				for c := range row {
@@ -153,7 +155,7 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 			}
 		}
 	}
-	if spec.Map != nil && spec.elementwise() {
+	if spec.Map != nil && spec.IsElementwise() {
 		rows := r.x[i0*r.ld : i1*r.ld]
 		spec.Map.Map(rows, rows)
 	}
@@ -163,10 +165,10 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 // elementwise map.
 func (r *tokenRows[T]) needsMapOnly(i int) bool {
 	spec := &r.e.spec
-	if spec.Norm != NoNorm || !spec.elementwise() || spec.Tau != nil || r.c.Rope != nil || r.c.Drop.IsActive() {
+	if spec.Norm != NoNorm || !spec.IsElementwise() || spec.Tau != nil || r.c.Rope != nil || r.c.Drop.IsActive() {
 		return false
 	}
-	scale, _ := spec.exponent(spec.scale(r.s.D, 0))
+	scale, _ := spec.Exponent(spec.RowScale(r.s.D, 0))
 	return i >= r.queries || scale == 1
 }
 
@@ -193,20 +195,20 @@ func (r *tokenRows[T]) rowsInPlace(i0, i1 int, room []T) []T {
 // finish rotates x [D], the unmapped row i, by the first position of the call,
 // leaves out what is lost, and maps it, unless all rows can be mapped at once.
 func (r *tokenRows[T]) finish(t *kernel.Table[T], ar *arena.Arena, i int, x []T) {
-	d, spec := r.s.D, &r.e.spec
+	d, own := r.s.D, &r.e.spec
 	if rope := r.c.Rope; rope != nil && rope.Half > 0 {
 		// Channels are columns of one row each.
 		t.Rotate(x, x[rope.Half:], rope.Half, rope.Cos, rope.Sin, rope.Half, 1, rope.Half)
 	}
 	if r.c.Drop.IsActive() {
 		m := r.dropoutOf(i)
-		dropOut(&m, x, 1, 0, d, 0, 1)
+		spec.DropOut(&m, x, 1, 0, d, 0, 1)
 	}
 	switch {
-	case spec.Features != nil:
+	case own.Features != nil:
 		r.mapToken(ar, i, x)
-	case !spec.elementwise():
-		spec.Map.Map(r.x[i*r.ld:][:r.ld], x)
+	case !own.IsElementwise():
+		own.Map.Map(r.x[i*r.ld:][:r.ld], x)
 	}
 }
 

@@ -3,20 +3,21 @@ package attention
 import (
 	"github.com/farfield-ml/farfield/attention/internal/band"
 	"github.com/farfield-ml/farfield/attention/internal/costmodel"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // costKernel returns the kernel whose speeds s has.
-func costKernel[T tensor.Float](s *taskSpec[T]) costmodel.Kernel {
+func costKernel[T tensor.Float](s *headtask.Spec[T]) costmodel.Kernel {
 	switch {
-	case s.isPairwise():
+	case s.IsPairwise():
 		return costmodel.Softmax
-	case s.hasMap():
+	case s.HasMap():
 		return costmodel.Mapped
-	case s.degree() == 1:
+	case s.Degree() == 1:
 		return costmodel.Degree1
-	case s.degree() == 2:
+	case s.Degree() == 2:
 		return costmodel.Degree2
 	}
 	return costmodel.Degree3
@@ -24,7 +25,7 @@ func costKernel[T tensor.Float](s *taskSpec[T]) costmodel.Kernel {
 
 // tally counts the work of sequence s, forward or backward.
 func (e formChoice[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally {
-	width := e.spec.width(c.Q.D)
+	width := e.spec.Width(c.Q.D)
 	w, dv, v := float64(width), float64(c.V.D), float64(kernel.Pad(c.V.D))
 	group := float64(c.Q.H / max(c.K.H, 1))
 	chunk := min(e.forms().chunk(c.Q.D, c.Chunk), max(s.N, s.M, 1))
@@ -47,12 +48,12 @@ func (e formChoice[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally
 	pair *= 2 * group
 	x := costmodel.Tally{Tokens: float64(s.M) + group*float64(s.N), Causal: c.Causal}
 	closed, late := s.M, s.N // keys that enter the moments, queries that meet them
-	if e.spec.windowWidth > 0 {
+	if e.spec.WindowWidth > 0 {
 		// A tile of queries meets the keys of all their bands.
-		x.Pairs = pair * float64(s.N) * float64(min(e.spec.windowWidth+min(s.N, band.TileRows(c.Q.D))-1, s.M))
+		x.Pairs = pair * float64(s.N) * float64(min(e.spec.WindowWidth+min(s.N, band.TileRows(c.Q.D))-1, s.M))
 	} else if c.Causal {
 		// A panel sees what its last query sees.
-		beyond := float64(min(s.N, panelRows)-1) / 2 * float64(s.N)
+		beyond := float64(min(s.N, headtask.PanelRows)-1) / 2 * float64(s.N)
 		x.Pairs = pair * (costmodel.CausalPairs(s.N+s.Offset, s.M) - costmodel.CausalPairs(s.Offset, s.M) + beyond)
 		x.Open = pair * (costmodel.ChunkPairs(s.N+s.Offset, chunk) - costmodel.ChunkPairs(s.Offset, chunk) + beyond)
 		closed = min(s.M, max(s.N+s.Offset-1, 0)/chunk*chunk)
@@ -60,7 +61,7 @@ func (e formChoice[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally
 	} else {
 		x.Pairs = pair * float64(s.N) * float64(s.M)
 	}
-	features := e.spec.features(e.spec.featureWidth(c.Q.D, c.Rope != nil))
+	features := e.spec.CountFeatures(e.spec.FeatureWidth(c.Q.D, c.Rope != nil))
 	x.Moments = 2 * float64(features) * (key*float64(closed) + group*query*float64(late))
 	return x
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/suite"
@@ -19,10 +20,10 @@ import (
 // divide has the tokens of every task divided, however few they are, until the
 // test ends.
 func divide(t *testing.T) {
-	before := splitWork
-	splitWork = 0
+	before := headtask.SplitWork
+	headtask.SplitWork = 0
 	t.Cleanup(func() {
-		splitWork = before
+		headtask.SplitWork = before
 		par.SetThreads(0)
 	})
 }
@@ -83,9 +84,9 @@ func TestTeamOnProblems(t *testing.T) {
 // whole at the end.
 func TestTeamOnLongSequences(t *testing.T) {
 	divide(t)
-	widths, n, m := []int{3, 16, 33, 64}, 2*gradQueries+45, 3*keyBlock+5
+	widths, n, m := []int{3, 16, 33, 64}, 2*headtask.GradQueries+45, 3*headtask.KeyBlock+5
 	if !suite.IsLong() {
-		widths, n = widths[:3], gradQueries+45
+		widths, n = widths[:3], headtask.GradQueries+45
 	}
 	for _, d := range widths {
 		r := rand.New(rand.NewPCG(32, uint64(d)))

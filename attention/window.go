@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
@@ -37,15 +39,15 @@ func (w *hybrid[T]) farCalls() farField[T] { return farField[T]{w} }
 
 // newHybrid returns the mechanism that s describes.
 func newHybrid[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
-	w, tail := *s.Window, taskSpec[T]{Spec: s}
+	w, tail := *s.Window, headtask.Spec[T]{Spec: s}
 	switch {
 	case w.Width < 1:
 		return nil, fmt.Errorf("%s: window: %d tokens, needs 1 or more", s.Name, w.Width)
 	case w.Join != OneDenominator && w.Join != Separate:
 		return nil, fmt.Errorf("%s: window: join is %d, not %d or %d", s.Name, int(w.Join), OneDenominator, Separate)
-	case tail.isPairwise():
+	case tail.IsPairwise():
 		return nil, fmt.Errorf("%s: window: needs a linear tail, a kernel polynomial", s.Name)
-	case needsAllTokens(s.Norm):
+	case spec.NeedsAllTokens(s.Norm):
 		return nil, fmt.Errorf("%s: window: norm %v is taken over all tokens, a window needs causal calls", s.Name, s.Norm)
 	case s.Unnormalized, s.BuiltinDecay != nil:
 		return nil, fmt.Errorf("%s: window: not defined without a denominator, or with a decay of the mechanism's own", s.Name)
@@ -56,9 +58,9 @@ func newHybrid[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	}
 	x := &hybrid[T]{window: w, eps: s.Eps}
 	tail.Window = nil
-	near := taskSpec[T]{Spec: Spec[T]{Name: s.Name, Setting: s.Setting, Exp: true, Positive: true}, windowWidth: w.Width}
+	near := headtask.Spec[T]{Spec: Spec[T]{Name: s.Name, Setting: s.Setting, Exp: true, Positive: true}, WindowWidth: w.Width}
 	if w.Join == OneDenominator {
-		tail.farLag, tail.givesNumerators, tail.Eps = w.Width, true, 0
+		tail.FarLag, tail.GivesNumerators, tail.Eps = w.Width, true, 0
 	}
 	var err error
 	if x.tail, err = newEngine(tail); err != nil {
@@ -67,7 +69,7 @@ func newHybrid[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	if x.windowEngine, err = newEngine(near); err != nil {
 		return nil, err
 	}
-	near.windowWidth, near.isSymmetric = 2*w.Width-1, true
+	near.WindowWidth, near.IsSymmetric = 2*w.Width-1, true
 	if x.unmaskedNear, err = newEngine(near); err != nil {
 		return nil, err
 	}
@@ -141,11 +143,11 @@ func (w *hybrid[T]) checkHeads(h int) error {
 // windowSaved is what a window leaves for Backward.
 type windowSaved[T tensor.Float] struct {
 	tail, window Saved[T]
-	sums         bandSums[T] // of the window
-	o            []T         // [B,H,N,Dv] of the window alone
-	rows         []joinedRow // [B,H,N]
-	tailFactors  []T         // [B,H,N] what a tail's numerators are multiplied by; 0: beyond all numbers, or nothing
-	share        []T         // [B,H,N] what the window's part of a joined denominator is of the whole
+	sums         headtask.BandSums[T] // of the window
+	o            []T                  // [B,H,N,Dv] of the window alone
+	rows         []joinedRow          // [B,H,N]
+	tailFactors  []T                  // [B,H,N] what a tail's numerators are multiplied by; 0: beyond all numbers, or nothing
+	share        []T                  // [B,H,N] what the window's part of a joined denominator is of the whole
 }
 
 // resize makes room for what is kept of n joined rows.
@@ -234,8 +236,8 @@ func (w *hybrid[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 	near := likeOutput(&saved.o, c)
 	saved.window.sums = nil
 	if w.oneDenominator() {
-		saved.sums.resize(c.Q.B * c.Q.H * c.Q.N)
-		saved.sums.logless = keep == nil
+		saved.sums.Resize(c.Q.B * c.Q.H * c.Q.N)
+		saved.sums.Logless = keep == nil
 		saved.window.sums = &saved.sums
 	}
 	if err := w.nearOf(c.Causal).Forward(near, scratch.nearCall(c), &saved.window); err != nil {
@@ -289,10 +291,10 @@ func (w *hybrid[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	scratch.seqs = c.AppendSequences(scratch.seqs[:0])
 	seqs, sums := scratch.seqs, &keep.window.sums
 	// Rotation and dropout change gradients further, and a decay needs the gradients of the window alone.
-	sums.adds = w.oneDenominator() && c.Rope == nil && !c.Drop.IsActive() && !c.HasDecay()
+	sums.Adds = w.oneDenominator() && c.Rope == nil && !c.Drop.IsActive() && !c.HasDecay()
 	x := w.joins().part(dout, out, c, len(seqs), keep, scratch)
-	if sums.adds {
-		sums.shares, x.nearDo = keep.window.share, tensor.Heads[T]{}
+	if sums.Adds {
+		sums.Shares, x.nearDo = keep.window.share, tensor.Heads[T]{}
 	}
 	windowTask[T]{w: w, c: c, seqs: seqs, gradients: x}.run()
 	if !c.Causal && w.oneDenominator() {
@@ -302,7 +304,7 @@ func (w *hybrid[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	}
 	near, nearDo := &scratch.nearGrads, dout
 	*near = Grads[T]{DQ: g.DQ, DK: g.DK, DV: g.DV}
-	if !sums.adds {
+	if !sums.Adds {
 		*near = Grads[T]{
 			DQ: headsIn(&scratch.dq, c.Q.B, c.Q.H, c.Q.N, c.Q.D),
 			DK: headsIn(&scratch.dk, c.K.B, c.K.H, c.K.N, c.K.D),
@@ -316,7 +318,7 @@ func (w *hybrid[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	if err := w.nearOf(c.Causal).Backward(near, nearDo, x.nearO, scratch.nearCall(c), &keep.window.window); err != nil {
 		return err
 	}
-	if !sums.adds {
+	if !sums.Adds {
 		addHeads(g.DQ, near.DQ)
 		addHeads(g.DK, near.DK)
 		addHeads(g.DV, near.DV)
@@ -362,7 +364,7 @@ func (w *hybrid[T]) Plan(s Shape) Plan {
 	p.Bound = w.bound(p.Bound, near.Bound)
 	width := float64(w.window.Width)
 	if p.Window = width * float64(s.D+s.Dv); w.oneDenominator() {
-		p.Window += width * float64(w.tail.spec.width(s.D))
+		p.Window += width * float64(w.tail.spec.Width(s.D))
 	}
 	p.State += w.ringBytes(s)
 	p.WindowFLOPs = 2 * width * float64(s.D+s.Dv+3)

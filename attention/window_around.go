@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -17,11 +18,11 @@ import (
 
 // farSweep is one key head of a sequence whose far field is summed.
 type farSweep[T tensor.Float] struct {
-	*headTask[T] // of the tail, with prepared rows
-	s            *Sequence
-	width        int  // of the window
-	m            int  // keys of the head; the task has those that a query sees
-	isReversed   bool // rows lie in reverse order
+	*headtask.Task[T] // of the tail, with prepared rows
+	s                 *Sequence
+	width             int  // of the window
+	m                 int  // keys of the head; the task has those that a query sees
+	isReversed        bool // rows lie in reverse order
 
 	q       []tensor.Mat[T] // rows as they come
 	k, v    tensor.Mat[T]
@@ -100,7 +101,7 @@ func (w farField[T]) planFar(p *Plan, s Shape) {
 		p.Chunk = chunk
 	}
 	p.Bound = w.tail.bound(s, p.Form, p.Chunk, p.F)
-	da := w.tail.spec.width(s.D)
+	da := w.tail.spec.Width(s.D)
 	rows := float64(group*s.N)*float64(da+kernel.Pad(s.Dv)) + float64(s.M)*float64(da+kernel.Pad(s.Dv))
 	p.Bytes = float64(scratch.ElementSize[T]()) * (rows + w.tail.forms().scratch(p.Form, s.M, group, s.D, s.Dv, chunk))
 }
@@ -123,8 +124,8 @@ func (w farField[T]) eachFar(c *Call[T], back bool, f func(x *farSweep[T], kh in
 		s, kh := &seqs[i/c.K.H], i%c.K.H
 		u := w.tail.newTask(c, s, kh, ar)
 		defer w.tail.release(u)
-		u.workers = workers(c.K.H, s.work, work)
-		x := &farSweep[T]{headTask: u, s: s, width: w.window.Width, m: u.m}
+		u.Workers = headtask.CountWorkers(c.K.H, s.work, work)
+		x := &farSweep[T]{Task: u, s: s, width: w.window.Width, m: u.M}
 		x.prepare()
 		f(x, kh)
 	})
@@ -132,17 +133,17 @@ func (w farField[T]) eachFar(c *Call[T], back bool, f func(x *farSweep[T], kh in
 
 // prepare replaces the rows of the task by prepared ones.
 func (x *farSweep[T]) prepare() {
-	u := x.headTask
-	x.q, x.k, x.v, x.mask = append(x.q, u.q...), u.k, u.v, u.mask
-	for g := range u.q {
-		rows := scratch.TakeMat[T](u.ar, u.n, u.da)
-		u.rows().prepareQ(rows.Data, rows.Stride, g, 0, u.n)
-		x.headTask.q[g] = rows
+	u := x.Task
+	x.q, x.k, x.v, x.mask = append(x.q, u.Q...), u.K, u.V, u.Mask
+	for g := range u.Q {
+		rows := scratch.TakeMat[T](u.Arena, u.N, u.PreparedWidth)
+		u.Rows().PrepareQ(rows.Data, rows.Stride, g, 0, u.N)
+		x.Task.Q[g] = rows
 	}
-	x.keys = scratch.TakeMat[T](u.ar, x.m, u.da)
-	u.rows().prepareK(x.keys.Data, x.keys.Stride, 0, x.m)
-	x.values, x.keyMask = u.v, u.mask
-	u.readyQ, u.isPrepared, u.causal = true, true, true
+	x.keys = scratch.TakeMat[T](u.Arena, x.m, u.PreparedWidth)
+	u.Rows().PrepareK(x.keys.Data, x.keys.Stride, 0, x.m)
+	x.values, x.keyMask = u.V, u.Mask
+	u.HasPreparedQueries, u.HasPreparedKeys, u.Causal = true, true, true
 	x.align()
 }
 
@@ -153,22 +154,22 @@ func (x *farSweep[T]) align() {
 	if x.isReversed {
 		side = &sides[1]
 	}
-	u := x.headTask
-	u.offset, u.m = side.Offset, side.M
-	u.k, u.v, u.mask = x.keys.Slice(0, u.m), x.values.Slice(0, u.m), nil
+	u := x.Task
+	u.Offset, u.M = side.Offset, side.M
+	u.K, u.V, u.Mask = x.keys.Slice(0, u.M), x.values.Slice(0, u.M), nil
 	if x.keyMask != nil {
-		u.mask = x.keyMask[:u.m]
+		u.Mask = x.keyMask[:u.M]
 	}
 }
 
 // turn goes on to the sweep over the reversed sequence.
 func (x *farSweep[T]) turn() {
-	u := x.headTask
-	for g := range u.q {
-		reverseRows(u.q[g])
+	u := x.Task
+	for g := range u.Q {
+		reverseRows(u.Q[g])
 	}
 	reverseRows(x.keys)
-	x.values = scratch.TakeMat[T](u.ar, x.m, u.dv)
+	x.values = scratch.TakeMat[T](u.Arena, x.m, u.Dv)
 	for j := range x.m {
 		copy(x.values.Row(x.m-1-j), x.v.Row(j))
 	}
@@ -178,14 +179,14 @@ func (x *farSweep[T]) turn() {
 			x.keyMask[x.m-1-j] = exists
 		}
 	}
-	if u.keep != nil {
-		keep := make([]bool, u.n*x.m)
-		for i := range u.n {
-			for j, sees := range u.keep[i*u.keepRow:][:x.m] {
-				keep[(u.n-1-i)*x.m+x.m-1-j] = sees
+	if u.Keep != nil {
+		keep := make([]bool, u.N*x.m)
+		for i := range u.N {
+			for j, sees := range u.Keep[i*u.KeepRow:][:x.m] {
+				keep[(u.N-1-i)*x.m+x.m-1-j] = sees
 			}
 		}
-		u.keep, u.keepRow = keep, x.m
+		u.Keep, u.KeepRow = keep, x.m
 	}
 	x.isReversed = true
 	x.align()
@@ -206,21 +207,21 @@ func reverseRows[T tensor.Float](x tensor.Mat[T]) {
 func (w farField[T]) farForward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) {
 	keep.Den = scratch.Grow(keep.Den[:0], c.Q.B*c.Q.H*c.Q.N)
 	w.eachFar(c, false, func(x *farSweep[T], kh int) {
-		u := x.headTask
-		u.o, u.den = headsOf(u.o, out, x.s, u.queryHeads(kh)), denOf(u.den, keep.Den, c, x.s, u.queryHeads(kh))
+		u := x.Task
+		u.O, u.Den = headsOf(u.O, out, x.s, u.QueryHeads(kh)), denOf(u.Den, keep.Den, c, x.s, u.QueryHeads(kh))
 		x.forward(w.tail)
-		o, den := append([]tensor.Mat[T](nil), u.o...), append([][]T(nil), u.den...)
-		for g := range u.o {
-			u.o[g], u.den[g] = scratch.TakeMat[T](u.ar, u.n, kernel.Pad(u.dv)), u.linear().takeScratch(u.n)
-			u.o[g].Cols = u.dv
+		o, den := append([]tensor.Mat[T](nil), u.O...), append([][]T(nil), u.Den...)
+		for g := range u.O {
+			u.O[g], u.Den[g] = scratch.TakeMat[T](u.Arena, u.N, kernel.Pad(u.Dv)), u.Linear().TakeScratch(u.N)
+			u.O[g].Cols = u.Dv
 		}
 		x.turn()
 		x.forward(w.tail)
 		for g := range o {
-			for i := range u.n {
+			for i := range u.N {
 				row := o[g].Row(i)
-				u.t.Add(row, row, u.o[g].Row(u.n-1-i))
-				den[g][i] += u.den[g][u.n-1-i]
+				u.Table.Add(row, row, u.O[g].Row(u.N-1-i))
+				den[g][i] += u.Den[g][u.N-1-i]
 			}
 		}
 	})
@@ -228,18 +229,18 @@ func (w farField[T]) farForward(out tensor.Heads[T], c *Call[T], keep *Saved[T])
 
 // forward sets the numerators and denominators of a sweep.
 func (x *farSweep[T]) forward(e *engine[T]) {
-	u := x.headTask
-	mark := u.ar.Mark()
-	defer u.ar.Reset(mark)
+	u := x.Task
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
 	switch {
-	case u.m == 0:
-		for g := range u.q {
-			u.linear().clearUnseen(g, 0, u.n)
+	case u.M == 0:
+		for g := range u.Q {
+			u.Linear().ClearUnseen(g, 0, u.N)
 		}
 	case x.s.form == Linear:
-		u.linear().linearForward(e.monomialsOf(u))
+		u.Linear().LinearForward(e.monomialsOf(u))
 	default:
-		u.direct().directForward()
+		u.Direct().DirectForward()
 	}
 }
 
@@ -249,11 +250,11 @@ func (w farField[T]) farBackward(g *Grads[T], p *splitGrads[T], c *Call[T]) {
 	group := c.Q.H / max(c.K.H, 1)
 	dscale := make([]float64, len(c.Sequences())*c.Q.H)
 	w.eachFar(c, true, func(x *farSweep[T], kh int) {
-		u, s := x.headTask, x.s
-		heads := u.queryHeads(kh)
-		u.o, u.do, u.dq = headsOf(u.o, p.tailO, s, heads), headsOf(u.do, p.tailDo, s, heads), headsOf(u.dq, g.DQ, s, heads)
-		u.den = denOf(u.den, p.tail.Den, c, s, heads)
-		u.dscale = dscale[s.Index*c.Q.H+kh*group:][:group]
+		u, s := x.Task, x.s
+		heads := u.QueryHeads(kh)
+		u.O, u.DO, u.DQ = headsOf(u.O, p.tailO, s, heads), headsOf(u.DO, p.tailDo, s, heads), headsOf(u.DQ, g.DQ, s, heads)
+		u.Den = denOf(u.Den, p.tail.Den, c, s, heads)
+		u.DScale = dscale[s.Index*c.Q.H+kh*group:][:group]
 		dk, dv := g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.Keys), g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
 		x.backward(w.tail, dk, dv)
 	})
@@ -262,30 +263,30 @@ func (w farField[T]) farBackward(g *Grads[T], p *splitGrads[T], c *Call[T]) {
 
 // backward sets dQ of the task, and dk and dv of the keys [Keys, D] and [Keys, Dv].
 func (x *farSweep[T]) backward(e *engine[T], dk, dv tensor.Mat[T]) {
-	u := x.headTask
-	outputs, douts, dqs := append([]tensor.Mat[T](nil), u.o...), append([]tensor.Mat[T](nil), u.do...), append([]tensor.Mat[T](nil), u.dq...)
+	u := x.Task
+	outputs, douts, dqs := append([]tensor.Mat[T](nil), u.O...), append([]tensor.Mat[T](nil), u.DO...), append([]tensor.Mat[T](nil), u.DQ...)
 	sum := x.sweepBack(e)
 	x.turn()
-	for g := range u.q {
-		u.o[g], u.do[g] = reversedRows(u.ar, outputs[g]), reversedRows(u.ar, douts[g])
+	for g := range u.Q {
+		u.O[g], u.DO[g] = reversedRows(u.Arena, outputs[g]), reversedRows(u.Arena, douts[g])
 	}
 	ahead := x.sweepBack(e)
-	for g := range u.q {
-		addReversed(u.t, sum.q[g], ahead.q[g])
+	for g := range u.Q {
+		addReversed(u.Table, sum.q[g], ahead.q[g])
 	}
-	addReversed(u.t, sum.k, ahead.k)
-	addReversed(u.t, sum.v, ahead.v)
+	addReversed(u.Table, sum.k, ahead.k)
+	addReversed(u.Table, sum.v, ahead.v)
 
 	// Back through the preparation of the rows.
-	copy(u.q, x.q)
-	u.k, u.v, u.mask, u.m = x.k, x.v, x.mask, x.m
-	u.readyQ, u.isPrepared = false, false
-	copy(u.dq, dqs)
-	for g := range u.q {
-		u.rows().gradQ(g, 0, u.n, sum.q[g].Data, sum.q[g].Stride)
+	copy(u.Q, x.q)
+	u.K, u.V, u.Mask, u.M = x.k, x.v, x.mask, x.m
+	u.HasPreparedQueries, u.HasPreparedKeys = false, false
+	copy(u.DQ, dqs)
+	for g := range u.Q {
+		u.Rows().GradQ(g, 0, u.N, sum.q[g].Data, sum.q[g].Stride)
 	}
-	u.dk = dk.Slice(0, x.m)
-	u.rows().gradK(0, x.m, sum.k.Data, sum.k.Stride)
+	u.DK = dk.Slice(0, x.m)
+	u.Rows().GradK(0, x.m, sum.k.Data, sum.k.Stride)
 	for j := range x.m {
 		copy(dv.Row(j), sum.v.Row(j))
 	}
@@ -302,21 +303,21 @@ type sweepGrad[T tensor.Float] struct {
 
 // sweepBack returns the gradients of a sweep, in scratch memory.
 func (x *farSweep[T]) sweepBack(e *engine[T]) sweepGrad[T] {
-	u := x.headTask
-	d := sweepGrad[T]{k: scratch.ZeroMat[T](u.ar, x.m, u.da), v: scratch.ZeroMat[T](u.ar, x.m, u.dv)}
-	for g := range u.q {
-		d.q = append(d.q, scratch.ZeroMat[T](u.ar, u.n, u.da))
-		u.dq[g] = d.q[g]
+	u := x.Task
+	d := sweepGrad[T]{k: scratch.ZeroMat[T](u.Arena, x.m, u.PreparedWidth), v: scratch.ZeroMat[T](u.Arena, x.m, u.Dv)}
+	for g := range u.Q {
+		d.q = append(d.q, scratch.ZeroMat[T](u.Arena, u.N, u.PreparedWidth))
+		u.DQ[g] = d.q[g]
 	}
-	u.dk, u.dval = d.k.Slice(0, u.m), d.v.Slice(0, u.m)
-	mark := u.ar.Mark()
-	defer u.ar.Reset(mark)
+	u.DK, u.DVal = d.k.Slice(0, u.M), d.v.Slice(0, u.M)
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
 	switch {
-	case u.m == 0:
+	case u.M == 0:
 	case x.s.form == Linear:
-		u.linear().linearBackward(e.monomialsOf(u))
+		u.Linear().LinearBackward(e.monomialsOf(u))
 	default:
-		u.direct().directBackward()
+		u.Direct().DirectBackward()
 	}
 	return d
 }
@@ -341,16 +342,16 @@ func addReversed[T tensor.Float](t *kernel.Table[T], y, x tensor.Mat[T]) {
 // on, and 0 elsewhere.
 func (x *windowMatrix[T]) farWeights(dst tensor.Mat[T], i0 int) {
 	u := *x.tail
-	u.q = append([]tensor.Mat[T](nil), u.q...)
-	u.q[x.g] = u.q[x.g].Slice(i0, i0+dst.Rows)
-	u.n, u.pos, u.place.q0 = dst.Rows, u.pos+i0, u.place.q0+i0
-	keep := make([]bool, dst.Rows*u.m)
+	u.Q = append([]tensor.Mat[T](nil), u.Q...)
+	u.Q[x.g] = u.Q[x.g].Slice(i0, i0+dst.Rows)
+	u.N, u.FirstPosition, u.Coords.Q0 = dst.Rows, u.FirstPosition+i0, u.Coords.Q0+i0
+	keep := make([]bool, dst.Rows*u.M)
 	for r := range dst.Rows {
-		for j := range u.m {
-			near := x.window.band().lowest(i0+r) <= j && j < x.window.countVisible(i0+r)
-			keep[r*u.m+j] = !near && (u.keep == nil || u.keep[(i0+r)*u.keepRow+j])
+		for j := range u.M {
+			near := x.window.Band().Lowest(i0+r) <= j && j < x.window.CountVisible(i0+r)
+			keep[r*u.M+j] = !near && (u.Keep == nil || u.Keep[(i0+r)*u.KeepRow+j])
 		}
 	}
-	u.keep, u.keepRow = keep, u.m
-	u.direct().directWeights(dst, x.g, 0, dst.Rows)
+	u.Keep, u.KeepRow = keep, u.M
+	u.Direct().DirectWeights(dst, x.g, 0, dst.Rows)
 }

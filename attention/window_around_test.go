@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -87,9 +88,9 @@ func windowDropped[T tensor.Float](t *testing.T, name string, m *oracle.Mechanis
 }
 
 func TestThreadsChangeNoBitOfUnmaskedWindows(t *testing.T) {
-	defer func(work float64) { splitWork = work }(splitWork)
+	defer func(work float64) { headtask.SplitWork = work }(headtask.SplitWork)
 	defer par.SetThreads(0)
-	splitWork = 1
+	headtask.SplitWork = 1
 	r := rand.New(rand.NewPCG(32, 33))
 	for name, m := range nearFar() {
 		e := windowedOf[float32](t, m)

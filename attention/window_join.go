@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -28,10 +29,10 @@ const (
 
 // joinTask is a key head of a sequence whose parts are to be joined.
 type joinTask[T tensor.Float] struct {
-	windowTask *headTask[T]    // with the outputs of the window and the sums of its weights
-	o          []tensor.Mat[T] // numerators of the tail, and then outputs
-	tail       [][]T           // denominators of the tail
-	ages       bandAges
+	windowTask *headtask.Task[T] // with the outputs of the window and the sums of its weights
+	o          []tensor.Mat[T]   // numerators of the tail, and then outputs
+	tail       [][]T             // denominators of the tail
+	ages       headtask.BandAges
 
 	den         [][]T                  // logarithms of the joined denominators; empty: the next fields are not kept
 	rows        [][]joinedRow          // what the rows are like
@@ -71,7 +72,7 @@ func (k *windowTask[T]) RunRange(lo, hi int) {
 // withUnit calls do of a task with the task of the window for key head i of all
 // sequences.
 func (w windowJoin[T]) withUnit(c *Call[T], seqs []Sequence, i int, k interface {
-	do(u *headTask[T], s *Sequence, kh int)
+	do(u *headtask.Task[T], s *Sequence, kh int)
 }) {
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -82,23 +83,23 @@ func (w windowJoin[T]) withUnit(c *Call[T], seqs []Sequence, i int, k interface 
 	k.do(u, s, kh)
 }
 
-func (k *windowTask[T]) do(u *headTask[T], s *Sequence, kh int) {
-	w, c, heads := k.w, k.c, u.queryHeads(kh)
+func (k *windowTask[T]) do(u *headtask.Task[T], s *Sequence, kh int) {
+	w, c, heads := k.w, k.c, u.QueryHeads(kh)
 	if k.gradients != nil {
-		w.joins().partHeads(k.gradients, c, s, heads, u.band().bandAges(0))
+		w.joins().partHeads(k.gradients, c, s, heads, u.Band().BandAges(0))
 		return
 	}
-	u.o = headsOf(u.o, tensor.HeadsOf(k.saved.o, c.Q.B, c.Q.H, c.Q.N, c.V.D), s, heads)
-	u.sums = sumsOf(u.sums, &k.saved.sums, c, s, heads)
+	u.O = headsOf(u.O, tensor.HeadsOf(k.saved.o, c.Q.B, c.Q.H, c.Q.N, c.V.D), s, heads)
+	u.Sums = sumsOf(u.Sums, &k.saved.sums, c, s, heads)
 	x := w.joins().takeJoint()
 	defer w.joins().putJoint(x)
-	x.windowTask, x.ages = u, u.band().bandAges(0)
+	x.windowTask, x.ages = u, u.Band().BandAges(0)
 	x.o, x.tail = headsOf(x.o, k.out, s, heads), denOf(x.tail, k.saved.tail.Den, c, s, heads)
 	if k.keep != nil {
-		w.joins().keepRows(x, c, s, kh, priorKeys{}, k.saved, k.keep)
+		w.joins().keepRows(x, c, s, kh, headtask.PriorKeys{}, k.saved, k.keep)
 	}
-	for g := range heads.n {
-		w.joins().joinRows(x, g, heads.lo+g)
+	for g := range heads.N {
+		w.joins().joinRows(x, g, heads.Lo+g)
 	}
 }
 
@@ -146,18 +147,18 @@ func (k *Saved[T]) resize(c *Call[T]) {
 
 // keepRows has x keep what Backward needs, and tell which rows see nothing or are
 // weak. Before is what the state before the sequence tells of the tail's keys.
-func (w windowJoin[T]) keepRows(x *joinTask[T], c *Call[T], s *Sequence, kh int, before priorKeys, saved *windowSaved[T], keep *Saved[T]) {
+func (w windowJoin[T]) keepRows(x *joinTask[T], c *Call[T], s *Sequence, kh int, before headtask.PriorKeys, saved *windowSaved[T], keep *Saved[T]) {
 	group := len(x.o)
-	heads := headRange{kh * group, group}
+	heads := headtask.HeadRange{Lo: kh * group, N: group}
 	x.den, x.share, x.tailFactors = denOf(x.den, keep.Den, c, s, heads), denOf(x.share, saved.share, c, s, heads), denOf(x.tailFactors, saved.tailFactors, c, s, heads)
 	for g := range group {
 		x.rows = append(x.rows, saved.rows[(s.Batch*c.Q.H+kh*group+g)*c.Q.N+s.Q0:][:s.N])
 	}
-	x.tailKeys = x.windowTask.band().bandLeft(before)
+	x.tailKeys = x.windowTask.Band().BandLeft(before)
 	if !w.tail.conditions().isWellConditioned(c.Q.D) {
 		longest := w.tail.conditions().longestKeys(c, s, c.Mask(s))
 		if longest != nil {
-			longest[kh] = max(longest[kh], before.longest)
+			longest[kh] = max(longest[kh], before.Longest)
 		}
 		x.reach = func(g, i int) float64 { return w.tail.conditions().boundScore(c, s, longest, kh*group+g, i) }
 	}
@@ -191,10 +192,10 @@ type joinedSums struct{ top, fade, one, window, sum float64 }
 
 // sums returns the parts for query i, from the denominator of the tail and the logarithm
 // of the window's, with γ in it.
-func (w windowJoin[T]) sums(tail, near float64, ages bandAges, i int) (p joinedSums) {
+func (w windowJoin[T]) sums(tail, near float64, ages headtask.BandAges, i int) (p joinedSums) {
 	eps := math.Log(w.eps)
-	if ages.fade != nil {
-		p.fade, eps = ages.fade[i], eps-ages.waits[i]
+	if ages.Fade != nil {
+		p.fade, eps = ages.Fade[i], eps-ages.Waits[i]
 	}
 	size := math.Log(math.Abs(tail)) + p.fade
 	if p.top = max(size, near, eps); p.isZero() {
@@ -257,7 +258,7 @@ func (w windowJoin[T]) isIllConditioned(p *joinedSums, left, reach float64) bool
 	}
 	most := p.window
 	if left > 0 { // p.one may be infinite
-		most = w.tail.spec.absPoly(reach)*left*p.one + p.window
+		most = w.tail.spec.AbsPoly(reach)*left*p.one + p.window
 	}
 	return !(p.sum >= most/1024) || p.sum <= 0
 }
@@ -288,27 +289,27 @@ const joinedAtOnce = 64
 func (w windowJoin[T]) joinRows(x *joinTask[T], g, h int) {
 	u, logGamma := x.windowTask, w.logGamma(h)
 	gamma := math.Exp(logGamma)
-	mark := u.ar.Mark()
-	defer u.ar.Reset(mark)
-	size := min(joinedAtOnce, u.n)
-	far, near := u.linear().takeScratch(size), u.linear().takeScratch(size) // factors of the parts of rows
-	o, own, sums := &x.o[g], &u.o[g], &u.sums[g]
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
+	size := min(joinedAtOnce, u.N)
+	far, near := u.Linear().TakeScratch(size), u.Linear().TakeScratch(size) // factors of the parts of rows
+	o, own, sums := &x.o[g], &u.O[g], &u.Sums[g]
 	first := 0
 	finish := func(end int) {
 		if end > first {
 			rows := o.Data[first*o.Stride:]
-			u.t.MixRows(rows, o.Stride, rows, o.Stride, far[:end-first], own.Data[first*own.Stride:], own.Stride, near, u.dv)
+			u.Table.MixRows(rows, o.Stride, rows, o.Stride, far[:end-first], own.Data[first*own.Stride:], own.Stride, near, u.Dv)
 		}
 		first = end
 	}
-	for i := range u.n {
+	for i := range u.N {
 		if i == first+size {
 			finish(i)
 		}
 		tail := float64(x.tail[g][i])
 		var p joinedSums
 		plain := false
-		if x.ages.fade == nil && sums.Base[i] == 0 {
+		if x.ages.Fade == nil && sums.Base[i] == 0 {
 			p, plain = w.plainSums(tail, float64(sums.Sum[i]), float64(sums.Top[i]), gamma)
 		}
 		if !plain {
@@ -323,26 +324,26 @@ func (w windowJoin[T]) joinRows(x *joinTask[T], g, h int) {
 		}
 		far[i-first], near[i-first] = T(over), T(share)
 	}
-	finish(u.n)
+	finish(u.N)
 }
 
 // joinRow joins row i of head g of the group. Its denominator may be of any size.
 func (w windowJoin[T]) joinRow(x *joinTask[T], g, i int, tail, logGamma float64) {
-	t, o := x.windowTask.t, x.o[g].Row(i)
-	near := float64(x.windowTask.sums[g].Log(i, math.Log2E))
+	t, o := x.windowTask.Table, x.o[g].Row(i)
+	near := float64(x.windowTask.Sums[g].Log(i, math.Log2E))
 	p := w.sums(tail, logGamma+near, x.ages, i)
 	if len(x.den) > 0 {
-		w.keepRow(x, g, i, &p, tail, float64(x.windowTask.sums[g].Sum[i]))
+		w.keepRow(x, g, i, &p, tail, float64(x.windowTask.Sums[g].Sum[i]))
 	}
 	if p.isZero() {
-		if clear(o); x.windowTask.direct().seesAnyKey(i) { // scores that have overflowed
+		if clear(o); x.windowTask.Direct().SeesAnyKey(i) { // scores that have overflowed
 			t.Scale(o, T(math.NaN()), o)
 		}
 		return
 	}
 	scaleTail(t, o, &p, o)
 	if _, share := p.factors(); share != 0 {
-		t.Axpy(o, T(share), x.windowTask.o[g].Row(i))
+		t.Axpy(o, T(share), x.windowTask.O[g].Row(i))
 	}
 }
 
@@ -404,8 +405,8 @@ func (w windowJoin[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int
 }
 
 // partHeads parts the rows of some heads of a sequence.
-func (w windowJoin[T]) partHeads(x *splitGrads[T], c *Call[T], s *Sequence, heads headRange, ages bandAges) {
-	for h := heads.lo; h < heads.lo+heads.n; h++ {
+func (w windowJoin[T]) partHeads(x *splitGrads[T], c *Call[T], s *Sequence, heads headtask.HeadRange, ages headtask.BandAges) {
+	for h := heads.Lo; h < heads.Lo+heads.N; h++ {
 		at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0
 		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.Batch, h).Slice(s.Q0, s.Q0+s.N) }
 		rows := partedRows[T]{
@@ -431,7 +432,7 @@ type partedRows[T tensor.Float] struct {
 	windowDen, joined, share []T
 	tailFactors              []T // factors of the tail's gradients; 0: to be found
 	rows                     []joinedRow
-	ages                     bandAges
+	ages                     headtask.BandAges
 	tailDo, tailO, nearDo    tensor.Mat[T]
 }
 
@@ -472,8 +473,8 @@ func (w windowJoin[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 		if x.rows[i]&negativeRow != 0 {
 			sign = -1
 		}
-		if x.ages.fade != nil {
-			fade = x.ages.fade[i]
+		if x.ages.Fade != nil {
+			fade = x.ages.Fade[i]
 		}
 		tail := x.tailDo.Row(i)
 		if x.rows[i]&taillessRow != 0 || math.IsInf(den, -1) {
@@ -504,35 +505,35 @@ type epsAges[T tensor.Float] struct {
 	keep         *Saved[T]
 }
 
-func (k *epsAges[T]) do(u *headTask[T], s *Sequence, kh int) {
-	u.dage = arena.TakeZeros[float64](u.ar, max(u.linear().positionCount(), u.m+1))
-	k.w.joins().ageEps(u, u.band().bandAges(0), k.dout, k.out, k.c, s, u.queryHeads(kh), k.keep)
+func (k *epsAges[T]) do(u *headtask.Task[T], s *Sequence, kh int) {
+	u.DAge = arena.TakeZeros[float64](u.Arena, max(u.Linear().PositionCount(), u.M+1))
+	k.w.joins().ageEps(u, u.Band().BandAges(0), k.dout, k.out, k.c, s, u.QueryHeads(kh), k.keep)
 	first := 0
-	for first < u.m && !u.hasKey(first) {
+	for first < u.M && !u.HasKey(first) {
 		first++
 	}
 	var sum float64
 	to := k.d.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
-	for j := len(u.dage) - 1; j > first; j-- {
-		if sum += u.dage[j]; j < u.m {
+	for j := len(u.DAge) - 1; j > first; j-- {
+		if sum += u.DAge[j]; j < u.M {
 			to.Row(j)[0] += T(sum)
 		}
 	}
 }
 
 // ageEps adds to dG of the task's places what comes of eps; see ageQueries.
-func (w windowJoin[T]) ageEps(u *headTask[T], ages bandAges, dout, out tensor.Heads[T], c *Call[T], s *Sequence, heads headRange, keep *Saved[T]) {
-	for h := heads.lo; h < heads.lo+heads.n && w.eps != 0; h++ {
+func (w windowJoin[T]) ageEps(u *headtask.Task[T], ages headtask.BandAges, dout, out tensor.Heads[T], c *Call[T], s *Sequence, heads headtask.HeadRange, keep *Saved[T]) {
+	for h := heads.Lo; h < heads.Lo+heads.N && w.eps != 0; h++ {
 		for i := range s.N {
 			at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0 + i
 			if keep.window.rows[at]&unseenRow != 0 {
 				continue
 			}
-			x := math.Exp(math.Log(w.eps) - ages.waits[i] - float64(keep.Den[at]))
+			x := math.Exp(math.Log(w.eps) - ages.Waits[i] - float64(keep.Den[at]))
 			if keep.window.rows[at]&negativeRow != 0 {
 				x = -x
 			}
-			u.dage[i+u.offset] += x * float64(u.t.Dot(dout.At(s.Batch, h).Row(s.Q0+i), out.At(s.Batch, h).Row(s.Q0+i)))
+			u.DAge[i+u.Offset] += x * float64(u.Table.Dot(dout.At(s.Batch, h).Row(s.Q0+i), out.At(s.Batch, h).Row(s.Q0+i)))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package attention
 import (
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -68,13 +69,13 @@ func (x *hybridSegment[T]) tailCall(c *Call[T]) *Call[T] {
 type windowHead[T tensor.Float] struct {
 	s            *Sequence
 	i, kh        int
-	heads        headRange
-	window, tail *headTask[T]   // as they see tokens
-	own          [2]headTask[T] // both as they see the call's own keys
+	heads        headtask.HeadRange
+	window, tail *headtask.Task[T]   // as they see tokens
+	own          [2]headtask.Task[T] // both as they see the call's own keys
 	x            recentTokens[T]
 	tokensBefore int // tokens of the window before the call
 	end          int // the same with the tokens of the call
-	ages         bandAges
+	ages         headtask.BandAges
 }
 
 // each calls f for every key head.
@@ -87,11 +88,11 @@ func (x *hybridSegment[T]) each(c *Call[T], f func(h *windowHead[T], ar *arena.A
 		h.window, h.tail = w.windowEngine.newTask(c, h.s, h.kh, ar), w.tail.newTask(c, h.s, h.kh, ar)
 		defer w.windowEngine.release(h.window)
 		defer w.tail.release(h.tail)
-		h.heads = h.window.queryHeads(h.kh)
-		h.tail.pos = h.s.Offset
-		h.own = [2]headTask[T]{*h.window, *h.tail}
+		h.heads = h.window.QueryHeads(h.kh)
+		h.tail.FirstPosition = h.s.Offset
+		h.own = [2]headtask.Task[T]{*h.window, *h.tail}
 		take := func(n int) []T { return arena.Take[T](ar, n) }
-		m := h.window.m
+		m := h.window.M
 		if x.init != nil {
 			h.tokensBefore = x.init.rings[i].n
 		}
@@ -103,17 +104,17 @@ func (x *hybridSegment[T]) each(c *Call[T], f func(h *windowHead[T], ar *arena.A
 		}
 		w.enter(h.window, h.tail, &x.shape, &h.x, h.tokensBefore, m)
 		w.seeAll(h.window, &x.shape, &h.x, h.end)
-		h.window.offset = h.tokensBefore + h.s.Offset
+		h.window.Offset = h.tokensBefore + h.s.Offset
 		var behind float64
 		if x.init != nil && x.fades {
-			if ages := x.init.tail.heads[i].ages; ages != nil {
-				behind = ages.pending
+			if ages := x.init.tail.heads[i].Decays; ages != nil {
+				behind = ages.Pending
 			}
 		}
-		h.ages = h.window.band().bandAges(behind)
+		h.ages = h.window.Band().BandAges(behind)
 		if w.oneDenominator() {
 			w.seeLeft(h.tail, &x.shape, &h.x, h.end)
-			h.tail.offset = h.tokensBefore + h.s.Offset - w.window.Width
+			h.tail.Offset = h.tokensBefore + h.s.Offset - w.window.Width
 		}
 		f(h, ar)
 	})
@@ -132,7 +133,7 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *windo
 	}
 	own := likeOutput(&saved.o, c)
 	saved.window.Den = scratch.Grow(saved.window.Den[:0], c.Q.B*c.Q.H*c.Q.N)
-	saved.sums.resize(len(saved.window.Den))
+	saved.sums.Resize(len(saved.window.Den))
 	saved.tail.Den = scratch.Grow(saved.tail.Den[:0], len(saved.window.Den))
 	if w.oneDenominator() {
 		if keep != nil {
@@ -148,29 +149,29 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *windo
 	tail := x.sums()
 	x.each(c, func(h *windowHead[T], _ *arena.Arena) {
 		near, far := h.window, h.tail
-		near.o, near.den = headsOf(near.o, own, h.s, h.heads), denOf(near.den, saved.window.Den, c, h.s, h.heads)
-		far.o, far.den = headsOf(far.o, out, h.s, h.heads), denOf(far.den, saved.tail.Den, c, h.s, h.heads)
-		near.sums, near.savesDen = sumsOf(near.sums, &saved.sums, c, h.s, h.heads), keep != nil
-		near.band().bandForward()
+		near.O, near.Den = headsOf(near.O, own, h.s, h.heads), denOf(near.Den, saved.window.Den, c, h.s, h.heads)
+		far.O, far.Den = headsOf(far.O, out, h.s, h.heads), denOf(far.Den, saved.tail.Den, c, h.s, h.heads)
+		near.Sums, near.SavesDen = sumsOf(near.Sums, &saved.sums, c, h.s, h.heads), keep != nil
+		near.Band().BandForward()
 		if w.oneDenominator() {
-			for g := range far.q {
-				far.linear().clearUnseen(g, 0, min(-far.offset, far.n))
+			for g := range far.Q {
+				far.Linear().ClearUnseen(g, 0, min(-far.Offset, far.N))
 			}
 			tail.forward(far, h.s, h.kh)
 		}
-		j := &joinTask[T]{windowTask: near, o: far.o, tail: far.den, ages: h.ages}
+		j := &joinTask[T]{windowTask: near, o: far.O, tail: far.Den, ages: h.ages}
 		if keep != nil && w.oneDenominator() {
 			before := tail.earlier(h.i)
 			for i := range h.tokensBefore {
-				before.longest = max(before.longest, scratch.Norm2(h.x.tailRows[i*far.da:][:far.da]))
+				before.Longest = max(before.Longest, scratch.Norm2(h.x.tailRows[i*far.PreparedWidth:][:far.PreparedWidth]))
 			}
 			w.joins().keepRows(j, c, h.s, h.kh, before, saved, keep)
 		}
-		for g := range near.q {
-			if q := h.heads.lo + g; w.oneDenominator() {
+		for g := range near.Q {
+			if q := h.heads.Lo + g; w.oneDenominator() {
 				w.joins().joinRows(j, g, q)
 			} else {
-				w.addRows(far.o[g], near.o[g], q)
+				w.addRows(far.O[g], near.O[g], q)
 			}
 		}
 		if x.final != nil {
@@ -312,15 +313,15 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 	if joined {
 		b.w.joins().partHeads(b.splitGrads, c, s, h.heads, h.ages)
 	}
-	near.o, near.do, near.dq = headsOf(near.o, b.nearO, s, h.heads), headsOf(near.do, b.nearDo, s, h.heads), headsOf(near.dq, b.dq, s, h.heads)
-	near.den = denOf(near.den, b.keep.window.window.Den, c, s, h.heads)
-	near.dscale = make([]float64, len(near.q))
+	near.O, near.DO, near.DQ = headsOf(near.O, b.nearO, s, h.heads), headsOf(near.DO, b.nearDo, s, h.heads), headsOf(near.DQ, b.dq, s, h.heads)
+	near.Den = denOf(near.Den, b.keep.window.window.Den, c, s, h.heads)
+	near.DScale = make([]float64, len(near.Q))
 	ages := b.ageWanted || b.g.DInit != nil && b.fades
 	if ages {
-		near.dage = arena.TakeZeros[float64](ar, h.end)
+		near.DAge = arena.TakeZeros[float64](ar, h.end)
 	}
-	d := &latelyGrad[T]{ldn: scratch.Stride[T](near.da), ldv: scratch.Stride[T](near.dv), ldf: scratch.Stride[T](h.tail.da)}
-	d.windowRows, d.v = near.band().bandPairs()
+	d := &latelyGrad[T]{ldn: scratch.Stride[T](near.PreparedWidth), ldv: scratch.Stride[T](near.Dv), ldf: scratch.Stride[T](h.tail.PreparedWidth)}
+	d.windowRows, d.v = near.Band().BandPairs()
 	if joined {
 		b.backTail(h, ar, d)
 	}
@@ -328,22 +329,22 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 	own := &h.own[0]
 	var sum float64
 	if ages {
-		own.dage = arena.TakeZeros[float64](ar, max(own.linear().positionCount(), own.m+1))
-		for j := range own.m {
-			own.dage[j] = near.dage[h.tokensBefore+j]
+		own.DAge = arena.TakeZeros[float64](ar, max(own.Linear().PositionCount(), own.M+1))
+		for j := range own.M {
+			own.DAge[j] = near.DAge[h.tokensBefore+j]
 		}
 		if joined {
 			b.w.joins().ageEps(own, h.ages, b.dout, b.out, c, s, h.heads, b.keep)
 		}
-		own.dval = tensor.Mat[T]{Data: d.v[h.tokensBefore*d.ldv:], Rows: own.m, Cols: own.dv, Stride: d.ldv}
+		own.DVal = tensor.Mat[T]{Data: d.v[h.tokensBefore*d.ldv:], Rows: own.M, Cols: own.Dv, Stride: d.ldv}
 		if b.ageWanted {
-			own.dlogG = b.dlogG.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
+			own.DLogG = b.dlogG.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
 		}
 		var after float64
 		if b.g.DFinal != nil {
 			after = b.g.DFinal.windowGrads[h.i].age
 		}
-		sum = own.decay().ageGrad(after, b.seenBefore(h))
+		sum = own.Decay().AgeGrad(after, b.seenBefore(h))
 	}
 	if b.g.DInit != nil {
 		b.toState(h, d, sum)
@@ -356,22 +357,22 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 func (b *hybridBackward[T]) backTail(h *windowHead[T], ar *arena.Arena, d *latelyGrad[T]) {
 	far, s, c := h.tail, h.s, b.c
 	d.tailRows = arena.TakeZeros[T](ar, h.end*d.ldf)
-	far.o, far.do, far.dq = headsOf(far.o, b.tailO, s, h.heads), headsOf(far.do, b.tailDo, s, h.heads), headsOf(far.dq, b.g.DQ, s, h.heads)
-	far.den = denOf(far.den, b.splitGrads.tail.Den, c, s, h.heads)
-	far.dscale = b.dscale[s.Index*c.Q.H+h.heads.lo:][:h.heads.n]
-	far.dk = tensor.Mat[T]{Data: d.tailRows, Rows: far.m, Cols: far.da, Stride: d.ldf}
-	far.dval = tensor.Mat[T]{Data: arena.TakeZeros[T](ar, far.m*far.dv), Rows: far.m, Cols: far.dv, Stride: far.dv}
-	if h.window.dage != nil {
-		far.dage = h.window.dage // of the same tokens
+	far.O, far.DO, far.DQ = headsOf(far.O, b.tailO, s, h.heads), headsOf(far.DO, b.tailDo, s, h.heads), headsOf(far.DQ, b.g.DQ, s, h.heads)
+	far.Den = denOf(far.Den, b.splitGrads.tail.Den, c, s, h.heads)
+	far.DScale = b.dscale[s.Index*c.Q.H+h.heads.Lo:][:h.heads.N]
+	far.DK = tensor.Mat[T]{Data: d.tailRows, Rows: far.M, Cols: far.PreparedWidth, Stride: d.ldf}
+	far.DVal = tensor.Mat[T]{Data: arena.TakeZeros[T](ar, far.M*far.Dv), Rows: far.M, Cols: far.Dv, Stride: far.Dv}
+	if h.window.DAge != nil {
+		far.DAge = h.window.DAge // of the same tokens
 	}
-	for g := range far.q {
-		for i := range min(-far.offset, far.n) {
-			clear(far.dq[g].Row(i))
+	for g := range far.Q {
+		for i := range min(-far.Offset, far.N) {
+			clear(far.DQ[g].Row(i))
 		}
 	}
 	b.tail.backward(far, s, h.kh, b.g)
-	for j := range far.m {
-		far.t.Add(d.v[j*d.ldv:][:far.dv], d.v[j*d.ldv:], far.dval.Row(j))
+	for j := range far.M {
+		far.Table.Add(d.v[j*d.ldv:][:far.Dv], d.v[j*d.ldv:], far.DVal.Row(j))
 	}
 }
 
@@ -381,29 +382,29 @@ func (b *hybridBackward[T]) addLate(h *windowHead[T], d *latelyGrad[T]) {
 		return
 	}
 	l := &b.g.DFinal.windowGrads[h.i]
-	add := func(to, from []T) { h.window.t.Add(to[:len(from)], to, from) }
+	add := func(to, from []T) { h.window.Table.Add(to[:len(from)], to, from) }
 	for k := range l.n {
 		j := h.end - l.n + k
-		add(d.windowRows[j*d.ldn:], l.windowRows[k*h.window.da:][:h.window.da])
-		add(d.v[j*d.ldv:], l.v[k*h.window.dv:][:h.window.dv])
+		add(d.windowRows[j*d.ldn:], l.windowRows[k*h.window.PreparedWidth:][:h.window.PreparedWidth])
+		add(d.v[j*d.ldv:], l.v[k*h.window.Dv:][:h.window.Dv])
 		if d.tailRows != nil {
-			add(d.tailRows[j*d.ldf:], l.tailRows[k*h.tail.da:][:h.tail.da])
+			add(d.tailRows[j*d.ldf:], l.tailRows[k*h.tail.PreparedWidth:][:h.tail.PreparedWidth])
 		}
-		if h.window.dage != nil {
-			h.window.dage[j] -= float64(l.w[k])
+		if h.window.DAge != nil {
+			h.window.DAge[j] -= float64(l.w[k])
 		}
 	}
 }
 
 // seenBefore reports whether a key exists before the call.
 func (b *hybridBackward[T]) seenBefore(h *windowHead[T]) bool {
-	return b.init != nil && b.init.tail.heads[h.i].first != unseen || slices.Contains(h.x.exist[:h.tokensBefore], true)
+	return b.init != nil && b.init.tail.heads[h.i].First != headtask.Unseen || slices.Contains(h.x.exist[:h.tokensBefore], true)
 }
 
 // toState sets the gradient of the window before the call; age is the sum of dG
 // from the call on.
 func (b *hybridBackward[T]) toState(h *windowHead[T], d *latelyGrad[T], age float64) {
-	l, dn, df, dv := &b.g.DInit.windowGrads[h.i], h.window.da, h.tail.da, h.window.dv
+	l, dn, df, dv := &b.g.DInit.windowGrads[h.i], h.window.PreparedWidth, h.tail.PreparedWidth, h.window.Dv
 	if d.tailRows == nil {
 		df = 0
 	}
@@ -414,8 +415,8 @@ func (b *hybridBackward[T]) toState(h *windowHead[T], d *latelyGrad[T], age floa
 	clear(l.v)
 	clear(l.w)
 	for j, exists := range h.x.exist[:h.tokensBefore] {
-		if h.window.dage != nil {
-			l.w[j] = T(-h.window.dage[j])
+		if h.window.DAge != nil {
+			l.w[j] = T(-h.window.DAge[j])
 		}
 		if !exists {
 			continue
@@ -431,13 +432,13 @@ func (b *hybridBackward[T]) toState(h *windowHead[T], d *latelyGrad[T], age floa
 // toKeys sets dk, dV and dlog_g of the call's own keys.
 func (b *hybridBackward[T]) toKeys(h *windowHead[T], d *latelyGrad[T]) {
 	s, near, far := h.s, &h.own[0], &h.own[1]
-	near.dk = b.dk.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
-	near.rows().gradK(0, s.M, d.windowRows[h.tokensBefore*d.ldn:], d.ldn)
+	near.DK = b.dk.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
+	near.Rows().GradK(0, s.M, d.windowRows[h.tokensBefore*d.ldn:], d.ldn)
 	of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.Keys) }
 	dk, dv := of(b.g.DK), of(b.g.DV)
 	if d.tailRows != nil {
-		far.dk = dk.Slice(0, s.M)
-		far.rows().gradK(0, s.M, d.tailRows[h.tokensBefore*d.ldf:], d.ldf)
+		far.DK = dk.Slice(0, s.M)
+		far.Rows().GradK(0, s.M, d.tailRows[h.tokensBefore*d.ldf:], d.ldf)
 		for j := range s.Keys {
 			clear(dv.Row(j))
 			if j >= s.M {
@@ -446,9 +447,9 @@ func (b *hybridBackward[T]) toKeys(h *windowHead[T], d *latelyGrad[T]) {
 		}
 	}
 	for j := range s.M {
-		near.t.Add(dk.Row(j), dk.Row(j), near.dk.Row(j))
-		if near.hasKey(j) {
-			near.t.Add(dv.Row(j), dv.Row(j), d.v[(h.tokensBefore+j)*d.ldv:])
+		near.Table.Add(dk.Row(j), dk.Row(j), near.DK.Row(j))
+		if near.HasKey(j) {
+			near.Table.Add(dv.Row(j), dv.Row(j), d.v[(h.tokensBefore+j)*d.ldv:])
 		}
 	}
 	if !b.ageWanted {
@@ -460,7 +461,7 @@ func (b *hybridBackward[T]) toKeys(h *windowHead[T], d *latelyGrad[T]) {
 			to.Row(j)[0] = 0
 		}
 		if j < s.M {
-			to.Row(j)[0] += near.dlogG.Row(j)[0]
+			to.Row(j)[0] += near.DLogG.Row(j)[0]
 		}
 	}
 }

@@ -3,6 +3,7 @@ package attention
 import (
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -20,9 +21,9 @@ type hybridState[T tensor.Float] struct {
 	shape  Shape
 	tokens int64
 	tail   *recurrentState[T]
-	units  []*headTask[T] // of the window, [B·Hkv]
-	rings  []ring[T]      // [B·Hkv]
-	joints []joinTask[T]  // [B·Hkv] what a call works in
+	units  []*headtask.Task[T] // of the window, [B·Hkv]
+	rings  []ring[T]           // [B·Hkv]
+	joints []joinTask[T]       // [B·Hkv] what a call works in
 }
 
 // ring is the last n ≤ Width tokens of a key head. They lie one after another in
@@ -44,7 +45,7 @@ type recentTokens[T tensor.Float] struct {
 func (w *hybrid[T]) room(s *Shape, n int, decay bool, take func(n int) []T, exist []bool) recentTokens[T] {
 	x := recentTokens[T]{windowRows: take(n * s.D), v: take(n * kernel.Pad(s.Dv)), exist: exist}
 	if w.oneDenominator() {
-		x.tailRows = take(n * w.tail.spec.width(s.D))
+		x.tailRows = take(n * w.tail.spec.Width(s.D))
 	}
 	if decay {
 		x.rates = take(n)
@@ -67,7 +68,7 @@ func (x *recentTokens[T]) parts(s *Shape, da int, f func(x []T, count, stride in
 
 // copy copies n tokens of from, from its token j on, to token i on.
 func (x *recentTokens[T]) copy(w *hybrid[T], s *Shape, i int, from *recentTokens[T], j, n int) {
-	da, dv := w.tail.spec.width(s.D), kernel.Pad(s.Dv)
+	da, dv := w.tail.spec.Width(s.D), kernel.Pad(s.Dv)
 	if x.tailRows != nil {
 		copy(x.tailRows[i*da:], from.tailRows[j*da:][:n*da])
 	}
@@ -86,7 +87,7 @@ func (x *recentTokens[T]) copy(w *hybrid[T], s *Shape, i int, from *recentTokens
 // slice views the tokens from i on.
 func (x recentTokens[T]) slice(w *hybrid[T], s *Shape, i int) recentTokens[T] {
 	if x.tailRows != nil {
-		x.tailRows = x.tailRows[i*w.tail.spec.width(s.D):]
+		x.tailRows = x.tailRows[i*w.tail.spec.Width(s.D):]
 	}
 	x.windowRows, x.v, x.exist = x.windowRows[i*s.D:], x.v[i*kernel.Pad(s.Dv):], x.exist[i:]
 	if x.rates != nil {
@@ -114,7 +115,7 @@ func (w *hybrid[T]) ringBytes(s Shape) float64 {
 	room := 2 * float64(w.window.Width)
 	row := float64(s.D) + float64(kernel.Pad(s.Dv))
 	if w.oneDenominator() {
-		row += float64(w.tail.spec.width(s.D))
+		row += float64(w.tail.spec.Width(s.D))
 	}
 	return float64(s.B) * float64(s.Hkv) * room * (row*float64(scratch.ElementSize[T]()) + 1)
 }
@@ -126,7 +127,7 @@ func (w *hybrid[T]) newState(tail *recurrentState[T]) *hybridState[T] {
 	take := func(n int) []T { return make([]T, n) }
 	for range s.B * s.Hkv {
 		u := w.windowEngine.stateUnit(s)
-		u.causal = true
+		u.Causal = true
 		st.units = append(st.units, u)
 		st.joints = append(st.joints, joinTask[T]{windowTask: u})
 		room := 2 * w.window.Width
@@ -143,7 +144,7 @@ func (s *hybridState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return Ch
 
 func (s *hybridState[T]) StateShape() *Shape { return &s.shape }
 
-func (*hybridState[T]) watch() *rowNotices { return nil }
+func (*hybridState[T]) watch() *headtask.RowNotices { return nil }
 
 func (s *hybridState[T]) Refuse(*Call[T]) error { return nil }
 
@@ -160,11 +161,11 @@ func (s *hybridState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 	_, work := s.w.tail.forms().countOperations(n, m, sh.D, sh.Dv, true, sh.Chunk)
 	work += 4 * float64(n) * float64(s.w.window.Width) * float64(sh.D+sh.Dv)
 	work *= float64(sh.B * sh.H)
-	threads := workers(len(s.rings), work, work)
+	threads := headtask.CountWorkers(len(s.rings), work, work)
 	for i, st := range s.tail.heads {
-		st.u.workers, s.units[i].workers = 1, 1
+		st.Task.Workers, s.units[i].Workers = 1, 1
 		if max(n, m) > 1 {
-			st.u.workers, s.units[i].workers = threads, threads
+			st.Task.Workers, s.units[i].Workers = threads, threads
 		}
 	}
 	if work < par.MinWork {
@@ -186,7 +187,7 @@ func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) 
 	ar := arena.Acquire()
 	defer ar.Release()
 	w, sh, r, st := s.w, &s.shape, &s.rings[i], s.tail.heads[i]
-	near, far := s.units[i], st.u
+	near, far := s.units[i], st.Task
 	bindState(near, ar, sh, i, out, c, n, m)
 	if w.oneDenominator() {
 		bindState(far, ar, sh, i, out, c, n, m)
@@ -194,29 +195,29 @@ func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) 
 	x, end := r.open(w, sh, ar, m), r.n+m
 	w.enter(near, far, sh, &x, r.n, m)
 	w.seeAll(near, sh, &x, end)
-	near.offset = r.n
+	near.Offset = r.n
 	if m == 0 {
-		near.offset = end // queries come after all tokens
+		near.Offset = end // queries come after all tokens
 	}
 	j := &s.joints[i]
-	j.o, j.tail = append(j.o[:0], near.o...), append(j.tail[:0], far.den...)
+	j.o, j.tail = append(j.o[:0], near.O...), append(j.tail[:0], far.Den...)
 	if w.oneDenominator() {
 		var behind float64
-		if st.ages != nil {
-			behind = st.ages.pending
+		if st.Decays != nil {
+			behind = st.Decays.Pending
 		}
-		j.ages = near.band().bandAges(behind)
+		j.ages = near.Band().BandAges(behind)
 		w.seeLeft(far, sh, &x, end)
 		if m > 0 {
-			far.skip(w.window.Width - r.n)
+			far.Skip(w.window.Width - r.n)
 		}
-		st.run()
-		far.isPrepared, far.pos = false, 0
+		st.Run()
+		far.HasPreparedKeys, far.FirstPosition = false, 0
 	}
 	if n > 0 {
 		w.answer(j, i%sh.Hkv)
 	}
-	near.isPrepared, j.ages = false, bandAges{}
+	near.HasPreparedKeys, j.ages = false, headtask.BandAges{}
 	r.close(w, sh, &x, end)
 }
 
@@ -250,66 +251,66 @@ func (r *ring[T]) close(w *hybrid[T], s *Shape, x *recentTokens[T], end int) {
 }
 
 // enter puts the m keys of both tasks behind n tokens of x.
-func (w *hybrid[T]) enter(near, far *headTask[T], s *Shape, x *recentTokens[T], n, m int) {
+func (w *hybrid[T]) enter(near, far *headtask.Task[T], s *Shape, x *recentTokens[T], n, m int) {
 	if m == 0 {
 		return
 	}
 	to := x.slice(w, s, n)
-	near.rows().prepareK(to.windowRows, s.D, 0, m)
-	near.copyValues(to.v, kernel.Pad(s.Dv), 0, m)
+	near.Rows().PrepareK(to.windowRows, s.D, 0, m)
+	near.CopyValues(to.v, kernel.Pad(s.Dv), 0, m)
 	if to.tailRows != nil {
-		far.rows().prepareK(to.tailRows, far.da, 0, m)
+		far.Rows().PrepareK(to.tailRows, far.PreparedWidth, 0, m)
 	}
 	for j := range m {
-		to.exist[j] = near.hasKey(j)
+		to.exist[j] = near.HasKey(j)
 	}
 	for j := 0; j < m && to.rates != nil; j++ {
-		to.rates[j] = T(near.decay().logDecay(j))
+		to.rates[j] = T(near.Decay().LogDecay(j))
 	}
 }
 
 // see has the keys of a task be n tokens, whose prepared rows of width da are
 // given.
-func (x *recentTokens[T]) see(u *headTask[T], rows []T, da, n int) {
+func (x *recentTokens[T]) see(u *headtask.Task[T], rows []T, da, n int) {
 	mat := func(data []T, cols, stride int) tensor.Mat[T] {
 		return tensor.Mat[T]{Data: data, Rows: n, Cols: cols, Stride: stride}
 	}
-	u.k, u.v, u.m, u.isPrepared = mat(rows, da, da), mat(x.v, u.dv, kernel.Pad(u.dv)), n, true
-	u.mask, u.logG = nil, tensor.Mat[T]{}
+	u.K, u.V, u.M, u.HasPreparedKeys = mat(rows, da, da), mat(x.v, u.Dv, kernel.Pad(u.Dv)), n, true
+	u.Mask, u.LogG = nil, tensor.Mat[T]{}
 	if slices.Contains(x.exist[:n], false) {
-		u.mask = x.exist[:n]
+		u.Mask = x.exist[:n]
 	}
 	if x.rates != nil {
-		u.logG = mat(x.rates, 1, 1)
+		u.LogG = mat(x.rates, 1, 1)
 	}
 }
 
 // seeAll has the task of the window see end tokens of x.
-func (w *hybrid[T]) seeAll(near *headTask[T], s *Shape, x *recentTokens[T], end int) {
+func (w *hybrid[T]) seeAll(near *headtask.Task[T], s *Shape, x *recentTokens[T], end int) {
 	x.see(near, x.windowRows, s.D, end)
 }
 
 // seeLeft has the task of the tail see the tokens of x that have left the window
 // after end tokens.
-func (w *hybrid[T]) seeLeft(far *headTask[T], s *Shape, x *recentTokens[T], end int) {
-	x.see(far, x.tailRows, far.da, max(end-w.window.Width, 0))
+func (w *hybrid[T]) seeLeft(far *headtask.Task[T], s *Shape, x *recentTokens[T], end int) {
+	x.see(far, x.tailRows, far.PreparedWidth, max(end-w.window.Width, 0))
 }
 
 // answer sets the outputs of j, whose tail is done, of the heads that share key
 // head kh.
 func (w *hybrid[T]) answer(j *joinTask[T], kh int) {
 	near := j.windowTask
-	near.sums = near.sums[:0]
-	for g := range near.o {
-		near.sums = append(near.sums, rowscale.TakeSums[T](near.ar, near.n))
-		near.o[g] = tensor.Mat[T]{Data: near.linear().takeScratch(near.n * near.dv), Rows: near.n, Cols: near.dv, Stride: near.dv}
+	near.Sums = near.Sums[:0]
+	for g := range near.O {
+		near.Sums = append(near.Sums, rowscale.TakeSums[T](near.Arena, near.N))
+		near.O[g] = tensor.Mat[T]{Data: near.Linear().TakeScratch(near.N * near.Dv), Rows: near.N, Cols: near.Dv, Stride: near.Dv}
 	}
-	near.band().bandForward()
-	for g := range near.q {
-		if h := kh*len(near.q) + g; w.oneDenominator() {
+	near.Band().BandForward()
+	for g := range near.Q {
+		if h := kh*len(near.Q) + g; w.oneDenominator() {
 			w.joins().joinRows(j, g, h)
 		} else {
-			w.addRows(j.o[g], near.o[g], h)
+			w.addRows(j.o[g], near.O[g], h)
 		}
 	}
 }
@@ -391,13 +392,13 @@ func (s *hybridState[T]) Merge(next State[T]) error {
 		x, end := r.open(w, sh, ar, from.n), r.n+from.n
 		x.copy(w, sh, r.n, &from.recentTokens, from.start, from.n)
 		if w.oneDenominator() {
-			st.u.ar, st.u.n, st.u.workers = ar, 0, 1
-			w.seeLeft(st.u, sh, &x, end)
-			st.run()
-			st.u.isPrepared = false
+			st.Task.Arena, st.Task.N, st.Task.Workers = ar, 0, 1
+			w.seeLeft(st.Task, sh, &x, end)
+			st.Run()
+			st.Task.HasPreparedKeys = false
 			// A tail that holds nothing leaves the open chunk as it is.
-			if tail := n.tail.heads[i]; tail.moments.NonEmpty || tail.n > 0 {
-				st.mergeNext(tail)
+			if tail := n.tail.heads[i]; tail.Moments.NonEmpty || tail.Count > 0 {
+				st.MergeNext(tail)
 			}
 		}
 		r.close(w, sh, &x, end)
@@ -436,7 +437,7 @@ func (s *hybridState[T]) AppendBinary(b []byte) ([]byte, error) {
 		w.Flags(r.exist[r.start:][:r.n])
 		w.Flags(make([]bool, width-r.n))
 		x := r.slice(s.w, sh, r.start)
-		x.parts(sh, s.w.tail.spec.width(sh.D), func(x []T, count, stride int) {
+		x.parts(sh, s.w.tail.spec.Width(sh.D), func(x []T, count, stride int) {
 			for j := range r.n {
 				snapshot.WriteElements(w, x[j*stride:][:count])
 			}
@@ -457,7 +458,7 @@ func (w *hybrid[T]) RestoreState(data []byte) (State[T], error) {
 	if err := w.checkHeads(s.H); err != nil {
 		return nil, err
 	}
-	da, width := w.tail.spec.width(s.D), w.window.Width
+	da, width := w.tail.spec.Width(s.D), w.window.Width
 	elements := s.D + s.Dv
 	if w.oneDenominator() {
 		elements += da
@@ -488,7 +489,7 @@ func (w *hybrid[T]) RestoreState(data []byte) (State[T], error) {
 			r.Fail("head %d has %d keys in its window: it is %d wide, the state has %d tokens", i, n, width, tokens)
 			return nil, r.Err
 		}
-		if w.oneDenominator() && n < int64(width) && (sums.moments.NonEmpty || sums.n > 0) {
+		if w.oneDenominator() && n < int64(width) && (sums.Moments.NonEmpty || sums.Count > 0) {
 			r.Fail("head %d has %d keys in a window of %d, and some that have left it", i, n, width)
 			return nil, r.Err
 		}

@@ -3,6 +3,7 @@ package attention
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -41,9 +42,9 @@ func (w *hybrid[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 // windowMatrix gives rows of A of query head h of a sequence.
 type windowMatrix[T tensor.Float] struct {
 	w            *hybrid[T]
-	window, tail *headTask[T]
+	window, tail *headtask.Task[T]
 	g, h         int
-	ages         bandAges
+	ages         headtask.BandAges
 }
 
 func (w *hybrid[T]) matrix(c *Call[T], s *Sequence, h int, ar *arena.Arena) *windowMatrix[T] {
@@ -53,12 +54,12 @@ func (w *hybrid[T]) matrix(c *Call[T], s *Sequence, h int, ar *arena.Arena) *win
 		s = &w.tail.sequences(nil, c)[s.Index]
 	}
 	x.tail = w.tail.newTask(c, s, h/group, ar)
-	x.ages = x.window.band().bandAges(0)
+	x.ages = x.window.Band().BandAges(0)
 	return x
 }
 
 func (x *windowMatrix[T]) release() {
-	x.w.nearOf(x.tail.causal).release(x.window)
+	x.w.nearOf(x.tail.Causal).release(x.window)
 	x.w.tail.release(x.tail)
 }
 
@@ -66,17 +67,17 @@ func (x *windowMatrix[T]) release() {
 // of their denominators where there is one.
 func (x *windowMatrix[T]) rows(dst tensor.Mat[T], i0 int) []joinedSums {
 	near, far := x.window, x.tail
-	mark := near.ar.Mark()
-	defer near.ar.Reset(mark)
+	mark := near.Arena.Mark()
+	defer near.Arena.Reset(mark)
 	tail := dst
-	tail.Cols = far.m
-	if !far.causal && x.w.oneDenominator() {
+	tail.Cols = far.M
+	if !far.Causal && x.w.oneDenominator() {
 		x.farWeights(tail, i0)
 	} else {
-		far.direct().directWeights(tail, x.g, i0, i0+dst.Rows)
+		far.Direct().DirectWeights(tail, x.g, i0, i0+dst.Rows)
 	}
 	sums := make([]joinedSums, dst.Rows)
-	size := queryBlock
+	size := headtask.QueryBlock
 	for r := 0; r < dst.Rows; r += size {
 		x.joinBand(dst.Slice(r, min(r+size, dst.Rows)), i0+r, sums[r:])
 	}
@@ -86,15 +87,15 @@ func (x *windowMatrix[T]) rows(dst tensor.Mat[T], i0 int) []joinedSums {
 // joinBand adds the window's part to a few rows that hold the tail's.
 func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums) {
 	u, n := x.window, dst.Rows
-	mark := u.ar.Mark()
-	defer u.ar.Reset(mark)
-	b, _, nk := u.band().bandRange(i0, n)
-	u.rows().prepareQ(b.Queries, b.LDQ, x.g, i0, i0+n)
-	weights, sum := u.linear().takeScratch(nk), rowscale.TakeSums[T](u.ar, 1)
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
+	b, _, nk := u.Band().BandRange(i0, n)
+	u.Rows().PrepareQ(b.Queries, b.LDQ, x.g, i0, i0+n)
+	weights, sum := u.Linear().TakeScratch(nk), rowscale.TakeSums[T](u.Arena, 1)
 	gamma := x.w.logGamma(x.h)
 	for r := range n {
 		i, row := i0+r, dst.Row(r)
-		band, ahead := row[u.band().lowest(i):u.countVisible(i)], row[u.countVisible(i):]
+		band, ahead := row[u.Band().Lowest(i):u.CountVisible(i)], row[u.CountVisible(i):]
 		window := weights[:len(band)]
 		b.Weights(r, window, sum)
 		var over T
@@ -102,18 +103,18 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 			over = 1 / sum.Sum[0]
 		}
 		if !x.w.oneDenominator() {
-			u.t.Axpy(band, over*T(math.Exp(gamma)), window)
+			u.Table.Axpy(band, over*T(math.Exp(gamma)), window)
 			continue
 		}
-		tail := row[:u.band().lowest(i)]
-		sums[r] = x.w.joins().sums(float64(u.t.Sum(tail)+u.t.Sum(ahead)), gamma+float64(sum.Log(0, math.Log2E)), x.ages, i)
+		tail := row[:u.Band().Lowest(i)]
+		sums[r] = x.w.joins().sums(float64(u.Table.Sum(tail)+u.Table.Sum(ahead)), gamma+float64(sum.Log(0, math.Log2E)), x.ages, i)
 		if p := &sums[r]; p.isZero() {
 			clear(row)
 		} else {
-			scaleTail(u.t, tail, p, tail)
-			scaleTail(u.t, ahead, p, ahead)
+			scaleTail(u.Table, tail, p, tail)
+			scaleTail(u.Table, ahead, p, ahead)
 			_, share := p.factors()
-			u.t.Scale(band, over*T(share), window)
+			u.Table.Scale(band, over*T(share), window)
 		}
 	}
 }
@@ -170,19 +171,19 @@ func (w *hybrid[T]) diagnose(c *Call[T], p *stretchOfRows) {
 	defer ar.Release()
 	x := w.matrix(c, p.s, p.h, ar)
 	defer x.release()
-	left, m := x.window.band().bandLeft(priorKeys{}), x.window.m
-	rows := tensor.Mat[T]{Data: arena.Take[T](ar, panelRows*m), Cols: m, Stride: m}
+	left, m := x.window.Band().BandLeft(headtask.PriorKeys{}), x.window.M
+	rows := tensor.Mat[T]{Data: arena.Take[T](ar, headtask.PanelRows*m), Cols: m, Stride: m}
 	whole := 1.0
 	if !w.oneDenominator() {
 		whole += math.Exp(w.logGamma(p.h))
 	}
-	for i0 := p.i0; i0 < p.i1; i0 += panelRows {
-		rows.Rows = min(panelRows, p.i1-i0)
+	for i0 := p.i0; i0 < p.i1; i0 += headtask.PanelRows {
+		rows.Rows = min(headtask.PanelRows, p.i1-i0)
 		clear(rows.Data)
 		sums := x.rows(rows, i0)
 		for r := range rows.Rows {
 			i := i0 + r
-			if !x.window.direct().seesAnyKey(i) && !x.tail.direct().seesAnyKey(i) {
+			if !x.window.Direct().SeesAnyKey(i) && !x.tail.Direct().SeesAnyKey(i) {
 				p.found.UnseenCount++
 				continue
 			}

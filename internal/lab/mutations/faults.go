@@ -45,12 +45,12 @@ var faults = []fault{
 		"attention/internal/features", "TestFeatureProductsAreTheKernel",
 	},
 	{
-		"attention/chunk_scan_grad.go", "u.t.Scale(w, -1, w)", "u.t.Scale(w, 1, w)",
+		"attention/internal/headtask/chunk_scan_grad.go", "u.Table.Scale(w, -1, w)", "u.Table.Scale(w, 1, w)",
 		"the gradient of the denominator has the wrong sign",
 		"attention", "TestLinearGradientsAreDerivatives",
 	},
 	{
-		"attention/chunk_scan.go", "s.answerQueries(i0, i1, i0+u.offset-pos)", "s.answerQueries(i0, i1, i0+u.offset-pos+1)",
+		"attention/internal/headtask/chunk_scan.go", "s.AnswerQueries(i0, i1, i0+u.Offset-pos)", "s.AnswerQueries(i0, i1, i0+u.Offset-pos+1)",
 		"in chunks, a query sees the key after its own",
 		"attention", "TestLinearAgainstTextbook",
 	},
@@ -60,12 +60,12 @@ var faults = []fault{
 		"attention", "TestUnmaskedWindowKnowsNoDirection",
 	},
 	{
-		"attention/band.go", "end = i + u.offset + 1", "end = min(i+u.offset+1, u.m)",
+		"attention/internal/headtask/band.go", "end = i + u.Offset + 1", "end = min(i+u.Offset+1, u.M)",
 		"near the last key the window of an unmasked call grows to the left",
 		"attention", "TestUnmaskedWindowKnowsNoDirection",
 	},
 	{
-		"attention/chunk_scan.go", "s.x[s.n] = 0\n\tif exists", "s.x[s.n] = 1\n\tif exists",
+		"attention/internal/headtask/chunk_scan.go", "s.X[s.Count] = 0\n\tif exists", "s.X[s.Count] = 1\n\tif exists",
 		"a masked key enters the sums",
 		"attention", "TestLinearAgainstTextbook|TestLinearIgnoresWhatIsHidden",
 	},
@@ -81,43 +81,43 @@ var faults = []fault{
 	},
 	// The direct form.
 	{
-		"attention/direct.go", "b.mask = u.mask[j0:][:nk]", "b.mask = u.mask[:nk]",
+		"attention/internal/headtask/direct.go", "b.mask = u.Mask[j0:][:nk]", "b.mask = u.Mask[:nk]",
 		"every block of keys has the mask of the first",
 		"attention", "TestDirectAgainstTextbook|TestDirectIgnoresWhatIsHidden",
 	},
 	{
-		"attention/block.go", "den[r0+r] *= fade\n", "",
+		"attention/internal/headtask/block.go", "den[r0+r] *= fade\n", "",
 		"the denominator of softmax is not rescaled with its maximum",
 		"attention", "TestSoftmaxOfGrowingLogits",
 	},
 	{
-		"attention/block.go", "c[l-1] = T(float64(l) * u.spec.Coef[l])", "c[l-1] = T(u.spec.Coef[l])",
+		"attention/internal/headtask/block.go", "c[l-1] = T(float64(l) * u.Spec.Coef[l])", "c[l-1] = T(u.Spec.Coef[l])",
 		"the derivative of the polynomial lacks its factors",
 		"attention", "TestDirectGradientsAreDerivatives",
 	},
 	{
-		"attention/block.go", "b.maskRow(dw[r*ld:][:cols], r0+r, 0)\n", "",
+		"attention/internal/headtask/block.go", "b.maskRow(dw[r*ld:][:cols], r0+r, 0)\n", "",
 		"hidden pairs have a gradient",
 		"attention", "TestDirectGradientsAreDerivatives",
 	},
 	// Code that both forms share.
 	{
-		"attention/rope.go", "lo, hi = hi, lo\n", "",
+		"attention/internal/spec/rope.go", "lo, hi = hi, lo\n", "",
 		"gradients of rotated rows are turned on, not back",
 		"attention", "TestDirectGradientsAreDerivatives|TestLinearGradientsAreDerivatives",
 	},
 	{
-		"attention/decay_scan.go", "w[j] = T(s.ages.sumBetween(j, s.n-1))", "w[j] = T(s.ages.sumBetween(-1, s.n-1))",
+		"attention/internal/headtask/decay_scan.go", "w[j] = T(s.Decays.SumBetween(j, s.Count-1))", "w[j] = T(s.Decays.SumBetween(-1, s.Count-1))",
 		"keys lose the decay of a whole chunk when it closes",
 		"attention", "TestDecayPieces",
 	},
 	{
-		"attention/log_decay.go", "lo += (hi - (sum - part)) + (a.pending - part)\n", "_ = part\n",
+		"attention/internal/headtask/log_decay.go", "lo += (hi - (sum - part)) + (a.Pending - part)\n", "_ = part\n",
 		"what rounding leaves out of sums of log_g is lost",
 		"attention", "TestSumsOfLogGKeepWhatRoundingLeavesOut",
 	},
 	{
-		"attention/conditioning.go", "< most*seen/1024", "< most*seen/2048",
+		"attention/internal/headtask/denominator.go", "< most*seen/1024", "< most*seen/2048",
 		"rows count as ill-conditioned from half of the documented limit",
 		"mechanism", "TestIllConditionedRowsBeginAtTheDocumentedLimit",
 	},
@@ -132,13 +132,13 @@ var faults = []fault{
 		"mechanism", "TestOneTokenNeedsNoMoreFeaturesThanItHas",
 	},
 	{
-		"attention/dropout.go", "keptFactor: 1 / (1 - d.Rate)", "keptFactor: 1",
+		"attention/internal/spec/dropout.go", "keptFactor: 1 / (1 - d.Rate)", "keptFactor: 1",
 		"what dropout keeps is not divided by the share that it keeps",
 		"attention", "TestDropoutAgainstTextbook",
 	},
 	// States.
 	{
-		"attention/state_recurrent.go", "s.n, s.hasMasked, s.first = from.n, from.hasMasked, from.first", "s.n, s.hasMasked = from.n, from.hasMasked",
+		"attention/internal/headtask/chunk_scan.go", "s.Count, s.hasMasked, s.First = from.Count, from.hasMasked, from.First", "s.Count, s.hasMasked = from.Count, from.hasMasked",
 		"a copy of a state forgets where its first key is",
 		"attention", "TestSumsCloneAndReset|TestSumsSnapshot",
 	},
@@ -158,7 +158,7 @@ var faults = []fault{
 		"attention", "TestSnapshotDamage",
 	},
 	{
-		"attention/ordered_scan.go", "if before {\n\t\t\t\tcopy(tmp, s)\n\t\t\t}\n", "",
+		"attention/internal/headtask/ordered_scan.go", "if before {\n\t\t\t\tcopy(tmp, s)\n\t\t\t}\n", "",
 		"a team's chunks read sums that have not what came before them",
 		"attention", "TestTeamOnProblems|TestTeamOnLongSequences",
 	},

@@ -1,4 +1,4 @@
-package attention
+package spec
 
 import (
 	"fmt"
@@ -69,7 +69,7 @@ type Drop struct {
 	Q1, K1     []bool // [B·H·N·D], [B·Hkv·M·D] of ElementDrop
 	Q2, K2     []bool // [B·H·N·D·D], [B·Hkv·M·D·D] of ProductDrop
 
-	source *dropoutCoords // of a piece of another call; nil: the call's own
+	source *DropCoords // of a piece of another call; nil: the call's own
 }
 
 // IsActive reports whether anything may be left out.
@@ -77,9 +77,9 @@ func (d *Drop) IsActive() bool {
 	return d != nil && (d.Rate > 0 || givenMask(d, false) != nil || givenMask(d, true) != nil)
 }
 
-// checkDrop returns an error for the first field of d that does not fit the numbers of
+// CheckDrop returns an error for the first field of d that does not fit the numbers of
 // queries and keys, of all heads, and their width.
-func checkDrop(d *Drop, queries, keys, width int) error {
+func CheckDrop(d *Drop, queries, keys, width int) error {
 	if d == nil {
 		return nil
 	}
@@ -135,8 +135,8 @@ func givenMask(d *Drop, keys bool) []bool {
 	return q
 }
 
-// bitsOf returns the bits of a token of d channels.
-func bitsOf(k DropKind, d int) int {
+// BitsOf returns the bits of a token of d channels.
+func BitsOf(k DropKind, d int) int {
 	switch k {
 	case TokenDrop:
 		return 1
@@ -146,74 +146,74 @@ func bitsOf(k DropKind, d int) int {
 	return d * d
 }
 
-// dropoutCoords is where the tokens of a task stand.
-type dropoutCoords struct {
-	row    int   // sequence, by which what is drawn differs
-	start  int64 // position of the first key
-	b      int   // batch row of the given masks
-	q0, k0 int   // first query and key there
-	n, m   int   // queries and keys of a head there
+// DropCoords is where the tokens of a task stand.
+type DropCoords struct {
+	Row    int   // sequence, by which what is drawn differs
+	Start  int64 // position of the first key
+	B      int   // batch row of the given masks
+	Q0, K0 int   // first query and key there
+	N, M   int   // queries and keys of a head there
 }
 
-// sourceOf returns where the tokens of d stand in the call that d is a piece of; nil: d is
+// SourceOf returns where the tokens of d stand in the call that d is a piece of; nil: d is
 // of a whole call.
-func sourceOf(d *Drop) *dropoutCoords { return d.source }
+func SourceOf(d *Drop) *DropCoords { return d.source }
 
-// relocate returns a copy of d for the tokens at p of another call.
-func relocate(d *Drop, p dropoutCoords) *Drop {
+// Relocate returns a copy of d for the tokens at p of another call.
+func Relocate(d *Drop, p DropCoords) *Drop {
 	x := *d
 	x.source = &p
 	return &x
 }
 
-// headDropout is a Drop as one side of one head has it.
-type headDropout struct {
+// HeadDropout is a Drop as one side of one head has it.
+type HeadDropout struct {
 	*Drop                 // nil: nothing is left out
 	key        rng.Key    // of the side and head
 	first      int64      // position of token 0
 	mask       []bool     // given, from token 0 on; nil: drawn
 	threshold  uint32     // numbers below it are left out
 	keptFactor float64    // factor of kept elements
-	coef       [3]float64 // of ProductDrop: what else the rows of queries are multiplied with
+	Coef       [3]float64 // of ProductDrop: what else the rows of queries are multiplied with
 }
 
-// newHeadDropout returns the dropout of query head or key head h of heads. pos is the position of
+// NewHeadDropout returns the dropout of query head or key head h of heads. pos is the position of
 // token 0 in its sequence.
-func newHeadDropout(d *Drop, p *dropoutCoords, keys bool, h, heads, width, pos int) headDropout {
-	side, tokens, token0 := uint64(0), p.n, p.q0
+func NewHeadDropout(d *Drop, p *DropCoords, keys bool, h, heads, width, pos int) HeadDropout {
+	side, tokens, token0 := uint64(0), p.N, p.Q0
 	if keys {
-		side, tokens, token0 = 1, p.m, p.k0
+		side, tokens, token0 = 1, p.M, p.K0
 	}
-	x := headDropout{
-		Drop: d, key: d.Key.Fold(side).Fold(uint64(p.row)).Fold(uint64(h)), first: p.start + int64(pos),
-		threshold: uint32(d.Rate * 0x1p32), keptFactor: 1 / (1 - d.Rate), coef: [3]float64{1, 1, 1},
+	x := HeadDropout{
+		Drop: d, key: d.Key.Fold(side).Fold(uint64(p.Row)).Fold(uint64(h)), first: p.Start + int64(pos),
+		threshold: uint32(d.Rate * 0x1p32), keptFactor: 1 / (1 - d.Rate), Coef: [3]float64{1, 1, 1},
 	}
 	if x.mask = givenMask(d, keys); x.mask != nil {
-		x.mask = x.mask[((p.b*heads+h)*tokens+token0)*bitsOf(d.Kind, width):]
+		x.mask = x.mask[((p.B*heads+h)*tokens+token0)*BitsOf(d.Kind, width):]
 	}
 	return x
 }
 
 // draws are the bits of one token, in order.
 type draws struct {
-	*headDropout
+	*HeadDropout
 	bits     []bool // nil: from numbers
 	number   uint64 // the next one
 	words    [4]uint32
 	usedBits int // of words
 }
 
-// token returns the first width bits of token i.
-func (m *headDropout) token(i, width int) draws {
+// Token returns the first width bits of token i.
+func (m *HeadDropout) Token(i, width int) draws {
 	if m.mask != nil {
-		return draws{headDropout: m, bits: m.mask[i*width:][:width]}
+		return draws{HeadDropout: m, bits: m.mask[i*width:][:width]}
 	}
 	// A number decides four times.
-	return draws{headDropout: m, number: uint64(m.first+int64(i)) * (uint64(width+3) / 4), usedBits: 4}
+	return draws{HeadDropout: m, number: uint64(m.first+int64(i)) * (uint64(width+3) / 4), usedBits: 4}
 }
 
-// next returns the factor of the next element: 0 if it is dropped.
-func (d *draws) next() float64 {
+// Next returns the factor of the next element: 0 if it is dropped.
+func (d *draws) Next() float64 {
 	if d.bits != nil {
 		keep := d.bits[0]
 		d.bits = d.bits[1:]
@@ -234,21 +234,21 @@ func (d *draws) next() float64 {
 	return 0
 }
 
-// dropOut multiplies masks of tokens or channels into n tokens from i on with d
+// DropOut multiplies masks of tokens or channels into n tokens from i on with d
 // channels, where channel c of token i+r is x[c·cs+r·ts].
-func dropOut[T tensor.Float](m *headDropout, x []T, cs, ts, d, i, n int) {
+func DropOut[T tensor.Float](m *HeadDropout, x []T, cs, ts, d, i, n int) {
 	for r := range n {
 		switch x := x[r*ts:]; m.Kind {
 		case TokenDrop:
-			bits := m.token(i+r, 1)
-			f := T(bits.next())
+			bits := m.Token(i+r, 1)
+			f := T(bits.Next())
 			for c := range d {
 				x[c*cs] *= f
 			}
 		case ElementDrop:
-			bits := m.token(i+r, d)
+			bits := m.Token(i+r, d)
 			for c := range d {
-				x[c*cs] *= T(bits.next())
+				x[c*cs] *= T(bits.Next())
 			}
 		}
 	}

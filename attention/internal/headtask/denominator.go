@@ -1,4 +1,4 @@
-package attention
+package headtask
 
 import (
 	"sync/atomic"
@@ -13,20 +13,20 @@ import (
 
 // denominator returns the denominator from the sum of the weights and eps. With
 // Spec.FloorSize it may be negative, though what divides is its size.
-func (s *taskSpec[T]) denominator(sum, eps T) T {
+func (s *Spec[T]) denominator(sum, eps T) T {
 	switch {
 	case s.Unnormalized:
 		return eps
 	case sum-sum != 0:
 		return sum - sum // NaN: an average over what has overflowed is no number
 	case s.Floor > 0:
-		return T(s.applyFloor(float64(sum)))
+		return T(s.ApplyFloor(float64(sum)))
 	}
 	return sum + eps
 }
 
-// applyFloor is total where there is a floor.
-func (s *taskSpec[T]) applyFloor(sum float64) float64 {
+// ApplyFloor is total where there is a floor.
+func (s *Spec[T]) ApplyFloor(sum float64) float64 {
 	floor := float64(T(s.Floor))
 	if s.FloorSize && sum < -floor {
 		return sum
@@ -36,7 +36,7 @@ func (s *taskSpec[T]) applyFloor(sum float64) float64 {
 
 // maskDenGrad replaces w, the gradients of denominators den, by the gradients of the sums
 // of weights. They are 0 where there is no denominator or where it is at its floor.
-func (s *taskSpec[T]) maskDenGrad(w, den []T) {
+func (s *Spec[T]) maskDenGrad(w, den []T) {
 	switch {
 	case s.Unnormalized:
 		clear(w)
@@ -56,16 +56,16 @@ func (s *taskSpec[T]) maskDenGrad(w, den []T) {
 // scale, sum to 0 or to so little that 1/den overflows. Such a query gets the output of
 // a query without visible keys and is counted (Saved.WeakCount). The largest weight of an
 // exponential is near 1: if there is none, all scores have overflowed.
-func (u *headTask[T]) invertDen(den T) T {
-	if u.spec.givesNumerators {
+func (u *Task[T]) invertDen(den T) T {
+	if u.Spec.GivesNumerators {
 		return 1
 	}
-	if u.spec.FloorSize && den < 0 {
+	if u.Spec.FloorSize && den < 0 {
 		den = -den
 	}
-	if !u.spec.Exp && (u.spec.Positive || u.spec.Gated) && hasInfiniteReciprocal(den) {
-		if u.noticed != nil {
-			u.noticed.vanish.Store(true)
+	if !u.Spec.Exp && (u.Spec.Positive || u.Spec.Gated) && hasInfiniteReciprocal(den) {
+		if u.Noticed != nil {
+			u.Noticed.Vanish.Store(true)
 		}
 		return 0
 	}
@@ -79,12 +79,12 @@ func hasInfiniteReciprocal[T tensor.Float](den T) bool {
 	return x-x != 0 && den == den
 }
 
-// isIllConditioned reports that the denominator den of seen keys, decay included, nearly cancels;
+// IsIllConditioned reports that the denominator den of seen keys, decay included, nearly cancels;
 // see Saved.WeakCount. most bounds the weights. Weights that are never negative cannot
 // cancel, but may all be 0. A polynomial with a constant has small weights where other
 // terms cancel the constant. A denominator of at most 0 means that negative weights
 // dominate.
-func isIllConditioned[T tensor.Float](den T, seen, most float64) bool {
+func IsIllConditioned[T tensor.Float](den T, seen, most float64) bool {
 	if most < 0 {
 		return hasInfiniteReciprocal(den)
 	}
@@ -93,24 +93,24 @@ func isIllConditioned[T tensor.Float](den T, seen, most float64) bool {
 
 // noteNonFinite notices whether outputs i0 ≤ i < i1 of head g are finite. A product with
 // zeros is 0 of finite numbers alone.
-func (u *headTask[T]) noteNonFinite(g, i0, i1 int) {
-	if u.noticed == nil || i0 >= i1 {
+func (u *Task[T]) noteNonFinite(g, i0, i1 int) {
+	if u.Noticed == nil || i0 >= i1 {
 		return
 	}
-	mark := u.ar.Mark()
-	x, out := u.linear().takeScratch(i1-i0), &u.o[g]
-	u.t.RowDots(x, out.Data[i0*out.Stride:], out.Stride, arena.TakeZeros[T](u.ar, u.dv), 0, u.dv)
+	mark := u.Arena.Mark()
+	x, out := u.Linear().TakeScratch(i1-i0), &u.O[g]
+	u.Table.RowDots(x, out.Data[i0*out.Stride:], out.Stride, arena.TakeZeros[T](u.Arena, u.Dv), 0, u.Dv)
 	for _, y := range x {
 		if y != 0 {
-			u.noticed.overflow.Store(true)
+			u.Noticed.Overflow.Store(true)
 			break
 		}
 	}
-	u.ar.Reset(mark)
+	u.Arena.Reset(mark)
 }
 
-// rowNotices are what the tasks of a call, or of a state, have noticed in their rows.
-type rowNotices struct {
-	overflow atomic.Bool // an output may not be finite
-	vanish   atomic.Bool // a denominator counted as 0
+// RowNotices are what the tasks of a call, or of a state, have noticed in their rows.
+type RowNotices struct {
+	Overflow atomic.Bool // an output may not be finite
+	Vanish   atomic.Bool // a denominator counted as 0
 }

@@ -1,8 +1,9 @@
-package attention
+package headtask
 
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/arena"
 )
 
@@ -12,56 +13,56 @@ import (
 // calls without LogG enter with factor 1. The factor is on the features of the key, so
 // that all forms and states contain it.
 
-// gateOf returns the factor with which key j of the task enters.
-func (u preparation[T]) gateOf(j int) float64 {
-	if !u.spec.Gated || len(u.logG.Data) == 0 {
+// GateOf returns the factor with which key j of the task enters.
+func (u preparation[T]) GateOf(j int) float64 {
+	if !u.Spec.Gated || len(u.LogG.Data) == 0 {
 		return 1
 	}
-	return -math.Expm1(u.decay().logDecay(j))
+	return -math.Expm1(u.Decay().LogDecay(j))
 }
 
 // hasGates reports that tokens of a side enter with factors.
 func (u preparation[T]) hasGates(s *headRows[T]) bool {
-	return s.keys && u.spec.Gated && len(u.logG.Data) > 0
+	return s.keys && u.Spec.Gated && len(u.LogG.Data) > 0
 }
 
 // keyGates returns the factors of keys j0 ≤ j < j1.
 func (u preparation[T]) keyGates(j0, j1 int) []T {
-	f := u.linear().takeScratch(j1 - j0)
+	f := u.Linear().TakeScratch(j1 - j0)
 	for r := range f {
-		f[r] = T(u.gateOf(j0 + r))
+		f[r] = T(u.GateOf(j0 + r))
 	}
 	return f
 }
 
 // applyGates multiplies columns of y, features of keys j0 ≤ j < j1, by their factors.
 func (u preparation[T]) applyGates(y []T, ld, j0, j1 int) {
-	mark := u.ar.Mark()
+	mark := u.Arena.Mark()
 	factors := u.keyGates(j0, j1)
-	for f := range u.da {
+	for f := range u.PreparedWidth {
 		row := y[f*ld:][:j1-j0]
-		u.t.Mul(row, row, factors)
+		u.Table.Mul(row, row, factors)
 	}
-	u.ar.Reset(mark)
+	u.Arena.Reset(mark)
 }
 
 // gateGrad replaces b.Y, the gradient of gated features for keys from j0 on, by the
 // gradient of the features. It adds the gradient of the gates: d(1-g)/d log g = -g.
-func (u preparation[T]) gateGrad(b *FeatureBlock[T], j0 int) {
-	mark := u.ar.Mark()
-	if u.dgate != nil {
-		dy := u.linear().takeScratch(len(b.Y))
+func (u preparation[T]) gateGrad(b *spec.FeatureBlock[T], j0 int) {
+	mark := u.Arena.Mark()
+	if u.DGate != nil {
+		dy := u.Linear().TakeScratch(len(b.Y))
 		copy(dy, b.Y)
-		u.spec.Features.Map(b)
-		along := arena.TakeZeros[T](u.ar, b.N)
-		for f := range u.da {
-			u.t.MulAdd(along, dy[f*b.Stride:][:b.N], b.Y[f*b.Stride:][:b.N])
+		u.Spec.Features.Map(b)
+		along := arena.TakeZeros[T](u.Arena, b.N)
+		for f := range u.PreparedWidth {
+			u.Table.MulAdd(along, dy[f*b.Stride:][:b.N], b.Y[f*b.Stride:][:b.N])
 		}
 		copy(b.Y, dy)
 		for r, x := range along {
-			u.dgate[j0+r] -= float64(x) * math.Exp(u.decay().logDecay(j0+r))
+			u.DGate[j0+r] -= float64(x) * math.Exp(u.Decay().LogDecay(j0+r))
 		}
 	}
 	u.applyGates(b.Y, b.Stride, j0, j0+b.N)
-	u.ar.Reset(mark)
+	u.Arena.Reset(mark)
 }

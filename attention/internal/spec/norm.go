@@ -1,4 +1,4 @@
-package attention
+package spec
 
 import (
 	"math"
@@ -74,18 +74,18 @@ func (n Norm) MaxLen(d int) float64 {
 	return 1
 }
 
-// isCentred reports whether the mean of a token's channels is subtracted.
-func isCentred(n Norm) bool { return n == Standard || n == Bounded || n == ChannelCentred }
+// IsCentred reports whether the mean of a token's channels is subtracted.
+func IsCentred(n Norm) bool { return n == Standard || n == Bounded || n == ChannelCentred }
 
-// needsAllTokens reports whether the statistics of n are taken over all tokens.
-func needsAllTokens(n Norm) bool { return n >= MaxNorm }
+// NeedsAllTokens reports whether the statistics of n are taken over all tokens.
+func NeedsAllTokens(n Norm) bool { return n >= MaxNorm }
 
 // leastSquare is the least that MaxSquared divides by.
 const leastSquare = 0.1
 
 // invert returns the factor of centred rows, 0 if they cannot be normalised. power is the
 // exponent of the greatest norm in the denominator.
-func invertLength(n Norm, length float64) (factor float64, power int) {
+func InvertLength(n Norm, length float64) (factor float64, power int) {
 	const smallest = 0x1p-126
 	switch {
 	case n == MaxSquared && length*length < leastSquare:

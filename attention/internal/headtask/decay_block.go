@@ -1,4 +1,4 @@
-package attention
+package headtask
 
 import (
 	"math"
@@ -26,15 +26,15 @@ type fader[T tensor.Float] struct {
 	decaySince  []T // [1]
 }
 
-func (u taskDecay[T]) fader(b *block[T]) (f fader[T]) {
-	if b.ages == nil {
+func (u taskDecay[T]) Fader(b *block[T]) (f fader[T]) {
+	if b.Decays == nil {
 		return f
 	}
-	f = fader[T]{u.t, u.spec.Exp, -1, arena.Take[T](u.ar, b.nk), nil, arena.Take[T](u.ar, 1)}
+	f = fader[T]{u.Table, u.Spec.Exp, -1, arena.Take[T](u.Arena, b.nk), nil, arena.Take[T](u.Arena, 1)}
 	if f.log {
-		f.row = ones[T](u.ar, b.nk)
+		f.row = ones[T](u.Arena, b.nk)
 	} else {
-		f.row = arena.Take[T](u.ar, b.nk)
+		f.row = arena.Take[T](u.Arena, b.nk)
 	}
 	return f
 }
@@ -44,7 +44,7 @@ func (b *block[T]) place(r int) int {
 	if b.places != nil {
 		return b.places[r]
 	}
-	return min(b.rowPlace+r, b.ages.tokens()-1)
+	return min(b.rowPlace+r, b.Decays.tokens()-1)
 }
 
 // countNear returns the number of visible keys before the border of a row at position at
@@ -52,7 +52,7 @@ func (b *block[T]) place(r int) int {
 // on.
 func (f *fader[T]) countNear(b *block[T], at, n int) (near int, since float64) {
 	border := at &^ (ageBorder - 1)
-	if end := b.key + keyBlock; at >= end && b.nk <= keyBlock {
+	if end := b.key + KeyBlock; at >= end && b.nk <= KeyBlock {
 		border = end
 	}
 	if near = min(max(border-b.key, 0), n); near == 0 {
@@ -65,18 +65,18 @@ func (f *fader[T]) countNear(b *block[T], at, n int) (near int, since float64) {
 			unit = b.log
 		}
 		for c := range column {
-			column[c] = T(b.ages.sumBetween(b.key+c, border-1) * unit)
+			column[c] = T(b.Decays.SumBetween(b.key+c, border-1) * unit)
 		}
 		if !f.log {
 			f.t.Exp(column, column, 0)
 		}
 	}
-	return near, b.ages.sumBetween(border-1, at)
+	return near, b.Decays.SumBetween(border-1, at)
 }
 
-// factors returns the decay factors of row r and its visible keys.
-func (f *fader[T]) factors(b *block[T], r int) []T {
-	row, at := f.row[:b.countVisible(r)], b.place(r)
+// Factors returns the decay factors of row r and its visible keys.
+func (f *fader[T]) Factors(b *block[T], r int) []T {
+	row, at := f.row[:b.CountVisible(r)], b.place(r)
 	near, since := f.countNear(b, at, len(row))
 	if near > 0 {
 		f.t.Scale(row[:near], T(math.Exp(since)), f.column)
@@ -84,7 +84,7 @@ func (f *fader[T]) factors(b *block[T], r int) []T {
 	for c := near; c < len(row); c++ {
 		row[c] = T(math.Inf(-1))
 		if b.key+c <= at {
-			row[c] = T(b.ages.sumBetween(b.key+c, at))
+			row[c] = T(b.Decays.SumBetween(b.key+c, at))
 		}
 	}
 	if near < len(row) {
@@ -95,25 +95,25 @@ func (f *fader[T]) factors(b *block[T], r int) []T {
 
 // fade sets dst to the weights of row r times its factors. They do not overlap.
 func (f *fader[T]) fade(b *block[T], r int, dst, weights []T) {
-	n := b.countVisible(r)
+	n := b.CountVisible(r)
 	near, since := f.countNear(b, b.place(r), n)
 	if near < n {
-		f.t.Mul(dst[:n], weights, f.factors(b, r))
+		f.t.Mul(dst[:n], weights, f.Factors(b, r))
 		return
 	}
 	f.decaySince[0] = T(math.Exp(since))
 	f.t.Products(dst, n, f.decaySince, f.column[:n], weights, n)
 }
 
-// ageScores adds the logarithms of their decay to scores of rows from r0 on.
+// AgeScores adds the logarithms of their decay to scores of rows from r0 on.
 // Where since is not nil it leaves out what all keys of a row have in common, and
 // sets since to that, to base 2.
-func (u taskDecay[T]) ageScores(f *fader[T], b *block[T], r0, rows int, s []T, ld int, since []T) {
-	if b.ages == nil {
+func (u taskDecay[T]) AgeScores(f *fader[T], b *block[T], r0, rows int, s []T, ld int, since []T) {
+	if b.Decays == nil {
 		return
 	}
 	for r := range rows {
-		row, at := s[r*ld:][:b.countVisible(r0+r)], b.place(r0+r)
+		row, at := s[r*ld:][:b.CountVisible(r0+r)], b.place(r0+r)
 		near, gone := f.countNear(b, at, len(row))
 		f.t.Add(row[:near], row, f.column)
 		switch {
@@ -129,7 +129,7 @@ func (u taskDecay[T]) ageScores(f *fader[T], b *block[T], r0, rows int, s []T, l
 		}
 		for c := near; c < len(row); c++ {
 			if b.key+c <= at {
-				row[c] += T(b.ages.sumBetween(b.key+c, at) * b.log)
+				row[c] += T(b.Decays.SumBetween(b.key+c, at) * b.log)
 			} else {
 				row[c] = T(math.Inf(-1))
 			}
@@ -140,7 +140,7 @@ func (u taskDecay[T]) ageScores(f *fader[T], b *block[T], r0, rows int, s []T, l
 // sinks returns room for what ageScores leaves out of rows, and for powers less
 // that.
 func (b *block[T]) sinks(ar *arena.Arena, rows int) (since, less []T) {
-	if b.ages == nil {
+	if b.Decays == nil {
 		return nil, nil
 	}
 	return arena.Take[T](ar, rows), arena.Take[T](ar, rows)
@@ -160,11 +160,11 @@ func subtractDecay[T tensor.Float](top, since, room []T) []T {
 // sumWeights adds to x.age the sums over rows from r0 on of their weights, the
 // rows of w, times x.w.
 func (u taskDecay[T]) sumWeights(x *gradient[T], r0, rows, cols int, w []T, ld int) {
-	if x.age == nil || cols == 0 {
+	if x.Age == nil || cols == 0 {
 		return
 	}
 	for r := range rows {
 		clear(w[r*ld+cols : r*ld+kernel.Pad(cols)])
 	}
-	u.t.Mix(x.age[:kernel.Pad(cols)], x.w[r0:][:rows], rows, w, ld, nil, 0)
+	u.Table.Mix(x.Age[:kernel.Pad(cols)], x.w[r0:][:rows], rows, w, ld, nil, 0)
 }

@@ -1,4 +1,4 @@
-package attention
+package spec
 
 import (
 	"fmt"
@@ -90,9 +90,9 @@ func (f *ropeFill[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// checkRope returns an error if the table does not rotate rows of width d, or if sines and
+// CheckRope returns an error if the table does not rotate rows of width d, or if sines and
 // cosines do not belong together. r may be nil.
-func checkRope[T tensor.Float](r *Rope[T], d int) error {
+func CheckRope[T tensor.Float](r *Rope[T], d int) error {
 	switch {
 	case r == nil:
 		return nil
@@ -117,9 +117,9 @@ func (r *Rope[T]) Slice(i int) *Rope[T] {
 	return &Rope[T]{r.Half, r.Cos[i*r.Half:], r.Sin[i*r.Half:]}
 }
 
-// turnColumns rotates the columns of x [d, ld] by rows i0 and those that follow, one
+// TurnColumns rotates the columns of x [d, ld] by rows i0 and those that follow, one
 // for each of n columns, or back.
-func turnColumns[T tensor.Float](r *Rope[T], t *kernel.Table[T], ar *arena.Arena, x []T, ld, i0, n int, back bool) {
+func TurnColumns[T tensor.Float](r *Rope[T], t *kernel.Table[T], ar *arena.Arena, x []T, ld, i0, n int, back bool) {
 	if r.Half == 0 {
 		return
 	}

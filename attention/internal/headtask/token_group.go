@@ -1,4 +1,4 @@
-package attention
+package headtask
 
 import (
 	"runtime"
@@ -25,16 +25,16 @@ type tokenGroup struct {
 	moved sync.Cond // a piece has passed, or failed is set
 }
 
-// splitWork is the least arithmetic of a task that is divided among workers. A single
+// SplitWork is the least arithmetic of a task that is divided among workers. A single
 // worker never waits. Tests set a lower value.
-var splitWork float64 = 1 << 23
+var SplitWork float64 = 1 << 23
 
-// workers returns how many goroutines may do the tokens of a task, where as many
+// CountWorkers returns how many goroutines may do the tokens of a task, where as many
 // tasks have so much work and the call has it all: several only where the task
 // is more than a worker's share.
-func workers(units int, work, all float64) int {
+func CountWorkers(units int, work, all float64) int {
 	threads := par.Threads()
-	if n := float64(units); work <= splitWork*n || work*float64(threads) <= all*n {
+	if n := float64(units); work <= SplitWork*n || work*float64(threads) <= all*n {
 		return 1
 	}
 	return threads
@@ -42,28 +42,28 @@ func workers(units int, work, all float64) int {
 
 // runParallel runs f on the task's workers. Each worker has a task with scratch memory of
 // its own. The workers take n pieces, which pass the given number of stages.
-func (u *headTask[T]) runParallel(n, stages int, f func(u *headTask[T], t *tokenGroup)) {
+func (u *Task[T]) runParallel(n, stages int, f func(u *Task[T], t *tokenGroup)) {
 	if n <= 0 {
 		return
 	}
 	t := &tokenGroup{n: n, passed: make([]atomic.Int64, stages)}
 	t.moved.L = &t.mu
-	par.RunEach(min(u.workers, n), splitWork+par.MinWork, func(worker int) {
+	par.RunEach(min(u.Workers, n), SplitWork+par.MinWork, func(worker int) {
 		if t.next.Load() >= int64(n) {
 			return // all pieces are taken
 		}
 		mine := *u
 		if worker == 0 { // the worker that runs the task
-			defer mine.ar.Reset(mine.ar.Mark())
+			defer mine.Arena.Reset(mine.Arena.Mark())
 		} else {
-			mine.ar = arena.Acquire()
-			defer mine.ar.Release()
+			mine.Arena = arena.Acquire()
+			defer mine.Arena.Release()
 		}
-		if u.walker != nil {
-			mine.walker = u.walker.Clone()
+		if u.Monomials != nil {
+			mine.Monomials = u.Monomials.Clone()
 		}
-		mine.stream = chunkScan[T]{}
-		mine.dscale = arena.TakeZeros[float64](mine.ar, len(u.q))
+		mine.Scan = Scan[T]{}
+		mine.DScale = arena.TakeZeros[float64](mine.Arena, len(u.Q))
 		done := false
 		defer func() {
 			if !done {
@@ -132,23 +132,23 @@ func pieces(n, size int) int { return (max(n, 0) + size - 1) / size }
 // The derivatives by the scale that each piece and head has are added in order.
 
 // scaleParts returns room for the scale gradients of n pieces, if the scale is learned.
-func (u *headTask[T]) scaleParts(n int) []float64 {
-	if u.spec.Tau == nil {
+func (u *Task[T]) scaleParts(n int) []float64 {
+	if u.Spec.Tau == nil {
 		return nil
 	}
-	return arena.TakeZeros[float64](u.ar, n*len(u.q))
+	return arena.TakeZeros[float64](u.Arena, n*len(u.Q))
 }
 
 // scalePart has the task add to the part of piece i.
-func (u *headTask[T]) scalePart(parts []float64, i int) {
+func (u *Task[T]) scalePart(parts []float64, i int) {
 	if parts != nil {
-		u.dscale = parts[i*len(u.q):][:len(u.q)]
+		u.DScale = parts[i*len(u.Q):][:len(u.Q)]
 	}
 }
 
 // sumScale adds the parts up.
-func (u *headTask[T]) sumScale(parts []float64) {
+func (u *Task[T]) sumScale(parts []float64) {
 	for i, d := range parts {
-		u.dscale[i%len(u.q)] += d
+		u.DScale[i%len(u.Q)] += d
 	}
 }

@@ -1,4 +1,4 @@
-package attention
+package headtask
 
 import (
 	"math"
@@ -10,21 +10,21 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// panelRows is the number of query rows whose weights exist at a time against a
+// PanelRows is the number of query rows whose weights exist at a time against a
 // whole block of keys; against fewer keys there may be more.
-const panelRows = 48
+const PanelRows = 48
 
-// maxRows is the number of rows whose weights may exist at a time against n
+// MaxRows is the number of rows whose weights may exist at a time against n
 // keys.
-func maxRows(n int) int { return panelRows * max(1, keyBlock/kernel.Pad(max(n, 1))) }
+func MaxRows(n int) int { return PanelRows * max(1, KeyBlock/kernel.Pad(max(n, 1))) }
 
 // gradRows is the same for gradients, whose products sum over the rows of a
 // panel: away from the diagonal more of them are worth more than the cache.
-const gradRows = 2 * panelRows
+const gradRows = 2 * PanelRows
 
 // diagonalRows is the same for both on the diagonal, where what a panel computes
 // beyond it counts.
-const diagonalRows = panelRows / 2
+const diagonalRows = PanelRows / 2
 
 // block is a rectangle of the attention matrix: prepared queries against
 // prepared keys. An invisible pair has weight exactly 0, and the contents of its
@@ -39,7 +39,7 @@ type block[T tensor.Float] struct {
 	ldb        int // at least kernel.Pad of a panel's keys; what is beyond them is not used
 
 	panel   int // keys of a panel
-	nq, nk  int
+	Nq, nk  int
 	diag    int    // row r sees keys c ≤ r+diag; nk and more: all
 	mask    []bool // [nk] keys that exist; nil: all
 	keep    []bool // pairs: keep[r*keepRow+c]; nil: all
@@ -51,35 +51,35 @@ type block[T tensor.Float] struct {
 
 	// With decay row r stands at rowPlace+r among the ages, at most at the last, or at
 	// places[r], and key c at key+c.
-	ages          *logDecays // nil: no decay
+	Decays        *LogDecays // nil: no decay
 	rowPlace, key int
 	places        []int
 	log           float64 // what 1 is in scores of the exponential
 }
 
-// countVisible returns how many keys row r could see by position alone.
-func (b *block[T]) countVisible(r int) int { return min(max(r+b.diag+1, 0), b.nk) }
+// CountVisible returns how many keys row r could see by position alone.
+func (b *block[T]) CountVisible(r int) int { return min(max(r+b.diag+1, 0), b.nk) }
 
 // lowest returns the first key that row r could see by position.
 func (b *block[T]) lowest(r int) int {
 	if b.band == 0 {
 		return 0
 	}
-	end := b.countVisible(r)
+	end := b.CountVisible(r)
 	if b.twoEnds {
 		end = r + b.diag + 1
 	}
 	return min(max(end-b.band, 0), b.nk)
 }
 
-func (b *block[T]) isVisible(r, c int) bool {
-	return c < b.countVisible(r) && c >= b.lowest(r) && (b.mask == nil || b.mask[c]) && (b.keep == nil || b.keep[r*b.keepRow+c])
+func (b *block[T]) IsVisible(r, c int) bool {
+	return c < b.CountVisible(r) && c >= b.lowest(r) && (b.mask == nil || b.mask[c]) && (b.keep == nil || b.keep[r*b.keepRow+c])
 }
 
 // maskRow overwrites with x what row r does not see, and reports whether that was
 // anything among the visible keys.
 func (b *block[T]) maskRow(row []T, r int, x T) bool {
-	n := b.countVisible(r)
+	n := b.CountVisible(r)
 	if beyond := row[n:]; x == 0 {
 		clear(beyond)
 	} else {
@@ -112,48 +112,48 @@ func (b *block[T]) maskRow(row []T, r int, x T) bool {
 // sets it to them where a row of a panel sees any, and adds to den the sums of
 // weights, where weights are the kernel polynomial of scores. Rows of o and v hold kernel.Pad(dv) elements.
 func (u directForm[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T) {
-	mark := u.ar.Mark()
-	defer u.ar.Reset(mark)
-	coef := u.coefficients()
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
+	coef := u.Coefficients()
 	ld := scratch.Stride[T](b.nk)
-	panel := b.panelHeight(maxRows(b.nk))
-	size := min(panel, b.nq)
-	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
-	decay, left := u.decay().fader(b), w // what is left of weights
-	if b.ages != nil {
-		left = arena.Take[T](u.ar, size*ld)
+	panel := b.panelHeight(MaxRows(b.nk))
+	size := min(panel, b.Nq)
+	w, sum := arena.Take[T](u.Arena, size*ld), arena.Take[T](u.Arena, size)
+	decay, left := u.Decay().Fader(b), w // what is left of weights
+	if b.Decays != nil {
+		left = arena.Take[T](u.Arena, size*ld)
 	}
-	for r0 := 0; r0 < b.nq; r0 += panel {
-		rows, cols := u.computeScores(b, r0, panel, w, ld)
+	for r0 := 0; r0 < b.Nq; r0 += panel {
+		rows, cols := u.ComputeScores(b, r0, panel, w, ld)
 		clear(sum)
 		together := b.countEqualRows(r0, rows, cols)
 		for r := 0; r < rows; r += together {
-			row, n := w[r*ld:], b.countVisible(r0+r)
-			u.weigh(row, row, ld, n, coef, sum[r:][:together])
+			row, n := w[r*ld:], b.CountVisible(r0+r)
+			u.Weigh(row, row, ld, n, coef, sum[r:][:together])
 			clear(row[n:cols])
 		}
 		for r := range rows {
-			row := w[r*ld:][:b.countVisible(r0+r)]
-			changed := b.hasMask() && b.maskRow(row, r0+r, 0)
-			if b.ages != nil {
+			row := w[r*ld:][:b.CountVisible(r0+r)]
+			changed := b.HasMask() && b.maskRow(row, r0+r, 0)
+			if b.Decays != nil {
 				to := left[r*ld:]
 				decay.fade(b, r0+r, to, row)
 				clear(to[len(row):cols])
 				row, changed = to[:len(row)], true
 			}
 			if changed {
-				sum[r] = u.t.Sum(row)
+				sum[r] = u.Table.Sum(row)
 			}
 			den[r0+r] += sum[r]
 		}
-		u.addProduct(b, r0, rows, cols, left, ld, v, ldv, kernel.Pad(u.dv), o, ldo)
+		u.addProduct(b, r0, rows, cols, left, ld, v, ldv, kernel.Pad(u.Dv), o, ldo)
 	}
 }
 
 // panelHeight returns how many rows to work on at a time, most of them off the
 // diagonal.
 func (b *block[T]) panelHeight(most int) int {
-	if b.countVisible(0) < b.nk {
+	if b.CountVisible(0) < b.nk {
 		return diagonalRows
 	}
 	return most
@@ -162,15 +162,15 @@ func (b *block[T]) panelHeight(most int) int {
 // countEqualRows returns how many rows of a panel can be worked on at a time: all
 // where they see the same keys, else one.
 func (b *block[T]) countEqualRows(r0, rows, cols int) int {
-	if b.countVisible(r0) == cols {
+	if b.CountVisible(r0) == cols {
 		return rows
 	}
 	return 1
 }
 
-// hasMask reports whether some row may not see a key that is visible to it by
+// HasMask reports whether some row may not see a key that is visible to it by
 // position.
-func (b *block[T]) hasMask() bool { return b.mask != nil || b.keep != nil || b.band > 0 }
+func (b *block[T]) HasMask() bool { return b.mask != nil || b.keep != nil || b.band > 0 }
 
 // tooLarge is the sum of a row's weights in a block from which on its power is
 // set anew. Below it nothing overflows, and above it weights of before would
@@ -184,37 +184,37 @@ const tooLarge = 1 << 40
 // Gimelshein 2018, online normalizer calculation for softmax, algorithm 3). If den
 // is 0, nothing is scaled.
 func (u directForm[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo int, den, base, top []T) {
-	mark := u.ar.Mark()
-	defer u.ar.Reset(mark)
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
 	ld := scratch.Stride[T](b.nk)
-	panel := b.panelHeight(maxRows(b.nk))
-	size := min(panel, b.nq)
-	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
-	decay := u.decay().fader(b)
-	since, room := b.sinks(u.ar, size)
-	for r0 := 0; r0 < b.nq; r0 += panel {
-		rows, cols := u.computeScores(b, r0, panel, w, ld)
-		u.decay().ageScores(&decay, b, r0, rows, w, ld, since)
+	panel := b.panelHeight(MaxRows(b.nk))
+	size := min(panel, b.Nq)
+	w, sum := arena.Take[T](u.Arena, size*ld), arena.Take[T](u.Arena, size)
+	decay := u.Decay().Fader(b)
+	since, room := b.sinks(u.Arena, size)
+	for r0 := 0; r0 < b.Nq; r0 += panel {
+		rows, cols := u.ComputeScores(b, r0, panel, w, ld)
+		u.Decay().AgeScores(&decay, b, r0, rows, w, ld, since)
 		base, top, sum := base[r0:][:rows], top[r0:][:rows], sum[:rows]
 		u.maskScores(b, r0, rows, w, ld)
 		for r := range rows {
-			if n := b.countVisible(r0 + r); n > 0 && den[r0+r] == 0 {
+			if n := b.CountVisible(r0 + r); n > 0 && den[r0+r] == 0 {
 				base[r], top[r] = u.rowPower(w[r*ld:][:n], b.likelyMax(w[r*ld:][:n]), factor, since, r)
 			}
-			rowscale.Lower(w[r*ld:][:b.countVisible(r0+r)], base[r])
+			rowscale.Lower(w[r*ld:][:b.CountVisible(r0+r)], base[r])
 		}
 		if u.exponentials(b, factor, r0, w, ld, cols, subtractDecay(top, since, room), sum) {
-			u.computeScores(b, r0, panel, w, ld)
-			u.decay().ageScores(&decay, b, r0, rows, w, ld, since)
+			u.ComputeScores(b, r0, panel, w, ld)
+			u.Decay().AgeScores(&decay, b, r0, rows, w, ld, since)
 			u.maskScores(b, r0, rows, w, ld)
 			for r := range rows {
-				row := w[r*ld:][:b.countVisible(r0+r)]
+				row := w[r*ld:][:b.CountVisible(r0+r)]
 				if !(sum[r] < tooLarge) {
 					before := rowscale.Power[T]{Base: base[r], Top: top[r]}
-					base[r], top[r] = u.rowPower(row, u.t.Max(row), factor, since, r)
+					base[r], top[r] = u.rowPower(row, u.Table.Max(row), factor, since, r)
 					fade := T(math.Exp2(before.Exceed(rowscale.Power[T]{Base: base[r], Top: top[r]}, factor)))
 					den[r0+r] *= fade
-					u.t.Scale(o[(r0+r)*ldo:][:u.dv], fade, o[(r0+r)*ldo:])
+					u.Table.Scale(o[(r0+r)*ldo:][:u.Dv], fade, o[(r0+r)*ldo:])
 				}
 				rowscale.Lower(row, base[r])
 			}
@@ -223,25 +223,25 @@ func (u directForm[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T
 		for r, s := range sum {
 			den[r0+r] += s
 		}
-		u.addProduct(b, r0, rows, cols, w, ld, v, ldv, kernel.Pad(u.dv), o, ldo)
+		u.addProduct(b, r0, rows, cols, w, ld, v, ldv, kernel.Pad(u.Dv), o, ldo)
 	}
 }
 
 // maskScores overwrites with -Inf the scores of a panel of rows that a row could
 // see by position and does not.
 func (u directForm[T]) maskScores(b *block[T], r0, rows int, w []T, ld int) {
-	if !b.hasMask() {
+	if !b.HasMask() {
 		return
 	}
 	for r := range rows {
-		b.maskRow(w[r*ld:][:b.countVisible(r0+r)], r0+r, T(math.Inf(-1)))
+		b.maskRow(w[r*ld:][:b.CountVisible(r0+r)], r0+r, T(math.Inf(-1)))
 	}
 }
 
 // likelyMax returns a score of a row that is seldom far below the largest: with
 // decay the last, which loses least.
 func (b *block[T]) likelyMax(row []T) T {
-	if b.ages != nil {
+	if b.Decays != nil {
 		return row[len(row)-1]
 	}
 	return row[0]
@@ -252,7 +252,7 @@ func (b *block[T]) likelyMax(row []T) T {
 // -Inf; 0 if all are.
 func (u directForm[T]) rowPower(row []T, x, factor T, since []T, r int) (base, top T) {
 	if lowest := T(math.Inf(-1)); x == lowest {
-		if x = u.t.Max(row); x == lowest {
+		if x = u.Table.Max(row); x == lowest {
 			return 0, 0
 		}
 	}
@@ -273,8 +273,8 @@ func (u directForm[T]) exponentials(b *block[T], factor T, r0 int, w []T, ld, co
 	clear(sum)
 	together := b.countEqualRows(r0, len(top), cols)
 	for r := 0; r < len(top); r += together {
-		row, n := w[r*ld:], b.countVisible(r0+r)
-		u.t.ExpRows(row, ld, n, factor, top[r:][:together], sum[r:])
+		row, n := w[r*ld:], b.CountVisible(r0+r)
+		u.Table.ExpRows(row, ld, n, factor, top[r:][:together], sum[r:])
 		clear(row[n:cols])
 	}
 	for _, s := range sum {
@@ -301,10 +301,10 @@ type gradient[T tensor.Float] struct {
 	w, top []T // [nq]
 	base   []T // [nq] scores to which the scores of a row are relative; nil: 0
 
-	age []T // [kernel.Pad(nk)] sums of weights times w; added to; nil: not wanted
+	Age []T // [kernel.Pad(nk)] sums of weights times w; added to; nil: not wanted
 
-	da, db []T // [nq, lda], [nk, lda]; added to
-	dv     []T // [nk, ldo]; added to
+	da, Db []T // [nq, lda], [nk, lda]; added to
+	Dv     []T // [nk, ldo]; added to
 }
 
 // blockGrad adds the block's part of the gradients. With weights W = f(S),
@@ -312,90 +312,90 @@ type gradient[T tensor.Float] struct {
 //
 //	dW = do·Vᵀ + w,  dS = f'(S)∘dW,  da += dS·B,  db += dSᵀ·A,  dv += Wᵀ·do
 func (u directForm[T]) blockGrad(b *block[T], x *gradient[T]) {
-	mark := u.ar.Mark()
-	defer u.ar.Reset(mark)
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
 	var coef, slope []T
-	if !u.spec.Exp {
-		coef, slope = u.coefficients(), u.derivative()
+	if !u.Spec.Exp {
+		coef, slope = u.Coefficients(), u.derivative()
 	}
 	ld := scratch.Stride[T](b.nk)
 	panel := b.panelHeight(gradRows)
-	most := min(panel, b.nq)
-	s, w, dw := arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld)
-	sum := arena.TakeZeros[T](u.ar, most)
-	width := kernel.Pad(u.da)
-	decay := u.decay().fader(b)
-	since, room := b.sinks(u.ar, most)
-	for r0 := 0; r0 < b.nq; r0 += panel {
-		rows, cols := u.computeScores(b, r0, panel, s, ld)
+	most := min(panel, b.Nq)
+	s, w, dw := arena.Take[T](u.Arena, most*ld), arena.Take[T](u.Arena, most*ld), arena.Take[T](u.Arena, most*ld)
+	sum := arena.TakeZeros[T](u.Arena, most)
+	width := kernel.Pad(u.PreparedWidth)
+	decay := u.Decay().Fader(b)
+	since, room := b.sinks(u.Arena, most)
+	for r0 := 0; r0 < b.Nq; r0 += panel {
+		rows, cols := u.ComputeScores(b, r0, panel, s, ld)
 		do := x.do[r0*x.ldo:]
-		u.t.Block(rows, kernel.Pad(cols), u.dv, do, x.ldo, 1, x.vt, b.ldb, dw, ld, false)
-		if u.spec.Exp {
-			u.decay().ageScores(&decay, b, r0, rows, s, ld, since)
+		u.Table.Block(rows, kernel.Pad(cols), u.Dv, do, x.ldo, 1, x.vt, b.ldb, dw, ld, false)
+		if u.Spec.Exp {
+			u.Decay().AgeScores(&decay, b, r0, rows, s, ld, since)
 			for r := 0; r < rows && x.base != nil; r++ {
 				rowscale.Lower(s[r*ld:][:cols], x.base[r0+r])
 			}
-			u.t.ExpRows(s, ld, cols, T(math.Log2E), subtractDecay(x.top[r0:][:rows], since, room), sum)
+			u.Table.ExpRows(s, ld, cols, T(math.Log2E), subtractDecay(x.top[r0:][:rows], since, room), sum)
 			w = s
 		} else {
-			u.weigh(w, s, ld, cols, coef, sum[:rows])
+			u.Weigh(w, s, ld, cols, coef, sum[:rows])
 			u.slopes(s, s, ld, cols, slope, sum[:rows])
-			for r := 0; r < rows && b.ages != nil; r++ {
-				f := decay.factors(b, r0+r)
-				u.t.Mul(w[r*ld:][:len(f)], w[r*ld:], f)
-				u.t.Mul(s[r*ld:][:len(f)], s[r*ld:], f)
+			for r := 0; r < rows && b.Decays != nil; r++ {
+				f := decay.Factors(b, r0+r)
+				u.Table.Mul(w[r*ld:][:len(f)], w[r*ld:], f)
+				u.Table.Mul(s[r*ld:][:len(f)], s[r*ld:], f)
 			}
 		}
-		u.t.MulRows(dw, s, ld, cols, x.w[r0:][:rows])
-		if b.hasMask() || b.countVisible(r0) < cols {
+		u.Table.MulRows(dw, s, ld, cols, x.w[r0:][:rows])
+		if b.HasMask() || b.CountVisible(r0) < cols {
 			for r := range rows {
 				b.maskRow(w[r*ld:][:cols], r0+r, 0)
 				b.maskRow(dw[r*ld:][:cols], r0+r, 0)
 			}
 		}
-		u.decay().sumWeights(x, r0, rows, cols, w, ld)
+		u.Decay().sumWeights(x, r0, rows, cols, w, ld)
 		u.addProduct(b, r0, rows, cols, dw, ld, x.b, b.lda, width, x.da, b.lda)
-		u.t.Block(cols, width, rows, dw, 1, ld, b.a[r0*b.lda:], b.lda, x.db, b.lda, true)
-		u.t.Block(cols, kernel.Pad(u.dv), rows, w, 1, ld, do, x.ldo, x.dv, x.ldo, true)
+		u.Table.Block(cols, width, rows, dw, 1, ld, b.a[r0*b.lda:], b.lda, x.Db, b.lda, true)
+		u.Table.Block(cols, kernel.Pad(u.Dv), rows, w, 1, ld, do, x.ldo, x.Dv, x.ldo, true)
 	}
 }
 
 // measureFarRows has far rows meet the keys of a block.
 func (u directForm[T]) measureFarRows(b *block[T], far *rowscale.FarRows[T]) {
-	mark := u.ar.Mark()
-	defer u.ar.Reset(mark)
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
 	ld := scratch.Stride[T](b.nk)
 	panel := b.panelHeight(gradRows)
-	most := min(panel, b.nq)
-	s := arena.Take[T](u.ar, most*ld)
-	decay := u.decay().fader(b)
-	since, _ := b.sinks(u.ar, most)
-	for r0 := 0; r0 < b.nq; r0 += panel {
-		rows, _ := u.computeScores(b, r0, panel, s, ld)
-		u.decay().ageScores(&decay, b, r0, rows, s, ld, since)
+	most := min(panel, b.Nq)
+	s := arena.Take[T](u.Arena, most*ld)
+	decay := u.Decay().Fader(b)
+	since, _ := b.sinks(u.Arena, most)
+	for r0 := 0; r0 < b.Nq; r0 += panel {
+		rows, _ := u.ComputeScores(b, r0, panel, s, ld)
+		u.Decay().AgeScores(&decay, b, r0, rows, s, ld, since)
 		u.maskScores(b, r0, rows, s, ld)
 		for r := range rows {
 			gone := 0.0
 			if since != nil {
 				gone = float64(since[r])
 			}
-			far.Add(u.t, r0+r, s[r*ld:][:b.countVisible(r0+r)], math.Log2E, gone)
+			far.Add(u.Table, r0+r, s[r*ld:][:b.CountVisible(r0+r)], math.Log2E, gone)
 		}
 	}
 }
 
-// computeScores sets s [rows, ld] to the scores of the panel of at most the given rows
+// ComputeScores sets s [rows, ld] to the scores of the panel of at most the given rows
 // that begins with r0, as far as its last row could see, and returns its size.
-func (u directForm[T]) computeScores(b *block[T], r0, most int, s []T, ld int) (rows, cols int) {
-	rows = min(most, b.nq-r0)
-	cols = b.countVisible(r0 + rows - 1)
+func (u directForm[T]) ComputeScores(b *block[T], r0, most int, s []T, ld int) (rows, cols int) {
+	rows = min(most, b.Nq-r0)
+	cols = b.CountVisible(r0 + rows - 1)
 	ars, acs := b.lda, 1
 	if b.hasColumns {
 		ars, acs = 1, b.lda
 	}
 	for c := 0; c < cols; c += b.panel {
 		n := kernel.Pad(min(b.panel, cols-c))
-		u.t.Block(rows, n, u.da, b.a[r0*ars:], ars, acs, b.bt[c/b.panel*u.da*b.ldb:], b.ldb, s[c:], ld, false)
+		u.Table.Block(rows, n, u.PreparedWidth, b.a[r0*ars:], ars, acs, b.bt[c/b.panel*u.PreparedWidth*b.ldb:], b.ldb, s[c:], ld, false)
 	}
 	return rows, cols
 }
@@ -409,7 +409,7 @@ func (u directForm[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int
 	}
 	o = o[r0*ldo:]
 	// All rows see what comes before this, unless it does not exist and is zero.
-	first := b.countVisible(r0)
+	first := b.CountVisible(r0)
 	if b.keep != nil || b.band > 0 {
 		first = 0
 	}
@@ -417,11 +417,11 @@ func (u directForm[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int
 		u.finiteProduct(b, rows, cols, w, ld, x, ldx, n, o, ldo)
 		return
 	}
-	mark := u.ar.Mark()
-	defer u.ar.Reset(mark)
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
 	// A number times zero is zero, if it is finite.
-	zeros, none := arena.Take[T](u.ar, cols), arena.TakeZeros[T](u.ar, n)
-	u.t.Dots(zeros[first:], x[first*ldx:], ldx, none)
+	zeros, none := arena.Take[T](u.Arena, cols), arena.TakeZeros[T](u.Arena, n)
+	u.Table.Dots(zeros[first:], x[first*ldx:], ldx, none)
 	finite := func(c int) bool { return zeros[c] == 0 }
 	c0 := first
 	for c0 < cols && finite(c0) {
@@ -431,7 +431,7 @@ func (u directForm[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int
 		u.finiteProduct(b, rows, cols, w, ld, x, ldx, n, o, ldo)
 		return
 	}
-	tame := arena.Take[T](u.ar, cols*ldx)
+	tame := arena.Take[T](u.Arena, cols*ldx)
 	copy(tame, x)
 	for c := c0; c < cols; c++ {
 		if !finite(c) {
@@ -444,8 +444,8 @@ func (u directForm[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int
 			continue
 		}
 		for r := range rows {
-			if b.isVisible(r0+r, c) {
-				u.t.Axpy(o[r*ldo:][:n], w[r*ld+c], x[c*ldx:])
+			if b.IsVisible(r0+r, c) {
+				u.Table.Axpy(o[r*ldo:][:n], w[r*ld+c], x[c*ldx:])
 			}
 		}
 	}
@@ -455,19 +455,19 @@ func (u directForm[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int
 // the panel on.
 func (u directForm[T]) finiteProduct(b *block[T], rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
 	if rows > 1 {
-		u.t.Block(rows, n, cols, w, ld, 1, x, ldx, o, ldo, !b.first)
+		u.Table.Block(rows, n, cols, w, ld, 1, x, ldx, o, ldo, !b.first)
 		return
 	}
 	if b.first {
 		clear(o[:n])
 	}
-	u.t.Mix(o[:n], w[:cols], cols, x, ldx, nil, 0)
+	u.Table.Mix(o[:n], w[:cols], cols, x, ldx, nil, 0)
 }
 
-// coefficients returns the coefficients of the kernel polynomial.
-func (u directForm[T]) coefficients() []T {
-	c := arena.Take[T](u.ar, len(u.spec.Coef))
-	for l, x := range u.spec.Coef {
+// Coefficients returns the coefficients of the kernel polynomial.
+func (u directForm[T]) Coefficients() []T {
+	c := arena.Take[T](u.Arena, len(u.Spec.Coef))
+	for l, x := range u.Spec.Coef {
 		c[l] = T(x)
 	}
 	return c
@@ -475,33 +475,33 @@ func (u directForm[T]) coefficients() []T {
 
 // derivative returns the coefficients of its derivative.
 func (u directForm[T]) derivative() []T {
-	c := arena.TakeZeros[T](u.ar, max(u.spec.degree(), 1))
-	for l := 1; l <= u.spec.degree(); l++ {
-		c[l-1] = T(float64(l) * u.spec.Coef[l])
+	c := arena.TakeZeros[T](u.Arena, max(u.Spec.Degree(), 1))
+	for l := 1; l <= u.Spec.Degree(); l++ {
+		c[l-1] = T(float64(l) * u.Spec.Coef[l])
 	}
 	return c
 }
 
-// weigh sets the first n elements of each row of dst (stride ld) to the weights of
+// Weigh sets the first n elements of each row of dst (stride ld) to the weights of
 // scores s, and adds them to sum, one element for each row.
-func (u directForm[T]) weigh(dst, s []T, ld, n int, coef, sum []T) {
-	f := u.spec.Similarity
+func (u directForm[T]) Weigh(dst, s []T, ld, n int, coef, sum []T) {
+	f := u.Spec.Similarity
 	if f == nil {
-		u.t.PolyRows(dst, s, ld, n, coef, sum)
+		u.Table.PolyRows(dst, s, ld, n, coef, sum)
 		return
 	}
 	for r := range sum {
 		row := dst[r*ld:][:n]
 		f.F(row, s[r*ld:][:n])
-		sum[r] += u.t.Sum(row)
+		sum[r] += u.Table.Sum(row)
 	}
 }
 
 // slopes is weigh for derivatives; sum is scratch.
 func (u directForm[T]) slopes(dst, s []T, ld, n int, slope, sum []T) {
-	f := u.spec.Similarity
+	f := u.Spec.Similarity
 	if f == nil {
-		u.t.PolyRows(dst, s, ld, n, slope, sum)
+		u.Table.PolyRows(dst, s, ld, n, slope, sum)
 		return
 	}
 	for r := range sum {

@@ -1,4 +1,4 @@
-package attention
+package headtask
 
 import (
 	"github.com/farfield-ml/farfield/attention/internal/features"
@@ -13,9 +13,9 @@ type orderedScan[T tensor.Float] struct{ sum features.Moments[T] }
 
 // scanPart is what goes into a chain between two sights of the sum.
 type scanPart[T tensor.Float] struct {
-	add  func(s *chunkScan[T], i int, m *features.Moments[T]) // adds part i to m
-	fade func(s *chunkScan[T]) T                              // factor of the sum before the last added part; nil: 1
-	read func(s *chunkScan[T], i int, m *features.Moments[T]) // reads in m the sum before the part; nil: the sum is not read
+	add  func(s *Scan[T], i int, m *features.Moments[T]) // adds part i to m
+	fade func(s *Scan[T]) T                              // factor of the sum before the last added part; nil: 1
+	read func(s *Scan[T], i int, m *features.Moments[T]) // reads in m the sum before the part; nil: the sum is not read
 }
 
 // A member of a group sums parts until their moments have chainSums elements. It then
@@ -29,15 +29,15 @@ const (
 
 // extend brings parts 0 ≤ i < n into the sum, in order. Functions of p get a
 // scan whose task is the member's.
-func (c *orderedScan[T]) extend(u *headTask[T], n int, p scanPart[T]) {
+func (c *orderedScan[T]) extend(u *Task[T], n int, p scanPart[T]) {
 	count := len(c.sum.S) / c.sum.Stride
 	many := min(max(chainSums/len(c.sum.S), 1), 8) // parts of a piece
 	rows := max(chainBlock/c.sum.Stride, 1)        // features of a block
-	u.runParallel(pieces(n, many), pieces(count, rows), func(u *headTask[T], t *tokenGroup) {
+	u.runParallel(pieces(n, many), pieces(count, rows), func(u *Task[T], t *tokenGroup) {
 		links := make([]scanMember[T], min(many, n))
 		for k := range links {
-			s := u.linear().memberScan()
-			links[k] = scanMember[T]{s: s, own: s.moments}
+			s := u.Linear().memberScan()
+			links[k] = scanMember[T]{s: s, own: s.Moments}
 		}
 		for piece := t.nextPiece(); piece < t.n; piece = t.nextPiece() {
 			i0 := piece * many
@@ -73,7 +73,7 @@ func (c *orderedScan[T]) extend(u *headTask[T], n int, p scanPart[T]) {
 
 // scanMember is a member's end of a chain, for one part.
 type scanMember[T tensor.Float] struct {
-	s       *chunkScan[T]
+	s       *Scan[T]
 	own     features.Moments[T] // of the part, and then of the sum before it
 	hasPast bool                // the sum before it is not empty
 	fade    T                   // its factor, once it has been seen
@@ -81,7 +81,7 @@ type scanMember[T tensor.Float] struct {
 
 // add adds features f0 ≤ f < f1 of the part to the sum. With before set, the sum before
 // the part replaces the features of the part.
-func (l *scanMember[T]) add(u *headTask[T], sum *features.Moments[T], f0, f1 int, before bool) {
+func (l *scanMember[T]) add(u *Task[T], sum *features.Moments[T], f0, f1 int, before bool) {
 	var lows, lowz []T // what roundings left out
 	if sum.Residual != nil {
 		lows, lowz = sum.Residual.S[f0*sum.Stride:f1*sum.Stride], sum.Residual.Z[f0:f1]
@@ -90,9 +90,9 @@ func (l *scanMember[T]) add(u *headTask[T], sum *features.Moments[T], f0, f1 int
 	l.move(u, sum.Z[f0:f1], lowz, l.own.Z[f0:], before)
 }
 
-func (l *scanMember[T]) move(u *headTask[T], sum, low, own []T, before bool) {
-	mark := u.ar.Mark()
-	tmp := arena.Take[T](u.ar, min(chainMove, len(sum)))
+func (l *scanMember[T]) move(u *Task[T], sum, low, own []T, before bool) {
+	mark := u.Arena.Mark()
+	tmp := arena.Take[T](u.Arena, min(chainMove, len(sum)))
 	for len(sum) > 0 {
 		n := min(len(sum), chainMove)
 		s, o := sum[:n], own[:n]
@@ -111,29 +111,29 @@ func (l *scanMember[T]) move(u *headTask[T], sum, low, own []T, before bool) {
 			}
 			l.age(u, s, lo)
 		case l.hasPast && l.own.NonEmpty && before && lo != nil && l.fade == 1:
-			u.t.SwapCarry(s, lo, o)
+			u.Table.SwapCarry(s, lo, o)
 		case l.hasPast && l.own.NonEmpty:
 			if before {
 				copy(tmp, s)
 			}
 			l.age(u, s, lo)
 			if lo != nil {
-				u.t.AddCarry(s, lo, o)
+				u.Table.AddCarry(s, lo, o)
 			} else {
-				u.t.Add(s, s, o)
+				u.Table.Add(s, s, o)
 			}
 			if before {
 				copy(o, tmp)
 			}
 		}
 	}
-	u.ar.Reset(mark)
+	u.Arena.Reset(mark)
 }
 
 // age multiplies sums, and what their roundings left out, by the part's factor.
-func (l *scanMember[T]) age(u *headTask[T], sum, low []T) {
+func (l *scanMember[T]) age(u *Task[T], sum, low []T) {
 	if l.fade != 1 {
-		u.t.Scale(sum, l.fade, sum)
-		u.t.Scale(low, l.fade, low)
+		u.Table.Scale(sum, l.fade, sum)
+		u.Table.Scale(low, l.fade, low)
 	}
 }

@@ -1,4 +1,4 @@
-package attention
+package headtask
 
 import (
 	"math"
@@ -12,39 +12,39 @@ import (
 // linear form has it on the values, the ones under them and the moments. All factors
 // are exponentials of sums of at most 0, so that no decay overflows.
 
-// slowest is the smallest log_g that sums hold; its factor is 0 by far.
-const slowest = -1e280
+// Slowest is the smallest log_g that sums hold; its factor is 0 by far.
+const Slowest = -1e280
 
-// logDecay returns log_g of token j.
-func (u taskDecay[T]) logDecay(j int) float64 {
-	if len(u.logG.Data) == 0 {
+// LogDecay returns log_g of token j.
+func (u taskDecay[T]) LogDecay(j int) float64 {
+	if len(u.LogG.Data) == 0 {
 		return 0
 	}
-	return float64(u.logG.Row(j)[0])
+	return float64(u.LogG.Row(j)[0])
 }
 
 // takeAges returns room for n tokens in scratch memory.
-func (u taskDecay[T]) takeAges(n int) *logDecays {
-	return newAges(n, func(n int) []float64 { return arena.Take[float64](u.ar, n) })
+func (u taskDecay[T]) takeAges(n int) *LogDecays {
+	return newAges(n, func(n int) []float64 { return arena.Take[float64](u.Arena, n) })
 }
 
-// age takes in all keys, for the direct form.
-func (u taskDecay[T]) age() {
-	if len(u.logG.Data) == 0 {
+// TakeKeys takes in all keys, for the direct form.
+func (u taskDecay[T]) TakeKeys() {
+	if len(u.LogG.Data) == 0 {
 		return
 	}
-	u.ages = u.takeAges(u.m)
-	for j := range u.m {
-		u.ages.add(u.logDecay(j), u.hasKey(j))
+	u.Decays = u.takeAges(u.M)
+	for j := range u.M {
+		u.Decays.Add(u.LogDecay(j), u.HasKey(j))
 	}
-	if u.keep == nil {
+	if u.Keep == nil {
 		return
 	}
-	u.places = make([]int, u.n)
+	u.places = make([]int, u.N)
 	for i := range u.places {
 		last := u.lastVisible(i)
 		for j := last; j >= 0; j-- {
-			if u.hasKey(j) && u.keep[i*u.keepRow+j] {
+			if u.HasKey(j) && u.Keep[i*u.KeepRow+j] {
 				last = j
 				break
 			}
@@ -54,28 +54,28 @@ func (u taskDecay[T]) age() {
 }
 
 // lastVisible returns the position of query i among the keys, at most the last key.
-func (u taskDecay[T]) lastVisible(i int) int { return min(u.countVisible(i), u.m) - 1 }
+func (u taskDecay[T]) lastVisible(i int) int { return min(u.CountVisible(i), u.M) - 1 }
 
-// waits returns the log-decay of query i that is deferred after its last visible key.
-func (u taskDecay[T]) waits(i int) float64 {
-	if u.ages == nil {
+// Pending returns the log-decay of query i that is deferred after its last visible key.
+func (u taskDecay[T]) Pending(i int) float64 {
+	if u.Decays == nil {
 		return 0
 	}
 	at := u.lastVisible(i)
-	w := u.ages.pendingAfter(at)
+	w := u.Decays.pendingAfter(at)
 	if u.places != nil {
-		w += u.ages.sumBetween(u.places[i], at)
+		w += u.Decays.SumBetween(u.places[i], at)
 	}
 	return w
 }
 
-// eps returns what is added to a denominator that is relative to the last key
+// RelativeEps returns what is added to a denominator that is relative to the last key
 // seen, after which so much waits. It may be infinite, and the output then is 0.
-func (u taskDecay[T]) eps(waits float64) T {
-	if waits == 0 || u.spec.Eps == 0 {
-		return T(u.spec.Eps)
+func (u taskDecay[T]) RelativeEps(waits float64) T {
+	if waits == 0 || u.Spec.Eps == 0 {
+		return T(u.Spec.Eps)
 	}
-	return T(u.spec.Eps * math.Exp(-waits))
+	return T(u.Spec.Eps * math.Exp(-waits))
 }
 
 // The gradient of log_g. Place i has the sum G_i, and w_ij goes with
@@ -88,62 +88,62 @@ func (u taskDecay[T]) eps(waits float64) T {
 
 // ageQueries adds to dG what comes of eps, for len(w) queries from i0 on.
 func (u taskDecay[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
-	if u.spec.Exp || u.spec.Eps == 0 {
+	if u.Spec.Exp || u.Spec.Eps == 0 {
 		return
 	}
 	for r, x := range w {
 		if x != 0 {
-			place := u.m // behind all keys
-			if u.causal {
-				place = i0 + r + u.offset
+			place := u.M // behind all keys
+			if u.Causal {
+				place = i0 + r + u.Offset
 			}
-			u.dage[place] -= float64(x) * float64(u.eps(waits(i0+r)))
+			u.DAge[place] -= float64(x) * float64(u.RelativeEps(waits(i0+r)))
 		}
 	}
 }
 
-// ageKeys adds to dG the sums x of keys from j0 on.
-func (u taskDecay[T]) ageKeys(j0 int, x []T) {
+// AgeKeys adds to dG the sums x of keys from j0 on.
+func (u taskDecay[T]) AgeKeys(j0 int, x []T) {
 	for j, y := range x {
-		u.dage[j0+j] -= float64(y)
+		u.DAge[j0+j] -= float64(y)
 	}
 }
 
-// ageGrad sets dlog_g, unless it is not wanted, when dV is complete. After is
+// AgeGrad sets dlog_g, unless it is not wanted, when dV is complete. After is
 // the sum of dG over what comes after the call; it returns that over the call
 // too. The tokens up to the first key that exists let nothing decay; seen says
 // that there is one before the call.
-func (u taskDecay[T]) ageGrad(after float64, seen bool) (sum float64) {
+func (u taskDecay[T]) AgeGrad(after float64, seen bool) (sum float64) {
 	first := -1
-	for first < u.m && !seen {
+	for first < u.M && !seen {
 		first++
-		seen = first < u.m && u.hasKey(first)
+		seen = first < u.M && u.HasKey(first)
 	}
 	sum = after
-	for j := len(u.dage) - 1; j >= 0; j-- {
-		sum += u.dage[j]
-		if j >= u.m {
+	for j := len(u.DAge) - 1; j >= 0; j-- {
+		sum += u.DAge[j]
+		if j >= u.M {
 			continue
 		}
-		if u.hasKey(j) {
-			v := u.v.Row(j)
-			for c, d := range u.dval.Row(j) {
+		if u.HasKey(j) {
+			v := u.V.Row(j)
+			for c, d := range u.DVal.Row(j) {
 				if d != 0 { // no query has met the value otherwise
 					sum -= float64(d) * float64(v[c])
 				}
 			}
 		}
-		if u.dlogG.Rows == 0 {
+		if u.DLogG.Rows == 0 {
 			continue
 		}
 		own := 0.0
 		if j > first {
 			own = sum
 		}
-		if u.dgate != nil {
-			own += u.dgate[j]
+		if u.DGate != nil {
+			own += u.DGate[j]
 		}
-		u.dlogG.Row(j)[0] = T(own)
+		u.DLogG.Row(j)[0] = T(own)
 	}
 	return sum
 }

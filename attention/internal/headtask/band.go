@@ -1,0 +1,384 @@
+package headtask
+
+import (
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention/internal/band"
+	"github.com/farfield-ml/farfield/attention/internal/rowscale"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A band is a causal exponential in which a query sees the last Spec.band keys
+// alone, masked ones counted. Package band computes it in tiles, so that the work
+// is linear in the tokens. Results for a query do not depend on how queries are
+// grouped.
+
+// Lowest returns the first key that query i could see by position.
+func (u bandForm[T]) Lowest(i int) int {
+	if u.Spec.WindowWidth == 0 {
+		return 0
+	}
+	end := u.CountVisible(i)
+	if u.Spec.IsSymmetric {
+		end = i + u.Offset + 1
+	}
+	return min(max(end-u.Spec.WindowWidth, 0), u.M)
+}
+
+// eachBandTogether calls f for every piece of the queries, i0 ≤ i < i0+n, on the workers of
+// the task.
+func (u bandForm[T]) eachBandTogether(stages int, f func(u *Task[T], t *tokenGroup, piece, i0, n int)) {
+	u.runParallel(pieces(u.N, QueryBlock), stages, func(u *Task[T], t *tokenGroup) {
+		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
+			f(u, t, i, i*QueryBlock, min(QueryBlock, u.N-i*QueryBlock))
+		}
+	})
+}
+
+// BandSums are the sums of weights of all queries of a call [B,H,N].
+type BandSums[T tensor.Float] struct {
+	rowscale.Sums[T]
+	Logless bool // the logarithms of denominators are not wanted
+
+	// Backward only.
+	Shares []T  // [B,H,N] factors of the gradients of outputs; nil: 1
+	Adds   bool // gradients are added
+}
+
+// Resize makes room for n sums, with undefined contents.
+func (s *BandSums[T]) Resize(n int) {
+	s.Base, s.Top, s.Sum = scratch.Grow(s.Base[:0], n), scratch.Grow(s.Top[:0], n), scratch.Grow(s.Sum[:0], n)
+}
+
+func (u bandForm[T]) BandForward() {
+	if u.Workers > 1 {
+		u.eachBandTogether(0, func(u *Task[T], _ *tokenGroup, _, i0, n int) { u.Band().bandAttend(i0, n) })
+		return
+	}
+	for i0 := 0; i0 < u.N; i0 += QueryBlock {
+		u.bandAttend(i0, min(QueryBlock, u.N-i0))
+	}
+}
+
+// bandAttend sets the outputs of n queries of every head from i0 on, and the
+// sums of their weights, the logarithms of their denominators or both.
+func (u bandForm[T]) bandAttend(i0, n int) {
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
+	x, _, _ := u.BandRange(i0, n)
+	for g := range u.Q {
+		var sums rowscale.Sums[T]
+		if u.Sums != nil {
+			sums = u.Sums[g].Slice(i0, i0+n)
+		} else {
+			sums = rowscale.TakeSums[T](u.Arena, n)
+		}
+		u.Rows().PrepareQ(x.Queries, x.LDQ, g, i0, i0+n)
+		out := &u.O[g]
+		x.Attend(out.Data[i0*out.Stride:], out.Stride, sums)
+		if u.Sums != nil && !u.SavesDen {
+			continue
+		}
+		for r := range n {
+			u.Den[g][i0+r] = sums.Log(r, math.Log2E)
+		}
+	}
+}
+
+// BandRange returns n queries from i0 on, without their rows, and the nk keys from
+// lo on that any of them sees.
+func (u bandForm[T]) BandRange(i0, n int) (x band.Block[T], lo, nk int) {
+	lo = u.Lowest(i0)
+	nk = max(u.CountVisible(i0+n-1)-lo, 0)
+	x = band.Block[T]{
+		Table: u.Table, Arena: u.Arena, D: u.PreparedWidth, Dv: u.Dv, Factor: math.Log2E,
+		LDQ: scratch.Stride[T](u.PreparedWidth), LDK: scratch.Stride[T](nk), LDV: scratch.Stride[T](u.Dv),
+		Starts: arena.Take[int32](u.Arena, n), Ends: arena.Take[int32](u.Arena, n), SlowestRate: Slowest,
+	}
+	for r := range n {
+		seen := max(u.CountVisible(i0+r)-lo, 0)
+		x.Starts[r], x.Ends[r] = int32(min(u.Lowest(i0+r)-lo, seen)), int32(seen)
+	}
+	if u.Mask != nil && slices.Contains(u.Mask[lo:][:nk], false) {
+		x.Mask = u.Mask[lo:][:nk]
+	}
+	if u.Keep != nil {
+		x.Keep, x.KeepStride = u.Keep[i0*u.KeepRow+lo:], u.KeepRow
+	}
+	if len(u.LogG.Data) > 0 {
+		x.Rates = arena.Take[T](u.Arena, nk)
+		for j := range x.Rates {
+			x.Rates[j] = T(u.Decay().LogDecay(lo + j))
+		}
+	}
+	x.Queries, x.Keys = u.bandRows(n, u.PreparedWidth), u.Linear().TakeScratch(u.PreparedWidth*x.LDK)
+	keys := u.Rows().KeySide()
+	u.Rows().Prepare(x.Keys, x.LDK, &keys, lo, lo+nk)
+	if u.Mask == nil && u.Dv%kernel.Lanes == 0 && u.V.Stride%kernel.Lanes == 0 && avoidsCacheConflicts(u.V.Stride) {
+		x.Values, x.LDV = u.V.Data[min(lo*u.V.Stride, len(u.V.Data)):], u.V.Stride
+	} else {
+		x.Values = u.Linear().TakeScratch(nk * x.LDV)
+		u.CopyValues(x.Values, x.LDV, lo, lo+nk)
+	}
+	return x, lo, nk
+}
+
+func (u bandForm[T]) BandBackward() {
+	dkeys, dvalues := u.BandPairs()
+	u.Rows().GradK(0, u.M, dkeys, scratch.Stride[T](u.PreparedWidth))
+	u.Direct().SetValuesGrad(dvalues, 0, u.M)
+}
+
+// BandPairs sets dq and returns the gradients of the prepared keys
+// [m, stride(da)] and of the values [m, stride(dv)]. What the keys of a piece get
+// is summed from zero and added in the order of the pieces.
+func (u bandForm[T]) BandPairs() (dkeys, dvalues []T) {
+	lda, ldo := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](u.Dv)
+	dkeys, dvalues = arena.TakeZeros[T](u.Arena, u.M*lda), arena.TakeZeros[T](u.Arena, u.M*ldo)
+	var age []T
+	if u.DAge != nil {
+		age = arena.TakeZeros[T](u.Arena, u.M)
+	}
+	if u.Workers > 1 {
+		u.bandPairsTogether(dkeys, dvalues, age)
+	}
+	for i0 := 0; i0 < u.N && u.Workers <= 1; i0 += QueryBlock {
+		mark := u.Arena.Mark()
+		lo, nk, x := u.bandGradient(i0, min(QueryBlock, u.N-i0))
+		u.addBandGrad(&x, lo, nk, dkeys, dvalues, age)
+		u.Arena.Reset(mark)
+	}
+	if age != nil {
+		u.Decay().AgeKeys(0, age)
+	}
+	return dkeys, dvalues
+}
+
+// bandPairsTogether does the pieces of bandPairs on the workers of the task.
+func (u bandForm[T]) bandPairsTogether(dkeys, dvalues, age []T) {
+	u.eachBandTogether(1, func(u *Task[T], t *tokenGroup, piece, i0, n int) {
+		mark := u.Arena.Mark()
+		lo, nk, x := u.Band().bandGradient(i0, n)
+		t.waitForTurn(0, piece)
+		u.Band().addBandGrad(&x, lo, nk, dkeys, dvalues, age)
+		t.passStage(0)
+		u.Arena.Reset(mark)
+	})
+}
+
+// addBandGrad adds the gradients of nk keys from lo on to the gradients of all.
+func (u bandForm[T]) addBandGrad(x *band.Grad[T], lo, nk int, dkeys, dvalues, age []T) {
+	add := func(to, part []T) { u.Table.Add(to[:len(part)], to, part) }
+	add(dkeys[lo*scratch.Stride[T](u.PreparedWidth):], x.DKeys)
+	add(dvalues[lo*x.LDV:], x.DValues)
+	if age != nil {
+		add(age[lo:], x.DRates[:nk])
+	}
+}
+
+// bandGradient sets dq of n queries of every head from i0 on, and returns what
+// they give the nk keys from lo on.
+func (u bandForm[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
+	b, lo, nk := u.BandRange(i0, n)
+	ldo := scratch.Stride[T](u.Dv)
+	g = band.Grad[T]{
+		DKeys: arena.TakeZeros[T](u.Arena, nk*b.LDQ), DValues: arena.TakeZeros[T](u.Arena, nk*ldo), LDV: ldo,
+	}
+	if u.DAge != nil {
+		g.DRates = arena.TakeZeros[T](u.Arena, kernel.Pad(nk))
+	}
+	mark := u.Arena.Mark()
+	g.KeyRows, g.ValuesT = u.bandRows(nk, u.PreparedWidth), u.Linear().TakeScratch(u.Dv*b.LDK)
+	g.Delta, g.Top, g.DQueries = u.Linear().TakeScratch(n), u.Linear().TakeScratch(n), u.Linear().TakeScratch(n*b.LDQ)
+	u.Rows().PrepareK(g.KeyRows, b.LDQ, lo, lo+nk)
+	u.Table.Transpose(g.ValuesT, b.LDK, b.Values, b.LDV, nk, u.Dv)
+	for h := range u.Q {
+		mark := u.Arena.Mark()
+		u.Rows().PrepareQ(b.Queries, b.LDQ, h, i0, i0+n)
+		u.bandOutputGrad(&g, h, i0, n)
+		g.Base = nil
+		if far := rowscale.FarRowsOf(u.Arena, g.Top); far != nil {
+			b.AddFarRows(far)
+			far.Finish()
+			g.Base = far.Base
+		}
+		b.Backward(&g)
+		u.Rows().GradQ(h, i0, i0+n, g.DQueries, b.LDQ)
+		u.Arena.Reset(mark)
+	}
+	u.Arena.Reset(mark)
+	return lo, nk, g
+}
+
+// bandRows returns n rows of width elements, zero beyond them up to whole vectors.
+func (u bandForm[T]) bandRows(n, width int) []T {
+	if width%kernel.Lanes == 0 {
+		return u.Linear().TakeScratch(n * scratch.Stride[T](width))
+	}
+	return arena.TakeZeros[T](u.Arena, n*scratch.Stride[T](width))
+}
+
+// bandOutputGrad sets DOut, Delta and Top of queries of head h from i0 on.
+func (u bandForm[T]) bandOutputGrad(g *band.Grad[T], h, i0, n int) {
+	blind := false // some query sees no key
+	for r, den := range u.Den[h][i0:][:n] {
+		if g.Top[r] = T(float64(den) * math.Log2E); math.IsInf(float64(den), -1) {
+			g.Top[r], blind = 0, true
+		}
+	}
+	do, o := &u.DO[h], &u.O[h]
+	if g.DOut, g.LDO = do.Data[i0*do.Stride:], do.Stride; len(u.Shares) > 0 {
+		shares := u.Shares[h][i0:][:n]
+		g.DOut, g.LDO = u.bandRows(n, u.Dv), scratch.Stride[T](u.Dv)
+		u.Table.ScaleRows(g.DOut, g.LDO, do.Data[i0*do.Stride:], do.Stride, u.Dv, shares)
+		for r, share := range shares {
+			if share == 0 {
+				clear(g.DOut[r*g.LDO:][:u.Dv])
+			}
+		}
+	} else if blind || u.Dv%kernel.Lanes != 0 {
+		g.DOut, g.LDO = u.bandRows(n, u.Dv), scratch.Stride[T](u.Dv)
+		for r := range n {
+			row := g.DOut[r*g.LDO:][:u.Dv]
+			if clear(row); !math.IsInf(float64(u.Den[h][i0+r]), -1) {
+				copy(row, do.Row(i0+r))
+			}
+		}
+	}
+	u.Table.RowDots(g.Delta, g.DOut, g.LDO, o.Data[i0*o.Stride:], o.Stride, u.Dv)
+	u.Table.Scale(g.Delta, -1, g.Delta)
+}
+
+// BandAges is what a task with a decay tells of the two parts of each of its
+// queries. Weights of the keys before the band are relative to the last of them
+// that exists, those in it to the last that the query sees.
+type BandAges struct {
+	Fade  []float64 // logarithm of the decay of the former up to the latter
+	Waits []float64 // log_g after the last key that is seen
+}
+
+// BandAges returns the decays between the two parts of each query, none if there is no
+// decay. behind is the pending log_g before the first key.
+func (u bandForm[T]) BandAges(behind float64) (x BandAges) {
+	if len(u.LogG.Data) == 0 {
+		return x
+	}
+	x.Fade, x.Waits = arena.TakeZeros[float64](u.Arena, u.N), arena.TakeZeros[float64](u.Arena, u.N)
+	owes, next := behind, 0
+	for i := range u.N {
+		lo, end := u.Lowest(i), u.CountVisible(i)
+		for ; next < lo; next++ {
+			if owes = max(owes+u.Decay().LogDecay(next), Slowest); u.HasKey(next) {
+				owes = 0
+			}
+		}
+		sees := func(j int) bool { return u.HasKey(j) && (u.Keep == nil || u.Keep[i*u.KeepRow+j]) }
+		before := owes // what waits after the keys before the band
+		if u.Keep != nil {
+			before = 0
+			for j := lo - 1; j >= 0 && !sees(j); j-- {
+				before += u.Decay().LogDecay(j)
+			}
+		}
+		last := end - 1
+		for ; last >= lo && !sees(last); last-- {
+			x.Waits[i] += u.Decay().LogDecay(last)
+		}
+		if last < lo {
+			x.Waits[i] += before
+			continue
+		}
+		for j := last; j >= lo; j-- {
+			x.Fade[i] += u.Decay().LogDecay(j)
+		}
+		x.Fade[i] += before
+	}
+	return x
+}
+
+// BandLeft returns, in scratch memory, for each query how many keys come before its band, or with a
+// decay what is left of them at the last one. Before is what comes before the first
+// key.
+func (u bandForm[T]) BandLeft(before PriorKeys) []float64 {
+	if u.Spec.IsSymmetric {
+		return u.countFar()
+	}
+	left := arena.TakeZeros[float64](u.Arena, u.N)
+	next := 0
+	for i := range left {
+		lo := u.Lowest(i)
+		if u.Keep == nil {
+			for ; next < lo; next++ {
+				if before.PendingLogDecay += u.Decay().LogDecay(next); u.HasKey(next) {
+					before.Add(before.PendingLogDecay, 1)
+					before.PendingLogDecay = 0
+				}
+			}
+			left[i] = before.Count
+			continue
+		}
+		var age float64
+		for j := lo - 1; j >= 0; j-- {
+			if u.HasKey(j) && u.Keep[i*u.KeepRow+j] {
+				left[i] += math.Exp(age)
+			}
+			if left[i] > 0 {
+				age += u.Decay().LogDecay(j)
+			}
+		}
+	}
+	return left
+}
+
+// countFar returns for each query of a band the number of keys outside of it.
+func (u *Task[T]) countFar() []float64 {
+	far := make([]float64, u.N)
+	exist := make([]int, u.M+1) // keys that exist before each
+	for j := range u.M {
+		exist[j+1] = exist[j]
+		if u.HasKey(j) {
+			exist[j+1]++
+		}
+	}
+	for i := range far {
+		lo, hi := u.Band().Lowest(i), u.CountVisible(i)
+		if u.Keep == nil {
+			far[i] = float64(exist[lo] + exist[u.M] - exist[hi])
+			continue
+		}
+		for j := range u.M {
+			if (j < lo || j >= hi) && u.HasKey(j) && u.Keep[i*u.KeepRow+j] {
+				far[i]++
+			}
+		}
+	}
+	return far
+}
+
+// Skip answers the first queries, no more than there are, as those that see no
+// key, and leaves the others.
+func (u *Task[T]) Skip(n int) {
+	if n = min(n, u.N); n <= 0 {
+		return
+	}
+	for g := range u.Q {
+		u.Linear().ClearUnseen(g, 0, n)
+		u.Q[g], u.O[g], u.Den[g] = u.Q[g].Slice(n, u.N), u.O[g].Slice(n, u.N), u.Den[g][n:]
+	}
+	u.N, u.FirstPosition, u.Coords.Q0 = u.N-n, n, u.Coords.Q0+n
+}
+
+// PriorKeys is what a state before a call tells of the keys of one key head.
+type PriorKeys struct {
+	Count           float64 // their number, with decay the sum of their factors up to the last one
+	PendingLogDecay float64 // the decay that waits for the next
+	Longest         float64 // of the prepared keys that it has one by one
+}
+
+// Add counts a key that exists and entered with a factor, gone being the decay
+// since the one before.
+func (x *PriorKeys) Add(gone, factor float64) { x.Count = factor + x.Count*math.Exp(gone) }

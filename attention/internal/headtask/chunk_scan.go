@@ -1,0 +1,437 @@
+package headtask
+
+import (
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Scan is the linear form of one key head. Keys arrive in order and fill an
+// open chunk, which queries meet pair by pair; a closed chunk has moved into
+// the moments, which queries meet through their features.
+type Scan[T tensor.Float] struct {
+	Task         *Task[T]
+	Monomials    *features.Monomials[T]
+	Moments      features.Moments[T]
+	ChunkSize    int // tokens of a chunk
+	ColumnStride int // stride of rows that run over a chunk's tokens
+	RowStride    int // stride of prepared rows
+	// Prepared rows of mean 0 are reflected onto their last axis, where they are
+	// 0, and have the features of a channel less.
+	dropsAxis bool
+
+	// The open chunk.
+	Count          int // tokens in it
+	X              []T // [da+1, ld] components of the prepared keys, under their ones
+	V              []T // [c, ldv] values: room, or where the call has them
+	ldv            int
+	Room           []T        // [c, past.ld]
+	usesCallValues bool       // the values of a chunk may stay in the call's memory
+	Valid          []bool     // [c] keys that exist
+	hasMasked      bool       // some do not
+	First          int        // the first key that exists: -1 before this chunk, unseen nowhere
+	Decays         *LogDecays // of its keys; nil: no decay
+
+	PendingLogDecay float64 // what waits before the task's first key
+
+	lead int // of a member of a group: the first of the task's keys that exists, -1 if none does
+}
+
+// scanDecay has the decays of a chunk scan.
+type scanDecay[T tensor.Float] struct{ *Scan[T] }
+
+// scanGrad takes gradients back through a chunk scan.
+type scanGrad[T tensor.Float] struct{ *Scan[T] }
+
+// groupScan divides the chunks of a scan among a group of workers.
+type groupScan[T tensor.Float] struct{ *Scan[T] }
+
+// Decay returns the decays of the scan.
+func (s *Scan[T]) Decay() scanDecay[T] { return scanDecay[T]{s} }
+func (s *Scan[T]) group() groupScan[T] { return groupScan[T]{s} }
+
+// Grad returns the gradients of the scan.
+func (s *Scan[T]) Grad() scanGrad[T] { return scanGrad[T]{s} }
+
+// Unseen is the place of a key that has not come yet.
+const Unseen = math.MaxInt
+
+// newChunkScan returns an empty scan for chunks of c tokens, in memory from take.
+func newChunkScan[T tensor.Float](u *Task[T], m *features.Monomials[T], c int, take func(n int) []T) *Scan[T] {
+	return new(Scan[T]).Start(u, m, c, take)
+}
+
+// Start makes s the result of newChunkScan.
+func (s *Scan[T]) Start(u *Task[T], m *features.Monomials[T], c int, take func(n int) []T) *Scan[T] {
+	*s = Scan[T]{Task: u, Monomials: m, ChunkSize: c, ColumnStride: scratch.Stride[T](c), RowStride: kernel.Pad(u.PreparedWidth), dropsAxis: m.Width < u.PreparedWidth, Valid: slices.Grow(s.Valid[:0], c)[:c], First: Unseen}
+	s.Moments = u.Linear().Moments(m, take)
+	s.X = take((u.PreparedWidth + 1) * s.ColumnStride)
+	s.Room = take(c * s.Moments.Stride)
+	s.V, s.ldv = s.Room, s.Moments.Stride
+	return s
+}
+
+// scratchScan is a scan in the task's own scratch memory.
+func (u linearForm[T]) scratchScan(m *features.Monomials[T]) *Scan[T] {
+	s := u.Scan.Start(u.Task, m, min(u.Chunk, max(u.N, u.M, 1)), u.TakeScratch)
+	s.usesCallValues = true
+	if len(u.LogG.Data) > 0 {
+		s.Decays = u.Decay().takeAges(s.ChunkSize)
+	}
+	return s
+}
+
+// TakeScratch returns n elements of the task's scratch memory.
+func (u linearForm[T]) TakeScratch(n int) []T { return arena.Take[T](u.Arena, n) }
+
+// Moments returns empty moments for the task's values.
+func (u linearForm[T]) Moments(m *features.Monomials[T], take func(n int) []T) features.Moments[T] {
+	ld := kernel.Pad(u.Dv)
+	n := m.Count * ld
+	all := take(n + m.Count + kernel.Lanes - 1)
+	return features.Moments[T]{S: all[:n:n], Z: all[n:], Stride: ld}
+}
+
+// AbsorbKeys puts keys j0 ≤ j < j1 into the open chunk.
+func (s *Scan[T]) AbsorbKeys(j0, j1 int) {
+	u, n := s.Task, j1-j0
+	if n <= 0 {
+		return
+	}
+	s.Decay().age(j0, j1)
+	keys := u.Rows().KeySide()
+	s.prepare(s.X[s.Count:], &keys, j0, j1)
+	s.absorbValues(j0, j1)
+	if u.Mask != nil {
+		for j := j0; j < j1; j++ {
+			s.AppendToken(u.Mask[j])
+		}
+		return
+	}
+	for i := range n {
+		s.X[s.Count+i] = 1
+		s.Valid[s.Count+i] = true
+	}
+	s.First = min(s.First, s.Count)
+	s.Count += n
+}
+
+// absorbValues puts the values of keys j0 ≤ j < j1 into the open chunk. They are
+// read where they lie if they are all of it, and whole vectors.
+func (s *Scan[T]) absorbValues(j0, j1 int) {
+	u := s.Task
+	if s.Count == 0 {
+		if s.usesCallValues && u.Mask == nil && u.Dv == s.Moments.Stride {
+			s.V, s.ldv = u.V.Data[j0*u.V.Stride:], u.V.Stride
+			return
+		}
+		s.V, s.ldv = s.Room, s.Moments.Stride
+	}
+	u.CopyValues(s.V[s.Count*s.ldv:], s.ldv, j0, j1)
+}
+
+// prepare sets columns of x, under a row for the caller to set, to tokens
+// i0 ≤ i < i1.
+func (s *Scan[T]) prepare(x []T, from *headRows[T], i0, i1 int) {
+	s.Task.Rows().Prepare(x[s.ColumnStride:], s.ColumnStride, from, i0, i1)
+	if s.dropsAxis {
+		s.Task.Table.Reflect(x[s.ColumnStride:], s.ColumnStride, s.Task.PreparedWidth, i1-i0)
+	}
+}
+
+// prepareGrad is the task's, for columns under a row to ignore.
+func (s *Scan[T]) prepareGrad(to tensor.Mat[T], dx []T, from *headRows[T], i0, i1 int) (dscale float64) {
+	if s.dropsAxis {
+		s.Task.Table.ReflectGrad(dx[s.ColumnStride:], s.ColumnStride, s.Task.PreparedWidth, i1-i0)
+	}
+	return s.Task.Rows().prepareGrad(to, dx[s.ColumnStride:], s.ColumnStride, from, i0, i1)
+}
+
+// AppendToken counts the next token of the open chunk as one whose key exists or not.
+func (s *Scan[T]) AppendToken(exists bool) {
+	s.Valid[s.Count] = exists
+	s.X[s.Count] = 0
+	if exists {
+		s.X[s.Count] = 1
+		s.First = min(s.First, s.Count)
+	} else {
+		s.hasMasked = true
+	}
+	s.Count++
+}
+
+// CloseChunk moves the open chunk into the moments.
+func (s *Scan[T]) CloseChunk() {
+	if s.Count == 0 {
+		return
+	}
+	s.sumChunk()
+	s.ClearChunk()
+	if s.First != Unseen {
+		s.First = -1
+	}
+}
+
+// sumChunk adds the open chunk to the moments, which decay by it.
+func (s *Scan[T]) sumChunk() {
+	mark := s.Task.Arena.Mark()
+	if s.Decays != nil {
+		s.Moments.Fade(s.Task.Table, s.Decay().ChunkDecay())
+	}
+	v, ldv, w := s.Decay().agedKeys()
+	s.Moments.AddTokens(s.Task.Arena, s.Monomials, s.X, s.ColumnStride, s.Count, v, ldv, w)
+	s.Task.Arena.Reset(mark)
+}
+
+// ClearChunk empties the open chunk.
+func (s *Scan[T]) ClearChunk() {
+	s.Count, s.hasMasked = 0, false
+	if s.Decays != nil {
+		s.Decays.clear()
+	}
+}
+
+// openBlock describes the weights of n queries, the rows of a, with the open
+// chunk: query r sees its keys up to diag+r.
+func (s *Scan[T]) openBlock(a []T, n, diag int) block[T] {
+	b := block[T]{a: a, lda: s.RowStride, bt: s.X[s.ColumnStride:], panel: s.ChunkSize, ldb: s.ColumnStride, Nq: n, nk: s.Count, diag: min(diag, s.Count), Decays: s.Decays, rowPlace: diag}
+	if s.hasMasked {
+		b.mask = s.Valid[:s.Count]
+	}
+	return b
+}
+
+// onesColumns returns n columns of components under a row of ones; the rest is for
+// the caller to set.
+func (s *Scan[T]) onesColumns(n int) []T {
+	x := arena.Take[T](s.Task.Arena, (s.Task.PreparedWidth+1)*s.ColumnStride)
+	for i := range n {
+		x[i] = 1
+	}
+	return x
+}
+
+// prepareQueries returns the prepared queries i0 ≤ i < i1 of head g as columns.
+func (s *Scan[T]) prepareQueries(g, i0, i1 int) []T {
+	x, q := s.onesColumns(i1-i0), s.Task.Rows().QuerySide(g)
+	s.prepare(x, &q, i0, i1)
+	return x
+}
+
+// transposeColumns returns n columns of components as rows.
+func (s *Scan[T]) transposeColumns(x []T, n int) []T {
+	a := arena.TakeZeros[T](s.Task.Arena, n*s.RowStride)
+	s.Task.Table.Transpose(a, s.RowStride, x[s.ColumnStride:], s.ColumnStride, s.Task.PreparedWidth, n)
+	return a
+}
+
+// sumQueryRows returns numerators o [n, s.past.ld] and denominators den [n] of n queries, the
+// columns of x. Query r sees keys up to diag+r of the open chunk.
+func (s *Scan[T]) sumQueryRows(x []T, n, diag int) (o, den []T) {
+	u := s.Task
+	den = arena.TakeZeros[T](u.Arena, kernel.Pad(n))
+	if s.Count == 0 && s.Decays == nil && s.Moments.NonEmpty && n > kernel.Lanes {
+		o = arena.Take[T](u.Arena, n*s.Moments.Stride)
+		s.Moments.ReadTokens(u.Arena, s.Monomials, x, s.ColumnStride, n, false, o, s.Moments.Stride, den)
+		return o, den
+	}
+	o = arena.TakeZeros[T](u.Arena, n*s.Moments.Stride)
+	if s.Decays != nil {
+		s.readMoments(x, n, o, den)
+		s.Decay().fadeRows(o, den, n, diag)
+	}
+	if s.Count > 0 {
+		b := s.openBlock(x[s.ColumnStride:], n, diag)
+		b.lda, b.hasColumns = s.ColumnStride, true
+		u.Direct().polyBlock(&b, s.V, s.ldv, o, s.Moments.Stride, den)
+	}
+	if s.Decays == nil {
+		s.readMoments(x, n, o, den)
+	}
+	return o, den
+}
+
+// readMoments adds what the moments hold for n queries, the columns of x.
+func (s *Scan[T]) readMoments(x []T, n int, o, den []T) {
+	switch {
+	case !s.Moments.NonEmpty:
+	case n <= kernel.Lanes:
+		s.Moments.ReadFewTokens(s.Task.Arena, s.Monomials, s.transposeColumns(x, n), s.RowStride, n, o, den)
+	default:
+		s.Moments.ReadTokens(s.Task.Arena, s.Monomials, x, s.ColumnStride, n, true, o, s.Moments.Stride, den)
+	}
+}
+
+// AnswerQueries sets the outputs and denominators of queries i0 ≤ i < i1 of every head;
+// query i0+r sees keys up to diag+r of the open chunk.
+func (s *Scan[T]) AnswerQueries(i0, i1, diag int) {
+	if i0 >= i1 {
+		return
+	}
+	u := s.Task
+	mark := u.Arena.Mark()
+	for g := range u.Q {
+		o, den := s.sumQueryRows(s.prepareQueries(g, i0, i1), i1-i0, diag)
+		s.divideRows(g, i0, i1, diag, o, den)
+		u.Arena.Reset(mark)
+	}
+}
+
+// divideRows divides the numerators o of queries i0 ≤ i < i1 of head g by their
+// denominators den. Query i0+r sees keys up to diag+r of the open chunk.
+func (s *Scan[T]) divideRows(g, i0, i1, diag int, o, den []T) {
+	u := s.Task
+	mark := u.Arena.Mark()
+	over := arena.Take[T](u.Arena, i1-i0)
+	for r := range over {
+		den[r] = u.Spec.denominator(den[r], s.Decay().eps(diag+r))
+		over[r] = u.invertDen(den[r])
+	}
+	if u.Spec.OutputNorm {
+		s.normaliseOver(over, diag)
+	}
+	copy(u.Den[g][i0:i1], den)
+	out := &u.O[g]
+	u.Table.ScaleRows(out.Data[i0*out.Stride:], out.Stride, o, s.Moments.Stride, u.Dv, over)
+	u.Arena.Reset(mark)
+	u.Linear().ClearUnseen(g, i0, i0+min(s.First, diag+i1-i0)-diag)
+	u.noteNonFinite(g, i0, i1)
+}
+
+// ones returns n times 1.
+func ones[T tensor.Float](ar *arena.Arena, n int) []T {
+	x := arena.Take[T](ar, n)
+	for i := range x {
+		x[i] = 1
+	}
+	return x
+}
+
+// ClearUnseen sets outputs and denominators of queries i0 ≤ i < i1 of head g to 0. These
+// queries see no key.
+func (u linearForm[T]) ClearUnseen(g, i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		clear(u.O[g].Row(i))
+		u.Den[g][i] = 0
+	}
+}
+
+// chunkBounds returns the keys and queries of a causal sequence whose positions are
+// pos ≤ p < pos+c.
+func (u linearForm[T]) chunkBounds(pos, c int) (j0, j1, i0, i1 int) {
+	within := func(i, n int) int { return min(max(i, 0), n) }
+	return min(pos, u.M), min(pos+c, u.M), within(pos-u.Offset, u.N), within(pos+c-u.Offset, u.N)
+}
+
+// PositionCount is the number of positions of a causal sequence.
+func (u linearForm[T]) PositionCount() int { return max(u.M, u.N+u.Offset) }
+
+// absorbAllKeys brings all keys into the moments.
+func (s *Scan[T]) absorbAllKeys() {
+	for j := 0; j < s.Task.M; j += s.ChunkSize {
+		s.AbsorbKeys(j, min(j+s.ChunkSize, s.Task.M))
+		s.CloseChunk()
+	}
+}
+
+func (u linearForm[T]) LinearForward(m *features.Monomials[T]) {
+	if u.Workers > 1 {
+		u.linearForwardTogether()
+		return
+	}
+	s := u.scratchScan(m)
+	if !u.Causal {
+		s.absorbAllKeys()
+		if u.SavedMoments != nil {
+			*u.SavedMoments = append(append((*u.SavedMoments)[:0], s.Moments.S...), s.Moments.Z[:m.Count]...)
+		}
+		for i := 0; i < u.N; i += s.ChunkSize {
+			s.AnswerQueries(i, min(i+s.ChunkSize, u.N), 0)
+		}
+		return
+	}
+	for g := range u.Q {
+		u.ClearUnseen(g, 0, min(-u.Offset, u.N))
+	}
+	for pos := 0; pos < u.N+u.Offset; pos += s.ChunkSize {
+		j0, j1, i0, i1 := u.chunkBounds(pos, s.ChunkSize)
+		s.AbsorbKeys(j0, j1)
+		s.AnswerQueries(i0, i1, i0+u.Offset-pos)
+		if pos+s.ChunkSize < u.N+u.Offset {
+			s.CloseChunk()
+		}
+	}
+}
+
+// Run takes in the task's keys, each before the query of its place, where there
+// are both.
+func (s *Scan[T]) Run() {
+	u := s.Task
+	if s.Decays != nil {
+		s.PendingLogDecay = s.Decays.Pending
+	}
+	for j := 0; j < u.M; {
+		if s.canFuseSteps() {
+			s.fuseSteps(j)
+			return
+		}
+		if u.Workers > 1 && s.Count == 0 && u.M-j >= 2*s.ChunkSize {
+			j = s.group().runTogether(j)
+			continue
+		}
+		j1, diag := min(j+s.ChunkSize-s.Count, u.M), s.Count
+		s.AbsorbKeys(j, j1)
+		if u.N > 0 {
+			s.AnswerQueries(j, j1, diag)
+		}
+		if s.Count == s.ChunkSize {
+			s.CloseChunk()
+		}
+		j = j1
+	}
+	if u.M > 0 {
+		return
+	}
+	if u.Workers > 1 && u.N >= 2*s.ChunkSize {
+		s.group().readTogether()
+		return
+	}
+	for i := 0; i < u.N; i += s.ChunkSize {
+		s.AnswerQueries(i, min(i+s.ChunkSize, u.N), s.Count)
+	}
+}
+
+// CopyFrom makes the scan hold what from holds, which has the same shape.
+func (s *Scan[T]) CopyFrom(from *Scan[T]) {
+	s.Moments.CopyFrom(&from.Moments)
+	s.CopyOpenChunk(from)
+	s.Decays = from.Decays.CloneFor(s.ChunkSize)
+}
+
+// CopyOpenChunk copies the open chunk of from.
+func (s *Scan[T]) CopyOpenChunk(from *Scan[T]) {
+	copy(s.X, from.X)
+	s.V, s.ldv = s.Room, s.Moments.Stride
+	for i := range from.Count {
+		copy(s.V[i*s.ldv:][:s.ldv], from.V[i*from.ldv:])
+	}
+	copy(s.Valid, from.Valid[:from.Count])
+	s.Count, s.hasMasked, s.First = from.Count, from.hasMasked, from.First
+}
+
+// MergeNext closes the open chunk and adds what next holds.
+func (s *Scan[T]) MergeNext(next *Scan[T]) {
+	s.CloseChunk()
+	seen := s.First != Unseen
+	s.Decay().appendAges(next)
+	s.Moments.AddMoments(s.Task.Table, &next.Moments)
+	s.CopyOpenChunk(next)
+	if seen {
+		s.First = -1
+	}
+}

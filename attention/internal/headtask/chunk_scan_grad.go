@@ -1,0 +1,369 @@
+package headtask
+
+import (
+	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// outputGrad returns, for queries i0 ≤ i < i1 of head g, the gradients of their
+// numerators, dO/den [n, s.past.ld], and of their denominators, -(dO·o)/den.
+// Both are zero for a query that sees no key.
+func (s scanGrad[T]) outputGrad(g, i0, i1 int) (y, w []T) {
+	u, ld := s.Task, s.Moments.Stride
+	y = s.rowsOf(i1 - i0)
+	w = arena.Take[T](u.Arena, i1-i0)
+	mark := u.Arena.Mark()
+	over := arena.Take[T](u.Arena, i1-i0)
+	for r, den := range u.Den[g][i0:i1] {
+		over[r] = u.invertDen(den)
+	}
+	do := &u.DO[g]
+	u.Table.ScaleRows(y, ld, do.Data[i0*do.Stride:], do.Stride, u.Dv, over)
+	u.Arena.Reset(mark)
+	if !u.Spec.GivesNumerators {
+		for r, den := range u.Den[g][i0:i1] {
+			if den == 0 {
+				clear(y[r*ld:][:u.Dv])
+			}
+		}
+	}
+	o := &u.O[g]
+	u.Table.RowDots(w, y, ld, o.Data[i0*o.Stride:], o.Stride, u.Dv)
+	u.Table.Scale(w, -1, w)
+	return y, w
+}
+
+// rowsOf returns n rows of the moments' stride, which are zero beyond Dv.
+func (s scanGrad[T]) rowsOf(n int) []T {
+	if s.Moments.Stride == s.Task.Dv {
+		return arena.Take[T](s.Task.Arena, n*s.Moments.Stride)
+	}
+	return arena.TakeZeros[T](s.Task.Arena, n*s.Moments.Stride)
+}
+
+// gradPast returns the gradient of n tokens with components x, as columns under a row
+// to ignore. It is the sum of the rows of dx, if there are any, and of the gradient
+// through moments p from rows y and numbers w.
+func (s scanGrad[T]) gradPast(p *features.Moments[T], dx tensor.Mat[T], x []T, n int, y []T, ldy int, w []T) []T {
+	u := s.Task
+	dxt := arena.TakeZeros[T](u.Arena, (u.PreparedWidth+1)*s.ColumnStride)
+	if dx.Rows > 0 {
+		u.Table.Transpose(dxt[s.ColumnStride:], s.ColumnStride, dx.Data, dx.Stride, n, u.PreparedWidth)
+	}
+	if p.NonEmpty {
+		mark := u.Arena.Mark()
+		yt := arena.Take[T](u.Arena, (u.Dv+1)*s.ColumnStride)
+		u.Table.Transpose(yt, s.ColumnStride, y, ldy, n, u.Dv)
+		copy(yt[u.Dv*s.ColumnStride:][:n], w)
+		p.AddGrad(u.Arena, s.Monomials, dxt, x, yt, s.ColumnStride, n, u.Dv)
+		u.Arena.Reset(mark)
+	}
+	return dxt
+}
+
+// LinearBackward takes the sums of keys for the gradient of the queries from
+// Forward, or recomputes them, and sums queries, T = Σ φ(q)·[dO/den,
+// -(dO·o)/den], for the gradient of the keys and values. In a causal sequence
+// each meets only its own side: keys before the query going forward, queries
+// after the key going back.
+func (u linearForm[T]) LinearBackward(m *features.Monomials[T]) {
+	if u.Workers > 1 {
+		u.linearBackwardTogether()
+		return
+	}
+	s := u.scratchScan(m)
+	back := u.Moments(m, u.TakeScratch)
+	var db tensor.Mat[T]
+	if u.Causal {
+		db = u.pendingKeyGrad()
+	}
+	u.clearValues(0, u.M)
+	if !u.Causal {
+		if n := m.Count * s.Moments.Stride; u.M > 0 && u.SavedMoments != nil && len(*u.SavedMoments) == n+m.Count {
+			s.Moments.S, s.Moments.Z, s.Moments.NonEmpty = (*u.SavedMoments)[:n], (*u.SavedMoments)[n:], true
+		} else {
+			s.absorbAllKeys()
+		}
+		for i := 0; i < u.N; i += s.ChunkSize {
+			for g := range u.Q {
+				s.Grad().BackQueries(g, i, min(i+s.ChunkSize, u.N), 0, nil, &back)
+			}
+		}
+		for j := 0; j < u.M; j += s.ChunkSize {
+			s.Grad().backKeys(&back, j, min(j+s.ChunkSize, u.M), db)
+		}
+		return
+	}
+	for g := range u.Q {
+		for i := range min(-u.Offset, u.N) {
+			clear(u.DQ[g].Row(i))
+		}
+	}
+	for pos := 0; pos < u.PositionCount(); pos += s.ChunkSize {
+		j0, j1, i0, i1 := u.chunkBounds(pos, s.ChunkSize)
+		s.AbsorbKeys(j0, j1)
+		s.Grad().backChunk(j0, i0, i1, i0+u.Offset-pos, db)
+		if pos+s.ChunkSize < u.PositionCount() {
+			s.CloseChunk()
+		}
+	}
+	for pos := (u.PositionCount() - 1) / s.ChunkSize * s.ChunkSize; pos >= 0; pos -= s.ChunkSize {
+		j0, j1, i0, i1 := u.chunkBounds(pos, s.ChunkSize)
+		s.Grad().backKeys(&back, j0, j1, db)
+		if pos > 0 {
+			if s.Decays != nil {
+				back.Fade(u.Table, s.Decay().ChunkDecay())
+			}
+			for g := range u.Q {
+				s.Grad().SumQueries(&back, g, i0, i1, i0+u.Offset-pos)
+			}
+		}
+	}
+}
+
+// pendingKeyGrad returns room for the gradients of prepared keys from the queries of their own
+// chunks. The gradients are stored in the final gradients of the keys if they fit.
+// Wider gradients have no room and are passed on at once.
+func (u linearForm[T]) pendingKeyGrad() tensor.Mat[T] {
+	if u.HasPreparedKeys || u.PreparedWidth <= u.D {
+		return u.DK
+	}
+	return tensor.Mat[T]{}
+}
+
+// gradsFromSumsAlone reports that dV is what the sums of queries give, in whole vectors.
+func (u linearForm[T]) gradsFromSumsAlone() bool {
+	return !u.Causal && u.N > 0 && u.Mask == nil && len(u.LogG.Data) == 0 && u.Dv == kernel.Pad(u.Dv)
+}
+
+// clearValues sets dV of keys j0 ≤ j < j1 to 0, where something is added to it.
+func (u linearForm[T]) clearValues(j0, j1 int) {
+	if u.gradsFromSumsAlone() {
+		return
+	}
+	for j := j0; j < j1; j++ {
+		clear(u.DVal.Row(j))
+	}
+}
+
+// backChunk sets dq of queries i0 ≤ i < i1 of every head. Query i0+r sees keys up to
+// diag+r of the open chunk, whose first key is j0. The gradients of these keys are set
+// in db, or in dK if db has no rows, and the gradients of their values are added to dV.
+func (s scanGrad[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
+	u := s.Task
+	mark := u.Arena.Mark()
+	x := s.OpenGradient()
+	for g := range u.Q {
+		s.BackQueries(g, i0, i1, diag, &x, nil)
+	}
+	if db.Rows > 0 {
+		for j := range s.Count {
+			copy(db.Row(j0 + j)[:u.PreparedWidth], x.Db[j*s.RowStride:])
+		}
+	} else if s.Count > 0 {
+		dk, from := arena.Take[T](u.Arena, (u.PreparedWidth+1)*s.ColumnStride), u.Rows().KeySide()
+		u.Table.Transpose(dk[s.ColumnStride:], s.ColumnStride, x.Db, s.RowStride, s.Count, u.PreparedWidth)
+		s.prepareGrad(u.DK, dk, &from, j0, j0+s.Count)
+	}
+	s.addValues(j0, x.Dv)
+	if x.Age != nil {
+		u.Decay().AgeKeys(j0, x.Age[:s.Count])
+	}
+	u.Arena.Reset(mark)
+}
+
+// OpenGradient returns what gathers the gradients of the open chunk.
+func (s scanGrad[T]) OpenGradient() gradient[T] {
+	u := s.Task
+	x := gradient[T]{ldo: s.Moments.Stride}
+	if s.Count > 0 {
+		x.Db = arena.TakeZeros[T](u.Arena, s.Count*s.RowStride)
+		x.b = arena.TakeZeros[T](u.Arena, s.Count*s.RowStride)
+		u.Table.Transpose(x.b, s.RowStride, s.X[s.ColumnStride:], s.ColumnStride, u.PreparedWidth, s.Count)
+		x.vt = arena.Take[T](u.Arena, u.Dv*s.ColumnStride)
+		u.Table.Transpose(x.vt, s.ColumnStride, s.V, s.ldv, s.Count, u.Dv)
+		x.Dv = arena.TakeZeros[T](u.Arena, s.Count*s.Moments.Stride)
+		if u.DAge != nil {
+			x.Age = arena.TakeZeros[T](u.Arena, kernel.Pad(s.Count))
+		}
+	}
+	return x
+}
+
+// BackQueries sets dq of queries i0 ≤ i < i1 of head g, and adds what they give
+// the open chunk to x, and the queries themselves to back unless it is nil.
+func (s scanGrad[T]) BackQueries(g, i0, i1, diag int, x *gradient[T], back *features.Moments[T]) {
+	u, n := s.Task, i1-i0
+	if n <= 0 {
+		return
+	}
+	mark := u.Arena.Mark()
+	q := s.prepareQueries(g, i0, i1)
+	y, w := s.outputGrad(g, i0, i1)
+	if u.DAge != nil {
+		u.Decay().ageQueries(i0, w, func(i int) float64 { return s.Decays.pendingAfter(s.Decay().place(diag + i - i0)) })
+	}
+	u.Spec.maskDenGrad(w, u.Den[g][i0:i1])
+	var da tensor.Mat[T]
+	if s.Count > 0 {
+		da = tensor.Mat[T]{Data: arena.TakeZeros[T](u.Arena, n*s.RowStride), Rows: n, Cols: u.PreparedWidth, Stride: s.RowStride}
+		x.do, x.w, x.da = y, w, da.Data
+		b := s.openBlock(s.transposeColumns(q, n), n, diag)
+		u.Direct().blockGrad(&b, x)
+	}
+	ya, wa := s.Decay().agedQueries(y, w, n, diag)
+	dq, from := s.gradPast(&s.Moments, da, q, n, ya, s.Moments.Stride, wa), u.Rows().QuerySide(g)
+	u.DScale[g] += s.prepareGrad(u.DQ[g], dq, &from, i0, i1)
+	if back != nil {
+		back.AddTokens(u.Arena, s.Monomials, q, s.ColumnStride, n, y, s.Moments.Stride, w)
+	}
+	u.Arena.Reset(mark)
+}
+
+// SumQueries adds queries i0 ≤ i < i1 of head g to back. Query i0+r sees keys up to
+// diag+r of the open chunk.
+func (s scanGrad[T]) SumQueries(back *features.Moments[T], g, i0, i1, diag int) {
+	u, n := s.Task, i1-i0
+	if n <= 0 {
+		return
+	}
+	mark := u.Arena.Mark()
+	y, w := s.outputGrad(g, i0, i1)
+	u.Spec.maskDenGrad(w, u.Den[g][i0:i1])
+	y, w = s.Decay().agedQueries(y, w, n, diag)
+	back.AddTokens(u.Arena, s.Monomials, s.prepareQueries(g, i0, i1), s.ColumnStride, n, y, s.Moments.Stride, w)
+	u.Arena.Reset(mark)
+}
+
+// backKeys sets dk of keys j0 ≤ j < j1 and adds to their dV, from the queries
+// summed in back and the gradient db of the prepared keys so far.
+func (s scanGrad[T]) backKeys(back *features.Moments[T], j0, j1 int, db tensor.Mat[T]) {
+	u, n := s.Task, j1-j0
+	s.ClearChunk()
+	if n <= 0 {
+		return
+	}
+	s.Decay().Recede(j0)
+	s.AbsorbKeys(j0, j1)
+	mark := u.Arena.Mark()
+	v, ldv, w := s.Decay().agedKeys()
+	switch {
+	case !back.NonEmpty:
+	case u.Linear().gradsFromSumsAlone():
+		to := &u.DVal
+		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, false, to.Data[j0*to.Stride:], to.Stride, arena.TakeZeros[T](u.Arena, n))
+	default:
+		dv, ones := arena.TakeZeros[T](u.Arena, n*s.Moments.Stride), arena.TakeZeros[T](u.Arena, n)
+		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, true, dv, s.Moments.Stride, ones)
+		if s.Decays != nil {
+			dv, ones = s.Decay().agedValues(dv, ones, w)
+			if u.DAge != nil {
+				u.Decay().AgeKeys(j0, ones)
+			}
+		}
+		s.addValues(j0, dv)
+	}
+	if db.Rows > 0 {
+		db = db.Slice(j0, j1)
+	}
+	var own []T // what their own chunk's queries gave wide rows
+	if u.Causal && db.Rows == 0 {
+		own = arena.Take[T](u.Arena, n*u.D)
+		for j := range n {
+			copy(own[j*u.D:][:u.D], u.DK.Row(j0+j))
+		}
+	}
+	dk, from := s.gradPast(back, db, s.X, n, v, ldv, w), u.Rows().KeySide()
+	s.prepareGrad(u.DK, dk, &from, j0, j1)
+	for j := 0; own != nil && j < n; j++ {
+		row := u.DK.Row(j0 + j)
+		u.Table.Add(row, row, own[j*u.D:])
+	}
+	u.Arena.Reset(mark)
+}
+
+// addValues adds rows dv to dV of the keys of the open chunk.
+func (s scanGrad[T]) addValues(j0 int, dv []T) {
+	if to := &s.Task.DVal; !s.hasMasked && s.Count > 0 {
+		rows := to.Data[j0*to.Stride:]
+		s.Task.Table.AddRows(rows, to.Stride, rows, to.Stride, dv, s.Moments.Stride, s.Count, to.Cols)
+		return
+	}
+	for j := range s.Count {
+		if s.Valid[j] {
+			row := s.Task.DVal.Row(j0 + j)
+			s.Task.Table.Add(row, row, dv[j*s.Moments.Stride:])
+		}
+	}
+}
+
+// GiveBack sets dk and dV of the keys of the open chunk; the last of them are keys j0 ≤
+// j < j1 of the call. It adds the gradients db and dv from their own chunk to the
+// gradients from the summed moments of queries that see them. Gradients of keys before
+// the call go to firstKeys [n, da] and firstValues [n, dv], unless these are nil. The gradients of the ones under the values
+// are added to own, unless own is nil.
+func (s *Scan[T]) GiveBack(back *features.Moments[T], j0, j1 int, db tensor.Mat[T], dv, own, firstKeys, firstValues []T) {
+	u, n, ld := s.Task, s.Count, s.Moments.Stride
+	if n == 0 {
+		return
+	}
+	mark := u.Arena.Mark()
+	v, ldv, w := s.Decay().agedKeys()
+	if back.NonEmpty {
+		more, ones := arena.TakeZeros[T](u.Arena, n*ld), arena.TakeZeros[T](u.Arena, n)
+		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, true, more, ld, ones)
+		if s.Decays != nil {
+			more, ones = s.Decay().agedValues(more, ones, w)
+		}
+		u.Table.Add(dv[:n*ld], dv[:n*ld], more)
+		u.Table.Add(own, own, ones)
+	}
+	dx := s.Grad().gradPast(back, db, s.X, n, v, ldv, w)
+	for j, exists := range s.Valid[:n] {
+		if !exists {
+			clear(dv[j*ld:][:u.Dv])
+			for c := 1; c <= u.PreparedWidth; c++ {
+				dx[c*s.ColumnStride+j] = 0
+			}
+		}
+	}
+	before := n - (j1 - j0)
+	if firstKeys != nil && before > 0 {
+		u.Table.Transpose(firstKeys, u.PreparedWidth, dx[s.ColumnStride:], s.ColumnStride, u.PreparedWidth, before)
+		for j := range before {
+			copy(firstValues[j*u.Dv:][:u.Dv], dv[j*ld:])
+		}
+	}
+	if j0 < j1 {
+		keys := u.Rows().KeySide()
+		s.prepareGrad(u.DK, dx[before:], &keys, j0, j1)
+		for j := j0; j < j1; j++ {
+			copy(u.DVal.Row(j), dv[(before+j-j0)*ld:])
+		}
+	}
+	u.Arena.Reset(mark)
+}
+
+// StretchOf returns keys and queries of the chunk that begins at key start of
+// the call, which is negative where the chunk was open before it: query i0 sees
+// keys up to diag of the chunk.
+func (s *Scan[T]) StretchOf(start int) (j0, j1, i0, i1, diag int) {
+	u, after := s.Task, s.Task.queryOffset()
+	within := func(i int) int { return min(max(i, 0), u.N) }
+	j0, j1 = max(start, 0), min(start+s.ChunkSize, u.M)
+	i0, i1 = within(j0-after), within(j1-after)
+	return j0, j1, i0, i1, i0 + after - start
+}
+
+// FirstTrailingQuery returns the first query that comes after all keys.
+func (u *Task[T]) FirstTrailingQuery() int { return min(max(u.M-u.queryOffset(), 0), u.N) }
+
+// queryOffset is the number of keys of the call that come before query 0.
+func (u *Task[T]) queryOffset() int {
+	if u.Causal {
+		return u.Offset
+	}
+	return u.M
+}

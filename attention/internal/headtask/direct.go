@@ -1,0 +1,456 @@
+package headtask
+
+import (
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention/internal/rowscale"
+	"github.com/farfield-ml/farfield/attention/internal/spec"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// The attention matrix is computed in blocks of queryBlock rows and keyBlock
+// columns and never kept. Borders lie at multiples of these from the first
+// token on, so what a query sees alone decides the order of its sums. Blocks
+// of both keys and values fit the second-level cache.
+const (
+	KeyBlock   = 256
+	QueryBlock = 4 * PanelRows
+	// The backward pass transposes a block of keys for each block of queries.
+	GradQueries = 4 * gradRows
+)
+
+// Block returns nq queries from i0 on, prepared in a, against nk keys from j0
+// on.
+func (u directForm[T]) Block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T] {
+	b := block[T]{a: a, lda: lda, bt: bt, panel: KeyBlock, ldb: ldb, Nq: nq, nk: nk, diag: nk}
+	if u.Causal {
+		b.diag = i0 + u.Offset - j0
+	}
+	if u.Decays != nil {
+		b.Decays, b.key, b.rowPlace, b.log = u.Decays, j0, u.M-1, 1
+		if u.Causal {
+			b.rowPlace = i0 + u.Offset
+		}
+		if u.places != nil {
+			b.places = u.places[i0:]
+		}
+	}
+	if u.Mask != nil && slices.Contains(u.Mask[j0:][:nk], false) {
+		b.mask = u.Mask[j0:][:nk]
+	}
+	if u.Keep != nil {
+		b.keep, b.keepRow = u.Keep[i0*u.KeepRow+j0:], u.KeepRow
+	}
+	b.band, b.twoEnds = u.Spec.WindowWidth, u.Spec.IsSymmetric
+	return b
+}
+
+// SeesAnyKey reports whether query i sees any key.
+func (u directForm[T]) SeesAnyKey(i int) bool {
+	for j := u.Band().Lowest(i); j < u.CountVisible(i); j++ {
+		if u.HasKey(j) && (u.Keep == nil || u.Keep[i*u.KeepRow+j]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (u directForm[T]) DirectForward() {
+	u.Decay().TakeKeys()
+	x := u.keyRows()
+	if u.queriesInPlace() {
+		if u.Workers > 1 {
+			u.attendTogether(u.Task, x, true)
+			return
+		}
+		for i0 := 0; i0 < u.N; i0 += QueryBlock {
+			u.Attend(x, nil, 0, i0, min(QueryBlock, u.N-i0))
+		}
+		return
+	}
+	u.AttendAs(u.Task, x)
+}
+
+// AttendAs answers the queries of u, which see keys as all does.
+func (u directForm[T]) AttendAs(all *Task[T], x *KeyRows[T]) {
+	if u.Workers > 1 {
+		u.attendTogether(all, x, false)
+		return
+	}
+	lda := scratch.Stride[T](min(u.N, QueryBlock))
+	a := arena.Take[T](u.Arena, len(u.Q)*u.PreparedWidth*lda)
+	for i0 := 0; i0 < u.N; i0 += QueryBlock {
+		n := min(QueryBlock, u.N-i0)
+		u.prepareGroup(a, lda, i0, n)
+		all.Direct().Attend(x, a, lda, i0, n)
+	}
+}
+
+// prepareGroup sets a [heads, da, lda] to n prepared queries from i0 on of every
+// head, each a column, without what exponent leaves to the exponential.
+func (u directForm[T]) prepareGroup(a []T, lda, i0, n int) {
+	for g := range u.Q {
+		s := u.Rows().QuerySide(g)
+		s.scale, _ = u.Spec.Exponent(s.scale)
+		u.Rows().Prepare(a[g*u.PreparedWidth*lda:], lda, &s, i0, i0+n)
+	}
+}
+
+// queriesInPlace reports whether the queries can be read where they are: they
+// need no preparation, and the lines of a column of a few rows fit the
+// first-level cache beside each other.
+func (u directForm[T]) queriesInPlace() bool {
+	if u.Spec.Norm != spec.NoNorm || u.Spec.HasMap() || u.Rope != nil || u.Drop != nil {
+		return false
+	}
+	for g := range u.Q {
+		if rest, _ := u.Spec.Exponent(u.Scale[g]); rest != 1 || !avoidsCacheConflicts(u.Q[g].Stride) {
+			return false
+		}
+	}
+	return true
+}
+
+// sumsInPlace reports whether numerators can be summed where the outputs will
+// be.
+func (u directForm[T]) sumsInPlace() bool {
+	for g := range u.O {
+		if s := u.O[g].Stride; s%kernel.Lanes != 0 || !avoidsCacheConflicts(s) {
+			return false
+		}
+	}
+	return u.Dv%kernel.Lanes == 0
+}
+
+// avoidsCacheConflicts reports whether a column of a dozen rows finds room in the first-level
+// cache: the lines of a row are no multiple of too large a power of two.
+func avoidsCacheConflicts(stride int) bool {
+	const largest = 8
+	lines := stride / kernel.Lanes
+	return lines&-lines <= largest
+}
+
+// Attend sets the outputs and denominators of n ≤ queryBlock queries of every
+// head from i0 on, which prepareGroup has left in a; nil: they are in place. A
+// block of keys is read once for all heads.
+func (u directForm[T]) Attend(x *KeyRows[T], a []T, lda, i0, n int) {
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
+	rows := len(u.Q) * n
+	var o []T
+	ldo := scratch.Stride[T](u.Dv)
+	if !u.sumsInPlace() {
+		o = arena.Take[T](u.Arena, rows*ldo)
+	}
+	// sums are the numerators of head g.
+	sums := func(g int) ([]T, int) {
+		if o == nil {
+			return u.O[g].Data[i0*u.O[g].Stride:], u.O[g].Stride
+		}
+		return o[g*n*ldo:], ldo
+	}
+	den, base, top := arena.TakeZeros[T](u.Arena, rows), arena.TakeZeros[T](u.Arena, rows), arena.TakeZeros[T](u.Arena, rows)
+	blocks := pieces(u.CountVisible(i0+n-1), KeyBlock)
+	// With decay the keys that weigh most come last, and an exponential begins
+	// with them: the powers of rows then need not follow.
+	backward := u.Decays != nil && u.Spec.Exp
+	for r := 0; r < rows && backward; r++ {
+		o, ldo := sums(r / n)
+		clear(o[r%n*ldo:][:kernel.Pad(u.Dv)])
+	}
+	for c := range blocks {
+		j0 := c * KeyBlock
+		if backward {
+			j0 = (blocks - 1 - c) * KeyBlock
+		}
+		nk := min(KeyBlock, u.M-j0)
+		v := x.V[j0*x.Ldv:]
+		for g := range u.Q {
+			b := u.Block(nil, 0, i0, n, x.PanelOf(j0, u.PreparedWidth), x.Ldb, j0, nk)
+			b.first, b.panel = j0 == 0 && !backward, x.Panel
+			if a == nil {
+				b.a, b.lda = u.Q[g].Data[i0*u.Q[g].Stride:], u.Q[g].Stride
+			} else {
+				b.a, b.lda, b.hasColumns = a[g*u.PreparedWidth*lda:], lda, true
+			}
+			o, ldo := sums(g)
+			if r := g * n; u.Spec.Exp {
+				_, factor := u.Spec.Exponent(u.Scale[g])
+				b.log = math.Log2E / float64(factor)
+				u.softmaxBlock(&b, factor, v, x.Ldv, o, ldo, den[r:], base[r:], top[r:])
+			} else {
+				u.polyBlock(&b, v, x.Ldv, o, ldo, den[r:])
+			}
+		}
+	}
+	for g := range u.Q {
+		o, ldo := sums(g)
+		u.finishRows(g, i0, o, ldo, den[g*n:][:n], base[g*n:], top[g*n:])
+	}
+}
+
+// finishRows sets the outputs and denominators of the queries of head g from i0 on, from
+// the sums of attend.
+func (u directForm[T]) finishRows(g, i0 int, o []T, ldo int, den, base, top []T) {
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
+	kept, over := u.Den[g][i0:], arena.Take[T](u.Arena, len(den))
+	for r, sum := range den {
+		if !u.Spec.Exp {
+			sum = u.Spec.denominator(sum, u.Decay().RelativeEps(u.Decay().Pending(i0+r)))
+			kept[r] = sum
+		}
+		if over[r] = u.invertDen(sum); u.Spec.OutputNorm {
+			over[r] *= u.outputFactor(float64(u.countSeen(i0 + r)))
+		}
+	}
+	if u.Spec.Exp && u.SavesDen {
+		_, factor := u.Spec.Exponent(u.Scale[g])
+		for r, sum := range den {
+			kept[r] = rowscale.Power[T]{Base: base[r], Top: top[r]}.Log(sum, factor)
+		}
+	}
+	out := &u.O[g]
+	u.Table.ScaleRows(out.Data[i0*out.Stride:], out.Stride, o, ldo, u.Dv, over)
+	for r := range den {
+		if u.Mask == nil && u.Keep == nil && u.CountVisible(i0) > 0 {
+			break
+		}
+		if u.SeesAnyKey(i0 + r) {
+			continue
+		}
+		clear(out.Row(i0 + r))
+		kept[r] = 0
+		if u.Spec.Exp {
+			kept[r] = T(math.Inf(-1))
+		}
+	}
+	u.noteNonFinite(g, i0, i0+len(den))
+}
+
+func (u directForm[T]) DirectBackward() {
+	u.Decay().TakeKeys()
+	if u.Workers > 1 {
+		u.directBackwardTogether()
+		return
+	}
+	lda, ldo := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](u.Dv)
+	keys := arena.TakeZeros[T](u.Arena, u.M*lda)
+	u.Rows().PrepareK(keys, lda, 0, u.M)
+	values := arena.Take[T](u.Arena, u.M*ldo)
+	u.CopyValues(values, ldo, 0, u.M)
+	dkeys, dvalues := u.BackPairs(u.Task, keys, values)
+	u.Rows().GradK(0, u.M, dkeys, lda)
+	u.SetValuesGrad(dvalues, 0, u.M)
+}
+
+// SetValuesGrad sets dV of keys j0 ≤ j < j1 from rows of stride(dv).
+func (u directForm[T]) SetValuesGrad(dvalues []T, j0, j1 int) {
+	ldo := scratch.Stride[T](u.Dv)
+	for j := j0; j < j1; j++ {
+		if u.Adds {
+			if u.HasKey(j) {
+				u.Table.Add(u.DVal.Row(j), u.DVal.Row(j), dvalues[j*ldo:])
+			}
+			continue
+		}
+		if u.HasKey(j) {
+			copy(u.DVal.Row(j), dvalues[j*ldo:])
+		} else {
+			clear(u.DVal.Row(j))
+		}
+	}
+}
+
+// BackPairs sets dq of the task's queries and returns the gradients of the
+// prepared keys [all.m, stride(da)] and the values [all.m, stride(dv)] that they
+// see, as all says.
+func (u directForm[T]) BackPairs(all *Task[T], keys, values []T) (dkeys, dvalues []T) {
+	dkeys = arena.TakeZeros[T](u.Arena, all.M*scratch.Stride[T](u.PreparedWidth))
+	dvalues = arena.TakeZeros[T](u.Arena, all.M*scratch.Stride[T](u.Dv))
+	mark := u.Arena.Mark()
+	r := backRow[T]{all: all, keys: keys, values: values, dkeys: dkeys, dvalues: dvalues}
+	if all.DAge != nil {
+		r.age = arena.TakeZeros[T](u.Arena, kernel.Pad(all.M))
+	}
+	if u.Workers > 1 {
+		u.backPairsTogether(r)
+	} else {
+		r.start(u.Task, all)
+		for g := range u.Q {
+			for i := range pieces(u.N, GradQueries) {
+				r.run(nil, g, i)
+			}
+		}
+	}
+	if r.age != nil {
+		all.Decay().AgeKeys(0, r.age[:all.M])
+	}
+	u.Arena.Reset(mark)
+	return dkeys, dvalues
+}
+
+// backRow is what backPairs works in.
+type backRow[T tensor.Float] struct {
+	u, all                       *Task[T]
+	lda, ldb, ldo                int
+	keys, values, dkeys, dvalues []T
+
+	a, da, do, w, top []T // gradQueries queries
+	bt, vt            []T // a block of keys and values, transposed
+	age               []T // [kernel.Pad(all.m)] what gradient.age has of all keys; nil: not wanted
+}
+
+// start gives r a task to work for, and its scratch memory.
+func (r *backRow[T]) start(u, all *Task[T]) {
+	n := min(u.N, GradQueries)
+	r.u, r.all = u, all
+	r.lda, r.ldb, r.ldo = scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](min(all.M, KeyBlock)), scratch.Stride[T](u.Dv)
+	r.a = arena.TakeZeros[T](u.Arena, n*r.lda)
+	r.da = u.Linear().TakeScratch(n * r.lda)
+	r.do = arena.TakeZeros[T](u.Arena, n*r.ldo)
+	r.w, r.top = u.Linear().TakeScratch(n), u.Linear().TakeScratch(n)
+	r.bt, r.vt = u.Linear().TakeScratch(u.PreparedWidth*r.ldb), u.Linear().TakeScratch(u.Dv*r.ldb)
+}
+
+// run does row i of blocks of head g, as a member of t unless that is nil.
+func (r *backRow[T]) run(t *tokenGroup, g, i int) {
+	u, all := r.u, r.all
+	i0 := i * GradQueries
+	n := min(GradQueries, u.N-i0)
+	u.Rows().PrepareQ(r.a, r.lda, g, i0, i0+n)
+	all.Direct().outputGrad(g, i0, n, r.do, r.ldo, r.w, r.top)
+	if r.age != nil {
+		all.Decay().ageQueries(i0, r.w[:n], all.Decay().Pending)
+	}
+	all.Spec.maskDenGrad(r.w[:n], all.Den[g][i0:])
+	clear(r.da)
+	base := r.findFar(i0, n)
+	for c := range pieces(all.CountVisible(i0+n-1), KeyBlock) {
+		j0 := c * KeyBlock
+		nk := min(KeyBlock, all.M-j0)
+		keys, values := r.keys[j0*r.lda:], r.values[j0*r.ldo:]
+		u.Table.Transpose(r.bt, r.ldb, keys, r.lda, nk, u.PreparedWidth)
+		u.Table.Transpose(r.vt, r.ldb, values, r.ldo, nk, u.Dv)
+		b := all.Direct().Block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
+		if t != nil {
+			t.waitForTurn(c, all.Direct().rowsBefore(j0, g, i))
+		}
+		x := gradient[T]{
+			b: keys, vt: r.vt, do: r.do, ldo: r.ldo, w: r.w, top: r.top, base: base,
+			da: r.da, Db: r.dkeys[j0*r.lda:], Dv: r.dvalues[j0*r.ldo:],
+		}
+		if r.age != nil {
+			x.Age = r.age[j0:]
+		}
+		u.Direct().blockGrad(&b, &x)
+		if t != nil {
+			t.passStage(c)
+		}
+	}
+	u.Rows().GradQ(g, i0, i0+n, r.da, r.lda)
+}
+
+// findFar returns what scores of n queries from i0 on are relative to, nil: 0, and
+// sets what is left of the powers of those that are far.
+func (r *backRow[T]) findFar(i0, n int) (base []T) {
+	u, all := r.u, r.all
+	if !all.Spec.Exp {
+		return nil
+	}
+	far := rowscale.FarRowsOf(u.Arena, r.top[:n])
+	if far == nil {
+		return nil
+	}
+	for c := range pieces(all.CountVisible(i0+n-1), KeyBlock) {
+		j0 := c * KeyBlock
+		nk := min(KeyBlock, all.M-j0)
+		u.Table.Transpose(r.bt, r.ldb, r.keys[j0*r.lda:], r.lda, nk, u.PreparedWidth)
+		b := all.Direct().Block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
+		u.Direct().measureFarRows(&b, far)
+	}
+	far.Finish()
+	return far.Base
+}
+
+// outputGrad sets do [n, ldo], w and top as gradient has them, for queries of
+// head g from i0 on. Queries that see no key have zeros.
+func (u directForm[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
+	for r := range n {
+		i, row := i0+r, do[r*ldo:][:u.Dv]
+		if !u.SeesAnyKey(i) {
+			clear(row)
+			w[r], top[r] = 0, 0
+			continue
+		}
+		delta, factor := u.Table.Dot(u.DO[g].Row(i), u.O[g].Row(i)), T(1)
+		if u.Spec.Exp {
+			top[r] = T(float64(u.Den[g][i]) * math.Log2E)
+		} else {
+			factor = u.invertDen(u.Den[g][i])
+		}
+		u.Table.Scale(row, factor, u.DO[g].Row(i))
+		w[r] = -delta * factor
+	}
+}
+
+// DirectWeights sets rows of dst [i1-i0, m] to the weights of queries
+// i0 ≤ i < i1 of head g over their denominators, 0 where they do not see.
+func (u directForm[T]) DirectWeights(dst tensor.Mat[T], g, i0, i1 int) {
+	u.Decay().TakeKeys()
+	x := u.keyRows()
+	lda := scratch.Stride[T](u.PreparedWidth)
+	nq := min(i1-i0, PanelRows)
+	a := arena.Take[T](u.Arena, nq*lda)
+	s := arena.Take[T](u.Arena, nq*x.Ldb)
+	for i := i0; i < i1; i += PanelRows {
+		n := min(PanelRows, i1-i)
+		u.Rows().PrepareQ(a, lda, g, i, i+n)
+		for j0 := 0; j0 < u.CountVisible(i+n-1); j0 += KeyBlock {
+			b := u.Block(a, lda, i, n, x.PanelOf(j0, u.PreparedWidth), x.Ldb, j0, min(KeyBlock, u.M-j0))
+			_, cols := u.ComputeScores(&b, 0, PanelRows, s, x.Ldb)
+			if u.Spec.Exp {
+				mark := u.Arena.Mark()
+				decay := u.Decay().Fader(&b)
+				u.Decay().AgeScores(&decay, &b, 0, n, s, x.Ldb, nil)
+				u.Arena.Reset(mark)
+			}
+			for r := range n {
+				copy(dst.Row(i - i0 + r)[j0:][:cols], s[r*x.Ldb:])
+			}
+		}
+		for r := range n {
+			u.normaliseWeights(dst.Row(i-i0+r), i+r)
+		}
+	}
+}
+
+// normaliseWeights turns the scores of query i into weights.
+func (u directForm[T]) normaliseWeights(row []T, i int) {
+	if !u.SeesAnyKey(i) {
+		clear(row)
+		return
+	}
+	all := u.Block(nil, 0, i, 1, nil, 0, 0, u.M)
+	seen := row[:u.CountVisible(i)]
+	if u.Spec.Exp {
+		all.maskRow(row, 0, T(math.Inf(-1)))
+		u.Table.Exp(seen, seen, u.Table.Max(seen))
+	} else {
+		mark := u.Arena.Mark()
+		u.Weigh(seen, seen, 0, len(seen), u.Coefficients(), arena.TakeZeros[T](u.Arena, 1))
+		if all.Decays != nil {
+			decay := u.Decay().Fader(&all)
+			weights := u.Linear().TakeScratch(len(seen))
+			copy(weights, seen)
+			decay.fade(&all, 0, seen, weights)
+		}
+		u.Arena.Reset(mark)
+	}
+	all.maskRow(row, 0, 0)
+	u.Table.Scale(seen, u.invertDen(u.Spec.denominator(u.Table.Sum(seen), u.Decay().RelativeEps(u.Decay().Pending(i)))), seen)
+}

@@ -1,0 +1,121 @@
+package headtask
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// KeyRows are the prepared keys of a key head, transposed panel by panel, and
+// its values.
+type KeyRows[T tensor.Float] struct {
+	Bt    []T // [⌈m/panel⌉, da, ldb]
+	Panel int // keys of a panel; it divides keyBlock
+	Ldb   int
+	V     []T // [m, ldv], zero beyond dv
+	Ldv   int
+}
+
+// keyRows returns the rows of all keys, in scratch memory.
+func (u directForm[T]) keyRows() *KeyRows[T] {
+	x := &u.keys
+	*x = KeyRows[T]{Panel: KeyBlock, Ldb: scratch.Stride[T](min(u.M, KeyBlock)), Ldv: scratch.Stride[T](u.Dv)}
+	x.Bt = arena.Take[T](u.Arena, (u.M+KeyBlock-1)/KeyBlock*u.PreparedWidth*x.Ldb)
+	if u.valuesInPlace() {
+		x.V, x.Ldv = u.V.Data, u.V.Stride
+	} else {
+		x.V = arena.Take[T](u.Arena, u.M*x.Ldv)
+	}
+	if u.Workers > 1 {
+		u.keysTogether(u.M, x.fill)
+	} else {
+		x.fill(u.Task, 0, u.M)
+	}
+	return x
+}
+
+// fill brings keys j0 ≤ j < j1 of u, and their values, to their place.
+func (x *KeyRows[T]) fill(u *Task[T], j0, j1 int) {
+	if !u.Direct().valuesInPlace() {
+		u.CopyValues(x.V[j0*x.Ldv:], x.Ldv, j0, j1)
+	}
+	x.Put(u, 0, j0, j1)
+}
+
+// valuesInPlace reports whether the values can be read where they are: they all
+// exist, fill whole vectors, and a column of them does not compete for a few
+// sets of the first-level cache, which has room for cacheLines of them.
+func (u directForm[T]) valuesInPlace() bool {
+	const cacheLines = 512
+	perRow := u.V.Stride / kernel.Lanes
+	return u.Mask == nil && u.Dv%kernel.Lanes == 0 && u.V.Stride%kernel.Lanes == 0 &&
+		u.M*(perRow&-perRow) <= cacheLines
+}
+
+// Put prepares keys j0 ≤ j < j1 of u, whose keys follow the first at ones in x.
+func (x *KeyRows[T]) Put(u *Task[T], at, j0, j1 int) {
+	keys := u.Rows().KeySide()
+	for j := j0; j < j1; {
+		c := (at + j) % x.Panel
+		n := min(x.Panel-c, j1-j)
+		u.Rows().Prepare(x.PanelOf(at+j, u.PreparedWidth)[c:], x.Ldb, &keys, j, j+n)
+		j += n
+	}
+}
+
+// PanelOf returns the transposed keys from the panel on that holds key j.
+func (x *KeyRows[T]) PanelOf(j, da int) []T { return x.Bt[j/x.Panel*da*x.Ldb:] }
+
+// Append copies the first n keys and values of from behind tokens of x. Panels
+// of both have the same size.
+func (x *KeyRows[T]) Append(tokens int, from *KeyRows[T], n, da int) {
+	x.Grow(da, tokens, tokens+n)
+	x.Copy(tokens, from, n, da)
+}
+
+// Copy is append where there is room.
+func (x *KeyRows[T]) Copy(tokens int, from *KeyRows[T], n, da int) {
+	copy(x.V[tokens*x.Ldv:], from.V[:n*x.Ldv])
+	for j := 0; j < n; {
+		to, at := (tokens+j)%x.Panel, j%x.Panel
+		k := min(x.Panel-max(to, at), n-j)
+		dst, src := x.PanelOf(tokens+j, da)[to:], from.PanelOf(j, da)[at:]
+		for c := range da {
+			copy(dst[c*x.Ldb:][:k], src[c*x.Ldb:])
+		}
+		j += k
+	}
+}
+
+// Each calls f with the prepared keys of the first tokens in the order that
+// snapshots have: blocks of keyBlock keys, in these channel by channel.
+func (x *KeyRows[T]) Each(tokens, da int, f func(x []T)) {
+	for j0 := 0; j0 < tokens; j0 += KeyBlock {
+		j1 := min(j0+KeyBlock, tokens)
+		for c := range da {
+			for j := j0; j < j1; j += x.Panel {
+				f(x.PanelOf(j, da)[c*x.Ldb:][:min(x.Panel, j1-j)])
+			}
+		}
+	}
+}
+
+// Grow makes room for keys tokens ≤ j < end.
+func (x *KeyRows[T]) Grow(da, tokens, end int) {
+	panels := func(n int) int { return (n + x.Panel - 1) / x.Panel }
+	x.Bt = scratch.Grow(x.Bt, (panels(end)-panels(tokens))*da*x.Ldb)
+	x.V = scratch.Grow(x.V, (end-tokens)*x.Ldv)
+}
+
+// PutToken is Put for a single token whose key [da] is prepared.
+func (x *KeyRows[T]) PutToken(da, at int, key []T) {
+	to := x.PanelOf(at, da)[at%x.Panel:]
+	for c, y := range key[:da] {
+		to[c*x.Ldb] = y
+	}
+}
+
+// CachePanel is the number of keys of a panel of the cache. A token reads the
+// panels, and then the values, from end to end.
+const CachePanel = 64

@@ -1,0 +1,132 @@
+package headtask
+
+import "github.com/farfield-ml/farfield/internal/snapshot"
+
+// LogDecays holds cumulative sums of log_g from some token on, after each following token.
+// The log-decay of a masked token is deferred to the next unmasked token. The weights of
+// a query are relative to the last key that it sees, so that they cannot vanish together.
+type LogDecays struct {
+	// [tokens+1] the sums before the first token and after each, and what their
+	// roundings leave out.
+	hi, lo    []float64
+	pendings  []float64 // [tokens] what waits after each token
+	Pending   float64   // what waits
+	Forgotten float64   // the sum over tokens that have been forgotten
+}
+
+// newAges returns room for n tokens.
+func newAges(n int, take func(n int) []float64) *LogDecays {
+	a := &LogDecays{hi: take(n + 1)[:1], lo: take(n + 1)[:1], pendings: take(n)[:0]}
+	a.hi[0], a.lo[0] = 0, 0
+	return a
+}
+
+// tokens is the number of tokens.
+func (a *LogDecays) tokens() int { return len(a.pendings) }
+
+// clear forgets the tokens, but not what waits.
+func (a *LogDecays) clear() {
+	a.Forgotten += a.SumBetween(-1, a.tokens()-1)
+	a.hi, a.lo, a.pendings = a.hi[:1], a.lo[:1], a.pendings[:0]
+}
+
+// Add appends a token.
+func (a *LogDecays) Add(g float64, exists bool) {
+	a.Pending = max(a.Pending+g, Slowest)
+	n := len(a.pendings)
+	hi, lo := a.hi[n], a.lo[n]
+	if exists {
+		sum := hi + a.Pending
+		part := sum - hi
+		lo += (hi - (sum - part)) + (a.Pending - part)
+		hi, a.Pending = sum, 0
+	}
+	a.hi, a.lo, a.pendings = append(a.hi, hi), append(a.lo, lo), append(a.pendings, a.Pending)
+}
+
+// SumBetween returns the sum over tokens j < t ≤ i. -1 is before the first token.
+func (a *LogDecays) SumBetween(j, i int) float64 {
+	return (a.hi[i+1] - a.hi[j+1]) + (a.lo[i+1] - a.lo[j+1])
+}
+
+// pendingAfter returns what waits after token i.
+func (a *LogDecays) pendingAfter(i int) float64 {
+	if i < 0 {
+		return a.Pending
+	}
+	return a.pendings[i]
+}
+
+// CloneFor returns a copy with room for n tokens.
+func (a *LogDecays) CloneFor(n int) *LogDecays {
+	if a == nil {
+		return nil
+	}
+	c := HeapAges(max(n, a.tokens()))
+	c.hi, c.lo, c.pendings = append(c.hi, a.hi[1:]...), append(c.lo, a.lo[1:]...), append(c.pendings, a.pendings...)
+	c.Pending, c.Forgotten = a.Pending, a.Forgotten
+	return c
+}
+
+// HeapAges returns room for n tokens outside of scratch memory.
+func HeapAges(n int) *LogDecays {
+	return newAges(n, func(n int) []float64 { return make([]float64, n) })
+}
+
+// UndecayedAges returns ages of tokens that came before the first decay.
+func UndecayedAges(n int, exist []bool) *LogDecays {
+	a := HeapAges(n)
+	for _, exists := range exist {
+		a.Add(0, exists)
+	}
+	return a
+}
+
+// AppendAges appends the sums of the tokens of next; nil: without decay.
+func (a *LogDecays) AppendAges(next *LogDecays, exist []bool) {
+	if next = next.CloneFor(0); next == nil {
+		next = UndecayedAges(len(exist), exist)
+	}
+	for j, exists := range exist {
+		a.Add(next.SumBetween(j-1, j), exists)
+	}
+	a.Pending += next.Pending
+}
+
+// Bytes is the memory held.
+func (a *LogDecays) Bytes() int64 {
+	if a == nil {
+		return 0
+	}
+	return int64(cap(a.hi)+cap(a.lo)+cap(a.pendings)) * 8
+}
+
+// Write appends the deferred log-decay, the sum over forgotten tokens, the sums after each
+// of n tokens, and their low-order parts. Sums of tokens to come are zero.
+func (a *LogDecays) Write(w *snapshot.Writer, n int) {
+	rest := make([]float64, n-a.tokens())
+	snapshot.WriteElements(w, []float64{a.Pending, a.Forgotten})
+	for _, sums := range [][]float64{a.hi, a.lo} {
+		snapshot.WriteElements(w, sums[1:])
+		snapshot.WriteElements(w, rest)
+	}
+}
+
+// AgesBytes is what write takes for n tokens.
+func AgesBytes(n float64) float64 { return 8 * (2 + 2*n) }
+
+// ReadAges reads the output of write for room tokens, n of them present.
+func ReadAges(r *snapshot.Reader, n, room int) *LogDecays {
+	a := HeapAges(room)
+	var rest [2]float64
+	snapshot.ReadElements(r, rest[:])
+	for _, sums := range []*[]float64{&a.hi, &a.lo} {
+		snapshot.ReadElements(r, (*sums)[1:room+1])
+		*sums = (*sums)[:n+1]
+	}
+	a.pendings, a.Pending, a.Forgotten = a.pendings[:n], rest[0], rest[1]
+	if n > 0 {
+		a.pendings[n-1] = a.Pending // those before have been answered
+	}
+	return a
+}

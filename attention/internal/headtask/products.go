@@ -1,0 +1,67 @@
+package headtask
+
+import (
+	"github.com/farfield-ml/farfield/attention/internal/spec"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Dropout of products runs on rows that hold them, (1, x, x⊗x): f(a·b) = c₀ +
+// c₁·s + c₂·s² is one scalar product of two of them, so that a kernel f(s) = s
+// with this feature map has both forms, and the masks lie on mapped rows.
+
+// Products is the feature map.
+type Products[T tensor.Float] struct {
+	Coef [3]float64 // c₀, c₁, c₂, which multiply the rows of queries
+}
+
+// Dim returns the width of the mapped row.
+func (Products[T]) Dim(d int) int { return 1 + d + d*d }
+
+// Map sets dst [1+D+D²] to 1, x [D] and the products of its elements.
+func (Products[T]) Map(dst, x []T) {
+	dst[0] = 1
+	dst = dst[1+copy(dst[1:], x):]
+	for _, a := range x {
+		for l, b := range x {
+			dst[l] = a * b
+		}
+		dst = dst[len(x):]
+	}
+}
+
+// Grad sets dx [D] from the gradient dy [1+D+D²] of the mapped row of x [D].
+func (Products[T]) Grad(dx, dy, x []T) {
+	d := len(x)
+	copy(dx, dy[1:])
+	dy = dy[1+d:]
+	for m, a := range x {
+		row := dy[m*d:][:d]
+		var sum T
+		for l, b := range x {
+			sum += row[l] * b
+			dx[l] += row[l] * a
+		}
+		dx[m] += sum
+	}
+}
+
+// DropProducts multiplies the mask and the coefficients into the mapped row [1+D+D²] of
+// token i with d channels.
+func DropProducts[T tensor.Float](m *spec.HeadDropout, row []T, d, i int) {
+	row[0] *= T(m.Coef[0])
+	for c := range d {
+		row[1+c] *= T(m.Coef[1])
+	}
+	bits := m.Token(i, d*d)
+	for c := range d * d {
+		row[1+d+c] *= T(m.Coef[2] * bits.Next())
+	}
+}
+
+// ScoreGain is the factor by which dropout may make a score, or a weight, larger.
+func ScoreGain(d *spec.Drop) float64 {
+	if d == nil {
+		return 1
+	}
+	return 1 / ((1 - d.Rate) * (1 - d.Rate))
+}

@@ -1,0 +1,248 @@
+package headtask
+
+import (
+	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// StepToken takes in the key [da] of one token, if the task has one, and then answers its
+// queries q [heads, ldq], if it has any.
+func (s *Scan[T]) StepToken(key, q []T, ldq int) {
+	u := s.Task
+	if u.M > 0 {
+		for c, y := range key[:u.PreparedWidth] {
+			s.X[(c+1)*s.ColumnStride+s.Count] = y
+		}
+		s.absorbValues(0, 1)
+		s.Decay().age(0, 1)
+		s.AppendToken(u.HasKey(0))
+	}
+	for g := 0; g < len(u.Q) && u.N > 0; g += kernel.Lanes {
+		s.answerToken(g, min(kernel.Lanes, len(u.Q)-g), q[g*ldq:], ldq)
+	}
+	if s.Count == s.ChunkSize {
+		s.CloseChunk()
+	}
+}
+
+// answerToken sets the output of the token for n ≤ kernel.Lanes heads from g on. The heads
+// share one read of the state.
+func (s *Scan[T]) answerToken(g, n int, q []T, ldq int) {
+	u := s.Task
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
+	ld := s.Moments.Stride
+	o, den := arena.TakeZeros[T](u.Arena, n*ld), arena.TakeZeros[T](u.Arena, n)
+	if s.Decays != nil {
+		s.readMomentsFew(q, ldq, n, o, den)
+		s.Decay().fadeRows(o, den, n, s.Count-1)
+	}
+	if s.Count > 0 {
+		b := block[T]{a: q, lda: ldq, bt: s.X[s.ColumnStride:], panel: s.ChunkSize, ldb: s.ColumnStride, Nq: n, nk: s.Count, diag: s.Count, Decays: s.Decays, rowPlace: s.Count}
+		if s.hasMasked {
+			b.mask = s.Valid[:s.Count]
+		}
+		u.Direct().polyBlock(&b, s.V, s.ldv, o, ld, den)
+	}
+	if s.Decays == nil {
+		s.readMomentsFew(q, ldq, n, o, den)
+	}
+	for r := range n {
+		if s.First == Unseen {
+			u.Linear().ClearUnseen(g+r, 0, 1)
+			continue
+		}
+		den[r] = u.Spec.denominator(den[r], s.Decay().eps(s.Count-1))
+		u.Den[g+r][0] = den[r]
+		over := u.invertDen(den[r])
+		if u.Spec.OutputNorm {
+			over *= u.outputFactor(s.CountClosedKeys() + float64(s.CountOpenKeys(s.Count)))
+		}
+		u.Table.Scale(u.O[g+r].Row(0), over, o[r*ld:])
+	}
+}
+
+// readMomentsFew adds what the moments hold for n ≤ kernel.Lanes queries, the rows of
+// q.
+func (s *Scan[T]) readMomentsFew(q []T, ldq, n int, o, den []T) {
+	if s.Moments.NonEmpty {
+		s.Moments.ReadFewTokens(s.Task.Arena, s.Monomials, q, ldq, n, o, den)
+	}
+}
+
+// NewDegree1Step returns what the heads of a step share, for chunks of c tokens, in the
+// task's scratch memory.
+func (u *Task[T]) NewDegree1Step(c int) degree1Step[T] {
+	f := degree1Step[T]{t: u.Table, u: u, sum: arena.Take[T](u.Arena, 1), coef: u.Direct().Coefficients()}
+	f.weight, f.first = u.Monomials.Weights, u.Monomials.First
+	f.x, f.phi = arena.Take[T](u.Arena, u.PreparedWidth+1), arena.Take[T](u.Arena, len(f.weight))
+	f.w, f.o = arena.Take[T](u.Arena, kernel.Pad(c)), arena.Take[T](u.Arena, kernel.Pad(u.Dv))
+	return f
+}
+
+// AbsorbToken puts a prepared key [da] and its value [Dv] into the open chunk.
+func (s *Scan[T]) AbsorbToken(key, value []T, exists bool) {
+	column := s.X[s.ColumnStride+s.Count:]
+	for c, y := range key[:s.Task.PreparedWidth] {
+		column[c*s.ColumnStride] = y
+	}
+	row := s.V[s.Count*s.Moments.Stride:][:s.Moments.Stride]
+	k := 0
+	if exists {
+		k = copy(row, value)
+	}
+	clear(row[k:])
+	s.AppendToken(exists)
+}
+
+// AnswerDegree1 sets out [Dv] to the output of a prepared query [da].
+func (s *Scan[T]) AnswerDegree1(f *degree1Step[T], q, out []T) {
+	if s.First == Unseen {
+		clear(out)
+		return
+	}
+	t, o, ld := f.t, f.o, s.Moments.Stride
+	clear(o)
+	var den T
+	if n := s.Count; n > 0 {
+		w := f.w[:n]
+		t.Block(1, kernel.Pad(n), len(q), q, len(q), 1, s.X[s.ColumnStride:], s.ColumnStride, f.w, len(f.w), false)
+		f.sum[0] = 0
+		t.PolyRows(w, w, len(f.w), n, f.coef, f.sum)
+		if den = f.sum[0]; s.hasMasked {
+			for j, exists := range s.Valid[:n] {
+				if !exists {
+					w[j] = 0
+				}
+			}
+			den = t.Sum(w)
+		}
+		t.Mix(o, w, n, s.V, ld, nil, 0)
+	}
+	if s.Moments.NonEmpty {
+		f.x[0] = 1
+		copy(f.x[1:], q)
+		t.Mul(f.phi, f.weight, f.x[f.first:])
+		den = t.Mix(o, f.phi, features.BlockSize, s.Moments.S, ld, s.Moments.Z, den)
+	}
+	over := f.u.invertDen(f.u.Spec.denominator(den, T(f.u.Spec.Eps)))
+	t.Scale(out, over, o)
+}
+
+// degree1Step is what the heads of a step of degree 1 share.
+type degree1Step[T tensor.Float] struct {
+	t      *kernel.Table[T]
+	u      *Task[T] // of any head
+	coef   []T      // of the kernel polynomial
+	weight []T      // [F] of the features
+	first  int      // 1 where there is no constant feature, else 0
+
+	x   []T // [da+1] a query behind a 1
+	phi []T // [F] its weighted features
+	w   []T // [kernel.Pad(chunk)] its weights of the open chunk's keys
+	sum []T // [1] their sum
+	o   []T // [kernel.Pad(Dv)] its numerators
+}
+
+// canFuseSteps reports that the tokens of the task from now on go that way: s has
+// moments and nothing else, and every token its query and a key.
+func (s *Scan[T]) canFuseSteps() bool {
+	u := s.Task
+	return s.ChunkSize == 1 && s.Count == 0 && s.Moments.NonEmpty && s.Moments.Residual == nil && s.Decays == nil && !s.dropsAxis && u.Mask == nil && len(u.Q) == 1 && u.N == u.M &&
+		u.Spec.IsDegree1() && s.Monomials.Count <= features.BlockSize
+}
+
+// fuseSteps takes in and answers the task's tokens from j on.
+func (s *Scan[T]) fuseSteps(j int) {
+	u := s.Task
+	keys, queries := u.Rows().KeySide(), u.Rows().QuerySide(0)
+	mark := u.Arena.Mark()
+	r := u.NewFusedStepper(u.Arena, s.Monomials, stretch)
+	k, q := u.Linear().TakeScratch(stretch*u.PreparedWidth), u.Linear().TakeScratch(stretch*u.PreparedWidth)
+	o, dens := u.Linear().TakeScratch(stretch*r.Ld), u.Linear().TakeScratch(stretch)
+	for ; j < u.M; j += stretch {
+		n := min(stretch, u.M-j)
+		u.Rows().prepareRows(k, u.PreparedWidth, &keys, j, j+n)
+		u.Rows().prepareRows(q, u.PreparedWidth, &queries, j, j+n)
+		r.Tokens(n, o, r.Ld, q, k, u.PreparedWidth, u.V.Data[j*u.V.Stride:], u.V.Stride, s.Moments.S, s.Moments.Z, 0, dens)
+		for i, den := range dens[:n] {
+			u.Den[0][j+i] = u.Spec.denominator(den, T(u.Spec.Eps))
+			r.Table.Scale(u.O[0].Row(j+i), r.InvertDen(den), o[i*r.Ld:][:r.Ld])
+		}
+		u.noteNonFinite(0, j, j+n)
+	}
+	u.Arena.Reset(mark)
+}
+
+// NewFusedStepper returns the buffers for n tokens of heads like the head of u, in memory of
+// ar.
+func (u *Task[T]) NewFusedStepper(ar *arena.Arena, m *features.Monomials[T], n int) fusedStepper[T] {
+	r := fusedStepper[T]{Table: u.Table, u: u, Count: m.Count, lead: m.Count - u.PreparedWidth, Ld: kernel.Pad(u.Dv), c0: T(u.Spec.Coef[0]), c1: T(u.Spec.Coef[1])}
+	r.y, r.w = arena.TakeZeros[T](ar, r.Ld), arena.Take[T](ar, n)
+	if r.lead == 0 && allOnes(m.Weights) {
+		return r
+	}
+	r.weight = m.Weights
+	r.a, r.q, r.x = arena.Take[T](ar, m.Count), arena.Take[T](ar, m.Count), arena.Take[T](ar, m.Count)
+	if r.lead > 0 {
+		r.a[0], r.q[0], r.x[0] = m.Weights[0], 0, 1
+	}
+	return r
+}
+
+// fusedStepper is what the tokens of a state share.
+type fusedStepper[T tensor.Float] struct {
+	Table  *kernel.Table[T]
+	u      *Task[T] // of any head
+	Count  int      // features
+	lead   int      // features before the components of a row, 0 or 1: the constant
+	Ld     int      // stride of the moments' rows
+	c0, c1 T
+	weight []T // [F] of the features; nil: they are a row's components
+
+	a, q, x []T // [F] a query's weighted features, and a query and a key, without the constant and with it
+	y       []T // [ld] a value, where it is no whole number of vectors
+	w       []T // weights that are not read
+}
+
+func allOnes[T tensor.Float](x []T) bool {
+	for _, y := range x {
+		if y != 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// Tokens sets rows o [n,ld], ldo apart, to numerators and dens [n] to denominators.
+// queries [n] are prepared and ld apart. It then adds the prepared keys [n], ld apart,
+// and values [n], ldv apart, to the moments s and z. The moments of the next token lie
+// next elements on: 0 for tokens of one head.
+func (r *fusedStepper[T]) Tokens(n int, o []T, ldo int, queries, keys []T, ld int, values []T, ldv int, s, z []T, next int, dens []T) {
+	if r.weight == nil && r.u.Dv == r.Ld {
+		r.Table.Renew(n, r.Ld, r.Count, o, ldo, queries, queries, keys, ld, values, ldv, s, r.Ld, z, next, r.c0, r.c1, dens, r.w)
+		return
+	}
+	for i := range n {
+		query, key, value := queries[i*ld:][:r.u.PreparedWidth], keys[i*ld:][:r.u.PreparedWidth], values[i*ldv:][:r.u.Dv]
+		a, q, x := query, query, key
+		if r.weight != nil {
+			a, q, x = r.a, r.q, r.x
+			r.Table.Mul(a[r.lead:], r.weight[r.lead:], query)
+			copy(q[r.lead:], query)
+			copy(x[r.lead:], key)
+		}
+		if len(value) < r.Ld {
+			copy(r.y, value)
+			value = r.y
+		}
+		r.Table.Renew(1, r.Ld, r.Count, o[i*ldo:], 0, a, q, x, 0, value, 0, s[i*next:], r.Ld, z[i*next:], 0, r.c0, r.c1, dens[i:], r.w)
+	}
+}
+
+// InvertDen returns the factor of numerators for the denominator den.
+func (r *fusedStepper[T]) InvertDen(den T) T {
+	return r.u.invertDen(r.u.Spec.denominator(den, T(r.u.Spec.Eps)))
+}
