@@ -100,8 +100,7 @@ type Saved[T tensor.Float] struct {
 	// keeps.
 	Heads [][]T
 
-	window *windowSaved[T]       // of a mechanism with a window
-	sums   *headtask.BandSums[T] // of a band, where they are wanted
+	parts SavedParts[T]
 
 	// Aux is a loss of the mechanism's own, summed over the heads; most have none.
 	Aux float64
@@ -130,6 +129,15 @@ type Saved[T tensor.Float] struct {
 	NonFinite   int64
 	NonFiniteAt [3]int // batch row, head and query of the first
 }
+
+// SavedParts are intermediate results that engines alone use.
+type SavedParts[T tensor.Float] struct {
+	Window any                   // of a mechanism with a window
+	Sums   *headtask.BandSums[T] // of a band, where they are wanted
+}
+
+// SavedPartsOf returns the parts of s, to read and to set.
+func SavedPartsOf[T tensor.Float](s *Saved[T]) *SavedParts[T] { return &s.parts }
 
 // Traits says what a mechanism can honestly do.
 type Traits struct {

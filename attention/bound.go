@@ -93,13 +93,3 @@ func (e *engine[T]) rowError(d int, u float64) (err float64, known bool) {
 	}
 	return err + accumulated(5, u), true // rotation
 }
-
-// bound is Plan.Bound of a window and its far field, from the bounds near and tail of
-// the two; 0 if the far field has none. The mean of the window errs twice, in numerator
-// and denominator, and so does the joined result.
-func (w *hybrid[T]) bound(tail, near float64) float64 {
-	if tail == 0 {
-		return 0
-	}
-	return 4. / 3 * (max(tail, 2*near) + accumulated(64, rounding[T]()))
-}

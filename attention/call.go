@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -28,7 +27,7 @@ var (
 // Check returns an error for the first field of c that does not fit; it names the field
 // and both values.
 func (c *Call[T]) Check() error {
-	if err := c.checkKeys(); err != nil {
+	if err := checkKeys(c); err != nil {
 		return err
 	}
 	q, k := &c.Q, &c.K
@@ -63,7 +62,7 @@ func (c *Call[T]) Check() error {
 		}
 	}
 	shape := c.Shape()
-	if err := c.checkDropout(&shape); err != nil {
+	if err := checkDropout(c, &shape); err != nil {
 		return err
 	}
 	if c.Rope != nil {
@@ -85,7 +84,7 @@ func (c *Call[T]) Check() error {
 }
 
 // checkKeys is check for what concerns keys and values alone.
-func (c *Call[T]) checkKeys() error {
+func checkKeys[T tensor.Float](c *Call[T]) error {
 	if c == nil {
 		return errNoCall
 	}
@@ -190,11 +189,6 @@ type Sequence struct {
 	Keys   int // keys it holds
 	K0, M  int // keys that count: those within the row's key length
 	Offset int // query i sees keys j ≤ i + off, where causal
-	form   Form
-	work   float64 // arithmetic of all heads
-
-	priorKeys int64                // keys of the state before it, 0 if none of them exists
-	stats     []headtask.NormStats // of the queries of every head, then of the keys; nil: none
 }
 
 // Sequences returns the sequences of the call: batch rows, or packed segments.
@@ -284,13 +278,10 @@ func (c *Call[T]) checkDecay() error {
 	return nil
 }
 
-// hasFadingKeys reports whether the keys that queries see have lost weight with time.
-func (c *Call[T]) hasFadingKeys() bool { return c.HasDecay() || decaying(c.Init) }
-
 // HasState reports whether c has a state before or after it.
 func (c *Call[T]) HasState() bool { return c.Init != nil || c.Final != nil }
 
 // checkDropout returns an error if the dropout of c does not fit heads of shape s.
-func (c *Call[T]) checkDropout(s *Shape) error {
+func checkDropout[T tensor.Float](c *Call[T], s *Shape) error {
 	return spec.CheckDrop(c.Drop, s.B*s.H*s.N, s.B*s.Hkv*s.M, s.D)
 }

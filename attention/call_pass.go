@@ -10,14 +10,14 @@ import (
 )
 
 // forward does a head of Forward.
-func (p *callPass[T]) forward(s *Sequence, kh int, u *headtask.Task[T]) {
+func (p *callPass[T]) forward(s *sequenceTask, kh int, u *headtask.Task[T]) {
 	c, keep := p.c, p.keep
 	u.O = headsOf(u.O, p.out, s, u.QueryHeads(kh))
 	if u.SavesDen = keep != nil; u.SavesDen {
 		u.Den = denOf(u.Den, keep.Den, c, s, u.QueryHeads(kh))
-		if keep.sums != nil {
-			u.Sums = sumsOf(u.Sums, keep.sums, c, s, u.QueryHeads(kh))
-			u.SavesDen = !keep.sums.Logless
+		if sums := SavedPartsOf(keep).Sums; sums != nil {
+			u.Sums = sumsOf(u.Sums, sums, c, s, u.QueryHeads(kh))
+			u.SavesDen = !sums.Logless
 		}
 		u.SavedMoments = &keep.Moments[s.Index*c.K.H+kh]
 		*u.SavedMoments = (*u.SavedMoments)[:0]
@@ -39,15 +39,16 @@ func (p *callPass[T]) forward(s *Sequence, kh int, u *headtask.Task[T]) {
 }
 
 // backward does a head of Backward.
-func (p *callPass[T]) backward(s *Sequence, kh int, u *headtask.Task[T]) {
+func (p *callPass[T]) backward(s *sequenceTask, kh int, u *headtask.Task[T]) {
 	c, g, keep, heads := p.c, &p.g, p.keep, u.QueryHeads(kh)
 	u.O = headsOf(u.O, p.out, s, heads)
 	u.DO = headsOf(u.DO, p.dout, s, heads)
 	u.DQ = headsOf(u.DQ, g.DQ, s, heads)
 	u.DK = g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	u.DVal = g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
-	if u.Shares = u.Shares[:0]; keep.sums != nil && keep.sums.Adds {
-		u.Adds, u.Shares = true, denOf(u.Shares, keep.sums.Shares, c, s, heads)
+	u.Shares = u.Shares[:0]
+	if sums := SavedPartsOf(keep).Sums; sums != nil && sums.Adds {
+		u.Adds, u.Shares = true, denOf(u.Shares, sums.Shares, c, s, heads)
 	}
 	u.Den = denOf(u.Den, keep.Den, c, s, heads)
 	if len(keep.Moments) == len(p.seqs)*c.K.H {
@@ -61,13 +62,13 @@ func (p *callPass[T]) backward(s *Sequence, kh int, u *headtask.Task[T]) {
 	if decays {
 		u.DLogG = g.DLogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	}
-	if decays || g.DInit != nil && c.hasFadingKeys() {
+	if decays || g.DInit != nil && hasFadingKeys(c) {
 		u.DAge = arena.TakeZeros[float64](u.Arena, max(u.Linear().PositionCount(), u.M+1))
 	}
 	if decays && p.e.spec.Gated {
 		u.DGate = arena.TakeZeros[float64](u.Arena, u.M)
 	}
-	after := g.ageAfter(s.Index*c.K.H + kh)
+	after := ageAfter(g, s.Index*c.K.H + kh)
 	switch {
 	case p.seg != nil:
 		p.seg.backward(u, s, kh, g)
@@ -81,7 +82,7 @@ func (p *callPass[T]) backward(s *Sequence, kh int, u *headtask.Task[T]) {
 	if u.DAge != nil {
 		sum := u.Decay().AgeGrad(after, s.priorKeys > 0)
 		if g.DInit != nil {
-			g.DInit.heads[s.Index*c.K.H+kh].age = sum
+			GradPartsOf(g.DInit).heads[s.Index*c.K.H+kh].age = sum
 		}
 	}
 	// Keys beyond the row's key length take no part.
@@ -95,7 +96,7 @@ func (p *callPass[T]) backward(s *Sequence, kh int, u *headtask.Task[T]) {
 }
 
 // headsOf appends to m the rows that a sequence has in a range of heads.
-func headsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *Sequence, r headtask.HeadRange) []tensor.Mat[T] {
+func headsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *sequenceTask, r headtask.HeadRange) []tensor.Mat[T] {
 	for h := range r.N {
 		m = append(m, x.At(s.Batch, r.Lo+h).Slice(s.Q0, s.Q0+s.N))
 	}
@@ -103,7 +104,7 @@ func headsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *Sequence, 
 }
 
 // denOf appends to d the denominators of a sequence in a range of heads.
-func denOf[T tensor.Float](d [][]T, den []T, c *Call[T], s *Sequence, r headtask.HeadRange) [][]T {
+func denOf[T tensor.Float](d [][]T, den []T, c *Call[T], s *sequenceTask, r headtask.HeadRange) [][]T {
 	for h := range r.N {
 		d = append(d, den[(s.Batch*c.Q.H+r.Lo+h)*c.Q.N+s.Q0:][:s.N])
 	}
@@ -115,7 +116,8 @@ func denOf[T tensor.Float](d [][]T, den []T, c *Call[T], s *Sequence, r headtask
 type callPass[T tensor.Float] struct {
 	e    *engine[T]
 	c    *Call[T]
-	seqs []Sequence
+	seqs []sequenceTask
+	room []Sequence // of the call
 	out  tensor.Heads[T]
 	keep *Saved[T]
 	seg  segment[T] // nil where no state comes before or after
@@ -138,14 +140,14 @@ func (e *engine[T]) newPass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *ca
 	if p == nil {
 		p = new(callPass[T])
 	}
-	*p = callPass[T]{e: e, c: c, seqs: e.sequences(p.seqs[:0], c), out: out, keep: keep, dscale: p.dscale[:0], dparams: p.dparams[:0]}
+	*p = callPass[T]{e: e, c: c, seqs: e.sequences(p.seqs[:0], &p.room, c), room: p.room, out: out, keep: keep, dscale: p.dscale[:0], dparams: p.dparams[:0]}
 	return p
 }
 
 // sequences appends to list the sequences of c as the mechanism sees them. A key
 // that a lag leaves out is one beyond the key length of a shorter input.
-func (e *engine[T]) sequences(list []Sequence, c *Call[T]) []Sequence {
-	list = c.AppendSequences(list)
+func (e *engine[T]) sequences(list []sequenceTask, room *[]Sequence, c *Call[T]) []sequenceTask {
+	list = appendSequenceTasks(list, room, c)
 	for i := range list {
 		list[i].M = max(list[i].M-e.spec.FarLag, 0)
 		list[i].Offset -= e.spec.FarLag
@@ -156,7 +158,7 @@ func (e *engine[T]) sequences(list []Sequence, c *Call[T]) []Sequence {
 // release keeps p for another call, without what it points at.
 func (p *callPass[T]) release() {
 	e := p.e
-	*p = callPass[T]{seqs: p.seqs, dscale: p.dscale, dparams: p.dparams}
+	*p = callPass[T]{seqs: p.seqs, room: p.room, dscale: p.dscale, dparams: p.dparams}
 	e.passes.Put(p)
 }
 
@@ -188,7 +190,7 @@ func (p *callPass[T]) RunRange(i0, i1 int) {
 }
 
 // head does key head kh of sequence s.
-func (p *callPass[T]) head(s *Sequence, kh int) {
+func (p *callPass[T]) head(s *sequenceTask, kh int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	u := p.e.newTask(p.c, s, kh, ar)
@@ -207,7 +209,7 @@ func (p *callPass[T]) head(s *Sequence, kh int) {
 }
 
 // countPriorKeys returns the number of keys of a key head in the state before a sequence.
-func (p *callPass[T]) countPriorKeys(s *Sequence, kh int) float64 {
+func (p *callPass[T]) countPriorKeys(s *sequenceTask, kh int) float64 {
 	if st, is := p.c.Init.(*recurrentState[T]); is && st != nil {
 		h := st.heads[s.Index*p.c.K.H+kh]
 		return h.CountClosedKeys() + float64(h.CountOpenKeys(h.Count))
@@ -242,16 +244,8 @@ func (p *callPass[T]) paramGradsOf(i int) (parts [][]T) {
 	return parts
 }
 
-// ageAfter returns the sum of dG over what comes after the call, for key head i.
-func (g *Grads[T]) ageAfter(i int) float64 {
-	if g.DFinal == nil {
-		return 0
-	}
-	return g.DFinal.heads[i].age
-}
-
 // sumsOf appends to list the sums of a sequence in a range of heads.
-func sumsOf[T tensor.Float](list []rowscale.Sums[T], s *headtask.BandSums[T], c *Call[T], q *Sequence, r headtask.HeadRange) []rowscale.Sums[T] {
+func sumsOf[T tensor.Float](list []rowscale.Sums[T], s *headtask.BandSums[T], c *Call[T], q *sequenceTask, r headtask.HeadRange) []rowscale.Sums[T] {
 	for h := range r.N {
 		at := (q.Batch*c.Q.H+r.Lo+h)*c.Q.N + q.Q0
 		list = append(list, s.Slice(at, at+q.N))

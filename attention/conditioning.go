@@ -41,7 +41,7 @@ func (e conditioning[T]) largestWeight(d int, reach float64) float64 {
 
 // boundScore bounds |s| for query i of head h of a sequence: by the normalisation,
 // or, where that does not, by the length of the query and of the longest key.
-func (e conditioning[T]) boundScore(c *Call[T], s *Sequence, longest []float64, h, i int) float64 {
+func (e conditioning[T]) boundScore(c *Call[T], s *sequenceTask, longest []float64, h, i int) float64 {
 	if p, ok := e.spec.Map.(headtask.Products[T]); ok {
 		return headtask.ScoreGain(c.Drop) * e.spec.ProductReach(p.Coef, c.Q.D, h)
 	}
@@ -55,7 +55,7 @@ func (e conditioning[T]) boundScore(c *Call[T], s *Sequence, longest []float64, 
 // longestKeys returns the length of the longest key of each key head of a
 // sequence that exists, nil where the normalisation bounds them or a feature
 // map comes after it.
-func (e conditioning[T]) longestKeys(c *Call[T], s *Sequence, mask []bool) []float64 {
+func (e conditioning[T]) longestKeys(c *Call[T], s *sequenceTask, mask []bool) []float64 {
 	if e.spec.Norm != NoNorm || e.spec.HasMap() || e.spec.Positive {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (e conditioning[T]) longestKeys(c *Call[T], s *Sequence, mask []bool) []flo
 // countEffectiveKeys returns, for each key head of s and each query, the number of visible keys; with
 // decay the sum of their factors. before holds this of the initial state for each key
 // head.
-func (e conditioning[T]) countEffectiveKeys(c *Call[T], s *Sequence, mask []bool, before []headtask.PriorKeys) [][]float64 {
+func (e conditioning[T]) countEffectiveKeys(c *Call[T], s *sequenceTask, mask []bool, before []headtask.PriorKeys) [][]float64 {
 	left := make([][]float64, c.K.H)
 	for h := range left {
 		a, x := headtask.HeapAges(s.M), before[h]
@@ -122,7 +122,7 @@ func (e conditioning[T]) countEffectiveKeys(c *Call[T], s *Sequence, mask []bool
 
 // countWeakRows counts the queries that see no key and those whose denominator nearly
 // cancels, or has vanished.
-func (e conditioning[T]) countWeakRows(c *Call[T], seqs []Sequence, seg segment[T], keep *Saved[T], vanished bool) {
+func (e conditioning[T]) countWeakRows(c *Call[T], seqs []sequenceTask, seg segment[T], keep *Saved[T], vanished bool) {
 	for i := range seqs {
 		s := &seqs[i]
 		var mask []bool
@@ -151,7 +151,7 @@ func (e conditioning[T]) countWeakRows(c *Call[T], seqs []Sequence, seg segment[
 		}
 		longest := e.longestKeys(c, s, mask)
 		var left [][]float64
-		if (c.hasFadingKeys() || c.Init != nil) && !sound {
+		if (hasFadingKeys(c) || c.Init != nil) && !sound {
 			before := make([]headtask.PriorKeys, c.K.H)
 			for h := range before {
 				if seg == nil {

@@ -163,7 +163,7 @@ func TestTally(t *testing.T) {
 	for _, x := range []struct{ n, m, keys, queries int }{
 		{10, 10, 0, 0}, {11, 11, 10, 1}, {35, 35, 30, 25}, {5, 35, 30, 5}, {35, 5, 5, 0},
 	} {
-		tally := fast.forms().tally(c, &Sequence{N: x.n, M: x.m, Offset: x.m - x.n}, false)
+		tally := fast.forms().tally(c, &sequenceTask{Sequence: Sequence{N: x.n, M: x.m, Offset: x.m - x.n}}, false)
 		each := 2 * 36 * 17.5 // (7+1)(7+2)/2 features: rows have mean 0
 		if want := each * float64(x.keys+x.queries); x.n <= x.m && tally.Moments != want {
 			t.Errorf("N = %d, M = %d: %g operations with moments, want %g", x.n, x.m, tally.Moments, want)

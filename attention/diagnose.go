@@ -10,37 +10,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/scratch"
 )
 
-// Diagnosis describes the weights of one query head of one batch row. Rows are queries.
-// Queries that see no key are counted and otherwise ignored.
-//
-// The weights w_j of a row are taken before any division. They are computed in the
-// direct form and summed in float64.
-type Diagnosis struct {
-	Rows        int64 // queries that see a key
-	UnseenCount int64 // queries that see none
-	WeakCount   int64 // rows with a doubtful denominator, as in Saved.WeakCount
-
-	// Entropy is the mean over rows of -Σ p_j ln p_j with p_j = |w_j| / Σ|w|, in
-	// nats: e to this power is the number of keys that a row spreads over. Where
-	// weights are negative, p is how much each of them moves the output.
-	Entropy      float64
-	MinEntropy   float64 // of the row that is most concentrated
-	MinEntropyAt int     // query
-
-	// Condition is the mean over rows of Σ|w| / |Σw + eps|, 1 where no weight is
-	// negative and no eps is added: how much larger the output may be than any
-	// value, and by how much a relative error of weights grows. It is +Inf where
-	// a denominator is 0.
-	Condition      float64
-	MaxCondition   float64
-	MaxConditionAt int // query
-
-	// MinDen is the denominator of least absolute value, of the exponential the
-	// least logarithm of one, as in Saved.Den.
-	MinDen   float64
-	MinDenAt int // query
-}
-
 // diagnosedRows is the number of queries that are looked at as one piece of
 // work. Pieces are joined in order, so that sums do not depend on threads.
 const diagnosedRows = 16 * headtask.PanelRows
@@ -48,7 +17,7 @@ const diagnosedRows = 16 * headtask.PanelRows
 // stretchOfRows is what one piece of the work looks at: some queries of one head
 // of one sequence.
 type stretchOfRows struct {
-	s         *Sequence
+	s         *sequenceTask
 	longest   []float64 // see longestKeys
 	h, i0, i1 int
 	found     Diagnosis // of queries counted from the sequence's first
@@ -68,13 +37,13 @@ func (e *engine[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 		defer ar.Release()
 		c = e.withBuiltinDecay(ar, c)
 	}
-	seqs := e.sequences(nil, c)
+	seqs := e.sequences(nil, new([]Sequence), c)
 	e.measure(c, seqs)
 	var pieces []stretchOfRows
 	var work float64
 	for i := range seqs {
 		s := &seqs[i]
-		longest := e.conditions().longestKeys(c, s, c.Mask(s))
+		longest := e.conditions().longestKeys(c, s, c.Mask(&s.Sequence))
 		for h := range c.Q.H {
 			for i0 := 0; i0 < s.N; i0 += diagnosedRows {
 				pieces = append(pieces, stretchOfRows{s: s, longest: longest, h: h, i0: i0, i1: min(i0+diagnosedRows, s.N)})
@@ -232,29 +201,4 @@ func (r *RowDiagnosis) Entropy() float64 {
 		return 0
 	}
 	return max(0, math.Log(r.Size)-r.log/r.Size)
-}
-
-// Merge joins to d the rows of x, which come after its own: their queries are
-// counted from query at on. Denominators are logarithms or not.
-func (d *Diagnosis) Merge(x *Diagnosis, at int, logarithms bool) {
-	if x.Rows > 0 {
-		if d.Rows == 0 || x.MinEntropy < d.MinEntropy {
-			d.MinEntropy, d.MinEntropyAt = x.MinEntropy, at+x.MinEntropyAt
-		}
-		if d.Rows == 0 || x.MaxCondition > d.MaxCondition {
-			d.MaxCondition, d.MaxConditionAt = x.MaxCondition, at+x.MaxConditionAt
-		}
-		smaller := math.Abs(x.MinDen) < math.Abs(d.MinDen)
-		if logarithms {
-			smaller = x.MinDen < d.MinDen
-		}
-		if d.Rows == 0 || smaller {
-			d.MinDen, d.MinDenAt = x.MinDen, at+x.MinDenAt
-		}
-	}
-	d.Rows += x.Rows
-	d.UnseenCount += x.UnseenCount
-	d.WeakCount += x.WeakCount
-	d.Entropy += x.Entropy
-	d.Condition += x.Condition
 }

@@ -39,19 +39,6 @@ type conditioning[T tensor.Float] struct{ *engine[T] }
 func (e *engine[T]) forms() formChoice[T]        { return formChoice[T]{e} }
 func (e *engine[T]) conditions() conditioning[T] { return conditioning[T]{e} }
 
-// New returns the mechanism that s describes. It returns an error if its fields do not fit
-// together.
-func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
-	if s.Window != nil {
-		return newHybrid(s)
-	}
-	e, err := newEngine(headtask.Spec[T]{Spec: s})
-	if err != nil {
-		return nil, err
-	}
-	return e, nil
-}
-
 func newEngine[T tensor.Float](s headtask.Spec[T]) (*engine[T], error) {
 	kernels := 0
 	for _, is := range []bool{s.Exp, s.Similarity != nil, len(s.Coef) > 0} {
@@ -191,7 +178,7 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	if err := g.CheckShapes(&dout, c); err != nil {
 		return err
 	}
-	if err := g.checkAge(c); err != nil {
+	if err := checkAge(g, c); err != nil {
 		return err
 	}
 	if keep == nil || len(keep.Den) != c.Q.B*c.Q.H*c.Q.N {
@@ -209,7 +196,7 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	if p.seg, err = e.segment(c, p.seqs, true); err != nil {
 		return err
 	}
-	if err := g.check(c, p.seg); err != nil {
+	if err := checkStateGrads(g, c, p.seg); err != nil {
 		return err
 	}
 	p.dscale = append(p.dscale, make([]float64, len(p.seqs)*c.Q.H)...)
@@ -220,14 +207,6 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	p.addParamGrads()
 	e.addTau(p.dscale, c)
 	return nil
-}
-
-// checkAge reports a gradient of log_g that is not shaped as it is.
-func (g *Grads[T]) checkAge(c *Call[T]) error {
-	if !c.HasDecay() || g.DLogG.D == 0 {
-		return nil
-	}
-	return CheckShape("d_log_g", &g.DLogG, c.K.B, c.K.H, c.K.N, 1)
 }
 
 // addTau adds to the gradient of tau the parts of each head of each sequence.
@@ -252,7 +231,7 @@ func (e *engine[T]) monomialsOf(u *headtask.Task[T]) *features.Monomials[T] {
 
 // newTask returns the task of key head kh of sequence s, ready for Forward but for
 // its outputs. Release takes it back.
-func (e *engine[T]) newTask(c *Call[T], s *Sequence, kh int, ar *arena.Arena) *headtask.Task[T] {
+func (e *engine[T]) newTask(c *Call[T], s *sequenceTask, kh int, ar *arena.Arena) *headtask.Task[T] {
 	u, _ := e.units.Get().(*headtask.Task[T])
 	if u == nil {
 		u = new(headtask.Task[T])
@@ -358,7 +337,7 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 		c = e.withBuiltinDecay(ar, c)
 	}
 	group := c.Q.H / c.K.H
-	seqs := e.sequences(nil, c)
+	seqs := e.sequences(nil, new([]Sequence), c)
 	e.measure(c, seqs)
 	for _, s := range seqs {
 		lo, hi := max(i0, s.Q0), min(i1, s.Q0+s.N)

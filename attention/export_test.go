@@ -7,5 +7,5 @@ import "github.com/farfield-ml/farfield/attention/internal/costmodel"
 func TallyOf(m Mechanism[float32], s Shape, back bool) costmodel.Tally {
 	c := &Call[float32]{Causal: s.Causal, Chunk: s.Chunk, Form: Linear}
 	c.Q.H, c.Q.D, c.K.H, c.V.D = s.H, s.D, s.Hkv, s.Dv
-	return m.(*engine[float32]).forms().tally(c, &Sequence{N: s.N, M: s.M, Offset: s.M - s.N}, back)
+	return m.(*engine[float32]).forms().tally(c, &sequenceTask{Sequence: Sequence{N: s.N, M: s.M, Offset: s.M - s.N}}, back)
 }

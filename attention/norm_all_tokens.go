@@ -23,7 +23,7 @@ func (r *rowsOf[T]) exists(t int) bool { return r.mask == nil || r.mask[t] }
 
 // sides calls f, in parallel, for the queries of each head of each sequence and
 // then for the keys of each: i is their place in the sequence's statistics.
-func (e *engine[T]) sides(c *Call[T], seqs []Sequence, g *Grads[T], f func(s *Sequence, i int, r rowsOf[T])) {
+func (e *engine[T]) sides(c *Call[T], seqs []sequenceTask, g *Grads[T], f func(s *sequenceTask, i int, r rowsOf[T])) {
 	heads := c.Q.H + c.K.H
 	work := 8 * float64(c.Q.D*c.Q.B) * (float64(c.Q.N)*float64(c.Q.H) + float64(c.K.N)*float64(c.K.H))
 	par.RunEach(len(seqs)*heads, work, func(at int) {
@@ -48,7 +48,7 @@ func (e *engine[T]) sides(c *Call[T], seqs []Sequence, g *Grads[T], f func(s *Se
 }
 
 // measure takes the statistics of sequences, where the normalisation has any.
-func (e *engine[T]) measure(c *Call[T], seqs []Sequence) {
+func (e *engine[T]) measure(c *Call[T], seqs []sequenceTask) {
 	norm := e.spec.Norm
 	if !spec.NeedsAllTokens(norm) {
 		return
@@ -57,7 +57,7 @@ func (e *engine[T]) measure(c *Call[T], seqs []Sequence) {
 		seqs[i].stats = make([]headtask.NormStats, c.Q.H+c.K.H)
 	}
 	if norm == TokenCentred || norm == GlobalCentred {
-		e.sides(c, seqs, nil, func(s *Sequence, i int, r rowsOf[T]) { s.stats[i].Mean = r.means(r.x) })
+		e.sides(c, seqs, nil, func(s *sequenceTask, i int, r rowsOf[T]) { s.stats[i].Mean = r.means(r.x) })
 	}
 	for i := range seqs {
 		if st := seqs[i].stats; norm == GlobalCentred {
@@ -65,7 +65,7 @@ func (e *engine[T]) measure(c *Call[T], seqs []Sequence) {
 			shareMean(st[c.Q.H:])
 		}
 	}
-	e.sides(c, seqs, nil, func(s *Sequence, i int, r rowsOf[T]) {
+	e.sides(c, seqs, nil, func(s *sequenceTask, i int, r rowsOf[T]) {
 		st, row := &s.stats[i], make([]float64, c.Q.D)
 		for t := range r.x.Rows {
 			if !r.exists(t) {
@@ -130,14 +130,14 @@ func shareMean(heads []headtask.NormStats) {
 //
 // which is added to the token with that norm along x̃/M. The mean that is subtracted
 // from rows is subtracted from gradients too.
-func (e *engine[T]) wideGrad(c *Call[T], seqs []Sequence, g *Grads[T]) {
+func (e *engine[T]) wideGrad(c *Call[T], seqs []sequenceTask, g *Grads[T]) {
 	norm := e.spec.Norm
 	if !spec.NeedsAllTokens(norm) {
 		return
 	}
 	heads := c.Q.H + c.K.H
 	means := make([]headtask.NormStats, len(seqs)*heads) // of the gradients
-	e.sides(c, seqs, g, func(s *Sequence, i int, r rowsOf[T]) {
+	e.sides(c, seqs, g, func(s *sequenceTask, i int, r rowsOf[T]) {
 		st, row := &s.stats[i], make([]float64, c.Q.D)
 		if _, power := spec.InvertLength(norm, st.Length); power > 0 {
 			var along float64
@@ -172,7 +172,7 @@ func (e *engine[T]) wideGrad(c *Call[T], seqs []Sequence, g *Grads[T]) {
 		shareMean(m[:c.Q.H])
 		shareMean(m[c.Q.H:])
 	}
-	e.sides(c, seqs, g, func(s *Sequence, i int, r rowsOf[T]) {
+	e.sides(c, seqs, g, func(s *sequenceTask, i int, r rowsOf[T]) {
 		r.subtract(make([]float64, c.Q.D), norm, &means[s.Index*heads+i])
 	})
 }

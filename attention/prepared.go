@@ -24,7 +24,7 @@ func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T],
 		return q, k, nil
 	}
 	group := c.Q.H / c.K.H
-	seqs := e.sequences(nil, c)
+	seqs := e.sequences(nil, new([]Sequence), c)
 	e.measure(c, seqs)
 	for _, s := range seqs {
 		for kh := range c.K.H {

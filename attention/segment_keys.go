@@ -19,18 +19,18 @@ type keyCacheSegment[T tensor.Float] struct {
 	shape       *Shape // of both
 	tokens      int    // of the state before
 	keys        int    // of the longest sequence
-	seqs        []Sequence
+	seqs        []sequenceTask
 	group       int      // key heads of a sequence
 	exist       [][]bool // of each sequence: which keys exist, of those before the call and then its own
 	fades       bool
 }
 
-func newCacheSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []Sequence, keys int) (segment[T], error) {
+func newCacheSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []sequenceTask, keys int) (segment[T], error) {
 	init, final, err := ends(e, c, seqs, func(s *keyCache[T]) (*engine[T], *Shape) { return s.e, &s.shape })
 	if err != nil {
 		return nil, err
 	}
-	x := &keyCacheSegment[T]{init: init, final: final, keys: keys, seqs: seqs, group: c.K.H, fades: c.hasFadingKeys()}
+	x := &keyCacheSegment[T]{init: init, final: final, keys: keys, seqs: seqs, group: c.K.H, fades: hasFadingKeys(c)}
 	if init != nil {
 		x.shape, x.tokens = &init.shape, init.tokens
 	} else {
@@ -89,12 +89,12 @@ func (x *keyCacheSegment[T]) earlier(i int) (e headtask.PriorKeys) {
 
 func (x *keyCacheSegment[T]) check(g *Grads[T]) error {
 	if g.DInit != nil {
-		g.DInit.resize(x.shape)
+		GradPartsOf(g.DInit).resize(x.shape)
 	}
 	if g.DFinal == nil {
 		return nil
 	}
-	return g.DFinal.check(x.shape, func(int) int { return x.tokens + x.keys })
+	return GradPartsOf(g.DFinal).check(x.shape, func(int) int { return x.tokens + x.keys })
 }
 
 func (x *keyCacheSegment[T]) end() {
@@ -110,7 +110,7 @@ func (x *keyCacheSegment[T]) end() {
 }
 
 // all returns the task, of head i, that sees the keys before the call too.
-func (x *keyCacheSegment[T]) all(u *headtask.Task[T], q *Sequence, i int) *headtask.Task[T] {
+func (x *keyCacheSegment[T]) all(u *headtask.Task[T], q *sequenceTask, i int) *headtask.Task[T] {
 	all := *u
 	all.M, all.Offset, all.Mask = x.tokens+u.M, x.tokens+u.Offset, nil
 	exist := x.exist[q.Index]
@@ -132,7 +132,7 @@ func (x *keyCacheSegment[T]) all(u *headtask.Task[T], q *Sequence, i int) *headt
 	return &all
 }
 
-func (x *keyCacheSegment[T]) forward(u *headtask.Task[T], q *Sequence, kh int) {
+func (x *keyCacheSegment[T]) forward(u *headtask.Task[T], q *sequenceTask, kh int) {
 	i := q.Index*x.group + kh
 	all := x.all(u, q, i)
 	rows := &headtask.KeyRows[T]{Panel: headtask.CachePanel, Ldb: headtask.CachePanel, Ldv: kernel.Pad(u.Dv)}
@@ -159,7 +159,7 @@ func (x *keyCacheSegment[T]) forward(u *headtask.Task[T], q *Sequence, kh int) {
 	to.Copy(0, rows, all.M, u.PreparedWidth)
 }
 
-func (x *keyCacheSegment[T]) backward(u *headtask.Task[T], q *Sequence, kh int, g *Grads[T]) {
+func (x *keyCacheSegment[T]) backward(u *headtask.Task[T], q *sequenceTask, kh int, g *Grads[T]) {
 	i, n := q.Index*x.group+kh, x.tokens
 	all := x.all(u, q, i)
 	if u.DAge != nil {
@@ -181,7 +181,7 @@ func (x *keyCacheSegment[T]) backward(u *headtask.Task[T], q *Sequence, kh int, 
 	u.CopyValues(values[n*ldo:], ldo, 0, u.M)
 	dkeys, dvalues := u.Direct().BackPairs(all, keys, values)
 	if g.DFinal != nil {
-		after := &g.DFinal.heads[i]
+		after := &GradPartsOf(g.DFinal).heads[i]
 		for j := range all.M {
 			row := dkeys[j*lda:][:u.PreparedWidth]
 			u.Table.Add(row, row, after.x[j*u.PreparedWidth:])
@@ -193,7 +193,7 @@ func (x *keyCacheSegment[T]) backward(u *headtask.Task[T], q *Sequence, kh int, 
 		}
 	}
 	if g.DInit != nil {
-		first := &g.DInit.heads[i]
+		first := &GradPartsOf(g.DInit).heads[i]
 		first.open(n, u.PreparedWidth, u.Dv)
 		for j := range n {
 			copy(first.x[j*u.PreparedWidth:][:u.PreparedWidth], dkeys[j*lda:])

@@ -17,9 +17,9 @@ type segment[T tensor.Float] interface {
 	// earlier tells of the keys of head i of the state before.
 	earlier(i int) headtask.PriorKeys
 	// forward runs key head kh of a sequence, as task u.
-	forward(u *headtask.Task[T], s *Sequence, kh int)
+	forward(u *headtask.Task[T], s *sequenceTask, kh int)
 	// backward is forward for the gradients g.
-	backward(u *headtask.Task[T], s *Sequence, kh int, g *Grads[T])
+	backward(u *headtask.Task[T], s *sequenceTask, kh int, g *Grads[T])
 	// check reports gradients of states that do not fit.
 	check(g *Grads[T]) error
 	// end counts the tokens of the state after the call.
@@ -28,7 +28,7 @@ type segment[T tensor.Float] interface {
 
 // segment returns c as a segment, whose sequences are seqs; nil if it is none.
 // Keep says that Backward will be asked.
-func (e *engine[T]) segment(c *Call[T], seqs []Sequence, keep bool) (segment[T], error) {
+func (e *engine[T]) segment(c *Call[T], seqs []sequenceTask, keep bool) (segment[T], error) {
 	if !c.HasState() {
 		return nil, nil
 	}
@@ -52,7 +52,7 @@ func (e *engine[T]) segment(c *Call[T], seqs []Sequence, keep bool) (segment[T],
 
 // checkSegment reports what a call with a state before or after it may not have,
 // and returns the number of keys of its longest sequence.
-func (e callCheck[T]) checkSegment(c *Call[T], seqs []Sequence, keep bool) (keys int, err error) {
+func (e callCheck[T]) checkSegment(c *Call[T], seqs []sequenceTask, keep bool) (keys int, err error) {
 	if err := e.refuseFuture("init"); err != nil {
 		return 0, err
 	}
@@ -78,7 +78,7 @@ func (e callCheck[T]) checkSegment(c *Call[T], seqs []Sequence, keep bool) (keys
 func ends[S interface {
 	comparable
 	State[T]
-}, T tensor.Float](e *engine[T], c *Call[T], seqs []Sequence, parts func(S) (*engine[T], *Shape)) (init, final S, err error) {
+}, T tensor.Float](e *engine[T], c *Call[T], seqs []sequenceTask, parts func(S) (*engine[T], *Shape)) (init, final S, err error) {
 	var none S
 	want := Shape{B: len(seqs), H: c.Q.H, Hkv: c.K.H, D: c.Q.D, Dv: c.V.D}
 	set := false
@@ -110,8 +110,8 @@ func ends[S interface {
 	return init, final, nil
 }
 
-// check reports gradients of states that c does not have, or that do not fit.
-func (g *Grads[T]) check(c *Call[T], seg segment[T]) error {
+// checkStateGrads reports gradients of states that c does not have, or that do not fit.
+func checkStateGrads[T tensor.Float](g *Grads[T], c *Call[T], seg segment[T]) error {
 	switch {
 	case g.DInit != nil && c.Init == nil:
 		return fmt.Errorf("dinit: the call has no initial state")
@@ -129,17 +129,17 @@ type recurrentSegment[T tensor.Float] struct {
 	init, final *recurrentState[T]
 	shape       *Shape // of both
 	keys        int    // of the longest sequence
-	seqs        []Sequence
+	seqs        []sequenceTask
 	group       int // key heads of a sequence
 	fades       bool
 }
 
-func newSumsSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []Sequence, keys int) (segment[T], error) {
+func newSumsSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []sequenceTask, keys int) (segment[T], error) {
 	init, final, err := ends(e, c, seqs, func(s *recurrentState[T]) (*engine[T], *Shape) { return s.e, &s.shape })
 	if err != nil {
 		return nil, err
 	}
-	x := &recurrentSegment[T]{e: e, init: init, final: final, keys: keys, seqs: seqs, group: c.K.H, fades: c.hasFadingKeys()}
+	x := &recurrentSegment[T]{e: e, init: init, final: final, keys: keys, seqs: seqs, group: c.K.H, fades: hasFadingKeys(c)}
 	if x.shape = new(Shape); init != nil {
 		*x.shape = init.shape
 	} else {
@@ -233,15 +233,15 @@ func (x *recurrentSegment[T]) openBefore(i int) int {
 
 func (x *recurrentSegment[T]) check(g *Grads[T]) error {
 	if g.DInit != nil {
-		g.DInit.resize(x.shape)
+		GradPartsOf(g.DInit).resize(x.shape)
 	}
 	if g.DFinal == nil {
 		return nil
 	}
-	return g.DFinal.check(x.shape, func(i int) int { return (x.openBefore(i) + x.seqs[i/x.group].M) % x.shape.Chunk })
+	return GradPartsOf(g.DFinal).check(x.shape, func(i int) int { return (x.openBefore(i) + x.seqs[i/x.group].M) % x.shape.Chunk })
 }
 
-func (x *recurrentSegment[T]) forward(u *headtask.Task[T], q *Sequence, kh int) {
+func (x *recurrentSegment[T]) forward(u *headtask.Task[T], q *sequenceTask, kh int) {
 	i := q.Index*x.group + kh
 	s := x.stream(u, i)
 	for start := -s.Count; ; start += s.ChunkSize {
@@ -264,7 +264,7 @@ func (x *recurrentSegment[T]) forward(u *headtask.Task[T], q *Sequence, kh int) 
 // backward goes through the chunks twice, as linearBackward does. The last chunk stays
 // open, unless the final gradient is of a total: later queries reach its keys one by
 // one, and the keys of closed chunks through the gradient of the moments.
-func (x *recurrentSegment[T]) backward(u *headtask.Task[T], q *Sequence, kh int, g *Grads[T]) {
+func (x *recurrentSegment[T]) backward(u *headtask.Task[T], q *sequenceTask, kh int, g *Grads[T]) {
 	i := q.Index*x.group + kh
 	s := x.stream(u, i)
 	before, ld := s.Count, s.Moments.Stride
@@ -313,13 +313,13 @@ func (x *recurrentSegment[T]) backward(u *headtask.Task[T], q *Sequence, kh int,
 	back := u.Linear().Moments(s.Monomials, u.Linear().TakeScratch)
 	var first *headGrad[T]
 	if g.DInit != nil {
-		first = &g.DInit.heads[i]
+		first = &GradPartsOf(g.DInit).heads[i]
 		first.moments.ShapeAs(&back)
 	}
 	ended := false // the last chunk too is in the moments
 	if g.DFinal != nil {
-		after := &g.DFinal.heads[i]
-		ended = g.DFinal.total
+		after := &GradPartsOf(g.DFinal).heads[i]
+		ended = GradPartsOf(g.DFinal).total
 		back.CopyFrom(&after.moments)
 		for j := range after.n {
 			row := db.Row(before + last + j)
@@ -375,4 +375,20 @@ func (x *recurrentSegment[T]) backward(u *headtask.Task[T], q *Sequence, kh int,
 	if ones != nil {
 		u.Decay().AgeKeys(0, ones[before:])
 	}
+}
+
+// ageAfter returns the sum of dG over what comes after the call, for key head i.
+func ageAfter[T tensor.Float](g *Grads[T], i int) float64 {
+	if g.DFinal == nil {
+		return 0
+	}
+	return GradPartsOf(g.DFinal).heads[i].age
+}
+
+// checkAge reports a gradient of log_g that is not shaped as it is.
+func checkAge[T tensor.Float](g *Grads[T], c *Call[T]) error {
+	if !c.HasDecay() || g.DLogG.D == 0 {
+		return nil
+	}
+	return CheckShape("d_log_g", &g.DLogG, c.K.B, c.K.H, c.K.N, 1)
 }

@@ -405,7 +405,7 @@ func TestStateGradientsAreDerivatives(t *testing.T) {
 				}
 			}
 			for i, s := range st.heads {
-				dh := &dinit.heads[i]
+				dh := &GradPartsOf(&dinit).heads[i]
 				if s.Count != 3 || dh.n != 3 {
 					t.Fatalf("%d tokens are open, %d have gradients", s.Count, dh.n)
 				}

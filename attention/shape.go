@@ -51,6 +51,9 @@ func (s *Shape) CheckStateSize(bytes float64) error {
 	return nil
 }
 
+// MaxHeads is the most heads, B·H, of a state.
+const MaxHeads = 1 << 20
+
 const (
 	maxRow = 1 << 28 // D and Dv of states
 	// maxChunk bounds the tokens of a state's chunk. All their pairs are computed.

@@ -53,8 +53,7 @@ func NewSnapshot[T tensor.Float](b []byte, id Identity, sum snapshot.ParameterSu
 
 // Bounds of the shape in a snapshot.
 const (
-	MaxHeads = 1 << 20 // B·H
-	// freeHeads of them may be there without a byte of their own each: what they
+	// freeHeads of a state's heads may be there without a byte of their own each: what they
 	// hold may be nothing, but the state has room for it.
 	freeHeads = 1 << 14
 	maxWidth  = 1 << 14 // D and Dv

@@ -19,7 +19,7 @@ func checkAbsorb[T tensor.Float](s *Shape, c *Call[T]) error {
 	if err := checkTokens(s, c, c.K.N); err != nil {
 		return err
 	}
-	if err := c.checkKeys(); err != nil {
+	if err := checkKeys(c); err != nil {
 		return err
 	}
 	switch k := &c.K; {
@@ -141,7 +141,7 @@ func CheckedStep[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]
 func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {
 	calls := *s
 	calls.N, calls.M = c.Q.N, c.K.N
-	if err := c.checkDropout(&calls); err != nil {
+	if err := checkDropout(c, &calls); err != nil {
 		return err
 	}
 	if c.Drop != nil && c.Drop.Kind == ProductDrop {
@@ -260,3 +260,6 @@ func statePlace[T tensor.Float](c *Call[T], b int) spec.DropCoords {
 	}
 	return spec.DropCoords{Row: b, Start: c.Drop.Start, B: b, N: c.Q.N, M: c.K.N}
 }
+
+// hasFadingKeys reports whether the keys that queries see have lost weight with time.
+func hasFadingKeys[T tensor.Float](c *Call[T]) bool { return c.HasDecay() || decaying(c.Init) }

@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -122,6 +123,9 @@ func (s *recurrentState[T]) Step(out tensor.Heads[T], c *Call[T]) error {
 }
 
 func (s *recurrentState[T]) StateShape() *Shape { return &s.shape }
+
+// MomentsOf returns the sums of key head i, counted over the whole batch.
+func (s *recurrentState[T]) MomentsOf(i int) *features.Moments[T] { return &s.heads[i].Moments }
 
 func (s *recurrentState[T]) watch() *headtask.RowNotices { return &s.noticed }
 

@@ -132,54 +132,6 @@ func SetTotal[T tensor.Float](st State[T], t *Total[T]) error {
 	return nil
 }
 
-// AppendSums appends the gradient of a total's sums to the slice to [n], in the order of
-// Total.Sums. It returns an error if the state has tokens outside its sums.
-func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
-	for i := range g.heads {
-		h := &g.heads[i]
-		if h.n > 0 {
-			return nil, fmt.Errorf("dinit: head %d has %d tokens that are not in its sums, as a total has none", i, h.n)
-		}
-		to = h.moments.AppendFlat(to, g.shape.Dv)
-	}
-	return to, nil
-}
-
-// SetSums makes g the gradient of the total of st, from sums [n] in the order of
-// AppendSums and ages [B·Hkv] of Ages. As Grads.DFinal it belongs to a call whose last
-// chunk has ended. It returns an error if st is no state of sums, or sums are too few.
-func (g *StateGrad[T]) SetSums(st State[T], sums []T, ages []float64) error {
-	s, err := ofSums(st)
-	if err != nil {
-		return err
-	}
-	g.resize(&s.shape)
-	g.total = true
-	for i := range g.heads {
-		h, from := &g.heads[i], &s.heads[i].Moments
-		h.moments.ShapeAs(from)
-		if need := len(h.moments.S) / h.moments.Stride * (1 + s.shape.Dv); len(sums) < need {
-			return fmt.Errorf("total: head %d has %d sums, the state %d", i, len(sums), need)
-		}
-		sums = h.moments.SetFlat(sums, s.shape.Dv)
-		h.open(0, 0, 0)
-		if i < len(ages) {
-			h.age = ages[i]
-		}
-	}
-	return nil
-}
-
-// Ages appends to the slice to [n], for each key head, the sum of the gradient of log_g
-// over the tokens of the call and later tokens. dlog_g of a token is the sum from its
-// position on.
-func (g *StateGrad[T]) Ages(to []float64) []float64 {
-	for i := range g.heads {
-		to = append(to, g.heads[i].age)
-	}
-	return to
-}
-
 // AgesOf appends to the slice to [n], for each key head, the part of StateGrad.Ages that
 // comes from the keys of a state. sums [s] and gradient [s] have the order of
 // Total.Sums of a state like st. It returns an error if their lengths do not fit st.

@@ -24,7 +24,7 @@ func costKernel[T tensor.Float](s *headtask.Spec[T]) costmodel.Kernel {
 }
 
 // tally counts the work of sequence s, forward or backward.
-func (e formChoice[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally {
+func (e formChoice[T]) tally(c *Call[T], s *sequenceTask, back bool) costmodel.Tally {
 	width := e.spec.Width(c.Q.D)
 	w, dv, v := float64(width), float64(c.V.D), float64(kernel.Pad(c.V.D))
 	group := float64(c.Q.H / max(c.K.H, 1))
@@ -68,7 +68,7 @@ func (e formChoice[T]) tally(c *Call[T], s *Sequence, back bool) costmodel.Tally
 
 // costs returns the costs of a key head with its query heads in both forms;
 // see Plan.
-func (e formChoice[T]) costs(c *Call[T], s *Sequence, back bool) (direct, linear float64) {
+func (e formChoice[T]) costs(c *Call[T], s *sequenceTask, back bool) (direct, linear float64) {
 	x, v := e.tally(c, s, back), e.speeds.Interpolate(costKernel(&e.spec), c.Q.D, c.Causal, back)
 	return x.DirectCost(v), x.LinearCost(v)
 }

@@ -150,6 +150,12 @@ type windowSaved[T tensor.Float] struct {
 	share        []T                  // [B,H,N] what the window's part of a joined denominator is of the whole
 }
 
+// savedOf returns what a window has left in keep; nil: nothing.
+func savedOf[T tensor.Float](keep *Saved[T]) *windowSaved[T] {
+	s, _ := SavedPartsOf(keep).Window.(*windowSaved[T])
+	return s
+}
+
 // resize makes room for what is kept of n joined rows.
 func (s *windowSaved[T]) resize(n int) {
 	s.rows, s.share, s.tailFactors = scratch.Grow(s.rows[:0], n), scratch.Grow(s.share[:0], n), scratch.Grow(s.tailFactors[:0], n)
@@ -161,7 +167,8 @@ type windowScratch[T tensor.Float] struct {
 	tailDo, nearDo, o []T // [B,H,N,Dv]
 	dq, dk, dv, dlogG []T
 	dgamma            []float64 // [sequences, H]
-	seqs              []Sequence
+	seqs              []sequenceTask
+	plain             []Sequence
 	windowCall        Call[T] // the call as the window has it
 	gradients         splitGrads[T]
 	nearGrads         Grads[T]
@@ -225,20 +232,20 @@ func (w *hybrid[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 	defer w.release(scratch)
 	saved := &scratch.saved
 	if keep != nil {
-		if keep.window == nil {
-			keep.window = new(windowSaved[T])
+		if savedOf(keep) == nil {
+			SavedPartsOf(keep).Window = new(windowSaved[T])
 		}
-		saved = keep.window
+		saved = savedOf(keep)
 	}
 	if c.HasState() {
 		return w.segmentForward(out, c, saved, keep)
 	}
 	near := likeOutput(&saved.o, c)
-	saved.window.sums = nil
+	SavedPartsOf(&saved.window).Sums = nil
 	if w.oneDenominator() {
 		saved.sums.Resize(c.Q.B * c.Q.H * c.Q.N)
 		saved.sums.Logless = keep == nil
-		saved.window.sums = &saved.sums
+		SavedPartsOf(&saved.window).Sums = &saved.sums
 	}
 	if err := w.nearOf(c.Causal).Forward(near, scratch.nearCall(c), &saved.window); err != nil {
 		return err
@@ -249,7 +256,7 @@ func (w *hybrid[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 		} else if err := w.tail.Forward(out, c, &saved.tail); err != nil {
 			return err
 		}
-		scratch.seqs = c.AppendSequences(scratch.seqs[:0])
+		scratch.seqs = appendSequenceTasks(scratch.seqs[:0], &scratch.plain, c)
 		w.joins().join(out, c, scratch.seqs, saved, keep)
 		return ReportNonFinite(out, keep, true)
 	}
@@ -280,7 +287,7 @@ func (w *hybrid[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	if err := g.CheckShapes(&dout, c); err != nil {
 		return err
 	}
-	if n := c.Q.B * c.Q.H * c.Q.N; keep == nil || keep.window == nil || len(keep.Den) != n || len(keep.window.window.Den) != n {
+	if n := c.Q.B * c.Q.H * c.Q.N; keep == nil || savedOf(keep) == nil || len(keep.Den) != n || len(savedOf(keep).window.Den) != n {
 		return fmt.Errorf("saved: not what Forward left for this call")
 	}
 	scratch := w.take()
@@ -288,13 +295,13 @@ func (w *hybrid[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	if c.HasState() {
 		return w.segmentBackward(g, dout, out, c, keep, scratch)
 	}
-	scratch.seqs = c.AppendSequences(scratch.seqs[:0])
-	seqs, sums := scratch.seqs, &keep.window.sums
+	scratch.seqs = appendSequenceTasks(scratch.seqs[:0], &scratch.plain, c)
+	seqs, sums := scratch.seqs, &savedOf(keep).sums
 	// Rotation and dropout change gradients further, and a decay needs the gradients of the window alone.
 	sums.Adds = w.oneDenominator() && c.Rope == nil && !c.Drop.IsActive() && !c.HasDecay()
 	x := w.joins().part(dout, out, c, len(seqs), keep, scratch)
 	if sums.Adds {
-		sums.Shares, x.nearDo = keep.window.share, tensor.Heads[T]{}
+		sums.Shares, x.nearDo = savedOf(keep).share, tensor.Heads[T]{}
 	}
 	windowTask[T]{w: w, c: c, seqs: seqs, gradients: x}.run()
 	if !c.Causal && w.oneDenominator() {
@@ -315,7 +322,7 @@ func (w *hybrid[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	if c.HasDecay() && g.DLogG.D != 0 {
 		near.DLogG = headsIn(&scratch.dlogG, c.K.B, c.K.H, c.K.N, 1)
 	}
-	if err := w.nearOf(c.Causal).Backward(near, nearDo, x.nearO, scratch.nearCall(c), &keep.window.window); err != nil {
+	if err := w.nearOf(c.Causal).Backward(near, nearDo, x.nearO, scratch.nearCall(c), &savedOf(keep).window); err != nil {
 		return err
 	}
 	if !sums.Adds {
@@ -369,4 +376,14 @@ func (w *hybrid[T]) Plan(s Shape) Plan {
 	p.State += w.ringBytes(s)
 	p.WindowFLOPs = 2 * width * float64(s.D+s.Dv+3)
 	return p
+}
+
+// bound is Plan.Bound of a window and its far field, from the bounds near and tail of
+// the two; 0 if the far field has none. The mean of the window errs twice, in numerator
+// and denominator, and so does the joined result.
+func (w *hybrid[T]) bound(tail, near float64) float64 {
+	if tail == 0 {
+		return 0
+	}
+	return 4. / 3 * (max(tail, 2*near) + accumulated(64, rounding[T]()))
 }

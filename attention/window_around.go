@@ -19,7 +19,7 @@ import (
 // farSweep is one key head of a sequence whose far field is summed.
 type farSweep[T tensor.Float] struct {
 	*headtask.Task[T] // of the tail, with prepared rows
-	s                 *Sequence
+	s                 *sequenceTask
 	width             int  // of the window
 	m                 int  // keys of the head; the task has those that a query sees
 	isReversed        bool // rows lie in reverse order
@@ -34,8 +34,8 @@ type farSweep[T tensor.Float] struct {
 
 // farSides returns the sequences of both sweeps over s: the keys that some query sees, and
 // how queries are aligned with them.
-func farSides(s *Sequence, width int) [2]Sequence {
-	sides := [2]Sequence{*s, *s}
+func farSides(s *sequenceTask, width int) [2]sequenceTask {
+	sides := [2]sequenceTask{*s, *s}
 	sides[0].Offset = s.Offset - width
 	sides[1].Offset = s.M - s.N - s.Offset - width
 	for i := range sides {
@@ -45,7 +45,7 @@ func farSides(s *Sequence, width int) [2]Sequence {
 }
 
 // farCosts returns the costs of a key head of s in both forms.
-func (w farField[T]) farCosts(c *Call[T], s *Sequence, back bool) (direct, linear float64) {
+func (w farField[T]) farCosts(c *Call[T], s *sequenceTask, back bool) (direct, linear float64) {
 	x := *c
 	x.Causal = true
 	for _, side := range farSides(s, w.window.Width) {
@@ -56,7 +56,7 @@ func (w farField[T]) farCosts(c *Call[T], s *Sequence, back bool) (direct, linea
 }
 
 // farForm chooses the form of both sweeps over s, as formChoice.choose does.
-func (w farField[T]) farForm(c *Call[T], s *Sequence, back bool) Form {
+func (w farField[T]) farForm(c *Call[T], s *sequenceTask, back bool) Form {
 	if c.AttnKeep != nil || c.Form == Direct {
 		return Direct
 	}
@@ -68,7 +68,7 @@ func (w farField[T]) farForm(c *Call[T], s *Sequence, back bool) Form {
 }
 
 // farFLOPs returns the arithmetic of both sweeps over s, all heads.
-func (w farField[T]) farFLOPs(c *Call[T], s *Sequence) (flops float64) {
+func (w farField[T]) farFLOPs(c *Call[T], s *sequenceTask) (flops float64) {
 	x := *c
 	x.Causal = true
 	for _, side := range farSides(s, w.window.Width) {
@@ -82,7 +82,7 @@ func (w farField[T]) planFar(p *Plan, s Shape) {
 	c := &Call[T]{Form: s.Form, Chunk: s.Chunk}
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
-	seq := &Sequence{N: s.N, M: s.M, Keys: s.M, Offset: s.M - s.N}
+	seq := &sequenceTask{Sequence: Sequence{N: s.N, M: s.M, Keys: s.M, Offset: s.M - s.N}}
 	all := float64(s.B * s.Hkv)
 	for _, back := range []bool{true, false} {
 		form := w.farForm(c, seq, back)
@@ -108,7 +108,7 @@ func (w farField[T]) planFar(p *Plan, s Shape) {
 
 // eachFar calls f for the far field of every key head of every sequence.
 func (w farField[T]) eachFar(c *Call[T], back bool, f func(x *farSweep[T], kh int)) {
-	seqs := c.Sequences()
+	seqs := sequenceTasks(c)
 	var work float64
 	for i := range seqs {
 		s := &seqs[i]

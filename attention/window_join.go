@@ -47,7 +47,7 @@ type joinTask[T tensor.Float] struct {
 type windowTask[T tensor.Float] struct {
 	w    *hybrid[T]
 	c    *Call[T]
-	seqs []Sequence
+	seqs []sequenceTask
 
 	// Forward.
 	out   tensor.Heads[T]
@@ -71,8 +71,8 @@ func (k *windowTask[T]) RunRange(lo, hi int) {
 
 // withUnit calls do of a task with the task of the window for key head i of all
 // sequences.
-func (w windowJoin[T]) withUnit(c *Call[T], seqs []Sequence, i int, k interface {
-	do(u *headtask.Task[T], s *Sequence, kh int)
+func (w windowJoin[T]) withUnit(c *Call[T], seqs []sequenceTask, i int, k interface {
+	do(u *headtask.Task[T], s *sequenceTask, kh int)
 }) {
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -83,7 +83,7 @@ func (w windowJoin[T]) withUnit(c *Call[T], seqs []Sequence, i int, k interface 
 	k.do(u, s, kh)
 }
 
-func (k *windowTask[T]) do(u *headtask.Task[T], s *Sequence, kh int) {
+func (k *windowTask[T]) do(u *headtask.Task[T], s *sequenceTask, kh int) {
 	w, c, heads := k.w, k.c, u.QueryHeads(kh)
 	if k.gradients != nil {
 		w.joins().partHeads(k.gradients, c, s, heads, u.Band().BandAges(0))
@@ -123,9 +123,9 @@ func (w windowJoin[T]) putJoint(x *joinTask[T]) {
 }
 
 // join makes outputs of numerators out.
-func (w windowJoin[T]) join(out tensor.Heads[T], c *Call[T], seqs []Sequence, saved *windowSaved[T], keep *Saved[T]) {
+func (w windowJoin[T]) join(out tensor.Heads[T], c *Call[T], seqs []sequenceTask, saved *windowSaved[T], keep *Saved[T]) {
 	if keep != nil {
-		keep.resize(c)
+		resizeSaved(keep, c)
 		saved.resize(len(keep.Den))
 	}
 	windowTask[T]{w: w.hybrid, c: c, seqs: seqs, out: out, saved: saved, keep: keep}.run()
@@ -139,15 +139,15 @@ func (w windowJoin[T]) joining(c *Call[T]) float64 {
 	return 4 * float64(c.Q.B) * float64(c.Q.H) * float64(c.Q.N) * float64(c.V.D+16)
 }
 
-// resize makes room for denominators, and nothing has been noticed.
-func (k *Saved[T]) resize(c *Call[T]) {
+// resizeSaved makes room for denominators, and nothing has been noticed.
+func resizeSaved[T tensor.Float](k *Saved[T], c *Call[T]) {
 	k.Den = scratch.Grow(k.Den[:0], c.Q.B*c.Q.H*c.Q.N)
 	k.UnseenCount, k.WeakCount = 0, 0
 }
 
 // keepRows has x keep what Backward needs, and tell which rows see nothing or are
 // weak. Before is what the state before the sequence tells of the tail's keys.
-func (w windowJoin[T]) keepRows(x *joinTask[T], c *Call[T], s *Sequence, kh int, before headtask.PriorKeys, saved *windowSaved[T], keep *Saved[T]) {
+func (w windowJoin[T]) keepRows(x *joinTask[T], c *Call[T], s *sequenceTask, kh int, before headtask.PriorKeys, saved *windowSaved[T], keep *Saved[T]) {
 	group := len(x.o)
 	heads := headtask.HeadRange{Lo: kh * group, N: group}
 	x.den, x.share, x.tailFactors = denOf(x.den, keep.Den, c, s, heads), denOf(x.share, saved.share, c, s, heads), denOf(x.tailFactors, saved.tailFactors, c, s, heads)
@@ -156,7 +156,7 @@ func (w windowJoin[T]) keepRows(x *joinTask[T], c *Call[T], s *Sequence, kh int,
 	}
 	x.tailKeys = x.windowTask.Band().BandLeft(before)
 	if !w.tail.conditions().isWellConditioned(c.Q.D) {
-		longest := w.tail.conditions().longestKeys(c, s, c.Mask(s))
+		longest := w.tail.conditions().longestKeys(c, s, c.Mask(&s.Sequence))
 		if longest != nil {
 			longest[kh] = max(longest[kh], before.Longest)
 		}
@@ -165,7 +165,7 @@ func (w windowJoin[T]) keepRows(x *joinTask[T], c *Call[T], s *Sequence, kh int,
 }
 
 // count counts the rows that see nothing and those that are weak.
-func (saved *windowSaved[T]) count(c *Call[T], seqs []Sequence, keep *Saved[T]) {
+func (saved *windowSaved[T]) count(c *Call[T], seqs []sequenceTask, keep *Saved[T]) {
 	for i := range seqs {
 		s := &seqs[i]
 		for r := range s.N {
@@ -391,11 +391,11 @@ type splitGrads[T tensor.Float] struct {
 
 // part makes room for it.
 func (w windowJoin[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int, keep *Saved[T], room *windowScratch[T]) *splitGrads[T] {
-	own := tensor.HeadsOf(keep.window.o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
+	own := tensor.HeadsOf(savedOf(keep).o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 	x := &room.gradients
 	*x = splitGrads[T]{dout: dout, out: out, own: own, keep: keep, tailDo: dout, tailO: out, nearDo: likeOutput(&room.nearDo, c), nearO: own, tail: keep}
 	if w.oneDenominator() {
-		x.tailDo, x.nearO, x.tail = likeOutput(&room.tailDo, c), out, &keep.window.tail
+		x.tailDo, x.nearO, x.tail = likeOutput(&room.tailDo, c), out, &savedOf(keep).tail
 	} else {
 		x.tailO = likeOutput(&room.o, c)
 	}
@@ -405,20 +405,20 @@ func (w windowJoin[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int
 }
 
 // partHeads parts the rows of some heads of a sequence.
-func (w windowJoin[T]) partHeads(x *splitGrads[T], c *Call[T], s *Sequence, heads headtask.HeadRange, ages headtask.BandAges) {
+func (w windowJoin[T]) partHeads(x *splitGrads[T], c *Call[T], s *sequenceTask, heads headtask.HeadRange, ages headtask.BandAges) {
 	for h := heads.Lo; h < heads.Lo+heads.N; h++ {
 		at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0
 		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.Batch, h).Slice(s.Q0, s.Q0+s.N) }
 		rows := partedRows[T]{
-			do: of(x.dout), o: of(x.out), own: of(x.own), windowDen: x.keep.window.window.Den[at:][:s.N], ages: ages,
+			do: of(x.dout), o: of(x.out), own: of(x.own), windowDen: savedOf(x.keep).window.Den[at:][:s.N], ages: ages,
 			tailDo: of(x.tailDo), tailO: of(x.tailO),
 		}
 		if x.nearDo.D > 0 {
 			rows.nearDo = of(x.nearDo)
 		}
 		if w.oneDenominator() {
-			rows.joined, rows.share, rows.rows = x.keep.Den[at:][:s.N], x.keep.window.share[at:][:s.N], x.keep.window.rows[at:][:s.N]
-			rows.tailFactors = x.keep.window.tailFactors[at:][:s.N]
+			rows.joined, rows.share, rows.rows = x.keep.Den[at:][:s.N], savedOf(x.keep).share[at:][:s.N], savedOf(x.keep).rows[at:][:s.N]
+			rows.tailFactors = savedOf(x.keep).tailFactors[at:][:s.N]
 		}
 		x.dgamma[s.Index*c.Q.H+h] = w.partRows(&rows, h)
 	}
@@ -488,7 +488,7 @@ func (w windowJoin[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 
 // addEpsAges adds to the gradient of log_g its part through an eps beside one
 // denominator; see ageQueries.
-func (w windowJoin[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs []Sequence, keep *Saved[T]) {
+func (w windowJoin[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs []sequenceTask, keep *Saved[T]) {
 	if w.eps == 0 || !w.oneDenominator() {
 		return
 	}
@@ -505,7 +505,7 @@ type epsAges[T tensor.Float] struct {
 	keep         *Saved[T]
 }
 
-func (k *epsAges[T]) do(u *headtask.Task[T], s *Sequence, kh int) {
+func (k *epsAges[T]) do(u *headtask.Task[T], s *sequenceTask, kh int) {
 	u.DAge = arena.TakeZeros[float64](u.Arena, max(u.Linear().PositionCount(), u.M+1))
 	k.w.joins().ageEps(u, u.Band().BandAges(0), k.dout, k.out, k.c, s, u.QueryHeads(kh), k.keep)
 	first := 0
@@ -522,15 +522,15 @@ func (k *epsAges[T]) do(u *headtask.Task[T], s *Sequence, kh int) {
 }
 
 // ageEps adds to dG of the task's places what comes of eps; see ageQueries.
-func (w windowJoin[T]) ageEps(u *headtask.Task[T], ages headtask.BandAges, dout, out tensor.Heads[T], c *Call[T], s *Sequence, heads headtask.HeadRange, keep *Saved[T]) {
+func (w windowJoin[T]) ageEps(u *headtask.Task[T], ages headtask.BandAges, dout, out tensor.Heads[T], c *Call[T], s *sequenceTask, heads headtask.HeadRange, keep *Saved[T]) {
 	for h := heads.Lo; h < heads.Lo+heads.N && w.eps != 0; h++ {
 		for i := range s.N {
 			at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0 + i
-			if keep.window.rows[at]&unseenRow != 0 {
+			if savedOf(keep).rows[at]&unseenRow != 0 {
 				continue
 			}
 			x := math.Exp(math.Log(w.eps) - ages.Waits[i] - float64(keep.Den[at]))
-			if keep.window.rows[at]&negativeRow != 0 {
+			if savedOf(keep).rows[at]&negativeRow != 0 {
 				x = -x
 			}
 			u.DAge[i+u.Offset] += x * float64(u.Table.Dot(dout.At(s.Batch, h).Row(s.Q0+i), out.At(s.Batch, h).Row(s.Q0+i)))

@@ -17,14 +17,14 @@ type hybridSegment[T tensor.Float] struct {
 	w           *hybrid[T]
 	init, final *hybridState[T]
 	shape       Shape // of both
-	seqs        []Sequence
+	seqs        []sequenceTask
 	group       int // key heads of a sequence
 	keys        int // of the longest sequence
 	fades       bool
 }
 
 func (w *hybrid[T]) segment(c *Call[T], keep bool) (*hybridSegment[T], error) {
-	x := &hybridSegment[T]{w: w, seqs: c.Sequences(), group: c.K.H, fades: c.hasFadingKeys()}
+	x := &hybridSegment[T]{w: w, seqs: sequenceTasks(c), group: c.K.H, fades: hasFadingKeys(c)}
 	var err error
 	if x.keys, err = w.tail.checks().checkSegment(c, x.seqs, keep); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (x *hybridSegment[T]) tailCall(c *Call[T]) *Call[T] {
 
 // windowHead is a key head of a sequence of the segment.
 type windowHead[T tensor.Float] struct {
-	s            *Sequence
+	s            *sequenceTask
 	i, kh        int
 	heads        headtask.HeadRange
 	window, tail *headtask.Task[T]   // as they see tokens
@@ -137,7 +137,7 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *windo
 	saved.tail.Den = scratch.Grow(saved.tail.Den[:0], len(saved.window.Den))
 	if w.oneDenominator() {
 		if keep != nil {
-			keep.resize(c)
+			resizeSaved(keep, c)
 			saved.resize(len(keep.Den))
 		}
 	} else {
@@ -199,28 +199,15 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *windo
 	return ReportNonFinite(out, keep, true)
 }
 
-// lateGrad is the gradient of the last n tokens of a key head.
-type lateGrad[T tensor.Float] struct {
-	n                       int
-	tailRows, windowRows, v []T     // [n, da], [n, D], [n, Dv]; far where there is one denominator
-	w                       []T     // [n] of the ones under the values, as headGrad has them
-	age                     float64 // as headGrad has it, of the window or with one denominator of both parts
-}
-
-// open makes room for n tokens, with undefined contents.
-func (l *lateGrad[T]) open(n, da, d, dv int) {
-	l.n = n
-	l.tailRows, l.windowRows, l.v, l.w = scratch.Grow(l.tailRows[:0], n*da), scratch.Grow(l.windowRows[:0], n*d), scratch.Grow(l.v[:0], n*dv), scratch.Grow(l.w[:0], n)
-}
-
 // checkGrads reports gradients of states that do not fit, and makes room for the
 // gradient of the state before.
 func (x *hybridSegment[T]) checkGrads(g *Grads[T], c *Call[T]) error {
-	if err := g.check(c, nil); err != nil {
+	if err := checkStateGrads(g, c, nil); err != nil {
 		return err
 	}
 	width := x.w.window.Width
-	if d := g.DInit; d != nil {
+	if g.DInit != nil {
+		d := GradPartsOf(g.DInit)
 		d.resize(&x.shape)
 		d.windowGrads = scratch.Grow(d.windowGrads[:0], len(d.heads))
 	}
@@ -242,11 +229,11 @@ func (x *hybridSegment[T]) checkGrads(g *Grads[T], c *Call[T]) error {
 		return min(m, width), left
 	}
 	open := x.sums().openBefore
-	err := g.DFinal.check(&x.shape, func(i int) int { _, left := ends(i); return (open(i) + left) % x.shape.Chunk })
+	err := GradPartsOf(g.DFinal).check(&x.shape, func(i int) int { _, left := ends(i); return (open(i) + left) % x.shape.Chunk })
 	if err != nil {
 		return err
 	}
-	return g.DFinal.checkLate(func(i int) int { last, _ := ends(i); return last })
+	return GradPartsOf(g.DFinal).checkLate(func(i int) int { last, _ := ends(i); return last })
 }
 
 func (w *hybrid[T]) segmentBackward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T], scratch *windowScratch[T]) error {
@@ -257,7 +244,7 @@ func (w *hybrid[T]) segmentBackward(g *Grads[T], dout, out tensor.Heads[T], c *C
 	if err := g.CheckShapes(&dout, c); err != nil {
 		return err
 	}
-	if err := g.checkAge(c); err != nil {
+	if err := checkAge(g, c); err != nil {
 		return err
 	}
 	if err := x.checkGrads(g, c); err != nil {
@@ -314,7 +301,7 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 		b.w.joins().partHeads(b.splitGrads, c, s, h.heads, h.ages)
 	}
 	near.O, near.DO, near.DQ = headsOf(near.O, b.nearO, s, h.heads), headsOf(near.DO, b.nearDo, s, h.heads), headsOf(near.DQ, b.dq, s, h.heads)
-	near.Den = denOf(near.Den, b.keep.window.window.Den, c, s, h.heads)
+	near.Den = denOf(near.Den, savedOf(b.keep).window.Den, c, s, h.heads)
 	near.DScale = make([]float64, len(near.Q))
 	ages := b.ageWanted || b.g.DInit != nil && b.fades
 	if ages {
@@ -342,7 +329,7 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 		}
 		var after float64
 		if b.g.DFinal != nil {
-			after = b.g.DFinal.windowGrads[h.i].age
+			after = GradPartsOf(b.g.DFinal).windowGrads[h.i].age
 		}
 		sum = own.Decay().AgeGrad(after, b.seenBefore(h))
 	}
@@ -381,7 +368,7 @@ func (b *hybridBackward[T]) addLate(h *windowHead[T], d *latelyGrad[T]) {
 	if b.g.DFinal == nil {
 		return
 	}
-	l := &b.g.DFinal.windowGrads[h.i]
+	l := &GradPartsOf(b.g.DFinal).windowGrads[h.i]
 	add := func(to, from []T) { h.window.Table.Add(to[:len(from)], to, from) }
 	for k := range l.n {
 		j := h.end - l.n + k
@@ -404,7 +391,7 @@ func (b *hybridBackward[T]) seenBefore(h *windowHead[T]) bool {
 // toState sets the gradient of the window before the call; age is the sum of dG
 // from the call on.
 func (b *hybridBackward[T]) toState(h *windowHead[T], d *latelyGrad[T], age float64) {
-	l, dn, df, dv := &b.g.DInit.windowGrads[h.i], h.window.PreparedWidth, h.tail.PreparedWidth, h.window.Dv
+	l, dn, df, dv := &GradPartsOf(b.g.DInit).windowGrads[h.i], h.window.PreparedWidth, h.tail.PreparedWidth, h.window.Dv
 	if d.tailRows == nil {
 		df = 0
 	}

@@ -23,7 +23,7 @@ func (w *hybrid[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 		return err
 	}
 	scratch.ClearRows(dst, 0, dst.Rows)
-	for _, s := range c.Sequences() {
+	for _, s := range sequenceTasks(c) {
 		lo, hi := max(i0, s.Q0), min(i1, s.Q0+s.N)
 		if s.Batch != b || lo >= hi {
 			continue
@@ -47,11 +47,11 @@ type windowMatrix[T tensor.Float] struct {
 	ages         headtask.BandAges
 }
 
-func (w *hybrid[T]) matrix(c *Call[T], s *Sequence, h int, ar *arena.Arena) *windowMatrix[T] {
+func (w *hybrid[T]) matrix(c *Call[T], s *sequenceTask, h int, ar *arena.Arena) *windowMatrix[T] {
 	group := c.Q.H / c.K.H
 	x := &windowMatrix[T]{w: w, window: w.nearOf(c.Causal).newTask(c, s, h/group, ar), g: h % group, h: h}
 	if c.Causal {
-		s = &w.tail.sequences(nil, c)[s.Index]
+		s = &w.tail.sequences(nil, new([]Sequence), c)[s.Index]
 	}
 	x.tail = w.tail.newTask(c, s, h/group, ar)
 	x.ages = x.window.Band().BandAges(0)
@@ -130,11 +130,11 @@ func (w *hybrid[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	if c.HasState() {
 		return nil, errSegmentedDiagnosis
 	}
-	seqs := c.Sequences()
+	seqs := sequenceTasks(c)
 	var pieces []stretchOfRows
 	for i := range seqs {
 		s := &seqs[i]
-		longest := w.tail.conditions().longestKeys(c, s, c.Mask(s))
+		longest := w.tail.conditions().longestKeys(c, s, c.Mask(&s.Sequence))
 		for h := range c.Q.H {
 			for i0 := 0; i0 < s.N; i0 += diagnosedRows {
 				pieces = append(pieces, stretchOfRows{s: s, longest: longest, h: h, i0: i0, i1: min(i0+diagnosedRows, s.N)})
