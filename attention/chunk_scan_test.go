@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
@@ -175,7 +176,7 @@ func TestLinearGradientsAreDerivatives(t *testing.T) {
 				name   string
 				got, x []float64
 			}{{"dq", g.DQ.Data, c.Q.Data}, {"dk", g.DK.Data, c.K.Data}, {"dv", g.DV.Data, c.V.Data}}
-			if tau := e.(*engine[float64]).spec.Tau; tau != nil {
+			if tau := e.(*engine.Engine[float64]).Spec.Tau; tau != nil {
 				parts = append(parts, struct {
 					name   string
 					got, x []float64

@@ -6,26 +6,27 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // sumsState is a state of one head whose moments are the moments of unchanged keys.
-func sumsState(t *testing.T, d, dv int, carry Carry) (Mechanism[float32], *recurrentState[float32]) {
+func sumsState(t *testing.T, d, dv int, carry Carry) (Mechanism[float32], *engine.RecurrentState[float32]) {
 	t.Helper()
 	e := mechanismOf[float32](t, "taylor", &oracle.Mechanism{Scale: 1, Coef: oracle.TaylorCoef(2)})
 	st, err := e.NewState(Shape{B: 1, H: 1, Hkv: 1, D: d, Dv: dv, Carry: carry})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e, st.(*recurrentState[float32])
+	return e, st.(*engine.RecurrentState[float32])
 }
 
 // worst is the largest error of the moments among those that n times one token
 // gives, by the size of their terms.
-func worst(st *recurrentState[float32], x []float64, v []float64, n float64) float64 {
-	p, f, most := &st.heads[0].Moments, 0, 0.0
+func worst(st *engine.RecurrentState[float32], x []float64, v []float64, n float64) float64 {
+	p, f, most := &st.Heads[0].Moments, 0, 0.0
 	judge := func(got float32, want float64) { most = max(most, math.Abs(float64(got)-want)/math.Abs(want)) }
 	for a := range x {
 		for b := a; b < len(x); b++ {
@@ -89,12 +90,12 @@ func TestCompensatedPieces(t *testing.T) {
 		c := stateCall(n, d, dv, 16)
 		shape := c.Shape()
 		shape.Carry = Compensated
-		state := func() *recurrentState[float32] {
+		state := func() *engine.RecurrentState[float32] {
 			st, err := e.NewState(shape)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return st.(*recurrentState[float32])
+			return st.(*engine.RecurrentState[float32])
 		}
 		whole, pieces := state(), state()
 		want, got := poisoned[float32](2, 6, n, dv), poisoned[float32](2, 6, n, dv)
@@ -156,7 +157,7 @@ func TestCompensatedRandomTokens(t *testing.T) {
 				}
 			}
 		}
-		p, most := &st.heads[0].Moments, 0.0
+		p, most := &st.Heads[0].Moments, 0.0
 		for f, want := range sum {
 			most = max(most, math.Abs(float64(p.S[f*p.Stride])-want)/want)
 		}

@@ -6,17 +6,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // poly2 is Fastmax of degree 2 as the tables measure it.
-func poly2(t *testing.T) *engine[float32] {
+func poly2(t *testing.T) *engine.Engine[float32] {
 	t.Helper()
 	m, err := New(Spec[float32]{Name: "poly", Norm: Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Positive: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.(*engine[float32])
+	return m.(*engine.Engine[float32])
 }
 
 // The form depends on nothing but the mechanism and the sequence's own shape,
@@ -163,7 +164,7 @@ func TestTally(t *testing.T) {
 	for _, x := range []struct{ n, m, keys, queries int }{
 		{10, 10, 0, 0}, {11, 11, 10, 1}, {35, 35, 30, 25}, {5, 35, 30, 5}, {35, 5, 5, 0},
 	} {
-		tally := fast.forms().tally(c, &sequenceTask{Sequence: Sequence{N: x.n, M: x.m, Offset: x.m - x.n}}, false)
+		tally := fast.Forms().Tally(c, &engine.SequenceTask{Sequence: Sequence{N: x.n, M: x.m, Offset: x.m - x.n}}, false)
 		each := 2 * 36 * 17.5 // (7+1)(7+2)/2 features: rows have mean 0
 		if want := each * float64(x.keys+x.queries); x.n <= x.m && tally.Moments != want {
 			t.Errorf("N = %d, M = %d: %g operations with moments, want %g", x.n, x.m, tally.Moments, want)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
@@ -104,7 +105,7 @@ func TestDirectGradientsAreDerivatives(t *testing.T) {
 					t.Errorf("%s, %s: %s is wrong, %.3g of the limit", name, what, x.name, ratio)
 				}
 			}
-			if tau := e.(*engine[float64]).spec.Tau; tau != nil {
+			if tau := e.(*engine.Engine[float64]).Spec.Tau; tau != nil {
 				want := check.NumericGradient(loss, tau.Data)
 				if ratio := check.ErrorRatio(dtau, want, 1e-7*max(1, check.MaxAbs(want))); ratio > 1 {
 					t.Errorf("%s, %s: dtau is %v, want %v", name, what, dtau, want)

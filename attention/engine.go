@@ -1,415 +1,175 @@
 package attention
 
 import (
-	"errors"
-	"fmt"
-	"math"
-	"sync"
-	"sync/atomic"
-
-	"github.com/farfield-ml/farfield/attention/internal/costmodel"
-	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
-	"github.com/farfield-ml/farfield/attention/internal/spec"
-	"github.com/farfield-ml/farfield/internal/arena"
-	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/internal/scratch"
-	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/attention/internal/hybrid"
+	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// engine keeps the contract for what a Spec describes.
-type engine[T tensor.Float] struct {
-	spec    headtask.Spec[T]
-	params  *param.Set[T]
-	speeds  *costmodel.Table
-	walkers sync.Map  // by width: *monomials[T], whose weights their copies share
-	units   sync.Pool // of *task[T]
-	passes  sync.Pool // of *pass[T]
+// Package engine computes calls and states. These are its names for callers.
 
-	products atomic.Pointer[engine[T]] // for ProductDrop; made when first needed
+// RowDiagnosis accumulates statistics of a row's weights, one after another. Weights of the
+// exponential are divided by e^top, the largest so far.
+type RowDiagnosis = engine.RowDiagnosis
+
+var ErrStepKeeps = engine.ErrStepKeeps
+
+// ForwardByStep sets out [B,H,N,Dv] like Forward, token by token through a State of m.
+// If padded is set, keys beyond the key length of a row are masked tokens with queries of
+// their own. It returns the errors of m.NewState and of the State.
+func ForwardByStep[T tensor.Float](m Mechanism[T], out tensor.Heads[T], c *Call[T], padded bool) error {
+	return engine.ForwardByStep[T](m, out, c, padded)
 }
 
-// formChoice chooses the form of a call by cost.
-type formChoice[T tensor.Float] struct{ *engine[T] }
+// BatchRow returns the view of batch row b of x [B,H,N,D].
+func BatchRow[T tensor.Float](x tensor.Heads[T], b int) tensor.Heads[T] {
+	return engine.BatchRow[T](x, b)
+}
 
-// conditioning bounds the scores of a call, to tell whether its sums lose digits.
-type conditioning[T tensor.Float] struct{ *engine[T] }
+// Locality describes where the weights of one query head lie: means over the queries
+// that see a key, of p_j = |w_j| / Σ|w|, as in Diagnosis. Query i among M keys has the
+// position i + (M-N).
+type Locality = engine.Locality
 
-func (e *engine[T]) forms() formChoice[T]        { return formChoice[T]{e} }
-func (e *engine[T]) conditions() conditioning[T] { return conditioning[T]{e} }
+// Locate returns the locality of rows of the attention matrix a [rows,M], as
+// Mechanism.Weights returns them. place is the position of the first query.
+func Locate[T tensor.Float](a tensor.Mat[T], place int) Locality {
+	return engine.Locate[T](a, place)
+}
 
-func newEngine[T tensor.Float](s headtask.Spec[T]) (*engine[T], error) {
-	kernels := 0
-	for _, is := range []bool{s.Exp, s.Similarity != nil, len(s.Coef) > 0} {
-		if is {
-			kernels++
-		}
+// ErrNotMergeable says that a state cannot be followed by another of its kind.
+var ErrNotMergeable = engine.ErrNotMergeable
+
+// Mergeable returns next as a state of kind S that can follow a state of shape s and
+// identity id. parts returns the identity and the shape of a state. It returns an error
+// if kind, identity or shape differ.
+func Mergeable[S interface {
+	comparable
+	State[T]
+}, T tensor.Float](id Identity, s *Shape, next State[T], parts func(S) (Identity, *Shape)) (S, error) {
+	return engine.Mergeable[S, T](id, s, next, parts)
+}
+
+// Prepared returns the rows of a call as the feature map of m gets them: normalised,
+// rotated and, for queries, scaled; q [B,H,N,D] and k [B,Hkv,M,D]. Masked keys are
+// zeros. Constants of a map are fitted to these rows. It returns an error if c does not
+// fit, and for mechanisms of whole heads and with a window.
+func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T], err error) {
+	return engine.Prepared[T](m, c)
+}
+
+// Identity is whose states a snapshot may be.
+type Identity = engine.Identity
+
+// NewSnapshot returns a writer of a snapshot and appends its header to b, for a state
+// of shape s. id and sum identify the mechanism and its parameters.
+func NewSnapshot[T tensor.Float](b []byte, id Identity, sum snapshot.ParameterSum, s *Shape, tokens int64, decay bool) *snapshot.Writer {
+	return engine.NewSnapshot[T](b, id, sum, s, tokens, decay)
+}
+
+// ReadSnapshot reads the header of a snapshot of id and of the parameters with checksum
+// sum. The content is left in r. It returns an error if data is damaged, or of another
+// mechanism, setting, parameter or element type.
+func ReadSnapshot[T tensor.Float](data []byte, id Identity, sum snapshot.ParameterSum) (s Shape, tokens int64, r *snapshot.Reader, err error) {
+	return engine.ReadSnapshot[T](data, id, sum)
+}
+
+// Softmax is attention with the weights exp(scale·q·k + bias) over their sum, in blocks
+// that are not saved: a building block of headwise mechanisms. It may be used
+// concurrently.
+type Softmax[T tensor.Float] = engine.Softmax[T]
+
+// NewSoftmax returns a dense softmax kernel. scale multiplies q·k; 0 means 1/√D.
+func NewSoftmax[T tensor.Float](scale float64) *Softmax[T] {
+	return engine.NewSoftmax[T](scale)
+}
+
+// Rows are the queries, keys and values of a Softmax, with any strides.
+type Rows[T tensor.Float] = engine.Rows[T]
+
+// RowsGrad are the gradients of Rows.
+type RowsGrad[T tensor.Float] = engine.RowsGrad[T]
+
+// StateCore is a State without the checks of its calls. CheckedAbsorb, CheckedRead and
+// CheckedStep make the methods of a State from it.
+type StateCore[T tensor.Float] = engine.StateCore[T]
+
+// CheckedAbsorb absorbs the keys and values of c into s. It returns an error if they do
+// not fit the state.
+func CheckedAbsorb[T tensor.Float](c *Call[T], s StateCore[T]) error {
+	return engine.CheckedAbsorb[T](c, s)
+}
+
+// CheckedRead sets out [B,H,N,Dv] for the queries of c. It returns an error if they do not
+// fit the state, and a *NonFiniteError if rows of out are not finite.
+func CheckedRead[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]) error {
+	return engine.CheckedRead[T](out, c, s)
+}
+
+// CheckedStep absorbs the tokens of c one by one and sets out [B,H,N,Dv] for their queries.
+// It returns an error if they do not fit the state, and a *NonFiniteError if rows of out are
+// not finite.
+func CheckedStep[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]) error {
+	return engine.CheckedStep[T](out, c, s)
+}
+
+// Total is the content of a state of sums in a form that adds up. If a sequence is
+// divided into parts, the sum of the totals of earlier parts is the total of the state
+// before a part. Its size does not depend on the number of tokens. The zero value is
+// ready for use; memory is reused.
+type Total[T tensor.Float] = engine.Total[T]
+
+// Span is the effect of a part's tokens on the sums before them.
+type Span = engine.Span
+
+// TotalOf sets t to the total of st. The chunk of st ends: the next chunk begins with
+// the next token. It returns an error if st is no state of sums over features.
+func TotalOf[T tensor.Float](t *Total[T], st State[T]) error {
+	return engine.TotalOf[T](t, st)
+}
+
+// SetTotal makes st a state with the total t. It returns an error if st is no state of
+// sums over features, or t has other heads or sums than st.
+func SetTotal[T tensor.Float](st State[T], t *Total[T]) error {
+	return engine.SetTotal[T](st, t)
+}
+
+// AgesOf appends to the slice to [n], for each key head, the part of StateGrad.Ages that
+// comes from the keys of a state. sums [s] and gradient [s] have the order of
+// Total.Sums of a state like st. It returns an error if their lengths do not fit st.
+func AgesOf[T tensor.Float](to []float64, st State[T], sums, gradient []T) ([]float64, error) {
+	return engine.AgesOf[T](to, st, sums, gradient)
+}
+
+// HeadProjector makes the queries, keys and values of a token head by head.
+type HeadProjector[T tensor.Float] = engine.HeadProjector[T]
+
+// StepMemory returns the memory that each step of s reads from one end to the other, where a
+// state takes a head at a time; nil where it does not.
+func StepMemory[T tensor.Float](s State[T]) []T {
+	return engine.StepMemory[T](s)
+}
+
+// StepPerHead is s.Step(out, c) for one token of each batch row, out [B,H,1,Dv]. from
+// makes the rows of a head, with work floating-point operations for all heads. A state
+// that processes head by head (Plan.Renews) computes each head as soon as its rows are
+// made, while rows and state are in the caches. It returns an error if out or c do not
+// fit the state, or if q has more than one token.
+func StepPerHead[T tensor.Float](s State[T], out tensor.Heads[T], c *Call[T], from HeadProjector[T], work float64) error {
+	return engine.StepPerHead[T](s, out, c, from, work)
+}
+
+// New returns the mechanism that s describes. It returns an error if its fields do not fit
+// together.
+func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
+	if s.Window != nil {
+		return hybrid.New(s)
 	}
-	if kernels != 1 {
-		return nil, fmt.Errorf("%s: needs one of the exponential, a similarity and coefficients", s.Name)
-	}
-	if f := s.Similarity; f != nil && (f.F == nil || f.Slope == nil) {
-		return nil, fmt.Errorf("%s: a similarity needs F and Slope", s.Name)
-	}
-	if len(s.Coef) == 1 {
-		return nil, fmt.Errorf("%s: a constant is no kernel", s.Name)
-	}
-	if len(s.Coef) > 0 && s.Coef[s.Degree()] == 0 {
-		return nil, fmt.Errorf("%s: the highest of %d coefficients is 0", s.Name, len(s.Coef))
-	}
-	if s.IsPairwise() && (s.Unnormalized || s.BuiltinDecay != nil) {
-		return nil, fmt.Errorf("%s: only polynomials can do without a denominator, or forget", s.Name)
-	}
-	if s.Unnormalized {
-		if s.Eps != 0 || s.OutputNorm {
-			return nil, fmt.Errorf("%s: without a denominator there is no eps and no norm of outputs", s.Name)
-		}
-		s.Eps = 1
-	}
-	if s.Floor > 0 && (s.IsPairwise() || s.Unnormalized || s.Eps != 0) {
-		return nil, fmt.Errorf("%s: only polynomials with a denominator, without eps, have a least one", s.Name)
-	}
-	if s.Gated && s.Features == nil {
-		return nil, fmt.Errorf("%s: a gate needs features, which it multiplies", s.Name)
-	}
-	e := &engine[T]{spec: s, speeds: costmodel.Speeds(kernel.Active[T]().Name)}
-	if s.Tau != nil || s.LearnsFeatures() {
-		e.params = new(param.Set[T])
-	}
-	if s.Tau != nil {
-		e.params.Add(s.Tau)
-	}
-	if s.LearnsFeatures() {
-		e.params.AddPrefixed("", s.Features.Params())
+	e, err := engine.New(headtask.Spec[T]{Spec: s})
+	if err != nil {
+		return nil, err
 	}
 	return e, nil
-}
-
-func (e *engine[T]) Traits() Traits {
-	t := Traits{
-		Dropout: true, Products: e.hasProducts(), Decay: !spec.NeedsAllTokens(e.spec.Norm) && !e.spec.OutputNorm && e.spec.Floor == 0,
-
-		Name: e.spec.Name, Positive: e.spec.Positive, Causal: !spec.NeedsAllTokens(e.spec.Norm),
-		Streaming: !e.spec.IsPairwise() && !spec.NeedsAllTokens(e.spec.Norm), Linear: !e.spec.IsPairwise(),
-	}
-	if !t.Causal {
-		t.NoCausal = overTokens
-	}
-	t.CausalOnly = e.spec.BuiltinDecay != nil
-	return t
-}
-
-func (e *engine[T]) Setting() string { return e.spec.Setting }
-
-func (e *engine[T]) Params() *param.Set[T] { return e.params }
-
-func (e *engine[T]) Constants() *param.Set[T] {
-	if e.spec.Features == nil {
-		return nil
-	}
-	return e.spec.Features.Constants()
-}
-
-func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
-	if err := e.checks().check(c); err != nil {
-		return err
-	}
-	if p, x := e.onProducts(c); p != nil {
-		return p.Forward(out, x, keep)
-	}
-	if err := c.CheckOutput("o", &out); err != nil {
-		return err
-	}
-	if c.Form == Step {
-		if keep != nil {
-			return ErrStepKeeps
-		}
-		if !c.HasState() { // a segment has the bits of steps
-			return ForwardByStep(Mechanism[T](e), out, c, false)
-		}
-	}
-	if e.spec.BuiltinDecay != nil {
-		ar := arena.Acquire()
-		defer ar.Release()
-		c = e.withBuiltinDecay(ar, c)
-	}
-	p := e.newPass(c, out, keep)
-	defer p.release()
-	var err error
-	if p.seg, err = e.segment(c, p.seqs, keep != nil); err != nil {
-		return err
-	}
-	if keep != nil {
-		if need := c.Q.B * c.Q.H * c.Q.N; cap(keep.Den) >= need {
-			keep.Den = keep.Den[:need]
-		} else {
-			keep.Den = make([]T, need)
-		}
-		keep.UnseenCount, keep.WeakCount = 0, 0
-		if need := len(p.seqs) * c.K.H; cap(keep.Moments) >= need {
-			keep.Moments = keep.Moments[:need]
-		} else {
-			keep.Moments = make([][]T, need)
-		}
-	}
-	p.run()
-	if p.seg != nil {
-		p.seg.end()
-	}
-	if keep != nil {
-		e.conditions().countWeakRows(c, p.seqs, p.seg, keep, p.noticed.Vanish.Load())
-	}
-	return ReportNonFinite(out, keep, p.noticed.Overflow.Load())
-}
-
-var ErrStepKeeps = errors.New("form: step keeps nothing for the gradient; use another form for it")
-
-func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
-	if err := e.checks().check(c); err != nil {
-		return err
-	}
-	if p, x := e.onProducts(c); p != nil {
-		return p.Backward(g, dout, out, x, keep)
-	}
-	if err := c.CheckOutput("o", &out); err != nil {
-		return err
-	}
-	if err := g.CheckShapes(&dout, c); err != nil {
-		return err
-	}
-	if err := checkAge(g, c); err != nil {
-		return err
-	}
-	if keep == nil || len(keep.Den) != c.Q.B*c.Q.H*c.Q.N {
-		return fmt.Errorf("saved: not what Forward left for this call")
-	}
-	if e.spec.BuiltinDecay != nil {
-		ar := arena.Acquire()
-		defer ar.Release()
-		c = e.withBuiltinDecay(ar, c)
-	}
-	p := e.newPass(c, out, keep)
-	defer p.release()
-	p.back, p.g, p.dout = true, *g, dout
-	var err error
-	if p.seg, err = e.segment(c, p.seqs, true); err != nil {
-		return err
-	}
-	if err := checkStateGrads(g, c, p.seg); err != nil {
-		return err
-	}
-	p.dscale = append(p.dscale, make([]float64, len(p.seqs)*c.Q.H)...)
-	if e.spec.LearnsFeatures() {
-		p.dparams = append(p.dparams, make([]T, len(p.seqs)*c.K.H*e.spec.Features.Params().Size())...)
-	}
-	p.run()
-	p.addParamGrads()
-	e.addTau(p.dscale, c)
-	return nil
-}
-
-// addTau adds to the gradient of tau the parts of each head of each sequence.
-func (e *engine[T]) addTau(dscale []float64, c *Call[T]) {
-	if tau := e.spec.Tau; tau != nil {
-		one := e.spec
-		one.Tau = nil
-		factor := float64(one.RowScale(c.Q.D, 0))
-		for i, d := range dscale {
-			tau.Grad[e.spec.TauIndex(i%c.Q.H)] += T(factor * d)
-		}
-	}
-}
-
-// monomialsOf returns the task's walker for its rows.
-func (e *engine[T]) monomialsOf(u *headtask.Task[T]) *features.Monomials[T] {
-	if w := u.Rows().FeatureWidth(); u.Monomials == nil || u.Monomials.Width != w {
-		u.Monomials = e.newMonomials(w)
-	}
-	return u.Monomials
-}
-
-// newTask returns the task of key head kh of sequence s, ready for Forward but for
-// its outputs. Release takes it back.
-func (e *engine[T]) newTask(c *Call[T], s *sequenceTask, kh int, ar *arena.Arena) *headtask.Task[T] {
-	u, _ := e.units.Get().(*headtask.Task[T])
-	if u == nil {
-		u = new(headtask.Task[T])
-	}
-	*u = headtask.Task[T]{
-		Q: u.Q, O: u.O, Den: u.Den, Sums: u.Sums, Shares: u.Shares, Scale: u.Scale, DO: u.DO, DQ: u.DQ, // empty, with room
-		Monomials: u.Monomials, Scan: u.Scan,
-		Table: kernel.Active[T](), Spec: &e.spec, Arena: ar,
-		KeyHead: kh,
-		K:       c.K.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
-		V:       c.V.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
-		N:       s.N, M: s.M, D: c.Q.D, Dv: c.V.D, PreparedWidth: e.spec.Width(c.Q.D),
-		Causal: c.Causal, Offset: s.Offset, Rope: c.Rope,
-		Chunk: e.forms().chunk(c.Q.D, c.Chunk),
-	}
-	if c.Causal {
-		u.FirstPosition = s.Offset + e.spec.FarLag
-	}
-	if e.spec.IsSymmetric {
-		u.Causal, u.Offset = true, s.Offset+e.spec.WindowWidth/2
-	}
-	u.Q = headsOf(u.Q, c.Q, s, headtask.HeadRange{Lo: kh * (c.Q.H / c.K.H), N: c.Q.H / c.K.H})
-	for g := range u.Q {
-		u.Scale = append(u.Scale, e.spec.RowScale(u.D, kh*len(u.Q)+g))
-	}
-	if s.stats != nil {
-		u.Stats, u.KeyStats = s.stats[kh*len(u.Q):][:len(u.Q)], &s.stats[c.Q.H+kh]
-	}
-	if c.KeyMask != nil {
-		u.Mask = c.KeyMask[s.Batch*c.K.N+s.K0:][:s.M]
-	}
-	if c.AttnKeep != nil {
-		u.Keep, u.KeepRow = c.AttnKeep[s.Q0*c.K.N+s.K0:], c.K.N
-	}
-	if c.Drop.IsActive() {
-		u.Drop, u.KeyHeads = c.Drop, c.K.H
-		u.Coords = spec.DropCoords{Row: s.Index, Start: c.Drop.Start, B: s.Batch, Q0: s.Q0, K0: s.K0, N: c.Q.N, M: c.K.N}
-	}
-	if c.HasDecay() {
-		u.LogG = c.LogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
-	}
-	return u
-}
-
-// release keeps u for another call, without what it points at.
-func (e *engine[T]) release(u *headtask.Task[T]) {
-	for _, m := range [][]tensor.Mat[T]{u.Q, u.O, u.DO, u.DQ} {
-		clear(m)
-	}
-	clear(u.Den)
-	clear(u.Sums)
-	clear(u.Shares)
-	*u = headtask.Task[T]{
-		Q: u.Q[:0], O: u.O[:0], Den: u.Den[:0], Sums: u.Sums[:0], Shares: u.Shares[:0], Scale: u.Scale[:0], DO: u.DO[:0], DQ: u.DQ[:0],
-		Monomials: u.Monomials, Scan: headtask.Scan[T]{Valid: u.Scan.Valid},
-	}
-	e.units.Put(u)
-}
-
-func (e *engine[T]) NewState(s Shape) (State[T], error) {
-	if err := e.checks().refuseFuture("state"); err != nil {
-		return nil, err
-	}
-	if err := s.CheckState(); err != nil {
-		return nil, err
-	}
-	if err := e.checks().checkHeads(s.H, s.Hkv, s.D); err != nil {
-		return nil, err
-	}
-	if err := e.checks().checkBuiltinDecayHeads(s.Hkv); err != nil {
-		return nil, err
-	}
-	if s.Carry != Rounded && s.Carry != Compensated {
-		return nil, fmt.Errorf("state: carry is %d, not %d or %d", s.Carry, Rounded, Compensated)
-	}
-	if err := e.checks().checkMoments(s.D, s.Dv); err != nil {
-		return nil, err
-	}
-	s = Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: s.Chunk, Carry: s.Carry}
-	if err := s.CheckStateSize(e.stateBytes(s)); err != nil {
-		return nil, err
-	}
-	if e.spec.IsPairwise() {
-		return newKeyCache(e, s), nil
-	}
-	return newRecurrentState(e, s), nil
-}
-
-func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) error {
-	if err := e.checks().check(c); err != nil {
-		return err
-	}
-	if p, x := e.onProducts(c); p != nil {
-		return p.Weights(dst, x, b, h, i0, i1)
-	}
-	if err := c.CheckRows(dst, b, h, i0, i1); err != nil {
-		return err
-	}
-	scratch.ClearRows(dst, 0, dst.Rows)
-	if e.spec.BuiltinDecay != nil {
-		ar := arena.Acquire()
-		defer ar.Release()
-		c = e.withBuiltinDecay(ar, c)
-	}
-	group := c.Q.H / c.K.H
-	seqs := e.sequences(nil, new([]Sequence), c)
-	e.measure(c, seqs)
-	for _, s := range seqs {
-		lo, hi := max(i0, s.Q0), min(i1, s.Q0+s.N)
-		if s.Batch != b || lo >= hi {
-			continue
-		}
-		ar := arena.Acquire()
-		u := e.newTask(c, &s, h/group, ar)
-		rows := dst.Slice(lo-i0, hi-i0)
-		rows.Data, rows.Cols = rows.Data[s.K0:], s.M
-		u.Direct().DirectWeights(rows, h%group, lo-s.Q0, hi-s.Q0)
-		e.release(u)
-		ar.Release()
-	}
-	return nil
-}
-
-// newMonomials returns a walker for prepared rows of a width. Walkers of one
-// engine share their weights.
-func (e *engine[T]) newMonomials(width int) *features.Monomials[T] {
-	first, ok := e.walkers.Load(width)
-	if !ok {
-		first, _ = e.walkers.LoadOrStore(width, features.NewMonomials(kernel.Active[T](), e.spec.Coef, !e.spec.IsSinglePower(), width))
-	}
-	return first.(*features.Monomials[T]).Clone()
-}
-
-// withBuiltinDecay returns c with the mechanism's decay added to the call's decay, in scratch
-// memory.
-func (e *engine[T]) withBuiltinDecay(ar *arena.Arena, c *Call[T]) *Call[T] {
-	x := *c
-	k := &c.K
-	x.LogG = tensor.Heads[T]{Data: arena.Take[T](ar, k.B*k.H*k.N), B: k.B, H: k.H, N: k.N, D: 1, SB: k.H * k.N, SH: k.N, SN: 1}
-	for i := range k.B * k.H {
-		b, h := i/k.H, i%k.H
-		own, to := e.spec.BuiltinDecay.Log(h), x.LogG.At(b, h)
-		for j := range k.N {
-			g := own
-			if c.HasDecay() {
-				g += float64(c.LogG.At(b, h).Row(j)[0])
-			}
-			to.Row(j)[0] = T(max(g, -math.MaxFloat32))
-		}
-	}
-	return &x
-}
-
-// hasProducts reports whether the mechanism can leave out products.
-func (e *engine[T]) hasProducts() bool {
-	return !e.spec.Exp && !e.spec.HasMap() && e.spec.Degree() == 2
-}
-
-// onProducts returns the engine and the call that compute c on rows of products;
-// nil where c does not need them. The linear form is what is taken unless
-// another is asked for.
-func (e *engine[T]) onProducts(c *Call[T]) (*engine[T], *Call[T]) {
-	if !c.Drop.IsActive() || c.Drop.Kind != ProductDrop {
-		return nil, nil
-	}
-	if _, mapped := e.spec.Map.(headtask.Products[T]); mapped {
-		return nil, nil
-	}
-	p := e.products.Load()
-	if p == nil {
-		s := e.spec
-		s.Map, s.Coef, s.Positive = headtask.Products[T]{Coef: [3]float64(s.Coef)}, []float64{0, 1}, false
-		e.products.CompareAndSwap(nil, &engine[T]{spec: s, params: e.params, speeds: e.speeds})
-		p = e.products.Load()
-	}
-	x := *c
-	if x.Form == Auto && x.AttnKeep == nil {
-		x.Form = Linear
-	}
-	return p, &x
 }

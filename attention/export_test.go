@@ -1,11 +1,14 @@
 package attention
 
-import "github.com/farfield-ml/farfield/attention/internal/costmodel"
+import (
+	"github.com/farfield-ml/farfield/attention/internal/costmodel"
+	"github.com/farfield-ml/farfield/attention/internal/engine"
+)
 
 // TallyOf counts the work of a key head of s where Forward runs in the linear
 // form, whatever Backward does.
 func TallyOf(m Mechanism[float32], s Shape, back bool) costmodel.Tally {
 	c := &Call[float32]{Causal: s.Causal, Chunk: s.Chunk, Form: Linear}
 	c.Q.H, c.Q.D, c.K.H, c.V.D = s.H, s.D, s.Hkv, s.Dv
-	return m.(*engine[float32]).forms().tally(c, &sequenceTask{Sequence: Sequence{N: s.N, M: s.M, Offset: s.M - s.N}}, back)
+	return m.(*engine.Engine[float32]).Forms().Tally(c, &engine.SequenceTask{Sequence: Sequence{N: s.N, M: s.M, Offset: s.M - s.N}}, back)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -30,14 +31,14 @@ func TestStateFarOn(t *testing.T) {
 	c := stateCall(n, 4, 3, 16)
 	for _, carry := range []Carry{Rounded, Compensated} {
 		e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
-		st := statesOf(t, e, c, 1, carry)[0].(*recurrentState[float32])
+		st := statesOf(t, e, c, 1, carry)[0].(*engine.RecurrentState[float32])
 		want, got := poisoned[float32](2, 6, n, 3), poisoned[float32](2, 6, n, 3)
 		steps(t, st, want, c, 0, 20)
 		data, err := st.AppendBinary(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		head := len(NewSnapshot[float32](nil, st.e.identity(), 0, &st.shape, 0, false).Data)
+		head := len(NewSnapshot[float32](nil, st.Engine.Identity(), 0, &st.Shape, 0, false).Data)
 		restored, err := e.RestoreState(aged(t, data, len(data)-4-head))
 		if err != nil {
 			t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/tensor"
@@ -153,7 +155,7 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 			}
 			dos = append(dos, convert[T](do).Tokens(j0, cuts[i]))
 		}
-		if tau := e.(*engine[T]).spec.Tau; tau != nil {
+		if tau := e.(*engine.Engine[T]).Spec.Tau; tau != nil {
 			clear(tau.Grad)
 		}
 		outs, keeps, gs := inSegments(t, e, calls, dos, carry)
@@ -180,7 +182,7 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 		}
 		judge(t, l, m, oc, want, out, keep)
 		var dtau []T
-		if tau := e.(*engine[T]).spec.Tau; tau != nil {
+		if tau := e.(*engine.Engine[T]).Spec.Tau; tau != nil {
 			dtau = tau.Grad
 		}
 		judgeGrads(t, l, oc, do, want, grads, g, dtau)
@@ -229,7 +231,7 @@ func TestSegmentsAfterKeys(t *testing.T) {
 func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, oc *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
 	const chunk = 3
 	e, c := mechanismOf[T](t, name, m), callOf[T](oc)
-	if tau := e.(*engine[T]).spec.Tau; tau != nil {
+	if tau := e.(*engine.Engine[T]).Spec.Tau; tau != nil {
 		clear(tau.Grad)
 	}
 	first, second, lead, ok := split(c)
@@ -265,7 +267,7 @@ func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, o
 	_, l := segmentForm(e, c.Q.D, chunk)
 	judge(t, l, m, oc, want, outs[1], keeps[1])
 	var dtau []T
-	if tau := e.(*engine[T]).spec.Tau; tau != nil {
+	if tau := e.(*engine.Engine[T]).Spec.Tau; tau != nil {
 		dtau = tau.Grad
 	}
 	judgeGrads(t, l, oc, do, want, grads, g, dtau)
@@ -365,7 +367,7 @@ func TestStateGradientsAreDerivatives(t *testing.T) {
 			lead := callOf[float64](&oracle.Call{Q: normal(r, 1, 4, 0, d), K: normal(r, 1, 2, 13, d), V: normal(r, 1, 2, 13, dv)})
 			do, out := convert[float64](normal(r, 1, 4, n, dv)), tensor.NewHeads[float64](1, 4, n, dv)
 			c.Chunk = chunk
-			st := statesOf(t, e, c, 1, Rounded)[0].(*recurrentState[float64])
+			st := statesOf(t, e, c, 1, Rounded)[0].(*engine.RecurrentState[float64])
 			if err := st.Absorb(lead); err != nil {
 				t.Fatal(err)
 			}
@@ -404,20 +406,20 @@ func TestStateGradientsAreDerivatives(t *testing.T) {
 					t.Errorf("%s, causal %t, %s: gradient is %v, the quotient of differences %v", name, causal, what, got, want)
 				}
 			}
-			for i, s := range st.heads {
-				dh := &GradPartsOf(&dinit).heads[i]
-				if s.Count != 3 || dh.n != 3 {
-					t.Fatalf("%d tokens are open, %d have gradients", s.Count, dh.n)
+			for i, s := range st.Heads {
+				dh := &contract.GradPartsOf(&dinit).Heads[i]
+				if s.Count != 3 || dh.Count != 3 {
+					t.Fatalf("%d tokens are open, %d have gradients", s.Count, dh.Count)
 				}
 				for f := 0; f < s.Monomials.Count; f += 1 + s.Monomials.Count/7 {
 					if f > 0 || !m.OutputNorm { // a number of keys has no gradient
-						judge("z", &s.Moments.Z[f], s.Monomials.Weights[f]*dh.moments.Z[f])
+						judge("z", &s.Moments.Z[f], s.Monomials.Weights[f]*dh.Moments.Z[f])
 					}
-					judge("s", &s.Moments.S[f*s.Moments.Stride+1], s.Monomials.Weights[f]*dh.moments.S[f*s.Moments.Stride+1])
+					judge("s", &s.Moments.S[f*s.Moments.Stride+1], s.Monomials.Weights[f]*dh.Moments.S[f*s.Moments.Stride+1])
 				}
 				for j := range s.Count {
-					judge("prepared key", &s.X[2*s.ColumnStride+j], dh.x[j*d+1])
-					judge("value", &s.V[j*s.Moments.Stride+2], dh.v[j*dv+2])
+					judge("prepared key", &s.X[2*s.ColumnStride+j], dh.Keys[j*d+1])
+					judge("value", &s.V[j*s.Moments.Stride+2], dh.Values[j*dv+2])
 				}
 			}
 		}
@@ -445,10 +447,16 @@ func TestSegmentsRefuse(t *testing.T) {
 		{"form: direct needs every key", func(c *Call[float32], _ *Grads[float32]) { c.Form = Direct }},
 		{"form: step keeps nothing", func(c *Call[float32], _ *Grads[float32]) { c.Form = Step }},
 		{"attn_keep: not defined", func(c *Call[float32], _ *Grads[float32]) { c.AttnKeep = make([]bool, 36) }},
-		{"init: kind of state is *attention.keyCache[float32], fastmax2 has *attention.recurrentState[float32]", func(c *Call[float32], _ *Grads[float32]) { c.Init = soft }},
-		{"init: B is 1, needs 2", func(c *Call[float32], _ *Grads[float32]) { c.Init = state(func(s *Shape) { s.B = 1 }) }},
-		{"init: D is 5, needs 4", func(c *Call[float32], _ *Grads[float32]) { c.Init = state(func(s *Shape) { s.D = 5 }) }},
-		{"init: chunk is 8, needs 16", func(c *Call[float32], _ *Grads[float32]) { c.Init = state(func(s *Shape) { s.Chunk = 8 }) }},
+		{"init: kind of state is *engine.keyCache[float32], fastmax2 has *engine.RecurrentState[float32]", func(c *Call[float32], _ *Grads[float32]) { c.Init = soft }},
+		{"init: B is 1, needs 2", func(c *Call[float32], _ *Grads[float32]) {
+			c.Init = state(func(s *Shape) { s.B = 1 })
+		}},
+		{"init: D is 5, needs 4", func(c *Call[float32], _ *Grads[float32]) {
+			c.Init = state(func(s *Shape) { s.D = 5 })
+		}},
+		{"init: chunk is 8, needs 16", func(c *Call[float32], _ *Grads[float32]) {
+			c.Init = state(func(s *Shape) { s.Chunk = 8 })
+		}},
 		{"final: carry is compensated, needs rounded", func(c *Call[float32], _ *Grads[float32]) {
 			c.Final = state(func(s *Shape) { s.Carry = Compensated })
 		}},
@@ -462,7 +470,9 @@ func TestSegmentsRefuse(t *testing.T) {
 		{"dfinal: the call has no final state", func(c *Call[float32], g *Grads[float32]) {
 			c.Final, g.DFinal = nil, new(StateGrad[float32])
 		}},
-		{"dfinal: is of a state of shape", func(c *Call[float32], g *Grads[float32]) { g.DFinal = new(StateGrad[float32]) }},
+		{"dfinal: is of a state of shape", func(c *Call[float32], g *Grads[float32]) {
+			g.DFinal = new(StateGrad[float32])
+		}},
 	} {
 		call := *c
 		call.Init, call.Final = state(same), state(same)

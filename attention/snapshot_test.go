@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/snapshot"
@@ -69,7 +70,7 @@ func TestReadSnapshotHeader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := SnapshotHeader{Version: snapshot.Version, Kind: cacheKind, Mechanism: h.Mechanism, Setting: h.Setting, Element: 4,
+	want := SnapshotHeader{Version: snapshot.Version, Kind: engine.CacheKind, Mechanism: h.Mechanism, Setting: h.Setting, Element: 4,
 		B: 2, H: 6, Hkv: h.Hkv, D: 5, Dv: 3, Chunk: h.Chunk, Tokens: n, Bytes: int64(len(data)), Parameters: "00000000"}
 	if h != want || h.Mechanism == "" || h.Hkv < 1 {
 		t.Errorf("%+v, want %+v", h, want)

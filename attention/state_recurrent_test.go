@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/tensor"
@@ -57,13 +58,13 @@ func tokens[T tensor.Float](c *Call[T], j0, j1 int) *Call[T] {
 	return &p
 }
 
-func newState[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T]) *recurrentState[T] {
+func newState[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T]) *engine.RecurrentState[T] {
 	t.Helper()
 	st, err := e.NewState(c.Shape())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return st.(*recurrentState[T])
+	return st.(*engine.RecurrentState[T])
 }
 
 // steps steps through tokens from j0 on, in pieces that end at cuts.
@@ -96,8 +97,8 @@ func sameState(t *testing.T, what string, a, b State[float32]) {
 // inStateChunks is c with the chunks of a state of sums.
 func inStateChunks[T tensor.Float](st State[T], c *Call[T]) *Call[T] {
 	same := *c
-	if s, ok := st.(*recurrentState[T]); ok {
-		same.Chunk = s.shape.Chunk
+	if s, ok := st.(*engine.RecurrentState[T]); ok {
+		same.Chunk = s.Shape.Chunk
 	}
 	return &same
 }
@@ -328,7 +329,7 @@ func TestSumsHoldPlainMoments(t *testing.T) {
 	if err := st.Absorb(call); err != nil {
 		t.Fatal(err)
 	}
-	head := st.heads[0]
+	head := st.Heads[0]
 	var z, terms [10]float64 // 1, x1, x2, x3, x1x1, x1x2, x1x3, x2x2, x2x3, x3x3
 	for j := range n {
 		x := append([]float64{1}, c.K.At(0, 0).Row(j)...)

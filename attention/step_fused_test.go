@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -89,24 +90,26 @@ func TestRenewedAfterOtherCalls(t *testing.T) {
 		first := newState(t, e, c)
 		out := poisoned[float32](2, 3, n, dv)
 		steps(t, first, out, c, 0, 1, 2, 3, 10)
-		if !first.hasClosedCount {
+		if !first.HasClosedCount {
 			t.Fatalf("%s: a state that is stepped looks at every head", name)
 		}
-		for what, change := range map[string]func(st *recurrentState[float32]) error{
-			"nothing": func(*recurrentState[float32]) error { return nil },
-			"a mask":  func(st *recurrentState[float32]) error { return st.Step(out.Tokens(10, 13), tokens(&masked, 10, 13)) },
-			"keys":    func(st *recurrentState[float32]) error { return st.Absorb(tokens(c, 10, 13)) },
-			"a query": func(st *recurrentState[float32]) error { return st.Read(out.Tokens(10, 11), tokens(c, 10, 11)) },
-			"a reset": func(st *recurrentState[float32]) error { st.Reset(); return nil },
-			"a merge": func(st *recurrentState[float32]) error { return st.Merge(first) },
-			"a total": func(st *recurrentState[float32]) error {
+		for what, change := range map[string]func(st *engine.RecurrentState[float32]) error{
+			"nothing": func(*engine.RecurrentState[float32]) error { return nil },
+			"a mask": func(st *engine.RecurrentState[float32]) error {
+				return st.Step(out.Tokens(10, 13), tokens(&masked, 10, 13))
+			},
+			"keys":    func(st *engine.RecurrentState[float32]) error { return st.Absorb(tokens(c, 10, 13)) },
+			"a query": func(st *engine.RecurrentState[float32]) error { return st.Read(out.Tokens(10, 11), tokens(c, 10, 11)) },
+			"a reset": func(st *engine.RecurrentState[float32]) error { st.Reset(); return nil },
+			"a merge": func(st *engine.RecurrentState[float32]) error { return st.Merge(first) },
+			"a total": func(st *engine.RecurrentState[float32]) error {
 				var total Total[float32]
 				if err := TotalOf(&total, first); err != nil {
 					return err
 				}
 				return SetTotal(st, &total)
 			},
-			"a decay": func(st *recurrentState[float32]) error {
+			"a decay": func(st *engine.RecurrentState[float32]) error {
 				p := tokens(c, 10, 12)
 				p.LogG = tensor.NewHeads[float32](2, 3, 2, 1)
 				for i := range p.LogG.Data {
@@ -114,16 +117,16 @@ func TestRenewedAfterOtherCalls(t *testing.T) {
 				}
 				return st.Step(out.Tokens(10, 12), p)
 			},
-			"the end of a call": func(st *recurrentState[float32]) error {
+			"the end of a call": func(st *engine.RecurrentState[float32]) error {
 				p := tokens(c, 10, 13)
 				p.Init, p.Final = first, st
 				return e.Forward(out.Tokens(10, 13), p, nil)
 			},
 		} {
 			// The same in a state that is restored, and so knows nothing.
-			st := first.Clone().(*recurrentState[float32])
+			st := first.Clone().(*engine.RecurrentState[float32])
 			steps(t, st, out, c, 10, 11)
-			if !st.hasClosedCount {
+			if !st.HasClosedCount {
 				t.Fatalf("%s: a clone that is stepped looks at every head", name)
 			}
 			if err := change(st); err != nil {

@@ -78,7 +78,7 @@ func TestStepHeads(t *testing.T) {
 						if slices.Sort(r.heads); !slices.Equal(r.heads, []int{0, 1, 2}) {
 							t.Fatalf("%s: made heads %v", name, r.heads)
 						}
-						if want := got.hasClosedCount; (r.ahead > 0) != want {
+						if want := got.HasClosedCount; (r.ahead > 0) != want {
 							t.Fatalf("%s: token %d: %d numbers ahead, takes a head at a time: %v", name, i, r.ahead, want)
 						}
 					}
@@ -106,8 +106,8 @@ func TestStepHeadsErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one of %q", err, want)
 		}
-		if st.tokens != 0 {
-			t.Errorf("%s: the state has %d tokens", want, st.tokens)
+		if st.TokenCount != 0 {
+			t.Errorf("%s: the state has %d tokens", want, st.TokenCount)
 		}
 	}
 }

@@ -55,7 +55,7 @@ var faults = []fault{
 		"attention", "TestLinearAgainstTextbook",
 	},
 	{
-		"attention/window_around.go", "s.M - s.N - s.Offset - width", "s.M - s.N - s.Offset - width + 1",
+		"attention/internal/hybrid/window_around.go", "s.M - s.N - s.Offset - width", "s.M - s.N - s.Offset - width + 1",
 		"the sweep over the reversed sequence also sums the last key of the window",
 		"attention", "TestUnmaskedWindowKnowsNoDirection",
 	},
@@ -70,12 +70,12 @@ var faults = []fault{
 		"attention", "TestLinearAgainstTextbook|TestLinearIgnoresWhatIsHidden",
 	},
 	{
-		"attention/call.go", "Offset: keys - n}", "Offset: m - n}",
+		"attention/internal/contract/call.go", "Offset: keys - n}", "Offset: m - n}",
 		"with key lengths, queries stand at other places",
 		"attention", "TestDirectAgainstTextbook|TestLinearAgainstTextbook",
 	},
 	{
-		"attention/call.go", "add(0, q0, q1-q0, k0, k1-k0, k1-k0)", "add(0, q0, q1-q0, 0, k1-k0, k1-k0)",
+		"attention/internal/contract/call.go", "add(0, q0, q1-q0, k0, k1-k0, k1-k0)", "add(0, q0, q1-q0, 0, k1-k0, k1-k0)",
 		"packed sequences attend to the keys of the first",
 		"attention", "TestDirectAgainstTextbook|TestLinearAgainstTextbook",
 	},
@@ -127,7 +127,7 @@ var faults = []fault{
 		"mechanism", "TestSoftmaxOfLargeScoresIsTheMeanOfTheLargest",
 	},
 	{
-		"attention/step_token.go", "room = arena.Take[T](ar, d)\n", "room = r.x[i0*r.ld:][:d]\n",
+		"attention/internal/engine/step_token.go", "room = arena.Take[T](ar, d)\n", "room = r.x[i0*r.ld:][:d]\n",
 		"a token with fewer features than channels is mapped in the room of its features",
 		"mechanism", "TestOneTokenNeedsNoMoreFeaturesThanItHas",
 	},
@@ -143,7 +143,7 @@ var faults = []fault{
 		"attention", "TestSumsCloneAndReset|TestSumsSnapshot",
 	},
 	{
-		"attention/merge.go", "s.tokens += n.tokens", "s.tokens = n.tokens",
+		"attention/internal/engine/merge.go", "s.TokenCount += n.TokenCount", "s.TokenCount = n.TokenCount",
 		"a merged state counts the tokens of one part",
 		"attention", "TestDecayMerge",
 	},
@@ -345,22 +345,22 @@ var faults = []fault{
 	},
 	// Diagnosis.
 	{
-		"attention/diagnose.go", "r.log = fade * (r.log + (r.top-s)*r.Size)", "r.log = fade * r.log",
+		"attention/internal/engine/diagnose.go", "r.log = fade * (r.log + (r.top-s)*r.Size)", "r.log = fade * r.log",
 		"the entropy of growing scores keeps logarithms over the old maximum",
 		"mechanism", "TestLaws/diagnosis",
 	},
 	{
-		"attention/diagnose.go", "one.Condition = r.Size / math.Abs(one.MinDen)", "one.Condition = r.Size / math.Abs(r.Sum)",
+		"attention/internal/engine/diagnose.go", "one.Condition = r.Size / math.Abs(one.MinDen)", "one.Condition = r.Size / math.Abs(r.Sum)",
 		"the condition of a row leaves out eps",
 		"mechanism", "TestLaws/diagnosis",
 	},
 	{
-		"attention/diagnose.go", "Merge(&p.found, p.s.Q0, e.spec.Exp)", "Merge(&p.found, 0, e.spec.Exp)",
+		"attention/internal/engine/diagnose.go", "Merge(&p.Found, p.Sequence.Q0, e.Spec.Exp)", "Merge(&p.Found, 0, e.Spec.Exp)",
 		"queries of packed sequences are counted from their own first",
 		"mechanism", "TestLaws/diagnosis",
 	},
 	{
-		"attention/locality.go", "p * math.Abs(float64(j-place-r))", "p * math.Abs(float64(j-r))",
+		"attention/internal/engine/locality.go", "p * math.Abs(float64(j-place-r))", "p * math.Abs(float64(j-r))",
 		"distances are from the number of the row, not from its place",
 		"attention", "TestLocate",
 	},

@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"errors"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
+)
+
+// DiagnosedRows is the number of queries that are looked at as one piece of
+// work. Pieces are joined in order, so that sums do not depend on threads.
+const DiagnosedRows = 16 * headtask.PanelRows
+
+// RowStretch is what one piece of the work looks at: some queries of one head
+// of one sequence.
+type RowStretch struct {
+	Sequence     *SequenceTask
+	Longest      []float64 // see longestKeys
+	Head, I0, I1 int
+	Found        contract.Diagnosis // of queries counted from the sequence's first
+}
+
+var ErrSegmentedDiagnosis = errors.New("diagnosis: not defined with a state before or after the call")
+
+// Diagnose describes the weights of each query head. It returns an error if c does not fit, or
+// has a state.
+func (e *Engine[T]) Diagnose(c *contract.Call[T]) ([]contract.Diagnosis, error) {
+	if err := e.Checks().CheckCall(c); err != nil {
+		return nil, err
+	}
+	if c.HasState() {
+		return nil, ErrSegmentedDiagnosis
+	}
+	if e.Spec.BuiltinDecay != nil {
+		ar := arena.Acquire()
+		defer ar.Release()
+		c = e.withBuiltinDecay(ar, c)
+	}
+	seqs := e.Sequences(nil, new([]contract.Sequence), c)
+	e.measure(c, seqs)
+	var pieces []RowStretch
+	var work float64
+	for i := range seqs {
+		s := &seqs[i]
+		longest := e.Conditions().LongestKeys(c, s, c.Mask(&s.Sequence))
+		for h := range c.Q.H {
+			for i0 := 0; i0 < s.N; i0 += DiagnosedRows {
+				pieces = append(pieces, RowStretch{Sequence: s, Longest: longest, Head: h, I0: i0, I1: min(i0+DiagnosedRows, s.N)})
+			}
+		}
+		direct, _ := e.Forms().CountOperations(s.N, s.M, c.Q.D, c.V.D, c.Causal, 1)
+		work += direct * float64(c.Q.H)
+	}
+	par.RunEach(len(pieces), work, func(i int) { e.diagnose(c, &pieces[i]) })
+	list := make([]contract.Diagnosis, c.Q.B*c.Q.H)
+	for i := range pieces {
+		p := &pieces[i]
+		list[p.Sequence.Batch*c.Q.H+p.Head].Merge(&p.Found, p.Sequence.Q0, e.Spec.Exp)
+	}
+	for i := range list {
+		if n := float64(list[i].Rows); n > 0 {
+			list[i].Entropy /= n
+			list[i].Condition /= n
+		}
+	}
+	return list, nil
+}
+
+// diagnose looks at the rows of a piece, whose means it leaves as sums. Blocks
+// of the matrix go by from left to right and are not kept.
+func (e *Engine[T]) diagnose(c *contract.Call[T], p *RowStretch) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	group := c.Q.H / c.K.H
+	u := e.NewTask(c, p.Sequence, p.Head/group, ar)
+	defer e.Release(u)
+	u.Decay().TakeKeys()
+	n := p.I1 - p.I0
+	lda, ld := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](min(u.M, headtask.KeyBlock))
+	a := arena.Take[T](ar, n*lda)
+	u.Rows().PrepareQ(a, lda, p.Head%group, p.I0, p.I1)
+	bt, s := arena.Take[T](ar, u.PreparedWidth*ld), arena.Take[T](ar, headtask.PanelRows*ld)
+	sum := arena.Take[T](ar, 1) // of the kernel; the diagnosis sums in float64
+	keys := u.Rows().KeySide()
+	rows := make([]RowDiagnosis, n)
+	for i := range rows {
+		rows[i].top = math.Inf(-1)
+	}
+	var coef []T
+	if !e.Spec.Exp {
+		coef = u.Direct().Coefficients()
+	}
+	for j0 := 0; j0 < u.CountVisible(p.I1-1); j0 += headtask.KeyBlock {
+		nk := min(headtask.KeyBlock, u.M-j0)
+		u.Rows().Prepare(bt, ld, &keys, j0, j0+nk)
+		for i := 0; i < n; i += headtask.PanelRows {
+			b := u.Direct().Block(a[i*lda:], lda, p.I0+i, min(headtask.PanelRows, n-i), bt, ld, j0, nk)
+			u.Direct().ComputeScores(&b, 0, headtask.PanelRows, s, ld)
+			mark := ar.Mark()
+			decay := u.Decay().Fader(&b)
+			if e.Spec.Exp {
+				u.Decay().AgeScores(&decay, &b, 0, b.Nq, s, ld, nil)
+			}
+			for r := range b.Nq {
+				row := s[r*ld:][:b.CountVisible(r)]
+				var left []T // of each key; nil: all
+				if len(row) > 0 && !e.Spec.Exp {
+					u.Direct().Weigh(row, row, 0, len(row), coef, sum)
+					if b.Decays != nil {
+						left = decay.Factors(&b, r)
+						u.Table.Mul(row, row, left)
+					}
+				}
+				for k, w := range row {
+					switch {
+					case b.HasMask() && !b.IsVisible(r, k):
+					case e.Spec.Exp:
+						rows[i+r].exponential(float64(w))
+					case left == nil:
+						rows[i+r].AddWeight(float64(w), 1)
+					default:
+						rows[i+r].AddWeight(float64(w), float64(left[k])*u.Rows().GateOf(j0+k))
+					}
+				}
+			}
+			ar.Reset(mark)
+		}
+	}
+	for i := range rows {
+		r := &rows[i]
+		if r.SeenKeys == 0 {
+			p.Found.UnseenCount++
+			continue
+		}
+		one := contract.Diagnosis{Rows: 1, Entropy: r.Entropy()}
+		if e.Spec.Exp {
+			one.Condition, one.MinDen = 1, math.Log(r.Size)+r.top
+		} else {
+			eps := float64(u.Decay().RelativeEps(u.Decay().Pending(p.I0 + i)))
+			switch one.MinDen = eps; {
+			case e.Spec.Floor > 0:
+				one.MinDen = e.Spec.ApplyFloor(r.Sum)
+			case !e.Spec.Unnormalized:
+				one.MinDen += r.Sum
+			}
+			one.Condition = math.Inf(1)
+			if one.MinDen != 0 {
+				one.Condition = r.Size / math.Abs(one.MinDen)
+			}
+			if headtask.IsIllConditioned(T(one.MinDen), r.decayedKeys, e.Conditions().largestWeight(c.Q.D, e.Conditions().BoundScore(c, p.Sequence, p.Longest, p.Head, p.I0+i))) {
+				one.WeakCount = 1
+			}
+		}
+		one.MinEntropy, one.MaxCondition = one.Entropy, one.Condition
+		p.Found.Merge(&one, p.I0+i, e.Spec.Exp)
+	}
+}
+
+// RowDiagnosis accumulates statistics of a row's weights, one after another. Weights of the
+// exponential are divided by e^top, the largest so far.
+type RowDiagnosis struct {
+	SeenKeys    int64
+	decayedKeys float64 // of the keys seen, after their decay
+	Sum, Size   float64 // Σw, Σ|w|
+	log         float64 // Σ|w|·ln|w|
+	top         float64
+}
+
+// AddWeight counts the weight w of a key whose decay factor is left.
+func (r *RowDiagnosis) AddWeight(w, left float64) {
+	r.SeenKeys++
+	r.decayedKeys += left
+	r.Sum += w
+	if w = math.Abs(w); w > 0 {
+		r.Size += w
+		r.log += w * math.Log(w)
+	}
+}
+
+// exponential is weight for e^s.
+func (r *RowDiagnosis) exponential(s float64) {
+	r.SeenKeys++
+	if s > r.top {
+		// e^(x-top) becomes e^(x-s), and so do the factors of its logarithm.
+		if fade := math.Exp(r.top - s); r.Size > 0 {
+			r.log = fade * (r.log + (r.top-s)*r.Size)
+			r.Size *= fade
+		}
+		r.top = s
+	}
+	if w := math.Exp(s - r.top); w > 0 {
+		r.Size += w
+		r.log += w * (s - r.top)
+	}
+}
+
+// Entropy is -Σ p ln p with p = |w|/Σ|w|: ln Σ|w| - Σ|w|ln|w| / Σ|w|.
+func (r *RowDiagnosis) Entropy() float64 {
+	if r.Size == 0 {
+		return 0
+	}
+	return max(0, math.Log(r.Size)-r.log/r.Size)
+}

@@ -1,0 +1,432 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention/internal/costmodel"
+	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/attention/internal/spec"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Engine keeps the contract for what a Spec describes.
+type Engine[T tensor.Float] struct {
+	Spec     headtask.Spec[T]
+	ParamSet *param.Set[T]
+	speeds   *costmodel.Table
+	walkers  sync.Map  // by width: *monomials[T], whose weights their copies share
+	units    sync.Pool // of *task[T]
+	passes   sync.Pool // of *pass[T]
+
+	products atomic.Pointer[Engine[T]] // for ProductDrop; made when first needed
+}
+
+// formChoice chooses the form of a call by cost.
+type formChoice[T tensor.Float] struct{ *Engine[T] }
+
+// conditioning bounds the scores of a call, to tell whether its sums lose digits.
+type conditioning[T tensor.Float] struct{ *Engine[T] }
+
+// Forms returns the choice of forms.
+func (e *Engine[T]) Forms() formChoice[T] { return formChoice[T]{e} }
+
+// Conditions returns the bounds of scores and weights.
+func (e *Engine[T]) Conditions() conditioning[T] { return conditioning[T]{e} }
+
+// New returns the mechanism that s describes. It returns an error if its fields do not fit
+// together.
+func New[T tensor.Float](s headtask.Spec[T]) (*Engine[T], error) {
+	kernels := 0
+	for _, is := range []bool{s.Exp, s.Similarity != nil, len(s.Coef) > 0} {
+		if is {
+			kernels++
+		}
+	}
+	if kernels != 1 {
+		return nil, fmt.Errorf("%s: needs one of the exponential, a similarity and coefficients", s.Name)
+	}
+	if f := s.Similarity; f != nil && (f.F == nil || f.Slope == nil) {
+		return nil, fmt.Errorf("%s: a similarity needs F and Slope", s.Name)
+	}
+	if len(s.Coef) == 1 {
+		return nil, fmt.Errorf("%s: a constant is no kernel", s.Name)
+	}
+	if len(s.Coef) > 0 && s.Coef[s.Degree()] == 0 {
+		return nil, fmt.Errorf("%s: the highest of %d coefficients is 0", s.Name, len(s.Coef))
+	}
+	if s.IsPairwise() && (s.Unnormalized || s.BuiltinDecay != nil) {
+		return nil, fmt.Errorf("%s: only polynomials can do without a denominator, or forget", s.Name)
+	}
+	if s.Unnormalized {
+		if s.Eps != 0 || s.OutputNorm {
+			return nil, fmt.Errorf("%s: without a denominator there is no eps and no norm of outputs", s.Name)
+		}
+		s.Eps = 1
+	}
+	if s.Floor > 0 && (s.IsPairwise() || s.Unnormalized || s.Eps != 0) {
+		return nil, fmt.Errorf("%s: only polynomials with a denominator, without eps, have a least one", s.Name)
+	}
+	if s.Gated && s.Features == nil {
+		return nil, fmt.Errorf("%s: a gate needs features, which it multiplies", s.Name)
+	}
+	e := &Engine[T]{Spec: s, speeds: costmodel.Speeds(kernel.Active[T]().Name)}
+	if s.Tau != nil || s.LearnsFeatures() {
+		e.ParamSet = new(param.Set[T])
+	}
+	if s.Tau != nil {
+		e.ParamSet.Add(s.Tau)
+	}
+	if s.LearnsFeatures() {
+		e.ParamSet.AddPrefixed("", s.Features.Params())
+	}
+	return e, nil
+}
+
+// Traits says what the mechanism can do.
+func (e *Engine[T]) Traits() contract.Traits {
+	t := contract.Traits{
+		Dropout: true, Products: e.hasProducts(), Decay: !spec.NeedsAllTokens(e.Spec.Norm) && !e.Spec.OutputNorm && e.Spec.Floor == 0,
+
+		Name: e.Spec.Name, Positive: e.Spec.Positive, Causal: !spec.NeedsAllTokens(e.Spec.Norm),
+		Streaming: !e.Spec.IsPairwise() && !spec.NeedsAllTokens(e.Spec.Norm), Linear: !e.Spec.IsPairwise(),
+	}
+	if !t.Causal {
+		t.NoCausal = overTokens
+	}
+	t.CausalOnly = e.Spec.BuiltinDecay != nil
+	return t
+}
+
+// Setting identifies what the mechanism computes.
+func (e *Engine[T]) Setting() string { return e.Spec.Setting }
+
+// Params returns the learned parameters; nil: there are none.
+func (e *Engine[T]) Params() *param.Set[T] { return e.ParamSet }
+
+// Constants returns numbers that were drawn once; nil: there are none.
+func (e *Engine[T]) Constants() *param.Set[T] {
+	if e.Spec.Features == nil {
+		return nil
+	}
+	return e.Spec.Features.Constants()
+}
+
+// Forward sets out [B,H,N,Dv]. It returns an error if out or c do not fit, and without keep a
+// *NonFiniteError.
+func (e *Engine[T]) Forward(out tensor.Heads[T], c *contract.Call[T], keep *contract.Saved[T]) error {
+	if err := e.Checks().CheckCall(c); err != nil {
+		return err
+	}
+	if p, x := e.onProducts(c); p != nil {
+		return p.Forward(out, x, keep)
+	}
+	if err := c.CheckOutput("o", &out); err != nil {
+		return err
+	}
+	if c.Form == contract.Step {
+		if keep != nil {
+			return ErrStepKeeps
+		}
+		if !c.HasState() { // a segment has the bits of steps
+			return ForwardByStep(contract.Mechanism[T](e), out, c, false)
+		}
+	}
+	if e.Spec.BuiltinDecay != nil {
+		ar := arena.Acquire()
+		defer ar.Release()
+		c = e.withBuiltinDecay(ar, c)
+	}
+	p := e.newPass(c, out, keep)
+	defer p.release()
+	var err error
+	if p.seg, err = e.segment(c, p.seqs, keep != nil); err != nil {
+		return err
+	}
+	if keep != nil {
+		if need := c.Q.B * c.Q.H * c.Q.N; cap(keep.Den) >= need {
+			keep.Den = keep.Den[:need]
+		} else {
+			keep.Den = make([]T, need)
+		}
+		keep.UnseenCount, keep.WeakCount = 0, 0
+		if need := len(p.seqs) * c.K.H; cap(keep.Moments) >= need {
+			keep.Moments = keep.Moments[:need]
+		} else {
+			keep.Moments = make([][]T, need)
+		}
+	}
+	p.run()
+	if p.seg != nil {
+		p.seg.end()
+	}
+	if keep != nil {
+		e.Conditions().countWeakRows(c, p.seqs, p.seg, keep, p.noticed.Vanish.Load())
+	}
+	return contract.ReportNonFinite(out, keep, p.noticed.Overflow.Load())
+}
+
+var ErrStepKeeps = errors.New("form: step keeps nothing for the gradient; use another form for it")
+
+// Backward sets g from dout and out [B,H,N,Dv]. It returns an error if a shape does not fit, or
+// keep is not of Forward.
+func (e *Engine[T]) Backward(g *contract.Grads[T], dout, out tensor.Heads[T], c *contract.Call[T], keep *contract.Saved[T]) error {
+	if err := e.Checks().CheckCall(c); err != nil {
+		return err
+	}
+	if p, x := e.onProducts(c); p != nil {
+		return p.Backward(g, dout, out, x, keep)
+	}
+	if err := c.CheckOutput("o", &out); err != nil {
+		return err
+	}
+	if err := g.CheckShapes(&dout, c); err != nil {
+		return err
+	}
+	if err := CheckAge(g, c); err != nil {
+		return err
+	}
+	if keep == nil || len(keep.Den) != c.Q.B*c.Q.H*c.Q.N {
+		return fmt.Errorf("saved: not what Forward left for this call")
+	}
+	if e.Spec.BuiltinDecay != nil {
+		ar := arena.Acquire()
+		defer ar.Release()
+		c = e.withBuiltinDecay(ar, c)
+	}
+	p := e.newPass(c, out, keep)
+	defer p.release()
+	p.back, p.g, p.dout = true, *g, dout
+	var err error
+	if p.seg, err = e.segment(c, p.seqs, true); err != nil {
+		return err
+	}
+	if err := CheckStateGrads(g, c, p.seg); err != nil {
+		return err
+	}
+	p.dscale = append(p.dscale, make([]float64, len(p.seqs)*c.Q.H)...)
+	if e.Spec.LearnsFeatures() {
+		p.dparams = append(p.dparams, make([]T, len(p.seqs)*c.K.H*e.Spec.Features.Params().Size())...)
+	}
+	p.run()
+	p.addParamGrads()
+	e.AddTau(p.dscale, c)
+	return nil
+}
+
+// AddTau adds to the gradient of tau the parts dscale [sequences, H].
+func (e *Engine[T]) AddTau(dscale []float64, c *contract.Call[T]) {
+	if tau := e.Spec.Tau; tau != nil {
+		one := e.Spec
+		one.Tau = nil
+		factor := float64(one.RowScale(c.Q.D, 0))
+		for i, d := range dscale {
+			tau.Grad[e.Spec.TauIndex(i%c.Q.H)] += T(factor * d)
+		}
+	}
+}
+
+// MonomialsOf returns the task's walker for its rows.
+func (e *Engine[T]) MonomialsOf(u *headtask.Task[T]) *features.Monomials[T] {
+	if w := u.Rows().FeatureWidth(); u.Monomials == nil || u.Monomials.Width != w {
+		u.Monomials = e.newMonomials(w)
+	}
+	return u.Monomials
+}
+
+// NewTask returns the task of key head kh of sequence s, ready for Forward but for
+// its outputs. Release takes it back.
+func (e *Engine[T]) NewTask(c *contract.Call[T], s *SequenceTask, kh int, ar *arena.Arena) *headtask.Task[T] {
+	u, _ := e.units.Get().(*headtask.Task[T])
+	if u == nil {
+		u = new(headtask.Task[T])
+	}
+	*u = headtask.Task[T]{
+		Q: u.Q, O: u.O, Den: u.Den, Sums: u.Sums, Shares: u.Shares, Scale: u.Scale, DO: u.DO, DQ: u.DQ, // empty, with room
+		Monomials: u.Monomials, Scan: u.Scan,
+		Table: kernel.Active[T](), Spec: &e.Spec, Arena: ar,
+		KeyHead: kh,
+		K:       c.K.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
+		V:       c.V.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
+		N:       s.N, M: s.M, D: c.Q.D, Dv: c.V.D, PreparedWidth: e.Spec.Width(c.Q.D),
+		Causal: c.Causal, Offset: s.Offset, Rope: c.Rope,
+		Chunk: e.Forms().Chunk(c.Q.D, c.Chunk),
+	}
+	if c.Causal {
+		u.FirstPosition = s.Offset + e.Spec.FarLag
+	}
+	if e.Spec.IsSymmetric {
+		u.Causal, u.Offset = true, s.Offset+e.Spec.WindowWidth/2
+	}
+	u.Q = HeadsOf(u.Q, c.Q, s, headtask.HeadRange{Lo: kh * (c.Q.H / c.K.H), N: c.Q.H / c.K.H})
+	for g := range u.Q {
+		u.Scale = append(u.Scale, e.Spec.RowScale(u.D, kh*len(u.Q)+g))
+	}
+	if s.stats != nil {
+		u.Stats, u.KeyStats = s.stats[kh*len(u.Q):][:len(u.Q)], &s.stats[c.Q.H+kh]
+	}
+	if c.KeyMask != nil {
+		u.Mask = c.KeyMask[s.Batch*c.K.N+s.K0:][:s.M]
+	}
+	if c.AttnKeep != nil {
+		u.Keep, u.KeepRow = c.AttnKeep[s.Q0*c.K.N+s.K0:], c.K.N
+	}
+	if c.Drop.IsActive() {
+		u.Drop, u.KeyHeads = c.Drop, c.K.H
+		u.Coords = spec.DropCoords{Row: s.Index, Start: c.Drop.Start, B: s.Batch, Q0: s.Q0, K0: s.K0, N: c.Q.N, M: c.K.N}
+	}
+	if c.HasDecay() {
+		u.LogG = c.LogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	}
+	return u
+}
+
+// Release keeps u for another call, without what it points at.
+func (e *Engine[T]) Release(u *headtask.Task[T]) {
+	for _, m := range [][]tensor.Mat[T]{u.Q, u.O, u.DO, u.DQ} {
+		clear(m)
+	}
+	clear(u.Den)
+	clear(u.Sums)
+	clear(u.Shares)
+	*u = headtask.Task[T]{
+		Q: u.Q[:0], O: u.O[:0], Den: u.Den[:0], Sums: u.Sums[:0], Shares: u.Shares[:0], Scale: u.Scale[:0], DO: u.DO[:0], DQ: u.DQ[:0],
+		Monomials: u.Monomials, Scan: headtask.Scan[T]{Valid: u.Scan.Valid},
+	}
+	e.units.Put(u)
+}
+
+// NewState returns an empty state. It returns an error if no state of the mechanism has the shape.
+func (e *Engine[T]) NewState(s contract.Shape) (contract.State[T], error) {
+	if err := e.Checks().refuseFuture("state"); err != nil {
+		return nil, err
+	}
+	if err := s.CheckState(); err != nil {
+		return nil, err
+	}
+	if err := e.Checks().CheckHeads(s.H, s.Hkv, s.D); err != nil {
+		return nil, err
+	}
+	if err := e.Checks().checkBuiltinDecayHeads(s.Hkv); err != nil {
+		return nil, err
+	}
+	if s.Carry != contract.Rounded && s.Carry != contract.Compensated {
+		return nil, fmt.Errorf("state: carry is %d, not %d or %d", s.Carry, contract.Rounded, contract.Compensated)
+	}
+	if err := e.Checks().checkMoments(s.D, s.Dv); err != nil {
+		return nil, err
+	}
+	s = contract.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: s.Chunk, Carry: s.Carry}
+	if err := s.CheckStateSize(e.StateBytes(s)); err != nil {
+		return nil, err
+	}
+	if e.Spec.IsPairwise() {
+		return newKeyCache(e, s), nil
+	}
+	return newRecurrentState(e, s), nil
+}
+
+// Weights sets dst [i1-i0,M] to rows of the attention matrix. It returns an error if the rows do
+// not exist or dst has another shape.
+func (e *Engine[T]) Weights(dst tensor.Mat[T], c *contract.Call[T], b, h, i0, i1 int) error {
+	if err := e.Checks().CheckCall(c); err != nil {
+		return err
+	}
+	if p, x := e.onProducts(c); p != nil {
+		return p.Weights(dst, x, b, h, i0, i1)
+	}
+	if err := c.CheckRows(dst, b, h, i0, i1); err != nil {
+		return err
+	}
+	scratch.ClearRows(dst, 0, dst.Rows)
+	if e.Spec.BuiltinDecay != nil {
+		ar := arena.Acquire()
+		defer ar.Release()
+		c = e.withBuiltinDecay(ar, c)
+	}
+	group := c.Q.H / c.K.H
+	seqs := e.Sequences(nil, new([]contract.Sequence), c)
+	e.measure(c, seqs)
+	for _, s := range seqs {
+		lo, hi := max(i0, s.Q0), min(i1, s.Q0+s.N)
+		if s.Batch != b || lo >= hi {
+			continue
+		}
+		ar := arena.Acquire()
+		u := e.NewTask(c, &s, h/group, ar)
+		rows := dst.Slice(lo-i0, hi-i0)
+		rows.Data, rows.Cols = rows.Data[s.K0:], s.M
+		u.Direct().DirectWeights(rows, h%group, lo-s.Q0, hi-s.Q0)
+		e.Release(u)
+		ar.Release()
+	}
+	return nil
+}
+
+// newMonomials returns a walker for prepared rows of a width. Walkers of one
+// engine share their weights.
+func (e *Engine[T]) newMonomials(width int) *features.Monomials[T] {
+	first, ok := e.walkers.Load(width)
+	if !ok {
+		first, _ = e.walkers.LoadOrStore(width, features.NewMonomials(kernel.Active[T](), e.Spec.Coef, !e.Spec.IsSinglePower(), width))
+	}
+	return first.(*features.Monomials[T]).Clone()
+}
+
+// withBuiltinDecay returns c with the mechanism's decay added to the call's decay, in scratch
+// memory.
+func (e *Engine[T]) withBuiltinDecay(ar *arena.Arena, c *contract.Call[T]) *contract.Call[T] {
+	x := *c
+	k := &c.K
+	x.LogG = tensor.Heads[T]{Data: arena.Take[T](ar, k.B*k.H*k.N), B: k.B, H: k.H, N: k.N, D: 1, SB: k.H * k.N, SH: k.N, SN: 1}
+	for i := range k.B * k.H {
+		b, h := i/k.H, i%k.H
+		own, to := e.Spec.BuiltinDecay.Log(h), x.LogG.At(b, h)
+		for j := range k.N {
+			g := own
+			if c.HasDecay() {
+				g += float64(c.LogG.At(b, h).Row(j)[0])
+			}
+			to.Row(j)[0] = T(max(g, -math.MaxFloat32))
+		}
+	}
+	return &x
+}
+
+// hasProducts reports whether the mechanism can leave out products.
+func (e *Engine[T]) hasProducts() bool {
+	return !e.Spec.Exp && !e.Spec.HasMap() && e.Spec.Degree() == 2
+}
+
+// onProducts returns the engine and the call that compute c on rows of products;
+// nil where c does not need them. The linear form is what is taken unless
+// another is asked for.
+func (e *Engine[T]) onProducts(c *contract.Call[T]) (*Engine[T], *contract.Call[T]) {
+	if !c.Drop.IsActive() || c.Drop.Kind != spec.ProductDrop {
+		return nil, nil
+	}
+	if _, mapped := e.Spec.Map.(headtask.Products[T]); mapped {
+		return nil, nil
+	}
+	p := e.products.Load()
+	if p == nil {
+		s := e.Spec
+		s.Map, s.Coef, s.Positive = headtask.Products[T]{Coef: [3]float64(s.Coef)}, []float64{0, 1}, false
+		e.products.CompareAndSwap(nil, &Engine[T]{Spec: s, ParamSet: e.ParamSet, speeds: e.speeds})
+		p = e.products.Load()
+	}
+	x := *c
+	if x.Form == contract.Auto && x.AttnKeep == nil {
+		x.Form = contract.Linear
+	}
+	return p, &x
+}

@@ -1,0 +1,45 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Prepared returns the rows of a call as the feature map of m gets them: normalised,
+// rotated and, for queries, scaled; q [B,H,N,D] and k [B,Hkv,M,D]. Masked keys are
+// zeros. Constants of a map are fitted to these rows. It returns an error if c does not
+// fit, and for mechanisms of whole heads and with a window.
+func Prepared[T tensor.Float](m contract.Mechanism[T], c *contract.Call[T]) (q, k tensor.Heads[T], err error) {
+	e, ok := m.(*Engine[T])
+	if !ok {
+		return q, k, fmt.Errorf("%s: has no single form of prepared rows", m.Traits().Name)
+	}
+	if err := e.Checks().CheckCall(c); err != nil {
+		return q, k, err
+	}
+	q, k = tensor.NewHeads[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D), tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, c.K.D)
+	if c.K.H == 0 {
+		return q, k, nil
+	}
+	group := c.Q.H / c.K.H
+	seqs := e.Sequences(nil, new([]contract.Sequence), c)
+	e.measure(c, seqs)
+	for _, s := range seqs {
+		for kh := range c.K.H {
+			ar := arena.Acquire()
+			u := e.NewTask(c, &s, kh, ar)
+			for g := range group {
+				side := u.Rows().QuerySide(g)
+				u.Rows().PreparedRows(q.At(s.Batch, kh*group+g), s.Q0, s.N, &side)
+			}
+			side := u.Rows().KeySide()
+			u.Rows().PreparedRows(k.At(s.Batch, kh), s.K0, s.M, &side)
+			e.Release(u)
+			ar.Release()
+		}
+	}
+	return q, k, nil
+}

@@ -1,0 +1,398 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// segment is a call whose sequences begin after a state, end in one, or both.
+type segment[T tensor.Float] interface {
+	// countPriorKeys returns the number of keys of sequence i in the initial state, 0 if all of
+	// them are masked.
+	countPriorKeys(i int) int64
+	// earlier tells of the keys of head i of the state before.
+	Earlier(i int) headtask.PriorKeys
+	// forward runs key head kh of a sequence, as task u.
+	Forward(u *headtask.Task[T], s *SequenceTask, kh int)
+	// backward is forward for the gradients g.
+	Backward(u *headtask.Task[T], s *SequenceTask, kh int, g *contract.Grads[T])
+	// check reports gradients of states that do not fit.
+	Check(g *contract.Grads[T]) error
+	// end counts the tokens of the state after the call.
+	end()
+}
+
+// segment returns c as a segment, whose sequences are seqs; nil if it is none.
+// Keep says that Backward will be asked.
+func (e *Engine[T]) segment(c *contract.Call[T], seqs []SequenceTask, keep bool) (segment[T], error) {
+	if !c.HasState() {
+		return nil, nil
+	}
+	keys, err := e.Checks().CheckSegment(c, seqs, keep)
+	if err != nil {
+		return nil, err
+	}
+	start := newSumsSegment[T]
+	if e.Spec.IsPairwise() {
+		start = newCacheSegment[T]
+	}
+	x, err := start(e, c, seqs, keys)
+	if err != nil {
+		return nil, err
+	}
+	for i := range seqs {
+		seqs[i].priorKeys = x.countPriorKeys(i)
+	}
+	return x, nil
+}
+
+// CheckSegment reports what a call with a state before or after it may not have,
+// and returns the number of keys of its longest sequence.
+func (e callCheck[T]) CheckSegment(c *contract.Call[T], seqs []SequenceTask, keep bool) (keys int, err error) {
+	if err := e.refuseFuture("init"); err != nil {
+		return 0, err
+	}
+	switch {
+	case c.AttnKeep != nil:
+		return 0, fmt.Errorf("attn_keep: not defined with a state before or after the call")
+	case c.Form == contract.Direct && !e.Spec.IsPairwise():
+		return 0, fmt.Errorf("form: direct needs every key, a state of %s holds sums", e.Spec.Name)
+	case keep && c.Init == c.Final:
+		return 0, fmt.Errorf("final: is the initial state itself, which Backward needs")
+	}
+	for _, s := range seqs {
+		if c.Causal && s.N > s.Keys {
+			return 0, fmt.Errorf("init: a causal sequence has %d queries and only %d keys", s.N, s.Keys)
+		}
+		keys = max(keys, s.Keys)
+	}
+	return keys, nil
+}
+
+// StatesOf returns the states before and after c, which are of type S; parts returns their
+// engine and shape. It returns an error if a state is of another kind, mechanism or shape.
+func StatesOf[S interface {
+	comparable
+	contract.State[T]
+}, T tensor.Float](e *Engine[T], c *contract.Call[T], seqs []SequenceTask, parts func(S) (*Engine[T], *contract.Shape)) (init, final S, err error) {
+	var none S
+	want := contract.Shape{B: len(seqs), H: c.Q.H, Hkv: c.K.H, D: c.Q.D, Dv: c.V.D}
+	set := false
+	for _, x := range []struct {
+		name string
+		st   contract.State[T]
+		to   *S
+	}{{"init", c.Init, &init}, {"final", c.Final, &final}} {
+		if x.st == nil {
+			continue
+		}
+		st, ok := x.st.(S)
+		if !ok || st == none {
+			return none, none, fmt.Errorf("%s: kind of state is %T, %s has %T", x.name, x.st, e.Spec.Name, none)
+		}
+		from, shape := parts(st)
+		if !set {
+			set = true
+			want.Chunk, want.Carry = shape.Chunk, shape.Carry
+			if c.Chunk > 0 && !e.Spec.IsPairwise() {
+				want.Chunk = c.Chunk
+			}
+		}
+		if err := e.Identity().fits(x.name, &want, from.Identity(), shape); err != nil {
+			return none, none, err
+		}
+		*x.to = st
+	}
+	return init, final, nil
+}
+
+// CheckStateGrads returns an error if g has gradients of states that c does not have, or
+// that do not fit.
+func CheckStateGrads[T tensor.Float](g *contract.Grads[T], c *contract.Call[T], seg segment[T]) error {
+	switch {
+	case g.DInit != nil && c.Init == nil:
+		return fmt.Errorf("dinit: the call has no initial state")
+	case g.DFinal != nil && c.Final == nil:
+		return fmt.Errorf("dfinal: the call has no final state")
+	case seg == nil:
+		return nil
+	}
+	return seg.Check(g)
+}
+
+// RecurrentSegment is a segment between states that are sums.
+type RecurrentSegment[T tensor.Float] struct {
+	Engine      *Engine[T]
+	Init, Final *RecurrentState[T]
+	Shape       *contract.Shape // of both
+	Keys        int             // of the longest sequence
+	Sequences   []SequenceTask
+	Group       int // key heads of a sequence
+	Fades       bool
+}
+
+func newSumsSegment[T tensor.Float](e *Engine[T], c *contract.Call[T], seqs []SequenceTask, keys int) (segment[T], error) {
+	init, final, err := StatesOf(e, c, seqs, func(s *RecurrentState[T]) (*Engine[T], *contract.Shape) { return s.Engine, &s.Shape })
+	if err != nil {
+		return nil, err
+	}
+	x := &RecurrentSegment[T]{Engine: e, Init: init, Final: final, Keys: keys, Sequences: seqs, Group: c.K.H, Fades: HasFadingKeys(c)}
+	if x.Shape = new(contract.Shape); init != nil {
+		*x.Shape = init.Shape
+	} else {
+		*x.Shape = final.Shape
+	}
+	return x, nil
+}
+
+func (x *RecurrentSegment[T]) countPriorKeys(i int) int64 {
+	if x.Init == nil || x.Init.Heads[i*x.Group].First == headtask.Unseen {
+		return 0
+	}
+	return x.Init.TokenCount
+}
+
+// Earlier counts the keys of closed chunks by the sum of the constant, which
+// single powers do not have, and knows no lengths of theirs.
+func (x *RecurrentSegment[T]) Earlier(i int) (e headtask.PriorKeys) {
+	if x.Init == nil {
+		return e
+	}
+	s := x.Init.Heads[i]
+	if !x.Engine.Spec.IsSinglePower() {
+		e.Count = s.CountClosedKeys()
+	}
+	for j, exists := range s.Valid[:s.Count] {
+		if !exists {
+			continue
+		}
+		var gone, square float64
+		if s.Decays != nil {
+			gone = s.Decays.SumBetween(j-1, j)
+		}
+		for c := 1; c <= s.Task.PreparedWidth; c++ {
+			y := float64(s.X[c*s.ColumnStride+j])
+			square += y * y
+		}
+		e.Add(gone, x.Engine.factor(math.Sqrt(square)))
+		e.Longest = max(e.Longest, math.Sqrt(square))
+	}
+	if s.Decays != nil {
+		e.PendingLogDecay = s.Decays.Pending
+	}
+	return e
+}
+
+func (x *RecurrentSegment[T]) end() {
+	if x.Final == nil {
+		return
+	}
+	tokens := int64(x.Keys)
+	if x.Init != nil {
+		tokens += x.Init.TokenCount
+	}
+	x.Final.TokenCount, x.Final.HasClosedCount = tokens, false
+}
+
+// scan returns the scan of a task, with what the state before holds.
+func (x *RecurrentSegment[T]) stream(u *headtask.Task[T], i int) *headtask.Scan[T] {
+	s := u.Scan.Start(u, x.Engine.newMonomials(u.PreparedWidth), x.Shape.Chunk, u.Linear().TakeScratch)
+	if x.Shape.Carry == contract.Compensated {
+		s.Moments.Compensate(u.Linear().TakeScratch)
+	}
+	if x.Init != nil {
+		s.CopyFrom(x.Init.Heads[i])
+	}
+	if x.Fades {
+		s.Decay().StartAges()
+		s.PendingLogDecay = s.Decays.Pending
+	}
+	return s
+}
+
+// reopen sets the open chunk of s to the open chunk of head i in the initial state.
+func (x *RecurrentSegment[T]) reopen(s *headtask.Scan[T], i int) {
+	s.CopyOpenChunk(x.Init.Heads[i])
+	if x.Fades {
+		s.Decays = x.Init.Heads[i].Decays.CloneFor(s.ChunkSize)
+		s.Decay().StartAges()
+	}
+}
+
+// OpenBefore is the number of tokens in the open chunk of head i of the state
+// before.
+func (x *RecurrentSegment[T]) OpenBefore(i int) int {
+	if x.Init == nil {
+		return 0
+	}
+	return x.Init.Heads[i].Count
+}
+
+// Check returns an error if gradients of states do not fit.
+func (x *RecurrentSegment[T]) Check(g *contract.Grads[T]) error {
+	if g.DInit != nil {
+		contract.GradPartsOf(g.DInit).Resize(x.Shape)
+	}
+	if g.DFinal == nil {
+		return nil
+	}
+	return contract.GradPartsOf(g.DFinal).Check(x.Shape, func(i int) int { return (x.OpenBefore(i) + x.Sequences[i/x.Group].M) % x.Shape.Chunk })
+}
+
+// Forward computes key head kh of a sequence, as task u.
+func (x *RecurrentSegment[T]) Forward(u *headtask.Task[T], q *SequenceTask, kh int) {
+	i := q.Index*x.Group + kh
+	s := x.stream(u, i)
+	for start := -s.Count; ; start += s.ChunkSize {
+		j0, j1, i0, i1, diag := s.StretchOf(start)
+		s.AbsorbKeys(j0, j1)
+		s.AnswerQueries(i0, i1, diag)
+		if s.Count < s.ChunkSize {
+			break
+		}
+		s.CloseChunk()
+	}
+	for i := u.FirstTrailingQuery(); i < u.N; i += s.ChunkSize {
+		s.AnswerQueries(i, min(i+s.ChunkSize, u.N), s.Count)
+	}
+	if x.Final != nil {
+		x.Final.Heads[i].CopyFrom(s)
+	}
+}
+
+// Backward goes through the chunks twice, as linearBackward does. The last chunk stays
+// open, unless the final gradient is of a total: later queries reach its keys one by
+// one, and the keys of closed chunks through the gradient of the moments.
+func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh int, g *contract.Grads[T]) {
+	i := q.Index*x.Group + kh
+	s := x.stream(u, i)
+	before, ld := s.Count, s.Moments.Stride
+	last := (before+u.M)/s.ChunkSize*s.ChunkSize - before // where the last chunk begins
+	// Gradients of prepared keys and of values from the queries of their own
+	// chunks, the keys before the call first.
+	db := tensor.Mat[T]{Data: u.Linear().TakeScratch((before + u.M) * u.PreparedWidth), Rows: before + u.M, Cols: u.PreparedWidth, Stride: u.PreparedWidth}
+	dv := u.Linear().TakeScratch((before + u.M) * ld)
+	var ones []T // likewise of the ones under the values; nil: not wanted
+	if u.DAge != nil {
+		ones = u.Linear().TakeScratch(before + u.M)
+	}
+	late := func(f func(i0, i1 int)) {
+		for i := u.FirstTrailingQuery(); i < u.N; i += s.ChunkSize {
+			f(i, min(i+s.ChunkSize, u.N))
+		}
+	}
+	for start := -before; start <= last; start += s.ChunkSize {
+		j0, j1, i0, i1, diag := s.StretchOf(start)
+		s.AbsorbKeys(j0, j1)
+		mark := u.Arena.Mark()
+		open := s.Grad().OpenGradient()
+		for g := range u.Q {
+			s.Grad().BackQueries(g, i0, i1, diag, &open, nil)
+			if start == last {
+				late(func(i0, i1 int) { s.Grad().BackQueries(g, i0, i1, s.Count, &open, nil) })
+			}
+		}
+		for j := range s.Count {
+			copy(db.Row(before+start+j), open.Db[j*s.RowStride:])
+		}
+		copy(dv[(before+start)*ld:][:s.Count*ld], open.Dv)
+		if ones != nil {
+			copy(ones[before+start:][:s.Count], open.Age)
+		}
+		u.Arena.Reset(mark)
+		switch {
+		case start == last:
+		case u.N == 0:
+			s.ClearChunk() // no query reads the moments
+		default:
+			s.CloseChunk()
+		}
+	}
+
+	back := u.Linear().Moments(s.Monomials, u.Linear().TakeScratch)
+	var first *contract.HeadGrad[T]
+	if g.DInit != nil {
+		first = &contract.GradPartsOf(g.DInit).Heads[i]
+		first.Moments.ShapeAs(&back)
+	}
+	ended := false // the last chunk too is in the moments
+	if g.DFinal != nil {
+		after := &contract.GradPartsOf(g.DFinal).Heads[i]
+		ended = contract.GradPartsOf(g.DFinal).Total
+		back.CopyFrom(&after.Moments)
+		for j := range after.Count {
+			row := db.Row(before + last + j)
+			u.Table.Add(row, row, after.Keys[j*u.PreparedWidth:])
+			row = dv[(before+last+j)*ld:][:u.Dv]
+			u.Table.Add(row, row, after.Values[j*u.Dv:])
+		}
+		if ones != nil {
+			row := ones[before+last:][:after.Count]
+			u.Table.Add(row, row, after.Ones)
+		}
+	}
+	var firstKeys, firstValues []T
+	if first != nil {
+		first.Open(before, u.PreparedWidth, u.Dv)
+		firstKeys, firstValues = first.Keys, first.Values
+	}
+	for start := last; start >= -before; start -= s.ChunkSize {
+		j0, j1, i0, i1, diag := s.StretchOf(start)
+		s.ClearChunk()
+		if start < 0 {
+			x.reopen(s, i)
+		} else {
+			s.Decay().Recede(j0)
+		}
+		s.AbsorbKeys(j0, j1)
+		past := &back
+		if start == last && !ended {
+			past = &features.Moments[T]{Stride: ld}
+		}
+		var own []T
+		if ones != nil {
+			own = ones[before+start:][:s.Count]
+		}
+		s.GiveBack(past, j0, j1, db.Slice(before+start, before+start+s.Count), dv[(before+start)*ld:], own, firstKeys, firstValues)
+		if start == -before && first == nil {
+			continue // no sums before it want their queries
+		}
+		if s.Decays != nil && (start < last || ended) {
+			back.Fade(u.Table, s.Decay().ChunkDecay())
+		}
+		for g := range u.Q {
+			s.Grad().SumQueries(&back, g, i0, i1, diag)
+			if start == last {
+				late(func(i0, i1 int) { s.Grad().SumQueries(&back, g, i0, i1, s.Count) })
+			}
+		}
+	}
+	if first != nil {
+		first.Moments.CopyFrom(&back)
+		copy(first.Ones, ones)
+	}
+	if ones != nil {
+		u.Decay().AgeKeys(0, ones[before:])
+	}
+}
+
+// ageAfter returns the sum of dG over what comes after the call, for key head i.
+func ageAfter[T tensor.Float](g *contract.Grads[T], i int) float64 {
+	if g.DFinal == nil {
+		return 0
+	}
+	return contract.GradPartsOf(g.DFinal).Heads[i].Age
+}
+
+// CheckAge returns an error if the gradient of log_g does not have the shape of log_g.
+func CheckAge[T tensor.Float](g *contract.Grads[T], c *contract.Call[T]) error {
+	if !c.HasDecay() || g.DLogG.D == 0 {
+		return nil
+	}
+	return contract.CheckShape("d_log_g", &g.DLogG, c.K.B, c.K.H, c.K.N, 1)
+}

@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"math"
+	"strings"
+
+	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A snapshot is a state as bytes, all numbers little-endian:
+//
+//	"FFST"                              magic
+//	uint32                              version
+//	int64                               bytes of an element: 4 or 8
+//	int64 and bytes, three times        kind of state, with decay or without,
+//	                                    mechanism, its setting
+//	int64                               CRC-32C of the mechanism's parameters
+//	int64 six times                     B, H, Hkv, D, Dv, tokens of a chunk
+//	int64                               how sums are carried: a Carry
+//	int64                               tokens absorbed
+//	…                                   what the kind of state keeps
+//	uint32                              CRC-32C of everything before
+const (
+	CacheKind = "keys and values"
+	SumsKind  = "sums"
+)
+
+// Identity is whose states a snapshot may be.
+type Identity struct{ Kind, Name, Setting string }
+
+// NewSnapshot returns a writer of a snapshot and appends its header to b, for a state
+// of shape s. id and sum identify the mechanism and its parameters.
+func NewSnapshot[T tensor.Float](b []byte, id Identity, sum snapshot.ParameterSum, s *contract.Shape, tokens int64, decay bool) *snapshot.Writer {
+	w := snapshot.NewWriter(b)
+	w.Int(scratch.ElementSize[T]())
+	kind := id.Kind
+	if decay {
+		kind += decayKind
+	}
+	w.String(kind)
+	w.String(id.Name)
+	w.String(id.Setting)
+	w.Int(int64(sum))
+	for _, n := range []int{s.B, s.H, s.Hkv, s.D, s.Dv, s.Chunk} {
+		w.Int(int64(n))
+	}
+	w.Int(int64(s.Carry))
+	w.Int(tokens)
+	return w
+}
+
+// Bounds of the shape in a snapshot.
+const (
+	// freeHeads of a state's heads may be there without a byte of their own each: what they
+	// hold may be nothing, but the state has room for it.
+	freeHeads = 1 << 14
+	maxWidth  = 1 << 14 // D and Dv
+)
+
+// ReadSnapshot reads the header of a snapshot of id and of the parameters with checksum
+// sum. The content is left in r. It returns an error if data is damaged, or of another
+// mechanism, setting, parameter or element type.
+func ReadSnapshot[T tensor.Float](data []byte, id Identity, sum snapshot.ParameterSum) (s contract.Shape, tokens int64, r *snapshot.Reader, err error) {
+	if r, err = snapshot.Open(data); err != nil {
+		return s, 0, nil, err
+	}
+	if got, want := r.Int(), scratch.ElementSize[T](); got != want {
+		r.Fail("elements have %d bytes, this mechanism computes with %d", got, want)
+	}
+	for _, x := range []struct{ field, want string }{
+		{"kind of state", id.Kind}, {"mechanism", id.Name}, {"setting", id.Setting},
+	} {
+		got := r.String()
+		if kind, decay := strings.CutSuffix(got, decayKind); decay && kind == id.Kind {
+			got, r.Decay = kind, true
+		}
+		if got != x.want {
+			r.Fail("%s is %q, needs %q", x.field, got, x.want)
+		}
+	}
+	if got, want := r.Int(), int64(sum); got != want {
+		r.Fail("checksum of the parameters is %08x, needs %08x", got, want)
+	}
+	for _, x := range []struct {
+		field  string
+		n      *int
+		lo, hi int64
+	}{
+		{"B", &s.B, 1, contract.MaxHeads}, {"H", &s.H, 1, contract.MaxHeads}, {"Hkv", &s.Hkv, 1, contract.MaxHeads},
+		{"D", &s.D, 1, maxWidth}, {"Dv", &s.Dv, 1, maxWidth}, {"chunk", &s.Chunk, 0, math.MaxInt32},
+	} {
+		n := r.Int()
+		if n < x.lo || n > x.hi {
+			r.Fail("%s is %d, not between %d and %d", x.field, n, x.lo, x.hi)
+		}
+		*x.n = int(n)
+	}
+	carry := r.Int()
+	if s.Carry = contract.Carry(carry); carry != int64(contract.Rounded) && carry != int64(contract.Compensated) {
+		r.Fail("carry is %d, not %d or %d", carry, contract.Rounded, contract.Compensated)
+	}
+	if tokens = r.Int(); tokens < 0 {
+		r.Fail("tokens: %d is negative", tokens)
+	}
+	if r.Err == nil && (tensor.Size(s.B, s.H) > contract.MaxHeads || s.H%s.Hkv != 0) {
+		r.Fail("B=%d H=%d Hkv=%d is not possible", s.B, s.H, s.Hkv)
+	}
+	if n := s.B * s.H; r.Err == nil && n > freeHeads+len(data) {
+		r.Fail("B=%d H=%d: %d bytes are too few for so many heads", s.B, s.H, len(data))
+	}
+	return s, tokens, r, r.Err
+}

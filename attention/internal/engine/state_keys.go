@@ -1,0 +1,247 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// keyCache is the state of softmax: all keys, prepared, and all values. Queries
+// meet them through the direct form, in the blocks that a single call has.
+type keyCache[T tensor.Float] struct {
+	e         *Engine[T]
+	shape     contract.Shape
+	tokens    int
+	valid     [][]bool          // [B][tokens]
+	hasMasked bool              // some do not
+	heads     []keyCacheHead[T] // [B·Hkv]
+
+	noticed headtask.RowNotices
+}
+
+// keyCacheHead is one key head, and the task that works on it.
+type keyCacheHead[T tensor.Float] struct {
+	unit *headtask.Task[T]
+	rows headtask.KeyRows[T]
+	ages *headtask.LogDecays // nil: no decay
+}
+
+func newKeyCache[T tensor.Float](e *Engine[T], s contract.Shape) *keyCache[T] {
+	s.Chunk, s.Carry = 0, contract.Rounded // there are no sums
+	c := &keyCache[T]{e: e, shape: s, valid: make([][]bool, s.B), heads: make([]keyCacheHead[T], s.B*s.Hkv)}
+	for i := range c.heads {
+		h := &c.heads[i]
+		h.unit = e.StateUnit(&s)
+		h.unit.Noticed = &c.noticed
+		h.rows.Panel, h.rows.Ldb, h.rows.Ldv = headtask.CachePanel, headtask.CachePanel, kernel.Pad(s.Dv)
+	}
+	return c
+}
+
+func (s *keyCache[T]) Absorb(c *contract.Call[T]) error { return CheckedAbsorb(c, s) }
+
+func (s *keyCache[T]) Read(out tensor.Heads[T], c *contract.Call[T]) error {
+	return CheckedRead(out, c, s)
+}
+
+func (s *keyCache[T]) Step(out tensor.Heads[T], c *contract.Call[T]) error {
+	return CheckedStep(out, c, s)
+}
+
+func (s *keyCache[T]) StateShape() *contract.Shape { return &s.shape }
+
+func (s *keyCache[T]) Watch() *headtask.RowNotices { return &s.noticed }
+
+func (s *keyCache[T]) Refuse(c *contract.Call[T]) error { return s.e.Checks().refuseFading(c) }
+
+// Run takes in m tokens and answers n queries, in every head. With both, query
+// i does not see the tokens after its own.
+func (s *keyCache[T]) Run(out tensor.Heads[T], c *contract.Call[T], n, m int) {
+	for b := range s.valid {
+		s.valid[b] = scratch.Grow(s.valid[b], m)
+		for j := range m {
+			exists := c.KeyMask == nil || c.KeyMask[b*m+j]
+			s.valid[b][s.tokens+j] = exists
+			s.hasMasked = s.hasMasked || !exists
+		}
+	}
+	if c.HasDecay() {
+		s.startAges()
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	var rows tokenRows[T]
+	if max(n, m) == 1 {
+		rows = s.e.tokenRows(ar, &s.shape, c, n, m)
+	}
+	work, _ := s.e.Forms().CountOperations(n, s.tokens+m, s.shape.D, s.shape.Dv, false, 1)
+	work *= float64(s.shape.B * s.shape.H)
+	for i := 0; i < len(s.heads) && rows.x == nil; i++ {
+		s.heads[i].unit.Workers = headtask.CountWorkers(len(s.heads), work, work)
+	}
+	runHeads(len(s.heads), work, stateHeads[T]{s, out, c, n, m, rows})
+	s.tokens += m
+}
+
+// startAges has the state count ages from now on.
+func (s *keyCache[T]) startAges() {
+	for i := range s.heads {
+		if h := &s.heads[i]; h.ages == nil {
+			h.ages = headtask.UndecayedAges(s.tokens, s.valid[i/s.shape.Hkv][:s.tokens])
+		}
+	}
+}
+
+// HasDecay reports that the state has met a decay.
+func (s *keyCache[T]) HasDecay() bool { return len(s.heads) > 0 && s.heads[0].ages != nil }
+
+// Do is run for key heads lo ≤ i < hi; a single token has its prepared rows in
+// rows.
+func (s *keyCache[T]) Do(lo, hi int, out tensor.Heads[T], c *contract.Call[T], n, m int, rows tokenRows[T]) {
+	for i := lo; i < hi; i++ {
+		s.head(i, out, c, n, m, rows)
+	}
+}
+
+// head is do for key head i.
+func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *contract.Call[T], n, m int, rows tokenRows[T]) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	h := &s.heads[i]
+	u := h.unit
+	BindState(u, ar, &s.shape, i, out, c, n, m)
+	if m > 0 {
+		h.rows.Grow(u.PreparedWidth, s.tokens, s.tokens+m)
+		u.CopyValues(h.rows.V[s.tokens*h.rows.Ldv:], h.rows.Ldv, 0, m)
+		if rows.x == nil {
+			h.rows.Put(u, s.tokens, 0, m)
+		} else {
+			h.rows.PutToken(u.PreparedWidth, s.tokens, rows.key(i))
+		}
+	}
+	for j := 0; j < m && h.ages != nil; j++ {
+		h.ages.Add(u.Decay().LogDecay(j), u.HasKey(j))
+	}
+	if n == 0 {
+		return
+	}
+	// Queries are prepared by their place in the call, and see all keys so far.
+	all := *u
+	all.M, all.Mask, all.Decays = s.tokens+m, nil, h.ages
+	if s.hasMasked {
+		all.Mask = s.valid[i/s.shape.Hkv]
+	}
+	all.Causal, all.Offset = m > 0, s.tokens
+	if rows.x != nil {
+		// Rows of one token are columns that lie one apart.
+		all.Direct().Attend(&h.rows, rows.query(i*len(u.Q)), 1, 0, 1)
+		return
+	}
+	long := all // a copy that may leave this goroutine, where a token's stays
+	u.Direct().AttendAs(&long, &h.rows)
+}
+
+func (s *keyCache[T]) Clone() contract.State[T] {
+	c := newKeyCache(s.e, s.shape)
+	c.tokens, c.hasMasked = s.tokens, s.hasMasked
+	for b := range s.valid {
+		c.valid[b] = slices.Clone(s.valid[b])
+	}
+	for i := range s.heads {
+		c.heads[i].rows.Bt = slices.Clone(s.heads[i].rows.Bt)
+		c.heads[i].rows.V = slices.Clone(s.heads[i].rows.V)
+		c.heads[i].ages = s.heads[i].ages.CloneFor(0)
+	}
+	return c
+}
+
+func (s *keyCache[T]) Reset() {
+	s.tokens, s.hasMasked = 0, false
+	for b := range s.valid {
+		s.valid[b] = s.valid[b][:0]
+	}
+	for i := range s.heads {
+		rows := &s.heads[i].rows
+		rows.Bt, rows.V = rows.Bt[:0], rows.V[:0]
+		s.heads[i].ages = nil
+	}
+}
+
+func (s *keyCache[T]) Tokens() int64 { return int64(s.tokens) }
+
+func (s *keyCache[T]) Bytes() int64 {
+	var elements, flags int
+	var ages int64
+	for b := range s.valid {
+		flags += cap(s.valid[b])
+	}
+	for i := range s.heads {
+		elements += cap(s.heads[i].rows.Bt) + cap(s.heads[i].rows.V)
+		ages += s.heads[i].ages.Bytes()
+	}
+	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + ages
+}
+
+// AppendBinary appends a snapshot: after the header the flags of each batch
+// row, then each head's number of keys, its prepared keys [da, tokens] block by
+// block, its values [tokens, Dv] and with decay their ages.
+func (s *keyCache[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := NewSnapshot[T](b, s.e.Identity(), s.e.ParameterSum(), &s.shape, int64(s.tokens), s.HasDecay())
+	for _, exist := range s.valid {
+		w.Flags(exist)
+	}
+	da := s.e.Spec.Width(s.shape.D)
+	for i := range s.heads {
+		w.Int(int64(s.tokens))
+		rows := &s.heads[i].rows
+		rows.Each(s.tokens, da, func(x []T) { snapshot.WriteElements(w, x) })
+		for j := range s.tokens {
+			snapshot.WriteElements(w, rows.V[j*rows.Ldv:][:s.shape.Dv])
+		}
+		if ages := s.heads[i].ages; ages != nil {
+			ages.Write(w, s.tokens)
+		}
+	}
+	return w.End(), nil
+}
+
+// restoreCache reads what AppendBinary wrote after the header.
+func restoreCache[T tensor.Float](e *Engine[T], s contract.Shape, tokens int64, r *snapshot.Reader) (*keyCache[T], error) {
+	da := e.Spec.Width(s.D)
+	head := 8 + float64(tokens)*float64(da+s.Dv)*float64(scratch.ElementSize[T]())
+	if r.Decay {
+		head += headtask.AgesBytes(float64(tokens))
+	}
+	if err := r.Need(float64(s.B) * (float64(tokens) + float64(s.Hkv)*head)); err != nil {
+		return nil, err
+	}
+	c := newKeyCache(e, s)
+	c.tokens = int(tokens)
+	for b := range c.valid {
+		c.valid[b] = make([]bool, tokens)
+		r.Flags(c.valid[b])
+		c.hasMasked = c.hasMasked || slices.Contains(c.valid[b], false)
+	}
+	for i := range c.heads {
+		if n := r.Int(); n != tokens {
+			r.Fail("head %d has %d keys, the state has %d tokens", i, n, tokens)
+		}
+		rows := &c.heads[i].rows
+		rows.Grow(da, 0, c.tokens)
+		rows.Each(c.tokens, da, func(x []T) { snapshot.ReadElements(r, x) })
+		clear(rows.V)
+		for j := range c.tokens {
+			snapshot.ReadElements(r, rows.V[j*rows.Ldv:][:s.Dv])
+		}
+		if r.Decay {
+			c.heads[i].ages = headtask.ReadAges(r, c.tokens, c.tokens)
+		}
+	}
+	return c, r.Err
+}

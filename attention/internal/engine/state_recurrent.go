@@ -1,0 +1,366 @@
+package engine
+
+import (
+	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// RecurrentState is the state of a kernel polynomial: for each key head the moments of
+// the closed chunks, and the keys and values of the open one. Chunks end at
+// multiples of their size from the first token on, however tokens arrive, so
+// neither the moments nor the outputs depend on the pieces.
+type RecurrentState[T tensor.Float] struct {
+	Engine     *Engine[T]
+	Shape      contract.Shape
+	TokenCount int64
+	Heads      []*headtask.Scan[T] // [B·Hkv]
+
+	moments        blocks[T] // of the heads
+	byHead         bool      // rows of a head lie together, not rows of a batch row
+	HasClosedCount bool      // every head has moments and nothing else: see even
+
+	noticed headtask.RowNotices
+}
+
+// blocks are pieces of memory of one size, each from one cache line to another.
+type blocks[T tensor.Float] struct {
+	data []T
+	size int
+}
+
+func makeBlocks[T tensor.Float](n, size int) blocks[T] {
+	size = kernel.Pad(size)
+	b := blocks[T]{make([]T, n*size), size}
+	arena.AdviseHugePages(b.data)
+	return b
+}
+
+// slice returns the first n elements of piece i.
+func (b *blocks[T]) slice(i, n int) []T { return b.data[i*b.size:][:n:n] }
+
+// window returns the tokens of a chunk of a state for width d. Most steps read
+// the moments and only the last of a chunk writes them, so that few tokens are
+// enough; more would be more to read pair by pair. Moments of degree 1 are no
+// more than the keys and values of D/2 tokens, and cheap to write: there it pays
+// to close early.
+func (e *Engine[T]) window(d, wish int) int {
+	switch {
+	case wish > 0:
+		return wish
+	case e.Spec.Degree() == 1:
+		return 16
+	}
+	return min(e.Forms().Chunk(d, 0), 96)
+}
+
+// StateBytes is what a state of shape s holds without tokens.
+func (e *Engine[T]) StateBytes(s contract.Shape) float64 {
+	if e.Spec.IsPairwise() || s.D < 1 || s.Dv < 1 {
+		return 0
+	}
+	w := e.Spec.Width(s.D)
+	c, features, ld := e.window(s.D, s.Chunk), float64(e.Spec.CountFeatures(w)), float64(kernel.Pad(s.Dv))
+	sums := features*(ld+1) + float64(kernel.Lanes) - 1
+	if s.Carry == contract.Compensated {
+		sums *= 2
+	}
+	chunk := float64(w+1)*float64(scratch.Stride[T](c)) + float64(c)*ld
+	heads, size := float64(s.B)*float64(s.Hkv), float64(scratch.ElementSize[T]())
+	if heads == 0 {
+		return 0
+	}
+	return heads*((sums+chunk)*size+float64(c)) + features*size // whose weights all heads share
+}
+
+func newRecurrentState[T tensor.Float](e *Engine[T], s contract.Shape) *RecurrentState[T] {
+	s.Chunk = e.window(s.D, s.Chunk)
+	n := s.B * s.Hkv
+	st := &RecurrentState[T]{Engine: e, Shape: s, Heads: make([]*headtask.Scan[T], n), byHead: s.Chunk == 1 && e.canFuseSteps(&s)}
+	// A step reads all arrays of a head and then all arrays of the next head: they lie
+	// in memory in that order.
+	streams, exist := make([]headtask.Scan[T], n), make([]bool, n*s.Chunk)
+	var kinds []blocks[T]
+	for i := range st.Heads {
+		u, h := e.StateUnit(&s), &streams[i]
+		u.Noticed = &st.noticed
+		u.Monomials, u.Chunk = e.newMonomials(e.Spec.Width(s.D)), s.Chunk
+		h.Valid, exist = exist[:0:s.Chunk], exist[s.Chunk:]
+		kind, at := 0, i
+		if st.byHead {
+			at = i%s.Hkv*s.B + i/s.Hkv
+		}
+		take := func(size int) []T {
+			if i == 0 {
+				kinds = append(kinds, makeBlocks[T](n, size))
+			}
+			kind++
+			return kinds[kind-1].slice(at, size)
+		}
+		st.Heads[i] = h.Start(u, u.Monomials, s.Chunk, take)
+		if s.Carry == contract.Compensated {
+			h.Moments.Compensate(take)
+		}
+	}
+	if n > 0 {
+		st.moments = kinds[0]
+	}
+	return st
+}
+
+// Absorb adds the keys and values of c. It returns an error if c does not fit the state.
+func (s *RecurrentState[T]) Absorb(c *contract.Call[T]) error { return CheckedAbsorb(c, s) }
+
+// Read sets out [B,H,N,Dv] for the queries of c. It returns the errors of CheckedRead.
+func (s *RecurrentState[T]) Read(out tensor.Heads[T], c *contract.Call[T]) error {
+	return CheckedRead(out, c, s)
+}
+
+// Step absorbs and reads the tokens of c, out [B,H,N,Dv]. It returns the errors of CheckedStep.
+func (s *RecurrentState[T]) Step(out tensor.Heads[T], c *contract.Call[T]) error {
+	return CheckedStep(out, c, s)
+}
+
+// StateShape returns the shape of the state.
+func (s *RecurrentState[T]) StateShape() *contract.Shape { return &s.Shape }
+
+// MomentsOf returns the sums of key head i, counted over the whole batch.
+func (s *RecurrentState[T]) MomentsOf(i int) *features.Moments[T] { return &s.Heads[i].Moments }
+
+// Watch returns the notices of the state about its rows.
+func (s *RecurrentState[T]) Watch() *headtask.RowNotices { return &s.noticed }
+
+// Refuse returns an error if c has a decay that the mechanism does not support.
+func (s *RecurrentState[T]) Refuse(c *contract.Call[T]) error {
+	return s.Engine.Checks().refuseFading(c)
+}
+
+// Run takes in m keys and answers n queries in every head.
+func (s *RecurrentState[T]) Run(out tensor.Heads[T], c *contract.Call[T], n, m int) {
+	sh := &s.Shape
+	_, work := s.Engine.Forms().CountOperations(n, m, sh.D, sh.Dv, true, sh.Chunk)
+	if max(n, m) == 1 {
+		// Reading goes at the speed of memory, about half of the peak, and the
+		// last token of a chunk brings all of it into the moments.
+		work = 2 * s.Engine.Forms().countSumOperations(n, sh.D, sh.Dv)
+		if m > 0 && s.Heads[0].Count+1 == sh.Chunk {
+			work += s.Engine.Forms().countSumOperations(sh.Chunk, sh.D, sh.Dv)
+		}
+	}
+	work *= float64(sh.B * sh.H)
+	ar := arena.Acquire()
+	defer ar.Release()
+	if s.Engine.Spec.BuiltinDecay != nil && m > 0 {
+		c = s.Engine.withBuiltinDecay(ar, c)
+	}
+	if c.HasDecay() {
+		s.StartAges()
+	}
+	s.HasClosedCount = n == m && c.KeyMask == nil && !c.HasDecay() && s.allHeadsClosed()
+	var rows tokenRows[T]
+	if max(n, m) == 1 {
+		rows = s.Engine.tokenRows(ar, sh, c, n, m)
+		rows.byHead = s.HasClosedCount
+	} else {
+		for _, st := range s.Heads {
+			st.Task.Workers = headtask.CountWorkers(len(s.Heads), work, work)
+		}
+	}
+	runHeads(len(s.Heads), work, stateHeads[T]{s, out, c, n, m, rows})
+	s.TokenCount += int64(m)
+}
+
+// StartAges has the state count ages from now on.
+func (s *RecurrentState[T]) StartAges() {
+	for _, st := range s.Heads {
+		st.Decay().StartAges()
+	}
+}
+
+// HasDecay reports that the state has met a decay.
+func (s *RecurrentState[T]) HasDecay() bool { return len(s.Heads) > 0 && s.Heads[0].Decays != nil }
+
+// Do is run for key heads lo ≤ i < hi; a single token has its prepared rows in
+// rows.
+func (s *RecurrentState[T]) Do(lo, hi int, out tensor.Heads[T], c *contract.Call[T], n, m int, rows tokenRows[T]) {
+	if rows.x != nil && s.HasClosedCount {
+		s.fuseStepHeads(lo, hi, out, c, rows)
+		return
+	}
+	if rows.x != nil && s.isDegree1() {
+		s.stepDegree1(lo, hi, out, c, n, m, rows)
+		return
+	}
+	for i := lo; i < hi; i++ {
+		s.head(i, out, c, n, m, rows)
+	}
+}
+
+// head is do for key head i.
+func (s *RecurrentState[T]) head(i int, out tensor.Heads[T], c *contract.Call[T], n, m int, rows tokenRows[T]) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	st := s.Heads[i]
+	BindState(st.Task, ar, &s.Shape, i, out, c, n, m)
+	if rows.x == nil {
+		st.Run()
+		return
+	}
+	st.StepToken(rows.key(i*m), rows.query(i*len(st.Task.Q)*n), rows.ld)
+}
+
+// Clone returns a copy of the state.
+func (s *RecurrentState[T]) Clone() contract.State[T] {
+	c := newRecurrentState(s.Engine, s.Shape)
+	c.TokenCount = s.TokenCount
+	for i, from := range s.Heads {
+		c.Heads[i].CopyFrom(from)
+	}
+	return c
+}
+
+// Reset forgets all tokens.
+func (s *RecurrentState[T]) Reset() {
+	s.TokenCount, s.HasClosedCount = 0, false
+	for _, st := range s.Heads {
+		st.Moments.NonEmpty = false
+		st.First, st.Decays = headtask.Unseen, nil
+		st.ClearChunk()
+	}
+}
+
+// Tokens returns the number of absorbed tokens.
+func (s *RecurrentState[T]) Tokens() int64 { return s.TokenCount }
+
+// Bytes returns the memory held.
+func (s *RecurrentState[T]) Bytes() int64 {
+	var elements, flags int
+	var ages int64
+	for i, st := range s.Heads {
+		ages += st.Decays.Bytes()
+		if i == 0 {
+			elements = len(st.Monomials.Weights) // all heads share them
+		}
+		elements += len(st.Moments.S) + len(st.Moments.Z) + len(st.X) + len(st.Room)
+		if low := st.Moments.Residual; low != nil {
+			elements += len(low.S) + len(low.Z)
+		}
+		flags += len(st.Valid)
+	}
+	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + ages
+}
+
+// AppendBinary appends a snapshot, whose size does not depend on the tokens
+// absorbed. After the header it holds for each key head the number of keys of
+// its open chunk; flags that chunks have been closed, and that a key of them
+// exists; the moments, z and s [Dv] of every feature, and where they are
+// compensated as many numbers again, what they leave out; and of the open chunk
+// the flags of its keys [C], the prepared keys [da, C] and the values [C, Dv].
+// What is not there yet is zero. With decay the ages of the open chunk follow.
+// The error is always nil.
+func (s *RecurrentState[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := NewSnapshot[T](b, s.Engine.Identity(), s.Engine.ParameterSum(), &s.Shape, s.TokenCount, s.HasDecay())
+	s.Write(w)
+	return w.End(), nil
+}
+
+// Write appends what follows the header.
+func (s *RecurrentState[T]) Write(w *snapshot.Writer) {
+	zeros := make([]T, max(s.Shape.Chunk, s.Shape.Dv))
+	for _, st := range s.Heads {
+		rest := s.Shape.Chunk - st.Count
+		p := &st.Moments
+		w.Int(int64(st.Count))
+		w.Flags([]bool{p.NonEmpty, st.First < 0})
+		for _, half := range p.Halves() {
+			for f := range st.Monomials.Count {
+				z, row := zeros[:1], zeros[:s.Shape.Dv]
+				if p.NonEmpty {
+					z, row = half.Z[f:][:1], half.S[f*p.Stride:][:s.Shape.Dv]
+				}
+				snapshot.WriteElements(w, z)
+				snapshot.WriteElements(w, row)
+			}
+		}
+		w.Flags(st.Valid[:st.Count])
+		w.Flags(make([]bool, rest))
+		for c := 1; c <= st.Task.PreparedWidth; c++ {
+			snapshot.WriteElements(w, st.X[c*st.ColumnStride:][:st.Count])
+			snapshot.WriteElements(w, zeros[:rest])
+		}
+		for j := range s.Shape.Chunk {
+			if j < st.Count {
+				snapshot.WriteElements(w, st.V[j*p.Stride:][:s.Shape.Dv])
+			} else {
+				snapshot.WriteElements(w, zeros[:s.Shape.Dv])
+			}
+		}
+		if st.Decays != nil {
+			st.Decays.Write(w, st.ChunkSize)
+		}
+	}
+}
+
+// RestoreSums reads the output of Write. It returns an error if the snapshot is damaged.
+func RestoreSums[T tensor.Float](e *Engine[T], s contract.Shape, tokens int64, r *snapshot.Reader) (*RecurrentState[T], error) {
+	width, chunk := float64(e.Spec.Width(s.D)), float64(s.Chunk)
+	moments := float64(e.Spec.CountFeatures(e.Spec.Width(s.D))) * float64(s.Dv+1)
+	if s.Carry == contract.Compensated {
+		moments *= 2
+	}
+	head := 8 + 2 + chunk + (moments+chunk*(width+float64(s.Dv)))*float64(scratch.ElementSize[T]())
+	if r.Decay {
+		head += headtask.AgesBytes(chunk)
+	}
+	if err := r.Need(float64(s.B) * float64(s.Hkv) * head); err != nil {
+		return nil, err
+	}
+	if s.Chunk == 0 {
+		r.Fail("a chunk has no tokens")
+		return nil, r.Err
+	}
+	c := newRecurrentState(e, s)
+	c.TokenCount = tokens
+	for i, st := range c.Heads {
+		n := r.Int()
+		if n < 0 || n >= int64(s.Chunk) || n > tokens {
+			r.Fail("head %d has %d keys in its open chunk: chunks have %d, the state has %d tokens", i, n, s.Chunk, tokens)
+			return nil, r.Err
+		}
+		p := &st.Moments
+		var before [2]bool
+		r.Flags(before[:])
+		p.NonEmpty = before[0]
+		if before[1] {
+			st.First = -1
+			if !p.NonEmpty {
+				r.Fail("head %d has a key in a closed chunk, and no closed chunk", i)
+			}
+		}
+		for _, half := range p.Halves() {
+			for f := range st.Monomials.Count {
+				snapshot.ReadElements(r, half.Z[f:][:1])
+				snapshot.ReadElements(r, half.S[f*p.Stride:][:s.Dv])
+			}
+		}
+		r.Flags(st.Valid)
+		for a := 1; a <= st.Task.PreparedWidth; a++ {
+			snapshot.ReadElements(r, st.X[a*st.ColumnStride:][:s.Chunk])
+		}
+		for j := range s.Chunk {
+			snapshot.ReadElements(r, st.V[j*p.Stride:][:s.Dv])
+		}
+		for _, exists := range st.Valid[:n] {
+			st.AppendToken(exists)
+		}
+		if r.Decay {
+			st.Decays = headtask.ReadAges(r, st.Count, st.ChunkSize)
+		}
+	}
+	return c, r.Err
+}

@@ -1,0 +1,40 @@
+package engine
+
+import (
+	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// At degree 1 the features of a token are its prepared row, after a 1 if the kernel has
+// a constant. A head's step is less work than setting up its task. Its bits equal the
+// bits of longer pieces.
+
+// isDegree1 reports that single tokens take stepDegree1.
+func (s *RecurrentState[T]) isDegree1() bool {
+	return s.Engine.Spec.IsDegree1() && !s.HasDecay()
+}
+
+// stepDegree1 takes in one key of each of heads lo ≤ i < hi, if c has any, and
+// then answers their queries, if it has any.
+func (s *RecurrentState[T]) stepDegree1(lo, hi int, out tensor.Heads[T], c *contract.Call[T], n, m int, rows tokenRows[T]) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	u := s.Heads[lo].Task
+	u.Arena = ar
+	f := u.NewDegree1Step(s.Shape.Chunk)
+	group := s.Shape.H / s.Shape.Hkv
+	for i := lo; i < hi; i++ {
+		st, b, kh := s.Heads[i], i/s.Shape.Hkv, i%s.Shape.Hkv
+		if m > 0 {
+			st.AbsorbToken(rows.key(i), c.V.At(b, kh).Row(0), c.KeyMask == nil || c.KeyMask[b])
+		}
+		for g := 0; g < group && n > 0; g++ {
+			st.AnswerDegree1(&f, rows.query(i*group + g)[:u.PreparedWidth], out.At(b, kh*group+g).Row(0))
+		}
+		if st.Count == st.ChunkSize {
+			st.Task.Arena = ar
+			st.CloseChunk()
+		}
+	}
+}

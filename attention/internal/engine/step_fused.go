@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A state of degree 1 whose chunks have one token has nothing but its moments
+// between tokens, and these are few. So a token's query is answered and its key
+// taken in while they are read once (kernel.Table.Renew), with the bits of a chunk
+// that is opened, read and closed.
+
+// canFuseSteps reports that states of shape s go that way, where their chunks have one
+// token.
+func (e *Engine[T]) canFuseSteps(s *contract.Shape) bool {
+	spec := &e.Spec
+	return !spec.IsPairwise() && spec.IsDegree1() && spec.BuiltinDecay == nil &&
+		s.H == s.Hkv && s.Carry == contract.Rounded && spec.CountFeatures(spec.Width(s.D)) <= features.BlockSize
+}
+
+// allHeadsClosed reports that all heads hold only moments, so that a token need not check each
+// head. Every other change of the heads resets this knowledge.
+func (s *RecurrentState[T]) allHeadsClosed() bool {
+	if s.HasClosedCount {
+		return true
+	}
+	if !s.byHead {
+		return false
+	}
+	for _, h := range s.Heads {
+		if !h.Moments.NonEmpty || h.Count != 0 || h.Decays != nil {
+			return false
+		}
+	}
+	s.HasClosedCount = len(s.Heads) > 0
+	return s.HasClosedCount
+}
+
+// fuseStepHeads is renew for one token of heads lo ≤ i < hi, counted head by head. All of
+// these heads hold only moments.
+func (s *RecurrentState[T]) fuseStepHeads(lo, hi int, out tensor.Heads[T], c *contract.Call[T], rows tokenRows[T]) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	u, n := s.Heads[0].Task, s.Shape.B
+	r := u.NewFusedStepper(ar, s.Heads[0].Monomials, n)
+	size := r.Count * r.Ld
+	o, ldo := arena.Take[T](ar, n*r.Ld), r.Ld
+	factors := arena.Take[T](ar, n)
+	for ; lo < hi; lo = (lo/n + 1) * n {
+		b0, h := lo%n, lo/n
+		b1 := min(n, b0+hi-lo)
+		to, v := out.Data[h*out.SH:], c.V.Data[h*c.V.SH:]
+		if out.D == r.Ld {
+			o, ldo = to, out.SB
+		}
+		i, next := h*n+b0, s.moments.size
+		moments := s.moments.data[i*next:]
+		r.Tokens(b1-b0, o[b0*ldo:], ldo, rows.query(i), rows.key(i), rows.ld, v[b0*c.V.SB:], c.V.SB, moments, moments[size:], next, factors[b0:])
+		for b := b0; b < b1; b++ {
+			factors[b] = r.InvertDen(factors[b])
+		}
+		r.Table.ScaleRows(to[b0*out.SB:], out.SB, o[b0*ldo:], ldo, out.D, factors[b0:b1])
+	}
+}

@@ -1,0 +1,392 @@
+package hybrid
+
+import (
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention/internal/engine"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/attention/internal/spec"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// hybrid is a mechanism with a window: two engines that do not know of each
+// other, and what joins the rows that they give. With one denominator the tail
+// gives numerators and denominators, the window means and logarithms of its
+// denominators; going back both have the output and the denominator of the
+// joined row in place of their own.
+type hybrid[T tensor.Float] struct {
+	window             spec.Window[T]
+	eps                float64
+	tail, windowEngine *engine.Engine[T]
+	unmaskedNear       *engine.Engine[T] // near, of calls that are not causal
+	params             *param.Set[T]
+	scratch            sync.Pool // of *windowScratch[T]
+	joints             sync.Pool // of *joint[T]
+}
+
+// windowJoin joins the rows of a window and its far field.
+type windowJoin[T tensor.Float] struct{ *hybrid[T] }
+
+// farField is the far field of calls that are not causal.
+type farField[T tensor.Float] struct{ *hybrid[T] }
+
+func (w *hybrid[T]) joins() windowJoin[T]  { return windowJoin[T]{w} }
+func (w *hybrid[T]) farCalls() farField[T] { return farField[T]{w} }
+
+// New returns the mechanism with a window that s describes. It returns an error if its
+// fields do not fit together.
+func New[T tensor.Float](s spec.Spec[T]) (contract.Mechanism[T], error) {
+	w, tail := *s.Window, headtask.Spec[T]{Spec: s}
+	switch {
+	case w.Width < 1:
+		return nil, fmt.Errorf("%s: window: %d tokens, needs 1 or more", s.Name, w.Width)
+	case w.Join != spec.OneDenominator && w.Join != spec.Separate:
+		return nil, fmt.Errorf("%s: window: join is %d, not %d or %d", s.Name, int(w.Join), spec.OneDenominator, spec.Separate)
+	case tail.IsPairwise():
+		return nil, fmt.Errorf("%s: window: needs a linear tail, a kernel polynomial", s.Name)
+	case spec.NeedsAllTokens(s.Norm):
+		return nil, fmt.Errorf("%s: window: norm %v is taken over all tokens, a window needs causal calls", s.Name, s.Norm)
+	case s.Unnormalized, s.BuiltinDecay != nil:
+		return nil, fmt.Errorf("%s: window: not defined without a denominator, or with a decay of the mechanism's own", s.Name)
+	case s.Features != nil:
+		return nil, fmt.Errorf("%s: window: not defined beside features with numbers of their own", s.Name)
+	case s.OutputNorm:
+		return nil, fmt.Errorf("%s: window: not defined with output_norm", s.Name)
+	}
+	x := &hybrid[T]{window: w, eps: s.Eps}
+	tail.Window = nil
+	near := headtask.Spec[T]{Spec: spec.Spec[T]{Name: s.Name, Setting: s.Setting, Exp: true, Positive: true}, WindowWidth: w.Width}
+	if w.Join == spec.OneDenominator {
+		tail.FarLag, tail.GivesNumerators, tail.Eps = w.Width, true, 0
+	}
+	var err error
+	if x.tail, err = engine.New(tail); err != nil {
+		return nil, err
+	}
+	if x.windowEngine, err = engine.New(near); err != nil {
+		return nil, err
+	}
+	near.WindowWidth, near.IsSymmetric = 2*w.Width-1, true
+	if x.unmaskedNear, err = engine.New(near); err != nil {
+		return nil, err
+	}
+	x.params = x.tail.ParamSet
+	if w.LogGamma != nil {
+		x.params = new(param.Set[T])
+		x.params.AddPrefixed("", x.tail.ParamSet)
+		x.params.Add(w.LogGamma)
+	}
+	return x, nil
+}
+
+func (w *hybrid[T]) Traits() contract.Traits {
+	t := w.tail.Traits()
+	t.Products, t.Banded = false, true
+	return t
+}
+
+func (w *hybrid[T]) Setting() string { return w.tail.Setting() }
+
+func (w *hybrid[T]) Params() *param.Set[T] { return w.params }
+
+func (w *hybrid[T]) Constants() *param.Set[T] { return nil }
+
+// logGamma returns log γ of query head h.
+func (w *hybrid[T]) logGamma(h int) float64 {
+	if p := w.window.LogGamma; p != nil {
+		return float64(p.Data[w.gammaIndex(h)])
+	}
+	return 0
+}
+
+func (w *hybrid[T]) gammaIndex(h int) int {
+	if len(w.window.LogGamma.Data) == 1 {
+		return 0
+	}
+	return h
+}
+
+func (w *hybrid[T]) oneDenominator() bool { return w.window.Join == spec.OneDenominator }
+
+// Check is the tail's, with what a window asks for.
+func (w *hybrid[T]) Check(c *contract.Call[T]) error {
+	if err := w.tail.Checks().CheckCall(c); err != nil {
+		return err
+	}
+	if !c.Causal {
+		const why = "%s of %s with a window needs a causal call: queries that read a state stand at its last token"
+		switch {
+		case c.Init != nil:
+			return fmt.Errorf(why, "init", w.tail.Spec.Name)
+		case c.Final != nil:
+			return fmt.Errorf(why, "final", w.tail.Spec.Name)
+		case c.Form == contract.Step:
+			return fmt.Errorf(why, "form: step", w.tail.Spec.Name)
+		}
+	}
+	if c.Drop.IsActive() && c.Drop.Kind == spec.ProductDrop {
+		return fmt.Errorf("dropout: %v is not defined with a window", c.Drop.Kind)
+	}
+	return w.checkHeads(c.Q.H)
+}
+
+func (w *hybrid[T]) checkHeads(h int) error {
+	if g := w.window.LogGamma; g != nil && len(g.Data) != 1 && len(g.Data) != h {
+		return fmt.Errorf("%s: has %d heads, q has %d", g.Name, len(g.Data), h)
+	}
+	return nil
+}
+
+// windowSaved is what a window leaves for Backward.
+type windowSaved[T tensor.Float] struct {
+	tail, window contract.Saved[T]
+	sums         headtask.BandSums[T] // of the window
+	o            []T                  // [B,H,N,Dv] of the window alone
+	rows         []joinedRow          // [B,H,N]
+	tailFactors  []T                  // [B,H,N] what a tail's numerators are multiplied by; 0: beyond all numbers, or nothing
+	share        []T                  // [B,H,N] what the window's part of a joined denominator is of the whole
+}
+
+// savedOf returns the intermediate results of a window in keep; nil: there are none.
+func savedOf[T tensor.Float](keep *contract.Saved[T]) *windowSaved[T] {
+	s, _ := contract.SavedPartsOf(keep).Window.(*windowSaved[T])
+	return s
+}
+
+// resize makes room for what is kept of n joined rows.
+func (s *windowSaved[T]) resize(n int) {
+	s.rows, s.share, s.tailFactors = scratch.Grow(s.rows[:0], n), scratch.Grow(s.share[:0], n), scratch.Grow(s.tailFactors[:0], n)
+}
+
+// windowScratch is what Forward and Backward work in.
+type windowScratch[T tensor.Float] struct {
+	saved             windowSaved[T]
+	tailDo, nearDo, o []T // [B,H,N,Dv]
+	dq, dk, dv, dlogG []T
+	dgamma            []float64 // [sequences, H]
+	seqs              []engine.SequenceTask
+	room              []contract.Sequence // of the call
+	windowCall        contract.Call[T]    // the call as the window has it
+	gradients         splitGrads[T]
+	nearGrads         contract.Grads[T]
+}
+
+func (w *hybrid[T]) take() *windowScratch[T] {
+	if x, _ := w.scratch.Get().(*windowScratch[T]); x != nil {
+		return x
+	}
+	return new(windowScratch[T])
+}
+
+// headsIn returns heads in memory that is kept.
+func headsIn[T tensor.Float](memory *[]T, b, h, n, d int) tensor.Heads[T] {
+	*memory = scratch.Grow((*memory)[:0], b*h*n*d)
+	return tensor.HeadsOf(*memory, b, h, n, d)
+}
+
+// likeOutput is headsIn for the outputs of c.
+func likeOutput[T tensor.Float](memory *[]T, c *contract.Call[T]) tensor.Heads[T] {
+	return headsIn(memory, c.Q.B, c.Q.H, c.Q.N, c.V.D)
+}
+
+// nearOf returns the engine of the window.
+func (w *hybrid[T]) nearOf(causal bool) *engine.Engine[T] {
+	if causal {
+		return w.windowEngine
+	}
+	return w.unmaskedNear
+}
+
+// nearCall returns c as the window has it.
+func (x *windowScratch[T]) nearCall(c *contract.Call[T]) *contract.Call[T] {
+	x.windowCall = *c
+	x.windowCall.Form, x.windowCall.Chunk = contract.Auto, 0
+	return &x.windowCall
+}
+
+// release keeps x for another call, without what it points at.
+func (w *hybrid[T]) release(x *windowScratch[T]) {
+	x.windowCall, x.gradients, x.nearGrads = contract.Call[T]{}, splitGrads[T]{}, contract.Grads[T]{}
+	w.scratch.Put(x)
+}
+
+func (w *hybrid[T]) Forward(out tensor.Heads[T], c *contract.Call[T], keep *contract.Saved[T]) error {
+	if err := w.Check(c); err != nil {
+		return err
+	}
+	if err := c.CheckOutput("o", &out); err != nil {
+		return err
+	}
+	if c.Form == contract.Step {
+		if keep != nil {
+			return engine.ErrStepKeeps
+		}
+		if !c.HasState() {
+			return engine.ForwardByStep(contract.Mechanism[T](w), out, c, false)
+		}
+	}
+	scratch := w.take()
+	defer w.release(scratch)
+	saved := &scratch.saved
+	if keep != nil {
+		if savedOf(keep) == nil {
+			contract.SavedPartsOf(keep).Window = new(windowSaved[T])
+		}
+		saved = savedOf(keep)
+	}
+	if c.HasState() {
+		return w.segmentForward(out, c, saved, keep)
+	}
+	near := likeOutput(&saved.o, c)
+	contract.SavedPartsOf(&saved.window).Sums = nil
+	if w.oneDenominator() {
+		saved.sums.Resize(c.Q.B * c.Q.H * c.Q.N)
+		saved.sums.Logless = keep == nil
+		contract.SavedPartsOf(&saved.window).Sums = &saved.sums
+	}
+	if err := w.nearOf(c.Causal).Forward(near, scratch.nearCall(c), &saved.window); err != nil {
+		return err
+	}
+	if w.oneDenominator() {
+		if !c.Causal {
+			w.farCalls().farForward(out, c, &saved.tail)
+		} else if err := w.tail.Forward(out, c, &saved.tail); err != nil {
+			return err
+		}
+		scratch.seqs = engine.AppendSequenceTasks(scratch.seqs[:0], &scratch.room, c)
+		w.joins().join(out, c, scratch.seqs, saved, keep)
+		return contract.ReportNonFinite(out, keep, true)
+	}
+	if err := w.tail.Forward(out, c, keep); err != nil && !contract.IsNonFinite(err) {
+		return err
+	}
+	for i := range out.B * out.H {
+		w.addRows(out.At(i/out.H, i%out.H), near.At(i/out.H, i%out.H), i%out.H)
+	}
+	return contract.ReportNonFinite(out, keep, true)
+}
+
+// addRows adds the window's part of query head h to the tail's.
+func (w *hybrid[T]) addRows(o, near tensor.Mat[T], h int) {
+	t, gamma := kernel.Active[T](), T(math.Exp(w.logGamma(h)))
+	for i := range o.Rows {
+		t.Axpy(o.Row(i), gamma, near.Row(i))
+	}
+}
+
+func (w *hybrid[T]) Backward(g *contract.Grads[T], dout, out tensor.Heads[T], c *contract.Call[T], keep *contract.Saved[T]) error {
+	if err := w.Check(c); err != nil {
+		return err
+	}
+	if err := c.CheckOutput("o", &out); err != nil {
+		return err
+	}
+	if err := g.CheckShapes(&dout, c); err != nil {
+		return err
+	}
+	if n := c.Q.B * c.Q.H * c.Q.N; keep == nil || savedOf(keep) == nil || len(keep.Den) != n || len(savedOf(keep).window.Den) != n {
+		return fmt.Errorf("saved: not what Forward left for this call")
+	}
+	scratch := w.take()
+	defer w.release(scratch)
+	if c.HasState() {
+		return w.segmentBackward(g, dout, out, c, keep, scratch)
+	}
+	scratch.seqs = engine.AppendSequenceTasks(scratch.seqs[:0], &scratch.room, c)
+	seqs, sums := scratch.seqs, &savedOf(keep).sums
+	// Rotation and dropout change gradients further, and a decay needs the gradients of the window alone.
+	sums.Adds = w.oneDenominator() && c.Rope == nil && !c.Drop.IsActive() && !c.HasDecay()
+	x := w.joins().part(dout, out, c, len(seqs), keep, scratch)
+	if sums.Adds {
+		sums.Shares, x.nearDo = savedOf(keep).share, tensor.Heads[T]{}
+	}
+	windowTask[T]{w: w, c: c, seqs: seqs, gradients: x}.run()
+	if !c.Causal && w.oneDenominator() {
+		w.farCalls().farBackward(g, x, c)
+	} else if err := w.tail.Backward(g, x.tailDo, x.tailO, c, x.tail); err != nil {
+		return err
+	}
+	near, nearDo := &scratch.nearGrads, dout
+	*near = contract.Grads[T]{DQ: g.DQ, DK: g.DK, DV: g.DV}
+	if !sums.Adds {
+		*near = contract.Grads[T]{
+			DQ: headsIn(&scratch.dq, c.Q.B, c.Q.H, c.Q.N, c.Q.D),
+			DK: headsIn(&scratch.dk, c.K.B, c.K.H, c.K.N, c.K.D),
+			DV: headsIn(&scratch.dv, c.V.B, c.V.H, c.V.N, c.V.D),
+		}
+		nearDo = x.nearDo
+	}
+	if c.HasDecay() && g.DLogG.D != 0 {
+		near.DLogG = headsIn(&scratch.dlogG, c.K.B, c.K.H, c.K.N, 1)
+	}
+	if err := w.nearOf(c.Causal).Backward(near, nearDo, x.nearO, scratch.nearCall(c), &savedOf(keep).window); err != nil {
+		return err
+	}
+	if !sums.Adds {
+		addHeads(g.DQ, near.DQ)
+		addHeads(g.DK, near.DK)
+		addHeads(g.DV, near.DV)
+	}
+	if near.DLogG.D != 0 {
+		addHeads(g.DLogG, near.DLogG)
+		w.joins().addEpsAges(g.DLogG, dout, out, c, seqs, keep)
+	}
+	w.addGamma(scratch.dgamma, c.Q.H)
+	return nil
+}
+
+// addHeads adds x to y.
+func addHeads[T tensor.Float](y, x tensor.Heads[T]) {
+	t := kernel.Active[T]()
+	for i := range y.B * y.H {
+		to, from := y.At(i/y.H, i%y.H), x.At(i/y.H, i%y.H)
+		t.AddRows(to.Data, to.Stride, to.Data, to.Stride, from.Data, from.Stride, to.Rows, to.Cols)
+	}
+}
+
+// addGamma adds the derivatives by log γ, of each head of each sequence.
+func (w *hybrid[T]) addGamma(d []float64, heads int) {
+	p := w.window.LogGamma
+	for i := range d {
+		if p != nil {
+			p.Grad[w.gammaIndex(i%heads)] += T(d[i])
+		}
+	}
+}
+
+func (w *hybrid[T]) Plan(s contract.Shape) contract.Plan {
+	near := w.nearOf(s.Causal).Plan(contract.Shape{B: s.B, H: s.H, Hkv: s.Hkv, N: s.N, M: s.M, D: s.D, Dv: s.Dv, Causal: true})
+	p := w.tail.Plan(s)
+	if !s.Causal && w.oneDenominator() {
+		w.farCalls().planFar(&p, s)
+	}
+	p.Renews = false // a token leaves the window as another comes in
+	p.FLOPs += near.FLOPs
+	p.Bytes = max(p.Bytes, near.Bytes)
+	p.Cost += near.Cost
+	p.BackCost += near.BackCost
+	p.Bound = w.bound(p.Bound, near.Bound)
+	width := float64(w.window.Width)
+	if p.Window = width * float64(s.D+s.Dv); w.oneDenominator() {
+		p.Window += width * float64(w.tail.Spec.Width(s.D))
+	}
+	p.State += w.ringBytes(s)
+	p.WindowFLOPs = 2 * width * float64(s.D+s.Dv+3)
+	return p
+}
+
+// bound is Plan.Bound of a window and its far field, from the bounds near and tail of
+// the two; 0 if the far field has none. The mean of the window errs twice, in numerator
+// and denominator, and so does the joined result.
+func (w *hybrid[T]) bound(tail, near float64) float64 {
+	if tail == 0 {
+		return 0
+	}
+	return 4. / 3 * (max(tail, 2*near) + engine.AccumulatedRounding(64, engine.Rounding[T]()))
+}

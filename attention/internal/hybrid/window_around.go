@@ -1,0 +1,359 @@
+package hybrid
+
+import (
+	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention/internal/engine"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// The far field of an unmasked call under one denominator. A query at place
+// p = i+M-N has the far keys j ≤ p-w before it and j ≥ p+w after it. Two sweeps sum
+// them, each as a causal tail with lag w: one over the sequence and one over the
+// reversed sequence. Numerators and denominators of both are added, and nothing is
+// subtracted. Rows are prepared once for both sweeps, so that rotations, masks and
+// dropout go by the places of the call.
+
+// farSweep is one key head of a sequence whose far field is summed.
+type farSweep[T tensor.Float] struct {
+	*headtask.Task[T] // of the tail, with prepared rows
+	s                 *engine.SequenceTask
+	width             int  // of the window
+	m                 int  // keys of the head; the task has those that a query sees
+	isReversed        bool // rows lie in reverse order
+
+	q       []tensor.Mat[T] // rows as they come
+	k, v    tensor.Mat[T]
+	mask    []bool
+	keys    tensor.Mat[T] // prepared [m, da], and in reverse order after turn
+	values  tensor.Mat[T]
+	keyMask []bool
+}
+
+// farSides returns the sequences of both sweeps over s: the keys that some query sees, and
+// how queries are aligned with them.
+func farSides(s *engine.SequenceTask, width int) [2]engine.SequenceTask {
+	sides := [2]engine.SequenceTask{*s, *s}
+	sides[0].Offset = s.Offset - width
+	sides[1].Offset = s.M - s.N - s.Offset - width
+	for i := range sides {
+		sides[i].M = min(max(s.N+sides[i].Offset, 0), s.M)
+	}
+	return sides
+}
+
+// farCosts returns the costs of a key head of s in both forms.
+func (w farField[T]) farCosts(c *contract.Call[T], s *engine.SequenceTask, back bool) (direct, linear float64) {
+	x := *c
+	x.Causal = true
+	for _, side := range farSides(s, w.window.Width) {
+		d, l := w.tail.Forms().CountCosts(&x, &side, back)
+		direct, linear = direct+d, linear+l
+	}
+	return direct, linear
+}
+
+// farForm chooses the form of both sweeps over s, as formChoice.choose does.
+func (w farField[T]) farForm(c *contract.Call[T], s *engine.SequenceTask, back bool) contract.Form {
+	if c.AttnKeep != nil || c.Form == contract.Direct {
+		return contract.Direct
+	}
+	if c.Form == contract.Linear {
+		return contract.Linear
+	}
+	direct, linear := w.farCosts(c, s, back)
+	return w.tail.Forms().ChooseCheaper(c, direct, linear)
+}
+
+// farFLOPs returns the arithmetic of both sweeps over s, all heads.
+func (w farField[T]) farFLOPs(c *contract.Call[T], s *engine.SequenceTask) (flops float64) {
+	x := *c
+	x.Causal = true
+	for _, side := range farSides(s, w.window.Width) {
+		flops += w.tail.Forms().CountFLOPs(&x, &side)
+	}
+	return flops
+}
+
+// planFar sets what p says of the far field of an unmasked call.
+func (w farField[T]) planFar(p *contract.Plan, s contract.Shape) {
+	c := &contract.Call[T]{Form: s.Form, Chunk: s.Chunk}
+	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
+	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
+	seq := &engine.SequenceTask{Sequence: contract.Sequence{N: s.N, M: s.M, Keys: s.M, Offset: s.M - s.N}}
+	all := float64(s.B * s.Hkv)
+	for _, back := range []bool{true, false} {
+		form := w.farForm(c, seq, back)
+		direct, linear := w.farCosts(c, seq, back)
+		cost, why := w.tail.Forms().Explain(c, form, direct, linear)
+		if back {
+			p.Back, p.BackCost, p.BackWhy = form, all*cost, why
+		} else {
+			p.Form, p.Cost, p.Reason = form, all*cost, why
+		}
+	}
+	seq.Form = p.Form
+	p.FLOPs = w.farFLOPs(c, seq) * float64(s.B)
+	chunk, group := w.tail.Forms().Chunk(s.D, s.Chunk), s.H/max(s.Hkv, 1)
+	if p.Chunk = 0; p.Form == contract.Linear {
+		p.Chunk = chunk
+	}
+	p.Bound = w.tail.Bound(s, p.Form, p.Chunk, p.F)
+	da := w.tail.Spec.Width(s.D)
+	rows := float64(group*s.N)*float64(da+kernel.Pad(s.Dv)) + float64(s.M)*float64(da+kernel.Pad(s.Dv))
+	p.Bytes = float64(scratch.ElementSize[T]()) * (rows + w.tail.Forms().CountScratch(p.Form, s.M, group, s.D, s.Dv, chunk))
+}
+
+// eachFar calls f for the far field of every key head of every sequence.
+func (w farField[T]) eachFar(c *contract.Call[T], back bool, f func(x *farSweep[T], kh int)) {
+	seqs := engine.SequenceTasks(c)
+	var work float64
+	for i := range seqs {
+		s := &seqs[i]
+		s.Form = w.farForm(c, s, back)
+		if s.Work = w.farFLOPs(c, s); back {
+			s.Work *= 3
+		}
+		work += s.Work
+	}
+	par.RunEach(len(seqs)*c.K.H, work, func(i int) {
+		ar := arena.Acquire()
+		defer ar.Release()
+		s, kh := &seqs[i/c.K.H], i%c.K.H
+		u := w.tail.NewTask(c, s, kh, ar)
+		defer w.tail.Release(u)
+		u.Workers = headtask.CountWorkers(c.K.H, s.Work, work)
+		x := &farSweep[T]{Task: u, s: s, width: w.window.Width, m: u.M}
+		x.prepare()
+		f(x, kh)
+	})
+}
+
+// prepare replaces the rows of the task by prepared ones.
+func (x *farSweep[T]) prepare() {
+	u := x.Task
+	x.q, x.k, x.v, x.mask = append(x.q, u.Q...), u.K, u.V, u.Mask
+	for g := range u.Q {
+		rows := scratch.TakeMat[T](u.Arena, u.N, u.PreparedWidth)
+		u.Rows().PrepareQ(rows.Data, rows.Stride, g, 0, u.N)
+		x.Task.Q[g] = rows
+	}
+	x.keys = scratch.TakeMat[T](u.Arena, x.m, u.PreparedWidth)
+	u.Rows().PrepareK(x.keys.Data, x.keys.Stride, 0, x.m)
+	x.values, x.keyMask = u.V, u.Mask
+	u.HasPreparedQueries, u.HasPreparedKeys, u.Causal = true, true, true
+	x.align()
+}
+
+// align has the task see the far keys of its sweep.
+func (x *farSweep[T]) align() {
+	sides := farSides(x.s, x.width)
+	side := &sides[0]
+	if x.isReversed {
+		side = &sides[1]
+	}
+	u := x.Task
+	u.Offset, u.M = side.Offset, side.M
+	u.K, u.V, u.Mask = x.keys.Slice(0, u.M), x.values.Slice(0, u.M), nil
+	if x.keyMask != nil {
+		u.Mask = x.keyMask[:u.M]
+	}
+}
+
+// turn goes on to the sweep over the reversed sequence.
+func (x *farSweep[T]) turn() {
+	u := x.Task
+	for g := range u.Q {
+		reverseRows(u.Q[g])
+	}
+	reverseRows(x.keys)
+	x.values = scratch.TakeMat[T](u.Arena, x.m, u.Dv)
+	for j := range x.m {
+		copy(x.values.Row(x.m-1-j), x.v.Row(j))
+	}
+	if x.mask != nil {
+		x.keyMask = make([]bool, x.m)
+		for j, exists := range x.mask {
+			x.keyMask[x.m-1-j] = exists
+		}
+	}
+	if u.Keep != nil {
+		keep := make([]bool, u.N*x.m)
+		for i := range u.N {
+			for j, sees := range u.Keep[i*u.KeepRow:][:x.m] {
+				keep[(u.N-1-i)*x.m+x.m-1-j] = sees
+			}
+		}
+		u.Keep, u.KeepRow = keep, x.m
+	}
+	x.isReversed = true
+	x.align()
+}
+
+// reverseRows reverses the order of the rows of x.
+func reverseRows[T tensor.Float](x tensor.Mat[T]) {
+	for i, j := 0, x.Rows-1; i < j; i, j = i+1, j-1 {
+		a, b := x.Row(i), x.Row(j)
+		for c, y := range a {
+			a[c], b[c] = b[c], y
+		}
+	}
+}
+
+// farForward sets out [B,H,N,Dv] to the numerators of the far field of an unmasked
+// call, and keep.Den to their denominators.
+func (w farField[T]) farForward(out tensor.Heads[T], c *contract.Call[T], keep *contract.Saved[T]) {
+	keep.Den = scratch.Grow(keep.Den[:0], c.Q.B*c.Q.H*c.Q.N)
+	w.eachFar(c, false, func(x *farSweep[T], kh int) {
+		u := x.Task
+		u.O, u.Den = engine.HeadsOf(u.O, out, x.s, u.QueryHeads(kh)), engine.DenOf(u.Den, keep.Den, c, x.s, u.QueryHeads(kh))
+		x.Forward(w.tail)
+		o, den := append([]tensor.Mat[T](nil), u.O...), append([][]T(nil), u.Den...)
+		for g := range u.O {
+			u.O[g], u.Den[g] = scratch.TakeMat[T](u.Arena, u.N, kernel.Pad(u.Dv)), u.Linear().TakeScratch(u.N)
+			u.O[g].Cols = u.Dv
+		}
+		x.turn()
+		x.Forward(w.tail)
+		for g := range o {
+			for i := range u.N {
+				row := o[g].Row(i)
+				u.Table.Add(row, row, u.O[g].Row(u.N-1-i))
+				den[g][i] += u.Den[g][u.N-1-i]
+			}
+		}
+	})
+}
+
+// Forward sets the numerators and denominators of a sweep.
+func (x *farSweep[T]) Forward(e *engine.Engine[T]) {
+	u := x.Task
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
+	switch {
+	case u.M == 0:
+		for g := range u.Q {
+			u.Linear().ClearUnseen(g, 0, u.N)
+		}
+	case x.s.Form == contract.Linear:
+		u.Linear().LinearForward(e.MonomialsOf(u))
+	default:
+		u.Direct().DirectForward()
+	}
+}
+
+// farBackward sets the gradients in g of the far field of an unmasked call, from the
+// outputs and gradients in p.
+func (w farField[T]) farBackward(g *contract.Grads[T], p *splitGrads[T], c *contract.Call[T]) {
+	group := c.Q.H / max(c.K.H, 1)
+	dscale := make([]float64, len(c.Sequences())*c.Q.H)
+	w.eachFar(c, true, func(x *farSweep[T], kh int) {
+		u, s := x.Task, x.s
+		heads := u.QueryHeads(kh)
+		u.O, u.DO, u.DQ = engine.HeadsOf(u.O, p.tailO, s, heads), engine.HeadsOf(u.DO, p.tailDo, s, heads), engine.HeadsOf(u.DQ, g.DQ, s, heads)
+		u.Den = engine.DenOf(u.Den, p.tail.Den, c, s, heads)
+		u.DScale = dscale[s.Index*c.Q.H+kh*group:][:group]
+		dk, dv := g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.Keys), g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
+		x.Backward(w.tail, dk, dv)
+	})
+	w.tail.AddTau(dscale, c)
+}
+
+// Backward sets dQ of the task, and dk and dv of the keys [Keys, D] and [Keys, Dv].
+func (x *farSweep[T]) Backward(e *engine.Engine[T], dk, dv tensor.Mat[T]) {
+	u := x.Task
+	outputs, douts, dqs := append([]tensor.Mat[T](nil), u.O...), append([]tensor.Mat[T](nil), u.DO...), append([]tensor.Mat[T](nil), u.DQ...)
+	sum := x.sweepBack(e)
+	x.turn()
+	for g := range u.Q {
+		u.O[g], u.DO[g] = reversedRows(u.Arena, outputs[g]), reversedRows(u.Arena, douts[g])
+	}
+	ahead := x.sweepBack(e)
+	for g := range u.Q {
+		addReversed(u.Table, sum.q[g], ahead.q[g])
+	}
+	addReversed(u.Table, sum.k, ahead.k)
+	addReversed(u.Table, sum.v, ahead.v)
+
+	// Back through the preparation of the rows.
+	copy(u.Q, x.q)
+	u.K, u.V, u.Mask, u.M = x.k, x.v, x.mask, x.m
+	u.HasPreparedQueries, u.HasPreparedKeys = false, false
+	copy(u.DQ, dqs)
+	for g := range u.Q {
+		u.Rows().GradQ(g, 0, u.N, sum.q[g].Data, sum.q[g].Stride)
+	}
+	u.DK = dk.Slice(0, x.m)
+	u.Rows().GradK(0, x.m, sum.k.Data, sum.k.Stride)
+	for j := range x.m {
+		copy(dv.Row(j), sum.v.Row(j))
+	}
+	scratch.ClearRows(dk, x.m, dk.Rows) // keys beyond the key length
+	scratch.ClearRows(dv, x.m, dv.Rows)
+}
+
+// sweepGrad is the gradient of prepared queries [n, da] per head, prepared keys [m, da]
+// and values [m, Dv].
+type sweepGrad[T tensor.Float] struct {
+	q    []tensor.Mat[T]
+	k, v tensor.Mat[T]
+}
+
+// sweepBack returns the gradients of a sweep, in scratch memory.
+func (x *farSweep[T]) sweepBack(e *engine.Engine[T]) sweepGrad[T] {
+	u := x.Task
+	d := sweepGrad[T]{k: scratch.ZeroMat[T](u.Arena, x.m, u.PreparedWidth), v: scratch.ZeroMat[T](u.Arena, x.m, u.Dv)}
+	for g := range u.Q {
+		d.q = append(d.q, scratch.ZeroMat[T](u.Arena, u.N, u.PreparedWidth))
+		u.DQ[g] = d.q[g]
+	}
+	u.DK, u.DVal = d.k.Slice(0, u.M), d.v.Slice(0, u.M)
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
+	switch {
+	case u.M == 0:
+	case x.s.Form == contract.Linear:
+		u.Linear().LinearBackward(e.MonomialsOf(u))
+	default:
+		u.Direct().DirectBackward()
+	}
+	return d
+}
+
+// reversedRows returns the rows of x in reverse order, in scratch memory.
+func reversedRows[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
+	y := scratch.TakeMat[T](ar, x.Rows, x.Cols)
+	for i := range x.Rows {
+		copy(y.Row(x.Rows-1-i), x.Row(i))
+	}
+	return y
+}
+
+// addReversed adds the rows of x, in reverse order, to y.
+func addReversed[T tensor.Float](t *kernel.Table[T], y, x tensor.Mat[T]) {
+	for i := range y.Rows {
+		t.Add(y.Row(i), y.Row(i), x.Row(x.Rows-1-i))
+	}
+}
+
+// farWeights sets rows of dst [rows, M] to the weights of the far keys of queries from i0
+// on, and 0 elsewhere.
+func (x *windowMatrix[T]) farWeights(dst tensor.Mat[T], i0 int) {
+	u := *x.tail
+	u.Q = append([]tensor.Mat[T](nil), u.Q...)
+	u.Q[x.g] = u.Q[x.g].Slice(i0, i0+dst.Rows)
+	u.N, u.FirstPosition, u.Coords.Q0 = dst.Rows, u.FirstPosition+i0, u.Coords.Q0+i0
+	keep := make([]bool, dst.Rows*u.M)
+	for r := range dst.Rows {
+		for j := range u.M {
+			near := x.window.Band().Lowest(i0+r) <= j && j < x.window.CountVisible(i0+r)
+			keep[r*u.M+j] = !near && (u.Keep == nil || u.Keep[(i0+r)*u.KeepRow+j])
+		}
+	}
+	u.Keep, u.KeepRow = keep, u.M
+	u.Direct().DirectWeights(dst, x.g, 0, dst.Rows)
+}

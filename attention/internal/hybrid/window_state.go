@@ -1,0 +1,514 @@
+package hybrid
+
+import (
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention/internal/engine"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/attention/internal/rowscale"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// hybridState is the state of a mechanism with a window: the state of the tail, and
+// the last Width tokens of each key head. With one denominator a token enters
+// the tail when it leaves the window, with the rows that it had when it came.
+type hybridState[T tensor.Float] struct {
+	w      *hybrid[T]
+	shape  contract.Shape
+	tokens int64
+	tail   *engine.RecurrentState[T]
+	units  []*headtask.Task[T] // of the window, [B·Hkv]
+	rings  []ring[T]           // [B·Hkv]
+	joints []joinTask[T]       // [B·Hkv] what a call works in
+}
+
+// ring is the last n ≤ Width tokens of a key head. They lie one after another in
+// memory for twice as many, and move to its front when its end is reached.
+type ring[T tensor.Float] struct {
+	recentTokens[T]
+	start, n int
+}
+
+// recentTokens are tokens of a key head: their prepared rows for both parts, values,
+// and which of them exist.
+type recentTokens[T tensor.Float] struct {
+	tailRows, windowRows, v []T // [room, da], [room, D], [room, kernel.Pad(Dv)]; far is nil where the tail has seen the tokens
+	exist                   []bool
+	rates                   []T // [room] log_g; nil: no decay
+}
+
+// room returns memory for n tokens of a head of shape s, from take.
+func (w *hybrid[T]) room(s *contract.Shape, n int, decay bool, take func(n int) []T, exist []bool) recentTokens[T] {
+	x := recentTokens[T]{windowRows: take(n * s.D), v: take(n * kernel.Pad(s.Dv)), exist: exist}
+	if w.oneDenominator() {
+		x.tailRows = take(n * w.tail.Spec.Width(s.D))
+	}
+	if decay {
+		x.rates = take(n)
+	}
+	return x
+}
+
+// parts calls f with each kind of numbers. A token has count of them, and the next
+// token begins stride numbers later.
+func (x *recentTokens[T]) parts(s *contract.Shape, da int, f func(x []T, count, stride int)) {
+	if x.tailRows != nil {
+		f(x.tailRows, da, da)
+	}
+	f(x.windowRows, s.D, s.D)
+	f(x.v, s.Dv, kernel.Pad(s.Dv))
+	if x.rates != nil {
+		f(x.rates, 1, 1)
+	}
+}
+
+// copy copies n tokens of from, from its token j on, to token i on.
+func (x *recentTokens[T]) copy(w *hybrid[T], s *contract.Shape, i int, from *recentTokens[T], j, n int) {
+	da, dv := w.tail.Spec.Width(s.D), kernel.Pad(s.Dv)
+	if x.tailRows != nil {
+		copy(x.tailRows[i*da:], from.tailRows[j*da:][:n*da])
+	}
+	copy(x.windowRows[i*s.D:], from.windowRows[j*s.D:][:n*s.D])
+	copy(x.v[i*dv:], from.v[j*dv:][:n*dv])
+	copy(x.exist[i:], from.exist[j:][:n])
+	switch {
+	case x.rates == nil:
+	case from.rates == nil:
+		clear(x.rates[i:][:n])
+	default:
+		copy(x.rates[i:], from.rates[j:][:n])
+	}
+}
+
+// slice views the tokens from i on.
+func (x recentTokens[T]) slice(w *hybrid[T], s *contract.Shape, i int) recentTokens[T] {
+	if x.tailRows != nil {
+		x.tailRows = x.tailRows[i*w.tail.Spec.Width(s.D):]
+	}
+	x.windowRows, x.v, x.exist = x.windowRows[i*s.D:], x.v[i*kernel.Pad(s.Dv):], x.exist[i:]
+	if x.rates != nil {
+		x.rates = x.rates[i:]
+	}
+	return x
+}
+
+func (w *hybrid[T]) NewState(s contract.Shape) (contract.State[T], error) {
+	tail, err := w.tail.NewState(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.checkHeads(s.H); err != nil {
+		return nil, err
+	}
+	if err := s.CheckStateSize(w.tail.StateBytes(s) + w.ringBytes(s)); err != nil {
+		return nil, err
+	}
+	return w.newState(tail.(*engine.RecurrentState[T])), nil
+}
+
+// ringBytes is what the windows of a state of shape s take, in bytes.
+func (w *hybrid[T]) ringBytes(s contract.Shape) float64 {
+	room := 2 * float64(w.window.Width)
+	row := float64(s.D) + float64(kernel.Pad(s.Dv))
+	if w.oneDenominator() {
+		row += float64(w.tail.Spec.Width(s.D))
+	}
+	return float64(s.B) * float64(s.Hkv) * room * (row*float64(scratch.ElementSize[T]()) + 1)
+}
+
+// newState returns a state around a tail without tokens.
+func (w *hybrid[T]) newState(tail *engine.RecurrentState[T]) *hybridState[T] {
+	st := &hybridState[T]{w: w, shape: tail.Shape, tail: tail}
+	s := &st.shape
+	take := func(n int) []T { return make([]T, n) }
+	for range s.B * s.Hkv {
+		u := w.windowEngine.StateUnit(s)
+		u.Causal = true
+		st.units = append(st.units, u)
+		st.joints = append(st.joints, joinTask[T]{windowTask: u})
+		room := 2 * w.window.Width
+		st.rings = append(st.rings, ring[T]{recentTokens: w.room(s, room, false, take, make([]bool, room))})
+	}
+	return st
+}
+
+func (s *hybridState[T]) Absorb(c *contract.Call[T]) error { return engine.CheckedAbsorb(c, s) }
+
+func (s *hybridState[T]) Read(out tensor.Heads[T], c *contract.Call[T]) error {
+	return engine.CheckedRead(out, c, s)
+}
+
+func (s *hybridState[T]) Step(out tensor.Heads[T], c *contract.Call[T]) error {
+	return engine.CheckedStep(out, c, s)
+}
+
+func (s *hybridState[T]) StateShape() *contract.Shape { return &s.shape }
+
+func (*hybridState[T]) Watch() *headtask.RowNotices { return nil }
+
+func (s *hybridState[T]) Refuse(*contract.Call[T]) error { return nil }
+
+// Run takes in m tokens and answers n queries in every head: after its own token
+// each where there are both, else after all.
+func (s *hybridState[T]) Run(out tensor.Heads[T], c *contract.Call[T], n, m int) {
+	sh := &s.shape
+	if c.HasDecay() {
+		s.startAges()
+	}
+	if !s.w.oneDenominator() {
+		s.tail.Run(out, c, n, m)
+	}
+	_, work := s.w.tail.Forms().CountOperations(n, m, sh.D, sh.Dv, true, sh.Chunk)
+	work += 4 * float64(n) * float64(s.w.window.Width) * float64(sh.D+sh.Dv)
+	work *= float64(sh.B * sh.H)
+	threads := headtask.CountWorkers(len(s.rings), work, work)
+	for i, st := range s.tail.Heads {
+		st.Task.Workers, s.units[i].Workers = 1, 1
+		if max(n, m) > 1 {
+			st.Task.Workers, s.units[i].Workers = threads, threads
+		}
+	}
+	if work < par.MinWork {
+		// Without a function value, so that a token allocates nothing.
+		for i := range s.rings {
+			s.head(i, out, c, n, m)
+		}
+	} else {
+		par.RunEach(len(s.rings), work, func(i int) { s.head(i, out, c, n, m) })
+	}
+	s.tokens += int64(m)
+	if s.w.oneDenominator() {
+		s.tail.TokenCount = max(s.tokens-int64(s.w.window.Width), 0)
+	}
+}
+
+// head is run for key head i.
+func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *contract.Call[T], n, m int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	w, sh, r, st := s.w, &s.shape, &s.rings[i], s.tail.Heads[i]
+	near, far := s.units[i], st.Task
+	engine.BindState(near, ar, sh, i, out, c, n, m)
+	if w.oneDenominator() {
+		engine.BindState(far, ar, sh, i, out, c, n, m)
+	}
+	x, end := r.open(w, sh, ar, m), r.n+m
+	w.enter(near, far, sh, &x, r.n, m)
+	w.seeAll(near, sh, &x, end)
+	near.Offset = r.n
+	if m == 0 {
+		near.Offset = end // queries come after all tokens
+	}
+	j := &s.joints[i]
+	j.o, j.tail = append(j.o[:0], near.O...), append(j.tail[:0], far.Den...)
+	if w.oneDenominator() {
+		var behind float64
+		if st.Decays != nil {
+			behind = st.Decays.Pending
+		}
+		j.ages = near.Band().BandAges(behind)
+		w.seeLeft(far, sh, &x, end)
+		if m > 0 {
+			far.Skip(w.window.Width - r.n)
+		}
+		st.Run()
+		far.HasPreparedKeys, far.FirstPosition = false, 0
+	}
+	if n > 0 {
+		w.answer(j, i%sh.Hkv)
+	}
+	near.HasPreparedKeys, j.ages = false, headtask.BandAges{}
+	r.close(w, sh, &x, end)
+}
+
+// open returns the ring's tokens with room for m more behind them: in its own
+// memory if that has it, else in scratch memory.
+func (r *ring[T]) open(w *hybrid[T], s *contract.Shape, ar *arena.Arena, m int) recentTokens[T] {
+	room := len(r.exist)
+	if r.n+m > room {
+		take := func(n int) []T { return arena.Take[T](ar, n) }
+		x := w.room(s, r.n+m, r.rates != nil, take, make([]bool, r.n+m))
+		x.copy(w, s, 0, &r.recentTokens, r.start, r.n)
+		return x
+	}
+	if r.start+r.n+m > room {
+		r.recentTokens.copy(w, s, 0, &r.recentTokens, r.start, r.n)
+		r.start = 0
+	}
+	return r.slice(w, s, r.start)
+}
+
+// close keeps the last of end tokens, which open gave.
+func (r *ring[T]) close(w *hybrid[T], s *contract.Shape, x *recentTokens[T], end int) {
+	n := min(end, w.window.Width)
+	if end > len(r.exist) {
+		r.recentTokens.copy(w, s, 0, x, end-n, n)
+		r.start = 0
+	} else {
+		r.start += end - n
+	}
+	r.n = n
+}
+
+// enter puts the m keys of both tasks behind n tokens of x.
+func (w *hybrid[T]) enter(near, far *headtask.Task[T], s *contract.Shape, x *recentTokens[T], n, m int) {
+	if m == 0 {
+		return
+	}
+	to := x.slice(w, s, n)
+	near.Rows().PrepareK(to.windowRows, s.D, 0, m)
+	near.CopyValues(to.v, kernel.Pad(s.Dv), 0, m)
+	if to.tailRows != nil {
+		far.Rows().PrepareK(to.tailRows, far.PreparedWidth, 0, m)
+	}
+	for j := range m {
+		to.exist[j] = near.HasKey(j)
+	}
+	for j := 0; j < m && to.rates != nil; j++ {
+		to.rates[j] = T(near.Decay().LogDecay(j))
+	}
+}
+
+// see has the keys of a task be n tokens, whose prepared rows of width da are
+// given.
+func (x *recentTokens[T]) see(u *headtask.Task[T], rows []T, da, n int) {
+	mat := func(data []T, cols, stride int) tensor.Mat[T] {
+		return tensor.Mat[T]{Data: data, Rows: n, Cols: cols, Stride: stride}
+	}
+	u.K, u.V, u.M, u.HasPreparedKeys = mat(rows, da, da), mat(x.v, u.Dv, kernel.Pad(u.Dv)), n, true
+	u.Mask, u.LogG = nil, tensor.Mat[T]{}
+	if slices.Contains(x.exist[:n], false) {
+		u.Mask = x.exist[:n]
+	}
+	if x.rates != nil {
+		u.LogG = mat(x.rates, 1, 1)
+	}
+}
+
+// seeAll has the task of the window see end tokens of x.
+func (w *hybrid[T]) seeAll(near *headtask.Task[T], s *contract.Shape, x *recentTokens[T], end int) {
+	x.see(near, x.windowRows, s.D, end)
+}
+
+// seeLeft has the task of the tail see the tokens of x that have left the window
+// after end tokens.
+func (w *hybrid[T]) seeLeft(far *headtask.Task[T], s *contract.Shape, x *recentTokens[T], end int) {
+	x.see(far, x.tailRows, far.PreparedWidth, max(end-w.window.Width, 0))
+}
+
+// answer sets the outputs of j, whose tail is done, of the heads that share key
+// head kh.
+func (w *hybrid[T]) answer(j *joinTask[T], kh int) {
+	near := j.windowTask
+	near.Sums = near.Sums[:0]
+	for g := range near.O {
+		near.Sums = append(near.Sums, rowscale.TakeSums[T](near.Arena, near.N))
+		near.O[g] = tensor.Mat[T]{Data: near.Linear().TakeScratch(near.N * near.Dv), Rows: near.N, Cols: near.Dv, Stride: near.Dv}
+	}
+	near.Band().BandForward()
+	for g := range near.Q {
+		if h := kh*len(near.Q) + g; w.oneDenominator() {
+			w.joins().joinRows(j, g, h)
+		} else {
+			w.addRows(j.o[g], near.O[g], h)
+		}
+	}
+}
+
+// startAges has the state count ages from now on.
+func (s *hybridState[T]) startAges() {
+	s.tail.StartAges()
+	for i := range s.rings {
+		if r := &s.rings[i]; r.rates == nil {
+			r.rates = make([]T, len(r.exist))
+		}
+	}
+}
+
+// HasDecay reports that the state has met a decay.
+func (s *hybridState[T]) HasDecay() bool { return s.tail.HasDecay() }
+
+// set makes the ring hold what from holds, which has the same shape.
+func (r *ring[T]) set(w *hybrid[T], s *contract.Shape, from *ring[T]) {
+	if r.rates = nil; from.rates != nil {
+		r.rates = make([]T, len(r.exist))
+	}
+	r.start, r.n = 0, from.n
+	r.recentTokens.copy(w, s, 0, &from.recentTokens, from.start, from.n)
+}
+
+func (s *hybridState[T]) Clone() contract.State[T] {
+	c := s.w.newState(s.tail.Clone().(*engine.RecurrentState[T]))
+	c.tokens = s.tokens
+	for i := range s.rings {
+		c.rings[i].set(s.w, &s.shape, &s.rings[i])
+	}
+	return c
+}
+
+func (s *hybridState[T]) Reset() {
+	s.tokens = 0
+	s.tail.Reset()
+	for i := range s.rings {
+		r := &s.rings[i]
+		r.start, r.n, r.rates = 0, 0, nil
+	}
+}
+
+func (s *hybridState[T]) Tokens() int64 { return s.tokens }
+
+func (s *hybridState[T]) Bytes() int64 {
+	n := s.tail.Bytes()
+	for i := range s.rings {
+		r := &s.rings[i]
+		n += int64(len(r.tailRows)+len(r.windowRows)+len(r.v)+len(r.rates))*scratch.ElementSize[T]() + int64(len(r.exist))
+	}
+	return n
+}
+
+// Merge has the tokens of s that are no longer among the last enter its tail,
+// and then what the tail of next holds.
+func (s *hybridState[T]) Merge(next contract.State[T]) error {
+	n, err := engine.Mergeable(s.w.identity(), &s.shape, next, func(n *hybridState[T]) (engine.Identity, *contract.Shape) { return n.w.identity(), &n.shape })
+	if err != nil || n.tokens == 0 {
+		return err
+	}
+	if n == s {
+		n = s.Clone().(*hybridState[T])
+	}
+	if n.HasDecay() || s.HasDecay() {
+		s.startAges()
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	w, sh := s.w, &s.shape
+	if !w.oneDenominator() {
+		if err := s.tail.Merge(n.tail); err != nil {
+			return err
+		}
+	}
+	for i := range s.rings {
+		r, from, st := &s.rings[i], &n.rings[i], s.tail.Heads[i]
+		x, end := r.open(w, sh, ar, from.n), r.n+from.n
+		x.copy(w, sh, r.n, &from.recentTokens, from.start, from.n)
+		if w.oneDenominator() {
+			st.Task.Arena, st.Task.N, st.Task.Workers = ar, 0, 1
+			w.seeLeft(st.Task, sh, &x, end)
+			st.Run()
+			st.Task.HasPreparedKeys = false
+			// A tail that holds nothing leaves the open chunk as it is.
+			if tail := n.tail.Heads[i]; tail.Moments.NonEmpty || tail.Count > 0 {
+				st.MergeNext(tail)
+			}
+		}
+		r.close(w, sh, &x, end)
+	}
+	s.tokens += n.tokens
+	return nil
+}
+
+const windowSumsKind = engine.SumsKind + " and a window"
+
+func (w *hybrid[T]) identity() engine.Identity {
+	return engine.Identity{windowSumsKind, w.tail.Spec.Name, w.tail.Spec.Setting}
+}
+
+func (w *hybrid[T]) parameterSum() snapshot.ParameterSum {
+	sum := w.tail.ParameterSum()
+	if g := w.window.LogGamma; g != nil {
+		sum = snapshot.AddParameters(sum, g.Data)
+	}
+	return sum
+}
+
+// AppendBinary appends a snapshot. Its size does not depend on the tokens absorbed.
+// The content of the tail's state comes first. Each key head follows with the number of
+// tokens in its window and the flags of existing keys [Width]. Then come, oldest first,
+// the prepared rows of the tail [Width, da] where there is one denominator, the rows of
+// the window [Width, D], the values [Width, Dv] and with decay log_g [Width]. Missing
+// tokens are zeros.
+func (s *hybridState[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := engine.NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, s.tokens, s.HasDecay())
+	s.tail.Write(w)
+	width, sh := s.w.window.Width, &s.shape
+	for i := range s.rings {
+		r := &s.rings[i]
+		w.Int(int64(r.n))
+		w.Flags(r.exist[r.start:][:r.n])
+		w.Flags(make([]bool, width-r.n))
+		x := r.slice(s.w, sh, r.start)
+		x.parts(sh, s.w.tail.Spec.Width(sh.D), func(x []T, count, stride int) {
+			for j := range r.n {
+				snapshot.WriteElements(w, x[j*stride:][:count])
+			}
+			snapshot.WriteElements(w, make([]T, (width-r.n)*count))
+		})
+	}
+	return w.End(), nil
+}
+
+func (w *hybrid[T]) RestoreState(data []byte) (contract.State[T], error) {
+	s, tokens, r, err := engine.ReadSnapshot[T](data, w.identity(), w.parameterSum())
+	if err != nil {
+		return nil, err
+	}
+	if err := w.tail.Checks().CheckHeads(s.H, s.Hkv, s.D); err != nil {
+		return nil, err
+	}
+	if err := w.checkHeads(s.H); err != nil {
+		return nil, err
+	}
+	da, width := w.tail.Spec.Width(s.D), w.window.Width
+	elements := s.D + s.Dv
+	if w.oneDenominator() {
+		elements += da
+	}
+	if r.Decay {
+		elements++
+	}
+	heads := float64(s.B) * float64(s.Hkv)
+	if err := r.Need(heads * (8 + float64(width)*(1+float64(elements)*float64(scratch.ElementSize[T]())))); err != nil {
+		return nil, err
+	}
+	tail, err := engine.RestoreSums(w.tail, s, tokens, r)
+	if err != nil {
+		return nil, err
+	}
+	st := w.newState(tail)
+	st.tokens = tokens
+	if w.oneDenominator() {
+		tail.TokenCount = max(tokens-int64(width), 0)
+	}
+	for i := range st.rings {
+		g, sums := &st.rings[i], tail.Heads[i]
+		if r.Decay {
+			g.rates = make([]T, len(g.exist))
+		}
+		n := r.Int()
+		if n < 0 || n > int64(width) || n > tokens {
+			r.Fail("head %d has %d keys in its window: it is %d wide, the state has %d tokens", i, n, width, tokens)
+			return nil, r.Err
+		}
+		if w.oneDenominator() && n < int64(width) && (sums.Moments.NonEmpty || sums.Count > 0) {
+			r.Fail("head %d has %d keys in a window of %d, and some that have left it", i, n, width)
+			return nil, r.Err
+		}
+		g.n = int(n)
+		r.Flags(g.exist[:width])
+		g.parts(&s, da, func(x []T, count, stride int) {
+			for j := range width {
+				snapshot.ReadElements(r, x[j*stride:][:count])
+			}
+		})
+	}
+	if err := r.End(); err != nil {
+		return nil, err
+	}
+	return st, nil
+}
