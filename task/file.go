@@ -3,7 +3,6 @@ package task
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -88,11 +87,27 @@ func OpenOwnTexts(path string, kind Kind, textName, labelName string, length int
 	if err := checkRange("length", length, 1, 1<<24); err != nil {
 		return nil, err
 	}
+	t, err := readOwnTexts(path, kind, textName, labelName, seed)
+	if err != nil {
+		return nil, err
+	}
+	t.length = length
+	if t.kind != Regression && len(t.classes) < 2 {
+		return nil, fmt.Errorf("%s: label: there are %d classes, 2 are needed", path, len(t.classes))
+	}
+	if len(t.parts[Train]) == 0 {
+		return nil, fmt.Errorf("%s: rows: there is none to learn from", path)
+	}
+	return t, nil
+}
+
+// readOwnTexts reads or lists texts for OpenOwnTexts, whatever their number.
+func readOwnTexts(path string, kind Kind, textName, labelName string, seed uint64) (*OwnTexts, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	t := &OwnTexts{ownData: ownData[ownText]{name: ownName, kind: kind, length: length}}
+	t := &OwnTexts{ownData: ownData[ownText]{name: ownName, kind: kind}}
 	if info.IsDir() {
 		if kind != Class {
 			return nil, fmt.Errorf("target: a folder says classes, %v is asked for", kind)
@@ -192,7 +207,7 @@ func readJSONL(r io.Reader, textName, labelName string) ([][2]string, error) {
 }
 
 // addRows divides rows of text and label among the splits. It returns an error if a text is
-// empty, a label does not fit its kind, or too few or too many classes are found.
+// empty, a label does not fit its kind, or too many classes are found.
 func (t *OwnTexts) addRows(rows [][2]string, seed uint64) error {
 	classes := map[string]bool{}
 	for i, row := range rows {
@@ -215,9 +230,6 @@ func (t *OwnTexts) addRows(rows [][2]string, seed uint64) error {
 		t.classes = append(t.classes, c)
 	}
 	slices.Sort(t.classes)
-	if t.kind != Regression && len(t.classes) < 2 {
-		return fmt.Errorf("label: there are %d classes, 2 are needed", len(t.classes))
-	}
 	if len(t.classes) > 1<<16 {
 		return fmt.Errorf("label: there are %d classes, at most %d are read; for numbers set the target", len(t.classes), 1<<16)
 	}
@@ -238,9 +250,6 @@ func (t *OwnTexts) addRows(rows [][2]string, seed uint64) error {
 		}
 		split := splitOf(seed, i)
 		t.parts[split] = append(t.parts[split], own)
-	}
-	if len(t.parts[Train]) == 0 {
-		return errors.New("rows: there is none to learn from")
 	}
 	return nil
 }

@@ -38,18 +38,17 @@ const (
 	defaultTokens = 512
 )
 
-// Tokens are the tokens of a model that reads texts. One of Vocabulary and Tokenizer is set.
+// Tokens are the tokens of a model that reads texts.
 type Tokens struct {
 	Vocabulary *token.Vocabulary
-	Tokenizer  *tokenizer.Tokenizer
-	Size       int // different tokens of the model, which may exceed the tokenizer's
+	Size       int // different tokens of the model, which may exceed the vocabulary's
 }
 
 // encode returns the tokens of a text, with special tokens. It returns an error if there are
 // none, or a character is not in the vocabulary.
 func (k *Tokens) encode(text []byte) (ids []int32, err error) {
-	if k.Tokenizer != nil {
-		ids = k.Tokenizer.AppendIDs(nil, string(text), false)
+	if words := k.Vocabulary.Tokenizer(); words != nil {
+		ids = words.AppendIDs(nil, string(text), false)
 	} else {
 		ids, err = k.Vocabulary.Encode(nil, text)
 	}
@@ -61,10 +60,11 @@ func (k *Tokens) encode(text []byte) (ids []int32, err error) {
 
 // countClosing returns the number of special tokens that end each text.
 func (k *Tokens) countClosing() (n int) {
-	if k.Tokenizer == nil {
+	words := k.Vocabulary.Tokenizer()
+	if words == nil {
 		return 0
 	}
-	for _, span := range slices.Backward(k.Tokenizer.Encode("a").Offsets) {
+	for _, span := range slices.Backward(words.Encode("a").Offsets) {
 		if span != [2]int{} {
 			break
 		}
@@ -119,7 +119,7 @@ func (t *OwnTexts) learnTokens(name string) (*Tokens, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tokens{Tokenizer: words, Size: words.Size()}, nil
+	return &Tokens{token.NewTokenizerVocabulary(words), words.Size()}, nil
 }
 
 // Tokens returns the tokens of the texts; nil: bytes.

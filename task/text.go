@@ -27,7 +27,9 @@ type Text struct {
 	Corpus *Corpus
 	Vocab  *token.Vocabulary
 
-	length int // tokens of a window
+	length int     // tokens of a window
+	begin  []int32 // tokens before each window, which are not predicted
+	size   int     // different tokens of the model; 0: of Vocab
 	seed   uint64
 	tokens token.Sequence
 	parts  [3]token.Sequence // by split
@@ -70,14 +72,11 @@ func openText(o *settingsReader, kind string) (Source, error) {
 	}
 	var vocab *token.Vocabulary
 	switch name := o.text("vocabulary"); {
-	case o.Tokens != nil && o.Tokens.Vocabulary != nil && o.Tokens.Vocabulary.Tokenizer() != nil && kind == token.KindBytes:
-		vocab = o.Tokens.Vocabulary
-	case o.Tokens != nil && o.Tokens.Tokenizer != nil && kind == token.KindBytes:
-		vocab = token.NewTokenizerVocabulary(o.Tokens.Tokenizer)
-	case o.Tokens != nil && (o.Tokens.Vocabulary == nil || o.Tokens.Vocabulary.Kind() != kind):
-		return nil, fmt.Errorf("the model reads other tokens than %s", kind)
 	case o.Tokens != nil:
 		vocab = o.Tokens.Vocabulary
+		if own := vocab.Kind(); own != kind && (own != token.KindWords || kind != token.KindBytes) {
+			return nil, fmt.Errorf("the model reads other tokens than %s", kind)
+		}
 	case name != "":
 		if vocab, err = learnVocabulary(c, name, kind); err != nil {
 			return nil, err
@@ -182,6 +181,14 @@ func (t *Text) WithWindow(length int) WindowSource {
 	return &w
 }
 
+// ForModel returns the same task for a model of size different tokens, at least those
+// in Vocab. Each window follows the tokens begin, which are not predicted.
+func (t *Text) ForModel(size int, begin []int32) *Text {
+	w := *t
+	w.size, w.begin = size, begin
+	return &w
+}
+
 // Digest returns the SHA-256 of the text.
 func (t *Text) Digest() string {
 	sum := sha256.Sum256(t.Corpus.Text)
@@ -195,7 +202,8 @@ func (t *Text) Spec() Spec {
 	if t.Vocab.Kind() == token.KindChars {
 		name = CharLM
 	}
-	s := Spec{Name: name, Kind: Next, Metric: Nats, Vocab: t.Vocab.Size(), Length: t.length, Parts: 1, Classes: t.Vocab.Size()}
+	size := max(t.size, t.Vocab.Size())
+	s := Spec{Name: name, Kind: Next, Metric: Nats, Vocab: size, Length: len(t.begin) + t.length, Parts: 1, Classes: size}
 	s.Count[Train] = Endless
 	for _, split := range []Split{Valid, Test} {
 		s.Count[split] = (max(t.parts[split].Len()-1, 0) + t.length - 1) / t.length
@@ -232,8 +240,13 @@ func (t *Text) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
 // setWindow overwrites s with length tokens of a part from position at, and their next tokens.
 func (t *Text) setWindow(s *Sample, part token.Sequence, at, length int) {
 	s.reset()
-	s.Tokens = part.Append(s.Tokens, at, at+length)
+	s.Tokens = part.Append(append(s.Tokens, t.begin...), at, at+length)
 	s.Labels = append(s.Labels, s.Tokens[1:]...)
+	for i := range t.begin {
+		if i < len(t.begin)-1 || at > 0 { // the window before predicts its next token
+			s.Labels[i] = -1
+		}
+	}
 	s.Labels = part.Append(s.Labels, at+length, at+length+1)
 }
 

@@ -34,16 +34,17 @@ func (v *Vocabulary) EncodeExact(dst []int32, text []byte, continues bool) ([]in
 	return dst, nil
 }
 
-// CheckExact returns an error unless the bytes of the tokens are the text, with at most
-// one space before it. Slices check the whole text.
-func (s Sequence) CheckExact() error {
+// CheckExact returns the number of spaces, 0 or 1, that the tokens have before the text.
+// It returns an error unless their other bytes are the text. Slices check the whole text.
+func (s Sequence) CheckExact() (spaces int, err error) {
 	if s.ids == nil {
-		return nil
+		return 0, nil
 	}
-	if at, spaces := s.vocab.matchBytes(s.text, s.ids); at < len(s.text) || spaces > 1 {
-		return rewritten(s.text, at)
+	at, spaces := s.vocab.matchBytes(s.text, s.ids)
+	if at < len(s.text) || spaces > 1 {
+		return 0, rewritten(s.text, at)
 	}
-	return nil
+	return spaces, nil
 }
 
 // matchBytes returns the number of bytes of text that tokens spell one after the other,

@@ -48,14 +48,15 @@ const tokenizerFile = "tokenizer.json"
 
 // saveTokens writes tokens to the folder dir; nothing for nil.
 func saveTokens(dir string, k *task.Tokens) error {
-	switch {
-	case k == nil:
+	if k == nil {
 		return nil
-	case k.Vocabulary != nil:
+	}
+	words := k.Vocabulary.Tokenizer()
+	if words == nil {
 		return k.Vocabulary.Save(filepath.Join(dir, vocabFile))
 	}
 	return atomicfile.Write(filepath.Join(dir, tokenizerFile), func(w io.Writer) error {
-		_, err := w.Write(k.Tokenizer.JSON())
+		_, err := w.Write(words.JSON())
 		return err
 	})
 }
@@ -68,7 +69,7 @@ func loadTokens(dir string, size int) (*task.Tokens, error) {
 		err = fmt.Errorf("%s: the tokenizer has %d tokens, the model %d", dir, words.Size(), size)
 	}
 	if err == nil {
-		return &task.Tokens{Tokenizer: words, Size: size}, nil
+		return &task.Tokens{Vocabulary: token.NewTokenizerVocabulary(words), Size: size}, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -133,7 +134,9 @@ func openPublished(dir string, classes []string) (startModel, error) {
 	if words == nil && s.model.Config().Vocab > 0 {
 		return s, failed
 	}
-	s.tokens = &task.Tokens{Tokenizer: words, Size: s.model.Config().Vocab}
+	if words != nil {
+		s.tokens = &task.Tokens{Vocabulary: token.NewTokenizerVocabulary(words), Size: s.model.Config().Vocab}
+	}
 	return s, nil
 }
 

@@ -1,0 +1,114 @@
+package task
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// OpenLabelled opens the user's own texts for a model that has learned its classes. The
+// settings in o are the settings of task file. o.Tokens are the model's, and o.Context bounds
+// the tokens of a text. names are the model's classes; nil: the labels are numbers. A label is
+// a name in names, else a name in another case, else a number below len(names). OpenLabelled
+// returns an error where Open does, and for a label that is no class of the model.
+func OpenLabelled(o Options, names []string) (*OwnTexts, error) {
+	row, err := Lookup(ownName)
+	if err != nil {
+		return nil, err
+	}
+	op := newSettingsReader(&row, o)
+	op.refuseUnknown()
+	kind := Class
+	if names == nil {
+		kind = Regression
+	}
+	if value := o.Settings["target"]; value != "" && op.targetKind("target", "bytes") != kind && op.err == nil {
+		op.err = fmt.Errorf("setting target: %s, the model has %v", value, kind)
+	}
+	if o.Settings["vocabulary"] != "" && op.err == nil {
+		op.err = fmt.Errorf("setting vocabulary: %s, the model has tokens of its own", o.Settings["vocabulary"])
+	}
+	length := 0 // the longest text
+	if o.Settings["length"] != "" {
+		if length = op.int("length"); op.err == nil {
+			op.err = checkRange("setting length", length, 1, 1<<24)
+		}
+	}
+	if op.err != nil {
+		return nil, op.err
+	}
+	t, err := readOwnTexts(op.text("data"), kind, op.text("text"), op.text("label"), o.Seed)
+	if err != nil {
+		return nil, err
+	}
+	if names != nil {
+		if err := t.numberClasses(names); err != nil {
+			return nil, fmt.Errorf("%s: %w", op.text("data"), err)
+		}
+	}
+	if err := t.encodeTexts(o.Tokens, max(length, 1), 0); err != nil {
+		return nil, err
+	}
+	if t.length = length; length == 0 {
+		for _, part := range t.parts {
+			for i := range part {
+				t.length = max(t.length, len(part[i].ids))
+			}
+		}
+	}
+	if o.Context > 0 {
+		t.length = min(t.length, o.Context)
+	}
+	return t, nil
+}
+
+// numberClasses replaces the classes by names.
+func (t *OwnTexts) numberClasses(names []string) error {
+	numbers := make([]int32, len(t.classes))
+	for i, class := range t.classes {
+		at := slices.Index(names, class)
+		if at < 0 {
+			at = slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, class) })
+		}
+		if n, err := strconv.Atoi(class); at < 0 && err == nil && n >= 0 && n < len(names) {
+			at = n
+		}
+		if at < 0 {
+			return fmt.Errorf("label: %q is no class of the model, %q, nor a number below %d", class, names, len(names))
+		}
+		numbers[i] = int32(at)
+	}
+	for _, part := range t.parts {
+		for i := range part {
+			part[i].class = numbers[part[i].class]
+		}
+	}
+	t.classes = slices.Clone(names)
+	return nil
+}
+
+// TestOnly returns the task with all texts as test set.
+func (t *OwnTexts) TestOnly() *OwnTexts {
+	w := *t
+	w.parts = [3][]ownText{Test: slices.Concat(t.parts[:]...)}
+	return &w
+}
+
+// JudgedBaselines returns the baselines of the judged split. Without training texts they
+// are the commonest class, or the mean, of the judged texts. It returns an error if a text
+// cannot be read.
+func (t *OwnTexts) JudgedBaselines() ([]Baseline, error) {
+	if len(t.parts[Train]) > 0 {
+		return t.Baselines(0)
+	}
+	w, spec := *t, t.Spec()
+	w.parts[Train] = t.parts[spec.JudgedSplit()]
+	score := scoreMajority
+	if t.kind == Regression {
+		score = scoreMeanTarget
+	}
+	b, err := score(&w, 0)
+	b.Learned = 0 // no text that is not judged
+	return []Baseline{b}, err
+}
