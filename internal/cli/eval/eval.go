@@ -2,6 +2,7 @@
 package eval
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -11,6 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/train"
@@ -18,10 +20,12 @@ import (
 
 // Command is the verb eval: how well a model predicts a text, or does its task.
 type Command struct {
-	Model string `required:"" placeholder:"DIR" help:"Folder of a run (best checkpoint) or of a checkpoint."`
-	Data  string `placeholder:"FILE|FOLDER" help:"Text to predict (the text of the run)."`
+	Model   string            `required:"" placeholder:"DIR" help:"Folder of a run, a checkpoint or a published model."`
+	Data    string            `placeholder:"FILE|FOLDER" help:"Text to predict, or labelled texts (the data of the run)."`
+	Task    string            `complete:"tasks" placeholder:"NAME" help:"Task of labelled texts: file."`
+	TaskSet map[string]string `complete:"task-settings" mapsep:"none" placeholder:"NAME=VALUE" help:"Setting of the task; may be repeated."`
 	flags.DataFolder
-	All   bool   `help:"Predict the whole text, not only its last tenth."`
+	All   bool   `help:"Score the whole text or all labelled texts."`
 	Split string `complete:"valid,test" placeholder:"NAME" help:"Split of the task: valid or test (test if it exists)."`
 	Limit int    `placeholder:"N" default:"0" help:"Take N samples or windows, spread evenly; 0: all."`
 	JSON  bool   `name:"json" help:"Print the result as JSON."`
@@ -29,10 +33,14 @@ type Command struct {
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "Without --data a run is scored on its held-out data. The windows of a text have the length of the model's context." + flags.JoinExamples(
+	return "Without --data a run is scored on its held-out data. Of a text its last tenth is predicted. The windows of a text have the length of the model's context.\n\n" +
+		"A published model needs --data. A decoder predicts a text in windows of its positions, at most 2048, each behind the tokens that begin a text. " +
+		"A model with classes is scored on labelled texts, in the files and folders of train --task file, and beside baselines that learn from the same data. " +
+		"A label is a name or a number of its classes. A tenth of the texts are scored where the data name no test set, with --all every text." + flags.JoinExamples(
 		"farfield eval --model run/001",
 		"farfield eval --model run/001 --data notes.txt --all --json",
 		"farfield eval --model run/001 --limit 100",
+		"farfield eval --model distilbert-sst2 --task file --data labelled.tsv --all",
 	)
 }
 
@@ -45,6 +53,8 @@ type Report struct {
 	train.Detail
 	Classes []string      `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
 	Verdict *runs.Verdict `json:"verdict,omitempty"` // where the baselines of the part are known
+
+	Baselines []task.Baseline `json:"baselines,omitempty"` // of a published model
 }
 
 // Run scores a model on a split of its task. It returns an error if flags, model or
@@ -53,7 +63,17 @@ func (c *Command) Run(e *env.Env) error {
 	if c.Limit < 0 {
 		return env.InputErrorf("--limit: %d is negative", c.Limit)
 	}
-	m, vocab, err := train.LoadModel(c.Model)
+	path, err := runs.ResolveModel(c.Model)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	if pretrained.IsFolder(path) {
+		return c.published(e, path)
+	}
+	if c.Task != "" || len(c.TaskSet) > 0 {
+		return env.InputErrorf("--task, --task-set: are for published models, a run has its task")
+	}
+	m, vocab, err := train.LoadModel(path)
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -70,6 +90,21 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return err
 	}
+	if err := c.evaluate(e, &r, m, src); err != nil {
+		return err
+	}
+	if c.Data == "" && !c.All {
+		// Of a folder that is no run there is no result.
+		if trained, err := runs.ReadResult(train.RunFolder(c.Model)); err == nil && trained != nil && trained.Split == r.Split {
+			r.Verdict = runs.JudgeScore(r.Score, trained.ComparedBaselines())
+		}
+	}
+	return c.write(e, &r)
+}
+
+// evaluate sets the score of m on the split of src that the flags name. It returns an
+// error if they name none with samples, or the evaluation fails.
+func (c *Command) evaluate(e *env.Env, r *Report, m *model.Model[float32], src task.Source) (err error) {
 	spec := src.Spec()
 	split := spec.JudgedSplit()
 	switch {
@@ -93,12 +128,11 @@ func (c *Command) Run(e *env.Env) error {
 	if named, ok := src.(task.ClassNamer); ok && len(r.Confusion) > 0 {
 		r.Classes = named.ClassNames()
 	}
-	if c.Data == "" && !c.All {
-		// Of a folder that is no run there is no result.
-		if trained, err := runs.ReadResult(train.RunFolder(c.Model)); err == nil && trained != nil && trained.Split == r.Split {
-			r.Verdict = runs.JudgeScore(r.Score, trained.ComparedBaselines())
-		}
-	}
+	return nil
+}
+
+// write prints the report. It returns an error if the output fails.
+func (c *Command) write(e *env.Env, r *Report) error {
 	if c.JSON {
 		return display.PrintJSON(e.Stdout, r)
 	}
@@ -141,7 +175,8 @@ func (r *Report) print(e *env.Env) error {
 	if r.Bits > 0 {
 		fmt.Fprintf(e.Stdout, "loss        %.4f nats a token, %.4f bits per byte over %d tokens, %d bytes\n", r.Loss, r.Bits, r.Tokens, r.Bytes)
 	} else {
-		fmt.Fprintf(e.Stdout, "%-12s%s %.4f, loss %.4f over %d targets of %d samples\n", r.Split, r.Metric, r.Value, r.Loss, r.Tokens, r.Samples)
+		fmt.Fprintf(e.Stdout, "%-12s%s %.4f, loss %.4f over %d targets of %d samples\n", cmp.Or(r.Split, "all"), r.Metric, r.Value, r.Loss, r.Tokens, r.Samples)
+		runs.PrintBaselines(e, r.Metric, r.Baselines)
 	}
 	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if len(r.Positions) > 0 {

@@ -1,0 +1,144 @@
+package eval
+
+import (
+	"maps"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
+)
+
+// maxWindow bounds the tokens of a window of a published decoder.
+const maxWindow = 2048
+
+// fileTask is the task of labelled texts.
+const fileTask = "file"
+
+// published scores the model of a folder: classes on labelled texts, or a decoder on a
+// text.
+func (c *Command) published(e *env.Env, path string) error {
+	switch {
+	case c.Task != "" && c.Task != fileTask:
+		return env.InputErrorf("--task: %s, a published model has %s", c.Task, fileTask)
+	case c.TaskSet["data"] != "":
+		return env.InputErrorf("--task-set data: --data names the data")
+	case c.Data == "":
+		return env.InputErrorf("--data: is not given, and %s has no data of its own", c.Model)
+	}
+	text, err := runs.OpenText(path)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	if p := text.Published(); p.ClassKind() != pretrained.NoClasses {
+		return c.labelled(e, p)
+	}
+	err = text.CheckNextTokens()
+	switch {
+	case err != nil:
+		return env.InputErrorf("%w, and has no classes", err)
+	case c.Task != "" || len(c.TaskSet) > 0:
+		return env.InputErrorf("--task, --task-set: %s has no head of classes", c.Model)
+	}
+	return c.decoded(e, text)
+}
+
+// labelled scores a model with classes on labelled texts.
+func (c *Command) labelled(e *env.Env, p *pretrained.Model) error {
+	if err := p.CheckClasses(); err != nil {
+		return env.MarkInput(err)
+	}
+	labels := p.Labels()
+	switch p.ClassKind() {
+	case pretrained.TokenLabels, pretrained.MultiLabel:
+		return env.InputErrorf("%s: its classes are of tokens, or several of a text; labelled texts have one class each", c.Model)
+	case pretrained.Regression:
+		if len(labels) != 1 {
+			return env.InputErrorf("%s: gives %d numbers, labelled texts have one", c.Model, len(labels))
+		}
+		labels = nil
+	}
+	settings := map[string]string{"data": c.Data}
+	maps.Copy(settings, c.TaskSet)
+	config := p.Config()
+	o := task.Options{Settings: settings, Tokens: &task.Tokens{Vocabulary: token.NewTokenizerVocabulary(p.Tokenizer()), Size: config.Vocab}}
+	if config.Positions == model.Learned {
+		o.Context = config.Context
+	}
+	var src *task.OwnTexts
+	err := e.RunInterruptibly(func() (err error) {
+		src, err = task.OpenLabelled(o, labels)
+		return env.MarkInput(err)
+	})
+	if err != nil {
+		return err
+	}
+	if c.All {
+		src = src.TestOnly()
+	}
+	r := &Report{Model: c.Model, Data: c.Data}
+	if err := c.evaluate(e, r, p.Model(), src); err != nil {
+		return err
+	}
+	if spec := src.Spec(); r.Split == task.Valid.String() && spec.JudgedSplit() != task.Valid {
+		return c.write(e, r) // baselines are of the other split
+	}
+	err = e.RunInterruptibly(func() (err error) {
+		r.Baselines, err = src.JudgedBaselines()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.Verdict = runs.JudgeScore(r.Score, r.Baselines)
+	return c.write(e, r)
+}
+
+// decoded scores a decoder on a text.
+func (c *Command) decoded(e *env.Env, m *runs.TextModel) error {
+	vocab, err := m.Vocabulary()
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	r := &Report{Model: c.Model}
+	var src task.WindowSource
+	spaces := 0 // that the tokenizer puts before the text
+	err = e.RunInterruptibly(func() error {
+		text, err := runs.OpenRunText(c.Model, c.Data, c.Folder, vocab)
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		runs.KeepHeapTight(text)
+		r.Data = text.Corpus.Name
+		if spaces, err = text.Tokens(task.Train).CheckExact(); err != nil {
+			return env.InputErrorf("%s: %w", text.Corpus.Name, err)
+		}
+		if c.All {
+			text = text.ValidationOnly()
+		}
+		config, begin := m.Config(), vocab.Tokenizer().AppendIDs(nil, "", false)
+		window := min(config.Context, maxWindow) - len(begin)
+		if window < 1 {
+			return env.InputErrorf("%s: %d positions leave no room behind %d tokens that begin a text", c.Model, config.Context, len(begin))
+		}
+		src = text.ForModel(config.Vocab, begin).WithWindow(window)
+		if len(begin) == 0 || !c.All { // the first token is no target
+			spaces = 0
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.evaluate(e, r, m.Model(), src); err != nil {
+		return err
+	}
+	if spaces > 0 {
+		all := r.Bits * float64(r.Bytes)
+		r.Bytes -= int64(spaces)
+		r.Bits = all / float64(r.Bytes)
+	}
+	return c.write(e, r)
+}
