@@ -26,6 +26,7 @@ type sentence struct {
 	normalised bool
 	maxTokens  int // 0: no limit but the model's
 	prompt     string
+	isGiven    bool // modules.json exists
 }
 
 // readSentence reads modules.json and its neighbours. Without modules.json vectors are
@@ -36,6 +37,7 @@ func readSentence(dir string) (*sentence, error) {
 	if err != nil || text == nil {
 		return s, err
 	}
+	s.isGiven = true
 	var modules []struct{ Path, Type string }
 	if err := json.Unmarshal(text, &modules); err != nil {
 		return nil, fmt.Errorf("modules.json: %w", err)

@@ -198,6 +198,7 @@ func isBuffer(name string) bool {
 type stored struct {
 	name   string  // in the file
 	weight *weight // nil: not read
+	dtype  array.DType
 	shape  []int
 }
 
@@ -212,11 +213,11 @@ func (p *plan) match(s *source) ([]stored, error) {
 			return nil, fmt.Errorf("%s: is another name of %s", name, s.names[at])
 		}
 		byName[key] = i
-		_, shape, err := s.header(name)
+		dtype, shape, err := s.header(name)
 		if err != nil {
 			return nil, err
 		}
-		list[i] = stored{name: name, shape: shape}
+		list[i] = stored{name: name, dtype: dtype, shape: shape}
 	}
 	for i := range p.weights {
 		w := &p.weights[i]

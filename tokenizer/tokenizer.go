@@ -241,6 +241,22 @@ func (t *Tokenizer) encodeWords(s *state, ids []int32, offsets *[][2]int, part s
 	return ids
 }
 
+// Kind returns the name of the model: WordPiece, WordLevel, BPE, byte-level BPE or Unigram.
+func (t *Tokenizer) Kind() string {
+	switch t.model.(type) {
+	case *wordPiece:
+		return "WordPiece"
+	case *wordLevel:
+		return "WordLevel"
+	case *unigram:
+		return "Unigram"
+	}
+	if t.byteTokens {
+		return "byte-level BPE"
+	}
+	return "BPE"
+}
+
 // Size returns the number of ids: one more than the largest.
 func (t *Tokenizer) Size() int { return len(t.tokens) }
 

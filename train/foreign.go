@@ -19,7 +19,7 @@ const publishedKind = "a Hugging Face folder"
 func CheckForeign(path string) error {
 	if what := describeForeign(path); what != "" {
 		if strings.HasPrefix(what, publishedKind) {
-			return fmt.Errorf("%s: is %s, and a run is needed here; forward, embed, search, generate, predict, score, maps, tokenize, export and train --init read such folders", path, what)
+			return fmt.Errorf("%s: is %s, and a run or a checkpoint is needed here", path, what)
 		}
 		return fmt.Errorf("%s: is %s, which this version does not read", path, what)
 	}

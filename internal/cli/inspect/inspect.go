@@ -29,6 +29,7 @@ import (
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/stream"
 	"github.com/farfield-ml/farfield/train"
@@ -44,11 +45,12 @@ type Command struct {
 
 // Help says how it is found out.
 func (c *Command) Help() string {
-	return "It reads runs, checkpoints, models, folders of results, states, checkpoints of streams, saved texts, arrays and results. " +
+	return "It reads runs, checkpoints, models, published models, folders of results, states, checkpoints of streams, saved texts, arrays and results. " +
 		"The kind of a file is read from its content, not its name. Large files are read by their headers, and checksums in one pass." + flags.JoinExamples(
 		"farfield inspect",
 		"farfield inspect mechanisms",
 		"farfield inspect run/001",
+		"farfield inspect all-MiniLM-L6-v2",
 		"farfield inspect --json qkv.npz",
 		"farfield inspect --model run/001 text.state",
 	)
@@ -68,7 +70,10 @@ func (c *Command) Run(e *env.Env) error {
 	case c.Path == "mechanisms":
 		f, err = inspectMechanisms()
 	case c.Path != "":
-		f, err = inspectPath(c.Path)
+		var path string
+		if path, err = runs.ResolveModel(c.Path); err == nil {
+			f, err = inspectPath(path)
+		}
 		err = env.MarkInput(err)
 	default:
 		f, err = inspectMachine()
@@ -194,6 +199,9 @@ func inspectFolder(path string) (*display.Finding, error) {
 		}
 		return true
 	}
+	if pretrained.IsFolder(path) {
+		return inspectPublished(path)
+	}
 	if err := train.CheckForeign(path); err != nil {
 		return nil, err
 	}
@@ -282,6 +290,29 @@ func inspectModel(kind, path string) (*display.Finding, error) {
 
 func describeModel(f *display.Finding, m *model.Model[float32]) error {
 	c := m.Config()
+	if err := describeConfig(f, m); err != nil {
+		return err
+	}
+	mixer, err := c.Mixer()
+	if err != nil {
+		return err
+	}
+	if c.HasSessions() {
+		if err := describeDecoding(f, m, mixer.Traits()); err != nil {
+			return err
+		}
+	}
+	arrays := &display.Table{Columns: []string{"array", "shape"}}
+	for _, x := range m.Params().All() {
+		arrays.AddRow(x.Name, x.Shape)
+	}
+	f.Add("arrays", arrays)
+	return nil
+}
+
+// describeConfig describes the configuration of a model, its size and its attention.
+func describeConfig(f *display.Finding, m *model.Model[float32]) error {
+	c := m.Config()
 	text, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -298,16 +329,6 @@ func describeModel(f *display.Finding, m *model.Model[float32]) error {
 	} else if mixer != nil {
 		f.AddText("mixer", c.Mechanism, "%s, which owns its projections", c.Mechanism)
 	}
-	if c.HasSessions() {
-		if err := describeDecoding(f, m, mixer.Traits()); err != nil {
-			return err
-		}
-	}
-	arrays := &display.Table{Columns: []string{"array", "shape"}}
-	for _, x := range m.Params().All() {
-		arrays.AddRow(x.Name, x.Shape)
-	}
-	f.Add("arrays", arrays)
 	return nil
 }
 

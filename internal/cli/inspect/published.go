@@ -1,0 +1,151 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
+)
+
+// inspectPublished describes the model of a published folder, its tokenizer, its head and
+// the tensors of its files.
+func inspectPublished(path string) (*display.Finding, error) {
+	p, err := pretrained.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	d, err := p.Describe()
+	if err != nil {
+		return nil, err
+	}
+	c := p.Config()
+	f := &display.Finding{Kind: "published model"}
+	f.Add("family", p.Family())
+	f.Add("architecture", d.Architecture)
+	if err := describeConfig(f, p.Model()); err != nil {
+		return nil, err
+	}
+	describeShape(f, c)
+	describeFiles(f, d)
+	if words := p.Tokenizer(); words != nil {
+		f.AddText("tokenizer", map[string]any{"kind": words.Kind(), "tokens": words.Size()}, "%s of %d tokens", words.Kind(), words.Size())
+	} else {
+		f.AddText("tokenizer", nil, "none: %v", p.TokenizerErr())
+	}
+	if labels := p.Labels(); labels != nil {
+		f.AddText("head", map[string]any{"kind": d.Head, "classes": labels}, "%s: %s", d.Head, strings.Join(labels, ", "))
+	} else {
+		f.AddText("head", map[string]any{"kind": d.Head}, "%s", d.Head)
+	}
+	if s := d.Pooling; s != nil {
+		text := s.Kind
+		if s.IsNormalised {
+			text += ", normalised"
+		}
+		if s.MaxTokens > 0 {
+			text += fmt.Sprintf(", of the first %d tokens", s.MaxTokens)
+		}
+		if s.Prompt != "" {
+			text += fmt.Sprintf(", behind %q", s.Prompt)
+		}
+		f.AddText("pooling", s, "%s", text)
+	}
+	f.Add("layer attention", layerTable(c))
+	tensors := &display.Table{Columns: []string{"tensor", "type", "shape", "parameters"}}
+	for _, t := range d.Tensors {
+		tensors.AddRow(t.Name, t.Type, t.Shape, t.Parameters)
+	}
+	f.Add("tensors", tensors)
+	return f, nil
+}
+
+// describeShape describes layers, positions, and the memory of a decoder's cache.
+func describeShape(f *display.Finding, c model.Config) {
+	heads := cmp.Or(c.KVHeads, c.Heads)
+	width := cmp.Or(c.HeadWidth, c.Width/c.Heads)
+	hidden := cmp.Or(c.Hidden, 4*c.Width)
+	source := ""
+	if c.Kind == model.EncoderDecoder {
+		source = fmt.Sprintf(", behind %d of the encoder", cmp.Or(c.SourceLayers, c.Layers))
+	}
+	f.AddText("layers", c.Layers, "%d of width %d%s; %d query heads and %d key heads of width %d; MLP of %d units, %s",
+		c.Layers, c.Width, source, c.Heads, heads, width, hidden, cmp.Or(c.Activation, model.TanhGELU))
+	switch {
+	case c.RopeScaling != nil:
+		f.AddText("position encoding", c.Positions, "%s for %d tokens, base %g, scaled by %s", c.Positions, c.Context, cmp.Or(c.RopeTheta, 10000), c.RopeScaling.Kind)
+	case c.Positions == model.Rotary:
+		f.AddText("position encoding", c.Positions, "%s for %d tokens, base %g", c.Positions, c.Context, cmp.Or(c.RopeTheta, 10000))
+	default:
+		f.AddText("position encoding", c.Positions, "%s for %d tokens", c.Positions, c.Context)
+	}
+	if !c.HasSessions() {
+		return
+	}
+	const float = 4 // bytes
+	row := int64(2 * heads * width * float)
+	var whole, windows, bounded int64
+	for i := range c.Layers {
+		if w := layerWindow(c, i); w > 0 {
+			windows, bounded = windows+1, bounded+row*int64(w)
+		} else {
+			whole += row
+		}
+	}
+	text := fmt.Sprintf("%s of keys and values for each token", display.FormatBytes(float64(whole)))
+	if windows > 0 {
+		text += fmt.Sprintf(", and %s at most in %d layers with a window", display.FormatBytes(float64(bounded)), windows)
+	}
+	f.AddText("decoding", map[string]int64{"token_bytes": whole, "window_bytes": bounded}, "%s", text)
+}
+
+// describeFiles describes the tensors of the files together.
+func describeFiles(f *display.Finding, d *pretrained.Description) {
+	counts := map[string]int64{}
+	var types []string
+	for _, t := range d.Tensors {
+		n := int64(1)
+		for _, x := range t.Shape {
+			n *= int64(x)
+		}
+		key := strings.ToLower(t.Type)
+		if counts[key] == 0 {
+			types = append(types, key)
+		}
+		counts[key] += n
+	}
+	parts := make([]string, len(types))
+	for i, t := range types {
+		parts[i] = fmt.Sprintf("%d elements of %s", counts[t], strings.ToUpper(t))
+	}
+	f.AddText("stored", counts, "%s in %d tensors", strings.Join(parts, ", "), len(d.Tensors))
+}
+
+// layerTable returns the attention of each layer.
+func layerTable(c model.Config) *display.Table {
+	table := &display.Table{Columns: []string{"layer", "mechanism", "window", "rotation base"}}
+	for i := range c.Layers {
+		w, base := layerWindow(c, i), 0.
+		if c.Positions == model.Rotary {
+			if base = cmp.Or(c.RopeTheta, 10000); w > 0 && c.LocalRopeTheta > 0 {
+				base = c.LocalRopeTheta
+			}
+		}
+		name := c.Mechanism
+		if w > 0 {
+			name = "local"
+		}
+		table.AddRow(i, name, w, base)
+	}
+	return table
+}
+
+// layerWindow returns the span of the window of layer i; 0: none.
+func layerWindow(c model.Config, i int) int {
+	if len(c.LayerWindows) == 0 {
+		return 0
+	}
+	return c.LayerWindows[i]
+}

@@ -1,0 +1,73 @@
+package pretrained
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/farfield-ml/farfield/array"
+)
+
+// Description describes a folder beside the configuration of its model.
+type Description struct {
+	Architecture string // of config.json, without it the family's for the head
+	Head         string
+	Pooling      *Pooling // nil: the folder has no modules.json
+	Tensors      []Tensor // in the order of the files
+}
+
+// Pooling says how vectors of texts are made of rows.
+type Pooling struct {
+	Kind         string `json:"kind"` // mean, cls, max or last
+	IsNormalised bool   `json:"normalised"`
+	MaxTokens    int    `json:"max_tokens,omitempty"` // after which texts are cut; 0: the model's limit
+	Prompt       string `json:"prompt,omitempty"`     // before each text
+}
+
+// Tensor is a tensor of the files.
+type Tensor struct {
+	Name, Type string
+	Shape      []int
+	// Parameters are the model's parameters that the tensor holds, one after the other or
+	// transposed. Without any the tensor is used beside the model, or not at all.
+	Parameters []string
+}
+
+// headTexts describe heads.
+var headTexts = map[head]string{
+	bodyHead: "none", sequenceHead: "classes of a sequence", tokenHead: "classes of each token",
+	maskedHead: "masked words", nextHead: "next tokens",
+}
+
+// typeNames are the names of types in files that differ from the names of arrays.
+var typeNames = map[array.DType]string{array.F2: "F16", array.F4: "F32", array.F8: "F64"}
+
+// Describe returns the description of a model. It returns an error if the files of the
+// pooling are malformed.
+func (m *Model) Describe() (*Description, error) {
+	d := &Description{Head: headTexts[m.plan.head]}
+	for _, row := range families {
+		if row.name == m.family {
+			d.Architecture = row.architectures[m.plan.head]
+		}
+	}
+	s, err := readSentence(m.dir)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.dir, err)
+	}
+	if s.isGiven {
+		kind := map[string]string{poolMean: "mean", poolFirst: "cls", poolMax: "max", poolLast: "last"}[s.pool]
+		d.Pooling = &Pooling{kind, s.normalised, s.maxTokens, s.prompt}
+	}
+	for _, x := range m.stored {
+		t := Tensor{Name: x.name, Type: typeNames[x.dtype], Shape: x.shape}
+		if t.Type == "" {
+			t.Type = strings.ToUpper(x.dtype.String())
+		}
+		if x.weight != nil {
+			t.Parameters = slices.Clone(x.weight.parts)
+		}
+		d.Tensors = append(d.Tensors, t)
+	}
+	return d, nil
+}
