@@ -49,7 +49,11 @@ type SessionStep[T tensor.Float] struct {
 // NewSessionGroup returns a group without sessions. It returns an error if the
 // configuration has no sessions.
 func (m *Model[T]) NewSessionGroup() (*SessionGroup[T], error) {
-	if err := m.config.checkSessions(); err != nil {
+	kind := Decoder
+	if m.config.Kind == EncoderDecoder {
+		kind = EncoderDecoder
+	}
+	if err := m.config.checkSessions(kind); err != nil {
 		return nil, err
 	}
 	g := &SessionGroup[T]{sessionMaker: sessionMaker[T]{m, newPackedModel(m, nn.GEMVRows+1)}} // of any number of rows

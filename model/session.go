@@ -6,6 +6,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -47,7 +48,7 @@ func (s *Session[T]) pieceSize() int { return max(stepRows/s.batch, stepPiece) }
 
 // HasSessions reports whether models of the configuration have sessions.
 func (c Config) HasSessions() bool {
-	return c.Kind == Decoder && c.Inputs == 0 && c.Pool == "" && c.HeadHidden == 0
+	return c.checkSessions(Decoder) == nil
 }
 
 // NewSession returns a session of batch empty sequences. It returns an error if the
@@ -64,39 +65,51 @@ type sessionMaker[T tensor.Float] struct {
 
 // start returns a session of batch empty sequences.
 func (f sessionMaker[T]) start(batch int) (*Session[T], error) {
+	if err := f.model.config.checkSessions(Decoder); err != nil {
+		return nil, err
+	}
 	s, err := f.create(batch)
 	if err != nil {
 		return nil, err
 	}
-	for i := range f.model.main.blocks {
-		if x := f.model.main.blocks[i].mixer; x != nil {
-			state, err := x.NewState(batch)
+	return s, s.addStates(nil)
+}
+
+// addStates adds an empty state for each mixer. source returns the state of
+// cross-attention; nil: the model has none.
+func (s *Session[T]) addStates(source func(nn.CrossAttention[T]) nn.State[T]) error {
+	for i := range s.model.main.blocks {
+		b := &s.model.main.blocks[i]
+		if cross, is := b.branch.(nn.CrossAttention[T]); is {
+			s.states = append(s.states, source(cross))
+		} else if b.mixer != nil {
+			state, err := b.mixer.NewState(s.batch)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			s.states = append(s.states, state)
 		}
 	}
-	return s, nil
+	return nil
 }
 
-// checkSessions returns an error if models of the configuration have no sessions.
-func (c Config) checkSessions() error {
-	if c.Kind != Decoder {
-		return fmt.Errorf("session: kind is %s, needs %s", c.Kind, Decoder)
-	}
-	if !c.HasSessions() {
+// checkSessions returns an error if models of the configuration have no sessions of a kind:
+// Decoder, or EncoderDecoder for sessions with a source.
+func (c Config) checkSessions(kind string) error {
+	switch {
+	case c.Kind == EncoderDecoder && kind == Decoder:
+		return fmt.Errorf("session: kind is %s, whose sessions need a source", c.Kind)
+	case c.Kind != kind:
+		return fmt.Errorf("session: kind is %s, needs %s", c.Kind, kind)
+	case c.Inputs > 0 || c.Pool != "" || c.HeadHidden > 0:
 		return errors.New("session: the model reads numbers, pools, or has units before its head; a session needs tokens and outputs at every position")
 	}
 	return nil
 }
 
-// create returns a session without states.
+// create returns a session without states. It returns an error if batch is out of range.
 func (f sessionMaker[T]) create(batch int) (*Session[T], error) {
 	m, frozen := f.model, f.frozen
-	if err := m.config.checkSessions(); err != nil {
-		return nil, err
-	}
 	if batch < 1 || batch > maxSize {
 		return nil, fmt.Errorf("session: batch %d, needs to be from 1 to %d", batch, maxSize)
 	}

@@ -98,6 +98,9 @@ func (f sessionMaker[T]) restore(data []byte) (*Session[T], error) {
 	if batch > maxSize || int64(tokens) < 0 {
 		return nil, fmt.Errorf("session: batch %d of %d tokens is not possible", batch, tokens)
 	}
+	if err := f.model.config.checkSessions(Decoder); err != nil {
+		return nil, err
+	}
 	s, err := f.create(int(batch))
 	if err != nil {
 		return nil, err

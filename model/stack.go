@@ -41,6 +41,12 @@ type block[T tensor.Float] struct {
 	residual bool
 }
 
+// hasState reports whether sessions have a state of the block.
+func (b *block[T]) hasState() bool {
+	_, cross := b.branch.(nn.CrossAttention[T])
+	return cross || b.mixer != nil
+}
+
 // input is the input of a stack.
 type input[T tensor.Float] struct {
 	b, n   int

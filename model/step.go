@@ -47,13 +47,13 @@ func (p *packedStep[T]) add(s *decoding[T], f *[rotationKinds]attention.Frequenc
 }
 
 // scope sets the states and rotations of b in each part, and returns the scope of the step.
-// mixer counts the mixers before b.
-func (p *packedStep[T]) scope(b *block[T], mixer int) nn.Scope[T] {
+// state counts the states of the blocks before b.
+func (p *packedStep[T]) scope(b *block[T], state int) nn.Scope[T] {
 	for i := range p.parts {
 		x := &p.parts[i]
 		x.Rope = p.ropes[i][b.rotation]
-		if b.mixer != nil {
-			x.State = p.sessions[i].states[mixer]
+		if b.hasState() {
+			x.State = p.sessions[i].states[state]
 		}
 	}
 	return nn.Scope[T]{B: p.parts[0].B, Causal: true, Rope: p.parts[0].Rope}
@@ -89,10 +89,10 @@ func (s *stack[T]) step(p *packedStep[T], tr *trace[T], by stepWays[T]) tensor.M
 	p.embed(&s.entry, x, tr)
 	y := resizeMatrix(&t.y, rows, w)
 	stats := resizeMatrix(&t.stats, rows, 2).Data
-	mixers, convs := 0, 0
+	states, convs := 0, 0
 	for i := range s.blocks {
 		b := &s.blocks[i]
-		scope := p.scope(b, mixers)
+		scope := p.scope(b, states)
 		f := y
 		switch {
 		case s.post:
@@ -107,8 +107,8 @@ func (s *stack[T]) step(p *packedStep[T], tr *trace[T], by stepWays[T]) tensor.M
 			f = p.convolve(b, y, convs, t)
 			convs++
 		}
-		if b.mixer != nil {
-			mixers++
+		if b.hasState() {
+			states++
 		}
 		branch := nn.Stepper[T](b.branch)
 		if by.blocks != nil {

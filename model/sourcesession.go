@@ -1,0 +1,52 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/nn"
+)
+
+// NewSourceSession returns a session of batch empty targets of an encoder-decoder, for the
+// sources [batch·M]. lens [batch] are the tokens of each source; nil: M. The encoder reads
+// the sources once. The session keeps their keys and values, which Reset and Clone leave as
+// they are. It has no snapshot.
+//
+// NewSourceSession returns an error if the model is no encoder-decoder, batch is out of
+// range, the sources do not fit the model, or a mixer has no state.
+func (m *Model[T]) NewSourceSession(source []int32, lens []int64, batch int) (*Session[T], error) {
+	return sessionMaker[T]{model: m}.startSource(source, lens, batch)
+}
+
+// NewSourceSession returns Model.NewSourceSession with the packed weights of the group. It
+// returns an error where Model.NewSourceSession does.
+func (g *SessionGroup[T]) NewSourceSession(source []int32, lens []int64, batch int) (*Session[T], error) {
+	return g.startSource(source, lens, batch)
+}
+
+// startSource returns a session of batch empty targets.
+func (f sessionMaker[T]) startSource(source []int32, lens []int64, batch int) (*Session[T], error) {
+	m := f.model
+	if err := m.config.checkSessions(EncoderDecoder); err != nil {
+		return nil, err
+	}
+	s, err := f.create(batch)
+	if err != nil {
+		return nil, err
+	}
+	n := len(source) / batch
+	if n == 0 {
+		return nil, fmt.Errorf("source: has %d tokens for %d sequences", len(source), batch)
+	}
+	if err := checkTokens("source", source, batch, n, m.config.sourceVocab(), 0); err != nil {
+		return nil, err
+	}
+	if err := checkLens("source lens", lens, batch, n); err != nil {
+		return nil, err
+	}
+	var tr trace[T]
+	rows, err := m.encoder.forward(input[T]{b: batch, n: n, tokens: source, lens: lens}, &tr)
+	if err != nil {
+		return nil, fmt.Errorf("source: %w", err)
+	}
+	return s, s.addStates(func(layer nn.CrossAttention[T]) nn.State[T] { return layer.SourceState(rows, batch, lens) })
+}
