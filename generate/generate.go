@@ -24,6 +24,21 @@ func New(m *model.Model[float32], s Sampling) (*Generator, error) {
 		return nil, errors.New("model: it is nil")
 	}
 	session, err := m.NewSession(1)
+	return startGenerator(m, session, err, s)
+}
+
+// NewTarget returns a generator of an empty target of the tokens source. It returns an error
+// if m is nil or no encoder-decoder, the source does not fit it, or the settings are invalid.
+func NewTarget(m *model.Model[float32], source []int32, s Sampling) (*Generator, error) {
+	if m == nil {
+		return nil, errors.New("model: it is nil")
+	}
+	session, err := m.NewSourceSession(source, nil, 1)
+	return startGenerator(m, session, err, s)
+}
+
+// startGenerator returns a generator of a session, unless err is the session's error.
+func startGenerator(m *model.Model[float32], session *model.Session[float32], err error, s Sampling) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,12 @@
 package pretrained
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/tokenizer"
 )
 
 // readBART reads bart (Lewis et al. 2020, arXiv 1910.13461). Its learned positions begin
@@ -53,6 +55,67 @@ func readBART(f *fields, h head) *plan {
 	p.addBARTStack("encoder", "encoder.", layers, false)
 	p.addBARTStack("decoder", "", c.Layers, true)
 	return p
+}
+
+// charTokenizers returns the tokenizers of sources and targets that are written in
+// characters: grapheme_chars and phoneme_chars of config.json, a character for each id.
+// The first four ids are of special tokens. They are nil without these members.
+func charTokenizers(text []byte) (source, target *tokenizer.Tokenizer, err error) {
+	var c struct {
+		Source string `json:"grapheme_chars"`
+		Target string `json:"phoneme_chars"`
+		Vocab  int    `json:"vocab_size"`
+		Begin  int    `json:"bos_token_id"`
+		End    int    `json:"eos_token_id"`
+	}
+	if err := json.Unmarshal(text, &c); err != nil || c.Source == "" || c.Target == "" {
+		return nil, nil, err
+	}
+	if source, err = charTokenizer(c.Source, c.Vocab, c.Begin, c.End); err != nil {
+		return nil, nil, fmt.Errorf("grapheme_chars: %w", err)
+	}
+	if target, err = charTokenizer(c.Target, c.Vocab, c.Begin, c.End); err != nil {
+		return nil, nil, fmt.Errorf("phoneme_chars: %w", err)
+	}
+	return source, target, nil
+}
+
+// specialChars is the number of ids before the characters: padding, the tokens at both
+// ends, and the unknown character.
+const specialChars = 4
+
+// charTokenizer returns a tokenizer of characters.
+func charTokenizer(chars string, vocab, begin, end int) (*tokenizer.Tokenizer, error) {
+	list := []rune(chars)
+	if len(list) > vocab || len(list) <= specialChars || begin < 0 || begin >= specialChars || end < 0 || end >= specialChars {
+		return nil, fmt.Errorf("%d characters for %d ids, between tokens %d and %d, which are below %d", len(list), vocab, begin, end, specialChars)
+	}
+	names := [specialChars]string{"<pad>", "<s>", "</s>", "<unk>"}
+	ids := members{}
+	var added []members
+	for i, name := range names {
+		ids[name] = i
+		added = append(added, members{"id": i, "content": name, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false})
+	}
+	for i, r := range list[specialChars:] {
+		ids[string(r)] = specialChars + i
+	}
+	special := func(id int) members { return members{"SpecialToken": members{"id": names[id], "type_id": 0}} }
+	token := func(id int) members { return members{"id": names[id], "ids": []int{id}, "tokens": []string{names[id]}} }
+	text, err := json.Marshal(members{
+		"version": "1.0", "truncation": nil, "padding": nil, "normalizer": nil, "pre_tokenizer": nil, "added_tokens": added,
+		"post_processor": members{
+			"type": "TemplateProcessing", "single": []any{special(begin), members{"Sequence": members{"id": "A", "type_id": 0}}, special(end)},
+			"pair":           []any{special(begin), members{"Sequence": members{"id": "A", "type_id": 0}}, special(end), members{"Sequence": members{"id": "B", "type_id": 0}}, special(end)},
+			"special_tokens": members{names[begin]: token(begin), names[end]: token(end)},
+		},
+		"decoder": members{"type": "Fuse"},
+		"model":   members{"type": "BPE", "vocab": ids, "merges": []string{}, "unk_token": names[3], "fuse_unk": false, "byte_fallback": false},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tokenizer.Parse(text)
 }
 
 // addBARTStack adds the weights of the encoder or the decoder.

@@ -92,14 +92,32 @@ func (m *Model) CheckClasses() error {
 // learned positions is cut. Special tokens have no rows. Classify returns an error if
 // CheckClasses does, a text has no tokens, an output is not finite, or ctx ends.
 func (m *Model) Classify(ctx context.Context, texts []string) ([]ClassScores, error) {
+	return m.classify(ctx, len(texts), func(i int) (tokenizer.Encoding, int, error) { return m.texts.encode(texts[i], m.texts.limit) })
+}
+
+// ClassifyPairs is Classify of pairs of texts. Types of tokens tell both, where the model
+// has any. Of a pair that is too long the longer text is cut first. ClassifyPairs returns an
+// error where Classify does, and with TokenLabels.
+func (m *Model) ClassifyPairs(ctx context.Context, pairs [][2]string) ([]ClassScores, error) {
+	if m.ClassKind() == TokenLabels {
+		return nil, fmt.Errorf("%s: the %s labels tokens of a text, not pairs", m.dir, m.family)
+	}
+	return m.classify(ctx, len(pairs), func(i int) (tokenizer.Encoding, int, error) {
+		return m.texts.encodePair(pairs[i][0], pairs[i][1], m.texts.limit)
+	})
+}
+
+// classify returns the outputs of the head for n texts. encode returns the tokens of a text
+// and their number before a cut.
+func (m *Model) classify(ctx context.Context, n int, encode func(i int) (tokenizer.Encoding, int, error)) ([]ClassScores, error) {
 	if err := m.CheckClasses(); err != nil {
 		return nil, err
 	}
-	scores := make([]ClassScores, len(texts))
-	list := make([]tokenizer.Encoding, len(texts))
-	for i, text := range texts {
+	scores := make([]ClassScores, n)
+	list := make([]tokenizer.Encoding, n)
+	for i := range list {
 		var err error
-		if list[i], scores[i].Tokens, err = m.texts.encode(text, m.texts.limit); err != nil {
+		if list[i], scores[i].Tokens, err = encode(i); err != nil {
 			return nil, fmt.Errorf("text %d: %w", i, err)
 		}
 		scores[i].IsTruncated = scores[i].Tokens > len(list[i].IDs)

@@ -80,6 +80,56 @@ func TestClassesOfTextsTogetherEqualThemAlone(t *testing.T) {
 	}
 }
 
+// TestClassesOfPairsReadTypesAndCutTheLongerText compares with a pass over ids that are put
+// together by hand.
+func TestClassesOfPairsReadTypesAndCutTheLongerText(t *testing.T) {
+	m := openClassifier(t, "BertForSequenceClassification", `,"id2label":{"0":"bad","1":"good","2":"fair"}`)
+	words := func(text string) []int32 { return m.Tokenizer().EncodePlain(text).IDs }
+	long, middle := strings.Repeat("sun rain ", 10), "the cat sat on the mat a dog ran"
+	compared := 0
+	for _, c := range []struct {
+		pair        [2]string
+		left, right int // tokens of 13 beside [CLS] and two [SEP]
+	}{
+		{[2]string{"the cat", "a dog ran"}, 2, 3}, {[2]string{long, "a dog"}, 11, 2}, {[2]string{"a dog", long}, 2, 11},
+		{[2]string{long, middle}, 7, 6}, {[2]string{middle, long}, 6, 7}, {[2]string{"", "a dog"}, 0, 2},
+	} {
+		a, b := words(c.pair[0]), words(c.pair[1])
+		got, err := m.ClassifyPairs(t.Context(), [][2]string{c.pair, {"sun", "rain"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := len(a)+len(b)+3 > 16; got[0].IsTruncated != want || got[0].Tokens != len(a)+len(b)+3 {
+			t.Errorf("%q: %d tokens, truncated %v", c.pair, got[0].Tokens, got[0].IsTruncated)
+		}
+		special := m.Tokenizer().Encode("").IDs
+		ids := append(slices.Concat(special[:1], a[:c.left], special[1:], b[:c.right]), special[1:]...)
+		types := make([]int32, len(ids))
+		for i := c.left + 2; i < len(ids); i++ {
+			types[i] = 1
+		}
+		out, err := m.Forward(t.Context(), &Input{B: 1, N: len(ids), IDs: ids, Types: types})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := out.Logits.Float32()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j, x := range got[0].Logits {
+			if math.Abs(float64(x-want[j])) > 1e-6 {
+				t.Errorf("%q: logit %d is %g, by hand %g", c.pair, j, x, want[j])
+			}
+		}
+		compared++
+	}
+	t.Logf("compared %d pairs", compared)
+	m = openClassifier(t, "BertForTokenClassification", "")
+	if _, err := m.ClassifyPairs(t.Context(), [][2]string{{"a", "b"}}); err == nil || !strings.Contains(err.Error(), "not pairs") {
+		t.Errorf("error is %v", err)
+	}
+}
+
 func TestClassKindFollowsProblemType(t *testing.T) {
 	for members, want := range map[string]ClassKind{
 		"": SingleLabel,

@@ -15,6 +15,15 @@ import (
 // says why it is not read.
 func (m *Model) Tokenizer() *tokenizer.Tokenizer { return m.texts.words }
 
+// TargetTokenizer returns the tokenizer of an encoder-decoder's targets. It is Tokenizer
+// unless the folder has another one for them.
+func (m *Model) TargetTokenizer() *tokenizer.Tokenizer {
+	if m.texts.target != nil {
+		return m.texts.target
+	}
+	return m.texts.words
+}
+
 // TokenizerErr returns the error of reading the tokenizer.
 func (m *Model) TokenizerErr() error { return m.texts.err }
 

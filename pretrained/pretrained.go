@@ -86,7 +86,7 @@ func open(dir string, o Options, classes []string) (*Model, error) {
 	}
 	m.stretched.fill(m.body)
 	m.passes.plan, m.passes.body = p, m.body
-	m.texts = newTextReader(dir, p)
+	m.texts = newTextReader(dir, p, text)
 	return m, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/model"
 )
 
 // Files with rules of texts, beside the tokenizer.
@@ -25,6 +26,9 @@ type TextRules struct {
 	EndTokens []int32
 	// ChatTemplate turns messages into a text, in the language of Jinja; "": none.
 	ChatTemplate string
+	// StartTokens begin a target of an encoder-decoder, and ForcedTokens follow them as its
+	// first tokens.
+	StartTokens, ForcedTokens []int32
 	// SpecialTokens maps names such as bos_token to the texts of tokens.
 	SpecialTokens map[string]string
 }
@@ -37,13 +41,19 @@ var specialNames = []string{"bos_token", "eos_token", "unk_token", "sep_token", 
 // error if a file is too long or malformed.
 func (m *Model) ReadTextRules() (*TextRules, error) {
 	r := &TextRules{SpecialTokens: map[string]string{}}
-	ends, err := m.readEndTokens()
-	if err != nil {
-		return nil, err
+	lists := []idList{{"eos_token_id", &r.EndTokens}}
+	if m.plan.config.Kind == model.EncoderDecoder {
+		lists = append(lists, idList{"decoder_start_token_id", &r.StartTokens}, idList{"forced_bos_token_id", &r.ForcedTokens})
 	}
-	for _, id := range ends {
-		if id >= 0 && id < int64(m.plan.config.Vocab) {
-			r.EndTokens = append(r.EndTokens, int32(id))
+	for _, list := range lists {
+		ids, err := m.readTokens(list.name)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			if id >= 0 && id < int64(m.plan.config.Vocab) {
+				*list.ids = append(*list.ids, int32(id))
+			}
 		}
 	}
 	f, err := readFields(filepath.Join(m.dir, tokenizerConfigFile))
@@ -70,23 +80,30 @@ func (m *Model) ReadTextRules() (*TextRules, error) {
 	return r, nil
 }
 
-// readEndTokens returns eos_token_id of generation_config.json, without it of config.json.
-func (m *Model) readEndTokens() ([]int64, error) {
-	for _, name := range []string{generationFile, configFile} {
-		path := filepath.Join(m.dir, name)
+// idList is where the ids of a member go.
+type idList struct {
+	name string
+	ids  *[]int32
+}
+
+// readTokens returns the ids of a member of generation_config.json, without it of
+// config.json.
+func (m *Model) readTokens(name string) ([]int64, error) {
+	for _, file := range []string{generationFile, configFile} {
+		path := filepath.Join(m.dir, file)
 		f, err := readFields(path)
 		if err != nil {
 			return nil, err
 		}
-		if f == nil || !f.has("eos_token_id") {
+		if f == nil || !f.has(name) {
 			continue
 		}
 		var list []int64
-		if f.values["eos_token_id"][0] == '[' {
-			f.decode("eos_token_id", "an integer or a list of them", &list)
+		if f.values[name][0] == '[' {
+			f.decode(name, "an integer or a list of them", &list)
 		} else {
 			list = make([]int64, 1)
-			f.decode("eos_token_id", "an integer or a list of them", &list[0])
+			f.decode(name, "an integer or a list of them", &list[0])
 		}
 		if f.err != nil {
 			return nil, fmt.Errorf("%s: %w", path, f.err)

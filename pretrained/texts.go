@@ -20,15 +20,18 @@ const embedTokens = 4096
 
 // textReader makes inputs of texts.
 type textReader struct {
-	words *tokenizer.Tokenizer // nil: err says why
-	err   error
-	limit int // tokens that learned positions allow; 0: any number
-	pad   int // id behind the tokens of a text; below 0: 0
+	words  *tokenizer.Tokenizer // nil: err says why
+	target *tokenizer.Tokenizer // of targets, where it is another one
+	err    error
+	limit  int  // tokens that learned positions allow; 0: any number
+	pad    int  // id behind the tokens of a text; below 0: 0
+	types  bool // the model has types of tokens
 }
 
-// newTextReader reads the tokenizer of a folder, if there is one.
-func newTextReader(dir string, p *plan) textReader {
-	r := textReader{err: fmt.Errorf("%s: has no tokenizer", dir), pad: p.padPosition}
+// newTextReader reads the tokenizer of a folder, if there is one, or the characters of
+// config.json.
+func newTextReader(dir string, p *plan, config []byte) textReader {
+	r := textReader{err: fmt.Errorf("%s: has no tokenizer", dir), pad: p.padPosition, types: p.config.TokenTypes > 1}
 	if p.config.Positions == model.Learned {
 		r.limit = p.config.Context
 	}
@@ -41,7 +44,14 @@ func newTextReader(dir string, p *plan) textReader {
 			if r.err != nil {
 				r.words = nil
 			}
-			break
+			return r
+		}
+	}
+	if p.config.Kind == model.EncoderDecoder {
+		if words, target, err := charTokenizers(config); err != nil {
+			r.err = fmt.Errorf("%s: %w", filepath.Join(dir, configFile), err)
+		} else if words != nil {
+			r.words, r.target, r.err = words, target, nil
 		}
 	}
 	return r
@@ -59,6 +69,41 @@ func (r *textReader) encode(text string, most int) (e tokenizer.Encoding, all in
 		err = r.cut(&e, most)
 	}
 	return e, all, err
+}
+
+// encodePair is encode of a text and its pair. The longer of both is cut first.
+func (r *textReader) encodePair(text, pair string, most int) (e tokenizer.Encoding, all int, err error) {
+	e = r.words.EncodePair(text, pair)
+	if all = len(e.IDs); most == 0 || all <= most {
+		return e, all, nil
+	}
+	a, b := len(r.words.EncodePlain(text).IDs), len(r.words.EncodePlain(pair).IDs)
+	room := most - (all - a - b)
+	if room < 2 {
+		return e, all, fmt.Errorf("max tokens: %d leave no room beside special tokens", most)
+	}
+	first, last := 0, all
+	for first < all && r.isTemplate(&e, first) {
+		first++
+	}
+	for last > 0 && r.isTemplate(&e, last-1) {
+		last--
+	}
+	short, long := min(a, b), room-min(a, b)
+	if long < short {
+		short, long = room/2, room-room/2
+	}
+	if a > b {
+		short, long = long, short
+	}
+	e = dropTokens(e, last-b+long, last)
+	return dropTokens(e, first+short, first+a), all, nil
+}
+
+// dropTokens returns e without tokens from ≤ i < to.
+func dropTokens(e tokenizer.Encoding, from, to int) tokenizer.Encoding {
+	e.IDs, e.Offsets, e.Types = slices.Delete(e.IDs, from, to), slices.Delete(e.Offsets, from, to), slices.Delete(e.Types, from, to)
+	return e
 }
 
 // cut removes tokens of the text, and keeps special tokens at both ends.
@@ -105,6 +150,12 @@ func (r *textReader) packTexts(list []tokenizer.Encoding, texts []int, n int) *I
 	in := &Input{B: len(texts), N: n, IDs: make([]int32, len(texts)*n), Mask: make([]bool, len(texts)*n)}
 	for i, text := range texts {
 		ids := list[text].IDs
+		if types := list[text].Types; r.types && slices.Contains(types, 1) { // of a pair
+			if in.Types == nil {
+				in.Types = make([]int32, len(texts)*n)
+			}
+			copy(in.Types[i*n:], types[:len(ids)])
+		}
 		for j := range n {
 			at := i*n + j
 			if in.Mask[at] = j < len(ids); in.Mask[at] {

@@ -43,6 +43,7 @@ type Command struct {
 func (c *Command) Help() string {
 	return "There is no limit of tokens, but text beyond the trained context gets worse. At a temperature below 1 likely tokens are preferred. " +
 		"With --ids the output is the N new tokens; --json prints them as {\"ids\":[…]}. End tokens do not stop the text.\n\n" +
+		"The prompt or the ids of an encoder-decoder are its source. The target begins with decoder_start_token_id, and its text ends with an end token.\n\n" +
 		"A model of images draws them to --out. --complete reads a PNG or JPEG of the model's size; the image itself comes first. " +
 		"--way recompute runs the model over the image so far, cache keeps keys and values (mechanisms that do not stream), state keeps a state of fixed size (mechanisms that do)." + flags.JoinExamples(
 		`farfield generate --model run/001 --prompt "Dear "`,
@@ -80,25 +81,37 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	g, err := c.start(m.Model())
-	if err != nil {
-		return env.MarkInput(err)
+	var g *generate.Generator
+	var ends []int32 // of a target, whose text they end
+	tokens := c.Tokens
+	ids := make([]int32, 0, c.Tokens)
+	if m.Config().Kind == model.EncoderDecoder {
+		if g, ids, err = c.startTarget(e, m, ids); err != nil {
+			return err
+		}
+		tokens, ends = tokens-len(ids), m.EndTokens()
+	} else {
+		if g, err = c.start(m.Model()); err != nil {
+			return env.MarkInput(err)
+		}
+		if err := c.prefill(e, g, m); err != nil {
+			return err
+		}
 	}
-	if err := c.prefill(e, g, m); err != nil {
-		return err
-	}
-	if limit := int64(m.Config().Context); m.Published() != nil && g.Tokens()+int64(c.Tokens) > limit {
-		fmt.Fprintf(e.Notes(), "the text will have %d tokens: the model was trained with %d\n", g.Tokens()+int64(c.Tokens), limit)
+	if limit := int64(m.Config().Context); m.Published() != nil && g.Tokens()+int64(tokens) > limit {
+		fmt.Fprintf(e.Notes(), "the text will have %d tokens: the model was trained with %d\n", g.Tokens()+int64(tokens), limit)
 	}
 
 	text := newTextOutput(e.Stdout, c.JSON)
 	clock := newTokenClock(c.Tokens)
 	var bytes []byte
-	ids := make([]int32, 0, c.Tokens)
-	err = g.Generate(e.Context, c.Tokens, func(t int32) (err error) {
+	err = g.Generate(e.Context, tokens, func(t int32) (err error) {
 		clock.tick(g)
 		if ids = append(ids, t); c.IDs != "" {
 			return nil
+		}
+		if slices.Contains(ends, t) {
+			return errTargetEnd
 		}
 		if bytes, err = m.Bytes(bytes[:0], t); err != nil {
 			return err
@@ -107,7 +120,7 @@ func (c *Command) Run(e *env.Env) error {
 		return err
 	})
 	stopped := e.Context.Err() != nil && errors.Is(err, e.Context.Err())
-	if err != nil && !stopped {
+	if err != nil && !stopped && !errors.Is(err, errTargetEnd) {
 		return err
 	}
 	if err := text.end(); err != nil {
@@ -139,23 +152,27 @@ func (c *Command) Run(e *env.Env) error {
 
 // start returns the generator of an empty text, or of one that is resumed.
 func (c *Command) start(m *model.Model[float32]) (*generate.Generator, error) {
-	sampling := generate.Sampling{Temperature: runs.DefaultTemperature, Seed: 1}
-	var g *generate.Generator
-	var err error
 	if c.Resume != "" {
-		if g, err = generate.LoadGenerator(c.Resume, m); err != nil {
+		g, err := generate.LoadGenerator(c.Resume, m)
+		if err != nil {
 			return nil, err
 		}
-		sampling = g.Sampling()
-	} else if g, err = generate.New(m, sampling); err != nil {
-		return nil, err
+		return g, g.SetSampling(c.sampling(g.Sampling()))
 	}
+	return generate.New(m, c.sampling(defaultSampling))
+}
+
+// defaultSampling is the sampling without flags.
+var defaultSampling = generate.Sampling{Temperature: runs.DefaultTemperature, Seed: 1}
+
+// sampling returns s with the values of flags.
+func (c *Command) sampling(s generate.Sampling) generate.Sampling {
 	var given []string
-	flags.OverrideValue(&given, "--temperature", &sampling.Temperature, c.Temperature)
-	flags.OverrideValue(&given, "--top-k", &sampling.TopK, c.TopK)
-	flags.OverrideValue(&given, "--top-p", &sampling.TopP, c.TopP)
-	flags.OverrideValue(&given, "--seed", &sampling.Seed, c.Seed)
-	return g, g.SetSampling(sampling)
+	flags.OverrideValue(&given, "--temperature", &s.Temperature, c.Temperature)
+	flags.OverrideValue(&given, "--top-k", &s.TopK, c.TopK)
+	flags.OverrideValue(&given, "--top-p", &s.TopP, c.TopP)
+	flags.OverrideValue(&given, "--seed", &s.Seed, c.Seed)
+	return s
 }
 
 // Report is the JSON result of generate.
@@ -255,7 +272,10 @@ func (c *tokenClock) tick(g *generate.Generator) {
 
 func (c *tokenClock) times(g *generate.Generator) tokenTimes {
 	t := tokenTimes{Tokens: c.n, Seconds: c.last.Sub(c.start).Seconds(), Window: c.window}
-	if c.window > 0 {
+	if c.n-c.skip < c.window { // the text ended early
+		t.Window = 0
+	}
+	if t.Window > 0 {
 		t.First, t.Last = median(c.first), median(c.ring)
 		t.StateFirst, t.StateLast = c.state, g.Bytes()
 		t.HeapFirst, t.HeapLast = c.heap, heap()

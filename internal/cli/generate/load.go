@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -30,33 +31,73 @@ func (c *Command) load() (*runs.TextModel, error) {
 
 // prefillWhole reads token ids, or a prompt as a whole, into the text of g.
 func (c *Command) prefillWhole(e *env.Env, g *generate.Generator, m *runs.TextModel) error {
-	var ids []int32
-	var err error
-	if c.IDs != "" {
-		if ids, err = readIDs(c.IDs, m.Config().Vocab); err != nil {
-			return env.InputErrorf("--ids: %s: %w", c.IDs, err)
-		}
-	} else {
-		prompt := c.Prompt
-		if c.PromptFile != "" {
-			text, err := texts.ReadText(e, c.PromptFile)
-			if err != nil {
-				return env.MarkInput(err)
-			}
-			prompt = string(text)
-		}
-		if ids, err = m.Encode(prompt, c.Resume == ""); err != nil {
-			return env.MarkInput(err)
-		}
-		if len(ids) == 0 && c.Resume == "" {
-			return env.InputErrorf("--prompt: is empty, and the model has no token that begins a text")
-		}
+	ids, err := c.readPrompt(e, m)
+	if err != nil {
+		return err
 	}
 	g.Append(ids...)
 	if err := c.fits(g, m.Config()); err != nil {
 		return err
 	}
 	return g.Prefill(e.Context)
+}
+
+// readPrompt returns the token ids, or the tokens of the whole prompt. It returns an error
+// if they cannot be read or there are none.
+func (c *Command) readPrompt(e *env.Env, m *runs.TextModel) ([]int32, error) {
+	if c.IDs != "" {
+		ids, err := readIDs(c.IDs, m.Config().Vocab)
+		if err != nil {
+			return nil, env.InputErrorf("--ids: %s: %w", c.IDs, err)
+		}
+		return ids, nil
+	}
+	prompt := c.Prompt
+	if c.PromptFile != "" {
+		text, err := texts.ReadText(e, c.PromptFile)
+		if err != nil {
+			return nil, env.MarkInput(err)
+		}
+		prompt = string(text)
+	}
+	ids, err := m.Encode(prompt, c.Resume == "")
+	if err != nil {
+		return nil, env.MarkInput(err)
+	}
+	if len(ids) == 0 && c.Resume == "" {
+		return nil, env.InputErrorf("--prompt: is empty, and the model has no token that begins a text")
+	}
+	return ids, nil
+}
+
+// errTargetEnd ends the text of a target.
+var errTargetEnd = errors.New("the target has ended")
+
+// startTarget returns the generator of a target of an encoder-decoder, whose source is the
+// prompt. It appends the first tokens that are not drawn to ids.
+func (c *Command) startTarget(e *env.Env, m *runs.TextModel, ids []int32) (*generate.Generator, []int32, error) {
+	if c.Resume != "" || c.Save != "" {
+		return nil, nil, env.InputErrorf("--save, --resume: %s is an encoder-decoder, whose texts are not saved", c.Model)
+	}
+	start, forced, err := m.StartTokens()
+	if err != nil {
+		return nil, nil, env.MarkInput(err)
+	}
+	source, err := c.readPrompt(e, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := generate.NewTarget(m.Model(), source, c.sampling(defaultSampling))
+	if err != nil {
+		return nil, nil, env.MarkInput(err)
+	}
+	g.Append(start...)
+	if err := c.fits(g, m.Config()); err != nil {
+		return nil, nil, err
+	}
+	forced = forced[:min(len(forced), c.Tokens)]
+	g.Append(forced...)
+	return g, append(ids, forced...), nil
 }
 
 // readIDs reads input_ids [1,N] of a vocabulary of vocab tokens.

@@ -22,6 +22,7 @@ type TextModel struct {
 	folder   *pretrained.Model     // nil: a run
 	vocab    *token.Vocabulary     // nil: a folder without a tokenizer
 	vocabErr error
+	output   *token.Vocabulary // of targets
 	rules    pretrained.TextRules
 }
 
@@ -35,6 +36,7 @@ func OpenText(path string) (*TextModel, error) {
 	t := &TextModel{path: path}
 	if !pretrained.IsFolder(path) {
 		t.weights, t.vocab, err = train.LoadTextModel(path)
+		t.output = t.vocab
 		return t, err
 	}
 	if t.folder, err = pretrained.Open(path); err != nil {
@@ -49,7 +51,7 @@ func OpenText(path string) (*TextModel, error) {
 	}
 	t.rules = *rules
 	if words := t.folder.Tokenizer(); words != nil {
-		t.vocab = token.NewTokenizerVocabulary(words)
+		t.vocab, t.output = token.NewTokenizerVocabulary(words), token.NewTokenizerVocabulary(t.folder.TargetTokenizer())
 	} else {
 		t.vocabErr = t.folder.TokenizerErr()
 	}
@@ -122,10 +124,19 @@ func (t *TextModel) Bytes(dst []byte, id int32) ([]byte, error) {
 	if t.vocab == nil {
 		return dst, t.vocabErr
 	}
-	if t.folder != nil && int(id) >= t.vocab.Size() && int(id) < t.Config().Vocab {
+	if t.folder != nil && int(id) >= t.output.Size() && int(id) < t.Config().Vocab {
 		return dst, nil // rows that fill the table of embeddings
 	}
-	return t.vocab.Decode(dst, id)
+	return t.output.Decode(dst, id)
+}
+
+// StartTokens returns the tokens that begin a target of an encoder-decoder, and the tokens
+// that are its first in any case. It returns an error if the folder names none that begin it.
+func (t *TextModel) StartTokens() (start, forced []int32, err error) {
+	if len(t.rules.StartTokens) == 0 {
+		return nil, nil, fmt.Errorf("%s: decoder_start_token_id: is missing", t.path)
+	}
+	return t.rules.StartTokens, t.rules.ForcedTokens, nil
 }
 
 // EndTokens returns the ids that end a text; nil: none.
