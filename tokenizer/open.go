@@ -42,29 +42,44 @@ func Open(path string) (*Tokenizer, error) {
 	return nil, fmt.Errorf("%s: no tokenizer: none of %s is there", path, strings.Join(tried, ", "))
 }
 
-// config is what tokenizer_config.json says about ids.
+// config is what tokenizer_config.json says about ids, and the model_type of config.json.
 type config struct {
 	Class     string `json:"tokenizer_class"`
 	Lowercase *bool  `json:"do_lower_case"`
 	AddBOS    *bool  `json:"add_bos_token"`
 	AddEOS    *bool  `json:"add_eos_token"`
+	Family    string `json:"model_type"`
 }
 
-// readConfig reads tokenizer_config.json of a folder. A missing file is an empty one.
+// readConfig reads config.json and tokenizer_config.json of a folder. A missing file is an
+// empty one.
 func readConfig(dir string) (*config, error) {
 	c := new(config)
-	path := filepath.Join(dir, "tokenizer_config.json")
-	data, err := readBounded(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(data, c); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	for _, name := range []string{"tokenizer_config.json", "config.json"} {
+		path := filepath.Join(dir, name)
+		data, err := readBounded(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		var read config
+		if err := json.Unmarshal(data, &read); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		if name == "config.json" {
+			c.Family = read.Family
+		} else {
+			*c = read
+		}
 	}
 	return c, nil
+}
+
+// isXLMRoberta reports whether ids of sentencepiece.bpe.model are XLM-RoBERTa's.
+func (c *config) isXLMRoberta() bool {
+	return strings.HasPrefix(c.Class, "XLMRoberta") || c.Class == "" && c.Family == "xlm-roberta"
 }
 
 // readBounded returns the content of a file of at most maxFile bytes.
@@ -90,6 +105,10 @@ func openFile(path string, c *config) (*Tokenizer, error) {
 	name := strings.ToLower(filepath.Base(path))
 	var t *Tokenizer
 	switch {
+	case name == "sentencepiece.bpe.model" && c != nil && c.isXLMRoberta():
+		t, err = parseXLMRoberta(data)
+	case name == "sentencepiece.bpe.model" && c != nil && c.Class+c.Family != "":
+		err = fmt.Errorf("tokenizer_class %q of model_type %q has ids of its own, which are not read; tokenizer.json has them", c.Class, c.Family)
 	case strings.HasSuffix(name, ".model"):
 		t, err = ParseSentencePiece(data, c != nil && (c.AddBOS == nil || *c.AddBOS), c != nil && c.AddEOS != nil && *c.AddEOS)
 	case strings.HasSuffix(name, ".txt") && !strings.HasSuffix(name, "merges.txt"):

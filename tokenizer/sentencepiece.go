@@ -33,6 +33,7 @@ type spModel struct {
 	fallback, suffix               bool
 	charsmap                       []byte
 	keepsDummy, keepsExtra, plains bool // the negations of flags that are true by default
+	roberta                        bool // ids and template are XLM-RoBERTa's
 }
 
 // eachField calls do for each field of a message of protocol buffers. It returns an error if
@@ -163,6 +164,32 @@ func ParseSentencePiece(data []byte, bos, eos bool) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return m.assemble(bos, eos)
+}
+
+// parseXLMRoberta reads the bytes of a sentencepiece.bpe.model with the ids of XLM-RoBERTa:
+// <s>, <pad>, </s>, <unk>, the pieces behind the first three, <mask> (Conneau et al. 2020,
+// arXiv 1911.02116, in fairseq). It returns an error where ParseSentencePiece does, and if
+// the first three pieces are others.
+func parseXLMRoberta(data []byte) (*Tokenizer, error) {
+	m, err := readModelProto(data)
+	if err != nil {
+		return nil, err
+	}
+	for i, text := range []string{"<unk>", "<s>", "</s>"} {
+		if i >= len(m.pieces) || m.pieces[i].text != text {
+			return nil, fmt.Errorf("sentencepiece.bpe.model: piece %d is not %s, with which XLM-RoBERTa's begins", i, text)
+		}
+	}
+	control := func(text string) spPiece { return spPiece{text: text, kind: pieceControl} }
+	first := []spPiece{m.pieces[1], control("<pad>"), m.pieces[2], m.pieces[0]}
+	m.pieces = append(append(first, m.pieces[3:]...), control("<mask>"))
+	m.roberta = true
+	return m.assemble(true, true)
+}
+
+// assemble returns the tokenizer of m for ParseSentencePiece.
+func (m *spModel) assemble(bos, eos bool) (*Tokenizer, error) {
 	chars, err := newCharsmap(m.charsmap)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer.model: precompiled_charsmap: %w", err)
@@ -183,7 +210,7 @@ func ParseSentencePiece(data []byte, bos, eos bool) (*Tokenizer, error) {
 			unknown = id
 			special = append(special, addedToken{ID: id, Content: p.text, Special: true})
 		case p.kind == pieceControl:
-			special = append(special, addedToken{ID: id, Content: p.text, Special: true})
+			special = append(special, addedToken{ID: id, Content: p.text, Special: true, LStrip: m.roberta && p.text == "<mask>"})
 			switch p.text {
 			case "<s>", "<bos>":
 				bosID = id
@@ -247,14 +274,18 @@ func (m *spModel) template(bos bool, bosID int32, eos bool, eosID int32) object 
 		return append(list, object{"SpecialToken": object{"id": text, "type_id": kind}})
 	}
 	for kind, name := range []string{"A", "B"} {
+		first := bosID
+		if m.roberta && kind > 0 { // </s></s> between the texts, and one type
+			first, kind = eosID, 0
+		}
 		if bos {
-			pair = put(pair, bosID, int32(kind))
+			pair = put(pair, first, int32(kind))
 		}
 		pair = append(pair, object{"Sequence": object{"id": name, "type_id": kind}})
 		if eos {
 			pair = put(pair, eosID, int32(kind))
 		}
-		if kind == 0 {
+		if name == "A" {
 			single = append(single, pair...)
 		}
 	}

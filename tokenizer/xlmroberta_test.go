@@ -1,0 +1,119 @@
+package tokenizer
+
+import (
+	"encoding/binary"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// appendField appends a field of bytes to a message of protocol buffers.
+func appendField(b []byte, number int, value []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(number<<3|2))
+	return append(binary.AppendUvarint(b, uint64(len(value))), value...)
+}
+
+// unigramModel returns a tokenizer.model of pieces, the earlier ones more likely.
+func unigramModel(pieces ...string) (data []byte) {
+	for i, text := range pieces {
+		kind := byte(pieceNormal)
+		switch text {
+		case "<unk>":
+			kind = pieceUnknown
+		case "<s>", "</s>":
+			kind = pieceControl
+		}
+		p := appendField(nil, 1, []byte(text))
+		p = binary.LittleEndian.AppendUint32(append(p, 2<<3|5), math.Float32bits(-float32(i)/4))
+		data = appendField(data, 1, append(p, 3<<3, kind))
+	}
+	return data
+}
+
+var xlmPieces = []string{"<unk>", "<s>", "</s>", "▁", "▁the", "▁cat", "s", "at", "c", "a", "t", "▁s", "é", "h", "e"}
+
+// writeXLM writes a folder with a sentencepiece.bpe.model and other files.
+func writeXLM(t *testing.T, model []byte, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	files["sentencepiece.bpe.model"] = string(model)
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestPiecesOfXLMRobertaAreShifted compares with the rule of the reference: an unknown piece
+// is 3, piece n is n+1, between <s> 0 and </s> 2.
+func TestPiecesOfXLMRobertaAreShifted(t *testing.T) {
+	data := unigramModel(xlmPieces...)
+	base, err := ParseSentencePiece(data, false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	words, err := Open(writeXLM(t, data, map[string]string{"config.json": `{"model_type": "xlm-roberta"}`}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shift := func(text string) (ids []int32) {
+		for _, id := range base.Encode(text).IDs {
+			if ids = append(ids, id+1); id == 0 {
+				ids[len(ids)-1] = 3
+			}
+		}
+		return ids
+	}
+	texts := []string{"the cat sat", "the cats, é", " at  the ", "", "zz the", "théâtre", "the\tcat", "sat at the cat"}
+	for _, text := range texts {
+		want := append(append([]int32{0}, shift(text)...), 2)
+		if got := words.Encode(text).IDs; !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+	t.Logf("compared %d texts", len(texts))
+	pair := words.EncodePair("the", "cat")
+	want := slices.Concat([]int32{0}, shift("the"), []int32{2, 2}, shift("cat"), []int32{2})
+	if !slices.Equal(pair.IDs, want) || slices.Max(pair.Types) != 0 {
+		t.Errorf("%v of types %v, want %v", pair.IDs, pair.Types, want)
+	}
+	mask := int32(len(xlmPieces) + 1)
+	if got := words.Encode("the <mask> cat").IDs; !slices.Contains(got, mask) || words.Size() != int(mask)+1 {
+		t.Errorf("%v of %d tokens, <mask> is %d", got, words.Size(), mask)
+	}
+	for want, open := range map[string]func() error{
+		`tokenizer_class "NllbTokenizer" of model_type "" has ids of its own`: func() error {
+			_, err := Open(writeXLM(t, data, map[string]string{"tokenizer_config.json": `{"tokenizer_class": "NllbTokenizer"}`}))
+			return err
+		},
+		"piece 1 is not <s>": func() error {
+			_, err := Open(writeXLM(t, unigramModel("<unk>", "a"), map[string]string{"tokenizer_config.json": `{"tokenizer_class": "XLMRobertaTokenizer"}`}))
+			return err
+		},
+	} {
+		if err := open(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v, want %s", err, want)
+		}
+	}
+}
+
+// FuzzXLMRoberta reads damaged models.
+func FuzzXLMRoberta(f *testing.F) {
+	f.Add(unigramModel(xlmPieces...), "the cat")
+	f.Add(unigramModel("<unk>", "<s>", "</s>"), "é")
+	f.Fuzz(func(t *testing.T, data []byte, text string) {
+		words, err := parseXLMRoberta(data)
+		if err != nil {
+			return
+		}
+		for _, id := range words.Encode(text).IDs {
+			if id < 0 || int(id) >= words.Size() {
+				t.Errorf("id %d of %d", id, words.Size())
+			}
+		}
+	})
+}
