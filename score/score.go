@@ -27,6 +27,10 @@ func (l LineScore) Add(next LineScore) LineScore {
 // Scorer is a text in progress, which begins after the tokens with which the tokenizer
 // begins a text, without them after a line break. Its methods must not run
 // concurrently; clones may.
+//
+// A model with a table of learned positions sees windows of their number. When a window is
+// full, the next one begins half a window later, so that each token follows half a window
+// at least, as far as the text has it.
 type Scorer struct {
 	model     *model.Model[float32]
 	vocab     *token.Vocabulary
@@ -35,6 +39,10 @@ type Scorer struct {
 	starting  int64  // tokens in the session of an empty text
 	weightSum string // model.WeightSum; "": not computed yet
 
+	window  int     // learned positions; 0: a text has any length
+	history []int32 // tokens in the session of a model with a window
+	dropped int64   // tokens of the text that the session no longer has
+
 	tokens, targets []int32
 	lineEnds        []int // end of each line in targets
 	nats            []float64
@@ -42,7 +50,7 @@ type Scorer struct {
 }
 
 // New returns the scorer of an empty text. It returns an error if m is no decoder of the
-// tokens of vocab, or if it learned a fixed number of positions.
+// tokens of vocab, or if it learned fewer than two positions.
 func New(m *model.Model[float32], vocab *token.Vocabulary) (*Scorer, error) {
 	if m == nil {
 		return nil, errors.New("model: it is nil")
@@ -53,14 +61,17 @@ func New(m *model.Model[float32], vocab *token.Vocabulary) (*Scorer, error) {
 	if n := m.Config().Vocab; vocab.Size() > n || vocab.Size() < n && vocab.Tokenizer() == nil {
 		return nil, fmt.Errorf("vocabulary: has %d tokens, the model %d", vocab.Size(), n)
 	}
+	window := 0
 	if m.Config().Positions == model.Learned {
-		return nil, fmt.Errorf("positions: the model learned %d of them, and a text may have more", m.Config().Context)
+		if window = m.Config().Context; window < 2 {
+			return nil, fmt.Errorf("positions: the model learned %d, a window needs 2", window)
+		}
 	}
 	session, err := m.NewSession(1)
 	if err != nil {
 		return nil, err
 	}
-	s := &Scorer{model: m, vocab: vocab, session: session}
+	s := &Scorer{model: m, vocab: vocab, session: session, window: window}
 	if err := s.Reset(); err != nil {
 		return nil, err
 	}
@@ -82,9 +93,12 @@ func (s *Scorer) Reset() error {
 		}
 	}
 	n := len(start) - 1
-	s.pending, s.starting = start[n], int64(n)
-	if n == 0 {
+	s.pending, s.starting, s.dropped = start[n], int64(n), 0
+	if s.history = s.history[:0]; n == 0 {
 		return nil
+	}
+	if s.window > 0 {
+		s.history = append(s.history, start[:n]...)
 	}
 	_, err := s.session.Step(start[:n], n)
 	return err
@@ -93,7 +107,7 @@ func (s *Scorer) Reset() error {
 // Clone returns a scorer of an empty text with the same weights. It returns an error if
 // Reset does.
 func (s *Scorer) Clone() (*Scorer, error) {
-	c := &Scorer{model: s.model, vocab: s.vocab, session: s.session.Clone(), weightSum: s.weightSum}
+	c := &Scorer{model: s.model, vocab: s.vocab, session: s.session.Clone(), weightSum: s.weightSum, window: s.window}
 	return c, c.Reset()
 }
 
@@ -115,7 +129,7 @@ func (s *Scorer) ScoreText(text []byte) (LineScore, error) {
 func (s *Scorer) ScoreLines(dst []LineScore, lines ...[]byte) ([]LineScore, error) {
 	s.targets, s.lineEnds = s.targets[:0], s.lineEnds[:0]
 	var refused error
-	isEmpty := s.session.Tokens() == s.starting
+	isEmpty := s.Tokens() == s.starting
 	for _, text := range lines {
 		all, err := s.vocab.EncodeExact(s.targets, text, !isEmpty || len(s.targets) > 0)
 		if err != nil {
@@ -128,7 +142,7 @@ func (s *Scorer) ScoreLines(dst []LineScore, lines ...[]byte) ([]LineScore, erro
 	if n > 0 {
 		s.tokens = append(append(s.tokens[:0], s.pending), s.targets[:n-1]...)
 		s.nats = slices.Grow(s.nats[:0], n)[:n]
-		if err := s.session.Losses(s.nats, s.tokens, s.targets, n); err != nil {
+		if err := s.setLosses(s.nats, s.tokens, s.targets); err != nil {
 			return dst, err
 		}
 		s.pending = s.targets[n-1]
@@ -144,8 +158,45 @@ func (s *Scorer) ScoreLines(dst []LineScore, lines ...[]byte) ([]LineScore, erro
 	return dst, refused
 }
 
+// setLosses adds tokens to the session, and sets nats to the losses of targets. It begins a
+// new window where the session's is full.
+func (s *Scorer) setLosses(nats []float64, tokens, targets []int32) error {
+	if s.window == 0 {
+		return s.session.Losses(nats, tokens, targets, len(tokens))
+	}
+	for len(tokens) > 0 {
+		room := s.window - 1 - len(s.history) // the last position has the last target
+		if room == 0 {
+			if err := s.slide(); err != nil {
+				return err
+			}
+			continue
+		}
+		n := min(room, len(tokens))
+		if err := s.session.Losses(nats[:n], tokens[:n], targets[:n], n); err != nil {
+			return err
+		}
+		s.history = append(s.history, tokens[:n]...)
+		nats, tokens, targets = nats[n:], tokens[n:], targets[n:]
+	}
+	return nil
+}
+
+// slide begins the window half a window later.
+func (s *Scorer) slide() error {
+	stride := s.window / 2
+	s.dropped += int64(stride)
+	s.history = append(s.history[:0], s.history[stride:]...)
+	s.session.Reset()
+	if len(s.history) == 0 {
+		return nil
+	}
+	_, err := s.session.Step(s.history, len(s.history))
+	return err
+}
+
 // Bytes returns the memory of the recurrent state or KV cache.
 func (s *Scorer) Bytes() int64 { return s.session.Bytes() }
 
 // Tokens returns the length of the text.
-func (s *Scorer) Tokens() int64 { return s.session.Tokens() }
+func (s *Scorer) Tokens() int64 { return s.dropped + s.session.Tokens() }

@@ -82,6 +82,53 @@ func TestScoreIsTheLoss(t *testing.T) {
 	}
 }
 
+// A text beyond the learned positions takes the losses of windows that begin half a window
+// after each other, where each counts the targets that the window before does not have.
+func TestLearnedPositionsAreScoredInWindows(t *testing.T) {
+	c := config
+	c.Positions, c.Context = model.Learned, 20
+	m := made(t, c, 3)
+	ids := []int32{'\n'}
+	for _, b := range []byte(text) {
+		ids = append(ids, int32(b))
+	}
+	var want float64
+	counted := 1 // tokens that are no target any more
+	for begin := 0; counted < len(ids); begin += c.Context / 2 {
+		end := min(begin+c.Context, len(ids))
+		b := &model.Batch{B: 1, N: end - begin - 1, Tokens: ids[begin : end-1], Targets: ids[begin+1 : end]}
+		nats := make([]float64, b.N)
+		if err := m.Losses(b, nats); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range nats[counted-begin-1:] {
+			want += x / math.Ln2
+		}
+		counted = end
+	}
+	whole := score(t, scorer(t, m), text)
+	// The limit of TestScoreIsTheLoss.
+	if whole.Bytes != int64(len(text)) || math.Abs(whole.Bits-want) > 2*64*0x1p-24*30*float64(len(text)) {
+		t.Errorf("%+v, the windows have %v bits", whole, want)
+	}
+	for _, cut := range []int{1, 19, 20, 21, 45} {
+		s := scorer(t, m)
+		first := score(t, s, text[:cut])
+		data, err := s.AppendBinary(nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		restored, err := RestoreScorer(data, m, token.NewByteVocabulary(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := score(t, restored, text[cut:])
+		if sum := first.Add(second); math.Abs(sum.Bits-whole.Bits) > 0x1p-52*float64(len(text))*whole.Bits || restored.Tokens() != int64(len(text)) {
+			t.Errorf("cut at %d: %+v and %+v, the whole %+v; %d tokens", cut, first, second, whole, restored.Tokens())
+		}
+	}
+}
+
 // Parts of a text take what the whole takes, and so does a text that was saved and
 // restored in between, but for the order of their sum.
 func TestPartsAddUp(t *testing.T) {
@@ -193,7 +240,7 @@ func TestUnfitModelsAndSnapshotsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	learned, few, encoder := config, config, config
-	learned.Positions = model.Learned
+	learned.Positions, learned.Context = model.Learned, 1
 	encoder.Kind, encoder.Tied, encoder.Conv = model.Encoder, false, 0
 	few.Vocab = chars.Size()
 	for want, f := range map[string]func() error{
@@ -210,7 +257,7 @@ func TestUnfitModelsAndSnapshotsAreRefused(t *testing.T) {
 			_, err := RestoreScorer(bad, m, token.NewByteVocabulary(), &note)
 			return err
 		},
-		"the model learned 64 of them": func() error { _, err := New(made(t, learned, 1), token.NewByteVocabulary()); return err },
+		"the model learned 1, a window needs 2": func() error { _, err := New(made(t, learned, 1), token.NewByteVocabulary()); return err },
 		"has 3 tokens, the model 256": func() error {
 			var note int
 			_, err := RestoreScorer(data, m, chars, &note)

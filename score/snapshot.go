@@ -22,6 +22,9 @@ type scorerSnapshot struct {
 	Weights string          `json:"weights_sha256"` // of the model
 	Pending int32           `json:"pending"`        // token not yet in the session
 	Note    json.RawMessage `json:"note"`           // note of the caller
+
+	History []int32 `json:"history,omitempty"` // tokens in the session of a model with a window
+	Dropped int64   `json:"dropped,omitempty"` // tokens before them
 }
 
 // readNote decodes the note of the caller into note, a pointer; nil skips it.
@@ -64,7 +67,7 @@ func (s *Scorer) AppendBinary(b []byte, note any) ([]byte, error) {
 	if s.weightSum == "" {
 		s.weightSum = s.model.WeightSum()
 	}
-	text, err := json.Marshal(scorerSnapshot{s.weightSum, s.pending, kept})
+	text, err := json.Marshal(scorerSnapshot{s.weightSum, s.pending, kept, s.history, s.dropped})
 	if err != nil {
 		return b, err
 	}
@@ -105,6 +108,17 @@ func RestoreScorer(data []byte, m *model.Model[float32], vocab *token.Vocabulary
 		return nil, fmt.Errorf("session: has %d sequences, a text is one", n)
 	}
 	s.pending = x.Pending
+	if s.window > 0 {
+		if len(x.History) != int(s.session.Tokens()) || x.Dropped < 0 {
+			return nil, fmt.Errorf("history: has %d tokens behind %d, the session %d", len(x.History), x.Dropped, s.session.Tokens())
+		}
+		for i, id := range x.History {
+			if id < 0 || int(id) >= m.Config().Vocab {
+				return nil, fmt.Errorf("history: token %d is %d, the model has %d", i, id, m.Config().Vocab)
+			}
+		}
+		s.history, s.dropped = x.History, x.Dropped
+	}
 	if err := x.readNote(note); err != nil {
 		return nil, err
 	}

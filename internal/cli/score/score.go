@@ -47,6 +47,7 @@ type Command struct {
 func (c *Command) Help() string {
 	return "A line is odd if it takes many more bits a byte than other lines. --out continues an interrupted run, with each line once. " +
 		"--follow ends with an interrupt; an incomplete last line waits for its end. " +
+		"A model with a table of learned positions reads windows of their number; each begins half a window after the one before. " +
 		"A text that the tokenizer of a published model changes is refused: its bits would be of other bytes." + flags.JoinExamples(
 		"farfield score --model run/001 notes.txt",
 		"farfield score --model run/001 --follow --above 3 service.log",
