@@ -114,7 +114,12 @@ func (p *Predictor) Kind() task.Kind {
 
 // NeedsLines reports whether an input is a line of text, for Predict. Otherwise an input
 // is a file, for PredictFile.
-func (p *Predictor) NeedsLines() bool { return p.published != nil || p.question.NeedsLine() }
+func (p *Predictor) NeedsLines() bool {
+	if p.published != nil {
+		return !p.published.readsImages()
+	}
+	return p.question.NeedsLine()
+}
 
 // HasByteLabels reports whether the model labels the bytes of a text.
 func (p *Predictor) HasByteLabels() bool {
@@ -124,7 +129,7 @@ func (p *Predictor) HasByteLabels() bool {
 // DescribeInput returns a description of an input, for messages.
 func (p *Predictor) DescribeInput() string {
 	if p.published != nil {
-		return "a text"
+		return p.published.describeInput()
 	}
 	return p.question.InputKind()
 }
@@ -133,11 +138,11 @@ func (p *Predictor) DescribeInput() string {
 // ignored. It returns an error if the line is empty, if inputs are files, or if an output
 // is not finite.
 func (p *Predictor) Predict(text []byte) (Prediction, error) {
-	if p.published != nil {
-		return p.published.predict(string(text))
-	}
 	if !p.NeedsLines() {
 		return Prediction{}, fmt.Errorf("an input is %s, no line", p.DescribeInput())
+	}
+	if p.published != nil {
+		return p.published.predict(string(text))
 	}
 	if err := p.question.SetLine(text); err != nil {
 		return Prediction{}, err
@@ -155,6 +160,9 @@ func (p *Predictor) Predict(text []byte) (Prediction, error) {
 func (p *Predictor) PredictFile(path string, each func(name string, r Prediction) error) error {
 	if p.NeedsLines() {
 		return fmt.Errorf("an input is %s, no file", p.DescribeInput())
+	}
+	if p.published != nil {
+		return p.published.predictImages(path, each)
 	}
 	list, err := p.question.ReadFile(path)
 	if err != nil {

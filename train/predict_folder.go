@@ -2,8 +2,10 @@ package train
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
+	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/task"
 )
@@ -16,16 +18,68 @@ type publishedPredictor struct {
 }
 
 // openPublishedPredictor opens a folder. It returns an error if its model has no head of
-// classes or reads no texts.
+// classes, or a model of texts has no tokenizer.
 func openPublishedPredictor(path string) (*Predictor, error) {
 	m, err := pretrained.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.CheckClasses(); err != nil {
-		return nil, err
+	p := &publishedPredictor{m, m.ClassKind(), m.Labels()}
+	if p.kind != pretrained.NoClasses && p.readsImages() {
+		return &Predictor{published: p}, nil
 	}
-	return &Predictor{published: &publishedPredictor{m, m.ClassKind(), m.Labels()}}, nil
+	return &Predictor{published: p}, m.CheckClasses()
+}
+
+// readsImages reports whether inputs are images.
+func (p *publishedPredictor) readsImages() bool { return p.model.Config().Inputs > 0 }
+
+// describeInput describes an input.
+func (p *publishedPredictor) describeInput() string {
+	if p.readsImages() {
+		return "a file .npz with pixel_values [B,channels,H,W]"
+	}
+	return "a text"
+}
+
+// predictImages calls each with the prediction for every image of pixel_values in an .npz
+// file, and with its number if there are several.
+func (p *publishedPredictor) predictImages(path string, each func(name string, r Prediction) error) error {
+	z, err := array.OpenNPZ(path)
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	a, err := z.ReadArray("pixel_values")
+	if err != nil {
+		return err
+	}
+	pixels, err := a.Float32()
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if len(a.Shape) != 4 || a.Shape[0] < 1 {
+		return fmt.Errorf("%s: pixel_values: has the shape %v, needs [B,channels,H,W]", path, a.Shape)
+	}
+	for i := range a.Shape[0] {
+		size := len(pixels) / a.Shape[0]
+		out, err := p.model.Forward(context.Background(), &pretrained.Input{B: 1, Pixels: pixels[i*size:][:size]})
+		if err != nil {
+			return fmt.Errorf("%s: image %d: %w", path, i, err)
+		}
+		logits, err := out.Logits.Float32()
+		if err != nil {
+			return err
+		}
+		name := ""
+		if a.Shape[0] > 1 {
+			name = fmt.Sprint(i)
+		}
+		if err := each(name, p.prediction(&pretrained.ClassScores{Logits: logits})); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // taskKind returns the kind of prediction.
@@ -39,14 +93,34 @@ func (p *publishedPredictor) taskKind() task.Kind {
 	return task.Class
 }
 
+// PredictPair returns the prediction of a published model for a pair of texts. It returns an
+// error if the model is a run's or takes no pairs, or an output is not finite.
+func (p *Predictor) PredictPair(text, pair string) (Prediction, error) {
+	if p.published == nil {
+		return Prediction{}, fmt.Errorf("an input is %s, no pair of texts for a published model", p.DescribeInput())
+	}
+	list, err := p.published.model.ClassifyPairs(context.Background(), [][2]string{{validText(text), validText(pair)}})
+	if err != nil {
+		return Prediction{}, err
+	}
+	return p.published.prediction(&list[0]), nil
+}
+
+// validText returns text with U+FFFD in place of bytes that are not UTF-8.
+func validText(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
+
 // predict returns the prediction for a text.
 func (p *publishedPredictor) predict(text string) (Prediction, error) {
-	r := Prediction{Kind: p.taskKind()}
-	list, err := p.model.Classify(context.Background(), []string{strings.ToValidUTF8(text, "\ufffd")})
+	list, err := p.model.Classify(context.Background(), []string{validText(text)})
 	if err != nil {
-		return r, err
+		return Prediction{}, err
 	}
-	s := &list[0]
+	return p.prediction(&list[0]), nil
+}
+
+// prediction returns the prediction of outputs.
+func (p *publishedPredictor) prediction(s *pretrained.ClassScores) Prediction {
+	r := Prediction{Kind: p.taskKind()}
 	r.Tokens, r.IsTruncated = s.Tokens, s.IsTruncated
 	switch p.kind {
 	case pretrained.Regression:
@@ -62,5 +136,5 @@ func (p *publishedPredictor) predict(text string) (Prediction, error) {
 	default:
 		r.Class, r.Probabilities = p.model.Probabilities(s)
 	}
-	return r, nil
+	return r
 }

@@ -25,6 +25,7 @@ import (
 type Command struct {
 	Files  []string       `arg:"" optional:"" name:"file" placeholder:"FILE" help:"Inputs: one a line, or one a file; - is standard input."`
 	Model  string         `required:"" placeholder:"DIR" help:"Folder of a run, a checkpoint or a published model."`
+	Pairs  bool           `help:"Read two texts a line with a tab between them."`
 	JSON   bool           `name:"json" help:"Print a JSON object for each input."`
 	JSONL  bool           `name:"jsonl" help:"Read JSON lines; print each with the prediction added."`
 	Filter records.Filter `embed:""`
@@ -36,8 +37,8 @@ func (c *Command) Help() string {
 		"An empty line stays, with empty fields. A longer input is cut to the length of the task; task ecg reads all of it, in windows. " +
 		"Texts and tokens are one a line of each file, by default of standard input. Sounds, pictures, numbers and sequences are one in each file; by default standard input names the files, one a line. " +
 		"A record of --jsonl has a text, or names a file. " +
-		"A published model with a head of classes labels texts, or their tokens with offsets in bytes. " +
-		"Keys in JSON are text or file, name (of a record in a file), label, probability, probabilities (of up to 32 classes), number, numbers, labels, offsets." + flags.JoinExamples(
+		"A published model with a head of classes labels texts, or their tokens with offsets in bytes. --pairs reads two texts a line for a model of pairs. " +
+		"Keys in JSON are text or file, pair, name (of a record in a file), label, probability, probabilities (of up to 32 classes), number, numbers, labels, offsets." + flags.JoinExamples(
 		"farfield predict --model out/labels lines.txt",
 		"farfield predict --model out/labels --json lines.txt",
 		"farfield predict --model out/labels --jsonl <records.jsonl >predicted.jsonl",
@@ -57,6 +58,9 @@ func (c *Command) Run(e *env.Env) error {
 	if c.JSON && c.JSONL {
 		return env.InputErrorf("--json: given beside --jsonl, which prints JSON lines itself")
 	}
+	if c.Pairs && c.JSONL {
+		return env.InputErrorf("--pairs: given beside --jsonl, whose records have one text")
+	}
 	path, err := runs.ResolveModel(c.Model)
 	if err != nil {
 		return env.MarkInput(err)
@@ -65,8 +69,11 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	w := &answers{e: e, p: p, json: c.JSON, w: bufio.NewWriter(e.Stdout)}
+	w := &answers{e: e, p: p, json: c.JSON, pairs: c.Pairs, w: bufio.NewWriter(e.Stdout)}
 	if !c.JSONL && !p.NeedsLines() {
+		if c.Pairs {
+			return env.InputErrorf("--pairs: an input is %s", p.DescribeInput())
+		}
 		return w.files(c.Files)
 	}
 	if len(c.Files) == 0 {
@@ -174,6 +181,8 @@ type answers struct {
 	p    *train.Predictor
 	json bool
 	w    *bufio.Writer
+
+	pairs bool // lines are two texts with a tab between them
 }
 
 // files answers files, or those that standard input names in the place of -, or of none.
@@ -274,6 +283,9 @@ func (a *answers) line(text []byte) error {
 		a.w.WriteString("\t\n")
 		return nil
 	}
+	if a.pairs {
+		return a.pair(string(text))
+	}
 	r, err := a.p.Predict(text)
 	if err != nil {
 		return err
@@ -282,6 +294,22 @@ func (a *answers) line(text []byte) error {
 		return a.printJSON(append([]records.Field{{Name: "text", Value: string(text)}}, predictedFields(a.p, &r)...))
 	}
 	return a.print(&r, string(text))
+}
+
+// pair answers a line of two texts.
+func (a *answers) pair(line string) error {
+	text, pair, ok := strings.Cut(line, "\t")
+	if !ok {
+		return errors.New("--pairs: the line has no tab between two texts")
+	}
+	r, err := a.p.PredictPair(text, pair)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(append([]records.Field{{Name: "text", Value: text}, {Name: "pair", Value: pair}}, predictedFields(a.p, &r)...))
+	}
+	return a.print(&r, line)
 }
 
 // print prints the prediction of an input. An error of w is returned by its Flush.
