@@ -101,39 +101,83 @@ func (c *dataListCmd) Run(e *env.Env) error {
 	if err != nil {
 		return err
 	}
-	var list []ListedSet
-	if len(c.Name) == 0 {
-		for _, s := range fetch.Sets() {
-			list = append(list, DescribeSet(&s, folder))
+	sets, err := LookupSets(c.Name, fetch.Sets(), fetch.Lookup)
+	if err != nil {
+		return err
+	}
+	return Listing{Folder: folder, JSON: c.JSON, IsFull: len(c.Name) > 0, Columns: []Column{
+		{"verified by", func(l *ListedSet) string { return l.Verified }},
+		{"tasks", func(l *ListedSet) string { return strings.Join(l.Tasks, " ") }},
+	}}.Print(e, sets)
+}
+
+// LookupSets returns the sets with names, or all sets without names. It returns an error
+// if lookup does.
+func LookupSets(names []string, all []fetch.Set, lookup func(string) (*fetch.Set, error)) (sets []*fetch.Set, err error) {
+	if len(names) == 0 {
+		for i := range all {
+			sets = append(sets, &all[i])
 		}
 	}
-	for _, name := range c.Name {
-		s, err := fetch.Lookup(name)
+	for _, name := range names {
+		s, err := lookup(name)
 		if err != nil {
-			return env.MarkInput(err)
+			return nil, env.MarkInput(err)
 		}
-		list = append(list, DescribeSet(s, folder))
+		sets = append(sets, s)
+	}
+	return sets, nil
+}
+
+// Column is a column of the table of sets.
+type Column struct {
+	Name string
+	Text func(*ListedSet) string
+}
+
+// Listing is a list of sets in a folder.
+type Listing struct {
+	Folder  string
+	JSON    bool
+	IsFull  bool     // sets are described in full, not in a table
+	Columns []Column // between the state and the description
+}
+
+// Print prints sets. It returns an error if the output fails.
+func (x Listing) Print(e *env.Env, sets []*fetch.Set) error {
+	list := []ListedSet{}
+	for _, s := range sets {
+		list = append(list, DescribeSet(s, x.Folder))
 	}
 	switch {
-	case c.JSON:
+	case x.JSON:
 		return display.PrintJSON(e.Stdout, list)
-	case len(c.Name) > 0:
-		return PrintSets(e, list)
+	case x.IsFull:
+		return printSets(e, list)
 	}
 	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "name\tsize\tat hand\tverified by\ttasks\twhat")
-	for _, l := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, l.FormatSize(), l.State, l.Verified, strings.Join(l.Tasks, " "), l.Doc)
+	fmt.Fprint(w, "name\tsize\tat hand\t")
+	for _, column := range x.Columns {
+		fmt.Fprintf(w, "%s\t", column.Name)
+	}
+	fmt.Fprintln(w, "what")
+	for i := range list {
+		l := &list[i]
+		fmt.Fprintf(w, "%s\t%s\t%s\t", l.Name, l.FormatSize(), l.State)
+		for _, column := range x.Columns {
+			fmt.Fprintf(w, "%s\t", column.Text(l))
+		}
+		fmt.Fprintln(w, l.Doc)
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(e.Stdout, "in %s\n", folder)
+	_, err := fmt.Fprintf(e.Stdout, "in %s\n", x.Folder)
 	return err
 }
 
-// PrintSets describes a few sets in full. It returns an error if the output fails.
-func PrintSets(e *env.Env, list []ListedSet) error {
+// printSets describes a few sets in full. It returns an error if the output fails.
+func printSets(e *env.Env, list []ListedSet) error {
 	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', 0)
 	for _, l := range list {
 		fmt.Fprintf(w, "%s\t%s\n  size\t%s\n  at hand\t%s\n  folder\t%s\n  verified by\t%s\n  terms\t%s\n",

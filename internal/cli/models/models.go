@@ -2,12 +2,8 @@
 package models
 
 import (
-	"fmt"
-	"text/tabwriter"
-
 	"github.com/farfield-ml/farfield/fetch"
 	"github.com/farfield-ml/farfield/internal/cli/data"
-	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 )
@@ -43,43 +39,14 @@ func (c *listCmd) Run(e *env.Env) error {
 	if err != nil {
 		return err
 	}
-	list := []data.ListedSet{}
-	for _, s := range sets {
-		list = append(list, data.DescribeSet(s, folder))
-	}
-	switch {
-	case c.JSON:
-		return display.PrintJSON(e.Stdout, list)
-	case len(c.Name) > 0:
-		return data.PrintSets(e, list)
-	}
-	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "name\tsize\tat hand\tterms\twhat")
-	for _, l := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.Name, l.FormatSize(), l.State, l.Terms, l.Doc)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(e.Stdout, "in %s\n", folder)
-	return err
+	return data.Listing{Folder: folder, JSON: c.JSON, IsFull: len(c.Name) > 0, Columns: []data.Column{
+		{Name: "terms", Text: func(l *data.ListedSet) string { return l.Terms }},
+	}}.Print(e, sets)
 }
 
 // lookup returns the models with names, or all models without names.
-func lookup(names []string) (sets []*fetch.Set, err error) {
-	if len(names) == 0 {
-		for _, s := range fetch.Models() {
-			sets = append(sets, &s)
-		}
-	}
-	for _, name := range names {
-		s, err := fetch.LookupModel(name)
-		if err != nil {
-			return nil, env.MarkInput(err)
-		}
-		sets = append(sets, s)
-	}
-	return sets, nil
+func lookup(names []string) ([]*fetch.Set, error) {
+	return data.LookupSets(names, fetch.Models(), fetch.LookupModel)
 }
 
 type fetchCmd struct {
