@@ -1,6 +1,9 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/cli/eval"
+	"github.com/farfield-ml/farfield/internal/cli/score"
 	"github.com/farfield-ml/farfield/safetensors"
 )
 
@@ -156,6 +161,289 @@ func TestPredictReadsPublishedFolders(t *testing.T) {
 		t.Error(out)
 	}
 	refuses(t, "the bert has no head of classes", "predict", "--model", tinyModel, path)
+}
+
+// TestEvalOfAPublishedClassifierIsTheScoreOfItsPredictions compares accuracy, loss and
+// confusion with the probabilities of predict.
+func TestEvalOfAPublishedClassifierIsTheScoreOfItsPredictions(t *testing.T) {
+	dir, folder := writeClassifier(t, "BertForSequenceClassification"), t.TempDir()
+	texts, data := filepath.Join(folder, "lines.txt"), filepath.Join(folder, "labelled.tsv")
+	words := []string{"the", "cat", "sat", "dog", "ran", "on", "mat"}
+	labels := []string{"bad", "GOOD", "2", "good"}
+	var lines, table strings.Builder
+	table.WriteString("text\tlabel\n")
+	const n = 60
+	for i := range n {
+		text := words[i%7] + " " + words[i*i%5] + strings.Repeat(" "+words[i%3], i%4)
+		fmt.Fprintln(&lines, text)
+		fmt.Fprintf(&table, "%s\t%s\n", text, labels[i%4])
+	}
+	for path, text := range map[string]string{texts: lines.String(), data: table.String()} {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	right, loss := 0, 0.
+	names := []string{"bad", "good", "fair", "good"}
+	for i, line := range strings.Split(strings.TrimSpace(works(t, "predict", "--model", dir, "--json", texts)), "\n") {
+		var p struct {
+			Label         string
+			Probabilities map[string]float64
+		}
+		if err := json.Unmarshal([]byte(line), &p); err != nil {
+			t.Fatal(err)
+		}
+		if p.Label == names[i%4] {
+			right++
+		}
+		loss -= math.Log(p.Probabilities[names[i%4]]) / n
+	}
+	var got eval.Report
+	out := works(t, "eval", "--model", dir, "--task", "file", "--data", data, "--all", "--json")
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	// Probabilities are rounded to six decimals.
+	if got.Samples != n || math.Abs(got.Value-float64(right)/n) > 1e-9 || math.Abs(got.Loss-loss) > 1e-5 {
+		t.Errorf("%s\npredict: %d right of %d, loss %v", out, right, n, loss)
+	}
+	if len(got.Confusion) != 3 || !slices.Equal(got.Classes, []string{"bad", "good", "fair"}) || len(got.Baselines) != 1 || got.Baselines[0].Score != 0.5 {
+		t.Error(out)
+	}
+	out = works(t, "eval", "--model", dir, "--data", data)
+	if !strings.HasPrefix(out, "verdict ") || strings.Count(out, "\nbaseline ") != 3 || !strings.Contains(out, "\ntest        accuracy 0.") {
+		t.Error(out)
+	}
+	if err := os.WriteFile(data, []byte("text\tlabel\nthe cat\tgood\na dog\tworse\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, `label: "worse" is no class of the model`, "eval", "--model", dir, "--data", data)
+	refuses(t, "its classes are of tokens", "eval", "--model", writeClassifier(t, "BertForTokenClassification"), "--data", data)
+	refuses(t, "has no data of its own", "eval", "--model", dir)
+	refuses(t, "and has no classes", "eval", "--model", tinyModel, "--data", data)
+}
+
+// TestEvalOfAPublishedDecoderIsItsReferenceLoss compares bits per byte with score, and nats
+// of a token with a reference in float64.
+func TestEvalOfAPublishedDecoderIsItsReferenceLoss(t *testing.T) {
+	const dir = "../../../shared/models/stories260K"
+	data, err := os.ReadFile(filepath.Join(dir, "texts.json"))
+	if err != nil {
+		t.Skipf("the trained model is not there: %v", err)
+	}
+	var texts []string
+	if err := json.Unmarshal(data, &texts); err != nil {
+		t.Fatal(err)
+	}
+	ref, err := array.OpenNPZ(filepath.Join(dir, "ref_f64.npz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ref.Close()
+	compared := 0
+	for i, text := range texts {
+		a, err := ref.ReadArray(fmt.Sprintf("text%d_nll", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := a.Float64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "text.txt")
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		var got eval.Report
+		out := works(t, "eval", "--model", filepath.Join(dir, "hf"), "--data", path, "--all", "--json")
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Samples > 1 {
+			continue // the reference cuts this text
+		}
+		var scored score.Report
+		if err := json.Unmarshal([]byte(works(t, "score", "--model", filepath.Join(dir, "hf"), "--json", path)), &scored); err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(got.Loss-want[0]) > 1e-4*want[0] || got.Bytes != int64(len(text)) || math.Abs(got.Bits-scored.BitsPerByte) > 1e-6*got.Bits {
+			t.Errorf("text %d: %s\nreference %v nats, score %v bits per byte", i, out, want[0], scored.BitsPerByte)
+		}
+		compared++
+	}
+	t.Logf("compared %d texts", compared)
+}
+
+func TestPredictReadsPairs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pairs.tsv")
+	if err := os.WriteFile(path, []byte("the cat\ta dog ran\n\nsun\train\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	dir := writeClassifier(t, "BertForSequenceClassification")
+	out := works(t, "predict", "--model", dir, "--pairs", "--json", path)
+	if lines := strings.Split(out, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], `{"text":"the cat","pair":"a dog ran","label":`) || lines[1] != `{"text":""}` {
+		t.Error(out)
+	}
+	refuses(t, "no tab", "predict", "--model", dir, "--pairs", writeText(t, "one text\n"))
+	refuses(t, "--pairs: given beside --jsonl", "predict", "--model", dir, "--pairs", "--jsonl", path)
+	refuses(t, "not pairs", "predict", "--model", writeClassifier(t, "BertForTokenClassification"), "--pairs", path)
+}
+
+// TestPredictReadsPixels compares classes with the logits of a reference.
+func TestPredictReadsPixels(t *testing.T) {
+	const dir = "../../../shared/fixtures/hf/vit_classifier"
+	ref, err := array.OpenNPZ(filepath.Join(dir, "ref.npz"))
+	if err != nil {
+		t.Skipf("the fixture is not there: %v", err)
+	}
+	defer ref.Close()
+	a, err := ref.ReadArray("logits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	logits, err := a.Float64()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := works(t, "predict", "--model", dir, "--json", filepath.Join(dir, "ref.npz"))
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	n := a.Shape[0]
+	if len(lines) != n {
+		t.Fatalf("%d lines of %d images: %s", len(lines), n, out)
+	}
+	classes := len(logits) / n
+	for i, line := range lines {
+		var p struct{ Probabilities map[string]float64 }
+		if err := json.Unmarshal([]byte(line), &p); err != nil {
+			t.Fatal(err)
+		}
+		sum := 0.
+		for _, x := range logits[i*classes:][:classes] {
+			sum += math.Exp(x)
+		}
+		for class, x := range logits[i*classes:][:classes] {
+			if got, want := p.Probabilities[fmt.Sprintf("LABEL_%d", class)], math.Exp(x)/sum; math.Abs(got-want) > 2e-5 {
+				t.Errorf("image %d: class %d has %v, the reference %v", i, class, got, want)
+			}
+		}
+	}
+	t.Logf("compared %d images", n)
+}
+
+// writeText writes a file of text and returns its path.
+func writeText(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "text.txt")
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestInspectReadsPublishedFolders(t *testing.T) {
+	dir := writeClassifier(t, "BertForSequenceClassification")
+	out := works(t, "inspect", dir)
+	for _, want := range []string{
+		"published model", "BertForSequenceClassification", "WordPiece of", "classes of a sequence: bad, good, fair", "learned for", "2 query heads",
+		"bert.encoder.layer.0.attention.self.query.weight", "layers.0.attn.q_proj.weight", "F32",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not printed:\n%s", want, out)
+		}
+	}
+	var found struct {
+		Kind, Family, Architecture string
+		Head                       struct{ Classes []string }
+		Tokenizer                  struct {
+			Kind   string
+			Tokens int
+		}
+		Layers    []struct{} `json:"layer_attention"`
+		Tensors   []struct{ Tensor string }
+		Config    struct{ Layers int }
+		Positions string `json:"position_encoding"`
+	}
+	out = works(t, "inspect", "--json", dir)
+	checkKeys(t, "inspect", out)
+	if err := json.Unmarshal([]byte(out), &found); err != nil {
+		t.Fatal(err)
+	}
+	if found.Kind != "published model" || found.Family != "bert" || len(found.Head.Classes) != 3 || found.Tokenizer.Kind != "WordPiece" ||
+		len(found.Layers) != found.Config.Layers || len(found.Tensors) == 0 || found.Positions != "learned" {
+		t.Errorf("%+v", found)
+	}
+}
+
+// TestGenerateOfAnEncoderDecoderIsItsReference compares targets of arg-max, of ids and of
+// texts, with a reference in float64.
+func TestGenerateOfAnEncoderDecoderIsItsReference(t *testing.T) {
+	const dir = "../../../shared/models/bart-g2p-us"
+	ref, err := array.OpenNPZ(filepath.Join(dir, "ref_hf_f64.npz"))
+	if err != nil {
+		t.Skipf("the trained model is not there: %v", err)
+	}
+	defer ref.Close()
+	read := func(name string) []int64 {
+		a, err := ref.ReadArray(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := a.Int64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	var config struct {
+		Source string `json:"grapheme_chars"`
+		Target string `json:"phoneme_chars"`
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "hf", "config.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	spell := func(ids []int64, chars string) (word string) {
+		for _, id := range ids {
+			if id >= 4 {
+				word += string([]rune(chars)[id])
+			}
+		}
+		return word
+	}
+	for i := range 5 {
+		source, want := read(fmt.Sprintf("ids%d", i)), read(fmt.Sprintf("gen%d", i))[1:] // behind the start
+		a, err := array.New("input_ids", source, 1, len(source))
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "in.npz")
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := array.WriteNPZ(f, []*array.Array{a}); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		var got struct{ IDs []int64 }
+		out := works(t, "generate", "--model", filepath.Join(dir, "hf"), "--ids", path, "--tokens", fmt.Sprint(len(want)), "--temperature", "0", "--json")
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.IDs, want) {
+			t.Errorf("word %d: %v, want %v", i, got.IDs, want)
+		}
+		out = works(t, "generate", "--model", filepath.Join(dir, "hf"), "--prompt", spell(source, config.Source), "--tokens", "60", "--temperature", "0")
+		if phonemes := spell(want, config.Target); out != phonemes {
+			t.Errorf("%s: %q, want %q", spell(source, config.Source), out, phonemes)
+		}
+	}
+	t.Log("compared 5 words")
+	refuses(t, "is an encoder-decoder, whose texts are not saved", "generate", "--model", filepath.Join(dir, "hf"), "--prompt", "word", "--save", filepath.Join(t.TempDir(), "s"))
+	refuses(t, "sessions need a source", "score", "--model", filepath.Join(dir, "hf"), writeText(t, "text"))
 }
 
 func TestMapsReadAPublishedFolder(t *testing.T) {
