@@ -9,17 +9,28 @@ import (
 
 // Arena allocates slices from the last of its slabs. It is not safe for concurrent use.
 type Arena struct {
-	slab          []float64 // without pointers, so not scanned by the garbage collector
-	usedWords     int       // words of slab that are taken
-	fullSlabs     []slab    // earlier slabs
-	fullSlabWords int       // words of fullSlabs that are taken
-	spare         []float64 // largest empty slab, for reuse
-	maxLevel      int       // highest level since Acquire
+	slab          *slab      // nil: none yet
+	usedWords     int        // words of slab that are taken
+	fullSlabs     []fullSlab // earlier slabs
+	fullSlabWords int        // words of fullSlabs that are taken
+	spare         *slab      // largest empty slab, for reuse; nil: none
+	maxLevel      int        // highest level since Acquire
 }
 
-// slab is an earlier slab that had no room for the next slice.
-type slab struct {
-	words     []float64
+// slab is memory without pointers, which the garbage collector does not scan.
+type slab struct{ words []float64 }
+
+// size returns the number of words; 0 for nil.
+func (s *slab) size() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.words)
+}
+
+// fullSlab is an earlier slab that had no room for the next slice.
+type fullSlab struct {
+	*slab
 	usedWords int
 }
 
@@ -38,12 +49,17 @@ var pool = sync.Pool{New: func() any { return new(Arena) }}
 func Acquire() *Arena { return pool.Get().(*Arena) }
 
 // Release returns the arena to the pool and invalidates its slices. Several slabs are replaced by one
-// that fits the same use.
+// that fits the same use, up to baseWords. Large slabs go to the pool of their size.
 func (a *Arena) Release() {
 	a.Reset(0)
-	if a.maxLevel > len(a.slab) {
-		a.slab = make([]float64, a.maxLevel*5/4+lineWords)
+	if a.slab.size() >= largeWords {
+		putLarge(a.slab)
+		a.slab = nil
 	}
+	if n := a.slab.size(); a.maxLevel > n && n < baseWords {
+		a.slab = &slab{make([]float64, min(a.maxLevel*5/4+lineWords, baseWords))}
+	}
+	putLarge(a.spare)
 	for m, h := int64(a.maxLevel), highWater.Load(); m > h && !highWater.CompareAndSwap(h, m); {
 		h = highWater.Load()
 	}
@@ -57,17 +73,18 @@ func (a *Arena) Mark() int { return a.fullSlabWords + a.usedWords }
 // Reset frees all slices taken since mark, and invalidates them.
 func (a *Arena) Reset(mark int) {
 	for mark <= a.fullSlabWords && len(a.fullSlabs) > 0 {
-		poison(a.slab[:a.usedWords])
-		if len(a.slab) > len(a.spare) {
-			a.spare = a.slab
+		poison(a.slab.words[:a.usedWords])
+		if a.slab.size() > a.spare.size() {
+			a.slab, a.spare = a.spare, a.slab
 		}
+		putLarge(a.slab)
 		last := len(a.fullSlabs) - 1
-		a.slab, a.usedWords = a.fullSlabs[last].words, a.fullSlabs[last].usedWords
-		a.fullSlabs[last] = slab{} // free the memory
+		a.slab, a.usedWords = a.fullSlabs[last].slab, a.fullSlabs[last].usedWords
+		a.fullSlabs[last] = fullSlab{} // free the memory
 		a.fullSlabs, a.fullSlabWords = a.fullSlabs[:last], a.fullSlabWords-a.usedWords
 	}
 	if mark -= a.fullSlabWords; mark < a.usedWords {
-		poison(a.slab[mark:a.usedWords])
+		poison(a.slab.words[mark:a.usedWords])
 		a.usedWords = mark
 	}
 }
@@ -86,11 +103,11 @@ func Take[T Element](a *Arena, n int) []T {
 	words := (n*int(unsafe.Sizeof(z)) + 7) / 8
 	words = (words + lineWords - 1) &^ (lineWords - 1)
 	a.alignStart()
-	if a.usedWords+words > len(a.slab) {
+	if a.usedWords+words > a.slab.size() {
 		a.addSlab(words + lineWords)
 		a.alignStart()
 	}
-	p := unsafe.Pointer(&a.slab[a.usedWords])
+	p := unsafe.Pointer(&a.slab.words[a.usedWords])
 	a.usedWords += words
 	a.maxLevel = max(a.maxLevel, a.Mark())
 	return unsafe.Slice((*T)(p), n)
@@ -98,21 +115,30 @@ func Take[T Element](a *Arena, n int) []T {
 
 // alignStart aligns the start of an empty slab to a cache line.
 func (a *Arena) alignStart() {
-	if a.usedWords == 0 && len(a.slab) > 0 {
-		a.usedWords = int(-uintptr(unsafe.Pointer(&a.slab[0]))%64) / 8
+	if a.usedWords == 0 && a.slab != nil {
+		a.usedWords = int(-uintptr(unsafe.Pointer(&a.slab.words[0]))%64) / 8
 	}
 }
 
-// addSlab adds a slab with room for words, at least as large as all earlier slabs together.
+// addSlab adds a slab with room for words. While slabs are small, it is at least as large as all
+// earlier slabs together. After a slab of baseWords or more it is large.
 func (a *Arena) addSlab(words int) {
-	if len(a.slab) > 0 {
-		a.fullSlabs = append(a.fullSlabs, slab{a.slab, a.usedWords})
+	words = max(words, 1<<12)
+	if a.slab != nil {
+		a.fullSlabs = append(a.fullSlabs, fullSlab{a.slab, a.usedWords})
 		a.fullSlabWords += a.usedWords
+		words = max(words, min(a.fullSlabWords, largeWords))
 	}
-	if len(a.spare) >= words {
+	if a.slab.size() >= baseWords {
+		words = max(words, largeWords)
+	}
+	switch {
+	case a.spare.size() >= words:
 		a.slab, a.spare = a.spare, nil
-	} else {
-		a.slab = make([]float64, max(words, a.fullSlabWords, 1<<12))
+	case words >= largeWords:
+		a.slab = takeLarge(words)
+	default:
+		a.slab = &slab{make([]float64, words)}
 	}
 	a.usedWords = 0
 }

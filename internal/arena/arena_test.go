@@ -1,6 +1,7 @@
 package arena
 
 import (
+	"runtime/debug"
 	"testing"
 	"unsafe"
 )
@@ -83,7 +84,7 @@ func TestTheSlabGrowsToTheMost(t *testing.T) {
 		t.Errorf("level %d with %d words used and %d slabs full after all were given back", a.Mark(), a.usedWords, len(a.fullSlabs))
 	}
 	a.Release()
-	if n := len(a.slab); n < 1<<16+18 || n > 2<<16 {
+	if n := a.slab.size(); n < 1<<16+18 || n > 2<<16 {
 		t.Errorf("the slab has %d words for %d", n, 1<<16+18)
 	}
 }
@@ -151,5 +152,66 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 		a.Reset(mark)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// Large slabs serve the arenas that use them one after another, whichever these are.
+func TestLargeSlabsAreShared(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // pools forget what the collector takes
+	first := func(a *Arena) *float64 {
+		Take[float64](a, 10)
+		p := &Take[float64](a, largeWords)[0]
+		a.Release()
+		return p
+	}
+	a, b := new(Arena), new(Arena)
+	shared := 0
+	for range 20 { // under the race detector pools drop some slabs
+		if first(a) == first(b) {
+			shared++
+		}
+	}
+	if shared == 0 {
+		t.Error("a second arena has a slab of its own each time")
+	}
+	Take[float64](a, largeWords)
+	Take[float64](b, largeWords)
+	if a.slab == b.slab {
+		t.Error("a slab is lent twice")
+	}
+}
+
+// Slabs have room for their words, and at most a quarter more.
+func TestSizesOfLargeSlabs(t *testing.T) {
+	last := 0
+	for words := largeWords; words < 32*largeWords; words += 1021 {
+		size, number := largeSize(words)
+		if size < words || size > words*5/4+lineWords || number < last || number >= len(large) {
+			t.Fatalf("%d words have size %d, number %d after %d", words, size, number, last)
+		}
+		last = number
+		if again, same := largeSize(size); again != size || same != number {
+			t.Fatalf("size %d of number %d becomes %d of number %d", size, number, again, same)
+		}
+	}
+}
+
+// What is taken in the same order after each Acquire is allocated twice at most, whatever its sizes.
+func TestArenasSettle(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // pools forget what the collector takes
+	for _, sizes := range [][]int{{100}, {1 << 16, 1 << 16, 1 << 16}, {80000, 70000, 60000, 50000}, {1 << 20, 16, 1 << 20, 1 << 14}, {16, baseWords, 16, 1 << 18}} {
+		a := new(Arena)
+		use := func() {
+			for _, n := range sizes {
+				Take[float64](a, n)
+			}
+			a.Release()
+		}
+		for range 3 {
+			use()
+		}
+		if n := testing.AllocsPerRun(20, use); n > 0 && !raced {
+			t.Errorf("sizes %v: %v allocations", sizes, n)
+		}
 	}
 }
