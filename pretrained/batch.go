@@ -204,7 +204,7 @@ func (m *Model) gradients() ([]*array.Array, error) {
 			if err != nil {
 				return nil, err
 			}
-			w.move(data, parts, true)
+			w.move(data, 0, parts, true)
 		}
 		a, err := array.New(x.name, data, x.shape...)
 		if err != nil {

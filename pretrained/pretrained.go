@@ -8,6 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Interpolate is a value of Options.Positions: learned positions are interpolated for
@@ -90,25 +91,24 @@ func open(dir string, o Options, classes []string) (*Model, error) {
 	return m, nil
 }
 
-// readWeights sets the parameters to the tensors of the files.
+// readWeights sets the parameters to the tensors of the files, without copies between.
 func (m *Model) readWeights(s *source) error {
-	seen := map[*weight][]float32{} // of tensors with two names
+	seen := map[*weight]bool{} // of tensors with two names
+	var buffer []float32
 	for _, x := range m.stored {
 		w := x.weight
 		if w == nil {
 			continue
 		}
-		data, err := s.read(x.name)
-		if err != nil {
-			return err
-		}
-		if len(w.aliases) > 0 {
-			if first := seen[w]; first != nil && !slices.Equal(first, data) {
-				return fmt.Errorf("%s: differs from the tensor that config.json ties it to", x.name)
-			}
-			seen[w] = data
-		}
 		if len(w.parts) == 0 {
+			data := make([]float32, 0, tensor.Size(x.shape...))
+			err := s.visit(x.name, func(_ int, part []float32) error {
+				data = append(data, part...)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
 			m.poolers[w.name] = &param.Param[float32]{Name: x.name, Shape: x.shape, Data: data}
 			continue
 		}
@@ -116,7 +116,21 @@ func (m *Model) readWeights(s *source) error {
 		if err != nil {
 			return err
 		}
-		w.move(data, parts, false)
+		if seen[w] {
+			buffer = make([]float32, readElements)
+		}
+		err = s.visit(x.name, func(start int, data []float32) error {
+			if !seen[w] {
+				w.move(data, start, parts, false)
+			} else if w.move(buffer[:len(data)], start, parts, true); !slices.Equal(buffer[:len(data)], data) {
+				return fmt.Errorf("%s: differs from the tensor that config.json ties it to", x.name)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		seen[w] = true
 	}
 	return nil
 }

@@ -125,7 +125,9 @@ func FuzzIndex(f *testing.F) {
 	})
 }
 
-// FuzzFolder opens a folder with any configuration and any file of weights.
+// FuzzFolder opens a folder with any configuration and any file of weights. It needs a short
+// -fuzzminimizetime: by default each new input of some kilobytes is made smaller for a minute,
+// and these runs are not counted.
 func FuzzFolder(f *testing.F) {
 	weights, err := os.ReadFile("testdata/tiny/model.safetensors")
 	if err != nil {

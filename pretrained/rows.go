@@ -26,17 +26,16 @@ func (w *weight) size() (rows, cols int) {
 	return rows, cols
 }
 
-// each calls f with every row: its number in the file, its part and its number there.
-func (w *weight) each(f func(row, part, at int)) {
+// locate returns the part of a row in the file, its number there, and the number of rows
+// from it on that follow each other in the part.
+func (w *weight) locate(row int) (part, at, run int) {
 	rows, _ := w.size()
 	block := w.block
 	if block == 0 {
 		block = rows / len(w.parts)
 	}
-	for r := range rows {
-		b := r / block
-		f(r, b%len(w.parts), b/len(w.parts)*block+r%block)
-	}
+	b := row / block
+	return b % len(w.parts), b/len(w.parts)*block + row%block, block - row%block
 }
 
 // params returns the parameters of the parts of a weight. It returns an error if they
@@ -57,25 +56,37 @@ func (w *weight) params(m *model.Model[float32]) ([]*param.Param[float32], error
 	return list, nil
 }
 
-// move copies between the elements x of a tensor and slices of its parts: to the parts,
-// or back to x.
-func (w *weight) move(x []float32, parts [][]float32, back bool) {
+// move copies between the elements x of a tensor, from element start on, and slices of its
+// parts: to the parts, or back to x.
+func (w *weight) move(x []float32, start int, parts [][]float32, back bool) {
 	rows, cols := w.size()
-	w.each(func(row, part, at int) {
-		to := parts[part][at*cols:][:cols]
-		switch {
-		case w.transposed && back:
-			for j, v := range to {
-				x[j*rows+row] = v
+	for len(x) > 0 {
+		n := 0
+		if w.transposed {
+			part, at, run := w.locate(start % rows)
+			n = min(run, len(x))
+			moveColumn(parts[part][at*cols+start/rows:], cols, x[:n], back)
+		} else {
+			part, at, run := w.locate(start / cols)
+			to := parts[part][at*cols+start%cols:]
+			n = min(run*cols-start%cols, len(x))
+			if back {
+				copy(x[:n], to)
+			} else {
+				copy(to, x[:n])
 			}
-		case w.transposed:
-			for j := range to {
-				to[j] = x[j*rows+row]
-			}
-		case back:
-			copy(x[row*cols:][:cols], to)
-		default:
-			copy(to, x[row*cols:][:cols])
 		}
-	})
+		x, start = x[n:], start+n
+	}
+}
+
+// moveColumn copies between x and every cols-th element of column.
+func moveColumn(column []float32, cols int, x []float32, back bool) {
+	for i := range x {
+		if back {
+			x[i] = column[i*cols]
+		} else {
+			column[i*cols] = x[i]
+		}
+	}
 }

@@ -69,6 +69,9 @@ func (m *Model) Save(dir string) error {
 	return writeFile(filepath.Join(dir, configFile), config)
 }
 
+// errChanged ends the reading of a tensor that a weight differs from.
+var errChanged = errors.New("changed")
+
 // changed reports whether a weight differs from its tensor.
 func (m *Model) changed(s *source) (bool, error) {
 	for _, x := range m.stored {
@@ -78,16 +81,21 @@ func (m *Model) changed(s *source) (bool, error) {
 		if _, has := s.index[x.name]; !has {
 			return false, fmt.Errorf("%s: %s is not there any more", m.dir, x.name)
 		}
-		old, err := s.read(x.name)
-		if err != nil {
-			return false, err
-		}
 		now, err := m.tensor(&x)
 		if err != nil {
 			return false, err
 		}
-		if !slices.Equal(old, now) {
+		err = s.visit(x.name, func(start int, old []float32) error {
+			if !slices.Equal(old, now[start:][:len(old)]) {
+				return errChanged
+			}
+			return nil
+		})
+		if errors.Is(err, errChanged) {
 			return true, nil
+		}
+		if err != nil {
+			return false, err
 		}
 	}
 	return false, nil
@@ -108,7 +116,7 @@ func (m *Model) tensor(x *stored) ([]float32, error) {
 		n *= d
 	}
 	data := make([]float32, n)
-	w.move(data, parts, true)
+	w.move(data, 0, parts, true)
 	return data, nil
 }
 

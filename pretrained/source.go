@@ -30,6 +30,8 @@ type source struct {
 	open  []*safetensors.File
 	index map[string]int // of the file of each tensor
 	names []string       // in the order of the files
+
+	buffer []float32 // of visit
 }
 
 // openSource opens the tensors of a folder. It returns an error if there are none, or an
@@ -153,23 +155,37 @@ func (s *source) header(name string) (array.DType, []int, error) {
 	return s.open[s.index[name]].ReadHeader(name)
 }
 
-// read returns the elements of a tensor as float32. It returns an error if one is not
-// finite.
-func (s *source) read(name string) ([]float32, error) {
-	a, err := s.open[s.index[name]].ReadArray(name)
+// readElements is the number of elements of a tensor that are read at a time.
+const readElements = 1 << 16
+
+// visit calls f with the elements of a tensor as float32, a part at a time, and the number
+// of each part's first element. It returns an error if f does, the type is not a floating-point
+// type, or an element is not finite.
+func (s *source) visit(name string, f func(start int, x []float32) error) error {
+	a, err := s.open[s.index[name]].OpenStored(name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	x, err := a.Float32()
+	n, err := array.CountElements(a.Shape)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	for i, v := range x {
-		if v-v != 0 {
-			return nil, fmt.Errorf("%s: element %d is %v", name, i, v)
+	s.buffer = slices.Grow(s.buffer[:0], readElements)
+	for start := 0; start < n; start += readElements {
+		x := s.buffer[:min(readElements, n-start)]
+		if err := array.ReadFloats(a, x, int64(start)); err != nil {
+			return err
+		}
+		for i, v := range x {
+			if v-v != 0 {
+				return fmt.Errorf("%s: element %d is %v", name, start+i, v)
+			}
+		}
+		if err := f(start, x); err != nil {
+			return err
 		}
 	}
-	return x, nil
+	return nil
 }
 
 // reduce returns a name of a tensor without the prefix, in today's spelling.

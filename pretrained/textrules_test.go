@@ -60,3 +60,27 @@ func TestTextRulesRefuseMalformedFiles(t *testing.T) {
 		}
 	}
 }
+
+// FuzzTextRules reads the rules of texts from any files.
+func FuzzTextRules(f *testing.F) {
+	f.Add([]byte(`{"eos_token_id":[1,2]}`), []byte(`{"bos_token":{"content":"a"},"chat_template":[{"name":"default","template":"b"}]}`), []byte("c"))
+	f.Add([]byte(`{"eos_token_id":-1}`), []byte(`{"bos_token":"a","chat_template":"b"}`), []byte{})
+	f.Fuzz(func(t *testing.T, generation, words, template []byte) {
+		m := &Model{dir: t.TempDir(), plan: &plan{}}
+		m.plan.config.Vocab = 4
+		for name, text := range map[string][]byte{configFile: generation, generationFile: generation, tokenizerConfigFile: words, templateFile: template} {
+			if err := os.WriteFile(filepath.Join(m.dir, name), text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := m.ReadTextRules()
+		if err != nil {
+			return
+		}
+		for _, id := range r.EndTokens {
+			if id < 0 || id > 3 {
+				t.Errorf("token %d of 4 ends a text", id)
+			}
+		}
+	})
+}

@@ -84,7 +84,7 @@ func (w *weight) gather(m *model.Model[float32]) ([]float32, error) {
 		parts[i] = p.Data
 	}
 	data := make([]float32, rows*cols)
-	w.move(data, parts, true)
+	w.move(data, 0, parts, true)
 	return data, nil
 }
 
