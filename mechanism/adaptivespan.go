@@ -104,7 +104,7 @@ func (s *adaptiveSpans[T]) clampedSpan(head int) float64 {
 	return min(max(float64(s.span.Data[s.spanIndex(head)]), 0), float64(s.limit))
 }
 
-func (s *adaptiveSpans[T]) addPairs(p *headwise.Pattern, x *headGeometry) {
+func (s *adaptiveSpans[T]) addPairs(p *headwise.Pattern, x headGeometry) {
 	reach := int(math.Ceil(s.clampedSpan(x.head)+s.ramp)) - 1 // weights are 0 beyond it
 	near := slidingWindow{reach, reach}
 	near.addPairs(p, x)

@@ -82,7 +82,7 @@ func newLocal[T tensor.Float](r *reader) (headwise.Function[T], error) {
 // before it and tokensAfter tokens after it.
 type slidingWindow struct{ tokensBefore, tokensAfter int }
 
-func (b *slidingWindow) addPairs(p *headwise.Pattern, s *headGeometry) {
+func (b *slidingWindow) addPairs(p *headwise.Pattern, s headGeometry) {
 	right := b.tokensAfter
 	if s.causal {
 		right = 0
@@ -98,7 +98,7 @@ func (b *slidingWindow) addPairs(p *headwise.Pattern, s *headGeometry) {
 // of w tokens weighs exactly.
 type nearField int
 
-func (w nearField) addPairs(p *headwise.Pattern, s *headGeometry) {
+func (w nearField) addPairs(p *headwise.Pattern, s headGeometry) {
 	lo, hi := p.AddPart(headwise.Range(0, s.n), headwise.Range(0, s.m))
 	for i := range lo {
 		at := s.shift + i
@@ -117,7 +117,7 @@ type blockWindow struct {
 	exactDistance                bool
 }
 
-func (b *blockWindow) addPairs(p *headwise.Pattern, s *headGeometry) {
+func (b *blockWindow) addPairs(p *headwise.Pattern, s headGeometry) {
 	lo, hi := p.AddPart(headwise.Range(0, s.n), headwise.Range(0, s.m))
 	for i := range lo {
 		at := s.offset + i

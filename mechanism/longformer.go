@@ -63,7 +63,7 @@ func (x *globalWindow) countGlobalsBefore(at int) int {
 	return n
 }
 
-func (x *globalWindow) addPairs(p *headwise.Pattern, s *headGeometry) {
+func (x *globalWindow) addPairs(p *headwise.Pattern, s headGeometry) {
 	g0, g1 := x.countGlobalsBefore(s.offset), x.countGlobalsBefore(s.offset+s.n) // global tokens among the queries
 	after := func(at int) int {
 		if s.causal {

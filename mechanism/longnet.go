@@ -68,7 +68,7 @@ func newLongNet[T tensor.Float](r *reader) (headwise.Function[T], error) {
 // it.
 type dilations []dilation
 
-func (d dilations) addPairs(p *headwise.Pattern, s *headGeometry) {
+func (d dilations) addPairs(p *headwise.Pattern, s headGeometry) {
 	for i := range d {
 		d[i].addPairs(p, s)
 	}
@@ -89,7 +89,7 @@ func (d *dilation) firstToken(head int) int {
 	return head % d.ratio
 }
 
-func (d *dilation) addPairs(p *headwise.Pattern, s *headGeometry) {
+func (d *dilation) addPairs(p *headwise.Pattern, s headGeometry) {
 	first := d.firstToken(s.head)
 	for begin := s.offset / d.segment * d.segment; begin < min(s.offset+s.n, s.m); begin += d.segment {
 		end := begin + d.segment

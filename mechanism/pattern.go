@@ -20,7 +20,7 @@ type sparseSoftmax[T tensor.Float] struct {
 
 // visibilityRule adds the pairs of queries and keys of a head that see each other.
 type visibilityRule interface {
-	addPairs(p *headwise.Pattern, s *headGeometry)
+	addPairs(p *headwise.Pattern, s headGeometry)
 }
 
 // headGeometry describes n queries and m keys of a head. The first query has the
@@ -50,7 +50,7 @@ func pairsCost[T tensor.Float](sees visibilityRule, s attention.Shape) headwise.
 	}
 	p := headwise.NewPattern()
 	defer p.Release()
-	sees.addPairs(p, &x)
+	sees.addPairs(p, x)
 	const tile = 64 * 128
 	return headwise.Cost{
 		FLOPs: 2 * float64(p.CountPairs()) * float64(s.D+s.Dv+3),
@@ -62,7 +62,7 @@ func pairsCost[T tensor.Float](sees visibilityRule, s attention.Shape) headwise.
 // them.
 func visiblePairs[T tensor.Float](sees visibilityRule, h *headwise.Head[T]) *headwise.Pattern {
 	p := headwise.NewPattern()
-	sees.addPairs(p, &headGeometry{n: h.Q.Rows, m: h.K.Rows, offset: h.Offset, shift: h.Shift, head: h.Head, causal: h.Causal})
+	sees.addPairs(p, headGeometry{n: h.Q.Rows, m: h.K.Rows, offset: h.Offset, shift: h.Shift, head: h.Head, causal: h.Causal})
 	return p
 }
 

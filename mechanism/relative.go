@@ -25,7 +25,7 @@ type relativeSoftmax[T tensor.Float] struct {
 // allKeys is the rule of a query that sees all keys, or in causal calls all up to its own.
 type allKeys struct{}
 
-func (allKeys) addPairs(p *headwise.Pattern, s *headGeometry) {
+func (allKeys) addPairs(p *headwise.Pattern, s headGeometry) {
 	lo, hi := p.AddPart(headwise.Range(0, s.n), headwise.Range(0, s.m))
 	for i := range lo {
 		if lo[i], hi[i] = 0, int32(s.m); s.causal {

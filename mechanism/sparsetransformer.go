@@ -74,7 +74,7 @@ func newSparseFixed[T tensor.Float](r *reader) (headwise.Function[T], error) {
 // tokens at distances that are multiples of s.
 type stridedTokens struct{ s int }
 
-func (x *stridedTokens) addPairs(p *headwise.Pattern, s *headGeometry) {
+func (x *stridedTokens) addPairs(p *headwise.Pattern, s headGeometry) {
 	near := slidingWindow{x.s - 1, x.s - 1}
 	near.addPairs(p, s)
 	// Queries meet keys at positions that are equal modulo s.
@@ -99,7 +99,7 @@ func (x *stridedTokens) addPairs(p *headwise.Pattern, s *headGeometry) {
 // the last c tokens of other blocks.
 type blockEnds struct{ s, c int }
 
-func (x *blockEnds) addPairs(p *headwise.Pattern, s *headGeometry) {
+func (x *blockEnds) addPairs(p *headwise.Pattern, s headGeometry) {
 	own := blockWindow{w: x.s}
 	own.addPairs(p, s)
 	keys := headwise.RowSet{First: x.s - x.c, Run: x.c, Step: x.s}

@@ -88,7 +88,7 @@ func setSinusoid[T tensor.Float](row []T, place int) {
 // before it, at most recentTokens in all.
 type recentTokens int
 
-func (n recentTokens) addPairs(p *headwise.Pattern, s *headGeometry) {
+func (n recentTokens) addPairs(p *headwise.Pattern, s headGeometry) {
 	lo, hi := p.AddPart(headwise.Range(0, s.n), headwise.Range(0, s.m))
 	for i := range lo {
 		at := s.offset + i

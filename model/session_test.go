@@ -303,7 +303,7 @@ func TestTokensDoNotAllocate(t *testing.T) {
 		c.Conv, c.Decay = 3, LearnedDecay
 		all[mechanism] = c
 	}
-	for _, name := range []string{"llama", "yarn", "qwen 3", "gemma", "phi", "gpt-neox", "gpt-2", "attention norm"} {
+	for _, name := range []string{"llama", "mistral", "yarn", "qwen 3", "gemma", "phi", "gpt-neox", "gpt-2", "attention norm"} {
 		all[name] = with(cases()[name], func(c *Config) { c.Context = 512 })
 	}
 	for name, c := range all {

@@ -145,7 +145,7 @@ func (s *tokenState[T]) Refuse(c *attention.Call[T]) error { return s.w.refuseCa
 // Run absorbs the m keys of c and sets out for its n queries.
 func (s *tokenState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	if m == 0 {
-		s.setOutputs(out, c, 0, n, func(int) int { return s.tokens })
+		s.setOutputs(tokenOutputs[T]{s: s, out: out, c: c, end: n, seen: s.tokens})
 		return
 	}
 	size := m
@@ -156,7 +156,7 @@ func (s *tokenState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int)
 		past, end := s.tokens, min(j+size, m)
 		s.appendTokens(c, j, end, n > 0)
 		if n > 0 {
-			s.setOutputs(out, c, j, end, func(i int) int { return past + i - j + 1 })
+			s.setOutputs(tokenOutputs[T]{s: s, out: out, c: c, start: j, end: end, seen: past + 1, step: 1})
 		}
 	}
 }
@@ -200,54 +200,74 @@ func (s *tokenState[T]) appendTokens(c *attention.Call[T], j0, j1 int, hasQuerie
 	s.tokens += n
 }
 
-// setOutputs sets out for queries i0 ≤ i < i1 of c. Query i has the position of token
-// seen(i)-1.
-func (s *tokenState[T]) setOutputs(out tensor.Heads[T], c *attention.Call[T], i0, i1 int, seen func(i int) int) {
+// tokenOutputs is the outputs of queries start ≤ i < end of a call. Query i has the position
+// of token seen-1+(i-start)·step.
+type tokenOutputs[T tensor.Float] struct {
+	s   *tokenState[T]
+	out tensor.Heads[T]
+	c   *attention.Call[T]
+
+	start, end, seen, step int
+}
+
+// setOutputs computes outputs.
+func (s *tokenState[T]) setOutputs(f tokenOutputs[T]) {
 	one := s.shape
 	one.N, one.M, one.Causal = 1, s.tokens, true
 	if s.keep > 0 {
 		one.M = s.keys
 	}
-	d, dv, heads := s.shape.D, s.shape.Dv, s.shape.B*s.shape.H
-	work := float64(heads*(i1-i0)) * s.w.Cost(one).FLOPs
-	par.RunEach(heads, work, func(u int) {
-		ar := arena.Acquire()
-		defer ar.Release()
-		b, head := u/s.shape.H, u%s.shape.H
-		kv := b*s.shape.Hkv + head/(s.shape.H/s.shape.Hkv)
-		h := s.w.takeHead()
-		defer s.w.putHead(h)
-		for i := i0; i < i1; i++ {
-			mark := ar.Mark()
-			row, end, first := out.At(b, head).Slice(i, i+1), seen(i), 0
-			if s.keep > 0 {
-				first = max(end-s.keys, 0) / s.period * s.period
-			}
-			at, m := first-s.start, end-first
-			valid := s.valid[b][at:][:m]
-			if !slices.Contains(valid, true) {
-				clear(row.Row(0))
-				continue
-			}
-			*h = Head[T]{
-				Q: RotateAndMask(ar, c.Q.At(b, head).Slice(i, i+1), nil, c.Rope, i),
-				K: tensor.Mat[T]{Data: s.k[kv][at*d:], Rows: m, Cols: d, Stride: d},
-				V: tensor.Mat[T]{Data: s.v[kv][at*dv:], Rows: m, Cols: dv, Stride: dv},
+	heads := s.shape.B * s.shape.H
+	par.Run(heads, 1, float64(heads*(f.end-f.start))*s.w.Cost(one).FLOPs, f)
+}
 
-				Causal: true, Offset: m - 1, Shift: m - 1, Head: head, Scratch: ar, Table: kernel.Active[T](),
-			}
-			if slices.Contains(valid, false) {
-				h.Mask = valid
-			}
-			if s.q != nil {
-				h.PastQueries = tensor.Mat[T]{Data: s.q[u], Rows: m - 1, Cols: d, Stride: d}
-			}
-			h.Out = scratch.ForOutput(ar, row)
-			s.w.Function.Forward(h)
-			scratch.CopyMat(row, h.Out)
-			ar.Reset(mark)
+// RunRange sets the outputs of query heads u0 ≤ u < u1 of all sequences.
+func (f *tokenOutputs[T]) RunRange(u0, u1 int) {
+	for u := u0; u < u1; u++ {
+		f.setHead(u)
+	}
+}
+
+// setHead sets the outputs of a query head.
+func (f *tokenOutputs[T]) setHead(u int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	s, c := f.s, f.c
+	d, dv := s.shape.D, s.shape.Dv
+	b, head := u/s.shape.H, u%s.shape.H
+	kv := b*s.shape.Hkv + head/(s.shape.H/s.shape.Hkv)
+	h := s.w.takeHead()
+	defer s.w.putHead(h)
+	for i := f.start; i < f.end; i++ {
+		mark := ar.Mark()
+		row, end, first := f.out.At(b, head).Slice(i, i+1), f.seen+(i-f.start)*f.step, 0
+		if s.keep > 0 {
+			first = max(end-s.keys, 0) / s.period * s.period
 		}
-	})
+		at, m := first-s.start, end-first
+		valid := s.valid[b][at:][:m]
+		if !slices.Contains(valid, true) {
+			clear(row.Row(0))
+			continue
+		}
+		*h = Head[T]{
+			Q: RotateAndMask(ar, c.Q.At(b, head).Slice(i, i+1), nil, c.Rope, i),
+			K: tensor.Mat[T]{Data: s.k[kv][at*d:], Rows: m, Cols: d, Stride: d},
+			V: tensor.Mat[T]{Data: s.v[kv][at*dv:], Rows: m, Cols: dv, Stride: dv},
+
+			Causal: true, Offset: m - 1, Shift: m - 1, Head: head, Scratch: ar, Table: kernel.Active[T](),
+		}
+		if slices.Contains(valid, false) {
+			h.Mask = valid
+		}
+		if s.q != nil {
+			h.PastQueries = tensor.Mat[T]{Data: s.q[u], Rows: m - 1, Cols: d, Stride: d}
+		}
+		h.Out = scratch.ForOutput(ar, row)
+		s.w.Function.Forward(h)
+		scratch.CopyMat(row, h.Out)
+		ar.Reset(mark)
+	}
 }
 
 // Merge appends the tokens of next to s. The bits are the same as for one stream.
