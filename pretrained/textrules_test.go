@@ -66,7 +66,7 @@ func FuzzTextRules(f *testing.F) {
 	f.Add([]byte(`{"eos_token_id":[1,2]}`), []byte(`{"bos_token":{"content":"a"},"chat_template":[{"name":"default","template":"b"}]}`), []byte("c"))
 	f.Add([]byte(`{"eos_token_id":-1}`), []byte(`{"bos_token":"a","chat_template":"b"}`), []byte{})
 	f.Fuzz(func(t *testing.T, generation, words, template []byte) {
-		m := &Model{dir: t.TempDir(), plan: &plan{}}
+		m := &Model{dir: t.TempDir(), inputReader: inputReader{plan: &plan{}}}
 		m.plan.config.Vocab = 4
 		for name, text := range map[string][]byte{configFile: generation, generationFile: generation, tokenizerConfigFile: words, templateFile: template} {
 			if err := os.WriteFile(filepath.Join(m.dir, name), text, 0o644); err != nil {

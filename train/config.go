@@ -68,6 +68,9 @@ type Config struct {
 	Segment int `json:"segment,omitempty"`
 
 	Steps int `json:"steps"` // updates
+	// Epochs is the number of passes over the training samples. PrepareTask replaces it by
+	// Steps. 0: Steps counts.
+	Epochs int `json:"epochs,omitempty"`
 	// Lengthened holds earlier values of Steps, in ascending order. Until each of them,
 	// the schedule and the lengths of windows follow a run of that many steps.
 	Lengthened []int `json:"lengthened,omitempty"`
@@ -172,6 +175,12 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 		return fail(err)
 	}
 	if c.Init != "" {
+		c.setTuneBatch(src)
+	}
+	if err := c.setEpochs(src); err != nil {
+		return fail(err)
+	}
+	if c.Init != "" {
 		c.setTuning(src)
 	}
 	if err := c.setPositions(src); err != nil {
@@ -204,6 +213,30 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 		src = task.Pad(src)
 	}
 	return c, src, nil
+}
+
+// setEpochs replaces Epochs by Steps. It returns an error if samples have no end, or there
+// are too many updates.
+func (c *Config) setEpochs(src task.Source) error {
+	if c.Epochs == 0 {
+		return nil
+	}
+	epoch, ends := c.epochUpdates(src)
+	if !ends {
+		return fmt.Errorf("epochs: is %d, but task %s draws samples without end; set steps", c.Epochs, c.Task)
+	}
+	if most := maxSteps / epoch; c.Epochs < 0 || c.Epochs > most {
+		return fmt.Errorf("epochs: is %d, needs 1 to %d", c.Epochs, most)
+	}
+	c.Steps, c.Epochs = c.Epochs*epoch, 0
+	return nil
+}
+
+// epochUpdates returns the number of updates of a pass over the training samples, and
+// whether these end.
+func (c *Config) epochUpdates(src task.Source) (updates int, ends bool) {
+	n, size := src.Spec().Count[task.Train], max(c.Batch*c.Accumulate, 1)
+	return max((n+size-1)/size, 1), n != task.Endless
 }
 
 // checkFields returns an error for the first invalid field.

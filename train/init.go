@@ -216,19 +216,24 @@ func (c *Config) SetAdapters(rank int) {
 	c.Adapters = rank
 }
 
-// setTuning derives steps, batch, warm-up and intervals from the data where StartFrom
-// left them open.
-func (c *Config) setTuning(src task.Source) {
-	spec := src.Spec()
-	if c.Batch == 0 {
-		c.Batch = min(max(tuneTokens/max(spec.Length, 1), leastTuneSize), mostTuneBatch)
-		for n := spec.Count[task.Train]; c.Batch > leastTuneSize && n < 20*c.Batch; {
-			c.Batch /= 2 // a few updates need a few samples each
-		}
+// setTuneBatch derives the batch from the data where StartFrom left it open.
+func (c *Config) setTuneBatch(src task.Source) {
+	if c.Batch != 0 {
+		return
 	}
-	epoch := 100 // updates of windows without end
-	if n := spec.Count[task.Train]; n != task.Endless {
-		epoch = max((n+c.Batch-1)/c.Batch, 1)
+	spec := src.Spec()
+	c.Batch = min(max(tuneTokens/max(spec.Length, 1), leastTuneSize), mostTuneBatch)
+	for n := spec.Count[task.Train]; c.Batch > leastTuneSize && n < 20*c.Batch; {
+		c.Batch /= 2 // a few updates need a few samples each
+	}
+}
+
+// setTuning derives steps, warm-up and intervals from the data where StartFrom left them
+// open.
+func (c *Config) setTuning(src task.Source) {
+	epoch, ends := c.epochUpdates(src)
+	if !ends {
+		epoch = 100 // updates of windows without end
 	}
 	if c.Steps == 0 {
 		c.Steps = tuneEpochs * epoch

@@ -80,6 +80,27 @@ func TestRunStartsFromWeights(t *testing.T) {
 	}
 }
 
+// Epochs become updates, also where gradients are accumulated.
+func TestEpochsBecomeUpdates(t *testing.T) {
+	c, src := tunedTexts(t, 0)
+	n := src.Spec().Count[task.Train]
+	for _, x := range []struct{ epochs, accumulate int }{{1, 1}, {2, 1}, {2, 3}} {
+		c.Epochs, c.Accumulate = x.epochs, x.accumulate
+		got, _, err := c.PrepareTask(src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := got.Batch * x.accumulate
+		if want := x.epochs * ((n + size - 1) / size); got.Steps != want || got.Epochs != 0 || got.WarmUp != want/tuneWarmUp {
+			t.Errorf("%d epochs of %d samples in updates of %d: %d steps, warm-up %d, %d epochs left", x.epochs, n, size, got.Steps, got.WarmUp, got.Epochs)
+		}
+	}
+	c.Epochs = -1
+	if _, _, err := c.PrepareTask(src); err == nil || !strings.HasPrefix(err.Error(), "epochs: is -1, needs 1 to ") {
+		t.Errorf("error is %v", err)
+	}
+}
+
 // A tuned run stops, resumes, is scored and predicts without the model that it started from.
 func TestTunedRunsResumeToTheSameBits(t *testing.T) {
 	for _, rank := range []int{0, 2} {

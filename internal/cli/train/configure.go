@@ -80,6 +80,7 @@ func (t *Command) apply(c *train.Config) (given []string) {
 		c.Lengthened = nil
 	}
 	flags.OverrideValue(&given, "--steps", &c.Steps, t.Steps)
+	flags.OverrideValue(&given, "--epochs", &c.Epochs, t.Epochs)
 	if t.LR != nil {
 		c.MinRate = *t.LR / 10
 	}
@@ -159,6 +160,9 @@ func (t *Command) configure() (train.Config, error) {
 		}
 	} else if t.Adapters != 0 {
 		return c, fmt.Errorf("--adapters: %d, but there is no model to adapt; name it by --init", t.Adapters)
+	}
+	if t.Epochs != nil && (t.Steps != nil || *t.Epochs < 1) {
+		return c, fmt.Errorf("--epochs: is %d, needs to be 1 or more without --steps", *t.Epochs)
 	}
 	c.SetAdapters(t.Adapters)
 	t.apply(&c)

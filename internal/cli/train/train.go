@@ -65,6 +65,7 @@ type Command struct {
 	Batch         *int     `placeholder:"N" help:"Samples of a micro-batch."`
 	Accumulate    *int     `placeholder:"K" help:"Gradient accumulation: micro-batches of an update."`
 	Steps         *int     `placeholder:"N" help:"Updates; with --resume, extend a finished run to N."`
+	Epochs        *int     `placeholder:"N" help:"Passes over the training samples, in place of --steps."`
 	Optimizer     string   `complete:"adamw,adam,radam" placeholder:"NAME" help:"Optimizer: adamw, adam (without weight decay), radam."`
 	Schedule      string   `complete:"cosine,linear,constant" placeholder:"NAME" help:"Learning-rate schedule: cosine, linear, constant."`
 	LR            *float64 `name:"lr" placeholder:"X" help:"Peak learning rate; --min-lr defaults to a tenth of it."`
@@ -98,7 +99,7 @@ func (t *Command) Help() string {
 		"bytelm reads a text as bytes, charlm as characters. --task NAME --help lists the settings of a task, --mechanism NAME --help the settings of a mechanism. " +
 		"The preset is by default the task's; for texts it is default, or small without AVX2. --seeds trains each seed in a folder below --out, and prints mean and deviation.\n\n" +
 		"--init starts from the weights of a run, of a checkpoint, or of a folder in the Hugging Face layout. Texts are then read by its tokenizer. " +
-		"By default three epochs are trained, a tenth of the updates as warm-up, at a rate that falls to 0. --adapters trains matrices of rank RANK beside the layers' (LoRA, ten times the rate), and each checkpoint holds their sum.\n\n" +
+		"By default three epochs are trained (--epochs), a tenth of the updates as warm-up, at a rate that falls to 0. --adapters trains matrices of rank RANK beside the layers' (LoRA, ten times the rate), and each checkpoint holds their sum.\n\n" +
 		"Fastmax trains with scale=1/sqrt(D), with odd orders and bounded=true, taylorshift from tau=sqrt(D), unless set otherwise. " +
 		"--decay fixed has RetNet's factor for each key head; learned gates start there. --pool cls reads a learned position in front of the sample. " +
 		"--attention-dropout-kind 1d drops tokens, standard channels, quadratic products of two channels.\n\n" +
