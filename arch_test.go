@@ -34,7 +34,6 @@ var layers = []string{
 	"internal/check",
 	"internal/lock",
 	"internal/infile",
-	"internal/hosts",
 	"internal/atomicfile",
 	"internal/framed",
 	"internal/page",
@@ -135,7 +134,7 @@ var layers = []string{
 var heavy = []string{"comm/mpi", "internal/sessions", "internal/bench", "report", "internal/lab/reproduce", "cmd/farfield", "cmd/farfield-lab", "internal/lab/peers", "internal/lab/results"}
 
 // testOnly packages may be imported by tests and commands alone.
-var testOnly = []string{"internal/suite", "internal/lab/oracle", "internal/check", "internal/lab/golden", "internal/hosts"}
+var testOnly = []string{"internal/suite", "internal/lab/oracle", "internal/check", "internal/lab/golden"}
 
 type pkg struct {
 	dir           string

@@ -8,14 +8,12 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/farfield-ml/farfield/internal/hosts"
 )
 
 // twoHosts returns two hosts of this machine, whose link is slow and loses packets.
-func twoHosts(t *testing.T) *hosts.Pair {
+func twoHosts(t *testing.T) *hostPair {
 	t.Helper()
-	p, err := hosts.New(t.TempDir(), 5*time.Millisecond, 0.01)
+	p, err := newHostPair(t.TempDir(), 5*time.Millisecond, 0.01)
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)
 	}
@@ -27,7 +25,7 @@ func twoHosts(t *testing.T) *hosts.Pair {
 }
 
 // onHosts is launched of a rank on each host.
-func onHosts(t *testing.T, p *hosts.Pair, args []string, meanwhile func(ended <-chan struct{})) (string, error) {
+func onHosts(t *testing.T, p *hostPair, args []string, meanwhile func(ended <-chan struct{})) (string, error) {
 	t.Helper()
 	return launchedBy(t, p.Command(openMPI(t)), args, meanwhile)
 }

@@ -1,9 +1,10 @@
-package hosts
+package main
 
 import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,14 +21,15 @@ import (
 // Addresses of the hosts, in a network that nothing else is in, and what each calls its
 // end of the link.
 const (
-	device  = "farfield"
-	network = "10.77.0.0/30"
-	first   = "10.77.0.1"
-	second  = "10.77.0.2"
+	hostDevice  = "farfield"
+	hostNetwork = "10.77.0.0/30"
+	firstHost   = "10.77.0.1"
+	secondHost  = "10.77.0.2"
 )
 
-// Pair is two hosts.
-type Pair struct {
+// hostPair is two hosts of one machine: network namespaces whose only way to each other
+// is a link with delay, loss and an end. It needs root, the command ip and /dev/net/tun.
+type hostPair struct {
 	names      []string   // of the namespaces
 	ends       []*os.File // of the link
 	agent      string     // starts commands on the second host
@@ -37,42 +40,42 @@ type Pair struct {
 	lostFrames atomic.Int64
 }
 
-// pairs counts the pairs of this process, for distinct names.
-var pairs atomic.Int64
+// hostPairs counts the pairs of this process, for distinct names.
+var hostPairs atomic.Int64
 
-// New makes two hosts. dir is a folder for a script. Packets take the time delay in
+// newHostPair makes two hosts. dir is a folder for a script. Packets take the time delay in
 // each direction, and the share loss of them is lost. Where the system has no such hosts
 // the error is errors.ErrUnsupported.
-func New(dir string, delay time.Duration, loss float64) (*Pair, error) {
+func newHostPair(dir string, delay time.Duration, loss float64) (*hostPair, error) {
 	if os.Getuid() != 0 {
 		return nil, fmt.Errorf("%w: network namespaces need root", errors.ErrUnsupported)
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
 		return nil, fmt.Errorf("%w: the command ip (iproute2) is not installed", errors.ErrUnsupported)
 	}
-	p := &Pair{delay: delay, loss: loss, agent: filepath.Join(dir, "agent")}
-	pair := pairs.Add(1)
-	for i, address := range []string{first, second} {
+	p := &hostPair{delay: delay, loss: loss, agent: filepath.Join(dir, "agent")}
+	pair := hostPairs.Add(1)
+	for i, address := range []string{firstHost, secondHost} {
 		name := fmt.Sprintf("farfield-%d-%d-%d", os.Getpid(), pair, i)
-		if err := ip("netns", "add", name); err != nil {
+		if err := runIP("netns", "add", name); err != nil {
 			p.Close()
 			return nil, fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
 		}
 		p.names = append(p.names, name)
-		end, err := open(name)
+		end, err := openLink(name)
 		if err != nil {
 			p.Close()
 			return nil, fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
 		}
 		p.ends = append(p.ends, end)
-		for _, words := range []string{"link set dev lo up", "addr add " + address + "/30 dev " + device, "link set dev " + device + " up"} {
-			if err := ip(append([]string{"-n", name}, strings.Fields(words)...)...); err != nil {
+		for _, words := range []string{"link set dev lo up", "addr add " + address + "/30 dev " + hostDevice, "link set dev " + hostDevice + " up"} {
+			if err := runIP(append([]string{"-n", name}, strings.Fields(words)...)...); err != nil {
 				p.Close()
 				return nil, err
 			}
 		}
 		// A connection gives a cut link up after seconds, not after a quarter of an hour.
-		if err := ip("netns", "exec", name, "sh", "-c", "echo 3 >/proc/sys/net/ipv4/tcp_retries2"); err != nil {
+		if err := runIP("netns", "exec", name, "sh", "-c", "echo 3 >/proc/sys/net/ipv4/tcp_retries2"); err != nil {
 			p.Close()
 			return nil, err
 		}
@@ -88,17 +91,17 @@ func New(dir string, delay time.Duration, loss float64) (*Pair, error) {
 	return p, nil
 }
 
-// ip runs the command ip.
-func ip(args ...string) error {
+// runIP runs the command ip.
+func runIP(args ...string) error {
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return nil
 }
 
-// open returns the machine's end of the device of a namespace, which has every
+// openLink returns the machine's end of the device of a namespace, which has every
 // packet that is sent there.
-func open(namespace string) (*os.File, error) {
+func openLink(namespace string) (*os.File, error) {
 	runtime.LockOSThread()
 	own, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -106,7 +109,7 @@ func open(namespace string) (*os.File, error) {
 		return nil, err
 	}
 	defer own.Close()
-	f, err := openIn(filepath.Join("/var/run/netns", namespace))
+	f, err := openLinkIn(filepath.Join("/var/run/netns", namespace))
 	// A thread that cannot come back stays with this goroutine.
 	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back == nil {
 		runtime.UnlockOSThread()
@@ -114,7 +117,7 @@ func open(namespace string) (*os.File, error) {
 	return f, err
 }
 
-func openIn(namespace string) (*os.File, error) {
+func openLinkIn(namespace string) (*os.File, error) {
 	ns, err := os.Open(namespace)
 	if err != nil {
 		return nil, err
@@ -128,7 +131,7 @@ func openIn(namespace string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	request, err := unix.NewIfreq(device)
+	request, err := unix.NewIfreq(hostDevice)
 	if err == nil {
 		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
@@ -143,16 +146,16 @@ func openIn(namespace string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// packet is on its way.
-type packet struct {
+// hostPacket is on its way.
+type hostPacket struct {
 	due  time.Time
 	data []byte
 }
 
 // carry takes packets from one end to the other. The same seed loses the same numbers.
-func (p *Pair) carry(from, to *os.File, seed uint64) {
+func (p *hostPair) carry(from, to *os.File, seed uint64) {
 	// What finds no room is lost, as in a router.
-	way := make(chan packet, 1<<12)
+	way := make(chan hostPacket, 1<<12)
 	defer close(way)
 	go func() {
 		for x := range way {
@@ -175,7 +178,7 @@ func (p *Pair) carry(from, to *os.File, seed uint64) {
 			continue
 		}
 		select {
-		case way <- packet{time.Now().Add(p.delay), append([]byte(nil), buf[:n]...)}:
+		case way <- hostPacket{time.Now().Add(p.delay), append([]byte(nil), buf[:n]...)}:
 		default:
 			p.lostFrames.Add(1)
 		}
@@ -184,10 +187,10 @@ func (p *Pair) carry(from, to *os.File, seed uint64) {
 
 // Command returns the words that start a job of two ranks of Open MPI, one on each host,
 // to be followed by the program's.
-func (p *Pair) Command(mpirun string) []string {
-	words := []string{"ip", "netns", "exec", p.names[0], mpirun, "--host", first + ":1," + second + ":1", "-n", "2"}
+func (p *hostPair) Command(mpirun string) []string {
+	words := []string{"ip", "netns", "exec", p.names[0], mpirun, "--host", firstHost + ":1," + secondHost + ":1", "-n", "2"}
 	for _, s := range []string{
-		"plm_rsh_agent " + p.agent, "pml ob1", "btl tcp,self", "btl_tcp_if_include " + network, "oob_tcp_if_include " + network,
+		"plm_rsh_agent " + p.agent, "pml ob1", "btl tcp,self", "btl_tcp_if_include " + hostNetwork, "oob_tcp_if_include " + hostNetwork,
 		"mpi_yield_when_idle 1", "oob_tcp_keepalive_time 2", "oob_tcp_keepalive_intvl 1", "oob_tcp_keepalive_probes 3",
 	} {
 		name, value, _ := strings.Cut(s, " ")
@@ -197,13 +200,13 @@ func (p *Pair) Command(mpirun string) []string {
 }
 
 // Cut ends the link.
-func (p *Pair) Cut() { p.cut.Store(true) }
+func (p *hostPair) Cut() { p.cut.Store(true) }
 
 // Packets returns the number of packets that were sent, and that were lost of them.
-func (p *Pair) Packets() (sent, lost int64) { return p.passed.Load(), p.lostFrames.Load() }
+func (p *hostPair) Packets() (sent, lost int64) { return p.passed.Load(), p.lostFrames.Load() }
 
 // Close ends the hosts and the processes on them.
-func (p *Pair) Close() {
+func (p *hostPair) Close() {
 	for _, end := range p.ends {
 		end.Close()
 	}
@@ -214,6 +217,84 @@ func (p *Pair) Close() {
 				_ = unix.Kill(pid, unix.SIGKILL)
 			}
 		}
-		_ = ip("netns", "del", name)
+		_ = runIP("netns", "del", name)
+	}
+}
+
+// The test program is a server or a client on one of the hosts if its environment says so.
+func init() {
+	switch os.Getenv("FARFIELD_TEST_HOST") {
+	case "server":
+		l, err := net.Listen("tcp", secondHost+":9000")
+		if err != nil {
+			os.Exit(1)
+		}
+		os.Stdout.WriteString("listens\n")
+		c, err := l.Accept()
+		if err != nil {
+			os.Exit(1)
+		}
+		_, _ = c.Write([]byte("here"))
+		_, _ = c.Read(make([]byte, 1))
+		os.Exit(0)
+	case "client":
+		start := time.Now()
+		c, err := net.DialTimeout("tcp", secondHost+":9000", 5*time.Second)
+		if err != nil {
+			os.Stdout.WriteString(err.Error())
+			os.Exit(1)
+		}
+		b := make([]byte, 4)
+		if _, err := c.Read(b); err != nil {
+			os.Exit(1)
+		}
+		os.Stdout.WriteString(string(b) + " " + time.Since(start).String())
+		os.Exit(0)
+	}
+}
+
+func TestLinkDelays(t *testing.T) {
+	const delay = 30 * time.Millisecond
+	p, err := newHostPair(t.TempDir(), delay, 0)
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	on := func(host int, as string) *exec.Cmd {
+		c := exec.CommandContext(t.Context(), "ip", "netns", "exec", p.names[host], os.Args[0])
+		c.Env = append(os.Environ(), "FARFIELD_TEST_HOST="+as)
+		return c
+	}
+	server := on(1, "server")
+	said, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Wait()
+	defer server.Process.Kill()
+	if n, err := said.Read(make([]byte, 8)); n == 0 {
+		t.Fatal(err)
+	}
+	out, err := on(0, "client").Output()
+	if err != nil || string(out[:5]) != "here " {
+		t.Fatalf("%q, %v", out, err)
+	}
+	// There and back to connect, and half of that again at least.
+	took, err := time.ParseDuration(string(out[5:]))
+	if err != nil || took < 2*delay {
+		t.Errorf("an answer takes %v, %v", took, err)
+	}
+	p.Cut()
+	if out, err := exec.CommandContext(t.Context(), "ip", "netns", "exec", p.names[0], "ip", "route", "get", secondHost).CombinedOutput(); err != nil {
+		t.Errorf("%s, %v", out, err)
+	}
+	if sent, lost := p.Packets(); sent == 0 || lost != 0 {
+		t.Errorf("%d packets, %d lost", sent, lost)
 	}
 }
