@@ -23,8 +23,6 @@ var crate = MixerRow{
 	},
 	Rope: true,
 	ISTA: true,
-	f32:  newMSSA[float32],
-	f64:  newMSSA[float64],
 }
 
 // MSSA is the multi-head subspace self-attention of CRATE (Yu et al. 2023, arXiv

@@ -30,8 +30,6 @@ var hyena = MixerRow{
 			{Name: "freq", Default: "10", Doc: "of its sines at first"},
 		},
 	},
-	f32: newHyena[float32],
-	f64: newHyena[float64],
 }
 
 // Hyena mixes tokens by convolutions as long as the sequence, with gates between them

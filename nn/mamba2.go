@@ -30,8 +30,6 @@ var mamba2 = MixerRow{
 			{Name: "groups", Default: "1", Doc: "of heads that share B and C; they divide the heads"},
 		},
 	},
-	f32: newMamba2[float32],
-	f64: newMamba2[float64],
 }
 
 // Mamba2 is a selective state-space layer with a scalar decay for each head (Dao

@@ -11,8 +11,16 @@ import (
 )
 
 // mixers are the mixers that own their projections. To add one, write a file
-// with its layer and its row, and list the row here.
+// with its layer and its row, and list the row here and the layer in mixerMakers.
 var mixers = []MixerRow{mamba2, retnet, hyena, crate}
+
+// mixerMakers returns the function that makes each mixer. A program has the code of the
+// element types that it uses alone.
+func mixerMakers[T tensor.Float]() map[string]func(*MixerArgs[T]) (Mixer[T], error) {
+	return map[string]func(*MixerArgs[T]) (Mixer[T], error){
+		mamba2.Name: newMamba2[T], retnet.Name: newMSR[T], hyena.Name: newHyena[T], crate.Name: newMSSA[T],
+	}
+}
 
 // MixerRow describes a mixer with its own projections. Such a layer is no function of
 // queries, keys and values, and so no row of package mechanism.
@@ -23,9 +31,6 @@ type MixerRow struct {
 	Rope bool
 	// ISTA says that its blocks have an ISTA step in place of the MLP.
 	ISTA bool
-
-	f32 func(*MixerArgs[float32]) (Mixer[float32], error)
-	f64 func(*MixerArgs[float64]) (Mixer[float64], error)
 }
 
 // MixerArgs holds the sizes and settings of a mixer, and makes its weights.
@@ -114,9 +119,5 @@ func NewMixer[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *Wei
 		return nil, err
 	}
 	m := &MixerArgs[T]{WeightMaker: w, Reader: values, Width: width, Heads: o.Heads, Context: o.Length}
-	build, single := any(r.f32).(func(*MixerArgs[T]) (Mixer[T], error))
-	if !single {
-		build = any(r.f64).(func(*MixerArgs[T]) (Mixer[T], error))
-	}
-	return build(m)
+	return mixerMakers[T]()[r.Name](m)
 }

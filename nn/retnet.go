@@ -23,8 +23,6 @@ var retnet = MixerRow{
 			{Name: "eps", Default: "1e-6", Doc: "added to the mean square that a head is divided by the root of"},
 		},
 	},
-	f32: newMSR[float32],
-	f64: newMSR[float64],
 }
 
 // MSR is the multi-scale retention of RetNet (Sun et al. 2023, arXiv 2307.08621,
