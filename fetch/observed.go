@@ -104,10 +104,7 @@ func writeObserved(dir string, o observations) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(filepath.Join(dir, observedFile), func(w io.Writer) error {
-		_, err := w.Write(append(text, '\n'))
-		return err
-	})
+	return atomicfile.WriteBytes(filepath.Join(dir, observedFile), append(text, '\n'))
 }
 
 // observeFile returns size and digest of a file, with a proof of completeness.

@@ -99,8 +99,5 @@ func (o origin) writeFile(path string) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(path, func(w io.Writer) error {
-		_, err := w.Write(append(text, '\n'))
-		return err
-	})
+	return atomicfile.WriteBytes(path, append(text, '\n'))
 }

@@ -33,10 +33,7 @@ func (g *Generator) Save(path string) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(path, func(w io.Writer) error {
-		_, err := w.Write(data)
-		return err
-	})
+	return atomicfile.WriteBytes(path, data)
 }
 
 // appendBinary appends the snapshot of the text to b.

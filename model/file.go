@@ -60,10 +60,7 @@ func (m *Model[T]) Save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(filepath.Join(dir, ConfigFile), func(w io.Writer) error {
-		_, err := w.Write(append(text, '\n'))
-		return err
-	})
+	return atomicfile.WriteBytes(filepath.Join(dir, ConfigFile), append(text, '\n'))
 }
 
 // storedParams returns the weights, followed by the constants.

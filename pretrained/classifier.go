@@ -155,7 +155,7 @@ func CopyDescription(to, from string, classes []string) error {
 			return err
 		}
 	}
-	return writeFile(filepath.Join(to, configFile), text)
+	return atomicfile.WriteBytes(filepath.Join(to, configFile), text)
 }
 
 // WriteLike writes a model to a folder that transformers loads to the same outputs, with
@@ -190,5 +190,5 @@ func WriteLike(dir, description string, m *model.Model[float32]) error {
 	if err := p.write(dir, m); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, configFile), text)
+	return atomicfile.WriteBytes(filepath.Join(dir, configFile), text)
 }

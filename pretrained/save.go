@@ -66,7 +66,7 @@ func (m *Model) Save(dir string) error {
 	if err := m.copyCompanions(dir); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, configFile), config)
+	return atomicfile.WriteBytes(filepath.Join(dir, configFile), config)
 }
 
 // errChanged ends the reading of a tensor that a weight differs from.
@@ -228,14 +228,6 @@ func copyFile(from, to, name string) error {
 	}
 	return atomicfile.Write(target, func(w io.Writer) error {
 		_, err := io.Copy(w, r)
-		return err
-	})
-}
-
-// writeFile writes text to a file.
-func writeFile(path string, text []byte) error {
-	return atomicfile.Write(path, func(w io.Writer) error {
-		_, err := w.Write(text)
 		return err
 	})
 }

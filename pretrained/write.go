@@ -35,14 +35,14 @@ func Write(dir string, m *model.Model[float32], words *tokenizer.Tokenizer) erro
 		return err
 	}
 	if words != nil {
-		if err := writeFile(filepath.Join(dir, "tokenizer.json"), words.JSON()); err != nil {
+		if err := atomicfile.WriteBytes(filepath.Join(dir, "tokenizer.json"), words.JSON()); err != nil {
 			return err
 		}
-		if err := writeFile(filepath.Join(dir, "tokenizer_config.json"), []byte("{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n")); err != nil {
+		if err := atomicfile.WriteBytes(filepath.Join(dir, "tokenizer_config.json"), []byte("{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n")); err != nil {
 			return err
 		}
 	}
-	return writeFile(filepath.Join(dir, configFile), text)
+	return atomicfile.WriteBytes(filepath.Join(dir, configFile), text)
 }
 
 // write writes the weights of a model to a folder.

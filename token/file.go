@@ -85,11 +85,7 @@ func (v *Vocabulary) UnmarshalJSON(data []byte) error {
 // Save writes the vocabulary as JSON, atomically. It returns an error if the file cannot
 // be written.
 func (v *Vocabulary) Save(path string) error {
-	return atomicfile.Write(path, func(w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(v)
-	})
+	return atomicfile.WriteJSON(path, v)
 }
 
 // LoadVocabulary reads a vocabulary that Save wrote. It returns an error if the file is

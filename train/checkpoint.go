@@ -202,16 +202,7 @@ func (m manifest) writeInto(dir string) error {
 	if m.Sum, err = m.checksum(); err != nil {
 		return err
 	}
-	return writeJSON(filepath.Join(dir, manifestFile), m)
-}
-
-// writeJSON writes v as indented JSON, atomically.
-func writeJSON(path string, v any) error {
-	return atomicfile.Write(path, func(w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(v)
-	})
+	return atomicfile.WriteJSON(filepath.Join(dir, manifestFile), m)
 }
 
 // removeCheckpoints removes the unwanted entries of the folder all.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/token"
@@ -135,7 +136,7 @@ func TestWindowIsLeftOutWhereItCannotBe(t *testing.T) {
 	begun := little("fastmax")
 	begun.Model.Order, begun.Model.Set = 2, map[string]string{"scale": "1/sqrt(D)"}
 	path := filepath.Join(t.TempDir(), configFile)
-	if err := writeJSON(path, begun); err != nil {
+	if err := atomicfile.WriteJSON(path, begun); err != nil {
 		t.Fatal(err)
 	}
 	begun, err := ReadConfig(path, Config{})

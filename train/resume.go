@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/task"
@@ -145,7 +146,7 @@ func LengthenRuns(steps int, dirs ...string) error {
 		changed[dir] = c
 	}
 	for dir, c := range changed {
-		if err := writeJSON(filepath.Join(dir, configFile), c); err != nil {
+		if err := atomicfile.WriteJSON(filepath.Join(dir, configFile), c); err != nil {
 			return err
 		}
 	}

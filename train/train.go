@@ -161,7 +161,7 @@ func (t *Trainer) createFolder() error {
 	if err := t.describeStart(); err != nil {
 		return err
 	}
-	if err := writeJSON(filepath.Join(t.dir, configFile), t.config); err != nil {
+	if err := atomicfile.WriteJSON(filepath.Join(t.dir, configFile), t.config); err != nil {
 		return err
 	}
 	return t.openFiles(manifest{})

@@ -5,6 +5,7 @@ package atomicfile
 import (
 	"bufio"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -65,6 +66,24 @@ func Write(path string, write func(io.Writer) error) error {
 		return err
 	}
 	return lock.WrapWriteError(named, renameSynced(f.Name(), path))
+}
+
+// WriteBytes is Write of data. It returns an error where Write does.
+func WriteBytes(path string, data []byte) error {
+	return Write(path, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// WriteJSON is Write of v as indented JSON. It returns an error where Write does, and if v
+// has no JSON.
+func WriteJSON(path string, v any) error {
+	return Write(path, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(v)
+	})
 }
 
 // createTemp creates and locks a temporary file in dir.

@@ -4,7 +4,6 @@ package page
 import (
 	"bytes"
 	"fmt"
-	"io"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
@@ -27,10 +26,7 @@ func (p *Part) WriteFile(path string, text []byte) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return atomicfile.Write(path, func(w io.Writer) error {
-		_, err := w.Write(whole)
-		return err
-	})
+	return atomicfile.WriteBytes(path, whole)
 }
 
 // ReadFile returns the text between the markers of the page at path, nil without markers. It returns an

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/hex"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -84,14 +83,6 @@ func (f *stateFiles) load() error {
 	return nil
 }
 
-// writeFile writes data to a file of the store.
-func writeFile(path string, data []byte) error {
-	return atomicfile.Write(path, func(w io.Writer) error {
-		_, err := w.Write(data)
-		return err
-	})
-}
-
 // open returns a state of an entry that the caller may step. It returns nil, and
 // removes the entry, if the file is damaged.
 func (f *stateFiles) open(e *entry) (*savedState, error) {
@@ -149,7 +140,7 @@ func (f *stateFiles) save(e *entry) bool {
 	f.cache.mu.Unlock()
 	if size == 0 && state != nil {
 		if data, err := f.coder.encode(state, &known, nil); err == nil && int64(len(data)) <= f.limit {
-			if err := writeFile(f.path(e), data); err == nil {
+			if err := atomicfile.WriteBytes(f.path(e), data); err == nil {
 				size = int64(len(data))
 				f.cache.addFile(e, size)
 			}

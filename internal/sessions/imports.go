@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
@@ -104,7 +105,7 @@ func (x *importFiles) write(key string, data []byte) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	if err := writeFile(path, data); err != nil {
+	if err := atomicfile.WriteBytes(path, data); err != nil {
 		return err
 	}
 	x.size += size

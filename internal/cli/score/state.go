@@ -323,8 +323,5 @@ func (t *scoring) save() error {
 		return err
 	}
 	t.saved, t.atSave, t.scoredAt = time.Now(), t.Printed, t.Number
-	return atomicfile.Write(t.state, func(w io.Writer) error {
-		_, err := w.Write(data)
-		return err
-	})
+	return atomicfile.WriteBytes(t.state, data)
 }

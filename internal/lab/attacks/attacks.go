@@ -253,11 +253,7 @@ func (l *lab) loadRecord(a *attack) *record {
 // saveRecord writes the record of an attack.
 func (l *lab) saveRecord(a *attack, r *record) error {
 	r.Date = time.Now().UTC().Format(time.DateOnly)
-	return atomicfile.Write(l.recordPath(a), func(w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
-	})
+	return atomicfile.WriteJSON(l.recordPath(a), r)
 }
 
 // allRecords returns the last record of every attack, whatever program it is of.

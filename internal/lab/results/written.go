@@ -2,7 +2,6 @@ package results
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"regexp"
@@ -62,10 +61,7 @@ func pageSection(text string) section {
 // writePage writes the page of a row: its title, then text.
 func writePage(folder, row, text string) error {
 	v := verdicts[row]
-	return atomicfile.Write(filepath.Join(folder, row+".md"), func(w io.Writer) error {
-		_, err := io.WriteString(w, v.title(row)+"\n\n"+text)
-		return err
-	})
+	return atomicfile.WriteBytes(filepath.Join(folder, row+".md"), []byte(v.title(row)+"\n\n"+text))
 }
 
 // line returns a line of the table: the link from folder to the page of a row, and
