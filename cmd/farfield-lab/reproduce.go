@@ -136,7 +136,7 @@ func (c *reproduceCmd) one(e *env.Env, r *reproduce.Row, o *reproduce.Options) e
 			absent = append(absent, text)
 		}
 	}})
-	p.clear()
+	progress.ClearBar(p.bar)
 	if e.Context.Err() != nil && errors.Is(err, e.Context.Err()) {
 		return env.Interruption{Err: err, Text: "interrupted; the same command goes on after the pieces that are done"}
 	}
@@ -249,12 +249,5 @@ func (p *reproduceProgress) show(x reproduce.Progress) {
 func (p *reproduceProgress) saved(r *reproduce.Record) {
 	if p.bar == nil && r.Seconds >= progress.LinePeriod.Seconds() {
 		fmt.Fprintf(p.w, "%s took %s\n", r.Piece, display.Span(r.Seconds))
-	}
-}
-
-// clear makes room for something else.
-func (p *reproduceProgress) clear() {
-	if p.bar != nil {
-		_ = p.bar.Clear()
 	}
 }

@@ -103,7 +103,7 @@ func (c *benchFlags) measure(e *env.Env, s *sweep) error {
 	} else {
 		err = measure()
 	}
-	p.clear()
+	progress.ClearBar(p.bar)
 	if err := c.print(e.Stdout, fit); err != nil {
 		return err
 	}
@@ -256,12 +256,5 @@ func (p *sweepProgress) next(at bench.Progress) {
 	} else if now := time.Now(); now.Sub(p.spoke) >= progress.LinePeriod {
 		p.spoke = now
 		fmt.Fprintf(p.w, "%.0f%%  %s left  %s\n", 100*float64(at.Elapsed)/float64(at.Total), (at.Total - at.Elapsed).Round(time.Second), benchSubject(at.Case))
-	}
-}
-
-// clear makes room for something else.
-func (p *sweepProgress) clear() {
-	if p.bar != nil {
-		_ = p.bar.Clear()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/progress"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
 )
@@ -95,7 +96,7 @@ func (c *benchZoo) Run(e *env.Env) error {
 	if err == nil {
 		err = bench.Measure(cases, c.Time, e.RunInterruptibly, p.next)
 	}
-	p.clear()
+	progress.ClearBar(p.bar)
 	if perr := c.print(e.Stdout, list); perr != nil {
 		return perr
 	}

@@ -17,3 +17,10 @@ func NewBar(w io.Writer, all int64, options ...progressbar.Option) *progressbar.
 		progressbar.OptionClearOnFinish(),
 	}, options...)...)
 }
+
+// ClearBar removes a bar, nil for none, to make room for something else.
+func ClearBar(bar *progressbar.ProgressBar) {
+	if bar != nil {
+		_ = bar.Clear() // standard error may be closed
+	}
+}

@@ -57,11 +57,7 @@ func (p *Records) Show(records int64) {
 }
 
 // Clear removes the bar.
-func (p *Records) Clear() {
-	if p.bar != nil {
-		_ = p.bar.Clear()
-	}
-}
+func (p *Records) Clear() { ClearBar(p.bar) }
 
 // TerminalWidth returns the columns of the terminal that w is; 0: it is none.
 func TerminalWidth(w io.Writer) int {

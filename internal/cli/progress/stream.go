@@ -68,8 +68,4 @@ func (p *Stream) Share() string {
 }
 
 // Clear makes room for something else.
-func (p *Stream) Clear() {
-	if p.bar != nil {
-		_ = p.bar.Clear()
-	}
-}
+func (p *Stream) Clear() { ClearBar(p.bar) }

@@ -54,14 +54,14 @@ func (p *Training) step(s train.Step) {
 		fmt.Fprintf(p.w, "step %d of %d  %s  %s left\n", s.Step, p.last, text, left.Round(time.Second))
 	}
 	if s.Step == p.last {
-		p.clear()
+		ClearBar(p.bar)
 		fmt.Fprintln(p.w, "evaluating")
 	}
 }
 
 // eval is called after every look at the validation part.
 func (p *Training) eval(v train.Eval) {
-	p.clear()
+	ClearBar(p.bar)
 	what, score := "validation", fmt.Sprintf("%s %.4f", v.Metric, v.Value)
 	if v.Split == task.Test.String() {
 		what = "test"
@@ -70,13 +70,6 @@ func (p *Training) eval(v train.Eval) {
 		score = fmt.Sprintf("%.3f bits per byte", v.Bits)
 	}
 	fmt.Fprintf(p.w, "step %d of %d  %s (%s): loss %.3f, %s\n", v.Step, p.last, what, v.Eval, v.Loss, score)
-}
-
-// clear makes room for something else.
-func (p *Training) clear() {
-	if p.bar != nil {
-		_ = p.bar.Clear()
-	}
 }
 
 // Observer returns the callbacks of p.

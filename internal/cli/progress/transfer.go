@@ -62,8 +62,6 @@ func (t *Transfer) show(file, text string, done, total int64, bytes bool) {
 
 // Finish makes room for something else.
 func (t *Transfer) Finish() {
-	if t.bar != nil {
-		_ = t.bar.Clear()
-		t.bar = nil
-	}
+	ClearBar(t.bar)
+	t.bar = nil
 }
