@@ -3,7 +3,6 @@ package pretrained
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/farfield-ml/farfield/array"
 )
@@ -39,8 +38,11 @@ var headTexts = map[head]string{
 	maskedHead: "masked words", nextHead: "next tokens",
 }
 
-// typeNames are the names of types in files that differ from the names of arrays.
-var typeNames = map[array.DType]string{array.F2: "F16", array.F4: "F32", array.F8: "F64"}
+// typeNames are the names of types in files.
+var typeNames = map[array.DType]string{
+	array.F2: "F16", array.BF16: "BF16", array.F4: "F32", array.F8: "F64",
+	array.I4: "I32", array.I8: "I64", array.U1: "U8", array.Bool: "BOOL",
+}
 
 // Describe returns the description of a model. It returns an error if the files of the
 // pooling are malformed.
@@ -61,9 +63,6 @@ func (m *Model) Describe() (*Description, error) {
 	}
 	for _, x := range m.stored {
 		t := Tensor{Name: x.name, Type: typeNames[x.dtype], Shape: x.shape}
-		if t.Type == "" {
-			t.Type = strings.ToUpper(x.dtype.String())
-		}
 		if x.weight != nil {
 			t.Parameters = slices.Clone(x.weight.parts)
 		}

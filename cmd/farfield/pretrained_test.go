@@ -345,7 +345,7 @@ func TestInspectReadsPublishedFolders(t *testing.T) {
 	out := works(t, "inspect", dir)
 	for _, want := range []string{
 		"published model", "BertForSequenceClassification", "WordPiece of", "classes of a sequence: bad, good, fair", "learned for", "2 query heads",
-		"bert.encoder.layer.0.attention.self.query.weight", "layers.0.attn.q_proj.weight", "F32",
+		"encoder.layer.0.attention.self.query.weight", "layers.0.attn.q_proj.weight", "F32",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not printed:\n%s", want, out)

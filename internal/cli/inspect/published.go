@@ -33,7 +33,7 @@ func inspectPublished(path string) (*display.Finding, error) {
 	if words := p.Tokenizer(); words != nil {
 		f.AddText("tokenizer", map[string]any{"kind": words.Kind(), "tokens": words.Size()}, "%s of %d tokens", words.Kind(), words.Size())
 	} else {
-		f.AddText("tokenizer", nil, "none: %v", p.TokenizerErr())
+		f.AddText("tokenizer", nil, "%v", p.TokenizerErr())
 	}
 	if labels := p.Labels(); labels != nil {
 		f.AddText("head", map[string]any{"kind": d.Head, "classes": labels}, "%s: %s", d.Head, strings.Join(labels, ", "))
@@ -56,11 +56,16 @@ func inspectPublished(path string) (*display.Finding, error) {
 	f.Add("layer attention", layerTable(c))
 	tensors := &display.Table{Columns: []string{"tensor", "type", "shape", "parameters"}}
 	for _, t := range d.Tensors {
-		tensors.AddRow(t.Name, t.Type, t.Shape, t.Parameters)
+		tensors.AddRow(t.Name, t.Type, t.Shape, names(t.Parameters))
 	}
 	f.Add("tensors", tensors)
 	return f, nil
 }
+
+// names are printed with spaces between them.
+type names []string
+
+func (n names) String() string { return strings.Join(n, " ") }
 
 // describeShape describes layers, positions, and the memory of a decoder's cache.
 func describeShape(f *display.Finding, c model.Config) {

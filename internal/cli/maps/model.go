@@ -57,7 +57,7 @@ func (c *Command) published(e *env.Env, list []Map, dir, path string, text []byt
 	}
 	ids, err := m.Encode(string(text), true)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, err)
+		return nil, fmt.Errorf("--text: %w", err)
 	}
 	if len(ids) == 0 {
 		return nil, errors.New("--text: is empty")
