@@ -4,8 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/attention/internal/spec"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -284,4 +288,243 @@ func (c *Call[T]) HasState() bool { return c.Init != nil || c.Final != nil }
 // CheckDropout returns an error if the dropout of c does not fit heads of shape s.
 func CheckDropout[T tensor.Float](c *Call[T], s *Shape) error {
 	return spec.CheckDrop(c.Drop, s.B*s.H*s.N, s.B*s.Hkv*s.M, s.D)
+}
+
+// Shape returns the call's shape.
+func (c *Call[T]) Shape() Shape {
+	return Shape{B: c.Q.B, H: c.Q.H, Hkv: c.K.H, N: c.Q.N, M: c.K.N, D: c.Q.D, Dv: c.V.D,
+		Causal: c.Causal, Form: c.Form, Chunk: c.Chunk}
+}
+
+// Shape is the shape of a call, for planning and for states (which ignore N
+// and M).
+type Shape struct {
+	B, H, Hkv, N, M, D, Dv int
+	Causal                 bool
+	Form                   Form
+	Chunk                  int
+	Carry                  Carry // of a state's sums
+}
+
+// CheckState returns an error if no state can have the shape.
+func (s *Shape) CheckState() error {
+	if s.B < 0 || s.H <= 0 || s.Hkv <= 0 || s.H%s.Hkv != 0 || s.D <= 0 || s.Dv <= 0 {
+		return fmt.Errorf("state: shape B=%d H=%d Hkv=%d D=%d Dv=%d is not possible", s.B, s.H, s.Hkv, s.D, s.Dv)
+	}
+	switch {
+	case tensor.Size(s.B, s.H) > MaxHeads:
+		return fmt.Errorf("state: B·H is %d·%d, at most %d heads are kept", s.B, s.H, MaxHeads)
+	case s.D > maxRow || s.Dv > maxRow:
+		return fmt.Errorf("state: rows of D = %d and Dv = %d, at most %d are kept", s.D, s.Dv, maxRow)
+	case s.Chunk < 0:
+		return fmt.Errorf("chunk: %d is negative", s.Chunk)
+	case s.Chunk > maxChunk:
+		return fmt.Errorf("chunk: %d tokens, a state has at most %d", s.Chunk, maxChunk)
+	}
+	return nil
+}
+
+// CheckStateSize returns an error if a state of shape s would have more bytes than
+// memory can have.
+func (s *Shape) CheckStateSize(bytes float64) error {
+	if !(bytes <= maxState) {
+		return fmt.Errorf("state: shape B=%d H=%d Hkv=%d D=%d Dv=%d in chunks of %d takes %.0f bytes, at most %.0f",
+			s.B, s.H, s.Hkv, s.D, s.Dv, s.Chunk, bytes, maxState)
+	}
+	return nil
+}
+
+// MaxHeads is the most heads, B·H, of a state.
+const MaxHeads = 1 << 20
+
+const (
+	maxRow = 1 << 28 // D and Dv of states
+	// maxChunk bounds the tokens of a state's chunk. All their pairs are computed.
+	maxChunk = 1 << 24
+	// maxState is the most bytes of a state: more than any memory has.
+	maxState = float64(min(1<<44, math.MaxInt))
+)
+
+// Carry is the way in which a state adds the sums of a chunk to the sums of earlier
+// chunks. In both ways the sums of a chunk begin at zero in the element type.
+type Carry int
+
+const (
+	// Rounded adds in the element type. Each chunk rounds the whole sum. The roundings
+	// of a repeated token all go in one direction.
+	Rounded Carry = iota
+	// Compensated keeps beside each sum what its roundings left out, twice the
+	// memory, so that a stream of any length has the error of a chunk. What is
+	// read is the rounding of the whole: reading costs no more.
+	Compensated
+)
+
+// String returns the name of the way.
+func (c Carry) String() string {
+	if c == Compensated {
+		return "compensated"
+	}
+	return "rounded"
+}
+
+// Plan describes what Forward and Backward do for a shape, and their cost.
+type Plan struct {
+	Form       Form    // of Forward
+	Chunk      int     // tokens of a chunk, of a state's in the step form; 0 in the direct form
+	F          int     // packed features of a row; 0 where there is no linear form
+	WidthError error   // features are more than the linear form and states may have; nil: they are not
+	FLOPs      float64 // of Forward, all heads
+	Bytes      float64 // of scratch that one worker's key head takes
+	Reason     string  // of this form
+
+	// Window is the number of elements that a state keeps of a key head's window,
+	// and WindowFLOPs what a token of a query head takes with it.
+	Window, WindowFLOPs float64
+
+	// State is what a state of the shape holds without tokens, in bytes, with the
+	// shape's Chunk and Carry, whatever the form; 0 if it grows with the tokens
+	// or is unknown.
+	State float64
+
+	// Renews reports that a state of the shape whose chunks have one token (Chunk 1)
+	// answers a token and takes it in while it reads its sums once: the way to step
+	// of kernels of degree 1, whose states are half as large then.
+	Renews bool
+
+	Back    Form // of Backward
+	BackWhy string
+
+	// Cost is what Forward is expected to take, and BackCost Backward, all
+	// heads: in operations at the peak of multiply-adds of one core, so that
+	// over that peak it is seconds. 0 where the table has no such mechanism.
+	Cost, BackCost float64
+
+	// Bound is rigorous. Where no number overflows or underflows, an output o_i of
+	// Forward differs from the exact output by no more than
+	//
+	//	Bound · κ_i · (max|v| + max|o_i|),  κ_i = (Σ_j f̄(|a_i|·|b_j|) + eps) / |g_i|
+	//
+	// as long as Bound·κ_i ≤ 1/6, with the 2-norms of prepared rows, f̄ the kernel
+	// with absolute coefficients, j over the keys that i sees and the denominator
+	// g_i. Where rows are normalised |a_i|·|b_j| may be max|s|. For the exponential
+	// κ_i is 1 + max_j |a_i|·|b_j|; the one for windows is in docs/numerics.md. It is 0
+	// where nothing is derived: for normalisations over all tokens, feature maps without
+	// a BoundedRounding, outputs with a factor of their own and a Similarity. It does
+	// not hold for calls with decay or dropout, and gradients have none.
+	Bound float64
+}
+
+// ErrNonFinite is in every error about numbers that are NaN or infinite.
+var ErrNonFinite = errors.New("not finite")
+
+// NonFiniteError says that rows of an output hold NaN or infinities: products or sums
+// of the call left the range of the element type, or a denominator was 0. Every row is
+// written all the same, and a state has absorbed its tokens. Forward returns it where
+// there is no Saved to count the rows in.
+type NonFiniteError struct {
+	Rows, AllRows int64  // rows that are not finite, and all rows
+	First         [3]int // batch row, head and query of the first
+}
+
+// Error returns the text of the error.
+func (e *NonFiniteError) Error() string {
+	return fmt.Sprintf("o: %d of %d rows are not finite, the first is query %d of head %d of batch row %d: numbers left the range of the element type, or a denominator is 0",
+		e.Rows, e.AllRows, e.First[2], e.First[1], e.First[0])
+}
+
+// Is reports whether target is ErrNonFinite.
+func (e *NonFiniteError) Is(target error) bool { return target == ErrNonFinite }
+
+// IsNonFinite reports whether err is about rows that are not finite.
+func IsNonFinite(err error) bool { return errors.Is(err, ErrNonFinite) }
+
+// NonFinite counts the rows of x [B,H,N,D] that hold NaN or infinities and returns
+// batch row, head and place of the first, by batch row, then place, then head.
+func NonFinite[T tensor.Float](x tensor.Heads[T]) (rows int64, first [3]int) {
+	if !hasNonFiniteSum(x) {
+		return 0, first
+	}
+	for b := range x.B {
+		for i := range x.N {
+			for h := range x.H {
+				if finiteRow(x.At(b, h).Row(i)) {
+					continue
+				}
+				if rows == 0 {
+					first = [3]int{b, h, i}
+				}
+				rows++
+			}
+		}
+	}
+	return rows, first
+}
+
+func finiteRow[T tensor.Float](x []T) bool {
+	for _, y := range x {
+		if y-y != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// hasNonFiniteSum reports that a sum over a head of x is not finite, as it is where an
+// element is not.
+func hasNonFiniteSum[T tensor.Float](x tensor.Heads[T]) bool {
+	size := x.H * x.N * x.D
+	if work := float64(x.B) * float64(size); work >= par.MinWork {
+		var odd atomic.Bool
+		par.RunEach(x.B*x.H, work, func(i int) {
+			if HasNonFiniteSum(x.At(i/x.H, i%x.H)) {
+				odd.Store(true)
+			}
+		})
+		return odd.Load()
+	}
+	if x.SB == size && x.SH == x.N*x.D && x.SN == x.D && len(x.Data) >= x.B*size {
+		return HasNonFiniteSum(tensor.Mat[T]{Data: x.Data, Rows: 1, Cols: x.B * size, Stride: x.B * size})
+	}
+	for i := range x.B * x.H {
+		if HasNonFiniteSum(x.At(i/x.H, i%x.H)) {
+			return true
+		}
+	}
+	return false
+}
+
+// HasNonFiniteSum reports whether the sum of x is not finite. This holds if an element
+// of x is not finite.
+func HasNonFiniteSum[T tensor.Float](x tensor.Mat[T]) bool {
+	t := kernel.Active[T]()
+	if x.Rows*x.Cols > 0 && scratch.IsContiguous(x) {
+		y := t.Sum(x.Data[:x.Rows*x.Cols])
+		return y-y != 0
+	}
+	for i := range x.Rows {
+		if y := t.Sum(x.Row(i)); y-y != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// ReportNonFinite counts the rows of out that are not finite in keep; without, it returns them
+// as an error. Where none is suspected, none is looked for.
+func ReportNonFinite[T tensor.Float](out tensor.Heads[T], keep *Saved[T], suspected bool) error {
+	if keep != nil {
+		keep.NonFinite, keep.NonFiniteAt = 0, [3]int{}
+	}
+	if !suspected {
+		return nil
+	}
+	rows, first := NonFinite(out)
+	switch {
+	case rows == 0:
+		return nil
+	case keep == nil:
+		return &NonFiniteError{rows, int64(out.B) * int64(out.H) * int64(out.N), first}
+	}
+	keep.NonFinite, keep.NonFiniteAt = rows, first
+	return nil
 }

@@ -7,10 +7,13 @@ import (
 
 	"github.com/farfield-ml/farfield/attention/internal/band"
 	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention/internal/costmodel"
 	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Chunk returns the tokens of a chunk for width d: the caller's wish, or 64 to
@@ -170,4 +173,198 @@ func (e formChoice[T]) Explain(c *contract.Call[T], form contract.Form, direct, 
 		why = fmt.Sprintf("the linear form takes %.3g times as long", linear/direct)
 	}
 	return cost, why
+}
+
+// costKernel returns the kernel whose speeds s has.
+func costKernel[T tensor.Float](s *headtask.Spec[T]) costmodel.Kernel {
+	switch {
+	case s.IsPairwise():
+		return costmodel.Softmax
+	case s.HasMap():
+		return costmodel.Mapped
+	case s.Degree() == 1:
+		return costmodel.Degree1
+	case s.Degree() == 2:
+		return costmodel.Degree2
+	}
+	return costmodel.Degree3
+}
+
+// Tally counts the work of sequence s, forward or backward.
+func (e formChoice[T]) Tally(c *contract.Call[T], s *SequenceTask, back bool) costmodel.Tally {
+	width := e.Spec.Width(c.Q.D)
+	w, dv, v := float64(width), float64(c.V.D), float64(kernel.Pad(c.V.D))
+	group := float64(c.Q.H / max(c.K.H, 1))
+	chunk := min(e.Forms().Chunk(c.Q.D, c.Chunk), max(s.N, s.M, 1))
+
+	// A pair has its score, the product of its weight with the value, and the
+	// weight itself. A feature of a token is made, and meets values and a sum.
+	pair := w + v + 3
+	key, query := v+1.5, v+1.5
+	if back {
+		// The score again and the gradients of weight, query, key and value.
+		pair = w + dv + 2*float64(kernel.Pad(width)) + v + 8
+		// Keys enter their moments, unless Forward has kept them, and meet the
+		// moments of queries in two products. Queries meet the moments of keys and
+		// enter their own.
+		key, query = v+1.5+dv+3.5, v+1.5+dv+3.5
+		if c.Causal || e.Forms().choose(c, s, false) != contract.Linear {
+			key += v + 1.5
+		}
+	}
+	pair *= 2 * group
+	x := costmodel.Tally{Tokens: float64(s.M) + group*float64(s.N), Causal: c.Causal}
+	closed, late := s.M, s.N // keys that enter the moments, queries that meet them
+	if e.Spec.WindowWidth > 0 {
+		// A tile of queries meets the keys of all their bands.
+		x.Pairs = pair * float64(s.N) * float64(min(e.Spec.WindowWidth+min(s.N, band.TileRows(c.Q.D))-1, s.M))
+	} else if c.Causal {
+		// A panel sees what its last query sees.
+		beyond := float64(min(s.N, headtask.PanelRows)-1) / 2 * float64(s.N)
+		x.Pairs = pair * (costmodel.CausalPairs(s.N+s.Offset, s.M) - costmodel.CausalPairs(s.Offset, s.M) + beyond)
+		x.Open = pair * (costmodel.ChunkPairs(s.N+s.Offset, chunk) - costmodel.ChunkPairs(s.Offset, chunk) + beyond)
+		closed = min(s.M, max(s.N+s.Offset-1, 0)/chunk*chunk)
+		late = s.N - min(max(chunk-s.Offset, 0), s.N)
+	} else {
+		x.Pairs = pair * float64(s.N) * float64(s.M)
+	}
+	features := e.Spec.CountFeatures(e.Spec.FeatureWidth(c.Q.D, c.Rope != nil))
+	x.Moments = 2 * float64(features) * (key*float64(closed) + group*query*float64(late))
+	return x
+}
+
+// CountCosts returns the costs of a key head with its query heads in both forms;
+// see Plan.
+func (e formChoice[T]) CountCosts(c *contract.Call[T], s *SequenceTask, back bool) (direct, linear float64) {
+	x, v := e.Tally(c, s, back), e.speeds.Interpolate(costKernel(&e.Spec), c.Q.D, c.Causal, back)
+	return x.DirectCost(v), x.LinearCost(v)
+}
+
+// AccumulatedRounding is γ_n = n·u/(1-n·u): n roundings one after another change a
+// number by no more than this part of it (Higham 2002, Accuracy and Stability of
+// Numerical Algorithms, lemma 3.1). Beyond n·u = 1 nothing is promised.
+func AccumulatedRounding(n, u float64) float64 {
+	if n*u >= 1 {
+		return math.Inf(1)
+	}
+	return n * u / (1 - n*u)
+}
+
+// Rounding is u, the largest relative error of one rounding to T.
+func Rounding[T tensor.Float]() float64 {
+	var z T
+	if unsafe.Sizeof(z) == 8 {
+		return math.Ldexp(1, -53)
+	}
+	return math.Ldexp(1, -24)
+}
+
+// Bound is Plan.Bound of a form, derived in docs/numerics.md.
+func (e *Engine[T]) Bound(s contract.Shape, form contract.Form, chunk, features int) float64 {
+	u := Rounding[T]()
+	d, m := float64(e.Spec.Width(s.D)), float64(s.M)
+	if e.Spec.WindowWidth > 0 {
+		m = min(m, float64(e.Spec.WindowWidth))
+	}
+	rows, known := e.rowError(s.D, u)
+	if !known || e.Spec.Unnormalized || e.Spec.OutputNorm || e.Spec.Similarity != nil {
+		return 0
+	}
+	if e.Spec.Exp {
+		return 4. / 3 * (AccumulatedRounding(d+m+32, u) + 2*rows)
+	}
+	p := float64(e.Spec.Degree())
+	sum := m
+	if form != contract.Direct {
+		c := max(min(float64(chunk), m), 1)
+		sum = float64(features) + c + carried(math.Ceil(m/c), s.Carry, u)
+		if e.Spec.FeatureWidth(s.D, false) < e.Spec.Width(s.D) {
+			// Reflected rows: an addition a channel, of the last one times 1/(√D-1).
+			tilt := math.Sqrt(d) / (math.Sqrt(d) - 1)
+			rows = (1 + tilt) * (rows + AccumulatedRounding(3, u))
+		}
+	}
+	// A score errs by the rows and by its own sum, p of them make a term, and the
+	// term goes through the polynomial or the products of its features, and sums.
+	score := (1 + rows) * (1 + rows) * (1 + AccumulatedRounding(d, u))
+	term := math.Pow(score, p)*(1+AccumulatedRounding(sum+2*p+16, u)) - 1
+	return 4. / 3 * term
+}
+
+// carried returns the number of roundings of a sum to which the given number of chunks
+// are added. A compensated sum is rounded when it is read; its loss until then is at
+// most 2u² of the sizes of its terms a chunk.
+func carried(chunks float64, c contract.Carry, u float64) float64 {
+	if c == contract.Compensated {
+		return 1 + math.Ceil(2*u*chunks)
+	}
+	return chunks
+}
+
+// rowError bounds the error of a prepared row's 2-norm in parts of the row's, for
+// rows of width d; it is not known for all normalisations and feature maps.
+func (e *Engine[T]) rowError(d int, u float64) (err float64, known bool) {
+	w := float64(d)
+	err = AccumulatedRounding(3, u) // scale and temperature
+	switch e.Spec.Norm {
+	case spec.NoNorm:
+	case spec.Unit:
+		err += AccumulatedRounding(w/8+8, u)
+	case spec.Standard, spec.Bounded:
+		centre := AccumulatedRounding(w+2*math.Sqrt(w)+8, u)
+		err += centre/(1-centre/2) + AccumulatedRounding(w/8+8, u)
+	default:
+		return 0, false
+	}
+	if e.Spec.HasMap() {
+		// What a map does to an error is its own affair.
+		r, ok := e.Spec.Map.(spec.BoundedRounding)
+		if !ok || e.Spec.Norm != spec.NoNorm || e.Spec.Scale != 1 || e.Spec.Tau != nil {
+			return 0, false
+		}
+		err = AccumulatedRounding(r.Roundings(), u)
+	}
+	return err + AccumulatedRounding(5, u), true // rotation
+}
+
+// canFuseSteps reports that states of shape s go that way, where their chunks have one
+// token.
+func (e *Engine[T]) canFuseSteps(s *contract.Shape) bool {
+	spec := &e.Spec
+	return !spec.IsPairwise() && spec.IsDegree1() && spec.BuiltinDecay == nil &&
+		s.H == s.Hkv && s.Carry == contract.Rounded && spec.CountFeatures(spec.Width(s.D)) <= features.BlockSize
+}
+
+// window returns the tokens of a chunk of a state for width d. Most steps read
+// the moments and only the last of a chunk writes them, so that few tokens are
+// enough; more would be more to read pair by pair. Moments of degree 1 are no
+// more than the keys and values of D/2 tokens, and cheap to write: there it pays
+// to close early.
+func (e *Engine[T]) window(d, wish int) int {
+	switch {
+	case wish > 0:
+		return wish
+	case e.Spec.Degree() == 1:
+		return 16
+	}
+	return min(e.Forms().Chunk(d, 0), 96)
+}
+
+// StateBytes is what a state of shape s holds without tokens.
+func (e *Engine[T]) StateBytes(s contract.Shape) float64 {
+	if e.Spec.IsPairwise() || s.D < 1 || s.Dv < 1 {
+		return 0
+	}
+	w := e.Spec.Width(s.D)
+	c, features, ld := e.window(s.D, s.Chunk), float64(e.Spec.CountFeatures(w)), float64(kernel.Pad(s.Dv))
+	sums := features*(ld+1) + float64(kernel.Lanes) - 1
+	if s.Carry == contract.Compensated {
+		sums *= 2
+	}
+	chunk := float64(w+1)*float64(scratch.Stride[T](c)) + float64(c)*ld
+	heads, size := float64(s.B)*float64(s.Hkv), float64(scratch.ElementSize[T]())
+	if heads == 0 {
+		return 0
+	}
+	return heads*((sums+chunk)*size+float64(c)) + features*size // whose weights all heads share
 }

@@ -27,30 +27,6 @@ type segment[T tensor.Float] interface {
 	end()
 }
 
-// segment returns c as a segment, whose sequences are seqs; nil if it is none.
-// Keep says that Backward will be asked.
-func (e *Engine[T]) segment(c *contract.Call[T], seqs []SequenceTask, keep bool) (segment[T], error) {
-	if !c.HasState() {
-		return nil, nil
-	}
-	keys, err := e.Checks().CheckSegment(c, seqs, keep)
-	if err != nil {
-		return nil, err
-	}
-	start := newSumsSegment[T]
-	if e.Spec.IsPairwise() {
-		start = newCacheSegment[T]
-	}
-	x, err := start(e, c, seqs, keys)
-	if err != nil {
-		return nil, err
-	}
-	for i := range seqs {
-		seqs[i].priorKeys = x.countPriorKeys(i)
-	}
-	return x, nil
-}
-
 // CheckSegment reports what a call with a state before or after it may not have,
 // and returns the number of keys of its longest sequence.
 func (e callCheck[T]) CheckSegment(c *contract.Call[T], seqs []SequenceTask, keep bool) (keys int, err error) {

@@ -44,40 +44,6 @@ func makeBlocks[T tensor.Float](n, size int) blocks[T] {
 // slice returns the first n elements of piece i.
 func (b *blocks[T]) slice(i, n int) []T { return b.data[i*b.size:][:n:n] }
 
-// window returns the tokens of a chunk of a state for width d. Most steps read
-// the moments and only the last of a chunk writes them, so that few tokens are
-// enough; more would be more to read pair by pair. Moments of degree 1 are no
-// more than the keys and values of D/2 tokens, and cheap to write: there it pays
-// to close early.
-func (e *Engine[T]) window(d, wish int) int {
-	switch {
-	case wish > 0:
-		return wish
-	case e.Spec.Degree() == 1:
-		return 16
-	}
-	return min(e.Forms().Chunk(d, 0), 96)
-}
-
-// StateBytes is what a state of shape s holds without tokens.
-func (e *Engine[T]) StateBytes(s contract.Shape) float64 {
-	if e.Spec.IsPairwise() || s.D < 1 || s.Dv < 1 {
-		return 0
-	}
-	w := e.Spec.Width(s.D)
-	c, features, ld := e.window(s.D, s.Chunk), float64(e.Spec.CountFeatures(w)), float64(kernel.Pad(s.Dv))
-	sums := features*(ld+1) + float64(kernel.Lanes) - 1
-	if s.Carry == contract.Compensated {
-		sums *= 2
-	}
-	chunk := float64(w+1)*float64(scratch.Stride[T](c)) + float64(c)*ld
-	heads, size := float64(s.B)*float64(s.Hkv), float64(scratch.ElementSize[T]())
-	if heads == 0 {
-		return 0
-	}
-	return heads*((sums+chunk)*size+float64(c)) + features*size // whose weights all heads share
-}
-
 func newRecurrentState[T tensor.Float](e *Engine[T], s contract.Shape) *RecurrentState[T] {
 	s.Chunk = e.window(s.D, s.Chunk)
 	n := s.B * s.Hkv

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"github.com/farfield-ml/farfield/attention/internal/contract"
-	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -11,14 +10,6 @@ import (
 // between tokens, and these are few. So a token's query is answered and its key
 // taken in while they are read once (kernel.Table.Renew), with the bits of a chunk
 // that is opened, read and closed.
-
-// canFuseSteps reports that states of shape s go that way, where their chunks have one
-// token.
-func (e *Engine[T]) canFuseSteps(s *contract.Shape) bool {
-	spec := &e.Spec
-	return !spec.IsPairwise() && spec.IsDegree1() && spec.BuiltinDecay == nil &&
-		s.H == s.Hkv && s.Carry == contract.Rounded && spec.CountFeatures(spec.Width(s.D)) <= features.BlockSize
-}
 
 // allHeadsClosed reports that all heads hold only moments, so that a token need not check each
 // head. Every other change of the heads resets this knowledge.

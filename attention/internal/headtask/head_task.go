@@ -6,6 +6,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -138,3 +139,18 @@ func (u *Task[T]) QueryHeads(kh int) HeadRange { return HeadRange{kh * len(u.Q),
 
 // HeadRange is a group of query heads.
 type HeadRange struct{ Lo, N int }
+
+// CountWorkers returns how many goroutines may do the tokens of a task, where as many
+// tasks have so much work and the call has it all: several only where the task
+// is more than a worker's share.
+func CountWorkers(units int, work, all float64) int {
+	threads := par.Threads()
+	if n := float64(units); work <= SplitWork*n || work*float64(threads) <= all*n {
+		return 1
+	}
+	return threads
+}
+
+// SplitWork is the least arithmetic of a task that is divided among workers. A single
+// worker never waits. Tests set a lower value.
+var SplitWork float64 = 1 << 23

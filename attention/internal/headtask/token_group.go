@@ -25,21 +25,6 @@ type tokenGroup struct {
 	moved sync.Cond // a piece has passed, or failed is set
 }
 
-// SplitWork is the least arithmetic of a task that is divided among workers. A single
-// worker never waits. Tests set a lower value.
-var SplitWork float64 = 1 << 23
-
-// CountWorkers returns how many goroutines may do the tokens of a task, where as many
-// tasks have so much work and the call has it all: several only where the task
-// is more than a worker's share.
-func CountWorkers(units int, work, all float64) int {
-	threads := par.Threads()
-	if n := float64(units); work <= SplitWork*n || work*float64(threads) <= all*n {
-		return 1
-	}
-	return threads
-}
-
 // runParallel runs f on the task's workers. Each worker has a task with scratch memory of
 // its own. The workers take n pieces, which pass the given number of stages.
 func (u *Task[T]) runParallel(n, stages int, f func(u *Task[T], t *tokenGroup)) {

@@ -40,7 +40,7 @@ var faults = []fault{
 	},
 	// The linear form.
 	{
-		"attention/internal/features/monomial.go", "float64(n) / float64(same)", "float64(n)",
+		"attention/internal/features/features.go", "float64(n) / float64(same)", "float64(n)",
 		"packed features that repeat a channel count it as if its factors differed",
 		"attention/internal/features", "TestFeatureProductsAreTheKernel",
 	},
@@ -102,12 +102,12 @@ var faults = []fault{
 	},
 	// Code that both forms share.
 	{
-		"attention/internal/spec/rope.go", "lo, hi = hi, lo\n", "",
+		"attention/internal/spec/rows.go", "lo, hi = hi, lo\n", "",
 		"gradients of rotated rows are turned on, not back",
 		"attention", "TestDirectGradientsAreDerivatives|TestLinearGradientsAreDerivatives",
 	},
 	{
-		"attention/internal/headtask/decay_scan.go", "w[j] = T(s.Decays.SumBetween(j, s.Count-1))", "w[j] = T(s.Decays.SumBetween(-1, s.Count-1))",
+		"attention/internal/headtask/chunk_scan.go", "w[j] = T(s.Decays.SumBetween(j, s.Count-1))", "w[j] = T(s.Decays.SumBetween(-1, s.Count-1))",
 		"keys lose the decay of a whole chunk when it closes",
 		"attention", "TestDecayPieces",
 	},
@@ -117,7 +117,7 @@ var faults = []fault{
 		"attention", "TestSumsOfLogGKeepWhatRoundingLeavesOut",
 	},
 	{
-		"attention/internal/headtask/denominator.go", "< most*seen/1024", "< most*seen/2048",
+		"attention/internal/headtask/task_spec.go", "< most*seen/1024", "< most*seen/2048",
 		"rows count as ill-conditioned from half of the documented limit",
 		"mechanism", "TestIllConditionedRowsBeginAtTheDocumentedLimit",
 	},
@@ -132,7 +132,7 @@ var faults = []fault{
 		"mechanism", "TestOneTokenNeedsNoMoreFeaturesThanItHas",
 	},
 	{
-		"attention/internal/spec/dropout.go", "keptFactor: 1 / (1 - d.Rate)", "keptFactor: 1",
+		"attention/internal/spec/rows.go", "keptFactor: 1 / (1 - d.Rate)", "keptFactor: 1",
 		"what dropout keeps is not divided by the share that it keeps",
 		"attention", "TestDropoutAgainstTextbook",
 	},
@@ -148,7 +148,7 @@ var faults = []fault{
 		"attention", "TestDecayMerge",
 	},
 	{
-		"attention/internal/features/monomial.go", "p *= x[i]", "p = x[i]",
+		"attention/internal/features/features.go", "p *= x[i]", "p = x[i]",
 		"a single token's features of degree 4 lack a factor",
 		"attention/internal/features", "TestFeatureProductsAreTheKernel",
 	},

@@ -2,10 +2,252 @@ package spec
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
+
+// Norm normalises one token's query or key over its channels. The mean is
+// subtracted in two rounds, the second for what rounding left of the first;
+// squares are summed in float64, or sums of a few of them. A token that cannot
+// be normalised (all channels equal, or a length below 2⁻¹²⁶) becomes exactly
+// zero and has zero gradient.
+type Norm int
+
+const (
+	// NoNorm leaves rows as they are.
+	NoNorm Norm = iota
+	// Standard subtracts the mean and divides by the population standard
+	// deviation (FAST, eq. 5-6, epsilon 0): |x̂|² = D.
+	Standard
+	// Unit divides by the 2-norm (TaylorShift, normalisation 1).
+	Unit
+	// Bounded subtracts the mean and divides by the 2-norm, so that scores
+	// stay in [-1, 1].
+	Bounded
+
+	// What the programs of FAST's authors divide by is the greatest 2-norm over
+	// all tokens of a sequence and head, M; what some subtract first is a mean.
+	// A call with one of these is never causal, and has no state.
+
+	// MaxNorm divides by M (example.py of armingerami/fastmax).
+	MaxNorm
+	// TokenCentred subtracts of each channel the mean over the tokens, and
+	// divides by M (score_function.py of armingerami/reproducing_fastmax_results).
+	TokenCentred
+	// ChannelCentred subtracts of each token the mean over its channels, and
+	// divides by M (score_function_2.py there).
+	ChannelCentred
+	// GlobalCentred subtracts one mean over the tokens, channels and heads of a
+	// sequence, and divides by the M of each head (score_function_JAX.py there):
+	// the only one by which a head depends on others.
+	GlobalCentred
+	// MaxSquared divides by M², but by no less than 0.1 (armingerami/Fastmax, as
+	// its kernels are meant).
+	MaxSquared
+)
+
+var normNames = [...]string{
+	NoNorm: "none", Standard: "standard", Unit: "unit", Bounded: "bounded",
+	MaxNorm: "max", TokenCentred: "token-centred", ChannelCentred: "channel-centred", GlobalCentred: "global-centred", MaxSquared: "max-squared",
+}
+
+// Norms returns all kinds of normalisation.
+func Norms() []Norm {
+	list := make([]Norm, len(normNames))
+	for i := range list {
+		list[i] = Norm(i)
+	}
+	return list
+}
+
+// String returns the name of the normalisation.
+func (n Norm) String() string { return normNames[n] }
+
+// MaxLen is the largest 2-norm of a normalised row of width d.
+func (n Norm) MaxLen(d int) float64 {
+	switch n {
+	case Standard:
+		return math.Sqrt(float64(d))
+	case NoNorm:
+		return math.Inf(1)
+	case MaxSquared: // M/M² where M² is least
+		return 1 / math.Sqrt(leastSquare)
+	}
+	return 1
+}
+
+// IsCentred reports whether the mean of a token's channels is subtracted.
+func IsCentred(n Norm) bool { return n == Standard || n == Bounded || n == ChannelCentred }
+
+// NeedsAllTokens reports whether the statistics of n are taken over all tokens.
+func NeedsAllTokens(n Norm) bool { return n >= MaxNorm }
+
+// leastSquare is the least that MaxSquared divides by.
+const leastSquare = 0.1
+
+// invert returns the factor of centred rows, 0 if they cannot be normalised. power is the
+// exponent of the greatest norm in the denominator.
+func InvertLength(n Norm, length float64) (factor float64, power int) {
+	const smallest = 0x1p-126
+	switch {
+	case n == MaxSquared && length*length < leastSquare:
+		return 1 / leastSquare, 0
+	case n == MaxSquared:
+		return 1 / (length * length), 2
+	case length < smallest:
+		return 0, 0
+	}
+	return 1 / length, 1
+}
+
+// Rope holds rotations of channel pairs (j, j+Half) by position (Su et al. 2021,
+// RoFormer, eq. 34; pairs as the halves of the first 2·Half channels). The other channels
+// of a row stay. Row j of the tables rotates key j of a sequence, row i+off its query i,
+// where off is M-N in a causal call and 0 otherwise. Positions beyond the first are the
+// caller's: a table for tokens that continue a state starts at their absolute position.
+type Rope[T tensor.Float] struct {
+	Half     int // pairs per row, at most D/2
+	Cos, Sin []T // [rows·Half]
+}
+
+// Frequencies are the angles by which a position turns pairs of channels.
+type Frequencies struct {
+	Pairs  []float64 // of each pair
+	Factor float64   // multiplies sines and cosines; 0: 1
+}
+
+// NewFrequencies returns the frequencies theta^(-2j/d) of the pairs j < d/2 of width d.
+func NewFrequencies(d int, theta float64) Frequencies {
+	f := Frequencies{Pairs: make([]float64, d/2)}
+	for j := range f.Pairs {
+		f.Pairs[j] = math.Pow(theta, -2*float64(j)/float64(d))
+	}
+	return f
+}
+
+// NewRope returns the rotations of positions start ≤ t < start+rows for width d, with
+// angles t·theta^(-2j/d). Frequencies are float64. Sines and cosines belong to the
+// exact product with t, because its rounding exceeds a float32's at positions of 2^30
+// and beyond.
+func NewRope[T tensor.Float](d int, theta float64, start int64, rows int) *Rope[T] {
+	f := NewFrequencies(d, theta)
+	r := new(Rope[T])
+	r.Fill(&f, start, rows)
+	return r
+}
+
+// Fill sets the table to rotations of positions start ≤ t < start+rows, in its own memory
+// where that suffices. Each is computed for itself, on all threads.
+func (r *Rope[T]) Fill(f *Frequencies, start int64, rows int) {
+	r.Half = len(f.Pairs)
+	size := rows * r.Half
+	r.Cos, r.Sin = slices.Grow(r.Cos[:0], size)[:size], slices.Grow(r.Sin[:0], size)[:size]
+	if r.Half == 0 {
+		return
+	}
+	const sincos = 400 // multiply-adds that take as long as an angle
+	factor := f.Factor
+	if factor == 0 {
+		factor = 1
+	}
+	par.Run(rows, 128, sincos*float64(size), ropeFill[T]{r, f.Pairs, factor, start})
+}
+
+// ropeFill is a table to be filled.
+type ropeFill[T tensor.Float] struct {
+	rope   *Rope[T]
+	pairs  []float64
+	factor float64
+	start  int64
+}
+
+// RunRange fills rows i0 ≤ i < i1.
+func (f *ropeFill[T]) RunRange(i0, i1 int) {
+	r := f.rope
+	for j, freq := range f.pairs {
+		for i := i0; i < i1; i++ {
+			t := float64(f.start + int64(i))
+			angle := t * freq
+			s, c := math.Sincos(angle)
+			// The rounding error of the angle is less than 2^-12 at positions up to
+			// 2^40. The next terms of its sine and cosine vanish.
+			x := math.FMA(t, freq, -angle)
+			ds, dc := x-float64(x*x*x)/6, 1-float64(x*x)/2
+			r.Cos[i*r.Half+j] = T(f.factor * (float64(c*dc) - float64(s*ds)))
+			r.Sin[i*r.Half+j] = T(f.factor * (float64(s*dc) + float64(c*ds)))
+		}
+	}
+}
+
+// CheckRope returns an error if the table does not rotate rows of width d, or if sines and
+// cosines do not belong together. r may be nil.
+func CheckRope[T tensor.Float](r *Rope[T], d int) error {
+	switch {
+	case r == nil:
+		return nil
+	case r.Half > d/2:
+		return fmt.Errorf("rope: rotates %d pairs of channels, D is %d", r.Half, d)
+	case len(r.Sin) != len(r.Cos):
+		return fmt.Errorf("rope: has %d sines, and %d cosines", len(r.Sin), len(r.Cos))
+	}
+	return nil
+}
+
+// Rows returns the number of positions in the table.
+func (r *Rope[T]) Rows() int {
+	if r.Half == 0 {
+		return math.MaxInt
+	}
+	return len(r.Cos) / r.Half
+}
+
+// Slice returns the view of rows from i on.
+func (r *Rope[T]) Slice(i int) *Rope[T] {
+	return &Rope[T]{r.Half, r.Cos[i*r.Half:], r.Sin[i*r.Half:]}
+}
+
+// TurnColumns rotates the columns of x [d, ld] by rows i0 and those that follow, one
+// for each of n columns, or back.
+func TurnColumns[T tensor.Float](r *Rope[T], t *kernel.Table[T], ar *arena.Arena, x []T, ld, i0, n int, back bool) {
+	if r.Half == 0 {
+		return
+	}
+	mark := ar.Mark()
+	h, lt := r.Half, kernel.Pad(n)
+	c, s := arena.Take[T](ar, h*lt), arena.Take[T](ar, h*lt)
+	t.Transpose(c, lt, r.Cos[i0*h:], h, n, h)
+	t.Transpose(s, lt, r.Sin[i0*h:], h, n, h)
+	lo, hi := x, x[h*ld:]
+	if back {
+		lo, hi = hi, lo
+	}
+	t.Rotate(lo, hi, ld, c, s, lt, h, n)
+	ar.Reset(mark)
+}
+
+// RotateRows rotates row i of x [rows,D] by row at+i of the table. With back set it
+// rotates in the opposite direction.
+func (r *Rope[T]) RotateRows(x tensor.Mat[T], at int, back bool) {
+	for i := range x.Rows {
+		lo, hi := x.Row(i)[:r.Half], x.Row(i)[r.Half:]
+		cos, sin := r.Cos[(at+i)*r.Half:][:r.Half], r.Sin[(at+i)*r.Half:][:r.Half]
+		for j, c := range cos {
+			s := sin[j]
+			if back {
+				s = -s
+			}
+			a, b := lo[j], hi[j]
+			lo[j] = T(a*c) - T(b*s)
+			hi[j] = T(a*s) + T(b*c)
+		}
+	}
+}
 
 // DropKind is a kind of attention dropout (FAST, figure 2).
 type DropKind int
