@@ -15,10 +15,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Append appends a file of parts to b and returns the result.
 func Append(b []byte, magic string, version uint32, parts ...[]byte) []byte {
+	size := len(magic) + 4 + sha256.Size
+	for _, part := range parts {
+		size += 8 + len(part)
+	}
+	b = slices.Grow(b, size)
 	start := len(b)
 	b = append(b, magic...)
 	b = binary.LittleEndian.AppendUint32(b, version)

@@ -35,6 +35,17 @@ func PeakMemory() int64 {
 	return int64(m.Sys)
 }
 
+// ResidentMemory returns the resident memory of the process in bytes; 0 if the system does not report it
+// (all but Linux).
+func ResidentMemory() int64 {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	n, _ := readKibibytes(text, "VmRSS:")
+	return n
+}
+
 // readKibibytes returns the bytes in the line that begins with name and counts kB.
 func readKibibytes(text []byte, name string) (n int64, found bool) {
 	for line := range bytes.Lines(text) {

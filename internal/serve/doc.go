@@ -19,8 +19,8 @@ type Sessions interface {
 	Generate(ctx context.Context, id string, d sessions.Draw, emit func(token int32) error) (sessions.Result, error)
 	Complete(ctx context.Context, ids []int32, d sessions.Draw, emit func(token int32) error) (sessions.Result, error)
 	Fork(ctx context.Context, id string) (sessions.Info, error)
-	Get(id string) (sessions.Info, error)
-	List() []sessions.Info
+	Get(ctx context.Context, id string) (sessions.Info, error)
+	List(ctx context.Context) []sessions.Info
 	Export(ctx context.Context, id string) ([]byte, error)
 	Import(ctx context.Context, data []byte) (sessions.Info, error)
 	Delete(ctx context.Context, id string) error

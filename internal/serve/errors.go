@@ -64,6 +64,8 @@ func asAPIError(err error, stopping bool) *apiError {
 		return request(http.StatusNotFound, "session_not_found")
 	case errors.Is(err, sessions.ErrBusy):
 		return request(http.StatusConflict, "session_busy")
+	case errors.Is(err, sessions.ErrDamaged):
+		return request(http.StatusGone, "session_damaged")
 	case errors.Is(err, sessions.ErrForeign):
 		return request(http.StatusConflict, "foreign_snapshot")
 	case errors.Is(err, sessions.ErrTooLong):

@@ -3,6 +3,7 @@ package serve
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"math"
 	"net"
 	"net/http"
@@ -62,12 +63,13 @@ func hashKeys(keys []string) [][32]byte {
 	return list
 }
 
-// checkKey returns the name of the client under which its requests are counted. It returns an
-// error if keys are needed and the request has none of them. The time does not depend on the key.
-func (s *Server) checkKey(r *http.Request) (client string, err error) {
+// checkKey returns the name of the client under which its requests are counted, and the owner of
+// its sessions; "" where no keys are needed. It returns an error if keys are needed and the request
+// has none of them. The time does not depend on the key.
+func (s *Server) checkKey(r *http.Request) (client, owner string, err error) {
 	if len(s.keys) == 0 {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
-		return host, nil
+		return host, "", nil
 	}
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	sum := sha256.Sum256([]byte(strings.TrimSpace(key)))
@@ -76,9 +78,9 @@ func (s *Server) checkKey(r *http.Request) (client string, err error) {
 		at = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(s.keys[i][:], sum[:]), i, at)
 	}
 	if at < 0 || !strings.EqualFold(scheme, "Bearer") {
-		return "", &apiError{Status: http.StatusUnauthorized, Type: typeKey, Code: "invalid_api_key", Message: "authorization: needs Bearer and a key of this server"}
+		return "", "", &apiError{Status: http.StatusUnauthorized, Type: typeKey, Code: "invalid_api_key", Message: "authorization: needs Bearer and a key of this server"}
 	}
-	return "key " + strconv.Itoa(at), nil
+	return "key " + strconv.Itoa(at), hex.EncodeToString(sum[:]), nil
 }
 
 // maxClients bounds the clients whose rates are kept.

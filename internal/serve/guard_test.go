@@ -1,11 +1,16 @@
 package serve
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/farfield-ml/farfield/internal/sessions"
 )
 
 // ask sends a GET request with headers. The header Host is the request's host.
@@ -138,5 +143,51 @@ func TestStoppingServerIsNotReady(t *testing.T) {
 		if status, text, _ := s.ask(path); status != want {
 			t.Errorf("%s: status %d, want %d: %s", path, status, want, text)
 		}
+	}
+}
+
+func TestKeysSeeTheirSessionsAlone(t *testing.T) {
+	s := newSite(t, func(o *Options) { o.Keys = []string{"first key", "second key"} })
+	call := func(key, method, path, body string) (int, string) {
+		r, err := http.NewRequest(method, s.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Body.Close()
+		text, err := io.ReadAll(a.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.StatusCode, string(text)
+	}
+	_, text := call("first key", "POST", "/v1/sessions", `{"text":"a secret"}`)
+	var own struct{ ID string }
+	if err := json.Unmarshal([]byte(text), &own); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ method, path, body string }{
+		{"GET", "", ""}, {"POST", "/append", `{"text":"b"}`}, {"POST", "/generate", `{"max_tokens":1}`}, {"POST", "/fork", ""}, {"GET", "/export", ""}, {"DELETE", "", ""},
+	} {
+		if status, text := call("second key", c.method, "/v1/sessions/"+own.ID+c.path, c.body); status != 404 || !strings.Contains(text, "session_not_found") {
+			t.Errorf("%s %s of another key: %d %s", c.method, c.path, status, text)
+		}
+	}
+	if _, text := call("second key", "GET", "/v1/sessions", ""); strings.Contains(text, own.ID) {
+		t.Errorf("another key lists %s", text)
+	}
+	if status, text := call("first key", "GET", "/v1/sessions/"+own.ID, ""); status != 200 {
+		t.Errorf("its own key: %d %s", status, text)
+	}
+}
+
+func TestDamagedSessionIsGone(t *testing.T) {
+	e := asAPIError(fmt.Errorf("%w: its state is lost", sessions.ErrDamaged), false)
+	if e.Status != http.StatusGone || e.Code != "session_damaged" {
+		t.Errorf("status %d, code %s", e.Status, e.Code)
 	}
 }

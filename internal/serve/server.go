@@ -9,12 +9,16 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/farfield-ml/farfield/internal/sessions"
 )
 
 // Options configures a Server. Fields that are nil have no endpoints.
 type Options struct {
 	Name string // of the model
 	Card Card
+
+	ModelBytes int64 // of the weights, with their packed copy
 
 	Tokens     Tokens
 	Sessions   Sessions
@@ -180,9 +184,12 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, list []route) er
 	if list[at].isOpen {
 		return list[at].handle(w, r)
 	}
-	client, err := s.checkKey(r)
+	client, owner, err := s.checkKey(r)
 	if err != nil {
 		return err
+	}
+	if owner != "" {
+		r = r.WithContext(sessions.WithOwner(r.Context(), owner))
 	}
 	if wait := s.rates.take(client, s.o.Clock()); wait > 0 {
 		return &apiError{Status: http.StatusTooManyRequests, Type: typeLimit, Code: "rate_limit_exceeded", Retry: wait,

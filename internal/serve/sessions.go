@@ -112,10 +112,10 @@ func (s sessionAPI) createSession(w http.ResponseWriter, r *http.Request) error 
 	return writeJSON(w, http.StatusCreated, s.object(info))
 }
 
-func (s sessionAPI) listSessions(w http.ResponseWriter, _ *http.Request) error {
+func (s sessionAPI) listSessions(w http.ResponseWriter, r *http.Request) error {
 	list := []sessionObject{}
 	if s.o.Sessions != nil {
-		for _, i := range s.o.Sessions.List() {
+		for _, i := range s.o.Sessions.List(r.Context()) {
 			list = append(list, s.object(i))
 		}
 	}
@@ -123,7 +123,7 @@ func (s sessionAPI) listSessions(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (s sessionAPI) describeSession(w http.ResponseWriter, r *http.Request) error {
-	info, err := s.o.Sessions.Get(r.PathValue("id"))
+	info, err := s.o.Sessions.Get(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}

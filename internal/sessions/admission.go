@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"container/list"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -68,15 +69,15 @@ func (m *Manager) end() {
 	}
 }
 
-// acquire begins a request of a session.
-func (m *Manager) acquire(id string) (*session, error) {
+// acquire begins a request of a session that the owner of ctx sees.
+func (m *Manager) acquire(ctx context.Context, id string) (*session, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.sessions[id]
 	switch {
 	case m.closed:
 		return nil, ErrClosed
-	case s == nil:
+	case s == nil || !s.isVisible(ownerOf(ctx)):
 		return nil, ErrUnknown
 	case s.isBusy:
 		return nil, ErrBusy
@@ -138,7 +139,7 @@ func (m *Manager) setState(s *session, state *model.Session[float32]) {
 func (m *Manager) checkMemory() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := m.memory.bytes
+	n := m.memory.bytes + m.queue.bytes.Load()
 	if m.store != nil {
 		for at := m.memory.idleSessions.Front(); at != nil; at = at.Next() {
 			n -= at.Value.(*session).counted
@@ -156,7 +157,7 @@ func (m *Manager) trimMemory() {
 	for {
 		m.mu.Lock()
 		m.cache.mu.Lock()
-		over := m.memory.bytes+m.cache.memoryBytes-m.cache.savingBytes > m.o.Memory
+		over := m.memory.bytes+m.queue.bytes.Load()+m.cache.memoryBytes-m.cache.savingBytes > m.o.Memory
 		var e *entry
 		if over {
 			e = victim(&m.cache.memory, true)

@@ -240,6 +240,13 @@ func (c *cache) setSaving(e *entry, is bool) {
 	}
 }
 
+// waiting returns the bytes of entries that wait for the disk.
+func (c *cache) waiting() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.savingBytes
+}
+
 // pin changes the number of sessions whose last snapshot e is; nil: nothing.
 func (c *cache) pin(e *entry, n int) {
 	if e == nil {

@@ -3,6 +3,7 @@ package sessions
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,10 +28,10 @@ func TestSessionsSurviveClose(t *testing.T) {
 			f := must[Info](t)(m.Fork(ctx, s.ID))
 			e := must[Info](t)(m.Create(ctx, nil))
 			s = must[Info](t)(m.Append(ctx, s.ID, ids[800:]))
-			before := m.List()
+			before := m.List(t.Context())
 			closed(t, m)
 			m = open(t, o)
-			if after := m.List(); !slices.Equal(before, after) {
+			if after := m.List(t.Context()); !slices.Equal(before, after) {
 				t.Errorf("sessions are %v, were %v", after, before)
 			}
 			requireState(t, m, s.ID, ids)
@@ -72,7 +73,7 @@ func TestLogAloneRestoresSessions(t *testing.T) {
 		requireState(t, m, f.ID, ids[:400+100*i])
 	}
 	requireState(t, m, grandchild.ID, ids[:600])
-	for _, i := range m.List() {
+	for _, i := range m.List(t.Context()) {
 		if err := m.Delete(ctx, i.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +130,7 @@ func runChild(dir string, seed uint64) {
 	key := rng.New(seed)
 	for i := uint64(0); ; i += 8 {
 		at := func(n uint64, j uint64) int { return int(key.Uint64(i+j) % n) }
-		list := m.List()
+		list := m.List(context.Background())
 		var a acknowledgement
 		var info Info
 		var err error
@@ -179,7 +180,7 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 		acknowledged += killChild(t, dir, uint64(round), sessions)
 		m := open(t, childOptions(t, dir))
 		held := map[string]bool{}
-		for _, i := range m.List() {
+		for _, i := range m.List(t.Context()) {
 			held[i.ID] = true
 			_, ids, err := m.store.read(i.ID, 0)
 			if err != nil {

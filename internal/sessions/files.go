@@ -182,8 +182,11 @@ type saving struct {
 	id string // "": none
 }
 
-// maxSaving bounds the states that wait for the disk.
-const maxSaving = 64
+// Limits of the states that wait for the disk.
+const (
+	maxSaving   = 64
+	savingShare = 8 // of Options.Memory that they may take besides, unless it is one
+)
 
 // newSaver starts a saver.
 func newSaver(m *Manager) *saver {
@@ -203,7 +206,7 @@ func (s *saver) add(p prefix, state *model.Session[float32], id string) bool {
 // back, if the queue is full.
 func (s *saver) queue(e *entry, id string) bool {
 	s.mu.Lock()
-	full := s.stop || len(s.list) >= maxSaving
+	full := s.stop || len(s.list) >= maxSaving || len(s.list) > 0 && s.m.cache.waiting() > s.m.o.Memory/savingShare
 	if !full {
 		s.list = append(s.list, saving{e, id})
 	}

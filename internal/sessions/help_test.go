@@ -98,7 +98,7 @@ func snapshot(t testing.TB, s *model.Session[float32]) []byte {
 // of ids, whose last one is pending.
 func requireState(t testing.TB, m *Manager, id string, ids []int32) {
 	t.Helper()
-	s, err := m.acquire(id)
+	s, err := m.acquire(context.Background(), id)
 	if err != nil {
 		t.Fatal(err)
 	}

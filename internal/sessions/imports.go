@@ -15,7 +15,7 @@ import (
 // Export returns a snapshot of a session for Import. It returns an error if the session is
 // unknown or busy, a limit is reached (ErrFull), or ctx ends.
 func (m *Manager) Export(ctx context.Context, id string) ([]byte, error) {
-	s, err := m.acquire(id)
+	s, err := m.acquire(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -52,12 +52,12 @@ func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
 		return Info{}, err
 	}
 	key := importKey(data)
-	s := &session{id: newID(), state: from.state, prefix: prefix{chain: key}, pending: from.pending, tokens: start + int64(len(from.pending)), imported: fmt.Sprintf("%x", key), saved: start}
+	s := &session{id: newID(), owner: ownerOf(ctx), state: from.state, prefix: prefix{chain: key}, pending: from.pending, tokens: start + int64(len(from.pending)), imported: fmt.Sprintf("%x", key), saved: start}
 	info, err := m.add(s, func() error {
 		if err := m.imports.write(s.imported, data); err != nil {
 			return err
 		}
-		return m.store.create(s.id, record{Tokens: start, Start: start, Import: s.imported, Bytes: s.bytes}, from.pending)
+		return m.store.create(s.id, record{Owner: s.owner, Tokens: start, Start: start, Import: s.imported, Bytes: s.bytes}, from.pending)
 	})
 	if err != nil {
 		m.removeImport(s.imported)

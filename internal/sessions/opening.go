@@ -126,7 +126,7 @@ func (m *Manager) openStore() (err error) {
 		return err
 	}
 	for id, r := range records {
-		s := &session{id: id, tokens: r.Tokens, bytes: r.Bytes, imported: r.Import}
+		s := &session{id: id, owner: r.Owner, tokens: r.Tokens, bytes: r.Bytes, imported: r.Import}
 		if key, ok := parseKey(r.Snapshot); ok {
 			s.snapshot = m.cache.lookup(key)
 			m.cache.pin(s.snapshot, 1)
@@ -194,23 +194,25 @@ func (m *Manager) saveAll(ctx context.Context) {
 	}
 }
 
-// Get describes a session. It returns ErrUnknown if there is none.
-func (m *Manager) Get(id string) (Info, error) {
+// Get describes a session. It returns ErrUnknown if the owner of ctx sees none.
+func (m *Manager) Get(ctx context.Context, id string) (Info, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s := m.sessions[id]; s != nil {
+	if s := m.sessions[id]; s != nil && s.isVisible(ownerOf(ctx)) {
 		return s.info(), nil
 	}
 	return Info{}, ErrUnknown
 }
 
-// List describes all sessions, in the order of their ids.
-func (m *Manager) List() []Info {
+// List describes the sessions that the owner of ctx sees, in the order of their ids.
+func (m *Manager) List(ctx context.Context) []Info {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := make([]Info, 0, len(m.sessions))
 	for _, s := range m.sessions {
-		list = append(list, s.info())
+		if s.isVisible(ownerOf(ctx)) {
+			list = append(list, s.info())
+		}
 	}
 	slices.SortFunc(list, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
 	return list
@@ -223,6 +225,7 @@ func (m *Manager) Stats() Stats {
 	s := m.stats
 	s.Sessions, s.Running, s.StateBytes = len(m.sessions), m.running, m.memory.bytes
 	s.PrefixBytes, s.DiskBytes = m.cache.bytes()
+	s.WorkBytes = m.queue.bytes.Load()
 	s.DiskBytes += m.imports.bytes()
 	s.Restored, s.Damaged = m.files.restored.Load(), m.files.damaged.Load()
 	return s

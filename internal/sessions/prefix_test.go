@@ -143,7 +143,7 @@ func TestFullMemoryIsAnError(t *testing.T) {
 	if n == 100 || n < 2 {
 		t.Errorf("%d sessions are held, error %v", n, err)
 	}
-	if err := m.Delete(ctx, m.List()[0].ID); err != nil {
+	if err := m.Delete(ctx, m.List(t.Context())[0].ID); err != nil {
 		t.Error(err)
 	}
 }

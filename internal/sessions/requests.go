@@ -30,8 +30,8 @@ func (m *Manager) Create(ctx context.Context, ids []int32) (Info, error) {
 			return Info{}, err
 		}
 	}
-	s := &session{id: newID(), state: j.state, prefix: j.prefix, pending: slices.Clone(j.feed), tokens: int64(len(ids))}
-	return m.add(s, func() error { return m.store.create(s.id, record{Bytes: s.state.Bytes()}, ids) })
+	s := &session{id: newID(), owner: ownerOf(ctx), state: j.state, prefix: j.prefix, pending: slices.Clone(j.feed), tokens: int64(len(ids))}
+	return m.add(s, func() error { return m.store.create(s.id, record{Owner: s.owner, Bytes: s.state.Bytes()}, ids) })
 }
 
 // Append adds the tokens ids to a session. It returns an error if the session is unknown
@@ -41,7 +41,7 @@ func (m *Manager) Append(ctx context.Context, id string, ids []int32) (Info, err
 	if err := checkIDs(ids, m.o.Model.Config().Vocab); err != nil {
 		return Info{}, err
 	}
-	s, err := m.acquire(id)
+	s, err := m.acquire(ctx, id)
 	if err != nil {
 		return Info{}, err
 	}
@@ -76,7 +76,10 @@ func (m *Manager) change(ctx context.Context, s *session, f func(j *job) ([]int3
 		return err
 	}
 	u := m.keepUndo(s)
-	j := &job{ctx: ctx, state: s.state, prefix: s.prefix, feed: slices.Clone(s.pending), keeps: true, keepFrom: s.state.Tokens()}
+	j := &job{ctx: ctx, state: s.state, prefix: s.prefix, feed: slices.Clone(s.pending), keeps: true, keepFrom: s.state.Tokens(), counted: s.counted}
+	if u.state != nil {
+		j.counted -= u.state.Bytes()
+	}
 	ids, err := f(j)
 	if err == nil {
 		err = m.commit(s, j, ids)
@@ -96,7 +99,7 @@ func (m *Manager) Generate(ctx context.Context, id string, d Draw, emit func(tok
 	if err != nil {
 		return Result{}, err
 	}
-	s, err := m.acquire(id)
+	s, err := m.acquire(ctx, id)
 	if err != nil {
 		return Result{}, err
 	}
@@ -172,7 +175,7 @@ func (m *Manager) Complete(ctx context.Context, ids []int32, d Draw, emit func(t
 // Fork returns a new session of the tokens of another. It returns an error if the session
 // is unknown or busy, a limit is reached (ErrFull), or ctx ends.
 func (m *Manager) Fork(ctx context.Context, id string) (Info, error) {
-	s, err := m.acquire(id)
+	s, err := m.acquire(ctx, id)
 	if err != nil {
 		return Info{}, err
 	}
@@ -183,7 +186,7 @@ func (m *Manager) Fork(ctx context.Context, id string) (Info, error) {
 	if err := m.activate(ctx, s); err != nil {
 		return Info{}, err
 	}
-	c := &session{id: newID(), tokens: s.tokens, imported: s.imported, saved: s.saved, state: s.state.Clone(), prefix: s.prefix.clone(), pending: slices.Clone(s.pending)}
+	c := &session{id: newID(), owner: s.owner, tokens: s.tokens, imported: s.imported, saved: s.saved, state: s.state.Clone(), prefix: s.prefix.clone(), pending: slices.Clone(s.pending)}
 	m.mu.Lock()
 	c.snapshot = s.snapshot
 	m.mu.Unlock()
@@ -201,7 +204,7 @@ func (m *Manager) Delete(ctx context.Context, id string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s, err := m.acquire(id)
+	s, err := m.acquire(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -234,14 +237,14 @@ func (m *Manager) newJob(ctx context.Context, ids []int32, more int) (*job, int6
 		return nil, 0, err
 	}
 	known := ids[:max(len(ids)-1, 0)]
-	keys := chainKeys(m.coder.root, known)
+	keys := chainKeys(m.coder.rootOf(ownerOf(ctx)), known)
 	seen := m.cache.observe(keys)
 	from, n, err := m.files.findLongest(keys, known)
 	if err != nil {
 		return nil, 0, err
 	}
 	if from == nil {
-		from = m.coder.newState()
+		from = m.coder.newState(ownerOf(ctx))
 	}
 	m.count(func(s *Stats) { s.TokensReused += int64(n) })
 	return &job{ctx: ctx, state: from.state, prefix: from.prefix, feed: ids[n:], keeps: true, keepFrom: int64(n), keepAt: int64(seen)}, int64(n), nil

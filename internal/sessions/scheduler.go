@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -22,6 +23,9 @@ type job struct {
 	sampler *generate.Sampler
 
 	isBroken bool // the state is not valid any more
+
+	counted int64 // bytes of state and of its undo that Manager.memory counts elsewhere
+	bytes   int64 // bytes of both beyond counted
 
 	keepFrom int64 // tokens of the last snapshot of the prompt
 	keepAt   int64 // a border of chunks that needs a snapshot
@@ -44,6 +48,8 @@ type scheduler struct {
 	closed bool
 	wake   chan struct{} // capacity 1: queue or closed have changed
 	ended  chan struct{} // closed when the goroutine ends
+
+	bytes atomic.Int64 // of states of jobs, beyond the bytes that are counted elsewhere
 
 	jobs  []*job // of a round
 	steps []model.SessionStep[float32]
@@ -76,6 +82,8 @@ func (q *scheduler) run(j *job, emit func(token int32) error) error {
 		return ErrClosed
 	}
 	q.queue = append(q.queue, j)
+	j.countBytes()
+	q.bytes.Add(j.bytes)
 	q.mu.Unlock()
 	signal(q.wake)
 	for seen, failed := 0, false; ; {
@@ -142,7 +150,7 @@ func (q *scheduler) serve() {
 // jobs come first, in turns. Prompts share what is left, at least a chunk. q.mu is held.
 func (q *scheduler) pick() {
 	q.jobs, q.steps = q.jobs[:0], q.steps[:0]
-	prompts := 0
+	prompts, waiting := 0, len(q.queue)
 	q.queue = slices.DeleteFunc(q.queue, func(j *job) bool {
 		if j.ctx.Err() != nil {
 			j.finish("", context.Cause(j.ctx))
@@ -153,6 +161,9 @@ func (q *scheduler) pick() {
 		}
 		return false
 	})
+	if len(q.queue) < waiting {
+		q.sumBytes()
+	}
 	rows := q.m.o.MaxBatch
 	single := rows
 	if prompts > 0 {
@@ -208,11 +219,27 @@ func (q *scheduler) round() {
 		s.TokensRead += int64(read)
 		s.TokensDrawn += int64(drawn)
 	})
+	for _, j := range q.jobs {
+		j.countBytes()
+	}
 	q.mu.Lock()
 	q.queue = slices.DeleteFunc(q.queue, func(j *job) bool { return j.finished })
+	q.sumBytes()
 	q.mu.Unlock()
 	clear(q.steps) // of references to sessions
 	clear(q.jobs)
+}
+
+// countBytes sets the bytes of j that are not counted elsewhere.
+func (j *job) countBytes() { j.bytes = max(0, j.state.Bytes()-j.counted) }
+
+// sumBytes sums the bytes of all jobs. q.mu is held.
+func (q *scheduler) sumBytes() {
+	var sum int64
+	for _, j := range q.queue {
+		sum += j.bytes
+	}
+	q.bytes.Store(sum)
 }
 
 // advance takes the result of a step.

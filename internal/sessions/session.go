@@ -13,7 +13,8 @@ import (
 // request does not own.
 type session struct {
 	id          string
-	isBusy      bool // a request holds it
+	owner       string // "": none
+	isBusy      bool   // a request holds it
 	tokens      int64
 	bytes       int64
 	counted     int64  // bytes of state, in memory.bytes
@@ -85,7 +86,7 @@ func (m *Manager) longestState(s *session) (*savedState, []int32, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	root := m.coder.root
+	root := m.coder.rootOf(s.owner)
 	if r.Import != "" {
 		root, _ = parseKey(r.Import)
 	}
@@ -101,7 +102,7 @@ func (m *Manager) longestState(s *session) (*savedState, []int32, error) {
 		}
 		n = 0
 	default:
-		from, n = m.coder.newState(), 0
+		from, n = m.coder.newState(s.owner), 0
 	}
 	return from, ids[n:], nil
 }

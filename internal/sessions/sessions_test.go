@@ -146,7 +146,7 @@ func TestSessionsHaveOneWriter(t *testing.T) {
 		_, e3 := m.Fork(ctx, s.ID)
 		_, e4 := m.Export(ctx, s.ID)
 		errs = append(errs, e1, e2, e3, e4, m.Delete(ctx, s.ID))
-		if _, err := m.Get(s.ID); err != nil {
+		if _, err := m.Get(t.Context(), s.ID); err != nil {
 			t.Error(err)
 		}
 		return nil

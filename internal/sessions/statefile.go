@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -54,9 +55,17 @@ func newCoder(m *model.Model[float32], identity string) (c coder, err error) {
 	return c, err
 }
 
-// newState returns the state of the empty sequence.
-func (c *coder) newState() *savedState {
-	return &savedState{state: c.empty.Clone(), prefix: prefix{chain: c.root}}
+// rootOf returns the key of the empty sequence of an owner.
+func (c *coder) rootOf(owner string) prefixKey {
+	if owner == "" {
+		return c.root
+	}
+	return sha256.Sum256(append(c.root[:], owner...))
+}
+
+// newState returns the state of the empty sequence of an owner.
+func (c *coder) newState(owner string) *savedState {
+	return &savedState{state: c.empty.Clone(), prefix: prefix{chain: c.rootOf(owner)}}
 }
 
 // encode returns a saved state. p is nil where the prefix stays unknown.

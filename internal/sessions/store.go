@@ -67,6 +67,7 @@ type segment struct {
 
 // record is what the store knows of a session, beside its tokens.
 type record struct {
+	Owner    string    `json:"owner,omitempty"`
 	Tokens   int64     `json:"tokens"`
 	Start    int64     `json:"start,omitempty"` // tokens before the log, in the import
 	Import   string    `json:"import,omitempty"`

@@ -23,6 +23,7 @@ import (
 // opened holds the parts of a model that are closed at the end.
 type opened struct {
 	manager *sessions.Manager // nil: the model has no sessions
+	memory  int64             // of states and prefixes; 0: the model has no sessions
 }
 
 // close saves the states. It returns an error if they cannot be saved.
@@ -64,7 +65,7 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Tokens = text
+	o.Tokens, o.ModelBytes = text, 4*int64(text.Config().Params())
 	if o.Card, err = describeModel(text.Family(), text.Config()); err != nil {
 		return nil, err
 	}
@@ -81,7 +82,14 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 		o.Mapper = mapper{text}
 	}
 	if text.CheckNextTokens() == nil && text.Config().HasSessions() {
-		if m.manager, err = c.openSessions(ctx, text); err != nil {
+		if m.memory, err = flags.ParseBytes(c.Memory); err != nil {
+			return nil, err
+		}
+		o.ModelBytes *= 2
+		for _, p := range text.Model().Params().All() {
+			p.Grad = nil // no gradient is computed
+		}
+		if m.manager, err = c.openSessions(ctx, text, m.memory); err != nil {
 			return nil, err
 		}
 		o.Sessions = m.manager
@@ -97,11 +105,7 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 }
 
 // openSessions opens the sessions of a decoder.
-func (c *Command) openSessions(ctx context.Context, text *runs.TextModel) (*sessions.Manager, error) {
-	memory, err := flags.ParseBytes(c.Memory)
-	if err != nil {
-		return nil, err
-	}
+func (c *Command) openSessions(ctx context.Context, text *runs.TextModel, memory int64) (*sessions.Manager, error) {
 	disk, err := flags.ParseBytes(c.Disk)
 	if err != nil {
 		return nil, err

@@ -52,6 +52,13 @@ func (c *Command) Help() string {
 // headerTime bounds the time of a request's header.
 const headerTime = 10 * time.Second
 
+// Memory beside the model and --memory, before garbage is collected harder: a share of --memory and a constant.
+// Snapshots that are written, rows of passes and buffers of connections need it.
+const (
+	workShare = 4
+	workBytes = 64 << 20
+)
+
 // garbage is the garbage that memory may hold, in percent of its content. States are large and have no
 // pointers: to collect them often costs little.
 const garbage = 25
@@ -77,6 +84,9 @@ func (c *Command) Run(e *env.Env) error {
 	m, err := c.open(e.Context, o)
 	if err != nil {
 		return env.MarkInput(err)
+	}
+	if m.memory > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(o.ModelBytes + m.memory + m.memory/workShare + workBytes))
 	}
 	handler, err := serve.New(*o)
 	if err != nil {

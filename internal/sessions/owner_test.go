@@ -1,0 +1,78 @@
+package sessions
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestOwnersSeeTheirSessionsAlone(t *testing.T) {
+	o := Options{Model: newNearFar(t), Store: t.TempDir(), Identity: "a model"}
+	m, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, a, b := t.Context(), WithOwner(t.Context(), "a"), WithOwner(t.Context(), "b")
+	ids := make([]int32, 3*chunkTokens)
+	own, err := m.Create(a, ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fork, err := m.Fork(a, own.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := m.Create(all, []int32{1, 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		for _, id := range []string{own.ID, fork.ID} {
+			_, err1 := m.Get(b, id)
+			_, err2 := m.Append(b, id, []int32{1})
+			_, err3 := m.Generate(b, id, Draw{MaxTokens: 1}, nil)
+			_, err4 := m.Fork(b, id)
+			_, err5 := m.Export(b, id)
+			for i, err := range []error{err1, err2, err3, err4, err5, m.Delete(b, id)} {
+				if !errors.Is(err, ErrUnknown) {
+					t.Errorf("request %d of another owner: %v", i, err)
+				}
+			}
+			if _, err := m.Get(a, id); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := m.Get(b, open.ID); err != nil {
+			t.Errorf("a session without an owner: %v", err)
+		}
+		if n, k, l := len(m.List(a)), len(m.List(b)), len(m.List(all)); n != 3 || k != 1 || l != 3 {
+			t.Errorf("owners see %d and %d sessions, a request without one %d", n, k, l)
+		}
+		closed(t, m)
+		if m, err = Open(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer closed(t, m)
+	if r, err := m.Complete(b, ids, Draw{MaxTokens: 1}, nil); err != nil || r.Reused != 0 {
+		t.Errorf("an owner reuses %d tokens of another, %v", r.Reused, err)
+	}
+	if r, err := m.Complete(a, ids, Draw{MaxTokens: 1}, nil); err != nil || r.Reused == 0 {
+		t.Errorf("an owner reuses %d own tokens, %v", r.Reused, err)
+	}
+}
+
+func TestStatesOfRequestsAreCounted(t *testing.T) {
+	m := open(t, Options{Model: newNearFar(t)})
+	var during int64
+	d := Draw{MaxTokens: 4, Stop: func([]int32) bool {
+		during = max(during, m.queue.bytes.Load())
+		return false
+	}}
+	if _, err := m.Complete(t.Context(), []int32{1, 2, 3}, d, nil); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, m) // the last round has ended
+	if n := m.Stats().WorkBytes; during == 0 || n != 0 {
+		t.Errorf("%d bytes during a request, %d after it", during, n)
+	}
+}
