@@ -53,7 +53,7 @@ func (m *Model) Forward(ctx context.Context, in *Input) (*Output, error) {
 	out := &Output{}
 	var logits []float32
 	if m.plan.scores {
-		if logits, err = m.newLogits(b); err != nil {
+		if logits, err = m.plan.newLogits(b); err != nil {
 			return nil, err
 		}
 	}
@@ -145,7 +145,7 @@ func (m *Model) visitLayers(share *model.Model[float32], b *model.Batch, in *Inp
 	if i := slices.IndexFunc(last, func(x float32) bool { return x-x != 0 }); i >= 0 {
 		return fmt.Errorf("last_hidden_state: row %d is not finite", i/w)
 	}
-	if out.Pooled, err = m.poolFirst(last, b.B, n, w); err != nil {
+	if out.Pooled, err = m.poolers.poolFirst(last, b.B, n, w); err != nil {
 		return err
 	}
 	clearMasked(last, mask, w)
@@ -154,8 +154,8 @@ func (m *Model) visitLayers(share *model.Model[float32], b *model.Batch, in *Inp
 }
 
 // poolFirst returns the tanh units of the first rows; nil if there are none.
-func (m *Model) poolFirst(rows []float32, batch, n, w int) (*array.Array, error) {
-	weight, bias := m.poolers[poolerName+".weight"], m.poolers[poolerName+".bias"]
+func (p poolers) poolFirst(rows []float32, batch, n, w int) (*array.Array, error) {
+	weight, bias := p[poolerName+".weight"], p[poolerName+".bias"]
 	if weight == nil || bias == nil {
 		return nil, nil
 	}
@@ -174,13 +174,13 @@ func (m *Model) poolFirst(rows []float32, batch, n, w int) (*array.Array, error)
 }
 
 // outputs returns the number of outputs of the head.
-func (m *Model) outputs() int {
-	return cmp.Or(m.plan.config.Outputs, m.plan.config.Vocab)
+func (p *plan) outputs() int {
+	return cmp.Or(p.config.Outputs, p.config.Vocab)
 }
 
 // newLogits returns memory for the logits of b. It returns an error if they are too many.
-func (m *Model) newLogits(b *model.Batch) ([]float32, error) {
-	rows, outputs := m.plan.config.Rows(b.B, b.N), m.outputs()
+func (p *plan) newLogits(b *model.Batch) ([]float32, error) {
+	rows, outputs := p.config.Rows(b.B, b.N), p.outputs()
 	if tensor.Size(rows, outputs) == math.MaxInt {
 		return nil, fmt.Errorf("logits: %d rows of %d are beyond any memory", rows, outputs)
 	}
@@ -190,11 +190,11 @@ func (m *Model) newLogits(b *model.Batch) ([]float32, error) {
 // setLogits sets the logits of out.
 func (m *Model) setLogits(b *model.Batch, in *Input, out *Output, logits []float32) (err error) {
 	c := &m.plan.config
-	shape := []int{b.B, m.outputs()}
+	shape := []int{b.B, m.plan.outputs()}
 	if c.Pool == "" {
-		shape = []int{b.B, b.N, m.outputs()}
+		shape = []int{b.B, b.N, m.plan.outputs()}
 		if c.Kind != model.EncoderDecoder {
-			clearMasked(logits, in.Mask, m.outputs())
+			clearMasked(logits, in.Mask, m.plan.outputs())
 		}
 	}
 	out.Logits, err = array.New("logits", logits, shape...)
@@ -224,7 +224,7 @@ func (m *Model) Gradients(ctx context.Context, in *Input, do []float32) ([]*arra
 	do = slices.Clone(do)
 	size := y.Rows * y.Cols
 	if m.plan.scores {
-		size = c.Rows(b.B, b.N) * m.outputs()
+		size = c.Rows(b.B, b.N) * m.plan.outputs()
 	}
 	if len(do) != size {
 		return nil, fmt.Errorf("do: has %d elements, the output has %d", len(do), size)

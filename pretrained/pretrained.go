@@ -30,10 +30,13 @@ type Model struct {
 	text    []byte // of config.json
 	stored  []stored
 	body    *model.Model[float32]
-	poolers map[string]*param.Param[float32] // weights that are no part of the model, by their names in a plan
+	poolers poolers
 	texts   textReader
 	passes  passPool
 }
+
+// poolers are weights that are no part of the model, by their names in a plan.
+type poolers map[string]*param.Param[float32]
 
 // Open opens a folder with the choices of zero Options. It returns an error if a file is
 // missing, malformed or too large, config.json has an unknown field, or weights do not
@@ -72,7 +75,7 @@ func open(dir string, o Options, classes []string) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	p.canLackHead, p.hasOwnOutputs = classes != nil, own
-	m := &Model{inputReader: inputReader{family: family, plan: p}, dir: dir, text: text, poolers: map[string]*param.Param[float32]{}}
+	m := &Model{inputReader: inputReader{family: family, plan: p}, dir: dir, text: text, poolers: poolers{}}
 	if m.stored, err = p.match(s); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}

@@ -63,7 +63,7 @@ func (m *Model) Save(dir string) error {
 			}
 		}
 	}
-	if err := m.copyCompanions(dir); err != nil {
+	if err := copyCompanions(m.dir, dir); err != nil {
 		return err
 	}
 	return atomicfile.WriteBytes(filepath.Join(dir, configFile), config)
@@ -185,13 +185,13 @@ func setSingle(text []byte) ([]byte, error) {
 }
 
 // copyCompanions copies the files beside weights and configuration that exist.
-func (m *Model) copyCompanions(dir string) error {
+func copyCompanions(from, dir string) error {
 	for _, name := range slices.Concat(companions, tokenizerFiles) {
-		if err := copyFile(m.dir, dir, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := copyFile(from, dir, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	text, err := readSmall(m.dir, "modules.json")
+	text, err := readSmall(from, "modules.json")
 	if err != nil || text == nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (m *Model) copyCompanions(dir string) error {
 		if err := atomicfile.MakeFolder(filepath.Join(dir, x.Path)); err != nil {
 			return err
 		}
-		if err := copyFile(m.dir, dir, filepath.Join(x.Path, configFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := copyFile(from, dir, filepath.Join(x.Path, configFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
