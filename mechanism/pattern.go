@@ -41,6 +41,9 @@ func (p *sparseSoftmax[T]) Check(*attention.Call[T]) error       { return nil }
 func (p *sparseSoftmax[T]) Reach() (keys, period int)            { return p.window, p.period }
 func (p *sparseSoftmax[T]) Cost(s attention.Shape) headwise.Cost { return pairsCost[T](p.rule, s) }
 
+// TakesStridedRows reports whether values and outputs may lie apart: windows copy what they need.
+func (p *sparseSoftmax[T]) TakesStridedRows() bool { return p.softmax.IsWindow }
+
 // pairsCost returns the cost of the pairs of one head.
 func pairsCost[T tensor.Float](sees visibilityRule, s attention.Shape) headwise.Cost {
 	x := headGeometry{n: s.N, m: s.M, shift: s.M - s.N, causal: s.Causal}

@@ -3,6 +3,7 @@ package pretrained
 import (
 	"fmt"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 
 	"github.com/farfield-ml/farfield/internal/infile"
@@ -91,8 +92,16 @@ func open(dir string, o Options, classes []string) (*Model, error) {
 	m.stretched.fill(m.body)
 	m.passes.plan, m.passes.body = p, m.body
 	m.texts = newTextReader(dir, p, text)
+	if m.body.Params().Size() >= largeModel {
+		// The collector would let the garbage of opening stay until the heap has doubled.
+		debug.FreeOSMemory()
+	}
 	return m, nil
 }
+
+// largeModel is the number of weights from which the garbage of opening is returned to the
+// system.
+const largeModel = 1 << 24
 
 // readWeights sets the parameters to the tensors of the files, without copies between.
 func (m *Model) readWeights(s *source) error {

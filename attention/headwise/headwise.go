@@ -51,7 +51,15 @@ type Cost struct {
 	Bytes float64 // scratch memory and memory saved for Backward
 }
 
-// Head is one query head of one sequence with its visible keys. Its matrices are contiguous.
+// StridedRows is a Function whose Forward may take values and outputs where they lie, so that
+// no copies are made. It is asked in calls without a mask of keys that no Backward follows.
+type StridedRows interface {
+	// TakesStridedRows reports whether rows of V and Out may lie apart.
+	TakesStridedRows() bool
+}
+
+// Head is one query head of one sequence with its visible keys. Its matrices are contiguous,
+// except V and Out for StridedRows.
 // Q, K and V are read only, and rotated if the call has a Rope. Rows of masked keys are zeros.
 //
 // Every query sees at least one unmasked key. Other queries are left out.

@@ -91,8 +91,8 @@ func unseenBefore[T tensor.Float](c *attention.Call[T], s *attention.Sequence, m
 
 // openHead sets h to head number head of sequence s, without output and saved memory.
 // It returns the number of queries without a visible key. If that is all queries,
-// nothing is set.
-func (w *driver[T]) openHead(h *Head[T], c *attention.Call[T], s *attention.Sequence, head int, ar *arena.Arena) (left int) {
+// nothing is set. With strided set the values of a call without a mask stay where they lie.
+func (w *driver[T]) openHead(h *Head[T], c *attention.Call[T], s *attention.Sequence, head int, ar *arena.Arena, strided bool) (left int) {
 	mask := c.Mask(s)
 	left = unseenBefore(c, s, mask)
 	if left == s.N {
@@ -107,8 +107,17 @@ func (w *driver[T]) openHead(h *Head[T], c *attention.Call[T], s *attention.Sequ
 	}
 	h.Q = RotateAndMask(ar, c.Q.At(s.Batch, head).Slice(s.Q0+left, s.Q0+s.N), nil, c.Rope, at)
 	h.K = RotateAndMask(ar, c.K.At(s.Batch, kh).Slice(s.K0, s.K0+s.M), mask, c.Rope, 0)
-	h.V = RotateAndMask(ar, c.V.At(s.Batch, kh).Slice(s.K0, s.K0+s.M), mask, nil, 0)
+	h.V = c.V.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	if !strided || mask != nil {
+		h.V = RotateAndMask(ar, h.V, mask, nil, 0)
+	}
 	return left
+}
+
+// takesStrides reports whether values and outputs of a call stay where they lie.
+func (p *scheduledCall[T]) takesStrides() bool {
+	f, is := p.w.Function.(StridedRows)
+	return is && p.keep == nil && f.TakesStridedRows()
 }
 
 // RotateAndMask returns x contiguous, rotated from position at on, with zeros for rows
@@ -162,7 +171,8 @@ func (p *scheduledCall[T]) forwardUnit(i int) {
 	h := p.w.takeHead()
 	defer p.w.putHead(h)
 	out := p.out.At(s.Batch, head).Slice(s.Q0, s.Q0+s.N)
-	left := p.w.openHead(h, p.c, s, head, ar)
+	strided := p.takesStrides()
+	left := p.w.openHead(h, p.c, s, head, ar, strided)
 	scratch.ClearRows(out, 0, left)
 	p.unseenCounts[i], p.illConditioned[i], p.aux[i], p.residual[i] = left, illConditionedRows{}, 0, 0
 	if p.keep != nil {
@@ -172,7 +182,9 @@ func (p *scheduledCall[T]) forwardUnit(i int) {
 		return
 	}
 	out = out.Slice(left, s.N)
-	h.Out = scratch.ForOutput(ar, out)
+	if h.Out = out; !strided {
+		h.Out = scratch.ForOutput(ar, out)
+	}
 	if h.NeedsBackward = p.keep != nil; h.NeedsBackward {
 		h.Saved = p.keep.Heads[i]
 	}
@@ -305,7 +317,7 @@ func (p *scheduledCall[T]) backwardUnit(i, place int) {
 		scratch.ClearRows(dv, s.M, s.Keys)
 		dk, dv = dk.Slice(0, s.M), dv.Slice(0, s.M)
 	}
-	left := w.openHead(h, c, s, head, ar)
+	left := w.openHead(h, c, s, head, ar, false)
 	scratch.ClearRows(dq, 0, left)
 	if left == s.N {
 		scratch.ClearRows(dk, 0, s.M)

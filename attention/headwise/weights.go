@@ -21,7 +21,7 @@ func (w *driver[T]) eachColumnBlock(c *attention.Call[T], s *attention.Sequence,
 	defer ar.Release()
 	h := w.takeHead()
 	defer w.putHead(h)
-	left := w.openHead(h, c, s, head, ar)
+	left := w.openHead(h, c, s, head, ar, false)
 	if left == s.N {
 		return
 	}
