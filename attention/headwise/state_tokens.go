@@ -145,7 +145,7 @@ func (s *tokenState[T]) Refuse(c *attention.Call[T]) error { return s.w.refuseCa
 // Run absorbs the m keys of c and sets out for its n queries.
 func (s *tokenState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	if m == 0 {
-		s.setOutputs(tokenOutputs[T]{s: s, out: out, c: c, end: n, seen: s.tokens})
+		s.setOutputs(tokenOutputs[T]{s: s, out: out, c: c, end: n, position: s.tokens})
 		return
 	}
 	size := m
@@ -156,7 +156,7 @@ func (s *tokenState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int)
 		past, end := s.tokens, min(j+size, m)
 		s.appendTokens(c, j, end, n > 0)
 		if n > 0 {
-			s.setOutputs(tokenOutputs[T]{s: s, out: out, c: c, start: j, end: end, seen: past + 1, step: 1})
+			s.setOutputs(tokenOutputs[T]{s: s, out: out, c: c, start: j, end: end, position: past + 1, step: 1})
 		}
 	}
 }
@@ -201,13 +201,13 @@ func (s *tokenState[T]) appendTokens(c *attention.Call[T], j0, j1 int, hasQuerie
 }
 
 // tokenOutputs is the outputs of queries start ≤ i < end of a call. Query i has the position
-// of token seen-1+(i-start)·step.
+// of token position-1+(i-start)·step.
 type tokenOutputs[T tensor.Float] struct {
 	s   *tokenState[T]
 	out tensor.Heads[T]
 	c   *attention.Call[T]
 
-	start, end, seen, step int
+	start, end, position, step int
 }
 
 // setOutputs computes outputs.
@@ -240,7 +240,7 @@ func (f *tokenOutputs[T]) setHead(u int) {
 	defer s.w.putHead(h)
 	for i := f.start; i < f.end; i++ {
 		mark := ar.Mark()
-		row, end, first := f.out.At(b, head).Slice(i, i+1), f.seen+(i-f.start)*f.step, 0
+		row, end, first := f.out.At(b, head).Slice(i, i+1), f.position+(i-f.start)*f.step, 0
 		if s.keep > 0 {
 			first = max(end-s.keys, 0) / s.period * s.period
 		}
