@@ -12,6 +12,17 @@ import (
 
 // RowDiagnosis accumulates statistics of a row's weights, one after another. Weights of the
 // exponential are divided by e^top, the largest so far.
+//
+// Fields and methods:
+//
+//	type RowDiagnosis struct {
+//		SeenKeys int64
+//
+//		Sum, Size float64 // Σw, Σ|w|
+//		// contains filtered or unexported fields
+//	}
+//	func (r *RowDiagnosis) AddWeight(w, left float64)
+//	func (r *RowDiagnosis) Entropy() float64
 type RowDiagnosis = engine.RowDiagnosis
 
 var ErrStepKeeps = engine.ErrStepKeeps
@@ -31,6 +42,17 @@ func BatchRow[T tensor.Float](x tensor.Heads[T], b int) tensor.Heads[T] {
 // Locality describes where the weights of one query head lie: means over the queries
 // that see a key, of p_j = |w_j| / Σ|w|, as in Diagnosis. Query i among M keys has the
 // position i + (M-N).
+//
+// Fields and methods:
+//
+//	type Locality struct {
+//		Queries  int     `json:"queries"`   // that see a key
+//		Entropy  float64 `json:"entropy"`   // -Σ p_j ln p_j, in nats
+//		Distance float64 `json:"distance"`  // Σ p_j |j - place|, in tokens
+//		Diagonal float64 `json:"diagonal"`  // p at the place itself
+//		Column   float64 `json:"column"`    // p at the key that has most of the weight of all queries
+//		ColumnAt int     `json:"column_at"` // which key that is
+//	}
 type Locality = engine.Locality
 
 // Locate returns the locality of rows of the attention matrix a [rows,M], as
@@ -61,6 +83,10 @@ func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T],
 }
 
 // Identity is whose states a snapshot may be.
+//
+// Fields and methods:
+//
+//	type Identity struct{ Kind, Name, Setting string }
 type Identity = engine.Identity
 
 // NewSnapshot returns a writer of a snapshot and appends its header to b, for a state
@@ -79,6 +105,14 @@ func ReadSnapshot[T tensor.Float](data []byte, id Identity, sum snapshot.Paramet
 // Softmax is attention with the weights exp(scale·q·k + bias) over their sum, in blocks
 // that are not saved: a building block of headwise mechanisms. It may be used
 // concurrently.
+//
+// Fields and methods:
+//
+//	type Softmax[T tensor.Float] struct {
+//		// contains filtered or unexported fields
+//	}
+//	func (s *Softmax[T]) Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T], lse []T, x *Rows[T])
+//	func (s *Softmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x *Rows[T])
 type Softmax[T tensor.Float] = engine.Softmax[T]
 
 // NewSoftmax returns a dense softmax kernel. scale multiplies q·k; 0 means 1/√D.
@@ -87,13 +121,45 @@ func NewSoftmax[T tensor.Float](scale float64) *Softmax[T] {
 }
 
 // Rows are the queries, keys and values of a Softmax, with any strides.
+//
+// Fields and methods:
+//
+//	type Rows[T tensor.Float] struct {
+//		Q, K, V tensor.Mat[T] // [n,D], [m,D], [m,Dv]; D and Dv are 1 or more
+//		Causal  bool
+//		Offset  int    // query i sees keys j ≤ i+Off, where Causal
+//		Mask    []bool // [m] keys that exist; nil: all. What others hold reaches nothing
+//		Bias    []T    // [m] finite, added to the scores of each key; nil: none
+//		// Keys holds the indices in K, V and Bias of the keys that take part, in any order,
+//		// all unmasked; nil: all unmasked keys. Causal then counts among them.
+//		Keys []int32
+//	}
 type Rows[T tensor.Float] = engine.Rows[T]
 
 // RowsGrad are the gradients of Rows.
+//
+// Fields and methods:
+//
+//	type RowsGrad[T tensor.Float] struct {
+//		DOut       tensor.Mat[T] // given
+//		DQ, DK, DV tensor.Mat[T] // overwritten; with Keys their rows of DK and DV are added to
+//		DBias      []T           // added to; nil: not wanted
+//	}
 type RowsGrad[T tensor.Float] = engine.RowsGrad[T]
 
 // StateCore is a State without the checks of its calls. CheckedAbsorb, CheckedRead and
 // CheckedStep make the methods of a State from it.
+//
+// Fields and methods:
+//
+//	type StateCore[T tensor.Float] interface {
+//		StateShape() *Shape
+//		// Refuse returns an error if states of the mechanism do not support c.
+//		Refuse(c *Call[T]) error
+//		// Run absorbs m keys and sets out for n queries in every head. If n and m are
+//		// equal and above 0, query i sees the keys up to its own.
+//		Run(out tensor.Heads[T], c *Call[T], n, m int)
+//	}
 type StateCore[T tensor.Float] = engine.StateCore[T]
 
 // CheckedAbsorb absorbs the keys and values of c into s. It returns an error if they do
@@ -119,9 +185,30 @@ func CheckedStep[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]
 // divided into parts, the sum of the totals of earlier parts is the total of the state
 // before a part. Its size does not depend on the number of tokens. The zero value is
 // ready for use; memory is reused.
+//
+// Fields and methods:
+//
+//	type Total[T tensor.Float] struct {
+//		// Sums [B·Hkv, F, 1+Dv] are for every feature the sum of its products with the
+//		// ones under the values, and with the values.
+//		Sums   []T
+//		Spans  []Span // [B·Hkv]
+//		Tokens int64
+//		Decay  bool // the tokens have met a decay
+//	}
 type Total[T tensor.Float] = engine.Total[T]
 
 // Span is the effect of a part's tokens on the sums before them.
+//
+// Fields and methods:
+//
+//	type Span struct {
+//		HasKeys         bool    // one of their keys is unmasked
+//		LogDecay        float64 // Σ log_g up to the last unmasked key
+//		PendingLogDecay float64 // Σ log_g after it, deferred to the next unmasked key
+//	}
+//	func (s Span) Join(next Span) Span
+//	func (s Span) Leaves(before Span) float64
 type Span = engine.Span
 
 // TotalOf sets t to the total of st. The chunk of st ends: the next chunk begins with
@@ -144,6 +231,15 @@ func AgesOf[T tensor.Float](to []float64, st State[T], sums, gradient []T) ([]fl
 }
 
 // HeadProjector makes the queries, keys and values of a token head by head.
+//
+// Fields and methods:
+//
+//	type HeadProjector[T tensor.Float] interface {
+//		// Head sets head h of Q, K and V in every batch row, and no other head. It may run
+//		// for several heads at a time. ahead is the state memory of the head, which is read
+//		// next: prefetch it during the projection.
+//		Head(h int, ahead []T)
+//	}
 type HeadProjector[T tensor.Float] = engine.HeadProjector[T]
 
 // StepMemory returns the memory that each step of s reads from one end to the other, where a
