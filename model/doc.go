@@ -20,6 +20,7 @@
 //	MLP block               2·W + 2 + 2·U, or 2·W + 2 + 3·U with a gate
 //	norms of heads          H·D + Hkv·D + 2·H + 2·Hkv
 //	norm of head outputs    H·D + 2·H
+//	window with far field   H·D + 7·H, and H bytes
 //	norm of the entry       W + 2
 //	last norm               2·W + 2
 //	convolution             W

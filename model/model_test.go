@@ -519,6 +519,9 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 		if c.AttentionNorm {
 			layer += q + 2*c.Heads
 		}
+		if c.Set["window"] != "" {
+			layer += q + 7*c.Heads
+		}
 		if c.Conv > 0 {
 			layer += 2 * w
 		}

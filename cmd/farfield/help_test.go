@@ -156,7 +156,8 @@ func TestExamplesRun(t *testing.T) {
 	t.Chdir(dir)
 	text := strings.Repeat("To be, or not to be, that is the question:\n", 60)
 	for name, content := range map[string]string{"notes.txt": text, "records.jsonl": `{"text":"to be"}` + "\n" + `{"text":"or not"}` + "\n",
-		"labels.csv": "text,label\n" + strings.Repeat("to be,yes\nor not,no\n", 20), "lines.txt": "to be\n"} {
+		"labels.csv": "text,label\n" + strings.Repeat("to be,yes\nor not,no\n", 20), "lines.txt": "to be\n",
+		"labelled.tsv": "text\tlabel\n" + strings.Repeat("to be\tyes\nor not\tno\n", 20)} {
 		if err := os.WriteFile(name, []byte(content), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -168,6 +169,8 @@ func TestExamplesRun(t *testing.T) {
 	works(t, "train", "--data", "notes.txt", "--out", "run/tickets", "--preset", "tiny", "--steps", "2", "--context", "32", "--batch", "2", "--sample-tokens", "3", "--quiet",
 		"--mechanism", "softmax", "--conv", "0", "--norm", "rms", "--activation", "swiglu")
 	works(t, "export", "--model", "run/tickets", "--out", "SmolLM")
+	works(t, "train", "--init", "MiniLM", "--task", "file", "--data", "labels.csv", "--out", "out/tuned", "--batch", "2", "--steps", "2", "--quiet")
+	works(t, "export", "--model", "out/tuned", "--out", "distilbert-sst2")
 	if err := os.Rename(writeIDs(t), "in.npz"); err != nil {
 		t.Fatal(err)
 	}

@@ -215,7 +215,7 @@ func understood(q quotation) error {
 // goFlags are the flags of the go command on pages.
 var goFlags = map[string]string{
 	"test": "run bench benchtime short v timeout count tags race fuzz fuzztime fuzzminimizetime cpu skip overlay",
-	"run":  "tags", "build": "tags o", "install": "tags", "vet": "tags", "generate": "", "list": "m", "tool": "http",
+	"run":  "tags", "build": "tags o", "install": "tags", "vet": "tags", "generate": "", "list": "m", "tool": "http size",
 	"get": "", "work": "",
 }
 
@@ -306,7 +306,7 @@ func goLine(t *testing.T, q quotation) {
 		if name == "long" && strings.Contains(code, `/internal/suite"`) {
 			continue
 		}
-		if !slices.Contains(strings.Fields(flags), name) && !regexp.MustCompile(`\bf(?:lag)?\.\w+\((&\w+, )?"`+name+`"`).MatchString(code) {
+		if !slices.Contains(strings.Fields(flags), name) && !regexp.MustCompile(`\bf(?:lag)?\.\w+\((&[\w.]+, )?"`+name+`"`).MatchString(code) {
 			fail("no flag -%s", name)
 		}
 		if q.words[1] != "test" {
