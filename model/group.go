@@ -12,8 +12,9 @@ import (
 // the weights. It packs the weights once for all sessions that it makes. Its memory is
 // kept for the largest step.
 //
-// The model's weights must not change while the group is in use. Methods must not run at
-// the same time, and not beside methods of the sessions that a call names.
+// The model's weights must not change while the group is in use. NewSession and
+// RestoreSession may run at any time. Other methods must not run at the same time, and not
+// beside methods of the sessions that a call names.
 type SessionGroup[T tensor.Float] struct {
 	sessionMaker[T]
 

@@ -233,3 +233,54 @@ func TestStepsOfAGroupDoNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+// Sessions are made and restored while others step, as a server does.
+func TestSessionsMadeBesideStepsHaveTheirBits(t *testing.T) {
+	c := with(tiny(Decoder, "fastmax"), func(c *Config) { c.Set = map[string]string{"window": "4"} })
+	m := made[float32](t, c)
+	g := group(t, m)
+	first := session(t, m, 1)
+	ids := tokensOf(c, 1, 6)
+	if _, err := first.Step(ids, len(ids)); err != nil {
+		t.Fatal(err)
+	}
+	data, err := first.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := tokensOf(c, 2, 1)
+	logits, err := first.Step(next, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Clone(logits)
+
+	const n = 20
+	ready, errs := make(chan *Session[float32], n), make(chan error, 1)
+	go func() {
+		defer close(ready)
+		for range n {
+			s, err := g.RestoreSession(data)
+			if err == nil {
+				_, err = g.NewSession(1)
+			}
+			if err != nil {
+				errs <- err
+				return
+			}
+			ready <- s
+		}
+	}()
+	made := 0
+	for s := range ready {
+		made++
+		steps := []SessionStep[float32]{{Session: s, Tokens: next}}
+		g.StepTogether(steps)
+		if steps[0].Err != nil || !slices.Equal(steps[0].Logits, want) {
+			t.Fatalf("session %d: error %v, or other logits than alone", made, steps[0].Err)
+		}
+	}
+	if made != n {
+		t.Fatalf("%d sessions of %d were made: %v", made, n, <-errs)
+	}
+}
