@@ -125,7 +125,7 @@ func TestLinearFeatureMapThatWidens(t *testing.T) {
 	widen := func(x tensor.Heads[float64]) tensor.Heads[float64] {
 		y := tensor.NewHeads[float64](x.B, x.H, x.N, 2*x.D)
 		for i := range x.N {
-			squares[float64]{}.Map(y.At(0, 0).Row(i), x.At(0, 0).Row(i))
+			squares[float64]{}.Map(y.Head(0, 0).Row(i), x.Head(0, 0).Row(i))
 		}
 		return y
 	}
@@ -138,8 +138,8 @@ func TestLinearFeatureMapThatWidens(t *testing.T) {
 		want, grads := m.Forward(&mapped), m.Backward(&mapped, do)
 		dq, dk := tensor.NewHeads[float64](1, 1, n, d), tensor.NewHeads[float64](1, 1, n, d)
 		for i := range n {
-			squares[float64]{}.Grad(dq.At(0, 0).Row(i), grads.DQ.At(0, 0).Row(i), c.Q.At(0, 0).Row(i))
-			squares[float64]{}.Grad(dk.At(0, 0).Row(i), grads.DK.At(0, 0).Row(i), c.K.At(0, 0).Row(i))
+			squares[float64]{}.Grad(dq.Head(0, 0).Row(i), grads.DQ.Head(0, 0).Row(i), c.Q.Head(0, 0).Row(i))
+			squares[float64]{}.Grad(dk.Head(0, 0).Row(i), grads.DK.Head(0, 0).Row(i), c.K.Head(0, 0).Row(i))
 		}
 		grads.DQ, grads.DK = dq, dk
 
@@ -271,7 +271,7 @@ func TestLinearIgnoresWhatIsHidden(t *testing.T) {
 		spoil := func(key, value float32, tokens ...int) {
 			for h := range c.K.H {
 				for _, j := range tokens {
-					c.K.At(0, h).Row(j)[1], c.V.At(0, h).Row(j)[1] = key, value
+					c.K.Head(0, h).Row(j)[1], c.V.Head(0, h).Row(j)[1] = key, value
 				}
 			}
 		}
@@ -301,7 +301,7 @@ func TestLinearIgnoresWhatIsHidden(t *testing.T) {
 			after, _ := forward(t, e, c, Linear)
 			for h := range after.H {
 				for i := range j {
-					if !slices.Equal(after.At(0, h).Row(i), before.At(0, h).Row(i)) {
+					if !slices.Equal(after.Head(0, h).Row(i), before.Head(0, h).Row(i)) {
 						t.Fatalf("%s: key %d changes query %d", name, j, i)
 					}
 				}

@@ -56,10 +56,10 @@ func TestRepeatedTokenForEver(t *testing.T) {
 	}
 	for j := range piece {
 		for c := range k.D {
-			k.At(0, 0).Row(j)[c] = float32(x[c+1])
+			k.Head(0, 0).Row(j)[c] = float32(x[c+1])
 		}
 		for c := range v.D {
-			v.At(0, 0).Row(j)[c] = float32(y[c])
+			v.Head(0, 0).Row(j)[c] = float32(y[c])
 		}
 	}
 	chunkLevel := (4 + 96) * 0x1p-24 // a rounding for each factor and token of a chunk

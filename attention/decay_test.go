@@ -119,7 +119,7 @@ func TestDecayMerge(t *testing.T) {
 				call := callOf[float32](book)
 				call.Chunk = chunk
 				for h := range 4 {
-					clear(book.LogG.At(h/2, h%2).Data[without[0]:without[1]])
+					clear(book.LogG.Head(h/2, h%2).Data[without[0]:without[1]])
 				}
 				first, second := mustState(t, e, call), mustState(t, e, call)
 				parts := []*Call[float32]{tokens(call, 0, cut-5), tokens(call, cut-5, n-8)}
@@ -224,8 +224,8 @@ func TestDecayToNothing(t *testing.T) {
 			}
 			for h := range 4 {
 				for i := range n {
-					for x, v := range c.V.At(0, h/2).Row(i) {
-						if o := out.At(0, h).Row(i)[x]; math.Abs(float64(o-v)) > 1e-5*math.Abs(float64(v)) {
+					for x, v := range c.V.Head(0, h/2).Row(i) {
+						if o := out.Head(0, h).Row(i)[x]; math.Abs(float64(o-v)) > 1e-5*math.Abs(float64(v)) {
 							t.Fatalf("%s, %v: query %d gives %v, its value is %v", name, form, i, o, v)
 						}
 					}
@@ -261,7 +261,7 @@ func TestDecayIgnoresWhatIsHidden(t *testing.T) {
 			}
 			for i, exists := range c.KeyMask {
 				for h := 0; h < 2 && !exists; h++ {
-					c.K.At(i/n, h).Row(i % n)[0], c.V.At(i/n, h).Row(i % n)[1] = nan, nan
+					c.K.Head(i/n, h).Row(i % n)[0], c.V.Head(i/n, h).Row(i % n)[1] = nan, nan
 				}
 			}
 			if !slices.Equal(before, bits(1)) {
@@ -269,7 +269,7 @@ func TestDecayIgnoresWhatIsHidden(t *testing.T) {
 			}
 			first, _ := forward(t, e, c, form)
 			for h := range 4 {
-				g := c.LogG.At(h/2, h%2)
+				g := c.LogG.Head(h/2, h%2)
 				for j := 30; j < n; j++ {
 					g.Row(j)[0] = -1
 				}
@@ -277,7 +277,7 @@ func TestDecayIgnoresWhatIsHidden(t *testing.T) {
 			then, _ := forward(t, e, c, form)
 			for h := range 12 {
 				for i := range 30 {
-					if !slices.Equal(first.At(h/6, h%6).Row(i), then.At(h/6, h%6).Row(i)) {
+					if !slices.Equal(first.Head(h/6, h%6).Row(i), then.Head(h/6, h%6).Row(i)) {
 						t.Fatalf("%s, %v: a later decay changes query %d", name, form, i)
 					}
 				}
@@ -292,9 +292,9 @@ func TestDecayRefuses(t *testing.T) {
 		"log_g: decay needs a causal call, whose queries have a place among the keys": func(c *Call[float32]) { c.Causal = false },
 		"log_g: shape is [1,2,4,1], needs [1,2,5,1]":                                  func(c *Call[float32]) { c.LogG = c.LogG.Tokens(0, 4) },
 		"log_g: shape is [1,4,5,1], needs [1,2,5,1]":                                  func(c *Call[float32]) { c.LogG = tensor.NewHeads[float32](1, 4, 5, 1) },
-		"log_g: row 0, head 1, token 3 is 0.5, needs to be finite and 0 or less":      func(c *Call[float32]) { c.LogG.At(0, 1).Row(3)[0] = 0.5 },
-		"log_g: row 0, head 0, token 2 is NaN, needs to be finite and 0 or less":      func(c *Call[float32]) { c.LogG.At(0, 0).Row(2)[0] = float32(math.NaN()) },
-		"log_g: row 0, head 0, token 4 is -Inf, needs to be finite and 0 or less":     func(c *Call[float32]) { c.LogG.At(0, 0).Row(4)[0] = float32(math.Inf(-1)) },
+		"log_g: row 0, head 1, token 3 is 0.5, needs to be finite and 0 or less":      func(c *Call[float32]) { c.LogG.Head(0, 1).Row(3)[0] = 0.5 },
+		"log_g: row 0, head 0, token 2 is NaN, needs to be finite and 0 or less":      func(c *Call[float32]) { c.LogG.Head(0, 0).Row(2)[0] = float32(math.NaN()) },
+		"log_g: row 0, head 0, token 4 is -Inf, needs to be finite and 0 or less":     func(c *Call[float32]) { c.LogG.Head(0, 0).Row(4)[0] = float32(math.Inf(-1)) },
 	} {
 		r := rand.New(rand.NewPCG(1, 1))
 		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 4, 5, 3), K: normal(r, 1, 2, 5, 3), V: normal(r, 1, 2, 5, 3), Causal: true})
@@ -449,7 +449,7 @@ func TestDecayedWeakRows(t *testing.T) {
 				}
 				left += math.Exp(sum)
 			}
-			sum += book.LogG.At(b, h/3).Row(j)[0]
+			sum += book.LogG.Head(b, h/3).Row(j)[0]
 		}
 		if left > 0 && den < 1.7*left/1024 {
 			weak++

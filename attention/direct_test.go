@@ -127,7 +127,7 @@ func TestDirectIgnoresWhatIsHidden(t *testing.T) {
 		// set overwrites a key and its value in every head.
 		set := func(j int, x float32) {
 			for h := range c.K.H {
-				for _, row := range [][]float32{c.K.At(0, h).Row(j), c.V.At(0, h).Row(j)} {
+				for _, row := range [][]float32{c.K.Head(0, h).Row(j), c.V.Head(0, h).Row(j)} {
 					for i := range row {
 						row[i] = x
 					}
@@ -138,7 +138,7 @@ func TestDirectIgnoresWhatIsHidden(t *testing.T) {
 			t.Helper()
 			for h := range a.H {
 				for i := range rows {
-					if !slices.Equal(a.At(0, h).Row(i), b.At(0, h).Row(i)) {
+					if !slices.Equal(a.Head(0, h).Row(i), b.Head(0, h).Row(i)) {
 						t.Fatalf("%s: %s changes query %d of head %d", name, what, i, h)
 					}
 				}
@@ -178,10 +178,10 @@ func TestDirectIgnoresWhatIsHidden(t *testing.T) {
 		after, _ = forward(t, e, c, Direct)
 		for h := range before.H {
 			for i := 1; i < n; i += 2 {
-				if !slices.Equal(before.At(0, h).Row(i), after.At(0, h).Row(i)) {
+				if !slices.Equal(before.Head(0, h).Row(i), after.Head(0, h).Row(i)) {
 					t.Fatalf("%s: a pair that is not kept changes query %d", name, i)
 				}
-				if o := after.At(0, h).Row(i - 1)[0]; o == o {
+				if o := after.Head(0, h).Row(i - 1)[0]; o == o {
 					t.Fatalf("%s: query %d sees a NaN and gives %v", name, i-1, o)
 				}
 			}
@@ -265,7 +265,7 @@ func TestDirectWeights(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := i0; i < i1; i++ {
-				w := want.W.At(b, h).Row(i)
+				w := want.W.Head(b, h).Row(i)
 				limit := 1e-14 * max(want.Cond[(b*c.Q.H+h)*c.Q.N+i], 1)
 				if ratio := check.ErrorRatio(dst.Row(i-i0), w, limit); ratio > 1 {
 					t.Fatalf("weights of query %d are %v, want %v", i, dst.Row(i-i0), w)
@@ -404,7 +404,7 @@ func TestInPlace(t *testing.T) {
 		c.Q = tensor.Split(make([]float32, n*width), 1, n, width, 0, h, d)
 		for i := range h {
 			for j := range n {
-				copy(c.Q.At(0, i).Row(j), q.At(0, i).Row(j))
+				copy(c.Q.Head(0, i).Row(j), q.Head(0, i).Row(j))
 			}
 		}
 		out := tensor.Split(make([]float32, n*width), 1, n, width, 0, h, dv)
@@ -413,7 +413,7 @@ func TestInPlace(t *testing.T) {
 		}
 		for i := range h {
 			for j := range n {
-				if !slices.Equal(out.At(0, i).Row(j), want.At(0, i).Row(j)) {
+				if !slices.Equal(out.Head(0, i).Row(j), want.Head(0, i).Row(j)) {
 					t.Fatalf("rows %d apart change the bits of query %d of head %d", width, j, i)
 				}
 			}

@@ -243,7 +243,7 @@ func inOneRow(x tensor.Heads[float32]) tensor.Heads[float32] {
 	for b := range x.B {
 		for h := range x.H {
 			for i := range x.N {
-				copy(y.At(0, h).Row(b*x.N+i), x.At(b, h).Row(i))
+				copy(y.Head(0, h).Row(b*x.N+i), x.Head(b, h).Row(i))
 			}
 		}
 	}

@@ -49,8 +49,8 @@ func TestPreparedRowsMakeWeights(t *testing.T) {
 					sum := 0.0
 					for j := range min(i+1, exist) {
 						s := 0.0
-						for e, x := range q.At(row, head).Row(i) {
-							s += x * k.At(row, head/2).Row(j)[e]
+						for e, x := range q.Head(row, head).Row(i) {
+							s += x * k.Head(row, head/2).Row(j)[e]
 						}
 						w[j] = 1 + s + s*s/2
 						sum += w[j]
@@ -63,7 +63,7 @@ func TestPreparedRowsMakeWeights(t *testing.T) {
 				}
 			}
 			for j := exist; j < n; j++ {
-				for _, x := range k.At(row, 0).Row(j) {
+				for _, x := range k.Head(row, 0).Row(j) {
 					if x != 0 {
 						t.Fatalf("%s: key %d does not exist and has %g", name, j, x)
 					}

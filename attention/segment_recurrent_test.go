@@ -73,7 +73,7 @@ func fill[T tensor.Float](to tensor.Heads[T], n0 int, from tensor.Heads[T]) {
 	for b := range from.B {
 		for h := range from.H {
 			for n := range from.N {
-				copy(to.At(b, h).Row(n0+n), from.At(b, h).Row(n))
+				copy(to.Head(b, h).Row(n0+n), from.Head(b, h).Row(n))
 			}
 		}
 	}
@@ -109,11 +109,11 @@ func TestSegmentsAreOneSequence(t *testing.T) {
 	faded, middle := *oc, *oc
 	fade(r, &faded)
 	for h := range 4 {
-		faded.LogG.At(h/2, h%2).Row(n - 1)[0] = -1
+		faded.LogG.Head(h/2, h%2).Row(n - 1)[0] = -1
 	}
 	fade(r, &middle) // calls before and after it have no decay
 	for h := range 4 {
-		g := middle.LogG.At(h/2, h%2)
+		g := middle.LogG.Head(h/2, h%2)
 		clear(g.Slice(0, 20).Data[:20])
 		clear(g.Slice(100, n).Data[:n-100])
 	}
@@ -150,7 +150,7 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 		mixed := false // some calls add up in another order, without decay
 		for i, j0 := 0, 0; i < len(cuts); j0, i = cuts[i], i+1 {
 			calls = append(calls, tokens(c, j0, cuts[i]))
-			if g := &calls[i].LogG; g.D > 0 && (cuts[i] <= 20 || j0 >= 100) && oc.LogG.At(0, 0).Row(n - 1)[0] == 0 {
+			if g := &calls[i].LogG; g.D > 0 && (cuts[i] <= 20 || j0 >= 100) && oc.LogG.Head(0, 0).Row(n - 1)[0] == 0 {
 				*g, mixed = tensor.Heads[T]{}, true // it is 0
 			}
 			dos = append(dos, convert[T](do).Tokens(j0, cuts[i]))
@@ -254,10 +254,10 @@ func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, o
 			for h := range c.K.H {
 				for j := range n {
 					at := q.K0 + j + part*lead[s]
-					copy(g.DK.At(q.Batch, h).Row(at), gs[part].DK.At(q.Batch, h).Row(from[part]+j))
-					copy(g.DV.At(q.Batch, h).Row(at), gs[part].DV.At(q.Batch, h).Row(from[part]+j))
+					copy(g.DK.Head(q.Batch, h).Row(at), gs[part].DK.Head(q.Batch, h).Row(from[part]+j))
+					copy(g.DV.Head(q.Batch, h).Row(at), gs[part].DV.Head(q.Batch, h).Row(from[part]+j))
 					if c.HasDecay() {
-						copy(g.DLogG.At(q.Batch, h).Row(at), gs[part].DLogG.At(q.Batch, h).Row(from[part]+j))
+						copy(g.DLogG.Head(q.Batch, h).Row(at), gs[part].DLogG.Head(q.Batch, h).Row(from[part]+j))
 					}
 				}
 			}
@@ -294,7 +294,7 @@ func split[T tensor.Float](c *Call[T]) (first, second *Call[T], lead []int, ok b
 						j0, j1 = j1, q.K0+q.Keys
 					}
 					for j := j0; j < j1; j++ {
-						y.Data, y.Rows = append(y.Data, x.At(b, h).Row(j)...), y.Rows+1
+						y.Data, y.Rows = append(y.Data, x.Head(b, h).Row(j)...), y.Rows+1
 					}
 				}
 				rows = append(rows, y)

@@ -124,8 +124,8 @@ func TestCacheIgnoresMaskedTokens(t *testing.T) {
 				continue
 			}
 			for h := range 2 {
-				c.K.At(b, h).Row(j)[0] = float32(math.NaN())
-				c.V.At(b, h).Row(j)[0] = float32(math.Inf(1))
+				c.K.Head(b, h).Row(j)[0] = float32(math.NaN())
+				c.V.Head(b, h).Row(j)[0] = float32(math.Inf(1))
 			}
 		}
 	}

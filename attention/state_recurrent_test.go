@@ -332,7 +332,7 @@ func TestSumsHoldPlainMoments(t *testing.T) {
 	head := st.Heads[0]
 	var z, terms [10]float64 // 1, x1, x2, x3, x1x1, x1x2, x1x3, x2x2, x2x3, x3x3
 	for j := range n {
-		x := append([]float64{1}, c.K.At(0, 0).Row(j)...)
+		x := append([]float64{1}, c.K.Head(0, 0).Row(j)...)
 		f := 0
 		for a := range x {
 			for b := a; b < len(x); b++ {

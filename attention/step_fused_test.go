@@ -182,7 +182,7 @@ func gapped(x tensor.Heads[float32]) tensor.Heads[float32] {
 	for b := range x.B {
 		for h := range x.H {
 			for i := range x.N {
-				copy(y.At(b, h).Row(i), x.At(b, h).Row(i))
+				copy(y.Head(b, h).Row(i), x.Head(b, h).Row(i))
 			}
 		}
 	}

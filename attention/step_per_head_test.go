@@ -30,7 +30,7 @@ func (r *revealed) Head(h int, ahead []float32) {
 
 func reveal(to, from *tensor.Heads[float32], h int) {
 	for b := range to.B {
-		copy(to.At(b, h).Row(0), from.At(b, h).Row(0))
+		copy(to.Head(b, h).Row(0), from.Head(b, h).Row(0))
 	}
 }
 

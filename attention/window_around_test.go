@@ -119,7 +119,7 @@ func TestUnmaskedWindowKnowsNoDirection(t *testing.T) {
 		y := tensor.NewHeads[float64](x.B, x.H, x.N, x.D)
 		for h := range x.H {
 			for i := range x.N {
-				copy(y.At(0, h).Row(x.N-1-i), x.At(0, h).Row(i))
+				copy(y.Head(0, h).Row(x.N-1-i), x.Head(0, h).Row(i))
 			}
 		}
 		return y

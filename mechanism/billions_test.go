@@ -188,7 +188,7 @@ func TestStateOfBillionsOfTokensKeepsTheErrorOfOneChunk(t *testing.T) {
 		want, cond := x.read(q.k.Data[j*manyWidth:][:manyWidth])
 		limit := l.Output(cond, check.MaxAbs(x.v.Data)+check.MaxAbs(want[:]))
 		for carry, o := range out {
-			worst[carry] = max(worst[carry], check.ErrorRatio(o.At(0, 0).Row(j), want[:], limit))
+			worst[carry] = max(worst[carry], check.ErrorRatio(o.Head(0, 0).Row(j), want[:], limit))
 		}
 	}
 	t.Logf("%d tokens in %.1f s: the last rows are off by %.3g limits compensated, %.3g rounded", total, took.Seconds(), worst[attention.Compensated], worst[attention.Rounded])

@@ -22,7 +22,7 @@ func eachRow(x tensor.Heads[float64], f func(i int, row []float64)) {
 	for b := range x.B {
 		for h := range x.H {
 			for i := range x.N {
-				f(i, x.At(b, h).Row(i))
+				f(i, x.Head(b, h).Row(i))
 			}
 		}
 	}
@@ -50,14 +50,14 @@ var adversaries = []adversary{
 		for b := range c.K.B {
 			for h := range c.K.H {
 				for j := 1; j < c.K.N; j++ {
-					copy(c.K.At(b, h).Row(j), c.K.At(b, h).Row(0))
-					copy(c.V.At(b, h).Row(j), c.V.At(b, h).Row(0))
+					copy(c.K.Head(b, h).Row(j), c.K.Head(b, h).Row(0))
+					copy(c.V.Head(b, h).Row(j), c.V.Head(b, h).Row(0))
 				}
 			}
 		}
 	}},
 	{"aligned and opposed", func(c *oracle.Call) {
-		at := append([]float64{}, c.Q.At(0, 0).Row(0)...)
+		at := append([]float64{}, c.Q.Head(0, 0).Row(0)...)
 		for _, x := range []tensor.Heads[float64]{c.Q, c.K} {
 			eachRow(x, func(i int, row []float64) {
 				for e := range row {
@@ -180,7 +180,7 @@ func withinBound[T tensor.Float](t *testing.T, s subject, oc *oracle.Call, f for
 			for i := range oc.Q.N {
 				at := (b*oc.Q.H+h)*oc.Q.N + i
 				var seen []int
-				for j, w := range want.W.At(b, h).Row(i) {
+				for j, w := range want.W.Head(b, h).Row(i) {
 					if w != 0 || !oc.Causal || j <= i+oc.K.N-oc.Q.N {
 						seen = append(seen, j)
 					}
@@ -197,7 +197,7 @@ func withinBound[T tensor.Float](t *testing.T, s subject, oc *oracle.Call, f for
 				// The textbook errs too, by as much in float64.
 				own := kappa * 0x1p-53 * float64(50+len(seen)) * (v + check.MaxAbs(ref))
 				limit := bound*kappa*(v+check.MaxAbs(ref)) + own
-				e := check.ErrorRatio(o.At(b, h).Row(i), ref, limit)
+				e := check.ErrorRatio(o.Head(b, h).Row(i), ref, limit)
 				worst = max(worst, e)
 				if e > 1 {
 					t.Errorf("%s, %v: row %d of head %d errs by %.3g of its bound", name, f, i, h, e)
@@ -238,8 +238,8 @@ func conditionOf(book *oracle.Mechanism, c *oracle.Call, den float64, b, h, kh, 
 	sum = (sum + book.Eps) / math.Exp(den) // what is kept is its logarithm
 	for _, j := range inside {
 		var score float64
-		for e, y := range c.Q.At(b, h).Row(i) {
-			score += y * c.K.At(b, kh).Row(j)[e]
+		for e, y := range c.Q.Head(b, h).Row(i) {
+			score += y * c.K.Head(b, kh).Row(j)[e]
 		}
 		sum += gamma * math.Exp(score/math.Sqrt(float64(c.Q.D))-den) * (1 + largest)
 	}
@@ -272,7 +272,7 @@ func sizes(book *oracle.Mechanism, c *oracle.Call, b, h, kh, i int, keys []int) 
 		case oracle.Standard:
 			rho = float64(c.Q.D)
 		case oracle.NoNorm:
-			rho = length(c.Q.At(b, h).Row(i)) * length(c.K.At(b, kh).Row(j))
+			rho = length(c.Q.Head(b, h).Row(i)) * length(c.K.Head(b, kh).Row(j))
 		default:
 			rho = 1
 		}

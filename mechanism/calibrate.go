@@ -91,7 +91,7 @@ func sampleRows[T tensor.Float](x tensor.Heads[T], h0, h1 int) (rows []float64) 
 	all := x.B * (h1 - h0) * x.N
 	for i := range min(all, maxSampleRows) {
 		at := i * all / min(all, maxSampleRows)
-		row := x.At(at/x.N/(h1-h0), h0+at/x.N%(h1-h0)).Row(at % x.N)
+		row := x.Head(at/x.N/(h1-h0), h0+at/x.N%(h1-h0)).Row(at % x.N)
 		if euclideanNorm(row) > 0 {
 			for _, v := range row {
 				rows = append(rows, float64(v))

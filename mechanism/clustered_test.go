@@ -54,8 +54,8 @@ func TestClustersUseLaterQueries(t *testing.T) {
 		}
 		c := callIn[float64](oc)
 		before := forward(t, m, c)
-		for i := range c.Q.At(0, 0).Row(29) {
-			c.Q.At(0, 0).Row(29)[i] *= -3
+		for i := range c.Q.Head(0, 0).Row(29) {
+			c.Q.Head(0, 0).Row(29)[i] *= -3
 		}
 		if after := forward(t, m, c); name == "clustered" && sameHeads(before.o.Tokens(0, 29), after.o.Tokens(0, 29)) {
 			t.Errorf("%s: the last query changes no other", name)

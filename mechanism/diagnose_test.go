@@ -59,7 +59,7 @@ func diagnosisOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64)
 				if want.Cond[at] == 0 {
 					continue
 				}
-				row := want.W.At(b, h).Row(i)
+				row := want.W.Head(b, h).Row(i)
 				var sum float64
 				for _, w := range row {
 					sum += math.Abs(w)

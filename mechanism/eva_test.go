@@ -34,7 +34,7 @@ func TestEvaMeansLeaveMaskedTokensOut(t *testing.T) {
 		// each chunk the weight of its summary, a third beside its own window.
 		weight := func(mask []bool) float64 {
 			oc.KeyMask = mask
-			return forward(t, m, callIn[float64](oc)).o.At(0, 0).Row(11)[0]
+			return forward(t, m, callIn[float64](oc)).o.Head(0, 0).Row(11)[0]
 		}
 		all := weight(nil)
 		masked := weight([]bool{true, false, false, true, true, true, true, true, true, true, true, true})
@@ -152,7 +152,7 @@ func TestEvaAbsorbsTokensWithoutQueries(t *testing.T) {
 		for h := range want.H {
 			for i := range want.N {
 				limit := wholeLimits[float64](m, c).Output(1, 2*check.MaxAbs(oc.V.Data))
-				if e := check.ErrorRatio(rest.At(b, h).Row(i), want.At(b, h).Row(i), limit); e > 1 {
+				if e := check.ErrorRatio(rest.Head(b, h).Row(i), want.Head(b, h).Row(i), limit); e > 1 {
 					t.Fatalf("query %d behind absorbed tokens is off by %.3g limits", i, e)
 				}
 			}

@@ -321,7 +321,7 @@ func (e *extremeCall[T]) averages() bool {
 func (e *extremeCall[T]) between(i int, got []T) bool {
 	c := e.oc
 	group := c.Q.H / c.K.H
-	v := c.V.At(i/(c.Q.H*c.Q.N), i/c.Q.N%c.Q.H/group)
+	v := c.V.Head(i/(c.Q.H*c.Q.N), i/c.Q.N%c.Q.H/group)
 	for d, x := range got {
 		lo, hi := math.Inf(1), math.Inf(-1)
 		for j := range v.Rows {

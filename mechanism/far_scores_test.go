@@ -16,7 +16,7 @@ func sharedScore[T tensor.Float](n int, common float64) *attention.Call[T] {
 	const d = 4
 	c := &attention.Call[T]{Q: tensor.NewHeads[T](1, 1, n, d), K: tensor.NewHeads[T](1, 1, n, d), V: tensor.NewHeads[T](1, 1, n, 3), Causal: true}
 	for i := range n {
-		q, k, v := c.Q.At(0, 0).Row(i), c.K.At(0, 0).Row(i), c.V.At(0, 0).Row(i)
+		q, k, v := c.Q.Head(0, 0).Row(i), c.K.Head(0, 0).Row(i), c.V.Head(0, 0).Row(i)
 		q[0], k[0] = T(i*5%7-3)/4, T(i*3%11-5)/4
 		q[1], k[1] = T(2*common), 1
 		for a := range v {
@@ -90,12 +90,12 @@ func windowShift[T tensor.Float](t *testing.T, name string, o Options, tailless 
 		for _, common := range commons {
 			got, g := run(common, form)
 			for i := range n {
-				for a, y := range got.At(0, 0).Row(i) {
+				for a, y := range got.Head(0, 0).Row(i) {
 					if math.IsNaN(float64(y)) || math.IsInf(float64(y), 0) {
-						t.Fatalf("%v %g: row %d of the output is %v", form, common, i, got.At(0, 0).Row(i))
+						t.Fatalf("%v %g: row %d of the output is %v", form, common, i, got.Head(0, 0).Row(i))
 					}
-					if w := want.At(0, 0).Row(i)[a]; i < rows && math.Abs(float64(y-w)) > 1e-5 {
-						t.Fatalf("%v %g: row %d of the output is %v, want %v", form, common, i, got.At(0, 0).Row(i), want.At(0, 0).Row(i))
+					if w := want.Head(0, 0).Row(i)[a]; i < rows && math.Abs(float64(y-w)) > 1e-5 {
+						t.Fatalf("%v %g: row %d of the output is %v, want %v", form, common, i, got.Head(0, 0).Row(i), want.Head(0, 0).Row(i))
 					}
 				}
 				for _, x := range []struct {
@@ -104,8 +104,8 @@ func windowShift[T tensor.Float](t *testing.T, name string, o Options, tailless 
 					channels  int // the second channel of dk is common·Σ dS, of rows whose sum is 0
 				}{{"dq", g.DQ, wantG.DQ, 4}, {"dk", g.DK, wantG.DK, 1}, {"dv", g.DV, wantG.DV, 3}} {
 					for a := range x.channels {
-						if y, w := x.got.At(0, 0).Row(i)[a], x.want.At(0, 0).Row(i)[a]; !(math.Abs(float64(y-w)) <= 1e-4) {
-							t.Fatalf("%v %g: %s[%d] is %v, want %v", form, common, x.name, i, x.got.At(0, 0).Row(i), x.want.At(0, 0).Row(i))
+						if y, w := x.got.Head(0, 0).Row(i)[a], x.want.Head(0, 0).Row(i)[a]; !(math.Abs(float64(y-w)) <= 1e-4) {
+							t.Fatalf("%v %g: %s[%d] is %v, want %v", form, common, x.name, i, x.got.Head(0, 0).Row(i), x.want.Head(0, 0).Row(i))
 						}
 					}
 				}
@@ -156,12 +156,12 @@ func meanOfLargest[T tensor.Float](t *testing.T, name string, set map[string]str
 		dout := tensor.NewHeads[T](1, 1, n, dv)
 		for i := range n {
 			for a := range d {
-				c.Q.At(0, 0).Row(i)[a] = T((i*7+a*5+i*a)%5 - 2)
-				c.K.At(0, 0).Row(i)[a] = T((i*i+a*3+1)%5 - 2)
+				c.Q.Head(0, 0).Row(i)[a] = T((i*7+a*5+i*a)%5 - 2)
+				c.K.Head(0, 0).Row(i)[a] = T((i*i+a*3+1)%5 - 2)
 			}
 			for a := range dv {
-				c.V.At(0, 0).Row(i)[a] = T((i+2)*(a+3)%7 - 3)
-				dout.At(0, 0).Row(i)[a] = T((i*3+a*5)%5 - 2)
+				c.V.Head(0, 0).Row(i)[a] = T((i+2)*(a+3)%7 - 3)
+				dout.Head(0, 0).Row(i)[a] = T((i*3+a*5)%5 - 2)
 			}
 		}
 		a := tensor.NewMat[T](n, n)
@@ -195,21 +195,21 @@ func meanOfLargest[T tensor.Float](t *testing.T, name string, set map[string]str
 			o, want := output(c), tensor.NewHeads[T](1, 1, n, dv)
 			dq, dk, dvs := tensor.NewHeads[T](1, 1, n, d), tensor.NewHeads[T](1, 1, n, d), tensor.NewHeads[T](1, 1, n, dv)
 			for i := range n {
-				oi := want.At(0, 0).Row(i)
+				oi := want.Head(0, 0).Row(i)
 				for j, x := range w[i] {
-					for a, y := range c.V.At(0, 0).Row(j) {
+					for a, y := range c.V.Head(0, 0).Row(j) {
 						oi[a] += T(x) * y
 					}
 				}
 				for j, x := range w[i] {
 					var along float64
-					for a, y := range dout.At(0, 0).Row(i) {
-						dvs.At(0, 0).Row(j)[a] += T(x) * y
-						along += float64(y) * float64(c.V.At(0, 0).Row(j)[a]-oi[a])
+					for a, y := range dout.Head(0, 0).Row(i) {
+						dvs.Head(0, 0).Row(j)[a] += T(x) * y
+						along += float64(y) * float64(c.V.Head(0, 0).Row(j)[a]-oi[a])
 					}
 					for a := range d {
-						dq.At(0, 0).Row(i)[a] += T(x * along / 2 * float64(c.K.At(0, 0).Row(j)[a]))
-						dk.At(0, 0).Row(j)[a] += T(x * along / 2 * float64(c.Q.At(0, 0).Row(i)[a]))
+						dq.Head(0, 0).Row(i)[a] += T(x * along / 2 * float64(c.K.Head(0, 0).Row(j)[a]))
+						dk.Head(0, 0).Row(j)[a] += T(x * along / 2 * float64(c.Q.Head(0, 0).Row(i)[a]))
 					}
 				}
 			}

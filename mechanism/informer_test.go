@@ -18,17 +18,17 @@ func TestInformerChoosesByLaterQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := callIn[float64](oc)
-	for i := range c.Q.At(0, 0).Row(39) {
-		c.Q.At(0, 0).Row(39)[i] = 0 // its measure is 0
+	for i := range c.Q.Head(0, 0).Row(39) {
+		c.Q.Head(0, 0).Row(39)[i] = 0 // its measure is 0
 	}
 	before := forward(t, m, c)
-	for i := range c.Q.At(0, 0).Row(39) {
-		c.Q.At(0, 0).Row(39)[i] = 100 // it is chosen, and another is not
+	for i := range c.Q.Head(0, 0).Row(39) {
+		c.Q.Head(0, 0).Row(39)[i] = 100 // it is chosen, and another is not
 	}
 	after := forward(t, m, c)
 	changed := 0
 	for i := range 39 {
-		if !same(before.o.At(0, 0).Row(i), after.o.At(0, 0).Row(i)) {
+		if !same(before.o.Head(0, 0).Row(i), after.o.Head(0, 0).Row(i)) {
 			changed++
 		}
 	}
@@ -66,9 +66,9 @@ func TestInformerSamplesAreInjected(t *testing.T) {
 	}
 	clear(sample.Data) // the first key alone: all measures are 0, the first queries are chosen
 	o2 := forward(t, stored, c).o
-	mean := o2.At(0, 0).Row(19)
+	mean := o2.Head(0, 0).Row(19)
 	for i := range 20 {
-		if averaged := same(o2.At(0, 0).Row(i), mean); averaged != (i >= 3) {
+		if averaged := same(o2.Head(0, 0).Row(i), mean); averaged != (i >= 3) {
 			t.Errorf("query %d is averaged: %t", i, averaged)
 		}
 	}

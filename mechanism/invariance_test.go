@@ -28,7 +28,7 @@ func sameHeads[T tensor.Float](a, b tensor.Heads[T]) bool {
 	}
 	for i := range a.B * a.H {
 		for n := range a.N {
-			if !same(a.At(i/a.H, i%a.H).Row(n), b.At(i/a.H, i%a.H).Row(n)) {
+			if !same(a.Head(i/a.H, i%a.H).Row(n), b.Head(i/a.H, i%a.H).Row(n)) {
 				return false
 			}
 		}
@@ -56,7 +56,7 @@ func causality[T tensor.Float](t *testing.T, s subject, f form) {
 		changed := callIn[T](oc)
 		changed.Form, changed.Chunk = f.form, f.chunk
 		for b := range sh.b {
-			for _, x := range []tensor.Mat[T]{changed.Q.At(b, 0), changed.Q.At(b, 1), changed.K.At(b, 0), changed.V.At(b, 0)} {
+			for _, x := range []tensor.Mat[T]{changed.Q.Head(b, 0), changed.Q.Head(b, 1), changed.K.Head(b, 0), changed.V.Head(b, 0)} {
 				for i := range x.Row(at) {
 					x.Row(at)[i] = x.Row(at)[i]*7 - T(i) + 3
 				}
@@ -223,7 +223,7 @@ func padding[T tensor.Float](t *testing.T, s subject, f form) {
 			short.Q, doT = long.Q.Tokens(0, 6), doT.Tokens(0, 6)
 			for h := range sh.h { // the rest sends no gradient
 				for i := n; i < sh.n; i++ {
-					clear(do.At(0, h).Row(i))
+					clear(do.Head(0, h).Row(i))
 				}
 			}
 		}
@@ -281,11 +281,11 @@ func removal[T tensor.Float](t *testing.T, s subject, f form) {
 		if kept {
 			continue
 		}
-		for i := range c.K.At(0, 0).Row(j) {
-			c.K.At(0, 0).Row(j)[i] = T(math.NaN())
+		for i := range c.K.Head(0, 0).Row(j) {
+			c.K.Head(0, 0).Row(j)[i] = T(math.NaN())
 		}
-		for i := range c.V.At(0, 0).Row(j) {
-			c.V.At(0, 0).Row(j)[i] = T(math.Inf(1 - 2*(j%2)))
+		for i := range c.V.Head(0, 0).Row(j) {
+			c.V.Head(0, 0).Row(j)[i] = T(math.Inf(1 - 2*(j%2)))
 		}
 	}
 	nan := compute(t, m, c, in[T](do))
@@ -302,8 +302,8 @@ func without(oc *oracle.Call) oracle.Call {
 	to := 0
 	for j, kept := range oc.KeyMask {
 		if kept {
-			copy(short.K.At(0, 0).Row(to), oc.K.At(0, 0).Row(j))
-			copy(short.V.At(0, 0).Row(to), oc.V.At(0, 0).Row(j))
+			copy(short.K.Head(0, 0).Row(to), oc.K.Head(0, 0).Row(j))
+			copy(short.V.Head(0, 0).Row(to), oc.V.Head(0, 0).Row(j))
 			to++
 		}
 	}
@@ -319,8 +319,8 @@ func nanPadding[T tensor.Float](t *testing.T, s subject, f form) {
 	before := compute(t, m, c, in[T](do))
 	for b, n := range sh.lens {
 		for j := int(n); j < sh.m; j++ {
-			c.K.At(b, 0).Row(j)[0] = T(math.NaN())
-			c.V.At(b, 0).Row(j)[1] = T(math.Inf(1))
+			c.K.Head(b, 0).Row(j)[0] = T(math.NaN())
+			c.V.Head(b, 0).Row(j)[1] = T(math.Inf(1))
 		}
 	}
 	after := compute(t, m, c, in[T](do))
@@ -365,7 +365,7 @@ func grouping[T tensor.Float](t *testing.T, s subject, f form) {
 		y := tensor.NewHeads[T](x.B, sh.h, x.N, x.D)
 		for b := range x.B {
 			for h := range sh.h {
-				copy(y.At(b, h).Data[:x.N*x.D], x.At(b, h/3).Data[:x.N*x.D])
+				copy(y.Head(b, h).Data[:x.N*x.D], x.Head(b, h/3).Data[:x.N*x.D])
 			}
 		}
 		return y

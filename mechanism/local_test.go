@@ -46,7 +46,7 @@ func TestAnEmptyWindowIsZero(t *testing.T) {
 			c.KeyMask[0], c.KeyMask[11] = true, true
 			r := both(t, m, c, in[float32](do))
 			// The window of token 5 has tokens 4 to 7 and fewer.
-			for _, x := range [][]float32{r.o.At(0, 0).Row(5), r.g.DQ.At(0, 0).Row(5)} {
+			for _, x := range [][]float32{r.o.Head(0, 0).Row(5), r.g.DQ.Head(0, 0).Row(5)} {
 				if check.MaxAbs(x) != 0 {
 					t.Errorf("a query without keys has %v", x)
 				}

@@ -76,10 +76,10 @@ func (s *packState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries, k
 		}
 		var q, k, v tensor.Mat[T]
 		if absorbs {
-			k, v = headwise.RotateAndMask(ar, c.K.At(b, kh), mask, c.Rope, 0), headwise.RotateAndMask(ar, c.V.At(b, kh), mask, nil, 0)
+			k, v = headwise.RotateAndMask(ar, c.K.Head(b, kh), mask, c.Rope, 0), headwise.RotateAndMask(ar, c.V.Head(b, kh), mask, nil, 0)
 		}
 		if reads {
-			q = headwise.RotateAndMask(ar, c.Q.At(b, head), nil, c.Rope, 0)
+			q = headwise.RotateAndMask(ar, c.Q.Head(b, head), nil, c.Rope, 0)
 		}
 		exist := s.exist[b]
 		for j := range n {
@@ -88,7 +88,7 @@ func (s *packState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries, k
 				exist++
 			}
 			if reads {
-				s.answer(ar, t, i, out.At(b, head).Row(j), q.Row(j), exist)
+				s.answer(ar, t, i, out.Head(b, head).Row(j), q.Row(j), exist)
 			}
 		}
 	})

@@ -21,8 +21,8 @@ func TestLunaCausalHeedsMasks(t *testing.T) {
 	short.KeyMask = nil
 	short.K, short.V = tensor.NewHeads[float64](1, 1, 3, 4), tensor.NewHeads[float64](1, 1, 3, 3)
 	for to, j := range []int{1, 2, 4} {
-		copy(short.K.At(0, 0).Row(to), oc.K.At(0, 0).Row(j))
-		copy(short.V.At(0, 0).Row(to), oc.V.At(0, 0).Row(j))
+		copy(short.K.Head(0, 0).Row(to), oc.K.Head(0, 0).Row(j))
+		copy(short.V.Head(0, 0).Row(to), oc.V.Head(0, 0).Row(j))
 	}
 	want := forward(t, m, callIn[float64](&short)).o.Data
 	if e := check.ErrorRatio(forward(t, m, callIn[float64](oc)).o.Data, want, 1e-14); e > 1 {

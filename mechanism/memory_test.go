@@ -53,7 +53,7 @@ func spread[T tensor.Float](x tensor.Heads[T]) (view tensor.Heads[T], memory []T
 	for b := range x.B {
 		for h := range x.H {
 			for n := range x.N {
-				copy(view.At(b, h).Row(n), x.At(b, h).Row(n))
+				copy(view.Head(b, h).Row(n), x.Head(b, h).Row(n))
 			}
 		}
 	}
@@ -91,7 +91,7 @@ func written[T tensor.Float](t *testing.T, s subject, f form) {
 			keep.Den[:cap(keep.Den)][i] = untouched[T]()
 		}
 		run(t, m, c, o, in[T](do), g, keep)
-		if err := weightsIn(s, m, a.At(0, 0), c, sh.b-1, sh.h-1, 0, sh.n); err != nil {
+		if err := weightsIn(s, m, a.Head(0, 0), c, sh.b-1, sh.h-1, 0, sh.n); err != nil {
 			t.Fatal(err)
 		}
 		results := []struct {
@@ -112,7 +112,7 @@ func written[T tensor.Float](t *testing.T, s subject, f form) {
 			for b := range r.x.B {
 				for h := range r.x.H {
 					for n := range r.x.N {
-						if slices.ContainsFunc(r.x.At(b, h).Row(n), isUntouched[T]) {
+						if slices.ContainsFunc(r.x.Head(b, h).Row(n), isUntouched[T]) {
 							t.Fatalf("shape %d: %s of batch row %d, head %d, token %d is not written", i, r.name, b, h, n)
 						}
 					}
@@ -170,7 +170,7 @@ func views[T tensor.Float](t *testing.T, s subject, f form) {
 			c   *attention.Call[T]
 			dst tensor.Heads[T]
 		}{{c, aWant}, {&wide, a}} {
-			if err := weightsIn(s, m, x.dst.At(0, 0), x.c, 0, sh.h-1, 0, sh.n); err != nil {
+			if err := weightsIn(s, m, x.dst.Head(0, 0), x.c, 0, sh.h-1, 0, sh.n); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -89,8 +89,8 @@ func TestNystromLandmarksLeaveMaskedKeysOut(t *testing.T) {
 	at := 0
 	for j, exists := range oc.KeyMask {
 		if exists {
-			copy(short.K.At(0, 0).Row(at), oc.K.At(0, 0).Row(j))
-			copy(short.V.At(0, 0).Row(at), oc.V.At(0, 0).Row(j))
+			copy(short.K.Head(0, 0).Row(at), oc.K.Head(0, 0).Row(j))
+			copy(short.V.Head(0, 0).Row(at), oc.V.Head(0, 0).Row(j))
 			at++
 		}
 	}

@@ -32,8 +32,8 @@ func TestPerformerDoesNotLeak(t *testing.T) {
 				t.Fatal(err)
 			}
 			for h := range sh.h {
-				for i, x := range c.K.At(0, h).Row(sh.n - 1) {
-					c.K.At(0, h).Row(sh.n - 1)[i] = 4 * x
+				for i, x := range c.K.Head(0, h).Row(sh.n - 1) {
+					c.K.Head(0, h).Row(sh.n - 1)[i] = 4 * x
 				}
 			}
 			if err := m.Forward(after, c, nil); err != nil {
@@ -134,7 +134,7 @@ func TestPerformerMeetsKeysAlongItsRows(t *testing.T) {
 			w := double.Constants().All()[0].Data
 			for j := 8; j < sh.m; j += 2 {
 				for c := range d { // of length √2, 1 and 1/√2 times that
-					oc.K.At(0, 0).Row(j)[c] = float64(float32(w[j*d+c] * math.Pow(float64(d), 0.25) * math.Pow(2, float64(j%3-1)/2)))
+					oc.K.Head(0, 0).Row(j)[c] = float64(float32(w[j*d+c] * math.Pow(float64(d), 0.25) * math.Pow(2, float64(j%3-1)/2)))
 				}
 			}
 			a, b := callIn[float32](oc), callIn[float64](oc)

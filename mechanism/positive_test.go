@@ -123,7 +123,7 @@ func TestAQueryThatWeighsNothingIsZero(t *testing.T) {
 	oc, do := shape{b: 1, h: 2, hkv: 1, n: 6, m: 6, d: 4, dv: 3, causal: true}.call(40)
 	c := callIn[float32](oc)
 	for h := range 2 {
-		clear(c.Q.At(0, h).Row(3))
+		clear(c.Q.Head(0, h).Row(3))
 	}
 	for _, f := range []attention.Form{attention.Direct, attention.Linear, attention.Step} {
 		c.Form = f
@@ -133,8 +133,8 @@ func TestAQueryThatWeighsNothingIsZero(t *testing.T) {
 				t.Fatalf("%v: element %d is NaN", f, i)
 			}
 		}
-		if !same(r.o.At(0, 1).Row(3), make([]float32, 3)) {
-			t.Errorf("%v: a query that weighs nothing gives %v", f, r.o.At(0, 1).Row(3))
+		if !same(r.o.Head(0, 1).Row(3), make([]float32, 3)) {
+			t.Errorf("%v: a query that weighs nothing gives %v", f, r.o.Head(0, 1).Row(3))
 		}
 		if f != attention.Step && (r.keep.WeakCount != 2 || r.keep.WeakAt != [3]int{0, 0, 3}) {
 			t.Errorf("%v: %d such rows counted, the first %v", f, r.keep.WeakCount, r.keep.WeakAt)

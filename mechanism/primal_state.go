@@ -71,7 +71,7 @@ func (s *scoresState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries,
 		}
 		var k tensor.Mat[T]
 		if absorbs {
-			k = headwise.RotateAndMask(ar, c.K.At(b, kh), mask, c.Rope, 0)
+			k = headwise.RotateAndMask(ar, c.K.Head(b, kh), mask, c.Rope, 0)
 		}
 		q, sums := make([]tensor.Mat[T], group), make([][]float64, group)
 		for g := range q {
@@ -79,7 +79,7 @@ func (s *scoresState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries,
 				break
 			}
 			head := kh*group + g
-			q[g], sums[g] = headwise.RotateAndMask(ar, c.Q.At(b, head), nil, c.Rope, 0), s.q[b*s.shape.H+head]
+			q[g], sums[g] = headwise.RotateAndMask(ar, c.Q.Head(b, head), nil, c.Rope, 0), s.q[b*s.shape.H+head]
 			if !absorbs {
 				sums[g] = append(arena.Take[float64](ar, s.shape.D)[:0], sums[g]...)
 			}
@@ -98,7 +98,7 @@ func (s *scoresState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries,
 			}
 			for g := range q {
 				head := kh*group + g
-				s.answer(ar, head, out.At(b, head).Row(j), q[g].Row(j), sums[g], s.k[i], queries, keys)
+				s.answer(ar, head, out.Head(b, head).Row(j), q[g].Row(j), sums[g], s.k[i], queries, keys)
 			}
 		}
 	})

@@ -210,9 +210,9 @@ func TestPrimalStateDoesNotDependOnPieces(t *testing.T) {
 	step(t, half, other, c, sh.n-1, sh.n, 1)
 	for b := range sh.b {
 		for h := range sh.h {
-			for i, x := range other.At(b, h).Row(sh.n - 1) {
+			for i, x := range other.Head(b, h).Row(sh.n - 1) {
 				limit := check.HeadMatrixLimits[float32](2 * 20) // of as many products
-				if want := one.At(b, h).Row(sh.n - 1)[i]; math.Abs(float64(x-want)) > limit.Output(1, 1+math.Abs(float64(want))) {
+				if want := one.Head(b, h).Row(sh.n - 1)[i]; math.Abs(float64(x-want)) > limit.Output(1, 1+math.Abs(float64(want))) {
 					t.Errorf("merged states answer %v, want %v", x, want)
 				}
 			}

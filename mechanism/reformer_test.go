@@ -70,8 +70,8 @@ func TestReformerSortsByLaterTokens(t *testing.T) {
 	if err := m.Weights(before, c, 0, 0, 0, 36); err != nil {
 		t.Fatal(err)
 	}
-	for i := range c.Q.At(0, 0).Row(35) {
-		c.Q.At(0, 0).Row(35)[i] *= -1
+	for i := range c.Q.Head(0, 0).Row(35) {
+		c.Q.Head(0, 0).Row(35)[i] *= -1
 	}
 	if err := m.Weights(after, c, 0, 0, 0, 36); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestReformerTokensAloneSeeThemselves(t *testing.T) {
 			t.Errorf("%s: one token has the gradients %v and %v", form, r.g.DQ.Data, r.g.DV.Data)
 		}
 		oc, do = shape{b: 1, h: 1, hkv: 1, n: 9, m: 9, d: 4, dv: 3}.call(124)
-		clear(oc.Q.At(0, 0).Row(4))
+		clear(oc.Q.Head(0, 0).Row(4))
 		r = both(t, m, callIn[float64](oc), do)
 		for _, x := range [][]float64{r.o.Data, r.g.DQ.Data, r.g.DV.Data} {
 			if !(check.MaxAbs(x) < 100) {

@@ -65,16 +65,16 @@ func TestRelativeSoftmax(t *testing.T) {
 							break
 						}
 						score := table.Data[distanceBucket(j-i, buckets)*h+head]
-						for x, q := range in[0].At(row, head).Row(i) {
-							score += q * in[1].At(row, head).Row(j)[x] / math.Sqrt(d)
+						for x, q := range in[0].Head(row, head).Row(i) {
+							score += q * in[1].Head(row, head).Row(j)[x] / math.Sqrt(d)
 						}
 						w := math.Exp(score)
 						all += w
-						for x, v := range in[2].At(row, head).Row(j) {
+						for x, v := range in[2].Head(row, head).Row(j) {
 							want[x] += w * v
 						}
 					}
-					for x, got := range out.At(row, head).Row(i) {
+					for x, got := range out.Head(row, head).Row(i) {
 						if math.Abs(got-want[x]/all) > 1e-13 {
 							t.Fatalf("causal %t, row %d, head %d, query %d: %v, want %v", causal, row, head, i, got, want[x]/all)
 						}

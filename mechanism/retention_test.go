@@ -32,10 +32,10 @@ func TestRetentionIsItsRecurrence(t *testing.T) {
 					var want float64
 					for a := range sh.d {
 						s := &state[a*sh.dv+e]
-						*s = gamma**s + oc.K.At(0, h).Row(i)[a]*oc.V.At(0, h).Row(i)[e]
-						want += oc.Q.At(0, h).Row(i)[a] * *s / math.Sqrt(float64(sh.d))
+						*s = gamma**s + oc.K.Head(0, h).Row(i)[a]*oc.V.Head(0, h).Row(i)[e]
+						want += oc.Q.Head(0, h).Row(i)[a] * *s / math.Sqrt(float64(sh.d))
 					}
-					if got := o.At(0, h).Row(i)[e]; math.Abs(got-want) > 1e-12*(1+math.Abs(want)) {
+					if got := o.Head(0, h).Row(i)[e]; math.Abs(got-want) > 1e-12*(1+math.Abs(want)) {
 						t.Fatalf("%v: output %d of head %d is %v, want %v", f, i, h, got, want)
 					}
 				}

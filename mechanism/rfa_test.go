@@ -203,8 +203,8 @@ func TestGateOfZeroForgetsEarlierTokens(t *testing.T) {
 		if err := m.Forward(o, c, nil); err != nil {
 			t.Fatal(err)
 		}
-		row := func(i int) []float32 { return o.At(0, 0).Row(i) }
-		v := c.V.At(0, 0)
+		row := func(i int) []float32 { return o.Head(0, 0).Row(i) }
+		v := c.V.Head(0, 0)
 		for e := range sh.dv {
 			if row(0)[e] != 0 || row(1)[e] != 0 {
 				t.Errorf("%v: what nothing has entered answers %v, %v", f, row(0), row(1))

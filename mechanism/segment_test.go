@@ -14,7 +14,7 @@ func put[T tensor.Float](to tensor.Heads[T], n0 int, x tensor.Heads[T]) {
 	for b := range x.B {
 		for h := range x.H {
 			for n := range x.N {
-				copy(to.At(b, h).Row(n0+n), x.At(b, h).Row(n))
+				copy(to.Head(b, h).Row(n0+n), x.Head(b, h).Row(n))
 			}
 		}
 	}

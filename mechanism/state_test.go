@@ -145,8 +145,8 @@ func nanState[T tensor.Float](t *testing.T, s subject) {
 				continue
 			}
 			for h := range sh.hkv {
-				c.K.At(b, h).Row(j)[1] = T(math.NaN())
-				c.V.At(b, h).Row(j)[0] = T(math.Inf(-1))
+				c.K.Head(b, h).Row(j)[1] = T(math.NaN())
+				c.V.Head(b, h).Row(j)[0] = T(math.Inf(-1))
 			}
 		}
 	}
@@ -304,8 +304,8 @@ func longStream(t *testing.T, s subject) {
 		})
 	})
 	for j := 1; j < n; j++ {
-		copy(oc.K.At(0, 0).Row(j), oc.K.At(0, 0).Row(0))
-		copy(oc.V.At(0, 0).Row(j), oc.V.At(0, 0).Row(0))
+		copy(oc.K.Head(0, 0).Row(j), oc.K.Head(0, 0).Row(0))
+		copy(oc.V.Head(0, 0).Row(j), oc.V.Head(0, 0).Row(0))
 	}
 	t.Run(fmt.Sprintf("repeated %d", n), func(t *testing.T) {
 		stream(t, s, oc, func(p attention.Plan) float64 { return float64(p.F + p.Chunk + n/p.Chunk) })

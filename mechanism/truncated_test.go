@@ -89,7 +89,7 @@ func randomAxes(name string, shape []int, d int) (all []float64) {
 // drawRows sets rows to normal ones of a spectrum of deviations along axes.
 func drawRows(x tensor.Heads[float64], axes []float64, deviation func(i int) float64, key rng.Key) {
 	for i := range x.N {
-		row := x.At(0, 0).Row(i)
+		row := x.Head(0, 0).Row(i)
 		clear(row)
 		for c := range x.D {
 			a := deviation(c+1) * key.Normal(uint64(i*x.D+c))
@@ -245,10 +245,10 @@ func TestCalibrationTreatsHeadsApart(t *testing.T) {
 				x.Data[e] = rng.New(uint64(i)).Fold(uint64(j)).Normal(uint64(e)) / float64(1+(e+i)%d)
 			}
 		}
-		copy(c.Q.At(0, 2*i).Data, p.Q.At(0, 0).Data)
-		copy(c.Q.At(0, 2*i+1).Data, p.Q.At(0, 1).Data)
-		copy(c.K.At(0, i).Data, p.K.At(0, 0).Data)
-		copy(c.V.At(0, i).Data, p.V.At(0, 0).Data)
+		copy(c.Q.Head(0, 2*i).Data, p.Q.Head(0, 0).Data)
+		copy(c.Q.Head(0, 2*i+1).Data, p.Q.Head(0, 1).Data)
+		copy(c.K.Head(0, i).Data, p.K.Head(0, 0).Data)
+		copy(c.V.Head(0, i).Data, p.V.Head(0, 0).Data)
 		parts = append(parts, p)
 	}
 	forward := func(m attention.Mechanism[float64], c *attention.Call[float64]) tensor.Heads[float64] {

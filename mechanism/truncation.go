@@ -76,7 +76,7 @@ func MeasureTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Ca
 // rowsOfHead returns the first n rows of head h of sequence b, in float64.
 func rowsOfHead[T tensor.Float](x tensor.Heads[T], b, h, n int) (rows []float64) {
 	for i := range n {
-		for _, v := range x.At(b, h).Row(i) {
+		for _, v := range x.Head(b, h).Row(i) {
 			rows = append(rows, float64(v))
 		}
 	}

@@ -38,7 +38,7 @@ func weightsOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) {
 				}
 				for i := range dst.Rows {
 					at := rows[0] + i
-					ref := want.W.At(b, h).Row(at)
+					ref := want.W.Head(b, h).Row(at)
 					cond := want.Cond[(b*sh.h+h)*sh.n+at]
 					if e := check.ErrorRatio(dst.Row(i), ref, l.Output(cond, 1+check.MaxAbs(ref))); e > 1 {
 						t.Fatalf("weights of query %d are off by %.3g limits", at, e)
@@ -111,8 +111,8 @@ func constant[T tensor.Float](t *testing.T, o Options, d int) {
 	oc, do := shape{b: 1, h: 1, hkv: 1, n: 2, m: 2, d: d, dv: 1}.call(uint64(d))
 	c := callIn[T](oc)
 	for i, x := range []T{0.1, -T(d) / 3} {
-		for e := range c.Q.At(0, 0).Row(i) {
-			c.Q.At(0, 0).Row(i)[e] = x
+		for e := range c.Q.Head(0, 0).Row(i) {
+			c.Q.Head(0, 0).Row(i)[e] = x
 		}
 	}
 	for _, form := range []attention.Form{attention.Direct, attention.Linear} {
@@ -138,16 +138,16 @@ func TestRowsThatCancelAreCounted(t *testing.T) {
 	c := callIn[float32](oc)
 	for b := range 2 {
 		for j, x := range [][]float32{{2, 0}, {0, 5}, {0, 1}, {-1, 9}} {
-			copy(c.K.At(b, 0).Row(j), x)
+			copy(c.K.Head(b, 0).Row(j), x)
 		}
 		for h := range 2 {
 			for i := range 4 {
-				copy(c.Q.At(b, h).Row(i), []float32{0, 3}) // three weights of 3, one of -1
+				copy(c.Q.Head(b, h).Row(i), []float32{0, 3}) // three weights of 3, one of -1
 			}
 		}
 	}
-	copy(c.Q.At(1, 0).Row(2), []float32{3, 0})
-	copy(c.Q.At(1, 1).Row(3), []float32{7, 0})
+	copy(c.Q.Head(1, 0).Row(2), []float32{3, 0})
+	copy(c.Q.Head(1, 1).Row(3), []float32{7, 0})
 	for _, form := range []attention.Form{attention.Direct, attention.Linear} {
 		for p, want := range map[int]int64{1: 2, 2: 0} {
 			m, err := New[float32]("fastmax", Options{Order: p})

@@ -243,7 +243,7 @@ func (p *Projections[T]) keepCall(c *attention.Call[T]) {
 	} {
 		for h := range x.to.H {
 			for i := range x.from.N {
-				copy(x.to.At(0, h).Row(p.filled+i), x.from.At(0, h).Row(i))
+				copy(x.to.Head(0, h).Row(p.filled+i), x.from.Head(0, h).Row(i))
 			}
 		}
 	}

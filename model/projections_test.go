@@ -78,7 +78,7 @@ func TestProjectionsAreTheLayers(t *testing.T) {
 			limit := 1e-10 * (1 + check.MaxAbs(want.Data))
 			for h := range want.H {
 				for j := range n {
-					if e := check.ErrorRatio(o[(j*want.H+h)*want.D:][:want.D], want.At(0, h).Row(j), limit); !(e <= 1) {
+					if e := check.ErrorRatio(o[(j*want.H+h)*want.D:][:want.D], want.Head(0, h).Row(j), limit); !(e <= 1) {
 						t.Fatalf("%s, layer %d, head %d: o of token %d is off by %.3g limits", name, i, h, j, e)
 					}
 				}

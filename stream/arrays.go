@@ -207,7 +207,7 @@ func (a *ArraySource[T]) FillWindow(w *Window[T], query, key int64, n int) (int,
 			continue
 		}
 		for i := range x.to.B * x.to.H {
-			row := x.to.At(i/x.to.H, i%x.to.H)
+			row := x.to.Head(i/x.to.H, i%x.to.H)
 			at := (int64(i%x.rows)*x.all + x.at) * int64(x.to.D)
 			if err := array.ReadFloats(x.from, row.Data[:n*x.to.D], at); err != nil {
 				return 0, markBadInput(err)

@@ -68,7 +68,7 @@ func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[floa
 		}
 	}
 	for i, den := range d.den {
-		row := d.o.At(i/len(rows)/s.H, i/len(rows)%s.H).Row(i % len(rows))
+		row := d.o.Head(i/len(rows)/s.H, i/len(rows)%s.H).Row(i % len(rows))
 		for c := range row {
 			if den != 0 { // 0: no visible key
 				row[c] /= den
@@ -99,7 +99,7 @@ func (d *rowsCall[T]) readQueries(rows []int64) error {
 			return err
 		}
 		for h := range s.B * s.H {
-			widenRow(d.q.At(h/s.H, h%s.H).Row(j), w.Call.Q.At(h/s.H, h%s.H).Row(0))
+			widenRow(d.q.Head(h/s.H, h%s.H).Row(j), w.Call.Q.Head(h/s.H, h%s.H).Row(0))
 		}
 	}
 	return nil
@@ -129,8 +129,8 @@ func (d *rowsCall[T]) addWindow(w *Window[T], at int64, n int) error {
 		for i, den := range x.den {
 			head, r := i/len(x.rows), x.rows[i%len(x.rows)]
 			d.den[head*len(d.keyCounts)+r] += den
-			sum := d.o.At(head/s.H, head%s.H).Row(r)
-			for c, o := range x.o.At(head/s.H, head%s.H).Row(i % len(x.rows)) {
+			sum := d.o.Head(head/s.H, head%s.H).Row(r)
+			for c, o := range x.o.Head(head/s.H, head%s.H).Row(i % len(x.rows)) {
 				sum[c] += den * o
 			}
 		}
@@ -149,7 +149,7 @@ func (d *rowsCall[T]) computePiece(w *Window[T], at int64, j0, j1 int) (list []p
 		for h := range d.shape.B * d.shape.H {
 			b, h := h/d.shape.H, h%d.shape.H
 			for i, r := range rows {
-				copy(c.Q.At(b, h).Row(i), d.q.At(b, h).Row(r))
+				copy(c.Q.Head(b, h).Row(i), d.q.Head(b, h).Row(r))
 			}
 			if mask := w.Call.KeyMask; mask != nil && h == 0 {
 				c.KeyMask = append(c.KeyMask, mask[b*w.Call.K.N:][j0:j0+n]...)
@@ -181,7 +181,7 @@ func widenHeads[T tensor.Float](x tensor.Heads[T]) tensor.Heads[float64] {
 	y := tensor.NewHeads[float64](x.B, x.H, x.N, x.D)
 	for i := range x.B * x.H {
 		for j := range x.N {
-			widenRow(y.At(i/x.H, i%x.H).Row(j), x.At(i/x.H, i%x.H).Row(j))
+			widenRow(y.Head(i/x.H, i%x.H).Row(j), x.Head(i/x.H, i%x.H).Row(j))
 		}
 	}
 	return y

@@ -60,7 +60,7 @@ func TestComputedRowsEqualTheCallInMemory(t *testing.T) {
 					b, h := h/want.H, h%want.H
 					limit := 2*check.LinearLimits[float64](c.Q.D, c.K.N).Output(1, check.MaxAbs(wide.V.Data)+check.MaxAbs(want.Data)) + more
 					for j, i := range rows {
-						if r := check.ErrorRatio(got.At(b, h).Row(j), want.At(b, h).Row(int(i)), limit); r > 1 {
+						if r := check.ErrorRatio(got.Head(b, h).Row(j), want.Head(b, h).Row(int(i)), limit); r > 1 {
 							t.Errorf("batch row %d, head %d, row %d is off by %.3g limits", b, h, i, r)
 						}
 					}
@@ -85,7 +85,7 @@ func TestComputedRowsEqualTheCallInMemory(t *testing.T) {
 					wider := make([]float64, len(x))
 					widenRow(wider, x)
 					limit := 2 * check.LinearLimits[float32](c.Q.D, c.K.N).Output(1, check.MaxAbs(wide.V.Data)+check.MaxAbs(want.Data))
-					if r := check.ErrorRatio(wider, want.At(0, h).Row(int(i)), limit); r > 1 {
+					if r := check.ErrorRatio(wider, want.Head(0, h).Row(int(i)), limit); r > 1 {
 						t.Errorf("%s: head %d, row %d is off by %.3g limits", name, h, i, r)
 					}
 					if err := out.ReadRow(x, 0, h, i+1); err == nil {

@@ -248,7 +248,7 @@ func (o *Output[T]) writeRows(x tensor.Heads[T], at int64) error {
 		return lock.WrapWriteError(o.path, err)
 	}
 	for i := range o.digests {
-		b := bytesOf(x.At(i/x.H, i%x.H).Data[:x.N*x.D])
+		b := bytesOf(x.Head(i/x.H, i%x.H).Data[:x.N*x.D])
 		o.digests[i] = crc32.Update(o.digests[i], castagnoli, b)
 		if o.file == nil {
 			continue

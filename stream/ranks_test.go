@@ -92,7 +92,7 @@ func runRanks(t *testing.T, p *problem[float32], in, path string, size int, o Op
 func TestRanksFailTogether(t *testing.T) {
 	p := problems[0]
 	c := p.call()
-	c.V.At(1, 0).Row(300)[2] = float32(math.NaN()) // a token of the last rank
+	c.V.Head(1, 0).Row(300)[2] = float32(math.NaN()) // a token of the last rank
 	in, dir := file(t, c), t.TempDir()
 	_, err := runRanks(t, &p, in, filepath.Join(dir, "o.npy"), 3, Options{Causal: true})
 	if err == nil || !strings.Contains(err.Error(), "rank 2: v: element [1,0,300,2] is NaN") {

@@ -174,7 +174,7 @@ func identifyFile(name string, f *os.File) ([]Field, error) {
 func checkFinite[T tensor.Float](name string, x tensor.Heads[T], at int64) error {
 	for b := range x.B {
 		for h := range x.H {
-			m := x.At(b, h)
+			m := x.Head(b, h)
 			for i := range m.Rows {
 				row := m.Row(i)
 				var zero T

@@ -142,7 +142,7 @@ func TestRawNumbersThatAreNoTokensAreRefused(t *testing.T) {
 		t.Error("an infinity is not bad input")
 	}
 	src.AllowNonfinite = true
-	if n, err := src.FillWindow(w, 5, 5, 5); n != 5 || err != nil || !math.IsInf(float64(w.Call.K.At(0, 0).Row(2)[0]), 1) {
+	if n, err := src.FillWindow(w, 5, 5, 5); n != 5 || err != nil || !math.IsInf(float64(w.Call.K.Head(0, 0).Row(2)[0]), 1) {
 		t.Errorf("%d tokens, %v", n, err)
 	}
 	if err := os.Truncate(path, 16*8); err != nil {

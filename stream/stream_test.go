@@ -296,13 +296,13 @@ func terms[T tensor.Float](c *attention.Call[T]) (most float64) {
 		b, h := i/c.Q.H, i%c.Q.H
 		keys := make([]float64, c.K.D)
 		for j := range c.K.N {
-			for e, y := range c.K.At(b, h/(c.Q.H/c.K.H)).Row(j) {
+			for e, y := range c.K.Head(b, h/(c.Q.H/c.K.H)).Row(j) {
 				keys[e] += math.Abs(float64(y))
 			}
 		}
 		for r := range c.Q.N {
 			var sum float64
-			for e, y := range c.Q.At(b, h).Row(r) {
+			for e, y := range c.Q.Head(b, h).Row(r) {
 				sum += math.Abs(float64(y)) * keys[e]
 			}
 			most = max(most, sum/math.Sqrt(float64(c.Q.D)))
@@ -334,12 +334,12 @@ func TestThinnedOutputIsASubsetOfAllRows(t *testing.T) {
 			var heads, tokens []float32
 			for h := range 4 {
 				for n := 0; n < 301; n += int(every) {
-					heads = append(heads, all.At(0, h).Row(n)...)
+					heads = append(heads, all.Head(0, h).Row(n)...)
 				}
 			}
 			for n := 0; n < 301; n += int(every) {
 				for h := range 4 {
-					tokens = append(tokens, all.At(0, h).Row(n)...)
+					tokens = append(tokens, all.Head(0, h).Row(n)...)
 				}
 			}
 			for name, want := range map[string][]float32{"o.npy": heads, "o.raw": tokens} {
@@ -591,7 +591,7 @@ func records(c *attention.Call[float32]) []float32 {
 	for n := range c.Q.N {
 		for _, h := range []tensor.Heads[float32]{c.Q, c.K, c.V} {
 			for i := range h.H {
-				x = append(x, h.At(0, i).Row(n)...)
+				x = append(x, h.Head(0, i).Row(n)...)
 			}
 		}
 	}
@@ -608,7 +608,7 @@ func TestRawInputEqualsArrays(t *testing.T) {
 	var tokens []float32
 	for n := range want.N {
 		for h := range want.H {
-			tokens = append(tokens, want.At(0, h).Row(n)...)
+			tokens = append(tokens, want.Head(0, h).Row(n)...)
 		}
 	}
 	heads := Shape{H: 4, Hkv: 2, D: 6, Dv: 5}
@@ -843,7 +843,7 @@ func TestImpossibleRunsAreRefused(t *testing.T) {
 	m := p.mechanism(t)
 	out := filepath.Join(t.TempDir(), "o.npy")
 	c := p.call()
-	c.V.At(1, 1).Row(300)[2] = nan
+	c.V.Head(1, 1).Row(300)[2] = nan
 	_, err := Run(context.Background(), m, source(t, file(t, c)), output(t, out, 4), Options{Causal: true, Window: 64})
 	refused(t, err, "v: element [1,1,300,2] is NaN")
 	if !IsBadInput(err) {
@@ -945,7 +945,7 @@ func TestOffsetsMayExceed32Bits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, x := range []tensor.Heads[float32]{w.Call.Q, w.Call.K, w.Call.V} {
-		if differ(x.At(0, 1).Row(1), row) >= 0 || x.At(0, 1).Row(2)[0] != 0 || x.At(0, 0).Row(1)[0] != 0 {
+		if differ(x.Head(0, 1).Row(1), row) >= 0 || x.Head(0, 1).Row(2)[0] != 0 || x.Head(0, 0).Row(1)[0] != 0 {
 			t.Errorf("the last tokens are %v", x.Data)
 		}
 	}
@@ -992,9 +992,9 @@ func TestSyntheticTokensDoNotDependOnPieces(t *testing.T) {
 		part := fill(at+int64(i0), k)
 		for h := range 2 {
 			for i := range k {
-				if differ(part.Call.Q.At(0, h).Row(i), whole.Call.Q.At(0, h).Row(i0+i)) >= 0 ||
-					differ(part.Call.K.At(0, h).Row(i), whole.Call.K.At(0, h).Row(i0+i)) >= 0 ||
-					differ(part.Call.V.At(0, h).Row(i), whole.Call.V.At(0, h).Row(i0+i)) >= 0 {
+				if differ(part.Call.Q.Head(0, h).Row(i), whole.Call.Q.Head(0, h).Row(i0+i)) >= 0 ||
+					differ(part.Call.K.Head(0, h).Row(i), whole.Call.K.Head(0, h).Row(i0+i)) >= 0 ||
+					differ(part.Call.V.Head(0, h).Row(i), whole.Call.V.Head(0, h).Row(i0+i)) >= 0 {
 					t.Fatalf("token %d of head %d depends on where its window begins", i0+i, h)
 				}
 			}
@@ -1017,7 +1017,7 @@ func TestSyntheticTokensDoNotDependOnPieces(t *testing.T) {
 			t.Errorf("mean %g, second moment %g of %v numbers", sum/k, square/k, k)
 		}
 	}
-	if differ(whole.Call.Q.At(0, 0).Row(0), whole.Call.Q.At(0, 1).Row(0)) < 0 || differ(whole.Call.Q.At(0, 0).Row(0), whole.Call.K.At(0, 0).Row(0)) < 0 {
+	if differ(whole.Call.Q.Head(0, 0).Row(0), whole.Call.Q.Head(0, 1).Row(0)) < 0 || differ(whole.Call.Q.Head(0, 0).Row(0), whole.Call.K.Head(0, 0).Row(0)) < 0 {
 		t.Error("heads or arrays are the same")
 	}
 }

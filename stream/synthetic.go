@@ -80,12 +80,12 @@ func (s *SyntheticSource[T]) FillWindow(w *Window[T], query, key int64, n int) (
 		h, i0 := i/parts, i%parts*workerTokens
 		i1 := min(i0+workerTokens, n)
 		if w.role&Queries != 0 {
-			drawUniform(w.q.At(0, h).Slice(i0, i1), deviation, s.q[h], query+int64(i0))
+			drawUniform(w.q.Head(0, h).Slice(i0, i1), deviation, s.q[h], query+int64(i0))
 		}
 		if w.role&Keys == 0 {
 			return
 		}
-		k, v := w.k.At(0, h).Slice(i0, i1), w.v.At(0, h).Slice(i0, i1)
+		k, v := w.k.Head(0, h).Slice(i0, i1), w.v.Head(0, h).Slice(i0, i1)
 		drawUniform(k, deviation, s.k[h], key+int64(i0))
 		drawUniform(v, 2*deviation, s.u[h], key+int64(i0))
 		kernels := kernel.Active[T]()

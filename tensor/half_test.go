@@ -12,7 +12,7 @@ import (
 func ExampleWidenBFloat16() {
 	q := tensor.NewHeads[float32](1, 1, 2, 2)
 	tensor.WidenBFloat16(q.Data, []uint16{0x3f80, 0xc020, 0x4040, 0x0000})
-	fmt.Println(q.At(0, 0).Row(0), q.At(0, 0).Row(1))
+	fmt.Println(q.Head(0, 0).Row(0), q.Head(0, 0).Row(1))
 	// Output: [1 -2.5] [3 0]
 }
 

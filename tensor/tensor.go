@@ -97,8 +97,8 @@ func Split[T Float](data []T, b, n, width, col, h, d int) Heads[T] {
 	return Heads[T]{data, b, h, n, d, n * width, d, width}
 }
 
-// At returns the view of one head of one batch row, [N,D].
-func (x Heads[T]) At(b, h int) Mat[T] {
+// Head returns the view of one head of one batch row, [N,D].
+func (x Heads[T]) Head(b, h int) Mat[T] {
 	m := Mat[T]{Rows: x.N, Cols: x.D, Stride: x.SN}
 	if x.N > 0 && x.D > 0 {
 		m.Data = x.Data[b*x.SB+h*x.SH:]

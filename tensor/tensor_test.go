@@ -17,7 +17,7 @@ func ExampleSplit() {
 		5, 6, 7, 8, // token 1
 	}
 	q := tensor.Split(projected, 1, 2, 4, 0, 2, 2)
-	fmt.Println(q.At(0, 1).Row(0), q.At(0, 1).Row(1))
+	fmt.Println(q.Head(0, 1).Row(0), q.Head(0, 1).Row(1))
 	// Output: [3 4] [7 8]
 }
 
@@ -26,19 +26,19 @@ func TestViewsShareData(t *testing.T) {
 	for i := range x.Data {
 		x.Data[i] = float32(i)
 	}
-	if got, want := x.At(1, 2).Row(3)[1], float32(((1*3+2)*5+3)*4+1); got != want {
+	if got, want := x.Head(1, 2).Row(3)[1], float32(((1*3+2)*5+3)*4+1); got != want {
 		t.Errorf("element (1,2,3,1) is %v, want %v", got, want)
 	}
 	part := x.Tokens(2, 5)
-	if got, want := part.At(1, 2).Row(1)[1], x.At(1, 2).Row(3)[1]; got != want || part.N != 3 {
+	if got, want := part.Head(1, 2).Row(1)[1], x.Head(1, 2).Row(3)[1]; got != want || part.N != 3 {
 		t.Errorf("token 1 of the part is %v, want %v", got, want)
 	}
-	m := x.At(0, 1).Slice(1, 4)
+	m := x.Head(0, 1).Slice(1, 4)
 	m.Row(0)[0] = -1
-	if x.At(0, 1).Row(1)[0] != -1 {
+	if x.Head(0, 1).Row(1)[0] != -1 {
 		t.Error("a slice of rows is a copy")
 	}
-	if e := x.At(0, 0).Slice(5, 5); e.Rows != 0 {
+	if e := x.Head(0, 0).Slice(5, 5); e.Rows != 0 {
 		t.Errorf("the empty slice has %d rows", e.Rows)
 	}
 	if e := x.Tokens(5, 5); e.N != 0 {

@@ -183,7 +183,7 @@ func headwiseProblem[T tensor.Float](t *testing.T, oc *oracle.Call) {
 			if err := m.Weights(dst, c, b, h, 0, oc.Q.N); err != nil {
 				t.Fatal(err)
 			}
-			if e := check.ErrorRatio(dst.Data, want.W.At(b, h).Data[:len(dst.Data)], check.SoftmaxLimits[T]().Output(check.MaxAbs(want.Cond), 1)); e > 1 {
+			if e := check.ErrorRatio(dst.Data, want.W.Head(b, h).Data[:len(dst.Data)], check.SoftmaxLimits[T]().Output(check.MaxAbs(want.Cond), 1)); e > 1 {
 				t.Fatalf("weights are off by %.2g limits", e)
 			}
 		}
@@ -245,7 +245,7 @@ func TestHeadwiseBits(t *testing.T) {
 			}{{"o", out2, out}, {"dq", g2.DQ, g.DQ}, {"dk", g2.DK, g.DK}, {"dv", g2.DV, g.DV}} {
 				for i := range x.want.B * x.want.H {
 					for n := range x.want.N {
-						if !slices.Equal(x.got.At(i/x.want.H, i%x.want.H).Row(n), x.want.At(i/x.want.H, i%x.want.H).Row(n)) {
+						if !slices.Equal(x.got.Head(i/x.want.H, i%x.want.H).Row(n), x.want.Head(i/x.want.H, i%x.want.H).Row(n)) {
 							t.Fatalf("%s of a strided view differs", x.name)
 						}
 					}
@@ -264,7 +264,7 @@ func spacious[T tensor.Float](x tensor.Heads[T]) tensor.Heads[T] {
 	y.H, y.N, y.D = x.H, x.N, x.D
 	for b := range x.B {
 		for h := range x.H {
-			scratch.CopyMat(y.At(b, h), x.At(b, h))
+			scratch.CopyMat(y.Head(b, h), x.Head(b, h))
 		}
 	}
 	return y
@@ -348,7 +348,7 @@ func TestHeadState(t *testing.T) {
 	must(clone.Step(got.Tokens(1, n-4), piece(5, n)))
 	for i := range oc.Q.B * oc.Q.H {
 		for r := range n - 4 {
-			if x, y := got.At(i/oc.Q.H, i%oc.Q.H).Row(r), want.At(i/oc.Q.H, i%oc.Q.H).Row(4+r); !slices.Equal(x, y) {
+			if x, y := got.Head(i/oc.Q.H, i%oc.Q.H).Row(r), want.Head(i/oc.Q.H, i%oc.Q.H).Row(4+r); !slices.Equal(x, y) {
 				t.Fatalf("token %d of head %d is %v, want %v", r, i, x, y)
 			}
 		}
@@ -393,12 +393,12 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	one := &oracle.Call{Causal: oc.Causal, KeyMask: oc.KeyMask,
 		Q: tensor.NewHeads[float64](1, 1, oc.Q.N, d+1), K: tensor.NewHeads[float64](1, 1, m, d+1), V: tensor.NewHeads[float64](1, 1, m, oc.V.D)}
 	x := &attention.Rows[T]{
-		Q: convert[T](oc.Q).At(0, 0), K: convert[T](oc.K).At(0, 0), V: convert[T](oc.V).At(0, 0),
+		Q: convert[T](oc.Q).Head(0, 0), K: convert[T](oc.K).Head(0, 0), V: convert[T](oc.V).Head(0, 0),
 		Causal: oc.Causal, Offset: m - oc.Q.N, Mask: oc.KeyMask,
 	}
 	for i := range oc.Q.N {
-		copy(one.Q.At(0, 0).Row(i), oc.Q.At(0, 0).Row(i))
-		one.Q.At(0, 0).Row(i)[d] = 1 / scale
+		copy(one.Q.Head(0, 0).Row(i), oc.Q.Head(0, 0).Row(i))
+		one.Q.Head(0, 0).Row(i)[d] = 1 / scale
 	}
 	if biased {
 		x.Bias = make([]T, m)
@@ -408,11 +408,11 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 		slices.Sort(order)
 	}
 	for j, at := range order {
-		copy(one.K.At(0, 0).Row(j), oc.K.At(0, 0).Row(at))
-		copy(one.V.At(0, 0).Row(j), oc.V.At(0, 0).Row(at))
+		copy(one.K.Head(0, 0).Row(j), oc.K.Head(0, 0).Row(at))
+		copy(one.V.Head(0, 0).Row(j), oc.V.Head(0, 0).Row(at))
 		if biased {
 			x.Bias[at] = T(r.NormFloat64())
-			one.K.At(0, 0).Row(j)[d] = float64(x.Bias[at])
+			one.K.Head(0, 0).Row(j)[d] = float64(x.Bias[at])
 		}
 	}
 	place := func(j int) int { return j }
@@ -427,10 +427,10 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	} else if !slices.IsSorted(order) {
 		slices.Sort(order)
 		for j := range order {
-			copy(one.K.At(0, 0).Row(j), oc.K.At(0, 0).Row(j))
-			copy(one.V.At(0, 0).Row(j), oc.V.At(0, 0).Row(j))
+			copy(one.K.Head(0, 0).Row(j), oc.K.Head(0, 0).Row(j))
+			copy(one.V.Head(0, 0).Row(j), oc.V.Head(0, 0).Row(j))
 			if biased {
-				one.K.At(0, 0).Row(j)[d] = float64(x.Bias[j])
+				one.K.Head(0, 0).Row(j)[d] = float64(x.Bias[j])
 			}
 		}
 	}
@@ -454,7 +454,7 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	if e := check.ErrorRatio(out.Data, want.O.Data, l.Output(cond, check.MaxAbs(oc.V.Data))); e > 1 {
 		t.Errorf("outputs are off by %.3g limits", e)
 	}
-	g := &attention.RowsGrad[T]{DOut: convert[T](first).At(0, 0),
+	g := &attention.RowsGrad[T]{DOut: convert[T](first).Head(0, 0),
 		DQ: tensor.NewMat[T](one.Q.N, d), DK: tensor.NewMat[T](m, d), DV: tensor.NewMat[T](m, oc.V.D)}
 	if biased {
 		g.DBias = make([]T, m)
@@ -463,19 +463,19 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	size := max(check.MaxAbs(grads.DQ.Data), check.MaxAbs(grads.DK.Data), check.MaxAbs(grads.DV.Data), check.MaxAbs(first.Data)*check.MaxAbs(oc.V.Data))
 	limit := l.Gradient(cond, size)
 	for i := range one.Q.N {
-		if e := check.ErrorRatio(g.DQ.Row(i), grads.DQ.At(0, 0).Row(i)[:d], limit); e > 1 {
+		if e := check.ErrorRatio(g.DQ.Row(i), grads.DQ.Head(0, 0).Row(i)[:d], limit); e > 1 {
 			t.Fatalf("dq is off by %.3g limits", e)
 		}
 	}
 	for j := range m {
-		if e := check.ErrorRatio(g.DK.Row(place(j)), grads.DK.At(0, 0).Row(j)[:d], limit); e > 1 {
+		if e := check.ErrorRatio(g.DK.Row(place(j)), grads.DK.Head(0, 0).Row(j)[:d], limit); e > 1 {
 			t.Fatalf("dk is off by %.3g limits", e)
 		}
-		if e := check.ErrorRatio(g.DV.Row(place(j)), grads.DV.At(0, 0).Row(j), limit); e > 1 {
+		if e := check.ErrorRatio(g.DV.Row(place(j)), grads.DV.Head(0, 0).Row(j), limit); e > 1 {
 			t.Fatalf("dv is off by %.3g limits", e)
 		}
 		if biased {
-			if e := check.ErrorRatio(g.DBias[place(j):][:1], grads.DK.At(0, 0).Row(j)[d:], limit); e > 1 {
+			if e := check.ErrorRatio(g.DBias[place(j):][:1], grads.DK.Head(0, 0).Row(j)[d:], limit); e > 1 {
 				t.Fatalf("dbias is off by %.3g limits", e)
 			}
 		}

@@ -158,7 +158,7 @@ func judge[T tensor.Float](t *testing.T, l check.Limits, m *oracle.Mechanism, c 
 		for h := range out.H {
 			for i := range out.N {
 				at := (b*out.H+h)*out.N + i
-				got, w := out.At(b, h).Row(i), want.O.At(b, h).Row(i)
+				got, w := out.Head(b, h).Row(i), want.O.Head(b, h).Row(i)
 				size := maxV
 				if !m.Exp {
 					size += check.MaxAbs(w)

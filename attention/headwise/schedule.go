@@ -105,9 +105,9 @@ func (w *driver[T]) openHead(h *Head[T], c *attention.Call[T], s *attention.Sequ
 		h.Offset = h.Shift
 		at = h.Offset
 	}
-	h.Q = RotateAndMask(ar, c.Q.At(s.Batch, head).Slice(s.Q0+left, s.Q0+s.N), nil, c.Rope, at)
-	h.K = RotateAndMask(ar, c.K.At(s.Batch, kh).Slice(s.K0, s.K0+s.M), mask, c.Rope, 0)
-	h.V = c.V.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	h.Q = RotateAndMask(ar, c.Q.Head(s.Batch, head).Slice(s.Q0+left, s.Q0+s.N), nil, c.Rope, at)
+	h.K = RotateAndMask(ar, c.K.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M), mask, c.Rope, 0)
+	h.V = c.V.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	if !strided || mask != nil {
 		h.V = RotateAndMask(ar, h.V, mask, nil, 0)
 	}
@@ -170,7 +170,7 @@ func (p *scheduledCall[T]) forwardUnit(i int) {
 	s, head := p.sequenceOf(i)
 	h := p.w.takeHead()
 	defer p.w.putHead(h)
-	out := p.out.At(s.Batch, head).Slice(s.Q0, s.Q0+s.N)
+	out := p.out.Head(s.Batch, head).Slice(s.Q0, s.Q0+s.N)
 	strided := p.takesStrides()
 	left := p.w.openHead(h, p.c, s, head, ar, strided)
 	scratch.ClearRows(out, 0, left)
@@ -260,8 +260,8 @@ func (p *scheduledCall[T]) addParams() {
 // addShared sets the gradients of key head kh to the sum over its query heads.
 func (p *scheduledCall[T]) addShared(s *attention.Sequence, kh, group int) {
 	c, t := p.c, kernel.Active[T]()
-	dk := p.g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
-	dv := p.g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	dk := p.g.DK.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	dv := p.g.DV.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	for g := range group {
 		from := p.shared[p.starts[s.Index*c.Q.H+kh*group+g]:]
 		for _, x := range []tensor.Mat[T]{dk, dv} {
@@ -301,9 +301,9 @@ func (p *scheduledCall[T]) backwardUnit(i, place int) {
 		params = p.params[place*w.size:][:w.size]
 		clear(params)
 	}
-	dq := p.g.DQ.At(s.Batch, head).Slice(s.Q0, s.Q0+s.N)
-	dk := p.g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
-	dv := p.g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
+	dq := p.g.DQ.Head(s.Batch, head).Slice(s.Q0, s.Q0+s.N)
+	dk := p.g.DK.Head(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
+	dv := p.g.DV.Head(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
 	if len(p.starts) > 0 { // shared by heads
 		if head%(c.Q.H/c.K.H) == 0 {
 			scratch.ClearRows(dk, s.M, s.Keys)
@@ -326,7 +326,7 @@ func (p *scheduledCall[T]) backwardUnit(i, place int) {
 	}
 	dq = dq.Slice(left, s.N)
 	rows := func(x tensor.Heads[T]) tensor.Mat[T] {
-		return scratch.Contiguous(ar, x.At(s.Batch, head).Slice(s.Q0+left, s.Q0+s.N))
+		return scratch.Contiguous(ar, x.Head(s.Batch, head).Slice(s.Q0+left, s.Q0+s.N))
 	}
 	h.Out, h.NeedsBackward, h.Saved = rows(p.out), true, p.keep.Heads[i]
 	g, _ := w.grads.Get().(*Grads[T])

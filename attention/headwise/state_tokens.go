@@ -180,8 +180,8 @@ func (s *tokenState[T]) appendTokens(c *attention.Call[T], j0, j1 int, hasQuerie
 		mark := ar.Mark()
 		b, kh := i/s.shape.Hkv, i%s.shape.Hkv
 		mask := s.valid[b][at:][:n]
-		k := RotateAndMask(ar, c.K.At(b, kh).Slice(j0, j1), mask, rope, 0)
-		v := RotateAndMask(ar, c.V.At(b, kh).Slice(j0, j1), mask, nil, 0)
+		k := RotateAndMask(ar, c.K.Head(b, kh).Slice(j0, j1), mask, rope, 0)
+		v := RotateAndMask(ar, c.V.Head(b, kh).Slice(j0, j1), mask, nil, 0)
 		copy(s.k[i][at*d:], k.Data[:n*d])
 		copy(s.v[i][at*dv:], v.Data[:n*dv])
 		ar.Reset(mark)
@@ -193,7 +193,7 @@ func (s *tokenState[T]) appendTokens(c *attention.Call[T], j0, j1 int, hasQuerie
 			continue
 		}
 		mark := ar.Mark()
-		q := RotateAndMask(ar, c.Q.At(i/s.shape.H, i%s.shape.H).Slice(j0, j1), nil, rope, 0)
+		q := RotateAndMask(ar, c.Q.Head(i/s.shape.H, i%s.shape.H).Slice(j0, j1), nil, rope, 0)
 		copy(rows, q.Data)
 		ar.Reset(mark)
 	}
@@ -240,7 +240,7 @@ func (f *tokenOutputs[T]) setHead(u int) {
 	defer s.w.putHead(h)
 	for i := f.start; i < f.end; i++ {
 		mark := ar.Mark()
-		row, end, first := f.out.At(b, head).Slice(i, i+1), f.position+(i-f.start)*f.step, 0
+		row, end, first := f.out.Head(b, head).Slice(i, i+1), f.position+(i-f.start)*f.step, 0
 		if s.keep > 0 {
 			first = max(end-s.keys, 0) / s.period * s.period
 		}
@@ -251,7 +251,7 @@ func (f *tokenOutputs[T]) setHead(u int) {
 			continue
 		}
 		*h = Head[T]{
-			Q: RotateAndMask(ar, c.Q.At(b, head).Slice(i, i+1), nil, c.Rope, i),
+			Q: RotateAndMask(ar, c.Q.Head(b, head).Slice(i, i+1), nil, c.Rope, i),
 			K: tensor.Mat[T]{Data: s.k[kv][at*d:], Rows: m, Cols: d, Stride: d},
 			V: tensor.Mat[T]{Data: s.v[kv][at*dv:], Rows: m, Cols: dv, Stride: dv},
 

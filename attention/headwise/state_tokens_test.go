@@ -136,7 +136,7 @@ func headRingProblem[T tensor.Float](t *testing.T) {
 			}
 			for i := range 8 {
 				for j := range n - y {
-					if g, w := got.At(i/4, i%4).Row(j), want.At(i/4, i%4).Row(y+j); !slices.Equal(g, w) {
+					if g, w := got.Head(i/4, i%4).Row(j), want.Head(i/4, i%4).Row(y+j); !slices.Equal(g, w) {
 						t.Fatalf("block %d cut at %d and %d: token %d is %v, want %v", block, x, y, y+j, g, w)
 					}
 				}

@@ -140,7 +140,7 @@ func (s *causalHead[T]) causalProducts(a, b []T, ld, width, n int) []T {
 
 func (x *causalSum[T]) forward(s *causalHead[T], b, kh int) {
 	group := x.q.H / x.k.H
-	k, v := x.k.At(b, kh), x.v.At(b, kh)
+	k, v := x.k.Head(b, kh), x.v.Head(b, kh)
 	sum := arena.TakeZeros[T](s.ar, s.d*s.ldv) // Σ k vᵀ of the chunks before
 	for i0 := 0; i0 < k.Rows; i0 += sumChunk {
 		i1 := min(i0+sumChunk, k.Rows)
@@ -149,10 +149,10 @@ func (x *causalSum[T]) forward(s *causalHead[T], b, kh int) {
 		o := arena.Take[T](s.ar, n*s.ldv)
 		for h := kh * group; h < (kh+1)*group; h++ {
 			mark := s.ar.Mark()
-			qr := s.paddedRows(x.q.At(b, h), s.ldd, i0, i1, x.w)
+			qr := s.paddedRows(x.q.Head(b, h), s.ldd, i0, i1, x.w)
 			s.t.Block(n, s.ldv, n, s.causalProducts(qr, kr, s.ldd, s.d, n), sumChunk, 1, vr, s.ldv, o, s.ldv, false)
 			s.t.Block(n, s.ldv, s.d, qr, s.ldd, 1, sum, s.ldv, o, s.ldv, true)
-			out := x.out.At(b, h)
+			out := x.out.Head(b, h)
 			for i := range n {
 				copy(out.Row(i0+i), o[i*s.ldv:])
 			}
@@ -167,7 +167,7 @@ func (x *causalSum[T]) forward(s *causalHead[T], b, kh int) {
 // backwards for dk and dv with the sum of queries.
 func (x *causalSum[T]) backward(s *causalHead[T], b, kh int) {
 	group, n := x.q.H/x.k.H, x.k.N
-	k, v, dk, dv := x.k.At(b, kh), x.v.At(b, kh), x.dk.At(b, kh), x.dv.At(b, kh)
+	k, v, dk, dv := x.k.Head(b, kh), x.v.Head(b, kh), x.dk.Head(b, kh), x.dv.Head(b, kh)
 	sum := arena.TakeZeros[T](s.ar, s.dv*s.ldd) // Σ v kᵀ of the chunks before
 	for i0 := 0; i0 < n; i0 += sumChunk {
 		i1 := min(i0+sumChunk, n)
@@ -176,10 +176,10 @@ func (x *causalSum[T]) backward(s *causalHead[T], b, kh int) {
 		dqr := arena.Take[T](s.ar, n*s.ldd)
 		for h := kh * group; h < (kh+1)*group; h++ {
 			mark := s.ar.Mark()
-			do := s.paddedRows(x.out.At(b, h), s.ldv, i0, i1, nil)
+			do := s.paddedRows(x.out.Head(b, h), s.ldv, i0, i1, nil)
 			s.t.Block(n, s.ldd, n, s.causalProducts(do, vr, s.ldv, s.dv, n), sumChunk, 1, kr, s.ldd, dqr, s.ldd, false)
 			s.t.Block(n, s.ldd, s.dv, do, s.ldv, 1, sum, s.ldd, dqr, s.ldd, true)
-			q, dq := x.q.At(b, h), x.dq.At(b, h)
+			q, dq := x.q.Head(b, h), x.dq.Head(b, h)
 			for i := range n {
 				row := dqr[i*s.ldd:][:s.d]
 				if x.dw != nil {
@@ -206,8 +206,8 @@ func (x *causalSum[T]) backward(s *causalHead[T], b, kh int) {
 		s.t.Block(n, s.ldv, s.d, kr, s.ldd, 1, later, s.ldv, dvr, s.ldv, false)
 		for h := kh * group; h < (kh+1)*group; h++ {
 			mark := s.ar.Mark()
-			qr := s.paddedRows(x.q.At(b, h), s.ldd, i0, i1, x.w)
-			do := s.paddedRows(x.out.At(b, h), s.ldv, i0, i1, nil)
+			qr := s.paddedRows(x.q.Head(b, h), s.ldd, i0, i1, x.w)
+			do := s.paddedRows(x.out.Head(b, h), s.ldv, i0, i1, nil)
 			s.t.Block(n, s.ldd, n, s.causalProducts(do, vr, s.ldv, s.dv, n), 1, sumChunk, qr, s.ldd, dkr, s.ldd, true)
 			s.t.Block(n, s.ldv, n, s.causalProducts(qr, kr, s.ldd, s.d, n), 1, sumChunk, do, s.ldv, dvr, s.ldv, true)
 			s.t.Block(s.d, s.ldv, n, qr, 1, s.ldd, do, s.ldv, later, s.ldv, true)

@@ -21,11 +21,11 @@ func weightedCausal(w []float64, q, k, v tensor.Heads[float64]) (out, size tenso
 			kh := h / (q.H / k.H)
 			for i := range q.N {
 				for j := range i + 1 {
-					for e, ve := range v.At(b, kh).Row(j) {
-						for c, qc := range q.At(b, h).Row(i) {
-							x := w[i] * qc * k.At(b, kh).Row(j)[c] * ve
-							out.At(b, h).Row(i)[e] += x
-							size.At(b, h).Row(i)[e] += math.Abs(x)
+					for e, ve := range v.Head(b, kh).Row(j) {
+						for c, qc := range q.Head(b, h).Row(i) {
+							x := w[i] * qc * k.Head(b, kh).Row(j)[c] * ve
+							out.Head(b, h).Row(i)[e] += x
+							size.Head(b, h).Row(i)[e] += math.Abs(x)
 						}
 					}
 				}
@@ -167,8 +167,8 @@ func TestWeightedCausalBits(t *testing.T) {
 	// The future changes no bit.
 	before := slices.Clone(one[0][:(n-1)*32])
 	for c := range 32 {
-		k.At(0, 0).Row(n - 1)[c] *= 3
-		v.At(0, 0).Row(n - 1)[c] -= 5
+		k.Head(0, 0).Row(n - 1)[c] *= 3
+		v.Head(0, 0).Row(n - 1)[c] -= 5
 	}
 	if after := run(2)[0]; !slices.Equal(before, after[:(n-1)*32]) {
 		t.Error("the last token changes an output before it")

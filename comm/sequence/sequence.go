@@ -275,7 +275,7 @@ func newHeadsLike[T tensor.Float](x tensor.Heads[T]) tensor.Heads[T] {
 // addHeads adds y to x, elementwise.
 func addHeads[T tensor.Float](x, y tensor.Heads[T]) {
 	for i := range x.B * x.H {
-		to, from := x.At(i/x.H, i%x.H), y.At(i/x.H, i%x.H)
+		to, from := x.Head(i/x.H, i%x.H), y.Head(i/x.H, i%x.H)
 		for j := range to.Rows {
 			row := to.Row(j)
 			for c, d := range from.Row(j) {

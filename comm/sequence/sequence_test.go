@@ -224,8 +224,8 @@ func rank() error {
 			limit := 2 * l.Gradient(16, max(check.MaxAbs(x.want.Data), check.MaxAbs(do.Data)*check.MaxAbs(whole.V.Data)))
 			for h := range x.got.H {
 				for i := range i1 - i0 {
-					for j, y := range x.got.At(0, h).Row(i) {
-						if w := x.want.At(0, h).Row(i0 + i)[j]; !(math.Abs(float64(y-w)) <= limit) {
+					for j, y := range x.got.Head(0, h).Row(i) {
+						if w := x.want.Head(0, h).Row(i0 + i)[j]; !(math.Abs(float64(y-w)) <= limit) {
 							return fmt.Errorf("rank %d, causal %t: %s of token %d is %v, of one process %v", c.Rank(), causal, x.name, i0+i, y, w)
 						}
 					}
@@ -294,6 +294,6 @@ func ExampleForward() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Printf("%.3f\n", out.At(0, 0).Row(n-1))
+	fmt.Printf("%.3f\n", out.Head(0, 0).Row(n-1))
 	// Output: [-1.063 -1.770 -1.517 0.238]
 }

@@ -269,7 +269,7 @@ func (c *Call[T]) checkDecay() error {
 	}
 	for i := range c.K.B * c.K.H {
 		b, h := i/c.K.H, i%c.K.H
-		rows, n := c.LogG.At(b, h), c.K.N
+		rows, n := c.LogG.Head(b, h), c.K.N
 		if c.KeyLens != nil {
 			n = int(c.KeyLens[b])
 		}
@@ -447,7 +447,7 @@ func NonFinite[T tensor.Float](x tensor.Heads[T]) (rows int64, first [3]int) {
 	for b := range x.B {
 		for i := range x.N {
 			for h := range x.H {
-				if finiteRow(x.At(b, h).Row(i)) {
+				if finiteRow(x.Head(b, h).Row(i)) {
 					continue
 				}
 				if rows == 0 {
@@ -476,7 +476,7 @@ func hasNonFiniteSum[T tensor.Float](x tensor.Heads[T]) bool {
 	if work := float64(x.B) * float64(size); work >= par.MinWork {
 		var odd atomic.Bool
 		par.RunEach(x.B*x.H, work, func(i int) {
-			if HasNonFiniteSum(x.At(i/x.H, i%x.H)) {
+			if HasNonFiniteSum(x.Head(i/x.H, i%x.H)) {
 				odd.Store(true)
 			}
 		})
@@ -486,7 +486,7 @@ func hasNonFiniteSum[T tensor.Float](x tensor.Heads[T]) bool {
 		return HasNonFiniteSum(tensor.Mat[T]{Data: x.Data, Rows: 1, Cols: x.B * size, Stride: x.B * size})
 	}
 	for i := range x.B * x.H {
-		if HasNonFiniteSum(x.At(i/x.H, i%x.H)) {
+		if HasNonFiniteSum(x.Head(i/x.H, i%x.H)) {
 			return true
 		}
 	}

@@ -47,8 +47,8 @@ func (p *callPass[T]) Backward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 	u.O = HeadsOf(u.O, p.out, s, heads)
 	u.DO = HeadsOf(u.DO, p.dout, s, heads)
 	u.DQ = HeadsOf(u.DQ, g.DQ, s, heads)
-	u.DK = g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
-	u.DVal = g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	u.DK = g.DK.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	u.DVal = g.DV.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	u.Shares = u.Shares[:0]
 	if sums := contract.SavedPartsOf(keep).Sums; sums != nil && sums.Adds {
 		u.Adds, u.Shares = true, DenOf(u.Shares, sums.Shares, c, s, heads)
@@ -63,7 +63,7 @@ func (p *callPass[T]) Backward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 	}
 	decays := c.HasDecay() && g.DLogG.D != 0
 	if decays {
-		u.DLogG = g.DLogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+		u.DLogG = g.DLogG.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	}
 	if decays || g.DInit != nil && HasFadingKeys(c) {
 		u.DAge = arena.TakeZeros[float64](u.Arena, max(u.Linear().PositionCount(), u.M+1))
@@ -90,10 +90,10 @@ func (p *callPass[T]) Backward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 	}
 	// Keys beyond the row's key length take no part.
 	for j := s.K0 + s.M; j < s.K0+s.Keys; j++ {
-		clear(g.DK.At(s.Batch, kh).Row(j))
-		clear(g.DV.At(s.Batch, kh).Row(j))
+		clear(g.DK.Head(s.Batch, kh).Row(j))
+		clear(g.DV.Head(s.Batch, kh).Row(j))
 		if decays {
-			clear(g.DLogG.At(s.Batch, kh).Row(j))
+			clear(g.DLogG.Head(s.Batch, kh).Row(j))
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (p *callPass[T]) Backward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 // HeadsOf appends to m the rows that a sequence has in a range of heads.
 func HeadsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *SequenceTask, r headtask.HeadRange) []tensor.Mat[T] {
 	for h := range r.N {
-		m = append(m, x.At(s.Batch, r.Lo+h).Slice(s.Q0, s.Q0+s.N))
+		m = append(m, x.Head(s.Batch, r.Lo+h).Slice(s.Q0, s.Q0+s.N))
 	}
 	return m
 }
@@ -302,14 +302,14 @@ func (e *Engine[T]) sides(c *contract.Call[T], seqs []SequenceTask, g *contract.
 		s, i := &seqs[at/heads], at%heads
 		var r rowsOf[T]
 		if i < c.Q.H {
-			r.x = c.Q.At(s.Batch, i).Slice(s.Q0, s.Q0+s.N)
+			r.x = c.Q.Head(s.Batch, i).Slice(s.Q0, s.Q0+s.N)
 			if g != nil {
-				r.dx = g.DQ.At(s.Batch, i).Slice(s.Q0, s.Q0+s.N)
+				r.dx = g.DQ.Head(s.Batch, i).Slice(s.Q0, s.Q0+s.N)
 			}
 		} else {
-			r.x = c.K.At(s.Batch, i-c.Q.H).Slice(s.K0, s.K0+s.M)
+			r.x = c.K.Head(s.Batch, i-c.Q.H).Slice(s.K0, s.K0+s.M)
 			if g != nil {
-				r.dx = g.DK.At(s.Batch, i-c.Q.H).Slice(s.K0, s.K0+s.M)
+				r.dx = g.DK.Head(s.Batch, i-c.Q.H).Slice(s.K0, s.K0+s.M)
 			}
 			if c.KeyMask != nil {
 				r.mask = c.KeyMask[s.Batch*c.K.N+s.K0:][:s.M]

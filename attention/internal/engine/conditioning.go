@@ -50,7 +50,7 @@ func (e conditioning[T]) BoundScore(c *contract.Call[T], s *SequenceTask, longes
 	if longest == nil {
 		return headtask.ScoreGain(c.Drop) * e.Spec.MaxScore(c.Q.D, h)
 	}
-	x := scratch.Norm2(c.Q.At(s.Batch, h).Row(s.Q0 + i))
+	x := scratch.Norm2(c.Q.Head(s.Batch, h).Row(s.Q0 + i))
 	return math.Abs(float64(e.Spec.RowScale(c.Q.D, h))) * x * longest[h/(c.Q.H/c.K.H)] * headtask.ScoreGain(c.Drop)
 }
 
@@ -63,7 +63,7 @@ func (e conditioning[T]) LongestKeys(c *contract.Call[T], s *SequenceTask, mask 
 	}
 	longest := make([]float64, c.K.H)
 	for h := range longest {
-		k := c.K.At(s.Batch, h)
+		k := c.K.Head(s.Batch, h)
 		for j := range s.M {
 			if mask == nil || mask[j] {
 				longest[h] = max(longest[h], scratch.Norm2(k.Row(s.K0+j)))
@@ -83,7 +83,7 @@ func (e conditioning[T]) countEffectiveKeys(c *contract.Call[T], s *SequenceTask
 		a.Pending = x.PendingLogDecay
 		rate := func(j int) float64 { return 0 }
 		if c.HasDecay() {
-			g := c.LogG.At(s.Batch, h)
+			g := c.LogG.Head(s.Batch, h)
 			rate = func(j int) float64 { return float64(g.Row(s.K0 + j)[0]) }
 		}
 		enters := func(j int) float64 { return 1 }

@@ -255,8 +255,8 @@ func (e *Engine[T]) NewTask(c *contract.Call[T], s *SequenceTask, kh int, ar *ar
 		Monomials: u.Monomials, Scan: u.Scan,
 		Table: kernel.Active[T](), Spec: &e.Spec, Arena: ar,
 		KeyHead: kh,
-		K:       c.K.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
-		V:       c.V.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
+		K:       c.K.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M),
+		V:       c.V.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M),
 		N:       s.N, M: s.M, D: c.Q.D, Dv: c.V.D, PreparedWidth: e.Spec.Width(c.Q.D),
 		Causal: c.Causal, Offset: s.Offset, Rope: c.Rope,
 		Chunk: e.Forms().Chunk(c.Q.D, c.Chunk),
@@ -285,7 +285,7 @@ func (e *Engine[T]) NewTask(c *contract.Call[T], s *SequenceTask, kh int, ar *ar
 		u.Coords = spec.DropCoords{Row: s.Index, Start: c.Drop.Start, B: s.Batch, Q0: s.Q0, K0: s.K0, N: c.Q.N, M: c.K.N}
 	}
 	if c.HasDecay() {
-		u.LogG = c.LogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+		u.LogG = c.LogG.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	}
 	return u
 }
@@ -390,11 +390,11 @@ func (e *Engine[T]) withBuiltinDecay(ar *arena.Arena, c *contract.Call[T]) *cont
 	x.LogG = tensor.Heads[T]{Data: arena.Take[T](ar, k.B*k.H*k.N), B: k.B, H: k.H, N: k.N, D: 1, SB: k.H * k.N, SH: k.N, SN: 1}
 	for i := range k.B * k.H {
 		b, h := i/k.H, i%k.H
-		own, to := e.Spec.BuiltinDecay.Log(h), x.LogG.At(b, h)
+		own, to := e.Spec.BuiltinDecay.Log(h), x.LogG.Head(b, h)
 		for j := range k.N {
 			g := own
 			if c.HasDecay() {
-				g += float64(c.LogG.At(b, h).Row(j)[0])
+				g += float64(c.LogG.Head(b, h).Row(j)[0])
 			}
 			to.Row(j)[0] = T(max(g, -math.MaxFloat32))
 		}

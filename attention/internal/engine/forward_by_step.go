@@ -61,7 +61,7 @@ func ForwardByStep[T tensor.Float](m contract.Mechanism[T], out tensor.Heads[T],
 		}
 		o, p := piece(0, unseen, 0, lead)
 		for h := range o.H {
-			scratch.ClearRows(o.At(0, h), 0, o.N)
+			scratch.ClearRows(o.Head(0, h), 0, o.N)
 		}
 		if err := st.Absorb(p); err != nil {
 			return err

@@ -33,10 +33,10 @@ func Prepared[T tensor.Float](m contract.Mechanism[T], c *contract.Call[T]) (q, 
 			u := e.NewTask(c, &s, kh, ar)
 			for g := range group {
 				side := u.Rows().QuerySide(g)
-				u.Rows().PreparedRows(q.At(s.Batch, kh*group+g), s.Q0, s.N, &side)
+				u.Rows().PreparedRows(q.Head(s.Batch, kh*group+g), s.Q0, s.N, &side)
 			}
 			side := u.Rows().KeySide()
-			u.Rows().PreparedRows(k.At(s.Batch, kh), s.K0, s.M, &side)
+			u.Rows().PreparedRows(k.Head(s.Batch, kh), s.K0, s.M, &side)
 			e.Release(u)
 			ar.Release()
 		}

@@ -190,9 +190,9 @@ func BindState[T tensor.Float](u *headtask.Task[T], ar *arena.Arena, s *contract
 	u.LogG = tensor.Mat[T]{}
 	if m > 0 {
 		if c.HasDecay() {
-			u.LogG = c.LogG.At(b, kh)
+			u.LogG = c.LogG.Head(b, kh)
 		}
-		u.K, u.V, u.Mask = c.K.At(b, kh), c.V.At(b, kh), nil
+		u.K, u.V, u.Mask = c.K.Head(b, kh), c.V.Head(b, kh), nil
 		if c.KeyMask != nil {
 			u.Mask = c.KeyMask[b*m:][:m]
 		}
@@ -200,7 +200,7 @@ func BindState[T tensor.Float](u *headtask.Task[T], ar *arena.Arena, s *contract
 	if n > 0 {
 		for g := range u.Q {
 			h := kh*len(u.Q) + g
-			u.Q[g], u.O[g] = c.Q.At(b, h), out.At(b, h)
+			u.Q[g], u.O[g] = c.Q.Head(b, h), out.Head(b, h)
 			u.Den[g] = arena.Take[T](ar, n)
 			u.Scale[g] = u.Spec.RowScale(u.D, h)
 		}

@@ -27,10 +27,10 @@ func (s *RecurrentState[T]) stepDegree1(lo, hi int, out tensor.Heads[T], c *cont
 	for i := lo; i < hi; i++ {
 		st, b, kh := s.Heads[i], i/s.Shape.Hkv, i%s.Shape.Hkv
 		if m > 0 {
-			st.AbsorbToken(rows.key(i), c.V.At(b, kh).Row(0), c.KeyMask == nil || c.KeyMask[b])
+			st.AbsorbToken(rows.key(i), c.V.Head(b, kh).Row(0), c.KeyMask == nil || c.KeyMask[b])
 		}
 		for g := 0; g < group && n > 0; g++ {
-			st.AnswerDegree1(&f, rows.query(i*group + g)[:u.PreparedWidth], out.At(b, kh*group+g).Row(0))
+			st.AnswerDegree1(&f, rows.query(i*group + g)[:u.PreparedWidth], out.Head(b, kh*group+g).Row(0))
 		}
 		if st.Count == st.ChunkSize {
 			st.Task.Arena = ar

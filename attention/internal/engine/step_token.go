@@ -76,12 +76,12 @@ func (r *tokenRows[T]) token(i int) (x []T, scale T) {
 	s, spec := r.s, &r.e.Spec
 	if i < r.queries {
 		b, h := r.place(i, s.H)
-		q := r.c.Q.At(b, h)
+		q := r.c.Q.Head(b, h)
 		scale, _ = spec.Exponent(spec.RowScale(s.D, h))
 		return q.Row(0), scale
 	}
 	b, h := r.place(i-r.queries, s.Hkv)
-	k := r.c.K.At(b, h)
+	k := r.c.K.Head(b, h)
 	return k.Row(0), 1
 }
 
@@ -245,7 +245,7 @@ func (r *tokenRows[T]) enter(lo, hi int) {
 		return
 	}
 	for i := lo; i < hi; i++ {
-		g := r.c.LogG.At(r.place(i, r.s.Hkv))
+		g := r.c.LogG.Head(r.place(i, r.s.Hkv))
 		row, by := r.key(i)[:r.ld], T(-math.Expm1(float64(g.Row(0)[0])))
 		for f := range row {
 			row[f] *= by

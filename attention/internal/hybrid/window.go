@@ -267,7 +267,7 @@ func (w *hybrid[T]) Forward(out tensor.Heads[T], c *contract.Call[T], keep *cont
 		return err
 	}
 	for i := range out.B * out.H {
-		w.addRows(out.At(i/out.H, i%out.H), near.At(i/out.H, i%out.H), i%out.H)
+		w.addRows(out.Head(i/out.H, i%out.H), near.Head(i/out.H, i%out.H), i%out.H)
 	}
 	return contract.ReportNonFinite(out, keep, true)
 }
@@ -345,7 +345,7 @@ func (w *hybrid[T]) Backward(g *contract.Grads[T], dout, out tensor.Heads[T], c 
 func addHeads[T tensor.Float](y, x tensor.Heads[T]) {
 	t := kernel.Active[T]()
 	for i := range y.B * y.H {
-		to, from := y.At(i/y.H, i%y.H), x.At(i/y.H, i%y.H)
+		to, from := y.Head(i/y.H, i%y.H), x.Head(i/y.H, i%y.H)
 		t.AddRows(to.Data, to.Stride, to.Data, to.Stride, from.Data, from.Stride, to.Rows, to.Cols)
 	}
 }

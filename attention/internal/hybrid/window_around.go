@@ -257,7 +257,7 @@ func (w farField[T]) farBackward(g *contract.Grads[T], p *splitGrads[T], c *cont
 		u.O, u.DO, u.DQ = engine.HeadsOf(u.O, p.tailO, s, heads), engine.HeadsOf(u.DO, p.tailDo, s, heads), engine.HeadsOf(u.DQ, g.DQ, s, heads)
 		u.Den = engine.DenOf(u.Den, p.tail.Den, c, s, heads)
 		u.DScale = dscale[s.Index*c.Q.H+kh*group:][:group]
-		dk, dv := g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.Keys), g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
+		dk, dv := g.DK.Head(s.Batch, kh).Slice(s.K0, s.K0+s.Keys), g.DV.Head(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
 		x.Backward(w.tail, dk, dv)
 	})
 	w.tail.AddTau(dscale, c)

@@ -410,7 +410,7 @@ func (w windowJoin[T]) part(dout, out tensor.Heads[T], c *contract.Call[T], sequ
 func (w windowJoin[T]) partHeads(x *splitGrads[T], c *contract.Call[T], s *engine.SequenceTask, heads headtask.HeadRange, ages headtask.BandAges) {
 	for h := heads.Lo; h < heads.Lo+heads.N; h++ {
 		at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0
-		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.Batch, h).Slice(s.Q0, s.Q0+s.N) }
+		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.Head(s.Batch, h).Slice(s.Q0, s.Q0+s.N) }
 		rows := partedRows[T]{
 			do: of(x.dout), o: of(x.out), own: of(x.own), windowDen: savedOf(x.keep).window.Den[at:][:s.N], ages: ages,
 			tailDo: of(x.tailDo), tailO: of(x.tailO),
@@ -515,7 +515,7 @@ func (k *epsAges[T]) Do(u *headtask.Task[T], s *engine.SequenceTask, kh int) {
 		first++
 	}
 	var sum float64
-	to := k.d.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	to := k.d.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	for j := len(u.DAge) - 1; j > first; j-- {
 		if sum += u.DAge[j]; j < u.M {
 			to.Row(j)[0] += T(sum)
@@ -535,7 +535,7 @@ func (w windowJoin[T]) ageEps(u *headtask.Task[T], ages headtask.BandAges, dout,
 			if savedOf(keep).rows[at]&negativeRow != 0 {
 				x = -x
 			}
-			u.DAge[i+u.Offset] += x * float64(u.Table.Dot(dout.At(s.Batch, h).Row(s.Q0+i), out.At(s.Batch, h).Row(s.Q0+i)))
+			u.DAge[i+u.Offset] += x * float64(u.Table.Dot(dout.Head(s.Batch, h).Row(s.Q0+i), out.Head(s.Batch, h).Row(s.Q0+i)))
 		}
 	}
 }

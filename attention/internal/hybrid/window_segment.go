@@ -327,7 +327,7 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 		}
 		own.DVal = tensor.Mat[T]{Data: d.v[h.tokensBefore*d.ldv:], Rows: own.M, Cols: own.Dv, Stride: d.ldv}
 		if b.ageWanted {
-			own.DLogG = b.dlogG.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
+			own.DLogG = b.dlogG.Head(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
 		}
 		var after float64
 		if b.g.DFinal != nil {
@@ -421,9 +421,9 @@ func (b *hybridBackward[T]) toState(h *windowHead[T], d *latelyGrad[T], age floa
 // toKeys sets dk, dV and dlog_g of the call's own keys.
 func (b *hybridBackward[T]) toKeys(h *windowHead[T], d *latelyGrad[T]) {
 	s, near, far := h.s, &h.own[0], &h.own[1]
-	near.DK = b.dk.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
+	near.DK = b.dk.Head(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
 	near.Rows().GradK(0, s.M, d.windowRows[h.tokensBefore*d.ldn:], d.ldn)
-	of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.Keys) }
+	of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.Head(s.Batch, h.kh).Slice(s.K0, s.K0+s.Keys) }
 	dk, dv := of(b.g.DK), of(b.g.DV)
 	if d.tailRows != nil {
 		far.DK = dk.Slice(0, s.M)

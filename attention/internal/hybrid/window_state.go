@@ -416,7 +416,7 @@ func (s *hybridState[T]) Merge(next contract.State[T]) error {
 const windowSumsKind = engine.SumsKind + " and a window"
 
 func (w *hybrid[T]) identity() engine.Identity {
-	return engine.Identity{windowSumsKind, w.tail.Spec.Name, w.tail.Spec.Setting}
+	return engine.Identity{Kind: windowSumsKind, Name: w.tail.Spec.Name, Setting: w.tail.Spec.Setting}
 }
 
 func (w *hybrid[T]) parameterSum() snapshot.ParameterSum {

@@ -55,7 +55,7 @@ func checkRows[T tensor.Float](c *Command, e *env.Env, src stream.Source[T], out
 			if err := out.ReadRow(got, h/want.H, h%want.H, i); err != nil {
 				return nil, err
 			}
-			row := want.At(h/want.H, h%want.H).Row(j)
+			row := want.Head(h/want.H, h%want.H).Row(j)
 			size, worst := check.MaxAbs(row), 0.0
 			for c, x := range row {
 				worst = max(worst, math.Abs(float64(got[c])-x))

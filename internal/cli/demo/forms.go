@@ -100,7 +100,7 @@ func textbook(c *attention.Call[float32]) []float64 {
 	for h := range c.Q.H {
 		q, k := standardRows(c.Q, h), standardRows(c.K, h)
 		for i := range q {
-			row, sum := out.At(0, h).Row(i), 0.0
+			row, sum := out.Head(0, h).Row(i), 0.0
 			for j := range k[:i+1] {
 				x := 0.0
 				for d := range q[i] {
@@ -109,7 +109,7 @@ func textbook(c *attention.Call[float32]) []float64 {
 				x /= math.Sqrt(float64(len(q[i])))
 				weight := 1 + x + x*x/2
 				sum += weight
-				for d, v := range c.V.At(0, h).Row(j) {
+				for d, v := range c.V.Head(0, h).Row(j) {
 					row[d] += weight * float64(v)
 				}
 			}
@@ -127,7 +127,7 @@ func standardRows(x tensor.Heads[float32], head int) [][]float64 {
 	for i := range rows {
 		row := make([]float64, x.D)
 		var mean, square float64
-		for d, v := range x.At(0, head).Row(i) {
+		for d, v := range x.Head(0, head).Row(i) {
 			row[d] = float64(v)
 			mean += row[d] / float64(x.D)
 		}

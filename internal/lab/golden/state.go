@@ -67,13 +67,13 @@ func readSums[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], n 
 	for x := range b * h {
 		b, h := x/h, x%h
 		for j := range n {
-			copy(k.At(b, h).Row(j), c.K.At(b, h).Row(j))
-			copy(v.At(b, h).Row(j), c.V.At(b, h).Row(j))
+			copy(k.Head(b, h).Row(j), c.K.Head(b, h).Row(j))
+			copy(v.Head(b, h).Row(j), c.V.Head(b, h).Row(j))
 		}
-		v.At(b, h).Row(n)[dv] = 1
+		v.Head(b, h).Row(n)[dv] = 1
 		for i, row := range queries {
 			for e, y := range row {
-				q.At(b, h).Row(i)[e] = T(y)
+				q.Head(b, h).Row(i)[e] = T(y)
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func readRaw[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], n i
 	for x := range b * h {
 		for i, row := range queries {
 			for e, y := range row {
-				q.At(x/h, x%h).Row(i)[e] = T(y)
+				q.Head(x/h, x%h).Row(i)[e] = T(y)
 			}
 		}
 	}
@@ -194,7 +194,7 @@ func fastmaxMoments(r *reader) *moments {
 
 	compare := func(c *Case, _ int, sums tensor.Heads[float64], l check.Limits, _ bool) {
 		size := readSizes(k, queries, check.MaxAbs(v.Data))
-		read := func(i, e int) measured { return measured{sums.At(0, 0).Row(i)[e], l.Output(1, size[i])} }
+		read := func(i, e int) measured { return measured{sums.Head(0, 0).Row(i)[e], l.Output(1, size[i])} }
 		first := func(e int) measured { return read(0, e) }
 		second := func(e, m int) measured {
 			return read(1+2*m, e).plus(read(2+2*m, e).times(-1)).times(1 / (2 * c1))
@@ -239,7 +239,7 @@ func fastmaxMoments(r *reader) *moments {
 func readSizes(k tensor.Heads[float64], queries [][]float64, v float64) []float64 {
 	q := tensor.NewHeads[float64](1, 1, len(queries), k.D)
 	for i, row := range queries {
-		copy(q.At(0, 0).Row(i), row)
+		copy(q.Head(0, 0).Row(i), row)
 	}
 	book := oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2)}
 	r := book.Forward(&oracle.Call{Q: q, K: k, V: tensor.NewHeads[float64](1, 1, k.N, 1)})

@@ -136,7 +136,7 @@ func joinHeads[T tensor.Float](heads, d int, list ...*channels) tensor.Heads[T] 
 		for h := range heads {
 			for n, row := range c.x {
 				for e, v := range row[c.first(h):][:c.width] {
-					y.At(0, h).Row(n)[c.column+e] = T(c.scale * v)
+					y.Head(0, h).Row(n)[c.column+e] = T(c.scale * v)
 				}
 			}
 		}
@@ -153,7 +153,7 @@ func splitHeads[T tensor.Float](dy tensor.Heads[T], list ...*channels) {
 		for h := range dy.H {
 			for n := range c.dx {
 				for e := range c.width {
-					c.dx[n][c.first(h)+e] += c.scale * float64(dy.At(0, h).Row(n)[c.column+e])
+					c.dx[n][c.first(h)+e] += c.scale * float64(dy.Head(0, h).Row(n)[c.column+e])
 				}
 			}
 		}

@@ -81,7 +81,7 @@ func clearMasked(x tensor.Heads[float64], exist []bool) {
 		for h := range x.H {
 			for n := range x.N {
 				if !exist[b*x.N+n] {
-					clear(x.At(b, h).Row(n))
+					clear(x.Head(b, h).Row(n))
 				}
 			}
 		}

@@ -39,7 +39,7 @@ var primalGroup = zooGroup{name: "primal", needs: []string{"We", "Wr", "Lambda",
 				r.err = fmt.Errorf("x: has %d elements, q has %d", len(data), len(p.call.V.Data))
 			}
 			for i := range min(len(data), len(p.call.V.Data)) {
-				p.call.V.At(i/(q.N*q.H*q.D), i/q.D%q.H).Row(i / (q.H * q.D) % q.N)[i%q.D] = data[i]
+				p.call.V.Head(i/(q.N*q.H*q.D), i/q.D%q.H).Row(i / (q.H * q.D) % q.N)[i%q.D] = data[i]
 			}
 			for i, at := range r.ints("indices") {
 				if ours := i * (q.N - 1) / max(we[1]-1, 1); int(at) != ours && r.err == nil {
@@ -112,7 +112,7 @@ func primalResults[T tensor.Float](p *problem, x *primalModule) (map[string][]fl
 	}
 	dx := make([]float64, len(g.DV.Data))
 	for i := range dx {
-		dx[i] = float64(g.DV.At(i/(q.N*q.H*q.D), i/q.D%q.H).Row(i / (q.H * q.D) % q.N)[i%q.D])
+		dx[i] = float64(g.DV.Head(i/(q.N*q.H*q.D), i/q.D%q.H).Row(i / (q.H * q.D) % q.N)[i%q.D])
 	}
 	got["d_x"] = dx
 	names := map[string]string{"Wc": "Wc_w", "Wc_bias": "Wc_b"}

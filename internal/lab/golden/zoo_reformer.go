@@ -116,7 +116,7 @@ func aloneWhereMasked[T tensor.Float](p *problem) (map[string][]float64, error) 
 	do := convertHeads[T](p.do)
 	for i, exists := range p.call.KeyMask {
 		if !exists {
-			clear(do.At(i/do.N, 0).Row(i % do.N))
+			clear(do.Head(i/do.N, 0).Row(i % do.N))
 		}
 	}
 	got, err := computeResults(m, c, do)

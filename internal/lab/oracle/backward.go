@@ -64,7 +64,7 @@ func (m *Mechanism) finish(c *Call, s sequence, r *Grads) {
 
 func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do tensor.Heads[float64], r *Grads) {
 	kh := h / (c.Q.H / c.K.H)
-	v, dv := c.V.At(s.b, kh), r.DV.At(s.b, kh)
+	v, dv := c.V.Head(s.b, kh), r.DV.Head(s.b, kh)
 	factor := m.factor(c.Q.D, h)
 	db := make([][]float64, s.m)
 	for j := range db {
@@ -75,7 +75,7 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do ten
 			continue
 		}
 		doi := make([]float64, c.V.D)
-		addScaled(doi, m.outputFactor(c, x.keyCount[i]), do.At(s.b, h).Row(s.q0+i))
+		addScaled(doi, m.outputFactor(c, x.keyCount[i]), do.Head(s.b, h).Row(s.q0+i))
 		o := make([]float64, c.V.D)
 		for j := range s.m {
 			if c.isVisible(s, i, j) && x.o == nil {
@@ -108,7 +108,7 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do ten
 			addScaled(db[j], f1*dw, x.a[i])
 		}
 		dq, dfactor := m.prepareGrad(c, c.placeOf(h, false), x.q[i], c.queryPosition(s, i), factor, c.keptQuery(s, h, i), da, r.DFeatures)
-		copy(r.DQ.At(s.b, h).Row(s.q0+i), dq)
+		copy(r.DQ.Head(s.b, h).Row(s.q0+i), dq)
 		if len(m.Tau) > 0 {
 			plain := Mechanism{Scale: m.Scale}
 			r.DTau[h%len(m.Tau)] += dfactor * plain.factor(c.Q.D, h) // d(scale·τ)/dτ = scale
@@ -119,10 +119,10 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do ten
 			kept := c.keptKey(s, kh, j)
 			if m.Gated && c.LogG.D > 0 {
 				whole := m.prepare(c, c.placeOf(h, true), x.k[j], j, 1, kept)
-				r.DLogG.At(s.b, kh).Row(s.k0 + j)[0] += (x.enters[j] - 1) * dotProduct(db[j], whole)
+				r.DLogG.Head(s.b, kh).Row(s.k0 + j)[0] += (x.enters[j] - 1) * dotProduct(db[j], whole)
 			}
 			dk, _ := m.prepareGrad(c, c.placeOf(h, true), x.k[j], j, 1, kept, scaledBy(x.enters[j], db[j]), r.DFeatures)
-			addScaled(r.DK.At(s.b, kh).Row(s.k0+j), 1, dk)
+			addScaled(r.DK.Head(s.b, kh).Row(s.k0+j), 1, dk)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (c *Call) position(s sequence, i int) int {
 // logDecay returns Σ_{j<t≤i} log_g_t over the tokens of key head kh, those whose keys
 // do not exist too.
 func (c *Call) logDecay(s sequence, kh, j, i int) float64 {
-	g := c.LogG.At(s.b, kh)
+	g := c.LogG.Head(s.b, kh)
 	var sum float64
 	for t := j + 1; t <= i; t++ {
 		sum += g.Row(s.k0 + t)[0]
@@ -57,7 +57,7 @@ func (c *Call) logDecays(s sequence, kh, i int) (ages []float64, left float64) {
 	var sum float64
 	for j := last; j >= 0; j-- {
 		ages[j] = sum
-		sum += c.LogG.At(s.b, kh).Row(s.k0 + j)[0]
+		sum += c.LogG.Head(s.b, kh).Row(s.k0 + j)[0]
 	}
 	return ages, math.Exp(c.logDecay(s, kh, last, c.position(s, i)))
 }
@@ -68,7 +68,7 @@ func (c *Call) addAge(s sequence, kh, i, j int, x float64, r *Grads) {
 	if r.DLogG.D == 0 {
 		return
 	}
-	g := r.DLogG.At(s.b, kh)
+	g := r.DLogG.Head(s.b, kh)
 	for t := j + 1; t <= c.position(s, i); t++ {
 		g.Row(s.k0 + t)[0] += x
 	}
@@ -87,9 +87,9 @@ func (m *Mechanism) withDecay(c *Call) *Call {
 			for j := range c.K.N {
 				g := m.Forget(h)
 				if c.LogG.D > 0 {
-					g += c.LogG.At(b, h).Row(j)[0]
+					g += c.LogG.Head(b, h).Row(j)[0]
 				}
-				x.LogG.At(b, h).Row(j)[0] = g
+				x.LogG.Head(b, h).Row(j)[0] = g
 			}
 		}
 	}

@@ -10,7 +10,7 @@ func (m *Mechanism) keyFactors(c *Call, s sequence, kh, j int) float64 {
 	if !m.Gated || c.LogG.D == 0 {
 		return 1
 	}
-	return -math.Expm1(c.LogG.At(s.b, kh).Row(s.k0 + j)[0])
+	return -math.Expm1(c.LogG.Head(s.b, kh).Row(s.k0 + j)[0])
 }
 
 func scaledBy(f float64, x []float64) []float64 {

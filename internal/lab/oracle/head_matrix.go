@@ -45,7 +45,7 @@ func (f HeadMatrix) Forward(c *Call) *Result {
 	}
 	for _, s := range c.sequences() {
 		for h := range c.Q.H {
-			x, v := c.head(s, h), c.V.At(s.b, h/(c.Q.H/c.K.H))
+			x, v := c.head(s, h), c.V.Head(s.b, h/(c.Q.H/c.K.H))
 			var a [][]float64
 			if x.hasKeys() && s.n > 0 {
 				a = f(x)
@@ -55,7 +55,7 @@ func (f HeadMatrix) Forward(c *Call) *Result {
 					r.QueriesWithoutKeys++
 					continue
 				}
-				o, w := r.O.At(s.b, h).Row(s.q0+i), r.W.At(s.b, h).Row(s.q0+i)
+				o, w := r.O.Head(s.b, h).Row(s.q0+i), r.W.Head(s.b, h).Row(s.q0+i)
 				at := (s.b*c.Q.H+h)*c.Q.N + s.q0 + i
 				r.Cond[at], r.Factor[at] = 1, 1
 				for j, exists := range x.Exist {
@@ -90,7 +90,7 @@ func (c *Call) head(s sequence, h int) *Head {
 	if c.Causal {
 		x.Offset = s.m - s.n
 	}
-	q, k := c.Q.At(s.b, h), c.K.At(s.b, h/(c.Q.H/c.K.H))
+	q, k := c.Q.Head(s.b, h), c.K.Head(s.b, h/(c.Q.H/c.K.H))
 	for i := range s.n {
 		x.Q = append(x.Q, rotateRow(q.Row(s.q0+i), c.Theta, c.queryPosition(s, i)))
 	}
@@ -150,7 +150,7 @@ func (f Outputs) Forward(c *Call) *Result {
 			}
 			for i, row := range f(x, x.values(c, s, h), c.V.D) {
 				if x.SeesAny(i) {
-					copy(r.O.At(s.b, h).Row(s.q0+i), row)
+					copy(r.O.Head(s.b, h).Row(s.q0+i), row)
 				}
 			}
 		}

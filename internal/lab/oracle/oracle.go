@@ -262,7 +262,7 @@ func (m *Mechanism) Forward(c *Call) *Result {
 	for _, s := range c.sequences() {
 		for h := range c.Q.H {
 			x := m.scores(c, s, h)
-			v := c.V.At(s.b, h/(c.Q.H/c.K.H))
+			v := c.V.Head(s.b, h/(c.Q.H/c.K.H))
 			for i := range s.n {
 				if x.keyCount[i] == 0 {
 					r.QueriesWithoutKeys++
@@ -271,7 +271,7 @@ func (m *Mechanism) Forward(c *Call) *Result {
 				if x.weighsNothing(i) {
 					continue
 				}
-				o, w := r.O.At(s.b, h).Row(s.q0+i), r.W.At(s.b, h).Row(s.q0+i)
+				o, w := r.O.Head(s.b, h).Row(s.q0+i), r.W.Head(s.b, h).Row(s.q0+i)
 				for j := range s.m {
 					if !c.isVisible(s, i, j) {
 						continue

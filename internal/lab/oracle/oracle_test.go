@@ -140,7 +140,7 @@ func TestQueriesThatSeeNothingAreZeroAndCounted(t *testing.T) {
 	}
 	for h := range 2 {
 		for i := range 3 {
-			for _, x := range out.O.At(0, h).Row(i) {
+			for _, x := range out.O.Head(0, h).Row(i) {
 				if x != 0 {
 					t.Fatalf("query %d of head %d is not zero", i, h)
 				}

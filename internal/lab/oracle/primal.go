@@ -149,7 +149,7 @@ func (h *Head) values(c *Call, s sequence, head int) (v [][]float64) {
 	for j, exists := range h.Exist {
 		row := make([]float64, c.V.D)
 		if exists {
-			copy(row, c.V.At(s.b, head/(c.Q.H/c.K.H)).Row(s.k0+j))
+			copy(row, c.V.Head(s.b, head/(c.Q.H/c.K.H)).Row(s.k0+j))
 		}
 		v = append(v, row)
 	}

@@ -33,7 +33,7 @@ func (c *Call) keySide(s sequence) side {
 	return side{c.K, s.b, s.k0, s.m, func(j int) bool { return c.isUnmasked(s, j) }}
 }
 
-func (s *side) row(h, t int) []float64 { return s.x.At(s.b, h).Row(s.t0 + t) }
+func (s *side) row(h, t int) []float64 { return s.x.Head(s.b, h).Row(s.t0 + t) }
 
 // mean returns what x[c] of head h and token t has subtracted under norm n.
 func (s *side) mean(n Norm, h, t, c int) float64 {
@@ -151,7 +151,7 @@ func (s *side) lengths(n Norm, to tensor.Heads[float64]) {
 				over = max(0.1, longest*longest)
 			}
 			if over != 0 {
-				to.At(s.b, h).Row(s.t0 + t)[0] = over
+				to.Head(s.b, h).Row(s.t0 + t)[0] = over
 			}
 		}
 	}

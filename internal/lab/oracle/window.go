@@ -98,7 +98,7 @@ func (m *Mechanism) forwardWindow(c *Call) *Result {
 	for _, s := range c.sequences() {
 		for h := range c.Q.H {
 			x := m.joined(c, s, h)
-			v := c.V.At(s.b, h/(c.Q.H/c.K.H))
+			v := c.V.Head(s.b, h/(c.Q.H/c.K.H))
 			for i := range s.n {
 				if x.window.keyCount[i]+x.tail.keyCount[i] == 0 {
 					r.QueriesWithoutKeys++
@@ -106,7 +106,7 @@ func (m *Mechanism) forwardWindow(c *Call) *Result {
 				if x.nothing(i) {
 					continue
 				}
-				o, w := r.O.At(s.b, h).Row(s.q0+i), r.W.At(s.b, h).Row(s.q0+i)
+				o, w := r.O.Head(s.b, h).Row(s.q0+i), r.W.Head(s.b, h).Row(s.q0+i)
 				for j := range s.m {
 					if c.isVisible(s, i, j) {
 						w[s.k0+j] = (x.tailFactor[i]*x.tail.w[i][j] + x.windowFactor[i]*x.window.w[i][j]) / x.g[i]
@@ -129,7 +129,7 @@ func eachPair(y, x tensor.Heads[float64], factor func(h int) float64) {
 	for b := range y.B {
 		for h := range y.H {
 			for i := range y.N {
-				addScaled(y.At(b, h).Row(i), factor(h), x.At(b, h).Row(i))
+				addScaled(y.Head(b, h).Row(i), factor(h), x.Head(b, h).Row(i))
 			}
 		}
 	}
@@ -150,7 +150,7 @@ func (m *Mechanism) backwardWindow(c *Call, do tensor.Heads[float64]) *Grads {
 		for b := range do.B {
 			for h := range do.H {
 				for i := range do.N {
-					dgamma[h%len(dgamma)] += dotProduct(scaled.At(b, h).Row(i), own.O.At(b, h).Row(i))
+					dgamma[h%len(dgamma)] += dotProduct(scaled.Head(b, h).Row(i), own.O.Head(b, h).Row(i))
 				}
 			}
 		}
@@ -161,13 +161,13 @@ func (m *Mechanism) backwardWindow(c *Call, do tensor.Heads[float64]) *Grads {
 		for _, s := range c.sequences() {
 			for h := range c.Q.H {
 				x := m.joined(c, s, h)
-				o := out.O.At(s.b, h)
+				o := out.O.Head(s.b, h)
 				for i := range s.n {
-					row, doi := o.Row(s.q0+i), do.At(s.b, h).Row(s.q0+i)
+					row, doi := o.Row(s.q0+i), do.Head(s.b, h).Row(s.q0+i)
 					for j := range s.m {
 						if w := x.windowFactor[i] * x.window.w[i][j]; w != 0 {
 							w /= x.g[i]
-							v := c.V.At(s.b, h/(c.Q.H/c.K.H)).Row(s.k0 + j)
+							v := c.V.Head(s.b, h/(c.Q.H/c.K.H)).Row(s.k0 + j)
 							dgamma[h%len(dgamma)] += w * (dotProduct(doi, v) - dotProduct(doi, row))
 						}
 					}

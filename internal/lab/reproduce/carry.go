@@ -147,8 +147,8 @@ func (c *carryConfig) judge(got tensor.Heads[float32], want tensor.Heads[float64
 	cancel := 2 * (1 + s + s*s/2)
 	for i := range want.N {
 		var off, size float64
-		for j, x := range want.At(0, 0).Row(i) {
-			off, size = max(off, math.Abs(float64(got.At(0, 0).Row(i)[j])-x)), max(size, math.Abs(x))
+		for j, x := range want.Head(0, 0).Row(i) {
+			off, size = max(off, math.Abs(float64(got.Head(0, 0).Row(i)[j])-x)), max(size, math.Abs(x))
 		}
 		worst, bound = max(worst, off/size), max(bound, sums*cancel*(largest+size)/size)
 	}
@@ -163,8 +163,8 @@ func widened(x tensor.Heads[float32]) tensor.Heads[float64] {
 	y := tensor.NewHeads[float64](x.B, x.H, x.N, x.D)
 	for i := range x.B * x.H {
 		for j := range x.N {
-			for c, v := range x.At(i/x.H, i%x.H).Row(j) {
-				y.At(i/x.H, i%x.H).Row(j)[c] = float64(v)
+			for c, v := range x.Head(i/x.H, i%x.H).Row(j) {
+				y.Head(i/x.H, i%x.H).Row(j)[c] = float64(v)
 			}
 		}
 	}

@@ -186,7 +186,7 @@ func (c *derivativeConfig) run() (x derivatives, err error) {
 	if err != nil {
 		return x, err
 	}
-	v := call.V.At(0, 0)
+	v := call.V.Head(0, 0)
 	low, high := make([]float64, c.D), make([]float64, c.D)
 	for j := range c.D {
 		low[j], high[j] = math.Inf(1), math.Inf(-1)
@@ -201,8 +201,8 @@ func (c *derivativeConfig) run() (x derivatives, err error) {
 		clear(out)
 		for l := range c.N {
 			s[l] = 0
-			for d, a := range q.At(0, 0).Row(i) {
-				s[l] += a * k.At(0, 0).Row(l)[d]
+			for d, a := range q.Head(0, 0).Row(i) {
+				s[l] += a * k.Head(0, 0).Row(l)[d]
 			}
 			f := taylor(2, s[l])
 			g += f
