@@ -336,7 +336,7 @@ func (c validation) checkEnds() error {
 // checkSize returns an error if the model has more than maxWeights weights. mixer is
 // the number of weights of a mixer.
 func (c validation) checkSize(mixer float64) error {
-	if n := (cost{c.Config}).weightSize(mixer); n > maxWeights {
+	if n := cost(c).weightSize(mixer); n > maxWeights {
 		return fmt.Errorf("layers: %d of width %d with vocab %d have %.3g weights, at most %.3g are possible", c.Layers, c.Width, c.Vocab, n, float64(maxWeights))
 	}
 	return nil

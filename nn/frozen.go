@@ -22,10 +22,15 @@ func (l *Linear[T]) PackWeights() {
 	if l.W == nil || l.packed != nil {
 		return
 	}
+	w := l.packPanels()
+	l.packed = &w
+}
+
+// packPanels returns the weights for products forward, in memory of their own.
+func (l *Linear[T]) packPanels() weightPanels[T] {
 	data := make([]T, kernel.PanelsSize(l.W.Shape[0], l.W.Shape[1]))
 	arena.AdviseHugePages(data)
-	w := l.packWeightsIn(data, true)
-	l.packed = &w
+	return l.packWeightsIn(data, true)
 }
 
 // DropPacked drops the copy of PackWeights.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -59,5 +60,15 @@ func testPackedPasses[T tensor.Float](t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A server steps and passes with one packed copy.
+func TestFrozenLayersShareTheirPanels(t *testing.T) {
+	l := Linear[float32]{W: new(param.Set[float32]).New("w", false, 64, 32)}
+	alone := testing.AllocsPerRun(1, func() { l.Freeze(GEMVRows + 1) })
+	l.PackWeights()
+	if shared := testing.AllocsPerRun(1, func() { l.Freeze(GEMVRows + 1) }); shared >= alone {
+		t.Errorf("%v allocations of a packed layer, %v of another: its panels are copied", shared, alone)
 	}
 }

@@ -26,17 +26,18 @@ type PackedLinear[T tensor.Float] struct {
 }
 
 // Freeze returns the layer with packed weights for steps of at most rows rows. Up to
-// GEMVRows rows they are packed in strips, otherwise in panels, for any number of rows.
+// GEMVRows rows they are packed in strips, otherwise in panels, for any number of rows. These
+// are the panels of PackWeights, where there are any.
 func (l *Linear[T]) Freeze(rows int) *PackedLinear[T] {
 	out, in := l.W.Shape[0], l.W.Shape[1]
 	w := &PackedLinear[T]{out: out, work: 2 * float64(out) * float64(in), hasPanels: rows > GEMVRows}
 	if l.B != nil {
 		w.bias = l.B.Data
 	}
-	if w.hasPanels {
-		data := make([]T, kernel.PanelsSize(out, in))
-		arena.AdviseHugePages(data)
-		w.panels = l.packWeightsIn(data, true)
+	if w.hasPanels && l.packed != nil {
+		w.panels = *l.packed
+	} else if w.hasPanels {
+		w.panels = l.packPanels()
 	} else {
 		w.strips = kernel.NewStrips(kernel.Active[T](), out, in, l.W.Data, in)
 	}
