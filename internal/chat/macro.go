@@ -74,14 +74,11 @@ func (p *parser) parseMacro() (statement, error) {
 			}
 		}
 		m.names, m.values = append(m.names, name), append(m.values, value)
-		if !p.take("o", ",") && (p.tokens[0].kind != 'o' || p.tokens[0].text != ")") {
-			return nil, p.need(")")
+		if err := p.needSeparator(")"); err != nil {
+			return nil, err
 		}
 	}
-	if err := p.end(); err != nil {
-		return nil, err
-	}
-	body, end, err := p.parseBody()
+	body, end, err := p.parseBlock()
 	if err != nil {
 		return nil, err
 	}

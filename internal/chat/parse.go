@@ -25,6 +25,14 @@ func (p *parser) enter() error {
 
 func (p *parser) leave() { p.depth-- }
 
+// parseBlock ends a statement, and parses its body as parseBody does.
+func (p *parser) parseBlock() (body []statement, end string, err error) {
+	if err := p.end(); err != nil {
+		return nil, "", err
+	}
+	return p.parseBody()
+}
+
 // parseBody parses statements up to a statement that ends a body, such as endfor, whose words
 // behind its name are then next. end is its name; "": the template ends.
 func (p *parser) parseBody() (body []statement, end string, err error) {
@@ -100,10 +108,7 @@ func (p *parser) parseIf() (statement, error) {
 		case "elif":
 			continue
 		case "else":
-			if err := p.end(); err != nil {
-				return nil, err
-			}
-			if s.elseBody, end, err = p.parseBody(); err != nil {
+			if s.elseBody, end, err = p.parseBlock(); err != nil {
 				return nil, err
 			}
 		}
@@ -150,19 +155,13 @@ func (p *parser) parseFor() (statement, error) {
 	if p.take("n", "recursive") {
 		return nil, errors.New("statement for with recursive is not supported")
 	}
-	if err := p.end(); err != nil {
-		return nil, err
-	}
-	body, end, err := p.parseBody()
+	body, end, err := p.parseBlock()
 	if err != nil {
 		return nil, err
 	}
 	s.body = body
 	if end == "else" {
-		if err := p.end(); err != nil {
-			return nil, err
-		}
-		if s.elseBody, end, err = p.parseBody(); err != nil {
+		if s.elseBody, end, err = p.parseBlock(); err != nil {
 			return nil, err
 		}
 	}
@@ -211,6 +210,15 @@ func (p *parser) need(operator string) error {
 		return fmt.Errorf("%q is missing before %s", operator, p.describe())
 	}
 	return nil
+}
+
+// needSeparator takes a comma, or leaves the operator that ends a list. It returns an error if
+// another word is next.
+func (p *parser) needSeparator(end string) error {
+	if t := p.tokens[0]; p.take("o", ",") || t.kind == 'o' && t.text == end {
+		return nil
+	}
+	return p.need(end)
 }
 
 // describe returns the next word, for messages.
@@ -433,8 +441,8 @@ func (p *parser) parseList(list listExpression, end string) (expression, error) 
 			return nil, err
 		}
 		list = append(list, e)
-		if !p.take("o", ",") && (p.tokens[0].kind != 'o' || p.tokens[0].text != end) {
-			return nil, p.need(end)
+		if err := p.needSeparator(end); err != nil {
+			return nil, err
 		}
 	}
 	return list, nil
@@ -456,8 +464,8 @@ func (p *parser) parseDict() (expression, error) {
 			return nil, err
 		}
 		d.keys, d.values = append(d.keys, key), append(d.values, value)
-		if !p.take("o", ",") && (p.tokens[0].kind != 'o' || p.tokens[0].text != "}") {
-			return nil, p.need("}")
+		if err := p.needSeparator("}"); err != nil {
+			return nil, err
 		}
 	}
 	return d, nil
@@ -562,8 +570,8 @@ func (p *parser) parseCall(c *call) (expression, error) {
 			return nil, err
 		}
 		c.args, c.names = append(c.args, e), append(c.names, name)
-		if !p.take("o", ",") && (p.tokens[0].kind != 'o' || p.tokens[0].text != ")") {
-			return nil, p.need(")")
+		if err := p.needSeparator(")"); err != nil {
+			return nil, err
 		}
 	}
 	return c, nil

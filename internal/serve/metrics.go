@@ -120,7 +120,7 @@ func (s *Server) printMetrics(w http.ResponseWriter, _ *http.Request) error {
 		one("farfield_session_requests", "gauge", "Requests of the model that run or wait.", float64(t.Running))
 		one("farfield_state_bytes", "gauge", "Bytes of sessions in memory.", float64(t.StateBytes))
 		one("farfield_prefix_bytes", "gauge", "Bytes of prefixes in memory.", float64(t.PrefixBytes))
-		one("farfield_work_bytes", "gauge", "Bytes of states of running requests, beyond those of sessions.", float64(t.WorkBytes))
+		one("farfield_work_bytes", "gauge", "Bytes of states of running requests, beside the states of sessions.", float64(t.WorkBytes))
 		one("farfield_store_bytes", "gauge", "Bytes of snapshots on disk.", float64(t.DiskBytes))
 		one("farfield_rounds_total", "counter", "Packed steps of the model.", float64(t.Rounds))
 		one("farfield_tokens_read_total", "counter", "Tokens of prompts that the model has read.", float64(t.TokensRead))
