@@ -63,7 +63,7 @@ func (c *Command) Run(e *env.Env) error {
 	var err error
 	switch {
 	case c.Model != "" && c.Path == "":
-		return env.InputErrorf("--model: needs the path of a text in progress beside it")
+		return env.InputErrorf("--model: needs the path of a text in progress beside it; a model itself is read by farfield inspect %s", c.Model)
 	case c.Model != "":
 		f, err = inspectGeneration(c.Path, c.Model)
 		err = env.MarkInput(err)
