@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -24,11 +25,8 @@ type merge struct{ rank, id int32 }
 
 func pairKey(a, b int32) uint64 { return uint64(uint32(a))<<32 | uint64(uint32(b)) }
 
-// symbol is a part of a word while it is merged.
-type symbol struct {
-	id, prev, next int32
-	start, end     int
-}
+// symbol is a part of a word while it is merged. Places count from the start of the word.
+type symbol struct{ id, prev, next, start, end int32 }
 
 // bpeState holds the buffers of a merge.
 type bpeState struct {
@@ -36,59 +34,95 @@ type bpeState struct {
 	queue   mergeQueue
 }
 
-// candidate is a pair that may be merged, at symbols left and right.
-type candidate struct {
-	merge
-	leading, trailing     int32
-	leadingID, trailingID int32
+// mergeQueue holds the pairs of a long word that may be merged, by rank and leading symbol.
+type mergeQueue struct {
+	ranks minHeap // of lists
+	lists map[int32]*pairList
+	free  []*pairList
 }
 
-// mergeQueue is a heap of candidates, by rank and place.
-type mergeQueue []candidate
-
-// precedes reports whether a is merged before b.
-func (a *candidate) precedes(b *candidate) bool {
-	return a.rank < b.rank || a.rank == b.rank && a.leading < b.leading
+// pairList holds the leading symbols of the pairs of a rank.
+type pairList struct {
+	places []int32 // known when the first one is taken, and then sorted
+	next   int     // of places
+	heap   minHeap // of places that are added afterwards
+	isOpen bool    // one is taken
 }
 
-// push adds a candidate.
-func (q *mergeQueue) push(c candidate) {
-	*q = append(*q, c)
-	h := *q
-	for i := len(h) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if !h[i].precedes(&h[parent]) {
-			return
+// push adds a pair.
+func (q *mergeQueue) push(rank, leading int32) {
+	list := q.lists[rank]
+	if list == nil {
+		if n := len(q.free); n > 0 {
+			list, q.free = q.free[n-1], q.free[:n-1]
+		} else {
+			list = &pairList{}
 		}
-		h[i], h[parent] = h[parent], h[i]
-		i = parent
+		if q.lists == nil {
+			q.lists = map[int32]*pairList{}
+		}
+		q.lists[rank] = list
+		q.ranks.push(rank)
+	}
+	if list.isOpen {
+		list.heap.push(leading)
+	} else {
+		list.places = append(list.places, leading)
 	}
 }
 
-// pop removes the first candidate.
-func (q *mergeQueue) pop() candidate {
-	h := *q
-	first, n := h[0], len(h)-1
-	h[0] = h[n]
-	*q = h[:n]
-	h.sink(0, n)
-	return first
+// pop removes the first pair. It reports whether there is one.
+func (q *mergeQueue) pop() (rank, leading int32, ok bool) {
+	for len(q.ranks) > 0 {
+		rank = q.ranks[0]
+		list := q.lists[rank]
+		if !list.isOpen {
+			list.isOpen = true
+			slices.Sort(list.places)
+		}
+		switch {
+		case list.next < len(list.places) && (len(list.heap) == 0 || list.places[list.next] <= list.heap[0]):
+			list.next++
+			return rank, list.places[list.next-1], true
+		case len(list.heap) > 0:
+			return rank, list.heap.pop(), true
+		}
+		q.ranks.pop()
+		delete(q.lists, rank)
+		*list = pairList{places: list.places[:0], heap: list.heap}
+		q.free = append(q.free, list)
+	}
+	return 0, 0, false
 }
 
-// sink moves candidate i of the first n below those that precede it.
-func (q mergeQueue) sink(i, n int) {
-	for {
+// minHeap is a heap whose first number is the smallest.
+type minHeap []int32
+
+// push adds a number.
+func (h *minHeap) push(x int32) {
+	*h = append(*h, x)
+	a := *h
+	for i := len(a) - 1; i > 0 && a[i] < a[(i-1)/2]; i = (i - 1) / 2 {
+		a[i], a[(i-1)/2] = a[(i-1)/2], a[i]
+	}
+}
+
+// pop removes the smallest number.
+func (h *minHeap) pop() int32 {
+	a := *h
+	first, n := a[0], len(a)-1
+	a[0] = a[n]
+	a = a[:n]
+	*h = a
+	for i := 0; ; {
 		child := 2*i + 1
-		if child >= n {
-			return
-		}
-		if child+1 < n && q[child+1].precedes(&q[child]) {
+		if child+1 < n && a[child+1] < a[child] {
 			child++
 		}
-		if !q[child].precedes(&q[i]) {
-			return
+		if child >= n || a[i] <= a[child] {
+			return first
 		}
-		q[i], q[child] = q[child], q[i]
+		a[i], a[child] = a[child], a[i]
 		i = child
 	}
 }
@@ -112,7 +146,7 @@ func (m *bpe) tokenize(st *state, b []byte, s span, dst []piece) []piece {
 	st.bpe.symbols = symbols
 	for _, y := range symbols {
 		if y.id >= 0 {
-			dst = append(dst, piece{y.id, y.start, y.end})
+			dst = append(dst, piece{y.id, s.start + int(y.start), s.start + int(y.end)})
 		}
 	}
 	return dst
@@ -123,9 +157,9 @@ func (m *bpe) symbols(b []byte, s span, dst []symbol) []symbol {
 	if m.bytes != nil {
 		for i := s.start; i < s.end; i++ {
 			if id := m.bytes[b[i]]; id >= 0 {
-				dst = append(dst, symbol{id: id, start: i, end: i + 1})
+				dst = append(dst, symbol{id: id, start: int32(i - s.start), end: int32(i - s.start + 1)})
 			} else if m.unknown >= 0 {
-				dst = append(dst, symbol{id: m.unknown, start: i, end: i + 1})
+				dst = append(dst, symbol{id: m.unknown, start: int32(i - s.start), end: int32(i - s.start + 1)})
 			}
 		}
 		return dst
@@ -136,22 +170,22 @@ func (m *bpe) symbols(b []byte, s span, dst []symbol) []symbol {
 		id, ok := m.character(b[i:i+n], i > s.start, i+n == s.end)
 		switch {
 		case ok:
-			dst = append(dst, symbol{id: id, start: i, end: i + n})
+			dst = append(dst, symbol{id: id, start: int32(i - s.start), end: int32(i - s.start + n)})
 			fused = false
 			continue
 		case m.fallback != nil && m.hasBytes(b[i:i+n]):
 			for j := range n {
-				dst = append(dst, symbol{id: m.fallback[b[i+j]], start: i + j, end: i + j + 1})
+				dst = append(dst, symbol{id: m.fallback[b[i+j]], start: int32(i + j - s.start), end: int32(i + j - s.start + 1)})
 			}
 			fused = false
 			continue
 		case m.unknown < 0:
 			continue
 		case fused && m.fuse:
-			dst[len(dst)-1].end = i + n
+			dst[len(dst)-1].end = int32(i + n - s.start)
 			continue
 		}
-		dst = append(dst, symbol{id: m.unknown, start: i, end: i + n})
+		dst = append(dst, symbol{id: m.unknown, start: int32(i - s.start), end: int32(i - s.start + n)})
 		fused = true
 	}
 	return dst
@@ -219,43 +253,44 @@ func (m *bpe) mergeShort(s []symbol) []symbol {
 	}
 }
 
-// mergeLong merges by a heap. Symbols that are merged into others get the id -1.
+// mergeLong merges by a queue. Symbols that are merged into others get the id -1.
 func (m *bpe) mergeLong(s []symbol, q *mergeQueue) {
-	*q = (*q)[:0]
-	pair := func(left, right int32) (candidate, bool) {
-		c, ok := m.pairs[pairKey(s[left].id, s[right].id)]
-		return candidate{c, left, right, s[left].id, s[right].id}, ok
-	}
-	for i := range s {
-		s[i].prev, s[i].next = int32(i-1), int32(i+1)
-		if i+1 < len(s) {
-			if c, ok := pair(int32(i), int32(i+1)); ok {
-				*q = append(*q, c)
+	push := func(leading int32) {
+		if next := s[leading].next; next >= 0 {
+			if c, ok := m.pairs[pairKey(s[leading].id, s[next].id)]; ok {
+				q.push(c.rank, leading)
 			}
 		}
 	}
-	s[len(s)-1].next = -1
-	for i := len(*q)/2 - 1; i >= 0; i-- {
-		q.sink(i, len(*q))
+	for i := range s {
+		s[i].prev, s[i].next = int32(i-1), int32(i+1)
 	}
-	for len(*q) > 0 {
-		c := q.pop()
-		l, r := &s[c.leading], &s[c.trailing]
-		if l.id != c.leadingID || r.id != c.trailingID || l.next != c.trailing {
+	s[len(s)-1].next = -1
+	for i := range s {
+		push(int32(i))
+	}
+	for {
+		rank, leading, ok := q.pop()
+		if !ok {
+			return
+		}
+		l := &s[leading]
+		if l.id < 0 || l.next < 0 {
+			continue
+		}
+		r := &s[l.next]
+		c, ok := m.pairs[pairKey(l.id, r.id)]
+		if !ok || c.rank != rank { // the pair of an earlier time
 			continue
 		}
 		l.id, l.end, l.next = c.id, r.end, r.next
 		r.id = -1
 		if l.next >= 0 {
-			s[l.next].prev = c.leading
-			if n, ok := pair(c.leading, l.next); ok {
-				q.push(n)
-			}
+			s[l.next].prev = leading
 		}
+		push(leading)
 		if l.prev >= 0 {
-			if n, ok := pair(l.prev, c.leading); ok {
-				q.push(n)
-			}
+			push(l.prev)
 		}
 	}
 }
