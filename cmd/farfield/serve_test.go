@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -13,6 +14,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/farfield-ml/farfield/client"
+	"github.com/farfield-ml/farfield/internal/cli/env"
 )
 
 // served is a process of serve.
@@ -110,6 +114,91 @@ func TestServedSessionsSurviveTheProcess(t *testing.T) {
 	if len(second.IDs) != 20 || !slices.Equal(first.IDs, third.IDs) || first.Tokens != third.Tokens {
 		t.Errorf("a session continues with %v, its restored fork with %v", first, third)
 	}
+}
+
+// TestServerStopsWithinAStream: a stream that ends within --grace is whole and kept. A longer one
+// ends with an error, and its session keeps the tokens before it.
+func TestServerStopsWithinAStream(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no signals")
+	}
+	root := t.TempDir()
+	dir, store, ctx := filepath.Join(root, "tiny"), filepath.Join(root, "store"), context.Background()
+	works(t, littleRun(textFile(t), dir)...)
+	var held client.Session
+	for _, of := range []struct {
+		tokens int
+		grace  string
+	}{{100, "1m"}, {1 << 16, "1ms"}, {1, "1m"}} {
+		s := startServer(t, "--model", dir, "--store", store, "--grace", of.grace)
+		c, want := client.Client{URL: s.url}, held.Tokens
+		var err error
+		if held.ID == "" {
+			held, err = c.Create(ctx, client.Input{Text: "some text"})
+		} else if held, err = c.Get(ctx, held.ID); held.Tokens != want {
+			t.Errorf("after a restart the session has %d tokens, want %d", held.Tokens, want)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := 0
+		g, err := c.Generate(ctx, held.ID, client.Draw{MaxTokens: of.tokens, Temperature: 1}, func(client.Token) error {
+			if count++; count > 1 {
+				return nil
+			}
+			return s.Process.Signal(syscall.SIGTERM)
+		})
+		isWhole := err == nil && count == of.tokens && len(g.IDs) == count && g.Tokens == held.Tokens+int64(count)
+		if isWhole == (of.grace == "1ms") {
+			t.Errorf("--grace %s: %d of %d tokens came, %v", of.grace, count, of.tokens, err)
+		}
+		if isWhole {
+			held.Tokens = g.Tokens
+		}
+		if err := s.Wait(); err != nil {
+			t.Errorf("--grace %s: %v", of.grace, err)
+		}
+	}
+}
+
+func TestStoppedServerLeavesNoGoroutine(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tiny")
+	works(t, littleRun(textFile(t), dir)...)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	out, in := io.Pipe()
+	status := make(chan int, 1)
+	go func() {
+		args := []string{"serve", "--addr", "127.0.0.1:0", "--model", dir, "--grace", "1ms"}
+		status <- farfield().RunVerb(args, &env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: in, Stderr: io.Discard})
+		in.Close()
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := client.Client{URL: strings.TrimPrefix(strings.TrimSpace(line), "listening on ")}
+	s, err := c.Create(ctx, client.Input{Text: "some text"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Generate(context.Background(), s.ID, client.Draw{MaxTokens: 1 << 16}, func(client.Token) error {
+		cancel()
+		return nil
+	})
+	if got := <-status; got != 0 || err == nil {
+		t.Errorf("status %d, and the stream ends with %v", got, err)
+	}
+	var stacks string
+	for range 1000 { // goroutines end soon after they say so
+		b := make([]byte, 1<<20)
+		stacks = string(b[:runtime.Stack(b, true)])
+		if !strings.Contains(stacks, "/internal/serve.") && !strings.Contains(stacks, "/internal/sessions.") {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Errorf("goroutines are left: %s", stacks)
 }
 
 func TestCurlReadsTheServer(t *testing.T) {
