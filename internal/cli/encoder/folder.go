@@ -24,7 +24,14 @@ func newFolder(m *pretrained.Model, maxTokens int) (Encoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.width, f.maxTokens = len(v.Rows[0]), v.MaxTokens
+	if f.width, f.maxTokens = len(v.Rows[0]), v.MaxTokens; f.maxTokens == 0 {
+		// A model without learned positions takes any number: its context bounds the time.
+		f.maxTokens = DefaultTokens
+		if context := m.Config().Context; context > 0 {
+			f.maxTokens = min(f.maxTokens, context)
+		}
+		f.options.MaxTokens = f.maxTokens
+	}
 	if maxTokens > 0 && f.maxTokens < maxTokens {
 		return nil, fmt.Errorf("--max-tokens: %d, the model learned %d positions", maxTokens, f.maxTokens)
 	}
