@@ -19,6 +19,7 @@ const bodyTime = time.Minute
 // end is missing, or it takes too long.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
+		discardBody(w, r, limit)
 		return nil, &http.MaxBytesError{Limit: limit}
 	}
 	share := limit
@@ -38,12 +39,25 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &long):
+		discardBody(w, r, limit)
 		return nil, err
 	case err != nil:
 		return nil, &apiError{Status: http.StatusBadRequest, Type: typeRequest, Code: "body_cut", Message: "body: it ends early: " + err.Error()}
 	}
 	_ = control.SetReadDeadline(time.Time{})
 	return data, nil
+}
+
+// maxDiscard bounds the bytes of a refused body that are read.
+const maxDiscard = 32 << 20
+
+// discardBody reads what is left of a body that is longer than limit. Clients that write all of
+// it before they read would not see the answer otherwise.
+func discardBody(w http.ResponseWriter, r *http.Request, limit int64) {
+	// A writer without deadlines, as in tests, has no slow clients.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+	// A body that ends early is refused as well.
+	_, _ = io.CopyN(io.Discard, r.Body, min(4*limit, maxDiscard))
 }
 
 // readJSON reads a body into v, the pointer of a struct. An empty body is an object without

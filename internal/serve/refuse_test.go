@@ -318,6 +318,30 @@ func TestCutBodyIsRefused(t *testing.T) {
 	}
 }
 
+// TestLongBodyIsAnswered: a client that reads after it has written all of a body sees the answer.
+func TestLongBodyIsAnswered(t *testing.T) {
+	s := newSite(t, func(o *Options) { o.MaxBody = 1 << 22 })
+	body := `{"text":"` + strings.Repeat("a", 10_000_000) + `"}`
+	for _, head := range []string{fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body), fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)} {
+		c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, "POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\n"+head); err != nil {
+			t.Fatal(err)
+		}
+		a, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.StatusCode != 413 {
+			t.Errorf("status %d", a.StatusCode)
+		}
+		a.Body.Close()
+		c.Close()
+	}
+}
+
 func FuzzRequest(f *testing.F) {
 	s := newSite(f, func(o *Options) { o.MaxTokens = 8 })
 	var a object

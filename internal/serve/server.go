@@ -54,6 +54,8 @@ type Server struct {
 	keys    [][32]byte
 	places  chan struct{} // one for each request that computes without a session
 
+	gatherer gatherer
+
 	running  atomic.Int64
 	bodies   atomic.Int64 // bytes of bodies that are being read
 	stopping atomic.Bool
@@ -96,6 +98,10 @@ func New(o Options) (*Server, error) {
 		o.Clock = time.Now
 	}
 	s := &Server{o: o, mux: http.NewServeMux(), started: o.Clock(), places: make(chan struct{}, 2)}
+	s.gatherer = gatherer{embedder: o.Embedder, places: s.places}
+	if o.Tokens != nil {
+		s.o.Tokens = boundedTokens{o.Tokens, make(chan struct{}, 2)}
+	}
 	s.rates = newRates(o.Rate, o.Burst)
 	s.keys = hashKeys(o.Keys)
 	routes := s.routes()

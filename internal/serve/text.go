@@ -5,6 +5,24 @@ import (
 	"unicode/utf8"
 )
 
+// boundedTokens encodes few long texts at a time, since that takes many times their memory.
+type boundedTokens struct {
+	Tokens
+	places chan struct{}
+}
+
+// longText is the number of bytes from which a text is long.
+const longText = 64 << 10
+
+// Encode returns the ids of a text, as Tokens does.
+func (t boundedTokens) Encode(text string, special bool) ([]int32, error) {
+	if len(text) >= longText {
+		t.places <- struct{}{}
+		defer func() { <-t.places }()
+	}
+	return t.Tokens.Encode(text, special)
+}
+
 // textDecoder makes text of tokens. A character whose bytes belong to several tokens is in the
 // text of the last; bytes that are not UTF-8 are U+FFFD.
 type textDecoder struct {

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -19,17 +18,13 @@ type textsRequest struct {
 	Input json.RawMessage `json:"input"`
 }
 
-// computeTexts returns what f computes of the texts of q. It returns an error if q names another
-// model, a text is not valid, or f does.
-func computeTexts[R any](ctx context.Context, s *Server, q *textsRequest, f func(context.Context, []string) (R, error)) (result R, err error) {
+// readTexts returns the texts of q. It returns an error if q names another model or a text is
+// not valid.
+func (s *Server) readTexts(q *textsRequest) ([]string, error) {
 	if err := s.checkModel(q.Model); err != nil {
-		return result, err
+		return nil, err
 	}
-	list, err := s.parseInput(q.Input)
-	if err != nil {
-		return result, err
-	}
-	return compute(ctx, s, func() (R, error) { return f(ctx, list) })
+	return s.parseInput(q.Input)
 }
 
 // embed answers /v1/embeddings.
@@ -53,7 +48,11 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 	if q.Format != nil && !isBase64 && *q.Format != "float" {
 		return badFieldf("encoding_format", "%q is neither float nor base64", *q.Format)
 	}
-	vectors, err := computeTexts(r.Context(), s, &q.textsRequest, s.o.Embedder.Embed)
+	texts, err := s.readTexts(&q.textsRequest)
+	if err != nil {
+		return err
+	}
+	vectors, err := s.gatherer.embed(r.Context(), texts)
 	if err != nil {
 		return err
 	}
@@ -121,7 +120,11 @@ func (s *Server) classify(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(w, r, &q); err != nil {
 		return err
 	}
-	results, err := computeTexts(r.Context(), s, &q, s.o.Classifier.Classify)
+	texts, err := s.readTexts(&q)
+	if err != nil {
+		return err
+	}
+	results, err := compute(r.Context(), s, func() ([]Class, error) { return s.o.Classifier.Classify(r.Context(), texts) })
 	if err != nil {
 		return err
 	}

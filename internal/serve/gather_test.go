@@ -1,0 +1,93 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// gate embeds texts as their length when it may, and refuses the text "bad".
+type gate struct {
+	lengths
+	begin chan []string // gets the texts of each call
+	open  chan struct{}
+}
+
+func (x gate) Embed(ctx context.Context, texts []string) ([]Vector, error) {
+	x.begin <- texts
+	<-x.open
+	if slices.Contains(texts, "bad") {
+		return nil, errors.New("bad text")
+	}
+	return x.lengths.Embed(ctx, texts)
+}
+
+func TestWaitingRequestsShareAPass(t *testing.T) {
+	x := gate{begin: make(chan []string), open: make(chan struct{})}
+	g := gatherer{embedder: x, places: make(chan struct{}, 1)}
+	var all sync.WaitGroup
+	ask := func(ctx context.Context, want string, texts ...string) {
+		g.mu.Lock()
+		n := len(g.queue)
+		g.mu.Unlock()
+		all.Go(func() {
+			v, err := g.embed(ctx, texts)
+			got := fmt.Sprint(err)
+			if err == nil {
+				got = ""
+				for _, x := range v {
+					got += fmt.Sprint(x.Tokens)
+				}
+			}
+			if got != want {
+				t.Errorf("%q: %s, want %s", texts, got, want)
+			}
+		})
+		for isQueued := false; !isQueued && len(g.places) > 0; runtime.Gosched() {
+			g.mu.Lock()
+			isQueued = len(g.queue) > n
+			g.mu.Unlock()
+		}
+	}
+	pass := func(want ...string) {
+		t.Helper()
+		if got := <-x.begin; !slices.Equal(got, want) {
+			t.Errorf("a pass has %d texts %.80q, want %d", len(got), got, len(want))
+		}
+		x.open <- struct{}{}
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	ask(t.Context(), "1", "a")
+	first := <-x.begin
+	many := strings.Split(strings.Repeat("a ", gatherTexts)+"a", " ")
+	ask(t.Context(), "23", "ab", "abc")
+	ask(ctx, "context canceled", "b")
+	ask(t.Context(), "4", "abcd")
+	ask(t.Context(), strings.Repeat("1", len(many)), many...)
+	ask(t.Context(), "2", "cd")
+	ask(t.Context(), "bad text", "bad")
+	leave()
+	for left := 6; left == 6; runtime.Gosched() {
+		g.mu.Lock()
+		left = len(g.queue)
+		g.mu.Unlock()
+	}
+	x.open <- struct{}{}
+	if !slices.Equal(first, []string{"a"}) {
+		t.Errorf("the first pass has %q", first)
+	}
+	pass("ab", "abc", "abcd")
+	pass(many...)
+	pass("cd", "bad")
+	pass("cd")
+	pass("bad")
+	all.Wait()
+	if len(g.queue) > 0 || len(g.places) > 0 {
+		t.Errorf("%d requests and %d passes are left", len(g.queue), len(g.places))
+	}
+}
