@@ -10,15 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// PanelRows is the number of query rows whose weights exist at a time against a
-// whole block of keys; against fewer keys there may be more.
-const PanelRows = 48
-
-// MaxRows is the number of rows whose weights may exist at a time against n
-// keys.
-func MaxRows(n int) int { return PanelRows * max(1, KeyBlock/kernel.Pad(max(n, 1))) }
-
-// gradRows is the same for gradients, whose products sum over the rows of a
+// gradRows is PanelRows for gradients, whose products sum over the rows of a
 // panel: away from the diagonal more of them are worth more than the cache.
 const gradRows = 2 * PanelRows
 

@@ -1,6 +1,9 @@
 package headtask
 
 import (
+	"math"
+	"sync/atomic"
+
 	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/attention/internal/spec"
@@ -9,6 +12,14 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
+
+// PanelRows is the number of query rows whose weights exist at a time against a
+// whole block of keys; against fewer keys there may be more.
+const PanelRows = 48
+
+// MaxRows is the number of rows whose weights may exist at a time against n
+// keys.
+func MaxRows(n int) int { return PanelRows * max(1, KeyBlock/kernel.Pad(max(n, 1))) }
 
 // Task is one key head of one sequence, with the group of query heads that
 // share it. Its results depend on nothing outside it. A goroutine does it alone,
@@ -154,3 +165,301 @@ func CountWorkers(units int, work, all float64) int {
 // SplitWork is the least arithmetic of a task that is divided among workers. A single
 // worker never waits. Tests set a lower value.
 var SplitWork float64 = 1 << 23
+
+// Spec is a Spec as the tasks of one of its parts see it: a mechanism with a window
+// has two. The zero values of the other fields belong to a mechanism without a window.
+type Spec[T tensor.Float] struct {
+	spec.Spec[T]
+
+	// In a causal call the far field omits the last farLag keys that a query could see.
+	// With givesNumerators its outputs are numerators. The window sees only the last
+	// windowWidth keys; 0: all keys.
+	FarLag, WindowWidth int
+	GivesNumerators     bool
+	// isSymmetric has a query of a band of 2w-1 keys see the w-1 keys on both sides of its
+	// place i+M-N, in calls that are not causal.
+	IsSymmetric bool
+}
+
+// IsElementwise reports that the map, if there is one, is Elementwise.
+func (s *Spec[T]) IsElementwise() bool {
+	_, ok := s.Map.(spec.Elementwise)
+	return ok || !s.HasMap()
+}
+
+// Width returns the width of prepared rows.
+func (s *Spec[T]) Width(d int) int {
+	switch {
+	case s.Features != nil:
+		return s.Features.Dim(d)
+	case s.Map != nil:
+		return s.Map.Dim(d)
+	}
+	return d
+}
+
+// RowScale returns the factor of query head h for width d.
+func (s *Spec[T]) RowScale(d, h int) T {
+	x := T(s.Scale)
+	if s.Scale == 0 {
+		x = T(1 / math.Sqrt(float64(d)))
+	}
+	if s.Tau != nil {
+		x *= s.Tau.Data[s.TauIndex(h)]
+	}
+	return x
+}
+
+// TauIndex returns the index in Tau of query head h.
+func (s *Spec[T]) TauIndex(h int) int {
+	if len(s.Tau.Data) == 1 {
+		return 0
+	}
+	return h
+}
+
+// Exponent splits the scale of a query head into what its rows are multiplied
+// by in the direct form and what the exponential, to base 2, multiplies scores
+// by. The latter keeps a score of -Inf what it is.
+func (s *Spec[T]) Exponent(scale T) (rows, scores T) {
+	if all := T(math.Log2E * float64(scale)); s.Exp && all > 0 {
+		return 1, all
+	}
+	return scale, T(math.Log2E)
+}
+
+// Degree returns the degree of the kernel polynomial.
+func (s *Spec[T]) Degree() int { return len(s.Coef) - 1 }
+
+// MaxScore bounds |s| by the normalisation; +Inf where nothing does.
+func (s *Spec[T]) MaxScore(d, h int) float64 {
+	if b, ok := s.Features.(spec.BoundedProduct); ok {
+		return b.Bound()
+	}
+	if s.HasMap() || s.Norm == spec.NoNorm {
+		return math.Inf(1)
+	}
+	l := s.Norm.MaxLen(d)
+	return math.Abs(float64(s.RowScale(d, h))) * l * l
+}
+
+// AbsPoly is the f̄ of Saved.WeakCount: Σ |Coef[l]|·x^l, or the larger absolute value of a
+// similarity at ±x.
+func (s *Spec[T]) AbsPoly(x float64) float64 {
+	var y float64
+	if s.Similarity != nil {
+		f := []T{T(x), T(-x)}
+		s.Similarity.F(f, f)
+		return max(math.Abs(float64(f[0])), math.Abs(float64(f[1])))
+	}
+	for l := len(s.Coef) - 1; l >= 0; l-- {
+		y = y*x + math.Abs(s.Coef[l])
+	}
+	return y
+}
+
+// HasMap reports that prepared rows are not as normalisation, rotation and scale
+// leave them.
+func (s *Spec[T]) HasMap() bool { return s.Map != nil || s.Features != nil }
+
+// IsPairwise reports that weights are computed pair by pair alone, so that a
+// state keeps all keys.
+func (s *Spec[T]) IsPairwise() bool { return s.Exp || s.Similarity != nil }
+
+// FeatureWidth returns the width of the features' rows for rows of width d, which
+// rotation or dropout may have moved.
+func (s *Spec[T]) FeatureWidth(d int, moved bool) int {
+	if spec.IsCentred(s.Norm) && !s.HasMap() && !moved && d > 1 && !s.hasSinglePower() {
+		return d - 1
+	}
+	return s.Width(d)
+}
+
+// CountFeatures is the number of packed features that the linear form of s keeps for
+// prepared rows of width w, math.MaxInt where it would be more.
+func (s *Spec[T]) CountFeatures(w int) int {
+	if s.IsPairwise() {
+		return 0
+	}
+	return features.CountMonomials(s.Degree(), w, !s.IsSinglePower())
+}
+
+// IsSinglePower reports that the features belong to a single power. Where outputs are
+// multiplied by the number of keys, the constant feature counts them.
+func (s *Spec[T]) IsSinglePower() bool { return s.hasSinglePower() && !s.OutputNorm }
+
+// hasSinglePower reports that the kernel is a single power.
+func (s *Spec[T]) hasSinglePower() bool {
+	if s.Degree() < 1 {
+		return false
+	}
+	for _, c := range s.Coef[:s.Degree()] {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// IsDegree1 reports that features are the prepared row, and outputs what it meets.
+func (s *Spec[T]) IsDegree1() bool { return s.Degree() == 1 && !s.OutputNorm }
+
+// HasNoRoot reports that f, which is never negative, is known to be above 0
+// wherever the scores of rows of width d lie.
+func (s *Spec[T]) HasNoRoot(d int) bool {
+	c := s.Coef
+	switch {
+	case c[0] <= 0:
+		return false
+	case len(c) == 3 && c[1]*c[1] < 4*c[0]*c[2]:
+		return true
+	case len(c)%2 == 1 && s.isTaylorOfExp():
+		return true // T_p of even p: at its minimum it is s^p/p!, and T_{p-1} = 0
+	case s.Tau != nil:
+		return false // nothing bounds its scores
+	}
+	return s.AbsPoly(s.MaxScore(d, 0)) < 2*c[0]
+}
+
+// isTaylorOfExp reports that f is the beginning of the exponential series.
+func (s *Spec[T]) isTaylorOfExp() bool {
+	factorial := 1.0
+	for l, c := range s.Coef {
+		factorial *= float64(max(l, 1))
+		if c != 1/factorial {
+			return false
+		}
+	}
+	return true
+}
+
+// MapsToZeros reports that mapped rows may be zero.
+func (s *Spec[T]) MapsToZeros() bool {
+	_, row := s.Map.(spec.ZeroingMap)
+	_, block := s.Features.(spec.ZeroingMap)
+	return row || block
+}
+
+// ProductReach bounds the weights of rows of products without their masks.
+func (s *Spec[T]) ProductReach(coef [3]float64, d, h int) float64 {
+	plain := *s
+	plain.Map, plain.Coef = nil, coef[:]
+	x := plain.MaxScore(d, h)
+	if math.IsInf(x, 1) {
+		return 0 // nothing is known to be weak
+	}
+	return plain.AbsPoly(x)
+}
+
+// LearnsFeatures reports that features have learned numbers.
+func (s *Spec[T]) LearnsFeatures() bool {
+	return s.Features != nil && s.Features.Params().Size() > 0
+}
+
+// Raw mechanisms have sums for outputs. What stands in place of a denominator is
+// 1, on the scale of weights relative to the last key that a query sees: what
+// their eps alone would be if it were 1.
+
+// denominator returns the denominator from the sum of the weights and eps. With
+// Spec.FloorSize it may be negative, though what divides is its size.
+func (s *Spec[T]) denominator(sum, eps T) T {
+	switch {
+	case s.Unnormalized:
+		return eps
+	case sum-sum != 0:
+		return sum - sum // NaN: an average over what has overflowed is no number
+	case s.Floor > 0:
+		return T(s.ApplyFloor(float64(sum)))
+	}
+	return sum + eps
+}
+
+// ApplyFloor is total where there is a floor.
+func (s *Spec[T]) ApplyFloor(sum float64) float64 {
+	floor := float64(T(s.Floor))
+	if s.FloorSize && sum < -floor {
+		return sum
+	}
+	return max(sum, floor)
+}
+
+// maskDenGrad replaces w, the gradients of denominators den, by the gradients of the sums
+// of weights. They are 0 where there is no denominator or where it is at its floor.
+func (s *Spec[T]) maskDenGrad(w, den []T) {
+	switch {
+	case s.Unnormalized:
+		clear(w)
+	case s.Floor > 0:
+		for r, x := range den[:len(w)] {
+			switch {
+			case x == T(s.Floor):
+				w[r] = 0
+			case x < 0:
+				w[r] = -w[r]
+			}
+		}
+	}
+}
+
+// invertDen returns 1/den. It returns 0 if weights that are never negative, or that gates
+// scale, sum to 0 or to so little that 1/den overflows. Such a query gets the output of
+// a query without visible keys and is counted (Saved.WeakCount). The largest weight of an
+// exponential is near 1: if there is none, all scores have overflowed.
+func (u *Task[T]) invertDen(den T) T {
+	if u.Spec.GivesNumerators {
+		return 1
+	}
+	if u.Spec.FloorSize && den < 0 {
+		den = -den
+	}
+	if !u.Spec.Exp && (u.Spec.Positive || u.Spec.Gated) && hasInfiniteReciprocal(den) {
+		if u.Noticed != nil {
+			u.Noticed.Vanish.Store(true)
+		}
+		return 0
+	}
+	return 1 / den
+}
+
+// hasInfiniteReciprocal reports that 1/den is beyond the largest number: den is 0, or below a
+// quarter of the smallest normal number in size and has lost digits.
+func hasInfiniteReciprocal[T tensor.Float](den T) bool {
+	x := 1 / den
+	return x-x != 0 && den == den
+}
+
+// IsIllConditioned reports that the denominator den of seen keys, decay included, nearly cancels;
+// see Saved.WeakCount. most bounds the weights. Weights that are never negative cannot
+// cancel, but may all be 0. A polynomial with a constant has small weights where other
+// terms cancel the constant. A denominator of at most 0 means that negative weights
+// dominate.
+func IsIllConditioned[T tensor.Float](den T, seen, most float64) bool {
+	if most < 0 {
+		return hasInfiniteReciprocal(den)
+	}
+	return den <= 0 || float64(den) < most*seen/1024
+}
+
+// noteNonFinite notices whether outputs i0 ≤ i < i1 of head g are finite. A product with
+// zeros is 0 of finite numbers alone.
+func (u *Task[T]) noteNonFinite(g, i0, i1 int) {
+	if u.Noticed == nil || i0 >= i1 {
+		return
+	}
+	mark := u.Arena.Mark()
+	x, out := u.Linear().TakeScratch(i1-i0), &u.O[g]
+	u.Table.RowDots(x, out.Data[i0*out.Stride:], out.Stride, arena.TakeZeros[T](u.Arena, u.Dv), 0, u.Dv)
+	for _, y := range x {
+		if y != 0 {
+			u.Noticed.Overflow.Store(true)
+			break
+		}
+	}
+	u.Arena.Reset(mark)
+}
+
+// RowNotices are what the tasks of a call, or of a state, have noticed in their rows.
+type RowNotices struct {
+	Overflow atomic.Bool // an output may not be finite
+	Vanish   atomic.Bool // a denominator counted as 0
+}

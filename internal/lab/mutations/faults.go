@@ -102,7 +102,7 @@ var faults = []fault{
 	},
 	// Code that both forms share.
 	{
-		"attention/internal/spec/rows.go", "lo, hi = hi, lo\n", "",
+		"attention/internal/spec/spec.go", "lo, hi = hi, lo\n", "",
 		"gradients of rotated rows are turned on, not back",
 		"attention", "TestDirectGradientsAreDerivatives|TestLinearGradientsAreDerivatives",
 	},
@@ -117,7 +117,7 @@ var faults = []fault{
 		"attention", "TestSumsOfLogGKeepWhatRoundingLeavesOut",
 	},
 	{
-		"attention/internal/headtask/task_spec.go", "< most*seen/1024", "< most*seen/2048",
+		"attention/internal/headtask/head_task.go", "< most*seen/1024", "< most*seen/2048",
 		"rows count as ill-conditioned from half of the documented limit",
 		"mechanism", "TestIllConditionedRowsBeginAtTheDocumentedLimit",
 	},
@@ -132,7 +132,7 @@ var faults = []fault{
 		"mechanism", "TestOneTokenNeedsNoMoreFeaturesThanItHas",
 	},
 	{
-		"attention/internal/spec/rows.go", "keptFactor: 1 / (1 - d.Rate)", "keptFactor: 1",
+		"attention/internal/spec/spec.go", "keptFactor: 1 / (1 - d.Rate)", "keptFactor: 1",
 		"what dropout keeps is not divided by the share that it keeps",
 		"attention", "TestDropoutAgainstTextbook",
 	},
