@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 )
@@ -30,10 +31,13 @@ type gathered struct {
 	ended   chan struct{} // closed when vectors or err are set
 }
 
+// errNoPass is the error of a request whose pass did not come to its end.
+var errNoPass = errors.New("the texts of several requests were not embedded")
+
 // embed returns the vectors of texts. It returns an error if a text cannot be encoded, a vector
 // is not finite, or ctx ends.
 func (g *gatherer) embed(ctx context.Context, texts []string) ([]Vector, error) {
-	q := &gathered{ctx: ctx, texts: texts, ended: make(chan struct{})}
+	q := &gathered{ctx: ctx, texts: texts, err: errNoPass, ended: make(chan struct{})}
 	g.mu.Lock()
 	g.queue = append(g.queue, q)
 	g.mu.Unlock()
@@ -49,7 +53,6 @@ func (g *gatherer) embed(ctx context.Context, texts []string) ([]Vector, error) 
 			return nil, ctx.Err()
 		case places <- struct{}{}:
 			g.pass()
-			<-places
 			g.mu.Lock()
 			if !slices.Contains(g.queue, q) {
 				places = nil // the request is in this pass, or in another one that runs
@@ -78,10 +81,16 @@ func (g *gatherer) take() []*gathered {
 	return list
 }
 
-// pass embeds the texts of the requests that waited longest. A request that is refused beside
-// others is embedded alone.
+// pass embeds the texts of the requests that waited longest, and gives its place back. A request
+// that is refused beside others is embedded alone. Requests end also where the embedder panics.
 func (g *gatherer) pass() {
 	list := g.take()
+	defer func() {
+		for _, q := range list {
+			close(q.ended)
+		}
+		<-g.places
+	}()
 	if len(list) > 1 {
 		var texts []string
 		for _, q := range list {
@@ -92,14 +101,12 @@ func (g *gatherer) pass() {
 		if err == nil {
 			for _, q := range list {
 				n := len(q.texts)
-				q.vectors, vectors = vectors[:n:n], vectors[n:]
-				close(q.ended)
+				q.vectors, q.err, vectors = vectors[:n:n], nil, vectors[n:]
 			}
 			return
 		}
 	}
 	for _, q := range list {
 		q.vectors, q.err = g.embedder.Embed(q.ctx, q.texts)
-		close(q.ended)
 	}
 }

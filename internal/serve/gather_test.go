@@ -31,10 +31,7 @@ func TestWaitingRequestsShareAPass(t *testing.T) {
 	x := gate{begin: make(chan []string), open: make(chan struct{})}
 	g := gatherer{embedder: x, places: make(chan struct{}, 1)}
 	var all sync.WaitGroup
-	ask := func(ctx context.Context, want string, texts ...string) {
-		g.mu.Lock()
-		n := len(g.queue)
-		g.mu.Unlock()
+	start := func(ctx context.Context, want string, texts ...string) {
 		all.Go(func() {
 			v, err := g.embed(ctx, texts)
 			got := fmt.Sprint(err)
@@ -48,11 +45,19 @@ func TestWaitingRequestsShareAPass(t *testing.T) {
 				t.Errorf("%q: %s, want %s", texts, got, want)
 			}
 		})
-		for isQueued := false; !isQueued && len(g.places) > 0; runtime.Gosched() {
+	}
+	wait := func(queued int) {
+		for n := -1; n != queued; runtime.Gosched() {
 			g.mu.Lock()
-			isQueued = len(g.queue) > n
+			n = len(g.queue)
 			g.mu.Unlock()
 		}
+	}
+	queued := 0
+	ask := func(ctx context.Context, want string, texts ...string) {
+		start(ctx, want, texts...)
+		queued++
+		wait(queued)
 	}
 	pass := func(want ...string) {
 		t.Helper()
@@ -62,7 +67,7 @@ func TestWaitingRequestsShareAPass(t *testing.T) {
 		x.open <- struct{}{}
 	}
 	ctx, leave := context.WithCancel(t.Context())
-	ask(t.Context(), "1", "a")
+	start(t.Context(), "1", "a")
 	first := <-x.begin
 	many := strings.Split(strings.Repeat("a ", gatherTexts)+"a", " ")
 	ask(t.Context(), "23", "ab", "abc")
@@ -72,11 +77,7 @@ func TestWaitingRequestsShareAPass(t *testing.T) {
 	ask(t.Context(), "2", "cd")
 	ask(t.Context(), "bad text", "bad")
 	leave()
-	for left := 6; left == 6; runtime.Gosched() {
-		g.mu.Lock()
-		left = len(g.queue)
-		g.mu.Unlock()
-	}
+	wait(queued - 1)
 	x.open <- struct{}{}
 	if !slices.Equal(first, []string{"a"}) {
 		t.Errorf("the first pass has %q", first)
@@ -89,5 +90,62 @@ func TestWaitingRequestsShareAPass(t *testing.T) {
 	all.Wait()
 	if len(g.queue) > 0 || len(g.places) > 0 {
 		t.Errorf("%d requests and %d passes are left", len(g.queue), len(g.places))
+	}
+}
+
+// fault is an embedder that panics.
+type fault struct {
+	lengths
+	begin chan struct{}
+	open  chan struct{}
+}
+
+func (x fault) Embed(_ context.Context, texts []string) ([]Vector, error) {
+	x.begin <- struct{}{}
+	<-x.open
+	panic(texts[0])
+}
+
+// TestRequestsOutliveAPassThatPanics: only the request that runs the pass sees the panic.
+func TestRequestsOutliveAPassThatPanics(t *testing.T) {
+	x := fault{begin: make(chan struct{}), open: make(chan struct{})}
+	g := gatherer{embedder: x, places: make(chan struct{}, 1)}
+	var all sync.WaitGroup
+	ends := make(chan string, 3)
+	ask := func() {
+		all.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					ends <- fmt.Sprint("panic ", p)
+				}
+			}()
+			_, err := g.embed(t.Context(), []string{"a"})
+			ends <- fmt.Sprint(err)
+		})
+	}
+	ask()
+	<-x.begin
+	ask()
+	ask()
+	for waiting := 0; waiting < 2; runtime.Gosched() {
+		g.mu.Lock()
+		waiting = len(g.queue)
+		g.mu.Unlock()
+	}
+	x.open <- struct{}{}
+	<-x.begin // both others
+	x.open <- struct{}{}
+	all.Wait()
+	close(ends)
+	var got []string
+	for e := range ends {
+		got = append(got, e)
+	}
+	slices.Sort(got)
+	if want := []string{"panic a", "panic a", errNoPass.Error()}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if len(g.places) > 0 {
+		t.Errorf("%d passes are left", len(g.places))
 	}
 }
