@@ -10,6 +10,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/infile"
@@ -40,6 +41,9 @@ type Config struct {
 	LRAQuirk bool `json:"lra_quirk"`
 
 	Model model.Config `json:"model"` // inputs and outputs are set by the task
+	// FarEvery sets Model.LayerWindows: a layer has the mechanism over all keys if its
+	// index is a multiple of FarEvery, and the near field alone otherwise. 0: they stay.
+	FarEvery int `json:"far_every,omitempty"`
 
 	// Init is the folder of the run or checkpoint whose weights the run starts from; "":
 	// weights are drawn.
@@ -187,6 +191,9 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 		return fail(err)
 	}
 	if err := c.settle(); err != nil {
+		return fail(err)
+	}
+	if err := c.spreadFarField(); err != nil {
 		return fail(err)
 	}
 	if err := c.Model.Validate(); err != nil {
@@ -382,7 +389,7 @@ func (c *Config) SetTask(name string) {
 
 // SetMechanism selects the mechanism name. For another mechanism it clears order and
 // settings. A mixer with projections of its own also clears rotations, decay, shared key
-// heads and the norm of heads, which it does not support.
+// heads, the norm of heads and the windows of layers, which it does not support.
 func (c *Config) SetMechanism(name string) {
 	m := &c.Model
 	if name == m.Mechanism {
@@ -394,6 +401,7 @@ func (c *Config) SetMechanism(name string) {
 		return
 	}
 	m.Decay, m.KVHeads, m.AttentionNorm = "", 0, false
+	m.LayerWindows, c.FarEvery = nil, 0
 	m.AttentionDropout, m.AttentionDropoutKind = 0, ""
 	if m.Positions == model.Rotary && !row.Rope {
 		m.Positions, m.RopeTheta = model.NoPosition, 0
@@ -458,5 +466,38 @@ func (c *Config) settle() error {
 	set := row.Training(m.Order, window)
 	maps.Copy(set, c.Model.Set)
 	c.Model.Set = set
+	return nil
+}
+
+// nearSpan is the number of keys of a layer without far field, if the mechanism has no
+// window.
+const nearSpan = 64
+
+// spreadFarField sets the windows of the model's layers by FarEvery. It returns an error
+// if FarEvery is negative, or the models of the kind have no windows.
+func (c *Config) spreadFarField() error {
+	m := &c.Model
+	switch {
+	case c.FarEvery == 0:
+		return nil
+	case c.FarEvery < 0 || c.FarEvery > 1<<20:
+		return fmt.Errorf("far_every: %d, needs to be from 0 to %d", c.FarEvery, 1<<20)
+	case m.Kind != model.Decoder && m.Kind != model.Encoder:
+		return fmt.Errorf("far_every: is %d, but kind is %s; set far_every to 0, or kind to %s or %s", c.FarEvery, m.Kind, model.Decoder, model.Encoder)
+	}
+	m.LayerWindows = nil
+	if c.FarEvery == 1 || m.Layers < 2 || m.Layers > 1<<20 { // the model is not checked yet
+		return nil
+	}
+	span := nearSpan
+	if w, err := strconv.Atoi(m.Set["window"]); err == nil && w > 0 {
+		span = w
+	}
+	m.LayerWindows = make([]int, m.Layers)
+	for i := range m.LayerWindows {
+		if i%c.FarEvery != 0 {
+			m.LayerWindows[i] = span
+		}
+	}
 	return nil
 }

@@ -128,6 +128,34 @@ func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
 	}
 }
 
+// Each K-th layer has the mechanism, from the first, and the others its near field alone.
+func TestFarFieldOfSomeLayers(t *testing.T) {
+	for _, tc := range []struct {
+		mechanism   string
+		layers, far int
+		set         map[string]string
+		want        []int
+	}{
+		{"fastmax", 5, 0, nil, nil},
+		{"fastmax", 5, 1, nil, nil},
+		{"fastmax", 5, 3, nil, []int{0, 64, 64, 0, 64}},
+		{"fastmax", 2, 3, map[string]string{"window": "9"}, []int{0, 9}},
+		{"fastmax", 2, 2, map[string]string{"window": "0"}, []int{0, 64}},
+		{"fastmax", 1, 3, nil, nil},
+		{"softmax", 3, 2, nil, []int{0, 64, 0}},
+	} {
+		c := little(tc.mechanism)
+		c.Model.Layers, c.FarEvery, c.Model.Set = tc.layers, tc.far, tc.set
+		c, _, err := c.PrepareTask(littleText(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(c.Model.LayerWindows, tc.want) {
+			t.Errorf("%s, %d layers, far_every %d: layer_windows are %v, want %v", tc.mechanism, tc.layers, tc.far, c.Model.LayerWindows, tc.want)
+		}
+	}
+}
+
 // No window is set where calls cannot have one, and none where a complete configuration
 // names none: a run that began before windows were the default goes on as it began.
 func TestWindowIsLeftOutWhereItCannotBe(t *testing.T) {
@@ -271,6 +299,7 @@ func TestImpossibleConfigsAreRefused(t *testing.T) {
 		{"standardise", func(c *Config) { c.Standardise = true }},
 		{"pool: mean, but task bytelm", func(c *Config) { c.Model.Pool = "mean" }},
 		{"save_every: -1", func(c *Config) { c.SaveEvery = -1 }},
+		{"far_every: -1", func(c *Config) { c.FarEvery = -1 }},
 	} {
 		c := little("softmax")
 		tc.change(&c)

@@ -340,7 +340,11 @@ func describeHeads(f *display.Finding, a *nn.Attention[float32], c model.Config)
 	if a.Mechanism.Traits().Linear {
 		linear = fmt.Sprintf("; linear from N = %d on", plan.SwitchLengths(a.Mechanism, s).Forward)
 	}
-	f.AddText("attention", fmt.Sprint(p.Form), "%d heads of width %d, %s form at this context%s", c.Heads, a.D, p.Form, linear)
+	some := ""
+	if near := countWindows(c); near > 0 {
+		some = fmt.Sprintf("; %d of %d layers have a window (layer_windows)", near, c.Layers)
+	}
+	f.AddText("attention", fmt.Sprint(p.Form), "%d heads of width %d, %s form at this context%s%s", c.Heads, a.D, p.Form, linear, some)
 }
 
 // describeDecoding describes the states of a decoder.

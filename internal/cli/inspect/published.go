@@ -154,3 +154,13 @@ func layerWindow(c model.Config, i int) int {
 	}
 	return c.LayerWindows[i]
 }
+
+// countWindows returns the number of layers with a window.
+func countWindows(c model.Config) (count int) {
+	for i := range c.Layers {
+		if layerWindow(c, i) > 0 {
+			count++
+		}
+	}
+	return count
+}

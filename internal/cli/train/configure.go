@@ -63,6 +63,7 @@ func (t *Command) apply(c *train.Config) (given []string) {
 	flags.OverrideValue(&given, "--activation", &m.Activation, flags.GivenText(t.Activation))
 	flags.OverrideValue(&given, "--post-norm", &m.PostNorm, t.PostNorm)
 	flags.OverrideValue(&given, "--attention-norm", &m.AttentionNorm, t.AttentionNorm)
+	flags.OverrideValue(&given, "--far-every", &c.FarEvery, t.FarEvery)
 	flags.OverrideValue(&given, "--decay", &m.Decay, flags.GivenText(t.Decay))
 	flags.OverrideValue(&given, "--context", &m.Context, t.Context)
 	flags.OverrideValue(&given, "--segment", &c.Segment, t.Segment)

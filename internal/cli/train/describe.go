@@ -47,6 +47,9 @@ func describeRun(e *env.Env, t *train.Trainer, dir string) {
 	attention, positions := "no attention", ""
 	if m.Mechanism != "" {
 		attention = describeAttention(m)
+		if c.FarEvery > 1 {
+			attention += fmt.Sprintf(" --far-every %d", c.FarEvery)
+		}
 	}
 	switch {
 	case m.Kind == model.Convolutional:

@@ -56,6 +56,7 @@ type Command struct {
 	Norm          string   `complete:"layer,rms" placeholder:"KIND" help:"Norm: layer or rms (default layer)."`
 	PostNorm      *bool    `help:"Place the norm after the sum, norm(x + f(x))."`
 	AttentionNorm *bool    `help:"Add to each head's output its RMSNorm."`
+	FarEvery      *int     `placeholder:"K" help:"Give each K-th layer a far field, from the first; 1: all."`
 	Decay         string   `complete:"none,fixed,learned" placeholder:"KIND" help:"Log-decay of keys: none, fixed (RetNet), learned (gates)."`
 	Context       *int     `placeholder:"N" help:"Tokens of a sequence."`
 	Segment       *int     `placeholder:"N" help:"Train windows in segments of N tokens; 0: whole windows."`
