@@ -42,11 +42,8 @@ func (g *Generator) appendBinary(b []byte) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	session, err := g.session.AppendBinary(nil)
-	if err != nil {
-		return b, err
-	}
-	return framed.Append(b, Magic, version, text, session), nil
+	size := len(text) + int(g.session.SnapshotBytes())
+	return framed.AppendParts(b, Magic, version, size, framed.Part(text), g.session.AppendBinary)
 }
 
 // Header is the part of a snapshot that needs no model to read.

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"sync/atomic"
+
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -12,6 +14,9 @@ type packedModel[T tensor.Float] struct {
 	first  *nn.FirstLayerCache[T] // in place of the mixer of the first block; nil: none
 	head   *nn.PackedLinear[T]
 	any    bool
+
+	hasFixedStates bool                         // no state grows with the tokens
+	snapshot       atomic.Pointer[snapshotSize] // of fixed states; nil: not known yet
 }
 
 // stepWays replaces layers of a pass by their forms for the steps of a session.
@@ -31,9 +36,11 @@ func (t *packedModel[T]) stepWays(rows int) stepWays[T] {
 
 // newPackedModel packs the layers of a model for steps of the given number of rows.
 func newPackedModel[T tensor.Float](m *Model[T], rows int) *packedModel[T] {
-	t := &packedModel[T]{head: m.head.Freeze(rows), any: rows > nn.GEMVRows}
+	t := &packedModel[T]{head: m.head.Freeze(rows), any: rows > nn.GEMVRows, hasFixedStates: true}
 	for i := range m.main.blocks {
-		t.blocks = append(t.blocks, m.main.blocks[i].branch.Freeze(rows))
+		b := &m.main.blocks[i]
+		t.blocks = append(t.blocks, b.branch.Freeze(rows))
+		t.hasFixedStates = t.hasFixedStates && (!b.hasState() || b.mixer != nil && b.mixer.Traits().Streaming)
 	}
 	t.first = m.main.firstLayerCache()
 	return t

@@ -222,8 +222,12 @@ func (s *Session[T]) Batch() int { return s.batch }
 // Tokens returns the number of tokens of each sequence.
 func (s *Session[T]) Tokens() int64 { return s.tokens }
 
-// Bytes returns the memory of the states of mixers and convolutions in all layers.
-func (s *Session[T]) Bytes() int64 {
+// Bytes returns the memory of the session: states of mixers and convolutions in all layers, and
+// cached positions.
+func (s *Session[T]) Bytes() int64 { return s.stateBytes() + s.places.Bytes() }
+
+// stateBytes returns the memory of the states of mixers and convolutions.
+func (s *Session[T]) stateBytes() int64 {
 	var n int64
 	for _, state := range s.states {
 		n += state.Bytes()
@@ -231,6 +235,21 @@ func (s *Session[T]) Bytes() int64 {
 	var z T
 	for _, p := range s.convRows {
 		n += int64(len(p)) * int64(unsafe.Sizeof(z))
+	}
+	return n
+}
+
+// HeapBytes returns the memory that the session takes: Bytes, the tasks of its states, and its
+// own fields. Packed weights, and the memory of Step, are left out.
+func (s *Session[T]) HeapBytes() int64 {
+	n := s.Bytes() + int64(unsafe.Sizeof(*s))
+	for _, state := range s.states {
+		if x, counts := state.(interface{ HeapBytes() int64 }); counts {
+			n += x.HeapBytes() - state.Bytes()
+		}
+	}
+	for i := range s.trace.blocks {
+		n += int64(unsafe.Sizeof(s.trace.blocks[i]))
 	}
 	return n
 }

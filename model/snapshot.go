@@ -45,7 +45,7 @@ func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
 		return b, err
 	}
 	start := len(b)
-	b = slices.Grow(b, int(s.Bytes())+(len(s.states)+1)*sessionHeader) // states have more than their snapshots
+	b = slices.Grow(b, int(s.SnapshotBytes()))
 	le := binary.LittleEndian
 	b = append(b, sessionMagic...)
 	b = le.AppendUint32(b, sessionVersion)
@@ -63,7 +63,24 @@ func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
 	for _, p := range s.convRows {
 		b = snapshot.AppendElements(b, p)
 	}
-	return le.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), nil
+	b = le.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
+	if s.frozen.hasFixedStates {
+		s.frozen.snapshot.Store(&snapshotSize{s.stateBytes(), int64(len(b) - start)})
+	}
+	return b, nil
+}
+
+// snapshotSize is the size of a snapshot, and the bytes of its states.
+type snapshotSize struct{ states, snapshot int64 }
+
+// SnapshotBytes returns the number of bytes that AppendBinary appends, or a bound where states
+// grow with the tokens or no snapshot was made before.
+func (s *Session[T]) SnapshotBytes() int64 {
+	n := s.stateBytes()
+	if x := s.frozen.snapshot.Load(); x != nil && x.states == n {
+		return x.snapshot
+	}
+	return n + int64((len(s.states)+1)*sessionHeader) // states have more than their snapshots
 }
 
 // RestoreSession returns the session of the snapshot data. It returns an error if data

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"slices"
+
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
@@ -13,7 +15,6 @@ type decoding[T tensor.Float] struct {
 	tokens   int64         // of each sequence
 	batch    int           // sequences
 
-	ropes  ropes[T] // rotations of the tokens of a piece
 	places nn.PositionCache[T]
 }
 
@@ -22,7 +23,7 @@ type packedStep[T tensor.Float] struct {
 	tokens   []int32
 	sessions []*decoding[T]
 	parts    []nn.StepPart[T] // of each session
-	ropes    []ropes[T]       // of each session
+	ropes    []ropes[T]       // of each session, in memory that stays from step to step
 }
 
 // clear removes all sessions.
@@ -40,7 +41,9 @@ func (p *packedStep[T]) add(s *decoding[T], f *[rotationKinds]attention.Frequenc
 		p.tokens = append(p.tokens, tokens[b*len(tokens)/s.batch+from:][:n]...)
 	}
 	p.sessions = append(p.sessions, s)
-	p.ropes = append(p.ropes, s.ropes.fill(f, s.tokens, n))
+	part := len(p.ropes)
+	p.ropes = slices.Grow(p.ropes, 1)[:part+1]
+	p.ropes[part].fill(f, s.tokens, n)
 	p.parts = append(p.parts, nn.StepPart[T]{
 		B: s.batch, Start: start, End: len(p.tokens), Position: s.tokens, Positions: &s.places,
 	})

@@ -157,6 +157,14 @@ func (a *Attention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trac
 // attentionState is the state of the mechanism.
 type attentionState[T tensor.Float] struct{ attention.State[T] }
 
+// HeapBytes returns the memory of the state with the tasks that it works in.
+func (s attentionState[T]) HeapBytes() int64 {
+	if x, counts := s.State.(interface{ HeapBytes() int64 }); counts {
+		return x.HeapBytes()
+	}
+	return s.Bytes()
+}
+
 func (s attentionState[T]) Clone() State[T] { return attentionState[T]{s.State.Clone()} }
 
 // mechanismState is the state of the mechanism in one of the mixer.

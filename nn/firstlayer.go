@@ -98,6 +98,11 @@ type PositionCache[T tensor.Float] struct {
 	start, end   int64
 }
 
+// Bytes returns the memory of the cache.
+func (p *PositionCache[T]) Bytes() int64 {
+	return bytesOf(p.rows[:cap(p.rows)]) + bytesOf(p.inputs[:cap(p.inputs)])
+}
+
 // positionsAhead is the number of positions that are projected at a time.
 const positionsAhead = 16
 

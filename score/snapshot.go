@@ -71,11 +71,8 @@ func (s *Scorer) AppendBinary(b []byte, note any) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	session, err := s.session.AppendBinary(nil)
-	if err != nil {
-		return b, err
-	}
-	return framed.Append(b, Magic, version, text, session), nil
+	size := len(text) + int(s.session.SnapshotBytes())
+	return framed.AppendParts(b, Magic, version, size, framed.Part(text), s.session.AppendBinary)
 }
 
 // RestoreScorer continues the text of a snapshot, to the same bits, and decodes its note

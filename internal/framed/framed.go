@@ -20,20 +20,40 @@ import (
 
 // Append appends a file of parts to b and returns the result.
 func Append(b []byte, magic string, version uint32, parts ...[]byte) []byte {
-	size := len(magic) + 4 + sha256.Size
-	for _, part := range parts {
-		size += 8 + len(part)
+	writers, size := make([]PartWriter, len(parts)), 0
+	for i, part := range parts {
+		writers[i] = Part(part)
+		size += len(part)
 	}
-	b = slices.Grow(b, size)
+	b, _ = AppendParts(b, magic, version, size, writers...) // their errors are nil
+	return b
+}
+
+// PartWriter appends a part to b. It returns an error if there is no such part.
+type PartWriter func(b []byte) ([]byte, error)
+
+// Part returns the writer of a part that is in memory.
+func Part(part []byte) PartWriter {
+	return func(b []byte) ([]byte, error) { return append(b, part...), nil }
+}
+
+// AppendParts is Append for parts that are written where they stay. size is their number of
+// bytes, as far as it is known. AppendParts returns the error of a part, and then b alone.
+func AppendParts(b []byte, magic string, version uint32, size int, parts ...PartWriter) (file []byte, err error) {
 	start := len(b)
-	b = append(b, magic...)
-	b = binary.LittleEndian.AppendUint32(b, version)
+	file = slices.Grow(b, size+len(magic)+4+8*len(parts)+sha256.Size)
+	file = append(file, magic...)
+	file = binary.LittleEndian.AppendUint32(file, version)
 	for _, part := range parts {
-		b = binary.LittleEndian.AppendUint64(b, uint64(len(part)))
-		b = append(b, part...)
+		at := len(file)
+		file = binary.LittleEndian.AppendUint64(file, 0)
+		if file, err = part(file); err != nil {
+			return b, err
+		}
+		binary.LittleEndian.PutUint64(file[at:], uint64(len(file)-at-8))
 	}
-	sum := sha256.Sum256(b[start:])
-	return append(b, sum[:]...)
+	sum := sha256.Sum256(file[start:])
+	return append(file, sum[:]...), nil
 }
 
 // ReadParts returns the n parts of the file in data; they alias data. It returns an error if magic,

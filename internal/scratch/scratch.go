@@ -2,6 +2,7 @@
 package scratch
 
 import (
+	"math/bits"
 	"slices"
 	"unsafe"
 
@@ -101,4 +102,15 @@ func Resize[E any](x []E, n int) []E {
 func ElementSize[T tensor.Float]() int64 {
 	var z T
 	return int64(unsafe.Sizeof(z))
+}
+
+// AllocatedBytes returns about the number of bytes that the runtime allocates for an object of n
+// bytes: whole pages beyond 32 KiB, and otherwise one of eight sizes up to twice a power of two.
+func AllocatedBytes(n int64) int64 {
+	const page, large = 8 << 10, 32 << 10
+	step := int64(page)
+	if n <= large {
+		step = int64(max(1<<max(bits.Len64(uint64(max(n-1, 0)))-4, 0), 16))
+	}
+	return (n + step - 1) / step * step
 }

@@ -122,8 +122,7 @@ func (x *memory) setState(s *session, state *model.Session[float32]) {
 	x.bytes -= s.counted
 	s.state, s.counted = state, 0
 	if state != nil {
-		s.bytes = state.Bytes()
-		s.counted = s.bytes
+		s.bytes, s.counted = state.Bytes(), state.HeapBytes()
 		x.bytes += s.counted
 	}
 }

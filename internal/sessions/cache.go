@@ -133,7 +133,7 @@ func (c *cache) put(p prefix, state *model.Session[float32]) *entry {
 	e := c.entryOf(key, p)
 	if e.state == nil {
 		e.prefix = p.clone() // an entry of a file knows the number of tokens alone
-		e.state, e.bytes = state, state.Bytes()
+		e.state, e.bytes = state, state.HeapBytes()
 		c.memoryBytes += e.bytes
 		e.inMemory = c.memory.PushFront(e)
 	}

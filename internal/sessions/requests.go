@@ -78,7 +78,7 @@ func (m *Manager) change(ctx context.Context, s *session, f func(j *job) ([]int3
 	u := m.keepUndo(s)
 	j := &job{ctx: ctx, state: s.state, prefix: s.prefix, feed: slices.Clone(s.pending), keeps: true, keepFrom: s.state.Tokens(), counted: s.counted}
 	if u.state != nil {
-		j.counted -= u.state.Bytes()
+		j.counted -= u.state.HeapBytes()
 	}
 	ids, err := f(j)
 	if err == nil {

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"flag"
 	"slices"
 	"testing"
 	"time"
@@ -8,10 +9,20 @@ import (
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/train"
 )
 
+var (
+	restartRun    = flag.String("run-folder", "", "with TestRestart: a run in place of a small model of random weights")
+	restartTokens = flag.Int("run-tokens", 100_000, "with -run-folder: tokens of the session")
+)
+
+// maxRestart bounds the time by which the first token after a restart may come later than a warm one.
+const maxRestart = 50 * time.Millisecond
+
 // TestRestartContinuesLongSessions compares a long session before and after restarts, with
-// and without the work of Close. It logs the time of the first answer beside a warm one.
+// and without the work of Close. It logs the time of the first answer beside a warm one, and bounds
+// it for a given run.
 func TestRestartContinuesLongSessions(t *testing.T) {
 	n, layers, width := 2000, 2, 32
 	if suite.IsLong() {
@@ -21,6 +32,13 @@ func TestRestartContinuesLongSessions(t *testing.T) {
 		Kind: model.Decoder, Vocab: vocab, Layers: layers, Heads: width / 16, Width: width, Context: 4096,
 		Positions: model.Rotary, Mechanism: "fastmax", Set: map[string]string{"window": "64"}, Tied: true,
 	}, rng.New(1)))
+	if *restartRun != "" {
+		n = *restartTokens
+		var err error
+		if small, _, err = train.LoadTextModel(*restartRun); err != nil {
+			t.Fatal(err)
+		}
+	}
 	o := Options{Model: small, Store: t.TempDir()}
 	m := open(t, o)
 	s := must[Info](t)(m.Create(ctx, tokens(n, 1)))
@@ -57,6 +75,9 @@ func TestRestartContinuesLongSessions(t *testing.T) {
 		got, first := answer(m, ids[1])
 		if !slices.Equal(got, want) {
 			t.Errorf("killed %t: drawn %v, before %v", killed, got, want)
+		}
+		if later := first - warm; *restartRun != "" && later > maxRestart {
+			t.Errorf("killed %t: the first token comes %v later than warm, at most %v are allowed", killed, later, maxRestart)
 		}
 		t.Logf("killed %t: %d tokens, state of %d bytes: Open %v, first token %v, warm %v, %d tokens read a second time", killed, n, s.Bytes, opening, first, warm, m.Stats().Replayed)
 	}

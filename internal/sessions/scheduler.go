@@ -231,7 +231,7 @@ func (q *scheduler) round() {
 }
 
 // countBytes sets the bytes of j that are not counted elsewhere.
-func (j *job) countBytes() { j.bytes = max(0, j.state.Bytes()-j.counted) }
+func (j *job) countBytes() { j.bytes = max(0, j.state.HeapBytes()-j.counted) }
 
 // sumBytes sums the bytes of all jobs. q.mu is held.
 func (q *scheduler) sumBytes() {

@@ -78,11 +78,8 @@ func (c *coder) encode(state *model.Session[float32], p *prefix, pending []int32
 	if err != nil {
 		return nil, err
 	}
-	data, err := state.AppendBinary(make([]byte, 0, state.Bytes()+int64(len(text))+4096))
-	if err != nil {
-		return nil, err
-	}
-	return framed.Append(nil, stateMagic, stateVersion, text, data), nil
+	size := len(text) + int(state.SnapshotBytes())
+	return framed.AppendParts(nil, stateMagic, stateVersion, size, framed.Part(text), state.AppendBinary)
 }
 
 // decode reads a saved state. It returns an error if data is damaged, and ErrForeign

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/farfield-ml/farfield/attention/internal/contract"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
@@ -186,6 +187,15 @@ func (s *keyCache[T]) Bytes() int64 {
 		ages += s.heads[i].ages.Bytes()
 	}
 	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + ages
+}
+
+// HeapBytes returns the memory held with the tasks.
+func (s *keyCache[T]) HeapBytes() int64 {
+	n := s.Bytes() + int64(unsafe.Sizeof(*s))
+	for i := range s.heads {
+		n += int64(unsafe.Sizeof(s.heads[i])) + s.heads[i].unit.Bytes()
+	}
+	return n
 }
 
 // AppendBinary appends a snapshot: after the header the flags of each batch

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"unsafe"
+
 	"github.com/farfield-ml/farfield/attention/internal/contract"
 	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
@@ -22,6 +24,7 @@ type RecurrentState[T tensor.Float] struct {
 	Heads      []*headtask.Scan[T] // [B·Hkv]
 
 	moments        blocks[T] // of the heads
+	held           int64     // bytes of all blocks
 	byHead         bool      // rows of a head lie together, not rows of a batch row
 	HasClosedCount bool      // every head has moments and nothing else: see even
 
@@ -64,6 +67,7 @@ func newRecurrentState[T tensor.Float](e *Engine[T], s contract.Shape) *Recurren
 		take := func(size int) []T {
 			if i == 0 {
 				kinds = append(kinds, makeBlocks[T](n, size))
+				st.held += scratch.AllocatedBytes(int64(len(kinds[kind].data)) * scratch.ElementSize[T]())
 			}
 			kind++
 			return kinds[kind-1].slice(at, size)
@@ -219,6 +223,16 @@ func (s *RecurrentState[T]) Bytes() int64 {
 		flags += len(st.Valid)
 	}
 	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + ages
+}
+
+// HeapBytes returns the memory held with the tasks and the rounding of allocations. The
+// weights of features, which states share, are left out.
+func (s *RecurrentState[T]) HeapBytes() int64 {
+	n := s.held + int64(unsafe.Sizeof(*s))
+	for _, st := range s.Heads {
+		n += st.Decays.Bytes() + int64(cap(st.Valid)) + int64(unsafe.Sizeof(st)+unsafe.Sizeof(*st)) + st.Task.Bytes() + st.Monomials.Bytes()
+	}
+	return n
 }
 
 // AppendBinary appends a snapshot, whose size does not depend on the tokens

@@ -2,6 +2,7 @@ package features
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -76,11 +77,26 @@ func (m *Monomials[T]) Clone() *Monomials[T] {
 	return &c
 }
 
+// Bytes returns the memory of the monomials, without the weights, which clones share.
+func (m *Monomials[T]) Bytes() int64 {
+	size := unsafe.Sizeof(*m) + uintptr(2*cap(m.tuple))*unsafe.Sizeof(m.next) + uintptr(cap(m.runs))*unsafe.Sizeof(kernel.Run{})
+	return int64(size)
+}
+
 // allocate makes room for tuples of p indices and for runs.
 func (m *Monomials[T]) allocate(p int) {
 	tuples := make([]int, 2*p)
 	m.tuple, m.savedTuple = tuples[:p], tuples[p:]
-	m.runs = make([]kernel.Run, 0, BlockSize)
+	m.runs = make([]kernel.Run, 0, m.maxRuns(p))
+}
+
+// maxRuns bounds the runs of a block of features of degree p: each has its own prefix of at
+// most one factor, or there is one at a time.
+func (m *Monomials[T]) maxRuns(p int) int {
+	if p > 2 {
+		return 1
+	}
+	return min(m.Width+1, BlockSize)
 }
 
 func nonzero(tuple []int) int {

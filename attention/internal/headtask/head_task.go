@@ -3,6 +3,7 @@ package headtask
 import (
 	"math"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/attention/internal/rowscale"
@@ -10,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -100,6 +102,13 @@ type preparation[T tensor.Float] struct{ *Task[T] }
 
 // taskDecay has the decays of a head task's keys and queries.
 type taskDecay[T tensor.Float] struct{ *Task[T] }
+
+// Bytes returns the memory that the task of a state takes.
+func (u *Task[T]) Bytes() int64 {
+	size := uintptr(cap(u.Q)+cap(u.O))*unsafe.Sizeof(tensor.Mat[T]{}) + uintptr(cap(u.Den))*unsafe.Sizeof(u.Scale)
+	size += uintptr(cap(u.Sums)) * unsafe.Sizeof(rowscale.Sums[T]{})
+	return scratch.AllocatedBytes(int64(unsafe.Sizeof(*u))) + int64(size) + int64(cap(u.Scale))*scratch.ElementSize[T]()
+}
 
 // Direct returns the direct form of the task.
 func (u *Task[T]) Direct() directForm[T] { return directForm[T]{u} }

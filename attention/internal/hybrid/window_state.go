@@ -2,6 +2,7 @@ package hybrid
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/farfield-ml/farfield/attention/internal/contract"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
@@ -368,6 +369,21 @@ func (s *hybridState[T]) Bytes() int64 {
 	for i := range s.rings {
 		r := &s.rings[i]
 		n += int64(len(r.tailRows)+len(r.windowRows)+len(r.v)+len(r.rates))*scratch.ElementSize[T]() + int64(len(r.exist))
+	}
+	return n
+}
+
+// HeapBytes returns the memory held with the tasks and the rounding of allocations.
+func (s *hybridState[T]) HeapBytes() int64 {
+	n := s.tail.HeapBytes() + int64(unsafe.Sizeof(*s))
+	for i := range s.rings {
+		r := &s.rings[i]
+		for _, x := range [][]T{r.tailRows, r.windowRows, r.v, r.rates} {
+			n += scratch.AllocatedBytes(int64(len(x)) * scratch.ElementSize[T]())
+		}
+		j := &s.joints[i]
+		n += int64(len(r.exist)) + int64(unsafe.Sizeof(*r)+unsafe.Sizeof(*j)) + s.units[i].Bytes()
+		n += int64(uintptr(cap(j.o))*unsafe.Sizeof(tensor.Mat[T]{}) + uintptr(cap(j.tail))*unsafe.Sizeof(r.v))
 	}
 	return n
 }

@@ -1,0 +1,48 @@
+package sessions
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
+)
+
+// heapBytes returns the bytes of live objects.
+func heapBytes() int64 {
+	runtime.GC()
+	runtime.GC() // the second drops the content of pools
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestStateBytesAreTheMemoryOfSessions compares the counted bytes of sessions and prefixes with the
+// growth of the heap. A session of a server has its tokens and names besides.
+func TestStateBytesAreTheMemoryOfSessions(t *testing.T) {
+	if raced {
+		t.Skip("the race detector changes the sizes of objects")
+	}
+	const sessions = 24
+	x := must[*model.Model[float32]](t)(model.New[float32](model.Config{
+		Kind: model.Decoder, Vocab: vocab, Layers: 2, Heads: 8, Width: 128, Context: 4096, Conv: 4,
+		Positions: model.Rotary, Mechanism: "fastmax", Set: map[string]string{"window": "64"}, Tied: true,
+	}, rng.New(1)))
+	m := open(t, Options{Model: x})
+	must[Info](t)(m.Create(ctx, tokens(150, 0))) // memory that stays in workers
+	ratio := 0.0
+	for i := 0; i < 4*sessions && (ratio < 0.96 || ratio > 1.04); i += sessions { // workers may take memory meanwhile
+		before, was := heapBytes(), m.Stats()
+		for j := range sessions {
+			must[Info](t)(m.Create(ctx, tokens(150, uint64(1+i+j))))
+		}
+		held, now := heapBytes()-before, m.Stats()
+		ratio = float64(held) / float64(now.StateBytes+now.PrefixBytes-was.StateBytes-was.PrefixBytes)
+	}
+	if ratio < 0.96 || ratio > 1.04 {
+		t.Errorf("%d sessions take %.3f of the counted bytes", sessions, ratio)
+	}
+	if s := m.Stats(); s.WorkBytes != 0 {
+		t.Errorf("%d bytes of running requests, and none runs", s.WorkBytes)
+	}
+}

@@ -1,0 +1,86 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+)
+
+// heapBytes returns the bytes of live objects.
+func heapBytes() int64 {
+	runtime.GC()
+	runtime.GC() // the first one only sees what pools keep
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestHeapBytesAreTheMemoryOfSessions compares HeapBytes of many sessions with the growth of the heap.
+func TestHeapBytesAreTheMemoryOfSessions(t *testing.T) {
+	if raced {
+		t.Skip("the race detector changes the sizes of objects")
+	}
+	const (
+		sessions, tokens = 24, 150
+		tolerance        = 0.04 // rounding of small objects, and memory of the runtime
+	)
+	near := nearFar()
+	for name, c := range map[string]Config{
+		"near-far":       near,
+		"near-far, wide": with(near, func(c *Config) { c.Heads = 2 }),
+		"linear":         with(near, func(c *Config) { c.Set = nil }),
+		"softmax":        with(near, func(c *Config) { c.Mechanism, c.Set = "softmax", nil }),
+		"learned":        with(near, func(c *Config) { c.Positions = Learned }),
+	} {
+		m := made[float32](t, c)
+		// Memory that workers take for the first time is in none of the sessions: one of some
+		// attempts is without it.
+		err := errors.New("not measured")
+		for i := 0; i < 4 && err != nil; i++ {
+			err = compareHeap(t, m, sessions, tokens, tolerance)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// compareHeap returns an error if sessions of m, and clones of them, take other memory than HeapBytes
+// says.
+func compareHeap(t *testing.T, m *Model[float32], sessions, tokens int, tolerance float64) error {
+	g := group(t, m)
+	list, clones := make([]*Session[float32], sessions), make([]*Session[float32], sessions)
+	add := func(i int) {
+		s, err := g.NewSession(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps := []SessionStep[float32]{{Session: s, Tokens: tokensOf(m.config, uint64(i), tokens)}}
+		if g.StepTogether(steps); steps[0].Err != nil {
+			t.Fatal(steps[0].Err)
+		}
+		list[i] = s
+	}
+	add(0) // with memory that stays in the group and in workers
+	before, counted := heapBytes(), int64(0)
+	for i := range list {
+		add(i)
+	}
+	held := heapBytes() - before + list[0].HeapBytes() // the first is garbage by now
+	before = heapBytes()
+	for i, s := range list {
+		counted += s.HeapBytes()
+		clones[i] = s.Clone()
+	}
+	copied := heapBytes() - before
+	for _, n := range []int64{held, copied} {
+		if x := float64(n) / float64(counted); x < 1-tolerance || x > 1+tolerance {
+			return fmt.Errorf("%d sessions take %d bytes, their clones %d, and %d are counted", sessions, held, copied, counted)
+		}
+	}
+	runtime.KeepAlive(list)
+	runtime.KeepAlive(clones)
+	runtime.KeepAlive(g)
+	return nil
+}
