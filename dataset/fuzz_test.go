@@ -109,6 +109,15 @@ func FuzzPicture(f *testing.F) {
 		if err == nil && len(p.Pixels) != 3*p.Width*p.Height {
 			t.Errorf("%d×%d pixels have %d bytes", p.Width, p.Height, len(p.Pixels))
 		}
+		var photo *Picture
+		var failed error
+		n = check.AllocatedBytes(func() { photo, failed = ReadPhoto(bytes.NewReader(b)) })
+		if n > 32*(inflateFree+inflateFactor*int64(len(b))) {
+			t.Errorf("%d bytes of a photo are read in %d bytes of memory", len(b), n)
+		}
+		if (err == nil) != (failed == nil) || err == nil && len(photo.Pixels) != len(p.Pixels) {
+			t.Errorf("picture: %v, photo: %v", err, failed)
+		}
 	})
 }
 

@@ -26,28 +26,9 @@ const (
 // ReadPicture reads a PNG or JPEG. Transparent pixels are blended with black; 16 bits are reduced
 // to 8. It returns an error if the file is malformed or exceeds a limit.
 func ReadPicture(r io.Reader) (*Picture, error) {
-	file, err := io.ReadAll(io.LimitReader(r, pictureBytes+1))
+	m, _, err := decodePicture(r)
 	if err != nil {
 		return nil, err
-	}
-	if len(file) > pictureBytes {
-		return nil, fmt.Errorf("picture: more than %d bytes", pictureBytes)
-	}
-	c, kind, err := image.DecodeConfig(bytes.NewReader(file))
-	if err != nil {
-		return nil, fmt.Errorf("picture: %w", err)
-	}
-	switch pixels := int64(c.Width) * int64(c.Height); {
-	case c.Width < 1 || c.Height < 1:
-		return nil, fmt.Errorf("picture: it is %d wide and %d high", c.Width, c.Height)
-	case pixels > picturePixels:
-		return nil, fmt.Errorf("picture: %d×%d pixels, at most %d are read", c.Width, c.Height, picturePixels)
-	case pixels > inflateFree+inflateFactor*int64(len(file)):
-		return nil, fmt.Errorf("picture: %d×%d pixels do not fit a file of %d bytes", c.Width, c.Height, len(file))
-	}
-	m, _, err := image.Decode(bytes.NewReader(file))
-	if err != nil {
-		return nil, fmt.Errorf("picture: %s: %w", kind, err)
 	}
 	b := m.Bounds()
 	rgba := image.NewRGBA(image.Rect(0, 0, b.Dx(), b.Dy()))
@@ -58,4 +39,31 @@ func ReadPicture(r io.Reader) (*Picture, error) {
 		p.Pixels = append(p.Pixels, rgba.Pix[i], rgba.Pix[i+1], rgba.Pix[i+2])
 	}
 	return p, nil
+}
+
+// decodePicture decodes a PNG or JPEG, and returns the bytes of its file. It returns an error if
+// the file is malformed or exceeds a limit.
+func decodePicture(r io.Reader) (m image.Image, file []byte, err error) {
+	if file, err = io.ReadAll(io.LimitReader(r, pictureBytes+1)); err != nil {
+		return nil, nil, err
+	}
+	if len(file) > pictureBytes {
+		return nil, nil, fmt.Errorf("picture: more than %d bytes", pictureBytes)
+	}
+	c, kind, err := image.DecodeConfig(bytes.NewReader(file))
+	if err != nil {
+		return nil, nil, fmt.Errorf("picture: %w", err)
+	}
+	switch pixels := int64(c.Width) * int64(c.Height); {
+	case c.Width < 1 || c.Height < 1:
+		return nil, nil, fmt.Errorf("picture: it is %d wide and %d high", c.Width, c.Height)
+	case pixels > picturePixels:
+		return nil, nil, fmt.Errorf("picture: %d×%d pixels, at most %d are read", c.Width, c.Height, picturePixels)
+	case pixels > inflateFree+inflateFactor*int64(len(file)):
+		return nil, nil, fmt.Errorf("picture: %d×%d pixels do not fit a file of %d bytes", c.Width, c.Height, len(file))
+	}
+	if m, _, err = image.Decode(bytes.NewReader(file)); err != nil {
+		return nil, nil, fmt.Errorf("picture: %s: %w", kind, err)
+	}
+	return m, file, nil
 }
