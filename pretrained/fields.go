@@ -221,9 +221,22 @@ func (f *fields) finish() error {
 	if f.err != nil {
 		return f.err
 	}
+	return f.findUnknown(func(name string) bool { return f.prefix == "" && slices.Contains(inertFields, name) })
+}
+
+// finishAll is finish without inert members.
+func (f *fields) finishAll() error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.findUnknown(func(string) bool { return false })
+}
+
+// findUnknown returns an error for the first member that was not read and is not inert.
+func (f *fields) findUnknown(isInert func(name string) bool) error {
 	var unknown []string
 	for name := range f.values {
-		if !f.read[name] && !(f.prefix == "" && slices.Contains(inertFields, name)) {
+		if !f.read[name] && !isInert(name) {
 			unknown = append(unknown, name)
 		}
 	}

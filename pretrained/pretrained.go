@@ -34,6 +34,8 @@ type Model struct {
 	poolers poolers
 	texts   textReader
 	passes  passPool
+
+	pictures *pictureReader // nil: the model reads texts
 }
 
 // poolers are weights that are no part of the model, by their names in a plan.
@@ -92,6 +94,9 @@ func open(dir string, o Options, classes []string) (*Model, error) {
 	m.stretched.fill(m.body)
 	m.passes.plan, m.passes.body = p, m.body
 	m.texts = newTextReader(dir, p, text)
+	if p.vision != nil {
+		m.pictures = newPictureReader(dir, p.vision)
+	}
 	if m.body.Params().Size() >= largeModel {
 		// The collector would let the garbage of opening stay until the heap has doubled.
 		debug.FreeOSMemory()

@@ -1,0 +1,195 @@
+package pretrained
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// resampling is a way to change the size of a picture, by the numbers of Pillow.
+type resampling int
+
+// The ways of Pillow.
+const (
+	nearestSampling resampling = iota
+	lanczosSampling
+	bilinearSampling
+	bicubicSampling
+	boxSampling
+	hammingSampling
+)
+
+// sampler is the kernel of a resampling, 0 beyond ±reach.
+type sampler struct {
+	reach  float64
+	weight func(x float64) float64 // of a distance, 0 ≤ x but for the box
+}
+
+// samplers are the kernels of all ways but the nearest pixel. Products and sums are rounded
+// one by one.
+var samplers = map[resampling]sampler{
+	boxSampling: {0.5, func(x float64) float64 {
+		if x > -0.5 && x <= 0.5 {
+			return 1
+		}
+		return 0
+	}},
+	bilinearSampling: {1, func(x float64) float64 { return max(0, 1-math.Abs(x)) }},
+	hammingSampling: {1, func(x float64) float64 {
+		x = math.Abs(x)
+		if x >= 1 {
+			return 0
+		}
+		return sinc(x) * (0.54 + float64(0.46*math.Cos(math.Pi*x)))
+	}},
+	bicubicSampling: {2, func(x float64) float64 { // Keys 1981, a = −1/2
+		const a = -0.5
+		switch x = math.Abs(x); {
+		case x < 1:
+			return float64(float64((float64((a+2)*x)-(a+3))*x)*x) + 1
+		case x < 2:
+			return (float64((float64((x-5)*x)+8)*x) - 4) * a
+		}
+		return 0
+	}},
+	lanczosSampling: {3, func(x float64) float64 {
+		if x < -3 || x >= 3 {
+			return 0
+		}
+		return sinc(x) * sinc(x/3)
+	}},
+}
+
+// sinc returns sin(πx)/πx.
+func sinc(x float64) float64 {
+	if x == 0 {
+		return 1
+	}
+	x *= math.Pi
+	return math.Sin(x) / x
+}
+
+// weightBits are the bits of a weight behind the point.
+const weightBits = 22
+
+// taps are the pixels of an axis that one output reads, and their weights.
+type taps struct {
+	first   int
+	weights []int // times 2^weightBits
+}
+
+// axisTaps returns the taps of each of size outputs along an axis of n pixels. The kernel is
+// stretched where pixels become fewer.
+func (s sampler) axisTaps(n, size int) []taps {
+	list := make([]taps, size)
+	scale := float64(n) / float64(size)
+	stretch := max(scale, 1)
+	reach := float64(s.reach * stretch)
+	var weights []float64
+	for i := range list {
+		center := float64((float64(i) + 0.5) * scale)
+		first, last := max(int(center-reach+0.5), 0), min(int(center+reach+0.5), n)
+		weights = weights[:0]
+		sum := 0.
+		for at := first; at < last; at++ {
+			w := s.weight((float64(at) - center + 0.5) * (1 / stretch))
+			weights = append(weights, w)
+			sum += w
+		}
+		list[i] = taps{first, make([]int, len(weights))}
+		for k, w := range weights {
+			if sum != 0 {
+				w /= sum
+			}
+			list[i].weights[k] = int(math.Copysign(0.5, w) + float64(w*(1<<weightBits)))
+		}
+	}
+	return list
+}
+
+// resize returns a picture of another size. It rounds to bytes after rows and after columns.
+// Columns are resized first where they lose more than twice the pixels that rows lose, as Pillow 13
+// does by experiment.
+func (r resampling) resize(p *dataset.Picture, height, width int) *dataset.Picture {
+	if r == nearestSampling {
+		return resizeNearest(p, height, width)
+	}
+	s := samplers[r]
+	if lost := p.Height - height; lost > 0 && lost > 2*(p.Width-width) {
+		p = s.resizeColumns(p, height)
+	}
+	if p.Width != width {
+		p = s.resizeRows(p, width)
+	}
+	if p.Height != height {
+		p = s.resizeColumns(p, height)
+	}
+	return p
+}
+
+// resizeRows returns p with another width.
+func (s sampler) resizeRows(p *dataset.Picture, width int) *dataset.Picture {
+	q := &dataset.Picture{Height: p.Height, Width: width, Pixels: make([]byte, 0, 3*p.Height*width)}
+	list := s.axisTaps(p.Width, width)
+	for y := range p.Height {
+		row := p.Pixels[3*y*p.Width:][:3*p.Width]
+		for _, t := range list {
+			red, green, blue := 1<<(weightBits-1), 1<<(weightBits-1), 1<<(weightBits-1)
+			from := row[3*t.first:]
+			for k, w := range t.weights {
+				red += w * int(from[3*k])
+				green += w * int(from[3*k+1])
+				blue += w * int(from[3*k+2])
+			}
+			q.Pixels = append(q.Pixels, clipLevel(red), clipLevel(green), clipLevel(blue))
+		}
+	}
+	return q
+}
+
+// resizeColumns returns p with another height.
+func (s sampler) resizeColumns(p *dataset.Picture, height int) *dataset.Picture {
+	q := &dataset.Picture{Height: height, Width: p.Width, Pixels: make([]byte, 0, 3*height*p.Width)}
+	sums := make([]int, 3*p.Width)
+	for _, t := range s.axisTaps(p.Height, height) {
+		for i := range sums {
+			sums[i] = 1 << (weightBits - 1)
+		}
+		for k, w := range t.weights {
+			for i, x := range p.Pixels[(t.first+k)*len(sums):][:len(sums)] {
+				sums[i] += w * int(x)
+			}
+		}
+		for _, x := range sums {
+			q.Pixels = append(q.Pixels, clipLevel(x))
+		}
+	}
+	return q
+}
+
+// clipLevel returns the level of a weighted sum.
+func clipLevel(x int) byte { return byte(min(max(x>>weightBits, 0), 255)) }
+
+// resizeNearest returns the pixels under the centres of the new pixels.
+func resizeNearest(p *dataset.Picture, height, width int) *dataset.Picture {
+	rows, columns := nearestPixels(p.Height, height), nearestPixels(p.Width, width)
+	q := &dataset.Picture{Height: height, Width: width, Pixels: make([]byte, 0, 3*height*width)}
+	for _, y := range rows {
+		for _, x := range columns {
+			q.Pixels = append(q.Pixels, p.Pixels[3*(y*p.Width+x):][:3]...)
+		}
+	}
+	return q
+}
+
+// nearestPixels returns the pixel of an axis of n under the centre of each of size pixels.
+func nearestPixels(n, size int) []int {
+	list := make([]int, size)
+	step := float64(n) / float64(size)
+	at := step * 0.5
+	for i := range list {
+		list[i] = min(int(at), n-1)
+		at += step
+	}
+	return list
+}
