@@ -100,6 +100,24 @@ func (r *textReader) encodePair(text, pair string, most int) (e tokenizer.Encodi
 	return dropTokens(e, first+short, first+a), all, nil
 }
 
+// EncodePair returns the tokens of a text and its pair with special tokens, and their types if
+// the model has any: ids [tokens], types [tokens]. The longer text is cut first to at most most
+// tokens; 0: to the learned positions. EncodePair returns an error if the model has no
+// tokenizer, or special tokens leave no room.
+func (m *Model) EncodePair(text, pair string, most int) (ids, types []int32, err error) {
+	if m.texts.words == nil {
+		return nil, nil, m.texts.err
+	}
+	if limit := m.texts.limit; limit > 0 && (most == 0 || most > limit) {
+		most = limit
+	}
+	e, _, err := m.texts.encodePair(text, pair, most)
+	if err != nil || !m.texts.types {
+		return e.IDs, nil, err
+	}
+	return e.IDs, e.Types, nil
+}
+
 // dropTokens returns e without tokens from ≤ i < to.
 func dropTokens(e tokenizer.Encoding, from, to int) tokenizer.Encoding {
 	e.IDs, e.Offsets, e.Types = slices.Delete(e.IDs, from, to), slices.Delete(e.Offsets, from, to), slices.Delete(e.Types, from, to)

@@ -19,6 +19,10 @@ type Options struct {
 	// sample with these tokens; 0: there is no bound.
 	Tokens  *Tokens
 	Context int
+
+	// EncodePair returns the ids and types of a pair of texts, cut to most tokens; 0: to the
+	// positions of the model. types may be nil. OpenLabelled reads pairs if it is set.
+	EncodePair func(text, pair string, most int) (ids, types []int32, err error)
 }
 
 // Setting describes a setting of a task.

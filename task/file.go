@@ -2,6 +2,7 @@ package task
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,6 +22,9 @@ type OwnTexts struct {
 	ownData[ownText]
 	tokens  *Tokens // nil: bytes
 	closing int     // special tokens that end each text
+
+	start       string // of the advice; "": the model is from scratch
+	canLengthen bool   // the model takes texts that are longer than length
 }
 
 // ownText is one text with its target.
@@ -31,6 +35,8 @@ type ownText struct {
 	number float32
 	labels string  // one byte for each byte of the text
 	ids    []int32 // tokens of the text, where they are no bytes
+	types  []int32 // of ids; nil: all 0
+	pair   []byte  // second text; nil: there is none
 }
 
 // ownBytes bounds a line of JSONL.
@@ -63,7 +69,12 @@ func openOwnTexts(o *settingsReader) (Source, error) {
 	if o.Settings["length"] == "" {
 		length = 0
 	}
-	return t, t.encodeTexts(tokens, length, o.Context)
+	if o.Tokens != nil {
+		t.start = "train longer"
+	}
+	err = t.encodeTexts(tokens, length, o.Context)
+	t.canLengthen = o.Context == 0 || t.length < o.Context
+	return t, err
 }
 
 // ownName is the name of the task in the catalogue.
@@ -87,11 +98,11 @@ func OpenOwnTexts(path string, kind Kind, textName, labelName string, length int
 	if err := checkRange("length", length, 1, 1<<24); err != nil {
 		return nil, err
 	}
-	t, err := readOwnTexts(path, kind, textName, labelName, seed)
+	t, err := readOwnTexts(path, kind, ownColumns{text: textName, label: labelName}, seed)
 	if err != nil {
 		return nil, err
 	}
-	t.length = length
+	t.length, t.canLengthen = length, true
 	if t.kind != Regression && len(t.classes) < 2 {
 		return nil, fmt.Errorf("%s: label: there are %d classes, 2 are needed", path, len(t.classes))
 	}
@@ -101,8 +112,25 @@ func OpenOwnTexts(path string, kind Kind, textName, labelName string, length int
 	return t, nil
 }
 
+// ownColumns are the names of columns or keys.
+type ownColumns struct {
+	text, label string
+	pair        string // second text; "": there is none
+}
+
+// list returns the names that a row needs.
+func (c *ownColumns) list() []string {
+	if c.pair == "" {
+		return []string{c.text, c.label}
+	}
+	return []string{c.text, c.label, c.pair}
+}
+
+// ownRow is a row of a file: text, label and second text.
+type ownRow struct{ text, label, pair string }
+
 // readOwnTexts reads or lists texts for OpenOwnTexts, whatever their number.
-func readOwnTexts(path string, kind Kind, textName, labelName string, seed uint64) (*OwnTexts, error) {
+func readOwnTexts(path string, kind Kind, columns ownColumns, seed uint64) (*OwnTexts, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
@@ -111,6 +139,9 @@ func readOwnTexts(path string, kind Kind, textName, labelName string, seed uint6
 	if info.IsDir() {
 		if kind != Class {
 			return nil, fmt.Errorf("target: a folder says classes, %v is asked for", kind)
+		}
+		if columns.pair != "" {
+			return nil, fmt.Errorf("data: %s: a file of a folder is one text; pairs are rows of .jsonl, .csv or .tsv", path)
 		}
 		c, err := readClassFolder(path, seed)
 		if err != nil {
@@ -124,9 +155,9 @@ func readOwnTexts(path string, kind Kind, textName, labelName string, seed uint6
 		}
 		return t, nil
 	}
-	read := func(r io.Reader) ([][2]string, error) { return readJSONL(r, textName, labelName) }
+	read := columns.readJSONL
 	if comma, ok := fieldSeparator(path); ok {
-		read = func(r io.Reader) ([][2]string, error) { return readColumns(r, comma, textName, labelName) }
+		read = func(r io.Reader) ([]ownRow, error) { return columns.readTable(r, comma) }
 	} else if suffix := filepath.Ext(strings.TrimSuffix(path, ".gz")); suffix != ".jsonl" {
 		return nil, fmt.Errorf("data: %s: its name ends in %q; .jsonl, .csv and .tsv are read, plain or .gz", path, suffix)
 	}
@@ -134,69 +165,49 @@ func readOwnTexts(path string, kind Kind, textName, labelName string, seed uint6
 	if err != nil {
 		return nil, err
 	}
-	if err := t.addRows(rows, seed); err != nil {
+	if err := t.addRows(rows, columns.pair != "", seed); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return t, nil
 }
 
-// readColumns reads the columns of text and label of a table.
-func readColumns(r io.Reader, comma rune, textName, labelName string) ([][2]string, error) {
+// readTable reads the columns of a table.
+func (c *ownColumns) readTable(r io.Reader, comma rune) ([]ownRow, error) {
 	f, err := dataset.ReadFields(comma)(r)
 	if err != nil {
 		return nil, err
 	}
-	text, err := f.ColumnIndex(textName)
-	if err != nil {
-		return nil, err
+	var at []int
+	for _, name := range c.list() {
+		i, err := f.ColumnIndex(name)
+		if err != nil {
+			return nil, err
+		}
+		at = append(at, i)
 	}
-	label, err := f.ColumnIndex(labelName)
-	if err != nil {
-		return nil, err
-	}
-	rows := make([][2]string, len(f.Rows))
+	rows := make([]ownRow, len(f.Rows))
 	for i, row := range f.Rows {
-		rows[i] = [2]string{row[text], row[label]}
+		rows[i] = ownRow{text: row[at[0]], label: row[at[1]]}
+		if c.pair != "" {
+			rows[i].pair = row[at[2]]
+		}
 	}
 	return rows, nil
 }
 
-// readJSONL reads the keys of text and label of the JSON object in each line. A label is a
-// string, number or boolean.
-func readJSONL(r io.Reader, textName, labelName string) ([][2]string, error) {
-	var rows [][2]string
+// readJSONL reads the keys of the JSON object in each line. A label is a string, number or
+// boolean.
+func (c *ownColumns) readJSONL(r io.Reader) ([]ownRow, error) {
+	var rows []ownRow
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, ownBytes)
 	for n := 1; s.Scan(); n++ {
 		if len(strings.TrimSpace(s.Text())) == 0 {
 			continue
 		}
-		var object map[string]json.RawMessage
-		if err := json.Unmarshal(s.Bytes(), &object); err != nil {
+		row, err := c.parse(s.Bytes())
+		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
-		}
-		for _, name := range []string{textName, labelName} {
-			if object[name] == nil {
-				return nil, fmt.Errorf("line %d: it has no key %q", n, name)
-			}
-		}
-		var row [2]string
-		if err := json.Unmarshal(object[textName], &row[0]); err != nil {
-			return nil, fmt.Errorf("line %d: %s: a string is needed: %w", n, textName, err)
-		}
-		var label any
-		if err := json.Unmarshal(object[labelName], &label); err != nil {
-			return nil, fmt.Errorf("line %d: %s: %w", n, labelName, err)
-		}
-		switch label := label.(type) {
-		case string:
-			row[1] = label
-		case float64:
-			row[1] = strconv.FormatFloat(label, 'g', -1, 64)
-		case bool:
-			row[1] = strconv.FormatBool(label)
-		default:
-			return nil, fmt.Errorf("line %d: %s: it is %.40s; a string, a number or a truth value is needed", n, labelName, object[labelName])
 		}
 		rows = append(rows, row)
 	}
@@ -206,23 +217,59 @@ func readJSONL(r io.Reader, textName, labelName string) ([][2]string, error) {
 	return rows, nil
 }
 
-// addRows divides rows of text and label among the splits. It returns an error if a text is
-// empty, a label does not fit its kind, or too many classes are found.
-func (t *OwnTexts) addRows(rows [][2]string, seed uint64) error {
+// parse reads the keys of a JSON object.
+func (c *ownColumns) parse(line []byte) (row ownRow, err error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(line, &object); err != nil {
+		return row, err
+	}
+	for _, name := range c.list() {
+		if object[name] == nil {
+			return row, fmt.Errorf("it has no key %q", name)
+		}
+	}
+	if err := json.Unmarshal(object[c.text], &row.text); err != nil {
+		return row, fmt.Errorf("%s: a string is needed: %w", c.text, err)
+	}
+	if c.pair != "" {
+		if err := json.Unmarshal(object[c.pair], &row.pair); err != nil {
+			return row, fmt.Errorf("%s: a string is needed: %w", c.pair, err)
+		}
+	}
+	var label any
+	if err := json.Unmarshal(object[c.label], &label); err != nil {
+		return row, fmt.Errorf("%s: %w", c.label, err)
+	}
+	switch label := label.(type) {
+	case string:
+		row.label = label
+	case float64:
+		row.label = strconv.FormatFloat(label, 'g', -1, 64)
+	case bool:
+		row.label = strconv.FormatBool(label)
+	default:
+		return row, fmt.Errorf("%s: it is %.40s; a string, a number or a truth value is needed", c.label, object[c.label])
+	}
+	return row, nil
+}
+
+// addRows divides rows among the splits; pairs says that they have a second text. It returns an
+// error if a text is empty, a label does not fit its kind, or too many classes are found.
+func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
 	classes := map[string]bool{}
 	for i, row := range rows {
-		if row[0] == "" {
+		if row.text == "" || pairs && row.pair == "" {
 			return fmt.Errorf("row %d: the text is empty", i)
 		}
 		switch t.kind {
 		case Class:
-			classes[row[1]] = true
+			classes[row.label] = true
 		case Labels:
-			if len(row[1]) != len(row[0]) {
-				return fmt.Errorf("row %d: the label has %d bytes, the text %d", i, len(row[1]), len(row[0]))
+			if len(row.label) != len(row.text) {
+				return fmt.Errorf("row %d: the label has %d bytes, the text %d", i, len(row.label), len(row.text))
 			}
-			for k := range len(row[1]) {
-				classes[row[1][k:k+1]] = true
+			for k := range len(row.label) {
+				classes[row.label[k:k+1]] = true
 			}
 		}
 	}
@@ -234,17 +281,20 @@ func (t *OwnTexts) addRows(rows [][2]string, seed uint64) error {
 		return fmt.Errorf("label: there are %d classes, at most %d are read; for numbers set the target", len(t.classes), 1<<16)
 	}
 	for i, row := range rows {
-		own := ownText{text: []byte(row[0])}
+		own := ownText{text: []byte(row.text)}
+		if pairs {
+			own.pair = []byte(row.pair)
+		}
 		switch t.kind {
 		case Class:
-			class, _ := slices.BinarySearch(t.classes, row[1])
+			class, _ := slices.BinarySearch(t.classes, row.label)
 			own.class = int32(class)
 		case Labels:
-			own.labels = row[1]
+			own.labels = row.label
 		default:
-			x, err := strconv.ParseFloat(row[1], 32)
+			x, err := strconv.ParseFloat(row.label, 32)
 			if err != nil || x-x != 0 {
-				return fmt.Errorf("row %d: the label is %.40q, a finite number is needed", i, row[1])
+				return fmt.Errorf("row %d: the label is %.40q, a finite number is needed", i, row.label)
 			}
 			own.number = float32(x)
 		}
@@ -275,6 +325,7 @@ func (t *OwnTexts) Sample(s *Sample, split Split, i int) error {
 	own := &t.parts[split][i]
 	if t.tokens != nil {
 		s.Tokens = appendTruncated(s.Tokens, own.ids, t.length, t.closing)
+		s.Types = append(s.Types, own.types...)
 	} else {
 		text, err := own.read(t.length)
 		if err != nil {
@@ -324,9 +375,22 @@ func (t *OwnTexts) Baselines(n int) ([]Baseline, error) {
 	}
 	all, err := runBaselines(list...)
 	for i := range all {
-		all[i].Advice = "fine-tune a trained model with --init"
+		all[i].Advice = t.advice()
 	}
 	return all, err
+}
+
+// advice returns what to do where a baseline is as good as the model.
+func (t *OwnTexts) advice() string {
+	text := cmp.Or(t.start, "fine-tune a trained model with --init")
+	if cut, all := t.CountTruncated(); t.canLengthen && 10*cut > all {
+		unit := "tokens"
+		if t.tokens == nil {
+			unit = "bytes"
+		}
+		text += fmt.Sprintf(", or read more than %d %s of a text with --task-set length=N: %d of %d texts are cut", t.length, unit, cut, all)
+	}
+	return text
 }
 
 // wholeTexts returns the task with all bytes of each text.

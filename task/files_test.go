@@ -556,12 +556,12 @@ func FuzzReadJSONL(f *testing.F) {
 	f.Add("{\"text\": \"a\", \"label\": 1}\n")
 	f.Add("{\"text\": null, \"label\": \"\\ud800\"}\n\n{}")
 	f.Fuzz(func(t *testing.T, s string) {
-		rows, err := readJSONL(strings.NewReader(s), "text", "label")
+		rows, err := (&ownColumns{text: "text", label: "label"}).readJSONL(strings.NewReader(s))
 		if err != nil {
 			return
 		}
 		for _, kind := range []Kind{Class, Regression, Labels} {
-			_ = (&OwnTexts{ownData: ownData[ownText]{kind: kind, length: 5}}).addRows(rows, 1)
+			_ = (&OwnTexts{ownData: ownData[ownText]{kind: kind, length: 5}}).addRows(rows, false, 1)
 		}
 	})
 }
@@ -571,13 +571,13 @@ func FuzzColumns(f *testing.F) {
 	f.Add("label\ttext\n")
 	f.Fuzz(func(t *testing.T, s string) {
 		for _, comma := range ",\t" {
-			var rows [][2]string
+			var rows []ownRow
 			var err error
-			if n := check.AllocatedBytes(func() { rows, err = readColumns(strings.NewReader(s), comma, "text", "label") }); n > 1<<20+512*int64(len(s)) {
+			if n := check.AllocatedBytes(func() { rows, err = (&ownColumns{text: "text", label: "label"}).readTable(strings.NewReader(s), comma) }); n > 1<<20+512*int64(len(s)) {
 				t.Errorf("%d bytes are read in %d bytes of memory", len(s), n)
 			}
 			if err == nil {
-				_ = (&OwnTexts{ownData: ownData[ownText]{kind: Class, length: 5}}).addRows(rows, 1)
+				_ = (&OwnTexts{ownData: ownData[ownText]{kind: Class, length: 5}}).addRows(rows, false, 1)
 			}
 		}
 	})

@@ -167,9 +167,30 @@ func (t *OwnTexts) encodeTexts(tokens *Tokens, length, most int) error {
 	return nil
 }
 
-// read returns the first most bytes of the text. It returns an error if its file cannot be
-// read or is empty.
+// encodePairs replaces the pairs by their tokens and types. It returns an error if encode does.
+func (t *OwnTexts) encodePairs(tokens *Tokens, encode func(text, pair string, most int) (ids, types []int32, err error), most int) error {
+	t.tokens = tokens
+	for split, part := range t.parts {
+		for i := range part {
+			own := &part[i]
+			var err error
+			if own.ids, own.types, err = encode(string(own.text), string(own.pair), most); err == nil && len(own.ids) == 0 {
+				err = errEmpty
+			}
+			if err != nil {
+				return fmt.Errorf("%v text %d: %w", Split(split), i, err)
+			}
+		}
+	}
+	return nil
+}
+
+// read returns the first most bytes of the text, and of a pair all of both. It returns an error
+// if its file cannot be read or is empty.
 func (o *ownText) read(most int) ([]byte, error) {
+	if o.pair != nil {
+		return slices.Concat(o.text, []byte("\n"), o.pair), nil
+	}
 	if o.path == "" {
 		return o.text, nil
 	}

@@ -1,7 +1,9 @@
 package task
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,12 +12,19 @@ import (
 // OpenLabelled opens the user's own texts for a model that has learned its classes. The
 // settings in o are the settings of task file. o.Tokens are the model's, and o.Context bounds
 // the tokens of a text. names are the model's classes; nil: the labels are numbers. A label is
-// a name in names, else a name in another case, else a number below len(names). OpenLabelled
-// returns an error where Open does, and for a label that is no class of the model.
+// a name in names, else a name in another case, else a number below len(names). With
+// o.EncodePair rows have a second text, in the column pair or the one that setting pair names.
+// OpenLabelled returns an error where Open does, and for a label that is no class of the model.
 func OpenLabelled(o Options, names []string) (*OwnTexts, error) {
 	row, err := Lookup(ownName)
 	if err != nil {
 		return nil, err
+	}
+	pair := ""
+	if o.EncodePair != nil {
+		o.Settings = maps.Clone(o.Settings)
+		pair = cmp.Or(o.Settings["pair"], "pair")
+		delete(o.Settings, "pair")
 	}
 	op := newSettingsReader(&row, o)
 	op.refuseUnknown()
@@ -38,7 +47,7 @@ func OpenLabelled(o Options, names []string) (*OwnTexts, error) {
 	if op.err != nil {
 		return nil, op.err
 	}
-	t, err := readOwnTexts(op.text("data"), kind, op.text("text"), op.text("label"), o.Seed)
+	t, err := readOwnTexts(op.text("data"), kind, ownColumns{op.text("text"), op.text("label"), pair}, o.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +56,12 @@ func OpenLabelled(o Options, names []string) (*OwnTexts, error) {
 			return nil, fmt.Errorf("%s: %w", op.text("data"), err)
 		}
 	}
-	if err := t.encodeTexts(o.Tokens, max(length, 1), 0); err != nil {
+	if pair != "" {
+		err = t.encodePairs(o.Tokens, o.EncodePair, length)
+	} else {
+		err = t.encodeTexts(o.Tokens, max(length, 1), 0)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if t.length = length; length == 0 {
@@ -60,24 +74,15 @@ func OpenLabelled(o Options, names []string) (*OwnTexts, error) {
 	if o.Context > 0 {
 		t.length = min(t.length, o.Context)
 	}
+	t.start, t.canLengthen = "fine-tune it on such texts with train --init", o.Context == 0 || t.length < o.Context
 	return t, nil
 }
 
 // numberClasses replaces the classes by names.
 func (t *OwnTexts) numberClasses(names []string) error {
-	numbers := make([]int32, len(t.classes))
-	for i, class := range t.classes {
-		at := slices.Index(names, class)
-		if at < 0 {
-			at = slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, class) })
-		}
-		if n, err := strconv.Atoi(class); at < 0 && err == nil && n >= 0 && n < len(names) {
-			at = n
-		}
-		if at < 0 {
-			return fmt.Errorf("label: %q is no class of the model, %q, nor a number below %d", class, names, len(names))
-		}
-		numbers[i] = int32(at)
+	numbers, err := matchClasses(t.classes, names)
+	if err != nil {
+		return err
 	}
 	for _, part := range t.parts {
 		for i := range part {
@@ -86,6 +91,26 @@ func (t *OwnTexts) numberClasses(names []string) error {
 	}
 	t.classes = slices.Clone(names)
 	return nil
+}
+
+// matchClasses returns the number in names of each class: a name in names, else a name in
+// another case, else a number below len(names).
+func matchClasses(classes, names []string) ([]int32, error) {
+	numbers := make([]int32, len(classes))
+	for i, class := range classes {
+		at := slices.Index(names, class)
+		if at < 0 {
+			at = slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, class) })
+		}
+		if n, err := strconv.Atoi(class); at < 0 && err == nil && n >= 0 && n < len(names) {
+			at = n
+		}
+		if at < 0 {
+			return nil, fmt.Errorf("label: %q is no class of the model, %q, nor a number below %d", class, names, len(names))
+		}
+		numbers[i] = int32(at)
+	}
+	return numbers, nil
 }
 
 // TestOnly returns the task with all texts as test set.
@@ -109,6 +134,6 @@ func (t *OwnTexts) JudgedBaselines() ([]Baseline, error) {
 		score = scoreMeanTarget
 	}
 	b, err := score(&w, 0)
-	b.Learned = 0 // no text that is not judged
+	b.Learned, b.Advice = 0, t.advice() // it has learned no text that is not judged
 	return []Baseline{b}, err
 }

@@ -15,6 +15,9 @@ type Pictures struct {
 	*classFolder
 }
 
+// pictureSuffixes end the names of pictures.
+var pictureSuffixes = []string{".png", ".jpg", ".jpeg"}
+
 var pictureSettings = []Setting{
 	{"data", "", "folder with a folder of PNG or JPEG files for each class, or with such folders train, valid, test"},
 	{"side", "32", "pixels of the sides that pictures are scaled to"},
@@ -77,7 +80,7 @@ func OpenPictures(folder string, side, patch int, seed uint64) (*Pictures, error
 	if err := checkSides(side, patch); err != nil {
 		return nil, err
 	}
-	c, err := readClassFolder(folder, seed, ".png", ".jpg", ".jpeg")
+	c, err := readClassFolder(folder, seed, pictureSuffixes...)
 	if err != nil {
 		return nil, err
 	}

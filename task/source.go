@@ -177,6 +177,7 @@ type Spec struct {
 type Sample struct {
 	Tokens  []int32   // [positions]
 	Cut     int       // start of the second part if Parts is 2
+	Types   []int32   // [positions] of tokens, of a pair that is one sequence; empty: all 0
 	Values  []float32 // [positions, Channels]
 	Class   int32
 	Labels  []int32   // [positions]; -1: no label
@@ -185,7 +186,7 @@ type Sample struct {
 
 // reset empties s and keeps its memory.
 func (s *Sample) reset() {
-	*s = Sample{Tokens: s.Tokens[:0], Values: s.Values[:0], Labels: s.Labels[:0], Targets: s.Targets[:0]}
+	*s = Sample{Tokens: s.Tokens[:0], Types: s.Types[:0], Values: s.Values[:0], Labels: s.Labels[:0], Targets: s.Targets[:0]}
 }
 
 // IsBetter reports whether score a is better than score b.
@@ -202,8 +203,8 @@ type Baseline struct {
 	Score   float64 `json:"score"`
 	Learned int     `json:"learned"` // training samples used; 0: a fixed rule
 	Judged  int     `json:"judged"`  // samples scored
-	// Advice is what to do in place of using the baseline where the baseline is better
-	// than a model; "": train longer.
+	// Advice is what to do in place of using the baseline where the baseline is as good
+	// as a model; "": train longer.
 	Advice string `json:"advice,omitempty"`
 }
 

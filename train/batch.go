@@ -12,6 +12,7 @@ import (
 type packedBatch struct {
 	model.Batch
 	lengths []int64 // memory for Lens, which is nil without padding
+	types   []int32 // memory for Types, which is nil where all are 0
 	counted int     // targets that are not ignored
 }
 
@@ -43,13 +44,20 @@ func (c *collector) packBatch(b *packedBatch, samples []task.Sample) {
 	s := &c.spec
 	b.B, b.N = len(samples)*s.Parts, 0
 	b.Tokens, b.Values, b.Targets, b.Numbers = b.Tokens[:0], b.Values[:0], b.Targets[:0], b.Numbers[:0]
-	b.lengths, b.Lens, b.counted = b.lengths[:0], nil, 0
+	b.lengths, b.Lens, b.types, b.Types, b.counted = b.lengths[:0], nil, b.types[:0], nil, 0
 	for i := range samples {
 		for part := range s.Parts {
 			from, to := c.partBounds(&samples[i], part)
 			b.lengths = append(b.lengths, int64(to-from))
 			b.N = max(b.N, to-from)
 		}
+	}
+	if slices.ContainsFunc(samples, func(x task.Sample) bool { return len(x.Types) > 0 }) {
+		for i := range samples {
+			b.types = append(b.types, samples[i].Types...)
+			b.types = appendRepeated(b.types, (i+1)*b.N-len(b.types), 0)
+		}
+		b.Types = b.types
 	}
 	nan := float32(math.NaN())
 	for i := range samples {

@@ -94,11 +94,7 @@ func JudgeScore(s train.Score, baselines []task.Baseline) *Verdict {
 	if !ok {
 		return nil
 	}
-	v := NewVerdict(x, m, best, math.Hypot(m.SamplingError(x, s.Tokens), m.SamplingError(best.Score, s.Tokens)))
-	if v.Result == ResultSame && s.Tokens > 0 {
-		v.Text = strings.TrimSuffix(v.Text, ".") + fmt.Sprintf(" on %d targets.", s.Tokens)
-	}
-	return v
+	return newVerdict(x, m, best, math.Hypot(m.SamplingError(x, s.Tokens), m.SamplingError(best.Score, s.Tokens)), s.Tokens)
 }
 
 // FindBestBaseline returns the baseline with the best score by m. ok is false if list
@@ -114,6 +110,11 @@ func FindBestBaseline(list []task.Baseline, m Measure) (best task.Baseline, ok b
 
 // NewVerdict compares x with a baseline, given the standard error of their difference.
 func NewVerdict(x float64, m Measure, best task.Baseline, standardError float64) *Verdict {
+	return newVerdict(x, m, best, standardError, 0)
+}
+
+// newVerdict is NewVerdict of scores on a number of targets; 0: it is not known.
+func newVerdict(x float64, m Measure, best task.Baseline, standardError float64, targets int64) *Verdict {
 	v := &Verdict{Baseline: best.Name, Difference: x - best.Score, Result: m.CompareScores(x, best.Score, standardError)}
 	if m.IsBetter(0, 1) {
 		v.Difference = -v.Difference
@@ -132,9 +133,23 @@ func NewVerdict(x float64, m Measure, best task.Baseline, standardError float64)
 		if standardError > 0 {
 			v.Text += fmt.Sprintf(", less than two standard errors (%s) apart", m.FormatDifference(2*standardError))
 		}
+		if targets > 0 {
+			v.Text += fmt.Sprintf(" on %d targets", targets)
+		}
 		v.Text += "."
+		if best.Advice != "" && best.Score != m.limit() {
+			v.Text += fmt.Sprintf(" To go beyond it, %s.", best.Advice)
+		}
 	}
 	return v
+}
+
+// limit returns the best possible score.
+func (m Measure) limit() float64 {
+	if m.Metric == task.Accuracy {
+		return 1
+	}
+	return 0
 }
 
 // Print prints the verdict, if there is one, as the first line of a result.
