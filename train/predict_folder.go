@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/farfield-ml/farfield/array"
@@ -37,14 +38,25 @@ func (p *publishedPredictor) readsImages() bool { return p.model.Config().Inputs
 // describeInput describes an input.
 func (p *publishedPredictor) describeInput() string {
 	if p.readsImages() {
-		return "a file .npz with pixel_values [B,channels,H,W]"
+		return "a PNG or JPEG, or a file .npz with pixel_values [B,channels,H,W]"
 	}
 	return "a text"
 }
 
-// predictImages calls each with the prediction for every image of pixel_values in an .npz
-// file, and with its number if there are several.
+// predictImages calls each with the prediction for a picture, or for every image of
+// pixel_values in an .npz file, and with its number if there are several.
 func (p *publishedPredictor) predictImages(path string, each func(name string, r Prediction) error) error {
+	if !strings.EqualFold(filepath.Ext(path), ".npz") {
+		pixels, err := p.model.ReadPixels(path)
+		if err != nil {
+			return err
+		}
+		r, err := p.predictPixels(pixels)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return each("", r)
+	}
 	z, err := array.OpenNPZ(path)
 	if err != nil {
 		return err
@@ -61,25 +73,34 @@ func (p *publishedPredictor) predictImages(path string, each func(name string, r
 	if len(a.Shape) != 4 || a.Shape[0] < 1 {
 		return fmt.Errorf("%s: pixel_values: has the shape %v, needs [B,channels,H,W]", path, a.Shape)
 	}
+	size := len(pixels) / a.Shape[0]
 	for i := range a.Shape[0] {
-		size := len(pixels) / a.Shape[0]
-		out, err := p.model.Forward(context.Background(), &pretrained.Input{B: 1, Pixels: pixels[i*size:][:size]})
+		r, err := p.predictPixels(pixels[i*size:][:size])
 		if err != nil {
 			return fmt.Errorf("%s: image %d: %w", path, i, err)
-		}
-		logits, err := out.Logits.Float32()
-		if err != nil {
-			return err
 		}
 		name := ""
 		if a.Shape[0] > 1 {
 			name = fmt.Sprint(i)
 		}
-		if err := each(name, p.prediction(&pretrained.ClassScores{Logits: logits})); err != nil {
+		if err := each(name, r); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// predictPixels returns the prediction of the pixel_values of an image.
+func (p *publishedPredictor) predictPixels(pixels []float32) (Prediction, error) {
+	out, err := p.model.Forward(context.Background(), &pretrained.Input{B: 1, Pixels: pixels})
+	if err != nil {
+		return Prediction{}, err
+	}
+	logits, err := out.Logits.Float32()
+	if err != nil {
+		return Prediction{}, err
+	}
+	return p.prediction(&pretrained.ClassScores{Logits: logits}), nil
 }
 
 // taskKind returns the kind of prediction.

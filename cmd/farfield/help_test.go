@@ -157,6 +157,7 @@ func TestExamplesRun(t *testing.T) {
 	text := strings.Repeat("To be, or not to be, that is the question:\n", 60)
 	for name, content := range map[string]string{"notes.txt": text, "records.jsonl": `{"text":"to be"}` + "\n" + `{"text":"or not"}` + "\n",
 		"labels.csv": "text,label\n" + strings.Repeat("to be,yes\nor not,no\n", 20), "lines.txt": "to be\n",
+		"pairs.jsonl":  strings.Repeat(`{"text":"to be","pair":"or not","label":"yes"}`+"\n"+`{"text":"or not","pair":"to be","label":"no"}`+"\n", 20),
 		"labelled.tsv": "text\tlabel\n" + strings.Repeat("to be\tyes\nor not\tno\n", 20)} {
 		if err := os.WriteFile(name, []byte(content), 0o666); err != nil {
 			t.Fatal(err)
@@ -171,6 +172,7 @@ func TestExamplesRun(t *testing.T) {
 	works(t, "export", "--model", "run/tickets", "--out", "SmolLM")
 	works(t, "train", "--init", "MiniLM", "--task", "file", "--data", "labels.csv", "--out", "out/tuned", "--batch", "2", "--steps", "2", "--quiet")
 	works(t, "export", "--model", "out/tuned", "--out", "distilbert-sst2")
+	works(t, "export", "--model", "out/tuned", "--out", "nli")
 	if err := os.Rename(writeIDs(t), "in.npz"); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +181,7 @@ func TestExamplesRun(t *testing.T) {
 	}
 	works(t, "embed", "--model", "run/001", "--out", "vectors.npy", "lines.txt")
 	works(t, "embed", "--model", "run/001", "--out", "vectors.jsonl", "records.jsonl")
-	slow := regexp.MustCompile(`^farfield (demo|bench|train|serve|data (fetch|verify|generate)|models fetch|inspect$|plan --plot)|--follow|--images|1000000000|\$|scored.jsonl|out/sounds|fastmax-truncated`)
+	slow := regexp.MustCompile(`^farfield (demo|bench|train|serve|data (fetch|verify|generate)|models fetch|inspect$|plan --plot)|--follow|--images|1000000000|\$|scored.jsonl|out/sounds|--model vit|fastmax-truncated`)
 	ran := 0
 	for _, leaf := range commandLine(t).Model.Leaves(true) {
 		for _, command := range exampleLines(leaf) {

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/png"
 	"math"
 	"os"
 	"path/filepath"
@@ -285,8 +287,205 @@ func TestPredictReadsPairs(t *testing.T) {
 		t.Error(out)
 	}
 	refuses(t, "no tab", "predict", "--model", dir, "--pairs", writeText(t, "one text\n"))
-	refuses(t, "--pairs: given beside --jsonl", "predict", "--model", dir, "--pairs", "--jsonl", path)
+	one := lineFields(t, strings.Split(out, "\n")[0])
+	out = works(t, "predict", "--model", dir, "--pairs", "--jsonl", writeText(t, `{"pair":"a dog ran","id":7,"text":"the cat"}`+"\n"))
+	if got := lineFields(t, out); got["id"] != 7. || got["label"] != one["label"] || got["probability"] != one["probability"] {
+		t.Errorf("%v, want %v", got, one)
+	}
+	refuses(t, `line 1: has no field "pair"`, "predict", "--model", dir, "--pairs", "--jsonl", writeText(t, `{"text":"the cat"}`))
+	refuses(t, `line 1: pair: is not a string: 3`, "predict", "--model", dir, "--pairs", "--jsonl", writeText(t, `{"text":"the cat","pair":3}`))
 	refuses(t, "not pairs", "predict", "--model", writeClassifier(t, "BertForTokenClassification"), "--pairs", path)
+}
+
+// lineFields returns the fields of a JSON line.
+func lineFields(t *testing.T, line string) map[string]any {
+	t.Helper()
+	var fields map[string]any
+	if err := json.Unmarshal([]byte(line), &fields); err != nil {
+		t.Fatal(err)
+	}
+	return fields
+}
+
+// TestEvalOfPairsIsTheScoreOfTheirPredictions compares accuracy and loss with predict, of
+// tables and of JSON lines, of pairs that fit and of pairs that are cut.
+func TestEvalOfPairsIsTheScoreOfTheirPredictions(t *testing.T) {
+	dir := writeClassifier(t, "BertForSequenceClassification")
+	words := []string{"the", "cat", "sat", "dog", "ran", "on", "mat"}
+	names := []string{"bad", "good", "fair"}
+	var lines, records, table strings.Builder
+	table.WriteString("hypothesis,premise,label\n")
+	const n = 40
+	for i := range n {
+		text, pair := words[i%7]+strings.Repeat(" "+words[i%3], i%13), words[i*i%5]+strings.Repeat(" "+words[i%4], i%9)
+		fmt.Fprintf(&lines, "%s\t%s\n", text, pair)
+		fmt.Fprintf(&records, `{"label":%d,"text":%q,"pair":%q}`+"\n", i%3, text, pair)
+		fmt.Fprintf(&table, "%s,%s,%s\n", pair, text, names[i%3])
+	}
+	right, loss := 0, 0.
+	for i, line := range strings.Split(strings.TrimSpace(works(t, "predict", "--model", dir, "--pairs", "--json", writeText(t, lines.String()))), "\n") {
+		p := lineFields(t, line)
+		if p["label"] == names[i%3] {
+			right++
+		}
+		loss -= math.Log(p["probabilities"].(map[string]any)[names[i%3]].(float64)) / n
+	}
+	folder := t.TempDir()
+	for name, text := range map[string]string{"pairs.jsonl": records.String(), "pairs.csv": table.String()} {
+		data := filepath.Join(folder, name)
+		if err := os.WriteFile(data, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"eval", "--model", dir, "--pairs", "--data", data, "--all", "--json"}
+		if strings.HasSuffix(name, ".csv") {
+			args = append(args, "--task-set", "text=premise", "--task-set", "pair=hypothesis")
+		}
+		var got eval.Report
+		out := works(t, args...)
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatal(err)
+		}
+		// Probabilities are rounded to six decimals.
+		if got.Samples != n || math.Abs(got.Value-float64(right)/n) > 1e-9 || math.Abs(got.Loss-loss) > 1e-5 {
+			t.Errorf("%s\npredict: %d right of %d, loss %v", out, right, n, loss)
+		}
+	}
+	data := filepath.Join(folder, "pairs.jsonl")
+	out := works(t, "eval", "--model", dir, "--pairs", "--data", data)
+	if strings.Count(out, "\nbaseline ") != 3 {
+		t.Error(out)
+	}
+	refuses(t, `setting "pair": unknown`, "eval", "--model", dir, "--data", data, "--task-set", "pair=x")
+	refuses(t, `it has no key "x"`, "eval", "--model", dir, "--pairs", "--data", data, "--task-set", "pair=x")
+	refuses(t, "a file of a folder is one text", "eval", "--model", dir, "--pairs", "--data", folder)
+	refuses(t, "does not classify texts", "eval", "--model", tinyModel, "--pairs", "--data", data)
+	refuses(t, "leave no room beside special tokens", "eval", "--model", dir, "--pairs", "--data", data, "--task-set", "length=4")
+}
+
+// vitFolder returns a copy of a vit with classes, whose rules prepare pictures for it. It skips the
+// test without the fixture.
+func vitFolder(t *testing.T) string {
+	t.Helper()
+	const dir = "../../../shared/fixtures/hf/vit_classifier"
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("the fixture is not there: %v", err)
+	}
+	to := t.TempDir()
+	for _, name := range []string{"config.json", "model.safetensors"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(to, name), text, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(to, "preprocessor_config.json"), []byte(`{"image_processor_type":"ViTImageProcessor","size":{"height":48,"width":48},"resample":3}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// writePictures writes n pictures of random levels, divided among folders.
+func writePictures(t *testing.T, n int, folders ...string) (paths []string) {
+	t.Helper()
+	root := t.TempDir()
+	for i := range n {
+		m := image.NewRGBA(image.Rect(0, 0, 20+i, 90-i))
+		for k := range m.Pix {
+			m.Pix[k] = byte((k*k*(i+3) + k/37) % 251)
+			if k%4 == 3 {
+				m.Pix[k] = 255
+			}
+		}
+		dir := filepath.Join(root, folders[i%len(folders)])
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, fmt.Sprintf("%02d.png", i))
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := png.Encode(f, m); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+// TestPredictForwardAndEvalReadPictures compares the three verbs on the same pictures.
+func TestPredictForwardAndEvalReadPictures(t *testing.T) {
+	dir := vitFolder(t)
+	folders := []string{"label_0", "LABEL_3", "5"}
+	paths := writePictures(t, 12, folders...)
+	right, loss := 0, 0.
+	for i, path := range paths {
+		out := works(t, "predict", "--model", dir, "--json", path)
+		p := lineFields(t, out)
+		class := []int{0, 3, 5}[i%3]
+		name := fmt.Sprintf("LABEL_%d", class)
+		if p["label"] == name {
+			right++
+		}
+		said := p["probabilities"].(map[string]any)[name].(float64)
+		loss -= math.Log(said) / float64(len(paths))
+		if i > 1 {
+			continue
+		}
+		npz := filepath.Join(t.TempDir(), "out.npz")
+		works(t, "forward", "--model", dir, path, npz)
+		z, err := array.OpenNPZ(npz)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := z.ReadArray("logits")
+		if err != nil {
+			t.Fatal(err)
+		}
+		z.Close()
+		logits, err := a.Float64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0.
+		for _, x := range logits {
+			sum += math.Exp(x)
+		}
+		if got := math.Exp(logits[class]) / sum; math.Abs(got-said) > 1e-6 { // of six decimals
+			t.Errorf("%s: forward %v, predict %v", path, got, said)
+		}
+	}
+	root := filepath.Dir(filepath.Dir(paths[0]))
+	var got eval.Report
+	out := works(t, "eval", "--model", dir, "--data", root, "--all", "--json")
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Samples != int64(len(paths)) || math.Abs(got.Value-float64(right)/float64(len(paths))) > 1e-9 || math.Abs(got.Loss-loss) > 1e-5 {
+		t.Errorf("%s\npredict: %d right of %d, loss %v", out, right, len(paths), loss)
+	}
+	if len(got.Classes) != 6 || len(got.Confusion) != 6 || len(got.Baselines) != 1 {
+		t.Error(out)
+	}
+	if out = works(t, "eval", "--model", dir, "--task", "picture", "--data", root); strings.Count(out, "\nbaseline ") != 2 {
+		t.Error(out)
+	}
+	refuses(t, "--task: file, the vit has picture", "eval", "--model", dir, "--task", "file", "--data", root)
+	refuses(t, "--task-set: pictures", "eval", "--model", dir, "--data", root, "--task-set", "side=8")
+	refuses(t, "--pairs: the vit of", "eval", "--model", dir, "--pairs", "--data", root)
+	refuses(t, "--pairs: an input is a PNG or JPEG", "predict", "--model", dir, "--pairs", paths[0])
+	refuses(t, "picture: ", "predict", "--model", dir, writeText(t, "no picture"))
+	refuses(t, "--grad reads do from a file .npz", "forward", "--model", dir, "--grad", paths[0], filepath.Join(t.TempDir(), "out.npz"))
+	if err := os.WriteFile(filepath.Join(dir, "preprocessor_config.json"), []byte(`{"crop_pct":0.9}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range [][]string{{"predict", paths[0]}, {"forward", paths[0], filepath.Join(t.TempDir(), "out.npz")}, {"eval", "--data", root}} {
+		refuses(t, "preprocessor_config.json: crop_pct: is 0.9", append(verb, "--model", dir)...)
+	}
+	works(t, "predict", "--model", dir, "../../../shared/fixtures/hf/vit_classifier/ref.npz") // arrays need no rules
 }
 
 // TestPredictReadsPixels compares classes with the logits of a reference.

@@ -21,9 +21,10 @@ import (
 // Command is the verb eval: how well a model predicts a text, or does its task.
 type Command struct {
 	Model   string            `required:"" placeholder:"DIR" help:"Folder of a run, a checkpoint or a published model."`
-	Data    string            `placeholder:"FILE|FOLDER" help:"Text to predict, or labelled texts (the data of the run)."`
-	Task    string            `complete:"tasks" placeholder:"NAME" help:"Task of labelled texts: file."`
+	Data    string            `placeholder:"FILE|FOLDER" help:"Text to predict, or labelled data (the data of the run)."`
+	Task    string            `complete:"tasks" placeholder:"NAME" help:"Task of labelled data: file or picture."`
 	TaskSet map[string]string `complete:"task-settings" mapsep:"none" placeholder:"NAME=VALUE" help:"Setting of the task; may be repeated."`
+	Pairs   bool              `help:"Read a second text a row, from the column pair."`
 	flags.DataFolder
 	All   bool   `help:"Score the whole text or all labelled texts."`
 	Split string `complete:"valid,test" placeholder:"NAME" help:"Split of the task: valid or test (test if it exists)."`
@@ -36,11 +37,15 @@ func (c *Command) Help() string {
 	return "Without --data a run is scored on its held-out data. Of a text its last tenth is predicted. The windows of a text have the length of the model's context.\n\n" +
 		"A published model needs --data. A decoder predicts a text in windows of its positions, at most 2048, each behind the tokens that begin a text. " +
 		"A model with classes is scored on labelled texts, in the files and folders of train --task file, and beside baselines that learn from the same data. " +
-		"A label is a name or a number of its classes. A tenth of the texts are scored where the data name no test set, with --all every text." + flags.JoinExamples(
+		"With --pairs a row has text, pair and label; --task-set text=NAME, pair=NAME and label=NAME name other columns. " +
+		"A model of images reads a folder with a folder of PNG or JPEG files for each class. " +
+		"A label is a name or a number of the classes. A tenth of the data is scored where no test set is named, with --all everything." + flags.JoinExamples(
 		"farfield eval --model run/001",
 		"farfield eval --model run/001 --data notes.txt --all --json",
 		"farfield eval --model run/001 --limit 100",
 		"farfield eval --model distilbert-sst2 --task file --data labelled.tsv --all",
+		"farfield eval --model nli --pairs --data pairs.jsonl --all",
+		"farfield eval --model vit --data pictures --all",
 	)
 }
 
@@ -70,8 +75,8 @@ func (c *Command) Run(e *env.Env) error {
 	if pretrained.IsFolder(path) {
 		return c.published(e, path)
 	}
-	if c.Task != "" || len(c.TaskSet) > 0 {
-		return env.InputErrorf("--task, --task-set: are for published models, a run has its task")
+	if c.Task != "" || len(c.TaskSet) > 0 || c.Pairs {
+		return env.InputErrorf("--task, --task-set, --pairs: are for published models, a run has its task")
 	}
 	m, vocab, err := train.LoadModel(path)
 	if err != nil {

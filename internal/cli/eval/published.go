@@ -2,6 +2,7 @@ package eval
 
 import (
 	"maps"
+	"strings"
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
@@ -14,26 +15,44 @@ import (
 // maxWindow bounds the tokens of a window of a published decoder.
 const maxWindow = 2048
 
-// fileTask is the task of labelled texts.
-const fileTask = "file"
+// The tasks of labelled texts and of pictures.
+const (
+	fileTask    = "file"
+	pictureTask = "picture"
+)
 
-// published scores the model of a folder: classes on labelled texts, or a decoder on a
-// text.
+// published scores the model of a folder: classes on labelled texts or pictures, or a decoder
+// on a text.
 func (c *Command) published(e *env.Env, path string) error {
 	switch {
-	case c.Task != "" && c.Task != fileTask:
-		return env.InputErrorf("--task: %s, a published model has %s", c.Task, fileTask)
+	case c.Task != "" && c.Task != fileTask && c.Task != pictureTask:
+		return env.InputErrorf("--task: %s, a published model has %s or %s", c.Task, fileTask, pictureTask)
 	case c.TaskSet["data"] != "":
 		return env.InputErrorf("--task-set data: --data names the data")
 	case c.Data == "":
 		return env.InputErrorf("--data: is not given, and %s has no data of its own", c.Model)
 	}
-	text, err := runs.OpenText(path)
+	p, err := pretrained.Open(path)
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	if p := text.Published(); p.ClassKind() != pretrained.NoClasses {
-		return c.labelled(e, p)
+	own, score := fileTask, c.labelled
+	if p.Config().Inputs > 0 {
+		own, score = pictureTask, c.pictures
+	}
+	switch {
+	case p.ClassKind() == pretrained.NoClasses && own == pictureTask:
+		return env.InputErrorf("%s: the %s has no head of classes", c.Model, p.Family())
+	case c.Pairs && (p.ClassKind() == pretrained.NoClasses || own == pictureTask):
+		return env.InputErrorf("--pairs: the %s of %s does not classify texts", p.Family(), c.Model)
+	case p.ClassKind() != pretrained.NoClasses && c.Task != "" && c.Task != own:
+		return env.InputErrorf("--task: %s, the %s has %s", c.Task, p.Family(), own)
+	case p.ClassKind() != pretrained.NoClasses:
+		return score(e, p)
+	}
+	text, err := runs.NewFolderText(path, p)
+	if err != nil {
+		return env.MarkInput(err)
 	}
 	err = text.CheckNextTokens()
 	switch {
@@ -67,6 +86,11 @@ func (c *Command) labelled(e *env.Env, p *pretrained.Model) error {
 	if config.Positions == model.Learned {
 		o.Context = config.Context
 	}
+	if c.Pairs {
+		o.EncodePair = func(text, pair string, most int) (ids, types []int32, err error) {
+			return p.EncodePair(strings.ToValidUTF8(text, "\ufffd"), strings.ToValidUTF8(pair, "\ufffd"), most)
+		}
+	}
 	var src *task.OwnTexts
 	err := e.RunInterruptibly(func() (err error) {
 		src, err = task.OpenLabelled(o, labels)
@@ -78,6 +102,43 @@ func (c *Command) labelled(e *env.Env, p *pretrained.Model) error {
 	if c.All {
 		src = src.TestOnly()
 	}
+	return c.judge(e, p, src, src.JudgedBaselines)
+}
+
+// pictures scores a model of images on pictures in folders of their classes.
+func (c *Command) pictures(e *env.Env, p *pretrained.Model) error {
+	if err := p.CheckPictures(); err != nil {
+		return env.MarkInput(err)
+	}
+	switch {
+	case len(c.TaskSet) > 0:
+		return env.InputErrorf("--task-set: pictures become what the model reads, there is nothing to set")
+	case p.ClassKind() != pretrained.SingleLabel:
+		return env.InputErrorf("%s: its outputs are numbers, or several classes of a picture; a folder is one class", c.Model)
+	}
+	config := p.Config()
+	var src *task.LabelledPictures
+	err := e.RunInterruptibly(func() (err error) {
+		src, err = task.OpenLabelledPictures(c.Data, p.Labels(), config.Context, config.Inputs, func(path string) ([]float32, error) {
+			pixels, err := p.ReadPixels(path)
+			if err != nil {
+				return nil, env.MarkInput(err)
+			}
+			return p.Patches(pixels)
+		})
+		return env.MarkInput(err)
+	})
+	if err != nil {
+		return err
+	}
+	if c.All {
+		src = src.TestOnly()
+	}
+	return c.judge(e, p, src, func() ([]task.Baseline, error) { return src.Baselines(0) })
+}
+
+// judge scores a model with classes on src, beside baselines.
+func (c *Command) judge(e *env.Env, p *pretrained.Model, src task.Source, baselines func() ([]task.Baseline, error)) error {
 	r := &Report{Model: c.Model, Data: c.Data}
 	if err := c.evaluate(e, r, p.Model(), src); err != nil {
 		return err
@@ -85,8 +146,8 @@ func (c *Command) labelled(e *env.Env, p *pretrained.Model) error {
 	if spec := src.Spec(); r.Split == task.Valid.String() && spec.JudgedSplit() != task.Valid {
 		return c.write(e, r) // baselines are of the other split
 	}
-	err = e.RunInterruptibly(func() (err error) {
-		r.Baselines, err = src.JudgedBaselines()
+	err := e.RunInterruptibly(func() (err error) {
+		r.Baselines, err = baselines()
 		return err
 	})
 	if err != nil {

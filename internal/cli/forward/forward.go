@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
@@ -19,7 +21,7 @@ import (
 
 // Command is the verb forward.
 type Command struct {
-	In        string `arg:"" placeholder:"IN.npz" help:"Arrays to read: input_ids or pixel_values."`
+	In        string `arg:"" placeholder:"IN" help:"Arrays input_ids or pixel_values (.npz), or a picture."`
 	Out       string `arg:"" placeholder:"OUT.npz" help:"Arrays to write."`
 	Model     string `required:"" placeholder:"DIR" help:"Folder in the Hugging Face layout."`
 	Grad      bool   `help:"Read do, write the gradient d_NAME of each weight."`
@@ -30,11 +32,13 @@ type Command struct {
 func (c *Command) Help() string {
 	return "Reads input_ids [B,N] (int64 or int32), attention_mask [B,N] (default 1) and token_type_ids [B,N] (default 0), " +
 		"or pixel_values [B,3,H,W]; an encoder-decoder also reads decoder_input_ids. " +
+		"A model of images also reads a PNG or JPEG, prepared as preprocessor_config.json says. " +
 		"Writes float32 arrays under the names of transformers, as the family has them: hidden [layers+1,B,N,C], last_hidden_state, logits, " +
 		"pooler_output; of an encoder-decoder encoder_last_hidden_state, decoder_hidden, logits. Rows of masked tokens are 0. " +
 		"With --grad do has the shape of logits, or of last_hidden_state without them; the gradient of sum(out·do) by a weight is d_ and its name in model.safetensors." + flags.JoinExamples(
 		"farfield forward --model MiniLM in.npz out.npz",
 		"farfield forward --model MiniLM --grad in.npz gradients.npz",
+		"farfield forward --model vit photo.jpg out.npz",
 	)
 }
 
@@ -52,9 +56,15 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	in, do, err := c.readInput()
+	var in *pretrained.Input
+	var do *array.Array
+	if m.Config().Inputs > 0 && !strings.EqualFold(filepath.Ext(c.In), ".npz") {
+		in, err = c.readPicture(m)
+	} else if in, do, err = c.readInput(); err != nil {
+		err = fmt.Errorf("%s: %w", c.In, err)
+	}
 	if err != nil {
-		return env.InputErrorf("%s: %w", c.In, err)
+		return env.MarkInput(err)
 	}
 	var list []*array.Array
 	err = e.RunInterruptibly(func() error {
@@ -104,6 +114,15 @@ func (c *Command) compute(e *env.Env, m *pretrained.Model, in *pretrained.Input,
 		g.Name = "d_" + g.Name
 	}
 	return append(list, grads...), nil
+}
+
+// readPicture reads a picture.
+func (c *Command) readPicture(m *pretrained.Model) (*pretrained.Input, error) {
+	if c.Grad {
+		return nil, fmt.Errorf("%s: --grad reads do from a file .npz, with pixel_values", c.In)
+	}
+	pixels, err := m.ReadPixels(c.In)
+	return &pretrained.Input{B: 1, Pixels: pixels, Hidden: true}, err
 }
 
 // readInput reads the arrays of the input.

@@ -25,7 +25,7 @@ import (
 type Command struct {
 	Files  []string       `arg:"" optional:"" name:"file" placeholder:"FILE" help:"Inputs: one a line, or one a file; - is standard input."`
 	Model  string         `required:"" placeholder:"DIR" help:"Folder of a run, a checkpoint or a published model."`
-	Pairs  bool           `help:"Read two texts a line with a tab between them."`
+	Pairs  bool           `help:"Read two texts a line, or records with text and pair."`
 	JSON   bool           `name:"json" help:"Print a JSON object for each input."`
 	JSONL  bool           `name:"jsonl" help:"Read JSON lines; print each with the prediction added."`
 	Filter records.Filter `embed:""`
@@ -37,12 +37,14 @@ func (c *Command) Help() string {
 		"An empty line stays, with empty fields. A longer input is cut to the length of the task; task ecg reads all of it, in windows. " +
 		"Texts and tokens are one a line of each file, by default of standard input. Sounds, pictures, numbers and sequences are one in each file; by default standard input names the files, one a line. " +
 		"A record of --jsonl has a text, or names a file. " +
-		"A published model with a head of classes labels texts, or their tokens with offsets in bytes. --pairs reads two texts a line for a model of pairs. " +
+		"A published model with a head of classes labels texts, or their tokens with offsets in bytes. --pairs reads two texts a line for a model of pairs, with a tab between them; with --jsonl records with text and pair. " +
+		"A published model of images reads PNG and JPEG files, and arrays pixel_values in .npz files. " +
 		"Keys in JSON are text or file, pair, name (of a record in a file), label, probability, probabilities (of up to 32 classes), number, numbers, labels, offsets." + flags.JoinExamples(
 		"farfield predict --model out/labels lines.txt",
 		"farfield predict --model out/labels --json lines.txt",
 		"farfield predict --model out/labels --jsonl <records.jsonl >predicted.jsonl",
 		"farfield predict --model out/sounds new/1.wav new/2.wav",
+		"farfield predict --model vit photo.jpg",
 	)
 }
 
@@ -58,9 +60,6 @@ func (c *Command) Run(e *env.Env) error {
 	if c.JSON && c.JSONL {
 		return env.InputErrorf("--json: given beside --jsonl, which prints JSON lines itself")
 	}
-	if c.Pairs && c.JSONL {
-		return env.InputErrorf("--pairs: given beside --jsonl, whose records have one text")
-	}
 	path, err := runs.ResolveModel(c.Model)
 	if err != nil {
 		return env.MarkInput(err)
@@ -70,10 +69,10 @@ func (c *Command) Run(e *env.Env) error {
 		return env.MarkInput(err)
 	}
 	w := &answers{e: e, p: p, json: c.JSON, pairs: c.Pairs, w: bufio.NewWriter(e.Stdout)}
+	if c.Pairs && !p.NeedsLines() {
+		return env.InputErrorf("--pairs: an input is %s", p.DescribeInput())
+	}
 	if !c.JSONL && !p.NeedsLines() {
-		if c.Pairs {
-			return env.InputErrorf("--pairs: an input is %s", p.DescribeInput())
-		}
 		return w.files(c.Files)
 	}
 	if len(c.Files) == 0 {
@@ -99,6 +98,15 @@ func (c *Command) Run(e *env.Env) error {
 
 // records adds the model's prediction to each record, from its text or file.
 func (c *Command) records(e *env.Env, p *train.Predictor, in io.Reader) error {
+	if c.Pairs {
+		return c.Filter.FilterPairs(e, in, func(text, pair string) ([]records.Field, error) {
+			r, err := p.PredictPair(text, pair)
+			if err != nil {
+				return nil, err
+			}
+			return predictedFields(p, &r), nil
+		})
+	}
 	if p.NeedsLines() {
 		return c.Filter.FilterFile(e, in, func(text string) ([]records.Field, error) {
 			r, err := p.Predict([]byte(text))

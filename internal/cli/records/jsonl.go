@@ -74,6 +74,12 @@ type Field struct {
 // A textFunc returns the fields of a text.
 type TextFunc func(text string) ([]Field, error)
 
+// PairFunc returns the fields of a text and its pair.
+type PairFunc func(text, pair string) ([]Field, error)
+
+// PairName is the field of a record with the second text of a pair.
+const PairName = "pair"
+
 // BatchFunc returns the fields of each of several texts. Its error may be a *TextError.
 type BatchFunc func(texts []string) ([][]Field, error)
 
@@ -96,11 +102,21 @@ func (f *Filter) FilterFile(e *env.Env, in io.Reader, fields ...TextFunc) error 
 	return f.FilterInput(e, NewInput(in), bytes.TrimSpace, nil, fields)
 }
 
+// FilterPairs is FilterFile of records with a second text. It returns an error where FilterFile
+// does.
+func (f *Filter) FilterPairs(e *env.Env, in io.Reader, fields PairFunc) error {
+	return f.filter(e, NewInput(in), &recordRun{record: bytes.TrimSpace, pairs: true, fields: []PairFunc{fields}, lines: recordsLeast, bytes: recordBytes})
+}
+
 // FilterInput filters lines that record turns into JSON; a line that becomes empty is
 // skipped. If take is not nil, it gets the fields in place of the output. It returns an
 // error where FilterFile does.
 func (f *Filter) FilterInput(e *env.Env, in *Input, record func(line []byte) []byte, take func([]Field), fields []TextFunc) error {
-	return f.filter(e, in, &recordRun{record: record, take: take, fields: fields, lines: recordsLeast, bytes: recordBytes})
+	var list []PairFunc
+	for _, text := range fields {
+		list = append(list, func(s, _ string) ([]Field, error) { return text(s) })
+	}
+	return f.filter(e, in, &recordRun{record: record, take: take, fields: list, lines: recordsLeast, bytes: recordBytes})
 }
 
 // FilterBatches is FilterInput for a function of several texts. It returns an error
@@ -141,7 +157,8 @@ type recordRun struct {
 	in       *texts.LineSource
 	record   func(line []byte) []byte
 	take     func([]Field)
-	fields   []TextFunc
+	pairs    bool // records have a second text
+	fields   []PairFunc
 	batch    BatchFunc // nil: fields
 	lines    int       // that are computed together, and
 	bytes    int       // their bytes
@@ -245,8 +262,8 @@ func (r *recordRun) writeRecords(lines [][]byte) error {
 }
 
 // compute fills in the results of records.
-func (r *recordRun) compute(batch []result, fields []TextFunc) {
-	free := make(chan TextFunc, len(fields))
+func (r *recordRun) compute(batch []result, fields []PairFunc) {
+	free := make(chan PairFunc, len(fields))
 	for _, f := range fields {
 		free <- f
 	}
@@ -257,7 +274,7 @@ func (r *recordRun) compute(batch []result, fields []TextFunc) {
 		}
 		f := <-free
 		defer func() { free <- f }()
-		x.fill(r.filter.FieldName(), f, r.take == nil)
+		x.fill(r, f)
 	}
 	if len(fields) > 1 {
 		par.RunParts(len(batch), one)
@@ -306,29 +323,41 @@ func (r *recordRun) computeBatch(batch []result) {
 	}
 }
 
-// fill computes the fields of the record's text, and with join the record with them.
-func (x *result) fill(field string, fields TextFunc, join bool) {
-	if x.err = x.parse(field); x.err != nil {
+// fill computes the fields of the record's text, and the record with them unless they are taken.
+func (x *result) fill(r *recordRun, fields PairFunc) {
+	if x.err = x.parse(r.filter.FieldName()); x.err != nil {
 		return
 	}
-	if x.fields, x.err = fields(*x.text); x.err == nil {
-		x.join(join)
+	pair := new(string)
+	if r.pairs {
+		if pair, x.err = x.member(PairName); x.err != nil {
+			return
+		}
+	}
+	if x.fields, x.err = fields(*x.text, *pair); x.err == nil {
+		x.join(r.take == nil)
 	}
 }
 
 // parse reads the record's text.
-func (x *result) parse(field string) error {
+func (x *result) parse(field string) (err error) {
 	if err := json.Unmarshal(x.record, &x.members); err != nil || x.members == nil {
 		return fmt.Errorf("is not a JSON object: %.60q", x.record)
 	}
+	x.text, err = x.member(field)
+	return err
+}
+
+// member returns a member of the record.
+func (x *result) member(field string) (text *string, err error) {
 	raw, ok := x.members[field]
 	if !ok {
-		return fmt.Errorf("has no field %q", field)
+		return nil, fmt.Errorf("has no field %q", field)
 	}
-	if err := json.Unmarshal(raw, &x.text); err != nil || x.text == nil {
-		return fmt.Errorf("%s: is not a string: %.60s", field, raw)
+	if err := json.Unmarshal(raw, &text); err != nil || text == nil {
+		return nil, fmt.Errorf("%s: is not a string: %.60s", field, raw)
 	}
-	return nil
+	return text, nil
 }
 
 // join sets out to the record with its fields, if join is set.

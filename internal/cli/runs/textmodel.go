@@ -39,13 +39,21 @@ func OpenText(path string) (*TextModel, error) {
 		t.output = t.vocab
 		return t, err
 	}
-	if t.folder, err = pretrained.Open(path); err != nil {
+	folder, err := pretrained.Open(path)
+	if err != nil {
 		return nil, err
 	}
-	if t.folder.Config().Inputs > 0 {
+	return NewFolderText(path, folder)
+}
+
+// NewFolderText returns the model of texts of the published folder at path. It returns an error
+// if the model reads no texts.
+func NewFolderText(path string, folder *pretrained.Model) (*TextModel, error) {
+	t := &TextModel{path: path, folder: folder}
+	if folder.Config().Inputs > 0 {
 		return nil, fmt.Errorf("%s: the %s reads no texts", path, t.Family())
 	}
-	rules, err := t.folder.ReadTextRules()
+	rules, err := folder.ReadTextRules()
 	if err != nil {
 		return nil, err
 	}
