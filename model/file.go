@@ -189,10 +189,12 @@ func readWeight[T tensor.Float](p *param.Param[T], a *array.Array) error {
 // digits.
 func (m *Model[T]) WeightSum() string {
 	h := sha256.New()
-	var b []byte
 	for _, p := range m.params.All() {
-		b = append(append(b[:0], p.Name...), 0)
-		b, _ = binary.Append(b, binary.LittleEndian, p.Data) // fails for types of no fixed size alone
+		h.Write(append([]byte(p.Name), 0))
+		b := array.FloatBytes(p.Data)
+		if b == nil {
+			b, _ = binary.Append(nil, binary.LittleEndian, p.Data) // fails for types of no fixed size alone
+		}
 		h.Write(b)
 	}
 	return hex.EncodeToString(h.Sum(nil))

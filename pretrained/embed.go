@@ -65,7 +65,7 @@ func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (
 	if c.Kind == model.EncoderDecoder || c.Inputs > 0 {
 		return nil, fmt.Errorf("embed: %s is no encoder or decoder of texts", m.family)
 	}
-	s, err := readSentence(m.dir)
+	s, err := m.sentence()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.dir, err)
 	}

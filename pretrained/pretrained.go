@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"sync"
 
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
@@ -35,7 +36,8 @@ type Model struct {
 	texts   textReader
 	passes  passPool
 
-	pictures *pictureReader // nil: the model reads texts
+	pictures *pictureReader            // nil: the model reads texts
+	sentence func() (*sentence, error) // readSentence, once
 }
 
 // poolers are weights that are no part of the model, by their names in a plan.
@@ -79,6 +81,7 @@ func open(dir string, o Options, classes []string) (*Model, error) {
 	}
 	p.canLackHead, p.hasOwnOutputs = classes != nil, own
 	m := &Model{inputReader: inputReader{family: family, plan: p}, dir: dir, text: text, poolers: poolers{}}
+	m.sentence = sync.OnceValues(func() (*sentence, error) { return readSentence(dir) })
 	if m.stored, err = p.match(s); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
@@ -135,6 +138,13 @@ func (m *Model) readWeights(s *source) error {
 		}
 		if seen[w] {
 			buffer = make([]float32, readElements)
+		}
+		if !seen[w] && w.isWhole(parts) {
+			if err := s.read(x.name, parts[0]); err != nil {
+				return err
+			}
+			seen[w] = true
+			continue
 		}
 		err = s.visit(x.name, func(start int, data []float32) error {
 			if !seen[w] {

@@ -26,6 +26,12 @@ func (w *weight) size() (rows, cols int) {
 	return rows, cols
 }
 
+// isWhole reports whether the elements of the tensor are the elements of one part, in order.
+func (w *weight) isWhole(parts [][]float32) bool {
+	rows, cols := w.size()
+	return len(parts) == 1 && !w.transposed && len(parts[0]) == rows*cols
+}
+
 // locate returns the part of a row in the file, its number there, and the number of rows
 // from it on that follow each other in the part.
 func (w *weight) locate(row int) (part, at, run int) {

@@ -162,6 +162,19 @@ const readElements = 1 << 16
 // of each part's first element. It returns an error if f does, the type is not a floating-point
 // type, or an element is not finite.
 func (s *source) visit(name string, f func(start int, x []float32) error) error {
+	s.buffer = slices.Grow(s.buffer[:0], readElements)
+	return s.readParts(name, func(_, n int) []float32 { return s.buffer[:n] }, f)
+}
+
+// read sets dst to the elements of a tensor, where they stay. It returns an error where visit
+// does.
+func (s *source) read(name string, dst []float32) error {
+	return s.readParts(name, func(start, n int) []float32 { return dst[start:][:n] }, func(int, []float32) error { return nil })
+}
+
+// readParts reads a tensor a part at a time, to the memory that room returns for n elements from
+// start on, and calls f with each part.
+func (s *source) readParts(name string, room func(start, n int) []float32, f func(start int, x []float32) error) error {
 	a, err := s.open[s.index[name]].OpenStored(name)
 	if err != nil {
 		return err
@@ -170,9 +183,8 @@ func (s *source) visit(name string, f func(start int, x []float32) error) error 
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	s.buffer = slices.Grow(s.buffer[:0], readElements)
 	for start := 0; start < n; start += readElements {
-		x := s.buffer[:min(readElements, n-start)]
+		x := room(start, min(readElements, n-start))
 		if err := array.ReadFloats(a, x, int64(start)); err != nil {
 			return err
 		}

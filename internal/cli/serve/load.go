@@ -110,12 +110,20 @@ func (c *Command) openSessions(ctx context.Context, text *runs.TextModel, memory
 	if err != nil {
 		return nil, err
 	}
-	identity, err := text.Identity()
-	if err != nil {
+	// The weights are packed while they are hashed. Sessions and passes share the packed copy.
+	var identity string
+	hashed := make(chan struct{})
+	go func() {
+		defer close(hashed)
+		identity, err = text.Identity()
+	}()
+	m := text.Model()
+	m.Freeze()
+	if <-hashed; err != nil {
 		return nil, err
 	}
 	return sessions.Open(ctx, sessions.Options{
-		Model: text.Model(), Identity: identity, EndTokens: text.EndTokens(),
+		Model: m, Identity: identity, EndTokens: text.EndTokens(),
 		Store: c.Store, Memory: memory, Disk: disk,
 		MaxSessions: int(c.MaxSessions), MaxTokens: int64(c.SessionTokens), MaxQueue: int(c.Queue),
 	})
