@@ -131,7 +131,10 @@ func openPublished(dir string, classes []string) (startModel, error) {
 		}
 		s.model, words, failed = p.Model(), p.Tokenizer(), p.TokenizerErr()
 	}
-	if words == nil && s.model.Config().Vocab > 0 {
+	if s.model.Config().Inputs > 0 {
+		return s, fmt.Errorf("%s: the model reads pictures as preprocessor_config.json prepares them, no task does", dir)
+	}
+	if words == nil {
 		return s, failed
 	}
 	if words != nil {

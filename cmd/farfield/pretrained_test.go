@@ -479,6 +479,8 @@ func TestPredictForwardAndEvalReadPictures(t *testing.T) {
 	refuses(t, "--pairs: an input is a PNG or JPEG", "predict", "--model", dir, "--pairs", paths[0])
 	refuses(t, "picture: ", "predict", "--model", dir, writeText(t, "no picture"))
 	refuses(t, "--grad reads do from a file .npz", "forward", "--model", dir, "--grad", paths[0], filepath.Join(t.TempDir(), "out.npz"))
+	refuses(t, "the model reads pictures as preprocessor_config.json prepares them", "train", "--init", dir, "--task", "picture", "--data", root,
+		"--task-set", "as=patches", "--task-set", "patch=8", "--task-set", "side=48", "--steps", "1", "--out", filepath.Join(t.TempDir(), "run"))
 	if err := os.WriteFile(filepath.Join(dir, "preprocessor_config.json"), []byte(`{"crop_pct":0.9}`), 0o666); err != nil {
 		t.Fatal(err)
 	}
