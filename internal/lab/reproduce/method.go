@@ -38,6 +38,7 @@ const nearKeys = 64
 var (
 	nearFar2    = nearFar(2)
 	nearFar4    = nearFar(4)
+	farThird    = thirdNearFar4()
 	windowAlone = method{Label: fmt.Sprintf("window alone, %d keys", nearKeys), Name: "local",
 		Set: map[string]string{"span": fmt.Sprint(nearKeys), "scale": "1/sqrt(D)"}}
 )
@@ -55,12 +56,13 @@ func nearFar(order int) method {
 	}}
 }
 
-// normedNearFar4 has a learned temperature, and adds the norm of each head's output.
-func normedNearFar4() method {
+// thirdNearFar4 has a learned temperature, and adds the norm of each head's output. Each
+// third layer has the far field, from the first, and the others the near field alone.
+func thirdNearFar4() method {
 	m := nearFar(4)
-	m.Label += ", normed"
+	m.Label += ", each third layer"
 	m.Set["tau"] = "1"
-	m.change = func(c *train.Config) { c.Model.AttentionNorm = true }
+	m.change = func(c *train.Config) { c.Model.AttentionNorm, c.FarEvery = true, 3 }
 	return m
 }
 
