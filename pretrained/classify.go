@@ -137,21 +137,21 @@ func (m *Model) classify(ctx context.Context, n int, encode func(i int) (tokeniz
 			}
 		}
 		for i, text := range texts {
-			m.setScores(&scores[text], &list[text], logits[i*len(logits)/in.B:][:len(logits)/in.B])
+			m.texts.setScores(&scores[text], &list[text], m.plan, logits[i*len(logits)/in.B:][:len(logits)/in.B])
 		}
 		return nil
 	})
 }
 
 // setScores sets the scores of a text from the logits of its row of a batch.
-func (m *Model) setScores(s *ClassScores, e *tokenizer.Encoding, logits []float32) {
-	n := m.plan.config.Outputs
-	if m.plan.head != tokenHead {
+func (r *textReader) setScores(s *ClassScores, e *tokenizer.Encoding, p *plan, logits []float32) {
+	n := p.config.Outputs
+	if p.head != tokenHead {
 		s.Logits = append(s.Logits, logits...)
 		return
 	}
 	for i := range e.IDs {
-		if !m.texts.isTemplate(e, i) {
+		if !r.isTemplate(e, i) {
 			s.Logits = append(s.Logits, logits[i*n:][:n]...)
 			s.Offsets = append(s.Offsets, e.Offsets[i])
 		}

@@ -46,7 +46,7 @@ func (m *Model) ReadTextRules() (*TextRules, error) {
 		lists = append(lists, idList{"decoder_start_token_id", &r.StartTokens}, idList{"forced_bos_token_id", &r.ForcedTokens})
 	}
 	for _, list := range lists {
-		ids, err := m.readTokens(list.name)
+		ids, err := readTokens(m.dir, list.name)
 		if err != nil {
 			return nil, err
 		}
@@ -86,11 +86,11 @@ type idList struct {
 	ids  *[]int32
 }
 
-// readTokens returns the ids of a member of generation_config.json, without it of
-// config.json.
-func (m *Model) readTokens(name string) ([]int64, error) {
+// readTokens returns the ids of a member of generation_config.json of a folder, without it
+// of config.json.
+func readTokens(dir, name string) ([]int64, error) {
 	for _, file := range []string{generationFile, configFile} {
-		path := filepath.Join(m.dir, file)
+		path := filepath.Join(dir, file)
 		f, err := readFields(path)
 		if err != nil {
 			return nil, err
