@@ -184,7 +184,7 @@ var faults = []fault{
 		"optim", "TestGradNormAndClip",
 	},
 	{
-		"model/step.go", "p.ropes = append(p.ropes, s.ropes.fill(f, s.tokens, n))", "p.ropes = append(p.ropes, s.ropes.fill(f, 0, n))",
+		"model/step.go", "p.ropes[part].fill(f, s.tokens, n)", "p.ropes[part].fill(f, 0, n)",
 		"every piece of a text is rotated as if it were the first",
 		"model", "TestStepIsTheSequence",
 	},
