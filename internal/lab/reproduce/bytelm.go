@@ -22,7 +22,7 @@ var byteLM = Row{
 
 // byteMethods are compared with paired seeds, byteOthers beside them with one.
 var (
-	byteMethods = []method{softmax, windowAlone, nearFar2, nearFar4, farThird, published2}
+	byteMethods = []method{softmax, windowAlone, nearFar2, farThird, published2}
 	byteOthers  = []method{single(linear), single(mamba2), single(retnet)}
 )
 
@@ -200,7 +200,7 @@ func (out *Outcome) pairBytes(t *report.Table, s *scored) {
 		most, strict = 0, true
 	}
 	text := ""
-	for _, a := range []*method{&nearFar2, &nearFar4, &farThird, &windowAlone} {
+	for _, a := range []*method{&nearFar2, &farThird, &windowAlone} {
 		for _, b := range []*method{&softmax, &windowAlone} {
 			x, y := s.resultOf(a), s.resultOf(b)
 			if a == b || x == nil || y == nil {
