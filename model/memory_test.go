@@ -5,16 +5,9 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
-)
 
-// heapBytes returns the bytes of live objects.
-func heapBytes() int64 {
-	runtime.GC()
-	runtime.GC() // the first one only sees what pools keep
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
+	"github.com/farfield-ml/farfield/internal/check"
+)
 
 // TestHeapBytesAreTheMemoryOfSessions compares HeapBytes of many sessions with the growth of the heap.
 func TestHeapBytesAreTheMemoryOfSessions(t *testing.T) {
@@ -63,17 +56,17 @@ func compareHeap(t *testing.T, m *Model[float32], sessions, tokens int, toleranc
 		list[i] = s
 	}
 	add(0) // with memory that stays in the group and in workers
-	before, counted := heapBytes(), int64(0)
+	before, counted := check.LiveBytes(), int64(0)
 	for i := range list {
 		add(i)
 	}
-	held := heapBytes() - before + list[0].HeapBytes() // the first is garbage by now
-	before = heapBytes()
+	held := check.LiveBytes() - before + list[0].HeapBytes() // the first is garbage by now
+	before = check.LiveBytes()
 	for i, s := range list {
 		counted += s.HeapBytes()
 		clones[i] = s.Clone()
 	}
-	copied := heapBytes() - before
+	copied := check.LiveBytes() - before
 	for _, n := range []int64{held, copied} {
 		if x := float64(n) / float64(counted); x < 1-tolerance || x > 1+tolerance {
 			return fmt.Errorf("%d sessions take %d bytes, their clones %d, and %d are counted", sessions, held, copied, counted)

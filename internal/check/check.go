@@ -130,3 +130,12 @@ func AllocatedBytes(f func()) int64 {
 	runtime.ReadMemStats(&after)
 	return int64(after.TotalAlloc - before.TotalAlloc)
 }
+
+// LiveBytes returns the bytes of live objects.
+func LiveBytes() int64 {
+	runtime.GC()
+	runtime.GC() // the second drops the content of pools
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -1,21 +1,12 @@
 package sessions
 
 import (
-	"runtime"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 )
-
-// heapBytes returns the bytes of live objects.
-func heapBytes() int64 {
-	runtime.GC()
-	runtime.GC() // the second drops the content of pools
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
 
 // TestStateBytesAreTheMemoryOfSessions compares the counted bytes of sessions and prefixes with the
 // growth of the heap. A session of a server has its tokens and names besides.
@@ -32,11 +23,11 @@ func TestStateBytesAreTheMemoryOfSessions(t *testing.T) {
 	must[Info](t)(m.Create(ctx, tokens(150, 0))) // memory that stays in workers
 	ratio := 0.0
 	for i := 0; i < 4*sessions && (ratio < 0.96 || ratio > 1.04); i += sessions { // workers may take memory meanwhile
-		before, was := heapBytes(), m.Stats()
+		before, was := check.LiveBytes(), m.Stats()
 		for j := range sessions {
 			must[Info](t)(m.Create(ctx, tokens(150, uint64(1+i+j))))
 		}
-		held, now := heapBytes()-before, m.Stats()
+		held, now := check.LiveBytes()-before, m.Stats()
 		ratio = float64(held) / float64(now.StateBytes+now.PrefixBytes-was.StateBytes-was.PrefixBytes)
 	}
 	if ratio < 0.96 || ratio > 1.04 {
