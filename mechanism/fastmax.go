@@ -9,13 +9,14 @@ import (
 )
 
 var fastmax = Row{
-	Name:   "fastmax",
-	Family: Kernelised,
-	Doc:    "T_p(q̂·k̂) of rows with mean 0 and deviation 1: FAST",
-	Source: "Gerami et al. 2024, FAST, arXiv 2402.07901, eq. 5-12",
-	Traits: "positive weights for even p, for odd p only where bounded; direct and linear forms; state of fixed size",
-	Linear: true,
-	Order:  2,
+	Name:     "fastmax",
+	Family:   Kernelised,
+	Doc:      "T_p(q̂·k̂) of rows with mean 0 and deviation 1: FAST",
+	Source:   "Gerami et al. 2024, FAST, arXiv 2402.07901, eq. 5-12",
+	Traits:   "positive weights for even p, for odd p only where bounded; direct and linear forms; state of fixed size",
+	Linear:   true,
+	Order:    2,
+	FarOrder: 4,
 	Settings: []Setting{
 		{"scale", "1", "factor of the scores: a number or 1/sqrt(D); the paper has none"},
 		{"bounded", "false", "true: rows have mean 0 and length 1, so that scores stay within ±scale"},
@@ -33,8 +34,8 @@ const trainingWindow = "64"
 
 // fastmaxTraining returns settings that learn better than the published form, which has
 // no scale and no window. Weights of an odd order can be negative, and denominators
-// vanish unless scores are bounded. Order 2 beside a window has a learned temperature.
-// With it order 4 is unstable, and other far fields are not measured.
+// vanish unless scores are bounded. Orders 2 and 4 beside a window have a learned
+// temperature; others are not measured.
 func fastmaxTraining(order int, window bool) map[string]string {
 	set := map[string]string{}
 	if order%2 == 1 {
@@ -44,7 +45,7 @@ func fastmaxTraining(order int, window bool) map[string]string {
 	}
 	if window {
 		set["window"] = trainingWindow
-		if order == 2 {
+		if order == 2 || order == 4 {
 			set["tau"] = "1"
 		}
 	}

@@ -55,6 +55,10 @@ type Row struct {
 	Params    []Param
 	Constants []Param // random numbers, by their names in Mechanism.Constants
 
+	// FarOrder is the degree that training takes beside a window where a run leaves it
+	// open; 0: Order.
+	FarOrder int
+
 	// Training returns settings for training at an order, where a run leaves them open;
 	// window reports whether its calls can have one. nil: the defaults.
 	Training func(order int, window bool) map[string]string

@@ -387,21 +387,24 @@ func (c *Config) SetTask(name string) {
 	c.FirstContext, c.FirstBatch = 0, 0
 }
 
-// SetMechanism selects the mechanism name. For another mechanism it clears order and
-// settings. A mixer with projections of its own also clears rotations, decay, shared key
-// heads, the norm of heads and the windows of layers, which it does not support.
+// SetMechanism selects the mechanism name. For another mechanism it clears order,
+// settings, the norm of heads and FarEvery with the windows of layers it has set. A mixer
+// with projections of its own also clears rotations, decay, shared key heads and all
+// windows of layers, which it does not support.
 func (c *Config) SetMechanism(name string) {
 	m := &c.Model
 	if name == m.Mechanism {
 		return
 	}
-	m.Mechanism, m.Order, m.Set = name, 0, nil
+	m.Mechanism, m.Order, m.Set, m.AttentionNorm = name, 0, nil, false
+	if c.FarEvery != 0 {
+		m.LayerWindows, c.FarEvery = nil, 0
+	}
 	row, owns := nn.LookupMixer(name)
 	if !owns {
 		return
 	}
-	m.Decay, m.KVHeads, m.AttentionNorm = "", 0, false
-	m.LayerWindows, c.FarEvery = nil, 0
+	m.Decay, m.KVHeads, m.LayerWindows = "", 0, nil
 	m.AttentionDropout, m.AttentionDropoutKind = 0, ""
 	if m.Positions == model.Rotary && !row.Rope {
 		m.Positions, m.RopeTheta = model.NoPosition, 0
@@ -444,8 +447,14 @@ func (c *Config) stageShape(i int) (batch, context int) {
 	return max(c.Batch, c.FirstBatch>>i), c.FirstContext << i
 }
 
-// settle sets the settings of the mechanism that are left open to its row's for
-// training.
+// trainingFarEvery is FarEvery of a decoder whose order is left open, measured in
+// docs/nearfar.md: a far field of a high order is dear, and one in three layers is enough.
+const trainingFarEvery = 3
+
+// settle sets the order and the settings of the mechanism that are left open to its row's
+// for training. Where layers may differ, a far field beside a window has the row's
+// FarOrder, stands in every trainingFarEvery-th layer and comes with the norm of head
+// outputs.
 func (c *Config) settle() error {
 	_, owns := nn.LookupMixer(c.Model.Mechanism)
 	if owns || c.Model.Kind == model.Convolutional && c.Model.Mechanism == "" {
@@ -455,14 +464,22 @@ func (c *Config) settle() error {
 	if err != nil {
 		return err
 	}
-	if c.Model.Order == 0 {
-		c.Model.Order = row.Order
-	}
 	m := &c.Model
+	window := m.Kind == model.Decoder && m.AttentionDropoutKind != attention.ProductDrop.String() && m.Set["window"] != "0"
+	differ := m.AttentionDropout == 0 && (m.Decay == "" || m.Decay == model.NoDecay) // layers may
+	switch {
+	case m.Order != 0:
+	case window && differ && row.FarOrder != 0:
+		m.Order, m.AttentionNorm = row.FarOrder, true
+		if c.FarEvery == 0 && len(m.LayerWindows) == 0 {
+			c.FarEvery = trainingFarEvery
+		}
+	default:
+		m.Order = row.Order
+	}
 	if row.Training == nil || m.Mechanism == c.complete {
 		return nil
 	}
-	window := m.Kind == model.Decoder && m.AttentionDropoutKind != attention.ProductDrop.String() && m.Set["window"] != "0"
 	set := row.Training(m.Order, window)
 	maps.Copy(set, c.Model.Set)
 	c.Model.Set = set

@@ -104,7 +104,8 @@ func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
 		want      map[string]string
 	}{
 		{"fastmax", 0, nil, map[string]string{"scale": "1/sqrt(D)", "tau": "1", "window": "64"}},
-		{"fastmax", 4, nil, map[string]string{"scale": "1/sqrt(D)", "window": "64"}},
+		{"fastmax", 2, nil, map[string]string{"scale": "1/sqrt(D)", "tau": "1", "window": "64"}},
+		{"fastmax", 6, nil, map[string]string{"scale": "1/sqrt(D)", "window": "64"}},
 		{"fastmax", 3, nil, map[string]string{"bounded": "true", "window": "64"}},
 		{"fastmax", 2, map[string]string{"scale": "1", "window": "0"}, map[string]string{"scale": "1", "window": "0"}},
 		{"taylorshift", 0, nil, map[string]string{"tau": "sqrt(D)"}},
@@ -136,8 +137,9 @@ func TestFarFieldOfSomeLayers(t *testing.T) {
 		set         map[string]string
 		want        []int
 	}{
-		{"fastmax", 5, 0, nil, nil},
+		{"fastmax", 5, 0, nil, []int{0, 64, 64, 0, 64}},
 		{"fastmax", 5, 1, nil, nil},
+		{"fastmax", 5, 0, map[string]string{"window": "0"}, nil},
 		{"fastmax", 5, 3, nil, []int{0, 64, 64, 0, 64}},
 		{"fastmax", 2, 3, map[string]string{"window": "9"}, []int{0, 9}},
 		{"fastmax", 2, 2, map[string]string{"window": "0"}, []int{0, 64}},
@@ -152,6 +154,37 @@ func TestFarFieldOfSomeLayers(t *testing.T) {
 		}
 		if !slices.Equal(c.Model.LayerWindows, tc.want) {
 			t.Errorf("%s, %d layers, far_every %d: layer_windows are %v, want %v", tc.mechanism, tc.layers, tc.far, c.Model.LayerWindows, tc.want)
+		}
+	}
+}
+
+// A far field of its own order, with the norm of heads, is the default where layers may
+// differ and no order is given.
+func TestOrderOfTheFarFieldIsTheDefault(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change          func(*Config)
+		order, farEvery int
+		norm            bool
+	}{
+		"all is left open":     {func(*Config) {}, 4, 3, true},
+		"layers are given":     {func(c *Config) { c.FarEvery = 2 }, 4, 2, true},
+		"windows are given":    {func(c *Config) { c.Model.LayerWindows = []int{9} }, 4, 0, true},
+		"an order is given":    {func(c *Config) { c.Model.Order = 2 }, 2, 0, false},
+		"order and layers":     {func(c *Config) { c.Model.Order, c.FarEvery = 2, 3 }, 2, 3, false},
+		"no window":            {func(c *Config) { c.Model.Set = map[string]string{"window": "0"} }, 2, 0, false},
+		"decay":                {func(c *Config) { c.Model.Decay = model.LearnedDecay }, 2, 0, false},
+		"dropout of attention": {func(c *Config) { c.Model.AttentionDropout = 0.1 }, 2, 0, false},
+		"another mechanism":    {func(c *Config) { c.SetMechanism("taylorshift") }, 2, 0, false},
+	} {
+		c := little("fastmax")
+		c.Model.Layers = 1
+		tc.change(&c)
+		c, _, err := c.PrepareTask(littleText(t))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if m := &c.Model; m.Order != tc.order || c.FarEvery != tc.farEvery || m.AttentionNorm != tc.norm {
+			t.Errorf("%s: order %d, far_every %d, attention_norm %t; want %d, %d, %t", name, m.Order, c.FarEvery, m.AttentionNorm, tc.order, tc.farEvery, tc.norm)
 		}
 	}
 }
@@ -196,6 +229,7 @@ func TestSetMechanismDropsSettingsOfTheFormerOne(t *testing.T) {
 	c.Model.Mechanism, c.Model.Order, c.Model.Set = "fastmax", 4, map[string]string{"scale": "1"}
 	c.Model.Decay, c.Model.KVHeads, c.Model.AttentionDropout = model.LearnedDecay, 2, 0.1
 	c.Model.Positions, c.Model.RopeTheta = model.Rotary, 500
+	c.Model.AttentionNorm, c.Model.LayerWindows, c.FarEvery = true, []int{0, 64}, 3
 	for _, x := range []struct {
 		name      string
 		order     int
@@ -214,6 +248,7 @@ func TestSetMechanismDropsSettingsOfTheFormerOne(t *testing.T) {
 		c.SetMechanism(x.name)
 		m := &c.Model
 		if m.Mechanism != x.name || m.Order != x.order || (m.Set != nil) != (x.order == 4) || m.Decay != x.decay || m.KVHeads != x.kvHeads ||
+			m.AttentionNorm != (x.order == 4) || (m.LayerWindows != nil) != (x.order == 4) || (c.FarEvery == 3) != (x.order == 4) ||
 			m.AttentionDropout != x.dropout || m.Positions != x.positions || m.RopeTheta != x.theta {
 			t.Errorf("%s: %+v", x.name, *m)
 		}

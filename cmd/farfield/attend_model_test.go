@@ -18,14 +18,14 @@ func TestAttendModel(t *testing.T) {
 	text := textFile(t)
 	to := t.TempDir()
 	array, numbers := filepath.Join(to, "o.npy"), filepath.Join(to, "o.raw")
-	works(t, "attend", "--model", dir, "--layer", "1", "--memory", "4MiB", text, array)
+	works(t, "attend", "--model", dir, "--layer", "0", "--memory", "8MiB", text, array)
 	given, err := os.ReadFile(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
 	e := &env.Env{Context: context.Background(), Stdin: bytes.NewReader(given), Stdout: &out, Stderr: &errs}
-	if code := farfield().RunVerb([]string{"attend", "--model", dir, "--layer", "1", "-", numbers}, e); code != 0 {
+	if code := farfield().RunVerb([]string{"attend", "--model", dir, "--layer", "0", "-", numbers}, e); code != 0 {
 		t.Fatal(errs.String())
 	}
 	a := npy(t, array)
@@ -50,6 +50,8 @@ func TestAttendModel(t *testing.T) {
 			t.Errorf("token %d differs between a file and a pipe", i)
 		}
 	}
+
+	works(t, "attend", "--model", dir, "--layer", "1", text, array) // has the near field alone
 
 	for want, args := range map[string][]string{
 		"layer: 9 is not from 0 to":       {"--model", dir, "--layer", "9", text},

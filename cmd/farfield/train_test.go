@@ -63,7 +63,7 @@ func TestTrainPrintsWhatItDid(t *testing.T) {
 		t.Fatal(errs)
 	}
 	for _, want := range []string{
-		data, "3600 bytes to learn from, 400 to validate", "fastmax --order 2 --set scale=1/sqrt(D)",
+		data, "3600 bytes to learn from, 400 to validate", "fastmax --order 4 --set scale=1/sqrt(D) --set tau=1 --set window=64 --attention-norm --far-every 3",
 		"updates 1 to 8 of 4×20 tokens", "bits per byte over 399 bytes", "(order 2)", "sample", "generate --model " + dir,
 	} {
 		if !strings.Contains(out, want) {
