@@ -162,7 +162,7 @@ func recallPreset(name string, steps int, set ...string) Config {
 // needlePreset has convolutions that reach from a value to its key. Without positions a model
 // can be asked at longer contexts. Windows begin short, where lines are dense.
 func needlePreset() Config {
-	c := recallPreset("needle", 2000)
+	c := recallPreset("needle", 3000)
 	m := &c.Model
 	m.Conv, m.Positions, m.Context = 8, model.NoPosition, 4096
 	c.Batch, c.FirstContext, c.FirstBatch = 4, 256, 16

@@ -14,7 +14,7 @@ func TestArenaTrainingsAreConfigured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := all[0]
+	l := all[2]
 	for i := range l.Methods {
 		m := &l.Methods[i]
 		c := l.configFor(m, 1, 1)
@@ -43,7 +43,7 @@ func TestArenaTrainingsAreConfigured(t *testing.T) {
 			equal++
 		}
 	}
-	if equal != 2*3 {
+	if equal != 2*4 {
 		t.Errorf("%d trainings of equal seconds", equal)
 	}
 }

@@ -48,7 +48,7 @@ var mqarLessons = lessons(func(o *Options) (list []*lesson, err error) {
 		return list, nil
 	}
 	for _, l := range list {
-		l.Methods = append(l.Methods, nearFar2, windowAlone)
+		l.Methods = append(l.Methods, nearFar2, farThird, windowAlone)
 	}
 	l, err := presetLesson(fmt.Sprintf("mqar-k%d", mqarLongPairs), "mqar", pick(o.Budget, 0, 3000, 10000),
 		map[string]string{"vocab": fmt.Sprint(mqarLongVocab), "length": fmt.Sprint(mqarLongLength), "pairs": fmt.Sprint(mqarLongPairs)})
@@ -56,7 +56,7 @@ var mqarLessons = lessons(func(o *Options) (list []*lesson, err error) {
 		return nil, err
 	}
 	l.Config.Batch, l.Config.EvalSamples, l.Config.FinalSamples = 8, 50, 500
-	l.Methods, l.Seeds = []method{softmax, windowAlone, nearFar2, fastmax2, published2, linear}, 1
+	l.Methods, l.Seeds = []method{softmax, farThird, windowAlone, nearFar2, fastmax2, published2, linear}, 1
 	l.Length, l.Vocab, l.Baseline = mqarLongLength, mqarLongVocab, true
 	return append(list, l), nil
 })
@@ -92,7 +92,11 @@ func mqarFindings(out *Outcome, list []scored) error {
 		}
 		out.find("At the largest K, %s: %s.", last.Name, text[2:])
 	}
-	if far, base := last.resultOf(&nearFar2), last.resultOf(&softmax); far != nil && base != nil {
+	for _, m := range []*method{&nearFar2, &farThird} {
+		far, base := last.resultOf(m), last.resultOf(&softmax)
+		if far == nil || base == nil {
+			continue
+		}
 		p := comparePairs(far, base, func(r *learned) float64 { return r.Score.Value })
 		verdict := "not reached"
 		if p.mean >= -0.01 {

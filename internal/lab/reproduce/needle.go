@@ -37,7 +37,7 @@ var needleAsked = []struct {
 }
 
 var needleLessons = lessons(func(o *Options) ([]*lesson, error) {
-	l, err := presetLesson("needle", "needle", pick(o.Budget, 600, 2000, 10000), map[string]string{"data": "enwik8"})
+	l, err := presetLesson("needle", "needle", pick(o.Budget, 600, 3000, 10000), map[string]string{"data": "enwik8"})
 	if err != nil {
 		return nil, err
 	}
