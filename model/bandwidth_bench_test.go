@@ -16,16 +16,17 @@ import (
 func nearFar() Config {
 	return Config{
 		Kind: Decoder, Vocab: 256, Context: 4096, Layers: 3, Width: 128, Heads: 8, Conv: 4, Positions: Rotary,
-		Mechanism: "fastmax", Set: map[string]string{"window": "64", "scale": "1/sqrt(D)", "tau": "1"}, Tied: true,
+		Mechanism: "fastmax", Order: 4, Set: map[string]string{"window": "64", "scale": "1/sqrt(D)", "tau": "1"}, Tied: true,
+		AttentionNorm: true, LayerWindows: []int{0, 64, 64},
 	}
 }
 
 // stepBytes counts the bytes of memory that a step of a near-far model moves: weights, once for all
 // sessions, and the state of each session.
 //
-// A head of a state reads its sums, the keys and values of its window, and on average of half an
+// A head of a layer with a far field reads its sums, the keys and values of its window, and on average of half an
 // open chunk. Its token's rows are written to both. The end of a chunk reads the chunk, and reads
-// and writes the sums.
+// and writes the sums. A head with the near field alone reads its keys and values.
 func stepBytes(m *Model[float32]) (weights, state float64) {
 	c := m.config
 	const window = 64
@@ -36,13 +37,20 @@ func stepBytes(m *Model[float32]) (weights, state float64) {
 	head := sums + window*row + (chunk+1)/2*row + // read
 		row + 3*d + // written
 		(chunk*row+2*sums)/chunk // at the end of a chunk
-	convs := 0.0
+	heads, convs := 0.0, 0.0
+	for i := range c.Layers {
+		if c.layerWindow(i) > 0 {
+			heads += float64(c.Heads) * (window*row + row + d)
+		} else {
+			heads += float64(c.Heads) * head
+		}
+	}
 	for i := range m.main.blocks {
 		if b := &m.main.blocks[i]; b.conv != nil {
 			convs += 2 * float64(b.conv.PastSize()) // read and written
 		}
 	}
-	return 4 * float64(m.params.Size()), 4 * (float64(c.Layers*c.Heads)*head + convs)
+	return 4 * float64(m.params.Size()), 4 * (heads + convs)
 }
 
 // reading sums numbers: it reads them at the bandwidth of memory or of a cache.
