@@ -20,10 +20,10 @@ func arenaHour() (list []*lesson, _ error) {
 		equal                bool
 		methods              []method
 	}{
-		{"image", "lra-image", 1024, 256, 2000, 32, 0, true, []method{softmax, nearFar2, farThird, linear, published2}},
-		{"text", "lra-text", 4000, 257, 650, 8, 0, true, []method{softmax, nearFar2, farThird, linear, published2}},
+		{"image", "lra-image", 1024, 256, 2000, 32, 0, true, []method{softmax, farThird, nearFar2, linear, published2}},
+		{"text", "lra-text", 4000, 257, 650, 8, 0, true, []method{softmax, farThird, nearFar2, linear, published2}},
 		{"listops", "lra-listops", 2000, 18, 5000, 16, 10000, false,
-			[]method{softmax, nearFar2, farThird, published1, published2, linear, taylorshift, brief1500(performer), brief1500(reformer), brief1500(informer), brief1500(linformer)}},
+			[]method{softmax, farThird, nearFar2, published1, published2, linear, taylorshift, brief1500(performer), brief1500(reformer), brief1500(informer), brief1500(linformer)}},
 	} {
 		l, err := presetLesson(x.name, x.preset, x.steps, nil)
 		if err != nil {
