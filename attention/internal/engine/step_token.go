@@ -135,7 +135,6 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 		columns := arena.Take[T](ar, d*kernel.Lanes)
 		for i := i0; i < i1; {
 			_, scale := r.token(i)
-			clear(columns)
 			first := i
 			for ; i < i1 && i < first+kernel.Lanes; i++ {
 				x, own := r.token(i)
@@ -146,7 +145,7 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 					columns[c*kernel.Lanes+i-first] = y
 				}
 			}
-			headtask.Normalise(t, own.Norm, columns, kernel.Lanes, d, kernel.Lanes, scale)
+			headtask.Normalise(t, own.Norm, columns, kernel.Lanes, d, i-first, scale)
 			for j := first; j < i; j++ {
 				row := unmapped(j)
 				for c := range row {
