@@ -21,9 +21,10 @@ func TestHeapBytesAreTheMemoryOfSessions(t *testing.T) {
 	near := nearFar()
 	for name, c := range map[string]Config{
 		"near-far":       near,
-		"near-far, wide": with(near, func(c *Config) { c.Heads = 2 }),
-		"linear":         with(near, func(c *Config) { c.Set = nil }),
-		"softmax":        with(near, func(c *Config) { c.Mechanism, c.Set = "softmax", nil }),
+		"near-far, wide": with(near, func(c *Config) { c.Heads, c.Order = 2, 2 }),
+		"order 2":        with(near, func(c *Config) { c.Order, c.LayerWindows, c.AttentionNorm = 2, nil, false }),
+		"linear":         with(near, func(c *Config) { c.Order, c.Set, c.LayerWindows = 2, nil, nil }),
+		"softmax":        with(near, func(c *Config) { c.Mechanism, c.Order, c.Set, c.LayerWindows = "softmax", 0, nil, nil }),
 		"learned":        with(near, func(c *Config) { c.Positions = Learned }),
 	} {
 		m := made[float32](t, c)

@@ -118,7 +118,7 @@ func (m *Model[T]) CanSegment(size int) error {
 				return fmt.Errorf("segment: gradients of the state of %s are not defined", c.Mechanism)
 			}
 			if t := a.Traits(); !t.Streaming || !t.Linear && !t.CausalOnly {
-				return fmt.Errorf("segment: %s has no state of fixed size that gradients go through", c.Mechanism)
+				return fmt.Errorf("segment: %s has no state of fixed size that gradients go through", t.Name)
 			}
 		}
 	}

@@ -466,7 +466,8 @@ func (c *Config) settle() error {
 	}
 	m := &c.Model
 	window := m.Kind == model.Decoder && m.AttentionDropoutKind != attention.ProductDrop.String() && m.Set["window"] != "0"
-	differ := m.AttentionDropout == 0 && (m.Decay == "" || m.Decay == model.NoDecay) // layers may
+	// Layers may differ where the near field alone can do what is asked.
+	differ := m.AttentionDropout == 0 && (m.Decay == "" || m.Decay == model.NoDecay) && c.Segment == 0
 	switch {
 	case m.Order != 0:
 	case window && differ && row.FarOrder != 0:
