@@ -207,7 +207,7 @@ func TestSegmentedUpdateEqualsWholeWindows(t *testing.T) {
 	var first [2]Step
 	for i, segment := range []int{0, 7} {
 		c := little("fastmax")
-		c.Batch, c.FirstBatch, c.FirstContext, c.Segment = 3, 0, 0, segment
+		c.Batch, c.FirstBatch, c.FirstContext, c.Segment, c.Model.Order = 3, 0, 0, segment, 2
 		trainer, err := New(c, littleText(t), "")
 		if err != nil {
 			t.Fatal(err)
