@@ -48,7 +48,7 @@ readme: # its picture and its table; minutes, on an idle machine
 	go test . -run TestReadmeShowsScaling -write
 
 minutes: # the commands of README.md and docs/recipes.md, timed in a new account with nothing but Go; many minutes, on an idle machine
-	go run ./internal/lab/recipes -o docs/first-ten-minutes.md
+	go run ./cmd/farfield-lab recipes -o docs/first-ten-minutes.md
 
 # What a release is built with: no folder of this machine and no C library is in it.
 VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --always --dirty)
