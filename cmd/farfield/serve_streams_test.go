@@ -24,7 +24,7 @@ func TestStreamsAtOnceAreAsAlone(t *testing.T) {
 		args = []string{"train", "--data", textFile(t), "--out", dir, "--preset", "default", "--steps", "1", "--context", "64", "--sample-tokens", "3", "--quiet"}
 	}
 	works(t, args...)
-	ctx, c := context.Background(), client.Client{URL: startServer(t, "--model", dir).url}
+	ctx, c := context.Background(), client.Client{URL: startServer(t, "--model", dir, "--memory", "2GiB").url} // forks double the states
 	type stream struct {
 		id, fork       string
 		first, largest time.Duration
