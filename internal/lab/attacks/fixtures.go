@@ -102,7 +102,7 @@ func sample(name string, shape ...int) *array.Array {
 	return a
 }
 
-// arrayFixtures are arrays, golden files and snapshots.
+// arrayFixtures are arrays and snapshots.
 func (l *lab) arrayFixtures(context.Context) error {
 	list := []*array.Array{sample("q", 2, 40, 8), sample("k", 2, 40, 8), sample("v", 2, 40, 8), sample("do", 2, 40, 8)}
 	var stored, deflated, tensors bytes.Buffer
@@ -130,9 +130,6 @@ func (l *lab) arrayFixtures(context.Context) error {
 		}
 	}
 	if err := z.Close(); err != nil {
-		return err
-	}
-	if err := os.CopyFS(filepath.Join(l.files, "golden"), os.DirFS("internal/lab/golden/testdata/poly")); err != nil {
 		return err
 	}
 	for i := range 5 {
@@ -334,7 +331,6 @@ func (l *lab) runFixtures(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"generate", "--model", "run/run", "--tokens", "5", "--save", "text/saved"},
 		{"score", "--model", "run/run", "--state", "text/scored", "text/text"},
-		{"reproduce", "fast-kernel", "--out", "results/results"},
 	} {
 		if _, err := l.runFixture(ctx, args...); err != nil {
 			return err

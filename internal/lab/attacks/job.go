@@ -67,7 +67,6 @@ func allJobs() []job {
 		{name: "data generate", resumable: true, exclusive: true, next: splitWords(
 			"data generate listops --folder out --train 1500 --valid 100 --test 100")},
 		{name: "data fetch", resumable: true, exclusive: true, waits: true, next: splitWords("data fetch warandpeace acsf1 --folder out")},
-		{name: "reproduce", resumable: true, exclusive: true, next: splitWords("reproduce fast-kernel --out out/results")},
 		{name: "attend", next: splitWords("attend --mechanism fastmax --causal in/arrays/a.npz out/o.npz")},
 		{name: "calibrate", next: splitWords("calibrate --set keep=8 in/arrays/a.npz out/c.npz")},
 		{name: "calibrate --to", next: splitWords("calibrate --model in/run/run --data in/text/text --tokens 64 --set keep=8 --to out/model")},

@@ -55,7 +55,6 @@ func allFormats() []format {
 		{name: "npz, stored", group: "arrays", files: []string{"a.npz"}, in: insideZip, commands: npz("a.npz")},
 		{name: "npz, deflated", group: "arrays", files: []string{"d.npz"}, in: insideZip, commands: npz("d.npz")},
 		{name: "safetensors", group: "arrays", files: []string{"a.safetensors"}, commands: append(npz("a.safetensors"), "attend --mechanism linear --stream IN/a.safetensors OUT/o.npy")},
-		{name: "golden npz", group: "golden", files: []string{"*.npz"}, in: insideZip, commands: []string{"verify IN"}},
 		{name: "snapshot", group: "snapshot", files: []string{"state0", "state1", "state2", "state3", "state4"}, seal: sealCRC32C, commands: []string{"inspect FILE"}},
 
 		{name: "configuration of a run", group: "run", files: []string{"run/config.json"}, commands: run[:5]},
@@ -70,7 +69,6 @@ func allFormats() []format {
 		{name: "configuration of a model", group: "model", files: []string{"model/config.json"}, commands: model},
 		{name: "weights of a model", group: "model", files: []string{"model/model.safetensors"}, commands: model},
 		{name: "names of classes", group: "labels", files: []string{"run/classes.txt"}, commands: []string{"predict --model IN/run IN/run/classes.txt", "inspect IN/run"}},
-		{name: "result", group: "results", files: []string{"results/fast-kernel/quick/pieces/*.json"}, commands: []string{"inspect IN/results/fast-kernel/quick", "inspect FILE", "reproduce fast-kernel --out IN/results"}},
 
 		{name: "checkpoint of a stream", group: "stream", files: []string{"o.npy.checkpoint"}, seal: sealCRC32C, commands: []string{"inspect FILE", strings.Join(streamArgs("IN/o.npy"), " ")}},
 		{name: "output of a killed stream", group: "stream", files: []string{"o.npy.partial"}, commands: []string{strings.Join(streamArgs("IN/o.npy"), " ")}},
