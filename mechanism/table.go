@@ -55,9 +55,9 @@ type Row struct {
 	Params    []Param
 	Constants []Param // random numbers, by their names in Mechanism.Constants
 
-	// FarOrder is the degree that training takes beside a window where a run leaves it
-	// open; 0: Order.
-	FarOrder int
+	// FarField is what training takes beside a window where a run leaves the degree open.
+	// The zero value: Order in all layers.
+	FarField FarField
 
 	// Training returns settings for training at an order, where a run leaves them open;
 	// window reports whether its calls can have one. nil: the defaults.
@@ -69,6 +69,13 @@ type Row struct {
 
 	f32 builder[float32]
 	f64 builder[float64]
+}
+
+// FarField is the far field of a model's layers beside their windows.
+type FarField struct {
+	Order      int // degree
+	Period     int // layers from one that has it to the next; the first has it
+	WidestHead int // features of wider heads are too many
 }
 
 // MaxGrowth bounds the growth of the planned operations of a row with Linear set, when

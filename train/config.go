@@ -447,14 +447,6 @@ func (c *Config) stageShape(i int) (batch, context int) {
 	return max(c.Batch, c.FirstBatch>>i), c.FirstContext << i
 }
 
-// trainingFarEvery is FarEvery of a decoder whose order is left open, measured in
-// docs/nearfar.md: a far field of a high order is dear, and one in three layers is enough.
-const trainingFarEvery = 3
-
-// widestFarHead is the widest head whose far field has an order of its own: order 4 has
-// 4,845 features at width 16 and 58,905 at width 32.
-const widestFarHead = 16
-
 // headWidth returns the width of a head of m, which is not checked yet.
 func headWidth(m *model.Config) int {
 	if m.HeadWidth > 0 {
@@ -464,9 +456,8 @@ func headWidth(m *model.Config) int {
 }
 
 // settle sets the order and the settings of the mechanism that are left open to its row's
-// for training. Where layers may differ, a far field beside a window has, in narrow heads,
-// the row's FarOrder, stands in every trainingFarEvery-th layer and comes with the norm of head
-// outputs.
+// for training. Where layers may differ, the far field beside a window is the row's, and
+// comes with the norm of head outputs.
 func (c *Config) settle() error {
 	_, owns := nn.LookupMixer(c.Model.Mechanism)
 	if owns || c.Model.Kind == model.Convolutional && c.Model.Mechanism == "" {
@@ -482,10 +473,10 @@ func (c *Config) settle() error {
 	differ := m.AttentionDropout == 0 && (m.Decay == "" || m.Decay == model.NoDecay) && c.Segment == 0
 	switch {
 	case m.Order != 0:
-	case window && differ && row.FarOrder != 0 && headWidth(m) <= widestFarHead:
-		m.Order, m.AttentionNorm = row.FarOrder, true
+	case window && differ && row.FarField.Order != 0 && headWidth(m) <= row.FarField.WidestHead:
+		m.Order, m.AttentionNorm = row.FarField.Order, true
 		if c.FarEvery == 0 && len(m.LayerWindows) == 0 {
-			c.FarEvery = trainingFarEvery
+			c.FarEvery = row.FarField.Period
 		}
 	default:
 		m.Order = row.Order
