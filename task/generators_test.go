@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/rng"
 )
 
 func TestExpressionIsParsedEvaluatedAndWritten(t *testing.T) {
@@ -256,6 +258,37 @@ func TestBaselinesOfNeedlesStayNearChance(t *testing.T) {
 	}
 	if list, err = one.Baselines(8); err != nil || list[1].Score != 1 {
 		t.Errorf("baselines of one line %v, %v", list, err)
+	}
+}
+
+func TestMQARDrawsShorterSequences(t *testing.T) {
+	src := openSource(t, "mqar", Options{}, "vocab", "300", "length", "256", "pairs", "16").(WindowDrawer)
+	key := rng.New(1)
+	var s Sample
+	for _, n := range []int{4, 32, 66, 256} {
+		for i := range 100 {
+			if err := src.DrawWindow(&s, n, key, uint64(i)); err != nil {
+				t.Fatal(err)
+			}
+			asked := 0
+			for at, y := range s.Labels {
+				if y < 0 {
+					continue
+				}
+				asked++
+				if k := slices.Index(s.Tokens, s.Tokens[at]); k%2 != 0 || s.Tokens[k+1] != y {
+					t.Fatalf("sample %d, position %d asks %d for %d", i, at, s.Tokens[at], y)
+				}
+			}
+			if asked != min(16, n/4) || len(s.Tokens) != n || len(s.Labels) != n {
+				t.Fatalf("%d of %d tokens, %d labels, are asked for in %d", asked, len(s.Tokens), len(s.Labels), n)
+			}
+		}
+	}
+	for _, n := range []int{2, 33, 258} {
+		if err := src.DrawWindow(&s, n, key, 0); err == nil || !strings.Contains(err.Error(), "an even number from 4 to the length, 256, is needed") {
+			t.Errorf("%d tokens: error %v", n, err)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package task
 import (
 	"fmt"
 	"math"
+
+	"github.com/farfield-ml/farfield/rng"
 )
 
 // MQAR is multi-query associative recall (Arora et al. 2023, zoology). A sequence lists keys
@@ -59,43 +61,58 @@ func (t *MQAR) Sample(s *Sample, split Split, i int) error {
 	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
+	t.draw(s, t.Length, newDraws(t.Seed, split, i))
+	return nil
+}
+
+// DrawWindow overwrites s with a training sequence of length tokens, a function of key and i.
+// It has as many pairs as a quarter of its tokens, and Pairs at most. It returns an error if
+// length is odd, less than 4 or more than Length.
+func (t *MQAR) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
+	if length < 4 || length > t.Length || length%2 != 0 {
+		return fmt.Errorf("context: %d tokens; an even number from 4 to the length, %d, is needed", length, t.Length)
+	}
+	t.draw(s, length, &randomDraws{key: key.Fold(i)})
+	return nil
+}
+
+// draw overwrites s with a sequence of length tokens.
+func (t *MQAR) draw(s *Sample, length int, d *randomDraws) {
 	s.reset()
-	d := newDraws(t.Seed, split, i)
-	half := t.Vocab / 2
-	keys, values := make([]int, t.Pairs), make([]int, t.Pairs)
+	pairs, half := min(t.Pairs, length/4), t.Vocab/2
+	keys, values := make([]int, pairs), make([]int, pairs)
 	d.chooseDistinct(keys, half-1)
 	d.chooseDistinct(values, t.Vocab-half)
 	for k := range keys {
 		s.Tokens = append(s.Tokens, int32(1+keys[k]), int32(half+values[k]))
 	}
-	for range t.Length - 2*t.Pairs {
+	for range length - 2*pairs {
 		x := int32(0)
 		if t.Random {
 			x = int32(d.intn(t.Vocab))
 		}
 		s.Tokens = append(s.Tokens, x)
 	}
-	for range t.Length {
+	for range length {
 		s.Labels = append(s.Labels, -1)
 	}
-	for k, gap := range t.drawGaps(d) {
-		at := 2*t.Pairs + 2*gap
+	for k, gap := range t.drawGaps(d, length, pairs) {
+		at := 2*pairs + 2*gap
 		s.Tokens[at] = int32(1 + keys[k])
 		s.Labels[at] = int32(half + values[k])
 	}
-	return nil
 }
 
 // drawGaps draws distinct gaps, one for each key. Gap g stands for position 2g after the pairs
 // and has weight (g+1)^(Power-1).
-func (t *MQAR) drawGaps(d *randomDraws) []int {
-	weights := make([]float64, (t.Length-2*t.Pairs)/2)
+func (t *MQAR) drawGaps(d *randomDraws, length, pairs int) []int {
+	weights := make([]float64, (length-2*pairs)/2)
 	total := 0.
 	for g := range weights {
 		weights[g] = math.Pow(float64(g+1), t.Power-1)
 		total += weights[g]
 	}
-	gaps := make([]int, t.Pairs)
+	gaps := make([]int, pairs)
 	for k := range gaps {
 		x := d.float() * total
 		at := -1

@@ -24,14 +24,19 @@ type Source interface {
 	Baselines(n int) ([]Baseline, error)
 }
 
+// WindowDrawer is a source that draws training samples of a wanted length.
+type WindowDrawer interface {
+	Source
+	// DrawWindow overwrites s with a training sample of length positions, a function of key
+	// and i. It returns an error if none has this length.
+	DrawWindow(s *Sample, length int, key rng.Key, i uint64) error
+}
+
 // WindowSource is a source whose samples are windows of a longer sequence.
 type WindowSource interface {
-	Source
+	WindowDrawer
 	// WithWindow returns the same source with windows of length positions.
 	WithWindow(length int) WindowSource
-	// DrawWindow overwrites s with a training window of length positions. Its position is a
-	// function of key and i. It returns an error if the training set is not longer.
-	DrawWindow(s *Sample, length int, key rng.Key, i uint64) error
 }
 
 // ClassNamer is a source whose classes have names.

@@ -57,7 +57,8 @@ type Config struct {
 
 	Batch      int `json:"batch"`      // samples (or windows of Model.Context tokens) of a pass
 	Accumulate int `json:"accumulate"` // passes of an update, whose gradients are added
-	// FirstContext is the first window length of a text; it doubles until Model.Context.
+	// FirstContext is the first window length of a text, or of another task that draws
+	// samples of a wanted length (task.WindowDrawer); it doubles until Model.Context.
 	// A pass begins with FirstBatch windows and halves their number with each doubling,
 	// to Batch at least. Each length trains on the same number of tokens. Short windows
 	// teach attention with smooth weights about near tokens sooner (staged training,
@@ -166,8 +167,6 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 			return fail(fmt.Errorf("context: %d tokens", c.Model.Context))
 		}
 		src = w.WithWindow(c.Model.Context)
-	} else if c.FirstContext > 0 || c.FirstBatch > 0 {
-		return fail(fmt.Errorf("first_context, first_batch: the samples of task %s are no windows and do not grow; leave out both", c.Task))
 	}
 	if reporter, ok := src.(task.TokenReporter); ok && reporter.Tokens() != nil {
 		c.tokens = reporter.Tokens()
@@ -218,6 +217,9 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 	}
 	if c.LRAQuirk {
 		src = task.Pad(src)
+	}
+	if _, ok := src.(task.WindowDrawer); !ok && (c.FirstContext > 0 || c.FirstBatch > 0) {
+		return fail(fmt.Errorf("first_context, first_batch: the samples of task %s are no windows and do not grow; leave out both", c.Task))
 	}
 	return c, src, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -554,6 +555,29 @@ func TestEventsFollowTheMetrics(t *testing.T) {
 	}
 	if lines := len(rows(t, dir)); records != lines+1 {
 		t.Errorf("%d records for %d lines", records, lines)
+	}
+}
+
+func TestSequencesOfATaskGrow(t *testing.T) {
+	c := recallPreset("mqar", 7, "vocab", "40", "length", "32", "pairs", "4")
+	c.WarmUp, c.EvalEvery, c.FinalSamples, c.Batch, c.FirstContext, c.FirstBatch = 0, 0, 2, 2, 8, 8
+	src, err := c.OpenTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trainer, err := New(c, src, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trainer.Close()
+	seen := ""
+	if _, err := trainer.Train(context.Background(), Observer{Step: func(Step) {
+		seen += fmt.Sprintf(" %d×%d", trainer.batches[0].B, trainer.batches[0].N)
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := " 8×8 8×8 8×8 4×16 4×16 2×32 2×32"; seen != want {
+		t.Errorf("updates of%s, want%s", seen, want)
 	}
 }
 

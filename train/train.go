@@ -26,8 +26,8 @@ type Trainer struct {
 	config   Config
 	dir      string // "": no files are written
 	source   task.Source
-	text     *task.Text // nil: the task is not a text
-	windows  task.WindowSource
+	text     *task.Text        // nil: the task is not a text
+	windows  task.WindowDrawer // nil: samples have the length they have
 	digest   string
 	classes  []string // names of the classes; nil: none
 	scales   *task.Scales
@@ -217,7 +217,9 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 		batches:    make([]packedBatch, c.Accumulate),
 	}
 	t.text, _ = prepared.(*task.Text)
-	t.windows, _ = prepared.(task.WindowSource)
+	if _, ok := prepared.(task.WindowSource); ok || c.FirstContext > 0 {
+		t.windows = prepared.(task.WindowDrawer)
+	}
 	if c.GroupLengths {
 		t.groups.lengths, _ = prepared.(task.LengthReporter)
 		t.groups.batch = c.Batch
