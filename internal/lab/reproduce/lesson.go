@@ -116,9 +116,11 @@ func (l *lesson) flops(c *train.Config) (sum float64) {
 	if c.FirstContext == 0 {
 		return m.TrainFLOPs(float64(c.Batch * c.Accumulate * c.Steps * l.Length))
 	}
-	tokens := map[int]int{} // by the length of windows
+	grown := *c
+	grown.Model.Context = l.Length // open where the task decides
+	tokens := map[int]int{}        // by the length of windows
 	for step := range c.Steps {
-		batch, context := c.BatchShape(step)
+		batch, context := grown.BatchShape(step)
 		tokens[context] += batch * c.Accumulate * context
 	}
 	for _, context := range slices.Sorted(maps.Keys(tokens)) {

@@ -75,7 +75,7 @@ func TestPieces(t *testing.T) {
 				if _, err := json.Marshal(p.Config); err != nil {
 					t.Errorf("%s %s: %v", r.Name, p.Name, err)
 				}
-				if p.FLOPs < 0 || p.Time < 0 {
+				if !(p.FLOPs >= 0 && p.FLOPs < 1e20) || p.Time < 0 {
 					t.Errorf("%s %s costs %g operations and %v", r.Name, p.Name, p.FLOPs, p.Time)
 				}
 				cost += p.FLOPs/1e11 + p.Time.Seconds()
