@@ -13,6 +13,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/farfield-ml/farfield/dataset"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/machine"
 )
@@ -35,8 +36,9 @@ const readPiece = 1 << 20
 // ReadCorpus reads a file, or all texts of a folder and its subfolders in the order of their
 // names. In a folder it ignores names that begin with a dot and everything but files and
 // folders. It skips and counts files with a NUL byte in their first 8 KiB and, if utf8Only is
-// set, files that are not UTF-8. A path to a file is read whatever the file contains. It
-// returns an error if a file cannot be read, the text is empty or exceeds the free memory.
+// set, files that are not UTF-8. A path to a file is read whatever the file contains, and
+// inflated if it is gzip. It returns an error if a file cannot be read or inflated, the text
+// is empty or exceeds the free memory.
 func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -48,7 +50,7 @@ func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 		if err := checkRoom(path, info.Size()); err != nil {
 			return nil, err
 		}
-		if c.Text, err = appendFile(make([]byte, 0, info.Size()), path); err != nil {
+		if c.Text, err = appendFile(make([]byte, 0, info.Size()), path, dataset.Inflate); err != nil {
 			return nil, err
 		}
 		if len(c.Text) == 0 {
@@ -92,7 +94,7 @@ func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 	c.Text = make([]byte, 0, size)
 	for _, name := range names {
 		before := len(c.Text)
-		if c.Text, err = appendFile(c.Text, name); err != nil {
+		if c.Text, err = appendFile(c.Text, name, asIs); err != nil {
 			return nil, err
 		}
 		text := c.Text[before:]
@@ -117,37 +119,58 @@ func checkRoom(path string, size int64) error {
 	return nil
 }
 
-// appendFile appends the content of a file or pipe to dst. Spare capacity of dst avoids a
-// copy. It waits for the writer of a pipe.
-func appendFile(dst []byte, name string) ([]byte, error) {
+// asIs returns r. A folder has gzip files as any other that is not text.
+func asIs(r io.Reader) (io.Reader, error) { return r, nil }
+
+// appendFile appends the content of a file or pipe, as open reads it, to dst. Spare capacity
+// of dst avoids a copy. It waits for the writer of a pipe. It returns an error if the file
+// cannot be read, or is longer than dst has room for and exceeds the free memory.
+func appendFile(dst []byte, name string, open func(io.Reader) (io.Reader, error)) ([]byte, error) {
 	f, err := infile.OpenStream(context.Background(), name)
 	if err != nil {
 		return dst, err
 	}
 	defer f.Close()
+	r, err := open(f)
+	if err != nil {
+		return dst, withPath(name, err)
+	}
 	for {
 		if len(dst) == cap(dst) {
 			// A file of the expected size ends here.
 			var more [1]byte
-			n, err := f.Read(more[:])
-			dst = append(dst, more[:n]...)
+			n, err := r.Read(more[:])
+			if n > 0 {
+				if err := checkRoom(name, int64(len(dst))); err != nil {
+					return dst, err
+				}
+				dst = append(dst, more[0])
+			}
 			if err == io.EOF {
 				return dst, nil
 			}
 			if err != nil {
-				return dst, err
+				return dst, withPath(name, err)
 			}
 			continue
 		}
-		n, err := f.Read(dst[len(dst):min(cap(dst), len(dst)+readPiece)])
+		n, err := r.Read(dst[len(dst):min(cap(dst), len(dst)+readPiece)])
 		dst = dst[:len(dst)+n]
 		if err == io.EOF {
 			return dst, nil
 		}
 		if err != nil {
-			return dst, err
+			return dst, withPath(name, err)
 		}
 	}
+}
+
+// withPath adds the path to an error that lacks it.
+func withPath(path string, err error) error {
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, err)
 }
 
 // isBinary reports whether a text has a NUL byte in its first binaryHead bytes.

@@ -1,6 +1,8 @@
 package task
 
 import (
+	"bytes"
+	"compress/gzip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,6 +75,30 @@ func TestFileIsReadWhateverItHolds(t *testing.T) {
 	path := filepath.Join(write(t, map[string]string{"a.bin": "\x00\xff"}), "a.bin")
 	if c, err := ReadCorpus(path, true); err != nil || string(c.Text) != "\x00\xff" {
 		t.Errorf("%v, %v", c, err)
+	}
+}
+
+func TestGzipFileIsInflated(t *testing.T) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	text := strings.Repeat("one line of a log\n", 200)
+	if _, err := z.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := write(t, map[string]string{"log.gz": b.String(), "damaged.gz": b.String()[:b.Len()-9], "readme": "plain"})
+	c, err := ReadCorpus(filepath.Join(dir, "log.gz"), false)
+	if err != nil || string(c.Text) != text {
+		t.Errorf("%d bytes of %d are read, error %v", len(c.Text), len(text), err)
+	}
+	damaged := filepath.Join(dir, "damaged.gz")
+	if _, err := ReadCorpus(damaged, false); err == nil || !strings.HasPrefix(err.Error(), damaged) {
+		t.Errorf("error of a damaged file is %v", err)
+	}
+	if c, err := ReadCorpus(dir, false); err != nil || string(c.Text) != "plain" || c.Skipped != 2 {
+		t.Errorf("a folder has %q, %d skipped, error %v", c.Text, c.Skipped, err)
 	}
 }
 

@@ -96,7 +96,7 @@ type Command struct {
 // Help are examples.
 func (t *Command) Help() string {
 	return "After Ctrl-C, --resume continues from the latest checkpoint, to the same bits as an uninterrupted run.\n\n" +
-		"The data of a text task are a file, a folder of files, or the name of a data set. By default they are the source of the Go toolchain, or an invented text if there is none. " +
+		"The data of a text task are a file (plain or gzip), a folder of files, or the name of a data set. By default they are the source of the Go toolchain, or an invented text if there is none. " +
 		"bytelm reads a text as bytes, charlm as characters. --task NAME --help lists the settings of a task, --mechanism NAME --help the settings of a mechanism. " +
 		"The preset is by default the task's; for texts it is default, or small without AVX2. --seeds trains each seed in a folder below --out, and prints mean and deviation.\n\n" +
 		"--init starts from the weights of a run, of a checkpoint, or of a folder in the Hugging Face layout. Texts are then read by its tokenizer. " +
