@@ -151,22 +151,19 @@ func copyPreset() Config {
 }
 
 // recallPreset puts a short convolution before attention, which joins a key with its
-// value (Arora et al. 2023). As there, the head is the embedding: an output that copies an
-// input need not be learned for each symbol.
+// value (Arora et al. 2023).
 func recallPreset(name string, steps int, set ...string) Config {
 	c := samplePreset(name, 64, steps, set...)
-	c.Model.Conv, c.Model.Tied = 3, true
+	c.Model.Conv = 3
 	c.Rate, c.MinRate = 3e-3, 3e-4
 	return c
 }
 
 // needlePreset has convolutions that reach from a value to its key. Without positions a model
-// can be asked at longer contexts. Windows begin short, where lines are dense. Ten digits
-// are soon learned, so the head is its own.
+// can be asked at longer contexts. Windows begin short, where lines are dense.
 func needlePreset() Config {
 	c := recallPreset("needle", 3000)
 	m := &c.Model
-	m.Tied = false
 	m.Conv, m.Positions, m.Context = 8, model.NoPosition, 4096
 	c.Batch, c.FirstContext, c.FirstBatch = 4, 256, 16
 	c.EvalSamples, c.FinalSamples = 16, 64
