@@ -43,6 +43,7 @@ func (t *Command) apply(c *train.Config) (given []string) {
 	flags.OverrideValue(&given, "--pool", &m.Pool, flags.GivenText(t.Pool))
 	flags.OverrideValue(&given, "--hidden", &m.Hidden, t.Hidden)
 	flags.OverrideValue(&given, "--head-hidden", &m.HeadHidden, t.HeadHidden)
+	flags.OverrideValue(&given, "--tied", &m.Tied, t.Tied)
 	flags.OverrideValue(&given, "--dropout", &m.Dropout, t.Dropout)
 	flags.OverrideValue(&given, "--standardise", &c.Standardise, t.Standardise)
 	flags.OverrideValue(&given, "--lra-quirk", &c.LRAQuirk, t.LRAQuirk)
