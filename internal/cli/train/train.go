@@ -41,7 +41,7 @@ type Command struct {
 	Pool        string   `complete:"mean,cls,last" placeholder:"KIND" help:"Pooling: mean, cls, last (mean; last for a decoder)."`
 	Hidden      *int     `placeholder:"N" help:"Hidden units of the MLP; 0: four times the width."`
 	HeadHidden  *int     `placeholder:"N" help:"Hidden ReLU units before the outputs; 0: none."`
-	Tied        *bool    `negatable:"" help:"Predict tokens with the embedding, or with a matrix of its own (--no-tied)."`
+	Tied        *bool    `negatable:"" help:"Head is the embedding; --no-tied: a matrix of its own."`
 	Dropout     *float64 `placeholder:"R" help:"Dropout rate of embeddings and branches."`
 	Standardise *bool    `help:"Standardise numbers by the training set."`
 	LRAQuirk    *bool    `name:"lra-quirk" help:"Pad with zeros and mask nothing, as LRA's kernel models."`
