@@ -70,7 +70,7 @@ func (t *MQAR) Sample(s *Sample, split Split, i int) error {
 // length is odd, less than 4 or more than Length.
 func (t *MQAR) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
 	if length < 4 || length > t.Length || length%2 != 0 {
-		return fmt.Errorf("context: %d tokens; an even number from 4 to the length, %d, is needed", length, t.Length)
+		return fmt.Errorf("%d tokens; an even number from 4 to the length, %d, is needed", length, t.Length)
 	}
 	t.draw(s, length, &randomDraws{key: key.Fold(i)})
 	return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/optim"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
 )
 
@@ -218,8 +219,14 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 	if c.LRAQuirk {
 		src = task.Pad(src)
 	}
-	if _, ok := src.(task.WindowDrawer); !ok && (c.FirstContext > 0 || c.FirstBatch > 0) {
+	drawer, grows := src.(task.WindowDrawer)
+	if !grows && (c.FirstContext > 0 || c.FirstBatch > 0) {
 		return fail(fmt.Errorf("first_context, first_batch: the samples of task %s are no windows and do not grow; leave out both", c.Task))
+	}
+	if _, ok := src.(task.WindowSource); grows && !ok && c.FirstContext > 0 && c.FirstContext < c.Model.Context {
+		if err := drawer.DrawWindow(new(task.Sample), c.FirstContext, rng.New(c.Seed), 0); err != nil {
+			return fail(fmt.Errorf("first_context: %w", err))
+		}
 	}
 	return c, src, nil
 }

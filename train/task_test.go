@@ -565,6 +565,12 @@ func TestSequencesOfATaskGrow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	odd := c
+	odd.FirstContext = 9
+	const want = "first_context: 9 tokens; an even number from 4 to the length, 32, is needed"
+	if _, _, err := odd.PrepareTask(src); err == nil || err.Error() != want {
+		t.Errorf("error is %v, want %s", err, want)
+	}
 	trainer, err := New(c, src, "")
 	if err != nil {
 		t.Fatal(err)
