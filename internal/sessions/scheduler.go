@@ -203,22 +203,9 @@ func (q *scheduler) add(j *job, n int) {
 // round makes the step of a round and advances its jobs.
 func (q *scheduler) round() {
 	q.m.coder.group.StepTogether(q.steps)
+	q.countRound()
 	vocab := float64(q.m.o.Model.Config().Vocab)
 	par.RunEach(len(q.jobs), 32*vocab*float64(len(q.jobs)), func(i int) { q.jobs[i].advance(q.m, &q.steps[i]) })
-	drawn, read := 0, 0
-	for i, j := range q.jobs {
-		if q.steps[i].Err == nil {
-			read += len(q.steps[i].Tokens)
-			if len(j.ids) > 0 && q.steps[i].Logits != nil {
-				drawn++
-			}
-		}
-	}
-	q.m.count(func(s *Stats) {
-		s.Rounds++
-		s.TokensRead += int64(read)
-		s.TokensDrawn += int64(drawn)
-	})
 	for _, j := range q.jobs {
 		j.countBytes()
 	}
@@ -228,6 +215,25 @@ func (q *scheduler) round() {
 	q.mu.Unlock()
 	clear(q.steps) // of references to sessions
 	clear(q.jobs)
+}
+
+// countRound counts the steps of a round. Requests end after it, so that what they did is in
+// Stats when they return. A step with logits of a job that draws is a token drawn.
+func (q *scheduler) countRound() {
+	drawn, read := 0, 0
+	for i, j := range q.jobs {
+		if q.steps[i].Err == nil {
+			read += len(q.steps[i].Tokens)
+			if j.draw != nil && q.steps[i].Logits != nil {
+				drawn++
+			}
+		}
+	}
+	q.m.count(func(s *Stats) {
+		s.Rounds++
+		s.TokensRead += int64(read)
+		s.TokensDrawn += int64(drawn)
+	})
 }
 
 // countBytes sets the bytes of j that are not counted elsewhere.

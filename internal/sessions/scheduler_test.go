@@ -84,6 +84,20 @@ func TestRequestsRunBesideEachOther(t *testing.T) {
 	}
 }
 
+func TestStatsHoldWhatReturnedRequestsDid(t *testing.T) {
+	m := open(t, Options{Model: newNearFar(t)})
+	for i := range int64(200) {
+		s := must[Info](t)(m.Create(ctx, tokens(12, 1000+uint64(i))))
+		if got, want := m.Stats().TokensRead, i*14+11; got != want {
+			t.Fatalf("%d tokens read after session %d, want %d", got, i, want)
+		}
+		must[Result](t)(m.Generate(ctx, s.ID, Draw{MaxTokens: 3}, nil))
+		if read, drawn := m.Stats().TokensRead, m.Stats().TokensDrawn; read != (i+1)*14 || drawn != (i+1)*3 {
+			t.Fatalf("%d tokens read and %d drawn after session %d, want %d and %d", read, drawn, i, (i+1)*14, (i+1)*3)
+		}
+	}
+}
+
 func TestCloseLeavesNoGoroutine(t *testing.T) {
 	for _, store := range []string{"", t.TempDir()} {
 		m := open(t, Options{Model: newNearFar(t), Store: store})
