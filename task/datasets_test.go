@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/rng"
 )
 
 // opens returns the error of opening a task on files.
@@ -207,6 +209,37 @@ func TestReviewsOfBothForms(t *testing.T) {
 	if s := take(t, a, Train, 0); s.Class != 1 || s.Tokens[0] != 't'+1 || len(s.Tokens) != 12 {
 		t.Errorf("%+v", s)
 	}
+	whole := openSource(t, "text", Options{Folder: folderOf(t, lists)}).(WindowDrawer)
+	classes := map[string]int32{}
+	for i := range 36 {
+		s := take(t, whole, Train, i)
+		classes[string(reviewBytes(&s))] = s.Class
+	}
+	key, begun, films := rng.New(1), map[string]bool{}, map[string]bool{}
+	var s Sample
+	for i := range 1000 {
+		if err := whole.DrawWindow(&s, 15, key, uint64(i)); err != nil {
+			t.Fatal(err)
+		}
+		part, found := string(reviewBytes(&s)), false
+		for text, class := range classes {
+			if strings.Contains(text, part) && class == s.Class {
+				found, films[text] = true, true
+			}
+		}
+		if len(part) != 15 || !found {
+			t.Fatalf("window %d: %q of class %d is no part of a review", i, part, s.Class)
+		}
+		begun[part[:3]] = true
+	}
+	if len(begun) < 3 || len(films) != len(classes) {
+		t.Errorf("windows begin with %v, in %d of %d reviews", begun, len(films), len(classes))
+	}
+	for _, n := range []int{0, 13} {
+		if err := a.(WindowDrawer).DrawWindow(&s, n, key, 0); err == nil || !strings.Contains(err.Error(), "1 to 12") {
+			t.Errorf("window of %d bytes: error %v", n, err)
+		}
+	}
 	list, err := a.Baselines(36)
 	if err != nil || list[0].Score != 0.5 || list[1].Score != 1 {
 		t.Errorf("baselines %v, %v: a word tells all", list, err)
@@ -225,6 +258,14 @@ func TestReviewsOfBothForms(t *testing.T) {
 	if err := opens(t, "text", lists, map[string]string{"length": "0"}); err == nil || !strings.Contains(err.Error(), "length: it is 0") {
 		t.Errorf("no length: %v", err)
 	}
+}
+
+// reviewBytes returns the bytes of a sample of Reviews.
+func reviewBytes(s *Sample) (text []byte) {
+	for _, token := range s.Tokens {
+		text = append(text, byte(token-1))
+	}
+	return text
 }
 
 // Files written in the arena's format are read as the same samples. Writing ends at the first

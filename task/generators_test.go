@@ -292,6 +292,31 @@ func TestMQARDrawsShorterSequences(t *testing.T) {
 	}
 }
 
+func TestListOpsDrawsShorterExpressions(t *testing.T) {
+	src := openSource(t, "listops", Options{}, "above", "100", "below", "400").(WindowDrawer)
+	key := rng.New(1)
+	var s Sample
+	for _, n := range []int{4, 40, 133, 399} {
+		for i := range 100 {
+			if err := src.DrawWindow(&s, n, key, uint64(i)); err != nil {
+				t.Fatal(err)
+			}
+			if len(s.Tokens) > n || 4*len(s.Tokens) <= n-3 || s.Class != int32(evaluateExpression(s.Tokens, false)) {
+				t.Fatalf("sample %d: %d tokens of class %d in %d", i, len(s.Tokens), s.Class, n)
+			}
+		}
+	}
+	for _, n := range []int{3, 400} {
+		if err := src.DrawWindow(&s, n, key, 0); err == nil || !strings.Contains(err.Error(), "4 to 399 are needed") {
+			t.Errorf("%d tokens: error %v", n, err)
+		}
+	}
+	narrow := openSource(t, "listops", Options{}, "above", "397", "below", "400").(WindowDrawer)
+	if err := narrow.DrawWindow(&s, 100, key, 0); err == nil || !strings.Contains(err.Error(), "in proportion to lengths above 397 and below 400") {
+		t.Errorf("no length is left: error %v", err)
+	}
+}
+
 func TestMQARCanBeAnswered(t *testing.T) {
 	src := openSource(t, "mqar", Options{}, "vocab", "300", "length", "128", "pairs", "32", "random", "false")
 	near, far := 0, 0

@@ -1,12 +1,14 @@
 package task
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/farfield-ml/farfield/dataset"
+	"github.com/farfield-ml/farfield/rng"
 )
 
 // Tokens of expressions. 0 is padding.
@@ -117,12 +119,33 @@ func (t *ListOps) Sample(s *Sample, split Split, i int) error {
 		s.Class = int32(rows[i].Target)
 		return err
 	}
-	d := newDraws(t.Seed, split, i)
-	for len(s.Tokens) <= t.LowerBound || len(s.Tokens) >= t.UpperBound {
-		s.Tokens = growExpression(s.Tokens[:0], d, 1, t.UpperBound)
+	t.draw(s, t.LowerBound, t.UpperBound, newDraws(t.Seed, split, i))
+	return nil
+}
+
+// DrawWindow overwrites s with a training expression of at most length tokens, a function of
+// key and i. The shortest is as much shorter as the task's own bounds are apart: with 500 and
+// 2000 it has more than a quarter of length. It returns an error if length is less than 4 or
+// not below UpperBound, if no length is left, or if the expressions are read from files.
+func (t *ListOps) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
+	above := t.LowerBound * (length + 1) / t.UpperBound
+	switch {
+	case t.rows[Train] != nil:
+		return errors.New("expressions of files have the lengths they have; use from=generate")
+	case length < 4 || length >= t.UpperBound || above >= length:
+		return fmt.Errorf("%d tokens; 4 to %d are needed, in proportion to lengths above %d and below %d", length, t.UpperBound-1, t.LowerBound, t.UpperBound)
+	}
+	s.reset()
+	t.draw(s, above, length+1, &randomDraws{key: key.Fold(i)})
+	return nil
+}
+
+// draw overwrites s with an expression of more than above and fewer than below tokens.
+func (t *ListOps) draw(s *Sample, above, below int, d *randomDraws) {
+	for len(s.Tokens) <= above || len(s.Tokens) >= below {
+		s.Tokens = growExpression(s.Tokens[:0], d, 1, below)
 	}
 	s.Class = int32(evaluateExpression(s.Tokens, false))
-	return nil
 }
 
 // growExpression appends a random expression. It stops early once there are most tokens.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/dataset"
+	"github.com/farfield-ml/farfield/rng"
 )
 
 // Reviews decides whether a film review of IMDB is positive, from its first bytes (task text of
@@ -91,6 +92,24 @@ func (t *Reviews) Sample(s *Sample, split Split, i int) error {
 	s.Tokens = appendBytes(s.Tokens, list[i].Text, t.length)
 	if list[i].Positive {
 		s.Class = 1
+	}
+	return nil
+}
+
+// DrawWindow overwrites s with up to length bytes of a training review, a function of key and
+// i: any part of the bytes that the task sees, with the review's class. It returns an error if
+// length is less than 1 or more than the task sees.
+func (t *Reviews) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
+	if err := checkRange("length", length, 1, t.length); err != nil {
+		return err
+	}
+	d := &randomDraws{key: key.Fold(i)}
+	if err := t.Sample(s, Train, d.intn(t.Spec().Count[Train])); err != nil {
+		return err
+	}
+	if n := len(s.Tokens) - length; n > 0 {
+		from := d.intn(n + 1)
+		s.Tokens = append(s.Tokens[:0], s.Tokens[from:from+length]...)
 	}
 	return nil
 }

@@ -237,6 +237,9 @@ func (c *Config) setEpochs(src task.Source) error {
 	if c.Epochs == 0 {
 		return nil
 	}
+	if _, ok := src.(task.WindowSource); !ok && c.FirstContext > 0 {
+		return fmt.Errorf("epochs: is %d, but first_context is %d: samples that grow are drawn at random; set steps", c.Epochs, c.FirstContext)
+	}
 	epoch, ends := c.epochUpdates(src)
 	if !ends {
 		return fmt.Errorf("epochs: is %d, but task %s draws samples without end; set steps", c.Epochs, c.Task)

@@ -99,6 +99,16 @@ func TestEpochsBecomeUpdates(t *testing.T) {
 	if _, _, err := c.PrepareTask(src); err == nil || !strings.HasPrefix(err.Error(), "epochs: is -1, needs 1 to ") {
 		t.Errorf("error is %v", err)
 	}
+	preset, _ := LookupPreset("listops")
+	grown := preset.Config
+	grown.Epochs, grown.FirstContext = 1, 64
+	list, err := grown.OpenTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := grown.PrepareTask(list); err == nil || !strings.HasPrefix(err.Error(), "epochs: is 1, but first_context is 64") {
+		t.Errorf("samples grow: error is %v", err)
+	}
 }
 
 // A tuned run stops, resumes, is scored and predicts without the model that it started from.

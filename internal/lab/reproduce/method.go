@@ -37,7 +37,6 @@ const nearKeys = 64
 // Near field exact, far field factorised; and the near field alone, with the same keys.
 var (
 	nearFar2    = nearFar(2)
-	nearFar4    = nearFar(4)
 	farThird    = thirdNearFar4()
 	windowAlone = method{Label: fmt.Sprintf("window alone, %d keys", nearKeys), Name: "local",
 		Set: map[string]string{"span": fmt.Sprint(nearKeys), "scale": "1/sqrt(D)"}}

@@ -41,7 +41,7 @@ var needleLessons = lessons(func(o *Options) ([]*lesson, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.Methods, l.Seeds = []method{softmax, farThird, windowAlone, nearFar2, nearFar4, published2, linear}, pick(o.Budget, 1, 3, 3)
+	l.Methods, l.Seeds = []method{softmax, farThird, windowAlone, nearFar2, published2, linear}, pick(o.Budget, 1, 3, 3)
 	l.Length, l.Vocab, l.Baseline = needleContext, 256, true
 	l.look = func(t *train.Trainer) (any, error) { return askNeedles(t, o.Budget) }
 	return []*lesson{l}, nil
