@@ -34,6 +34,6 @@
 //
 // Ask returns a task without its data, for new inputs to a trained model.
 //
-// A text is a WindowSource: training windows have any length and begin anywhere. Sequences
-// of mqar, a WindowDrawer, grow in training where it is asked for.
+// A text is a WindowSource: training windows have any length and begin anywhere. Samples of
+// mqar, listops and text, each a WindowDrawer, grow in training where it is asked for.
 package task

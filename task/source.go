@@ -27,8 +27,9 @@ type Source interface {
 // WindowDrawer is a source that draws training samples of a wanted length.
 type WindowDrawer interface {
 	Source
-	// DrawWindow overwrites s with a training sample of length positions, a function of key
-	// and i. It returns an error if none has this length.
+	// DrawWindow overwrites s with a training sample of length positions, or up to length
+	// where samples differ in length, a function of key and i. It returns an error if none
+	// has this length.
 	DrawWindow(s *Sample, length int, key rng.Key, i uint64) error
 }
 

@@ -43,7 +43,7 @@ func TestArenaTrainingsAreConfigured(t *testing.T) {
 			equal++
 		}
 	}
-	if equal != 2*4 {
+	if equal != 2*3 {
 		t.Errorf("%d trainings of equal seconds", equal)
 	}
 }
@@ -57,13 +57,14 @@ func TestArenaComparesUpdatesAndSeconds(t *testing.T) {
 		}
 		return r
 	}
-	s := &scored{lesson: &lesson{Name: "x"}, Baselines: []task.Baseline{{Name: "a", Score: 0.2}, {Name: "b", Score: 0.3}}}
+	s := &scored{lesson: &lesson{Name: "x", Length: 64, Config: train.Config{Batch: 8}}, Baselines: []task.Baseline{{Name: "a", Score: 0.2}, {Name: "b", Score: 0.3}}}
 	s.Results = []result{
 		{method: &softmax, Runs: []learned{run(100, 0.5, 0.4, 0.5)}, Value: 0.5},
 		{method: &nearFar2, Runs: []learned{run(200, 0.7, 0.3, 0.45, 0.6, 0.7)}, Value: 0.7},
 	}
 	out, table := new(Outcome), arenaTable()
-	out.compareArena(&table, s, map[string]float64{softmax.Label: 10, nearFar2.Label: 5})
+	speeds := []updateSpeed{{Curve: softmax.Label, Shape: shape{4, 64}, Ms: 5}, {Curve: nearFar2.Label, Shape: shape{4, 64}, Ms: 2.5}}
+	out.compareArena(&table, s, speeds)
 	want := [][]string{
 		{"x", "softmax", "50.00", "100", none, none, "30.00"},
 		{"x", "near-far 2", "70.00", "200", "-5.00 ± 3.15", "+20.00 ± 0.68", "30.00"},
@@ -80,5 +81,26 @@ func TestArenaComparesUpdatesAndSeconds(t *testing.T) {
 	}
 	if f := out.Figures[0]; len(f.Series) != 2 || f.Series[0].X[1] != 1 || f.Series[1].X[3] != 1 {
 		t.Errorf("figure %+v", f)
+	}
+}
+
+// Seconds of growing samples are those of each length.
+func TestPaceCountsEachLength(t *testing.T) {
+	l := &lesson{Length: 64, Config: train.Config{Batch: 1, FirstContext: 16, FirstBatch: 4}}
+	speeds := []updateSpeed{
+		{Curve: "a", Shape: shape{4, 16}, Ms: 8000}, {Curve: "a", Shape: shape{2, 32}, Ms: 10000}, {Curve: "a", Shape: shape{1, 64}, Ms: 20000},
+		{Curve: "b", Shape: shape{1, 64}, Ms: 1000},
+	}
+	for _, x := range []struct {
+		first, steps int
+		want         float64
+	}{{0, 12, 0}, {4, 12, 32}, {8, 12, 72}, {12, 12, 152}, {12, 24, 8*8 + 4*10}} {
+		got, ok := l.pace(speeds, "a")(x.first, x.steps)
+		if got != x.want || !ok {
+			t.Errorf("%d of %d updates take %g s, %t; want %g", x.first, x.steps, got, ok, x.want)
+		}
+	}
+	if s, ok := l.pace(speeds, "b")(12, 12); ok {
+		t.Errorf("lengths that are not timed take %g s", s)
 	}
 }

@@ -41,18 +41,38 @@ func (l *lesson) equalise(p *Piece, c train.Config, folder string) {
 	}
 }
 
+// shape is the samples of an update and their length.
+type shape struct {
+	Batch   int `json:"batch"`
+	Context int `json:"context"`
+}
+
+// countShapes returns how many of the first updates have each shape.
+func countShapes(c *train.Config, first int) map[shape]int {
+	updates := map[shape]int{}
+	for step := range first {
+		batch, context := c.BatchShape(step)
+		updates[shape{batch, context}]++
+	}
+	return updates
+}
+
+// sortedShapes returns the shapes of updates by length.
+func sortedShapes(updates map[shape]int) []shape {
+	return slices.SortedFunc(maps.Keys(updates), func(a, b shape) int { return a.Context - b.Context })
+}
+
 // measureRatio returns the time of softmax's training over the time of c's, both of c's
 // updates.
 func (l *lesson) measureRatio(w *Work, c *train.Config, src task.Source) (float64, error) {
 	base := l.configFor(&softmax, c.Seed, 1)
 	base.Folder = c.Folder
-	type shape struct{ batch, context int }
-	updates := map[shape]int{}
-	for step := range c.Steps {
-		batch, context := c.BatchShape(step)
-		updates[shape{batch, context}]++
+	full, _, err := c.PrepareTask(src)
+	if err != nil {
+		return 0, err
 	}
-	shapes := slices.SortedFunc(maps.Keys(updates), func(a, b shape) int { return a.context - b.context })
+	updates := countShapes(&full, c.Steps)
+	shapes := sortedShapes(updates)
 	var total [2]float64
 	for _, s := range shapes {
 		var list []timed
@@ -62,13 +82,13 @@ func (l *lesson) measureRatio(w *Work, c *train.Config, src task.Source) (float6
 				return 0, err
 			}
 			m := ready.Model
-			if s.context > 0 {
-				m.Context = s.context
+			if s.Context > 0 {
+				m.Context = s.Context
 			}
 			name := []string{softmax.Label, m.Mechanism}[i]
 			line := bench.Line{Mechanism: m.Mechanism, Order: m.Order, Direction: "update", N: m.Context, Heads: m.Heads, D: m.Width / max(m.Heads, 1)}
-			list = append(list, timed{name, i, bench.NewCase(line, m.TrainFLOPs(float64(s.batch*m.Context)), 64*float64(s.batch*m.Context*m.Layers*m.Width), func() (func() error, error) {
-				u, err := bench.NewUpdate(m, s.batch, 1)
+			list = append(list, timed{name, i, bench.NewCase(line, m.TrainFLOPs(float64(s.Batch*m.Context)), 64*float64(s.Batch*m.Context*m.Layers*m.Width), func() (func() error, error) {
+				u, err := bench.NewUpdate(m, s.Batch, 1)
 				if err != nil {
 					return nil, err
 				}
@@ -81,7 +101,7 @@ func (l *lesson) measureRatio(w *Work, c *train.Config, src task.Source) (float6
 		}
 		for i, t := range times {
 			if t.Ms <= 0 {
-				return 0, fmt.Errorf("%s at %d tokens: its update was not timed: %s", t.Curve, s.context, t.Skipped)
+				return 0, fmt.Errorf("%s at %d tokens: its update was not timed: %s", t.Curve, s.Context, t.Skipped)
 			}
 			total[i] += float64(updates[s]) * t.Ms
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/train"
 )
 
 var fastFig5 = Row{
@@ -85,6 +86,7 @@ var fig5Lessons = lessons(func(o *Options) (list []*lesson, err error) {
 // updateSpeed is what an update of random samples takes.
 type updateSpeed struct {
 	Curve string  `json:"curve"`
+	Shape shape   `json:"shape"`
 	Ms    float64 `json:"ms"`
 	Bytes float64 `json:"bytes"` // that updates keep and take, weights and moments aside
 }
@@ -92,15 +94,26 @@ type updateSpeed struct {
 func speedPiece(l *lesson) string { return l.Name + "-speed" }
 
 type speedConfig struct {
-	Batch   int           `json:"batch"`
+	Shapes  []shape       `json:"shapes"` // the last is the longest
 	Each    time.Duration `json:"each"`
-	Length  int           `json:"length"`
 	Methods []method      `json:"methods"`
 	Model   model.Config  `json:"model"` // but for what the mechanism and the task decide
 }
 
+// fig5Speed times the longest samples, and those that samples of the lesson grow from.
 func fig5Speed(o *Options, l *lesson) speedConfig {
-	return speedConfig{pick(o.Budget, 4, 8, 32), pick(o.Budget, 3*time.Second, 15*time.Second, 5*time.Minute), l.Length, l.Methods, l.Config.Model}
+	shapes := sortedShapes(countShapes(l.grown(l.Config.Steps), l.Config.Steps))
+	if l.Config.FirstContext == 0 {
+		shapes = []shape{{pick(o.Budget, 4, 8, 32), l.Length}}
+	}
+	return speedConfig{shapes, pick(o.Budget, 3*time.Second, 15*time.Second, 5*time.Minute) / time.Duration(len(shapes)), l.Methods, l.Config.Model}
+}
+
+// grown is the configuration of a training of the lesson with the length of its samples.
+func (l *lesson) grown(steps int) *train.Config {
+	c := l.Config
+	c.Steps, c.Model.Context = steps, l.Length
+	return &c
 }
 
 func fig5Pieces(o *Options) ([]Piece, error) {
@@ -115,7 +128,7 @@ func fig5Pieces(o *Options) ([]Piece, error) {
 	for _, l := range all {
 		c := fig5Speed(o, l)
 		list = append(list, Piece{
-			Name: speedPiece(l), Config: c, Time: raceTime(len(c.Methods)+1, c.Each),
+			Name: speedPiece(l), Config: c, Time: raceTime((len(c.Methods)+1)*len(c.Shapes), c.Each),
 			run: func(w *Work) (any, error) {
 				l.Config.Folder = o.Data
 				return l.speeds(w, c)
@@ -132,21 +145,23 @@ func (l *lesson) speeds(w *Work, s speedConfig) ([]updateSpeed, error) {
 		return nil, err
 	}
 	var list []timed
-	kept := map[string]float64{}
-	add := func(curve string, m *method, matrix bool) error {
+	var out []updateSpeed
+	add := func(curve string, m *method, matrix bool, of shape) error {
 		c, _, err := l.configFor(m, 1, 1).PrepareTask(src)
 		if err != nil {
 			return fmt.Errorf("%s: %w", curve, err)
 		}
-		c.Model.Context = s.Length
-		line := bench.Line{Mechanism: m.Name, Order: m.Order, Direction: "update", N: s.Length, Heads: c.Model.Heads, D: c.Model.Width / c.Model.Heads}
-		flops := c.Model.TrainFLOPs(float64(s.Batch * s.Length))
-		need := 64 * float64(s.Batch*s.Length*c.Model.Layers*c.Model.Width)
+		c.Model.Context = of.Context
+		line := bench.Line{Mechanism: m.Name, Order: m.Order, Direction: "update", N: of.Context, Heads: c.Model.Heads, D: c.Model.Width / c.Model.Heads}
+		flops := c.Model.TrainFLOPs(float64(of.Batch * of.Context))
+		need := 64 * float64(of.Batch*of.Context*c.Model.Layers*c.Model.Width)
 		if matrix {
-			need += 4 * float64(s.Batch*c.Model.Heads*s.Length) * float64(s.Length) * float64(c.Model.Layers+1)
+			need += 4 * float64(of.Batch*c.Model.Heads*of.Context) * float64(of.Context) * float64(c.Model.Layers+1)
 		}
-		list = append(list, timed{curve, s.Length, bench.NewCase(line, flops, need, func() (func() error, error) {
-			u, err := bench.NewUpdate(c.Model, s.Batch, 1)
+		k := len(out)
+		out = append(out, updateSpeed{Curve: curve, Shape: of})
+		list = append(list, timed{curve, of.Context, bench.NewCase(line, flops, need, func() (func() error, error) {
+			u, err := bench.NewUpdate(c.Model, of.Batch, 1)
 			if err != nil {
 				return nil, err
 			}
@@ -154,28 +169,50 @@ func (l *lesson) speeds(w *Work, s speedConfig) ([]updateSpeed, error) {
 				writeMatrices(u)
 			}
 			bytes, err := u.MeasureMemory()
-			kept[curve] = float64(bytes)
+			out[k].Bytes = float64(bytes)
 			return u.Run, err
 		})})
 		return nil
 	}
-	for i := range l.Methods {
-		if err := add(l.Methods[i].Label, &l.Methods[i], false); err != nil {
-			return nil, err
+	for _, of := range s.Shapes {
+		for i := range l.Methods {
+			if err := add(l.Methods[i].Label, &l.Methods[i], false, of); err != nil {
+				return nil, err
+			}
 		}
 	}
-	if err := add(matrixCurve, &softmax, true); err != nil {
+	if err := add(matrixCurve, &softmax, true, s.Shapes[len(s.Shapes)-1]); err != nil {
 		return nil, err
 	}
 	times, err := w.race(list, s.Each, time.Hour)
 	if err != nil {
 		return nil, err
 	}
-	var out []updateSpeed
-	for _, t := range times {
-		out = append(out, updateSpeed{t.Curve, t.Ms, kept[t.Curve] + t.Bytes})
+	for i, t := range times {
+		out[i].Ms, out[i].Bytes = t.Ms, out[i].Bytes+t.Bytes
 	}
 	return out, nil
+}
+
+// pace returns the seconds of a mechanism's first updates in a training of so many, from the
+// times of updates; ok is false if one was not timed.
+func (l *lesson) pace(speeds []updateSpeed, label string) func(first, steps int) (seconds float64, ok bool) {
+	each := map[int]float64{} // seconds of a sample, by its length
+	for _, v := range speeds {
+		if v.Curve == label && v.Ms > 0 {
+			each[v.Shape.Context] = v.Ms / 1e3 / float64(v.Shape.Batch)
+		}
+	}
+	return func(first, steps int) (seconds float64, ok bool) {
+		updates := countShapes(l.grown(steps), first)
+		for _, of := range sortedShapes(updates) {
+			if each[of.Context] == 0 {
+				return 0, false
+			}
+			seconds += float64(updates[of]*of.Batch) * each[of.Context]
+		}
+		return seconds, true
+	}
 }
 
 // average holds means of a mechanism's results over the tasks.
@@ -194,8 +231,6 @@ func fig5Outcome(o *Options, r *Results) (*Outcome, error) {
 		for i := range list {
 			s := &list[i]
 			tasks += ", " + s.Name
-			c := fig5Speed(o, s.lesson)
-			ms := map[string]float64{} // of an update of the training
 			speeds, _, err := get[[]updateSpeed](r, speedPiece(s.lesson))
 			if err != nil {
 				return err
@@ -207,14 +242,13 @@ func fig5Outcome(o *Options, r *Results) (*Outcome, error) {
 				}
 			}
 			for _, v := range speeds {
-				if v.Ms > 0 {
-					ms[v.Curve] = v.Ms * float64(s.Config.Batch) / float64(c.Batch)
-					of[v.Curve].speed = append(of[v.Curve].speed, 1e3/v.Ms*float64(c.Batch))
-					of[v.Curve].bytes = append(of[v.Curve].bytes, v.Bytes/float64(c.Batch))
+				if n := float64(v.Shape.Batch); v.Ms > 0 && v.Shape.Context == s.Length {
+					of[v.Curve].speed = append(of[v.Curve].speed, 1e3/v.Ms*n)
+					of[v.Curve].bytes = append(of[v.Curve].bytes, v.Bytes/n)
 				}
 			}
 			if o.Budget == Hour {
-				out.compareArena(&race, s, ms)
+				out.compareArena(&race, s, speeds)
 			}
 		}
 		if len(race.Rows) > 0 {

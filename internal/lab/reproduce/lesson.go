@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"math"
 	"slices"
 
@@ -113,19 +112,12 @@ func (l *lesson) flops(c *train.Config) (sum float64) {
 	if m.Kind == "" {
 		m.Kind = model.Encoder
 	}
-	if c.FirstContext == 0 {
-		return m.TrainFLOPs(float64(c.Batch * c.Accumulate * c.Steps * l.Length))
-	}
 	grown := *c
 	grown.Model.Context = l.Length // open where the task decides
-	tokens := map[int]int{}        // by the length of windows
-	for step := range c.Steps {
-		batch, context := grown.BatchShape(step)
-		tokens[context] += batch * c.Accumulate * context
-	}
-	for _, context := range slices.Sorted(maps.Keys(tokens)) {
-		m.Context = context
-		sum += m.TrainFLOPs(float64(tokens[context]))
+	updates := countShapes(&grown, c.Steps)
+	for _, x := range sortedShapes(updates) {
+		m.Context = x.Context
+		sum += m.TrainFLOPs(float64(updates[x] * c.Accumulate * x.Batch * x.Context))
 	}
 	return sum
 }
