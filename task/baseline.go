@@ -266,3 +266,15 @@ func runBaselines(list ...func() (Baseline, error)) ([]Baseline, error) {
 	}
 	return all, nil
 }
+
+// runGrowing is runBaselines of a WindowDrawer: what it asks shows later in long samples.
+func runGrowing(list ...func() (Baseline, error)) ([]Baseline, error) {
+	all, err := runBaselines(list...)
+	for i := range all {
+		all[i].Advice = growAdvice
+	}
+	return all, err
+}
+
+// growAdvice is for models that learn no more of long samples than a baseline.
+const growAdvice = "train longer, with samples that begin short (train --first-context)"

@@ -35,5 +35,5 @@
 // Ask returns a task without its data, for new inputs to a trained model.
 //
 // A text is a WindowSource: training windows have any length and begin anywhere. Samples of
-// mqar, listops and text, each a WindowDrawer, grow in training where it is asked for.
+// mqar, listops, listops6 and text, each a WindowDrawer, grow in training where it is asked for.
 package task

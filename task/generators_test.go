@@ -311,6 +311,22 @@ func TestListOpsDrawsShorterExpressions(t *testing.T) {
 			t.Errorf("%d tokens: error %v", n, err)
 		}
 	}
+	src = openSource(t, "listops6", Options{}, "min", "100", "max", "400").(WindowDrawer)
+	for _, n := range []int{8, 40, 400} {
+		for i := range 100 {
+			if err := src.DrawWindow(&s, n, key, uint64(i)); err != nil {
+				t.Fatal(err)
+			}
+			if len(s.Tokens) > n || len(s.Tokens) < max(8, n/4) || s.Class != int32(evaluateExpression(s.Tokens, true)) {
+				t.Fatalf("listops6, sample %d: %d tokens of class %d in %d", i, len(s.Tokens), s.Class, n)
+			}
+		}
+	}
+	for _, n := range []int{7, 401} {
+		if err := src.DrawWindow(&s, n, key, 0); err == nil || !strings.Contains(err.Error(), "8 to 400") {
+			t.Errorf("listops6, %d tokens: error %v", n, err)
+		}
+	}
 	narrow := openSource(t, "listops", Options{}, "above", "397", "below", "400").(WindowDrawer)
 	if err := narrow.DrawWindow(&s, 100, key, 0); err == nil || !strings.Contains(err.Error(), "in proportion to lengths above 397 and below 400") {
 		t.Errorf("no length is left: error %v", err)

@@ -112,9 +112,9 @@ func (t *ListOps) Sample(s *Sample, split Split, i int) error {
 	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
 	if rows := t.rows[split]; rows != nil {
 		var err error
+		s.reset()
 		s.Tokens, err = ParseExpression(s.Tokens, rows[i].Source)
 		s.Class = int32(rows[i].Target)
 		return err
@@ -135,13 +135,13 @@ func (t *ListOps) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error
 	case length < 4 || length >= t.UpperBound || above >= length:
 		return fmt.Errorf("%d tokens; 4 to %d are needed, in proportion to lengths above %d and below %d", length, t.UpperBound-1, t.LowerBound, t.UpperBound)
 	}
-	s.reset()
 	t.draw(s, above, length+1, &randomDraws{key: key.Fold(i)})
 	return nil
 }
 
 // draw overwrites s with an expression of more than above and fewer than below tokens.
 func (t *ListOps) draw(s *Sample, above, below int, d *randomDraws) {
+	s.reset()
 	for len(s.Tokens) <= above || len(s.Tokens) >= below {
 		s.Tokens = growExpression(s.Tokens[:0], d, 1, below)
 	}
@@ -169,7 +169,7 @@ func (t *ListOps) Baselines(n int) ([]Baseline, error) { return listBaselines(t,
 
 // listBaselines scores the baselines of ListOps and ListOps6.
 func listBaselines(src Source, n int) ([]Baseline, error) {
-	return runBaselines(
+	return runGrowing(
 		func() (Baseline, error) { return scoreMajority(src, n) },
 		func() (Baseline, error) {
 			return scoreTable("root operator", src, n, func(s *Sample) int32 { return s.Tokens[0] })

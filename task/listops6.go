@@ -1,5 +1,7 @@
 package task
 
+import "github.com/farfield-ml/farfield/rng"
+
 // ListOps6 is the variant of ListOps in the code of TaylorShift (Nauen et al. 2024), with the
 // additional operators FIRST and LAST. An expression has exactly a length drawn uniformly from
 // [Min, Max]. It grows by replacing random digits by operators over digits, down to depth 10.
@@ -51,9 +53,25 @@ func (t *ListOps6) Sample(s *Sample, split Split, i int) error {
 	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
+	t.draw(s, t.Min, t.Max, newDraws(t.Seed, split, i))
+	return nil
+}
+
+// DrawWindow overwrites s with a training expression of at most length tokens, a function of
+// key and i. The shortest is in proportion to Min, and has 8 tokens at least. It returns an
+// error if length is less than 8 or more than Max.
+func (t *ListOps6) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
+	if err := checkRange("length", length, 8, t.Max); err != nil {
+		return err
+	}
+	t.draw(s, max(8, t.Min*length/t.Max), length, &randomDraws{key: key.Fold(i)})
+	return nil
+}
+
+// draw overwrites s with an expression of least to most tokens.
+func (t *ListOps6) draw(s *Sample, least, most int, d *randomDraws) {
 	s.reset()
-	d := newDraws(t.Seed, split, i)
-	length := t.Min + d.intn(t.Max-t.Min+1)
+	length := least + d.intn(most-least+1)
 	for {
 		if nodes := growTree(d, length); nodes != nil {
 			s.Tokens = appendNode(s.Tokens, nodes, 0)
@@ -61,7 +79,6 @@ func (t *ListOps6) Sample(s *Sample, split Split, i int) error {
 		}
 	}
 	s.Class = int32(evaluateExpression(s.Tokens, true))
-	return nil
 }
 
 // growTree returns the operators of an expression with a length, the root first. It returns

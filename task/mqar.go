@@ -135,7 +135,7 @@ func (t *MQAR) drawGaps(d *randomDraws, length, pairs int) []int {
 // Baselines scores the commonest value and the value of the last pair. It returns the errors
 // of Sample.
 func (t *MQAR) Baselines(n int) ([]Baseline, error) {
-	return runBaselines(
+	return runGrowing(
 		func() (Baseline, error) { return scoreMajorityLabel(t, n) },
 		func() (Baseline, error) {
 			return scoreLabels("value of the last pair", t, n, 0, func(s *Sample, _ int) int32 { return s.Tokens[2*t.Pairs-1] })

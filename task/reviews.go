@@ -125,7 +125,7 @@ func appendBytes(tokens []int32, text []byte, most int) []int32 {
 // Baselines scores the commonest class and naive Bayes over words. The published scores of all
 // mechanisms are below the latter. It returns the errors of Sample.
 func (t *Reviews) Baselines(n int) ([]Baseline, error) {
-	return runBaselines(
+	return runGrowing(
 		func() (Baseline, error) { return scoreMajority(t, n) },
 		func() (Baseline, error) {
 			return scoreNaiveBayes("naive Bayes over words", t, n, func(s *Sample, f func([]byte)) { eachWord(s.Tokens, f) })

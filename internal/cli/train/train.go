@@ -107,7 +107,7 @@ func (t *Command) Help() string {
 		"--decay fixed has RetNet's factor for each key head; learned gates start there. --pool cls reads a learned position in front of the sample. " +
 		"--attention-dropout-kind 1d drops tokens, standard channels, quadratic products of two channels.\n\n" +
 		"--segment has the gradient of whole windows. Memory grows with N, and a little with each further segment. It needs a mechanism with a state of fixed size. " +
-		"With --first-context, sequences double until they have --context tokens, with the same number of tokens at each length: windows of texts, and the samples of mqar, listops and text. " +
+		"With --first-context, sequences double until they have --context tokens, with the same number of tokens at each length: windows of texts, and the samples of mqar, listops, listops6 and text. " +
 		"--divide is for ranks of mpirun (a build with -tags mpi): batch divides the micro-batches, to the bits of one process; sequence divides the tokens of each window, for mechanisms whose states are sums. " +
 		"--lra-quirk shows padding to attention and pooling, as the kernel models of the Long Range Arena do." + flags.JoinExamples(
 		"farfield train --data notes.txt --out run/notes",
