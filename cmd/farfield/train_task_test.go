@@ -101,6 +101,21 @@ func TestBaselineThatIsBetterIsSaid(t *testing.T) {
 }
 
 // Several seeds are runs of their own, which an interrupt leaves to be resumed.
+// A model that learns no more than a baseline of long samples is told to begin with short
+// ones, unless it has.
+func TestVerdictNamesGrowthOnce(t *testing.T) {
+	const advice = "train longer, with samples that begin short (train --first-context)"
+	words := []string{"train", "-q", "--task", "listops", "--task-set", "above=20", "--task-set", "below=40", "--width", "8", "--heads", "2",
+		"--batch", "2", "--steps", "2", "--eval-samples", "9", "--final-samples", "200"}
+	dir := t.TempDir()
+	if out := works(t, append(words, "--out", filepath.Join(dir, "whole"))...); !strings.Contains(out, advice) {
+		t.Errorf("growth is not named in\n%s", out)
+	}
+	if out := works(t, append(words, "--first-context", "16", "--out", filepath.Join(dir, "grown"))...); strings.Contains(out, "begin short") || !strings.Contains(out, "train longer") {
+		t.Errorf("growth is named in\n%s", out)
+	}
+}
+
 func TestTrainSeeds(t *testing.T) {
 	root := t.TempDir()
 	whole, parts := filepath.Join(root, "whole"), filepath.Join(root, "parts")

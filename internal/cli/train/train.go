@@ -249,6 +249,11 @@ func (t *Command) one(e *env.Env, trainer *train.Trainer, dir string) (*runs.Rep
 	} else {
 		err = e.RunInterruptibly(func() (err error) {
 			r.Baselines, err = src.Baselines(0)
+			if c.FirstContext > 0 { // samples have begun short already
+				for i := range r.Baselines {
+					r.Baselines[i].Advice = ""
+				}
+			}
 			return err
 		})
 	}
