@@ -55,6 +55,7 @@ func Lookup(name string) (*Row, error) {
 var wanted = map[string]Options{
 	"fast-table1": {Budget: Hour, Seeds: 3},
 	"mqar":        {Seeds: 3},
+	"needle":      {Budget: Hour, Seeds: 1},
 	"bytelm":      {Seeds: 2},
 }
 
