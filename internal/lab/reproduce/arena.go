@@ -9,8 +9,8 @@ import (
 )
 
 // arenaHour are lessons of the Long Range Arena at published lengths with the published
-// model, in trainings below 90 minutes. ListOps has equal updates, bytes and pixels equal
-// seconds. Smaller batches and a larger rate than published ones learn within that time.
+// model, in trainings below 90 minutes. ListOps has equal updates and equal seconds, bytes and
+// pixels equal seconds. Smaller batches and a larger rate than published ones learn within that time.
 // Expressions and reviews grow to their length: the mean over thousands of positions hides
 // what matters from models that have not learned yet.
 func arenaHour() (list []*lesson, _ error) {
@@ -27,6 +27,7 @@ func arenaHour() (list []*lesson, _ error) {
 		{"text", "lra-text", 4000, 257, 600, 8, 0, 250, 128, 2e-3, true, []method{softmax, farThird, linear, published2}},
 		{"listops", "lra-listops", 2000, 18, 800, 16, 10000, 128, 256, 2e-3, false,
 			[]method{softmax, farThird, published1, published2, linear, taylorshift, performer, reformer, informer, linformer}},
+		{"listops-seconds", "lra-listops", 2000, 18, 800, 16, 10000, 128, 256, 2e-3, true, []method{softmax, farThird}},
 	} {
 		l, err := presetLesson(x.name, x.preset, x.steps, nil)
 		if err != nil {

@@ -43,7 +43,7 @@ func TestArenaTrainingsAreConfigured(t *testing.T) {
 			equal++
 		}
 	}
-	if equal != 1+3 {
+	if equal != 1+3+1 {
 		t.Errorf("%d trainings of equal seconds", equal)
 	}
 }

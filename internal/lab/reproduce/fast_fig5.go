@@ -228,13 +228,23 @@ func fig5Outcome(o *Options, r *Results) (*Outcome, error) {
 		}
 		tasks := ""
 		race := arenaTable()
+		most := 0 // mechanisms of a lesson; lessons of fewer are not averaged
+		for i := range list {
+			most = max(most, len(list[i].Methods))
+		}
 		for i := range list {
 			s := &list[i]
-			tasks += ", " + s.Name
 			speeds, _, err := get[[]updateSpeed](r, speedPiece(s.lesson))
 			if err != nil {
 				return err
 			}
+			if o.Budget == Hour {
+				out.compareArena(&race, s, speeds)
+			}
+			if len(s.Methods) < most {
+				continue
+			}
+			tasks += ", " + s.Name
 			for _, x := range s.Results {
 				of[x.Label].accuracy = append(of[x.Label].accuracy, 100*x.Value)
 				if x.Label == softmax.Label { // the same function
@@ -246,9 +256,6 @@ func fig5Outcome(o *Options, r *Results) (*Outcome, error) {
 					of[v.Curve].speed = append(of[v.Curve].speed, 1e3/v.Ms*n)
 					of[v.Curve].bytes = append(of[v.Curve].bytes, v.Bytes/n)
 				}
-			}
-			if o.Budget == Hour {
-				out.compareArena(&race, s, speeds)
 			}
 		}
 		if len(race.Rows) > 0 {
