@@ -101,8 +101,8 @@ func TestBaselineThatIsBetterIsSaid(t *testing.T) {
 }
 
 // Several seeds are runs of their own, which an interrupt leaves to be resumed.
-// A model that learns no more than a baseline of long samples is told to begin with short
-// ones, unless it has.
+// Where a model learns no more than a baseline of long samples, the verdict asks for short
+// ones at first, unless the run had them.
 func TestVerdictNamesGrowthOnce(t *testing.T) {
 	const advice = "train longer, with samples that begin short (train --first-context)"
 	words := []string{"train", "-q", "--task", "listops", "--task-set", "above=20", "--task-set", "below=40", "--width", "8", "--heads", "2",

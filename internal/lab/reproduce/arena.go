@@ -12,7 +12,7 @@ import (
 // model, in trainings below 90 minutes. ListOps has equal updates and equal seconds, bytes and
 // pixels equal seconds. Smaller batches and a larger rate than published ones learn within that time.
 // Expressions and reviews grow to their length: the mean over thousands of positions hides
-// what matters from models that have not learned yet.
+// the few that matter from a new model.
 func arenaHour() (list []*lesson, _ error) {
 	for _, x := range []struct {
 		name, preset         string

@@ -84,7 +84,7 @@ func TestArenaComparesUpdatesAndSeconds(t *testing.T) {
 	}
 }
 
-// Seconds of growing samples are those of each length.
+// Growing samples take the seconds of each length.
 func TestPaceCountsEachLength(t *testing.T) {
 	l := &lesson{Length: 64, Config: train.Config{Batch: 1, FirstContext: 16, FirstBatch: 4}}
 	speeds := []updateSpeed{

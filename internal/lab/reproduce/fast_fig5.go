@@ -194,8 +194,8 @@ func (l *lesson) speeds(w *Work, s speedConfig) ([]updateSpeed, error) {
 	return out, nil
 }
 
-// pace returns the seconds of a mechanism's first updates in a training of so many, from the
-// times of updates; ok is false if one was not timed.
+// pace returns the seconds of a mechanism's first updates in a training of steps updates, from
+// the times of updates; ok is false if one was not timed.
 func (l *lesson) pace(speeds []updateSpeed, label string) func(first, steps int) (seconds float64, ok bool) {
 	each := map[int]float64{} // seconds of a sample, by its length
 	for _, v := range speeds {
