@@ -26,7 +26,7 @@ func arenaHour() (list []*lesson, _ error) {
 		{"image", "lra-image", 1024, 256, 2000, 32, 0, 0, 0, 1e-3, true, []method{softmax, farThird}},
 		{"text", "lra-text", 4000, 257, 600, 8, 0, 250, 128, 2e-3, true, []method{softmax, farThird, linear, published2}},
 		{"listops", "lra-listops", 2000, 18, 800, 16, 10000, 128, 256, 2e-3, false,
-			[]method{softmax, farThird, published1, published2, linear, taylorshift, performer, reformer}},
+			[]method{softmax, farThird, published1, published2, linear, taylorshift, performer}},
 		{"listops-seconds", "lra-listops", 2000, 18, 800, 16, 10000, 128, 256, 2e-3, true, []method{softmax, farThird}},
 	} {
 		l, err := presetLesson(x.name, x.preset, x.steps, nil)
