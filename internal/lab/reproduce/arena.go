@@ -112,12 +112,13 @@ func (out *Outcome) compareArena(t *report.Table, s *scored, speeds []updateSpee
 			// The end of a training is judged by the test part, all before it by looks.
 			a, n := x.Value, x.Runs[0].Score.Samples
 			b, m := base.Value, base.Runs[0].Score.Samples
-			isEnd := at >= 0.99*float64(own)
+			isEnd := at >= 0.99*float64(own) || k == 1 && s.EqualSeconds && at >= 0.95*float64(own)
 			if !isEnd {
 				a, n = x.lookAt(at)
 				b, m = base.lookAt(float64(end))
 			}
-			if n == 0 || m == 0 || x == base || at > 1.05*float64(own) && s.EqualSeconds || grows && !isEnd {
+			switch {
+			case n == 0 || m == 0 || x == base, at > 1.05*float64(own) && s.EqualSeconds, grows && (!isEnd || k == 1 && !s.EqualSeconds):
 				cells = append(cells, none)
 				continue
 			}
