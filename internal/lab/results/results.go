@@ -232,7 +232,7 @@ func (a *age) find(b reproduce.Build) string {
 		return "the commit that made it was not recorded"
 	}
 	if b.Modified {
-		return fmt.Sprintf("it was made from %s with changes", b)
+		return fmt.Sprintf("it was made from %s", b)
 	}
 	code, arithmetic := a.row.Decides()
 	files, err := changed(a.ctx, b.Revision, "", code)
