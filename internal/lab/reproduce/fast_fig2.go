@@ -53,7 +53,7 @@ var fig2Lessons = lessons(func(o *Options) ([]*lesson, error) {
 		return nil, err
 	}
 	l.Config.EvalEvery = max(1, l.Config.Steps/4)
-	l.Seeds, l.Length, l.Baseline = pick(o.Budget, 2, 3, 3), 49, true
+	l.Seeds, l.Length, l.Baseline = pick(o.Budget, 2, 5, 5), 49, true
 	l.Methods = []method{withDropout("", 0)}
 	for _, form := range fig2Forms {
 		for _, rate := range fig2Rates {
