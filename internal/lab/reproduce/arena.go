@@ -117,8 +117,8 @@ func (out *Outcome) compareArena(t *report.Table, s *scored, speeds []updateSpee
 				a, n = x.lookAt(at)
 				b, m = base.lookAt(float64(end))
 			}
-			switch {
-			case n == 0 || m == 0 || x == base, at > 1.05*float64(own) && s.EqualSeconds, grows && (!isEnd || k == 1 && !s.EqualSeconds):
+			isShort := at > 1.05*float64(own) && s.EqualSeconds // fewer updates than these seconds hold
+			if n == 0 || m == 0 || x == base || isShort || grows && (!isEnd || k == 1 && !s.EqualSeconds) {
 				cells = append(cells, none)
 				continue
 			}
