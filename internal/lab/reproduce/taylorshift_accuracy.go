@@ -38,11 +38,12 @@ var shiftLessons = lessons(func(o *Options) (list []*lesson, err error) {
 		steps         [3]int // of the budgets; 0: not within it
 		layers, width int    // of the full budget, with heads of 64
 		hidden        int
+		first, batch  int // of samples that grow within the hour
 	}
 	for _, x := range []sized{
-		{"listops6", "listops6", map[string]string{"min": "500", "max": "2000"}, pick(o.Budget, 200, 200, 2000), 18, [3]int{1000, 2000, 5 * 3000}, 4, 512, 1024},
-		{"image", pick(o.Budget, "image", "image", "lra-image"), nil, 1024, 256, [3]int{0, 300, 35000}, 1, 256, 256},
-		{"text", pick(o.Budget, "text", "text", "lra-text"), nil, pick(o.Budget, 1000, 1000, 4000), 257, [3]int{0, 200, 20000}, 4, 256, 1024},
+		{"listops6", "listops6", map[string]string{"min": "500", "max": "2000"}, pick(o.Budget, 200, 200, 2000), 18, [3]int{1000, 3000, 5 * 3000}, 4, 512, 1024, 25, 256},
+		{"image", pick(o.Budget, "image", "image", "lra-image"), nil, 1024, 256, [3]int{0, 300, 35000}, 1, 256, 256, 0, 0},
+		{"text", pick(o.Budget, "text", "text", "lra-text"), nil, pick(o.Budget, 1000, 1000, 4000), 257, [3]int{0, 400, 20000}, 4, 256, 1024, 250, 128},
 	} {
 		if x.steps[o.Budget] == 0 {
 			continue
@@ -56,6 +57,9 @@ var shiftLessons = lessons(func(o *Options) (list []*lesson, err error) {
 			return nil, err
 		}
 		l.hasten(o)
+		if o.Budget == Hour {
+			l.Config.FirstContext, l.Config.FirstBatch = x.first, x.batch
+		}
 		l.Methods, l.Seeds = pick(o.Budget, []method{softmax, taylorshift, performer, nystrom}, all, all), pick(o.Budget, 1, 1, 3)
 		l.Length, l.Vocab, l.Baseline = x.length, x.vocab, true
 		if m := &l.Config.Model; o.Budget == Full {
