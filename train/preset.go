@@ -25,8 +25,8 @@ var presets = []Preset{
 	{"shakespeare-cpu", "nanoGPT's configuration for the CPU, at the level of characters", shakespearePreset()},
 
 	{"shapes", "convolutions and attention as published, 10 epochs", shapesPreset()},
-	{"listops", "expressions of 100 to 500 tokens", samplePreset("listops", 32, 3000, "above", "100", "below", "500")},
-	{"listops6", "expressions of 100 to 400 tokens", samplePreset("listops6", 32, 3000, "min", "100", "max", "400")},
+	{"listops", "expressions that grow to 100 to 500 tokens", samplePreset("listops", 32, 3000, "above", "100", "below", "500").growing(32, 512)},
+	{"listops6", "expressions that grow to 100 to 400 tokens", samplePreset("listops6", 32, 3000, "min", "100", "max", "400").growing(25, 512)},
 	{"copy", "31 symbols", copyPreset()},
 	{"induction", "30 tokens of 20 symbols", recallPreset("induction", 3000)},
 	{"mqar", "8 pairs of 256 tokens in 128", recallPreset("mqar", 3000, "vocab", "256", "length", "128", "pairs", "8")},
@@ -108,6 +108,13 @@ func samplePreset(name string, batch, steps int, set ...string) Config {
 	c.Standardise = standardisedTasks[name]
 	c.EvalEvery, c.SaveEvery = 100, 100
 	c.EvalSamples, c.FinalSamples = 500, 0
+	return c
+}
+
+// growing returns c with samples that begin short: the mean over hundreds of positions
+// hides the few that matter from a new model.
+func (c Config) growing(context, batch int) Config {
+	c.FirstContext, c.FirstBatch = context, batch
 	return c
 }
 

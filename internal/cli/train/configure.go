@@ -9,6 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -171,7 +172,38 @@ func (t *Command) configure() (train.Config, error) {
 	if t.SampleTokens < 0 {
 		return c, fmt.Errorf("--sample-tokens: %d is negative", t.SampleTokens)
 	}
-	return c, t.locate(&c)
+	if err := t.locate(&c); err != nil {
+		return c, err
+	}
+	t.settleGrowth(&c)
+	return c, nil
+}
+
+// settleGrowth fits the growth of the preset's samples to what is asked for, and leaves it
+// out where that does not allow it: whole epochs, padding, or a task without samples that short.
+func (t *Command) settleGrowth(c *train.Config) {
+	row, err := task.Lookup(c.Task)
+	if err != nil || row.IsText() || c.FirstContext == 0 || t.FirstContext != nil || t.FirstBatch != nil || t.Config != "" {
+		return
+	}
+	grows := c.Epochs == 0 && !c.LRAQuirk
+	if grows && (len(t.TaskSet) > 0 || t.Batch != nil) {
+		src, err := c.OpenTask()
+		if err != nil {
+			return // which is said where the task is prepared
+		}
+		drawer, ok := src.(task.WindowDrawer)
+		grows = ok && drawer.DrawWindow(new(task.Sample), c.FirstContext, rng.New(c.Seed), 0) == nil
+		if c.Model.Context == 0 { // as many tokens in short samples as in whole ones
+			c.FirstBatch = c.Batch
+			for n := c.FirstContext; n < src.Spec().Length; n *= 2 {
+				c.FirstBatch *= 2
+			}
+		}
+	}
+	if !grows {
+		c.FirstContext, c.FirstBatch = 0, 0
+	}
 }
 
 // locate makes the paths of c absolute: the run may be resumed from another folder.

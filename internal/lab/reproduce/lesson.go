@@ -46,6 +46,9 @@ func presetLesson(name, preset string, steps int, set map[string]string) (*lesso
 	if c.TaskSet = settings; len(settings) == 0 {
 		c.TaskSet = nil
 	}
+	if brief[c.Task] != nil { // of expressions each row says itself whether they grow
+		c.FirstContext, c.FirstBatch = 0, 0
+	}
 	setUpdates(c, steps)
 	return l, nil
 }
