@@ -35,10 +35,19 @@ func (l *lesson) equalise(p *Piece, c train.Config, folder string) {
 			if err != nil {
 				return err
 			}
-			setUpdates(c, max(1, int(math.Round(ratio*float64(c.Steps)))))
+			stretchUpdates(c, max(1, int(math.Round(ratio*float64(c.Steps)))))
 			return nil
 		})
 	}
+}
+
+// stretchUpdates sets the number of updates and leaves the number of looks at the
+// validation part: the more looks, the better the best of them.
+func stretchUpdates(c *train.Config, steps int) {
+	looks := max(1, c.Steps/max(1, c.EvalEvery))
+	setUpdates(c, steps)
+	c.EvalEvery = max(1, steps/looks)
+	c.SaveEvery = c.EvalEvery
 }
 
 // shape is the samples of an update and their length.

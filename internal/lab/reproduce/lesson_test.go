@@ -202,3 +202,12 @@ func TestShapesNets(t *testing.T) {
 		}
 	}
 }
+
+func TestStretchedTrainingsHaveAsManyLooks(t *testing.T) {
+	for _, steps := range []int{700, 1400, 1696, 5000} {
+		c := train.Config{Steps: 1400, WarmUp: 140, EvalEvery: 70}
+		if stretchUpdates(&c, steps); c.Steps != steps || c.Steps/c.EvalEvery != 20 {
+			t.Errorf("%d updates are looked at every %d", c.Steps, c.EvalEvery)
+		}
+	}
+}
