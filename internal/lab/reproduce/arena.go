@@ -23,7 +23,7 @@ func arenaHour() (list []*lesson, _ error) {
 		equal                bool
 		methods              []method
 	}{
-		{"image", "lra-image", 1024, 256, 2000, 32, 0, 0, 0, 1e-3, true, []method{softmax, farThird}},
+		{"image", "lra-image", 1024, 256, 2000, 32, 0, 0, 0, 1e-3, true, []method{softmax, farThird, linear, published2}},
 		{"text", "lra-text", 4000, 257, 1400, 8, 0, 250, 128, 1e-3, true, []method{softmax, farThird, linear, published2}},
 		{"listops", "lra-listops", 2000, 18, 800, 16, 10000, 128, 256, 2e-3, false,
 			[]method{softmax, farThird, published1, published2, linear, taylorshift, performer}},
