@@ -88,20 +88,19 @@ func (c *Config) adaptModelToTask(s task.Spec) error {
 // the order of points that have none.
 func (c *Config) setPositions(src task.Source) error {
 	m := &c.Model
-	unordered := false
 	if u, ok := src.(task.OrderReporter); ok {
-		unordered = u.IsUnordered()
+		c.isUnordered = u.IsUnordered()
 	}
 	switch {
-	case !unordered && m.Positions == "":
+	case !c.isUnordered && m.Positions == "":
 		m.Positions = model.Learned
-	case !unordered:
+	case !c.isUnordered:
 	case m.Positions == "":
 		m.Positions = model.NoPosition
 	case m.Positions != model.NoPosition:
 		return fmt.Errorf("positions: %s, but the points of task %s have no order; set positions to %s, or leave it out", m.Positions, c.Task, model.NoPosition)
 	}
-	if unordered && m.Kind != model.Encoder {
+	if c.isUnordered && m.Kind != model.Encoder {
 		return fmt.Errorf("kind: %s sees an order, but the points of task %s have none; set kind to %s, or leave it out", m.Kind, c.Task, model.Encoder)
 	}
 	return nil

@@ -100,6 +100,8 @@ type Config struct {
 
 	complete string       // the mechanism whose settings are complete; "": none
 	tokens   *task.Tokens // of the model that the run starts from; nil: the task's own
+
+	isUnordered bool // the positions of samples have no order
 }
 
 // Optimisers.
@@ -480,15 +482,22 @@ func (c *Config) settle() error {
 		return err
 	}
 	m := &c.Model
-	window := m.Kind == model.Decoder && m.AttentionDropoutKind != attention.ProductDrop.String() && m.Set["window"] != "0"
+	far := row.FarField
+	if m.Kind == model.Encoder && far.Period != 0 {
+		// Classes and labels are learned as well with the order of the row, whose linear form pays
+		// at lengths that encoders see, and in heads of any width.
+		far.Order, far.WidestHead = row.Order, math.MaxInt
+	}
+	window := m.Kind == model.Decoder || m.Kind == model.Encoder && !c.isUnordered
+	window = window && m.AttentionDropoutKind != attention.ProductDrop.String() && m.Set["window"] != "0"
 	// Layers may differ where the near field alone can do what is asked.
 	differ := m.AttentionDropout == 0 && (m.Decay == "" || m.Decay == model.NoDecay) && c.Segment == 0
 	switch {
 	case m.Order != 0:
-	case window && differ && row.FarField.Order != 0 && headWidth(m) <= row.FarField.WidestHead:
-		m.Order, m.AttentionNorm = row.FarField.Order, true
+	case window && differ && far.Order != 0 && headWidth(m) <= far.WidestHead:
+		m.Order, m.AttentionNorm = far.Order, true
 		if c.FarEvery == 0 && len(m.LayerWindows) == 0 {
-			c.FarEvery = row.FarField.Period
+			c.FarEvery = far.Period
 		}
 	default:
 		m.Order = row.Order

@@ -206,14 +206,16 @@ func TestWindowIsLeftOutWhereItCannotBe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	classes := kinds()["pairs"]
+	points := unordered{kinds()["pairs"]}
+	cloud := littleTask(points, "fastmax")
+	cloud.Model.Positions = ""
 	for name, x := range map[string]struct {
 		c   Config
 		src task.Source
 	}{
 		"products are dropped": {dropped, littleText(t)},
 		"a run of before":      {begun, littleText(t)},
-		"encoder":              {littleTask(classes, "fastmax"), classes},
+		"sets of points":       {cloud, points},
 	} {
 		c, _, err := x.c.PrepareTask(x.src)
 		if err != nil {
@@ -221,6 +223,37 @@ func TestWindowIsLeftOutWhereItCannotBe(t *testing.T) {
 		}
 		if w, ok := c.Model.Set["window"]; ok || c.Model.Set["scale"] != "1/sqrt(D)" {
 			t.Errorf("%s: settings are %v, window is %q", name, c.Model.Set, w)
+		}
+	}
+}
+
+// unordered is a source whose positions have no order.
+type unordered struct{ task.Source }
+
+func (unordered) IsUnordered() bool { return true }
+
+// Encoders have the order of the mechanism in one of three layers, in heads of any width.
+func TestEncodersHaveAFarFieldOfLowOrder(t *testing.T) {
+	src := kinds()["pairs"]
+	for name, tc := range map[string]struct {
+		change          func(*Config)
+		order, farEvery int
+		norm            bool
+	}{
+		"all is left open":     {func(*Config) {}, 2, 3, true},
+		"wide heads":           {func(c *Config) { c.Model.Heads, c.Model.Width = 1, 20 }, 2, 3, true},
+		"an order is given":    {func(c *Config) { c.Model.Order = 2 }, 2, 0, false},
+		"dropout of attention": {func(c *Config) { c.Model.AttentionDropout = 0.1 }, 2, 0, false},
+		"another mechanism":    {func(c *Config) { c.SetMechanism("taylorshift") }, 2, 0, false},
+	} {
+		c := littleTask(src, "fastmax")
+		tc.change(&c)
+		c, _, err := c.PrepareTask(src)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if m := &c.Model; m.Kind != model.Encoder || m.Order != tc.order || c.FarEvery != tc.farEvery || m.AttentionNorm != tc.norm {
+			t.Errorf("%s: %s, order %d, far_every %d, attention_norm %t; want an encoder, %d, %d, %t", name, m.Kind, m.Order, c.FarEvery, m.AttentionNorm, tc.order, tc.farEvery, tc.norm)
 		}
 	}
 }

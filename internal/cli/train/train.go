@@ -102,8 +102,8 @@ func (t *Command) Help() string {
 		"The preset is by default the task's; for texts it is default, or small without AVX2. --seeds trains each seed in a folder below --out, and prints mean and deviation.\n\n" +
 		"--init starts from the weights of a run, of a checkpoint, or of a folder in the Hugging Face layout. Texts are then read by its tokenizer. " +
 		"By default three epochs are trained (--epochs), a tenth of the updates as warm-up, at a rate that falls to 0. --adapters trains matrices of rank RANK beside the layers' (LoRA, ten times the rate), and each checkpoint holds their sum.\n\n" +
-		"A decoder with Fastmax weighs 64 near keys as softmax does (window=64). Unless --order is given, the others have order 4 in one of three layers (--far-every 3), with --attention-norm; --order 2 has all layers alike, as have heads wider than 16, --decay, --attention-dropout and --segment, --set window=0 --set scale=1 is Fastmax as published. " +
-		"Fastmax trains with scale=1/sqrt(D), with odd orders and bounded=true, in decoders of orders 2 and 4 from tau=1, taylorshift from tau=sqrt(D), unless set otherwise. " +
+		"Fastmax weighs 64 near keys as softmax does (window=64), except of points without order. Unless --order is given, the others have order 4, in an encoder 2, in one of three layers (--far-every 3), with --attention-norm; --order 2 has all layers alike, as have decoders with heads wider than 16, --decay, --attention-dropout and --segment, --set window=0 --set scale=1 is Fastmax as published. " +
+		"Fastmax trains with scale=1/sqrt(D), with odd orders and bounded=true, beside a window of orders 2 and 4 from tau=1, taylorshift from tau=sqrt(D), unless set otherwise. " +
 		"--decay fixed has RetNet's factor for each key head; learned gates start there. --pool cls reads a learned position in front of the sample. " +
 		"--attention-dropout-kind 1d drops tokens, standard channels, quadratic products of two channels.\n\n" +
 		"--segment has the gradient of whole windows. Memory grows with N, and a little with each further segment. It needs a mechanism with a state of fixed size. " +

@@ -23,11 +23,11 @@ func arenaHour() (list []*lesson, _ error) {
 		equal                bool
 		methods              []method
 	}{
-		{"image", "lra-image", 1024, 256, 2000, 32, 0, 0, 0, 1e-3, true, []method{softmax, farThird, linear, published2}},
-		{"text", "lra-text", 4000, 257, 1400, 8, 0, 250, 128, 1e-3, true, []method{softmax, farThird, linear, published2}},
+		{"image", "lra-image", 1024, 256, 2000, 32, 0, 0, 0, 1e-3, true, []method{softmax, farThird2, farThird, linear, published2}},
+		{"text", "lra-text", 4000, 257, 1400, 8, 0, 250, 128, 1e-3, true, []method{softmax, farThird2, farThird, linear, published2}},
 		{"listops", "lra-listops", 2000, 18, 800, 16, 10000, 128, 256, 2e-3, false,
-			[]method{softmax, farThird, published1, published2, linear, taylorshift, performer}},
-		{"listops-seconds", "lra-listops", 2000, 18, 800, 16, 10000, 128, 256, 2e-3, true, []method{softmax, farThird}},
+			[]method{softmax, farThird2, farThird, published1, published2, linear, taylorshift, performer}},
+		{"listops-seconds", "lra-listops", 2000, 18, 800, 16, 10000, 128, 256, 2e-3, true, []method{softmax, farThird2, farThird}},
 	} {
 		l, err := presetLesson(x.name, x.preset, x.steps, nil)
 		if err != nil {
@@ -124,7 +124,7 @@ func (out *Outcome) compareArena(t *report.Table, s *scored, speeds []updateSpee
 			}
 			difference, deviation := 100*(a-b), 100*math.Sqrt(a*(1-a)/float64(n)+b*(1-b)/float64(m))
 			cells = append(cells, fmt.Sprintf("%+.2f ± %.2f", difference, deviation))
-			if x.Label == nearFar2.Label || x.Label == farThird.Label {
+			if x.Label == farThird2.Label || x.Label == farThird.Label {
 				out.judgeArena(s, x.Label, k, difference, deviation)
 			}
 		}

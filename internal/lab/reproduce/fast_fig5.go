@@ -43,7 +43,7 @@ var fig5Published = []fig5Curve{
 
 // fig5Curves has, beside them, the functions that the hour trains under their own names.
 var fig5Curves = append(fig5Published[:len(fig5Published):len(fig5Published)],
-	fig5Curve{published2, 57.90, 6.9}, fig5Curve{published1, 57.62, 27.2}, fig5Curve{method: farThird}, fig5Curve{method: taylorshift},
+	fig5Curve{published2, 57.90, 6.9}, fig5Curve{published1, 57.62, 27.2}, fig5Curve{method: farThird2}, fig5Curve{method: farThird}, fig5Curve{method: taylorshift},
 	fig5Curve{method: method{Label: matrixCurve}})
 
 var fig5Lessons = lessons(func(o *Options) (list []*lesson, err error) {

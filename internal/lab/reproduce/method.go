@@ -37,7 +37,8 @@ const nearKeys = 64
 // Near field exact, far field factorised; and the near field alone, with the same keys.
 var (
 	nearFar2    = nearFar(2)
-	farThird    = thirdNearFar4()
+	farThird    = thirdNearFar(4)
+	farThird2   = thirdNearFar(2) // of encoders
 	windowAlone = method{Label: fmt.Sprintf("window alone, %d keys", nearKeys), Name: "local",
 		Set: map[string]string{"span": fmt.Sprint(nearKeys), "scale": "1/sqrt(D)"}}
 )
@@ -55,10 +56,10 @@ func nearFar(order int) method {
 	}}
 }
 
-// thirdNearFar4 has a learned temperature, and adds the norm of each head's output. Each
+// thirdNearFar has a learned temperature, and adds the norm of each head's output. Each
 // third layer has the far field, from the first, and the others the near field alone.
-func thirdNearFar4() method {
-	m := nearFar(4)
+func thirdNearFar(order int) method {
+	m := nearFar(order)
 	m.Label += ", each third layer"
 	m.Set["tau"] = "1"
 	m.change = func(c *train.Config) { c.Model.AttentionNorm, c.FarEvery = true, 3 }
