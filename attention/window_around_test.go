@@ -64,13 +64,16 @@ func TestUnmaskedWindowWithDropoutIsTheTextbook(t *testing.T) {
 func windowDropped[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call, d *Drop, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
 	t.Helper()
 	e, call := windowedOf[T](t, m), callOf[T](c)
-	call.Drop, call.Chunk = d, 3
+	kind := "no dropout"
+	if call.Drop, call.Chunk = d, 3; d != nil {
+		kind = d.Kind.String()
+	}
 	limits := check.LinearLimits[T](e.Plan(call.Shape()).F, 13)
 	cond, size := check.MaxAbs(want.Cond), check.MaxAbs(c.V.Data)+check.MaxAbs(want.O.Data)
 	for _, form := range []Form{Direct, Linear} {
 		out, keep := forward(t, e, call, form)
 		if x := check.ErrorRatio(out.Data, want.O.Data, limits.Output(cond, size)); x > 1 {
-			t.Errorf("%s, %v, %v: outputs are off by %.3g limits", name, d.Kind, form, x)
+			t.Errorf("%s, %s, %v: outputs are off by %.3g limits", name, kind, form, x)
 		}
 		g, dtau := backward(t, e, call, convert[T](do), out, keep)
 		for _, x := range []struct {
@@ -81,9 +84,21 @@ func windowDropped[T tensor.Float](t *testing.T, name string, m *oracle.Mechanis
 		}{{"dq", g.DQ.Data, grads.DQ.Data, 1}, {"dk", g.DK.Data, grads.DK.Data, 2}, {"dv", g.DV.Data, grads.DV.Data, 1}, {"dtau", dtau, grads.DTau, 22}} {
 			limit := limits.Gradient(max(1, cond), max(check.MaxAbs(x.want), check.MaxAbs(do.Data)*check.MaxAbs(c.V.Data))) * x.sum
 			if e := check.ErrorRatio(x.got, x.want, limit); e > 1 {
-				t.Errorf("%s, %v, %v: %s is off by %.3g limits", name, d.Kind, form, x.name, e)
+				t.Errorf("%s, %s, %v: %s is off by %.3g limits", name, kind, form, x.name, e)
 			}
 		}
+	}
+}
+
+// Where all keys are near there is no far field, and nothing of it is left in memory.
+func TestUnmaskedWindowOfAllKeysIsTheTextbook(t *testing.T) {
+	for name, m := range nearFar() {
+		r := rand.New(rand.NewPCG(36, 37))
+		c := &oracle.Call{Q: normal(r, 2, 4, 3, 5), K: normal(r, 2, 2, 3, 5), V: normal(r, 2, 2, 3, 4), KeyLens: []int64{3, 2}}
+		want, do := m.Forward(c), normal(r, 2, 4, 3, 4)
+		grads := m.Backward(c, do)
+		windowDropped[float64](t, name, m, c, nil, do, want, grads)
+		windowDropped[float32](t, name, m, c, nil, do, want, grads)
 	}
 }
 

@@ -108,8 +108,15 @@ func (w farField[T]) planFar(p *contract.Plan, s contract.Shape) {
 	p.Bytes = float64(scratch.ElementSize[T]()) * (rows + w.tail.Forms().CountScratch(p.Form, s.M, group, s.D, s.Dv, chunk))
 }
 
-// eachFar calls f for the far field of every key head of every sequence.
-func (w farField[T]) eachFar(c *contract.Call[T], back bool, f func(x *farSweep[T], kh int)) {
+// hasFar reports whether a query of s has far keys.
+func (w farField[T]) hasFar(s *engine.SequenceTask) bool {
+	sides := farSides(s, w.window.Width)
+	return sides[0].M > 0 || sides[1].M > 0
+}
+
+// eachFar calls f for the far field of every key head of every sequence, and none where
+// all keys are near.
+func (w farField[T]) eachFar(c *contract.Call[T], back bool, f func(x *farSweep[T], kh int), none func(s *engine.SequenceTask, kh int)) {
 	seqs := engine.SequenceTasks(c)
 	var work float64
 	for i := range seqs {
@@ -124,6 +131,10 @@ func (w farField[T]) eachFar(c *contract.Call[T], back bool, f func(x *farSweep[
 		ar := arena.Acquire()
 		defer ar.Release()
 		s, kh := &seqs[i/c.K.H], i%c.K.H
+		if !w.hasFar(s) {
+			none(s, kh)
+			return
+		}
 		u := w.tail.NewTask(c, s, kh, ar)
 		defer w.tail.Release(u)
 		u.Workers = headtask.CountWorkers(c.K.H, s.Work, work)
@@ -208,6 +219,7 @@ func reverseRows[T tensor.Float](x tensor.Mat[T]) {
 // call, and keep.Den to their denominators.
 func (w farField[T]) farForward(out tensor.Heads[T], c *contract.Call[T], keep *contract.Saved[T]) {
 	keep.Den = scratch.Grow(keep.Den[:0], c.Q.B*c.Q.H*c.Q.N)
+	group := c.Q.H / max(c.K.H, 1)
 	w.eachFar(c, false, func(x *farSweep[T], kh int) {
 		u := x.Task
 		u.O, u.Den = engine.HeadsOf(u.O, out, x.s, u.QueryHeads(kh)), engine.DenOf(u.Den, keep.Den, c, x.s, u.QueryHeads(kh))
@@ -225,6 +237,12 @@ func (w farField[T]) farForward(out tensor.Heads[T], c *contract.Call[T], keep *
 				u.Table.Add(row, row, u.O[g].Row(u.N-1-i))
 				den[g][i] += u.Den[g][u.N-1-i]
 			}
+		}
+	}, func(s *engine.SequenceTask, kh int) {
+		for g := range group {
+			h := kh*group + g
+			scratch.ClearRows(out.Head(s.Batch, h), s.Q0, s.Q0+s.N)
+			clear(keep.Den[(s.Batch*c.Q.H+h)*c.Q.N+s.Q0:][:s.N])
 		}
 	})
 }
@@ -259,6 +277,13 @@ func (w farField[T]) farBackward(g *contract.Grads[T], p *splitGrads[T], c *cont
 		u.DScale = dscale[s.Index*c.Q.H+kh*group:][:group]
 		dk, dv := g.DK.Head(s.Batch, kh).Slice(s.K0, s.K0+s.Keys), g.DV.Head(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
 		x.Backward(w.tail, dk, dv)
+	}, func(s *engine.SequenceTask, kh int) {
+		for h := range group {
+			scratch.ClearRows(g.DQ.Head(s.Batch, kh*group+h), s.Q0, s.Q0+s.N)
+		}
+		for _, x := range []*tensor.Heads[T]{&g.DK, &g.DV} {
+			scratch.ClearRows(x.Head(s.Batch, kh), s.K0, s.K0+s.Keys)
+		}
 	})
 	w.tail.AddTau(dscale, c)
 }
