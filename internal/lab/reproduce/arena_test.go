@@ -43,7 +43,7 @@ func TestArenaTrainingsAreConfigured(t *testing.T) {
 			equal++
 		}
 	}
-	if equal != 1+3+1 {
+	if equal != 4+4+2 {
 		t.Errorf("%d trainings of equal seconds", equal)
 	}
 }
@@ -60,14 +60,14 @@ func TestArenaComparesUpdatesAndSeconds(t *testing.T) {
 	s := &scored{lesson: &lesson{Name: "x", Length: 64, Config: train.Config{Batch: 8}}, Baselines: []task.Baseline{{Name: "a", Score: 0.2}, {Name: "b", Score: 0.3}}}
 	s.Results = []result{
 		{method: &softmax, Runs: []learned{run(100, 0.5, 0.4, 0.5)}, Value: 0.5},
-		{method: &nearFar2, Runs: []learned{run(200, 0.7, 0.3, 0.45, 0.6, 0.7)}, Value: 0.7},
+		{method: &farThird2, Runs: []learned{run(200, 0.7, 0.3, 0.45, 0.6, 0.7)}, Value: 0.7},
 	}
 	out, table := new(Outcome), arenaTable()
-	speeds := []updateSpeed{{Curve: softmax.Label, Shape: shape{4, 64}, Ms: 5}, {Curve: nearFar2.Label, Shape: shape{4, 64}, Ms: 2.5}}
+	speeds := []updateSpeed{{Curve: softmax.Label, Shape: shape{4, 64}, Ms: 5}, {Curve: farThird2.Label, Shape: shape{4, 64}, Ms: 2.5}}
 	out.compareArena(&table, s, speeds)
 	want := [][]string{
 		{"x", "softmax", "50.00", "100", none, none, "30.00"},
-		{"x", "near-far 2", "70.00", "200", "-5.00 ± 3.15", "+20.00 ± 0.68", "30.00"},
+		{"x", farThird2.Label, "70.00", "200", "-5.00 ± 3.15", "+20.00 ± 0.68", "30.00"},
 	}
 	for i := range want {
 		if strings.Join(table.Rows[i], "|") != strings.Join(want[i], "|") {
@@ -75,8 +75,8 @@ func TestArenaComparesUpdatesAndSeconds(t *testing.T) {
 		}
 	}
 	text := strings.Join(out.Findings, "\n")
-	if !strings.Contains(text, "at equal updates: near-far 2 minus softmax -5.00 ± 3.15 points, at least -1 less a standard error required: not reached") ||
-		!strings.Contains(text, "at equal seconds: near-far 2 minus softmax +20.00 ± 0.68 points, above 0 required: reached") {
+	if !strings.Contains(text, "at equal updates: near-far 2, each third layer minus softmax -5.00 ± 3.15 points, at least -1 less a standard error required: not reached") ||
+		!strings.Contains(text, "at equal seconds: near-far 2, each third layer minus softmax +20.00 ± 0.68 points, above 0 required: reached") {
 		t.Errorf("findings %s", text)
 	}
 	if f := out.Figures[0]; len(f.Series) != 2 || f.Series[0].X[1] != 1 || f.Series[1].X[3] != 1 {
