@@ -2,7 +2,9 @@ package task
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
+	"slices"
 
 	"github.com/farfield-ml/farfield/dataset"
 )
@@ -15,6 +17,7 @@ type ECG struct {
 	seed   uint64
 	values []float32 // [samples, leads]
 	leads  int
+	reach  int     // samples on each side of a beat that have label 1
 	labels []int32 // [samples]: 1 near a beat
 }
 
@@ -50,7 +53,7 @@ func OpenECG(path string, length, near int, seed uint64) (*ECG, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &ECG{length: length, seed: seed, leads: len(r.Samples), labels: make([]int32, r.Length)}
+	t := &ECG{length: length, seed: seed, leads: len(r.Samples), reach: near, labels: make([]int32, r.Length)}
 	t.values = interleaveLeads(r)
 	for _, a := range marks {
 		if _, ok := a.BeatLetter(); !ok {
@@ -108,8 +111,8 @@ func (t *ECG) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines scores the commonest label and a threshold of the first lead. It returns the
-// errors of Sample.
+// Baselines scores the commonest label, a threshold of the first lead, and peaks of that
+// lead, which need no learning but of their threshold. It returns the errors of Sample.
 func (t *ECG) Baselines(n int) ([]Baseline, error) {
 	var x []float64
 	var y []int32
@@ -122,6 +125,8 @@ func (t *ECG) Baselines(n int) ([]Baseline, error) {
 		return nil, err
 	}
 	at, above := findThreshold(x, y)
+	peaksAbove := t.findPeakThreshold(x, y)
+	marks, lead := make([]int32, t.length), make([]float64, t.length)
 	return runBaselines(
 		func() (Baseline, error) { return scoreMajorityLabel(t, n) },
 		func() (Baseline, error) {
@@ -132,5 +137,65 @@ func (t *ECG) Baselines(n int) ([]Baseline, error) {
 				return 0
 			})
 		},
+		func() (Baseline, error) {
+			return scoreLabels("peaks of the first lead", t, n, learned, func(s *Sample, i int) int32 {
+				if i == 0 {
+					for j := range lead {
+						lead[j] = float64(s.Values[j*t.leads])
+					}
+					t.markPeaks(marks, lead, peaksAbove)
+				}
+				return marks[i]
+			})
+		},
 	)
+}
+
+// markPeaks sets marks to 1 near the peaks of a window x of the first lead, and to 0
+// elsewhere. A peak is the largest sample within the least distance of two beats from a
+// sample above at.
+func (t *ECG) markPeaks(marks []int32, x []float64, at float64) {
+	clear(marks)
+	apart := max(4*t.reach, 1)
+	for i := 0; i < len(x); i++ {
+		if x[i] <= at {
+			continue
+		}
+		peak := i
+		for j := i; j < min(i+apart, len(x)); j++ {
+			if x[j] > x[peak] {
+				peak = j
+			}
+		}
+		for j := max(peak-t.reach, 0); j <= min(peak+t.reach, len(x)-1); j++ {
+			marks[j] = 1
+		}
+		i += apart - 1
+	}
+}
+
+// findPeakThreshold returns the threshold of markPeaks that gives most of the windows x
+// their labels y, among some that few samples exceed.
+func (t *ECG) findPeakThreshold(x []float64, y []int32) (at float64) {
+	sorted := slices.Clone(x)
+	slices.Sort(sorted)
+	marks, most := make([]int32, t.length), -1
+	if len(x) == 0 {
+		return math.Inf(1)
+	}
+	for _, share := range []float64{0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995} {
+		level, right := sorted[int(share*float64(len(sorted)))], 0
+		for w := 0; w < len(x); w += t.length {
+			t.markPeaks(marks, x[w:w+t.length], level)
+			for i, mark := range marks {
+				if mark == y[w+i] {
+					right++
+				}
+			}
+		}
+		if right > most {
+			most, at = right, level
+		}
+	}
+	return at
 }

@@ -39,7 +39,7 @@ func TestRealDataSetsHaveKnownBaselines(t *testing.T) {
 		{[]string{"text"}, [3]int{9000, 1000, 2500}, 9000, []float64{0.49, 0.75}, []float64{0.51, 0.9}},
 		{[]string{"films"}, [3]int{Endless, Endless, Endless}, 1000, []float64{0.45, 0.55}, []float64{0.55, 0.95}},
 		{[]string{"genome"}, [3]int{Endless, Endless, Endless}, 500, []float64{0.2, 0.6}, []float64{0.35, 1}},
-		{[]string{"ecg"}, [3]int{Endless, 31, 31}, 31, []float64{0.8, 0.85}, []float64{0.92, 0.99}},
+		{[]string{"ecg"}, [3]int{Endless, 31, 31}, 31, []float64{0.8, 0.85, 0.98}, []float64{0.92, 0.99, 0.999}},
 		{[]string{"ett"}, [3]int{8449, 2785, 2785}, 2785, []float64{1, 1, 0.4}, []float64{2, 1.6, 0.7}},
 		{[]string{"acsf1"}, [3]int{100, 0, 100}, 100, []float64{0.1, 0.535}, []float64{0.1, 0.545}},
 		{[]string{"charlm", "data", "tinyshakespeare", "length", "256"}, [3]int{Endless, 436, 0}, 436, []float64{3.342, 2.475, 1.9}, []float64{3.352, 2.495, 2.2}},
