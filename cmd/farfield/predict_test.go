@@ -53,9 +53,10 @@ func textsOf(t *testing.T, content string) string {
 	return path
 }
 
+// letters has texts of one letter, whose class is the letter at every length.
 func letters(i int) (string, any) {
 	letter := []string{"a", "b"}[i%2]
-	return strings.Repeat(letter, 3+i%4), "all " + letter
+	return strings.Repeat(letter, 3+i/2%4), "all " + letter
 }
 
 func TestPredict(t *testing.T) {
