@@ -24,7 +24,7 @@ var verdicts = map[string]verdict{
 	"taylorshift-crossover": {"reached", "N0 and N1 follow the formulas", "The packed count"},
 	"taylorshift-scaling":   {"partly reached", "two of five printed sizes after normalisation lack a factor d", "After normalisation QKᵀV"},
 	"taylorshift-heads":     {"partly reached", "speed and memory behave as published; heads of half the width have 31.5 to 33.8 %, within the noise of one seed", "From 4 to 64 heads"},
-	"taylorshift-accuracy":  {"not reached", "three of five columns, smaller models, one seed: TaylorShift has as much as softmax on expressions and less on pixels and bytes", "listops6:"},
+	"taylorshift-accuracy":  {"not reached", "three of five columns, smaller models, one seed: TaylorShift has as much as softmax on expressions and less on pixels and bytes", "listops6: eva"},
 	"linear-fig1":           {"reached", "time of linear and LSH attention grows linearly with N", "linear is faster"},
 	"linear-table1":         {"partly reached", "order and speed are as published, bits are not: a smaller model and 15,000 images; the LSH rows are missing", "softmax 1.242"},
 	"linear-table2":         {"partly reached", "order and speed are as published, bits are not: a smaller model and 2,000 images; the LSH rows are missing", "softmax 5.283"},
