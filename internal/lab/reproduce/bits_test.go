@@ -78,6 +78,9 @@ func beginning(c train.Config) train.Config {
 	}
 	c.Steps, c.WarmUp = updates+1, min(c.WarmUp, 1)
 	c.EvalEvery, c.EvalSamples, c.FinalSamples, c.SaveEvery = 0, 0, 0, 0
+	if c.Task == "text" { // invented reviews do not grow
+		c.FirstContext, c.FirstBatch = 0, 0
+	}
 	return c
 }
 
