@@ -177,12 +177,12 @@ func (t *ECG) markPeaks(marks []int32, x []float64, at float64) {
 // findPeakThreshold returns the threshold of markPeaks that gives most of the windows x
 // their labels y, among some that few samples exceed.
 func (t *ECG) findPeakThreshold(x []float64, y []int32) (at float64) {
-	sorted := slices.Clone(x)
-	slices.Sort(sorted)
-	marks, most := make([]int32, t.length), -1
 	if len(x) == 0 {
 		return math.Inf(1)
 	}
+	sorted := slices.Clone(x)
+	slices.Sort(sorted)
+	marks, most := make([]int32, t.length), -1
 	for _, share := range []float64{0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995} {
 		level, right := sorted[int(share*float64(len(sorted)))], 0
 		for w := 0; w < len(x); w += t.length {
