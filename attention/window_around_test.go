@@ -151,3 +151,52 @@ func TestUnmaskedWindowKnowsNoDirection(t *testing.T) {
 		}
 	}
 }
+
+// Both forms of the far field agree where the sums of its keys exist for a few chunks at a
+// time, with more queries than keys or less, with any alignment of chunks and windows,
+// and with several blocks of features.
+func TestFormsOfUnmaskedWindowsAgree(t *testing.T) {
+	defer func(room int) { headtask.TwoSidedRoom = room }(headtask.TwoSidedRoom)
+	defer func(work float64) { headtask.SplitWork = work }(headtask.SplitWork)
+	defer par.SetThreads(0)
+	headtask.SplitWork = 1
+	r := rand.New(rand.NewPCG(40, 41))
+	for trial := range 60 {
+		d, order := 4+trial%5*5, 2
+		if d < 10 {
+			order = 2 + trial%2*2
+		}
+		m := &oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(order), Window: &oracle.Window{Width: 1 + r.IntN(20), Gamma: []float64{1}}}
+		n, keys := 1+r.IntN(200), 1+r.IntN(200)
+		if trial%3 == 0 {
+			keys = n
+		}
+		c := callOf[float64](&oracle.Call{Q: normal(r, 1, 2, n, d), K: normal(r, 1, 1, keys, d), V: normal(r, 1, 1, keys, 5)})
+		if trial%4 == 0 {
+			c.KeyMask = flags(r, keys)
+		}
+		do := normal(r, 1, 2, n, 5)
+		e := windowedOf[float64](t, m)
+		bits := map[string][]float64{}
+		for _, x := range []struct {
+			name          string
+			form          Form
+			room, threads int
+		}{{"direct", Direct, 1 << 22, 1}, {"whole", Linear, 1 << 22, 1}, {"stretches", Linear, 1, 1}, {"threads", Linear, 1, 3}} {
+			headtask.TwoSidedRoom, c.Chunk = x.room, 1+trial%7
+			par.SetThreads(x.threads)
+			out, keep := forward(t, e, c, x.form)
+			g, _ := backward(t, e, c, do, out, keep)
+			bits[x.name] = slices.Concat(out.Data, g.DQ.Data, g.DK.Data, g.DV.Data)
+		}
+		if x := check.ErrorRatio(bits["whole"], bits["direct"], 1e-11*(1+check.MaxAbs(bits["direct"]))); x > 1 {
+			t.Errorf("%d queries, %d keys, D = %d, window %d, chunks of %d: the linear form differs by %.3g limits", n, keys, d, m.Window.Width, c.Chunk, x)
+		}
+		if !slices.Equal(bits["stretches"], bits["threads"]) {
+			t.Errorf("%d queries, %d keys, D = %d, window %d, chunks of %d: three threads change bits", n, keys, d, m.Window.Width, c.Chunk)
+		}
+		if !slices.Equal(bits["whole"], bits["stretches"]) {
+			t.Errorf("%d queries, %d keys, D = %d, window %d, chunks of %d: the room for sums changes bits", n, keys, d, m.Window.Width, c.Chunk)
+		}
+	}
+}

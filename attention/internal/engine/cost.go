@@ -240,6 +240,27 @@ func (e formChoice[T]) CountCosts(c *contract.Call[T], s *SequenceTask, back boo
 	return x.DirectCost(v), x.LinearCost(v)
 }
 
+// CountTwoSidedCosts is CountCosts for a far field on both sides of a window, which has the
+// keys of two causal sequences. The linear form brings keys and queries and their moments
+// together once.
+func (e formChoice[T]) CountTwoSidedCosts(c *contract.Call[T], sides [2]SequenceTask, back bool) (direct, linear float64) {
+	v := e.speeds.Interpolate(costKernel(&e.Spec), c.Q.D, true, back)
+	x, y := e.Tally(c, &sides[0], back), e.Tally(c, &sides[1], back)
+	direct = x.DirectCost(v) + y.DirectCost(v)
+	x.Tokens, x.Pairs, x.Open, x.Moments = x.Tokens+y.Tokens, x.Pairs+y.Pairs, x.Open+y.Open, max(x.Moments, y.Moments)
+	return direct, x.LinearCost(v)
+}
+
+// CountTwoSidedFLOPs is CountFLOPs for a far field as CountTwoSidedCosts has it.
+func (e formChoice[T]) CountTwoSidedFLOPs(c *contract.Call[T], sides [2]SequenceTask) float64 {
+	flops := e.CountFLOPs(c, &sides[0]) + e.CountFLOPs(c, &sides[1])
+	if sides[0].Form == contract.Linear {
+		fewer := min(sides[0].M, sides[1].M)
+		flops -= e.countSumOperations(fewer, c.Q.D, c.V.D)*float64(c.K.H) + e.countSumOperations(sides[0].N, c.Q.D, c.V.D)*float64(c.Q.H)
+	}
+	return flops
+}
+
 // AccumulatedRounding is γ_n = n·u/(1-n·u): n roundings one after another change a
 // number by no more than this part of it (Higham 2002, Accuracy and Stability of
 // Numerical Algorithms, lemma 3.1). Beyond n·u = 1 nothing is promised.

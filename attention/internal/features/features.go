@@ -2,6 +2,7 @@ package features
 
 import (
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -30,6 +31,8 @@ type Monomials[T tensor.Float] struct {
 	Width      int   // largest
 	Count      int   // number of tuples
 	Weights    []T   // [count], and room for a vector
+	start      []int // first tuple [p]
+	parts      []*Monomials[T]
 	next       int   // feature that comes next
 	tuple      []int // its tuple [p]
 	savedTuple []int // an earlier tuple, [p]
@@ -44,6 +47,10 @@ func NewMonomials[T tensor.Float](t *kernel.Table[T], coef []float64, withConsta
 		m.First = 1
 	}
 	m.allocate(len(coef) - 1)
+	m.start = make([]int, len(coef)-1)
+	for l := range m.start {
+		m.start[l] = m.First
+	}
 	m.Weights = make([]T, m.Count, m.Count+kernel.Lanes)
 	m.Rewind()
 	for f := range m.Weights {
@@ -73,8 +80,34 @@ func CountMonomials(p, w int, withConstant bool) int {
 // Clone returns a copy that shares the weights.
 func (m *Monomials[T]) Clone() *Monomials[T] {
 	c := *m
+	c.parts = nil
 	c.allocate(len(c.tuple))
 	return &c
+}
+
+// Parts returns monomials with BlockSize of the features each, in order. The sums of
+// one are those that the moments of all have of its features. It makes them once.
+// ReadFewTokens is not for them.
+func (m *Monomials[T]) Parts() []*Monomials[T] {
+	if m.Count <= BlockSize {
+		return append(m.parts[:0], m)
+	}
+	if m.parts != nil {
+		return m.parts
+	}
+	m.Rewind()
+	for f := 0; f < m.Count; f += BlockSize {
+		part := m.Clone()
+		part.Count = min(BlockSize, m.Count-f)
+		part.Weights = m.Weights[f : f+part.Count : f+part.Count+kernel.Lanes]
+		part.start = slices.Clone(m.tuple)
+		m.parts = append(m.parts, part)
+		for m.next < f+part.Count {
+			lo, hi := m.runBounds(f + part.Count - m.next)
+			m.skip(hi - lo)
+		}
+	}
+	return m.parts
 }
 
 // Bytes returns the memory of the monomials, without the weights, which clones share.
@@ -132,9 +165,7 @@ func (m *Monomials[T]) blockCount() int { return min(BlockSize, m.Count) }
 // Rewind goes to the first tuple.
 func (m *Monomials[T]) Rewind() {
 	m.next = 0
-	for l := range m.tuple {
-		m.tuple[l] = m.First
-	}
+	copy(m.tuple, m.start)
 }
 
 // runBounds returns the last indices lo ≤ i < hi of the features that come next and

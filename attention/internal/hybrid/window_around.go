@@ -12,11 +12,12 @@ import (
 )
 
 // The far field of an unmasked call under one denominator. A query at place
-// p = i+M-N has the far keys j ≤ p-w before it and j ≥ p+w after it. Two sweeps sum
-// them, each as a causal tail with lag w: one over the sequence and one over the
-// reversed sequence. Numerators and denominators of both are added, and nothing is
-// subtracted. Rows are prepared once for both sweeps, so that rotations, masks and
-// dropout go by the places of the call.
+// p = i+M-N has the far keys j ≤ p-w before it and j ≥ p+w after it. In the linear form
+// keys are summed once, in both directions (`headtask.TwoSidedForm`). In the direct form two
+// sweeps meet them, each as a causal tail with lag w: one over the sequence and one over
+// the reversed sequence. Numerators and denominators of both are added. Nothing is
+// subtracted. The sweeps have rows prepared once, so that rotations, masks and dropout go by
+// the places of the call.
 
 // farSweep is one key head of a sequence whose far field is summed.
 type farSweep[T tensor.Float] struct {
@@ -46,18 +47,28 @@ func farSides(s *engine.SequenceTask, width int) [2]engine.SequenceTask {
 	return sides
 }
 
-// farCosts returns the costs of a key head of s in both forms.
-func (w farField[T]) farCosts(c *contract.Call[T], s *engine.SequenceTask, back bool) (direct, linear float64) {
-	x := *c
-	x.Causal = true
-	for _, side := range farSides(s, w.window.Width) {
-		d, l := w.tail.Forms().CountCosts(&x, &side, back)
-		direct, linear = direct+d, linear+l
+// chunk returns the tokens of a chunk for width d: the caller's wish, or one that fits the
+// window.
+func (w farField[T]) chunk(d, wish int) int {
+	if wish > 0 {
+		return wish
 	}
-	return direct, linear
+	return headtask.TwoSidedChunk(w.window.Width, w.tail.Forms().Chunk(d, 0))
 }
 
-// farForm chooses the form of both sweeps over s, as formChoice.choose does.
+// farCall returns c as both sides of the far field have it.
+func (w farField[T]) farCall(c *contract.Call[T]) *contract.Call[T] {
+	x := *c
+	x.Causal, x.Chunk = true, w.chunk(c.Q.D, c.Chunk)
+	return &x
+}
+
+// farCosts returns the costs of a key head of s in both forms.
+func (w farField[T]) farCosts(c *contract.Call[T], s *engine.SequenceTask, back bool) (direct, linear float64) {
+	return w.tail.Forms().CountTwoSidedCosts(w.farCall(c), farSides(s, w.window.Width), back)
+}
+
+// farForm chooses the form of the far field of s, as formChoice.choose does.
 func (w farField[T]) farForm(c *contract.Call[T], s *engine.SequenceTask, back bool) contract.Form {
 	if c.AttnKeep != nil || c.Form == contract.Direct {
 		return contract.Direct
@@ -69,14 +80,9 @@ func (w farField[T]) farForm(c *contract.Call[T], s *engine.SequenceTask, back b
 	return w.tail.Forms().ChooseCheaper(c, direct, linear)
 }
 
-// farFLOPs returns the arithmetic of both sweeps over s, all heads.
-func (w farField[T]) farFLOPs(c *contract.Call[T], s *engine.SequenceTask) (flops float64) {
-	x := *c
-	x.Causal = true
-	for _, side := range farSides(s, w.window.Width) {
-		flops += w.tail.Forms().CountFLOPs(&x, &side)
-	}
-	return flops
+// farFLOPs returns the arithmetic of the far field of s, all heads.
+func (w farField[T]) farFLOPs(c *contract.Call[T], s *engine.SequenceTask) float64 {
+	return w.tail.Forms().CountTwoSidedFLOPs(w.farCall(c), farSides(s, w.window.Width))
 }
 
 // planFar sets what p says of the far field of an unmasked call.
@@ -98,13 +104,16 @@ func (w farField[T]) planFar(p *contract.Plan, s contract.Shape) {
 	}
 	seq.Form = p.Form
 	p.FLOPs = w.farFLOPs(c, seq) * float64(s.B)
-	chunk, group := w.tail.Forms().Chunk(s.D, s.Chunk), s.H/max(s.Hkv, 1)
+	chunk, group := w.chunk(s.D, s.Chunk), s.H/max(s.Hkv, 1)
 	if p.Chunk = 0; p.Form == contract.Linear {
 		p.Chunk = chunk
 	}
 	p.Bound = w.tail.Bound(s, p.Form, p.Chunk, p.F)
 	da := w.tail.Spec.Width(s.D)
 	rows := float64(group*s.N)*float64(da+kernel.Pad(s.Dv)) + float64(s.M)*float64(da+kernel.Pad(s.Dv))
+	if p.Form == contract.Linear {
+		rows += headtask.CountTwoSidedScratch(s.M, p.F, s.Dv, chunk)
+	}
 	p.Bytes = float64(scratch.ElementSize[T]()) * (rows + w.tail.Forms().CountScratch(p.Form, s.M, group, s.D, s.Dv, chunk))
 }
 
@@ -138,8 +147,13 @@ func (w farField[T]) eachFar(c *contract.Call[T], back bool, f func(x *farSweep[
 		u := w.tail.NewTask(c, s, kh, ar)
 		defer w.tail.Release(u)
 		u.Workers = headtask.CountWorkers(c.K.H, s.Work, work)
+		u.Chunk = w.chunk(c.Q.D, c.Chunk)
 		x := &farSweep[T]{Task: u, s: s, width: w.window.Width, m: u.M}
-		x.prepare()
+		if s.Form == contract.Linear {
+			w.tail.MonomialsOf(u)
+		} else {
+			x.prepare()
+		}
 		f(x, kh)
 	})
 }
@@ -223,14 +237,18 @@ func (w farField[T]) farForward(out tensor.Heads[T], c *contract.Call[T], keep *
 	w.eachFar(c, false, func(x *farSweep[T], kh int) {
 		u := x.Task
 		u.O, u.Den = engine.HeadsOf(u.O, out, x.s, u.QueryHeads(kh)), engine.DenOf(u.Den, keep.Den, c, x.s, u.QueryHeads(kh))
-		x.Forward(w.tail)
+		if x.s.Form == contract.Linear {
+			u.TwoSided(x.width).Forward()
+			return
+		}
+		x.Forward()
 		o, den := append([]tensor.Mat[T](nil), u.O...), append([][]T(nil), u.Den...)
 		for g := range u.O {
 			u.O[g], u.Den[g] = scratch.TakeMat[T](u.Arena, u.N, kernel.Pad(u.Dv)), u.Linear().TakeScratch(u.N)
 			u.O[g].Cols = u.Dv
 		}
 		x.turn()
-		x.Forward(w.tail)
+		x.Forward()
 		for g := range o {
 			for i := range u.N {
 				row := o[g].Row(i)
@@ -248,19 +266,16 @@ func (w farField[T]) farForward(out tensor.Heads[T], c *contract.Call[T], keep *
 }
 
 // Forward sets the numerators and denominators of a sweep.
-func (x *farSweep[T]) Forward(e *engine.Engine[T]) {
+func (x *farSweep[T]) Forward() {
 	u := x.Task
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
-	switch {
-	case u.M == 0:
-		for g := range u.Q {
-			u.Linear().ClearUnseen(g, 0, u.N)
-		}
-	case x.s.Form == contract.Linear:
-		u.Linear().LinearForward(e.MonomialsOf(u))
-	default:
+	if u.M > 0 {
 		u.Direct().DirectForward()
+		return
+	}
+	for g := range u.Q {
+		u.Linear().ClearUnseen(g, 0, u.N)
 	}
 }
 
@@ -276,7 +291,14 @@ func (w farField[T]) farBackward(g *contract.Grads[T], p *splitGrads[T], c *cont
 		u.Den = engine.DenOf(u.Den, p.tail.Den, c, s, heads)
 		u.DScale = dscale[s.Index*c.Q.H+kh*group:][:group]
 		dk, dv := g.DK.Head(s.Batch, kh).Slice(s.K0, s.K0+s.Keys), g.DV.Head(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
-		x.Backward(w.tail, dk, dv)
+		if s.Form == contract.Linear {
+			u.DK, u.DVal = dk.Slice(0, u.M), dv.Slice(0, u.M)
+			u.TwoSided(x.width).Backward()
+		} else {
+			x.Backward(dk, dv)
+		}
+		scratch.ClearRows(dk, x.m, dk.Rows) // keys beyond the key length
+		scratch.ClearRows(dv, x.m, dv.Rows)
 	}, func(s *engine.SequenceTask, kh int) {
 		for h := range group {
 			scratch.ClearRows(g.DQ.Head(s.Batch, kh*group+h), s.Q0, s.Q0+s.N)
@@ -289,20 +311,10 @@ func (w farField[T]) farBackward(g *contract.Grads[T], p *splitGrads[T], c *cont
 }
 
 // Backward sets dQ of the task, and dk and dv of the keys [Keys, D] and [Keys, Dv].
-func (x *farSweep[T]) Backward(e *engine.Engine[T], dk, dv tensor.Mat[T]) {
+func (x *farSweep[T]) Backward(dk, dv tensor.Mat[T]) {
 	u := x.Task
-	outputs, douts, dqs := append([]tensor.Mat[T](nil), u.O...), append([]tensor.Mat[T](nil), u.DO...), append([]tensor.Mat[T](nil), u.DQ...)
-	sum := x.sweepBack(e)
-	x.turn()
-	for g := range u.Q {
-		u.O[g], u.DO[g] = reversedRows(u.Arena, outputs[g]), reversedRows(u.Arena, douts[g])
-	}
-	ahead := x.sweepBack(e)
-	for g := range u.Q {
-		addReversed(u.Table, sum.q[g], ahead.q[g])
-	}
-	addReversed(u.Table, sum.k, ahead.k)
-	addReversed(u.Table, sum.v, ahead.v)
+	dqs := append([]tensor.Mat[T](nil), u.DQ...)
+	sum := x.sweepBoth()
 
 	// Back through the preparation of the rows.
 	copy(u.Q, x.q)
@@ -317,8 +329,6 @@ func (x *farSweep[T]) Backward(e *engine.Engine[T], dk, dv tensor.Mat[T]) {
 	for j := range x.m {
 		copy(dv.Row(j), sum.v.Row(j))
 	}
-	scratch.ClearRows(dk, x.m, dk.Rows) // keys beyond the key length
-	scratch.ClearRows(dv, x.m, dv.Rows)
 }
 
 // sweepGrad is the gradient of prepared queries [n, da] per head, prepared keys [m, da]
@@ -328,8 +338,26 @@ type sweepGrad[T tensor.Float] struct {
 	k, v tensor.Mat[T]
 }
 
+// sweepBoth returns the gradients of both sweeps.
+func (x *farSweep[T]) sweepBoth() sweepGrad[T] {
+	u := x.Task
+	outputs, douts := append([]tensor.Mat[T](nil), u.O...), append([]tensor.Mat[T](nil), u.DO...)
+	sum := x.sweepBack()
+	x.turn()
+	for g := range u.Q {
+		u.O[g], u.DO[g] = reversedRows(u.Arena, outputs[g]), reversedRows(u.Arena, douts[g])
+	}
+	ahead := x.sweepBack()
+	for g := range u.Q {
+		addReversed(u.Table, sum.q[g], ahead.q[g])
+	}
+	addReversed(u.Table, sum.k, ahead.k)
+	addReversed(u.Table, sum.v, ahead.v)
+	return sum
+}
+
 // sweepBack returns the gradients of a sweep, in scratch memory.
-func (x *farSweep[T]) sweepBack(e *engine.Engine[T]) sweepGrad[T] {
+func (x *farSweep[T]) sweepBack() sweepGrad[T] {
 	u := x.Task
 	d := sweepGrad[T]{k: scratch.ZeroMat[T](u.Arena, x.m, u.PreparedWidth), v: scratch.ZeroMat[T](u.Arena, x.m, u.Dv)}
 	for g := range u.Q {
@@ -339,11 +367,7 @@ func (x *farSweep[T]) sweepBack(e *engine.Engine[T]) sweepGrad[T] {
 	u.DK, u.DVal = d.k.Slice(0, u.M), d.v.Slice(0, u.M)
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
-	switch {
-	case u.M == 0:
-	case x.s.Form == contract.Linear:
-		u.Linear().LinearBackward(e.MonomialsOf(u))
-	default:
+	if u.M > 0 {
 		u.Direct().DirectBackward()
 	}
 	return d

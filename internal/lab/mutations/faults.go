@@ -60,6 +60,16 @@ var faults = []fault{
 		"attention", "TestUnmaskedWindowKnowsNoDirection",
 	},
 	{
+		"attention/internal/headtask/two_sided.go", "keys := i0 + u.Offset - u.width + 1", "keys := i0 + u.Offset - u.width + 2",
+		"on the left of a window a query sees a chunk whose last key is near",
+		"attention", "TestFormsOfUnmaskedWindowsAgree",
+	},
+	{
+		"attention/internal/headtask/two_sided_sums.go", "for k1 > end {", "for k1 > end+1 {",
+		"the sum of the parts after a stretch of readers lacks the first",
+		"attention", "TestFormsOfUnmaskedWindowsAgree",
+	},
+	{
 		"attention/internal/headtask/band.go", "end = i + u.Offset + 1", "end = min(i+u.Offset+1, u.M)",
 		"near the last key the window of an unmasked call grows to the left",
 		"attention", "TestUnmaskedWindowKnowsNoDirection",

@@ -1,0 +1,484 @@
+package headtask
+
+import (
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A far field on both sides of a window. A query at place p = i+Offset has the keys
+// j ≤ p-w and j ≥ p+w. Keys are summed chunk by chunk, once. The sums of all chunks before and
+// after a block of queries are running sums in both directions, and nothing is
+// subtracted. Queries meet the keys of chunks that only some of their block see pair by
+// pair.
+//
+// The sums of many chunks exist at a time, so they are taken for a block of features at a
+// time, which fit the cache.
+
+// TwoSidedForm computes the far field on both sides of a window of the given width.
+type TwoSidedForm[T tensor.Float] struct {
+	*Task[T]
+	width int
+	first int // place of the first query of block 0, which may lie before query 0
+
+	chunk   int // tokens
+	columns int // stride of rows that run over a chunk's tokens
+	stride  int // of values
+	lda     int // of prepared rows
+
+	keys    []T   // columns of each chunk under their ones [chunks, da+1, columns]
+	values  []T   // [M, stride]
+	queries [][]T // per head: columns of each block under ones [blocks, da+1, columns]
+
+	o, den [][]T // forward, per head: numerators [N, stride] and denominators [N]
+
+	// Backward. y and w are, per head, gradients of numerators and denominators.
+	y, w      [][]T
+	dq        [][]T // per head, like queries
+	db, dk, v []T   // of keys from tiles [M, lda], of keys like keys, and of values
+}
+
+// TwoSided returns the form of a far field on both sides of a window. Offset is the place of
+// query 0.
+func (u *Task[T]) TwoSided(width int) *TwoSidedForm[T] {
+	c := u.Linear().tokens()
+	// The keys that a block sees on its left then end with a chunk.
+	ahead := ((u.Offset-width)%c + c) % c
+	return &TwoSidedForm[T]{
+		Task: u, width: width, first: u.Offset - ahead,
+		chunk: c, columns: scratch.Stride[T](c), stride: kernel.Pad(u.Dv), lda: kernel.Pad(u.PreparedWidth),
+	}
+}
+
+// TwoSidedChunk returns the tokens of a chunk of a far field on both sides of a window:
+// the largest divisor of 2·width from size/2 to size, or size if there is none. The keys that
+// a block of queries sees end with chunks on both sides where it divides 2·width.
+func TwoSidedChunk(width, size int) int {
+	for c := size; 2*c >= size && c > 0; c-- {
+		if 2*width%c == 0 {
+			return c
+		}
+	}
+	return size
+}
+
+// CountTwoSidedScratch returns the number of elements of the sums that a key head with m
+// keys takes, with the given number of features for values of width dv.
+func CountTwoSidedScratch(m, features, dv, chunk int) float64 {
+	size := momentsSize(min(features, blockSize), kernel.Pad(dv))
+	return float64(2*min(twoSidedParts(size), pieces(m, chunk))+2) * float64(size)
+}
+
+const blockSize = features.BlockSize
+
+// TwoSidedRoom is the number of elements of the sums that exist at a time. Keys of a longer
+// sequence are summed twice. Tests set a lower value.
+var TwoSidedRoom = 1 << 22
+
+// twoSidedParts returns the number of parts whose sums of the given size exist at a time.
+func twoSidedParts(size int) int { return max(TwoSidedRoom/(2*size), 8) }
+
+// momentsSize returns the elements of moments without the room behind them.
+func momentsSize(features, stride int) int { return features * (stride + 1) }
+
+// queriesOf returns the queries i0 ≤ i < i1 of block t.
+func (u *TwoSidedForm[T]) queriesOf(t int) (i0, i1 int) {
+	i0 = u.first + t*u.chunk - u.Offset
+	return max(i0, 0), min(i0+u.chunk, u.N)
+}
+
+// keysOf returns the keys j0 ≤ j < j1 of chunk k.
+func (u *TwoSidedForm[T]) keysOf(k int) (j0, j1 int) {
+	return k * u.chunk, min((k+1)*u.chunk, u.M)
+}
+
+// blocks returns the number of blocks of queries.
+func (u *TwoSidedForm[T]) blocks() int { return pieces(u.N+u.Offset-u.first, u.chunk) }
+
+// chunks returns the number of chunks of keys.
+func (u *TwoSidedForm[T]) chunks() int { return pieces(u.M, u.chunk) }
+
+// chunksBefore returns how many chunks of keys lie before the windows of all queries of block t.
+func (u *TwoSidedForm[T]) chunksBefore(t int) int {
+	i0, _ := u.queriesOf(t)
+	keys := i0 + u.Offset - u.width + 1
+	if keys >= u.M {
+		return u.chunks()
+	}
+	return max(keys, 0) / u.chunk
+}
+
+// firstChunkAfter returns the first chunk of keys that lies after the windows of all queries of
+// block t.
+func (u *TwoSidedForm[T]) firstChunkAfter(t int) int {
+	_, i1 := u.queriesOf(t)
+	return min(pieces(i1-1+u.Offset+u.width, u.chunk), u.chunks())
+}
+
+// blocksBefore returns how many blocks of queries, the first, have chunk k after them.
+func (u *TwoSidedForm[T]) blocksBefore(k int) int {
+	return countUpTo(u.blocks(), func(t int) bool { return u.firstChunkAfter(t) <= k })
+}
+
+// firstBlockAfter returns the first block of queries that has chunk k before it.
+func (u *TwoSidedForm[T]) firstBlockAfter(k int) int {
+	return countUpTo(u.blocks(), func(t int) bool { return u.chunksBefore(t) <= k })
+}
+
+// countUpTo returns how many of the numbers below n meet a condition that holds for
+// the first of them alone.
+func countUpTo(n int, holds func(i int) bool) int {
+	lo, hi := 0, n
+	for lo < hi {
+		if mid := (lo + hi) / 2; holds(mid) {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// columnsAt returns chunk or block i of columns.
+func (u *TwoSidedForm[T]) columnsAt(x []T, i int) []T {
+	size := (u.PreparedWidth + 1) * u.columns
+	return x[i*size:][:size]
+}
+
+// takeColumns takes columns of n chunks or blocks.
+func (u *TwoSidedForm[T]) takeColumns(n int) []T {
+	return arena.Take[T](u.Arena, n*(u.PreparedWidth+1)*u.columns)
+}
+
+// each calls f for n pieces, on the workers of the task. Pieces pass the given number of
+// stages.
+func (u *TwoSidedForm[T]) each(n, stages int, f func(s *Scan[T], group *tokenGroup, i int)) {
+	if u.Workers > 1 {
+		u.runParallel(n, stages, func(u *Task[T], group *tokenGroup) {
+			s := u.Linear().memberScan()
+			s.First = -1
+			for i := group.nextPiece(); i < n; i = group.nextPiece() {
+				f(s, group, i)
+			}
+		})
+		return
+	}
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
+	s := u.Linear().memberScan()
+	s.First = -1
+	for i := range n {
+		f(s, nil, i)
+	}
+}
+
+// prepareKeys prepares all keys and values.
+func (u *TwoSidedForm[T]) prepareKeys() {
+	u.keys, u.values = u.takeColumns(u.chunks()), arena.Take[T](u.Arena, u.M*u.stride)
+	u.each(u.chunks(), 0, func(s *Scan[T], _ *tokenGroup, k int) {
+		j0, j1 := u.keysOf(k)
+		x, side := u.columnsAt(u.keys, k), s.Task.Rows().KeySide()
+		s.prepare(x, &side, j0, j1)
+		for j := j0; j < j1; j++ {
+			if x[j-j0] = 0; u.HasKey(j) {
+				x[j-j0] = 1
+			}
+		}
+		s.Task.CopyValues(u.values[j0*u.stride:], u.stride, j0, j1)
+	})
+}
+
+// prepareQueries prepares block t of the queries of head g.
+func (u *TwoSidedForm[T]) prepareQueries(s *Scan[T], g, t int) []T {
+	i0, i1 := u.queriesOf(t)
+	x, side := u.columnsAt(u.queries[g], t), s.Task.Rows().QuerySide(g)
+	s.prepare(x, &side, i0, i1)
+	for i := range i1 - i0 {
+		x[i] = 1
+	}
+	return x
+}
+
+// Forward sets the numerators and denominators of all queries.
+func (u *TwoSidedForm[T]) Forward() {
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
+	u.prepareKeys()
+	for range u.Q {
+		u.queries = append(u.queries, u.takeColumns(u.blocks()))
+		u.o, u.den = append(u.o, arena.TakeZeros[T](u.Arena, u.N*u.stride)), append(u.den, arena.TakeZeros[T](u.Arena, u.N+kernel.Lanes))
+	}
+	u.each(u.blocks(), 0, func(s *Scan[T], _ *tokenGroup, t int) { u.answerTiles(s, t) })
+	for _, part := range u.Monomials.Parts() {
+		twoSidedScan[T]{
+			task: u.Task, part: part, parts: u.chunks(), readers: u.blocks(), countBefore: u.chunksBefore, firstAfter: u.firstChunkAfter, add: u.addKeys,
+			read: func(x *twoSidedMember[T], t int) {
+				i0, i1 := u.queriesOf(t)
+				for g := range u.Q {
+					x.sum.ReadTokens(x.Arena, x.part, u.columnsAt(u.queries[g], t), u.columns, i1-i0, true, u.o[g][i0*u.stride:], u.stride, u.den[g][i0:i1])
+				}
+			},
+		}.run()
+	}
+	u.each(u.blocks(), 0, func(s *Scan[T], _ *tokenGroup, t int) {
+		i0, i1 := u.queriesOf(t)
+		for g := range u.Q {
+			s.divideRows(g, i0, i1, 0, u.o[g][i0*u.stride:], u.den[g][i0:i1])
+		}
+	})
+}
+
+// answerTiles prepares block t of the queries, which then meet their tiles.
+func (u *TwoSidedForm[T]) answerTiles(s *Scan[T], t int) {
+	mark := s.Task.Arena.Mark()
+	defer s.Task.Arena.Reset(mark)
+	i0, _ := u.queriesOf(t)
+	tiles := u.tiles(s.Task, t)
+	for g := range u.Q {
+		q := u.prepareQueries(s, g, t)
+		for i := range tiles {
+			tiles[i].eachBlock(func(b *block[T], r0, c0 int) {
+				b.a, b.lda, b.hasColumns = q[u.columns+r0:], u.columns, true
+				s.Task.Direct().polyBlock(b, tiles[i].values[c0*u.stride:], u.stride, u.o[g][(i0+r0)*u.stride:], u.stride, u.den[g][i0+r0:])
+			})
+		}
+	}
+}
+
+// addKeys adds chunk k of the keys to m.
+func (u *TwoSidedForm[T]) addKeys(x *twoSidedMember[T], k int, m *features.Moments[T]) {
+	j0, j1 := u.keysOf(k)
+	keys := u.columnsAt(u.keys, k)
+	m.AddTokens(x.Arena, x.part, keys, u.columns, j1-j0, u.values[j0*u.stride:], u.stride, keys[:j1-j0])
+}
+
+// Backward sets dQ, dK and dV.
+func (u *TwoSidedForm[T]) Backward() {
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
+	u.prepareKeys()
+	for range u.Q {
+		u.queries, u.dq = append(u.queries, u.takeColumns(u.blocks())), append(u.dq, u.takeColumns(u.blocks()))
+		u.y, u.w = append(u.y, arena.TakeZeros[T](u.Arena, u.N*u.stride)), append(u.w, arena.Take[T](u.Arena, u.N))
+	}
+	u.dk, u.db = u.takeColumns(u.chunks()), arena.TakeZeros[T](u.Arena, u.M*u.lda)
+	u.v = arena.TakeZeros[T](u.Arena, u.M*u.stride)
+	u.each(u.blocks(), 1, u.backTiles)
+	for _, part := range u.Monomials.Parts() {
+		twoSidedScan[T]{
+			task: u.Task, part: part, parts: u.chunks(), readers: u.blocks(), countBefore: u.chunksBefore, firstAfter: u.firstChunkAfter, add: u.addKeys,
+			read: func(x *twoSidedMember[T], t int) {
+				i0, i1 := u.queriesOf(t)
+				for g := range u.Q {
+					x.addGrad(u, u.columnsAt(u.dq[g], t), u.columnsAt(u.queries[g], t), u.y[g][i0*u.stride:], u.w[g][i0:i1])
+				}
+			},
+		}.run()
+	}
+	u.each(u.chunks(), 0, func(s *Scan[T], _ *tokenGroup, k int) {
+		j0, j1 := u.keysOf(k)
+		dk := u.columnsAt(u.dk, k)
+		clear(dk)
+		s.Task.Table.Transpose(dk[u.columns:], u.columns, u.db[j0*u.lda:], u.lda, j1-j0, u.PreparedWidth)
+	})
+	for _, part := range u.Monomials.Parts() {
+		twoSidedScan[T]{
+			task: u.Task, part: part, parts: u.blocks(), readers: u.chunks(), countBefore: u.blocksBefore, firstAfter: u.firstBlockAfter,
+			add: func(x *twoSidedMember[T], t int, m *features.Moments[T]) {
+				i0, i1 := u.queriesOf(t)
+				for g := range u.Q {
+					m.AddTokens(x.Arena, x.part, u.columnsAt(u.queries[g], t), u.columns, i1-i0, u.y[g][i0*u.stride:], u.stride, u.w[g][i0:i1])
+				}
+			},
+			read: func(x *twoSidedMember[T], k int) {
+				j0, j1 := u.keysOf(k)
+				keys := u.columnsAt(u.keys, k)
+				mark := x.Arena.Mark()
+				x.sum.ReadTokens(x.Arena, x.part, keys, u.columns, j1-j0, true, u.v[j0*u.stride:], u.stride, arena.TakeZeros[T](x.Arena, j1-j0))
+				x.Arena.Reset(mark)
+				x.addGrad(u, u.columnsAt(u.dk, k), keys, u.values[j0*u.stride:], keys[:j1-j0])
+			},
+		}.run()
+	}
+	u.setGrads()
+}
+
+// setGrads takes the gradients of prepared rows back to the rows.
+func (u *TwoSidedForm[T]) setGrads() {
+	var scales []float64
+	if u.Workers > 1 {
+		scales = u.scaleParts(u.blocks())
+	}
+	u.each(u.blocks(), 0, func(s *Scan[T], _ *tokenGroup, t int) {
+		i0, i1 := u.queriesOf(t)
+		s.Task.scalePart(scales, t)
+		for g := range u.Q {
+			side := s.Task.Rows().QuerySide(g)
+			s.Task.DScale[g] += s.prepareGrad(u.DQ[g], u.columnsAt(u.dq[g], t), &side, i0, i1)
+		}
+	})
+	u.sumScale(scales)
+	u.each(u.chunks(), 0, func(s *Scan[T], _ *tokenGroup, k int) {
+		j0, j1 := u.keysOf(k)
+		side := s.Task.Rows().KeySide()
+		s.prepareGrad(u.DK, u.columnsAt(u.dk, k), &side, j0, j1)
+		for j := j0; j < j1; j++ {
+			if row := u.DVal.Row(j); u.HasKey(j) {
+				copy(row, u.v[j*u.stride:])
+			} else {
+				clear(row)
+			}
+		}
+	})
+}
+
+// backTiles prepares block t of the queries and the gradients of their outputs, and sets
+// the gradients from tiles. It adds the gradients of keys and values in the block's turn.
+func (u *TwoSidedForm[T]) backTiles(s *Scan[T], group *tokenGroup, t int) {
+	ar := s.Task.Arena
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	i0, i1 := u.queriesOf(t)
+	n := i1 - i0
+	tiles := u.tiles(s.Task, t)
+	for i := range tiles {
+		tiles[i].takeGrads(s.Task)
+	}
+	for g := range u.Q {
+		mark := ar.Mark()
+		q := u.prepareQueries(s, g, t)
+		y, w := u.y[g][i0*u.stride:], u.w[g][i0:i1]
+		rows, sums := s.Grad().outputGrad(g, i0, i1)
+		copy(y, rows[:n*u.stride])
+		copy(w, sums)
+		s.Task.Spec.maskDenGrad(w, u.Den[g][i0:i1])
+		dq := u.columnsAt(u.dq[g], t)
+		clear(dq)
+		if len(tiles) > 0 {
+			a, da := s.transposeColumns(q, n), arena.TakeZeros[T](ar, n*u.lda)
+			for i := range tiles {
+				x := &tiles[i]
+				x.eachBlock(func(b *block[T], r0, c0 int) {
+					b.a, b.lda = a[r0*u.lda:], u.lda
+					s.Task.Direct().blockGrad(b, &gradient[T]{
+						b: x.rows[c0*u.lda:], vt: x.valuesT[c0:], do: y[r0*u.stride:], ldo: u.stride, w: w[r0:],
+						da: da[r0*u.lda:], Db: x.dkeys[c0*u.lda:], Dv: x.dvalues[c0*u.stride:],
+					})
+				})
+			}
+			s.Task.Table.Transpose(dq[u.columns:], u.columns, da, u.lda, n, u.PreparedWidth)
+		}
+		ar.Reset(mark)
+	}
+	if group != nil {
+		group.waitForTurn(0, t)
+	}
+	for _, x := range tiles {
+		rows := u.db[x.j0*u.lda : x.j1*u.lda]
+		s.Task.Table.Add(rows, rows, x.dkeys)
+		values := u.v[x.j0*u.stride : x.j1*u.stride]
+		s.Task.Table.Add(values, values, x.dvalues)
+	}
+	if group != nil {
+		group.passStage(0)
+	}
+}
+
+// sideTile is the keys j0 ≤ j < j1 on one side of a block of queries that only some of
+// them see as far keys.
+type sideTile[T tensor.Float] struct {
+	u         *TwoSidedForm[T]
+	j0, j1, n int  // keys, and queries of the block
+	edge      int  // on the left query r sees keys j ≤ edge+r, on the right j ≥ edge+r
+	isRight   bool // side
+	mask      []bool
+
+	keys, values []T // columns of the keys [da, ld], values [j1-j0, stride]
+	ld           int
+
+	rows, valuesT, dkeys, dvalues []T // backward: keys as rows, values as columns, gradients of both
+}
+
+// tiles returns the tiles of block t that have keys, in memory of task.
+func (u *TwoSidedForm[T]) tiles(task *Task[T], t int) (tiles []sideTile[T]) {
+	i0, i1 := u.queriesOf(t)
+	a, b, n := i0+u.Offset, i1-1+u.Offset, i1-i0
+	for _, x := range [2]sideTile[T]{
+		{u: u, j0: u.chunksBefore(t) * u.chunk, j1: min(b-u.width+1, u.M), edge: a - u.width, n: n},
+		{u: u, j0: max(a+u.width, 0), j1: min(u.firstChunkAfter(t)*u.chunk, u.M), edge: a + u.width, n: n, isRight: true},
+	} {
+		if x.j0 < x.j1 {
+			x.load(task)
+			tiles = append(tiles, x)
+		}
+	}
+	return tiles
+}
+
+// load sets the keys and values of the tile.
+func (x *sideTile[T]) load(task *Task[T]) {
+	u := x.u
+	x.ld = scratch.Stride[T](x.j1 - x.j0)
+	x.keys, x.values = arena.Take[T](task.Arena, u.PreparedWidth*x.ld), u.values[x.j0*u.stride:x.j1*u.stride]
+	for j := x.j0; j < x.j1; {
+		k := j / u.chunk
+		from, n := u.columnsAt(u.keys, k)[u.columns+j-k*u.chunk:], min((k+1)*u.chunk, x.j1)-j
+		for c := range u.PreparedWidth {
+			copy(x.keys[c*x.ld+j-x.j0:][:n], from[c*u.columns:])
+		}
+		j += n
+	}
+	if u.Mask != nil && slices.Contains(u.Mask[x.j0:x.j1], false) {
+		x.mask = u.Mask[x.j0:x.j1]
+	}
+}
+
+// takeGrads takes room for the gradients of the tile.
+func (x *sideTile[T]) takeGrads(task *Task[T]) {
+	u, n := x.u, x.j1-x.j0
+	x.rows = arena.TakeZeros[T](task.Arena, n*u.lda)
+	task.Table.Transpose(x.rows, u.lda, x.keys, x.ld, u.PreparedWidth, n)
+	x.valuesT = arena.Take[T](task.Arena, u.Dv*x.ld)
+	task.Table.Transpose(x.valuesT, x.ld, x.values, u.stride, n, u.Dv)
+	x.dkeys, x.dvalues = arena.TakeZeros[T](task.Arena, n*u.lda), arena.TakeZeros[T](task.Arena, n*u.stride)
+}
+
+// sideRows is the number of queries on the right that meet keys at a time. These begin
+// with the first that one of the queries sees.
+const sideRows = diagonalRows
+
+// eachBlock calls f for blocks of queries from r0 on and keys from c0 on, which lack
+// the queries.
+func (x *sideTile[T]) eachBlock(f func(b *block[T], r0, c0 int)) {
+	nk := x.j1 - x.j0
+	if !x.isRight {
+		r0 := max(x.j0-x.edge, 0) // queries before it see none
+		f(x.block(0, x.n-r0, x.edge+r0-x.j0), r0, 0)
+		return
+	}
+	for r0 := 0; r0 < x.n; r0 += sideRows {
+		begin := x.edge + r0 - x.j0 // the first key that query r0 sees
+		if begin >= nk {
+			return
+		}
+		c0 := max(begin, 0) / kernel.Lanes * kernel.Lanes
+		b := x.block(c0, min(sideRows, x.n-r0), nk-c0)
+		b.band, b.twoEnds = b.diag+1-(begin-c0), true
+		f(b, r0, c0)
+	}
+}
+
+// block describes the weights of n queries with the keys from c0 on: query r sees keys
+// up to diag+r.
+func (x *sideTile[T]) block(c0, n, diag int) *block[T] {
+	nk := x.j1 - x.j0 - c0
+	b := &block[T]{bt: x.keys[c0:], panel: nk, ldb: x.ld, Nq: n, nk: nk, diag: min(diag, nk)}
+	if x.mask != nil {
+		b.mask = x.mask[c0:]
+	}
+	return b
+}
