@@ -97,7 +97,12 @@ func (u *TwoSidedForm[T]) keysOf(k int) (j0, j1 int) {
 }
 
 // blocks returns the number of blocks of queries.
-func (u *TwoSidedForm[T]) blocks() int { return pieces(u.N+u.Offset-u.first, u.chunk) }
+func (u *TwoSidedForm[T]) blocks() int {
+	if u.N == 0 {
+		return 0
+	}
+	return pieces(u.N+u.Offset-u.first, u.chunk)
+}
 
 // chunks returns the number of chunks of keys.
 func (u *TwoSidedForm[T]) chunks() int { return pieces(u.M, u.chunk) }
