@@ -14,7 +14,7 @@ var verdicts = map[string]verdict{
 	"fast-fig2":             {"not reached", "500 images and five seeds show no order of the dropout forms", "Better than no dropout"},
 	"fast-fig3":             {"reached", "Fastmax is linear in N, and Fastmax1 is ahead at every measured N", "Causal Fastmax"},
 	"fast-fig4":             {"partly reached", "columns on digits and the diagonal on text weigh less with Fastmax; on digits its published form has the lower entropy; one seed", "text: the drawn heads"},
-	"fast-fig5":             {"partly reached", "ListOps and bytes have the published scores, which simple baselines pass; pixels stay below theirs, at those of a simple baseline; three of five tasks, one seed", "text at equal"},
+	"fast-fig5":             {"partly reached", "ListOps and bytes have the published scores, which simple baselines pass; pixels stay below theirs, level with a simple baseline; three of five tasks, one seed", "text at equal"},
 	"fast-table1":           {"not reached", "three of five tasks with short inputs and few updates; all models stay below a trivial baseline", "image:"},
 	"fast-table2":           {"partly reached", "Fastmax2 exceeds every published ratio; fastmax 1, another function, reaches 0.83 to 0.98 of Fastmax1's", "fastmax 2 over softmax is"},
 	"fast-fig6":             {"partly reached", "the order by second is as published; images stay at chance, and pairs of films replace the Retrieval task", "next-character, N"},
