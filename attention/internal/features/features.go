@@ -89,8 +89,8 @@ func (m *Monomials[T]) Clone() *Monomials[T] {
 // one are those that the moments of all have of its features. It makes them once.
 // ReadFewTokens is not for them.
 func (m *Monomials[T]) Parts() []*Monomials[T] {
-	if m.Count <= BlockSize {
-		return append(m.parts[:0], m)
+	if m.parts == nil && m.Count <= BlockSize {
+		m.parts = []*Monomials[T]{m}
 	}
 	if m.parts != nil {
 		return m.parts

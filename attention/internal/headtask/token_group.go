@@ -8,6 +8,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // tokenGroup is the workers that compute the tokens of one task together. They take pieces in
@@ -58,6 +59,27 @@ func (u *Task[T]) runParallel(n, stages int, f func(u *Task[T], t *tokenGroup)) 
 		f(&mine, t)
 		done = true
 	})
+}
+
+// eachPiece calls f for n pieces, which pass the given number of stages, on the workers of
+// the task. Start gives a worker what f works with. The group is nil where there is one
+// worker.
+func eachPiece[T tensor.Float, M any](u *Task[T], n, stages int, start func(u *Task[T]) M, f func(x M, group *tokenGroup, i int)) {
+	if u.Workers > 1 {
+		u.runParallel(n, stages, func(u *Task[T], group *tokenGroup) {
+			x := start(u)
+			for i := group.nextPiece(); i < n; i = group.nextPiece() {
+				f(x, group, i)
+			}
+		})
+		return
+	}
+	mark := u.Arena.Mark()
+	defer u.Arena.Reset(mark)
+	x := start(u)
+	for i := range n {
+		f(x, nil, i)
+	}
 }
 
 // nextPiece returns the next piece, t.n or more when none is left.

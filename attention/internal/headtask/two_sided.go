@@ -159,26 +159,13 @@ func (u *TwoSidedForm[T]) takeColumns(n int) []T {
 	return arena.Take[T](u.Arena, n*(u.PreparedWidth+1)*u.columns)
 }
 
-// each calls f for n pieces, on the workers of the task. Pieces pass the given number of
-// stages.
+// each calls f for n pieces, which pass the given number of stages.
 func (u *TwoSidedForm[T]) each(n, stages int, f func(s *Scan[T], group *tokenGroup, i int)) {
-	if u.Workers > 1 {
-		u.runParallel(n, stages, func(u *Task[T], group *tokenGroup) {
-			s := u.Linear().memberScan()
-			s.First = -1
-			for i := group.nextPiece(); i < n; i = group.nextPiece() {
-				f(s, group, i)
-			}
-		})
-		return
-	}
-	mark := u.Arena.Mark()
-	defer u.Arena.Reset(mark)
-	s := u.Linear().memberScan()
-	s.First = -1
-	for i := range n {
-		f(s, nil, i)
-	}
+	eachPiece(u.Task, n, stages, func(u *Task[T]) *Scan[T] {
+		s := u.Linear().memberScan()
+		s.First = -1
+		return s
+	}, f)
 }
 
 // prepareKeys prepares all keys and values.
@@ -218,17 +205,9 @@ func (u *TwoSidedForm[T]) Forward() {
 		u.o, u.den = append(u.o, arena.TakeZeros[T](u.Arena, u.N*u.stride)), append(u.den, arena.TakeZeros[T](u.Arena, u.N+kernel.Lanes))
 	}
 	u.each(u.blocks(), 0, func(s *Scan[T], _ *tokenGroup, t int) { u.answerTiles(s, t) })
-	for _, part := range u.Monomials.Parts() {
-		twoSidedScan[T]{
-			task: u.Task, part: part, parts: u.chunks(), readers: u.blocks(), countBefore: u.chunksBefore, firstAfter: u.firstChunkAfter, add: u.addKeys,
-			read: func(x *twoSidedMember[T], t int) {
-				i0, i1 := u.queriesOf(t)
-				for g := range u.Q {
-					x.sum.ReadTokens(x.Arena, x.part, u.columnsAt(u.queries[g], t), u.columns, i1-i0, true, u.o[g][i0*u.stride:], u.stride, u.den[g][i0:i1])
-				}
-			},
-		}.run()
-	}
+	u.scanKeys(func(x *twoSidedMember[T], g, t, i0, i1 int) {
+		x.sum.ReadTokens(x.Arena, x.part, u.columnsAt(u.queries[g], t), u.columns, i1-i0, true, u.o[g][i0*u.stride:], u.stride, u.den[g][i0:i1])
+	})
 	u.each(u.blocks(), 0, func(s *Scan[T], _ *tokenGroup, t int) {
 		i0, i1 := u.queriesOf(t)
 		for g := range u.Q {
@@ -254,11 +233,25 @@ func (u *TwoSidedForm[T]) answerTiles(s *Scan[T], t int) {
 	}
 }
 
-// addKeys adds chunk k of the keys to m.
-func (u *TwoSidedForm[T]) addKeys(x *twoSidedMember[T], k int, m *features.Moments[T]) {
-	j0, j1 := u.keysOf(k)
-	keys := u.columnsAt(u.keys, k)
-	m.AddTokens(x.Arena, x.part, keys, u.columns, j1-j0, u.values[j0*u.stride:], u.stride, keys[:j1-j0])
+// scanKeys has queries i0 ≤ i < i1 of every head, block t, read the sums of their far keys
+// in whole chunks, for a block of features at a time.
+func (u *TwoSidedForm[T]) scanKeys(read func(x *twoSidedMember[T], g, t, i0, i1 int)) {
+	for _, part := range u.Monomials.Parts() {
+		twoSidedScan[T]{
+			task: u.Task, part: part, parts: u.chunks(), readers: u.blocks(), countBefore: u.chunksBefore, firstAfter: u.firstChunkAfter,
+			add: func(x *twoSidedMember[T], k int, m *features.Moments[T]) {
+				j0, j1 := u.keysOf(k)
+				keys := u.columnsAt(u.keys, k)
+				m.AddTokens(x.Arena, x.part, keys, u.columns, j1-j0, u.values[j0*u.stride:], u.stride, keys[:j1-j0])
+			},
+			read: func(x *twoSidedMember[T], t int) {
+				i0, i1 := u.queriesOf(t)
+				for g := range u.Q {
+					read(x, g, t, i0, i1)
+				}
+			},
+		}.run()
+	}
 }
 
 // Backward sets dQ, dK and dV.
@@ -268,22 +261,14 @@ func (u *TwoSidedForm[T]) Backward() {
 	u.prepareKeys()
 	for range u.Q {
 		u.queries, u.dq = append(u.queries, u.takeColumns(u.blocks())), append(u.dq, u.takeColumns(u.blocks()))
-		u.y, u.w = append(u.y, arena.TakeZeros[T](u.Arena, u.N*u.stride)), append(u.w, arena.Take[T](u.Arena, u.N))
+		u.y, u.w = append(u.y, arena.Take[T](u.Arena, u.N*u.stride)), append(u.w, arena.Take[T](u.Arena, u.N))
 	}
 	u.dk, u.db = u.takeColumns(u.chunks()), arena.TakeZeros[T](u.Arena, u.M*u.lda)
 	u.v = arena.TakeZeros[T](u.Arena, u.M*u.stride)
 	u.each(u.blocks(), 1, u.backTiles)
-	for _, part := range u.Monomials.Parts() {
-		twoSidedScan[T]{
-			task: u.Task, part: part, parts: u.chunks(), readers: u.blocks(), countBefore: u.chunksBefore, firstAfter: u.firstChunkAfter, add: u.addKeys,
-			read: func(x *twoSidedMember[T], t int) {
-				i0, i1 := u.queriesOf(t)
-				for g := range u.Q {
-					x.addGrad(u, u.columnsAt(u.dq[g], t), u.columnsAt(u.queries[g], t), u.y[g][i0*u.stride:], u.w[g][i0:i1])
-				}
-			},
-		}.run()
-	}
+	u.scanKeys(func(x *twoSidedMember[T], g, t, i0, i1 int) {
+		x.addGrad(u, u.columnsAt(u.dq[g], t), u.columnsAt(u.queries[g], t), u.y[g][i0*u.stride:], u.w[g][i0:i1])
+	})
 	u.each(u.chunks(), 0, func(s *Scan[T], _ *tokenGroup, k int) {
 		j0, j1 := u.keysOf(k)
 		dk := u.columnsAt(u.dk, k)

@@ -98,27 +98,18 @@ func (r *twoSidedSums[T]) moments(x []T) features.Moments[T] {
 // slot returns element i of sums.
 func (r *twoSidedSums[T]) slot(sums []T, i int) []T { return sums[i*r.spacing():][:r.spacing()] }
 
-// each calls f for n pieces, on the workers of the task.
+// each calls f for n pieces.
 func (r *twoSidedSums[T]) each(n int, f func(x *twoSidedMember[T], i int)) {
-	u := r.task
-	if u.Workers > 1 {
-		u.runParallel(n, 0, func(u *Task[T], group *tokenGroup) {
-			x := &twoSidedMember[T]{Task: u, part: r.part.Clone(), ownRoom: arena.Take[T](u.Arena, r.spacing())}
-			for i := group.nextPiece(); i < n; i = group.nextPiece() {
-				f(x, i)
-			}
-		})
-		return
-	}
-	mark := u.Arena.Mark()
-	defer u.Arena.Reset(mark)
-	x := &twoSidedMember[T]{Task: u, part: r.part, ownRoom: arena.Take[T](u.Arena, r.spacing())}
-	for i := range n {
-		f(x, i)
-	}
+	eachPiece(r.task, n, 0, func(u *Task[T]) *twoSidedMember[T] {
+		x := &twoSidedMember[T]{Task: u, part: r.part, ownRoom: arena.Take[T](u.Arena, r.spacing())}
+		if u.Workers > 1 {
+			x.part = r.part.Clone()
+		}
+		return x
+	}, func(x *twoSidedMember[T], _ *tokenGroup, i int) { f(x, i) })
 }
 
-// eachBlock calls f for pieces lo ≤ i < hi of sums, on the workers of the task.
+// eachBlock calls f for pieces lo ≤ i < hi of sums.
 func (r *twoSidedSums[T]) eachBlock(f func(t *kernel.Table[T], lo, hi int)) {
 	r.each(pieces(r.size, chainBlock), func(x *twoSidedMember[T], i int) {
 		f(x.Table, i*chainBlock, min((i+1)*chainBlock, r.size))
