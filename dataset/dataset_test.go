@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
+	"encoding/csv"
 	"fmt"
 	"image"
 	"image/color"
@@ -11,9 +12,11 @@ import (
 	"image/png"
 	"io"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -253,6 +256,82 @@ func TestFieldsAreReadWithQuotes(t *testing.T) {
 	}
 	_, err = f.ColumnIndex("c")
 	refused(t, err, `column "c": there is none; there are ["a" "b"]`)
+}
+
+// No reading loses a line: a field that begins with a quote is read as a quoted one or, in a TSV
+// whose lines have as many fields as the first, with its quotes; else the line is named.
+func TestQuotesDoNotSwallowLines(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		comma rune
+		text  string
+		want  [][]string
+	}{
+		{"quotes inside quotes", ',', "a,b\n\"x \"\"y\"\" z\",1\n\"\",2\n", [][]string{{`x "y" z`, "1"}, {"", "2"}}},
+		{"quotes in unquoted fields", ',', "a,b\n5\" pipe,1\n6\",2\n", [][]string{{`5" pipe`, "1"}, {`6"`, "2"}}},
+		{"line breaks, empty lines", ',', "a,b\r\n\r\n\"x\r\ny\",1\r\n\r\n2,\"z\"\r\n", [][]string{{"x\ny", "1"}, {"2", "z"}}},
+		{"mark of a spreadsheet", ',', "\ufeffa,b\nx,1\n", [][]string{{"x", "1"}}},
+		{"no end of line", ',', "a,b\nx,\"1\"", [][]string{{"x", "1"}}},
+		{"quoted tabs", '\t', "a\tb\n\"x\ty\"\t1\n", [][]string{{"x\ty", "1"}}},
+		{"doubled quotes of a TSV", '\t', "a\tb\n\"x \"\"y\"\"\"\t1\n", [][]string{{`x "y"`, "1"}}},
+		{"speech", '\t', "a\tb\n1\t\"Good\" film\n2\tbad\n3\t\"fine\"\n", [][]string{{"1", `"Good" film`}, {"2", "bad"}, {"3", `"fine"`}}},
+		{"quotes of two lines", '\t', "a\tb\n1\t\"Good film\n2\tby all\"\r\n", [][]string{{"1", `"Good film`}, {"2", `by all"`}}},
+		{"a quote without an end", '\t', "a\tb\n1\t\"Good film\n2\tbad\n", [][]string{{"1", `"Good film`}, {"2", "bad"}}},
+		{"one column of lines", '\t', "a\n\"x\ny\"\n", [][]string{{"x\ny"}}},
+	} {
+		f, err := ReadFields(c.comma)(strings.NewReader(c.text))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		} else if len(f.Names[0]) != 1 || !reflect.DeepEqual(f.Rows, c.want) {
+			t.Errorf("%s: %q under %q, want %q", c.name, f.Rows, f.Names, c.want)
+		}
+	}
+	refusals(t, ReadFields(','), [][2]string{
+		{"a,b\n1,x\n2,\"Good\" film\n3,y\n", `line 3: field 2: "\"Good\" film": text follows the quote that ends it, " film"`},
+		{"a,b\n1,\"Good film\n2,y\n", "line 2: field 2: \"\\\"Good film\" begins with a quote that has no end"},
+	})
+	refusals(t, ReadFields('\t'), [][2]string{
+		{"a\tb\n1\t\"Good\" film\n2\n", `line 2: field 2: "\"Good\" film": text follows the quote that ends it, " film"`},
+		{"a\tb\n1\t\"Good\" film\n2\n", "with quotes as characters: line 3: it has 1 fields, the first has 2"},
+	})
+}
+
+// Rows that encoding/csv writes are read as they were, and lines of a TSV without quoting remain
+// as many, wherever they have quotes.
+func TestTablesKeepTheirRows(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for n := range 3000 {
+		rows := [][]string{{"a", "b"}}
+		for range r.IntN(6) {
+			row := make([]string, 2)
+			for i := range row {
+				for range 1 + r.IntN(5) {
+					row[i] += []string{"x", "y", `"`, `"`, `""`, " ", "\t,"}[r.IntN(7)]
+				}
+			}
+			rows = append(rows, row)
+		}
+		for _, comma := range []rune{',', '\t'} {
+			var b bytes.Buffer
+			w := csv.NewWriter(&b)
+			w.Comma = comma
+			if err := w.WriteAll(rows); err != nil {
+				t.Fatal(err)
+			}
+			f, err := ReadFields(comma)(&b)
+			if err != nil || !slices.EqualFunc(f.Rows, rows[1:], slices.Equal) {
+				t.Fatalf("table %d, %q, separator %q: read as %q, %v", n, rows[1:], comma, f, err)
+			}
+		}
+		var lines strings.Builder
+		for _, row := range rows {
+			lines.WriteString(strings.ReplaceAll(row[0], "\t", "") + "\t" + strings.ReplaceAll(row[1], "\t", "") + "\n")
+		}
+		f, err := ReadFields('\t')(strings.NewReader(lines.String()))
+		if err != nil || len(f.Rows) != len(rows)-1 {
+			t.Fatalf("table %d, lines %q: read as %q, %v", n, lines.String(), f, err)
+		}
+	}
 }
 
 func TestExpressionsHaveDigitTargets(t *testing.T) {

@@ -41,6 +41,7 @@ var readers = []struct {
 	{"values", "a,label\n1,x\n-2.5,y\n", 256, boxed(ReadValuesTable(',', "label"))},
 	{"points", "1\t2\n3\t4\n", 256, boxed(ReadValuesTable('\t', ""))},
 	{"npy", npy("<f4", "(2, 2)", "\x00\x00\x80\x3f\x00\x00\x00\x40\x00\x00\x40\x40\x00\x00\x80\x40"), 64, boxed(ReadValuesNPY)},
+	{"csv", "a,b\n\"x\",y\n", 256, boxed(ReadFields(','))},
 }
 
 func boxed[T any](read func(io.Reader) (T, error)) func(io.Reader) (any, error) {

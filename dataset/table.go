@@ -1,12 +1,15 @@
 package dataset
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Fields is a table of text.
@@ -26,9 +29,12 @@ func (f *Fields) ColumnIndex(name string) (int, error) {
 }
 
 // ReadFields returns a reader of a table of text with separator comma: ',' for CSV, a tab for
-// TSV. The first row names the columns. Quoted fields may contain line breaks; a quote inside an
-// unquoted field is a character. The reader returns an error if rows differ in length or the
-// stream is empty.
+// TSV. The first row names the columns. A field that begins with a quote ends with one, has its
+// quotes inside doubled, and may contain separators and line breaks; elsewhere a quote is a
+// character. So are all quotes of a TSV that can't be read by this rule, or that has line breaks
+// between quotes although each of its lines has as many fields as the first. The reader returns
+// an error that names the line if a quote does not end or text follows it, if rows differ in
+// length, or if the stream is empty.
 func ReadFields(comma rune) func(io.Reader) (*Fields, error) {
 	return func(r io.Reader) (*Fields, error) {
 		f := &Fields{}
@@ -49,31 +55,140 @@ func ReadFields(comma rune) func(io.Reader) (*Fields, error) {
 
 // eachRecord calls each with every record, including the header.
 func eachRecord(r io.Reader, comma rune, each func(row []string) error) error {
-	c := csv.NewReader(r)
+	b := bufio.NewReader(r)
+	if mark, _ := b.Peek(len(byteOrderMark)); string(mark) == byteOrderMark {
+		_, _ = b.Discard(len(byteOrderMark))
+	}
+	if comma != '\t' {
+		return eachQuotedRecord(b, comma, each)
+	}
+	var text strings.Builder
+	if _, err := io.Copy(&text, b); err != nil {
+		return err
+	}
+	return eachTabbedRecord(text.String(), each)
+}
+
+// byteOrderMark is what spreadsheets write before UTF-8.
+const byteOrderMark = "\ufeff"
+
+// eachTabbedRecord is eachRecord of a TSV. Some programs quote its fields, others never do.
+func eachTabbedRecord(text string, each func(row []string) error) error {
+	if !strings.Contains(text, `"`) {
+		return eachTabbedLine(text, each)
+	}
+	broken := false // a field has a line break
+	quotedErr := eachQuotedRecord(strings.NewReader(text), '\t', func(row []string) error {
+		broken = broken || slices.ContainsFunc(row, func(field string) bool { return strings.Contains(field, "\n") })
+		return nil
+	})
+	columns := 0
+	lineErr := eachTabbedLine(text, func(row []string) error { columns = len(row); return nil })
+	switch {
+	case quotedErr == nil && (!broken || lineErr != nil || columns == 1):
+		return eachQuotedRecord(strings.NewReader(text), '\t', each)
+	case lineErr == nil:
+		return eachTabbedLine(text, each)
+	default:
+		return fmt.Errorf("%w; with quotes as characters: %w", quotedErr, lineErr)
+	}
+}
+
+// eachTabbedLine is eachRecord of lines whose fields are between tabs, with quotes as characters.
+// Empty lines are skipped, as by encoding/csv. Fields alias text.
+func eachTabbedLine(text string, each func(row []string) error) error {
+	columns, n := 0, 0
+	for line := range strings.Lines(text) {
+		n++
+		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+		if line == "" {
+			continue
+		}
+		row := strings.Split(line, "\t")
+		if columns == 0 {
+			columns = len(row)
+		}
+		if len(row) != columns {
+			return lengthError(n, len(row), columns)
+		}
+		if err := each(row); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	if columns == 0 {
+		return errNoHeader
+	}
+	return nil
+}
+
+// eachQuotedRecord is eachRecord of a table with quotes.
+func eachQuotedRecord(r io.Reader, comma rune, each func(row []string) error) error {
+	var ahead bytes.Buffer // from the end of the last record
+	c := csv.NewReader(io.TeeReader(r, &ahead))
 	c.Comma = comma
-	c.LazyQuotes = true
+	c.LazyQuotes = true // a quote in an unquoted field is a character
 	n := 0
 	for ; ; n++ {
+		start := c.InputOffset()
 		row, err := c.Read()
 		if err == io.EOF {
 			break
 		}
-		if errors.Is(err, csv.ErrFieldCount) {
-			line, _ := c.FieldPos(0)
-			return fmt.Errorf("line %d: it has %d fields, the first has %d", line, len(row), c.FieldsPerRecord)
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, csv.ErrFieldCount) {
 			return err
 		}
+		line, _ := c.FieldPos(0)
+		if err := checkQuotes(ahead.Next(int(c.InputOffset()-start)), byte(comma)); err != nil {
+			return fmt.Errorf("line %d: %w", line, err)
+		}
+		if err != nil {
+			return lengthError(line, len(row), c.FieldsPerRecord)
+		}
 		if err := each(row); err != nil {
-			line, _ := c.FieldPos(0)
 			return fmt.Errorf("line %d: %w", line, err)
 		}
 	}
 	if n == 0 {
-		return errors.New("header: there is none")
+		return errNoHeader
 	}
 	return nil
+}
+
+// checkQuotes returns an error if a field of a record begins with a quote that does not end the
+// field. csv.Reader with LazyQuotes takes the lines that follow for a part of such a field.
+func checkQuotes(record []byte, comma byte) error {
+	record = bytes.Trim(record, "\r\n")
+	for field := 1; ; field++ {
+		rest, quoted := bytes.CutPrefix(record, []byte{'"'})
+		for quoted {
+			i := bytes.IndexByte(rest, '"')
+			if i < 0 {
+				return fmt.Errorf("field %d: %.40q begins with a quote that has no end", field, firstLine(record))
+			}
+			rest = rest[i+1:]
+			if rest, quoted = bytes.CutPrefix(rest, []byte{'"'}); !quoted && len(rest) > 0 && rest[0] != comma {
+				return fmt.Errorf("field %d: %.40q: text follows the quote that ends it, %.20q; a quote between quotes is doubled", field, firstLine(record), firstLine(rest))
+			}
+		}
+		i := bytes.IndexByte(rest, comma)
+		if i < 0 {
+			return nil
+		}
+		record = rest[i+1:]
+	}
+}
+
+// firstLine returns b up to its first line break.
+func firstLine(b []byte) []byte {
+	line, _, _ := bytes.Cut(b, []byte{'\n'})
+	return line
+}
+
+var errNoHeader = errors.New("header: there is none")
+
+// lengthError is the error of a row with another number of fields than the first.
+func lengthError(line, got, want int) error {
+	return fmt.Errorf("line %d: it has %d fields, the first has %d", line, got, want)
 }
 
 // Table is a table of numbers.
