@@ -170,26 +170,64 @@ func TestNamesOfPagesExist(t *testing.T) {
 	}
 }
 
-// TestLinksOfPagesExist holds what pages link to within the repository: files,
-// and headings by the names that GitHub gives them.
-func TestLinksOfPagesExist(t *testing.T) {
-	pages, err := filepath.Glob(filepath.Join("docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
+// fences are blocks of code between lines of three backquotes.
+var fences = regexp.MustCompile("(?ms)^```.*?^```$")
+
+// listPages returns the pages at the root, in docs and in docs/results.
+func listPages(t *testing.T) []string {
+	pages := []string{"README.md", "ARCHITECTURE.md", "RESULTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
+	for _, dir := range []string{"docs", filepath.Join("docs", "results")} {
+		found, err := filepath.Glob(filepath.Join(dir, "*.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
 	}
-	link, odd := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile(`[^\p{L}\p{N} _-]`)
-	heading, fenced := regexp.MustCompile(`(?m)^#+ (.+)$`), regexp.MustCompile("(?ms)^```.*?^```$")
-	found := 0
-	results, err := filepath.Glob(filepath.Join("docs", "results", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range append(slices.Concat(pages, results), "README.md", "ARCHITECTURE.md", "RESULTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md") {
+	return pages
+}
+
+// TestTablesOfPagesAreWhole holds each row of a table to as many cells as its header has: a row
+// of another table, or a bar that is not escaped, is drawn in wrong columns.
+func TestTablesOfPagesAreWhole(t *testing.T) {
+	rows := 0
+	for _, page := range listPages(t) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(string(text), ""), -1) {
+		header := 0
+		for line := range strings.Lines(fences.ReplaceAllString(string(text), "")) {
+			if !strings.HasPrefix(line, "|") {
+				header = 0
+				continue
+			}
+			rows++
+			cells := strings.Count(line, "|") - strings.Count(line, `\|`) - 1
+			if header == 0 {
+				header = cells
+			}
+			if cells != header {
+				t.Errorf("%s: %d cells under a header of %d: %s", page, cells, header, line)
+			}
+		}
+	}
+	if rows < 1000 {
+		t.Errorf("only %d rows found: the pattern does not read the pages", rows)
+	}
+}
+
+// TestLinksOfPagesExist holds what pages link to within the repository: files,
+// and headings by the names that GitHub gives them.
+func TestLinksOfPagesExist(t *testing.T) {
+	link, odd := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	heading := regexp.MustCompile(`(?m)^#+ (.+)$`)
+	found := 0
+	for _, page := range listPages(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(fences.ReplaceAllString(string(text), ""), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
