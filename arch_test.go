@@ -55,6 +55,7 @@ var layers = []string{
 	"attention/internal/contract",
 	"attention/internal/engine",
 	"attention/internal/hybrid",
+	"attention/internal/calltest",
 	"attention",
 	"attention/headwise",
 	"comm/sequence",
@@ -134,7 +135,7 @@ var layers = []string{
 var heavy = []string{"comm/mpi", "internal/sessions", "internal/bench", "report", "internal/lab/reproduce", "cmd/farfield", "cmd/farfield-lab", "internal/lab/peers", "internal/lab/results"}
 
 // testOnly packages may be imported by tests and commands alone.
-var testOnly = []string{"internal/suite", "internal/lab/oracle", "internal/check", "internal/lab/golden"}
+var testOnly = []string{"internal/suite", "internal/lab/oracle", "internal/check", "internal/lab/golden", "attention/internal/calltest"}
 
 type pkg struct {
 	dir           string

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
@@ -33,7 +34,7 @@ var chunks = []int{1, 7, 64, 0}
 
 // eachPolynomial runs f for every mechanism and call that have a linear form.
 func eachPolynomial(t *testing.T, f func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call)) {
-	for what, c := range problems() {
+	for what, c := range calltest.Problems() {
 		if c.AttnKeep != nil {
 			continue
 		}
@@ -48,15 +49,6 @@ func eachPolynomial(t *testing.T, f func(t *testing.T, name string, m *oracle.Me
 	}
 }
 
-// poisoned returns an output filled with NaN.
-func poisoned[T tensor.Float](b, h, n, d int) tensor.Heads[T] {
-	x := tensor.NewHeads[T](b, h, n, d)
-	for i := range x.Data {
-		x.Data[i] = T(math.NaN())
-	}
-	return x
-}
-
 // linearLimits are the limits of the linear form for rows of width d.
 func linearLimits[T tensor.Float](e Mechanism[T], d, chunk int) check.Limits {
 	p := e.Plan(Shape{B: 1, H: 1, Hkv: 1, N: 1, M: 1, D: d, Dv: 1, Form: Linear, Chunk: chunk})
@@ -67,7 +59,7 @@ func TestLinearAgainstTextbook(t *testing.T) {
 	eachPolynomial(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
 		t.Parallel()
 		want := m.Forward(c)
-		do := normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
+		do := calltest.Normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
 		grads := m.Backward(c, do)
 		for _, chunk := range chunks {
 			linearAgainst[float64](t, name, chunk, m, c, do, want, grads)
@@ -78,18 +70,18 @@ func TestLinearAgainstTextbook(t *testing.T) {
 
 func linearAgainst[T tensor.Float](t *testing.T, name string, chunk int, m *oracle.Mechanism, c *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
 	t.Helper()
-	e, call := mechanismOf[T](t, name, m), callOf[T](c)
+	e, call := mechanismOf[T](t, name, m), calltest.NewCall[T](c)
 	call.Chunk = chunk
 	limits := linearLimits(e, c.Q.D, chunk)
-	out, keep := forward(t, e, call, Linear)
-	judge(t, limits, m, c, want, out, keep)
+	out, keep := calltest.Forward(t, e, call, Linear)
+	calltest.Judge(t, limits, m, c, want, out, keep)
 	for i, den := range keep.Den {
 		if (den == 0) != (want.Cond[i] == 0) {
 			t.Fatalf("chunk %d: row %d has denominator %v, its condition is %v", chunk, i, den, want.Cond[i])
 		}
 	}
-	g, dtau := backward(t, e, call, convert[T](do), out, keep)
-	judgeGrads(t, limits, c, do, want, grads, g, dtau)
+	g, dtau := calltest.Backward(t, e, call, calltest.Convert[T](do), out, keep)
+	calltest.JudgeGrads(t, limits, c, do, want, grads, g, dtau)
 }
 
 func mustNew[T tensor.Float](t *testing.T, s Spec[T]) Mechanism[T] {
@@ -130,8 +122,8 @@ func TestLinearFeatureMapThatWidens(t *testing.T) {
 		return y
 	}
 	for _, causal := range []bool{false, true} {
-		c := &oracle.Call{Q: normal(r, 1, 1, n, d), K: normal(r, 1, 1, n, d), V: normal(r, 1, 1, n, dv), Causal: causal}
-		do := normal(r, 1, 1, n, dv)
+		c := &oracle.Call{Q: calltest.Normal(r, 1, 1, n, d), K: calltest.Normal(r, 1, 1, n, d), V: calltest.Normal(r, 1, 1, n, dv), Causal: causal}
+		do := calltest.Normal(r, 1, 1, n, dv)
 		mapped := *c
 		mapped.Q, mapped.K = widen(c.Q), widen(c.K)
 		m := &oracle.Mechanism{Scale: 1, Coef: []float64{3, 1, 0.5}}
@@ -144,29 +136,29 @@ func TestLinearFeatureMapThatWidens(t *testing.T) {
 		grads.DQ, grads.DK = dq, dk
 
 		e := mustNew(t, Spec[float64]{Name: "squares", Scale: 1, Map: squares[float64]{}, Coef: m.Coef})
-		call := callOf[float64](c)
+		call := calltest.NewCall[float64](c)
 		call.Chunk = 16
-		out, keep := forward(t, e, call, Linear)
-		judge(t, linearLimits(e, d, 16), m, c, want, out, keep)
-		g, _ := backward(t, e, call, do, out, keep)
-		judgeGrads(t, linearLimits(e, d, 16), c, do, want, grads, g, nil)
+		out, keep := calltest.Forward(t, e, call, Linear)
+		calltest.Judge(t, linearLimits(e, d, 16), m, c, want, out, keep)
+		g, _ := calltest.Backward(t, e, call, do, out, keep)
+		calltest.JudgeGrads(t, linearLimits(e, d, 16), c, do, want, grads, g, nil)
 	}
 }
 
 // Gradients are those that central differences of Forward show.
 func TestLinearGradientsAreDerivatives(t *testing.T) {
-	all := problems()
+	all := calltest.Problems()
 	for _, what := range []string{"groups", "causal mask", "packed causal rope"} {
 		for _, name := range []string{"taylorshift", "fastmax3", "square"} {
-			c := callOf[float64](all[what])
+			c := calltest.NewCall[float64](all[what])
 			c.Chunk = 4
 			e := mechanismOf[float64](t, name, polynomials()[name])
-			do := normal(rand.New(rand.NewPCG(5, 6)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
-			out, keep := forward(t, e, c, Linear)
-			g, dtau := backward(t, e, c, do, out, keep)
+			do := calltest.Normal(rand.New(rand.NewPCG(5, 6)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
+			out, keep := calltest.Forward(t, e, c, Linear)
+			g, dtau := calltest.Backward(t, e, c, do, out, keep)
 			loss := func() float64 {
 				var s float64
-				out, _ := forward(t, e, c, Linear)
+				out, _ := calltest.Forward(t, e, c, Linear)
 				for i, o := range out.Data {
 					s += o * do.Data[i]
 				}
@@ -235,16 +227,16 @@ func TestLinearThreads(t *testing.T) {
 	for name, m := range polynomials() {
 		e := mechanismOf[float32](t, name, m)
 		for _, causal := range []bool{false, true} {
-			c := callOf[float32](&oracle.Call{
-				Q: normal(r, 3, 4, 90, 6), K: normal(r, 3, 2, 101, 6), V: normal(r, 3, 2, 101, 7), Causal: causal,
+			c := calltest.NewCall[float32](&oracle.Call{
+				Q: calltest.Normal(r, 3, 4, 90, 6), K: calltest.Normal(r, 3, 2, 101, 6), V: calltest.Normal(r, 3, 2, 101, 7), Causal: causal,
 			})
 			c.Chunk = 32
-			do := convert[float32](normal(r, 3, 4, 90, 7))
+			do := calltest.Convert[float32](calltest.Normal(r, 3, 4, 90, 7))
 			var first []byte
 			for _, threads := range []int{1, 2, 5} {
 				par.SetThreads(threads)
-				out, keep := forward(t, e, c, Linear)
-				g, dtau := backward(t, e, c, do, out, keep)
+				out, keep := calltest.Forward(t, e, c, Linear)
+				g, dtau := calltest.Backward(t, e, c, do, out, keep)
 				bits := fmt.Append(nil, out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau)
 				if first == nil {
 					first = bits
@@ -264,9 +256,9 @@ func TestLinearIgnoresWhatIsHidden(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 9))
 	for name, m := range polynomials() {
 		e := mechanismOf[float32](t, name, m)
-		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 4, n, 5), K: normal(r, 1, 2, n, 5), V: normal(r, 1, 2, n, 3)})
+		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 4, n, 5), K: calltest.Normal(r, 1, 2, n, 5), V: calltest.Normal(r, 1, 2, n, 3)})
 		c.Chunk = 16
-		do := convert[float32](normal(r, 1, 4, n, 3))
+		do := calltest.Convert[float32](calltest.Normal(r, 1, 4, n, 3))
 		// spoil overwrites keys and values of every head.
 		spoil := func(key, value float32, tokens ...int) {
 			for h := range c.K.H {
@@ -283,8 +275,8 @@ func TestLinearIgnoresWhatIsHidden(t *testing.T) {
 				c.KeyMask[j] = false
 			}
 			bits := func() []byte {
-				out, keep := forward(t, e, c, Linear)
-				g, dtau := backward(t, e, c, do, out, keep)
+				out, keep := calltest.Forward(t, e, c, Linear)
+				g, dtau := calltest.Backward(t, e, c, do, out, keep)
 				return fmt.Append(nil, out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau)
 			}
 			before := bits()
@@ -295,10 +287,10 @@ func TestLinearIgnoresWhatIsHidden(t *testing.T) {
 			spoil(1, 1, hidden...)
 		}
 		c.KeyMask = nil
-		before, _ := forward(t, e, c, Linear)
+		before, _ := calltest.Forward(t, e, c, Linear)
 		for j := n - 1; j > 0; j-- {
 			spoil(inf, nan, j)
-			after, _ := forward(t, e, c, Linear)
+			after, _ := calltest.Forward(t, e, c, Linear)
 			for h := range after.H {
 				for i := range j {
 					if !slices.Equal(after.Head(0, h).Row(i), before.Head(0, h).Row(i)) {
@@ -322,7 +314,7 @@ func TestLinearAllocations(t *testing.T) {
 	for _, causal := range []bool{false, true} {
 		var few float64
 		for _, n := range []int{300, 1100} {
-			c := callOf[float32](&oracle.Call{Q: normal(r, 1, 2, n, 5), K: normal(r, 1, 1, n, 5), V: normal(r, 1, 1, n, 3), Causal: causal})
+			c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 2, n, 5), K: calltest.Normal(r, 1, 1, n, 5), V: calltest.Normal(r, 1, 1, n, 3), Causal: causal})
 			c.Form = Linear
 			out, keep := tensor.NewHeads[float32](1, 2, n, 3), new(Saved[float32])
 			g := &Grads[float32]{DQ: tensor.NewHeads[float32](1, 2, n, 5), DK: tensor.NewHeads[float32](1, 1, n, 5), DV: tensor.NewHeads[float32](1, 1, n, 3)}
@@ -369,13 +361,13 @@ func TestRotatedRowsKeepAllChannels(t *testing.T) {
 func TestMomentsKeptForBackward(t *testing.T) {
 	r := rand.New(rand.NewPCG(16, 17))
 	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
-	c := callOf[float32](&oracle.Call{Q: normal(r, 2, 2, 40, 6), K: normal(r, 2, 1, 50, 6), V: normal(r, 2, 1, 50, 3)})
+	c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 2, 2, 40, 6), K: calltest.Normal(r, 2, 1, 50, 6), V: calltest.Normal(r, 2, 1, 50, 3)})
 	c.Chunk = 16
-	do := convert[float32](normal(r, 2, 2, 40, 3))
-	out, keep := forward(t, e, c, Linear)
-	with, _ := backward(t, e, c, do, out, keep)
+	do := calltest.Convert[float32](calltest.Normal(r, 2, 2, 40, 3))
+	out, keep := calltest.Forward(t, e, c, Linear)
+	with, _ := calltest.Backward(t, e, c, do, out, keep)
 	alone := &Saved[float32]{Den: keep.Den}
-	without, _ := backward(t, e, c, do, out, alone)
+	without, _ := calltest.Backward(t, e, c, do, out, alone)
 	if !slices.Equal(with.DQ.Data, without.DQ.Data) || !slices.Equal(with.DK.Data, without.DK.Data) || !slices.Equal(with.DV.Data, without.DV.Data) {
 		t.Error("gradients differ from those without what Forward kept")
 	}

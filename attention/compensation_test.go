@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/suite"
@@ -98,7 +99,7 @@ func TestCompensatedPieces(t *testing.T) {
 			return st.(*engine.RecurrentState[float32])
 		}
 		whole, pieces := state(), state()
-		want, got := poisoned[float32](2, 6, n, dv), poisoned[float32](2, 6, n, dv)
+		want, got := calltest.Poisoned[float32](2, 6, n, dv), calltest.Poisoned[float32](2, 6, n, dv)
 		steps(t, whole, want, c, 0, n)
 		steps(t, pieces, got, c, 0, 1, 3, 20, 64)
 		data, err := pieces.AppendBinary(nil)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
@@ -20,8 +21,8 @@ func BenchmarkDecay(b *testing.B) {
 	defer par.SetThreads(0)
 	const n, d = 2048, 64
 	r := rand.New(rand.NewPCG(40, 41))
-	c := callOf[float32](&oracle.Call{Q: normal(r, 1, 1, n, d), K: normal(r, 1, 1, n, d), V: normal(r, 1, 1, n, d), Causal: true})
-	do := convert[float32](normal(r, 1, 1, n, d))
+	c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 1, n, d), K: calltest.Normal(r, 1, 1, n, d), V: calltest.Normal(r, 1, 1, n, d), Causal: true})
+	do := calltest.Convert[float32](calltest.Normal(r, 1, 1, n, d))
 	for _, name := range []string{"softmax", "fastmax2"} {
 		for _, form := range []Form{Direct, Linear} {
 			if name == "softmax" && form == Linear {

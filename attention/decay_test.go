@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
@@ -20,10 +21,10 @@ import (
 func fadingCall(n, d, dv, chunk int) (*Call[float32], *oracle.Call) {
 	r := rand.New(rand.NewPCG(uint64(n), 5))
 	c := &oracle.Call{
-		Q: normal(r, 2, 6, n, d), K: normal(r, 2, 2, n, d), V: normal(r, 2, 2, n, dv), KeyMask: flags(r, 2*n), Theta: 100,
+		Q: calltest.Normal(r, 2, 6, n, d), K: calltest.Normal(r, 2, 2, n, d), V: calltest.Normal(r, 2, 2, n, dv), KeyMask: calltest.Flags(r, 2*n), Theta: 100,
 	}
-	fade(r, c)
-	call := callOf[float32](c)
+	calltest.Fade(r, c)
+	call := calltest.NewCall[float32](c)
 	call.Chunk = chunk
 	return call, c
 }
@@ -53,12 +54,12 @@ func TestDecayPieces(t *testing.T) {
 				form = Direct
 			}
 			whole := mustState(t, e, c)
-			want, _ := forward(t, e, inStateChunks(whole, c), form)
+			want, _ := calltest.Forward(t, e, inStateChunks(whole, c), form)
 			if err := whole.Absorb(c); err != nil {
 				t.Fatal(err)
 			}
 			for way, cuts := range map[string][]int{"at once": {n}, "one by one": single, "in pieces": {1, 3, 20, 21, 64, 100, 114, 128, n}} {
-				out := poisoned[float32](2, 6, n, 3)
+				out := calltest.Poisoned[float32](2, 6, n, 3)
 				st := mustState(t, e, c)
 				for j, at := range cuts {
 					from := 0
@@ -116,7 +117,7 @@ func TestDecayMerge(t *testing.T) {
 				c, book := fadingCall(n, 5, 3, chunk)
 				book.Theta, c.Rope = 0, nil
 				clear(book.KeyMask[cut:][:9]) // what waits goes from one to the other
-				call := callOf[float32](book)
+				call := calltest.NewCall[float32](book)
 				call.Chunk = chunk
 				for h := range 4 {
 					clear(book.LogG.Head(h/2, h%2).Data[without[0]:without[1]])
@@ -141,7 +142,7 @@ func TestDecayMerge(t *testing.T) {
 					t.Errorf("%s: merged it has %d tokens, want %d", name, first.Tokens(), n-8)
 				}
 				first = restored(t, e, first)
-				out := poisoned[float32](2, 6, 8, 3)
+				out := calltest.Poisoned[float32](2, 6, 8, 3)
 				last := tokens(call, n-8, n)
 				if without[1] == n {
 					last.LogG = tensor.Heads[float32]{}
@@ -154,7 +155,7 @@ func TestDecayMerge(t *testing.T) {
 				if !m.Exp {
 					l = linearLimits(e, 5, chunk)
 				}
-				judge(t, l, m, book, m.Forward(book), out, nil)
+				calltest.Judge(t, l, m, book, m.Forward(book), out, nil)
 			}
 		}
 	}
@@ -162,7 +163,7 @@ func TestDecayMerge(t *testing.T) {
 
 // Gradients are those that central differences of Forward show.
 func TestDecayGradientsAreDerivatives(t *testing.T) {
-	all := problems()
+	all := calltest.Problems()
 	for _, what := range []string{"causal mask, decay", "packed causal rope, decay", "causal, more keys, decay", "causal pairs and mask, decay"} {
 		for _, name := range []string{"taylorshift", "softmax", "square"} {
 			m := polynomials()[name]
@@ -170,7 +171,7 @@ func TestDecayGradientsAreDerivatives(t *testing.T) {
 				m = textbook[name]
 			}
 			for _, form := range []Form{Direct, Linear} {
-				c := callOf[float64](all[what])
+				c := calltest.NewCall[float64](all[what])
 				if form == Linear && (m.Exp || c.AttnKeep != nil) {
 					continue
 				}
@@ -180,12 +181,12 @@ func TestDecayGradientsAreDerivatives(t *testing.T) {
 				}
 				c.Chunk = 4
 				e := mechanismOf[float64](t, name, m)
-				do := normal(rand.New(rand.NewPCG(5, 6)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
-				out, keep := forward(t, e, c, form)
-				g, _ := backward(t, e, c, do, out, keep)
+				do := calltest.Normal(rand.New(rand.NewPCG(5, 6)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
+				out, keep := calltest.Forward(t, e, c, form)
+				g, _ := calltest.Backward(t, e, c, do, out, keep)
 				want := check.NumericGradient(func() float64 {
 					var s float64
-					out, _ := forward(t, e, c, form)
+					out, _ := calltest.Forward(t, e, c, form)
 					for i, o := range out.Data {
 						s += o * do.Data[i]
 					}
@@ -206,7 +207,7 @@ func TestDecayToNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
 	for name, m := range all() {
 		e := mechanismOf[float32](t, name, m)
-		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 4, n, 5), K: normal(r, 1, 2, n, 5), V: normal(r, 1, 2, n, 3), Causal: true})
+		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 4, n, 5), K: calltest.Normal(r, 1, 2, n, 5), V: calltest.Normal(r, 1, 2, n, 3), Causal: true})
 		c.LogG = tensor.NewHeads[float32](1, 2, n, 1)
 		for i := range c.LogG.Data {
 			c.LogG.Data[i] = -3e38
@@ -218,7 +219,7 @@ func TestDecayToNothing(t *testing.T) {
 			if c.Form = form; form == Linear && m.Exp {
 				continue
 			}
-			out := poisoned[float32](1, 4, n, 3)
+			out := calltest.Poisoned[float32](1, 4, n, 3)
 			if err := e.Forward(out, c, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -248,11 +249,11 @@ func TestDecayIgnoresWhatIsHidden(t *testing.T) {
 				continue
 			}
 			c, _ := fadingCall(n, 5, 3, 16)
-			do := convert[float32](normal(rand.New(rand.NewPCG(5, 6)), 2, 6, n, 3))
+			do := calltest.Convert[float32](calltest.Normal(rand.New(rand.NewPCG(5, 6)), 2, 6, n, 3))
 			bits := func(threads int) []byte {
 				par.SetThreads(threads)
-				out, keep := forward(t, e, c, form)
-				g, dtau := backward(t, e, c, do, out, keep)
+				out, keep := calltest.Forward(t, e, c, form)
+				g, dtau := calltest.Backward(t, e, c, do, out, keep)
 				return fmt.Append(nil, out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, g.DLogG.Data, dtau)
 			}
 			before := bits(1)
@@ -267,14 +268,14 @@ func TestDecayIgnoresWhatIsHidden(t *testing.T) {
 			if !slices.Equal(before, bits(1)) {
 				t.Errorf("%s, %v: a masked key changes bits", name, form)
 			}
-			first, _ := forward(t, e, c, form)
+			first, _ := calltest.Forward(t, e, c, form)
 			for h := range 4 {
 				g := c.LogG.Head(h/2, h%2)
 				for j := 30; j < n; j++ {
 					g.Row(j)[0] = -1
 				}
 			}
-			then, _ := forward(t, e, c, form)
+			then, _ := calltest.Forward(t, e, c, form)
 			for h := range 12 {
 				for i := range 30 {
 					if !slices.Equal(first.Head(h/6, h%6).Row(i), then.Head(h/6, h%6).Row(i)) {
@@ -297,7 +298,7 @@ func TestDecayRefuses(t *testing.T) {
 		"log_g: row 0, head 0, token 4 is -Inf, needs to be finite and 0 or less":     func(c *Call[float32]) { c.LogG.Head(0, 0).Row(4)[0] = float32(math.Inf(-1)) },
 	} {
 		r := rand.New(rand.NewPCG(1, 1))
-		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 4, 5, 3), K: normal(r, 1, 2, 5, 3), V: normal(r, 1, 2, 5, 3), Causal: true})
+		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 4, 5, 3), K: calltest.Normal(r, 1, 2, 5, 3), V: calltest.Normal(r, 1, 2, 5, 3), Causal: true})
 		c.LogG = tensor.NewHeads[float32](1, 2, 5, 1)
 		change(c)
 		if err := e.Forward(tensor.NewHeads[float32](1, 4, 5, 3), c, nil); err == nil || err.Error() != want {
@@ -321,7 +322,7 @@ func TestDecayIsForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.LogG, c.Final = tensor.Heads[float32]{}, faded
-		if err := e.Forward(poisoned[float32](2, 6, 20, 3), c, nil); err != nil {
+		if err := e.Forward(calltest.Poisoned[float32](2, 6, 20, 3), c, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := plain.Absorb(c); err != nil {
@@ -341,13 +342,13 @@ func TestDecayBeforeUnmaskedCalls(t *testing.T) {
 			continue
 		}
 		e := mechanismOf[float64](t, name, m)
-		before := callOf[float64](&oracle.Call{Q: normal(r, 1, 4, 0, 5), K: normal(r, 1, 2, n, 5), V: normal(r, 1, 2, n, 3), Causal: true})
+		before := calltest.NewCall[float64](&oracle.Call{Q: calltest.Normal(r, 1, 4, 0, 5), K: calltest.Normal(r, 1, 2, n, 5), V: calltest.Normal(r, 1, 2, n, 3), Causal: true})
 		before.LogG = tensor.NewHeads[float64](1, 2, n, 1)
 		for i := range before.LogG.Data {
 			before.LogG.Data[i] = -0.05 - 0.4*r.Float64()
 		}
-		c := callOf[float64](&oracle.Call{Q: normal(r, 1, 4, 6, 5), K: normal(r, 1, 2, 2, 5), V: normal(r, 1, 2, 2, 3)})
-		do, out := normal(r, 1, 4, 6, 3), tensor.NewHeads[float64](1, 4, 6, 3)
+		c := calltest.NewCall[float64](&oracle.Call{Q: calltest.Normal(r, 1, 4, 6, 5), K: calltest.Normal(r, 1, 2, 2, 5), V: calltest.Normal(r, 1, 2, 2, 3)})
+		do, out := calltest.Normal(r, 1, 4, 6, 3), tensor.NewHeads[float64](1, 4, 6, 3)
 		before.Chunk, c.Chunk = chunk, chunk
 		st := statesOf(t, e, c, 2, Rounded)
 		before.Final, c.Init = st[0], st[0]
@@ -412,7 +413,7 @@ func TestTokensAllocateNothing(t *testing.T) {
 	} {
 		for _, c := range []*Call[float32]{fades, &stays} {
 			st := mustState(t, m, c)
-			out := poisoned[float32](2, 6, 200, 3)
+			out := calltest.Poisoned[float32](2, 6, 200, 3)
 			steps(t, st, out, c, 0, 200)
 			bytes := st.Bytes()
 			token, o := tokens(c, 50, 51), out.Tokens(50, 51)
@@ -435,7 +436,7 @@ func TestTokensAllocateNothing(t *testing.T) {
 func TestDecayedWeakRows(t *testing.T) {
 	c, book := fadingCall(60, 5, 3, 16)
 	m := textbook["fastmax1"]
-	_, keep := forward(t, mechanismOf[float32](t, "fastmax1", m), c, Linear)
+	_, keep := calltest.Forward(t, mechanismOf[float32](t, "fastmax1", m), c, Linear)
 	want := m.Forward(book)
 	var weak int64
 	for i, den := range want.Den {

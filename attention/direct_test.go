@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
@@ -14,39 +15,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
-
-// forward is Forward in one form, into an output that begins as NaN.
-func forward[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T], form Form) (tensor.Heads[T], *Saved[T]) {
-	t.Helper()
-	c.Form = form
-	out := poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
-	keep := new(Saved[T])
-	if err := e.Forward(out, c, keep); err != nil {
-		t.Fatal(err)
-	}
-	return out, keep
-}
-
-func backward[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T], do, out tensor.Heads[T], keep *Saved[T]) (*Grads[T], []T) {
-	t.Helper()
-	g := &Grads[T]{
-		DQ: poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D),
-		DK: poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
-		DV: poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D),
-	}
-	if c.HasDecay() {
-		g.DLogG = poisoned[T](c.K.B, c.K.H, c.K.N, 1)
-	}
-	var dtau []T
-	for _, tau := range e.Params().All() {
-		clear(tau.Grad)
-		dtau = tau.Grad
-	}
-	if err := e.Backward(g, do, out, c, keep); err != nil {
-		t.Fatal(err)
-	}
-	return g, dtau
-}
 
 func directLimits[T tensor.Float](m *oracle.Mechanism) check.Limits {
 	if m.Exp {
@@ -59,7 +27,7 @@ func TestDirectAgainstTextbook(t *testing.T) {
 	eachProblem(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
 		t.Parallel()
 		want := m.Forward(c)
-		do := normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
+		do := calltest.Normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
 		grads := m.Backward(c, do)
 		directAgainst[float64](t, name, m, c, do, want, grads)
 		directAgainst[float32](t, name, m, c, do, want, grads)
@@ -68,29 +36,29 @@ func TestDirectAgainstTextbook(t *testing.T) {
 
 func directAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
 	t.Helper()
-	e, call := mechanismOf[T](t, name, m), callOf[T](c)
-	out, keep := forward(t, e, call, Direct)
-	judge(t, directLimits[T](m), m, c, want, out, keep)
-	g, dtau := backward(t, e, call, convert[T](do), out, keep)
-	judgeGrads(t, directLimits[T](m), c, do, want, grads, g, dtau)
+	e, call := mechanismOf[T](t, name, m), calltest.NewCall[T](c)
+	out, keep := calltest.Forward(t, e, call, Direct)
+	calltest.Judge(t, directLimits[T](m), m, c, want, out, keep)
+	g, dtau := calltest.Backward(t, e, call, calltest.Convert[T](do), out, keep)
+	calltest.JudgeGrads(t, directLimits[T](m), c, do, want, grads, g, dtau)
 }
 
 // Gradients of the whole mechanism by central differences of its own Forward.
 func TestDirectGradientsAreDerivatives(t *testing.T) {
-	all := problems()
+	all := calltest.Problems()
 	for _, what := range []string{"groups", "causal, fewer keys", "causal pairs and mask", "causal rope"} {
 		for name, m := range textbook {
 			if m.Map != nil {
 				continue // the slope of elu has a kink, which differences do not follow
 			}
-			c := callOf[float64](all[what])
+			c := calltest.NewCall[float64](all[what])
 			e := mechanismOf[float64](t, name, m)
-			do := normal(rand.New(rand.NewPCG(5, 6)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
-			out, keep := forward(t, e, c, Direct)
-			g, dtau := backward(t, e, c, do, out, keep)
+			do := calltest.Normal(rand.New(rand.NewPCG(5, 6)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
+			out, keep := calltest.Forward(t, e, c, Direct)
+			g, dtau := calltest.Backward(t, e, c, do, out, keep)
 			loss := func() float64 {
 				var s float64
-				out, _ := forward(t, e, c, Direct)
+				out, _ := calltest.Forward(t, e, c, Direct)
 				for i, o := range out.Data {
 					s += o * do.Data[i]
 				}
@@ -122,7 +90,7 @@ func TestDirectIgnoresWhatIsHidden(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 9))
 	for name, mech := range textbook {
 		e := mechanismOf[float32](t, name, mech)
-		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 4, n, 5), K: normal(r, 1, 2, m, 5), V: normal(r, 1, 2, m, 3)})
+		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 4, n, 5), K: calltest.Normal(r, 1, 2, m, 5), V: calltest.Normal(r, 1, 2, m, 3)})
 
 		// set overwrites a key and its value in every head.
 		set := func(j int, x float32) {
@@ -149,15 +117,15 @@ func TestDirectIgnoresWhatIsHidden(t *testing.T) {
 		for _, j := range []int{0, 7, headtask.KeyBlock, m - 1} {
 			c.KeyMask[j] = false
 		}
-		before, keep := forward(t, e, c, Direct)
-		do := convert[float32](normal(r, 1, 4, n, 3))
-		g0, _ := backward(t, e, c, do, before, keep)
+		before, keep := calltest.Forward(t, e, c, Direct)
+		do := calltest.Convert[float32](calltest.Normal(r, 1, 4, n, 3))
+		g0, _ := calltest.Backward(t, e, c, do, before, keep)
 		set(0, nan)
 		set(7, inf)
 		set(headtask.KeyBlock, -inf)
 		set(m-1, nan)
-		after, keep := forward(t, e, c, Direct)
-		g1, _ := backward(t, e, c, do, after, keep)
+		after, keep := calltest.Forward(t, e, c, Direct)
+		g1, _ := calltest.Backward(t, e, c, do, after, keep)
 		same("a masked key", before, after, n)
 		if !slices.Equal(g0.DQ.Data, g1.DQ.Data) || !slices.Equal(g0.DK.Data, g1.DK.Data) || !slices.Equal(g0.DV.Data, g1.DV.Data) {
 			t.Errorf("%s: a masked key changes gradients", name)
@@ -172,10 +140,10 @@ func TestDirectIgnoresWhatIsHidden(t *testing.T) {
 			c.AttnKeep[i*m+3] = i%2 == 0
 			c.AttnKeep[i*m+headtask.KeyBlock+3] = false
 		}
-		before, _ = forward(t, e, c, Direct)
+		before, _ = calltest.Forward(t, e, c, Direct)
 		set(3, nan)
 		set(headtask.KeyBlock+3, inf)
-		after, _ = forward(t, e, c, Direct)
+		after, _ = calltest.Forward(t, e, c, Direct)
 		for h := range before.H {
 			for i := 1; i < n; i += 2 {
 				if !slices.Equal(before.Head(0, h).Row(i), after.Head(0, h).Row(i)) {
@@ -192,14 +160,14 @@ func TestDirectIgnoresWhatIsHidden(t *testing.T) {
 
 		c.Causal = true
 		const at = headtask.KeyBlock + 5 // query from which on keys change
-		before, _ = forward(t, e, c, Direct)
+		before, _ = calltest.Forward(t, e, c, Direct)
 		for j := at + m - n; j < m; j++ {
 			set(j, nan)
 		}
-		after, _ = forward(t, e, c, Direct)
+		after, _ = calltest.Forward(t, e, c, Direct)
 		same("a later key", before, after, at)
 		c.Q, c.K, c.V = c.Q.Tokens(0, at), c.K.Tokens(0, at+m-n), c.V.Tokens(0, at+m-n)
-		shorter, _ := forward(t, e, c, Direct)
+		shorter, _ := calltest.Forward(t, e, c, Direct)
 		same("appending tokens", before, shorter, at)
 	}
 }
@@ -209,15 +177,15 @@ func TestDirectThreads(t *testing.T) {
 	r := rand.New(rand.NewPCG(10, 11))
 	for name, m := range textbook {
 		e := mechanismOf[float32](t, name, m)
-		c := callOf[float32](&oracle.Call{
-			Q: normal(r, 3, 4, 150, 9), K: normal(r, 3, 2, 161, 9), V: normal(r, 3, 2, 161, 7), Causal: true,
+		c := calltest.NewCall[float32](&oracle.Call{
+			Q: calltest.Normal(r, 3, 4, 150, 9), K: calltest.Normal(r, 3, 2, 161, 9), V: calltest.Normal(r, 3, 2, 161, 7), Causal: true,
 		})
-		do := convert[float32](normal(r, 3, 4, 150, 7))
+		do := calltest.Convert[float32](calltest.Normal(r, 3, 4, 150, 7))
 		var first []byte
 		for _, threads := range []int{1, 2, 5} {
 			par.SetThreads(threads)
-			out, keep := forward(t, e, c, Direct)
-			g, dtau := backward(t, e, c, do, out, keep)
+			out, keep := calltest.Forward(t, e, c, Direct)
+			g, dtau := calltest.Backward(t, e, c, do, out, keep)
 			bits := fmt.Append(nil, out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau)
 			if first == nil {
 				first = bits
@@ -234,12 +202,12 @@ func TestDirectBatchPosition(t *testing.T) {
 	r := rand.New(rand.NewPCG(12, 13))
 	for name, m := range textbook {
 		e := mechanismOf[float32](t, name, m)
-		c := callOf[float32](&oracle.Call{Q: normal(r, 3, 4, 50, 9), K: normal(r, 3, 2, 61, 9), V: normal(r, 3, 2, 61, 7)})
-		all, _ := forward(t, e, c, Direct)
+		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 3, 4, 50, 9), K: calltest.Normal(r, 3, 2, 61, 9), V: calltest.Normal(r, 3, 2, 61, 7)})
+		all, _ := calltest.Forward(t, e, c, Direct)
 		for b := range 3 {
 			one := *c
 			one.Q, one.K, one.V = BatchRow(c.Q, b), BatchRow(c.K, b), BatchRow(c.V, b)
-			out, _ := forward(t, e, &one, Direct)
+			out, _ := calltest.Forward(t, e, &one, Direct)
 			if !slices.Equal(out.Data, all.Data[b*all.SB:][:all.SB]) {
 				t.Errorf("%s: batch row %d differs alone", name, b)
 			}
@@ -261,7 +229,7 @@ func TestDirectWeights(t *testing.T) {
 			for i := range dst.Data {
 				dst.Data[i] = math.NaN()
 			}
-			if err := e.Weights(dst, callOf[float64](c), b, h, i0, i1); err != nil {
+			if err := e.Weights(dst, calltest.NewCall[float64](c), b, h, i0, i1); err != nil {
 				t.Fatal(err)
 			}
 			for i := i0; i < i1; i++ {
@@ -295,7 +263,7 @@ func TestSoftmaxOfLargeLogits(t *testing.T) {
 		c.K.Data[j] = 40*float32(j)/(m-1) - 20
 		c.V.Data[j] = float32(j)
 	}
-	out, keep := forward(t, e, c, Direct)
+	out, keep := calltest.Forward(t, e, c, Direct)
 	// Neighbouring logits differ by x = 800/(m-1): the sum is geometric.
 	x := math.Exp(-800 / float64(m-1))
 	for i, want := range []float64{float64(m-1) - x/(1-x), x / (1 - x)} {
@@ -306,7 +274,7 @@ func TestSoftmaxOfLargeLogits(t *testing.T) {
 			t.Errorf("den[%d] is %v, want %v", i, got, want)
 		}
 	}
-	g, _ := backward(t, e, c, tensor.HeadsOf([]float32{1, 1}, 1, 1, 2, 1), out, keep)
+	g, _ := calltest.Backward(t, e, c, tensor.HeadsOf([]float32{1, 1}, 1, 1, 2, 1), out, keep)
 	for _, x := range slices.Concat(g.DQ.Data, g.DK.Data, g.DV.Data) {
 		if x-x != 0 {
 			t.Fatalf("a gradient is %v", x)
@@ -329,7 +297,7 @@ func TestDirectAllocations(t *testing.T) {
 		e := mechanismOf[float32](t, name, textbook[name])
 		var last float64
 		for _, n := range []int{50, 700} {
-			c := callOf[float32](&oracle.Call{Q: normal(r, 1, 2, n, 5), K: normal(r, 1, 1, n, 5), V: normal(r, 1, 1, n, 3), Causal: true})
+			c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 2, n, 5), K: calltest.Normal(r, 1, 1, n, 5), V: calltest.Normal(r, 1, 1, n, 3), Causal: true})
 			c.Form = Direct
 			out, keep := tensor.NewHeads[float32](1, 2, n, 3), new(Saved[float32])
 			g := &Grads[float32]{DQ: tensor.NewHeads[float32](1, 2, n, 5), DK: tensor.NewHeads[float32](1, 1, n, 5), DV: tensor.NewHeads[float32](1, 1, n, 3)}
@@ -354,7 +322,7 @@ func TestDirectAllocations(t *testing.T) {
 func TestSoftmaxOfGrowingLogits(t *testing.T) {
 	r := rand.New(rand.NewPCG(16, 17))
 	const n, m = headtask.PanelRows + 3, 2*headtask.KeyBlock + 5
-	c := &oracle.Call{Q: normal(r, 1, 4, n, 3), K: normal(r, 1, 2, m, 3), V: normal(r, 1, 2, m, 3), Causal: true}
+	c := &oracle.Call{Q: calltest.Normal(r, 1, 4, n, 3), K: calltest.Normal(r, 1, 2, m, 3), V: calltest.Normal(r, 1, 2, m, 3), Causal: true}
 	most := 0.0
 	for i := range c.K.Data {
 		c.K.Data[i] *= float64(1 + 60*(i/3%headtask.KeyBlock)/headtask.KeyBlock)
@@ -365,15 +333,15 @@ func TestSoftmaxOfGrowingLogits(t *testing.T) {
 	most *= math.Sqrt(3) * check.MaxAbs(c.Q.Data) // of |q·k|, the scale being 1/√3
 	mech := textbook["softmax"]
 	want := mech.Forward(c)
-	do := normal(r, 1, 4, n, 3)
+	do := calltest.Normal(r, 1, 4, n, 3)
 	grads := mech.Backward(c, do)
-	e, call := mechanismOf[float32](t, "softmax", mech), callOf[float32](c)
-	out, keep := forward(t, e, call, Direct)
+	e, call := mechanismOf[float32](t, "softmax", mech), calltest.NewCall[float32](c)
+	out, keep := calltest.Forward(t, e, call, Direct)
 	limit := 8 * 0x1p-24 * (1 + most) * check.MaxAbs(c.V.Data)
 	if ratio := check.ErrorRatio(out.Data, want.O.Data, limit); ratio > 1 {
 		t.Errorf("outputs are off by %.3g of the limit", ratio)
 	}
-	g, _ := backward(t, e, call, convert[float32](do), out, keep)
+	g, _ := calltest.Backward(t, e, call, calltest.Convert[float32](do), out, keep)
 	for _, x := range []struct {
 		name string
 		got  []float32
@@ -396,10 +364,10 @@ func TestInPlace(t *testing.T) {
 	}
 	const h, n, d = 2, headtask.QueryBlock + 21, 24
 	r := rand.New(rand.NewPCG(8, 1))
-	q := convert[float32](normal(r, 1, h, n, d))
+	q := calltest.Convert[float32](calltest.Normal(r, 1, h, n, d))
 	const m, dv = headtask.KeyBlock + 7, 16
-	c := &Call[float32]{Q: q, K: convert[float32](normal(r, 1, 1, m, d)), V: convert[float32](normal(r, 1, 1, m, dv))}
-	want, _ := forward(t, e, c, Direct)
+	c := &Call[float32]{Q: q, K: calltest.Convert[float32](calltest.Normal(r, 1, 1, m, d)), V: calltest.Convert[float32](calltest.Normal(r, 1, 1, m, dv))}
+	want, _ := calltest.Forward(t, e, c, Direct)
 	for _, width := range []int{h * d, h*d + 1, 64, 256, 1024} {
 		c.Q = tensor.Split(make([]float32, n*width), 1, n, width, 0, h, d)
 		for i := range h {

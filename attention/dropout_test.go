@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -28,7 +29,7 @@ func givenDrop(r *rand.Rand, kind DropKind, rate float64, c *oracle.Call) (*Drop
 		q, k = &d.Q2, &d.K2
 	}
 	width := spec.BitsOf(kind, c.Q.D)
-	*q, *k = flags(r, c.Q.B*c.Q.H*c.Q.N*width), flags(r, c.K.B*c.K.H*c.K.N*width)
+	*q, *k = calltest.Flags(r, c.Q.B*c.Q.H*c.Q.N*width), calltest.Flags(r, c.K.B*c.K.H*c.K.N*width)
 	factors := func(mask []bool) []float64 {
 		list := []float64{}
 		for _, keep := range mask {
@@ -58,7 +59,7 @@ func TestDropoutAgainstTextbook(t *testing.T) {
 				d, book := givenDrop(r, kind, 0.3, c)
 				c.Drop = book
 				want := m.Forward(c)
-				do := normal(r, c.Q.B, c.Q.H, c.Q.N, c.V.D)
+				do := calltest.Normal(r, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 				grads := m.Backward(c, do)
 				droppedAgainst[float64](t, name, m, c, d, do, want, grads)
 				droppedAgainst[float32](t, name, m, c, d, do, want, grads)
@@ -70,7 +71,7 @@ func TestDropoutAgainstTextbook(t *testing.T) {
 // droppedAgainst holds every form of a call with masks against the reference.
 func droppedAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call, d *Drop, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
 	t.Helper()
-	e, call := mechanismOf[T](t, name, m), callOf[T](c)
+	e, call := mechanismOf[T](t, name, m), calltest.NewCall[T](c)
 	call.Drop = d
 	for _, form := range []Form{Direct, Linear} {
 		if form == Linear && (m.Exp || c.AttnKeep != nil) {
@@ -84,16 +85,16 @@ func droppedAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechani
 		if d.Kind == ProductDrop {
 			limits = check.LinearLimits[T](headtask.Products[T]{}.Dim(c.Q.D), call.Chunk)
 		}
-		out, keep := forward(t, e, call, form)
-		judge(t, limits, m, c, want, out, keep)
-		g, dtau := backward(t, e, call, convert[T](do), out, keep)
-		judgeGrads(t, limits, c, do, want, grads, g, dtau)
+		out, keep := calltest.Forward(t, e, call, form)
+		calltest.Judge(t, limits, m, c, want, out, keep)
+		g, dtau := calltest.Backward(t, e, call, calltest.Convert[T](do), out, keep)
+		calltest.JudgeGrads(t, limits, c, do, want, grads, g, dtau)
 	}
 	if c.AttnKeep != nil || d.Kind == ProductDrop {
 		return
 	}
 	call.Form = Step
-	out := poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+	out := calltest.Poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
 	if err := e.Forward(out, call, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func droppedAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechani
 	if !m.Exp {
 		limits = linearLimits[T](e, c.Q.D, call.Chunk)
 	}
-	judge(t, limits, m, c, want, out, nil)
+	calltest.Judge(t, limits, m, c, want, out, nil)
 }
 
 // drawn returns the masks that d draws for c, number by number, as its comment
@@ -148,14 +149,14 @@ func drawn[T tensor.Float](c *Call[T], d *Drop) *Drop {
 // What is drawn is what the key says for the row, head, position and channel,
 // in every form and in packed sequences.
 func TestDrawnMasks(t *testing.T) {
-	all := problems()
+	all := calltest.Problems()
 	for _, what := range []string{"groups", "causal", "causal, more keys", "causal, fewer keys", "causal rope", "packed", "packed causal rope", "causal beyond the blocks", "lengths"} {
 		for _, name := range []string{"fastmax2", "linear", "softmax"} {
 			for _, kind := range []DropKind{TokenDrop, ElementDrop, ProductDrop} {
 				if kind == ProductDrop && name != "fastmax2" {
 					continue
 				}
-				e, c := mechanismOf[float32](t, name, textbook[name]), callOf[float32](all[what])
+				e, c := mechanismOf[float32](t, name, textbook[name]), calltest.NewCall[float32](all[what])
 				d := &Drop{Kind: kind, Rate: 0.25, Key: rng.New(7), Start: 1 << 33}
 				given := drawn(c, d)
 				for _, form := range []Form{Direct, Linear, Step} {
@@ -165,7 +166,7 @@ func TestDrawnMasks(t *testing.T) {
 					var outs [2]tensor.Heads[float32]
 					for i, d := range []*Drop{d, given} {
 						c.Drop, c.Form = d, form
-						outs[i] = poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+						outs[i] = calltest.Poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D)
 						if err := e.Forward(outs[i], c, nil); err != nil {
 							t.Fatal(err)
 						}
@@ -190,11 +191,11 @@ func TestDropoutInvariance(t *testing.T) {
 				continue
 			}
 			e := mechanismOf[float32](t, name, textbook[name])
-			c := callOf[float32](&oracle.Call{Q: normal(r, b, 4, n, d), K: normal(r, b, 2, n, d), V: normal(r, b, 2, n, 5), Causal: true})
+			c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, b, 4, n, d), K: calltest.Normal(r, b, 2, n, d), V: calltest.Normal(r, b, 2, n, 5), Causal: true})
 			c.Drop = &Drop{Kind: kind, Rate: 0.5, Key: rng.New(3)}
-			out, _ := forward(t, e, c, Auto)
+			out, _ := calltest.Forward(t, e, c, Auto)
 			par.SetThreads(3)
-			if again, _ := forward(t, e, c, Auto); !slices.Equal(out.Data, again.Data) {
+			if again, _ := calltest.Forward(t, e, c, Auto); !slices.Equal(out.Data, again.Data) {
 				t.Errorf("%s, %v: three threads change the outputs", name, kind)
 			}
 			par.SetThreads(0)
@@ -203,7 +204,7 @@ func TestDropoutInvariance(t *testing.T) {
 			packed.Q, packed.K, packed.V = inOneRow(c.Q), inOneRow(c.K), inOneRow(c.V)
 			packed.CuQ = []int64{0, n, 2 * n, 3 * n}
 			packed.CuK = packed.CuQ
-			got, _ := forward(t, e, &packed, Auto)
+			got, _ := calltest.Forward(t, e, &packed, Auto)
 			if !slices.Equal(got.Data, inOneRow(out).Data) {
 				t.Errorf("%s, %v: packed sequences differ from batch rows", name, kind)
 			}
@@ -217,7 +218,7 @@ func TestDropoutInvariance(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				all := poisoned[float32](b, 4, n, 5)
+				all := calltest.Poisoned[float32](b, 4, n, 5)
 				for i := 0; i < n; i += step {
 					j := min(i+step, n)
 					drop := *c.Drop
@@ -286,12 +287,12 @@ func TestDropoutExpectation(t *testing.T) {
 func TestNoDropout(t *testing.T) {
 	r := rand.New(rand.NewPCG(24, 25))
 	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
-	c := callOf[float32](&oracle.Call{Q: normal(r, 1, 2, 30, 6), K: normal(r, 1, 1, 30, 6), V: normal(r, 1, 1, 30, 5), Causal: true})
+	c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 2, 30, 6), K: calltest.Normal(r, 1, 1, 30, 6), V: calltest.Normal(r, 1, 1, 30, 5), Causal: true})
 	for _, form := range []Form{Direct, Linear} {
 		c.Drop = nil
-		want, _ := forward(t, e, c, form)
+		want, _ := calltest.Forward(t, e, c, form)
 		c.Drop = &Drop{Kind: ElementDrop, Key: rng.New(1)}
-		if got, _ := forward(t, e, c, form); !slices.Equal(got.Data, want.Data) {
+		if got, _ := calltest.Forward(t, e, c, form); !slices.Equal(got.Data, want.Data) {
 			t.Errorf("%v: rate 0 changes the outputs", form)
 		}
 	}
@@ -300,7 +301,7 @@ func TestNoDropout(t *testing.T) {
 func TestDropoutErrors(t *testing.T) {
 	r := rand.New(rand.NewPCG(26, 27))
 	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
-	c := callOf[float32](&oracle.Call{Q: normal(r, 1, 2, 3, 4), K: normal(r, 1, 1, 5, 4), V: normal(r, 1, 1, 5, 2)})
+	c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 2, 3, 4), K: calltest.Normal(r, 1, 1, 5, 4), V: calltest.Normal(r, 1, 1, 5, 2)})
 	out := tensor.NewHeads[float32](1, 2, 3, 2)
 	for _, x := range []struct {
 		drop Drop
@@ -330,7 +331,7 @@ func TestDropoutErrors(t *testing.T) {
 // have it.
 func TestProductDropErrors(t *testing.T) {
 	r := rand.New(rand.NewPCG(28, 29))
-	c := callOf[float32](&oracle.Call{Q: normal(r, 1, 4, 3, 4), K: normal(r, 1, 1, 3, 4), V: normal(r, 1, 1, 3, 2)})
+	c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 4, 3, 4), K: calltest.Normal(r, 1, 1, 3, 4), V: calltest.Normal(r, 1, 1, 3, 2)})
 	out := tensor.NewHeads[float32](1, 4, 3, 2)
 	c.Drop = &Drop{Kind: ProductDrop, Rate: 0.5}
 	for _, name := range []string{"softmax", "fastmax1", "fastmax4", "linear"} {
@@ -359,11 +360,11 @@ func TestProductDropMemory(t *testing.T) {
 	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
 	var need [2]int64
 	for i, n := range []int{300, 600} {
-		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 1, n, 12), K: normal(r, 1, 1, n, 12), V: normal(r, 1, 1, n, 4), Causal: true})
+		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 1, n, 12), K: calltest.Normal(r, 1, 1, n, 12), V: calltest.Normal(r, 1, 1, n, 4), Causal: true})
 		c.Drop = &Drop{Kind: ProductDrop, Rate: 0.1}
-		out, keep := forward(t, e, c, Auto)
+		out, keep := calltest.Forward(t, e, c, Auto)
 		arena.HighWater()
-		backward(t, e, c, out, out, keep)
+		calltest.Backward(t, e, c, out, out, keep)
 		need[i] = arena.HighWater()
 	}
 	if need[1] > need[0] {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -32,7 +33,7 @@ func TestStateFarOn(t *testing.T) {
 	for _, carry := range []Carry{Rounded, Compensated} {
 		e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
 		st := statesOf(t, e, c, 1, carry)[0].(*engine.RecurrentState[float32])
-		want, got := poisoned[float32](2, 6, n, 3), poisoned[float32](2, 6, n, 3)
+		want, got := calltest.Poisoned[float32](2, 6, n, 3), calltest.Poisoned[float32](2, 6, n, 3)
 		steps(t, st, want, c, 0, 20)
 		data, err := st.AppendBinary(nil)
 		if err != nil {

@@ -1,13 +1,9 @@
 package attention
 
 import (
-	"maps"
-	"math/rand/v2"
-	"slices"
 	"testing"
 
-	"github.com/farfield-ml/farfield/attention/internal/headtask"
-	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/param"
@@ -66,136 +62,6 @@ func mechanismOf[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism)
 	return e
 }
 
-// callOf returns the reference's call for the engine.
-func callOf[T tensor.Float](c *oracle.Call) *Call[T] {
-	x := &Call[T]{
-		Q: convert[T](c.Q), K: convert[T](c.K), V: convert[T](c.V),
-		Causal: c.Causal, KeyLens: c.KeyLens, KeyMask: c.KeyMask, AttnKeep: c.AttnKeep,
-		CuQ: c.CuQ, CuK: c.CuK,
-	}
-	if c.LogG.D > 0 {
-		x.LogG = convert[T](c.LogG)
-	}
-	if c.Theta != 0 {
-		x.Rope = NewRope[T](c.Q.D, c.Theta, 0, max(c.Q.N, c.K.N))
-	}
-	return x
-}
-
-func convert[T tensor.Float](x tensor.Heads[float64]) tensor.Heads[T] {
-	y := tensor.NewHeads[T](x.B, x.H, x.N, x.D)
-	for i, v := range x.Data {
-		y.Data[i] = T(v)
-	}
-	return y
-}
-
-// normal returns normally distributed heads whose elements float32 can hold.
-func normal(r *rand.Rand, b, h, n, d int) tensor.Heads[float64] {
-	x := tensor.NewHeads[float64](b, h, n, d)
-	for i := range x.Data {
-		x.Data[i] = float64(float32(r.NormFloat64()))
-	}
-	return x
-}
-
-func flags(r *rand.Rand, n int) []bool {
-	x := make([]bool, n)
-	for i := range x {
-		x[i] = r.IntN(3) > 0
-	}
-	return x
-}
-
-// fade gives c a decay of every kind of speed: none, slow, fast, and so fast that
-// earlier keys keep no weight.
-func fade(r *rand.Rand, c *oracle.Call) {
-	c.Causal = true
-	c.LogG = tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, 1)
-	for i := range c.LogG.Data {
-		speed := []float64{0, 0.01, 0.3, 0.3, 5, 200}[r.IntN(6)]
-		c.LogG.Data[i] = float64(float32(-speed * r.Float64()))
-	}
-}
-
-// problems are calls with every feature, small and of odd sizes.
-func problems() map[string]*oracle.Call {
-	r := rand.New(rand.NewPCG(7, 11))
-	of := func(b, h, hkv, n, m, d, dv int) *oracle.Call {
-		return &oracle.Call{Q: normal(r, b, h, n, d), K: normal(r, b, hkv, m, d), V: normal(r, b, hkv, m, dv)}
-	}
-	with := func(c *oracle.Call, change func(c *oracle.Call)) *oracle.Call { change(c); return c }
-	all := map[string]*oracle.Call{
-		"cross":             of(2, 4, 4, 5, 7, 6, 3),
-		"one channel":       of(1, 4, 4, 5, 4, 1, 1),
-		"one key":           of(1, 4, 4, 3, 1, 5, 17),
-		"no key":            of(1, 4, 4, 3, 0, 5, 2),
-		"no query":          of(1, 4, 4, 0, 3, 5, 2),
-		"groups":            of(2, 4, 2, 7, 5, 5, 9),
-		"one group":         of(1, 4, 1, 7, 5, 5, 9),
-		"causal":            with(of(2, 4, 2, 9, 9, 5, 3), func(c *oracle.Call) { c.Causal = true }),
-		"causal, more keys": with(of(1, 4, 4, 3, 8, 5, 3), func(c *oracle.Call) { c.Causal = true }),
-		"causal, fewer keys": with(of(1, 4, 2, 8, 3, 5, 3), func(c *oracle.Call) {
-			c.Causal = true
-		}),
-		"lengths": with(of(3, 4, 2, 4, 6, 5, 3), func(c *oracle.Call) { c.KeyLens = []int64{6, 0, 2} }),
-		"causal lengths": with(of(3, 4, 2, 6, 6, 5, 3), func(c *oracle.Call) {
-			c.Causal, c.KeyLens = true, []int64{6, 0, 2}
-		}),
-		"mask": with(of(3, 4, 2, 4, 7, 5, 3), func(c *oracle.Call) { c.KeyMask = flags(r, 21) }),
-		"causal mask": with(of(2, 4, 2, 7, 7, 5, 3), func(c *oracle.Call) {
-			c.Causal, c.KeyMask = true, flags(r, 14)
-			c.KeyMask[0], c.KeyMask[1] = false, false
-		}),
-		"pairs": with(of(2, 4, 2, 6, 7, 5, 3), func(c *oracle.Call) {
-			c.AttnKeep = flags(r, 42)
-			clear(c.AttnKeep[7:14])
-		}),
-		"causal pairs and mask": with(of(2, 4, 2, 6, 7, 5, 3), func(c *oracle.Call) {
-			c.Causal, c.AttnKeep, c.KeyMask = true, flags(r, 42), flags(r, 14)
-		}),
-		"rope":        with(of(1, 4, 2, 6, 7, 7, 3), func(c *oracle.Call) { c.Theta = 100 }),
-		"causal rope": with(of(2, 4, 2, 4, 7, 6, 3), func(c *oracle.Call) { c.Causal, c.Theta = true, 100 }),
-		"packed": with(of(1, 4, 2, 9, 11, 5, 3), func(c *oracle.Call) {
-			c.CuQ, c.CuK = []int64{0, 2, 2, 6, 9}, []int64{0, 5, 6, 6, 11}
-		}),
-		"packed causal rope": with(of(1, 4, 2, 9, 11, 6, 3), func(c *oracle.Call) {
-			c.Causal, c.Theta, c.CuQ, c.CuK = true, 100, []int64{0, 2, 6, 9}, []int64{0, 3, 7, 11}
-			c.KeyMask = flags(r, 11)
-		}),
-		"below the blocks":  of(1, 4, 4, headtask.QueryBlock-1, headtask.KeyBlock-1, 3, 2),
-		"at the blocks":     with(of(1, 4, 2, headtask.KeyBlock, headtask.KeyBlock, 5, 3), func(c *oracle.Call) { c.Causal = true }),
-		"beyond the blocks": of(1, 4, 2, headtask.QueryBlock+1, headtask.KeyBlock+1, 5, 19),
-		"causal beyond the blocks": with(of(1, 4, 2, 2*headtask.PanelRows+1, 2*headtask.KeyBlock+3, 5, 3), func(c *oracle.Call) {
-			c.Causal = true
-		}),
-		"causal masked blocks": with(of(1, 4, 2, headtask.KeyBlock+37, headtask.KeyBlock+3, 5, 3), func(c *oracle.Call) {
-			c.Causal, c.KeyMask = true, flags(r, headtask.KeyBlock+3)
-		}),
-	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if c := *all[name]; c.Causal && c.K.N < headtask.KeyBlock {
-			fade(r, &c)
-			all[name+", decay"] = &c
-		}
-	}
-	all["slow decay"] = with(of(1, 4, 2, headtask.KeyBlock+37, headtask.KeyBlock+40, 5, 16), func(c *oracle.Call) {
-		fade(r, c)
-		for i := range c.LogG.Data {
-			c.LogG.Data[i] = -0x1p-8
-		}
-	})
-	all["fast decay, mask"] = with(of(1, 4, 2, 40, 50, 5, 3), func(c *oracle.Call) {
-		fade(r, c)
-		c.KeyMask = slices.Repeat([]bool{true}, 50)
-		clear(c.KeyMask[20:33])
-		for i := range c.LogG.Data {
-			c.LogG.Data[i] = -200
-		}
-	})
-	return all
-}
-
 // isTried reports whether a call of a mechanism, by its name, is tried without -long:
 // calls of many pairs are tried with one mechanism of each kind.
 func isTried(name string, c *oracle.Call) bool {
@@ -205,7 +71,7 @@ func isTried(name string, c *oracle.Call) bool {
 
 // eachProblem runs f for every mechanism and call.
 func eachProblem(t *testing.T, f func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call)) {
-	for what, c := range problems() {
+	for what, c := range calltest.Problems() {
 		for name, m := range textbook {
 			if m.OutputNorm && c.LogG.D > 0 {
 				continue // refused: see TestOutputNormRefusesDecay
@@ -213,54 +79,6 @@ func eachProblem(t *testing.T, f func(t *testing.T, name string, m *oracle.Mecha
 			if isTried(name, c) {
 				t.Run(name+"/"+what, func(t *testing.T) { f(t, name, m, c) })
 			}
-		}
-	}
-}
-
-// judge reports outputs and denominators beyond the limits.
-func judge[T tensor.Float](t *testing.T, l check.Limits, m *oracle.Mechanism, c *oracle.Call, want *oracle.Result, out tensor.Heads[T], keep *Saved[T]) {
-	t.Helper()
-	maxV := check.MaxAbs(c.V.Data)
-	for b := range out.B {
-		for h := range out.H {
-			for i := range out.N {
-				at := (b*out.H+h)*out.N + i
-				got, w := out.Head(b, h).Row(i), want.O.Head(b, h).Row(i)
-				size := maxV
-				if !m.Exp {
-					size += check.MaxAbs(w)
-				}
-				if ratio := check.ErrorRatio(got, w, l.Output(want.Cond[at], size)); ratio > 1 {
-					t.Fatalf("o[%d,%d,%d] is %v, want %v: %.2g of the limit", b, h, i, got, w, ratio)
-				}
-			}
-		}
-	}
-	if keep != nil && keep.UnseenCount != int64(want.QueriesWithoutKeys) {
-		t.Errorf("%d queries see nothing, want %d", keep.UnseenCount, want.QueriesWithoutKeys)
-	}
-}
-
-// judgeGrads reports gradients beyond the limits.
-func judgeGrads[T tensor.Float](t *testing.T, l check.Limits, c *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads, g *Grads[T], dtau []T) {
-	t.Helper()
-	cond := check.MaxAbs(want.Cond)
-	floor := check.MaxAbs(do.Data) * check.MaxAbs(c.V.Data)
-	for _, x := range []struct {
-		name      string
-		got       []T
-		want      []float64
-		tolerance float64
-	}{
-		{"dq", g.DQ.Data, grads.DQ.Data, 1},
-		{"dk", g.DK.Data, grads.DK.Data, 1},
-		{"dv", g.DV.Data, grads.DV.Data, 1},
-		{"dtau", dtau, grads.DTau, float64(c.Q.N)},
-		{"dlog_g", g.DLogG.Data, grads.DLogG.Data, float64(c.Q.N)},
-	} {
-		limit := l.Gradient(cond, max(check.MaxAbs(x.want), floor)) * x.tolerance
-		if ratio := check.ErrorRatio(x.got, x.want, limit); ratio > 1 {
-			t.Errorf("%s is wrong: %.3g of the limit %.3g\n got %.6g\nwant %.6g", x.name, ratio, limit, x.got, x.want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/contract"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/internal/check"
@@ -41,7 +42,7 @@ func inSegments[T tensor.Float](t *testing.T, e Mechanism[T], calls []*Call[T], 
 			c.Init = states[i-1]
 		}
 		c.Final, keep[i] = states[i], new(Saved[T])
-		out[i] = poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+		out[i] = calltest.Poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
 		if err := e.Forward(out[i], c, keep[i]); err != nil {
 			t.Fatal(err)
 		}
@@ -50,11 +51,11 @@ func inSegments[T tensor.Float](t *testing.T, e Mechanism[T], calls []*Call[T], 
 	for i := len(calls) - 1; i >= 0; i-- {
 		c := calls[i]
 		g := &Grads[T]{
-			DQ: poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D), DK: poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
-			DV: poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D), DFinal: after,
+			DQ: calltest.Poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D), DK: calltest.Poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
+			DV: calltest.Poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D), DFinal: after,
 		}
 		if c.HasDecay() {
-			g.DLogG = poisoned[T](c.K.B, c.K.H, c.K.N, 1)
+			g.DLogG = calltest.Poisoned[T](c.K.B, c.K.H, c.K.N, 1)
 		}
 		if after = nil; i > 0 {
 			after = new(StateGrad[T])
@@ -101,17 +102,17 @@ func TestSegmentsAreOneSequence(t *testing.T) {
 	const n, d, dv = 131, 5, 3
 	r := rand.New(rand.NewPCG(17, 18))
 	oc := &oracle.Call{
-		Q: normal(r, 2, 6, n, d), K: normal(r, 2, 2, n, d), V: normal(r, 2, 2, n, dv),
-		KeyMask: flags(r, 2*n), Causal: true, Theta: 100,
+		Q: calltest.Normal(r, 2, 6, n, d), K: calltest.Normal(r, 2, 2, n, d), V: calltest.Normal(r, 2, 2, n, dv),
+		KeyMask: calltest.Flags(r, 2*n), Causal: true, Theta: 100,
 	}
 	clear(oc.KeyMask[:2])
-	do := normal(r, 2, 6, n, dv)
+	do := calltest.Normal(r, 2, 6, n, dv)
 	faded, middle := *oc, *oc
-	fade(r, &faded)
+	calltest.Fade(r, &faded)
 	for h := range 4 {
 		faded.LogG.Head(h/2, h%2).Row(n - 1)[0] = -1
 	}
-	fade(r, &middle) // calls before and after it have no decay
+	calltest.Fade(r, &middle) // calls before and after it have no decay
 	for h := range 4 {
 		g := middle.LogG.Head(h/2, h%2)
 		clear(g.Slice(0, 20).Data[:20])
@@ -139,10 +140,10 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 	t.Helper()
 	const chunk = 16
 	n := oc.Q.N
-	e, c := mechanismOf[T](t, name, m), callOf[T](oc)
+	e, c := mechanismOf[T](t, name, m), calltest.NewCall[T](oc)
 	c.Chunk = chunk
 	form, l := segmentForm(e, c.Q.D, chunk)
-	whole, wholeKeep := forward(t, e, c, form)
+	whole, wholeKeep := calltest.Forward(t, e, c, form)
 	c.Form = Auto
 	for _, cuts := range [][]int{{n}, {64, n}, {3, 20, 21, 64, 100, 128, n}} {
 		var calls []*Call[T]
@@ -153,16 +154,16 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 			if g := &calls[i].LogG; g.D > 0 && (cuts[i] <= 20 || j0 >= 100) && oc.LogG.Head(0, 0).Row(n - 1)[0] == 0 {
 				*g, mixed = tensor.Heads[T]{}, true // it is 0
 			}
-			dos = append(dos, convert[T](do).Tokens(j0, cuts[i]))
+			dos = append(dos, calltest.Convert[T](do).Tokens(j0, cuts[i]))
 		}
 		if tau := e.(*engine.Engine[T]).Spec.Tau; tau != nil {
 			clear(tau.Grad)
 		}
 		outs, keeps, gs := inSegments(t, e, calls, dos, carry)
-		out := poisoned[T](2, 6, n, c.V.D)
-		g := &Grads[T]{DQ: poisoned[T](2, 6, n, c.Q.D), DK: poisoned[T](2, 2, n, c.Q.D), DV: poisoned[T](2, 2, n, c.V.D)}
+		out := calltest.Poisoned[T](2, 6, n, c.V.D)
+		g := &Grads[T]{DQ: calltest.Poisoned[T](2, 6, n, c.Q.D), DK: calltest.Poisoned[T](2, 2, n, c.Q.D), DV: calltest.Poisoned[T](2, 2, n, c.V.D)}
 		if c.HasDecay() {
-			g.DLogG = convert[T](grads.DLogG) // of calls without
+			g.DLogG = calltest.Convert[T](grads.DLogG) // of calls without
 		}
 		keep := new(Saved[T])
 		for i, j0 := 0, 0; i < len(cuts); j0, i = cuts[i], i+1 {
@@ -180,12 +181,12 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 		if carry == Rounded && !mixed && !slices.Equal(out.Data, whole.Data) {
 			t.Errorf("%s, cut at %v: outputs have other bits than one call", name, cuts)
 		}
-		judge(t, l, m, oc, want, out, keep)
+		calltest.Judge(t, l, m, oc, want, out, keep)
 		var dtau []T
 		if tau := e.(*engine.Engine[T]).Spec.Tau; tau != nil {
 			dtau = tau.Grad
 		}
-		judgeGrads(t, l, oc, do, want, grads, g, dtau)
+		calltest.JudgeGrads(t, l, oc, do, want, grads, g, dtau)
 		fed := statesOf(t, e, c, 1, carry)[0]
 		if err := fed.Absorb(c); err != nil {
 			t.Fatal(err)
@@ -208,7 +209,7 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 // lengths, masks, groups and packed sequences, unmasked and causal, holds for a
 // call that follows keys.
 func TestSegmentsAfterKeys(t *testing.T) {
-	for what, c := range problems() {
+	for what, c := range calltest.Problems() {
 		if c.AttnKeep != nil || !c.Causal && c.Theta != 0 {
 			continue
 		}
@@ -219,7 +220,7 @@ func TestSegmentsAfterKeys(t *testing.T) {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				t.Parallel()
 				want := m.Forward(c)
-				do := normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
+				do := calltest.Normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
 				grads := m.Backward(c, do)
 				afterKeys[float64](t, name, m, c, do, want, grads)
 				afterKeys[float32](t, name, m, c, do, want, grads)
@@ -230,7 +231,7 @@ func TestSegmentsAfterKeys(t *testing.T) {
 
 func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, oc *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
 	const chunk = 3
-	e, c := mechanismOf[T](t, name, m), callOf[T](oc)
+	e, c := mechanismOf[T](t, name, m), calltest.NewCall[T](oc)
 	if tau := e.(*engine.Engine[T]).Spec.Tau; tau != nil {
 		clear(tau.Grad)
 	}
@@ -240,7 +241,7 @@ func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, o
 	}
 	first.Chunk, second.Chunk = chunk, chunk
 	calls := []*Call[T]{first, second}
-	outs, keeps, gs := inSegments(t, e, calls, []tensor.Heads[T]{poisoned[T](c.Q.B, c.Q.H, 0, c.V.D), convert[T](do)}, Rounded)
+	outs, keeps, gs := inSegments(t, e, calls, []tensor.Heads[T]{calltest.Poisoned[T](c.Q.B, c.Q.H, 0, c.V.D), calltest.Convert[T](do)}, Rounded)
 	g := &Grads[T]{DQ: gs[1].DQ, DK: tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, c.K.D), DV: tensor.NewHeads[T](c.V.B, c.V.H, c.V.N, c.V.D)}
 	if c.HasDecay() {
 		g.DLogG = tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, 1)
@@ -265,12 +266,12 @@ func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, o
 		}
 	}
 	_, l := segmentForm(e, c.Q.D, chunk)
-	judge(t, l, m, oc, want, outs[1], keeps[1])
+	calltest.Judge(t, l, m, oc, want, outs[1], keeps[1])
 	var dtau []T
 	if tau := e.(*engine.Engine[T]).Spec.Tau; tau != nil {
 		dtau = tau.Grad
 	}
-	judgeGrads(t, l, oc, do, want, grads, g, dtau)
+	calltest.JudgeGrads(t, l, oc, do, want, grads, g, dtau)
 }
 
 // split returns c as the first of its keys, lead of each sequence and without
@@ -363,9 +364,9 @@ func TestStateGradientsAreDerivatives(t *testing.T) {
 	for name, m := range polynomials() {
 		for _, causal := range []bool{false, true} {
 			e := mechanismOf[float64](t, name, m)
-			c := callOf[float64](&oracle.Call{Q: normal(r, 1, 4, n, d), K: normal(r, 1, 2, n, d), V: normal(r, 1, 2, n, dv), Causal: causal})
-			lead := callOf[float64](&oracle.Call{Q: normal(r, 1, 4, 0, d), K: normal(r, 1, 2, 13, d), V: normal(r, 1, 2, 13, dv)})
-			do, out := convert[float64](normal(r, 1, 4, n, dv)), tensor.NewHeads[float64](1, 4, n, dv)
+			c := calltest.NewCall[float64](&oracle.Call{Q: calltest.Normal(r, 1, 4, n, d), K: calltest.Normal(r, 1, 2, n, d), V: calltest.Normal(r, 1, 2, n, dv), Causal: causal})
+			lead := calltest.NewCall[float64](&oracle.Call{Q: calltest.Normal(r, 1, 4, 0, d), K: calltest.Normal(r, 1, 2, 13, d), V: calltest.Normal(r, 1, 2, 13, dv)})
+			do, out := calltest.Convert[float64](calltest.Normal(r, 1, 4, n, dv)), tensor.NewHeads[float64](1, 4, n, dv)
 			c.Chunk = chunk
 			st := statesOf(t, e, c, 1, Rounded)[0].(*engine.RecurrentState[float64])
 			if err := st.Absorb(lead); err != nil {
@@ -476,11 +477,11 @@ func TestSegmentsRefuse(t *testing.T) {
 	} {
 		call := *c
 		call.Init, call.Final = state(same), state(same)
-		g := &Grads[float32]{DQ: poisoned[float32](2, 6, 6, 4), DK: poisoned[float32](2, 2, 6, 4), DV: poisoned[float32](2, 2, 6, 3)}
+		g := &Grads[float32]{DQ: calltest.Poisoned[float32](2, 6, 6, 4), DK: calltest.Poisoned[float32](2, 2, 6, 4), DV: calltest.Poisoned[float32](2, 2, 6, 3)}
 		x.change(&call, g)
 		g.DK.N, g.DV.N = call.K.N, call.K.N
 		var keep Saved[float32]
-		out := poisoned[float32](2, 6, 6, 3)
+		out := calltest.Poisoned[float32](2, 6, 6, 3)
 		err := e.Forward(out, &call, &keep)
 		if err == nil {
 			err = e.Backward(g, out, out, &call, &keep)
@@ -499,7 +500,7 @@ func TestSegmentInPlace(t *testing.T) {
 		e := mechanismOf[float32](t, name, textbook[name])
 		states := statesOf(t, e, c, 2, Rounded)
 		fed, run := states[0], states[1]
-		want, got := poisoned[float32](2, 6, n, 3), poisoned[float32](2, 6, n, 3)
+		want, got := calltest.Poisoned[float32](2, 6, n, 3), calltest.Poisoned[float32](2, 6, n, 3)
 		steps(t, fed, want, c, 0, 20, n)
 		for _, cut := range [][2]int{{0, 20}, {20, 23}, {23, n}} {
 			p := tokens(c, cut[0], cut[1])

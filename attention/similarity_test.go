@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/tensor"
@@ -26,12 +27,12 @@ func similarityOf[T tensor.Float](f, slope func(float64) float64) *Similarity[T]
 // call, and so is the state that keeps its keys.
 func TestSimilarityAgainstTextbook(t *testing.T) {
 	m := &oracle.Mechanism{Norm: oracle.Bounded, Scale: 1.5, Coef: oracle.TaylorCoef(3), Eps: 0.5, OutputNorm: true}
-	for what, c := range problems() {
+	for what, c := range calltest.Problems() {
 		m := *m
 		m.OutputNorm = c.LogG.D == 0 // refused together
 		t.Run(what, func(t *testing.T) {
 			want := m.Forward(c)
-			do := normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
+			do := calltest.Normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
 			grads := m.Backward(c, do)
 			similarityAgainst[float64](t, &m, c, do, want, grads)
 			similarityAgainst[float32](t, &m, c, do, want, grads)
@@ -46,24 +47,24 @@ func similarityAgainst[T tensor.Float](t *testing.T, m *oracle.Mechanism, c *ora
 			func(x float64) float64 { return 1 + x + x*x/2 + x*x*x/6 },
 			func(x float64) float64 { return 1 + x + x*x/2 }),
 	})
-	call := callOf[T](c)
+	call := calltest.NewCall[T](c)
 	// Outputs are multiplied by up to √(M/D), gradients as well.
 	l, wide := check.DirectLimits[T](2), *c
 	wide.V = tensor.NewHeads[float64](1, 1, 1, 1)
 	wide.V.Data[0] = check.MaxAbs(c.V.Data) * max(1, check.MaxAbs(want.Factor))
 	for _, form := range []Form{Auto, Direct} {
-		out, keep := forward(t, e, call, form)
-		judge(t, l, m, &wide, want, out, keep)
-		g, _ := backward(t, e, call, convert[T](do), out, keep)
-		judgeGrads(t, l, &wide, do, want, grads, g, nil)
+		out, keep := calltest.Forward(t, e, call, form)
+		calltest.Judge(t, l, m, &wide, want, out, keep)
+		g, _ := calltest.Backward(t, e, call, calltest.Convert[T](do), out, keep)
+		calltest.JudgeGrads(t, l, &wide, do, want, grads, g, nil)
 	}
 	if c.AttnKeep == nil {
 		call.Form = Step
-		out := poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+		out := calltest.Poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
 		if err := e.Forward(out, call, nil); err != nil {
 			t.Fatal(err)
 		}
-		judge(t, l, m, &wide, want, out, nil)
+		calltest.Judge(t, l, m, &wide, want, out, nil)
 	}
 }
 
@@ -73,10 +74,10 @@ func TestSimilarityGradientsAreDerivatives(t *testing.T) {
 		func(x float64) float64 { return math.Log1p(math.Exp(x)) },
 		func(x float64) float64 { return 1 / (1 + math.Exp(-x)) })
 	e := mustNew(t, Spec[float64]{Name: "softplus", Similarity: softplus, Positive: true})
-	c := callOf[float64](problems()["causal rope"])
-	do := normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
-	out, keep := forward(t, e, c, Auto)
-	g, _ := backward(t, e, c, do, out, keep)
+	c := calltest.NewCall[float64](calltest.Problems()["causal rope"])
+	do := calltest.Normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
+	out, keep := calltest.Forward(t, e, c, Auto)
+	g, _ := calltest.Backward(t, e, c, do, out, keep)
 	loss := func() (sum float64) {
 		if err := e.Forward(out, c, nil); err != nil {
 			t.Fatal(err)
@@ -114,7 +115,7 @@ func TestSimilarityHasNoSums(t *testing.T) {
 		t.Errorf("linear form: %v", err)
 	}
 	// Cancelling weights are counted relative to f at the largest score.
-	if _, keep := forward(t, e, c, Direct); keep.WeakCount != 2 {
+	if _, keep := calltest.Forward(t, e, c, Direct); keep.WeakCount != 2 {
 		t.Errorf("%d weak rows, want 2", keep.WeakCount)
 	}
 	if _, err := New(Spec[float32]{Name: "half", Similarity: &Similarity[float32]{F: f.F}}); err == nil || err.Error() != "half: a similarity needs F and Slope" {
@@ -128,16 +129,16 @@ func TestSimilarityHasNoSums(t *testing.T) {
 // An exponential over centred rows has no single power.
 func TestExponentialOfCentredRows(t *testing.T) {
 	m := &oracle.Mechanism{Norm: oracle.Standard, Exp: true}
-	c := problems()["causal"]
-	e, call := mustNew(t, Spec[float32]{Name: "exp", Norm: Standard, Exp: true, Positive: true}), callOf[float32](c)
-	out, keep := forward(t, e, call, Auto)
-	judge(t, check.SoftmaxLimits[float32](), m, c, m.Forward(c), out, keep)
+	c := calltest.Problems()["causal"]
+	e, call := mustNew(t, Spec[float32]{Name: "exp", Norm: Standard, Exp: true, Positive: true}), calltest.NewCall[float32](c)
+	out, keep := calltest.Forward(t, e, call, Auto)
+	calltest.Judge(t, check.SoftmaxLimits[float32](), m, c, m.Forward(c), out, keep)
 }
 
 func TestOutputNormRefusesDecay(t *testing.T) {
 	const want = "log_g: counted with output_norm counts keys, which sums that lose weight do not tell"
 	e := mustNew(t, Spec[float32]{Name: "counted", Coef: []float64{1, 1, 0.5}, OutputNorm: true, Positive: true})
-	c := callOf[float32](problems()["causal mask, decay"])
+	c := calltest.NewCall[float32](calltest.Problems()["causal mask, decay"])
 	for _, form := range []Form{Auto, Direct, Linear, Step} {
 		c.Form = form
 		if err := e.Forward(tensor.NewHeads[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D), c, nil); err == nil || err.Error() != want {

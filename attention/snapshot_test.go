@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
@@ -28,7 +29,7 @@ func TestCacheSnapshot(t *testing.T) {
 	c := stateCall(n, 5, 3, 0)
 	for _, cut := range []int{0, 1, 30, headtask.KeyBlock, headtask.KeyBlock + 7, n} {
 		e, st := softmaxState(t, c)
-		want, got := poisoned[float32](2, 6, n, 3), poisoned[float32](2, 6, n, 3)
+		want, got := calltest.Poisoned[float32](2, 6, n, 3), calltest.Poisoned[float32](2, 6, n, 3)
 		steps(t, st, want, c, 0, cut)
 		data, err := st.AppendBinary([]byte("before"))
 		if err != nil {
@@ -61,7 +62,7 @@ func TestReadSnapshotHeader(t *testing.T) {
 	const n = headtask.KeyBlock + 40
 	c := stateCall(n, 5, 3, 0)
 	_, st := softmaxState(t, c)
-	steps(t, st, poisoned[float32](2, 6, n, 3), c, 0, n)
+	steps(t, st, calltest.Poisoned[float32](2, 6, n, 3), c, 0, n)
 	data, err := st.AppendBinary(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +108,7 @@ func snapshots(t testing.TB) (data [][]byte, restore []func([]byte) (State[float
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := callOf[float32](problems()["causal, decay"])
+		c := calltest.NewCall[float32](calltest.Problems()["causal, decay"])
 		c.Q.H, c.K.H, c.V.H, c.LogG.H = 2, 1, 1, 1
 		if i < 3 {
 			c.LogG = tensor.Heads[float32]{}
@@ -163,12 +164,12 @@ func TestCommittedSnapshots(t *testing.T) {
 			if !bytes.Equal(again, b) {
 				t.Errorf("%s: saved again, other bytes", path)
 			}
-			c := callOf[float32](problems()["causal, decay"])
+			c := calltest.NewCall[float32](calltest.Problems()["causal, decay"])
 			c.Q.H, c.K.H, c.V.H, c.LogG.H = 2, 1, 1, 1
 			if i < 3 {
 				c.LogG = tensor.Heads[float32]{}
 			}
-			o := poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+			o := calltest.Poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D)
 			if err := st.Step(o, c); err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/tensor"
@@ -27,7 +28,7 @@ func TestCachePieces(t *testing.T) {
 	const n = headtask.KeyBlock + 45
 	c := stateCall(n, 5, 3, 0)
 	e, _ := softmaxState(t, c)
-	want, _ := forward(t, e, c, Direct)
+	want, _ := calltest.Forward(t, e, c, Direct)
 	ones := make([]int, n)
 	for i := range ones {
 		ones[i] = i + 1
@@ -36,7 +37,7 @@ func TestCachePieces(t *testing.T) {
 		"whole": {n}, "tokens": ones, "pieces": {1, 48, 60, 200, headtask.KeyBlock, headtask.KeyBlock + 1, n},
 	} {
 		_, st := softmaxState(t, c)
-		out := poisoned[float32](2, 6, n, 3)
+		out := calltest.Poisoned[float32](2, 6, n, 3)
 		steps(t, st, out, c, 0, cuts...)
 		if !slices.Equal(out.Data, want.Data) {
 			t.Errorf("%s: outputs differ from those of one call", name)
@@ -54,7 +55,7 @@ func TestCacheRead(t *testing.T) {
 	c.Causal = false
 	c.Q = c.Q.Tokens(0, n)
 	e, st := softmaxState(t, c)
-	out := poisoned[float32](2, 6, n, 3)
+	out := calltest.Poisoned[float32](2, 6, n, 3)
 	if err := st.Read(out, c); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestCacheRead(t *testing.T) {
 			t.Fatalf("element %d is %v before any key", i, o)
 		}
 	}
-	want, _ := forward(t, e, c, Direct)
+	want, _ := calltest.Forward(t, e, c, Direct)
 	for _, cut := range [][2]int{{0, 9}, {9, 9}, {9, headtask.KeyBlock + 3}, {headtask.KeyBlock + 3, m}} {
 		if err := st.Absorb(tokens(c, cut[0], cut[1])); err != nil {
 			t.Fatal(err)
@@ -79,14 +80,14 @@ func TestCacheRead(t *testing.T) {
 
 // The step form of every call has the bits of the direct form.
 func TestCacheStepForm(t *testing.T) {
-	for name, p := range problems() {
+	for name, p := range calltest.Problems() {
 		if p.AttnKeep != nil {
 			continue
 		}
-		c := callOf[float64](p)
+		c := calltest.NewCall[float64](p)
 		e := mechanismOf[float64](t, "softmax", textbook["softmax"])
-		want, _ := forward(t, e, c, Direct)
-		got := poisoned[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+		want, _ := calltest.Forward(t, e, c, Direct)
+		got := calltest.Poisoned[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D)
 		c.Form = Step
 		if err := e.Forward(got, c, nil); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -105,8 +106,8 @@ func TestCacheOfMappedRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, _ := forward(t, e, c, Direct)
-	out := poisoned[float32](2, 6, 30, 3)
+	want, _ := calltest.Forward(t, e, c, Direct)
+	out := calltest.Poisoned[float32](2, 6, 30, 3)
 	steps(t, st, out, c, 0, 7, 30)
 	if !slices.Equal(out.Data, want.Data) {
 		t.Error("outputs differ from those of one call")
@@ -116,7 +117,7 @@ func TestCacheOfMappedRows(t *testing.T) {
 func TestCacheIgnoresMaskedTokens(t *testing.T) {
 	c := stateCall(40, 5, 3, 0)
 	_, st := softmaxState(t, c)
-	want := poisoned[float32](2, 6, 40, 3)
+	want := calltest.Poisoned[float32](2, 6, 40, 3)
 	steps(t, st, want, c, 0, 40)
 	for b := range 2 {
 		for j := range 40 {
@@ -130,7 +131,7 @@ func TestCacheIgnoresMaskedTokens(t *testing.T) {
 		}
 	}
 	_, st = softmaxState(t, c)
-	out := poisoned[float32](2, 6, 40, 3)
+	out := calltest.Poisoned[float32](2, 6, 40, 3)
 	steps(t, st, out, c, 0, 11, 40)
 	if !slices.Equal(out.Data, want.Data) {
 		t.Error("masked tokens change outputs")
@@ -141,7 +142,7 @@ func TestCacheCloneAndReset(t *testing.T) {
 	const n = headtask.KeyBlock + 20
 	c := stateCall(n, 4, 3, 0)
 	_, st := softmaxState(t, c)
-	out := poisoned[float32](2, 6, n, 3)
+	out := calltest.Poisoned[float32](2, 6, n, 3)
 	steps(t, st, out, c, 0, 200)
 	again := tensor.HeadsOf(slices.Clone(out.Data), 2, 6, n, 3)
 	clone := st.Clone()
@@ -157,7 +158,7 @@ func TestCacheCloneAndReset(t *testing.T) {
 	if st.Tokens() != 0 {
 		t.Errorf("%d tokens after Reset", st.Tokens())
 	}
-	again = poisoned[float32](2, 6, n, 3)
+	again = calltest.Poisoned[float32](2, 6, n, 3)
 	steps(t, st, again, c, 0, n)
 	if !slices.Equal(out.Data, again.Data) {
 		t.Error("a state that was reset gives other bits")
@@ -167,7 +168,7 @@ func TestCacheCloneAndReset(t *testing.T) {
 // Memory follows the tokens, and a token allocates only when it must grow.
 func TestCacheGrows(t *testing.T) {
 	const n = 2*headtask.KeyBlock + 10
-	c := callOf[float32](&oracle.Call{
+	c := calltest.NewCall[float32](&oracle.Call{
 		Q: tensor.NewHeads[float64](1, 2, n, 5), K: tensor.NewHeads[float64](1, 1, n, 5), V: tensor.NewHeads[float64](1, 1, n, 3),
 	})
 	_, st := softmaxState(t, c)
@@ -195,7 +196,7 @@ func TestCacheGrows(t *testing.T) {
 func TestCacheRefuses(t *testing.T) {
 	c := stateCall(6, 4, 3, 0)
 	_, st := softmaxState(t, c)
-	out := poisoned[float32](2, 6, 6, 3)
+	out := calltest.Poisoned[float32](2, 6, 6, 3)
 	for _, x := range []struct {
 		want   string
 		change func(c *Call[float32])

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
@@ -17,9 +18,9 @@ import (
 // and three query heads to each key head. Its first two keys do not exist.
 func stateCall(n, d, dv, chunk int) *Call[float32] {
 	r := rand.New(rand.NewPCG(uint64(n), uint64(d)))
-	c := callOf[float32](&oracle.Call{
-		Q: normal(r, 2, 6, n, d), K: normal(r, 2, 2, n, d), V: normal(r, 2, 2, n, dv),
-		KeyMask: flags(r, 2*n), Causal: true, Theta: 100,
+	c := calltest.NewCall[float32](&oracle.Call{
+		Q: calltest.Normal(r, 2, 6, n, d), K: calltest.Normal(r, 2, 2, n, d), V: calltest.Normal(r, 2, 2, n, dv),
+		KeyMask: calltest.Flags(r, 2*n), Causal: true, Theta: 100,
 	})
 	for b := range 2 {
 		clear(c.KeyMask[b*n:][:min(n, 2)])
@@ -117,12 +118,12 @@ func TestSumsPieces(t *testing.T) {
 		for _, chunk := range chunks {
 			c := stateCall(n, d, dv, chunk)
 			whole := newState(t, e, c)
-			want, _ := forward(t, e, inStateChunks(whole, c), Linear)
+			want, _ := calltest.Forward(t, e, inStateChunks(whole, c), Linear)
 			if err := whole.Absorb(c); err != nil {
 				t.Fatal(err)
 			}
 			for way, cuts := range ways {
-				out := poisoned[float32](2, 6, n, dv)
+				out := calltest.Poisoned[float32](2, 6, n, dv)
 				stepped, absorbed := newState(t, e, c), newState(t, e, c)
 				steps(t, stepped, out, c, 0, cuts...)
 				if !slices.Equal(out.Data, want.Data) {
@@ -147,18 +148,18 @@ func TestSumsRead(t *testing.T) {
 	for name, m := range polynomials() {
 		e := mechanismOf[float64](t, name, m)
 		for _, keys := range []int{0, 1, 40, 64, 100} {
-			c := &oracle.Call{Q: normal(r, 1, 4, n, d), K: normal(r, 1, 2, keys, d), V: normal(r, 1, 2, keys, dv)}
-			call := callOf[float64](c)
+			c := &oracle.Call{Q: calltest.Normal(r, 1, 4, n, d), K: calltest.Normal(r, 1, 2, keys, d), V: calltest.Normal(r, 1, 2, keys, dv)}
+			call := calltest.NewCall[float64](c)
 			call.Chunk = 32
 			st := newState(t, e, call)
 			if err := st.Absorb(call); err != nil {
 				t.Fatal(err)
 			}
-			out, alone := poisoned[float64](1, 4, n, dv), poisoned[float64](1, 4, n, dv)
+			out, alone := calltest.Poisoned[float64](1, 4, n, dv), calltest.Poisoned[float64](1, 4, n, dv)
 			if err := st.Read(out, call); err != nil {
 				t.Fatal(err)
 			}
-			judge(t, linearLimits(e, d, 32), m, c, m.Forward(c), out, nil)
+			calltest.Judge(t, linearLimits(e, d, 32), m, c, m.Forward(c), out, nil)
 			for i := range n {
 				if err := st.Read(alone.Tokens(i, i+1), &Call[float64]{Q: call.Q.Tokens(i, i+1)}); err != nil {
 					t.Fatal(err)
@@ -174,20 +175,20 @@ func TestSumsRead(t *testing.T) {
 // The step form gives what the textbook gives, for every kind of call.
 func TestSumsStepForm(t *testing.T) {
 	eachPolynomial(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
-		e, call := mechanismOf[float32](t, name, m), callOf[float32](c)
+		e, call := mechanismOf[float32](t, name, m), calltest.NewCall[float32](c)
 		call.Form, call.Chunk = Step, 7
-		out := poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+		out := calltest.Poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D)
 		if err := e.Forward(out, call, nil); err != nil {
 			t.Fatal(err)
 		}
-		judge(t, linearLimits(e, c.Q.D, 7), m, c, m.Forward(c), out, nil)
+		calltest.Judge(t, linearLimits(e, c.Q.D, 7), m, c, m.Forward(c), out, nil)
 	})
 }
 
 func TestSumsCloneAndReset(t *testing.T) {
 	c := stateCall(60, 4, 3, 16)
 	st := newState(t, mechanismOf[float32](t, "fastmax2", textbook["fastmax2"]), c)
-	out := poisoned[float32](2, 6, 60, 3)
+	out := calltest.Poisoned[float32](2, 6, 60, 3)
 	steps(t, st, out, c, 0, 37)
 	clone, again := st.Clone(), out
 	again.Data = slices.Clone(out.Data)
@@ -213,7 +214,7 @@ func TestSumsAreBounded(t *testing.T) {
 	c := stateCall(100, 4, 3, 16)
 	st := newState(t, mechanismOf[float32](t, "fastmax2", textbook["fastmax2"]), c)
 	bytes := st.Bytes()
-	out := poisoned[float32](2, 6, 100, 3)
+	out := calltest.Poisoned[float32](2, 6, 100, 3)
 	for range 3 {
 		steps(t, st, out, c, 0, 100)
 	}
@@ -282,11 +283,11 @@ func TestSumsSnapshot(t *testing.T) {
 	for name, m := range polynomials() {
 		e := mechanismOf[float32](t, name, sixHeads(m))
 		c := stateCall(n, 4, 3, 16)
-		want := poisoned[float32](2, 6, n, 3)
+		want := calltest.Poisoned[float32](2, 6, n, 3)
 		steps(t, newState(t, e, c), want, c, 0, n)
 		size := 0
 		for _, cut := range []int{0, 1, 2, 15, 16, 17, 33, 48, 50} {
-			st, out := newState(t, e, c), poisoned[float32](2, 6, n, 3)
+			st, out := newState(t, e, c), calltest.Poisoned[float32](2, 6, n, 3)
 			steps(t, st, out, c, 0, cut)
 			data, err := st.AppendBinary([]byte("before"))
 			if err != nil {
@@ -322,8 +323,8 @@ func TestSumsSnapshot(t *testing.T) {
 func TestSumsHoldPlainMoments(t *testing.T) {
 	const n = 32
 	r := rand.New(rand.NewPCG(20, 21))
-	c := &oracle.Call{Q: normal(r, 1, 1, 1, 3), K: normal(r, 1, 1, n, 3), V: normal(r, 1, 1, n, 2)}
-	call := callOf[float64](c)
+	c := &oracle.Call{Q: calltest.Normal(r, 1, 1, 1, 3), K: calltest.Normal(r, 1, 1, n, 3), V: calltest.Normal(r, 1, 1, n, 2)}
+	call := calltest.NewCall[float64](c)
 	call.Chunk = 8
 	st := newState(t, mechanismOf[float64](t, "taylor", &oracle.Mechanism{Scale: 5, Coef: oracle.TaylorCoef(2)}), call)
 	if err := st.Absorb(call); err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
@@ -27,7 +28,7 @@ func firstDegrees() map[string]*oracle.Mechanism {
 // aloneCall is a causal call whose query heads have a key head each.
 func aloneCall(n, d, dv int, theta float64) *Call[float32] {
 	r := rand.New(rand.NewPCG(uint64(n), uint64(d)))
-	c := callOf[float32](&oracle.Call{Q: normal(r, 2, 3, n, d), K: normal(r, 2, 3, n, d), V: normal(r, 2, 3, n, dv), Causal: true, Theta: theta})
+	c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 2, 3, n, d), K: calltest.Normal(r, 2, 3, n, d), V: calltest.Normal(r, 2, 3, n, dv), Causal: true, Theta: theta})
 	c.Chunk = 1
 	return c
 }
@@ -55,7 +56,7 @@ func TestRenewedPieces(t *testing.T) {
 				}
 				var want []float32
 				for way, cuts := range map[string][]int{"at once": {n}, "one by one": single, "in pieces": {1, 2, 66, 67, 68, 149, n}} {
-					st, out := newState(t, e, c), poisoned[float32](2, 3, n, dv)
+					st, out := newState(t, e, c), calltest.Poisoned[float32](2, 3, n, dv)
 					steps(t, st, out, c, 0, cuts...)
 					if want == nil {
 						want = out.Data
@@ -65,7 +66,7 @@ func TestRenewedPieces(t *testing.T) {
 					}
 					sameState(t, name+", stepped "+way, st, whole)
 				}
-				form, _ := forward(t, e, c, Linear)
+				form, _ := calltest.Forward(t, e, c, Linear)
 				// Rows of mean 0 that are not rotated have a channel less there.
 				if flat := m.Norm == oracle.Bounded && theta == 0; !flat && !slices.Equal(form.Data, want) {
 					t.Errorf("%s, D = %d, Dv = %d: differs from the linear form", name, d, dv)
@@ -88,7 +89,7 @@ func TestRenewedAfterOtherCalls(t *testing.T) {
 	for name, m := range firstDegrees() {
 		e := mechanismOf[float32](t, name, m)
 		first := newState(t, e, c)
-		out := poisoned[float32](2, 3, n, dv)
+		out := calltest.Poisoned[float32](2, 3, n, dv)
 		steps(t, first, out, c, 0, 1, 2, 3, 10)
 		if !first.HasClosedCount {
 			t.Fatalf("%s: a state that is stepped looks at every head", name)
@@ -140,7 +141,7 @@ func TestRenewedAfterOtherCalls(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, want := poisoned[float32](2, 3, 20, dv), poisoned[float32](2, 3, 20, dv)
+			got, want := calltest.Poisoned[float32](2, 3, 20, dv), calltest.Poisoned[float32](2, 3, 20, dv)
 			rest := tokens(c, 20, n)
 			steps(t, st, got, rest, 0, 1, 2, 3, 9, 20)
 			steps(t, again, want, rest, 0, 20)
@@ -164,7 +165,7 @@ func TestRenewedWhereverRowsLie(t *testing.T) {
 		}
 		var outs [2][]float32
 		for i, c := range []*Call[float32]{c, &apart} {
-			out := poisoned[float32](2, 3, n, dv)
+			out := calltest.Poisoned[float32](2, 3, n, dv)
 			steps(t, newState(t, e, c), out, c, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 			outs[i] = out.Data
 		}
@@ -243,7 +244,7 @@ func TestRenewedLongStream(t *testing.T) {
 	const d, piece = 32, 256
 	r := rand.New(rand.NewPCG(uint64(n), d))
 	for _, what := range []string{"random tokens", "one token"} {
-		q, k, v := normal(r, 1, 1, piece, d), normal(r, 1, 1, n, d), normal(r, 1, 1, n, d)
+		q, k, v := calltest.Normal(r, 1, 1, piece, d), calltest.Normal(r, 1, 1, n, d), calltest.Normal(r, 1, 1, n, d)
 		for i := range k.Data {
 			if v.Data[i] = math.Abs(v.Data[i]); what == "one token" {
 				k.Data[i], v.Data[i] = k.Data[i%d], v.Data[i%d]
@@ -253,7 +254,7 @@ func TestRenewedLongStream(t *testing.T) {
 		answers(t, mechanismOf[float64](t, "linear", textbook["linear"]), exact, &Call[float64]{Q: q, K: k, V: v}, Shape{})
 		for _, shape := range []Shape{{Chunk: 1}, {Chunk: 16}, {Chunk: 16, Carry: Compensated}} {
 			out := tensor.NewHeads[float32](1, 1, piece, d)
-			answers(t, mechanismOf[float32](t, "linear", textbook["linear"]), out, &Call[float32]{Q: convert[float32](q), K: convert[float32](k), V: convert[float32](v)}, shape)
+			answers(t, mechanismOf[float32](t, "linear", textbook["linear"]), out, &Call[float32]{Q: calltest.Convert[float32](q), K: calltest.Convert[float32](k), V: calltest.Convert[float32](v)}, shape)
 			var worst, most, largest float64
 			for i, want := range exact.Data {
 				worst, most = max(worst, math.Abs(float64(out.Data[i])-want)), max(most, math.Abs(want))

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -38,7 +39,7 @@ func reveal(to, from *tensor.Heads[float32], h int) {
 func hidden(c *Call[float32], byHead bool) *Call[float32] {
 	h := *c
 	for _, x := range []*tensor.Heads[float32]{&h.Q, &h.K, &h.V} {
-		*x = poisoned[float32](x.B, x.H, 1, x.D)
+		*x = calltest.Poisoned[float32](x.B, x.H, 1, x.D)
 		if byHead {
 			x.SB, x.SH = x.D, x.B*x.D
 		}
@@ -64,7 +65,7 @@ func TestStepHeads(t *testing.T) {
 					want, got := newState(t, e, c), newState(t, e, c)
 					for i := range n {
 						one := tokens(c, i, i+1)
-						out, byHead := poisoned[float32](2, 3, 1, dv), poisoned[float32](2, 3, 1, dv)
+						out, byHead := calltest.Poisoned[float32](2, 3, 1, dv), calltest.Poisoned[float32](2, 3, 1, dv)
 						if err := want.Step(out, one); err != nil {
 							t.Fatal(err)
 						}
@@ -92,7 +93,7 @@ func TestStepHeads(t *testing.T) {
 func TestStepHeadsErrors(t *testing.T) {
 	c := aloneCall(2, 4, 4, 0)
 	e := mechanismOf[float32](t, "linear", textbook["linear"])
-	out := poisoned[float32](2, 3, 1, 4)
+	out := calltest.Poisoned[float32](2, 3, 1, 4)
 	for want, call := range map[string]*Call[float32]{
 		"call":             nil,
 		"q: N is 2":        c,
@@ -120,7 +121,7 @@ func TestStepHeadsDoesNotAllocate(t *testing.T) {
 	par.SetThreads(1)
 	c := aloneCall(1, 16, 16, 0)
 	e := mechanismOf[float32](t, "linear", textbook["linear"])
-	st, out := newState(t, e, c), poisoned[float32](2, 3, 1, 16)
+	st, out := newState(t, e, c), calltest.Poisoned[float32](2, 3, 1, 16)
 	r := &revealed{c: hidden(c, true), whole: c, heads: make([]int, 0, 1<<10)}
 	if n := testing.AllocsPerRun(50, func() {
 		if err := StepPerHead(st, out, r.c, r, 1); err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -32,7 +33,7 @@ func divide(t *testing.T) {
 // workers.
 func sameForAnyTeam(t *testing.T, e Mechanism[float32], c *Call[float32], form Form) {
 	t.Helper()
-	do := convert[float32](normal(rand.New(rand.NewPCG(30, 31)), c.Q.B, c.Q.H, c.Q.N, c.V.D))
+	do := calltest.Convert[float32](calltest.Normal(rand.New(rand.NewPCG(30, 31)), c.Q.B, c.Q.H, c.Q.N, c.V.D))
 	var want [7][]float32
 	workers := []int{1, 2, 3, 5}
 	if !suite.IsLong() {
@@ -40,8 +41,8 @@ func sameForAnyTeam(t *testing.T, e Mechanism[float32], c *Call[float32], form F
 	}
 	for _, threads := range workers {
 		par.SetThreads(threads)
-		out, keep := forward(t, e, c, form)
-		g, dtau := backward(t, e, c, do, out, keep)
+		out, keep := calltest.Forward(t, e, c, form)
+		g, dtau := calltest.Backward(t, e, c, do, out, keep)
 		got := [...][]float32{out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau, g.DLogG.Data}
 		if threads == 1 {
 			want = got
@@ -62,13 +63,13 @@ func TestTeamOnProblems(t *testing.T) {
 	divide(t)
 	mechanisms := polynomials()
 	maps.Copy(mechanisms, textbook)
-	for what, c := range problems() {
+	for what, c := range calltest.Problems() {
 		for name, m := range mechanisms {
 			if m.OutputNorm && c.LogG.D > 0 {
 				continue // refused: see TestOutputNormRefusesDecay
 			}
 			t.Run(name+"/"+what, func(t *testing.T) {
-				e, call := mechanismOf[float32](t, name, m), callOf[float32](c)
+				e, call := mechanismOf[float32](t, name, m), calltest.NewCall[float32](c)
 				for _, chunk := range []int{1, 4, 0} {
 					if call.Chunk = chunk; !m.Exp && c.AttnKeep == nil {
 						sameForAnyTeam(t, e, call, Linear)
@@ -91,17 +92,17 @@ func TestTeamOnLongSequences(t *testing.T) {
 	for _, d := range widths {
 		r := rand.New(rand.NewPCG(32, uint64(d)))
 		of := func(h, hkv int) *oracle.Call {
-			return &oracle.Call{Q: normal(r, 1, h, n, d), K: normal(r, 1, hkv, m, d), V: normal(r, 1, hkv, m, d+1)}
+			return &oracle.Call{Q: calltest.Normal(r, 1, h, n, d), K: calltest.Normal(r, 1, hkv, m, d), V: calltest.Normal(r, 1, hkv, m, d+1)}
 		}
 		one, group, masked, packed, rotated := of(1, 1), of(3, 1), of(2, 2), of(2, 1), of(1, 1)
 		faded, late := *group, *masked
-		fade(r, &faded)
-		fade(r, &late)
-		masked.KeyMask = flags(r, m)
+		calltest.Fade(r, &faded)
+		calltest.Fade(r, &late)
+		masked.KeyMask = calltest.Flags(r, m)
 		clear(masked.KeyMask[:300])
 		packed.CuQ, packed.CuK = []int64{0, 7, 9, int64(n) - 3, int64(n)}, []int64{0, 11, 11, int64(m) - 5, int64(m)}
 		rotated.Theta = 100
-		rotated.Q = normal(r, 1, 1, m-20, d)
+		rotated.Q = calltest.Normal(r, 1, 1, m-20, d)
 		rotated.KeyMask = make([]bool, m) // no key at all
 		late.KeyMask = slices.Clone(masked.KeyMask)
 		clear(late.KeyMask[500:])
@@ -120,7 +121,7 @@ func TestTeamOnLongSequences(t *testing.T) {
 						continue
 					}
 					t.Run(fmt.Sprintf("%s/%s/%d/%v", name, what, d, causal), func(t *testing.T) {
-						call := callOf[float32](c)
+						call := calltest.NewCall[float32](c)
 						call.Causal = causal
 						if name != "softmax" {
 							sameForAnyTeam(t, e, call, Linear)
@@ -148,7 +149,7 @@ func (h hook) Grad(dx, dy, x []float32) { copy(dx, dy) }
 // longCall is one head of many tokens.
 func longCall(causal bool) (*Call[float32], tensor.Heads[float32]) {
 	r := rand.New(rand.NewPCG(34, 35))
-	c := callOf[float32](&oracle.Call{Q: normal(r, 1, 1, 2000, 4), K: normal(r, 1, 1, 2000, 4), V: normal(r, 1, 1, 2000, 4), Causal: causal})
+	c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 1, 2000, 4), K: calltest.Normal(r, 1, 1, 2000, 4), V: calltest.Normal(r, 1, 1, 2000, 4), Causal: causal})
 	return c, tensor.NewHeads[float32](1, 1, 2000, 4)
 }
 
@@ -228,7 +229,7 @@ func TestTeamAllocations(t *testing.T) {
 			c, out := longCall(causal)
 			c.Form, c.Chunk = form, 4
 			keep := new(Saved[float32])
-			g := &Grads[float32]{DQ: convert[float32](normal(rand.New(rand.NewPCG(1, 1)), 1, 1, 2000, 4)), DK: tensor.NewHeads[float32](1, 1, 2000, 4), DV: tensor.NewHeads[float32](1, 1, 2000, 4)}
+			g := &Grads[float32]{DQ: calltest.Convert[float32](calltest.Normal(rand.New(rand.NewPCG(1, 1)), 1, 1, 2000, 4)), DK: tensor.NewHeads[float32](1, 1, 2000, 4), DV: tensor.NewHeads[float32](1, 1, 2000, 4)}
 			allocs := math.Inf(1)
 			for range 10 {
 				allocs = min(allocs, testing.AllocsPerRun(1, func() {
@@ -250,11 +251,11 @@ func TestTeamOnStates(t *testing.T) {
 	r := rand.New(rand.NewPCG(36, 37))
 	for _, d := range []int{3, 33} {
 		const n = 700
-		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 2, n, d), K: normal(r, 1, 1, n, d), V: normal(r, 1, 1, n, d+1)})
+		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 2, n, d), K: calltest.Normal(r, 1, 1, n, d), V: calltest.Normal(r, 1, 1, n, d+1)})
 		for variant := range 4 {
 			masked, decay := variant&1 > 0, variant&2 > 0
 			if c.KeyMask = nil; masked {
-				c.KeyMask = flags(r, n)
+				c.KeyMask = calltest.Flags(r, n)
 				clear(c.KeyMask[:200])
 				clear(c.KeyMask[300:420])
 			}
@@ -277,7 +278,7 @@ func TestTeamOnStates(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						out, all := poisoned[float32](1, 2, n, d+1), poisoned[float32](1, 2, n, d+1)
+						out, all := calltest.Poisoned[float32](1, 2, n, d+1), calltest.Poisoned[float32](1, 2, n, d+1)
 						for _, f := range []func() error{
 							func() error { return st.Absorb(tokens(c, 0, 5)) },
 							func() error { return st.Step(out.Tokens(5, 600), tokens(c, 5, 600)) },

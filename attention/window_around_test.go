@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
@@ -49,10 +50,10 @@ func TestUnmaskedWindowWithDropoutIsTheTextbook(t *testing.T) {
 	for name, m := range nearFar() {
 		for _, kind := range []DropKind{TokenDrop, ElementDrop} {
 			r := rand.New(rand.NewPCG(30, 31))
-			c := &oracle.Call{Q: normal(r, 2, 4, 11, 5), K: normal(r, 2, 2, 13, 5), V: normal(r, 2, 2, 13, 3), KeyMask: flags(r, 2*13), KeyLens: []int64{13, 9}, Theta: 100}
+			c := &oracle.Call{Q: calltest.Normal(r, 2, 4, 11, 5), K: calltest.Normal(r, 2, 2, 13, 5), V: calltest.Normal(r, 2, 2, 13, 3), KeyMask: calltest.Flags(r, 2*13), KeyLens: []int64{13, 9}, Theta: 100}
 			d, book := givenDrop(r, kind, 0.3, c)
 			c.Drop = book
-			want, do := m.Forward(c), normal(r, 2, 4, 11, 3)
+			want, do := m.Forward(c), calltest.Normal(r, 2, 4, 11, 3)
 			grads := m.Backward(c, do)
 			windowDropped[float64](t, name, m, c, d, do, want, grads)
 			windowDropped[float32](t, name, m, c, d, do, want, grads)
@@ -63,7 +64,7 @@ func TestUnmaskedWindowWithDropoutIsTheTextbook(t *testing.T) {
 // windowDropped compares both forms of an unmasked call with the textbook.
 func windowDropped[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call, d *Drop, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
 	t.Helper()
-	e, call := windowedOf[T](t, m), callOf[T](c)
+	e, call := windowedOf[T](t, m), calltest.NewCall[T](c)
 	kind := "no dropout"
 	if call.Drop, call.Chunk = d, 3; d != nil {
 		kind = d.Kind.String()
@@ -71,11 +72,11 @@ func windowDropped[T tensor.Float](t *testing.T, name string, m *oracle.Mechanis
 	limits := check.LinearLimits[T](e.Plan(call.Shape()).F, 13)
 	cond, size := check.MaxAbs(want.Cond), check.MaxAbs(c.V.Data)+check.MaxAbs(want.O.Data)
 	for _, form := range []Form{Direct, Linear} {
-		out, keep := forward(t, e, call, form)
+		out, keep := calltest.Forward(t, e, call, form)
 		if x := check.ErrorRatio(out.Data, want.O.Data, limits.Output(cond, size)); x > 1 {
 			t.Errorf("%s, %s, %v: outputs are off by %.3g limits", name, kind, form, x)
 		}
-		g, dtau := backward(t, e, call, convert[T](do), out, keep)
+		g, dtau := calltest.Backward(t, e, call, calltest.Convert[T](do), out, keep)
 		for _, x := range []struct {
 			name string
 			got  []T
@@ -94,8 +95,8 @@ func windowDropped[T tensor.Float](t *testing.T, name string, m *oracle.Mechanis
 func TestUnmaskedWindowOfAllKeysIsTheTextbook(t *testing.T) {
 	for name, m := range nearFar() {
 		r := rand.New(rand.NewPCG(36, 37))
-		c := &oracle.Call{Q: normal(r, 2, 4, 3, 5), K: normal(r, 2, 2, 3, 5), V: normal(r, 2, 2, 3, 4), KeyLens: []int64{3, 2}}
-		want, do := m.Forward(c), normal(r, 2, 4, 3, 4)
+		c := &oracle.Call{Q: calltest.Normal(r, 2, 4, 3, 5), K: calltest.Normal(r, 2, 2, 3, 5), V: calltest.Normal(r, 2, 2, 3, 4), KeyLens: []int64{3, 2}}
+		want, do := m.Forward(c), calltest.Normal(r, 2, 4, 3, 4)
 		grads := m.Backward(c, do)
 		windowDropped[float64](t, name, m, c, nil, do, want, grads)
 		windowDropped[float32](t, name, m, c, nil, do, want, grads)
@@ -109,15 +110,15 @@ func TestThreadsChangeNoBitOfUnmaskedWindows(t *testing.T) {
 	r := rand.New(rand.NewPCG(32, 33))
 	for name, m := range nearFar() {
 		e := windowedOf[float32](t, m)
-		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 4, 150, 6), K: normal(r, 1, 1, 150, 6), V: normal(r, 1, 1, 150, 5), KeyMask: flags(r, 150)})
-		do := convert[float32](normal(r, 1, 4, 150, 5))
+		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 4, 150, 6), K: calltest.Normal(r, 1, 1, 150, 6), V: calltest.Normal(r, 1, 1, 150, 5), KeyMask: calltest.Flags(r, 150)})
+		do := calltest.Convert[float32](calltest.Normal(r, 1, 4, 150, 5))
 		c.Chunk = 16
 		for _, form := range []Form{Direct, Linear} {
 			var bits [][]float32
 			for _, threads := range []int{1, 3} {
 				par.SetThreads(threads)
-				out, keep := forward(t, e, c, form)
-				g, dtau := backward(t, e, c, do, out, keep)
+				out, keep := calltest.Forward(t, e, c, form)
+				g, dtau := calltest.Backward(t, e, c, do, out, keep)
 				bits = append(bits, slices.Concat(out.Data, g.DQ.Data, g.DK.Data, g.DV.Data, dtau))
 			}
 			if !slices.Equal(bits[0], bits[1]) {
@@ -141,10 +142,10 @@ func TestUnmaskedWindowKnowsNoDirection(t *testing.T) {
 	}
 	for name, m := range nearFar() {
 		e := windowedOf[float64](t, m)
-		q, k, v := normal(r, 1, 4, 40, 6), normal(r, 1, 2, 40, 6), normal(r, 1, 2, 40, 5)
+		q, k, v := calltest.Normal(r, 1, 4, 40, 6), calltest.Normal(r, 1, 2, 40, 6), calltest.Normal(r, 1, 2, 40, 5)
 		for _, form := range []Form{Direct, Linear} {
-			out, _ := forward(t, e, callOf[float64](&oracle.Call{Q: q, K: k, V: v}), form)
-			back, _ := forward(t, e, callOf[float64](&oracle.Call{Q: reversed(q), K: reversed(k), V: reversed(v)}), form)
+			out, _ := calltest.Forward(t, e, calltest.NewCall[float64](&oracle.Call{Q: q, K: k, V: v}), form)
+			back, _ := calltest.Forward(t, e, calltest.NewCall[float64](&oracle.Call{Q: reversed(q), K: reversed(k), V: reversed(v)}), form)
 			if x := check.ErrorRatio(reversed(back).Data, out.Data, 1e-13); x > 1 {
 				t.Errorf("%s, %v: the reversed sequence differs by %.3g", name, form, x*1e-13)
 			}
@@ -171,11 +172,11 @@ func TestFormsOfUnmaskedWindowsAgree(t *testing.T) {
 		if trial%3 == 0 {
 			keys = n
 		}
-		c := callOf[float64](&oracle.Call{Q: normal(r, 1, 2, n, d), K: normal(r, 1, 1, keys, d), V: normal(r, 1, 1, keys, 5)})
+		c := calltest.NewCall[float64](&oracle.Call{Q: calltest.Normal(r, 1, 2, n, d), K: calltest.Normal(r, 1, 1, keys, d), V: calltest.Normal(r, 1, 1, keys, 5)})
 		if trial%4 == 0 {
-			c.KeyMask = flags(r, keys)
+			c.KeyMask = calltest.Flags(r, keys)
 		}
-		do := normal(r, 1, 2, n, 5)
+		do := calltest.Normal(r, 1, 2, n, 5)
 		e := windowedOf[float64](t, m)
 		bits := map[string][]float64{}
 		for _, x := range []struct {
@@ -185,8 +186,8 @@ func TestFormsOfUnmaskedWindowsAgree(t *testing.T) {
 		}{{"direct", Direct, 1 << 22, 1}, {"whole", Linear, 1 << 22, 1}, {"stretches", Linear, 1, 1}, {"threads", Linear, 1, 3}} {
 			headtask.TwoSidedRoom, c.Chunk = x.room, 1+trial%7
 			par.SetThreads(x.threads)
-			out, keep := forward(t, e, c, x.form)
-			g, _ := backward(t, e, c, do, out, keep)
+			out, keep := calltest.Forward(t, e, c, x.form)
+			g, _ := calltest.Backward(t, e, c, do, out, keep)
 			bits[x.name] = slices.Concat(out.Data, g.DQ.Data, g.DK.Data, g.DV.Data)
 		}
 		if x := check.ErrorRatio(bits["whole"], bits["direct"], 1e-11*(1+check.MaxAbs(bits["direct"]))); x > 1 {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
@@ -142,7 +144,7 @@ func (p *plain[T]) Backward(h *Head[T], g *Grads[T]) {
 
 // plainProblems are the problems that have no pairs and no decay.
 func plainProblems() map[string]*oracle.Call {
-	all := problems()
+	all := calltest.Problems()
 	for name, c := range all {
 		if c.AttnKeep != nil || c.LogG.D > 0 {
 			delete(all, name)
@@ -161,17 +163,17 @@ func TestHeadwise(t *testing.T) {
 func headwiseProblem[T tensor.Float](t *testing.T, oc *oracle.Call) {
 	book := &oracle.Mechanism{Exp: true, Tau: plainTau}
 	r := rand.New(rand.NewPCG(12, 13))
-	do := normal(r, oc.Q.B, oc.Q.H, oc.Q.N, oc.V.D)
+	do := calltest.Normal(r, oc.Q.B, oc.Q.H, oc.Q.N, oc.V.D)
 	want, grads := book.Forward(oc), book.Backward(oc, do)
-	m, c := New(newPlain[T]()), callOf[T](oc)
-	out, keep := forward(t, m, c, attention.Auto)
-	g, dtau := backward(t, m, c, convert[T](do), out, keep)
-	judge(t, check.SoftmaxLimits[T](), book, oc, want, out, keep)
-	judgeGrads(t, check.SoftmaxLimits[T](), oc, do, want, grads, g, dtau)
+	m, c := New(newPlain[T]()), calltest.NewCall[T](oc)
+	out, keep := calltest.Forward(t, m, c, attention.Auto)
+	g, dtau := calltest.Backward(t, m, c, calltest.Convert[T](do), out, keep)
+	calltest.Judge(t, check.SoftmaxLimits[T](), book, oc, want, out, keep)
+	calltest.JudgeGrads(t, check.SoftmaxLimits[T](), oc, do, want, grads, g, dtau)
 	if seen := float64(oc.Q.H*oc.Q.B*oc.Q.N - want.QueriesWithoutKeys); keep.Aux != seen {
 		t.Errorf("aux is %v, its heads have %v", keep.Aux, seen)
 	}
-	if oc.Q.N*oc.K.N > keyBlock*keyBlock/2 && oc.Causal {
+	if oc.Q.N*oc.K.N > headtask.KeyBlock*headtask.KeyBlock/2 && oc.Causal {
 		return // the plain loops take long, and again for every block of columns
 	}
 	for b := range oc.Q.B {
@@ -204,11 +206,11 @@ func headwiseProblem[T tensor.Float](t *testing.T, oc *oracle.Call) {
 	}
 	if c.Causal {
 		c.Form = attention.Step
-		stepped := poisoned[T](oc.Q.B, oc.Q.H, oc.Q.N, oc.V.D)
+		stepped := calltest.Poisoned[T](oc.Q.B, oc.Q.H, oc.Q.N, oc.V.D)
 		if err := m.Forward(stepped, c, nil); err != nil {
 			t.Fatal(err)
 		}
-		judge(t, check.SoftmaxLimits[T](), book, oc, want, stepped, nil)
+		calltest.Judge(t, check.SoftmaxLimits[T](), book, oc, want, stepped, nil)
 	}
 }
 
@@ -221,20 +223,20 @@ func TestHeadwiseBits(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			do := convert[float32](normal(rand.New(rand.NewPCG(14, 15)), oc.Q.B, oc.Q.H, oc.Q.N, oc.V.D))
-			m, c := New(newPlain[float32]()), callOf[float32](oc)
-			out, keep := forward(t, m, c, attention.Auto)
-			g, dtau := backward(t, m, c, do, out, keep)
+			do := calltest.Convert[float32](calltest.Normal(rand.New(rand.NewPCG(14, 15)), oc.Q.B, oc.Q.H, oc.Q.N, oc.V.D))
+			m, c := New(newPlain[float32]()), calltest.NewCall[float32](oc)
+			out, keep := calltest.Forward(t, m, c, attention.Auto)
+			g, dtau := calltest.Backward(t, m, c, do, out, keep)
 
 			wide := *c
 			wide.Q, wide.K, wide.V = spacious(c.Q), spacious(c.K), spacious(c.V)
 			par.SetThreads(3)
-			out2, keep2 := spacious(poisoned[float32](out.B, out.H, out.N, out.D)), keep
+			out2, keep2 := spacious(calltest.Poisoned[float32](out.B, out.H, out.N, out.D)), keep
 			if err := m.Forward(out2, &wide, keep2); err != nil {
 				t.Fatal(err)
 			}
-			g2 := &attention.Grads[float32]{DQ: spacious(poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.Q.D)),
-				DK: spacious(poisoned[float32](c.K.B, c.K.H, c.K.N, c.K.D)), DV: spacious(poisoned[float32](c.V.B, c.V.H, c.V.N, c.V.D))}
+			g2 := &attention.Grads[float32]{DQ: spacious(calltest.Poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.Q.D)),
+				DK: spacious(calltest.Poisoned[float32](c.K.B, c.K.H, c.K.N, c.K.D)), DV: spacious(calltest.Poisoned[float32](c.V.B, c.V.H, c.V.N, c.V.D))}
 			m.Params().ZeroGrad()
 			if err := m.Backward(g2, spacious(do), out2, &wide, keep2); err != nil {
 				t.Fatal(err)
@@ -260,7 +262,7 @@ func TestHeadwiseBits(t *testing.T) {
 
 // spacious returns x with room between rows and heads, which holds NaN.
 func spacious[T tensor.Float](x tensor.Heads[T]) tensor.Heads[T] {
-	y := poisoned[T](x.B, x.H+1, x.N+2, x.D+3)
+	y := calltest.Poisoned[T](x.B, x.H+1, x.N+2, x.D+3)
 	y.H, y.N, y.D = x.H, x.N, x.D
 	for b := range x.B {
 		for h := range x.H {
@@ -271,8 +273,8 @@ func spacious[T tensor.Float](x tensor.Heads[T]) tensor.Heads[T] {
 }
 
 func TestHeadwiseRefuses(t *testing.T) {
-	base := func() *attention.Call[float32] { return callOf[float32](problems()["causal"]) }
-	decaying := callOf[float32](problems()["causal, decay"])
+	base := func() *attention.Call[float32] { return calltest.NewCall[float32](calltest.Problems()["causal"]) }
+	decaying := calltest.NewCall[float32](calltest.Problems()["causal, decay"])
 	noncausal := newPlain[float32]()
 	noncausal.traits.Causal, noncausal.traits.NoCausal = false, "it looks at all tokens"
 	for _, x := range []struct {
@@ -290,7 +292,7 @@ func TestHeadwiseRefuses(t *testing.T) {
 		{noncausal, base(), func(c *attention.Call[float32]) {}, "causal: plain has no causal form: it looks at all tokens"},
 	} {
 		x.change(x.c)
-		err := New(x.p).Forward(poisoned[float32](2, 4, 9, 3), x.c, nil)
+		err := New(x.p).Forward(calltest.Poisoned[float32](2, 4, 9, 3), x.c, nil)
 		if err == nil || !strings.HasPrefix(err.Error(), x.want) {
 			t.Errorf("error %v, want %s", err, x.want)
 		}
@@ -299,7 +301,7 @@ func TestHeadwiseRefuses(t *testing.T) {
 		t.Error("a mechanism without causal form has a state")
 	}
 	m := New(newPlain[float32]())
-	if err := m.Backward(&attention.Grads[float32]{DQ: base().Q, DK: base().K, DV: base().V}, poisoned[float32](2, 4, 9, 3), poisoned[float32](2, 4, 9, 3), base(), &attention.Saved[float32]{}); err == nil {
+	if err := m.Backward(&attention.Grads[float32]{DQ: base().Q, DK: base().K, DV: base().V}, calltest.Poisoned[float32](2, 4, 9, 3), calltest.Poisoned[float32](2, 4, 9, 3), base(), &attention.Saved[float32]{}); err == nil {
 		t.Error("Backward without Forward is not refused")
 	}
 }
@@ -307,8 +309,8 @@ func TestHeadwiseRefuses(t *testing.T) {
 // A state that is cut, merged, cloned, saved and restored gives the bits of one
 // that is not.
 func TestHeadState(t *testing.T) {
-	oc := problems()["causal mask"]
-	m, c := New(newPlain[float32]()), callOf[float32](oc)
+	oc := calltest.Problems()["causal mask"]
+	m, c := New(newPlain[float32]()), calltest.NewCall[float32](oc)
 	piece := func(i0, i1 int) *attention.Call[float32] {
 		p := &attention.Call[float32]{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1)}
 		for b := range oc.Q.B {
@@ -330,7 +332,7 @@ func TestHeadState(t *testing.T) {
 		}
 	}
 	n := oc.Q.N
-	want := poisoned[float32](oc.Q.B, oc.Q.H, n, oc.V.D)
+	want := calltest.Poisoned[float32](oc.Q.B, oc.Q.H, n, oc.V.D)
 	must(start().Step(want, piece(0, n)))
 
 	a, b := start(), start()
@@ -342,7 +344,7 @@ func TestHeadState(t *testing.T) {
 	a.Reset()
 	a, err = m.RestoreState(data)
 	must(err)
-	got := poisoned[float32](oc.Q.B, oc.Q.H, n-4, oc.V.D)
+	got := calltest.Poisoned[float32](oc.Q.B, oc.Q.H, n-4, oc.V.D)
 	clone := a.Clone()
 	must(clone.Step(got.Tokens(0, 1), piece(4, 5)))
 	must(clone.Step(got.Tokens(1, n-4), piece(5, n)))
@@ -375,7 +377,7 @@ func softmaxOfRows[T tensor.Float](t *testing.T) {
 		if oc.Q.B > 1 || oc.CuQ != nil || oc.Theta != 0 || oc.K.N > 64 {
 			continue
 		}
-		do := normal(r, 1, oc.Q.H, oc.Q.N, oc.V.D)
+		do := calltest.Normal(r, 1, oc.Q.H, oc.Q.N, oc.V.D)
 		for _, chosen := range []bool{false, true} {
 			for _, biased := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%t/%t", name, chosen, biased), func(t *testing.T) {
@@ -393,7 +395,7 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	one := &oracle.Call{Causal: oc.Causal, KeyMask: oc.KeyMask,
 		Q: tensor.NewHeads[float64](1, 1, oc.Q.N, d+1), K: tensor.NewHeads[float64](1, 1, m, d+1), V: tensor.NewHeads[float64](1, 1, m, oc.V.D)}
 	x := &attention.Rows[T]{
-		Q: convert[T](oc.Q).Head(0, 0), K: convert[T](oc.K).Head(0, 0), V: convert[T](oc.V).Head(0, 0),
+		Q: calltest.Convert[T](oc.Q).Head(0, 0), K: calltest.Convert[T](oc.K).Head(0, 0), V: calltest.Convert[T](oc.V).Head(0, 0),
 		Causal: oc.Causal, Offset: m - oc.Q.N, Mask: oc.KeyMask,
 	}
 	for i := range oc.Q.N {
@@ -454,7 +456,7 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	if e := check.ErrorRatio(out.Data, want.O.Data, l.Output(cond, check.MaxAbs(oc.V.Data))); e > 1 {
 		t.Errorf("outputs are off by %.3g limits", e)
 	}
-	g := &attention.RowsGrad[T]{DOut: convert[T](first).Head(0, 0),
+	g := &attention.RowsGrad[T]{DOut: calltest.Convert[T](first).Head(0, 0),
 		DQ: tensor.NewMat[T](one.Q.N, d), DK: tensor.NewMat[T](m, d), DV: tensor.NewMat[T](m, oc.V.D)}
 	if biased {
 		g.DBias = make([]T, m)

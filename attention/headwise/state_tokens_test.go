@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -72,7 +73,7 @@ func TestHeadRing(t *testing.T) {
 func headRingProblem[T tensor.Float](t *testing.T) {
 	const n = 60
 	r := rand.New(rand.NewPCG(3, 4))
-	c := &attention.Call[T]{Q: convert[T](normal(r, 2, 4, n, 6)), K: convert[T](normal(r, 2, 2, n, 6)), V: convert[T](normal(r, 2, 2, n, 3)),
+	c := &attention.Call[T]{Q: calltest.Convert[T](calltest.Normal(r, 2, 4, n, 6)), K: calltest.Convert[T](calltest.Normal(r, 2, 2, n, 6)), V: calltest.Convert[T](calltest.Normal(r, 2, 2, n, 3)),
 		Causal: true, KeyMask: make([]bool, 2*n), Rope: attention.NewRope[T](6, 100, 0, n)}
 	for j := range c.KeyMask {
 		c.KeyMask[j] = r.IntN(3) > 0
@@ -98,7 +99,7 @@ func headRingProblem[T tensor.Float](t *testing.T) {
 			must(err)
 			return s
 		}
-		outputs := func(n int) tensor.Heads[T] { return poisoned[T](2, 4, n, 3) }
+		outputs := func(n int) tensor.Heads[T] { return calltest.Poisoned[T](2, 4, n, 3) }
 		all, want := outputs(n), outputs(n)
 		must(start(growing).Step(all, piece(0, n)))
 		whole := start(m)

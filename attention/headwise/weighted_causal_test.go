@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
@@ -40,7 +41,7 @@ func TestWeightedCausal(t *testing.T) {
 		{1, 1, 1, 1, 1, 1}, {2, 4, 2, 7, 3, 5}, {1, 2, 1, sumChunk, 16, 16}, {1, 3, 3, 2*sumChunk + 5, 5, 17}, {1, 1, 1, 0, 3, 2},
 	} {
 		r := rand.New(rand.NewPCG(8, uint64(s.n)))
-		q, k, v := normal(r, s.b, s.h, s.n, s.d), normal(r, s.b, s.hkv, s.n, s.d), normal(r, s.b, s.hkv, s.n, s.dv)
+		q, k, v := calltest.Normal(r, s.b, s.h, s.n, s.d), calltest.Normal(r, s.b, s.hkv, s.n, s.d), calltest.Normal(r, s.b, s.hkv, s.n, s.dv)
 		w := make([]float64, s.n)
 		for i := range w {
 			w[i] = 1 / float64(i+1)
@@ -63,8 +64,8 @@ func causalSumAgainst[T tensor.Float](t *testing.T, w []float64, q, k, v tensor.
 		w[i] = float64(x)
 	}
 	want, size := weightedCausal(w, q, k, v)
-	out := poisoned[T](q.B, q.H, q.N, v.D)
-	if err := WeightedCausal(out, wt, convert[T](q), convert[T](k), convert[T](v)); err != nil {
+	out := calltest.Poisoned[T](q.B, q.H, q.N, v.D)
+	if err := WeightedCausal(out, wt, calltest.Convert[T](q), calltest.Convert[T](k), calltest.Convert[T](v)); err != nil {
 		t.Fatal(err)
 	}
 	l := check.LinearLimits[T](q.D, sumChunk)
@@ -78,7 +79,7 @@ func causalSumAgainst[T tensor.Float](t *testing.T, w []float64, q, k, v tensor.
 func TestWeightedCausalGradientsAreDerivatives(t *testing.T) {
 	const n = sumChunk + 3
 	r := rand.New(rand.NewPCG(9, 9))
-	q, k, v, do := normal(r, 1, 2, n, 3), normal(r, 1, 1, n, 3), normal(r, 1, 1, n, 2), normal(r, 1, 2, n, 2)
+	q, k, v, do := calltest.Normal(r, 1, 2, n, 3), calltest.Normal(r, 1, 1, n, 3), calltest.Normal(r, 1, 1, n, 2), calltest.Normal(r, 1, 2, n, 2)
 	w := make([]float64, n)
 	for i := range w {
 		w[i] = r.NormFloat64()
@@ -94,7 +95,7 @@ func TestWeightedCausalGradientsAreDerivatives(t *testing.T) {
 		}
 		return sum
 	}
-	dq, dk, dv := poisoned[float64](1, 2, n, 3), poisoned[float64](1, 1, n, 3), poisoned[float64](1, 1, n, 2)
+	dq, dk, dv := calltest.Poisoned[float64](1, 2, n, 3), calltest.Poisoned[float64](1, 1, n, 3), calltest.Poisoned[float64](1, 1, n, 2)
 	dw := make([]float64, n)
 	if err := WeightedCausalGrad(dw, dq, dk, dv, do, w, q, k, v); err != nil {
 		t.Fatal(err)
@@ -115,7 +116,7 @@ func TestWeightedCausalGradientsAreDerivatives(t *testing.T) {
 func TestWeightedCausalIsLinearAttention(t *testing.T) {
 	const n, d, dv = 90, 4, 3
 	r := rand.New(rand.NewPCG(10, 10))
-	c := &attention.Call[float64]{Q: normal(r, 1, 2, n, d), K: normal(r, 1, 1, n, d), V: normal(r, 1, 1, n, dv), Causal: true}
+	c := &attention.Call[float64]{Q: calltest.Normal(r, 1, 2, n, d), K: calltest.Normal(r, 1, 1, n, d), V: calltest.Normal(r, 1, 1, n, dv), Causal: true}
 	for _, x := range [][]float64{c.Q.Data, c.K.Data} {
 		for i := range x {
 			x[i] = math.Exp(x[i])
@@ -125,7 +126,7 @@ func TestWeightedCausalIsLinearAttention(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, _ := forward(t, e, c, attention.Direct)
+	want, _ := calltest.Forward(t, e, c, attention.Direct)
 	num, den := tensor.NewHeads[float64](1, 2, n, dv), tensor.NewHeads[float64](1, 2, n, 1)
 	ones := tensor.HeadsOf(slices.Repeat([]float64{1}, n), 1, 1, n, 1)
 	if err := WeightedCausal(num, nil, c.Q, c.K, c.V); err != nil {
@@ -145,10 +146,10 @@ func TestWeightedCausalBits(t *testing.T) {
 	defer par.SetThreads(0)
 	const n = 3 * sumChunk
 	r := rand.New(rand.NewPCG(11, 11))
-	q, k, v := convert[float32](normal(r, 4, 4, n, 32)), convert[float32](normal(r, 4, 2, n, 32)), convert[float32](normal(r, 4, 2, n, 32))
+	q, k, v := calltest.Convert[float32](calltest.Normal(r, 4, 4, n, 32)), calltest.Convert[float32](calltest.Normal(r, 4, 2, n, 32)), calltest.Convert[float32](calltest.Normal(r, 4, 2, n, 32))
 	run := func(threads int) [][]float32 {
 		par.SetThreads(threads)
-		out, dq, dk, dv := poisoned[float32](4, 4, n, 32), poisoned[float32](4, 4, n, 32), poisoned[float32](4, 2, n, 32), poisoned[float32](4, 2, n, 32)
+		out, dq, dk, dv := calltest.Poisoned[float32](4, 4, n, 32), calltest.Poisoned[float32](4, 4, n, 32), calltest.Poisoned[float32](4, 2, n, 32), calltest.Poisoned[float32](4, 2, n, 32)
 		dw := make([]float32, n)
 		if err := WeightedCausal(out, nil, q, k, v); err != nil {
 			t.Fatal(err)

@@ -1,4 +1,6 @@
-package headwise
+// Package calltest has what tests of attention and its mechanisms share: calls with every feature
+// of the contract, the same call for the reference and for an engine, and comparisons of both.
+package calltest
 
 import (
 	"maps"
@@ -7,36 +9,32 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Sizes at which the direct form of package attention has ends of its blocks.
-const (
-	panelRows  = 48
-	queryBlock = 4 * panelRows
-	keyBlock   = 256
-)
-
-// callOf returns the reference's call for the engine.
-func callOf[T tensor.Float](c *oracle.Call) *attention.Call[T] {
-	x := &attention.Call[T]{
-		Q: convert[T](c.Q), K: convert[T](c.K), V: convert[T](c.V),
+// NewCall returns the reference's call for the engine.
+func NewCall[T tensor.Float](c *oracle.Call) *contract.Call[T] {
+	x := &contract.Call[T]{
+		Q: Convert[T](c.Q), K: Convert[T](c.K), V: Convert[T](c.V),
 		Causal: c.Causal, KeyLens: c.KeyLens, KeyMask: c.KeyMask, AttnKeep: c.AttnKeep,
 		CuQ: c.CuQ, CuK: c.CuK,
 	}
 	if c.LogG.D > 0 {
-		x.LogG = convert[T](c.LogG)
+		x.LogG = Convert[T](c.LogG)
 	}
 	if c.Theta != 0 {
-		x.Rope = attention.NewRope[T](c.Q.D, c.Theta, 0, max(c.Q.N, c.K.N))
+		x.Rope = spec.NewRope[T](c.Q.D, c.Theta, 0, max(c.Q.N, c.K.N))
 	}
 	return x
 }
 
-func convert[T tensor.Float](x tensor.Heads[float64]) tensor.Heads[T] {
+// Convert returns x in another precision.
+func Convert[T tensor.Float](x tensor.Heads[float64]) tensor.Heads[T] {
 	y := tensor.NewHeads[T](x.B, x.H, x.N, x.D)
 	for i, v := range x.Data {
 		y.Data[i] = T(v)
@@ -44,8 +42,8 @@ func convert[T tensor.Float](x tensor.Heads[float64]) tensor.Heads[T] {
 	return y
 }
 
-// normal returns normally distributed heads whose elements float32 can hold.
-func normal(r *rand.Rand, b, h, n, d int) tensor.Heads[float64] {
+// Normal returns normally distributed heads whose elements float32 can hold.
+func Normal(r *rand.Rand, b, h, n, d int) tensor.Heads[float64] {
 	x := tensor.NewHeads[float64](b, h, n, d)
 	for i := range x.Data {
 		x.Data[i] = float64(float32(r.NormFloat64()))
@@ -53,7 +51,8 @@ func normal(r *rand.Rand, b, h, n, d int) tensor.Heads[float64] {
 	return x
 }
 
-func flags(r *rand.Rand, n int) []bool {
+// Flags returns n flags, two of three set.
+func Flags(r *rand.Rand, n int) []bool {
 	x := make([]bool, n)
 	for i := range x {
 		x[i] = r.IntN(3) > 0
@@ -61,9 +60,9 @@ func flags(r *rand.Rand, n int) []bool {
 	return x
 }
 
-// fade gives c a decay of every kind of speed: none, slow, fast, and so fast that
+// Fade gives c a decay of every kind of speed: none, slow, fast, and so fast that
 // earlier keys keep no weight.
-func fade(r *rand.Rand, c *oracle.Call) {
+func Fade(r *rand.Rand, c *oracle.Call) {
 	c.Causal = true
 	c.LogG = tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, 1)
 	for i := range c.LogG.Data {
@@ -72,11 +71,11 @@ func fade(r *rand.Rand, c *oracle.Call) {
 	}
 }
 
-// problems are calls with every feature, small and of odd sizes.
-func problems() map[string]*oracle.Call {
+// Problems returns calls with every feature, small and of odd sizes.
+func Problems() map[string]*oracle.Call {
 	r := rand.New(rand.NewPCG(7, 11))
 	of := func(b, h, hkv, n, m, d, dv int) *oracle.Call {
-		return &oracle.Call{Q: normal(r, b, h, n, d), K: normal(r, b, hkv, m, d), V: normal(r, b, hkv, m, dv)}
+		return &oracle.Call{Q: Normal(r, b, h, n, d), K: Normal(r, b, hkv, m, d), V: Normal(r, b, hkv, m, dv)}
 	}
 	with := func(c *oracle.Call, change func(c *oracle.Call)) *oracle.Call { change(c); return c }
 	all := map[string]*oracle.Call{
@@ -96,17 +95,17 @@ func problems() map[string]*oracle.Call {
 		"causal lengths": with(of(3, 4, 2, 6, 6, 5, 3), func(c *oracle.Call) {
 			c.Causal, c.KeyLens = true, []int64{6, 0, 2}
 		}),
-		"mask": with(of(3, 4, 2, 4, 7, 5, 3), func(c *oracle.Call) { c.KeyMask = flags(r, 21) }),
+		"mask": with(of(3, 4, 2, 4, 7, 5, 3), func(c *oracle.Call) { c.KeyMask = Flags(r, 21) }),
 		"causal mask": with(of(2, 4, 2, 7, 7, 5, 3), func(c *oracle.Call) {
-			c.Causal, c.KeyMask = true, flags(r, 14)
+			c.Causal, c.KeyMask = true, Flags(r, 14)
 			c.KeyMask[0], c.KeyMask[1] = false, false
 		}),
 		"pairs": with(of(2, 4, 2, 6, 7, 5, 3), func(c *oracle.Call) {
-			c.AttnKeep = flags(r, 42)
+			c.AttnKeep = Flags(r, 42)
 			clear(c.AttnKeep[7:14])
 		}),
 		"causal pairs and mask": with(of(2, 4, 2, 6, 7, 5, 3), func(c *oracle.Call) {
-			c.Causal, c.AttnKeep, c.KeyMask = true, flags(r, 42), flags(r, 14)
+			c.Causal, c.AttnKeep, c.KeyMask = true, Flags(r, 42), Flags(r, 14)
 		}),
 		"rope":        with(of(1, 4, 2, 6, 7, 7, 3), func(c *oracle.Call) { c.Theta = 100 }),
 		"causal rope": with(of(2, 4, 2, 4, 7, 6, 3), func(c *oracle.Call) { c.Causal, c.Theta = true, 100 }),
@@ -115,32 +114,32 @@ func problems() map[string]*oracle.Call {
 		}),
 		"packed causal rope": with(of(1, 4, 2, 9, 11, 6, 3), func(c *oracle.Call) {
 			c.Causal, c.Theta, c.CuQ, c.CuK = true, 100, []int64{0, 2, 6, 9}, []int64{0, 3, 7, 11}
-			c.KeyMask = flags(r, 11)
+			c.KeyMask = Flags(r, 11)
 		}),
-		"below the blocks":  of(1, 4, 4, queryBlock-1, keyBlock-1, 3, 2),
-		"at the blocks":     with(of(1, 4, 2, keyBlock, keyBlock, 5, 3), func(c *oracle.Call) { c.Causal = true }),
-		"beyond the blocks": of(1, 4, 2, queryBlock+1, keyBlock+1, 5, 19),
-		"causal beyond the blocks": with(of(1, 4, 2, 2*panelRows+1, 2*keyBlock+3, 5, 3), func(c *oracle.Call) {
+		"below the blocks":  of(1, 4, 4, headtask.QueryBlock-1, headtask.KeyBlock-1, 3, 2),
+		"at the blocks":     with(of(1, 4, 2, headtask.KeyBlock, headtask.KeyBlock, 5, 3), func(c *oracle.Call) { c.Causal = true }),
+		"beyond the blocks": of(1, 4, 2, headtask.QueryBlock+1, headtask.KeyBlock+1, 5, 19),
+		"causal beyond the blocks": with(of(1, 4, 2, 2*headtask.PanelRows+1, 2*headtask.KeyBlock+3, 5, 3), func(c *oracle.Call) {
 			c.Causal = true
 		}),
-		"causal masked blocks": with(of(1, 4, 2, keyBlock+37, keyBlock+3, 5, 3), func(c *oracle.Call) {
-			c.Causal, c.KeyMask = true, flags(r, keyBlock+3)
+		"causal masked blocks": with(of(1, 4, 2, headtask.KeyBlock+37, headtask.KeyBlock+3, 5, 3), func(c *oracle.Call) {
+			c.Causal, c.KeyMask = true, Flags(r, headtask.KeyBlock+3)
 		}),
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if c := *all[name]; c.Causal && c.K.N < keyBlock {
-			fade(r, &c)
+		if c := *all[name]; c.Causal && c.K.N < headtask.KeyBlock {
+			Fade(r, &c)
 			all[name+", decay"] = &c
 		}
 	}
-	all["slow decay"] = with(of(1, 4, 2, keyBlock+37, keyBlock+40, 5, 16), func(c *oracle.Call) {
-		fade(r, c)
+	all["slow decay"] = with(of(1, 4, 2, headtask.KeyBlock+37, headtask.KeyBlock+40, 5, 16), func(c *oracle.Call) {
+		Fade(r, c)
 		for i := range c.LogG.Data {
 			c.LogG.Data[i] = -0x1p-8
 		}
 	})
 	all["fast decay, mask"] = with(of(1, 4, 2, 40, 50, 5, 3), func(c *oracle.Call) {
-		fade(r, c)
+		Fade(r, c)
 		c.KeyMask = slices.Repeat([]bool{true}, 50)
 		clear(c.KeyMask[20:33])
 		for i := range c.LogG.Data {
@@ -150,8 +149,8 @@ func problems() map[string]*oracle.Call {
 	return all
 }
 
-// judge reports outputs and denominators beyond the limits.
-func judge[T tensor.Float](t *testing.T, l check.Limits, m *oracle.Mechanism, c *oracle.Call, want *oracle.Result, out tensor.Heads[T], keep *attention.Saved[T]) {
+// Judge reports outputs and denominators beyond the limits.
+func Judge[T tensor.Float](t testing.TB, l check.Limits, m *oracle.Mechanism, c *oracle.Call, want *oracle.Result, out tensor.Heads[T], keep *contract.Saved[T]) {
 	t.Helper()
 	maxV := check.MaxAbs(c.V.Data)
 	for b := range out.B {
@@ -174,8 +173,8 @@ func judge[T tensor.Float](t *testing.T, l check.Limits, m *oracle.Mechanism, c 
 	}
 }
 
-// judgeGrads reports gradients beyond the limits.
-func judgeGrads[T tensor.Float](t *testing.T, l check.Limits, c *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads, g *attention.Grads[T], dtau []T) {
+// JudgeGrads reports gradients, and dtau [H] of the temperature, beyond the limits.
+func JudgeGrads[T tensor.Float](t testing.TB, l check.Limits, c *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads, g *contract.Grads[T], dtau []T) {
 	t.Helper()
 	cond := check.MaxAbs(want.Cond)
 	floor := check.MaxAbs(do.Data) * check.MaxAbs(c.V.Data)
@@ -198,27 +197,28 @@ func judgeGrads[T tensor.Float](t *testing.T, l check.Limits, c *oracle.Call, do
 	}
 }
 
-// forward is Forward in one form, into an output that begins as NaN.
-func forward[T tensor.Float](t *testing.T, e attention.Mechanism[T], c *attention.Call[T], form attention.Form) (tensor.Heads[T], *attention.Saved[T]) {
+// Forward is Forward in one form, into an output that begins as NaN.
+func Forward[T tensor.Float](t testing.TB, e contract.Mechanism[T], c *contract.Call[T], form contract.Form) (tensor.Heads[T], *contract.Saved[T]) {
 	t.Helper()
 	c.Form = form
-	out := poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
-	keep := new(attention.Saved[T])
+	out := Poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+	keep := new(contract.Saved[T])
 	if err := e.Forward(out, c, keep); err != nil {
 		t.Fatal(err)
 	}
 	return out, keep
 }
 
-func backward[T tensor.Float](t *testing.T, e attention.Mechanism[T], c *attention.Call[T], do, out tensor.Heads[T], keep *attention.Saved[T]) (*attention.Grads[T], []T) {
+// Backward is Backward into gradients that begin as NaN. It returns the temperature's too.
+func Backward[T tensor.Float](t testing.TB, e contract.Mechanism[T], c *contract.Call[T], do, out tensor.Heads[T], keep *contract.Saved[T]) (*contract.Grads[T], []T) {
 	t.Helper()
-	g := &attention.Grads[T]{
-		DQ: poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D),
-		DK: poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
-		DV: poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D),
+	g := &contract.Grads[T]{
+		DQ: Poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D),
+		DK: Poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
+		DV: Poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D),
 	}
 	if c.HasDecay() {
-		g.DLogG = poisoned[T](c.K.B, c.K.H, c.K.N, 1)
+		g.DLogG = Poisoned[T](c.K.B, c.K.H, c.K.N, 1)
 	}
 	var dtau []T
 	for _, tau := range e.Params().All() {
@@ -231,8 +231,8 @@ func backward[T tensor.Float](t *testing.T, e attention.Mechanism[T], c *attenti
 	return g, dtau
 }
 
-// poisoned returns an output filled with NaN.
-func poisoned[T tensor.Float](b, h, n, d int) tensor.Heads[T] {
+// Poisoned returns an output filled with NaN.
+func Poisoned[T tensor.Float](b, h, n, d int) tensor.Heads[T] {
 	x := tensor.NewHeads[T](b, h, n, d)
 	for i := range x.Data {
 		x.Data[i] = T(math.NaN())
