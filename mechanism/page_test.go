@@ -76,6 +76,35 @@ func entry(t *testing.T, name string) string {
 	return text
 }
 
+// TestPageHasAllSettings holds the section of each row in docs/mechanisms.md to its settings.
+// Settings of windows have a section of their own.
+func TestPageHasAllSettings(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range Names() {
+		row, err := Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, section, _ := strings.Cut(string(text), "\n## "+name+"\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		if _, other, ok := strings.Cut(section, "settings and constants are the same as for `"); ok {
+			other, _, _ = strings.Cut(other, "`")
+			_, same, _ := strings.Cut(string(text), "\n## "+other+"\n")
+			same, _, _ = strings.Cut(same, "\n## ")
+			section += same
+		}
+		for _, s := range row.Settings {
+			windows := s == windowSetting || s == joinSetting || s == gammaSetting
+			if !windows && !strings.Contains(section, "`"+s.Name+"`") && !strings.Contains(section, "`"+s.Name+"=") {
+				t.Errorf("the section of %s does not have the setting %s: %s", name, s.Name, s.Doc)
+			}
+		}
+	}
+}
+
 // TestPage holds the table of docs/mechanisms.md to the catalogue.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile(page)
