@@ -256,6 +256,8 @@ func TestFieldsAreReadWithQuotes(t *testing.T) {
 	}
 	_, err = f.ColumnIndex("c")
 	refused(t, err, `column "c": there is none; there are ["a" "b"]`)
+	_, err = (&Fields{Names: []string{"a", "b", "c", "b"}}).ColumnIndex("b")
+	refused(t, err, `column "b": columns 2 and 4 have this name`)
 }
 
 // No reading loses a line: a field that begins with a quote is read as a quoted one or, in a TSV
@@ -274,7 +276,7 @@ func TestQuotesDoNotSwallowLines(t *testing.T) {
 		{"no end of line", ',', "a,b\nx,\"1\"", [][]string{{"x", "1"}}},
 		{"quoted tabs", '\t', "a\tb\n\"x\ty\"\t1\n", [][]string{{"x\ty", "1"}}},
 		{"doubled quotes of a TSV", '\t', "a\tb\n\"x \"\"y\"\"\"\t1\n", [][]string{{`x "y"`, "1"}}},
-		{"speech", '\t', "a\tb\n1\t\"Good\" film\n2\tbad\n3\t\"fine\"\n", [][]string{{"1", `"Good" film`}, {"2", "bad"}, {"3", `"fine"`}}},
+		{"speech", '\t', "\r\na\tb\n1\t\"Good\" film\n2\tbad\n3\t\"fine\"\n", [][]string{{"1", `"Good" film`}, {"2", "bad"}, {"3", `"fine"`}}},
 		{"quotes of two lines", '\t', "a\tb\n1\t\"Good film\n2\tby all\"\r\n", [][]string{{"1", `"Good film`}, {"2", `by all"`}}},
 		{"a quote without an end", '\t', "a\tb\n1\t\"Good film\n2\tbad\n", [][]string{{"1", `"Good film`}, {"2", "bad"}}},
 		{"one column of lines", '\t', "a\n\"x\ny\"\n", [][]string{{"x\ny"}}},
@@ -291,6 +293,7 @@ func TestQuotesDoNotSwallowLines(t *testing.T) {
 		{"a,b\n1,\"Good film\n2,y\n", "line 2: field 2: \"\\\"Good film\" begins with a quote that has no end"},
 	})
 	refusals(t, ReadFields('\t'), [][2]string{
+		{"a\tb\n\"x\t1\nbad\ny\"\t2\nz\t3\n", `quotes join 4 lines with all fields to 3 rows; with quotes as characters: line 3: it has 1 fields, the first has 2`},
 		{"a\tb\n1\t\"Good\" film\n2\n", `line 2: field 2: "\"Good\" film": text follows the quote that ends it, " film"`},
 		{"a\tb\n1\t\"Good\" film\n2\n", "with quotes as characters: line 3: it has 1 fields, the first has 2"},
 	})

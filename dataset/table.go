@@ -18,12 +18,15 @@ type Fields struct {
 	Rows  [][]string // [rows][len(Names)]
 }
 
-// ColumnIndex returns the index of the column with a name. It returns an error that lists all
-// names if there is none.
+// ColumnIndex returns the index of the column with a name. It returns an error that lists the
+// names if there is none, or more than one.
 func (f *Fields) ColumnIndex(name string) (int, error) {
 	i := slices.Index(f.Names, name)
 	if i < 0 {
-		return 0, fmt.Errorf("column %q: there is none; there are %q", name, f.Names)
+		return 0, fmt.Errorf("column %q: there is none; there are %.200q", name, f.Names)
+	}
+	if k := slices.Index(f.Names[i+1:], name); k >= 0 {
+		return 0, fmt.Errorf("column %q: columns %d and %d have this name", name, i+1, i+2+k)
 	}
 	return i, nil
 }
@@ -31,10 +34,10 @@ func (f *Fields) ColumnIndex(name string) (int, error) {
 // ReadFields returns a reader of a table of text with separator comma: ',' for CSV, a tab for
 // TSV. The first row names the columns. A field that begins with a quote ends with one, has its
 // quotes inside doubled, and may contain separators and line breaks; elsewhere a quote is a
-// character. So are all quotes of a TSV that can't be read by this rule, or that has line breaks
-// between quotes although each of its lines has as many fields as the first. The reader returns
-// an error that names the line if a quote does not end or text follows it, if rows differ in
-// length, or if the stream is empty.
+// character. So are all quotes of a TSV that can't be read by this rule, or that has more lines with
+// as many fields as the first than rows by this rule. The reader returns an error that names the
+// line if a quote does not end or text follows it, if rows differ in length, or if the stream is
+// empty.
 func ReadFields(comma rune) func(io.Reader) (*Fields, error) {
 	return func(r io.Reader) (*Fields, error) {
 		f := &Fields{}
@@ -77,18 +80,27 @@ func eachTabbedRecord(text string, each func(row []string) error) error {
 	if !strings.Contains(text, `"`) {
 		return eachTabbedLine(text, each)
 	}
-	broken := false // a field has a line break
-	quotedErr := eachQuotedRecord(strings.NewReader(text), '\t', func(row []string) error {
-		broken = broken || slices.ContainsFunc(row, func(field string) bool { return strings.Contains(field, "\n") })
-		return nil
-	})
-	columns := 0
-	lineErr := eachTabbedLine(text, func(row []string) error { columns = len(row); return nil })
-	switch {
-	case quotedErr == nil && (!broken || lineErr != nil || columns == 1):
+	rows := 0
+	quotedErr := eachQuotedRecord(strings.NewReader(text), '\t', func([]string) error { rows++; return nil })
+	columns, full := 0, 0 // lines with as many fields as the first
+	for line := range strings.Lines(text) {
+		if strings.Trim(line, "\r\n") == "" {
+			continue
+		}
+		if n := strings.Count(line, "\t") + 1; columns == 0 || n == columns {
+			columns = n
+			full++
+		}
+	}
+	if quotedErr == nil && (full <= rows || columns == 1) {
 		return eachQuotedRecord(strings.NewReader(text), '\t', each)
+	}
+	lineErr := eachTabbedLine(text, func([]string) error { return nil })
+	switch {
 	case lineErr == nil:
 		return eachTabbedLine(text, each)
+	case quotedErr == nil:
+		return fmt.Errorf("quotes join %d lines with all fields to %d rows; with quotes as characters: %w", full, rows, lineErr)
 	default:
 		return fmt.Errorf("%w; with quotes as characters: %w", quotedErr, lineErr)
 	}
