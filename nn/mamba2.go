@@ -300,11 +300,6 @@ func (m *Mamba2[T]) addSkip(t *kernel.Table[T], y, o, x []T) {
 	}
 }
 
-// rmsFactor returns 1/√(mean square + eps).
-func rmsFactor[T tensor.Float](t *kernel.Table[T], x []T, eps float64) T {
-	return T(1 / math.Sqrt(float64(t.Dot(x, x))/float64(len(x))+eps))
-}
-
 // Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of the
 // weights. It overwrites the trace. It returns an error if the mechanism refuses the
 // call.

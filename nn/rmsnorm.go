@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"math"
+
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -74,6 +76,24 @@ func (f *rmsForward[T]) RunRange(i0, i1 int) {
 	}
 }
 
+// rmsFactor returns 1/√(mean square + eps) of x [width].
+func rmsFactor[T tensor.Float](t *kernel.Table[T], x []T, eps float64) T {
+	square := float64(t.Dot(x, x))
+	if square-square == 0 {
+		return T(1 / math.Sqrt(square/float64(len(x))+eps))
+	}
+	// The squares leave the range of T.
+	largest := 0.0
+	for _, v := range x {
+		largest = max(largest, math.Abs(float64(v)))
+	}
+	square = 0
+	for _, v := range x {
+		square += float64(v) / largest * (float64(v) / largest)
+	}
+	return T(1 / math.Sqrt(square/float64(len(x))+eps/largest/largest) / largest)
+}
+
 // Backward adds to dx [rows,width] and to the gradient of the gain, from dy [rows,width].
 // x and stats are the arguments of Forward. dx overlaps no other. With r the factor of a row,
 //
@@ -104,13 +124,32 @@ func (f *rmsBackward[T]) RunRange(i0, i1 int) {
 		t.Mul(d, dy, x)
 		t.Axpy(dgain, factor, d)
 		t.Mul(d, dy, gain)
-		cubed := float64(factor) * float64(factor) * float64(factor)
-		along := float64(t.Dot(d, x)) * cubed / float64(w)
-		t.Scale(d, factor, d)
-		t.Axpy(d, T(-along), x)
+		if factor < smallFactor {
+			subtractAlong(d, x, float64(factor))
+		} else {
+			cubed := float64(factor) * float64(factor) * float64(factor)
+			along := float64(t.Dot(d, x)) * cubed / float64(w)
+			t.Scale(d, factor, d)
+			t.Axpy(d, T(-along), x)
+		}
 		t.Add(dx, dx, d)
 		if f.n.Residual {
 			t.Add(dx, dx, dy)
 		}
+	}
+}
+
+// smallFactor is a factor of rows so large that r³ Σ(dy∘gain∘x) leaves the range of float32.
+const smallFactor = 0x1p-40
+
+// subtractAlong sets d [width] to r·(d - x̂·mean(d∘x̂)), with x̂ = r·x of a row x [width].
+func subtractAlong[T tensor.Float](d, x []T, r float64) {
+	sum := 0.0
+	for j, v := range x {
+		sum += float64(d[j]) * (r * float64(v))
+	}
+	mean := sum / float64(len(x))
+	for j, v := range x {
+		d[j] = T(r * (float64(d[j]) - r*float64(v)*mean))
 	}
 }
