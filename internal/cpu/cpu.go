@@ -34,6 +34,15 @@ func ActiveSet() string { return chosen }
 // SelectionReason describes in one line the selected instruction set and why.
 func SelectionReason() string { return reason }
 
+// CheckSelection returns an error if Variable asks for a set that is not available. The best one
+// is then in use.
+func CheckSelection() error {
+	if wish := os.Getenv(Variable); wish != "" && !slices.Contains(available, wish) {
+		return fmt.Errorf("%s: %q is no instruction set of this machine; there are %s", Variable, wish, strings.Join(available, ", "))
+	}
+	return nil
+}
+
 // chooseSet selects wish if it is available, otherwise the best set. why describes the choice.
 func chooseSet(wish string) (isa, why string) {
 	isa = available[0]

@@ -45,6 +45,16 @@ func TestChoiceFollowsTheVariable(t *testing.T) {
 	}
 }
 
+func TestUnknownSetsAreRefused(t *testing.T) {
+	for _, wish := range []string{"", Generic, "zzz"} {
+		t.Setenv(Variable, wish)
+		err := CheckSelection()
+		if known := wish != "zzz"; known && err != nil || !known && (err == nil || !strings.Contains(err.Error(), `FARFIELD_ISA: "zzz" is no instruction set of this machine; there are `)) {
+			t.Errorf("%q: %v", wish, err)
+		}
+	}
+}
+
 func TestInfoIsOneLine(t *testing.T) {
 	for _, c := range []struct {
 		info Info

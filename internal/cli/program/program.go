@@ -18,6 +18,7 @@ import (
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/par"
 )
@@ -122,6 +123,9 @@ func (p *Program) executeVerb(args []string, e *env.Env, out *results) int {
 	}
 	slices.Sort(c.Threads)
 	e.Threads = slices.Compact(c.Threads)
+	if err := cpu.CheckSelection(); err != nil {
+		return p.ReportError(e, env.MarkInput(err))
+	}
 	if err := checkThreads(e.Threads, strings.HasPrefix(parsed.Command(), "bench ")); err != nil {
 		return p.ReportError(e, err)
 	}
