@@ -98,6 +98,30 @@ func TestPredict(t *testing.T) {
 	refuses(t, "need --jsonl", "predict", "--model", run, "--skip", "1", records)
 	refuses(t, "line 1: is longer than", "predict", "--model", run, textsOf(t, strings.Repeat("a", texts.LongestLine+1)))
 
+	// Records of several files are counted and continued as one input, for this model alone.
+	more, answers := textsOf(t, `{"text":"aa"}`+"\n"+`{"text":"bbb"}`+"\n"+`{"text":"abba"}`), filepath.Join(t.TempDir(), "answers")
+	out = works(t, "predict", "--model", run, "--jsonl", records, more)
+	if strings.Count(out, "\n") != 5 {
+		t.Errorf("two files: %q", out)
+	}
+	if rest := works(t, "predict", "--model", run, "--jsonl", "--skip", "3", records, more); !strings.HasSuffix(out, rest) || strings.Count(rest, "\n") != 2 {
+		t.Errorf("two files after --skip 3: %q", rest)
+	}
+	for n := range 2 {
+		works(t, "predict", "--model", run, "--jsonl", "--out", answers, records, more)
+		if got := has(t, answers); got != out {
+			t.Errorf("run %d of two files: %q", n, got)
+		}
+	}
+	other, _ := labelled(t, "class", func(i int) (string, any) { return letters(i + 1) })
+	refuses(t, "was made with --model ", "predict", "--model", other, "--jsonl", "--out", answers, records, more)
+	second := textsOf(t, "aa\n"+strings.Repeat("a", texts.LongestLine+1))
+	refusesAfter(t, second+": line 2: is longer than", "predict", "--model", run, textsOf(t, "bb\n"), second)
+	status, printed, notes := command(t, "predict", "--model", run, "--json", textsOf(t, strings.Repeat("a", 999)+"\nbb\n"))
+	if status != 0 || strings.Count(printed, `"truncated":true`) != 1 || !strings.Contains(notes, "1 inputs are longer than the model reads") {
+		t.Errorf("a cut line: status %d, %s, %s", status, printed, notes)
+	}
+
 	names := filepath.Join(run, "classes.txt")
 	for _, c := range []struct{ content, want string }{
 		{"\"all a\"\n", "has 1 names, the model 2 classes"},
@@ -167,6 +191,28 @@ func TestPredictNumbersAndLabels(t *testing.T) {
 	}
 	if out := works(t, "predict", "--model", run, "--jsonl", textsOf(t, `{"text":"ba"}`)); out != `{"text":"ba","labels":"BA"}`+"\n" {
 		t.Errorf("record is %q", out)
+	}
+}
+
+// refusesAfter is refuses of a command that answers some inputs.
+func refusesAfter(t *testing.T, want string, args ...string) {
+	t.Helper()
+	if status, _, errs := command(t, args...); status != env.StatusInput || !strings.Contains(errs, want) {
+		t.Errorf("status %d, %s; want %q", status, errs, want)
+	}
+}
+
+// Classes whose names are not UTF-8 stay apart in JSON.
+func TestPredictKeepsNamesThatAreNotUTF8(t *testing.T) {
+	dir := t.TempDir()
+	data, run := filepath.Join(dir, "data.csv"), filepath.Join(dir, "run")
+	wrote(t, data, "text,label\n"+strings.Repeat("aaa,caf\xe9\nbbb,caf\xe8\n", 30))
+	works(t, "train", "--task", "file", "--data", data, "--task-set", "length=8", "--out", run, "--width", "8", "--heads", "2", "--layers", "1", "--batch", "8", "--steps", "2", "--quiet")
+	out := works(t, "predict", "--model", run, "--json", textsOf(t, "aaa\n"))
+	for _, want := range []string{`"\"caf\\xe8\"":0.`, `"\"caf\\xe9\"":0.`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("printed %s, want %s", out, want)
+		}
 	}
 }
 

@@ -269,10 +269,10 @@ func TestScoreLinesAsJSON(t *testing.T) {
 	}
 }
 
-// A filter goes on behind the last whole record of its file, which must be of the same
-// input. Threads change no byte.
+// A filter goes on behind the last whole record of its file, whose records must be of the same
+// input, model and settings. Threads change no byte.
 func TestFiltersContinueTheirFile(t *testing.T) {
-	dir, model := t.TempDir(), scorerOf(t, "fastmax")
+	dir, model, other := t.TempDir(), scorerOf(t, "fastmax"), scorerOf(t, "softmax")
 	in, out := filepath.Join(dir, "in.jsonl"), filepath.Join(dir, "out.jsonl")
 	var b strings.Builder
 	for i := range 60 {
@@ -292,9 +292,15 @@ func TestFiltersContinueTheirFile(t *testing.T) {
 			t.Errorf("%s: the file is not continued", verb)
 		}
 		wrote(t, out, strings.Replace(want, "{\"id\":59", "{\"id\":60", 1))
-		refuses(t, "the last is not of record 60 of the input", args...)
+		refuses(t, "line 60 is not of the record in "+in+": line 60", args...)
 		wrote(t, out, want+want)
 		refuses(t, "has 120 records, the input 60", args...)
+		wrote(t, out, want)
+		refuses(t, "was made with --model ", verb, "--model", other, "--jsonl", "--out", out, in)
+		refuses(t, `was made with --shard "", this command has --shard "0/2"`, append(args, "--shard", "0/2")...)
+		if got := has(t, out); got != want {
+			t.Errorf("%s: a refused file is changed", verb)
+		}
 		l, err := lock.LockFile(out)
 		if err != nil {
 			t.Fatal(err)
@@ -372,6 +378,13 @@ func TestEmbedTexts(t *testing.T) {
 	}
 	if out := works(t, "embed", "--model", model, "--no-jsonl", records); !strings.HasPrefix(out, `{"text":"{\"id\":1,`) {
 		t.Errorf("a record as a text is %s", out)
+	}
+	latin := filepath.Join(dir, "latin")
+	wrote(t, latin, "caf\xe9\n")
+	refuses(t, latin+`: line 1: is not UTF-8: "caf\xe9"`, "embed", "--model", model, latin)
+	wrote(t, latin, "\ufeff{\"id\":1,\"text\":\"one <text>\"}\n")
+	if out := works(t, "embed", "--model", model, latin); !strings.HasPrefix(out, `{"id":1,`) {
+		t.Errorf("a record after a byte order mark is %s", out)
 	}
 	npy := filepath.Join(dir, "v.npy")
 	works(t, "embed", "--model", model, "--max-tokens", "5", "--out", npy, a, b)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -202,6 +203,33 @@ func TestFilters(t *testing.T) {
 			t.Errorf("%s --shard 1/3 --skip 1: %s", verb, got)
 		}
 	}
+}
+
+// A text scores the same as gzip and behind a byte order mark, with a state too.
+func TestScoreReadsGzipAndByteOrderMarks(t *testing.T) {
+	dir, path := scorerOf(t, "fastmax"), filepath.Join(t.TempDir(), "log")
+	const text = "one\ntwo words\n"
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	fmt.Fprint(z, text)
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wrote(t, path, text)
+	want := works(t, "score", "--model", dir, "--json", path)
+	for _, content := range []string{zipped.String(), "\ufeff" + text} {
+		wrote(t, path, content)
+		if got := works(t, "score", "--model", dir, "--json", path); got != want {
+			t.Errorf("%.3q: %s, want %s", content, got, want)
+		}
+	}
+	for range 2 { // begun and continued
+		if got := works(t, "score", "--model", dir, "--json", "--state", path+".state", path); got != want {
+			t.Errorf("with a state: %s, want %s", got, want)
+		}
+	}
+	wrote(t, path, zipped.String())
+	refuses(t, "is gzip; --state and --follow need a plain text", "score", "--model", dir, "--state", path+".new", path)
 }
 
 func TestScoreRefusals(t *testing.T) {

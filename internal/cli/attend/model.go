@@ -39,7 +39,7 @@ func openLayer(e *env.Env, s *streamed, in string) (*model.Projections[float32],
 	if err != nil {
 		return nil, nil, err
 	}
-	from, err := texts.OpenText(e, in)
+	from, err := texts.OpenBytes(e, in)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -350,7 +350,7 @@ func openStream[T tensor.Float](c *Command, e *env.Env, in string) (src stream.S
 		if s.Hkv, s.Dv, err = toInts("--raw", x[2], x[3]); err != nil {
 			return nil, 0, nil, err
 		}
-		from, err := texts.OpenText(e, in)
+		from, err := texts.OpenBytes(e, in)
 		if err != nil {
 			return nil, 0, nil, err
 		}

@@ -5,16 +5,15 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
+	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/encoder"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/records"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/cli/vectors"
 )
@@ -60,7 +59,10 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	in, err := c.open(e)
+	if len(c.Files) == 0 {
+		c.Files = []string{"-"}
+	}
+	in, err := texts.OpenFiles(e, c.Files...)
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -73,6 +75,10 @@ func (c *Command) Run(e *env.Env) error {
 		}
 		filter.Out, x.rows = "", &vectors.Rows{Width: enc.Width()}
 	}
+	if err := filter.BindModel("embed", c.Model, runs.HashModel); err != nil {
+		return err
+	}
+	filter.Bind("--max-tokens", fmt.Sprint(enc.MaxTokens()))
 	if err := c.each(e, &filter, in, x); err != nil {
 		return err
 	}
@@ -92,60 +98,31 @@ func (c *Command) Run(e *env.Env) error {
 	return x.rows.Write(c.Filter.Out)
 }
 
-// open opens the files, one after the other, or standard input.
-func (c *Command) open(e *env.Env) (io.ReadCloser, error) {
-	if len(c.Files) > 1 {
-		return &texts.JoinedFiles{Env: e, Paths: c.Files}, nil
-	}
-	path := ""
-	if len(c.Files) == 1 {
-		path = c.Files[0]
-	}
-	return texts.OpenText(e, path)
-}
-
 // each embeds lines as records or texts.
-func (c *Command) each(e *env.Env, f *records.Filter, in io.Reader, x *embedding) error {
+func (c *Command) each(e *env.Env, f *records.Filter, in *texts.JoinedFiles, x *embedding) error {
 	start := bufio.NewReaderSize(in, 1<<16)
 	jsonl := c.JSONL != nil && *c.JSONL || f.Field != ""
 	if c.JSONL == nil && !jsonl {
-		jsonl = beginsRecords(start, f.FieldName())
+		jsonl = records.IsFirstRecord(start, f.FieldName())
 	}
 	record := textRecord
 	if jsonl {
 		record = bytes.TrimSpace
 	}
-	input := records.NewInput(in)
-	input.Reader = start
 	var take func([]records.Field)
 	if x.rows != nil {
 		take = x.addRow
 	}
-	return f.FilterBatches(e, input, record, take, x.encode)
+	return f.FilterBatches(e, in, start, record, take, x.encode)
 }
 
-// beginsRecords reports whether the first line is a JSON object with a text.
-func beginsRecords(r *bufio.Reader, field string) bool {
-	for n := 1; ; n = r.Buffered() + 1 {
-		_, err := r.Peek(n)
-		line, _ := r.Peek(r.Buffered())
-		first, _, whole := bytes.Cut(line, []byte("\n"))
-		if !whole && err == nil {
-			continue
-		}
-		var known map[string]json.RawMessage
-		if json.Unmarshal(first, &known) != nil {
-			// A record may be longer than the buffer.
-			return errors.Is(err, bufio.ErrBufferFull) && bytes.HasPrefix(bytes.TrimSpace(first), []byte(`{"`))
-		}
-		_, ok := known[field]
-		return ok
-	}
-}
-
-// textRecord is the record of a line that is a text.
+// textRecord is the record of a line that is a text. A text that is not UTF-8 stays, which is an
+// error for a record.
 func textRecord(line []byte) []byte {
 	text := bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+	if !utf8.Valid(text) {
+		return text
+	}
 	var b bytes.Buffer
 	// A string has no error, a buffer neither.
 	_ = display.PrintJSONLine(&b, struct {

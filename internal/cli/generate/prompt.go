@@ -32,8 +32,6 @@ func (c *Command) prefill(e *env.Env, g *generate.Generator, m *runs.TextModel) 
 	}
 	in, from, size := io.Reader(bytes.NewReader([]byte(c.Prompt))), "--prompt", int64(len(c.Prompt))
 	switch {
-	case c.PromptFile == "-":
-		in, from, size = e.Stdin, "standard input", 0
 	case c.PromptFile != "":
 		f, err := texts.OpenText(e, c.PromptFile)
 		if err != nil {
@@ -43,7 +41,9 @@ func (c *Command) prefill(e *env.Env, g *generate.Generator, m *runs.TextModel) 
 		if info, err := os.Stat(c.PromptFile); err == nil { // 0 for a pipe
 			size = info.Size()
 		}
-		in, from = f, c.PromptFile
+		if in, from = f, c.PromptFile; from == "-" {
+			from = "standard input"
+		}
 	case c.Prompt == "" && c.Resume == "":
 		g.Append(runs.LineBreakTokens(vocab)...)
 	}

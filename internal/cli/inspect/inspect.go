@@ -20,6 +20,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/plan"
+	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/score"
 	"github.com/farfield-ml/farfield/internal/cpu"
@@ -171,6 +172,7 @@ func inspectPath(path string) (*display.Finding, error) {
 		{stream.CheckpointMagic, inspectStream},
 		{generate.Magic, inspectText},
 		{score.FileMagic, score.InspectScored},
+		{records.OriginMagic, records.InspectOrigin},
 		{"\x93NUMPY", inspectNPY},
 		{"PK\x03\x04", inspectNPZ},
 		{"{", inspectRecord},

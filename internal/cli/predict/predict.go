@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
@@ -39,7 +40,7 @@ func (c *Command) Help() string {
 		"A record of --jsonl has a text, or names a file. " +
 		"A published model with a head of classes labels texts, or their tokens with offsets in bytes. --pairs reads two texts a line for a model of pairs, with a tab between them; with --jsonl records with text and pair. " +
 		"A published model of images reads PNG and JPEG files, and arrays pixel_values in .npz files. " +
-		"Keys in JSON are text or file, pair, name (of a record in a file), label, probability, probabilities (of up to 32 classes), number, numbers, labels, offsets." + flags.JoinExamples(
+		"Keys in JSON are text or file, pair, name (of a record in a file), label, probability, probabilities (of up to 32 classes), number, numbers, labels, offsets, truncated." + flags.JoinExamples(
 		"farfield predict --model out/labels lines.txt",
 		"farfield predict --model out/labels --json lines.txt",
 		"farfield predict --model out/labels --jsonl <records.jsonl >predicted.jsonl",
@@ -69,6 +70,7 @@ func (c *Command) Run(e *env.Env) error {
 		return env.MarkInput(err)
 	}
 	w := &answers{e: e, p: p, json: c.JSON, pairs: c.Pairs, w: bufio.NewWriter(e.Stdout)}
+	defer w.noteTruncated()
 	if c.Pairs && !p.NeedsLines() {
 		return env.InputErrorf("--pairs: an input is %s", p.DescribeInput())
 	}
@@ -78,18 +80,11 @@ func (c *Command) Run(e *env.Env) error {
 	if len(c.Files) == 0 {
 		c.Files = []string{"-"}
 	}
+	if c.JSONL {
+		return c.records(e, w)
+	}
 	for _, name := range c.Files {
-		in, err := texts.OpenText(e, name)
-		if err != nil {
-			return env.MarkInput(err)
-		}
-		if c.JSONL {
-			err = c.records(e, p, in)
-		} else {
-			err = w.lines(in, w.line)
-		}
-		in.Close()
-		if err != nil {
+		if err := w.lines(name, w.line); err != nil {
 			return err
 		}
 	}
@@ -97,14 +92,24 @@ func (c *Command) Run(e *env.Env) error {
 }
 
 // records adds the model's prediction to each record, from its text or file.
-func (c *Command) records(e *env.Env, p *train.Predictor, in io.Reader) error {
+func (c *Command) records(e *env.Env, w *answers) error {
+	p := w.p
+	in, err := texts.OpenFiles(e, c.Files...)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	defer in.Close()
+	if err := c.Filter.BindModel("predict", c.Model, runs.HashModel); err != nil {
+		return err
+	}
+	c.Filter.Bind("--pairs", fmt.Sprint(c.Pairs))
 	if c.Pairs {
 		return c.Filter.FilterPairs(e, in, func(text, pair string) ([]records.Field, error) {
 			r, err := p.PredictPair(text, pair)
 			if err != nil {
 				return nil, err
 			}
-			return predictedFields(p, &r), nil
+			return w.fields(&r), nil
 		})
 	}
 	if p.NeedsLines() {
@@ -113,7 +118,7 @@ func (c *Command) records(e *env.Env, p *train.Predictor, in io.Reader) error {
 			if err != nil {
 				return nil, err
 			}
-			return predictedFields(p, &r), nil
+			return w.fields(&r), nil
 		})
 	}
 	if c.Filter.Field == "" {
@@ -124,11 +129,36 @@ func (c *Command) records(e *env.Env, p *train.Predictor, in io.Reader) error {
 			if fields != nil {
 				return fmt.Errorf("%s: it has several inputs, a record one; leave out --jsonl", path)
 			}
-			fields = predictedFields(p, &r)
+			fields = w.fields(&r)
 			return nil
 		})
 		return fields, err
 	})
+}
+
+// fields returns the prediction of an input as named fields, and whether the input was cut.
+func (a *answers) fields(r *train.Prediction) []records.Field {
+	fields := predictedFields(a.p, r)
+	if r.IsTruncated {
+		a.truncated++
+		fields = append(fields, records.Field{Name: "truncated", Value: true})
+	}
+	return fields
+}
+
+// noteTruncated counts the inputs that were cut.
+func (a *answers) noteTruncated() {
+	if a.truncated > 0 {
+		fmt.Fprintf(a.e.Notes(), "%d inputs are longer than the model reads: their answers are of their beginnings\n", a.truncated)
+	}
+}
+
+// className returns the name of a class in JSON: quoted, as display.Field does, if it is not UTF-8.
+func className(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	return display.Field(name)
 }
 
 // predictedFields returns the prediction of an input as named fields.
@@ -140,7 +170,7 @@ func predictedFields(p *train.Predictor, r *train.Prediction) []records.Field {
 	case task.Labels, task.Next:
 		names := make([]string, len(r.Labels))
 		for i, y := range r.Labels {
-			names[i] = classes[y]
+			names[i] = className(classes[y])
 		}
 		if p.HasByteLabels() {
 			return []records.Field{{Name: "labels", Value: strings.Join(names, "")}}
@@ -150,11 +180,11 @@ func predictedFields(p *train.Predictor, r *train.Prediction) []records.Field {
 		}
 		return []records.Field{{Name: "labels", Value: names}}
 	}
-	fields := []records.Field{{Name: "label", Value: classes[r.Class]}, {Name: "probability", Value: rounded(r.Probabilities[r.Class])}}
+	fields := []records.Field{{Name: "label", Value: className(classes[r.Class])}, {Name: "probability", Value: rounded(r.Probabilities[r.Class])}}
 	if len(classes) <= mostProbabilities {
 		all := make(map[string]float64, len(classes))
 		for i, name := range classes {
-			all[name] = rounded(r.Probabilities[i])
+			all[className(name)] = rounded(r.Probabilities[i])
 		}
 		fields = append(fields, records.Field{Name: "probabilities", Value: all})
 	}
@@ -190,6 +220,8 @@ type answers struct {
 	json bool
 	w    *bufio.Writer
 
+	truncated int // inputs that were cut
+
 	pairs bool // lines are two texts with a tab between them
 }
 
@@ -200,17 +232,12 @@ func (a *answers) files(paths []string) error {
 	}
 	for _, path := range paths {
 		if path == "-" {
-			in, err := texts.OpenText(a.e, path)
-			if err != nil {
-				return env.MarkInput(err)
-			}
-			err = a.lines(in, func(line []byte) error {
+			err := a.lines(path, func(line []byte) error {
 				if len(line) == 0 {
 					return nil
 				}
 				return a.file(string(line))
 			})
-			in.Close()
 			if err != nil {
 				return err
 			}
@@ -244,21 +271,26 @@ func (a *answers) file(path string) error {
 		if name != "" {
 			fields = append(fields, records.Field{Name: "name", Value: name})
 		}
-		return a.printJSON(append(fields, predictedFields(a.p, &r)...))
+		return a.printJSON(append(fields, a.fields(&r)...))
 	})
 }
 
-// lines calls each with every line, and prints its answer as soon as it is there.
-func (a *answers) lines(in io.Reader, each func(line []byte) error) error {
+// lines calls each with every line of a file, and prints its answer as soon as it is there.
+func (a *answers) lines(path string, each func(line []byte) error) error {
+	in, err := texts.OpenText(a.e, path)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	defer in.Close()
 	r := bufio.NewReaderSize(in, texts.LongestLine)
 	w := a.w
-	for number := 1; ; number++ {
+	for number := int64(1); ; number++ {
 		if err := a.e.Context.Err(); err != nil {
 			return errors.Join(w.Flush(), err)
 		}
 		line, err := r.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
-			return errors.Join(w.Flush(), env.InputErrorf("line %d: is longer than %d bytes", number, texts.LongestLine))
+			return errors.Join(w.Flush(), env.InputErrorf("%s: is longer than %d bytes", texts.FormatPlace(path, number), texts.LongestLine))
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return errors.Join(w.Flush(), err)
@@ -269,7 +301,7 @@ func (a *answers) lines(in io.Reader, each func(line []byte) error) error {
 		}
 		text := bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 		if err := each(text); err != nil {
-			return errors.Join(w.Flush(), env.InputErrorf("line %d: %w", number, err))
+			return errors.Join(w.Flush(), env.InputErrorf("%s: %w", texts.FormatPlace(path, number), err))
 		}
 		if r.Buffered() == 0 || ended { // an interactive user waits for the answer
 			if err := w.Flush(); err != nil {
@@ -299,7 +331,7 @@ func (a *answers) line(text []byte) error {
 		return err
 	}
 	if a.json {
-		return a.printJSON(append([]records.Field{{Name: "text", Value: string(text)}}, predictedFields(a.p, &r)...))
+		return a.printJSON(append([]records.Field{{Name: "text", Value: string(text)}}, a.fields(&r)...))
 	}
 	return a.print(&r, string(text))
 }
@@ -315,13 +347,16 @@ func (a *answers) pair(line string) error {
 		return err
 	}
 	if a.json {
-		return a.printJSON(append([]records.Field{{Name: "text", Value: text}, {Name: "pair", Value: pair}}, predictedFields(a.p, &r)...))
+		return a.printJSON(append([]records.Field{{Name: "text", Value: text}, {Name: "pair", Value: pair}}, a.fields(&r)...))
 	}
 	return a.print(&r, line)
 }
 
 // print prints the prediction of an input. An error of w is returned by its Flush.
 func (a *answers) print(r *train.Prediction, shown string) error {
+	if r.IsTruncated {
+		a.truncated++
+	}
 	classes := a.p.Classes()
 	switch r.Kind {
 	case task.Regression, task.Trace:

@@ -2,17 +2,17 @@
 package records
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
-	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/par"
 )
 
@@ -23,6 +23,8 @@ type Filter struct {
 	Skip  int64  `placeholder:"N" help:"Skip the first N records, which an earlier run has done."`
 	Shard string `placeholder:"I/N" help:"Take records I, I+N, I+2N, ... from 0, as one of N jobs."`
 	Out   string `short:"o" placeholder:"FILE" help:"Write results to a file; the same command continues it."`
+
+	bound []Setting // settings of the verb
 }
 
 // Check returns an error if a flag has no effect, or has an invalid value. used says
@@ -98,43 +100,37 @@ func (e *TextError) Unwrap() error { return e.Err }
 // FilterFile adds the fields of its text to each record of in. Empty lines are skipped.
 // Each function computes on its own goroutine, concurrently. It returns an error if a
 // record is invalid, a function fails, or reading or writing does.
-func (f *Filter) FilterFile(e *env.Env, in io.Reader, fields ...TextFunc) error {
-	return f.FilterInput(e, NewInput(in), bytes.TrimSpace, nil, fields)
-}
-
-// FilterPairs is FilterFile of records with a second text. It returns an error where FilterFile
-// does.
-func (f *Filter) FilterPairs(e *env.Env, in io.Reader, fields PairFunc) error {
-	return f.filter(e, NewInput(in), &recordRun{record: bytes.TrimSpace, pairs: true, fields: []PairFunc{fields}, lines: recordsLeast, bytes: recordBytes})
-}
-
-// FilterInput filters lines that record turns into JSON; a line that becomes empty is
-// skipped. If take is not nil, it gets the fields in place of the output. It returns an
-// error where FilterFile does.
-func (f *Filter) FilterInput(e *env.Env, in *Input, record func(line []byte) []byte, take func([]Field), fields []TextFunc) error {
+func (f *Filter) FilterFile(e *env.Env, in *texts.JoinedFiles, fields ...TextFunc) error {
 	var list []PairFunc
 	for _, text := range fields {
 		list = append(list, func(s, _ string) ([]Field, error) { return text(s) })
 	}
-	return f.filter(e, in, &recordRun{record: record, take: take, fields: list, lines: recordsLeast, bytes: recordBytes})
+	return f.filter(e, in, in, &recordRun{record: bytes.TrimSpace, fields: list, lines: recordsLeast, bytes: recordBytes})
 }
 
-// FilterBatches is FilterInput for a function of several texts. It returns an error
-// where FilterFile does.
-func (f *Filter) FilterBatches(e *env.Env, in *Input, record func(line []byte) []byte, take func([]Field), batch BatchFunc) error {
-	return f.filter(e, in, &recordRun{record: record, take: take, batch: batch, lines: batchFactor * recordsLeast, bytes: batchFactor * recordBytes})
+// FilterPairs is FilterFile of records with a second text. It returns an error where FilterFile
+// does.
+func (f *Filter) FilterPairs(e *env.Env, in *texts.JoinedFiles, fields PairFunc) error {
+	return f.filter(e, in, in, &recordRun{record: bytes.TrimSpace, pairs: true, fields: []PairFunc{fields}, lines: recordsLeast, bytes: recordBytes})
 }
 
-// filter runs r, which has its functions.
-func (f *Filter) filter(e *env.Env, in *Input, r *recordRun) error {
-	out, err := f.open(in.files)
+// FilterBatches filters the lines of in, which record turns into JSON, for a function of several
+// texts. A line that becomes empty is skipped. in reads files. If take is not nil, it gets the
+// fields in place of the output. It returns an error where FilterFile does.
+func (f *Filter) FilterBatches(e *env.Env, files *texts.JoinedFiles, in io.Reader, record func(line []byte) []byte, take func([]Field), batch BatchFunc) error {
+	return f.filter(e, files, in, &recordRun{record: record, take: take, batch: batch, lines: batchFactor * recordsLeast, bytes: batchFactor * recordBytes})
+}
+
+// filter runs r, which has its functions, on the lines of in, which reads files.
+func (f *Filter) filter(e *env.Env, files *texts.JoinedFiles, in io.Reader, r *recordRun) error {
+	out, err := f.open(files.Paths())
 	if err != nil {
 		return err
 	}
 	defer out.close()
-	r.filter, r.e, r.out, r.skip, r.number = f, e, out, f.Skip+out.records, -1
+	r.filter, r.e, r.out, r.files, r.number = f, e, out, files, -1
 	r.in = &texts.LineSource{Reader: in, Longest: longestRecord}
-	r.progress = progress.NewRecords(e, in.size, out.w == nil && r.take == nil)
+	r.progress = progress.NewRecords(e, files.Size(), out.w == nil && r.take == nil)
 	if r.shard, r.shards, err = f.shard(); err != nil {
 		return err
 	}
@@ -145,7 +141,7 @@ func (f *Filter) filter(e *env.Env, in *Input, r *recordRun) error {
 		if f.Out != "" {
 			how = "the same command goes on"
 		}
-		return env.Interruption{Err: err, Text: fmt.Sprintf("stopped after %d records; %s", max(r.recordCount, r.skip), how)}
+		return env.Interruption{Err: err, Text: fmt.Sprintf("stopped after %d records; %s", max(r.recordCount, f.Skip), how)}
 	}
 	return err
 }
@@ -154,7 +150,8 @@ func (f *Filter) filter(e *env.Env, in *Input, r *recordRun) error {
 type recordRun struct {
 	filter   *Filter
 	e        *env.Env
-	in       *texts.LineSource
+	files    *texts.JoinedFiles
+	in       *texts.LineSource // of files
 	record   func(line []byte) []byte
 	take     func([]Field)
 	pairs    bool // records have a second text
@@ -166,7 +163,6 @@ type recordRun struct {
 	progress *progress.Records
 
 	shard, shards int64 // of the shard
-	skip          int64 // records that are done
 	number        int64 // of the last record, from 0
 	readLines     int64
 	recordCount   int64 // records of the shard, written or skipped
@@ -184,11 +180,11 @@ func (r *recordRun) all() error {
 		if errors.Is(err, io.EOF) {
 			last := r.in.Rest()
 			if last == nil {
-				return r.out.missing(r.recordCount)
+				return r.out.end(max(r.recordCount-r.filter.Skip, 0))
 			}
 			lines = append(lines, last)
 		} else if err != nil {
-			return env.InputErrorf("after line %d: %w", r.readLines, err)
+			return env.InputErrorf("after %s: %w", r.place(r.readLines), err)
 		}
 		if err := r.writeRecords(lines); err != nil {
 			return err
@@ -215,7 +211,7 @@ func (r *recordRun) writeRecords(lines [][]byte) error {
 		r.readLines++
 		r.progress.Read += int64(len(line))
 		if len(line) >= longestRecord && line[len(line)-1] != '\n' {
-			failed = env.InputErrorf("line %d: is longer than %d bytes", r.readLines, longestRecord)
+			failed = env.InputErrorf("%s: is longer than %d bytes", r.place(r.readLines), longestRecord)
 			break
 		}
 		record := r.record(line)
@@ -225,15 +221,16 @@ func (r *recordRun) writeRecords(lines [][]byte) error {
 		if r.number++; r.number%r.shards != r.shard {
 			continue
 		}
-		if r.recordCount < r.skip {
-			if r.recordCount++; r.recordCount == r.skip {
-				if err := r.out.follows(record, r.recordCount); err != nil {
-					return err
-				}
-			}
+		if r.recordCount++; r.recordCount <= r.filter.Skip {
 			continue
 		}
-		r.recordCount++
+		if r.out.results != nil {
+			if known, err := r.out.passes(record, r.place(r.readLines)); err != nil {
+				return err
+			} else if known {
+				continue
+			}
+		}
 		batch = append(batch, result{record: record, line: r.readLines})
 	}
 	r.recordCount -= int64(len(batch)) // until they are written
@@ -248,7 +245,7 @@ func (r *recordRun) writeRecords(lines [][]byte) error {
 			if r.e.Context.Err() != nil && errors.Is(x.err, r.e.Context.Err()) {
 				return x.err
 			}
-			return env.InputErrorf("line %d: %w", x.line, x.err)
+			return env.InputErrorf("%s: %w", r.place(x.line), x.err)
 		}
 		if r.take != nil {
 			r.take(x.fields)
@@ -341,6 +338,9 @@ func (x *result) fill(r *recordRun, fields PairFunc) {
 
 // parse reads the record's text.
 func (x *result) parse(field string) (err error) {
+	if !utf8.Valid(x.record) { // JSON would get U+FFFD
+		return fmt.Errorf("is not UTF-8: %.60q", x.record)
+	}
 	if err := json.Unmarshal(x.record, &x.members); err != nil || x.members == nil {
 		return fmt.Errorf("is not a JSON object: %.60q", x.record)
 	}
@@ -384,111 +384,35 @@ func (x *result) join(join bool) {
 // opened is an object without its end, to which fields are added.
 func opened(record []byte) []byte { return record[:len(record)-1] }
 
-// Input is where records come from.
-type Input struct {
-	io.Reader
-	size  int64    // bytes; 0: unknown
-	files []string // names
-}
-
-// NewInput returns an input of the lines of in.
-func NewInput(in io.Reader) *Input {
-	r := &Input{Reader: in}
-	switch in := in.(type) {
-	case *os.File:
-		if info, err := in.Stat(); err == nil && info.Mode().IsRegular() {
-			r.size = info.Size()
+// IsFirstRecord reports whether the first line of r is a JSON object with the field. It takes
+// no byte from r.
+func IsFirstRecord(r *bufio.Reader, field string) bool {
+	for n := 1; ; n = r.Buffered() + 1 {
+		_, err := r.Peek(n)
+		line, _ := r.Peek(r.Buffered())
+		first, _, whole := bytes.Cut(line, []byte("\n"))
+		if !whole && err == nil {
+			continue
 		}
-		r.files = []string{in.Name()}
-	case texts.StandardInput:
-		r.size = NewInput(in.Reader).size
-	case *texts.JoinedFiles:
-		r.files = in.Paths
-		for _, path := range in.Paths {
-			info, err := os.Stat(path)
-			if err != nil || !info.Mode().IsRegular() {
-				r.size = 0
-				break
-			}
-			r.size += info.Size()
+		var known map[string]json.RawMessage
+		if json.Unmarshal(first, &known) != nil {
+			// A record may be longer than the buffer.
+			return errors.Is(err, bufio.ErrBufferFull) && bytes.HasPrefix(bytes.TrimSpace(first), []byte(`{"`))
 		}
+		_, ok := known[field]
+		return ok
 	}
-	return r
 }
 
-// output is where records go: standard output, or a file that an earlier run may
-// have begun.
-type output struct {
-	w       *os.File // nil: standard output
-	records int64    // whole ones that the file has
-	last    []byte   // of them
-	lock    *lock.Lock
+// Text returns a field of a record that is a string. It returns an error if the record is no JSON
+// object in UTF-8, or has no such field.
+func Text(record []byte, field string) (string, error) {
+	x := result{record: record}
+	if err := x.parse(field); err != nil {
+		return "", err
+	}
+	return *x.text, nil
 }
 
-// open opens the output. A record that an earlier run left incomplete is cut off.
-func (f *Filter) open(inputs []string) (*output, error) {
-	o := new(output)
-	if f.Out == "" {
-		return o, nil
-	}
-	var err error
-	if o.w, o.lock, err = env.OwnFile(f.Out, inputs...); err != nil {
-		return nil, err
-	}
-	var whole int64 // bytes
-	lines := &texts.LineSource{Reader: o.w, Longest: 2 * longestRecord}
-	for {
-		some, err := lines.NextLines(nil, 1, 1)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			o.close()
-			return nil, err
-		}
-		whole += int64(len(some[0]))
-		o.records++
-		o.last = append(o.last[:0], some[0]...)
-	}
-	if err := o.w.Truncate(whole); err != nil {
-		o.close()
-		return nil, err
-	}
-	if _, err := o.w.Seek(whole, io.SeekStart); err != nil {
-		o.close()
-		return nil, err
-	}
-	return o, nil
-}
-
-// follows reports an output whose last record is not made of the record of that number.
-func (o *output) follows(record []byte, number int64) error {
-	if o.w == nil || o.records == 0 || bytes.HasPrefix(o.last, opened(record)) {
-		return nil
-	}
-	return env.InputErrorf("--out: %s has %d records, and the last is not of record %d of the input; name another file", o.w.Name(), o.records, number)
-}
-
-// missing reports an output with more records than the input has.
-func (o *output) missing(taken int64) error {
-	if o.w != nil && taken < o.records {
-		return env.InputErrorf("--out: %s has %d records, the input %d; name another file", o.w.Name(), o.records, taken)
-	}
-	return nil
-}
-
-func (o *output) write(e *env.Env, line []byte) error {
-	if o.w != nil {
-		_, err := o.w.Write(line)
-		return err
-	}
-	_, err := e.Stdout.Write(line)
-	return err
-}
-
-func (o *output) close() {
-	if o.w != nil {
-		o.w.Close()
-	}
-	o.lock.Release()
-}
+// place returns file and line of a line of the input.
+func (r *recordRun) place(line int64) string { return r.files.Place(line) }

@@ -156,5 +156,8 @@ func (t *scoring) turn(next *os.File) error {
 	if _, err := next.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
+	if err := t.skipMark(); err != nil {
+		return err
+	}
 	return t.save()
 }

@@ -101,11 +101,14 @@ func (c *Command) Run(e *env.Env) error {
 
 // records scores JSON lines, each from an empty text.
 func (c *Command) records(e *env.Env, m *model.Model[float32], vocab *token.Vocabulary) error {
-	in, err := texts.OpenText(e, c.File)
+	in, err := texts.OpenFiles(e, c.File)
 	if err != nil {
 		return env.MarkInput(err)
 	}
 	defer in.Close()
+	if err := c.Filter.BindModel("score", c.Model, runs.HashModel); err != nil {
+		return err
+	}
 	s, err := score.New(m, vocab)
 	if err != nil {
 		return env.MarkInput(err)

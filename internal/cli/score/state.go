@@ -123,6 +123,9 @@ func (t *scoring) begin(m *model.Model[float32], vocab *token.Vocabulary) (err e
 			return err
 		}
 	}
+	if err := t.skipMark(); err != nil {
+		return err
+	}
 	t.Rank = c.Rank
 	t.src = texts.LineSource{Reader: t.in, Longest: texts.LongestLine}
 	if err := t.openOut(); err != nil {
@@ -167,6 +170,29 @@ func (t *scoring) restore(data []byte, m *model.Model[float32], vocab *token.Voc
 		t.found = fmt.Sprintf("goes on after line %d\n", t.Number)
 	}
 	t.scorer = s
+	return nil
+}
+
+// skipMark passes a byte order mark at the beginning of the file. It returns an error if the file
+// is gzip, which has no place to continue at.
+func (t *scoring) skipMark() error {
+	f, ok := t.in.(*os.File)
+	if !ok || t.Offset > 0 {
+		return nil
+	}
+	b := make([]byte, len(texts.ByteOrderMark))
+	n, err := f.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	switch b = b[:n]; {
+	case bytes.HasPrefix(b, []byte(texts.GzipMagic)):
+		return env.InputErrorf("%s: is gzip; --state and --follow need a plain text", f.Name())
+	case string(b) == texts.ByteOrderMark:
+		t.passed(b)
+		_, err = f.Seek(t.Offset, io.SeekStart)
+		return err
+	}
 	return nil
 }
 

@@ -5,28 +5,13 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
-	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // LongestLine is the length in bytes at which lines are scored in parts.
 const LongestLine = 1 << 20
-
-// OpenText opens a file or standard input. An interrupt ends a waiting Read and the
-// opening of a named pipe. It returns an error if the file cannot be opened.
-func OpenText(e *env.Env, path string) (io.ReadCloser, error) {
-	if path == "" || path == "-" {
-		return StandardInput{infile.NewReader(e.Context, e.Stdin)}, nil
-	}
-	return infile.OpenStream(e.Context, path)
-}
-
-// StandardInput reads standard input. Closing it leaves standard input open.
-type StandardInput struct{ io.Reader }
-
-// Close leaves standard input open. The error is nil.
-func (StandardInput) Close() error { return nil }
 
 // LineSource divides a stream into lines, which keep their line breaks.
 type LineSource struct {
@@ -83,10 +68,75 @@ func (l *LineSource) Rest() []byte {
 
 // JoinedFiles reads files one after the other, and ends the last line of each.
 type JoinedFiles struct {
-	Env   *env.Env
-	Paths []string
-	f     io.ReadCloser // nil: none is open
-	last  byte
+	env    *env.Env
+	paths  []string
+	opened int           // of paths
+	f      io.ReadCloser // the last of them; nil: it is closed
+	last   byte
+	lines  int64   // that were read
+	starts []int64 // lines before each opened file
+}
+
+// OpenFiles opens files, - for standard input, to read them one after the other. It returns an
+// error if a file does not exist or the first cannot be opened.
+func OpenFiles(e *env.Env, paths ...string) (*JoinedFiles, error) {
+	for _, path := range paths {
+		if isStandard(path) {
+			continue
+		}
+		if _, err := os.Stat(path); err != nil {
+			return nil, err
+		}
+	}
+	j := &JoinedFiles{env: e, paths: paths}
+	return j, j.next()
+}
+
+// next opens the next file.
+func (j *JoinedFiles) next() (err error) {
+	if j.f, err = OpenText(j.env, j.paths[j.opened]); err != nil {
+		return err
+	}
+	j.opened++
+	j.starts, j.last = append(j.starts, j.lines), '\n'
+	return nil
+}
+
+// Paths returns the names of the files.
+func (j *JoinedFiles) Paths() []string { return j.paths }
+
+// Size returns the bytes of all files; 0: one is gzip or no regular file.
+func (j *JoinedFiles) Size() int64 {
+	size := int64(0)
+	for _, path := range j.paths {
+		n := fileSize(j.env, path)
+		if n < 0 {
+			return 0
+		}
+		size += n
+	}
+	return size
+}
+
+// Place returns file and line, for messages, of a line of all files, counted from 1. The line
+// was read.
+func (j *JoinedFiles) Place(line int64) string {
+	i := len(j.starts) - 1
+	for i > 0 && j.starts[i] >= line {
+		i--
+	}
+	if i < 0 {
+		return FormatPlace("", line)
+	}
+	return FormatPlace(j.paths[i], line-j.starts[i])
+}
+
+// FormatPlace returns file and line for messages; "" and - are standard input.
+func FormatPlace(path string, line int64) string {
+	if isStandard(path) {
+		return fmt.Sprintf("line %d", line)
+	}
+	return fmt.Sprintf("%s: line %d", path, line)
 }
 
 // Read reads from the current file and opens the next one at its end. It returns an
@@ -94,18 +144,17 @@ type JoinedFiles struct {
 func (j *JoinedFiles) Read(p []byte) (int, error) {
 	for {
 		if j.f == nil {
-			if len(j.Paths) == 0 {
+			if j.opened == len(j.paths) {
 				return 0, io.EOF
 			}
-			f, err := OpenText(j.Env, j.Paths[0])
-			if err != nil {
+			if err := j.next(); err != nil {
 				return 0, err
 			}
-			j.f, j.Paths, j.last = f, j.Paths[1:], '\n'
 		}
 		n, err := j.f.Read(p)
 		if n > 0 {
 			j.last = p[n-1]
+			j.lines += int64(bytes.Count(p[:n], []byte("\n")))
 			return n, nil
 		}
 		if err != io.EOF {
@@ -113,6 +162,7 @@ func (j *JoinedFiles) Read(p []byte) (int, error) {
 		}
 		if j.last != '\n' && len(p) > 0 {
 			p[0], j.last = '\n', '\n'
+			j.lines++
 			return 1, nil
 		}
 		err = j.Close()

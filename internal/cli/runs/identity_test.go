@@ -1,0 +1,46 @@
+package runs
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestHashOfAFolderIsOfItsModelAlone(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(publishedModel)); err != nil {
+		t.Fatal(err)
+	}
+	hash := func() string {
+		sum, err := HashModel(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	write := func(name, content string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := hash()
+	write("README.md", "about")
+	write("vectors.jsonl", "{}")
+	if got := hash(); got != first {
+		t.Errorf("files that are no part of the model change %s to %s", first, got)
+	}
+	for _, name := range []string{"model.safetensors", "config.json"} {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(name, string(content)+" ")
+		if hash() == first {
+			t.Errorf("%s: a change leaves the sum", name)
+		}
+		write(name, string(content))
+	}
+	if _, err := HashModel(filepath.Join(dir, "none")); err == nil {
+		t.Error("a model that does not exist has a sum")
+	}
+}

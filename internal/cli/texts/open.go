@@ -1,0 +1,142 @@
+package texts
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+
+	"github.com/farfield-ml/farfield/dataset"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/infile"
+)
+
+// OpenText opens a text as OpenBytes opens a file. Gzip is inflated, and a byte order mark of
+// UTF-8 at the beginning is dropped. It returns an error if the file cannot be opened.
+func OpenText(e *env.Env, path string) (io.ReadCloser, error) {
+	in, err := OpenBytes(e, path)
+	if err != nil {
+		return nil, err
+	}
+	return &textReader{Closer: in, path: path, bytes: in}, nil
+}
+
+// OpenBytes opens a file or standard input. An interrupt ends a waiting Read and the
+// opening of a named pipe. It returns an error if the file cannot be opened.
+func OpenBytes(e *env.Env, path string) (io.ReadCloser, error) {
+	if isStandard(path) {
+		return io.NopCloser(infile.NewReader(e.Context, e.Stdin)), nil
+	}
+	return infile.OpenStream(e.Context, path)
+}
+
+// isStandard reports whether path is standard input.
+func isStandard(path string) bool { return path == "" || path == "-" }
+
+// The first bytes of files.
+const (
+	GzipMagic     = "\x1f\x8b"
+	ByteOrderMark = "\ufeff"
+)
+
+// textReader reads a text. Its first Read waits for no more bytes than it needs.
+type textReader struct {
+	io.Closer
+	path  string
+	bytes io.Reader
+	text  io.Reader // nil: none of it is read
+	gzip  bool
+}
+
+// Read reads the text. It returns the errors of the file, and an input error with its path if gzip
+// is damaged.
+func (t *textReader) Read(p []byte) (int, error) {
+	if t.text == nil {
+		if err := t.begin(); err != nil {
+			return 0, t.wrap(err)
+		}
+	}
+	n, err := t.text.Read(p)
+	return n, t.wrap(err)
+}
+
+// wrap returns the error of a Read.
+func (t *textReader) wrap(err error) error {
+	if err == nil || err == io.EOF || !t.gzip {
+		return err
+	}
+	if isStandard(t.path) {
+		return env.MarkInput(err)
+	}
+	return env.InputErrorf("%s: %w", t.path, err)
+}
+
+// begin reads the first bytes.
+func (t *textReader) begin() error {
+	b := bufio.NewReaderSize(t.bytes, 1<<16)
+	is, err := hasPrefix(b, GzipMagic)
+	if is {
+		t.gzip = true
+		z, err := dataset.Inflate(b)
+		if err != nil {
+			return err
+		}
+		b = bufio.NewReaderSize(z, 1<<16)
+	}
+	if err == nil {
+		if is, err = hasPrefix(b, ByteOrderMark); is {
+			_, _ = b.Discard(len(ByteOrderMark)) // they are buffered
+		}
+	}
+	t.text = b
+	if err != nil { // a terminal ends once, so the end is kept
+		rest, _ := b.Peek(b.Buffered())
+		t.text = io.MultiReader(bytes.NewReader(rest), failing{err})
+	}
+	return nil
+}
+
+// failing is a reader that fails.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// hasPrefix reports whether prefix comes next. It waits for a byte only if the bytes before it
+// agree. It returns the error of reading one.
+func hasPrefix(b *bufio.Reader, prefix string) (bool, error) {
+	for i := range len(prefix) {
+		next, err := b.Peek(i + 1)
+		if err != nil {
+			return false, err
+		}
+		if next[i] != prefix[i] {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// fileSize returns the bytes of a text in a regular file; -1: there is none, or it is gzip.
+func fileSize(e *env.Env, path string) int64 {
+	f, ok := e.Stdin.(*os.File)
+	if !isStandard(path) {
+		opened, err := infile.Open(path)
+		if err != nil {
+			return -1
+		}
+		defer opened.Close()
+		f, ok = opened, true
+	}
+	if !ok {
+		return -1
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return -1
+	}
+	magic := make([]byte, len(GzipMagic))
+	if _, err := f.ReadAt(magic, 0); err == nil && string(magic) == GzipMagic {
+		return -1
+	}
+	return info.Size()
+}

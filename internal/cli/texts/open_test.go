@@ -1,0 +1,122 @@
+package texts
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/cli/env"
+)
+
+// compressed returns content as gzip.
+func compressed(t *testing.T, content string) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := io.WriteString(z, content); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestTextsAreInflatedAndLoseTheirMark(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "text")
+	for content, want := range map[string]string{
+		"":                                     "",
+		"a":                                    "a",
+		"\xef":                                 "\xef",
+		"\xef\xbb":                             "\xef\xbb",
+		"\x1f":                                 "\x1f",
+		"\ufeff":                               "",
+		"\ufeffone\n\ufefftwo":                 "one\n\ufefftwo",
+		compressed(t, "one\ntwo\n"):            "one\ntwo\n",
+		compressed(t, "\ufeffone"):             "one",
+		compressed(t, ""):                      "",
+		compressed(t, strings.Repeat("é", 99)): strings.Repeat("é", 99),
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		e := &env.Env{Context: context.Background(), Stdin: strings.NewReader(content)}
+		for _, name := range []string{path, "-"} {
+			got, err := ReadText(e, name)
+			if err != nil || string(got) != want {
+				t.Errorf("%q from %s is %q, %v; want %q", content, name, got, err, want)
+			}
+		}
+		in, err := OpenBytes(e, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(in); err != nil || string(got) != content {
+			t.Errorf("bytes of %q are %q, %v", content, got, err)
+		}
+		in.Close()
+	}
+	if err := os.WriteFile(path, []byte(compressed(t, "one\n"))[:20], 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, err := ReadText(&env.Env{Context: context.Background()}, path)
+	var input env.InputError
+	if !errors.As(err, &input) || !strings.Contains(err.Error(), path+": unexpected EOF") {
+		t.Errorf("a file that ends early: %v", err)
+	}
+}
+
+// A user at a terminal sees the answer to a line of one byte.
+func TestTextsWaitForNoByteTheyDoNotNeed(t *testing.T) {
+	r, w := io.Pipe()
+	defer w.Close()
+	in, err := OpenText(&env.Env{Context: t.Context(), Stdin: r}, "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.WriteString(w, "\n") }()
+	if n, err := in.Read(make([]byte, 9)); n != 1 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+func TestJoinedFilesKnowSizeAndPlaces(t *testing.T) {
+	dir := t.TempDir()
+	var paths []string
+	for i, content := range []string{"one\ntwo", "", "three\n\nfour\n"} {
+		paths = append(paths, filepath.Join(dir, string(rune('a'+i))))
+		if err := os.WriteFile(paths[i], []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := &env.Env{Context: context.Background(), Stdin: strings.NewReader("five\n")}
+	in, err := OpenFiles(e, append(paths, "-")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(in)
+	if err != nil || string(got) != "one\ntwo\nthree\n\nfour\nfive\n" {
+		t.Errorf("read %q, %v", got, err)
+	}
+	for line, want := range []string{"", paths[0] + ": line 1", paths[0] + ": line 2", paths[2] + ": line 1", paths[2] + ": line 2", paths[2] + ": line 3", "line 1"} {
+		if got := in.Place(int64(line)); line > 0 && got != want {
+			t.Errorf("line %d is %s, want %s", line, got, want)
+		}
+	}
+	if n := in.Size(); n != 0 {
+		t.Errorf("with a pipe they have %d bytes", n)
+	}
+	if in, err = OpenFiles(e, paths...); err != nil || in.Size() != 19 {
+		t.Errorf("they have %d bytes, %v", in.Size(), err)
+	}
+	in.Close()
+	if _, err := OpenFiles(e, paths[0], paths[0]+"x"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing second file: %v", err)
+	}
+}
