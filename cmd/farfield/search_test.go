@@ -86,6 +86,33 @@ func TestSearchKeepsRecordsWithoutVectorAsRows(t *testing.T) {
 	}
 }
 
+// Blank lines are texts of embed, but between records they are not.
+func TestSearchPrintsTheTextsThatEmbedRead(t *testing.T) {
+	dir, model := t.TempDir(), scorerOf(t, "fastmax")
+	path, npy := filepath.Join(dir, "texts"), filepath.Join(dir, "vectors.npy")
+	const bodies = "{\"body\":\"alpha\"}\n\n{\"body\":\"beta beta\"}\n\n{\"body\":\"gamma 123\"}\n"
+	for _, c := range []struct {
+		content, query, row string
+		flags               []string
+	}{
+		{bodies, "gamma 123", "2", []string{"--field", "body"}},
+		{strings.ReplaceAll(bodies, "body", "text"), "gamma 123", "2", nil},
+		{strings.ReplaceAll(bodies, "body", "text"), `{"text":"gamma 123"}`, "4", []string{"--no-jsonl"}},
+		{"alpha\n\ngamma 123", "gamma 123", "2", nil},
+	} {
+		wrote(t, path, c.content)
+		works(t, append([]string{"embed", "--model", model, "--out", npy, path}, c.flags...)...)
+		args := append([]string{"search", "--model", model, npy, "--texts", path, "--top", "1", c.query}, c.flags...)
+		if out, want := works(t, args...), "0\t"+c.row+"\t1.000000\t"+c.query+"\n"; out != want {
+			t.Errorf("%q: printed %q, want %q", c.flags, out, want)
+		}
+	}
+	wrote(t, path, "alpha\nbeta\n")
+	refuses(t, "--texts: "+path+" has 2 texts, "+npy+" 3 vectors", "search", "--model", model, npy, "--texts", path, "gamma")
+	refuses(t, path+": line 1: is not a JSON object", "search", "--model", model, npy, "--texts", path, "--jsonl", "gamma")
+	refuses(t, "--jsonl: needs --texts", "search", "--model", model, npy, "--jsonl", "gamma")
+}
+
 func TestSearchRefusesBadInput(t *testing.T) {
 	npy := vectorsFile(t, "vectors.npy", [][]float32{{1, 0}})
 	wide := vectorsFile(t, "wide.npy", [][]float32{{1, 0, 0}})

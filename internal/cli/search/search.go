@@ -4,7 +4,7 @@ package search
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/encoder"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/cli/vectors"
 )
@@ -27,6 +28,8 @@ type Command struct {
 	Model   string   `placeholder:"DIR" help:"Model of the vectors: run, published folder, or name."`
 	Top     int      `default:"10" placeholder:"N" help:"Rows to find for each query (${default})."`
 	Texts   string   `placeholder:"FILE" help:"File that embed read, to print the text of each row."`
+	Field   string   `placeholder:"NAME" help:"Field of a record that holds its text (text)."`
+	JSONL   *bool    `name:"jsonl" negatable:"" help:"--texts are JSON lines, or texts (by the first line)."`
 	JSON    bool     `name:"json" help:"Print a JSON object for each query."`
 }
 
@@ -70,6 +73,12 @@ func (c *Command) Run(e *env.Env) error {
 	if (len(c.Query) > 0) == (c.Queries != "") {
 		return env.InputErrorf("needs either texts or --queries FILE to search for")
 	}
+	if c.JSONL != nil && c.Texts == "" {
+		return env.InputErrorf("--jsonl: needs --texts")
+	}
+	if c.JSONL != nil && !*c.JSONL && c.Field != "" {
+		return env.InputErrorf("--field: texts have no fields without --jsonl")
+	}
 	if len(c.Query) > 0 && c.Model == "" {
 		return env.InputErrorf("--model: is not given: texts need the model that made the vectors")
 	}
@@ -83,7 +92,8 @@ func (c *Command) Run(e *env.Env) error {
 		return env.MarkInput(err)
 	}
 	r := newRanking(queries, in.Width(), c.Top)
-	if err := c.rankRows(e, r, in); err != nil {
+	rows, err := c.rankRows(e, r, in)
+	if err != nil {
 		return err
 	}
 	list := make([]Found, len(r.best))
@@ -93,31 +103,31 @@ func (c *Command) Run(e *env.Env) error {
 			list[q].Text = words[q]
 		}
 		for _, x := range r.best[q] {
-			list[q].Hits = append(list[q].Hits, Hit{Row: x.row, Cosine: math.Round(float64(x.cosine)*1e6) / 1e6, Text: recordText(x.record)})
+			list[q].Hits = append(list[q].Hits, Hit{Row: x.row, Cosine: math.Round(float64(x.cosine)*1e6) / 1e6, Text: c.recordText(x.record)})
 		}
 	}
 	if c.Texts != "" {
-		if err := c.addTexts(e, list); err != nil {
+		if err := c.addTexts(e, list, rows); err != nil {
 			return env.MarkInput(err)
 		}
 	}
 	return c.print(e, list)
 }
 
-// rankRows ranks all rows of in.
-func (c *Command) rankRows(e *env.Env, r *ranking, in vectors.Reader) error {
+// rankRows ranks all rows of in, and returns their number.
+func (c *Command) rankRows(e *env.Env, r *ranking, in vectors.Reader) (int64, error) {
 	block := max(16, min(blockNumbers/in.Width(), blockNumbers/len(r.best), 1<<14))
 	rows := make([]float32, block*in.Width())
 	for first := int64(0); ; {
 		if err := e.Context.Err(); err != nil {
-			return err
+			return first, err
 		}
 		n, err := in.ReadRows(rows)
 		if err != nil {
-			return env.MarkInput(err)
+			return first, env.MarkInput(err)
 		}
 		if n == 0 {
-			return nil
+			return first, nil
 		}
 		r.addRows(rows[:n*in.Width()], first, in.Record)
 		first += int64(n)
@@ -132,10 +142,7 @@ func (c *Command) readQueries(e *env.Env, width int) ([]float32, []string, error
 	}
 	words := c.Query
 	if c.Queries != "" {
-		err := eachText(e, c.Queries, func(_ int64, text string) error {
-			words = append(words, text)
-			return nil
-		})
+		err := c.eachText(e, c.Queries, nil, func(text string) { words = append(words, text) })
 		if err != nil {
 			return nil, nil, err
 		}
@@ -197,8 +204,9 @@ func readVectors(e *env.Env, path string, width int) ([]float32, error) {
 	return queries, nil
 }
 
-// addTexts adds the texts of rows from the file that embed read.
-func (c *Command) addTexts(e *env.Env, list []Found) error {
+// addTexts adds the texts of rows from the file that embed read. It returns an error if the file
+// has more or fewer texts than there are rows.
+func (c *Command) addTexts(e *env.Env, list []Found, rows int64) error {
 	wanted := map[int64][]*Hit{}
 	for q := range list {
 		for i := range list[q].Hits {
@@ -206,80 +214,67 @@ func (c *Command) addTexts(e *env.Env, list []Found) error {
 			wanted[h.Row] = append(wanted[h.Row], h)
 		}
 	}
-	return eachText(e, c.Texts, func(row int64, text string) error {
+	row, jsonl := int64(0), c.JSONL
+	if c.Field != "" {
+		jsonl = new(bool)
+		*jsonl = true
+	}
+	err := c.eachText(e, c.Texts, jsonl, func(text string) {
 		for _, h := range wanted[row] {
 			h.Text = text
 		}
-		return nil
+		row++
 	})
+	if err == nil && row != rows {
+		err = fmt.Errorf("--texts: %s has %d texts, %s %d vectors", c.Texts, row, c.Vectors, rows)
+	}
+	return err
 }
 
-// eachText calls f with each text of a file: a line, or the field text of a record.
-func eachText(e *env.Env, path string, f func(row int64, text string) error) error {
-	in, err := texts.OpenText(e, path)
+// fieldName returns the name of the field that holds a text.
+func (c *Command) fieldName() string { return cmp.Or(c.Field, "text") }
+
+// eachText calls f with each text of a file, which embed would read: a line, or a field of a record.
+// jsonl says whether lines are records; nil: the first line does.
+func (c *Command) eachText(e *env.Env, path string, jsonl *bool, f func(text string)) error {
+	in, err := texts.OpenFiles(e, path)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	const longest = 1 << 26
-	lines := &texts.LineSource{Reader: in, Longest: longest}
-	row, isRecords := int64(0), false
-	take := func(line []byte, number int64) error {
-		text := strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r")
-		if number == 0 {
-			isRecords = isRecord(line)
-		}
-		if isRecords {
-			if len(bytes.TrimSpace(line)) == 0 {
-				return nil
-			}
-			text = recordText(line)
-		}
-		row++
-		return f(row-1, text)
+	start := bufio.NewReaderSize(in, 1<<16)
+	isRecords := jsonl != nil && *jsonl
+	if jsonl == nil {
+		isRecords = records.IsFirstRecord(start, c.fieldName())
 	}
+	const longest = 1 << 26
+	lines := &texts.LineSource{Reader: start, Longest: longest}
 	var some [][]byte
-	for number := int64(0); ; {
+	for number := int64(1); ; number++ {
 		some, err = lines.NextLines(some[:0], 1, 1)
-		last := errors.Is(err, io.EOF)
-		if last {
-			rest := lines.Rest()
-			if rest == nil {
-				return nil
-			}
-			some = append(some, rest)
+		if errors.Is(err, io.EOF) {
+			return nil
 		} else if err != nil {
 			return err
 		}
-		for _, line := range some {
-			if err := take(line, number); err != nil {
-				return err
+		line := some[0]
+		switch {
+		case !isRecords:
+			f(strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r"))
+		case len(bytes.TrimSpace(line)) > 0:
+			text, err := records.Text(bytes.TrimSpace(line), c.fieldName())
+			if err != nil {
+				return fmt.Errorf("%s: %w", in.Place(number), err)
 			}
-			number++
-		}
-		if last {
-			return nil
+			f(text)
 		}
 	}
 }
 
-// isRecord reports whether a line is a JSON object with the field text.
-func isRecord(line []byte) bool {
-	var x struct {
-		Text *string `json:"text"`
-	}
-	return json.Unmarshal(line, &x) == nil && x.Text != nil
-}
-
-// recordText returns the field text of a JSON object; "" if there is none.
-func recordText(record []byte) string {
-	var x struct {
-		Text string `json:"text"`
-	}
-	if len(record) == 0 || json.Unmarshal(record, &x) != nil {
-		return ""
-	}
-	return x.Text
+// recordText returns the text of a record of vectors; "" if there is none.
+func (c *Command) recordText(record []byte) string {
+	text, _ := records.Text(record, c.fieldName())
+	return text
 }
 
 // print prints the hits of all queries.
