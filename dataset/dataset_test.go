@@ -425,7 +425,7 @@ func TestSeriesFileIsReadOrRefused(t *testing.T) {
 }
 
 func TestFASTARecordsAreReadOrRefused(t *testing.T) {
-	list, err := ReadFASTA(strings.NewReader(">a one two\nACG\r\nTn\n>b\n\n"))
+	list, err := ReadFASTA(strings.NewReader("\ufeff>a one two\nACG\r\nTn\n>b\n\n"))
 	want := []Record{{"a", "one two", []byte("ACGTn")}, {"b", "", nil}}
 	if err != nil || !reflect.DeepEqual(list, want) {
 		t.Errorf("%q, %v", list, err)

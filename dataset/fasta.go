@@ -18,7 +18,10 @@ type Record struct {
 // sequence precedes the first header or contains other characters.
 func ReadFASTA(r io.Reader) ([]Record, error) {
 	var list []Record
-	err := eachLine(r, func(_ int, line []byte) error {
+	err := eachLine(r, func(n int, line []byte) error {
+		if n == 1 {
+			line = bytes.TrimPrefix(line, []byte(byteOrderMark))
+		}
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 && line[0] == '>' {
 			name, about, _ := bytes.Cut(line[1:], []byte(" "))

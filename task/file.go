@@ -2,8 +2,10 @@ package task
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -12,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/dataset"
 )
@@ -127,7 +130,18 @@ func (c *ownColumns) list() []string {
 }
 
 // ownRow is a row of a file: text, label and second text.
-type ownRow struct{ text, label, pair string }
+type ownRow struct {
+	text, label, pair string
+	line              int // from 1; 0: not known
+}
+
+// place names row i of a file in messages.
+func (r *ownRow) place(i int) string {
+	if r.line > 0 {
+		return fmt.Sprintf("line %d", r.line)
+	}
+	return fmt.Sprintf("row %d below the header", i+1)
+}
 
 // readOwnTexts reads or lists texts for OpenOwnTexts, whatever their number.
 func readOwnTexts(path string, kind Kind, columns ownColumns, seed uint64) (*OwnTexts, error) {
@@ -201,24 +215,36 @@ func (c *ownColumns) readJSONL(r io.Reader) ([]ownRow, error) {
 	var rows []ownRow
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, ownBytes)
-	for n := 1; s.Scan(); n++ {
-		if len(strings.TrimSpace(s.Text())) == 0 {
+	n := 0
+	for s.Scan() {
+		n++
+		line := s.Bytes()
+		if n == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
 			continue
 		}
-		row, err := c.parse(s.Bytes())
+		row, err := c.parse(line)
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
+		row.line = n
 		rows = append(rows, row)
 	}
-	if err := s.Err(); err != nil {
-		return nil, fmt.Errorf("behind line %d: %w", len(rows), err)
+	if err := s.Err(); err == bufio.ErrTooLong {
+		return nil, fmt.Errorf("line %d: it has more than %d bytes", n+1, ownBytes)
+	} else if err != nil {
+		return nil, fmt.Errorf("line %d: %w", n+1, err)
 	}
 	return rows, nil
 }
 
 // parse reads the keys of a JSON object.
 func (c *ownColumns) parse(line []byte) (row ownRow, err error) {
+	if !utf8.Valid(line) {
+		return row, errors.New("it is not UTF-8") // encoding/json would replace bytes
+	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(line, &object); err != nil {
 		return row, err
@@ -227,6 +253,9 @@ func (c *ownColumns) parse(line []byte) (row ownRow, err error) {
 		if object[name] == nil {
 			return row, fmt.Errorf("it has no key %q", name)
 		}
+	}
+	if err := c.checkUnique(line); err != nil {
+		return row, err
 	}
 	if err := json.Unmarshal(object[c.text], &row.text); err != nil {
 		return row, fmt.Errorf("%s: a string is needed: %w", c.text, err)
@@ -237,14 +266,22 @@ func (c *ownColumns) parse(line []byte) (row ownRow, err error) {
 		}
 	}
 	var label any
-	if err := json.Unmarshal(object[c.label], &label); err != nil {
+	d := json.NewDecoder(bytes.NewReader(object[c.label]))
+	d.UseNumber()
+	if err := d.Decode(&label); err != nil {
 		return row, fmt.Errorf("%s: %w", c.label, err)
 	}
 	switch label := label.(type) {
 	case string:
+		const replaced = "\ufffd" // for half a surrogate pair, by encoding/json
+		if text := string(object[c.label]); strings.Contains(label, replaced) && !strings.Contains(text, replaced) && !strings.Contains(strings.ToLower(text), `\ufffd`) {
+			return row, fmt.Errorf("%s: %.40s has half a surrogate pair", c.label, text)
+		}
 		row.label = label
-	case float64:
-		row.label = strconv.FormatFloat(label, 'g', -1, 64)
+	case json.Number:
+		if row.label, err = numberLabel(label.String()); err != nil {
+			return row, fmt.Errorf("%s: %w", c.label, err)
+		}
 	case bool:
 		row.label = strconv.FormatBool(label)
 	default:
@@ -253,20 +290,65 @@ func (c *ownColumns) parse(line []byte) (row ownRow, err error) {
 	return row, nil
 }
 
+// checkUnique returns an error if a key of a column comes twice in a JSON object, which must be
+// valid: encoding/json takes the last value.
+func (c *ownColumns) checkUnique(object []byte) error {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	seen, names := map[string]bool{}, c.list()
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+		name, _ := key.(string)
+		if seen[name] && slices.Contains(names, name) {
+			return fmt.Errorf("it has the key %q twice", name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// numberLabel returns the label of a JSON number: the digits of an integer, else the shortest
+// decimal number with the same float64. It returns an error if float64 cannot hold the number.
+func numberLabel(number string) (string, error) {
+	x, err := strconv.ParseFloat(number, 64)
+	switch {
+	case err != nil:
+		return "", err
+	case !strings.ContainsAny(number, ".eE"):
+		return number, nil
+	case x == math.Trunc(x) && math.Abs(x) < 1<<53:
+		return strconv.FormatFloat(x, 'f', -1, 64), nil
+	}
+	return strconv.FormatFloat(x, 'g', -1, 64), nil
+}
+
 // addRows divides rows among the splits; pairs says that they have a second text. It returns an
-// error if a text is empty, a label does not fit its kind, or too many classes are found.
+// error if a text or the name of a class is empty, a label does not fit its kind, or too many
+// classes are found.
 func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
 	classes := map[string]bool{}
 	for i, row := range rows {
 		if row.text == "" || pairs && row.pair == "" {
-			return fmt.Errorf("row %d: the text is empty", i)
+			return fmt.Errorf("%s: the text is empty", row.place(i))
 		}
 		switch t.kind {
 		case Class:
+			if row.label == "" {
+				return fmt.Errorf("%s: the label is empty", row.place(i))
+			}
 			classes[row.label] = true
 		case Labels:
 			if len(row.label) != len(row.text) {
-				return fmt.Errorf("row %d: the label has %d bytes, the text %d", i, len(row.label), len(row.text))
+				return fmt.Errorf("%s: the label has %d bytes, the text %d", row.place(i), len(row.label), len(row.text))
 			}
 			for k := range len(row.label) {
 				classes[row.label[k:k+1]] = true
@@ -294,7 +376,7 @@ func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
 		default:
 			x, err := strconv.ParseFloat(row.label, 32)
 			if err != nil || x-x != 0 {
-				return fmt.Errorf("row %d: the label is %.40q, a finite number is needed", i, row.label)
+				return fmt.Errorf("%s: the label is %.40q, a finite number is needed", row.place(i), row.label)
 			}
 			own.number = float32(x)
 		}

@@ -448,7 +448,7 @@ func TestOwnTextsAreReadFromAllFormats(t *testing.T) {
 		"a.csv": []byte(csv.String()), "b.jsonl": []byte(jsonl.String()), "c.tsv": []byte(tags.String()),
 		"texts/one/x.txt": []byte("first text"), "texts/two/y": []byte("second"), "texts/two/z": []byte("third"),
 		"bad.jsonl": []byte("{\"text\": \"a\"}\n"), "worse.jsonl": []byte("{\"text\": \"a\", \"label\": [1]}\n"), "d.txt": []byte("x"),
-		"short.csv": []byte("text,label\nabc,ab\n"), "empty.csv": []byte("text,label\n,ab\n"), "word.csv": []byte("text,label\na,b\n"),
+		"short.csv": []byte("text,label\nabc,ab\n"), "empty.csv": []byte("text,label\n,ab\n"), "word.csv": []byte("text,label\na,b\n"), "unlabelled.csv": []byte("text,label\na,b\n\nc,\n"),
 	})
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, c := range []struct {
@@ -485,8 +485,9 @@ func TestOwnTextsAreReadFromAllFormats(t *testing.T) {
 		{`its name ends in ".txt"`, []string{"data", at("d.txt")}},
 		{`column "text": there is none; there are ["id" "review" "stars"]`, []string{"data", at("a.csv")}},
 		{"the label has 2 bytes, the text 3", []string{"data", at("short.csv"), "target", "bytes"}},
-		{"row 0: the text is empty", []string{"data", at("empty.csv")}},
+		{"row 1 below the header: the text is empty", []string{"data", at("empty.csv")}},
 		{`the label is "b", a finite number is needed`, []string{"data", at("word.csv"), "target", "number"}},
+		{"row 2 below the header: the label is empty", []string{"data", at("unlabelled.csv")}},
 		{"there are 1 classes, 2 are needed", []string{"data", at("word.csv")}},
 		{"a folder says classes", []string{"data", at("texts"), "target", "number"}},
 	} {
@@ -496,6 +497,52 @@ func TestOwnTextsAreReadFromAllFormats(t *testing.T) {
 		}
 		if _, err := Open("file", o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: error is %v", c.set, err)
+		}
+	}
+}
+
+// Labels that differ in the file are different classes.
+func TestJSONLLabelsKeepTheirDigits(t *testing.T) {
+	for labels, want := range map[string][]string{
+		`9007199254740992 9007199254740993 1000000`: {"1000000", "9007199254740992", "9007199254740993"},
+		`1e6 1000000 1000000.0 12345678901.0`:       {"1000000", "12345678901"},
+		`1 1.0 0.50 5e-1 -3 1e-7 true "x" 1.5e300`:  {"-3", "0.5", "1", "1.5e+300", "1e-07", "true", "x"},
+		`"\ufffd" "\uFFFD" "caf\u00e9" "caf\u00e8"`: {"caf\u00e8", "caf\u00e9", "\ufffd"},
+	} {
+		text := "\ufeff\n"
+		for _, label := range strings.Fields(labels) {
+			text += fmt.Sprintf("{\"text\": \"a\", \"label\": %s}\r\n", label)
+		}
+		src, err := readOwnTexts(filepath.Join(folderOf(t, map[string][]byte{"a.jsonl": []byte(text)}), "a.jsonl"), Class, ownColumns{text: "text", label: "label"}, 1)
+		if err != nil || !slices.Equal(src.classes, want) {
+			t.Errorf("%s: %v, want %q", labels, err, want)
+		}
+	}
+}
+
+func TestJSONLErrorsNameTheLine(t *testing.T) {
+	const good = "{\"text\": \"a\", \"label\": 1, \"more\": 1, \"more\": 2}\n"
+	for _, c := range []struct {
+		line, want string
+		kind       Kind
+	}{
+		{"{\"text\": \"a\", \"label\": \"caf\xe9\"}", "line 4: it is not UTF-8", Class},
+		{"{\"text\": \"caf\xe9\", \"label\": 1}", "line 4: it is not UTF-8", Class},
+		{`{"text": "a", "label": "caf\udce9"}`, `line 4: label: "caf\udce9" has half a surrogate pair`, Class},
+		{`{"text": "a", "label": 1, "label": 2}`, `line 4: it has the key "label" twice`, Class},
+		{`{"text": "a", "label": 1, "te\u0078t": "b"}`, `line 4: it has the key "text" twice`, Class},
+		{`{"text": "", "label": 1}`, "line 4: the text is empty", Class},
+		{`{"text": "a", "label": ""}`, "line 4: the label is empty", Class},
+		{`{"text": "a", "label": "x"}`, `line 4: the label is "x", a finite number is needed`, Regression},
+		{`{"text": "a", "label": "xy"}`, "line 4: the label has 2 bytes, the text 1", Labels},
+		{`{"text": "a", "label": 1e999}`, "line 4: label: ", Class},
+		{`{"text": "a", "label": null}`, "line 4: label: it is null", Class},
+		{`[1]`, "line 4: json: ", Class},
+		{strings.Repeat(" ", ownBytes), "line 4: it has more than 67108864 bytes", Class},
+	} {
+		path := filepath.Join(folderOf(t, map[string][]byte{"a.jsonl": []byte(good + "\n" + good + c.line + "\n")}), "a.jsonl")
+		if _, err := readOwnTexts(path, c.kind, ownColumns{text: "text", label: "label"}, 1); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%.60s: error is %v, want %s", c.line, err, c.want)
 		}
 	}
 }
