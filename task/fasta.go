@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,8 +27,8 @@ type ownRecord struct {
 }
 
 var fastaSettings = []Setting{
-	{"data", "", "FASTA file, plain or gzip, or a folder of such files, .fa, .fasta, .fna, .faa or .ffn"},
-	{"label", "folder", "where the class of a record is: folder, the one that its file lies in; file, its file's name; word:N, the N-th word of its header, which blanks and | end; key:NAME, what follows NAME= in the header; or a table .csv or .tsv, from the folder of the data, with columns name and label"},
+	{"data", "", "FASTA file, plain or gzip, or a folder of such files, .fa, .fasta, .fna, .faa or .ffn (or of folders train, valid, test with such files)"},
+	{"label", "folder", "where the class of a record is: folder, the one that its file lies in; file, its file's name without suffix; word:N, the N-th word of its header, which blanks and | end; key:NAME, what follows NAME= in the header; or a table .csv or .tsv, from the folder of the data, with columns name and label"},
 	{"as", "records", "records: the first letters of each; windows: windows from anywhere, of records divided as in task genome"},
 	{"letters", "dna", "dna: A, C, G, T and one for all others; all: A to Z, - and *"},
 	{"length", "1024", "letters of a sequence that are seen"},
@@ -71,38 +72,57 @@ func openFASTA(o *settingsReader) (Source, error) {
 	if as == "windows" && vocab != 6 {
 		return nil, fmt.Errorf("as: windows are of letters=dna, here letters=all; set as=records, or letters=dna")
 	}
-	byClass, err := readFASTAClasses(path, o.text("label"))
+	byClass, folder, err := readFASTAClasses(path, o.text("label"))
 	if err != nil {
 		return nil, err
 	}
+	isDivided := folder.isDivided
 	var classes []string
 	for _, r := range byClass {
-		classes = append(classes, r.class)
+		if !isDivided || r.split == Train {
+			classes = append(classes, r.class)
+		}
 	}
 	slices.Sort(classes)
 	if classes = slices.Compact(classes); len(classes) < 2 || len(classes) > 1<<16 {
 		return nil, fmt.Errorf("label: %s: there are %d classes in %d records, 2 to %d are possible: %.200q", o.text("label"), len(classes), len(byClass), 1<<16, classes)
 	}
+	for _, r := range byClass {
+		if _, ok := slices.BinarySearch(classes, r.class); !ok {
+			return nil, fmt.Errorf("%s: %q: class %q is not among those to learn from, %.200q", r.path, r.Name, r.class, classes)
+		}
+	}
 	if as == "windows" {
-		t := &Genome{name: fastaName, classes: classes, length: length, seed: o.Seed}
+		if isDivided && slices.Contains(folder.dirs[:], "") {
+			return nil, fmt.Errorf("as: windows of a divided folder need its folders train, valid and test, here %q", folder.dirs)
+		}
+		t := &Genome{name: fastaName, classes: classes, length: length, seed: o.Seed, ignored: folder.ignored}
 		for _, class := range classes {
-			var records []dataset.Record
+			var records [3][]dataset.Record
 			for _, r := range byClass {
 				if r.class == class {
-					records = append(records, r.Record)
+					records[r.split] = append(records[r.split], r.Record)
 				}
 			}
-			if err := t.addSpecies(records); err != nil {
+			if isDivided {
+				err = t.addSplits(records)
+			} else {
+				err = t.addSpecies(records[Train])
+			}
+			if err != nil {
 				return nil, fmt.Errorf("class %q: %w; set as=records for sequences that are shorter", class, err)
 			}
 		}
 		return t, nil
 	}
 	t := &FASTA{letters: letters, vocab: vocab,
-		ownData: ownData[ownRecord]{name: fastaName, kind: Class, length: length, classes: classes, ordered: true}}
+		ownData: ownData[ownRecord]{name: fastaName, kind: Class, length: length, classes: classes, ordered: true, ignored: folder.ignored}}
 	for i, r := range byClass {
 		class, _ := slices.BinarySearch(classes, r.class)
-		split := splitOf(o.Seed, i)
+		split := r.split
+		if !isDivided {
+			split = splitOf(o.Seed, i)
+		}
 		t.parts[split] = append(t.parts[split], ownRecord{r.path, r.Bases[:min(len(r.Bases), length)], int32(class)})
 	}
 	if len(t.parts[Train]) == 0 {
@@ -116,16 +136,17 @@ type classRecord struct {
 	dataset.Record
 	path  string
 	class string
+	split Split // of its folder
 }
 
 var fastaSuffixes = []string{".fa", ".fasta", ".fna", ".faa", ".ffn", ".gz"}
 
 // readFASTAClasses reads a file, or all files of a folder, with the class of each record.
 // It returns an error if a file is malformed, a record is empty or its class is unknown.
-func readFASTAClasses(path, label string) ([]classRecord, error) {
+func readFASTAClasses(path, label string) ([]classRecord, *fileFolder, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("data: %w", err)
+		return nil, nil, fmt.Errorf("data: %w", err)
 	}
 	if _, ok := fieldSeparator(label); ok && !filepath.IsAbs(label) {
 		folder := path
@@ -136,35 +157,40 @@ func readFASTAClasses(path, label string) ([]classRecord, error) {
 	}
 	classOf, err := fastaLabel(label)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	files := []classFile{{path: path}}
+	folder := &fileFolder{files: [3][]classFile{{{path: path}}}}
 	if info.IsDir() {
-		if files, err = appendFiles(nil, path, 0, fastaSuffixes); err != nil {
-			return nil, err
+		if folder, err = readFileFolder(path, label, fastaSuffixes...); err != nil {
+			return nil, nil, err
 		}
-		if len(files) == 0 {
-			return nil, fmt.Errorf("data: %s holds no file %s", path, strings.Join(fastaSuffixes, ", "))
+		if len(folder.files[Train]) == 0 {
+			return nil, nil, fmt.Errorf("data: %s holds no file %s", cmp.Or(folder.dirs[Train], path), strings.Join(fastaSuffixes, ", "))
 		}
 	}
 	var list []classRecord
-	for _, f := range files {
-		records, err := dataset.ReadFile(f.path, dataset.ReadFASTA)
-		if err != nil {
-			return nil, err
-		}
-		for i, r := range records {
-			class, err := classOf(f.path, r)
-			if err == nil && len(r.Bases) == 0 {
-				err = fmt.Errorf("it has no letters")
+	for split, files := range folder.files {
+		for _, f := range files {
+			if label == "folder" && folder.isDivided && filepath.Dir(f.path) == folder.dirs[split] {
+				return nil, nil, fmt.Errorf("label: folder: %s lies in the folder of a split; a folder for each class is needed in it", f.path)
 			}
+			records, err := dataset.ReadFile(f.path, dataset.ReadFASTA)
 			if err != nil {
-				return nil, fmt.Errorf("%s: record %d, %q: %w", f.path, i, r.Name, err)
+				return nil, nil, err
 			}
-			list = append(list, classRecord{r, f.path, class})
+			for i, r := range records {
+				class, err := classOf(f.path, r)
+				if err == nil && len(r.Bases) == 0 {
+					err = fmt.Errorf("it has no letters")
+				}
+				if err != nil {
+					return nil, nil, fmt.Errorf("%s: record %d, %q: %w", f.path, i, r.Name, err)
+				}
+				list = append(list, classRecord{r, f.path, class, Split(split)})
+			}
 		}
 	}
-	return list, nil
+	return list, folder, nil
 }
 
 // fastaLabel returns the function that finds the class of a record, by the setting label.
@@ -176,7 +202,10 @@ func fastaLabel(label string) (func(path string, r dataset.Record) (string, erro
 		return func(path string, _ dataset.Record) (string, error) { return filepath.Base(filepath.Dir(path)), nil }, nil
 	case label == "file":
 		return func(path string, _ dataset.Record) (string, error) {
-			name, _, _ := strings.Cut(filepath.Base(path), ".")
+			name := strings.TrimSuffix(filepath.Base(path), ".gz")
+			if suffix := filepath.Ext(name); slices.Contains(fastaSuffixes, strings.ToLower(suffix)) {
+				name = strings.TrimSuffix(name, suffix)
+			}
 			return name, nil
 		}, nil
 	case kind == "word":
@@ -219,12 +248,18 @@ func fastaLabel(label string) (func(path string, r dataset.Record) (string, erro
 	}
 	classes := make(map[string]string, len(rows.Rows))
 	for _, row := range rows.Rows {
+		if c, ok := classes[row[name]]; ok && c != row[class] {
+			return nil, fmt.Errorf("label: %s: %q has two labels, %q and %q", label, row[name], c, row[class])
+		}
 		classes[row[name]] = row[class]
 	}
 	return func(_ string, r dataset.Record) (string, error) {
 		c, ok := classes[r.Name]
 		if !ok {
 			return "", fmt.Errorf("%s has no row of that name", label)
+		}
+		if c == "" {
+			return "", fmt.Errorf("its label in %s is empty", label)
 		}
 		return c, nil
 	}, nil

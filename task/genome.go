@@ -19,6 +19,7 @@ type Genome struct {
 	length  int // bases of a window
 	seed    uint64
 	regions [3][][][]byte // by split, species and record
+	ignored ignoredFiles  // of the folder of the data
 }
 
 // genomes are the file names of the species.
@@ -81,6 +82,24 @@ func (t *Genome) addSpecies(records []dataset.Record) error {
 			parts[Train] = append(parts[Train], r.Bases)
 		}
 	}
+	return t.addRegions(parts)
+}
+
+// addSplits adds the records of a species by split. It returns an error if a split is shorter
+// than a window.
+func (t *Genome) addSplits(records [3][]dataset.Record) error {
+	var parts [3][][]byte
+	for split, list := range records {
+		for _, r := range list {
+			parts[split] = append(parts[split], r.Bases)
+		}
+	}
+	return t.addRegions(parts)
+}
+
+// addRegions adds the regions of a species by split, without those shorter than a window. It
+// returns an error if a split is left without regions.
+func (t *Genome) addRegions(parts [3][][]byte) error {
 	for split := range parts {
 		parts[split] = slices.DeleteFunc(parts[split], func(b []byte) bool { return len(b) < t.length })
 		if len(parts[split]) == 0 {
@@ -90,6 +109,8 @@ func (t *Genome) addSpecies(records []dataset.Record) error {
 	}
 	return nil
 }
+
+func (t *Genome) ignoredFiles() ignoredFiles { return t.ignored }
 
 // Spec returns the specification of the samples. Tokens 1 to 4 are A, C, G and T, 5 is any
 // other letter, 0 is padding.

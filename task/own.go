@@ -15,12 +15,15 @@ type ownData[T any] struct {
 	classes []string
 	ordered bool // samples lie in the order of their classes
 	parts   [3][]T
+	ignored ignoredFiles // of the folder of the data
 }
 
 // ClassNames returns the names of the classes, in the order of their numbers.
 func (d *ownData[T]) ClassNames() []string { return slices.Clone(d.classes) }
 
 func (d *ownData[T]) isClassOrdered() bool { return d.ordered }
+
+func (d *ownData[T]) ignoredFiles() ignoredFiles { return d.ignored }
 
 // spec returns the specification without the width of a position.
 func (d *ownData[T]) spec() Spec {

@@ -32,6 +32,9 @@ func describeRun(e *env.Env, t *train.Trainer, dir string) {
 	} else {
 		fmt.Fprintf(e.Stdout, "task        %s\n", display.Escape(runs.DescribeData(c, src.Spec())))
 	}
+	if ignored := task.IgnoredFiles(src); ignored != "" {
+		fmt.Fprintf(e.Stdout, "ignored     files: %s\n", display.Escape(ignored))
+	}
 	if cutter, ok := src.(task.TruncationReporter); ok {
 		if cut, all := cutter.CountTruncated(); cut > 0 {
 			fmt.Fprintf(e.Stdout, "truncated   %d of %d texts, to %d positions; --task-set length=N sees more\n", cut, all, src.Spec().Length)

@@ -1,0 +1,148 @@
+package task
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// textFolder writes n texts into each folder.
+func textFolder(t *testing.T, n int, folders ...string) string {
+	t.Helper()
+	files := map[string][]byte{}
+	for _, folder := range folders {
+		for i := range n {
+			files[fmt.Sprintf("%s/%d.txt", folder, i)] = fmt.Appendf(nil, "text %d", i)
+		}
+	}
+	return folderOf(t, files)
+}
+
+// link makes a link in dir.
+func link(t *testing.T, dir, target, name string) {
+	t.Helper()
+	if err := os.Symlink(filepath.FromSlash(target), filepath.Join(dir, filepath.FromSlash(name))); err != nil {
+		t.Skip(err)
+	}
+}
+
+func TestFoldersOfSplitsHaveSeveralNames(t *testing.T) {
+	for _, c := range []struct {
+		folders []string
+		count   [3]int
+		ignored string
+	}{
+		{[]string{"train/a", "train/b", "valid/a", "test/b"}, [3]int{4, 2, 2}, ""},
+		{[]string{"train/a", "train/b", "val/a", "val/b"}, [3]int{4, 4, 0}, ""},
+		{[]string{"Train/a", "Train/b", "Validation/a", "TEST/b"}, [3]int{4, 2, 2}, ""},
+		{[]string{"train/a", "train/b", "dev/a", "test/b"}, [3]int{4, 0, 2}, `2 in "dev", beside train`},
+		{[]string{"train/a", "train/b", "train", "."}, [3]int{4, 0, 0}, "2 beside train; 2 in no folder of a class"},
+		{[]string{"train/a", "train/b", ".x", "train/a/.x"}, [3]int{4, 0, 0}, ""},
+	} {
+		f, err := readClassFolder(textFolder(t, 2, c.folders...), 1, ".txt")
+		if err != nil {
+			t.Errorf("%q: %v", c.folders, err)
+		} else if got := IgnoredFiles(&Sounds{classFolder: f}); f.countSamples() != c.count || !slices.Equal(f.classes, []string{"a", "b"}) || got != c.ignored {
+			t.Errorf("%q: classes %q, %v files, ignored %q", c.folders, f.classes, f.countSamples(), got)
+		}
+	}
+	// Names of splits beside other classes are classes.
+	f, err := readClassFolder(textFolder(t, 9, "Train", "bus", "test"), 1, ".txt")
+	if err != nil || !slices.Equal(f.classes, []string{"Train", "bus", "test"}) {
+		t.Errorf("%+v, %v", f, err)
+	}
+	for want, folders := range map[string][]string{
+		`hold the same split; one is needed`:                                                                   {"train/a", "train/b", "val/a", "valid/b"},
+		`its folders are ["test" "val"], and train, to learn from, is not there`:                               {"test/a", "test/b", "val/a"},
+		`the folder of class "c" holds no file .txt to learn from; remove it, or add files`:                    {"train/a", "train/b", "train/c/.x", "test/c"},
+		`the folder of class "none" holds no file .txt to learn from`:                                          {"a", "b", "none/.x"},
+		`class "c" is not among those to learn from, ["a" "b"]`:                                                {"train/a", "train/b", "val/c"},
+		`it holds 1 folders with 2 files .txt to learn from; a folder for each of two classes or more is need`: {"train/a"},
+	} {
+		if _, err := readClassFolder(textFolder(t, 2, folders...), 1, ".txt"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error is %v, want %s", folders, err, want)
+		}
+	}
+}
+
+func TestFilesWithoutASuffixOfTheTaskAreCounted(t *testing.T) {
+	dir := folderOf(t, map[string][]byte{
+		"a/1.txt": nil, "a/2.TXT": nil, "a/3.txt.gz": nil, "a/4.md": nil, "a/README": nil, "b/1.txt": nil, "b/x/2.md": nil, "c.md": nil, "b/.md": nil,
+		"b/2.txt": nil, "b/3.txt": nil, "b/4.txt": nil, "b/5.txt": nil,
+	})
+	f, err := readClassFolder(dir, 1, ".txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := f.countSamples()
+	want := `1 in no folder of a class; 1 with suffix ""; 2 with suffix ".md"`
+	if got := IgnoredFiles(&Pictures{classFolder: f}); count[0]+count[1]+count[2] != 8 || got != want {
+		t.Errorf("%v files, ignored %q, want %q", count, got, want)
+	}
+}
+
+// A link is its target. Links back to a folder above end, and a place in the listed folder
+// counts once.
+func TestLinksInFoldersAreFollowed(t *testing.T) {
+	const n = 5
+	dir := textFolder(t, n, "data/a", "data/b", "other/c/x", "other/.hidden")
+	data := filepath.Join(dir, "data")
+	link(t, data, "../other/c", "c")
+	link(t, data, "a", "again")
+	link(t, data, "../../other/.hidden/0.txt", "a/one.txt")
+	link(t, data, "1.txt", "a/copy.txt")
+	link(t, data, "nothing", "a/none.txt")
+	link(t, data, "loop", "a/loop")
+	link(t, data, "../..", "b/up")
+	for _, root := range []string{data, filepath.Join(dir, "link")} {
+		if root != data {
+			link(t, dir, "data", "link")
+		}
+		f, err := readClassFolder(root, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var paths []string
+		for _, list := range f.files {
+			for _, x := range list {
+				paths = append(paths, fmt.Sprintf("%d %s", x.class, strings.TrimPrefix(x.path, root)))
+			}
+		}
+		slices.Sort(paths)
+		// Class a has its files and one.txt, b its files and all above, c the files of its target.
+		up := 0
+		for _, p := range paths {
+			if strings.HasPrefix(p, "1 /b/up/") {
+				up++
+			}
+		}
+		if !slices.Equal(f.classes, []string{"a", "b", "c"}) || up < 2*n || len(paths) != n+1+n+up+n ||
+			!slices.Contains(paths, "0 /a/one.txt") || !slices.Contains(paths, "2 /c/x/4.txt") || slices.Contains(paths, "0 /a/copy.txt") {
+			t.Errorf("classes %q, files %q", f.classes, paths)
+		}
+		// nothing and loop, in a and in b/up/data/a
+		if got := IgnoredFiles(&Sounds{classFolder: f}); got != "4 links without a target" {
+			t.Errorf("ignored %q", got)
+		}
+	}
+}
+
+// The order of files decides their splits, so that it is the order of filepath.WalkDir.
+func TestFilesAreListedInTheOrderOfWalkDir(t *testing.T) {
+	dir := textFolder(t, 3, "a", "a.b", "a-b", "a/b", "B")
+	var want, got []string
+	if err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if !d.IsDir() {
+			want = append(want, path)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := walkFiles(dir, func(e folderEntry) { got = append(got, e.path) }); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+}
