@@ -9,13 +9,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/farfield-ml/farfield/array"
 )
 
 // Values is a sequence or a set of rows of numbers.
 type Values struct {
-	Names   []string  // [Columns]; nil: no header
+	Names   []string  // [Columns], without blanks around; nil: no header
 	Columns int       // numeric columns
 	Numbers []float32 // [rows, Columns]
 	Labels  []string  // [rows]; nil: no labels
@@ -41,32 +42,34 @@ func ReadValues(path, label string) (*Values, error) {
 }
 
 // ReadValuesTable returns a reader of a table of finite numbers with separator comma. The first
-// row names the columns if one of its fields is no number. label names the column of labels; ""
-// means none. The reader returns an error if a field is no number that float32 can hold, the
-// column of labels is missing or there are no rows.
+// row names the columns if none of its fields is a number and one of them is a name: no mark of
+// a missing number such as "", ? or NA. label names the column of labels, which the first row
+// then has; "" means none. The reader returns an error if a field is no number that float32 can
+// hold, the column of labels is missing or there are no rows.
 func ReadValuesTable(comma rune, label string) func(io.Reader) (*Values, error) {
 	return func(r io.Reader) (*Values, error) {
 		v := &Values{}
 		at := -1 // column of labels
 		first := true
-		err := eachRecord(r, comma, func(row []string) error {
+		err := eachRecord(r, comma, func(row []string) (err error) {
+			hint := ""
 			if first {
-				first = false
+				first, hint = false, "; a row of names has no numbers"
 				v.Columns = len(row)
-				if slices.ContainsFunc(row, func(s string) bool { _, err := strconv.ParseFloat(strings.TrimSpace(s), 64); return err != nil }) {
-					v.Names = row
-				}
 				if label != "" {
-					if at = slices.Index(row, label); at < 0 {
-						return fmt.Errorf("column %q: there is none; there are %.200q", label, row)
+					if at, err = (&Fields{Names: row}).ColumnIndex(label); err != nil {
+						return err
 					}
-					v.Names, v.Columns = slices.Delete(slices.Clone(row), at, at+1), len(row)-1
-					v.Labels = []string{}
+					row = slices.Delete(slices.Clone(row), at, at+1)
+					v.Columns, v.Labels = len(row), []string{}
 				}
 				if v.Columns == 0 {
 					return errors.New("columns: there is none of numbers")
 				}
-				if v.Names != nil {
+				if label != "" || isHeader(row) {
+					for _, name := range row {
+						v.Names = append(v.Names, strings.TrimSpace(name))
+					}
 					return nil
 				}
 			}
@@ -80,7 +83,7 @@ func ReadValuesTable(comma rune, label string) func(io.Reader) (*Values, error) 
 					err = fmt.Errorf("%.40q is beyond %g", field, float32(math.MaxFloat32))
 				}
 				if err != nil {
-					return fmt.Errorf("column %d: %w", i+1, err)
+					return fmt.Errorf("column %d: %w%s", i+1, err, hint)
 				}
 				v.Numbers = append(v.Numbers, float32(x))
 			}
@@ -94,6 +97,24 @@ func ReadValuesTable(comma rune, label string) func(io.Reader) (*Values, error) 
 		}
 		return v, nil
 	}
+}
+
+// isHeader reports whether a row names columns: no field is a number, and one is a name.
+func isHeader(row []string) bool {
+	return !slices.ContainsFunc(row, isNumber) && slices.ContainsFunc(row, isName)
+}
+
+// isNumber reports whether a field has the form of a number, of any size.
+func isNumber(field string) bool {
+	_, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
+	return err == nil || errors.Is(err, strconv.ErrRange)
+}
+
+// isName reports whether a field has a letter and is no mark of a missing number.
+func isName(field string) bool {
+	field = strings.TrimSpace(field)
+	missing := []string{"na", "n/a", "#n/a", "<na>", "null", "none"}
+	return strings.ContainsFunc(field, unicode.IsLetter) && !slices.Contains(missing, strings.ToLower(field))
 }
 
 // ReadValuesNPY reads finite numbers [N, C] or [N] in numpy's format .npy. It returns an error if

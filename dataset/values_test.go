@@ -15,7 +15,10 @@ func TestValuesAreReadFromTablesAndArrays(t *testing.T) {
 		name, content, label, want string
 	}{
 		{"a.csv", "1,2\n3,-4e1\n", "", "[] 2 [1 2 3 -40] []"},
-		{"head.csv", "x, y\n1, 2\n3,4\n", "", "[x  y] 2 [1 2 3 4] []"},
+		{"head.csv", "x, y\n1, 2\n3,4\n", "", "[x y] 2 [1 2 3 4] []"},
+		// The first column of a table that pandas wrote has no name.
+		{"index.csv", ",x\n0,1\n", "", "[ x] 2 [0 1] []"},
+		{"sodium.csv", "Na,K\n1,2\n", "", "[Na K] 2 [1 2] []"},
 		{"tabs.TSV", "1\t2\n", "", "[] 2 [1 2] []"},
 		{"labels.csv", "x,label,y\n1,a,2\n3,b b,4\n", "label", "[x y] 2 [1 2 3 4] [a b b]"},
 		// Names of columns may be numbers where one of them is the labels'.
@@ -46,6 +49,14 @@ func TestValuesAreReadFromTablesAndArrays(t *testing.T) {
 		{ReadValuesTable(',', ""), "1,2\n3,?\n", `line 2: column 2: "?" is no finite number`},
 		{ReadValuesTable(',', ""), "1\nnan\n", `line 2: column 1: "nan" is no finite number`},
 		{ReadValuesTable(',', ""), "1\n1e39\n", `line 2: column 1: "1e39" is beyond 3.4028235e+38`},
+		// A first row that lacks a number is no header.
+		{ReadValuesTable(',', ""), "0.1,\n0.2,0.3\n", `line 1: column 2: "" is no finite number; a row of names has no numbers`},
+		{ReadValuesTable(',', ""), "1.5,n/a,2.5\n1,2,3\n", `line 1: column 2: "n/a" is no finite number`},
+		{ReadValuesTable(',', ""), "x,2020\n1,2\n", `line 1: column 1: "x" is no finite number; a row of names has no numbers`},
+		{ReadValuesTable(',', ""), "1e999,x\n1,2\n", `line 1: column 1: "1e999" is no finite number`},
+		{ReadValuesTable(',', ""), "nan,x\n1,2\n", `line 1: column 1: "nan" is no finite number`},
+		{ReadValuesTable(',', ""), ",\n1,2\n", `line 1: column 1: "" is no finite number`},
+		{ReadValuesTable(',', ""), "NA,?\n1,2\n", `line 1: column 1: "NA" is no finite number`},
 		{ReadValuesTable(',', "label"), "x,y\n1,2\n", `line 1: column "label": there is none; there are ["x" "y"]`},
 		{ReadValuesTable(',', "label"), "label\na\n", "line 1: columns: there is none of numbers"},
 		{ReadValuesNPY, npy("<f4", "(1, 1, 1)", "\x00\x00\x80\x3f"), "shape: it is [1 1 1], [N, C] or [N] is needed"},
