@@ -31,6 +31,7 @@ type Input struct {
 type ModelInfo struct {
 	Classes  []string // class names, in the order of their numbers
 	Channels int      // numbers of an input position
+	Columns  []string // names of the channels, in the files that have names; nil: any
 	Length   int      // positions of the context
 	Outputs  int      // numbers of an output
 	Scales   *Scales  // scales of the output; nil: not scaled
@@ -318,7 +319,14 @@ func askValues(spec Spec, classes []string, k ModelInfo, windows bool) *Question
 		if err != nil {
 			return nil, err
 		}
-		return valuesInput(path, v.Numbers, v.Columns, &spec, windows)
+		g, err := valuesInput(path, v.Numbers, v.Columns, &spec, windows)
+		if err != nil {
+			return nil, err
+		}
+		if err := checkColumns(v.Names, k.Columns, "the model learned from"); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return g, nil
 	}}
 }
 

@@ -19,6 +19,8 @@ type OwnSeries struct {
 	SeriesOptions
 	ownData[ownSequence]
 	channels int
+	columns  []string // names of the channels; nil: no file names them
+	namedBy  string   // the first file that names them
 	scales   *Scales
 }
 
@@ -88,8 +90,8 @@ var sequenceSuffixes = []string{".csv", ".tsv", ".npy"}
 
 // OpenOwnSeries reads all files of a folder or of a list. Folders train, valid and test are
 // the splits. Without them the seed and the file's index draw a tenth of the files for each
-// of validation and test. It returns an error if a file is malformed, rows differ in width,
-// there are fewer than two classes or no training samples.
+// of validation and test. It returns an error if a file is malformed, rows differ in width or
+// in the names of their columns, there are fewer than two classes or no training samples.
 func OpenOwnSeries(path string, o SeriesOptions) (*OwnSeries, error) {
 	if err := checkRange("length", o.Length, 1, 1<<24); err != nil {
 		return nil, err
@@ -127,7 +129,8 @@ func OpenOwnSeries(path string, o SeriesOptions) (*OwnSeries, error) {
 }
 
 // addFile appends the sequence of a file to a split, and returns the labels of its rows.
-// It returns an error if the file is malformed or its rows differ in width from earlier files.
+// It returns an error if the file is malformed or its rows differ in width or in names from
+// earlier files.
 func (t *OwnSeries) addFile(split Split, path, label string, s ownSequence) (labels []string, err error) {
 	v, err := dataset.ReadValues(path, label)
 	if err != nil {
@@ -139,6 +142,12 @@ func (t *OwnSeries) addFile(split Split, path, label string, s ownSequence) (lab
 	if v.Columns != t.channels {
 		return nil, fmt.Errorf("%s: its rows have %d numbers, those of the first file %d", path, v.Columns, t.channels)
 	}
+	if t.columns == nil {
+		t.columns, t.namedBy = v.Names, path
+	}
+	if err := checkColumns(v.Names, t.columns, "in "+t.namedBy); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	rows := min(v.Rows(), t.Length)
 	t.length = max(t.length, rows)
 	s.path = path
@@ -148,6 +157,21 @@ func (t *OwnSeries) addFile(split Split, path, label string, s ownSequence) (lab
 	}
 	t.parts[split] = append(t.parts[split], s)
 	return labels, nil
+}
+
+// checkColumns returns an error if names and want, both present, differ. where is the place
+// of want.
+func checkColumns(names, want []string, where string) error {
+	if names == nil || want == nil {
+		return nil
+	}
+	for i, name := range names {
+		if i >= len(want) || name != want[i] {
+			list := func(names []string) string { return fmt.Sprintf("%.200s", fmt.Sprintf("%q", names)) }
+			return fmt.Errorf("columns: they are %s, %s %s; number %d differs", list(names), where, list(want), i+1)
+		}
+	}
+	return nil
 }
 
 // checkTotal adds the numbers of a split's last sequence to have. It returns an error if
@@ -300,6 +324,9 @@ func (t *OwnSeries) standardiseTargets() {
 		}
 	}
 }
+
+// ColumnNames returns the names of the channels; nil if no file names them.
+func (t *OwnSeries) ColumnNames() []string { return slices.Clone(t.columns) }
 
 // Scales returns mean and deviation of the targets, or nil if these are not scaled.
 func (t *OwnSeries) Scales() *Scales { return t.scales }

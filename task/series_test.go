@@ -74,6 +74,35 @@ func TestSeriesOfNumbersAreStandardised(t *testing.T) {
 	}
 }
 
+// Files may lack names of columns; the others agree, to blanks around them.
+func TestSeriesKnowsTheNamesOfItsColumns(t *testing.T) {
+	files := map[string][]byte{}
+	for i := range 30 {
+		header := []string{"", "x,y\n", "x, y\n"}[i%3]
+		files[fmt.Sprintf("data/%s/%02d.csv", string("ab"[i%2]), i)] = []byte(header + "1,2\n")
+	}
+	src := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(folderOf(t, files), "data")).(*OwnSeries)
+	if names := src.ColumnNames(); !slices.Equal(names, []string{"x", "y"}) || src.Spec().Length != 1 {
+		t.Errorf("columns are %q", names)
+	}
+	q, err := Ask("series", nil, ModelInfo{Classes: []string{"a", "b"}, Channels: 2, Columns: src.ColumnNames(), Length: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := folderOf(t, map[string][]byte{"same.csv": []byte("x,y\n1,2\n"), "none.csv": []byte("1,2\n"), "order.csv": []byte("y,x\n1,2\n"), "wide.csv": []byte("x,y,z\n1,2,3\n")})
+	for name, want := range map[string]string{
+		"same.csv":  "",
+		"none.csv":  "",
+		"order.csv": `order.csv: columns: they are ["y" "x"], the model learned from ["x" "y"]; number 1 differs`,
+		"wide.csv":  "wide.csv: its rows have 3 numbers, the model learned from 2",
+	} {
+		_, err := q.ReadFile(filepath.Join(dir, name))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasSuffix(err.Error(), want)) {
+			t.Errorf("%s: error is %v, want %q", name, err, want)
+		}
+	}
+}
+
 func TestSolveIsTheInverse(t *testing.T) {
 	a := []float64{4, 0, 0, 2, 5, 0, 1, 3, 6} // lower triangle
 	x := []float64{1, -2, 3}
@@ -112,12 +141,14 @@ func TestSeriesOfLabelsAreReadFromTables(t *testing.T) {
 }
 
 func TestSeriesRefusesMalformedData(t *testing.T) {
-	many := func(name, content string) map[string][]byte {
+	many := func(namesAndContents ...string) map[string][]byte {
 		files := map[string][]byte{}
 		for i := range 30 {
 			files[fmt.Sprintf("data/%s/%02d.csv", string("ab"[i%2]), i)] = []byte("1,2\n")
 		}
-		files["data/"+name] = []byte(content)
+		for name, content := range pairs(namesAndContents) {
+			files["data/"+name] = []byte(content)
+		}
 		return files
 	}
 	for _, c := range []struct {
@@ -126,7 +157,10 @@ func TestSeriesRefusesMalformedData(t *testing.T) {
 		want  string
 	}{
 		{many("b/29.csv", "1\n"), nil, "b/29.csv: its rows have 1 numbers, those of the first file 2"},
-		{many("b/29.csv", "1,x\n2,3\n4,?\n"), nil, `b/29.csv: line 3: column 2: "?" is no finite number`},
+		{many("b/29.csv", "y,x\n2,3\n4,?\n"), nil, `b/29.csv: line 3: column 2: "?" is no finite number`},
+		{many("a/00.csv", "x,y\n1,2\n", "b/29.csv", "y,x\n1,2\n"), nil, `b/29.csv: columns: they are ["y" "x"], in `},
+		{many("a/00.csv", "x,y\n1,2\n", "b/29.csv", "x,z\n1,2\n"), nil, `a/00.csv ["x" "y"]; number 2 differs`},
+		{many("b/29.csv", "1,\n2,3\n"), nil, `b/29.csv: line 1: column 2: "" is no finite number`},
 		{many("b/29.npy", "x"), nil, "b/29.npy: "},
 		{many("x", ""), []string{"ask", "number"}, "which says no numbers; a list of files with a column"},
 		{many("x", ""), []string{"ask", "each"}, `column "label": there is none`},

@@ -47,6 +47,13 @@ type ClassNamer interface {
 	ClassNames() []string
 }
 
+// ColumnNamer is a source whose channels may have names.
+type ColumnNamer interface {
+	Source
+	// ColumnNames returns the names in the order of the channels; nil without names.
+	ColumnNames() []string
+}
+
 // OrderReporter is a source whose positions may have no order.
 type OrderReporter interface {
 	Source

@@ -28,6 +28,7 @@ const (
 	configFile        = "config.json"
 	metricsFile       = "metrics.jsonl"
 	classesFile       = "classes.txt"
+	columnsFile       = "columns.txt"
 	scalesFile        = "scales.json"
 	eventsFile        = "events.out.tfevents.0.farfield" // TensorBoard finds it by tfevents
 	checkpointsFolder = "ckpt"

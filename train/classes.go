@@ -14,15 +14,18 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// maxClassBytes bounds the file of class names.
-const maxClassBytes = 16 << 20
+// maxNameBytes bounds a file of names.
+const maxNameBytes = 16 << 20
 
-// writeClasses writes the names of classes to the folder of a run, one quoted name a
-// line. Names may contain any bytes.
-func writeClasses(dir string, classes []string) error {
-	return atomicfile.Write(filepath.Join(dir, classesFile), func(w io.Writer) error {
+// writeNames writes a file of a run, one quoted name a line. Names may contain any bytes.
+// Without names it writes nothing.
+func writeNames(path string, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	return atomicfile.Write(path, func(w io.Writer) error {
 		b := bufio.NewWriter(w)
-		for _, name := range classes {
+		for _, name := range names {
 			fmt.Fprintln(b, strconv.Quote(name))
 		}
 		return b.Flush()
@@ -32,27 +35,43 @@ func writeClasses(dir string, classes []string) error {
 // readClasses reads the names of n classes. It returns an error if the file is missing,
 // too long or has another number of names.
 func readClasses(dir string, n int) ([]string, error) {
-	path := filepath.Join(dir, classesFile)
-	text, err := infile.ReadBounded(path, maxClassBytes)
+	classes, err := readNames(filepath.Join(dir, classesFile), n, "classes")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: it has the names of the classes; farfield train --resume --out %s writes it, if the data is still there", err, dir)
 	}
+	return classes, err
+}
+
+// readColumns reads the names of n columns; nil if there is no file. It returns an error if
+// the file is too long or has another number of names.
+func readColumns(dir string, n int) ([]string, error) {
+	columns, err := readNames(filepath.Join(dir, columnsFile), n, "columns")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return columns, err
+}
+
+// readNames reads a file of n names of kind. It returns an error if the file is missing, too
+// long or has another number of names.
+func readNames(path string, n int, kind string) ([]string, error) {
+	text, err := infile.ReadBounded(path, maxNameBytes)
 	if err != nil {
 		return nil, err
 	}
-	var classes []string
+	var names []string
 	for line := range strings.Lines(string(text)) {
 		name, err := strconv.Unquote(strings.TrimSuffix(line, "\n"))
 		if err != nil {
-			return nil, fmt.Errorf("%s: line %d: %.40q is no quoted name", path, len(classes)+1, line)
+			return nil, fmt.Errorf("%s: line %d: %.40q is no quoted name", path, len(names)+1, line)
 		}
-		if len(classes) == n {
-			return nil, fmt.Errorf("%s: has more names than the model has classes, %d", path, n)
+		if len(names) == n {
+			return nil, fmt.Errorf("%s: has more names than the model has %s, %d", path, kind, n)
 		}
-		classes = append(classes, name)
+		names = append(names, name)
 	}
-	if len(classes) != n {
-		return nil, fmt.Errorf("%s: has %d names, the model %d classes", path, len(classes), n)
+	if len(names) != n {
+		return nil, fmt.Errorf("%s: has %d names, the model %d %s", path, len(names), n, kind)
 	}
-	return classes, nil
+	return names, nil
 }

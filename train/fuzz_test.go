@@ -35,12 +35,18 @@ func FuzzFolder(f *testing.F) {
 				t.Errorf("scales are %v", s)
 			}
 		}},
+		{columnsFile, func(t *testing.T, dir string) {
+			if columns, err := readColumns(dir, 2); err == nil && columns != nil && len(columns) != 2 {
+				t.Errorf("2 columns are named %q", columns)
+			}
+		}},
 	}
 	f.Add(uint8(5), []byte(`{"mean":[1],"deviation":[2]}`))
 	f.Add(uint8(0), []byte(`{"version":2,"seed":1,"model":{"layers":1,"set":{"a":"b"}}}`))
 	f.Add(uint8(1), sealed(f, manifest{Format: checkpointFormat, Version: checkpointVersion, Files: map[string]fileSum{"../x": {Bytes: 1}, manifestFile: {}}}))
 	f.Add(uint8(2), []byte("{\"step\":1,\"loss\":2.5}\n{\"step\":1,\"eval\":\"look\"}\n"))
 	f.Add(uint8(3), []byte("\"a\"\n\"\\xff\"\n"))
+	f.Add(uint8(6), []byte("\"x\"\n\"y\"\n"))
 	f.Add(uint8(4), []byte("step-00000030\n"))
 	f.Add(uint8(4), []byte("../../x"))
 	f.Fuzz(func(t *testing.T, which uint8, data []byte) {

@@ -36,8 +36,8 @@ type Prediction struct {
 }
 
 // OpenPredictor reads the model of a run, as LoadModel does, with its names of classes
-// and scales of numbers, or a published folder. It returns an error if the run is
-// damaged, its task does not predict, or the published model has no head of classes.
+// and columns and scales of numbers, or a published folder. It returns an error if the run
+// is damaged, its task does not predict, or the published model has no head of classes.
 func OpenPredictor(path string) (*Predictor, error) {
 	if pretrained.IsFolder(path) {
 		return openPublishedPredictor(path)
@@ -70,6 +70,9 @@ func OpenPredictor(path string) (*Predictor, error) {
 		if known.Classes, err = readClasses(run, c.Outputs); err != nil {
 			return nil, err
 		}
+	}
+	if known.Columns, err = readColumns(run, c.Inputs); err != nil {
+		return nil, err
 	}
 	if known.Scales, err = readScales(run); err != nil {
 		return nil, err

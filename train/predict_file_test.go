@@ -192,6 +192,36 @@ func TestPointsHaveNoOrder(t *testing.T) {
 	}
 }
 
+// The run keeps the names of columns. A run from before has none and takes any names.
+func TestPredictFileRefusesOtherColumns(t *testing.T) {
+	dir, _ := ownSeries(t)
+	c := samplePreset("series", 5, 8, "data", filepath.Join(dir, "list.csv"))
+	c.Model.Positions = ""
+	c.Model.Layers, c.Model.Width, c.Model.Heads, c.Model.Hidden = 1, 12, 2, 16
+	src, err := c.OpenTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, _ := taskRun(t, c, src)
+	other := filepath.Join(dir, "other.csv")
+	if err := os.WriteFile(other, []byte("y,x\n0.001,5000\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`other.csv: columns: they are ["y" "x"], the model learned from ["x" "y"]`, ""} {
+		p, err := OpenPredictor(run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = p.PredictFile(other, func(string, Prediction) error { return nil })
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("error is %v, want %q", err, want)
+		}
+		if err := os.Remove(filepath.Join(run, columnsFile)); want != "" && err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestScalesOfARunAreChecked(t *testing.T) {
 	dir := t.TempDir()
 	if s, err := readScales(dir); s != nil || err != nil {

@@ -214,7 +214,7 @@ func TestOpenPredictorRefusesDamagedRuns(t *testing.T) {
 		{"three names", write(classesFile, "\"a\"\n\"b\"\n\"c\"\n"), "DIR/classes.txt: has more names than the model has classes, 2"},
 		{"a name without quotes", write(classesFile, "\"a\"\nb\n"), "DIR/classes.txt: line 2: \"b\\n\" is no quoted name"},
 		{"an endless file", func(t *testing.T, dir string) {
-			if err := os.Truncate(filepath.Join(dir, classesFile), maxClassBytes+1); err != nil {
+			if err := os.Truncate(filepath.Join(dir, classesFile), maxNameBytes+1); err != nil {
 				t.Fatal(err)
 			}
 		}, "DIR/classes.txt: is longer than 16777216 bytes"},

@@ -30,6 +30,7 @@ type Trainer struct {
 	windows  task.WindowDrawer // nil: samples have the length they have
 	digest   string
 	classes  []string // names of the classes; nil: none
+	columns  []string // names of the channels; nil: none
 	scales   *task.Scales
 	model    *model.Model[float32]
 	adapters *adapters // nil: all weights are trained
@@ -227,6 +228,9 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 	if named, ok := src.(task.ClassNamer); ok {
 		t.classes = named.ClassNames()
 	}
+	if named, ok := src.(task.ColumnNamer); ok {
+		t.columns = named.ColumnNames()
+	}
 	if scaled, ok := src.(task.ScaledSource); ok {
 		t.scales = scaled.Scales()
 	}
@@ -237,13 +241,14 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 	return t, err
 }
 
-// openFiles writes names of classes and scales, and opens the metrics, keeping the rows
+// openFiles writes names of classes and columns and scales, and opens the metrics, keeping the rows
 // that m counts.
 func (t *Trainer) openFiles(m manifest) (err error) {
-	if len(t.classes) > 0 {
-		if err := writeClasses(t.dir, t.classes); err != nil {
-			return err
-		}
+	if err := writeNames(filepath.Join(t.dir, classesFile), t.classes); err != nil {
+		return err
+	}
+	if err := writeNames(filepath.Join(t.dir, columnsFile), t.columns); err != nil {
+		return err
 	}
 	if t.scales != nil {
 		if err := writeScales(t.dir, t.scales); err != nil {
