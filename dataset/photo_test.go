@@ -83,6 +83,24 @@ func TestPhotoDropsTransparency(t *testing.T) {
 	}
 }
 
+// ReadPicture turns a picture as ReadPhoto does.
+func TestPictureHasTheOrientationOfExif(t *testing.T) {
+	list, err := filepath.Glob(filepath.Join("testdata", "photos", "*turned*.png"))
+	if err != nil || len(list) == 0 {
+		t.Fatalf("%q, %v", list, err)
+	}
+	for _, path := range list {
+		got, err := ReadFile(path, ReadPicture)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := ReadFile(path, ReadPhoto)
+		if err != nil || got.Height != want.Height || !bytes.Equal(got.Pixels, want.Pixels) {
+			t.Errorf("%s: %d×%d, want %d×%d, %v", path, got.Width, got.Height, want.Width, want.Height, err)
+		}
+	}
+}
+
 func TestMalformedOrientationIsNone(t *testing.T) {
 	for _, s := range []string{
 		"", "\xff\xd8", "\xff\xd8\xff\xe1\x00\x02", "\xff\xd8\xff\xe1\xff\xffExif\x00\x00", "\xff\xd8\xff\xe1\x00\x0aExif\x00\x00II",

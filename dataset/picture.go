@@ -23,10 +23,11 @@ const (
 	picturePixels = 64 << 20
 )
 
-// ReadPicture reads a PNG or JPEG. Transparent pixels are blended with black; 16 bits are reduced
-// to 8. It returns an error if the file is malformed or exceeds a limit.
+// ReadPicture reads a PNG or JPEG and applies the orientation of Exif. Transparent pixels are
+// blended with black; 16 bits are reduced to 8. It returns an error if the file is malformed or
+// exceeds a limit.
 func ReadPicture(r io.Reader) (*Picture, error) {
-	m, _, err := decodePicture(r)
+	m, file, err := decodePicture(r)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +39,7 @@ func ReadPicture(r io.Reader) (*Picture, error) {
 	for i := 0; i < len(rgba.Pix); i += 4 {
 		p.Pixels = append(p.Pixels, rgba.Pix[i], rgba.Pix[i+1], rgba.Pix[i+2])
 	}
-	return p, nil
+	return p.orient(readOrientation(file)), nil
 }
 
 // decodePicture decodes a PNG or JPEG, and returns the bytes of its file. It returns an error if
