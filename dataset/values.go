@@ -16,10 +16,11 @@ import (
 
 // Values is a sequence or a set of rows of numbers.
 type Values struct {
-	Names   []string  // [Columns], without blanks around; nil: no header
-	Columns int       // numeric columns
-	Numbers []float32 // [rows, Columns]
-	Labels  []string  // [rows]; nil: no labels
+	Names     []string  // [Columns], without blanks around; nil: no header
+	Columns   int       // numeric columns
+	Numbers   []float32 // [rows, Columns]
+	Numbers64 []float64 // [rows, Columns] of the file; nil: 32 bits keep the differences of rows
+	Labels    []string  // [rows]; nil: no labels
 }
 
 // Rows returns the number of rows.
@@ -51,6 +52,7 @@ func ReadValuesTable(comma rune, label string) func(io.Reader) (*Values, error) 
 		v := &Values{}
 		at := -1 // column of labels
 		first := true
+		var numbers []float64
 		err := eachRecord(r, comma, func(row []string) (err error) {
 			hint := ""
 			if first {
@@ -85,17 +87,40 @@ func ReadValuesTable(comma rune, label string) func(io.Reader) (*Values, error) 
 				if err != nil {
 					return fmt.Errorf("column %d: %w%s", i+1, err, hint)
 				}
-				v.Numbers = append(v.Numbers, float32(x))
+				numbers = append(numbers, x)
 			}
 			return nil
 		})
 		if err != nil {
 			return nil, err
 		}
-		if len(v.Numbers) == 0 {
+		if len(numbers) == 0 {
 			return nil, errors.New("rows: there is none")
 		}
+		v.setNumbers(numbers)
 		return v, nil
+	}
+}
+
+// setNumbers sets the numbers to x [rows, Columns]. Rounding to 32 bits moves a number by at most
+// 2^-24 of its size. Numbers64 keeps the columns in which that may be more than 2^-13 of their range,
+// such as seconds since 1970. It overwrites x.
+func (v *Values) setNumbers(x []float64) {
+	v.Numbers = make([]float32, len(x))
+	for c := range v.Columns {
+		least, most, isRounded := math.Inf(1), math.Inf(-1), false
+		for i := c; i < len(x); i += v.Columns {
+			v.Numbers[i] = float32(x[i])
+			least, most = min(least, x[i]), max(most, x[i])
+			isRounded = isRounded || float64(v.Numbers[i]) != x[i]
+		}
+		if isRounded && max(-least, most) > 1<<11*(most-least) {
+			v.Numbers64 = x
+			continue
+		}
+		for i := c; i < len(x); i += v.Columns {
+			x[i] = float64(v.Numbers[i])
+		}
 	}
 }
 
@@ -118,7 +143,7 @@ func isName(field string) bool {
 }
 
 // ReadValuesNPY reads finite numbers [N, C] or [N] in numpy's format .npy. It returns an error if
-// the file is malformed, the shape is another or a number is not finite.
+// the file is malformed, bytes follow the array, the shape is another or a number is not finite.
 func ReadValuesNPY(r io.Reader) (*Values, error) {
 	a, err := array.ReadNPY(r)
 	if err != nil {
@@ -134,7 +159,18 @@ func ReadValuesNPY(r io.Reader) (*Values, error) {
 	if a.Shape[0] == 0 || v.Columns == 0 {
 		return nil, fmt.Errorf("shape: it is %v, a row and a column are needed", a.Shape)
 	}
-	if v.Numbers, err = toFloat32(a); err != nil {
+	if err := checkEnd(r); err != nil {
+		return nil, err
+	}
+	if a.DType == array.F4 {
+		v.Numbers, err = a.Float32()
+	} else {
+		var x []float64
+		if x, err = toFloat64(a); err == nil {
+			v.setNumbers(x)
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	for i, x := range v.Numbers {
@@ -145,15 +181,12 @@ func ReadValuesNPY(r io.Reader) (*Values, error) {
 	return v, nil
 }
 
-// toFloat32 converts an array of any numeric type. It returns an error for other types.
-func toFloat32(a *array.Array) ([]float32, error) {
-	if x, err := a.Float32(); err == nil {
-		return x, nil
-	}
+// toFloat64 converts an array of 64 bits or of integers. It returns an error for other types.
+func toFloat64(a *array.Array) ([]float64, error) {
 	if x, err := a.Int64(); err == nil {
-		list := make([]float32, len(x))
+		list := make([]float64, len(x))
 		for i := range x {
-			list[i] = float32(x[i])
+			list[i] = float64(x[i])
 		}
 		return list, nil
 	}
@@ -161,9 +194,5 @@ func toFloat32(a *array.Array) ([]float32, error) {
 	if err != nil {
 		return nil, fmt.Errorf("type: it is %v, numbers are needed", a.DType)
 	}
-	list := make([]float32, len(x))
-	for i := range x {
-		list[i] = float32(x[i])
-	}
-	return list, nil
+	return x, nil
 }

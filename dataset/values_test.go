@@ -64,6 +64,7 @@ func TestValuesAreReadFromTablesAndArrays(t *testing.T) {
 		{ReadValuesNPY, npy("<f4", "(1, 2)", "\x00\x00\x80\x3f\x00\x00\xc0\x7f"), "row 0: column 2: NaN is no finite number"},
 		{ReadValuesNPY, npy("|b1", "(1,)", "\x01"), "type: it is"},
 		{ReadValuesNPY, "x", "truncated"},
+		{ReadValuesNPY, npy("<f4", "(1,)", "\x00\x00\x80\x3f\x00"), "bytes follow the data"},
 	} {
 		if v, err := c.read(strings.NewReader(c.content)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q gives %v, %v, want %s", c.content, v, err, c.want)
@@ -71,5 +72,24 @@ func TestValuesAreReadFromTablesAndArrays(t *testing.T) {
 	}
 	if _, err := ReadValues("x.txt", ""); err == nil || !strings.Contains(err.Error(), `its name ends in ".txt"; .csv, .tsv and .npy are read`) {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// Seconds since 1970 differ by less than 32 bits resolve. The other column is rounded.
+func TestValuesKeepDifferencesOfLargeNumbers(t *testing.T) {
+	for content, want := range map[string]string{
+		"1700000000,0.1\n1700000001,0.7\n": fmt.Sprint([]float64{1700000000, float64(float32(0.1)), 1700000001, float64(float32(0.7))}),
+		"2049.1\n2050.1\n":                 "[2049.1 2050.1]", // just beyond 2^11 ranges
+		"2046.1\n2047.1\n":                 "[]",
+		"0.1,16000000\n0.3,16000001\n":     "[]", // 24 bits are exact
+	} {
+		v, err := ReadValuesTable(',', "")(strings.NewReader(content))
+		if err != nil || fmt.Sprint(v.Numbers64) != want || v.Rows() != 2 {
+			t.Errorf("%q gives %v, %v, want %v", content, v, err, want)
+		}
+	}
+	v, err := ReadValuesNPY(strings.NewReader(npy("<i8", "(2,)", "\x00\xf1\x53\x65\x00\x00\x00\x00\x01\xf1\x53\x65\x00\x00\x00\x00")))
+	if err != nil || fmt.Sprint(v.Numbers64) != "[1.7e+09 1.700000001e+09]" {
+		t.Errorf("%v, %v", v, err)
 	}
 }

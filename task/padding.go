@@ -3,13 +3,13 @@ package task
 import "math"
 
 // paddedSource pads all samples of a source to one length.
-type paddedSource struct{ Source }
+type paddedSource struct{ wrappedSource }
 
 // Pad returns src with every sample padded to the maximum length, both parts of a pair
 // separately. The padding is token 0 or the number 0 and has no labels or targets. It is not
 // masked: a model reads it in attention and in the mean of its outputs. The kernel models of
 // the Long Range Arena were trained in this way, since their code drops the mask.
-func Pad(src Source) Source { return paddedSource{src} }
+func Pad(src Source) Source { return paddedSource{wrappedSource{src}} }
 
 // Sample overwrites s with a padded sample. It returns the errors of the source.
 func (t paddedSource) Sample(s *Sample, split Split, i int) error {

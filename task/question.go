@@ -155,6 +155,7 @@ func (q *Question) Sample(s *Sample, split Split, i int) error {
 	s.reset()
 	from := &q.samples[i]
 	s.Tokens, s.Values, s.Cut = append(s.Tokens, from.Tokens...), append(s.Values, from.Values...), from.Cut
+	s.values64 = append(s.values64, from.values64...)
 	rows := len(s.Tokens)
 	if spec.Vocab == 0 {
 		rows = len(s.Values) / spec.Channels
@@ -319,7 +320,7 @@ func askValues(spec Spec, classes []string, k ModelInfo, windows bool) *Question
 		if err != nil {
 			return nil, err
 		}
-		g, err := valuesInput(path, v.Numbers, v.Columns, &spec, windows)
+		g, err := valuesInput(path, v, &spec, windows)
 		if err != nil {
 			return nil, err
 		}
@@ -330,18 +331,21 @@ func askValues(spec Spec, classes []string, k ModelInfo, windows bool) *Question
 	}}
 }
 
-// valuesInput returns numbers [rows, columns] as an input of one or all windows. It returns an
-// error if columns differs from the model's channels.
-func valuesInput(path string, numbers []float32, columns int, spec *Spec, windows bool) ([]Input, error) {
-	if columns != spec.Channels {
-		return nil, fmt.Errorf("%s: its rows have %d numbers, the model learned from %d", path, columns, spec.Channels)
+// valuesInput returns numbers as an input of one or all windows. It returns an error if their
+// columns differ from the model's channels.
+func valuesInput(path string, v *dataset.Values, spec *Spec, windows bool) ([]Input, error) {
+	if v.Columns != spec.Channels {
+		return nil, fmt.Errorf("%s: its rows have %d numbers, the model learned from %d", path, v.Columns, spec.Channels)
 	}
 	var g Input
-	for n := spec.Length * columns; len(numbers) > 0; numbers = numbers[min(n, len(numbers)):] {
-		g.Samples = append(g.Samples, Sample{Values: numbers[:min(n, len(numbers))]})
-		if !windows {
-			break
+	n := spec.Length * v.Columns
+	for i := 0; i < len(v.Numbers) && (i == 0 || windows); i += n {
+		end := min(i+n, len(v.Numbers))
+		s := Sample{Values: v.Numbers[i:end]}
+		if v.Numbers64 != nil {
+			s.values64 = v.Numbers64[i:end]
 		}
+		g.Samples = append(g.Samples, s)
 	}
 	return []Input{g}, nil
 }
@@ -385,7 +389,7 @@ func askECG(o *settingsReader, k ModelInfo) (*Question, error) {
 		if err != nil {
 			return nil, err
 		}
-		return valuesInput(path, interleaveLeads(r), len(r.Samples), &q.spec, true)
+		return valuesInput(path, &dataset.Values{Columns: len(r.Samples), Numbers: interleaveLeads(r)}, &q.spec, true)
 	}
 	return q, checkRange("length", k.Length, o.int("length"), o.int("length"))
 }

@@ -21,6 +21,7 @@ type OwnSeries struct {
 	channels int
 	columns  []string // names of the channels; nil: no file names them
 	namedBy  string   // the first file that names them
+	cut      int      // sequences that are cut to Length
 	scales   *Scales
 }
 
@@ -37,18 +38,19 @@ type SeriesOptions struct {
 
 // ownSequence is one sequence with its target.
 type ownSequence struct {
-	path   string
-	values []float32 // [rows, channels]
-	class  int32
-	number float32
-	labels []int32 // [rows]
+	path     string
+	values   []float32 // [rows, channels]
+	values64 []float64 // [rows, channels] that values rounds; nil: values are as they are
+	class    int32
+	number   float32
+	labels   []int32 // [rows]
 }
 
 // ownNumbers bounds the numbers that all files together may hold.
 const ownNumbers = 1 << 28
 
 var seriesSettings = []Setting{
-	{"data", "", "folder with a folder of CSV, TSV or NPY files for each class (or with such folders train, valid, test); or a list of files, .csv or .tsv, with their labels; or, where each row has a label, a folder of tables"},
+	{"data", "", "folder with a folder of CSV, TSV or NPY files for each class (or with such folders train, valid, test); or a list of files, .csv or .tsv, with their labels; or, where each row has a label, a folder of tables (or of folders train, valid, test with tables)"},
 	{"ask", "class", "class; number: of a sequence; or each: a label of every row"},
 	{"label", "label", "name of the column of labels: of the list, or where each row has one, of every table"},
 	{"file", "file", "name of the column of paths in the list, from the folder that it lies in"},
@@ -82,7 +84,7 @@ func askSeries(o *settingsReader, k ModelInfo) (*Question, error) {
 	if s.Ask == Regression && s.Standardise && (k.Scales == nil || len(k.Scales.Mean) != 1) {
 		return nil, fmt.Errorf("scales: of the numbers they are not known; farfield train --resume writes them to the folder of the run")
 	}
-	return askValues(spec, k.Classes, k, false), nil
+	return askValues(spec, k.Classes, k, s.Ask == Labels), nil
 }
 
 // sequenceSuffixes are the suffixes of files of rows.
@@ -149,9 +151,15 @@ func (t *OwnSeries) addFile(split Split, path, label string, s ownSequence) (lab
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	rows := min(v.Rows(), t.Length)
+	if rows < v.Rows() {
+		t.cut++
+	}
 	t.length = max(t.length, rows)
 	s.path = path
 	s.values = slices.Clone(v.Numbers[:rows*v.Columns])
+	if v.Numbers64 != nil {
+		s.values64 = slices.Clone(v.Numbers64[:rows*v.Columns])
+	}
 	if label != "" {
 		labels = v.Labels[:rows]
 	}
@@ -190,7 +198,7 @@ func (t *OwnSeries) readClasses(root string) error {
 	if err != nil {
 		return err
 	}
-	t.classes, t.ordered = c.classes, true
+	t.classes, t.ordered, t.ignored = c.classes, true, c.ignored
 	have := 0
 	for split, files := range c.files {
 		for _, f := range files {
@@ -205,32 +213,46 @@ func (t *OwnSeries) readClasses(root string) error {
 	return nil
 }
 
-// readTables reads a folder of tables whose rows have labels.
+// readTables reads a folder of tables whose rows have labels, or such folders train, valid and
+// test.
 func (t *OwnSeries) readTables(root string) error {
-	files, err := appendFiles(nil, root, 0, sequenceSuffixes[:2])
+	folder, err := readFileFolder(root, "", sequenceSuffixes[:2]...)
 	if err != nil {
 		return err
 	}
+	files := folder.files
+	t.ignored = folder.ignored
+	if !folder.isDivided {
+		files = [3][]classFile{}
+		for i, f := range folder.files[Train] {
+			split := splitOf(t.Seed, i)
+			files[split] = append(files[split], f)
+		}
+	}
 	have, number := 0, map[string]int32{}
-	for i, f := range files {
-		split := splitOf(t.Seed, i)
-		labels, err := t.addFile(split, f.path, t.Label, ownSequence{})
-		if err != nil {
-			return err
-		}
-		s := &t.parts[split][len(t.parts[split])-1]
-		for _, name := range labels {
-			if _, ok := number[name]; !ok {
-				number[name] = int32(len(t.classes))
-				t.classes = append(t.classes, name)
+	for split, part := range files {
+		for _, f := range part {
+			labels, err := t.addFile(Split(split), f.path, t.Label, ownSequence{})
+			if err != nil {
+				return err
 			}
-			s.labels = append(s.labels, number[name])
-		}
-		if len(t.classes) > 1<<16 {
-			return fmt.Errorf("%s: %s: there are %d classes, at most %d are read", f.path, t.Label, len(t.classes), 1<<16)
-		}
-		if err := t.checkTotal(&have, split, f.path); err != nil {
-			return err
+			s := &t.parts[split][len(t.parts[split])-1]
+			for _, name := range labels {
+				if _, ok := number[name]; !ok {
+					if folder.isDivided && Split(split) != Train {
+						return fmt.Errorf("%s: %s: class %q is not among those to learn from, %.200q", f.path, t.Label, name, t.classes)
+					}
+					number[name] = int32(len(t.classes))
+					t.classes = append(t.classes, name)
+				}
+				s.labels = append(s.labels, number[name])
+			}
+			if len(t.classes) > 1<<16 {
+				return fmt.Errorf("%s: %s: there are %d classes, at most %d are read", f.path, t.Label, len(t.classes), 1<<16)
+			}
+			if err := t.checkTotal(&have, Split(split), f.path); err != nil {
+				return err
+			}
 		}
 	}
 	// Renumber the classes by the order of their names.
@@ -325,6 +347,11 @@ func (t *OwnSeries) standardiseTargets() {
 	}
 }
 
+// CountTruncated returns the number of sequences that are cut, and of all.
+func (t *OwnSeries) CountTruncated() (cut, all int) {
+	return t.cut, len(t.parts[Train]) + len(t.parts[Valid]) + len(t.parts[Test])
+}
+
 // ColumnNames returns the names of the channels; nil if no file names them.
 func (t *OwnSeries) ColumnNames() []string { return slices.Clone(t.columns) }
 
@@ -349,7 +376,7 @@ func (t *OwnSeries) Sample(s *Sample, split Split, i int) error {
 	}
 	s.reset()
 	from := &t.parts[split][i]
-	s.Values = append(s.Values, from.values...)
+	s.Values, s.values64 = append(s.Values, from.values...), append(s.values64, from.values64...)
 	s.Class = from.class
 	s.Labels = append(s.Labels, from.labels...)
 	if t.Ask == Regression {

@@ -3,6 +3,7 @@ package task
 import (
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -100,6 +101,96 @@ func TestSeriesKnowsTheNamesOfItsColumns(t *testing.T) {
 		if want == "" && err != nil || want != "" && (err == nil || !strings.HasSuffix(err.Error(), want)) {
 			t.Errorf("%s: error is %v, want %q", name, err, want)
 		}
+	}
+}
+
+// Seconds since 1970 are standardised before they are rounded to 32 bits.
+func TestSeriesStandardisesLargeNumbers(t *testing.T) {
+	files := map[string][]byte{}
+	for i := range 30 {
+		files[fmt.Sprintf("data/%s/%02d.csv", string("ab"[i%2]), i)] = fmt.Appendf(nil, "%d,1\n%d,2\n%d,4\n", 1700000000, 1700000001, 1700000003)
+	}
+	dir := folderOf(t, files)
+	src := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(dir, "data"))
+	mean, deviation, err := ChannelMoments(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := Ask("series", nil, ModelInfo{Classes: []string{"a", "b"}, Channels: 2, Length: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := q.ReadFile(filepath.Join(dir, "data", "a", "00.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.SetInput(list[0])
+	for split, src := range map[Split]Source{Train: src, Test: q} {
+		standardised, err := Standardise(src, mean, deviation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := take(t, standardised, split, 0)
+		for i := 0; i < len(s.Values); i += 2 { // both columns are 0, 1, 3 but for a constant
+			if d := math.Abs(float64(s.Values[i] - s.Values[i+1])); d > 1e-6 || len(s.values64) > 0 {
+				t.Errorf("%v: values are %v", split, s.Values)
+			}
+		}
+	}
+}
+
+// Wrapped sources keep the names of classes and the counts of cut sequences.
+func TestSeriesReportsThroughWrappers(t *testing.T) {
+	src := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(sines(t), "data"), "length", "22").(*OwnSeries)
+	standardised, err := Standardise(src, []float64{0}, []float64{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := 0
+	for i := range 80 {
+		if 20+i%7 > 22 {
+			cut++
+		}
+	}
+	for _, s := range []Source{src, standardised, Pad(standardised)} {
+		got, all := s.(TruncationReporter).CountTruncated()
+		if names := s.(ClassNamer).ClassNames(); !slices.Equal(names, []string{"fast", "slow"}) || got != cut || all != 80 {
+			t.Errorf("%T: classes %q, %d of %d are cut, want %d", s, names, got, all, cut)
+		}
+	}
+	if wrapped := Pad(openSource(t, "copy", Options{})); wrapped.(ClassNamer).ClassNames() != nil {
+		t.Error("task copy has names of classes")
+	}
+}
+
+// Folders train, valid and test of tables are the splits, and predictions label all rows.
+func TestSeriesOfLabelsHasTheSplitsOfItsFolder(t *testing.T) {
+	files := map[string][]byte{}
+	for i := range 12 {
+		split := []string{"train", "train", "valid", "test"}[i%4]
+		files[fmt.Sprintf("data/%s/%02d.csv", split, i)] = fmt.Appendf(nil, "x,label\n%d,on\n2,off\n", i)
+	}
+	dir := folderOf(t, files)
+	data := filepath.Join(dir, "data")
+	src := openSource(t, "series", Options{Seed: 1}, "data", data, "ask", "each").(*OwnSeries)
+	holds(t, src)
+	if spec := src.Spec(); spec.Count != [3]int{6, 3, 3} || take(t, src, Test, 1).Values[0] != 7 {
+		t.Errorf("%+v, test sample %v", spec, take(t, src, Test, 1).Values)
+	}
+	q, err := Ask("series", map[string]string{"ask": "each"}, ModelInfo{Classes: src.ClassNames(), Channels: 1, Length: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(folderOf(t, map[string][]byte{"x.csv": []byte("1\n2\n3\n4\n5\n")}), "x.csv")
+	if list, err := q.ReadFile(path); err != nil || len(list) != 1 || len(list[0].Samples) != 3 || len(list[0].Samples[2].Values) != 1 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if err := os.WriteFile(filepath.Join(data, "test", "03.csv"), []byte("x,label\n1,new\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	set := map[string]string{"data": data, "ask": "each"}
+	if _, err := Open("series", Options{Settings: set}); err == nil || !strings.Contains(err.Error(), `03.csv: label: class "new" is not among those to learn from, ["on" "off"]`) {
+		t.Errorf("error is %v", err)
 	}
 }
 

@@ -188,18 +188,27 @@ type Spec struct {
 
 // Sample is one sample. Fields that its task does not use are empty.
 type Sample struct {
-	Tokens  []int32   // [positions]
-	Cut     int       // start of the second part if Parts is 2
-	Types   []int32   // [positions] of tokens, of a pair that is one sequence; empty: all 0
-	Values  []float32 // [positions, Channels]
-	Class   int32
-	Labels  []int32   // [positions]; -1: no label
-	Targets []float32 // [Outputs], or [positions, Outputs]
+	Tokens   []int32   // [positions]
+	Cut      int       // start of the second part if Parts is 2
+	Types    []int32   // [positions] of tokens, of a pair that is one sequence; empty: all 0
+	Values   []float32 // [positions, Channels]
+	Class    int32
+	Labels   []int32   // [positions]; -1: no label
+	Targets  []float32 // [Outputs], or [positions, Outputs]
+	values64 []float64 // [positions, Channels] that Values rounds; empty: Values are as they are
+}
+
+// value returns element i of Values before rounding.
+func (s *Sample) value(i int) float64 {
+	if len(s.values64) > 0 {
+		return s.values64[i]
+	}
+	return float64(s.Values[i])
 }
 
 // reset empties s and keeps its memory.
 func (s *Sample) reset() {
-	*s = Sample{Tokens: s.Tokens[:0], Types: s.Types[:0], Values: s.Values[:0], Labels: s.Labels[:0], Targets: s.Targets[:0]}
+	*s = Sample{Tokens: s.Tokens[:0], Types: s.Types[:0], Values: s.Values[:0], Labels: s.Labels[:0], Targets: s.Targets[:0], values64: s.values64[:0]}
 }
 
 // IsBetter reports whether score a is better than score b.

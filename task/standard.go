@@ -23,7 +23,7 @@ func ChannelMoments(src Source) (mean, deviation []float64, err error) {
 		for i := 0; i < len(s.Values); i += spec.Channels {
 			n++
 			for c := range mean {
-				x := float64(s.Values[i+c])
+				x := s.value(i + c)
 				d := x - mean[c]
 				mean[c] += d / n
 				deviation[c] += d * (x - mean[c])
@@ -38,9 +38,29 @@ func ChannelMoments(src Source) (mean, deviation []float64, err error) {
 	return mean, deviation, err
 }
 
+// wrappedSource is a source whose samples are changed. It keeps the reports of the source.
+type wrappedSource struct{ Source }
+
+// ClassNames returns the names of the classes; nil without names.
+func (t wrappedSource) ClassNames() []string {
+	if named, ok := t.Source.(ClassNamer); ok {
+		return named.ClassNames()
+	}
+	return nil
+}
+
+// CountTruncated returns the number of inputs that are cut, and of all; 0 if the source does
+// not count them.
+func (t wrappedSource) CountTruncated() (cut, all int) {
+	if reporter, ok := t.Source.(TruncationReporter); ok {
+		return reporter.CountTruncated()
+	}
+	return 0, 0
+}
+
 // standardisedSource standardises the values of a source.
 type standardisedSource struct {
-	Source
+	wrappedSource
 	mean, scale []float64
 }
 
@@ -59,7 +79,7 @@ func Standardise(src Source, mean, deviation []float64) (Source, error) {
 		}
 		scale[c] = 1 / d
 	}
-	return &standardisedSource{src, mean, scale}, nil
+	return &standardisedSource{wrappedSource{src}, mean, scale}, nil
 }
 
 // Sample overwrites s with a standardised sample. It returns the errors of the source.
@@ -67,9 +87,10 @@ func (t *standardisedSource) Sample(s *Sample, split Split, i int) error {
 	if err := t.Source.Sample(s, split, i); err != nil {
 		return err
 	}
-	for i, x := range s.Values {
+	for i := range s.Values {
 		c := i % len(t.mean)
-		s.Values[i] = float32((float64(x) - t.mean[c]) * t.scale[c])
+		s.Values[i] = float32((s.value(i) - t.mean[c]) * t.scale[c])
 	}
+	s.values64 = s.values64[:0]
 	return nil
 }

@@ -31,6 +31,9 @@ func (t *Command) apply(c *train.Config) (given []string) {
 		given = append(given, "--task-set")
 		c.TaskSet = flags.MergeSettings(c.TaskSet, t.TaskSet)
 	}
+	if t.TaskSet["as"] == "pixels" { // tokens, which have no mean; a preset may standardise patches
+		c.Standardise = false
+	}
 	if t.Data != "" {
 		given = append(given, "--data")
 		c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{"data": t.Data})

@@ -37,7 +37,11 @@ func describeRun(e *env.Env, t *train.Trainer, dir string) {
 	}
 	if cutter, ok := src.(task.TruncationReporter); ok {
 		if cut, all := cutter.CountTruncated(); cut > 0 {
-			fmt.Fprintf(e.Stdout, "truncated   %d of %d texts, to %d positions; --task-set length=N sees more\n", cut, all, src.Spec().Length)
+			inputs := "texts"
+			if src.Spec().Channels > 0 {
+				inputs = "sequences"
+			}
+			fmt.Fprintf(e.Stdout, "truncated   %d of %d %s, to %d positions; --task-set length=N sees more\n", cut, all, inputs, src.Spec().Length)
 		}
 	}
 	if c.Init != "" {

@@ -13,6 +13,24 @@ func TestCurvesHaveAPointForEveryColumn(t *testing.T) {
 	}
 }
 
+// The preset of pictures standardises patches. Pixels are tokens, which nothing standardises
+// unless a flag asks for it.
+func TestPixelsAreNotStandardised(t *testing.T) {
+	yes := true
+	for _, c := range []struct {
+		command Command
+		want    bool
+	}{
+		{Command{Task: "picture"}, true},
+		{Command{Task: "picture", TaskSet: map[string]string{"as": "pixels"}}, false},
+		{Command{Task: "mnist", TaskSet: map[string]string{"as": "pixels"}, Standardise: &yes}, true},
+	} {
+		if got, err := c.command.configure(); err != nil || got.Standardise != c.want {
+			t.Errorf("%v: standardise is %t, %v", c.command.TaskSet, got.Standardise, err)
+		}
+	}
+}
+
 func TestRunsAreNumbered(t *testing.T) {
 	dir := t.TempDir()
 	for _, want := range []string{"001", "002"} {
