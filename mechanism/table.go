@@ -56,7 +56,8 @@ type Row struct {
 	Constants []Param // random numbers, by their names in Mechanism.Constants
 
 	// FarField is what training takes beside a window where a run leaves the degree open.
-	// The zero value: Order in all layers. Encoders have Order in place of its degree.
+	// The zero value: Order in all layers. Encoders and wide heads have Order in place of its
+	// degree.
 	FarField FarField
 
 	// Training returns settings for training at an order, where a run leaves them open;

@@ -483,10 +483,10 @@ func (c *Config) settle() error {
 	}
 	m := &c.Model
 	far := row.FarField
-	if m.Kind == model.Encoder && far.Period != 0 {
+	if far.Order != 0 && (m.Kind == model.Encoder || headWidth(m) > far.WidestHead) {
 		// Classes and labels are learned as well with the order of the row, whose linear form pays
-		// at lengths that encoders see, and in heads of any width.
-		far.Order, far.WidestHead = row.Order, math.MaxInt
+		// at lengths that encoders see.
+		far.Order = row.Order
 	}
 	window := m.Kind == model.Decoder || m.Kind == model.Encoder && !c.isUnordered
 	window = window && m.AttentionDropoutKind != attention.ProductDrop.String() && m.Set["window"] != "0"
@@ -494,7 +494,7 @@ func (c *Config) settle() error {
 	differ := m.AttentionDropout == 0 && (m.Decay == "" || m.Decay == model.NoDecay) && c.Segment == 0
 	switch {
 	case m.Order != 0:
-	case window && differ && far.Order != 0 && headWidth(m) <= far.WidestHead:
+	case window && differ && far.Order != 0:
 		m.Order, m.AttentionNorm = far.Order, true
 		if c.FarEvery == 0 && len(m.LayerWindows) == 0 {
 			c.FarEvery = far.Period
