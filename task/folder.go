@@ -155,11 +155,6 @@ func readFileFolder(root, skip string, suffixes ...string) (*fileFolder, error) 
 	return c, nil
 }
 
-// appendFiles appends the files in dir and its subfolders that have one of the suffixes.
-func appendFiles(list []classFile, dir string, class int32, suffixes []string) ([]classFile, error) {
-	return (&fileLister{suffixes: suffixes, ignored: ignoredFiles{}}).appendFiles(list, dir, class)
-}
-
 // fileLister lists the files of folders.
 type fileLister struct {
 	suffixes []string     // of files that are listed, in lower case; nil: any
