@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/farfield-ml/farfield/dataset"
@@ -253,6 +254,19 @@ func (r *pictureReader) levels(channel int) (list [256]float32) {
 		list[i] = x
 	}
 	return list
+}
+
+// CheckPixels returns an error unless shape is the shape of pixel_values
+// [B,channels,size,size] of images that the model reads.
+func (m *Model) CheckPixels(shape []int) error {
+	v := m.plan.vision
+	if v == nil {
+		return fmt.Errorf("pixel_values: %s reads tokens", m.family)
+	}
+	if len(shape) != 4 || shape[0] < 1 || !slices.Equal(shape[1:], []int{v.channels, v.size, v.size}) {
+		return fmt.Errorf("pixel_values: has the shape %v, needs [B,%d,%d,%d]", shape, v.channels, v.size, v.size)
+	}
+	return nil
 }
 
 // Patches returns the values [positions,channels·side·side] of pixel_values of one image, as

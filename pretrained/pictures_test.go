@@ -158,6 +158,14 @@ func TestPicturesFollowViTByDefault(t *testing.T) {
 	if err != nil || len(patches) != len(got) || patches[16] != -1 {
 		t.Errorf("%v, %v", patches, err)
 	}
+	if err := m.CheckPixels([]int{2, 3, 8, 8}); err != nil {
+		t.Error(err)
+	}
+	for _, shape := range [][]int{{1, 8, 8, 3}, {1, 1, 24, 8}, {1, 12, 4, 4}, {0, 3, 8, 8}, {3, 8, 8}} {
+		if err := m.CheckPixels(shape); err == nil || !strings.Contains(err.Error(), "needs [B,3,8,8]") {
+			t.Errorf("pixel_values %v: %v", shape, err)
+		}
+	}
 	if err := os.WriteFile(filepath.Join(dir, processorFile), []byte(`{"do_resize":false}`), 0o644); err != nil {
 		t.Fatal(err)
 	}

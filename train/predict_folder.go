@@ -38,7 +38,7 @@ func (p *publishedPredictor) readsImages() bool { return p.model.Config().Inputs
 // describeInput describes an input.
 func (p *publishedPredictor) describeInput() string {
 	if p.readsImages() {
-		return "a PNG or JPEG, or a file .npz with pixel_values [B,channels,H,W]"
+		return "a PNG or JPEG, or a file .npz with pixel_values [B,channels,size,size]"
 	}
 	return "a text"
 }
@@ -70,8 +70,8 @@ func (p *publishedPredictor) predictImages(path string, each func(name string, r
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if len(a.Shape) != 4 || a.Shape[0] < 1 {
-		return fmt.Errorf("%s: pixel_values: has the shape %v, needs [B,channels,H,W]", path, a.Shape)
+	if err := p.model.CheckPixels(a.Shape); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	size := len(pixels) / a.Shape[0]
 	for i := range a.Shape[0] {

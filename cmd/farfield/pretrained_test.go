@@ -478,6 +478,16 @@ func TestPredictForwardAndEvalReadPictures(t *testing.T) {
 	refuses(t, "--pairs: the vit of", "eval", "--model", dir, "--pairs", "--data", root)
 	refuses(t, "--pairs: an input is a PNG or JPEG", "predict", "--model", dir, "--pairs", paths[0])
 	refuses(t, "picture: ", "predict", "--model", dir, writeText(t, "no picture"))
+	for _, shape := range [][]int{{1, 48, 48, 3}, {1, 1, 144, 48}, {1, 12, 24, 24}, {3, 48, 48}} { // as many numbers
+		a, err := array.New("pixel_values", make([]float32, 3*48*48), shape...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := written(t, "in.npz", a)
+		want := fmt.Sprintf("pixel_values: has the shape %v, needs [B,3,48,48]", shape)
+		refuses(t, want, "predict", "--model", dir, in)
+		refuses(t, want, "forward", "--model", dir, in, filepath.Join(t.TempDir(), "out.npz"))
+	}
 	refuses(t, "--grad reads do from a file .npz", "forward", "--model", dir, "--grad", paths[0], filepath.Join(t.TempDir(), "out.npz"))
 	refuses(t, "the model reads pictures as preprocessor_config.json prepares them", "train", "--init", dir, "--task", "picture", "--data", root,
 		"--task-set", "as=patches", "--task-set", "patch=8", "--task-set", "side=48", "--steps", "1", "--out", filepath.Join(t.TempDir(), "run"))

@@ -60,7 +60,7 @@ func (c *Command) Run(e *env.Env) error {
 	var do *array.Array
 	if m.Config().Inputs > 0 && !strings.EqualFold(filepath.Ext(c.In), ".npz") {
 		in, err = c.readPicture(m)
-	} else if in, do, err = c.readInput(); err != nil {
+	} else if in, do, err = c.readInput(m); err != nil {
 		err = fmt.Errorf("%s: %w", c.In, err)
 	}
 	if err != nil {
@@ -125,8 +125,8 @@ func (c *Command) readPicture(m *pretrained.Model) (*pretrained.Input, error) {
 	return &pretrained.Input{B: 1, Pixels: pixels, Hidden: true}, err
 }
 
-// readInput reads the arrays of the input.
-func (c *Command) readInput() (in *pretrained.Input, do *array.Array, err error) {
+// readInput reads the arrays of the input of m.
+func (c *Command) readInput(m *pretrained.Model) (in *pretrained.Input, do *array.Array, err error) {
 	z, err := array.OpenNPZ(c.In)
 	if err != nil {
 		return nil, nil, err
@@ -150,14 +150,14 @@ func (c *Command) readInput() (in *pretrained.Input, do *array.Array, err error)
 			return nil, nil, fmt.Errorf("--grad: the file has no array do")
 		}
 	}
-	pixels, err := read("pixel_values", 4)
+	pixels, err := read("pixel_values", 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	in = &pretrained.Input{Hidden: true}
 	if pixels != nil {
-		if pixels.Shape[2] != pixels.Shape[3] {
-			return nil, nil, fmt.Errorf("pixel_values: has the shape %v, images are square", pixels.Shape)
+		if err := m.CheckPixels(pixels.Shape); err != nil {
+			return nil, nil, err
 		}
 		in.B = pixels.Shape[0]
 		in.Pixels, err = toFloat32(pixels)
