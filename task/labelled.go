@@ -11,10 +11,11 @@ import (
 
 // OpenLabelled opens the user's own texts for a model that has learned its classes. The
 // settings in o are the settings of task file. o.Tokens are the model's, and o.Context bounds
-// the tokens of a text. names are the model's classes; nil: the labels are numbers. A label is
-// a name in names, else a name in another case, else a number below len(names). With
+// the tokens of a text. names are the model's classes; nil: the labels are numbers. All
+// labels are names in names, in any case, or else all are numbers below len(names). With
 // o.EncodePair rows have a second text, in the column pair or the one that setting pair names.
-// OpenLabelled returns an error where Open does, and for a label that is no class of the model.
+// OpenLabelled returns an error where Open does, for a label that is no class of the model, and
+// for two labels of one class.
 func OpenLabelled(o Options, names []string) (*OwnTexts, error) {
 	row, err := Lookup(ownName)
 	if err != nil {
@@ -93,22 +94,38 @@ func (t *OwnTexts) numberClasses(names []string) error {
 	return nil
 }
 
-// matchClasses returns the number in names of each class: a name in names, else a name in
-// another case, else a number below len(names).
+// matchClasses returns the number in names of each class. One rule holds for all classes: each
+// is a name in names, or a name in another case; else each is a number below len(names). It
+// returns an error if neither rule holds, or two classes have one number.
 func matchClasses(classes, names []string) ([]int32, error) {
-	numbers := make([]int32, len(classes))
+	byName, byNumber := make([]int32, len(classes)), make([]int32, len(classes))
 	for i, class := range classes {
 		at := slices.Index(names, class)
 		if at < 0 {
 			at = slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, class) })
 		}
-		if n, err := strconv.Atoi(class); at < 0 && err == nil && n >= 0 && n < len(names) {
-			at = n
+		n, err := strconv.Atoi(class)
+		if err != nil || n < 0 || n >= len(names) {
+			n = -1
 		}
-		if at < 0 {
+		if at < 0 && n < 0 {
 			return nil, fmt.Errorf("label: %q is no class of the model, %q, nor a number below %d", class, names, len(names))
 		}
-		numbers[i] = int32(at)
+		byName[i], byNumber[i] = int32(at), int32(n)
+	}
+	numbers := byName
+	if at := slices.Index(byName, -1); at >= 0 {
+		if n := slices.Index(byNumber, -1); n >= 0 {
+			return nil, fmt.Errorf("label: %q is no class of the model, %q, and %q no number below %d; all labels are names, or all are numbers", classes[at], names, classes[n], len(names))
+		}
+		numbers = byNumber
+	}
+	owner := make([]int, len(names)) // 1 + the index of the class that has the number
+	for i, n := range numbers {
+		if owner[n] > 0 {
+			return nil, fmt.Errorf("label: %q and %q are both class %d of the model, %q", classes[owner[n]-1], classes[i], n, names[n])
+		}
+		owner[n] = i + 1
 	}
 	return numbers, nil
 }

@@ -171,7 +171,7 @@ func TestEvalOfAPublishedClassifierIsTheScoreOfItsPredictions(t *testing.T) {
 	dir, folder := writeClassifier(t, "BertForSequenceClassification"), t.TempDir()
 	texts, data := filepath.Join(folder, "lines.txt"), filepath.Join(folder, "labelled.tsv")
 	words := []string{"the", "cat", "sat", "dog", "ran", "on", "mat"}
-	labels := []string{"bad", "GOOD", "2", "good"}
+	labels := []string{"bad", "GOOD", "fair", "GOOD"}
 	var lines, table strings.Builder
 	table.WriteString("text\tlabel\n")
 	const n = 60
@@ -220,6 +220,10 @@ func TestEvalOfAPublishedClassifierIsTheScoreOfItsPredictions(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses(t, `label: "worse" is no class of the model`, "eval", "--model", dir, "--data", data)
+	if err := os.WriteFile(data, []byte("text\tlabel\nthe cat\tgood\na dog\t1\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, "all labels are names, or all are numbers", "eval", "--model", dir, "--data", data)
 	refuses(t, "its classes are of tokens", "eval", "--model", writeClassifier(t, "BertForTokenClassification"), "--data", data)
 	refuses(t, "has no data of its own", "eval", "--model", dir)
 	refuses(t, "and has no classes", "eval", "--model", tinyModel, "--data", data)
@@ -419,7 +423,7 @@ func writePictures(t *testing.T, n int, folders ...string) (paths []string) {
 // TestPredictForwardAndEvalReadPictures compares the three verbs on the same pictures.
 func TestPredictForwardAndEvalReadPictures(t *testing.T) {
 	dir := vitFolder(t)
-	folders := []string{"label_0", "LABEL_3", "5"}
+	folders := []string{"label_0", "LABEL_3", "label_5"}
 	paths := writePictures(t, 12, folders...)
 	right, loss := 0, 0.
 	for i, path := range paths {
