@@ -154,3 +154,90 @@ func (t *OwnTexts) JudgedBaselines() ([]Baseline, error) {
 	b.Learned, b.Advice = 0, t.advice() // it has learned no text that is not judged
 	return []Baseline{b}, err
 }
+
+// learnedSource is a source of other data for a model that has learned classes or scales.
+type learnedSource struct {
+	Source
+	spec    Spec
+	names   []string
+	numbers []int32 // of the model's classes, by class of the source; nil: there are none
+	own     *Scales // of the source; nil: targets are not scaled
+	scales  *Scales // of the model
+	hasAll  bool
+}
+
+// NumberAsLearned returns src for a model that has learned the classes names and targets in
+// scales; nil: there are none. Classes are found by name. hasAll makes all samples the test
+// set. Baselines are the baselines of src. NumberAsLearned returns an error if a class is not in
+// names, scales are unknown, or samples have no end.
+func NumberAsLearned(src Source, names []string, scales *Scales, hasAll bool) (Source, error) {
+	t := &learnedSource{Source: src, spec: src.Spec(), names: names, scales: scales, hasAll: hasAll}
+	if named, ok := src.(ClassNamer); ok && names != nil {
+		number := make(map[string]int32, len(names))
+		for i, name := range names {
+			number[name] = int32(i)
+		}
+		for _, name := range named.ClassNames() {
+			n, ok := number[name]
+			if !ok {
+				const most = 20
+				return nil, fmt.Errorf("label: %q is none of the %d classes that the model learned: %q", name, len(names), names[:min(most, len(names))])
+			}
+			t.numbers = append(t.numbers, n)
+		}
+		t.spec.Classes = len(names)
+	}
+	if scaled, ok := src.(ScaledSource); ok {
+		t.own = scaled.Scales()
+	}
+	if t.own != nil && (scales == nil || len(scales.Mean) != len(t.own.Mean)) {
+		return nil, fmt.Errorf("scales: of the numbers that the model learned they are not known; farfield train --resume writes them to the folder of the run")
+	}
+	if hasAll {
+		if slices.Contains(t.spec.Count[:], Endless) {
+			return nil, fmt.Errorf("task %s draws samples without end, there is no set of all", t.spec.Name)
+		}
+		t.spec.Count = [3]int{Test: t.spec.Count[Train] + t.spec.Count[Valid] + t.spec.Count[Test]}
+	}
+	return t, nil
+}
+
+// Spec returns the specification of the samples, with the classes of the model.
+func (t *learnedSource) Spec() Spec { return t.spec }
+
+// ClassNames returns the names of the model's classes.
+func (t *learnedSource) ClassNames() []string { return slices.Clone(t.names) }
+
+// Sample overwrites s with a sample whose classes and targets are the model's. It returns an
+// error if the split has no sample i, or the errors of the source.
+func (t *learnedSource) Sample(s *Sample, split Split, i int) error {
+	if err := t.spec.checkIndex(split, i); err != nil {
+		return err
+	}
+	if t.hasAll {
+		count := t.Source.Spec().Count
+		for split = Train; i >= count[split]; split++ {
+			i -= count[split]
+		}
+	}
+	if err := t.Source.Sample(s, split, i); err != nil {
+		return err
+	}
+	switch {
+	case t.numbers != nil && t.spec.Kind == Class:
+		s.Class = t.numbers[s.Class]
+	case t.numbers != nil:
+		for i, y := range s.Labels {
+			if y >= 0 {
+				s.Labels[i] = t.numbers[y]
+			}
+		}
+	}
+	if t.own != nil {
+		for i, x := range s.Targets {
+			j := i % len(t.own.Mean)
+			s.Targets[i] = float32((float64(x)*t.own.Deviation[j] + t.own.Mean[j] - t.scales.Mean[j]) / t.scales.Deviation[j])
+		}
+	}
+	return nil
+}

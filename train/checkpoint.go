@@ -271,8 +271,9 @@ func readManifest(path string) (manifest, error) {
 	return m, err
 }
 
-// checkManifest is readManifest without the advice in the error.
-func checkManifest(path string) (m manifest, err error) {
+// parseManifest reads the manifest of the checkpoint in path. It returns an error if the
+// manifest is damaged.
+func parseManifest(path string) (m manifest, err error) {
 	name := filepath.Join(path, manifestFile)
 	text, err := infile.ReadFile(name)
 	if err != nil {
@@ -288,11 +289,16 @@ func checkManifest(path string) (m manifest, err error) {
 		return m, fmt.Errorf("%s: version is %d, this program reads %d", name, m.Version, checkpointVersion)
 	}
 	sum, err := m.checksum()
-	if err != nil {
-		return m, err
+	if err == nil && m.Sum != sum {
+		err = fmt.Errorf("%s: damaged: its SHA-256 is %.12s…, it says %.12s…", name, sum, m.Sum)
 	}
-	if m.Sum != sum {
-		return m, fmt.Errorf("%s: damaged: its SHA-256 is %.12s…, it says %.12s…", name, sum, m.Sum)
+	return m, err
+}
+
+// checkManifest is readManifest without the advice in the error.
+func checkManifest(path string) (m manifest, err error) {
+	if m, err = parseManifest(path); err != nil {
+		return m, err
 	}
 	for _, n := range slices.Sorted(maps.Keys(m.Files)) {
 		want := m.Files[n]

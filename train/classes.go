@@ -32,8 +32,8 @@ func writeNames(path string, names []string) error {
 	})
 }
 
-// readClasses reads the names of n classes. It returns an error if the file is missing,
-// too long or has another number of names.
+// readClasses reads the names of n classes; n below 0: of any number. It returns an error if
+// the file is missing, too long or has another number of names.
 func readClasses(dir string, n int) ([]string, error) {
 	classes, err := readNames(filepath.Join(dir, classesFile), n, "classes")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +52,7 @@ func readColumns(dir string, n int) ([]string, error) {
 	return columns, err
 }
 
-// readNames reads a file of n names of kind. It returns an error if the file is missing, too
+// readNames reads a file of n names of kind; n below 0: of any number. It returns an error if the file is missing, too
 // long or has another number of names.
 func readNames(path string, n int, kind string) ([]string, error) {
 	text, err := infile.ReadBounded(path, maxNameBytes)
@@ -70,7 +70,7 @@ func readNames(path string, n int, kind string) ([]string, error) {
 		}
 		names = append(names, name)
 	}
-	if len(names) != n {
+	if n >= 0 && len(names) != n {
 		return nil, fmt.Errorf("%s: has %d names, the model %d %s", path, len(names), n, kind)
 	}
 	return names, nil

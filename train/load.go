@@ -26,6 +26,20 @@ func isCheckpoint(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// findCheckpoint returns the folder of the checkpoint that LoadModel reads.
+func findCheckpoint(path string) (string, error) {
+	if isCheckpoint(path) {
+		return path, nil
+	}
+	if _, err := os.Stat(filepath.Join(path, configFile)); err != nil {
+		return "", fmt.Errorf("%s: is neither a run nor a checkpoint: it has no %s and no %s", path, configFile, manifestFile)
+	}
+	if best := filepath.Join(path, checkpointsFolder, bestName); isCheckpoint(best) {
+		return best, nil
+	}
+	return latestCheckpoint(path)
+}
+
 // LoadModel reads a model and the vocabulary of its text, which is nil for other tasks.
 // path is the folder of a checkpoint, or of a run, whose best checkpoint is preferred to
 // the latest one. Every file is verified by its checksum.
@@ -39,18 +53,9 @@ func LoadModel(path string) (*model.Model[float32], *token.Vocabulary, error) {
 	if err := CheckForeign(path); err != nil {
 		return nil, nil, err
 	}
-	if !isCheckpoint(path) {
-		if _, err := os.Stat(filepath.Join(path, configFile)); err != nil {
-			return nil, nil, fmt.Errorf("%s: is neither a run nor a checkpoint: it has no %s and no %s", path, configFile, manifestFile)
-		}
-		best := filepath.Join(path, checkpointsFolder, bestName)
-		if isCheckpoint(best) {
-			path = best
-		} else if last, err := latestCheckpoint(path); err == nil {
-			path = last
-		} else {
-			return nil, nil, err
-		}
+	path, err := findCheckpoint(path)
+	if err != nil {
+		return nil, nil, err
 	}
 	if _, err := readManifest(path); err != nil {
 		return nil, nil, err

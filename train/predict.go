@@ -86,14 +86,8 @@ func OpenPredictor(path string) (*Predictor, error) {
 		return nil, fmt.Errorf("%s: the run's task has %d tokens, %d numbers, %d outputs and %d positions, the model %d, %d, %d and %d",
 			path, spec.Vocab, spec.Channels, outputs, spec.Length/spec.Parts, c.Vocab, c.Inputs, known.Outputs, c.Context)
 	}
-	p.source = p.question
-	if config.Standardise {
-		if p.source, err = task.Standardise(p.source, config.InputMean, config.InputDeviation); err != nil {
-			return nil, fmt.Errorf("%s: standardise: %w", path, err)
-		}
-	}
-	if config.LRAQuirk {
-		p.source = task.Pad(p.source)
+	if p.source, err = config.adaptValues(p.question); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	p.e = newEvaluation(m, p.source)
 	return p, nil

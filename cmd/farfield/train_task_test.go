@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,7 +64,7 @@ func TestTrainTask(t *testing.T) {
 		t.Errorf("eval prints\n%s", out)
 	}
 	refuses(t, `--split: "train" is none of`, "eval", "--model", dir, "--split", "train")
-	refuses(t, "learned no text", "eval", "--model", dir, "--data", dir)
+	refuses(t, "reads no data of yours", "eval", "--model", dir, "--data", dir)
 	refuses(t, "did not learn a text", "generate", "--model", dir)
 	refuses(t, "--seed: given beside --seeds", littleTask(dir+"3", "--seeds", "2", "--seed", "1")...)
 	refuses(t, `--seeds: "1,1" is neither`, littleTask(dir+"3", "--seeds", "1,1")...)
@@ -98,6 +99,53 @@ func TestBaselineThatIsBetterIsSaid(t *testing.T) {
 	if out := works(t, append(args, "--steps", "60", "--lr", "0.03")...); strings.Contains(out, " is better by ") {
 		t.Errorf("a model that is right has one ahead\n%s", out)
 	}
+}
+
+// TestEvalRefusesChangedData renames a class in the data of a run. The run is not scored on its
+// data, and on other data its classes are found by name. A text may not change either.
+func TestEvalRefusesChangedData(t *testing.T) {
+	folder := t.TempDir()
+	data, dir := filepath.Join(folder, "data.csv"), filepath.Join(folder, "run")
+	rows := "text,label\n" + strings.Repeat("wrong password,login\ndisk is full,storage\n", 40)
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(data, rows)
+	works(t, "train", "--quiet", "--task", "file", "--data", data, "--task-set", "length=12", "--width", "8", "--heads", "2", "--steps", "2", "--batch", "2", "--out", dir)
+	score := func(args ...string) (r eval.Report) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(works(t, append([]string{"eval", "--model", dir, "--json"}, args...)...)), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	want := score("--data", data, "--all")
+	if want.Samples != 80 || want.Verdict != nil || !slices.Equal(want.Classes, []string{"login", "storage"}) || score().Verdict == nil {
+		t.Errorf("%+v", want)
+	}
+	write(data, strings.ReplaceAll(rows, ",login", ",zlogin"))
+	refuses(t, dir+": "+data+`: is not the data that the run learned from: it has a class "zlogin", and no class "login"; with --data`, "eval", "--model", dir)
+	refuses(t, `--data: `+data+`: label: "zlogin" is none of the 2 classes that the model learned: ["login" "storage"]`, "eval", "--model", dir, "--data", data)
+	refuses(t, "--data names other data", "eval", "--model", dir, "--all")
+	refuses(t, "is not the data that the run learned from", "maps", "--model", dir, "--sample", "0", "--out", filepath.Join(folder, "maps.html"))
+	other := filepath.Join(folder, "other.jsonl")
+	write(other, strings.Repeat(`{"label":"storage","text":"disk is full"}`+"\n"+`{"label":"login","text":"wrong password"}`+"\n", 40))
+	if got := score("--data", other, "--all"); !reflect.DeepEqual(got.Confusion, want.Confusion) {
+		t.Errorf("%v in another order, was %v", got.Confusion, want.Confusion)
+	}
+	works(t, "predict", "--model", dir, textsOf(t, "disk is full\n")) // these read no data of the run
+	works(t, "report", dir)
+	works(t, "inspect", dir)
+
+	text, lm := filepath.Join(folder, "text.txt"), filepath.Join(folder, "lm")
+	write(text, strings.Repeat("one two three. ", 60))
+	works(t, "train", "--quiet", "--data", text, "--context", "8", "--width", "8", "--heads", "2", "--layers", "1", "--steps", "2", "--batch", "2", "--out", lm)
+	write(text, strings.Repeat("one two three. ", 61))
+	refuses(t, lm+": "+text+": is not the data that the run learned from: its SHA-256 is ", "eval", "--model", lm)
+	works(t, "eval", "--model", lm, "--data", text)
 }
 
 // Where a model learns no more than a baseline of long samples, the verdict asks for short

@@ -3,6 +3,7 @@ package eval
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -34,12 +35,13 @@ type Command struct {
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "Without --data a run is scored on its held-out data. Of a text its last tenth is predicted. The windows of a text have the length of the model's context.\n\n" +
+	return "Without --data a run is scored on its held-out data, which must be unchanged. Of a text its last tenth is predicted. The windows of a text have the length of the model's context. " +
+		"--data may name other data of a task that reads files of yours; its classes are found by name. A tenth of it is scored where it names no test set, with --all everything.\n\n" +
 		"A published model needs --data. A decoder predicts a text in windows of its positions, at most 2048, each behind the tokens that begin a text. " +
 		"A model with classes is scored on labelled texts, in the files and folders of train --task file, and beside baselines that learn from the same data. " +
 		"With --pairs a row has text, pair and label; --task-set text=NAME, pair=NAME and label=NAME name other columns. " +
 		"A model of images reads a folder with a folder of PNG or JPEG files for each class. " +
-		"A label is a name or a number of the classes. A tenth of the data is scored where no test set is named, with --all everything." + flags.JoinExamples(
+		"All labels are names of classes, or all are their numbers. A tenth of the data is scored where no test set is named, with --all everything." + flags.JoinExamples(
 		"farfield eval --model run/001",
 		"farfield eval --model run/001 --data notes.txt --all --json",
 		"farfield eval --model run/001 --limit 100",
@@ -148,7 +150,7 @@ func (c *Command) write(e *env.Env, r *Report) error {
 func (c *Command) text(m *model.Model[float32], vocab *token.Vocabulary) (task.Source, string, error) {
 	text, err := runs.OpenRunText(c.Model, c.Data, c.Folder, vocab)
 	if err != nil {
-		return nil, "", err
+		return nil, "", adviseData(err)
 	}
 	runs.KeepHeapTight(text)
 	name := text.Corpus.Name
@@ -158,12 +160,28 @@ func (c *Command) text(m *model.Model[float32], vocab *token.Vocabulary) (task.S
 	return text.WithWindow(m.Config().Context), name, nil
 }
 
-// samples returns the task of the run, as the model learned it.
+// samples returns the task of the run, as the model learned it, or with --data other data
+// of the user for it.
 func (c *Command) samples() (task.Source, string, error) {
-	if c.Data != "" || c.All {
-		return nil, "", fmt.Errorf("--data, --all: %s learned no text", c.Model)
+	if c.Data != "" {
+		dir := train.RunFolder(c.Model)
+		config, err := train.RunConfig(dir)
+		if err != nil {
+			return nil, "", err
+		}
+		src, err := config.OpenOtherData(dir, c.Data, c.All)
+		if err != nil {
+			err = fmt.Errorf("--data: %w", err)
+		}
+		return src, c.Data, err
+	}
+	if c.All {
+		return nil, "", fmt.Errorf("--all: %s learned from most of its data; --data names other data", c.Model)
 	}
 	src, config, err := runs.OpenRunTask(c.Model, c.Folder)
+	if row, other := task.Lookup(config.Task); other == nil && row.HasOwnClasses() {
+		err = adviseData(err)
+	}
 	if err != nil {
 		return nil, "", err
 	}
@@ -172,6 +190,14 @@ func (c *Command) samples() (task.Source, string, error) {
 		return nil, "", err
 	}
 	return src, runs.DescribeData(config, src.Spec()), nil
+}
+
+// adviseData adds to an error about data that has changed how other data is scored.
+func adviseData(err error) error {
+	if errors.Is(err, train.ErrDataChanged) {
+		err = fmt.Errorf("%w; with --data it is scored as other data, even what the run may have learned", err)
+	}
+	return err
 }
 
 func (r *Report) print(e *env.Env) error {

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"runtime/debug"
@@ -24,6 +25,9 @@ func OpenRunText(dir, data, folder string, vocab *token.Vocabulary) (*task.Text,
 		return task.NewText(corpus, vocab)
 	}
 	src, _, err := OpenRunTask(dir, folder)
+	if errors.Is(err, train.ErrDataChanged) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--data is not given, and the run does not tell: %w", err)
 	}
@@ -35,8 +39,8 @@ func OpenRunText(dir, data, folder string, vocab *token.Vocabulary) (*task.Text,
 }
 
 // OpenRunTask opens the task of the run in dir. folder is the folder of data sets; "":
-// the folder of the run. It returns an error if dir is no run or its data cannot be
-// read.
+// the folder of the run. It returns an error if dir is no run, its data cannot be read, or
+// the data is not what the run learned from.
 func OpenRunTask(dir, folder string) (task.Source, train.Config, error) {
 	config, err := train.RunConfig(train.RunFolder(dir))
 	if err != nil {
@@ -46,6 +50,9 @@ func OpenRunTask(dir, folder string) (task.Source, train.Config, error) {
 		config.Folder = folder
 	}
 	src, err := config.OpenTask()
+	if err == nil {
+		err = train.CheckData(dir, src)
+	}
 	return src, config, err
 }
 

@@ -1,0 +1,158 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"github.com/farfield-ml/farfield/task"
+)
+
+// ErrDataChanged is returned for data that is not the data of the run.
+var ErrDataChanged = errors.New("is not the data that the run learned from")
+
+// CheckData returns ErrDataChanged if src has other class names or another SHA-256 than the
+// data of the model at path, as LoadModel reads it. src is the task that the configuration of
+// the run opens. Of runs without these records the number of classes is compared. CheckData returns an error if
+// the records are damaged or a sample cannot be read.
+func CheckData(path string, src task.Source) error {
+	checkpoint, err := findCheckpoint(path)
+	if err != nil {
+		return err
+	}
+	m, err := parseManifest(checkpoint)
+	if err != nil {
+		return err
+	}
+	c, err := RunConfig(RunFolder(path))
+	if err != nil {
+		return err
+	}
+	difference := ""
+	if named, ok := src.(task.ClassNamer); ok {
+		known, err := readClasses(RunFolder(path), -1)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err == nil {
+			difference = compareClasses(named.ClassNames(), known)
+		}
+	}
+	spec := src.Spec()
+	if difference == "" && (spec.Kind == task.Class || spec.Kind == task.Labels) && spec.Classes != c.Model.Outputs {
+		difference = fmt.Sprintf("it has %d classes, were %d", spec.Classes, c.Model.Outputs)
+	}
+	if difference == "" && m.Data != "" {
+		digest, err := task.Digest(src)
+		if err != nil {
+			return err
+		}
+		if digest != m.Data {
+			difference = fmt.Sprintf("its SHA-256 is %.12s…, was %.12s…", digest, m.Data)
+		}
+	}
+	if difference == "" {
+		return nil
+	}
+	data := c.TaskSet["data"]
+	if data == "" {
+		data = "task " + c.Task
+	}
+	return fmt.Errorf("%s: %s: %w: %s", path, data, ErrDataChanged, difference)
+}
+
+// compareClasses describes the first difference of class names; "": there is none.
+func compareClasses(names, known []string) string {
+	if slices.Equal(names, known) {
+		return ""
+	}
+	without := func(list, other []string) (string, bool) {
+		set := map[string]bool{}
+		for _, name := range other {
+			set[name] = true
+		}
+		i := slices.IndexFunc(list, func(name string) bool { return !set[name] })
+		if i < 0 {
+			return "", false
+		}
+		return list[i], true
+	}
+	added, more := without(names, known)
+	gone, fewer := without(known, names)
+	switch {
+	case more && fewer:
+		return fmt.Sprintf("it has a class %q, and no class %q", added, gone)
+	case more:
+		return fmt.Sprintf("it has %d classes with %q, were %d", len(names), added, len(known))
+	case fewer:
+		return fmt.Sprintf("it has %d classes without %q, were %d", len(names), gone, len(known))
+	}
+	return "its classes are in another order"
+}
+
+// OpenOtherData opens data, a file or folder of the task of c, for the model of the run in
+// dir. Classes have the numbers of the run by their names, and scaled targets its scales.
+// hasAll makes all samples the test set. OpenOtherData returns an error if the task reads no
+// data of the user, data is malformed or has other channels, or a class is none of the run.
+func (c Config) OpenOtherData(dir, data string, hasAll bool) (task.Source, error) {
+	row, err := task.Lookup(c.Task)
+	if err != nil {
+		return nil, err
+	}
+	if !row.HasOwnClasses() || len(row.DataSets) > 0 {
+		return nil, fmt.Errorf("task %s reads no data of yours", c.Task)
+	}
+	set := maps.Clone(c.TaskSet)
+	set["data"] = data
+	if slices.ContainsFunc(row.Settings, func(s task.Setting) bool { return s.Name == "length" }) {
+		set["length"] = fmt.Sprint(c.Model.Context) // as predict reads it
+	}
+	c.TaskSet = set
+	src, err := c.OpenTask()
+	if err != nil {
+		return nil, err
+	}
+	if s := src.Spec(); s.Vocab != c.Model.Vocab || s.Channels != c.Model.Inputs {
+		return nil, fmt.Errorf("%s: its positions have %d tokens or %d numbers, of the run %d or %d", data, s.Vocab, s.Channels, c.Model.Vocab, c.Model.Inputs)
+	}
+	if named, ok := src.(task.ColumnNamer); ok {
+		known, err := readColumns(dir, c.Model.Inputs)
+		if err != nil {
+			return nil, err
+		}
+		if columns := named.ColumnNames(); known != nil && columns != nil && !slices.Equal(columns, known) {
+			return nil, fmt.Errorf("%s: its columns are %q, of the run %q", data, columns, known)
+		}
+	}
+	var names []string
+	if src.Spec().Classes > 0 {
+		if names, err = readClasses(dir, c.Model.Outputs); err != nil {
+			return nil, err
+		}
+	}
+	scales, err := readScales(dir)
+	if err != nil {
+		return nil, err
+	}
+	if src, err = task.NumberAsLearned(src, names, scales, hasAll); err != nil {
+		return nil, fmt.Errorf("%s: %w", data, err)
+	}
+	return c.adaptValues(src)
+}
+
+// adaptValues returns src standardised and padded as in training. It returns an error if the
+// moments do not fit the channels.
+func (c *Config) adaptValues(src task.Source) (task.Source, error) {
+	if c.Standardise {
+		var err error
+		if src, err = task.Standardise(src, c.InputMean, c.InputDeviation); err != nil {
+			return nil, fmt.Errorf("standardise: %w", err)
+		}
+	}
+	if c.LRAQuirk {
+		src = task.Pad(src)
+	}
+	return src, nil
+}

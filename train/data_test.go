@@ -1,0 +1,271 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/task"
+)
+
+// writeFile writes text to a file of the folder dir.
+func writeFile(t *testing.T, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// labelledRows are n rows of texts, of the labels in turn.
+func labelledRows(n int, labels ...string) string {
+	var b strings.Builder
+	b.WriteString("text,label\n")
+	for i := range n {
+		k := i % len(labels)
+		fmt.Fprintf(&b, "%s%d,%s\n", strings.Repeat(labels[k][:1], 3), i%7, labels[k])
+	}
+	return b.String()
+}
+
+// smallRun trains a model of a task for a moment, and returns the folder of the run.
+func smallRun(t *testing.T, name string, set map[string]string) string {
+	t.Helper()
+	c := samplePreset("copy", 5, 8)
+	c.SetTask(name)
+	c.TaskSet, c.Standardise = set, name == "series"
+	c.Model.Layers, c.Model.Width, c.Model.Heads, c.Model.Hidden, c.Model.Mechanism = 1, 12, 2, 16, "softmax"
+	src, err := c.OpenTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, _ := taskRun(t, c, src)
+	return dir
+}
+
+// TestDataOfARunMustBeUnchanged changes labels, rows and records of a run.
+func TestDataOfARunMustBeUnchanged(t *testing.T) {
+	folder := t.TempDir()
+	rows := labelledRows(60, "login", "storage")
+	data := writeFile(t, folder, "data.csv", rows)
+	dir := smallRun(t, "file", map[string]string{"data": data, "length": "6"})
+	checkpoint, err := findCheckpoint(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(path, text string) error {
+		writeFile(t, folder, "data.csv", text)
+		c, err := RunConfig(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		src, err := c.OpenTask()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return CheckData(path, src)
+	}
+	const sums = "its SHA-256 is "
+	changes := map[string][2]string{ // text, error
+		"order":   {strings.ReplaceAll(rows, ",login", ",zlogin"), `it has a class "zlogin", and no class "login"`},
+		"renamed": {strings.ReplaceAll(rows, ",login", ",account"), `it has a class "account", and no class "login"`},
+		"third":   {strings.Replace(rows, ",login", ",aaa", 1), `it has 3 classes with "aaa", were 2`},
+		"fewer":   {labelledRows(40, "login", "storage"), sums},
+		"swapped": {strings.NewReplacer(",login", ",storage", ",storage", ",login").Replace(rows), sums},
+	}
+	for _, path := range []string{dir, checkpoint} {
+		if err := check(path, rows); err != nil {
+			t.Error(err)
+		}
+		for name, c := range changes {
+			err := check(path, c[0])
+			if !errors.Is(err, ErrDataChanged) || !strings.HasPrefix(err.Error(), path+": "+data+": is not the data") || !strings.Contains(err.Error(), c[1]) {
+				t.Errorf("%s: %v, want %s", name, err, c[1])
+			}
+		}
+	}
+	// Without names the number of classes and the digest tell, without both the number.
+	if err := os.Remove(filepath.Join(dir, classesFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := check(dir, changes["order"][0]); err == nil || !strings.Contains(err.Error(), sums) {
+		t.Error(err)
+	}
+	m, err := parseManifest(checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Data = ""
+	if err := os.Remove(filepath.Join(checkpoint, manifestFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.writeInto(checkpoint); err != nil {
+		t.Fatal(err)
+	}
+	if err := check(dir, changes["fewer"][0]); err != nil {
+		t.Error(err)
+	}
+	if err := check(dir, changes["third"][0]); !errors.Is(err, ErrDataChanged) || !strings.Contains(err.Error(), "it has 3 classes, were 2") {
+		t.Error(err)
+	}
+	writeFile(t, dir, classesFile, "login\n")
+	if err := check(dir, rows); err == nil || !strings.Contains(err.Error(), "is no quoted name") {
+		t.Error(err)
+	}
+}
+
+// TestOtherDataHasTheClassesOfTheRun compares the confusion of other data with predictions
+// for its texts. The data lacks the first class, so that its own numbers are others.
+func TestOtherDataHasTheClassesOfTheRun(t *testing.T) {
+	folder := t.TempDir()
+	dir := smallRun(t, "file", map[string]string{"data": writeFile(t, folder, "data.csv", labelledRows(60, "a", "b", "c")), "length": "6"})
+	c, err := RunConfig(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := OpenPredictor(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := labelledRows(30, "c", "b")
+	other := writeFile(t, folder, "other.csv", rows)
+	var want [3][3]int64
+	for _, line := range strings.Split(strings.TrimSpace(rows), "\n")[1:] {
+		text, label, _ := strings.Cut(line, ",")
+		r, err := p.Predict([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[slices.Index(p.Classes(), label)][r.Class]++
+	}
+	m, _, err := LoadModel(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := c.OpenOtherData(dir, other, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	score, detail, err := Evaluate(context.Background(), m, src, task.Test, 0)
+	if err != nil || score.Samples != 30 {
+		t.Fatalf("%+v, %v", score, err)
+	}
+	for class, row := range detail.Confusion {
+		if !slices.Equal(row, want[class][:]) {
+			t.Errorf("%v, predictions are %v", detail.Confusion, want)
+		}
+	}
+	if names := src.(task.ClassNamer).ClassNames(); !slices.Equal(names, []string{"a", "b", "c"}) {
+		t.Error(names)
+	}
+	// Without all, a tenth is scored.
+	if src, err = c.OpenOtherData(dir, other, false); err != nil {
+		t.Fatal(err)
+	}
+	spec := src.Spec()
+	if n := spec.Count[task.Test]; n < 1 || n > 10 {
+		t.Errorf("%+v", spec)
+	}
+	for text, want := range map[string]string{
+		labelledRows(30, "b", "d"): `other.csv: label: "d" is none of the 3 classes that the model learned: ["a" "b" "c"]`,
+		"text,kind\na,b\n":         `"label"`,
+	} {
+		writeFile(t, folder, "other.csv", text)
+		if _, err := c.OpenOtherData(dir, other, true); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	// Data sets and generated samples have no other data.
+	c.Task = "copy"
+	if _, err := c.OpenOtherData(dir, other, true); err == nil || !strings.Contains(err.Error(), "reads no data of yours") {
+		t.Error(err)
+	}
+}
+
+// TestOtherDataOfSeries has labels of rows by name, numbers in the scales of the run, and
+// files that are longer than the run's.
+func TestOtherDataOfSeries(t *testing.T) {
+	series := func(labels string, rows int) string {
+		var b strings.Builder
+		b.WriteString("x,y,label\n")
+		for k := range rows {
+			fmt.Fprintf(&b, "%d,%g,%c\n", 5000+k, 0.5*float64(k%3), labels[k%len(labels)])
+		}
+		return b.String()
+	}
+	folder := func(labels string, rows int) string {
+		dir := t.TempDir()
+		for i := range 30 {
+			writeFile(t, dir, fmt.Sprintf("%02d.csv", i), series(labels, rows))
+		}
+		return dir
+	}
+	dir := smallRun(t, "series", map[string]string{"data": folder("pqr", 6), "ask": "each"})
+	c, err := RunConfig(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := c.OpenOtherData(dir, folder("rq", 9), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s task.Sample
+	if err := src.Sample(&s, task.Test, 29); err != nil || fmt.Sprint(s.Labels) != "[2 1 2 1 2 1]" || len(s.Values) != 12 || math.Abs(float64(s.Values[0])) > 10 {
+		t.Errorf("labels %v, values %v, %v", s.Labels, s.Values, err)
+	}
+	if _, err := c.OpenOtherData(dir, folder("rs", 6), true); err == nil || !strings.Contains(err.Error(), `label: "s" is none of the 3 classes`) {
+		t.Error(err)
+	}
+
+	list := func(at, step int) string {
+		dir, b := t.TempDir(), "file,label\n"
+		for i := range 30 {
+			name := fmt.Sprintf("%02d.csv", i)
+			writeFile(t, dir, name, strings.NewReplacer(",label", "", ",p", "").Replace(series("p", 6)))
+			b += fmt.Sprintf("%s,%d\n", name, at+step*(i%3))
+		}
+		return writeFile(t, dir, "list.csv", b)
+	}
+	dir = smallRun(t, "series", map[string]string{"data": list(700, 50), "ask": "number"})
+	if c, err = RunConfig(dir); err != nil {
+		t.Fatal(err)
+	}
+	scales, err := readScales(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := list(100, 3)
+	if src, err = c.OpenOtherData(dir, other, true); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[float64]int{}
+	for i := range 30 {
+		if err := src.Sample(&s, task.Test, i); err != nil {
+			t.Fatal(err)
+		}
+		// A float32 near -18 has an ulp of 2^-19, in deviations of about 40.
+		seen[math.Round(1e3*(float64(s.Targets[0])*scales.Deviation[0]+scales.Mean[0]))/1e3]++
+	}
+	if fmt.Sprint(seen) != "map[100:10 103:10 106:10]" {
+		t.Error(seen)
+	}
+	if err := os.Remove(filepath.Join(dir, scalesFile)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.OpenOtherData(dir, other, true); err == nil || !strings.Contains(err.Error(), "scales: ") {
+		t.Error(err)
+	}
+	for i := range 30 {
+		writeFile(t, filepath.Dir(other), fmt.Sprintf("%02d.csv", i), "1,2,3\n4,5,6\n")
+	}
+	if _, err := c.OpenOtherData(dir, other, true); err == nil || !strings.Contains(err.Error(), "have 0 tokens or 3 numbers, of the run 0 or 2") {
+		t.Error(err)
+	}
+}
