@@ -95,7 +95,7 @@ func TestInterruptedGenerationIsSaved(t *testing.T) {
 	defer cancel()
 	out := &stopper{stop: cancel} // at the first byte
 	var errs bytes.Buffer
-	status := farfield().RunVerb([]string{"generate", "--model", dir, "--tokens", "50", "--save", snapshot},
+	status := farfield().RunVerb([]string{"generate", "--model", dir, "--tokens", "1099511627776", "--save", snapshot}, // takes no memory beforehand
 		&env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: out, Stderr: &errs})
 	if status != env.StatusInterrupted || !strings.Contains(errs.String(), "--resume "+snapshot+" continues") {
 		t.Fatalf("status %d: %s", status, errs.String())
@@ -124,6 +124,7 @@ func TestBadGenerations(t *testing.T) {
 		{"no such file", "--prompt-file none"},
 		{"standard input: is empty", "--prompt-file -"},
 		{"--tokens: -1", "--tokens=-1"},
+		{"--tokens: 9223372036854775807 is more than 1099511627776", "--tokens 9223372036854775807"},
 		{"the text would have 21 tokens, the model learned 20 positions", "--tokens 20"},
 		{"temperature: -1", "--temperature=-1"},
 		{"top-k: -2", "--top-k=-2"},

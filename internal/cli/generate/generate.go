@@ -55,6 +55,9 @@ func (c *Command) Help() string {
 	)
 }
 
+// maxTokens bounds --tokens, so that the length of a text fits an int64.
+const maxTokens = 1 << 40
+
 // Run generates text or images. It returns an error if flags, model or prompt are
 // invalid or the output fails.
 func (c *Command) Run(e *env.Env) error {
@@ -66,6 +69,9 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	if c.Tokens < 0 {
 		return env.InputErrorf("--tokens: %d is negative", c.Tokens)
+	}
+	if int64(c.Tokens) > maxTokens {
+		return env.InputErrorf("--tokens: %d is more than %d", c.Tokens, int64(maxTokens))
 	}
 	if err := env.CheckOutput(c.Save, c.PromptFile); err != nil {
 		return env.InputErrorf("--save: %w", err)
@@ -84,9 +90,9 @@ func (c *Command) Run(e *env.Env) error {
 	var g *generate.Generator
 	var ends []int32 // of a target, whose text they end
 	tokens := c.Tokens
-	ids := make([]int32, 0, c.Tokens)
+	var ids []int32 // of --ids
 	if m.Config().Kind == model.EncoderDecoder {
-		if g, ids, err = c.startTarget(e, m, ids); err != nil {
+		if g, ids, err = c.startTarget(e, m); err != nil {
 			return err
 		}
 		tokens, ends = tokens-len(ids), m.EndTokens()
@@ -107,7 +113,8 @@ func (c *Command) Run(e *env.Env) error {
 	var bytes []byte
 	err = g.Generate(e.Context, tokens, func(t int32) (err error) {
 		clock.tick(g)
-		if ids = append(ids, t); c.IDs != "" {
+		if c.IDs != "" {
+			ids = append(ids, t)
 			return nil
 		}
 		if slices.Contains(ends, t) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/farfield-ml/farfield/array"
@@ -74,8 +75,8 @@ func (c *Command) readPrompt(e *env.Env, m *runs.TextModel) ([]int32, error) {
 var errTargetEnd = errors.New("the target has ended")
 
 // startTarget returns the generator of a target of an encoder-decoder, whose source is the
-// prompt. It appends the first tokens that are not drawn to ids.
-func (c *Command) startTarget(e *env.Env, m *runs.TextModel, ids []int32) (*generate.Generator, []int32, error) {
+// prompt, and its first tokens that are not drawn.
+func (c *Command) startTarget(e *env.Env, m *runs.TextModel) (*generate.Generator, []int32, error) {
 	if c.Resume != "" || c.Save != "" {
 		return nil, nil, env.InputErrorf("--save, --resume: %s is an encoder-decoder, whose texts are not saved", c.Model)
 	}
@@ -97,7 +98,7 @@ func (c *Command) startTarget(e *env.Env, m *runs.TextModel, ids []int32) (*gene
 	}
 	forced = forced[:min(len(forced), c.Tokens)]
 	g.Append(forced...)
-	return g, append(ids, forced...), nil
+	return g, slices.Clone(forced), nil
 }
 
 // readIDs reads input_ids [1,N] of a vocabulary of vocab tokens.
