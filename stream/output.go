@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type Output[T tensor.Float] struct {
 	file        *os.File
 	isShared    bool     // another rank owns the file
 	digests     []uint32 // digest of each head, [B·H]
+	kept        []uint32 // with RowStep above 1: digest of each head's rows in the file
 	isCommitted bool     // the file has its final name
 }
 
@@ -105,6 +107,9 @@ func (o *Output[T]) bindShape(s Shape) error {
 		return fmt.Errorf("rows: one in %d is written, needs 0 or more", o.RowStep)
 	}
 	o.shape, o.digests = s, make([]uint32, s.B*s.H)
+	if o.RowStep > 1 {
+		o.kept = make([]uint32, s.B*s.H)
+	}
 	if o.path == "" || o.isByToken() {
 		return nil
 	}
@@ -182,21 +187,23 @@ func (o *Output[T]) openShared() (err error) {
 	return err
 }
 
-// resumeFile continues a file with rows of each head and their digests. A complete file
-// may have its final name already.
-func (o *Output[T]) resumeFile(rows int64, digests []uint32, whole bool) error {
-	if len(digests) != len(o.digests) {
-		return fmt.Errorf("checkpoint: has %d digests, the output %d heads", len(digests), len(o.digests))
+// resumeFile continues the file of a checkpoint with the rows of each head from first up
+// to end. A complete file may have its final name already. resumeFile returns an error if
+// the file is not of this output, or if its rows differ from the digests.
+func (o *Output[T]) resumeFile(c *checkpoint, first, end int64) error {
+	if len(c.Digests) != len(o.digests) || len(c.Kept) != len(o.kept) {
+		return fmt.Errorf("checkpoint: has %d and %d digests, the output %d and %d", len(c.Digests), len(c.Kept), len(o.digests), len(o.kept))
 	}
-	copy(o.digests, digests)
+	copy(o.digests, c.Digests)
+	copy(o.kept, c.Kept)
 	if o.path == "" {
 		return nil
 	}
 	f, err := os.OpenFile(o.partialPath(), os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) && whole {
-		if info, err := os.Stat(o.path); err == nil && info.Size() == o.fileSize(rows) {
+	if errors.Is(err, fs.ErrNotExist) && c.IsComplete {
+		if info, err := os.Stat(o.path); err == nil && info.Size() == o.fileSize(max(o.shape.N, end)) {
 			o.isCommitted = true
-			return nil
+			return o.checkCommitted(first, end)
 		}
 	}
 	if err != nil {
@@ -207,7 +214,7 @@ func (o *Output[T]) resumeFile(rows int64, digests []uint32, whole bool) error {
 	if err != nil {
 		return err
 	}
-	switch got, want := info.Size(), o.fileSize(max(o.shape.N, rows)); {
+	switch got, want := info.Size(), o.fileSize(max(o.shape.N, end)); {
 	case o.shape.N >= 0 && got != want || got < want:
 		return fmt.Errorf("%s: has %d bytes, the checkpoint needs %d", o.partialPath(), got, want)
 	case o.shape.N < 0:
@@ -215,14 +222,73 @@ func (o *Output[T]) resumeFile(rows int64, digests []uint32, whole bool) error {
 			return err
 		}
 	}
+	return o.checkFile(f, first, end)
+}
+
+// checkCommitted is checkFile for a file with its final name.
+func (o *Output[T]) checkCommitted(first, end int64) error {
+	f, err := infile.Open(o.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return o.checkFile(f, first, end)
+}
+
+// checkFile returns an error if the header of f is not of this output, or if its rows, of
+// each head from first up to end, differ from the digests.
+func (o *Output[T]) checkFile(f *os.File, first, end int64) error {
 	header := make([]byte, len(o.header))
 	if _, err := f.ReadAt(header, 0); err != nil {
 		return err
 	}
 	if !slices.Equal(header, o.header) {
-		return fmt.Errorf("%s: its header is not that of this output", o.partialPath())
+		return fmt.Errorf("%s: its header is not that of this output", f.Name())
+	}
+	want := o.digests
+	if o.RowStep > 1 {
+		want = o.kept
+	}
+	got, row, rows := make([]uint32, len(want)), o.rowBytes(), o.countRows(end)-o.countRows(first)
+	if o.isByToken() {
+		token := make([]byte, row*int64(len(got)))
+		in := bufio.NewReaderSize(io.NewSectionReader(f, o.fileSize(first), rows*int64(len(token))), 1<<20)
+		for range rows {
+			if _, err := io.ReadFull(in, token); err != nil {
+				return fmt.Errorf("%s: %w", f.Name(), err)
+			}
+			o.addTokens(got, token)
+		}
+	} else {
+		for i := range got {
+			sum := crc32.New(castagnoli)
+			if _, err := io.Copy(sum, io.NewSectionReader(f, o.rowPlace(i, first), rows*row)); err != nil {
+				return fmt.Errorf("%s: %w", f.Name(), err)
+			}
+			got[i] = sum.Sum32()
+		}
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			return fmt.Errorf("%s: damaged: the rows of head %d have CRC-32C %08x, they were written as %08x", f.Name(), i, got[i], want[i])
+		}
 	}
 	return nil
+}
+
+// rowPlace returns the offset of the first row of a head in the file from row at on.
+func (o *Output[T]) rowPlace(head int, at int64) int64 {
+	return int64(len(o.header)) + (int64(head)*o.countRows(o.shape.N)+o.countRows(at))*o.rowBytes()
+}
+
+// addTokens adds the bytes b of whole tokens to the digests of heads, sums [B·H].
+func (o *Output[T]) addTokens(sums []uint32, b []byte) {
+	for row := int(o.rowBytes()); len(b) > 0; {
+		for i := range sums {
+			sums[i] = crc32.Update(sums[i], castagnoli, b[:row])
+			b = b[row:]
+		}
+	}
 }
 
 // writeRows takes the rows x [B,H,n,Dv] of tokens from at on, and writes them at their
@@ -234,12 +300,10 @@ func (o *Output[T]) writeRows(x tensor.Heads[T], at int64) error {
 	row := int(o.rowBytes())
 	if o.isByToken() {
 		b, token := bytesOf(x.Data[:x.N*x.SN]), row*len(o.digests)
-		for i := range o.digests {
-			for j := range x.N {
-				o.digests[i] = crc32.Update(o.digests[i], castagnoli, b[j*token+i*row:][:row])
-			}
+		o.addTokens(o.digests, b)
+		if b = o.selectRows(b, token, at); o.RowStep > 1 {
+			o.addTokens(o.kept, b)
 		}
-		b = o.selectRows(b, token, at)
 		if o.w != nil {
 			_, err := o.w.Write(b)
 			return err
@@ -253,8 +317,10 @@ func (o *Output[T]) writeRows(x tensor.Heads[T], at int64) error {
 		if o.file == nil {
 			continue
 		}
-		place := int64(len(o.header)) + (int64(i)*o.countRows(o.shape.N)+o.countRows(at))*int64(row)
-		if _, err := o.file.WriteAt(o.selectRows(b, row, at), place); err != nil {
+		if b = o.selectRows(b, row, at); o.RowStep > 1 {
+			o.kept[i] = crc32.Update(o.kept[i], castagnoli, b)
+		}
+		if _, err := o.file.WriteAt(b, o.rowPlace(i, at)); err != nil {
 			return lock.WrapWriteError(o.path, err)
 		}
 	}

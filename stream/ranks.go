@@ -123,7 +123,7 @@ func (r *run[T]) resumeRanks() error {
 	r.hasCheckpoint = true
 	if err = r.restoreState(after); err == nil {
 		r.out.isShared = r.options.Ranks.Rank() > 0
-		err = r.out.resumeFile(r.writtenRows(), after.Digests, after.IsComplete)
+		err = r.resumeOutput(after)
 	}
 	if err = r.shareError(err); err != nil {
 		return &BadInput{err}

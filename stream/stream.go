@@ -348,7 +348,7 @@ func (r *run[T]) resumeFrom(c *checkpoint) (err error) {
 	if err := r.restoreState(c); err != nil {
 		return err
 	}
-	if err := r.out.resumeFile(r.writtenRows(), c.Digests, c.IsComplete); err != nil {
+	if err := r.resumeOutput(c); err != nil {
 		return err
 	}
 	if s, ok := r.src.(Skipper); ok && !c.IsComplete {
@@ -371,12 +371,13 @@ func (r *run[T]) restoreState(c *checkpoint) (err error) {
 	return nil
 }
 
-// writtenRows returns the number of output rows written.
-func (r *run[T]) writtenRows() int64 {
-	if r.passes[r.pass].role&Queries == 0 {
-		return 0
+// resumeOutput continues the output of a checkpoint.
+func (r *run[T]) resumeOutput(c *checkpoint) error {
+	p := r.passes[r.pass]
+	if p.role&Queries == 0 {
+		return r.out.resumeFile(c, 0, 0)
 	}
-	return r.token
+	return r.out.resumeFile(c, p.firstQuery, p.firstQuery+r.token)
 }
 
 // doneTokens returns the tokens done in all passes.
@@ -415,7 +416,7 @@ func (r *run[T]) saveCheckpoint(c *checkpoint) error {
 	if err := r.out.syncFile(); err != nil {
 		return err
 	}
-	c.Digests = r.out.digests
+	c.Digests, c.Kept = r.out.digests, r.out.kept
 	if err := c.writeFile(r.checkpointPath(c.IsExchanged)); err != nil {
 		return err
 	}

@@ -569,6 +569,14 @@ func TestWholeButForItsName(t *testing.T) {
 			}
 		}
 		r.out.closeFile(true)
+		path := out
+		if !named {
+			path += PartialSuffix
+		}
+		flipLastByte(t, path)
+		_, err = Run(context.Background(), m, &brittle{source(t, in), 0}, output(t, out, 4), o)
+		refused(t, err, path+": damaged: the rows of head ")
+		flipLastByte(t, path)
 		rep, err := Run(context.Background(), m, &brittle{source(t, in), 0}, output(t, out, 4), o)
 		if err != nil {
 			t.Fatal(err)
@@ -581,6 +589,82 @@ func TestWholeButForItsName(t *testing.T) {
 		}
 		if names, _ := os.ReadDir(filepath.Dir(out)); len(names) != 1 {
 			t.Errorf("left behind: %v", names)
+		}
+	}
+}
+
+// flipLastByte changes the last byte of a file.
+func flipLastByte(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-1] ^= 1
+	if err := os.WriteFile(path, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamagedRowsAreRefused changes each row of a partial output by a bit: rows that the
+// checkpoint counts are refused, the others are written anew.
+func TestDamagedRowsAreRefused(t *testing.T) {
+	p := problem[float32]{name: "fastmax", shape: Shape{1, 2, 1, 41, 41, 4, 3}, causal: true}
+	m, in := p.mechanism(t), file(t, p.call())
+	for _, step := range []int64{1, 3} {
+		for _, name := range []string{"o.npy", "o.raw"} {
+			out := filepath.Join(t.TempDir(), name)
+			run := func(tokens int64) error {
+				to := output(t, out, 3)
+				to.RowStep = step
+				o := Options{Causal: true, Window: 5, Checkpoint: out + CheckpointSuffix, CheckpointInterval: time.Nanosecond}
+				_, err := Run(context.Background(), m, &brittle{source(t, in), tokens}, to, o)
+				return err
+			}
+			if err := run(1000); err != nil {
+				t.Fatal(err)
+			}
+			whole, err := os.ReadFile(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(out); err != nil {
+				t.Fatal(err)
+			}
+			if err := run(23); !errors.Is(err, errBrittle) {
+				t.Fatal(err)
+			}
+			c, err := readCheckpoint(out+CheckpointSuffix, 1<<30)
+			if err != nil || c == nil || c.Tokens == 0 {
+				t.Fatalf("%+v, %v", c, err)
+			}
+			partial, err := os.ReadFile(out + PartialSuffix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const row = 3 * 4
+			rows, counted := int((41+step-1)/step), int((c.Tokens+step-1)/step)
+			for i := range 2 * rows {
+				place, isCounted := len(partial)-(2*rows-i)*row, i%rows < counted
+				if name == "o.raw" {
+					isCounted = i/2 < counted
+				}
+				partial[place] ^= 1
+				if err := os.WriteFile(out+PartialSuffix, partial, 0o666); err != nil {
+					t.Fatal(err)
+				}
+				partial[place] ^= 1
+				if !isCounted {
+					continue
+				}
+				refused(t, run(0), out+PartialSuffix+": damaged: the rows of head ")
+			}
+			if err := run(1000); err != nil { // the last changed row is not counted
+				t.Fatal(err)
+			}
+			if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, whole) {
+				t.Errorf("%s, one row in %d: the output differs, %v", name, step, err)
+			}
 		}
 	}
 }
