@@ -237,6 +237,83 @@ func TestTrainSeeds(t *testing.T) {
 	}
 }
 
+// TestSeedsOfAnotherConfigurationAreRefused: runs of a folder of seeds differ in their seeds
+// alone, and change with --resume alone.
+func TestSeedsOfAnotherConfigurationAreRefused(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "seeds")
+	works(t, littleTask(dir, "--seeds", "2")...)
+	config := filepath.Join(dir, "seed-1", "config.json")
+	before, text := below(t, dir), contents(t, config)
+	for want, more := range map[string][]string{
+		"seed-1: is a run of another configuration: its lr is ":          {"--seeds", "3,4", "--lr", "1e-5"},
+		"seed-1: is a run of another configuration: its steps is 8, the": {"--seeds", "3,4", "--steps", "9"},
+		"seed-1: is a run of another configuration: its model.width is ": {"--seeds", "3,4", "--width", "32"},
+		"seed-2: holds a run already":                                    {"--seeds", "1000,2"},
+	} {
+		refuses(t, want, littleTask(dir, more...)...)
+		if after := below(t, dir); !reflect.DeepEqual(after, before) || contents(t, config) != text {
+			t.Errorf("%q: the folder is changed", more)
+		}
+	}
+	if err := os.CopyFS(filepath.Join(dir, "seed-1.bak"), os.DirFS(filepath.Join(dir, "seed-1"))); err != nil {
+		t.Fatal(err)
+	}
+	if out := works(t, littleTask(dir, "--seeds", "1000,5")...); !strings.Contains(out, "mean and deviation of 4 seeds") {
+		t.Errorf("it prints\n%s", out)
+	}
+}
+
+// contents returns the text of a file.
+func contents(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestConfigurationKeepsAdapters: the configuration of a run with adapters repeats it.
+func TestConfigurationKeepsAdapters(t *testing.T) {
+	base := trained(t)
+	root := t.TempDir()
+	tuned, again := filepath.Join(root, "tuned"), filepath.Join(root, "again")
+	works(t, "train", "-q", "--init", base, "--adapters", "2", "--steps", "3", "--batch", "2", "--sample-tokens", "0", "--out", tuned)
+	config := filepath.Join(tuned, "config.json")
+	works(t, "train", "-q", "--config", config, "--sample-tokens", "0", "--out", again)
+	if a, b := contents(t, config), contents(t, filepath.Join(again, "config.json")); a != b {
+		t.Errorf("configuration\n%s\nwant\n%s", b, a)
+	}
+	if !reflect.DeepEqual(metrics(t, tuned), metrics(t, again)) {
+		t.Error("the metrics differ")
+	}
+	bad := filepath.Join(root, "bad.json")
+	if err := os.WriteFile(bad, []byte(strings.Replace(contents(t, config), `"adapters": 2`, `"adapters": -1`, 1)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, "adapters: -1 is not from 0 to 4096", "train", "--config", bad, "--out", filepath.Join(root, "none"))
+	works(t, "train", "-q", "--config", config, "--adapters", "0", "--sample-tokens", "0", "--out", filepath.Join(root, "whole"))
+	if strings.Contains(contents(t, filepath.Join(root, "whole", "config.json")), "adapters") {
+		t.Error("--adapters 0 is not heeded")
+	}
+}
+
+// TestInspectRefusesDamagedCheckpoints: a checkpoint is read by its checksums.
+func TestInspectRefusesDamagedCheckpoints(t *testing.T) {
+	list, err := filepath.Glob(filepath.Join(trained(t), "ckpt", "step-*"))
+	if err != nil || len(list) == 0 {
+		t.Fatal(list, err)
+	}
+	works(t, "inspect", list[0])
+	path := filepath.Join(list[0], "model.safetensors")
+	text := []byte(contents(t, path))
+	text[len(text)-1] ^= 1
+	if err := os.WriteFile(path, text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, "damaged", "inspect", list[0])
+}
+
 func TestTrainingEndsWithCurves(t *testing.T) {
 	var out, notes bytes.Buffer
 	e := &env.Env{Context: t.Context(), Stdin: strings.NewReader(""), Stdout: &out, Stderr: &notes, IsTerminal: true}

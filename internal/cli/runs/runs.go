@@ -2,6 +2,7 @@
 package runs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,7 +19,8 @@ import (
 // LoadModel reads the model of a run, of a checkpoint, or of a folder with a model
 // alone. It returns an error if path is none of these or a file is damaged.
 func LoadModel(path string) (*model.Model[float32], error) {
-	if _, err := os.Stat(filepath.Join(path, model.WeightsFile)); err == nil {
+	_, weights := os.Stat(filepath.Join(path, model.WeightsFile))
+	if _, sums := os.Stat(filepath.Join(path, "checkpoint.json")); weights == nil && errors.Is(sums, fs.ErrNotExist) {
 		return model.Load[float32](path)
 	}
 	m, _, err := train.LoadModel(path)
@@ -38,22 +40,21 @@ func ReadRunConfig(dir string) (train.Config, error) {
 // SeedPrefix begins the name of each run of several seeds.
 const SeedPrefix = "seed-"
 
-// SeedRuns returns the folders of the runs below dir, by seed.
+// SeedRuns returns the folders of the runs below dir, by seed. Other folders, such as
+// copies, are left out.
 func SeedRuns(dir string) []string {
 	list, _ := filepath.Glob(filepath.Join(dir, SeedPrefix+"*", "config.json"))
 	for i := range list {
 		list[i] = filepath.Dir(list[i])
 	}
-	slices.SortFunc(list, func(a, b string) int {
-		if SeedOf(a) < SeedOf(b) {
-			return -1
-		}
-		return 1
+	list = slices.DeleteFunc(list, func(run string) bool {
+		return filepath.Base(run) != fmt.Sprint(SeedPrefix, SeedOf(run))
 	})
+	slices.SortFunc(list, func(a, b string) int { return cmp.Compare(SeedOf(a), SeedOf(b)) })
 	return list
 }
 
-// SeedOf returns the seed of a run's folder.
+// SeedOf returns the seed of a folder of SeedRuns.
 func SeedOf(dir string) uint64 {
 	n, _ := strconv.ParseUint(strings.TrimPrefix(filepath.Base(dir), SeedPrefix), 10, 64)
 	return n

@@ -3,6 +3,7 @@ package runs
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,22 @@ func TestVerdictSaysWhichIsBetter(t *testing.T) {
 	}
 	if JudgeScore(accuracy(1, 1), nil) != nil {
 		t.Error("a verdict without a baseline")
+	}
+}
+
+func TestCopiesAreNoRunsOfSeeds(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"seed-1.bak", "seed-10", "seed-2", "seed-02", "seed-", "seed-+3", "seed--4", "seed-0", "seed-18446744073709551616"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "config.json"), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{filepath.Join(dir, "seed-0"), filepath.Join(dir, "seed-2"), filepath.Join(dir, "seed-10")}
+	if got := SeedRuns(dir); !slices.Equal(got, want) {
+		t.Errorf("runs are %q, want %q", got, want)
 	}
 }
 

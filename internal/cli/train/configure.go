@@ -20,7 +20,7 @@ func (t *Command) apply(c *train.Config) (given []string) {
 	if t.Init != "" {
 		given = append(given, "--init")
 	}
-	if t.Adapters != 0 {
+	if t.Adapters != nil {
 		given = append(given, "--adapters")
 	}
 	if t.Task != "" {
@@ -164,13 +164,16 @@ func (t *Command) configure() (train.Config, error) {
 		if c, err = c.StartFrom(t.Init); err != nil {
 			return c, err
 		}
-	} else if t.Adapters != 0 {
-		return c, fmt.Errorf("--adapters: %d, but there is no model to adapt; name it by --init", t.Adapters)
+		c.Adapters = 0 // of the file, whose rate is replaced
+	} else if t.Adapters != nil && *t.Adapters != 0 {
+		return c, fmt.Errorf("--adapters: %d, but there is no model to adapt; name it by --init", *t.Adapters)
 	}
 	if t.Epochs != nil && (t.Steps != nil || *t.Epochs < 1) {
 		return c, fmt.Errorf("--epochs: is %d, needs to be 1 or more without --steps", *t.Epochs)
 	}
-	c.SetAdapters(t.Adapters)
+	if t.Adapters != nil {
+		c.SetAdapters(*t.Adapters)
+	}
 	t.apply(&c)
 	if t.SampleTokens < 0 {
 		return c, fmt.Errorf("--sample-tokens: %d is negative", t.SampleTokens)

@@ -1,11 +1,14 @@
 package train
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -95,6 +98,53 @@ func recordSeeds(dir string, seeds []uint64) (missing []uint64, err error) {
 	return missing, nil
 }
 
+// checkSeedRuns returns an error if dir has a run of one of the seeds, or of another
+// configuration than c.
+func checkSeedRuns(dir string, seeds []uint64, c train.Config) error {
+	for _, run := range runs.SeedRuns(dir) {
+		if slices.Contains(seeds, runs.SeedOf(run)) {
+			return env.InputErrorf("%s: %w", run, train.ErrRunExists)
+		}
+		there, err := runs.ReadRunConfig(run)
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		c.Seed = there.Seed
+		x, err := json.Marshal(there)
+		if err != nil {
+			return err
+		}
+		y, err := json.Marshal(c)
+		if err != nil {
+			return err
+		}
+		if field, has, needs := differingField(x, y); field != "" {
+			return env.InputErrorf("%s: is a run of another configuration: its %s is %s, the new seeds have %s", run, field, has, needs)
+		}
+	}
+	return nil
+}
+
+// differingField returns the path of the first field by which two JSON values differ, and
+// the field in both; "" if there is none.
+func differingField(a, b json.RawMessage) (path, inA, inB string) {
+	var x, y map[string]json.RawMessage
+	if bytes.Equal(a, b) {
+		return "", "", ""
+	}
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return ".", cmp.Or(string(a), "absent"), cmp.Or(string(b), "absent")
+	}
+	all := maps.Clone(x)
+	maps.Copy(all, y)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if path, inA, inB = differingField(x[name], y[name]); path != "" {
+			return strings.TrimSuffix(name+"."+path, ".."), inA, inB
+		}
+	}
+	return "", "", ""
+}
+
 // trainSeeds trains with several seeds, one after another, which do not differ in anything
 // else. The record of the seeds is there before the first run is, and all runs before the
 // first begins, so that --resume makes those that are missing. Rank 0 owns the folder that
@@ -117,12 +167,21 @@ func (t *Command) trainSeeds(e *env.Env, c train.Config, src task.Source, seeds 
 	if err = comm.ShareError(e.Ranks, err); err != nil {
 		return err
 	}
+	job := train.Job{Ranks: e.Ranks, Divide: t.Divide}
+	if !t.Resume {
+		trainer, err := job.New(c, src, "") // whose configuration is complete
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		_, err = comm.CallOnRankZero(e.Ranks, func() (bool, error) { return true, checkSeedRuns(t.Out, seeds, trainer.Config()) })
+		if err = errors.Join(err, trainer.Close()); err != nil {
+			return err
+		}
+	}
 	missing, err := comm.CallOnRankZero(e.Ranks, func() ([]uint64, error) { return recordSeeds(t.Out, seeds) })
 	if err != nil {
 		return err
 	}
-	// Seeds that are asked for and there already are refused by New.
-	job := train.Job{Ranks: e.Ranks, Divide: t.Divide}
 	for _, seed := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(seeds, missing)))) {
 		c.Seed = seed
 		trainer, err := job.New(c, src, filepath.Join(t.Out, fmt.Sprintf("%s%d", runs.SeedPrefix, seed)))

@@ -33,7 +33,7 @@ type Command struct {
 	Resume   bool    `help:"Continue the run in --out, or all runs of --seeds."`
 	Config   string  `placeholder:"FILE" help:"Start from a configuration, such as a run's config.json."`
 	Init     string  `placeholder:"DIR" help:"Fine-tune the model of a run or a published folder."`
-	Adapters int     `placeholder:"RANK" help:"Train low-rank adapters of --init (0: all weights)."`
+	Adapters *int    `placeholder:"RANK" help:"Train low-rank adapters of --init (0: all weights)."`
 	Preset   string  `complete:"presets" placeholder:"NAME" help:"Start from a preset: ${presets}."`
 	Seeds    string  `placeholder:"N|LIST" help:"Train with seeds 1 to N, or a list such as 1,5,9."`
 
@@ -205,10 +205,11 @@ func isTaken(err error) bool {
 	return errors.As(err, &held) || errors.Is(err, train.ErrRunExists)
 }
 
-// lengthen gives the finished runs in dirs the number of updates that is asked for.
+// lengthen gives the finished runs in dirs the number of updates that is asked for with
+// --resume.
 func (t *Command) lengthen(e *env.Env, dirs ...string) error {
 	var err error
-	if t.Steps != nil && e.IsFirst() {
+	if t.Resume && t.Steps != nil && e.IsFirst() {
 		err = train.LengthenRuns(*t.Steps, dirs...)
 	}
 	return comm.ShareError(e.Ranks, err)
