@@ -40,6 +40,7 @@ const (
 
 	stepPrefix = "step-"
 	tempPrefix = "."
+	oldPrefix  = ".old-" // of a folder until its replacement has its name
 )
 
 const (
@@ -138,9 +139,7 @@ func writeCheckpoint(dir string, m manifest, fill func(dir string) error) (path 
 	if before, ok := checkpointBefore(all, name); ok {
 		keep[before] = true
 	}
-	return path, removeCheckpoints(all, func(name string) bool {
-		return strings.HasPrefix(name, stepPrefix) && !keep[name]
-	})
+	return path, removeCheckpoints(all, func(name string) bool { return isStepName(name) && !keep[name] })
 }
 
 // removeOlder removes the checkpoints before the predecessor of the checkpoint in path.
@@ -151,9 +150,7 @@ func removeOlder(path string) error {
 	if !ok {
 		return nil
 	}
-	return removeCheckpoints(all, func(name string) bool {
-		return strings.HasPrefix(name, stepPrefix) && name < before
-	})
+	return removeCheckpoints(all, func(name string) bool { return isStepName(name) && name < before })
 }
 
 // writeCheckpointFolder makes the folder name in the folder all, complete or not at all.
@@ -161,7 +158,7 @@ func writeCheckpointFolder(all, name string, m manifest, fill func(dir string) e
 	if err := atomicfile.MakeFolder(all); err != nil {
 		return "", err
 	}
-	if err := removeCheckpoints(all, func(name string) bool { return strings.HasPrefix(name, tempPrefix) }); err != nil {
+	if err := removeTemps(all); err != nil {
 		return "", err
 	}
 	temp := filepath.Join(all, tempPrefix+name)
@@ -177,15 +174,36 @@ func writeCheckpointFolder(all, name string, m manifest, fill func(dir string) e
 		return "", err
 	}
 	path = filepath.Join(all, name)
-	// A run that resumed an earlier checkpoint writes later ones over the old.
-	if err := os.RemoveAll(path); err != nil {
+	// A best checkpoint replaces another one. A run that resumed an earlier checkpoint
+	// writes later ones over the old.
+	old := filepath.Join(all, oldPrefix+name)
+	if err := os.Rename(path, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", lock.WrapWriteError(path, err)
 	}
 	if err := os.Rename(temp, path); err != nil {
 		return "", lock.WrapWriteError(path, err)
 	}
-	atomicfile.SyncFolder(all) // before latest names it
-	return path, nil
+	atomicfile.SyncFolder(all) // before latest names it, and before the old one goes
+	return path, os.RemoveAll(old)
+}
+
+// removeTemps removes the temporary entries of the folder all. An old checkpoint whose
+// replacement has no name yet gets its name back.
+func removeTemps(all string) error {
+	olds, err := filepath.Glob(filepath.Join(all, oldPrefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, old := range olds {
+		path := filepath.Join(all, strings.TrimPrefix(filepath.Base(old), oldPrefix))
+		if isCheckpoint(path) {
+			continue
+		}
+		if err := os.Rename(old, path); err != nil {
+			return lock.WrapWriteError(path, err)
+		}
+	}
+	return removeCheckpoints(all, func(name string) bool { return strings.HasPrefix(name, tempPrefix) })
 }
 
 // writeInto adds the files of dir to m and writes m into dir.
@@ -222,6 +240,14 @@ func removeCheckpoints(all string, unwanted func(name string) bool) error {
 	return nil
 }
 
+// isStepName reports whether name is the name of a checkpoint of an update. Copies with
+// other names are the user's.
+func isStepName(name string) bool {
+	digits, ok := strings.CutPrefix(name, stepPrefix)
+	_, err := strconv.ParseUint(digits, 10, 63)
+	return ok && err == nil
+}
+
 // checkpointBefore returns the name of the last checkpoint before name, if there is one.
 func checkpointBefore(all, name string) (string, bool) {
 	entries, err := os.ReadDir(all) // in the order of their names
@@ -230,7 +256,7 @@ func checkpointBefore(all, name string) (string, bool) {
 	}
 	before := ""
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), stepPrefix) && e.Name() < name {
+		if isStepName(e.Name()) && e.Name() < name {
 			before = e.Name()
 		}
 	}
@@ -251,8 +277,7 @@ func latestCheckpoint(dir string) (path string, err error) {
 		return "", err
 	}
 	name := strings.TrimSpace(string(text))
-	digits, ok := strings.CutPrefix(name, stepPrefix)
-	if _, err := strconv.ParseUint(digits, 10, 63); !ok || err != nil {
+	if !isStepName(name) {
 		return "", fmt.Errorf("%s: names %q, which is no checkpoint", pointer, name)
 	}
 	return filepath.Join(dir, checkpointsFolder, name), nil
@@ -320,9 +345,12 @@ func modelTensors(m *model.Model[float32]) []*param.Param[float32] {
 	return slices.Concat(m.Params().All(), m.Constants().All())
 }
 
-// writeModel writes the model and its vocabulary, if it has one.
+// writeModel writes the model, its vocabulary, if it has one, and the run's copies.
 func (t *Trainer) writeModel(dir string) error {
 	if err := t.model.Save(dir); err != nil {
+		return err
+	}
+	if err := t.writeCopies(dir); err != nil {
 		return err
 	}
 	if t.text != nil {

@@ -204,9 +204,9 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 			}
 		}, []string{model.WeightsFile, back}, true},
 		{"latest", change(filepath.Join(checkpointsFolder, latestFile), func([]byte) []byte { return []byte("../../etc") }), []string{"latest", `"../../etc"`}, true},
-		{"the run's version", change(configFile, replace(`"version": 2`, `"version": 9`)), []string{configFile, "version is 9"}, false},
-		{"the run's model", change(configFile, replace(`"layers": 1`, `"layers": 2`)), []string{configFile, "layers"}, false},
-		{"a field that is none", change(configFile, replace(`"seed"`, `"sead"`)), []string{configFile, "sead"}, false},
+		{"the run's version", change(configFile, replace(`"version": 2`, `"version": 9`)), []string{configFile, "version is 9"}, true},
+		{"the run's model", change(configFile, replace(`"layers": 1`, `"layers": 2`)), []string{configFile, "model.layers is 2"}, true},
+		{"a field that is none", change(configFile, replace(`"seed"`, `"sead"`)), []string{configFile, "sead"}, true},
 		{"a digit of the metrics", change(metricsFile, func(b []byte) []byte {
 			return bytes.Replace(b, []byte(`{"step":7,"eval":"look","split":"valid"`), []byte(`{"step":7,"eval":"look","split":"walid"`), 1)
 		}), []string{metricsFile, "line 8: damaged: its CRC-32C is", "without this line, the run goes on"}, false},
@@ -313,6 +313,22 @@ func TestCommittedRunContinues(t *testing.T) {
 	}
 	of := filepath.Join(committed, checkpointsFolder, filepath.Base(path))
 	list := names(t, of)
+	// The build that wrote the committed run made no copy of the configuration.
+	m, err := readManifest(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := m.Files[runFile]; !ok {
+		t.Errorf("the checkpoint has no %s", runFile)
+	}
+	for _, name := range []string{runFile, manifestFile} {
+		if err := os.Remove(filepath.Join(path, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.writeInto(path); err != nil {
+		t.Fatal(err)
+	}
 	if got := names(t, path); !slices.Equal(got, list) {
 		t.Errorf("the checkpoint has the files %v, written again %v", list, got)
 	}
@@ -357,7 +373,87 @@ func TestResumeRefusesOtherData(t *testing.T) {
 
 func TestNewRefusesAFolderWithARun(t *testing.T) {
 	dir, _ := run(t, little("softmax"))
-	if _, err := New(little("softmax"), littleText(t), dir); err == nil || !strings.Contains(err.Error(), "holds a run already") {
+	for _, removed := range []string{"", configFile, metricsFile} {
+		if err := os.Remove(filepath.Join(dir, removed)); removed != "" && err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(little("softmax"), littleText(t), dir); err == nil || !strings.Contains(err.Error(), "holds a run already") {
+			t.Errorf("without %q: error is %v", removed, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, checkpointsFolder, "step-00000030")); err != nil {
+		t.Error(err)
+	}
+	dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, scalesFile), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(little("softmax"), littleText(t), dir); err == nil || !strings.Contains(err.Error(), "has scales.json") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// The configuration is the last file of a start. A start that ends before it leaves no
+// run, and a second one succeeds.
+func TestUnfinishedStartIsNoRun(t *testing.T) {
+	c := littleTask(kinds()["class"], "softmax")
+	src := named{kinds()["class"], []string{"no", "\n", "yes \xff"}}
+	dir := t.TempDir()
+	inTheWay := filepath.Join(dir, classesFile)
+	if err := os.Mkdir(inTheWay, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(c, src, dir); err == nil {
+		t.Fatal("names of classes were written")
+	}
+	if _, err := os.Stat(filepath.Join(dir, configFile)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder is a run: %v", err)
+	}
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second one after the names of the first
+		trainer, err := New(c, src, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trainer.Close()
+		for _, name := range []string{configFile, metricsFile} {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestCopiesOfCheckpointsStay(t *testing.T) {
+	dir, _ := run(t, little("softmax"))
+	all := filepath.Join(dir, checkpointsFolder)
+	last := filepath.Join(all, "step-00000020")
+	for _, copied := range []string{".bak", "-good"} {
+		if err := os.CopyFS(last+copied, os.DirFS(last)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(all, latestFile), []byte("step-00000020\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	resume(t, dir)
+	if err := LengthenRuns(60, dir); err != nil {
+		t.Fatal(err)
+	}
+	resume(t, dir)
+	want := []string{latestFile, "step-00000020-good", "step-00000020.bak", "step-00000050", "step-00000060"}
+	if got := names(t, all); !slices.Equal(got, want) {
+		t.Errorf("the folder holds %v, want %v", got, want)
+	}
+	if err := os.CopyFS(filepath.Join(all, "step-00000050.bak"), os.DirFS(last+".bak")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(all, "step-00000060", optimFile), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Resume(littleText(t), dir); err == nil || !strings.Contains(err.Error(), "write step-00000050 into") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -52,8 +52,8 @@ func readColumns(dir string, n int) ([]string, error) {
 	return columns, err
 }
 
-// readNames reads a file of n names of kind; n below 0: of any number. It returns an error if the file is missing, too
-// long or has another number of names.
+// readNames reads a file of n names of kind; n < 0: of any number. It returns an error if
+// the file is missing, too long or has another number of names.
 func readNames(path string, n int, kind string) ([]string, error) {
 	text, err := infile.ReadBounded(path, maxNameBytes)
 	if err != nil {

@@ -106,8 +106,13 @@ func openStart(dir string, classes []string) (s startModel, err error) {
 	if s.config, err = RunConfig(run); errors.Is(err, fs.ErrNotExist) {
 		return s, nil // a checkpoint that was saved by itself
 	}
-	if err == nil && s.model.Config().Outputs > 0 {
-		s.classes, _ = readClasses(run, s.model.Config().Outputs) // absent without named classes
+	if err != nil || s.model.Config().Outputs == 0 {
+		return s, err
+	}
+	row, _ := task.Lookup(s.config.Task)
+	s.classes, err = readClasses(run, s.model.Config().Outputs)
+	if errors.Is(err, fs.ErrNotExist) && (s.model.Config().Loss == model.Squared || !row.HasOwnClasses()) {
+		return s, nil // without named classes
 	}
 	return s, err
 }
@@ -304,20 +309,24 @@ func PublishedFolder(path string) string {
 	return ""
 }
 
-// describeStart writes the description of the published model that the run starts from,
-// itself or through other runs; nothing for other models.
+// publishedStart returns the folder with the description of the published model that the
+// run starts from, itself or through other runs; "" for other models.
+func (c *Config) publishedStart() string {
+	if c.Init == "" || pretrained.IsFolder(c.Init) {
+		return c.Init
+	}
+	return PublishedFolder(c.Init)
+}
+
+// describeStart writes the description of the published model that the run starts from;
+// nothing for other models.
 func (t *Trainer) describeStart() error {
 	c := &t.config
-	if c.Init == "" {
-		return nil
-	}
-	classes, from := startClasses(c.Task, t.classes, c.Model.Outputs), c.Init
-	if !pretrained.IsFolder(from) {
-		from = PublishedFolder(from)
-	}
+	from := c.publishedStart()
 	if from == "" {
 		return nil
 	}
+	classes := startClasses(c.Task, t.classes, c.Model.Outputs)
 	if err := pretrained.CopyDescription(filepath.Join(t.dir, publishedFolder), from, classes); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}

@@ -493,3 +493,34 @@ func TestRunsOfTextsLearnAndKeepWords(t *testing.T) {
 		}
 	}
 }
+
+// A start with damaged names of classes is refused. Names may be absent where the task has
+// none of its own.
+func TestStartReadsNamesOfClasses(t *testing.T) {
+	run := ownRun(t, "class", false)
+	if s, err := openStart(run, nil); err != nil || len(s.classes) != 2 {
+		t.Fatalf("the classes are %q, %v", s.classes, err)
+	}
+	names := filepath.Join(run, classesFile)
+	text, err := os.ReadFile(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(names, append(text, "garbage\n"...), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (Config{}).StartFrom(run); err == nil || !strings.Contains(err.Error(), classesFile) {
+		t.Errorf("error is %v", err)
+	}
+	if err := os.Remove(names); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (Config{}).StartFrom(run); err == nil || !strings.Contains(err.Error(), "it has the names of the classes") {
+		t.Errorf("error is %v", err)
+	}
+	src := kinds()["class"]
+	dir, _ := taskRun(t, littleTask(src, "softmax"), src)
+	if s, err := openStart(dir, nil); err != nil || s.classes != nil {
+		t.Errorf("the classes are %q, %v", s.classes, err)
+	}
+}

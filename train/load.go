@@ -1,12 +1,14 @@
 package train
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/token"
 )
@@ -26,23 +28,13 @@ func isCheckpoint(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// findCheckpoint returns the folder of the checkpoint that LoadModel reads.
-func findCheckpoint(path string) (string, error) {
-	if isCheckpoint(path) {
-		return path, nil
-	}
-	if _, err := os.Stat(filepath.Join(path, configFile)); err != nil {
-		return "", fmt.Errorf("%s: is neither a run nor a checkpoint: it has no %s and no %s", path, configFile, manifestFile)
-	}
-	if best := filepath.Join(path, checkpointsFolder, bestName); isCheckpoint(best) {
-		return best, nil
-	}
-	return latestCheckpoint(path)
-}
+// maxLoads bounds the loads of a checkpoint that its training replaces meanwhile.
+const maxLoads = 100
 
 // LoadModel reads a model and the vocabulary of its text, which is nil for other tasks.
 // path is the folder of a checkpoint, or of a run, whose best checkpoint is preferred to
-// the latest one. Every file is verified by its checksum.
+// the latest one. Every file is verified by its checksum, and the run by its copies. A checkpoint that is replaced
+// meanwhile is read anew.
 //
 // It returns an error if path is neither, if a file is damaged, or if the vocabulary does
 // not fit the model.
@@ -53,11 +45,49 @@ func LoadModel(path string) (*model.Model[float32], *token.Vocabulary, error) {
 	if err := CheckForeign(path); err != nil {
 		return nil, nil, err
 	}
-	path, err := findCheckpoint(path)
+	for n := 1; ; n++ {
+		from, err := findCheckpoint(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		before, _ := infile.ReadFile(filepath.Join(from, manifestFile)) // nil: removed meanwhile
+		m, v, err := loadCheckpoint(from, from == path)
+		after, _ := infile.ReadFile(filepath.Join(from, manifestFile))
+		if n == maxLoads || before != nil && bytes.Equal(before, after) {
+			return m, v, err
+		}
+	}
+}
+
+// findCheckpoint returns the folder of the checkpoint that LoadModel reads.
+func findCheckpoint(path string) (string, error) {
+	if isCheckpoint(path) {
+		return path, nil
+	}
+	if _, err := os.Stat(filepath.Join(path, configFile)); err != nil {
+		return "", fmt.Errorf("%s: is neither a run nor a checkpoint: it has no %s and no %s", path, configFile, manifestFile)
+	}
+	// The best checkpoint has its old name while it is replaced.
+	for _, name := range []string{bestName, oldPrefix + bestName, bestName} {
+		if best := filepath.Join(path, checkpointsFolder, name); isCheckpoint(best) {
+			return best, nil
+		}
+	}
+	return latestCheckpoint(path)
+}
+
+// loadCheckpoint is LoadModel for the folder of a checkpoint. Unless isNamed, a checkpoint
+// that knows of a better one is refused.
+func loadCheckpoint(path string, isNamed bool) (*model.Model[float32], *token.Vocabulary, error) {
+	info, err := readManifest(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := readManifest(path); err != nil {
+	if info.Best != nil && !isNamed && isStepName(filepath.Base(path)) {
+		best := filepath.Join(filepath.Dir(path), bestName)
+		return nil, nil, fmt.Errorf("%s: is missing, and update %d has the best score; name %s to read the latest checkpoint", best, info.Best.Step, path)
+	}
+	if err := checkRun(RunFolder(path), path); err != nil {
 		return nil, nil, err
 	}
 	m, err := model.Load[float32](path)

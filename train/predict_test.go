@@ -187,6 +187,7 @@ func TestOpenPredictorRefusesDamagedRuns(t *testing.T) {
 				t.Fatalf("the configuration has no %s", from)
 			}
 			write(configFile, strings.Replace(string(text), from, to, 1))(t, dir)
+			withoutCopies(t, dir)
 		}
 	}
 	remove := func(name string) func(t *testing.T, dir string) {

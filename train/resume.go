@@ -50,6 +50,9 @@ func readSavedRun(dir string) (k savedRun, err error) {
 	if err == nil {
 		k.Manifest, err = readManifest(k.Checkpoint)
 	}
+	if err == nil {
+		err = checkConfig(dir, k.Checkpoint)
+	}
 	return k, err
 }
 
@@ -101,7 +104,7 @@ func (j Job) Resume(src task.Source, dir string) (_ *Trainer, err error) {
 		t.Close()
 		return nil, err
 	}
-	t.lock = held
+	t.lock, t.recorded = held, k.Config
 	return t, nil
 }
 
@@ -159,12 +162,8 @@ func (t *Trainer) restoreRun(k *savedRun) error {
 	t.step, t.elapsed, t.best = m.Step, time.Duration(m.Elapsed*float64(time.Second)), m.Best
 	if k.Checkpoint != "" {
 		t.savedStep = m.Step
-		if m.Data != t.digest {
-			what := "task " + t.config.Task
-			if t.text != nil {
-				what = t.text.Corpus.Name
-			}
-			return fmt.Errorf("%s: is not the data that the run began with: its SHA-256 is %.12s…, was %.12s…", what, t.digest, m.Data)
+		if err := t.checkData(m.Data); err != nil {
+			return err
 		}
 		if err := sameModel(t.model.Config(), t.config.Model); err != nil {
 			return fmt.Errorf("%s: %w", filepath.Join(t.dir, configFile), err)
@@ -183,12 +182,20 @@ func (t *Trainer) restoreRun(k *savedRun) error {
 	if !t.isWriter() {
 		return nil
 	}
-	if k.Checkpoint != "" {
-		if err := removeOlder(k.Checkpoint); err != nil {
+	if k.Checkpoint == "" {
+		if err := t.checkStart(); err != nil {
 			return err
 		}
+	} else if err := removeOlder(k.Checkpoint); err != nil {
+		return err
 	}
-	return t.openFiles(*m)
+	if err := t.writeLabels(t.dir); err != nil {
+		return err
+	}
+	if err := saveTokens(t.dir, t.config.tokens); err != nil {
+		return err
+	}
+	return t.openMetrics(*m)
 }
 
 // sameModel returns an error if the configuration differs from the checkpoint's.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
@@ -613,5 +614,85 @@ func TestConfigsThatDoNotFitTheTaskAreRefused(t *testing.T) {
 		if _, _, err := c.PrepareTask(src); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("error is %v, does not say %s", err, tc.want)
 		}
+	}
+}
+
+// bestRun is a run with a best checkpoint before its latest one.
+func bestRun(t *testing.T) (dir string, trainer *Trainer) {
+	t.Helper()
+	src := kinds()["regression"]
+	c := littleTask(src, "softmax")
+	c.EvalEvery, c.Steps = 5, 20
+	dir, _ = taskRun(t, c, src)
+	trainer, err := Resume(src, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { trainer.Close() })
+	return dir, trainer
+}
+
+func TestModelLoadsWhileTheBestIsReplaced(t *testing.T) {
+	dir, trainer := bestRun(t)
+	all := filepath.Join(dir, checkpointsFolder)
+	stop, failed := make(chan bool), make(chan error)
+	go func() {
+		for step := 1; ; step++ {
+			select {
+			case <-stop:
+				failed <- nil
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
+			if _, err := writeCheckpointFolder(all, bestName, manifest{Step: step}, trainer.writeModel); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	for range 100 {
+		if _, _, err := LoadModel(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	if err := <-failed; err != nil {
+		t.Error(err)
+	}
+}
+
+// A kill between two renames leaves the former best, which is read and gets its name back.
+func TestFormerBestIsReadAfterAKill(t *testing.T) {
+	dir, trainer := bestRun(t)
+	all := filepath.Join(dir, checkpointsFolder)
+	best := filepath.Join(all, bestName)
+	want := weightsOf(t, best)
+	if err := os.Rename(best, filepath.Join(all, oldPrefix+bestName)); err != nil {
+		t.Fatal(err)
+	}
+	if at, err := findCheckpoint(dir); err != nil || !bytes.Equal(weightsOf(t, at), want) {
+		t.Errorf("the model is read from %s, %v", at, err)
+	}
+	if _, err := trainer.writeCheckpoint(); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(weightsOf(t, best), want) {
+		t.Error("the best has other weights")
+	}
+	if list := names(t, all); slices.ContainsFunc(list, func(name string) bool { return strings.HasPrefix(name, tempPrefix) }) {
+		t.Errorf("the folder holds %v", list)
+	}
+	if err := os.RemoveAll(best); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := LoadModel(dir); err == nil || !strings.Contains(err.Error(), "has the best score") {
+		t.Errorf("without the best, the error is %v", err)
+	}
+	latest, err := latestCheckpoint(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := LoadModel(latest); err != nil {
+		t.Error(err)
 	}
 }

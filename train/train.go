@@ -24,6 +24,7 @@ import (
 type Trainer struct {
 	job      Job
 	config   Config
+	recorded Config // in the folder
 	dir      string // "": no files are written
 	source   task.Source
 	text     *task.Text        // nil: the task is not a text
@@ -162,16 +163,44 @@ func (t *Trainer) createFolder() error {
 	if err := t.describeStart(); err != nil {
 		return err
 	}
+	if err := t.writeLabels(t.dir); err != nil {
+		return err
+	}
+	if err := saveTokens(t.dir, t.config.tokens); err != nil {
+		return err
+	}
+	if err := atomicfile.WriteJSON(filepath.Join(t.dir, startFile), t.describeRunStart()); err != nil {
+		return err
+	}
+	// The configuration makes the folder a run, which Resume continues.
 	if err := atomicfile.WriteJSON(filepath.Join(t.dir, configFile), t.config); err != nil {
 		return err
 	}
-	return t.openFiles(manifest{})
+	return t.openMetrics(manifest{})
 }
 
-// checkNoRun returns ErrRunExists if the folder contains a run.
+// checkNoRun returns ErrRunExists if the folder contains a run, or the rest of one. It
+// returns an error for a file that would be read as a part of the new run.
 func (t *Trainer) checkNoRun() error {
-	if _, err := os.Stat(filepath.Join(t.dir, configFile)); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w", t.dir, ErrRunExists)
+	for _, name := range []string{configFile, checkpointsFolder, metricsFile} {
+		if _, err := os.Stat(filepath.Join(t.dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s: %w: it has %s", t.dir, ErrRunExists, name)
+		}
+	}
+	words := t.config.tokens != nil && t.config.tokens.Vocabulary.Tokenizer() != nil
+	for _, f := range []struct {
+		name      string
+		isWritten bool
+	}{
+		{classesFile, len(t.classes) > 0},
+		{columnsFile, len(t.columns) > 0},
+		{scalesFile, t.scales != nil},
+		{tokenizerFile, words},
+		{publishedFolder, t.config.publishedStart() != ""},
+	} {
+		if _, err := os.Stat(filepath.Join(t.dir, f.name)); !f.isWritten && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s: has %s, which the run has not; remove it, or choose another folder", t.dir, f.name)
+		}
 	}
 	return nil
 }
@@ -206,7 +235,7 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 	}
 	schedule, err := c.buildSchedule()
 	t := &Trainer{
-		job: j, config: c, dir: dir, source: prepared, model: m, savedStep: -1,
+		job: j, config: c, recorded: c, dir: dir, source: prepared, model: m, savedStep: -1,
 		adapters:   own,
 		trained:    trained,
 		optim:      optim.NewAdamW(trained),
@@ -241,23 +270,23 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 	return t, err
 }
 
-// openFiles writes names of classes and columns and scales, and opens the metrics, keeping the rows
-// that m counts.
-func (t *Trainer) openFiles(m manifest) (err error) {
-	if err := writeNames(filepath.Join(t.dir, classesFile), t.classes); err != nil {
+// writeLabels writes names of classes and columns, and scales, to the folder of the run or
+// of a checkpoint.
+func (t *Trainer) writeLabels(dir string) error {
+	if err := writeNames(filepath.Join(dir, classesFile), t.classes); err != nil {
 		return err
 	}
-	if err := writeNames(filepath.Join(t.dir, columnsFile), t.columns); err != nil {
+	if err := writeNames(filepath.Join(dir, columnsFile), t.columns); err != nil {
 		return err
 	}
-	if t.scales != nil {
-		if err := writeScales(t.dir, t.scales); err != nil {
-			return err
-		}
+	if t.scales == nil {
+		return nil
 	}
-	if err := saveTokens(t.dir, t.config.tokens); err != nil {
-		return err
-	}
+	return writeScales(dir, t.scales)
+}
+
+// openMetrics opens the metrics, keeping the rows that m counts.
+func (t *Trainer) openMetrics(m manifest) (err error) {
 	t.metrics, err = openMetrics(t.dir, &m)
 	return err
 }

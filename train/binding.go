@@ -1,0 +1,225 @@
+package train
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
+)
+
+// runFile is the copy of the run's configuration in a checkpoint. Copies of classesFile
+// and scalesFile lie beside it.
+const runFile = "run.json"
+
+// writeCopies writes the files of the run that decide answers to a checkpoint.
+func (t *Trainer) writeCopies(dir string) error {
+	if err := atomicfile.WriteJSON(filepath.Join(dir, runFile), t.recorded); err != nil {
+		return err
+	}
+	return t.writeLabels(dir)
+}
+
+// checkRun returns an error if a file of the run differs from its copy in the
+// checkpoint. Older checkpoints have no copies. A checkpoint outside of a run is a model
+// by itself.
+func checkRun(run, checkpoint string) error {
+	if _, err := os.Stat(filepath.Join(run, configFile)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := checkConfig(run, checkpoint); err != nil {
+		return err
+	}
+	classes, err := readNames(filepath.Join(checkpoint, classesFile), -1, "classes")
+	if err == nil {
+		got, err := readClasses(run, len(classes))
+		if err != nil {
+			return err
+		}
+		for i, name := range classes {
+			if got[i] != name {
+				return fmt.Errorf("%s: class %d is %q, in %s it is %q", filepath.Join(run, classesFile), i, got[i], checkpoint, name)
+			}
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	scales, err := readScales(checkpoint)
+	if scales == nil || err != nil {
+		return err
+	}
+	path := filepath.Join(run, scalesFile)
+	got, err := readScales(run)
+	if err == nil && got == nil {
+		err = fmt.Errorf("%s: is missing; a copy of it is in %s", path, checkpoint)
+	}
+	if err != nil {
+		return err
+	}
+	return compareFields(path, checkpoint, got, scales)
+}
+
+// checkConfig is checkRun for the configuration. Updates, and places of files, may differ.
+func checkConfig(run, checkpoint string) error {
+	want, err := decodeConfig(filepath.Join(checkpoint, runFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(run, configFile)
+	got, err := decodeConfig(path)
+	if err != nil {
+		return err
+	}
+	for _, c := range []*Config{&got, &want} {
+		c.Steps, c.Lengthened, c.Folder, c.Init = 0, nil, "", ""
+		delete(c.TaskSet, "data")
+	}
+	return compareFields(path, checkpoint, got, want)
+}
+
+// decodeConfig is ReadConfig without the tokens.
+func decodeConfig(path string) (c Config, err error) {
+	text, err := infile.ReadFile(path)
+	if err != nil {
+		return c, err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return c, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// compareFields returns an error that names the first field of the file path that
+// differs from the checkpoint's copy, and both values.
+func compareFields(path, checkpoint string, got, want any) error {
+	a, b := map[string]string{}, map[string]string{}
+	if err := errors.Join(flattenJSON(a, got), flattenJSON(b, want)); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	names := maps.Clone(a)
+	maps.Copy(names, b)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if a[name] != b[name] {
+			return fmt.Errorf("%s: %s is %s, in %s it is %s", path, name, cmp.Or(a[name], "absent"), checkpoint, cmp.Or(b[name], "absent"))
+		}
+	}
+	return nil
+}
+
+// flattenJSON adds the fields of v's JSON to the map, such as model.width or mean[0].
+func flattenJSON(into map[string]string, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	var tree any
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&tree); err != nil {
+		return err
+	}
+	var add func(name string, x any)
+	add = func(name string, x any) {
+		switch x := x.(type) {
+		case map[string]any:
+			for key, y := range x {
+				add(name+"."+key, y)
+			}
+		case []any:
+			for i, y := range x {
+				add(fmt.Sprintf("%s[%d]", name, i), y)
+			}
+		default:
+			value, _ := json.Marshal(x) // a part of JSON
+			into[strings.TrimPrefix(name, ".")] = string(value)
+		}
+	}
+	add("", tree)
+	return nil
+}
+
+// startFile binds a run to its data and first weights until a checkpoint does.
+const (
+	startFile     = "start.json"
+	maxStartBytes = 1 << 12
+)
+
+// runStart is the content of startFile.
+type runStart struct {
+	Version int    `json:"version"`
+	Data    string `json:"data_sha256"`              // task.Digest
+	Weights string `json:"weights_sha256,omitempty"` // of a run that starts from a model
+}
+
+// describeRunStart returns the content of startFile for this start.
+func (t *Trainer) describeRunStart() runStart {
+	s := runStart{Version: 1, Data: t.digest}
+	if t.config.Init == "" {
+		return s // the seed decides the weights
+	}
+	sum := sha256.New()
+	b := make([]byte, 0, 1<<16)
+	for _, p := range t.stateTensors() {
+		for part := range slices.Chunk(p.Data, cap(b)/4) {
+			b = b[:0]
+			for _, x := range part {
+				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+			}
+			sum.Write(b)
+		}
+	}
+	s.Weights = hex.EncodeToString(sum.Sum(nil))
+	return s
+}
+
+// checkStart returns an error if the run began with other data or weights. Older runs
+// have no startFile.
+func (t *Trainer) checkStart() error {
+	path := filepath.Join(t.dir, startFile)
+	var was runStart
+	err := infile.ReadJSON(path, maxStartBytes, &was)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	is := t.describeRunStart()
+	switch {
+	case was.Version != is.Version:
+		return fmt.Errorf("%s: version is %d, this program reads %d", path, was.Version, is.Version)
+	case was.Weights != is.Weights:
+		return fmt.Errorf("init: %s: is not the model that the run began with: its SHA-256 is %.12s…, was %.12s…", t.config.Init, is.Weights, was.Weights)
+	}
+	return t.checkData(was.Data)
+}
+
+// checkData returns an error if the SHA-256 of the data is another.
+func (t *Trainer) checkData(was string) error {
+	if was == t.digest {
+		return nil
+	}
+	what := "task " + t.config.Task
+	if t.text != nil {
+		what = t.text.Corpus.Name
+	}
+	return fmt.Errorf("%s: is not the data that the run began with: its SHA-256 is %.12s…, was %.12s…", what, t.digest, was)
+}
