@@ -36,7 +36,7 @@ type checkpoint struct {
 	Tokens      int64    `json:"At"` // tokens of the pass in the state and the output
 	Input       uint32   // checksum of a pipe's tokens so far
 	Digests     []uint32 // digest of the output of each head, [B·H]
-	Kept        []uint32 `json:",omitempty"` // of the rows in the file, unless it has all
+	RowDigests  []uint32 `json:",omitempty"` // of the rows in the file, unless it has all
 	IsComplete  bool     `json:"Whole"`      // all rows are written, the output is not yet renamed
 
 	state []byte

@@ -36,7 +36,7 @@ type Output[T tensor.Float] struct {
 	file        *os.File
 	isShared    bool     // another rank owns the file
 	digests     []uint32 // digest of each head, [B·H]
-	kept        []uint32 // with RowStep above 1: digest of each head's rows in the file
+	rowDigests  []uint32 // with RowStep above 1: digest of each head's rows in the file
 	isCommitted bool     // the file has its final name
 }
 
@@ -108,7 +108,7 @@ func (o *Output[T]) bindShape(s Shape) error {
 	}
 	o.shape, o.digests = s, make([]uint32, s.B*s.H)
 	if o.RowStep > 1 {
-		o.kept = make([]uint32, s.B*s.H)
+		o.rowDigests = make([]uint32, s.B*s.H)
 	}
 	if o.path == "" || o.isByToken() {
 		return nil
@@ -191,11 +191,11 @@ func (o *Output[T]) openShared() (err error) {
 // to end. A complete file may have its final name already. resumeFile returns an error if
 // the file is not of this output, or if its rows differ from the digests.
 func (o *Output[T]) resumeFile(c *checkpoint, first, end int64) error {
-	if len(c.Digests) != len(o.digests) || len(c.Kept) != len(o.kept) {
-		return fmt.Errorf("checkpoint: has %d and %d digests, the output %d and %d", len(c.Digests), len(c.Kept), len(o.digests), len(o.kept))
+	if len(c.Digests) != len(o.digests) || len(c.RowDigests) != len(o.rowDigests) {
+		return fmt.Errorf("checkpoint: has %d and %d digests, the output %d and %d", len(c.Digests), len(c.RowDigests), len(o.digests), len(o.rowDigests))
 	}
 	copy(o.digests, c.Digests)
-	copy(o.kept, c.Kept)
+	copy(o.rowDigests, c.RowDigests)
 	if o.path == "" {
 		return nil
 	}
@@ -247,7 +247,7 @@ func (o *Output[T]) checkFile(f *os.File, first, end int64) error {
 	}
 	want := o.digests
 	if o.RowStep > 1 {
-		want = o.kept
+		want = o.rowDigests
 	}
 	got, row, rows := make([]uint32, len(want)), o.rowBytes(), o.countRows(end)-o.countRows(first)
 	if o.isByToken() {
@@ -302,7 +302,7 @@ func (o *Output[T]) writeRows(x tensor.Heads[T], at int64) error {
 		b, token := bytesOf(x.Data[:x.N*x.SN]), row*len(o.digests)
 		o.addTokens(o.digests, b)
 		if b = o.selectRows(b, token, at); o.RowStep > 1 {
-			o.addTokens(o.kept, b)
+			o.addTokens(o.rowDigests, b)
 		}
 		if o.w != nil {
 			_, err := o.w.Write(b)
@@ -318,7 +318,7 @@ func (o *Output[T]) writeRows(x tensor.Heads[T], at int64) error {
 			continue
 		}
 		if b = o.selectRows(b, row, at); o.RowStep > 1 {
-			o.kept[i] = crc32.Update(o.kept[i], castagnoli, b)
+			o.rowDigests[i] = crc32.Update(o.rowDigests[i], castagnoli, b)
 		}
 		if _, err := o.file.WriteAt(b, o.rowPlace(i, at)); err != nil {
 			return lock.WrapWriteError(o.path, err)

@@ -416,7 +416,7 @@ func (r *run[T]) saveCheckpoint(c *checkpoint) error {
 	if err := r.out.syncFile(); err != nil {
 		return err
 	}
-	c.Digests, c.Kept = r.out.digests, r.out.kept
+	c.Digests, c.RowDigests = r.out.digests, r.out.rowDigests
 	if err := c.writeFile(r.checkpointPath(c.IsExchanged)); err != nil {
 		return err
 	}

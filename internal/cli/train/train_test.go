@@ -21,8 +21,8 @@ func TestPixelsAreNotStandardised(t *testing.T) {
 		command Command
 		want    bool
 	}{
-		{Command{Task: "picture"}, true},
-		{Command{Task: "picture", TaskSet: map[string]string{"as": "pixels"}}, false},
+		{Command{Task: "picture", Data: t.TempDir()}, true},
+		{Command{Task: "picture", Data: t.TempDir(), TaskSet: map[string]string{"as": "pixels"}}, false},
 		{Command{Task: "mnist", TaskSet: map[string]string{"as": "pixels"}, Standardise: &yes}, true},
 	} {
 		if got, err := c.command.configure(); err != nil || got.Standardise != c.want {
