@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // Record is one sequence of a FASTA file.
@@ -20,7 +22,7 @@ func ReadFASTA(r io.Reader) ([]Record, error) {
 	var list []Record
 	err := eachLine(r, func(n int, line []byte) error {
 		if n == 1 {
-			line = bytes.TrimPrefix(line, []byte(byteOrderMark))
+			line = bytes.TrimPrefix(line, []byte(infile.ByteOrderMark))
 		}
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 && line[0] == '>' {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // Fields is a table of text.
@@ -59,8 +61,8 @@ func ReadFields(comma rune) func(io.Reader) (*Fields, error) {
 // eachRecord calls each with every record, including the header.
 func eachRecord(r io.Reader, comma rune, each func(row []string) error) error {
 	b := bufio.NewReader(r)
-	if mark, _ := b.Peek(len(byteOrderMark)); string(mark) == byteOrderMark {
-		_, _ = b.Discard(len(byteOrderMark))
+	if mark, _ := b.Peek(len(infile.ByteOrderMark)); string(mark) == infile.ByteOrderMark {
+		_, _ = b.Discard(len(infile.ByteOrderMark))
 	}
 	if comma != '\t' {
 		return eachQuotedRecord(b, comma, each)
@@ -71,9 +73,6 @@ func eachRecord(r io.Reader, comma rune, each func(row []string) error) error {
 	}
 	return eachTabbedRecord(text.String(), each)
 }
-
-// byteOrderMark is what spreadsheets write before UTF-8.
-const byteOrderMark = "\ufeff"
 
 // eachTabbedRecord is eachRecord of a TSV. Some programs quote its fields, others never do.
 func eachTabbedRecord(text string, each func(row []string) error) error {

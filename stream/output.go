@@ -243,7 +243,7 @@ func (o *Output[T]) checkFile(f *os.File, first, end int64) error {
 		return err
 	}
 	if !slices.Equal(header, o.header) {
-		return fmt.Errorf("%s: its header is not that of this output", f.Name())
+		return fmt.Errorf("%s: it has another header than this output", f.Name())
 	}
 	want := o.digests
 	if o.RowStep > 1 {

@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/dataset"
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // OwnTexts classifies or regresses the user's own texts, or labels each of their bytes. Its
@@ -220,7 +221,7 @@ func (c *ownColumns) readJSONL(r io.Reader) ([]ownRow, error) {
 		n++
 		line := s.Bytes()
 		if n == 1 {
-			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+			line = bytes.TrimPrefix(line, []byte(infile.ByteOrderMark))
 		}
 		if len(bytes.TrimSpace(line)) == 0 {
 			continue

@@ -33,8 +33,8 @@ const maxLoads = 100
 
 // LoadModel reads a model and the vocabulary of its text, which is nil for other tasks.
 // path is the folder of a checkpoint, or of a run, whose best checkpoint is preferred to
-// the latest one. Every file is verified by its checksum, and the run by its copies. A checkpoint that is replaced
-// meanwhile is read anew.
+// the latest one. Every file is verified by its checksum, and the run by its copies. A
+// checkpoint that is replaced meanwhile is read anew.
 //
 // It returns an error if path is neither, if a file is damaged, or if the vocabulary does
 // not fit the model.

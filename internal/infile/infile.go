@@ -12,6 +12,9 @@ import (
 	"os"
 )
 
+// ByteOrderMark may begin a text in UTF-8, as of spreadsheets. It is no part of the text.
+const ByteOrderMark = "\ufeff"
+
 // Open opens a regular file. It returns an error that names path and kind if it is anything else.
 func Open(path string) (*os.File, error) {
 	// Opening a device may have side effects, so stat first.

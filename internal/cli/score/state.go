@@ -180,7 +180,7 @@ func (t *scoring) skipMark() error {
 	if !ok || t.Offset > 0 {
 		return nil
 	}
-	b := make([]byte, len(texts.ByteOrderMark))
+	b := make([]byte, len(infile.ByteOrderMark))
 	n, err := f.ReadAt(b, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -188,7 +188,7 @@ func (t *scoring) skipMark() error {
 	switch b = b[:n]; {
 	case bytes.HasPrefix(b, []byte(texts.GzipMagic)):
 		return env.InputErrorf("%s: is gzip; --state and --follow need a plain text", f.Name())
-	case string(b) == texts.ByteOrderMark:
+	case string(b) == infile.ByteOrderMark:
 		t.passed(b)
 		_, err = f.Seek(t.Offset, io.SeekStart)
 		return err

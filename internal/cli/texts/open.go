@@ -33,11 +33,8 @@ func OpenBytes(e *env.Env, path string) (io.ReadCloser, error) {
 // isStandard reports whether path is standard input.
 func isStandard(path string) bool { return path == "" || path == "-" }
 
-// The first bytes of files.
-const (
-	GzipMagic     = "\x1f\x8b"
-	ByteOrderMark = "\ufeff"
-)
+// GzipMagic are the first bytes of gzip.
+const GzipMagic = "\x1f\x8b"
 
 // textReader reads a text. Its first Read waits for no more bytes than it needs.
 type textReader struct {
@@ -84,8 +81,8 @@ func (t *textReader) begin() error {
 		b = bufio.NewReaderSize(z, 1<<16)
 	}
 	if err == nil {
-		if is, err = hasPrefix(b, ByteOrderMark); is {
-			_, _ = b.Discard(len(ByteOrderMark)) // they are buffered
+		if is, err = hasPrefix(b, infile.ByteOrderMark); is {
+			_, _ = b.Discard(len(infile.ByteOrderMark)) // they are buffered
 		}
 	}
 	t.text = b
