@@ -118,7 +118,7 @@ func TestPredict(t *testing.T) {
 	second := textsOf(t, "aa\n"+strings.Repeat("a", texts.LongestLine+1))
 	refusesAfter(t, second+": line 2: is longer than", "predict", "--model", run, textsOf(t, "bb\n"), second)
 	status, printed, notes := command(t, "predict", "--model", run, "--json", textsOf(t, strings.Repeat("a", 999)+"\nbb\n"))
-	if status != 0 || strings.Count(printed, `"truncated":true`) != 1 || !strings.Contains(notes, "1 inputs are longer than the model reads") {
+	if status != 0 || strings.Count(printed, `"truncated":true`) != 1 || !strings.Contains(notes, "1 input longer than the model reads") {
 		t.Errorf("a cut line: status %d, %s, %s", status, printed, notes)
 	}
 

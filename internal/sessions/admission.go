@@ -73,13 +73,14 @@ func (m *Manager) end() {
 func (m *Manager) acquire(ctx context.Context, id string) (*session, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.sessions[id]
-	switch {
-	case m.closed:
+	if m.closed {
 		return nil, ErrClosed
-	case s == nil || !s.isVisible(ownerOf(ctx)):
-		return nil, ErrUnknown
-	case s.isBusy:
+	}
+	s, err := m.find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if s.isBusy {
 		return nil, ErrBusy
 	}
 	if err := m.beginLocked(); err != nil {

@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -160,4 +161,78 @@ func TestDamagedLogNeverChangesASession(t *testing.T) {
 		drop(m)
 	}
 	t.Logf("%d flips: store refused %d times, %d sessions lost, %d whole", flips, refused, lost, whole)
+}
+
+// damageRecord changes a byte in the record of a session that is not open.
+func damageRecord(t testing.TB, store, id string) {
+	t.Helper()
+	s, _, _, err := openStore(store, "a model")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	err = s.update(func(tx transaction) error {
+		b := tx.Bucket(sessionBucket)
+		value := bytes.Clone(b.Get([]byte(id)))
+		value[len(value)-1] ^= 1
+		return b.Put([]byte(id), value)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDamagedRecordsAreReported(t *testing.T) {
+	o := Options{Model: newNearFar(t), Store: t.TempDir()}
+	m := open(t, o)
+	whole := must[Info](t)(m.Create(ctx, tokens(90, 1)))
+	lost := must[Info](t)(m.Create(ctx, tokens(70, 2)))
+	fork := must[Info](t)(m.Fork(ctx, whole.ID))
+	imported := must[Info](t)(m.Import(ctx, must[[]byte](t)(m.Export(ctx, whole.ID))))
+	closed(t, m)
+	for _, id := range []string{lost.ID, fork.ID, imported.ID} {
+		damageRecord(t, o.Store, id)
+	}
+	m = open(t, o)
+	if list := m.List(ctx); len(list) != 1 || m.Stats().DamagedSessions != 3 {
+		t.Errorf("%d sessions, %d damaged, need 1 and 3", len(list), m.Stats().DamagedSessions)
+	}
+	if len(files(t, o.Store, importsFolder)) != 1 {
+		t.Error("the snapshot that a damaged record may need is gone")
+	}
+	for _, id := range m.Damaged() {
+		_, err1 := m.Get(ctx, id)
+		_, err2 := m.Append(ctx, id, []int32{1})
+		_, err3 := m.Generate(ctx, id, Draw{MaxTokens: 1}, nil)
+		_, err4 := m.Fork(ctx, id)
+		_, err5 := m.Export(ctx, id)
+		for i, err := range []error{err1, err2, err3, err4, err5} {
+			if !errors.Is(err, ErrDamaged) {
+				t.Errorf("request %d: error is %v, want %v", i, err, ErrDamaged)
+			}
+		}
+		if err := m.Delete(ctx, id); err != nil {
+			t.Error(err)
+		}
+		if _, err := m.Get(ctx, id); !errors.Is(err, ErrUnknown) {
+			t.Errorf("after Delete: error is %v, want %v", err, ErrUnknown)
+		}
+	}
+	lines := map[uint64]bool{}
+	err := m.store.view(func(tx transaction) error {
+		return tx.Bucket(tokenBucket).ForEach(func(k, _ []byte) error {
+			lines[binary.BigEndian.Uint64(k)] = true
+			return nil
+		})
+	})
+	if err != nil || len(lines) != 1 {
+		t.Errorf("the log has %d lines, needs 1: %v", len(lines), err)
+	}
+	requireState(t, m, whole.ID, tokens(90, 1))
+	closed(t, m)
+	m = open(t, o)
+	if n := m.Stats().DamagedSessions; n != 0 {
+		t.Errorf("%d damaged sessions after Delete", n)
+	}
+	requireState(t, m, whole.ID, tokens(90, 1))
 }

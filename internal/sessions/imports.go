@@ -142,8 +142,9 @@ func (x *importFiles) open(key string) (*savedState, error) {
 	return nil, fmt.Errorf("%w: the imported snapshot: %w", ErrDamaged, err)
 }
 
-// load counts the snapshots that sessions need, and removes others.
-func (x *importFiles) load(records map[string]record) error {
+// load counts the snapshots that sessions need. It removes others, unless keepAll is set:
+// a damaged record may need them once the database is restored from a copy.
+func (x *importFiles) load(records map[string]record, keepAll bool) error {
 	needed := map[string]bool{}
 	for _, r := range records {
 		needed[r.Import] = true
@@ -157,7 +158,7 @@ func (x *importFiles) load(records map[string]record) error {
 		if _, ok := parseKey(f.Name()); err != nil || !ok {
 			continue
 		}
-		if needed[f.Name()] {
+		if needed[f.Name()] || keepAll {
 			x.size += info.Size()
 		} else if err := os.Remove(x.path(f.Name())); err != nil {
 			return err

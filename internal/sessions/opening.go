@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -35,6 +36,7 @@ type Manager struct {
 
 	mu       sync.Mutex
 	sessions map[string]*session
+	damaged  map[string]bool // ids whose records are damaged, until they are deleted
 	memory   memory
 	running  int
 	closed   bool
@@ -50,7 +52,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	if err := errors.Join(ctx.Err(), o.complete()); err != nil {
 		return nil, err
 	}
-	m := &Manager{o: o, cache: newCache(), sessions: map[string]*session{}, drained: make(chan struct{})}
+	m := &Manager{o: o, cache: newCache(), sessions: map[string]*session{}, damaged: map[string]bool{}, drained: make(chan struct{})}
 	var err error
 	if m.coder, err = newCoder(o.Model, o.Identity); err != nil {
 		return nil, err
@@ -112,10 +114,11 @@ func (m *Manager) openStore() (err error) {
 		return err
 	}
 	var records map[string]record
-	m.store, records, err = openStore(m.o.Store, m.o.Identity)
+	var damaged []string
+	m.store, records, damaged, err = openStore(m.o.Store, m.o.Identity)
 	if err == nil {
 		if err = m.files.load(); err == nil {
-			err = m.imports.load(records)
+			err = m.imports.load(records, len(damaged) > 0)
 		}
 	}
 	if err != nil {
@@ -132,6 +135,9 @@ func (m *Manager) openStore() (err error) {
 			m.cache.pin(s.snapshot, 1)
 		}
 		m.sessions[id] = s
+	}
+	for _, id := range damaged {
+		m.damaged[id] = true
 	}
 	return nil
 }
@@ -194,14 +200,37 @@ func (m *Manager) saveAll(ctx context.Context) {
 	}
 }
 
-// Get describes a session. It returns ErrUnknown if the owner of ctx sees none.
+// Get describes a session. It returns ErrUnknown if the owner of ctx sees none, and
+// ErrDamaged if its record is damaged.
 func (m *Manager) Get(ctx context.Context, id string) (Info, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s := m.sessions[id]; s != nil && s.isVisible(ownerOf(ctx)) {
-		return s.info(), nil
+	s, err := m.find(ctx, id)
+	if err != nil {
+		return Info{}, err
 	}
-	return Info{}, ErrUnknown
+	return s.info(), nil
+}
+
+// find returns the session of an id. m.mu is held. A damaged record has no owner: each owner
+// that has its id sees it.
+func (m *Manager) find(ctx context.Context, id string) (*session, error) {
+	s := m.sessions[id]
+	switch {
+	case s != nil && s.isVisible(ownerOf(ctx)):
+		return s, nil
+	case m.damaged[id]:
+		return nil, fmt.Errorf("%w: its record", ErrDamaged)
+	}
+	return nil, ErrUnknown
+}
+
+// Damaged returns the ids whose records in the store are damaged, in order. Requests of these
+// sessions return ErrDamaged; Delete removes them.
+func (m *Manager) Damaged() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.damaged))
 }
 
 // List describes the sessions that the owner of ctx sees, in the order of their ids.
@@ -228,6 +257,7 @@ func (m *Manager) Stats() Stats {
 	s.WorkBytes = m.queue.bytes.Load()
 	s.DiskBytes += m.imports.bytes()
 	s.Restored, s.Damaged = m.files.restored.Load(), m.files.damaged.Load()
+	s.DamagedSessions = len(m.damaged)
 	return s
 }
 

@@ -205,6 +205,9 @@ func (m *Manager) Delete(ctx context.Context, id string) error {
 		return err
 	}
 	s, err := m.acquire(ctx, id)
+	if errors.Is(err, ErrDamaged) {
+		return m.deleteDamaged(id)
+	}
 	if err != nil {
 		return err
 	}
@@ -221,6 +224,26 @@ func (m *Manager) Delete(ctx context.Context, id string) error {
 	s.snapshot = nil
 	m.mu.Unlock()
 	m.removeImport(s.imported)
+	return nil
+}
+
+// deleteDamaged removes a damaged record.
+func (m *Manager) deleteDamaged(id string) error {
+	if err := m.begin(); err != nil {
+		return err
+	}
+	defer m.end()
+	if err := m.store.delete(id); err != nil && !errors.Is(err, ErrUnknown) {
+		return err
+	}
+	m.mu.Lock()
+	delete(m.damaged, id)
+	last := len(m.damaged) == 0
+	m.mu.Unlock()
+	if last {
+		// The session is deleted. Lines that stay in a damaged database cost space alone.
+		_ = m.store.deleteUnread()
+	}
 	return nil
 }
 

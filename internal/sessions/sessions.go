@@ -112,4 +112,6 @@ type Stats struct {
 	Replayed     int64 // tokens read a second time, from the log
 	Restored     int64 // states read from disk
 	Damaged      int64 // snapshots refused because of their bytes
+
+	DamagedSessions int // records refused because of their bytes, until they are deleted
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -76,22 +77,27 @@ type record struct {
 	Bytes    int64     `json:"bytes"`              // of the state
 }
 
-// openStore opens the database of a folder and returns the records by id. It returns an
-// error if it is of another identity, damaged, or cannot be written.
-func openStore(dir, identity string) (*store, map[string]record, error) {
+// openStore opens the database of a folder and returns the records by id, and the ids whose
+// records are damaged. It returns an error if the database is of another identity, damaged,
+// or cannot be written.
+func openStore(dir, identity string) (*store, map[string]record, []string, error) {
 	s := &store{ops: make(chan operation), ended: make(chan struct{}), lines: map[uint64]int{}}
 	opened := make(chan error)
 	records := map[string]record{}
 	go s.serve(filepath.Join(dir, storeFile), opened)
 	if err := <-opened; err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	err := s.update(func(tx transaction) error { return s.load(tx, identity, records) })
+	var damaged []string
+	err := s.update(func(tx transaction) (err error) {
+		damaged, err = s.load(tx, identity, records)
+		return err
+	})
 	if err != nil {
 		s.close()
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return s, records, nil
+	return s, records, damaged, nil
 }
 
 // serve opens the database and runs operations until ops is closed.
@@ -216,11 +222,11 @@ func unseal(key, value []byte) ([]byte, error) {
 	return value[sealSize:], nil
 }
 
-// load checks the identity and reads all records.
-func (s *store) load(tx transaction, identity string, records map[string]record) error {
+// load checks the identity and reads all records. It returns the ids of damaged records.
+func (s *store) load(tx transaction, identity string, records map[string]record) (damaged []string, err error) {
 	for _, name := range [][]byte{metaBucket, sessionBucket, tokenBucket} {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	meta := tx.Bucket(metaBucket)
@@ -228,20 +234,24 @@ func (s *store) load(tx transaction, identity string, records map[string]record)
 		switch got := meta.Get([]byte(key)); {
 		case got == nil:
 			if err := meta.Put([]byte(key), []byte(want)); err != nil {
-				return err
+				return nil, err
 			}
 		case string(got) != want:
-			return fmt.Errorf("%w: the store has %s %.12q, this model %.12q", ErrForeign, key, got, want)
+			return nil, fmt.Errorf("%w: the store has %s %.12q, this model %.12q", ErrForeign, key, got, want)
 		}
 	}
-	return tx.Bucket(sessionBucket).ForEach(func(id, value []byte) error {
+	err = tx.Bucket(sessionBucket).ForEach(func(id, value []byte) error {
 		r, err := readRecord(id, value)
-		if err == nil {
+		switch {
+		case err == nil:
 			records[string(id)] = r
 			s.count(r, 1)
+		case errors.Is(err, ErrDamaged):
+			damaged = append(damaged, string(id))
 		}
-		return nil // a damaged session is unknown, the others are not
+		return nil // the other sessions are whole
 	})
+	return damaged, err
 }
 
 // count adds n to the readers of the lines of r, until the transaction fails.
@@ -264,7 +274,10 @@ func readRecord(id, value []byte) (r record, err error) {
 	if err != nil {
 		return r, err
 	}
-	return r, json.Unmarshal(text, &r)
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, fmt.Errorf("%w: its record: %w", ErrDamaged, err)
+	}
+	return r, nil
 }
 
 // writeRecord sets the value of a session.
@@ -401,6 +414,30 @@ func deleteLine(tx transaction, line uint64) error {
 		}
 	}
 	return nil
+}
+
+// deleteUnread removes the lines that no session reads. Damaged records may read them.
+func (s *store) deleteUnread() error {
+	return s.update(func(tx transaction) error {
+		c := tx.Bucket(tokenBucket).Cursor()
+		for k, _ := c.First(); k != nil; {
+			if len(k) < 8 {
+				k, _ = c.Next()
+				continue
+			}
+			line := binary.BigEndian.Uint64(k)
+			if s.lines[line] == 0 {
+				if err := deleteLine(tx, line); err != nil {
+					return err
+				}
+			}
+			if line == math.MaxUint64 {
+				return nil
+			}
+			k, _ = c.Seek(tokenKey(line+1, 0))
+		}
+		return nil
+	})
 }
 
 // read returns the record of a session and its tokens from a position on. It returns

@@ -83,14 +83,14 @@ func (c *Command) Run(e *env.Env) error {
 		return err
 	}
 	if x.truncated > 0 {
-		fmt.Fprintf(e.Notes(), "%d texts are longer than %d tokens: their vectors are of their beginnings\n", x.truncated, enc.MaxTokens())
+		fmt.Fprintf(e.Notes(), "%s longer than %d tokens: vectors are of the beginning\n", display.Pluralise(x.truncated, "text"), enc.MaxTokens())
 	}
 	if x.empty > 0 {
 		what := "the vector null"
 		if x.rows != nil {
 			what = "a row of zeros"
 		}
-		fmt.Fprintf(e.Notes(), "%d texts are empty and have %s\n", x.empty, what)
+		fmt.Fprintf(e.Notes(), "%s empty: %s\n", display.Pluralise(x.empty, "text"), what)
 	}
 	if x.rows == nil {
 		return nil

@@ -26,6 +26,15 @@ const (
 	originVersion = 1
 )
 
+// modelSetting names the SHA-256 of the model.
+const modelSetting = "--model"
+
+// Bytes of a value, and of a model's SHA-256, that an error shows.
+const (
+	shownValue = 64
+	shownSum   = 12
+)
+
 // Setting is a setting that the records of an output depend on.
 type Setting struct {
 	Name  string `json:"name"`
@@ -130,7 +139,7 @@ func (f *Filter) checkOrigin(w *os.File) error {
 			if i < len(was) {
 				before = was[i]
 			}
-			return env.InputErrorf("--out: %s was made with %s %.64q, this command has %s %.64q; name another file", f.Out, before.Name, before.Value, x.Name, x.Value)
+			return env.InputErrorf("--out: %s was made with %s %q, this command has %s %q; name another file", f.Out, before.Name, before.shown(), x.Name, x.shown())
 		}
 	}
 	return nil
@@ -139,6 +148,14 @@ func (f *Filter) checkOrigin(w *os.File) error {
 // Bind adds a setting that the added fields depend on. A run continues an output only if the
 // settings are equal.
 func (f *Filter) Bind(name, value string) { f.bound = append(f.bound, Setting{name, value}) }
+
+// shown returns the beginning of the value.
+func (x Setting) shown() string {
+	if x.Name == modelSetting {
+		return display.Beginning(x.Value, shownSum)
+	}
+	return display.Beginning(x.Value, shownValue)
+}
 
 // BindModel binds an output to a verb and to the SHA-256 of the model at path, which hash
 // returns. It returns the error of hash.
@@ -151,7 +168,7 @@ func (f *Filter) BindModel(verb, path string, hash func(path string) (string, er
 		return env.MarkInput(err)
 	}
 	f.Bind("verb", verb)
-	f.Bind("--model", sum)
+	f.Bind(modelSetting, sum)
 	return nil
 }
 

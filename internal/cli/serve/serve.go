@@ -98,6 +98,11 @@ func (c *Command) Run(e *env.Env) error {
 	if o.Chat != nil && o.Chat.Refused != nil {
 		fmt.Fprintf(e.Notes(), "%v; /v1/chat/completions is refused\n", o.Chat.Refused)
 	}
+	if m.manager != nil {
+		if ids := m.manager.Damaged(); len(ids) > 0 {
+			fmt.Fprintf(e.Notes(), "--store: damaged records of sessions: %d, such as %q; requests get 410 until DELETE removes them\n", len(ids), ids[0])
+		}
+	}
 	base, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	server := &http.Server{
