@@ -290,7 +290,7 @@ func askRecords(classes []string, length int, letters *[256]int32, vocab int) (*
 			}
 			var s Sample
 			s.appendLetters(r.Bases[:min(len(r.Bases), length)], letters)
-			list = append(list, Input{r.Name, []Sample{s}})
+			list = append(list, Input{r.Name, []Sample{s}, len(r.Bases)})
 		}
 		return list, nil
 	}}, checkRange("length", length, 1, 1<<20)

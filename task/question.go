@@ -25,6 +25,7 @@ type Question struct {
 type Input struct {
 	Name    string   // within the file; "": the file has one input
 	Samples []Sample // one sample, or for Labels consecutive windows
+	Size    int      // positions in the file, before they were cut; 0: none is left out
 }
 
 // ModelInfo holds the properties of a trained model that its task does not determine.
@@ -338,6 +339,9 @@ func valuesInput(path string, v *dataset.Values, spec *Spec, windows bool) ([]In
 		return nil, fmt.Errorf("%s: its rows have %d numbers, the model learned from %d", path, v.Columns, spec.Channels)
 	}
 	var g Input
+	if !windows {
+		g.Size = len(v.Numbers) / v.Columns
+	}
 	n := spec.Length * v.Columns
 	for i := 0; i < len(v.Numbers) && (i == 0 || windows); i += n {
 		end := min(i+n, len(v.Numbers))

@@ -53,8 +53,8 @@ func askSound(o *settingsReader, k ModelInfo) (*Question, error) {
 	length := o.int("length")
 	return &Question{spec: Spec{Kind: Class, Channels: 1, Length: length}, classes: k.Classes, inputKind: "a WAV file", readFile: func(path string) ([]Input, error) {
 		var s Sample
-		err := s.appendSound(path, length)
-		return []Input{{Samples: []Sample{s}}}, err
+		frames, err := s.appendSound(path, length)
+		return []Input{{Samples: []Sample{s}, Size: frames}}, err
 	}}, checkRange("length", length, 1, 1<<24)
 }
 
@@ -68,27 +68,29 @@ func (t *Sounds) Sample(s *Sample, split Split, i int) error {
 	s.reset()
 	f := t.classFolder.files[split][i]
 	s.Class = f.class
-	return s.appendSound(f.path, t.length)
+	_, err := s.appendSound(f.path, t.length)
+	return err
 }
 
-// appendSound appends the mean of the channels of a file's first length frames.
-func (s *Sample) appendSound(path string, length int) error {
+// appendSound appends the mean of the channels of a file's first length frames. It returns
+// the frames of the file.
+func (s *Sample) appendSound(path string, length int) (frames int, err error) {
 	a, err := dataset.ReadFile(path, dataset.ReadWAV)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	frames := min(len(a.Samples)/a.Channels, length)
+	frames = len(a.Samples) / a.Channels
 	if frames == 0 {
-		return fmt.Errorf("%s: it has no samples", path)
+		return 0, fmt.Errorf("%s: it has no samples", path)
 	}
-	for at := range frames {
+	for at := range min(frames, length) {
 		sum := float32(0)
 		for _, x := range a.Samples[at*a.Channels:][:a.Channels] {
 			sum += x
 		}
 		s.Values = append(s.Values, sum/float32(a.Channels))
 	}
-	return nil
+	return frames, nil
 }
 
 // Baselines scores the commonest class and the class with the nearest mean statistics. It

@@ -31,8 +31,8 @@ type Prediction struct {
 	Probabilities []float64 // Class: probability of each class [classes]
 	Labels        []int     // Labels and Next: class of each visible position
 	Offsets       [][2]int  // Labels by tokens: bytes of the text under each; nil: one label a byte, or a row
-	Tokens        int       // of a text, before it was cut
-	IsTruncated   bool      // the model read a part of the text
+	Tokens        int       // of a text, or positions of a file, before they were cut; 0: uncounted
+	IsTruncated   bool      // the model read a part of the input
 }
 
 // OpenPredictor reads the model of a run, as LoadModel does, with its names of classes
@@ -171,6 +171,8 @@ func (p *Predictor) PredictFile(path string, each func(name string, r Prediction
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
+		r.Tokens = g.Size
+		r.IsTruncated = r.Tokens > p.question.Spec().Length
 		if err := each(g.Name, r); err != nil {
 			return err
 		}
