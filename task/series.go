@@ -237,7 +237,10 @@ func (t *OwnSeries) readTables(root string) error {
 				return err
 			}
 			s := &t.parts[split][len(t.parts[split])-1]
-			for _, name := range labels {
+			for row, name := range labels {
+				if strings.TrimSpace(name) == "" {
+					return fmt.Errorf("%s: row %d: %s is empty", f.path, row, t.Label)
+				}
 				if _, ok := number[name]; !ok {
 					if folder.isDivided && Split(split) != Train {
 						return fmt.Errorf("%s: %s: class %q is not among those to learn from, %.200q", f.path, t.Label, name, t.classes)
@@ -288,7 +291,10 @@ func (t *OwnSeries) readList(path string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if t.Ask == Class {
-		for _, row := range f.Rows {
+		for i, row := range f.Rows {
+			if strings.TrimSpace(row[label]) == "" {
+				return fmt.Errorf("%s: row %d: %s is empty", path, i, t.Label)
+			}
 			t.classes = append(t.classes, row[label])
 		}
 		slices.Sort(t.classes)

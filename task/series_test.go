@@ -255,6 +255,7 @@ func TestSeriesRefusesMalformedData(t *testing.T) {
 		{many("b/29.npy", "x"), nil, "b/29.npy: "},
 		{many("x", ""), []string{"ask", "number"}, "which says no numbers; a list of files with a column"},
 		{many("x", ""), []string{"ask", "each"}, `column "label": there is none`},
+		{map[string][]byte{"data/1.csv": []byte("x,label\n1,a\n2,\n")}, []string{"ask", "each"}, "1.csv: row 1: label is empty"},
 		{many("x", ""), []string{"ask", "all"}, `setting ask: "all" is none of class, number, each`},
 		{many("x", ""), []string{"length", "0"}, "length: it is 0"},
 		{map[string][]byte{"data/a/1.txt": nil}, nil, "it holds 1 folders with 0 files .csv, .tsv, .npy"},
@@ -265,6 +266,10 @@ func TestSeriesRefusesMalformedData(t *testing.T) {
 		if _, err := Open("series", Options{Seed: 1, Settings: pairs(set)}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: error is %v, want %s", c.set, err, c.want)
 		}
+	}
+	unlabelled := filepath.Join(folderOf(t, map[string][]byte{"a.csv": []byte("file,label\nx.csv,a\nx.csv, \n")}), "a.csv")
+	if _, err := Open("series", Options{Settings: pairs([]string{"data", unlabelled})}); err == nil || !strings.Contains(err.Error(), "a.csv: row 1: label is empty") {
+		t.Errorf("error is %v", err)
 	}
 	list := folderOf(t, map[string][]byte{"a.csv": []byte("file,label\nx.csv,1\nx.csv,y\n"), "x.csv": []byte("1\n"), "b.csv": []byte("file,class\nx.csv,1\n"), "c.csv": []byte("file,label\nnone.csv,1\n")})
 	for name, want := range map[string]string{
