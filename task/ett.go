@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 
 	"github.com/farfield-ml/farfield/dataset"
 )
@@ -15,12 +16,16 @@ import (
 type ETT struct {
 	input, horizon int // hours
 	columns        int
+	names          []string  // of the columns
 	values         []float32 // [rows, columns]
 	scales         Scales    // [columns]
 }
 
 // Scales returns mean and deviation of the columns.
 func (t *ETT) Scales() *Scales { return &t.scales }
+
+// ColumnNames returns the names of the columns.
+func (t *ETT) ColumnNames() []string { return slices.Clone(t.names) }
 
 // ettRows are the rows at which the splits end.
 var ettRows = [3]int{8640, 8640 + 2880, 8640 + 2*2880}
@@ -54,7 +59,7 @@ func OpenETT(path string, input, horizon int) (*ETT, error) {
 	if table.Rows() < ettRows[Test] {
 		return nil, fmt.Errorf("%s: it has %d rows, %d are needed", path, table.Rows(), ettRows[Test])
 	}
-	t := &ETT{input: input, horizon: horizon, columns: len(table.Names)}
+	t := &ETT{input: input, horizon: horizon, columns: len(table.Names), names: table.Names}
 	t.values = make([]float32, ettRows[Test]*t.columns)
 	for c := range t.columns {
 		sum, squares := 0., 0.

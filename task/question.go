@@ -370,6 +370,9 @@ func askForecast(o *settingsReader, k ModelInfo) (*Question, error) {
 			if len(t.Names) != k.Channels || t.Rows() < input {
 				return nil, fmt.Errorf("%s: it has %d rows of %d columns, %d or more of %d are needed", path, t.Rows(), len(t.Names), input, k.Channels)
 			}
+			if err := checkColumns(t.Names, k.Columns, "the model learned from"); err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
 			var s Sample
 			for r := t.Rows() - input; r < t.Rows(); r++ {
 				for c, x := range t.Row(r) {

@@ -264,6 +264,13 @@ func TestQuestionsOfManySamples(t *testing.T) {
 	if list, err = q.ReadFile(path); err != nil || fmt.Sprint(list[0].Samples[0].Values) != "[1 2 2 -2]" {
 		t.Errorf("%+v, %v", list, err)
 	}
+	known.Columns = []string{"b", "a"}
+	if q, err = Ask("ett", map[string]string{"input": "2", "horizon": "3"}, known); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = q.ReadFile(path); err == nil || !strings.Contains(err.Error(), `x.csv: columns: they are ["a" "b"], the model learned from ["b" "a"]`) {
+		t.Errorf("error is %v", err)
+	}
 }
 
 func TestQuestionsRefuseInputsThatDoNotFit(t *testing.T) {
