@@ -176,15 +176,16 @@ func (m *Manager) trimMemory() {
 			m.memory.setIdle(s, false)
 		}
 		var state *model.Session[float32]
+		var known prefix // of state; a request may own s after m.mu
 		if s != nil {
-			state = s.state
+			state, known = s.state, s.prefix
 			m.memory.setState(s, nil)
 		}
 		m.mu.Unlock()
 		switch {
 		case s != nil:
 			// If the disk is behind, the next request reads tokens from the log.
-			m.saver.add(s.prefix, state, s.id)
+			m.saver.add(known, state, s.id)
 		case spills:
 			if !m.saver.queue(e, "") {
 				m.cache.mu.Lock()

@@ -147,6 +147,11 @@ func (f *stateFiles) save(e *entry) bool {
 		}
 	}
 	f.cache.setSaving(e, false)
+	if size == 0 { // another attempt would fail, too
+		f.cache.mu.Lock()
+		f.cache.dropMemory(e)
+		f.cache.mu.Unlock()
+	}
 	return size > 0
 }
 
