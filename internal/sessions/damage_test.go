@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/rng"
@@ -182,18 +183,142 @@ func damageRecord(t testing.TB, store, id string) {
 	}
 }
 
+// logLines returns the number of values of each line of the log.
+func logLines(t testing.TB, m *Manager) map[uint64]int {
+	t.Helper()
+	lines := map[uint64]int{}
+	err := m.store.view(func(tx transaction) error {
+		return tx.Bucket(tokenBucket).ForEach(func(k, _ []byte) error {
+			lines[binary.BigEndian.Uint64(k)]++
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}
+
+// forkChain returns a session of n lines of 20 values. The sessions that it was forked from are deleted.
+func forkChain(t testing.TB, m *Manager, n int) Info {
+	t.Helper()
+	s := must[Info](t)(m.Create(ctx, tokens(5, 1)))
+	for i := range 20 * n {
+		must[Info](t)(m.Append(ctx, s.ID, tokens(5, uint64(i))))
+		if i%20 == 19 {
+			f := must[Info](t)(m.Fork(ctx, s.ID))
+			if err := m.Delete(ctx, s.ID); err != nil {
+				t.Fatal(err)
+			}
+			s = f
+		}
+	}
+	return s
+}
+
+func TestDeletedSessionsLeaveNoTokens(t *testing.T) {
+	o := Options{Model: newNearFar(t), Store: t.TempDir()}
+	m := open(t, o)
+	whole, damaged := forkChain(t, m, 3), forkChain(t, m, 3)
+	if err := m.Delete(ctx, whole.ID); err != nil || len(logLines(t, m)) != 3 {
+		t.Errorf("the log has values %v by line, needs 3 lines: %v", logLines(t, m), err)
+	}
+	closed(t, m)
+	damageRecord(t, o.Store, damaged.ID)
+	m = open(t, o)
+	if err := m.Delete(ctx, damaged.ID); err != nil || len(logLines(t, m)) != 0 {
+		t.Errorf("the log has values %v by line, needs none: %v", logLines(t, m), err)
+	}
+}
+
+// TestFailuresOfOthersDamageNoSession reads a session in one transaction with an operation that fails.
+func TestFailuresOfOthersDamageNoSession(t *testing.T) {
+	m := open(t, Options{Model: newNearFar(t), Store: t.TempDir()})
+	s := must[Info](t)(m.Create(ctx, tokens(90, 1)))
+	begun, release := make(chan bool), make(chan bool)
+	errs := make(chan error)
+	go func() {
+		errs <- m.store.view(func(transaction) error {
+			begun <- true
+			<-release
+			return nil
+		})
+	}()
+	<-begun
+	for _, id := range []string{s.ID, "none"} {
+		go func() {
+			_, _, err := m.store.read(id, 0)
+			errs <- err
+		}()
+		time.Sleep(50 * time.Millisecond) // for the order of the operations
+	}
+	close(release)
+	for range 3 {
+		if err := <-errs; err != nil && !errors.Is(err, ErrUnknown) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestDamagedImportIsImportedAnew(t *testing.T) {
+	o := Options{Model: newNearFar(t), Store: t.TempDir()}
+	m := open(t, o)
+	ids := tokens(300, 1)
+	data := must[[]byte](t)(m.Export(ctx, must[Info](t)(m.Create(ctx, ids)).ID))
+	must[Info](t)(m.Import(ctx, data))
+	closed(t, m)
+	flip(t, files(t, o.Store, importsFolder)[0], 12345)
+	m = open(t, o)
+	i := must[Info](t)(m.Import(ctx, data))
+	drop(m)
+	for _, path := range files(t, o.Store, statesFolder) {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m = open(t, o)
+	requireState(t, m, i.ID, ids)
+	if n := m.imports.bytes(); n != int64(len(data)) {
+		t.Errorf("imports have %d bytes, need %d", n, len(data))
+	}
+}
+
+func TestStatesThatCannotBeSavedLeaveMemory(t *testing.T) {
+	o := Options{Model: newNearFar(t), Store: t.TempDir(), Memory: 1 << 20}
+	m := open(t, o)
+	folder := filepath.Join(o.Store, statesFolder)
+	if err := errors.Join(os.RemoveAll(folder), os.WriteFile(folder, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(40) {
+		must[Result](t)(m.Complete(ctx, tokens(300, i), Draw{MaxTokens: 1}, nil))
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if m.cache.waiting() == 0 && m.Stats().PrefixBytes <= o.Memory {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes wait for a disk that cannot be written, of %d in memory", m.cache.waiting(), m.Stats().PrefixBytes)
+		}
+	}
+}
+
 func TestDamagedRecordsAreReported(t *testing.T) {
 	o := Options{Model: newNearFar(t), Store: t.TempDir()}
 	m := open(t, o)
 	whole := must[Info](t)(m.Create(ctx, tokens(90, 1)))
 	lost := must[Info](t)(m.Create(ctx, tokens(70, 2)))
 	fork := must[Info](t)(m.Fork(ctx, whole.ID))
-	imported := must[Info](t)(m.Import(ctx, must[[]byte](t)(m.Export(ctx, whole.ID))))
+	data := must[[]byte](t)(m.Export(ctx, whole.ID))
+	imported, other := must[Info](t)(m.Import(ctx, data)), must[Info](t)(m.Import(ctx, data))
 	closed(t, m)
 	for _, id := range []string{lost.ID, fork.ID, imported.ID} {
 		damageRecord(t, o.Store, id)
 	}
 	m = open(t, o)
+	if err := m.Delete(ctx, other.ID); err != nil {
+		t.Fatal(err)
+	}
 	if list := m.List(ctx); len(list) != 1 || m.Stats().DamagedSessions != 3 {
 		t.Errorf("%d sessions, %d damaged, need 1 and 3", len(list), m.Stats().DamagedSessions)
 	}
@@ -218,15 +343,8 @@ func TestDamagedRecordsAreReported(t *testing.T) {
 			t.Errorf("after Delete: error is %v, want %v", err, ErrUnknown)
 		}
 	}
-	lines := map[uint64]bool{}
-	err := m.store.view(func(tx transaction) error {
-		return tx.Bucket(tokenBucket).ForEach(func(k, _ []byte) error {
-			lines[binary.BigEndian.Uint64(k)] = true
-			return nil
-		})
-	})
-	if err != nil || len(lines) != 1 {
-		t.Errorf("the log has %d lines, needs 1: %v", len(lines), err)
+	if lines := logLines(t, m); len(lines) != 1 {
+		t.Errorf("the log has %d lines, needs 1", len(lines))
 	}
 	requireState(t, m, whole.ID, tokens(90, 1))
 	closed(t, m)

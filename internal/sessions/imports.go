@@ -65,11 +65,12 @@ func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
 	return info, err
 }
 
-// removeImport removes an imported snapshot that no session needs any more.
+// removeImport removes an imported snapshot that no session needs any more. Damaged records may
+// need all of them, as in importFiles.load.
 func (m *Manager) removeImport(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.store == nil || key == "" {
+	if m.store == nil || key == "" || len(m.damaged) > 0 {
 		return
 	}
 	for _, s := range m.sessions {
@@ -94,16 +95,16 @@ type importFiles struct {
 // path returns the file of a snapshot.
 func (x *importFiles) path(key string) string { return filepath.Join(x.dir, key) }
 
-// write writes a snapshot, unless there is one.
+// write writes a snapshot. It replaces a file of the same key, which may be damaged.
 func (x *importFiles) write(key string, data []byte) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	path, size := x.path(key), int64(len(data))
+	if info, err := os.Stat(path); err == nil {
+		size -= info.Size()
+	}
 	if x.size+size > x.limit {
 		return fmt.Errorf("%w: imported snapshots take %d bytes on disk, the limit is %d", ErrFull, x.size+size, x.limit)
-	}
-	if _, err := os.Stat(path); err == nil {
-		return nil
 	}
 	if err := atomicfile.WriteBytes(path, data); err != nil {
 		return err

@@ -25,8 +25,12 @@ func TestOwnersSeeTheirSessionsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	branch, err := m.Fork(a, open.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
-		for _, id := range []string{own.ID, fork.ID} {
+		for _, id := range []string{own.ID, fork.ID, branch.ID} {
 			_, err1 := m.Get(b, id)
 			_, err2 := m.Append(b, id, []int32{1})
 			_, err3 := m.Generate(b, id, Draw{MaxTokens: 1}, nil)
@@ -44,7 +48,7 @@ func TestOwnersSeeTheirSessionsAlone(t *testing.T) {
 		if _, err := m.Get(b, open.ID); err != nil {
 			t.Errorf("a session without an owner: %v", err)
 		}
-		if n, k, l := len(m.List(a)), len(m.List(b)), len(m.List(all)); n != 3 || k != 1 || l != 3 {
+		if n, k, l := len(m.List(a)), len(m.List(b)), len(m.List(all)); n != 4 || k != 1 || l != 4 {
 			t.Errorf("owners see %d and %d sessions, a request without one %d", n, k, l)
 		}
 		closed(t, m)

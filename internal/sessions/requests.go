@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,8 +173,9 @@ func (m *Manager) Complete(ctx context.Context, ids []int32, d Draw, emit func(t
 	return r, err
 }
 
-// Fork returns a new session of the tokens of another. It returns an error if the session
-// is unknown or busy, a limit is reached (ErrFull), or ctx ends.
+// Fork returns a new session of the tokens of another. A fork of a session without an owner
+// belongs to the owner of ctx. Fork returns an error if the session is unknown or busy, a
+// limit is reached (ErrFull), or ctx ends.
 func (m *Manager) Fork(ctx context.Context, id string) (Info, error) {
 	s, err := m.acquire(ctx, id)
 	if err != nil {
@@ -186,12 +188,12 @@ func (m *Manager) Fork(ctx context.Context, id string) (Info, error) {
 	if err := m.activate(ctx, s); err != nil {
 		return Info{}, err
 	}
-	c := &session{id: newID(), owner: s.owner, tokens: s.tokens, imported: s.imported, saved: s.saved, state: s.state.Clone(), prefix: s.prefix.clone(), pending: slices.Clone(s.pending)}
+	c := &session{id: newID(), owner: cmp.Or(s.owner, ownerOf(ctx)), tokens: s.tokens, imported: s.imported, saved: s.saved, state: s.state.Clone(), prefix: s.prefix.clone(), pending: slices.Clone(s.pending)}
 	m.mu.Lock()
 	c.snapshot = s.snapshot
 	m.mu.Unlock()
 	m.cache.pin(c.snapshot, 1)
-	info, err := m.add(c, func() error { return m.store.fork(s.id, c.id, c.bytes) })
+	info, err := m.add(c, func() error { return m.store.fork(s.id, c.id, c.owner, c.bytes) })
 	if err != nil {
 		m.cache.pin(c.snapshot, -1)
 	}

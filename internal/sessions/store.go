@@ -370,8 +370,8 @@ func (s *store) setSnapshots(entries map[string]*entry) error {
 	})
 }
 
-// fork adds a session with the tokens of another, whose state has a number of bytes.
-func (s *store) fork(parent, id string, bytes int64) error {
+// fork adds a session of an owner with the tokens of another, whose state has a number of bytes.
+func (s *store) fork(parent, id, owner string, bytes int64) error {
 	var r record
 	err := s.view(func(tx transaction) (err error) {
 		r, err = readRecord([]byte(parent), tx.Bucket(sessionBucket).Get([]byte(parent)))
@@ -380,7 +380,7 @@ func (s *store) fork(parent, id string, bytes int64) error {
 	if err != nil {
 		return err
 	}
-	r.Bytes = bytes
+	r.Owner, r.Bytes = owner, bytes
 	return s.create(id, r, nil)
 }
 
@@ -408,10 +408,12 @@ func (s *store) delete(id string) error {
 func deleteLine(tx transaction, line uint64) error {
 	start := tokenKey(line, 0)
 	c := tx.Bucket(tokenBucket).Cursor()
-	for k, _ := c.Seek(start); k != nil && bytes.HasPrefix(k, start[:8]); k, _ = c.Next() {
+	for k, _ := c.Seek(start); bytes.HasPrefix(k, start[:8]); {
+		key := bytes.Clone(k)
 		if err := c.Delete(); err != nil {
 			return err
 		}
+		k, _ = c.Seek(key) // Next may leave out the key after a deleted one
 	}
 	return nil
 }
@@ -444,6 +446,7 @@ func (s *store) deleteUnread() error {
 // ErrDamaged if some are missing.
 func (s *store) read(id string, from int64) (r record, ids []int32, err error) {
 	err = s.view(func(tx transaction) error {
+		ids = nil // of a transaction that failed
 		if r, err = readRecord([]byte(id), tx.Bucket(sessionBucket).Get([]byte(id))); err != nil {
 			return err
 		}
