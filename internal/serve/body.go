@@ -22,22 +22,24 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 		discardBody(w, r, limit)
 		return nil, &http.MaxBytesError{Limit: limit}
 	}
-	share := limit
+	counted := &countedBody{body: http.MaxBytesReader(w, r.Body, limit), server: s}
+	defer counted.release()
+	longest := limit
 	if r.ContentLength >= 0 {
-		share = r.ContentLength
+		longest = r.ContentLength
+		if err := counted.reserve(r.ContentLength); err != nil {
+			return nil, err
+		}
 	}
-	if s.bodies.Add(share) > s.o.MaxBodies {
-		s.bodies.Add(-share)
-		return nil, &apiError{Status: http.StatusTooManyRequests, Type: typeLimit, Code: "full", Retry: time.Second,
-			Message: fmt.Sprintf("body: %d bytes are too many beside the bodies of other requests; all may have %d", share, s.o.MaxBodies)}
-	}
-	defer s.bodies.Add(-share)
 	control := http.NewResponseController(w)
 	// A writer without deadlines, as in tests, has no slow clients.
-	_ = control.SetReadDeadline(time.Now().Add(bodyTime + time.Duration(share>>20)*time.Second))
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	_ = control.SetReadDeadline(time.Now().Add(bodyTime + time.Duration(longest>>20)*time.Second))
+	data, err := io.ReadAll(counted)
 	var long *http.MaxBytesError
+	var full *apiError
 	switch {
+	case errors.As(err, &full):
+		return nil, err
 	case errors.As(err, &long):
 		discardBody(w, r, limit)
 		return nil, err
@@ -46,6 +48,37 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	}
 	_ = control.SetReadDeadline(time.Time{})
 	return data, nil
+}
+
+// countedBody counts a body in Server.bodies: a known length at once, others as they come.
+type countedBody struct {
+	body          io.Reader
+	server        *Server
+	read, counted int64 // bytes
+}
+
+// reserve counts n bytes more. It returns an error if the bodies of all requests have too many.
+func (c *countedBody) reserve(n int64) error {
+	c.counted += n
+	if c.server.bodies.Add(n) <= c.server.o.MaxBodies {
+		return nil
+	}
+	return &apiError{Status: http.StatusTooManyRequests, Type: typeLimit, Code: "full", Retry: time.Second,
+		Message: fmt.Sprintf("body: %d bytes are too many beside the bodies of other requests; all may have %d", c.counted, c.server.o.MaxBodies)}
+}
+
+// release takes the count back.
+func (c *countedBody) release() { c.server.bodies.Add(-c.counted) }
+
+// Read reads a part of the body. It returns an error as reserve does.
+func (c *countedBody) Read(p []byte) (int, error) {
+	n, err := c.body.Read(p)
+	if c.read += int64(n); c.read > c.counted {
+		if err := c.reserve(c.read - c.counted); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
 }
 
 // maxDiscard bounds the bytes of a refused body that are read.

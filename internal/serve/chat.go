@@ -96,7 +96,7 @@ func (q *chatRequest) checkOthers() error {
 	}{
 		{"audio", q.Audio, nil}, {"functions", q.Functions, []string{"[]"}}, {"function_call", q.FunctionCall, []string{`"none"`}},
 		{"modalities", q.Modalities, []string{`["text"]`}}, {"prediction", q.Prediction, nil}, {"tools", q.Tools, []string{"[]"}},
-		{"response_format", q.ResponseFormat, []string{`{"type":"text"}`, `{"type": "text"}`}},
+		{"response_format", q.ResponseFormat, []string{`{"type":"text"}`}},
 		{"tool_choice", q.ToolChoice, []string{`"none"`, `"auto"`}}, {"top_logprobs", q.TopLogprobs, []string{"0"}}, {"web_search_options", q.WebSearch, nil},
 	} {
 		if err := refuseField(f.name, f.value, f.neutral...); err != nil {
@@ -193,10 +193,14 @@ func (s completionAPI) completeChat(w http.ResponseWriter, r *http.Request) erro
 	if s.o.Card.Context > 0 {
 		limit = max(0, min(limit, s.o.Card.Context-len(ids)))
 	}
-	if q.MaxCompletionTokens != nil {
-		q.MaxTokens = q.MaxCompletionTokens
+	if s.o.MaxSession > 0 {
+		limit = max(0, min(limit, int(s.o.MaxSession)-len(ids)))
 	}
-	if d.MaxTokens, err = s.checkMaxTokens("max_tokens", q.MaxTokens, limit); err != nil {
+	field := "max_tokens"
+	if q.MaxCompletionTokens != nil {
+		field, q.MaxTokens = "max_completion_tokens", q.MaxCompletionTokens
+	}
+	if d.MaxTokens, err = s.checkMaxTokens(field, q.MaxTokens, limit); err != nil {
 		return err
 	}
 	answer := chatAnswer{ID: newID("chatcmpl-"), Object: "chat.completion", Created: s.o.Clock().Unix(), Model: s.o.Name}

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -101,9 +102,12 @@ func (q *drawRequest) check(s *Server) (d sessions.Draw, stops []string, err err
 	return d, stops, nil
 }
 
-// refuseField returns an error unless a field is absent, null or neutral.
+// refuseField returns an error unless a field is absent, null or neutral. neutral has no blanks
+// between its tokens.
 func refuseField(name string, value json.RawMessage, neutral ...string) error {
-	if len(value) == 0 || string(value) == "null" || slices.Contains(neutral, string(value)) {
+	var compact bytes.Buffer
+	_ = json.Compact(&compact, value) // the decoder has checked it
+	if len(value) == 0 || compact.String() == "null" || slices.Contains(neutral, compact.String()) {
 		return nil
 	}
 	e := badFieldf(name, "is %.40s, which this server does not support", value)
@@ -228,12 +232,16 @@ func (s completionAPI) parsePrompts(data json.RawMessage) ([][]int32, error) {
 		}
 		prompts = append(prompts, ids)
 	}
-	var one []int32
+	var one tokenIDs
+	var several []tokenIDs
 	switch {
 	case ok && len(list) > 0:
 	case json.Unmarshal(data, &one) == nil && len(one) > 0:
 		prompts = [][]int32{one}
-	case json.Unmarshal(data, &prompts) == nil && len(prompts) > 0:
+	case json.Unmarshal(data, &several) == nil && len(several) > 0:
+		for _, ids := range several {
+			prompts = append(prompts, ids)
+		}
 	default:
 		return nil, badFieldf("prompt", "is neither a string, nor ids, nor a filled array of them")
 	}
@@ -243,6 +251,11 @@ func (s completionAPI) parsePrompts(data json.RawMessage) ([][]int32, error) {
 	for i, ids := range prompts {
 		if len(ids) == 0 {
 			return nil, badFieldf("prompt", "text %d is empty, and the model has no token that begins a text", i)
+		}
+		for j, id := range ids {
+			if id < 0 || int(id) >= s.o.Card.Vocab {
+				return nil, badFieldf("prompt", "text %d: element %d is %d, the vocabulary has %d tokens", i, j, id, s.o.Card.Vocab)
+			}
 		}
 	}
 	return prompts, nil
@@ -292,7 +305,7 @@ func (s completionAPI) complete(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, answer)
 }
 
-// maxPrompts is the number of prompts of a request that are continued at a time.
+// maxPrompts bounds the prompts of a request that are continued at a time.
 const maxPrompts = 8
 
 // completeAll continues prompts. It returns the first error.
@@ -303,7 +316,7 @@ func (s completionAPI) completeAll(ctx context.Context, prompts [][]int32, d ses
 	var wait sync.WaitGroup
 	var once sync.Once
 	var first error
-	places := make(chan struct{}, maxPrompts)
+	places := make(chan struct{}, min(maxPrompts, s.o.MaxQueue))
 	for i, ids := range prompts {
 		places <- struct{}{}
 		wait.Go(func() {

@@ -47,6 +47,8 @@ func TestBadBodiesAreRefusedByField(t *testing.T) {
 		{"/v1/sessions", `{"text":1}`, 400, "text", "is number, needs a string"},
 		{"/v1/sessions", `{"text":"a","ids":[1]}`, 400, "ids", "beside text"},
 		{"/v1/sessions", `{"ids":["a"]}`, 400, "ids", "is string"},
+		{"/v1/sessions", `{"ids":[1,null]}`, 400, "ids", "has null"},
+		{"/v1/sessions", `{"ids":1}`, 400, "ids", "is number, needs an array"},
 		{"/v1/sessions", `{"ids":[1.5]}`, 400, "ids", "number 1.5"},
 		{"/v1/sessions", `{"ids":[99999999999]}`, 400, "ids", "integer in its range"},
 		{"/v1/sessions", `{"ids":[-1]}`, 400, "ids", "-1"},
@@ -83,13 +85,16 @@ func TestBadBodiesAreRefusedByField(t *testing.T) {
 		{"/v1/completions", `{"prompt":"a","stream_options":{}}`, 400, "stream_options", ""},
 		{"/v1/completions", `{"prompt":["a","b"],"stream":true}`, 400, "stream", "there are 2"},
 		{"/v1/completions", `{"prompt":"a","model":"other"}`, 404, "model", "other"},
-		{"/v1/completions", `{"prompt":[[1],[999]]}`, 400, "ids", "999"},
+		{"/v1/completions", `{"prompt":[[1],[3,999]]}`, 400, "prompt", "text 1: element 1 is 999"},
+		{"/v1/completions", `{"prompt":[1,null]}`, 400, "prompt", "neither"},
+		{"/v1/completions", `{"prompt":[[1],[null]]}`, 400, "prompt", "neither"},
 		{"/v1/chat/completions", `{}`, 400, "messages", "0 messages"},
 		{"/v1/chat/completions", `{"messages":[{"content":"a"}]}`, 400, "messages[0].role", "is missing"},
 		{"/v1/chat/completions", `{"messages":[{"role":"user"}]}`, 400, "messages[0].content", ""},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "messages[0].content[0]", "image_url"},
 		{"/v1/chat/completions", `{"messages":[{"role":"tool","content":"a"}]}`, 400, "messages", "no tools"},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"tools":[{}]}`, 400, "tools", ""},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"max_completion_tokens":-1}`, 400, "max_completion_tokens", "-1"},
 		{"/v1/embeddings", `{}`, 400, "input", "is missing"},
 		{"/v1/embeddings", `{"input":[1,2]}`, 400, "input", "token ids are not supported"},
 		{"/v1/embeddings", `{"input":["a",""]}`, 400, "input[1]", "is empty"},
@@ -339,6 +344,57 @@ func TestLongBodyIsAnswered(t *testing.T) {
 		}
 		a.Body.Close()
 		c.Close()
+	}
+}
+
+// TestBodyWithoutAReaderHasATime: package http reads the rest of a body before it sends an answer.
+func TestBodyWithoutAReaderHasATime(t *testing.T) {
+	s := newSite(t, nil)
+	for path, status := range map[string]int{"/v1/nothing": 404, "/healthz": 200} {
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		s.handler.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost"+path, strings.NewReader("abc")))
+		if d := time.Until(w.read); w.Code != status || d <= 0 || d > bodyTime {
+			t.Errorf("%s: status %d, the body has %v", path, w.Code, d)
+		}
+	}
+}
+
+// deadlines records the deadline of reads.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	read time.Time
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.read = at
+	return nil
+}
+
+// TestBodiesOfUnknownLengthCountAsTheyCome: a part of such a body leaves room for other requests.
+func TestBodiesOfUnknownLengthCountAsTheyCome(t *testing.T) {
+	s := newSite(t, func(o *Options) { o.MaxImport, o.MaxBodies = 1<<17, 1<<17 })
+	part, client := net.Pipe()
+	defer client.Close()
+	done := make(chan int, 1)
+	go func() {
+		r := httptest.NewRequest("POST", "http://localhost/v1/sessions/import", part)
+		r.ContentLength = -1
+		w := httptest.NewRecorder()
+		s.handler.ServeHTTP(w, r)
+		done <- w.Code
+	}()
+	if _, err := client.Write(make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	s.need(201, "POST", "/v1/sessions", `{"text":"abc"}`, nil)
+	s.handler.bodies.Add(1 << 17)
+	go client.Write(make([]byte, 1000))
+	if status := <-done; status != 429 {
+		t.Errorf("status %d beside full bodies, want 429", status)
+	}
+	s.handler.bodies.Add(-1 << 17)
+	if n := s.handler.bodies.Load(); n != 0 {
+		t.Errorf("%d bytes of bodies are counted after the requests", n)
 	}
 }
 

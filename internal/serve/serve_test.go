@@ -10,7 +10,9 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/farfield-ml/farfield/internal/chat"
 	"github.com/farfield-ml/farfield/internal/sessions"
@@ -381,6 +383,38 @@ func TestCompletionsOfSeveralPrompts(t *testing.T) {
 	}
 }
 
+// queue is sessions that count their completions.
+type queue struct {
+	*sessions.Manager
+	running, most atomic.Int64
+}
+
+func (q *queue) Complete(context.Context, []int32, sessions.Draw, func(int32) error) (sessions.Result, error) {
+	q.most.Store(max(q.most.Load(), q.running.Add(1)))
+	defer q.running.Add(-1)
+	time.Sleep(10 * time.Millisecond)
+	return sessions.Result{}, nil
+}
+
+func TestPromptsFitAShortQueue(t *testing.T) {
+	q := &queue{Manager: newManager(t, 1)}
+	s := newSite(t, func(o *Options) { o.Sessions, o.MaxQueue = q, 2 })
+	s.need(200, "POST", "/v1/completions", `{"prompt":["a","b","c","d"]}`, nil)
+	if n := q.most.Load(); n > 2 {
+		t.Errorf("%d prompts at a time, the queue holds 2", n)
+	}
+}
+
+func TestTopPOfZeroDrawsTheMostLikelyToken(t *testing.T) {
+	s := newSite(t, nil)
+	var want, got struct{ Choices []struct{ Text string } }
+	s.need(200, "POST", "/v1/completions", `{"prompt":"abc","max_tokens":20,"temperature":0}`, &want)
+	s.need(200, "POST", "/v1/completions", `{"prompt":"abc","max_tokens":20,"top_p":0,"seed":7}`, &got)
+	if got.Choices[0].Text != want.Choices[0].Text {
+		t.Errorf("text is %q, want %q", got.Choices[0].Text, want.Choices[0].Text)
+	}
+}
+
 func TestStreamOfCompletionsJoinsToTheAnswer(t *testing.T) {
 	s := newSite(t, nil)
 	for path, bodies := range map[string][2]string{
@@ -426,6 +460,11 @@ func TestChatReadsTheTextOfTheTemplate(t *testing.T) {
 	if c.Choices[0].Message.Content != p.Choices[0].Text || c.Choices[0].Message.Role != "assistant" || c.Usage != p.Usage {
 		t.Errorf("chat answers %+v, the text of the template %+v", c, p)
 	}
+}
+
+func TestAnswerOfAConversationFitsASession(t *testing.T) {
+	s := newSite(t, func(o *Options) { o.MaxSession = 4096 })
+	s.need(200, "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"response_format":{ "type": "text" },"stop":["b"]}`, nil)
 }
 
 func TestVectorsClassesAndMaps(t *testing.T) {

@@ -36,6 +36,8 @@ type Options struct {
 	MaxImport   int64   // bytes of an imported snapshot; 0: 1 GiB
 	MaxTokens   int     // tokens of one answer; 0: 65536
 	MaxTexts    int     // texts of a request; 0: 2048
+	MaxSession  int64   // tokens of a prompt and its answer; 0: no limit
+	MaxQueue    int     // requests that Sessions runs or holds; 0: 256
 	MaxRequests int     // requests at a time; 0: 512
 	Rate        float64 // requests a second of a key, or of an address where there are no keys; 0: no limit
 	Burst       int     // requests at once under Rate; 0: one second's
@@ -74,7 +76,7 @@ type route struct {
 // New returns a server. It returns an error if an option is invalid.
 func New(o Options) (*Server, error) {
 	for name, v := range map[string]int64{"MaxBody": o.MaxBody, "MaxBodies": o.MaxBodies, "MaxImport": o.MaxImport, "MaxTokens": int64(o.MaxTokens),
-		"MaxTexts": int64(o.MaxTexts), "MaxRequests": int64(o.MaxRequests), "Burst": int64(o.Burst), "WriteTime": int64(o.WriteTime)} {
+		"MaxTexts": int64(o.MaxTexts), "MaxSession": o.MaxSession, "MaxQueue": int64(o.MaxQueue), "MaxRequests": int64(o.MaxRequests), "Burst": int64(o.Burst), "WriteTime": int64(o.WriteTime)} {
 		if v < 0 {
 			return nil, fmt.Errorf("serve: %s: %d is negative", name, v)
 		}
@@ -92,6 +94,7 @@ func New(o Options) (*Server, error) {
 	o.MaxBodies = max(o.MaxBodies, o.MaxImport)
 	setDefault(&o.MaxTokens, 1<<16)
 	setDefault(&o.MaxTexts, 2048)
+	setDefault(&o.MaxQueue, 256)
 	setDefault(&o.MaxRequests, 512)
 	setDefault(&o.WriteTime, 30*time.Second)
 	if o.Clock == nil {
@@ -149,7 +152,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	s.mux.ServeHTTP(newCountedWriter(w, s.o.WriteTime), r)
+	counted := newCountedWriter(w, s.o.WriteTime)
+	if r.ContentLength != 0 {
+		// Package http reads a body that no endpoint reads. A writer without deadlines, as in tests, has no slow clients.
+		_ = counted.control.SetReadDeadline(time.Now().Add(bodyTime))
+	}
+	s.mux.ServeHTTP(counted, r)
 }
 
 // Stop makes /readyz answer 503. Other requests are still answered.

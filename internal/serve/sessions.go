@@ -1,8 +1,12 @@
 package serve
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 
@@ -11,8 +15,24 @@ import (
 
 // textInput is the text of a request: a string, or ids.
 type textInput struct {
-	Text *string  `json:"text"`
-	IDs  *[]int32 `json:"ids"`
+	Text *string   `json:"text"`
+	IDs  *tokenIDs `json:"ids"`
+}
+
+// tokenIDs holds the ids of tokens. JSON's null is no id.
+type tokenIDs []int32
+
+// UnmarshalJSON reads an array of integers. It returns an error for other values.
+func (t *tokenIDs) UnmarshalJSON(data []byte) error {
+	if bytes.Contains(data, []byte("null")) {
+		return badFieldf("ids", "has null, needs integers")
+	}
+	err := json.Unmarshal(data, (*[]int32)(t))
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return badFieldf("ids", "is %s, needs %s", kind.Value, describeType(kind.Type.Kind().String()))
+	}
+	return err
 }
 
 // encode returns the ids of in. special adds the special tokens of a text. It returns an error
@@ -299,6 +319,9 @@ func (p *sampling) check() (sessions.Sampling, error) {
 	}
 	if p.TopP != nil {
 		v.TopP = *p.TopP
+		if v.TopP == 0 { // of Sampling: all tokens
+			v.TopP = math.SmallestNonzeroFloat64
+		}
 	}
 	switch {
 	case !(v.Temperature >= 0 && v.Temperature <= maxTemperature):

@@ -153,7 +153,7 @@ func (c *Command) options() (*serve.Options, error) {
 	if c.Grace < 0 {
 		return nil, fmt.Errorf("--grace: %v is negative", c.Grace)
 	}
-	o := &serve.Options{Hosts: c.Host, MaxTokens: int(c.MaxTokens), Rate: c.Rate}
+	o := &serve.Options{Hosts: c.Host, MaxTokens: int(c.MaxTokens), MaxSession: int64(c.SessionTokens), MaxQueue: int(c.Queue), Rate: c.Rate}
 	if host, _, err := net.SplitHostPort(c.Addr); err != nil {
 		return nil, fmt.Errorf("--addr: %w", err)
 	} else if _, err := netip.ParseAddr(host); err != nil && host != "" {
@@ -184,7 +184,11 @@ func readKeys(path string) ([]string, error) {
 	var keys []string
 	lines := bufio.NewScanner(f)
 	for number := 1; lines.Scan(); number++ {
-		key := strings.TrimSpace(lines.Text())
+		text := lines.Text()
+		if number == 1 {
+			text = strings.TrimPrefix(text, infile.ByteOrderMark)
+		}
+		key := strings.TrimSpace(text)
 		if key == "" || key[0] == '#' {
 			continue
 		}
