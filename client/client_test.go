@@ -174,3 +174,16 @@ func TestSnapshotsPassAsTheyAre(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestEmptyTextIsSent(t *testing.T) {
+	for want, in := range map[string]client.Input{
+		`{"text":""}`:            {},
+		`{"text":"a"}`:           {Text: "a"},
+		`{"ids":[]}`:             {IDs: []int32{}},
+		`{"ids":[1],"text":"a"}`: {Text: "a", IDs: []int32{1}}, // the server refuses it
+	} {
+		if got, err := json.Marshal(in); err != nil || string(got) != want {
+			t.Errorf("%+v is %s, want %s, %v", in, got, want, err)
+		}
+	}
+}

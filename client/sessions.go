@@ -18,10 +18,23 @@ type Session struct {
 	Model  string `json:"model,omitempty"`
 }
 
-// An Input is text or its ids, not both.
+// An Input is text or its ids, not both. Without ids the text may be empty.
 type Input struct {
-	Text string  `json:"text,omitempty"`
-	IDs  []int32 `json:"ids,omitempty"`
+	Text string
+	IDs  []int32
+}
+
+// MarshalJSON returns the field that is set, and the empty text where none is. It returns the
+// error of package json.
+func (in Input) MarshalJSON() ([]byte, error) {
+	fields := map[string]any{}
+	if in.IDs != nil {
+		fields["ids"] = in.IDs
+	}
+	if in.Text != "" || in.IDs == nil {
+		fields["text"] = in.Text
+	}
+	return json.Marshal(fields)
 }
 
 // Create makes a session that has read in. Special tokens that the model begins a

@@ -131,9 +131,18 @@ func (p *Predictor) DescribeInput() string {
 	return p.question.InputKind()
 }
 
+// LineError is the error of a line that does not fit the task.
+type LineError struct{ Err error }
+
+// Error returns the text of the error alone.
+func (e *LineError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error.
+func (e *LineError) Unwrap() error { return e.Err }
+
 // Predict returns the prediction for a line. Bytes beyond the length of the task are
-// ignored. It returns an error if the line is empty, if inputs are files, or if an output
-// is not finite.
+// ignored. It returns a *LineError if the line is empty or does not fit the task, and an
+// error if inputs are files or an output is not finite.
 func (p *Predictor) Predict(text []byte) (Prediction, error) {
 	if !p.NeedsLines() {
 		return Prediction{}, fmt.Errorf("an input is %s, no line", p.DescribeInput())
@@ -142,7 +151,7 @@ func (p *Predictor) Predict(text []byte) (Prediction, error) {
 		return p.published.predict(string(text))
 	}
 	if err := p.question.SetLine(text); err != nil {
-		return Prediction{}, err
+		return Prediction{}, &LineError{err}
 	}
 	r, err := p.predictSamples()
 	r.Tokens = p.question.LineSize()

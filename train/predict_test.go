@@ -128,7 +128,8 @@ func TestPredictionFollowsFromTheOutputs(t *testing.T) {
 					t.Errorf("%s: %+v", what, got)
 				}
 			}
-			if _, err := p.Predict(nil); err == nil || err.Error() != "the text is empty" {
+			var line *LineError
+			if _, err := p.Predict(nil); !errors.As(err, &line) || err.Error() != "the text is empty" {
 				t.Errorf("%s: no text: %v", target, err)
 			}
 		}

@@ -65,8 +65,8 @@ type Class struct {
 type Classifier interface {
 	// Classes returns the names of the classes.
 	Classes() []string
-	// Classify returns the predictions for texts. It returns an error if a text has no
-	// tokens or cannot be encoded, an output is not finite, or ctx ends.
+	// Classify returns the predictions for texts. It returns a *TextError if a text cannot
+	// be read, and an error if an output is not finite or ctx ends.
 	Classify(ctx context.Context, texts []string) ([]Class, error)
 }
 

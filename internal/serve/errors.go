@@ -25,6 +25,18 @@ type apiError struct {
 // Error returns the message.
 func (e *apiError) Error() string { return e.Message }
 
+// TextError is the error of one of the texts of a request.
+type TextError struct {
+	Text int // its number
+	Err  error
+}
+
+// Error returns the text of the error alone: the answer names the field.
+func (e *TextError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error.
+func (e *TextError) Unwrap() error { return e.Err }
+
 // Types of errors.
 const (
 	typeRequest = "invalid_request_error"
@@ -45,6 +57,7 @@ const statusClosed = 499
 func asAPIError(err error, stopping bool) *apiError {
 	var known *apiError
 	var field *sessions.FieldError
+	var text *TextError
 	var long *http.MaxBytesError
 	request := func(status int, code string) *apiError {
 		return &apiError{Status: status, Type: typeRequest, Code: code, Message: err.Error()}
@@ -56,6 +69,8 @@ func asAPIError(err error, stopping bool) *apiError {
 		e := request(http.StatusBadRequest, "")
 		e.Param = field.Field
 		return e
+	case errors.As(err, &text):
+		return badFieldf(fieldName("input", text.Text), "%v", text.Err)
 	case errors.As(err, &long):
 		e := request(http.StatusRequestEntityTooLarge, "body_too_large")
 		e.Message = fmt.Sprintf("body: is longer than %d bytes", long.Limit)

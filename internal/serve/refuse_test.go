@@ -103,6 +103,7 @@ func TestBadBodiesAreRefusedByField(t *testing.T) {
 		{"/v1/embeddings", `{"input":"a","dimensions":3}`, 400, "dimensions", "3"},
 		{"/v1/embeddings", `{"input":"a","encoding_format":"hex"}`, 400, "encoding_format", "hex"},
 		{"/v1/classify", `{"input":5}`, 400, "input", ""},
+		{"/v1/classify", `{"input":["a","?"]}`, 400, "input[1]", "no text"},
 		{"/v1/maps", `{"text":"` + strings.Repeat("a", 256) + `"}`, 400, "text", "257"},
 		{"/v1/maps", `{"text":"a","layer":2}`, 400, "layer", "2"},
 		{"/v1/maps", `{"ids":[500]}`, 400, "ids", "500"},

@@ -119,6 +119,9 @@ func (parity) Classes() []string { return []string{"even", "odd"} }
 func (parity) Classify(_ context.Context, texts []string) ([]Class, error) {
 	list := make([]Class, len(texts))
 	for i, text := range texts {
+		if text == "?" {
+			return nil, &TextError{Text: i, Err: errors.New("is no text")}
+		}
 		k := len(text) % 2
 		list[i] = Class{Class: k, Probabilities: []float64{1 - float64(k), float64(k)}, Tokens: len(text)}
 	}

@@ -198,8 +198,8 @@ func newClassifier(p *train.Predictor) *classifier {
 // Classes returns the names of the classes.
 func (x *classifier) Classes() []string { return x.list }
 
-// Classify returns the predictions for texts. It returns an error if a text is empty, an
-// output is not finite, or ctx ends.
+// Classify returns the predictions for texts. It returns a *serve.TextError if a text does not
+// fit the task, and an error if an output is not finite or ctx ends.
 func (x *classifier) Classify(ctx context.Context, texts []string) ([]serve.Class, error) {
 	p := <-x.free
 	defer func() { x.free <- p }()
@@ -209,6 +209,10 @@ func (x *classifier) Classify(ctx context.Context, texts []string) ([]serve.Clas
 			return nil, err
 		}
 		r, err := p.Predict([]byte(text))
+		var line *train.LineError
+		if errors.As(err, &line) {
+			return nil, &serve.TextError{Text: i, Err: err}
+		}
 		if err != nil {
 			return nil, err
 		}
