@@ -346,6 +346,9 @@ func (t *Tokenizer) readBPE(raw json.RawMessage) error {
 	if s.Dropout != nil && *s.Dropout != 0 {
 		return fmt.Errorf("model: dropout is %v, not 0", *s.Dropout)
 	}
+	if t.byteTokens && s.Prefix+s.Suffix != "" {
+		return fmt.Errorf("model: continuing_subword_prefix is %q and end_of_word_suffix %q behind a pre_tokenizer ByteLevel, only none are read", s.Prefix, s.Suffix)
+	}
 	if err := t.setVocabulary(s.Vocab); err != nil {
 		return err
 	}

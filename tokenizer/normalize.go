@@ -128,7 +128,7 @@ func (n *bertCleaner) normalize(in, out *text) bool {
 	changed := false
 	for i, size := 0, 0; i < len(in.b); i += size {
 		start := i
-		for i < len(in.b) && in.b[i] < utf8.RuneSelf && (!n.clean || n.ascii[in.b[i]] == in.b[i]) {
+		for i < len(in.b) && in.b[i] < utf8.RuneSelf && (!n.clean || in.b[i] != 0 && n.ascii[in.b[i]] == in.b[i]) {
 			i++
 		}
 		if start < i {

@@ -76,10 +76,11 @@ const (
 	markNotAhead = "(?P<notahead%d>"
 )
 
-// Members of the classes \s and \w.
+// Members of the classes \s and \w. The numbers of Latin-1 are members of \w outside of classes.
 const (
-	spaceClass = `\t-\r\x{85}\p{Z}`
-	wordClass  = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}`
+	spaceClass  = `\t-\r\x{85}\p{Z}`
+	wordNumbers = `\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}`
+	wordClass   = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}`
 )
 
 // newPattern compiles a regular expression. It returns an error for a construct that may take
@@ -88,26 +89,60 @@ func newPattern(s string) (*pattern, error) {
 	if len(s) > maxPattern {
 		return nil, fmt.Errorf("%d bytes, at most %d are read", len(s), maxPattern)
 	}
+	text, err := translate(s)
+	if err != nil {
+		return nil, err
+	}
+	re, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	if leastLength(re) == 0 {
+		return nil, fmt.Errorf("it matches the empty text")
+	}
+	c := &compiler{budget: 4096}
+	m, err := c.compile(re, func(_ []byte, i int) int { return i })
+	return &pattern{m}, err
+}
+
+// translate writes a regular expression of the reference in the language of package syntax. It
+// returns an error for a construct that package syntax reads in another way.
+func translate(s string) (string, error) {
 	var b strings.Builder
+	class := -1 // byte behind the beginning of an open class
 	for i, n := 0, 0; i < len(s); i++ {
 		rest := s[i:]
 		switch {
 		case s[i] == '\\' && i+1 < len(s):
 			i++
-			switch s[i] {
-			case 's': // Unicode, unlike in package syntax
-				b.WriteString(classText(s[:i-1], spaceClass, ""))
-			case 'S':
-				b.WriteString(classText(s[:i-1], "", spaceClass))
-			case 'w':
-				b.WriteString(classText(s[:i-1], wordClass, ""))
-			case 'W':
-				b.WriteString(classText(s[:i-1], "", wordClass))
-			case 'd':
-				b.WriteString(`\p{Nd}`)
-			default:
-				b.WriteString(rest[:2])
+			text, err := escapeText(s[i], class >= 0)
+			if err != nil {
+				return "", err
 			}
+			b.WriteString(text)
+			if end := strings.IndexByte(rest, '}'); end > 0 && rest[2:3] == "{" && strings.Contains("pPx", rest[1:2]) {
+				b.WriteString(rest[2 : end+1])
+				i += end - 1
+			}
+		case class >= 0:
+			if s[i] == '[' || strings.HasPrefix(rest, "&&") {
+				return "", fmt.Errorf("%q in a class is not read", rest[:min(2, len(rest))])
+			}
+			if s[i] == ']' && i > class {
+				class = -1
+			}
+			b.WriteByte(s[i])
+		case s[i] == '[':
+			if class = i + 1; strings.HasPrefix(rest, "[^") {
+				class++
+				b.WriteByte(s[i])
+				i++
+			}
+			b.WriteByte(s[i])
+		case s[i] == '^' || s[i] == '$': // of a line
+			b.WriteString("(?m:" + s[i:i+1] + ")")
+		case strings.HasPrefix(rest, "{,"):
+			return "", fmt.Errorf("%q is not read", rest[:2])
 		case strings.HasPrefix(rest, "(?="):
 			fmt.Fprintf(&b, markAhead, n)
 			n, i = n+1, i+2
@@ -115,30 +150,76 @@ func newPattern(s string) (*pattern, error) {
 			fmt.Fprintf(&b, markNotAhead, n)
 			n, i = n+1, i+2
 		default:
+			if flags, is := strings.CutPrefix(rest, "(?"); is {
+				if end := strings.IndexAny(flags, ":)<"); end > 0 && strings.Trim(flags[:end], "-i") != "" {
+					return "", fmt.Errorf("%q is not read, only the flag i is", rest[:end+3])
+				}
+			}
 			b.WriteByte(s[i])
 		}
 	}
-	re, err := syntax.Parse(b.String(), syntax.Perl)
-	if err != nil {
-		return nil, err
-	}
-	c := &compiler{budget: 4096}
-	m, err := c.compile(re, func(_ []byte, i int) int { return i })
-	return &pattern{m}, err
+	return b.String(), nil
 }
 
-// classText returns a class, as an element of a class if before ends in an open one.
-func classText(before, positive, negative string) string {
-	inside := strings.LastIndexByte(before, '[') > strings.LastIndexByte(before, ']')
-	switch {
-	case negative == "" && inside:
-		return positive
-	case negative == "":
-		return "[" + positive + "]"
-	case inside: // refused by package syntax
-		return `\p{NotSpace}`
+// escapeText returns what package syntax reads as the escape of a character, in a class or
+// outside. It returns an error for an escape that package syntax reads in another way.
+func escapeText(c byte, inClass bool) (string, error) {
+	class, not := "", false
+	switch c {
+	case 's', 'S': // Unicode, unlike in package syntax
+		class, not = spaceClass, c == 'S'
+	case 'w', 'W':
+		if class, not = wordClass+wordNumbers, c == 'W'; inClass {
+			class = wordClass
+		}
+	case 'd':
+		return `\p{Nd}`, nil
+	case 'Q', 'E':
+		return "", fmt.Errorf(`\%c is not read`, c)
+	default:
+		return string([]byte{'\\', c}), nil
 	}
-	return "[^" + negative + "]"
+	switch {
+	case inClass && not: // refused by package syntax
+		return `\p{NotSpace}`, nil
+	case inClass:
+		return class, nil
+	case not:
+		return "[^" + class + "]", nil
+	}
+	return "[" + class + "]", nil
+}
+
+// leastLength returns the least number of characters that a match may have.
+func leastLength(re *syntax.Regexp) int {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return len(re.Rune)
+	case syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return 1
+	case syntax.OpCapture:
+		if strings.HasPrefix(re.Name, "ahead") || strings.HasPrefix(re.Name, "notahead") {
+			return 0
+		}
+		return leastLength(re.Sub[0])
+	case syntax.OpPlus:
+		return leastLength(re.Sub[0])
+	case syntax.OpRepeat:
+		return re.Min * leastLength(re.Sub[0])
+	case syntax.OpConcat:
+		n := 0
+		for _, sub := range re.Sub {
+			n += leastLength(sub)
+		}
+		return n
+	case syntax.OpAlternate:
+		n := leastLength(re.Sub[0])
+		for _, sub := range re.Sub[1:] {
+			n = min(n, leastLength(sub))
+		}
+		return n
+	}
+	return 0
 }
 
 // compiler bounds the size of a compiled expression.

@@ -66,6 +66,11 @@ func Parse(data []byte) (*Tokenizer, error) {
 // readAdded sets the added tokens.
 func (t *Tokenizer) readAdded(list []addedToken) error {
 	var raw, normalized []addedToken
+	size := len(t.ids) // of the vocabulary
+	if _, is := t.model.(*unigram); is {
+		size = len(t.tokens)
+	}
+	next := int32(size)
 	for i, a := range list {
 		if a.ID < 0 || a.ID >= maxIDs {
 			return fmt.Errorf("added_tokens: id %d of %q is not in 0 to %d", a.ID, a.Content, maxIDs-1)
@@ -73,6 +78,15 @@ func (t *Tokenizer) readAdded(list []addedToken) error {
 		if a.Content == "" {
 			return fmt.Errorf("added_tokens: token %d is empty", i)
 		}
+		// The reference gives a token its id of the vocabulary, or the next free one.
+		id, has := t.ids[a.Content]
+		if !has {
+			id = next
+		}
+		if id != a.ID {
+			return fmt.Errorf("added_tokens: %q has the id %d, its place in the vocabulary is %d", a.Content, a.ID, id)
+		}
+		next = max(next, id+1)
 		t.setToken(a.ID, a.Content)
 		t.isAdded[a.ID] = true
 		if a.Special {

@@ -1,0 +1,78 @@
+package tokenizer
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestPatternsMatchAsTheReference compares the matches of patterns with the matches of tokenizers 0.23.3.
+func TestPatternsMatchAsTheReference(t *testing.T) {
+	for _, c := range []struct {
+		pattern, text string
+		want          []string
+	}{
+		{`^a+`, "aa a\naa", []string{"aa", "aa"}},
+		{` +$`, "a  \nb ", []string{"  ", " "}},
+		{`[a$^]+`, "x$a^\n", []string{"$a^"}},
+		{`\[\s+`, "[ [", []string{"[ "}},
+		{`[\]\s]+`, "a] ]b", []string{"] ]"}},
+		{`[]a]+`, "b]a", []string{"]a"}},
+		{`[^]a]+`, "b]a", []string{"b"}},
+		{`\w+`, "d²", []string{"d²"}},
+		{`[\w]+`, "d²", []string{"d"}},
+		{`[^\w\s]+`, "👍² d", []string{"👍²"}},
+		{`\p{^L}+`, "a1 b", []string{"1 "}},
+		{`(?i:'s|k)`, "'S'ſK", []string{"'S", "'ſ", "K"}},
+	} {
+		p, err := newPattern(c.pattern)
+		if err != nil {
+			t.Errorf("%s: %v", c.pattern, err)
+			continue
+		}
+		var got []string
+		for at := 0; ; {
+			m := p.find([]byte(c.text), at)
+			if m.end < 0 {
+				break
+			}
+			got, at = append(got, c.text[m.start:m.end]), m.end
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s in %q: matches %q, want %q", c.pattern, c.text, got, c.want)
+		}
+	}
+}
+
+func TestPatternsOfAnotherMeaningAreRefused(t *testing.T) {
+	for pattern, want := range map[string]string{
+		`[[:alpha:]]+`: `"[:" in a class`,
+		`[a-z&&[^b]]`:  `"&&" in a class`,
+		`\Qa\E`:        `\Q is not read`,
+		`a{,2}b`:       `"{," is not read`,
+		`a(?m:.)`:      `"(?m:" is not read`,
+		`x*`:           "matches the empty text",
+		`(?=[A-Z])`:    "matches the empty text",
+	} {
+		if _, err := newPattern(pattern); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", pattern, err, want)
+		}
+	}
+}
+
+func TestCleaningRemovesZeroBytes(t *testing.T) {
+	v, err := parseVocab([]byte("[PAD]\n[UNK]\n[CLS]\n[SEP]\nab\n"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ids := v.AppendIDs(nil, "a\x00b\x00", true); !slices.Equal(ids, []int32{4}) {
+		t.Errorf("ids are %v, want [4]", ids)
+	}
+}
+
+func TestSuffixesOfByteLevelBPEAreRefused(t *testing.T) {
+	_, err := Parse([]byte(`{"pre_tokenizer":{"type":"ByteLevel"},"model":{"type":"BPE","end_of_word_suffix":"</w>","vocab":{"a":0,"a</w>":1},"merges":[]}}`))
+	if err == nil || !strings.Contains(err.Error(), `end_of_word_suffix "</w>"`) {
+		t.Errorf("a suffix behind ByteLevel: %v", err)
+	}
+}
