@@ -37,7 +37,6 @@ func readBART(f *fields, h head) *plan {
 	f.has("num_hidden_layers") // of the encoder
 	f.needs("tie_word_embeddings", "true")
 	f.needs("is_encoder_decoder", "true")
-	f.needs("is_decoder", "false")
 	f.needs("normalize_before", "false")
 	f.needs("add_final_layer_norm", "false")
 	f.needs("normalize_embedding", "true")

@@ -45,10 +45,6 @@ func (f *fields) encoder(h head, prefix string) *plan {
 		NormEps: f.number("layer_norm_eps", 1e-12), TokenTypes: f.count("type_vocab_size", 2),
 	}
 	f.needs("position_embedding_type", `"absolute"`)
-	f.needs("is_decoder", "false")
-	f.needs("is_encoder_decoder", "false")
-	f.needs("add_cross_attention", "false")
-	f.needs("pruned_heads", "{}")
 	f.divides("num_attention_heads", c.Heads, c.Width)
 	f.headOutputs(p)
 	return p

@@ -18,8 +18,6 @@ func readDistilBERT(f *fields, h head) *plan {
 	}
 	f.flag("sinusoidal_pos_embds", false) // they are in the file
 	f.flag("tie_weights_", true)
-	f.needs("is_decoder", "false")
-	f.needs("pruned_heads", "{}")
 	f.divides("n_heads", c.Heads, c.Width)
 	f.headOutputs(p)
 	w := c.Width

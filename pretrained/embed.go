@@ -1,6 +1,7 @@
 package pretrained
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,12 +70,17 @@ func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.dir, err)
 	}
+	if s.isLowercase && !m.texts.words.IsLowercase() {
+		return nil, fmt.Errorf("%s: do_lower_case: is true, but the tokenizer keeps capitals; that is not supported", m.dir)
+	}
 	v := &Vectors{Rows: make([][]float32, len(texts)), Tokens: make([]int, len(texts)), MaxTokens: o.MaxTokens}
 	switch {
 	case o.MaxTokens < -1:
 		return nil, fmt.Errorf("max tokens: %d, needs -1 or more", o.MaxTokens)
 	case o.MaxTokens == 0:
-		v.MaxTokens = s.maxTokens
+		if v.MaxTokens = s.maxTokens; s.isCapped {
+			v.MaxTokens = min(cmp.Or(s.maxTokens, c.Context), c.Context)
+		}
 	case o.MaxTokens == -1:
 		v.MaxTokens = 0
 	}

@@ -213,7 +213,10 @@ var inertFields = strings.Fields(`
 	grapheme_chars phoneme_chars gradient_checkpointing_kwargs sentence_transformers emit_warnings model_max_length
 	tokenizer_class chunk_size_feed_forward
 	attn_implementation _attn_implementation _name_or_path _num_labels _commit_hash _attn_implementation_autoset
-	_attn_implementation_internal onnx n_ctx`)
+	_attn_implementation_internal onnx n_ctx n_special predict_special_tokens is_llama_config transformers.js_config
+	sbert_ce_default_activation_function _flash_attn_2_enabled neftune_noise_alpha return_dict_in_generate output_scores bad_words_ids
+	diversity_penalty num_beam_groups num_return_sequences encoder_no_repeat_ngram_size exponential_decay_length_penalty
+	remove_invalid_values tf_legacy_loss typical_p use_bfloat16`)
 
 // finish returns the first error, or an error for the first member that was not read and
 // is not inert.
@@ -232,11 +235,12 @@ func (f *fields) finishAll() error {
 	return f.findUnknown(func(string) bool { return false })
 }
 
-// findUnknown returns an error for the first member that was not read and is not inert.
+// findUnknown returns an error for the first member that was not read, is not inert and is
+// not null.
 func (f *fields) findUnknown(isInert func(name string) bool) error {
 	var unknown []string
 	for name := range f.values {
-		if !f.read[name] && !isInert(name) {
+		if !f.read[name] && !isInert(name) && string(f.values[name]) != "null" {
 			unknown = append(unknown, name)
 		}
 	}

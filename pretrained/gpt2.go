@@ -21,7 +21,6 @@ func readGPT2(f *fields, h head) *plan {
 	c.Biases = &b
 	f.needs("scale_attn_weights", "true")
 	f.needs("scale_attn_by_inverse_layer_idx", "false")
-	f.needs("add_cross_attention", "false")
 	f.divides("n_head", c.Heads, c.Width)
 	w := c.Width
 	p.add("wte.weight", "embed.weight", c.Vocab, w)

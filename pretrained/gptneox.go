@@ -23,7 +23,6 @@ func readGPTNeoX(f *fields, h head) *plan {
 	if f.flag("use_parallel_residual", true) {
 		c.ParallelBlocks = model.ParallelTwo
 	}
-	f.needs("is_decoder", "true", "false")
 	w, d := c.Width, c.Width/c.Heads
 	p.add("embed_in.weight", "embed.weight", c.Vocab, w)
 	for i := range c.Layers {

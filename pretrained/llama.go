@@ -37,7 +37,7 @@ func (f *fields) decoder(h head, eps float64) *plan {
 	}
 	r := f.rope("rope_theta", "partial_rotary_factor", 10000, 0)
 	c.RopeTheta, c.RopeScaling, c.RopeFraction = r.theta, r.scaling, r.fraction
-	f.needs("is_decoder", "true", "false")
+	f.needs("rope_interleaved", "false")
 	return p
 }
 

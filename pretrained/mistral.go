@@ -7,11 +7,16 @@ func readMistral(f *fields, h head) *plan {
 	p := f.decoder(h, 1e-6)
 	c := &p.config
 	c.Biases = &model.Biases{}
-	span := 0
-	if f.has("sliding_window") {
-		span = f.count("sliding_window", 0)
-	}
+	span := f.windowSpan()
 	c.LayerWindows = f.windows(c.Layers, span, func(int) bool { return span > 0 })
+	for i, w := range c.LayerWindows {
+		if w == 0 {
+			f.fail("layer_types", "layer %d has no window, but sliding_window is %d for all layers", i, span)
+		}
+	}
+	if c.LayerWindows == nil && span > 0 {
+		f.fail("layer_types", "no layer has a window, but sliding_window is %d for all layers", span)
+	}
 	p.addLlamaLayers(f)
 	return p
 }

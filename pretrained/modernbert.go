@@ -18,6 +18,8 @@ func readModernBERT(f *fields, h head) *plan {
 		NormEps: f.number("norm_eps", 1e-5),
 	}
 	f.divides("num_attention_heads", c.Heads, c.Width)
+	f.has("layer_norm_eps") // norm_eps and rotations are read in their place
+	f.has("position_embedding_type")
 	f.readLocalLayers(c)
 	f.headOutputs(p)
 	c.Biases = &model.Biases{QKV: attn, O: attn, MLP: mlp, Norm: norm}

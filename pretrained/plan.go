@@ -1,6 +1,7 @@
 package pretrained
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -130,6 +131,17 @@ func readPlan(text []byte, tensors int) (family string, p *plan, err error) {
 			delete(f.read, name)
 		}
 		p := row.read(f, h)
+		f.needs("tie_encoder_decoder", "false")
+		f.needs("pruned_heads", "{}")
+		f.needs("add_cross_attention", "false")
+		if p.config.Kind != model.EncoderDecoder {
+			f.needs("is_encoder_decoder", "false")
+		}
+		if p.config.Kind == model.Decoder {
+			f.needs("is_decoder", "true", "false")
+		} else {
+			f.needs("is_decoder", "false")
+		}
 		if err := f.finish(); err != nil {
 			return "", nil, err
 		}
@@ -146,6 +158,25 @@ func readPlan(text []byte, tensors int) (family string, p *plan, err error) {
 		return "", nil, fmt.Errorf("model_type: is missing; supported are %s", strings.Join(names, ", "))
 	}
 	return "", nil, fmt.Errorf("model_type: %q is none of %s", family, strings.Join(names, ", "))
+}
+
+// readBody is readPlan of the family's architecture without a head. It returns an error where
+// readPlan does, and the plan with the head if there is no such architecture.
+func readBody(text []byte, tensors int) (family string, p *plan, err error) {
+	f, err := parseFields(text)
+	if err != nil {
+		return "", nil, err
+	}
+	family = f.text("model_type", "")
+	for _, row := range families {
+		if name := row.architectures[bodyHead]; row.name == family && name != "" {
+			f.set("architectures", []string{name})
+		}
+	}
+	if text, err = json.Marshal(f.values); err != nil {
+		return "", nil, err
+	}
+	return readPlan(text, tensors)
 }
 
 // findHead returns the head of the architecture. Without architectures it is the body.

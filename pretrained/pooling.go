@@ -24,9 +24,13 @@ const (
 type sentence struct {
 	pool       string
 	normalised bool
-	maxTokens  int // 0: no limit but the model's
+	maxTokens  int  // 0: no limit but the model's
+	isCapped   bool // the model's context bounds texts, too
 	prompt     string
 	isGiven    bool // modules.json exists
+
+	lacksPrompt bool // vectors are of the rows behind a prompt
+	isLowercase bool // the tokenizer needs to write texts in lower case
 }
 
 // readSentence reads modules.json and its neighbours. Without modules.json vectors are
@@ -88,8 +92,16 @@ func (s *sentence) readPooling(dir, path string) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	s.pool = ""
+	if f.has("pooling_mode") { // of newer folders, in place of the flags
+		mode := f.text("pooling_mode", "")
+		s.pool = map[string]string{"mean": poolMean, "cls": poolFirst, "max": poolMax, "lasttoken": poolLast}[mode]
+		if s.pool == "" {
+			f.fail("pooling_mode", "is %s, supported are mean, cls, max and lasttoken", shorten(f.values["pooling_mode"]))
+		}
+	}
+	hasMode := s.pool != ""
 	for member := range f.values {
-		if !strings.HasPrefix(member, "pooling_mode") || !f.flag(member, false) {
+		if !strings.HasPrefix(member, "pooling_mode_") || !f.flag(member, false) || hasMode {
 			continue
 		}
 		if s.pool != "" {
@@ -98,7 +110,8 @@ func (s *sentence) readPooling(dir, path string) error {
 		s.pool = member
 	}
 	f.has("word_embedding_dimension")
-	f.has("include_prompt")
+	f.has("embedding_dimension")
+	s.lacksPrompt = !f.flag("include_prompt", true)
 	if err := f.finish(); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -111,24 +124,35 @@ func (s *sentence) readPooling(dir, path string) error {
 
 // readLimits reads the length and the prompt of texts.
 func (s *sentence) readLimits(dir string) error {
-	text, err := readSmall(dir, "sentence_bert_config.json")
-	if err != nil {
-		return err
-	}
-	if text != nil {
+	for _, model := range strings.Fields("bert roberta distilbert camembert albert xlm-roberta xlnet") {
+		name := "sentence_" + model + "_config.json"
+		text, err := readSmall(dir, name)
+		if err != nil {
+			return err
+		}
+		if text == nil {
+			continue
+		}
 		f, err := parseFields(text)
 		if err != nil {
-			return fmt.Errorf("sentence_bert_config.json: %w", err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		if f.has("max_seq_length") {
 			s.maxTokens = f.count("max_seq_length", 0)
 		}
-		f.needs("do_lower_case", "false")
+		s.isLowercase = f.flag("do_lower_case", false)
 		if f.err != nil {
-			return fmt.Errorf("sentence_bert_config.json: %w", f.err)
+			return fmt.Errorf("%s: %w", name, f.err)
+		}
+		break
+	}
+	if s.isCapped = s.maxTokens == 0; s.isCapped {
+		if err := s.readLongest(dir); err != nil {
+			return err
 		}
 	}
-	if text, err = readSmall(dir, "config_sentence_transformers.json"); err != nil || text == nil {
+	text, err := readSmall(dir, "config_sentence_transformers.json")
+	if err != nil || text == nil {
 		return err
 	}
 	f, err := parseFields(text)
@@ -143,10 +167,29 @@ func (s *sentence) readLimits(dir string) error {
 			f.fail("default_prompt_name", "is %q, which prompts does not have", name)
 		}
 		s.prompt = prompt
+		if s.lacksPrompt && prompt != "" {
+			f.fail("default_prompt_name", "is %q, whose tokens include_prompt of the pooling leaves out; that is not supported", name)
+		}
 	}
 	f.needs("similarity_fn_name", `"cosine"`, `"dot"`, `"euclidean"`, `"manhattan"`)
 	if f.err != nil {
 		return fmt.Errorf("config_sentence_transformers.json: %w", f.err)
+	}
+	return nil
+}
+
+// readLongest reads model_max_length, which is the length of texts without max_seq_length. The
+// tokenizers of some folders have a number beyond any model, which is no length.
+func (s *sentence) readLongest(dir string) error {
+	f, err := readFields(filepath.Join(dir, tokenizerConfigFile))
+	if err != nil || f == nil {
+		return err
+	}
+	if n := f.number("model_max_length", 0); n >= 1 && n <= maxCount {
+		s.maxTokens = int(n)
+	}
+	if f.err != nil {
+		return fmt.Errorf("%s: %w", tokenizerConfigFile, f.err)
 	}
 	return nil
 }

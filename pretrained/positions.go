@@ -23,6 +23,8 @@ func (f *fields) rope(thetaName, shareName string, theta, share float64) ropeFie
 	}
 	newer, older := f.object("rope_parameters"), f.object("rope_scaling")
 	switch {
+	case newer != nil && older != nil && string(f.values["rope_parameters"]) != string(f.values["rope_scaling"]):
+		f.fail("rope_scaling", "is %s, but rope_parameters is %s; one of them is supported", shorten(f.values["rope_scaling"]), shorten(f.values["rope_parameters"]))
 	case newer != nil:
 		f.readRope(newer, &r)
 	case older != nil:
@@ -65,6 +67,14 @@ func (f *fields) readRope(o *fields, r *ropeFields) {
 	if err := o.finish(); err != nil && f.err == nil {
 		f.err = err
 	}
+}
+
+// windowSpan returns sliding_window: 4096 without the member, 0 if it is null.
+func (f *fields) windowSpan() int {
+	if _, given := f.values["sliding_window"]; given && !f.has("sliding_window") {
+		return 0
+	}
+	return f.count("sliding_window", 4096)
 }
 
 // windows returns the spans of layers, nil where no layer has a window. types is the

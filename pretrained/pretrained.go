@@ -82,6 +82,9 @@ func open(dir string, o Options, classes []string) (*Model, error) {
 	}
 	defer s.close()
 	family, p, err := readPlan(text, len(s.names))
+	if err == nil && classes == nil && p.head == maskedHead && p.lacksHead(s.names) {
+		family, p, err = readBody(text, len(s.names))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -27,12 +27,10 @@ func readQwen3(f *fields, h head) *plan {
 // readQwenWindows sets the windows of qwen2 and qwen3: of the layers from
 // max_window_layers on.
 func (f *fields) readQwenWindows(c *model.Config) {
-	first, span, use := 28, 0, f.flag("use_sliding_window", false)
+	f.needs("use_mrope", "false")
+	first, span := 28, f.windowSpan()
 	f.decode("max_window_layers", "an integer", &first)
-	if f.has("sliding_window") {
-		span = f.count("sliding_window", 0)
-	}
-	if !use {
+	if !f.flag("use_sliding_window", false) {
 		span = 0
 	}
 	c.LayerWindows = f.windows(c.Layers, span, func(i int) bool { return span > 0 && i >= first })

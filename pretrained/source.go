@@ -230,6 +230,25 @@ type stored struct {
 	shape  []int
 }
 
+// lacksHead reports whether the plan has weights of a head, and the files none of them. Embedding
+// models keep the architecture of the model that they began from.
+func (p *plan) lacksHead(names []string) bool {
+	lacks := false
+	for i := range p.weights {
+		w := &p.weights[i]
+		if !w.isOfHead() {
+			continue
+		}
+		lacks = true
+		for _, name := range names {
+			if key := p.reduce(name); key == w.name || slices.Contains(w.aliases, key) {
+				return false
+			}
+		}
+	}
+	return lacks
+}
+
 // match finds the tensors of the plan's weights. It returns an error if one is missing,
 // unknown or misshapen.
 func (p *plan) match(s *source) ([]stored, error) {

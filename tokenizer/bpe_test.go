@@ -70,3 +70,25 @@ func TestLongestWordsAreEncoded(t *testing.T) {
 		}
 	}
 }
+
+func TestDecodingWritesTheReferencesText(t *testing.T) {
+	const start = `{"model":{"type":"BPE","vocab":{"Ø":0,"â":1,"Ĥ":2,"a":3,"a▁":4,"▁▁":5},"merges":[]},`
+	for _, c := range []struct {
+		decoder string
+		ids     []int32
+		want    string
+	}{
+		{`"pre_tokenizer":{"type":"ByteLevel"},"decoder":{"type":"ByteLevel"}}`, []int32{1, 1, 2, 3, 2, 2}, "\ufffd\ufffda\ufffd\ufffd"},
+		{`"decoder":{"type":"Metaspace","replacement":"▁","prepend_scheme":"always"}}`, []int32{5, 3, 5}, "a  "},
+		{`"decoder":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first"}}`, []int32{4, 4}, "aa "},
+		{`"decoder":{"type":"Metaspace","replacement":"▁","prepend_scheme":"never"}}`, []int32{4, 5}, "a   "},
+	} {
+		v, err := Parse([]byte(start + c.decoder))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := v.Decode(c.ids); err != nil || got != c.want {
+			t.Errorf("%s %v: %q, %v, want %q", c.decoder, c.ids, got, err, c.want)
+		}
+	}
+}

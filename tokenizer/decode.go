@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -108,8 +107,8 @@ func (t *Tokenizer) readDecoder(raw json.RawMessage) error {
 	case "Metaspace":
 		prefixed := s.PrependScheme == "always" || s.PrependScheme == "first" || s.PrependScheme == "" && (s.AddPrefixSpace == nil || *s.AddPrefixSpace)
 		each(func(i int, p string) string {
-			if i == 0 && prefixed {
-				p = strings.TrimPrefix(p, s.Replacement)
+			if i == 0 && prefixed { // all of them, as the reference
+				return strings.ReplaceAll(p, s.Replacement, "")
 			}
 			return strings.ReplaceAll(p, s.Replacement, " ")
 		})
@@ -168,7 +167,22 @@ func decodeByteLevel(parts []string) []string {
 			all = append(all, p...)
 		}
 	}
-	return []string{string(bytes.ToValidUTF8(all, []byte("\ufffd")))}
+	return []string{validText(all)}
+}
+
+// validText returns b as text. Each sequence that is cut short and each other byte that is not
+// UTF-8 becomes U+FFFD.
+func validText(b []byte) string {
+	var s strings.Builder
+	for len(b) > 0 {
+		r, n := utf8.DecodeRune(b)
+		for r == utf8.RuneError && n < len(b) && n < utf8.UTFMax && !utf8.FullRune(b[:n+1]) {
+			n++
+		}
+		s.WriteRune(r)
+		b = b[n:]
+	}
+	return s.String()
 }
 
 // fallbackByte returns the byte of a token as <0x41>.

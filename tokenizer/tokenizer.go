@@ -277,6 +277,16 @@ func (t *Tokenizer) Token(id int32) string {
 // IsSpecial reports whether an id is a special token.
 func (t *Tokenizer) IsSpecial(id int32) bool { return t.special[id] }
 
+// IsLowercase reports whether texts are written in lower case before they are divided.
+func (t *Tokenizer) IsLowercase() bool {
+	for _, n := range t.normalize {
+		if _, is := n.(lowercase); is {
+			return true
+		}
+	}
+	return false
+}
+
 // JSON returns the tokenizer as the bytes of a tokenizer.json. The caller must not change
 // them.
 func (t *Tokenizer) JSON() []byte { return t.source }

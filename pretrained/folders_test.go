@@ -1,0 +1,101 @@
+package pretrained
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestFieldsOfPublishedFoldersAreRead(t *testing.T) {
+	for _, c := range []struct{ base, fields string }{
+		{"llama", `"is_llama_config":true,"rope_interleaved":false,"transformers.js_config":{"dtype":"q4"},"sliding_window":null`}, // SmolLM2
+		{"modernbert", `"layer_norm_eps":1e-5,"position_embedding_type":"absolute"`},                                               // ModernBERT-base
+		{"gpt2", `"n_special":0,"predict_special_tokens":true`},                                                                    // gpt2-medium
+		{"qwen2", `"use_mrope":false,"use_sliding_window":false,"sliding_window":32768`},                                           // Qwen2.5-0.5B
+		{"bert", `"sbert_ce_default_activation_function":"torch.nn.modules.linear.Identity"`},                                      // ms-marco-MiniLM
+		{"llama", `"pruned_heads":{},"add_cross_attention":false,"tie_encoder_decoder":false,"is_encoder_decoder":false,"typical_p":1.0`},
+	} {
+		text := tinyConfigs[c.base][:len(tinyConfigs[c.base])-1] + "," + c.fields + "}"
+		if _, _, err := readPlan([]byte(text), 100); err != nil {
+			t.Errorf("%s: %v", c.fields, err)
+		}
+	}
+}
+
+func TestMissingWindowsAreTheDefault(t *testing.T) {
+	for _, c := range []struct {
+		base, fields string
+		want         []int // nil: none
+		err          string
+	}{
+		{"mistral", ``, []int{4096}, ""},
+		{"mistral", `"sliding_window":null`, nil, ""},
+		{"mistral", `"sliding_window":3`, []int{3}, ""},
+		{"mistral", `"sliding_window":3,"layer_types":["full_attention"]`, nil, "layer_types: no layer has a window"},
+		{"qwen2", `"use_sliding_window":true,"max_window_layers":0`, []int{4096}, ""},
+		{"qwen2", `"use_sliding_window":true,"max_window_layers":0,"sliding_window":null`, nil, ""},
+		{"qwen2", `"max_window_layers":0,"sliding_window":5`, nil, ""},
+	} {
+		text := strings.Replace(tinyConfigs[c.base], `,"sliding_window":4`, "", 1)
+		text = text[:len(text)-1]
+		if c.fields != "" {
+			text += "," + c.fields
+		}
+		_, p, err := readPlan([]byte(text+"}"), 100)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s %s: %v, want %q", c.base, c.fields, err, c.err)
+			}
+			continue
+		}
+		if err != nil || !slices.Equal(p.config.LayerWindows, c.want) {
+			t.Errorf("%s %s: %v, want %v", c.base, c.fields, err, c.want)
+		}
+	}
+}
+
+func TestTwoDialectsOfRotationsAreRefusedUnlessEqual(t *testing.T) {
+	text := tinyConfigs["llama"][:len(tinyConfigs["llama"])-1]
+	const linear = `{"rope_type":"linear","factor":4.0}`
+	if _, p, err := readPlan([]byte(text+`,"rope_parameters":`+linear+`,"rope_scaling":`+linear+"}"), 100); err != nil || p.config.RopeScaling.Factor != 4 {
+		t.Errorf("equal ones: %v", err)
+	}
+	_, _, err := readPlan([]byte(text+`,"rope_parameters":{"rope_type":"default"},"rope_scaling":`+linear+"}"), 100)
+	if err == nil || !strings.Contains(err.Error(), "rope_scaling: is "+linear) {
+		t.Errorf("different ones: %v", err)
+	}
+}
+
+// TestBodiesWithTheNameOfAMaskedHeadAreOpened opens folders such as all-mpnet-base-v2's, whose
+// config.json is the base model's.
+func TestBodiesWithTheNameOfAMaskedHeadAreOpened(t *testing.T) {
+	for base, class := range map[string]string{"mpnet": "MPNet", "bert_mlm": "Bert", "xlm-roberta": "XLMRoberta", "modernbert": "ModernBert"} {
+		dir := t.TempDir()
+		config := tinyConfigs[base]
+		writeFolder(t, dir, strings.Replace(config, class+"ForMaskedLM", class+"Model", 1))
+		body, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, configFile), []byte(config), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		m, err := Open(dir)
+		if err != nil {
+			t.Errorf("%s: %v", base, err)
+			continue
+		}
+		if m.HasLogits() || !slices.Equal(outputs(t, m), outputs(t, body)) {
+			t.Errorf("%s: outputs differ", base)
+		}
+		to := t.TempDir()
+		if err := m.Save(to); err != nil {
+			t.Error(err)
+		}
+		if text, err := os.ReadFile(filepath.Join(to, configFile)); err != nil || string(text) != config {
+			t.Errorf("%s: config.json is %s, %v", base, text, err)
+		}
+	}
+}
