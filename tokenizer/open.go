@@ -42,46 +42,6 @@ func Open(path string) (*Tokenizer, error) {
 	return nil, fmt.Errorf("%s: no tokenizer: none of %s is there", path, strings.Join(tried, ", "))
 }
 
-// config is what tokenizer_config.json says about ids, and the model_type of config.json.
-type config struct {
-	Class     string `json:"tokenizer_class"`
-	Lowercase *bool  `json:"do_lower_case"`
-	AddBOS    *bool  `json:"add_bos_token"`
-	AddEOS    *bool  `json:"add_eos_token"`
-	Family    string `json:"model_type"`
-}
-
-// readConfig reads config.json and tokenizer_config.json of a folder. A missing file is an
-// empty one.
-func readConfig(dir string) (*config, error) {
-	c := new(config)
-	for _, name := range []string{"tokenizer_config.json", "config.json"} {
-		path := filepath.Join(dir, name)
-		data, err := readBounded(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		var read config
-		if err := json.Unmarshal(data, &read); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		if name == "config.json" {
-			c.Family = read.Family
-		} else {
-			*c = read
-		}
-	}
-	return c, nil
-}
-
-// isXLMRoberta reports whether ids of sentencepiece.bpe.model are XLM-RoBERTa's.
-func (c *config) isXLMRoberta() bool {
-	return strings.HasPrefix(c.Class, "XLMRoberta") || c.Class == "" && c.Family == "xlm-roberta"
-}
-
 // readBounded returns the content of a file of at most maxFile bytes.
 func readBounded(path string) ([]byte, error) {
 	f, err := infile.Open(path)
@@ -107,13 +67,27 @@ func openFile(path string, c *config) (*Tokenizer, error) {
 	switch {
 	case name == "sentencepiece.bpe.model" && c != nil && c.isXLMRoberta():
 		t, err = parseXLMRoberta(data)
-	case name == "sentencepiece.bpe.model" && c != nil && c.Class+c.Family != "":
+	case name == "sentencepiece.bpe.model" && !c.isUnnamed():
 		err = fmt.Errorf("tokenizer_class %q of model_type %q has ids of its own, which are not read; tokenizer.json has them", c.Class, c.Family)
+	case strings.HasSuffix(name, ".model") && !c.isUnnamed() && !c.is(pieceClasses, pieceFamilies):
+		err = c.refuse()
 	case strings.HasSuffix(name, ".model"):
-		t, err = ParseSentencePiece(data, c != nil && (c.AddBOS == nil || *c.AddBOS), c != nil && c.AddEOS != nil && *c.AddEOS)
+		t, err = ParseSentencePiece(data, c != nil && flag(c.AddBOS, true), c != nil && flag(c.AddEOS, false))
 	case strings.HasSuffix(name, ".txt") && !strings.HasSuffix(name, "merges.txt"):
-		t, err = parseVocab(data, c == nil || c.Lowercase == nil || *c.Lowercase)
+		if c == nil {
+			c = new(config)
+		}
+		if !c.isUnnamed() && !c.is(bertClasses, bertFamilies) || !flag(c.Basic, true) {
+			err = c.refuse()
+		} else {
+			t, err = parseVocab(data, c)
+		}
 	case strings.HasSuffix(name, "vocab.json") || strings.HasSuffix(name, "merges.txt"):
+		roberta := c != nil && c.is(robertaClasses, robertaFamilies)
+		if !roberta && !c.isUnnamed() && (!c.is(gptClasses, gptFamilies) || flag(c.AddBOS, false)) {
+			err = c.refuse()
+			break
+		}
 		dir, base := filepath.Split(path)
 		vocab, merges := data, data
 		if strings.HasSuffix(name, "vocab.json") {
@@ -124,9 +98,14 @@ func openFile(path string, c *config) (*Tokenizer, error) {
 		if err != nil {
 			return nil, err
 		}
-		t, err = parseMerges(vocab, merges, c != nil && strings.HasPrefix(c.Class, "Roberta"))
+		t, err = parseMerges(vocab, merges, roberta, c != nil && flag(c.PrefixSpace, false))
 	default:
-		t, err = Parse(data)
+		if t, err = Parse(data); err == nil && c != nil {
+			err = c.checkRules(t)
+		}
+	}
+	if err == nil && c != nil {
+		err = c.checkTokens(filepath.Dir(path), t)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -138,7 +117,7 @@ func openFile(path string, c *config) (*Tokenizer, error) {
 type object map[string]any
 
 // parseVocab returns BERT's tokenizer of a vocab.txt, one token a line.
-func parseVocab(data []byte, lower bool) (*Tokenizer, error) {
+func parseVocab(data []byte, c *config) (*Tokenizer, error) {
 	vocab := map[string]int32{}
 	for i, line := range strings.Split(strings.TrimSuffix(string(data), "\n"), "\n") {
 		vocab[strings.TrimSuffix(line, "\r")] = int32(i)
@@ -156,7 +135,7 @@ func parseVocab(data []byte, lower bool) (*Tokenizer, error) {
 	}
 	return assemble(object{
 		"added_tokens":   added,
-		"normalizer":     object{"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": nil, "lowercase": lower},
+		"normalizer":     object{"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": flag(c.Chinese, true), "strip_accents": c.StripAccents, "lowercase": flag(c.Lowercase, true)},
 		"pre_tokenizer":  object{"type": "BertPreTokenizer"},
 		"post_processor": object{"type": "BertProcessing", "sep": []any{"[SEP]", ids["[SEP]"]}, "cls": []any{"[CLS]", ids["[CLS]"]}},
 		"decoder":        object{"type": "WordPiece", "prefix": "##", "cleanup": true},
@@ -166,8 +145,8 @@ func parseVocab(data []byte, lower bool) (*Tokenizer, error) {
 }
 
 // parseMerges returns the byte-level BPE of a vocab.json and a merges.txt, by GPT-2's or
-// RoBERTa's rules.
-func parseMerges(vocab, merges []byte, roberta bool) (*Tokenizer, error) {
+// RoBERTa's rules. prefix puts a space before each text.
+func parseMerges(vocab, merges []byte, roberta, prefix bool) (*Tokenizer, error) {
 	var ids map[string]int32
 	if err := json.Unmarshal(vocab, &ids); err != nil {
 		return nil, fmt.Errorf("vocabulary: %w", err)
@@ -194,10 +173,10 @@ func parseMerges(vocab, merges []byte, roberta bool) (*Tokenizer, error) {
 			added = append(added, addedToken{ID: id, Content: token, Special: true, LStrip: token == "<mask>"})
 		}
 	}
-	level := object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}
+	level := object{"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": true, "use_regex": true}
 	post := object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true}
 	if roberta {
-		post = object{"type": "RobertaProcessing", "sep": []any{"</s>", ids["</s>"]}, "cls": []any{"<s>", ids["<s>"]}, "trim_offsets": true, "add_prefix_space": false}
+		post = object{"type": "RobertaProcessing", "sep": []any{"</s>", ids["</s>"]}, "cls": []any{"<s>", ids["<s>"]}, "trim_offsets": true, "add_prefix_space": prefix}
 	}
 	return assemble(object{
 		"added_tokens": added, "pre_tokenizer": level, "post_processor": post, "decoder": level,

@@ -61,7 +61,7 @@ func TestPatternsOfAnotherMeaningAreRefused(t *testing.T) {
 }
 
 func TestCleaningRemovesZeroBytes(t *testing.T) {
-	v, err := parseVocab([]byte("[PAD]\n[UNK]\n[CLS]\n[SEP]\nab\n"), true)
+	v, err := parseVocab([]byte("[PAD]\n[UNK]\n[CLS]\n[SEP]\nab\n"), new(config))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func Parse(data []byte) (*Tokenizer, error) {
 		return nil, err
 	}
 	t := &Tokenizer{
-		source: data, ids: map[string]int32{}, special: map[int32]bool{}, isAdded: map[int32]bool{},
+		source: data, normalizer: f.Normalizer, preTokenizer: f.PreTokenizer, ids: map[string]int32{}, special: map[int32]bool{}, isAdded: map[int32]bool{},
 		single: []templateItem{{sequenceA, 0}},
 		pair:   []templateItem{{sequenceA, 0}, {sequenceB, 1}},
 	}

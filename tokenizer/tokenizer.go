@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -15,22 +16,23 @@ type Encoding struct {
 
 // Tokenizer converts text to token ids.
 type Tokenizer struct {
-	source     []byte // tokenizer.json
-	normalize  []normalizer
-	split      []stage
-	model      encoder
-	rawAdded   *addedTokens // found in the text as it is
-	added      *addedTokens // found in the normalized text
-	single     []templateItem
-	pair       []templateItem
-	trim       *offsetTrim // nil: offsets keep their spaces
-	decode     []decodeStep
-	tokens     []string // by id; "" where there is none
-	ids        map[string]int32
-	special    map[int32]bool
-	isAdded    map[int32]bool
-	byteTokens bool // the model's tokens are written in the alphabet of byte-level BPE
-	states     sync.Pool
+	source                   []byte          // tokenizer.json
+	normalizer, preTokenizer json.RawMessage // of source
+	normalize                []normalizer
+	split                    []stage
+	model                    encoder
+	rawAdded                 *addedTokens // found in the text as it is
+	added                    *addedTokens // found in the normalized text
+	single                   []templateItem
+	pair                     []templateItem
+	trim                     *offsetTrim // nil: offsets keep their spaces
+	decode                   []decodeStep
+	tokens                   []string // by id; "" where there is none
+	ids                      map[string]int32
+	special                  map[int32]bool
+	isAdded                  map[int32]bool
+	byteTokens               bool // the model's tokens are written in the alphabet of byte-level BPE
+	states                   sync.Pool
 }
 
 // normalizer appends the rewritten in to an empty out, or returns false if nothing changes.

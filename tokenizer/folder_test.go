@@ -1,0 +1,130 @@
+package tokenizer
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// openFolder opens a folder of these files.
+func openFolder(t *testing.T, files map[string]string) (*Tokenizer, error) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Open(dir)
+}
+
+// Files of small tokenizers.
+const (
+	vocabText  = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nab\né\ne\nA\n日\n日本\n"
+	vocabJSON  = `{"<s>":0,"<pad>":1,"</s>":2,"<unk>":3,"a":4,"b":5,"Ġ":6,"Ġa":7,"<mask>":8,"<|endoftext|>":9}`
+	mergesText = "#version: 0.2\nĠ a\n"
+)
+
+func TestFoldersOfOtherClassesAreRefused(t *testing.T) {
+	bert := map[string]string{"vocab.txt": vocabText}
+	bpe := map[string]string{"vocab.json": vocabJSON, "merges.txt": mergesText}
+	for _, c := range []struct {
+		files                   map[string]string
+		tokenizer, config, want string
+	}{
+		{bert, `{"tokenizer_class":"BertJapaneseTokenizer","word_tokenizer_type":"mecab"}`, `{"model_type":"bert"}`, `tokenizer_class "BertJapaneseTokenizer"`},
+		{bert, `{"tokenizer_class":"BertTokenizer","do_basic_tokenize":false}`, `{"model_type":"bert"}`, "rules of its own"},
+		{bert, `{"tokenizer_class":"DistilBertTokenizerFast"}`, `{"model_type":"distilbert"}`, ""},
+		{bert, `{}`, `{"model_type":"bert"}`, ""},
+		{bert, `{"added_tokens_decoder":{"5":{"content":"ab"},"11":{"content":"[X]"}}}`, `{"model_type":"bert"}`, `added_tokens_decoder: "[X]" has the id 11`},
+		{bpe, `{"tokenizer_class":"Qwen2Tokenizer"}`, `{"model_type":"qwen2"}`, `tokenizer_class "Qwen2Tokenizer"`},
+		{bpe, `{}`, `{"model_type":"qwen2"}`, `model_type "qwen2"`},
+		{bpe, `{"add_bos_token":true}`, `{"model_type":"gpt2"}`, "rules of its own"},
+		{bpe, `{"tokenizer_class":"CodeGenTokenizer"}`, `{"model_type":"phi"}`, ""},
+	} {
+		files := maps.Clone(c.files)
+		files["tokenizer_config.json"], files["config.json"] = c.tokenizer, c.config
+		_, err := openFolder(t, files)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s %s: %v, want %q", c.tokenizer, c.config, err, c.want)
+		}
+	}
+	bpe["added_tokens.json"] = `{"  ":10}`
+	if _, err := openFolder(t, bpe); err == nil || !strings.Contains(err.Error(), `added_tokens.json: "  " has the id 10`) {
+		t.Errorf("added_tokens.json: %v", err)
+	}
+}
+
+func TestFoldersWithoutClassFollowTheFamily(t *testing.T) {
+	files := map[string]string{"vocab.json": vocabJSON, "merges.txt": mergesText, "tokenizer_config.json": `{"model_max_length":512}`}
+	for _, c := range []struct {
+		config string
+		want   []int32
+	}{
+		{`{"model_type":"gpt2"}`, []int32{4, 5}},
+		{`{"model_type":"roberta"}`, []int32{0, 4, 5, 2}},
+		{`{"model_type":"bart"}`, []int32{0, 4, 5, 2}},
+	} {
+		files["config.json"] = c.config
+		v, err := openFolder(t, files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ids := v.Encode("ab").IDs; !slices.Equal(ids, c.want) {
+			t.Errorf("%s: ids are %v, want %v", c.config, ids, c.want)
+		}
+	}
+	files["tokenizer_config.json"] = `{"add_prefix_space":true}`
+	v, err := openFolder(t, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ids := v.Encode("ab").IDs; !slices.Equal(ids, []int32{0, 7, 5, 2}) {
+		t.Errorf("with a prefix: ids are %v", ids)
+	}
+}
+
+func TestVocabularyTextReadsItsFlags(t *testing.T) {
+	for _, c := range []struct {
+		config, text string
+		want         []int32
+	}{
+		{`{}`, "é日本", []int32{7, 9, 1}},
+		{`{"strip_accents":false}`, "é", []int32{6}},
+		{`{"tokenize_chinese_chars":false}`, "日本", []int32{10}},
+		{`{"do_lower_case":false}`, "A", []int32{8}},
+	} {
+		v, err := openFolder(t, map[string]string{"vocab.txt": vocabText, "tokenizer_config.json": c.config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ids := v.AppendIDs(nil, c.text, true); !slices.Equal(ids, c.want) {
+			t.Errorf("%s: ids of %q are %v, want %v", c.config, c.text, ids, c.want)
+		}
+	}
+}
+
+func TestContradictionsOfTokenizerConfigAreRefused(t *testing.T) {
+	const text = `{"added_tokens":[{"id":0,"content":"<s>","special":true}],"normalizer":{"type":"BertNormalizer","lowercase":true,"strip_accents":null},
+		"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},
+		"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"pair":[],"special_tokens":{"<s>":{"id":"<s>","ids":[0],"tokens":["<s>"]}}},
+		"model":{"type":"BPE","vocab":{"<s>":0,"a":1},"merges":[]}}`
+	for config, want := range map[string]string{
+		`{"do_lower_case":false}`: "do_lower_case is false, but tokenizer.json has true",
+		`{"do_lower_case":true,"strip_accents":true,"add_prefix_space":false,"add_bos_token":true,"add_eos_token":false}`: "",
+		`{"strip_accents":false}`:          "strip_accents is false, but tokenizer.json has true",
+		`{"tokenize_chinese_chars":false}`: "tokenize_chinese_chars is false",
+		`{"add_prefix_space":true}`:        "add_prefix_space is true, but tokenizer.json has false",
+		`{"add_bos_token":false}`:          "add_bos_token is false",
+		`{"add_eos_token":true}`:           "add_eos_token is true",
+		`{"added_tokens_decoder":{"1":{"content":"a"},"2":{"content":"<pad>"}}}`: `added_tokens_decoder: "<pad>" has the id 2`,
+	} {
+		_, err := openFolder(t, map[string]string{"tokenizer.json": text, "tokenizer_config.json": config})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", config, err, want)
+		}
+	}
+}
