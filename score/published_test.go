@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/tokenizer"
 )
 
 // TestScoreOfAPublishedModelIsItsReferenceLoss compares the bits of whole texts, whose
@@ -66,4 +67,31 @@ func TestScoreOfAPublishedModelIsItsReferenceLoss(t *testing.T) {
 		compared++
 	}
 	t.Logf("compared %d texts", compared)
+}
+
+// TestTokensBehindATextDoNotBeginOne scores with a template that also ends a text.
+func TestTokensBehindATextDoNotBeginOne(t *testing.T) {
+	c := config
+	c.Vocab, c.Mechanism = 4, "softmax"
+	m := made(t, c, 3)
+	var want LineScore
+	for _, end := range []string{``, `,{"SpecialToken":{"id":"</s>","type_id":0}}`} {
+		words, err := tokenizer.Parse([]byte(`{"model":{"type":"BPE","vocab":{"<s>":0,"</s>":1,"a":2,"b":3},"merges":[]},
+			"added_tokens":[{"id":0,"content":"<s>","special":true},{"id":1,"content":"</s>","special":true}],
+			"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}` + end + `],"pair":[],
+			"special_tokens":{"<s>":{"id":"<s>","ids":[0],"tokens":["<s>"]},"</s>":{"id":"</s>","ids":[1],"tokens":["</s>"]}}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(m, token.NewTokenizerVocabulary(words))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := score(t, s, "abba")
+		if end == "" {
+			want = got
+		} else if got != want {
+			t.Errorf("with a token behind the text: %v, want %v", got, want)
+		}
+	}
 }

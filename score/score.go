@@ -84,7 +84,7 @@ func (s *Scorer) Reset() error {
 	s.session.Reset()
 	start := s.tokens[:0]
 	if words := s.vocab.Tokenizer(); words != nil {
-		start = words.AppendIDs(start, "", false)
+		start = words.AppendStart(start)
 	}
 	if len(start) == 0 {
 		var err error

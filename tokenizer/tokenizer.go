@@ -105,6 +105,17 @@ func (t *Tokenizer) AppendIDs(dst []int32, text string, plain bool) []int32 {
 	return dst
 }
 
+// AppendStart appends the special tokens that the template puts before a text to dst.
+func (t *Tokenizer) AppendStart(dst []int32) []int32 {
+	for _, item := range t.single {
+		if item.id < 0 {
+			break
+		}
+		dst = append(dst, item.id)
+	}
+	return dst
+}
+
 // appendItem appends the tokens of an item of the template.
 func (t *Tokenizer) appendItem(e *Encoding, item templateItem, text, pair string) {
 	switch item.id {

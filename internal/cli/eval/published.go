@@ -179,7 +179,7 @@ func (c *Command) decoded(e *env.Env, m *runs.TextModel) error {
 		if c.All {
 			text = text.ValidationOnly()
 		}
-		config, begin := m.Config(), vocab.Tokenizer().AppendIDs(nil, "", false)
+		config, begin := m.Config(), vocab.Tokenizer().AppendStart(nil)
 		window := min(config.Context, maxWindow) - len(begin)
 		if window < 1 {
 			return env.InputErrorf("%s: %d positions leave no room behind %d tokens that begin a text", c.Model, config.Context, len(begin))
