@@ -92,3 +92,13 @@ func TestPoolingWithoutThePromptIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestTextsThatLoseTheirBeginningAreRefused(t *testing.T) {
+	m := openSentence(t, map[string]string{"tokenizer_config.json": `{"model_max_length":5,"truncation_side":"left"}`})
+	if _, err := m.Embed(t.Context(), []string{"the cat sat"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := m.Embed(t.Context(), []string{"the cat sat on the mat"}); err == nil || !strings.Contains(err.Error(), "truncation_side is left") {
+		t.Errorf("a text of 8 tokens: %v", err)
+	}
+}

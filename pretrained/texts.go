@@ -26,6 +26,8 @@ type textReader struct {
 	limit  int  // tokens that learned positions allow; 0: any number
 	pad    int  // id behind the tokens of a text; below 0: 0
 	types  bool // the model has types of tokens
+
+	cutsStart bool // long texts lose their beginning, which is not supported
 }
 
 // newTextReader reads the tokenizer of a folder, if there is one, or the characters of
@@ -40,6 +42,12 @@ func newTextReader(dir string, p *plan, config []byte) textReader {
 			r.words, r.err = tokenizer.Open(dir)
 			if r.err == nil && p.vision == nil && r.words.Size() > p.config.Vocab {
 				r.err = fmt.Errorf("%s: the tokenizer has %d tokens, the model %d", dir, r.words.Size(), p.config.Vocab)
+			}
+			var f *fields
+			if r.err == nil {
+				if f, r.err = readFields(filepath.Join(dir, tokenizerConfigFile)); f != nil {
+					r.cutsStart = f.text("truncation_side", "right") == "left"
+				}
 			}
 			if r.err != nil {
 				r.words = nil
@@ -66,6 +74,9 @@ func (r *textReader) encode(text string, most int) (e tokenizer.Encoding, all in
 		return e, 0, errors.New("has no tokens")
 	}
 	if most > 0 && all > most {
+		if r.cutsStart {
+			return e, all, fmt.Errorf("has %d tokens, %d are read; truncation_side is left, right is supported", all, most)
+		}
 		err = r.cut(&e, most)
 	}
 	return e, all, err
@@ -76,6 +87,9 @@ func (r *textReader) encodePair(text, pair string, most int) (e tokenizer.Encodi
 	e = r.words.EncodePair(text, pair)
 	if all = len(e.IDs); most == 0 || all <= most {
 		return e, all, nil
+	}
+	if r.cutsStart {
+		return e, all, fmt.Errorf("has %d tokens, %d are read; truncation_side is left, right is supported", all, most)
 	}
 	a, b := len(r.words.EncodePlain(text).IDs), len(r.words.EncodePlain(pair).IDs)
 	room := most - (all - a - b)

@@ -55,7 +55,7 @@ func readConfig(dir string) (*config, error) {
 	return c, nil
 }
 
-// Classes and families whose rules are those of files without tokenizer.json.
+// Classes and families with the rules that files without tokenizer.json get.
 var (
 	bertClasses     = strings.Fields("BertTokenizer DistilBertTokenizer ElectraTokenizer MobileBertTokenizer")
 	gptClasses      = strings.Fields("GPT2Tokenizer CodeGenTokenizer")
