@@ -59,7 +59,7 @@ var wanted = map[string]Options{
 	"fast-locality":        {Budget: Hour},
 	"taylorshift-heads":    {Budget: Hour},
 	"taylorshift-accuracy": {Budget: Hour},
-	"mqar":                 {Seeds: 3},
+	"mqar":                 {Budget: Hour},
 	"needle":               {Budget: Hour, Seeds: 1},
 	"bytelm":               {Seeds: 2},
 }
