@@ -70,8 +70,12 @@ func newNystrom[T tensor.Float](r *reader) (headwise.Function[T], error) {
 		return nil, err
 	}
 	if x.convWidth > 0 {
+		heads := max(r.o.Heads, 1)
+		if err := r.room("conv", heads, x.convWidth); err != nil {
+			return nil, err
+		}
 		x.params = new(param.Set[T])
-		conv := x.params.New("conv", true, max(r.o.Heads, 1), x.convWidth)
+		conv := x.params.New("conv", true, heads, x.convWidth)
 		for i := range conv.Data {
 			conv.Data[i] = T((2*key.Float64(uint64(i)) - 1) / math.Sqrt(float64(x.convWidth)))
 		}

@@ -39,10 +39,14 @@ func (allKeys) addPairs(p *headwise.Pattern, s headGeometry) {
 // 2.1). The parameter bias [buckets,heads] has a row for each
 // bucket of distances: the first half for keys up to the query, the second for keys after
 // it. The first half of these rows are single distances. The others grow by powers up to
-// 128. NewRelativeSoftmax returns an error if buckets is odd or not from 4 to 256.
+// 128. NewRelativeSoftmax returns an error if buckets is odd or not from 4 to 256, or if
+// heads is not from 1 to 2²⁴/buckets.
 func NewRelativeSoftmax[T tensor.Float](heads, buckets int) (attention.Mechanism[T], error) {
 	if buckets < 4 || buckets > 256 || buckets%2 != 0 {
 		return nil, fmt.Errorf("buckets: %d, needs an even number from 4 to 256", buckets)
+	}
+	if heads < 1 || heads > maxNumbers/buckets {
+		return nil, fmt.Errorf("heads: %d, needs a number from 1 to %d", heads, maxNumbers/buckets)
 	}
 	x := &relativeSoftmax[T]{params: new(param.Set[T]), heads: heads}
 	x.sparseSoftmax = sparseSoftmax[T]{

@@ -113,4 +113,9 @@ func TestRelativeSoftmax(t *testing.T) {
 			t.Errorf("%d buckets are accepted", buckets)
 		}
 	}
+	for _, heads := range []int{-1, 0, 1 << 40} {
+		if _, err := NewRelativeSoftmax[float64](heads, buckets); err == nil {
+			t.Errorf("%d heads are accepted", heads)
+		}
+	}
 }

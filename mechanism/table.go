@@ -217,7 +217,7 @@ func (r *Row) ReadSettings(o *Options) (*settings.Reader, error) {
 // o.Set holds a setting that the row does not list, or a value outside the documented
 // range; if o.Order is not 0 for a row without an order, is negative or is above 33; if
 // Heads, Width or Length is negative; if the row needs a Width or Length that is 0; or
-// if an array of parameters would exceed 2²⁴ elements.
+// if Heads, Width or an array of parameters would exceed 2²⁴ elements.
 func New[T tensor.Float](name string, o Options) (attention.Mechanism[T], error) {
 	row, err := Lookup(name)
 	if err != nil {
@@ -259,6 +259,9 @@ func (r *reader) check() error {
 	}
 	if r.o.Heads < 0 || r.o.Width < 0 || r.o.Length < 0 {
 		return fmt.Errorf("%s: %d heads of width %d for %d tokens: not possible", r.row.Name, r.o.Heads, r.o.Width, r.o.Length)
+	}
+	if r.o.Heads > maxNumbers || r.o.Width > maxNumbers { // an array of one number for each head or channel
+		return fmt.Errorf("%s: %d heads of width %d, at most %d of each are possible", r.row.Name, r.o.Heads, r.o.Width, maxNumbers)
 	}
 	if name, found := r.FindUnknown(); found {
 		return fmt.Errorf("%s: setting %s=%s: unknown; allowed: %s", r.row.Name, name, r.o.Set[name], strings.Join(r.Names(), ", "))

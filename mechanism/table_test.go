@@ -1,6 +1,7 @@
 package mechanism
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -56,6 +57,9 @@ func TestOptionsOutOfRangeAreRefused(t *testing.T) {
 		{"fastmax", Options{Order: 34}, "fastmax: order 34: needs to be 1 to 33"},
 		{"taylorshift", Options{Order: 3}, "taylorshift: order 3: needs an even order, whose weights are positive for every τ"},
 		{"softmax", Options{Heads: -1}, "softmax: -1 heads of width 0 for 0 tokens: not possible"},
+		{"taylorshift", Options{Heads: 1 << 40, Width: 2}, "taylorshift: 1099511627776 heads of width 2, at most 16777216 of each are possible"},
+		{"clustered", Options{Width: math.MaxInt}, "clustered: 0 heads of width 9223372036854775807, at most 16777216 of each are possible"},
+		{"nystrom", Options{Heads: 1 << 24, Set: set("conv", "33")}, "nystrom: conv of shape [16777216 33] has 553648128 elements, at most 16777216 are possible"},
 		{"softmax", Options{Set: set("bounded", "true")}, "softmax: setting bounded=true: unknown; allowed: scale"},
 		{"fastmax", Options{Set: set("scal", "2")}, "fastmax: setting scal=2: unknown; allowed: scale, bounded, tau, window, join, gamma"},
 		{"fastmax", Options{Set: set("scale", "banana")}, "fastmax: setting scale=banana: needs a number above 0 and at most 1e30, or 1/sqrt(D)"},
