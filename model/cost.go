@@ -50,11 +50,22 @@ func (c cost) storedSize() float64 {
 	}
 	b := &builder[float32]{c: c.Config, countsOnly: true}
 	b.newMixer("", c.IsCausal(), 0)
-	return c.weightSize(b.size) + float64(c.Layers)*b.constantSize
+	return c.weightSize(b.size) + (float64(c.Layers)-c.windowLayers())*b.constantSize
 }
 
-// weightSize returns Params for a mixer with the given number of weights. It is exact
-// below 2⁵³ and does not overflow.
+// windowLayers returns the number of layers with a window.
+func (c cost) windowLayers() float64 {
+	n := 0
+	for _, w := range c.LayerWindows {
+		if w > 0 {
+			n++
+		}
+	}
+	return float64(n)
+}
+
+// weightSize returns Params for a mixer of Mechanism with the given number of weights.
+// It is exact below 2⁵³ and does not overflow.
 func (c cost) weightSize(mixer float64) float64 {
 	w, biases := float64(c.Width), c.biases()
 	linear := func(out, in float64, bias bool) float64 {
@@ -97,6 +108,9 @@ func (c cost) weightSize(mixer float64) float64 {
 	}
 	ends += float64(c.TokenTypes)*w + float64(c.RelativeBuckets*c.Heads)
 	stack := ends + layers*(block+mixer+inner)
+	if windows := c.windowLayers(); windows > 0 {
+		stack += windows * (c.countWeights(func(b *builder[float32]) { b.newMixer("", c.IsCausal(), 1) }) - mixer)
+	}
 	n := stack + head + float64(c.frontPositions())*w
 	if c.Inputs > 0 {
 		n += linear(w, float64(c.Inputs), c.Bias)

@@ -1,5 +1,7 @@
 package model
 
+import "testing"
+
 // bert is the smallest BERT: post-norm, a norm and types at the entry, no last norm, and the
 // head of masked words.
 func bert() Config {
@@ -72,4 +74,27 @@ func variants() map[string]Config {
 		}),
 	}
 	return all
+}
+
+// A layer with a window has none of the weights and constants of Mechanism.
+func TestLayersWithAWindowCountTheirOwnWeights(t *testing.T) {
+	for _, mechanism := range []string{"transformer-xl", "primal", "rfa", "performer", "fastmax"} {
+		for _, windows := range [][]int{{2, 3}, {0, 3}} {
+			c := Config{
+				Kind: Decoder, Vocab: 5, Layers: 2, Heads: 1, Width: 4, Context: 200, Positions: NoPosition,
+				Mechanism: mechanism, LayerWindows: windows,
+			}
+			m := made[float32](t, c)
+			if got, want := c.Params(), m.Params().Size(); got != want {
+				t.Errorf("%s, windows %v: %d weights are counted, there are %d", mechanism, windows, got, want)
+			}
+			dir := t.TempDir()
+			if err := m.Save(dir); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Load[float32](dir); err != nil {
+				t.Errorf("%s, windows %v: %v", mechanism, windows, err)
+			}
+		}
+	}
 }
