@@ -31,6 +31,9 @@ type builder[T tensor.Float] struct {
 	c   Config
 	key *rng.Key
 	set param.Set[T]
+	// seeds are of the layers whose mechanism draws as it computes. Files contain them,
+	// and a model without a key begins with the seeds of its file.
+	seeds map[string]uint64
 	// constants are numbers that mechanisms draw and do not learn.
 	constants param.Set[T]
 	layers    []layer[T]             // of attention
@@ -220,6 +223,7 @@ func (b *builder[T]) newAttention(name string, causal bool, window int) *nn.Atte
 // setMechanism sets the mechanism of a layer with a window; 0: Config.Mechanism.
 func (b *builder[T]) setMechanism(name string, a *nn.Attention[T], window int) {
 	kind, o := b.c.layerMechanism(window)
+	o.Seed = b.seeds[name]
 	if b.key != nil {
 		o.Seed = b.key.Fold(uint64(len(b.set.All()))).Uint64(0) // of the next weight
 	}
@@ -233,6 +237,13 @@ func (b *builder[T]) setMechanism(name string, a *nn.Attention[T], window int) {
 		b.size += float64(m.Params().Size())
 		b.constantSize += float64(m.Constants().Size())
 		return
+	}
+	if b.key != nil && m.Params().Size()+m.Constants().Size() == 0 {
+		seed := o.Seed
+		o.Seed = 0
+		if unseeded, err := mechanism.New[T](kind, o); err == nil && unseeded.Setting() != m.Setting() {
+			b.seeds[name] = seed
+		}
 	}
 	b.layers = append(b.layers, layer[T]{name, a})
 	b.set.AddPrefixed(name+".", m.Params())

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
@@ -27,6 +28,9 @@ const (
 
 // formatVersion is the version of both files: the field and the metadata "version".
 const formatVersion = 1
+
+// seedPrefix begins the metadata with the seed of a layer, before the layer's name.
+const seedPrefix = "seed."
 
 // configFile is the content of config.json.
 type configFile struct {
@@ -54,6 +58,9 @@ func (m *Model[T]) Save(dir string) error {
 		weights = append(weights, a)
 	}
 	metadata := map[string]string{"format": "farfield model", "version": strconv.Itoa(formatVersion)}
+	for name, seed := range m.seeds {
+		metadata[seedPrefix+name] = strconv.FormatUint(seed, 10)
+	}
 	err = atomicfile.Write(filepath.Join(dir, WeightsFile), func(w io.Writer) error {
 		return safetensors.Write(w, weights, metadata)
 	})
@@ -135,7 +142,17 @@ func readModel[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error)
 	if n := (cost{c}).storedSize(); n > float64(bytes) {
 		return nil, fmt.Errorf("weights: have %d bytes, the configuration needs %.0f elements", bytes, n)
 	}
-	m, err := NewUndrawn[T](c)
+	seeds := map[string]uint64{}
+	for field, text := range f.Metadata() {
+		if name, is := strings.CutPrefix(field, seedPrefix); is {
+			seed, err := strconv.ParseUint(text, 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("%s: is %q, needs a whole number from 0 to 2^64-1", field, text)
+			}
+			seeds[name] = seed
+		}
+	}
+	m, err := buildModel[T](c, nil, seeds)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/safetensors"
 )
@@ -44,6 +45,27 @@ func TestSaveAndLoad(t *testing.T) {
 		}
 		if !slices.Equal(logits(t, m, b), logits(t, got, b)) {
 			t.Errorf("%s: double precision in between gives other bits", name)
+		}
+	}
+}
+
+// Mechanisms that draw as they compute draw the same after Save and Load.
+func TestLoadedModelDrawsTheSame(t *testing.T) {
+	for _, name := range mechanism.Names() {
+		c := with(tiny(Encoder, name), func(c *Config) { c.Context = 64 })
+		if c.Validate() != nil { // it is causal alone
+			continue
+		}
+		m, dir := made[float32](t, c), t.TempDir()
+		if err := m.Save(dir); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Load[float32](dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b := batch(c, 1, 2, 60, false); !slices.Equal(logits(t, m, b), logits(t, got, b)) {
+			t.Errorf("%s: a loaded model gives other bits", name)
 		}
 	}
 }

@@ -19,7 +19,8 @@ type Model[T tensor.Float] struct {
 	params *param.Set[T]
 	// constants are drawn by mechanisms and not learned. Files contain them.
 	constants *param.Set[T]
-	layers    []layer[T] // of attention, in the order in which they are built
+	seeds     map[string]uint64 // of layers whose mechanism draws as it computes, by their names
+	layers    []layer[T]        // of attention, in the order in which they are built
 
 	encoder *stack[T] // of an encoder-decoder; nil otherwise
 	main    *stack[T] // nil: net
@@ -52,20 +53,22 @@ type passes[T tensor.Float] struct {
 //
 // New returns an error if c is invalid.
 func New[T tensor.Float](c Config, key rng.Key) (*Model[T], error) {
-	return buildModel[T](c, &key)
+	return buildModel[T](c, &key, map[string]uint64{})
 }
 
 // NewUndrawn returns New without its draws: matrices are 0. It serves callers that set
 // every weight. It returns an error if c is invalid.
-func NewUndrawn[T tensor.Float](c Config) (*Model[T], error) { return buildModel[T](c, nil) }
+func NewUndrawn[T tensor.Float](c Config) (*Model[T], error) { return buildModel[T](c, nil, nil) }
 
-func buildModel[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
+// buildModel returns a model of c. seeds receives the seeds of layers, or without a key
+// holds them.
+func buildModel[T tensor.Float](c Config, key *rng.Key, seeds map[string]uint64) (*Model[T], error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	c.Set, c.LayerWindows = maps.Clone(c.Set), slices.Clone(c.LayerWindows)
-	b := &builder[T]{c: c, key: key}
-	m := &Model[T]{config: c, params: &b.set, constants: &b.constants}
+	b := &builder[T]{c: c, key: key, seeds: seeds}
+	m := &Model[T]{config: c, params: &b.set, constants: &b.constants, seeds: seeds}
 	if c.Kind == EncoderDecoder {
 		m.encoder = b.newStack("encoder.", c.sourceLayers(), c.sourceVocab(), false, false)
 	}
@@ -106,7 +109,7 @@ func buildModel[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 // passes. Both may compute at the same time while no weight changes. A Backward of one
 // excludes any other use of both.
 func (m *Model[T]) Share() *Model[T] {
-	c := &Model[T]{config: m.config, params: m.params, constants: m.constants, layers: m.layers, net: m.net, pool: m.pool}
+	c := &Model[T]{config: m.config, params: m.params, constants: m.constants, seeds: m.seeds, layers: m.layers, net: m.net, pool: m.pool}
 	c.head.Linear = m.head.Linear
 	for _, s := range [...]struct{ to, from **stack[T] }{{&c.main, &m.main}, {&c.encoder, &m.encoder}} {
 		if *s.from != nil {
