@@ -79,7 +79,7 @@ func newAdaptiveSpans[T tensor.Float](r *reader) (headwise.Function[T], error) {
 }
 
 func (s *adaptiveSpans[T]) Traits() attention.Traits {
-	return attention.Traits{Name: s.name, Positive: true, Causal: true, Streaming: true}
+	return attention.Traits{Name: s.name, Positive: true, Causal: true, Streaming: true, PlacedQueries: true}
 }
 
 func (s *adaptiveSpans[T]) Setting() string          { return s.setting }

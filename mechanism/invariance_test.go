@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -378,5 +379,47 @@ func grouping[T tensor.Float](t *testing.T, s subject, f form) {
 	// dk and dv are sums over the group: the textbook judges them.
 	if !sameHeads(grouped.g.DQ, apart.g.DQ) {
 		t.Error("dq differs from that of repeated key heads")
+	}
+}
+
+// A query of an unmasked call has the same output alone, unless Traits say that it does
+// not.
+func TestPlacedQueriesAreDeclared(t *testing.T) {
+	sets := map[string]map[string]string{
+		"luna": {"form": "causal"}, "eva": {"chunk": "8"}, "sparse-strided": {"stride": "8"}, "sparse-fixed": {"stride": "8"},
+		"local": {"span": "8"}, "longformer": {"window": "8"}, "scatterbrain": {"window": "8"},
+	}
+	for _, name := range Names() {
+		m, err := New[float64](name, Options{Heads: 1, Width: 4, Length: 64, Set: sets[name]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x := m.Traits(); !x.Causal || x.CausalOnly {
+			continue
+		}
+		c := &attention.Call[float64]{Q: tensor.NewHeads[float64](1, 1, 40, 4), K: tensor.NewHeads[float64](1, 1, 50, 4), V: tensor.NewHeads[float64](1, 1, 50, 3)}
+		for i, x := range [][]float64{c.Q.Data, c.K.Data, c.V.Data} {
+			for j := range x {
+				x[j] = rng.New(uint64(i)).Normal(uint64(j))
+			}
+		}
+		all, one := tensor.NewHeads[float64](1, 1, 40, 3), tensor.NewHeads[float64](1, 1, 1, 3)
+		if err := m.Forward(all, c, nil); err != nil {
+			t.Fatal(err)
+		}
+		most := 0.0
+		for i := range all.N {
+			alone := *c
+			alone.Q = c.Q.Tokens(i, i+1)
+			if err := m.Forward(one, &alone, nil); err != nil {
+				t.Fatal(err)
+			}
+			for j, x := range one.Data {
+				most = math.Max(most, math.Abs(x-all.Data[3*i+j]))
+			}
+		}
+		if !m.Traits().PlacedQueries && most > 1e-12 {
+			t.Errorf("%s: a query alone differs by %g", name, most)
+		}
 	}
 }

@@ -31,7 +31,7 @@ type headGeometry struct {
 }
 
 func (p *sparseSoftmax[T]) Traits() attention.Traits {
-	return attention.Traits{Name: p.name, Positive: true, Causal: true, Streaming: p.window > 0}
+	return attention.Traits{Name: p.name, Positive: true, Causal: true, Streaming: p.window > 0, PlacedQueries: true}
 }
 
 func (p *sparseSoftmax[T]) Setting() string                      { return p.setting }

@@ -75,7 +75,7 @@ func NewScores[T tensor.Float](s ScoresSpec, heads, width int) *Scores[T] {
 
 // Traits returns the traits of the mechanism.
 func (x *Scores[T]) Traits() attention.Traits {
-	t := attention.Traits{Name: x.Name, Causal: x.Tokens == 0, Streaming: x.Tokens == 0}
+	t := attention.Traits{Name: x.Name, Causal: x.Tokens == 0, Streaming: x.Tokens == 0, PlacedQueries: true}
 	if !t.Causal {
 		t.NoCausal = "its projections are made of tokens of the whole sequence"
 	}

@@ -73,8 +73,8 @@ func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
 // snapshotSize is the size of a snapshot, and the bytes of its states.
 type snapshotSize struct{ states, snapshot int64 }
 
-// SnapshotBytes returns the number of bytes that AppendBinary appends, or a bound where states
-// grow with the tokens or no snapshot was made before.
+// SnapshotBytes returns the number of bytes that AppendBinary appends, or about this number
+// where states grow with the tokens or no snapshot was made before.
 func (s *Session[T]) SnapshotBytes() int64 {
 	n := s.stateBytes()
 	if x := s.frozen.snapshot.Load(); x != nil && x.states == n {

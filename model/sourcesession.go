@@ -12,7 +12,8 @@ import (
 // they are. It has no snapshot.
 //
 // NewSourceSession returns an error if the model is no encoder-decoder, batch is out of
-// range, the sources do not fit the model, or a mixer has no state.
+// range, the sources do not fit the model, a mixer has no state, or cross-attention
+// depends on the places of its queries.
 func (m *Model[T]) NewSourceSession(source []int32, lens []int64, batch int) (*Session[T], error) {
 	return sessionMaker[T]{model: m}.startSource(source, lens, batch)
 }
@@ -28,6 +29,12 @@ func (f sessionMaker[T]) startSource(source []int32, lens []int64, batch int) (*
 	m := f.model
 	if err := m.config.checkSessions(EncoderDecoder); err != nil {
 		return nil, err
+	}
+	for i := range m.main.blocks {
+		cross, is := m.main.blocks[i].branch.(nn.CrossAttention[T])
+		if is && cross.Layer.Mechanism.Traits().PlacedQueries {
+			return nil, fmt.Errorf("session: cross-attention by %s depends on the places of all queries, of which a session knows the new ones alone; set mechanism to another one such as softmax", m.config.Mechanism)
+		}
 	}
 	s, err := f.create(batch)
 	if err != nil {

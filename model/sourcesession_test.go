@@ -87,6 +87,10 @@ func TestSourceSessionRefusals(t *testing.T) {
 	for want, open := range map[string]func() error{
 		"kind is decoder, needs encoder-decoder":                func() error { _, err := decoder.NewSourceSession([]int32{1}, nil, 1); return err },
 		"kind is encoder-decoder, whose sessions need a source": func() error { _, err := m.NewSession(1); return err },
+		"cross-attention by transformer-xl depends on the places": func() error {
+			_, err := made[float32](t, tiny(EncoderDecoder, "transformer-xl")).NewSourceSession([]int32{1}, nil, 1)
+			return err
+		},
 		"batch 0, needs":                  func() error { _, err := m.NewSourceSession([]int32{1}, nil, 0); return err },
 		"source: has 0 tokens for 1":      func() error { _, err := m.NewSourceSession(nil, nil, 1); return err },
 		"source: row 0, position 1 is 99": func() error { _, err := m.NewSourceSession([]int32{1, 99}, nil, 1); return err },

@@ -87,7 +87,7 @@ func New[T tensor.Float](s spec.Spec[T]) (contract.Mechanism[T], error) {
 
 func (w *hybrid[T]) Traits() contract.Traits {
 	t := w.tail.Traits()
-	t.Products, t.Banded = false, true
+	t.Products, t.Banded, t.PlacedQueries = false, true, true
 	return t
 }
 
