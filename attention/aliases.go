@@ -326,7 +326,7 @@ const (
 //	func (d *Diagnosis) Merge(x *Diagnosis, at int, logarithms bool)
 type Diagnosis = contract.Diagnosis
 
-// ErrNonFinite is in every error about numbers that are NaN or infinite.
+// ErrNonFinite is in every error about results that are NaN or infinite.
 var ErrNonFinite = contract.ErrNonFinite
 
 // NonFiniteError says that rows of an output hold NaN or infinities: products or sums

@@ -43,3 +43,26 @@ func TestModelSaysWhatIsNotFinite(t *testing.T) {
 	s.Reset()
 	check("a session's losses", s.Losses(make([]float64, 4), tokens, tokens, 4))
 }
+
+// Log-decays that a model computes are its own numbers, not those of a caller.
+func TestModelSaysWhichDecaysAreNotFinite(t *testing.T) {
+	for name, c := range map[string]Config{
+		"learned": with(tiny(Decoder, "linear"), func(c *Config) { c.Decay = LearnedDecay }),
+		"mamba-2": tiny(Decoder, "mamba-2"),
+	} {
+		m := made[float32](t, c)
+		for _, p := range m.Params().All() {
+			for i := range p.Data {
+				p.Data[i] *= 1e20
+			}
+		}
+		tokens := []int32{1, 2, 3, 4}
+		b := &Batch{B: 1, N: 4, Tokens: tokens, Targets: tokens}
+		if _, err := m.Forward(b); !errors.Is(err, attention.ErrNonFinite) {
+			t.Errorf("%s: forward: %v", name, err)
+		}
+		if err := m.Losses(b, make([]float64, 4)); !errors.Is(err, attention.ErrNonFinite) {
+			t.Errorf("%s: losses: %v", name, err)
+		}
+	}
+}

@@ -117,7 +117,7 @@ func (a *Attention[T]) mixHeads(x, context tensor.Mat[T], s Scope[T], tr *Attent
 		return a.forwardGroups(x, context, s, tr, size)
 	}
 	err := a.runMechanism(a.projectCall(x, context, s, tr, keep), tr, s.Ranks, keep)
-	return viewMatrix(tr.o, x.Rows, a.H*a.D), err
+	return viewMatrix(tr.o, x.Rows, a.H*a.D), explainDecay(err, &tr.call)
 }
 
 // runMechanism sets out to the outputs of the mechanism for the call of tr.

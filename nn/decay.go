@@ -1,8 +1,10 @@
 package nn
 
 import (
+	"fmt"
 	"math"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -81,4 +83,16 @@ func (f logSigmoidGrad[T]) RunRange(i0, i1 int) {
 			d[h] *= T(-math.Expm1(float64(g)))
 		}
 	}
+}
+
+// explainDecay adds attention.ErrNonFinite to the error of a call whose log-decays, which a
+// layer computed, are not finite.
+func explainDecay[T tensor.Float](err error, c *attention.Call[T]) error {
+	if err == nil || !c.HasDecay() {
+		return err
+	}
+	if rows, _ := attention.NonFinite(c.LogG); rows > 0 {
+		return fmt.Errorf("%w: %w", attention.ErrNonFinite, err)
+	}
+	return err
 }

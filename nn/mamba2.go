@@ -203,7 +203,7 @@ func (m *Mamba2[T]) runStates(rows, b int, tr *Mamba2Trace[T], state *mamba2Stat
 			err = m.core.Forward(out, &c.call, nil)
 		}
 		if err != nil {
-			return u, err
+			return u, explainDecay(err, &c.call)
 		}
 	}
 	if f := (mamba2After[T]{m, in, act, o, u}); rows <= normRows {

@@ -638,7 +638,7 @@ type Plan struct {
 	Bound float64
 }
 
-// ErrNonFinite is in every error about numbers that are NaN or infinite.
+// ErrNonFinite is in every error about results that are NaN or infinite.
 var ErrNonFinite = errors.New("not finite")
 
 // NonFiniteError says that rows of an output hold NaN or infinities: products or sums
