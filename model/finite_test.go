@@ -44,7 +44,7 @@ func TestModelSaysWhatIsNotFinite(t *testing.T) {
 	check("a session's losses", s.Losses(make([]float64, 4), tokens, tokens, 4))
 }
 
-// Log-decays that a model computes are its own numbers, not those of a caller.
+// Log-decays that a model computes are its own numbers, not input.
 func TestModelSaysWhichDecaysAreNotFinite(t *testing.T) {
 	for name, c := range map[string]Config{
 		"learned": with(tiny(Decoder, "linear"), func(c *Config) { c.Decay = LearnedDecay }),
