@@ -252,6 +252,39 @@ func (c *checkpoint) checkRun(want []Field, passes []pass) error {
 	return nil
 }
 
+// discardCheckpoints removes the checkpoints of earlier runs of this rank. It returns a
+// BadInput error, and removes nothing, if a file of their names is no checkpoint.
+func (r *run[T]) discardCheckpoints() error {
+	for _, met := range []bool{true, false} {
+		if err := checkMagic(r.checkpointPath(met)); err != nil {
+			return &BadInput{err}
+		}
+	}
+	return r.removeCheckpoints()
+}
+
+// checkMagic returns an error if the file is neither a checkpoint nor empty. It may be
+// absent.
+func checkMagic(path string) error {
+	f, err := infile.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var magic [len(CheckpointMagic)]byte
+	n, err := io.ReadFull(f, magic[:])
+	switch {
+	case err == io.EOF || string(magic[:n]) == CheckpointMagic:
+		return nil
+	case err != nil && err != io.ErrUnexpectedEOF:
+		return err
+	}
+	return fmt.Errorf("%s: checkpoint: begins with %q, not %q; it is not removed", path, magic[:n], CheckpointMagic)
+}
+
 // removeCheckpoint removes a checkpoint file, which may be absent.
 func removeCheckpoint(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -58,6 +58,9 @@ func NewFileOutput[T tensor.Float](path string, rank int) (*Output[T], error) {
 	default:
 		return nil, fmt.Errorf("%s: the suffix is %q, needs .npy, .safetensors or .raw", path, suffix)
 	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // the unfinished file is renamed to it, and needs its file system
+	}
 	dir := filepath.Dir(path)
 	if info, err := os.Stat(dir); err != nil {
 		return nil, err
@@ -95,8 +98,8 @@ func (o *Output[T]) formatName() string {
 
 // countRows returns the number of written rows among the first n.
 func (o *Output[T]) countRows(n int64) int64 {
-	if o.RowStep > 1 {
-		return (n + o.RowStep - 1) / o.RowStep
+	if o.RowStep > 1 && n > 0 {
+		return (n-1)/o.RowStep + 1
 	}
 	return n
 }
@@ -359,8 +362,9 @@ func (o *Output[T]) selectRows(b []byte, size int, at int64) []byte {
 		return b
 	}
 	var kept []byte
-	for i := o.countRows(at)*o.RowStep - at; i*int64(size) < int64(len(b)); i += o.RowStep {
-		kept = append(kept, b[i*int64(size):][:size]...)
+	rows := int64(len(b) / size)
+	for n := o.countRows(at); n < o.countRows(at+rows); n++ {
+		kept = append(kept, b[(n*o.RowStep-at)*int64(size):][:size]...)
 	}
 	return kept
 }

@@ -144,6 +144,9 @@ func (r *run[T]) computeWindows(ctx context.Context, l *pipeline[T], between fun
 			return nil // the writer returns the error
 		}
 		if x.window == nil {
+			if x.err != nil && ctx.Err() != nil { // the reader was interrupted, too
+				return ctx.Err()
+			}
 			return x.err
 		}
 		if err := r.stepWindow(x.window); err != nil {

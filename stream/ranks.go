@@ -82,7 +82,7 @@ func (r *run[T]) resumeRanks() error {
 	var before, after *checkpoint
 	err := func() (err error) {
 		if r.options.Restart {
-			return r.removeCheckpoints()
+			return r.discardCheckpoints()
 		}
 		for _, c := range []**checkpoint{&before, &after} {
 			path := r.checkpointPath(c == &after)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -113,8 +115,8 @@ func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Sour
 	}
 	whole := false
 	defer func() { out.closeFile(whole || r.hasCheckpoint) }()
-	if err := r.openRun(); err != nil {
-		return nil, err
+	if err := r.openRun(ctx); err != nil {
+		return r.makeReport(), err
 	}
 	for ; r.pass < len(r.passes); r.pass, r.token = r.pass+1, 0 {
 		if r.passes[r.pass].needsExchange && !r.exchanged {
@@ -226,6 +228,8 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 		return nil, errors.New("ranks: a pipe cannot be divided among them")
 	case o.Checkpoint != "" && out.w != nil:
 		return nil, fmt.Errorf("checkpoint: %s: what was written to a pipe cannot be taken up again", o.Checkpoint)
+	case out.path != "" && isSamePath(o.Checkpoint, out.partialPath()):
+		return nil, fmt.Errorf("checkpoint: %s: is the unfinished output", o.Checkpoint)
 	}
 	if o.Memory == 0 {
 		o.Memory = DefaultMemory
@@ -260,6 +264,13 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 	}
 	r.binding = r.bindingFields()
 	return r, nil
+}
+
+// isSamePath reports whether two names, of files that may be absent, are one path.
+func isSamePath(a, b string) bool {
+	first, errA := os.Stat(filepath.Dir(a))
+	second, errB := os.Stat(filepath.Dir(b))
+	return errA == nil && errB == nil && os.SameFile(first, second) && filepath.Base(a) == filepath.Base(b)
 }
 
 const (
@@ -311,8 +322,9 @@ func (r *run[T]) newWindow(n int, want Role) *Window[T] {
 	return w
 }
 
-// openRun opens the output and continues from a checkpoint if there is one.
-func (r *run[T]) openRun() error {
+// openRun opens the output and continues from a checkpoint if there is one. It returns the
+// error of ctx if the input is interrupted while earlier tokens are skipped.
+func (r *run[T]) openRun(ctx context.Context) error {
 	r.started = time.Now()
 	r.lastSave = r.started
 	switch {
@@ -321,7 +333,7 @@ func (r *run[T]) openRun() error {
 	case !r.options.isAlone():
 		return r.resumeRanks()
 	case r.options.Restart:
-		if err := r.removeCheckpoints(); err != nil {
+		if err := r.discardCheckpoints(); err != nil {
 			return err
 		}
 	}
@@ -334,6 +346,9 @@ func (r *run[T]) openRun() error {
 		return r.out.createFile()
 	}
 	if err := r.resumeFrom(c); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		return &BadInput{fmt.Errorf("%s: %w", r.options.Checkpoint, err)}
 	}
 	return nil
@@ -362,10 +377,12 @@ func (r *run[T]) resumeFrom(c *checkpoint) (err error) {
 }
 
 // restoreState restores the state and position of a checkpoint.
-func (r *run[T]) restoreState(c *checkpoint) (err error) {
-	if r.state, err = r.mechanism.RestoreState(c.state); err != nil {
+func (r *run[T]) restoreState(c *checkpoint) error {
+	state, err := r.mechanism.RestoreState(c.state)
+	if err != nil {
 		return err
 	}
+	r.state = state
 	r.pass, r.token, r.inputSum, r.exchanged = c.Pass, c.Tokens, c.Input, c.IsExchanged
 	r.resumed = r.doneTokens()
 	return nil

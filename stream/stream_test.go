@@ -329,7 +329,7 @@ func TestThinnedOutputIsASubsetOfAllRows(t *testing.T) {
 	p := problem[float32]{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
 	m, c := p.mechanism(t), p.call()
 	in, all := file(t, c), p.steps(t, m, c, 96)
-	for _, every := range []int64{1, 2, 7, 100, 300, 301, 1000} {
+	for _, every := range []int64{1, 2, 7, 100, 300, 301, 1000, 1 << 62, math.MaxInt64} {
 		for _, window := range []int{1, 13, 200} {
 			var heads, tokens []float32
 			for h := range 4 {
@@ -549,7 +549,7 @@ func TestWholeButForItsName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.openRun(); err != nil {
+		if err := r.openRun(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.runPass(context.Background()); err != nil {
