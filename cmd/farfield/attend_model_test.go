@@ -2,13 +2,16 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // A layer of a model over a text that is read from a file and from a pipe, and what
@@ -48,6 +51,26 @@ func TestAttendModel(t *testing.T) {
 		}
 		if !slices.Equal(file32(row), raw[4*i*h*d:][:4*h*d]) {
 			t.Errorf("token %d differs between a file and a pipe", i)
+		}
+	}
+
+	// A text is the same in gzip and behind a byte order mark.
+	marked, zipped := filepath.Join(to, "marked.txt"), filepath.Join(to, "text.gz")
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write(given)
+	z.Close()
+	if err := errors.Join(os.WriteFile(marked, append([]byte(infile.ByteOrderMark), given...), 0o666), os.WriteFile(zipped, b.Bytes(), 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	for path, out := range map[string]string{marked: filepath.Join(to, "marked.npy"), zipped: filepath.Join(to, "zipped.raw")} {
+		works(t, "attend", "--model", dir, "--layer", "0", path, out)
+		same := array
+		if filepath.Ext(out) == ".raw" {
+			same = numbers
+		}
+		if got, want := contents(t, out), contents(t, same); got != want {
+			t.Errorf("%s: %d bytes of other numbers than %s", out, len(got), same)
 		}
 	}
 

@@ -189,6 +189,38 @@ func TestAttendSynthetic(t *testing.T) {
 	}
 }
 
+// Rows of zeros, none and not finite: their differences have a quotient of 0 or none.
+func TestCheckOfRowsWithoutSize(t *testing.T) {
+	q, k := normal(t, "q", 1, 2, 9, 4), normal(t, "k", 2, 2, 9, 4)
+	nan := random(3, 2*9*4)
+	nan[5] = float32(math.NaN())
+	none := func(name string) *array.Array { return made(t, name, []float32{}, 2, 0, 4) }
+	for _, x := range []struct {
+		in   []*array.Array
+		want string
+		code int
+	}{
+		{[]*array.Array{q, k, made(t, "v", make([]float32, 2*9*4), 2, 9, 4)}, `"max_o": 0,"error": 0,"relative": 0,`, 0},
+		{[]*array.Array{none("q"), none("k"), none("v")}, `"rows": [],"max_o": 0,"error": 0,"relative": 0,`, 0},
+		{[]*array.Array{q, k, made(t, "v", nan, 2, 9, 4)}, `"error": null,"relative": null,`, 1},
+	} {
+		status, out, errs := command(t, "attend", "--mechanism", "fastmax", "--causal", "--stream", "--allow-nonfinite", "--json", "--check", "30",
+			written(t, "in.safetensors", x.in...), filepath.Join(t.TempDir(), "o.npy"))
+		flat := strings.NewReplacer("\n", "", "  ", "").Replace(out)
+		if status != x.code || !json.Valid([]byte(out)) || !strings.Contains(flat, x.want) {
+			t.Errorf("status %d, %s, want %s; %s", status, out, x.want, errs)
+		}
+	}
+}
+
+func TestPlanOfNoTokensHasAReason(t *testing.T) {
+	none := func(name string) *array.Array { return made(t, name, []float32{}, 0, 4) }
+	out := works(t, "attend", "--mechanism", "fastmax", "--json", written(t, "in.npz", none("q"), none("k"), none("v")), filepath.Join(t.TempDir(), "o.npz"))
+	if !strings.Contains(out, `"why": "there is nothing to compute"`) {
+		t.Error(out)
+	}
+}
+
 // TestKilledLongStream compares the digest of 2²⁶ tokens, killed once in each pass,
 // with the digest of an uninterrupted run.
 func TestKilledLongStream(t *testing.T) {
@@ -303,6 +335,8 @@ func TestStreamRefusals(t *testing.T) {
 		want string
 		args []string
 	}{
+		{"--layer: needs --model", []string{"--layer", "1", "--stream", in, out}},
+		{`begins with "`, []string{"--stream", "--checkpoint", in, "--fresh", in, out}},
 		{"--memory: needs --stream", []string{"--memory", "1MiB", in, out}},
 		{"rows: one in -1 is written", []string{"--rows-every=-1", "--stream", in, out}},
 		{"--check: 3 rows; it needs a file OUT", []string{"--check", "3", "--stream", in}},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
 	"github.com/farfield-ml/farfield/rng"
@@ -18,13 +19,13 @@ import (
 
 // rowCheck is the difference of some rows of a stream from a direct evaluation.
 type rowCheck struct {
-	Rows    []int64 `json:"rows"`
-	Size    float64 `json:"max_o"`    // largest |o| of them
-	Error   float64 `json:"error"`    // largest difference
-	Worst   float64 `json:"relative"` // of a row, by the largest number of the row
-	Bound   float64 `json:"bound"`    // of a difference by |v| and |o|; 0: none is known
-	Share   float64 `json:"of_bound"` // largest difference in parts of it
-	Seconds float64 `json:"seconds"`
+	Rows    []int64        `json:"rows"`
+	Size    display.Number `json:"max_o"`    // largest |o| of them
+	Error   display.Number `json:"error"`    // largest difference
+	Worst   display.Number `json:"relative"` // of a row, by the largest number of the row
+	Bound   float64        `json:"bound"`    // of a difference by |v| and |o|; 0: none is known
+	Share   display.Number `json:"of_bound"` // largest difference in parts of it
+	Seconds float64        `json:"seconds"`
 }
 
 // streamRows is the stream of random numbers that rows to check are drawn from.
@@ -34,8 +35,11 @@ const streamRows = 1 << 32
 func checkRows[T tensor.Float](c *Command, e *env.Env, src stream.Source[T], out *stream.Output[T], r *stream.Report, m attention.Mechanism[float64]) (*rowCheck, error) {
 	start := time.Now()
 	every := max(c.RowsEvery, 1)
-	written := (r.Shape.N + every - 1) / every
-	list := &rowCheck{}
+	written := int64(0)
+	if r.Shape.N > 0 {
+		written = (r.Shape.N-1)/every + 1
+	}
+	list := &rowCheck{Rows: []int64{}}
 	for i := range uint64(c.Check) {
 		if written > 0 {
 			list.Rows = append(list.Rows, every*int64(rng.New(c.Seed).Fold(streamRows).Intn(i, int(written))))
@@ -60,19 +64,27 @@ func checkRows[T tensor.Float](c *Command, e *env.Env, src stream.Source[T], out
 			for c, x := range row {
 				worst = max(worst, math.Abs(float64(got[c])-x))
 			}
-			list.Size, list.Error = max(list.Size, size), max(list.Error, worst)
-			list.Worst = max(list.Worst, worst/size)
+			list.Size, list.Error = max(list.Size, display.Number(size)), max(list.Error, display.Number(worst))
+			list.Worst = max(list.Worst, ratio(worst, size))
 		}
 	}
 	if m.Traits().Positive {
 		// |v| is at least as large as |o|, a mean of values.
 		list.Bound = r.Bound
 		if r.Bound > 0 {
-			list.Share = list.Error / (r.Bound * 2 * list.Size)
+			list.Share = ratio(float64(list.Error), r.Bound*2*float64(list.Size))
 		}
 	}
 	list.Seconds = time.Since(start).Seconds()
 	return list, nil
+}
+
+// ratio returns a/b, and 0 where a is 0.
+func ratio(a, b float64) display.Number {
+	if a == 0 {
+		return 0
+	}
+	return display.Number(a / b)
 }
 
 func (r *rowCheck) print(w io.Writer) {
@@ -90,7 +102,7 @@ func (r *rowCheck) print(w io.Writer) {
 // verdict is an error where a row is beyond the bound.
 func (r *rowCheck) verdict() error {
 	if r != nil && r.Bound > 0 && !(r.Share <= 1) {
-		return fmt.Errorf("--check: a row is off by %g, the bound is %g", r.Error, r.Bound*2*r.Size)
+		return fmt.Errorf("--check: a row is off by %g, the bound is %g", r.Error, r.Bound*2*float64(r.Size))
 	}
 	return nil
 }

@@ -2,9 +2,9 @@ package attend
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
-	"os"
 	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
@@ -39,21 +39,19 @@ func openLayer(e *env.Env, s *streamed, in string) (*model.Projections[float32],
 	if err != nil {
 		return nil, nil, err
 	}
-	from, err := texts.OpenBytes(e, in)
+	from, err := texts.OpenText(e, in)
 	if err != nil {
 		return nil, nil, err
 	}
 	n := int64(-1)
-	if f, ok := from.(*os.File); ok && vocab.Kind() == token.KindBytes {
-		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-			n = info.Size()
-		}
+	if in != "-" && vocab.Kind() == token.KindBytes {
+		n = texts.TextSize(e, in)
 	}
 	layer := 0
 	if s.Layer != nil {
 		layer = *s.Layer
 	}
-	text := &textTokens{vocab: vocab, r: bufio.NewReader(from)}
+	text := &textTokens{ctx: e.Context, vocab: vocab, r: bufio.NewReader(from)}
 	p, err := m.Projections(layer, n, text.read)
 	if err != nil {
 		from.Close()
@@ -64,12 +62,21 @@ func openLayer(e *env.Env, s *streamed, in string) (*model.Projections[float32],
 
 // textTokens are the tokens of a text that is read as they are wanted.
 type textTokens struct {
+	ctx   context.Context
 	vocab *token.Vocabulary
 	r     *bufio.Reader
 	text  []byte
+	line  []int32 // tokens of a line that are not read yet
+	begun bool    // a line has been read
 }
 
 func (t *textTokens) read(dst []int32) (int, error) {
+	if err := t.ctx.Err(); err != nil {
+		return 0, err
+	}
+	if t.vocab.Kind() == token.KindWords {
+		return t.readWords(dst)
+	}
 	t.text = t.text[:0]
 	for range dst { // a token each
 		err := t.one()
@@ -85,6 +92,52 @@ func (t *textTokens) read(dst []int32) (int, error) {
 		return 0, &stream.BadInput{Err: err}
 	}
 	return copy(dst, list), nil // Encode may have wanted more room
+}
+
+// readWords reads tokens of a tokenizer, which do not depend on len(dst): it encodes line by
+// line, as package score does.
+func (t *textTokens) readWords(dst []int32) (int, error) {
+	for len(t.line) == 0 {
+		if err := t.readLine(); err != nil {
+			return 0, err
+		}
+		line, err := t.vocab.EncodeExact(nil, t.text, t.begun)
+		if err != nil { // the tokens have other bytes than the text
+			if line, err = t.vocab.Encode(nil, t.text); err != nil {
+				return 0, &stream.BadInput{Err: err}
+			}
+		}
+		t.line, t.begun = line, true
+	}
+	n := copy(dst, t.line)
+	t.line = t.line[n:]
+	return n, nil
+}
+
+// maxLine is the number of bytes after which a line is cut, before its next blank.
+const maxLine = 1 << 16
+
+// readLine reads a line or, of a long line, the next part.
+func (t *textTokens) readLine() error {
+	t.text = t.text[:0]
+	for {
+		b, err := t.r.ReadByte()
+		if err == io.EOF && len(t.text) > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		t.text = append(t.text, b)
+		if b == '\n' || len(t.text) == 16*maxLine {
+			return nil
+		}
+		if len(t.text) >= maxLine {
+			if next, _ := t.r.Peek(1); len(next) > 0 && next[0] == ' ' {
+				return nil
+			}
+		}
+	}
 }
 
 // one reads the bytes of a token.

@@ -142,6 +142,9 @@ func (c *Command) stream(e *env.Env) error {
 			return env.InputErrorf("%s: not with --stream", x.name)
 		}
 	}
+	if c.Layer != nil && c.Model == "" {
+		return env.InputErrorf("--layer: needs --model")
+	}
 	memory := int64(stream.DefaultMemory)
 	if c.Memory != "" {
 		var err error

@@ -109,7 +109,7 @@ func (j *JoinedFiles) Paths() []string { return j.paths }
 func (j *JoinedFiles) Size() int64 {
 	size := int64(0)
 	for _, path := range j.paths {
-		n := fileSize(j.env, path)
+		n := TextSize(j.env, path)
 		if n < 0 {
 			return 0
 		}

@@ -113,8 +113,9 @@ func hasPrefix(b *bufio.Reader, prefix string) (bool, error) {
 	return true, nil
 }
 
-// fileSize returns the bytes of a text in a regular file; -1: there is none, or it is gzip.
-func fileSize(e *env.Env, path string) int64 {
+// TextSize returns the bytes of a text in a regular file, without a byte order mark; -1: there
+// is none, or it is gzip.
+func TextSize(e *env.Env, path string) int64 {
 	f, ok := e.Stdin.(*os.File)
 	if !isStandard(path) {
 		opened, err := infile.Open(path)
@@ -131,9 +132,13 @@ func fileSize(e *env.Env, path string) int64 {
 	if err != nil || !info.Mode().IsRegular() {
 		return -1
 	}
-	magic := make([]byte, len(GzipMagic))
-	if _, err := f.ReadAt(magic, 0); err == nil && string(magic) == GzipMagic {
+	head := make([]byte, len(infile.ByteOrderMark))
+	n, _ := f.ReadAt(head, 0)
+	switch {
+	case bytes.HasPrefix(head[:n], []byte(GzipMagic)):
 		return -1
+	case string(head[:n]) == infile.ByteOrderMark:
+		return info.Size() - int64(n)
 	}
 	return info.Size()
 }
