@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/generate"
@@ -21,7 +22,7 @@ import (
 const promptPiece = 1 << 20
 
 // prefill reads the prompt into the text of g. A prompt of any length takes the memory
-// of a piece and of the model's states.
+// of a piece and of the model's states, with a tokenizer the memory of its text.
 func (c *Command) prefill(e *env.Env, g *generate.Generator, m *runs.TextModel) error {
 	if m.Published() != nil || c.IDs != "" {
 		return c.prefillWhole(e, g, m)
@@ -98,14 +99,18 @@ func (c *Command) fits(g *generate.Generator, m model.Config) error {
 type promptReader struct {
 	in     io.Reader
 	vocab  *token.Vocabulary
-	buffer []byte // the incomplete character at the end of the last piece
+	buffer []byte // what is read and not encoded: an incomplete character, or all for a tokenizer
 	read   int64  // bytes
 	ended  bool
 }
 
-// next returns the tokens of the next piece, at least one; io.EOF at the end.
+// next returns the tokens of the next piece, at least one; io.EOF at the end. A tokenizer
+// gets the text in one piece, since its tokens depend on what follows.
 func (p *promptReader) next() ([]int32, error) {
 	for !p.ended {
+		if p.vocab.Kind() == token.KindWords && len(p.buffer) == cap(p.buffer) {
+			p.buffer = slices.Grow(p.buffer, promptPiece)
+		}
 		n, err := io.ReadAtLeast(p.in, p.buffer[len(p.buffer):cap(p.buffer)], 1)
 		start := p.read - int64(len(p.buffer)) // of the piece in the text
 		p.buffer, p.read = p.buffer[:len(p.buffer)+n], p.read+int64(n)
@@ -113,7 +118,11 @@ func (p *promptReader) next() ([]int32, error) {
 			return nil, err
 		}
 		whole := len(p.buffer)
-		if !p.ended && p.vocab.Kind() == token.KindChars {
+		switch {
+		case p.ended:
+		case p.vocab.Kind() == token.KindWords:
+			continue
+		case p.vocab.Kind() == token.KindChars:
 			whole = wholeCharacters(p.buffer)
 		}
 		tokens, err := p.vocab.EncodeAt(nil, p.buffer[:whole], start)
