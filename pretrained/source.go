@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -115,8 +116,8 @@ func readIndex(dir string) (map[string]string, error) {
 // findPickle returns the name of a file of weights that is not read; "": none.
 func findPickle(dir string) string {
 	for _, pattern := range []string{"pytorch_model*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt"} {
-		if found, _ := filepath.Glob(filepath.Join(dir, pattern)); len(found) > 0 {
-			return filepath.Base(found[0])
+		if found, _ := fs.Glob(os.DirFS(dir), pattern); len(found) > 0 {
+			return found[0]
 		}
 	}
 	return ""

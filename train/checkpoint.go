@@ -190,16 +190,16 @@ func writeCheckpointFolder(all, name string, m manifest, fill func(dir string) e
 // removeTemps removes the temporary entries of the folder all. An old checkpoint whose
 // replacement has no name yet gets its name back.
 func removeTemps(all string) error {
-	olds, err := filepath.Glob(filepath.Join(all, oldPrefix+"*"))
+	olds, err := fs.Glob(os.DirFS(all), oldPrefix+"*") // all may have brackets
 	if err != nil {
 		return err
 	}
 	for _, old := range olds {
-		path := filepath.Join(all, strings.TrimPrefix(filepath.Base(old), oldPrefix))
+		path := filepath.Join(all, strings.TrimPrefix(old, oldPrefix))
 		if isCheckpoint(path) {
 			continue
 		}
-		if err := os.Rename(old, path); err != nil {
+		if err := os.Rename(filepath.Join(all, old), path); err != nil {
 			return lock.WrapWriteError(path, err)
 		}
 	}

@@ -3,6 +3,7 @@ package train
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,8 +57,8 @@ func describeForeign(path string) string {
 			return k.what + " (" + k.file + ")"
 		}
 	}
-	if list, _ := filepath.Glob(filepath.Join(path, "*.gguf")); len(list) > 0 {
-		return "a folder of GGUF (" + filepath.Base(list[0]) + ")"
+	if list, _ := fs.Glob(os.DirFS(path), "*.gguf"); len(list) > 0 {
+		return "a folder of GGUF (" + list[0] + ")"
 	}
 	return ""
 }

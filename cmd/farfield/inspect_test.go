@@ -187,6 +187,15 @@ func TestInspectRun(t *testing.T) {
 		t.Errorf("a checkpoint is %q", kind)
 	}
 	refuses(t, "metrics.jsonl", "inspect", filepath.Join(dir, "metrics.jsonl"))
+
+	// A name may look like a pattern.
+	odd := filepath.Join(filepath.Dir(dir), "run[1]")
+	if err := os.Rename(dir, odd); err != nil {
+		t.Fatal(err)
+	}
+	if _, all := kindOf(t, odd); all["parameters"] == nil || len(all["checkpoints"].([]any)) == 0 {
+		t.Errorf("%s: %v", odd, all)
+	}
 }
 
 func TestInspectRefuses(t *testing.T) {

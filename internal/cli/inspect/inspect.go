@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -242,7 +243,7 @@ func inspectRun(path string) (*display.Finding, error) {
 			f.AddText("latest look", v, "at update %d, %s: loss %.4f, %s %.4f", v.Step, v.Split, v.Loss, v.Metric, v.Value)
 		}
 	}
-	checkpoints, err := filepath.Glob(filepath.Join(path, "ckpt", "*", "checkpoint.json"))
+	checkpoints, err := fs.Glob(os.DirFS(path), "ckpt/*/checkpoint.json")
 	if err != nil {
 		return nil, err
 	}
@@ -523,13 +524,14 @@ func compact(text json.RawMessage) string {
 
 // inspectResults tells which pieces of a reproduction there are.
 func inspectResults(path string) (*display.Finding, error) {
-	list, err := filepath.Glob(filepath.Join(path, "pieces", "*.json"))
+	list, err := fs.Glob(os.DirFS(path), "pieces/*.json")
 	if err != nil {
 		return nil, err
 	}
 	f := &display.Finding{Kind: "results of a reproduction"}
 	table := &display.Table{Columns: []string{"piece", "seconds", "build", "started"}}
 	for _, name := range list {
+		name = filepath.Join(path, filepath.FromSlash(name))
 		r, err := readRecord(name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)

@@ -43,9 +43,9 @@ const SeedPrefix = "seed-"
 // SeedRuns returns the folders of the runs below dir, by seed. Other folders, such as
 // copies, are left out.
 func SeedRuns(dir string) []string {
-	list, _ := filepath.Glob(filepath.Join(dir, SeedPrefix+"*", "config.json"))
+	list, _ := fs.Glob(os.DirFS(dir), SeedPrefix+"*/config.json") // dir itself may have brackets
 	for i := range list {
-		list[i] = filepath.Dir(list[i])
+		list[i] = filepath.Join(dir, filepath.Dir(list[i]))
 	}
 	list = slices.DeleteFunc(list, func(run string) bool {
 		return filepath.Base(run) != fmt.Sprint(SeedPrefix, SeedOf(run))
