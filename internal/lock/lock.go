@@ -202,7 +202,7 @@ func leadsTo(name string, f *os.File) bool {
 
 // readOwner returns the PID in the lock file, or 0 if there is none.
 func readOwner(name string) int {
-	f, err := openLockFile(name)
+	f, err := openOrphan(name) // which creates no file
 	if err != nil {
 		return 0
 	}

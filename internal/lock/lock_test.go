@@ -131,3 +131,13 @@ func TestWaitEndsWithContextOrRelease(t *testing.T) {
 	}
 	l.Release()
 }
+
+func TestOwnerOfAReleasedLockIsUnknown(t *testing.T) {
+	name := filepath.Join(t.TempDir(), FolderLockName)
+	if pid := readOwner(name); pid != 0 {
+		t.Errorf("process %d", pid)
+	}
+	if _, err := os.Lstat(name); err == nil {
+		t.Error("reading the owner creates the file of the lock")
+	}
+}
