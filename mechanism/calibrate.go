@@ -41,6 +41,9 @@ func CalibrateTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.
 	if n := monomialCount(t.d, t.degree); n > maxChoices {
 		return fmt.Errorf("order: %d has %d monomials of %d components, calibration chooses from %d at most", t.degree, n, t.d, maxChoices)
 	}
+	if k.H == 0 {
+		return nil
+	}
 	group := q.H / k.H
 	for h := 0; h < t.heads; h += group {
 		q0, q1, k0, k1 := h, h+group, h/group, h/group+1

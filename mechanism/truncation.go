@@ -41,6 +41,9 @@ func MeasureTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Ca
 	if err != nil {
 		return nil, err
 	}
+	if k.H == 0 {
+		return nil, nil
+	}
 	off := 0
 	if c.Causal {
 		off = k.N - q.N

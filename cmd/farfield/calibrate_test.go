@@ -45,6 +45,7 @@ func TestCalibrate(t *testing.T) {
 	works(t, "generate", "--model", to, "--tokens", "5", "--prompt", "a")
 	refuses(t, "is not empty", "calibrate", "--model", run, "--to", to)
 	refuses(t, "needs --model, or a file", "calibrate", in)
+	refuses(t, "--to: ", "calibrate", "--model", run, "--to", text)
 	refuses(t, "need --model", "calibrate", "--to", to, in, arrays)
 	refuses(t, "needs a whole number from 1 to 126", "calibrate", "--set", "keep=127", in, arrays)
 	if err := os.RemoveAll(to); err != nil {

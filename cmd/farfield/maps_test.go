@@ -188,3 +188,34 @@ func TestMapsOfSamples(t *testing.T) {
 	refuses(t, "--sample: ", "maps", "--model", run, "--folder", folder, "--sample", "-1")
 	refuses(t, "learned no text", "maps", "--model", run, "--text", "a")
 }
+
+// Arrays without elements, and weights beyond the range of numbers.
+func TestMapsWithoutWeights(t *testing.T) {
+	picture := filepath.Join(t.TempDir(), "maps.png")
+	none := written(t, "in.npz", made(t, "q", []float32{}, 0, 5, 4), made(t, "k", []float32{}, 0, 5, 4))
+	empty := written(t, "in.npz", made(t, "q", []float32{}, 1, 0, 4), made(t, "k", []float32{}, 1, 0, 4))
+	large := make([]float32, 20)
+	for i := range large {
+		large[i] = math.MaxFloat32
+	}
+	for _, in := range []string{none, empty} {
+		refuses(t, "--out: there are no heads, queries or keys to draw", "maps", "--mechanism", "fastmax,softmax", "-o", picture, in)
+	}
+	if out := works(t, "maps", "--mechanism", "fastmax", "--json", none); out != "[]\n" {
+		t.Errorf("%q", out)
+	}
+	large[1], large[6] = -large[1], -large[6]
+	in := written(t, "in.npz", made(t, "q", large, 1, 5, 4), made(t, "k", large, 1, 5, 4), made(t, "v", large, 1, 5, 4))
+	if status, _, errs := command(t, "maps", "--mechanism", "fastmax", "--json", in); status != 1 || !strings.Contains(errs, "rows of weights are not finite") {
+		t.Errorf("status %d, %q", status, errs)
+	}
+	out := filepath.Join(t.TempDir(), "out.npz")
+	if status, _, errs := command(t, "calibrate", "--causal", "--set", "keep=4", "--json", in, out); status != 1 || !strings.Contains(errs, "head 0: errors are not finite") {
+		t.Errorf("status %d, %q", status, errs)
+	}
+	zero := made(t, "v", []float32{}, 0, 5, 4)
+	none = written(t, "in.npz", made(t, "q", []float32{}, 0, 5, 4), made(t, "k", []float32{}, 0, 5, 4), zero)
+	if got := works(t, "calibrate", "--set", "keep=4", "--json", none, out); !strings.Contains(got, `"heads": []`) {
+		t.Errorf("%q", got)
+	}
+}

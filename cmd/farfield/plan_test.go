@@ -137,6 +137,7 @@ func TestPlanRefuses(t *testing.T) {
 		{`"NaN": needs a number above 0`, "--parameters NaN --tokens 1"},
 		{"--parameters and --tokens: one is given without the other", "--parameters 1e9"},
 		{"--layers: needs --parameters", "--layers 3"},
+		{"--parameters, --tokens: 1e+300 and 1e+300 take more operations", "--parameters 1e300 --tokens 1e300"},
 		{"--kv-heads: 3 do not divide the 4 of --heads", "--heads 4 --kv-heads 3"},
 		{"softmax: order 2: it has no order", "--mechanism softmax --order 2"},
 		{`mechanism "fast": unknown`, "--mechanism fast"},

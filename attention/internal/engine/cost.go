@@ -167,6 +167,8 @@ func (e formChoice[T]) Explain(c *contract.Call[T], form contract.Form, direct, 
 		why = "it was asked for"
 	case e.Checks().checkMoments(c.Q.D, c.V.D) != nil:
 		why = "the linear form has more sums than are allowed"
+	case direct == 0 && linear == 0:
+		why = "there is nothing to compute"
 	case form == contract.Linear:
 		why = fmt.Sprintf("the direct form takes %.3g times as long", direct/linear)
 	default:

@@ -2,10 +2,14 @@
 package calibrate
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
+	"math"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/farfield-ml/farfield/array"
@@ -112,7 +116,7 @@ func (c *Command) arrays(e *env.Env) (*Report, error) {
 	if err != nil {
 		return nil, env.MarkInput(err)
 	}
-	r := new(Report)
+	r := &Report{Heads: []calibratedHead{}}
 	err = e.RunInterruptibly(func() error {
 		if err := mechanism.CalibrateTruncation(p.Mechanism, &p.Call); err != nil {
 			return env.MarkInput(err)
@@ -129,9 +133,15 @@ func (c *Command) arrays(e *env.Env) (*Report, error) {
 	return r, atomicfile.Write(c.Out, func(w io.Writer) error { return write(w, list) })
 }
 
+// judge appends the heads of a layer. It returns an error if their errors are not finite.
 func (r *Report) judge(layer string, m attention.Mechanism[float32], c *attention.Call[float32]) error {
 	list, err := mechanism.MeasureTruncation(m, c)
 	for _, t := range list {
+		for _, x := range []float64{t.Error, t.PlainError, t.WholeError, t.LostError, t.NegativeShare, t.MaxDropped, t.Bound, t.MaxWeight} {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				return fmt.Errorf("%s: errors are %w: weights or values left the range of numbers", strings.TrimSpace(fmt.Sprintf("%s head %d", layer, t.Head)), attention.ErrNonFinite)
+			}
+		}
 		r.Heads = append(r.Heads, calibratedHead{layer, t})
 	}
 	return err
@@ -144,8 +154,12 @@ func (c *Command) model(e *env.Env) (*Report, error) {
 		return nil, env.InputErrorf("--tokens: %d is less than 1", c.Tokens)
 	}
 	if c.TargetFolder != "" {
-		if list, err := os.ReadDir(c.TargetFolder); err == nil && len(list) > 0 {
+		list, err := os.ReadDir(c.TargetFolder)
+		switch {
+		case err == nil && len(list) > 0:
 			return nil, env.InputErrorf("--to: %s is not empty", c.TargetFolder)
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return nil, env.InputErrorf("--to: %w", err)
 		}
 	}
 	old, vocab, err := train.LoadTextModel(c.Model)

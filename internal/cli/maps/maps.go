@@ -86,17 +86,20 @@ func (c *Command) Run(e *env.Env) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	var list []Map
+	list := []Map{}
 	err := e.RunInterruptibly(func() (err error) {
 		if len(c.Model) > 0 {
-			list, err = c.models(e)
+			list, err = c.models(e, list)
 		} else {
-			list, err = c.arrays()
+			list, err = c.arrays(list)
 		}
 		return env.MarkInput(err)
 	})
 	if err != nil {
 		return err
+	}
+	if c.Out != "" && !slices.ContainsFunc(list, func(m Map) bool { return len(m.weights.Data) > 0 }) {
+		return env.InputErrorf("--out: there are no heads, queries or keys to draw")
 	}
 	if err := c.write(list); err != nil {
 		return err
@@ -204,6 +207,9 @@ func (c *Command) addHeads(list []Map, m attention.Mechanism[float32], call *att
 			}
 			one.weights = tensor.Mat[float32]{Data: one.weights.Data[:(to-from)*valid], Rows: to - from, Cols: valid, Stride: valid}
 		}
+		if rows, first := attention.NonFinite(tensor.HeadsOf(one.weights.Data, 1, 1, one.weights.Rows, one.weights.Cols)); rows > 0 {
+			return nil, fmt.Errorf("%s: %d of %d rows of weights are %w, the first is query %d", one.title(), rows, one.weights.Rows, attention.ErrNonFinite, from+first[2])
+		}
 		one.Locality = attention.Locate(one.weights, from+keys-call.Q.N)
 		list = append(list, one)
 	}
@@ -229,8 +235,8 @@ func (s keysAlone) ReadHeader(name string) (array.DType, []int, error) {
 	return s.Source.ReadHeader(name)
 }
 
-// arrays makes the maps of a file for each mechanism.
-func (c *Command) arrays() (list []Map, err error) {
+// arrays appends the maps of a file for each mechanism.
+func (c *Command) arrays(list []Map) ([]Map, error) {
 	in, err := problem.OpenArrays(c.In)
 	if err != nil {
 		return nil, err

@@ -21,8 +21,8 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// models makes the maps of a text or of a sample for each model.
-func (c *Command) models(e *env.Env) (list []Map, err error) {
+// models appends the maps of a text or of a sample for each model.
+func (c *Command) models(e *env.Env, list []Map) (_ []Map, err error) {
 	text := []byte(c.Text)
 	if c.TextFile != "" {
 		if text, err = texts.ReadText(e, c.TextFile); err != nil {

@@ -93,6 +93,9 @@ func (c *Command) report() (*Report, error) {
 	}
 	if c.Parameters > 0 {
 		r.Training = c.training(machine, plan, s)
+		if t := r.Training; math.IsInf(t.Weights+t.Attention, 0) {
+			return nil, env.InputErrorf("--parameters, --tokens: %g and %g take more operations than a number holds", t.Parameters, t.Tokens)
+		}
 	}
 	return r, nil
 }
