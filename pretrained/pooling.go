@@ -122,10 +122,15 @@ func (s *sentence) readPooling(dir, path string) error {
 	return fmt.Errorf("%s: pooling is %q, supported are %s, %s, %s and %s", name, s.pool, poolMean, poolFirst, poolMax, poolLast)
 }
 
+// lengthFiles are files with the length of texts. A folder has at most one.
+var lengthFiles = []string{
+	"sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json", "sentence_camembert_config.json",
+	"sentence_albert_config.json", "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json",
+}
+
 // readLimits reads the length and the prompt of texts.
 func (s *sentence) readLimits(dir string) error {
-	for _, model := range strings.Fields("bert roberta distilbert camembert albert xlm-roberta xlnet") {
-		name := "sentence_" + model + "_config.json"
+	for _, name := range lengthFiles {
 		text, err := readSmall(dir, name)
 		if err != nil {
 			return err

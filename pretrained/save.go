@@ -18,12 +18,10 @@ import (
 )
 
 // companions are files of a folder that Save copies as they are, beside the tokenizer.
-var companions = []string{
+var companions = append([]string{
 	"generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt", "chat_template.jinja",
-	"preprocessor_config.json", "modules.json", "sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json",
-	"sentence_camembert_config.json", "sentence_albert_config.json", "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json",
-	"config_sentence_transformers.json",
-}
+	"preprocessor_config.json", "modules.json", "config_sentence_transformers.json",
+}, lengthFiles...)
 
 // Save writes the model to a folder that transformers loads to the same outputs: under
 // the names of the folder that was opened, with its configuration and tokenizer. Files of
