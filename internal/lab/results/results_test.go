@@ -291,10 +291,10 @@ func TestTitleSaysThatAClaimIsNotReached(t *testing.T) {
 }
 
 func TestPageHasItsOrigin(t *testing.T) {
-	const origin = "`farfield-lab reproduce fast-kernel`, 1s. Machine: one, caches 3. Code: 012345678; 123456789 with changes. Made: 2026-11-23."
+	const origin = "`farfield-lab reproduce fast-kernel`, 1s. Machine: one, caches 3. Code: 012345678; not recorded; 123456789 with changes. Made: 2026-11-23."
 	const body = "A kernel.\n\n" + origin + " 2 pieces are missing.\n\n- found | it\n"
 	s := pageSection("# title\n\n" + body + "\n**Stale**: made by x.\n")
-	want := section{text: body, builds: []reproduce.Build{{Revision: "012345678", Modified: true}, {Revision: "123456789", Modified: true}}}
+	want := section{text: body, builds: []reproduce.Build{{Revision: "012345678"}, {}, {Revision: "123456789", Modified: true}}}
 	if s.text != want.text || s.isComplete || !slices.Equal(s.builds, want.builds) {
 		t.Errorf("the page is %+v, want %+v", s, want)
 	}

@@ -51,8 +51,8 @@ func pageSection(text string) section {
 	text = outdated.ReplaceAllString(text, "")
 	s := section{text: text, isComplete: !missing.MatchString(text)}
 	if found := madeBy.FindStringSubmatch(text); found != nil {
-		for _, r := range revision.FindAllString(found[3], -1) {
-			s.builds = append(s.builds, reproduce.Build{Revision: r, Modified: strings.Contains(found[3], "changes")})
+		for build := range strings.SplitSeq(found[3], "; ") {
+			s.builds = append(s.builds, reproduce.Build{Revision: revision.FindString(build), Modified: strings.Contains(build, "changes")})
 		}
 	}
 	return s
