@@ -25,7 +25,7 @@ var aliases = []struct{ from, names string }{
 		ErrNonFinite NonFiniteError IsNonFinite NonFinite HasNonFiniteSum ReportNonFinite Plan Shape MaxHeads
 		SnapshotHeader ReadSnapshotHeader StateGrad`},
 	{"engine", `RowDiagnosis ErrStepKeeps ForwardByStep BatchRow Locality Locate ErrNotMergeable Mergeable Prepared
-		Identity NewSnapshot ReadSnapshot Softmax NewSoftmax Rows RowsGrad StateCore CheckedAbsorb CheckedRead
+		Identity NewSnapshot ReadSnapshot Softmax Rows RowsGrad StateCore CheckedAbsorb CheckedRead
 		CheckedStep Total Span TotalOf SetTotal AgesOf HeadProjector StepMemory StepPerHead`},
 	{"spec", `DropKind ParseDropKind Drop Norm Norms Rope Frequencies NewFrequencies NewRope Spec FeatureMap
 		Elementwise ZeroingMap BoundedRounding Similarity BuiltinDecay Window Join Joins Features FeatureBlock

@@ -582,17 +582,15 @@ func ReadSnapshot[T tensor.Float](data []byte, id Identity, sum snapshot.Paramet
 //
 // Fields and methods:
 //
-//	type Softmax[T tensor.Float] struct {
-//		// contains filtered or unexported fields
+//	type Softmax[T tensor.Float] interface {
+//		// Forward sets out [n,Dv], and lse [n] to the logarithms of the sums of weights,
+//		// which Backward needs; nil: not wanted. A query that sees no key gives 0 and a
+//		// logarithm of -Inf.
+//		Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x *Rows[T])
+//		// Backward sets the gradients in g from the out [n,Dv] and lse [n] of Forward.
+//		Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T], lse []T, x *Rows[T])
 //	}
-//	func (s *Softmax[T]) Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T], lse []T, x *Rows[T])
-//	func (s *Softmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x *Rows[T])
 type Softmax[T tensor.Float] = engine.Softmax[T]
-
-// NewSoftmax returns a dense softmax kernel. scale multiplies q·k; 0 means 1/√D.
-func NewSoftmax[T tensor.Float](scale float64) *Softmax[T] {
-	return engine.NewSoftmax[T](scale)
-}
 
 // Rows are the queries, keys and values of a Softmax, with any strides.
 //

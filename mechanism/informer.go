@@ -45,7 +45,7 @@ type probSparse[T tensor.Float] struct {
 	dividesByKeys bool // the measure divides by the number of keys
 	key           rng.Key
 	storedSamples *param.Set[T] // nil: drawn
-	softmax       *attention.Softmax[T]
+	softmax       attention.Softmax[T]
 }
 
 func newInformer[T tensor.Float](r *reader) (headwise.Function[T], error) {

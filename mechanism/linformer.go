@@ -59,7 +59,7 @@ type linformerAttention[T tensor.Float] struct {
 	allColumns   bool
 	params       param.Set[T]
 	e, f         *param.Param[T] // may be the same
-	softmax      *attention.Softmax[T]
+	softmax      attention.Softmax[T]
 }
 
 func newLinformer[T tensor.Float](r *reader) (headwise.Function[T], error) {

@@ -84,7 +84,7 @@ func newLuna[T tensor.Float](r *reader) (headwise.Function[T], error) {
 type lunaEncoder[T tensor.Float] struct {
 	setting string
 	params  *param.Set[T]
-	softmax *attention.Softmax[T]
+	softmax attention.Softmax[T]
 }
 
 func (x *lunaEncoder[T]) Traits() attention.Traits {

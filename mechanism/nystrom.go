@@ -45,7 +45,7 @@ type nystromAttention[T tensor.Float] struct {
 	landmarks, iterations, convWidth int
 	maskedAsZero                     bool // masked keys are zeros, not absent
 	params                           *param.Set[T]
-	softmax                          *attention.Softmax[T]
+	softmax                          attention.Softmax[T]
 }
 
 func newNystrom[T tensor.Float](r *reader) (headwise.Function[T], error) {

@@ -13,10 +13,16 @@ import (
 // zeros. Constants of a map are fitted to these rows. It returns an error if c does not
 // fit, and for mechanisms of whole heads and with a window.
 func Prepared[T tensor.Float](m contract.Mechanism[T], c *contract.Call[T]) (q, k tensor.Heads[T], err error) {
-	e, ok := m.(*Engine[T])
+	e, ok := m.(interface {
+		prepared(c *contract.Call[T]) (q, k tensor.Heads[T], err error)
+	})
 	if !ok {
 		return q, k, fmt.Errorf("%s: has no single form of prepared rows", m.Traits().Name)
 	}
+	return e.prepared(c)
+}
+
+func (e *Engine[T]) prepared(c *contract.Call[T]) (q, k tensor.Heads[T], err error) {
 	if err := e.Checks().CheckCall(c); err != nil {
 		return q, k, err
 	}

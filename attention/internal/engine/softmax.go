@@ -12,11 +12,21 @@ import (
 // Softmax is attention with the weights exp(scale·q·k + bias) over their sum, in blocks
 // that are not saved: a building block of headwise mechanisms. It may be used
 // concurrently.
-type Softmax[T tensor.Float] struct{ e *Engine[T] }
+type Softmax[T tensor.Float] interface {
+	// Forward sets out [n,Dv], and lse [n] to the logarithms of the sums of weights,
+	// which Backward needs; nil: not wanted. A query that sees no key gives 0 and a
+	// logarithm of -Inf.
+	Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x *Rows[T])
+	// Backward sets the gradients in g from the out [n,Dv] and lse [n] of Forward.
+	Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T], lse []T, x *Rows[T])
+}
+
+// blockSoftmax is a Softmax that computes blocks as the direct form does.
+type blockSoftmax[T tensor.Float] struct{ e *Engine[T] }
 
 // NewSoftmax returns a dense softmax kernel. scale multiplies q·k; 0 means 1/√D.
-func NewSoftmax[T tensor.Float](scale float64) *Softmax[T] {
-	return &Softmax[T]{&Engine[T]{Spec: headtask.Spec[T]{Spec: spec.Spec[T]{Exp: true, Scale: scale, Positive: true}}}}
+func NewSoftmax[T tensor.Float](scale float64) Softmax[T] {
+	return &blockSoftmax[T]{&Engine[T]{Spec: headtask.Spec[T]{Spec: spec.Spec[T]{Exp: true, Scale: scale, Positive: true}}}}
 }
 
 // Rows are the queries, keys and values of a Softmax, with any strides.
@@ -46,10 +56,7 @@ type RowsGrad[T tensor.Float] struct {
 	DBias      []T           // added to; nil: not wanted
 }
 
-// Forward sets out [n,Dv], and lse [n] to the logarithms of the sums of weights,
-// which Backward needs; nil: not wanted. A query that sees no key gives 0 and a
-// logarithm of -Inf.
-func (s *Softmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x *Rows[T]) {
+func (s *blockSoftmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x *Rows[T]) {
 	if x.Q.Rows == 0 {
 		return
 	}
@@ -65,8 +72,7 @@ func (s *Softmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x *Row
 	u.Direct().DirectForward()
 }
 
-// Backward sets the gradients in g from the out [n,Dv] and lse [n] of Forward.
-func (s *Softmax[T]) Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T], lse []T, x *Rows[T]) {
+func (s *blockSoftmax[T]) Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T], lse []T, x *Rows[T]) {
 	if x.Q.Rows == 0 {
 		if x.Keys == nil {
 			scratch.ClearRows(g.DK, 0, g.DK.Rows)
@@ -118,7 +124,7 @@ func (s *Softmax[T]) Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T]
 
 // task returns a task of x. A bias is an additional channel: it holds the bias in keys,
 // and the reciprocal scale in queries.
-func (s *Softmax[T]) unit(ar *arena.Arena, x *Rows[T]) *headtask.Task[T] {
+func (s *blockSoftmax[T]) unit(ar *arena.Arena, x *Rows[T]) *headtask.Task[T] {
 	u, _ := s.e.units.Get().(*headtask.Task[T])
 	if u == nil {
 		u = new(headtask.Task[T])

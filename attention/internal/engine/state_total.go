@@ -51,10 +51,18 @@ func (s Span) Join(next Span) Span {
 
 var errNoTotal = errors.New("total: it is nil")
 
+// sumState is a state of sums over features. Functions of other packages ask for it and not
+// for its type, because who names the type compiles the whole engine again.
+type sumState[T tensor.Float] interface {
+	total(t *Total[T])
+	setTotal(t *Total[T]) error
+	ages(to []float64, sums, gradient []T) ([]float64, error)
+}
+
 // ofSums returns st as a state of sums.
-func ofSums[T tensor.Float](st contract.State[T]) (*RecurrentState[T], error) {
-	s, ok := st.(*RecurrentState[T])
-	if !ok || s == nil {
+func ofSums[T tensor.Float](st contract.State[T]) (sumState[T], error) {
+	s, ok := st.(sumState[T])
+	if !ok {
 		return nil, fmt.Errorf("total: a %T is not made of sums", st)
 	}
 	return s, nil
@@ -79,6 +87,11 @@ func TotalOf[T tensor.Float](t *Total[T], st contract.State[T]) error {
 	if t == nil {
 		return errNoTotal
 	}
+	s.total(t)
+	return nil
+}
+
+func (s *RecurrentState[T]) total(t *Total[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	t.Tokens, t.Decay = s.TokenCount, s.HasDecay()
@@ -93,7 +106,6 @@ func TotalOf[T tensor.Float](t *Total[T], st contract.State[T]) error {
 		t.Spans = append(t.Spans, span)
 		t.Sums = h.Moments.AppendFlat(t.Sums, h.Task.Dv)
 	}
-	return nil
 }
 
 // SetTotal makes st a state with the total t. It returns an error if st is no state of
@@ -106,6 +118,10 @@ func SetTotal[T tensor.Float](st contract.State[T], t *Total[T]) error {
 	if t == nil {
 		return errNoTotal
 	}
+	return s.setTotal(t)
+}
+
+func (s *RecurrentState[T]) setTotal(t *Total[T]) error {
 	if len(t.Spans) != len(s.Heads) {
 		return fmt.Errorf("total: has %d heads, the state %d", len(t.Spans), len(s.Heads))
 	}
@@ -141,6 +157,10 @@ func AgesOf[T tensor.Float](to []float64, st contract.State[T], sums, gradient [
 	if err != nil {
 		return nil, err
 	}
+	return s.ages(to, sums, gradient)
+}
+
+func (s *RecurrentState[T]) ages(to []float64, sums, gradient []T) ([]float64, error) {
 	if len(gradient) != len(sums) {
 		return nil, fmt.Errorf("total: has %d sums, its gradient %d", len(sums), len(gradient))
 	}

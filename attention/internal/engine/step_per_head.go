@@ -17,13 +17,27 @@ type HeadProjector[T tensor.Float] interface {
 	Head(h int, ahead []T)
 }
 
+// headStepper is a state that may take a head at a time.
+type headStepper[T tensor.Float] interface {
+	// stepMemory returns nil where it does not.
+	stepMemory() []T
+	stepHeads(out tensor.Heads[T], c *contract.Call[T], from HeadProjector[T], work float64) error
+}
+
 // StepMemory returns the memory that each step of s reads from one end to the other, where a
 // state takes a head at a time; nil where it does not.
 func StepMemory[T tensor.Float](s contract.State[T]) []T {
-	if s, ok := s.(*RecurrentState[T]); ok && s.byHead {
-		return s.moments.data
+	if s, ok := s.(headStepper[T]); ok {
+		return s.stepMemory()
 	}
 	return nil
+}
+
+func (s *RecurrentState[T]) stepMemory() []T {
+	if !s.byHead {
+		return nil
+	}
+	return s.moments.data
 }
 
 // StepPerHead is s.Step(out, c) for one token of each batch row, out [B,H,1,Dv]. from
@@ -38,7 +52,7 @@ func StepPerHead[T tensor.Float](s contract.State[T], out tensor.Heads[T], c *co
 	if c.Q.N != 1 {
 		return fmt.Errorf("q: N is %d, a step by heads has 1", c.Q.N)
 	}
-	if s, ok := s.(*RecurrentState[T]); ok && s.byHead {
+	if s, ok := s.(headStepper[T]); ok && s.stepMemory() != nil {
 		return s.stepHeads(out, c, from, work)
 	}
 	par.Run(c.Q.H, 1, work, headSources[T]{from})
