@@ -1,12 +1,14 @@
 package farfield_test
 
 import (
+	"bytes"
 	"go/build"
 	"go/doc"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -295,5 +297,27 @@ func TestNamesSaySomething(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Each package that calls a generic function compiles it, with all that it calls. Attention passes
+// calls on to functions without type parameters, so no package above compiles the engines.
+func TestEnginesAreCompiledOnce(t *testing.T) {
+	const symbol = "engine.(*RecurrentState[go.shape.float32])"
+	for _, x := range []struct {
+		name string
+		has  bool
+	}{{"attention", true}, {"mechanism", false}, {"model", false}} {
+		list, err := exec.Command("go", "list", "-export", "-f", "{{.Export}}", "./"+x.name).Output()
+		if err != nil {
+			t.Skipf("go list: %v", err)
+		}
+		compiled, err := os.ReadFile(strings.TrimSpace(string(list)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has := bytes.Contains(compiled, []byte(symbol)); has != x.has {
+			t.Errorf("package %s has symbols of the engine: %t, want %t", x.name, has, x.has)
+		}
 	}
 }

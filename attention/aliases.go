@@ -586,9 +586,9 @@ func ReadSnapshot[T tensor.Float](data []byte, id Identity, sum snapshot.Paramet
 //		// Forward sets out [n,Dv], and lse [n] to the logarithms of the sums of weights,
 //		// which Backward needs; nil: not wanted. A query that sees no key gives 0 and a
 //		// logarithm of -Inf.
-//		Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x *Rows[T])
+//		Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x Rows[T])
 //		// Backward sets the gradients in g from the out [n,Dv] and lse [n] of Forward.
-//		Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T], lse []T, x *Rows[T])
+//		Backward(ar *arena.Arena, g RowsGrad[T], out tensor.Mat[T], lse []T, x Rows[T])
 //	}
 type Softmax[T tensor.Float] = engine.Softmax[T]
 

@@ -206,7 +206,7 @@ func (x *probSparse[T]) Forward(h *headwise.Head[T]) {
 	chooseQueries(h, chosen, measure, u)
 	q := gatherChosen(h, h.Q, chosen, u)
 	out := h.TakeScratch(q.Rows, v.Cols)
-	x.softmax.Forward(h.Scratch, out, lse[:q.Rows], &attention.Rows[T]{Q: q, K: k, V: v})
+	x.softmax.Forward(h.Scratch, out, lse[:q.Rows], attention.Rows[T]{Q: q, K: k, V: v})
 
 	mean := arena.TakeZeros[T](h.Scratch, v.Cols)
 	for j := range v.Rows {
@@ -233,8 +233,8 @@ func (x *probSparse[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	chosen, lse := h.Saved[:n], h.Saved[n:]
 	q, do, out := gatherChosen(h, h.Q, chosen, u), gatherChosen(h, g.DOut, chosen, u), gatherChosen(h, h.Out, chosen, u)
 	dq, dk, dv := h.TakeScratch(q.Rows, q.Cols), h.UnmaskedGradBuffer(g.DK, k.Rows), h.UnmaskedGradBuffer(g.DV, v.Rows)
-	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: do, DQ: dq, DK: dk, DV: dv}, out, lse[:q.Rows],
-		&attention.Rows[T]{Q: q, K: k, V: v})
+	x.softmax.Backward(h.Scratch, attention.RowsGrad[T]{DOut: do, DQ: dq, DK: dk, DV: dv}, out, lse[:q.Rows],
+		attention.Rows[T]{Q: q, K: k, V: v})
 
 	mean := arena.TakeZeros[T](h.Scratch, v.Cols)
 	at := 0

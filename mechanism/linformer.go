@@ -186,7 +186,7 @@ func (l *linformerAttention[T]) Forward(h *headwise.Head[T]) {
 	x, lse := l.mixedRows(h, h.SaveBuffer(l.rank*(h.K.Cols+h.V.Cols)+h.Q.Rows))
 	h.Multiply(x.K, l.projectionRows(l.e.Data, h.Head, h.K.Rows), h.K, true, false, false)
 	h.Multiply(x.V, l.projectionRows(l.f.Data, h.Head, h.K.Rows), h.V, true, false, false)
-	l.softmax.Forward(h.Scratch, h.Out, lse, &x)
+	l.softmax.Forward(h.Scratch, h.Out, lse, x)
 }
 
 func (l *linformerAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
@@ -195,7 +195,7 @@ func (l *linformerAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[
 	dk, dv := h.TakeScratch(l.rank, h.K.Cols), h.TakeScratch(l.rank, h.V.Cols)
 	clear(dk.Data) // for mixtures that are not reached
 	clear(dv.Data)
-	l.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dk, DV: dv}, h.Out, lse, &x)
+	l.softmax.Backward(h.Scratch, attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dk, DV: dv}, h.Out, lse, x)
 	h.Multiply(g.DK, l.projectionRows(l.e.Data, h.Head, m), dk, false, false, false)
 	h.Multiply(g.DV, l.projectionRows(l.f.Data, h.Head, m), dv, false, false, false)
 	h.Multiply(l.projectionRows(g.Params[0], h.Head, m), h.K, dk, false, true, true)

@@ -132,14 +132,14 @@ func (x *lunaEncoder[T]) newPass(h *headwise.Head[T], saved []T) lunaPass[T] {
 }
 
 // packRows returns the operands of the softmax that packs.
-func (p *lunaPass[T]) packRows(h *headwise.Head[T]) *attention.Rows[T] {
-	return &attention.Rows[T]{Q: p.p, K: h.K, V: p.kv, Mask: h.Mask}
+func (p *lunaPass[T]) packRows(h *headwise.Head[T]) attention.Rows[T] {
+	return attention.Rows[T]{Q: p.p, K: h.K, V: p.kv, Mask: h.Mask}
 }
 
 // unpackRows returns the operands of the softmax over packed tokens.
-func (p *lunaPass[T]) unpackRows(h *headwise.Head[T]) *attention.Rows[T] {
+func (p *lunaPass[T]) unpackRows(h *headwise.Head[T]) attention.Rows[T] {
 	d := h.K.Cols
-	return &attention.Rows[T]{Q: h.Q, K: sliceColumns(p.packed, 0, d), V: sliceColumns(p.packed, d, p.packed.Cols)}
+	return attention.Rows[T]{Q: h.Q, K: sliceColumns(p.packed, 0, d), V: sliceColumns(p.packed, d, p.packed.Cols)}
 }
 
 // sliceColumns returns the columns j0 ≤ j < j1 of x.
@@ -158,10 +158,10 @@ func (x *lunaEncoder[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	p := x.newPass(h, h.Saved)
 	d, w := h.K.Cols, p.kv.Cols
 	dpacked, dkv, dp := h.TakeScratch(p.packed.Rows, w), h.TakeScratch(h.K.Rows, w), h.TakeScratch(p.p.Rows, d)
-	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{
+	x.softmax.Backward(h.Scratch, attention.RowsGrad[T]{
 		DOut: g.DOut, DQ: g.DQ, DK: sliceColumns(dpacked, 0, d), DV: sliceColumns(dpacked, d, w),
 	}, h.Out, p.queryLSE, p.unpackRows(h))
-	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: dpacked, DQ: dp, DK: g.DK, DV: dkv}, p.packed, p.packLSE, p.packRows(h))
+	x.softmax.Backward(h.Scratch, attention.RowsGrad[T]{DOut: dpacked, DQ: dp, DK: g.DK, DV: dkv}, p.packed, p.packLSE, p.packRows(h))
 	for j := range dkv.Rows {
 		h.Table.Add(g.DK.Row(j), g.DK.Row(j), dkv.Row(j)[:d])
 		copy(g.DV.Row(j), dkv.Row(j)[d:])

@@ -182,20 +182,20 @@ func (x *nystromAttention[T]) Forward(h *headwise.Head[T]) {
 
 // landmarkRows returns the operands of B, the softmax of landmarks of queries over
 // keys.
-func (p *nystromPass[T]) landmarkRows() *attention.Rows[T] {
-	return &attention.Rows[T]{Q: p.ql, K: p.k, V: p.v, Mask: p.mask}
+func (p *nystromPass[T]) landmarkRows() attention.Rows[T] {
+	return attention.Rows[T]{Q: p.ql, K: p.k, V: p.v, Mask: p.mask}
 }
 
 // queryRows returns the operands of F, the softmax of queries over landmarks of keys.
-func (p *nystromPass[T]) queryRows() *attention.Rows[T] {
-	return &attention.Rows[T]{Q: p.q, K: p.kl, V: p.w}
+func (p *nystromPass[T]) queryRows() attention.Rows[T] {
+	return attention.Rows[T]{Q: p.q, K: p.kl, V: p.w}
 }
 
 func (x *nystromAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	p := x.newPass(h, h.Saved)
 	l := p.a.Rows
 	dkl, dw := h.TakeScratch(l, p.k.Cols), h.TakeScratch(l, p.v.Cols)
-	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dkl, DV: dw}, p.o, p.f, p.queryRows())
+	x.softmax.Backward(h.Scratch, attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dkl, DV: dw}, p.o, p.f, p.queryRows())
 
 	dz, du := h.TakeScratch(l, l), h.TakeScratch(l, p.v.Cols)
 	h.Multiply(dz, dw, p.u, false, true, false)
@@ -206,7 +206,7 @@ func (x *nystromAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]
 	if !x.maskedAsZero {
 		dk, dv = h.UnmaskedGradBuffer(dk, p.k.Rows), h.UnmaskedGradBuffer(dv, p.k.Rows)
 	}
-	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: du, DQ: dql, DK: dk, DV: dv}, p.u, p.b, p.landmarkRows())
+	x.softmax.Backward(h.Scratch, attention.RowsGrad[T]{DOut: du, DQ: dql, DK: dk, DV: dv}, p.u, p.b, p.landmarkRows())
 
 	da := h.TakeScratch(l, l)
 	clear(da.Data)

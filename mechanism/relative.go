@@ -48,6 +48,23 @@ func NewRelativeSoftmax[T tensor.Float](heads, buckets int) (attention.Mechanism
 	if heads < 1 || heads > maxNumbers/buckets {
 		return nil, fmt.Errorf("heads: %d, needs a number from 1 to %d", heads, maxNumbers/buckets)
 	}
+	if f, ok := any(relativeSoftmax32).(func(heads, buckets int) attention.Mechanism[T]); ok {
+		return f(heads, buckets), nil
+	}
+	return any(relativeSoftmax64).(func(heads, buckets int) attention.Mechanism[T])(heads, buckets), nil
+}
+
+// As in package attention, these are compiled here and not by each caller.
+
+func relativeSoftmax32(heads, buckets int) attention.Mechanism[float32] {
+	return newRelativeSoftmax[float32](heads, buckets)
+}
+
+func relativeSoftmax64(heads, buckets int) attention.Mechanism[float64] {
+	return newRelativeSoftmax[float64](heads, buckets)
+}
+
+func newRelativeSoftmax[T tensor.Float](heads, buckets int) attention.Mechanism[T] {
 	x := &relativeSoftmax[T]{params: new(param.Set[T]), heads: heads}
 	x.sparseSoftmax = sparseSoftmax[T]{
 		name: "relative-softmax", setting: fmt.Sprintf("relative-softmax buckets=%d", buckets), rule: allKeys{},
@@ -57,7 +74,7 @@ func NewRelativeSoftmax[T tensor.Float](heads, buckets int) (attention.Mechanism
 	for i := range x.bucket {
 		x.bucket[i] = uint8(distanceBucket(i-farthestBucket, buckets))
 	}
-	return headwise.New[T](x), nil
+	return headwise.New[T](x)
 }
 
 // distanceBucket returns the bucket of distance j-i. Logarithms are rounded to float32, as

@@ -450,7 +450,7 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	defer ar.Release()
 	s := attention.NewSoftmax[T](0)
 	out, lse := tensor.NewMat[T](one.Q.N, oc.V.D), make([]T, one.Q.N)
-	s.Forward(ar, out, lse, x)
+	s.Forward(ar, out, lse, *x)
 	l := check.SoftmaxLimits[T]()
 	cond := max(1, check.MaxAbs(want.Cond))
 	if e := check.ErrorRatio(out.Data, want.O.Data, l.Output(cond, check.MaxAbs(oc.V.Data))); e > 1 {
@@ -461,7 +461,7 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	if biased {
 		g.DBias = make([]T, m)
 	}
-	s.Backward(ar, g, out, lse, x)
+	s.Backward(ar, *g, out, lse, *x)
 	size := max(check.MaxAbs(grads.DQ.Data), check.MaxAbs(grads.DK.Data), check.MaxAbs(grads.DV.Data), check.MaxAbs(first.Data)*check.MaxAbs(oc.V.Data))
 	limit := l.Gradient(cond, size)
 	for i := range one.Q.N {

@@ -16,9 +16,9 @@ type Softmax[T tensor.Float] interface {
 	// Forward sets out [n,Dv], and lse [n] to the logarithms of the sums of weights,
 	// which Backward needs; nil: not wanted. A query that sees no key gives 0 and a
 	// logarithm of -Inf.
-	Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x *Rows[T])
+	Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x Rows[T])
 	// Backward sets the gradients in g from the out [n,Dv] and lse [n] of Forward.
-	Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T], lse []T, x *Rows[T])
+	Backward(ar *arena.Arena, g RowsGrad[T], out tensor.Mat[T], lse []T, x Rows[T])
 }
 
 // blockSoftmax is a Softmax that computes blocks as the direct form does.
@@ -56,13 +56,13 @@ type RowsGrad[T tensor.Float] struct {
 	DBias      []T           // added to; nil: not wanted
 }
 
-func (s *blockSoftmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x *Rows[T]) {
+func (s *blockSoftmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x Rows[T]) {
 	if x.Q.Rows == 0 {
 		return
 	}
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	u := s.unit(ar, x)
+	u := s.unit(ar, &x)
 	defer s.e.Release(u)
 	u.O = append(u.O, out)
 	if u.SavesDen = lse != nil; !u.SavesDen {
@@ -72,7 +72,7 @@ func (s *blockSoftmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x
 	u.Direct().DirectForward()
 }
 
-func (s *blockSoftmax[T]) Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.Mat[T], lse []T, x *Rows[T]) {
+func (s *blockSoftmax[T]) Backward(ar *arena.Arena, g RowsGrad[T], out tensor.Mat[T], lse []T, x Rows[T]) {
 	if x.Q.Rows == 0 {
 		if x.Keys == nil {
 			scratch.ClearRows(g.DK, 0, g.DK.Rows)
@@ -82,7 +82,7 @@ func (s *blockSoftmax[T]) Backward(ar *arena.Arena, g *RowsGrad[T], out tensor.M
 	}
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	u := s.unit(ar, x)
+	u := s.unit(ar, &x)
 	defer s.e.Release(u)
 	u.O, u.Den, u.DO = append(u.O, out), append(u.Den, lse), append(u.DO, g.DOut)
 	u.DScale = arena.TakeZeros[float64](ar, 1)

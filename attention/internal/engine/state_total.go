@@ -51,8 +51,8 @@ func (s Span) Join(next Span) Span {
 
 var errNoTotal = errors.New("total: it is nil")
 
-// sumState is a state of sums over features. Functions of other packages ask for it and not
-// for its type, because who names the type compiles the whole engine again.
+// sumState is a state of sums over features. Functions ask for it and not for its type: each
+// package that names the type compiles the whole engine again.
 type sumState[T tensor.Float] interface {
 	total(t *Total[T])
 	setTotal(t *Total[T]) error
