@@ -172,6 +172,8 @@ type Saved[T tensor.Float] = contract.Saved[T]
 //		// PlacedQueries: an output of an unmasked call depends on the place of its query, or
 //		// on other queries. One query alone then has another output.
 //		PlacedQueries bool
+//		// MixedQueries: an output of an unmasked call depends on other queries than its own.
+//		MixedQueries bool
 //	}
 type Traits = contract.Traits
 

@@ -140,7 +140,7 @@ func newClusteredAttention[T tensor.Float](r *reader, top int) (headwise.Functio
 }
 
 func (x *clusteredAttention[T]) Traits() attention.Traits {
-	return attention.Traits{Name: x.name, Positive: true, NoCausal: "a cluster is made of all its queries, later ones too"}
+	return attention.Traits{Name: x.name, MixedQueries: true, Positive: true, NoCausal: "a cluster is made of all its queries, later ones too"}
 }
 
 func (x *clusteredAttention[T]) Setting() string          { return x.setting }

@@ -167,7 +167,7 @@ func newEVA[T tensor.Float](r *reader) (headwise.Function[T], error) {
 }
 
 func (x *controlVariates[T]) Traits() attention.Traits {
-	t := attention.Traits{Name: eva.Name, Positive: true, Causal: x.chunk > 0, PlacedQueries: true}
+	t := attention.Traits{Name: eva.Name, Positive: true, Causal: x.chunk > 0, PlacedQueries: true, MixedQueries: true}
 	if !t.Causal {
 		t.NoCausal = "every query sees the summaries of all chunks, later ones too; with a chunk of fixed size it is another function, which is causal"
 	}

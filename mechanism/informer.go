@@ -82,7 +82,7 @@ func newInformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
 }
 
 func (x *probSparse[T]) Traits() attention.Traits {
-	return attention.Traits{Name: informer.Name, Positive: true,
+	return attention.Traits{Name: informer.Name, MixedQueries: true, Positive: true,
 		NoCausal: "which queries are computed depends on all of them, and on keys after them"}
 }
 

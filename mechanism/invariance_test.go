@@ -382,22 +382,27 @@ func grouping[T tensor.Float](t *testing.T, s subject, f form) {
 	}
 }
 
-// A query of an unmasked call has the same output alone, unless Traits say that it does
-// not.
+// A query of an unmasked call has the same output alone and beside other queries, unless
+// Traits say that it does not.
 func TestPlacedQueriesAreDeclared(t *testing.T) {
 	sets := map[string]map[string]string{
 		"luna": {"form": "causal"}, "eva": {"chunk": "8"}, "sparse-strided": {"stride": "8"}, "sparse-fixed": {"stride": "8"},
 		"local": {"span": "8"}, "longformer": {"window": "8"}, "scatterbrain": {"window": "8"},
+		"clustered": {"clusters": "4"}, "improved-clustered": {"clusters": "4"},
 	}
 	for _, name := range Names() {
 		m, err := New[float64](name, Options{Heads: 1, Width: 4, Length: 64, Set: sets[name]})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if x := m.Traits(); !x.Causal || x.CausalOnly {
+		if m.Traits().CausalOnly {
 			continue
 		}
-		c := &attention.Call[float64]{Q: tensor.NewHeads[float64](1, 1, 40, 4), K: tensor.NewHeads[float64](1, 1, 50, 4), V: tensor.NewHeads[float64](1, 1, 50, 3)}
+		keys := 50
+		if name == "reformer" {
+			keys = 40 // its queries are its keys
+		}
+		c := &attention.Call[float64]{Q: tensor.NewHeads[float64](1, 1, 40, 4), K: tensor.NewHeads[float64](1, 1, keys, 4), V: tensor.NewHeads[float64](1, 1, keys, 3)}
 		for i, x := range [][]float64{c.Q.Data, c.K.Data, c.V.Data} {
 			for j := range x {
 				x[j] = rng.New(uint64(i)).Normal(uint64(j))
@@ -408,7 +413,7 @@ func TestPlacedQueriesAreDeclared(t *testing.T) {
 			t.Fatal(err)
 		}
 		most := 0.0
-		for i := range all.N {
+		for i := 0; i < all.N && m.Traits().Causal; i++ {
 			alone := *c
 			alone.Q = c.Q.Tokens(i, i+1)
 			if err := m.Forward(one, &alone, nil); err != nil {
@@ -420,6 +425,16 @@ func TestPlacedQueriesAreDeclared(t *testing.T) {
 		}
 		if !m.Traits().PlacedQueries && most > 1e-12 {
 			t.Errorf("%s: a query alone differs by %g", name, most)
+		}
+		for j := range c.Q.Data[20*4:] {
+			c.Q.Data[20*4+j] = rng.New(3).Normal(uint64(j))
+		}
+		others := tensor.NewHeads[float64](1, 1, 40, 3)
+		if err := m.Forward(others, c, nil); err != nil {
+			t.Fatal(err)
+		}
+		if is := !slices.Equal(all.Data[:20*3], others.Data[:20*3]); is != m.Traits().MixedQueries {
+			t.Errorf("%s: outputs change with other queries: %t", name, is)
 		}
 	}
 }

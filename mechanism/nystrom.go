@@ -84,7 +84,7 @@ func newNystrom[T tensor.Float](r *reader) (headwise.Function[T], error) {
 }
 
 func (x *nystromAttention[T]) Traits() attention.Traits {
-	return attention.Traits{Name: nystrom.Name, NoCausal: "a landmark is a mean of tokens, later ones too"}
+	return attention.Traits{Name: nystrom.Name, MixedQueries: true, NoCausal: "a landmark is a mean of tokens, later ones too"}
 }
 
 func (x *nystromAttention[T]) Setting() string {

@@ -107,7 +107,7 @@ func newReformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
 }
 
 func (x *lshAttention[T]) Traits() attention.Traits {
-	return attention.Traits{Name: "reformer", Positive: true, NoCausal: "sorting moves the borders of chunks by later tokens, too"}
+	return attention.Traits{Name: "reformer", MixedQueries: true, Positive: true, NoCausal: "sorting moves the borders of chunks by later tokens, too"}
 }
 
 func (x *lshAttention[T]) Setting() string          { return x.setting }

@@ -168,6 +168,8 @@ type Traits struct {
 	// PlacedQueries: an output of an unmasked call depends on the place of its query, or
 	// on other queries. One query alone then has another output.
 	PlacedQueries bool
+	// MixedQueries: an output of an unmasked call depends on other queries than its own.
+	MixedQueries bool
 }
 
 // Mechanism is one attention function. Its methods may be called concurrently,
