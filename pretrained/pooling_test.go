@@ -1,9 +1,11 @@
 package pretrained
 
 import (
+	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -93,12 +95,38 @@ func TestPoolingWithoutThePromptIsRefused(t *testing.T) {
 	}
 }
 
-func TestTextsThatLoseTheirBeginningAreRefused(t *testing.T) {
-	m := openSentence(t, map[string]string{"tokenizer_config.json": `{"model_max_length":5,"truncation_side":"left"}`})
-	if _, err := m.Embed(t.Context(), []string{"the cat sat"}); err != nil {
-		t.Error(err)
-	}
-	if _, err := m.Embed(t.Context(), []string{"the cat sat on the mat"}); err == nil || !strings.Contains(err.Error(), "truncation_side is left") {
-		t.Errorf("a text of 8 tokens: %v", err)
+func TestLongTextsLoseTheSideThatFilesName(t *testing.T) {
+	const most = 5
+	for _, c := range []struct {
+		config, json string
+		want         string // of the words of the text that are kept
+	}{
+		{`{}`, ``, "the cat sat"},
+		{`{"truncation_side":"left"}`, ``, "on the mat"},
+		{`{}`, `{"direction":"Left","max_length":512,"strategy":"LongestFirst","stride":0}`, "on the mat"},
+		{`{"truncation_side":"right"}`, `{"direction":"Left"}`, "the cat sat"},
+	} {
+		files := map[string]string{"tokenizer_config.json": c.config}
+		if c.json != "" {
+			var parts map[string]json.RawMessage
+			if err := json.Unmarshal(openSentence(t, nil).texts.words.JSON(), &parts); err != nil {
+				t.Fatal(err)
+			}
+			parts["truncation"] = json.RawMessage(c.json)
+			data, err := json.Marshal(parts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files["tokenizer.json"] = string(data)
+		}
+		r := &openSentence(t, files).texts
+		have, all, err := r.encode("the cat sat on the mat", most)
+		if want := r.words.Encode(c.want); err != nil || all != 8 || !slices.Equal(have.IDs, want.IDs) || !slices.Equal(have.Types, want.Types) {
+			t.Errorf("%+v: %+v of %d, %v, want %+v", c, have, all, err, want)
+		}
+		have, all, err = r.encodePair("the cat sat on the mat", "on the mat", 9)
+		if want := r.words.EncodePair(c.want, "on the mat"); err != nil || all != 12 || !slices.Equal(have.IDs, want.IDs) || !slices.Equal(have.Types, want.Types) {
+			t.Errorf("%+v: pair %+v of %d, %v, want %+v", c, have, all, err, want)
+		}
 	}
 }

@@ -27,7 +27,7 @@ type textReader struct {
 	pad    int  // id behind the tokens of a text; below 0: 0
 	types  bool // the model has types of tokens
 
-	cutsStart bool // long texts lose their beginning, which is not supported
+	cutsStart bool // long texts lose their beginning, not their end
 }
 
 // newTextReader reads the tokenizer of a folder, if there is one, or the characters of
@@ -46,7 +46,9 @@ func newTextReader(dir string, p *plan, config []byte) textReader {
 			var f *fields
 			if r.err == nil {
 				if f, r.err = readFields(filepath.Join(dir, tokenizerConfigFile)); f != nil {
-					r.cutsStart = f.text("truncation_side", "right") == "left"
+					r.cutsStart = f.text("truncation_side", r.words.TruncationSide()) == "left"
+				} else if r.err == nil {
+					r.cutsStart = r.words.TruncationSide() == "left"
 				}
 			}
 			if r.err != nil {
@@ -74,9 +76,6 @@ func (r *textReader) encode(text string, most int) (e tokenizer.Encoding, all in
 		return e, 0, errors.New("has no tokens")
 	}
 	if most > 0 && all > most {
-		if r.cutsStart {
-			return e, all, fmt.Errorf("has %d tokens, %d are read; truncation_side is left, right is supported", all, most)
-		}
 		err = r.cut(&e, most)
 	}
 	return e, all, err
@@ -87,9 +86,6 @@ func (r *textReader) encodePair(text, pair string, most int) (e tokenizer.Encodi
 	e = r.words.EncodePair(text, pair)
 	if all = len(e.IDs); most == 0 || all <= most {
 		return e, all, nil
-	}
-	if r.cutsStart {
-		return e, all, fmt.Errorf("has %d tokens, %d are read; truncation_side is left, right is supported", all, most)
 	}
 	a, b := len(r.words.EncodePlain(text).IDs), len(r.words.EncodePlain(pair).IDs)
 	room := most - (all - a - b)
@@ -109,6 +105,10 @@ func (r *textReader) encodePair(text, pair string, most int) (e tokenizer.Encodi
 	}
 	if a > b {
 		short, long = long, short
+	}
+	if r.cutsStart {
+		e = dropTokens(e, last-b, last-long)
+		return dropTokens(e, first, first+a-short), all, nil
 	}
 	e = dropTokens(e, last-b+long, last)
 	return dropTokens(e, first+short, first+a), all, nil
@@ -140,16 +140,22 @@ func dropTokens(e tokenizer.Encoding, from, to int) tokenizer.Encoding {
 
 // cut removes tokens of the text, and keeps special tokens at both ends.
 func (r *textReader) cut(e *tokenizer.Encoding, most int) error {
-	last := len(e.IDs)
+	first, last := 0, len(e.IDs)
 	for last > 0 && r.isTemplate(e, last-1) {
 		last--
 	}
-	keep := most - (len(e.IDs) - last)
-	if keep < 1 {
+	for first < last && r.isTemplate(e, first) {
+		first++
+	}
+	keep := most - (len(e.IDs) - last) // with the special tokens before
+	if keep < max(first, 1) {
 		return fmt.Errorf("max tokens: %d leave no room beside special tokens", most)
 	}
-	e.IDs = append(slices.Clone(e.IDs[:keep]), e.IDs[last:]...)
-	e.Offsets = append(slices.Clone(e.Offsets[:keep]), e.Offsets[last:]...)
+	from, to := keep, last
+	if r.cutsStart {
+		from, to = first, last-(keep-first)
+	}
+	*e = dropTokens(tokenizer.Encoding{IDs: slices.Clone(e.IDs), Offsets: slices.Clone(e.Offsets), Types: slices.Clone(e.Types)}, from, to)
 	return nil
 }
 

@@ -5,6 +5,6 @@
 // refused by name. docs/tokenizers.md lists the components.
 //
 // Offsets are bytes of the input from 0. Bytes that are not UTF-8 reach the model as they
-// are. Truncation and padding of tokenizer.json are not applied. A Tokenizer is immutable,
-// and its methods may be called concurrently.
+// are. Truncation and padding of tokenizer.json are not applied. TruncationSide returns the
+// direction of the first. A Tokenizer is immutable, and its methods may be called concurrently.
 package tokenizer

@@ -42,6 +42,9 @@ func Parse(data []byte) (*Tokenizer, error) {
 		pair:   []templateItem{{sequenceA, 0}, {sequenceB, 1}},
 	}
 	var err error
+	if t.cutsStart, err = readTruncation(f.Truncation); err != nil {
+		return nil, err
+	}
 	if t.normalize, err = readNormalizer(f.Normalizer); err != nil {
 		return nil, err
 	}
@@ -136,6 +139,24 @@ func decodeStrict(field string, raw []byte, v any) error {
 		return fmt.Errorf("%s: %w", field, err)
 	}
 	return nil
+}
+
+// readTruncation reports whether texts lose their beginning. Lengths are not applied.
+func readTruncation(raw json.RawMessage) (cutsStart bool, err error) {
+	var x struct{ Direction string }
+	if len(raw) == 0 {
+		return false, nil
+	}
+	if err := json.Unmarshal(raw, &x); err != nil {
+		return false, fmt.Errorf("truncation: %w", err)
+	}
+	switch x.Direction {
+	case "", "Right":
+		return false, nil
+	case "Left":
+		return true, nil
+	}
+	return false, fmt.Errorf("truncation: direction is %q, Left and Right are known", x.Direction)
 }
 
 // setVocabulary gives the ids of a vocabulary their tokens.

@@ -32,6 +32,7 @@ type Tokenizer struct {
 	special                  map[int32]bool
 	isAdded                  map[int32]bool
 	byteTokens               bool // the model's tokens are written in the alphabet of byte-level BPE
+	cutsStart                bool // truncation.direction is Left
 	states                   sync.Pool
 }
 
@@ -298,6 +299,15 @@ func (t *Tokenizer) IsLowercase() bool {
 		}
 	}
 	return false
+}
+
+// TruncationSide returns the end at which tokenizer.json has long texts cut: left or right,
+// which is the default. The package cuts nothing itself.
+func (t *Tokenizer) TruncationSide() string {
+	if t.cutsStart {
+		return "left"
+	}
+	return "right"
 }
 
 // JSON returns the tokenizer as the bytes of a tokenizer.json. The caller must not change

@@ -240,7 +240,7 @@ func (t *scoring) print() error {
 		return display.PrintJSON(w, r)
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%d lines, %d bytes: %.4f bits per byte\n", r.Lines, r.Bytes, r.BitsPerByte)
+	fmt.Fprintf(&b, "%s, %d bytes: %.4f bits per byte\n", display.Pluralise(int(r.Lines), "line"), r.Bytes, r.BitsPerByte)
 	if len(r.Top) > 0 {
 		fmt.Fprintln(&b, "most surprising:")
 	}
