@@ -80,3 +80,40 @@ func TestReportOfTask(t *testing.T) {
 		t.Errorf("a run without a text has a sample, or %v", err)
 	}
 }
+
+func TestPagesDoNotReplaceFilesOfRuns(t *testing.T) {
+	root := t.TempDir()
+	run := filepath.Join(root, "run")
+	works(t, littleRun(textFile(t), run)...)
+	for _, name := range []string{"config.json", "metrics.jsonl", "result.json", "ckpt/latest", "ckpt/step-00000008/model.safetensors"} {
+		path := filepath.Join(run, name)
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, verb := range []string{"report", "compare"} {
+			refuses(t, "--out: "+path+": is what is read, and would be lost", verb, "--out", path, run)
+			if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+				t.Fatalf("%s replaced %s", verb, path)
+			}
+		}
+	}
+	page := filepath.Join(run, "page.html")
+	for range 2 {
+		works(t, "report", "--sample-tokens", "0", "--out", page, run)
+	}
+}
+
+func TestRunsAreFoundBehindALinkToTheirFolder(t *testing.T) {
+	root := t.TempDir()
+	works(t, littleRun(textFile(t), filepath.Join(root, "runs", "a"))...)
+	link := filepath.Join(root, "link")
+	if err := os.Symlink("runs", link); err != nil {
+		t.Skip(err)
+	}
+	out := works(t, "compare", "--json", "--out", filepath.Join(root, "page.html"), link)
+	if want := filepath.ToSlash(filepath.Join("link", "a")); !strings.Contains(filepath.ToSlash(out), want) {
+		t.Errorf("%s has no run %s", out, want)
+	}
+	works(t, "report", "--out", filepath.Join(root, "page.html"), link)
+}

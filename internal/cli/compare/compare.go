@@ -55,9 +55,6 @@ func (c *Command) Run(e *env.Env) error {
 	if c.Out == "" {
 		c.Out = compareFile
 	}
-	if err := env.CheckOutput(c.Out); err != nil {
-		return env.InputErrorf("--out: %w", err)
-	}
 	var list []string
 	for _, dir := range c.Folders {
 		runs, err := FindRuns(dir)
@@ -65,6 +62,9 @@ func (c *Command) Run(e *env.Env) error {
 			return env.MarkInput(err)
 		}
 		list = append(list, runs...)
+	}
+	if err := CheckPage(c.Out, list...); err != nil {
+		return env.InputErrorf("--out: %w", err)
 	}
 	x, err := compareRuns(list)
 	if err != nil {
@@ -83,14 +83,29 @@ func (c *Command) Run(e *env.Env) error {
 	return err
 }
 
+// CheckPage returns an error if the page at path cannot be written, or is another file than
+// a page in the folders of runs.
+func CheckPage(path string, runs ...string) error {
+	var inputs []string
+	for _, dir := range runs {
+		_ = fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && filepath.Ext(name) != ".html" {
+				inputs = append(inputs, filepath.Join(dir, name))
+			}
+			return nil // the verb says what it cannot read
+		})
+	}
+	return env.CheckOutput(path, inputs...)
+}
+
 // FindRuns returns dir if it is the folder of a run, or the runs in dir. It returns an
 // error if dir cannot be read.
 func FindRuns(dir string) (list []string, err error) {
 	if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
 		return []string{dir}, nil
 	}
-	root := filepath.Clean(dir)
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	root := filepath.Clean(dir) // with /. behind it a link to a folder is followed
+	err = filepath.WalkDir(root+"/.", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
 		}

@@ -35,9 +35,6 @@ func (c *Command) Run(e *env.Env) error {
 	if c.SampleTokens < 0 {
 		return env.InputErrorf("--sample-tokens: %d is negative", c.SampleTokens)
 	}
-	if err := env.CheckOutput(c.Out); err != nil {
-		return env.InputErrorf("--out: %w", err)
-	}
 	out := c.Out
 	if out == "" {
 		out = filepath.Join(c.Folder, runs.ReportFile)
@@ -45,6 +42,9 @@ func (c *Command) Run(e *env.Env) error {
 	folders, err := compare.FindRuns(c.Folder)
 	if err != nil {
 		return env.MarkInput(err)
+	}
+	if err := compare.CheckPage(out, append(folders, c.Folder)...); err != nil {
+		return env.InputErrorf("--out: %w", err)
 	}
 	if len(folders) > 1 || folders[0] != c.Folder {
 		if _, err = compare.WriteComparison(out, c.Folder); err != nil {
