@@ -66,6 +66,9 @@ func (c *reproduceCmd) options() (*reproduce.Options, error) {
 			return nil, env.InputErrorf("--text: %w", err)
 		}
 	}
+	if info, err := os.Stat(c.Out); err == nil && !info.IsDir() {
+		return nil, env.InputErrorf("--out: %s: not a folder", c.Out)
+	}
 	o := &reproduce.Options{Budget: b, Seeds: int(c.Seeds), Tune: c.Tune, Text: c.Text, Out: c.Out, Data: data, Build: reproduce.ThisBuild()}
 	if c.Repeat {
 		o.Remake = func(*reproduce.Record) bool { return true }

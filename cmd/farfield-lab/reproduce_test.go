@@ -68,6 +68,9 @@ func TestReproduce(t *testing.T) {
 
 func TestReproduceRefuses(t *testing.T) {
 	t.Chdir(t.TempDir()) // records of outputs are beside the working directory
+	if err := os.WriteFile("file", nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ want, args string }{
 		{`no reproduction "fast": there are`, "reproduce fast"},
 		{`--budget: budget "day": there are quick, hour, full`, "reproduce list --budget day"},
@@ -76,6 +79,7 @@ func TestReproduceRefuses(t *testing.T) {
 		{"--tune: fast-fig3 trains nothing", "reproduce fast-fig3 --tune"},
 		{"--text: fast-fig3 reads no texts", "reproduce fast-fig3 --text ."},
 		{"--text: stat nowhere: no such file", "reproduce bytelm --text nowhere"},
+		{"--out: file: not a folder", "reproduce fast-fig3 --out file"},
 		{"bytelm: task bytelm: nowhere/enwik8: it holds no enwik8", "reproduce bytelm --folder nowhere"},
 	} {
 		refuses(t, c.want, strings.Fields(c.args)...)

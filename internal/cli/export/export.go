@@ -3,7 +3,9 @@
 package export
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
@@ -33,8 +35,13 @@ func (c *Command) Help() string {
 // Run writes the folder. It returns an error if no family has the model, --out is not
 // empty, or a file cannot be written.
 func (c *Command) Run(e *env.Env) error {
-	if list, err := os.ReadDir(c.Out); err == nil && len(list) > 0 {
+	switch list, err := os.ReadDir(c.Out); {
+	case c.Out == "":
+		return env.InputErrorf("--out: %q names no folder", c.Out)
+	case len(list) > 0:
 		return env.InputErrorf("--out: %s has files, %s among them; name a new folder", c.Out, list[0].Name())
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return env.InputErrorf("--out: %w", err)
 	}
 	path, err := runs.ResolveModel(c.Model)
 	if err != nil {
