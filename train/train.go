@@ -183,8 +183,11 @@ func (t *Trainer) createFolder() error {
 // returns an error for a file that would be read as a part of the new run.
 func (t *Trainer) checkNoRun() error {
 	for _, name := range []string{configFile, checkpointsFolder, metricsFile} {
-		if _, err := os.Stat(filepath.Join(t.dir, name)); !errors.Is(err, fs.ErrNotExist) {
+		switch _, err := os.Stat(filepath.Join(t.dir, name)); {
+		case err == nil:
 			return fmt.Errorf("%s: %w: it has %s", t.dir, ErrRunExists, name)
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
 		}
 	}
 	words := t.config.tokens != nil && t.config.tokens.Vocabulary.Tokenizer() != nil

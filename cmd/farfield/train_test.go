@@ -215,6 +215,7 @@ func TestBadTrainings(t *testing.T) {
 		{`preset "huge": unknown`, []string{"train", "--preset", "huge"}},
 		{"no such file", []string{"train", "--config", filepath.Join(root, "none")}},
 		{"holds a run already", littleRun(data, dir)},
+		{"not a ", littleRun(data, data)}, // folder
 		{"--out has to name", []string{"train", "--resume"}},
 		{"holds no run", []string{"train", "--resume", "--out", free}},
 		{"leave out --width", []string{"train", "--resume", "--out", dir, "--steps", "9", "--width", "9"}},
