@@ -152,6 +152,9 @@ func (r *inputReader) setSource(b *model.Batch, in *Input, lens []int64, mask []
 	if in.Types != nil {
 		return fmt.Errorf("token_type_ids: %s has no token types", r.family)
 	}
+	if in.DecoderIDs == nil && in.DecoderN == 0 {
+		return fmt.Errorf("decoder_input_ids: is missing, %s has a target", r.family)
+	}
 	if in.DecoderN < 1 || tensor.Size(in.B, in.DecoderN, r.plan.config.Width) == math.MaxInt || len(in.DecoderIDs) != in.B*in.DecoderN {
 		return fmt.Errorf("decoder_input_ids: has %d elements, B·N is %d·%d", len(in.DecoderIDs), in.B, in.DecoderN)
 	}

@@ -2,6 +2,7 @@ package pretrained
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -146,4 +147,18 @@ func FuzzFolder(f *testing.F) {
 			_, _ = m.Forward(t.Context(), tinyInput(m))
 		}
 	})
+}
+
+func TestInputWithoutTargetIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	writeFolder(t, dir, tinyConfigs["bart"])
+	m, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := tinyInput(m)
+	in.DecoderIDs, in.DecoderN = nil, 0
+	if _, err := m.Forward(context.Background(), in); err == nil || err.Error() != "decoder_input_ids: is missing, bart has a target" {
+		t.Errorf("error %v", err)
+	}
 }

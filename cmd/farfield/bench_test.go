@@ -187,6 +187,7 @@ func TestBenchRefuses(t *testing.T) {
 		{"fastmax: setting nothing=1: unknown", "train --set nothing=1"},
 		{`mechanism "fastmx": unknown`, "decode --mechanism fastmx"},
 		{`"0": needs a whole number`, "attention -n 0"},
+		{"a flag has an empty list: there is nothing to measure", "attention --n="},
 		{`"12PiB": needs a number above 0`, "attention --memory 12PiB"},
 		{"--time: 0s is not above 0", "gemm --time 0s"},
 		{`needs .svg or .png`, "gemm --plot a.gif"},

@@ -80,7 +80,10 @@ func (c *benchFlags) measure(e *env.Env, s *sweep) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if len(s.cases) == 0 {
+	switch {
+	case len(s.cases) == 0 && s.lack == nil:
+		return env.InputErrorf("a flag has an empty list: there is nothing to measure")
+	case len(s.cases) == 0:
 		return env.MarkInput(s.lack)
 	}
 	notes := c.remarks(e)
