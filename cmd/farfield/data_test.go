@@ -56,6 +56,9 @@ func TestDataFolder(t *testing.T) {
 	if out := works(t, "data", "list", "--folder", a); !strings.Contains(out, "in "+a+"\n") {
 		t.Errorf("--folder: %s", out)
 	}
+	if out := works(t, "data", "list", "--help"); strings.Count(out, "$FARFIELD_DATA") != 1 {
+		t.Errorf("--help names the variable another number of times than once:\n%s", out)
+	}
 }
 
 func TestDataFetchFrom(t *testing.T) {

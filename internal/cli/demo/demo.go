@@ -21,7 +21,7 @@ type Command struct {
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "Three parts: all forms agree with the textbook, time grows linearly, a small model learns." + flags.JoinExamples(
+	return "Four parts: all forms agree with the textbook, time grows linearly, a small model learns, and writes." + flags.JoinExamples(
 		"farfield demo",
 		"farfield demo --out pictures",
 	)

@@ -10,7 +10,7 @@ import (
 
 // DataFolder is where data sets lie.
 type DataFolder struct {
-	Folder string `placeholder:"DIR" env:"FARFIELD_DATA" help:"Folder of data sets, a folder each ($$FARFIELD_DATA)."`
+	Folder string `placeholder:"DIR" env:"FARFIELD_DATA" help:"Folder of data sets, a folder each ($$${env})."`
 }
 
 // Path returns the folder of data sets. It returns an error if no folder is set and the
