@@ -47,8 +47,8 @@ type Operation struct {
 }
 
 // Comm is a rank's side of a job. It is for one goroutine at a time. A nil *Comm is a
-// process that is alone: rank 0 of 1, with Together, Agree, Tell, AllGather, Broadcast,
-// Sum and Tree.SumRanks.
+// process that is alone: rank 0 of 1, with ShareError, CheckAgreement, CallOnRankZero,
+// AllGather, Broadcast, AllReduce and Tree.SumRanks.
 type Comm struct {
 	transport  Transport
 	operations []Operation

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/tensor"
@@ -316,4 +318,25 @@ func ExampleAllReduce() {
 		fmt.Println(err)
 	}
 	// Output: [3 3]
+}
+
+// A rank whose goroutine ends, as by FailNow of a test, ends the others that wait for it.
+func TestGoexitEndsOtherRanks(t *testing.T) {
+	done := make(chan error, 1)
+	go func() {
+		done <- comm.RunLocal(2, func(c *comm.Comm) error {
+			if c.Rank() == 1 {
+				runtime.Goexit()
+			}
+			return c.Barrier()
+		})
+	}()
+	select {
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), "goroutine has ended") {
+			t.Errorf("error %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("rank 0 waits for ever")
+	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // RunLocal calls f for each of n ranks, concurrently in this process. The first error ends the
-// other ranks, and RunLocal returns it; n below 1 is an error.
+// other ranks, and RunLocal returns it. A panic and runtime.Goexit are errors, and n below 1 is.
 func RunLocal(n int, f func(c *Comm) error) error {
 	if n < 1 {
 		return fmt.Errorf("ranks: %d, needs 1 or more", n)
@@ -19,20 +19,24 @@ func RunLocal(n int, f func(c *Comm) error) error {
 	for r := range n {
 		wg.Go(func() {
 			c := New(&localRank{job, r})
+			err := errGone
 			defer func() {
 				if p := recover(); p != nil {
-					c.Abort(fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+					err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 				}
+				if err != nil {
+					c.Abort(err)
+				}
+				c.Close()
 			}()
-			if err := f(c); err != nil {
-				c.Abort(err)
-			}
-			c.Close()
+			err = f(c)
 		})
 	}
 	wg.Wait()
 	return job.failed
 }
+
+var errGone = errors.New("its goroutine has ended") // by runtime.Goexit, as in a test that fails
 
 // localJob is a job within a process. An operation has two meetings: one when all ranks have
 // posted their data, one when all have read the others'.

@@ -111,7 +111,7 @@ func (t *Tree[T]) SumRanks(c *Comm, x []T, part func(rank int) (lo, hi int)) err
 	if own := counts[c.Rank()]; own != len(t.nodes) {
 		return c.wrapError(name, fmt.Errorf("has %d sums, its leaves make %d", len(t.nodes), own))
 	}
-	// The bytes that a rank sends and receives at a time are bounded, as with Sum.
+	// The bytes that a rank sends and receives at a time are bounded, as with AllReduce.
 	return c.inPieces(name, len(x), sizeOf[T]()*max(most, (len(all)+c.Size()-1)/c.Size()), func(lo, hi int) error {
 		share := func(r int) (int, int) { return lo + r*(hi-lo)/c.Size(), lo + (r+1)*(hi-lo)/c.Size() }
 		send := t.sent[:0]
