@@ -43,6 +43,8 @@ type Scorer struct {
 	history []int32 // tokens in the session of a model with a window
 	dropped int64   // tokens of the text that the session no longer has
 
+	failure error // after which the session does not have the text; nil: it has
+
 	tokens, targets []int32
 	lineEnds        []int // end of each line in targets
 	nats            []float64
@@ -82,6 +84,7 @@ func New(m *model.Model[float32], vocab *token.Vocabulary) (*Scorer, error) {
 // tokens that begin a text fail.
 func (s *Scorer) Reset() error {
 	s.session.Reset()
+	s.failure = nil
 	start := s.tokens[:0]
 	if words := s.vocab.Tokenizer(); words != nil {
 		start = words.AppendStart(start)
@@ -112,8 +115,8 @@ func (s *Scorer) Clone() (*Scorer, error) {
 }
 
 // ScoreText adds text, any part of a line or of several lines, and returns its score. It
-// returns an error, and adds nothing, if the text is not in the vocabulary or a loss is
-// not finite.
+// returns an error, and adds nothing, if the text is not in the vocabulary. After a loss
+// that is not finite the text is lost: every call returns its error until Reset.
 func (s *Scorer) ScoreText(text []byte) (LineScore, error) {
 	lines, err := s.ScoreLines(s.singleLine[:0], text)
 	if err != nil {
@@ -125,8 +128,11 @@ func (s *Scorer) ScoreText(text []byte) (LineScore, error) {
 // ScoreLines adds lines, any successive parts of a text, and appends the score of each to
 // dst. Scores equal the scores of ScoreText; lines together take less time. It returns an
 // error if a line is not in the vocabulary, or its tokenizer changes bytes; the lines
-// before it are added and appended.
+// before it are added and appended. A loss that is not finite is an error as for ScoreText.
 func (s *Scorer) ScoreLines(dst []LineScore, lines ...[]byte) ([]LineScore, error) {
+	if s.failure != nil {
+		return dst, s.failure
+	}
 	s.targets, s.lineEnds = s.targets[:0], s.lineEnds[:0]
 	var refused error
 	isEmpty := s.Tokens() == s.starting
@@ -142,8 +148,8 @@ func (s *Scorer) ScoreLines(dst []LineScore, lines ...[]byte) ([]LineScore, erro
 	if n > 0 {
 		s.tokens = append(append(s.tokens[:0], s.pending), s.targets[:n-1]...)
 		s.nats = slices.Grow(s.nats[:0], n)[:n]
-		if err := s.setLosses(s.nats, s.tokens, s.targets); err != nil {
-			return dst, err
+		if s.failure = s.setLosses(s.nats, s.tokens, s.targets); s.failure != nil {
+			return dst, s.failure
 		}
 		s.pending = s.targets[n-1]
 	}

@@ -421,3 +421,32 @@ func FuzzRestore(f *testing.F) {
 		}
 	})
 }
+
+// The session behind a loss that is not finite no longer has the text: later scores would
+// be of another.
+func TestScorerRefusesTextAfterLossThatIsNotFinite(t *testing.T) {
+	c := config
+	c.Mechanism, c.Set, c.Tied, c.Conv = "local", map[string]string{"span": "2"}, false, 0
+	m := made(t, c, 3)
+	m.Params().All()[0].Data['z'*c.Width] = float32(math.NaN())
+	s := scorer(t, m)
+	score(t, s, "hello world, ")
+	_, err := s.ScoreText([]byte("abczq"))
+	if !errors.Is(err, attention.ErrNonFinite) {
+		t.Fatalf("error %v", err)
+	}
+	for range 20 {
+		if l, again := s.ScoreText([]byte("a")); !errors.Is(again, err) {
+			t.Fatalf("the text went on with %+v, %v", l, again)
+		}
+	}
+	if _, again := s.AppendBinary(nil, 0); !errors.Is(again, err) {
+		t.Errorf("saved with error %v", again)
+	}
+	if err := s.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := score(t, s, "hello"), score(t, scorer(t, m), "hello"); got != want {
+		t.Errorf("after Reset %+v, want %+v", got, want)
+	}
+}

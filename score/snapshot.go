@@ -58,8 +58,11 @@ func ReadNote(r io.ReaderAt, size int64, note any) (weights string, err error) {
 }
 
 // AppendBinary appends a snapshot of the text to b, with a note of the caller as JSON. It
-// returns an error if the note has no JSON.
+// returns an error if the note has no JSON, or after a loss that is not finite.
 func (s *Scorer) AppendBinary(b []byte, note any) ([]byte, error) {
+	if s.failure != nil {
+		return b, s.failure
+	}
 	kept, err := json.Marshal(note)
 	if err != nil {
 		return b, err
