@@ -17,11 +17,13 @@ type Generator struct {
 	tokensDrawn uint64
 }
 
+var errNoModel = errors.New("model: it is nil")
+
 // New returns a generator of an empty text. It returns an error if m is nil or no
 // decoder, or if the settings are invalid.
 func New(m *model.Model[float32], s Sampling) (*Generator, error) {
 	if m == nil {
-		return nil, errors.New("model: it is nil")
+		return nil, errNoModel
 	}
 	session, err := m.NewSession(1)
 	return startGenerator(m, session, err, s)
@@ -31,7 +33,7 @@ func New(m *model.Model[float32], s Sampling) (*Generator, error) {
 // if m is nil or no encoder-decoder, the source does not fit it, or the settings are invalid.
 func NewTarget(m *model.Model[float32], source []int32, s Sampling) (*Generator, error) {
 	if m == nil {
-		return nil, errors.New("model: it is nil")
+		return nil, errNoModel
 	}
 	session, err := m.NewSourceSession(source, nil, 1)
 	return startGenerator(m, session, err, s)

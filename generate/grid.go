@@ -13,8 +13,8 @@ const gridGap = 2
 // ComposeGrid returns images [n][s.Size()] in a grid that is about square. It returns an
 // error if there are none, or if an image or its channels do not fit s.
 func ComposeGrid(s ImageShape, images [][]byte) (image.Image, error) {
-	if len(images) == 0 || s.Channels != 1 && s.Channels != 3 {
-		return nil, fmt.Errorf("grid: %d images of %d channels", len(images), s.Channels)
+	if len(images) == 0 || s.Height < 1 || s.Width < 1 || s.Channels != 1 && s.Channels != 3 {
+		return nil, fmt.Errorf("grid: %d images of %d×%d pixels of %d channels", len(images), s.Height, s.Width, s.Channels)
 	}
 	across := int(math.Ceil(math.Sqrt(float64(len(images)))))
 	down := (len(images) + across - 1) / across

@@ -13,6 +13,7 @@ import (
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // DecodeMode is the way a model computes the next level of an image.
@@ -151,8 +152,11 @@ func (a *ImageGenerator) Draw(ctx context.Context, emit func(i int, levels []byt
 
 // validate returns an error for the first field that does not fit the model.
 func (d *ImageOptions) validate(m *model.Model[float32]) error {
+	if m == nil {
+		return errNoModel
+	}
 	c := m.Config()
-	size := d.Size()
+	size := tensor.Size(max(d.Height, 0), max(d.Width, 0), max(d.Channels, 0))
 	switch {
 	case !c.HasSessions():
 		return fmt.Errorf("model: kind %s with these settings does not give one output after the other", c.Kind)

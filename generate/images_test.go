@@ -342,3 +342,25 @@ func TestGridPlacesImagesRowByRow(t *testing.T) {
 		t.Error("an image of one level is accepted")
 	}
 }
+
+func TestImagesOfImpossibleShapesAreRefused(t *testing.T) {
+	const large = math.MaxInt/2 + 1 // large·4 is 0 in an int
+	m := levelModel(t, "linear", func(c *model.Config) { c.Positions = model.Rotary })
+	for _, s := range []ImageShape{{large, 4, 1}, {large, large, 3}, {-2, -2, 1}} {
+		if _, err := NewImageGenerator(m, ImageOptions{ImageShape: s, Count: 1}); err == nil || !strings.Contains(err.Error(), "pixels") {
+			t.Errorf("%v: error %v", s, err)
+		}
+	}
+	if _, err := ComposeGrid(ImageShape{-2, -2, 1}, [][]byte{make([]byte, 4)}); err == nil {
+		t.Error("a grid of images of -2×-2 pixels is no error")
+	}
+}
+
+func TestMissingModelIsAnError(t *testing.T) {
+	if _, err := NewImageGenerator(nil, ImageOptions{}); !errors.Is(err, errNoModel) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := LoadGenerator("text.state", nil); !errors.Is(err, errNoModel) {
+		t.Errorf("error %v", err)
+	}
+}

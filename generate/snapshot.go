@@ -69,8 +69,11 @@ func ReadHeader(r io.ReaderAt, size int64) (h Header, err error) {
 }
 
 // LoadGenerator continues a text that Save wrote, to the same bits. It returns an error
-// if the file is damaged, of another version, or of a model with other weights.
+// if m is nil, or the file is damaged, of another version, or of a model with other weights.
 func LoadGenerator(path string, m *model.Model[float32]) (*Generator, error) {
+	if m == nil {
+		return nil, errNoModel
+	}
 	data, err := infile.ReadFile(path)
 	if err != nil {
 		return nil, err
