@@ -575,3 +575,11 @@ func TestAnnotationsAreReadInOrder(t *testing.T) {
 		{"\x05\x04\x00\xec\xff\xff\x00\x00\x05\x04", "comes after one that is later"},
 	})
 }
+
+func TestSignalsNeedAGroupAndALength(t *testing.T) {
+	for length, group := range map[int][]Signal{0: nil, -1: {{Format: 16}}, math.MaxInt: {{Format: 16}, {Format: 16}}} {
+		if _, err := ReadSignals(strings.NewReader("abcd"), group, length); err == nil {
+			t.Errorf("%d of %d signals are no error", length, len(group))
+		}
+	}
+}

@@ -218,8 +218,11 @@ func ReadRecording(path string) (*Recording, error) {
 
 // ReadSignals reads the signal file of a group of signals and returns raw samples
 // [signals][length]; length of 0 means all. It returns an error if the file is truncated, or
-// formats, first values or checksums do not match.
+// formats, first values or checksums do not match, or if group is empty or length negative.
 func ReadSignals(r io.Reader, group []Signal, length int) ([][]int16, error) {
+	if len(group) == 0 || length < 0 {
+		return nil, fmt.Errorf("samples: %d of %d signals", length, len(group))
+	}
 	format := group[0].Format
 	for i, s := range group {
 		if s.Format != format {
@@ -247,7 +250,7 @@ func ReadSignals(r io.Reader, group []Signal, length int) ([][]int16, error) {
 	if length == 0 {
 		length = have / len(group)
 	}
-	if length*len(group) > have {
+	if length > have/len(group) {
 		return nil, fmt.Errorf("samples: truncated: %d of %d signals of %d", have, len(group), length)
 	}
 	if length == 0 {
