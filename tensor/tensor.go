@@ -63,7 +63,7 @@ func (m Mat[T]) Row(i int) []T { return m.Data[i*m.Stride:][:m.Cols:m.Cols] }
 // Slice returns the view of rows i0 ≤ i < i1.
 func (m Mat[T]) Slice(i0, i1 int) Mat[T] {
 	v := Mat[T]{Rows: i1 - i0, Cols: m.Cols, Stride: m.Stride}
-	if v.Rows > 0 {
+	if v.Rows > 0 && m.Cols > 0 {
 		v.Data = m.Data[i0*m.Stride:]
 	}
 	return v
@@ -110,7 +110,7 @@ func (x Heads[T]) Head(b, h int) Mat[T] {
 func (x Heads[T]) Tokens(n0, n1 int) Heads[T] {
 	v := x
 	v.N = n1 - n0
-	if v.N > 0 && x.D > 0 {
+	if v.N > 0 && x.B > 0 && x.H > 0 && x.D > 0 {
 		v.Data = x.Data[n0*x.SN:]
 	}
 	return v

@@ -44,6 +44,14 @@ func TestViewsShareData(t *testing.T) {
 	if e := x.Tokens(5, 5); e.N != 0 {
 		t.Errorf("no tokens are %d", e.N)
 	}
+	for _, empty := range []tensor.Heads[float32]{tensor.NewHeads[float32](0, 3, 5, 4), tensor.NewHeads[float32](2, 0, 5, 4)} {
+		if e := empty.Tokens(1, 3); e.N != 2 || e.Check("q") != nil {
+			t.Errorf("tokens 1 and 2 of %v are %v", empty, e)
+		}
+	}
+	if e := (tensor.Mat[float32]{Rows: 5, Stride: 8}).Slice(1, 3); e.Rows != 2 || e.Check("q") != nil {
+		t.Errorf("two rows of no columns are %v", e)
+	}
 }
 
 func TestCheck(t *testing.T) {
