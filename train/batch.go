@@ -84,7 +84,7 @@ func (c *collector) packBatch(b *packedBatch, samples []task.Sample) {
 			b.Numbers = append(b.Numbers, x.Targets...)
 		}
 	}
-	if slices.Min(b.lengths) < int64(b.N) {
+	if len(b.lengths) > 0 && slices.Min(b.lengths) < int64(b.N) {
 		b.Lens = b.lengths
 	}
 	for _, y := range b.Targets {

@@ -32,6 +32,9 @@ func TestBatchIsPaddedToItsLongestSequence(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", c.name, *got, c.want)
 		}
 	}
+	if got := PackBatch(task.Spec{Kind: task.Class, Vocab: 9, Parts: 1}); got.B != 0 || got.N != 0 {
+		t.Errorf("no samples are %+v", got)
+	}
 	levels := task.Spec{Kind: task.Level, Vocab: 9, Outputs: 1, Parts: 1}
 	got := PackBatch(levels, task.Sample{Tokens: []int32{1, 2}, Targets: []float32{3, 4}}, task.Sample{Tokens: []int32{5}, Targets: []float32{6}}).Numbers
 	if len(got) != 4 || got[0] != 3 || got[1] != 4 || got[2] != 6 || !math.IsNaN(float64(got[3])) {

@@ -104,7 +104,8 @@ func (c Config) OpenOtherData(dir, data string, hasAll bool) (task.Source, error
 	if !row.HasOwnClasses() || len(row.DataSets) > 0 {
 		return nil, fmt.Errorf("task %s reads no data of yours", c.Task)
 	}
-	set := maps.Clone(c.TaskSet)
+	set := map[string]string{}
+	maps.Copy(set, c.TaskSet)
 	set["data"] = data
 	if slices.ContainsFunc(row.Settings, func(s task.Setting) bool { return s.Name == "length" }) {
 		set["length"] = fmt.Sprint(c.Model.Context) // as predict reads it

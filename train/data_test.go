@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -267,5 +268,15 @@ func TestOtherDataOfSeries(t *testing.T) {
 	}
 	if _, err := c.OpenOtherData(dir, other, true); err == nil || !strings.Contains(err.Error(), "have 0 tokens or 3 numbers, of the run 0 or 2") {
 		t.Error(err)
+	}
+}
+
+// A Config that a program makes may have no settings.
+func TestOtherDataNeedsNoSettings(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing.csv")
+	c := Config{Task: "file"}
+	c.Model.Context = 16
+	if _, err := c.OpenOtherData(t.TempDir(), missing, true); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("error %v", err)
 	}
 }
