@@ -63,7 +63,7 @@ func (m Mat[T]) Row(i int) []T { return m.Data[i*m.Stride:][:m.Cols:m.Cols] }
 // Slice returns the view of rows i0 ≤ i < i1.
 func (m Mat[T]) Slice(i0, i1 int) Mat[T] {
 	v := Mat[T]{Rows: i1 - i0, Cols: m.Cols, Stride: m.Stride}
-	if v.Rows > 0 && m.Cols > 0 {
+	if v.Rows > 0 && len(m.Data) > 0 {
 		v.Data = m.Data[i0*m.Stride:]
 	}
 	return v
