@@ -21,33 +21,24 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/attention/internal/hybrid"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // New returns the mechanism that s describes. It returns an error if its fields do not fit
 // together.
 func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
-	if f, ok := any(new32).(func(Spec[T]) (Mechanism[T], error)); ok {
-		return f(s)
-	}
-	return any(new64).(func(Spec[T]) (Mechanism[T], error))(s)
+	return kernel.Instance[func(Spec[T]) (Mechanism[T], error)](new32, new64)(s)
 }
 
-// The compiler compiles a generic function in each package that calls it, with all that it
-// calls. These have no type parameter, so the engines are compiled here alone.
-
-func new32(s Spec[float32]) (Mechanism[float32], error) { return build(s) }
-func new64(s Spec[float64]) (Mechanism[float64], error) { return build(s) }
-
-func softmax32(scale float64) Softmax[float32] { return engine.NewSoftmax[float32](scale) }
-func softmax64(scale float64) Softmax[float64] { return engine.NewSoftmax[float64](scale) }
+var (
+	new32, new64         = build[float32], build[float64]
+	softmax32, softmax64 = engine.NewSoftmax[float32], engine.NewSoftmax[float64]
+)
 
 // NewSoftmax returns a dense softmax kernel. scale multiplies q·k; 0 means 1/√D.
 func NewSoftmax[T tensor.Float](scale float64) Softmax[T] {
-	if s, ok := any(softmax32).(func(float64) Softmax[T]); ok {
-		return s(scale)
-	}
-	return any(softmax64).(func(float64) Softmax[T])(scale)
+	return kernel.Instance[func(float64) Softmax[T]](softmax32, softmax64)(scale)
 }
 
 func build[T tensor.Float](s Spec[T]) (Mechanism[T], error) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -48,21 +49,10 @@ func NewRelativeSoftmax[T tensor.Float](heads, buckets int) (attention.Mechanism
 	if heads < 1 || heads > maxNumbers/buckets {
 		return nil, fmt.Errorf("heads: %d, needs a number from 1 to %d", heads, maxNumbers/buckets)
 	}
-	if f, ok := any(relativeSoftmax32).(func(heads, buckets int) attention.Mechanism[T]); ok {
-		return f(heads, buckets), nil
-	}
-	return any(relativeSoftmax64).(func(heads, buckets int) attention.Mechanism[T])(heads, buckets), nil
+	return kernel.Instance[func(heads, buckets int) attention.Mechanism[T]](relativeSoftmax32, relativeSoftmax64)(heads, buckets), nil
 }
 
-// As in package attention, these are compiled here and not by each caller.
-
-func relativeSoftmax32(heads, buckets int) attention.Mechanism[float32] {
-	return newRelativeSoftmax[float32](heads, buckets)
-}
-
-func relativeSoftmax64(heads, buckets int) attention.Mechanism[float64] {
-	return newRelativeSoftmax[float64](heads, buckets)
-}
+var relativeSoftmax32, relativeSoftmax64 = newRelativeSoftmax[float32], newRelativeSoftmax[float64]
 
 func newRelativeSoftmax[T tensor.Float](heads, buckets int) attention.Mechanism[T] {
 	x := &relativeSoftmax[T]{params: new(param.Set[T]), heads: heads}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/settings"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -227,11 +228,7 @@ func New[T tensor.Float](name string, o Options) (attention.Mechanism[T], error)
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	build, single := any(row.f32).(builder[T])
-	if !single {
-		build = any(row.f64).(builder[T])
-	}
-	return build(r)
+	return kernel.Instance[builder[T]](row.f32, row.f64)(r)
 }
 
 // maxOrder is the highest degree p with 1/p! within the normal float32.

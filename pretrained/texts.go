@@ -45,11 +45,11 @@ func newTextReader(dir string, p *plan, config []byte) textReader {
 			}
 			var f *fields
 			if r.err == nil {
+				side := r.words.TruncationSide()
 				if f, r.err = readFields(filepath.Join(dir, tokenizerConfigFile)); f != nil {
-					r.cutsStart = f.text("truncation_side", r.words.TruncationSide()) == "left"
-				} else if r.err == nil {
-					r.cutsStart = r.words.TruncationSide() == "left"
+					side = f.text("truncation_side", side)
 				}
+				r.cutsStart = side == "left"
 			}
 			if r.err != nil {
 				r.words = nil

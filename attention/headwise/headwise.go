@@ -163,18 +163,12 @@ type driver[T tensor.Float] struct {
 
 // New returns the mechanism that computes h.
 func New[T tensor.Float](h Function[T]) attention.Mechanism[T] {
-	if f, ok := any(new32).(func(Function[T]) attention.Mechanism[T]); ok {
-		return f(h)
-	}
-	return any(new64).(func(Function[T]) attention.Mechanism[T])(h)
+	return kernel.Instance[func(Function[T]) attention.Mechanism[T]](new32, new64)(h)
 }
 
-// As in package attention, these are compiled here and not by each caller.
+var new32, new64 = newDriver[float32], newDriver[float64]
 
-func new32(h Function[float32]) attention.Mechanism[float32] { return newDriver(h) }
-func new64(h Function[float64]) attention.Mechanism[float64] { return newDriver(h) }
-
-func newDriver[T tensor.Float](h Function[T]) *driver[T] {
+func newDriver[T tensor.Float](h Function[T]) attention.Mechanism[T] {
 	return &driver[T]{Function: h, size: h.Params().Size()}
 }
 
