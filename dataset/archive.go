@@ -99,12 +99,15 @@ func ReadReviewArchive(r io.Reader) (parts [2][]Review, err error) {
 }
 
 // WriteReviews writes reviews in the format of ReadReviews. It returns an error if a review
-// holds a line break or w fails.
+// has no text, holds a line break, or w fails.
 func WriteReviews(w io.Writer, list []Review) error {
 	b := bufio.NewWriter(w)
 	for i, v := range list {
 		if strings.ContainsAny(string(v.Text), "\n\r") || strings.ContainsAny(v.Name+v.Film, "\t\n\r") {
 			return fmt.Errorf("review %d: %s holds a line break", i, v.Name)
+		}
+		if len(v.Text) == 0 {
+			return fmt.Errorf("review %d: %s has no text", i, v.Name)
 		}
 		label := 0
 		if v.Positive {

@@ -354,6 +354,9 @@ func TestReviewsAreReadLineByLine(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(list, want) {
 		t.Errorf("%v, %v", list, err)
 	}
+	if err := WriteReviews(io.Discard, []Review{{Name: "0_9"}}); err == nil {
+		t.Error("a review without text was written, which ReadReviews refuses")
+	}
 	refusals(t, ReadReviews, [][2]string{
 		{"1\ta\tb\n", "line 1: it has 3 fields, 4 are needed"},
 		{"1\ta\tb\tc\n2\ta\tb\tc\n", `line 2: label: it is "2"`},
@@ -425,8 +428,8 @@ func TestSeriesFileIsReadOrRefused(t *testing.T) {
 }
 
 func TestFASTARecordsAreReadOrRefused(t *testing.T) {
-	list, err := ReadFASTA(strings.NewReader("\ufeff>a one two\nACG\r\nTn\n>b\n\n"))
-	want := []Record{{"a", "one two", []byte("ACGTn")}, {"b", "", nil}}
+	list, err := ReadFASTA(strings.NewReader("\ufeff>a one two\nACG\r\nTn\n>b\n\n>c\tone two\n"))
+	want := []Record{{"a", "one two", []byte("ACGTn")}, {"b", "", nil}, {"c", "one two", nil}}
 	if err != nil || !reflect.DeepEqual(list, want) {
 		t.Errorf("%q, %v", list, err)
 	}

@@ -11,7 +11,7 @@ import (
 
 // Record is one sequence of a FASTA file.
 type Record struct {
-	Name        string // first word of the header
+	Name        string // first word of the header, up to a space or tab
 	Description string // rest of the header
 	Bases       []byte // letters, '-' and '*', unchanged
 }
@@ -26,8 +26,12 @@ func ReadFASTA(r io.Reader) ([]Record, error) {
 		}
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 && line[0] == '>' {
-			name, about, _ := bytes.Cut(line[1:], []byte(" "))
-			list = append(list, Record{Name: string(name), Description: string(about)})
+			header := line[1:]
+			end := bytes.IndexAny(header, " \t")
+			if end < 0 {
+				end = len(header)
+			}
+			list = append(list, Record{Name: string(header[:end]), Description: string(header[min(end+1, len(header)):])})
 			return nil
 		}
 		for _, c := range line {

@@ -48,17 +48,21 @@ func startGenerator(m *model.Model[float32], session *model.Session[float32], er
 	return g, g.SetSampling(s)
 }
 
-// SetSampling changes the sampling of the tokens that follow. It returns an error if the
-// settings are invalid.
-func (g *Generator) SetSampling(s Sampling) (err error) {
-	g.sampler, err = NewSampler(s, g.model.Config().Vocab)
+// SetSampling changes the sampling of the tokens that follow. It returns an error, and
+// changes nothing, if the settings are invalid.
+func (g *Generator) SetSampling(s Sampling) error {
+	sampler, err := NewSampler(s, g.model.Config().Vocab)
+	if err == nil {
+		g.sampler = sampler
+	}
 	return err
 }
 
 // Sampling returns the sampling settings.
 func (g *Generator) Sampling() Sampling { return g.sampler.settings }
 
-// Append adds tokens to the text, such as a prompt.
+// Append adds tokens to the text, such as a prompt. A token beyond the vocabulary is an
+// error of the Prefill or Generate that reads it, and of those that follow.
 func (g *Generator) Append(tokens ...int32) { g.pending = append(g.pending, tokens...) }
 
 // prefillTokens is the number of tokens between two checks of a context.

@@ -75,6 +75,14 @@ func TestPiecesDoNotMatter(t *testing.T) {
 	}
 }
 
+func TestRefusedSamplingChangesNothing(t *testing.T) {
+	g := newGenerator(t, newModel(t, "fastmax", 2), warm, 1)
+	if err := g.SetSampling(Sampling{Temperature: -1}); err == nil || g.Sampling() != warm {
+		t.Errorf("%v, then the settings are %+v", err, g.Sampling())
+	}
+	next(t, g, 1)
+}
+
 // TestTokensAreDrawnWithNumbersOfTheirOwn draws token i of a text with number i of the
 // seed, from the model's logits.
 func TestTokensAreDrawnWithNumbersOfTheirOwn(t *testing.T) {

@@ -61,8 +61,8 @@ const (
 // The windows of a text follow each other and each starts a new sequence, so every token
 // but the first is predicted once.
 //
-// It returns an error if the model does not fit the task, the split is empty, or ctx
-// ends.
+// It returns an error if the model does not fit the task, the split has no samples or
+// only ignored targets, or ctx ends.
 func Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, split task.Split, limit int) (Score, Detail, error) {
 	return Job{}.Evaluate(ctx, m, src, split, limit)
 }
@@ -125,6 +125,9 @@ func (j Job) Evaluate(ctx context.Context, m *model.Model[float32], src task.Sou
 	}
 	if err := e.gatherRanks(j.Ranks); err != nil {
 		return fail(err)
+	}
+	if e.counted == 0 {
+		return fail(fmt.Errorf("task %s: the split %v has %d samples, and all their targets are ignored", spec.Name, split, e.samples))
 	}
 	score, detail := e.summarise()
 	return score, detail, nil

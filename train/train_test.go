@@ -363,6 +363,20 @@ func TestEvaluatePredictsEveryTokenOnce(t *testing.T) {
 	if _, _, err := Evaluate(context.Background(), m, littleText(t).WithWindow(15), task.Valid, 0); err == nil {
 		t.Error("a vocabulary of another size was taken")
 	}
+	if _, _, err := Evaluate(context.Background(), m, ignored{src}, task.Valid, 2); err == nil || !strings.Contains(err.Error(), "valid has 2 samples, and all their targets are ignored") {
+		t.Errorf("without a target: %v", err)
+	}
+}
+
+// ignored is a task whose targets are all ignored.
+type ignored struct{ task.Source }
+
+func (s ignored) Sample(x *task.Sample, split task.Split, i int) error {
+	err := s.Source.Sample(x, split, i)
+	for k := range x.Labels {
+		x.Labels[k] = -1
+	}
+	return err
 }
 
 // tokensOf returns a text of tokens, with all of them to be judged by.
