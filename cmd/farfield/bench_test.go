@@ -188,6 +188,8 @@ func TestBenchRefuses(t *testing.T) {
 		{`mechanism "fastmx": unknown`, "decode --mechanism fastmx"},
 		{`"0": needs a whole number`, "attention -n 0"},
 		{"a flag has an empty list: there is nothing to measure", "attention --n="},
+		{"a flag has an empty list: there is nothing to measure", "zoo --n="},
+		{"a flag has an empty list: there is nothing to measure", "zoo --n=16 --measure="},
 		{`"12PiB": needs a number above 0`, "attention --memory 12PiB"},
 		{"--time: 0s is not above 0", "gemm --time 0s"},
 		{`needs .svg or .png`, "gemm --plot a.gif"},

@@ -45,6 +45,8 @@ func TestOutputsThatCannotBe(t *testing.T) {
 		{"absent", []string{"generate", "--model", dir, "--save", filepath.Join(absent, "s")}},
 		{"absent", []string{"generate", "--model", dir, "--images", "3", "--out", filepath.Join(absent, "i.png")}},
 		{"absent", []string{"plan", "--n", "100", "--plot", filepath.Join(absent, "p.svg")}},
+		{"-: this goes to a file", []string{"generate", "--model", dir, "--save", "-"}},
+		{"-: this goes to a file", []string{"compare", "--out", "-", dir}},
 		{": is a folder", []string{"maps", "--mechanism", "fastmax", "--npz", folder, npz}},
 		{": not a folder", []string{"attend", "--mechanism", "fastmax", npz, filepath.Join(raw, "o.npz")}},
 	} {

@@ -98,6 +98,9 @@ func TestPagesDoNotReplaceFilesOfRuns(t *testing.T) {
 			}
 		}
 	}
+	for _, verb := range []string{"report", "compare"} {
+		refuses(t, "run: its name is empty", verb, "")
+	}
 	page := filepath.Join(run, "page.html")
 	for range 2 {
 		works(t, "report", "--sample-tokens", "0", "--out", page, run)

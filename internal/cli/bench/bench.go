@@ -75,6 +75,9 @@ func (m *memory) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// errNothingToMeasure is the error of a sweep without lengths, widths, heads or quantities.
+var errNothingToMeasure = env.InputErrorf("a flag has an empty list: there is nothing to measure")
+
 // measure measures s and prints the results, also after an interrupt.
 func (c *benchFlags) measure(e *env.Env, s *sweep) error {
 	if err := c.check(); err != nil {
@@ -82,7 +85,7 @@ func (c *benchFlags) measure(e *env.Env, s *sweep) error {
 	}
 	switch {
 	case len(s.cases) == 0 && s.lack == nil:
-		return env.InputErrorf("a flag has an empty list: there is nothing to measure")
+		return errNothingToMeasure
 	case len(s.cases) == 0:
 		return env.MarkInput(s.lack)
 	}

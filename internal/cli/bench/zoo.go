@@ -86,6 +86,9 @@ func (c *benchZoo) Run(e *env.Env) error {
 			list = append(list, entries...)
 		}
 	}
+	if len(list) == 0 || len(c.Measure) == 0 {
+		return errNothingToMeasure
+	}
 	fmt.Fprintf(notes, "%v\n", bench.DescribeMachine(0))
 	p := newSweepProgress(e)
 	var cases []*bench.Case

@@ -99,8 +99,11 @@ func CheckPage(path string, runs ...string) error {
 }
 
 // FindRuns returns dir if it is the folder of a run, or the runs in dir. It returns an
-// error if dir cannot be read.
+// error if dir is empty or cannot be read.
 func FindRuns(dir string) (list []string, err error) {
+	if dir == "" {
+		return nil, errors.New("run: its name is empty; . is the current folder")
+	}
 	if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
 		return []string{dir}, nil
 	}

@@ -1,6 +1,7 @@
 package env
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,10 +42,14 @@ func OwnFolder(dir string) (*lock.Lock, error) {
 }
 
 // CheckOutput returns an error if the file path cannot be created or is one of the
-// inputs, so that no work is lost. An empty path is no file.
+// inputs, so that no work is lost. An empty path is no file. - is refused: where it means
+// standard output, there is nothing to check.
 func CheckOutput(path string, inputs ...string) error {
-	if path == "" {
+	switch path {
+	case "":
 		return nil
+	case "-":
+		return errors.New("-: this goes to a file, not to standard output; ./- is a file of that name")
 	}
 	dir := filepath.Dir(path)
 	if info, err := os.Stat(dir); err != nil {
