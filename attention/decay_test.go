@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -103,6 +104,33 @@ func restored(t *testing.T, e Mechanism[float32], st State[float32]) State[float
 		t.Fatal(err)
 	}
 	return st
+}
+
+// The log-decay of a masked token that ends the second of two merged caches is still to
+// come, for eps as for the keys.
+func TestMergedCacheKeepsWhatWaits(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	book := &oracle.Call{Q: calltest.Normal(r, 1, 1, 4, 3), K: calltest.Normal(r, 1, 1, 4, 3), V: calltest.Normal(r, 1, 1, 4, 2), KeyMask: []bool{true, true, true, false}, Causal: true}
+	book.LogG = tensor.HeadsOf([]float64{-1, -1, -1, -5}, 1, 1, 4, 1)
+	c := calltest.NewCall[float64](book)
+	e := mustNew(t, Spec[float64]{Name: "square", Similarity: similarityOf[float64](func(x float64) float64 { return 1 + x*x }, func(x float64) float64 { return 2 * x }), Positive: true, Eps: 0.5})
+	whole, a, b := mustState(t, e, c), mustState(t, e, c), mustState(t, e, c)
+	for st, cut := range map[State[float64]][2]int{whole: {0, 4}, a: {0, 2}, b: {2, 4}} {
+		if err := st.Absorb(tokens(c, cut[0], cut[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Merge(b); err != nil {
+		t.Fatal(err)
+	}
+	query := &Call[float64]{Q: c.Q.Tokens(3, 4)}
+	got, want := tensor.NewHeads[float64](1, 1, 1, 2), tensor.NewHeads[float64](1, 1, 1, 2)
+	if err := errors.Join(a.Read(got, query), whole.Read(want, query)); err != nil {
+		t.Fatal(err)
+	}
+	if ratio := check.ErrorRatio(got.Data, want.Data, 1e-14); ratio > 1 {
+		t.Errorf("merged %v, in one stream %v", got.Data, want.Data)
+	}
 }
 
 // Merged states are the state of one stream within the bound, with decay in

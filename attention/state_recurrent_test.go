@@ -29,6 +29,22 @@ func stateCall(n, d, dv, chunk int) *Call[float32] {
 	return c
 }
 
+func TestStateOfNoSequencesTakesTokens(t *testing.T) {
+	for name, m := range all() {
+		e := mechanismOf[float32](t, name, sixHeads(m))
+		st, err := e.NewState(Shape{H: 6, Hkv: 2, D: 4, Dv: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		heads := tensor.NewHeads[float32]
+		for _, n := range []int{1, 2} {
+			if err := st.Step(heads(0, 6, n, 4), &Call[float32]{Q: heads(0, 6, n, 4), K: heads(0, 2, n, 4), V: heads(0, 2, n, 4)}); err != nil {
+				t.Errorf("%s, %d tokens: %v", name, n, err)
+			}
+		}
+	}
+}
+
 // sixHeads returns m with a factor for each head of stateCall, where it has
 // factors.
 func sixHeads(m *oracle.Mechanism) *oracle.Mechanism {

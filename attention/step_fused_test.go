@@ -153,6 +153,27 @@ func TestRenewedAfterOtherCalls(t *testing.T) {
 	}
 }
 
+// A state whose first token is masked goes on as one stream does, with steps that name
+// no mask between those that do.
+func TestRenewedBehindAMaskedToken(t *testing.T) {
+	const n, d, dv = 6, 6, 16
+	plain := aloneCall(n, d, dv, 0)
+	c := *plain
+	c.KeyMask = []bool{false, true, true, true, true, false, false, true, true, true, true, false}
+	for name, m := range firstDegrees() {
+		e := mechanismOf[float32](t, name, m)
+		want, got := calltest.Poisoned[float32](2, 3, n, dv), calltest.Poisoned[float32](2, 3, n, dv)
+		steps(t, newState(t, e, &c), want, &c, 0, n)
+		st := newState(t, e, &c)
+		steps(t, st, got, &c, 0, 1)
+		steps(t, st, got, plain, 1, 2, 3, 5)
+		steps(t, st, got, &c, 5, n)
+		if !slices.Equal(got.Data, want.Data) {
+			t.Errorf("%s: outputs have other bits", name)
+		}
+	}
+}
+
 // Rows that lie one behind the other are mapped at once.
 func TestRenewedWhereverRowsLie(t *testing.T) {
 	const n, d, dv = 12, 16, 32

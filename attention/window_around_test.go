@@ -201,3 +201,10 @@ func TestFormsOfUnmaskedWindowsAgree(t *testing.T) {
 		}
 	}
 }
+
+func TestWindowNeedsTheWholeDenominator(t *testing.T) {
+	_, err := New(Spec[float64]{Name: "floored", Coef: []float64{1, 1}, Floor: 1, Window: &Window[float64]{Width: 2}})
+	if want := "floored: window: not defined with a least denominator of 1"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}

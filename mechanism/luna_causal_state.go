@@ -22,9 +22,13 @@ type packState[T tensor.Float] struct {
 }
 
 // NewState returns an empty state for calls of shape s. It returns an error if s does
-// not fit the parameter.
+// not fit the parameter, or the state would be too large.
 func (p *Pack[T]) NewState(s attention.Shape) (attention.State[T], error) {
 	if err := p.fits(s.H, s.D); err != nil {
+		return nil, err
+	}
+	head := 2 * float64(p.p.Shape[1]) * float64(s.D+s.Dv) * float64(scratch.ElementSize[T]())
+	if err := s.CheckStateSize(float64(s.B) * (8 + float64(s.H)*head)); err != nil {
 		return nil, err
 	}
 	st := p.newState(s)

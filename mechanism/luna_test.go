@@ -1,6 +1,7 @@
 package mechanism
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -27,6 +28,16 @@ func TestLunaCausalHeedsMasks(t *testing.T) {
 	want := forward(t, m, callIn[float64](&short)).o.Data
 	if e := check.ErrorRatio(forward(t, m, callIn[float64](oc)).o.Data, want, 1e-14); e > 1 {
 		t.Errorf("masked keys take part: off by %g limits", e)
+	}
+}
+
+func TestLunaStateThatNoMemoryHoldsIsRefused(t *testing.T) {
+	m, err := New[float32]("luna", Options{Heads: 4, Width: 16, Set: map[string]string{"form": "causal"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.NewState(attention.Shape{B: 1 << 18, H: 4, Hkv: 2, D: 16, Dv: 1 << 20}); err == nil || !strings.Contains(err.Error(), "bytes, at most") {
+		t.Errorf("error %v", err)
 	}
 }
 

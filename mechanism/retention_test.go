@@ -59,6 +59,20 @@ func TestRetentionRefusesCallsThatDoNotFit(t *testing.T) {
 	}
 	refused(Options{}, "causal: retention has decay, which needs a causal call, whose queries have a place among the keys")
 	c.Causal = true
+	plain, err := New[float32]("retention", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep, heads := new(attention.Saved[float32]), tensor.NewHeads[float32]
+	out := heads(1, 2, 3, 2)
+	if err := plain.Forward(out, c, keep); err != nil {
+		t.Fatal(err)
+	}
+	grads := &attention.Grads[float32]{DQ: heads(1, 2, 3, 4), DK: heads(1, 2, 3, 4), DV: heads(1, 2, 3, 2), DLogG: heads(1, 1, 3, 1)}
+	const short = "d_log_g: shape is [1,1,3,1], needs [1,2,3,1]"
+	if err := plain.Backward(grads, out, out, c, keep); err == nil || err.Error() != short {
+		t.Errorf("error %v, want %s", err, short)
+	}
 	three := Options{Set: map[string]string{"gamma": "0.5,0.6,0.7"}}
 	refused(three, "gamma: has 3 numbers, k has 2 heads")
 	m, err := New[float32]("retention", three)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -136,6 +137,37 @@ func judged(t *testing.T, m attention.Mechanism[float64], c *attention.Call[floa
 		t.Fatal(err)
 	}
 	return list[0]
+}
+
+func TestTruncationIsMeasuredOverWhatQueriesSee(t *testing.T) {
+	const n = 8
+	whole := synthetic(n, func(int) float64 { return 1 })
+	m := truncatedOf(t, 4, 16, 1, "keep", "8")
+	alike := func(what string, a, b Truncation) {
+		t.Helper()
+		if check.ErrorRatio([]float64{a.Error, a.WholeError, a.MaxDropped}, []float64{b.Error, b.WholeError, b.MaxDropped}, 1e-12) > 1 {
+			t.Errorf("%s: %+v, want %+v", what, a, b)
+		}
+	}
+	short, masked := *whole, *whole
+	short.K, short.V = whole.K.Tokens(0, 6), whole.V.Tokens(0, 6)
+	masked.KeyMask = []bool{true, true, true, true, true, true, false, false}
+	alike("a mask", judged(t, m, &masked), judged(t, m, &short))
+	lengths := *whole
+	lengths.KeyLens = []int64{6}
+	alike("a length", judged(t, m, &lengths), judged(t, m, &short))
+	pairs := *whole
+	for i := range n * n {
+		pairs.AttnKeep = append(pairs.AttnKeep, i%n < 6)
+	}
+	alike("kept pairs", judged(t, m, &pairs), judged(t, m, &short))
+	packed, rows := *whole, *whole
+	packed.CuQ, packed.CuK, packed.Causal = []int64{0, 4, 8}, []int64{0, 4, 8}, true
+	for _, x := range []*tensor.Heads[float64]{&rows.Q, &rows.K, &rows.V} {
+		*x = tensor.HeadsOf(x.Data, 2, 1, 4, 16)
+	}
+	rows.Causal = true
+	alike("packed sequences", judged(t, m, &packed), judged(t, m, &rows))
 }
 
 // Where the data has few large axes, 153 monomials up to degree 4 are worth more

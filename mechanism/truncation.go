@@ -44,12 +44,6 @@ func MeasureTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Ca
 	if k.H == 0 {
 		return nil, nil
 	}
-	off := 0
-	if c.Causal {
-		off = k.N - q.N
-	}
-	nq := min(q.N, maxJudgedTokens)
-	nk := min(k.N, maxJudgedTokens+max(off, 0))
 	group := q.H / k.H
 	for h := range q.H {
 		at := 0
@@ -60,10 +54,23 @@ func MeasureTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Ca
 		for i := range r {
 			r[i] = float64(t.rotation[at*t.d*t.d+i])
 		}
-		p := &truncationComparison{d: t.d, degree: t.degree, dv: c.V.D, causal: c.Causal, queryOffset: off}
+		p := &truncationComparison{d: t.d, degree: t.degree, dv: c.V.D}
 		p.Head, p.Monomials, p.AllMonomials = h, t.keep, monomialCount(t.d, t.degree)
-		for b := 0; b < q.B && b*nq < maxJudgedTokens; b++ {
-			p.x, p.y, p.values = rowsOfHead(q, b, h, nq), rowsOfHead(k, b, h/group, nk), rowsOfHead(c.V, b, h/group, nk)
+		tokens := 0
+		for _, s := range c.Sequences() {
+			if tokens >= maxJudgedTokens {
+				break
+			}
+			nq, nk := min(s.N, maxJudgedTokens), min(s.M, maxJudgedTokens)
+			if c.Causal {
+				nk = min(s.M, maxJudgedTokens+max(s.Offset, 0))
+			}
+			tokens += nq
+			mask := c.Mask(&s)
+			p.sees = func(i, j int) bool {
+				return (!c.Causal || j <= i+s.Offset) && (mask == nil || mask[j]) && (c.AttnKeep == nil || c.AttnKeep[i*k.N+j])
+			}
+			p.x, p.y, p.values = rowsOfHead(q, s.Batch, h, s.Q0, nq), rowsOfHead(k, s.Batch, h/group, s.K0, nk), rowsOfHead(c.V, s.Batch, h/group, s.K0, nk)
 			balanceLengths(p.x, p.y)
 			var worst [2]float64
 			p.fx, worst[0] = keptFeatures(projectOnAxes(r, p.x, t.d), p.x, monomials, t.d, t.degree)
@@ -76,10 +83,10 @@ func MeasureTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Ca
 	return list, nil
 }
 
-// rowsOfHead returns the first n rows of head h of sequence b, in float64.
-func rowsOfHead[T tensor.Float](x tensor.Heads[T], b, h, n int) (rows []float64) {
+// rowsOfHead returns the n rows from i0 on of head h of batch row b, in float64.
+func rowsOfHead[T tensor.Float](x tensor.Heads[T], b, h, i0, n int) (rows []float64) {
 	for i := range n {
-		for _, v := range x.Head(b, h).Row(i) {
+		for _, v := range x.Head(b, h).Row(i0 + i) {
 			rows = append(rows, float64(v))
 		}
 	}
@@ -132,8 +139,7 @@ type truncationComparison struct {
 	d, degree, dv int
 	x, y, values  []float64
 	fx, fy        [][]float64
-	causal        bool
-	queryOffset   int
+	sees          func(i, j int) bool // query i sees key j
 
 	// Sums over all compared sequences.
 	Truncation
@@ -146,33 +152,36 @@ type truncationComparison struct {
 // addSequence adds every pair of a sequence to the sums.
 func (p *truncationComparison) addSequence() {
 	plain, whole := taylorCoefs(2), taylorCoefs(p.degree)
+	var keys []int // that the query sees
 	for i, f := range p.fx {
-		seen := len(p.fy)
-		if p.causal {
-			seen = min(max(i+p.queryOffset+1, 0), seen)
+		keys = keys[:0]
+		for j := range p.fy {
+			if p.sees(i, j) {
+				keys = append(keys, j)
+			}
 		}
-		if seen == 0 {
+		if len(keys) == 0 {
 			continue
 		}
 		var weights, sums [4][]float64
 		var total [4]float64
 		for w := range weights {
-			weights[w], sums[w] = make([]float64, seen), make([]float64, p.dv)
+			weights[w], sums[w] = make([]float64, len(keys)), make([]float64, p.dv)
 		}
-		scores, top := make([]float64, seen), math.Inf(-1)
-		for j := range seen {
+		scores, top := make([]float64, len(keys)), math.Inf(-1)
+		for n, j := range keys {
 			for c, a := range p.x[i*p.d:][:p.d] {
-				scores[j] += a * p.y[j*p.d+c]
+				scores[n] += a * p.y[j*p.d+c]
 			}
-			top = max(top, scores[j])
+			top = max(top, scores[n])
 		}
-		for j, s := range scores {
+		for n, s := range scores {
 			kept := 0.0
 			for r, a := range f {
-				kept += a * p.fy[j][r]
+				kept += a * p.fy[keys[n]][r]
 			}
 			all := evalPolynomial(whole, s)
-			weights[0][j], weights[1][j], weights[2][j], weights[3][j] = kept, evalPolynomial(plain, s), all, math.Exp(s-top)
+			weights[0][n], weights[1][n], weights[2][n], weights[3][n] = kept, evalPolynomial(plain, s), all, math.Exp(s-top)
 			p.pairs++
 			if kept < 0 {
 				p.negativePairs++
@@ -180,9 +189,9 @@ func (p *truncationComparison) addSequence() {
 			p.MaxDropped, p.MaxWeight = max(p.MaxDropped, math.Abs(all-kept)), max(p.MaxWeight, all)
 		}
 		for w := range weights {
-			for j, a := range weights[w] {
+			for n, a := range weights[w] {
 				total[w] += a
-				for c, v := range p.values[j*p.dv:][:p.dv] {
+				for c, v := range p.values[keys[n]*p.dv:][:p.dv] {
 					sums[w][c] += a * v
 				}
 			}

@@ -215,6 +215,10 @@ func TestMissingArgumentsAreRefused(t *testing.T) {
 		refused("Backward", noCall, m.Backward(grads, out, out, nil, keep))
 		refused("Backward", "grads: they are nil", m.Backward(nil, out, out, c, keep))
 		refused("Backward", "saved: not what Forward left for this call", m.Backward(grads, out, out, c, nil))
+		less := &attention.Call[float32]{Q: heads(1, 4, 8, 16), K: heads(1, 4, 8, 16), V: heads(1, 4, 8, 16), Causal: c.Causal}
+		if err := m.Forward(heads(1, 4, 8, 16), less, keep); err == nil {
+			refused("Backward after another Forward", "saved: not what Forward left for this call", m.Backward(grads, out, out, c, keep))
+		}
 		refused("Weights", noCall, m.Weights(tensor.NewMat[float32](1, 16), nil, 0, 0, 0, 1))
 		_, err = m.Diagnose(nil)
 		refused("Diagnose", noCall, err)

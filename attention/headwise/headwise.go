@@ -5,10 +5,13 @@
 package headwise
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/internal/contract"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -237,6 +240,8 @@ func (w *driver[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 		keep.Den, keep.Moments = keep.Den[:0], keep.Moments[:0]
 		keep.Heads = scratch.Resize(keep.Heads, p.units)
 		keep.UnseenCount, keep.WeakCount, keep.Aux, keep.Residual = 0, 0, 0, 0
+		parts := contract.SavedPartsOf(keep)
+		parts.Shape, parts.Sequences = callShape(c), append(parts.Sequences[:0], p.seqs...)
 	}
 	p.runForward()
 	if keep != nil {
@@ -271,11 +276,23 @@ func (w *driver[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c
 	p := w.schedule(c, out, keep)
 	defer p.release()
 	if keep == nil || len(keep.Heads) != p.units {
-		return fmt.Errorf("saved: not what Forward left for this call")
+		return errOtherCall
+	}
+	if parts := contract.SavedPartsOf(keep); parts.Shape != callShape(c) || !slices.Equal(parts.Sequences, p.seqs) {
+		return errOtherCall
 	}
 	p.g, p.dout = *g, dout
 	p.runBackward()
 	return nil
+}
+
+var errOtherCall = errors.New("saved: not what Forward left for this call")
+
+// callShape is the shape of c, of which there is one form.
+func callShape[T tensor.Float](c *attention.Call[T]) attention.Shape {
+	s := c.Shape()
+	s.Form, s.Chunk = attention.Direct, 0
+	return s
 }
 
 func (w *driver[T]) Plan(s attention.Shape) attention.Plan {

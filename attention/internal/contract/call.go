@@ -143,6 +143,9 @@ type Saved[T tensor.Float] struct {
 type SavedParts[T tensor.Float] struct {
 	Window any                   // of a mechanism with a window
 	Sums   *headtask.BandSums[T] // of a band, where they are wanted
+
+	Shape     Shape      // of the call, with a headwise mechanism
+	Sequences []Sequence // of that call
 }
 
 // SavedPartsOf returns the parts of s, to read and to set.

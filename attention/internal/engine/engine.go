@@ -192,9 +192,6 @@ func (e *Engine[T]) Backward(g *contract.Grads[T], dout, out tensor.Heads[T], c 
 	if err := g.CheckShapes(&dout, c); err != nil {
 		return err
 	}
-	if err := CheckAge(g, c); err != nil {
-		return err
-	}
 	if keep == nil || len(keep.Den) != c.Q.B*c.Q.H*c.Q.N {
 		return fmt.Errorf("saved: not what Forward left for this call")
 	}
@@ -202,6 +199,9 @@ func (e *Engine[T]) Backward(g *contract.Grads[T], dout, out tensor.Heads[T], c 
 		ar := arena.Acquire()
 		defer ar.Release()
 		c = e.withBuiltinDecay(ar, c)
+	}
+	if err := CheckAge(g, c); err != nil {
+		return err
 	}
 	p := e.newPass(c, out, keep)
 	defer p.release()

@@ -118,7 +118,7 @@ func (s *RecurrentState[T]) Run(out tensor.Heads[T], c *contract.Call[T], n, m i
 		// Reading goes at the speed of memory, about half of the peak, and the
 		// last token of a chunk brings all of it into the moments.
 		work = 2 * s.Engine.Forms().countSumOperations(n, sh.D, sh.Dv)
-		if m > 0 && s.Heads[0].Count+1 == sh.Chunk {
+		if m > 0 && len(s.Heads) > 0 && s.Heads[0].Count+1 == sh.Chunk {
 			work += s.Engine.Forms().countSumOperations(sh.Chunk, sh.D, sh.Dv)
 		}
 	}

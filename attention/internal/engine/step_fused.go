@@ -11,8 +11,8 @@ import (
 // taken in while they are read once (kernel.Table.Renew), with the bits of a chunk
 // that is opened, read and closed.
 
-// allHeadsClosed reports that all heads hold only moments, so that a token need not check each
-// head. Every other change of the heads resets this knowledge.
+// allHeadsClosed reports that all heads hold only moments, of a key that exists, so that a token
+// need not check each head. Every other change of the heads resets this knowledge.
 func (s *RecurrentState[T]) allHeadsClosed() bool {
 	if s.HasClosedCount {
 		return true
@@ -21,7 +21,7 @@ func (s *RecurrentState[T]) allHeadsClosed() bool {
 		return false
 	}
 	for _, h := range s.Heads {
-		if !h.Moments.NonEmpty || h.Count != 0 || h.Decays != nil {
+		if !h.Moments.NonEmpty || h.First != -1 || h.Count != 0 || h.Decays != nil {
 			return false
 		}
 	}

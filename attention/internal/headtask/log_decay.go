@@ -90,7 +90,10 @@ func (a *LogDecays) AppendAges(next *LogDecays, exist []bool) {
 	for j, exists := range exist {
 		a.Add(next.SumBetween(j-1, j), exists)
 	}
-	a.Pending += next.Pending
+	a.Pending = max(a.Pending+next.Pending, Slowest)
+	if n := a.tokens(); n > 0 {
+		a.pendings[n-1] = a.Pending
+	}
 }
 
 // Bytes is the memory held.

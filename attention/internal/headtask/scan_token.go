@@ -147,10 +147,10 @@ type degree1Step[T tensor.Float] struct {
 }
 
 // canFuseSteps reports that the tokens of the task from now on go that way: s has
-// moments and nothing else, and every token its query and a key.
+// moments of a key that exists and nothing else, and every token its query and a key.
 func (s *Scan[T]) canFuseSteps() bool {
 	u := s.Task
-	return s.ChunkSize == 1 && s.Count == 0 && s.Moments.NonEmpty && s.Moments.Residual == nil && s.Decays == nil && !s.dropsAxis && u.Mask == nil && len(u.Q) == 1 && u.N == u.M &&
+	return s.ChunkSize == 1 && s.Count == 0 && s.Moments.NonEmpty && s.First == -1 && s.Moments.Residual == nil && s.Decays == nil && !s.dropsAxis && u.Mask == nil && len(u.Q) == 1 && u.N == u.M &&
 		u.Spec.IsDegree1() && s.Monomials.Count <= features.BlockSize
 }
 

@@ -56,6 +56,8 @@ func New[T tensor.Float](s spec.Spec[T]) (contract.Mechanism[T], error) {
 		return nil, fmt.Errorf("%s: window: not defined without a denominator, or with a decay of the mechanism's own", s.Name)
 	case s.Features != nil:
 		return nil, fmt.Errorf("%s: window: not defined beside features with numbers of their own", s.Name)
+	case s.Floor > 0:
+		return nil, fmt.Errorf("%s: window: not defined with a least denominator of %g", s.Name, s.Floor)
 	case s.OutputNorm:
 		return nil, fmt.Errorf("%s: window: not defined with output_norm", s.Name)
 	}
