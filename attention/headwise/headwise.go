@@ -288,7 +288,7 @@ func (w *driver[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c
 
 var errOtherCall = errors.New("saved: not what Forward left for this call")
 
-// callShape is the shape of c, of which there is one form.
+// callShape is the shape of c in the only form.
 func callShape[T tensor.Float](c *attention.Call[T]) attention.Shape {
 	s := c.Shape()
 	s.Form, s.Chunk = attention.Direct, 0
