@@ -6,7 +6,6 @@ import (
 	"image/color"
 	"io"
 	"math"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -249,7 +248,9 @@ func (a *axes) drawGrid(c draw.Canvas) {
 func (f *Figure) largestArea() (size float64) {
 	for _, s := range f.Series {
 		if s.Style == Bubbles {
-			size = slices.Max(append(s.Size, size))
+			for _, x := range s.Size {
+				size = max(size, x)
+			}
 		}
 	}
 	return size

@@ -205,8 +205,12 @@ func TestErrorBarsAndBubbles(t *testing.T) {
 		t.Error("error bars draw nothing")
 	}
 	bubbles := point
-	bubbles.Style, bubbles.Size = report.Bubbles, []float64{1, 4}
+	sizes := []float64{1, 4, 9}
+	bubbles.Style, bubbles.Size = report.Bubbles, sizes[:2]
 	text := svg(t, bubbles)
+	if sizes[2] != 9 {
+		t.Errorf("the number behind the sizes is %v, was 9", sizes[2])
+	}
 	for _, want := range []string{"A18,18", "A9,9"} { // radii go with the root of the area
 		if !strings.Contains(text, want) {
 			t.Errorf("no disc of %s", want)
