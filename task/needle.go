@@ -85,6 +85,16 @@ func (t *Needle) WithWindow(length int) WindowSource {
 	return &w
 }
 
+// shortenWindow returns the same task with windows that are shorter than the text of each
+// split.
+func (t *Needle) shortenWindow() *Needle {
+	w := *t
+	for _, part := range t.text.parts {
+		w.length = min(w.length, part.Len()-1)
+	}
+	return &w
+}
+
 // Sample overwrites s with a window. It returns an error if the split has no sample i, or its
 // text is not longer than a window.
 func (t *Needle) Sample(s *Sample, split Split, i int) error {

@@ -79,6 +79,9 @@ func Digest(src Source) (string, error) {
 	if d, ok := src.(interface{ Digest() string }); ok {
 		return d.Digest(), nil
 	}
+	if needle, ok := src.(*Needle); ok {
+		src = needle.shortenWindow()
+	}
 	spec := src.Spec()
 	h := sha256.New()
 	fmt.Fprintf(h, "%+v", spec)

@@ -131,6 +131,7 @@ func ReadConfig(path string, c Config) (Config, error) {
 	if err := json.Unmarshal(text, &version); err == nil && version.Version != configVersion {
 		return c, fmt.Errorf("%s: version is %d, this program reads %d; train the model again, or use the program that wrote it", path, version.Version, configVersion)
 	}
+	c = c.clone() // the decoder writes into maps, slices and pointers that are there
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&c); err != nil {
@@ -149,6 +150,21 @@ func ReadConfig(path string, c Config) (Config, error) {
 		c.complete = c.Model.Mechanism
 	}
 	return c, nil
+}
+
+// clone returns c with maps, slices and pointers of its own.
+func (c Config) clone() Config {
+	m := &c.Model
+	c.TaskSet, m.Set = maps.Clone(c.TaskSet), maps.Clone(m.Set)
+	c.InputMean, c.InputDeviation = slices.Clone(c.InputMean), slices.Clone(c.InputDeviation)
+	c.Lengthened, m.LayerWindows = slices.Clone(c.Lengthened), slices.Clone(m.LayerWindows)
+	if m.RopeScaling != nil {
+		m.RopeScaling = new(*m.RopeScaling)
+	}
+	if m.Biases != nil {
+		m.Biases = new(*m.Biases)
+	}
+	return c
 }
 
 // OpenTask opens the task and reads its data. It returns an error if the task is unknown
@@ -317,6 +333,16 @@ func (c *Config) checkFields(src task.Source) error {
 	spec := src.Spec()
 	if spec.Count[task.Train] == 0 || spec.Count[spec.JudgedSplit()] == 0 {
 		return fmt.Errorf("task %s: %d samples to learn from and %d to be judged by are too few", spec.Name, spec.Count[task.Train], spec.Count[spec.JudgedSplit()])
+	}
+	if _, ok := src.(task.WindowSource); ok { // each split needs to be longer than a window
+		for split, n := range spec.Count {
+			if n == 0 {
+				continue
+			}
+			if err := src.Sample(new(task.Sample), task.Split(split), 0); err != nil {
+				return err
+			}
+		}
 	}
 	if c.Patience > 0 && (c.EvalEvery == 0 || spec.Count[task.Valid] == 0) {
 		return fmt.Errorf("patience: %d looks, but eval_every is %d and there are %d samples to look at", c.Patience, c.EvalEvery, spec.Count[task.Valid])

@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -407,6 +408,62 @@ func TestReadConfigRefusesUnknownFieldsAndVersions(t *testing.T) {
 		path := write(tc.text)
 		if _, err := ReadConfig(path, little("softmax")); err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%q: error is %v", tc.text, err)
+		}
+	}
+}
+
+func TestReadConfigLeavesItsArgument(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.json")
+	text := `{"task_set": {"above": "7"}, "model": {"set": {"scale": "2"}, "biases": {"mlp": true}}}`
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"listops", "shapes"} {
+		before, err := LookupPreset(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before.Config.Model.Biases = &model.Biases{}
+		want := before.Config.clone()
+		if _, err := ReadConfig(path, before.Config); err != nil || !reflect.DeepEqual(before.Config, want) {
+			t.Errorf("%s: the argument is %+v, %v, was %+v", name, before.Config, err, want)
+		}
+	}
+	preset, _ := LookupPreset("listops")
+	preset.Config.TaskSet["above"] = "7"
+	if after, _ := LookupPreset("listops"); after.Config.TaskSet["above"] != "100" {
+		t.Errorf("the preset has the settings %v", after.Config.TaskSet)
+	}
+}
+
+func TestNeedlesOfAShortText(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(path, task.InventText(1, 60000).Text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	c := needlePreset()
+	c.setTaskSettings("data", path)
+	src, err := c.OpenTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.PrepareTask(src); err == nil || !strings.Contains(err.Error(), "context: 4096 tokens; from 96 to less than the 3000 tokens of the text's part valid") {
+		t.Errorf("error is %v", err)
+	}
+	c.Model.Context = 256
+	trainer, err := New(c, src, filepath.Join(t.TempDir(), "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trainer.Close()
+}
+
+// A batch of windows of an endless text has the tokens of an update.
+func TestTuneBatchOfAnEndlessTask(t *testing.T) {
+	for length, want := range map[int]int{15: mostTuneBatch, tuneTokens / 8: 8, tuneTokens: leastTuneSize} {
+		c := Config{}
+		if c.setTuneBatch(littleText(t).WithWindow(length)); c.Batch != want {
+			t.Errorf("windows of %d tokens: batch %d, want %d", length, c.Batch, want)
 		}
 	}
 }

@@ -231,7 +231,7 @@ func (c *Config) setTuneBatch(src task.Source) {
 	}
 	spec := src.Spec()
 	c.Batch = min(max(tuneTokens/max(spec.Length, 1), leastTuneSize), mostTuneBatch)
-	for n := spec.Count[task.Train]; c.Batch > leastTuneSize && n < 20*c.Batch; {
+	for n := spec.Count[task.Train]; n != task.Endless && c.Batch > leastTuneSize && n < 20*c.Batch; {
 		c.Batch /= 2 // a few updates need a few samples each
 	}
 }

@@ -230,6 +230,7 @@ func LookupPreset(name string) (Preset, error) {
 	var names []string
 	for _, p := range presets {
 		if p.Name == name {
+			p.Config = p.Config.clone()
 			return p, nil
 		}
 		names = append(names, p.Name)
@@ -238,4 +239,10 @@ func LookupPreset(name string) (Preset, error) {
 }
 
 // Presets returns all presets.
-func Presets() []Preset { return slices.Clone(presets) }
+func Presets() []Preset {
+	list := slices.Clone(presets)
+	for i := range list {
+		list[i].Config = list[i].Config.clone()
+	}
+	return list
+}
