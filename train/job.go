@@ -12,6 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/comm/sequence"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/task"
 )
 
 // Job says which processes make a run: this process alone, or the ranks of a job. All
@@ -102,6 +103,28 @@ func (j Job) checkPasses(c *Config) error {
 		return fmt.Errorf("accumulate: an update has %d passes, too few for %d ranks; continue with %d ranks or fewer", c.Accumulate, ranks, c.Accumulate)
 	}
 	return nil
+}
+
+// sharedConfig is a Config with the fields that its JSON does not have.
+type sharedConfig struct {
+	Config   Config
+	Complete string
+	Tokens   *task.Tokens
+}
+
+// ShareConfig returns the configuration c of rank 0 on all ranks, with the tokens of its
+// model. It returns an error on every rank if one rank has one.
+func (j Job) ShareConfig(c Config) (Config, error) {
+	if j.Ranks == nil {
+		return c, nil
+	}
+	all, err := comm.CallOnRankZero(j.Ranks, func() (sharedConfig, error) { return sharedConfig{c, c.complete, c.tokens}, nil })
+	if err = comm.ShareError(j.Ranks, err); err != nil || j.isRankZero() {
+		return c, err
+	}
+	c = all.Config
+	c.complete, c.tokens = all.Complete, all.Tokens
+	return c, nil
 }
 
 // agreeOnRun returns an error on every rank if one rank has one, or if the ranks differ

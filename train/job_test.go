@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -324,5 +325,53 @@ func TestRanksDivideSequences(t *testing.T) {
 	c.Segment = 5
 	if _, err := ranksDivide(t, DivideSequence, 2, c, alike(t, "text"), filepath.Join(t.TempDir(), "run"), 0); err == nil || !strings.Contains(err.Error(), "segment: 5") {
 		t.Errorf("segments: %v", err)
+	}
+}
+
+// Ranks above 0 have the tokens of the model, and resume without the folder that it is in.
+func TestRanksTuneAModelWithATokenizer(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "tiny")
+	if err := os.CopyFS(folder, os.DirFS(filepath.Join("..", "pretrained", "testdata", "tiny"))); err != nil {
+		t.Fatal(err)
+	}
+	data := filepath.Join(t.TempDir(), "t.csv")
+	if err := os.WriteFile(data, []byte("text,label\n"+strings.Repeat("the cat,a\nthe dog,b\n", 30)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	c := little("softmax")
+	c.SetTask("file")
+	c.setTaskSettings("data", data)
+	c, err := c.StartFrom(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := make([]task.Source, 2)
+	err = comm.RunLocal(2, func(ranks *comm.Comm) (err error) {
+		var own Config
+		if ranks.Rank() == 0 {
+			own = c
+		}
+		if own, err = (Job{Ranks: ranks}).ShareConfig(own); err != nil {
+			return err
+		}
+		if own.complete != c.complete {
+			t.Errorf("rank %d: complete is %q, want %q", ranks.Rank(), own.complete, c.complete)
+		}
+		sources[ranks.Rank()], err = own.OpenTask()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := func(rank int) task.Source { return sources[rank] }
+	dir := filepath.Join(t.TempDir(), "run")
+	if _, err := ranksTrain(t, 2, c, src, dir, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ranksTrain(t, 2, c, src, dir, 0); err != nil {
+		t.Fatal(err)
 	}
 }

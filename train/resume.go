@@ -12,6 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
 )
 
@@ -72,6 +73,9 @@ func (j Job) Resume(src task.Source, dir string) (_ *Trainer, err error) {
 		}
 		return readSavedRun(dir)
 	})
+	if err == nil {
+		k.Config, err = j.ShareConfig(k.Config)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -84,10 +88,13 @@ func (j Job) Resume(src task.Source, dir string) (_ *Trainer, err error) {
 			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, configFile), err)
 		}
 		var m *model.Model[float32]
-		if k.Checkpoint != "" && j.isRankZero() {
-			m, err = model.Load[float32](k.Checkpoint)
-		} else {
+		switch {
+		case k.Checkpoint == "":
 			m, err = c.newModel(src)
+		case j.isRankZero():
+			m, err = model.Load[float32](k.Checkpoint)
+		default: // rank 0 sends the weights
+			m, err = model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))
 		}
 		if err != nil {
 			return nil, err

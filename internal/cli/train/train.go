@@ -151,7 +151,11 @@ func (t *Command) plan() (p trainPlan, err error) {
 }
 
 func (t *Command) run(e *env.Env) error {
+	job := train.Job{Ranks: e.Ranks, Divide: t.Divide}
 	p, err := comm.CallOnRankZero(e.Ranks, t.plan)
+	if err == nil {
+		p.Config, err = job.ShareConfig(p.Config)
+	}
 	if err != nil {
 		return err
 	}
@@ -172,7 +176,6 @@ func (t *Command) run(e *env.Env) error {
 		return t.trainSeeds(e, p.Config, src, p.Seeds)
 	}
 	var trainer *train.Trainer
-	job := train.Job{Ranks: e.Ranks, Divide: t.Divide}
 	if t.Resume {
 		if err = t.lengthen(e, t.Out); err == nil {
 			trainer, err = job.Resume(src, t.Out)
