@@ -10,11 +10,12 @@ import (
 )
 
 // updateBest keeps the weights if no validation score is better. Equal scores, frequent
-// for counts of few samples, are ordered by loss.
-func (t *Trainer) updateBest(s Score) error {
+// for counts of few samples, are ordered by loss. In a folder the next checkpoint keeps
+// them.
+func (t *Trainer) updateBest(s Score) {
 	if b := t.best; b != nil && !s.Metric.IsBetter(s.Value, b.Value) && (s.Value != b.Value || s.Loss >= b.Loss) {
 		t.best = &bestEval{b.Step, b.Value, b.Loss, b.EvalsSince + 1}
-		return nil
+		return
 	}
 	t.best = &bestEval{Step: t.step, Value: s.Value, Loss: s.Loss}
 	if t.dir == "" {
@@ -22,14 +23,29 @@ func (t *Trainer) updateBest(s Score) error {
 		for _, p := range modelTensors(t.model) {
 			t.bestWeights = append(t.bestWeights, slices.Clone(p.Data))
 		}
-		return nil
 	}
-	if !t.isWriter() {
-		return nil
-	}
+}
+
+// isBest reports whether the weights have the best validation score.
+func (t *Trainer) isBest() bool { return t.best != nil && t.best.Step == t.step }
+
+// writeBest writes the best checkpoint.
+func (t *Trainer) writeBest() error {
 	m := manifest{Step: t.step, Elapsed: t.elapsed.Seconds(), Best: t.best, Data: t.digest}
 	_, err := writeCheckpointFolder(filepath.Join(t.dir, checkpointsFolder), bestName, m, t.writeModel)
 	return err
+}
+
+// repairBest writes the best checkpoint from the latest one, if this has the best score and
+// a kill came between the two.
+func (t *Trainer) repairBest() error {
+	if !t.isBest() {
+		return nil
+	}
+	if m, err := readManifest(filepath.Join(t.dir, checkpointsFolder, bestName)); err == nil && m.Step == t.step {
+		return nil
+	}
+	return t.writeBest()
 }
 
 // restoreBest gives the model the weights with the best validation score.

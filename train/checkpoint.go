@@ -359,8 +359,9 @@ func (t *Trainer) writeModel(dir string) error {
 	return saveTokens(dir, t.config.tokens)
 }
 
-// saveCheckpoint writes a checkpoint unless the last one is of this update. The ranks
-// first agree on the weights.
+// saveCheckpoint writes a checkpoint, and then the best one if it is due, unless the last
+// one is of this update. The ranks first agree on the weights. In this order a best
+// checkpoint that no other one knows does not exist.
 func (t *Trainer) saveCheckpoint(o Observer) error {
 	if t.dir == "" || t.savedStep == t.step {
 		return nil
@@ -390,7 +391,7 @@ func (t *Trainer) writeCheckpoint() (path string, err error) {
 		return "", err
 	}
 	m := manifest{Step: t.step, Elapsed: t.elapsed.Seconds(), Metrics: rows, Events: events, Best: t.best, Data: t.digest}
-	return writeCheckpoint(t.dir, m, func(dir string) error {
+	path, err = writeCheckpoint(t.dir, m, func(dir string) error {
 		if err := t.writeModel(dir); err != nil {
 			return err
 		}
@@ -399,4 +400,8 @@ func (t *Trainer) writeCheckpoint() (path string, err error) {
 		}
 		return writeOptim(filepath.Join(dir, optimFile), t.trained, t.optim)
 	})
+	if err == nil && t.isBest() {
+		err = t.writeBest()
+	}
+	return path, err
 }

@@ -96,7 +96,7 @@ type Config struct {
 	EvalSamples  int `json:"eval_samples"`  // validation samples, always the same; 0: all
 	FinalSamples int `json:"final_samples"` // samples of the final evaluation; 0: all
 	Patience     int `json:"patience"`      // early-stopping patience, in validations; 0: off
-	SaveEvery    int `json:"save_every"`    // updates between checkpoints; 0: only at the end
+	SaveEvery    int `json:"save_every"`    // updates between checkpoints; 0: only the best and the last
 
 	complete string       // the mechanism whose settings are complete; "": none
 	tokens   *task.Tokens // of the model that the run starts from; nil: the task's own

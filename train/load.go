@@ -83,7 +83,7 @@ func loadCheckpoint(path string, isNamed bool) (*model.Model[float32], *token.Vo
 	if err != nil {
 		return nil, nil, err
 	}
-	if info.Best != nil && !isNamed && isStepName(filepath.Base(path)) {
+	if info.Best != nil && info.Best.Step != info.Step && !isNamed && isStepName(filepath.Base(path)) {
 		best := filepath.Join(filepath.Dir(path), bestName)
 		return nil, nil, fmt.Errorf("%s: is missing, and update %d has the best score; name %s to read the latest checkpoint", best, info.Best.Step, path)
 	}

@@ -104,6 +104,7 @@ func (j Job) Resume(src task.Source, dir string) (_ *Trainer, err error) {
 	if err = j.agreeOnRun(t, err); err != nil {
 		return nil, err
 	}
+	t.recorded = k.Config
 	if err = comm.ShareError(j.Ranks, t.restoreRun(&k)); err == nil {
 		err = t.broadcastState()
 	}
@@ -111,7 +112,7 @@ func (j Job) Resume(src task.Source, dir string) (_ *Trainer, err error) {
 		t.Close()
 		return nil, err
 	}
-	t.lock, t.recorded = held, k.Config
+	t.lock = held
 	return t, nil
 }
 
@@ -193,7 +194,7 @@ func (t *Trainer) restoreRun(k *savedRun) error {
 		if err := t.checkStart(); err != nil {
 			return err
 		}
-	} else if err := removeOlder(k.Checkpoint); err != nil {
+	} else if err := errors.Join(removeOlder(k.Checkpoint), t.repairBest()); err != nil {
 		return err
 	}
 	if err := t.writeLabels(t.dir); err != nil {

@@ -700,3 +700,40 @@ func TestFormerBestIsReadAfterAKill(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A new best is saved at once. After a kill between the two checkpoints the latest is read
+// in place of the best, and a resumed run has both.
+func TestBestIsKnownToTheLatestCheckpoint(t *testing.T) {
+	src := kinds()["regression"]
+	c := littleTask(src, "softmax")
+	c.EvalEvery, c.SaveEvery = 5, 0
+	dir := filepath.Join(t.TempDir(), "run")
+	trainer, err := New(c, src, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	_, err = trainer.Train(ctx, Observer{Save: func(string) { cancel() }})
+	trainer.Close()
+	if !errors.Is(err, context.Canceled) || trainer.StepsDone() != 5 {
+		t.Fatalf("%d updates, %v", trainer.StepsDone(), err)
+	}
+	best := filepath.Join(dir, checkpointsFolder, bestName)
+	want := weightsOf(t, best)
+	if err := os.RemoveAll(best); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := LoadModel(dir); err != nil {
+		t.Error(err)
+	}
+	if trainer, err = Resume(src, dir); err != nil {
+		t.Fatal(err)
+	}
+	defer trainer.Close()
+	if m, err := readManifest(best); err != nil || m.Step != 5 || !bytes.Equal(weightsOf(t, best), want) {
+		t.Errorf("the best is of update %d, %v, or has other weights", m.Step, err)
+	}
+	if err := checkRun(dir, best); err != nil {
+		t.Error(err)
+	}
+}

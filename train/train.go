@@ -53,7 +53,9 @@ type Trainer struct {
 	passLosses []float64          // loss and auxiliary loss of each pass of this rank
 	singleRank [1][]float64       // result of gatherRanks without ranks
 	step       int
-	savedStep  int // update of the latest checkpoint; -1: none
+	needsLook  bool // the last update is not evaluated yet, if it is to be
+	needsSave  bool // the last update is not saved yet, if it is to be
+	savedStep  int  // update of the latest checkpoint; -1: none
 	elapsed    time.Duration
 
 	detail      Detail      // breakdown of the last evaluation
@@ -334,46 +336,27 @@ func (t *Trainer) Close() error {
 //
 // It returns the error of ctx on all ranks when ctx ends on one of them, after saving the
 // state before the unfinished update. It returns ErrDiverged if a loss or a gradient is
-// not finite, and the first error of the files.
+// not finite, and the first error of the files. After an error the next call evaluates and
+// saves first as the last update requires.
 func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	c := &t.config
 	spec := t.source.Spec()
-	selects := c.needsBestWeights(spec)
-	for t.step < c.Steps && !t.isPatienceExhausted() {
-		if err := t.runUpdate(ctx, o); err != nil {
-			if isCanceled(err) {
-				if failed := t.saveCheckpoint(o); failed != nil { // the weights precede the update
-					err = failed
+	for t.needsSave || t.step < c.Steps && !t.isPatienceExhausted() {
+		if !t.needsSave {
+			if err := t.runUpdate(ctx, o); err != nil {
+				if isCanceled(err) {
+					if failed := t.saveCheckpoint(o); failed != nil { // the weights precede the update
+						err = failed
+					}
 				}
+				return Score{}, err
 			}
+		}
+		if err := t.finishUpdate(ctx, o); err != nil {
 			return Score{}, err
 		}
-		last := t.step == c.plannedSteps(t.step-1)
-		if isDue(c.EvalEvery, t.step) && !last && spec.Count[task.Valid] != 0 || selects && last {
-			// Not interrupted, so that the metrics have the same lines
-			// wherever the run stops.
-			score, err := t.evaluateSplit(context.WithoutCancel(ctx), EvalLook, task.Valid, c.EvalSamples, o)
-			if err == nil && selects {
-				err = comm.ShareError(t.job.Ranks, t.updateBest(score))
-			}
-			if err != nil {
-				return Score{}, err
-			}
-		}
-		stop := t.job.syncError(ctx.Err())
-		if stop != nil && !isCanceled(stop) {
-			return Score{}, stop
-		}
-		if isDue(c.SaveEvery, t.step) || last || t.isPatienceExhausted() || stop != nil {
-			if err := t.saveCheckpoint(o); err != nil {
-				return Score{}, err
-			}
-		}
-		if stop != nil {
-			return Score{}, stop
-		}
 	}
-	if selects {
+	if c.needsBestWeights(spec) {
 		if err := t.restoreBest(); err != nil {
 			return Score{}, err
 		}
@@ -383,6 +366,36 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 		what = EvalPart
 	}
 	return t.evaluateSplit(ctx, what, spec.JudgedSplit(), c.FinalSamples, o)
+}
+
+// finishUpdate evaluates and saves after an update as configured. After an error the next
+// call does what is left.
+func (t *Trainer) finishUpdate(ctx context.Context, o Observer) error {
+	c, spec := &t.config, t.source.Spec()
+	selects, last := c.needsBestWeights(spec), t.step == c.plannedSteps(t.step-1)
+	if t.needsLook && (isDue(c.EvalEvery, t.step) && !last && spec.Count[task.Valid] != 0 || selects && last) {
+		// Not interrupted, so that the metrics have the same lines
+		// wherever the run stops.
+		score, err := t.evaluateSplit(context.WithoutCancel(ctx), EvalLook, task.Valid, c.EvalSamples, o)
+		if err != nil {
+			return err
+		}
+		if selects {
+			t.updateBest(score)
+		}
+	}
+	t.needsLook = false
+	stop := t.job.syncError(ctx.Err())
+	if stop != nil && !isCanceled(stop) {
+		return stop
+	}
+	if isDue(c.SaveEvery, t.step) || last || t.isPatienceExhausted() || stop != nil || t.isBest() {
+		if err := t.saveCheckpoint(o); err != nil {
+			return err
+		}
+	}
+	t.needsSave = false
+	return stop
 }
 
 // isPatienceExhausted reports whether early stopping ends the run.

@@ -52,6 +52,7 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 		t.adapters.apply()
 	}
 	t.step++
+	t.needsLook, t.needsSave = true, true
 	spent := time.Since(start)
 	t.elapsed += spent
 	row := Step{

@@ -101,9 +101,7 @@ func TestOfEqualScoresLessLossIsBest(t *testing.T) {
 		best        int
 	}{{0.5, 2, 1}, {0.5, 3, 1}, {0.5, 2, 1}, {0.5, 1, 4}, {0.25, 0, 4}, {0.75, 9, 6}} {
 		trainer.step = i + 1
-		if err := trainer.updateBest(Score{Metric: task.Accuracy, Value: c.value, Loss: c.loss}); err != nil {
-			t.Fatal(err)
-		}
+		trainer.updateBest(Score{Metric: task.Accuracy, Value: c.value, Loss: c.loss})
 		if trainer.BestStep() != c.best {
 			t.Errorf("after score %v with loss %v at update %d the best is that of %d, want %d", c.value, c.loss, i+1, trainer.BestStep(), c.best)
 		}
@@ -155,5 +153,43 @@ func TestUpdateEndsBetweenBlocks(t *testing.T) {
 	}
 	if !slices.Equal(weights(trainers[0]), weights(trainers[1])) {
 		t.Error("an update after interruptions has other bits")
+	}
+}
+
+// After an error the next Train evaluates and saves what the last update requires.
+func TestTrainGoesOnBehindAFailedLook(t *testing.T) {
+	src := kinds()["class"]
+	c := littleTask(src, "softmax")
+	c.EvalEvery, c.Steps = 2, 4
+	alone, err := New(c, src, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := alone.Train(context.Background(), Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []int{2, 4} {
+		lost := &failing{src, 1 << 30}
+		trainer, err := New(c, lost, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		evals := 0
+		o := Observer{Eval: func(Eval) { evals++ }, Step: func(s Step) {
+			if s.Step == step {
+				lost.left = 0
+			}
+		}}
+		_, err = trainer.Train(context.Background(), o)
+		if err == nil || trainer.StepsDone() != step {
+			t.Fatalf("%d updates, error %v", trainer.StepsDone(), err)
+		}
+		lost.left = 1 << 30
+		o.Step = nil
+		got, err := trainer.Train(context.Background(), o)
+		if err != nil || got != want || trainer.BestStep() != alone.BestStep() || evals != 3 {
+			t.Errorf("after update %d: the score is %+v, %v, the best %d of %d evaluations, want %+v and %d of 3", step, got, err, trainer.BestStep(), evals, want, alone.BestStep())
+		}
 	}
 }

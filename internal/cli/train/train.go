@@ -85,7 +85,7 @@ type Command struct {
 	EvalSamples  *int     `placeholder:"N" help:"Samples or windows of a validation; 0: all."`
 	FinalSamples *int     `placeholder:"N" help:"Samples of the final score; 0: all."`
 	Patience     *int     `placeholder:"N" help:"Early-stopping patience, in validations (0: off)."`
-	SaveEvery    *int     `placeholder:"N" help:"Save a checkpoint every N updates; 0: only at the end."`
+	SaveEvery    *int     `placeholder:"N" help:"Save a checkpoint every N updates; 0: only best and last."`
 
 	Divide string `enum:"batch,sequence" default:"batch" help:"What ranks divide: batch or sequence."`
 	env.Ranked
