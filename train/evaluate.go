@@ -32,7 +32,8 @@ type Detail struct {
 	Confusion [][]int64 `json:"confusion,omitempty"`
 }
 
-// Bucket holds the mean loss of tokens with First to Last earlier tokens.
+// Bucket holds the mean loss of the targets at positions First to Last of the samples, from
+// 0. The target at position p is token p+1 of a text, or level p of a picture.
 type Bucket struct {
 	First  int     `json:"first"`
 	Last   int     `json:"last"`

@@ -211,7 +211,7 @@ func (r *Report) print(e *env.Env) error {
 	}
 	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if len(r.Positions) > 0 {
-		fmt.Fprintln(w, "tokens before\tloss\ttokens\t")
+		fmt.Fprintln(w, "positions\tloss\ttokens\t")
 		for _, b := range r.Positions {
 			fmt.Fprintf(w, "%d–%d\t%.4f\t%d\t\n", b.First, b.Last, b.Loss, b.Tokens)
 		}
