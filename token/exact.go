@@ -37,7 +37,7 @@ func (v *Vocabulary) EncodeExact(dst []int32, text []byte, continues bool) ([]in
 // CheckExact returns the number of spaces, 0 or 1, that the tokens have before the text.
 // It returns an error unless their other bytes are the text. Slices check the whole text.
 func (s Sequence) CheckExact() (spaces int, err error) {
-	if s.ids == nil {
+	if s.vocab == nil || s.vocab.tokenizer == nil {
 		return 0, nil
 	}
 	at, spaces := s.vocab.matchBytes(s.text, s.ids)

@@ -75,3 +75,16 @@ func TestTextsThatATokenizerChangesAreRefused(t *testing.T) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
+
+func TestTextsWithoutTokensAreRefused(t *testing.T) {
+	v := changedTokenizer(t, `"normalizer":null`, `"normalizer":{"type":"Strip"}`)
+	for text, want := range map[string]bool{"": true, "  \n": false} {
+		s, err := v.NewSequence([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.CheckExact(); s.Len() > 0 || (err == nil) != want {
+			t.Errorf("%q has %d tokens, %v", text, s.Len(), err)
+		}
+	}
+}

@@ -82,8 +82,8 @@ func (v *Vocabulary) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Save writes the vocabulary as JSON, atomically. It returns an error if the file cannot
-// be written.
+// Save writes the vocabulary as JSON, atomically: of a tokenizer, its JSON, which only comes
+// nearest to a tokenizer.model. It returns an error if the file cannot be written.
 func (v *Vocabulary) Save(path string) error {
 	return atomicfile.WriteJSON(path, v)
 }
