@@ -303,6 +303,9 @@ func (s *Set) Verify(ctx context.Context, folder string) error {
 func (f *File) copyFile(ctx context.Context, dir string, o Options) error {
 	from := filepath.Join(o.SourceFolder, filepath.FromSlash(f.Name))
 	if _, err := os.Stat(from); err != nil {
+		if len(f.URLs) == 0 {
+			return fmt.Errorf("%s: %s is not there", o.SourceFolder, f.Name)
+		}
 		return fmt.Errorf("%s: %s is not there; its address is %s", o.SourceFolder, f.Name, f.URLs[0])
 	}
 	if err := f.verifyFile(ctx, from); err != nil {
@@ -326,6 +329,9 @@ func (f *File) copyFile(ctx context.Context, dir string, o Options) error {
 // downloadFile fetches the file from the first address that succeeds. It returns the proof that
 // the file is complete, in words.
 func (f *File) downloadFile(ctx context.Context, dir string, o Options) (proof string, err error) {
+	if len(f.URLs) == 0 {
+		return "", fmt.Errorf("%s: has no address", f.Name)
+	}
 	part := filepath.Join(dir, f.Name+partSuffix)
 	var failures []error
 	for _, url := range f.URLs {
@@ -454,6 +460,9 @@ func (f *File) receivePart(ctx context.Context, url, part string, o Options) (pr
 	}
 	if total == 0 {
 		total = f.Size
+		if have > 0 { // of describes the same version
+			total = cmp.Or(total, of.Bytes)
+		}
 	}
 	if have == 0 {
 		of = originOf(url, resp, total)

@@ -152,6 +152,40 @@ func TestPartsOfTwoVersionsAreNotJoined(t *testing.T) {
 	}
 }
 
+// An answer without total length continues a part of known length.
+func TestPartsThatEndEarlyAreNotTaken(t *testing.T) {
+	b, asked := content(1000), 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"1"`)
+		if asked++; asked == 1 {
+			w.Header().Set("Content-Length", "1000")
+			w.Write(b[:400])
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		have := 200 * asked
+		end := have + 200
+		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/*", have, end-1))
+		w.WriteHeader(http.StatusPartialContent)
+		w.Write(b[have:end])
+	}))
+	defer s.Close()
+	set, dir := one(File{Name: "x.bin", URLs: []string{s.URL}}), t.TempDir()
+	for _, want := range []string{"unexpected EOF", "it ended after 600 of 1000 bytes", "it ended after 800 of 1000 bytes"} {
+		refused(t, set.Fetch(t.Context(), Options{Folder: dir}), want)
+	}
+	if err := set.Fetch(t.Context(), Options{Folder: dir}); err != nil {
+		t.Fatal(err)
+	}
+	holdsFile(t, filepath.Join(dir, "set", "x.bin"), b)
+}
+
+func TestFilesWithoutAddressAreRefused(t *testing.T) {
+	set := one(File{Name: "x.bin"})
+	refused(t, set.Fetch(t.Context(), Options{Folder: t.TempDir()}), "data set set: x.bin: has no address")
+	refused(t, set.Fetch(t.Context(), Options{Folder: t.TempDir(), SourceFolder: t.TempDir()}), "x.bin is not there")
+}
+
 // A server that ignores Range sends the complete file.
 func TestIgnoredRangeBeginsAnew(t *testing.T) {
 	b := content(100_000)
