@@ -20,3 +20,20 @@ func TestAddedTokensOfOtherIDsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestFilesWithBytesBehindTheirValueAreRefused(t *testing.T) {
+	data := []byte(`{"model":{"type":"WordLevel","unk_token":"a","vocab":{"a":0,"b":1}}}` + "\n")
+	words, err := Parse(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := string(data)
+	for _, rest := range []string{"{}", "}", "x", `"`} {
+		if _, err := Parse([]byte(want + rest)); err == nil || !strings.Contains(err.Error(), "the JSON value ends at byte 68 of") {
+			t.Errorf("%s: %v", rest, err)
+		}
+	}
+	if clear(data); string(words.JSON()) != want {
+		t.Errorf("the tokenizer changes with the bytes that it was read from: %q", words.JSON())
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 )
 
@@ -37,7 +38,7 @@ func Parse(data []byte) (*Tokenizer, error) {
 		return nil, err
 	}
 	t := &Tokenizer{
-		source: data, normalizer: f.Normalizer, preTokenizer: f.PreTokenizer, ids: map[string]int32{}, special: map[int32]bool{}, isAdded: map[int32]bool{},
+		source: bytes.Clone(data), normalizer: f.Normalizer, preTokenizer: f.PreTokenizer, ids: map[string]int32{}, special: map[int32]bool{}, isAdded: map[int32]bool{},
 		single: []templateItem{{sequenceA, 0}},
 		pair:   []templateItem{{sequenceA, 0}, {sequenceB, 1}},
 	}
@@ -131,12 +132,17 @@ func typeName(field string, raw json.RawMessage) (string, error) {
 	return s.Type, nil
 }
 
-// decodeStrict reads JSON into v. It returns an error that names an unknown field.
+// decodeStrict reads JSON into v. It returns an error that names an unknown field, and for bytes
+// behind the value.
 func decodeStrict(field string, raw []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
 		return fmt.Errorf("%s: %w", field, err)
+	}
+	end := d.InputOffset()
+	if _, err := d.Token(); err != io.EOF {
+		return fmt.Errorf("%s: the JSON value ends at byte %d of %d", field, end, len(raw))
 	}
 	return nil
 }
