@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 	"unicode/utf8"
@@ -218,13 +219,15 @@ func (m *spModel) assemble(bos, eos bool) (*Tokenizer, error) {
 				eosID = id
 			}
 		case p.kind == pieceUser:
-			user = append(user, addedToken{ID: id, Content: p.text})
+			// Without other rules, a piece is found in the normalized text by its own bytes.
+			plain := m.keepsDummy && m.keepsExtra && len(m.charsmap) == 0
+			user = append(user, addedToken{ID: id, Content: p.text, Normalized: plain})
 		}
 	}
 	if unknown < 0 {
 		return nil, fmt.Errorf("tokenizer.model: there is no unknown piece")
 	}
-	parts := m.parts(vocab, special, unknown)
+	parts := m.parts(vocab, slices.Concat(special, user), unknown)
 	if post := m.template(bos && bosID >= 0, bosID, eos && eosID >= 0, eosID); post != nil {
 		parts["post_processor"] = post
 	}
@@ -235,8 +238,11 @@ func (m *spModel) assemble(bos, eos bool) (*Tokenizer, error) {
 	// The rules of SentencePiece replace what tokenizer.json expresses in other ways.
 	t.normalize = []normalizer{spNormalizer{chars, !m.keepsDummy, !m.keepsExtra}}
 	t.split = nil
-	if !bos && !eos {
-		t.rawAdded = nil
+	t.rawAdded = nil
+	if bos || eos {
+		if t.rawAdded, err = newAddedTokens(special); err != nil {
+			return nil, err
+		}
 	}
 	if t.added, err = newAddedTokens(user); err != nil {
 		return nil, err
@@ -293,7 +299,7 @@ func (m *spModel) template(bos bool, bosID int32, eos bool, eosID int32) object 
 }
 
 // parts returns the parts of the tokenizer.json that comes nearest.
-func (m *spModel) parts(vocab map[string]int32, special []addedToken, unknown int32) object {
+func (m *spModel) parts(vocab map[string]int32, added []addedToken, unknown int32) object {
 	var steps []any
 	if len(m.charsmap) > 0 {
 		steps = append(steps, object{"type": "Precompiled", "precompiled_charsmap": base64.StdEncoding.EncodeToString(m.charsmap)})
@@ -311,7 +317,7 @@ func (m *spModel) parts(vocab map[string]int32, special []addedToken, unknown in
 		decoders = append(decoders, object{"type": "Strip", "content": " ", "start": 1, "stop": 0})
 	}
 	parts := object{
-		"added_tokens": special,
+		"added_tokens": added,
 		"normalizer":   object{"type": "Sequence", "normalizers": steps},
 		"decoder":      object{"type": "Sequence", "decoders": decoders},
 	}

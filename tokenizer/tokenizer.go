@@ -311,7 +311,8 @@ func (t *Tokenizer) TruncationSide() string {
 }
 
 // JSON returns the tokenizer as the bytes of a tokenizer.json. The caller must not change
-// them.
+// them. The JSON of a tokenizer.model comes nearest to it: Parse may give other ids for texts
+// with pieces that are control or user-defined.
 func (t *Tokenizer) JSON() []byte { return t.source }
 
 // checkID returns an error if an id is outside the vocabulary.

@@ -25,6 +25,8 @@ func unigramModel(pieces ...string) (data []byte) {
 			kind = pieceUnknown
 		case "<s>", "</s>":
 			kind = pieceControl
+		case "<turn>", "▁▁", "\n\n":
+			kind = pieceUser
 		}
 		p := appendField(nil, 1, []byte(text))
 		p = binary.LittleEndian.AppendUint32(append(p, 2<<3|5), math.Float32bits(-float32(i)/4))
@@ -98,6 +100,40 @@ func TestPiecesOfXLMRobertaAreShifted(t *testing.T) {
 		if err := open(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want %s", err, want)
 		}
+	}
+}
+
+// TestJSONKeepsUserPieces compares the ids of models without other rules, as Gemma's, with the
+// ids of their JSON.
+func TestJSONKeepsUserPieces(t *testing.T) {
+	plain := appendField(unigramModel("<unk>", "<s>", "</s>", "<turn>", "▁▁", "\n\n", "▁", "a", "b", "\n", "ab", "▁a", "<", ">"), 3, []byte{3 << 3, 0, 4 << 3, 0})
+	parts := []string{" ", "  ", "a", "b", "<turn>", "\n", "\n\n", "<s>", "é"}
+	for _, kind := range []byte{1, 2} {
+		words, err := ParseSentencePiece(appendField(plain, 2, []byte{3 << 3, kind}), true, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse(words.JSON())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 6561 {
+			text := ""
+			for ; i > 0; i /= 9 {
+				text += parts[i%9]
+			}
+			want, got := words.Encode(text).IDs, again.Encode(text).IDs
+			if !slices.Equal(got, want) || strings.Contains(text, "<turn>") != slices.Contains(got, 3) {
+				t.Fatalf("kind %d, %q: the JSON gives %v, the model %v", kind, text, got, want)
+			}
+		}
+	}
+	words, err := ParseSentencePiece(unigramModel("<unk>", "<s>", "</s>", "<turn>", "▁", "a", "b", "▁b"), true, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := words.Encode("a<turn>b").IDs; !slices.Equal(got, []int32{1, 4, 5, 3, 6}) {
+		t.Errorf("ids are %v", got)
 	}
 }
 

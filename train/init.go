@@ -142,9 +142,12 @@ func openPublished(dir string, classes []string) (startModel, error) {
 	if words == nil {
 		return s, failed
 	}
-	if words != nil {
-		s.tokens = &task.Tokens{Vocabulary: token.NewTokenizerVocabulary(words), Size: s.model.Config().Vocab}
+	// The run keeps the JSON, whose ids may differ from the ids of a tokenizer.model.
+	words, err := tokenizer.Parse(words.JSON())
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", dir, err)
 	}
+	s.tokens = &task.Tokens{Vocabulary: token.NewTokenizerVocabulary(words), Size: s.model.Config().Vocab}
 	return s, nil
 }
 

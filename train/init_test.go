@@ -393,6 +393,45 @@ func TestRunStartsFromPublishedModel(t *testing.T) {
 	checkGivenBack(t, dir, words)
 }
 
+// TestRunsKeepTheTokensThatTheyLearnFrom starts from a folder that has only tokenizer.model.
+func TestRunsKeepTheTokensThatTheyLearnFrom(t *testing.T) {
+	var pieces []byte
+	for i, text := range []string{"<unk>", "<s>", "</s>", "ba", "▁", "a", "b", "▁b"} {
+		kind := []byte{2, 3, 3, 4, 1, 1, 1, 1}[i]
+		p := append([]byte{1<<3 | 2, byte(len(text))}, text...)
+		p = append(p, 2<<3|5, 0, 0, 0x80, 0xc7-byte(i), 3<<3, kind) // scores rise
+		pieces = append(append(pieces, 1<<3|2, byte(len(p))), p...)
+	}
+	m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: 8, Width: 8, Heads: 2, Layers: 1, Context: 16,
+		Positions: model.Rotary, Mechanism: "softmax", Norm: model.RMSNorm, Activation: model.SwiGLU}, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, run := t.TempDir(), t.TempDir()
+	if err := pretrained.Write(dir, m, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "tokenizer.model"), pieces, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	s, err := openPublished(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := saveTokens(run, s.tokens); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := loadTokens(run, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const text = "aba b"
+	ids, want := kept.Vocabulary.Tokenizer().Encode(text).IDs, s.tokens.Vocabulary.Tokenizer().Encode(text).IDs
+	if !slices.Equal(ids, want) || !slices.Contains(ids, 3) {
+		t.Errorf("the run has the ids %v, learns from %v", ids, want)
+	}
+}
+
 // checkGivenBack compares the logits of a run with the logits of its folder for other
 // programs.
 func checkGivenBack(t *testing.T, run string, words *tokenizer.Tokenizer) {
