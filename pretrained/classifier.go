@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -161,8 +162,9 @@ func CopyDescription(to, from string, classes []string) error {
 // WriteLike writes a model to a folder that transformers loads to the same outputs, with
 // the configuration, tokenizer and names of a folder that CopyDescription wrote.
 //
-// WriteLike returns an error that names the differing field if the model is another, and if
-// a file cannot be read or written.
+// WriteLike returns an error that names the differing field if the model is another, if dir
+// has weights, tokenizer files or files beside them that description lacks, and if a file
+// cannot be read or written.
 func WriteLike(dir, description string, m *model.Model[float32]) error {
 	path := filepath.Join(description, configFile)
 	text, err := infile.ReadBounded(path, maxConfig)
@@ -182,6 +184,13 @@ func WriteLike(dir, description string, m *model.Model[float32]) error {
 		return fmt.Errorf("the model is no longer of its family: %w", err)
 	}
 	if text, err = setSingle(text); err != nil {
+		return err
+	}
+	err = checkTarget(dir, func(name string) bool {
+		_, err := os.Stat(filepath.Join(description, name))
+		return err == nil || name == weightsFile
+	})
+	if err != nil {
 		return err
 	}
 	if err := CopyDescription(dir, description, nil); err != nil {

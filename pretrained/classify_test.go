@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/tokenizer"
 )
 
 // openClassifier opens a tiny BERT with a head and the tokenizer of testdata. members are
@@ -126,6 +128,18 @@ func TestClassesOfPairsReadTypesAndCutTheLongerText(t *testing.T) {
 	t.Logf("compared %d pairs", compared)
 	m = openClassifier(t, "BertForTokenClassification", "")
 	if _, err := m.ClassifyPairs(t.Context(), [][2]string{{"a", "b"}}); err == nil || !strings.Contains(err.Error(), "not pairs") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestPairsWithoutTokensAreRefused(t *testing.T) {
+	words, err := tokenizer.Parse([]byte(`{"model":{"type":"WordLevel","unk_token":"a","vocab":{"a":0}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := openClassifier(t, "BertForSequenceClassification", "")
+	m.texts.words = words
+	if _, err := m.ClassifyPairs(t.Context(), [][2]string{{"a", "a"}, {"", ""}}); err == nil || err.Error() != "text 1: has no tokens" {
 		t.Errorf("error is %v", err)
 	}
 }

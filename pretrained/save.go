@@ -28,7 +28,9 @@ var companions = append([]string{
 // weights that did not change are copied byte by byte. If one changed, all are written to
 // one file in float32. Save creates dir if it does not exist.
 //
-// Save returns an error if a file cannot be written, or the opened folder cannot be read.
+// Save returns an error if dir has weights, tokenizer files or files beside them that the
+// opened folder lacks, a file cannot be written, or the opened folder cannot be read or has
+// tensors of other shapes than before.
 func (m *Model) Save(dir string) error {
 	m.passes.use.RLock()
 	defer m.passes.use.RUnlock()
@@ -37,11 +39,18 @@ func (m *Model) Save(dir string) error {
 		return err
 	}
 	defer s.close()
-	if err := atomicfile.MakeFolder(dir); err != nil {
-		return err
-	}
 	changed, err := m.changed(s)
 	if err != nil {
+		return err
+	}
+	err = checkTarget(dir, func(name string) bool {
+		_, err := os.Stat(filepath.Join(m.dir, name))
+		return err == nil || changed && name == weightsFile
+	})
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.MakeFolder(dir); err != nil {
 		return err
 	}
 	config := m.text
@@ -69,17 +78,38 @@ func (m *Model) Save(dir string) error {
 	return atomicfile.WriteBytes(filepath.Join(dir, configFile), config)
 }
 
+// checkTarget returns an error if a folder has a file of a model that is not written: the folder
+// would mix two models.
+func checkTarget(dir string, isWritten func(name string) bool) error {
+	for _, name := range slices.Concat([]string{weightsFile, indexFile}, companions, tokenizerFiles) {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil && !isWritten(name) {
+			return fmt.Errorf("%s: has %s, which this model does not have; name a new folder", dir, name)
+		}
+	}
+	return nil
+}
+
 // errChanged ends the reading of a tensor that a weight differs from.
 var errChanged = errors.New("changed")
 
-// changed reports whether a weight differs from its tensor.
+// changed reports whether a weight differs from its tensor. It returns an error if a tensor is
+// missing or has another shape than when the folder was opened.
 func (m *Model) changed(s *source) (bool, error) {
+	for _, x := range m.stored {
+		if _, has := s.index[x.name]; !has {
+			return false, fmt.Errorf("%s: %s is not there any more", m.dir, x.name)
+		}
+		_, shape, err := s.header(x.name)
+		if err != nil {
+			return false, err
+		}
+		if !slices.Equal(shape, x.shape) {
+			return false, fmt.Errorf("%s: %s has shape %v, it was opened with %v", m.dir, x.name, shape, x.shape)
+		}
+	}
 	for _, x := range m.stored {
 		if x.weight == nil {
 			continue
-		}
-		if _, has := s.index[x.name]; !has {
-			return false, fmt.Errorf("%s: %s is not there any more", m.dir, x.name)
 		}
 		now, err := m.tensor(&x)
 		if err != nil {
@@ -124,14 +154,14 @@ func (m *Model) tensor(x *stored) ([]float32, error) {
 func (m *Model) writeWeights(dir string, s *source) error {
 	heads := make([]*array.Array, len(m.stored))
 	for i, x := range m.stored {
-		d, shape, err := s.header(x.name)
+		d, _, err := s.header(x.name)
 		if err != nil {
 			return err
 		}
 		if x.weight != nil || d == array.F2 || d == array.BF16 {
 			d = array.F4
 		}
-		heads[i] = &array.Array{Name: x.name, DType: d, Shape: shape}
+		heads[i] = &array.Array{Name: x.name, DType: d, Shape: x.shape}
 	}
 	return writeTensors(filepath.Join(dir, weightsFile), heads, func(i int) (*array.Array, error) {
 		x := &m.stored[i]

@@ -3,9 +3,12 @@ package pretrained
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -153,5 +156,69 @@ func TestMaskedRowsAreAsAlone(t *testing.T) {
 		if !slices.Equal(x, all[6*w:10*w]) {
 			t.Errorf("%s: padded rows differ", name)
 		}
+	}
+}
+
+func TestFoldersOfOtherModelsAreRefused(t *testing.T) {
+	m, description := openTiny(t, "bert"), t.TempDir()
+	if err := CopyDescription(description, m.dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, save := range map[string]func(dir string) error{
+		"Save":      m.Save,
+		"Write":     func(dir string) error { return Write(dir, m.Model(), nil) },
+		"WriteLike": func(dir string) error { return WriteLike(dir, description, m.Model()) },
+	} {
+		for _, other := range []string{indexFile, "tokenizer.json", "added_tokens.json", "modules.json"} {
+			dir := t.TempDir()
+			for range 2 { // the second replaces the first
+				if err := save(dir); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(dir, other), []byte("{}"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := save(dir); err == nil || !strings.Contains(err.Error(), dir+": has "+other) {
+				t.Errorf("%s beside %s: %v", name, other, err)
+			}
+		}
+	}
+}
+
+func TestShardsAreNotSavedBesideOtherWeights(t *testing.T) {
+	m := openTiny(t, "bert")
+	const shard = "model-00001-of-00001.safetensors"
+	listed := map[string]string{}
+	for _, x := range m.stored {
+		listed[x.name] = shard
+	}
+	index, err := json.Marshal(map[string]any{"weight_map": listed})
+	if err == nil {
+		err = errors.Join(os.Rename(filepath.Join(m.dir, weightsFile), filepath.Join(m.dir, shard)), os.WriteFile(filepath.Join(m.dir, indexFile), index, 0o644))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := t.TempDir()
+	writeFolder(t, to, tinyConfigs["bert_mlm"])
+	if err := m.Save(to); err == nil || !strings.Contains(err.Error(), to+": has "+weightsFile) {
+		t.Errorf("error is %v", err)
+	}
+	m.Model().Params().All()[0].Data[0]++
+	if err := m.Save(to); err != nil {
+		t.Errorf("one file replaces the other: %v", err)
+	}
+}
+
+func TestSaveRefusesFoldersWhoseTensorsChangedShape(t *testing.T) {
+	m := openTiny(t, "bert")
+	writeFolder(t, m.dir, strings.Replace(tinyConfigs["bert"], `"vocab_size":24`, `"vocab_size":23`, 1))
+	to := filepath.Join(t.TempDir(), "new")
+	if err := m.Save(to); err == nil || !strings.Contains(err.Error(), "word_embeddings.weight has shape [23 8], it was opened with [24 8]") {
+		t.Errorf("error is %v", err)
+	}
+	if _, err := os.Stat(to); err == nil {
+		t.Error("the folder is there")
 	}
 }

@@ -84,7 +84,11 @@ func (r *textReader) encode(text string, most int) (e tokenizer.Encoding, all in
 // encodePair is encode of a text and its pair. The longer of both is cut first.
 func (r *textReader) encodePair(text, pair string, most int) (e tokenizer.Encoding, all int, err error) {
 	e = r.words.EncodePair(text, pair)
-	if all = len(e.IDs); most == 0 || all <= most {
+	all = len(e.IDs)
+	if all == 0 {
+		return e, 0, errors.New("has no tokens")
+	}
+	if most == 0 || all <= most {
 		return e, all, nil
 	}
 	a, b := len(r.words.EncodePlain(text).IDs), len(r.words.EncodePlain(pair).IDs)
@@ -117,7 +121,7 @@ func (r *textReader) encodePair(text, pair string, most int) (e tokenizer.Encodi
 // EncodePair returns the tokens of a text and its pair with special tokens, and their types if
 // the model has any: ids [tokens], types [tokens]. The longer text is cut first to at most most
 // tokens; 0: to the learned positions. EncodePair returns an error if the model has no
-// tokenizer, or special tokens leave no room.
+// tokenizer, the pair has no tokens, or special tokens leave no room.
 func (m *Model) EncodePair(text, pair string, most int) (ids, types []int32, err error) {
 	if m.texts.words == nil {
 		return nil, nil, m.texts.err

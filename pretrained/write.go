@@ -21,10 +21,17 @@ import (
 // tokenizer.json. Biases that the family has and the model does not are 0. Write creates
 // dir if it does not exist.
 //
-// Write returns an error that names the differing field if no family has such a model,
-// and if a file cannot be written.
+// Write returns an error that names the differing field if no family has such a model, if
+// dir has weights, tokenizer files or files beside them that Write does not replace, and if a
+// file cannot be written.
 func Write(dir string, m *model.Model[float32], words *tokenizer.Tokenizer) error {
 	text, p, err := express(m.Config())
+	if err != nil {
+		return err
+	}
+	err = checkTarget(dir, func(name string) bool {
+		return name == weightsFile || words != nil && (name == "tokenizer.json" || name == tokenizerConfigFile)
+	})
 	if err != nil {
 		return err
 	}
@@ -38,7 +45,7 @@ func Write(dir string, m *model.Model[float32], words *tokenizer.Tokenizer) erro
 		if err := atomicfile.WriteBytes(filepath.Join(dir, "tokenizer.json"), words.JSON()); err != nil {
 			return err
 		}
-		if err := atomicfile.WriteBytes(filepath.Join(dir, "tokenizer_config.json"), []byte("{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n")); err != nil {
+		if err := atomicfile.WriteBytes(filepath.Join(dir, tokenizerConfigFile), []byte("{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n")); err != nil {
 			return err
 		}
 	}
