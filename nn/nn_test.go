@@ -354,6 +354,9 @@ func TestLearnedPositions(t *testing.T) {
 	if err := p.Forward(x.Slice(0, 1), 1, 4); err == nil || err.Error() != "positions: 5 are needed, the learned table has 4" {
 		t.Errorf("beyond the table: %v", err)
 	}
+	if err := p.Forward(x.Slice(0, 1), 1, math.MaxInt64); err == nil {
+		t.Error("positions whose end is beyond an int64 are in a table of 4")
+	}
 }
 
 func TestSinusoidalPositions(t *testing.T) {

@@ -29,8 +29,8 @@ type Learned[T tensor.Float] struct {
 // an error if the table ends before.
 func (p *Learned[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
 	n, positions := x.Rows/batch, p.W.Shape[0]-p.Offset
-	if start+int64(n) > int64(positions) {
-		return fmt.Errorf("positions: %d are needed, the learned table has %d", start+int64(n), positions)
+	if start > int64(positions-n) {
+		return fmt.Errorf("positions: %d are needed, the learned table has %d", uint64(start)+uint64(n), positions)
 	}
 	if f := (positionForward[T]{p, x, n, int(start) + p.Offset}); x.Rows <= normRows {
 		f.RunRange(0, x.Rows)

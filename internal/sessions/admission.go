@@ -20,10 +20,11 @@ func checkIDs(ids []int32, vocab int) error {
 	return nil
 }
 
-// checkLength returns an error if a session of n tokens is too long.
-func (o *Options) checkLength(n int64) error {
-	if n > o.MaxTokens {
-		return fmt.Errorf("%w: %d are needed, a session has at most %d", ErrTooLong, n, o.MaxTokens)
+// checkLength returns an error if a session of n tokens is too long with more. Their sum may
+// be beyond an int64.
+func (o *Options) checkLength(n, more int64) error {
+	if more > o.MaxTokens-n {
+		return fmt.Errorf("%w: %d are needed, a session has at most %d", ErrTooLong, uint64(n)+uint64(more), o.MaxTokens)
 	}
 	return nil
 }

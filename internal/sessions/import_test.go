@@ -2,7 +2,11 @@ package sessions
 
 import (
 	"bytes"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"hash/crc32"
+	"math"
 	"slices"
 	"testing"
 
@@ -49,6 +53,33 @@ func TestForeignAndDamagedSnapshotsAreRefused(t *testing.T) {
 		if _, err := m.Import(ctx, data[:i]); !errors.As(err, &field) {
 			t.Errorf("%d of %d bytes are enough: %v", i, len(data), err)
 		}
+	}
+}
+
+func TestImportOfTooManyTokensIsRefused(t *testing.T) {
+	m := open(t, Options{Model: newModel(t, "fastmax", nil)})
+	s := must[Info](t)(m.Create(ctx, tokens(1235, 1)))
+	parts := must[[][]byte](t)(framed.ReadParts(must[[]byte](t)(m.Export(ctx, s.ID)), stateMagic, stateVersion, 2))
+	var h stateHeader
+	if err := json.Unmarshal(parts[0], &h); err != nil {
+		t.Fatal(err)
+	}
+	le := binary.LittleEndian
+	state := bytes.ReplaceAll(parts[1], le.AppendUint64(nil, uint64(h.Tokens)), le.AppendUint64(nil, math.MaxInt64))
+	seal := func(b []byte) {
+		end := len(b) - 4
+		le.PutUint32(b[end:], crc32.Checksum(b[:end], crc32.MakeTable(crc32.Castagnoli)))
+	}
+	for layers := state[len("farfield session")+52 : len(state)-4]; len(layers) > 0; {
+		n := 8 + le.Uint64(layers)
+		seal(layers[8:n])
+		layers = layers[n:]
+	}
+	seal(state)
+	h.Tokens = math.MaxInt64
+	header := must[[]byte](t)(json.Marshal(h))
+	if i, err := m.Import(ctx, framed.Append(nil, stateMagic, stateVersion, header, state)); !errors.Is(err, ErrTooLong) {
+		t.Errorf("session is %+v, error is %v, want %v", i, err, ErrTooLong)
 	}
 }
 

@@ -48,7 +48,7 @@ func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
 	if start > 0 && len(from.pending) == 0 {
 		return Info{}, fieldErrorf("snapshot", "its state has %d tokens, and no token follows", start)
 	}
-	if err := m.o.checkLength(start + int64(len(from.pending))); err != nil {
+	if err := m.o.checkLength(start, int64(len(from.pending))); err != nil {
 		return Info{}, err
 	}
 	key := importKey(data)

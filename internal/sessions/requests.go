@@ -47,7 +47,7 @@ func (m *Manager) Append(ctx context.Context, id string, ids []int32) (Info, err
 		return Info{}, err
 	}
 	defer m.release(s)
-	if err := m.o.checkLength(s.tokens + int64(len(ids))); err != nil {
+	if err := m.o.checkLength(s.tokens, int64(len(ids))); err != nil {
 		return Info{}, err
 	}
 	err = m.change(ctx, s, func(j *job) ([]int32, error) {
@@ -105,7 +105,7 @@ func (m *Manager) Generate(ctx context.Context, id string, d Draw, emit func(tok
 		return Result{}, err
 	}
 	defer m.release(s)
-	if err := m.o.checkLength(s.tokens + int64(d.MaxTokens)); err != nil {
+	if err := m.o.checkLength(s.tokens, int64(d.MaxTokens)); err != nil {
 		return Result{}, err
 	}
 	if s.tokens == 0 {
@@ -255,7 +255,7 @@ func (m *Manager) newJob(ctx context.Context, ids []int32, more int) (*job, int6
 	if err := checkIDs(ids, m.o.Model.Config().Vocab); err != nil {
 		return nil, 0, err
 	}
-	if err := m.o.checkLength(int64(len(ids)) + int64(more)); err != nil {
+	if err := m.o.checkLength(int64(len(ids)), int64(more)); err != nil {
 		return nil, 0, err
 	}
 	if err := m.checkMemory(); err != nil {
