@@ -48,6 +48,25 @@ func TestSessionsSurviveClose(t *testing.T) {
 	}
 }
 
+func TestCloseSavesStatesThatFillTheMemory(t *testing.T) {
+	o := Options{Model: newNearFar(t), Store: t.TempDir()}
+	m := open(t, o)
+	for i := range uint64(4) {
+		must[Info](t)(m.Create(ctx, tokens(50, i)))
+	}
+	for i := range uint64(5) {
+		must[Result](t)(m.Complete(ctx, tokens(50, 4+i), Draw{MaxTokens: 1}, nil))
+	}
+	s := m.Stats()
+	m.mu.Lock()
+	m.o.Memory = s.StateBytes + s.PrefixBytes
+	m.mu.Unlock()
+	closed(t, m)
+	if n := len(files(t, o.Store, statesFolder)); n != 9 {
+		t.Errorf("%d states are on disk, want those of 4 sessions and 5 prefixes", n)
+	}
+}
+
 func TestLogAloneRestoresSessions(t *testing.T) {
 	o := Options{Model: newNearFar(t), Store: t.TempDir()}
 	m := open(t, o)

@@ -37,3 +37,17 @@ func TestStateBytesAreTheMemoryOfSessions(t *testing.T) {
 		t.Errorf("%d bytes of running requests, and none runs", s.WorkBytes)
 	}
 }
+
+func TestMemoryBoundsPrefixesWhileAPromptIsRead(t *testing.T) {
+	x := newNearFar(t)
+	s := must[*model.Session[float32]](t)(x.NewSession(1))
+	must[[]float32](t)(s.Step(tokens(200, 1), 200))
+	limit := 6 * s.HeapBytes()
+	m := open(t, Options{Model: x, Memory: limit})
+	must[Result](t)(m.Complete(ctx, tokens(2005, 1), Draw{MaxTokens: 1}, func(int32) error {
+		if s := m.Stats(); s.PrefixBytes > limit {
+			t.Errorf("prefixes take %d bytes of memory, the limit is %d", s.PrefixBytes, limit)
+		}
+		return nil
+	}))
+}

@@ -171,7 +171,8 @@ func (m *Manager) Close(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// saveAll writes the states in memory until ctx ends.
+// saveAll writes the states in memory until ctx ends. Each leaves memory, and none is dropped
+// for the limit of memory.
 func (m *Manager) saveAll(ctx context.Context) {
 	m.mu.Lock()
 	var list []*session
@@ -181,7 +182,20 @@ func (m *Manager) saveAll(ctx context.Context) {
 	m.mu.Unlock()
 	saved := map[string]*entry{}
 	for _, s := range list {
-		if e := m.cache.put(s.prefix, s.state); ctx.Err() == nil && s.tokens > 0 && m.saveEntry(e) {
+		if ctx.Err() != nil {
+			break
+		}
+		m.mu.Lock()
+		state, known := s.state, s.prefix // state is nil where trimMemory was first
+		m.memory.setIdle(s, false)
+		m.memory.setState(s, nil)
+		m.mu.Unlock()
+		if state == nil || s.tokens == 0 {
+			continue
+		}
+		e := m.cache.put(known, state)
+		m.cache.setSaving(e, true)
+		if m.saveEntry(e) {
 			saved[s.id] = e
 		}
 	}
@@ -196,6 +210,7 @@ func (m *Manager) saveAll(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		m.cache.setSaving(e, true)
 		m.saveEntry(e)
 	}
 }

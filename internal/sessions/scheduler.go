@@ -200,7 +200,8 @@ func (q *scheduler) add(j *job, n int) {
 	q.steps = append(q.steps, model.SessionStep[float32]{Session: j.state, Tokens: j.feed[:n], SkipLogits: n < len(j.feed)})
 }
 
-// round makes the step of a round and advances its jobs.
+// round makes the step of a round and advances its jobs. States that jobs have put into the
+// cache, and those that have grown, may exceed the limit of memory.
 func (q *scheduler) round() {
 	q.m.coder.group.StepTogether(q.steps)
 	q.countRound()
@@ -215,6 +216,7 @@ func (q *scheduler) round() {
 	q.mu.Unlock()
 	clear(q.steps) // of references to sessions
 	clear(q.jobs)
+	q.m.trimMemory()
 }
 
 // countRound counts the steps of a round. Requests end after it, so that what they did is in
