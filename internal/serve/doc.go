@@ -48,8 +48,8 @@ type Vector struct {
 type Embedder interface {
 	// Width returns the numbers of a vector.
 	Width() int
-	// Embed returns the vectors of texts. It returns an error if a text cannot be encoded, a
-	// vector is not finite, or ctx ends.
+	// Embed returns the vectors of texts. It returns a *TextError if a text cannot be
+	// encoded, and an error if a vector is not finite or ctx ends.
 	Embed(ctx context.Context, texts []string) ([]Vector, error)
 }
 

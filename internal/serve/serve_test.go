@@ -408,6 +408,15 @@ func TestPromptsFitAShortQueue(t *testing.T) {
 	}
 }
 
+func TestRequestsFillALongQueue(t *testing.T) {
+	for queue, want := range map[int]int{0: 512, 256: 512, 1000: 2000} {
+		s := newSite(t, func(o *Options) { o.MaxQueue = queue })
+		if n := s.handler.o.MaxRequests; n != want {
+			t.Errorf("%d requests at a time beside a queue of %d, want %d", n, queue, want)
+		}
+	}
+}
+
 func TestTopPOfZeroDrawsTheMostLikelyToken(t *testing.T) {
 	s := newSite(t, nil)
 	var want, got struct{ Choices []struct{ Text string } }

@@ -38,7 +38,7 @@ type Options struct {
 	MaxTexts    int     // texts of a request; 0: 2048
 	MaxSession  int64   // tokens of a prompt and its answer; 0: no limit
 	MaxQueue    int     // requests that Sessions runs or holds; 0: 256
-	MaxRequests int     // requests at a time; 0: 512
+	MaxRequests int     // requests at a time; 0: twice MaxQueue, at least 512
 	Rate        float64 // requests a second of a key, or of an address where there are no keys; 0: no limit
 	Burst       int     // requests at once under Rate; 0: one second's
 
@@ -95,7 +95,7 @@ func New(o Options) (*Server, error) {
 	setDefault(&o.MaxTokens, 1<<16)
 	setDefault(&o.MaxTexts, 2048)
 	setDefault(&o.MaxQueue, 256)
-	setDefault(&o.MaxRequests, 512)
+	setDefault(&o.MaxRequests, max(512, 2*o.MaxQueue))
 	setDefault(&o.WriteTime, 30*time.Second)
 	if o.Clock == nil {
 		o.Clock = time.Now

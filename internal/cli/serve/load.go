@@ -71,11 +71,11 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 	}
 	encode, err := encoder.New(text, 0)
 	if err == nil {
-		o.Embedder = embedder{encode}
+		o.Embedder = embedder{encode, text}
 	}
 	if published := text.Published(); published != nil {
 		if kind := published.ClassKind(); kind == pretrained.SingleLabel || kind == pretrained.MultiLabel {
-			o.Classifier = publishedClassifier{published}
+			o.Classifier = publishedClassifier{published, text}
 		}
 	}
 	if text.Config().Kind != model.EncoderDecoder && len(text.AttentionNames()) > 0 {
@@ -145,9 +145,6 @@ func describeModel(family string, c model.Config) (serve.Card, error) {
 	card.KVBytesPerToken = 2 * 4 * int64(c.Layers) * int64(kv) * int64(card.HeadWidth)
 	if c.Positions == model.Learned {
 		card.Context = c.Context
-		if c.PositionTable > 0 {
-			card.Context = c.PositionTable - c.PositionOffset
-		}
 	}
 	mixer, err := c.Mixer()
 	if err != nil {
@@ -167,19 +164,41 @@ func describeModel(family string, c model.Config) (serve.Card, error) {
 }
 
 // embedder makes vectors with an encoder.
-type embedder struct{ encoder.Encoder }
+type embedder struct {
+	encoder.Encoder
+	tokens serve.Tokens
+}
 
-// Embed returns the vectors of texts. It returns an error if the encoder does.
+// Embed returns the vectors of texts. It returns a *serve.TextError if a text cannot be
+// encoded, and an error if a vector is not finite or ctx ends.
 func (x embedder) Embed(ctx context.Context, texts []string) ([]serve.Vector, error) {
 	list, err := x.Encode(ctx, texts)
 	if err != nil {
-		return nil, err
+		return nil, findText(ctx, x.tokens, texts, err)
 	}
 	vectors := make([]serve.Vector, len(list))
 	for i, v := range list {
 		vectors[i] = serve.Vector{Values: v.Vector, Tokens: v.Tokens, IsTruncated: v.IsTruncated}
 	}
 	return vectors, nil
+}
+
+// findText returns the *serve.TextError of the first text without tokens, which explains err.
+// It returns err if all texts have tokens or ctx has ended.
+func findText(ctx context.Context, tokens serve.Tokens, texts []string, err error) error {
+	for i, text := range texts {
+		if ctx.Err() != nil {
+			break
+		}
+		ids, refused := tokens.Encode(text, true)
+		if refused == nil && len(ids) == 0 {
+			refused = errors.New("has no tokens")
+		}
+		if refused != nil {
+			return &serve.TextError{Text: i, Err: refused}
+		}
+	}
+	return err
 }
 
 // classifier predicts classes with the model of a run.
@@ -222,17 +241,20 @@ func (x *classifier) Classify(ctx context.Context, texts []string) ([]serve.Clas
 }
 
 // publishedClassifier predicts classes with a published model.
-type publishedClassifier struct{ *pretrained.Model }
+type publishedClassifier struct {
+	*pretrained.Model
+	tokens serve.Tokens
+}
 
 // Classes returns the names of the classes.
 func (x publishedClassifier) Classes() []string { return x.Labels() }
 
-// Classify returns the predictions for texts. It returns an error if a text has no tokens,
-// an output is not finite, or ctx ends.
+// Classify returns the predictions for texts. It returns a *serve.TextError if a text has no
+// tokens, and an error if an output is not finite or ctx ends.
 func (x publishedClassifier) Classify(ctx context.Context, texts []string) ([]serve.Class, error) {
 	scores, err := x.Model.Classify(ctx, texts)
 	if err != nil {
-		return nil, err
+		return nil, findText(ctx, x.tokens, texts, err)
 	}
 	list := make([]serve.Class, len(texts))
 	for i := range scores {
