@@ -124,7 +124,7 @@ func (s *Server) printMetrics(w http.ResponseWriter, _ *http.Request) error {
 		one("farfield_work_bytes", "gauge", "Bytes of states of running requests, beside the states of sessions.", float64(t.WorkBytes))
 		one("farfield_store_bytes", "gauge", "Bytes of snapshots on disk.", float64(t.DiskBytes))
 		one("farfield_rounds_total", "counter", "Packed steps of the model.", float64(t.Rounds))
-		one("farfield_tokens_read_total", "counter", "Tokens of prompts that the model has read.", float64(t.TokensRead))
+		one("farfield_tokens_read_total", "counter", "Tokens that the model has read, of prompts and drawn.", float64(t.TokensRead))
 		one("farfield_tokens_reused_total", "counter", "Tokens of prompts whose state was known.", float64(t.TokensReused))
 		one("farfield_tokens_drawn_total", "counter", "Tokens that the model has drawn.", float64(t.TokensDrawn))
 		one("farfield_tokens_replayed_total", "counter", "Tokens that were read a second time, from the log.", float64(t.Replayed))

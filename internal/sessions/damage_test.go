@@ -223,6 +223,11 @@ func TestDeletedSessionsLeaveNoTokens(t *testing.T) {
 	if err := m.Delete(ctx, whole.ID); err != nil || len(logLines(t, m)) != 3 {
 		t.Errorf("the log has values %v by line, needs 3 lines: %v", logLines(t, m), err)
 	}
+	for line, n := range m.store.lines {
+		if n == 0 {
+			t.Errorf("line %d is counted, and no session reads it", line)
+		}
+	}
 	closed(t, m)
 	damageRecord(t, o.Store, damaged.ID)
 	m = open(t, o)

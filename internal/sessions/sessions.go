@@ -106,7 +106,7 @@ type Stats struct {
 	DiskBytes   int64 // of snapshots on disk
 
 	Rounds       int64 // packed steps
-	TokensRead   int64 // tokens of prompts that went through the model
+	TokensRead   int64 // tokens that went through the model, of prompts and drawn
 	TokensReused int64 // tokens of prompts whose state was known
 	TokensDrawn  int64
 	Replayed     int64 // tokens read a second time, from the log

@@ -17,6 +17,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 )
 
 // store is the log of the tokens of sessions, in a database of bbolt. A value carries a
@@ -97,6 +99,7 @@ func openStore(dir, identity string) (*store, map[string]record, []string, error
 		s.close()
 		return nil, nil, nil, err
 	}
+	atomicfile.SyncFolder(dir) // bbolt does not sync the name of a new file
 	return s, records, damaged, nil
 }
 
@@ -258,7 +261,9 @@ func (s *store) load(tx transaction, identity string, records map[string]record)
 func (s *store) count(r record, n int) {
 	add := func(n int) {
 		for _, g := range r.Segments {
-			s.lines[g.Line] += n
+			if s.lines[g.Line] += n; s.lines[g.Line] == 0 {
+				delete(s.lines, g.Line)
+			}
 		}
 	}
 	add(n)
