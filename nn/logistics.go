@@ -21,6 +21,9 @@ const (
 	halfLevel   = 1. / (Levels - 1)
 	minLogScale = -7
 
+	nearEdges  = 0x1p-30   // a difference of edges below this share of them lacks digits
+	smallWidth = 0x1p-1000 // a difference of edges below this lacks digits
+
 	logisticsWork = 256 // the arithmetic of a part
 )
 
@@ -114,6 +117,7 @@ func (s *logSum) logTotal() float64 { return s.largest + math.Log(s.sum) }
 type mixturePart struct {
 	lo, hi      float64 // of the level
 	rate        float64 // 1/scale
+	logScale    float64 // at least minLogScale
 	first, last bool    // the level has no lower edge, or no upper one
 	raised      bool    // the scale is the least that there is
 }
@@ -122,7 +126,8 @@ func partOf[T tensor.Float](row []T, j int, level float32) mixturePart {
 	k := len(row) / 3
 	mean, log := float64(row[k+j]), float64(row[2*k+j])
 	p := mixturePart{first: level == 0, last: level == Levels-1, raised: log < minLogScale}
-	p.rate = math.Exp(-max(log, minLogScale))
+	p.logScale = max(log, minLogScale)
+	p.rate = math.Exp(-p.logScale)
 	away := 2*halfLevel*float64(level) - 1 - mean
 	p.lo, p.hi = (away-halfLevel)*p.rate, (away+halfLevel)*p.rate
 	return p
@@ -131,7 +136,8 @@ func partOf[T tensor.Float](row []T, j int, level float32) mixturePart {
 // logShare returns the logarithm of the probability of the level in the part, and its
 // derivatives by the mean and by the logarithm of the scale. With σ(x) = 1/(1+e^-x),
 // σ(hi)-σ(lo) is σ(hi)·σ(-lo)·(1-e^(lo-hi)), which has no difference of nearly equal
-// numbers.
+// numbers. Where lo and hi are nearly equal, or the scale is so large that they nearly
+// vanish, hi-lo is 2·halfLevel over the scale.
 func (p *mixturePart) logShare() (log, dmean, dscale float64) {
 	above, below := logistic(-p.hi), logistic(p.lo)
 	switch {
@@ -141,9 +147,16 @@ func (p *mixturePart) logShare() (log, dmean, dscale float64) {
 		log, dmean, dscale = -softplus(p.lo), below, p.lo*below
 	default:
 		d := p.hi - p.lo
-		log = math.Log(-math.Expm1(-d)) - softplus(-p.hi) - softplus(p.lo)
+		if d < nearEdges*math.Abs(p.lo) {
+			d = 2 * halfLevel * p.rate
+		}
+		inner, slope := math.Log(-math.Expm1(-d)), d/math.Expm1(d)
+		if d < smallWidth {
+			inner, slope = math.Log(2*halfLevel)-p.logScale, 1
+		}
+		log = inner - softplus(-p.hi) - softplus(p.lo)
 		dmean = below - above
-		dscale = p.lo*below - p.hi*above - d/math.Expm1(d)
+		dscale = p.lo*below - p.hi*above - slope
 	}
 	if p.raised {
 		dscale = 0

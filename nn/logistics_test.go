@@ -123,6 +123,7 @@ func TestGradientOfLevels(t *testing.T) {
 func TestLevelsStayFinite(t *testing.T) {
 	for _, row := range [][]float32{
 		{0, 0, 1e3, -1e3, -7, -7}, {80, -80, 0, 0, -50, 50}, {0, 0, 1e6, 1e6, -7, -7}, {0, 0, 0, 0, 30, 30},
+		{0, 0, 1e15, 1e15, -7, -7}, {0, 0, -1e15, 1e30, 0, 30}, {0, 0, 0, 1, 800, 800}, {0, 0, 0, 1, 730, 1e30},
 	} {
 		for _, level := range []float32{0, 127, 255} {
 			if l := levelLoss(row, level); l-l != 0 || l < 0 {
@@ -135,6 +136,22 @@ func TestLevelsStayFinite(t *testing.T) {
 					t.Errorf("%v, level %v: gradient %d is %v", row, level, j, x)
 				}
 			}
+		}
+	}
+}
+
+// A level is 2/255 wide, and its share falls with the scale where the scale is large.
+func TestLossOfAWideScale(t *testing.T) {
+	for _, logScale := range []float64{40, 680, 690, 730, 800, 1e6} {
+		row := []float64{0, 0.5, logScale}
+		want := logScale + math.Log(4) - math.Log(2./255)
+		// The edges 0.72 and their multiples are rounded, and their difference is 1/92 of them.
+		if got := levelLoss(row, 100); !(math.Abs(got-want) <= (4*92+4*want)*0x1p-53) {
+			t.Errorf("scale e^%v: loss is %v, want %v", logScale, got, want)
+		}
+		LogisticsGrad(tensor.Mat[float64]{Data: row, Rows: 1, Cols: 3, Stride: 3}, []float32{100}, 1)
+		if !(math.Abs(row[2]-1) <= 1e-15) {
+			t.Errorf("scale e^%v: gradient is %v, want 1", logScale, row[2])
 		}
 	}
 }
