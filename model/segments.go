@@ -95,8 +95,8 @@ type segments[T tensor.Float] struct {
 }
 
 // CanSegment returns an error if the model cannot process sequences in parts of size
-// positions. Decoders can whose mixers are attention with a state of fixed size that
-// has gradients.
+// positions. Decoders can that have no units before the head, and whose mixers are
+// attention with a state of fixed size that has gradients.
 func (m *Model[T]) CanSegment(size int) error {
 	c := &m.config
 	switch {
@@ -104,6 +104,8 @@ func (m *Model[T]) CanSegment(size int) error {
 		return fmt.Errorf("segment: kind is %s, needs %s", c.Kind, Decoder)
 	case c.Pool != "":
 		return fmt.Errorf("segment: pool is %s, which needs all positions at once", c.Pool)
+	case c.HeadHidden > 0:
+		return fmt.Errorf("segment: head_hidden is %d, segments have no units before the head", c.HeadHidden)
 	case c.Inputs > 0:
 		return fmt.Errorf("segment: the model reads %d numbers at a position, needs tokens", c.Inputs)
 	case c.Dropout > 0 || c.AttentionDropout > 0:

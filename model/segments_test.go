@@ -145,6 +145,7 @@ func TestSegmentsAreRefused(t *testing.T) {
 		"gradients of the state of mamba-2":                cases()["mamba-2"],
 		"with dropout, states would be":                    with(tiny(Decoder, "fastmax"), func(c *Config) { c.AttentionDropout = 0.1 }),
 		"3 tokens, needs 1 or more, and those of the conv": with(tiny(Decoder, "fastmax"), func(c *Config) { c.Conv = 4 }),
+		"head_hidden is 12, segments have no units":        with(tiny(Decoder, "fastmax"), func(c *Config) { c.HeadHidden = 12 }),
 		"pool is mean": with(tiny(Decoder, "fastmax"), func(c *Config) { c.Pool, c.Outputs, c.Tied = PoolMean, 3, false }),
 	} {
 		m, err := New[float64](c, rng.New(1))

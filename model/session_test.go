@@ -2,7 +2,9 @@ package model
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"slices"
 	"strings"
 	"sync"
@@ -258,6 +260,21 @@ func TestSnapshotsAreChecked(t *testing.T) {
 	newer[len(sessionMagic)] = 2
 	if _, err := m.RestoreSession(newer); err == nil || !strings.Contains(err.Error(), "version is 2, 1 is read") {
 		t.Errorf("a snapshot of another version: %v", err)
+	}
+}
+
+// A batch that the snapshot has no rows for is refused before its memory is taken.
+func TestBatchBeyondTheSnapshotIsRefused(t *testing.T) {
+	m := made[float32](t, with(tiny(Decoder, "fastmax"), func(c *Config) { c.Conv = 3 }))
+	data, err := session(t, m, 2).AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := len(data) - 4
+	binary.LittleEndian.PutUint64(data[sessionHeader-16:], maxSize)
+	binary.LittleEndian.PutUint32(data[end:], crc32.Checksum(data[:end], castagnoli))
+	if _, err := m.RestoreSession(data); err == nil || !strings.Contains(err.Error(), "session: batch 16777216 with 384 bytes") {
+		t.Errorf("error is %v", err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"unsafe"
 
 	"github.com/farfield-ml/farfield/internal/snapshot"
 )
@@ -118,6 +119,9 @@ func (f sessionMaker[T]) restore(data []byte) (*Session[T], error) {
 	if err := f.model.config.checkSessions(Decoder); err != nil {
 		return nil, err
 	}
+	if size := f.convBytes(); size > 0 && batch > uint64(end-sessionHeader)/size {
+		return nil, fmt.Errorf("session: batch %d with %d bytes of convolutions each, the snapshot has %d bytes", batch, size, end-sessionHeader)
+	}
 	s, err := f.create(int(batch))
 	if err != nil {
 		return nil, err
@@ -127,6 +131,17 @@ func (f sessionMaker[T]) restore(data []byte) (*Session[T], error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// convBytes returns the bytes of the convolutions' rows before the next token of a sequence.
+func (f sessionMaker[T]) convBytes() (n uint64) {
+	var z T
+	for i := range f.model.main.blocks {
+		if c := f.model.main.blocks[i].conv; c != nil {
+			n += uint64(c.PastSize()) * uint64(unsafe.Sizeof(z))
+		}
+	}
+	return n
 }
 
 // restoreStates reads the states of all layers from data.
