@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/mechanism"
@@ -172,6 +174,20 @@ func ParseConfig(data []byte) (Config, error) {
 		return c, fmt.Errorf("config: %w", err)
 	}
 	return c, c.Validate()
+}
+
+// clone returns c with memory of its own.
+func (c Config) clone() Config {
+	c.Set, c.LayerWindows = maps.Clone(c.Set), slices.Clone(c.LayerWindows)
+	if c.RopeScaling != nil {
+		scaling := *c.RopeScaling
+		c.RopeScaling = &scaling
+	}
+	if c.Biases != nil {
+		biases := *c.Biases
+		c.Biases = &biases
+	}
+	return c
 }
 
 // decodeStrict reads one JSON value into to. It returns an error for fields that to

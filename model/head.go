@@ -9,8 +9,8 @@ import (
 // time, and once more for the gradient, so that memory does not grow with rows times
 // vocabulary.
 type head[T tensor.Float] struct {
-	nn.Linear[T] // [outputs,width]
-	logits       []T
+	*nn.Linear[T] // [outputs,width]; one for all models that share weights
+	logits        []T
 }
 
 // headElements bounds the number of logits of a range; a range has at least headRows

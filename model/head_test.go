@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -16,7 +17,7 @@ func TestLargeVocabulary(t *testing.T) {
 	const vocab, width, rows = 50257, 4, 200
 	r := rand.New(rand.NewPCG(1, 2))
 	var set param.Set[float32]
-	h := head[float32]{}
+	h := head[float32]{Linear: new(nn.Linear[float32])}
 	h.W = set.New("head", true, vocab, width)
 	x, dx := tensor.NewMat[float32](rows, width), tensor.NewMat[float32](rows, width)
 	for _, data := range [][]float32{h.W.Data, x.Data} {

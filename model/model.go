@@ -3,9 +3,9 @@ package model
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -66,7 +66,7 @@ func buildModel[T tensor.Float](c Config, key *rng.Key, seeds map[string]uint64)
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	c.Set, c.LayerWindows = maps.Clone(c.Set), slices.Clone(c.LayerWindows)
+	c = c.clone()
 	b := &builder[T]{c: c, key: key, seeds: seeds}
 	m := &Model[T]{config: c, params: &b.set, constants: &b.constants, seeds: seeds}
 	if c.Kind == EncoderDecoder {
@@ -89,6 +89,7 @@ func buildModel[T tensor.Float](c Config, key *rng.Key, seeds map[string]uint64)
 			m.pool.norm = b.newNorm("head_norm", c.HeadHidden)
 		}
 	}
+	m.head.Linear = new(nn.Linear[T])
 	switch {
 	case c.Tied:
 		m.head.W = m.main.entry.embed.W
@@ -96,9 +97,9 @@ func buildModel[T tensor.Float](c Config, key *rng.Key, seeds map[string]uint64)
 			m.head.B = b.addConstant("head.bias", 0, c.Vocab)
 		}
 	case c.Kind == Convolutional && c.HeadHidden == 0:
-		m.head.Linear = b.uniformLinear("head", c.outputSize(), read, c.Bias)
+		*m.head.Linear = b.uniformLinear("head", c.outputSize(), read, c.Bias)
 	default:
-		m.head.Linear = b.newLinear("head", 1, c.outputSize(), read, c.biases().Head)
+		*m.head.Linear = b.newLinear("head", 1, c.outputSize(), read, c.biases().Head)
 	}
 	m.layers = b.layers
 	m.train.encoder.keep, m.train.main.keep = true, true
@@ -121,8 +122,8 @@ func (m *Model[T]) Share() *Model[T] {
 	return c
 }
 
-// Config returns the configuration.
-func (m *Model[T]) Config() Config { return m.config }
+// Config returns a copy of the configuration.
+func (m *Model[T]) Config() Config { return m.config.clone() }
 
 // Params returns the weights.
 func (m *Model[T]) Params() *param.Set[T] { return m.params }

@@ -80,6 +80,27 @@ func TestSourceSessionIsTheSequence(t *testing.T) {
 	t.Run("float64", func(t *testing.T) { testSourceSession[float64](t, 64*0x1p-53) })
 }
 
+func TestSourceSessionKeepsItsLens(t *testing.T) {
+	m := made[float32](t, tiny(EncoderDecoder, "softmax"))
+	lens := []int64{2}
+	var got [2][]float32
+	for i := range got {
+		s, err := m.NewSourceSession([]int32{1, 2, 3, 4}, lens, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			lens[0] = 4
+		}
+		if got[i], err = s.Step([]int32{1}, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got[0], got[1]) {
+		t.Errorf("logits are %v, %v after lens changed", got[0], got[1])
+	}
+}
+
 func TestSourceSessionRefusals(t *testing.T) {
 	c := with(tiny(EncoderDecoder, "softmax"), func(c *Config) { c.Positions = Learned })
 	m := made[float32](t, c)

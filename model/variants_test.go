@@ -1,6 +1,9 @@
 package model
 
-import "testing"
+import (
+	"reflect"
+	"testing"
+)
 
 // bert is the smallest BERT: post-norm, a norm and types at the entry, no last norm, and the
 // head of masked words.
@@ -74,6 +77,23 @@ func variants() map[string]Config {
 		}),
 	}
 	return all
+}
+
+func TestConfigOfAModelIsItsOwn(t *testing.T) {
+	all := func() Config {
+		return with(llama(), func(c *Config) {
+			c.LayerWindows, c.Biases, c.Set = []int{3, 3}, &Biases{QKV: true}, map[string]string{"scale": "1"}
+			c.RopeScaling = &RopeScaling{Kind: LinearScaling, Factor: 3}
+		})
+	}
+	c := all()
+	m := made[float32](t, c)
+	for _, c := range []Config{c, m.Config()} {
+		c.LayerWindows[0], c.Biases.QKV, c.Set["scale"], c.RopeScaling.Factor = 2, false, "2", 2
+	}
+	if got, want := m.Config(), all(); !reflect.DeepEqual(got, want) {
+		t.Errorf("config is %+v, want %+v", got, want)
+	}
 }
 
 // A layer with a window has none of the weights and constants of Mechanism.

@@ -2,6 +2,7 @@ package nn
 
 import (
 	"errors"
+	"slices"
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -45,7 +46,7 @@ func (c CrossAttention[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *
 func (c CrossAttention[T]) SourceState(source tensor.Mat[T], b int, lens []int64) State[T] {
 	a := c.Layer
 	narrow := a.Hkv * a.D
-	s := &sourceState[T]{k: make([]T, source.Rows*narrow), v: make([]T, source.Rows*narrow), b: b, lens: lens}
+	s := &sourceState[T]{k: make([]T, source.Rows*narrow), v: make([]T, source.Rows*narrow), b: b, lens: slices.Clone(lens)}
 	a.K.Forward(viewMatrix(s.k, source.Rows, narrow), source, false)
 	a.V.Forward(viewMatrix(s.v, source.Rows, narrow), source, false)
 	return s
