@@ -20,6 +20,7 @@ const (
 
 	convDeviation = 0.3
 	normEps       = 1e-5
+	minNormEps    = 0x1p-126 // smaller numbers lose digits or are 0 in float32
 	// attentionNormEps is far below the mean square of an average over many values.
 	attentionNormEps = 1e-12
 	sinusoids        = 1 << 22 // elements of their table at most

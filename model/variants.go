@@ -109,8 +109,8 @@ func (c validation) checkVariants() error {
 	switch {
 	case c.Kind == Convolutional && c.hasVariants():
 		return fmt.Errorf("kind: %s takes no fields of transformers beside heads and mechanism; leave out head_width, rope_fraction, rope_scaling, layer_windows, relative_buckets, qk_norm, attention_norm, norm_*, no_*_norm, parallel_blocks, entry_*, token_types, position_* and biases", c.Kind)
-	case !(c.NormEps >= 0 && c.NormEps <= 1):
-		return fmt.Errorf("norm_eps: %g, needs to be from 0 to 1", c.NormEps)
+	case c.NormEps != 0 && !(c.NormEps >= minNormEps && c.NormEps <= 1):
+		return fmt.Errorf("norm_eps: %g, needs to be 0, or from %g to 1", c.NormEps, minNormEps)
 	case c.NormOffset && c.Norm != RMSNorm:
 		return fmt.Errorf("norm_offset: needs norm %s, norm is %q; set norm to %s, or norm_offset to false", RMSNorm, c.Norm, RMSNorm)
 	case c.NoFirstNorm && c.PostNorm:

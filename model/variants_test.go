@@ -1,7 +1,9 @@
 package model
 
 import (
+	"math"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -93,6 +95,15 @@ func TestConfigOfAModelIsItsOwn(t *testing.T) {
 	}
 	if got, want := m.Config(), all(); !reflect.DeepEqual(got, want) {
 		t.Errorf("config is %+v, want %+v", got, want)
+	}
+}
+
+func TestEpsilonBelowFloat32IsRefused(t *testing.T) {
+	c := llama()
+	for _, c.NormEps = range []float64{1e-46, 1e-39, -1, 2, math.NaN()} {
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "norm_eps: ") {
+			t.Errorf("norm_eps %g: error is %v", c.NormEps, err)
+		}
 	}
 }
 

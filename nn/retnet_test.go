@@ -3,12 +3,24 @@ package nn
 import (
 	"math"
 	"math/cmplx"
+	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
+
+func TestRetNetRefusesEpsBelowFloat32(t *testing.T) {
+	row, _ := LookupMixer("retnet")
+	for _, eps := range []string{"1e-46", "1e-39"} {
+		_, err := NewMixer(row, 4, mechanism.Options{Heads: 2, Set: map[string]string{"eps": eps}}, new(WeightMaker[float32]))
+		if err == nil || !strings.Contains(err.Error(), "setting eps="+eps) {
+			t.Errorf("error is %v", err)
+		}
+	}
+}
 
 // retained is the layer as arXiv 2307.08621 writes it in eq. 1 to 8: pairs of
 // channels as complex numbers that are turned by the place, and the sum over all
