@@ -3,8 +3,10 @@ package generate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/model"
 )
 
@@ -15,12 +17,14 @@ type Generator struct {
 	sampler     *Sampler
 	pending     []int32 // tokens not yet in the session
 	tokensDrawn uint64
+
+	failure error // after which the session does not have the text; nil: it has
 }
 
 var errNoModel = errors.New("model: it is nil")
 
-// New returns a generator of an empty text. It returns an error if m is nil or no
-// decoder, or if the settings are invalid.
+// New returns a generator of an empty text. It returns an error if m is nil, no decoder
+// or without an output for each token, or if the settings are invalid.
 func New(m *model.Model[float32], s Sampling) (*Generator, error) {
 	if m == nil {
 		return nil, errNoModel
@@ -30,7 +34,8 @@ func New(m *model.Model[float32], s Sampling) (*Generator, error) {
 }
 
 // NewTarget returns a generator of an empty target of the tokens source. It returns an error
-// if m is nil or no encoder-decoder, the source does not fit it, or the settings are invalid.
+// if m is nil, no encoder-decoder or without an output for each token, the source does not
+// fit it, or the settings are invalid.
 func NewTarget(m *model.Model[float32], source []int32, s Sampling) (*Generator, error) {
 	if m == nil {
 		return nil, errNoModel
@@ -43,6 +48,9 @@ func NewTarget(m *model.Model[float32], source []int32, s Sampling) (*Generator,
 func startGenerator(m *model.Model[float32], session *model.Session[float32], err error, s Sampling) (*Generator, error) {
 	if err != nil {
 		return nil, err
+	}
+	if c := m.Config(); c.Outputs != 0 && c.Outputs != c.Vocab {
+		return nil, fmt.Errorf("model: has %d outputs, needs one for each of %d tokens", c.Outputs, c.Vocab)
 	}
 	g := &Generator{model: m, session: session}
 	return g, g.SetSampling(s)
@@ -70,13 +78,17 @@ const prefillTokens = 256
 
 // Prefill absorbs appended tokens into the state, except the last 256 at most. Generate
 // also calls it. Prefill reads a long prompt piece by piece. It returns the error of ctx;
-// a later call absorbs the remaining tokens.
+// a later call absorbs the remaining tokens. It returns an error if numbers of the text are
+// not finite.
 func (g *Generator) Prefill(ctx context.Context) error {
+	if g.failure != nil {
+		return g.failure
+	}
 	for len(g.pending) > prefillTokens {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if _, err := g.session.Step(g.pending[:prefillTokens], prefillTokens); err != nil {
+		if _, err := g.step(prefillTokens); err != nil {
 			return err
 		}
 		g.pending = g.pending[prefillTokens:]
@@ -84,11 +96,23 @@ func (g *Generator) Prefill(ctx context.Context) error {
 	return nil
 }
 
+// step adds the first n pending tokens to the session and returns the logits after them.
+// Refused tokens leave the session as it is. After numbers that are not finite the session
+// has some of the tokens, and the text ends.
+func (g *Generator) step(n int) ([]float32, error) {
+	logits, err := g.session.Step(g.pending[:n], n)
+	if errors.Is(err, attention.ErrNonFinite) {
+		g.failure = err
+	}
+	return logits, err
+}
+
 // Generate draws n tokens and calls emit with each one at once. Token i of a text uses
 // random number i of the seed, so a text does not depend on the number of calls.
 //
-// It returns an error if the text is empty, if a logit is not a number, or if emit or ctx
-// returns one. The text then has the tokens emitted so far.
+// It returns an error if the text is empty, or if emit or ctx returns one. The text then
+// has the tokens emitted so far. It returns an error if a number of the text is not finite.
+// The text is then lost: Prefill, Generate and Save return the error.
 func (g *Generator) Generate(ctx context.Context, n int, emit func(token int32) error) error {
 	if len(g.pending) == 0 && n > 0 {
 		return errors.New("prompt: is empty, there is nothing to continue")
@@ -100,12 +124,13 @@ func (g *Generator) Generate(ctx context.Context, n int, emit func(token int32) 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		logits, err := g.session.Step(g.pending, len(g.pending))
+		logits, err := g.step(len(g.pending))
 		if err != nil {
 			return err
 		}
 		t, err := g.sampler.DrawToken(logits, g.tokensDrawn)
 		if err != nil {
+			g.failure = err // the session has the pending tokens
 			return err
 		}
 		g.tokensDrawn++
@@ -126,6 +151,6 @@ func (g *Generator) Bytes() int64 { return g.session.Bytes() }
 // Clone returns an independent generator that continues the same text. Its error is
 // always nil.
 func (g *Generator) Clone() (*Generator, error) {
-	c := &Generator{model: g.model, session: g.session.Clone(), pending: slices.Clone(g.pending), tokensDrawn: g.tokensDrawn}
+	c := &Generator{model: g.model, session: g.session.Clone(), pending: slices.Clone(g.pending), tokensDrawn: g.tokensDrawn, failure: g.failure}
 	return c, c.SetSampling(g.sampler.settings)
 }

@@ -6,12 +6,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"flag"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 )
@@ -266,6 +268,49 @@ func TestGenerateEnds(t *testing.T) {
 	}
 	if _, err := New(m, Sampling{TopK: -1}); err == nil {
 		t.Error("an impossible sampling was taken")
+	}
+}
+
+func TestModelsWithOtherOutputsAreRefused(t *testing.T) {
+	c := newModel(t, "fastmax", 1).Config()
+	c.Outputs, c.Tied = 5, false
+	m, err := model.New[float32](c, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(m, warm); err == nil || !strings.Contains(err.Error(), "model: has 5 outputs, needs one for each of 23 tokens") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// Tokens that the session has go in once: after numbers that are not finite a text is lost.
+func TestTextEndsWithNumbersThatAreNotFinite(t *testing.T) {
+	m := newModel(t, "fastmax", 1)
+	m.Params().All()[0].Data[5*15] = float32(math.NaN()) // of token 5
+	g := newGenerator(t, m, warm, 1, 5)
+	first := g.Generate(context.Background(), 1, nil)
+	if !errors.Is(first, attention.ErrNonFinite) {
+		t.Fatalf("error is %v", first)
+	}
+	tokens := g.session.Tokens()
+	clone, _ := g.Clone()
+	for name, err := range map[string]error{
+		"Generate": g.Generate(context.Background(), 1, nil), "Prefill": g.Prefill(context.Background()),
+		"Save": g.Save(filepath.Join(t.TempDir(), "text")), "a clone": clone.Prefill(context.Background()),
+	} {
+		if err != first {
+			t.Errorf("%s: error is %v, want %v", name, err, first)
+		}
+	}
+	if g.session.Tokens() != tokens {
+		t.Errorf("the session has %d tokens, before %d", g.session.Tokens(), tokens)
+	}
+	g = newGenerator(t, m, warm, 1, 23) // refused: the text stays
+	if err := g.Generate(context.Background(), 1, nil); err == nil || !strings.HasPrefix(err.Error(), "tokens: ") {
+		t.Errorf("error is %v", err)
+	}
+	if err := g.Save(filepath.Join(t.TempDir(), "text")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -118,6 +118,7 @@ func NewImageGenerator(m *model.Model[float32], d ImageOptions) (*ImageGenerator
 	if err := d.resolveDefaults(m); err != nil {
 		return nil, err
 	}
+	d.Prefix = slices.Clone(d.Prefix)
 	a := &ImageGenerator{model: m, options: d, key: rng.New(d.Seed)}
 	var err error
 	a.parts, err = a.openParts(d.Batch)
@@ -342,7 +343,7 @@ func (p *imagePart) drawLevels(ctx context.Context, first int) error {
 	}
 	size, given := d.Size(), len(d.Prefix)
 	p.images = make([][]byte, n)
-	tokens, spare := make([]int32, n*(given+1), n*size), make([]int32, 0, n*size)
+	tokens, spare := make([]int32, n*(given+1), n*(size+1)), make([]int32, 0, n*(size+1))
 	for i := range p.images {
 		p.images[i] = append(make([]byte, 0, size), d.Prefix...)
 		row := tokens[i*(given+1):]

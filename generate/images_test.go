@@ -86,6 +86,23 @@ func TestModesDrawTheSameImages(t *testing.T) {
 		if other := drawImages(t, m, ImageOptions{ImageShape: shape, Count: 1, Seed: 4}); bytes.Equal(other[0], want[0]) {
 			t.Errorf("%s: the seed changes nothing", x.mechanism)
 		}
+		// A prefix may be the whole image, and later changes of it change nothing.
+		for _, way := range []DecodeMode{"", ModeRecompute} {
+			given := slices.Clone(want[2])
+			a, err := NewImageGenerator(m, ImageOptions{ImageShape: shape, Count: 2, Prefix: given, Mode: way})
+			if err != nil {
+				t.Fatal(err)
+			}
+			given[0]++
+			if _, err := a.Draw(context.Background(), func(i int, levels []byte) error {
+				if !bytes.Equal(levels, want[2]) {
+					t.Errorf("%s %q: image %d is %v, the prefix %v", x.mechanism, way, i, levels, want[2])
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		}
 		// A given half stays, and the levels after it are the same as without a prefix.
 		half := want[2][:13]
 		for _, way := range []DecodeMode{"", ModeRecompute} {

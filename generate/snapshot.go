@@ -27,7 +27,7 @@ type generatorSnapshot struct {
 }
 
 // Save writes the text in progress to a file, atomically. It returns an error if the file
-// cannot be written.
+// cannot be written, or a number of the text is not finite.
 func (g *Generator) Save(path string) error {
 	data, err := g.appendBinary(nil)
 	if err != nil {
@@ -38,6 +38,9 @@ func (g *Generator) Save(path string) error {
 
 // appendBinary appends the snapshot of the text to b.
 func (g *Generator) appendBinary(b []byte) ([]byte, error) {
+	if g.failure != nil {
+		return b, g.failure
+	}
 	text, err := json.Marshal(generatorSnapshot{g.model.WeightSum(), g.sampler.settings, g.tokensDrawn, g.pending})
 	if err != nil {
 		return b, err
@@ -98,9 +101,11 @@ func restoreGenerator(data []byte, m *model.Model[float32]) (*Generator, error) 
 	if sum := m.WeightSum(); s.Weights != sum {
 		return nil, fmt.Errorf("is of a model with other weights: their SHA-256 is %.12s…, this model's %.12s…", s.Weights, sum)
 	}
-	g := &Generator{model: m, pending: s.Pending, tokensDrawn: s.TokensDrawn}
-	if g.session, err = m.RestoreSession(parts[1]); err != nil {
+	session, err := m.RestoreSession(parts[1])
+	g, err := startGenerator(m, session, err, s.Sampling)
+	if err != nil {
 		return nil, err
 	}
-	return g, g.SetSampling(s.Sampling)
+	g.pending, g.tokensDrawn = s.Pending, s.TokensDrawn
+	return g, nil
 }
