@@ -11,6 +11,10 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/generate"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/train"
 )
 
 // trained returns the folder of a little run.
@@ -103,6 +107,65 @@ func TestInterruptedGenerationIsSaved(t *testing.T) {
 	got := out.String() + works(t, "generate", "--model", dir, "--resume", snapshot, "--tokens", "49")
 	if want := works(t, "generate", "--model", dir, "--tokens", "50"); got != want {
 		t.Errorf("%q, not interrupted %q", got, want)
+	}
+}
+
+// endsAfterErrs is a context that ends after a number of calls of Err.
+type endsAfterErrs struct {
+	context.Context
+	calls int
+}
+
+func (c *endsAfterErrs) Err() error {
+	if c.calls--; c.calls < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestInterruptedGenerationPrintsJSON(t *testing.T) {
+	dir := trained(t)
+	for flags, want := range map[string]string{"--json": `"tokens": `, "--json --ids " + writeIDs(t): `{"ids":[`} {
+		var out, errs bytes.Buffer
+		args := append([]string{"generate", "--model", dir, "--tokens", "1000000", "--save", filepath.Join(t.TempDir(), "snapshot")}, strings.Fields(flags)...)
+		status := farfield().RunVerb(args, &env.Env{Context: &endsAfterErrs{context.Background(), 30}, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs})
+		if status != env.StatusInterrupted || !json.Valid(out.Bytes()) || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: status %d, %q, %s", flags, status, out.String(), errs.String())
+		}
+	}
+}
+
+// A head of this width remembers half a megabyte of a token.
+func TestShortPromptNeedsNoMemoryOfALongOne(t *testing.T) {
+	m, err := model.New[float32](model.Config{
+		Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 1, Width: 4, HeadWidth: 1 << 16, Context: 64,
+		Positions: model.Rotary, Mechanism: "softmax", Tied: true,
+	}, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "model")
+	if err := train.SaveModel(dir, m, token.NewByteVocabulary()); err != nil {
+		t.Fatal(err)
+	}
+	works(t, "generate", "--model", dir, "--prompt", "abc", "--tokens", "1")
+}
+
+func TestOutputsReplaceNoFileOfTheModel(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(tinyModel)); err != nil {
+		t.Fatal(err)
+	}
+	ids, weights := writeIDs(t), filepath.Join(dir, "model.safetensors")
+	const want = "is what is read, and would be lost"
+	refuses(t, want, "generate", "--model", dir, "--ids", ids, "--save", ids)
+	refuses(t, want, "generate", "--model", dir, "--save", weights)
+	refuses(t, want, "embed", "--model", dir, "--out", weights, textFile(t))
+	refuses(t, want, "forward", "--model", dir, ids, weights)
+	refuses(t, want, "maps", "--model", dir, "--text", "one", "--npz", weights)
+	other := filepath.Join(dir, "vectors.npy")
+	for range 2 {
+		works(t, "embed", "--model", dir, "--out", other, textFile(t))
 	}
 }
 

@@ -70,7 +70,7 @@ func (c *Command) Run(e *env.Env) error {
 	x := &embedding{context: e.Context, encoder: enc}
 	filter := c.Filter
 	if vectors.IsArrayFile(filter.Out) {
-		if err := env.CheckOutput(filter.Out, c.Files...); err != nil {
+		if err := env.CheckOutput(filter.Out, append(runs.ModelFiles(c.Model), c.Files...)...); err != nil {
 			return env.InputErrorf("--out: %w", err)
 		}
 		filter.Out, x.rows = "", &vectors.Rows{Width: enc.Width()}

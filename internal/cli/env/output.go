@@ -3,6 +3,7 @@ package env
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -70,4 +71,16 @@ func CheckOutput(path string, inputs ...string) error {
 		}
 	}
 	return nil
+}
+
+// ListFiles returns the files below dir whose names keep accepts. It leaves out folders that cannot
+// be read.
+func ListFiles(dir string, keep func(name string) bool) (list []string) {
+	_ = fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && keep(d.Name()) {
+			list = append(list, filepath.Join(dir, path))
+		}
+		return nil // the verb says what it cannot read
+	})
+	return list
 }

@@ -45,7 +45,7 @@ func (c *Command) Help() string {
 // Run computes the outputs. It returns an error if the model or an array is invalid, or
 // the file cannot be written.
 func (c *Command) Run(e *env.Env) error {
-	if err := env.CheckOutput(c.Out, c.In); err != nil {
+	if err := env.CheckOutput(c.Out, append(runs.ModelFiles(c.Model), c.In)...); err != nil {
 		return env.InputErrorf("OUT: %w", err)
 	}
 	path, err := runs.ResolveModel(c.Model)

@@ -73,7 +73,7 @@ func (c *Command) Run(e *env.Env) error {
 	if int64(c.Tokens) > maxTokens {
 		return env.InputErrorf("--tokens: %d is more than %d", c.Tokens, int64(maxTokens))
 	}
-	if err := env.CheckOutput(c.Save, c.PromptFile); err != nil {
+	if err := env.CheckOutput(c.Save, append(runs.ModelFiles(c.Model), c.PromptFile, c.IDs)...); err != nil {
 		return env.InputErrorf("--save: %w", err)
 	}
 	if c.Save != "" {
@@ -138,23 +138,24 @@ func (c *Command) Run(e *env.Env) error {
 			return err
 		}
 	}
-	if stopped {
-		if c.Save != "" {
-			err = env.Interruption{Err: err, Text: fmt.Sprintf("stopped; farfield generate --model %s --resume %s continues", c.Model, c.Save)}
-		}
-		return err
-	}
 	times := clock.times(g)
 	if c.Time {
 		times.print(e.Stderr)
 	}
-	if c.IDs != "" {
-		return c.printIDs(e, ids)
+	var printErr error
+	switch {
+	case c.IDs != "":
+		printErr = c.printIDs(e, ids)
+	case c.JSON:
+		printErr = display.PrintJSON(e.Stdout, Report{text.text(), g.Tokens(), times})
 	}
-	if c.JSON {
-		return display.PrintJSON(e.Stdout, Report{text.text(), g.Tokens(), times})
+	if printErr != nil || !stopped {
+		return printErr
 	}
-	return nil
+	if c.Save != "" {
+		err = env.Interruption{Err: err, Text: fmt.Sprintf("stopped; farfield generate --model %s --resume %s continues", c.Model, c.Save)}
+	}
+	return err
 }
 
 // start returns the generator of an empty text, or of one that is resumed.

@@ -129,12 +129,15 @@ func readIDs(path string, vocab int) ([]int32, error) {
 	return ids, nil
 }
 
+// IDReport is the JSON result of generate --ids.
+type IDReport struct {
+	IDs []int32 `json:"ids"` // new
+}
+
 // printIDs prints new tokens on a line.
 func (c *Command) printIDs(e *env.Env, ids []int32) error {
 	if c.JSON {
-		return display.PrintJSONLine(e.Stdout, struct {
-			IDs []int32 `json:"ids"`
-		}{ids})
+		return display.PrintJSONLine(e.Stdout, IDReport{append([]int32{}, ids...)})
 	}
 	_, err := fmt.Fprintln(e.Stdout, strings.Trim(fmt.Sprint(ids), "[]"))
 	return err

@@ -51,8 +51,10 @@ func (c *Command) prefill(e *env.Env, g *generate.Generator, m *runs.TextModel) 
 	p := &promptReader{in: in, vocab: vocab, buffer: make([]byte, 0, min(max(size+utf8.UTFMax, 1<<16), promptPiece))}
 	bar := progress.NewTransfer(e)
 	defer bar.Finish()
+	growth := 0.0 // of the model's states, in bytes for each byte of the last piece
 	for {
 		var tokens []int32
+		start := p.read
 		err := e.RunInterruptibly(func() (err error) {
 			tokens, err = p.next()
 			return err
@@ -70,15 +72,17 @@ func (c *Command) prefill(e *env.Env, g *generate.Generator, m *runs.TextModel) 
 		if err := c.fits(g, m.Config()); err != nil {
 			return err
 		}
+		// States that grow by the token are refused before they fill the memory. The size of a pipe
+		// is not known, and gzip is smaller than its text.
+		more := growth * float64(max(size, p.read)-start)
+		if free := machine.FreeMemory(); more > float64(free) {
+			return env.InputErrorf("%s: what the model remembers of the rest takes %.0f bytes, %d are free", from, more, free)
+		}
 		before := g.Bytes()
 		if err := g.Prefill(e.Context); err != nil {
 			return err
 		}
-		// States that grow by the token are refused before they fill the memory.
-		more := float64(g.Bytes()-before) / float64(len(tokens)) * float64(max(size-p.read, promptPiece))
-		if free := machine.FreeMemory(); more > float64(free) {
-			return env.InputErrorf("%s: what the model remembers of the rest takes %.0f bytes, %d are free", from, more, free)
-		}
+		growth = float64(g.Bytes()-before) / float64(max(p.read-start, 1))
 		bar.ShowBytes("prompt", p.read, size)
 	}
 	if p.read == 0 && c.Resume == "" && (c.Prompt != "" || c.PromptFile != "") {

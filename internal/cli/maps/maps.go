@@ -14,6 +14,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/problem"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/report"
 	"github.com/farfield-ml/farfield/tensor"
@@ -127,11 +128,15 @@ func (c *Command) check() error {
 	if c.Out != "" && !slices.Contains([]string{".png", ".svg", ".html"}, filepath.Ext(c.Out)) {
 		return env.InputErrorf("--out: the suffix of %s is %q, needs .png, .svg or .html", c.Out, filepath.Ext(c.Out))
 	}
-	if err := env.CheckOutput(c.Out, c.TextFile); err != nil {
+	read := []string{c.In, c.TextFile}
+	for _, dir := range c.Model {
+		read = append(read, runs.ModelFiles(dir)...)
+	}
+	if err := env.CheckOutput(c.Out, read...); err != nil {
 		return env.InputErrorf("--out: %w", err)
 	}
 	if c.NPZ != "" {
-		if _, err := problem.WriterFor(c.NPZ, c.In, c.TextFile); err != nil {
+		if _, err := problem.WriterFor(c.NPZ, read...); err != nil {
 			return env.InputErrorf("--npz: %w", err)
 		}
 	}

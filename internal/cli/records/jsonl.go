@@ -138,7 +138,10 @@ func (f *Filter) filter(e *env.Env, files *texts.JoinedFiles, in io.Reader, r *r
 	err = r.all()
 	if err != nil && e.Context.Err() != nil && errors.Is(err, e.Context.Err()) {
 		how := fmt.Sprintf("--skip %d goes on", max(r.recordCount, f.Skip))
-		if f.Out != "" {
+		switch {
+		case r.take != nil:
+			how = "nothing is written, the same command begins anew"
+		case f.Out != "":
 			how = "the same command goes on"
 		}
 		return env.Interruption{Err: err, Text: fmt.Sprintf("stopped after %d records; %s", max(r.recordCount, f.Skip), how)}

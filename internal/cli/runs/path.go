@@ -6,8 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/farfield-ml/farfield/fetch"
+	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 )
 
@@ -30,4 +32,25 @@ func ResolveModel(path string) (string, error) {
 		return "", fmt.Errorf("model %s: is not in %s; farfield models fetch %s", s.Name, folder, s.Name)
 	}
 	return filepath.Join(folder, s.Name), nil
+}
+
+// ModelFiles returns the files of the model at path, which no output may replace: of a run with its
+// checkpoints, of a checkpoint, or of a published folder. Other files in the folder are left out.
+func ModelFiles(path string) []string {
+	dir, err := ResolveModel(path)
+	if err != nil {
+		return nil // the verb says so
+	}
+	return env.ListFiles(dir, isModelFile)
+}
+
+// isModelFile reports whether a run or a published folder has files of this name.
+func isModelFile(name string) bool {
+	switch filepath.Ext(name) {
+	case ".json", ".jsonl", ".model", ".jinja":
+		return true
+	case ".safetensors":
+		return strings.HasPrefix(name, "model") || name == "optim.safetensors" || name == "adapters.safetensors"
+	}
+	return name == "vocab.txt" || name == "merges.txt" || name == "classes.txt" || strings.HasPrefix(name, "events.")
 }
