@@ -88,12 +88,7 @@ func (c *Command) Run(e *env.Env) error {
 func CheckPage(path string, runs ...string) error {
 	var inputs []string
 	for _, dir := range runs {
-		_ = fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() && filepath.Ext(name) != ".html" {
-				inputs = append(inputs, filepath.Join(dir, name))
-			}
-			return nil // the verb says what it cannot read
-		})
+		inputs = append(inputs, env.ListFiles(dir, func(name string) bool { return filepath.Ext(name) != ".html" })...)
 	}
 	return env.CheckOutput(path, inputs...)
 }
@@ -238,7 +233,7 @@ func (x *Comparison) add(r *runs.TrainedRun) error {
 	i := slices.IndexFunc(x.Groups, func(g *runGroup) bool { return slices.Equal(g.rows, rows) })
 	if i < 0 {
 		i = len(x.Groups)
-		x.Groups = append(x.Groups, &runGroup{rows: rows})
+		x.Groups = append(x.Groups, &runGroup{rows: rows, Settings: []settingValue{}})
 	}
 	x.Groups[i].runs = append(x.Groups[i].runs, r)
 	return nil
@@ -417,11 +412,19 @@ func (x *Comparison) decide() {
 		x.Verdict = fmt.Sprintf("%s: %s over %s.", best.Name, mean, display.Pluralise(best.Seeds, "seed"))
 	case len(close) == 0:
 		x.Verdict = fmt.Sprintf("%s is best: %s against %s of %s.", best.Name, mean, ended[0].score(m), ended[0].Name)
+	case close[0].Result == resultOneSeed && best.Seeds > 1:
+		x.Verdict = fmt.Sprintf("%s has the best score: %s against %s of %s, of one seed. Another seed may turn that around.", best.Name, mean, close[0].score(m), close[0].Name)
 	case close[0].Result == resultOneSeed:
 		x.Verdict = fmt.Sprintf("%s has the best score, of one seed: %s against %s of %s. Another seed may turn that around.", best.Name, mean, close[0].score(m), close[0].Name)
 	default:
 		x.Verdict = fmt.Sprintf("No difference between %s and %s: %s and %s, less than two standard errors apart.", best.Name, close[0].Name, mean, close[0].score(m))
-		if n := len(close) - 1; n > 0 {
+		n := 0
+		for _, g := range close[1:] {
+			if g.Result == runs.ResultSame {
+				n++
+			}
+		}
+		if n > 0 {
 			x.Verdict += fmt.Sprintf(" So %s.", map[bool]string{true: "is 1 other", false: fmt.Sprintf("are %d others", n)}[n == 1])
 		}
 		best.Result = runs.ResultSame
