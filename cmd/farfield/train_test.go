@@ -152,6 +152,9 @@ func TestInterruptedTrainingResumes(t *testing.T) {
 	if result(got) != result(want) {
 		t.Errorf("the result is\n%s\nnot interrupted\n%s", got, want)
 	}
+	if out := works(t, "train", "--resume", "--out", whole, "--sample-tokens", "0"); !strings.Contains(out, "finished, 8 updates of 4×20 tokens") {
+		t.Errorf("a finished run prints\n%s", out)
+	}
 }
 
 func TestTrainHelpNamesThePresets(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/tokenizer"
 )
@@ -46,7 +47,10 @@ type record struct {
 func (c *Command) Run(e *env.Env) error {
 	path := c.Tokenizer
 	if path == "" {
-		path = c.Model
+		var err error
+		if path, err = runs.ResolveModel(c.Model); err != nil {
+			return env.MarkInput(err)
+		}
 	}
 	t, err := tokenizer.Open(path)
 	if err != nil {
@@ -58,6 +62,16 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	defer in.Close()
 	out := bufio.NewWriterSize(e.Stdout, 1<<16)
+	err = c.lines(e, t, in, out)
+	if flushErr := out.Flush(); err == nil {
+		err = flushErr
+	}
+	return err
+}
+
+// lines prints the ids of each line of in. It returns an error if the context ends, a line is
+// invalid, or reading or writing fails.
+func (c *Command) lines(e *env.Env, t *tokenizer.Tokenizer, in io.Reader, out *bufio.Writer) (err error) {
 	source := &texts.LineSource{Reader: in, Longest: longestLine}
 	var lines [][]byte
 	var b []byte
@@ -71,6 +85,9 @@ func (c *Command) Run(e *env.Env) error {
 			return err
 		}
 		for _, line := range lines {
+			if err := e.Context.Err(); err != nil {
+				return err
+			}
 			if len(line) >= longestLine {
 				return env.InputErrorf("line %d has more than %d bytes", number, longestLine-1)
 			}

@@ -3,6 +3,7 @@ package tokenize
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,9 +40,31 @@ func TestRecordWithoutTextIsRefused(t *testing.T) {
 	if err := os.WriteFile(path, []byte("[UNK]\n[CLS]\n[SEP]\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	e := &env.Env{Context: context.Background(), Stdin: strings.NewReader("\n{\"pair\":\"x\"}\n"), Stdout: new(bytes.Buffer)}
+	var out bytes.Buffer
+	e := &env.Env{Context: context.Background(), Stdin: strings.NewReader("{\"text\":\"x\"}\n{\"pair\":\"x\"}\n"), Stdout: &out}
 	err := (&Command{Tokenizer: path, JSONL: true}).Run(e)
 	if err == nil || !strings.Contains(err.Error(), `line 2: field "text" is missing`) {
+		t.Errorf("error is %v", err)
+	}
+	if !strings.HasPrefix(out.String(), `{"ids":[`) {
+		t.Errorf("of the line before %q is printed", out.String())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	e.Context = ctx
+	in := filepath.Join(t.TempDir(), "in")
+	if err := os.WriteFile(in, []byte("x\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&Command{Tokenizer: path, File: in}).Run(e); !errors.Is(err, context.Canceled) {
+		t.Errorf("of a context that has ended: %v", err)
+	}
+}
+
+func TestNameOfAModelIsResolved(t *testing.T) {
+	t.Setenv("FARFIELD_DATA", t.TempDir())
+	e := &env.Env{Context: context.Background(), Stdin: strings.NewReader(""), Stdout: new(bytes.Buffer)}
+	if err := (&Command{Model: "all-MiniLM-L6-v2"}).Run(e); err == nil || !strings.Contains(err.Error(), "farfield models fetch all-MiniLM-L6-v2") {
 		t.Errorf("error is %v", err)
 	}
 }

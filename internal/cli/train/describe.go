@@ -82,7 +82,11 @@ func describeRun(e *env.Env, t *train.Trainer, dir string) {
 	if _, ok := src.(task.WindowSource); ok {
 		samples, what = fmt.Sprintf("%s×%d", samples, m.Context), "tokens"
 	}
-	fmt.Fprintf(e.Stdout, "run         %s: updates %d to %d of %s %s%s\n", display.Escape(dir), t.StepsDone()+1, c.Steps, samples, what, grow)
+	updates := fmt.Sprintf("updates %d to %d", t.StepsDone()+1, c.Steps)
+	if t.StepsDone() >= c.Steps {
+		updates = fmt.Sprintf("finished, %d updates", c.Steps)
+	}
+	fmt.Fprintf(e.Stdout, "run         %s: %s of %s %s%s\n", display.Escape(dir), updates, samples, what, grow)
 }
 
 // describeAttention names the mechanism of a model with its settings, as flags.
