@@ -227,12 +227,12 @@ func TestKilledLongStream(t *testing.T) {
 	if !suite.IsLong() {
 		t.Skip("without -long")
 	}
-	args := []string{"attend", "--mechanism", "fastmax", "--json", "--checkpoint-every", "1s", "--synthetic", "67108864,32,1"}
+	args := []string{"attend", "--mechanism", "fastmax", "--json", "--synthetic", "67108864,32,1"}
 	var whole, last attend.StreamReport
 	if err := json.Unmarshal([]byte(works(t, args...)), &whole); err != nil {
 		t.Fatal(err)
 	}
-	args = append(args, "--checkpoint", filepath.Join(t.TempDir(), "c"))
+	args = append(args, "--checkpoint-every", "1s", "--checkpoint", filepath.Join(t.TempDir(), "c"))
 	half := time.Duration(whole.Seconds / 2 * float64(time.Second))
 	for kills := 0; ; kills++ {
 		c := exec.Command(os.Args[0], args...)
@@ -341,6 +341,9 @@ func TestStreamRefusals(t *testing.T) {
 		{"rows: one in -1 is written", []string{"--rows-every=-1", "--stream", in, out}},
 		{"--check: 3 rows; it needs a file OUT", []string{"--check", "3", "--stream", in}},
 		{"--check: needs --stream", []string{"--check", "3", in, out}},
+		{"--rows-every: needs OUT", []string{"--rows-every", "2", "--stream", in}},
+		{"--fresh: needs a file OUT or --checkpoint", []string{"--fresh", "--stream", in}},
+		{"--checkpoint-every: needs a file OUT or --checkpoint", []string{"--checkpoint-every", "1s", "--stream", in, "-"}},
 		{"--grad: not with --stream", []string{"--grad", "--stream", in, out}},
 		{"--form: not with --stream", []string{"--form", "step", "--stream", in, out}},
 		{`--memory: "1MB" is not a number of bytes`, []string{"--memory", "1MB", "--stream", in, out}},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,6 +31,15 @@ func TestCalibrate(t *testing.T) {
 	works(t, "attend", "--mechanism", "fastmax-truncated", "--causal", arrays, o)
 	if a := read(t, o)["o"]; a == nil {
 		t.Error("attend writes no o")
+	}
+
+	mask := append(make([]bool, 39), true)
+	in = written(t, "in.npz", normal(t, "q", 1, 2, 40, 5), normal(t, "k", 2, 2, 40, 5), normal(t, "v", 3, 2, 40, 3), made(t, "keymask", mask, 40))
+	works(t, "calibrate", "--set", "keep=11", in, arrays)
+	if a := read(t, arrays)["keymask"]; a == nil {
+		t.Error("the mask is dropped")
+	} else if got, err := a.Bool(); err != nil || !slices.Equal(got, mask) {
+		t.Errorf("the mask is %v, %v", got, err)
 	}
 
 	run, to, text := trained(t), filepath.Join(dir, "model"), textFile(t)

@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/rng"
 )
 
@@ -74,6 +77,27 @@ func TestInspectGeneration(t *testing.T) {
 	}
 	if out := works(t, "inspect", path, "--model", dir); !strings.Contains(out, "tokens    3") {
 		t.Errorf("printed:\n%s", out)
+	}
+}
+
+func TestInspectGenerationOfAPublishedModel(t *testing.T) {
+	m, err := model.New[float32](model.Config{
+		Kind: model.Decoder, Vocab: 20, Layers: 1, Heads: 2, Width: 8, Context: 16,
+		Positions: model.Rotary, Mechanism: "softmax", Norm: model.RMSNorm, Activation: model.SwiGLU,
+	}, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "text.state")
+	if err := pretrained.Write(dir, m, nil); err != nil {
+		t.Fatal(err)
+	}
+	works(t, "generate", "--model", dir, "--ids", writeIDs(t), "--tokens", "2", "--save", path)
+	if out := works(t, "inspect", path, "--model", dir); !strings.Contains(out, "tokens    6") {
+		t.Errorf("printed:\n%s", out)
+	}
+	if _, all := kindOf(t, dir); all["family"] != "llama" || slices.Contains(slices.Collect(maps.Keys(all)), "tokenizer") {
+		t.Errorf("without a tokenizer: %v", all)
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	attentionmaps "github.com/farfield-ml/farfield/internal/cli/maps"
 	"github.com/farfield-ml/farfield/internal/cli/plan"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/cli/score"
 	"github.com/farfield-ml/farfield/internal/cli/search"
 	"github.com/farfield-ml/farfield/internal/cli/train"
 )
@@ -104,7 +105,7 @@ var printed = map[string][]any{
 	"data list":    {data.ListedSet{}},
 	"data verify":  {data.ListedSet{}},
 	"eval":         {eval.Report{}},
-	"generate":     {generate.Report{}},
+	"generate":     {generate.Report{}, generate.IDReport{}},
 	"inspect":      {},
 	"maps":         {attentionmaps.Map{}},
 	"models fetch": {data.ListedSet{}},
@@ -112,7 +113,7 @@ var printed = map[string][]any{
 	"plan":         {plan.Report{}},
 	"predict":      {},
 	"train":        {runs.Report{}, train.SeedsReport{}},
-	"score":        {},
+	"score":        {score.Report{}},
 	"search":       {search.Found{}},
 }
 

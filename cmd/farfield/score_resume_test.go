@@ -70,6 +70,8 @@ func TestScoreWritesEachLineOnce(t *testing.T) {
 			t.Errorf("after a kill the file has\n%swant\n%s", got, want)
 		}
 	}
+	refuses(t, "--json: is false, "+out+" was made with true", "score", "--model", model, "--lines", "--state", state, "--out", out, log)
+	refuses(t, "--above: is 2, "+out+" was made with 0", append(args, "--above", "2")...)
 	wrote(t, state, before)
 	wrote(t, out, "short")
 	refuses(t, "has 5 bytes", args...)
@@ -335,6 +337,26 @@ func TestFilterHearsInterruptWhileItWaits(t *testing.T) {
 			t.Errorf("%s: status %d, %s", verb, status, errs.String())
 		}
 		w.Close()
+	}
+}
+
+// An array of vectors is written at the end: what was done of it does not go on.
+func TestInterruptedArrayBeginsAnew(t *testing.T) {
+	r, w := io.Pipe()
+	defer w.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	var out, errs syncBuffer
+	args := []string{"embed", "--model", scorerOf(t, "fastmax"), "--jsonl", "--out", filepath.Join(t.TempDir(), "v.npy")}
+	done := make(chan int)
+	go func() {
+		done <- farfield().RunVerb(args, &env.Env{Context: ctx, Stdin: r, Stdout: &out, Stderr: &errs})
+	}()
+	if _, err := io.WriteString(w, "{\"text\":\"a\"}\n"); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if status := <-done; status != env.StatusInterrupted || !strings.Contains(errs.String(), "records; nothing is written, the same command begins anew") {
+		t.Errorf("status %d, %s", status, errs.String())
 	}
 }
 

@@ -76,6 +76,11 @@ func TestScore(t *testing.T) {
 	if n := strings.Count(text, "\n"); n != 1+1+1+5 || !strings.Contains(text, all.Top[0].Text) {
 		t.Errorf("one line is above: %s", text)
 	}
+	refuses(t, "--above: needs --lines or --follow", "score", "--model", dir, "--above", "3", path)
+	refuses(t, "--json: given beside --jsonl", "score", "--model", dir, "--json", "--jsonl", path)
+	if out := works(t, "score", "--model", dir, "--json", "--top", "0", path); !strings.Contains(out, `"most_surprising": []`) {
+		t.Error(out)
+	}
 	// A text that grows, in runs that go on.
 	state, growing := filepath.Join(t.TempDir(), "state"), filepath.Join(t.TempDir(), "log")
 	var last score.Report

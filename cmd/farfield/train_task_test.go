@@ -57,7 +57,7 @@ func TestTrainTask(t *testing.T) {
 	if err := json.Unmarshal([]byte(works(t, "eval", "--model", dir, "--limit", "30", "--json")), &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Score != again.Score || r.Split != "test" || len(r.Confusion) != 4 {
+	if r.Score != again.Score || r.Verdict != nil || r.Split != "test" || len(r.Confusion) != 4 {
 		t.Errorf("evaluated %+v, trained %+v", r, again.Score)
 	}
 	if out := works(t, "eval", "--model", dir, "--split", "valid", "--limit", "9"); !strings.Contains(out, "over 9 targets of 9 samples") || !strings.Contains(out, "class  right") {

@@ -20,6 +20,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/problem"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/machine"
@@ -71,7 +72,7 @@ func (c *Command) Help() string {
 		"--stream reads a .safetensors file, a folder of q.npy, k.npy and v.npy, or with --raw a file or standard input (-). " +
 		"OUT is .npy, .safetensors, .raw or - (numbers token by token); without OUT only the CRC-32C of the output is printed. " +
 		"The same command continues an interrupted run; a killed run loses at most --checkpoint-every. " +
-		"Without OUT there is no checkpoint, and each rank but 0 has its number behind the name. " +
+		"Without OUT there is no checkpoint unless --checkpoint names one. Each rank but 0 has its number behind the name. " +
 		"--raw reads numbers of --precision for each token: q (H,D), k (Hkv,D), v (Hkv,Dv), in one batch row. It has no keymask and log_g.\n\n" +
 		"--model streams a text (- is standard input) through the layers of a decoder up to --layer, in constant memory. DIR is a run, whose latest checkpoint is read, or a checkpoint. The layer's mechanism and parameters are used.\n\n" +
 		"--check computes each row from all keys that it sees, in its share of quadratic time. --diagnose takes time with N times M." + flags.JoinExamples(
@@ -142,6 +143,19 @@ func (c *Command) stream(e *env.Env) error {
 			return env.InputErrorf("%s: not with --stream", x.name)
 		}
 	}
+	noCheckpoint := c.Checkpoint == "" && (out == "" || out == "-")
+	for _, x := range []struct {
+		name, needs string
+		given       bool
+	}{
+		{"--fresh", "a file OUT or --checkpoint", c.Restart && noCheckpoint},
+		{"--checkpoint-every", "a file OUT or --checkpoint", c.CheckpointEvery != 0 && noCheckpoint},
+		{"--rows-every", "OUT", c.RowsEvery != 0 && out == ""},
+	} {
+		if x.given {
+			return env.InputErrorf("%s: needs %s", x.name, x.needs)
+		}
+	}
 	if c.Layer != nil && c.Model == "" {
 		return env.InputErrorf("--layer: needs --model")
 	}
@@ -197,6 +211,9 @@ func streamAs[T tensor.Float](c *Command, e *env.Env, in, out string, memory int
 	}
 	if out != "-" {
 		read := []string{in}
+		if c.Model != "" {
+			read = append(read, runs.ModelFiles(c.Model)...)
+		}
 		for _, name := range given.Names() {
 			if !slices.Contains(unknown, name) {
 				read = append(read, filepath.Join(in, name+".npy")) // of a folder

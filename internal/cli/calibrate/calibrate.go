@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -42,7 +43,7 @@ type Command struct {
 	JSON   bool `name:"json" help:"Print the result as JSON."`
 
 	In           string `arg:"" optional:"" name:"in" help:"Without --model: q, k, v in .npz or .safetensors."`
-	Out          string `arg:"" optional:"" name:"out" help:"Output for attend: q, k, v, rotation and monomials."`
+	Out          string `arg:"" optional:"" name:"out" help:"Arrays for attend, with rotation and monomials."`
 	TargetFolder string `name:"to" placeholder:"DIR" help:"With --model: new or empty folder of the calibrated model."`
 }
 
@@ -129,6 +130,16 @@ func (c *Command) arrays(e *env.Env) (*Report, error) {
 	list := []*array.Array{p.NewArray("q", p.Call.Q), p.NewArray("k", p.Call.K), p.NewArray("v", p.Call.V)}
 	for _, x := range p.Mechanism.Constants().All() {
 		list = append(list, problem.NewArray(x.Name, x.Data, x.Shape))
+	}
+	for _, name := range problem.CallNames {
+		if !slices.Contains(in.Names(), name) {
+			continue
+		}
+		a, err := in.ReadArray(name)
+		if err != nil {
+			return nil, env.MarkInput(err)
+		}
+		list = append(list, a)
 	}
 	return r, atomicfile.Write(c.Out, func(w io.Writer) error { return write(w, list) })
 }

@@ -29,7 +29,8 @@ func (f *Finding) Add(name string, value any) {
 	f.facts = append(f.facts, fact{name: name, value: value})
 }
 
-// AddText adds a fact that is printed as a formatted text, escaped. JSON has the value.
+// AddText adds a fact that is printed as a formatted text, escaped. JSON has the value, and leaves
+// out nil.
 func (f *Finding) AddText(name string, value any, format string, args ...any) {
 	f.facts = append(f.facts, fact{name, value, Escape(fmt.Sprintf(format, args...))})
 }
@@ -74,20 +75,23 @@ func (f *Finding) MarshalJSON() ([]byte, error) {
 	if f.Kind != "" {
 		facts = append([]fact{{name: "kind", value: f.Kind}}, facts...)
 	}
-	for i, x := range facts {
+	b.WriteByte('{')
+	for _, x := range facts {
+		if x.value == nil {
+			continue
+		}
 		value, err := json.Marshal(x.value)
 		if err != nil {
 			return nil, err
 		}
-		before := ","
-		if i == 0 {
-			before = "{"
+		if b.Len() > 1 {
+			b.WriteByte(',')
 		}
 		key, err := json.Marshal(strings.ToLower(strings.ReplaceAll(x.name, " ", "_")))
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(&b, "%s%s:%s", before, key, value)
+		fmt.Fprintf(&b, "%s:%s", key, value)
 	}
 	b.WriteByte('}')
 	return b.Bytes(), nil

@@ -366,7 +366,7 @@ func describeDecoding(f *display.Finding, m *model.Model[float32], x attention.T
 
 // inspectGeneration tells how far a text in progress is, which its model checks.
 func inspectGeneration(path, dir string) (*display.Finding, error) {
-	m, err := runs.LoadModel(dir)
+	m, err := loadModel(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -383,6 +383,22 @@ func inspectGeneration(path, dir string) (*display.Finding, error) {
 	f.AddText("state", g.Bytes(), "%s", display.FormatBytes(float64(g.Bytes())))
 	f.AddText("sampling", g.Sampling(), "%s", sampling)
 	return f, nil
+}
+
+// loadModel reads the model at path: a run's, a checkpoint's or a published one.
+func loadModel(path string) (*model.Model[float32], error) {
+	path, err := runs.ResolveModel(path)
+	if err != nil {
+		return nil, err
+	}
+	if !pretrained.IsFolder(path) {
+		return runs.LoadModel(path)
+	}
+	m, err := runs.OpenText(path)
+	if err != nil {
+		return nil, err
+	}
+	return m.Model(), nil
 }
 
 // inspectText describes a saved text without its model.

@@ -37,8 +37,11 @@ type Problem[T tensor.Float] struct {
 	DecayShape   []int            // shape of log_g; nil: none
 }
 
+// CallNames are the arrays of a call besides q, k and v: masks, lengths, offsets and log-decays.
+var CallNames = []string{"keymask", "key_lengths", "attn_keep", "cu_q", "cu_k", "log_g"}
+
 // arrayNames are the arrays that attend knows besides the parameters.
-var arrayNames = []string{"q", "k", "v", "do", "go", "keymask", "key_lengths", "attn_keep", "cu_q", "cu_k", "log_g"}
+var arrayNames = append([]string{"q", "k", "v", "do", "go"}, CallNames...)
 
 // UnknownNames returns the names that are neither arrays of attend nor parameters.
 func (p *Problem[T]) UnknownNames(names []string) []string {

@@ -68,6 +68,10 @@ func (c *Command) Run(e *env.Env) error {
 		return env.InputErrorf("--follow: needs a file")
 	case c.JSONL && (c.Follow || c.Lines || c.State != ""):
 		return env.InputErrorf("--jsonl: not with --follow, --lines or --state: every record is for itself")
+	case c.JSONL && c.JSON:
+		return env.InputErrorf("--json: given beside --jsonl, which prints JSON lines itself")
+	case c.Threshold != 0 && !c.Lines && !c.Follow:
+		return env.InputErrorf("--above: needs --lines or --follow")
 	case filter.Out != "" && !c.JSONL && (c.State == "" || !c.Lines) && !c.Follow:
 		return env.InputErrorf("--out: needs --jsonl, --follow, or --lines with --state")
 	case !c.JSONL:
@@ -231,7 +235,7 @@ type Report struct {
 }
 
 func (t *scoring) print() error {
-	r := Report{Lines: t.Number, LineScore: t.Total, BitsPerByte: t.Total.PerByte(), Rank: t.cmd.Rank, Top: t.Top}
+	r := Report{Lines: t.Number, LineScore: t.Total, BitsPerByte: t.Total.PerByte(), Rank: t.cmd.Rank, Top: append([]ScoredLine{}, t.Top...)}
 	w := t.e.Stdout
 	switch {
 	case t.cmd.JSON && (t.cmd.Lines || t.cmd.Follow):

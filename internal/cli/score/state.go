@@ -62,6 +62,10 @@ type scorePlace struct {
 	Claimed  int64  `json:"claimed"`
 	Out      string `json:"out"` // name of the file; "": none so far
 	OutBytes int64  `json:"out_bytes"`
+
+	// Flags that the lines of the file depend on; nil: not known.
+	JSON      *bool    `json:"out_json,omitempty"`
+	Threshold *float64 `json:"out_above,omitempty"`
 }
 
 const (
@@ -159,7 +163,7 @@ func (t *scoring) restore(data []byte, m *model.Model[float32], vocab *token.Voc
 	case place == lost && !c.Follow:
 		t.found = fmt.Sprintf("%s is another file than before: begins anew\n", c.File)
 		t.doubtful = 0
-		t.scorePlace = scorePlace{Out: t.Out, OutBytes: t.OutBytes}
+		t.scorePlace = scorePlace{Out: t.Out, OutBytes: t.OutBytes, JSON: t.JSON, Threshold: t.Threshold}
 		return nil
 	case place == lost:
 		t.found = fmt.Sprintf("%s is another file than before; what its forerunner had after line %d is not there\n", c.File, t.Number)
@@ -221,7 +225,12 @@ func (t *scoring) openOut() error {
 		t.Out, t.OutBytes = name, 0
 	case size < t.OutBytes:
 		return fmt.Errorf("--out: %s has %d bytes, %s knows of %d", path, size, t.state, t.OutBytes)
+	case t.JSON != nil && *t.JSON != t.cmd.JSON:
+		return fmt.Errorf("--json: is %t, %s was made with %t; name another file", t.cmd.JSON, path, *t.JSON)
+	case t.Threshold != nil && *t.Threshold != t.cmd.Threshold:
+		return fmt.Errorf("--above: is %v, %s was made with %v; name another file", t.cmd.Threshold, path, *t.Threshold)
 	}
+	t.JSON, t.Threshold = &t.cmd.JSON, &t.cmd.Threshold
 	t.doubtful, t.Claimed = 0, t.Printed
 	if err := f.Truncate(t.OutBytes); err != nil {
 		return err
