@@ -11,19 +11,28 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// pieceTokens is the number of keys of a piece, whose sums are added in order.
-const pieceTokens = 1 << 12
+const (
+	pieceTokens  = 1 << 12 // keys of a piece; the sums of pieces are added in order
+	windowPieces = 16      // most pieces of a window
+)
+
+// RowBytes returns the bytes that ComputeRows needs for each row of a stream of shape s: number, query and sums,
+// and the sums of one piece of keys.
+func RowBytes(s Shape) int64 { return 16 * (1 + int64(s.B)*int64(s.H)*int64(s.D+s.Dv+1)) }
 
 // ComputeRows computes chosen rows of a stream's output in float64, from every visible
 // key: o [B,H,len(rows),Dv]. Rows are query numbers from 0. The time is proportional to
-// len(rows)·M. An eps of the denominator counts once for each 4096 keys.
+// len(rows)·M. An eps of the denominator counts once for each 4096 keys. memory bounds
+// the bytes of rows and keys (0: DefaultMemory); 4096 keys at least are held.
 //
-// It returns an error if the mechanism has no linear form or weights that depend on
+// It returns an error if memory is negative, if the mechanism has no linear form or weights that depend on
 // positions, if the source is a pipe or has a decay, or if ctx ends.
-func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[float64], src Source[T], causal bool, rows []int64, progress func(Progress)) (tensor.Heads[float64], error) {
+func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[float64], src Source[T], causal bool, rows []int64, memory int64, progress func(Progress)) (tensor.Heads[float64], error) {
 	var none tensor.Heads[float64]
 	s, t := src.Shape(), m.Traits()
 	switch {
+	case memory < 0:
+		return none, &BadInput{fmt.Errorf("memory: %d is negative", memory)}
 	case !t.Linear || t.CausalOnly || t.Banded:
 		return none, &BadInput{fmt.Errorf("mechanism: %s has no sums of weights that do not depend on places", t.Name)}
 	case src.IsSequential():
@@ -42,7 +51,7 @@ func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[floa
 		}
 		d.keyCounts = append(d.keyCounts, sees)
 	}
-	if err := d.readQueries(rows); err != nil {
+	if err := d.readQueries(ctx, rows); err != nil {
 		return none, err
 	}
 	d.o, d.den = tensor.NewHeads[float64](s.B, s.H, len(rows), s.Dv), make([]float64, s.B*s.H*len(rows))
@@ -50,8 +59,11 @@ func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[floa
 	for _, n := range d.keyCounts {
 		most = max(most, n)
 	}
-	const window = 16 * pieceTokens
-	w := src.NewWindow(window, Keys)
+	if most == 0 {
+		return d.o, nil
+	}
+	window := d.chooseWindow(memory)
+	w := src.NewWindow(int(min(window, most)), Keys)
 	for at := int64(0); at < most; at += window {
 		if err := ctx.Err(); err != nil {
 			return none, err
@@ -60,7 +72,7 @@ func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[floa
 		if _, err := src.FillWindow(w, 0, at, n); err != nil {
 			return none, err
 		}
-		if err := d.addWindow(w, at, n); err != nil {
+		if err := d.addWindow(ctx, w, at, n); err != nil {
 			return none, err
 		}
 		if progress != nil {
@@ -89,12 +101,25 @@ type rowsCall[T tensor.Float] struct {
 	den       []float64             // sums of weights
 }
 
-// readQueries reads the chosen queries.
-func (d *rowsCall[T]) readQueries(rows []int64) error {
+// chooseWindow returns the keys of a window, in whole pieces, from the memory beside the rows.
+func (d *rowsCall[T]) chooseWindow(memory int64) int64 {
+	if memory == 0 {
+		memory = DefaultMemory
+	}
+	s, rows := d.shape, int64(len(d.keyCounts))*RowBytes(d.shape)
+	key := d.src.NewWindow(1, Keys).memoryBytes() + 8*int64(s.B)*int64(s.Hkv)*int64(s.D+s.Dv) // as read, and in float64
+	return pieceTokens * max(1, min((memory-rows)/(pieceTokens*key+rows), windowPieces))
+}
+
+// readQueries reads the chosen queries. It returns the error of ctx if it ends.
+func (d *rowsCall[T]) readQueries(ctx context.Context, rows []int64) error {
 	s := d.shape
 	d.q = tensor.NewHeads[float64](s.B, s.H, len(rows), s.D)
 	w := d.src.NewWindow(1, Queries)
 	for j, i := range rows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if _, err := d.src.FillWindow(w, i, 0, 1); err != nil {
 			return err
 		}
@@ -113,15 +138,21 @@ type partialRows struct {
 }
 
 // addWindow adds the weighted values of the n keys of w, beginning with key at.
-// Pieces are computed concurrently and added in order.
-func (d *rowsCall[T]) addWindow(w *Window[T], at int64, n int) error {
+// Pieces are computed concurrently and added in order. It returns the error of ctx if it ends.
+func (d *rowsCall[T]) addWindow(ctx context.Context, w *Window[T], at int64, n int) error {
 	s := d.shape
 	pieces := (n + pieceTokens - 1) / pieceTokens
 	made, errs := make([][]partialRows, pieces), make([]error, pieces)
 	par.RunEach(pieces, 2*float64(len(d.keyCounts)*s.B*s.H)*float64(n)*float64(s.D+s.Dv), func(i int) {
+		if ctx.Err() != nil {
+			return
+		}
 		j0, j1 := i*pieceTokens, min((i+1)*pieceTokens, n)
 		made[i], errs[i] = d.computePiece(w, at, j0, j1)
 	})
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if err := errors.Join(errs...); err != nil {
 		return &BadInput{err}
 	}

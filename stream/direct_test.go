@@ -16,6 +16,17 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
+// measured notes the tokens of the largest window.
+type measured struct {
+	*ArraySource[float32]
+	tokens int
+}
+
+func (m *measured) NewWindow(n int, want Role) *Window[float32] {
+	m.tokens = max(m.tokens, n)
+	return m.ArraySource.NewWindow(n, want)
+}
+
 // TestComputedRowsEqualTheCallInMemory holds rows that are made piece by piece against the call in memory,
 // across pieces and windows, and rows of an output against them.
 func TestComputedRowsEqualTheCallInMemory(t *testing.T) {
@@ -45,16 +56,23 @@ func TestComputedRowsEqualTheCallInMemory(t *testing.T) {
 			src := source(t, file(t, c))
 			rows := []int64{0, 1, p.shape.N / 2, p.shape.N - 3, p.shape.N - 1}
 			var first []float64
-			for _, threads := range []int{1, 3} {
-				par.SetThreads(threads)
-				got, err := ComputeRows(context.Background(), m, src, p.causal, rows, nil)
+			for _, x := range []struct {
+				threads int
+				memory  int64
+			}{{1, 0}, {3, 0}, {3, 1}} {
+				par.SetThreads(x.threads)
+				src := &measured{src, 0}
+				got, err := ComputeRows(context.Background(), m, src, p.causal, rows, x.memory, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if first == nil {
 					first = got.Data
 				} else if !slices.Equal(got.Data, first) {
-					t.Errorf("%d threads: others", threads)
+					t.Errorf("%d threads, memory %d: others", x.threads, x.memory)
+				}
+				if x.memory == 1 && src.tokens > pieceTokens {
+					t.Errorf("a window of %d tokens in no memory", src.tokens)
 				}
 				for h := range want.B * want.H {
 					b, h := h/want.H, h%want.H
@@ -122,7 +140,7 @@ func TestComputeRowsRefusesDecayAndPipes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = ComputeRows(context.Background(), m, source(t, file(t, x.p.call())), true, []int64{x.row}, nil)
+		_, err = ComputeRows(context.Background(), m, source(t, file(t, x.p.call())), true, []int64{x.row}, 0, nil)
 		if err == nil || !IsBadInput(err) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: %v, want %q", x.name, err, x.want)
 		}

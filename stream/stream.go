@@ -133,7 +133,7 @@ func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Sour
 		}
 		if p := &r.passes[r.pass]; p.count < 0 {
 			p.count = r.token
-			r.shape.N, r.shape.M = r.token, r.token
+			r.shape.N, r.shape.M, r.out.shape.N = r.token, r.token, r.token
 		}
 	}
 	if err := r.finishOutput(); err != nil {
@@ -371,7 +371,7 @@ func (r *run[T]) resumeFrom(c *checkpoint) (err error) {
 	}
 	if c.IsComplete && r.passes[r.pass].count < 0 {
 		r.passes[r.pass].count = r.token
-		r.shape.N, r.shape.M = r.token, r.token
+		r.shape.N, r.shape.M, r.out.shape.N = r.token, r.token, r.token
 	}
 	return nil
 }

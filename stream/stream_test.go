@@ -749,9 +749,14 @@ func TestRawInputEqualsArrays(t *testing.T) {
 	refused(t, err, "input: checksum of the first", "the checkpoint has")
 	_, err = Run(context.Background(), m, pipe(data[:len(data)/301*20]), output(t, out, 0), o)
 	refused(t, err, "input: has 20 tokens, the checkpoint is of")
-	r, err = Run(context.Background(), m, pipe(data), output(t, out, 0), o)
+	end := output(t, out, 0)
+	r, err = Run(context.Background(), m, pipe(data), end, o)
 	got, _ = os.ReadFile(out)
 	expect("pipe that continues", r, err, got)
+	row := make([]float32, 5)
+	if err := end.ReadRow(row, 0, 3, 300); err != nil || !slices.Equal(row, tokens[len(tokens)-5:]) {
+		t.Errorf("the last row is %v, %v", row, err)
+	}
 	if r.Resumed < 50 {
 		t.Errorf("goes on after %d tokens", r.Resumed)
 	}
@@ -1103,6 +1108,16 @@ func TestSyntheticTokensDoNotDependOnPieces(t *testing.T) {
 	}
 	if differ(whole.Call.Q.Head(0, 0).Row(0), whole.Call.Q.Head(0, 1).Row(0)) < 0 || differ(whole.Call.Q.Head(0, 0).Row(0), whole.Call.K.Head(0, 0).Row(0)) < 0 {
 		t.Error("heads or arrays are the same")
+	}
+}
+
+func TestSyntheticSourceTakesNoMemory(t *testing.T) {
+	if n := testing.AllocsPerRun(1, func() {
+		if _, err := NewSyntheticSource[float32](1, 1<<12, 1<<12, 9); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 1 {
+		t.Errorf("%v allocations", n)
 	}
 }
 

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -19,10 +20,8 @@ import (
 // with the position p = (n mod 2²⁰)/2²⁰ and u distributed like k. So outputs are around 1
 // and depend on the weights.
 type SyntheticSource[T tensor.Float] struct {
-	shape   Shape
-	seed    uint64
-	q, k, u []rng.Key // [H]
-	ones    []T       // [D]
+	shape Shape
+	seed  uint64
 }
 
 // NewSyntheticSource returns n tokens of h heads of width d. It returns an error if n is
@@ -34,13 +33,6 @@ func NewSyntheticSource[T tensor.Float](n int64, d, h int, seed uint64) (*Synthe
 	}
 	if err := s.shape.validate(); err != nil {
 		return nil, err
-	}
-	for range d {
-		s.ones = append(s.ones, 1)
-	}
-	key := rng.New(seed)
-	for i := range uint64(h) {
-		s.q, s.k, s.u = append(s.q, key.Fold(3*i)), append(s.k, key.Fold(3*i+1)), append(s.u, key.Fold(3*i+2))
 	}
 	return s, nil
 }
@@ -76,24 +68,26 @@ const (
 // error is always nil.
 func (s *SyntheticSource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, error) {
 	parts := (n + workerTokens - 1) / workerTokens
+	seed, ones := rng.New(s.seed), slices.Repeat([]T{1}, s.shape.D)
 	par.RunEach(s.shape.H*parts, float64(s.shape.H)*float64(n)*float64(s.shape.D)*channelWork, func(i int) {
 		h, i0 := i/parts, i%parts*workerTokens
 		i1 := min(i0+workerTokens, n)
+		seedOf := func(array uint64) rng.Key { return seed.Fold(3*uint64(h) + array) } // 0: q, 1: k, 2: u
 		if w.role&Queries != 0 {
-			drawUniform(w.q.Head(0, h).Slice(i0, i1), deviation, s.q[h], query+int64(i0))
+			drawUniform(w.q.Head(0, h).Slice(i0, i1), deviation, seedOf(0), query+int64(i0))
 		}
 		if w.role&Keys == 0 {
 			return
 		}
 		k, v := w.k.Head(0, h).Slice(i0, i1), w.v.Head(0, h).Slice(i0, i1)
-		drawUniform(k, deviation, s.k[h], key+int64(i0))
-		drawUniform(v, 2*deviation, s.u[h], key+int64(i0))
+		drawUniform(k, deviation, seedOf(1), key+int64(i0))
+		drawUniform(v, 2*deviation, seedOf(2), key+int64(i0))
 		kernels := kernel.Active[T]()
 		for j := range v.Rows {
 			p := 0.5 + T((key+int64(i0+j))&(1<<20-1))/(1<<20)
 			row := v.Row(j)
 			kernels.Axpy(row, 0.5, k.Row(j))
-			kernels.Axpy(row, p, s.ones)
+			kernels.Axpy(row, p, ones)
 		}
 	})
 	w.SetTokens(n)

@@ -204,7 +204,7 @@ func TestCheckOfRowsWithoutSize(t *testing.T) {
 		{[]*array.Array{none("q"), none("k"), none("v")}, `"rows": [],"max_o": 0,"error": 0,"relative": 0,`, 0},
 		{[]*array.Array{q, k, made(t, "v", nan, 2, 9, 4)}, `"error": null,"relative": null,`, 1},
 	} {
-		status, out, errs := command(t, "attend", "--mechanism", "fastmax", "--causal", "--stream", "--allow-nonfinite", "--json", "--check", "30",
+		status, out, errs := command(t, "attend", "--mechanism", "fastmax", "--causal", "--stream", "--allow-nonfinite", "--json", "--check", "400000000",
 			written(t, "in.safetensors", x.in...), filepath.Join(t.TempDir(), "o.npy"))
 		flat := strings.NewReplacer("\n", "", "  ", "").Replace(out)
 		if status != x.code || !json.Valid([]byte(out)) || !strings.Contains(flat, x.want) {
@@ -340,6 +340,7 @@ func TestStreamRefusals(t *testing.T) {
 		{"--memory: needs --stream", []string{"--memory", "1MiB", in, out}},
 		{"rows: one in -1 is written", []string{"--rows-every=-1", "--stream", in, out}},
 		{"--check: 3 rows; it needs a file OUT", []string{"--check", "3", "--stream", in}},
+		{"--check: 9 rows; --memory 2000 has room for 6", []string{"--check", "10", "--memory", "2000", "--stream", in, out}},
 		{"--check: needs --stream", []string{"--check", "3", in, out}},
 		{"--rows-every: needs OUT", []string{"--rows-every", "2", "--stream", in}},
 		{"--fresh: needs a file OUT or --checkpoint", []string{"--fresh", "--stream", in}},
@@ -352,6 +353,7 @@ func TestStreamRefusals(t *testing.T) {
 		{"--synthetic: takes the place of <in>", []string{"--synthetic", "1,2,3", in, out}},
 		{`--synthetic: "1,2" has 2 numbers, needs 3 to 3`, []string{"--synthetic", "1,2"}},
 		{`--synthetic: "x" is not a whole number`, []string{"--synthetic", "1,x,3"}},
+		{"1 heads of width 1000000000, at most 16777216 of each are possible", []string{"--synthetic", "1,1000000000,1"}},
 		{"--raw: missing; standard input needs", []string{"--stream", "-", out}},
 		{"causal: unmasked attention reads keys and then queries, and a pipe is read once", []string{"--stream", "--raw", "4,1", "-", "-"}},
 		{"needs .safetensors, a folder of .npy, or --raw", []string{"--stream", written(t, "in.npz", q, k, v), out}},

@@ -31,31 +31,45 @@ type rowCheck struct {
 // streamRows is the stream of random numbers that rows to check are drawn from.
 const streamRows = 1 << 32
 
-// checkRows holds rows of a finished stream against float64.
-func checkRows[T tensor.Float](c *Command, e *env.Env, src stream.Source[T], out *stream.Output[T], r *stream.Report, m attention.Mechanism[float64]) (*rowCheck, error) {
-	start := time.Now()
-	every := max(c.RowsEvery, 1)
-	written := int64(0)
-	if r.Shape.N > 0 {
-		written = (r.Shape.N-1)/every + 1
+// drawRows draws up to c.Check written rows of a stream of shape s: all of them if there are no more. It returns
+// an error if memory has no room for them.
+func drawRows(c *Command, s stream.Shape, memory int64) ([]int64, error) {
+	every, written := max(c.RowsEvery, 1), int64(0)
+	if s.N > 0 {
+		written = (s.N-1)/every + 1
 	}
-	list := &rowCheck{Rows: []int64{}}
-	for i := range uint64(c.Check) {
-		if written > 0 {
-			list.Rows = append(list.Rows, every*int64(rng.New(c.Seed).Fold(streamRows).Intn(i, int(written))))
+	n := min(int64(c.Check), written)
+	if room := memory / stream.RowBytes(s); n > room {
+		return nil, fmt.Errorf("%d rows; --memory %d has room for %d", n, memory, room)
+	}
+	rows, key := make([]int64, n), rng.New(c.Seed).Fold(streamRows)
+	for i := range rows {
+		rows[i] = int64(i)
+		if n < written {
+			rows[i] = int64(key.Intn(uint64(i), int(written)))
 		}
+		rows[i] *= every
 	}
-	slices.Sort(list.Rows)
-	list.Rows = slices.Compact(list.Rows)
+	slices.Sort(rows)
+	return slices.Compact(rows), nil
+}
+
+// checkRows holds rows of a finished stream against float64.
+func checkRows[T tensor.Float](c *Command, e *env.Env, src stream.Source[T], out *stream.Output[T], r *stream.Report, m attention.Mechanism[float64], rows []int64, memory int64) (*rowCheck, error) {
+	start := time.Now()
+	list := &rowCheck{Rows: rows}
 	bar := progress.NewStream(e)
-	want, err := stream.ComputeRows(e.Context, m, src, c.Causal, list.Rows, bar.Show)
+	want, err := stream.ComputeRows(e.Context, m, src, c.Causal, rows, memory, bar.Show)
 	bar.Clear()
 	if err != nil {
 		return nil, err
 	}
 	got := make([]T, r.Shape.Dv)
 	for h := range want.B * want.H {
-		for j, i := range list.Rows {
+		for j, i := range rows {
+			if err := e.Context.Err(); err != nil {
+				return nil, err
+			}
 			if err := out.ReadRow(got, h/want.H, h%want.H, i); err != nil {
 				return nil, err
 			}

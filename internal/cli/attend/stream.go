@@ -75,7 +75,7 @@ func (c *Command) Help() string {
 		"Without OUT there is no checkpoint unless --checkpoint names one. Each rank but 0 has its number behind the name. " +
 		"--raw reads numbers of --precision for each token: q (H,D), k (Hkv,D), v (Hkv,Dv), in one batch row. It has no keymask and log_g.\n\n" +
 		"--model streams a text (- is standard input) through the layers of a decoder up to --layer, in constant memory. DIR is a run, whose latest checkpoint is read, or a checkpoint. The layer's mechanism and parameters are used.\n\n" +
-		"--check computes each row from all keys that it sees, in its share of quadratic time. --diagnose takes time with N times M." + flags.JoinExamples(
+		"--check computes each row from all keys that it sees, in its share of quadratic time. It keeps to --memory, but holds 4096 keys at least. --diagnose takes time with N times M." + flags.JoinExamples(
 		"farfield attend --mechanism fastmax --causal --grad qkv.npz out.npz",
 		"farfield attend --mechanism softmax --json qkv.npz out.safetensors",
 		"farfield attend --mechanism fastmax --causal --synthetic 1e5,32,2 --check 3 o.npy",
@@ -224,9 +224,13 @@ func streamAs[T tensor.Float](c *Command, e *env.Env, in, out string, memory int
 		}
 	}
 	var wide *problem.Problem[float64] // for the check
+	var rows []int64
 	if c.Check > 0 {
 		if wide, err = newMechanism[float64](c, s, given, in); err == nil {
-			_, err = stream.ComputeRows(e.Context, wide.Mechanism, src, c.Causal, nil, nil) // refuses a stream that it cannot check
+			_, err = stream.ComputeRows(e.Context, wide.Mechanism, src, c.Causal, nil, memory, nil) // refuses a stream that it cannot check
+		}
+		if err == nil {
+			rows, err = drawRows(c, s, memory)
 		}
 		if err != nil {
 			return env.InputErrorf("--check: %w", err)
@@ -261,17 +265,18 @@ func streamAs[T tensor.Float](c *Command, e *env.Env, in, out string, memory int
 	report := &StreamReport{
 		Mechanism: c.Mechanism, Chunk: r.Chunk, Window: r.Window, ISA: kernel.Active[T]().Name, Threads: par.Threads(), Precision: c.Precision,
 		N: r.Shape.N, M: r.Shape.M, Tokens: r.Tokens, Resumed: r.Resumed, Seconds: r.Seconds, Filling: r.Filling, Computing: r.Computing, FLOPs: r.FLOPs, Peak: peak,
-		StateBytes: r.StateBytes, Planned: r.Planned, Memory: memory, PeakBytes: machine.PeakMemory(), Checkpoints: r.Checkpoints, NonFinite: r.NonFinite,
+		StateBytes: r.StateBytes, Planned: r.Planned, Memory: memory, Checkpoints: r.Checkpoints, NonFinite: r.NonFinite,
 		Digest: fmt.Sprintf("%08x", r.Digest), Sent: r.Sent,
 	}
 	if e.Ranks != nil {
 		report.Ranks = e.Ranks.Size()
 	}
 	if c.Check > 0 {
-		if report.Check, err = checkRows(c, e, src, to, r, wide.Mechanism); err != nil {
+		if report.Check, err = checkRows(c, e, src, to, r, wide.Mechanism, rows, memory); err != nil {
 			return err
 		}
 	}
+	report.PeakBytes = machine.PeakMemory()
 	w := e.Notes()
 	if out == "" {
 		w = e.Stdout
