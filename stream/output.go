@@ -58,9 +58,7 @@ func NewFileOutput[T tensor.Float](path string, rank int) (*Output[T], error) {
 	default:
 		return nil, fmt.Errorf("%s: the suffix is %q, needs .npy, .safetensors or .raw", path, suffix)
 	}
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target // the unfinished file is renamed to it, and needs its file system
-	}
+	path = atomicfile.FollowLinks(path) // the unfinished file is renamed to it, and needs its file system
 	dir := filepath.Dir(path)
 	if info, err := os.Stat(dir); err != nil {
 		return nil, err

@@ -94,25 +94,30 @@ func TestCheckpointIsNotTheUnfinishedOutput(t *testing.T) {
 // A rename cannot leave its file system.
 func TestUnfinishedOutputLiesBesideTheTargetOfALink(t *testing.T) {
 	p := problems[0]
-	m, in, dir := p.mechanism(t), file(t, p.call()), t.TempDir()
-	link, target := filepath.Join(dir, "link.npy"), filepath.Join(t.TempDir(), "o.npy")
-	if err := os.WriteFile(target, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(target, link); err != nil {
-		t.Skip(err)
-	}
-	o := Options{Causal: true, Window: 10, Checkpoint: link + CheckpointSuffix, CheckpointInterval: time.Nanosecond}
-	if _, err := Run(t.Context(), m, &brittle{source(t, in), 50}, output(t, link, 4), o); !errors.Is(err, errBrittle) {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(target + PartialSuffix); err != nil {
-		t.Error(err)
-	}
-	if r, err := Run(t.Context(), m, source(t, in), output(t, link, 4), o); err != nil || r.Resumed == 0 {
-		t.Errorf("%+v, %v", r, err)
-	}
-	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 || len(read(t, target)) == 0 {
-		t.Errorf("the link has become %v, %v", info, err)
+	m, in := p.mechanism(t), file(t, p.call())
+	for _, exists := range []bool{true, false} {
+		dir := t.TempDir()
+		link, target := filepath.Join(dir, "link.npy"), filepath.Join(t.TempDir(), "o.npy")
+		if exists {
+			if err := os.WriteFile(target, nil, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink(target, link); err != nil {
+			t.Skip(err)
+		}
+		o := Options{Causal: true, Window: 10, Checkpoint: link + CheckpointSuffix, CheckpointInterval: time.Nanosecond}
+		if _, err := Run(t.Context(), m, &brittle{source(t, in), 50}, output(t, link, 4), o); !errors.Is(err, errBrittle) {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(target + PartialSuffix); err != nil {
+			t.Error(err)
+		}
+		if r, err := Run(t.Context(), m, source(t, in), output(t, link, 4), o); err != nil || r.Resumed == 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 || len(read(t, target)) == 0 {
+			t.Errorf("the link has become %v, %v", info, err)
+		}
 	}
 }

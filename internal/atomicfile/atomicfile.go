@@ -25,6 +25,9 @@ const (
 	textSize = 26
 )
 
+// maxLinks is the number of symbolic links that FollowLinks follows.
+const maxLinks = 255
+
 // Write replaces the content of path by the bytes that write produces. It writes a temporary file in
 // the same folder, syncs it and renames it to path. A symbolic link stays, and its target is
 // replaced. An existing file keeps its permissions. Pipes and devices are written directly.
@@ -33,9 +36,7 @@ const (
 // which death releases. It returns the error of write, or a *lock.WriteError if the system refuses.
 func Write(path string, write func(io.Writer) error) error {
 	named := path
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
+	path = FollowLinks(path)
 	old, err := os.Stat(path)
 	if err == nil && !old.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -86,6 +87,32 @@ func WriteJSON(path string, v any) error {
 	})
 }
 
+// FollowLinks returns the file that path leads to through symbolic links. The file may be absent. FollowLinks
+// returns path itself if it is no link or has no end.
+func FollowLinks(path string) string {
+	at := path
+	for range maxLinks {
+		if target, err := filepath.EvalSymlinks(at); err == nil {
+			return target
+		}
+		folder, name := filepath.Split(at)
+		target, err := os.Readlink(at)
+		if err != nil {
+			if at == path {
+				return path
+			}
+			if folder, err := filepath.EvalSymlinks(folder); err == nil {
+				return filepath.Join(folder, name)
+			}
+			return at
+		}
+		if at = target; !filepath.IsAbs(target) {
+			at = folder + target // Join would remove .. behind a link
+		}
+	}
+	return path
+}
+
 // createTemp creates and locks a temporary file in dir.
 func createTemp(dir string) (*os.File, error) {
 	for {
@@ -127,9 +154,7 @@ func isTemp(name string) bool {
 // stays, and its target is replaced. It returns a *lock.WriteError if the system refuses.
 func Replace(temp, path string) error {
 	named := path
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
+	path = FollowLinks(path)
 	return lock.WrapWriteError(named, renameSynced(temp, path))
 }
 

@@ -160,6 +160,36 @@ func TestSymbolicLinkStays(t *testing.T) {
 	}
 }
 
+func TestLinkToAbsentFileStays(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "run", "ckpt"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	// The link named as "loop" has no end.
+	for link, target := range map[string]string{"folder": "run/ckpt", "first": "folder/../second", "run/second": "../step-7", "loop": "loop"} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Skip(err)
+		}
+	}
+	first, file := filepath.Join(dir, "first"), filepath.Join(dir, "step-7")
+	if err := Write(first, put("new")); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, file, "new", 5)
+	if err := os.Rename(file, file+".part"); err != nil {
+		t.Fatal(err)
+	}
+	if err := Replace(file+".part", first); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, file, "new", 5)
+	for _, path := range []string{filepath.Join(dir, "loop"), filepath.Join(dir, "none"), "none"} {
+		if got := FollowLinks(path); got != path {
+			t.Errorf("%s leads to %s", path, got)
+		}
+	}
+}
+
 func TestDeviceIsNotReplaced(t *testing.T) {
 	if _, err := os.Stat(os.DevNull); err != nil {
 		t.Skip(err)
