@@ -122,12 +122,16 @@ func (f *Filter) FilterBatches(e *env.Env, files *texts.JoinedFiles, in io.Reade
 }
 
 // filter runs r, which has its functions, on the lines of in, which reads files.
-func (f *Filter) filter(e *env.Env, files *texts.JoinedFiles, in io.Reader, r *recordRun) error {
+func (f *Filter) filter(e *env.Env, files *texts.JoinedFiles, in io.Reader, r *recordRun) (err error) {
 	out, err := f.open(files.Paths())
 	if err != nil {
 		return err
 	}
-	defer out.close()
+	defer func() {
+		if failed := out.close(); err == nil {
+			err = failed
+		}
+	}()
 	r.filter, r.e, r.out, r.files, r.number = f, e, out, files, -1
 	r.in = &texts.LineSource{Reader: in, Longest: longestRecord}
 	r.progress = progress.NewRecords(e, files.Size(), out.w == nil && r.take == nil)

@@ -230,10 +230,11 @@ func (o *output) write(e *env.Env, line []byte) error {
 	return err
 }
 
-// close closes the file and releases its lock.
-func (o *output) close() {
-	if o.w != nil {
-		o.w.Close()
+// close syncs and closes the file, and releases its lock. It returns an error if the system refuses.
+func (o *output) close() error {
+	defer o.lock.Release()
+	if o.w == nil {
+		return nil
 	}
-	o.lock.Release()
+	return errors.Join(o.w.Sync(), o.w.Close())
 }

@@ -98,6 +98,17 @@ func TestRefusedOutputKeepsItsBytes(t *testing.T) {
 	checkFile(t, out+originSuffix, "mine")
 }
 
+func TestErrorOfCloseIsReturned(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if err := (&output{w: f}).close(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestOutputIsContinuedByEqualSettingsAlone(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in.jsonl"), filepath.Join(dir, "out.jsonl")
