@@ -27,7 +27,7 @@ func Float16(bits uint16) float32 {
 // WidenBFloat16 sets dst [n] to the numbers that bits [n] stand for as bfloat16. It
 // panics if dst is shorter than bits.
 func WidenBFloat16(dst []float32, bits []uint16) {
-	dst = dst[:len(bits)]
+	dst = dst[:len(bits):len(dst)]
 	for i, b := range bits {
 		dst[i] = BFloat16(b)
 	}
@@ -36,7 +36,7 @@ func WidenBFloat16(dst []float32, bits []uint16) {
 // WidenFloat16 sets dst [n] to the numbers that bits [n] stand for as IEEE 754 binary16.
 // It panics if dst is shorter than bits.
 func WidenFloat16(dst []float32, bits []uint16) {
-	dst = dst[:len(bits)]
+	dst = dst[:len(bits):len(dst)]
 	for i, b := range bits {
 		dst[i] = Float16(b)
 	}

@@ -39,6 +39,19 @@ func value(bits uint16, exponentBits int) float64 {
 	return x
 }
 
+func TestShortRowsAreNotWidenedBehindTheirEnd(t *testing.T) {
+	for name, widen := range map[string]func([]float32, []uint16){"bfloat16": tensor.WidenBFloat16, "float16": tensor.WidenFloat16} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: 3 numbers have room in 2", name)
+				}
+			}()
+			widen(make([]float32, 2, 4), make([]uint16, 3))
+		}()
+	}
+}
+
 func TestSixteenBitsAreWidenedExactly(t *testing.T) {
 	all := make([]uint16, 1<<16)
 	for i := range all {
