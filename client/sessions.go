@@ -152,7 +152,8 @@ func (c *Client) Fork(ctx context.Context, id string) (Session, error) {
 	return s, err
 }
 
-// Get returns a session. It fails with status 404 where none has the id.
+// Get returns a session. It fails with status 404 where none has the id, and 410 where its
+// state is lost.
 func (c *Client) Get(ctx context.Context, id string) (Session, error) {
 	var s Session
 	err := c.call(ctx, "GET", sessionPath(id, ""), nil, &s)

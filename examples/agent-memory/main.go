@@ -44,17 +44,34 @@ func talk(ctx context.Context, c *client.Client, path string, in io.Reader, out 
 		return err
 	}
 	fmt.Fprintf(out, "(a memory of %d tokens, %d bytes)\n", memory.Tokens, memory.Bytes)
-	lines := bufio.NewScanner(in)
-	for turn := uint64(1); lines.Scan(); turn++ {
-		if memory, err = answer(ctx, c, path, memory, lines.Text(), turn, out); err != nil {
+	lines, end := make(chan string), make(chan error, 1)
+	go func() { // a Scan does not end with ctx
+		s := bufio.NewScanner(in)
+		for s.Scan() {
+			select {
+			case lines <- s.Text():
+			case <-ctx.Done():
+				return
+			}
+		}
+		end <- s.Err()
+	}()
+	for turn := uint64(1); ; turn++ {
+		select {
+		case line := <-lines:
+			if memory, err = answer(ctx, c, path, memory, line, turn, out); err != nil {
+				return err
+			}
+		case err := <-end:
 			return err
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
-	return lines.Err()
 }
 
 // open returns the session of the file at path. Where there is none, or the server
-// has lost it, a session begins.
+// has lost it or its state, a session begins.
 func open(ctx context.Context, c *client.Client, path string) (client.Session, error) {
 	var s client.Session
 	text, err := os.ReadFile(path)
@@ -62,9 +79,16 @@ func open(ctx context.Context, c *client.Client, path string) (client.Session, e
 		if err := json.Unmarshal(text, &s); err != nil {
 			return s, fmt.Errorf("%s: %w", path, err)
 		}
-		s, err = c.Get(ctx, s.ID)
+		id := s.ID
+		s, err = c.Get(ctx, id)
 		var e *client.Error
-		if !errors.As(err, &e) || e.Status != http.StatusNotFound {
+		switch {
+		case errors.As(err, &e) && e.Status == http.StatusNotFound:
+		case errors.As(err, &e) && e.Status == http.StatusGone: // its state is lost
+			if err := c.Delete(ctx, id); err != nil {
+				return s, err
+			}
+		default:
 			return s, err
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {

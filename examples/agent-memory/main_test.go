@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farfield-ml/farfield/client"
 )
@@ -17,7 +20,8 @@ import (
 type store struct {
 	texts  map[string]string
 	n      int
-	broken bool // streams end before their last event
+	broken bool   // streams end before their last event
+	lost   string // session without its state
 }
 
 func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -31,6 +35,10 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, verb, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/v1/sessions"), "/"), "/")
 	if _, found := s.texts[id]; id != "" && !found {
 		w.WriteHeader(404)
+		return
+	}
+	if id != "" && id == s.lost && r.Method != "DELETE" {
+		w.WriteHeader(410)
 		return
 	}
 	switch {
@@ -92,5 +100,22 @@ func TestMemorySurvivesARestartAndABrokenTurn(t *testing.T) {
 	s.texts = map[string]string{} // a server without its store
 	if _, err := run("Hello?\n"); err != nil || !strings.HasPrefix(s.texts["s7"], beginning) {
 		t.Errorf("%q, %v", s.texts, err)
+	}
+	s.lost = "s7"
+	if _, err := run(""); err != nil || len(s.texts) != 1 || s.texts["s8"] != beginning {
+		t.Errorf("after a lost state: %q, %v", s.texts, err)
+	}
+}
+
+func TestInterruptEndsThePrompt(t *testing.T) {
+	server := httptest.NewServer(&store{texts: map[string]string{}})
+	defer server.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	in, keyboard := io.Pipe()
+	defer keyboard.Close()
+	time.AfterFunc(50*time.Millisecond, stop)
+	err := talk(ctx, &client.Client{URL: server.URL}, filepath.Join(t.TempDir(), "agent.json"), in, io.Discard)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
 	}
 }
