@@ -53,7 +53,7 @@ func (x *passPool) freeze() {
 		return
 	}
 	x.isFrozen.Store(true)
-	x.free = nil // their heads have no packed weights
+	x.free = nil // made anew, with packed weights
 	if x.body.FreezeBody(); x.plan.scores {
 		x.body.Freeze()
 	}

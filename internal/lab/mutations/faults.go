@@ -344,7 +344,7 @@ var faults = []fault{
 		"generate", "TestTokensAreDrawnWithNumbersOfTheirOwn",
 	},
 	{
-		"generate/snapshot.go", "pending: s.Pending, tokensDrawn: s.TokensDrawn}", "pending: s.Pending}",
+		"generate/snapshot.go", "g.pending, g.tokensDrawn = s.Pending, s.TokensDrawn", "g.pending = s.Pending",
 		"a saved text continues with the numbers of its beginning",
 		"generate", "TestSnapshotContinuesTheText",
 	},
