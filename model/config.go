@@ -176,8 +176,8 @@ func ParseConfig(data []byte) (Config, error) {
 	return c, c.Validate()
 }
 
-// clone returns c with memory of its own.
-func (c Config) clone() Config {
+// Clone returns c with maps, slices and pointers of its own.
+func (c Config) Clone() Config {
 	c.Set, c.LayerWindows = maps.Clone(c.Set), slices.Clone(c.LayerWindows)
 	if c.RopeScaling != nil {
 		scaling := *c.RopeScaling

@@ -66,7 +66,7 @@ func buildModel[T tensor.Float](c Config, key *rng.Key, seeds map[string]uint64)
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	c = c.clone()
+	c = c.Clone()
 	b := &builder[T]{c: c, key: key, seeds: seeds}
 	m := &Model[T]{config: c, params: &b.set, constants: &b.constants, seeds: seeds}
 	if c.Kind == EncoderDecoder {
@@ -123,7 +123,7 @@ func (m *Model[T]) Share() *Model[T] {
 }
 
 // Config returns a copy of the configuration.
-func (m *Model[T]) Config() Config { return m.config.clone() }
+func (m *Model[T]) Config() Config { return m.config.Clone() }
 
 // Params returns the weights.
 func (m *Model[T]) Params() *param.Set[T] { return m.params }

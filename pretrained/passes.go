@@ -53,7 +53,6 @@ func (x *passPool) freeze() {
 		return
 	}
 	x.isFrozen.Store(true)
-	x.free = nil // made anew, with packed weights
 	if x.body.FreezeBody(); x.plan.scores {
 		x.body.Freeze()
 	}
@@ -65,7 +64,6 @@ func (x *passPool) thaw() {
 	defer x.use.Unlock()
 	x.isLentOut = true
 	if x.isFrozen.Swap(false) {
-		x.free = nil
 		x.body.Thaw()
 	}
 }

@@ -154,16 +154,8 @@ func ReadConfig(path string, c Config) (Config, error) {
 
 // clone returns c with maps, slices and pointers of its own.
 func (c Config) clone() Config {
-	m := &c.Model
-	c.TaskSet, m.Set = maps.Clone(c.TaskSet), maps.Clone(m.Set)
-	c.InputMean, c.InputDeviation = slices.Clone(c.InputMean), slices.Clone(c.InputDeviation)
-	c.Lengthened, m.LayerWindows = slices.Clone(c.Lengthened), slices.Clone(m.LayerWindows)
-	if m.RopeScaling != nil {
-		m.RopeScaling = new(*m.RopeScaling)
-	}
-	if m.Biases != nil {
-		m.Biases = new(*m.Biases)
-	}
+	c.Model, c.TaskSet = c.Model.Clone(), maps.Clone(c.TaskSet)
+	c.InputMean, c.InputDeviation, c.Lengthened = slices.Clone(c.InputMean), slices.Clone(c.InputDeviation), slices.Clone(c.Lengthened)
 	return c
 }
 

@@ -63,7 +63,7 @@ func TestCloseSavesStatesThatFillTheMemory(t *testing.T) {
 	m.mu.Unlock()
 	closed(t, m)
 	if n := len(files(t, o.Store, statesFolder)); n != 9 {
-		t.Errorf("%d states are on disk, want those of 4 sessions and 5 prefixes", n)
+		t.Errorf("%d states are on disk, want 9: 4 sessions and 5 prefixes", n)
 	}
 }
 
