@@ -108,7 +108,7 @@ func OpenOwnTexts(path string, kind Kind, textName, labelName string, length int
 	}
 	t.length, t.canLengthen = length, true
 	if t.kind != Regression && len(t.classes) < 2 {
-		return nil, fmt.Errorf("%s: label: there are %d classes, 2 are needed", path, len(t.classes))
+		return nil, fmt.Errorf("%s: label: the number of classes is %d, 2 are needed", path, len(t.classes))
 	}
 	if len(t.parts[Train]) == 0 {
 		return nil, fmt.Errorf("%s: rows: there is none to learn from", path)

@@ -488,7 +488,7 @@ func TestOwnTextsAreReadFromAllFormats(t *testing.T) {
 		{"row 1 below the header: the text is empty", []string{"data", at("empty.csv")}},
 		{`the label is "b", a finite number is needed`, []string{"data", at("word.csv"), "target", "number"}},
 		{"row 2 below the header: the label is empty", []string{"data", at("unlabelled.csv")}},
-		{"there are 1 classes, 2 are needed", []string{"data", at("word.csv")}},
+		{"the number of classes is 1, 2 are needed", []string{"data", at("word.csv")}},
 		{"a folder says classes", []string{"data", at("texts"), "target", "number"}},
 	} {
 		o := Options{Settings: map[string]string{}}

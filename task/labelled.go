@@ -144,15 +144,48 @@ func (t *OwnTexts) JudgedBaselines() ([]Baseline, error) {
 	if len(t.parts[Train]) > 0 {
 		return t.Baselines(0)
 	}
-	w, spec := *t, t.Spec()
-	w.parts[Train] = t.parts[spec.JudgedSplit()]
-	score := scoreMajority
-	if t.kind == Regression {
-		score = scoreMeanTarget
+	return scoreInHindsight(t, t.advice())
+}
+
+// hindsight is a source whose training samples are the judged ones.
+type hindsight struct {
+	Source
+}
+
+// Spec returns the specification with the judged samples as training set.
+func (h hindsight) Spec() Spec {
+	spec := h.Source.Spec()
+	spec.Count[Train] = spec.Count[spec.JudgedSplit()]
+	return spec
+}
+
+// Sample overwrites s. It returns the errors of the source.
+func (h hindsight) Sample(s *Sample, split Split, i int) error {
+	if spec := h.Source.Spec(); split == Train {
+		split = spec.JudgedSplit()
 	}
-	b, err := score(&w, 0)
-	b.Learned, b.Advice = 0, t.advice() // it has learned no text that is not judged
-	return []Baseline{b}, err
+	return h.Source.Sample(s, split, i)
+}
+
+// scoreInHindsight scores the commonest class or label of the judged samples, or the mean of
+// their numbers. It returns an error if a sample cannot be read.
+func scoreInHindsight(src Source, advice string) ([]Baseline, error) {
+	score := scoreMajority
+	switch src.Spec().Kind {
+	case Class:
+	case Regression:
+		score = scoreMeanTarget
+	case Labels:
+		score = scoreMajorityLabel
+	default:
+		return nil, nil
+	}
+	b, err := score(hindsight{src}, 0)
+	if err != nil {
+		return nil, err
+	}
+	b.Learned, b.Advice = 0, advice // it has learned no sample that is not judged
+	return []Baseline{b}, nil
 }
 
 // learnedSource is a source of other data for a model that has learned classes or scales.
@@ -168,8 +201,9 @@ type learnedSource struct {
 
 // NumberAsLearned returns src for a model that has learned the classes names and targets in
 // scales; nil: there are none. Classes are found by name. hasAll makes all samples the test
-// set. Baselines are the baselines of src. NumberAsLearned returns an error if a class is not in
-// names, scales are unknown, or samples have no end.
+// set. Baselines are the baselines of src in the model's scales, or with hasAll the commonest
+// class or label, or the mean, of all samples. NumberAsLearned returns an error if a class is
+// not in names, scales are unknown, or samples have no end.
 func NumberAsLearned(src Source, names []string, scales *Scales, hasAll bool) (Source, error) {
 	t := &learnedSource{Source: src, spec: src.Spec(), names: names, scales: scales, hasAll: hasAll}
 	if named, ok := src.(ClassNamer); ok && names != nil {
@@ -207,6 +241,27 @@ func (t *learnedSource) Spec() Spec { return t.spec }
 
 // ClassNames returns the names of the model's classes.
 func (t *learnedSource) ClassNames() []string { return slices.Clone(t.names) }
+
+// Baselines returns the baselines of the source in the scales of the model, or with all
+// samples in the test set what the commonest class or the mean scores there. It returns an
+// error if a sample cannot be read.
+func (t *learnedSource) Baselines(n int) ([]Baseline, error) {
+	if t.hasAll {
+		return scoreInHindsight(t, "")
+	}
+	all, err := t.Source.Baselines(n)
+	switch {
+	case err != nil || t.own == nil:
+	case len(t.own.Mean) > 1: // a mean over scales has no scale
+		return nil, nil
+	default:
+		for i := range all {
+			r := t.own.Deviation[0] / t.scales.Deviation[0]
+			all[i].Score *= r * r
+		}
+	}
+	return all, err
+}
 
 // Sample overwrites s with a sample whose classes and targets are the model's. It returns an
 // error if the split has no sample i, or the errors of the source.

@@ -122,7 +122,7 @@ func OpenOwnSeries(path string, o SeriesOptions) (*OwnSeries, error) {
 		return nil, fmt.Errorf("%s: it holds %d sequences to learn from, and none is too few; files end in %s", path, n, strings.Join(sequenceSuffixes, ", "))
 	}
 	if o.Ask != Regression && len(t.classes) < 2 {
-		return nil, fmt.Errorf("%s: %s: there are %d classes, 2 are needed", path, o.Label, len(t.classes))
+		return nil, fmt.Errorf("%s: %s: the number of classes is %d, 2 are needed", path, o.Label, len(t.classes))
 	}
 	if o.Ask == Regression && o.Standardise {
 		t.standardiseTargets()

@@ -83,11 +83,14 @@ func openGrowingFile(path string, size int64, whole func(io.Reader) (int64, erro
 	return &growingFile{f, size}, nil
 }
 
-// add appends text to the file.
+// add appends text to the file, all of it or, with an error, nothing.
 func (t *growingFile) add(text []byte) error {
-	n, err := t.f.WriteAt(text, t.size)
-	t.size += int64(n)
-	return lock.WrapWriteError(t.f.Name(), err)
+	if _, err := t.f.WriteAt(text, t.size); err != nil {
+		t.f.Truncate(t.size) // if this fails too, the next add overwrites what is there
+		return lock.WrapWriteError(t.f.Name(), err)
+	}
+	t.size += int64(len(text))
+	return nil
 }
 
 // metrics holds the append-only files of a run. A nil *metrics writes nothing.

@@ -36,7 +36,7 @@ type Command struct {
 // Help are examples.
 func (c *Command) Help() string {
 	return "Without --data a run is scored on its held-out data, which must be unchanged. Of a text its last tenth is predicted. The windows of a text have the length of the model's context. " +
-		"--data may name other data of a task that reads files of yours; its classes are found by name. A tenth of it is scored where it names no test set, with --all everything.\n\n" +
+		"--data may name other data of a task that reads files of yours; its classes are found by name, and baselines learn from the rest of it. A tenth of it is scored where it names no test set, with --all everything.\n\n" +
 		"A published model needs --data. A decoder predicts a text in windows of its positions, at most 2048, each behind the tokens that begin a text. " +
 		"A model with classes is scored on labelled texts, in the files and folders of train --task file, and beside baselines that learn from the same data. " +
 		"With --pairs a row has text, pair and label; --task-set text=NAME, pair=NAME and label=NAME name other columns. " +
@@ -61,7 +61,7 @@ type Report struct {
 	Classes []string      `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
 	Verdict *runs.Verdict `json:"verdict,omitempty"` // where the baselines of the part are known
 
-	Baselines []task.Baseline `json:"baselines,omitempty"` // of a published model
+	Baselines []task.Baseline `json:"baselines,omitempty"` // of labelled data
 }
 
 // Run scores a model on a split of its task. It returns an error if flags, model or
@@ -86,8 +86,9 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	r := Report{Model: c.Model}
 	var src task.Source
+	isText := vocab != nil && m.Config().Pool == ""
 	err = e.RunInterruptibly(func() (err error) {
-		if vocab != nil && m.Config().Pool == "" {
+		if isText {
 			src, r.Data, err = c.text(m, vocab)
 		} else {
 			src, r.Data, err = c.samples()
@@ -99,6 +100,9 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	if err := c.evaluate(e, &r, m, src); err != nil {
 		return err
+	}
+	if c.Data != "" && !isText {
+		return c.judge(e, &r, src, func() ([]task.Baseline, error) { return src.Baselines(0) })
 	}
 	if c.Data == "" && !c.All && c.Limit == 0 { // baselines are of the whole part
 		// Of a folder that is no run there is no result.
@@ -136,6 +140,23 @@ func (c *Command) evaluate(e *env.Env, r *Report, m *model.Model[float32], src t
 		r.Classes = named.ClassNames()
 	}
 	return nil
+}
+
+// judge writes the report with baselines of the split that it scores. It returns an error if
+// a sample cannot be read or the output fails.
+func (c *Command) judge(e *env.Env, r *Report, src task.Source, baselines func() ([]task.Baseline, error)) error {
+	if spec := src.Spec(); c.Limit > 0 || !c.All && r.Split != spec.JudgedSplit().String() {
+		return c.write(e, r) // baselines are of all samples of the judged split
+	}
+	err := e.RunInterruptibly(func() (err error) {
+		r.Baselines, err = baselines()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.Verdict = runs.JudgeScore(r.Score, r.Baselines)
+	return c.write(e, r)
 }
 
 // write prints the report. It returns an error if the output fails.

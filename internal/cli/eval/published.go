@@ -102,7 +102,7 @@ func (c *Command) labelled(e *env.Env, p *pretrained.Model) error {
 	if c.All {
 		src = src.TestOnly()
 	}
-	return c.judge(e, p, src, src.JudgedBaselines)
+	return c.scored(e, p, src, src.JudgedBaselines)
 }
 
 // pictures scores a model of images on pictures in folders of their classes.
@@ -134,27 +134,16 @@ func (c *Command) pictures(e *env.Env, p *pretrained.Model) error {
 	if c.All {
 		src = src.TestOnly()
 	}
-	return c.judge(e, p, src, func() ([]task.Baseline, error) { return src.Baselines(0) })
+	return c.scored(e, p, src, func() ([]task.Baseline, error) { return src.Baselines(0) })
 }
 
-// judge scores a model with classes on src, beside baselines.
-func (c *Command) judge(e *env.Env, p *pretrained.Model, src task.Source, baselines func() ([]task.Baseline, error)) error {
+// scored scores a model with classes on src, beside baselines.
+func (c *Command) scored(e *env.Env, p *pretrained.Model, src task.Source, baselines func() ([]task.Baseline, error)) error {
 	r := &Report{Model: c.Model, Data: c.Data}
 	if err := c.evaluate(e, r, p.Model(), src); err != nil {
 		return err
 	}
-	if spec := src.Spec(); r.Split == task.Valid.String() && spec.JudgedSplit() != task.Valid {
-		return c.write(e, r) // baselines are of the other split
-	}
-	err := e.RunInterruptibly(func() (err error) {
-		r.Baselines, err = baselines()
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	r.Verdict = runs.JudgeScore(r.Score, r.Baselines)
-	return c.write(e, r)
+	return c.judge(e, r, src, baselines)
 }
 
 // decoded scores a decoder on a text.
