@@ -62,8 +62,12 @@ func (c *reproduceCmd) options() (*reproduce.Options, error) {
 		return nil, err
 	}
 	if c.Text != "" {
-		if _, err := os.Stat(c.Text); err != nil {
+		info, err := os.Stat(c.Text)
+		if err != nil {
 			return nil, env.InputErrorf("--text: %w", err)
+		}
+		if info.Mode().IsRegular() && info.Size() == 0 {
+			return nil, env.InputErrorf("--text: %s: the file is empty", c.Text)
 		}
 	}
 	if info, err := os.Stat(c.Out); err == nil && !info.IsDir() {
