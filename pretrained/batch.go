@@ -189,8 +189,12 @@ func (r *inputReader) setPatches(b *model.Batch, in *Input, v *vision) error {
 
 // gradients returns the gradients of the weights, in the order of the file.
 func (m *Model) gradients() ([]*array.Array, error) {
-	if err := m.foldStretched(); err != nil {
-		return nil, err
+	if m.stretched.rows > 0 {
+		p, err := m.body.Params().Get(positionName)
+		if err != nil {
+			return nil, err
+		}
+		m.stretched.foldGradients(p)
 	}
 	var list []*array.Array
 	for _, x := range m.stored {
@@ -216,25 +220,4 @@ func (m *Model) gradients() ([]*array.Array, error) {
 		list = append(list, a)
 	}
 	return list, nil
-}
-
-// foldStretched adds the gradients of stretched positions to the table.
-func (m *Model) foldStretched() error {
-	t := &m.stretched
-	if t.rows == 0 {
-		return nil
-	}
-	p, err := m.body.Params().Get(positionName)
-	if err != nil {
-		return err
-	}
-	w := p.Shape[1]
-	t.eachRow(func(row, low int, share float32) {
-		next := min(low+1, t.rows-1)
-		for j, d := range p.Grad[row*w:][:w] {
-			p.Grad[low*w+j] += (1 - share) * d
-			p.Grad[next*w+j] += share * d
-		}
-	})
-	return nil
 }

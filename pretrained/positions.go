@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/param"
 )
 
 // ropeFields is what config.json says of rotations, in either dialect.
@@ -156,6 +157,18 @@ func (t *stretchedTable) fill(m *model.Model[float32]) {
 		a, b := p.Data[low*w:][:w], p.Data[min(low+1, t.rows-1)*w:][:w]
 		for j := range a {
 			p.Data[row*w+j] = (1-share)*a[j] + share*b[j]
+		}
+	})
+}
+
+// foldGradients adds the gradients of the stretched copies to the table p.
+func (t *stretchedTable) foldGradients(p *param.Param[float32]) {
+	w := p.Shape[1]
+	t.eachRow(func(row, low int, share float32) {
+		next := min(low+1, t.rows-1)
+		for j, d := range p.Grad[row*w:][:w] {
+			p.Grad[low*w+j] += (1 - share) * d
+			p.Grad[next*w+j] += share * d
 		}
 	})
 }

@@ -26,8 +26,13 @@ func (t *Trainer) updateBest(s Score) {
 	}
 }
 
-// isBest reports whether the weights have the best validation score.
-func (t *Trainer) isBest() bool { return t.best != nil && t.best.Step == t.step }
+// isAt reports whether the best validation score is of an update.
+func (b *bestEval) isAt(step int) bool { return b != nil && b.Step == step }
+
+// isExhausted reports whether early stopping ends a run; patience 0: never.
+func (b *bestEval) isExhausted(patience int) bool {
+	return patience > 0 && b != nil && b.EvalsSince >= patience
+}
 
 // writeBest writes the best checkpoint.
 func (t *Trainer) writeBest() error {
@@ -39,7 +44,7 @@ func (t *Trainer) writeBest() error {
 // repairBest writes the best checkpoint from the latest one, if this has the best score and
 // a kill came between the two.
 func (t *Trainer) repairBest() error {
-	if !t.isBest() {
+	if !t.best.isAt(t.step) {
 		return nil
 	}
 	if m, err := readManifest(filepath.Join(t.dir, checkpointsFolder, bestName)); err == nil && m.Step == t.step {
@@ -58,7 +63,7 @@ func (t *Trainer) restoreBest() error {
 	}
 	var err error
 	if t.isWriter() {
-		err = t.readBest()
+		err = readBest(t.model, filepath.Join(t.dir, checkpointsFolder, bestName), t.best.Step)
 	}
 	if err = comm.ShareError(t.job.Ranks, err); err != nil {
 		return err
@@ -66,23 +71,22 @@ func (t *Trainer) restoreBest() error {
 	return t.broadcastModel()
 }
 
-// readBest reads the weights with the best validation score from their checkpoint. It
-// returns an error if the checkpoint is of another update.
-func (t *Trainer) readBest() error {
-	path := filepath.Join(t.dir, checkpointsFolder, bestName)
-	m, err := readManifest(path)
+// readBest gives m the weights of the checkpoint path. It returns an error if the
+// checkpoint is of another update than step.
+func readBest(m *model.Model[float32], path string, step int) error {
+	made, err := readManifest(path)
 	if err != nil {
 		return err
 	}
-	if m.Step != t.best.Step {
-		return fmt.Errorf("%s: is of update %d, the best was %d", path, m.Step, t.best.Step)
+	if made.Step != step {
+		return fmt.Errorf("%s: is of update %d, the best was %d", path, made.Step, step)
 	}
 	chosen, err := model.Load[float32](path)
 	if err != nil {
 		return err
 	}
 	from := modelTensors(chosen)
-	for i, p := range modelTensors(t.model) {
+	for i, p := range modelTensors(m) {
 		copy(p.Data, from[i].Data)
 	}
 	return nil

@@ -400,7 +400,7 @@ func (t *Trainer) writeCheckpoint() (path string, err error) {
 		}
 		return writeOptim(filepath.Join(dir, optimFile), t.trained, t.optim)
 	})
-	if err == nil && t.isBest() {
+	if err == nil && t.best.isAt(t.step) {
 		err = t.writeBest()
 	}
 	return path, err

@@ -57,12 +57,12 @@ func partRange(n, rank, size int) (lo, hi int) {
 	return int(a), int(b)
 }
 
-// passRange returns the range lo ≤ i < hi of an update's passes that a rank computes.
-func (t *Trainer) passRange(rank int) (lo, hi int) {
-	if t.job.isSequenceParallel() {
-		return 0, len(t.batches)
+// passRange returns the range lo ≤ i < hi of an update's n passes that a rank computes.
+func (j Job) passRange(n, rank int) (lo, hi int) {
+	if j.isSequenceParallel() {
+		return 0, n
 	}
-	return partRange(len(t.batches), rank, t.job.Ranks.Size())
+	return partRange(n, rank, j.Ranks.Size())
 }
 
 // isWriter reports whether this rank writes the folder of the run.

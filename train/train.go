@@ -341,7 +341,7 @@ func (t *Trainer) Close() error {
 func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	c := &t.config
 	spec := t.source.Spec()
-	for t.needsSave || t.step < c.Steps && !t.isPatienceExhausted() {
+	for t.needsSave || t.step < c.Steps && !t.best.isExhausted(c.Patience) {
 		if !t.needsSave {
 			if err := t.runUpdate(ctx, o); err != nil {
 				if isCanceled(err) {
@@ -389,18 +389,13 @@ func (t *Trainer) finishUpdate(ctx context.Context, o Observer) error {
 	if stop != nil && !isCanceled(stop) {
 		return stop
 	}
-	if isDue(c.SaveEvery, t.step) || last || t.isPatienceExhausted() || stop != nil || t.isBest() {
+	if isDue(c.SaveEvery, t.step) || last || t.best.isExhausted(c.Patience) || stop != nil || t.best.isAt(t.step) {
 		if err := t.saveCheckpoint(o); err != nil {
 			return err
 		}
 	}
 	t.needsSave = false
 	return stop
-}
-
-// isPatienceExhausted reports whether early stopping ends the run.
-func (t *Trainer) isPatienceExhausted() bool {
-	return t.config.Patience > 0 && t.best != nil && t.best.EvalsSince >= t.config.Patience
 }
 
 // isDue reports whether step is a multiple of n; n = 0 is never due.

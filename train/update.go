@@ -76,7 +76,7 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 func (t *Trainer) countTargets() (counted, tokens, bytes int64, err error) {
 	own := &t.rankCounts // whole numbers far below 2⁵³
 	clear(own[:])
-	for i, last := t.passRange(t.job.Ranks.Rank()); i < last; i++ {
+	for i, last := t.job.passRange(len(t.batches), t.job.Ranks.Rank()); i < last; i++ {
 		b := &t.batches[i]
 		own[0] += float64(b.counted)
 		if b.counted > 0 {
@@ -112,7 +112,7 @@ func (t *Trainer) gatherRanks(own []float64) ([][]float64, error) {
 func (t *Trainer) accumulateGradients(ctx context.Context, counted int64, o Observer) (lost []float64, err error) {
 	params := t.model.Params()
 	params.ZeroGrad()
-	first, last := t.passRange(t.job.Ranks.Rank())
+	first, last := t.job.passRange(len(t.batches), t.job.Ranks.Rank())
 	t.tree.Reset(first)
 	t.passLosses = t.passLosses[:0]
 	for i := first; i < last; i++ {
@@ -165,7 +165,8 @@ func (t *Trainer) sumPasses(lost []float64) (loss, aux float64, err error) {
 	if len(t.batches) == 1 {
 		return loss, aux, nil
 	}
-	if err := t.tree.SumRanks(t.job.Ranks, t.flatGrads, t.passRange); err != nil {
+	part := func(rank int) (lo, hi int) { return t.job.passRange(len(t.batches), rank) }
+	if err := t.tree.SumRanks(t.job.Ranks, t.flatGrads, part); err != nil {
 		return 0, 0, err
 	}
 	at := 0
@@ -201,7 +202,7 @@ func (t *Trainer) nextBatches() error {
 	c := &t.config
 	size, length := c.BatchShape(t.step)
 	key := t.orderKey.Fold(uint64(t.step))
-	for i, last := t.passRange(t.job.Ranks.Rank()); i < last; i++ {
+	for i, last := t.job.passRange(len(t.batches), t.job.Ranks.Rank()); i < last; i++ {
 		samples := t.collector.sampleBuffer(size)
 		for j := range samples {
 			n, s := i*size+j, &samples[j]

@@ -57,11 +57,11 @@ func (m *Manager) Append(ctx context.Context, id string, ids []int32) (Info, err
 		}
 		return ids, m.queue.run(j, nil)
 	})
-	return m.infoOf(s), err
+	return infoOf(m, s), err
 }
 
-// infoOf describes a session.
-func (m *Manager) infoOf(s *session) Info {
+// infoOf describes a session of a manager.
+func infoOf(m *Manager, s *session) Info {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return s.info()
@@ -121,7 +121,7 @@ func (m *Manager) Generate(ctx context.Context, id string, d Draw, emit func(tok
 		r.IDs, r.Reason = j.ids, j.reason
 		return j.ids, err
 	})
-	r.Info = m.infoOf(s)
+	r.Info = infoOf(m, s)
 	return r, err
 }
 

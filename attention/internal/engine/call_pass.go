@@ -693,10 +693,10 @@ func (e conditioning[T]) countWeakRows(c *contract.Call[T], seqs []SequenceTask,
 	}
 }
 
-// factor returns the gate factor of a key in a state, from the length of its features.
+// gateFactor returns the gate factor of a key in a state, from the length of its features.
 // The features of an ungated key have the length of their bound.
-func (e *Engine[T]) factor(length float64) float64 {
-	if b, ok := e.Spec.Features.(spec.BoundedProduct); ok && e.Spec.Gated {
+func gateFactor[T tensor.Float](s *headtask.Spec[T], length float64) float64 {
+	if b, ok := s.Features.(spec.BoundedProduct); ok && s.Gated {
 		return length / math.Sqrt(b.Bound())
 	}
 	return 1

@@ -155,7 +155,7 @@ func (x *RecurrentSegment[T]) Earlier(i int) (e headtask.PriorKeys) {
 			y := float64(s.X[c*s.ColumnStride+j])
 			square += y * y
 		}
-		e.Add(gone, x.Engine.factor(math.Sqrt(square)))
+		e.Add(gone, gateFactor(&x.Engine.Spec, math.Sqrt(square)))
 		e.Longest = max(e.Longest, math.Sqrt(square))
 	}
 	if s.Decays != nil {
