@@ -302,7 +302,7 @@ func TestNamesSaySomething(t *testing.T) {
 }
 
 // TestTypesAndFoldersStaySmall keeps what docs/house.md says of hand-written code. A shelf is a
-// folder of rows, each of which can be read alone.
+// folder of rows that are read one at a time.
 func TestTypesAndFoldersStaySmall(t *testing.T) {
 	const mostMethods, mostFiles, mostLines = 40, 35, 6000
 	shelves := []string{"mechanism", "task", "internal/lab/reproduce", "internal/kernel/_asm"}

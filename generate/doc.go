@@ -2,8 +2,8 @@
 // Generator feeds them back, and DrawImages draws images level by level in batches.
 //
 // The recurrent state of the model remembers the text. With a streaming mechanism neither
-// the memory nor the time per token grows with the text. A snapshot of a few hundred
-// kilobytes continues the text elsewhere to the same bits.
+// the memory nor the time per token grows with the text. A snapshot of one to a
+// few megabytes continues the text elsewhere to the same bits.
 //
 // Temperature divides the logits, in nats. TopK counts tokens; TopP is a probability
 // (Holtzman et al. 2020, arXiv 1904.09751). Invalid settings and snapshots of a model

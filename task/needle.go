@@ -37,7 +37,7 @@ const needleKeys = 26 * 26 * 26 * 26 / 3
 
 var needleSettings = []Setting{
 	{"data", "", "the text around the lines, as of " + ByteLM},
-	{"length", fmt.Sprint(needleLength), "tokens of a window; a model's context is one"},
+	{"length", fmt.Sprint(needleLength), "tokens of a window, for callers of the library; train takes --context"},
 	{"lines", "16", "lines of a window, at most one for each 64 tokens"},
 	{"distance", "0", "tokens from a line to its question; 0: drawn from 512, or a quarter of a shorter window, to all of the window, evenly in the logarithm"},
 }

@@ -53,7 +53,7 @@ const textWindow = 1024
 var textSettings = []Setting{
 	{"data", "", "tinyshakespeare, enwik8, warandpeace, or the path of a file (plain or gzip) or folder; empty for the source of the Go toolchain, or a text that the program writes itself"},
 	{"vocabulary", "", "bpe=N: N tokens of byte-level BPE, learned from the training set; empty for bytes or characters"},
-	{"length", fmt.Sprint(textWindow), "tokens of a window; a model's context is one"},
+	{"length", fmt.Sprint(textWindow), "tokens of a window, for callers of the library; train takes --context"},
 }
 
 func openCharLM(o *settingsReader) (Source, error) { return openText(o, token.KindChars) }

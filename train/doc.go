@@ -1,8 +1,8 @@
 // Package train trains models: the training loop, its metrics, and checkpoints. A resumed
 // run has the same bits as a run without interruption.
 //
-// Each run has a folder. At any moment each file in it is complete or absent, so a run
-// may be killed. A killed run loses the updates since the last checkpoint and repeats
+// Each run has a folder. At any moment each file in it is complete or absent, but for the
+// ends of metrics.jsonl and events.out.tfevents, so a run may be killed. A killed run loses the updates since the last checkpoint and repeats
 // them to the same bits. One trainer at a time owns the folder, from New or Resume to
 // Close:
 //

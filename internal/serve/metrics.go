@@ -134,7 +134,7 @@ func (s *Server) printMetrics(w http.ResponseWriter, _ *http.Request) error {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	one("farfield_heap_bytes", "gauge", "Bytes of the program's objects.", float64(mem.HeapAlloc))
-	one("farfield_model_bytes", "gauge", "Bytes of the weights, with their packed copy.", float64(s.o.ModelBytes))
+	one("farfield_model_bytes", "gauge", "Bytes of the weights, of a decoder with their packed copy.", float64(s.o.ModelBytes))
 	one("farfield_resident_bytes", "gauge", "Resident memory of the process; 0: unknown.", float64(machine.ResidentMemory()))
 	one("farfield_peak_bytes", "gauge", "Peak memory of the process.", float64(machine.PeakMemory()))
 	one("farfield_goroutines", "gauge", "Goroutines.", float64(runtime.NumGoroutine()))

@@ -18,7 +18,7 @@ type Options struct {
 	Name string // of the model
 	Card Card
 
-	ModelBytes int64 // of the weights, with their packed copy
+	ModelBytes int64 // of the weights, of a decoder with their packed copy
 
 	Tokens     Tokens
 	Sessions   Sessions

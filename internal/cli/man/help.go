@@ -103,10 +103,10 @@ func describeTask(w io.Writer, name string) error {
 		value := "default " + s.Default
 		switch {
 		case s.Default != "":
-		case row.IsText():
-			value = "default empty"
-		default:
+		case s.Name == "data" && len(row.DataSets) == 0 && !row.IsText():
 			value = "needed"
+		default:
+			value = "default empty"
 		}
 		if chosen, ok := preset.Config.TaskSet[s.Name]; ok {
 			value += ", preset " + chosen

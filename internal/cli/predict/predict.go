@@ -35,7 +35,7 @@ type Command struct {
 // Help are examples.
 func (c *Command) Help() string {
 	return "Prints label, probability and input of each input, or numbers and input, or labels and input, with tabs between them. " +
-		"An empty line stays, with empty fields. A longer input is cut to the length of the task; task ecg reads all of it, in windows. " +
+		"An empty line stays, with empty fields. A longer input is cut to the length of the task. A task with a label for each row or sample of a file (ecg, series with ask=each) reads all of it, in windows. " +
 		"Texts and tokens are one a line of each file, by default of standard input. Sounds, pictures, numbers and sequences are one in each file; by default standard input names the files, one a line. " +
 		"A record of --jsonl has a text, or names a file. " +
 		"A published model with a head of classes labels texts, or their tokens with offsets in bytes. --pairs reads two texts a line for a model of pairs, with a tab between them; with --jsonl records with text and pair. " +

@@ -59,6 +59,7 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 		if err != nil {
 			return nil, err
 		}
+		o.ModelBytes = 4 * int64(known.Config().Params())
 		o.Card, err = describeModel("", known.Config())
 		return m, err
 	}
