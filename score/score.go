@@ -172,7 +172,7 @@ func (s *Scorer) setLosses(nats []float64, tokens, targets []int32) error {
 	}
 	for len(tokens) > 0 {
 		room := s.window - 1 - len(s.history) // the last position has the last target
-		if room == 0 {
+		if room <= 0 {
 			if err := s.slide(); err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package score
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -352,6 +353,32 @@ func TestSnapshotsOfStrangers(t *testing.T) {
 	data := framed.Append(nil, Magic, version+1, []byte(says(10, "7")), session(1))
 	if _, err := ReadNote(bytes.NewReader(data), int64(len(data)), &note); err == nil || err.Error() != "version is 2, this program reads 1" {
 		t.Errorf("another version: %v", err)
+	}
+}
+
+func TestHistoriesLongerThanTheWindowAreRefused(t *testing.T) {
+	c := config
+	c.Positions, c.Context = model.Learned, 20
+	m := made(t, c, 3)
+	session, err := m.NewSession(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	history := make([]int32, 20)
+	if _, err := session.Step(history, len(history)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(scorerSnapshot{Weights: m.WeightSum(), History: history})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := session.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := framed.Append(nil, Magic, version, text, state)
+	if _, err := RestoreScorer(data, m, token.NewByteVocabulary(), nil); err == nil || err.Error() != "history: has 20 tokens, a window of 20 at most 19" {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -112,6 +112,9 @@ func RestoreScorer(data []byte, m *model.Model[float32], vocab *token.Vocabulary
 		if len(x.History) != int(s.session.Tokens()) || x.Dropped < 0 {
 			return nil, fmt.Errorf("history: has %d tokens behind %d, the session %d", len(x.History), x.Dropped, s.session.Tokens())
 		}
+		if len(x.History) >= s.window {
+			return nil, fmt.Errorf("history: has %d tokens, a window of %d at most %d", len(x.History), s.window, s.window-1)
+		}
 		for i, id := range x.History {
 			if id < 0 || int(id) >= m.Config().Vocab {
 				return nil, fmt.Errorf("history: token %d is %d, the model has %d", i, id, m.Config().Vocab)
