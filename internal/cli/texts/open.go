@@ -49,9 +49,7 @@ type textReader struct {
 // is damaged.
 func (t *textReader) Read(p []byte) (int, error) {
 	if t.text == nil {
-		if err := t.begin(); err != nil {
-			return 0, t.wrap(err)
-		}
+		t.begin()
 	}
 	n, err := t.text.Read(p)
 	return n, t.wrap(err)
@@ -68,15 +66,16 @@ func (t *textReader) wrap(err error) error {
 	return env.InputErrorf("%s: %w", t.path, err)
 }
 
-// begin reads the first bytes.
-func (t *textReader) begin() error {
+// begin reads the first bytes. It keeps an error for each later Read.
+func (t *textReader) begin() {
 	b := bufio.NewReaderSize(t.bytes, 1<<16)
 	is, err := hasPrefix(b, GzipMagic)
 	if is {
 		t.gzip = true
 		z, err := dataset.Inflate(b)
 		if err != nil {
-			return err
+			t.text = failing{err}
+			return
 		}
 		b = bufio.NewReaderSize(z, 1<<16)
 	}
@@ -90,7 +89,6 @@ func (t *textReader) begin() error {
 		rest, _ := b.Peek(b.Buffered())
 		t.text = io.MultiReader(bytes.NewReader(rest), failing{err})
 	}
-	return nil
 }
 
 // failing is a reader that fails.

@@ -72,6 +72,22 @@ func TestTextsAreInflatedAndLoseTheirMark(t *testing.T) {
 	}
 }
 
+// A caller may drop the error of the first Read, as a Peek does.
+func TestDamagedGzipFailsAtEachRead(t *testing.T) {
+	for _, content := range []string{GzipMagic, compressed(t, "one\n")[:6], GzipMagic + "no header of gzip"} {
+		in, err := OpenText(&env.Env{Context: t.Context(), Stdin: strings.NewReader(content)}, "-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for read := range 3 {
+			var input env.InputError
+			if n, err := in.Read(make([]byte, 9)); n != 0 || !errors.As(err, &input) {
+				t.Errorf("%q, read %d: %d bytes, %v", content, read, n, err)
+			}
+		}
+	}
+}
+
 // A user at a terminal sees the answer to a line of one byte.
 func TestTextsWaitForNoByteTheyDoNotNeed(t *testing.T) {
 	r, w := io.Pipe()
