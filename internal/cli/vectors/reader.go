@@ -150,7 +150,9 @@ type recordReader struct {
 	width   int
 	line    int64
 	records [][]byte
-	next    []byte // a record that is read and not taken; nil: none
+	leading [][]byte // records before next that have no vector and are not taken
+	next    []byte   // a record that is read and not taken; nil: none
+	members map[string]json.RawMessage
 	vector  []float32
 }
 
@@ -171,7 +173,7 @@ func openRecords(e *env.Env, path string) (Reader, error) {
 			return nil, err
 		}
 		if r.width == 0 {
-			r.records = append(r.records, record)
+			r.leading = append(r.leading, record)
 		} else {
 			r.next = record
 		}
@@ -193,24 +195,30 @@ func (r *recordReader) readRecord() ([]byte, error) {
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
-		var x struct {
-			Vector *[]float32 `json:"vector"`
-		}
-		if err := json.Unmarshal(line, &x); err != nil {
+		clear(r.members)
+		if err := json.Unmarshal(line, &r.members); err != nil {
 			return nil, fmt.Errorf("line %d: %w", r.line, err)
 		}
+		member, ok := r.members[Field]
+		if !ok {
+			return nil, fmt.Errorf("line %d: has no field %q", r.line, Field)
+		}
 		r.vector = nil
-		if x.Vector == nil {
-			if !bytes.Contains(line, []byte(`"`+Field+`"`)) {
-				return nil, fmt.Errorf("line %d: has no field %q", r.line, Field)
-			}
+		null := []byte("null")
+		if bytes.Equal(member, null) {
 			return line, nil
 		}
-		if n := len(*x.Vector); n == 0 || n > maxWidth || r.width > 0 && n != r.width {
+		var vector []float32
+		if err := json.Unmarshal(member, &vector); err != nil {
+			return nil, fmt.Errorf("line %d: %s: %w", r.line, Field, err)
+		}
+		if bytes.Contains(member, null) { // which Unmarshal reads as 0
+			return nil, fmt.Errorf("line %d: %s: has null among its numbers", r.line, Field)
+		}
+		if n := len(vector); n == 0 || n > maxWidth || r.width > 0 && n != r.width {
 			return nil, fmt.Errorf("line %d: the vector has %d numbers, the one before %d", r.line, n, r.width)
 		}
-		r.vector = *x.Vector
-		r.width = len(r.vector)
+		r.vector, r.width = vector, len(vector)
 		return line, nil
 	}
 }
@@ -239,17 +247,13 @@ func (r *recordReader) Rows() int64           { return -1 }
 func (r *recordReader) Record(row int) []byte { return r.records[row] }
 
 func (r *recordReader) ReadRows(dst []float32) (int, error) {
-	first := r.records
-	if r.next == nil {
-		first = nil
-	}
 	r.records = r.records[:0:0]
 	n := 0
 	for ; len(dst) >= r.width; n++ {
 		row := dst[:r.width]
 		switch {
-		case len(first) > 0:
-			r.records, first = append(r.records, first[0]), first[1:]
+		case len(r.leading) > 0:
+			r.records, r.leading = append(r.records, r.leading[0]), r.leading[1:]
 			clear(row)
 		case r.next != nil:
 			r.records = append(r.records, r.next)
@@ -268,9 +272,6 @@ func (r *recordReader) ReadRows(dst []float32) (int, error) {
 			copy(row, r.vector)
 		}
 		dst = dst[r.width:]
-	}
-	if len(first) > 0 {
-		return 0, fmt.Errorf("%s: begins with %d records without a vector", r.path, len(first)+n)
 	}
 	return n, nil
 }
