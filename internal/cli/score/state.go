@@ -63,6 +63,9 @@ type scorePlace struct {
 	Out      string `json:"out"` // name of the file; "": none so far
 	OutBytes int64  `json:"out_bytes"`
 
+	// CRC-32C of the last bytes before OutBytes, up to headBytes; nil: not known.
+	OutTail *uint32 `json:"out_tail,omitempty"`
+
 	// Flags that the lines of the file depend on; nil: not known.
 	JSON      *bool    `json:"out_json,omitempty"`
 	Threshold *float64 `json:"out_above,omitempty"`
@@ -163,7 +166,7 @@ func (t *scoring) restore(data []byte, m *model.Model[float32], vocab *token.Voc
 	case place == lost && !c.Follow:
 		t.found = fmt.Sprintf("%s is another file than before: begins anew\n", c.File)
 		t.doubtful = 0
-		t.scorePlace = scorePlace{Out: t.Out, OutBytes: t.OutBytes, JSON: t.JSON, Threshold: t.Threshold}
+		t.scorePlace = scorePlace{Out: t.Out, OutBytes: t.OutBytes, OutTail: t.OutTail, JSON: t.JSON, Threshold: t.Threshold}
 		return nil
 	case place == lost:
 		t.found = fmt.Sprintf("%s is another file than before; what its forerunner had after line %d is not there\n", c.File, t.Number)
@@ -173,6 +176,10 @@ func (t *scoring) restore(data []byte, m *model.Model[float32], vocab *token.Voc
 	default:
 		t.found = fmt.Sprintf("goes on after line %d\n", t.Number)
 	}
+	if kept := len(t.Top); c.Top > kept && t.Number > int64(kept) {
+		return fmt.Errorf("--top: is %d, %s keeps the %d most surprising of %d lines", c.Top, t.state, kept, t.Number)
+	}
+	t.Top = t.Top[:min(len(t.Top), c.Top)]
 	t.scorer = s
 	return nil
 }
@@ -222,13 +229,20 @@ func (t *scoring) openOut() error {
 	case name != t.Out && size > 0:
 		return fmt.Errorf("--out: %s has %d bytes that are of no run that %s knows; name another file", path, size, t.state)
 	case name != t.Out:
-		t.Out, t.OutBytes = name, 0
-	case size < t.OutBytes:
+		t.Out, t.OutBytes, t.OutTail = name, 0, nil
+	case t.OutBytes < 0 || size < t.OutBytes:
 		return fmt.Errorf("--out: %s has %d bytes, %s knows of %d", path, size, t.state, t.OutBytes)
 	case t.JSON != nil && *t.JSON != t.cmd.JSON:
 		return fmt.Errorf("--json: is %t, %s was made with %t; name another file", t.cmd.JSON, path, *t.JSON)
 	case t.Threshold != nil && *t.Threshold != t.cmd.Threshold:
 		return fmt.Errorf("--above: is %v, %s was made with %v; name another file", t.cmd.Threshold, path, *t.Threshold)
+	}
+	tail, err := t.outTail()
+	if err != nil {
+		return err
+	}
+	if t.OutTail != nil && *t.OutTail != tail {
+		return fmt.Errorf("--out: %s is another file than %s knows: the CRC-32C before byte %d is %08x, was %08x; name another file", path, t.state, t.OutBytes, tail, *t.OutTail)
 	}
 	t.JSON, t.Threshold = &t.cmd.JSON, &t.cmd.Threshold
 	t.doubtful, t.Claimed = 0, t.Printed
@@ -237,6 +251,16 @@ func (t *scoring) openOut() error {
 	}
 	_, err = f.Seek(t.OutBytes, io.SeekStart)
 	return err
+}
+
+// outTail returns the CRC-32C of the last bytes of --out before OutBytes.
+func (t *scoring) outTail() (uint32, error) {
+	b := make([]byte, min(t.OutBytes, headBytes))
+	n, err := t.out.ReadAt(b, t.OutBytes-int64(len(b)))
+	if errors.Is(err, io.EOF) { // truncated meanwhile, which the next run refuses by its size
+		err = nil
+	}
+	return crc32.Checksum(b[:n], crc32.MakeTable(crc32.Castagnoli)), err
 }
 
 // close closes files and releases locks.
@@ -351,6 +375,11 @@ func (t *scoring) save() error {
 		if err := t.out.Sync(); err != nil {
 			return err
 		}
+		tail, err := t.outTail()
+		if err != nil {
+			return err
+		}
+		t.OutTail = &tail
 	}
 	t.Claimed = max(t.Claimed, t.doubtful, t.Printed)
 	data, err := t.scorer.AppendBinary(nil, t.scorePlace)
