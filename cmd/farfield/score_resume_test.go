@@ -72,6 +72,12 @@ func TestScoreWritesEachLineOnce(t *testing.T) {
 	}
 	refuses(t, "--json: is false, "+out+" was made with true", "score", "--model", model, "--lines", "--state", state, "--out", out, log)
 	refuses(t, "--above: is 2, "+out+" was made with 0", append(args, "--above", "2")...)
+	foreign := strings.Repeat("a file of somebody else\n", len(want))
+	wrote(t, out, foreign)
+	refuses(t, "--out: "+out+" is another file than "+state+" knows", args...)
+	if got := has(t, out); got != foreign {
+		t.Errorf("a refused file has %.80q", got)
+	}
 	wrote(t, state, before)
 	wrote(t, out, "short")
 	refuses(t, "has 5 bytes", args...)
@@ -82,6 +88,24 @@ func TestScoreWritesEachLineOnce(t *testing.T) {
 	if got := has(t, out); got != "short" {
 		t.Errorf("the file has %q", got)
 	}
+}
+
+func TestScoreStateKeepsTheLinesOfItsTop(t *testing.T) {
+	dir, model := t.TempDir(), scorerOf(t, "fastmax")
+	log, state := filepath.Join(dir, "log"), filepath.Join(dir, "state")
+	args := []string{"score", "--model", model, "--json", "--state", state, log, "--top"}
+	var last score.Report
+	for _, c := range []struct {
+		lines int
+		top   string
+	}{{2, "2"}, {2, "4"}, {9, "4"}, {9, "3"}} {
+		wrote(t, log, logLines(c.lines))
+		want := scored(t, works(t, "score", "--model", model, "--json", "--top", c.top, log))
+		if last = scored(t, works(t, append(args, c.top)...)); !slices.Equal(last.Top, want.Top) {
+			t.Errorf("%d lines, --top %s: %+v, want %+v", c.lines, c.top, last.Top, want.Top)
+		}
+	}
+	refuses(t, "--top: is 4, "+state+" keeps the 3 most surprising of 9 lines", append(args, "4")...)
 }
 
 // brokenPipe accepts a number of lines and then fails.
@@ -404,6 +428,8 @@ func TestEmbedTexts(t *testing.T) {
 	latin := filepath.Join(dir, "latin")
 	wrote(t, latin, "caf\xe9\n")
 	refuses(t, latin+`: line 1: is not UTF-8: "caf\xe9"`, "embed", "--model", model, latin)
+	wrote(t, latin, "\x1f\x8b\x08\x00\x00\x00")
+	refuses(t, latin+": unexpected EOF", "embed", "--model", model, latin)
 	wrote(t, latin, "\ufeff{\"id\":1,\"text\":\"one <text>\"}\n")
 	if out := works(t, "embed", "--model", model, latin); !strings.HasPrefix(out, `{"id":1,`) {
 		t.Errorf("a record after a byte order mark is %s", out)

@@ -246,6 +246,8 @@ func TestScoreRefusals(t *testing.T) {
 	}{
 		{"--follow: needs a file", "", []string{"score", "--model", dir, "--follow"}},
 		{"--jsonl: not with --follow", "", []string{"score", "--model", dir, "--jsonl", "--follow", path}},
+		{"--rank, --top: not with --jsonl", "", []string{"score", "--model", dir, "--jsonl", "--rank", "total", path}},
+		{"--rank, --top: not with --jsonl", "", []string{"score", "--model", dir, "--jsonl", "--top", "3", path}},
 		{"--field, --skip, --shard, --out: need --jsonl", "", []string{"score", "--model", dir, "--skip", "3", path}},
 		{"--shard: \"3/3\" is not I/N", "", []string{"score", "--model", dir, "--jsonl", "--shard", "3/3", path}},
 		{"--follow: the state of softmax grows", "", []string{"score", "--model", scorerOf(t, "softmax"), "--follow", path}},

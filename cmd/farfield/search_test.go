@@ -86,6 +86,29 @@ func TestSearchKeepsRecordsWithoutVectorAsRows(t *testing.T) {
 	}
 }
 
+// A file may begin with more records without a vector than a block of rows has.
+func TestSearchReadsManyRecordsBeforeTheFirstVector(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "vectors.jsonl")
+	wrote(t, path, strings.Repeat("{\"vector\":null}\n", 1<<14+5)+"{\"vector\":[1,2]}\n")
+	out := works(t, "search", path, "--queries", vectorsFile(t, "q.npy", [][]float32{{2, 1}}), "--top", "2")
+	if want := "0\t16389\t0.800000\t\n0\t0\t0.000000\t\n"; out != want {
+		t.Errorf("printed %q, want %q", out, want)
+	}
+}
+
+func TestSearchRefusesRecordsWithoutNumbers(t *testing.T) {
+	path, queries := filepath.Join(t.TempDir(), "vectors.jsonl"), vectorsFile(t, "q.npy", [][]float32{{2, 1}})
+	for record, want := range map[string]string{
+		`{"vector":[null,2]}`:             `line 2: vector: has null among its numbers`,
+		`{"Vector":[1,2]}`:                `line 2: has no field "vector"`,
+		`{"text":"vector"}`:               `line 2: has no field "vector"`,
+		`{"VECTOR":[5,6],"vector":["1"]}`: `line 2: vector: json: cannot unmarshal string`,
+	} {
+		wrote(t, path, "{\"vector\":[1,2],\"Vector\":7}\n"+record+"\n")
+		refuses(t, want, "search", path, "--queries", queries)
+	}
+}
+
 // Blank lines are texts of embed, but between records they are not.
 func TestSearchPrintsTheTextsThatEmbedRead(t *testing.T) {
 	dir, model := t.TempDir(), scorerOf(t, "fastmax")
@@ -125,6 +148,7 @@ func TestSearchRefusesBadInput(t *testing.T) {
 	refuses(t, "--top: 0 is less than 1", "search", npy, "--queries", npy, "--top", "0")
 	refuses(t, "width 3, the file that is searched has 2", "search", npy, "--queries", wide)
 	refuses(t, "line 1: ", "search", words, "--queries", wide)
+	refuses(t, "--field: needs --texts, or records", "search", "--model", "run", npy, "--field", "body", "a text")
 	nan := float32(0)
 	refuses(t, "row 0, element 1 is NaN", "search", vectorsFile(t, "nan.npy", [][]float32{{1, nan / nan}}), "--queries", npy)
 }

@@ -70,6 +70,8 @@ func (c *Command) Run(e *env.Env) error {
 		return env.InputErrorf("--jsonl: not with --follow, --lines or --state: every record is for itself")
 	case c.JSONL && c.JSON:
 		return env.InputErrorf("--json: given beside --jsonl, which prints JSON lines itself")
+	case c.JSONL && (c.Rank != "byte" || c.Top != 10):
+		return env.InputErrorf("--rank, --top: not with --jsonl, which ranks no lines")
 	case c.Threshold != 0 && !c.Lines && !c.Follow:
 		return env.InputErrorf("--above: needs --lines or --follow")
 	case filter.Out != "" && !c.JSONL && (c.State == "" || !c.Lines) && !c.Follow:

@@ -79,6 +79,9 @@ func (c *Command) Run(e *env.Env) error {
 	if c.JSONL != nil && !*c.JSONL && c.Field != "" {
 		return env.InputErrorf("--field: texts have no fields without --jsonl")
 	}
+	if c.Field != "" && c.Texts == "" && (c.Queries == "" || c.Model == "") && vectors.IsArrayFile(c.Vectors) {
+		return env.InputErrorf("--field: needs --texts, or records in FILE or --queries: %s has vectors alone", c.Vectors)
+	}
 	if len(c.Query) > 0 && c.Model == "" {
 		return env.InputErrorf("--model: is not given: texts need the model that made the vectors")
 	}
