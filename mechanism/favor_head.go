@@ -136,18 +136,13 @@ func (p *favorPass[T]) computeFeatures(x tensor.Mat[T], keys bool) tensor.Mat[T]
 func (x *favorHead[T]) Forward(h *headwise.Head[T]) {
 	den, p := h.SaveBuffer(h.Q.Rows), x.newPass(h)
 	o := h.TakeScratch(favorChunk, p.v.Cols)
-	h.UnseenQueries = 0
 	for i0 := 0; i0 < h.Q.Rows; i0 += favorChunk {
 		i1 := min(i0+favorChunk, h.Q.Rows)
 		h.Multiply(o.Slice(0, i1-i0), p.computeFeatures(h.Q.Slice(i0, i1), false), p.sums, false, false, false)
 		for i := i0; i < i1; i++ {
-			row, to := o.Row(i-i0), h.Out.Row(i)
-			if den[i] = row[h.V.Cols] + x.eps; !(den[i] > 0) {
-				clear(to)
-				h.UnseenQueries++
-				continue
-			}
-			h.Table.Scale(to, 1/den[i], row[:h.V.Cols])
+			row := o.Row(i - i0)
+			den[i] = row[h.V.Cols] + x.eps // above 0, or NaN
+			h.Table.Scale(h.Out.Row(i), 1/den[i], row[:h.V.Cols])
 		}
 	}
 }
@@ -164,10 +159,8 @@ func (x *favorHead[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 		u, e := u.Slice(0, i1-i0), e.Slice(0, i1-i0)
 		for i := i0; i < i1; i++ {
 			row := u.Row(i - i0)
-			if clear(row); den[i] > 0 {
-				h.Table.Scale(row[:h.V.Cols], 1/den[i], g.DOut.Row(i))
-				row[h.V.Cols] = -h.Table.Dot(row[:h.V.Cols], h.Out.Row(i))
-			}
+			h.Table.Scale(row[:h.V.Cols], 1/den[i], g.DOut.Row(i))
+			row[h.V.Cols] = -h.Table.Dot(row[:h.V.Cols], h.Out.Row(i))
 		}
 		q := h.Q.Slice(i0, i1)
 		f := p.computeFeatures(q, false)
