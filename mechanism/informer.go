@@ -101,12 +101,23 @@ func (x *probSparse[T]) Check(c *attention.Call[T]) error {
 	if x.storedSamples == nil {
 		return nil
 	}
-	most := x.storedSamples.All()[0].Shape[0]
-	switch {
-	case c.Q.N > most:
-		return fmt.Errorf("q: N is %d, informer has samples for %d tokens", c.Q.N, most)
-	case c.K.N > most:
-		return fmt.Errorf("k: M is %d, informer has samples for %d tokens", c.K.N, most)
+	places := x.storedSamples.All()[0]
+	rows, samples := places.Shape[0], places.Shape[1]
+	var room [8]attention.Sequence
+	n := 0
+	for _, s := range c.AppendSequences(room[:0]) {
+		n = max(n, s.N)
+	}
+	if n > rows {
+		return fmt.Errorf("q: a sequence has %d tokens, informer has samples for %d", n, rows)
+	}
+	if m := c.LongestKeys(); x.logCount(m) > samples {
+		return fmt.Errorf("k: a sequence has %d tokens, which need %d samples of each query, informer has %d", m, x.logCount(m), samples)
+	}
+	for i, at := range places.Data[:n*samples] {
+		if !(at >= 0 && at <= 1) { // a float32 just below 1 may have been rounded to 1
+			return fmt.Errorf("%s: sample %d of token %d is %v, needs to be between 0 and 1", places.Name, i%samples, i/samples, at)
+		}
 	}
 	return nil
 }
@@ -116,7 +127,7 @@ func (x *probSparse[T]) logCount(n int) int {
 	return min(n, max(1, x.factor*int(math.Ceil(math.Log(float64(n))))))
 }
 
-// drawSample returns sample s of token i, in [0, 1). It is the same in both precisions.
+// drawSample returns sample s of token i, in [0, 1]. It is the same in both precisions.
 func (x *probSparse[T]) drawSample(i, s int) float32 {
 	return float32(x.key.Fold(uint64(i)).Float64(uint64(s)))
 }

@@ -1,6 +1,8 @@
 package mechanism
 
 import (
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -74,10 +76,41 @@ func TestInformerSamplesAreInjected(t *testing.T) {
 	}
 	long := &attention.Call[float32]{Q: tensor.NewHeads[float32](1, 1, 3, 4), K: tensor.NewHeads[float32](1, 1, 21, 4), V: tensor.NewHeads[float32](1, 1, 21, 3)}
 	err = stored.Forward(tensor.NewHeads[float32](1, 1, 3, 3), long, nil)
-	if want := "k: M is 21, informer has samples for 20 tokens"; err == nil || err.Error() != want {
+	if want := "k: a sequence has 21 tokens, which need 4 samples of each query, informer has 3"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
+	}
+	for _, x := range []float32{-0.5, 1.5, float32(math.NaN())} {
+		sample.Data[7] = x
+		err = stored.Forward(o2, c, nil)
+		if want := fmt.Sprintf("sample: sample 1 of token 2 is %v, needs to be between 0 and 1", x); err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
 	}
 	if _, err := New[float32]("informer", Options{Set: map[string]string{"sample": "stored"}}); err == nil {
 		t.Error("samples of an unknown number of tokens are not refused")
+	}
+}
+
+// Samples that are stored belong to tokens of one sequence, and suffice for keys that need
+// no more of them.
+func TestInformerSamplesServeEachSequence(t *testing.T) {
+	stored, err := New[float32]("informer", Options{Length: 25, Set: map[string]string{"factor": "1", "sample": "stored"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := New[float32]("informer", Options{Set: map[string]string{"factor": "1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 40, m: 80, d: 4, dv: 3}.call(99)
+	c := callIn[float32](oc)
+	c.CuQ, c.CuK = []int64{0, 25, 40}, []int64{0, 50, 80}
+	if !same(forward(t, stored, c).o.Data, forward(t, drawn, c).o.Data) {
+		t.Error("packed sequences have other samples")
+	}
+	c.CuQ = []int64{0, 26, 40}
+	err = stored.Forward(output(c), c, nil)
+	if want := "q: a sequence has 26 tokens, informer has samples for 25"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }
