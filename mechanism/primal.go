@@ -90,6 +90,9 @@ func newPrimal[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	if err := r.room("projection", heads, max(width, s.Tokens), s.Rank); err != nil {
 		return nil, err
 	}
+	if err := r.room("Wc", width, 2*s.Rank); err != nil {
+		return nil, err
+	}
 	s.Means, s.LearnedTrace = loss == "code", trace == "learned"
 	s.Setting = fmt.Sprintf("primal rank=%d data=%s tokens=%d", s.Rank, data, s.Tokens)
 	x := NewScores[T](s, heads, width)

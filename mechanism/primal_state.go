@@ -12,15 +12,15 @@ import (
 
 // scoresState holds the sums of keys and of queries. Absorbed tokens add only to the
 // sums of keys, since they bring no queries. A query of Step counts from the first
-// unmasked token on. Queries of Read follow each other as queries of Step do, and leave
-// the state unchanged.
+// unmasked token on. Queries before it are kept for Merge, which puts keys before them.
+// Queries of Read follow each other as queries of Step do, and leave the state unchanged.
 type scoresState[T tensor.Float] struct {
 	x      *Scores[T]
 	shape  attention.Shape
 	tokens int64
-	// Of each batch row: the keys that exist, and the queries.
-	keys, queries []int64
-	k, q          [][]float64 // [B·Hkv][D], [B·H][D]
+	// Of each batch row: the keys that exist, the queries from the first key on, and those before.
+	keys, queries, keylessQueries []int64
+	k, q, keylessQ                [][]float64 // [B·Hkv][D], [B·H][D], [B·H][D]
 }
 
 // NewState returns an empty state for calls of shape s. The error is nil.
@@ -30,14 +30,23 @@ func (x *Scores[T]) NewState(s attention.Shape) (attention.State[T], error) {
 
 func (x *Scores[T]) newState(s attention.Shape) *scoresState[T] {
 	s = attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
-	st := &scoresState[T]{x: x, shape: s, keys: make([]int64, s.B), queries: make([]int64, s.B), k: make([][]float64, s.B*s.Hkv), q: make([][]float64, s.B*s.H)}
-	for _, sums := range [][][]float64{st.k, st.q} {
+	st := &scoresState[T]{x: x, shape: s, keys: make([]int64, s.B), queries: make([]int64, s.B), keylessQueries: make([]int64, s.B),
+		k: make([][]float64, s.B*s.Hkv), q: make([][]float64, s.B*s.H), keylessQ: make([][]float64, s.B*s.H)}
+	for _, sums := range st.sums() {
 		for i := range sums {
 			sums[i] = make([]float64, s.D)
 		}
 	}
 	return st
 }
+
+// counts returns the counts of tokens, each [B].
+func (s *scoresState[T]) counts() [3][]int64 {
+	return [...][]int64{s.keys, s.queries, s.keylessQueries}
+}
+
+// sums returns the sums of keys and of queries.
+func (s *scoresState[T]) sums() [3][][]float64 { return [...][][]float64{s.k, s.q, s.keylessQ} }
 
 func (s *scoresState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
 
@@ -98,6 +107,9 @@ func (s *scoresState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries,
 			}
 			for g := range q {
 				head := kh*group + g
+				if absorbs && keys == 0 {
+					addTo(s.keylessQ[b*s.shape.H+head], q[g].Row(j))
+				}
 				s.answer(ar, head, out.Head(b, head).Row(j), q[g].Row(j), sums[g], s.k[i], queries, keys)
 			}
 		}
@@ -110,8 +122,11 @@ func (s *scoresState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries,
 			if c.KeyMask == nil || c.KeyMask[b*n+j] {
 				s.keys[b]++
 			}
-			if reads && s.keys[b] > 0 {
+			switch {
+			case reads && s.keys[b] > 0:
 				s.queries[b]++
+			case reads:
+				s.keylessQueries[b]++
 			}
 		}
 	}
@@ -144,7 +159,7 @@ func (s *scoresState[T]) answer(ar *arena.Arena, head int, out, q []T, sumQ, sum
 	}
 }
 
-const scoresKind = "means of queries and keys"
+const scoresKind = "sums of queries and keys"
 
 func (x *Scores[T]) identity() attention.Identity {
 	return attention.Identity{Kind: scoresKind, Name: x.Name, Setting: x.ScoresSpec.Setting}
@@ -157,19 +172,29 @@ func (x *Scores[T]) parameterSum() (sum snapshot.ParameterSum) {
 	return sum
 }
 
-// Merge adds the sums of next.
+// Merge adds the sums of next. Where s has keys, the queries of next before its first key
+// count.
 func (s *scoresState[T]) Merge(next attention.State[T]) error {
 	n, err := attention.Mergeable(s.x.identity(), &s.shape, next, func(n *scoresState[T]) (attention.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
 	if err != nil {
 		return err
 	}
+	if n == s {
+		n = s.Clone().(*scoresState[T])
+	}
 	for i := range s.k {
 		addTo(s.k[i], n.k[i])
 	}
-	for i := range s.q {
-		addTo(s.q[i], n.q[i])
-	}
 	for b := range s.keys {
+		queries, q := s.keylessQueries, s.keylessQ
+		if s.keys[b] > 0 {
+			queries, q = s.queries, s.q
+		}
+		queries[b] += n.keylessQueries[b]
+		for i := b * s.shape.H; i < (b+1)*s.shape.H; i++ {
+			addTo(q[i], n.keylessQ[i])
+			addTo(s.q[i], n.q[i])
+		}
 		s.keys[b] += n.keys[b]
 		s.queries[b] += n.queries[b]
 	}
@@ -180,48 +205,48 @@ func (s *scoresState[T]) Merge(next attention.State[T]) error {
 func (s *scoresState[T]) Clone() attention.State[T] {
 	c := s.x.newState(s.shape)
 	c.tokens = s.tokens
-	copy(c.keys, s.keys)
-	copy(c.queries, s.queries)
-	for i := range s.k {
-		copy(c.k[i], s.k[i])
+	for i, counts := range s.counts() {
+		copy(c.counts()[i], counts)
 	}
-	for i := range s.q {
-		copy(c.q[i], s.q[i])
+	for i, sums := range s.sums() {
+		for j, sum := range sums {
+			copy(c.sums()[i][j], sum)
+		}
 	}
 	return c
 }
 
 func (s *scoresState[T]) Reset() {
 	s.tokens = 0
-	clear(s.keys)
-	clear(s.queries)
-	for i := range s.k {
-		clear(s.k[i])
+	for _, counts := range s.counts() {
+		clear(counts)
 	}
-	for i := range s.q {
-		clear(s.q[i])
+	for _, sums := range s.sums() {
+		for _, sum := range sums {
+			clear(sum)
+		}
 	}
 }
 
 func (s *scoresState[T]) Tokens() int64 { return s.tokens }
 
 func (s *scoresState[T]) Bytes() int64 {
-	return 8 * int64(2*s.shape.B+(s.shape.Hkv+s.shape.H)*s.shape.B*s.shape.D)
+	return 8 * int64(3*s.shape.B+(s.shape.Hkv+2*s.shape.H)*s.shape.B*s.shape.D)
 }
 
-// AppendBinary appends a snapshot: after the header the numbers of keys and of queries
-// of each batch row, then the sums of keys, then the sums of queries.
+// AppendBinary appends a snapshot: after the header the numbers of keys, of queries and of
+// queries before all keys of each batch row, then the sums of each, in this order.
 func (s *scoresState[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := attention.NewSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, s.tokens, false)
-	for i := range s.keys {
-		w.Int(s.keys[i])
-		w.Int(s.queries[i])
+	for b := range s.keys {
+		for _, counts := range s.counts() {
+			w.Int(counts[b])
+		}
 	}
-	for i := range s.k {
-		snapshot.WriteElements(w, s.k[i])
-	}
-	for i := range s.q {
-		snapshot.WriteElements(w, s.q[i])
+	for _, sums := range s.sums() {
+		for _, sum := range sums {
+			snapshot.WriteElements(w, sum)
+		}
 	}
 	return w.End(), nil
 }
@@ -238,22 +263,24 @@ func (x *Scores[T]) RestoreState(data []byte) (attention.State[T], error) {
 	if err := x.Check(c); err != nil {
 		return nil, err
 	}
-	if err := r.Need(float64(sh.B) * (16 + 8*float64(sh.D)*float64(sh.Hkv+sh.H))); err != nil {
+	if err := r.Need(float64(sh.B) * (24 + 8*float64(sh.D)*float64(sh.Hkv+2*sh.H))); err != nil {
 		return nil, err
 	}
 	s := x.newState(sh)
 	s.tokens = tokens
 	for b := range s.keys {
-		s.keys[b], s.queries[b] = r.Int(), r.Int()
-		if s.keys[b] < 0 || s.keys[b] > tokens || s.queries[b] < 0 || s.queries[b] > tokens {
-			r.Fail("row %d has %d keys and %d queries, of %d tokens", b, s.keys[b], s.queries[b], tokens)
+		for i, of := range [...]string{"keys", "queries", "queries before all keys"} {
+			n := r.Int()
+			if n < 0 || n > tokens {
+				r.Fail("row %d has %d %s, of %d tokens", b, n, of, tokens)
+			}
+			s.counts()[i][b] = n
 		}
 	}
-	for i := range s.k {
-		snapshot.ReadElements(r, s.k[i])
-	}
-	for i := range s.q {
-		snapshot.ReadElements(r, s.q[i])
+	for _, sums := range s.sums() {
+		for _, sum := range sums {
+			snapshot.ReadElements(r, sum)
+		}
 	}
 	if err := r.End(); err != nil {
 		return nil, err

@@ -179,6 +179,9 @@ func TestPrimalStateDoesNotDependOnPieces(t *testing.T) {
 	c := callIn[float32](oc)
 	for b := range sh.b {
 		c.KeyMask[b*sh.n] = b > 0 // a query before the first key
+		for j := 7; j < 10; j++ {
+			c.KeyMask[b*sh.n+j] = false // queries before the first key of a part
+		}
 	}
 	if sh.h != 4 {
 		m, err = New[float32]("primal", Options{Width: 8, Heads: sh.h})
@@ -203,19 +206,44 @@ func TestPrimalStateDoesNotDependOnPieces(t *testing.T) {
 	if !bytes.Equal(before, bytesOf(t, half)) {
 		t.Error("Read changes the state")
 	}
-	// One half behind the other: sums of both.
-	rest := newState(t, m)
-	step(t, rest, output(c), c, 7, sh.n-1, 2)
-	merge(t, half, rest)
-	step(t, half, other, c, sh.n-1, sh.n, 1)
-	for b := range sh.b {
-		for h := range sh.h {
-			for i, x := range other.Head(b, h).Row(sh.n - 1) {
-				limit := check.HeadMatrixLimits[float32](2 * 20) // of as many products
-				if want := one.Head(b, h).Row(sh.n - 1)[i]; math.Abs(float64(x-want)) > limit.Output(1, 1+math.Abs(float64(want))) {
-					t.Errorf("merged states answer %v, want %v", x, want)
+	// One part behind the other: sums of both. Parts begin with masked tokens, whose queries
+	// count behind a key.
+	part := func(i0, i1 int) attention.State[float32] {
+		st := newState(t, m)
+		step(t, st, output(c), c, i0, i1, 2)
+		back, err := m.RestoreState(bytesOf(t, st))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return back
+	}
+	left, right, middle := part(0, 1), part(0, 1), part(1, 7)
+	merge(t, left, middle)
+	merge(t, left, part(7, sh.n-1))
+	merge(t, middle, part(7, 9))
+	merge(t, middle, part(9, sh.n-1))
+	merge(t, right, middle)
+	merge(t, half, part(7, sh.n-1))
+	for name, st := range map[string]attention.State[float32]{"a‖b": half, "(a‖b)‖c": left, "a‖(b‖c)": right} {
+		step(t, st, other, c, sh.n-1, sh.n, 1)
+		for b := range sh.b {
+			for h := range sh.h {
+				for i, x := range other.Head(b, h).Row(sh.n - 1) {
+					limit := check.HeadMatrixLimits[float32](2 * 20) // of as many products
+					if want := one.Head(b, h).Row(sh.n - 1)[i]; math.Abs(float64(x-want)) > limit.Output(1, 1+math.Abs(float64(want))) {
+						t.Errorf("%s answers %v, want %v", name, x, want)
+					}
 				}
 			}
+		}
+	}
+	st := half.Clone()
+	merge(t, st, newState(t, m))
+	empty := newState(t, m)
+	merge(t, empty, half)
+	for _, st := range []attention.State[float32]{st, empty} {
+		if !bytes.Equal(bytesOf(t, st), bytesOf(t, half)) {
+			t.Error("merging nothing changes the state")
 		}
 	}
 }
@@ -227,6 +255,10 @@ func TestPrimalRefusesCallsThatDoNotFit(t *testing.T) {
 		if _, err := New[float32]("primal", Options{Width: 8, Set: set}); err == nil {
 			t.Errorf("%v is taken", set)
 		}
+	}
+	_, err := New[float32]("primal", Options{Width: 1 << 13, Set: map[string]string{"rank": "2048"}})
+	if err == nil || !strings.Contains(err.Error(), "Wc of shape [8192 4096] has 33554432 elements") {
+		t.Errorf("error %v, want one of Wc", err)
 	}
 	m, err := New[float32]("primal", Options{Width: 4, Set: map[string]string{"data": "dependent"}})
 	if err != nil {
