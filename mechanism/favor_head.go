@@ -27,7 +27,7 @@ type favorHead[T tensor.Float] struct {
 const favorChunk = 64
 
 func (x *favorHead[T]) Traits() attention.Traits {
-	return attention.Traits{Name: "performer", Positive: true,
+	return attention.Traits{Name: "performer", Positive: true, MixedQueries: x.kernel == "hyperbolic",
 		NoCausal: "form=code takes from the features of each key the largest of all keys, so that later ones change what a query has " +
 			"seen before; form=paper has a causal form"}
 }

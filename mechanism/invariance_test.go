@@ -3,6 +3,7 @@ package mechanism
 import (
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -389,9 +390,11 @@ func TestPlacedQueriesAreDeclared(t *testing.T) {
 		"luna": {"form": "causal"}, "eva": {"chunk": "8"}, "sparse-strided": {"stride": "8"}, "sparse-fixed": {"stride": "8"},
 		"local": {"span": "8"}, "longformer": {"window": "8"}, "scatterbrain": {"window": "8"},
 		"clustered": {"clusters": "4"}, "improved-clustered": {"clusters": "4"},
+		"scatterbrain by hashes": {"support": "lsh", "cluster": "8"}, "performer by the longest": {"form": "code", "kernel": "hyperbolic"},
 	}
-	for _, name := range Names() {
-		m, err := New[float64](name, Options{Heads: 1, Width: 4, Length: 64, Set: sets[name]})
+	for _, label := range append(Names(), "scatterbrain by hashes", "performer by the longest") {
+		name, _, _ := strings.Cut(label, " ")
+		m, err := New[float64](name, Options{Heads: 1, Width: 4, Length: 64, Set: sets[label]})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -424,7 +427,7 @@ func TestPlacedQueriesAreDeclared(t *testing.T) {
 			}
 		}
 		if !m.Traits().PlacedQueries && most > 1e-12 {
-			t.Errorf("%s: a query alone differs by %g", name, most)
+			t.Errorf("%s: a query alone differs by %g", label, most)
 		}
 		for j := range c.Q.Data[20*4:] {
 			c.Q.Data[20*4+j] = rng.New(3).Normal(uint64(j))
@@ -434,7 +437,7 @@ func TestPlacedQueriesAreDeclared(t *testing.T) {
 			t.Fatal(err)
 		}
 		if is := !slices.Equal(all.Data[:20*3], others.Data[:20*3]); is != m.Traits().MixedQueries {
-			t.Errorf("%s: outputs change with other queries: %t", name, is)
+			t.Errorf("%s: outputs change with other queries: %t", label, is)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func newScatterbrain[T tensor.Float](r *reader) (headwise.Function[T], error) {
 }
 
 func (x *scatterAttention[T]) Traits() attention.Traits {
-	t := attention.Traits{Name: "scatterbrain", Positive: true, Causal: x.window > 0, PlacedQueries: true}
+	t := attention.Traits{Name: "scatterbrain", Positive: true, Causal: x.window > 0, PlacedQueries: true, MixedQueries: x.cluster > 0}
 	if !t.Causal {
 		t.NoCausal = "sorting puts tokens into blocks by later ones, too"
 	}

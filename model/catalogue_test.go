@@ -129,6 +129,7 @@ func TestMixersRefuse(t *testing.T) {
 	for want, c := range map[string]Config{
 		"mamba-2 with these settings is causal alone, kind encoder is not":          tiny(Encoder, "mamba-2"),
 		"kind: encoder-decoder, but mamba-2 owns its projections and has no cr":     tiny(EncoderDecoder, "mamba-2"),
+		"informer with these settings is not causal, which kind encoder-decoder ne": tiny(EncoderDecoder, "informer"),
 		"eva with these settings answers a query with the others":                   with(tiny(EncoderDecoder, "eva"), func(c *Config) { c.Set = map[string]string{"chunk": "4"} }),
 		"fastmax with a window has no cross-attention to a source, which kind":      with(tiny(EncoderDecoder, "fastmax"), func(c *Config) { c.Set = map[string]string{"window": "4"} }),
 		"positions: rope, but mamba-2 owns its projections and takes no rotat":      with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Positions = Rotary }),

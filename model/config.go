@@ -397,10 +397,10 @@ func (c validation) checkTraits(x attention.Traits) error {
 		return fmt.Errorf("mechanism: %s with these settings is causal alone, kind %s is not; set kind to %s, or mechanism to another one such as softmax", c.Mechanism, c.Kind, Decoder)
 	case c.Kind == EncoderDecoder && x.Banded:
 		return fmt.Errorf("mechanism: %s with a window has no cross-attention to a source, which kind %s needs; set kind to %s or %s, or the setting window to 0", c.Mechanism, c.Kind, Decoder, Encoder)
-	case c.Kind == EncoderDecoder && x.MixedQueries:
-		return fmt.Errorf("mechanism: %s with these settings answers a query with the others, so cross-attention of kind %s sees later tokens; set kind to %s or %s, or mechanism to another one such as softmax", c.Mechanism, c.Kind, Decoder, Encoder)
 	case c.IsCausal() && !x.Causal:
 		return fmt.Errorf("mechanism: %s with these settings is not causal, which kind %s needs: %s; set kind to %s, or mechanism to another one such as softmax", c.Mechanism, c.Kind, x.NoCausal, Encoder)
+	case c.Kind == EncoderDecoder && x.MixedQueries:
+		return fmt.Errorf("mechanism: %s with these settings answers a query with the others, so cross-attention of kind %s sees later tokens; set kind to %s or %s, or mechanism to another one such as softmax", c.Mechanism, c.Kind, Decoder, Encoder)
 	}
 	return nil
 }

@@ -168,8 +168,8 @@ type Traits struct {
 	// Banded: keys near a query weigh otherwise than those far from it. An unmasked
 	// call is a function of the places of its keys, and no state has it.
 	Banded bool
-	// PlacedQueries: an output of an unmasked call depends on the place of its query, or
-	// on other queries. One query alone then has another output.
+	// PlacedQueries: an output of an unmasked call depends on the place of its query. One
+	// query alone then has another output.
 	PlacedQueries bool
 	// MixedQueries: an output of an unmasked call depends on other queries than its own.
 	MixedQueries bool
