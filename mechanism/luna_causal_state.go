@@ -168,7 +168,9 @@ func (s *packState[T]) Merge(next attention.State[T]) error {
 		return err
 	}
 	if s.tokens == 0 {
+		p := s.p
 		*s = *n.Clone().(*packState[T])
+		s.p = p
 		return nil
 	}
 	if n == s {

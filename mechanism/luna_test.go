@@ -41,6 +41,25 @@ func TestLunaStateThatNoMemoryHoldsIsRefused(t *testing.T) {
 	}
 }
 
+// A state without tokens keeps its own parameter behind a merge.
+func TestLunaStateKeepsItsParameterBehindAMerge(t *testing.T) {
+	var states [2]*packState[float32]
+	for i := range states {
+		m, err := New[float32]("luna", Options{Width: streamed.d, Set: map[string]string{"form": "causal", "length": "4"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		states[i] = newState(t, m).(*packState[float32])
+	}
+	oc, _ := streamed.call(101)
+	p := states[0].p
+	step(t, states[1], output(callIn[float32](oc)), callIn[float32](oc), 0, 5, 5)
+	merge(t, states[0], attention.State[float32](states[1]))
+	if states[0].p != p {
+		t.Error("the state has the parameter of the state that follows")
+	}
+}
+
 // A float32 state of many tokens has the error of a few: its sums keep what their
 // roundings leave out.
 func TestLunaStateOfManyTokensHasTheErrorOfFew(t *testing.T) {
