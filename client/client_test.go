@@ -98,6 +98,18 @@ func TestStreamEndsWithItsLastEvent(t *testing.T) {
 	}
 }
 
+func TestErrorEventsHaveTheirStatus(t *testing.T) {
+	for code, want := range map[string]client.Error{"null": {Status: 500}, `"stopping"`: {Status: 503, RetryAfter: time.Second}} {
+		event := tokens + `data: {"error":{"message":"m","type":"server_error","param":null,"code":` + code + "}}\n\n"
+		c := server(t, map[string]func(http.ResponseWriter, string){"POST /v1/sessions/a/generate": say(200, event)})
+		_, err := c.Generate(t.Context(), "a", client.Draw{MaxTokens: 2}, func(client.Token) error { return nil })
+		want.Message = "m"
+		if e := new(client.Error); !errors.As(err, &e) || *e != want {
+			t.Errorf("code %s: error %#v", code, err)
+		}
+	}
+}
+
 func TestStreamEndsWithAnErrorOfEmit(t *testing.T) {
 	c := server(t, map[string]func(http.ResponseWriter, string){"POST /v1/sessions/a/generate": say(200, tokens)})
 	enough := errors.New("enough")

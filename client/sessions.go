@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
 // A Session is a text that the model has read, by its id.
@@ -122,14 +123,18 @@ func readStream(r io.Reader, emit func(Token) error) (Generation, error) {
 			Token
 			IDs    []int32
 			Tokens int64
-			Error  *struct{ Message, Param string }
+			Error  *struct{ Message, Param, Code string }
 		}
 		if err := json.Unmarshal([]byte(data), &event); err != nil {
 			return g, fmt.Errorf("stream: %w", err)
 		}
 		switch {
 		case event.Error != nil:
-			return g, &Error{Status: 500, Message: event.Error.Message, Param: event.Error.Param}
+			e := &Error{Status: 500, Message: event.Error.Message, Param: event.Error.Param}
+			if event.Error.Code == "stopping" {
+				e.Status, e.RetryAfter = 503, time.Second
+			}
+			return g, e
 		case event.IDs != nil:
 			g, complete = Generation{event.IDs, event.Text, event.Tokens}, true
 		default:
