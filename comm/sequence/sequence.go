@@ -229,6 +229,13 @@ func (x *Saved[T]) backQueries(m attention.Mechanism[T], g *attention.Grads[T], 
 	q := *g
 	q.DInit = &x.dinit
 	if !call.Causal {
+		// backKeys reads them whole, after the exchange.
+		if err := attention.CheckShape("dk", &g.DK, call.K.B, call.K.H, call.K.N, call.K.D); err != nil {
+			return nil, nil, err
+		}
+		if err := attention.CheckShape("dv", &g.DV, call.V.B, call.V.H, call.V.N, call.V.D); err != nil {
+			return nil, nil, err
+		}
 		q.DK, q.DV = g.DK.Tokens(0, 0), g.DV.Tokens(0, 0)
 	}
 	if err := m.Backward(&q, dout, out, queriesOf(call, x.initState), &x.Queries); err != nil {

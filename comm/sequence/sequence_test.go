@@ -181,6 +181,35 @@ func TestBackwardNeedsForward(t *testing.T) {
 	}
 }
 
+func TestUnfitGradientsAreRefusedOnAllRanks(t *testing.T) {
+	for _, causal := range []bool{false, true} {
+		whole, do := problem(8, causal)
+		told := make([]error, 2)
+		err := comm.RunLocal(2, func(c *comm.Comm) error {
+			p, i0, i1 := part(c, whole)
+			m, out := build(t, "fastmax"), like(do.Tokens(i0, i1))
+			var keep sequence.Saved[float32]
+			if err := sequence.Forward(c, m, out, p, &keep); err != nil {
+				return err
+			}
+			g := attention.Grads[float32]{DQ: like(p.Q), DK: like(p.K), DV: like(p.V)}
+			if c.Rank() == 1 {
+				g.DV = g.DV.Tokens(0, 3)
+			}
+			told[c.Rank()] = sequence.Backward(c, m, &g, do.Tokens(i0, i1), out, p, &keep)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r, err := range told {
+			if err == nil || !strings.Contains(err.Error(), "rank 1: dv: shape is [1,1,3,8], needs [1,1,4,8]") {
+				t.Errorf("causal %t: rank %d has the error %v", causal, r, err)
+			}
+		}
+	}
+}
+
 // Under mpirun this binary is a rank.
 const rankVariable = "FARFIELD_TEST_RANK"
 
