@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism"
 )
 
 func TestUsefulFLOPs(t *testing.T) {
@@ -69,16 +70,26 @@ func TestCasesCountTheFormThatRuns(t *testing.T) {
 func TestDecodeCountsOneToken(t *testing.T) {
 	const m, d = 700, 6
 	shape := attention.Shape{B: 1, H: 2, Hkv: 2, M: m, D: d, Dv: d}
-	for name, want := range map[string]float64{
-		"fastmax": 2 * 4 * (d + 1) * (d + 2) / 2 * (d + 1),
-		"softmax": 2 * 2 * m * 2 * d,
+	const sums = 2 * 4 * (d + 1) * (d + 2) / 2 * (d + 1)
+	for _, x := range []struct {
+		name, window string
+		want         float64
+	}{
+		{"fastmax", "", sums},
+		{"fastmax", "64", sums + 2*2*64*(2*d+3)},
+		{"softmax", "", 2 * 2 * m * 2 * d},
+		{"local", "", 0}, // not counted
 	} {
-		c, err := Attention{Mechanism: name, Shape: shape}.Decode()
+		o := mechanism.Options{Heads: 2, Width: d}
+		if x.window != "" {
+			o.Set = map[string]string{"window": x.window}
+		}
+		c, err := Attention{Mechanism: x.name, Options: o, Shape: shape}.Decode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.FLOPs != want || c.Line.N != 1 || c.Line.M != m {
-			t.Errorf("%s: %g operations, want %g; N %d, M %d", name, c.FLOPs, want, c.Line.N, c.Line.M)
+		if c.FLOPs != x.want || c.Line.N != 1 || c.Line.M != m {
+			t.Errorf("%s, window %q: %g operations, want %g; N %d, M %d", x.name, x.window, c.FLOPs, x.want, c.Line.N, c.Line.M)
 		}
 	}
 }

@@ -25,8 +25,9 @@ func (a Attention) Decode() (*Case, error) {
 	if c.Grows {
 		one := s
 		one.M = 1 // is added; the others were
-		c.FLOPs = LinearFLOPs(one, m.Plan(s).F)
-		c.Need = m.Plan(s).Bytes * float64(s.B*s.Hkv)
+		p := m.Plan(s)
+		c.FLOPs = LinearFLOPs(one, p.F) + float64(s.B*s.H)*p.WindowFLOPs // 0: not counted
+		c.Need = p.Bytes * float64(s.B*s.Hkv)
 	} else {
 		c.Need = 2 * token * float64(s.M) // the cache, and the copy that grows
 	}

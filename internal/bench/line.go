@@ -17,11 +17,11 @@ type Line struct {
 	Threads   int    `json:"threads"`
 	ISA       string `json:"isa"`
 
-	Ms     float64 `json:"ms"`     // median
-	Spread float64 `json:"spread"` // distance of the quartiles over the median
-	GFLOPS float64 `json:"gflops"` // useful operations, 1e9 a second
+	Ms     float64 `json:"ms"`               // median
+	Spread float64 `json:"spread"`           // distance of the quartiles over the median
+	GFLOPS float64 `json:"gflops,omitempty"` // useful operations, 1e9 a second; 0: not counted
 	Peak   float64 `json:"peak_gflops"`
-	Share  float64 `json:"share"` // GFLOPS/Peak
+	Share  float64 `json:"share,omitempty"` // GFLOPS/Peak
 	// ExtraBytes is the memory beyond inputs and outputs, measured: the scratch
 	// that one worker holds at most, what a call allocates, and what is kept
 	// between calls (forward's notes for backward, the state of decode, the
@@ -50,7 +50,7 @@ const (
 type Case struct {
 	Line
 	AskedForm string  `json:"asked"`              // the requested form
-	FLOPs     float64 `json:"flops"`              // useful operations of a call, planned ones in the suite zoo
+	FLOPs     float64 `json:"flops,omitempty"`    // useful operations of a call, planned ones in the suite zoo; 0: not counted
 	Guess     float64 `json:"guess_ms,omitempty"` // milliseconds of a call that was not made, since it would take too long
 	Grows     bool    `json:"-"`                  // linearly with the tokens: no pair of them is looked at
 	X         float64 `json:"-"`                  // place on the axis of a plot

@@ -49,6 +49,7 @@ func (c *benchFlags) columns() string {
 		"A line has the median time of a call and its spread (distance of the quartiles over the median). " +
 		"Useful operations of a head are 4NF(Dv+1) in the linear form with F features, causal or not; " +
 		"2N²(D+Dv) in the direct form, half if causal; and 2.5 times the forward pass for a backward pass. " +
+		"A token of decode also counts its window; – marks states whose operations are not counted. " +
 		"The peak is multiply-adds on the same number of threads, measured before each round. " +
 		"Memory is beyond inputs and outputs: scratch of one worker, allocations of a call and results saved between calls. " +
 		"Joules are of the whole processor, if the system counts them. " +

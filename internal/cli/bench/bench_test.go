@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -90,5 +91,16 @@ func TestRoutinesBelowOnePercentAreLeftOut(t *testing.T) {
 	printRoutines(&b, []bench.Routine{{Name: "kernel.tile", Share: 0.9}, {Name: "kernel.exp", Share: 0.096}, {Name: "main.main", Share: 0.004}})
 	if want := " 90.0%  kernel.tile\n  9.6%  kernel.exp\n"; b.String() != want {
 		t.Errorf("routines are written\n%swant\n%s", b.String(), want)
+	}
+}
+
+func TestOperationsThatAreNotCountedAreNotPrinted(t *testing.T) {
+	c := &bench.Case{Line: bench.Line{Mechanism: "local", Form: "step", Ms: 1, Peak: 100}}
+	if row := benchRow(c); strings.Count(row, " – ") != 3 || strings.Contains(row, "FLOP") {
+		t.Errorf("written as %s", row)
+	}
+	text, err := json.Marshal(c)
+	if err != nil || strings.Contains(string(text), "flops\":0") || strings.Contains(string(text), "share") {
+		t.Errorf("%s, %v", text, err)
 	}
 }

@@ -28,9 +28,13 @@ func benchRow(c *bench.Case) string {
 	if l.Causal {
 		direction += " causal"
 	}
-	row := fmt.Sprintf("%-15s %-15s %-15s %8d %8d %5d %5d %5d %3d %-8s %10.4g %7s %10s %9.4g %9.4g %6s %10s",
+	useful, rate, share := "–", "–", "–"
+	if c.FLOPs > 0 {
+		useful, rate, share = display.FormatAmount(c.FLOPs, "FLOP"), fmt.Sprintf("%.4g", l.GFLOPS), display.FormatPercent(l.Share)
+	}
+	row := fmt.Sprintf("%-15s %-15s %-15s %8d %8d %5d %5d %5d %3d %-8s %10.4g %7s %10s %9s %9.4g %6s %10s",
 		benchMechanism(l), form, direction, l.N, l.M, l.D, l.Dv, l.Heads, l.Threads, l.ISA,
-		l.Ms, display.FormatPercent(l.Spread), display.FormatAmount(c.FLOPs, "FLOP"), l.GFLOPS, l.Peak, display.FormatPercent(l.Share), display.FormatBytes(float64(l.ExtraBytes)))
+		l.Ms, display.FormatPercent(l.Spread), useful, rate, l.Peak, share, display.FormatBytes(float64(l.ExtraBytes)))
 	if l.Joules > 0 {
 		row += fmt.Sprintf("  %.3g J", l.Joules)
 	}
