@@ -35,6 +35,9 @@ func madeRun(t *testing.T, dir string, c train.Config, v train.Eval) string {
 	if c.DataSeed != 0 {
 		config.DataSeed = c.DataSeed
 	}
+	if c.FinalSamples != 0 {
+		config.FinalSamples = c.FinalSamples
+	}
 	text, err := json.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
@@ -157,6 +160,17 @@ func TestCompareRefusesWhatCannotBeCompared(t *testing.T) {
 	}
 	if out := works(t, "compare", "-o", page, a, d); !strings.Contains(out, "note        The runs differ in data_seed") {
 		t.Errorf("runs of other samples are compared without a word:\n%s", out)
+	}
+	few := ended(task.Accuracy, 0.5)
+	few.Samples = 50
+	const note = "note        The runs differ in final_samples"
+	e := madeRun(t, filepath.Join(dir, "e"), train.Config{FinalSamples: 50}, few)
+	if out := works(t, "compare", "-o", page, a, e); !strings.Contains(out, note) {
+		t.Errorf("runs of fewer samples are compared without a word:\n%s", out)
+	}
+	all := madeRun(t, filepath.Join(dir, "all"), train.Config{FinalSamples: 100000}, ended(task.Accuracy, 0.5))
+	if out := works(t, "compare", "-o", page, a, all); strings.Contains(out, note) {
+		t.Errorf("the samples of both runs are the same:\n%s", out)
 	}
 }
 

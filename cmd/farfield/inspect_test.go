@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,11 +14,14 @@ import (
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/cli/plan"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
 )
 
 func smallModel(t *testing.T) (*model.Model[float32], string) {
@@ -62,6 +66,46 @@ func TestInspectModel(t *testing.T) {
 			t.Errorf("%q is not printed:\n%s", want, out)
 		}
 	}
+}
+
+func TestInspectDescribesKeyHeads(t *testing.T) {
+	m, err := model.New[float32](model.Config{
+		Kind: model.Decoder, Vocab: 11, Layers: 1, Heads: 4, KVHeads: 1, Width: 64, Context: 64,
+		Positions: model.Rotary, Mechanism: "fastmax", Tied: true,
+	}, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "model")
+	if err := m.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	var planned plan.Report
+	if err := json.Unmarshal([]byte(works(t, strings.Fields("plan --heads 4 --kv-heads 1 --d 16 --causal --json")...)), &planned); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("linear from N = %d on", planned.Switch.Forward)
+	if out := works(t, "inspect", dir); !strings.Contains(out, "4 heads of width 16, 1 key head, ") || !strings.Contains(out, want) {
+		t.Errorf("no %q in\n%s", want, out)
+	}
+}
+
+func TestInspectRefusesDamagedMetrics(t *testing.T) {
+	dir := t.TempDir()
+	run := madeRun(t, filepath.Join(dir, "seed-1"), train.Config{Seed: 1}, ended(task.Accuracy, 0.5))
+	works(t, "inspect", run)
+	works(t, "inspect", dir)
+	file := filepath.Join(run, "metrics.jsonl")
+	if err := os.WriteFile(file, []byte("{}}\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, file, "inspect", run)
+	refuses(t, file, "inspect", dir)
+	if err := os.Remove(file); err != nil { // a run before its first update
+		t.Fatal(err)
+	}
+	works(t, "inspect", run)
+	works(t, "inspect", dir)
 }
 
 func TestInspectGeneration(t *testing.T) {

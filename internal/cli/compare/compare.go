@@ -358,7 +358,7 @@ func MeanDeviation(list []float64) (mean, deviation float64) {
 // baselines takes the baselines of the runs, if all have the same.
 func (x *Comparison) baselines() {
 	for _, name := range x.Differing {
-		if name == "data_seed" || strings.HasPrefix(name, "task_set.") {
+		if name == "data_seed" || strings.HasPrefix(name, "task_set.") || name == "final_samples" && x.hasUnequalSamples() {
 			x.Note = fmt.Sprintf("The runs differ in %s: their scores are not of the same samples.", name)
 			return
 		}
@@ -370,6 +370,19 @@ func (x *Comparison) baselines() {
 			}
 		}
 	}
+}
+
+// hasUnequalSamples reports whether final scores are of different numbers of samples.
+func (x *Comparison) hasUnequalSamples() bool {
+	counts := map[int64]bool{}
+	for _, g := range x.Groups {
+		for _, r := range g.runs {
+			if r.Final != nil {
+				counts[r.Final.Samples] = true
+			}
+		}
+	}
+	return len(counts) > 1
 }
 
 // decide sorts the groups, marks them and says which is the best.

@@ -3,6 +3,7 @@ package inspect
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -232,7 +233,10 @@ func inspectRun(path string) (*display.Finding, error) {
 	f := &display.Finding{Kind: "run"}
 	f.Add("task", c.Task)
 	h, err := train.ReadHistory(path)
-	if err == nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if h != nil {
 		steps := 0
 		if n := len(h.Steps); n > 0 {
 			steps = h.Steps[n-1].Step
@@ -271,8 +275,12 @@ func inspectSeeds(path string) (*display.Finding, error) {
 		if err != nil {
 			return nil, err
 		}
+		h, err := train.ReadHistory(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
 		steps := 0
-		if h, err := train.ReadHistory(dir); err == nil && len(h.Steps) > 0 {
+		if h != nil && len(h.Steps) > 0 {
 			steps = h.Steps[len(h.Steps)-1].Step
 		}
 		table.AddRow(filepath.Base(dir), steps, c.Steps)
@@ -337,17 +345,21 @@ func describeConfig(f *display.Finding, m *model.Model[float32]) error {
 
 // describeHeads tells how attention runs at the model's context.
 func describeHeads(f *display.Finding, a *nn.Attention[float32], c model.Config) {
-	s := attention.Shape{B: 1, H: c.Heads, Hkv: c.Heads, N: c.Context, M: c.Context, D: a.D, Dv: a.D, Causal: c.IsCausal()}
+	s := attention.Shape{B: 1, H: c.Heads, Hkv: a.Hkv, N: c.Context, M: c.Context, D: a.D, Dv: a.D, Causal: c.IsCausal()}
 	p := a.Mechanism.Plan(s)
 	linear := ""
 	if a.Mechanism.Traits().Linear {
 		linear = fmt.Sprintf("; linear from N = %d on", plan.SwitchLengths(a.Mechanism, s).Forward)
 	}
+	keys := ""
+	if a.Hkv != c.Heads {
+		keys = ", " + display.Pluralise(a.Hkv, "key head")
+	}
 	some := ""
 	if near := countWindows(c); near > 0 {
 		some = fmt.Sprintf("; %d of %d layers have a window (layer_windows)", near, c.Layers)
 	}
-	f.AddText("attention", fmt.Sprint(p.Form), "%d heads of width %d, %s form at this context%s%s", c.Heads, a.D, p.Form, linear, some)
+	f.AddText("attention", fmt.Sprint(p.Form), "%d heads of width %d%s, %s form at this context%s%s", c.Heads, a.D, keys, p.Form, linear, some)
 }
 
 // describeDecoding describes the states of a decoder.

@@ -40,11 +40,12 @@ func HashModel(path string) (string, error) {
 
 // hashFolder adds the files that a published model consists of, in the order of their names.
 func hashFolder(h hash.Hash, dir string) error {
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	root := filepath.Clean(dir) // with /. behind it a link to a folder is followed
+	return filepath.WalkDir(root+"/.", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && path != dir && strings.HasPrefix(d.Name(), ".") {
+		if d.IsDir() && d.Name() != "." && strings.HasPrefix(d.Name(), ".") {
 			return filepath.SkipDir
 		}
 		switch filepath.Ext(path) {
@@ -66,7 +67,7 @@ func hashFolder(h hash.Hash, dir string) error {
 		if err != nil {
 			return err
 		}
-		name, err := filepath.Rel(dir, path)
+		name, err := filepath.Rel(root, path)
 		if err != nil {
 			return err
 		}

@@ -24,6 +24,13 @@ func TestHashOfAFolderIsOfItsModelAlone(t *testing.T) {
 		}
 	}
 	first := hash()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := HashModel(link); err != nil || got != first {
+		t.Errorf("behind a link the sum is %s, %v, want %s", got, err, first)
+	}
 	write("README.md", "about")
 	write("vectors.jsonl", "{}")
 	if got := hash(); got != first {
