@@ -417,8 +417,9 @@ func scaleOf(colours color.Palette) image.Image {
 
 // LimitColours sets the ends of the colours of all matrices except grey ones to ±q. The
 // fraction share of the nonzero values lies within ±q, so that a few large values do not
-// hide the rest. It returns q, or 0 if no value lies beyond ±q.
-func (m *Maps) LimitColours(share float64) float64 {
+// hide the rest. It returns q and the fraction of the nonzero values beyond ±q, or zeros if
+// no value lies beyond ±q.
+func (m *Maps) LimitColours(share float64) (q, beyond float64) {
 	var sizes []float64
 	low := 0.
 	for _, h := range m.Heats {
@@ -430,12 +431,11 @@ func (m *Maps) LimitColours(share float64) float64 {
 		}
 	}
 	if len(sizes) == 0 {
-		return 0
+		return 0, 0
 	}
 	slices.Sort(sizes)
 	largest := sizes[len(sizes)-1]
-	// Two digits, so that the label at the end of the bar is exact.
-	q, _ := strconv.ParseFloat(strconv.FormatFloat(sizes[int(share*float64(len(sizes)-1))], 'g', 2, 64), 64)
+	q = roundUp(sizes[int(share*float64(len(sizes)-1))])
 	if q <= 0 || largest < 1.5*q {
 		q = largest
 	}
@@ -445,7 +445,20 @@ func (m *Maps) LimitColours(share float64) float64 {
 		}
 	}
 	if q == largest {
-		return 0
+		return 0, 0
+	}
+	within, _ := slices.BinarySearch(sizes, math.Nextafter(q, math.Inf(1)))
+	return q, 1 - float64(within)/float64(len(sizes))
+}
+
+// roundUp returns the least number of two digits that is not below x ≥ 0, so that the label
+// at the end of the bar is exact.
+func roundUp(x float64) float64 {
+	text := strconv.FormatFloat(x, 'e', 1, 64) // such as 3.3e-01
+	q, _ := strconv.ParseFloat(text, 64)
+	if q < x {
+		unit, _ := strconv.ParseFloat("0.1"+text[3:], 64)
+		q, _ = strconv.ParseFloat(strconv.FormatFloat(q+unit, 'e', 1, 64), 64)
 	}
 	return q
 }

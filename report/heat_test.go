@@ -68,7 +68,7 @@ func TestLimitKeepsLargeWeightsFromDrowningTheRest(t *testing.T) {
 		}
 	}
 	m := report.Maps{Heats: []report.Heat{causal, {Title: "half", Rows: 1, Cols: 2, Values: []float64{0.02, -0.01}}, report.NewGreyHeat("picture", 1, 2, []byte{0, 255})}}
-	end := m.LimitColours(0.98)
+	end, _ := m.LimitColours(0.98)
 	if !(end > 0.05 && end < 0.2) {
 		t.Errorf("the colours end at %g, the first row has 1 and the last 1/64", end)
 	}
@@ -83,12 +83,18 @@ func TestLimitKeepsLargeWeightsFromDrowningTheRest(t *testing.T) {
 		t.Error("the bar does not say that weights lie beyond it, or says it of maps where none does")
 	}
 	even := report.Maps{Heats: []report.Heat{{Rows: 1, Cols: 2, Values: []float64{1, 1.2}}}}
-	if end := even.LimitColours(0.98); end != 0 || even.Heats[0].ColourMax != 1.2 {
+	if end, beyond := even.LimitColours(0.98); end != 0 || beyond != 0 || even.Heats[0].ColourMax != 1.2 {
 		t.Errorf("weights of one size are cut off at %g", end)
 	}
 	nothing := report.Maps{Heats: []report.Heat{{Rows: 1, Cols: 2, Values: []float64{0, math.NaN()}}}}
-	if end := nothing.LimitColours(0.98); end != 0 {
+	if end, _ := nothing.LimitColours(0.98); end != 0 {
 		t.Errorf("maps of zeros end at %g", end)
+	}
+	for value, want := range map[float64]float64{1. / 3: 0.34, 0.25: 0.25, 0.0991: 0.1, 0.3: 0.3} {
+		thirds := report.Maps{Heats: []report.Heat{{Rows: 1, Cols: 6, Values: []float64{0, value, value, -value, 1, value}}}}
+		if end, beyond := thirds.LimitColours(0.5); end != want || math.Abs(beyond-0.2) > 1e-12 {
+			t.Errorf("four of %g and a one: ends at %g, %g lie beyond", value, end, beyond)
+		}
 	}
 }
 

@@ -58,6 +58,7 @@ func TestMapsOfArrays(t *testing.T) {
 		"--heads: \"2\" is none of the 2":                       {"--mechanism", "softmax", "--heads", "2", in},
 		"--rows: 3:9 is no A:B":                                 {"--mechanism", "softmax", "--rows", "3:9", in},
 		"is a setting of none of":                               {"--mechanism", "softmax,fastmax", "--set", "colour=red", in},
+		"softmax: order 3: it has no order":                     {"--mechanism", "softmax,linear", "--order", "3", in},
 		"softmax is there twice":                                {"--mechanism", "softmax,softmax", in},
 		"needs .png, .svg or .html":                             {"--mechanism", "softmax", "-o", "maps.gif", in},
 		"--row: 1 is none of the 1":                             {"--mechanism", "softmax", "--row", "1", in},

@@ -67,8 +67,8 @@ func (c *Command) write(list []Map) error {
 		}
 		scale := ""
 		if !c.OwnScales {
-			if end := maps.LimitColours(colouredShare); end > 0 {
-				scale = fmt.Sprintf("One scale for all, which ends at %.2g: %.0f %% of the weights lie beyond.", end, 100*(1-colouredShare))
+			if end, beyond := maps.LimitColours(colouredShare); end > 0 {
+				scale = fmt.Sprintf("One scale for all, which ends at %.2g: %.2g %% of the nonzero cells lie beyond.", end, 100*beyond)
 			} else if len(list) > 1 {
 				scale = "One scale for all."
 			}

@@ -287,7 +287,11 @@ func (c *Command) settingsOf(name string) (flags.Settings, error) {
 		return slices.ContainsFunc(r.Settings, func(s mechanism.Setting) bool { return s.Name == key })
 	}
 	own := flags.Settings{Set: map[string]string{}}
-	if row.Order > 0 {
+	// An order that no mechanism has is refused by each.
+	if row.Order > 0 || !slices.ContainsFunc(c.Mechanism, func(other string) bool {
+		r, err := mechanism.Lookup(other)
+		return err == nil && r.Order > 0
+	}) {
 		own.Order = c.Order
 	}
 	for key, value := range c.Set {
