@@ -486,6 +486,25 @@ func TestWAVFormatsGiveTheSameSamples(t *testing.T) {
 	})
 }
 
+// The end of a compressed sound is read: gzip has its checksum there.
+func TestDamagedEndOfACompressedWAVIsRefused(t *testing.T) {
+	read := func(b []byte) error {
+		r, err := Inflate(bytes.NewReader(b))
+		if err == nil {
+			_, err = ReadWAV(r)
+		}
+		return err
+	}
+	good := packed(t, []byte(wav(1, 2, 16, "abcd")+"LIST\x01\x00\x00\x00a\x00"))
+	if err := read(good); err != nil {
+		t.Error(err)
+	}
+	damaged := bytes.Clone(good)
+	damaged[len(good)-8]++
+	refused(t, read(damaged), "end: ", "checksum")
+	refused(t, read(good[:len(good)-4]), "end: ", "EOF")
+}
+
 const header = "# note\nr 2 360 4\n\nr.dat 212 200(3)/mV 11 1024 1 10 0 MLII\nr.dat 212 100 12 0 -1 -2 0 V5 x\n# end\n"
 
 func TestHeaderIsReadOrRefused(t *testing.T) {

@@ -32,8 +32,8 @@ type wavFormat struct {
 }
 
 // ReadWAV reads a RIFF WAVE file of integers of 8, 16, 24 or 32 bits, or floats of 32 or 64 bits.
-// It ignores other chunks. It returns an error if the file is malformed, its format is another or
-// a sample is not finite.
+// It ignores other chunks, and reads r to its end. It returns an error if the file is malformed,
+// its format is another, a sample is not finite, or r fails.
 func ReadWAV(r io.Reader) (*Audio, error) {
 	head, err := readExactly(r, "header", 12)
 	if err != nil {
@@ -58,7 +58,14 @@ func ReadWAV(r io.Reader) (*Audio, error) {
 			if f == nil {
 				return nil, errors.New("data: no chunk fmt before it")
 			}
-			return f.readSamples(r, size)
+			a, err := f.readSamples(r, size)
+			if err != nil {
+				return nil, err
+			}
+			if _, err := io.Copy(io.Discard, r); err != nil { // the end of gzip has a checksum
+				return nil, fmt.Errorf("end: %w", err)
+			}
+			return a, nil
 		default:
 			if _, err := io.CopyN(io.Discard, r, size+size%2); err != nil {
 				return nil, fmt.Errorf("chunk %q: of %d bytes: %w", id, size, err)
