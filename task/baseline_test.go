@@ -206,3 +206,22 @@ func TestLinearClassifierReadsBigrams(t *testing.T) {
 		t.Errorf("baseline is %+v", b)
 	}
 }
+
+// A sample without words is of the commonest class, even where no sample has words.
+func TestTextsWithoutWordsAreOfTheCommonestClass(t *testing.T) {
+	var rows strings.Builder
+	rows.WriteString("text\tlabel\n")
+	for i := range 200 {
+		fmt.Fprintf(&rows, "%d ?\t%v\n", i%10, i%4 > 0)
+	}
+	path := folderOf(t, map[string][]byte{"t.tsv": []byte(rows.String())}) + "/t.tsv"
+	list, err := openSource(t, "file", Options{Seed: 1}, "data", path).Baselines(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range list {
+		if b.Score != list[0].Score || b.Score < 0.5 {
+			t.Errorf("%+v, the commonest class has %v", b, list[0].Score)
+		}
+	}
+}

@@ -111,7 +111,10 @@ func (b *naiveBayes) classScores(features func(f func([]byte))) []float64 {
 		all += n
 	}
 	for c := range b.score {
-		b.score[c] += math.Log(b.samples[c]/all) - known*math.Log(b.total[c]+float64(len(b.vocabulary)))
+		b.score[c] += math.Log(b.samples[c] / all)
+		if known > 0 { // the vocabulary may be empty
+			b.score[c] -= known * math.Log(b.total[c]+float64(len(b.vocabulary)))
+		}
 	}
 	return b.score
 }

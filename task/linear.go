@@ -150,9 +150,10 @@ func (c *linearClassifier) learn(samples [][]uint64, classes []int32) {
 func scoreLinear(src Source, n int) (Baseline, error) {
 	var samples [][]uint64
 	var classes []int32
-	features := 0
+	counts, features := make([]int, src.Spec().Classes), 0
 	learned, err := eachSample(src, Train, n, func(s *Sample) {
 		samples, classes = append(samples, appendFeatures(nil, s.Tokens)), append(classes, s.Class)
+		counts[s.Class]++
 		features += len(samples[len(samples)-1])
 	})
 	if err != nil {
@@ -162,7 +163,9 @@ func scoreLinear(src Source, n int) (Baseline, error) {
 	c.learn(samples, classes)
 	var read []uint64
 	return scoreClasses("linear classifier over words and bigrams", src, n, learned, func(s *Sample) int {
-		read = appendFeatures(read[:0], s.Tokens)
+		if read = appendFeatures(read[:0], s.Tokens); len(read) == 0 {
+			return argMax(counts) // the classifier has no bias
+		}
 		c.predict(read)
 		return argMax(c.probs)
 	})

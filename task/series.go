@@ -342,6 +342,9 @@ func (t *OwnSeries) standardiseTargets() {
 		squares += (float64(s.number) - mean) * (float64(s.number) - mean) / n
 	}
 	deviation := math.Sqrt(squares)
+	if first := t.parts[Train][0].number; !slices.ContainsFunc(t.parts[Train], func(s ownSequence) bool { return s.number != first }) {
+		mean, deviation = float64(first), 0 // a sum of n·(first/n) may differ
+	}
 	if !(deviation > 0) {
 		deviation = 1
 	}

@@ -139,6 +139,50 @@ func TestSeriesStandardisesLargeNumbers(t *testing.T) {
 	}
 }
 
+// Baselines read numbers before they are rounded to 32 bits.
+func TestSeriesBaselinesReadLargeNumbers(t *testing.T) {
+	for _, start := range []int{0, 1700000000} {
+		files := map[string][]byte{}
+		for i := range 20 {
+			rows := "t,label\n"
+			for k := range 9 {
+				rows += fmt.Sprintf("%d,%d\n", start+2*k, k/3)
+			}
+			files[fmt.Sprintf("data/%02d.csv", i)] = []byte(rows)
+		}
+		src := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(folderOf(t, files), "data"), "ask", "each")
+		if list, err := src.Baselines(0); err != nil || list[1].Score != 1 {
+			t.Errorf("from %d: %+v, %v", start, list, err)
+		}
+		s := take(t, src, Train, 0)
+		if got, want := appendStatistics(nil, &s, 1), []float64{float64(start + 8), math.Sqrt(80. / 3), float64(start), float64(start + 16), 2}; !slices.Equal(got, want) {
+			t.Errorf("statistics are %v, want %v", got, want)
+		}
+	}
+}
+
+// Constants have deviation 1, whatever their number and the rounding of their sum.
+func TestConstantStatisticsHaveDeviationOne(t *testing.T) {
+	files, list := map[string][]byte{}, "file,label\n"
+	for i := range 30 {
+		name := fmt.Sprintf("%02d.csv", i)
+		files[name] = []byte(strings.Repeat("0.1\n", 3+i%10))
+		list += name + ",0.1\n"
+	}
+	files["list.csv"] = []byte(list)
+	src := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(folderOf(t, files), "list.csv"), "ask", "number").(*OwnSeries)
+	d, _, err := readStatistics(src, 0, func(*Sample) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []float64{1, 1, 1, 1, 1}; !slices.Equal(d.deviation, want) || !slices.Equal(d.rows[0], make([]float64, 5)) {
+		t.Errorf("deviations %v, first row %v", d.deviation, d.rows[0])
+	}
+	if s := src.Scales(); s.Mean[0] != float64(float32(0.1)) || s.Deviation[0] != 1 || take(t, src, Test, 0).Targets[0] != 0 {
+		t.Errorf("scales are %+v", s)
+	}
+}
+
 // Wrapped sources keep the names of classes and the counts of cut sequences.
 func TestSeriesReportsThroughWrappers(t *testing.T) {
 	src := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(sines(t), "data"), "length", "22").(*OwnSeries)

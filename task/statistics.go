@@ -16,24 +16,37 @@ const maxStatistics = 500
 func appendStatistics(dst []float64, s *Sample, channels int) []float64 {
 	n := len(s.Values) / channels
 	for c := range channels {
-		mean, squares, step := 0., 0., 0.
+		var all moments
+		step, before := 0., 0.
 		least, most := math.Inf(1), math.Inf(-1)
 		for i := range n {
-			x := float64(s.Values[i*channels+c])
-			mean += x / float64(n)
+			x := s.value(i*channels + c)
+			all.add(x)
 			least, most = min(least, x), max(most, x)
 			if i > 0 {
-				step += math.Abs(x-float64(s.Values[(i-1)*channels+c])) / float64(n-1)
+				step += (math.Abs(x-before) - step) / float64(i)
 			}
+			before = x
 		}
-		for i := range n {
-			d := float64(s.Values[i*channels+c]) - mean
-			squares += d * d / float64(n)
-		}
-		dst = append(dst, mean, math.Sqrt(squares), least, most, step)
+		dst = append(dst, all.mean, math.Sqrt(all.variance()), least, most, step)
 	}
 	return dst
 }
+
+// moments are the mean and the sum of squared deviations of numbers, by Welford's algorithm.
+// They are exact where all numbers are equal.
+type moments struct{ n, mean, squares float64 }
+
+// add adds a number.
+func (m *moments) add(x float64) {
+	m.n++
+	d := x - m.mean
+	m.mean += d / m.n
+	m.squares += d * (x - m.mean)
+}
+
+// variance returns the mean squared deviation.
+func (m *moments) variance() float64 { return m.squares / max(m.n, 1) }
 
 // sampleStatistics holds the standardised statistics of the training samples, and standardises
 // the statistics of other samples by the same moments.
@@ -56,13 +69,12 @@ func readStatistics(src Source, n int, visit func(s *Sample)) (*sampleStatistics
 	}
 	d.mean, d.deviation = make([]float64, statisticsPerChannel*d.channels), make([]float64, statisticsPerChannel*d.channels)
 	for i := range d.mean {
+		var all moments
 		for _, row := range d.rows {
-			d.mean[i] += row[i] / float64(len(d.rows))
+			all.add(row[i])
 		}
-		for _, row := range d.rows {
-			d.deviation[i] += (row[i] - d.mean[i]) * (row[i] - d.mean[i]) / float64(len(d.rows))
-		}
-		if d.deviation[i] = math.Sqrt(d.deviation[i]); !(d.deviation[i] > 0) {
+		d.mean[i] = all.mean
+		if d.deviation[i] = math.Sqrt(all.variance()); !(d.deviation[i] > 0) {
 			d.deviation[i] = 1
 		}
 	}
@@ -194,7 +206,7 @@ func scoreNearestRow(src Source, n int) (Baseline, error) {
 	row := make([]float64, spec.Channels)
 	read := func(s *Sample, i int) []float64 {
 		for c := range row {
-			row[c] = float64(s.Values[i*spec.Channels+c]) / deviation[c]
+			row[c] = s.value(i*spec.Channels+c) / deviation[c]
 		}
 		return row
 	}
