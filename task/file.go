@@ -162,7 +162,7 @@ func readOwnTexts(path string, kind Kind, columns ownColumns, seed uint64) (*Own
 		if err != nil {
 			return nil, err
 		}
-		t.classes, t.ordered, t.ignored = c.classes, true, c.ignored
+		t.classes, t.ordered, t.ignored, t.missing = c.classes, true, c.ignored, c.missingClass()
 		for split, files := range c.files {
 			for _, f := range files {
 				t.parts[split] = append(t.parts[split], ownText{path: f.path, class: f.class})

@@ -54,8 +54,8 @@ var splitNames = map[string]Split{"train": Train, "valid": Valid, "val": Valid, 
 // readClassFolder lists the files with one of the suffixes, plain or .gz, in the order of their
 // names. It ignores names that begin with a dot. Without a folder train the seed and the file's
 // index draw a tenth of the files for each of validation and test. It returns an error if the
-// folders of splits are ambiguous, there are fewer than two classes, or a class has no files to
-// learn from.
+// folders of splits are ambiguous, there are fewer than two classes, or a class has no files, or
+// none in a folder train.
 func readClassFolder(root string, seed uint64, suffixes ...string) (*classFolder, error) {
 	l := &fileLister{suffixes: suffixes, ignored: ignoredFiles{}}
 	c := &classFolder{ignored: l.ignored}
@@ -109,6 +109,27 @@ func (c *classFolder) checkClasses(root string, suffixes []string, files []class
 	}
 	if class := slices.Index(counts, 0); class >= 0 {
 		return fmt.Errorf("%s: the folder of class %q holds no file %s to learn from; remove it, or add files", root, c.classes[class], strings.Join(suffixes, ", "))
+	}
+	return nil
+}
+
+// missingClass returns the first class without training files; "": there is none.
+func (c *classFolder) missingClass() string {
+	hasFiles := make([]bool, len(c.classes))
+	for _, f := range c.files[Train] {
+		hasFiles[f.class] = true
+	}
+	if class := slices.Index(hasFiles, false); class >= 0 {
+		return c.classes[class]
+	}
+	return ""
+}
+
+// CheckTrainingClasses returns an error if src has a folder for each class, and a class has no
+// training files.
+func CheckTrainingClasses(src Source) error {
+	if reporter, ok := src.(interface{ missingClass() string }); ok && reporter.missingClass() != "" {
+		return fmt.Errorf("class %q: the data seed draws none of its files to learn from; add files, draw with another seed, or divide the folder into train, valid and test", reporter.missingClass())
 	}
 	return nil
 }

@@ -68,6 +68,31 @@ func TestFoldersOfSplitsHaveSeveralNames(t *testing.T) {
 	}
 }
 
+// A class may have no training files where others' files are scored, not where a model learns.
+func TestClassesWithoutTrainingFilesAreNamed(t *testing.T) {
+	dir := textFolder(t, 9, "a", "b")
+	if err := os.MkdirAll(filepath.Join(dir, "c"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "c", "one.txt"), []byte("one"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	missing := 0
+	for seed := range uint64(40) {
+		src := openSource(t, "file", Options{Seed: seed}, "data", dir).(*OwnTexts)
+		isThere := slices.ContainsFunc(src.parts[Train], func(o ownText) bool { return o.class == 2 })
+		if err := CheckTrainingClasses(src); err == nil != isThere || err != nil && !strings.HasPrefix(err.Error(), `class "c": `) {
+			t.Errorf("seed %d: error is %v", seed, err)
+		}
+		if !isThere {
+			missing++
+		}
+	}
+	if missing == 0 || missing > 20 {
+		t.Errorf("the class is missing with %d seeds of 40", missing)
+	}
+}
+
 func TestFilesWithoutASuffixOfTheTaskAreCounted(t *testing.T) {
 	dir := folderOf(t, map[string][]byte{
 		"a/1.txt": nil, "a/2.TXT": nil, "a/3.txt.gz": nil, "a/4.md": nil, "a/README": nil, "b/1.txt": nil, "b/x/2.md": nil, "c.md": nil, "b/.md": nil,

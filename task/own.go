@@ -16,6 +16,8 @@ type ownData[T any] struct {
 	ordered bool // samples lie in the order of their classes
 	parts   [3][]T
 	ignored ignoredFiles // of the folder of the data
+
+	missing string // class of the folder that has no training samples; "": none
 }
 
 // ClassNames returns the names of the classes, in the order of their numbers.
@@ -24,6 +26,8 @@ func (d *ownData[T]) ClassNames() []string { return slices.Clone(d.classes) }
 func (d *ownData[T]) isClassOrdered() bool { return d.ordered }
 
 func (d *ownData[T]) ignoredFiles() ignoredFiles { return d.ignored }
+
+func (d *ownData[T]) missingClass() string { return d.missing }
 
 // spec returns the specification without the width of a position.
 func (d *ownData[T]) spec() Spec {

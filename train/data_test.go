@@ -298,3 +298,34 @@ func TestOtherDataNeedsNoSettings(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// A run does not begin where the seed leaves a class without files to learn from.
+func TestRunsNeedFilesOfEachClass(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 21 {
+		path := filepath.Join(dir, "ab"[i/20:][:1], fmt.Sprint(i))
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("some text"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := samplePreset("file", 4, 6, "data", dir)
+	refused := 0
+	for ; c.DataSeed < 40; c.DataSeed++ {
+		src, err := c.OpenTask()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if task.CheckTrainingClasses(src) != nil {
+			if _, err := New(c, src, ""); err == nil || !strings.Contains(err.Error(), `class "b": `) {
+				t.Fatalf("seed %d: error is %v", c.DataSeed, err)
+			}
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Error("all seeds draw a file of each class")
+	}
+}

@@ -110,6 +110,9 @@ func (j Job) New(c Config, src task.Source, dir string) (*Trainer, error) {
 	t, err := func() (*Trainer, error) {
 		c, prepared, err := c.PrepareTask(src)
 		if err == nil {
+			err = task.CheckTrainingClasses(src)
+		}
+		if err == nil {
 			c, err = j.splitPasses(c)
 		}
 		if err != nil {
