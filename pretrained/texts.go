@@ -43,13 +43,8 @@ func newTextReader(dir string, p *plan, config []byte) textReader {
 			if r.err == nil && p.vision == nil && r.words.Size() > p.config.Vocab {
 				r.err = fmt.Errorf("%s: the tokenizer has %d tokens, the model %d", dir, r.words.Size(), p.config.Vocab)
 			}
-			var f *fields
 			if r.err == nil {
-				side := r.words.TruncationSide()
-				if f, r.err = readFields(filepath.Join(dir, tokenizerConfigFile)); f != nil {
-					side = f.text("truncation_side", side)
-				}
-				r.cutsStart = side == "left"
+				r.cutsStart, r.err = HasLeftTruncation(dir, r.words)
 			}
 			if r.err != nil {
 				r.words = nil
@@ -65,6 +60,18 @@ func newTextReader(dir string, p *plan, config []byte) textReader {
 		}
 	}
 	return r
+}
+
+// HasLeftTruncation reports whether long texts of the model in the folder dir lose their beginning:
+// truncation_side of tokenizer_config.json is left, or without it the side of the folder's
+// tokenizer words. It returns an error if the file cannot be read.
+func HasLeftTruncation(dir string, words *tokenizer.Tokenizer) (bool, error) {
+	side := words.TruncationSide()
+	f, err := readFields(filepath.Join(dir, tokenizerConfigFile))
+	if f != nil {
+		side = f.text("truncation_side", side)
+	}
+	return side == "left", err
 }
 
 // encode returns the tokens of a text, cut to most unless most is 0, and their number

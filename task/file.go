@@ -24,8 +24,8 @@ import (
 // tokens are the tokens of a model, or without one bytes: the value of the byte plus one.
 type OwnTexts struct {
 	ownData[ownText]
-	tokens  *Tokens // nil: bytes
-	closing int     // special tokens that end each text
+	tokens *Tokens // nil: bytes
+	ends   textEnds
 
 	start       string // of the advice; "": the model is from scratch
 	canLengthen bool   // the model takes texts that are longer than length
@@ -407,7 +407,7 @@ func (t *OwnTexts) Sample(s *Sample, split Split, i int) error {
 	s.reset()
 	own := &t.parts[split][i]
 	if t.tokens != nil {
-		s.Tokens = appendTruncated(s.Tokens, own.ids, t.length, t.closing)
+		s.Tokens = t.ends.appendTruncated(s.Tokens, own.ids, t.length)
 		s.Types = append(s.Types, own.types...)
 	} else {
 		text, err := own.read(t.length)

@@ -41,7 +41,8 @@ const (
 // Tokens are the tokens of a model that reads texts.
 type Tokens struct {
 	Vocabulary *token.Vocabulary
-	Size       int // different tokens of the model, which may exceed the vocabulary's
+	Size       int  // different tokens of the model, which may exceed the vocabulary's
+	CutsStart  bool // long texts lose their beginning, not their end
 }
 
 // encode returns the tokens of a text, with special tokens. It returns an error if there are
@@ -58,32 +59,51 @@ func (k *Tokens) encode(text []byte) (ids []int32, err error) {
 	return ids, err
 }
 
-// countClosing returns the number of special tokens that end each text.
-func (k *Tokens) countClosing() (n int) {
+// textEnds are the numbers of special tokens that begin and end each text, and the end that is
+// cut.
+type textEnds struct {
+	opening, closing int
+	cutsStart        bool
+}
+
+// findEnds returns the ends of texts.
+func (k *Tokens) findEnds() textEnds {
+	ends := textEnds{cutsStart: k.CutsStart}
 	words := k.Vocabulary.Tokenizer()
 	if words == nil {
-		return 0
+		return ends
 	}
-	for _, span := range slices.Backward(words.Encode("a").Offsets) {
+	e := words.Encode("a")
+	for _, span := range slices.Backward(e.Offsets) {
 		if span != [2]int{} {
 			break
 		}
-		n++
+		ends.closing++
 	}
-	return n
+	for i, span := range e.Offsets {
+		if span != [2]int{} || !words.IsSpecial(e.IDs[i]) {
+			break
+		}
+		ends.opening++
+	}
+	return ends
 }
 
 // errByteLabels is the error of labels of bytes for a model that reads other tokens.
 var errByteLabels = errors.New("target: labels are of bytes, the model reads tokens")
 
-// appendTruncated appends ids, cut to length positions before the closing tokens.
-func appendTruncated(dst, ids []int32, length, closing int) []int32 {
+// appendTruncated appends ids, cut to length positions before the closing tokens or behind the
+// opening ones.
+func (e textEnds) appendTruncated(dst, ids []int32, length int) []int32 {
 	if len(ids) <= length {
 		return append(dst, ids...)
 	}
-	closing = min(closing, length)
-	dst = append(dst, ids[:length-closing]...)
-	return append(dst, ids[len(ids)-closing:]...)
+	last := min(e.closing, length)
+	if e.cutsStart {
+		last = length - min(e.opening, length)
+	}
+	dst = append(dst, ids[:length-last]...)
+	return append(dst, ids[len(ids)-last:]...)
 }
 
 // Limits of a learned vocabulary.
@@ -119,7 +139,7 @@ func (t *OwnTexts) learnTokens(name string) (*Tokens, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tokens{token.NewTokenizerVocabulary(words), words.Size()}, nil
+	return &Tokens{Vocabulary: token.NewTokenizerVocabulary(words), Size: words.Size()}, nil
 }
 
 // Tokens returns the tokens of the texts; nil: bytes.
@@ -139,7 +159,7 @@ func (t *OwnTexts) encodeTexts(tokens *Tokens, length, most int) error {
 	if t.kind == Labels {
 		return errByteLabels
 	}
-	t.tokens, t.closing = tokens, tokens.countClosing()
+	t.tokens, t.ends = tokens, tokens.findEnds()
 	var lengths []int
 	for split, part := range t.parts {
 		for i := range part {

@@ -202,12 +202,12 @@ func askTokenText(spec Spec, k ModelInfo) (*Question, error) {
 		return nil, errByteLabels
 	}
 	spec.Vocab, spec.Length = k.Tokens.Size, k.Length
-	closing := k.Tokens.countClosing()
+	ends := k.Tokens.findEnds()
 	q := &Question{spec: spec, classes: k.Classes, inputKind: "a line of text"}
 	q.readLine = func(s *Sample, text []byte) error {
 		ids, err := k.Tokens.encode(text)
 		q.lineSize = len(ids)
-		s.Tokens = appendTruncated(s.Tokens, ids, k.Length, closing)
+		s.Tokens = ends.appendTruncated(s.Tokens, ids, k.Length)
 		return err
 	}
 	return q, nil

@@ -49,6 +49,9 @@ type Config struct {
 	// Init is the folder of the run or checkpoint whose weights the run starts from; "":
 	// weights are drawn.
 	Init string `json:"init,omitempty"`
+	// CutsStart gives the model that the run starts from the end of long texts, not their
+	// beginning.
+	CutsStart bool `json:"cuts_start,omitempty"`
 	// Adapters is the rank of low-rank adapters (Hu et al. 2021, arXiv 2106.09685), which
 	// are trained in place of the model's matrices; 0: all weights are trained.
 	Adapters int `json:"adapters,omitempty"`
@@ -162,7 +165,7 @@ func (c Config) clone() Config {
 // OpenTask opens the task and reads its data. It returns an error if the task is unknown
 // or its data is missing or damaged.
 func (c Config) OpenTask() (task.Source, error) {
-	return task.Open(c.Task, task.Options{Folder: c.Folder, Seed: c.DataSeed, Settings: c.TaskSet, Tokens: c.tokens, Context: c.startContext()})
+	return task.Open(c.Task, task.Options{Folder: c.Folder, Seed: c.DataSeed, Settings: c.TaskSet, Tokens: c.startTokens(), Context: c.startContext()})
 }
 
 // PrepareTask returns src as the model reads it: in windows, standardised, padded. The

@@ -41,6 +41,7 @@ type startModel struct {
 	config  Config // of the run; zero for a model without a run
 
 	isPublished bool // a folder of package pretrained
+	cutsStart   bool // long texts lose their beginning
 }
 
 // tokenizerFile has the tokenizer of a model in the folder of a run or checkpoint.
@@ -106,6 +107,7 @@ func openStart(dir string, classes []string) (s startModel, err error) {
 	if s.config, err = RunConfig(run); errors.Is(err, fs.ErrNotExist) {
 		return s, nil // a checkpoint that was saved by itself
 	}
+	s.cutsStart = s.config.CutsStart
 	if err != nil || s.model.Config().Outputs == 0 {
 		return s, err
 	}
@@ -148,7 +150,8 @@ func openPublished(dir string, classes []string) (startModel, error) {
 		return s, fmt.Errorf("%s: %w", dir, err)
 	}
 	s.tokens = &task.Tokens{Vocabulary: token.NewTokenizerVocabulary(words), Size: s.model.Config().Vocab}
-	return s, nil
+	s.cutsStart, err = pretrained.HasLeftTruncation(dir, words)
+	return s, err
 }
 
 // startClasses returns the classes of n outputs with which the published model of a task is
@@ -197,7 +200,7 @@ func (c Config) StartFrom(dir string) (Config, error) {
 	c.TaskSet = maps.Clone(c.TaskSet)
 	delete(c.TaskSet, "length")     // of other data
 	delete(c.TaskSet, "vocabulary") // of the preset
-	c.Model, c.tokens = s.startConfig(), s.tokens
+	c.Model, c.tokens, c.CutsStart = s.startConfig(), s.tokens, s.cutsStart
 	c.complete = c.Model.Mechanism
 	c.GroupLengths = true
 	c.Steps, c.Batch, c.Accumulate, c.FirstContext, c.FirstBatch, c.WarmUp = 0, 0, 1, 0, 0, -1
@@ -258,6 +261,15 @@ func (c *Config) setTuning(src task.Source) {
 	if c.SaveEvery < 0 {
 		c.SaveEvery = min(epoch, 100)
 	}
+}
+
+// startTokens returns the tokens of the model that the run starts from, and the end at which
+// they are cut; nil: the task's own.
+func (c *Config) startTokens() *task.Tokens {
+	if c.tokens == nil || c.Init == "" || !c.CutsStart {
+		return c.tokens
+	}
+	return &task.Tokens{Vocabulary: c.tokens.Vocabulary, Size: c.tokens.Size, CutsStart: true}
 }
 
 // startContext returns the number of positions of the model that the run starts from; 0:

@@ -393,6 +393,65 @@ func TestRunStartsFromPublishedModel(t *testing.T) {
 	checkGivenBack(t, dir, words)
 }
 
+// A run cuts long texts where the published model does that it starts from, itself or through
+// another run.
+func TestRunsCutTheSideThatFilesName(t *testing.T) {
+	data, folder := filepath.Join(t.TempDir(), "t.tsv"), t.TempDir()
+	if err := os.CopyFS(folder, os.DirFS(filepath.Join("..", "pretrained", "testdata", "tiny"))); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		data: "text\tlabel\n" + strings.Repeat("the cat sat on the mat\tyes\nthe cat sat on the mat\tno\n", 20),
+		filepath.Join(folder, "tokenizer_config.json"): `{"truncation_side":"left"}`,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	words, err := tokenizer.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := words.AppendIDs(nil, "on the mat", false) // as package pretrained cuts it
+	start := func(from string) (Config, task.Source) {
+		c := standardPreset(1, 12, 2, 15, 3, 30)
+		c.SetTask("file")
+		c.setTaskSettings("data", data)
+		c, err := c.StartFrom(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.setTaskSettings("length", "5")
+		src, err := c.OpenTask()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s task.Sample
+		if err := src.Sample(&s, task.Train, 0); err != nil || !slices.Equal(s.Tokens, want) {
+			t.Errorf("tokens are %v, %v, want %v", s.Tokens, err, want)
+		}
+		return c, src
+	}
+	c, src := start(folder)
+	dir, _ := taskRun(t, c, src)
+	start(dir)
+	p, err := OpenPredictor(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var numbers [2]float64
+	for i, text := range []string{"on the mat", "the cat sat on the mat"} {
+		r, err := p.Predict([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers[i] = r.Probabilities[0]
+	}
+	if numbers[0] != numbers[1] {
+		t.Errorf("probabilities of a text and its end are %v", numbers)
+	}
+}
+
 // TestRunsKeepTheTokensThatTheyLearnFrom starts from a folder that has only tokenizer.model.
 func TestRunsKeepTheTokensThatTheyLearnFrom(t *testing.T) {
 	var pieces []byte

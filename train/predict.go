@@ -58,7 +58,7 @@ func OpenPredictor(path string) (*Predictor, error) {
 		return nil, err
 	}
 	c := m.Config()
-	known := task.ModelInfo{Channels: c.Inputs, Length: c.Context, Outputs: c.Outputs, Tokens: config.tokens}
+	known := task.ModelInfo{Channels: c.Inputs, Length: c.Context, Outputs: c.Outputs, Tokens: config.startTokens()}
 	if known.Outputs == 0 {
 		known.Outputs = c.Vocab
 	}

@@ -179,11 +179,12 @@ func TestEvalOfAPublishedClassifierIsTheScoreOfItsPredictions(t *testing.T) {
 	table.WriteString("text\tlabel\n")
 	const n = 60
 	for i := range n {
-		text := words[i%7] + " " + words[i*i%5] + strings.Repeat(" "+words[i%3], i%4)
+		text := words[i%7] + " " + words[i*i%5] + strings.Repeat(" "+words[i%3], i%4*6)
 		fmt.Fprintln(&lines, text)
 		fmt.Fprintf(&table, "%s\t%s\n", text, labels[i%4])
 	}
-	for path, text := range map[string]string{texts: lines.String(), data: table.String()} {
+	cut := filepath.Join(dir, "tokenizer_config.json") // of texts with more than 16 tokens
+	for path, text := range map[string]string{texts: lines.String(), data: table.String(), cut: `{"truncation_side":"left"}`} {
 		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}

@@ -36,7 +36,7 @@ func (c *Command) published(e *env.Env, path string) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	own, score := fileTask, c.labelled
+	own, score := fileTask, func(e *env.Env, p *pretrained.Model) error { return c.labelled(e, path, p) }
 	if p.Config().Inputs > 0 {
 		own, score = pictureTask, c.pictures
 	}
@@ -64,8 +64,8 @@ func (c *Command) published(e *env.Env, path string) error {
 	return c.decoded(e, text)
 }
 
-// labelled scores a model with classes on labelled texts.
-func (c *Command) labelled(e *env.Env, p *pretrained.Model) error {
+// labelled scores the model with classes in the folder path on labelled texts.
+func (c *Command) labelled(e *env.Env, path string, p *pretrained.Model) error {
 	if err := p.CheckClasses(); err != nil {
 		return env.MarkInput(err)
 	}
@@ -82,7 +82,11 @@ func (c *Command) labelled(e *env.Env, p *pretrained.Model) error {
 	settings := map[string]string{"data": c.Data}
 	maps.Copy(settings, c.TaskSet)
 	config := p.Config()
-	o := task.Options{Settings: settings, Tokens: &task.Tokens{Vocabulary: token.NewTokenizerVocabulary(p.Tokenizer()), Size: config.Vocab}}
+	cutsStart, err := pretrained.HasLeftTruncation(path, p.Tokenizer())
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	o := task.Options{Settings: settings, Tokens: &task.Tokens{Vocabulary: token.NewTokenizerVocabulary(p.Tokenizer()), Size: config.Vocab, CutsStart: cutsStart}}
 	if config.Positions == model.Learned {
 		o.Context = config.Context
 	}
@@ -92,7 +96,7 @@ func (c *Command) labelled(e *env.Env, p *pretrained.Model) error {
 		}
 	}
 	var src *task.OwnTexts
-	err := e.RunInterruptibly(func() (err error) {
+	err = e.RunInterruptibly(func() (err error) {
 		src, err = task.OpenLabelled(o, labels)
 		return env.MarkInput(err)
 	})
