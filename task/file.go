@@ -51,18 +51,26 @@ var ownSettings = []Setting{
 	{"text", "text", "name of the column, or the key, of the text"},
 	{"label", "label", "name of the column or key with the label"},
 	{"target", "class", "class; number; or bytes: the label has a character for each byte of the text"},
-	{"vocabulary", "", "bpe, or bpe=N for at most N tokens: byte-level BPE of lower-case texts, learned from the training set; empty for bytes, which target=bytes has"},
+	{"vocabulary", "", "bpe, or bpe=N for at most N tokens: byte-level BPE of lower-case texts, learned from the training set (from 16 MiB of a larger one, drawn at random); empty for bytes, which target=bytes has"},
 	{"length", "4096", "bytes of a text that are seen; of other vocabularies tokens, enough for nine texts of ten by default (512 at most)"},
 }
 
 func openOwnTexts(o *settingsReader) (Source, error) {
+	name := o.text("vocabulary")
+	size, err := parseVocabulary(name)
+	if err != nil {
+		return nil, fmt.Errorf("setting vocabulary: %w", err)
+	}
 	t, err := OpenOwnTexts(o.text("data"), o.targetKind("target", "bytes"), o.text("text"), o.text("label"), o.int("length"), o.Seed)
 	if err != nil {
 		return nil, err
 	}
+	if t.kind == Labels && name != "" && name != defaultVocabulary {
+		return nil, fmt.Errorf("setting vocabulary: %s, target=bytes has bytes", name)
+	}
 	tokens := o.Tokens
-	if name := o.text("vocabulary"); tokens == nil && name != "" && t.kind != Labels {
-		if tokens, err = t.learnTokens(name); err != nil {
+	if tokens == nil && name != "" && t.kind != Labels {
+		if tokens, err = t.learnTokens(size, o.Seed); err != nil {
 			return nil, fmt.Errorf("setting vocabulary: %w", err)
 		}
 	}

@@ -461,6 +461,7 @@ func TestOwnTextsAreReadFromAllFormats(t *testing.T) {
 		{[]string{"data", at("a.csv"), "text", "review", "label", "stars", "target", "number"}, Regression, 0, MSE},
 		{[]string{"data", at("b.jsonl")}, Class, 2, Accuracy},
 		{[]string{"data", at("c.tsv"), "target", "bytes", "length", "3"}, Labels, 12, Accuracy},
+		{[]string{"data", at("c.tsv"), "target", "bytes", "vocabulary", "bpe"}, Labels, 12, Accuracy}, // of the preset
 		{[]string{"data", at("texts"), "length", "4"}, Class, 2, Accuracy},
 	} {
 		src := openSource(t, "file", Options{Seed: 3}, c.set...)
@@ -489,6 +490,8 @@ func TestOwnTextsAreReadFromAllFormats(t *testing.T) {
 		{`the label is "b", a finite number is needed`, []string{"data", at("word.csv"), "target", "number"}},
 		{"row 2 below the header: the label is empty", []string{"data", at("unlabelled.csv")}},
 		{"the number of classes is 1, 2 are needed", []string{"data", at("word.csv")}},
+		{`vocabulary: "words" is neither bpe nor bpe=N`, []string{"data", at("c.tsv"), "target", "bytes", "vocabulary", "words"}},
+		{"vocabulary: bpe=300, target=bytes has bytes", []string{"data", at("c.tsv"), "target", "bytes", "vocabulary", "bpe=300"}},
 		{"a folder says classes", []string{"data", at("texts"), "target", "number"}},
 	} {
 		o := Options{Settings: map[string]string{}}
@@ -498,6 +501,22 @@ func TestOwnTextsAreReadFromAllFormats(t *testing.T) {
 		if _, err := Open("file", o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: error is %v", c.set, err)
 		}
+	}
+}
+
+// Texts above the limit are drawn from all classes, whose samples lie in order.
+func TestVocabularyIsLearnedFromAllClasses(t *testing.T) {
+	var src OwnTexts
+	for i := range 200 {
+		src.parts[Train] = append(src.parts[Train], ownText{text: []byte(strings.Repeat(string("ab"[i/100]), 4))})
+	}
+	whole, err := src.sampleTexts(1000, 1)
+	if want := strings.Repeat("aaaa\n", 100) + strings.Repeat("bbbb\n", 100); err != nil || string(whole) != want {
+		t.Errorf("%d bytes, %v", len(whole), err)
+	}
+	part, err := src.sampleTexts(300, 1)
+	if n := strings.Count(string(part), "b\n"); err != nil || len(part) != 305 || n < 15 || n > 46 {
+		t.Errorf("%d bytes with %d texts of the last class, %v", len(part), n, err)
 	}
 }
 

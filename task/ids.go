@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/dataset"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/tokenizer"
 )
@@ -108,32 +109,60 @@ func (e textEnds) appendTruncated(dst, ids []int32, length int) []int32 {
 
 // Limits of a learned vocabulary.
 const (
-	learnedBytes = 1 << 24 // of texts that it is learned from
+	learnedBytes = 1 << 24 // of texts that it is learned from, to the end of a text
 	learnedSize  = 8192    // tokens by default
 )
 
-// learnTokens returns the vocabulary that setting name describes, learned from the training
-// set. It returns an error if name describes none, or a text cannot be read.
-func (t *OwnTexts) learnTokens(name string) (*Tokens, error) {
-	size := learnedSize
-	if number, ok := strings.CutPrefix(name, "bpe="); ok {
-		n, err := strconv.Atoi(number)
-		if err != nil {
-			return nil, fmt.Errorf("%q is not bpe=N with a number of tokens", name)
+// defaultVocabulary is the vocabulary of presets, which texts whose bytes have labels ignore.
+const defaultVocabulary = "bpe"
+
+// parseVocabulary returns the tokens of the vocabulary that a setting names; "": 0. It returns
+// an error if the name is of none.
+func parseVocabulary(name string) (size int, err error) {
+	switch number, ok := strings.CutPrefix(name, "bpe="); {
+	case name == "":
+		return 0, nil
+	case name == defaultVocabulary:
+		return learnedSize, nil
+	case !ok:
+		return 0, fmt.Errorf("%q is neither bpe nor bpe=N", name)
+	default:
+		if size, err = strconv.Atoi(number); err != nil {
+			return 0, fmt.Errorf("%q is not bpe=N with a number of tokens", name)
 		}
-		size = n
-	} else if name != "bpe" {
-		return nil, fmt.Errorf("%q is neither bpe nor bpe=N", name)
+		return size, nil
 	}
-	var all []byte
-	for i := range t.parts[Train] {
-		text, err := t.parts[Train][i].read(math.MaxInt)
-		if err != nil {
-			return nil, err
+}
+
+// sampleTexts returns training texts, each with a line feed: all, or where they have more than
+// limit bytes, texts that the seed draws until they do. It returns an error if a text cannot
+// be read.
+func (t *OwnTexts) sampleTexts(limit int, seed uint64) (all []byte, err error) {
+	part := t.parts[Train]
+	read := func(place func(i int) int) error {
+		all = all[:0]
+		for i := 0; i < len(part) && len(all) <= limit; i++ {
+			text, err := part[place(i)].read(math.MaxInt)
+			if err != nil {
+				return err
+			}
+			all = append(append(all, text...), '\n')
 		}
-		if all = append(append(all, text...), '\n'); len(all) > learnedBytes {
-			break
-		}
+		return nil
+	}
+	if err = read(func(i int) int { return i }); err == nil && len(all) > limit { // classes lie in order
+		key := rng.New(seed).Fold(4)
+		err = read(func(i int) int { return key.Permute(i, len(part)) })
+	}
+	return all, err
+}
+
+// learnTokens returns a vocabulary of at most size tokens, learned from the training set. It
+// returns an error if the size is out of range or a text cannot be read.
+func (t *OwnTexts) learnTokens(size int, seed uint64) (*Tokens, error) {
+	all, err := t.sampleTexts(learnedBytes, seed)
+	if err != nil {
+		return nil, err
 	}
 	words, err := tokenizer.TrainWith(context.Background(), all, tokenizer.TrainOptions{Size: size, Lowercase: true})
 	if err != nil {

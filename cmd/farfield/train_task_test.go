@@ -27,6 +27,12 @@ func littleTask(dir string, more ...string) []string {
 		"--eval-samples", "9", "--final-samples", "30"}, more...)
 }
 
+func TestVocabularyBesideOtherTokensIsRefused(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "t.tsv")
+	refuses(t, "--vocabulary: nonsense, the model of --init has tokens", "train", "--init", tinyModel, "--task", "file", "--data", data, "--task-set", "vocabulary=nonsense")
+	refuses(t, "--vocabulary: bpe, target=bytes has bytes", "train", "--task", "file", "--data", data, "--task-set", "target=bytes", "--vocabulary", "bpe")
+}
+
 func TestTrainTask(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	status, out, errs := command(t, littleTask(dir)...)

@@ -175,6 +175,14 @@ func (t *Command) configure() (train.Config, error) {
 		c.SetAdapters(*t.Adapters)
 	}
 	t.apply(&c)
+	if t.Vocabulary != "" || t.TaskSet["vocabulary"] != "" {
+		switch name := c.TaskSet["vocabulary"]; {
+		case t.Init != "":
+			return c, fmt.Errorf("--vocabulary: %s, the model of --init has tokens of its own", name)
+		case c.TaskSet["target"] == "bytes":
+			return c, fmt.Errorf("--vocabulary: %s, target=bytes has bytes", name)
+		}
+	}
 	if t.SampleTokens < 0 {
 		return c, fmt.Errorf("--sample-tokens: %d is negative", t.SampleTokens)
 	}
