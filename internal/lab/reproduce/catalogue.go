@@ -62,6 +62,7 @@ var wanted = map[string]Options{
 	"mqar":                 {Budget: Hour},
 	"needle":               {Budget: Hour, Seeds: 1},
 	"bytelm":               {Budget: Hour},
+	"linear-table1":        {Budget: Hour},
 }
 
 // Wanted are the options that RESULTS.md has the row with.
