@@ -64,7 +64,7 @@ func (c *Command) Run(e *env.Env) error {
 		case errors.Is(err, train.ErrNoCheckpoint):
 		case err != nil:
 			return env.MarkInput(err)
-		case vocab != nil && m.Config().Pool == "":
+		case vocab != nil && m.Config().HasSessions():
 			if text, err = runs.SampleText(e.Context, m, vocab, runs.LineBreakTokens(vocab), c.SampleTokens, config.Seed); err != nil {
 				return err
 			}

@@ -71,7 +71,7 @@ type Command struct {
 	Optimizer     string   `complete:"adamw,adam,radam" placeholder:"NAME" help:"Optimizer: adamw, adam (without weight decay), radam."`
 	Schedule      string   `complete:"cosine,linear,constant" placeholder:"NAME" help:"Learning-rate schedule: cosine, linear, constant."`
 	LR            *float64 `name:"lr" placeholder:"X" help:"Peak learning rate; --min-lr defaults to a tenth of it."`
-	MinLR         *float64 `name:"min-lr" placeholder:"X" help:"Final learning rate."`
+	MinLR         *float64 `name:"min-lr" placeholder:"X" help:"Final learning rate, not of --schedule constant."`
 	Warmup        *int     `placeholder:"N" help:"Warm-up updates."`
 
 	AttentionDropout     *float64 `placeholder:"R" help:"Dropout rate of queries and keys."`
@@ -249,7 +249,9 @@ func (t *Command) one(e *env.Env, trainer *train.Trainer, dir string) (*runs.Rep
 		if err = e.RunInterruptibly(func() error { return r.SetTable(text) }); err != nil {
 			return nil, err
 		}
-		r.Sample, err = runs.SampleText(e.Context, trainer.Model(), text.Vocab, runs.LineBreakTokens(text.Vocab), t.SampleTokens, c.Seed)
+		if t.SampleTokens > 0 && trainer.Model().Config().HasSessions() {
+			r.Sample, err = runs.SampleText(e.Context, trainer.Model(), text.Vocab, runs.LineBreakTokens(text.Vocab), t.SampleTokens, c.Seed)
+		}
 	} else {
 		err = e.RunInterruptibly(func() (err error) {
 			r.Baselines, err = src.Baselines(0)
