@@ -203,7 +203,7 @@ func (c Config) StartFrom(dir string) (Config, error) {
 	c.Model, c.tokens, c.CutsStart = s.startConfig(), s.tokens, s.cutsStart
 	c.complete = c.Model.Mechanism
 	c.GroupLengths = true
-	c.Steps, c.Batch, c.Accumulate, c.FirstContext, c.FirstBatch, c.WarmUp = 0, 0, 1, 0, 0, -1
+	c.Steps, c.Lengthened, c.Batch, c.Accumulate, c.FirstContext, c.FirstBatch, c.WarmUp = 0, nil, 0, 1, 0, 0, -1
 	c.EvalEvery, c.SaveEvery = -1, -1
 	c.Optimizer, c.Schedule, c.Decay, c.Beta1, c.Beta2, c.Clip = AdamW, LinearSchedule, 0.01, 0.9, 0.999, 1
 	c.Rate, c.MinRate = tuneRate*tuneWidth/float64(c.Model.Width), 0

@@ -33,6 +33,7 @@ func tunedTexts(t *testing.T, adapters int, set ...string) (Config, task.Source)
 		t.Fatal(err)
 	}
 	c := standardPreset(1, 12, 2, 15, 3, 30)
+	c.Lengthened = []int{4}
 	c.SetTask("file")
 	c.setTaskSettings(append(set, "data", data)...)
 	c, err := c.StartFrom(start)
@@ -56,6 +57,9 @@ func TestRunStartsFromWeights(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := trainer.Config()
+	if got.Lengthened != nil {
+		t.Errorf("the run is lengthened after %v", got.Lengthened)
+	}
 	if n := src.Spec().Count[task.Train]; got.Batch < 1 || got.Steps != tuneEpochs*((n+got.Batch-1)/got.Batch) || got.WarmUp != got.Steps/tuneWarmUp || got.Model.Context != src.Spec().Length {
 		t.Errorf("%d samples: batch %d, %d steps, %d of warm-up, context %d", n, got.Batch, got.Steps, got.WarmUp, got.Model.Context)
 	}
