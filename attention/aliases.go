@@ -1012,7 +1012,7 @@ type BuiltinDecay = spec.BuiltinDecay
 // Fields and methods:
 //
 //	type Window[T tensor.Float] struct {
-//		Width    int
+//		Width    int // from 1 to 1<<30
 //		Join     Join
 //		LogGamma *param.Param[T] // [H] or [1], learned; nil: γ is 1
 //	}

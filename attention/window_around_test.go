@@ -1,6 +1,8 @@
 package attention
 
 import (
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -206,5 +208,22 @@ func TestWindowNeedsTheWholeDenominator(t *testing.T) {
 	_, err := New(Spec[float64]{Name: "floored", Coef: []float64{1, 1}, Floor: 1, Window: &Window[float64]{Width: 2}})
 	if want := "floored: window: not defined with a least denominator of 1"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+func TestWindowBoundsItsWidth(t *testing.T) {
+	for _, c := range []struct {
+		width int
+		want  string
+	}{
+		{0, "near: window: 0 tokens, needs 1 or more"},
+		{1 << 30, "<nil>"},
+		{1<<30 + 1, "near: window: 1073741825 tokens, needs 1073741824 or less"},
+		{math.MaxInt, fmt.Sprintf("near: window: %d tokens, needs 1073741824 or less", math.MaxInt)},
+	} {
+		_, err := New(Spec[float64]{Name: "near", Coef: []float64{1, 1}, Window: &Window[float64]{Width: c.width}})
+		if got := fmt.Sprint(err); got != c.want {
+			t.Errorf("error %s, want %s", got, c.want)
+		}
 	}
 }

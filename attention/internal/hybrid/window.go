@@ -39,6 +39,9 @@ type farField[T tensor.Float] struct{ *hybrid[T] }
 func (w *hybrid[T]) joins() windowJoin[T]  { return windowJoin[T]{w} }
 func (w *hybrid[T]) farCalls() farField[T] { return farField[T]{w} }
 
+// maxWidth bounds the width of a window, so that both of its sides fit an int.
+const maxWidth = 1 << 30
+
 // New returns the mechanism with a window that s describes. It returns an error if its
 // fields do not fit together.
 func New[T tensor.Float](s spec.Spec[T]) (contract.Mechanism[T], error) {
@@ -46,6 +49,8 @@ func New[T tensor.Float](s spec.Spec[T]) (contract.Mechanism[T], error) {
 	switch {
 	case w.Width < 1:
 		return nil, fmt.Errorf("%s: window: %d tokens, needs 1 or more", s.Name, w.Width)
+	case w.Width > maxWidth:
+		return nil, fmt.Errorf("%s: window: %d tokens, needs %d or less", s.Name, w.Width, maxWidth)
 	case w.Join != spec.OneDenominator && w.Join != spec.Separate:
 		return nil, fmt.Errorf("%s: window: join is %d, not %d or %d", s.Name, int(w.Join), spec.OneDenominator, spec.Separate)
 	case tail.IsPairwise():

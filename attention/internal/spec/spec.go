@@ -110,7 +110,7 @@ type BuiltinDecay struct {
 // the state's last token, so calls between states are causal. A decay weighs both parts
 // alike.
 type Window[T tensor.Float] struct {
-	Width    int
+	Width    int // from 1 to 1<<30
 	Join     Join
 	LogGamma *param.Param[T] // [H] or [1], learned; nil: γ is 1
 }
