@@ -86,8 +86,8 @@ type Config struct {
 
 	Optimizer string  `json:"optimizer"` // AdamW, Adam or RAdam
 	Schedule  string  `json:"schedule"`  // Cosine, Linear or Constant
-	Rate      float64 `json:"lr"`        // peak rate, reached after WarmUp updates; MinRate is the last
-	MinRate   float64 `json:"min_lr"`
+	Rate      float64 `json:"lr"`        // peak rate, reached after WarmUp updates
+	MinRate   float64 `json:"min_lr"`    // last rate; Constant stays at Rate
 	WarmUp    int     `json:"warmup"`
 	Decay     float64 `json:"weight_decay"` // weight decay of matrices
 	Beta1     float64 `json:"beta1"`

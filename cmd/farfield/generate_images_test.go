@@ -118,6 +118,8 @@ func TestBadImages(t *testing.T) {
 		"--out: is of images":                        {"generate", "--model", dir, "--out", out},
 		"--way: is of images":                        {"generate", "--model", dir, "--way", "state"},
 		"--top-k: is of texts":                       append(all, "--top-k", "3"),
+		"--tokens: is of texts":                      append(all, "--tokens", "250"),
+		"--ids: is of texts":                         append(all, "--ids", "in.npz"),
 		"way: cache, but linear has state":           append(all, "--way", "cache"),
 		"batch: -1 is negative":                      append(all, "--batch=-1"),
 		"--complete: stat nothing.png":               append(all, "--complete", "nothing.png"),

@@ -190,6 +190,16 @@ func TestFlagsChangeTheConfiguration(t *testing.T) {
 	}
 }
 
+// A model without sessions draws no sample; its run is scored and filed.
+func TestTrainingWithoutSampleIsFiled(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	works(t, littleRun(textFile(t), dir, "--no-tied", "--head-hidden", "6")...)
+	if result, err := runs.ReadResult(dir); err != nil || result == nil || result.Samples == 0 || result.Sample != "" {
+		t.Errorf("the result is %+v, %v", result, err)
+	}
+	works(t, "report", dir)
+}
+
 func TestBadTrainings(t *testing.T) {
 	root, data := t.TempDir(), textFile(t)
 	dir := filepath.Join(root, "run")
@@ -215,6 +225,11 @@ func TestBadTrainings(t *testing.T) {
 		{"do not fit the 3600", littleRun(data, free, "--context", "4000")},
 		{"batch: 0", littleRun(data, free, "--batch", "0")},
 		{"--sample-tokens: -1", littleRun(data, free, "--sample-tokens=-1")},
+		{"--data: is " + data + ", but --task-set data=" + binary + " is given, too", littleRun(data, free, "--task-set", "data="+binary)},
+		{"--vocabulary: is bpe=300, but --task-set vocabulary=bpe=400 is given, too", littleRun(data, free, "--vocabulary", "bpe=300", "--task-set", "vocabulary=bpe=400")},
+		{"--first-batch: is 8, but --first-context is 0: all", littleRun(data, free, "--first-batch", "8")},
+		{"--first-batch: is 8, but --first-context is 20: all", littleRun(data, free, "--first-batch", "8", "--first-context", "20")},
+		{"--min-lr: is 0.001, but --schedule constant stays at --lr 0.004", littleRun(data, free, "--schedule", "constant", "--min-lr", "1e-3")},
 		{`preset "huge": unknown`, []string{"train", "--preset", "huge"}},
 		{"no such file", []string{"train", "--config", filepath.Join(root, "none")}},
 		{"holds a run already", littleRun(data, dir)},

@@ -24,7 +24,7 @@ type Command struct {
 	Prompt     string `xor:"prompt" placeholder:"TEXT" help:"Text to continue (a line break)."`
 	PromptFile string `xor:"prompt" placeholder:"FILE" help:"File with the text to continue; - is standard input."`
 	IDs        string `name:"ids" xor:"prompt" placeholder:"FILE" help:".npz with input_ids [1,N] to continue; prints token ids."`
-	Tokens     int    `placeholder:"N" default:"250" help:"Tokens to generate, also beyond the context (${default})."`
+	Tokens     *int   `placeholder:"N" help:"Tokens to generate, also beyond the context (250)."`
 
 	Temperature *float64 `placeholder:"X" help:"Temperature; 0: the most likely token (${temperature})."`
 	TopK        *int     `placeholder:"K" help:"Sample from the K most likely tokens; 0: all (0)."`
@@ -55,8 +55,20 @@ func (c *Command) Help() string {
 	)
 }
 
-// maxTokens bounds --tokens, so that the length of a text fits an int64.
-const maxTokens = 1 << 40
+const (
+	// defaultTokens is the number of tokens to generate without --tokens.
+	defaultTokens = 250
+	// maxTokens bounds --tokens, so that the length of a text fits an int64.
+	maxTokens = 1 << 40
+)
+
+// tokenCount returns the number of tokens to generate.
+func (c *Command) tokenCount() int {
+	if c.Tokens == nil {
+		return defaultTokens
+	}
+	return *c.Tokens
+}
 
 // Run generates text or images. It returns an error if flags, model or prompt are
 // invalid or the output fails.
@@ -67,11 +79,12 @@ func (c *Command) Run(e *env.Env) error {
 		}
 		return c.draw(e)
 	}
-	if c.Tokens < 0 {
-		return env.InputErrorf("--tokens: %d is negative", c.Tokens)
+	tokens := c.tokenCount()
+	if tokens < 0 {
+		return env.InputErrorf("--tokens: %d is negative", tokens)
 	}
-	if int64(c.Tokens) > maxTokens {
-		return env.InputErrorf("--tokens: %d is more than %d", c.Tokens, int64(maxTokens))
+	if int64(tokens) > maxTokens {
+		return env.InputErrorf("--tokens: %d is more than %d", tokens, int64(maxTokens))
 	}
 	if err := env.CheckOutput(c.Save, append(runs.ModelFiles(c.Model), c.PromptFile, c.IDs)...); err != nil {
 		return env.InputErrorf("--save: %w", err)
@@ -89,8 +102,7 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	var g *generate.Generator
 	var ends []int32 // of a target, whose text they end
-	tokens := c.Tokens
-	var ids []int32 // of --ids
+	var ids []int32  // of --ids
 	if m.Config().Kind == model.EncoderDecoder {
 		if g, ids, err = c.startTarget(e, m); err != nil {
 			return err
@@ -109,7 +121,7 @@ func (c *Command) Run(e *env.Env) error {
 	}
 
 	text := newTextOutput(e.Stdout, c.JSON)
-	clock := newTokenClock(c.Tokens)
+	clock := newTokenClock(c.tokenCount())
 	var bytes []byte
 	err = g.Generate(e.Context, tokens, func(t int32) (err error) {
 		clock.tick(g)

@@ -47,7 +47,8 @@ func (f *drawFlags) wantsImages() (bool, error) {
 // draw draws images.
 func (c *Command) draw(e *env.Env) error {
 	err := flags.RefuseFlags("is of texts, not of --images",
-		flags.Presence{Name: "--prompt", IsGiven: c.Prompt != ""}, flags.Presence{Name: "--prompt-file", IsGiven: c.PromptFile != ""}, flags.Presence{Name: "--temperature", IsGiven: c.Temperature != nil},
+		flags.Presence{Name: "--prompt", IsGiven: c.Prompt != ""}, flags.Presence{Name: "--prompt-file", IsGiven: c.PromptFile != ""}, flags.Presence{Name: "--ids", IsGiven: c.IDs != ""},
+		flags.Presence{Name: "--tokens", IsGiven: c.Tokens != nil}, flags.Presence{Name: "--temperature", IsGiven: c.Temperature != nil},
 		flags.Presence{Name: "--top-k", IsGiven: c.TopK != nil}, flags.Presence{Name: "--top-p", IsGiven: c.TopP != nil}, flags.Presence{Name: "--save", IsGiven: c.Save != ""},
 		flags.Presence{Name: "--resume", IsGiven: c.Resume != ""}, flags.Presence{Name: "--time", IsGiven: c.Time})
 	if err != nil {

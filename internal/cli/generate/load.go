@@ -96,7 +96,7 @@ func (c *Command) startTarget(e *env.Env, m *runs.TextModel) (*generate.Generato
 	if err := c.fits(g, m.Config()); err != nil {
 		return nil, nil, err
 	}
-	forced = forced[:min(len(forced), c.Tokens)]
+	forced = forced[:min(len(forced), c.tokenCount())]
 	g.Append(forced...)
 	return g, slices.Clone(forced), nil
 }

@@ -82,7 +82,7 @@ func (t *Command) apply(c *train.Config) (given []string) {
 	flags.OverrideValue(&given, "--accumulate", &c.Accumulate, t.Accumulate)
 	flags.OverrideValue(&given, "--optimizer", &c.Optimizer, flags.GivenText(t.Optimizer))
 	flags.OverrideValue(&given, "--schedule", &c.Schedule, flags.GivenText(t.Schedule))
-	if t.Steps != nil {
+	if t.Steps != nil || t.Epochs != nil {
 		c.Lengthened = nil
 	}
 	flags.OverrideValue(&given, "--steps", &c.Steps, t.Steps)
@@ -186,11 +186,31 @@ func (t *Command) configure() (train.Config, error) {
 	if t.SampleTokens < 0 {
 		return c, fmt.Errorf("--sample-tokens: %d is negative", t.SampleTokens)
 	}
+	if err := t.checkEffect(&c); err != nil {
+		return c, err
+	}
 	if err := t.locate(&c); err != nil {
 		return c, err
 	}
 	t.settleGrowth(&c)
 	return c, nil
+}
+
+// checkEffect returns an error for the first flag that has no effect on c, which has the
+// values of all flags.
+func (t *Command) checkEffect(c *train.Config) error {
+	for _, f := range []struct{ name, value string }{{"data", t.Data}, {"vocabulary", t.Vocabulary}} {
+		if set, ok := t.TaskSet[f.name]; ok && f.value != "" {
+			return fmt.Errorf("--%s: is %s, but --task-set %s=%s is given, too", f.name, f.value, f.name, set)
+		}
+	}
+	if t.FirstBatch != nil && *t.FirstBatch > 0 && (c.FirstContext == 0 || c.Model.Context > 0 && c.FirstContext >= c.Model.Context) {
+		return fmt.Errorf("--first-batch: is %d, but --first-context is %d: all sequences have --context tokens", *t.FirstBatch, c.FirstContext)
+	}
+	if t.MinLR != nil && c.Schedule == train.ConstantSchedule && *t.MinLR != c.Rate {
+		return fmt.Errorf("--min-lr: is %v, but --schedule %s stays at --lr %v", *t.MinLR, c.Schedule, c.Rate)
+	}
+	return nil
 }
 
 // settleGrowth fits the growth of the preset's samples to what is asked for, and leaves it

@@ -31,6 +31,27 @@ func TestPixelsAreNotStandardised(t *testing.T) {
 	}
 }
 
+// The former ends of a lengthened run do not hold for another number of updates.
+func TestEpochsReplaceFormerEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(path, []byte(`{"version":2,"steps":6,"lengthened":[4]}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	n := 3
+	for _, c := range []struct {
+		command Command
+		want    int
+	}{
+		{Command{Config: path}, 1},
+		{Command{Config: path, Steps: &n}, 0},
+		{Command{Config: path, Epochs: &n}, 0},
+	} {
+		if got, err := c.command.configure(); err != nil || len(got.Lengthened) != c.want {
+			t.Errorf("lengthened is %v, %v; want %d", got.Lengthened, err, c.want)
+		}
+	}
+}
+
 func TestRunsAreNumbered(t *testing.T) {
 	dir := t.TempDir()
 	for _, want := range []string{"001", "002"} {
