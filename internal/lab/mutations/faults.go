@@ -313,7 +313,7 @@ var faults = []fault{
 		"train", "TestAccumulatedUpdateEqualsOneBatch",
 	},
 	{
-		"train/train.go", "t.best.EvalsSince >= t.config.Patience", "t.best.EvalsSince > t.config.Patience",
+		"train/best.go", "b.EvalsSince >= patience", "b.EvalsSince > patience",
 		"patience lasts for one look more",
 		"train", "TestBestIsJudged",
 	},
