@@ -1,9 +1,11 @@
 package chat
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -127,6 +129,9 @@ func (c *call) applyFunction(r *renderer, args []any) (any, error) {
 	case "strftime_now":
 		if len(args) == 1 {
 			if text, ok := args[0].(string); ok {
+				if err := r.spend(product(stepWork, len(text))); err != nil {
+					return nil, err
+				}
 				return formatDate(r.date, text)
 			}
 		}
@@ -189,23 +194,27 @@ func (r *renderer) choose(list []any, args []any, accepts, by bool) (any, error)
 	if by && len(args) == 0 {
 		return nil, errors.New("needs an attribute")
 	}
+	var path []any
+	if by {
+		var err error
+		if path, err = r.splitPath(args[0]); err != nil {
+			return nil, err
+		}
+		args = args[1:]
+	}
 	var chosen []any
 	for _, x := range list {
-		v, rest := x, args
-		var err error
-		if by {
-			if v, err = lookup(x, args[0]); err != nil {
-				return nil, err
-			}
-			rest = args[1:]
+		v, err := r.follow(x, path, nil)
+		if err != nil {
+			return nil, err
 		}
 		is := isTrue(v)
-		if len(rest) > 0 {
-			name, _ := rest[0].(string)
+		if len(args) > 0 {
+			name, _ := args[0].(string)
 			if err := (&call{kind: '?', name: name}).check(); err != nil {
 				return nil, err
 			}
-			if is, err = r.test(name, v, rest[1:]); err != nil {
+			if is, err = r.test(name, v, args[1:]); err != nil {
 				return nil, err
 			}
 		}
@@ -216,27 +225,98 @@ func (r *renderer) choose(list []any, args []any, accepts, by bool) (any, error)
 	return chosen, r.spend(stepWork * len(list))
 }
 
+// splitPath returns the attributes of a path such as a.b.0.
+func (r *renderer) splitPath(path any) ([]any, error) {
+	text, ok := path.(string)
+	if !ok {
+		if _, ok := integer(path); !ok {
+			return nil, fmt.Errorf("an attribute by %s is not supported", typeName(path))
+		}
+		return []any{path}, nil
+	}
+	if err := r.spend(product(stepWork, len(text))); err != nil {
+		return nil, err
+	}
+	var parts []any
+	for part := range strings.SplitSeq(text, ".") {
+		if i, err := strconv.ParseUint(part, 10, 63); err == nil {
+			parts = append(parts, int64(i))
+		} else {
+			parts = append(parts, part)
+		}
+	}
+	return parts, nil
+}
+
+// follow returns the attribute of v at a path. A substitute other than nil takes the place of
+// undefined values.
+func (r *renderer) follow(v any, path []any, substitute any) (any, error) {
+	for _, part := range path {
+		err := r.spend(stepWork)
+		if err == nil {
+			v, err = r.lookup(v, part)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := v.(undefined); ok && substitute != nil {
+			v = substitute
+		}
+	}
+	return v, nil
+}
+
+// mapAttribute returns the attribute of each element.
+func (c *call) mapAttribute(r *renderer, list []any, args []any) (any, error) {
+	var path, substitute any
+	for i, name := range c.names {
+		switch name {
+		case "attribute":
+			path = args[i]
+		case "default":
+			substitute = args[i]
+		default:
+			return nil, fmt.Errorf("argument %s is not supported", cmp.Or(name, strconv.Itoa(i)))
+		}
+	}
+	parts, err := r.splitPath(path)
+	if err != nil {
+		return nil, err
+	}
+	mapped := make([]any, len(list))
+	for i, x := range list {
+		if mapped[i], err = r.follow(x, parts, substitute); err != nil {
+			return nil, err
+		}
+	}
+	return mapped, r.spend(stepWork * len(list))
+}
+
 // mapEach returns the attribute or the filter of each element.
 func (c *call) mapEach(r *renderer, list []any, args []any) (any, error) {
 	if len(args) == 0 {
 		return nil, errors.New("needs a filter or an attribute")
 	}
+	if c.names[0] != "" {
+		return c.mapAttribute(r, list, args)
+	}
 	name, _ := args[0].(string)
 	filter := &call{kind: '|', name: name, names: c.names[1:]}
+	if len(list) == 0 {
+		return []any{}, nil
+	}
+	if err := filter.check(); err != nil {
+		return nil, err
+	}
+	for _, argument := range filter.names {
+		if argument != "" && name != "map" && name != "tojson" {
+			return nil, fmt.Errorf("%s: argument %s by its name is not supported", name, argument)
+		}
+	}
 	mapped := make([]any, len(list))
 	for i, x := range list {
 		var err error
-		switch {
-		case c.names[0] == "attribute":
-			mapped[i], err = lookup(x, args[0])
-		case c.names[0] != "":
-			err = fmt.Errorf("argument %s is not supported", c.names[0])
-		default:
-			if err = filter.check(); err == nil {
-				mapped[i], err = filter.apply(r, x, args[1:])
-			}
-		}
-		if err != nil {
+		if mapped[i], err = filter.apply(r, x, args[1:]); err != nil {
 			return nil, err
 		}
 	}
@@ -316,6 +396,9 @@ func (c *call) applyString(r *renderer, s string, args []any) (v any, known bool
 		cut := spaces
 		if len(text) == 1 {
 			cut = text[0]
+			if err := r.spend(product(len(s), len(cut))); err != nil {
+				return nil, true, err
+			}
 		}
 		if c.name != "rstrip" {
 			s = strings.TrimLeft(s, cut)
@@ -376,7 +459,7 @@ func (c *call) applyString(r *renderer, s string, args []any) (v any, known bool
 			return nil, true, err
 		}
 		n := strings.Count(s, text[0])
-		if err := r.spend(len(s) + min(n, maxWork)*min(len(text[1]), maxWork)); err != nil {
+		if err := r.spend(len(s) + product(n, len(text[1]))); err != nil {
 			return nil, true, err
 		}
 		return strings.ReplaceAll(s, text[0], text[1]), true, nil
@@ -424,6 +507,9 @@ func (c *call) applyDict(r *renderer, d *dict, args []any) (v any, known bool, e
 			return nil, true, errors.New("needs a key, and may have a default")
 		}
 		if key, ok := args[0].(string); ok {
+			if err := r.spend(len(key)); err != nil {
+				return nil, true, err
+			}
 			if v, ok := d.values[key]; ok {
 				return v, true, nil
 			}

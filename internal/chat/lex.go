@@ -106,8 +106,8 @@ func splitTemplate(source string) ([]piece, error) {
 	return pieces, nil
 }
 
-// spaces are the characters that a minus in a tag trims.
-const spaces = " \t\n\v\f\r\u00a0\u2028\u2029\u3000\u0085"
+// spaces are the characters that Python's str.isspace accepts.
+const spaces = " \t\n\v\f\r\x1c\x1d\x1e\x1f\u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 
 // appendText appends text that is not empty.
 func appendText(pieces []piece, text string, line int) []piece {
@@ -117,8 +117,11 @@ func appendText(pieces []piece, text string, line int) []piece {
 	return append(pieces, piece{kind: 't', text: text, line: line})
 }
 
-// maxWords bounds the words of a tag, and so the depth of its expressions.
-const maxWords = 4096
+// Limits of a tag. Words bound the depth of its expressions.
+const (
+	maxWords = 4096
+	maxName  = 256 // bytes of a name
+)
 
 // operators of two characters come first.
 var operators = []string{"==", "!=", "<=", ">=", "//", "**", "+", "-", "*", "/", "%", "~", "<", ">", "=", "(", ")", "[", "]", "{", "}", ",", ".", ":", "|"}
@@ -159,6 +162,9 @@ func lexExpression(source, closing string) (tokens []lexeme, rest string, err er
 			n := 1
 			for n < len(source) && (source[n] == '_' || source[n] >= 'a' && source[n] <= 'z' || source[n] >= 'A' && source[n] <= 'Z' || source[n] >= '0' && source[n] <= '9') {
 				n++
+			}
+			if n > maxName {
+				return nil, "", fmt.Errorf("a name has %d bytes, at most %d", n, maxName)
 			}
 			tokens, source = append(tokens, lexeme{kind: 'n', text: source[:n]}), source[n:]
 		default:

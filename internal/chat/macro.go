@@ -26,6 +26,9 @@ func (m *macro) apply(r *renderer, args []any, names []string) (any, error) {
 		return nil, fmt.Errorf("has more than %d nested calls", maxDepth)
 	}
 	defer func() { r.calls-- }()
+	if err := r.spend(product(len(args), len(m.names))); err != nil {
+		return nil, err
+	}
 	scope := map[string]any{}
 	for i, v := range args {
 		name := names[i]

@@ -370,7 +370,16 @@ func (p *parser) parseLevel(level int) (expression, error) {
 	return e, err
 }
 
+// parseUnary parses an operand with its sign, filters and tests. The sign binds tightest.
 func (p *parser) parseUnary() (expression, error) {
+	e, err := p.parseSigned()
+	if err != nil {
+		return nil, err
+	}
+	return p.parsePostfix(e, true)
+}
+
+func (p *parser) parseSigned() (expression, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
 	}
@@ -379,17 +388,17 @@ func (p *parser) parseUnary() (expression, error) {
 	var err error
 	switch {
 	case p.take("o", "-"):
-		if e, err = p.parseUnary(); err == nil {
+		if e, err = p.parseSigned(); err == nil {
 			e = &binary{"-", constant{int64(0)}, e}
 		}
 		return e, err
 	case p.take("o", "+"):
-		return p.parseUnary()
+		return p.parseSigned()
 	}
 	if e, err = p.parsePrimary(); err != nil {
 		return nil, err
 	}
-	return p.parsePostfix(e)
+	return p.parsePostfix(e, false)
 }
 
 // constants are the values of names that Jinja reserves.
@@ -471,8 +480,9 @@ func (p *parser) parseDict() (expression, error) {
 	return d, nil
 }
 
-// parsePostfix parses attributes, subscripts, calls, filters and tests behind e.
-func (p *parser) parsePostfix(e expression) (expression, error) {
+// parsePostfix parses attributes, subscripts and calls behind e, and where filters is set also
+// filters and tests.
+func (p *parser) parsePostfix(e expression, filters bool) (expression, error) {
 	for {
 		var err error
 		switch {
@@ -494,7 +504,7 @@ func (p *parser) parsePostfix(e expression) (expression, error) {
 				return nil, errors.New("a call of a value without a name is not supported")
 			}
 			e, err = p.parseCall(&call{kind: 'f', name: string(name)})
-		case p.take("o", "|"):
+		case filters && p.take("o", "|"):
 			var name string
 			if name, err = p.name(); err != nil {
 				return nil, err
@@ -503,7 +513,7 @@ func (p *parser) parsePostfix(e expression) (expression, error) {
 			if e = c; p.take("o", "(") {
 				e, err = p.parseCall(c)
 			}
-		case p.take("n", "is"):
+		case filters && p.take("n", "is"):
 			isNot := p.take("n", "not")
 			var name string
 			if name, err = p.name(); err != nil {

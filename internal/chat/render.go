@@ -26,6 +26,14 @@ func (r *renderer) spend(n int) error {
 	return nil
 }
 
+// product returns a·b, or a number above maxWork where a·b is greater.
+func product(a, b int) int {
+	if a > 0 && b > maxWork/a {
+		return maxWork + 1
+	}
+	return a * b
+}
+
 // write writes text to the output.
 func (r *renderer) write(text string) error {
 	r.out.WriteString(text)
@@ -258,6 +266,9 @@ func (e *dictExpression) value(r *renderer) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := r.spend(len(name)); err != nil {
+			return nil, err
+		}
 		d.set(name, v)
 	}
 	return d, nil
@@ -328,12 +339,7 @@ func (e *attribute) value(r *renderer) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if text, ok := v.(string); ok {
-		if err := r.spend(4 * len(text)); err != nil {
-			return nil, err
-		}
-	}
-	return lookup(v, name)
+	return r.lookup(v, name)
 }
 
 type slice struct {
@@ -485,7 +491,7 @@ func (r *renderer) contains(v, x any) (bool, error) {
 	case *dict:
 		key, ok := x.(string)
 		_, has := v.values[key]
-		return ok && has, nil
+		return ok && has, r.spend(len(key))
 	}
 	list, err := r.list(v)
 	if err != nil {

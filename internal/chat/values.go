@@ -2,6 +2,7 @@ package chat
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -93,15 +94,27 @@ func format(v any) (string, error) {
 	case int64:
 		return strconv.FormatInt(v, 10), nil
 	case float64:
-		text := strconv.FormatFloat(v, 'g', -1, 64)
-		if !strings.ContainsAny(text, ".eIN") {
-			text += ".0"
-		}
-		return text, nil
+		return formatFloat(v), nil
 	case string:
 		return v, nil
 	}
 	return "", fmt.Errorf("%s as text is not supported without tojson", typeName(v))
+}
+
+// formatFloat returns a number as Python's repr does.
+func formatFloat(x float64) string {
+	size := math.Abs(x)
+	switch {
+	case x-x != 0:
+		return strings.ToLower(strings.TrimPrefix(strconv.FormatFloat(x, 'g', -1, 64), "+"))
+	case size >= 1e16 || size > 0 && size < 1e-4:
+		return strconv.FormatFloat(x, 'e', -1, 64)
+	}
+	text := strconv.FormatFloat(x, 'f', -1, 64)
+	if !strings.Contains(text, ".") {
+		text += ".0"
+	}
+	return text
 }
 
 // nestWork is the work of a nested value, which bounds the depth of nested calls.
@@ -132,9 +145,15 @@ func (r *renderer) isEqual(a, b any) (bool, error) {
 		if !ok || len(a.keys) != len(b.keys) {
 			return false, nil
 		}
-		for key, value := range a.values {
+		if err := r.spend(nestWork); err != nil {
+			return false, err
+		}
+		for _, key := range a.keys {
+			if err := r.spend(len(key)); err != nil {
+				return false, err
+			}
 			other, ok := b.values[key]
-			if equal, err := r.isEqual(value, other); err != nil || !equal || !ok {
+			if equal, err := r.isEqual(a.values[key], other); err != nil || !equal || !ok {
 				return false, err
 			}
 		}
@@ -201,10 +220,19 @@ func (r *renderer) list(v any) ([]any, error) {
 }
 
 // lookup returns an attribute or element of a value.
-func lookup(v, key any) (any, error) {
+func (r *renderer) lookup(v, key any) (any, error) {
+	if name, ok := key.(string); ok {
+		if err := r.spend(len(name)); err != nil {
+			return nil, err
+		}
+	}
 	switch v := v.(type) {
 	case undefined:
-		return nil, fmt.Errorf("%v of an undefined value", key)
+		name, err := format(key)
+		if err != nil {
+			name = typeName(key)
+		}
+		return nil, fmt.Errorf("%s of an undefined value", name)
 	case *dict:
 		if name, ok := key.(string); ok {
 			if value, ok := v.values[name]; ok {
@@ -234,6 +262,9 @@ func lookup(v, key any) (any, error) {
 		if !ok {
 			return undefined{}, nil
 		}
+		if err := r.spend(4 * len(v)); err != nil {
+			return nil, err
+		}
 		chars := []rune(v)
 		if i < 0 {
 			i += int64(len(chars))
@@ -256,15 +287,15 @@ func (r *renderer) toJSON(b *strings.Builder, v any) error {
 		b.WriteString("null")
 	case bool:
 		b.WriteString(strconv.FormatBool(v))
-	case int64, float64:
-		text, err := format(v)
-		if err != nil {
-			return err
+	case int64:
+		b.WriteString(strconv.FormatInt(v, 10))
+	case float64:
+		if v-v != 0 {
+			return fmt.Errorf("tojson: %s is no JSON", formatFloat(v))
 		}
-		b.WriteString(text)
+		b.WriteString(formatFloat(v))
 	case string:
-		writeJSONString(b, v)
-		return r.spend(len(v))
+		return r.writeJSONString(b, v)
 	case []any:
 		if err := r.spend(nestWork); err != nil {
 			return err
@@ -285,7 +316,9 @@ func (r *renderer) toJSON(b *strings.Builder, v any) error {
 			if i > 0 {
 				b.WriteString(", ")
 			}
-			writeJSONString(b, key)
+			if err := r.writeJSONString(b, key); err != nil {
+				return err
+			}
 			b.WriteString(": ")
 			if err := r.toJSON(b, v.values[key]); err != nil {
 				return err
@@ -299,7 +332,11 @@ func (r *renderer) toJSON(b *strings.Builder, v any) error {
 }
 
 // writeJSONString writes a string with the escapes that JSON needs.
-func writeJSONString(b *strings.Builder, s string) {
+func (r *renderer) writeJSONString(b *strings.Builder, s string) error {
+	if err := r.spend(len(s)); err != nil {
+		return err
+	}
+	before := b.Len()
 	b.WriteByte('"')
 	for _, c := range s {
 		switch {
@@ -323,4 +360,5 @@ func writeJSONString(b *strings.Builder, s string) {
 		}
 	}
 	b.WriteByte('"')
+	return r.spend(b.Len() - before - len(s))
 }
