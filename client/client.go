@@ -177,8 +177,8 @@ type Class struct {
 	Index         int                `json:"index"`
 	Name          string             `json:"class"`
 	Probabilities map[string]float64 `json:"probabilities"`
-	Tokens        int                `json:"tokens"`
-	Truncated     bool               `json:"truncated"` // the model read only the first Tokens
+	Tokens        int                `json:"tokens"`    // of the text, before it was cut
+	Truncated     bool               `json:"truncated"` // the model did not read all Tokens
 }
 
 // Classify returns the class of each text, in the order of texts. It fails where the

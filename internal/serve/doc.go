@@ -57,7 +57,7 @@ type Embedder interface {
 type Class struct {
 	Class         int
 	Probabilities []float64 // [classes]
-	Tokens        int       // of the text that were read
+	Tokens        int       // of the text, before it was cut
 	IsTruncated   bool      // the text has more tokens than are read
 }
 

@@ -193,8 +193,8 @@ func readKeys(path string) ([]string, error) {
 			continue
 		}
 		switch {
-		case len(key) < minKey || strings.ContainsAny(key, " \t"):
-			return nil, fmt.Errorf("%s: line %d is no key of at least %d characters without spaces", path, number, minKey)
+		case len(key) < minKey || strings.ContainsFunc(key, func(c rune) bool { return c < '!' || c > '~' }):
+			return nil, fmt.Errorf("%s: line %d is no key of at least %d printable ASCII characters without spaces", path, number, minKey)
 		case len(keys) == maxKeys:
 			return nil, fmt.Errorf("%s: has more than %d keys", path, maxKeys)
 		}

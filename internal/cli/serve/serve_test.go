@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/cli/encoder"
@@ -28,6 +29,18 @@ func TestKeysMayFollowAByteOrderMark(t *testing.T) {
 		}
 		if keys, err := readKeys(path); err != nil || !slices.Equal(keys, want) {
 			t.Errorf("keys of %q are %q, want %q, %v", text, keys, want, err)
+		}
+	}
+}
+
+func TestKeysThatNoHeaderCarriesAreRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	for _, key := range []string{"short", "two words", "schl\u00fcssel", "key-of-\u4e2d", "key\x7fof-eight"} {
+		if err := os.WriteFile(path, []byte("first-key\n"+key+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readKeys(path); err == nil || !strings.Contains(err.Error(), "line 2 is no key of at least 8 printable ASCII characters") {
+			t.Errorf("%q: error is %v", key, err)
 		}
 	}
 }

@@ -172,8 +172,12 @@ func TestSessionsSurviveReloadAndKill(t *testing.T) {
 	if got := b.text(shown); got != first {
 		t.Errorf("after the reload the text is %q, was %q", got, first)
 	}
+	b.text("(() => { const kept = JSON.parse(localStorage['farfield.texts']); kept.other = {parts: [], points: [], at: 1}; return localStorage['farfield.texts'] = JSON.stringify(kept); })()")
 	b.click(".pane .primary")
 	b.wait(written, 0)
+	if got := b.text("localStorage['farfield.texts']"); !strings.Contains(got, `"other"`) {
+		t.Errorf("the text of another tab is gone: %s", got)
+	}
 	second := b.text(shown)
 	if !strings.HasPrefix(second, first) || len(second) <= len(first) {
 		t.Errorf("the text went from %q to %q", first, second)
@@ -256,6 +260,16 @@ func TestDocumentsAreFound(t *testing.T) {
 	if n := b.number("document.images.length"); n != 0 {
 		t.Errorf("the name of a file became %v images", n)
 	}
+	// Files that are dropped while others are embedded follow them.
+	b.text(`(() => {
+		for (const name of ['one', 'two']) {
+			const files = new DataTransfer();
+			files.items.add(new File(['the cat ran'], name));
+			document.getElementById('drop').dispatchEvent(new DragEvent('drop', {dataTransfer: files, bubbles: true, cancelable: true}));
+		}
+		return '';
+	})()`)
+	b.wait("document.getElementById('index-status').textContent.startsWith('5 passages are ready')")
 	b.isClean()
 }
 
@@ -314,6 +328,18 @@ func TestTimeOverLengthIsMeasured(t *testing.T) {
 	b.isClean()
 }
 
+func TestTimeOfShortTextsIsMeasured(t *testing.T) {
+	browserPath(t)
+	learned := train(t, "--task", "bytelm", "--data", filepath.Join(root, "CONTRIBUTING.md"), "--context", "32", "--positions", "learned")
+	for model, want := range map[string]string{learned: "Done: up to 16 tokens.", trainClassifier(t): "The model cuts texts"} {
+		b := browse(t, 1280, 900, "light")
+		b.open(start(t, "--model", model, "--addr", "127.0.0.1:0").url + "/#speed")
+		b.click("#speed-start")
+		b.wait("document.getElementById('speed-status').textContent.startsWith('%s')", want)
+		b.isClean()
+	}
+}
+
 func TestKeyIsAskedFor(t *testing.T) {
 	browserPath(t)
 	keys := filepath.Join(t.TempDir(), "keys")
@@ -321,8 +347,10 @@ func TestKeyIsAskedFor(t *testing.T) {
 	s := start(t, "--model", filepath.Join(root, "pretrained", "testdata", "tiny"), "--keys", keys, "--addr", "127.0.0.1:0")
 	b := browse(t, 1280, 900, "light")
 	b.do(chromedp.Navigate(s.url), chromedp.WaitVisible(chromedp.CSS("#key-dialog")))
-	b.write("#key", "wrong"+kb.Enter)
-	b.wait("document.getElementById('key-note').textContent.includes('does not know')")
+	for _, wrong := range []string{"no-header-carries-\u0141", "wrong"} {
+		b.write("#key", wrong+kb.Enter)
+		b.wait("document.getElementById('key-note').textContent.includes('does not know') && document.getElementById('key').value === ''")
+	}
 	b.write("#key", "a-key-of-this-test"+kb.Enter)
 	b.do(chromedp.WaitReady(chromedp.CSS("html[data-ready]")))
 	b.do(chromedp.Reload(), chromedp.WaitReady(chromedp.CSS("html[data-ready]"))) // the tab keeps the key

@@ -10,7 +10,11 @@ export class Failure extends Error {
   }
 }
 
-let key = sessionStorage.getItem('farfield.key') || '';
+// A header carries no other characters.
+const isKey = (text) => /^[\x21-\x7e]+$/.test(text);
+
+const stored = sessionStorage.getItem('farfield.key') || '';
+let key = isKey(stored) ? stored : '';
 let asking = null;
 
 // askKey shows the dialog once for all calls that wait for a key.
@@ -29,11 +33,14 @@ function askKey(wrong) {
       cancel.removeEventListener('click', stop);
       dialog.removeEventListener('close', end);
       asking = null;
-      if (dialog.returnValue === 'use') {
-        key = field.value.trim();
+      const typed = field.value.trim();
+      if (dialog.returnValue !== 'use') resolve(false);
+      else if (!isKey(typed)) resolve(askKey(true));
+      else {
+        key = typed;
         sessionStorage.setItem('farfield.key', key);
         resolve(true);
-      } else resolve(false);
+      }
     };
     cancel.addEventListener('click', stop);
     dialog.addEventListener('close', end);

@@ -21,6 +21,7 @@ const sample = [
 ];
 
 let model, passages = [], vectors = [], stop = null;
+let running = null; // embedding, until it ends
 
 // cut makes passages of about length characters, at paragraphs, sentences or words.
 function cut(text) {
@@ -58,8 +59,22 @@ async function embed(texts, signal) {
   });
 }
 
+// idle waits until no passages are being embedded.
+async function idle() {
+  while (running) await running;
+}
+
+// index embeds the passages that fit behind those that are being embedded. It returns how many fit.
 async function index(list) {
-  if (stop) return;
+  await idle();
+  const room = Math.max(0, maxPassages - passages.length);
+  running = embedAll(list.slice(0, room));
+  await running;
+  running = null;
+  return room;
+}
+
+async function embedAll(list) {
   stop = new AbortController();
   const began = performance.now();
   const progress = id('index-bar');
@@ -99,9 +114,8 @@ async function take(files) {
       left.push(`${file.name} is no UTF-8 text`);
     }
   }
-  const room = maxPassages - passages.length;
+  const room = await index(list);
   if (list.length > room) left.push(`only ${count(room)} of ${count(list.length)} passages fit`);
-  await index(list.slice(0, room));
   if (left.length) id('index-status').textContent += ` Left out: ${left.join('; ')}.`;
   if (list.length) id('query').focus();
 }
@@ -154,13 +168,13 @@ export function startSearch(m) {
     await take([...e.target.files]);
     e.target.value = '';
   });
-  id('sample').addEventListener('click', () => {
+  id('sample').addEventListener('click', async () => {
     const list = sample.map((text, i) => ({ file: 'example', place: i + 1, text }));
+    await idle();
     if (passages.some((p) => p.file === 'example')) return;
-    index(list).then(() => {
-      if (!id('query').value) id('query').value = 'How do insects tell each other where food is?';
-      id('query').focus();
-    });
+    await index(list);
+    if (!id('query').value) id('query').value = 'How do insects tell each other where food is?';
+    id('query').focus();
   });
   id('index-stop').addEventListener('click', () => stop?.abort());
   id('search-form').addEventListener('submit', (e) => {

@@ -40,7 +40,7 @@ async function timeSession(n, signal) {
   }
 }
 
-// timeWhole times a model that reads whole texts. It returns [tokens, ms].
+// timeWhole times a model that reads whole texts. It returns [tokens, ms, 0, whether the text was cut].
 async function timeWhole(n, signal) {
   const input = words(Math.max(1, Math.round(n / timeWhole.rate)));
   const began = performance.now();
@@ -49,9 +49,10 @@ async function timeWhole(n, signal) {
     ? await call('POST', '/v1/embeddings', { input, model: model.id, encoding_format: 'float' }, signal)
     : await call('POST', '/v1/classify', { input, model: model.id }, signal);
   const ms = performance.now() - began;
-  const tokens = f.embeds ? answer.usage.prompt_tokens : answer.data[0].tokens;
-  if (!answer.data[0].truncated && tokens >= n / 2) timeWhole.rate *= tokens / n;
-  return [tokens, ms];
+  const tokens = f.embeds ? answer.usage.prompt_tokens : answer.data[0].tokens; // of a class: before the cut
+  const { truncated } = answer.data[0];
+  if (!truncated && tokens >= n / 2) timeWhole.rate *= tokens / n;
+  return [tokens, ms, 0, truncated];
 }
 timeWhole.rate = 2.5; // tokens of a word; set by what is measured
 
@@ -95,14 +96,15 @@ async function measure() {
   id('decode-card').hidden = !f.has_sessions;
   const time = f.has_sessions ? timeSession : timeWhole;
   try {
-    for (let i = 0; i < 4; i++) await time(64, stop.signal); // weights come into the caches
-    for (let n = 32; n <= max; n *= 2) {
+    for (let i = 0; i < 4; i++) await time(Math.min(64, max), stop.signal); // weights come into the caches
+    for (let n = Math.min(32, max); n <= max; n *= 2) {
       status.textContent = `Measuring ${count(n)} tokens…`;
       // The least of a few: noise of a machine only adds.
       const runs = [];
       do runs.push(await time(n, stop.signal)); while (runs.length < 3 && runs[0][1] < 2000);
+      if (runs.some((r) => r[3])) break;
       const least = runs.reduce((a, b) => (b[1] < a[1] ? b : a));
-      if (reading.length && least[0] <= reading[reading.length - 1][0]) break; // truncated: no text is longer for this model
+      if (reading.length && least[0] <= reading[reading.length - 1][0]) break; // no text is longer for this model
       reading.push([least[0], least[1]]);
       if (f.has_sessions) next.push([least[0], Math.min(...runs.map((r) => r[2]))]);
       id('speed-result').hidden = false;
@@ -113,7 +115,8 @@ async function measure() {
       const [from, to] = [next[Math.min(3, next.length - 1)], next[next.length - 1]];
       if (to && to !== from) id('decode-fine').textContent = `After ${count(to[0])} tokens it takes ${(to[1] / from[1]).toFixed(2)} times as long as after ${count(from[0])}. A share of the store’s write for the request is in it.`;
     }
-    status.textContent = `Done: up to ${count(reading[reading.length - 1][0])} tokens.`;
+    status.textContent = reading.length
+      ? `Done: up to ${count(reading[reading.length - 1][0])} tokens.` : 'The model cuts texts before the shortest length that is measured.';
   } catch (e) {
     status.textContent = explain(e);
   }
@@ -126,7 +129,7 @@ export function startSpeed(m) {
   model = m;
   const context = m.farfield.context || Infinity, room = m.farfield.has_sessions ? drawn + 1 : 0;
   const lengths = [512, 1024, 2048, 4096, 8192, 16384, 32768, 65536].filter((n) => n + room <= context);
-  if (!lengths.length) lengths.push(2 ** Math.floor(Math.log2(Math.max(32, context - room))));
+  if (!lengths.length) lengths.push(2 ** Math.floor(Math.log2(Math.max(1, context - room))));
   id('speed-max').replaceChildren(...lengths.map((n) => h('option', { value: n, selected: n === lengths[Math.min(3, lengths.length - 1)] }, `${count(n)} tokens`)));
   id('speed-form').addEventListener('submit', (e) => {
     e.preventDefault();

@@ -18,13 +18,21 @@ function readTexts() {
 
 const texts = readTexts(); // id → {parts: [{by, text}], points: [[tokens, bytes]], at}
 
+// store writes the text of one session to the shelf, or takes it away. Other texts may be of other tabs.
+function store(sid) {
+  const kept = readTexts();
+  if (texts[sid]) kept[sid] = texts[sid];
+  else delete kept[sid];
+  const ids = Object.keys(kept).sort((a, b) => kept[b].at - kept[a].at);
+  for (const old of ids.slice(maxTexts)) delete kept[old];
+  try {
+    localStorage.setItem(shelf, JSON.stringify(kept));
+  } catch { /* a full shelf: the text is shown until the page is left */ }
+}
+
 function keep(sid) {
   texts[sid].at = Date.now();
-  const ids = Object.keys(texts).sort((a, b) => texts[b].at - texts[a].at);
-  for (const old of ids.slice(maxTexts)) delete texts[old];
-  try {
-    localStorage.setItem(shelf, JSON.stringify(texts));
-  } catch { /* a full shelf: the text is shown until the page is left */ }
+  store(sid);
 }
 
 const record = (sid) => texts[sid] || (texts[sid] = { parts: [], points: [], at: 0 });
@@ -336,7 +344,7 @@ async function remove(sid) {
     }
   }
   delete texts[sid];
-  localStorage.setItem(shelf, JSON.stringify(texts));
+  store(sid);
   panes = panes.filter((p) => p.id !== sid);
   if (!panes.length) panes = [new Pane(null, 1)];
   await list();
@@ -350,9 +358,10 @@ async function show(ids) {
     open();
     return;
   }
-  const next = [];
+  const next = [], kept = readTexts();
   let lost = '';
   for (const sid of wanted) {
+    if (kept[sid]?.at > (texts[sid]?.at || 0)) texts[sid] = kept[sid]; // another tab wrote on
     const pane = new Pane(sid, 1 + next.length);
     try {
       await pane.refresh();
