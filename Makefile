@@ -68,15 +68,16 @@ release: # archives of six platforms with licence, readme and completions, and t
 		mkdir -p dist/$$name; \
 		GOOS=$$os GOARCH=$$arch $(RELEASE) -o dist/$$name/farfield$$suffix ./cmd/farfield; \
 		cp -R LICENSE README.md dist/completions dist/$$name/; \
-		tar -C dist --sort=name --owner=0 --group=0 --numeric-owner --mtime='$(DATE)' -cf - $$name | gzip -n >dist/$$name.tar.gz; \
+		tar -C dist --sort=name --owner=0 --group=0 --numeric-owner --mtime='$(DATE)' -cf dist/$$name.tar $$name; \
+		gzip -n dist/$$name.tar; \
 		wc -c dist/$$name/farfield$$suffix; \
 	done
 	cd dist && sha256sum *.tar.gz farfield_*/farfield* >SHA256SUMS && cat SHA256SUMS
 
 reproducible: # the same commit in two folders, with nothing cached, gives the same program; minutes
 	@set -e; for i in 1 2; do \
-		tree=$$(mktemp -d); git archive HEAD | tar -x -C $$tree; \
+		tree=$$(mktemp -d); git archive -o $$tree.tar HEAD; tar -xf $$tree.tar -C $$tree; rm $$tree.tar; \
 		(cd $$tree && GOCACHE=$$tree.cache $(RELEASE) -o farfield ./cmd/farfield); \
-		sha256sum $$tree/farfield | cut -d' ' -f1 >reproducible.$$i; rm -rf $$tree $$tree.cache; \
+		mv $$tree/farfield reproducible.$$i; rm -rf $$tree $$tree.cache; \
 	done; \
-	cat reproducible.1; cmp reproducible.1 reproducible.2; rm reproducible.1 reproducible.2
+	cmp reproducible.1 reproducible.2; wc -c reproducible.1; rm reproducible.1 reproducible.2
