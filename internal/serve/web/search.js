@@ -21,7 +21,7 @@ const sample = [
 ];
 
 let model, passages = [], vectors = [], stop = null;
-let running = null; // embedding, until it ends
+let running = Promise.resolve(); // the last turn of embedding
 
 // cut makes passages of about length characters, at paragraphs, sentences or words.
 function cut(text) {
@@ -59,19 +59,16 @@ async function embed(texts, signal) {
   });
 }
 
-// idle waits until no passages are being embedded.
-async function idle() {
-  while (running) await running;
-}
-
-// index embeds the passages that fit behind those that are being embedded. It returns how many fit.
-async function index(list) {
-  await idle();
-  const room = Math.max(0, maxPassages - passages.length);
-  running = embedAll(list.slice(0, room));
-  await running;
-  running = null;
-  return room;
+// index embeds the passages that fit, behind those that are being embedded. isKnown, asked when
+// its turn comes, leaves them out. It returns how many fit.
+function index(list, isKnown = () => false) {
+  const turn = running.then(async () => {
+    const room = Math.max(0, maxPassages - passages.length);
+    if (!isKnown()) await embedAll(list.slice(0, room));
+    return room;
+  });
+  running = turn.catch(() => {});
+  return turn;
 }
 
 async function embedAll(list) {
@@ -170,9 +167,7 @@ export function startSearch(m) {
   });
   id('sample').addEventListener('click', async () => {
     const list = sample.map((text, i) => ({ file: 'example', place: i + 1, text }));
-    await idle();
-    if (passages.some((p) => p.file === 'example')) return;
-    await index(list);
+    await index(list, () => passages.some((p) => p.file === 'example'));
     if (!id('query').value) id('query').value = 'How do insects tell each other where food is?';
     id('query').focus();
   });
