@@ -63,6 +63,10 @@ func blockGo[T Float](m, n, k int, a []T, ars, acs int, b []T, brs int, c []T, c
 }
 
 func transposeGo[T Float](dst []T, drs int, src []T, srs, rows, cols int) {
+	if rows <= 0 || cols <= 0 {
+		return
+	}
+	dst, src = checkedRows(dst, drs, cols, rows), checkedRows(src, srs, rows, cols)
 	for i := range rows {
 		for j, x := range src[i*srs:][:cols] {
 			dst[j*drs+i] = x
@@ -233,6 +237,10 @@ func mulRowsGo[T Float](dst, x []T, rs, n int, a []T) {
 }
 
 func scaleRowsGo[T Float](dst []T, drs int, x []T, xrs, n int, a []T) {
+	if len(a) == 0 {
+		return
+	}
+	dst, x = checkedRows(dst, drs, len(a), n), checkedRows(x, xrs, len(a), n)
 	for r, v := range a {
 		scaleGo(dst[r*drs:][:n], v, x[r*xrs:])
 	}
