@@ -2,12 +2,17 @@ package pretrained
 
 import (
 	"context"
+	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/safetensors"
 )
 
@@ -34,10 +39,36 @@ type reference struct {
 	f *array.File
 }
 
-func (r reference) floats(name string) []float32 {
+// openReference opens a file of arrays for the time of the test.
+func openReference(t *testing.T, path string) reference {
+	t.Helper()
+	f, err := array.OpenNPZ(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return reference{t, f}
+}
+
+// has reports whether the file has an array of this name.
+func (r reference) has(name string) bool { return slices.Contains(r.f.Names(), name) }
+
+// array returns an array and ends the test where it is missing or damaged.
+func (r reference) array(name string) *array.Array {
+	r.t.Helper()
 	a, err := r.f.ReadArray(name)
 	if err != nil {
-		return nil
+		r.t.Fatal(err)
+	}
+	return a
+}
+
+// floats returns an array of single or double numbers.
+func (r reference) floats(name string) []float32 {
+	r.t.Helper()
+	a := r.array(name)
+	if x, err := a.Float32(); err == nil {
+		return x
 	}
 	x, err := a.Float64()
 	if err != nil {
@@ -51,10 +82,8 @@ func (r reference) floats(name string) []float32 {
 }
 
 func (r reference) ids(name string) (ids []int32, shape []int) {
-	a, err := r.f.ReadArray(name)
-	if err != nil {
-		return nil, nil
-	}
+	r.t.Helper()
+	a := r.array(name)
 	x, err := a.Int64()
 	if err != nil {
 		r.t.Fatal(err)
@@ -68,30 +97,70 @@ func (r reference) ids(name string) (ids []int32, shape []int) {
 // input returns the input of a reference.
 func (r reference) input() *Input {
 	in := &Input{Hidden: true}
-	if pixels := r.floats("pixel_values"); pixels != nil {
-		_, shape, _ := r.f.ReadHeader("pixel_values")
-		in.B, in.Pixels = shape[0], pixels
+	if r.has("pixel_values") {
+		in.B, in.Pixels = r.array("pixel_values").Shape[0], r.floats("pixel_values")
 		return in
 	}
 	ids, shape := r.ids("input_ids")
 	in.B, in.N, in.IDs = shape[0], shape[1], ids
-	mask, _ := r.ids("attention_mask")
-	for _, x := range mask {
-		in.Mask = append(in.Mask, x != 0)
+	if r.has("attention_mask") {
+		mask, _ := r.ids("attention_mask")
+		for _, x := range mask {
+			in.Mask = append(in.Mask, x != 0)
+		}
 	}
-	in.Types, _ = r.ids("token_type_ids")
-	if ids, shape := r.ids("decoder_input_ids"); ids != nil {
+	if r.has("token_type_ids") {
+		in.Types, _ = r.ids("token_type_ids")
+	}
+	if r.has("decoder_input_ids") {
+		ids, shape := r.ids("decoder_input_ids")
 		in.DecoderIDs, in.DecoderN = ids, shape[1]
 	}
 	return in
 }
 
+// compareOutputs holds the outputs for the input of the reference to its arrays. Each array must be
+// an output, an input or the gradient of a weight.
+func (r reference) compareOutputs(m *Model, in *Input) {
+	t := r.t
+	t.Helper()
+	out, err := m.Forward(context.Background(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for _, name := range r.f.Names() {
+		var x *array.Array
+		switch name {
+		case "hidden", "decoder_hidden":
+			x = out.Hidden
+		case "encoder_last_hidden_state":
+			x = out.EncoderLast
+		case "last_hidden_state":
+			x = out.LastHidden
+		case "logits":
+			x = out.Logits
+		case "pooler_output":
+			x = out.Pooled
+		case "input_ids", "attention_mask", "token_type_ids", "decoder_input_ids", "pixel_values", "do", "prompt", "greedy":
+			continue
+		default:
+			if !strings.HasPrefix(name, "d_") {
+				t.Errorf("%s: is not compared", name)
+			}
+			continue
+		}
+		compare(t, name, x, r.floats(name), 2e-5)
+		compared++
+	}
+	if compared == 0 {
+		t.Error("0 arrays compared")
+	}
+}
+
 // compare holds x to want within share of want's largest number.
 func compare(t *testing.T, name string, x *array.Array, want []float32, share float64) {
 	t.Helper()
-	if want == nil {
-		return
-	}
 	if x == nil {
 		t.Errorf("%s: is missing", name)
 		return
@@ -137,52 +206,136 @@ func TestFoldersGiveReferenceOutputsAndGradients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f, err := array.OpenNPZ(filepath.Join(dir, "ref.npz"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			r := reference{t, f}
+			r := openReference(t, filepath.Join(dir, "ref.npz"))
 			in := r.input()
-			out, err := m.Forward(context.Background(), in)
-			if err != nil {
-				t.Fatal(err)
-			}
-			compare(t, "hidden", out.Hidden, r.floats("hidden"), 2e-5)
-			compare(t, "decoder_hidden", out.Hidden, r.floats("decoder_hidden"), 2e-5)
-			compare(t, "encoder_last_hidden_state", out.EncoderLast, r.floats("encoder_last_hidden_state"), 2e-5)
-			compare(t, "last_hidden_state", out.LastHidden, r.floats("last_hidden_state"), 2e-5)
-			compare(t, "logits", out.Logits, r.floats("logits"), 2e-5)
-			compare(t, "pooler_output", out.Pooled, r.floats("pooler_output"), 2e-5)
-			compareGradients(t, m, in, r.floats("do"), dir)
+			r.compareOutputs(m, in)
+			compareGradients(t, m, in, r.floats("do"), storedGradients(t, dir))
 			compareGreedy(t, m, r)
 		})
 	}
 	t.Logf("%d folders compared", len(dirs))
 }
 
-// compareGradients holds gradients to grads.safetensors.
-func compareGradients(t *testing.T, m *Model, in *Input, do []float32, dir string) {
+// referenceConfigs are small configurations of all families, and wider ones, whose rotations have several
+// frequencies.
+func referenceConfigs() map[string]string {
+	const (
+		llama = `{"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":32,"intermediate_size":12,"num_hidden_layers":1,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":20,"max_position_embeddings":256,`
+		wide  = `"hidden_size":32,"intermediate_size":12,"num_hidden_layers":2,"num_attention_heads":2,"vocab_size":20,"tie_word_embeddings":false,`
+	)
+	all := maps.Clone(tinyConfigs)
+	all["modernbert"] = strings.Replace(all["modernbert"], "{", `{"pad_token_id":0,`, 1) // transformers needs an id of the vocabulary
+	all["llama3_rope"] = llama + `"rope_theta":10000.0,"rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":64}}`
+	all["llama_linear"] = llama + `"rope_parameters":{"rope_type":"linear","rope_theta":10000.0,"factor":4.0}}`
+	all["llama_yarn"] = llama + `"rope_parameters":{"rope_type":"yarn","rope_theta":10000.0,"factor":4.0,"original_max_position_embeddings":64}}`
+	all["gpt_neox_wide"] = `{"architectures":["GPTNeoXForCausalLM"],"model_type":"gpt_neox",` + wide + `"rotary_pct":0.5}`
+	all["phi_wide"] = `{"architectures":["PhiForCausalLM"],"model_type":"phi",` + wide + `"partial_rotary_factor":0.5}`
+	return all
+}
+
+func TestTinyFoldersGiveReferenceOutputsAndGradients(t *testing.T) {
+	for name, config := range referenceConfigs() {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			writeFolder(t, dir, config)
+			m, err := Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := openReference(t, filepath.Join("testdata", "references", name+".npz"))
+			in := r.input()
+			r.compareOutputs(m, in)
+			want := map[string][]float32{}
+			for _, stored := range r.f.Names() {
+				if weight, is := strings.CutPrefix(stored, "d_"); is {
+					want[weight] = r.floats(stored)
+				}
+			}
+			compareGradients(t, m, in, r.floats("do"), want)
+		})
+	}
+}
+
+// TestWriteReferenceFolders writes the folders and inputs that
+// internal/lab/peers/transformers_references.py reads.
+func TestWriteReferenceFolders(t *testing.T) {
+	root := os.Getenv("FARFIELD_REFERENCES")
+	if root == "" {
+		t.Skip("0 folders written: needs FARFIELD_REFERENCES")
+	}
+	for name, config := range referenceConfigs() {
+		dir := filepath.Join(root, name)
+		writeFolder(t, dir, config)
+		m, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := tinyInput(m)
+		var arrays []*array.Array
+		if v := m.plan.vision; v != nil {
+			arrays = append(arrays, newArray(t, "pixel_values", in.Pixels, in.B, v.channels, v.size, v.size))
+		} else {
+			mask := make([]int32, len(in.Mask))
+			for i, is := range in.Mask {
+				if is {
+					mask[i] = 1
+				}
+			}
+			arrays = append(arrays, newArray(t, "input_ids", in.IDs, in.B, in.N), newArray(t, "attention_mask", mask, in.B, in.N))
+		}
+		if in.DecoderIDs != nil {
+			arrays = append(arrays, newArray(t, "decoder_input_ids", in.DecoderIDs, in.B, in.DecoderN))
+		}
+		err = atomicfile.Write(filepath.Join(dir, "in.npz"), func(w io.Writer) error { return array.WriteNPZ(w, arrays) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func newArray[T array.Element](t *testing.T, name string, data []T, shape ...int) *array.Array {
 	t.Helper()
-	grads, err := m.Gradients(context.Background(), in, do)
+	a, err := array.New(name, data, shape...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return a
+}
+
+// storedGradients returns the arrays of grads.safetensors.
+func storedGradients(t *testing.T, dir string) map[string][]float32 {
+	t.Helper()
 	f, err := safetensors.Open(filepath.Join(dir, "grads.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	want, all := map[string][]float32{}, 0.0
+	all := map[string][]float32{}
 	for _, name := range f.Names() {
 		a, err := f.ReadArray(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want[name], err = a.Float32(); err != nil {
+		if all[name], err = a.Float32(); err != nil {
 			t.Fatal(err)
 		}
-		all = max(all, largest(want[name]))
+	}
+	return all
+}
+
+// compareGradients holds gradients to want, and takes the gradients that it compared from want.
+func compareGradients(t *testing.T, m *Model, in *Input, do []float32, want map[string][]float32) {
+	t.Helper()
+	if len(want) == 0 {
+		t.Error("0 gradients compared")
+	}
+	grads, err := m.Gradients(context.Background(), in, do)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := 0.0
+	for _, x := range want {
+		all = max(all, largest(x))
 	}
 	for _, g := range grads {
 		w, has := want[g.Name]
@@ -210,11 +363,11 @@ func compareGradients(t *testing.T, m *Model, in *Input, do []float32, dir strin
 // compareGreedy holds the arg-max continuation of a prompt to the reference.
 func compareGreedy(t *testing.T, m *Model, r reference) {
 	t.Helper()
-	prompt, _ := r.ids("prompt")
-	want, _ := r.ids("greedy")
-	if prompt == nil {
+	if !r.has("prompt") {
 		return
 	}
+	prompt, _ := r.ids("prompt")
+	want, _ := r.ids("greedy")
 	s, err := m.Model().NewSession(1)
 	if err != nil {
 		t.Fatal(err)

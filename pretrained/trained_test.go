@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-
-	"github.com/farfield-ml/farfield/array"
 )
 
 // openTrained opens a trained model of the shared folder and its reference, or skips.
@@ -22,41 +20,14 @@ func openTrained(t *testing.T, name, file string) (*Model, reference) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := array.OpenNPZ(filepath.Join(dir, file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return m, reference{t, f}
-}
-
-// storedFloats returns an array of single or double numbers.
-func (r reference) storedFloats(name string) []float32 {
-	a, err := r.f.ReadArray(name)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if x, err := a.Float32(); err == nil {
-		return x
-	}
-	return r.floats(name)
+	return m, openReference(t, filepath.Join(dir, file))
 }
 
 func TestStories260KGivesItsReference(t *testing.T) {
 	m, r := openTrained(t, "stories260K", "ref_f64.npz")
 	for i := range 5 {
-		a, err := r.f.ReadArray(fmt.Sprintf("text%d_ids", i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids, err := a.Int64()
-		if err != nil {
-			t.Fatal(err)
-		}
-		in := &Input{B: 1, N: len(ids), Hidden: true}
-		for _, id := range ids {
-			in.IDs = append(in.IDs, int32(id))
-		}
+		ids, _ := r.ids(fmt.Sprintf("text%d_ids", i))
+		in := &Input{B: 1, N: len(ids), IDs: ids, Hidden: true}
 		out, err := m.Forward(context.Background(), in)
 		if err != nil {
 			t.Fatal(err)
@@ -65,11 +36,11 @@ func TestStories260KGivesItsReference(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := r.storedFloats(fmt.Sprintf("text%d_hidden", i))
+		want := r.floats(fmt.Sprintf("text%d_hidden", i))
 		last := len(want) / 6 * 5
 		compareNumbers(t, "hidden", hidden[:last], want[:last], 2e-5)
-		compareNumbers(t, "final", hidden[last:], r.storedFloats(fmt.Sprintf("text%d_final", i)), 2e-5)
-		compare(t, "logits", out.Logits, r.storedFloats(fmt.Sprintf("text%d_logits", i)), 2e-5)
+		compareNumbers(t, "final", hidden[last:], r.floats(fmt.Sprintf("text%d_final", i)), 2e-5)
+		compare(t, "logits", out.Logits, r.floats(fmt.Sprintf("text%d_logits", i)), 2e-5)
 	}
 	t.Log("5 texts compared")
 }
