@@ -209,9 +209,19 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 // lengths, masks, groups and packed sequences, unmasked and causal, holds for a
 // call that follows keys.
 func TestSegmentsAfterKeys(t *testing.T) {
+	stored := map[string]bool{} // kinds of keys that states of causal calls have
 	for what, c := range calltest.Problems() {
 		if c.AttnKeep != nil || !c.Causal && c.Theta != 0 {
 			continue
+		}
+		first, _, lead, ok := split(calltest.NewCall[float64](c))
+		if !ok {
+			continue
+		}
+		if c.Causal && slices.Max(lead) > 0 {
+			stored["mask"] = stored["mask"] || slices.Contains(first.KeyMask, false)
+			stored["lengths"] = stored["lengths"] || c.KeyLens != nil
+			stored["packed"] = stored["packed"] || c.CuK != nil
 		}
 		for name, m := range allKinds() {
 			if m.OutputNorm && c.LogG.D > 0 || !isTried(name, c) {
@@ -227,6 +237,11 @@ func TestSegmentsAfterKeys(t *testing.T) {
 			})
 		}
 	}
+	for _, kind := range []string{"mask", "lengths", "packed"} {
+		if !stored[kind] {
+			t.Errorf("no causal call has keys in the state that are of kind %s", kind)
+		}
+	}
 }
 
 func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, oc *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
@@ -235,10 +250,7 @@ func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, o
 	if tau := e.(*engine.Engine[T]).Spec.Tau; tau != nil {
 		clear(tau.Grad)
 	}
-	first, second, lead, ok := split(c)
-	if !ok {
-		return
-	}
+	first, second, lead, _ := split(c)
 	first.Chunk, second.Chunk = chunk, chunk
 	calls := []*Call[T]{first, second}
 	outs, keeps, gs := inSegments(t, e, calls, []tensor.Heads[T]{calltest.Poisoned[T](c.Q.B, c.Q.H, 0, c.V.D), calltest.Convert[T](do)}, Rounded)

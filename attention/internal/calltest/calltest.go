@@ -146,10 +146,25 @@ func Problems() map[string]*oracle.Call {
 			c.LogG.Data[i] = -200
 		}
 	})
+	// These draw last: committed snapshots are of calls above.
+	lengths := with(of(3, 4, 2, 4, 9, 5, 3), func(c *oracle.Call) {
+		c.Causal, c.KeyLens, c.KeyMask = true, []int64{9, 2, 6}, Flags(r, 27)
+		for _, j := range []int{0, 1, 9, 20} {
+			c.KeyMask[j] = false
+		}
+	})
+	packed := with(of(1, 4, 2, 9, 18, 5, 3), func(c *oracle.Call) {
+		c.Causal, c.CuQ, c.CuK = true, []int64{0, 2, 2, 6, 9}, []int64{0, 5, 8, 13, 18}
+	})
+	all["causal lengths and mask, more keys"], all["packed causal, more keys"] = lengths, packed
+	fadedLengths, fadedPacked := *lengths, *packed
+	Fade(r, &fadedLengths)
+	Fade(r, &fadedPacked)
+	all["causal lengths and mask, more keys, decay"], all["packed causal, more keys, decay"] = &fadedLengths, &fadedPacked
 	return all
 }
 
-// Judge reports outputs and denominators beyond the limits.
+// Judge reports outputs, and denominators where keep has them, beyond the limits.
 func Judge[T tensor.Float](t testing.TB, l check.Limits, m *oracle.Mechanism, c *oracle.Call, want *oracle.Result, out tensor.Heads[T], keep *contract.Saved[T]) {
 	t.Helper()
 	maxV := check.MaxAbs(c.V.Data)
@@ -168,7 +183,23 @@ func Judge[T tensor.Float](t testing.TB, l check.Limits, m *oracle.Mechanism, c 
 			}
 		}
 	}
-	if keep != nil && keep.UnseenCount != int64(want.QueriesWithoutKeys) {
+	if keep == nil {
+		return
+	}
+	n := c.K.N
+	if c.LogG.D > 0 {
+		n *= n // roundings of equal decays add up
+	}
+	for at, den := range keep.Den {
+		cond, w := want.Cond[at], want.Den[at]
+		if cond == 0 || den == T(w) { // not specified for a row without weights, or both are infinite
+			continue
+		}
+		if ratio := check.ErrorRatio([]T{den}, []float64{w}, l.Sum(n, cond*(1+math.Abs(w)))); ratio > 1 {
+			t.Fatalf("denominator %d is %v, want %v: %.2g of the limit", at, den, w, ratio)
+		}
+	}
+	if keep.UnseenCount != int64(want.QueriesWithoutKeys) {
 		t.Errorf("%d queries see nothing, want %d", keep.UnseenCount, want.QueriesWithoutKeys)
 	}
 }
