@@ -196,7 +196,7 @@ func (e *extremeCall[T]) hold() {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	var odd error
+	var odd attention.NonFiniteError // rows of both calls
 	half := e.sh.n / 2
 	for _, p := range [][2]int{{0, half}, {half, e.sh.n}} {
 		part := *c
@@ -207,16 +207,20 @@ func (e *extremeCall[T]) hold() {
 		}
 		err := e.m.Forward(out.Tokens(p[0], p[1]), &part, nil)
 		var bad *attention.NonFiniteError
-		if errors.As(err, &bad) && bad.First[2]+p[0] >= 0 {
-			odd = err
+		if errors.As(err, &bad) {
+			if odd.Rows == 0 {
+				odd.First = bad.First
+				odd.First[2] += p[0]
+			}
+			odd.Rows += bad.Rows
 		} else if err != nil {
 			e.t.Fatalf("%s: segments: %v", e.name, err)
 		}
 	}
-	if n, first := attention.NonFinite(out); odd != nil {
-		odd = &attention.NonFiniteError{Rows: n, First: first}
+	if err = nil; odd.Rows > 0 {
+		err = &odd
 	}
-	e.judge("segments", c, out, nil, odd)
+	e.judge("segments", c, out, nil, err)
 }
 
 // judge compares the result of a form with the law.
@@ -234,8 +238,12 @@ func (e *extremeCall[T]) judge(form string, c *attention.Call[T], out tensor.Hea
 	case keep != nil:
 		counted, e.weak = keep.NonFinite, e.weak || keep.WeakCount > 0
 	}
-	if rows, _ := attention.NonFinite(out); rows != counted {
+	rows, first := attention.NonFinite(out)
+	if rows != counted {
 		t.Errorf("%s: %s: %d rows are not finite, %d are counted", e.name, form, rows, counted)
+	}
+	if bad != nil && bad.First != first {
+		t.Errorf("%s: %s: the first row that is not finite is %v, the error has %v", e.name, form, first, bad.First)
 	}
 	l := limits(e.s, e.m, c)
 	v, dv := check.MaxAbs(e.oc.V.Data), e.sh.dv

@@ -189,17 +189,50 @@ func threads(t *testing.T, s subject) {
 }
 
 func sameTime(t *testing.T, s subject) {
-	sh := shape{b: 1, h: 2, hkv: 1, n: 20, m: 20, d: 4, dv: 4, causal: true}
-	oc, _ := s.fit(sh).call(4)
-	m, _ := build[float32](t, s, sh.h)
-	c := callIn[float32](oc)
-	want := forward(t, m, c)
+	inEveryForm(besideOthers[float32], besideOthers[float64])(t, s)
+}
+
+// besideOthers runs a call forward and backward beside others. They share the
+// mechanism, but gradients of parameters are added to each caller's own.
+func besideOthers[T tensor.Float](t *testing.T, s subject, f form) {
+	sh := s.fit(shape{b: 1, h: 2, hkv: 1, n: 20, m: 20, d: 4, dv: 4, causal: true})
+	oc, do := sh.call(4)
+	if !f.computes(s, oc) {
+		return
+	}
+	m, _ := build[T](t, s, sh.h)
+	c, doT := callIn[T](oc), in[T](do)
+	c.Form, c.Chunk = f.form, f.chunk
+	want := compute(t, m, c, doT)
 	var wg sync.WaitGroup
 	for range 4 {
+		own := m
+		if len(m.Params().All()) > 0 {
+			own, _ = build[T](t, s, sh.h)
+			forward(t, own, c) // Params has the parameters for the width of the last call
+			own.Params().ZeroGrad()
+		}
 		wg.Go(func() {
-			o := tensor.NewHeads[float32](sh.b, sh.h, sh.n, sh.dv)
-			if err := m.Forward(o, c, nil); err != nil || !same(o.Data, want.o.Data) {
+			r := results[T]{o: output(c), g: attention.Grads[T]{
+				DQ: poisoned[T](sh.b, sh.h, sh.n, sh.d), DK: poisoned[T](sh.b, sh.hkv, sh.m, sh.d), DV: poisoned[T](sh.b, sh.hkv, sh.m, sh.dv),
+			}}
+			keep := &r.keep
+			if f.form == attention.Step {
+				keep = nil
+			}
+			if err := m.Forward(r.o, c, keep); err != nil || !sameHeads(r.o, want.o) || !same(r.keep.Den, want.keep.Den) {
 				t.Errorf("a call beside others differs (%v)", err)
+				return
+			}
+			if keep == nil {
+				return
+			}
+			err := own.Backward(&r.g, doT, r.o, c, keep)
+			for _, p := range own.Params().All() {
+				r.tau = append(r.tau, p.Grad...)
+			}
+			if err != nil || !sameHeads(r.g.DQ, want.g.DQ) || !sameHeads(r.g.DK, want.g.DK) || !sameHeads(r.g.DV, want.g.DV) || !same(r.tau, want.tau) {
+				t.Errorf("gradients of a call beside others differ (%v)", err)
 			}
 		})
 	}
