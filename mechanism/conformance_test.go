@@ -144,6 +144,7 @@ var windows = []struct {
 	{"taylorshift", 4, false}, {"taylorshift", 5, true}, {"taylorshift", 200, true},
 	{"linear", 6, false}, {"linear", 1, true}, {"linear eps=0.5", 5, false},
 	{"based", 64, true}, {"polynomial ", 64, false}, {"polynomial coef 0,0,1 eps 0.25", 2, false},
+	{"polynomial coef 0,0,1 eps 0.25", 3, true}, {"power eps=0.25", 3, true}, {"sata", 4, true},
 }
 
 // withWindows returns list with those subjects before the first of fastmax.
@@ -243,6 +244,54 @@ func TestEveryRowIsASubject(t *testing.T) {
 	for _, name := range Names() {
 		if !have[name] {
 			t.Errorf("%s: no law is tested on it", name)
+		}
+	}
+}
+
+// unset says why no subject needs to set a setting, by row and setting, or by the name of
+// a setting that rows share.
+var unset = map[string]string{
+	"seed":                  "other numbers of the same distribution",
+	"redraw":                "of training runs, which package train tests",
+	"gamma":                 "what log_gamma starts from: build sets log_gamma",
+	"taylorshift tau":       "what tau starts from: build sets tau; TestTemperaturesStartWhereTheyAreSet",
+	"retention gamma":       "a number for each key head, and calls of laws differ in key heads: TestRetentionIsItsRecurrence",
+	"adaptive-span penalty": "of the auxiliary loss: TestAdaptiveSpanHasALossOfItsOwn",
+	"primal square":         "of the auxiliary loss: TestPrimalLossAndGradientAreTheTextbook",
+	"primal loss":           "of the auxiliary loss: TestPrimalLossAndGradientAreTheTextbook",
+	"primal trace":          "of the auxiliary loss: TestPrimalLossAndGradientAreTheTextbook",
+}
+
+// Each setting of a row has a subject with a value that is not the default, or a reason in
+// unset.
+func TestEverySettingHasASubject(t *testing.T) {
+	have, used := map[string]bool{}, map[string]bool{}
+	for _, row := range table {
+		for _, set := range row.Settings {
+			have[row.Name+" "+set.Name] = slices.ContainsFunc(subjects(), func(s subject) bool {
+				value, given := s.o.Set[set.Name]
+				return s.name == row.Name && given && value != set.Default
+			})
+		}
+	}
+	for _, row := range table {
+		for _, set := range row.Settings {
+			key := row.Name + " " + set.Name
+			if have[key] {
+				continue
+			}
+			if set == seedSetting || set == redrawSetting || set == gammaSetting {
+				key = set.Name
+			}
+			used[key] = true
+			if unset[key] == "" {
+				t.Errorf("%s: no subject has a %s other than %s", row.Name, set.Name, set.Default)
+			}
+		}
+	}
+	for key := range unset {
+		if !used[key] {
+			t.Errorf("unset[%q]: a subject sets it, or there is no such setting", key)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 func landmarkSubjects() (list []subject) {
 	add := func(name, places string, average bool, o Options, whole func(p numbers) oracle.HeadMatrix) {
 		label := name
-		for _, key := range []string{"landmarks", "iterations", "conv", "factor", "length", "omega", "window", "overlap", "chunk", "rpe", "noise", "form", "sample"} {
+		for _, key := range []string{"landmarks", "iterations", "conv", "factor", "length", "omega", "window", "overlap", "chunk", "rpe", "noise", "form", "sample", "scale"} {
 			if v := o.Set[key]; v != "" {
 				label += " " + key + "=" + v
 			}
@@ -47,14 +47,18 @@ func landmarkSubjects() (list []subject) {
 	for _, x := range []struct {
 		set   map[string]string
 		omega func(x float64) float64
+		scale float64
 	}{
-		{map[string]string{"length": "4"}, nil},
-		{map[string]string{"length": "4", "form": "causal"}, oracle.EluPlusOne.F},
-		{map[string]string{"length": "2", "form": "causal", "omega": "softplus"}, func(x float64) float64 { return math.Log2(1 + math.Exp2(x)) }},
-		{map[string]string{"length": "3", "form": "causal", "omega": "elu"}, func(x float64) float64 { return oracle.EluPlusOne.F(x) - 1 }},
+		{map[string]string{"length": "4"}, nil, 0},
+		{map[string]string{"length": "3", "scale": "2"}, nil, 2},
+		{map[string]string{"length": "4", "form": "causal"}, oracle.EluPlusOne.F, 0},
+		{map[string]string{"length": "2", "form": "causal", "omega": "softplus"}, func(x float64) float64 { return math.Log2(1 + math.Exp2(x)) }, 0},
+		{map[string]string{"length": "3", "form": "causal", "omega": "elu", "scale": "0.5"}, func(x float64) float64 { return oracle.EluPlusOne.F(x) - 1 }, 0.5},
 	} {
 		length := int(x.set["length"][0] - '0')
-		add("luna", "", x.omega == nil, Options{Width: 3, Set: x.set}, func(p numbers) oracle.HeadMatrix { return oracle.NewLuna(p["p"], length, x.omega) })
+		add("luna", "", x.omega == nil, Options{Width: 3, Set: x.set}, func(p numbers) oracle.HeadMatrix {
+			return oracle.NewLuna(p["p"], length, x.omega, x.scale)
+		})
 	}
 	for _, x := range []struct {
 		book oracle.EVA

@@ -13,30 +13,37 @@ import (
 func TestRetentionIsItsRecurrence(t *testing.T) {
 	sh := shape{b: 1, h: 3, hkv: 3, n: 40, m: 40, d: 4, dv: 2, causal: true}
 	oc, _ := sh.call(70)
-	m, err := New[float64]("retention", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 7}, {attention.Step, 5}} {
-		c := callIn[float64](oc)
-		c.Form, c.Chunk = f.form, f.chunk
-		o := output(c)
-		if err := m.Forward(o, c, nil); err != nil {
+	for _, x := range []struct {
+		set   map[string]string
+		gamma [3]float64
+	}{
+		{nil, [3]float64{1 - 0x1p-5, 1 - 0x1p-6, 1 - 0x1p-7}},
+		{map[string]string{"gamma": "0.5, 1, 0.875"}, [3]float64{0.5, 1, 0.875}},
+	} {
+		m, err := New[float64]("retention", Options{Set: x.set})
+		if err != nil {
 			t.Fatal(err)
 		}
-		for h := range sh.h {
-			gamma := 1 - math.Exp2(float64(-5-h))
-			state := make([]float64, sh.d*sh.dv)
-			for i := range sh.n {
-				for e := range sh.dv {
-					var want float64
-					for a := range sh.d {
-						s := &state[a*sh.dv+e]
-						*s = gamma**s + oc.K.Head(0, h).Row(i)[a]*oc.V.Head(0, h).Row(i)[e]
-						want += oc.Q.Head(0, h).Row(i)[a] * *s / math.Sqrt(float64(sh.d))
-					}
-					if got := o.Head(0, h).Row(i)[e]; math.Abs(got-want) > 1e-12*(1+math.Abs(want)) {
-						t.Fatalf("%v: output %d of head %d is %v, want %v", f, i, h, got, want)
+		for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 7}, {attention.Step, 5}} {
+			c := callIn[float64](oc)
+			c.Form, c.Chunk = f.form, f.chunk
+			o := output(c)
+			if err := m.Forward(o, c, nil); err != nil {
+				t.Fatal(err)
+			}
+			for h, gamma := range x.gamma {
+				state := make([]float64, sh.d*sh.dv)
+				for i := range sh.n {
+					for e := range sh.dv {
+						var want float64
+						for a := range sh.d {
+							s := &state[a*sh.dv+e]
+							*s = gamma**s + oc.K.Head(0, h).Row(i)[a]*oc.V.Head(0, h).Row(i)[e]
+							want += oc.Q.Head(0, h).Row(i)[a] * *s / math.Sqrt(float64(sh.d))
+						}
+						if got := o.Head(0, h).Row(i)[e]; math.Abs(got-want) > 1e-12*(1+math.Abs(want)) {
+							t.Fatalf("%v: output %d of head %d is %v, want %v", f, i, h, got, want)
+						}
 					}
 				}
 			}

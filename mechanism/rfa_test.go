@@ -24,6 +24,7 @@ func randomFeatures() (list []subject) {
 		{"kernel": "arccos", "seed": "1"},
 		{"form": "code"},
 		{"form": "code-cross", "features": "5", "tau": "0.25"},
+		{"form": "code-masked", "features": "7"},
 		{"features": "1", "eps": "1e-3"}, // fewer than D
 	} {
 		label := "rfa"
@@ -42,6 +43,8 @@ func randomFeatures() (list []subject) {
 			s.book.Norm, s.book.Floor, shortest = oracle.NoNorm, 1, 1e-3
 		case "code-cross":
 			s.book.Norm, s.book.Floor, s.book.FloorSize, shortest = oracle.NoNorm, 1, true, 1e-3
+		case "code-masked":
+			s.book.Norm, s.book.Floor, s.book.FloorSize, shortest = oracle.NoNorm, 1e-3, true, 1e-3
 		}
 		if set["norm"] == "none" {
 			s.book.Norm = oracle.NoNorm

@@ -32,15 +32,23 @@ func wholeSubjects() []subject {
 			places: "projections go by the places of keys",
 		})
 	}
-	for _, x := range []struct{ r, eps, scaled string }{{"1", "0", "false"}, {"2", "1e-6", "false"}, {"2", "1e-3", "true"}} {
-		list = append(list, subject{
+	for _, x := range []struct {
+		r, eps, scaled string
+		width          int // above 0: each channel has an R of its own
+	}{{"1", "0", "false", 0}, {"2", "1e-6", "false", 0}, {"2", "1e-3", "true", 0}, {"2", "1e-3", "true", 3}} {
+		s := subject{
 			label: "fourier R=" + x.r + " eps=" + x.eps + " scaled=" + x.scaled, name: "fourier",
 			o: Options{Set: map[string]string{"R": x.r, "eps": x.eps, "scaled": x.scaled}},
 			whole: func(p numbers) oracle.HeadMatrix {
 				return oracle.NewFourier(p["R"], map[string]float64{"0": 0, "1e-6": 1e-6, "1e-3": 1e-3}[x.eps], x.scaled == "true")
 			},
 			average: x.eps == "0",
-		})
+		}
+		if x.width > 0 {
+			s.label += " channels=true"
+			s.o.Width, s.o.Set["channels"] = x.width, "true"
+		}
+		list = append(list, s)
 	}
 	return append(append(list, patternSubjects()...), primalSubjects()...)
 }

@@ -147,9 +147,10 @@ func performers() (list []subject) {
 		{"kernel": "relu", "features": "7", "norms": "sqrt(D)", "feature_eps": "1e-3"},
 		{"kernel": "relu", "features": "7", "form": "code"},
 		{"features": "2"}, // fewer than D
+		{"features": "6", "scale": "0.5"},
 	} {
 		label := "performer"
-		for _, key := range []string{"kernel", "features", "projection", "norms", "feature_eps", "eps", "form"} {
+		for _, key := range []string{"kernel", "features", "projection", "norms", "feature_eps", "eps", "form", "scale"} {
 			if v := set[key]; v != "" {
 				label += fmt.Sprintf(" %s=%s", key, v)
 			}
@@ -166,6 +167,9 @@ func performers() (list []subject) {
 			f := &oracle.Favor{Kernel: "softmax", W: rowsOf(p["projection"], d), Root: fourthRoot(d), KeepFactor: s.book.Eps > 0, OverSum: code}
 			if set["kernel"] != "" {
 				f.Kernel = set["kernel"]
+			}
+			if set["scale"] != "" {
+				f.Root = math.Sqrt(0.5)
 			}
 			if set["feature_eps"] != "" || code {
 				f.FeatureEps = 1e-3

@@ -32,7 +32,7 @@ var patternsGroup = zooGroup{name: "patterns", needs: []string{"scale"},
 		case f.hasArray("segments", "ratios"):
 			segments, ratios := r.integers("segments"), r.integers("ratios")
 			set["segments"], set["ratios"], set["form"] = listNumbers(segments), listNumbers(ratios), "code"
-			p.headMatrix = oracle.LongNet(segments, ratios, p.call.Q.H, scale)
+			p.headMatrix = oracle.LongNet(segments, ratios, true, scale)
 			p.pattern("longnet", set)
 		case f.hasArray("span", "ramp"):
 			p.parameters(r, "span")

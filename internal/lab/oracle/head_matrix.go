@@ -15,6 +15,7 @@ type Head struct {
 	Offset int // where Causal, query i sees keys j ≤ i+Off
 	Shift  int // M-N: a near field is around key i+Shift
 	Head   int
+	Heads  int // of the call
 }
 
 // Sees reports whether query i sees key j.
@@ -86,7 +87,7 @@ func (h *Head) hasKeys() bool {
 
 // head returns head h of s, whose keys end where the padding begins.
 func (c *Call) head(s sequence, h int) *Head {
-	x := &Head{Causal: c.Causal, Head: h, Shift: s.m - s.n}
+	x := &Head{Causal: c.Causal, Head: h, Heads: c.Q.H, Shift: s.m - s.n}
 	if c.Causal {
 		x.Offset = s.m - s.n
 	}

@@ -4,11 +4,14 @@ import "math"
 
 // NewLuna is the attention of Luna (Ma et al. 2021, arXiv 2106.01540) with packed
 // queries p [H][length][D], or [length][D] for all heads: two softmax attentions
-// (eq. 7-8) where omega is nil, else the causal form (section 3.3) with ω.
-func NewLuna(p []float64, length int, omega func(x float64) float64) HeadMatrix {
+// (eq. 7-8) where omega is nil, else the causal form (section 3.3) with ω. A scale of
+// 0 is 1/√D.
+func NewLuna(p []float64, length int, omega func(x float64) float64, scale float64) HeadMatrix {
 	return func(h *Head) [][]float64 {
-		d := len(h.Q[0])
-		scale := 1 / math.Sqrt(float64(d))
+		d, scale := len(h.Q[0]), scale
+		if scale == 0 {
+			scale = 1 / math.Sqrt(float64(d))
+		}
 		var rows [][]float64
 		for l := range length {
 			at := l * d

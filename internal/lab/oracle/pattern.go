@@ -116,21 +116,24 @@ func SparseFixed(s, c int, scale float64) HeadMatrix {
 }
 
 // LongNet sees, in each branch of segments of w tokens and ratio r, the tokens of
-// the query's segment that are o modulo r, if the query is: o is h mod r, or with
-// the number of heads given ⌊h/⌈H/r⌉⌋ (Ding et al. 2023, section 3). That branches
-// are mixed by their log-sum-exp makes it one softmax.
-func LongNet(segments, ratios []int, heads int, scale float64) HeadMatrix {
-	return (&Pattern{Scale: scale, Times: func(h, at, j int, _ bool) (n float64) {
-		for b, w := range segments {
-			r := ratios[b]
-			o := h % r
-			if heads > 0 {
-				o = h / ((heads + r - 1) / r) % r
+// the query's segment that are o modulo r, if the query is: o is h mod r, or in the
+// authors' code ⌊h/⌈H/r⌉⌋ (Ding et al. 2023, section 3). That branches are mixed by their
+// log-sum-exp makes it one softmax.
+func LongNet(segments, ratios []int, code bool, scale float64) HeadMatrix {
+	return func(head *Head) [][]float64 {
+		branches := Pattern{Scale: scale, Times: func(h, at, j int, _ bool) (n float64) {
+			for b, w := range segments {
+				r := ratios[b]
+				o := h % r
+				if code {
+					o = h / ((head.Heads + r - 1) / r) % r
+				}
+				n += indicator(at/w == j/w && at%w%r == o && j%w%r == o)
 			}
-			n += indicator(at/w == j/w && at%w%r == o && j%w%r == o)
-		}
-		return n
-	}}).HeadMatrix()
+			return n
+		}}
+		return branches.HeadMatrix()(head)
+	}
 }
 
 // AdaptiveSpan multiplies weights by the clamp of (R+z-|i-j|)/R between 0 and 1,
