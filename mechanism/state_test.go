@@ -128,6 +128,42 @@ func pieces[T tensor.Float](t *testing.T, s subject) {
 	}
 }
 
+// nanMasked puts NaN and Inf at masked keys of unmasked, causal and decaying calls.
+func nanMasked[T tensor.Float](t *testing.T, s subject, f form) {
+	for _, x := range []shape{{}, {causal: true}, {causal: true, decay: 1}} {
+		sh := s.fit(shape{b: 2, h: 2, hkv: 1, n: 13, m: 13, d: 3, dv: 4, mask: true, causal: x.causal, decay: x.decay})
+		if sh.causal != x.causal || sh.decay != x.decay || !sh.causal && f.form == attention.Step && !s.stepsUnmasked() {
+			continue
+		}
+		oc, do := sh.call(27)
+		m, _ := build[T](t, s, sh.h)
+		c := callIn[T](oc)
+		c.Form, c.Chunk = f.form, f.chunk
+		before := compute(t, m, c, in[T](do))
+		for b := range sh.b {
+			for j := range sh.m {
+				if c.KeyMask[b*sh.m+j] {
+					continue
+				}
+				for i := range sh.d {
+					c.K.Head(b, 0).Row(j)[i] = T(math.NaN())
+				}
+				for i := range sh.dv {
+					c.V.Head(b, 0).Row(j)[i] = T(math.Inf(1 - 2*(j%2)))
+				}
+			}
+		}
+		after := compute(t, m, c, in[T](do))
+		if !sameHeads(before.o, after.o) {
+			t.Errorf("causal %t, decay %v: NaN or Inf at a masked key changes the output", sh.causal, sh.decay)
+		}
+		if !sameHeads(before.g.DQ, after.g.DQ) || !sameHeads(before.g.DK, after.g.DK) || !sameHeads(before.g.DV, after.g.DV) ||
+			!sameHeads(before.g.DLogG, after.g.DLogG) || !same(before.tau, after.tau) {
+			t.Errorf("causal %t, decay %v: NaN or Inf at a masked key changes gradients", sh.causal, sh.decay)
+		}
+	}
+}
+
 func nanState[T tensor.Float](t *testing.T, s subject) {
 	if !s.causal() {
 		return
