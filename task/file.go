@@ -170,7 +170,7 @@ func readOwnTexts(path string, kind Kind, columns ownColumns, seed uint64) (*Own
 		if err != nil {
 			return nil, err
 		}
-		t.classes, t.ordered, t.ignored, t.missing = c.classes, true, c.ignored, c.missingClass()
+		t.classes, t.ordered, t.ignored, t.missing = c.classes, true, c.ignored, c.checkTraining()
 		for split, files := range c.files {
 			for _, f := range files {
 				t.parts[split] = append(t.parts[split], ownText{path: f.path, class: f.class})

@@ -18,6 +18,8 @@ type classFolder struct {
 	classes []string
 	files   [3][]classFile // by split
 	ignored ignoredFiles
+
+	isDivided bool // the folder has train
 }
 
 // classFile is a file with the number of its class.
@@ -54,8 +56,7 @@ var splitNames = map[string]Split{"train": Train, "valid": Valid, "val": Valid, 
 // readClassFolder lists the files with one of the suffixes, plain or .gz, in the order of their
 // names. It ignores names that begin with a dot. Without a folder train the seed and the file's
 // index draw a tenth of the files for each of validation and test. It returns an error if the
-// folders of splits are ambiguous, there are fewer than two classes, or a class has no files, or
-// none in a folder train.
+// folders of splits are ambiguous, there are fewer than two classes, or a class has no files.
 func readClassFolder(root string, seed uint64, suffixes ...string) (*classFolder, error) {
 	l := &fileLister{suffixes: suffixes, ignored: ignoredFiles{}}
 	c := &classFolder{ignored: l.ignored}
@@ -74,6 +75,7 @@ func readClassFolder(root string, seed uint64, suffixes ...string) (*classFolder
 		}
 		return c, c.checkClasses(root, suffixes, all)
 	}
+	c.isDivided = true
 	for split, dir := range dirs {
 		if dir == "" {
 			continue
@@ -82,7 +84,7 @@ func readClassFolder(root string, seed uint64, suffixes ...string) (*classFolder
 			return nil, err
 		}
 	}
-	return c, c.checkClasses(root, suffixes, c.files[Train])
+	return c, c.checkClasses(root, suffixes, slices.Concat(c.files[:]...))
 }
 
 // splitOf draws the split of item i, with probabilities 0.8, 0.1 and 0.1.
@@ -113,23 +115,27 @@ func (c *classFolder) checkClasses(root string, suffixes []string, files []class
 	return nil
 }
 
-// missingClass returns the first class without training files; "": there is none.
-func (c *classFolder) missingClass() string {
+// checkTraining returns an error for the first class without training files.
+func (c *classFolder) checkTraining() error {
 	hasFiles := make([]bool, len(c.classes))
 	for _, f := range c.files[Train] {
 		hasFiles[f.class] = true
 	}
-	if class := slices.Index(hasFiles, false); class >= 0 {
-		return c.classes[class]
+	class := slices.Index(hasFiles, false)
+	switch {
+	case class < 0:
+		return nil
+	case c.isDivided:
+		return fmt.Errorf("class %q: its folder in train holds no file to learn from; add files", c.classes[class])
 	}
-	return ""
+	return fmt.Errorf("class %q: the data seed draws none of its files to learn from; add files, draw with another seed, or divide the folder into train, valid and test", c.classes[class])
 }
 
 // CheckTrainingClasses returns an error if src has a folder for each class, and a class has no
 // training files.
 func CheckTrainingClasses(src Source) error {
-	if reporter, ok := src.(interface{ missingClass() string }); ok && reporter.missingClass() != "" {
-		return fmt.Errorf("class %q: the data seed draws none of its files to learn from; add files, draw with another seed, or divide the folder into train, valid and test", reporter.missingClass())
+	if checker, ok := src.(interface{ checkTraining() error }); ok {
+		return checker.checkTraining()
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func TestFoldersOfSplitsHaveSeveralNames(t *testing.T) {
 	for want, folders := range map[string][]string{
 		`hold the same split; one is needed`:                                                                   {"train/a", "train/b", "val/a", "valid/b"},
 		`its folders are ["test" "val"], and train, to learn from, is not there`:                               {"test/a", "test/b", "val/a"},
-		`the folder of class "c" holds no file .txt to learn from; remove it, or add files`:                    {"train/a", "train/b", "train/c/.x", "test/c"},
+		`the folder of class "c" holds no file .txt to learn from; remove it, or add files`:                    {"train/a", "train/b", "train/c/.x", "test/b"},
 		`the folder of class "none" holds no file .txt to learn from`:                                          {"a", "b", "none/.x"},
 		`class "c" is not among those to learn from, ["a" "b"]`:                                                {"train/a", "train/b", "val/c"},
 		`it holds 1 folders with 2 files .txt to learn from; a folder for each of two classes or more is need`: {"train/a"},
@@ -90,6 +90,14 @@ func TestClassesWithoutTrainingFilesAreNamed(t *testing.T) {
 	}
 	if missing == 0 || missing > 20 {
 		t.Errorf("the class is missing with %d seeds of 40", missing)
+	}
+	divided := textFolder(t, 2, "train/a", "train/b/.x", "train/c", "test/a", "test/b")
+	src := openSource(t, "file", Options{}, "data", divided)
+	if err := CheckTrainingClasses(src); err == nil || !strings.HasPrefix(err.Error(), `class "b": its folder in train holds no file`) {
+		t.Errorf("error is %v", err)
+	}
+	if list, err := src.Baselines(0); err != nil || len(list) != 3 {
+		t.Errorf("%v, %v", list, err)
 	}
 }
 

@@ -17,7 +17,7 @@ type ownData[T any] struct {
 	parts   [3][]T
 	ignored ignoredFiles // of the folder of the data
 
-	missing string // class of the folder that has no training samples; "": none
+	missing error // names a class of the folder without training files; nil: none
 }
 
 // ClassNames returns the names of the classes, in the order of their numbers.
@@ -27,7 +27,7 @@ func (d *ownData[T]) isClassOrdered() bool { return d.ordered }
 
 func (d *ownData[T]) ignoredFiles() ignoredFiles { return d.ignored }
 
-func (d *ownData[T]) missingClass() string { return d.missing }
+func (d *ownData[T]) checkTraining() error { return d.missing }
 
 // spec returns the specification without the width of a position.
 func (d *ownData[T]) spec() Spec {

@@ -198,7 +198,7 @@ func (t *OwnSeries) readClasses(root string) error {
 	if err != nil {
 		return err
 	}
-	t.classes, t.ordered, t.ignored, t.missing = c.classes, true, c.ignored, c.missingClass()
+	t.classes, t.ordered, t.ignored, t.missing = c.classes, true, c.ignored, c.checkTraining()
 	have := 0
 	for split, files := range c.files {
 		for _, f := range files {
