@@ -56,21 +56,13 @@ var ownSettings = []Setting{
 }
 
 func openOwnTexts(o *settingsReader) (Source, error) {
-	name := o.text("vocabulary")
-	size, err := parseVocabulary(name)
-	if err != nil {
-		return nil, fmt.Errorf("setting vocabulary: %w", err)
-	}
 	t, err := OpenOwnTexts(o.text("data"), o.targetKind("target", "bytes"), o.text("text"), o.text("label"), o.int("length"), o.Seed)
 	if err != nil {
 		return nil, err
 	}
-	if t.kind == Labels && name != "" && name != defaultVocabulary {
-		return nil, fmt.Errorf("setting vocabulary: %s, target=bytes has bytes", name)
-	}
 	tokens := o.Tokens
-	if tokens == nil && name != "" && t.kind != Labels {
-		if tokens, err = t.learnTokens(size, o.Seed); err != nil {
+	if name := o.text("vocabulary"); tokens == nil && name != "" && t.kind != Labels { // else it has no effect
+		if tokens, err = t.learnTokens(name, o.Seed); err != nil {
 			return nil, fmt.Errorf("setting vocabulary: %w", err)
 		}
 	}

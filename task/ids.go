@@ -113,16 +113,11 @@ const (
 	learnedSize  = 8192    // tokens by default
 )
 
-// defaultVocabulary is the vocabulary of presets, which texts whose bytes have labels ignore.
-const defaultVocabulary = "bpe"
-
-// parseVocabulary returns the tokens of the vocabulary that a setting names; "": 0. It returns
+// parseVocabulary returns the most tokens of the vocabulary that a setting names. It returns
 // an error if the name is of none.
 func parseVocabulary(name string) (size int, err error) {
 	switch number, ok := strings.CutPrefix(name, "bpe="); {
-	case name == "":
-		return 0, nil
-	case name == defaultVocabulary:
+	case name == "bpe":
 		return learnedSize, nil
 	case !ok:
 		return 0, fmt.Errorf("%q is neither bpe nor bpe=N", name)
@@ -157,9 +152,13 @@ func (t *OwnTexts) sampleTexts(limit int, seed uint64) (all []byte, err error) {
 	return all, err
 }
 
-// learnTokens returns a vocabulary of at most size tokens, learned from the training set. It
-// returns an error if the size is out of range or a text cannot be read.
-func (t *OwnTexts) learnTokens(size int, seed uint64) (*Tokens, error) {
+// learnTokens returns the vocabulary that setting name describes, learned from the training
+// set. It returns an error if name describes none, or a text cannot be read.
+func (t *OwnTexts) learnTokens(name string, seed uint64) (*Tokens, error) {
+	size, err := parseVocabulary(name)
+	if err != nil {
+		return nil, err
+	}
 	all, err := t.sampleTexts(learnedBytes, seed)
 	if err != nil {
 		return nil, err

@@ -422,6 +422,15 @@ func (c *Config) SetTask(name string) {
 	c.FirstContext, c.FirstBatch = 0, 0
 }
 
+// SetVocabulary sets the setting vocabulary of the task. Another name drops the tokens that
+// ReadConfig has read from the folder of a run without Init, so that new ones are learned.
+func (c *Config) SetVocabulary(name string) {
+	if name != c.TaskSet["vocabulary"] && c.Init == "" {
+		c.tokens = nil
+	}
+	c.setTaskSettings("vocabulary", name)
+}
+
 // SetMechanism selects the mechanism name. For another mechanism it clears order,
 // settings, the norm of heads and FarEvery with the windows of layers it has set. A mixer
 // with projections of its own also clears rotations, decay, shared key heads and all

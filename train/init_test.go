@@ -588,6 +588,14 @@ func TestRunsOfTextsLearnAndKeepWords(t *testing.T) {
 	if probabilities[0] != probabilities[1] {
 		t.Errorf("probabilities of two cases are %v", probabilities)
 	}
+	saved.SetVocabulary("bpe=300")
+	if saved.tokens == nil {
+		t.Error("the same vocabulary drops the tokens of the run")
+	}
+	saved.SetVocabulary("bpe=260")
+	if src, err = saved.OpenTask(); err != nil || src.Spec().Vocab != 260 {
+		t.Errorf("%+v, %v, want 260 tokens", src, err)
+	}
 	for _, set := range []string{"words", "bpe=", "bpe=x", "bpe=100"} {
 		c.setTaskSettings("vocabulary", set)
 		if _, err := c.OpenTask(); err == nil || !strings.Contains(err.Error(), "vocabulary") {

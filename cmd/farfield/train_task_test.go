@@ -33,6 +33,20 @@ func TestVocabularyBesideOtherTokensIsRefused(t *testing.T) {
 	refuses(t, "--vocabulary: bpe, target=bytes has bytes", "train", "--task", "file", "--data", data, "--task-set", "target=bytes", "--vocabulary", "bpe")
 }
 
+// A configuration of a run has its tokens, which another vocabulary replaces.
+func TestVocabularyReplacesTheTokensOfTheConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	data, first, second := filepath.Join(dir, "t.tsv"), filepath.Join(dir, "1"), filepath.Join(dir, "2")
+	wrote(t, data, "text\tlabel\n"+strings.Repeat("one two\ta\nthree four\tb\n", 40))
+	works(t, "train", "--quiet", "--task", "file", "--data", data, "--vocabulary", "bpe=262", "--width", "8", "--heads", "2", "--steps", "1", "--batch", "2", "--out", first)
+	works(t, "train", "--quiet", "--config", filepath.Join(first, "config.json"), "--vocabulary", "bpe=259", "--out", second)
+	for run, want := range map[string]int{first: 262, second: 259} {
+		if c, err := runs.ReadRunConfig(run); err != nil || c.Model.Vocab != want {
+			t.Errorf("%s: %d tokens, %v, want %d", run, c.Model.Vocab, err, want)
+		}
+	}
+}
+
 func TestTrainTask(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	status, out, errs := command(t, littleTask(dir)...)
@@ -129,7 +143,7 @@ func TestEvalRefusesChangedData(t *testing.T) {
 		return r
 	}
 	want := score("--data", data, "--all")
-	if want.Samples != 80 || len(want.Baselines) != 1 || want.Verdict == nil || !slices.Equal(want.Classes, []string{"login", "storage"}) || score().Verdict == nil {
+	if want.Samples != 80 || want.Verdict == nil || len(want.Baselines) != 1 || !slices.Equal(want.Classes, []string{"login", "storage"}) || score().Verdict == nil {
 		t.Errorf("%+v", want)
 	}
 	write(data, strings.ReplaceAll(rows, ",login", ",zlogin"))

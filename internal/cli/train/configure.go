@@ -29,6 +29,9 @@ func (t *Command) apply(c *train.Config) (given []string) {
 	}
 	if len(t.TaskSet) > 0 {
 		given = append(given, "--task-set")
+		if name, ok := t.TaskSet["vocabulary"]; ok {
+			c.SetVocabulary(name)
+		}
 		c.TaskSet = flags.MergeSettings(c.TaskSet, t.TaskSet)
 	}
 	if t.TaskSet["as"] == "pixels" { // tokens, which have no mean; a preset may standardise patches
@@ -40,7 +43,7 @@ func (t *Command) apply(c *train.Config) (given []string) {
 	}
 	if t.Vocabulary != "" {
 		given = append(given, "--vocabulary")
-		c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{"vocabulary": t.Vocabulary})
+		c.SetVocabulary(t.Vocabulary)
 	}
 	flags.OverrideValue(&given, "--data-seed", &c.DataSeed, t.DataSeed)
 	flags.OverrideValue(&given, "--kind", &m.Kind, flags.GivenText(t.Kind))
@@ -177,7 +180,7 @@ func (t *Command) configure() (train.Config, error) {
 	t.apply(&c)
 	if t.Vocabulary != "" || t.TaskSet["vocabulary"] != "" {
 		switch name := c.TaskSet["vocabulary"]; {
-		case t.Init != "":
+		case c.Init != "": // of --init, or of the run of --config
 			return c, fmt.Errorf("--vocabulary: %s, the model of --init has tokens of its own", name)
 		case c.TaskSet["target"] == "bytes":
 			return c, fmt.Errorf("--vocabulary: %s, target=bytes has bytes", name)

@@ -3,6 +3,7 @@ package train
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -49,6 +50,22 @@ func TestEpochsReplaceFormerEnds(t *testing.T) {
 		if got, err := c.command.configure(); err != nil || len(got.Lengthened) != c.want {
 			t.Errorf("lengthened is %v, %v; want %d", got.Lengthened, err, c.want)
 		}
+	}
+}
+
+// A run that starts from a model keeps its tokens, also where its configuration names the model.
+func TestVocabularyIsRefusedBesideAConfiguredModel(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(path, []byte(`{"version":2,"task":"file","task_set":{"data":"t.tsv"},"init":"model"}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	command := Command{Config: path}
+	if _, err := command.configure(); err != nil {
+		t.Error(err)
+	}
+	command.Vocabulary = "bpe"
+	if _, err := command.configure(); err == nil || !strings.Contains(err.Error(), "has tokens of its own") {
+		t.Errorf("error is %v", err)
 	}
 }
 
