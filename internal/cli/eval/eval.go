@@ -41,7 +41,8 @@ func (c *Command) Help() string {
 		"A model with classes is scored on labelled texts, in the files and folders of train --task file, and beside baselines that learn from the same data. " +
 		"With --pairs a row has text, pair and label; --task-set text=NAME, pair=NAME and label=NAME name other columns. " +
 		"A model of images reads a folder with a folder of PNG or JPEG files for each class. " +
-		"All labels are names of classes, or all are their numbers. A tenth of the data is scored where no test set is named, with --all everything." + flags.JoinExamples(
+		"All labels are names of classes, or all are their numbers. A tenth of the data is scored where no test set is named, with --all everything.\n\n" +
+		"Baselines are of all samples of the judged split: with --limit there are none." + flags.JoinExamples(
 		"farfield eval --model run/001",
 		"farfield eval --model run/001 --data notes.txt --all --json",
 		"farfield eval --model run/001 --limit 100",
@@ -61,7 +62,8 @@ type Report struct {
 	Classes []string      `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
 	Verdict *runs.Verdict `json:"verdict,omitempty"` // where the baselines of the part are known
 
-	Baselines []task.Baseline `json:"baselines,omitempty"` // of labelled data
+	Baselines      []task.Baseline `json:"baselines,omitempty"`       // of labelled data
+	BaselinesError string          `json:"baselines_error,omitempty"` // why there are none
 }
 
 // Run scores a model on a split of its task. It returns an error if flags, model or
@@ -142,21 +144,28 @@ func (c *Command) evaluate(e *env.Env, r *Report, m *model.Model[float32], src t
 	return nil
 }
 
-// judge writes the report with baselines of the split that it scores. It returns an error if
-// a sample cannot be read or the output fails.
+// judge writes the report with baselines of the split that it scores, or with the error that
+// they end with. It returns an error if the context ends before they do, or the output fails.
 func (c *Command) judge(e *env.Env, r *Report, src task.Source, baselines func() ([]task.Baseline, error)) error {
 	if spec := src.Spec(); c.Limit > 0 || !c.All && r.Split != spec.JudgedSplit().String() {
 		return c.write(e, r) // baselines are of all samples of the judged split
 	}
+	var list []task.Baseline
 	err := e.RunInterruptibly(func() (err error) {
-		r.Baselines, err = baselines()
+		list, err = baselines()
 		return err
 	})
-	if err != nil {
-		return err
+	ended := e.Context.Err()
+	switch {
+	case err == nil:
+		r.Baselines, r.Verdict = list, runs.JudgeScore(r.Score, list)
+		return c.write(e, r)
+	case ended != nil:
+		r.BaselinesError = "interrupted"
+	default:
+		r.BaselinesError = env.JoinLines(err)
 	}
-	r.Verdict = runs.JudgeScore(r.Score, r.Baselines)
-	return c.write(e, r)
+	return cmp.Or(c.write(e, r), ended)
 }
 
 // write prints the report. It returns an error if the output fails.
@@ -229,6 +238,9 @@ func (r *Report) print(e *env.Env) error {
 	} else {
 		fmt.Fprintf(e.Stdout, "%-12s%s %.4f, loss %.4f over %d targets of %d samples\n", cmp.Or(r.Split, "all"), r.Metric, r.Value, r.Loss, r.Tokens, r.Samples)
 		runs.PrintBaselines(e, r.Metric, r.Baselines)
+		if r.BaselinesError != "" {
+			fmt.Fprintf(e.Stdout, "baselines   none: %s\n", r.BaselinesError)
+		}
 	}
 	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if len(r.Positions) > 0 {
