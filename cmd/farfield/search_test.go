@@ -133,6 +133,7 @@ func TestSearchPrintsTheTextsThatEmbedRead(t *testing.T) {
 	wrote(t, path, "alpha\nbeta\n")
 	refuses(t, "--texts: "+path+" has 2 texts, "+npy+" 3 vectors", "search", "--model", model, npy, "--texts", path, "gamma")
 	refuses(t, path+": line 1: is not a JSON object", "search", "--model", model, npy, "--texts", path, "--jsonl", "gamma")
+	refuses(t, path+": line 1: is not a JSON object", "search", "--model", model, npy, "--queries", path, "--field", "body")
 	refuses(t, "--jsonl: needs --texts", "search", "--model", model, npy, "--jsonl", "gamma")
 }
 

@@ -77,6 +77,7 @@ func TestDecodeCountsOneToken(t *testing.T) {
 	}{
 		{"fastmax", "", sums},
 		{"fastmax", "64", sums + 2*2*64*(2*d+3)},
+		{"fastmax", "1024", sums + 2*2*(m+1)*(2*d+3)}, // it is not full
 		{"softmax", "", 2 * 2 * m * 2 * d},
 		{"local", "", 0}, // not counted
 	} {

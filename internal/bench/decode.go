@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"strconv"
+
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -26,7 +28,11 @@ func (a Attention) Decode() (*Case, error) {
 		one := s
 		one.M = 1 // is added; the others were
 		p := m.Plan(s)
-		c.FLOPs = LinearFLOPs(one, p.F) + float64(s.B*s.H)*p.WindowFLOPs // 0: not counted
+		window := p.WindowFLOPs // of a full window
+		if width, err := strconv.Atoi(a.Options.Set["window"]); err == nil && width > s.M+1 {
+			window *= float64(s.M+1) / float64(width)
+		}
+		c.FLOPs = LinearFLOPs(one, p.F) + float64(s.B*s.H)*window // 0: not counted
 		c.Need = p.Bytes * float64(s.B*s.Hkv)
 	} else {
 		c.Need = 2 * token * float64(s.M) // the cache, and the copy that grows

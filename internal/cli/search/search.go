@@ -145,7 +145,11 @@ func (c *Command) readQueries(e *env.Env, width int) ([]float32, []string, error
 	}
 	words := c.Query
 	if c.Queries != "" {
-		err := c.eachText(e, c.Queries, nil, func(text string) { words = append(words, text) })
+		var jsonl *bool // nil: the first line tells
+		if c.Field != "" && c.Texts == "" && vectors.IsArrayFile(c.Vectors) {
+			jsonl = new(true) // --field is of the queries alone
+		}
+		err := c.eachText(e, c.Queries, jsonl, func(text string) { words = append(words, text) })
 		if err != nil {
 			return nil, nil, err
 		}
