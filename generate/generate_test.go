@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 )
@@ -364,10 +366,18 @@ func FuzzRestore(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(data[:len(data)-sha256.Size])
-	f.Fuzz(func(t *testing.T, data []byte) {
-		sum := sha256.Sum256(data)
-		g, err := restoreGenerator(append(data, sum[:]...), m)
+	parts, err := framed.ReadParts(data, Magic, version, 2)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(parts[0], parts[1])
+	f.Fuzz(func(t *testing.T, header, session []byte) {
+		data := framed.Append(nil, Magic, version, header, check.SealSession(session))
+		var g *Generator
+		var err error
+		if n := check.AllocatedBytes(func() { g, err = restoreGenerator(data, m) }); n > 16<<20+64*int64(len(data)) {
+			t.Errorf("a text of %d bytes takes %d bytes of memory", len(data), n)
+		}
 		if err == nil {
 			_ = g.Generate(context.Background(), 3, func(int32) error { return nil })
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
@@ -431,6 +432,8 @@ func TestStreamingStateDoesNotGrowWithTheText(t *testing.T) {
 	}
 }
 
+// FuzzRestore restores texts with valid checksums, in bounded memory. A text is refused, or
+// continues.
 func FuzzRestore(f *testing.F) {
 	m := made(f, config, 3)
 	s := scorer(f, m)
@@ -439,12 +442,24 @@ func FuzzRestore(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(data)
-	f.Add(data[:100])
-	f.Fuzz(func(t *testing.T, data []byte) {
+	parts, err := framed.ReadParts(data, Magic, version, 2)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(parts[0], parts[1])
+	f.Add(parts[0], parts[1][:100])
+	f.Fuzz(func(t *testing.T, header, session []byte) {
+		data := framed.Append(nil, Magic, version, header, check.SealSession(session))
+		var s *Scorer
 		var note any
-		if s, err := RestoreScorer(data, m, token.NewByteVocabulary(), &note); err == nil {
-			score(t, s, text)
+		var err error
+		if n := check.AllocatedBytes(func() { s, err = RestoreScorer(data, m, token.NewByteVocabulary(), &note) }); n > 16<<20+64*int64(len(data)) {
+			t.Errorf("a text of %d bytes takes %d bytes of memory", len(data), n)
+		}
+		if err == nil {
+			if _, err = s.ScoreText([]byte(text)); err != nil && !errors.Is(err, attention.ErrNonFinite) {
+				t.Error(err)
+			}
 		}
 	})
 }

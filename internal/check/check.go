@@ -3,8 +3,11 @@
 package check
 
 import (
+	"encoding/binary"
+	"hash/crc32"
 	"math"
 	"runtime"
+	"slices"
 
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -129,6 +132,34 @@ func AllocatedBytes(f func()) int64 {
 	f()
 	runtime.ReadMemStats(&after)
 	return int64(after.TotalAlloc - before.TotalAlloc)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// SealSnapshot returns b with the CRC-32C of the bytes before it in its last four bytes, as
+// snapshots end. Shorter b is returned as it is.
+func SealSnapshot(b []byte) []byte {
+	b = slices.Clone(b)
+	if n := len(b) - 4; n >= 0 {
+		binary.LittleEndian.PutUint32(b[n:], crc32.Checksum(b[:n], castagnoli))
+	}
+	return b
+}
+
+// SealSession returns the snapshot b of a session of package model with the right checksums
+// of its layers and of itself.
+func SealSession(b []byte) []byte {
+	const header = len("farfield session") + 52
+	b = slices.Clone(b)
+	for layers := b[min(header, len(b)):max(min(header, len(b)), len(b)-4)]; len(layers) >= 8; {
+		n := binary.LittleEndian.Uint64(layers)
+		if layers = layers[8:]; n > uint64(len(layers)) {
+			break
+		}
+		copy(layers, SealSnapshot(layers[:n]))
+		layers = layers[n:]
+	}
+	return SealSnapshot(b)
 }
 
 // LiveBytes returns the bytes of live objects.

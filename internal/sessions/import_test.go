@@ -5,11 +5,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"hash/crc32"
-	"math"
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/framed"
 )
 
@@ -65,26 +64,16 @@ func TestImportOfTooManyTokensIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	le := binary.LittleEndian
-	state := bytes.ReplaceAll(parts[1], le.AppendUint64(nil, uint64(h.Tokens)), le.AppendUint64(nil, math.MaxInt64))
-	seal := func(b []byte) {
-		end := len(b) - 4
-		le.PutUint32(b[end:], crc32.Checksum(b[:end], crc32.MakeTable(crc32.Castagnoli)))
-	}
-	for layers := state[len("farfield session")+52 : len(state)-4]; len(layers) > 0; {
-		n := 8 + le.Uint64(layers)
-		seal(layers[8:n])
-		layers = layers[n:]
-	}
-	seal(state)
-	h.Tokens = math.MaxInt64
+	state := bytes.ReplaceAll(parts[1], le.AppendUint64(nil, uint64(h.Tokens)), le.AppendUint64(nil, 1<<53))
+	h.Tokens = 1 << 53
 	header := must[[]byte](t)(json.Marshal(h))
-	if i, err := m.Import(ctx, framed.Append(nil, stateMagic, stateVersion, header, state)); !errors.Is(err, ErrTooLong) {
+	if i, err := m.Import(ctx, framed.Append(nil, stateMagic, stateVersion, header, check.SealSession(state))); !errors.Is(err, ErrTooLong) {
 		t.Errorf("session is %+v, error is %v, want %v", i, err, ErrTooLong)
 	}
 }
 
-// FuzzImport imports headers and states with a valid checksum. A snapshot is refused, or
-// its session takes requests.
+// FuzzImport imports headers and states with valid checksums, in bounded memory. A snapshot
+// is refused, or its session takes requests.
 func FuzzImport(f *testing.F) {
 	m := open(f, Options{Model: newNearFar(f), MaxTokens: 1000})
 	for _, n := range []int{0, 1, 2, 90} {
@@ -98,7 +87,12 @@ func FuzzImport(f *testing.F) {
 	f.Add([]byte(`{"identity":"a model","tokens":9223372036854775807}`), []byte("farfield session"))
 	f.Fuzz(func(t *testing.T, header, state []byte) {
 		_, _ = m.Import(ctx, state)
-		i, err := m.Import(ctx, framed.Append(nil, stateMagic, stateVersion, header, state))
+		data := framed.Append(nil, stateMagic, stateVersion, header, check.SealSession(state))
+		var i Info
+		var err error
+		if n := check.AllocatedBytes(func() { i, err = m.Import(ctx, data) }); n > 16<<20+64*int64(len(data)) {
+			t.Errorf("a snapshot of %d bytes takes %d bytes of memory", len(data), n)
+		}
 		if err != nil {
 			return
 		}
