@@ -52,12 +52,13 @@ func NewSnapshot[T tensor.Float](b []byte, id Identity, sum snapshot.ParameterSu
 	return w
 }
 
-// Bounds of the shape in a snapshot.
+// Bounds of the shape and the tokens in a snapshot.
 const (
 	// freeHeads of a state's heads may be there without a byte of their own each: what they
 	// hold may be nothing, but the state has room for it.
 	freeHeads = 1 << 14
 	maxWidth  = 1 << 14 // D and Dv
+	maxTokens = 1 << 53 // absorbed: later tokens and merged states do not overflow an int64
 )
 
 // ReadSnapshot reads the header of a snapshot of id and of the parameters with checksum
@@ -102,8 +103,8 @@ func ReadSnapshot[T tensor.Float](data []byte, id Identity, sum snapshot.Paramet
 	if s.Carry = contract.Carry(carry); carry != int64(contract.Rounded) && carry != int64(contract.Compensated) {
 		r.Fail("carry is %d, not %d or %d", carry, contract.Rounded, contract.Compensated)
 	}
-	if tokens = r.Int(); tokens < 0 {
-		r.Fail("tokens: %d is negative", tokens)
+	if tokens = r.Int(); tokens < 0 || tokens > maxTokens {
+		r.Fail("tokens: %d is not between 0 and %d", tokens, int64(maxTokens))
 	}
 	if r.Err == nil && (tensor.Size(s.B, s.H) > contract.MaxHeads || s.H%s.Hkv != 0) {
 		r.Fail("B=%d H=%d Hkv=%d is not possible", s.B, s.H, s.Hkv)
