@@ -2,7 +2,9 @@ package sessions
 
 import (
 	"bytes"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/suite"
@@ -140,7 +142,7 @@ func TestFullMemoryIsAnError(t *testing.T) {
 		_, err = m.Create(ctx, tokens(100, uint64(n)))
 		n++
 	}
-	if n == 100 || n < 2 {
+	if n == 100 || n < 2 || !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "bytes of memory") {
 		t.Errorf("%d sessions are held, error %v", n, err)
 	}
 	if err := m.Delete(ctx, m.List(t.Context())[0].ID); err != nil {
