@@ -77,7 +77,11 @@ func FuzzStored(f *testing.F) {
 	f.Add([]byte(npy(1, dict("'<f2'", "False", "(3,)"), "123456")), int64(-1), uint8(9))
 	f.Add([]byte(npy(1, dict("'|b1'", "False", "(4,)"), "\x00\x01\x02\x03")), int64(4), uint8(0))
 	f.Fuzz(func(t *testing.T, b []byte, at int64, n uint8) {
-		s, err := OpenStoredNPY("a", bytes.NewReader(b), int64(len(b)))
+		var s *StoredArray
+		var err error
+		if n := check.AllocatedBytes(func() { s, err = OpenStoredNPY("a", bytes.NewReader(b), int64(len(b))) }); n > 4<<20+16*int64(len(b)) {
+			t.Errorf("%d bytes are opened in %d bytes of memory", len(b), n)
+		}
 		if err != nil || n == 0 {
 			return
 		}

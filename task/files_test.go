@@ -625,7 +625,11 @@ func FuzzReadJSONL(f *testing.F) {
 	f.Add("{\"text\": \"a\", \"label\": 1}\n")
 	f.Add("{\"text\": null, \"label\": \"\\ud800\"}\n\n{}")
 	f.Fuzz(func(t *testing.T, s string) {
-		rows, err := (&ownColumns{text: "text", label: "label"}).readJSONL(strings.NewReader(s))
+		var rows []ownRow
+		var err error
+		if n := check.AllocatedBytes(func() { rows, err = (&ownColumns{text: "text", label: "label"}).readJSONL(strings.NewReader(s)) }); n > 1<<20+512*int64(len(s)) {
+			t.Errorf("%d bytes are read in %d bytes of memory", len(s), n)
+		}
 		if err != nil {
 			return
 		}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/check"
 )
 
 func TestHistoryLeavesOutAnUnfinishedLine(t *testing.T) {
@@ -75,7 +77,11 @@ func FuzzHistory(f *testing.F) {
 	f.Add("{\"eval\":null}\n[1]\n")
 	f.Add(string(appendChecksum([]byte(`{"step":1}`))) + "\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		h, err := readHistory(strings.NewReader(text))
+		var h *History
+		var err error
+		if n := check.AllocatedBytes(func() { h, err = readHistory(strings.NewReader(text)) }); n > 4<<20+512*int64(len(text)) {
+			t.Errorf("%d bytes are read in %d bytes of memory", len(text), n)
+		}
 		if err == nil && len(h.Steps)+len(h.Evals) != strings.Count(text, "\n") {
 			t.Errorf("%d and %d rows of %d lines", len(h.Steps), len(h.Evals), strings.Count(text, "\n"))
 		}
