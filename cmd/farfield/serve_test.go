@@ -239,12 +239,12 @@ func TestServeRefusesBadFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		"--addr: address x: missing port":           {"--addr", "x"},
-		"--keys: ":                                  {"--keys", filepath.Join(root, "none")},
-		"line 1 is no key of at least 8 characters": {"--keys", keys},
-		"--rate: -1 is neither 0":                   {"--rate=-1"},
-		"--grace: -1s is negative":                  {"--grace=-1s"},
-		"\"x\" is not a number of bytes":            {"--memory", "x"},
+		"--addr: address x: missing port":          {"--addr", "x"},
+		"--keys: ":                                 {"--keys", filepath.Join(root, "none")},
+		"line 1 is no key of at least 8 printable": {"--keys", keys},
+		"--rate: -1 is neither 0":                  {"--rate=-1"},
+		"--grace: -1s is negative":                 {"--grace=-1s"},
+		"\"x\" is not a number of bytes":           {"--memory", "x"},
 	} {
 		refuses(t, want, append([]string{"serve", "--model", dir}, args...)...)
 	}
