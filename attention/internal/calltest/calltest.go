@@ -197,7 +197,7 @@ func Judge[T tensor.Float](t testing.TB, l check.Limits, m *oracle.Mechanism, c 
 		}
 		terms := cond * (1 + math.Abs(w))
 		limit := l.Sum(n, terms)
-		if c.Drop != nil { // the rounded factor of what is kept is in each term, once for each row and degree
+		if c.Drop != nil { // the rounded factor of kept elements is in each term, once for each row and degree
 			limit += 2 * float64(max(len(m.Coef)-1, 2)) * check.UnitRoundoff[T]() * terms
 		}
 		if ratio := check.ErrorRatio([]T{den}, []float64{w}, limit); ratio > 1 {
