@@ -62,7 +62,7 @@ var laws = []law{
 		noSegments, inBoth(segments[float32], segments[float64])},
 	{"padding", "Keys beyond a key length are no keys: bits are those of the shorter input.",
 		nil, inEveryForm(padding[float32], padding[float64])},
-	{"masked", "A masked key is an absent one, whatever stands there.",
+	{"masked", "A masked key is an absent one.",
 		masksCount, inEveryForm(removal[float32], removal[float64])},
 	{"nan", "NaN and Inf beyond a key length or at a masked key, of a call or a state, change no bit.",
 		nil, every(inEveryForm(nanPadding[float32], nanPadding[float64]), inEveryForm(nanMasked[float32], nanMasked[float64]), inBoth(nanState[float32], nanState[float64]))},

@@ -26,10 +26,16 @@ import (
 
 func smallModel(t *testing.T) (*model.Model[float32], string) {
 	t.Helper()
-	m, err := model.New[float32](model.Config{
+	return savedModel(t, model.Config{
 		Kind: model.Decoder, Vocab: 11, Layers: 2, Heads: 2, Width: 8, Context: 500,
 		Positions: model.Rotary, Mechanism: "fastmax", Tied: true,
-	}, rng.New(1))
+	})
+}
+
+// savedModel returns a new model and the folder that it is saved to.
+func savedModel(t *testing.T, c model.Config) (*model.Model[float32], string) {
+	t.Helper()
+	m, err := model.New[float32](c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,17 +75,10 @@ func TestInspectModel(t *testing.T) {
 }
 
 func TestInspectDescribesKeyHeads(t *testing.T) {
-	m, err := model.New[float32](model.Config{
+	_, dir := savedModel(t, model.Config{
 		Kind: model.Decoder, Vocab: 11, Layers: 1, Heads: 4, KVHeads: 1, Width: 64, Context: 64,
 		Positions: model.Rotary, Mechanism: "fastmax", Tied: true,
-	}, rng.New(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(t.TempDir(), "model")
-	if err := m.Save(dir); err != nil {
-		t.Fatal(err)
-	}
+	})
 	var planned plan.Report
 	if err := json.Unmarshal([]byte(works(t, strings.Fields("plan --heads 4 --kv-heads 1 --d 16 --causal --json")...)), &planned); err != nil {
 		t.Fatal(err)
