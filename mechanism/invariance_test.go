@@ -399,6 +399,39 @@ func grouping[T tensor.Float](t *testing.T, s subject, f form) {
 	}
 }
 
+// Heads of the same numbers have the same outputs, unless Traits or parameters say that they
+// do not.
+func TestPlacedHeadsAreDeclared(t *testing.T) {
+	sets := map[string]map[string]string{"longnet": {"segments": "8,16", "ratios": "2,4"}, "sparse-fixed": {"stride": "8", "c": "2"}, "local": {"span": "8"}}
+	for _, name := range Names() {
+		m, err := New[float64](name, Options{Heads: 3, Width: 4, Length: 40, Set: sets[name]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Params().Size() > 0 {
+			continue
+		}
+		c := &attention.Call[float64]{Causal: m.Traits().CausalOnly}
+		for i, x := range []*tensor.Heads[float64]{&c.Q, &c.K, &c.V} {
+			*x = tensor.NewHeads[float64](1, 3, 40, 4)
+			for j := range x.Data {
+				x.Data[j] = rng.New(uint64(i)).Normal(uint64(j % (40 * 4)))
+			}
+		}
+		out := tensor.NewHeads[float64](1, 3, 40, 4)
+		if err := m.Forward(out, c, nil); err != nil {
+			t.Fatal(err)
+		}
+		is := false
+		for h := 1; h < 3; h++ {
+			is = is || !slices.Equal(out.Data[:40*4], out.Data[h*40*4:][:40*4])
+		}
+		if is != m.Traits().PlacedHeads {
+			t.Errorf("%s: heads of the same numbers differ: %t", name, is)
+		}
+	}
+}
+
 // A query of an unmasked call has the same output alone and beside other queries, unless
 // Traits say that it does not.
 func TestPlacedQueriesAreDeclared(t *testing.T) {

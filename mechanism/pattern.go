@@ -31,7 +31,8 @@ type headGeometry struct {
 }
 
 func (p *sparseSoftmax[T]) Traits() attention.Traits {
-	return attention.Traits{Name: p.name, Positive: true, Causal: true, Streaming: p.window > 0, PlacedQueries: true}
+	_, dilated := p.rule.(dilations)
+	return attention.Traits{Name: p.name, Positive: true, Causal: true, Streaming: p.window > 0, PlacedQueries: true, PlacedHeads: dilated}
 }
 
 func (p *sparseSoftmax[T]) Setting() string                      { return p.setting }

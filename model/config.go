@@ -282,7 +282,7 @@ func (c validation) check() error {
 		return fmt.Errorf("attention_dropout_kind: %q, but attention_dropout is 0; set attention_dropout above 0, or leave out the kind", c.AttentionDropoutKind)
 	case c.hasDecay() && !c.IsCausal():
 		return fmt.Errorf("decay: %s, but kind %s has no causal attention; set kind to %s, or decay to %s", c.Decay, c.Kind, Decoder, NoDecay)
-	case c.Positions == Rotary && c.headWidth() == 1:
+	case c.Heads > 0 && c.Positions == Rotary && c.headWidth() == 1:
 		return fmt.Errorf("positions: %s needs heads of width 2 or more, width %d over heads %d is 1; set heads to fewer, or positions to %s", Rotary, c.Width, c.Heads, Learned)
 	}
 	if err := c.checkVariants(); err != nil {

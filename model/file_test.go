@@ -261,6 +261,12 @@ func TestConfigsAreChecked(t *testing.T) {
 		{func(c *Config) { c.RopeTheta = 100 }, "rope_theta: 100, but positions are learned"},
 		{func(c *Config) { c.Positions, c.RopeTheta = Rotary, -1 }, "rope_theta: -1"},
 		{func(c *Config) { c.Positions, c.Heads = Rotary, 12 }, "positions: rope needs heads of width 2"},
+		{func(c *Config) {
+			*c = Config{Kind: Convolutional, Inputs: 1, Outputs: 1, Layers: 2, Width: 4, Context: 8, Conv: 3, Positions: Rotary, Bias: true}
+		}, "positions: "},
+		{func(c *Config) {
+			c.Positions, c.RopeTheta, c.RopeScaling = Rotary, 1, &RopeScaling{Kind: YarnScaling, Factor: 2, OriginalContext: 256}
+		}, "rope_theta is 1; set rope_theta above 1"},
 		{func(c *Config) { c.SourceVocab = 3 }, "source_vocab: 3, but kind decoder has no source"},
 		{func(c *Config) { c.Mechanism = "fastmux" }, `mechanism "fastmux": unknown; nearest: fastmax`},
 		{func(c *Config) { c.Order = 99 }, "order 99"},

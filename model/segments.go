@@ -142,6 +142,7 @@ func (m *Model[T]) TrainSegments(b *Batch, size int, scale T, done func(done, al
 	if err != nil {
 		return 0, err
 	}
+	size = min(size, b.N)
 	count := (b.N + size - 1) / size
 	told := func(n int) error {
 		if done == nil {

@@ -182,6 +182,8 @@ func (c validation) checkRope() error {
 		return fmt.Errorf("rope_scaling: kind %s takes a factor alone, there is more: %+v", r.Kind, *r)
 	case r.Kind == LinearScaling:
 		return nil
+	case r.Kind == YarnScaling && !(c.ropeBase() > 1):
+		return fmt.Errorf("rope_scaling: kind %s needs frequencies that fall, rope_theta is %g; set rope_theta above 1", r.Kind, c.ropeBase())
 	case r.OriginalContext < 1 || r.OriginalContext > maxSize:
 		return fmt.Errorf("rope_scaling: original_context %d, needs to be from 1 to %d", r.OriginalContext, maxSize)
 	case r.Kind == Llama3Scaling && (r.BetaFast != 0 || r.BetaSlow != 0 || r.AttentionFactor != 0):

@@ -52,17 +52,21 @@ func TestGroupsOfHeadsHaveTheBitsOfAll(t *testing.T) {
 	for _, f := range []struct {
 		name string
 		set  map[string]string
-	}{{"softmax", nil}, {"local", map[string]string{"span": "9"}}, {"fastmax", nil}} {
+	}{{"softmax", nil}, {"local", map[string]string{"span": "9"}}, {"fastmax", nil}, {"longnet", map[string]string{"segments": "16,64", "ratios": "1,2"}}, {"retention", nil}} {
 		var err error
 		if a.Mechanism, err = mechanism.New[float32](f.name, mechanism.Options{Width: d, Heads: h, Set: f.set}); err != nil {
 			t.Fatal(err)
 		}
+		traits := a.Mechanism.Traits()
 		for _, causal := range []bool{false, true} {
+			if traits.CausalOnly && !causal {
+				continue
+			}
 			scope := Scope[float32]{B: b, Causal: causal, KeyLens: []int64{n, 50}, Rope: attention.NewRope[float32](d/2, 100, 0, n)}
 			forward := func(elements int) ([]float32, error) {
 				groupElements = elements
 				y, tr := tensor.NewMat[float32](b*n, width), a.NewTrace()
-				if got := a.groupSize(b*n, &scope) < hkv; got != (elements == 0) {
+				if got := a.groupSize(b*n, &scope) < hkv; got != (elements == 0 && !traits.PlacedHeads) {
 					t.Fatalf("%d elements: groups %t", elements, got)
 				}
 				err := a.Forward(y, x, x, scope, tr, false)

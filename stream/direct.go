@@ -22,11 +22,12 @@ func RowBytes(s Shape) int64 { return 16 * (1 + int64(s.B)*int64(s.H)*int64(s.D+
 
 // ComputeRows computes chosen rows of a stream's output in float64, from every visible
 // key: o [B,H,len(rows),Dv]. Rows are query numbers from 0. The time is proportional to
-// len(rows)·M. An eps of the denominator counts once for each 4096 keys. memory bounds
-// the bytes of rows and keys (0: DefaultMemory); 4096 keys at least are held.
+// len(rows)·M. memory bounds the bytes of rows and keys (0: DefaultMemory); 4096 keys at
+// least are held.
 //
-// It returns an error if memory is negative, if the mechanism has no linear form or weights that depend on
-// positions, if the source is a pipe or has a decay, or if ctx ends.
+// It returns an error if memory is negative, if the mechanism has no linear form, weights that depend on
+// positions, or outputs that are no quotients of sums over keys (a factor of their number, a floor of the
+// denominator), if the source is a pipe or has a decay, or if ctx ends.
 func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[float64], src Source[T], causal bool, rows []int64, memory int64, progress func(Progress)) (tensor.Heads[float64], error) {
 	var none tensor.Heads[float64]
 	s, t := src.Shape(), m.Traits()
@@ -35,6 +36,8 @@ func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[floa
 		return none, &BadInput{fmt.Errorf("memory: %d is negative", memory)}
 	case !t.Linear || t.CausalOnly || t.Banded:
 		return none, &BadInput{fmt.Errorf("mechanism: %s has no sums of weights that do not depend on places", t.Name)}
+	case !t.Decay: // which needs such quotients, too
+		return none, &BadInput{fmt.Errorf("mechanism: outputs of %s have a factor of the number of keys, or a floor; pieces of keys do not add up to them", m.Setting())}
 	case src.IsSequential():
 		return none, &BadInput{fmt.Errorf("input: a pipe cannot be read again")}
 	case src.HasDecay():
@@ -62,6 +65,9 @@ func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[floa
 	if most == 0 {
 		return d.o, nil
 	}
+	if err := d.measureEps(); err != nil {
+		return none, err
+	}
 	window := d.chooseWindow(memory)
 	w := src.NewWindow(int(min(window, most)), Keys)
 	for at := int64(0); at < most; at += window {
@@ -80,6 +86,9 @@ func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[floa
 		}
 	}
 	for i, den := range d.den {
+		if den != 0 {
+			den += d.eps
+		}
 		row := d.o.Head(i/len(rows)/s.H, i/len(rows)%s.H).Row(i % len(rows))
 		for c := range row {
 			if den != 0 { // 0: no visible key
@@ -99,6 +108,26 @@ type rowsCall[T tensor.Float] struct {
 	keyCounts []int64               // number of visible keys of each row
 	o         tensor.Heads[float64] // sums of weights times values
 	den       []float64             // sums of weights
+	eps       float64               // added to a denominator, however many keys it has
+}
+
+// measureEps sets eps, by which the denominator of a key differs from half of the
+// denominator of two such keys.
+func (d *rowsCall[T]) measureEps() error {
+	s := d.shape
+	var den [2]float64
+	for i := range den {
+		c := &attention.Call[float64]{
+			Q: tensor.NewHeads[float64](1, s.H, 1, s.D), K: tensor.NewHeads[float64](1, s.Hkv, i+1, s.D), V: tensor.NewHeads[float64](1, s.Hkv, i+1, s.Dv), Form: attention.Direct,
+		}
+		keep := &attention.Saved[float64]{}
+		if err := d.m.Forward(tensor.NewHeads[float64](1, s.H, 1, s.Dv), c, keep); err != nil {
+			return &BadInput{err}
+		}
+		den[i] = keep.Den[0]
+	}
+	d.eps = 2*den[0] - den[1]
+	return nil
 }
 
 // chooseWindow returns the keys of a window, in whole pieces, from the memory beside the rows.
@@ -159,7 +188,7 @@ func (d *rowsCall[T]) addWindow(ctx context.Context, w *Window[T], at int64, n i
 	for _, x := range slices.Concat(made...) {
 		for i, den := range x.den {
 			head, r := i/len(x.rows), x.rows[i%len(x.rows)]
-			d.den[head*len(d.keyCounts)+r] += den
+			d.den[head*len(d.keyCounts)+r] += den - d.eps
 			sum := d.o.Head(head/s.H, head%s.H).Row(r)
 			for c, o := range x.o.Head(head/s.H, head%s.H).Row(i % len(x.rows)) {
 				sum[c] += den * o

@@ -32,7 +32,7 @@ func (s Shape) validate() error {
 	if s.H%s.Hkv != 0 {
 		return fmt.Errorf("k: %d heads do not divide the %d heads of q", s.Hkv, s.H)
 	}
-	if n := float64(s.B) * (float64(s.H)*float64(s.D+s.Dv) + float64(s.Hkv)*float64(s.D+s.Dv)); n*max(float64(s.N), float64(s.M), 1) > math.MaxInt64/16 {
+	if n := float64(s.B) * (float64(s.H) + float64(s.Hkv)) * (float64(s.D) + float64(s.Dv)); n*max(float64(s.N), float64(s.M), 1) > math.MaxInt64/16 {
 		return fmt.Errorf("shape: %+v is beyond 64 bits", s)
 	}
 	return nil

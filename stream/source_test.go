@@ -100,6 +100,7 @@ func TestRawNumbersThatAreNoTokensAreRefused(t *testing.T) {
 		{"shape: Dv is -1, needs 1 or more", Shape{H: 2, Hkv: 1, D: 1, Dv: -1}},
 		{"k: 3 heads do not divide the 2 heads of q", Shape{H: 2, Hkv: 3, D: 1, Dv: 1}},
 		{" is beyond 64 bits", Shape{H: 1 << 30, Hkv: 1, D: 1 << 30, Dv: 1}},
+		{" is beyond 64 bits", Shape{H: 1, Hkv: 1, D: 1 << 62, Dv: 1 << 62}},
 	} {
 		_, err := NewPipeSource[float32](nil, x.s)
 		refused(t, err, x.want)

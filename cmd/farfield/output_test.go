@@ -16,6 +16,12 @@ func TestOutputsThatCannotBe(t *testing.T) {
 	if err := os.WriteFile(raw, make([]byte, 4*20*12), 0o666); err != nil {
 		t.Fatal(err)
 	}
+	partial, locked := raw+".partial", raw+".lock"
+	for _, path := range []string{partial, locked} {
+		if err := os.WriteFile(path, make([]byte, 4*20*12), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
 	alias := filepath.Join(t.TempDir(), "alias.npz")
 	if err := os.Link(npz, alias); err != nil {
 		t.Skip(err)
@@ -36,6 +42,9 @@ func TestOutputsThatCannotBe(t *testing.T) {
 		{lost, []string{"attend", "--mechanism", "fastmax", "--stream", tensors, tensors}},
 		{lost, []string{"attend", "--mechanism", "fastmax", "--stream", folder, filepath.Join(folder, "k.npy")}},
 		{lost, []string{"attend", "--mechanism", "fastmax", "--stream", "--raw", "4,1", raw, raw}},
+		{lost, []string{"attend", "--mechanism", "fastmax", "--stream", "--raw", "4,1", partial, raw}},
+		{lost, []string{"attend", "--mechanism", "fastmax", "--stream", "--raw", "4,1", locked, raw}},
+		{lost, []string{"attend", "--mechanism", "fastmax", "--stream", "--raw", "4,1", "--checkpoint", raw, raw, "-"}},
 		{lost, []string{"calibrate", npz, npz}},
 		{lost, []string{"maps", "--mechanism", "fastmax", "--npz", npz, npz}},
 		{lost, []string{"maps", "--model", dir, "--text-file", text, "--out", text}},

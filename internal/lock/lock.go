@@ -78,10 +78,13 @@ func LockFolder(dir string) (*Lock, error) {
 	return acquireLock(filepath.Join(dir, FolderLockName), dir)
 }
 
-// LockFile locks path without waiting. The lock file is path with the suffix ".lock". path need not
+// Suffix is what the name of a lock file has behind the name of the file that it locks.
+const Suffix = ".lock"
+
+// LockFile locks path without waiting. The lock file is path with Suffix. path need not
 // exist, its folder must. It returns an error like LockFolder.
 func LockFile(path string) (*Lock, error) {
-	return acquireLock(path+".lock", path)
+	return acquireLock(path+Suffix, path)
 }
 
 // WaitFolder locks an existing folder after its owner has released it. It calls waiting, unless nil,

@@ -173,6 +173,9 @@ type Traits struct {
 	PlacedQueries bool
 	// MixedQueries: an output of an unmasked call depends on other queries than its own.
 	MixedQueries bool
+	// PlacedHeads: without any parameters, an output depends on which head it is of. A call
+	// of some of the heads then has other outputs.
+	PlacedHeads bool
 }
 
 // Mechanism is one attention function. Its methods may be called concurrently,

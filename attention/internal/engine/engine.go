@@ -104,6 +104,7 @@ func (e *Engine[T]) Traits() contract.Traits {
 		t.NoCausal = overTokens
 	}
 	t.CausalOnly = e.Spec.BuiltinDecay != nil
+	t.PlacedHeads = t.CausalOnly
 	return t
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/machine"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/safetensors"
@@ -209,17 +210,24 @@ func streamAs[T tensor.Float](c *Command, e *env.Env, in, out string, memory int
 	if len(unknown) > 0 {
 		fmt.Fprintf(e.Notes(), "farfield: not used: %s\n", strings.Join(display.EscapeAll(unknown), ", "))
 	}
-	if out != "-" {
-		read := []string{in}
-		if c.Model != "" {
-			read = append(read, runs.ModelFiles(c.Model)...)
+	var written []string
+	if checkpoint != "" {
+		written = append(written, checkpoint, checkpoint+lock.Suffix)
+	}
+	if out != "" && out != "-" {
+		written = append(written, out, out+stream.PartialSuffix, out+lock.Suffix)
+	}
+	read := []string{in}
+	if c.Model != "" {
+		read = append(read, runs.ModelFiles(c.Model)...)
+	}
+	for _, name := range given.Names() {
+		if !slices.Contains(unknown, name) {
+			read = append(read, filepath.Join(in, name+".npy")) // of a folder
 		}
-		for _, name := range given.Names() {
-			if !slices.Contains(unknown, name) {
-				read = append(read, filepath.Join(in, name+".npy")) // of a folder
-			}
-		}
-		if err := env.CheckOutput(out, read...); err != nil {
+	}
+	for _, path := range written {
+		if err := env.CheckOutput(path, read...); err != nil {
 			return env.MarkInput(err)
 		}
 	}
