@@ -29,7 +29,9 @@ type stateFiles struct {
 	coder *coder
 	cache *cache
 	dir   string
-	limit int64 // of cache.diskBytes
+	limit int64 // of cache.diskBytes and imports
+
+	imports *importFiles
 
 	restored, damaged atomic.Int64
 }
@@ -139,7 +141,7 @@ func (f *stateFiles) save(e *entry) bool {
 	state, known, size := e.state, e.prefix, e.fileSize
 	f.cache.mu.Unlock()
 	if size == 0 && state != nil {
-		if data, err := f.coder.encode(state, &known, nil); err == nil && int64(len(data)) <= f.limit {
+		if data, err := f.coder.encode(state, &known, nil); err == nil && int64(len(data)) <= f.room() {
 			if err := atomicfile.WriteBytes(f.path(e), data); err == nil {
 				size = int64(len(data))
 				f.cache.addFile(e, size)
@@ -155,12 +157,16 @@ func (f *stateFiles) save(e *entry) bool {
 	return size > 0
 }
 
+// room returns the bytes that states may take on disk beside imported snapshots.
+func (f *stateFiles) room() int64 { return f.limit - f.imports.bytes() }
+
 // trim removes files while they exceed the limit.
 func (f *stateFiles) trim() {
 	for {
+		room := f.room()
 		f.cache.mu.Lock()
 		var e *entry
-		if f.cache.diskBytes > f.limit {
+		if f.cache.diskBytes > room {
 			e = victim(&f.cache.disk, false)
 		}
 		f.cache.mu.Unlock()

@@ -62,6 +62,7 @@ func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
 	if err != nil {
 		m.removeImport(s.imported)
 	}
+	m.files.trim()
 	return info, err
 }
 

@@ -58,6 +58,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 		return nil, err
 	}
 	m.files.coder, m.files.cache, m.files.dir, m.files.limit = &m.coder, m.cache, filepath.Join(o.Store, statesFolder), o.Disk
+	m.files.imports = &m.imports
 	m.imports.coder, m.imports.dir, m.imports.limit = &m.coder, filepath.Join(o.Store, importsFolder), o.Disk
 	if o.Store != "" {
 		if err := m.openStore(); err != nil {

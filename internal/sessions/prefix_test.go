@@ -161,3 +161,21 @@ func TestPrefixesOnDiskStayWithinTheirLimit(t *testing.T) {
 	}
 	m.saver = newSaver(m)
 }
+
+func TestImportsAndPrefixesShareTheDisk(t *testing.T) {
+	o := Options{Model: newNearFar(t), Store: t.TempDir(), Disk: 200 << 10}
+	m := open(t, o)
+	for i := range uint64(6) {
+		must[Result](t)(m.Complete(ctx, tokens(300, i), Draw{MaxTokens: 1}, nil))
+	}
+	data := must[[]byte](t)(m.Export(ctx, must[Info](t)(m.Create(ctx, tokens(10, 1))).ID))
+	closed(t, m)
+	m = open(t, o)
+	before := m.Stats().DiskBytes + int64(len(data))
+	must[Info](t)(m.Import(ctx, data))
+	after := m.Stats().DiskBytes
+	closed(t, m)
+	if end := m.Stats().DiskBytes; before <= o.Disk || after > o.Disk || end > o.Disk || end <= int64(len(data)) {
+		t.Errorf("snapshots take %d bytes on disk beside an import, %d after it and %d after Close, the limit is %d", before, after, end, o.Disk)
+	}
+}
