@@ -108,6 +108,12 @@ type memory struct {
 	bytes        int64     // of all states
 }
 
+// reserve counts the memory of a session whose state is read next.
+func (x *memory) reserve(s *session) {
+	x.bytes += s.bytes
+	s.counted = s.bytes
+}
+
 // setIdle moves s into or out of the list of idle sessions.
 func (x *memory) setIdle(s *session, is bool) {
 	if s.idleElement != nil {
@@ -140,16 +146,26 @@ func (m *Manager) setState(s *session, state *model.Session[float32]) {
 func (m *Manager) checkMemory() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return checkMemoryLocked(m)
+}
+
+// checkMemoryLocked is checkMemory for a caller that holds m.mu.
+func checkMemoryLocked(m *Manager) error {
+	if n := pinnedBytes(m); n >= m.o.Memory {
+		return fmt.Errorf("%w: states take %d bytes of memory, the limit is %d", ErrFull, n, m.o.Memory)
+	}
+	return nil
+}
+
+// pinnedBytes returns the bytes of the states that have to stay in memory. m.mu is held.
+func pinnedBytes(m *Manager) int64 {
 	n := m.memory.bytes + m.queue.bytes.Load()
 	if m.store != nil {
 		for at := m.memory.idleSessions.Front(); at != nil; at = at.Next() {
 			n -= at.Value.(*session).counted
 		}
 	}
-	if n >= m.o.Memory {
-		return fmt.Errorf("%w: states take %d bytes of memory, the limit is %d", ErrFull, n, m.o.Memory)
-	}
-	return nil
+	return n
 }
 
 // trimMemory drops or saves states while they exceed the limit: prefixes first, then idle

@@ -80,8 +80,8 @@ func TestDamagedImportIsAnError(t *testing.T) {
 		}
 	}
 	m = open(t, o)
-	if _, err := m.Append(ctx, i.ID, nil); !errors.Is(err, ErrDamaged) {
-		t.Errorf("error is %v, want %v", err, ErrDamaged)
+	if _, err := m.Append(ctx, i.ID, nil); !errors.Is(err, ErrDamaged) || m.Stats().StateBytes != 0 {
+		t.Errorf("error is %v, want %v; states take %d bytes of memory", err, ErrDamaged, m.Stats().StateBytes)
 	}
 	requireState(t, m, s.ID, tokens(300, 1))
 	if err := m.Delete(ctx, i.ID); err != nil {

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
@@ -50,4 +51,36 @@ func TestMemoryBoundsPrefixesWhileAPromptIsRead(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// TestStatesFromDiskKeepMemory has requests hold states that come from disk. They exceed the limit of
+// memory by one state at most.
+func TestStatesFromDiskKeepMemory(t *testing.T) {
+	const sessions = 8
+	o := Options{Model: newNearFar(t), Store: t.TempDir()}
+	m := open(t, o)
+	for i := range uint64(sessions) {
+		must[Info](t)(m.Create(ctx, tokens(50, i)))
+	}
+	size := m.Stats().StateBytes / sessions
+	closed(t, m)
+	o.Memory = 3 * size
+	m = open(t, o)
+	list, held := m.List(ctx), 0
+	for _, x := range list[1:] {
+		s := must[*session](t)(m.acquire(ctx, x.ID))
+		defer m.release(s)
+		switch err := m.activate(ctx, s); {
+		case err == nil:
+			held++
+		case !errors.Is(err, ErrFull):
+			t.Error(err)
+		}
+	}
+	if n := m.Stats().StateBytes; held < 3 || held > 4 || n > o.Memory+size {
+		t.Errorf("%d states take %d bytes of memory, the limit is %d", held, n, o.Memory)
+	}
+	if _, err := m.Export(ctx, list[0].ID); !errors.Is(err, ErrFull) {
+		t.Errorf("export: error is %v, want %v", err, ErrFull)
+	}
 }

@@ -32,14 +32,29 @@ type session struct {
 // info describes the session. Manager.mu is held.
 func (s *session) info() Info { return Info{s.id, s.tokens, s.bytes} }
 
-// activate brings the state of a session into memory.
-func (m *Manager) activate(ctx context.Context, s *session) error {
+// activate brings the state of a session into memory. It returns ErrFull if memory has no
+// room for it.
+func (m *Manager) activate(ctx context.Context, s *session) (err error) {
 	if s.state != nil {
 		return nil
 	}
 	if m.store == nil {
 		return fmt.Errorf("%w: its state is lost", ErrDamaged)
 	}
+	m.mu.Lock()
+	if err = checkMemoryLocked(m); err == nil {
+		m.memory.reserve(s)
+	}
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			m.setState(s, nil)
+		}
+	}()
+	m.trimMemory()
 	from, ids, err := m.lastSnapshot(s)
 	if err != nil {
 		return err
@@ -49,7 +64,7 @@ func (m *Manager) activate(ctx context.Context, s *session) error {
 			return err
 		}
 	}
-	j := &job{ctx: ctx, state: from.state, prefix: from.prefix, feed: ids, keeps: true, keepFrom: from.state.Tokens()}
+	j := &job{ctx: ctx, state: from.state, prefix: from.prefix, feed: ids, keeps: true, keepFrom: from.state.Tokens(), counted: s.counted}
 	s.saved = from.state.Tokens()
 	if len(ids) > 1 {
 		if err := m.queue.run(j, nil); err != nil {
