@@ -99,7 +99,8 @@ func TestStreamEndsWithItsLastEvent(t *testing.T) {
 }
 
 func TestErrorEventsHaveTheirStatus(t *testing.T) {
-	for code, want := range map[string]client.Error{"null": {Status: 500}, `"stopping"`: {Status: 503, RetryAfter: time.Second}} {
+	for code, want := range map[string]client.Error{"null": {Status: 500},
+		`"stopping"`: {Status: 503, RetryAfter: time.Second}, `"full"`: {Status: 429, RetryAfter: time.Second}} {
 		event := tokens + `data: {"error":{"message":"m","type":"server_error","param":null,"code":` + code + "}}\n\n"
 		c := server(t, map[string]func(http.ResponseWriter, string){"POST /v1/sessions/a/generate": say(200, event)})
 		_, err := c.Generate(t.Context(), "a", client.Draw{MaxTokens: 2}, func(client.Token) error { return nil })

@@ -131,8 +131,11 @@ func readStream(r io.Reader, emit func(Token) error) (Generation, error) {
 		switch {
 		case event.Error != nil:
 			e := &Error{Status: 500, Message: event.Error.Message, Param: event.Error.Param}
-			if event.Error.Code == "stopping" {
+			switch event.Error.Code {
+			case "stopping":
 				e.Status, e.RetryAfter = 503, time.Second
+			case "full":
+				e.Status, e.RetryAfter = 429, time.Second
 			}
 			return g, e
 		case event.IDs != nil:

@@ -2,6 +2,8 @@ package sessions
 
 import (
 	"errors"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
@@ -82,5 +84,33 @@ func TestStatesFromDiskKeepMemory(t *testing.T) {
 	}
 	if _, err := m.Export(ctx, list[0].ID); !errors.Is(err, ErrFull) {
 		t.Errorf("export: error is %v, want %v", err, ErrFull)
+	}
+}
+
+// TestGrowingStatesKeepMemory reads prompts whose states outgrow the memory, beside one that does not.
+func TestGrowingStatesKeepMemory(t *testing.T) {
+	for _, store := range []string{"", t.TempDir()} {
+		m := open(t, Options{Model: newModel(t, "softmax", nil), Store: store, Memory: 1 << 20})
+		ids := tokens(100, 1)
+		s := must[Info](t)(m.Create(ctx, ids))
+		ended := make(chan error)
+		begin := sync.OnceFunc(func() {
+			go func() {
+				_, err := m.Append(ctx, s.ID, tokens(10_000, 2))
+				ended <- err
+			}()
+		})
+		r := must[Result](t)(m.Complete(ctx, ids, Draw{MaxTokens: 300}, func(int32) error { begin(); return nil }))
+		appended := <-ended
+		_, completed := m.Complete(ctx, tokens(10_000, 3), Draw{MaxTokens: 1}, nil)
+		for name, err := range map[string]error{"append": appended, "complete": completed} {
+			if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "--memory is 1048576") {
+				t.Errorf("%s: error is %v, want %v", name, err, ErrFull)
+			}
+		}
+		if n := m.Stats().WorkBytes; len(r.IDs) != 300 || n != 0 {
+			t.Errorf("%d tokens are drawn beside a prompt, %d bytes are of running requests after them", len(r.IDs), n)
+		}
+		requireState(t, m, s.ID, ids)
 	}
 }

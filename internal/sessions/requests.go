@@ -165,8 +165,8 @@ func (m *Manager) Complete(ctx context.Context, ids []int32, d Draw, emit func(t
 		r.IDs, r.Reason = j.ids, j.reason
 	}
 	r.Info = Info{Tokens: int64(len(ids) + len(r.IDs)), Bytes: j.state.Bytes()}
-	// The state of a request that was cancelled is as good as another.
-	if !j.isBroken && j.state.Tokens() > reused {
+	// The state of a request that was cancelled is as good as another; a refused one has no room.
+	if !j.isBroken && !errors.Is(err, ErrFull) && j.state.Tokens() > reused {
 		m.cache.put(j.prefix, j.state)
 		m.trimMemory()
 	}

@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ type job struct {
 
 	counted int64 // bytes of state and of its undo that Manager.memory counts elsewhere
 	bytes   int64 // bytes of both beyond counted
+	begun   int64 // size of state when the job was queued
 
 	keepFrom int64 // tokens of the last snapshot of the prompt
 	keepAt   int64 // a border of chunks that needs a snapshot
@@ -83,6 +85,7 @@ func (q *scheduler) run(j *job, emit func(token int32) error) error {
 	}
 	q.queue = append(q.queue, j)
 	j.countBytes()
+	j.begun = j.state.SnapshotBytes()
 	q.bytes.Add(j.bytes)
 	q.mu.Unlock()
 	signal(q.wake)
@@ -217,6 +220,35 @@ func (q *scheduler) round() {
 	clear(q.steps) // of references to sessions
 	clear(q.jobs)
 	q.m.trimMemory()
+	q.refuseGrown()
+}
+
+// refuseGrown ends jobs with ErrFull while the states that have to stay in memory exceed its
+// limit: first the job whose state has grown the most. States of fixed size do not grow.
+func (q *scheduler) refuseGrown() {
+	for {
+		q.m.mu.Lock()
+		n := pinnedBytes(q.m)
+		q.m.mu.Unlock()
+		if n <= q.m.o.Memory {
+			return
+		}
+		var largest *job
+		grown := q.m.coder.empty.SnapshotBytes() // a state of fixed size grows by less
+		q.mu.Lock()
+		for _, j := range q.queue {
+			if more := j.state.SnapshotBytes() - j.begun; more > grown {
+				largest, grown = j, more
+			}
+		}
+		q.queue = slices.DeleteFunc(q.queue, func(j *job) bool { return j == largest })
+		q.sumBytes()
+		q.mu.Unlock()
+		if largest == nil {
+			return
+		}
+		largest.finish("", fmt.Errorf("%w: states take %d bytes of memory, this request added %d of them, the limit of --memory is %d", ErrFull, n, grown, q.m.o.Memory))
+	}
 }
 
 // countRound counts the steps of a round. Requests end after it, so that what they did is in
