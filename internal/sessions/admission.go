@@ -157,10 +157,11 @@ func checkMemoryLocked(m *Manager) error {
 	return nil
 }
 
-// pinnedBytes returns the bytes of the states that have to stay in memory. m.mu is held.
+// pinnedBytes returns the bytes of the states that have to stay in memory. Below the limit it
+// may count idle sessions too. m.mu is held.
 func pinnedBytes(m *Manager) int64 {
 	n := m.memory.bytes + m.queue.bytes.Load()
-	if m.store != nil {
+	if m.store != nil && n >= m.o.Memory {
 		for at := m.memory.idleSessions.Front(); at != nil; at = at.Next() {
 			n -= at.Value.(*session).counted
 		}
