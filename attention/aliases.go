@@ -174,8 +174,8 @@ type Saved[T tensor.Float] = contract.Saved[T]
 //		PlacedQueries bool
 //		// MixedQueries: an output of an unmasked call depends on other queries than its own.
 //		MixedQueries bool
-//		// PlacedHeads: without any parameters, an output depends on which head it is of. A call
-//		// of some of the heads then has other outputs.
+//		// PlacedHeads: without any parameters, an output depends on which head it is of, or on
+//		// the other heads. A call of some of the heads then has other outputs.
 //		PlacedHeads bool
 //	}
 type Traits = contract.Traits

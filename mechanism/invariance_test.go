@@ -285,6 +285,27 @@ func padding[T tensor.Float](t *testing.T, s subject, f form) {
 	}
 }
 
+// The form of a causal sequence does not go by its padding.
+func TestPaddingChoosesNoForm(t *testing.T) {
+	m, err := New[float32]("fastmax", Options{Heads: 1, Width: 32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{60, 150, 300, 700} {
+		long := &attention.Call[float32]{Causal: true, KeyLens: []int64{int64(n)}}
+		for i, x := range []*tensor.Heads[float32]{&long.Q, &long.K, &long.V} {
+			*x = tensor.NewHeads[float32](1, 1, 1200, 32)
+			for j := range x.Data {
+				x.Data[j] = float32(rng.New(uint64(i)).Normal(uint64(j)))
+			}
+		}
+		short := &attention.Call[float32]{Causal: true, Q: long.Q.Tokens(0, n), K: long.K.Tokens(0, n), V: long.V.Tokens(0, n)}
+		if a, b := forward(t, m, long), forward(t, m, short); !sameHeads(a.o.Tokens(0, n), b.o) {
+			t.Errorf("%d of 1200 tokens: padding changes the output", n)
+		}
+	}
+}
+
 func removal[T tensor.Float](t *testing.T, s subject, f form) {
 	if !s.stepsUnmasked() && f.form == attention.Step {
 		return // it needs a causal call
@@ -399,12 +420,13 @@ func grouping[T tensor.Float](t *testing.T, s subject, f form) {
 	}
 }
 
-// Heads of the same numbers have the same outputs, unless Traits or parameters say that they
-// do not.
+// Heads of the same numbers have the same outputs, which do not change with another head,
+// unless Traits or parameters say so.
 func TestPlacedHeadsAreDeclared(t *testing.T) {
-	sets := map[string]map[string]string{"longnet": {"segments": "8,16", "ratios": "2,4"}, "sparse-fixed": {"stride": "8", "c": "2"}, "local": {"span": "8"}}
-	for _, name := range Names() {
-		m, err := New[float64](name, Options{Heads: 3, Width: 4, Length: 40, Set: sets[name]})
+	sets := map[string]map[string]string{"longnet": {"segments": "8,16", "ratios": "2,4"}, "sparse-fixed": {"stride": "8", "c": "2"}, "local": {"span": "8"}, "polynomial over heads": {"norm": "global-centred"}, "polynomial over tokens": {"norm": "max"}}
+	for _, label := range append(Names(), "polynomial over heads", "polynomial over tokens") {
+		name, _, _ := strings.Cut(label, " ")
+		m, err := New[float64](name, Options{Heads: 3, Width: 4, Length: 40, Set: sets[label]})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -426,8 +448,16 @@ func TestPlacedHeadsAreDeclared(t *testing.T) {
 		for h := 1; h < 3; h++ {
 			is = is || !slices.Equal(out.Data[:40*4], out.Data[h*40*4:][:40*4])
 		}
+		first := slices.Clone(out.Data[:40*4])
+		for i, x := range c.Q.Head(0, 2).Data {
+			c.Q.Head(0, 2).Data[i] = 2*x + 1
+		}
+		if err := m.Forward(out, c, nil); err != nil {
+			t.Fatal(err)
+		}
+		is = is || !slices.Equal(first, out.Data[:40*4])
 		if is != m.Traits().PlacedHeads {
-			t.Errorf("%s: heads of the same numbers differ: %t", name, is)
+			t.Errorf("%s: outputs of heads differ, or change with another head: %t", label, is)
 		}
 	}
 }
@@ -440,8 +470,9 @@ func TestPlacedQueriesAreDeclared(t *testing.T) {
 		"local": {"span": "8"}, "longformer": {"window": "8"}, "scatterbrain": {"window": "8"},
 		"clustered": {"clusters": "4"}, "improved-clustered": {"clusters": "4"},
 		"scatterbrain by hashes": {"support": "lsh", "cluster": "8"}, "performer by the longest": {"form": "code", "kernel": "hyperbolic"},
+		"polynomial over tokens": {"norm": "max"},
 	}
-	for _, label := range append(Names(), "scatterbrain by hashes", "performer by the longest") {
+	for _, label := range append(Names(), "scatterbrain by hashes", "performer by the longest", "polynomial over tokens") {
 		name, _, _ := strings.Cut(label, " ")
 		m, err := New[float64](name, Options{Heads: 1, Width: 4, Length: 64, Set: sets[label]})
 		if err != nil {

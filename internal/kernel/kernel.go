@@ -3,7 +3,8 @@
 //
 // A Table holds the routines of one instruction set; Active returns the best of this machine. Every
 // Table computes each element of a product as one sequence of fused multiply-adds over k; the pure Go
-// Table rounds each product. The bits of an element do not depend on its position in the matrix or on
+// Table rounds each product. Its bits hold for one architecture, with or without FMA, as the compiler and
+// package math choose by both. The bits of an element do not depend on its position in the matrix or on
 // the sizes of the matrix.
 package kernel
 

@@ -192,12 +192,17 @@ func costKernel[T tensor.Float](s *headtask.Spec[T]) costmodel.Kernel {
 	return costmodel.Degree3
 }
 
-// Tally counts the work of sequence s, forward or backward.
+// Tally counts the work of sequence s, forward or backward, without what lies behind its key
+// length.
 func (e formChoice[T]) Tally(c *contract.Call[T], s *SequenceTask, back bool) costmodel.Tally {
+	n := s.N
+	if c.Causal {
+		n = max(n-max(s.Keys-s.M, 0), 0)
+	}
 	width := e.Spec.Width(c.Q.D)
 	w, dv, v := float64(width), float64(c.V.D), float64(kernel.Pad(c.V.D))
 	group := float64(c.Q.H / max(c.K.H, 1))
-	chunk := min(e.Forms().Chunk(c.Q.D, c.Chunk), max(s.N, s.M, 1))
+	chunk := min(e.Forms().Chunk(c.Q.D, c.Chunk), max(n, s.M, 1))
 
 	// A pair has its score, the product of its weight with the value, and the
 	// weight itself. A feature of a token is made, and meets values and a sum.
@@ -215,20 +220,20 @@ func (e formChoice[T]) Tally(c *contract.Call[T], s *SequenceTask, back bool) co
 		}
 	}
 	pair *= 2 * group
-	x := costmodel.Tally{Tokens: float64(s.M) + group*float64(s.N), Causal: c.Causal}
-	closed, late := s.M, s.N // keys that enter the moments, queries that meet them
+	x := costmodel.Tally{Tokens: float64(s.M) + group*float64(n), Causal: c.Causal}
+	closed, late := s.M, n // keys that enter the moments, queries that meet them
 	if e.Spec.WindowWidth > 0 {
 		// A tile of queries meets the keys of all their bands.
-		x.Pairs = pair * float64(s.N) * float64(min(e.Spec.WindowWidth+min(s.N, band.TileRows(c.Q.D))-1, s.M))
+		x.Pairs = pair * float64(n) * float64(min(e.Spec.WindowWidth+min(n, band.TileRows(c.Q.D))-1, s.M))
 	} else if c.Causal {
 		// A panel sees what its last query sees.
-		beyond := float64(min(s.N, headtask.PanelRows)-1) / 2 * float64(s.N)
-		x.Pairs = pair * (costmodel.CausalPairs(s.N+s.Offset, s.M) - costmodel.CausalPairs(s.Offset, s.M) + beyond)
-		x.Open = pair * (costmodel.ChunkPairs(s.N+s.Offset, chunk) - costmodel.ChunkPairs(s.Offset, chunk) + beyond)
-		closed = min(s.M, max(s.N+s.Offset-1, 0)/chunk*chunk)
-		late = s.N - min(max(chunk-s.Offset, 0), s.N)
+		beyond := float64(min(n, headtask.PanelRows)-1) / 2 * float64(n)
+		x.Pairs = pair * (costmodel.CausalPairs(n+s.Offset, s.M) - costmodel.CausalPairs(s.Offset, s.M) + beyond)
+		x.Open = pair * (costmodel.ChunkPairs(n+s.Offset, chunk) - costmodel.ChunkPairs(s.Offset, chunk) + beyond)
+		closed = min(s.M, max(n+s.Offset-1, 0)/chunk*chunk)
+		late = n - min(max(chunk-s.Offset, 0), n)
 	} else {
-		x.Pairs = pair * float64(s.N) * float64(s.M)
+		x.Pairs = pair * float64(n) * float64(s.M)
 	}
 	features := e.Spec.CountFeatures(e.Spec.FeatureWidth(c.Q.D, c.Rope != nil))
 	x.Moments = 2 * float64(features) * (key*float64(closed) + group*query*float64(late))
@@ -247,6 +252,9 @@ func (e formChoice[T]) CountCosts(c *contract.Call[T], s *SequenceTask, back boo
 // together once.
 func (e formChoice[T]) CountTwoSidedCosts(c *contract.Call[T], sides [2]SequenceTask, back bool) (direct, linear float64) {
 	v := e.speeds.Interpolate(costKernel(&e.Spec), c.Q.D, true, back)
+	for i := range sides {
+		sides[i].Keys = sides[i].M // all queries count
+	}
 	x, y := e.Tally(c, &sides[0], back), e.Tally(c, &sides[1], back)
 	direct = x.DirectCost(v) + y.DirectCost(v)
 	x.Tokens, x.Pairs, x.Open, x.Moments = x.Tokens+y.Tokens, x.Pairs+y.Pairs, x.Open+y.Open, max(x.Moments, y.Moments)

@@ -104,7 +104,8 @@ func (e *Engine[T]) Traits() contract.Traits {
 		t.NoCausal = overTokens
 	}
 	t.CausalOnly = e.Spec.BuiltinDecay != nil
-	t.PlacedHeads = t.CausalOnly
+	t.PlacedHeads = t.CausalOnly || e.Spec.Norm == spec.GlobalCentred
+	t.MixedQueries = spec.NeedsAllTokens(e.Spec.Norm)
 	return t
 }
 
