@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -369,5 +370,24 @@ func TestProductDropMemory(t *testing.T) {
 	}
 	if need[1] > need[0] {
 		t.Errorf("scratch grows from %d to %d bytes", need[0], need[1])
+	}
+}
+
+// A diagnosis has the denominators of Forward, of the numbers that dropout leaves.
+func TestDiagnosisHasDropout(t *testing.T) {
+	for _, kind := range []DropKind{TokenDrop, ElementDrop, ProductDrop} {
+		r := rand.New(rand.NewPCG(32, 33))
+		e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 1, 6, 4), K: calltest.Normal(r, 1, 1, 6, 4), V: calltest.Normal(r, 1, 1, 6, 2)})
+		c.Drop = &Drop{Kind: kind, Rate: 0.6}
+		_, keep := calltest.Forward(t, e, c, Direct)
+		found, err := e.Diagnose(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, least := found[0], slices.MinFunc(keep.Den, func(a, b float32) int { return cmp.Compare(math.Abs(float64(a)), math.Abs(float64(b))) })
+		if math.Abs(d.MinDen-float64(least)) > 1e-5*d.MaxCondition*math.Abs(d.MinDen) || d.WeakCount != keep.WeakCount {
+			t.Errorf("%v: the least denominator is %v with %d weak rows, Forward has %v with %d", kind, d.MinDen, d.WeakCount, least, keep.WeakCount)
+		}
 	}
 }

@@ -306,6 +306,30 @@ func TestHeadwiseRefuses(t *testing.T) {
 	}
 }
 
+// vanishing is plain, but the weights of query 0 underflow, and query 1 sees no key.
+type vanishing struct{ *plain[float32] }
+
+func (p vanishing) Forward(h *Head[float32]) {
+	p.plain.Forward(h)
+	clear(h.Out.Row(0))
+	clear(h.Out.Row(1))
+	h.CountIllConditioned(0)
+	h.UnseenQueries = 1
+}
+
+func TestDiagnosisTellsWeakFromUnseenRows(t *testing.T) {
+	m, c := New[float32](vanishing{newPlain[float32]()}), calltest.NewCall[float32](calltest.Problems()["causal"])
+	found, err := m.Diagnose(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range found {
+		if d.UnseenCount != 1 || d.WeakCount != 1 || d.Rows != int64(c.Q.N-1) || d.MinEntropy != 0 || !math.IsInf(d.MaxCondition, 1) {
+			t.Errorf("head %d: %+v", i, d)
+		}
+	}
+}
+
 // A state that is cut, merged, cloned, saved and restored gives the bits of one
 // that is not.
 func TestHeadState(t *testing.T) {

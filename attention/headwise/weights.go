@@ -2,6 +2,7 @@ package headwise
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -15,15 +16,16 @@ import (
 const unitColumns = 64
 
 // eachColumnBlock calls f with blocks of columns of the attention matrix of one head: a
-// [n-left, keys from j0 on], in scratch memory. The first left queries see no key.
-func (w *driver[T]) eachColumnBlock(c *attention.Call[T], s *attention.Sequence, head int, f func(a tensor.Mat[T], left, j0 int)) {
+// [n-left, keys from j0 on], in scratch memory. The first left queries see no key. It
+// returns the number of queries that see no key, and of ill-conditioned queries.
+func (w *driver[T]) eachColumnBlock(c *attention.Call[T], s *attention.Sequence, head int, f func(a tensor.Mat[T], left, j0 int)) (unseen, illConditioned int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	h := w.takeHead()
 	defer w.putHead(h)
 	left := w.openHead(h, c, s, head, ar, false)
 	if left == s.N {
-		return
+		return left, 0
 	}
 	one := *h
 	for j0 := 0; j0 < s.M; j0 += unitColumns {
@@ -41,6 +43,7 @@ func (w *driver[T]) eachColumnBlock(c *attention.Call[T], s *attention.Sequence,
 		f(h.Out, left, j0)
 		ar.Reset(mark)
 	}
+	return left + h.UnseenQueries, h.illConditioned.count // of the last block, as of any
 }
 
 // NoMatrix is a Function without an attention matrix: its outputs are not sums over keys.
@@ -98,20 +101,24 @@ func (w *driver[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error
 	par.RunEach(p.units, p.work*float64(1+c.K.N/unitColumns), func(i int) {
 		s, head := p.sequenceOf(i)
 		rows := make([]attention.RowDiagnosis, s.N)
-		w.eachColumnBlock(c, s, head, func(a tensor.Mat[T], left, j0 int) {
+		unseen, illConditioned := w.eachColumnBlock(c, s, head, func(a tensor.Mat[T], left, j0 int) {
 			for r := range a.Rows {
 				for _, x := range a.Row(r) {
 					rows[left+r].AddWeight(float64(x), 1)
 				}
 			}
 		})
+		found[i].UnseenCount, found[i].WeakCount = int64(unseen), int64(illConditioned)
 		for r := range rows {
 			x := &rows[r]
-			if x.SeenKeys == 0 || x.Size == 0 {
-				found[i].UnseenCount++
+			if x.Size == 0 && unseen > 0 {
+				unseen--
 				continue
 			}
 			one := attention.Diagnosis{Rows: 1, Entropy: x.Entropy(), Condition: x.Size, MinDen: x.Sum}
+			if x.Size == 0 {
+				one.Condition = math.Inf(1)
+			}
 			one.MinEntropy, one.MaxCondition = one.Entropy, one.Condition
 			found[i].Merge(&one, r, false)
 		}

@@ -32,6 +32,9 @@ func (e *Engine[T]) Diagnose(c *contract.Call[T]) ([]contract.Diagnosis, error) 
 	if err := e.Checks().CheckCall(c); err != nil {
 		return nil, err
 	}
+	if p, x := e.onProducts(c); p != nil {
+		return p.Diagnose(x)
+	}
 	if c.HasState() {
 		return nil, ErrSegmentedDiagnosis
 	}
