@@ -569,7 +569,8 @@ func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T],
 type Identity = engine.Identity
 
 // NewSnapshot returns a writer of a snapshot and appends its header to b, for a state
-// of shape s. id and sum identify the mechanism and its parameters.
+// of shape s. id and sum identify the mechanism and its parameters. End of the writer
+// returns an error if ReadSnapshot refuses the number of heads in these bytes.
 func NewSnapshot[T tensor.Float](b []byte, id Identity, sum snapshot.ParameterSum, s *Shape, tokens int64, decay bool) *snapshot.Writer {
 	return engine.NewSnapshot[T](b, id, sum, s, tokens, decay)
 }

@@ -249,6 +249,37 @@ func TestSnapshotOfAnother(t *testing.T) {
 	}
 }
 
+// A state that is saved can be restored.
+func TestSavedShapesAreRestored(t *testing.T) {
+	for _, s := range []Spec[float32]{{Name: "softmax", Exp: true, Positive: true}, {Name: "power", Coef: []float64{0, 1}}} {
+		for _, x := range []struct {
+			shape Shape
+			want  string
+		}{
+			{Shape{B: 1, H: 1, Hkv: 1, D: 1, Dv: 1<<14 + 1, Chunk: 1}, "<nil>"},
+			{Shape{B: 1, H: 1, Hkv: 1, D: 1<<14 + 1, Dv: 1, Chunk: 1}, "<nil>"},
+			{Shape{B: 0, H: 1, Hkv: 1, D: 1, Dv: 1 << 28, Chunk: 1}, "<nil>"},
+			{Shape{B: 1, H: 24000, Hkv: 1, D: 1, Dv: 1, Chunk: 1}, "snapshot: B=1 H=24000: "},
+		} {
+			e := mustNew(t, s)
+			st, err := e.NewState(x.shape)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := st.AppendBinary(nil)
+			if !strings.HasPrefix(fmt.Sprint(err), x.want) {
+				t.Errorf("%s of %+v: error %v, want %s", s.Name, x.shape, err, x.want)
+			}
+			if err != nil {
+				continue
+			}
+			if _, err := e.RestoreState(data); err != nil {
+				t.Errorf("%s of %+v is saved and refused: %v", s.Name, x.shape, err)
+			}
+		}
+	}
+}
+
 // No snapshot, however forged, may panic or take memory that it does not have.
 func FuzzRestoreState(f *testing.F) {
 	data, restore := snapshots(f)

@@ -229,7 +229,7 @@ func (s *packState[T]) AppendBinary(b []byte) ([]byte, error) {
 		snapshot.WriteElements(w, s.hi[i])
 		snapshot.WriteElements(w, s.lo[i])
 	}
-	return w.End(), nil
+	return w.End()
 }
 
 const packKind = "packed sums"

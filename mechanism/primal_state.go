@@ -248,7 +248,7 @@ func (s *scoresState[T]) AppendBinary(b []byte) ([]byte, error) {
 			snapshot.WriteElements(w, sum)
 		}
 	}
-	return w.End(), nil
+	return w.End()
 }
 
 // RestoreState returns the state of the snapshot data. It returns an error if data is

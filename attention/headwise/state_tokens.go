@@ -353,6 +353,9 @@ func (s *tokenState[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := attention.NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, int64(s.tokens), false)
 	n, at := s.keptTokens()
 	missing := max(s.keep-n, 0)
+	if s.shape.B == 0 {
+		missing = 0
+	}
 	for _, valid := range s.valid {
 		w.Flags(valid[at:][:n])
 		w.Flags(make([]bool, missing))
@@ -369,7 +372,7 @@ func (s *tokenState[T]) AppendBinary(b []byte) ([]byte, error) {
 	for i := range s.q {
 		write(s.q[i], s.shape.D)
 	}
-	return w.End(), nil
+	return w.End()
 }
 
 // restoreTokenState returns the state that AppendBinary wrote.

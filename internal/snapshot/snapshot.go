@@ -38,6 +38,7 @@ func AddParameters[T tensor.Float](sum ParameterSum, x []T) ParameterSum {
 // Writer appends a snapshot to Data.
 type Writer struct {
 	Data  []byte
+	Check func(bytes int) error // of the whole snapshot; nil: no check
 	start int
 }
 
@@ -98,9 +99,15 @@ func CutElements[T tensor.Float](x []T, b []byte) (rest []byte, ok bool) {
 	return b[n:], true
 }
 
-// End appends the checksum and returns the snapshot.
-func (w *Writer) End() []byte {
-	return binary.LittleEndian.AppendUint32(w.Data, crc32.Checksum(w.Data[w.start:], Castagnoli))
+// End appends the checksum and returns the snapshot. It returns the error of Check.
+func (w *Writer) End() ([]byte, error) {
+	w.Data = binary.LittleEndian.AppendUint32(w.Data, crc32.Checksum(w.Data[w.start:], Castagnoli))
+	if w.Check != nil {
+		if err := w.Check(len(w.Data) - w.start); err != nil {
+			return nil, err
+		}
+	}
+	return w.Data, nil
 }
 
 // Reader reads a snapshot. After an error it returns zeros.
@@ -239,7 +246,7 @@ func OpenHeader(r io.ReaderAt, size int64, limit int64) (*Reader, error) {
 
 // NewWriter returns a writer that appends to b, after the magic and the version.
 func NewWriter(b []byte) *Writer {
-	w := &Writer{b, len(b)}
+	w := &Writer{Data: b, start: len(b)}
 	w.Data = append(w.Data, Magic...)
 	w.Data = binary.LittleEndian.AppendUint32(w.Data, Version)
 	return w

@@ -546,8 +546,8 @@ func (s *Shape) CheckState() error {
 	switch {
 	case tensor.Size(s.B, s.H) > MaxHeads:
 		return fmt.Errorf("state: B·H is %d·%d, at most %d heads are kept", s.B, s.H, MaxHeads)
-	case s.D > maxRow || s.Dv > maxRow:
-		return fmt.Errorf("state: rows of D = %d and Dv = %d, at most %d are kept", s.D, s.Dv, maxRow)
+	case s.D > MaxRow || s.Dv > MaxRow:
+		return fmt.Errorf("state: rows of D = %d and Dv = %d, at most %d are kept", s.D, s.Dv, MaxRow)
 	case s.Chunk < 0:
 		return fmt.Errorf("chunk: %d is negative", s.Chunk)
 	case s.Chunk > maxChunk:
@@ -569,8 +569,10 @@ func (s *Shape) CheckStateSize(bytes float64) error {
 // MaxHeads is the most heads, B·H, of a state.
 const MaxHeads = 1 << 20
 
+// MaxRow is the largest D and Dv of a state.
+const MaxRow = 1 << 28
+
 const (
-	maxRow = 1 << 28 // D and Dv of states
 	// maxChunk bounds the tokens of a state's chunk. All their pairs are computed.
 	maxChunk = 1 << 24
 	// maxState is the most bytes of a state: more than any memory has.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"math"
 	"strings"
 
@@ -32,9 +33,12 @@ const (
 type Identity struct{ Kind, Name, Setting string }
 
 // NewSnapshot returns a writer of a snapshot and appends its header to b, for a state
-// of shape s. id and sum identify the mechanism and its parameters.
+// of shape s. id and sum identify the mechanism and its parameters. End of the writer
+// returns an error if ReadSnapshot refuses the number of heads in these bytes.
 func NewSnapshot[T tensor.Float](b []byte, id Identity, sum snapshot.ParameterSum, s *contract.Shape, tokens int64, decay bool) *snapshot.Writer {
 	w := snapshot.NewWriter(b)
+	heads := *s
+	w.Check = func(bytes int) error { return checkHeads(&heads, bytes) }
 	w.Int(scratch.ElementSize[T]())
 	kind := id.Kind
 	if decay {
@@ -57,9 +61,16 @@ const (
 	// freeHeads of a state's heads may be there without a byte of their own each: what they
 	// hold may be nothing, but the state has room for it.
 	freeHeads = 1 << 14
-	maxWidth  = 1 << 14 // D and Dv
 	maxTokens = 1 << 53 // absorbed: later tokens and merged states do not overflow an int64
 )
+
+// checkHeads returns an error if a snapshot of n bytes is too short for the heads of s.
+func checkHeads(s *contract.Shape, n int) error {
+	if s.B*s.H > freeHeads+n {
+		return fmt.Errorf("snapshot: B=%d H=%d: %d bytes are too few for so many heads", s.B, s.H, n)
+	}
+	return nil
+}
 
 // ReadSnapshot reads the header of a snapshot of id and of the parameters with checksum
 // sum. The content is left in r. It returns an error if data is damaged, or of another
@@ -90,8 +101,8 @@ func ReadSnapshot[T tensor.Float](data []byte, id Identity, sum snapshot.Paramet
 		n      *int
 		lo, hi int64
 	}{
-		{"B", &s.B, 1, contract.MaxHeads}, {"H", &s.H, 1, contract.MaxHeads}, {"Hkv", &s.Hkv, 1, contract.MaxHeads},
-		{"D", &s.D, 1, maxWidth}, {"Dv", &s.Dv, 1, maxWidth}, {"chunk", &s.Chunk, 0, math.MaxInt32},
+		{"B", &s.B, 0, contract.MaxHeads}, {"H", &s.H, 1, contract.MaxHeads}, {"Hkv", &s.Hkv, 1, contract.MaxHeads},
+		{"D", &s.D, 1, contract.MaxRow}, {"Dv", &s.Dv, 1, contract.MaxRow}, {"chunk", &s.Chunk, 0, math.MaxInt32},
 	} {
 		n := r.Int()
 		if n < x.lo || n > x.hi {
@@ -109,8 +120,8 @@ func ReadSnapshot[T tensor.Float](data []byte, id Identity, sum snapshot.Paramet
 	if r.Err == nil && (tensor.Size(s.B, s.H) > contract.MaxHeads || s.H%s.Hkv != 0) {
 		r.Fail("B=%d H=%d Hkv=%d is not possible", s.B, s.H, s.Hkv)
 	}
-	if n := s.B * s.H; r.Err == nil && n > freeHeads+len(data) {
-		r.Fail("B=%d H=%d: %d bytes are too few for so many heads", s.B, s.H, len(data))
+	if r.Err == nil {
+		r.Err = checkHeads(&s, len(data))
 	}
 	return s, tokens, r, r.Err
 }

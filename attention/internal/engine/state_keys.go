@@ -218,7 +218,7 @@ func (s *keyCache[T]) AppendBinary(b []byte) ([]byte, error) {
 			ages.Write(w, s.tokens)
 		}
 	}
-	return w.End(), nil
+	return w.End()
 }
 
 // restoreCache reads what AppendBinary wrote after the header.

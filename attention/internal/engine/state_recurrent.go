@@ -246,11 +246,14 @@ func (s *RecurrentState[T]) HeapBytes() int64 {
 func (s *RecurrentState[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := NewSnapshot[T](b, s.Engine.Identity(), s.Engine.ParameterSum(), &s.Shape, s.TokenCount, s.HasDecay())
 	s.Write(w)
-	return w.End(), nil
+	return w.End()
 }
 
 // Write appends what follows the header.
 func (s *RecurrentState[T]) Write(w *snapshot.Writer) {
+	if len(s.Heads) == 0 {
+		return
+	}
 	zeros := make([]T, max(s.Shape.Chunk, s.Shape.Dv))
 	for _, st := range s.Heads {
 		rest := s.Shape.Chunk - st.Count

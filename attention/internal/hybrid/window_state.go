@@ -466,7 +466,7 @@ func (s *hybridState[T]) AppendBinary(b []byte) ([]byte, error) {
 			snapshot.WriteElements(w, make([]T, (width-r.n)*count))
 		})
 	}
-	return w.End(), nil
+	return w.End()
 }
 
 func (w *hybrid[T]) RestoreState(data []byte) (contract.State[T], error) {
