@@ -483,6 +483,9 @@ func TestSegmentsRefuse(t *testing.T) {
 		{"dfinal: the call has no final state", func(c *Call[float32], g *Grads[float32]) {
 			c.Final, g.DFinal = nil, new(StateGrad[float32])
 		}},
+		{"d_log_g: the call has no log_g", func(c *Call[float32], g *Grads[float32]) {
+			g.DLogG = calltest.Poisoned[float32](2, 2, 6, 1)
+		}},
 		{"dfinal: is of a state of shape", func(c *Call[float32], g *Grads[float32]) {
 			g.DFinal = new(StateGrad[float32])
 		}},

@@ -227,3 +227,44 @@ func TestWindowBoundsItsWidth(t *testing.T) {
 		}
 	}
 }
+
+func TestUnmaskedWindowRefusesGradientsOfStatesAndDecay(t *testing.T) {
+	for name, m := range nearFar() {
+		e, c := windowedOf[float32](t, m), calltest.NewCall[float32](calltest.Problems()["causal"])
+		c.Causal = false
+		out, keep := calltest.Forward(t, e, c, Auto)
+		for _, x := range []struct {
+			want string
+			g    Grads[float32]
+		}{
+			{"dinit: the call has no initial state", Grads[float32]{DInit: new(StateGrad[float32])}},
+			{"dfinal: the call has no final state", Grads[float32]{DFinal: new(StateGrad[float32])}},
+			{"d_log_g: the call has no log_g", Grads[float32]{DLogG: calltest.Poisoned[float32](c.K.B, c.K.H, c.K.N, 1)}},
+		} {
+			g, like := x.g, func(x tensor.Heads[float32]) tensor.Heads[float32] {
+				return tensor.NewHeads[float32](x.B, x.H, x.N, x.D)
+			}
+			g.DQ, g.DK, g.DV = like(c.Q), like(c.K), like(c.V)
+			if err := e.Backward(&g, out, out, c, keep); err == nil || err.Error() != x.want {
+				t.Errorf("%s: error %v, want %s", name, err, x.want)
+			}
+		}
+	}
+}
+
+func TestForwardForgetsTheLossesOfAnotherMechanism(t *testing.T) {
+	list := map[string]Mechanism[float32]{"softmax": mechanismOf[float32](t, "softmax", textbook["softmax"])}
+	for name, m := range nearFar() {
+		list[name] = windowedOf[float32](t, m)
+	}
+	c := calltest.NewCall[float32](calltest.Problems()["causal"])
+	for name, e := range list {
+		keep := &Saved[float32]{Aux: 1, Residual: 1}
+		if err := e.Forward(calltest.Poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D), c, keep); err != nil {
+			t.Fatal(err)
+		}
+		if keep.Aux != 0 || keep.Residual != 0 {
+			t.Errorf("%s: aux is %v and residual %v, of another mechanism", name, keep.Aux, keep.Residual)
+		}
+	}
+}

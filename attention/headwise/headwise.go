@@ -273,6 +273,9 @@ func (w *driver[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c
 	if g.DFinal != nil || g.DInit != nil {
 		return fmt.Errorf("d_init: %s computes whole heads: a call has no state before or after it", w.name())
 	}
+	if g.DLogG.D != 0 {
+		return fmt.Errorf("d_log_g: %s computes whole heads: it has no weights that could decay", w.name())
+	}
 	p := w.schedule(c, out, keep)
 	defer p.release()
 	if keep == nil || len(keep.Heads) != p.units {

@@ -304,6 +304,11 @@ func TestHeadwiseRefuses(t *testing.T) {
 	if err := m.Backward(&attention.Grads[float32]{DQ: base().Q, DK: base().K, DV: base().V}, calltest.Poisoned[float32](2, 4, 9, 3), calltest.Poisoned[float32](2, 4, 9, 3), base(), &attention.Saved[float32]{}); err == nil {
 		t.Error("Backward without Forward is not refused")
 	}
+	out, keep := calltest.Forward(t, m, base(), attention.Auto)
+	err := m.Backward(&attention.Grads[float32]{DQ: base().Q, DK: base().K, DV: base().V, DLogG: calltest.Poisoned[float32](2, 2, 9, 1)}, out, out, base(), keep)
+	if err == nil || !strings.HasPrefix(err.Error(), "d_log_g: plain") {
+		t.Errorf("error %v about a gradient of log_g", err)
+	}
 }
 
 // vanishing is plain, but the weights of query 0 underflow, and query 1 sees no key.

@@ -160,7 +160,7 @@ func (e *Engine[T]) Forward(out tensor.Heads[T], c *contract.Call[T], keep *cont
 		} else {
 			keep.Den = make([]T, need)
 		}
-		keep.UnseenCount, keep.WeakCount = 0, 0
+		keep.UnseenCount, keep.WeakCount, keep.Aux, keep.Residual = 0, 0, 0, 0
 		if need := len(p.seqs) * c.K.H; cap(keep.Moments) >= need {
 			keep.Moments = keep.Moments[:need]
 		} else {

@@ -365,10 +365,14 @@ func ageAfter[T tensor.Float](g *contract.Grads[T], i int) float64 {
 	return contract.GradPartsOf(g.DFinal).Heads[i].Age
 }
 
-// CheckAge returns an error if the gradient of log_g does not have the shape of log_g.
+// CheckAge returns an error if the gradient of log_g does not have the shape of log_g, or
+// is wanted of a call without decay.
 func CheckAge[T tensor.Float](g *contract.Grads[T], c *contract.Call[T]) error {
-	if !c.HasDecay() || g.DLogG.D == 0 {
+	switch {
+	case g.DLogG.D == 0:
 		return nil
+	case !c.HasDecay():
+		return fmt.Errorf("d_log_g: the call has no log_g")
 	}
 	return contract.CheckShape("d_log_g", &g.DLogG, c.K.B, c.K.H, c.K.N, 1)
 }

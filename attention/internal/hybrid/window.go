@@ -297,6 +297,12 @@ func (w *hybrid[T]) Backward(g *contract.Grads[T], dout, out tensor.Heads[T], c 
 	if err := g.CheckShapes(&dout, c); err != nil {
 		return err
 	}
+	if err := engine.CheckAge(g, c); err != nil {
+		return err
+	}
+	if err := engine.CheckStateGrads(g, c, nil); err != nil {
+		return err
+	}
 	if n := c.Q.B * c.Q.H * c.Q.N; keep == nil || savedOf(keep) == nil || len(keep.Den) != n || len(savedOf(keep).window.Den) != n {
 		return fmt.Errorf("saved: not what Forward left for this call")
 	}

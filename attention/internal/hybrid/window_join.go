@@ -144,7 +144,7 @@ func (w windowJoin[T]) joining(c *contract.Call[T]) float64 {
 // resizeSaved makes room for denominators, and nothing has been noticed.
 func resizeSaved[T tensor.Float](k *contract.Saved[T], c *contract.Call[T]) {
 	k.Den = scratch.Grow(k.Den[:0], c.Q.B*c.Q.H*c.Q.N)
-	k.UnseenCount, k.WeakCount = 0, 0
+	k.UnseenCount, k.WeakCount, k.Aux, k.Residual = 0, 0, 0, 0
 }
 
 // keepRows has x keep what Backward needs, and tell which rows see nothing or are

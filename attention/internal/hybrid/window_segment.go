@@ -203,10 +203,7 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *contract.Call[T], sav
 
 // checkGrads reports gradients of states that do not fit, and makes room for the
 // gradient of the state before.
-func (x *hybridSegment[T]) checkGrads(g *contract.Grads[T], c *contract.Call[T]) error {
-	if err := engine.CheckStateGrads(g, c, nil); err != nil {
-		return err
-	}
+func (x *hybridSegment[T]) checkGrads(g *contract.Grads[T]) error {
 	width := x.w.window.Width
 	if g.DInit != nil {
 		d := contract.GradPartsOf(g.DInit)
@@ -243,13 +240,7 @@ func (w *hybrid[T]) segmentBackward(g *contract.Grads[T], dout, out tensor.Heads
 	if err != nil {
 		return err
 	}
-	if err := g.CheckShapes(&dout, c); err != nil {
-		return err
-	}
-	if err := engine.CheckAge(g, c); err != nil {
-		return err
-	}
-	if err := x.checkGrads(g, c); err != nil {
+	if err := x.checkGrads(g); err != nil {
 		return err
 	}
 	p := w.joins().part(dout, out, c, len(x.seqs), keep, scratch)
