@@ -27,8 +27,8 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	longest := limit
 	if r.ContentLength >= 0 {
 		longest = r.ContentLength
-		if err := counted.reserve(r.ContentLength); err != nil {
-			return nil, err
+		if s.bodies.Load()+longest > s.o.MaxBodies {
+			return nil, s.refuseBody(longest)
 		}
 	}
 	control := http.NewResponseController(w)
@@ -50,33 +50,28 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	return data, nil
 }
 
-// countedBody counts a body in Server.bodies: a known length at once, others as they come.
-type countedBody struct {
-	body          io.Reader
-	server        *Server
-	read, counted int64 // bytes
+// refuseBody returns the error of n bytes that do not fit beside the bodies of other requests.
+func (s *Server) refuseBody(n int64) error {
+	return &apiError{Status: http.StatusTooManyRequests, Type: typeLimit, Code: "full", Retry: time.Second,
+		Message: fmt.Sprintf("body: %d bytes are too many beside the bodies of other requests; all may have %d", n, s.o.MaxBodies)}
 }
 
-// reserve counts n bytes more. It returns an error if the bodies of all requests have too many.
-func (c *countedBody) reserve(n int64) error {
-	c.counted += n
-	if c.server.bodies.Add(n) <= c.server.o.MaxBodies {
-		return nil
-	}
-	return &apiError{Status: http.StatusTooManyRequests, Type: typeLimit, Code: "full", Retry: time.Second,
-		Message: fmt.Sprintf("body: %d bytes are too many beside the bodies of other requests; all may have %d", c.counted, c.server.o.MaxBodies)}
+// countedBody counts a body in Server.bodies as it comes. A client that sends nothing takes no room of others.
+type countedBody struct {
+	body   io.Reader
+	server *Server
+	read   int64 // bytes
 }
 
 // release takes the count back.
-func (c *countedBody) release() { c.server.bodies.Add(-c.counted) }
+func (c *countedBody) release() { c.server.bodies.Add(-c.read) }
 
-// Read reads a part of the body. It returns an error as reserve does.
+// Read reads a part of the body. It returns an error if the bodies of all requests have too many bytes.
 func (c *countedBody) Read(p []byte) (int, error) {
 	n, err := c.body.Read(p)
-	if c.read += int64(n); c.read > c.counted {
-		if err := c.reserve(c.read - c.counted); err != nil {
-			return 0, err
-		}
+	c.read += int64(n)
+	if c.server.bodies.Add(int64(n)) > c.server.o.MaxBodies && n > 0 {
+		return 0, c.server.refuseBody(c.read)
 	}
 	return n, err
 }

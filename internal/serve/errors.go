@@ -140,9 +140,38 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(data)+1))
+	return writeData(w, status, jsonType, append(data, '\n'))
+}
+
+// jsonType is the content type of JSON.
+const jsonType = "application/json"
+
+// writeData sends data as the whole answer. It returns an error if w fails.
+func writeData(w http.ResponseWriter, status int, kind string, data []byte) error {
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(status)
-	_, err = w.Write(append(data, '\n'))
+	_, err := w.Write(data)
 	return err
+}
+
+// writeLarge sends data, which changes no session, as the whole answer of status 200. It returns an error if the
+// large answers that clients have not read have too many bytes. One alone is always sent.
+func (s *Server) writeLarge(w http.ResponseWriter, kind string, data []byte) error {
+	n := int64(len(data))
+	defer s.answers.Add(-n)
+	if all := s.answers.Add(n); all > s.o.MaxBodies && all > n {
+		return &apiError{Status: http.StatusTooManyRequests, Type: typeLimit, Code: "full", Retry: time.Second,
+			Message: fmt.Sprintf("answer: %d bytes are too many beside answers that other clients are reading; all may have %d", n, s.o.MaxBodies)}
+	}
+	return writeData(w, http.StatusOK, kind, data)
+}
+
+// writeLargeJSON is writeLarge of v. It returns an error if v is no JSON, too.
+func (s *Server) writeLargeJSON(w http.ResponseWriter, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return s.writeLarge(w, jsonType, append(data, '\n'))
 }

@@ -371,31 +371,57 @@ func (d *deadlines) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// TestBodiesOfUnknownLengthCountAsTheyCome: a part of such a body leaves room for other requests.
-func TestBodiesOfUnknownLengthCountAsTheyCome(t *testing.T) {
+// TestBodiesCountAsTheyCome: a part of a body leaves room for other requests, whatever its length is.
+func TestBodiesCountAsTheyCome(t *testing.T) {
 	s := newSite(t, func(o *Options) { o.MaxImport, o.MaxBodies = 1<<17, 1<<17 })
-	part, client := net.Pipe()
-	defer client.Close()
-	done := make(chan int, 1)
-	go func() {
-		r := httptest.NewRequest("POST", "http://localhost/v1/sessions/import", part)
-		r.ContentLength = -1
-		w := httptest.NewRecorder()
-		s.handler.ServeHTTP(w, r)
-		done <- w.Code
-	}()
-	if _, err := client.Write(make([]byte, 1000)); err != nil {
-		t.Fatal(err)
+	for _, length := range []int64{-1, 1 << 17} {
+		part, client := net.Pipe()
+		defer client.Close()
+		done := make(chan int, 1)
+		go func() {
+			r := httptest.NewRequest("POST", "http://localhost/v1/sessions/import", part)
+			r.ContentLength = length
+			w := httptest.NewRecorder()
+			s.handler.ServeHTTP(w, r)
+			done <- w.Code
+		}()
+		if _, err := client.Write(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		s.need(201, "POST", "/v1/sessions", `{"text":"abc"}`, nil)
+		s.handler.bodies.Add(1 << 17)
+		if status, text := s.send("POST", "/v1/sessions", `{"text":"abc"}`); status != 429 {
+			t.Errorf("status %d beside full bodies, want 429: %s", status, text)
+		}
+		go client.Write(make([]byte, 1000))
+		if status := <-done; status != 429 {
+			t.Errorf("status %d beside full bodies, want 429", status)
+		}
+		s.handler.bodies.Add(-1 << 17)
+		if n := s.handler.bodies.Load(); n != 0 {
+			t.Errorf("%d bytes of bodies are counted after the requests", n)
+		}
 	}
-	s.need(201, "POST", "/v1/sessions", `{"text":"abc"}`, nil)
-	s.handler.bodies.Add(1 << 17)
-	go client.Write(make([]byte, 1000))
-	if status := <-done; status != 429 {
-		t.Errorf("status %d beside full bodies, want 429", status)
-	}
-	s.handler.bodies.Add(-1 << 17)
-	if n := s.handler.bodies.Load(); n != 0 {
-		t.Errorf("%d bytes of bodies are counted after the requests", n)
+}
+
+// TestUnreadAnswersAreBounded: beside them, large answers are refused, but one alone is sent.
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	s := newSite(t, func(o *Options) { o.MaxBody, o.MaxImport, o.MaxBodies = 100, 100, 100 })
+	var a object
+	s.need(201, "POST", "/v1/sessions", `{"text":"abc"}`, &a)
+	for path, body := range map[string]string{"/v1/sessions/" + a.ID + "/export": "", "/v1/embeddings": `{"input":"a"}`} {
+		for unread, status := range map[int64]int{0: 200, 1: 429} {
+			r := httptest.NewRequest("POST", "http://localhost"+path, strings.NewReader(body))
+			if body == "" {
+				r.Method = "GET"
+			}
+			w := httptest.NewRecorder()
+			s.handler.answers.Add(unread)
+			s.handler.ServeHTTP(w, r)
+			if n := s.handler.answers.Add(-unread); w.Code != status || n != 0 {
+				t.Errorf("%s beside %d bytes: status %d, want %d; %d bytes are counted afterwards", path, unread, w.Code, status, n)
+			}
+		}
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"strconv"
 
 	"github.com/farfield-ml/farfield/internal/sessions"
 )
@@ -197,10 +196,7 @@ func (s sessionAPI) exportSession(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-	_, err = w.Write(data)
-	return err
+	return s.writeLarge(w, "application/octet-stream", data)
 }
 
 func (s sessionAPI) importSession(w http.ResponseWriter, r *http.Request) error {

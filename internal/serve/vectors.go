@@ -73,7 +73,7 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 			data[i].Embedding = encodeVector(v.Values)
 		}
 	}
-	return writeJSON(w, http.StatusOK, map[string]any{"object": "list", "model": s.o.Name, "data": data,
+	return s.writeLargeJSON(w, map[string]any{"object": "list", "model": s.o.Name, "data": data,
 		"usage": struct {
 			Prompt int64 `json:"prompt_tokens"`
 			Total  int64 `json:"total_tokens"`
@@ -143,7 +143,7 @@ func (s *Server) classify(w http.ResponseWriter, r *http.Request) error {
 			data[i].Probabilities[name] = c.Probabilities[j]
 		}
 	}
-	return writeJSON(w, http.StatusOK, map[string]any{"object": "list", "model": s.o.Name, "data": data})
+	return s.writeLargeJSON(w, map[string]any{"object": "list", "model": s.o.Name, "data": data})
 }
 
 // maxMapTokens bounds the tokens of maps, which have their square.
@@ -189,7 +189,7 @@ func (s *Server) drawMaps(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answer.Layer = q.Layer
-	return writeJSON(w, http.StatusOK, answer)
+	return s.writeLargeJSON(w, answer)
 }
 
 // mapsAnswer is the JSON of the maps of a layer.
