@@ -240,11 +240,11 @@ func (c *cache) setSaving(e *entry, is bool) {
 	}
 }
 
-// waiting returns the bytes of entries that wait for the disk.
-func (c *cache) waiting() int64 {
+// isWaitFull reports whether e and others that wait for the disk take more than limit. e alone may.
+func (c *cache) isWaitFull(e *entry, limit int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.savingBytes
+	return c.savingBytes > max(limit, e.bytes)
 }
 
 // pin changes the number of sessions whose last snapshot e is; nil: nothing.

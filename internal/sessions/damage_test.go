@@ -299,11 +299,12 @@ func TestStatesThatCannotBeSavedLeaveMemory(t *testing.T) {
 		must[Result](t)(m.Complete(ctx, tokens(300, i), Draw{MaxTokens: 1}, nil))
 	}
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if m.cache.waiting() == 0 && m.Stats().PrefixBytes <= o.Memory {
+		isWaiting := m.cache.isWaitFull(new(entry), 0)
+		if !isWaiting && m.Stats().PrefixBytes <= o.Memory {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d bytes wait for a disk that cannot be written, of %d in memory", m.cache.waiting(), m.Stats().PrefixBytes)
+			t.Fatalf("states wait for a disk that cannot be written: %t; %d bytes are in memory, the limit is %d", isWaiting, m.Stats().PrefixBytes, o.Memory)
 		}
 	}
 }
@@ -358,4 +359,81 @@ func TestDamagedRecordsAreReported(t *testing.T) {
 		t.Errorf("%d damaged sessions after Delete", n)
 	}
 	requireState(t, m, whole.ID, tokens(90, 1))
+}
+
+// TestDeletedRecordOutOfOrderStaysDeleted damages the key of a record, so that no search finds it.
+func TestDeletedRecordOutOfOrderStaysDeleted(t *testing.T) {
+	o := Options{Model: newNearFar(t), Store: t.TempDir()}
+	m := open(t, o)
+	for range 3 {
+		must[Info](t)(m.Create(ctx, tokens(90, 1)))
+	}
+	list := m.List(ctx)
+	closed(t, m)
+	path, lost := filepath.Join(o.Store, storeFile), "z"+list[0].ID[1:]
+	data := must[[]byte](t)(os.ReadFile(path))
+	if err := os.WriteFile(path, bytes.ReplaceAll(data, []byte(list[0].ID), []byte(lost)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m = open(t, o)
+	if n := m.Stats().DamagedSessions; n != 1 {
+		t.Fatalf("%d damaged sessions, want 1", n)
+	}
+	if err := m.Delete(ctx, lost); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, m)
+	m = open(t, o)
+	if n := m.Stats().DamagedSessions; n != 0 {
+		t.Errorf("%d damaged sessions after Delete", n)
+	}
+	requireState(t, m, list[2].ID, tokens(90, 1)) // the search for list[1] ends at the damaged key
+}
+
+// TestUnreadLinesOutOfOrderEnd damages the first keys of pages of tokens: each names the first line.
+func TestUnreadLinesOutOfOrderEnd(t *testing.T) {
+	dir := t.TempDir()
+	page := os.Getpagesize()
+	s, _, _, err := openStore(dir, "a model")
+	for i := 0; i < 12 && err == nil; i++ {
+		err = errors.Join(s.create(string(rune('a'+i)), record{}, tokens(page/16, 1)), s.update(func(tx transaction) error {
+			_, err := tx.Bucket(tokenBucket).NextSequence() // a line that is gone
+			return err
+		}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	path, changed := filepath.Join(dir, storeFile), 0
+	data := must[[]byte](t)(os.ReadFile(path))
+	for at := 0; at < len(data); at += page {
+		const leaf, header = 2, 16
+		element := data[at+header:] // of the first key: flags, position, size of the key and of the value
+		le := binary.LittleEndian
+		if le.Uint16(data[at+8:]) != leaf || le.Uint16(data[at+10:]) == 0 || le.Uint32(element[8:]) != 16 {
+			continue
+		}
+		if key := element[le.Uint32(element[4:]):]; binary.BigEndian.Uint64(key) > 1 {
+			binary.BigEndian.PutUint64(key, 1)
+			changed++
+		}
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil || changed == 0 {
+		t.Fatalf("%d pages are damaged: %v", changed, err)
+	}
+	if s, _, _, err = openStore(dir, "a model"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.deleteUnread() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+		s.close()
+	case <-time.After(10 * time.Second):
+		t.Error("the search for lines does not end")
+	}
 }

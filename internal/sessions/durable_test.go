@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
@@ -302,5 +303,23 @@ func TestStoreOfAnotherModelIsRefused(t *testing.T) {
 	o.Identity = "another model"
 	if _, err := Open(ctx, o); !errors.Is(err, ErrForeign) {
 		t.Errorf("error is %v, want %v", err, ErrForeign)
+	}
+}
+
+func TestFoldersOfTheStoreAreTheirOwnersAlone(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("folders have no modes")
+	}
+	o := Options{Model: newNearFar(t), Store: t.TempDir()}
+	for _, folder := range []string{statesFolder, importsFolder} { // of an earlier version
+		if err := os.Mkdir(filepath.Join(o.Store, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open(t, o)
+	for _, folder := range []string{statesFolder, importsFolder} {
+		if info := must[os.FileInfo](t)(os.Stat(filepath.Join(o.Store, folder))); info.Mode().Perm() != 0o700 {
+			t.Errorf("%s has mode %v", folder, info.Mode())
+		}
 	}
 }

@@ -217,7 +217,7 @@ func (s *saver) add(p prefix, state *model.Session[float32], id string) bool {
 // back, if the queue is full.
 func (s *saver) queue(e *entry, id string) bool {
 	s.mu.Lock()
-	full := s.stop || len(s.list) >= maxSaving || len(s.list) > 0 && s.m.cache.waiting() > s.m.o.Memory/savingShare
+	full := s.stop || len(s.list) >= maxSaving || s.m.cache.isWaitFull(e, s.m.o.Memory/savingShare)
 	if !full {
 		s.list = append(s.list, saving{e, id})
 	}

@@ -41,6 +41,26 @@ func TestStateBytesAreTheMemoryOfSessions(t *testing.T) {
 	}
 }
 
+func TestOneLargeStateWaitsForTheDisk(t *testing.T) {
+	x := newNearFar(t)
+	state := func() *model.Session[float32] { return must[*model.Session[float32]](t)(x.NewSession(1)) }
+	m := open(t, Options{Model: x, Store: t.TempDir(), Memory: savingShare * state().HeapBytes()})
+	p := func(n int) prefix {
+		p := prefix{chain: m.coder.root}
+		p.add(tokens(n, 1))
+		return p
+	}
+	written := m.cache.put(p(1), state())
+	m.cache.setSaving(written, true) // as saver does while it writes
+	if m.saver.add(p(2), state(), "") {
+		t.Errorf("two states wait for the disk with %d bytes, the limit is %d", 2*state().HeapBytes(), m.o.Memory/savingShare)
+	}
+	m.cache.setSaving(written, false)
+	if !m.saver.add(p(3), state(), "") {
+		t.Error("a state alone does not wait for the disk")
+	}
+}
+
 func TestMemoryBoundsPrefixesWhileAPromptIsRead(t *testing.T) {
 	x := newNearFar(t)
 	s := must[*model.Session[float32]](t)(x.NewSession(1))

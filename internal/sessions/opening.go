@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -110,6 +111,8 @@ func (m *Manager) openStore() (err error) {
 		if err := atomicfile.MakeFolder(dir); err != nil {
 			return err
 		}
+		// States reveal the texts of their sessions. A folder of another user keeps its mode.
+		_ = os.Chmod(dir, 0o700)
 	}
 	if m.lock, err = lock.LockFolder(m.o.Store); err != nil {
 		return err

@@ -235,7 +235,11 @@ func (m *Manager) deleteDamaged(id string) error {
 		return err
 	}
 	defer m.end()
-	if err := m.store.delete(id); err != nil && !errors.Is(err, ErrUnknown) {
+	err := m.store.delete(id)
+	if errors.Is(err, ErrUnknown) {
+		err = m.store.forget(id)
+	}
+	if err != nil {
 		return err
 	}
 	m.mu.Lock()

@@ -249,7 +249,7 @@ func (s *store) load(tx transaction, identity string, records map[string]record)
 		case err == nil:
 			records[string(id)] = r
 			s.count(r, 1)
-		case errors.Is(err, ErrDamaged):
+		case errors.Is(err, ErrDamaged) && meta.Get(forgottenKey(string(id))) == nil:
 			damaged = append(damaged, string(id))
 		}
 		return nil // the other sessions are whole
@@ -419,20 +419,37 @@ func deleteLine(tx transaction, line uint64) error {
 			return err
 		}
 		k, _ = c.Seek(key) // Next may leave out the key after a deleted one
+		if bytes.Compare(k, key) <= 0 {
+			return nil // the keys of a damaged page are out of order
+		}
 	}
 	return nil
+}
+
+// forget leaves a damaged record out of the next load. Its key is out of order, where delete does not find it.
+func (s *store) forget(id string) error {
+	return s.update(func(tx transaction) error { return tx.Bucket(metaBucket).Put(forgottenKey(id), []byte{1}) })
+}
+
+// forgottenKey returns the key of a record that is left out, in metaBucket.
+func forgottenKey(id string) []byte {
+	return fmt.Appendf(nil, "deleted %x", sha256.Sum256([]byte(id)))
 }
 
 // deleteUnread removes the lines that no session reads. Damaged records may read them.
 func (s *store) deleteUnread() error {
 	return s.update(func(tx transaction) error {
 		c := tx.Bucket(tokenBucket).Cursor()
+		var from uint64 // the line that Seek looked for
 		for k, _ := c.First(); k != nil; {
 			if len(k) < 8 {
 				k, _ = c.Next()
 				continue
 			}
 			line := binary.BigEndian.Uint64(k)
+			if line < from {
+				return nil // the keys of a damaged page are out of order
+			}
 			if s.lines[line] == 0 {
 				if err := deleteLine(tx, line); err != nil {
 					return err
@@ -441,7 +458,8 @@ func (s *store) deleteUnread() error {
 			if line == math.MaxUint64 {
 				return nil
 			}
-			k, _ = c.Seek(tokenKey(line+1, 0))
+			from = line + 1
+			k, _ = c.Seek(tokenKey(from, 0))
 		}
 		return nil
 	})
