@@ -87,6 +87,19 @@ func LockFile(path string) (*Lock, error) {
 	return acquireLock(path+Suffix, path)
 }
 
+// Hold locks the open file f until it is closed, by whatever name it was opened. It returns a
+// *HeldError if f has an owner, or an error of the system.
+func Hold(f *os.File) error {
+	ok, err := tryLock(f)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return nil
+	case err == nil && !ok:
+		return &HeldError{Path: f.Name()}
+	}
+	return WrapWriteError(f.Name(), err)
+}
+
 // WaitFolder locks an existing folder after its owner has released it. It calls waiting, unless nil,
 // once before the first wait. It returns an error if ctx ends first, its cause, or if the system
 // refuses.

@@ -30,6 +30,11 @@ func OwnFile(path string, inputs ...string) (*os.File, *lock.Lock, error) {
 		l.Release()
 		return nil, nil, InputErrorf("--out: %w", err)
 	}
+	if err := lock.Hold(f); err != nil { // a link to the file has another lock file
+		f.Close()
+		l.Release()
+		return nil, nil, InputErrorf("--out: %w", err)
+	}
 	return f, l, nil
 }
 
