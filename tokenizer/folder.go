@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,8 @@ import (
 	"strings"
 )
 
-// config is what tokenizer_config.json says about ids, and the model_type of config.json.
+// config is what tokenizer_config.json says about ids, and model_type of config.json, whose
+// tokenizer_class counts where the first file has none.
 type config struct {
 	Class        string `json:"tokenizer_class"`
 	Lowercase    *bool  `json:"do_lower_case"`
@@ -46,7 +48,7 @@ func readConfig(dir string) (*config, error) {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		if name == "config.json" {
-			c.Family = read.Family
+			c.Family, c.Class = read.Family, cmp.Or(c.Class, read.Class)
 		} else {
 			*c = read
 		}

@@ -39,6 +39,8 @@ func TestFoldersOfOtherClassesAreRefused(t *testing.T) {
 		{bert, `{"tokenizer_class":"BertTokenizer","do_basic_tokenize":false}`, `{"model_type":"bert"}`, "rules of its own"},
 		{bert, `{"tokenizer_class":"DistilBertTokenizerFast"}`, `{"model_type":"distilbert"}`, ""},
 		{bert, `{}`, `{"model_type":"bert"}`, ""},
+		{bert, `{}`, `{"model_type":"bert","tokenizer_class":"BertJapaneseTokenizer"}`, `tokenizer_class "BertJapaneseTokenizer"`},
+		{bert, `{"tokenizer_class":"BertTokenizer"}`, `{"model_type":"bert","tokenizer_class":"BertJapaneseTokenizer"}`, ""},
 		{bert, `{"added_tokens_decoder":{"5":{"content":"ab"},"11":{"content":"[X]"}}}`, `{"model_type":"bert"}`, `added_tokens_decoder: "[X]" has the id 11`},
 		{bpe, `{"tokenizer_class":"Qwen2Tokenizer"}`, `{"model_type":"qwen2"}`, `tokenizer_class "Qwen2Tokenizer"`},
 		{bpe, `{}`, `{"model_type":"qwen2"}`, `model_type "qwen2"`},
