@@ -79,9 +79,6 @@ func describeDecoder(f members, family string, c model.Config) {
 		f["partial_rotary_factor"], rope["partial_rotary_factor"] = share, share
 		f["layer_norm_eps"], f["num_key_value_heads"] = c.NormEps, c.KVHeads
 	default:
-		if share != 0 {
-			rope["partial_rotary_factor"] = share
-		}
 		f["rms_norm_eps"], f["num_key_value_heads"] = c.NormEps, c.KVHeads
 		if c.HeadWidth != 0 {
 			f["head_dim"] = c.HeadWidth

@@ -19,7 +19,10 @@ func readGPTNeoX(f *fields, h head) *plan {
 	}
 	f.divides("num_attention_heads", c.Heads, c.Width)
 	r := f.rope("rotary_emb_base", "rotary_pct", 10000, 0.25)
-	c.RopeTheta, c.RopeFraction, c.RopeScaling = f.number("rope_theta", r.theta), r.fraction, r.scaling
+	c.RopeTheta, c.RopeFraction, c.RopeScaling = r.theta, r.fraction, r.scaling
+	if theta := f.number("rope_theta", r.theta); theta != r.theta {
+		f.fail("rope_theta", "is %g, but rope_parameters or rotary_emb_base have %g", theta, r.theta)
+	}
 	if f.flag("use_parallel_residual", true) {
 		c.ParallelBlocks = model.ParallelTwo
 	}

@@ -72,6 +72,9 @@ func widths(c *model.Config) (q, kv int) {
 // addLlamaLayers adds the weights under the names of llama.
 func (p *plan) addLlamaLayers(f *fields) {
 	c := &p.config
+	if share := c.RopeFraction; share != 0 && share != 1 {
+		f.fail("partial_rotary_factor", "is %g, 1 is supported", share)
+	}
 	if c.Activation == "" {
 		c.Activation = f.gatedActivation("hidden_act", "silu")
 	}

@@ -10,7 +10,9 @@ func readMPNet(f *fields, h head) *plan {
 	p := f.encoder(h, "mpnet")
 	c := &p.config
 	c.TokenTypes = 0
-	c.RelativeBuckets = f.count("relative_attention_num_buckets", 32)
+	c.RelativeBuckets = 32
+	f.needs("relative_attention_num_buckets", "32") // both are constants in transformers
+	f.needs("pad_token_id", "1")
 	p.padPositions(f, 1)
 	w := c.Width
 	p.add("embeddings.word_embeddings.weight", "embed.weight", c.Vocab, w)
