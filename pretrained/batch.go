@@ -73,6 +73,42 @@ func (r *inputReader) batch(ctx context.Context, in *Input) (*model.Batch, error
 	return b, r.setPositions(b)
 }
 
+// maskTail returns in with a mask that lets the head read the row that it reads in
+// transformers: the first, or in a decoder the row of the last token that is not padding. The
+// tokens behind it become masked, on which no earlier row depends. It returns an error if the
+// mask of in leaves the row out.
+func (p *plan) maskTail(in *Input) (*Input, error) {
+	pool := p.config.Pool
+	if pool != model.PoolFirst && (pool != model.PoolLast || p.padding < 0) {
+		return in, nil
+	}
+	if in == nil || in.B < 1 || in.N < 1 || len(in.IDs) != tensor.Size(in.B, in.N) || in.Mask != nil && len(in.Mask) != len(in.IDs) {
+		return in, nil // batch returns the error
+	}
+	to := *in
+	if to.Mask = slices.Clone(in.Mask); to.Mask == nil {
+		to.Mask = slices.Repeat([]bool{true}, len(in.IDs))
+	}
+	for i := range in.B {
+		ids, mask := in.IDs[i*in.N:][:in.N], to.Mask[i*in.N:][:in.N]
+		if pool == model.PoolFirst {
+			if !mask[0] {
+				return nil, fmt.Errorf("attention_mask: masks the first token of sequence %d, whose row the head reads", i)
+			}
+			continue
+		}
+		last := in.N - 1
+		for last > 0 && int(ids[last]) == p.padding {
+			last--
+		}
+		if !mask[last] {
+			return nil, fmt.Errorf("attention_mask: masks token %d of sequence %d, the last that is not pad_token_id %d, whose row the head reads", last, i, p.padding)
+		}
+		clear(mask[last+1:])
+	}
+	return &to, nil
+}
+
 // splitMask returns the lengths of a mask that ends each sequence, or the mask itself.
 func splitMask(in *Input) (lens []int64, mask []bool) {
 	if in.Mask == nil || !slices.Contains(in.Mask, false) {

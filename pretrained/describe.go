@@ -92,6 +92,9 @@ func describeDecoder(f members, family string, c model.Config) {
 	case "qwen3", "gemma":
 		f["attention_bias"] = b.QKV || b.O
 	}
+	if c.Pool == model.PoolLast {
+		f["pad_token_id"] = nil // gemma's default is 0
+	}
 	describeWindows(f, family, c)
 	f["rope_parameters"] = rope
 }

@@ -1,6 +1,7 @@
 package pretrained
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,6 +66,52 @@ func TestTwoDialectsOfRotationsAreRefusedUnlessEqual(t *testing.T) {
 	_, _, err := readPlan([]byte(text+`,"rope_parameters":{"rope_type":"default"},"rope_scaling":`+linear+"}"), 100)
 	if err == nil || !strings.Contains(err.Error(), "rope_scaling: is "+linear) {
 		t.Errorf("different ones: %v", err)
+	}
+}
+
+// classLogits returns the logits of a tiny classifier for sequences of n tokens, as text.
+func classLogits(t *testing.T, config string, n int, mask []bool, ids ...int32) (string, error) {
+	t.Helper()
+	dir := t.TempDir()
+	writeFolder(t, dir, config)
+	m, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := m.Forward(t.Context(), &Input{B: len(ids) / n, N: n, IDs: ids, Mask: mask})
+	if err != nil {
+		return "", err
+	}
+	x, err := out.Logits.Float32()
+	return fmt.Sprint(x), err
+}
+
+func TestClassesOfDecodersReadTheLastTokenThatIsNotPadding(t *testing.T) {
+	mistral := strings.Replace(tinyConfigs["mistral"], "{", `{"pad_token_id":5,`, 1)
+	gemma := strings.Replace(tinyConfigs["gemma"], "GemmaForCausalLM", "GemmaForSequenceClassification", 1)
+	for _, c := range []struct {
+		config       string
+		ids, shorter []int32
+		mask         []bool
+	}{
+		{mistral, []int32{7, 3, 5}, []int32{7, 3}, nil},
+		{mistral, []int32{7, 5, 3, 5}, []int32{7, 5, 3}, []bool{true, true, true, true}},
+		{mistral, []int32{5, 5, 5}, []int32{5}, nil},
+		{gemma, []int32{7, 3, 0, 0}, []int32{7, 3}, nil},
+	} {
+		got, err := classLogits(t, c.config, len(c.ids), c.mask, c.ids...)
+		want, short := classLogits(t, c.config, len(c.shorter), nil, c.shorter...)
+		if got != want || err != nil || short != nil {
+			t.Errorf("%v: %s, %v; without padding %s, %v", c.ids, got, err, want, short)
+		}
+	}
+	want := "attention_mask: masks token 2 of sequence 0, the last that is not pad_token_id 5, whose row the head reads"
+	if _, err := classLogits(t, mistral, 3, []bool{true, true, false}, 7, 3, 4); err == nil || err.Error() != want {
+		t.Errorf("error is %v, want %s", err, want)
+	}
+	want = "attention_mask: masks the first token of sequence 1, whose row the head reads"
+	if _, err := classLogits(t, tinyConfigs["distilbert"], 2, []bool{true, true, false, true}, 7, 3, 4, 6); err == nil || err.Error() != want {
+		t.Errorf("error is %v, want %s", err, want)
 	}
 }
 

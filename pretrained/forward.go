@@ -32,7 +32,8 @@ type Input struct {
 }
 
 // Output holds the results of Forward under the names of transformers, nil where the
-// model has none. Rows of masked tokens are 0.
+// model has none. Rows of masked tokens are 0, and in a decoder's classes of sequences rows
+// behind the last token that is not padding.
 type Output struct {
 	Hidden      *array.Array // hidden [L+1,B,N,C]: before the first layer, and after each; of the target in an encoder-decoder
 	LastHidden  *array.Array // last_hidden_state [B,N,C], of a model without a head
@@ -44,6 +45,10 @@ type Output struct {
 // Forward computes the outputs for in. It returns an error if in does not fit the model,
 // ctx ends, or a result is not finite.
 func (m *Model) Forward(ctx context.Context, in *Input) (*Output, error) {
+	in, err := m.plan.maskTail(in)
+	if err != nil {
+		return nil, err
+	}
 	b, err := m.batch(ctx, in)
 	if err != nil {
 		return nil, err
@@ -209,6 +214,10 @@ func (m *Model) setLogits(b *model.Batch, in *Input, out *Output, logits []float
 //
 // Gradients returns an error if in or do do not fit the model, or ctx ends.
 func (m *Model) Gradients(ctx context.Context, in *Input, do []float32) ([]*array.Array, error) {
+	in, err := m.plan.maskTail(in)
+	if err != nil {
+		return nil, err
+	}
 	b, err := m.batch(ctx, in)
 	if err != nil {
 		return nil, err

@@ -110,6 +110,10 @@ func (p *plan) addNextHead(f *fields, name string, bias bool) {
 		c.Tied = true
 	case sequenceHead:
 		c.Outputs, c.Pool = f.labels(), model.PoolLast
+		p.padding = -1
+		if f.decode("pad_token_id", "an integer", &p.padding) && (p.padding < 0 || p.padding >= c.Vocab) {
+			p.padding = -1 // no token has this id
+		}
 		p.add("score.weight", "head.weight", c.Outputs, c.Width)
 	default:
 		c.Tied = tied

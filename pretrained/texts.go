@@ -34,6 +34,9 @@ type textReader struct {
 // config.json.
 func newTextReader(dir string, p *plan, config []byte) textReader {
 	r := textReader{err: fmt.Errorf("%s: has no tokenizer", dir), pad: p.padPosition, types: p.config.TokenTypes > 1}
+	if p.config.Pool == model.PoolLast {
+		r.pad = p.padding
+	}
 	if p.config.Positions == model.Learned {
 		r.limit = p.config.Context
 	}
