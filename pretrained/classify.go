@@ -36,7 +36,7 @@ func (m *Model) ClassKind() ClassKind {
 		switch kind := f.text("problem_type", ""); {
 		case kind == "multi_label_classification":
 			return MultiLabel
-		case kind == "regression" || kind == "" && m.plan.config.Outputs == 1:
+		case kind == "regression" || m.plan.config.Outputs == 1:
 			return Regression
 		}
 		return SingleLabel

@@ -132,6 +132,22 @@ func TestClassesOfPairsReadTypesAndCutTheLongerText(t *testing.T) {
 	}
 }
 
+func TestPairsHaveTypesIfModelInputNamesHasThem(t *testing.T) {
+	m := openClassifier(t, "BertForSequenceClassification", "")
+	for text, want := range map[string]bool{`{}`: true, `{"model_input_names":["input_ids","token_type_ids"]}`: true, `{"model_input_names":["input_ids","attention_mask"]}`: false} {
+		if err := os.WriteFile(filepath.Join(m.dir, tokenizerConfigFile), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Open(m.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, types, err := again.EncodePair("the cat", "a dog", 0); err != nil || slices.Contains(types, 1) != want {
+			t.Errorf("%s: types %v, %v", text, types, err)
+		}
+	}
+}
+
 func TestPairsWithoutTokensAreRefused(t *testing.T) {
 	words, err := tokenizer.Parse([]byte(`{"model":{"type":"WordLevel","unk_token":"a","vocab":{"a":0}}}`))
 	if err != nil {
@@ -147,10 +163,11 @@ func TestPairsWithoutTokensAreRefused(t *testing.T) {
 func TestClassKindFollowsProblemType(t *testing.T) {
 	for members, want := range map[string]ClassKind{
 		"": SingleLabel,
-		`,"problem_type":"single_label_classification"`: SingleLabel,
-		`,"problem_type":"multi_label_classification"`:  MultiLabel,
-		`,"problem_type":"regression"`:                  Regression,
-		`,"num_labels":1`:                               Regression,
+		`,"problem_type":"single_label_classification"`:                SingleLabel,
+		`,"problem_type":"multi_label_classification"`:                 MultiLabel,
+		`,"problem_type":"regression"`:                                 Regression,
+		`,"num_labels":1`:                                              Regression,
+		`,"num_labels":1,"problem_type":"single_label_classification"`: Regression,
 	} {
 		if m := openClassifier(t, "BertForSequenceClassification", members); m.ClassKind() != want {
 			t.Errorf("%s: kind %d, want %d", members, m.ClassKind(), want)

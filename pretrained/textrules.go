@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
@@ -15,6 +16,7 @@ import (
 const (
 	generationFile      = "generation_config.json"
 	tokenizerConfigFile = "tokenizer_config.json"
+	specialTokensFile   = "special_tokens_map.json"
 	templateFile        = "chat_template.jinja"
 
 	maxTemplate = 1 << 20 // bytes of a chat template
@@ -37,8 +39,8 @@ type TextRules struct {
 var specialNames = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
 // ReadTextRules reads the rules from config.json and, where they exist,
-// generation_config.json, tokenizer_config.json and chat_template.jinja. It returns an
-// error if a file is too long or malformed.
+// generation_config.json, tokenizer_config.json, special_tokens_map.json and
+// chat_template.jinja. It returns an error if a file is too long or malformed.
 func (m *Model) ReadTextRules() (*TextRules, error) {
 	r := &TextRules{SpecialTokens: map[string]string{}}
 	lists := []idList{{"eos_token_id", &r.EndTokens}}
@@ -56,19 +58,27 @@ func (m *Model) ReadTextRules() (*TextRules, error) {
 			}
 		}
 	}
-	f, err := readFields(filepath.Join(m.dir, tokenizerConfigFile))
-	if err != nil {
-		return nil, err
-	}
-	if f != nil {
+	for _, file := range []string{tokenizerConfigFile, specialTokensFile} {
+		f, err := readFields(filepath.Join(m.dir, file))
+		if err != nil {
+			return nil, err
+		}
+		if f == nil {
+			continue
+		}
 		for _, name := range specialNames {
 			if text := f.specialToken(name); text != "" {
 				r.SpecialTokens[name] = text
 			}
 		}
-		r.ChatTemplate = f.chatTemplate()
+		if file == tokenizerConfigFile {
+			r.ChatTemplate = f.chatTemplate()
+		}
 		if f.err != nil {
-			return nil, fmt.Errorf("%s: %w", filepath.Join(m.dir, tokenizerConfigFile), f.err)
+			return nil, fmt.Errorf("%s: %w", filepath.Join(m.dir, file), f.err)
+		}
+		if f.has("added_tokens_decoder") { // transformers then ignores the other file
+			break
 		}
 	}
 	text, err := infile.ReadBounded(filepath.Join(m.dir, templateFile), maxTemplate)
@@ -127,6 +137,22 @@ func readFields(path string) (*fields, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return f, nil
+}
+
+// hasTypeInputs reports whether a tokenizer gives types of tokens to the model of a folder:
+// model_input_names of tokenizer_config.json has them, or is missing.
+func hasTypeInputs(dir string) (bool, error) {
+	path := filepath.Join(dir, tokenizerConfigFile)
+	f, err := readFields(path)
+	if f == nil {
+		return true, err
+	}
+	const types = "token_type_ids"
+	names := []string{types}
+	if f.decode("model_input_names", "a list of names", &names); f.err != nil {
+		return false, fmt.Errorf("%s: %w", path, f.err)
+	}
+	return slices.Contains(names, types), nil
 }
 
 // specialToken returns the text of a special token: a string, or an object's content.

@@ -38,6 +38,15 @@ func TestTextRulesAreReadFromTheirFiles(t *testing.T) {
 	if err != nil || !slices.Equal(r.EndTokens, []int32{3, 5}) || r.ChatTemplate != "y" || !maps.Equal(r.SpecialTokens, map[string]string{"bos_token": "<s>", "eos_token": "</s>"}) {
 		t.Errorf("%+v, %v", r, err)
 	}
+	for decoder, want := range map[string]map[string]string{`"model_max_length":8`: {"bos_token": "<s>", "eos_token": "</s>"}, `"added_tokens_decoder":{}`: {"eos_token": "x"}} {
+		r, err = readRules(t, map[string]string{
+			"tokenizer_config.json":   `{"eos_token": "x",` + decoder + `}`,
+			"special_tokens_map.json": `{"bos_token": {"content": "<s>"}, "eos_token": "</s>"}`,
+		})
+		if err != nil || !maps.Equal(r.SpecialTokens, want) {
+			t.Errorf("%s: %v, %v, want %v", decoder, r, err, want)
+		}
+	}
 	r, err = readRules(t, map[string]string{
 		"generation_config.json": `{"eos_token_id": 2}`,
 		"tokenizer_config.json":  `{"chat_template": "old"}`,

@@ -25,7 +25,7 @@ type textReader struct {
 	err    error
 	limit  int  // tokens that learned positions allow; 0: any number
 	pad    int  // id behind the tokens of a text; below 0: 0
-	types  bool // the model has types of tokens
+	types  bool // the model gets types of tokens
 
 	cutsStart bool // long texts lose their beginning, not their end
 }
@@ -48,6 +48,9 @@ func newTextReader(dir string, p *plan, config []byte) textReader {
 			}
 			if r.err == nil {
 				r.cutsStart, r.err = HasLeftTruncation(dir, r.words)
+			}
+			if r.err == nil && r.types {
+				r.types, r.err = hasTypeInputs(dir)
 			}
 			if r.err != nil {
 				r.words = nil
@@ -129,9 +132,9 @@ func (r *textReader) encodePair(text, pair string, most int) (e tokenizer.Encodi
 }
 
 // EncodePair returns the tokens of a text and its pair with special tokens, and their types if
-// the model has any: ids [tokens], types [tokens]. The longer text is cut first to at most most
-// tokens; 0: to the learned positions. EncodePair returns an error if the model has no
-// tokenizer, the pair has no tokens, or special tokens leave no room.
+// the model has any and model_input_names has them: ids [tokens], types [tokens]. The longer
+// text is cut first to at most most tokens; 0: to the learned positions. EncodePair returns an
+// error if the model has no tokenizer, the pair has no tokens, or special tokens leave no room.
 func (m *Model) EncodePair(text, pair string, most int) (ids, types []int32, err error) {
 	if m.texts.words == nil {
 		return nil, nil, m.texts.err
