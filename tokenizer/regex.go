@@ -3,17 +3,21 @@ package tokenizer
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"regexp/syntax"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
 
 // finder finds matches of a pattern. find returns the first match that begins at or behind at
-// and is not empty; to is -1 if there is none.
+// and is not empty; its end is -1 if there is none. leastSize returns the least number of bytes
+// of a match.
 type finder interface {
 	find(b []byte, at int) span
+	leastSize() int
 }
 
 // patternSpec is {"String": …} or {"Regex": …}.
@@ -48,19 +52,37 @@ func (p literal) find(b []byte, at int) span {
 	return span{at + i, at + i + len(p)}
 }
 
+func (p literal) leastSize() int { return len(p) }
+
 // matcher returns the end of a match that begins at i; -1 if there is none. Nodes are compiled
 // with the matcher of the nodes behind them, so that a match backtracks.
 type matcher func(b []byte, i int) int
 
 // pattern is a regular expression, with lookahead as an addition to package syntax. It takes
 // the first alternative that matches, and the longest run that lets the rest match.
-type pattern struct{ match matcher }
+type pattern struct {
+	re        *syntax.Regexp
+	minLength int       // characters of a match
+	choices   int       // nodes that may match in several ways
+	match     matcher   // records no failures
+	tries     int       // calls of match in a find
+	searches  sync.Pool // of *search
+}
 
-// maxPattern bounds the length of a regular expression.
-const maxPattern = 4096
+// Bounds of a regular expression.
+const (
+	maxPattern  = 4096 // bytes
+	maxCompiled = 4096 // nodes
+	maxChoices  = 512
+)
+
+func (p *pattern) leastSize() int { return p.minLength }
 
 func (p *pattern) find(b []byte, at int) span {
-	for at < len(b) {
+	for tries := p.tries; at < len(b); tries-- {
+		if tries == 0 {
+			return p.findRecorded(b, at)
+		}
 		if end := p.match(b, at); end > at {
 			return span{at, end}
 		}
@@ -68,6 +90,53 @@ func (p *pattern) find(b []byte, at int) span {
 		at += n
 	}
 	return span{0, -1}
+}
+
+// search records where choices have failed, in a bit for each choice and byte. A choice that
+// has failed at a byte fails there in the whole search, so that its time is linear.
+type search struct {
+	match  matcher
+	start  int        // byte of the first bit
+	failed [][]uint64 // by choice
+}
+
+// findRecorded is find in linear time.
+func (p *pattern) findRecorded(b []byte, at int) span {
+	s, _ := p.searches.Get().(*search)
+	if s == nil {
+		s = new(search)
+		c := &compiler{search: s}
+		s.match, _ = c.compile(p.re, matchEnd) // newPattern has compiled it
+	}
+	defer p.searches.Put(s)
+	s.start, s.failed = at, make([][]uint64, p.choices)
+	defer func() { s.failed = nil }()
+	for at < len(b) {
+		if end := s.match(b, at); end > at {
+			return span{at, end}
+		}
+		_, n := utf8.DecodeRune(b[at:])
+		at += n
+	}
+	return span{0, -1}
+}
+
+// hasFailed reports whether a choice has failed at byte i.
+func (s *search) hasFailed(choice, i int) bool {
+	row, bit := s.failed[choice], i-s.start
+	return bit/64 < len(row) && row[bit/64]>>(bit%64)&1 != 0
+}
+
+// addFailure records that a choice has failed at bytes first to last.
+func (s *search) addFailure(choice, first, last int) {
+	row := s.failed[choice]
+	if n := (last-s.start)/64 + 1 - len(row); n > 0 {
+		row = append(row, make([]uint64, n)...)
+		s.failed[choice] = row
+	}
+	for bit := first - s.start; bit <= last-s.start; bit++ {
+		row[bit/64] |= 1 << (bit % 64)
+	}
 }
 
 // Marks of a lookahead, in place of (?= and (?!, which package syntax does not read.
@@ -84,7 +153,7 @@ const (
 )
 
 // newPattern compiles a regular expression. It returns an error for a construct that may take
-// more than linear memory, and for a construct that package syntax does not read.
+// more than linear memory or time, and for a construct that package syntax does not read.
 func newPattern(s string) (*pattern, error) {
 	if len(s) > maxPattern {
 		return nil, fmt.Errorf("%d bytes, at most %d are read", len(s), maxPattern)
@@ -97,13 +166,23 @@ func newPattern(s string) (*pattern, error) {
 	if err != nil {
 		return nil, err
 	}
-	if leastLength(re) == 0 {
+	least := leastLength(re)
+	if least == 0 {
 		return nil, fmt.Errorf("it matches the empty text")
 	}
-	c := &compiler{budget: 4096}
-	m, err := c.compile(re, func(_ []byte, i int) int { return i })
-	return &pattern{m}, err
+	c := new(compiler)
+	m, err := c.compile(re, matchEnd)
+	if err != nil {
+		return nil, err
+	}
+	if c.choices > maxChoices {
+		return nil, fmt.Errorf("it has %d choices, at most %d are read", c.choices, maxChoices)
+	}
+	return &pattern{re: re, minLength: least, choices: c.choices, match: m, tries: freeTries(re)}, nil
 }
+
+// matchEnd ends a match.
+func matchEnd(_ []byte, i int) int { return i }
 
 // translate writes a regular expression of the reference in the language of package syntax. It
 // returns an error for a construct that package syntax reads in another way.
@@ -222,11 +301,124 @@ func leastLength(re *syntax.Regexp) int {
 	return 0
 }
 
-// compiler bounds the size of a compiled expression.
-type compiler struct{ budget int }
+// freeTries returns the number of bytes of a text at which a match may fail without records:
+// any number where that takes bounded time, and none where it takes more than linear time.
+func freeTries(re *syntax.Regexp) int {
+	const mostWays = 256
+	switch w := failingWays(re, false); {
+	case w.runs > 1 || w.count > mostWays:
+		return 0
+	case w.runs == 1:
+		return 1 << 10
+	}
+	return math.MaxInt
+}
+
+// ways bounds the number of ways in which a node matches before the match fails: count, times
+// the length of the text to the power of runs.
+type ways struct {
+	runs  int
+	count float64
+}
+
+// failingWays returns the ways of a node. restFails says whether the nodes behind it may fail.
+func failingWays(re *syntax.Regexp, restFails bool) ways {
+	w := ways{0, 1}
+	switch re.Op {
+	case syntax.OpCapture:
+		w = failingWays(re.Sub[0], restFails)
+		if re.Name != "" && isChoice(re.Sub[0]) && re.Sub[0].Op != syntax.OpLiteral { // lookahead
+			w.count = math.Inf(1)
+		}
+	case syntax.OpConcat:
+		for i := len(re.Sub) - 1; i >= 0; i-- {
+			sub := failingWays(re.Sub[i], restFails)
+			w = ways{w.runs + sub.runs, w.count * sub.count}
+			restFails = restFails || !neverFails(re.Sub[i])
+		}
+	case syntax.OpAlternate:
+		w.count = 0
+		for _, sub := range re.Sub {
+			sub := failingWays(sub, restFails)
+			w = ways{max(w.runs, sub.runs), w.count + sub.count}
+		}
+	case syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat:
+		least, most := repeatBounds(re)
+		body := failingWays(re.Sub[0], restFails || least > 1)
+		switch {
+		case !isChoice(re.Sub[0]) && !restFails: // the longest run is taken
+		case most < 0:
+			w.runs = 1
+		case restFails || least > 1:
+			w = ways{body.runs * most, math.Pow(body.count, float64(most)) * float64(most-least+1)}
+		default:
+			w = ways{body.runs, body.count * float64(most)}
+		}
+	}
+	return w
+}
+
+// repeatBounds returns the bounds of a repetition. most < 0: without a bound.
+func repeatBounds(re *syntax.Regexp) (least, most int) {
+	switch re.Op {
+	case syntax.OpStar:
+		return 0, -1
+	case syntax.OpPlus:
+		return 1, -1
+	case syntax.OpQuest:
+		return 0, 1
+	}
+	return re.Min, re.Max
+}
+
+// isChoice reports whether a node is neither a character nor a condition.
+func isChoice(re *syntax.Regexp) bool {
+	switch re.Op {
+	case syntax.OpCapture, syntax.OpConcat, syntax.OpAlternate, syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat:
+		return true
+	}
+	return re.Op == syntax.OpLiteral && len(re.Rune) > 1
+}
+
+// neverFails reports whether a node matches the empty text wherever it begins.
+func neverFails(re *syntax.Regexp) bool {
+	switch re.Op {
+	case syntax.OpEmptyMatch, syntax.OpStar, syntax.OpQuest:
+		return true
+	case syntax.OpRepeat:
+		return re.Min == 0
+	}
+	return false
+}
+
+// compiler compiles an expression.
+type compiler struct {
+	search  *search // nil: failures are not recorded
+	nodes   int
+	choices int
+}
+
+// addChoice returns m as a choice, whose failures are recorded.
+func (c *compiler) addChoice(m matcher) matcher {
+	s, choice := c.search, c.choices
+	c.choices++
+	if s == nil {
+		return m
+	}
+	return func(b []byte, i int) int {
+		if s.hasFailed(choice, i) {
+			return -1
+		}
+		end := m(b, i)
+		if end < 0 {
+			s.addFailure(choice, i, i)
+		}
+		return end
+	}
+}
 
 func (c *compiler) compile(re *syntax.Regexp, next matcher) (matcher, error) {
-	if c.budget--; c.budget < 0 {
+	if c.nodes++; c.nodes > maxCompiled {
 		return nil, fmt.Errorf("it is too large")
 	}
 	switch re.Op {
@@ -256,13 +448,13 @@ func (c *compiler) compile(re *syntax.Regexp, next matcher) (matcher, error) {
 		if !ahead && !not {
 			return c.compile(body, next)
 		}
-		m, err := c.compile(body, func(_ []byte, i int) int { return i })
-		return func(b []byte, i int) int {
+		m, err := c.compile(body, matchEnd)
+		return c.addChoice(func(b []byte, i int) int {
 			if m(b, i) >= 0 != ahead {
 				return -1
 			}
 			return next(b, i)
-		}, err
+		}), err
 	case syntax.OpConcat:
 		for i := len(re.Sub) - 1; i >= 0; i-- {
 			var err error
@@ -279,14 +471,14 @@ func (c *compiler) compile(re *syntax.Regexp, next matcher) (matcher, error) {
 				return nil, err
 			}
 		}
-		return func(b []byte, i int) int {
+		return c.addChoice(func(b []byte, i int) int {
 			for _, m := range list {
 				if end := m(b, i); end >= 0 {
 					return end
 				}
 			}
 			return -1
-		}, nil
+		}), nil
 	case syntax.OpBeginText, syntax.OpBeginLine:
 		return func(b []byte, i int) int {
 			if i > 0 && (re.Op == syntax.OpBeginText || b[i-1] != '\n') {
@@ -301,14 +493,9 @@ func (c *compiler) compile(re *syntax.Regexp, next matcher) (matcher, error) {
 			}
 			return next(b, i)
 		}, nil
-	case syntax.OpStar:
-		return c.repeat(re, 0, -1, next)
-	case syntax.OpPlus:
-		return c.repeat(re, 1, -1, next)
-	case syntax.OpQuest:
-		return c.repeat(re, 0, 1, next)
-	case syntax.OpRepeat:
-		return c.repeat(re, re.Min, re.Max, next)
+	case syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat:
+		least, most := repeatBounds(re)
+		return c.repeat(re, least, most, next)
 	}
 	return nil, fmt.Errorf("%s is not read", re)
 }
@@ -335,18 +522,48 @@ func (c *compiler) repeat(re *syntax.Regexp, least, most int, next matcher) (mat
 				return nil, err
 			}
 			if next = m; k > least { // to skip one is to skip all that follow
-				next = func(b []byte, i int) int {
+				next = c.addChoice(func(b []byte, i int) int {
 					if end := m(b, i); end >= 0 {
 						return end
 					}
 					return last(b, i)
-				}
+				})
 			}
 		}
 		return next, nil
 	}
+	if most < 0 && least > 1 { // least of them, and then any number
+		tail, err := c.repeat(re, 0, most, next)
+		if err != nil {
+			return nil, err
+		}
+		return c.repeat(re, least, least, tail)
+	}
 	set := newCharSet(body)
-	return func(b []byte, i int) int {
+	if s := c.search; s != nil && most < 0 {
+		choice := c.choices
+		c.choices++
+		return func(b []byte, i int) int {
+			at := i
+			for !s.hasFailed(choice, at) { // or next fails wherever a longer run ends
+				n := set.size(b, at)
+				if n == 0 {
+					break
+				}
+				at += n
+			}
+			for j := at; j > i || j == i && least == 0; {
+				if end := next(b, j); end >= 0 {
+					return end
+				}
+				_, n := utf8.DecodeLastRune(b[i:j])
+				j -= max(n, 1)
+			}
+			s.addFailure(choice, i, at)
+			return -1
+		}, nil
+	}
+	return c.addChoice(func(b []byte, i int) int {
 		count, at := 0, i
 		for most < 0 || count < most {
 			n := set.size(b, at)
@@ -366,7 +583,7 @@ func (c *compiler) repeat(re *syntax.Regexp, least, most int, next matcher) (mat
 			}
 		}
 		return -1
-	}, nil
+	}), nil
 }
 
 // charSet is a set of characters.

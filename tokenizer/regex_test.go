@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -40,6 +41,35 @@ func TestPatternsMatchAsTheReference(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s in %q: matches %q, want %q", c.pattern, c.text, got, c.want)
+		}
+	}
+}
+
+// TestPatternsTakeLinearTime searches a run of letters, without end unless failures are
+// recorded. Matches are compared with package regexp, which has no lookahead.
+func TestPatternsTakeLinearTime(t *testing.T) {
+	for _, pattern := range []string{
+		`(?:a|aa){1,40}b`, `a*a*a*a*a*a*a*a*b`, `(?:a?){30}a{30}b`, `a+a{2,}a{0,9}a+b|a{5,}c`, `(?:é|a|aé){0,30}éb`,
+		`(?!a*(?!a*(?!a*(?!a*(?!a*c))))b)a+b`, `a(?=(?:a|aa){1,40}b)a*a*c`,
+	} {
+		p, err := newPattern(pattern)
+		if err != nil {
+			t.Fatalf("%s: %v", pattern, err)
+		}
+		reference, _ := regexp.Compile(pattern)
+		for _, end := range []string{"", "b", "éb", "c", "ab"} {
+			text := strings.Repeat("a", 2000) + end
+			got := p.find([]byte(text), 0)
+			if reference == nil {
+				continue
+			}
+			want := span{0, -1}
+			if at := reference.FindStringIndex(text); at != nil {
+				want = span{at[0], at[1]}
+			}
+			if got != want {
+				t.Errorf("%s before %q: matches %v, want %v", pattern, end, got, want)
+			}
 		}
 	}
 }
