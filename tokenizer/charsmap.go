@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 )
@@ -8,11 +9,13 @@ import (
 // charsmap is SentencePiece's map of normalization: a double array with the keys, and the
 // normalized strings, each ended by a zero byte.
 type charsmap struct {
-	units  []uint32
-	values []byte
+	units   []uint32
+	values  []byte
+	longest int // bytes of a value
 }
 
-// newCharsmap reads precompiled_charsmap. It returns an error if its sizes do not agree.
+// newCharsmap reads precompiled_charsmap. It returns an error if its sizes do not agree,
+// or a value is too long.
 func newCharsmap(b []byte) (*charsmap, error) {
 	if len(b) == 0 {
 		return &charsmap{}, nil
@@ -27,6 +30,12 @@ func newCharsmap(b []byte) (*charsmap, error) {
 	m := &charsmap{units: make([]uint32, size/4), values: b[4+size:]}
 	for i := range m.units {
 		m.units[i] = binary.LittleEndian.Uint32(b[4+4*i:])
+	}
+	for value := range bytes.SplitSeq(m.values, []byte{0}) {
+		m.longest = max(m.longest, len(value))
+	}
+	if m.longest > maxGrowth {
+		return nil, fmt.Errorf("a value has %d bytes, at most %d are read", m.longest, maxGrowth)
 	}
 	return m, nil
 }

@@ -33,7 +33,7 @@ func (t *Tokenizer) Decode(ids []int32) (string, error) {
 }
 
 // readDecoder appends the steps of a decoder.
-func (t *Tokenizer) readDecoder(raw json.RawMessage) error {
+func (t *Tokenizer) readDecoder(raw json.RawMessage, b *bounds) error {
 	const field = "decoder"
 	kind, err := typeName(field, raw)
 	if err != nil || kind == "" {
@@ -71,13 +71,18 @@ func (t *Tokenizer) readDecoder(raw json.RawMessage) error {
 	}
 	switch kind {
 	case "Sequence":
+		if err := b.open(field); err != nil {
+			return err
+		}
 		for _, raw := range s.Decoders {
-			if err := t.readDecoder(raw); err != nil {
+			if err := t.readDecoder(raw, b); err != nil {
 				return err
 			}
 		}
+		b.depth--
 	case "ByteLevel":
 		add(decodeByteLevel)
+		return b.grow(field, kind, 3, 2) // U+FFFD of a letter of the alphabet
 	case "WordPiece":
 		cleanup := s.Cleanup == nil || *s.Cleanup
 		each(func(i int, p string) string {
@@ -94,6 +99,9 @@ func (t *Tokenizer) readDecoder(raw json.RawMessage) error {
 			return p
 		})
 	case "BPEDecoder":
+		if s.Suffix == "" {
+			return fmt.Errorf("%s: suffix is missing", field)
+		}
 		add(func(parts []string) []string {
 			for i, p := range parts {
 				space := " "
@@ -105,6 +113,9 @@ func (t *Tokenizer) readDecoder(raw json.RawMessage) error {
 			return parts
 		})
 	case "Metaspace":
+		if utf8.RuneCountInString(s.Replacement) != 1 {
+			return fmt.Errorf("%s: replacement is %q, not a character", field, s.Replacement)
+		}
 		prefixed := s.PrependScheme == "always" || s.PrependScheme == "first" || s.PrependScheme == "" && (s.AddPrefixSpace == nil || *s.AddPrefixSpace)
 		each(func(i int, p string) string {
 			if i == 0 && prefixed { // all of them, as the reference
@@ -125,9 +136,16 @@ func (t *Tokenizer) readDecoder(raw json.RawMessage) error {
 			}
 			return p
 		})
+		return b.grow(field, kind, len(s.Content), f.leastSize())
 	case "Fuse":
 		add(func(parts []string) []string { return []string{strings.Join(parts, "")} })
 	case "Strip":
+		if utf8.RuneCountInString(s.Content) != 1 {
+			return fmt.Errorf("%s: content is %q, not a character", field, s.Content)
+		}
+		if s.Start < 0 || s.Stop < 0 {
+			return fmt.Errorf("%s: start is %d and stop %d, not 0 or more", field, s.Start, s.Stop)
+		}
 		each(func(_ int, p string) string {
 			for range s.Start {
 				rest, ok := strings.CutPrefix(p, s.Content)

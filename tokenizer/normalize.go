@@ -10,8 +10,15 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
+// Bytes that normalizers may make of a byte, and of a capital letter.
+const (
+	formGrowth           = 3  // U+0390, U+1D160
+	compatibleGrowth     = 11 // U+FDFA
+	lowerSize, upperSize = 3, 2
+)
+
 // readNormalizer returns the steps of a normalizer.
-func readNormalizer(raw json.RawMessage) ([]normalizer, error) {
+func readNormalizer(raw json.RawMessage, b *bounds) ([]normalizer, error) {
 	const field = "normalizer"
 	kind, err := typeName(field, raw)
 	if err != nil || kind == "" {
@@ -37,38 +44,48 @@ func readNormalizer(raw json.RawMessage) ([]normalizer, error) {
 	is := func(b *bool) bool { return b == nil || *b }
 	switch kind {
 	case "Sequence":
+		if err := b.open(field); err != nil {
+			return nil, err
+		}
 		var list []normalizer
 		for _, raw := range s.Normalizers {
-			steps, err := readNormalizer(raw)
+			steps, err := readNormalizer(raw, b)
 			if err != nil {
 				return nil, err
 			}
 			list = append(list, steps...)
 		}
+		b.depth--
 		return list, nil
 	case "BertNormalizer":
 		var list []normalizer
+		size, of := 1, 1
+		if is(s.Chinese) {
+			size, of = 5, 3 // two spaces
+		}
 		if is(s.CleanText) || is(s.Chinese) {
 			list = append(list, newBertCleaner(is(s.CleanText), is(s.Chinese)))
 		}
 		lower := is(s.Lowercase)
 		if s.StripAccents != nil && *s.StripAccents || s.StripAccents == nil && lower {
 			list = append(list, form{norm.NFD, false}, removal{isAccent})
+			size *= formGrowth
 		}
 		if lower {
 			list = append(list, lowercase{})
+			size, of = size*lowerSize, of*upperSize
 		}
-		return list, nil
+		return list, b.grow(field, kind, size, of)
 	case "NFC":
-		return []normalizer{form{norm.NFC, true}}, nil
+		return []normalizer{form{norm.NFC, true}}, b.grow(field, kind, formGrowth, 1)
 	case "NFD":
-		return []normalizer{form{norm.NFD, false}}, nil
+		return []normalizer{form{norm.NFD, false}}, b.grow(field, kind, formGrowth, 1)
 	case "NFKC":
-		return []normalizer{form{norm.NFKC, true}}, nil
+		return []normalizer{form{norm.NFKC, true}}, b.grow(field, kind, compatibleGrowth, 1)
 	case "NFKD":
-		return []normalizer{form{norm.NFKD, false}}, nil
+		return []normalizer{form{norm.NFKD, false}}, b.grow(field, kind, compatibleGrowth, 1)
 	case "Lowercase":
-		return []normalizer{lowercase{}}, nil
+		return []normalizer{lowercase{}}, b.grow(field, kind, lowerSize, upperSize)
 	case "StripAccents":
 		return []normalizer{removal{isMark}}, nil
 	case "Strip":
@@ -76,19 +93,19 @@ func readNormalizer(raw json.RawMessage) ([]normalizer, error) {
 	case "Nmt":
 		return []normalizer{nmt{}}, nil
 	case "Prepend":
-		return []normalizer{prepend{[]byte(s.Prepend)}}, nil
+		return []normalizer{prepend{[]byte(s.Prepend)}}, b.grow(field, kind, 1+len(s.Prepend), 1)
 	case "Precompiled":
 		m, err := newCharsmap(s.Charsmap)
 		if err != nil {
 			return nil, fmt.Errorf("%s: precompiled_charsmap: %w", field, err)
 		}
-		return []normalizer{precompiled{m}}, nil
+		return []normalizer{precompiled{m}}, b.grow(field, kind, m.longest, 1)
 	case "Replace":
 		p, err := s.Pattern.compile(field)
 		if err != nil {
 			return nil, err
 		}
-		return []normalizer{replacement{p, []byte(s.Content)}}, nil
+		return []normalizer{replacement{p, []byte(s.Content)}}, b.grow(field, kind, len(s.Content), p.leastSize())
 	}
 	return nil, fmt.Errorf("%s: type is %q, which this program does not have", field, kind)
 }

@@ -16,7 +16,7 @@ type byteLevelSpec struct {
 }
 
 // readPreTokenizer appends the stages of a pre-tokenizer.
-func (t *Tokenizer) readPreTokenizer(raw json.RawMessage) error {
+func (t *Tokenizer) readPreTokenizer(raw json.RawMessage, b *bounds) error {
 	const field = "pre_tokenizer"
 	kind, err := typeName(field, raw)
 	if err != nil || kind == "" {
@@ -50,11 +50,15 @@ func (t *Tokenizer) readPreTokenizer(raw json.RawMessage) error {
 	}
 	switch kind {
 	case "Sequence":
+		if err := b.open(field); err != nil {
+			return err
+		}
 		for _, raw := range s.PreTokenizers {
-			if err := t.readPreTokenizer(raw); err != nil {
+			if err := t.readPreTokenizer(raw, b); err != nil {
 				return err
 			}
 		}
+		b.depth--
 	case "BertPreTokenizer":
 		split(splitBert)
 	case "WhitespaceSplit":
@@ -108,6 +112,7 @@ func (t *Tokenizer) readPreTokenizer(raw json.RawMessage) error {
 			st.split = classSplit(func(c rune) bool { return c == r }, mergedWithNext)
 		}
 		t.split = append(t.split, st)
+		return b.grow(field, kind, 1+n, 1)
 	case "ByteLevel":
 		t.byteTokens = true
 		var st stage

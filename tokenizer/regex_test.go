@@ -106,3 +106,43 @@ func TestSuffixesOfByteLevelBPEAreRefused(t *testing.T) {
 		t.Errorf("a suffix behind ByteLevel: %v", err)
 	}
 }
+
+func TestComponentsBeyondTheirBoundsAreRefused(t *testing.T) {
+	const double = `{"type":"Replace","pattern":{"String":"a"},"content":"aa"}`
+	sequence := func(name, member, step string, n int) string {
+		return `"` + name + `":{"type":"Sequence","` + member + `":[` + step + strings.Repeat(","+step, n-1) + `]}`
+	}
+	nested := func(name, member string, n int) string {
+		return `"` + name + `":` + strings.Repeat(`{"type":"Sequence","`+member+`":[`, n) + strings.Repeat("]}", n)
+	}
+	template := func(single, pair string) string {
+		return `"post_processor":{"type":"TemplateProcessing","special_tokens":{},"single":[` + single + `],"pair":[` + pair + `]}`
+	}
+	const a, b = `{"Sequence":{"id":"A","type_id":0}}`, `{"Sequence":{"id":"B","type_id":1}}`
+	for _, c := range []struct{ part, want string }{
+		{sequence("normalizer", "normalizers", double, 12), ""},
+		{sequence("normalizer", "normalizers", double, 13), "with Replace a byte may become 8192, at most 4096"},
+		{sequence("normalizer", "normalizers", `{"type":"Prepend","prepend":"aaa"}`, 7), "with Prepend a byte may become 16384"},
+		{sequence("pre_tokenizer", "pretokenizers", `{"type":"Metaspace","replacement":"▁"},{"type":"Punctuation"}`, 7), "with Metaspace a byte may become 16384"},
+		{sequence("decoder", "decoders", double, 13), "decoder: with Replace a byte may become 8192"},
+		{nested("normalizer", "normalizers", 8), ""},
+		{nested("normalizer", "normalizers", 9), "normalizer: 9 Sequences hold one another, at most 8"},
+		{nested("pre_tokenizer", "pretokenizers", 9), "pre_tokenizer: 9 Sequences"},
+		{nested("post_processor", "processors", 9), "post_processor: 9 Sequences"},
+		{nested("decoder", "decoders", 9), "decoder: 9 Sequences"},
+		{`"decoder":{"type":"Strip","start":9000000000000000000,"stop":0}`, `content is "", not a character`},
+		{`"decoder":{"type":"Strip","content":"a","start":-1,"stop":0}`, "start is -1 and stop 0"},
+		{`"decoder":{"type":"Metaspace","prepend_scheme":"always"}`, `replacement is "", not a character`},
+		{`"decoder":{"type":"BPEDecoder"}`, "suffix is missing"},
+		{template(a, a+","+b), ""},
+		{template(a, ""), ""},
+		{template(a, a), "pair: needs sequence A once, and then B once"},
+		{template(a, b+","+a), "pair: needs sequence A once, and then B once"},
+		{template(b, a+","+b), "single: needs sequence A once, and no B"},
+	} {
+		_, err := Parse([]byte(`{` + c.part + `,"model":{"type":"WordLevel","unk_token":"a","vocab":{"a":0}}}`))
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.part, err, c.want)
+		}
+	}
+}

@@ -10,9 +10,34 @@ import (
 
 // Bounds of files.
 const (
-	maxFile = 128 << 20 // bytes of a file
-	maxIDs  = 1 << 22   // ids of a vocabulary
+	maxFile   = 128 << 20 // bytes of a file
+	maxIDs    = 1 << 22   // ids of a vocabulary
+	maxDepth  = 8         // Sequences that hold one another
+	maxGrowth = 1 << 12   // bytes that components may make of one
 )
+
+// bounds follows components while they are read.
+type bounds struct {
+	depth  int     // Sequences that are open
+	growth float64 // bytes that the components so far may make of one
+}
+
+// open begins a Sequence. It returns an error if too many are open.
+func (b *bounds) open(field string) error {
+	if b.depth++; b.depth > maxDepth {
+		return fmt.Errorf("%s: %d Sequences hold one another, at most %d are read", field, b.depth, maxDepth)
+	}
+	return nil
+}
+
+// grow adds a component that may write size bytes for each of. It returns an error if all
+// together may write too many for one.
+func (b *bounds) grow(field, kind string, size, of int) error {
+	if b.growth *= max(1, float64(size)/float64(of)); b.growth > maxGrowth {
+		return fmt.Errorf("%s: with %s a byte may become %.0f, at most %d are read", field, kind, b.growth, maxGrowth)
+	}
+	return nil
+}
 
 // file is tokenizer.json.
 type file struct {
@@ -46,10 +71,11 @@ func Parse(data []byte) (*Tokenizer, error) {
 	if t.cutsStart, err = readTruncation(f.Truncation); err != nil {
 		return nil, err
 	}
-	if t.normalize, err = readNormalizer(f.Normalizer); err != nil {
+	b := &bounds{growth: 1}
+	if t.normalize, err = readNormalizer(f.Normalizer, b); err != nil {
 		return nil, err
 	}
-	if err := t.readPreTokenizer(f.PreTokenizer); err != nil {
+	if err := t.readPreTokenizer(f.PreTokenizer, b); err != nil {
 		return nil, err
 	}
 	if err := t.readModel(f.Model); err != nil {
@@ -58,10 +84,10 @@ func Parse(data []byte) (*Tokenizer, error) {
 	if err := t.readAdded(f.AddedTokens); err != nil {
 		return nil, err
 	}
-	if err := t.readPostProcessor(f.PostProcessor); err != nil {
+	if err := t.readPostProcessor(f.PostProcessor, new(bounds)); err != nil {
 		return nil, err
 	}
-	if err := t.readDecoder(f.Decoder); err != nil {
+	if err := t.readDecoder(f.Decoder, &bounds{growth: 1}); err != nil {
 		return nil, err
 	}
 	return t, nil

@@ -2,7 +2,9 @@ package tokenizer
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -99,8 +101,19 @@ func (t *Tokenizer) template(name string, list []templateSpec, special map[strin
 	return items, nil
 }
 
+// hasSequences reports whether a template has the sequences want, in this order, and no other.
+func hasSequences(list []templateItem, want ...int32) bool {
+	var got []int32
+	for _, item := range list {
+		if item.id < 0 {
+			got = append(got, item.id)
+		}
+	}
+	return slices.Equal(got, want)
+}
+
 // readPostProcessor sets the templates and the trimming of offsets.
-func (t *Tokenizer) readPostProcessor(raw json.RawMessage) error {
+func (t *Tokenizer) readPostProcessor(raw json.RawMessage, b *bounds) error {
 	kind, err := typeName("post_processor", raw)
 	if err != nil || kind == "" {
 		return err
@@ -114,11 +127,15 @@ func (t *Tokenizer) readPostProcessor(raw json.RawMessage) error {
 		if err := decodeStrict("post_processor", raw, &s); err != nil {
 			return err
 		}
+		if err := b.open("post_processor"); err != nil {
+			return err
+		}
 		for _, p := range s.Processors {
-			if err := t.readPostProcessor(p); err != nil {
+			if err := t.readPostProcessor(p, b); err != nil {
 				return err
 			}
 		}
+		b.depth--
 	case "TemplateProcessing":
 		var s struct {
 			Type          string                 `json:"type"`
@@ -134,6 +151,12 @@ func (t *Tokenizer) readPostProcessor(raw json.RawMessage) error {
 		}
 		if t.pair, err = t.template("pair", s.Pair, s.SpecialTokens); err != nil {
 			return err
+		}
+		if !hasSequences(t.single, sequenceA) {
+			return errors.New("post_processor: single: needs sequence A once, and no B")
+		}
+		if len(t.pair) > 0 && !hasSequences(t.pair, sequenceA, sequenceB) {
+			return errors.New("post_processor: pair: needs sequence A once, and then B once")
 		}
 	case "BertProcessing", "RobertaProcessing":
 		s := struct {
