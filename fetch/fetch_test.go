@@ -547,11 +547,15 @@ func TestPartsMakeASetReady(t *testing.T) {
 
 func TestBrokenArchivesAreRefused(t *testing.T) {
 	short := tarOf(t, "a", strings.Repeat("attention ", 1000))
+	wrong := bytes.Clone(short) // its checksum
+	wrong[len(wrong)-8]++
 	for _, c := range []struct{ name, file, want string }{
 		{"one byte", "P", "unexpected EOF"},
 		{"neither", "attention is long", "gzip: invalid header"},
 		{"zip", "PK attention", "zip: not a valid zip file"},
 		{"cut", string(short[:len(short)/2]), "unexpected EOF"},
+		{"end cut", string(short[:len(short)-8]), "unexpected EOF"},
+		{"damaged", string(wrong), "gzip: invalid checksum"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			from, dir := t.TempDir(), t.TempDir()

@@ -21,8 +21,9 @@ import (
 
 // unpackMembers writes the members of a zip or gzipped tar to the folder of the set, under the
 // names in Members. Paths in the archive do not influence where files are written. It returns an
-// error if a member is missing, ambiguous or differs from its size or checksum.
-func (a *Archive) unpackMembers(ctx context.Context, archive, dir string) error {
+// error if a member is missing, ambiguous or differs from its size or checksum, or the archive
+// is damaged; members without a checksum are then removed.
+func (a *Archive) unpackMembers(ctx context.Context, archive, dir string) (err error) {
 	if a.convert != nil {
 		return a.convert(ctx, archive, dir)
 	}
@@ -39,6 +40,14 @@ func (a *Archive) unpackMembers(ctx context.Context, archive, dir string) error 
 		return err
 	}
 	found := make([]bool, len(a.Members))
+	var unproven []string
+	defer func() {
+		if err != nil {
+			for _, path := range unproven {
+				os.Remove(path)
+			}
+		}
+	}()
 	take := func(name string, r io.Reader) error {
 		i := slices.IndexFunc(a.Members, func(m Member) bool { return m.matchesPath(name) })
 		if i < 0 {
@@ -48,7 +57,11 @@ func (a *Archive) unpackMembers(ctx context.Context, archive, dir string) error 
 			return fmt.Errorf("member %.200q: another one is %s, too", name, a.Members[i].Name)
 		}
 		found[i] = true
-		return a.Members[i].writeFile(ctx, dir, r)
+		err := a.Members[i].writeFile(ctx, dir, r)
+		if err == nil && a.Members[i].MD5 == "" {
+			unproven = append(unproven, filepath.Join(dir, filepath.FromSlash(a.Members[i].Name)))
+		}
+		return err
 	}
 	if string(magic[:]) == "PK" {
 		err = eachZipMember(ctx, f, take)
@@ -165,8 +178,9 @@ func eachTarMember(r io.Reader, take func(name string, r io.Reader) error) error
 	t := tar.NewReader(z)
 	for {
 		h, err := t.Next()
-		if err == io.EOF {
-			return nil
+		if err == io.EOF { // of the tar; gzip has its checksum behind it
+			_, err := io.Copy(io.Discard, z)
+			return err
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
 			return err
