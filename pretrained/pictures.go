@@ -194,15 +194,21 @@ func (m *Model) CheckPictures() error {
 
 // Pixels returns the pixel_values [3,size,size] of a picture, prepared as
 // preprocessor_config.json says: resized with the pixels of Pillow, cropped, rescaled and
-// normalised. It returns an error if CheckPictures does, or the picture has another size where
-// none is set.
+// normalised. It returns an error if CheckPictures does, the picture is nil or has not three
+// bytes for each pixel, or has another size where none is set.
 func (m *Model) Pixels(p *dataset.Picture) ([]float32, error) {
 	if err := m.CheckPictures(); err != nil {
 		return nil, err
 	}
 	r, size := m.pictures, m.plan.vision.size
+	if p == nil {
+		return nil, errors.New("picture: it is nil")
+	}
 	if max(p.Height, p.Width) > maxPictureSide {
 		return nil, fmt.Errorf("picture: is %d wide and %d high, sides of at most %d are read", p.Width, p.Height, maxPictureSide)
+	}
+	if min(p.Height, p.Width) < 1 || len(p.Pixels) != 3*p.Height*p.Width {
+		return nil, fmt.Errorf("picture: is %d wide and %d high with %d bytes, 3 are needed for each pixel", p.Width, p.Height, len(p.Pixels))
 	}
 	if r.resize && (p.Height != r.height || p.Width != r.width) {
 		p = r.sampling.resize(p, r.height, r.width)

@@ -175,6 +175,11 @@ func TestPicturesFollowViTByDefault(t *testing.T) {
 	if _, err := m.Pixels(p); err == nil || !strings.Contains(err.Error(), "2 wide and 1 high without do_resize, the model reads 8×8") {
 		t.Errorf("%v", err)
 	}
+	for _, p := range []*dataset.Picture{nil, {}, {Height: 2, Width: 2, Pixels: make([]byte, 11)}, {Height: -1, Width: -1, Pixels: make([]byte, 3)}} {
+		if _, err := m.Pixels(p); err == nil || !strings.HasPrefix(err.Error(), "picture: i") {
+			t.Errorf("%v", err)
+		}
+	}
 	if _, err := m.Pixels(&dataset.Picture{Height: maxPictureSide + 1, Width: 1}); err == nil || !strings.Contains(err.Error(), "sides of at most 65536") {
 		t.Errorf("%v", err)
 	}
