@@ -93,6 +93,9 @@ func openText(o *settingsReader, kind string) (Source, error) {
 		return nil, err
 	}
 	t.length, t.seed = length, o.Seed
+	if o.Tokens != nil {
+		t.size = o.Tokens.Size
+	}
 	if textSets[data].hasTest {
 		t.halveValidation()
 	}

@@ -100,7 +100,7 @@ func openStart(dir string, classes []string) (s startModel, err error) {
 	s.model = m
 	run := RunFolder(dir)
 	if vocab != nil {
-		s.tokens = &task.Tokens{Vocabulary: vocab, Size: vocab.Size()}
+		s.tokens = &task.Tokens{Vocabulary: vocab, Size: m.Config().Vocab}
 	} else if s.tokens, err = loadTokens(run, m.Config().Vocab); err != nil {
 		return s, err
 	}

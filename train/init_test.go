@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
@@ -300,6 +301,55 @@ func TestStartsThatDoNotFitAreRefused(t *testing.T) {
 	}
 	if _, err := (Config{}).StartFrom(t.TempDir()); err == nil || !strings.Contains(err.Error(), "neither a run nor a checkpoint") {
 		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+// A model may have more rows than its tokenizer tokens. A run keeps them.
+func TestTextsTuneAModelOfMoreRowsThanTokens(t *testing.T) {
+	const rows = 264
+	words, err := tokenizer.Train(t.Context(), nil, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: rows, Layers: 1, Heads: 1, Width: 8, Context: 16,
+		Positions: model.Rotary, Mechanism: "softmax"}, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start, data := filepath.Join(t.TempDir(), "start"), filepath.Join(t.TempDir(), "text")
+	if err := SaveModel(start, m, token.NewTokenizerVocabulary(words)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(data, task.InventText(1, 3000).Text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	tuned := func(start string) (Config, task.Source) {
+		c := little("softmax")
+		c.setTaskSettings("data", data)
+		c, err := c.StartFrom(start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Steps, c.Batch = 4, 2
+		src, err := c.OpenTask()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, src
+	}
+	c, src := tuned(start)
+	want, score := taskRun(t, c, src)
+	dir, got := taskRun(t, c, src, 2)
+	if got != score {
+		t.Errorf("the score is %+v, want %+v", got, score)
+	}
+	same(t, dir, want)
+	m, vocab, err := LoadTextModel(dir)
+	if err != nil || m.Config().Vocab != rows || vocab.Size() != 256 {
+		t.Fatalf("%v, want %d rows", err, rows)
+	}
+	if _, src := tuned(dir); src.Spec().Vocab != rows {
+		t.Errorf("the task has %d tokens, want %d", src.Spec().Vocab, rows)
 	}
 }
 

@@ -101,7 +101,7 @@ func loadCheckpoint(path string, isNamed bool) (*model.Model[float32], *token.Vo
 	if err != nil {
 		return nil, nil, err
 	}
-	if n := m.Config().Vocab; v.Size() != n {
+	if n := m.Config().Vocab; v.Size() > n || v.Size() < n && v.Tokenizer() == nil {
 		return nil, nil, fmt.Errorf("%s: has %d tokens, the model %d", filepath.Join(path, vocabFile), v.Size(), n)
 	}
 	return m, v, nil

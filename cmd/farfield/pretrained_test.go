@@ -15,7 +15,11 @@ import (
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/cli/eval"
 	"github.com/farfield-ml/farfield/internal/cli/score"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/tokenizer"
 )
 
 // tinyModel is a BERT of random weights in the Hugging Face layout.
@@ -671,4 +675,36 @@ func TestMapsReadAPublishedFolder(t *testing.T) {
 		t.Error(out)
 	}
 	refuses(t, "has no task", "maps", "--model", tinyModel, "--sample", "0")
+}
+
+// TestDecodersMayHaveMoreRowsThanTokens: a text tunes such a model, and all that reads the run
+// reads it, and the folder that it is exported to.
+func TestDecodersMayHaveMoreRowsThanTokens(t *testing.T) {
+	words, err := tokenizer.Train(t.Context(), nil, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: 264, Layers: 1, Heads: 2, Width: 8, Hidden: 16, Context: 32,
+		Positions: model.Rotary, Norm: model.RMSNorm, Activation: model.SwiGLU, Mechanism: "softmax"}, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	folder, text, run, out := filepath.Join(root, "folder"), filepath.Join(root, "text"), filepath.Join(root, "run"), filepath.Join(root, "out")
+	if err := pretrained.Write(folder, m, words); err != nil {
+		t.Fatal(err)
+	}
+	wrote(t, text, strings.Repeat("the cat sat on the mat\n", 100))
+	works(t, "train", "--init", folder, "--data", text, "--steps", "2", "--context", "16", "--batch", "2", "--sample-tokens", "9", "--out", run, "--quiet")
+	works(t, "train", "--resume", "--out", run, "--steps", "3", "--quiet")
+	works(t, "eval", "--model", run)
+	works(t, "export", "--model", run, "--out", out)
+	for _, dir := range []string{run, out} {
+		if text := works(t, "generate", "--model", dir, "--prompt", "the", "--tokens", "100", "--seed", "3"); !strings.Contains(text, "\ufffd") {
+			t.Errorf("%s: %q", dir, text)
+		}
+		works(t, "score", "--model", dir, text)
+		works(t, "eval", "--model", dir, "--data", text)
+		works(t, "inspect", dir)
+	}
 }

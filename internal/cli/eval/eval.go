@@ -187,7 +187,7 @@ func (c *Command) text(m *model.Model[float32], vocab *token.Vocabulary) (task.S
 	if c.All {
 		text = text.ValidationOnly()
 	}
-	return text.WithWindow(m.Config().Context), name, nil
+	return text.ForModel(m.Config().Vocab, nil).WithWindow(m.Config().Context), name, nil
 }
 
 // samples returns the task of the run, as the model learned it, or with --data other data

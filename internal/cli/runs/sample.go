@@ -11,6 +11,9 @@ import (
 // DefaultTemperature is a little below 1, which makes short texts more coherent.
 const DefaultTemperature = 0.8
 
+// noText stands for an id of the model that is beyond its tokenizer.
+const noText = "\ufffd"
+
 // SampleText returns a text of n tokens that continues start, or fewer if the model has
 // fewer positions. It returns an error if ctx ends or a step fails.
 func SampleText(ctx context.Context, m *model.Model[float32], vocab *token.Vocabulary, start []int32, n int, seed uint64) (string, error) {
@@ -24,6 +27,10 @@ func SampleText(ctx context.Context, m *model.Model[float32], vocab *token.Vocab
 	}
 	var out []byte
 	err = g.Generate(ctx, n, func(t int32) (err error) {
+		if int(t) >= vocab.Size() {
+			out = append(out, noText...)
+			return nil
+		}
 		out, err = vocab.Decode(out, t)
 		return err
 	})

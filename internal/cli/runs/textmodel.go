@@ -126,14 +126,15 @@ func (t *TextModel) Encode(text string, special bool) ([]int32, error) {
 	return words.AppendIDs(nil, text, !special), nil
 }
 
-// Bytes appends the bytes of a token inside a text to dst. Special tokens have none. It
+// Bytes appends the bytes of a token inside a text to dst. Special tokens have none. Ids
+// beyond the tokenizer, which fill the table of embeddings, have U+FFFD. Bytes
 // returns an error if there is no tokenizer or id is not in its vocabulary.
 func (t *TextModel) Bytes(dst []byte, id int32) ([]byte, error) {
 	if t.vocab == nil {
 		return dst, t.vocabErr
 	}
-	if t.folder != nil && int(id) >= t.output.Size() && int(id) < t.Config().Vocab {
-		return dst, nil // rows that fill the table of embeddings
+	if int(id) >= t.output.Size() && int(id) < t.Config().Vocab {
+		return append(dst, noText...), nil
 	}
 	return t.output.Decode(dst, id)
 }

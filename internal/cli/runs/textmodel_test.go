@@ -9,13 +9,20 @@ import (
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/tokenizer"
 	"github.com/farfield-ml/farfield/train"
 )
 
 // saveTinyModel saves a decoder of a seed and a vocabulary, and opens it.
 func saveTinyModel(t *testing.T, seed uint64, vocab *token.Vocabulary) *TextModel {
 	t.Helper()
-	m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: vocab.Size(), Layers: 1, Heads: 1, Width: 8, Context: 16,
+	return saveModelOfRows(t, seed, vocab, vocab.Size())
+}
+
+// saveModelOfRows is saveTinyModel with a number of rows.
+func saveModelOfRows(t *testing.T, seed uint64, vocab *token.Vocabulary, rows int) *TextModel {
+	t.Helper()
+	m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: rows, Layers: 1, Heads: 1, Width: 8, Context: 16,
 		Positions: model.Rotary, Mechanism: "softmax"}, rng.New(seed))
 	if err != nil {
 		t.Fatal(err)
@@ -54,6 +61,24 @@ func TestIdentityChangesWithWeightsAndTokens(t *testing.T) {
 		if list[0] == list[2+i] {
 			t.Errorf("models of other %s have one identity", what)
 		}
+	}
+}
+
+func TestIDsBeyondTheTokenizerHaveAReplacementCharacter(t *testing.T) {
+	words, err := tokenizer.Train(t.Context(), nil, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := saveModelOfRows(t, 1, token.NewTokenizerVocabulary(words), 1000)
+	if b, err := m.Bytes(nil, 999); err != nil || string(b) != "\ufffd" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if _, err := m.Bytes(nil, 1000); err == nil {
+		t.Error("token 1000 of 1000 has bytes")
+	}
+	text, err := SampleText(t.Context(), m.Model(), m.vocab, []int32{0}, 20, 1)
+	if err != nil || !strings.Contains(text, "\ufffd") {
+		t.Errorf("%q, %v", text, err)
 	}
 }
 
