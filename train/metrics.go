@@ -160,16 +160,22 @@ func (m *metrics) addEval(v *Eval) error {
 	return m.addRow(v, v.Step, list)
 }
 
-// addRow appends a row to both files.
+// addRow appends a row to both files, or with an error to none.
 func (m *metrics) addRow(row any, step int, list []tensorboard.Scalar) error {
 	text, err := json.Marshal(row)
 	if err != nil {
 		return err
 	}
+	size := m.rows.size
 	if err := m.rows.add(append(appendChecksum(text), '\n')); err != nil {
 		return err
 	}
-	return m.events.add(tensorboard.AppendScalars(nil, unixSeconds(), int64(step), list...))
+	err = m.events.add(tensorboard.AppendScalars(nil, unixSeconds(), int64(step), list...))
+	if err != nil {
+		m.rows.size = size
+		m.rows.f.Truncate(size) // if this fails, the next row overwrites this one
+	}
+	return err
 }
 
 // syncFiles flushes all rows to the disk and returns the lengths of the files.

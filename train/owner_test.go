@@ -133,6 +133,32 @@ func TestTornMetricsAreCutOff(t *testing.T) {
 	}
 }
 
+// A row that a full disk has refused is written by the next call.
+func TestRefusedRowIsWrittenByTheNextCall(t *testing.T) {
+	want, _ := run(t, little("softmax"))
+	dir := filepath.Join(t.TempDir(), "run")
+	trainer, err := New(little("softmax"), littleText(t), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trainer.Close()
+	events := trainer.metrics.events
+	readOnly, err := os.Open(filepath.Join(dir, eventsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer readOnly.Close()
+	trainer.metrics.events = &growingFile{readOnly, events.size}
+	if _, err := trainer.Train(context.Background(), Observer{}); err == nil || trainer.StepsDone() != 1 {
+		t.Errorf("%d updates, %v", trainer.StepsDone(), err)
+	}
+	trainer.metrics.events = events
+	if _, err := trainer.Train(context.Background(), Observer{}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, dir, want)
+}
+
 // The configuration of a lengthened run repeats the whole run: its metrics, weights,
 // choices and the state of its optimiser.
 func TestLengthenedRunRepeats(t *testing.T) {

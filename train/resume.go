@@ -203,7 +203,9 @@ func (t *Trainer) restoreRun(k *savedRun) error {
 	if err := saveTokens(t.dir, t.config.tokens); err != nil {
 		return err
 	}
-	return t.openMetrics(*m)
+	var err error
+	t.metrics, err = openMetrics(t.dir, m)
+	return err
 }
 
 // sameModel returns an error if the configuration differs from the checkpoint's.

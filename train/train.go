@@ -52,7 +52,10 @@ type Trainer struct {
 	rankCounts [3]float64         // targets, positions and bytes of this rank's passes
 	passLosses []float64          // loss and auxiliary loss of each pass of this rank
 	singleRank [1][]float64       // result of gatherRanks without ranks
+	constants  []float32          // numbers that the mechanisms had drawn before the update
 	step       int
+	row        Step // of the last update
+	needsRow   bool // the last update is not in the metrics yet
 	needsLook  bool // the last update is not evaluated yet, if it is to be
 	needsSave  bool // the last update is not saved yet, if it is to be
 	savedStep  int  // update of the latest checkpoint; -1: none
@@ -181,7 +184,8 @@ func (t *Trainer) createFolder() error {
 	if err := atomicfile.WriteJSON(filepath.Join(t.dir, configFile), t.config); err != nil {
 		return err
 	}
-	return t.openMetrics(manifest{})
+	t.metrics, err = openMetrics(t.dir, &manifest{})
+	return err
 }
 
 // checkNoRun returns ErrRunExists if the folder contains a run, or the rest of one. It
@@ -293,12 +297,6 @@ func (t *Trainer) writeLabels(dir string) error {
 	return writeScales(dir, t.scales)
 }
 
-// openMetrics opens the metrics, keeping the rows that m counts.
-func (t *Trainer) openMetrics(m manifest) (err error) {
-	t.metrics, err = openMetrics(t.dir, &m)
-	return err
-}
-
 // Config returns the complete configuration.
 func (t *Trainer) Config() Config { return t.config }
 
@@ -311,6 +309,11 @@ func (t *Trainer) Source() task.Source { return t.source }
 
 // StepsDone returns the number of updates made.
 func (t *Trainer) StepsDone() int { return t.step }
+
+// HasEnded reports whether Train makes no further update.
+func (t *Trainer) HasEnded() bool {
+	return t.step >= t.config.Steps || t.best.isExhausted(t.config.Patience)
+}
 
 // BestStep returns the number of updates before the best validation score; 0 if the run
 // selects no weights.
@@ -344,7 +347,7 @@ func (t *Trainer) Close() error {
 func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	c := &t.config
 	spec := t.source.Spec()
-	for t.needsSave || t.step < c.Steps && !t.best.isExhausted(c.Patience) {
+	for t.needsSave || !t.HasEnded() {
 		if !t.needsSave {
 			if err := t.runUpdate(ctx, o); err != nil {
 				if isCanceled(err) {
@@ -371,9 +374,17 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	return t.evaluateSplit(ctx, what, spec.JudgedSplit(), c.FinalSamples, o)
 }
 
-// finishUpdate evaluates and saves after an update as configured. After an error the next
-// call does what is left.
+// finishUpdate records an update, and evaluates and saves after it as configured. After an
+// error the next call does what is left.
 func (t *Trainer) finishUpdate(ctx context.Context, o Observer) error {
+	if t.needsRow {
+		if err := comm.ShareError(t.job.Ranks, t.metrics.addStep(&t.row)); err != nil {
+			return err
+		}
+		if t.needsRow = false; o.Step != nil {
+			o.Step(t.row)
+		}
+	}
 	c, spec := &t.config, t.source.Spec()
 	selects, last := c.needsBestWeights(spec), t.step == c.plannedSteps(t.step-1)
 	if t.needsLook && (isDue(c.EvalEvery, t.step) && !last && spec.Count[task.Valid] != 0 || selects && last) {

@@ -17,6 +17,10 @@ import (
 func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 	start := time.Now()
 	c := &t.config
+	t.constants = t.constants[:0]
+	for _, p := range t.model.Constants().All() {
+		t.constants = append(t.constants, p.Data...)
+	}
 	err := t.nextBatches()
 	if err == nil {
 		err = t.model.Redraw(t.redrawKey, t.step)
@@ -33,6 +37,10 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 	}
 	lost, err := t.accumulateGradients(ctx, counted, o)
 	if err = t.job.syncError(err); err != nil {
+		at := 0
+		for _, p := range t.model.Constants().All() {
+			at += copy(p.Data, t.constants[at:])
+		}
 		return wrapDiverged(t.step+1, err)
 	}
 	loss, aux, err := t.sumPasses(lost)
@@ -52,21 +60,15 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 		t.adapters.apply()
 	}
 	t.step++
-	t.needsLook, t.needsSave = true, true
+	t.needsRow, t.needsLook, t.needsSave = true, true, true
 	spent := time.Since(start)
 	t.elapsed += spent
-	row := Step{
+	t.row = Step{
 		Step: t.step, Loss: loss, Aux: aux, Rate: rate, GradNorm: norm,
 		Speed: float64(tokens) / spent.Seconds(), Elapsed: t.elapsed.Seconds(),
 	}
 	if bytes > 0 {
-		row.Bits = perByte(loss, counted, bytes)
-	}
-	if err := comm.ShareError(t.job.Ranks, t.metrics.addStep(&row)); err != nil {
-		return err
-	}
-	if o.Step != nil {
-		o.Step(row)
+		t.row.Bits = perByte(loss, counted, bytes)
 	}
 	return nil
 }

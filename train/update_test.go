@@ -63,6 +63,25 @@ func TestInfiniteGradientEndsTheRun(t *testing.T) {
 	}
 }
 
+// A checkpoint of an interrupted update has the features of the last whole one.
+func TestInterruptedUpdateKeepsTheFeatures(t *testing.T) {
+	c := little("performer")
+	c.Model.Set = map[string]string{"redraw": "1"}
+	trainer, err := New(c, littleText(t), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trainer.runUpdate(context.Background(), Observer{}); err != nil {
+		t.Fatal(err)
+	}
+	before := weights(trainer)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := trainer.runUpdate(ctx, Observer{}); !errors.Is(err, context.Canceled) || !slices.Equal(weights(trainer), before) {
+		t.Errorf("the features have changed, %v", err)
+	}
+}
+
 // silent asks nothing of a sample.
 type silent struct{ *made }
 

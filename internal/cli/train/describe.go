@@ -83,8 +83,8 @@ func describeRun(e *env.Env, t *train.Trainer, dir string) {
 		samples, what = fmt.Sprintf("%s×%d", samples, m.Context), "tokens"
 	}
 	updates := fmt.Sprintf("updates %d to %d", t.StepsDone()+1, c.Steps)
-	if t.StepsDone() >= c.Steps {
-		updates = fmt.Sprintf("finished, %d updates", c.Steps)
+	if t.HasEnded() {
+		updates = fmt.Sprintf("finished, %d updates", t.StepsDone())
 	}
 	fmt.Fprintf(e.Stdout, "run         %s: %s of %s %s%s\n", display.Escape(dir), updates, samples, what, grow)
 }
