@@ -42,15 +42,23 @@ func (t *Trainer) writeBest() error {
 }
 
 // repairBest writes the best checkpoint from the latest one, if this has the best score and
-// a kill came between the two.
+// a kill came between the two. It returns an error if an earlier best one is missing, damaged
+// or of another update.
 func (t *Trainer) repairBest() error {
-	if !t.best.isAt(t.step) {
+	if t.best == nil {
 		return nil
 	}
-	if m, err := readManifest(filepath.Join(t.dir, checkpointsFolder, bestName)); err == nil && m.Step == t.step {
-		return nil
+	path := filepath.Join(t.dir, checkpointsFolder, bestName)
+	m, err := readManifest(path)
+	switch {
+	case t.best.isAt(t.step) && (err != nil || m.Step != t.step):
+		return t.writeBest()
+	case err != nil:
+		return fmt.Errorf("%w; it has the weights of update %d, by which the run is scored", err, t.best.Step)
+	case m.Step < t.best.Step: // a later one is written again by the same updates
+		return fmt.Errorf("%s: is of update %d, the best was %d", path, m.Step, t.best.Step)
 	}
-	return t.writeBest()
+	return nil
 }
 
 // restoreBest gives the model the weights with the best validation score.

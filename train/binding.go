@@ -19,6 +19,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/task"
 )
 
 // runFile is the copy of the run's configuration in a checkpoint. Copies of classesFile
@@ -214,12 +215,40 @@ func (t *Trainer) checkStart() error {
 
 // checkData returns an error if the SHA-256 of the data is another.
 func (t *Trainer) checkData(was string) error {
-	if was == t.digest {
+	return checkDigest(&t.config, t.source, t.digest, was)
+}
+
+// checkDigest returns an error if the SHA-256 of the data src is another than it was.
+func checkDigest(c *Config, src task.Source, digest, was string) error {
+	if was == digest {
 		return nil
 	}
-	what := "task " + t.config.Task
-	if t.text != nil {
-		what = t.text.Corpus.Name
+	what := "task " + c.Task
+	if text, ok := src.(*task.Text); ok {
+		what = text.Corpus.Name
 	}
-	return fmt.Errorf("%s: is not the data that the run began with: its SHA-256 is %.12s…, was %.12s…", what, t.digest, was)
+	return fmt.Errorf("%s: is not the data that the run began with: its SHA-256 is %.12s…, was %.12s…", what, digest, was)
+}
+
+// DataSum returns the SHA-256 of the data that the run in the folder dir began with, as
+// task.Digest gives it; "": the folder has no record of it. It returns an error if the record
+// is damaged.
+func DataSum(dir string) (string, error) {
+	var start runStart
+	err := infile.ReadJSON(filepath.Join(dir, startFile), maxStartBytes, &start)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return start.Data, err
+	}
+	checkpoint, err := latestCheckpoint(dir) // older runs have no startFile
+	if errors.Is(err, ErrNoCheckpoint) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	m, err := parseManifest(checkpoint)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return m.Data, err
 }

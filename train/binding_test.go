@@ -90,7 +90,7 @@ func TestConfigIsBoundToCheckpoints(t *testing.T) {
 			trainer.Close()
 		}
 		_, _, loaded := LoadModel(dir)
-		for _, err := range []error{resumed, loaded, LengthenRuns(40, dir)} {
+		for _, err := range []error{resumed, loaded, LengthenRuns(littleText(t), 40, dir)} {
 			if (err == nil) != (want == "") || err != nil && !strings.HasSuffix(err.Error(), want) {
 				t.Errorf("%s: error is %v, want %s", c.to, err, want)
 			}
@@ -172,7 +172,7 @@ func TestStartIsBound(t *testing.T) {
 			cancel()
 		}})
 		trainer.Close()
-		if err := LengthenRuns(40, c.Init); err != nil {
+		if err := LengthenRuns(littleText(t), 40, c.Init); err != nil {
 			t.Fatal(err)
 		}
 		unchanged := copyRun(t, copied)

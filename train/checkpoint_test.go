@@ -439,7 +439,7 @@ func TestCopiesOfCheckpointsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	resume(t, dir)
-	if err := LengthenRuns(60, dir); err != nil {
+	if err := LengthenRuns(littleText(t), 60, dir); err != nil {
 		t.Fatal(err)
 	}
 	resume(t, dir)

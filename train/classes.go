@@ -7,11 +7,13 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/task"
 )
 
 // maxNameBytes bounds a file of names.
@@ -50,6 +52,48 @@ func readColumns(dir string, n int) ([]string, error) {
 		return nil, nil
 	}
 	return columns, err
+}
+
+// labelNames returns the names of the classes and of the columns of src; nil: none.
+func labelNames(src task.Source) (classes, columns []string) {
+	if named, ok := src.(task.ClassNamer); ok {
+		classes = named.ClassNames()
+	}
+	if named, ok := src.(task.ColumnNamer); ok {
+		columns = named.ColumnNames()
+	}
+	return classes, columns
+}
+
+// checkLabels returns an error if the data of a task has other names than a checkpoint of the
+// run in the folder dir, or than the run where an older checkpoint has none.
+func checkLabels(name, dir, checkpoint string, classes, columns []string) error {
+	for _, f := range []struct {
+		file  string
+		names []string
+	}{{classesFile, classes}, {columnsFile, columns}} {
+		if len(f.names) == 0 {
+			continue
+		}
+		known, err := readNames(filepath.Join(checkpoint, f.file), -1, "")
+		if errors.Is(err, fs.ErrNotExist) {
+			known, err = readNames(filepath.Join(dir, f.file), -1, "")
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return err
+		case slices.Equal(f.names, known):
+			continue
+		}
+		difference := fmt.Sprintf("its columns are %q, were %q", f.names, known)
+		if f.file == classesFile {
+			difference = compareClasses(f.names, known)
+		}
+		return fmt.Errorf("task %s: is not the data that the run began with: %s", name, difference)
+	}
+	return nil
 }
 
 // readNames reads a file of n names of kind; n < 0: of any number. It returns an error if

@@ -51,6 +51,48 @@ func smallRun(t *testing.T, name string, set map[string]string) string {
 	return dir
 }
 
+// A run goes on with its own samples and names alone, and changes with no others.
+func TestChangedDataIsNeitherResumedNorLengthened(t *testing.T) {
+	folder := t.TempDir()
+	rows := labelledRows(60, "login", "storage")
+	data := writeFile(t, folder, "data.csv", rows)
+	dir := smallRun(t, "file", map[string]string{"data": data, "length": "6"})
+	records := func() (list []string) {
+		for _, name := range []string{configFile, classesFile} {
+			text, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, string(text))
+		}
+		return list
+	}
+	before := records()
+	for text, want := range map[string]string{
+		strings.ReplaceAll(rows, ",login", ",account"): `task file: is not the data that the run began with: it has a class "account", and no class "login"`,
+		labelledRows(40, "login", "storage"):           "task file: is not the data that the run began with: its SHA-256 is ",
+	} {
+		writeFile(t, folder, "data.csv", text)
+		c, err := RunConfig(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		src, err := c.OpenTask()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, resumed := Resume(src, dir)
+		for _, err := range []error{resumed, LengthenRuns(src, c.Steps+1, dir)} {
+			if err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("error is %v, want %s", err, want)
+			}
+		}
+	}
+	if after := records(); !slices.Equal(after, before) {
+		t.Errorf("the run has %q, had %q", after, before)
+	}
+}
+
 // TestDataOfARunMustBeUnchanged changes labels, rows and records of a run.
 func TestDataOfARunMustBeUnchanged(t *testing.T) {
 	folder := t.TempDir()

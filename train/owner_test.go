@@ -28,7 +28,7 @@ func TestRunHasOneOwner(t *testing.T) {
 	}
 	_, err = Resume(text, dir)
 	refused("resuming a run that goes on", err)
-	refused("lengthening a run that goes on", LengthenRuns(60, dir))
+	refused("lengthening a run that goes on", LengthenRuns(text, 60, dir))
 	if _, err := New(c, text, dir); !errors.Is(err, ErrRunExists) {
 		t.Errorf("a new run in its folder: %v", err)
 	}
@@ -166,10 +166,10 @@ func TestLengthenedRunRepeats(t *testing.T) {
 	c.Schedule, c.EvalEvery, c.SaveEvery = CosineSchedule, 7, 9
 	c.Steps = 12
 	dir, _ := run(t, c)
-	if err := LengthenRuns(30, dir); err != nil {
+	if err := LengthenRuns(littleText(t), 30, dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := LengthenRuns(30, dir); err != nil {
+	if err := LengthenRuns(littleText(t), 30, dir); err != nil {
 		t.Errorf("lengthening to the same number: %v", err)
 	}
 	for _, tc := range []struct {
@@ -179,15 +179,15 @@ func TestLengthenedRunRepeats(t *testing.T) {
 		{40, "steps: 40, but the run has made 12 of its 30 updates; resume it to its end first"},
 		{12, "steps: 12, but the run has made 12 of its 30 updates; resume it to its end first"},
 	} {
-		if err := LengthenRuns(tc.steps, dir); err == nil || err.Error() != dir+": "+tc.want {
+		if err := LengthenRuns(littleText(t), tc.steps, dir); err == nil || err.Error() != dir+": "+tc.want {
 			t.Errorf("error is %v, want %s", err, tc.want)
 		}
 	}
 	resume(t, dir)
-	if err := LengthenRuns(29, dir); err == nil || err.Error() != dir+": steps: 29 is not from 30, the updates that the run has made, to 1099511627776" {
+	if err := LengthenRuns(littleText(t), 29, dir); err == nil || err.Error() != dir+": steps: 29 is not from 30, the updates that the run has made, to 1099511627776" {
 		t.Errorf("error is %v", err)
 	}
-	if err := LengthenRuns(35, dir); err != nil {
+	if err := LengthenRuns(littleText(t), 35, dir); err != nil {
 		t.Fatal(err)
 	}
 	resume(t, dir)

@@ -129,8 +129,14 @@ func lockRun(dir string) (*lock.Lock, error) {
 // of steps updates. Config.Lengthened records the former ends, so that the configuration
 // repeats the whole run. Runs with this number of steps stay unchanged.
 //
-// It returns an error, and changes no run, if one of them is unfinished or longer.
-func LengthenRuns(steps int, dirs ...string) error {
+// src is the task that the configuration of the runs opens. LengthenRuns returns an error, and
+// changes no run, if one of them is unfinished or longer, or began with other data.
+func LengthenRuns(src task.Source, steps int, dirs ...string) error {
+	sum, err := task.Digest(src)
+	if err != nil {
+		return err
+	}
+	classes, columns := labelNames(src)
 	changed := map[string]Config{}
 	for _, dir := range dirs {
 		held, err := lockRun(dir)
@@ -152,6 +158,12 @@ func LengthenRuns(steps int, dirs ...string) error {
 			return fmt.Errorf("%s: steps: %d, but the run has made %d of its %d updates; resume it to its end first", dir, steps, m.Step, c.Steps)
 		case steps < c.Steps || steps > maxSteps:
 			return fmt.Errorf("%s: steps: %d is not from %d, the updates that the run has made, to %d", dir, steps, c.Steps, maxSteps)
+		}
+		if err := checkDigest(&c, src, sum, m.Data); err != nil {
+			return err
+		}
+		if err := checkLabels(c.Task, dir, k.Checkpoint, classes, columns); err != nil {
+			return err
 		}
 		c.Lengthened, c.Steps = append(c.Lengthened, c.Steps), steps
 		changed[dir] = c
@@ -177,6 +189,9 @@ func (t *Trainer) restoreRun(k *savedRun) error {
 			return fmt.Errorf("%s: %w", filepath.Join(t.dir, configFile), err)
 		}
 		if t.job.isRankZero() {
+			if err := checkLabels(t.config.Task, t.dir, k.Checkpoint, t.classes, t.columns); err != nil {
+				return err
+			}
 			if err := t.adapters.load(k.Checkpoint); err != nil {
 				return err
 			}

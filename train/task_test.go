@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -700,6 +701,30 @@ func TestFormerBestIsReadAfterAKill(t *testing.T) {
 	}
 	if _, _, err := LoadModel(latest); err != nil {
 		t.Error(err)
+	}
+}
+
+// A run whose best checkpoint is missing or older could not be scored at its end.
+func TestResumeRefusesALostBest(t *testing.T) {
+	dir, trainer := bestRun(t)
+	if trainer.best.isAt(trainer.step) {
+		t.Fatal("the best is the latest")
+	}
+	best := filepath.Join(dir, checkpointsFolder, bestName)
+	if err := trainer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writeCheckpointFolder(filepath.Dir(best), bestName, manifest{Step: trainer.BestStep() - 1}, trainer.writeModel); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Resume(kinds()["regression"], dir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s: is of update %d, the best was %d", best, trainer.BestStep()-1, trainer.BestStep())) {
+		t.Errorf("with an older best, the error is %v", err)
+	}
+	if err := os.RemoveAll(best); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Resume(kinds()["regression"], dir); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), best) {
+		t.Errorf("without the best, the error is %v", err)
 	}
 }
 

@@ -266,12 +266,7 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 		t.groups.lengths, _ = prepared.(task.LengthReporter)
 		t.groups.batch = c.Batch
 	}
-	if named, ok := src.(task.ClassNamer); ok {
-		t.classes = named.ClassNames()
-	}
-	if named, ok := src.(task.ColumnNamer); ok {
-		t.columns = named.ColumnNames()
-	}
+	t.classes, t.columns = labelNames(src)
 	if scaled, ok := src.(task.ScaledSource); ok {
 		t.scales = scaled.Scales()
 	}

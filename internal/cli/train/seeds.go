@@ -196,7 +196,7 @@ func (t *Command) trainSeeds(e *env.Env, c train.Config, src task.Source, seeds 
 	if err != nil {
 		return err
 	}
-	if err := t.lengthen(e, folders...); err != nil {
+	if err := t.lengthen(e, src, folders...); err != nil {
 		return env.MarkInput(err)
 	}
 	var all SeedsReport

@@ -177,7 +177,7 @@ func (t *Command) run(e *env.Env) error {
 	}
 	var trainer *train.Trainer
 	if t.Resume {
-		if err = t.lengthen(e, t.Out); err == nil {
+		if err = t.lengthen(e, src, t.Out); err == nil {
 			trainer, err = job.Resume(src, t.Out)
 		}
 	} else {
@@ -208,12 +208,12 @@ func isTaken(err error) bool {
 	return errors.As(err, &held) || errors.Is(err, train.ErrRunExists)
 }
 
-// lengthen gives the finished runs in dirs the number of updates that is asked for with
-// --resume.
-func (t *Command) lengthen(e *env.Env, dirs ...string) error {
+// lengthen gives the finished runs of src in dirs the number of updates that is asked for
+// with --resume.
+func (t *Command) lengthen(e *env.Env, src task.Source, dirs ...string) error {
 	var err error
 	if t.Resume && t.Steps != nil && e.IsFirst() {
-		err = train.LengthenRuns(*t.Steps, dirs...)
+		err = train.LengthenRuns(src, *t.Steps, dirs...)
 	}
 	return comm.ShareError(e.Ranks, err)
 }
