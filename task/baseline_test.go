@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/token"
 )
 
 // Example 13.1 of Manning, Raghavan and Schütze (2008): the vocabulary has six words. For three
@@ -204,6 +206,18 @@ func TestLinearClassifierReadsBigrams(t *testing.T) {
 	}
 	if b := list[2]; b.Score != 1 || b.Advice == "" {
 		t.Errorf("baseline is %+v", b)
+	}
+}
+
+// A resumed run has the tokens that it has learned, and the advice of its start.
+func TestAdviceStaysWhereTokensWereLearned(t *testing.T) {
+	path := folderOf(t, map[string][]byte{"t.tsv": []byte("text\tlabel\n" + strings.Repeat("good\ta\nbad\tb\n", 30))}) + "/t.tsv"
+	model := &Tokens{Vocabulary: token.NewByteVocabulary(), Size: 256}
+	for _, c := range []struct{ vocabulary, want string }{{"bpe", "fine-tune a trained model"}, {"", "train longer"}} {
+		src := openSource(t, "file", Options{Tokens: model}, "data", path, "vocabulary", c.vocabulary)
+		if list, err := src.Baselines(0); err != nil || !strings.HasPrefix(list[0].Advice, c.want) {
+			t.Errorf("vocabulary %q: advice is %q, %v, want %s", c.vocabulary, list[0].Advice, err, c.want)
+		}
 	}
 }
 

@@ -73,7 +73,7 @@ func openOwnTexts(o *settingsReader) (Source, error) {
 	if o.Settings["length"] == "" {
 		length = 0
 	}
-	if o.Tokens != nil {
+	if o.Tokens != nil && o.text("vocabulary") == "" { // else they are learned, by this run or before
 		t.start = "train longer"
 	}
 	err = t.encodeTexts(tokens, length, o.Context)
