@@ -25,7 +25,7 @@ func madeRun(t *testing.T, dir string, c train.Config, v train.Eval) string {
 		t.Fatal(err)
 	}
 	config := preset.Config
-	config.Seed = c.Seed
+	config.Seed, config.Steps = c.Seed, 2
 	if c.Task != "" {
 		config.Task = c.Task
 	}
@@ -172,12 +172,25 @@ func TestCompareRefusesWhatCannotBeCompared(t *testing.T) {
 	if out := works(t, "compare", "-o", page, a, all); strings.Contains(out, note) {
 		t.Errorf("the samples of both runs are the same:\n%s", out)
 	}
+	changed := madeRun(t, filepath.Join(dir, "changed"), train.Config{Seed: 2}, ended(task.Accuracy, 0.5))
+	wrote(t, filepath.Join(changed, "start.json"), `{"version":1,"data_sha256":"0123456789abcdef"}`)
+	if out := works(t, "compare", "-o", page, a, changed); !strings.Contains(out, "over 2 seeds") {
+		t.Errorf("nothing is known of the data of one run:\n%s", out)
+	}
+	wrote(t, filepath.Join(a, "start.json"), `{"version":1,"data_sha256":"fedcba9876543210"}`)
+	if out := works(t, "compare", "-o", page, a, changed); !strings.Contains(out, "note        The runs differ in data") || !strings.Contains(out, "data=0123456789ab…") {
+		t.Errorf("runs of other data are compared without a word:\n%s", out)
+	}
 }
 
 // TestReportTakesTheFolderOfSeeds: train --seeds writes the page of all, and report does.
 func TestReportTakesTheFolderOfSeeds(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "runs")
+	other := madeRun(t, filepath.Join(dir, "001"), train.Config{Task: "copy"}, ended(task.Accuracy, 0.5)) // no run of a seed
 	out := works(t, littleTask(dir, "--seeds", "2")...)
+	if err := os.RemoveAll(other); err != nil {
+		t.Fatal(err)
+	}
 	page := filepath.Join(dir, "report.html")
 	own, err := os.ReadFile(page)
 	if err != nil {

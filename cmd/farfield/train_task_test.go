@@ -275,6 +275,16 @@ func TestSeedsOfAnotherConfigurationAreRefused(t *testing.T) {
 			t.Errorf("%q: the folder is changed", more)
 		}
 	}
+	start := filepath.Join(dir, "seed-1", "start.json")
+	began := contents(t, start)
+	wrote(t, start, `{"version":1,"data_sha256":"0123456789abcdef"}`)
+	const changed = "seed-1: began with other data: its SHA-256 was 0123456789ab…, is "
+	refuses(t, changed, littleTask(dir, "--seeds", "3,4")...)
+	refuses(t, changed, "train", "--resume", "--out", dir)
+	if after := below(t, dir); !reflect.DeepEqual(after, before) {
+		t.Errorf("other data changed %v to %v", before, after)
+	}
+	wrote(t, start, began)
 	if err := os.CopyFS(filepath.Join(dir, "seed-1.bak"), os.DirFS(filepath.Join(dir, "seed-1"))); err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/report"
 	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
 )
 
 // compareFile is the page of runs that lie in several folders.
@@ -182,6 +183,8 @@ const (
 // compareRuns reads the runs in folders.
 func compareRuns(list []string) (*Comparison, error) {
 	x := &Comparison{Differing: []string{}}
+	var all []*runs.TrainedRun
+	var sums []string // of the data of each run
 	var first *runs.TrainedRun
 	seen := map[string]bool{}
 	for _, dir := range list {
@@ -209,7 +212,17 @@ func compareRuns(list []string) (*Comparison, error) {
 				return nil, fmt.Errorf("%s: metric is %s, that of %s is %s; they cannot be compared", r.Dir, m.Name, first.Dir, x.Metric)
 			}
 		}
-		if err := x.add(r); err != nil {
+		sum, err := train.DataSum(dir)
+		if err != nil {
+			return nil, err
+		}
+		all, sums = append(all, r), append(sums, sum)
+	}
+	if slices.Contains(sums, "") { // nothing is known of the data of a run
+		clear(sums)
+	}
+	for i, r := range all {
+		if err := x.add(r, sums[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -222,13 +235,20 @@ func compareRuns(list []string) (*Comparison, error) {
 	return x, nil
 }
 
-// add puts a run into the group of its configuration.
-func (x *Comparison) add(r *runs.TrainedRun) error {
+// dataRow is the name of the row with the SHA-256 of the data.
+const dataRow = "data"
+
+// add puts a run into the group of its configuration and of the SHA-256 of its data; "": not
+// known.
+func (x *Comparison) add(r *runs.TrainedRun, sum string) error {
 	c := r.Config
 	c.Seed, c.Folder = 0, "" // data sets lie anywhere
 	rows, err := report.FlattenFields(c)
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.Dir, err)
+	}
+	if sum != "" {
+		rows = append(rows, [2]string{dataRow, fmt.Sprintf("%.12s…", sum)})
 	}
 	i := slices.IndexFunc(x.Groups, func(g *runGroup) bool { return slices.Equal(g.rows, rows) })
 	if i < 0 {
@@ -260,9 +280,16 @@ func (x *Comparison) settings() {
 		}
 	}
 	const mechanism = "model.mechanism"
-	slices.SortStableFunc(names, func(a, b string) int {
-		return cmp.Compare(strings.Count(b, mechanism), strings.Count(a, mechanism))
-	})
+	place := func(name string) int {
+		switch {
+		case strings.Contains(name, mechanism):
+			return 0
+		case name == dataRow: // settings that change the samples explain it
+			return 2
+		}
+		return 1
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(place(a), place(b)) })
 	for _, name := range names {
 		distinct := map[string]bool{}
 		for _, g := range x.Groups {
@@ -358,7 +385,9 @@ func MeanDeviation(list []float64) (mean, deviation float64) {
 // baselines takes the baselines of the runs, if all have the same.
 func (x *Comparison) baselines() {
 	for _, name := range x.Differing {
-		if name == "data_seed" || strings.HasPrefix(name, "task_set.") || name == "final_samples" && x.hasUnequalSamples() {
+		// Models of other tokens give the same texts another SHA-256.
+		hasOtherData := name == dataRow && !slices.Contains(x.Differing, "init")
+		if name == "data_seed" || strings.HasPrefix(name, "task_set.") || hasOtherData || name == "final_samples" && x.hasUnequalSamples() {
 			x.Note = fmt.Sprintf("The runs differ in %s: their scores are not of the same samples.", name)
 			return
 		}
@@ -615,14 +644,10 @@ func (x *Comparison) curves() (list []report.Section) {
 	return list
 }
 
-// WriteComparison writes the page of the runs in the folder dir, and returns the
-// comparison. It returns an error if a run cannot be read or the page cannot be
+// WriteComparison writes the page of the runs in list, which lie in the folder dir, and
+// returns the comparison. It returns an error if a run cannot be read or the page cannot be
 // written.
-func WriteComparison(out, dir string) (*Comparison, error) {
-	list, err := FindRuns(dir)
-	if err != nil {
-		return nil, err
-	}
+func WriteComparison(out, dir string, list []string) (*Comparison, error) {
 	x, err := compareRuns(list)
 	if err != nil {
 		return nil, err

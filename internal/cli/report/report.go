@@ -47,7 +47,7 @@ func (c *Command) Run(e *env.Env) error {
 		return env.InputErrorf("--out: %w", err)
 	}
 	if len(folders) > 1 || folders[0] != c.Folder {
-		if _, err = compare.WriteComparison(out, c.Folder); err != nil {
+		if _, err = compare.WriteComparison(out, c.Folder, folders); err != nil {
 			return env.MarkInput(err)
 		}
 		_, err = fmt.Fprintln(e.Stdout, out)

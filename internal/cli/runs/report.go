@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -38,7 +39,10 @@ func ReadRun(dir string) (*TrainedRun, error) {
 		return nil, err
 	}
 	if n := len(r.History.Evals); n > 0 && r.History.Evals[n-1].Eval != train.EvalLook && r.History.Evals[n-1].Step == r.CountUpdates() {
-		r.Final = &r.History.Evals[n-1]
+		// A run that is lengthened has the evaluation of its former end.
+		if at := r.CountUpdates(); at == config.Steps || config.Patience > 0 && !slices.Contains(config.Lengthened, at) {
+			r.Final = &r.History.Evals[n-1]
+		}
 	}
 	result, err := ReadResult(dir)
 	if err == nil && result != nil && r.Final != nil && result.Steps == r.Final.Step { // not of a run that went on

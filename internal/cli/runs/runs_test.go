@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,6 +36,34 @@ func TestVerdictSaysWhichIsBetter(t *testing.T) {
 	}
 	if JudgeScore(accuracy(1, 1), nil) != nil {
 		t.Error("a verdict without a baseline")
+	}
+}
+
+// The evaluation at a former end is no result of the lengthened run.
+func TestLengthenedRunHasNoResultYet(t *testing.T) {
+	preset, err := train.LookupPreset("induction")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		steps, patience int
+		lengthened      []int
+		want            bool
+	}{{2, 0, nil, true}, {9, 0, []int{2}, false}, {9, 1, []int{2}, false}, {9, 1, nil, true}, {2, 0, []int{1}, true}} {
+		dir, config := t.TempDir(), preset.Config
+		config.Steps, config.Patience, config.Lengthened = c.steps, c.patience, c.lengthened
+		text, err := json.Marshal(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string]string{"config.json": string(text), "metrics.jsonl": "{\"step\":2,\"loss\":1}\n{\"step\":2,\"eval\":\"whole\",\"split\":\"test\"}\n"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r, err := ReadRun(dir); err != nil || (r.Final != nil) != c.want {
+			t.Errorf("%+v: the result is %v, %v", c, r.Final, err)
+		}
 	}
 }
 

@@ -125,6 +125,28 @@ func checkSeedRuns(dir string, seeds []uint64, c train.Config) error {
 	return nil
 }
 
+// checkSeedData returns an error if a run in dir began with other data than src.
+func checkSeedData(dir string, src task.Source) error {
+	list := runs.SeedRuns(dir)
+	if len(list) == 0 {
+		return nil
+	}
+	sum, err := task.Digest(src)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	for _, run := range list {
+		was, err := train.DataSum(run)
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		if was != "" && was != sum {
+			return env.InputErrorf("%s: began with other data: its SHA-256 was %.12s…, is %.12s…", run, was, sum)
+		}
+	}
+	return nil
+}
+
 // differingField returns the path of the first field by which two JSON values differ, and
 // the field in both; "" if there is none.
 func differingField(a, b json.RawMessage) (path, inA, inB string) {
@@ -178,7 +200,12 @@ func (t *Command) trainSeeds(e *env.Env, c train.Config, src task.Source, seeds 
 			return err
 		}
 	}
-	missing, err := comm.CallOnRankZero(e.Ranks, func() ([]uint64, error) { return recordSeeds(t.Out, seeds) })
+	missing, err := comm.CallOnRankZero(e.Ranks, func() ([]uint64, error) {
+		if err := checkSeedData(t.Out, src); err != nil {
+			return nil, err
+		}
+		return recordSeeds(t.Out, seeds)
+	})
 	if err != nil {
 		return err
 	}
@@ -209,7 +236,7 @@ func (t *Command) trainSeeds(e *env.Env, c train.Config, src task.Source, seeds 
 	}
 	all.summarise()
 	if e.IsFirst() {
-		x, err := compare.WriteComparison(filepath.Join(t.Out, runs.ReportFile), t.Out)
+		x, err := compare.WriteComparison(filepath.Join(t.Out, runs.ReportFile), t.Out, folders)
 		if err != nil {
 			return err
 		}
