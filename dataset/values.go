@@ -24,7 +24,12 @@ type Values struct {
 }
 
 // Rows returns the number of rows.
-func (v *Values) Rows() int { return len(v.Numbers) / v.Columns }
+func (v *Values) Rows() int {
+	if v.Columns < 1 {
+		return 0
+	}
+	return len(v.Numbers) / v.Columns
+}
 
 // ReadValues reads a file .npy, an array [N, C] or [N], or a table .csv or .tsv, plain or gzip.
 // label names the column of labels of a table; "" means none. It returns an error if the suffix

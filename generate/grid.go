@@ -5,6 +5,8 @@ import (
 	"image"
 	"image/color"
 	"math"
+
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // gridGap is the number of pixels between images of a grid.
@@ -16,6 +18,12 @@ func ComposeGrid(s ImageShape, images [][]byte) (image.Image, error) {
 	if len(images) == 0 || s.Height < 1 || s.Width < 1 || s.Channels != 1 && s.Channels != 3 {
 		return nil, fmt.Errorf("grid: %d images of %d×%d pixels of %d channels", len(images), s.Height, s.Width, s.Channels)
 	}
+	size := tensor.Size(s.Height, s.Width, s.Channels)
+	for i, levels := range images {
+		if len(levels) != size {
+			return nil, fmt.Errorf("grid: image %d has %d levels, %d×%d pixels of %d channels need %d", i, len(levels), s.Height, s.Width, s.Channels, size)
+		}
+	}
 	across := int(math.Ceil(math.Sqrt(float64(len(images)))))
 	down := (len(images) + across - 1) / across
 	grid := image.NewRGBA(image.Rect(0, 0, across*(s.Width+gridGap)+gridGap, down*(s.Height+gridGap)+gridGap))
@@ -26,9 +34,6 @@ func ComposeGrid(s ImageShape, images [][]byte) (image.Image, error) {
 		}
 	}
 	for i, levels := range images {
-		if len(levels) != s.Size() {
-			return nil, fmt.Errorf("grid: image %d has %d levels, %d×%d pixels of %d channels need %d", i, len(levels), s.Height, s.Width, s.Channels, s.Size())
-		}
 		x0, y0 := gridGap+i%across*(s.Width+gridGap), gridGap+i/across*(s.Height+gridGap)
 		for p := range s.Height * s.Width {
 			c := color.RGBA{levels[p*s.Channels], levels[p*s.Channels], levels[p*s.Channels], 0xff}

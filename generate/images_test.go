@@ -368,6 +368,11 @@ func TestImagesOfImpossibleShapesAreRefused(t *testing.T) {
 			t.Errorf("%v: error %v", s, err)
 		}
 	}
+	for _, s := range []ImageShape{{1 << 31, 1 << 31, 1}, {1 << 20, 1 << 20, 1}} {
+		if _, err := ComposeGrid(s, [][]byte{{0}}); err == nil {
+			t.Errorf("a grid of %+v was made of one level", s)
+		}
+	}
 	if _, err := ComposeGrid(ImageShape{-2, -2, 1}, [][]byte{make([]byte, 4)}); err == nil {
 		t.Error("a grid of images of -2×-2 pixels is no error")
 	}

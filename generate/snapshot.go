@@ -27,7 +27,8 @@ type generatorSnapshot struct {
 }
 
 // Save writes the text in progress to a file, atomically. It returns an error if the file
-// cannot be written, or a number of the text is not finite.
+// cannot be written, a number of the text is not finite, or g is of NewTarget: the keys of a
+// source have no snapshot.
 func (g *Generator) Save(path string) error {
 	data, err := g.appendBinary(nil)
 	if err != nil {

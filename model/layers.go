@@ -20,13 +20,14 @@ type layer[T tensor.Float] struct {
 // that mechanism. restore puts the mechanisms back.
 func (m *Model[T]) WrapMechanisms(wrap func(name string, of attention.Mechanism[T]) attention.Mechanism[T]) (restore func()) {
 	var before []attention.Mechanism[T]
+	var undivided []bool
 	for _, l := range m.layers {
-		before = append(before, l.attn.Mechanism)
+		before, undivided = append(before, l.attn.Mechanism), append(undivided, l.attn.Undivided)
 		l.attn.Mechanism, l.attn.Undivided = wrap(l.name, l.attn.Mechanism), true
 	}
 	return func() {
 		for i, l := range m.layers {
-			l.attn.Mechanism, l.attn.Undivided = before[i], false
+			l.attn.Mechanism, l.attn.Undivided = before[i], undivided[i]
 		}
 	}
 }

@@ -9,6 +9,20 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
+// An inner watch that ends leaves the outer one whole.
+func TestInnerWatchEnds(t *testing.T) {
+	m := made[float32](t, tiny(Decoder, "softmax"))
+	look := func(string, attention.Mechanism[float32], *attention.Call[float32]) error { return nil }
+	outer := m.Watch(look)
+	m.Watch(look)()
+	if !m.layers[0].attn.Undivided {
+		t.Error("the layer is divided while it is watched")
+	}
+	if outer(); m.layers[0].attn.Undivided {
+		t.Error("the layer is not divided after it was watched")
+	}
+}
+
 func TestWatchedShareComputesBesideItsModel(t *testing.T) {
 	for _, kind := range []string{Decoder, Encoder, EncoderDecoder} {
 		m, err := New[float32](Config{Kind: kind, Vocab: 11, Layers: 2, Heads: 2, Width: 8, Context: 16, Positions: Rotary, Mechanism: "softmax"}, rng.New(3))

@@ -47,8 +47,9 @@ type Vectors struct {
 
 // Embed returns a vector for each text: pooled and normalised as modules.json says,
 // without it the mean of the tokens. It returns an error if the folder has no tokenizer
-// or the model is no encoder or decoder of texts, a text is too long for the model and
-// the folder does not cut it, or ctx ends.
+// or the model is no encoder or decoder of texts, a text has no tokens, special tokens leave no
+// room for it, a vector is not finite, or ctx ends. Texts of more tokens than the model has
+// learned positions are cut (Vectors.Truncated).
 func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	v, err := m.EmbedWith(ctx, texts, EmbedOptions{})
 	if err != nil {

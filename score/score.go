@@ -63,6 +63,9 @@ func New(m *model.Model[float32], vocab *token.Vocabulary) (*Scorer, error) {
 	if n := m.Config().Vocab; vocab.Size() > n || vocab.Size() < n && vocab.Tokenizer() == nil {
 		return nil, fmt.Errorf("vocabulary: has %d tokens, the model %d", vocab.Size(), n)
 	}
+	if c := m.Config(); c.Outputs != 0 && c.Outputs != c.Vocab || c.Loss != model.CrossEntropy {
+		return nil, fmt.Errorf("model: has %d outputs and the loss %q, tokens are scored by the cross-entropy of %d", c.Outputs, c.Loss, c.Vocab)
+	}
 	window := 0
 	if m.Config().Positions == model.Learned {
 		if window = m.Config().Context; window < 2 {

@@ -241,7 +241,8 @@ func TestUnfitModelsAndSnapshotsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	learned, few, encoder := config, config, config
+	learned, few, encoder, numbers := config, config, config, config
+	numbers.Loss, numbers.Outputs, numbers.Tied = model.Squared, 2, false
 	learned.Positions, learned.Context = model.Learned, 1
 	encoder.Kind, encoder.Tied, encoder.Conv = model.Encoder, false, 0
 	few.Vocab = chars.Size()
@@ -265,9 +266,10 @@ func TestUnfitModelsAndSnapshotsAreRefused(t *testing.T) {
 			_, err := RestoreScorer(data, m, chars, &note)
 			return err
 		},
-		"kind is encoder, needs decoder":   func() error { _, err := New(made(t, encoder, 1), token.NewByteVocabulary()); return err },
-		"vocabulary: has no end of a line": func() error { _, err := New(made(t, few, 1), chars); return err },
-		"vocabulary: missing":              func() error { _, err := New(m, nil); return err },
+		"kind is encoder, needs decoder":             func() error { _, err := New(made(t, encoder, 1), token.NewByteVocabulary()); return err },
+		"vocabulary: has no end of a line":           func() error { _, err := New(made(t, few, 1), chars); return err },
+		`has 2 outputs and the loss "squared", tokens`: func() error { _, err := New(made(t, numbers, 1), token.NewByteVocabulary()); return err },
+		"vocabulary: missing":                        func() error { _, err := New(m, nil); return err },
 		"note: json: cannot unmarshal number": func() error {
 			var note string
 			s, err := RestoreScorer(data, m, token.NewByteVocabulary(), &note)
@@ -408,12 +410,6 @@ func TestNothingIsAddedAfterAnError(t *testing.T) {
 	}
 	if l := score(t, s, "ab"); l != want || s.Tokens() != 2 {
 		t.Errorf("%+v and %d tokens behind the error, want %+v", l, s.Tokens(), want)
-	}
-	numbers := config
-	numbers.Loss, numbers.Outputs, numbers.Tied = model.Squared, 2, false
-	l, err := scorer(t, made(t, numbers, 3)).ScoreText([]byte("ab"))
-	if err == nil || !strings.Contains(err.Error(), "a session knows classes alone") || l != (LineScore{}) {
-		t.Errorf("a model of numbers: %+v, %v", l, err)
 	}
 }
 

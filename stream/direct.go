@@ -75,8 +75,10 @@ func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[floa
 			return none, err
 		}
 		n := int(min(window, most-at))
-		if _, err := src.FillWindow(w, 0, at, n); err != nil {
+		if got, err := src.FillWindow(w, 0, at, n); err != nil {
 			return none, err
+		} else if got < n {
+			return none, &BadInput{fmt.Errorf("input: ends after %d of %d tokens", at+int64(got), s.M)}
 		}
 		if err := d.addWindow(ctx, w, at, n); err != nil {
 			return none, err
@@ -149,8 +151,10 @@ func (d *rowsCall[T]) readQueries(ctx context.Context, rows []int64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if _, err := d.src.FillWindow(w, i, 0, 1); err != nil {
+		if got, err := d.src.FillWindow(w, i, 0, 1); err != nil {
 			return err
+		} else if got < 1 {
+			return &BadInput{fmt.Errorf("input: ends before query %d of %d", i, s.N)}
 		}
 		for h := range s.B * s.H {
 			widenRow(d.q.Head(h/s.H, h%s.H).Row(j), w.Call.Q.Head(h/s.H, h%s.H).Row(0))
@@ -187,6 +191,9 @@ func (d *rowsCall[T]) addWindow(ctx context.Context, w *Window[T], at int64, n i
 	}
 	for _, x := range slices.Concat(made...) {
 		for i, den := range x.den {
+			if den == 0 { // no key is visible, and no eps counts
+				continue
+			}
 			head, r := i/len(x.rows), x.rows[i%len(x.rows)]
 			d.den[head*len(d.keyCounts)+r] += den - d.eps
 			sum := d.o.Head(head/s.H, head%s.H).Row(r)

@@ -204,7 +204,7 @@ func (c Config) StartFrom(dir string) (Config, error) {
 	c.complete = c.Model.Mechanism
 	c.GroupLengths = true
 	c.Steps, c.Lengthened, c.Batch, c.Accumulate, c.FirstContext, c.FirstBatch, c.WarmUp = 0, nil, 0, 1, 0, 0, -1
-	c.EvalEvery, c.SaveEvery = -1, -1
+	c.EvalEvery, c.SaveEvery, c.Adapters = -1, -1, 0
 	c.Optimizer, c.Schedule, c.Decay, c.Beta1, c.Beta2, c.Clip = AdamW, LinearSchedule, 0.01, 0.9, 0.999, 1
 	c.Rate, c.MinRate = tuneRate*tuneWidth/float64(c.Model.Width), 0
 	if s.config.Rate > 0 {
@@ -222,10 +222,14 @@ func (s *startModel) startConfig() model.Config {
 	return m
 }
 
-// SetAdapters selects low-rank adapters and their learning rate.
+// SetAdapters selects low-rank adapters and their learning rate; rank 0 selects all weights
+// and theirs.
 func (c *Config) SetAdapters(rank int) {
-	if c.Adapters == 0 && rank > 0 {
+	switch {
+	case c.Adapters == 0 && rank > 0:
 		c.Rate *= adapterRate
+	case c.Adapters > 0 && rank == 0:
+		c.Rate /= adapterRate
 	}
 	c.Adapters = rank
 }

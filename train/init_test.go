@@ -285,6 +285,18 @@ func TestAdaptersAddTheirProduct(t *testing.T) {
 	}
 }
 
+// All weights have their own rate again after adapters are given up.
+func TestAdaptersTakeTheirRateAlong(t *testing.T) {
+	c := Config{Rate: 1e-3}
+	c.SetAdapters(8)
+	if c.SetAdapters(4); c.Rate != 1e-3*adapterRate {
+		t.Errorf("with adapters the rate is %g", c.Rate)
+	}
+	if c.SetAdapters(0); c.Rate != 1e-3 || c.Adapters != 0 {
+		t.Errorf("without adapters the rate is %g, the rank %d", c.Rate, c.Adapters)
+	}
+}
+
 func TestStartsThatDoNotFitAreRefused(t *testing.T) {
 	for want, change := range map[string]func(c *Config){
 		"layers.1.attn_norm.weight":      func(c *Config) { c.Model.Layers = 2 },

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -148,6 +149,9 @@ func (p *Predictor) Predict(text []byte) (Prediction, error) {
 		return Prediction{}, fmt.Errorf("an input is %s, no line", p.DescribeInput())
 	}
 	if p.published != nil {
+		if len(text) == 0 {
+			return Prediction{}, &LineError{errors.New("the text is empty")}
+		}
 		return p.published.predict(string(text))
 	}
 	if err := p.question.SetLine(text); err != nil {

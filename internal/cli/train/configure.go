@@ -167,7 +167,6 @@ func (t *Command) configure() (train.Config, error) {
 		if c, err = c.StartFrom(t.Init); err != nil {
 			return c, err
 		}
-		c.Adapters = 0 // of the file, whose rate is replaced
 	} else if t.Adapters != nil && *t.Adapters != 0 {
 		return c, fmt.Errorf("--adapters: %d, but there is no model to adapt; name it by --init", *t.Adapters)
 	}
