@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // bodyTime bounds the time in which a client sends its body, besides a second a megabyte.
@@ -89,7 +90,7 @@ func discardBody(w http.ResponseWriter, r *http.Request, limit int64) {
 }
 
 // readJSON reads a body into v, the pointer of a struct. An empty body is an object without
-// fields. It returns an error for unknown fields, wrong types and anything behind the object.
+// fields. It returns an error for unknown fields, wrong types, anything behind the object and bytes that are not UTF-8.
 func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	data, err := s.readBody(w, r, s.o.MaxBody)
 	if err != nil {
@@ -103,6 +104,9 @@ func parseJSON(data []byte, v any) error {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 {
 		return nil
+	}
+	if !utf8.Valid(data) { // package json would replace the bytes
+		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: is not UTF-8"}
 	}
 	if data[0] != '{' {
 		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: is no JSON object"}

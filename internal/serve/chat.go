@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -57,11 +58,14 @@ const maxMessages = 4096
 // chatTokens bounds an answer where a request does not.
 const chatTokens = 4096
 
-// message returns m for the template. It returns an error for content that is no text.
+// message returns m for the template. It returns an error for content that is no text, and for a refusal.
 func (m *chatMessage) message(i int) (chat.Message, error) {
 	c := chat.Message{Role: m.Role, Name: m.Name}
 	if m.Role == "" {
 		return c, badFieldf(fieldName("messages", i)+".role", "is missing")
+	}
+	if err := refuseField(fieldName("messages", i)+".refusal", m.Refusal); err != nil {
+		return c, err
 	}
 	var text *string
 	if json.Unmarshal(m.Content, &text) == nil && text != nil {
@@ -84,6 +88,11 @@ func (m *chatMessage) message(i int) (chat.Message, error) {
 		b.WriteString(*p.Text)
 	}
 	c.Content = b.String()
+	strict := json.NewDecoder(bytes.NewReader(m.Content))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&parts); err != nil {
+		return c, explainJSON(err)
+	}
 	return c, nil
 }
 
@@ -198,6 +207,9 @@ func (s completionAPI) completeChat(w http.ResponseWriter, r *http.Request) erro
 	}
 	field := "max_tokens"
 	if q.MaxCompletionTokens != nil {
+		if q.MaxTokens != nil {
+			return badFieldf(field, "is given beside max_completion_tokens; one is needed")
+		}
 		field, q.MaxTokens = "max_completion_tokens", q.MaxCompletionTokens
 	}
 	if d.MaxTokens, err = s.checkMaxTokens(field, q.MaxTokens, limit); err != nil {

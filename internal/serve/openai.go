@@ -94,12 +94,17 @@ func (q *drawRequest) check(s *Server) (d sessions.Draw, stops []string, err err
 	if q.Seed != nil {
 		d.Seed = uint64(*q.Seed)
 	} else {
-		var b [8]byte
-		rand.Read(b[:]) // never fails
-		d.Seed = binary.LittleEndian.Uint64(b[:])
+		d.Seed = randomSeed()
 	}
 	d.StopAtEnd = true
 	return d, stops, nil
+}
+
+// randomSeed returns the seed of a draw whose request has none.
+func randomSeed() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
 }
 
 // refuseField returns an error unless a field is absent, null or neutral. neutral has no blanks
@@ -148,17 +153,19 @@ type completion struct {
 }
 
 // continueText draws tokens after ids and calls emit, unless nil, with each part of their text.
-// The text ends before the first stop.
+// The text ends before the first stop. A stop that is the text of a special token ends the draw at this token,
+// which has no text.
 func (s completionAPI) continueText(ctx context.Context, ids []int32, d sessions.Draw, stops []string, emit func(text string) error) (*completion, error) {
 	if len(stops) > 0 {
 		watch := stopText{decoder: textDecoder{tokens: s.o.Tokens}, stops: stops}
+		special := s.findSpecialStops(stops)
 		read := 0
 		d.Stop = func(ids []int32) bool {
 			for ; read < len(ids) && !watch.isEnded; read++ {
 				// An id outside the vocabulary is the error of the text below.
 				_, _ = watch.add(ids[read])
 			}
-			return watch.isEnded
+			return watch.isEnded || slices.Contains(special, ids[len(ids)-1])
 		}
 	}
 	text := stopText{decoder: textDecoder{tokens: s.o.Tokens}, stops: stops}
@@ -189,6 +196,22 @@ func (s completionAPI) continueText(ctx context.Context, ids []int32, d sessions
 		return nil, err
 	}
 	return &completion{string(whole), result.Reason, result}, nil
+}
+
+// findSpecialStops returns the ids of the stops that are texts of special tokens.
+func (s completionAPI) findSpecialStops(stops []string) []int32 {
+	var list []int32
+	for _, stop := range stops {
+		// A stop without ids is found in the text alone.
+		ids, err := s.o.Tokens.Encode(stop, false)
+		if err != nil || len(ids) != 1 {
+			continue
+		}
+		if b, err := s.o.Tokens.Bytes(nil, ids[0]); err == nil && len(b) == 0 {
+			list = append(list, ids[0])
+		}
+	}
+	return list
 }
 
 // completionRequest is the body of /v1/completions.
@@ -292,7 +315,7 @@ func (s completionAPI) complete(w http.ResponseWriter, r *http.Request) error {
 		return s.streamCompletion(w, r, &q, answer, prompts, d, stops)
 	}
 	answer.Choices = make([]completionChoice, len(prompts))
-	list, err := s.completeAll(r.Context(), prompts, d, stops)
+	list, err := s.completeAll(r.Context(), &q, prompts, d, stops)
 	if err != nil {
 		return err
 	}
@@ -308,8 +331,8 @@ func (s completionAPI) complete(w http.ResponseWriter, r *http.Request) error {
 // maxPrompts bounds the prompts of a request that are continued at a time.
 const maxPrompts = 8
 
-// completeAll continues prompts. It returns the first error.
-func (s completionAPI) completeAll(ctx context.Context, prompts [][]int32, d sessions.Draw, stops []string) ([]*completion, error) {
+// completeAll continues prompts. Without a seed in q each prompt has a random seed. It returns the first error.
+func (s completionAPI) completeAll(ctx context.Context, q *completionRequest, prompts [][]int32, d sessions.Draw, stops []string) ([]*completion, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	list := make([]*completion, len(prompts))
@@ -319,6 +342,10 @@ func (s completionAPI) completeAll(ctx context.Context, prompts [][]int32, d ses
 	places := make(chan struct{}, min(maxPrompts, s.o.MaxQueue))
 	for i, ids := range prompts {
 		places <- struct{}{}
+		d := d
+		if q.Seed == nil {
+			d.Seed = randomSeed()
+		}
 		wait.Go(func() {
 			defer func() { <-places }()
 			c, err := s.continueText(ctx, ids, d, stops, nil)

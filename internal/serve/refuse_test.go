@@ -41,6 +41,7 @@ func TestBadBodiesAreRefusedByField(t *testing.T) {
 		message    string
 	}{
 		{"/v1/sessions", `{"text":"a"`, 400, "", "ends early"},
+		{"/v1/sessions", "{\"text\":\"a\xe2\x82\"}", 400, "", "is not UTF-8"},
 		{"/v1/sessions", `[]`, 400, "", "is no JSON object"},
 		{"/v1/sessions", `{"text":"a"} {}`, 400, "", "more after the JSON object"},
 		{"/v1/sessions", `{"text":"a","txt":1}`, 400, "txt", "is no field"},
@@ -92,6 +93,10 @@ func TestBadBodiesAreRefusedByField(t *testing.T) {
 		{"/v1/chat/completions", `{"messages":[{"content":"a"}]}`, 400, "messages[0].role", "is missing"},
 		{"/v1/chat/completions", `{"messages":[{"role":"user"}]}`, 400, "messages[0].content", ""},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "messages[0].content[0]", "image_url"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"a"}}]}]}`, 400, "messages[0].content[0]", "image_url"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"text","text":"a","txt":1}]}]}`, 400, "txt", "is no field"},
+		{"/v1/chat/completions", `{"messages":[{"role":"assistant","content":"a","refusal":"no"}]}`, 400, "messages[0].refusal", "does not support"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"max_tokens":1,"max_completion_tokens":2}`, 400, "max_tokens", "beside max_completion_tokens"},
 		{"/v1/chat/completions", `{"messages":[{"role":"tool","content":"a"}]}`, 400, "messages", "no tools"},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"tools":[{}]}`, 400, "tools", ""},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"max_completion_tokens":-1}`, 400, "max_completion_tokens", "-1"},

@@ -386,6 +386,60 @@ func TestCompletionsOfSeveralPrompts(t *testing.T) {
 	}
 }
 
+func TestPromptsWithoutSeedHaveTheirOwn(t *testing.T) {
+	s := newSite(t, nil)
+	for seed, isSame := range map[string]bool{``: false, `,"seed":5`: true} {
+		var a answer
+		s.need(200, "POST", "/v1/completions", `{"prompt":["ab","ab","ab"],"max_tokens":20`+seed+"}", &a)
+		if c := a.Choices; (c[0].Text == c[1].Text && c[1].Text == c[2].Text) != isSame {
+			t.Errorf("%q: choices are %+v", seed, c)
+		}
+	}
+}
+
+// namedTokens have a text for the special token 256.
+type namedTokens struct{ byteTokens }
+
+func (n namedTokens) Encode(text string, special bool) ([]int32, error) {
+	if text == "<|end|>" {
+		return []int32{256}, nil
+	}
+	return n.byteTokens.Encode(text, special)
+}
+
+// script is sessions whose draws are known.
+type script struct {
+	*sessions.Manager
+	ids []int32
+}
+
+func (f script) Complete(_ context.Context, _ []int32, d sessions.Draw, emit func(int32) error) (r sessions.Result, err error) {
+	r.Reason = sessions.Length
+	for i, id := range f.ids {
+		if r.IDs, err = f.ids[:i+1], emit(id); err != nil {
+			return r, err
+		}
+		if d.Stop != nil && d.Stop(r.IDs) {
+			r.Reason = sessions.Stopped
+			break
+		}
+	}
+	return r, nil
+}
+
+func TestSpecialTokenIsAStop(t *testing.T) {
+	s := newSite(t, func(o *Options) {
+		o.Tokens, o.Sessions = namedTokens{}, script{o.Sessions.(*sessions.Manager), []int32{'a', 256, 'b'}}
+	})
+	for stop, want := range map[string]string{"<|end|>": "a stop", "b": "a stop", "a": " stop", "c": "ab length"} {
+		var a answer
+		s.need(200, "POST", "/v1/completions", `{"prompt":"x","stop":"`+stop+`"}`, &a)
+		if got := a.Choices[0].Text + " " + a.Choices[0].Reason; got != want {
+			t.Errorf("to %q: %q, want %q", stop, got, want)
+		}
+	}
+}
+
 // queue is sessions that count their completions.
 type queue struct {
 	*sessions.Manager
@@ -476,7 +530,7 @@ func TestChatReadsTheTextOfTheTemplate(t *testing.T) {
 
 func TestAnswerOfAConversationFitsASession(t *testing.T) {
 	s := newSite(t, func(o *Options) { o.MaxSession = 4096 })
-	s.need(200, "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"response_format":{ "type": "text" },"stop":["b"]}`, nil)
+	s.need(200, "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"a","refusal":null}],"response_format":{ "type": "text" },"stop":["b"]}`, nil)
 }
 
 func TestVectorsClassesAndMaps(t *testing.T) {
@@ -548,6 +602,7 @@ func TestModelWithoutAPartSaysSo(t *testing.T) {
 		}
 	}
 	s.need(200, "GET", "/v1/sessions", "", nil)
+	s.need(405, "POST", "/", "", nil)
 	s = newSite(t, func(o *Options) { o.Chat = &Chat{Refused: errors.New("statement macro is not supported")} })
 	if status, text := s.send("POST", "/v1/chat/completions", "{}"); status != 400 || !strings.Contains(text, "statement macro is not supported") {
 		t.Errorf("status %d, %s", status, text)

@@ -187,7 +187,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, list []route) er
 		return err
 	}
 	at := slices.IndexFunc(list, func(x route) bool { return x.method == r.Method || x.method == "GET" && r.Method == "HEAD" })
-	if at < 0 && list[0].path == "/" {
+	if at < 0 && list[0].path == "/" && (r.URL.Path != "/" || s.o.Page == nil) {
 		return noPath(r)
 	}
 	if at < 0 {
