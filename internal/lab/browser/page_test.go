@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -172,14 +173,18 @@ func TestSessionsSurviveReloadAndKill(t *testing.T) {
 	if got := b.text(shown); got != first {
 		t.Errorf("after the reload the text is %q, was %q", got, first)
 	}
-	b.text("(() => { const kept = JSON.parse(localStorage['farfield.texts']); kept.other = {parts: [], points: [], at: 1}; return localStorage['farfield.texts'] = JSON.stringify(kept); })()")
+	b.text("(() => { const kept = JSON.parse(localStorage['farfield.texts']); kept.other = {parts: [], points: [], at: 1}; const text = kept[location.hash.slice(7)]; text.parts.push({by: 'you', text: ' of another tab'}); text.at = Date.now(); return localStorage['farfield.texts'] = JSON.stringify(kept); })()")
 	b.click(".pane .primary")
 	b.wait(written, 0)
 	if got := b.text("localStorage['farfield.texts']"); !strings.Contains(got, `"other"`) {
 		t.Errorf("the text of another tab is gone: %s", got)
 	}
+	b.text("(() => { const kept = JSON.parse(localStorage['farfield.texts']), text = kept[location.hash.slice(7)]; text.parts.push({by: 'you', text: ' of a third'}); text.at = Date.now() + 1; localStorage['farfield.texts'] = JSON.stringify(kept); dispatchEvent(new StorageEvent('storage')); return ''; })()")
 	second := b.text(shown)
-	if !strings.HasPrefix(second, first) || len(second) <= len(first) {
+	if !strings.HasSuffix(second, " of a third") {
+		t.Errorf("the page shows %q behind another tab", second)
+	}
+	if !strings.HasPrefix(second, first+" of another tab") || len(second) <= len(first) {
 		t.Errorf("the text went from %q to %q", first, second)
 	}
 
@@ -229,6 +234,36 @@ func TestStoppedTextIsTakenAway(t *testing.T) {
 	if text != "The tests" || !strings.HasPrefix(meta, "9 tokens") {
 		t.Errorf("after the stop: %q, %s", text, meta)
 	}
+	b.isClean()
+}
+
+// The server stored what a lost answer said.
+func TestLostAnswersAreNoticed(t *testing.T) {
+	browserPath(t)
+	b := browse(t, 1280, 900, "light")
+	b.open(start(t, "--model", trainDecoder(t), "--addr", "127.0.0.1:0").url)
+	b.write(words, "The tests")
+	b.click(".pane .primary")
+	b.wait(written, 0)
+	b.text(`(() => {
+		const real = window.fetch;
+		window.fetch = async (path, options) => {
+			const answer = await real(path, options);
+			if (path.endsWith('/append')) throw new TypeError('lost');
+			if (!path.endsWith('/generate')) return answer;
+			const text = await answer.text();
+			return new Response(text.slice(0, text.indexOf('\n\n') + 2));
+		};
+		return '';
+	})()`)
+	b.write(words, " are")
+	b.click(".pane .primary")
+	b.wait("document.querySelector('.pane .controls .fine').textContent.includes('The server stored your words.')")
+	if text, left := b.text(shown), b.text("document.querySelector('.pane textarea').value"); !strings.HasSuffix(text, " are") || left != "" {
+		t.Errorf("the text is %q, words are %q", text, left)
+	}
+	b.click(".pane .primary")
+	b.wait("document.querySelector('.pane .controls .fine').textContent.includes('The server stored 63 tokens more than are shown.')")
 	b.isClean()
 }
 
@@ -354,4 +389,19 @@ func TestKeyIsAskedFor(t *testing.T) {
 	b.write("#key", "a-key-of-this-test"+kb.Enter)
 	b.do(chromedp.WaitReady(chromedp.CSS("html[data-ready]")))
 	b.do(chromedp.Reload(), chromedp.WaitReady(chromedp.CSS("html[data-ready]"))) // the tab keeps the key
+}
+
+func TestPageOpensWithoutSiteData(t *testing.T) {
+	browserPath(t)
+	keys := filepath.Join(t.TempDir(), "keys")
+	writeFile(t, keys, "a-key-of-this-test\n")
+	s := start(t, "--model", filepath.Join(root, "pretrained", "testdata", "tiny"), "--keys", keys, "--addr", "127.0.0.1:0")
+	b := browse(t, 1280, 900, "light")
+	blocked := "for (const name of ['localStorage', 'sessionStorage']) Object.defineProperty(window, name, {get() { throw new DOMException('', 'SecurityError'); }});"
+	if _, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: blocked}); err != nil {
+		t.Fatal(err)
+	}
+	b.do(chromedp.Navigate(s.url), chromedp.WaitVisible(chromedp.CSS("#key-dialog")))
+	b.write("#key", "a-key-of-this-test"+kb.Enter)
+	b.do(chromedp.WaitReady(chromedp.CSS("html[data-ready]")))
 }

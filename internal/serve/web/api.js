@@ -13,7 +13,15 @@ export class Failure extends Error {
 // A header carries no other characters.
 const isKey = (text) => /^[\x21-\x7e]+$/.test(text);
 
-const stored = sessionStorage.getItem('farfield.key') || '';
+function readKey() {
+  try {
+    return sessionStorage.getItem('farfield.key') || '';
+  } catch { // site data are blocked
+    return '';
+  }
+}
+
+const stored = readKey();
 let key = isKey(stored) ? stored : '';
 let asking = null;
 
@@ -38,7 +46,9 @@ function askKey(wrong) {
       else if (!isKey(typed)) resolve(askKey(true));
       else {
         key = typed;
-        sessionStorage.setItem('farfield.key', key);
+        try {
+          sessionStorage.setItem('farfield.key', key);
+        } catch { /* the key is known until the page is left */ }
         resolve(true);
       }
     };

@@ -35,6 +35,12 @@ function keep(sid) {
   store(sid);
 }
 
+// reread takes the text of a session from the shelf if another tab wrote on.
+function reread(sid) {
+  const kept = readTexts()[sid];
+  if (kept?.at > (texts[sid]?.at || 0)) texts[sid] = kept;
+}
+
 const record = (sid) => texts[sid] || (texts[sid] = { parts: [], points: [], at: 0 });
 
 function add(sid, by, text) {
@@ -43,6 +49,12 @@ function add(sid, by, text) {
   else parts.push({ by, text });
   let length = parts.reduce((n, p) => n + p.text.length, 0);
   while (length > maxText && parts.length > 1) length -= parts.shift().text.length;
+}
+
+// addWords adds words that the server has read, and keeps them.
+function addWords(sid, words) {
+  add(sid, 'you', words);
+  keep(sid);
 }
 
 let model, panes = [], sessions = [];
@@ -148,25 +160,30 @@ class Pane {
       this.words.focus();
       return;
     }
+    if (this.id) reread(this.id);
     const stop = new AbortController();
     this.follows = true;
     this.busy(stop);
     this.status.textContent = 'Reading…';
     let drawn = '', n = 0, note = '';
+    let before = Infinity, appending = Infinity; // tokens before the draw, and before words that wait for their answer
     try {
       if (!this.id) {
         const made = await call('POST', '/v1/sessions', { text: words }, stop.signal);
         this.id = made.id;
-        add(this.id, 'you', words);
+        addWords(this.id, words);
         await this.refresh();
         open();
       } else if (words) {
+        await this.refresh();
+        appending = this.info.tokens;
         await call('POST', `/v1/sessions/${encodeURIComponent(this.id)}/append`, { text: words }, stop.signal);
-        add(this.id, 'you', words);
+        appending = Infinity;
+        addWords(this.id, words);
       }
       this.words.value = '';
-      keep(this.id);
       await this.refresh();
+      before = this.info.tokens;
       render();
       const began = performance.now();
       let frame = 0, final = null;
@@ -190,12 +207,24 @@ class Pane {
       note = `${count(n)} tokens written, ${short(n / seconds)} a second.`;
     } catch (e) {
       note = explain(e);
-      if (drawn && await this.isLost(drawn)) note += ' What was not stored is taken away.';
+      if (drawn && await this.isLost(drawn)) {
+        n = 0;
+        note += ' What was not stored is taken away.';
+      }
+      if (appending < Infinity && !e.status) await this.refresh().catch(() => {});
+      if (this.info?.tokens > appending) { // the answer alone is lost
+        addWords(this.id, words);
+        this.words.value = '';
+        note += ' The server stored your words.';
+      }
     }
     this.busy(null);
     if (this.id) {
-      keep(this.id);
+      if (n) keep(this.id);
+      else reread(this.id);
       await this.refresh().catch(() => {});
+      const unseen = this.info?.tokens - before - n;
+      if (unseen > 0) note += ` The server stored ${count(unseen)} tokens more than are shown.`;
     }
     await list();
     render();
@@ -218,6 +247,7 @@ class Pane {
   }
 
   async fork() {
+    reread(this.id);
     try {
       const made = await call('POST', `/v1/sessions/${encodeURIComponent(this.id)}/fork`);
       texts[made.id] = JSON.parse(JSON.stringify(record(this.id)));
@@ -358,10 +388,10 @@ async function show(ids) {
     open();
     return;
   }
-  const next = [], kept = readTexts();
+  const next = [];
   let lost = '';
   for (const sid of wanted) {
-    if (kept[sid]?.at > (texts[sid]?.at || 0)) texts[sid] = kept[sid]; // another tab wrote on
+    reread(sid);
     const pane = new Pane(sid, 1 + next.length);
     try {
       await pane.refresh();
@@ -379,6 +409,10 @@ async function show(ids) {
 /** startWrite prepares the view and returns what shows the sessions of an address. */
 export function startWrite(m) {
   model = m;
+  window.addEventListener('storage', () => {
+    for (const p of panes) if (p.id && !p.stop) reread(p.id);
+    render();
+  });
   id('session-new').addEventListener('click', () => {
     for (const p of panes) p.stop?.abort();
     panes = [new Pane(null, 1)];
