@@ -39,7 +39,8 @@ func (in Input) MarshalJSON() ([]byte, error) {
 }
 
 // Create makes a session that has read in. Special tokens that the model begins a
-// text with are added here alone. Errors are the server's or the transport's.
+// text with are added here alone. Errors are the server's or the transport's. After an
+// error of the transport the session may be stored: List has it.
 func (c *Client) Create(ctx context.Context, in Input) (Session, error) {
 	var s Session
 	err := c.call(ctx, "POST", "/v1/sessions", in, &s)
@@ -47,7 +48,8 @@ func (c *Client) Create(ctx context.Context, in Input) (Session, error) {
 }
 
 // Append lets a session read more, and returns its number of tokens. It fails with
-// status 409 while another request writes to the session.
+// status 409 while another request writes to the session. After an error of the transport
+// the tokens may be stored: Get says how many the session has.
 func (c *Client) Append(ctx context.Context, id string, in Input) (int64, error) {
 	var s Session
 	err := c.call(ctx, "POST", sessionPath(id, "/append"), in, &s)
@@ -76,8 +78,9 @@ type Generation struct {
 }
 
 // Generate continues a session. emit, if not nil, gets every token as it is drawn; its
-// error ends the request. Generate fails where a stream ends before its last event:
-// only a whole one is in the server's store.
+// error ends the request. Generate fails where a stream ends before its last event. After
+// this error, an error of emit or an error of the transport the tokens may be stored: Get
+// says how many the session has.
 func (c *Client) Generate(ctx context.Context, id string, d Draw, emit func(Token) error) (Generation, error) {
 	var g Generation
 	if emit == nil {
