@@ -437,3 +437,29 @@ func TestUnreadLinesOutOfOrderEnd(t *testing.T) {
 		t.Error("the search for lines does not end")
 	}
 }
+
+func TestCutDatabaseEndsAllOperations(t *testing.T) {
+	dir := t.TempDir()
+	s, _, _, err := openStore(dir, "a model")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(dir, storeFile), 0); err != nil {
+		t.Skip(err)
+	}
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		for range 3 {
+			if err := s.create("s", record{}, nil); !errors.Is(err, ErrDamaged) {
+				t.Errorf("error is %v, want %v", err, ErrDamaged)
+			}
+		}
+		s.close()
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Error("operations of a cut database do not end")
+	}
+}

@@ -34,8 +34,9 @@ type store struct {
 	ended  chan struct{}
 
 	// Of the goroutine.
-	lines map[uint64]int // sessions that read a line
-	undo  []func()       // changes of lines that a failed transaction takes back
+	lines  map[uint64]int // sessions that read a line
+	undo   []func()       // changes of lines that a failed transaction takes back
+	broken error          // of a panic of bbolt that left its locks held; the error of all later operations
 }
 
 // operation is a function of a transaction, and the channel of its error.
@@ -119,7 +120,11 @@ func (s *store) serve(path string, opened chan<- error) {
 	if err != nil {
 		return
 	}
-	defer protect(db.Close)
+	defer func() {
+		if s.broken == nil {
+			_ = protect(db.Close)
+		}
+	}()
 	var batch []operation
 	for op := range s.ops {
 		batch = append(batch[:0], op)
@@ -149,21 +154,31 @@ func (s *store) serve(path string, opened chan<- error) {
 
 // runBatch runs operations in one transaction. The error of one is the error of all.
 func (s *store) runBatch(db *bolt.DB, batch []operation) error {
+	if s.broken != nil {
+		return s.broken
+	}
 	begin := db.View
 	if slices.ContainsFunc(batch, func(op operation) bool { return !op.reads }) {
 		begin = db.Update
 	}
+	var begun transaction
 	err := protect(func() error {
 		return begin(func(tx transaction) error {
-			for _, op := range batch {
-				if err := op.run(tx); err != nil {
-					return err
+			begun = tx
+			return protect(func() error { // bbolt rolls an error back without the pages of the file
+				for _, op := range batch {
+					if err := op.run(tx); err != nil {
+						return err
+					}
 				}
-			}
-			return nil
+				return nil
+			})
 		})
 	})
 	if err != nil {
+		if begun == nil || begun.DB() != nil { // it has not ended
+			s.broken = err
+		}
 		for _, f := range s.undo {
 			f()
 		}
