@@ -36,7 +36,7 @@ type stateFiles struct {
 	restored, damaged atomic.Int64
 }
 
-// path returns the file of an entry. Its name has the node, the tokens after it and
+// path returns the file of an entry. cache.mu is held. Its name has the node, the tokens after it and
 // the key, so that the trie is known without reading the files.
 func (f *stateFiles) path(e *entry) string {
 	name := hex.EncodeToString(e.prefix.chain[:]) + "-" + strconv.Itoa(len(e.prefix.rest)) + "-" + hex.EncodeToString(e.key[:])
@@ -89,12 +89,12 @@ func (f *stateFiles) load() error {
 // removes the entry, if the file is damaged.
 func (f *stateFiles) open(e *entry) (*savedState, error) {
 	f.cache.mu.Lock()
-	state, known := e.state, e.prefix
+	state, known, path := e.state, e.prefix, f.path(e)
 	f.cache.mu.Unlock()
 	if state != nil {
 		return &savedState{state: state.Clone(), prefix: known.clone()}, nil
 	}
-	data, err := infile.ReadFile(f.path(e))
+	data, err := infile.ReadFile(path)
 	var s savedState
 	if err == nil {
 		s, err = f.coder.decode(data)
@@ -138,11 +138,11 @@ func (f *stateFiles) findLongest(keys []prefixKey, ids []int32) (*savedState, in
 // a file. Without one, the log still has the tokens.
 func (f *stateFiles) save(e *entry) bool {
 	f.cache.mu.Lock()
-	state, known, size := e.state, e.prefix, e.fileSize
+	state, known, path, size := e.state, e.prefix, f.path(e), e.fileSize
 	f.cache.mu.Unlock()
 	if size == 0 && state != nil {
 		if data, err := f.coder.encode(state, &known, nil); err == nil && int64(len(data)) <= f.room() {
-			if err := atomicfile.WriteBytes(f.path(e), data); err == nil {
+			if err := atomicfile.WriteBytes(path, data); err == nil {
 				size = int64(len(data))
 				f.cache.addFile(e, size)
 			}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/framed"
@@ -103,4 +104,19 @@ func FuzzImport(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+func TestStatsDoNotWaitForAnImport(t *testing.T) {
+	m := open(t, Options{Model: newNearFar(t), Store: t.TempDir()})
+	m.imports.mu.Lock() // as an import that waits for the disk
+	defer m.imports.mu.Unlock()
+	go m.removeImport("a key")
+	time.Sleep(50 * time.Millisecond) // for removeImport to lock what it does
+	done := make(chan Stats, 1)
+	go func() { done <- m.Stats() }()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Error("Stats waits for the disk")
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
@@ -69,17 +70,19 @@ func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
 // removeImport removes an imported snapshot that no session needs any more. Damaged records may
 // need all of them, as in importFiles.load.
 func (m *Manager) removeImport(key string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.store == nil || key == "" || len(m.damaged) > 0 {
+	if m.store == nil || key == "" {
 		return
 	}
-	for _, s := range m.sessions {
-		if s.imported == key {
-			return
+	m.imports.remove(key, func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, s := range m.sessions {
+			if s.imported == key {
+				return true
+			}
 		}
-	}
-	m.imports.remove(key)
+		return len(m.damaged) > 0
+	})
 }
 
 // importFiles holds the imported snapshots of a store. Sessions need them, because their
@@ -87,10 +90,10 @@ func (m *Manager) removeImport(key string) {
 type importFiles struct {
 	coder *coder
 	dir   string
-	limit int64 // of size
+	limit int64 // of size, in bytes
 
-	mu   sync.Mutex
-	size int64 // in bytes
+	mu   sync.Mutex // of changes of files; Manager.mu may be locked after it, not before
+	size atomic.Int64
 }
 
 // path returns the file of a snapshot.
@@ -104,32 +107,31 @@ func (x *importFiles) write(key string, data []byte) error {
 	if info, err := os.Stat(path); err == nil {
 		size -= info.Size()
 	}
-	if x.size+size > x.limit {
-		return fmt.Errorf("%w: imported snapshots take %d bytes on disk, the limit is %d", ErrFull, x.size+size, x.limit)
+	if all := x.size.Load() + size; all > x.limit {
+		return fmt.Errorf("%w: imported snapshots take %d bytes on disk, the limit is %d", ErrFull, all, x.limit)
 	}
 	if err := atomicfile.WriteBytes(path, data); err != nil {
 		return err
 	}
-	x.size += size
+	x.size.Add(size)
 	return nil
 }
 
-// remove removes a snapshot.
-func (x *importFiles) remove(key string) {
+// remove removes a snapshot unless it is needed. A write of the key waits meanwhile, and then writes it anew.
+func (x *importFiles) remove(key string, isNeeded func() bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if isNeeded() {
+		return
+	}
 	info, err := os.Stat(x.path(key))
 	if err == nil && os.Remove(x.path(key)) == nil { // one that stays is found by the next Open
-		x.size -= info.Size()
+		x.size.Add(-info.Size())
 	}
 }
 
 // bytes returns the size of the files.
-func (x *importFiles) bytes() int64 {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.size
-}
+func (x *importFiles) bytes() int64 { return x.size.Load() }
 
 // open reads a snapshot.
 func (x *importFiles) open(key string) (*savedState, error) {
@@ -161,7 +163,7 @@ func (x *importFiles) load(records map[string]record, keepAll bool) error {
 			continue
 		}
 		if needed[f.Name()] || keepAll {
-			x.size += info.Size()
+			x.size.Add(info.Size())
 		} else if err := os.Remove(x.path(f.Name())); err != nil {
 			return err
 		}
