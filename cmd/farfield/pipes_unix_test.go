@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -141,5 +142,33 @@ func TestWaitsForPipesAreInterrupted(t *testing.T) {
 			t.Errorf("%v: status %d, %s", args, status, errs.String())
 		}
 		writer.Close()
+	}
+}
+
+func TestWritesToStalledPipesAreInterrupted(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var errs bytes.Buffer
+	done := make(chan int, 1)
+	go func() {
+		args := strings.Fields("attend --mechanism fastmax --causal --synthetic 50000,8,1 -")
+		done <- farfield().RunVerb(args, &env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: w, Stderr: &errs})
+	}()
+	if _, err := r.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	select {
+	case status := <-done:
+		if status != env.StatusInterrupted {
+			t.Errorf("status %d, %s", status, errs.String())
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("a verb waits for a pipe that nothing reads")
 	}
 }

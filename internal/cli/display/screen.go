@@ -11,12 +11,29 @@ import (
 
 // Screen is standard output if it is a terminal. Characters that control a terminal are
 // replaced, except line breaks and tabs. Files and pipes get all bytes unchanged.
-type Screen struct{ *token.Writer }
+type Screen struct {
+	*token.Writer
+	file *os.File
+}
+
+// File returns the terminal.
+func (s *Screen) File() *os.File { return s.file }
 
 // NewScreen returns w, as a screen if it is a terminal.
 func NewScreen(w io.Writer) io.Writer {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return &Screen{token.NewWriter(w)}
+	if f := FileOf(w); f != nil && term.IsTerminal(int(f.Fd())) {
+		return &Screen{token.NewWriter(w), f}
 	}
 	return w
+}
+
+// FileOf returns the file that w is, or that its method File returns; nil: none.
+func FileOf(w io.Writer) *os.File {
+	switch w := w.(type) {
+	case *os.File:
+		return w
+	case interface{ File() *os.File }:
+		return w.File()
+	}
+	return nil
 }

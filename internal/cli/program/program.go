@@ -75,27 +75,13 @@ func (p *Program) NewParser(stdout, stderr io.Writer, leave func()) (*kong.Kong,
 // RunVerb runs the verb that args name and returns the exit status. Results that cannot be
 // written are a failure of any verb.
 func (p *Program) RunVerb(args []string, e *env.Env) int {
-	out := &results{w: e.Stdout}
+	out := newResults(e.Context, e.Stdout)
 	e.Stdout = out
 	status := p.executeVerb(args, e, out)
 	if status == 0 && out.err != nil {
 		return p.ReportError(e, lock.WrapWriteError("standard output", out.err))
 	}
 	return status
-}
-
-// results is standard output, which remembers its first error.
-type results struct {
-	w   io.Writer
-	err error
-}
-
-func (r *results) Write(p []byte) (int, error) {
-	n, err := r.w.Write(p)
-	if r.err == nil {
-		r.err = err
-	}
-	return n, err
 }
 
 // executeVerb runs the verb that args name. out is e.stdout.

@@ -3,12 +3,12 @@ package progress
 import (
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
+	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 )
 
@@ -61,8 +61,8 @@ func (p *Records) Clear() { ClearBar(p.bar) }
 
 // TerminalWidth returns the columns of the terminal that w is; 0: it is none.
 func TerminalWidth(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok {
+	f := display.FileOf(w)
+	if f == nil {
 		return 0
 	}
 	width, _, err := term.GetSize(int(f.Fd()))
