@@ -417,6 +417,13 @@ func (s *scored) table() report.Table {
 	if s.EqualSeconds {
 		t.Note += equalNote
 	}
+	if len(s.Baselines) > 0 {
+		most := task.Baseline{}
+		for _, b := range s.Baselines {
+			most.Learned, most.Judged = max(most.Learned, b.Learned), max(most.Judged, b.Judged)
+		}
+		t.Note += fmt.Sprintf(" Baselines learn from %d samples at most and are judged by %d.", most.Learned, most.Judged)
+	}
 	for _, b := range s.Baselines {
 		addRow(&t, b.Name+" (baseline)", digits(b.Score), none, none, none, none, none, none)
 	}
@@ -497,16 +504,27 @@ func (out *Outcome) order(s *scored) {
 				top = b
 			}
 		}
-		beats := ""
+		beats, single := "", 0
 		for _, x := range list {
 			if metric.IsBetter(x.Value-sign(metric)*x.Spread, top.Score) {
 				beats += ", " + x.Label
+			}
+			if len(x.Runs) < 2 {
+				single++
 			}
 		}
 		if beats == "" {
 			beats = ", none"
 		}
-		finding += fmt.Sprintf(". The best baseline, %s, has %s; better by more than the spread: %s", top.Name, digits(top.Score), beats[2:])
+		better := "better by more than the spread"
+		switch single {
+		case 0:
+		case len(list):
+			better = "better, of one seed"
+		default:
+			better += ", or of one seed"
+		}
+		finding += fmt.Sprintf(". The best baseline, %s, has %s; %s: %s", top.Name, digits(top.Score), better, beats[2:])
 	}
 	out.find("%s.", finding)
 }
