@@ -266,10 +266,10 @@ func TestUnfitModelsAndSnapshotsAreRefused(t *testing.T) {
 			_, err := RestoreScorer(data, m, chars, &note)
 			return err
 		},
-		"kind is encoder, needs decoder":             func() error { _, err := New(made(t, encoder, 1), token.NewByteVocabulary()); return err },
-		"vocabulary: has no end of a line":           func() error { _, err := New(made(t, few, 1), chars); return err },
+		"kind is encoder, needs decoder":               func() error { _, err := New(made(t, encoder, 1), token.NewByteVocabulary()); return err },
+		"vocabulary: has no end of a line":             func() error { _, err := New(made(t, few, 1), chars); return err },
 		`has 2 outputs and the loss "squared", tokens`: func() error { _, err := New(made(t, numbers, 1), token.NewByteVocabulary()); return err },
-		"vocabulary: missing":                        func() error { _, err := New(m, nil); return err },
+		"vocabulary: missing":                          func() error { _, err := New(m, nil); return err },
 		"note: json: cannot unmarshal number": func() error {
 			var note string
 			s, err := RestoreScorer(data, m, token.NewByteVocabulary(), &note)
