@@ -19,6 +19,7 @@ type Records struct {
 	bar   *progressbar.ProgressBar // nil: lines
 	Read  int64                    // bytes
 	all   int64                    // bytes of the input; 0: unknown
+	base  int64                    // bytes of skipped records
 	start time.Time
 	spoke time.Time
 }
@@ -36,6 +37,9 @@ func NewRecords(e *env.Env, size int64, printed bool) *Records {
 	return p
 }
 
+// Skip is called after every record that an earlier run has done.
+func (p *Records) Skip() { p.base, p.start = p.Read, time.Now() }
+
 // Show is called after every record.
 func (p *Records) Show(records int64) {
 	if p.bar != nil {
@@ -49,8 +53,8 @@ func (p *Records) Show(records int64) {
 	}
 	p.spoke = now
 	text := fmt.Sprintf("%d records", records)
-	if p.all > 0 && p.Read > 0 {
-		left := time.Duration(float64(now.Sub(p.start)) * float64(p.all-p.Read) / float64(p.Read))
+	if p.all > 0 && p.Read > p.base {
+		left := time.Duration(float64(now.Sub(p.start)) * float64(p.all-p.Read) / float64(p.Read-p.base))
 		text += fmt.Sprintf("  %.0f %%  %s left", 100*float64(p.Read)/float64(p.all), max(left, 0).Round(time.Second))
 	}
 	fmt.Fprintln(p.w, text)

@@ -229,12 +229,14 @@ func (r *recordRun) writeRecords(lines [][]byte) error {
 			continue
 		}
 		if r.recordCount++; r.recordCount <= r.filter.Skip {
+			r.progress.Skip()
 			continue
 		}
 		if r.out.results != nil {
 			if known, err := r.out.passes(record, r.place(r.readLines)); err != nil {
 				return err
 			} else if known {
+				r.progress.Skip()
 				continue
 			}
 		}
