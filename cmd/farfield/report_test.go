@@ -61,7 +61,7 @@ func TestReportOfTask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"induction by fastmax", ">accuracy<", ">valid<", ">test, part<", "commonest label", ">recall<", ">By class<"} {
+	for _, want := range []string{"induction by fastmax", ">accuracy<", ">valid<", ">test, part, of update ", "commonest label", ">recall<", ">By class<"} {
 		if !strings.Contains(string(own), want) {
 			t.Errorf("the page has no %s", want)
 		}

@@ -147,6 +147,9 @@ func (r *TrainedRun) page() *report.Page {
 		if v.Eval != train.EvalLook {
 			part += ", " + v.Eval
 		}
+		if r.Final == &all[i] && r.Result != nil && r.Result.Best > 0 {
+			part += fmt.Sprintf(", of update %d", r.Result.Best)
+		}
 		table.Head[3] = m.Name
 		table.Rows = append(table.Rows, []string{strconv.Itoa(v.Step), part, fmt.Sprintf("%.4f", v.Loss), m.FormatScore(x), fmt.Sprintf("%.0f", v.Elapsed)})
 	}
@@ -204,7 +207,11 @@ func (r *TrainedRun) curves() (list []report.Section) {
 		}
 	}
 	var m Measure
-	for _, v := range r.History.Evals {
+	evals := r.Validations()
+	if len(evals) == 0 {
+		evals = r.History.Evals
+	}
+	for _, v := range evals {
 		if v.Split != task.Valid.String() {
 			continue
 		}

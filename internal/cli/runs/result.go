@@ -55,17 +55,17 @@ type Report struct {
 func (r *Report) Print(e *env.Env) error {
 	name := map[string]string{"valid": "validation", "test": "test"}[r.Split]
 	r.Verdict.Print(e)
+	of := ""
+	if r.Best > 0 {
+		of = fmt.Sprintf(", of update %d", r.Best)
+	}
 	if r.Table == nil {
-		of := ""
-		if r.Best > 0 {
-			of = fmt.Sprintf(", of update %d", r.Best)
-		}
 		fmt.Fprintf(e.Stdout, "%-12s%s %.4f, loss %.4f over %d samples%s\n", name, r.Metric, r.Value, r.Loss, r.Samples, of)
 		PrintBaselines(e, r.Metric, r.Baselines)
 		r.printMore(e, "eval --model %s")
 		return nil
 	}
-	fmt.Fprintf(e.Stdout, "%-12sloss %.4f nats, %.4f bits per byte over %d bytes\n", name, r.Loss, r.Bits, r.Bytes)
+	fmt.Fprintf(e.Stdout, "%-12sloss %.4f nats, %.4f bits per byte over %d bytes%s\n", name, r.Loss, r.Bits, r.Bytes, of)
 	from := ""
 	if r.TableTokens > 0 {
 		from = fmt.Sprintf(", learned from the first %d tokens", r.TableTokens)

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -102,5 +104,27 @@ func TestResultIsRefusedWhereItIsDamaged(t *testing.T) {
 		if _, err := ReadResult(dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
+	}
+}
+
+func TestFinalScoreOfBestWeightsIsNoValidation(t *testing.T) {
+	best := &Report{Split: "valid", Steps: 3, Best: 1, Table: &[3]float64{4, 3, 2}}
+	best.Metric = task.Nats
+	r := &TrainedRun{Result: best, History: &train.History{}}
+	for step, eval := range []string{train.EvalLook, train.EvalLook, train.EvalWhole} {
+		r.History.Evals = append(r.History.Evals, train.Eval{Step: step + 1, Eval: eval, Split: best.Split, Score: best.Score})
+	}
+	r.Final = &r.History.Evals[2]
+	for _, s := range r.page().Sections {
+		if s.Figure != nil && !slices.Equal(s.Figure.Series[0].X, []float64{1, 2}) {
+			t.Errorf("%s: the curve has updates %v", s.Figure.Title, s.Figure.Series[0].X)
+		}
+		if s.Title == "Evaluations" && s.Table.Rows[2][1] != "valid, whole, of update 1" {
+			t.Errorf("the last row is %q", s.Table.Rows[2])
+		}
+	}
+	var out bytes.Buffer
+	if err := best.Print(&env.Env{Stdout: &out}); err != nil || !strings.Contains(out.String(), "bytes, of update 1\n") {
+		t.Errorf("%v, the result is\n%s", err, out.String())
 	}
 }
