@@ -67,12 +67,14 @@ func (m Measure) FormatDifference(x float64) string {
 }
 
 // SamplingError is the standard error of a score that is measured on n targets; 0 where
-// it is not known.
+// it is not known. Of few targets the share is drawn towards one half (Agresti and Coull 1998),
+// because a share of 0 or 1 has an error too.
 func (m Measure) SamplingError(x float64, n int64) float64 {
 	if m.Metric != task.Accuracy || n == 0 {
 		return 0
 	}
-	return math.Sqrt(x * (1 - x) / float64(n))
+	p := (x*float64(n) + 2) / float64(n+4)
+	return math.Sqrt(p * (1 - p) / float64(n))
 }
 
 // CompareScores compares x with y. They are the same where they differ by less than twice the
@@ -130,7 +132,7 @@ func newVerdict(x float64, m Measure, best task.Baseline, standardError float64,
 		v.Text = fmt.Sprintf("The baseline %s is better by %s: %s. Use it, or %s.", best.Name, m.FormatDifference(v.Difference), against, cmp.Or(best.Advice, "train longer"))
 	default:
 		v.Text = fmt.Sprintf("No better than the baseline %s: %s", best.Name, against)
-		if standardError > 0 {
+		if standardError > 0 && v.Difference != 0 {
 			v.Text += fmt.Sprintf(", less than two standard errors (%s) apart", m.FormatDifference(2*standardError))
 		}
 		if targets > 0 {
