@@ -253,7 +253,7 @@ func (t *Text) setWindow(s *Sample, part token.Sequence, at, length int) {
 	s.Labels = part.Append(s.Labels, at+length, at+length+1)
 }
 
-// tableTokens bounds the tokens that NgramLosses learns from.
+// tableTokens bounds the tokens that n-gram models learn from.
 const tableTokens = 1 << 26
 
 // NgramLosses returns the losses of n-gram models on the split's first limit tokens, in nats per
@@ -261,15 +261,59 @@ const tableTokens = 1 << 26
 // of training tokens used, at most 2^26. It returns an error if a split has fewer than three
 // tokens.
 func (t *Text) NgramLosses(split Split, limit int) (loss [3]float64, learned int, err error) {
-	judged, from := t.parts[split], t.parts[Train]
+	judged := t.parts[split]
 	if limit > 0 {
 		judged = judged.Slice(0, min(judged.Len(), limit))
 	}
-	from = from.Slice(0, min(from.Len(), tableTokens))
-	if judged.Len() < 3 || from.Len() < 3 {
-		return loss, 0, fmt.Errorf("%s: %d tokens to learn from and %d to be judged by are too few", t.Spec().Name, from.Len(), judged.Len())
+	table, learned, err := t.learnNgram(judged.Len())
+	if err != nil {
+		return loss, 0, err
 	}
-	return NewNgram(from.All(), t.Vocab.Size()).Loss(judged.All()), from.Len(), nil
+	return table.Loss(judged.All()), learned, nil
+}
+
+// learnNgram returns the n-gram model of the training set, and the number of tokens that it
+// learned from. It returns an error if these or the judged tokens are fewer than three.
+func (t *Text) learnNgram(judged int) (table *Ngram, learned int, err error) {
+	from := t.parts[Train]
+	from = from.Slice(0, min(from.Len(), tableTokens))
+	if judged < 3 || from.Len() < 3 {
+		return nil, 0, fmt.Errorf("%s: %d tokens to learn from and %d to be judged by are too few", t.Spec().Name, from.Len(), judged)
+	}
+	return NewNgram(from.All(), t.Vocab.Size()), from.Len(), nil
+}
+
+// WindowNgramLosses returns the losses of NgramLosses on n windows of the split, spread evenly over
+// it as train.Evaluate spreads them, and on all its tokens. It returns an error if a split has
+// fewer than three tokens.
+func (t *Text) WindowNgramLosses(split Split, n int) (windows, all [3]float64, learned int, err error) {
+	judged := t.parts[split]
+	table, learned, err := t.learnNgram(judged.Len())
+	if err != nil {
+		return windows, all, 0, err
+	}
+	all = table.Loss(judged.All())
+	spec := t.Spec()
+	count := spec.Count[split]
+	if n >= count || n*t.length < 2 { // the first target has one token before it
+		return all, all, learned, nil
+	}
+	targets := 0
+	for i := range n {
+		at := i * count / n * t.length
+		window := judged.Slice(max(at-1, 0), min(at+t.length+1, judged.Len()))
+		if window.Len() < 3 {
+			continue
+		}
+		for order, loss := range table.Loss(window.All()) {
+			windows[order] += loss * float64(window.Len()-2)
+		}
+		targets += window.Len() - 2
+	}
+	for order := range windows {
+		windows[order] /= float64(targets)
+	}
+	return windows, all, learned, nil
 }
 
 // Baselines returns the losses of NgramLosses on the tokens of the first n windows; n of 0 means

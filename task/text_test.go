@@ -212,6 +212,24 @@ func TestNgramByHand(t *testing.T) {
 	}
 }
 
+func TestNgramLossesOfWindows(t *testing.T) {
+	x := text(t, string(InventText(3, 2000).Text)).WithWindow(30).(*Text)
+	spec := x.Spec()
+	all, learned, err := x.NgramLosses(Valid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, part := NewNgram(x.Tokens(Train).All(), x.Vocab.Size()), x.Tokens(Valid)
+	at := spec.Count[Valid] / 2 * 30
+	first, second := table.Loss(part.Slice(0, 31).All()), table.Loss(part.Slice(at-1, at+31).All())
+	for n, want := range map[int]float64{1: first[2], 2: (29*first[2] + 30*second[2]) / 59, spec.Count[Valid]: all[2], 1 << 20: all[2]} {
+		windows, whole, from, err := x.WindowNgramLosses(Valid, n)
+		if err != nil || whole != all || from != learned || math.Abs(windows[2]-want) > 1e-12 {
+			t.Errorf("%d windows: losses %v, of all %v, of %d tokens, %v, want %v, %v, %d", n, windows, whole, from, err, want, all, learned)
+		}
+	}
+}
+
 func TestNgramProbabilitiesSumToOne(t *testing.T) {
 	x := text(t, string(InventText(3, 2000).Text))
 	tokens := slices.Collect(x.Tokens(Train).All())

@@ -114,6 +114,24 @@ func TestTrainEvaluateAndRepeat(t *testing.T) {
 	}
 }
 
+func TestVerdictOfPartIsOnItsSamples(t *testing.T) {
+	dir, data := filepath.Join(t.TempDir(), "run"), textFile(t)
+	if out := works(t, littleRun(data, dir, "--final-samples", "3")...); !strings.Contains(out, "bits per byte over 60 bytes") || !strings.Contains(out, "of none, on the same bytes\n") {
+		t.Errorf("train prints\n%s", out)
+	}
+	r, err := runs.ReadResult(dir)
+	if err != nil || r.WholeTable == nil || r.Verdict.Difference != r.Table[2]-r.Bits {
+		t.Fatalf("the result is %+v, %v", r, err)
+	}
+	var evaluated eval.Report
+	if err := json.Unmarshal([]byte(works(t, "eval", "--model", dir, "--json")), &evaluated); err != nil {
+		t.Fatal(err)
+	}
+	if evaluated.Verdict == nil || evaluated.Verdict.Difference != r.WholeTable[2]-evaluated.Bits {
+		t.Errorf("eval has the verdict %+v on tables of %v", evaluated.Verdict, r.WholeTable)
+	}
+}
+
 // stopper ends a context when a text appears on a writer.
 type stopper struct {
 	text string

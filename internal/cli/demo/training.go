@@ -65,7 +65,7 @@ func showTraining(e *env.Env, name string, c train.Config) error {
 	}
 	fmt.Fprintf(e.Stdout, "   an update of full length takes %s; with softmax in place of %s, %s: %.1f times\n",
 		display.FormatSeconds(seconds), c.Model.Mechanism, display.FormatSeconds(softmax), softmax/seconds)
-	table, _, err := runs.CountTableBits(text)
+	table, _, _, err := runs.CountTableBits(t.Source().(*task.Text), score) // in its windows
 	if err != nil {
 		return err
 	}

@@ -109,7 +109,7 @@ func (c *Command) Run(e *env.Env) error {
 	if c.Data == "" && !c.All && c.Limit == 0 { // baselines are of the whole part
 		// Of a folder that is no run there is no result.
 		if trained, err := runs.ReadResult(train.RunFolder(c.Model)); err == nil && trained != nil && trained.Split == r.Split {
-			r.Verdict = runs.JudgeScore(r.Score, trained.ComparedBaselines())
+			r.Verdict = runs.JudgeScore(r.Score, trained.WholeBaselines())
 		}
 	}
 	return c.write(e, &r)

@@ -88,7 +88,11 @@ func (r *TrainedRun) verdict() string {
 	}
 	if r.Final != nil {
 		x, m := JudgedScore(r.Final.Score)
-		return fmt.Sprintf("%s: %s on %d samples (%s). No baseline is known.", display.CapitaliseFirst(m.Name), m.FormatScore(x), r.Final.Samples, r.Final.Split)
+		none := "No baseline is known."
+		if r.Result != nil {
+			none = cmp.Or(r.Result.SampleNote(), none)
+		}
+		return fmt.Sprintf("%s: %s on %d samples (%s). %s", display.CapitaliseFirst(m.Name), m.FormatScore(x), r.Final.Samples, r.Final.Split, none)
 	}
 	text := fmt.Sprintf("Not finished: %d of %d updates", r.CountUpdates(), r.Config.Steps)
 	if looks := r.Validations(); len(looks) > 0 {

@@ -10,24 +10,30 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// CountTableBits returns the bits per byte of Text.NgramLosses on the judged split, and
-// the number of tokens that the tables count. It returns an error if the text cannot be
-// read.
-func CountTableBits(text *task.Text) (bits [3]float64, learned int, err error) {
+// CountTableBits returns the bits per byte of count tables on the windows of a score and on the
+// whole judged split, and the number of tokens that the tables count. It returns an error if
+// the text cannot be read.
+func CountTableBits(text *task.Text, s train.Score) (scored, whole [3]float64, learned int, err error) {
 	spec := text.Spec()
 	judged := text.Tokens(spec.JudgedSplit())
-	loss, learned, err := text.NgramLosses(spec.JudgedSplit(), 0)
-	for i := range bits {
-		bits[i] = loss[i] * float64(judged.Len()) / float64(judged.Bytes()) / math.Ln2
+	windows, all, learned, err := text.WindowNgramLosses(spec.JudgedSplit(), int(s.Samples))
+	for i := range whole {
+		whole[i] = all[i] * float64(judged.Len()) / float64(judged.Bytes()) / math.Ln2
+		scored[i] = windows[i] * float64(s.Tokens) / float64(s.Bytes) / math.Ln2
 	}
-	return bits, learned, err
+	if int(s.Samples) >= spec.Count[spec.JudgedSplit()] || s.Bytes == 0 {
+		scored = whole
+	}
+	return scored, whole, learned, err
 }
 
-// SetTable sets the score of count tables on a text. It returns an error if the text
-// cannot be read.
+// SetTable sets the scores of count tables on a text, beside the report's score. It returns an
+// error if the text cannot be read.
 func (r *Report) SetTable(text *task.Text) error {
-	bits, learned, err := CountTableBits(text)
-	r.Table = &bits
+	scored, whole, learned, err := CountTableBits(text, r.Score)
+	if r.Table = &scored; scored != whole {
+		r.WholeTable = &whole
+	}
 	if learned < text.Tokens(task.Train).Len() {
 		r.TableTokens = learned
 	}
@@ -46,8 +52,9 @@ type Report struct {
 	Classes     []string        `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
 	Verdict     *Verdict        `json:"verdict,omitempty"`
 	Baselines   []task.Baseline `json:"baselines,omitempty"`
-	Table       *[3]float64     `json:"table_bits_per_byte,omitempty"` // of order 0, 1 and 2
-	TableTokens int             `json:"table_tokens,omitempty"`        // that the tables learned from, where it is not all
+	Table       *[3]float64     `json:"table_bits_per_byte,omitempty"`       // of order 0, 1 and 2, on the samples of the score
+	WholeTable  *[3]float64     `json:"whole_table_bits_per_byte,omitempty"` // on the whole split, where the score is of a part
+	TableTokens int             `json:"table_tokens,omitempty"`              // that the tables learned from, where it is not all
 	Sample      string          `json:"sample,omitempty"`
 }
 
@@ -62,6 +69,9 @@ func (r *Report) Print(e *env.Env) error {
 	if r.Table == nil {
 		fmt.Fprintf(e.Stdout, "%-12s%s %.4f, loss %.4f over %d samples%s\n", name, r.Metric, r.Value, r.Loss, r.Samples, of)
 		PrintBaselines(e, r.Metric, r.Baselines)
+		if note := r.SampleNote(); note != "" {
+			fmt.Fprintf(e.Stdout, "note        %s\n", note)
+		}
 		r.printMore(e, "eval --model %s")
 		return nil
 	}
@@ -69,6 +79,9 @@ func (r *Report) Print(e *env.Env) error {
 	from := ""
 	if r.TableTokens > 0 {
 		from = fmt.Sprintf(", learned from the first %d tokens", r.TableTokens)
+	}
+	if r.WholeTable != nil {
+		from += ", on the same bytes"
 	}
 	fmt.Fprintf(e.Stdout, "table       %.4f bits per byte from counts of the two tokens before (order 2), %.4f of one, %.4f of none%s\n", r.Table[2], r.Table[1], r.Table[0], from)
 	r.printMore(e, "generate --model %s --prompt TEXT")

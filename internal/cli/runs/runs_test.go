@@ -40,6 +40,9 @@ func TestVerdictSaysWhichIsBetter(t *testing.T) {
 	if JudgeScore(accuracy(1, 1), nil) != nil {
 		t.Error("a verdict without a baseline")
 	}
+	if v := JudgeScore(train.Score{Metric: task.MSE, Value: 0.5, Samples: 9}, []task.Baseline{{Name: "mean", Score: 0.75, Judged: 10}}); v != nil {
+		t.Errorf("%q of 9 samples, against a baseline of 10", v.Text)
+	}
 }
 
 // The evaluation at a former end is no result of the lengthened run.

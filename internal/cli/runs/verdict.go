@@ -89,15 +89,33 @@ func (m Measure) CompareScores(x, y, standardError float64) string {
 	return ResultWorse
 }
 
-// JudgeScore compares a score with the best of its baselines; nil if there are none.
+// JudgeScore compares a score with the best of its baselines; nil if there are none, or if they
+// cannot be compared.
 func JudgeScore(s train.Score, baselines []task.Baseline) *Verdict {
 	x, m := JudgedScore(s)
 	best, ok := FindBestBaseline(baselines, m)
-	if !ok {
+	if !ok || sampleNote(s, baselines) != "" {
 		return nil
 	}
 	return newVerdict(x, m, best, math.Hypot(m.SamplingError(x, s.Tokens), m.SamplingError(best.Score, s.Tokens)), s.Tokens)
 }
+
+// sampleNote says that baselines are of more samples than a score, where the error of such a
+// difference is not known; "": they can be compared.
+func sampleNote(s train.Score, baselines []task.Baseline) string {
+	if s.Metric == task.Accuracy {
+		return ""
+	}
+	for _, b := range baselines {
+		if int64(b.Judged) > s.Samples {
+			return fmt.Sprintf("Baselines are of %d samples, the score is of %d: they are not compared.", b.Judged, s.Samples)
+		}
+	}
+	return ""
+}
+
+// SampleNote says that the baselines are of more samples than the score; "": they can be compared.
+func (r *Report) SampleNote() string { return sampleNote(r.Score, r.Baselines) }
 
 // FindBestBaseline returns the baseline with the best score by m. ok is false if list
 // is empty.
@@ -223,6 +241,14 @@ func (r *Report) ComparedBaselines() []task.Baseline {
 		return TableBaselines(*r.Table)
 	}
 	return r.Baselines
+}
+
+// WholeBaselines returns the ComparedBaselines of the whole split.
+func (r *Report) WholeBaselines() []task.Baseline {
+	if r.WholeTable != nil {
+		return TableBaselines(*r.WholeTable)
+	}
+	return r.ComparedBaselines()
 }
 
 // classScore is how well a model tells one class.
