@@ -183,6 +183,25 @@ func TestCompareRefusesWhatCannotBeCompared(t *testing.T) {
 	}
 }
 
+func TestCompareLeavesOutBaselinesThatDiffer(t *testing.T) {
+	dir := t.TempDir()
+	page := filepath.Join(dir, "page.html")
+	var list []string
+	for i, score := range []string{"0.25", "0.5"} {
+		run := madeRun(t, filepath.Join(dir, fmt.Sprint(i)), train.Config{Seed: uint64(i + 1)}, ended(task.Accuracy, 0.75))
+		wrote(t, filepath.Join(run, "result.json"), `{"version":1,"steps":2,"baselines":[{"name":"rule","score":`+score+`}]}`)
+		list = append(list, run)
+	}
+	if out := works(t, "compare", "-o", page, list[0]); !strings.Contains(out, "Better than the baseline rule") {
+		t.Errorf("no baseline in\n%s", out)
+	}
+	for _, x := range [][]string{{list[0], list[1]}, {list[1], list[0]}} {
+		if out := works(t, "compare", "-o", page, x[0], x[1]); strings.Contains(out, "baseline rule") || !strings.Contains(out, "note        The runs differ in their baselines") {
+			t.Errorf("baselines that differ are compared:\n%s", out)
+		}
+	}
+}
+
 // TestReportTakesTheFolderOfSeeds: train --seeds writes the page of all, and report does.
 func TestReportTakesTheFolderOfSeeds(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "runs")

@@ -394,12 +394,26 @@ func (x *Comparison) baselines() {
 	}
 	for _, g := range x.Groups {
 		for _, r := range g.runs {
-			if r.Result != nil && x.Baselines == nil {
-				x.Baselines = r.Result.ComparedBaselines()
+			if r.Result == nil || len(r.Result.ComparedBaselines()) == 0 {
+				continue
+			}
+			list := r.Result.ComparedBaselines()
+			if x.Baselines == nil {
+				x.Baselines = list
+			}
+			if x.Note = r.Result.SampleNote(); x.Note == "" && !slices.EqualFunc(x.Baselines, list, hasSameScore) {
+				x.Note = "The runs differ in their baselines, as runs of other tokens do: none is compared."
+			}
+			if x.Note != "" {
+				x.Baselines = nil
+				return
 			}
 		}
 	}
 }
+
+// hasSameScore reports that a and b are the same baseline.
+func hasSameScore(a, b task.Baseline) bool { return a.Name == b.Name && a.Score == b.Score }
 
 // hasUnequalSamples reports whether final scores are of different numbers of samples.
 func (x *Comparison) hasUnequalSamples() bool {
