@@ -336,7 +336,8 @@ func TestStreamRefusals(t *testing.T) {
 		args []string
 	}{
 		{"--layer: needs --model", []string{"--layer", "1", "--stream", in, out}},
-		{`begins with "`, []string{"--stream", "--checkpoint", in, "--fresh", in, out}},
+		{`begins with "`, []string{"--stream", "--checkpoint", written(t, "other.safetensors", q, k, v), "--fresh", in, out}},
+		{"is what is read, and would be lost", []string{"--stream", "--checkpoint", in, "--fresh", in, out}},
 		{"--memory: needs --stream", []string{"--memory", "1MiB", in, out}},
 		{"rows: one in -1 is written", []string{"--rows-every=-1", "--stream", in, out}},
 		{"--check: 3 rows; it needs a file OUT", []string{"--check", "3", "--stream", in}},

@@ -112,7 +112,7 @@ func byteFindings(out *Outcome, list []scored) error {
 	t := report.Table{
 		Title: "Bits per byte", Head: []string{"text", "context", "mechanism", "bits per byte", "± of seeds", "first 63 bytes", "last half", "seconds"},
 		Note: "Of bytes that are not learned from, in windows that each begin anew: all, those with at most 63 before them, and those with half a context or more. " +
-			"Models of a text and context learn from the same bytes, in windows that grow from 256 to the context; at 16384 from as many of them as softmax's time allows. Baselines are tables of what is learned from, 64 million tokens at most. The last three columns are of the first seed.",
+			"Models of a text and context learn from the same bytes, in windows that grow from 256 to the context; at 16384 from as many of them as softmax's time allows. Baselines are tables of the bytes that models learn from, 64 million tokens at most. The last three columns are of the first seed.",
 	}
 	differences := pairedTable("bits per byte")
 	for i := range list {
