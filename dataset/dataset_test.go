@@ -207,13 +207,20 @@ func TestPictureIsDecodedToRGB(t *testing.T) {
 	for _, c := range []struct {
 		w, h uint32
 		want string
-	}{{60000, 60000, "at most"}, {8000, 8000, "do not fit a file of"}} {
+	}{{60000, 60000, "at most"}, {8000, 8000, "at most 16777216 are read from a file of"}} {
 		b := pictureOf(t, 7, 5, false)
 		binary.BigEndian.PutUint32(b[16:], c.w)
 		binary.BigEndian.PutUint32(b[20:], c.h)
 		binary.BigEndian.PutUint32(b[29:], crc(b[12:29]))
 		_, err := ReadPicture(bytes.NewReader(b))
 		refused(t, err, c.want)
+	}
+	var flat bytes.Buffer // 1.4 million pixels in some 2,000 bytes
+	if err := png.Encode(&flat, image.NewGray(image.Rect(0, 0, 1200, 1200))); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := ReadPicture(&flat); err != nil || p.Width != 1200 {
+		t.Errorf("a flat picture: %v", err)
 	}
 	refusals(t, ReadPicture, [][2]string{{"", "picture"}, {"GIF89a", "picture"}, {string(pictureOf(t, 7, 5, false)[:60]), "png"}})
 	refusals(t, ReadSheet, [][2]string{{string(pictureOf(t, 7, 5, false)), "width: it is 7"}})
@@ -428,7 +435,7 @@ func TestSeriesFileIsReadOrRefused(t *testing.T) {
 }
 
 func TestFASTARecordsAreReadOrRefused(t *testing.T) {
-	list, err := ReadFASTA(strings.NewReader("\ufeff>a one two\nACG\r\nTn\n>b\n\n>c\tone two\n"))
+	list, err := ReadFASTA(strings.NewReader("\ufeff>a one two\nACG\r\nTn\n> b\n\n>c\tone two\n"))
 	want := []Record{{"a", "one two", []byte("ACGTn")}, {"b", "", nil}, {"c", "one two", nil}}
 	if err != nil || !reflect.DeepEqual(list, want) {
 		t.Errorf("%q, %v", list, err)

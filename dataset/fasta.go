@@ -26,7 +26,7 @@ func ReadFASTA(r io.Reader) ([]Record, error) {
 		}
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 && line[0] == '>' {
-			header := line[1:]
+			header := bytes.TrimLeft(line[1:], " \t")
 			end := bytes.IndexAny(header, " \t")
 			if end < 0 {
 				end = len(header)

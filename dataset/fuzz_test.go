@@ -104,7 +104,7 @@ func FuzzPicture(f *testing.F) {
 		var err error
 		// A pixel may take 16 bytes while it is decoded, and 4 after that.
 		n := check.AllocatedBytes(func() { p, err = ReadPicture(bytes.NewReader(b)) })
-		if n > 32*(inflateFree+inflateFactor*int64(len(b))) {
+		if n > 32*(pictureFree+inflateFactor*int64(len(b))) {
 			t.Errorf("%d bytes are read in %d bytes of memory", len(b), n)
 		}
 		if err == nil && len(p.Pixels) != 3*p.Width*p.Height {
@@ -113,7 +113,7 @@ func FuzzPicture(f *testing.F) {
 		var photo *Picture
 		var failed error
 		n = check.AllocatedBytes(func() { photo, failed = ReadPhoto(bytes.NewReader(b)) })
-		if n > 32*(inflateFree+inflateFactor*int64(len(b))) {
+		if n > 32*(pictureFree+inflateFactor*int64(len(b))) {
 			t.Errorf("%d bytes of a photo are read in %d bytes of memory", len(b), n)
 		}
 		if (err == nil) != (failed == nil) || err == nil && len(photo.Pixels) != len(p.Pixels) {

@@ -9,7 +9,7 @@ import (
 )
 
 // ReadPhoto reads a PNG or JPEG with the pixels that Pillow's exif_transpose and convert("RGB")
-// give: transparency is dropped, 16 bits are reduced to 8, chroma is interpolated, and the
+// give: transparency is dropped, 16 bits are reduced to 8, 16 bits of grey are clipped at 255, chroma is interpolated, and the
 // orientation of Exif is applied. It returns an error if the file is malformed or exceeds a limit.
 func ReadPhoto(r io.Reader) (*Picture, error) {
 	m, file, err := decodePicture(r)
@@ -29,6 +29,8 @@ func (p *Picture) setColors(m image.Image) {
 		p.setYCbCr(m)
 	case *image.Gray:
 		p.eachRow(func(y int, row []byte) { setGrey(row, m.Pix[y*m.Stride:]) })
+	case *image.Gray16:
+		p.eachRow(func(y int, row []byte) { setClipped(row, m.Pix[y*m.Stride:]) })
 	case *image.RGBA:
 		p.eachRow(func(y int, row []byte) { setStrided(row, m.Pix[y*m.Stride:], 4, 1) })
 	case *image.NRGBA:
@@ -39,7 +41,7 @@ func (p *Picture) setColors(m image.Image) {
 		p.eachRow(func(y int, row []byte) { setStrided(row, m.Pix[y*m.Stride:], 8, 2) })
 	case *image.CMYK:
 		p.eachRow(func(y int, row []byte) { setCMYK(row, m.Pix[y*m.Stride:]) })
-	default: // palettes, and 16 bits of grey
+	default: // palettes
 		low := m.Bounds().Min
 		p.eachRow(func(y int, row []byte) {
 			for x := 0; 3*x < len(row); x++ {
@@ -61,6 +63,13 @@ func (p *Picture) eachRow(f func(y int, row []byte)) {
 func setGrey(row, grey []byte) {
 	for x := 0; 3*x < len(row); x++ {
 		row[3*x], row[3*x+1], row[3*x+2] = grey[x], grey[x], grey[x]
+	}
+}
+
+// setClipped sets three channels to one of 16 bits, at most 255.
+func setClipped(row, grey []byte) {
+	for i := range row {
+		row[i] = byte(min(binary.BigEndian.Uint16(grey[i/3*2:]), 255))
 	}
 }
 

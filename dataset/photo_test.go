@@ -83,6 +83,22 @@ func TestPhotoDropsTransparency(t *testing.T) {
 	}
 }
 
+// Pillow clips 16 bits of grey, and keeps the high byte of 16 bits of colour.
+func TestPhotoClipsWideGrey(t *testing.T) {
+	m := image.NewGray16(image.Rect(0, 0, 5, 1))
+	for x, level := range []uint16{0, 1, 255, 256, 0xffff} {
+		m.SetGray16(x, 0, color.Gray16{Y: level})
+	}
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	p, err := ReadPhoto(&b)
+	if err != nil || !bytes.Equal(p.Pixels, []byte{0, 0, 0, 1, 1, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255}) {
+		t.Errorf("%v, %v", p, err)
+	}
+}
+
 // ReadPicture turns a picture as ReadPhoto does.
 func TestPictureHasTheOrientationOfExif(t *testing.T) {
 	list, err := filepath.Glob(filepath.Join("testdata", "photos", "*turned*.png"))

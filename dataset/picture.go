@@ -16,11 +16,12 @@ type Picture struct {
 	Pixels        []byte // [Height, Width, 3]: red, green, blue
 }
 
-// Limits of a picture: bytes of the file, and pixels. The ratio of pixels to bytes is bounded as
-// for gzip, too.
+// Limits of a picture: bytes of the file, and pixels. Above pictureFree the ratio of pixels to
+// bytes is bounded as for gzip, too.
 const (
 	pictureBytes  = 256 << 20
 	picturePixels = 64 << 20
+	pictureFree   = 16 << 20
 )
 
 // ReadPicture reads a PNG or JPEG and applies the orientation of Exif. Transparent pixels are
@@ -55,13 +56,14 @@ func decodePicture(r io.Reader) (m image.Image, file []byte, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("picture: %w", err)
 	}
+	most := max(pictureFree, inflateFree+inflateFactor*int64(len(file)))
 	switch pixels := int64(c.Width) * int64(c.Height); {
 	case c.Width < 1 || c.Height < 1:
 		return nil, nil, fmt.Errorf("picture: it is %d wide and %d high", c.Width, c.Height)
 	case pixels > picturePixels:
 		return nil, nil, fmt.Errorf("picture: %d×%d pixels, at most %d are read", c.Width, c.Height, picturePixels)
-	case pixels > inflateFree+inflateFactor*int64(len(file)):
-		return nil, nil, fmt.Errorf("picture: %d×%d pixels do not fit a file of %d bytes", c.Width, c.Height, len(file))
+	case pixels > most:
+		return nil, nil, fmt.Errorf("picture: %d×%d pixels, at most %d are read from a file of %d bytes", c.Width, c.Height, most, len(file))
 	}
 	if m, _, err = image.Decode(bytes.NewReader(file)); err != nil {
 		return nil, nil, fmt.Errorf("picture: %s: %w", kind, err)
