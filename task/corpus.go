@@ -34,8 +34,8 @@ const binaryHead = 8 << 10
 const readPiece = 1 << 20
 
 // ReadCorpus reads a file, or all texts of a folder and its subfolders in the order of their
-// names. In a folder it ignores names that begin with a dot and everything but files and
-// folders. It skips and counts files with a NUL byte in their first 8 KiB and, if utf8Only is
+// names. In a folder it ignores names that begin with a dot and everything but files, folders
+// and links to them; a link to a place in the folder is not read twice. It skips and counts files with a NUL byte in their first 8 KiB and, if utf8Only is
 // set, files that are not UTF-8. A path to a file is read whatever the file contains, and
 // inflated if it is gzip. It returns an error if a file cannot be read or inflated, the text
 // is empty or exceeds the free memory.
@@ -58,34 +58,26 @@ func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 		}
 		return c, nil
 	}
-	// WalkDir does not follow links, and path may be a link.
-	root, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return nil, err
-	}
 	var names []string
-	var size int64
-	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+	broken := 0 // links without a target
+	err = walkFiles(path, func(e folderEntry) {
 		switch {
-		case err != nil:
-			return err
-		case name != root && strings.HasPrefix(d.Name(), "."):
-			if d.IsDir() {
-				return filepath.SkipDir
-			}
-			return nil
-		case !d.Type().IsRegular():
-			return nil
+		case e.kind.IsRegular() && !e.isListed:
+			names = append(names, e.path)
+		case e.kind&fs.ModeSymlink != 0:
+			broken++
 		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		names, size = append(names, name), size+info.Size()
-		return nil
 	})
 	if err != nil {
 		return nil, err
+	}
+	var size int64
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil {
+			return nil, err
+		}
+		size += info.Size()
 	}
 	if err := checkRoom(path, size); err != nil {
 		return nil, err
@@ -106,7 +98,7 @@ func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 		c.Files++
 	}
 	if len(c.Text) == 0 {
-		return nil, fmt.Errorf("%s: the folder holds no text (%d empty files, %d skipped as binary)", path, c.Files, c.Skipped)
+		return nil, fmt.Errorf("%s: the folder holds no text (%d empty files, %d skipped as binary, %d links without a target)", path, c.Files, c.Skipped, broken)
 	}
 	return c, nil
 }

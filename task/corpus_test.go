@@ -71,6 +71,19 @@ func TestFolderMayBeALink(t *testing.T) {
 	}
 }
 
+func TestLinkedFilesAreRead(t *testing.T) {
+	store := write(t, map[string]string{"1": "one", "d/2": "two"})
+	dir := t.TempDir()
+	for name, target := range map[string]string{"a": "1", "b": "d", "c": "none"} {
+		if err := os.Symlink(filepath.Join(store, target), filepath.Join(dir, name)); err != nil {
+			t.Skip(err)
+		}
+	}
+	if c, err := ReadCorpus(dir, true); err != nil || string(c.Text) != "onetwo" || c.Files != 2 {
+		t.Errorf("%v, %v", c, err)
+	}
+}
+
 func TestFileIsReadWhateverItHolds(t *testing.T) {
 	path := filepath.Join(write(t, map[string]string{"a.bin": "\x00\xff"}), "a.bin")
 	if c, err := ReadCorpus(path, true); err != nil || string(c.Text) != "\x00\xff" {

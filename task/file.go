@@ -333,8 +333,8 @@ func numberLabel(number string) (string, error) {
 }
 
 // addRows divides rows among the splits; pairs says that they have a second text. It returns an
-// error if a text or the name of a class is empty, a label does not fit its kind, or too many
-// classes are found.
+// error if a text or the name of a class is empty, a label does not fit its kind or float32, or
+// too many classes are found.
 func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
 	classes := map[string]bool{}
 	for i, row := range rows {
@@ -363,6 +363,7 @@ func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
 	if len(t.classes) > 1<<16 {
 		return fmt.Errorf("label: there are %d classes, at most %d are read; for numbers set the target", len(t.classes), 1<<16)
 	}
+	var numbers []float64
 	for i, row := range rows {
 		own := ownText{text: []byte(row.text)}
 		if pairs {
@@ -380,9 +381,16 @@ func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
 				return fmt.Errorf("%s: the label is %.40q, a finite number is needed", row.place(i), row.label)
 			}
 			own.number = float32(x)
+			if x, err = strconv.ParseFloat(row.label, 64); err != nil {
+				return fmt.Errorf("%s: label: %w", row.place(i), err)
+			}
+			numbers = append(numbers, x)
 		}
 		split := splitOf(seed, i)
 		t.parts[split] = append(t.parts[split], own)
+	}
+	if err := checkRounding(numbers); err != nil {
+		return fmt.Errorf("label: %w", err)
 	}
 	return nil
 }

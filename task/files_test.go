@@ -449,7 +449,7 @@ func TestOwnTextsAreReadFromAllFormats(t *testing.T) {
 		"a.csv": []byte(csv.String()), "b.jsonl": []byte(jsonl.String()), "c.tsv": []byte(tags.String()),
 		"texts/one/x.txt": []byte("first text"), "texts/two/y": []byte("second"), "texts/two/z": []byte("third"),
 		"bad.jsonl": []byte("{\"text\": \"a\"}\n"), "worse.jsonl": []byte("{\"text\": \"a\", \"label\": [1]}\n"), "d.txt": []byte("x"),
-		"short.csv": []byte("text,label\nabc,ab\n"), "empty.csv": []byte("text,label\n,ab\n"), "word.csv": []byte("text,label\na,b\n"), "unlabelled.csv": []byte("text,label\na,b\n\nc,\n"),
+		"short.csv": []byte("text,label\nabc,ab\n"), "empty.csv": []byte("text,label\n,ab\n"), "word.csv": []byte("text,label\na,b\n"), "large.csv": []byte("text,label\na,1700000000\nb,1700000039\n"), "unlabelled.csv": []byte("text,label\na,b\n\nc,\n"),
 	})
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, c := range []struct {
@@ -492,6 +492,7 @@ func TestOwnTextsAreReadFromAllFormats(t *testing.T) {
 		{"the label has 2 bytes, the text 3", []string{"data", at("short.csv"), "target", "bytes"}},
 		{"row 1 below the header: the text is empty", []string{"data", at("empty.csv")}},
 		{`the label is "b", a finite number is needed`, []string{"data", at("word.csv"), "target", "number"}},
+		{"label: float32 rounds 1.700000039e+09 to 1.7e+09", []string{"data", at("large.csv"), "target", "number"}},
 		{"row 2 below the header: the label is empty", []string{"data", at("unlabelled.csv")}},
 		{"the number of classes is 1, 2 are needed", []string{"data", at("word.csv")}},
 		{`vocabulary: "words" is neither bpe nor bpe=N`, []string{"data", at("b.jsonl"), "vocabulary", "words"}},
@@ -504,6 +505,19 @@ func TestOwnTextsAreReadFromAllFormats(t *testing.T) {
 		if _, err := Open("file", o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: error is %v", c.set, err)
 		}
+	}
+}
+
+func TestFilesOfTextsLoseTheirMark(t *testing.T) {
+	dir := folderOf(t, map[string][]byte{"a": []byte("\ufeffabc"), "b": []byte("\ufeff")})
+	for most, want := range map[int]string{2: "ab", math.MaxInt: "abc"} {
+		own := ownText{path: filepath.Join(dir, "a")}
+		if text, err := own.read(most); err != nil || string(text) != want {
+			t.Errorf("%q, %v, want %q", text, err, want)
+		}
+	}
+	if _, err := (&ownText{path: filepath.Join(dir, "b")}).read(2); err == nil || !strings.Contains(err.Error(), "it is empty") {
+		t.Errorf("of a mark alone: error is %v", err)
 	}
 }
 

@@ -43,6 +43,7 @@ type ownSequence struct {
 	values64 []float64 // [rows, channels] that values rounds; nil: values are as they are
 	class    int32
 	number   float32
+	number64 float64 // the target that number rounds
 	labels   []int32 // [rows]
 }
 
@@ -303,6 +304,7 @@ func (t *OwnSeries) readList(path string) error {
 		}
 	}
 	have := 0
+	var numbers []float64
 	for i, row := range f.Rows {
 		s := ownSequence{}
 		if t.Ask == Class {
@@ -314,6 +316,10 @@ func (t *OwnSeries) readList(path string) error {
 				return fmt.Errorf("%s: row %d: %s is %.40q, a finite number is needed", path, i, t.Label, row[label])
 			}
 			s.number = float32(x)
+			if s.number64, err = strconv.ParseFloat(strings.TrimSpace(row[label]), 64); err != nil {
+				return fmt.Errorf("%s: row %d: %s: %w", path, i, t.Label, err)
+			}
+			numbers = append(numbers, s.number64)
 		}
 		name := row[file]
 		if !filepath.IsAbs(name) {
@@ -327,23 +333,48 @@ func (t *OwnSeries) readList(path string) error {
 			return err
 		}
 	}
+	switch err := checkRounding(numbers); {
+	case err != nil && !t.Standardise:
+		return fmt.Errorf("%s: %s: %w", path, t.Label, err)
+	case err == nil:
+		for _, part := range t.parts {
+			for i := range part {
+				part[i].number64 = float64(part[i].number)
+			}
+		}
+	}
+	return nil
+}
+
+// checkRounding returns an error if float32 changes a number by more than a thousandth of the
+// range of all numbers.
+func checkRounding(numbers []float64) error {
+	if len(numbers) == 0 {
+		return nil
+	}
+	low, high := slices.Min(numbers), slices.Max(numbers)
+	for _, x := range numbers {
+		if y := float64(float32(x)); low < high && math.Abs(x-y) > (high-low)/1000 {
+			return fmt.Errorf("float32 rounds %v to %v, by more than a thousandth of the range, %v to %v; subtract a number from all", x, y, low, high)
+		}
+	}
 	return nil
 }
 
 // standardiseTargets scales all number targets by mean and deviation of the training
-// samples.
+// samples. It reads number64.
 func (t *OwnSeries) standardiseTargets() {
 	mean, squares := 0., 0.
 	n := float64(len(t.parts[Train]))
 	for _, s := range t.parts[Train] {
-		mean += float64(s.number) / n
+		mean += s.number64 / n
 	}
 	for _, s := range t.parts[Train] {
-		squares += (float64(s.number) - mean) * (float64(s.number) - mean) / n
+		squares += (s.number64 - mean) * (s.number64 - mean) / n
 	}
 	deviation := math.Sqrt(squares)
-	if first := t.parts[Train][0].number; !slices.ContainsFunc(t.parts[Train], func(s ownSequence) bool { return s.number != first }) {
-		mean, deviation = float64(first), 0 // a sum of n·(first/n) may differ
+	if first := t.parts[Train][0].number64; !slices.ContainsFunc(t.parts[Train], func(s ownSequence) bool { return s.number64 != first }) {
+		mean, deviation = first, 0 // a sum of n·(first/n) may differ
 	}
 	if !(deviation > 0) {
 		deviation = 1
@@ -351,7 +382,7 @@ func (t *OwnSeries) standardiseTargets() {
 	t.scales = &Scales{[]float64{mean}, []float64{deviation}}
 	for _, part := range t.parts {
 		for i := range part {
-			part[i].number = float32((float64(part[i].number) - mean) / deviation)
+			part[i].number = float32((part[i].number64 - mean) / deviation)
 		}
 	}
 }

@@ -139,6 +139,25 @@ func TestSeriesStandardisesLargeNumbers(t *testing.T) {
 	}
 }
 
+// Targets are standardised before they are rounded to 32 bits, and refused without.
+func TestSeriesStandardisesLargeTargets(t *testing.T) {
+	list := "file,label\n"
+	for i := range 40 {
+		list += fmt.Sprintf("x.csv,%d\n", 1700000000+i)
+	}
+	dir := folderOf(t, map[string][]byte{"x.csv": []byte("1\n"), "list.csv": []byte(list)})
+	set := []string{"data", filepath.Join(dir, "list.csv"), "ask", "number"}
+	src := openSource(t, "series", Options{Seed: 1}, set...).(*OwnSeries)
+	first, second := take(t, src, Train, 0).Targets[0], take(t, src, Train, 1).Targets[0]
+	if d := float64(second-first) * src.Scales().Deviation[0]; math.Abs(d-math.Round(d)) > 1e-4 || d < 0.5 {
+		t.Errorf("targets are %g and %g", first, second)
+	}
+	_, err := Open("series", Options{Seed: 1, Settings: pairs(append(set, "standardise", "false"))})
+	if err == nil || !strings.Contains(err.Error(), "list.csv: label: float32 rounds 1.70000000") {
+		t.Errorf("error is %v", err)
+	}
+}
+
 // Baselines read numbers before they are rounded to 32 bits.
 func TestSeriesBaselinesReadLargeNumbers(t *testing.T) {
 	for _, start := range []int{0, 1700000000} {
