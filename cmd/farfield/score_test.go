@@ -131,7 +131,7 @@ func TestScoreFollows(t *testing.T) {
 	}
 	defer f.Close()
 	var seen string
-	for round, parts := range [][]string{{"first\nsec", "ond\nthi"}, {"rd\n", "fourth\n"}} {
+	for round, parts := range [][]string{{"\ufefffirst\nsec", "ond\nthi"}, {"rd\n", "fourth\n"}} {
 		ctx, stop := context.WithCancel(context.Background())
 		var out, errs syncBuffer
 		done := make(chan int)

@@ -393,20 +393,22 @@ func (x *result) join(join bool) {
 // opened is an object without its end, to which fields are added.
 func opened(record []byte) []byte { return record[:len(record)-1] }
 
-// IsFirstRecord reports whether the first line of r is a JSON object with the field. It takes
-// no byte from r.
+// IsFirstRecord reports whether the first line of r that is not empty is a JSON object with the
+// field. It takes no byte from r.
 func IsFirstRecord(r *bufio.Reader, field string) bool {
+	const blanks = " \t\r\n" // of JSON
 	for n := 1; ; n = r.Buffered() + 1 {
 		_, err := r.Peek(n)
 		line, _ := r.Peek(r.Buffered())
-		first, _, whole := bytes.Cut(line, []byte("\n"))
+		first, _, whole := bytes.Cut(bytes.TrimLeft(line, blanks), []byte("\n"))
 		if !whole && err == nil {
 			continue
 		}
 		var known map[string]json.RawMessage
 		if json.Unmarshal(first, &known) != nil {
 			// A record may be longer than the buffer.
-			return errors.Is(err, bufio.ErrBufferFull) && bytes.HasPrefix(bytes.TrimSpace(first), []byte(`{"`))
+			inner, isObject := bytes.CutPrefix(first, []byte("{"))
+			return errors.Is(err, bufio.ErrBufferFull) && isObject && bytes.HasPrefix(bytes.TrimLeft(inner, blanks), []byte(`"`))
 		}
 		_, ok := known[field]
 		return ok

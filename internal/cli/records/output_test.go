@@ -1,6 +1,7 @@
 package records
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -179,4 +180,17 @@ func TestRecordsOfFilesAreCountedTogether(t *testing.T) {
 	writeFile(t, a, "{\"text\":\"one\"}\n{\"text\":\"caf\xe9\"}\n")
 	_, err = filterFiles(t, Filter{}, a, b)
 	checkRefused(t, err, a+`: line 2: is not UTF-8: "{\"text\":\"caf\xe9\"}"`)
+}
+
+func TestFirstRecordMayFollowEmptyLinesAndBeLong(t *testing.T) {
+	for text, want := range map[string]bool{
+		"\n \r\n{\"text\":\"a\"}\n":               true,
+		"{ \"text\":\"" + strings.Repeat("a", 99): true,
+		"\nplain\n{\"text\":\"a\"}\n":             false,
+		"\n":                                      false,
+	} {
+		if got := IsFirstRecord(bufio.NewReaderSize(strings.NewReader(text), 32), "text"); got != want {
+			t.Errorf("%q: %t", text, got)
+		}
+	}
 }

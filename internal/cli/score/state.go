@@ -93,7 +93,7 @@ func (t *scoring) begin(m *model.Model[float32], vocab *token.Vocabulary) (err e
 		if t.in, err = texts.OpenText(t.e, c.File); err != nil {
 			return err
 		}
-		t.src = texts.LineSource{Reader: t.in, Longest: texts.LongestLine}
+		t.src = texts.LineSource{Reader: t.in, Longest: texts.LongestLine, WholeRunes: true}
 		t.scorer, err = score.New(m, vocab)
 		return err
 	}
@@ -134,7 +134,7 @@ func (t *scoring) begin(m *model.Model[float32], vocab *token.Vocabulary) (err e
 		return err
 	}
 	t.Rank = c.Rank
-	t.src = texts.LineSource{Reader: t.in, Longest: texts.LongestLine}
+	t.src = texts.LineSource{Reader: t.in, Longest: texts.LongestLine, WholeRunes: true}
 	if err := t.openOut(); err != nil {
 		return err
 	}
@@ -314,6 +314,11 @@ func (t *scoring) all() error {
 		}
 		switch {
 		case err == nil:
+			// A file that was empty at the beginning may begin with a byte order mark now.
+			if mark := []byte(infile.ByteOrderMark); t.state != "" && t.Offset == 0 && bytes.HasPrefix(lines[0], mark) {
+				t.passed(mark)
+				lines[0] = lines[0][len(mark):]
+			}
 			err = t.lines(lines)
 		case !errors.Is(err, io.EOF):
 		case t.next != nil:

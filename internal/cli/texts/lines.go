@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
 )
@@ -19,6 +20,8 @@ type LineSource struct {
 	Longest int // bytes; longer lines come in parts
 	buf     []byte
 	Unread  []byte // the end of buf
+
+	WholeRunes bool // a part of a line is shorter rather than end in a rune
 }
 
 // NextLines appends the available lines to dst, at least one. It stops when it has both
@@ -32,7 +35,7 @@ func (l *LineSource) NextLines(dst [][]byte, lines, size int) ([][]byte, error) 
 				if len(l.Unread) < l.Longest {
 					break
 				}
-				end = l.Longest
+				end = l.partLength()
 			}
 			dst = append(dst, l.Unread[:end:end])
 			l.Unread = l.Unread[end:]
@@ -55,6 +58,19 @@ func (l *LineSource) NextLines(dst [][]byte, lines, size int) ([][]byte, error) 
 			return dst, err
 		}
 	}
+}
+
+// partLength returns the bytes of the next part of a line that has Longest bytes and more.
+func (l *LineSource) partLength() int {
+	for end := l.Longest - 1; l.WholeRunes && end > max(0, l.Longest-utf8.UTFMax); end-- {
+		if part := l.Unread[end:l.Longest]; utf8.RuneStart(part[0]) {
+			if !utf8.FullRune(part) {
+				return end
+			}
+			break
+		}
+	}
+	return l.Longest
 }
 
 // Rest takes the incomplete line; nil: there is none.

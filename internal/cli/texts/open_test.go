@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,24 @@ func TestTextsAreInflatedAndLoseTheirMark(t *testing.T) {
 	var input env.InputError
 	if !errors.As(err, &input) || !strings.Contains(err.Error(), path+": unexpected EOF") {
 		t.Errorf("a file that ends early: %v", err)
+	}
+}
+
+func TestPartsOfLinesEndBetweenRunes(t *testing.T) {
+	for text, want := range map[string][]string{
+		"aééé\n":                  {"aé", "éé", "\n"},
+		"abc\U0001f600":           {"abc", "\U0001f600"},
+		"\xa9\xa9\xa9\xa9\xffabc": {"\xa9\xa9\xa9\xa9", "\xffabc"},
+	} {
+		lines := &LineSource{Reader: strings.NewReader(text), Longest: 4, WholeRunes: true}
+		list, err := lines.NextLines(nil, 9, 0)
+		var got []string
+		for _, line := range list {
+			got = append(got, string(line))
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: parts are %q, %v", text, got, err)
+		}
 	}
 }
 

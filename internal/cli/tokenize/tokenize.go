@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
@@ -34,12 +35,6 @@ func (c *Command) Help() string {
 		"farfield tokenize --tokenizer tokenizer.json notes.txt",
 		"farfield tokenize --model all-MiniLM-L6-v2 --jsonl <records.jsonl >ids.jsonl",
 	)
-}
-
-// record is a JSON line of the input.
-type record struct {
-	Text *string `json:"text"`
-	Pair *string `json:"pair"`
 }
 
 // Run prints the ids of each line. It returns an error if the tokenizer or a line is invalid,
@@ -116,17 +111,16 @@ func (c *Command) appendRecord(dst []byte, t *tokenizer.Tokenizer, line []byte, 
 	case len(bytes.TrimSpace(line)) == 0:
 		return dst, nil
 	default:
-		var r record
-		if err := json.Unmarshal(line, &r); err != nil {
-			return nil, fmt.Errorf("line %d: %w", number, err)
-		}
+		text, pair, err := parseRecord(line)
 		switch {
-		case r.Text == nil:
+		case err != nil:
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		case text == nil:
 			return nil, fmt.Errorf("line %d: field \"text\" is missing", number)
-		case r.Pair != nil:
-			encoded = t.EncodePair(*r.Text, *r.Pair)
+		case pair != nil:
+			encoded = t.EncodePair(*text, *pair)
 		default:
-			encoded = t.Encode(*r.Text)
+			encoded = t.Encode(*text)
 		}
 	}
 	dst = append(dst, `{"ids":[`...)
@@ -148,4 +142,24 @@ func (c *Command) appendRecord(dst []byte, t *tokenizer.Tokenizer, line []byte, 
 		dst = append(dst, ']')
 	}
 	return append(dst, "]}\n"...), nil
+}
+
+// parseRecord returns the fields text and pair of a JSON line; nil for a field that is missing or
+// null. It returns an error if the line is no JSON object in UTF-8, or a field is no string.
+func parseRecord(line []byte) (text, pair *string, err error) {
+	if !utf8.Valid(line) { // encoding/json would replace bytes
+		return nil, nil, fmt.Errorf("is not UTF-8: %.60q", line)
+	}
+	var members map[string]json.RawMessage // keys of a struct would match in any case
+	if err := json.Unmarshal(line, &members); err != nil {
+		return nil, nil, err
+	}
+	for name, to := range map[string]**string{"text": &text, "pair": &pair} {
+		if raw, ok := members[name]; ok {
+			if err := json.Unmarshal(raw, to); err != nil {
+				return nil, nil, fmt.Errorf("%s: is not a string: %.60s", name, raw)
+			}
+		}
+	}
+	return text, pair, nil
 }

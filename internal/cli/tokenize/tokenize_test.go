@@ -46,6 +46,12 @@ func TestRecordWithoutTextIsRefused(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `line 2: field "text" is missing`) {
 		t.Errorf("error is %v", err)
 	}
+	for in, want := range map[string]string{"{\"Text\":\"x\"}\n": `field "text" is missing`, "{\"text\":\"\xff\"}\n": "is not UTF-8", "{\"text\":1}\n": "text: is not a string: 1"} {
+		e := &env.Env{Context: context.Background(), Stdin: strings.NewReader(in), Stdout: new(bytes.Buffer)}
+		if err := (&Command{Tokenizer: path, JSONL: true}).Run(e); err == nil || !strings.Contains(err.Error(), "line 1: "+want) {
+			t.Errorf("%q: error is %v", in, err)
+		}
+	}
 	if !strings.HasPrefix(out.String(), `{"ids":[`) {
 		t.Errorf("of the line before %q is printed", out.String())
 	}
