@@ -228,9 +228,9 @@ func (q *scheduler) round() {
 func (q *scheduler) refuseGrown() {
 	for {
 		q.m.mu.Lock()
-		n := pinnedBytes(q.m)
+		n, limit := pinnedBytes(q.m), q.m.o.Memory
 		q.m.mu.Unlock()
-		if n <= q.m.o.Memory {
+		if n <= limit {
 			return
 		}
 		var largest *job
@@ -247,7 +247,7 @@ func (q *scheduler) refuseGrown() {
 		if largest == nil {
 			return
 		}
-		largest.finish("", fmt.Errorf("%w: states take %d bytes of memory, this request added %d of them, the limit of --memory is %d", ErrFull, n, grown, q.m.o.Memory))
+		largest.finish("", fmt.Errorf("%w: states take %d bytes of memory, this request added %d of them, the limit of --memory is %d", ErrFull, n, grown, limit))
 	}
 }
 
