@@ -73,14 +73,7 @@ func TestChangedDataIsNeitherResumedNorLengthened(t *testing.T) {
 		labelledRows(40, "login", "storage"):           "task file: is not the data that the run began with: its SHA-256 is ",
 	} {
 		writeFile(t, folder, "data.csv", text)
-		c, err := RunConfig(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		src, err := c.OpenTask()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, src := openRunTask(t, dir)
 		_, resumed := Resume(src, dir)
 		for _, err := range []error{resumed, LengthenRuns(src, c.Steps+1, dir)} {
 			if err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -91,6 +84,20 @@ func TestChangedDataIsNeitherResumedNorLengthened(t *testing.T) {
 	if after := records(); !slices.Equal(after, before) {
 		t.Errorf("the run has %q, had %q", after, before)
 	}
+}
+
+// openRunTask returns the configuration of a run and its task.
+func openRunTask(t *testing.T, dir string) (Config, task.Source) {
+	t.Helper()
+	c, err := RunConfig(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := c.OpenTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, src
 }
 
 // TestDataOfARunMustBeUnchanged changes labels, rows and records of a run.
@@ -105,14 +112,7 @@ func TestDataOfARunMustBeUnchanged(t *testing.T) {
 	}
 	check := func(path, text string) error {
 		writeFile(t, folder, "data.csv", text)
-		c, err := RunConfig(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		src, err := c.OpenTask()
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, src := openRunTask(t, dir)
 		return CheckData(path, src)
 	}
 	const sums = "its SHA-256 is "

@@ -67,7 +67,7 @@ const (
 // checkHeads returns an error if a snapshot of n bytes is too short for the heads of s.
 func checkHeads(s *contract.Shape, n int) error {
 	if s.B*s.H > freeHeads+n {
-		return fmt.Errorf("snapshot: B=%d H=%d: %d bytes are too few for so many heads", s.B, s.H, n)
+		return fmt.Errorf("snapshot: B=%d H=%d: %d bytes have at most %d heads", s.B, s.H, n, freeHeads+n)
 	}
 	return nil
 }

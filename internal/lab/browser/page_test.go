@@ -375,11 +375,17 @@ func TestTimeOfShortTextsIsMeasured(t *testing.T) {
 	}
 }
 
-func TestKeyIsAskedFor(t *testing.T) {
-	browserPath(t)
+// startWithKey starts a server that asks for the key a-key-of-this-test.
+func startWithKey(t *testing.T) *server {
+	t.Helper()
 	keys := filepath.Join(t.TempDir(), "keys")
 	writeFile(t, keys, "a-key-of-this-test\n")
-	s := start(t, "--model", filepath.Join(root, "pretrained", "testdata", "tiny"), "--keys", keys, "--addr", "127.0.0.1:0")
+	return start(t, "--model", filepath.Join(root, "pretrained", "testdata", "tiny"), "--keys", keys, "--addr", "127.0.0.1:0")
+}
+
+func TestKeyIsAskedFor(t *testing.T) {
+	browserPath(t)
+	s := startWithKey(t)
 	b := browse(t, 1280, 900, "light")
 	b.do(chromedp.Navigate(s.url), chromedp.WaitVisible(chromedp.CSS("#key-dialog")))
 	for _, wrong := range []string{"no-header-carries-\u0141", "wrong"} {
@@ -393,9 +399,7 @@ func TestKeyIsAskedFor(t *testing.T) {
 
 func TestPageOpensWithoutSiteData(t *testing.T) {
 	browserPath(t)
-	keys := filepath.Join(t.TempDir(), "keys")
-	writeFile(t, keys, "a-key-of-this-test\n")
-	s := start(t, "--model", filepath.Join(root, "pretrained", "testdata", "tiny"), "--keys", keys, "--addr", "127.0.0.1:0")
+	s := startWithKey(t)
 	b := browse(t, 1280, 900, "light")
 	blocked := "for (const name of ['localStorage', 'sessionStorage']) Object.defineProperty(window, name, {get() { throw new DOMException('', 'SecurityError'); }});"
 	if _, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: blocked}); err != nil {
