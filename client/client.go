@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // A Client calls one server. It is safe for goroutines.
@@ -123,6 +124,28 @@ func decode(a io.Reader, path string, out any) error {
 	return nil
 }
 
+// checkText returns an error if a text of a field is not UTF-8, which JSON would replace by U+FFFD.
+func checkText(field, text string) error {
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRuneInString(text[i:])
+		if r == utf8.RuneError && n == 1 {
+			return fmt.Errorf("%s: byte %d, %#02x, is not UTF-8", field, i, text[i])
+		}
+		i += n
+	}
+	return nil
+}
+
+// checkTexts is checkText for each text of the field input.
+func checkTexts(texts []string) error {
+	for i, text := range texts {
+		if err := checkText(fmt.Sprintf("input[%d]", i), text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // A Model is an entry of the server's list of models.
 type Model struct {
 	ID      string `json:"id"`
@@ -150,8 +173,11 @@ type embeddings struct {
 }
 
 // Embed returns one vector per text, in the order of texts: [texts][width]. It fails
-// where the model does not embed.
+// where the model does not embed, or a text is not UTF-8.
 func (c *Client) Embed(ctx context.Context, texts ...string) ([][]float32, error) {
+	if err := checkTexts(texts); err != nil {
+		return nil, err
+	}
 	var answer embeddings
 	in := map[string]any{"input": texts, "encoding_format": "float"}
 	if err := c.call(ctx, "POST", "/v1/embeddings", in, &answer); err != nil {
@@ -182,8 +208,11 @@ type Class struct {
 }
 
 // Classify returns the class of each text, in the order of texts. It fails where the
-// model is no classifier.
+// model is no classifier, or a text is not UTF-8.
 func (c *Client) Classify(ctx context.Context, texts ...string) ([]Class, error) {
+	if err := checkTexts(texts); err != nil {
+		return nil, err
+	}
 	var answer struct{ Data []Class }
 	if err := c.call(ctx, "POST", "/v1/classify", map[string]any{"input": texts}, &answer); err != nil {
 		return nil, err

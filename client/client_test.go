@@ -9,6 +9,8 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -100,7 +102,7 @@ func TestStreamEndsWithItsLastEvent(t *testing.T) {
 
 func TestErrorEventsHaveTheirStatus(t *testing.T) {
 	for code, want := range map[string]client.Error{"null": {Status: 500},
-		`"stopping"`: {Status: 503, RetryAfter: time.Second}, `"full"`: {Status: 429, RetryAfter: time.Second}} {
+		`"session_damaged"`: {Status: 410}, `"stopping"`: {Status: 503, RetryAfter: time.Second}, `"full"`: {Status: 429, RetryAfter: time.Second}} {
 		event := tokens + `data: {"error":{"message":"m","type":"server_error","param":null,"code":` + code + "}}\n\n"
 		c := server(t, map[string]func(http.ResponseWriter, string){"POST /v1/sessions/a/generate": say(200, event)})
 		_, err := c.Generate(t.Context(), "a", client.Draw{MaxTokens: 2}, func(client.Token) error { return nil })
@@ -185,6 +187,28 @@ func TestSnapshotsPassAsTheyAre(t *testing.T) {
 	}
 	if err := c.Delete(t.Context(), s.ID); err != nil {
 		t.Error(err)
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "snapshot"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err1 := file.WriteString(state.String())
+	_, err2 := file.Seek(0, io.SeekStart)
+	_, err3 := c.Import(t.Context(), file)
+	if err := errors.Join(err1, err2, err3, file.Close()); err != nil {
+		t.Errorf("an import of a file: %v", err)
+	}
+}
+
+func TestTextsAreUTF8(t *testing.T) {
+	c := server(t, nil)
+	_, err1 := c.Create(t.Context(), client.Input{Text: "é\xff"})
+	_, err2 := c.Embed(t.Context(), "one", "\xc3")
+	_, err3 := c.Classify(t.Context(), "\ufffd", "a\x80")
+	for want, err := range map[string]error{"text: byte 2, 0xff,": err1, "input[1]: byte 0, 0xc3,": err2, "input[1]: byte 1, 0x80,": err3} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
 	}
 }
 

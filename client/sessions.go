@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,9 +26,12 @@ type Input struct {
 	IDs  []int32
 }
 
-// MarshalJSON returns the field that is set, and the empty text where none is. It returns the
-// error of package json.
+// MarshalJSON returns the field that is set, and the empty text where none is. It returns an
+// error if the text is not UTF-8.
 func (in Input) MarshalJSON() ([]byte, error) {
+	if err := checkText("text", in.Text); err != nil {
+		return nil, err
+	}
 	fields := map[string]any{}
 	if in.IDs != nil {
 		fields["ids"] = in.IDs
@@ -137,6 +141,8 @@ func readStream(r io.Reader, emit func(Token) error) (Generation, error) {
 			switch event.Error.Code {
 			case "stopping":
 				e.Status, e.RetryAfter = 503, time.Second
+			case "session_damaged":
+				e.Status = 410
 			case "full":
 				e.Status, e.RetryAfter = 429, time.Second
 			}
@@ -178,7 +184,9 @@ func (c *Client) List(ctx context.Context) ([]Session, error) {
 	return answer.Data, err
 }
 
-// Delete removes a session. It fails with status 404 where none has the id.
+// Delete removes a session, also one of status 410, whose state is lost. It fails with status
+// 404 where none has the id, and 409 while another request uses the session: one whose context
+// has ended does so until its step ends.
 func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.call(ctx, "DELETE", sessionPath(id, ""), nil, nil)
 }
@@ -196,9 +204,14 @@ func (c *Client) Export(ctx context.Context, id string, w io.Writer) error {
 }
 
 // Import makes a session of a snapshot. It fails with status 409 where the snapshot
-// is of another model, tokenizer or precision.
+// is of another model, tokenizer or precision. It leaves snapshot open.
 func (c *Client) Import(ctx context.Context, snapshot io.Reader) (Session, error) {
 	var s Session
+	switch snapshot.(type) {
+	case nil, *bytes.Buffer, *bytes.Reader, *strings.Reader: // the request has their length
+	default:
+		snapshot = io.NopCloser(snapshot)
+	}
 	a, err := c.send(ctx, "POST", "/v1/sessions/import", "application/octet-stream", snapshot)
 	if err != nil {
 		return s, err
