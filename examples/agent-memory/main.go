@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"time"
 
 	"github.com/farfield-ml/farfield/client"
 )
@@ -85,7 +86,7 @@ func open(ctx context.Context, c *client.Client, path string) (client.Session, e
 		switch {
 		case errors.As(err, &e) && e.Status == http.StatusNotFound:
 		case errors.As(err, &e) && e.Status == http.StatusGone: // its state is lost
-			if err := c.Delete(ctx, id); err != nil {
+			if err := remove(ctx, c, id); err != nil {
 				return s, err
 			}
 		default:
@@ -102,7 +103,7 @@ func open(ctx context.Context, c *client.Client, path string) (client.Session, e
 
 // answer draws one turn in a fork, which then becomes the memory: a turn that breaks
 // off leaves the memory as it was.
-func answer(ctx context.Context, c *client.Client, path string, memory client.Session, line string, turn uint64, out io.Writer) (client.Session, error) {
+func answer(ctx context.Context, c *client.Client, path string, memory client.Session, line string, turn uint64, out io.Writer) (_ client.Session, err error) {
 	next, err := c.Fork(ctx, memory.ID)
 	if err != nil {
 		return memory, err
@@ -110,7 +111,7 @@ func answer(ctx context.Context, c *client.Client, path string, memory client.Se
 	isKept := false
 	defer func() {
 		if !isKept {
-			c.Delete(context.WithoutCancel(ctx), next.ID) // the error of the turn is the one to return
+			err = errors.Join(err, remove(ctx, c, next.ID))
 		}
 	}()
 	if _, err := c.Append(ctx, next.ID, client.Input{Text: "User: " + line + "\nAgent:"}); err != nil {
@@ -136,7 +137,25 @@ func answer(ctx context.Context, c *client.Client, path string, memory client.Se
 		return memory, err
 	}
 	isKept = true
-	return next, c.Delete(ctx, memory.ID)
+	return next, remove(ctx, c, memory.ID)
+}
+
+// remove deletes a session, also after ctx has ended. A request that was cancelled holds the
+// session until its step ends (409), and the server may limit rates (429).
+func remove(ctx context.Context, c *client.Client, id string) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer stop()
+	for wait := 200 * time.Millisecond; ; wait *= 2 {
+		err := c.Delete(ctx, id)
+		var e *client.Error
+		switch {
+		case err == nil:
+			return nil
+		case wait > 5*time.Second || !errors.As(err, &e) || e.Status != http.StatusConflict && e.Status != http.StatusTooManyRequests:
+			return fmt.Errorf("session %s is left: %w", id, err)
+		}
+		time.Sleep(max(wait, e.RetryAfter))
+	}
 }
 
 // save names the session in the file at path. The rename is the moment of the change.

@@ -21,6 +21,7 @@ type store struct {
 	texts  map[string]string
 	n      int
 	broken bool   // streams end before their last event
+	busy   int    // deletions that are refused
 	lost   string // session without its state
 }
 
@@ -57,6 +58,10 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "data: {\"ids\":[1],\"text\":\" Yes.\",\"tokens\":%d}\n\ndata: [DONE]\n\n", len(s.texts[id]))
 		}
 		return
+	case r.Method == "DELETE" && s.busy > 0:
+		s.busy--
+		w.WriteHeader(409)
+		return
 	case r.Method == "DELETE":
 		delete(s.texts, id)
 		w.WriteHeader(204)
@@ -82,7 +87,7 @@ func TestMemorySurvivesARestartAndABrokenTurn(t *testing.T) {
 	if len(s.texts) != 1 || s.texts["s3"] != want {
 		t.Errorf("after two turns: %q", s.texts)
 	}
-	s.broken = true
+	s.broken, s.busy = true, 2
 	if _, err := run("This is cut.\n"); err == nil {
 		t.Error("a broken stream is no error")
 	}
