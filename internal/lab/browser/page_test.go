@@ -228,6 +228,11 @@ func TestStoppedTextIsTakenAway(t *testing.T) {
 	b.write(words, "The tests")
 	b.click(".pane .primary")
 	b.wait("document.querySelector('.pane .text .model')?.textContent.length > 20")
+	b.text("(window.item = document.querySelector('#sessions li')) && ''")
+	b.wait("document.querySelector('.pane .text .model').textContent.length > 200")
+	if b.number("Number(window.item.isConnected)") != 1 {
+		t.Error("tokens replace the list of sessions, whose links then take no click")
+	}
 	b.do(chromedp.KeyEvent(kb.Escape))
 	b.wait("document.querySelector('.pane .controls .fine').textContent.startsWith('Stopped.')")
 	text, meta := b.text(shown), b.text("document.querySelector('.meta').textContent")
@@ -264,6 +269,80 @@ func TestLostAnswersAreNoticed(t *testing.T) {
 	}
 	b.click(".pane .primary")
 	b.wait("document.querySelector('.pane .controls .fine').textContent.includes('The server stored 63 tokens more than are shown.')")
+	b.isClean()
+}
+
+// While nothing answers, the page cannot know what the server stored. The next Continue does.
+func TestLostConnectionsAreComparedLater(t *testing.T) {
+	browserPath(t)
+	b := browse(t, 1280, 900, "light")
+	b.open(start(t, "--model", trainDecoder(t), "--addr", "127.0.0.1:0").url)
+	status := "document.querySelector('.pane .controls .fine').textContent.includes('%s')"
+	b.write(words, "The tests")
+	b.click(".pane .primary")
+	b.wait(written, 0)
+	b.text(`(() => {
+		const real = window.fetch;
+		let isLost = false;
+		window.mend = () => { window.fetch = real; };
+		window.fetch = async (path, options) => {
+			if (isLost) throw new TypeError('lost');
+			if (path.endsWith('/append')) await real(path, options);
+			isLost = path.endsWith('/append') || path.endsWith('/generate');
+			if (path.endsWith('/append')) throw new TypeError('lost');
+			return isLost ? new Response('data: {"id":5,"text":"\u2603"}\n\n') : real(path, options);
+		};
+		window.lose = ((lossy) => () => { isLost = false; window.fetch = lossy; })(window.fetch);
+		return '';
+	})()`)
+	b.write(words, " are")
+	b.click(".pane .primary")
+	b.wait(status, "unknown whether the server stored your words")
+	b.text("window.mend() || ''")
+	b.click(".pane .primary")
+	b.wait(status, "The server stored your words.")
+	b.wait("document.querySelector('.meta').textContent.startsWith('141 tokens')") // 9 + 64 + 4 + 64
+	if text := b.text(shown); !strings.Contains(text, " are") {
+		t.Errorf("the text is %q", text)
+	}
+	b.text("window.lose() || ''")
+	b.click(".pane .primary")
+	b.wait(status, "unknown whether the server stored the new text")
+	if text := b.text(shown); !strings.HasSuffix(text, "\u2603") {
+		t.Errorf("after the loss the text is %q", text)
+	}
+	b.text("window.mend() || ''")
+	b.click(".pane .primary")
+	b.wait(status, "What was not stored is taken away.")
+	if text := b.text(shown); strings.Contains(text, "\u2603") {
+		t.Errorf("the text is %q", text)
+	}
+	// A text beyond its bound loses its front, at a character.
+	b.text("(() => { const kept = JSON.parse(localStorage['farfield.texts']), text = kept[location.hash.slice(7)]; text.parts = [{by: 'you', text: '\\u{1f600}'.repeat(60000)}]; text.at = Date.now() + 1; localStorage['farfield.texts'] = JSON.stringify(kept); return ''; })()")
+	b.write(words, "x")
+	b.click(".pane .primary")
+	b.wait("document.querySelector('.pane .text').textContent.includes('characters are not kept here')")
+	b.wait(status, "tokens written")
+	if b.number("Number(document.querySelector('.pane .text').textContent.isWellFormed())") != 1 {
+		t.Error("a character is cut")
+	}
+	if n := b.number("document.querySelector('.pane .text').textContent.length"); n < 100000 || n > 100100 {
+		t.Errorf("%v characters are kept", n)
+	}
+	b.isClean()
+}
+
+func TestGrowingStatesAreNotEstimated(t *testing.T) {
+	browserPath(t)
+	b := browse(t, 1280, 900, "light")
+	model := train(t, "--task", "bytelm", "--data", filepath.Join(root, "CONTRIBUTING.md"), "--context", "64", "--mechanism", "softmax")
+	b.open(start(t, "--model", model, "--addr", "127.0.0.1:0").url)
+	b.write(words, "The tests")
+	b.click(".pane .primary")
+	b.wait(written, 0)
+	if b.number("Number(document.getElementById('state-table').hidden)") != 1 {
+		t.Errorf("sizes of longer texts: %s", b.text("document.getElementById('state-table').innerText"))
+	}
 	b.isClean()
 }
 

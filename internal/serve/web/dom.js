@@ -47,6 +47,9 @@ export function bytes(n) {
   return (n < 9.95 ? n.toFixed(1).replace(/\.0$/, '') : String(Math.round(n))) + nbsp + units[i];
 }
 
+/** border steps back from a place of a text that is within a character of two units. */
+export const border = (text, at) => (at > 0 && at < text.length && /[\ud800-\udbff]/.test(text[at - 1]) ? at - 1 : at);
+
 /** duration writes milliseconds: 0.42 ms, 12 ms, 1.5 s. */
 export function duration(ms) {
   if (ms >= 995) return (ms / 1000).toFixed(ms < 9950 ? 1 : 0) + nbsp + 's';

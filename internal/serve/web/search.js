@@ -2,7 +2,7 @@
 // are taken here.
 
 import { call } from './api.js';
-import { h, id, count, explain } from './dom.js';
+import { h, id, count, explain, border } from './dom.js';
 import { bar } from './chart.js';
 
 const maxFile = 8 << 20, maxPassages = 4000, length = 700, batch = 16, shownHits = 10;
@@ -38,7 +38,7 @@ function cut(text) {
       const head = rest.slice(0, length);
       let end = Math.max(head.lastIndexOf('. '), head.lastIndexOf('? '), head.lastIndexOf('! '), head.lastIndexOf('。')) + 1;
       if (end < length / 3) end = Math.max(head.lastIndexOf(' '), head.lastIndexOf('\n'));
-      if (end < length / 3) end = length;
+      if (end < length / 3) end = border(rest, length);
       run += rest.slice(0, end);
       push();
       rest = rest.slice(end);

@@ -1,7 +1,7 @@
 // Sessions: continue a text, fork it, compare both, and the size of the state.
 
 import { call, stream } from './api.js';
-import { h, id, bytes, count, short, explain, swap } from './dom.js';
+import { h, id, bytes, count, short, explain, swap, border } from './dom.js';
 import { lineChart } from './chart.js';
 
 // The server keeps ids and states. The text of a session is kept here, in this browser.
@@ -16,7 +16,9 @@ function readTexts() {
   }
 }
 
-const texts = readTexts(); // id → {parts: [{by, text}], points: [[tokens, bytes]], at}
+// id → {parts: [{by, text}], cut, points: [[tokens, bytes]], at, lost}. cut characters before the parts are not kept;
+// lost is what the server may have stored without an answer: {tokens before, words, drawn, n tokens drawn}.
+const texts = readTexts();
 
 // store writes the text of one session to the shelf, or takes it away. Other texts may be of other tabs.
 function store(sid) {
@@ -30,7 +32,20 @@ function store(sid) {
   } catch { /* a full shelf: the text is shown until the page is left */ }
 }
 
+// trim cuts what is beyond maxText from the front of a text.
+function trim(text) {
+  let more = whole(text).length - maxText;
+  while (more > 0) {
+    const first = text.parts[0], n = border(first.text, Math.min(more, first.text.length));
+    more -= first.text.length;
+    text.cut = cutOf(text) + n;
+    if (n < first.text.length) first.text = first.text.slice(n);
+    else text.parts.shift();
+  }
+}
+
 function keep(sid) {
+  trim(texts[sid]);
   texts[sid].at = Date.now();
   store(sid);
 }
@@ -47,8 +62,6 @@ function add(sid, by, text) {
   const parts = record(sid).parts, last = parts[parts.length - 1];
   if (last && last.by === by) last.text += text;
   else parts.push({ by, text });
-  let length = parts.reduce((n, p) => n + p.text.length, 0);
-  while (length > maxText && parts.length > 1) length -= parts.shift().text.length;
 }
 
 // addWords adds words that the server has read, and keeps them.
@@ -59,8 +72,11 @@ function addWords(sid, words) {
 
 let model, panes = [], sessions = [];
 
-const whole = (sid) => (texts[sid] ? texts[sid].parts.map((p) => p.text).join('') : '');
+const whole = (text) => text.parts.map((p) => p.text).join('');
+const cutOf = (text) => text.cut || 0;
 const named = (sid) => sid.slice(0, 8);
+const unseen = (n) => (n > 0 ? ` The server stored ${count(n)} tokens more than are shown.` : '');
+const unknown = (lost) => ` It is unknown whether the server stored ${lost.words ? 'your words' : 'the new text'}. The next Continue compares.`;
 
 // Pane is a session beside its controls. Without an id it makes one of its first text.
 class Pane {
@@ -115,9 +131,10 @@ class Pane {
 
   // draw shows the text; what other panes begin with too is dimmed.
   draw(common) {
-    const nodes = [];
-    let from = 0;
-    for (const part of record0(this.id).parts) {
+    const nodes = [], text = record0(this.id);
+    let from = cutOf(text);
+    if (from) nodes.push(h('span', { class: 'empty' }, `… the first ${count(from)} characters are not kept here `));
+    for (const part of text.parts) {
       const cut = Math.min(Math.max((common || 0) - from, 0), part.text.length);
       if (cut) nodes.push(h('span', { class: part.by + ' common' }, part.text.slice(0, cut)));
       if (cut < part.text.length) nodes.push(h('span', { class: part.by }, part.text.slice(cut)));
@@ -154,8 +171,7 @@ class Pane {
 
   async run() {
     if (this.stop) return;
-    const words = this.words.value;
-    if (!this.id && !words) {
+    if (!this.id && !this.words.value) {
       this.status.textContent = 'A new session needs a beginning.';
       this.words.focus();
       return;
@@ -165,70 +181,110 @@ class Pane {
     this.follows = true;
     this.busy(stop);
     this.status.textContent = 'Reading…';
-    let drawn = '', n = 0, note = '';
-    let before = Infinity, appending = Infinity; // tokens before the draw, and before words that wait for their answer
+    let n = 0, note = '', settled = '', before = Infinity, isEnded = true;
+    let lost = null; // what a request adds, until its answer
     try {
       if (!this.id) {
+        const words = this.words.value;
         const made = await call('POST', '/v1/sessions', { text: words }, stop.signal);
         this.id = made.id;
         addWords(this.id, words);
-        await this.refresh();
         open();
-      } else if (words) {
-        await this.refresh();
-        appending = this.info.tokens;
-        await call('POST', `/v1/sessions/${encodeURIComponent(this.id)}/append`, { text: words }, stop.signal);
-        appending = Infinity;
-        addWords(this.id, words);
+      } else {
+        settled = await this.compare(stop.signal);
+        const words = this.words.value;
+        if (words) {
+          await this.refresh();
+          lost = { tokens: this.info.tokens, words, drawn: '', n: 0 };
+          await call('POST', this.path('append'), { text: words }, stop.signal);
+          lost = null;
+          addWords(this.id, words);
+        }
       }
       this.words.value = '';
       await this.refresh();
       before = this.info.tokens;
       render();
-      const began = performance.now();
+      const began = performance.now(), draw = { tokens: before, words: '', drawn: '', n: 0 };
+      lost = draw;
       let frame = 0, final = null;
       const request = { max_tokens: Number(this.tokens.value), temperature: Number(this.temperature.value), seed: Number(this.seed.value), stream: true };
-      await stream(`/v1/sessions/${encodeURIComponent(this.id)}/generate`, request, (event) => {
+      await stream(this.path('generate'), request, (event) => {
         if (event.ids) {
           final = event;
           return;
         }
-        n++;
-        drawn += event.text;
+        draw.n++;
+        draw.drawn += event.text;
         add(this.id, 'model', event.text);
         if (!frame) frame = requestAnimationFrame(() => {
           frame = 0;
-          render();
+          drawPanes();
         });
       }, stop.signal);
       cancelAnimationFrame(frame);
+      lost = null;
+      n = draw.n;
       const seconds = (performance.now() - began) / 1000;
-      if (final && final.text !== drawn) this.replace(drawn, final.text);
+      if (final && final.text !== draw.drawn) this.replace(draw.drawn, final.text);
       note = `${count(n)} tokens written, ${short(n / seconds)} a second.`;
     } catch (e) {
       note = explain(e);
-      if (drawn && await this.isLost(drawn)) {
-        n = 0;
-        note += ' What was not stored is taken away.';
-      }
-      if (appending < Infinity && !e.status) await this.refresh().catch(() => {});
-      if (this.info?.tokens > appending) { // the answer alone is lost
-        addWords(this.id, words);
-        this.words.value = '';
-        note += ' The server stored your words.';
+      isEnded = e.status > 0 || e.name === 'AbortError';
+      if (e.status && !lost?.drawn) lost = null; // refused
+    }
+    note += settled;
+    if (this.id) {
+      if (n) keep(this.id);
+      const isFresh = await this.refresh().then(() => true, () => false);
+      // After a lost connection the server may still be at work, and store later.
+      if (lost && isFresh && (isEnded || this.info.tokens > lost.tokens)) note += this.settle(lost);
+      else if (lost) {
+        record(this.id).lost = lost;
+        keep(this.id);
+        note += unknown(lost);
+      } else {
+        if (!n) reread(this.id);
+        note += unseen(this.info?.tokens - before - n);
       }
     }
     this.busy(null);
-    if (this.id) {
-      if (n) keep(this.id);
-      else reread(this.id);
-      await this.refresh().catch(() => {});
-      const unseen = this.info?.tokens - before - n;
-      if (unseen > 0) note += ` The server stored ${count(unseen)} tokens more than are shown.`;
-    }
     await list();
     render();
     this.status.textContent = note;
+  }
+
+  path(verb) {
+    return `/v1/sessions/${encodeURIComponent(this.id)}/${verb}`;
+  }
+
+  // compare finds out what the server stored of a lost request, and says it. It fails while the server is at work on it.
+  async compare(signal) {
+    const { lost } = record0(this.id);
+    if (!lost) return '';
+    await this.refresh();
+    if (this.info.tokens <= lost.tokens) {
+      await call('POST', this.path('append'), { ids: [] }, signal); // refused while another request writes
+      await this.refresh();
+    }
+    return this.settle(lost);
+  }
+
+  // settle adds words that the server stored, or takes drawn text away that it did not, and says it.
+  settle(lost) {
+    const stored = this.info.tokens - lost.tokens;
+    let note = '';
+    delete record(this.id).lost;
+    if (lost.words && stored > 0) {
+      add(this.id, 'you', lost.words);
+      if (this.words.value.startsWith(lost.words)) this.words.value = this.words.value.slice(lost.words.length);
+      note = ' The server stored your words.';
+    } else if (lost.drawn && stored <= 0) {
+      this.replace(lost.drawn, '');
+      note = ' What was not stored is taken away.';
+    } else note = unseen(stored - lost.n);
+    keep(this.id);
+    return note;
   }
 
   // replace puts the final text where its pieces were.
@@ -237,19 +293,11 @@ class Pane {
     if (last && last.by === 'model' && last.text.endsWith(drawn)) last.text = last.text.slice(0, last.text.length - drawn.length) + final;
   }
 
-  // isLost takes words away that a stopped stream showed and the server did not store.
-  async isLost(drawn) {
-    const before = this.info?.tokens;
-    await this.refresh().catch(() => {});
-    if (!this.info || this.info.tokens !== before) return false;
-    this.replace(drawn, '');
-    return true;
-  }
-
   async fork() {
     reread(this.id);
     try {
-      const made = await call('POST', `/v1/sessions/${encodeURIComponent(this.id)}/fork`);
+      const settled = await this.compare();
+      const made = await call('POST', this.path('fork'));
       texts[made.id] = JSON.parse(JSON.stringify(record(this.id)));
       keep(made.id);
       const other = new Pane(made.id, Number(this.seed.value) + 1);
@@ -257,7 +305,7 @@ class Pane {
       await other.refresh();
       panes.push(other);
       open();
-      this.status.textContent = `Forked. ${named(made.id)} begins with the same state.`;
+      this.status.textContent = `Forked. ${named(made.id)} begins with the same state.${settled}`;
       await list();
       other.words.focus();
     } catch (e) {
@@ -286,42 +334,44 @@ function close(pane) {
 }
 
 function render() {
-  let common = 0;
-  if (panes.length === 2) {
-    const [a, b] = panes.map((p) => whole(p.id));
-    while (common < a.length && common < b.length && a[common] === b[common]) common++;
-    id('both-note').textContent = common === a.length && common === b.length
-      ? `Both texts are the same: ${count(common)} characters.`
-      : `The first ${count(common)} characters are the same (dimmed).`;
-  }
-  id('both').hidden = panes.length < 2;
-  id('view-write').classList.toggle('pair', panes.length === 2);
-  for (const p of panes) p.draw(common);
+  drawPanes();
   drawState();
   drawList();
 }
 
-// stateAt is the size of the state after n tokens: measured, or from its last growth.
-function stateAt(points, n) {
-  const last = points[points.length - 1];
-  if (!last) return 0;
-  if (model.farfield.state === 'fixed') return last[1];
-  return last[0] ? (last[1] * n) / last[0] : 0;
+function drawPanes() {
+  let common = 0;
+  if (panes.length === 2) {
+    const both = panes.map((p) => record0(p.id)), [a, b] = both.map(whole), [i, j] = both.map(cutOf);
+    const from = Math.max(i, j); // before it one of them is not kept
+    common = from;
+    while (common - i < a.length && common - j < b.length && a[common - i] === b[common - j]) common++;
+    const isSame = common - i === a.length && common - j === b.length;
+    common = i + border(a, common - i);
+    const same = count(common - from), behind = from ? ` behind the first ${count(from)}, which are not kept here,` : '';
+    id('both-note').textContent = isSame
+      ? `Both texts are the same: ${same} characters${behind.replace(/,$/, '')}.`
+      : `The first ${same} characters${behind} are the same (dimmed).`;
+    if (common <= from) common = 0;
+  }
+  id('both').hidden = panes.length < 2;
+  id('view-write').classList.toggle('pair', panes.length === 2);
+  for (const p of panes) p.draw(common);
 }
 
 function drawState() {
   const pane = panes.find((p) => p.stop) || panes[panes.length - 1];
   const f = model.farfield, cache = f.kv_bytes_per_token;
   const points = pane ? record0(pane.id).points : [];
-  const last = points[points.length - 1];
+  const last = points[points.length - 1], isFixed = f.state === 'fixed';
   const now = last ? last[0] : 0;
   id('state-bytes').textContent = last ? bytes(last[1]) : '–';
   id('state-note').textContent = last ? `after ${count(now)} tokens; a KV cache: ${bytes(cache * now)}` : 'Start a session to measure it.';
-  const far = Math.max(2 * now, last && f.state === 'fixed' ? (2.5 * last[1]) / cache : 0, 256);
+  const far = Math.max(2 * now, last && isFixed ? (2.5 * last[1]) / cache : 0, 256);
   const series = [{ name: 'KV cache', kind: 'b', points: [[0, 0], ...points.map(([n]) => [n, cache * n]), [far, cache * far]] }];
   if (last) {
     series.push({ name: 'this state', kind: 'a', points, dots: points.length < 30 });
-    series.push({ kind: 'a', dashed: true, points: [last, [far, stateAt(points, far)]] });
+    if (isFixed) series.push({ kind: 'a', dashed: true, points: [last, [far, last[1]]] });
   }
   lineChart(id('state-chart'), {
     label: `Bytes over tokens. ${last ? `State ${bytes(last[1])}, KV cache ${bytes(cache * now)} at ${count(now)} tokens.` : 'KV cache alone: no session yet.'}`,
@@ -330,12 +380,12 @@ function drawState() {
     series,
   });
   const lengths = [1e3, 1e4, 1e5, 1e6].filter((n) => !f.context || n <= f.context);
-  id('state-table').hidden = !last || !lengths.length;
+  id('state-table').hidden = !last || !isFixed || !lengths.length;
   id('state-table').tBodies[0].replaceChildren(...lengths.map((n) => h('tr', {}, h('th', { scope: 'row' }, count(n)),
-    h('td', {}, last ? bytes(stateAt(points, n)) : ''), h('td', {}, bytes(cache * n)))));
+    h('td', {}, last ? bytes(last[1]) : ''), h('td', {}, bytes(cache * n)))));
   let note = `KV cache: keys and values of a softmax of the same shape in float32, ${bytes(cache)} a token.`;
-  if (last && f.state === 'fixed') note += ` Up to ${count(Math.ceil(last[1] / cache))} tokens it is the smaller one.`;
-  if (last && f.state !== 'fixed') note += ' The state of this model is such a cache, so both grow alike.';
+  if (last && isFixed) note += ` Up to ${count(Math.ceil(last[1] / cache))} tokens it is the smaller one.`;
+  if (last && !isFixed) note += ' The state of this model grows with the text, too, and takes memory in steps: longer texts are not estimated.';
   id('state-fine').textContent = note;
 }
 
@@ -353,7 +403,7 @@ function drawList() {
   const shown = new Set(panes.map((p) => p.id));
   const rank = (s) => texts[s.id]?.at || 0;
   const rows = [...sessions].sort((a, b) => rank(b) - rank(a)).slice(0, 100).map((s) => {
-    const begin = whole(s.id).slice(-60).trim() || 'text of another browser';
+    const text = whole(record0(s.id)), begin = text.slice(border(text, Math.max(text.length - 60, 0))).trim() || 'text of another browser';
     return h('li', { class: shown.has(s.id) ? 'shown' : null },
       h('a', { href: '#write/' + s.id, 'aria-current': shown.has(s.id) ? 'true' : null },
         h('span', { class: 'sid' }, named(s.id)), h('span', { class: 'snip' }, begin), h('span', { class: 'size' }, `${count(s.tokens)} tokens`)),
@@ -393,6 +443,7 @@ async function show(ids) {
   for (const sid of wanted) {
     reread(sid);
     const pane = new Pane(sid, 1 + next.length);
+    if (texts[sid]?.lost) pane.status.textContent = unknown(texts[sid].lost).trim();
     try {
       await pane.refresh();
       next.push(pane);
