@@ -8,7 +8,7 @@ import { lineChart } from './chart.js';
 const drawn = 8; // tokens by which the time of the next one is measured
 const letters = 'abcdefghijklmnopqrstuvwxyz';
 
-let model, stop = null;
+let model, stop = null, left = []; // sessions that could not be deleted
 
 // words are n random words, which have about n tokens or more.
 function words(n) {
@@ -36,7 +36,20 @@ async function timeSession(n, signal) {
     await call('POST', path + '/generate', { ...draw, max_tokens: drawn }, signal);
     return [made.tokens, reading, (performance.now() - began) / drawn];
   } finally {
-    await call('DELETE', path).catch(() => {});
+    await drop(path).catch((e) => left.push(`${made.id.slice(0, 8)} (${e.message})`));
+  }
+}
+
+// drop deletes a session. A stopped request holds it until its step ends (409), and rates are limited (429).
+async function drop(path) {
+  for (let wait = 0.2; ; wait *= 2) {
+    try {
+      return await call('DELETE', path);
+    } catch (e) {
+      if (e.status === 404) return null;
+      if (wait > 5 || (e.status !== 409 && e.status !== 429)) throw e;
+      await new Promise((resolve) => setTimeout(resolve, 1000 * Math.max(wait, e.retryAfter)));
+    }
   }
 }
 
@@ -92,6 +105,7 @@ async function measure() {
   const f = model.farfield, max = Number(id('speed-max').value), status = id('speed-status');
   const reading = [], next = [];
   stop = new AbortController();
+  left = [];
   swap(id('speed-stop'), id('speed-start'));
   id('decode-card').hidden = !f.has_sessions;
   const time = f.has_sessions ? timeSession : timeWhole;
@@ -120,6 +134,7 @@ async function measure() {
   } catch (e) {
     status.textContent = explain(e);
   }
+  if (left.length) status.textContent += ` These sessions are left: ${left.join(', ')}.`;
   stop = null;
   swap(id('speed-start'), id('speed-stop'));
 }
