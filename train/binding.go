@@ -22,8 +22,8 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// runFile is the copy of the run's configuration in a checkpoint. Copies of classesFile
-// and scalesFile lie beside it.
+// runFile is the copy of the run's configuration in a checkpoint. Copies of classesFile,
+// columnsFile, scalesFile and tokenizerFile lie beside it.
 const runFile = "run.json"
 
 // writeCopies writes the files of the run that decide answers to a checkpoint.
@@ -44,18 +44,13 @@ func checkRun(run, checkpoint string) error {
 	if err := checkConfig(run, checkpoint); err != nil {
 		return err
 	}
-	classes, err := readNames(filepath.Join(checkpoint, classesFile), -1, "classes")
-	if err == nil {
-		got, err := readClasses(run, len(classes))
-		if err != nil {
-			return err
-		}
-		for i, name := range classes {
-			if got[i] != name {
-				return fmt.Errorf("%s: class %d is %q, in %s it is %q", filepath.Join(run, classesFile), i, got[i], checkpoint, name)
-			}
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	if err := checkNames(run, checkpoint, classesFile, "class", readClasses); err != nil {
+		return err
+	}
+	if err := checkNames(run, checkpoint, columnsFile, "column", readColumns); err != nil {
+		return err
+	}
+	if err := checkTokenizer(run, checkpoint); err != nil {
 		return err
 	}
 	scales, err := readScales(checkpoint)
@@ -65,12 +60,63 @@ func checkRun(run, checkpoint string) error {
 	path := filepath.Join(run, scalesFile)
 	got, err := readScales(run)
 	if err == nil && got == nil {
-		err = fmt.Errorf("%s: is missing; a copy of it is in %s", path, checkpoint)
+		err = missingFile(path, checkpoint)
 	}
 	if err != nil {
 		return err
 	}
 	return compareFields(path, checkpoint, got, scales)
+}
+
+// missingFile returns the error for a file of the run that only the checkpoint has.
+func missingFile(path, checkpoint string) error {
+	return fmt.Errorf("%s: is missing; a copy of it is in %s", path, checkpoint)
+}
+
+// checkNames is checkRun for a file of names, which read reads from the run. one is what a
+// name names.
+func checkNames(run, checkpoint, file, one string, read func(dir string, n int) ([]string, error)) error {
+	names, err := readNames(filepath.Join(checkpoint, file), -1, "")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(run, file)
+	got, err := read(run, len(names))
+	if err != nil {
+		return err
+	}
+	if len(got) != len(names) {
+		return missingFile(path, checkpoint)
+	}
+	for i, name := range names {
+		if got[i] != name {
+			return fmt.Errorf("%s: %s %d is %q, in %s it is %q", path, one, i, got[i], checkpoint, name)
+		}
+	}
+	return nil
+}
+
+// checkTokenizer is checkRun for the tokenizer.
+func checkTokenizer(run, checkpoint string) error {
+	want, err := infile.ReadFile(filepath.Join(checkpoint, tokenizerFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(run, tokenizerFile)
+	got, err := infile.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return missingFile(path, checkpoint)
+	}
+	if err == nil && !bytes.Equal(got, want) {
+		err = fmt.Errorf("%s: its SHA-256 is %.6x…, in %s it is %.6x…", path, sha256.Sum256(got), checkpoint, sha256.Sum256(want))
+	}
+	return err
 }
 
 // checkConfig is checkRun for the configuration. Updates, and places of files, may differ.

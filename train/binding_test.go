@@ -24,7 +24,7 @@ func withoutCopies(t *testing.T, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{runFile, classesFile, columnsFile, scalesFile, manifestFile} {
+		for _, name := range []string{runFile, classesFile, columnsFile, scalesFile, tokenizerFile, manifestFile} {
 			if err := os.RemoveAll(filepath.Join(filepath.Dir(path), name)); err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +102,7 @@ func TestConfigIsBoundToCheckpoints(t *testing.T) {
 	}
 }
 
-// Names of classes and scales are bound to the checkpoint.
+// Names of classes and columns, and scales, are bound to the checkpoint.
 func TestNamesAreBoundToCheckpoints(t *testing.T) {
 	folder, _ := ownSeries(t)
 	numbers := samplePreset("series", 5, 8, "ask", "number", "length", "8", "data", filepath.Join(folder, "list.csv"))
@@ -116,6 +116,7 @@ func TestNamesAreBoundToCheckpoints(t *testing.T) {
 	for _, c := range []struct{ run, file, from, to, want string }{
 		{ownRun(t, "class", false), classesFile, `"b`, `"c`, `class 1 is "c\tb"`},
 		{scaled, scalesFile, `"deviation":[`, `"deviation":[9`, "deviation[0] is 9"},
+		{scaled, columnsFile, `"y"`, `"z"`, `column 1 is "z"`},
 	} {
 		dir := copyRun(t, c.run)
 		edit(t, filepath.Join(dir, c.file), c.from, c.to)

@@ -9,6 +9,7 @@
 //	config.json          the complete configuration: it repeats the run
 //	classes.txt          names of the classes, of a task with named classes
 //	columns.txt          names of the columns of number sequences, where files name them
+//	tokenizer.json       tokens of the model that the run starts from, or of labelled texts
 //	scales.json          mean and standard deviation of standardised targets
 //	metrics.jsonl        one line for each update and each evaluation, with its checksum
 //	events.out.tfevents… the same for TensorBoard

@@ -650,6 +650,25 @@ func TestRunsOfTextsLearnAndKeepWords(t *testing.T) {
 	if probabilities[0] != probabilities[1] {
 		t.Errorf("probabilities of two cases are %v", probabilities)
 	}
+	changed, lacking := copyRun(t, want), copyRun(t, want)
+	edit(t, filepath.Join(changed, tokenizerFile), "{", "{ ")
+	_, opened := OpenPredictor(changed)
+	_, resumed := Resume(src, changed)
+	for _, err := range []error{opened, resumed} {
+		if err == nil || !strings.Contains(err.Error(), filepath.Join(changed, tokenizerFile)+": its SHA-256 is ") {
+			t.Errorf("another tokenizer: error is %v", err)
+		}
+	}
+	withoutCopies(t, changed)
+	if _, err := OpenPredictor(changed); err != nil {
+		t.Errorf("without a copy the error is %v", err)
+	}
+	if err := os.Remove(filepath.Join(lacking, tokenizerFile)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenPredictor(lacking); err == nil || !strings.Contains(err.Error(), filepath.Join(lacking, tokenizerFile)+": is missing") {
+		t.Errorf("without the tokenizer the error is %v", err)
+	}
 	saved.SetVocabulary("bpe=300")
 	if saved.tokens == nil {
 		t.Error("the same vocabulary drops the tokens of the run")

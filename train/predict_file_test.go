@@ -219,6 +219,7 @@ func TestPredictFileRefusesOtherColumns(t *testing.T) {
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("error is %v, want %q", err, want)
 		}
+		withoutCopies(t, run)
 		if err := os.Remove(filepath.Join(run, columnsFile)); want != "" && err != nil {
 			t.Fatal(err)
 		}

@@ -54,6 +54,9 @@ func readSavedRun(dir string) (k savedRun, err error) {
 	if err == nil {
 		err = checkConfig(dir, k.Checkpoint)
 	}
+	if err == nil && k.Config.tokens != nil { // a missing file is written anew, if the data agrees
+		err = checkTokenizer(dir, k.Checkpoint)
+	}
 	return k, err
 }
 
