@@ -14,9 +14,9 @@ import (
 )
 
 // Open reads the tokenizer of a model's folder, or of one file: tokenizer.json, vocab.txt,
-// vocab.json beside merges.txt, or tokenizer.model. In a folder it takes the first of these
-// that is there. It returns an error if there is none, if a file is too long or damaged, and
-// for a component that the package does not have.
+// vocab.json beside merges.txt, tokenizer.model, spiece.model or sentencepiece.bpe.model. In
+// a folder it takes the first of these that is there. It returns an error if there is none,
+// if a file is too long or damaged, and for a component that the package does not have.
 func Open(path string) (*Tokenizer, error) {
 	info, err := os.Stat(path)
 	if err != nil {

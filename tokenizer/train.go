@@ -84,7 +84,8 @@ type TrainOptions struct {
 // TrainWith returns byte-level BPE learned from a text divided into words as GPT-2 divides
 // it. Ids 0 to 255 are the bytes. Each further token joins the most frequent pair of
 // neighbours, and of several the one with the lowest ids. Training ends early if no pair is
-// there twice. It returns an error if the size is below 256 or the context ends.
+// there twice. It returns an error if the size is below 256 or above the number of possible
+// ids, or the context ends.
 func TrainWith(ctx context.Context, text []byte, o TrainOptions) (*Tokenizer, error) {
 	size := o.Size
 	if size < 256 || size > maxIDs {
