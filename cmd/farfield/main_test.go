@@ -56,6 +56,20 @@ func TestBadCommands(t *testing.T) {
 	}
 }
 
+// An unset variable of a shell is no flag that is left out.
+func TestEmptyPathsAreRefused(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--keys: is empty":  {"serve", "--model", "none", "--keys", ""},
+		"--data: is empty":  {"train", "--data="},
+		"--out: is empty":   {"generate", "--model", "none", "-o", ""},
+		"--model: is empty": {"maps", "--model", "none", "--model", ""},
+	} {
+		refuses(t, want, args...)
+	}
+	t.Setenv("FARFIELD_DATA", "")
+	works(t, "data", "list")
+}
+
 func TestHelp(t *testing.T) {
 	for _, c := range []struct {
 		args string

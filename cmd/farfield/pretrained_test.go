@@ -85,7 +85,7 @@ func TestExportedFolderHasTheOutputsAndTheBytesOfTheModel(t *testing.T) {
 	if status, _, errs := command(t, "export", "--model", tinyModel, "--out", dir); status != 2 || !strings.Contains(errs, "--out") {
 		t.Errorf("a folder with files: status %d: %s", status, errs)
 	}
-	refuses(t, `--out: "" names no folder`, "export", "--model", tinyModel, "--out", "")
+	refuses(t, "--out: is empty", "export", "--model", tinyModel, "--out", "")
 	refuses(t, "--out: ", "export", "--model", tinyModel, "--out", before)
 	refuses(t, "--out: ", "export", "--model", tinyModel, "--out", filepath.Join(before, "below"))
 }

@@ -36,8 +36,6 @@ func (c *Command) Help() string {
 // empty, or a file cannot be written.
 func (c *Command) Run(e *env.Env) error {
 	switch list, err := os.ReadDir(c.Out); {
-	case c.Out == "":
-		return env.InputErrorf("--out: %q names no folder", c.Out)
 	case len(list) > 0:
 		return env.InputErrorf("--out: %s has files, %s among them; name a new folder", c.Out, list[0].Name())
 	case err != nil && !errors.Is(err, fs.ErrNotExist):

@@ -103,6 +103,9 @@ func (p *Program) executeVerb(args []string, e *env.Env, out *results) int {
 		fmt.Fprintf(e.Stderr, "%s: %s\n", p.Name, p.explainParseError(err))
 		return env.StatusInput
 	}
+	if err := checkPaths(parsed); err != nil {
+		return p.ReportError(e, err)
+	}
 	c := p.Verbs.common()
 	if c.Quiet {
 		e.IsQuiet, e.IsTerminal = true, false
@@ -140,6 +143,27 @@ func (p *Program) explainParseError(err error) string {
 		}
 	}
 	return fmt.Sprintf("%s (see %s %s--help)", text, p.Name, verb)
+}
+
+// checkPaths returns an error for the first flag of the command line whose file or folder is empty,
+// as of an unset variable of a shell: the flag would count as not given.
+func checkPaths(parsed *kong.Context) error {
+	for _, p := range parsed.Path {
+		if p.Flag == nil || !slices.ContainsFunc(strings.Split(p.Flag.PlaceHolder, "|"), isPathPlaceholder) {
+			continue
+		}
+		text, ok := parsed.FlagValue(p.Flag).(string)
+		list, _ := parsed.FlagValue(p.Flag).([]string)
+		if ok && text == "" || slices.Contains(list, "") {
+			return env.InputErrorf("--%s: is empty", p.Flag.Name)
+		}
+	}
+	return nil
+}
+
+// isPathPlaceholder reports whether a placeholder stands for a file or folder.
+func isPathPlaceholder(name string) bool {
+	return slices.Contains([]string{"FILE", "DIR", "FOLDER", "PATH"}, name)
 }
 
 // checkThreads reports numbers of threads that there cannot be, or more than one
