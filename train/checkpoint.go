@@ -266,10 +266,13 @@ func checkpointBefore(all, name string) (string, bool) {
 // ErrNoCheckpoint is returned for a run without a checkpoint.
 var ErrNoCheckpoint = errors.New("the run has no checkpoint yet")
 
+// maxPointerBytes bounds the file latest.
+const maxPointerBytes = 64
+
 // latestCheckpoint returns the path of the checkpoint that Resume reads.
 func latestCheckpoint(dir string) (path string, err error) {
 	pointer := filepath.Join(dir, checkpointsFolder, latestFile)
-	text, err := infile.ReadFile(pointer)
+	text, err := infile.ReadBounded(pointer, maxPointerBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("%s: %w", dir, ErrNoCheckpoint)
 	}

@@ -124,6 +124,7 @@ func TestBadImages(t *testing.T) {
 		"batch: -1 is negative":                      append(all, "--batch=-1"),
 		"--complete: stat nothing.png":               append(all, "--complete", "nothing.png"),
 		"config.json":                                append(all, "--complete", "3"),
+		"is what is read, and would be lost":         {"generate", "--model", dir, "--images", "1", "--out", filepath.Join(dir, "config.json")},
 		"has no vocabulary: it did not learn a text": {"generate", "--model", dir},
 	} {
 		refuses(t, want, args...)

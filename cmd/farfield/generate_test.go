@@ -42,6 +42,9 @@ func TestGeneratedPiecesMakeOneText(t *testing.T) {
 	if got != want {
 		t.Errorf("in pieces %q, at once %q", got, want)
 	}
+	if got, want := generate("--top-p", "0"), generate("--temperature", "0"); got != want {
+		t.Errorf("top-p 0 draws %q, the most likely are %q", got, want)
+	}
 	if other := generate("--tokens", "90", "--seed", "6", "--prompt", "The "); other == want {
 		t.Error("the seed changes nothing")
 	}
@@ -94,14 +97,14 @@ func TestGenerateReports(t *testing.T) {
 
 func TestInterruptedGenerationIsSaved(t *testing.T) {
 	dir := trained(t)
-	snapshot := filepath.Join(t.TempDir(), "snapshot")
+	snapshot := filepath.Join(t.TempDir(), "a snapshot")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	out := &stopper{stop: cancel} // at the first byte
 	var errs bytes.Buffer
 	status := farfield().RunVerb([]string{"generate", "--model", dir, "--tokens", "1099511627776", "--save", snapshot}, // takes no memory beforehand
 		&env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: out, Stderr: &errs})
-	if status != env.StatusInterrupted || !strings.Contains(errs.String(), "--resume "+snapshot+" continues") {
+	if status != env.StatusInterrupted || !strings.Contains(errs.String(), "--resume '"+snapshot+"' continues") {
 		t.Fatalf("status %d: %s", status, errs.String())
 	}
 	got := out.String() + works(t, "generate", "--model", dir, "--resume", snapshot, "--tokens", "49")
@@ -163,6 +166,8 @@ func TestOutputsReplaceNoFileOfTheModel(t *testing.T) {
 	refuses(t, want, "embed", "--model", dir, "--out", weights, textFile(t))
 	refuses(t, want, "forward", "--model", dir, ids, weights)
 	refuses(t, want, "maps", "--model", dir, "--text", "one", "--npz", weights)
+	run := trained(t)
+	refuses(t, want, "generate", "--model", run, "--save", filepath.Join(run, "ckpt", "latest"))
 	other := filepath.Join(dir, "vectors.npy")
 	for range 2 {
 		works(t, "embed", "--model", dir, "--out", other, textFile(t))

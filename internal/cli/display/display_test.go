@@ -24,6 +24,20 @@ func TestEscapedStringsControlNothing(t *testing.T) {
 	}
 }
 
+func TestQuotedWordsAreWordsOfAShell(t *testing.T) {
+	for s, want := range map[string]string{
+		"run/notes-2_b.state": "run/notes-2_b.state",
+		"my notes":            "'my notes'",
+		"it's":                `'it'\''s'`,
+		"$HOME;ls":            "'$HOME;ls'",
+		"":                    "''",
+	} {
+		if got := QuoteWord(s); got != want {
+			t.Errorf("%q is quoted as %s, want %s", s, got, want)
+		}
+	}
+}
+
 func TestEscapedJSONIsTheSameJSON(t *testing.T) {
 	want := []string{"\x7f\u009b\u202e\u2028\x1b\n", "plain ü"}
 	var b bytes.Buffer

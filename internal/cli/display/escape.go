@@ -4,6 +4,7 @@ package display
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"unicode"
@@ -71,4 +72,16 @@ func Field(name string) string {
 		return strconv.Quote(name)
 	}
 	return name
+}
+
+// QuoteWord returns s as one word of a shell: in single quotes, unless it consists of letters,
+// digits and characters of plain paths.
+func QuoteWord(s string) string {
+	isPlain := func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_./-:", r) || r == filepath.Separator
+	}
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !isPlain(r) }) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

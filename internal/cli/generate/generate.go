@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"slices"
 	"time"
@@ -28,7 +29,7 @@ type Command struct {
 
 	Temperature *float64 `placeholder:"X" help:"Temperature; 0: the most likely token (${temperature})."`
 	TopK        *int     `placeholder:"K" help:"Sample from the K most likely tokens; 0: all (0)."`
-	TopP        *float64 `placeholder:"P" help:"Sample from tokens of total probability P; 1: all (1)."`
+	TopP        *float64 `placeholder:"P" help:"Sample from likely tokens of total P; 0: the likeliest (1)."`
 	Seed        *uint64  `placeholder:"N" help:"Seed of the samples (1)."`
 
 	Save   string `placeholder:"FILE" help:"Save the state of the text to a file."`
@@ -165,7 +166,7 @@ func (c *Command) Run(e *env.Env) error {
 		return printErr
 	}
 	if c.Save != "" {
-		err = env.Interruption{Err: err, Text: fmt.Sprintf("stopped; farfield generate --model %s --resume %s continues", c.Model, c.Save)}
+		err = env.Interruption{Err: err, Text: fmt.Sprintf("stopped; farfield generate --model %s --resume %s continues", display.QuoteWord(c.Model), display.QuoteWord(c.Save))}
 	}
 	return err
 }
@@ -191,6 +192,9 @@ func (c *Command) sampling(s generate.Sampling) generate.Sampling {
 	flags.OverrideValue(&given, "--temperature", &s.Temperature, c.Temperature)
 	flags.OverrideValue(&given, "--top-k", &s.TopK, c.TopK)
 	flags.OverrideValue(&given, "--top-p", &s.TopP, c.TopP)
+	if c.TopP != nil && *c.TopP == 0 { // of Sampling: all tokens
+		s.TopP = math.SmallestNonzeroFloat64
+	}
 	flags.OverrideValue(&given, "--seed", &s.Seed, c.Seed)
 	return s
 }

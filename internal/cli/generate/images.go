@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/stream"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
@@ -54,7 +55,7 @@ func (c *Command) draw(e *env.Env) error {
 	if err != nil {
 		return err
 	}
-	if err := env.CheckOutput(c.Out, c.Complete); err != nil {
+	if err := env.CheckOutput(c.Out, append(runs.ModelFiles(c.Model), c.Complete)...); err != nil {
 		return env.InputErrorf("--out: %w", err)
 	}
 	m, _, err := train.LoadModel(c.Model)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -32,7 +33,7 @@ func LoadModel(path string) (*model.Model[float32], error) {
 func ReadRunConfig(dir string) (train.Config, error) {
 	c, err := train.RunConfig(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%s: holds no run: it has no config.json; farfield train --out %s begins one", dir, dir)
+		err = fmt.Errorf("%s: holds no run: it has no config.json; farfield train --out %s begins one", dir, display.QuoteWord(dir))
 	}
 	return c, err
 }
