@@ -230,6 +230,9 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 		}
 	}
 	if c.LRAQuirk {
+		if _, ok := src.(task.WindowSource); ok {
+			return fail(fmt.Errorf("lra_quirk: the windows of task %s have no padding; leave it out", c.Task))
+		}
 		src = task.Pad(src)
 	}
 	drawer, grows := src.(task.WindowDrawer)

@@ -119,6 +119,21 @@ func TestStreamsAreReadFromPipes(t *testing.T) {
 	works(t, "eval", "--model", model, "--data", feed(text))
 }
 
+// A pipe is read once: the same text in a file continues the run.
+func TestRunOfAPipeContinuesWithAFile(t *testing.T) {
+	dir, text := filepath.Join(t.TempDir(), "run"), textFile(t)
+	path := pipe(t, filepath.Join(t.TempDir(), "pipe"))
+	go func() { _ = os.WriteFile(path, []byte(has(t, text)), 0) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	errs := &stopper{text: "step 4 of 8", stop: cancel}
+	status := farfield().RunVerb(littleRun(path, dir), &env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: errs})
+	if want := "; farfield train --resume --out " + dir + " --data FILE continues\n"; status != env.StatusInterrupted || !strings.HasSuffix(errs.String(), want) {
+		t.Fatalf("status %d, stderr\n%s", status, errs)
+	}
+	works(t, "train", "--resume", "--out", dir, "--data", text)
+}
+
 func TestWaitsForPipesAreInterrupted(t *testing.T) {
 	dir, model := t.TempDir(), trained(t)
 	path := pipe(t, filepath.Join(dir, "pipe"))

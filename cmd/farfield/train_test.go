@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -175,6 +176,39 @@ func TestInterruptedTrainingResumes(t *testing.T) {
 	}
 }
 
+// Data that are another file now continue the run if they are the same.
+func TestResumedRunTakesMovedData(t *testing.T) {
+	data, dir := textFile(t), filepath.Join(t.TempDir(), "run")
+	works(t, littleRun(data, dir)...)
+	moved := data + " moved"
+	if err := os.Rename(data, moved); err != nil {
+		t.Fatal(err)
+	}
+	works(t, "train", "--resume", "--out", dir, "--data", moved, "--steps", "9")
+	wrote(t, moved, has(t, moved)[1:])
+	refuses(t, "is not the data that the run began with", "train", "--resume", "--out", dir, "--data", moved, "--steps", "10")
+}
+
+// Files of a run are no data of it.
+func TestRunLiesOutsideItsData(t *testing.T) {
+	root := t.TempDir()
+	data, link := filepath.Join(root, "data"), filepath.Join(root, "link")
+	if err := errors.Join(os.Mkdir(data, 0o777), os.Symlink(data, link)); err != nil {
+		t.Skip(err)
+	}
+	wrote(t, filepath.Join(data, "text"), string(task.InventText(1, 4000).Text))
+	t.Chdir(data)
+	const want = "; name a folder outside"
+	for _, out := range []string{".", "a/b", filepath.Join(link, "new"), data} {
+		refuses(t, "--out: "+out+" lies in the folder of --data "+data+want, "train", "--data", ".", "--out", out)
+	}
+	refuses(t, "--out: "+filepath.Join("run", "001")+" lies in the folder of --data "+link+want, "train", "--data", link)
+	refuses(t, want, "train", "--data", data, "--seeds", "2", "--out", "seeds")
+	for _, out := range []string{"../data2", ".runs/a"} { // a name with a dot is no data
+		refuses(t, "batch: 0", "train", "--data", data, "--batch", "0", "--out", out)
+	}
+}
+
 func TestTrainHelpNamesThePresets(t *testing.T) {
 	out := works(t, "train", "--help")
 	for _, p := range train.Presets() {
@@ -190,7 +224,7 @@ func TestFlagsChangeTheConfiguration(t *testing.T) {
 		"--layers", "1", "--heads", "2", "--kv-heads", "1", "--width", "12", "--activation", "relu", "--post-norm", "--attention-norm", "--positions", "learned", "--task", "charlm",
 		"--batch", "2", "--lr", "0.01", "--warmup", "3", "--weight-decay", "0.2", "--beta2", "0.95", "--clip", "2",
 		"--seed", "9", "--final-samples", "5", "--eval-samples", "3", "--patience", "4", "--optimizer", "radam", "--schedule", "linear", "--accumulate", "2",
-		"--data-seed", "3", "--dropout", "0.1", "--hidden", "20")...)
+		"--dropout", "0.1", "--hidden", "20")...)
 	got, err := train.RunConfig(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -203,7 +237,7 @@ func TestFlagsChangeTheConfiguration(t *testing.T) {
 	if got.Task != "charlm" || got.Batch != 2 || got.Rate != 0.01 || got.MinRate != 0.001 || got.WarmUp != 3 || got.Decay != 0.2 ||
 		got.Beta2 != 0.95 || got.Clip != 2 || got.Seed != 9 || got.FinalSamples != 5 || got.Steps != 8 || !filepath.IsAbs(got.TaskSet["data"]) ||
 		got.EvalSamples != 3 || got.Patience != 4 || got.Optimizer != "radam" || got.Schedule != "linear" || got.Accumulate != 2 ||
-		got.DataSeed != 3 || m.Dropout != 0.1 || m.Hidden != 20 {
+		m.Dropout != 0.1 || m.Hidden != 20 {
 		t.Errorf("the configuration is %+v", got)
 	}
 }
@@ -247,6 +281,9 @@ func TestBadTrainings(t *testing.T) {
 		{"--vocabulary: is bpe=300, but --task-set vocabulary=bpe=400 is given, too", littleRun(data, free, "--vocabulary", "bpe=300", "--task-set", "vocabulary=bpe=400")},
 		{"--first-batch: is 8, but --first-context is 0: all", littleRun(data, free, "--first-batch", "8")},
 		{"--first-batch: is 8, but --first-context is 20: all", littleRun(data, free, "--first-batch", "8", "--first-context", "20")},
+		{"--first-context: is 21, but --context is 20: all", littleRun(data, free, "--first-context", "21")},
+		{"--data-seed: is 3, but no sample of task bytelm", littleRun(data, free, "--data-seed", "3")},
+		{"lra_quirk: the windows of task bytelm have no padding", littleRun(data, free, "--lra-quirk")},
 		{"--min-lr: is 0.001, but --schedule constant stays at --lr 0.004", littleRun(data, free, "--schedule", "constant", "--min-lr", "1e-3")},
 		{`preset "huge": unknown`, []string{"train", "--preset", "huge"}},
 		{"no such file", []string{"train", "--config", filepath.Join(root, "none")}},
@@ -294,6 +331,10 @@ func TestDamagedModels(t *testing.T) {
 		}
 	}
 	refuses(t, "neither a run nor a checkpoint", "eval", "--model", root)
+	latest := filepath.Join(dir, "ckpt", "latest")
+	wrote(t, latest, strings.Repeat("x", 1000))
+	refuses(t, latest+": is longer than 64 bytes", "eval", "--model", dir)
+	wrote(t, latest, "step-00000008\n")
 	refuses(t, "no such file", "eval", "--model", filepath.Join(root, "none"))
 	refuses(t, "--limit: -1", "eval", "--model", dir, "--limit=-1")
 	refuses(t, "holds no text", "eval", "--model", dir, "--data", t.TempDir())

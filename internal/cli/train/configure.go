@@ -2,6 +2,7 @@ package train
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -118,7 +119,7 @@ func (t *Command) config() (train.Config, error) {
 	if t.Out == "" {
 		return c, env.InputErrorf("--resume: --out has to name the folder of the run")
 	}
-	given := slices.DeleteFunc(t.apply(&c), func(flag string) bool { return flag == "--steps" })
+	given := slices.DeleteFunc(t.apply(&c), func(flag string) bool { return flag == "--steps" || flag == "--data" })
 	if t.Seeds != "" {
 		given = append(given, "--seeds")
 	}
@@ -209,6 +210,12 @@ func (t *Command) checkEffect(c *train.Config) error {
 	if t.FirstBatch != nil && *t.FirstBatch > 0 && (c.FirstContext == 0 || c.Model.Context > 0 && c.FirstContext >= c.Model.Context) {
 		return fmt.Errorf("--first-batch: is %d, but --first-context is %d: all sequences have --context tokens", *t.FirstBatch, c.FirstContext)
 	}
+	if t.FirstContext != nil && c.Model.Context > 0 && c.FirstContext > c.Model.Context {
+		return fmt.Errorf("--first-context: is %d, but --context is %d: all sequences have --context tokens", c.FirstContext, c.Model.Context)
+	}
+	if row, err := task.Lookup(c.Task); t.DataSeed != nil && err == nil && row.IsText() {
+		return fmt.Errorf("--data-seed: is %d, but no sample of task %s is generated or drawn by it", c.DataSeed, c.Task)
+	}
 	if t.MinLR != nil && c.Schedule == train.ConstantSchedule && *t.MinLR != c.Rate {
 		return fmt.Errorf("--min-lr: is %v, but --schedule %s stays at --lr %v", *t.MinLR, c.Schedule, c.Rate)
 	}
@@ -267,4 +274,43 @@ func (t *Command) locate(c *train.Config) error {
 	path, err := filepath.Abs(data)
 	c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{"data": path})
 	return err
+}
+
+// checkOutside returns an error if the run's folder out is the folder data or lies below it, where
+// its files would be data. Tasks leave out names that begin with a dot.
+func checkOutside(data, out string) error {
+	if !filepath.IsAbs(data) { // none, or the name of a data set
+		return nil
+	}
+	if info, err := os.Stat(data); err != nil || !info.IsDir() {
+		return nil // the task says so
+	}
+	path, err := filepath.Abs(out)
+	if err != nil {
+		return err
+	}
+	below, err := filepath.Rel(resolveLinks(data), resolveLinks(path))
+	if err != nil || !filepath.IsLocal(below) {
+		return nil
+	}
+	for _, name := range strings.Split(below, string(filepath.Separator)) {
+		if name != "." && strings.HasPrefix(name, ".") {
+			return nil
+		}
+	}
+	return env.InputErrorf("--out: %s lies in the folder of --data %s; name a folder outside", out, data)
+}
+
+// resolveLinks returns an absolute path without symbolic links, also of a file or folder that
+// does not exist yet.
+func resolveLinks(path string) string {
+	target, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		return target
+	}
+	parent := filepath.Dir(path)
+	if parent == path {
+		return path
+	}
+	return filepath.Join(resolveLinks(parent), filepath.Base(path))
 }

@@ -96,7 +96,7 @@ type Command struct {
 
 // Help are examples.
 func (t *Command) Help() string {
-	return "After Ctrl-C, --resume continues from the latest checkpoint, to the same bits as an uninterrupted run.\n\n" +
+	return "After Ctrl-C, --resume continues from the latest checkpoint, to the same bits as an uninterrupted run. --data then names the place of the same data, if it is another.\n\n" +
 		"The data of a text task are a file (plain or gzip), a folder of files, or the name of a data set. By default they are the source of the Go toolchain, or an invented text if there is none. " +
 		"bytelm reads a text as bytes, charlm as characters. --task NAME --help lists the settings of a task, --mechanism NAME --help the settings of a mechanism. " +
 		"The preset is by default the task's; for texts it is default, or small without AVX2. --seeds trains each seed in a folder below --out, and prints mean and deviation.\n\n" +
@@ -107,7 +107,7 @@ func (t *Command) Help() string {
 		"--decay fixed has RetNet's factor for each key head; learned gates start there. --pool cls reads a learned position in front of the sample. " +
 		"--attention-dropout-kind 1d drops tokens, standard channels, quadratic products of two channels.\n\n" +
 		"--segment has the gradient of whole windows. Memory grows with N, and a little with each further segment. It needs a mechanism with a state of fixed size. " +
-		"With --first-context, sequences double until they have --context tokens, with the same number of tokens at each length: windows of texts, and the samples of mqar, listops, listops6 and text. " +
+		"With --first-context, sequences double until they have --context tokens, with the same number of tokens at each length: windows of texts and needle, and the samples of mqar, listops, listops6 and text. " +
 		"--divide is for ranks of mpirun (a build with -tags mpi): batch divides the micro-batches, to the bits of one process; sequence divides the tokens of each window, for mechanisms whose states are sums. " +
 		"--lra-quirk shows padding to attention and pooling, as the kernel models of the Long Range Arena do." + flags.JoinExamples(
 		"farfield train --data notes.txt --out run/notes",
@@ -145,7 +145,12 @@ func (t *Command) plan() (p trainPlan, err error) {
 		return p, err
 	}
 	if p.Out = t.Out; p.Out == "" {
-		p.Out, err = freeRun("run")
+		if p.Out, err = freeRun("run"); err != nil {
+			return p, err
+		}
+	}
+	if !t.Resume {
+		err = checkOutside(p.Config.TaskSet["data"], p.Out)
 	}
 	return p, err
 }
@@ -163,7 +168,11 @@ func (t *Command) run(e *env.Env) error {
 	t.Out = p.Out
 	var src task.Source
 	err = e.RunInterruptibly(func() (err error) {
-		src, err = p.Config.OpenTask()
+		c := p.Config
+		if t.Resume && t.Data != "" { // the data may have moved
+			c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{"data": t.Data})
+		}
+		src, err = c.OpenTask()
 		return env.MarkInput(err)
 	})
 	if err = comm.ShareError(e.Ranks, err); err != nil {
@@ -230,7 +239,7 @@ func (t *Command) one(e *env.Env, trainer *train.Trainer, dir string) (*runs.Rep
 	c := trainer.Config()
 	score, err := trainer.Train(e.Context, progress.NewTraining(e, trainer.StepsDone(), c.Steps).Observer())
 	if errors.Is(err, context.Canceled) {
-		return nil, env.Interruption{Err: err, Text: fmt.Sprintf("stopped after update %d of %d; farfield train --resume --out %s continues", trainer.StepsDone(), c.Steps, t.Out)}
+		return nil, env.Interruption{Err: err, Text: fmt.Sprintf("stopped after update %d of %d; %s continues", trainer.StepsDone(), c.Steps, t.resumeCommand(c.TaskSet["data"]))}
 	}
 	if err != nil {
 		return nil, err
@@ -275,6 +284,20 @@ func (t *Command) one(e *env.Env, trainer *train.Trainer, dir string) (*runs.Rep
 		return nil, err
 	}
 	return r, runs.WriteReport(filepath.Join(dir, runs.ReportFile), dir, r.Sample)
+}
+
+// resumeCommand returns the command that continues the run, whose configuration names data.
+func (t *Command) resumeCommand(data string) string {
+	command := "farfield train --resume --out " + display.QuoteWord(t.Out)
+	if t.Resume && t.Data != "" {
+		return command + " --data " + display.QuoteWord(t.Data)
+	}
+	if filepath.IsAbs(data) { // no name of a data set
+		if info, err := os.Stat(data); err != nil || !info.Mode().IsRegular() && !info.IsDir() {
+			command += " --data FILE" // a pipe is read once
+		}
+	}
+	return command
 }
 
 // freeRun returns the first folder in dir, numbered from 001, that is not there.
