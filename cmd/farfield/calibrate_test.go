@@ -57,6 +57,8 @@ func TestCalibrate(t *testing.T) {
 	refuses(t, "needs --model, or a file", "calibrate", in)
 	refuses(t, "--to: ", "calibrate", "--model", run, "--to", text)
 	refuses(t, "need --model", "calibrate", "--to", to, in, arrays)
+	refuses(t, "--tokens: need --model", "calibrate", "--tokens", "8", in, arrays)
+	refuses(t, "--causal: is of arrays", "calibrate", "--model", run, "--causal")
 	refuses(t, "needs a whole number from 1 to 126", "calibrate", "--set", "keep=127", in, arrays)
 	if err := os.RemoveAll(to); err != nil {
 		t.Fatal(err)

@@ -138,14 +138,18 @@ func TestDataGenerate(t *testing.T) {
 			}
 		}
 	}
+	empty := t.TempDir()
 	for flags, want := range map[string]string{
 		"pathfinder32 --train 20":  "--train: it is 20, a multiple of 8 is needed",
 		"pathfinder32 --valid 8":   "--valid: the images of pathfinder32 are divided",
 		"pathfinder32 --contour 7": "--contour: it is 7; there are 6, 9 and 14",
 		"listops --contour 6":      "--contour: is of pathfinder32",
 	} {
-		refuses(t, want, append(append([]string{"data", "generate"}, strings.Fields(flags)...), "--folder", dir)...)
+		refuses(t, want, append(append([]string{"data", "generate"}, strings.Fields(flags)...), "--folder", empty)...)
 	}
-	refuses(t, "--test: it is 0, 1 to", "data", "generate", "listops", "--test", "0", "--folder", dir)
+	refuses(t, "--test: it is 0, 1 to", "data", "generate", "listops", "--test", "0", "--folder", empty)
+	if list, err := os.ReadDir(empty); err != nil || len(list) > 0 {
+		t.Errorf("refused flags leave %v, %v", list, err)
+	}
 	refuses(t, "it is not generated: farfield data fetch mnist", "data", "generate", "mnist", "--folder", dir)
 }

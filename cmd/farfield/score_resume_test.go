@@ -90,6 +90,22 @@ func TestScoreWritesEachLineOnce(t *testing.T) {
 	}
 }
 
+func TestScoreStateKeepsToItsOutput(t *testing.T) {
+	dir, model := t.TempDir(), scorerOf(t, "fastmax")
+	log, state := filepath.Join(dir, "log"), filepath.Join(dir, "state")
+	args := []string{"score", "--model", model, "--state", state, log}
+	wrote(t, log, logLines(5))
+	works(t, append(args, "--lines", "--out", filepath.Join(dir, "out"))...)
+	wrote(t, log, logLines(9))
+	for _, more := range []string{"--json", "--lines"} {
+		refuses(t, "--out: is not given, the lines of "+state+" go to out; name it, or another --state", append(args, more)...)
+	}
+	wrote(t, log, "another log\n"+logLines(9)) // begins anew
+	if out := works(t, append(args, "--lines")...); strings.Count(out, " a byte ") != 20 {
+		t.Errorf("printed %s", out)
+	}
+}
+
 func TestScoreStateKeepsTheLinesOfItsTop(t *testing.T) {
 	dir, model := t.TempDir(), scorerOf(t, "fastmax")
 	log, state := filepath.Join(dir, "log"), filepath.Join(dir, "state")
@@ -229,8 +245,11 @@ func TestScoreFollowsTheName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	appends("a\nb\n")
 	stop := follow()
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(errs.String(), "is missing; waits for it") && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	appends("a\nb\n")
 	waits("a", "b")
 	appends("no end")
 	rotate()

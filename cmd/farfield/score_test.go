@@ -268,4 +268,11 @@ func TestScoreRefusals(t *testing.T) {
 		}
 		refuses(t, x.want, x.args...)
 	}
+	wrote(t, path, "[1]\n")
+	refuses(t, "line 1: is not a JSON object", "score", "--model", dir, "--jsonl", "--out", path+".out", path)
+	for _, name := range []string{path + ".out", path + ".out.origin"} {
+		if _, err := os.Stat(name); err == nil {
+			t.Errorf("%s was made", name)
+		}
+	}
 }

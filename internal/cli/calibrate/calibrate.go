@@ -37,7 +37,7 @@ const CalibratedMechanism = "fastmax-truncated"
 type Command struct {
 	Model  string `placeholder:"DIR" help:"Folder of a run (latest checkpoint) or of a checkpoint."`
 	Data   string `placeholder:"FILE|FOLDER" help:"Text for calibration (the text of the run)."`
-	Tokens int    `placeholder:"N" default:"8192" help:"Tokens for calibration, spread evenly (${default})."`
+	Tokens *int   `placeholder:"N" help:"With --model: tokens for calibration, spread evenly (8192)."`
 	flags.Settings
 	Causal bool `help:"With arrays: query i sees keys j ≤ i + (M-N)."`
 	JSON   bool `name:"json" help:"Print the result as JSON."`
@@ -84,8 +84,10 @@ func (c *Command) Run(e *env.Env) error {
 	switch {
 	case c.Model != "" && (c.In != "" || c.Out != ""):
 		return env.InputErrorf("--model: given beside %s", c.In)
-	case c.Model == "" && (c.TargetFolder != "" || c.Data != ""):
-		return env.InputErrorf("--to, --data: need --model")
+	case c.Model != "" && c.Causal:
+		return env.InputErrorf("--causal: is of arrays; a model is causal")
+	case c.Model == "" && (c.TargetFolder != "" || c.Data != "" || c.Tokens != nil):
+		return env.InputErrorf("--to, --data, --tokens: need --model")
 	case c.Model != "":
 		r, err = c.model(e)
 	case c.In == "" || c.Out == "":
@@ -161,8 +163,8 @@ func (r *Report) judge(layer string, m attention.Mechanism[float32], c *attentio
 // model calibrates the layers of a model in order. Each layer reads the outputs of the
 // calibrated layers before it.
 func (c *Command) model(e *env.Env) (*Report, error) {
-	if c.Tokens < 1 {
-		return nil, env.InputErrorf("--tokens: %d is less than 1", c.Tokens)
+	if c.Tokens != nil && *c.Tokens < 1 {
+		return nil, env.InputErrorf("--tokens: %d is less than 1", *c.Tokens)
 	}
 	if c.TargetFolder != "" {
 		list, err := os.ReadDir(c.TargetFolder)
@@ -245,11 +247,18 @@ func copyWeights(m, old *model.Model[float32]) (dropped []string, err error) {
 	return dropped, nil
 }
 
-// pass runs the model over windows of c.Tokens tokens. It calls look before each call
+// defaultTokens is the number of tokens for calibration without --tokens.
+const defaultTokens = 8192
+
+// pass runs the model over windows of --tokens tokens. It calls look before each call
 // of a layer's mechanism.
 func (c *Command) pass(e *env.Env, m *model.Model[float32], tokens token.Sequence, look func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error) error {
+	most := defaultTokens
+	if c.Tokens != nil {
+		most = *c.Tokens
+	}
 	n := min(m.Config().Context, tokens.Len())
-	windows := max(1, min(c.Tokens, tokens.Len())/n)
+	windows := max(1, min(most, tokens.Len())/n)
 	b := &model.Batch{B: windows, N: n}
 	for i := range windows {
 		at := i * (tokens.Len() / n) / windows * n

@@ -33,7 +33,8 @@ func (c *dataGenerateCmd) Help() string {
 	)
 }
 
-// generators make the data sets that are generated: files in a folder.
+// generators make the data sets that are generated: files in a folder, which is made once the flags
+// are checked.
 var generators = map[string]func(c *dataGenerateCmd, e *env.Env, dir string) error{
 	"listops":      (*dataGenerateCmd).listOps,
 	"pathfinder32": (*dataGenerateCmd).pathfinder,
@@ -52,13 +53,7 @@ func (c *dataGenerateCmd) Run(e *env.Env) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(folder, s.Name)
-	held, err := env.OwnFolder(dir)
-	if err != nil {
-		return err
-	}
-	defer held.Release()
-	return generate(c, e, dir)
+	return generate(c, e, filepath.Join(folder, s.Name))
 }
 
 // count returns how many samples of each split are asked for.
@@ -104,6 +99,11 @@ func (c *dataGenerateCmd) pathfinder(e *env.Env, dir string) error {
 			return env.InputErrorf("--contour: it is %d; there are 6, 9 and 14", contour)
 		}
 	}
+	held, err := env.OwnFolder(dir)
+	if err != nil {
+		return err
+	}
+	defer held.Release()
 	all := count[task.Train] + count[task.Valid] + count[task.Test]
 	for _, contour := range lengths {
 		src, err := task.NewPathfinder(contour, c.Seed)
@@ -146,6 +146,11 @@ func (c *dataGenerateCmd) listOps(e *env.Env, dir string) error {
 	if err != nil {
 		return err
 	}
+	held, err := env.OwnFolder(dir)
+	if err != nil {
+		return err
+	}
+	defer held.Release()
 	for split, name := range []string{"basic_train.tsv", "basic_val.tsv", "basic_test.tsv"} {
 		path, n := filepath.Join(dir, name), count[split]
 		p := progress.NewTransfer(e)

@@ -128,7 +128,7 @@ func (f *Filter) filter(e *env.Env, files *texts.JoinedFiles, in io.Reader, r *r
 		return err
 	}
 	defer func() {
-		if failed := out.close(); err == nil {
+		if failed := out.close(err); err == nil {
 			err = failed
 		}
 	}()

@@ -73,8 +73,9 @@ func InspectOrigin(file *os.File, size int64) (*display.Finding, error) {
 // output is where records go: standard output, or a file that an earlier run may
 // have begun.
 type output struct {
-	w    *os.File // nil: standard output
-	lock *lock.Lock
+	w       *os.File // nil: standard output
+	lock    *lock.Lock
+	created []string // files that did not exist; an input that is refused leaves none without records
 
 	results *texts.LineSource // records of an earlier run; nil: all are passed
 	records int64             // of results that are passed, and
@@ -91,13 +92,19 @@ func (f *Filter) open(inputs []string) (*output, error) {
 	if err := env.CheckOutput(f.Out+originSuffix, inputs...); err != nil {
 		return nil, env.InputErrorf("--out: %w", err)
 	}
+	if _, err := os.Lstat(f.Out); errors.Is(err, fs.ErrNotExist) {
+		o.created = []string{f.Out}
+	}
 	var err error
 	if o.w, o.lock, err = env.OwnFile(f.Out, inputs...); err != nil {
 		return nil, err
 	}
 	if err := f.checkOrigin(o.w); err != nil {
-		o.close()
+		o.close(err)
 		return nil, err
+	}
+	if o.created != nil {
+		o.created = append(o.created, f.Out+originSuffix)
 	}
 	o.results = &texts.LineSource{Reader: o.w, Longest: 2 * longestRecord}
 	return o, nil
@@ -230,11 +237,20 @@ func (o *output) write(e *env.Env, line []byte) error {
 	return err
 }
 
-// close syncs and closes the file, and releases its lock. It returns an error if the system refuses.
-func (o *output) close() error {
+// close syncs and closes the file of a run that ended with the error failed, and releases its lock.
+// It returns an error if the system refuses.
+func (o *output) close(failed error) error {
 	defer o.lock.Release()
 	if o.w == nil {
 		return nil
 	}
-	return errors.Join(o.w.Sync(), o.w.Close())
+	info, err := o.w.Stat()
+	err = errors.Join(err, o.w.Sync(), o.w.Close())
+	var refused env.InputError
+	if err == nil && info.Size() == 0 && errors.As(failed, &refused) {
+		for _, path := range o.created {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	return err
 }

@@ -105,7 +105,7 @@ func TestErrorOfCloseIsReturned(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	if err := (&output{w: f}).close(); !errors.Is(err, os.ErrClosed) {
+	if err := (&output{w: f}).close(nil); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -119,7 +119,9 @@ func (t *scoring) look() (*os.File, error) {
 		return nil, nil
 	}
 	t.spoke = ""
-	fmt.Fprintf(t.e.Notes(), "%s is another file: goes on with it\n", t.cmd.File)
+	if now != nil || t.Number > 0 {
+		fmt.Fprintf(t.e.Notes(), "%s is another file: goes on with it\n", t.cmd.File)
+	}
 	return next, nil
 }
 
@@ -135,6 +137,9 @@ func (t *scoring) remark(err error) {
 	text := fmt.Sprintf("%s cannot be read: %v", t.cmd.File, err)
 	if errors.Is(err, fs.ErrNotExist) {
 		text = t.cmd.File + " is gone"
+		if t.in == nil && t.Number == 0 {
+			text = t.cmd.File + " is missing"
+		}
 	}
 	if text != t.spoke {
 		t.spoke = text

@@ -114,7 +114,7 @@ func (t *scoring) begin(m *model.Model[float32], vocab *token.Vocabulary) (err e
 		return err
 	}
 	f, err := infile.Open(c.File)
-	if err != nil && !(known && c.Follow && errors.Is(err, fs.ErrNotExist)) {
+	if err != nil && !(c.Follow && errors.Is(err, fs.ErrNotExist)) {
 		return err
 	}
 	if f != nil {
@@ -166,7 +166,11 @@ func (t *scoring) restore(data []byte, m *model.Model[float32], vocab *token.Voc
 	case place == lost && !c.Follow:
 		t.found = fmt.Sprintf("%s is another file than before: begins anew\n", c.File)
 		t.doubtful = 0
-		t.scorePlace = scorePlace{Out: t.Out, OutBytes: t.OutBytes, OutTail: t.OutTail, JSON: t.JSON, Threshold: t.Threshold}
+		was := t.scorePlace
+		t.scorePlace = scorePlace{}
+		if c.Filter.Out != "" {
+			t.Out, t.OutBytes, t.OutTail, t.JSON, t.Threshold = was.Out, was.OutBytes, was.OutTail, was.JSON, was.Threshold
+		}
 		return nil
 	case place == lost:
 		t.found = fmt.Sprintf("%s is another file than before; what its forerunner had after line %d is not there\n", c.File, t.Number)
@@ -211,6 +215,9 @@ func (t *scoring) skipMark() error {
 func (t *scoring) openOut() error {
 	path := t.cmd.Filter.Out
 	if path == "" {
+		if t.Out != "" {
+			return fmt.Errorf("--out: is not given, the lines of %s go to %s; name it, or another --state", t.state, t.Out)
+		}
 		if n := t.doubtful - t.Printed; n > 0 {
 			t.found += fmt.Sprintf("the run before was cut off: the next %d lines that are printed may repeat its last\n", n)
 		}
