@@ -145,6 +145,9 @@ func (d *rowsCall[T]) chooseWindow(memory int64) int64 {
 // readQueries reads the chosen queries. It returns the error of ctx if it ends.
 func (d *rowsCall[T]) readQueries(ctx context.Context, rows []int64) error {
 	s := d.shape
+	if len(rows) == 0 {
+		return nil
+	}
 	d.q = tensor.NewHeads[float64](s.B, s.H, len(rows), s.D)
 	w := d.src.NewWindow(1, Queries)
 	for j, i := range rows {

@@ -121,6 +121,18 @@ func TestComputedRowsEqualTheCallInMemory(t *testing.T) {
 	}
 }
 
+func TestNoRowsTakeNoWindow(t *testing.T) {
+	p := problem[float32]{name: "linear", shape: Shape{B: 1, H: 2, Hkv: 1, N: 9, M: 9, D: 3, Dv: 2}, causal: true}
+	m, err := mechanism.New[float64](p.name, mechanism.Options{Heads: 2, Width: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := &measured{source(t, file(t, p.call())), 0}
+	if got, err := ComputeRows(t.Context(), m, src, true, nil, 0, nil); err != nil || got.N != 0 || src.tokens > 0 {
+		t.Errorf("%d rows, a window of %d tokens, %v", got.N, src.tokens, err)
+	}
+}
+
 func TestComputeRowsRefusesDecayAndPipes(t *testing.T) {
 	p := problem[float32]{name: "fastmax", shape: Shape{B: 1, H: 1, Hkv: 1, N: 9, M: 9, D: 3, Dv: 2}, causal: true}
 	decayed := p

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -152,11 +151,18 @@ func rawBytes[T tensor.Float](x []T) ([]byte, func()) {
 // readPipe fills records from the pipe and returns the number of tokens.
 func (r *RawSource[T]) readPipe(records []T) (int, error) {
 	b, done := rawBytes(records)
-	k, err := io.ReadFull(r.pipe, b)
+	// Only io.EOF of the pipe is its end: a transport that is cut returns io.ErrUnexpectedEOF, as io.ReadFull does.
+	k, err := 0, error(nil)
+	for k < len(b) && err == nil {
+		var read int
+		read, err = r.pipe.Read(b[k:])
+		k += read
+	}
 	token := r.record * int(elementSize[T]())
 	n := k / token
 	switch {
-	case err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF):
+	case k == len(b): // the next call returns the error
+	case err == io.EOF:
 		if rest := k % token; rest != 0 {
 			return 0, &BadInput{fmt.Errorf("input: ends after %d of the %d bytes of token %d", rest, token, r.nextToken+int64(n))}
 		}

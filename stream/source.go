@@ -38,6 +38,18 @@ func (s Shape) validate() error {
 	return nil
 }
 
+// countNumbers returns the numbers of a token with the given parts, outputs included.
+func (s Shape) countNumbers(want Role) (n float64) {
+	width := float64(s.B) * (float64(s.D) + float64(s.Dv))
+	if want&Queries != 0 {
+		n += float64(s.H) * width
+	}
+	if want&Keys != 0 {
+		n += float64(s.Hkv) * width
+	}
+	return n
+}
+
 // Role selects parts of a token: keys, queries or both.
 type Role uint8
 

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/iotest"
 
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/safetensors"
@@ -151,6 +153,26 @@ func TestRawNumbersThatAreNoTokensAreRefused(t *testing.T) {
 	}
 	_, err = src.FillWindow(w, 5, 5, 5)
 	refused(t, err, "in.raw: truncated within tokens 5 to 9: EOF")
+}
+
+// A transport that is cut between two tokens is no end of the pipe.
+func TestCutPipeIsAnError(t *testing.T) {
+	data := make([]byte, 3*4*4) // three tokens
+	for _, x := range []struct {
+		end  error
+		want string
+	}{{io.EOF, ""}, {io.ErrUnexpectedEOF, "input: token 3: unexpected EOF"}} {
+		r, err := NewPipeSource[float32](io.MultiReader(bytes.NewReader(data), iotest.ErrReader(x.end)), Shape{H: 2, Hkv: 1, D: 1, Dv: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := r.FillWindow(r.NewWindow(5, Keys|Queries), 0, 0, 5)
+		if x.want != "" {
+			refused(t, err, x.want)
+		} else if n != 3 || err != nil {
+			t.Errorf("%d tokens, %v", n, err)
+		}
+	}
 }
 
 // TestImpossibleOutputsAreRefused has outputs that cannot be, and leaves nothing behind.

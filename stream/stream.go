@@ -285,8 +285,12 @@ func (r *run[T]) chooseWindow(state, scratch float64) error {
 	if r.options.Checkpoint != "" {
 		state *= 3 // the snapshot, in a buffer that may have doubled
 	}
-	if state+scratch > float64(r.options.Memory) {
-		return fmt.Errorf("memory: %d bytes; the state and %d windows of one token take %.0f and more", r.options.Memory, windowCount, state+scratch)
+	var numbers float64 // of a token; a token beyond the memory budget is never allocated
+	for _, p := range r.passes {
+		numbers = max(numbers, r.shape.countNumbers(p.role))
+	}
+	if least := state + scratch + windowCount*numbers*float64(elementSize[T]()); least > float64(r.options.Memory) {
+		return fmt.Errorf("memory: %d bytes; the state and %d windows of one token take %.0f and more", r.options.Memory, windowCount, least)
 	}
 	var token int64
 	for _, p := range r.passes {

@@ -998,6 +998,31 @@ func TestStatesBeyondTheBudgetAreNotMade(t *testing.T) {
 	refused(t, err, "memory: 268435456 bytes; the state and 3 windows of one token take ")
 }
 
+// windowless is a source whose tokens have no room anywhere.
+type windowless struct {
+	*RawSource[float32]
+	t *testing.T
+}
+
+func (s windowless) NewWindow(int, Role) *Window[float32] {
+	s.t.Fatal("a window is made before the budget is looked at")
+	return nil
+}
+
+func TestTokensBeyondTheBudgetAreNotMade(t *testing.T) {
+	r, err := NewPipeSource[float32](nil, Shape{H: 1 << 20, Hkv: 1, D: 1 << 14, Dv: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := mechanism.New[float32]("linear", mechanism.Options{Heads: r.shape.H, Width: r.shape.D})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "o.npy")
+	_, err = Run(t.Context(), m, windowless{r, t}, output(t, out, 4), Options{Causal: true})
+	refused(t, err, "memory: 268435456 bytes; the state and 3 windows of one token take 2061")
+}
+
 // TestOffsetsMayExceed32Bits reads and writes where offsets have more than 32 bits.
 func TestOffsetsMayExceed32Bits(t *testing.T) {
 	const n, d = 1<<28 + 5, 4 // 4 GiB and 80 bytes a head
