@@ -213,14 +213,6 @@ func (f *File) fetchIfMissing(ctx context.Context, dir string, o Options) error 
 	if err := writeObserved(dir, known); err != nil {
 		return err
 	}
-	if err := f.fetchFile(ctx, dir, o, known); err != nil {
-		return errors.Join(err, writeObserved(dir, before))
-	}
-	return writeObserved(dir, known)
-}
-
-// fetchFile copies or downloads the file and sets its observations in known.
-func (f *File) fetchFile(ctx context.Context, dir string, o Options, known observations) (err error) {
 	proof := "the file that it was copied from"
 	if o.SourceFolder != "" {
 		err = f.copyFile(ctx, dir, o)
@@ -228,8 +220,17 @@ func (f *File) fetchFile(ctx context.Context, dir string, o Options, known obser
 		proof, err = f.downloadFile(ctx, dir, o)
 	}
 	if err != nil {
+		return errors.Join(err, writeObserved(dir, before))
+	}
+	// The results are in place: after an error here the marks stay, and the fetch is repeated.
+	if err := f.observeResults(ctx, dir, proof, known); err != nil {
 		return err
 	}
+	return writeObserved(dir, known)
+}
+
+// observeResults sets the observations of the fetched results in known.
+func (f *File) observeResults(ctx context.Context, dir, proof string, known observations) (err error) {
 	if f.hasChecksum() {
 		proof = f.verificationMethod()
 	}

@@ -216,6 +216,26 @@ func TestFetchKilledBeforeItsDigestIsNotedIsRepeated(t *testing.T) {
 	}
 }
 
+// The fetch is interrupted while its results are hashed.
+func TestFetchInterruptedInItsDigestIsRepeated(t *testing.T) {
+	s, dir := serve(t, content(100)), t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	set := one(File{Name: "x", URLs: []string{s.URL}, Unpack: &Archive{Members: []Member{{Name: "a"}}, convert: func(_ context.Context, _, folder string) error {
+		cancel()
+		return os.WriteFile(filepath.Join(folder, "a"), []byte("abc"), 0o666)
+	}}})
+	if err := set.Fetch(ctx, Options{Folder: dir}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	refused(t, set.Verify(t.Context(), dir), "a: its fetch did not end")
+	if err := set.Fetch(t.Context(), Options{Folder: dir}); err != nil {
+		t.Fatal(err)
+	}
+	if got := set.VerificationIn(dir); !strings.Contains(got, "unchanged by its SHA-256") {
+		t.Errorf("verified: %s", got)
+	}
+}
+
 func TestPartOfAnotherVersionIsDiscarded(t *testing.T) {
 	s := serve(t, content(300_000))
 	s.cut = 100_000
@@ -409,7 +429,8 @@ func TestUnpackWritesKnownMembersOnly(t *testing.T) {
 				if err := os.WriteFile(filepath.Join(from, "x"), b, 0o666); err != nil {
 					t.Fatal(err)
 				}
-				err := one(File{Name: "x", URLs: []string{""}, SHA256: hex256(b), Unpack: a}).Fetch(context.Background(), Options{Folder: dir, SourceFolder: from})
+				set := one(File{Name: "x", URLs: []string{""}, SHA256: hex256(b), Unpack: a})
+				err := set.Fetch(context.Background(), Options{Folder: dir, SourceFolder: from})
 				if c.want != "" {
 					refused(t, err, c.want)
 					continue
@@ -421,6 +442,9 @@ func TestUnpackWritesKnownMembersOnly(t *testing.T) {
 				holdsFile(t, filepath.Join(dir, "set", "b"), []byte("b b"))
 				if got := names(t, dir) + " " + names(t, filepath.Join(dir, "set")); got != "set b fetched.json in" {
 					t.Errorf("files %s", got)
+				}
+				if got := set.VerificationIn(dir); got != "complete by SHA-256, unchanged by its SHA-256 since it was fetched, size and MD5" {
+					t.Errorf("verified: %s", got)
 				}
 			}
 		})
@@ -450,6 +474,19 @@ func TestReviewsAreConverted(t *testing.T) {
 	holdsFile(t, filepath.Join(dir, "imdb", "imdb_train.tsv"), []byte("1\t0_9\ttt1\ttrain good\tfilm\n0\t0_1\ttt2\ttrain bad\n"))
 	if got := names(t, filepath.Join(dir, "imdb")); got != "fetched.json imdb_test.tsv imdb_train.tsv" || !set.State(dir).Complete {
 		t.Errorf("files %s", got)
+	}
+	// The archive is not kept, and the two files have no published checksum.
+	if got := set.VerificationIn(dir); got != "complete by size and MD5, unchanged by its SHA-256 since it was fetched" {
+		t.Errorf("verified: %s", got)
+	}
+	if err := os.Remove(filepath.Join(dir, "imdb", observedFile)); err != nil {
+		t.Fatal(err)
+	}
+	if got := set.VerificationIn(dir); got != "not verified: nothing was recorded when it was fetched" {
+		t.Errorf("verified without a record: %s", got)
+	}
+	if got := set.VerificationIn(t.TempDir()); got != "size and MD5" {
+		t.Errorf("verified in an empty folder: %s", got)
 	}
 }
 

@@ -3,6 +3,7 @@ package fetch
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -123,26 +124,43 @@ func (s *Set) VerificationMethod() string {
 }
 
 // VerificationIn describes how the files below folder are verified: by VerificationMethod, or for
-// files without published checksum by the observations of their fetch.
+// results without published checksum by the observations of their fetch.
 func (s *Set) VerificationIn(folder string) string {
-	known, err := readObserved(filepath.Join(folder, s.Name))
-	if err != nil || s.checkMethod != "" || len(known) == 0 {
+	dir := filepath.Join(folder, s.Name)
+	known, err := readObserved(dir)
+	if err != nil || s.checkMethod != "" || len(s.Files) == 0 {
 		return s.VerificationMethod()
 	}
 	var by []string
 	for i := range s.Files {
 		f := &s.Files[i]
-		how := f.verificationMethod()
-		for name := range f.resultSizes() {
-			if note, ok := known[name]; ok && note != (observation{}) && !f.hasChecksum() {
-				how = "no published checksum known; complete by " + note.Proof + ", unchanged by its SHA-256 since it was fetched"
+		for _, name := range slices.Sorted(maps.Keys(f.resultSizes())) {
+			if how := f.resultVerification(dir, name, known[name]); !slices.Contains(by, how) {
+				by = append(by, how)
 			}
-		}
-		if !slices.Contains(by, how) {
-			by = append(by, how)
 		}
 	}
 	return strings.Join(by, ", ")
+}
+
+// resultVerification describes how a result in dir with an observation is verified. For a missing
+// result it describes how the file is verified.
+func (f *File) resultVerification(dir, name string, note observation) string {
+	_, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name)))
+	noted := "complete by " + note.Proof + ", unchanged by its SHA-256 since it was fetched"
+	switch {
+	case err != nil, f.Unpack == nil && f.isPublished(name):
+		return f.verificationMethod()
+	case f.isPublished(name): // a member
+		return "size and MD5"
+	case note != (observation{}) && f.hasChecksum():
+		return noted
+	case note != (observation{}):
+		return "no published checksum known; " + noted
+	case f.Unpack != nil:
+		return "not verified: nothing was recorded when it was fetched"
+	}
+	return f.verificationMethod()
 }
 
 // verificationMethod describes how a file is verified.
