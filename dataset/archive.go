@@ -19,8 +19,8 @@ const (
 )
 
 // ReadReviewArchive reads the tar aclImdb of IMDB's reviews: the labelled reviews of train and
-// test, each in the order of ReadReviewFolder. It returns an error if the tar is malformed, a
-// review has no film, a limit is exceeded or a part is empty.
+// test, each in the order of ReadReviewFolder. It reads r to its end. It returns an error if the tar
+// is malformed, a review has no film, a limit is exceeded, a part is empty, or r fails.
 func ReadReviewArchive(r io.Reader) (parts [2][]Review, err error) {
 	type numbered struct {
 		part, number int
@@ -33,6 +33,9 @@ func ReadReviewArchive(r io.Reader) (parts [2][]Review, err error) {
 	for {
 		h, err := t.Next()
 		if err == io.EOF {
+			if _, err := io.Copy(io.Discard, r); err != nil { // the end of gzip has a checksum
+				return parts, fmt.Errorf("end: %w", err)
+			}
 			break
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {

@@ -493,23 +493,32 @@ func TestWAVFormatsGiveTheSameSamples(t *testing.T) {
 	})
 }
 
-// The end of a compressed sound is read: gzip has its checksum there.
-func TestDamagedEndOfACompressedWAVIsRefused(t *testing.T) {
-	read := func(b []byte) error {
-		r, err := Inflate(bytes.NewReader(b))
-		if err == nil {
-			_, err = ReadWAV(r)
+// Readers of formats that have an end of their own read on: gzip has its checksum behind it.
+func TestDamagedEndOfACompressedFileIsRefused(t *testing.T) {
+	for _, x := range []struct {
+		content string
+		read    func(io.Reader) (any, error)
+	}{
+		{wav(1, 2, 16, "abcd") + "LIST\x01\x00\x00\x00a\x00", boxed(ReadWAV)},
+		{reviewTar(), boxed(ReadReviewArchive)},
+		{"\x05\x04\x00\x00", boxed(ReadAnnotations)},
+	} {
+		read := func(b []byte) error {
+			r, err := Inflate(bytes.NewReader(b))
+			if err == nil {
+				_, err = x.read(r)
+			}
+			return err
 		}
-		return err
+		good := packed(t, []byte(x.content))
+		if err := read(good); err != nil {
+			t.Error(err)
+		}
+		damaged := bytes.Clone(good)
+		damaged[len(good)-8]++
+		refused(t, read(damaged), "end: ", "checksum")
+		refused(t, read(good[:len(good)-4]), "end: ", "EOF")
 	}
-	good := packed(t, []byte(wav(1, 2, 16, "abcd")+"LIST\x01\x00\x00\x00a\x00"))
-	if err := read(good); err != nil {
-		t.Error(err)
-	}
-	damaged := bytes.Clone(good)
-	damaged[len(good)-8]++
-	refused(t, read(damaged), "end: ", "checksum")
-	refused(t, read(good[:len(good)-4]), "end: ", "EOF")
 }
 
 const header = "# note\nr 2 360 4\n\nr.dat 212 200(3)/mV 11 1024 1 10 0 MLII\nr.dat 212 100 12 0 -1 -2 0 V5 x\n# end\n"

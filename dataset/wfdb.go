@@ -327,8 +327,9 @@ const (
 	annAux  = 63
 )
 
-// ReadAnnotations reads the annotations of a record, ordered by sample. It returns an error if the
-// stream has no end mark, is out of order or begins with a modifier.
+// ReadAnnotations reads the annotations of a record, ordered by sample. It reads r to its end. It
+// returns an error if the stream has no end mark, is out of order or begins with a modifier, or r
+// fails.
 func ReadAnnotations(r io.Reader) ([]Annotation, error) {
 	var list []Annotation
 	var at int64
@@ -341,6 +342,9 @@ func ReadAnnotations(r io.Reader) ([]Annotation, error) {
 		word := binary.LittleEndian.Uint16(two[:])
 		code, value := int(word>>10), int(word&0x3ff)
 		if word == 0 {
+			if _, err := io.Copy(io.Discard, r); err != nil { // the end of gzip has a checksum
+				return nil, fmt.Errorf("end: %w", err)
+			}
 			return list, nil
 		}
 		if code >= annNum && len(list) == 0 {
