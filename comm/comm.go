@@ -206,7 +206,7 @@ func ShareError(c *Comm, err error) error {
 	}
 	var text []byte
 	if err != nil {
-		text = []byte(err.Error())
+		text = []byte("!" + err.Error()) // an error may have no text
 	}
 	all, failed := AllGather(c, text)
 	if failed != nil {
@@ -217,7 +217,7 @@ func ShareError(c *Comm, err error) error {
 		case r == c.Rank() && err != nil:
 			return &RankError{r, err}
 		case len(text) > 0:
-			return &RankError{r, errors.New(string(text))}
+			return &RankError{r, errors.New(string(text[1:]))}
 		}
 	}
 	return nil

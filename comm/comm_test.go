@@ -175,26 +175,28 @@ func TestGatherAndBroadcastDeliverEveryPart(t *testing.T) {
 
 // All ranks get the error of the lowest one that has one.
 func TestErrorReachesAllRanks(t *testing.T) {
-	told := make([]error, 3)
-	own := errors.New("no file")
-	err := comm.RunLocal(3, func(c *comm.Comm) error {
-		var err error
-		if c.Rank() > 0 {
-			err = own
+	for _, text := range []string{"no file", ""} {
+		told := make([]error, 3)
+		own := errors.New(text)
+		err := comm.RunLocal(3, func(c *comm.Comm) error {
+			var err error
+			if c.Rank() > 0 {
+				err = own
+			}
+			told[c.Rank()] = comm.ShareError(c, err)
+			return comm.ShareError(c, nil)
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		told[c.Rank()] = comm.ShareError(c, err)
-		return comm.ShareError(c, nil)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !errors.Is(told[1], own) {
-		t.Errorf("rank 1 got %v", told[1])
-	}
-	for r, err := range told {
-		var shared *comm.RankError
-		if !errors.As(err, &shared) || shared.Rank != 1 || err.Error() != "rank 1: no file" {
-			t.Errorf("rank %d got %v", r, err)
+		if !errors.Is(told[1], own) {
+			t.Errorf("rank 1 got %v", told[1])
+		}
+		for r, err := range told {
+			var shared *comm.RankError
+			if !errors.As(err, &shared) || shared.Rank != 1 || err.Error() != "rank 1: "+text {
+				t.Errorf("rank %d got %v", r, err)
+			}
 		}
 	}
 }

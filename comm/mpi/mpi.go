@@ -62,7 +62,8 @@ type world struct {
 
 	timeout time.Duration // of an operation; 0: none
 	timer   *time.Timer
-	failure error // the thread waits in an operation that was given up
+	failure error // the thread waits in an operation that was given up, or has ended
+	closed  bool
 
 	// Reused memory, for sending and for receiving.
 	counts, offsets [2][]int32
@@ -312,10 +313,17 @@ func (w *world) Abort(error) {
 	_ = w.runOnThread(func() error { return w.callMPI("MPI_Abort", w.all, 1) })
 }
 
-// Close waits until all ranks close, as MPI wants before a process ends.
+var errClosed = errors.New("this rank is closed")
+
+// Close waits until all ranks close, as MPI wants before a process ends. A second call
+// does nothing.
 func (w *world) Close() error {
+	if w.closed {
+		return nil
+	}
 	err := w.runOnThread(func() error { return w.callMPI("MPI_Finalize") })
 	close(w.do)
+	w.closed, w.failure = true, cmp.Or(w.failure, errClosed)
 	return err
 }
 

@@ -46,6 +46,12 @@ func TestMain(m *testing.M) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
+	// After Close nothing reaches MPI.
+	c.Abort(nil)
+	if err, again := c.Barrier(), c.Close(); err == nil || again != nil {
+		fmt.Println("after Close:", err, again)
+		os.Exit(1)
+	}
 }
 
 // launchers of both MPIs, and the library that goes with each.
