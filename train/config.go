@@ -348,8 +348,8 @@ func (c *Config) checkFields(src task.Source) error {
 	return nil
 }
 
-// maxSteps bounds the updates of a run.
-const maxSteps = 1 << 40
+// maxSteps bounds the updates of a run; an int has 32 bits on some processors.
+const maxSteps = min(1<<40, math.MaxInt)
 
 // plannedSteps returns the number of updates planned when update step was made. step
 // counts from 0; the number differs from Steps for lengthened runs.

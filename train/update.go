@@ -233,7 +233,7 @@ func (t *Trainer) nextBatches() error {
 func (t *Trainer) sampleIndex(i int) int {
 	n := t.collector.spec.Count[task.Train]
 	if n == task.Endless {
-		return int(t.orderKey.Uint64(0)>>2) + i
+		return int(t.orderKey.Uint64(0)>>2&(math.MaxInt>>1)) + i
 	}
 	if t.groups.lengths != nil {
 		return t.groups.sampleAt(i, n, t.orderKey)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
 )
 
@@ -142,6 +143,17 @@ func (c countdown) Err() error {
 
 // An update hears its context before every pass, and before every block in both
 // directions. Until the gradient is complete, no interruption changes a weight.
+// The number of a sample is within an int, of 32 bits too.
+func TestEndlessSamplesHaveNoNegativeNumber(t *testing.T) {
+	for seed := range uint64(20) {
+		trainer := &Trainer{orderKey: rng.New(seed).Fold(streamOrder)}
+		trainer.collector.spec.Count[task.Train] = task.Endless
+		if first := trainer.sampleIndex(0); first < 0 || trainer.sampleIndex(math.MaxInt>>1) < first {
+			t.Errorf("seed %d: sample %d", seed, first)
+		}
+	}
+}
+
 func TestUpdateEndsBetweenBlocks(t *testing.T) {
 	c := little("softmax")
 	c.Model.Layers, c.Batch, c.FirstBatch, c.FirstContext, c.Accumulate = 2, 2, 0, 0, 2
