@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -178,14 +179,22 @@ func forwardAny(t *testing.T, m attention.Mechanism[float32], c *attention.Call[
 
 func unseen(t *testing.T, s subject) {
 	sh := shape{b: 1, h: 3, hkv: 1, n: 8, m: 5, d: 3, dv: 2, causal: true}
-	oc, _ := sh.call(31)
+	oc, do := sh.call(31)
 	m, _ := build[float32](t, s, sh.h)
 	c := callIn[float32](oc)
 	c.KeyMask = []bool{false, true, true, true, true}
-	r := forward(t, m, c)
+	r := both(t, m, c, in[float32](do))
 	// Queries 0 to 2 come before every key, query 3 sees the masked one.
 	if r.keep.UnseenCount != 4*3 {
 		t.Errorf("%d unseen queries, want 4 of each of 3 heads", r.keep.UnseenCount)
+	}
+	for h := range sh.h {
+		for i := range 4 {
+			o, dq := r.o.Head(0, h).Row(i), r.g.DQ.Head(0, h).Row(i)
+			if slices.ContainsFunc(slices.Concat(o, dq), func(x float32) bool { return x != 0 }) {
+				t.Errorf("head %d, unseen query %d: output %v, dq %v, want 0", h, i, o, dq)
+			}
+		}
 	}
 }
 

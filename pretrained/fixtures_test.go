@@ -177,9 +177,7 @@ func compareNumbers(t *testing.T, name string, got, want []float32, share float6
 	t.Helper()
 	most, worst := largest(want), 0.0
 	for i := range want {
-		if d := math.Abs(float64(got[i]) - float64(want[i])); !(d <= worst) {
-			worst = d
-		}
+		worst = max(worst, math.Abs(float64(got[i])-float64(want[i])))
 	}
 	if !(worst <= share*most) {
 		t.Errorf("%s: differs by %.3g, %.3g of the largest number %.3g", name, worst, worst/most, most)
@@ -347,7 +345,7 @@ func compareGradients(t *testing.T, m *Model, in *Input, do []float32, want map[
 		case !has && largest(x) != 0:
 			t.Errorf("d_%s: is not 0, and the reference has none", g.Name)
 		case has && largest(w) < 1e-6*all: // of a weight that the output does not depend on, as the biases of keys
-			if got := largest(x); got > 1e-6*all {
+			if got := largest(x); !(got <= 1e-6*all) {
 				t.Errorf("d_%s: is up to %.3g, the reference up to %.3g", g.Name, got, largest(w))
 			}
 		case has:

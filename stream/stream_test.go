@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -1067,8 +1068,13 @@ func TestOffsetsMayExceed32Bits(t *testing.T) {
 	if err := o.bindShape(a.shape); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.createFile(); err != nil {
+	const diskFull = syscall.Errno(112) // ERROR_DISK_FULL of Windows
+	err = o.createFile()
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EFBIG) || runtime.GOOS == "windows" && errors.Is(err, diskFull) {
 		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	if err := o.writeRows(w.Call.V, n-3); err != nil {
 		t.Fatal(err)

@@ -259,7 +259,7 @@ func TestAdapterGradientsAreSlopes(t *testing.T) {
 				p.Data[j] = before
 				// Differences have an error of h² times the third derivative, and of the
 				// rounding of float32 losses over h.
-				if math.Abs(slope-float64(g)) > 2e-3*most+2e-5 {
+				if !(math.Abs(slope-float64(g)) <= 2e-3*most+2e-5) {
 					t.Errorf("rank %d, %s[%d]: the gradient is %g, the slope %g", rank, p.Name, j, g, slope)
 				}
 			}

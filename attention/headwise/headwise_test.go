@@ -228,17 +228,27 @@ func TestHeadwiseBits(t *testing.T) {
 			out, keep := calltest.Forward(t, m, c, attention.Auto)
 			g, dtau := calltest.Backward(t, m, c, do, out, keep)
 
+			saved := make([][]float32, len(keep.Heads))
+			for i, x := range keep.Heads {
+				saved[i] = slices.Clone(x)
+				for j := range x {
+					x[j] = float32(math.NaN())
+				}
+			}
 			wide := *c
 			wide.Q, wide.K, wide.V = spacious(c.Q), spacious(c.K), spacious(c.V)
 			par.SetThreads(3)
-			out2, keep2 := spacious(calltest.Poisoned[float32](out.B, out.H, out.N, out.D)), keep
-			if err := m.Forward(out2, &wide, keep2); err != nil {
+			out2 := spacious(calltest.Poisoned[float32](out.B, out.H, out.N, out.D))
+			if err := m.Forward(out2, &wide, keep); err != nil {
 				t.Fatal(err)
+			}
+			if !slices.EqualFunc(keep.Heads, saved, slices.Equal[[]float32]) {
+				t.Errorf("saved for Backward is %v, was %v", keep.Heads, saved)
 			}
 			g2 := &attention.Grads[float32]{DQ: spacious(calltest.Poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.Q.D)),
 				DK: spacious(calltest.Poisoned[float32](c.K.B, c.K.H, c.K.N, c.K.D)), DV: spacious(calltest.Poisoned[float32](c.V.B, c.V.H, c.V.N, c.V.D))}
 			m.Params().ZeroGrad()
-			if err := m.Backward(g2, spacious(do), out2, &wide, keep2); err != nil {
+			if err := m.Backward(g2, spacious(do), out2, &wide, keep); err != nil {
 				t.Fatal(err)
 			}
 			for _, x := range []struct {

@@ -18,7 +18,7 @@ func testErfGELUAccuracy(t *testing.T, k *Table[float32]) {
 		for i, v := range x {
 			want, got := float64(v)*lower(float64(v)), float64(y[i])
 			if math.Abs(want) < smallest {
-				if math.Abs(got) > smallest || math.Abs(got-want) > math.Abs(want) {
+				if !(math.Abs(got) <= smallest && math.Abs(got-want) <= math.Abs(want)) {
 					t.Fatalf("GELU(%v) = %v, want %v", v, got, want)
 				}
 				continue
@@ -51,7 +51,7 @@ func testErfGELUAccuracy(t *testing.T, k *Table[float32]) {
 		check(x)
 	}
 	t.Logf("worst errors: %.2f ulp below 0, %.2f above, %.2f of the gradient", low, high, slope)
-	if low > 7 || high > 4 || slope > 4 {
+	if !(low <= 7 && high <= 4 && slope <= 4) {
 		t.Errorf("off by %.2f ulp below 0, %.2f above, and %.2f in the gradient", low, high, slope)
 	}
 }

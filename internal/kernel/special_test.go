@@ -127,7 +127,7 @@ func testExpAccuracy(t *testing.T, k *Table[float32]) {
 			got := float64(y[i])
 			switch {
 			case want < smallest:
-				if got < 0 || got > smallest {
+				if !(got >= 0 && got <= smallest) {
 					t.Fatalf("exp(%v) = %v, want %v", v, got, want)
 				}
 			case float32(want) > math.MaxFloat32:
@@ -136,7 +136,7 @@ func testExpAccuracy(t *testing.T, k *Table[float32]) {
 				}
 			default:
 				_, e := math.Frexp(want)
-				if err := math.Abs(got-want) / math.Ldexp(1, e-24); err > worst {
+				if err := math.Abs(got-want) / math.Ldexp(1, e-24); err > worst || math.IsNaN(err) {
 					worst, worstAt = err, v
 				}
 			}
@@ -154,7 +154,7 @@ func testExpAccuracy(t *testing.T, k *Table[float32]) {
 	}
 	check([]float32{float32(math.Inf(1)), float32(math.Inf(-1))})
 	t.Logf("worst error %.3f ulp, at %v", worst, worstAt)
-	if worst > 2 {
+	if !(worst <= 2) {
 		t.Errorf("exp(%v) is off by %.3f ulp", worstAt, worst)
 	}
 }

@@ -245,7 +245,8 @@ func Forward[T tensor.Float](t testing.TB, e contract.Mechanism[T], c *contract.
 	return out, keep
 }
 
-// Backward is Backward into gradients that begin as NaN. It returns the temperature's too.
+// Backward is Backward into gradients that begin as NaN. It returns a copy of
+// the temperature's gradient, too.
 func Backward[T tensor.Float](t testing.TB, e contract.Mechanism[T], c *contract.Call[T], do, out tensor.Heads[T], keep *contract.Saved[T]) (*contract.Grads[T], []T) {
 	t.Helper()
 	g := &contract.Grads[T]{
@@ -264,7 +265,7 @@ func Backward[T tensor.Float](t testing.TB, e contract.Mechanism[T], c *contract
 	if err := e.Backward(g, do, out, c, keep); err != nil {
 		t.Fatal(err)
 	}
-	return g, dtau
+	return g, slices.Clone(dtau)
 }
 
 // Poisoned returns an output filled with NaN.
