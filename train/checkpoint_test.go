@@ -133,7 +133,7 @@ func TestRunKilledBySignalContinues(t *testing.T) {
 	}
 	want, _ := run(t, c)
 	dir := filepath.Join(t.TempDir(), "run")
-	kills := 0
+	kills, latest := 0, filepath.Join(dir, checkpointsFolder, latestFile)
 	for finished := false; !finished; {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestRunKilledBySignalContinues$")
 		cmd.Env = append(os.Environ(), killedRun+"="+dir)
@@ -142,25 +142,38 @@ func TestRunKilledBySignalContinues(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Skip(err)
 		}
-		// Nearly every moment is in the middle of a checkpoint.
-		timer := time.NewTimer(time.Hour)
-		if kills < 5 {
-			timer.Reset(time.Duration(30+rng.New(1).Intn(uint64(kills), 150)) * time.Millisecond)
-		}
 		done := make(chan error, 1)
 		go func() { done <- cmd.Wait() }()
-		select {
-		case err := <-done:
-			if finished = true; err != nil {
-				t.Fatalf("after %d kills the run failed: %s", kills, out.String())
-			}
-		case <-timer.C:
-			_ = cmd.Process.Kill()
-			<-done
-			kills++
+		// After its first checkpoint nearly every moment of a process is in the middle of another.
+		var kill <-chan time.Time
+		poll := time.NewTicker(time.Millisecond)
+		var before time.Time
+		if info, err := os.Stat(latest); err == nil {
+			before = info.ModTime()
 		}
+		for ended := false; !ended; {
+			select {
+			case err := <-done:
+				if ended, finished = true, true; err != nil {
+					t.Fatalf("after %d kills the run failed: %s", kills, out.String())
+				}
+			case <-poll.C:
+				if info, err := os.Stat(latest); err == nil && kill == nil && kills < 5 && !info.ModTime().Equal(before) {
+					kill = time.After(time.Duration(rng.New(1).Intn(uint64(kills), 20)) * time.Millisecond)
+				}
+			case <-kill:
+				_ = cmd.Process.Kill()
+				<-done
+				ended = true
+				kills++
+			}
+		}
+		poll.Stop()
 	}
 	t.Logf("killed %d times", kills)
+	if kills == 0 {
+		t.Error("the run ended before a kill")
+	}
 	same(t, dir, want)
 }
 

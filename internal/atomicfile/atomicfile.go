@@ -28,6 +28,9 @@ const (
 // maxLinks is the number of symbolic links that FollowLinks follows.
 const maxLinks = 255
 
+// syncFile syncs a file or a folder. Tests replace it.
+var syncFile = (*os.File).Sync
+
 // Write replaces the content of path by the bytes that write produces. It writes a temporary file in
 // the same folder, syncs it and renames it to path. A symbolic link stays, and its target is
 // replaced. An existing file keeps its permissions. Pipes and devices are written directly.
@@ -176,7 +179,7 @@ func fillFile(f *os.File, path string, write func(io.Writer) error, sync bool) e
 	if err := w.Flush(); err != nil || !sync {
 		return err
 	}
-	return lock.WrapWriteError(path, f.Sync())
+	return lock.WrapWriteError(path, syncFile(f))
 }
 
 // namedFile is a writer to f whose errors are *lock.WriteErrors for path.
@@ -223,5 +226,5 @@ func SyncFolder(dir string) {
 		return
 	}
 	defer d.Close()
-	_ = d.Sync()
+	_ = syncFile(d)
 }

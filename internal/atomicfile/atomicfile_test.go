@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -251,23 +252,50 @@ func TestFullDevice(t *testing.T) {
 	}
 }
 
-// A failing sync is an error.
-func TestSyncFails(t *testing.T) {
-	for _, sync := range []bool{false, true} {
-		f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-		if err != nil {
-			t.Skip(err)
+// The content is synced before the rename, and the folder after it. A failing sync of the
+// content is an error and keeps the old file.
+func TestWriteSyncs(t *testing.T) {
+	defer func() { syncFile = (*os.File).Sync }()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "weights")
+	if err := Write(path, put("old")); err != nil {
+		t.Fatal(err)
+	}
+	cause := errors.New("the disk is gone")
+	for _, failure := range []error{cause, nil} {
+		var synced []string // the content of path at each sync, and what is synced
+		syncFile = func(f *os.File) error {
+			info, err := f.Stat()
+			if err != nil {
+				t.Fatal(err)
+			}
+			now, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			what := "folder"
+			if !info.IsDir() {
+				what = fmt.Sprint(info.Size(), " bytes")
+			}
+			synced = append(synced, string(now)+": "+what)
+			return failure
 		}
-		cause := f.Sync()
-		if cause == nil {
-			f.Close()
-			t.Skip("this system syncs a device")
+		err, want := Write(path, put("new")), []string{"old: 3 bytes"}
+		if failure == nil {
+			want = append(want, "new: folder")
 		}
-		err = fillFile(f, os.DevNull, put("lost"), sync)
 		var refused *lock.WriteError
-		if sync && (!errors.As(err, &refused) || !errors.Is(cause, refused.Err)) || !sync && err != nil {
-			t.Errorf("sync %v: error is %v, syncing alone gives %v", sync, err, cause)
+		if !errors.Is(err, failure) || err != nil && !errors.As(err, &refused) || !slices.Equal(synced, want) {
+			t.Errorf("syncs are %q, want %q; error is %v, want %v", synced, want, err, failure)
 		}
+		if failure != nil {
+			holds(t, path, "old", 1)
+		}
+	}
+	// A device is not synced.
+	syncFile = func(*os.File) error { return cause }
+	if err := Write(os.DevNull, put("lost")); err != nil {
+		t.Error(err)
 	}
 }
 

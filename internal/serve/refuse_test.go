@@ -431,27 +431,41 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 }
 
 func FuzzRequest(f *testing.F) {
-	s := newSite(f, func(o *Options) { o.MaxTokens = 8 })
+	manager := newManager(f, 1)
+	s := newSite(f, func(o *Options) { o.MaxTokens, o.Sessions = 8, manager })
 	var a object
 	s.need(201, "POST", "/v1/sessions", `{"text":"abc"}`, &a)
-	paths := []string{"sessions", "completions", "chat/completions", "embeddings", "classify", "maps", "sessions/" + a.ID + "/append", "sessions/" + a.ID + "/generate", "sessions/" + a.ID + "/fork", "sessions/import"}
+	paths := []string{"sessions", "completions", "chat/completions", "embeddings", "classify", "maps", "sessions/ID/append", "sessions/ID/generate", "sessions/ID/fork", "sessions/import"}
 	for i := range paths {
 		for _, body := range []string{`{"text":"a"}`, `{"ids":[1,2]}`, `{"prompt":"a","stop":["b"],"max_tokens":3}`, `{"input":["a"]}`, `{"messages":[{"role":"user","content":"a"}]}`, `{"max_tokens":2,"stream":true}`} {
 			f.Add(uint8(i), []byte(body))
 		}
 	}
 	f.Fuzz(func(t *testing.T, i uint8, body []byte) {
-		r := httptest.NewRequest("POST", "http://localhost/v1/"+paths[int(i)%len(paths)], strings.NewReader(string(body)))
+		fork, err := manager.Fork(t.Context(), a.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := strings.Replace(paths[int(i)%len(paths)], "ID", fork.ID, 1)
+		r := httptest.NewRequest("POST", "http://localhost/v1/"+path, strings.NewReader(string(body)))
 		w := httptest.NewRecorder()
 		s.handler.ServeHTTP(w, r)
 		kind := w.Header().Get("Content-Type")
 		switch {
-		case w.Code >= 500:
+		case w.Code >= 500 || w.Code == http.StatusTooManyRequests:
 			t.Errorf("status %d: %s", w.Code, w.Body)
 		case kind == "text/event-stream":
 			eventsOf(t, w.Body.String())
 		case !json.Valid(w.Body.Bytes()):
 			t.Errorf("%s: no JSON: %q", kind, w.Body)
+		}
+		for _, made := range manager.List(t.Context()) {
+			if made.ID == a.ID {
+				continue
+			}
+			if err := manager.Delete(t.Context(), made.ID); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }

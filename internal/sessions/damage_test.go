@@ -241,26 +241,31 @@ func TestFailuresOfOthersDamageNoSession(t *testing.T) {
 	m := open(t, Options{Model: newNearFar(t), Store: t.TempDir()})
 	s := must[Info](t)(m.Create(ctx, tokens(90, 1)))
 	begun, release := make(chan bool), make(chan bool)
-	errs := make(chan error)
+	viewed := make(chan error)
 	go func() {
-		errs <- m.store.view(func(transaction) error {
+		viewed <- m.store.view(func(transaction) error {
 			begun <- true
 			<-release
 			return nil
 		})
 	}()
 	<-begun
-	for _, id := range []string{s.ID, "none"} {
+	ids := []string{s.ID, "none"}
+	read := []chan error{make(chan error), make(chan error)}
+	for i, id := range ids {
 		go func() {
 			_, _, err := m.store.read(id, 0)
-			errs <- err
+			read[i] <- err
 		}()
 		time.Sleep(50 * time.Millisecond) // for the order of the operations
 	}
 	close(release)
-	for range 3 {
-		if err := <-errs; err != nil && !errors.Is(err, ErrUnknown) {
-			t.Error(err)
+	if err := <-viewed; err != nil {
+		t.Error(err)
+	}
+	for i, want := range []error{nil, ErrUnknown} {
+		if err := <-read[i]; !errors.Is(err, want) {
+			t.Errorf("session %s: error is %v, want %v", ids[i], err, want)
 		}
 	}
 }

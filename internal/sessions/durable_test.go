@@ -202,15 +202,17 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 		rounds = 100
 	}
 	dir := t.TempDir()
-	sessions := map[string][]int32{}
+	sessions, deleted := map[string][]int32{}, map[string]bool{}
 	acknowledged := 0
 	for round := range rounds {
-		n, going := killChild(t, dir, uint64(round), sessions)
+		n, going := killChild(t, dir, uint64(round), sessions, deleted)
 		acknowledged += n
 		m := open(t, childOptions(t, dir))
 		held := map[string]bool{}
 		for _, i := range m.List(t.Context()) {
-			held[i.ID] = true
+			if held[i.ID] = true; deleted[i.ID] {
+				t.Fatalf("round %d: session %s is there after its deletion", round, i.ID)
+			}
 			_, ids, err := m.store.read(i.ID, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -224,6 +226,7 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 		}
 		if !held[going] { // a deletion may be in the log before its acknowledgement
 			delete(sessions, going)
+			deleted[going] = true
 		}
 		for id := range sessions {
 			if !held[id] {
@@ -236,8 +239,8 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 }
 
 // killChild starts a child, kills it after some acknowledgements, and adds them to
-// sessions. It returns their number and the session of the last announced deletion.
-func killChild(t *testing.T, dir string, seed uint64, sessions map[string][]int32) (n int, going string) {
+// sessions and deleted. It returns their number and the session of the last announced deletion.
+func killChild(t *testing.T, dir string, seed uint64, sessions map[string][]int32, deleted map[string]bool) (n int, going string) {
 	t.Helper()
 	c := exec.Command(os.Args[0])
 	c.Env = append(os.Environ(), childStore+"="+dir, childSeed+"="+strconv.FormatUint(seed, 10))
@@ -270,6 +273,7 @@ func killChild(t *testing.T, dir string, seed uint64, sessions map[string][]int3
 		switch {
 		case a.Gone:
 			delete(sessions, a.ID)
+			deleted[a.ID] = true
 		case a.Parent != "":
 			sessions[a.ID] = slices.Clone(sessions[a.Parent])
 		default:
@@ -284,6 +288,19 @@ func killChild(t *testing.T, dir string, seed uint64, sessions map[string][]int3
 		t.Fatalf("child ended by itself: %s", stderr.String())
 	}
 	return n, going
+}
+
+func TestTransactionsAreSynced(t *testing.T) {
+	m := open(t, Options{Model: newNearFar(t), Store: t.TempDir()})
+	err := m.store.view(func(tx transaction) error {
+		if db := tx.DB(); db.NoSync || db.NoGrowSync {
+			t.Errorf("NoSync is %v, NoGrowSync is %v", db.NoSync, db.NoGrowSync)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func TestStoreHasOneOwner(t *testing.T) {
