@@ -1,5 +1,5 @@
-// Package mutations makes mistakes on purpose, one at a time, and demands that the
-// tests which should catch them fail. It runs in the root of a checkout, and changes
+// Package mutations makes mistakes on purpose, one at a time, and demands that each
+// of the tests which should catch them fails. It runs in the root of a checkout, and changes
 // nothing there: the go command reads a changed file in the place of the one that
 // is there (go help build, -overlay).
 //
@@ -101,8 +101,8 @@ func (m *fault) applyTo() ([]byte, error) {
 	return bytes.Replace(text, []byte(m.text), []byte(m.new), 1), nil
 }
 
-// isSurvivor runs the tests that should catch the fault, with files in dir, and returns
-// what they say if they do not: "" if one of them fails. What does not
+// isSurvivor runs each of the tests that should catch the fault alone, with files in dir. It
+// returns the output of the first test that passes: "" if all fail. What does not
 // compile, or was cut off, tests nothing and is an error.
 func (m *fault) isSurvivor(ctx context.Context, dir string) (why string, err error) {
 	text, err := m.applyTo()
@@ -124,18 +124,21 @@ func (m *fault) isSurvivor(ctx context.Context, dir string) (why string, err err
 	if err := os.WriteFile(overlay, list, 0o666); err != nil {
 		return "", err
 	}
-	c := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-vet=off", "-short", "-failfast", "-count=1", "-run", m.test, "./"+m.pkg)
-	out, err := c.CombinedOutput()
-	var failed *exec.ExitError
-	switch {
-	case ctx.Err() != nil:
-		return "", ctx.Err()
-	case err == nil:
-		return string(out), nil
-	case errors.As(err, &failed) && regexp.MustCompile(`(?m)^\s*--- FAIL: `).Match(out):
-		return "", nil
+	for _, test := range strings.Split(m.test, "|") {
+		name, subtest, _ := strings.Cut(test, "/")
+		c := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-vet=off", "-short", "-failfast", "-count=1", "-run", "^"+name+"$/"+subtest, "./"+m.pkg)
+		out, err := c.CombinedOutput()
+		var failed *exec.ExitError
+		switch {
+		case ctx.Err() != nil:
+			return "", ctx.Err()
+		case err == nil:
+			return fmt.Sprintf("%s passes\n%s", test, out), nil
+		case !errors.As(err, &failed) || !regexp.MustCompile(`(?m)^\s*--- FAIL: `).Match(out):
+			return "", fmt.Errorf("%s: %w\n%s", test, err, out)
+		}
 	}
-	return "", fmt.Errorf("%w\n%s", err, out)
+	return "", nil
 }
 
 // written is the part of docs/testing.md.

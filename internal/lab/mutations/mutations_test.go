@@ -35,7 +35,7 @@ func TestFaultsAreThere(t *testing.T) {
 		}
 		for _, name := range strings.Split(m.test, "|") {
 			name, _, _ = strings.Cut(name, "/")
-			if !regexp.MustCompile(`(?m)^func ` + name).Match(tests) {
+			if !regexp.MustCompile(`(?m)^func ` + name + `\(`).Match(tests) {
 				t.Errorf("%s: no test of %s is %s", m.what, m.pkg, name)
 			}
 		}
@@ -70,5 +70,9 @@ func TestAFaultNeedsATest(t *testing.T) {
 	m = fault{"internal/framed/framed.go", "len(rest) > 0", "len(rest) > 100", "the end is not looked at", "internal/framed", "TestDamageIsRefused"}
 	if why, err := m.isSurvivor(t.Context(), t.TempDir()); why != "" || err != nil {
 		t.Errorf("%q, %v", why, err)
+	}
+	m.test += "|TestPartsAreWhatWasAppended"
+	if why, err := m.isSurvivor(t.Context(), t.TempDir()); why == "" || err != nil {
+		t.Errorf("%q, %v beside a test that passes", why, err)
 	}
 }
