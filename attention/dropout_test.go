@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -388,6 +389,41 @@ func TestDiagnosisHasDropout(t *testing.T) {
 		d, least := found[0], slices.MinFunc(keep.Den, func(a, b float32) int { return cmp.Compare(math.Abs(float64(a)), math.Abs(float64(b))) })
 		if math.Abs(d.MinDen-float64(least)) > 1e-5*d.MaxCondition*math.Abs(d.MinDen) || d.WeakCount != keep.WeakCount {
 			t.Errorf("%v: the least denominator is %v with %d weak rows, Forward has %v with %d", kind, d.MinDen, d.WeakCount, least, keep.WeakCount)
+		}
+	}
+}
+
+// A kernel that its normalisation keeps positive may be negative where dropout enlarges scores.
+// Rows are then weak where they are with a kernel that may be negative anyway.
+func TestDropoutCountsWeakRowsOfBoundedKernels(t *testing.T) {
+	plain := Spec[float32]{Name: "bounded", Norm: Bounded, Scale: 0.99, Coef: []float64{1, 1}, Positive: true}
+	windowed := plain
+	windowed.Window = &Window[float32]{Width: 1, LogGamma: &param.Param[float32]{Name: "log_gamma", Shape: []int{1}, Data: []float32{-14}, Grad: make([]float32, 1)}}
+	for _, s := range []Spec[float32]{plain, windowed} {
+		e, weak := mustNew(t, s), int64(0)
+		s.Positive = false
+		signed := mustNew(t, s)
+		for seed := range uint64(20) {
+			r := rand.New(rand.NewPCG(seed, 34))
+			c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 1, 40, 8), K: calltest.Normal(r, 1, 1, 40, 8), V: calltest.Normal(r, 1, 1, 40, 2), Causal: true})
+			c.Drop = &Drop{Kind: TokenDrop, Rate: 0.7, Key: rng.New(seed)}
+			_, keep := calltest.Forward(t, e, c, Direct)
+			_, want := calltest.Forward(t, signed, c, Direct)
+			found, err := e.Diagnose(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if keep.WeakCount != want.WeakCount || found[0].WeakCount != want.WeakCount {
+				t.Errorf("window %t, seed %d: %d weak rows, %d in the diagnosis, want %d", s.Window != nil, seed, keep.WeakCount, found[0].WeakCount, want.WeakCount)
+			}
+			weak += keep.WeakCount
+			c.Drop = nil
+			if _, keep := calltest.Forward(t, e, c, Direct); keep.WeakCount != 0 {
+				t.Errorf("window %t, seed %d: %d weak rows without dropout", s.Window != nil, seed, keep.WeakCount)
+			}
+		}
+		if weak == 0 {
+			t.Errorf("window %t: no row is weak", s.Window != nil)
 		}
 	}
 }

@@ -489,10 +489,10 @@ func (e *Engine[T]) segment(c *contract.Call[T], seqs []SequenceTask, keep bool)
 	return x, nil
 }
 
-// IsWellConditioned reports that no denominator of queries of width d can cancel: weights are
-// never negative, and above 0 wherever scores lie. They may be so small that none of
-// a row is left (over notices).
-func (e conditioning[T]) IsWellConditioned(d int) bool {
+// IsWellConditioned reports that no denominator of c can cancel: weights are never negative,
+// and above 0 wherever scores lie, with dropout too. They may be so small that none of a row
+// is left (over notices).
+func (e conditioning[T]) IsWellConditioned(c *contract.Call[T]) bool {
 	s := &e.Spec
 	if s.Unnormalized || s.Floor > 0 {
 		return true
@@ -506,13 +506,13 @@ func (e conditioning[T]) IsWellConditioned(d int) bool {
 	if s.Similarity != nil {
 		return s.AbsPoly(0) > 0
 	}
-	return s.HasNoRoot(d)
+	return s.HasNoRoot(c.Q.D, headtask.ScoreGain(c.Drop))
 }
 
-// largestWeight returns the bound for weak of weights with scores within ±reach, for queries of
-// width d. Negative: only a denominator of 0 is weak.
-func (e conditioning[T]) largestWeight(d int, reach float64) float64 {
-	if s := &e.Spec; e.IsWellConditioned(d) || s.Positive && (s.HasMap() || s.Similarity != nil || s.Coef[0] <= 0) {
+// largestWeight returns the bound for weak of weights of c with scores within ±reach.
+// Negative: only a denominator of 0 is weak.
+func (e conditioning[T]) largestWeight(c *contract.Call[T], reach float64) float64 {
+	if s := &e.Spec; e.IsWellConditioned(c) || s.IsPositive(headtask.ScoreGain(c.Drop)) && (s.HasMap() || s.Similarity != nil || s.Coef[0] <= 0) {
 		return -1
 	}
 	if math.IsInf(reach, 1) {
@@ -611,7 +611,7 @@ func (e conditioning[T]) countWeakRows(c *contract.Call[T], seqs []SequenceTask,
 		if c.KeyMask != nil {
 			mask = c.KeyMask[s.Batch*c.K.N+s.K0:][:s.M]
 		}
-		sound := e.IsWellConditioned(c.Q.D) && !vanished // no denominator cancels
+		sound := e.IsWellConditioned(c) && !vanished // no denominator cancels
 		if sound && (mask == nil && c.AttnKeep == nil || s.priorKeys > 0) {
 			unseen := 0
 			switch {
@@ -649,7 +649,7 @@ func (e conditioning[T]) countWeakRows(c *contract.Call[T], seqs []SequenceTask,
 		most := make([]float64, c.Q.H)
 		if !sound && longest == nil { // the same of all queries
 			for h := range most {
-				most[h] = e.largestWeight(c.Q.D, e.BoundScore(c, s, nil, h, 0))
+				most[h] = e.largestWeight(c, e.BoundScore(c, s, nil, h, 0))
 			}
 		}
 		for i := range s.N {
@@ -680,7 +680,7 @@ func (e conditioning[T]) countWeakRows(c *contract.Call[T], seqs []SequenceTask,
 					keys = left[h/(c.Q.H/c.K.H)][i]
 				}
 				if longest != nil {
-					most[h] = e.largestWeight(c.Q.D, e.BoundScore(c, s, longest, h, i))
+					most[h] = e.largestWeight(c, e.BoundScore(c, s, longest, h, i))
 				}
 				if headtask.IsIllConditioned(den, keys, most[h]) {
 					if keep.WeakCount == 0 {

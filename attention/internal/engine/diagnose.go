@@ -154,7 +154,7 @@ func (e *Engine[T]) diagnose(c *contract.Call[T], p *RowStretch) {
 			if one.MinDen != 0 {
 				one.Condition = r.Size / math.Abs(one.MinDen)
 			}
-			if headtask.IsIllConditioned(T(one.MinDen), r.decayedKeys, e.Conditions().largestWeight(c.Q.D, e.Conditions().BoundScore(c, p.Sequence, p.Longest, p.Head, p.I0+i))) {
+			if headtask.IsIllConditioned(T(one.MinDen), r.decayedKeys, e.Conditions().largestWeight(c, e.Conditions().BoundScore(c, p.Sequence, p.Longest, p.Head, p.I0+i))) {
 				one.WeakCount = 1
 			}
 		}

@@ -313,9 +313,9 @@ func (s *Spec[T]) hasSinglePower() bool {
 // IsDegree1 reports that features are the prepared row, and outputs what it meets.
 func (s *Spec[T]) IsDegree1() bool { return s.Degree() == 1 && !s.OutputNorm }
 
-// HasNoRoot reports that f, which is never negative, is known to be above 0
-// wherever the scores of rows of width d lie.
-func (s *Spec[T]) HasNoRoot(d int) bool {
+// HasNoRoot reports that f, which is never negative at scores of rows of width d, is known to be
+// above 0 there and where dropout multiplies them by up to gain.
+func (s *Spec[T]) HasNoRoot(d int, gain float64) bool {
 	c := s.Coef
 	switch {
 	case c[0] <= 0:
@@ -327,7 +327,21 @@ func (s *Spec[T]) HasNoRoot(d int) bool {
 	case s.Tau != nil:
 		return false // nothing bounds its scores
 	}
-	return s.AbsPoly(s.MaxScore(d, 0)) < 2*c[0]
+	return s.AbsPoly(gain*s.MaxScore(d, 0)) < 2*c[0]
+}
+
+// IsPositive reports that f is known to be never negative where dropout multiplies scores by up
+// to gain. Spec.Positive is of the scores without dropout.
+func (s *Spec[T]) IsPositive(gain float64) bool {
+	if gain == 1 || s.HasMap() || s.IsPairwise() || s.Norm == spec.NoNorm || s.Tau != nil {
+		return s.Positive // where nothing bounds scores, of all of them
+	}
+	for l, c := range s.Coef {
+		if c < 0 || c > 0 && l%2 == 1 {
+			return false
+		}
+	}
+	return s.Positive
 }
 
 // isTaylorOfExp reports that f is the beginning of the exponential series.

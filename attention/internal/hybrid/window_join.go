@@ -42,6 +42,7 @@ type joinTask[T tensor.Float] struct {
 	tailFactors [][]T                  // what the tail's numerators are multiplied by; 0: beyond all numbers, or nothing
 	tailKeys    []float64              // how many keys the tail has, or what is left of them
 	reach       func(g, i int) float64 // bounds the scores of the tail; nil: no row is weak
+	isPositive  bool                   // weights of the tail are never negative
 }
 
 // windowTask does what the two parts of a call have in common, key head by key head: it
@@ -157,11 +158,12 @@ func (w windowJoin[T]) keepRows(x *joinTask[T], c *contract.Call[T], s *engine.S
 		x.rows = append(x.rows, saved.rows[(s.Batch*c.Q.H+kh*group+g)*c.Q.N+s.Q0:][:s.N])
 	}
 	x.tailKeys = x.windowTask.Band().BandLeft(before)
-	if !w.tail.Conditions().IsWellConditioned(c.Q.D) {
+	if !w.tail.Conditions().IsWellConditioned(c) {
 		longest := w.tail.Conditions().LongestKeys(c, s, c.Mask(&s.Sequence))
 		if longest != nil {
 			longest[kh] = max(longest[kh], before.Longest)
 		}
+		x.isPositive = w.tail.Spec.IsPositive(headtask.ScoreGain(c.Drop))
 		x.reach = func(g, i int) float64 { return w.tail.Conditions().BoundScore(c, s, longest, kh*group+g, i) }
 	}
 }
@@ -250,9 +252,10 @@ func (p *joinedSums) isZero() bool { return math.IsInf(p.top, -1) }
 func (p *joinedSums) log() float64 { return p.top + math.Log(math.Abs(p.sum)) }
 
 // isIllConditioned reports that the denominator nearly cancels, for a tail with left keys
-// after decay and scores within ±reach; see Saved.WeakCount.
-func (w windowJoin[T]) isIllConditioned(p *joinedSums, left, reach float64) bool {
-	if w.tail.Spec.Positive {
+// after decay and scores within ±reach, whose weights may be negative unless isPositive; see
+// Saved.WeakCount.
+func (w windowJoin[T]) isIllConditioned(p *joinedSums, left, reach float64, isPositive bool) bool {
+	if isPositive {
 		return p.isZero()
 	}
 	if math.IsInf(reach, 1) {
@@ -368,7 +371,7 @@ func (w windowJoin[T]) keepRow(x *joinTask[T], g, i int, p *joinedSums, tail, wi
 	case window == 0 && x.tailKeys[i] == 0:
 		row |= unseenRow
 		x.den[g][i] = T(math.Inf(-1))
-	case x.reach != nil && w.isIllConditioned(p, x.tailKeys[i], x.reach(g, i)):
+	case x.reach != nil && w.isIllConditioned(p, x.tailKeys[i], x.reach(g, i), x.isPositive):
 		row |= weakRow
 	}
 	x.rows[g][i] = row

@@ -197,7 +197,8 @@ func (w *hybrid[T]) diagnose(c *contract.Call[T], p *engine.RowStretch) {
 			if w.oneDenominator() {
 				one.MinDen = sums[r].log()
 				reach := w.tail.Conditions().BoundScore(c, p.Sequence, p.Longest, p.Head, i)
-				if !w.tail.Conditions().IsWellConditioned(c.Q.D) && w.joins().isIllConditioned(&sums[r], left[i], reach) {
+				isPositive := w.tail.Spec.IsPositive(headtask.ScoreGain(c.Drop))
+				if !w.tail.Conditions().IsWellConditioned(c) && w.joins().isIllConditioned(&sums[r], left[i], reach, isPositive) {
 					one.WeakCount = 1
 				}
 			}
