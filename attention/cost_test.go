@@ -174,3 +174,33 @@ func TestTally(t *testing.T) {
 		}
 	}
 }
+
+// The direct form counts the pairs that queries see: of a window and its far field each once.
+func TestPlanCountsVisiblePairs(t *testing.T) {
+	const d = 4
+	plain := Spec[float32]{Name: "poly", Norm: Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Positive: true}
+	windowed := plain
+	windowed.Window = &Window[float32]{Width: 64}
+	for _, s := range []Spec[float32]{plain, windowed} {
+		m, err := New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range [][2]int{{1, 1000}, {64, 64}, {200, 200}, {100, 300}, {300, 100}, {300, 10}} {
+			for _, causal := range []bool{false, true} {
+				pairs := 0
+				for i := range x[0] {
+					seen := x[1]
+					if causal {
+						seen = min(max(i+x[1]-x[0]+1, 0), x[1])
+					}
+					pairs += seen
+				}
+				p := m.Plan(Shape{B: 1, H: 1, Hkv: 1, N: x[0], M: x[1], D: d, Dv: d, Causal: causal, Form: Direct})
+				if want := float64(2 * pairs * (d + d + 3)); p.FLOPs != want {
+					t.Errorf("window %t, N = %d, M = %d, causal %t: %g operations, want %g", s.Window != nil, x[0], x[1], causal, p.FLOPs, want)
+				}
+			}
+		}
+	}
+}

@@ -111,7 +111,7 @@ func (m *Hyena[T]) Traits() attention.Traits {
 func (m *Hyena[T]) FLOPs(n int, _ bool) float64 {
 	size := fourier.ConvolutionLength(n)
 	weights := m.In.weightSize() + m.Out.weightSize() + m.Filter.weightSize() + float64(m.Conv.countTaps()*m.In.W.Shape[0])
-	pairs := float64(m.countConvs() * (m.rowWidth() + 1) / 2)
+	pairs := float64(m.countConvs() * ((m.rowWidth() + 1) / 2))
 	return 2*float64(n)*weights + pairs*(3*fourier.TransformFLOPs(size)+20*float64(size))
 }
 

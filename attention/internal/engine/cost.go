@@ -55,7 +55,7 @@ func (e formChoice[T]) ChooseCheaper(c *contract.Call[T], direct, linear float64
 
 // CountFLOPs is the arithmetic of Forward for one sequence, all heads.
 func (e formChoice[T]) CountFLOPs(c *contract.Call[T], s *SequenceTask) float64 {
-	d, l := e.CountOperations(s.N, s.M, c.Q.D, c.V.D, c.Causal, e.Chunk(c.Q.D, c.Chunk))
+	d, l := e.CountOperations(s.N, s.M, s.Offset, c.Q.D, c.V.D, c.Causal, e.Chunk(c.Q.D, c.Chunk))
 	if s.Form == contract.Direct {
 		return d * float64(c.Q.H)
 	}
@@ -64,15 +64,18 @@ func (e formChoice[T]) CountFLOPs(c *contract.Call[T], s *SequenceTask) float64 
 }
 
 // CountOperations returns the floating-point operations of one head in both forms, for n
-// queries and m keys: 2 per fused multiply-add.
-func (e formChoice[T]) CountOperations(n, m, d, dv int, causal bool, chunk int) (direct, linear float64) {
+// queries and m keys, where query i sees keys j ≤ i+offset if causal: 2 per fused multiply-add.
+func (e formChoice[T]) CountOperations(n, m, offset, d, dv int, causal bool, chunk int) (direct, linear float64) {
 	w := float64(e.Spec.Width(d))
 	pairs := float64(n) * float64(m)
-	switch {
-	case e.Spec.WindowWidth > 0:
-		pairs = float64(n) * float64(min(e.Spec.WindowWidth, m))
+	switch width := e.Spec.WindowWidth; {
+	case width > 0:
+		if e.Spec.IsSymmetric {
+			offset += width / 2
+		}
+		pairs = visiblePairs(n, m, offset) - visiblePairs(n, m, offset-width)
 	case causal:
-		pairs /= 2
+		pairs = visiblePairs(n, m, offset)
 	}
 	direct = 2 * pairs * (w + float64(dv) + 3)
 	linear = e.countSumOperations(m, d, dv) + e.countSumOperations(n, d, dv)
@@ -80,6 +83,12 @@ func (e formChoice[T]) CountOperations(n, m, d, dv int, causal bool, chunk int) 
 		linear += float64(min(n, m)) * float64(chunk) * (w + float64(dv) + 3)
 	}
 	return direct, linear
+}
+
+// visiblePairs returns the number of pairs of n queries and m keys where query i sees keys
+// j ≤ i+offset.
+func visiblePairs(n, m, offset int) float64 {
+	return costmodel.CausalPairs(n+offset, m) - costmodel.CausalPairs(offset, m)
 }
 
 // countSumOperations is the arithmetic of bringing n tokens of one head and its moments
@@ -116,7 +125,8 @@ func (e *Engine[T]) Plan(s contract.Shape) contract.Plan {
 	c := &contract.Call[T]{Causal: s.Causal, Form: s.Form, Chunk: s.Chunk}
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
-	seq := &SequenceTask{Sequence: contract.Sequence{N: s.N, M: s.M, Keys: s.M, Offset: s.M - s.N}}
+	lag := e.Spec.FarLag
+	seq := &SequenceTask{Sequence: contract.Sequence{N: s.N, M: max(s.M-lag, 0), Keys: s.M, Offset: s.M - s.N - lag}}
 	p := contract.Plan{F: e.Spec.CountFeatures(e.Spec.Width(s.D)), WidthError: e.Checks().checkMoments(s.D, s.Dv)}
 	all := float64(s.B * s.Hkv)
 	p.Back, p.BackCost, p.BackWhy = e.Forms().reason(c, seq, true)
@@ -228,7 +238,7 @@ func (e formChoice[T]) Tally(c *contract.Call[T], s *SequenceTask, back bool) co
 	} else if c.Causal {
 		// A panel sees what its last query sees.
 		beyond := float64(min(n, headtask.PanelRows)-1) / 2 * float64(n)
-		x.Pairs = pair * (costmodel.CausalPairs(n+s.Offset, s.M) - costmodel.CausalPairs(s.Offset, s.M) + beyond)
+		x.Pairs = pair * (visiblePairs(n, s.M, s.Offset) + beyond)
 		x.Open = pair * (costmodel.ChunkPairs(n+s.Offset, chunk) - costmodel.ChunkPairs(s.Offset, chunk) + beyond)
 		closed = min(s.M, max(n+s.Offset-1, 0)/chunk*chunk)
 		late = n - min(max(chunk-s.Offset, 0), n)

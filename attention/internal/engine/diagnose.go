@@ -55,7 +55,7 @@ func (e *Engine[T]) Diagnose(c *contract.Call[T]) ([]contract.Diagnosis, error) 
 				pieces = append(pieces, RowStretch{Sequence: s, Longest: longest, Head: h, I0: i0, I1: min(i0+DiagnosedRows, s.N)})
 			}
 		}
-		direct, _ := e.Forms().CountOperations(s.N, s.M, c.Q.D, c.V.D, c.Causal, 1)
+		direct, _ := e.Forms().CountOperations(s.N, s.M, s.Offset, c.Q.D, c.V.D, c.Causal, 1)
 		work += direct * float64(c.Q.H)
 	}
 	par.RunEach(len(pieces), work, func(i int) { e.diagnose(c, &pieces[i]) })

@@ -113,7 +113,7 @@ func (s *RecurrentState[T]) Refuse(c *contract.Call[T]) error {
 // Run takes in m keys and answers n queries in every head.
 func (s *RecurrentState[T]) Run(out tensor.Heads[T], c *contract.Call[T], n, m int) {
 	sh := &s.Shape
-	_, work := s.Engine.Forms().CountOperations(n, m, sh.D, sh.Dv, true, sh.Chunk)
+	_, work := s.Engine.Forms().CountOperations(n, m, 0, sh.D, sh.Dv, true, sh.Chunk)
 	if max(n, m) == 1 {
 		// Reading goes at the speed of memory, about half of the peak, and the
 		// last token of a chunk brings all of it into the moments.

@@ -165,7 +165,7 @@ func (s *hybridState[T]) Run(out tensor.Heads[T], c *contract.Call[T], n, m int)
 	if !s.w.oneDenominator() {
 		s.tail.Run(out, c, n, m)
 	}
-	_, work := s.w.tail.Forms().CountOperations(n, m, sh.D, sh.Dv, true, sh.Chunk)
+	_, work := s.w.tail.Forms().CountOperations(n, m, 0, sh.D, sh.Dv, true, sh.Chunk)
 	work += 4 * float64(n) * float64(s.w.window.Width) * float64(sh.D+sh.Dv)
 	work *= float64(sh.B * sh.H)
 	threads := headtask.CountWorkers(len(s.rings), work, work)
