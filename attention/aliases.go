@@ -799,8 +799,8 @@ type Drop = spec.Drop
 // Norm normalises one token's query or key over its channels. The mean is
 // subtracted in two rounds, the second for what rounding left of the first;
 // squares are summed in float64, or sums of a few of them. A token that cannot
-// be normalised (all channels equal, or a length below 2⁻¹²⁶) becomes exactly
-// zero and has zero gradient.
+// be normalised (all channels equal, or a length below 2⁻¹²⁶, or in float32 below
+// 2⁻¹²⁷ times the new one) becomes exactly zero and has zero gradient.
 //
 // Fields and methods:
 //

@@ -88,12 +88,48 @@ func centreGo[T Float](x []T, rs, rows, n int) {
 	}
 }
 
+// leastNorm returns the norm below which a column to be given length becomes zero: 2⁻¹²⁶, in
+// float32 also 2⁻¹²⁷·|length|, so that the quotient of both is a number.
+func leastNorm[T Float](length T) float64 {
+	half := math.Abs(float64(length)) / 2
+	if _, single := any(length).(float32); single && half > 1 && half <= math.MaxFloat32 {
+		return tiny * half
+	}
+	return tiny
+}
+
+// ColumnNorm returns the 2-norm of the rows numbers x[0], x[rs], x[2·rs], …, in float64. Squares
+// that leave its range are taken of the numbers over the largest.
+func ColumnNorm[T Float](x []T, rs, rows int) float64 {
+	ss := innerGo(x, x, rs, rows)
+	if ss >= 0x1p-960 && ss <= math.MaxFloat64 {
+		return math.Sqrt(ss)
+	}
+	largest := 0.0
+	for r := range rows {
+		largest = max(largest, math.Abs(float64(x[r*rs])))
+	}
+	if !(largest > 0 && largest <= math.MaxFloat64) {
+		return math.Sqrt(ss)
+	}
+	ss = 0
+	for r := range rows {
+		y := float64(x[r*rs]) / largest
+		ss += y * y
+	}
+	return largest * math.Sqrt(ss)
+}
+
 func normaliseGo[T Float](x []T, rs, rows, n int, length T) {
+	limit := leastNorm(length)
 	for i := range n {
-		size := math.Sqrt(innerGo(x[i:], x[i:], rs, rows))
+		size := ColumnNorm(x[i:], rs, rows)
 		factor := float64(length) / size
-		if size < tiny {
+		switch {
+		case size < limit:
 			factor = 0
+		case math.IsInf(size, 1):
+			factor = math.NaN()
 		}
 		for r := range rows {
 			x[r*rs+i] = T(float64(x[r*rs+i]) * factor)
@@ -107,16 +143,32 @@ func standardiseGo[T Float](x []T, rs, rows, n int, length T) {
 }
 
 func normaliseGradGo[T Float](dx, x []T, rs, rows, n int, length T) {
+	limit := leastNorm(length)
 	for i := range n {
 		ss := innerGo(x[i:], x[i:], rs, rows)
+		if math.IsInf(ss, 1) {
+			normaliseLargeGradGo(dx[i:], x[i:], rs, rows, length)
+			continue
+		}
 		size := math.Sqrt(ss)
 		factor, slope := float64(length)/size, innerGo(x[i:], dx[i:], rs, rows)/ss
-		if size < tiny {
+		if size < limit {
 			factor, slope = 0, 0
 		}
 		for r := range rows {
 			dx[r*rs+i] = T(factor * (float64(dx[r*rs+i]) - slope*float64(x[r*rs+i])))
 		}
+	}
+}
+
+// normaliseLargeGradGo is normaliseGradGo for a column whose squares leave the range of float64.
+func normaliseLargeGradGo[T Float](dx, x []T, rs, rows int, length T) {
+	size, along := ColumnNorm(x, rs, rows), 0.0
+	for r := range rows {
+		along += float64(x[r*rs]) / size * float64(dx[r*rs])
+	}
+	for r := range rows {
+		dx[r*rs] = T(float64(length) / size * (float64(dx[r*rs]) - along*(float64(x[r*rs])/size)))
 	}
 }
 

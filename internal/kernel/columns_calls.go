@@ -57,26 +57,26 @@ func wrapCentre(f func(n, rows int, x *float32, rs int, each float32)) func(x []
 	}
 }
 
-func wrapNormalise(f func(n, rows int, x *float32, rs int, length float32)) func(x []float32, rs, rows, n int, length float32) {
+func wrapNormalise(f func(n, rows int, x *float32, rs int, length, limit float32)) func(x []float32, rs, rows, n int, length float32) {
 	return func(x []float32, rs, rows, n int, length float32) {
 		if n > 0 && rows > 0 {
-			f(n, rows, pointerToRows(x, rs, rows, n), rs, length)
+			f(n, rows, pointerToRows(x, rs, rows, n), rs, length, float32(leastNorm(length)))
 		}
 	}
 }
 
-func wrapStandardise(f func(n, rows int, x *float32, rs int, each, length float32)) func(x []float32, rs, rows, n int, length float32) {
+func wrapStandardise(f func(n, rows int, x *float32, rs int, each, length, limit float32)) func(x []float32, rs, rows, n int, length float32) {
 	return func(x []float32, rs, rows, n int, length float32) {
 		if n > 0 && rows > 0 {
-			f(n, rows, pointerToRows(x, rs, rows, n), rs, 1/float32(rows), length)
+			f(n, rows, pointerToRows(x, rs, rows, n), rs, 1/float32(rows), length, float32(leastNorm(length)))
 		}
 	}
 }
 
-func wrapNormaliseGrad(f func(n, rows int, dx, x *float32, rs int, length float32)) func(dx, x []float32, rs, rows, n int, length float32) {
+func wrapNormaliseGrad(f func(n, rows int, dx, x *float32, rs int, length, limit float32)) func(dx, x []float32, rs, rows, n int, length float32) {
 	return func(dx, x []float32, rs, rows, n int, length float32) {
 		if n > 0 && rows > 0 {
-			f(n, rows, pointerToRows(dx, rs, rows, n), pointerToRows(x, rs, rows, n), rs, length)
+			f(n, rows, pointerToRows(dx, rs, rows, n), pointerToRows(x, rs, rows, n), rs, length, float32(leastNorm(length)))
 		}
 	}
 }

@@ -335,6 +335,65 @@ func testStandardiseAccuracy(t *testing.T, k *Table[float32]) {
 	}
 }
 
+// A column that is normalised has the length, however small or large it was, and its gradient is
+// smaller by the factor. A column that is too small for that becomes zero.
+func TestNormalisedColumnsOfAnySize(t *testing.T) {
+	t.Run("float32", func(t *testing.T) {
+		each(t, func(t *testing.T, k *Table[float32]) {
+			testNormalisedSizes(t, k, []int{-149, -134, -131, -130, -129, -128, -126, 40, 120})
+		})
+	})
+	t.Run("float64", func(t *testing.T) {
+		each(t, func(t *testing.T, k *Table[float64]) {
+			testNormalisedSizes(t, k, []int{-1000, -600, -120, 40, 511, 600, 1010})
+		})
+	})
+}
+
+func testNormalisedSizes[T Float](t *testing.T, k *Table[T], exponents []int) {
+	const n, rows = 20, 64
+	fill := func(x []T, exponent int) { // of mean 0 and the length 8·2^exponent
+		for i := range x {
+			x[i] = T(math.Ldexp(float64(1-2*(i/n%2)), exponent))
+		}
+	}
+	for _, length := range []T{0.5, 1, 8, 300, -300} {
+		for _, e := range exponents {
+			x, y, dx := make([]T, n*rows), make([]T, n*rows), make([]T, n*rows)
+			fill(x, e)
+			fill(y, e)
+			for i := range dx {
+				dx[i] = T(i/n) / 0x1p8
+			}
+			k.Normalise(x, n, rows, n, length)
+			k.Standardise(y, n, rows, n, length)
+			want := float64(length) / 8
+			if size := math.Ldexp(8, e); size < tiny || unit[T]() > 1e-10 && size < math.Abs(float64(length))*0x1p-127 {
+				want = 0
+			}
+			if d := math.Abs(float64(x[0])-want) + math.Abs(float64(y[0])-want); !(d <= 1e-6*math.Abs(want)) {
+				t.Errorf("length %v: columns of 2^%d become %v and %v, want %v", length, e, x[0], y[0], want)
+			}
+			fill(x, e)
+			k.NormaliseGrad(dx, x, n, rows, n, length)
+			var along float64 // Σ dx·x/|x| = -1/8 before
+			for r := range rows {
+				along += float64(r) / 0x1p8 * float64(1-2*(r%2)) / 64
+			}
+			slope := math.Ldexp((63./0x1p8+along)*want, -e) // of row 63, which is negative
+			if got := float64(dx[63*n]); !(math.Abs(got-slope) <= 1e-5*math.Abs(slope)+float64(T(math.Ldexp(1, -148)))) {
+				t.Errorf("length %v: columns of 2^%d have the gradient %v, want %v", length, e, got, slope)
+			}
+		}
+	}
+	for _, e := range []int{-700, 0, 700} {
+		x := []float64{math.Ldexp(3, e), 0, math.Ldexp(-4, e)}
+		if got, want := ColumnNorm(x, 1, 3), math.Ldexp(5, e); math.Abs(got/want-1) > 1e-15 {
+			t.Errorf("%v has the norm %v, want %v", x, got, want)
+		}
+	}
+}
+
 func TestDots(t *testing.T) {
 	t.Run("float32", func(t *testing.T) { each(t, testDots[float32]) })
 	t.Run("float64", func(t *testing.T) { each(t, testDots[float64]) })

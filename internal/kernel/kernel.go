@@ -145,7 +145,7 @@ type Table[T Float] struct {
 	// exactly zero.
 	Centre func(x []T, rs, rows, n int)
 	// Normalise gives each of n columns the 2-norm |length|, taken in float64.
-	// A column whose norm is below 2⁻¹²⁶ becomes zero.
+	// A column whose norm is below 2⁻¹²⁶, or in float32 below 2⁻¹²⁷·|length|, becomes zero.
 	Normalise func(x []T, rs, rows, n int, length T)
 	// Standardise is Centre followed by Normalise, except for rounding: squares are summed
 	// in float64 only if float32 cannot hold them.

@@ -179,20 +179,20 @@ func dotsAVX2(n int, rows int, dst *float32, x *float32, xrs int, w *float32)
 //go:noescape
 func centreAVX2(n int, rows int, x *float32, rs int, each float32)
 
-// normaliseAVX2 gives each column the 2-norm length, or makes it zero, for rows > 0.
+// normaliseAVX2 gives each column the 2-norm length, or makes it zero where its norm is below limit, for rows > 0.
 //
 //go:noescape
-func normaliseAVX2(n int, rows int, x *float32, rs int, length float32)
+func normaliseAVX2(n int, rows int, x *float32, rs int, length float32, limit float32)
 
-// standardiseAVX2 gives each column the mean 0 and the 2-norm length, or makes it zero, for rows > 0 and each = 1/rows.
+// standardiseAVX2 gives each column the mean 0 and the 2-norm length, or makes it zero where its norm is below limit, for rows > 0 and each = 1/rows.
 //
 //go:noescape
-func standardiseAVX2(n int, rows int, x *float32, rs int, each float32, length float32)
+func standardiseAVX2(n int, rows int, x *float32, rs int, each float32, length float32, limit float32)
 
-// normaliseGradAVX2 sets dx = length/|x|·(dx - x·(x·dx)/|x|²) in each column, or zero, for rows > 0.
+// normaliseGradAVX2 sets dx = length/|x|·(dx - x·(x·dx)/|x|²) in each column, or zero where |x| is below limit, for rows > 0.
 //
 //go:noescape
-func normaliseGradAVX2(n int, rows int, dx *float32, x *float32, rs int, length float32)
+func normaliseGradAVX2(n int, rows int, dx *float32, x *float32, rs int, length float32, limit float32)
 
 // reflectAVX2 adds a times row rows to rows > 0 rows, and sets it to zero.
 //

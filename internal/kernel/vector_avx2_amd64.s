@@ -5381,9 +5381,9 @@ done227:
 	VZEROUPPER
 	RET
 
-// func normaliseAVX2(n int, rows int, x *float32, rs int, length float32)
+// func normaliseAVX2(n int, rows int, x *float32, rs int, length float32, limit float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
+TEXT ·normaliseAVX2(SB), NOSPLIT, $0-40
 	MOVQ n+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ x+16(FP), DX
@@ -5433,7 +5433,7 @@ row233:
 	VDIVPD       Y0, Y5, Y7
 	VDIVPD       Y4, Y5, Y8
 	VDIVPD       Y1, Y5, Y5
-	VBROADCASTSS const00800000AVX2<>+0(SB), Y9
+	VBROADCASTSS limit+36(FP), Y9
 	VCVTPS2PD    X9, Y9
 	VCMPPD       $0x05, Y9, Y2, Y2
 	VANDPD       Y2, Y6, Y6
@@ -5512,7 +5512,7 @@ row236:
 	VDIVPD       Y2, Y7, Y9
 	VDIVPD       Y6, Y7, Y10
 	VDIVPD       Y4, Y7, Y7
-	VBROADCASTSS const00800000AVX2<>+0(SB), Y11
+	VBROADCASTSS limit+36(FP), Y11
 	VCVTPS2PD    X11, Y11
 	VCMPPD       $0x05, Y11, Y5, Y5
 	VANDPD       Y5, Y8, Y8
@@ -5546,12 +5546,9 @@ done235:
 	VZEROUPPER
 	RET
 
-DATA const00800000AVX2<>+0(SB)/4, $0x00800000
-GLOBL const00800000AVX2<>(SB), RODATA|NOPTR, $4
-
-// func standardiseAVX2(n int, rows int, x *float32, rs int, each float32, length float32)
+// func standardiseAVX2(n int, rows int, x *float32, rs int, each float32, length float32, limit float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·standardiseAVX2(SB), NOSPLIT, $0-40
+TEXT ·standardiseAVX2(SB), NOSPLIT, $0-44
 	MOVQ  n+0(FP), AX
 	MOVQ  rows+8(FP), CX
 	MOVQ  rs+24(FP), DX
@@ -5736,7 +5733,7 @@ sound248:
 	VCVTPS2PD    X1, Y1
 	VDIVPD       Y5, Y1, Y7
 	VDIVPD       Y6, Y1, Y1
-	VBROADCASTSS const00800000AVX2<>+0(SB), Y8
+	VBROADCASTSS limit+40(FP), Y8
 	VCVTPS2PD    X8, Y8
 	VCMPPD       $0x05, Y8, Y5, Y5
 	VANDPD       Y5, Y7, Y7
@@ -5958,7 +5955,7 @@ sound262:
 	VCVTPS2PD    X1, Y1
 	VDIVPD       Y5, Y1, Y7
 	VDIVPD       Y6, Y1, Y1
-	VBROADCASTSS const00800000AVX2<>+0(SB), Y8
+	VBROADCASTSS limit+40(FP), Y8
 	VCVTPS2PD    X8, Y8
 	VCMPPD       $0x05, Y8, Y5, Y5
 	VANDPD       Y5, Y7, Y7
@@ -6193,7 +6190,7 @@ sound277:
 	VCVTPS2PD    X3, Y3
 	VDIVPD       Y7, Y3, Y9
 	VDIVPD       Y8, Y3, Y3
-	VBROADCASTSS const00800000AVX2<>+0(SB), Y10
+	VBROADCASTSS limit+40(FP), Y10
 	VCVTPS2PD    X10, Y10
 	VCMPPD       $0x05, Y10, Y7, Y7
 	VANDPD       Y7, Y9, Y9
@@ -6417,7 +6414,7 @@ sound291:
 	VCVTPS2PD    X0, Y0
 	VDIVPD       Y6, Y0, Y1
 	VDIVPD       Y7, Y0, Y0
-	VBROADCASTSS const00800000AVX2<>+0(SB), Y8
+	VBROADCASTSS limit+40(FP), Y8
 	VCVTPS2PD    X8, Y8
 	VCMPPD       $0x05, Y8, Y6, Y6
 	VANDPD       Y6, Y1, Y1
@@ -6476,9 +6473,9 @@ GLOBL const21800000AVX2<>(SB), RODATA|NOPTR, $4
 DATA const7b800000AVX2<>+0(SB)/4, $0x7b800000
 GLOBL const7b800000AVX2<>(SB), RODATA|NOPTR, $4
 
-// func normaliseGradAVX2(n int, rows int, dx *float32, x *float32, rs int, length float32)
+// func normaliseGradAVX2(n int, rows int, dx *float32, x *float32, rs int, length float32, limit float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
+TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-48
 	MOVQ n+0(FP), AX
 	MOVQ rows+8(FP), CX
 	MOVQ dx+16(FP), DX
@@ -6564,7 +6561,7 @@ row300:
 	VSQRTPD      Y0, Y0
 	VSQRTPD      Y4, Y4
 	VSQRTPD      Y1, Y1
-	VBROADCASTSS const00800000AVX2<>+0(SB), Y9
+	VBROADCASTSS limit+44(FP), Y9
 	VCVTPS2PD    X9, Y9
 	VCMPPD       $0x05, Y9, Y2, Y10
 	VANDPD       Y10, Y7, Y7
@@ -6586,7 +6583,7 @@ row300:
 	VDIVPD       Y0, Y7, Y9
 	VDIVPD       Y4, Y7, Y10
 	VDIVPD       Y1, Y7, Y7
-	VBROADCASTSS const00800000AVX2<>+0(SB), Y11
+	VBROADCASTSS limit+44(FP), Y11
 	VCVTPS2PD    X11, Y11
 	VCMPPD       $0x05, Y11, Y2, Y2
 	VANDPD       Y2, Y8, Y8
@@ -6706,7 +6703,7 @@ row304:
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y6, Y6
 	VSQRTPD      Y4, Y4
-	VBROADCASTSS const00800000AVX2<>+0(SB), Y11
+	VBROADCASTSS limit+44(FP), Y11
 	VCVTPS2PD    X11, Y11
 	VCMPPD       $0x05, Y11, Y5, Y12
 	VANDPD       Y12, Y9, Y9
@@ -6728,7 +6725,7 @@ row304:
 	VDIVPD       Y2, Y9, Y11
 	VDIVPD       Y6, Y9, Y12
 	VDIVPD       Y4, Y9, Y9
-	VBROADCASTSS const00800000AVX2<>+0(SB), Y13
+	VBROADCASTSS limit+44(FP), Y13
 	VCVTPS2PD    X13, Y13
 	VCMPPD       $0x05, Y13, Y5, Y5
 	VANDPD       Y5, Y10, Y10

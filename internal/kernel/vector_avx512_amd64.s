@@ -3713,9 +3713,9 @@ done227:
 	VZEROUPPER
 	RET
 
-// func normaliseAVX512(n int, rows int, x *float32, rs int, length float32)
+// func normaliseAVX512(n int, rows int, x *float32, rs int, length float32, limit float32)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
+TEXT ·normaliseAVX512(SB), NOSPLIT, $0-40
 	MOVQ         n+0(FP), AX
 	MOVQ         rows+8(FP), CX
 	MOVQ         x+16(FP), DX
@@ -3751,7 +3751,7 @@ row233:
 	VCVTPS2PD     Y0, Z4
 	VDIVPD        Z2, Z4, Z5
 	VDIVPD        Z3, Z4, Z4
-	VBROADCASTSS  const00800000AVX512<>+0(SB), Z8
+	VBROADCASTSS  limit+36(FP), Z8
 	VCVTPS2PD     Y8, Z8
 	VCMPPD        $0x05, Z8, Z2, K1
 	VMOVAPD.Z     Z5, K1, Z5
@@ -3804,7 +3804,7 @@ row236:
 	VCVTPS2PD     Y0, Z0
 	VDIVPD        Z1, Z0, Z3
 	VDIVPD        Z2, Z0, Z0
-	VBROADCASTSS  const00800000AVX512<>+0(SB), Z4
+	VBROADCASTSS  limit+36(FP), Z4
 	VCVTPS2PD     Y4, Z4
 	VCMPPD        $0x05, Z4, Z1, K2
 	VMOVAPD.Z     Z3, K2, Z3
@@ -3828,12 +3828,9 @@ done235:
 	VZEROUPPER
 	RET
 
-DATA const00800000AVX512<>+0(SB)/4, $0x00800000
-GLOBL const00800000AVX512<>(SB), RODATA|NOPTR, $4
-
-// func standardiseAVX512(n int, rows int, x *float32, rs int, each float32, length float32)
+// func standardiseAVX512(n int, rows int, x *float32, rs int, each float32, length float32, limit float32)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·standardiseAVX512(SB), NOSPLIT, $0-40
+TEXT ·standardiseAVX512(SB), NOSPLIT, $0-44
 	MOVQ   n+0(FP), AX
 	MOVQ   rows+8(FP), CX
 	MOVQ   rs+24(FP), DX
@@ -4018,7 +4015,7 @@ sound248:
 	VCVTPS2PD     Y1, Z1
 	VDIVPD        Z5, Z1, Z7
 	VDIVPD        Z6, Z1, Z1
-	VBROADCASTSS  const00800000AVX512<>+0(SB), Z8
+	VBROADCASTSS  limit+40(FP), Z8
 	VCVTPS2PD     Y8, Z8
 	VCMPPD        $0x05, Z8, Z5, K1
 	VMOVAPD.Z     Z7, K1, Z7
@@ -4252,7 +4249,7 @@ sound263:
 	VCVTPS2PD     Y0, Z0
 	VDIVPD        Z5, Z0, Z1
 	VDIVPD        Z6, Z0, Z0
-	VBROADCASTSS  const00800000AVX512<>+0(SB), Z7
+	VBROADCASTSS  limit+40(FP), Z7
 	VCVTPS2PD     Y7, Z7
 	VCMPPD        $0x05, Z7, Z5, K2
 	VMOVAPD.Z     Z1, K2, Z1
@@ -4311,9 +4308,9 @@ GLOBL const21800000AVX512<>(SB), RODATA|NOPTR, $4
 DATA const7b800000AVX512<>+0(SB)/4, $0x7b800000
 GLOBL const7b800000AVX512<>(SB), RODATA|NOPTR, $4
 
-// func normaliseGradAVX512(n int, rows int, dx *float32, x *float32, rs int, length float32)
+// func normaliseGradAVX512(n int, rows int, dx *float32, x *float32, rs int, length float32, limit float32)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
+TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-48
 	MOVQ         n+0(FP), AX
 	MOVQ         rows+8(FP), CX
 	MOVQ         dx+16(FP), DX
@@ -4372,7 +4369,7 @@ row272:
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
 	VSQRTPD       Z3, Z3
-	VBROADCASTSS  const00800000AVX512<>+0(SB), Z10
+	VBROADCASTSS  limit+44(FP), Z10
 	VCVTPS2PD     Y10, Z10
 	VCMPPD        $0x05, Z10, Z2, K1
 	VMOVAPD.Z     Z4, K1, Z4
@@ -4384,7 +4381,7 @@ row272:
 	VCVTPS2PD     Y0, Z5
 	VDIVPD        Z2, Z5, Z10
 	VDIVPD        Z3, Z5, Z5
-	VBROADCASTSS  const00800000AVX512<>+0(SB), Z11
+	VBROADCASTSS  limit+44(FP), Z11
 	VCVTPS2PD     Y11, Z11
 	VCMPPD        $0x05, Z11, Z2, K1
 	VMOVAPD.Z     Z10, K1, Z10
@@ -4463,7 +4460,7 @@ row276:
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
 	VSQRTPD       Z2, Z2
-	VBROADCASTSS  const00800000AVX512<>+0(SB), Z5
+	VBROADCASTSS  limit+44(FP), Z5
 	VCVTPS2PD     Y5, Z5
 	VCMPPD        $0x05, Z5, Z1, K2
 	VMOVAPD.Z     Z3, K2, Z3
@@ -4475,7 +4472,7 @@ row276:
 	VCVTPS2PD     Y0, Z0
 	VDIVPD        Z1, Z0, Z4
 	VDIVPD        Z2, Z0, Z0
-	VBROADCASTSS  const00800000AVX512<>+0(SB), Z5
+	VBROADCASTSS  limit+44(FP), Z5
 	VCVTPS2PD     Y5, Z5
 	VCMPPD        $0x05, Z5, Z1, K2
 	VMOVAPD.Z     Z4, K2, Z4

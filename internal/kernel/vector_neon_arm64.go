@@ -179,20 +179,20 @@ func dotsNEON(n int, rows int, dst *float32, x *float32, xrs int, w *float32)
 //go:noescape
 func centreNEON(n int, rows int, x *float32, rs int, each float32)
 
-// normaliseNEON gives each column the 2-norm length, or makes it zero, for rows > 0.
+// normaliseNEON gives each column the 2-norm length, or makes it zero where its norm is below limit, for rows > 0.
 //
 //go:noescape
-func normaliseNEON(n int, rows int, x *float32, rs int, length float32)
+func normaliseNEON(n int, rows int, x *float32, rs int, length float32, limit float32)
 
-// standardiseNEON gives each column the mean 0 and the 2-norm length, or makes it zero, for rows > 0 and each = 1/rows.
+// standardiseNEON gives each column the mean 0 and the 2-norm length, or makes it zero where its norm is below limit, for rows > 0 and each = 1/rows.
 //
 //go:noescape
-func standardiseNEON(n int, rows int, x *float32, rs int, each float32, length float32)
+func standardiseNEON(n int, rows int, x *float32, rs int, each float32, length float32, limit float32)
 
-// normaliseGradNEON sets dx = length/|x|·(dx - x·(x·dx)/|x|²) in each column, or zero, for rows > 0.
+// normaliseGradNEON sets dx = length/|x|·(dx - x·(x·dx)/|x|²) in each column, or zero where |x| is below limit, for rows > 0.
 //
 //go:noescape
-func normaliseGradNEON(n int, rows int, dx *float32, x *float32, rs int, length float32)
+func normaliseGradNEON(n int, rows int, dx *float32, x *float32, rs int, length float32, limit float32)
 
 // reflectNEON adds a times row rows to rows > 0 rows, and sets it to zero.
 //

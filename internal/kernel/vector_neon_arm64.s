@@ -18027,8 +18027,8 @@ lanes580:
 done227:
 	RET
 
-// func normaliseNEON(n int, rows int, x *float32, rs int, length float32)
-TEXT ·normaliseNEON(SB), NOSPLIT, $0-36
+// func normaliseNEON(n int, rows int, x *float32, rs int, length float32, limit float32)
+TEXT ·normaliseNEON(SB), NOSPLIT, $0-40
 	MOVD n+0(FP), R0
 	MOVD rows+8(FP), R1
 	MOVD x+16(FP), R2
@@ -18106,7 +18106,8 @@ row233:
 	WORD $0x6e62fd0e // fdiv v14.2d, v8.2d, v2.2d
 	WORD $0x6e67fd0f // fdiv v15.2d, v8.2d, v7.2d
 	WORD $0x6e63fd08 // fdiv v8.2d, v8.2d, v3.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V16
+	FMOVS limit+36(FP), F16
+	WORD $0x4e040610 // dup v16.4s, v16.s[0]
 	WORD $0x0e617a10 // fcvtl v16.2d, v16.2s
 	WORD $0x6ee4e604 // fcmgt v4.2d, v16.2d, v4.2d
 	WORD $0x6e205884 // mvn v4.16b, v4.16b
@@ -18301,7 +18302,8 @@ lanes584:
 	WORD $0x6e62fd0e // fdiv v14.2d, v8.2d, v2.2d
 	WORD $0x6e67fd0f // fdiv v15.2d, v8.2d, v7.2d
 	WORD $0x6e63fd08 // fdiv v8.2d, v8.2d, v3.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V16
+	FMOVS limit+36(FP), F16
+	WORD $0x4e040610 // dup v16.4s, v16.s[0]
 	WORD $0x0e617a10 // fcvtl v16.2d, v16.2s
 	WORD $0x6ee4e604 // fcmgt v4.2d, v16.2d, v4.2d
 	WORD $0x6e205884 // mvn v4.16b, v4.16b
@@ -18468,8 +18470,8 @@ lanes592:
 done235:
 	RET
 
-// func standardiseNEON(n int, rows int, x *float32, rs int, each float32, length float32)
-TEXT ·standardiseNEON(SB), NOSPLIT, $0-40
+// func standardiseNEON(n int, rows int, x *float32, rs int, each float32, length float32, limit float32)
+TEXT ·standardiseNEON(SB), NOSPLIT, $0-44
 	MOVD n+0(FP), R0
 	MOVD rows+8(FP), R1
 	MOVD rs+24(FP), R2
@@ -18672,7 +18674,8 @@ sound248:
 	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
 	WORD $0x6e64fc26 // fdiv v6.2d, v1.2d, v4.2d
 	WORD $0x6e65fc21 // fdiv v1.2d, v1.2d, v5.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V7
+	FMOVS limit+40(FP), F7
+	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
 	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
 	WORD $0x6ee4e4e4 // fcmgt v4.2d, v7.2d, v4.2d
 	WORD $0x6e205884 // mvn v4.16b, v4.16b
@@ -18925,7 +18928,8 @@ sound262:
 	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
 	WORD $0x6e64fc26 // fdiv v6.2d, v1.2d, v4.2d
 	WORD $0x6e65fc21 // fdiv v1.2d, v1.2d, v5.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V7
+	FMOVS limit+40(FP), F7
+	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
 	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
 	WORD $0x6ee4e4e4 // fcmgt v4.2d, v7.2d, v4.2d
 	WORD $0x6e205884 // mvn v4.16b, v4.16b
@@ -19178,7 +19182,8 @@ sound276:
 	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
 	WORD $0x6e64fc26 // fdiv v6.2d, v1.2d, v4.2d
 	WORD $0x6e65fc21 // fdiv v1.2d, v1.2d, v5.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V7
+	FMOVS limit+40(FP), F7
+	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
 	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
 	WORD $0x6ee4e4e4 // fcmgt v4.2d, v7.2d, v4.2d
 	WORD $0x6e205884 // mvn v4.16b, v4.16b
@@ -19431,7 +19436,8 @@ sound290:
 	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
 	WORD $0x6e64fc26 // fdiv v6.2d, v1.2d, v4.2d
 	WORD $0x6e65fc21 // fdiv v1.2d, v1.2d, v5.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V7
+	FMOVS limit+40(FP), F7
+	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
 	WORD $0x0e6178e7 // fcvtl v7.2d, v7.2s
 	WORD $0x6ee4e4e4 // fcmgt v4.2d, v7.2d, v4.2d
 	WORD $0x6e205884 // mvn v4.16b, v4.16b
@@ -19872,7 +19878,8 @@ sound305:
 	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
 	WORD $0x6e68fc25 // fdiv v5.2d, v1.2d, v8.2d
 	WORD $0x6e69fc21 // fdiv v1.2d, v1.2d, v9.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V10
+	FMOVS limit+40(FP), F10
+	WORD $0x4e04054a // dup v10.4s, v10.s[0]
 	WORD $0x0e61794a // fcvtl v10.2d, v10.2s
 	WORD $0x6ee8e548 // fcmgt v8.2d, v10.2d, v8.2d
 	WORD $0x6e205908 // mvn v8.16b, v8.16b
@@ -20435,7 +20442,8 @@ sound319:
 	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
 	WORD $0x6e67fc22 // fdiv v2.2d, v1.2d, v7.2d
 	WORD $0x6e68fc21 // fdiv v1.2d, v1.2d, v8.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V9
+	FMOVS limit+40(FP), F9
+	WORD $0x4e040529 // dup v9.4s, v9.s[0]
 	WORD $0x0e617929 // fcvtl v9.2d, v9.2s
 	WORD $0x6ee7e527 // fcmgt v7.2d, v9.2d, v7.2d
 	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
@@ -20998,7 +21006,8 @@ sound333:
 	WORD $0x0e617821 // fcvtl v1.2d, v1.2s
 	WORD $0x6e66fc23 // fdiv v3.2d, v1.2d, v6.2d
 	WORD $0x6e67fc21 // fdiv v1.2d, v1.2d, v7.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V8
+	FMOVS limit+40(FP), F8
+	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x6ee6e506 // fcmgt v6.2d, v8.2d, v6.2d
 	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
@@ -21561,7 +21570,8 @@ sound347:
 	WORD $0x0e617800 // fcvtl v0.2d, v0.2s
 	WORD $0x6e65fc01 // fdiv v1.2d, v0.2d, v5.2d
 	WORD $0x6e66fc00 // fdiv v0.2d, v0.2d, v6.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V4
+	FMOVS limit+40(FP), F4
+	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x0e617884 // fcvtl v4.2d, v4.2s
 	WORD $0x6ee5e485 // fcmgt v5.2d, v4.2d, v5.2d
 	WORD $0x6e2058a5 // mvn v5.16b, v5.16b
@@ -21759,8 +21769,8 @@ done352:
 done296:
 	RET
 
-// func normaliseGradNEON(n int, rows int, dx *float32, x *float32, rs int, length float32)
-TEXT ·normaliseGradNEON(SB), NOSPLIT, $0-44
+// func normaliseGradNEON(n int, rows int, dx *float32, x *float32, rs int, length float32, limit float32)
+TEXT ·normaliseGradNEON(SB), NOSPLIT, $0-48
 	MOVD n+0(FP), R0
 	MOVD rows+8(FP), R1
 	MOVD dx+16(FP), R2
@@ -21902,7 +21912,8 @@ row356:
 	WORD $0x6ee1f842 // fsqrt v2.2d, v2.2d
 	WORD $0x6ee1f8e7 // fsqrt v7.2d, v7.2d
 	WORD $0x6ee1f863 // fsqrt v3.2d, v3.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V16
+	FMOVS limit+44(FP), F16
+	WORD $0x4e040610 // dup v16.4s, v16.s[0]
 	WORD $0x0e617a10 // fcvtl v16.2d, v16.2s
 	WORD $0x6ee4e611 // fcmgt v17.2d, v16.2d, v4.2d
 	WORD $0x6e205a31 // mvn v17.16b, v17.16b
@@ -21951,7 +21962,8 @@ row356:
 	WORD $0x6e62fd92 // fdiv v18.2d, v12.2d, v2.2d
 	WORD $0x6e67fd93 // fdiv v19.2d, v12.2d, v7.2d
 	WORD $0x6e63fd8c // fdiv v12.2d, v12.2d, v3.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V20
+	FMOVS limit+44(FP), F20
+	WORD $0x4e040694 // dup v20.4s, v20.s[0]
 	WORD $0x0e617a94 // fcvtl v20.2d, v20.2s
 	WORD $0x6ee4e684 // fcmgt v4.2d, v20.2d, v4.2d
 	WORD $0x6e205884 // mvn v4.16b, v4.16b
@@ -22332,7 +22344,8 @@ lanes692:
 	WORD $0x6ee1f842 // fsqrt v2.2d, v2.2d
 	WORD $0x6ee1f8e7 // fsqrt v7.2d, v7.2d
 	WORD $0x6ee1f863 // fsqrt v3.2d, v3.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V16
+	FMOVS limit+44(FP), F16
+	WORD $0x4e040610 // dup v16.4s, v16.s[0]
 	WORD $0x0e617a10 // fcvtl v16.2d, v16.2s
 	WORD $0x6ee4e611 // fcmgt v17.2d, v16.2d, v4.2d
 	WORD $0x6e205a31 // mvn v17.16b, v17.16b
@@ -22381,7 +22394,8 @@ lanes692:
 	WORD $0x6e62fd92 // fdiv v18.2d, v12.2d, v2.2d
 	WORD $0x6e67fd93 // fdiv v19.2d, v12.2d, v7.2d
 	WORD $0x6e63fd8c // fdiv v12.2d, v12.2d, v3.2d
-	VMOVQ $0x0080000000800000, $0x0080000000800000, V20
+	FMOVS limit+44(FP), F20
+	WORD $0x4e040694 // dup v20.4s, v20.s[0]
 	WORD $0x0e617a94 // fcvtl v20.2d, v20.2s
 	WORD $0x6ee4e684 // fcmgt v4.2d, v20.2d, v4.2d
 	WORD $0x6e205884 // mvn v4.16b, v4.16b

@@ -119,7 +119,7 @@ func (g *gen) inner(rows, x, y, rs reg.GPVirtual) doubles {
 	return sum
 }
 
-// quotient is x/size, with zero in place of lanes where size is below tiny.
+// quotient is x/size, with zero in place of lanes where size is below the parameter limit.
 func (g *gen) quotient(x reg.VecVirtual, size doubles) doubles {
 	d := make(doubles, len(size))
 	for h := range d {
@@ -129,11 +129,11 @@ func (g *gen) quotient(x reg.VecVirtual, size doubles) doubles {
 	return g.unless(d, size)
 }
 
-// unless is d with zero in place of lanes where size is below tiny. It takes d
-// over.
+// unless is d with zero in place of lanes where size is below the parameter limit. It
+// takes d over.
 func (g *gen) unless(d, size doubles) doubles {
 	const notLess = 5
-	limit := g.half(g.get(g.constant(tiny)), 0)
+	limit := g.half(g.get(g.param("limit")), 0)
 	for h := range d {
 		if g.avx512 {
 			k := g.K()

@@ -50,12 +50,9 @@ func (g *gen) centre() {
 	g.finish()
 }
 
-// tiny is the smallest normal number.
-const tiny = 0x1p-126
-
 func (g *gen) normalise() {
-	g.routine("normalise", "n, rows int, x *float32, rs int, length float32)",
-		"gives each column the 2-norm length, or makes it zero, for rows > 0.")
+	g.routine("normalise", "n, rows int, x *float32, rs int, length, limit float32)",
+		"gives each column the 2-norm length, or makes it zero where its norm is below limit, for rows > 0.")
 	n, rows, x, rs := g.arg("n"), g.arg("rows"), g.arg("x"), g.stride("rs")
 	length := g.param("length")
 	column, strides := []reg.GPVirtual{x}, []reg.GPVirtual{rs}
@@ -71,8 +68,8 @@ func (g *gen) normalise() {
 }
 
 func (g *gen) normaliseGrad() {
-	g.routine("normaliseGrad", "n, rows int, dx, x *float32, rs int, length float32)",
-		"sets dx = length/|x|·(dx - x·(x·dx)/|x|²) in each column, or zero, for rows > 0.")
+	g.routine("normaliseGrad", "n, rows int, dx, x *float32, rs int, length, limit float32)",
+		"sets dx = length/|x|·(dx - x·(x·dx)/|x|²) in each column, or zero where |x| is below limit, for rows > 0.")
 	n, rows, dx, x, rs := g.arg("n"), g.arg("rows"), g.arg("dx"), g.arg("x"), g.stride("rs")
 	length := g.param("length")
 	g.loop(n, 1, func(int) {

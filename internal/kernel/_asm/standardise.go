@@ -20,8 +20,8 @@ const (
 // sums in float64; a column whose squares float32 cannot hold has them summed
 // again in float64.
 func (g *gen) standardise() {
-	g.routine("standardise", "n, rows int, x *float32, rs int, each, length float32)",
-		"gives each column the mean 0 and the 2-norm length, or makes it zero, for rows > 0 and each = 1/rows.")
+	g.routine("standardise", "n, rows int, x *float32, rs int, each, length, limit float32)",
+		"gives each column the mean 0 and the 2-norm length, or makes it zero where its norm is below limit, for rows > 0 and each = 1/rows.")
 	n, rows, rs := g.arg("n"), g.arg("rows"), g.stride("rs")
 	thrice := g.GP64()
 	g.LEAQ(operand.Mem{Base: rs, Index: rs, Scale: 2}, thrice)
