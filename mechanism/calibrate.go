@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -95,7 +96,7 @@ func sampleRows[T tensor.Float](x tensor.Heads[T], h0, h1 int) (rows []float64) 
 	for i := range min(all, maxSampleRows) {
 		at := i * all / min(all, maxSampleRows)
 		row := x.Head(at/x.N/(h1-h0), h0+at/x.N%(h1-h0)).Row(at % x.N)
-		if euclideanNorm(row) > 0 {
+		if scratch.Norm2(row) > 0 {
 			for _, v := range row {
 				rows = append(rows, float64(v))
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -245,6 +246,7 @@ func (x *controlVariates[T]) sideMaps() [2]evaMap[T] { return [2]evaMap[T]{x.q, 
 
 // newPass computes the means, maps and summaries of all chunks of a head.
 func (v *controlVariates[T]) newPass(h *headwise.Head[T]) evaPass[T] {
+	const normEps = 1e-5
 	d := h.Q.Cols
 	x := evaPass[T]{controlVariates: v, h: h, tokens: max(h.Q.Rows, h.K.Rows), scale: T(1 / math.Sqrt(float64(d)))}
 	x.chunks = min(v.landmarks, x.tokens)
@@ -268,7 +270,12 @@ func (v *controlVariates[T]) newPass(h *headwise.Head[T]) evaPass[T] {
 			copy(y.Row(c), m.b.Data)
 		}
 		h.Multiply(y, x.mean[side], tensor.Mat[T]{Data: m.w.Data, Rows: d, Cols: d, Stride: d}, false, true, true)
-		h.Table.LayerNorm(x.bar[side].Data, x.bar[side].Stride, y.Data, y.Stride, x.chunks, d, m.gain.Data, m.bias.Data, x.stats[side], 1e-5)
+		h.Table.LayerNorm(x.bar[side].Data, x.bar[side].Stride, y.Data, y.Stride, x.chunks, d, m.gain.Data, m.bias.Data, x.stats[side], normEps)
+		for c := range x.chunks {
+			if stats := x.stats[side][2*c:][:2]; !(stats[1] > 0) {
+				stats[0], stats[1] = scratch.NormaliseLargeRow(x.bar[side].Row(c), y.Row(c), m.gain.Data, m.bias.Data, normEps)
+			}
+		}
 	}
 	x.mu, x.beta = h.TakeScratch(x.chunks, d), h.TakeScratch(x.chunks, h.V.Cols)
 	for c := range x.chunks {

@@ -2,6 +2,7 @@ package mechanism
 
 import (
 	"bytes"
+	"math"
 	"strings"
 	"testing"
 
@@ -232,6 +233,29 @@ func TestEvaGradientsOfEqualValuesVanish(t *testing.T) {
 		r := both(t, m, callIn[float32](oc), in[float32](do))
 		if most := max(check.MaxAbs(r.g.DQ.Data), check.MaxAbs(r.g.DK.Data), check.MaxAbs(r.tau)); most > 0x1p-24 {
 			t.Errorf("chunk=%s: a gradient is %v, want 0", chunk, most)
+		}
+	}
+}
+
+// Chunks of large queries keep their direction: squares that float32 does not hold have a norm.
+func TestEvaNormalisesLargeQueries(t *testing.T) {
+	o := Options{Width: 8, Set: map[string]string{"window": "4", "landmarks": "8"}}
+	single, err := New[float32]("eva", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	double, err := New[float64]("eva", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 64, m: 64, d: 8, dv: 2}.call(110)
+	for i := range oc.Q.Data {
+		oc.Q.Data[i] = float64(float32(oc.Q.Data[i] * 1e20))
+	}
+	want := forward(t, double, callIn[float64](oc)).o.Data
+	for i, got := range forward(t, single, callIn[float32](oc)).o.Data {
+		if d := math.Abs(float64(got) - want[i]); !(d <= 1e-3) {
+			t.Fatalf("output %d is %v, want %v", i, got, want[i])
 		}
 	}
 }

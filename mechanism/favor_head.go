@@ -6,6 +6,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -82,7 +83,7 @@ func (x *favorHead[T]) newPass(h *headwise.Head[T]) favorPass[T] {
 // maxSquaredLength returns the largest |x|²·scale of rows [n, D], and its first row.
 func (x *favorHead[T]) maxSquaredLength(rows tensor.Mat[T]) (most T, first int) {
 	for i := range rows.Rows {
-		length := euclideanNorm(rows.Row(i)) * x.rootScale
+		length := scratch.Norm2(rows.Row(i)) * x.rootScale
 		if square := T(length * length); i == 0 || square > most {
 			most, first = square, i
 		}
@@ -107,7 +108,7 @@ func (p *favorPass[T]) computeFeatures(x tensor.Mat[T], keys bool) tensor.Mat[T]
 	for i := range x.Rows {
 		row := u.Row(i)
 		t.Scale(row, T(p.rootScale), row)
-		length := euclideanNorm(x.Row(i)) * p.rootScale
+		length := scratch.Norm2(x.Row(i)) * p.rootScale
 		off := T(length * length / 2)
 		switch {
 		case p.kernel == "hyperbolic":

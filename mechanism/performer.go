@@ -7,6 +7,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -154,22 +155,13 @@ func drawProjection[T tensor.Float](w []T, rows, d int, orthogonal, even bool, k
 			row := w[r*d:][:d]
 			length := math.Sqrt(float64(d))
 			if !even {
-				length = euclideanNorm(row)
+				length = scratch.Norm2(row)
 			}
 			for c := range row {
 				row[c] = T(float32(length * q[(r-r0)*d+c]))
 			}
 		}
 	}
-}
-
-// euclideanNorm returns |x|, in float64.
-func euclideanNorm[T tensor.Float](x []T) float64 {
-	var sum float64
-	for _, v := range x {
-		sum += float64(v) * float64(v)
-	}
-	return math.Sqrt(sum)
 }
 
 // orthogonalFactor returns Qᵀ [d, d] of g = Q·R, where the diagonal of R is positive.
@@ -204,7 +196,7 @@ func orthonormaliseRows(q []float64, d int) {
 				}
 			}
 		}
-		length := euclideanNorm(row)
+		length := scratch.Norm2(row)
 		for i := range row {
 			row[i] /= length
 		}

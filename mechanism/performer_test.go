@@ -9,6 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -176,9 +177,9 @@ func TestProjectionRowsAreOrthogonal(t *testing.T) {
 		for i := range rows {
 			length := math.Sqrt(d)
 			if !even {
-				length = euclideanNorm(normal[i*d:][:d])
+				length = scratch.Norm2(normal[i*d:][:d])
 			}
-			if got := euclideanNorm(w[i*d:][:d]); math.Abs(got-length) > 1e-6*length {
+			if got := scratch.Norm2(w[i*d:][:d]); math.Abs(got-length) > 1e-6*length {
 				t.Errorf("row %d is %v long, want %v", i, got, length)
 			}
 			for j := i/d*d + 0; j < i; j++ {
@@ -222,7 +223,7 @@ func TestOrthogonalFeaturesMatchGoldenFile(t *testing.T) {
 	for r := range len(x) / d {
 		q := orthogonalFactor(g[r/d*d*d:][:d*d], d)
 		for c := range d {
-			if got := euclideanNorm(x[r*d:][:d]) * q[r%d*d+c]; math.Abs(got-want[r*d+c]) > 1e-12 {
+			if got := scratch.Norm2(x[r*d:][:d]) * q[r%d*d+c]; math.Abs(got-want[r*d+c]) > 1e-12 {
 				t.Fatalf("row %d, channel %d is %v, want %v", r, c, got, want[r*d+c])
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -365,7 +366,7 @@ func unitKeys[T tensor.Float](h *headwise.Head[T]) (k tensor.Mat[T], by []float6
 	k, by = h.TakeScratch(h.K.Rows, h.Q.Cols), arena.Take[float64](h.Scratch, h.K.Rows)
 	for j := range by {
 		by[j] = 0
-		if length := euclideanNorm(h.Q.Row(j)); length > 0 && !math.IsInf(length, 1) {
+		if length := scratch.Norm2(h.Q.Row(j)); length > 0 && !math.IsInf(length, 1) {
 			by[j] = 1 / length
 		}
 		for c, x := range h.Q.Row(j) {

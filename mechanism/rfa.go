@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -184,7 +185,11 @@ func (f *rfaProjection[T]) inverseLengths(b *attention.FeatureBlock[T]) []T {
 		b.Table.MulAdd(over, row, row)
 	}
 	for i, square := range over {
-		over[i] = T(1 / (math.Sqrt(float64(square)) + f.normOffset))
+		length := math.Sqrt(float64(square))
+		if math.IsInf(length, 1) { // of squares that T does not hold
+			length = kernel.ColumnNorm(b.X[i:], b.Stride, b.D)
+		}
+		over[i] = T(1 / (length + f.normOffset))
 	}
 	return over
 }
@@ -216,7 +221,14 @@ func (f *rfaProjection[T]) inverseLengthsGrad(b *attention.FeatureBlock[T]) {
 		b.Table.MulAdd(along, b.DX[c*b.Stride:][:b.N], b.X[c*b.Stride:][:b.N])
 	}
 	for i, o := range over {
-		if length := 1/float64(o) - f.normOffset; length > 0 {
+		switch length := 1/float64(o) - f.normOffset; {
+		case length > 0x1p60: // products, or o/length, leave the range of float32
+			var sum float64
+			for c := range b.D {
+				sum += float64(b.DX[c*b.Stride+i]) * float64(b.X[c*b.Stride+i])
+			}
+			along[i] = T(-sum * float64(o) / length)
+		case length > 0:
 			along[i] *= T(-float64(o) / length)
 		}
 	}

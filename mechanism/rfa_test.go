@@ -10,6 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -101,7 +102,7 @@ func TestRandomFeaturesApproachTheirKernels(t *testing.T) {
 	}
 	rows := rowsOf(x, d)
 	for i := range rows {
-		length := euclideanNorm(rows[i])
+		length := scratch.Norm2(rows[i])
 		for c := range rows[i] {
 			rows[i][c] /= length
 		}
@@ -289,5 +290,38 @@ func TestRFARefusesSettingsThatDoNotFit(t *testing.T) {
 	c = callIn[float32](oc)
 	if err := m.Forward(output(c), c, nil); err == nil {
 		t.Error("features of 2 heads take a call of 3")
+	}
+}
+
+// Rows that are divided by their length give the same, however large they are.
+func TestRFAOfLargeRowsIsOfTheirDirections(t *testing.T) {
+	m, err := New[float32]("rfa", Options{Width: 8, Set: map[string]string{"form": "code"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(size float64) (o, dq []float32) {
+		oc, do := shape{b: 1, h: 1, hkv: 1, n: 12, m: 12, d: 8, dv: 3, causal: true}.call(109)
+		for i := range oc.Q.Data {
+			oc.Q.Data[i], oc.K.Data[i] = oc.Q.Data[i]*size, oc.K.Data[i]*size
+		}
+		r := both(t, m, callIn[float32](oc), in[float32](do))
+		for i := range r.g.DQ.Data {
+			r.g.DQ.Data[i] *= float32(size)
+		}
+		return r.o.Data, r.g.DQ.Data
+	}
+	o, dq := run(1e12)
+	for _, size := range []float64{1e18, 1e20, 1e35} {
+		large, dlarge := run(size)
+		for i := range o {
+			if d := math.Abs(float64(large[i] - o[i])); !(d <= 1e-5) {
+				t.Fatalf("rows of %g: output %d is %v, want %v", size, i, large[i], o[i])
+			}
+		}
+		for i := range dq {
+			if d := math.Abs(float64(dlarge[i] - dq[i])); !(d <= 1e-4*check.MaxAbs(dq)) {
+				t.Fatalf("rows of %g: gradient %d is %v, want %v", size, i, dlarge[i], dq[i])
+			}
+		}
 	}
 }

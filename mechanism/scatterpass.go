@@ -6,6 +6,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -104,7 +105,7 @@ func (p *scatterPass[T]) sortTokens() {
 // maxSquaredLength returns the largest squared length of the given rows of x.
 func (p *scatterPass[T]) maxSquaredLength(x tensor.Mat[T], rows []int32) (most float64) {
 	for _, i := range rows {
-		length := euclideanNorm(x.Row(int(i)))
+		length := scratch.Norm2(x.Row(int(i)))
 		most = max(most, length*length)
 	}
 	return most
@@ -153,7 +154,7 @@ func (p *scatterPass[T]) randomFeatures(x tensor.Mat[T], mask []bool) (f tensor.
 		h.Table.Scale(minus, -1, plus)
 		top := h.Table.Max(row)
 		h.Table.Exp(row, row, top)
-		length := euclideanNorm(x.Row(i)) * p.rootScale
+		length := scratch.Norm2(x.Row(i)) * p.rootScale
 		if g[i] = T(float64(top) - length*length/2 - least); mask != nil && !mask[i] {
 			g[i] = T(math.Inf(-1))
 		}

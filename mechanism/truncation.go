@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -96,7 +97,7 @@ func rowsOfHead[T tensor.Float](x tensor.Heads[T], b, h, i0, n int) (rows []floa
 // balanceLengths scales rows x and y to equal mean lengths and leaves their products as
 // they are, which makes Bound smaller.
 func balanceLengths(x, y []float64) {
-	ratio := math.Sqrt(euclideanNorm(y) * math.Sqrt(float64(len(x))) / (euclideanNorm(x) * math.Sqrt(float64(len(y)))))
+	ratio := math.Sqrt(scratch.Norm2(y) * math.Sqrt(float64(len(x))) / (scratch.Norm2(x) * math.Sqrt(float64(len(y)))))
 	if !(ratio > 0) || math.IsInf(ratio, 0) {
 		return
 	}
@@ -116,7 +117,7 @@ func keptFeatures[T tensor.Float](components, rows []float64, monomials []T, d, 
 	for i := range n {
 		var f []float64
 		row := rows[i*d:][:d]
-		rest := evalPolynomial(taylorCoefs(degree), euclideanNorm(row)*euclideanNorm(row))
+		rest := evalPolynomial(taylorCoefs(degree), scratch.Norm2(row)*scratch.Norm2(row))
 		for at := 0; at < len(monomials); at += degree {
 			x, factors := 1.0, [maxTruncatedOrder]int{}
 			l := 0

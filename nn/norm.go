@@ -1,11 +1,10 @@
 package nn
 
 import (
-	"math"
-
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -78,40 +77,9 @@ func (f *normForward[T]) RunRange(i0, i1 int) {
 	kernel.Active[T]().LayerNorm(y.Data, y.Stride, x.Data, x.Stride, x.Rows, x.Cols, gain, bias, stats, f.n.Eps)
 	for i := range x.Rows {
 		if !(stats[2*i+1] > 0) {
-			stats[2*i], stats[2*i+1] = normaliseLargeRow(y.Row(i), x.Row(i), gain, bias, float64(f.n.Eps))
+			stats[2*i], stats[2*i+1] = scratch.NormaliseLargeRow(y.Row(i), x.Row(i), gain, bias, float64(f.n.Eps))
 		}
 	}
-}
-
-// normaliseLargeRow sets y [width] from x [width], whose squares or sum leave the range of T,
-// and returns mean and factor of the row. They are NaN if x is not finite.
-func normaliseLargeRow[T tensor.Float](y, x, gain, bias []T, eps float64) (mean, factor T) {
-	largest := 0.0
-	for _, v := range x {
-		largest = max(largest, math.Abs(float64(v)))
-	}
-	centre := 0.0 // of x / largest, as all below
-	for _, v := range x {
-		centre += float64(v) / largest
-	}
-	centre /= float64(len(x))
-	square := 0.0
-	for _, v := range x {
-		d := float64(v)/largest - centre
-		square += d * d
-	}
-	deviation := math.Sqrt(square/float64(len(x)) + eps/largest/largest)
-	for j, v := range x {
-		z := 0.0 // of a row of equal numbers, where eps/largest² may vanish
-		if d := float64(v)/largest - centre; d != 0 {
-			z = d / deviation
-		}
-		y[j] = T(z) * gain[j]
-		if bias != nil {
-			y[j] += bias[j]
-		}
-	}
-	return T(centre * largest), T(1 / deviation / largest)
 }
 
 // Backward adds to dx [rows,width] and to the gradients of gain and bias, from dy

@@ -3,14 +3,41 @@ package scratch
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Norm2 returns the 2-norm of x [n].
-func Norm2[T tensor.Float](x []T) float64 {
-	var sum float64
-	for _, y := range x {
-		sum += float64(y) * float64(y)
+func Norm2[T tensor.Float](x []T) float64 { return kernel.ColumnNorm(x, 1, len(x)) }
+
+// NormaliseLargeRow is layer normalisation of a row whose squares or sum leave the range of T:
+// it sets y [width] from x [width] and returns mean and factor of the row. They are NaN if x is
+// not finite. A nil bias is none.
+func NormaliseLargeRow[T tensor.Float](y, x, gain, bias []T, eps float64) (mean, factor T) {
+	largest := 0.0
+	for _, v := range x {
+		largest = max(largest, math.Abs(float64(v)))
 	}
-	return math.Sqrt(sum)
+	centre := 0.0 // of x / largest, as all below
+	for _, v := range x {
+		centre += float64(v) / largest
+	}
+	centre /= float64(len(x))
+	square := 0.0
+	for _, v := range x {
+		d := float64(v)/largest - centre
+		square += d * d
+	}
+	deviation := math.Sqrt(square/float64(len(x)) + eps/largest/largest)
+	for j, v := range x {
+		z := 0.0 // of a row of equal numbers, where eps/largest² may vanish
+		if d := float64(v)/largest - centre; d != 0 {
+			z = d / deviation
+		}
+		y[j] = T(z) * gain[j]
+		if bias != nil {
+			y[j] += bias[j]
+		}
+	}
+	return T(centre * largest), T(1 / deviation / largest)
 }

@@ -388,3 +388,15 @@ func dotProduct(a, b []float64) float64 {
 	}
 	return s
 }
+
+// euclideanNorm returns |x|, also where its squares leave the range of float64.
+func euclideanNorm(x []float64) float64 {
+	length := math.Sqrt(dotProduct(x, x))
+	if math.IsInf(length, 1) || length < 0x1p-480 {
+		length = 0
+		for _, v := range x {
+			length = math.Hypot(length, v)
+		}
+	}
+	return length
+}

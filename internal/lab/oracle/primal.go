@@ -1,7 +1,5 @@
 package oracle
 
-import "math"
-
 // Primal is Primal-Attention (arXiv 2305.19798, eq. 6): outputs [n][Dv] of a head
 // made of the projections e of each query and r of the key at its place, both
 // divided by their lengths. In a causal call both are the means of those so far.
@@ -16,7 +14,7 @@ type Primal struct {
 }
 
 func unitRow(x []float64) []float64 {
-	if l := math.Sqrt(dotProduct(x, x)); l > 0 {
+	if l := euclideanNorm(x); l > 0 {
 		return scaledBy(1/l, x)
 	}
 	return make([]float64, len(x))

@@ -31,7 +31,7 @@ func (r *Reformer) Weights(h *Head) [][]float64 {
 	held := 0
 	for j := range m {
 		keys[j] = make([]float64, d)
-		if length := math.Sqrt(dotProduct(h.Q[j], h.Q[j])); length > 0 {
+		if length := euclideanNorm(h.Q[j]); length > 0 {
 			for c, x := range h.Q[j] {
 				keys[j][c] = x / length
 			}

@@ -21,7 +21,7 @@ func (f *RandomFeatures) row(x []float64) []float64 {
 	y := append([]float64{}, x...)
 	if f.Shortest >= 0 {
 		for c := range y {
-			y[c] /= math.Sqrt(dotProduct(x, x)) + f.Shortest
+			y[c] /= euclideanNorm(x) + f.Shortest
 		}
 	}
 	return y
@@ -94,7 +94,7 @@ func (f *RandomFeatures) Grad(at Place, x, dy, dp []float64) []float64 {
 		dp[i] += by[c] * y[c] / f.Tau
 		dx[c] = by[c] * f.Sigma[i] / f.Tau
 	}
-	length := math.Sqrt(dotProduct(x, x))
+	length := euclideanNorm(x)
 	if f.Shortest < 0 {
 		return dx
 	}

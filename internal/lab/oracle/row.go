@@ -114,7 +114,7 @@ func (n Norm) centre(x []float64) ([]float64, float64) {
 			}
 		}
 	}
-	length := math.Sqrt(dotProduct(y, y))
+	length := euclideanNorm(y)
 	if n == Standard {
 		length /= math.Sqrt(float64(len(x)))
 	}

@@ -1,10 +1,6 @@
 package oracle
 
-import (
-	"math"
-
-	"github.com/farfield-ml/farfield/tensor"
-)
+import "github.com/farfield-ml/farfield/tensor"
 
 // Normalisations over all tokens of a sequence, as the programs of FAST's
 // authors have them. With M the largest 2-norm over the tokens of a head:
@@ -84,7 +80,7 @@ func (s *side) centred(n Norm, h int) [][]float64 {
 // longestLength returns the largest 2-norm of rows and where it is.
 func longestLength(rows [][]float64) (m float64, at int) {
 	for t, y := range rows {
-		if l := math.Sqrt(dotProduct(y, y)); l > m {
+		if l := euclideanNorm(y); l > m {
 			m, at = l, t
 		}
 	}
