@@ -81,7 +81,7 @@ func (s *keyCache[T]) Run(out tensor.Heads[T], c *contract.Call[T], n, m int) {
 	if max(n, m) == 1 {
 		rows = s.e.tokenRows(ar, &s.shape, c, n, m)
 	}
-	work, _ := s.e.Forms().CountOperations(n, s.tokens+m, 0, s.shape.D, s.shape.Dv, false, 1)
+	work, _ := s.e.Forms().CountOperations(n, s.tokens+m, s.tokens+m-n, s.shape.D, s.shape.Dv, false, 1)
 	work *= float64(s.shape.B * s.shape.H)
 	for i := 0; i < len(s.heads) && rows.x == nil; i++ {
 		s.heads[i].unit.Workers = headtask.CountWorkers(len(s.heads), work, work)
