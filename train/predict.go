@@ -28,6 +28,7 @@ type Prediction struct {
 	Kind          task.Kind // Class, Regression, Labels, Next or Trace
 	Numbers       []float64 // Regression and Trace: [rows, Columns]
 	Columns       int       // columns of Numbers
+	Deviation     []float64 // deviation of each column among the learned targets; nil: Numbers are the model's outputs
 	Class         int       // Class: the most probable class, the first among equals
 	Probabilities []float64 // Class: probability of each class [classes]
 	Labels        []int     // Labels and Next: class of each visible position
@@ -205,7 +206,7 @@ func (p *Predictor) predictSamples() (Prediction, error) {
 	if r.Columns = spec.Outputs; p.scales == nil {
 		return r, nil
 	}
-	r.Columns = len(p.scales.Mean)
+	r.Columns, r.Deviation = len(p.scales.Mean), p.scales.Deviation
 	for i := range r.Numbers {
 		c := i % r.Columns
 		r.Numbers[i] = r.Numbers[i]*p.scales.Deviation[c] + p.scales.Mean[c]

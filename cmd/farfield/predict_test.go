@@ -330,6 +330,37 @@ func TestPredictFiles(t *testing.T) {
 	refuses(t, `its name ends in ".txt"`, "predict", "--model", model, filepath.Join(dir, "none.txt"))
 }
 
+func TestPredictKeepsDigitsOfNumbersFarFromZero(t *testing.T) {
+	dir := t.TempDir()
+	list := "file,label\n"
+	for i := range 40 {
+		name := fmt.Sprintf("%02d.csv", i)
+		if err := os.WriteFile(filepath.Join(dir, name), fmt.Appendf(nil, "%d\n1\n%d\n", i, i%7), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		list += fmt.Sprintf("%s,%d\n", name, 1700000000+i)
+	}
+	data, run := filepath.Join(dir, "list.csv"), filepath.Join(dir, "run")
+	if err := os.WriteFile(data, []byte(list), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	works(t, "train", "--task", "series", "--data", data, "--task-set", "ask=number", "--out", run, "--width", "8", "--heads", "2", "--layers", "1", "--batch", "8", "--steps", "20", "--quiet")
+	var printed [2]float64
+	for i, name := range []string{"00.csv", "39.csv"} {
+		path := filepath.Join(dir, name)
+		var r struct{ Number float64 }
+		if err := json.Unmarshal([]byte(works(t, "predict", "--model", run, "--json", path)), &r); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Sscan(works(t, "predict", "--model", run, path), &printed[i]); err != nil || math.Abs(printed[i]-r.Number) > 1e-4 {
+			t.Errorf("number is %v, in JSON %v, error %v", printed[i], r.Number, err)
+		}
+	}
+	if printed[0] == printed[1] {
+		t.Errorf("two files have the number %v", printed[0])
+	}
+}
+
 // A file of several records has an answer for each, with its name.
 func TestPredictRecordsOfAFile(t *testing.T) {
 	dir := t.TempDir()

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -193,9 +194,9 @@ func predictedFields(p *train.Predictor, r *train.Prediction) []records.Field {
 
 // numberField is one number, a list of them, or a list of rows.
 func numberField(r *train.Prediction) records.Field {
-	list := make([]float32, len(r.Numbers)) // as many digits as the model has
-	for i, x := range r.Numbers {
-		list[i] = float32(x)
+	list := make([]float64, len(r.Numbers)) // as many digits as the model has
+	for i := range list {
+		list[i], _ = strconv.ParseFloat(formatNumber(r, i, float32Digits), 64)
 	}
 	switch {
 	case len(list) == 1 && r.Kind == task.Regression:
@@ -203,11 +204,28 @@ func numberField(r *train.Prediction) records.Field {
 	case r.Columns == 1 || len(list) <= r.Columns:
 		return records.Field{Name: "numbers", Value: list}
 	}
-	rows := [][]float32{}
+	rows := [][]float64{}
 	for ; len(list) > 0; list = list[r.Columns:] {
 		rows = append(rows, list[:r.Columns])
 	}
 	return records.Field{Name: "numbers", Value: rows}
+}
+
+// float32Digits are the significant digits that tell all float32 apart.
+const float32Digits = 9
+
+// formatNumber formats number i with significant digits, and more where the number exceeds the
+// deviation of its column.
+func formatNumber(r *train.Prediction, i, digits int) string {
+	x := r.Numbers[i]
+	if r.Deviation == nil {
+		if digits == float32Digits {
+			return strconv.FormatFloat(x, 'g', -1, 32)
+		}
+	} else if more := math.Ceil(math.Log10(math.Abs(x) / r.Deviation[i%r.Columns])); more > 0 {
+		digits = int(min(float64(digits)+more, 17))
+	}
+	return strconv.FormatFloat(x, 'g', digits, 64)
 }
 
 // rounded is a probability in six decimals.
@@ -360,11 +378,11 @@ func (a *answers) print(r *train.Prediction, shown string) error {
 	classes := a.p.Classes()
 	switch r.Kind {
 	case task.Regression, task.Trace:
-		for i, x := range r.Numbers {
+		for i := range r.Numbers {
 			if i > 0 {
 				a.w.WriteByte(',')
 			}
-			fmt.Fprintf(a.w, "%.6g", x)
+			a.w.WriteString(formatNumber(r, i, 6))
 		}
 	case task.Labels, task.Next:
 		for i, y := range r.Labels {
