@@ -23,6 +23,10 @@ type Score struct {
 	Bytes   int64       `json:"bytes,omitempty"` // bytes of text of these targets
 }
 
+// HasBits reports whether the score is of a text, also where its Bits are 0. A stored score may
+// lack Bytes.
+func (s *Score) HasBits() bool { return s.Bytes > 0 || s.Bits > 0 }
+
 // Detail is the breakdown of a Score.
 type Detail struct {
 	// Positions holds the loss by position, of a task measured in nats.

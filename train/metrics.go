@@ -136,13 +136,13 @@ func openMetrics(dir string, m *manifest) (*metrics, error) {
 // unixSeconds returns the time in seconds since 1970.
 func unixSeconds() float64 { return float64(time.Now().UnixMicro()) / 1e6 }
 
-// addStep appends an update.
-func (m *metrics) addStep(s *Step) error {
+// addStep appends an update, of a text with its bits.
+func (m *metrics) addStep(s *Step, isText bool) error {
 	if m == nil {
 		return nil
 	}
 	list := []tensorboard.Scalar{{Tag: "train/loss", Value: s.Loss}, {Tag: "train/lr", Value: s.Rate}, {Tag: "train/grad_norm", Value: s.GradNorm}}
-	if s.Bits > 0 {
+	if isText {
 		list = append(list, tensorboard.Scalar{Tag: "train/bits_per_byte", Value: s.Bits})
 	}
 	return m.addRow(s, s.Step, list)
@@ -154,7 +154,7 @@ func (m *metrics) addEval(v *Eval) error {
 		return nil
 	}
 	list := []tensorboard.Scalar{{Tag: v.Split + "/loss", Value: v.Loss}, {Tag: v.Split + "/" + string(v.Metric), Value: v.Value}}
-	if v.Bits > 0 {
+	if v.HasBits() {
 		list = append(list, tensorboard.Scalar{Tag: v.Split + "/bits_per_byte", Value: v.Bits})
 	}
 	return m.addRow(v, v.Step, list)

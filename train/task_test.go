@@ -562,6 +562,24 @@ func TestEventsFollowTheMetrics(t *testing.T) {
 	}
 }
 
+func TestEventsHaveBitsOfATextWithoutLoss(t *testing.T) {
+	dir := t.TempDir()
+	m, err := openMetrics(dir, &manifest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	for _, err := range []error{m.addStep(&Step{Step: 1}, true), m.addEval(&Eval{Step: 1, Split: "valid", Score: Score{Metric: task.Nats, Bytes: 1}})} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := os.ReadFile(filepath.Join(dir, eventsFile))
+	if err != nil || !strings.Contains(string(file), "train/bits_per_byte") || !strings.Contains(string(file), "valid/bits_per_byte") {
+		t.Errorf("%v, the events are %q", err, file)
+	}
+}
+
 func TestSequencesOfATaskGrow(t *testing.T) {
 	c := recallPreset("mqar", 7, "vocab", "40", "length", "32", "pairs", "4")
 	c.WarmUp, c.EvalEvery, c.FinalSamples, c.Batch, c.FirstContext, c.FirstBatch = 0, 0, 2, 2, 8, 8

@@ -373,7 +373,7 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 // error the next call does what is left.
 func (t *Trainer) finishUpdate(ctx context.Context, o Observer) error {
 	if t.needsRow {
-		if err := comm.ShareError(t.job.Ranks, t.metrics.addStep(&t.row)); err != nil {
+		if err := comm.ShareError(t.job.Ranks, t.metrics.addStep(&t.row, t.text != nil)); err != nil {
 			return err
 		}
 		if t.needsRow = false; o.Step != nil {

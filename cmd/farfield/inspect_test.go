@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/internal/cli/plan"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
@@ -262,6 +263,19 @@ func TestInspectRun(t *testing.T) {
 	}
 	if _, all := kindOf(t, odd); all["parameters"] == nil || len(all["checkpoints"].([]any)) == 0 {
 		t.Errorf("%s: %v", odd, all)
+	}
+}
+
+func TestInspectTellsFinalScoreFromLatestLook(t *testing.T) {
+	dir := madeRun(t, filepath.Join(t.TempDir(), "run"), train.Config{Seed: 1}, ended(task.MSE, 0.00002))
+	if err := runs.WriteResult(dir, &runs.Report{Steps: 2, Best: 1}); err != nil {
+		t.Fatal(err)
+	}
+	out := works(t, "inspect", dir)
+	for _, want := range []string{"final score", "of update 1, test: loss 1, mean squared error 2e-05\n", "latest look", "at update 1, valid: "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not printed:\n%s", want, out)
+		}
 	}
 }
 

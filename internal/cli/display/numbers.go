@@ -5,10 +5,21 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/farfield-ml/farfield/task"
 )
 
 // FormatPercent formats the share x as a percentage with one decimal.
 func FormatPercent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
+
+// FormatValue formats a score or loss of a task with four decimals, and squared errors, which
+// may be small, with four digits.
+func FormatValue(metric task.Metric, x float64) string {
+	if metric == task.MSE {
+		return fmt.Sprintf("%.4g", x)
+	}
+	return fmt.Sprintf("%.4f", x)
+}
 
 // FormatTick writes a time at the axis of a figure.
 func FormatTick(s float64) string {

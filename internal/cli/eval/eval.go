@@ -233,10 +233,10 @@ func adviseData(err error) error {
 func (r *Report) print(e *env.Env) error {
 	r.Verdict.Print(e)
 	fmt.Fprintf(e.Stdout, "data        %s\n", display.Escape(r.Data))
-	if r.Bits > 0 {
+	if r.HasBits() {
 		fmt.Fprintf(e.Stdout, "loss        %.4f nats a token, %.4f bits per byte over %d tokens, %d bytes\n", r.Loss, r.Bits, r.Tokens, r.Bytes)
 	} else {
-		fmt.Fprintf(e.Stdout, "%-12s%s %.4f, loss %.4f over %d targets of %d samples\n", cmp.Or(r.Split, "all"), r.Metric, r.Value, r.Loss, r.Tokens, r.Samples)
+		fmt.Fprintf(e.Stdout, "%-12s%s %s, loss %s over %d targets of %d samples\n", cmp.Or(r.Split, "all"), r.Metric, display.FormatValue(r.Metric, r.Value), display.FormatValue(r.Metric, r.Loss), r.Tokens, r.Samples)
 		runs.PrintBaselines(e, r.Metric, r.Baselines)
 		if r.BaselinesError != "" {
 			fmt.Fprintf(e.Stdout, "baselines   none: %s\n", r.BaselinesError)

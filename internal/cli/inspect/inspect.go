@@ -242,9 +242,8 @@ func inspectRun(path string) (*display.Finding, error) {
 			steps = h.Steps[n-1].Step
 		}
 		f.AddText("updates", steps, "%d of %d", steps, c.Steps)
-		if n := len(h.Evals); n > 0 {
-			v := h.Evals[n-1]
-			f.AddText("latest look", v, "at update %d, %s: loss %.4f, %s %.4f", v.Step, v.Split, v.Loss, v.Metric, v.Value)
+		if err := addScores(f, path, h.Evals); err != nil {
+			return nil, err
 		}
 	}
 	checkpoints, err := fs.Glob(os.DirFS(path), "ckpt/*/checkpoint.json")
@@ -264,6 +263,34 @@ func inspectRun(path string) (*display.Finding, error) {
 		return nil, err
 	}
 	return f, describeModel(f, m)
+}
+
+// addScores adds the final score of a run that has ended, and its latest look. It returns an error
+// if the result of the run is damaged.
+func addScores(f *display.Finding, path string, evals []train.Eval) error {
+	add := func(name, when string, update int, v train.Eval) {
+		f.AddText(name, v, "%s update %d, %s: loss %s, %s %s", when, update, v.Split, display.FormatValue(v.Metric, v.Loss), v.Metric, display.FormatValue(v.Metric, v.Value))
+	}
+	for i := len(evals) - 1; i >= 0; i-- {
+		v := evals[i]
+		if v.Eval == train.EvalLook {
+			add("latest look", "at", v.Step, v)
+			return nil
+		}
+		if i < len(evals)-1 { // of a former end
+			continue
+		}
+		result, err := runs.ReadResult(path)
+		if err != nil {
+			return err
+		}
+		of := v.Step
+		if result != nil && result.Steps == v.Step && result.Best > 0 {
+			of = result.Best
+		}
+		add("final score", "of", of, v)
+	}
+	return nil
 }
 
 // inspectSeeds tells of runs that differ in their seeds.

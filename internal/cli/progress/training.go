@@ -7,6 +7,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
+	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
@@ -62,14 +63,17 @@ func (p *Training) step(s train.Step) {
 // eval is called after every look at the validation part.
 func (p *Training) eval(v train.Eval) {
 	ClearBar(p.bar)
-	what, score := "validation", fmt.Sprintf("%s %.4f", v.Metric, v.Value)
+	what, loss, score := "validation", fmt.Sprintf("%.3f", v.Loss), fmt.Sprintf("%s %s", v.Metric, display.FormatValue(v.Metric, v.Value))
+	if v.Metric == task.MSE {
+		loss = display.FormatValue(v.Metric, v.Loss)
+	}
 	if v.Split == task.Test.String() {
 		what = "test"
 	}
-	if v.Bits > 0 {
+	if v.HasBits() {
 		score = fmt.Sprintf("%.3f bits per byte", v.Bits)
 	}
-	fmt.Fprintf(p.w, "step %d of %d  %s (%s): loss %.3f, %s\n", v.Step, p.last, what, v.Eval, v.Loss, score)
+	fmt.Fprintf(p.w, "step %d of %d  %s (%s): loss %s, %s\n", v.Step, p.last, what, v.Eval, loss, score)
 }
 
 // Observer returns the callbacks of p.

@@ -183,7 +183,7 @@ func classTable(confusion [][]int64, names []string) *report.Table {
 // lossUnit returns the unit of losses.
 func (r *TrainedRun) lossUnit() string {
 	for _, v := range r.History.Evals {
-		if v.Bits > 0 {
+		if v.HasBits() {
 			return "nats a token"
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/token"
@@ -67,7 +68,7 @@ func (r *Report) Print(e *env.Env) error {
 		of = fmt.Sprintf(", of update %d", r.Best)
 	}
 	if r.Table == nil {
-		fmt.Fprintf(e.Stdout, "%-12s%s %.4f, loss %.4f over %d samples%s\n", name, r.Metric, r.Value, r.Loss, r.Samples, of)
+		fmt.Fprintf(e.Stdout, "%-12s%s %s, loss %s over %d samples%s\n", name, r.Metric, display.FormatValue(r.Metric, r.Value), display.FormatValue(r.Metric, r.Loss), r.Samples, of)
 		PrintBaselines(e, r.Metric, r.Baselines)
 		if note := r.SampleNote(); note != "" {
 			fmt.Fprintf(e.Stdout, "note        %s\n", note)
@@ -108,7 +109,7 @@ func PrintBaselines(e *env.Env, metric task.Metric, list []task.Baseline) {
 		if b.Learned > 0 {
 			from = fmt.Sprintf(", learned from %d samples", b.Learned)
 		}
-		fmt.Fprintf(e.Stdout, "baseline    %s %.4f: %s%s\n", metric, b.Score, b.Name, from)
+		fmt.Fprintf(e.Stdout, "baseline    %s %s: %s%s\n", metric, display.FormatValue(metric, b.Score), b.Name, from)
 	}
 }
 

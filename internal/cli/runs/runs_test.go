@@ -31,6 +31,7 @@ func TestVerdictSaysWhichIsBetter(t *testing.T) {
 		{accuracy(1, 100), []task.Baseline{{Name: "naive Bayes", Score: 1, Advice: "fine-tune a trained model with --init"}}, "No better than the baseline naive Bayes: accuracy 100.0 % against 100.0 % on 100 targets."},
 		{accuracy(1, 100), []task.Baseline{{Name: "naive Bayes", Score: 0.95}}, "No better than the baseline naive Bayes: accuracy 100.0 % against 95.0 %, less than two standard errors (5.7 points) apart on 100 targets."},
 		{train.Score{Metric: task.MSE, Value: 0.5}, []task.Baseline{{Name: "mean", Score: 0.75}}, "Better than the baseline mean by 0.25 mean squared error: 0.5 against 0.75."},
+		{train.Score{Metric: task.Nats, Bytes: 9}, TableBaselines([3]float64{4, 3, 2}), "Better than the baseline counts after two tokens by 2 bits per byte: 0 against 2."},
 		{train.Score{Metric: task.Nats, Value: 1.4, Bits: 2.1}, TableBaselines([3]float64{4, 3, 2}), "The baseline counts after two tokens is better by 0.1 bits per byte: 2.1 against 2. Use it, or train longer."},
 	} {
 		if v := JudgeScore(c.score, c.baselines); v.Text != c.want {
@@ -108,6 +109,16 @@ func TestResultIsRefusedWhereItIsDamaged(t *testing.T) {
 		if _, err := ReadResult(dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
+	}
+}
+
+func TestSmallSquaredErrorsArePrinted(t *testing.T) {
+	r := &Report{Split: "test", Baselines: []task.Baseline{{Name: "mean", Score: 0.00003}}}
+	r.Metric, r.Value, r.Loss = task.MSE, 0.00002, 0.00001
+	var out bytes.Buffer
+	const want = "test        mean squared error 2e-05, loss 1e-05 over 0 samples\nbaseline    mean squared error 3e-05: mean\n"
+	if err := r.Print(&env.Env{Stdout: &out, IsQuiet: true}); err != nil || out.String() != want {
+		t.Errorf("%v, the result is\n%s", err, out.String())
 	}
 }
 

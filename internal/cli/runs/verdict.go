@@ -44,7 +44,7 @@ const bitsPerByte = "bits per byte"
 
 // JudgedScore returns the number that s is judged by, and its measure.
 func JudgedScore(s train.Score) (float64, Measure) {
-	if s.Bits > 0 {
+	if s.HasBits() {
 		return s.Bits, Measure{bitsPerByte, s.Metric}
 	}
 	return s.Value, Measure{string(s.Metric), s.Metric}

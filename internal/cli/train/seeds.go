@@ -284,12 +284,12 @@ func (r *SeedsReport) print(e *env.Env) error {
 		if run.Best > 0 {
 			at = run.Best
 		}
-		fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%d\t\n", filepath.Base(run.Run), run.Value, run.Loss, at)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t\n", filepath.Base(run.Run), display.FormatValue(run.Metric, run.Value), display.FormatValue(run.Metric, run.Loss), at)
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(e.Stdout, "%-12s%s %.4f ± %.4f, mean and deviation of %d seeds\n", first.Split, first.Metric, r.Mean, r.Deviation, len(r.Runs))
+	fmt.Fprintf(e.Stdout, "%-12s%s %s ± %s, mean and deviation of %d seeds\n", first.Split, first.Metric, display.FormatValue(first.Metric, r.Mean), display.FormatValue(first.Metric, r.Deviation), len(r.Runs))
 	runs.PrintBaselines(e, first.Metric, first.Baselines)
 	if first.Table != nil {
 		fmt.Fprintf(e.Stdout, "table       %.4f bits per byte from counts of the two tokens before\n", first.Table[2])
