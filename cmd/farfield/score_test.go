@@ -122,6 +122,30 @@ func (s *syncBuffer) String() string {
 
 // A file that grows is scored as it does, but for a line that is not complete, and
 // after an interrupt goes on where it was.
+func TestScorePrintsLinesOfNoBits(t *testing.T) {
+	m, err := model.New[float32](model.Config{
+		Kind: model.Decoder, Vocab: 1, Layers: 1, Heads: 1, Width: 8, Context: 8, Positions: model.Rotary, Mechanism: "softmax", Tied: true,
+	}, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	vocab, err := token.NewCharVocabulary([]byte("\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "model")
+	if err := train.SaveModel(dir, m, vocab); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"score", "--model", dir, "--lines", "--json", "--top", "0", textsOf(t, "\n\n\n")}
+	if out := works(t, args...); strings.Count(out, "\n") != 4 {
+		t.Errorf("of three lines are printed\n%s", out)
+	}
+	if out := works(t, append(args, "--above", "0")...); strings.Count(out, "\n") != 1 {
+		t.Errorf("of three lines are above 0 bits\n%s", out)
+	}
+}
+
 func TestScoreFollows(t *testing.T) {
 	dir := scorerOf(t, "linear")
 	path := filepath.Join(t.TempDir(), "log")

@@ -34,7 +34,7 @@ type Command struct {
 
 	Lines     bool           `help:"Print every line with its bits; implied by --follow."`
 	Rank      string         `enum:"byte,total" default:"byte" help:"Rank lines by bits a byte or by total bits (${default})."`
-	Threshold float64        `name:"above" placeholder:"X" help:"Print only lines above X, in the unit of --rank."`
+	Threshold *float64       `name:"above" placeholder:"X" help:"Print only lines above X, in the unit of --rank."`
 	Top       int            `placeholder:"K" default:"10" help:"Print the K most surprising lines at the end (${default})."`
 	Follow    bool           `help:"Wait for new lines of FILE, across rotations."`
 	State     string         `placeholder:"FILE" help:"File of the progress, to continue (--follow: FILE.score)."`
@@ -72,7 +72,7 @@ func (c *Command) Run(e *env.Env) error {
 		return env.InputErrorf("--json: given beside --jsonl, which prints JSON lines itself")
 	case c.JSONL && (c.Rank != "byte" || c.Top != 10):
 		return env.InputErrorf("--rank, --top: not with --jsonl, which ranks no lines")
-	case c.Threshold != 0 && !c.Lines && !c.Follow:
+	case c.Threshold != nil && !c.Lines && !c.Follow:
 		return env.InputErrorf("--above: needs --lines or --follow")
 	case filter.Out != "" && !c.JSONL && (c.State == "" || !c.Lines) && !c.Follow:
 		return env.InputErrorf("--out: needs --jsonl, --follow, or --lines with --state")
@@ -169,7 +169,7 @@ func (t *scoring) lines(lines [][]byte) error {
 		t.passed(lines[i])
 		x := ScoredLine{Number: t.Number, LineScore: l, BitsPerByte: l.PerByte()}
 		surprise := t.cmd.RankLine(l)
-		prints := (t.cmd.Lines || t.cmd.Follow) && surprise > t.cmd.Threshold
+		prints := (t.cmd.Lines || t.cmd.Follow) && (t.cmd.Threshold == nil || surprise > *t.cmd.Threshold)
 		if prints || t.ranks(surprise) {
 			x.Text = strings.TrimRight(string(lines[i]), "\r\n")
 		}

@@ -68,7 +68,7 @@ type scorePlace struct {
 
 	// Flags that the lines of the file depend on; nil: not known.
 	JSON      *bool    `json:"out_json,omitempty"`
-	Threshold *float64 `json:"out_above,omitempty"`
+	Threshold *float64 `json:"out_above,omitempty"` // 0: --above was not given, or 0
 }
 
 const (
@@ -213,7 +213,10 @@ func (t *scoring) skipMark() error {
 
 // openOut opens --out and cuts off lines that were written after the state was saved.
 func (t *scoring) openOut() error {
-	path := t.cmd.Filter.Out
+	path, above := t.cmd.Filter.Out, 0.
+	if t.cmd.Threshold != nil {
+		above = *t.cmd.Threshold
+	}
 	if path == "" {
 		if t.Out != "" {
 			return fmt.Errorf("--out: is not given, the lines of %s go to %s; name it, or another --state", t.state, t.Out)
@@ -241,8 +244,8 @@ func (t *scoring) openOut() error {
 		return fmt.Errorf("--out: %s has %d bytes, %s knows of %d", path, size, t.state, t.OutBytes)
 	case t.JSON != nil && *t.JSON != t.cmd.JSON:
 		return fmt.Errorf("--json: is %t, %s was made with %t; name another file", t.cmd.JSON, path, *t.JSON)
-	case t.Threshold != nil && *t.Threshold != t.cmd.Threshold:
-		return fmt.Errorf("--above: is %v, %s was made with %v; name another file", t.cmd.Threshold, path, *t.Threshold)
+	case t.Threshold != nil && *t.Threshold != above:
+		return fmt.Errorf("--above: is %v, %s was made with %v; name another file", above, path, *t.Threshold)
 	}
 	tail, err := t.outTail()
 	if err != nil {
@@ -251,7 +254,7 @@ func (t *scoring) openOut() error {
 	if t.OutTail != nil && *t.OutTail != tail {
 		return fmt.Errorf("--out: %s is another file than %s knows: the CRC-32C before byte %d is %08x, was %08x; name another file", path, t.state, t.OutBytes, tail, *t.OutTail)
 	}
-	t.JSON, t.Threshold = &t.cmd.JSON, &t.cmd.Threshold
+	t.JSON, t.Threshold = &t.cmd.JSON, &above
 	t.doubtful, t.Claimed = 0, t.Printed
 	if err := f.Truncate(t.OutBytes); err != nil {
 		return err
