@@ -190,6 +190,22 @@ func TestAttendSynthetic(t *testing.T) {
 }
 
 // Rows of zeros, none and not finite: their differences have a quotient of 0 or none.
+func TestStreamWithoutCountedOperationsHasNoSpeed(t *testing.T) {
+	args := []string{"attend", "--causal", "--synthetic", "1000,4,1", "--mechanism"}
+	for _, x := range []struct {
+		mechanism []string
+		isCounted bool
+	}{{[]string{"fastmax"}, true}, {[]string{"local", "--set", "span=8"}, false}} {
+		all := append(slices.Clone(args), x.mechanism...)
+		if out := works(t, all...); strings.Contains(out, " GFLOP/s") != x.isCounted {
+			t.Errorf("%s: printed\n%s", x.mechanism[0], out)
+		}
+		if out := works(t, append(all, "--json")...); strings.Contains(out, `"flops"`) != x.isCounted {
+			t.Errorf("%s: printed\n%s", x.mechanism[0], out)
+		}
+	}
+}
+
 func TestCheckOfRowsWithoutSize(t *testing.T) {
 	q, k := normal(t, "q", 1, 2, 9, 4), normal(t, "k", 2, 2, 9, 4)
 	nan := random(3, 2*9*4)

@@ -107,7 +107,7 @@ type StreamReport struct {
 	Seconds     float64 `json:"seconds"`
 	Filling     float64 `json:"filling_seconds"` // reading or making tokens
 	Computing   float64 `json:"computing_seconds"`
-	FLOPs       float64 `json:"flops"`
+	FLOPs       float64 `json:"flops,omitempty"`       // 0: not counted
 	Peak        float64 `json:"peak_gflops,omitempty"` // of all threads, before the run; of --synthetic
 	StateBytes  int64   `json:"state_bytes"`
 	Planned     int64   `json:"planned_bytes"`
@@ -329,12 +329,13 @@ func (r *StreamReport) print(w io.Writer) {
 	if r.Resumed > 0 {
 		before = fmt.Sprintf(", %d of them before", r.Resumed)
 	}
-	rate := r.FLOPs / max(r.Computing, 1e-9) / 1e9
-	share := ""
-	if r.Peak > 0 {
-		share = fmt.Sprintf(", %s of the %.0f that the machine can do", display.FormatPercent(rate/r.Peak), r.Peak)
+	speed := ""
+	if rate := r.FLOPs / max(r.Computing, 1e-9) / 1e9; rate > 0 {
+		if speed = fmt.Sprintf(" at %.1f GFLOP/s", rate); r.Peak > 0 {
+			speed += fmt.Sprintf(", %s of the %.0f that the machine can do", display.FormatPercent(rate/r.Peak), r.Peak)
+		}
 	}
-	fmt.Fprintf(w, "%d tokens%s in %.1f s: %.1f s reading or making them, %.1f s computing at %.1f GFLOP/s%s\n", r.Tokens, before, r.Seconds, r.Filling, r.Computing, rate, share)
+	fmt.Fprintf(w, "%d tokens%s in %.1f s: %.1f s reading or making them, %.1f s computing%s\n", r.Tokens, before, r.Seconds, r.Filling, r.Computing, speed)
 	fmt.Fprintf(w, "state %s, windows of %d tokens, %s planned of %s; the process had %s\n", flags.FormatMiB(r.StateBytes), r.Window, flags.FormatMiB(r.Planned), flags.FormatMiB(r.Memory), flags.FormatMiB(r.PeakBytes))
 	if r.Ranks > 0 {
 		fmt.Fprintf(w, "%d ranks; rank 0, of which this is, sent %d bytes of its state to the others, as many for any number of tokens\n", r.Ranks, r.Sent)

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -86,7 +87,7 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 		if m.memory, err = flags.ParseBytes(c.Memory); err != nil {
 			return nil, err
 		}
-		o.ModelBytes *= 2
+		o.ModelBytes += 4 * countPacked(text.Config())
 		for _, p := range text.Model().Params().All() {
 			p.Grad = nil // no gradient is computed
 		}
@@ -103,6 +104,19 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 		return nil, errors.New("--store: the model has no sessions")
 	}
 	return m, nil
+}
+
+// countPacked returns the number of weights in the packed copy of a decoder. Untied embeddings and
+// learned positions are read by row, not packed; norms and biases are few and counted.
+func countPacked(c model.Config) int64 {
+	n := int64(c.Params())
+	if !c.Tied {
+		n -= int64(c.Vocab) * int64(c.Width)
+	}
+	if c.Positions == model.Learned {
+		n -= int64(cmp.Or(c.PositionTable, c.Context)) * int64(c.Width)
+	}
+	return n
 }
 
 // openSessions opens the sessions of a decoder.

@@ -52,6 +52,23 @@ func TestCardHasTheContextOfSessions(t *testing.T) {
 	}
 }
 
+func TestTablesReadByRowAreNotPacked(t *testing.T) {
+	c := model.Config{Kind: model.Decoder, Layers: 1, Heads: 1, Width: 8, Vocab: 9, Context: 16, Mechanism: "softmax", Positions: model.Learned}
+	m, err := model.New[float32](c, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want int64
+	for _, p := range m.Params().All() {
+		if !strings.HasSuffix(p.Name, "embed.weight") && !strings.HasSuffix(p.Name, "position.weight") {
+			want += int64(len(p.Data))
+		}
+	}
+	if got := countPacked(c); got != want {
+		t.Errorf("%d weights are packed, want %d", got, want)
+	}
+}
+
 func TestTextsThatCannotBeEncodedAreNamed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	vocab, err := token.NewCharVocabulary([]byte("the"))
