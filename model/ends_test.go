@@ -144,6 +144,14 @@ func TestBatchesFitTheEnds(t *testing.T) {
 
 // A sequence without a valid position is pooled to zeros, and the rest of the batch
 // does not mind.
+// Arrays of a mechanism by the context have a row for the position of PoolCLS, too.
+func TestSequencesOfTheWholeContextFitWithCLS(t *testing.T) {
+	for name, set := range map[string]map[string]string{"linformer": nil, "informer": {"sample": "stored"}} {
+		c := with(tiny(Encoder, name), func(c *Config) { c.Set, c.Pool, c.Tied, c.Outputs = set, PoolCLS, false, 3 })
+		logits(t, made[float32](t, c), batch(c, 1, 2, c.Context, false))
+	}
+}
+
 func TestEmptySequences(t *testing.T) {
 	for _, name := range []string{"mean", "cls", "last encoder", "net of classes"} {
 		c := cases()[name]

@@ -142,6 +142,14 @@ func readModel[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error)
 	if n := (cost{c}).storedSize(); n > float64(bytes) {
 		return nil, fmt.Errorf("weights: have %d bytes, the configuration needs %.0f elements", bytes, n)
 	}
+	// So could a number of layers with few weights each.
+	layers := c.Layers
+	if c.Kind == EncoderDecoder {
+		layers += c.sourceLayers()
+	}
+	if n := len(f.Tensors()); n < layers {
+		return nil, fmt.Errorf("weights: have %d tensors, the configuration needs one at least for each of %d layers", n, layers)
+	}
 	seeds := map[string]uint64{}
 	for field, text := range f.Metadata() {
 		if name, is := strings.CutPrefix(field, seedPrefix); is {

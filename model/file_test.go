@@ -220,6 +220,10 @@ func TestLoadRefuses(t *testing.T) {
 		}), "norm.bias: element 7 is NaN"},
 		{weights(func(_ map[string]*array.Array, m map[string]string) { m["version"] = "2" }), `version: is "2", 1 is read`},
 		{weights(func(_ map[string]*array.Array, m map[string]string) { delete(m, "version") }), `version: is "", 1 is read`},
+		{weights(func(a map[string]*array.Array, _ map[string]string) {
+			clear(a)
+			a["x"] = tensorOf(t, "x", 100000)
+		}), "model.safetensors: weights: have 1 tensors, the configuration needs one at least for each of 2 layers"},
 		{config(`"version": 1`, `"version": 2, "gates": 3`), "config.json: version: is 2, 1 is read"},
 		{config(`"version": 1,`, ``), "config.json: version: is missing"},
 		{config(`"width"`, `"breadth"`), `config.json: json: unknown field "breadth"`},
