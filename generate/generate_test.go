@@ -285,6 +285,29 @@ func TestModelsWithOtherOutputsAreRefused(t *testing.T) {
 	}
 }
 
+// Log-decays are numbers of the model, so that the text ends with them, too.
+func TestTextEndsWithDecaysThatAreNotFinite(t *testing.T) {
+	c := newModel(t, "linear", 1).Config()
+	c.Decay = model.LearnedDecay
+	m, err := model.New[float32](c, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate, err := m.Params().Get("layers.0.attn.decay.bias")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate.Data[0] = float32(math.NaN())
+	g := newGenerator(t, m, warm, 1, 5)
+	first := g.Generate(context.Background(), 1, nil)
+	if !errors.Is(first, attention.ErrNonFinite) {
+		t.Fatalf("error is %v", first)
+	}
+	if err := g.Save(filepath.Join(t.TempDir(), "text")); err != first {
+		t.Errorf("Save: error is %v, want %v", err, first)
+	}
+}
+
 // Tokens that the session has go in once: after numbers that are not finite a text is lost.
 func TestTextEndsWithNumbersThatAreNotFinite(t *testing.T) {
 	m := newModel(t, "fastmax", 1)

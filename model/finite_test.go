@@ -64,5 +64,20 @@ func TestModelSaysWhichDecaysAreNotFinite(t *testing.T) {
 		if err := m.Losses(b, make([]float64, 4)); !errors.Is(err, attention.ErrNonFinite) {
 			t.Errorf("%s: losses: %v", name, err)
 		}
+		if _, err := session(t, m, 1).Step(tokens, 4); !errors.Is(err, attention.ErrNonFinite) {
+			t.Errorf("%s: a session: %v", name, err)
+		}
+		g, err := m.NewSessionGroup()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := g.NewSession(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps := []SessionStep[float32]{{Session: s, Tokens: tokens}}
+		if g.StepTogether(steps); !errors.Is(steps[0].Err, attention.ErrNonFinite) {
+			t.Errorf("%s: a step of a group: %v", name, steps[0].Err)
+		}
 	}
 }

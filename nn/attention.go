@@ -148,7 +148,7 @@ func (a *Attention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trac
 	tr := trace.(*AttentionTrace[T])
 	out := a.projectCall(x, x, s, tr, false)
 	if err := state.(attentionState[T]).State.Step(out, &tr.call); err != nil {
-		return err
+		return explainDecay(err, &tr.call)
 	}
 	a.O.Forward(y, a.normaliseOutputs(viewMatrix(tr.o, x.Rows, a.H*a.D), tr, false), true)
 	return nil

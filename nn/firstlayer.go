@@ -148,7 +148,7 @@ func (l *FirstLayerCache[T]) Step(y tensor.Mat[T], r *CachedRows[T], state State
 	a.setDecay(tr, r.X, s.B, packedGate(frozen))
 	o := resizeMatrix(&tr.o, r.X.Rows, a.H*a.D)
 	if err := state.(attentionState[T]).State.Step(a.viewQueries(tr.o, s.B, p.countTokens()), &tr.call); err != nil {
-		return err
+		return explainDecay(err, &tr.call)
 	}
 	l.addOutputs(y, a.normaliseOutputs(o, tr, false), frozen)
 	return nil

@@ -183,7 +183,7 @@ func (a *PackedAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T]
 	}
 	l.setDecay(tr, x, s.B, a.gate)
 	if err := state.(attentionState[T]).State.Step(l.viewQueries(tr.o, s.B, n), &tr.call); err != nil {
-		return err
+		return explainDecay(err, &tr.call)
 	}
 	a.o.Forward(y, l.normaliseOutputs(o, tr, false), true)
 	return nil

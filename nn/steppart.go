@@ -126,6 +126,7 @@ func (f *partSteps[T]) step(i int) {
 	p, wide := &f.parts[i], f.layer.H*f.layer.D
 	out := f.layer.viewQueries(f.tr.o[p.Start*wide:p.End*wide], p.B, p.countTokens())
 	if p.Err = p.State.(attentionState[T]).State.Step(out, &f.tr.calls[i]); p.Err != nil {
+		p.Err = explainDecay(p.Err, &f.tr.calls[i])
 		clear(f.tr.o[p.Start*wide : p.End*wide])
 	}
 }
