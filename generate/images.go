@@ -167,8 +167,8 @@ func (d *ImageOptions) validate(m *model.Model[float32]) error {
 		return fmt.Errorf("model: has %d outputs by loss %q, needs logits of %d levels or loss %s", c.Outputs, c.Loss, nn.Levels, model.Logistics)
 	case d.Height < 1 || d.Width < 1 || d.Channels < 1 || size > 1<<24:
 		return fmt.Errorf("images: %d×%d pixels of %d channels", d.Height, d.Width, d.Channels)
-	case c.Positions == model.Learned && size > c.Context:
-		return fmt.Errorf("images: %d levels, the model learned %d positions", size, c.Context)
+	case c.Positions == model.Learned && size > c.LearnedPositions():
+		return fmt.Errorf("images: %d levels, the model learned %d positions", size, c.LearnedPositions())
 	case d.Count < 1:
 		return fmt.Errorf("images: %d, needs to be 1 or more", d.Count)
 	case d.Batch < 0:

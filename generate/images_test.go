@@ -306,6 +306,7 @@ func TestImagesAreChecked(t *testing.T) {
 		{levelModel(t, "linear", func(c *model.Config) { c.Loss = model.Squared }), func(*ImageOptions) {}, "model: has 6 outputs"},
 		{levelModel(t, "linear", func(c *model.Config) { c.Pool = model.PoolLast }), func(*ImageOptions) {}, "model: kind decoder with these settings"},
 		{m, func(d *ImageOptions) { d.Height = 6 }, "images: 30 levels, the model learned 25 positions"},
+		{levelModel(t, "linear", func(c *model.Config) { c.PositionTable = 24 }), func(*ImageOptions) {}, "images: 25 levels, the model learned 24 positions"},
 		{m, func(d *ImageOptions) { d.Width = 0 }, "images: 5×0 pixels"},
 		{m, func(d *ImageOptions) { d.Count = 0 }, "images: 0, needs"},
 		{m, func(d *ImageOptions) { d.Batch = -1 }, "batch: -1"},
@@ -319,6 +320,8 @@ func TestImagesAreChecked(t *testing.T) {
 			t.Errorf("error is %v, want %q", err, x.want)
 		}
 	}
+	large := levelModel(t, "linear", func(c *model.Config) { c.PositionTable = 30 })
+	drawImages(t, large, ImageOptions{ImageShape: ImageShape{6, 5, 1}, Count: 1}) // beyond the context
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
 	if _, err := DrawImages(ctx, m, good, nil); !errors.Is(err, context.Canceled) {

@@ -65,12 +65,12 @@ func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, 
 		return nil, fmt.Errorf("model: its mixer is %s, which has no queries, keys and values", c.Mechanism)
 	case layer < 0 || layer >= len(m.layers):
 		return nil, fmt.Errorf("layer: %d is not from 0 to %d", layer, len(m.layers)-1)
-	case c.Positions == Learned && n > int64(c.learnedPositions()):
-		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", n, c.learnedPositions())
+	case c.Positions == Learned && n > int64(c.LearnedPositions()):
+		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", n, c.LearnedPositions())
 	}
 	p := &Projections[T]{lowerLayers: *m.main, lower: decoding[T]{batch: 1}, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
 	if c.Positions == Learned {
-		p.maxPositions = int64(c.learnedPositions())
+		p.maxPositions = int64(c.LearnedPositions())
 	}
 	a := p.layer
 	p.shape = stream.Shape{B: 1, H: a.H, Hkv: a.Hkv, N: n, M: n, D: a.D, Dv: a.D}

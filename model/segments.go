@@ -227,8 +227,8 @@ func newSegments[T tensor.Float](m *Model[T], b *Batch, size int) (*segments[T],
 	if err := b.check(&m.config); err != nil {
 		return nil, err
 	}
-	if c := m.config; c.Positions == Learned && b.N > c.learnedPositions() {
-		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", b.N, c.learnedPositions())
+	if c := m.config; c.Positions == Learned && b.N > c.LearnedPositions() {
+		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", b.N, c.LearnedPositions())
 	}
 	if b.KeyMask != nil || b.Positions != nil || b.Types != nil {
 		return nil, fmt.Errorf("segment: key_mask, positions and types have %d, %d and %d elements, segments take none", len(b.KeyMask), len(b.Positions), len(b.Types))

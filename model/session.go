@@ -210,7 +210,7 @@ func (s *Session[T]) checkTokens(tokens []int32, n int) error {
 	if err := checkTokens("tokens", tokens, s.batch, n, m.config.Vocab, 0); err != nil {
 		return err
 	}
-	if c := int64(m.config.learnedPositions()); m.config.Positions == Learned && int64(n) > c-s.tokens {
+	if c := int64(m.config.LearnedPositions()); m.config.Positions == Learned && int64(n) > c-s.tokens {
 		return fmt.Errorf("positions: %d are needed, the learned table has %d", uint64(s.tokens)+uint64(n), c)
 	}
 	return nil

@@ -83,9 +83,9 @@ func (c Config) positionRows() int {
 	return c.PositionTable
 }
 
-// learnedPositions returns the number of positions of a sequence that the learned table
-// has.
-func (c Config) learnedPositions() int {
+// LearnedPositions returns the number of positions of a sequence that the table of learned
+// positions has.
+func (c Config) LearnedPositions() int {
 	return c.positionRows() - c.PositionOffset - c.frontPositions()
 }
 
@@ -131,7 +131,7 @@ func (c validation) checkVariants() error {
 		return fmt.Errorf("shared_embedding: kind is %s, vocab %d and source_vocab %d; needs kind %s and one vocabulary", c.Kind, c.Vocab, c.sourceVocab(), EncoderDecoder)
 	case (c.PositionTable != 0 || c.PositionOffset != 0) && c.Positions != Learned:
 		return fmt.Errorf("position_table: %d and position_offset: %d, but positions are %s; set positions to %s, or both to 0", c.PositionTable, c.PositionOffset, c.Positions, Learned)
-	case c.PositionTable != 0 && c.learnedPositions() < 1:
+	case c.PositionTable != 0 && c.LearnedPositions() < 1:
 		return fmt.Errorf("position_table: %d rows, of which position_offset %d are before the first position; set position_table to more", c.PositionTable, c.PositionOffset)
 	case c.PositionTable == 0 && c.PositionOffset != 0:
 		return fmt.Errorf("position_offset: %d, but position_table is 0; set position_table to the number of rows", c.PositionOffset)
