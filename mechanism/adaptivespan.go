@@ -60,7 +60,7 @@ func newAdaptiveSpans[T tensor.Float](r *reader) (headwise.Function[T], error) {
 		return nil, err
 	}
 	if ramp > 1<<20 {
-		return nil, r.Refuse("ramp", "a number above 0 and at most 1048576")
+		return nil, r.Refuse("ramp", "a number from 1e-30 to 1048576")
 	}
 	penalty, err := r.Positive("penalty", "0")
 	if err != nil {

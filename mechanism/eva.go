@@ -128,9 +128,13 @@ func newEVA[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	}
 	d, heads := r.width(), max(r.o.Heads, 1)
 	for _, a := range []struct {
-		name  string
-		shape []int
-	}{{"m", []int{d, d}}, {"rpe", []int{heads, x.window, x.window + 2*x.overlap}}, {"noise", []int{heads, x.landmarks, d}}} {
+		name   string
+		exists bool
+		shape  []int
+	}{{"m", true, []int{d, d}}, {"rpe", rpe, []int{heads, x.window, x.window + 2*x.overlap}}, {"noise", noise != "none", []int{heads, x.landmarks, d}}} {
+		if !a.exists {
+			continue
+		}
 		if err := r.room(a.name, a.shape...); err != nil {
 			return nil, err
 		}

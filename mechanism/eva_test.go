@@ -220,6 +220,17 @@ func TestEvaRefusesSettingsThatDoNotFit(t *testing.T) {
 	}
 }
 
+// The bound on the elements of a table is one for tables that exist.
+func TestEvaTakesLargeWindowsWithoutABias(t *testing.T) {
+	o := Options{Heads: 64, Width: 64, Set: map[string]string{"window": "4096", "overlap": "4096", "landmarks": "4096"}}
+	for name, refused := range map[string]bool{"false": false, "true": true} {
+		o.Set["rpe"] = name
+		if _, err := New[float32]("eva", o); (err != nil) != refused {
+			t.Errorf("rpe=%s: error %v", name, err)
+		}
+	}
+}
+
 // With equal values the outputs depend on nothing else. The gradients of keys and of chunk
 // maps, summed over many queries, are then smaller than a rounding error of the gradients
 // of values.

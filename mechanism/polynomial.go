@@ -101,6 +101,10 @@ func (r *reader) norm() (attention.Norm, error) {
 	return 0, r.Refuse("norm", "one of "+strings.Join(normNames(), ", "))
 }
 
+// maxCoefBits bounds the length of the common denominator of n coefficients, times n. The
+// time of nonNegative grows with both.
+const maxCoefBits = 9216
+
 // coefficients returns the exact numbers of the setting coef.
 func (r *reader) coefficients() ([]*big.Rat, error) {
 	const allowed = "2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"
@@ -128,6 +132,14 @@ func (r *reader) coefficients() ([]*big.Rat, error) {
 	}
 	if x, _ := list[len(list)-1].Float64(); math.Abs(x) < 1e-30 {
 		return nil, r.Refuse("coef", allowed)
+	}
+	common := big.NewInt(1)
+	for _, c := range list {
+		d := c.Denom()
+		common.Mul(common, new(big.Int).Quo(d, new(big.Int).GCD(nil, nil, common, d)))
+	}
+	if limit := maxCoefBits / len(list); common.BitLen() > limit {
+		return nil, r.Refuse("coef", fmt.Sprintf("%s; %d of them need a common denominator of at most %d bits", allowed, len(list), limit))
 	}
 	return list, nil
 }

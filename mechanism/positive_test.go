@@ -1,8 +1,10 @@
 package mechanism
 
 import (
+	"fmt"
 	"math"
 	"math/big"
+	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -115,6 +117,31 @@ func TestPolynomialTraitsFollowTheirSign(t *testing.T) {
 
 // A query of zeros weighs every key with f(0) = 0: it is answered 0, passes no
 // gradient, and is counted.
+// The coefficients of exp as short fractions and as decimals of 17 digits have a small common
+// denominator, long fractions have none.
+func TestLongFractionsAreRefused(t *testing.T) {
+	for name, x := range map[string]struct {
+		count int
+		text  func(l int) string
+		want  bool
+	}{
+		"short fractions": {29, func(l int) string { return "1/" + new(big.Int).MulRange(1, int64(l)).String() }, true},
+		"decimals":        {29, func(l int) string { return fmt.Sprintf("%.16e", taylorCoefs(33)[l]) }, true},
+		"long fractions":  {34, func(l int) string { return fmt.Sprintf("%d/%d", int64(1e15)+int64(l), int64(1e15)+int64(2*l+1)) }, false},
+		"a few of them":   {5, func(l int) string { return fmt.Sprintf("%d/%d", int64(1e15)+int64(l), int64(1e15)+int64(2*l+1)) }, true},
+	} {
+		list := make([]string, x.count)
+		for l := range list {
+			list[l] = x.text(l)
+		}
+		o := Options{Set: map[string]string{"coef": strings.Join(list, ",")}}
+		row := polynomial
+		if _, err := newReader(&row, &o).coefficients(); (err == nil) != x.want || err != nil && !strings.Contains(err.Error(), "at most 271 bits") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestAQueryThatWeighsNothingIsZero(t *testing.T) {
 	m, err := New[float32]("polynomial", Options{Set: map[string]string{"coef": "0,0,1"}})
 	if err != nil {

@@ -55,9 +55,6 @@ func newMSR[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 		return nil, err
 	}
 	eps, err := m.Positive("eps", "")
-	if err == nil && eps < 0x1p-126 { // it loses digits or is 0 in float32
-		err = m.Refuse("eps", "a number of at least 2^-126 and at most 1e30")
-	}
 	if err != nil {
 		return nil, err
 	}

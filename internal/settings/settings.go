@@ -71,10 +71,11 @@ func (r *Reader) Refuse(name, allowed string) error {
 	return fmt.Errorf("%s: setting %s=%s: needs %s", r.owner, name, r.Text(name), allowed)
 }
 
-// Positive returns a number above 0 and at most 1e30, or 0 if the text is word. With word
-// "" there is no such text. It returns an error for any other value.
+// Positive returns a number from 1e-30 to 1e30, whose inverse is finite in float32, or 0
+// if the text is word. With word "" there is no such text. It returns an error for any
+// other value.
 func (r *Reader) Positive(name, word string) (float64, error) {
-	text, allowed := r.Text(name), "a number above 0 and at most 1e30"
+	text, allowed := r.Text(name), "a number from 1e-30 to 1e30"
 	if word != "" {
 		if text == word {
 			return 0, nil
@@ -82,7 +83,7 @@ func (r *Reader) Positive(name, word string) (float64, error) {
 		allowed += ", or " + word
 	}
 	x, err := strconv.ParseFloat(text, 64)
-	if err == nil && x > 0 && x <= 1e30 {
+	if err == nil && x >= 1e-30 && x <= 1e30 {
 		return x, nil
 	}
 	return 0, r.Refuse(name, allowed)

@@ -37,7 +37,7 @@ func TestValuesOutOfRangeAreRefusedWithBothValues(t *testing.T) {
 	_, err5 := r.Integers("list", 1, 2)
 	for want, err := range map[string]error{
 		"owner: setting width=9: needs a whole number from 1 to 8":                          err1,
-		"owner: setting scale=-1: needs a number above 0 and at most 1e30, or none":         err2,
+		"owner: setting scale=-1: needs a number from 1e-30 to 1e30, or none":               err2,
 		"owner: setting kind=c: needs one of a, b":                                          err3,
 		"owner: setting all=yes: needs true or false":                                       err4,
 		"owner: setting list=1,3: needs whole numbers from 1 to 2 with commas between them": err5,
@@ -45,6 +45,9 @@ func TestValuesOutOfRangeAreRefusedWithBothValues(t *testing.T) {
 		if err == nil || err.Error() != want {
 			t.Errorf("error %v, want %q", err, want)
 		}
+	}
+	if _, err := newReader(map[string]string{"scale": "1e-40"}).Positive("scale", "none"); err == nil { // 1/1e-40 is infinite in float32
+		t.Error("scale=1e-40 was taken")
 	}
 }
 
