@@ -191,7 +191,10 @@ func findGoRoot() (string, error) {
 	if root := os.Getenv("GOROOT"); root != "" {
 		return root, nil
 	}
-	out, err := exec.Command("go", "env", "GOROOT").Output()
+	c := exec.Command("go", "env", "GOROOT")
+	// A go.mod of the current folder could name another toolchain, which go would fetch and run.
+	c.Env = append(os.Environ(), "GOTOOLCHAIN=local", "GO111MODULE=off")
+	out, err := c.Output()
 	if err != nil {
 		return "", err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -171,5 +172,19 @@ func TestInventedTextRepeats(t *testing.T) {
 		if !strings.Contains(string(a.Text), want) {
 			t.Errorf("%q does not appear", want)
 		}
+	}
+}
+
+// The folder of a stranger chooses no toolchain.
+func TestGoRootIsOfTheInstalledToolchain(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip(err)
+	}
+	t.Chdir(folderOf(t, map[string][]byte{"go.mod": []byte("module x\n\ngo 1.999\n")}))
+	for name, value := range map[string]string{"GOROOT": "", "GOTOOLCHAIN": "auto", "GOPROXY": "off"} {
+		t.Setenv(name, value)
+	}
+	if root, err := findGoRoot(); err != nil || root == "" {
+		t.Errorf("the folder of the toolchain is %q: %v", root, err)
 	}
 }

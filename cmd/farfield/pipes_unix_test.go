@@ -134,6 +134,24 @@ func TestRunOfAPipeContinuesWithAFile(t *testing.T) {
 	works(t, "train", "--resume", "--out", dir, "--data", text)
 }
 
+// A run of a stranger may name a pipe or a device as its data.
+func TestPipesThatARunNamesAreRefused(t *testing.T) {
+	dir, text := filepath.Join(t.TempDir(), "run"), textFile(t)
+	works(t, littleRun(text, dir)...)
+	if err := os.Remove(text); err != nil {
+		t.Fatal(err)
+	}
+	pipe(t, text)
+	config := filepath.Join(dir, "config.json")
+	for _, c := range [][]string{
+		{"eval", "--model", dir},
+		{"train", "--resume", "--out", dir, "--steps", "9"},
+		{"train", "--config", config, "--out", filepath.Join(t.TempDir(), "new")},
+	} {
+		refuses(t, config+": data: "+text+" is a pipe; a regular file or a folder is needed", c...)
+	}
+}
+
 func TestWaitsForPipesAreInterrupted(t *testing.T) {
 	dir, model := t.TempDir(), trained(t)
 	path := pipe(t, filepath.Join(dir, "pipe"))

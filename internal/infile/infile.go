@@ -225,18 +225,33 @@ func statFile(path string) (fs.FileInfo, error) {
 
 // checkRegular returns an error if mode is not the mode of a regular file.
 func checkRegular(path string, mode fs.FileMode) error {
-	kind := "an irregular file"
-	switch {
-	case mode.IsRegular():
+	if mode.IsRegular() {
 		return nil
-	case mode.IsDir():
-		kind = "a folder"
-	case mode&fs.ModeNamedPipe != 0:
-		kind = "a pipe"
-	case mode&fs.ModeSocket != 0:
-		kind = "a socket"
-	case mode&(fs.ModeDevice|fs.ModeCharDevice) != 0:
-		kind = "a device"
 	}
-	return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("is %s; a regular file is needed", kind)}
+	return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("is %s; a regular file is needed", describeKind(mode))}
+}
+
+// CheckStored returns an error if path is a pipe, a device or a socket, whose content may have no end. A missing
+// path is none of them.
+func CheckStored(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().IsRegular() || info.IsDir() {
+		return nil
+	}
+	return fmt.Errorf("%s is %s; a regular file or a folder is needed", path, describeKind(info.Mode()))
+}
+
+// describeKind names the kind of a file that is not regular.
+func describeKind(mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a folder"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&(fs.ModeDevice|fs.ModeCharDevice) != 0:
+		return "a device"
+	}
+	return "an irregular file"
 }

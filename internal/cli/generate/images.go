@@ -6,6 +6,7 @@ import (
 	"image/png"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/farfield-ml/farfield/dataset"
@@ -140,6 +141,9 @@ func (c *Command) original(s generate.ImageShape) ([]byte, error) {
 func (c *Command) tested(n int) ([]byte, error) {
 	config, err := train.RunConfig(train.RunFolder(c.Model))
 	if err != nil {
+		return nil, err
+	}
+	if err := runs.CheckStoredData(config, filepath.Join(train.RunFolder(c.Model), "config.json")); err != nil {
 		return nil, err
 	}
 	src, err := config.OpenTask()

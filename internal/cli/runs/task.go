@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
 
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/train"
@@ -49,11 +51,26 @@ func OpenRunTask(dir, folder string) (task.Source, train.Config, error) {
 	if folder != "" { // the data sets may have moved
 		config.Folder = folder
 	}
+	if err := CheckStoredData(config, filepath.Join(train.RunFolder(dir), "config.json")); err != nil {
+		return nil, config, err
+	}
 	src, err := config.OpenTask()
 	if err == nil {
 		err = train.CheckData(dir, src)
 	}
 	return src, config, err
+}
+
+// CheckStoredData returns an error if the data of c, which the file path names, are a pipe or a device. A file from
+// strangers could make the command wait for ever, or fill the memory.
+func CheckStoredData(c train.Config, path string) error {
+	if row, err := task.Lookup(c.Task); err == nil && slices.Contains(row.DataSets, c.TaskSet["data"]) {
+		return nil // the name of a data set is no path
+	}
+	if err := infile.CheckStored(c.TaskSet["data"]); err != nil {
+		return fmt.Errorf("%s: data: %w", path, err)
+	}
+	return nil
 }
 
 // DescribeData names a task with its settings, and its samples.

@@ -158,6 +158,11 @@ func (t *Command) configure() (train.Config, error) {
 		if c, err = train.ReadConfig(t.Config, c); err != nil {
 			return c, err
 		}
+		if t.Data == "" && t.TaskSet["data"] == "" {
+			if err := runs.CheckStoredData(c, t.Config); err != nil {
+				return c, fmt.Errorf("%w; --data takes others", err)
+			}
+		}
 	}
 	if t.Init != "" {
 		if t.Task == "" && t.Preset == "" && t.Config == "" {

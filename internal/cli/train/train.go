@@ -171,6 +171,10 @@ func (t *Command) run(e *env.Env) error {
 		c := p.Config
 		if t.Resume && t.Data != "" { // the data may have moved
 			c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{"data": t.Data})
+		} else if t.Resume {
+			if err := runs.CheckStoredData(c, filepath.Join(t.Out, "config.json")); err != nil {
+				return env.InputErrorf("%w; --data names the place of the same data", err)
+			}
 		}
 		src, err = c.OpenTask()
 		return env.MarkInput(err)
