@@ -16,15 +16,21 @@ import (
 // bodyTime bounds the time in which a client sends its body, besides a second a megabyte.
 const bodyTime = time.Minute
 
-// readBody reads a body of at most limit bytes. It returns an error if the body is longer, its
-// end is missing, or it takes too long.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+// readBody reads a body of at most limit bytes. Server.bodies counts it until the request is answered. It returns an
+// error if the body is longer, its end is missing, or it takes too long.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (data []byte, err error) {
 	if r.ContentLength > limit {
 		discardBody(w, r, limit)
 		return nil, &http.MaxBytesError{Limit: limit}
 	}
 	counted := &countedBody{body: http.MaxBytesReader(w, r.Body, limit), server: s}
-	defer counted.release()
+	defer func() {
+		if err != nil {
+			s.bodies.Add(-counted.read)
+			return
+		}
+		w.(*countedWriter).body += counted.read // ServeHTTP made it
+	}()
 	longest := limit
 	if r.ContentLength >= 0 {
 		longest = r.ContentLength
@@ -35,7 +41,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	control := http.NewResponseController(w)
 	// A writer without deadlines, as in tests, has no slow clients.
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime + time.Duration(longest>>20)*time.Second))
-	data, err := io.ReadAll(counted)
+	data, err = io.ReadAll(counted)
 	var long *http.MaxBytesError
 	var full *apiError
 	switch {
@@ -63,9 +69,6 @@ type countedBody struct {
 	server *Server
 	read   int64 // bytes
 }
-
-// release takes the count back.
-func (c *countedBody) release() { c.server.bodies.Add(-c.read) }
 
 // Read reads a part of the body. It returns an error if the bodies of all requests have too many bytes.
 func (c *countedBody) Read(p []byte) (int, error) {

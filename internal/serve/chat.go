@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -116,8 +117,8 @@ func (q *chatRequest) checkOthers() error {
 }
 
 // renderChat returns the ids of a conversation. It returns an error for invalid messages, and
-// if the template refuses them.
-func (s completionAPI) renderChat(q *chatRequest) ([]int32, error) {
+// if the template refuses them or ctx ends.
+func (s completionAPI) renderChat(ctx context.Context, q *chatRequest) ([]int32, error) {
 	if len(q.Messages) == 0 || len(q.Messages) > maxMessages {
 		return nil, badFieldf("messages", "has %d messages, needs 1 to %d", len(q.Messages), maxMessages)
 	}
@@ -136,7 +137,10 @@ func (s completionAPI) renderChat(q *chatRequest) ([]int32, error) {
 	if err != nil {
 		return nil, badFieldf("messages", "%v", err)
 	}
-	ids, err := s.o.Tokens.Encode(text, false)
+	ids, err := s.encodeText(ctx, text, false)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, badFieldf("messages", "%v", err)
 	}
@@ -194,7 +198,7 @@ func (s completionAPI) completeChat(w http.ResponseWriter, r *http.Request) erro
 	if err := q.checkOthers(); err != nil {
 		return err
 	}
-	ids, err := s.renderChat(&q)
+	ids, err := s.renderChat(r.Context(), &q)
 	if err != nil {
 		return err
 	}

@@ -241,15 +241,21 @@ type completionChoice struct {
 }
 
 // parsePrompts returns the ids of a prompt: of a string or ids, or of several. It returns an
-// error if data is none of these, or if there are more than MaxTexts.
-func (s completionAPI) parsePrompts(data json.RawMessage) ([][]int32, error) {
+// error if data is none of these, if there are more than MaxTexts, or if ctx ends.
+func (s completionAPI) parsePrompts(ctx context.Context, data json.RawMessage) ([][]int32, error) {
 	if len(data) == 0 || string(data) == "null" {
 		return nil, badFieldf("prompt", "is missing")
 	}
 	list, ok := stringsOf(data)
+	if err := s.checkPrompts(len(list)); err != nil {
+		return nil, err
+	}
 	var prompts [][]int32
 	for i, text := range list {
-		ids, err := s.o.Tokens.Encode(text, true)
+		ids, err := s.encodeText(ctx, text, true)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		if err != nil {
 			return nil, badFieldf("prompt", "text %d: %v", i, err)
 		}
@@ -262,14 +268,14 @@ func (s completionAPI) parsePrompts(data json.RawMessage) ([][]int32, error) {
 	case json.Unmarshal(data, &one) == nil && len(one) > 0:
 		prompts = [][]int32{one}
 	case json.Unmarshal(data, &several) == nil && len(several) > 0:
+		if err := s.checkPrompts(len(several)); err != nil {
+			return nil, err
+		}
 		for _, ids := range several {
 			prompts = append(prompts, ids)
 		}
 	default:
 		return nil, badFieldf("prompt", "is neither a string, nor ids, nor a filled array of them")
-	}
-	if len(prompts) > s.o.MaxTexts {
-		return nil, badFieldf("prompt", "has %d texts, at most %d", len(prompts), s.o.MaxTexts)
 	}
 	for i, ids := range prompts {
 		if len(ids) == 0 {
@@ -282,6 +288,14 @@ func (s completionAPI) parsePrompts(data json.RawMessage) ([][]int32, error) {
 		}
 	}
 	return prompts, nil
+}
+
+// checkPrompts returns an error if n prompts are more than MaxTexts.
+func (s completionAPI) checkPrompts(n int) error {
+	if n > s.o.MaxTexts {
+		return badFieldf("prompt", "has %d texts, at most %d", n, s.o.MaxTexts)
+	}
+	return nil
 }
 
 // complete answers /v1/completions.
@@ -306,7 +320,7 @@ func (s completionAPI) complete(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	prompts, err := s.parsePrompts(q.Prompt)
+	prompts, err := s.parsePrompts(r.Context(), q.Prompt)
 	if err != nil {
 		return err
 	}

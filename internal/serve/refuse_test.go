@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -405,6 +406,57 @@ func TestBodiesCountAsTheyCome(t *testing.T) {
 		s.handler.bodies.Add(-1 << 17)
 		if n := s.handler.bodies.Load(); n != 0 {
 			t.Errorf("%d bytes of bodies are counted after the requests", n)
+		}
+	}
+}
+
+// TestTextsOfGoneClientsAreNotEncoded: until then, their bodies count.
+func TestTextsOfGoneClientsAreNotEncoded(t *testing.T) {
+	s := newSite(t, func(o *Options) { o.MaxBody = 1 << 20 })
+	for range cap(s.handler.texts) {
+		s.handler.texts <- struct{}{}
+	}
+	text := strconv.Quote(strings.Repeat("a", longText))
+	for path, body := range map[string]string{
+		"sessions": `{"text":` + text + `}`, "maps": `{"text":` + text + `}`, "completions": `{"prompt":[` + text + `]}`,
+		"chat/completions": `{"messages":[{"role":"user","content":` + text + `}]}`,
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan int, 1)
+		go func() {
+			w := httptest.NewRecorder()
+			s.handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "POST", "http://localhost/v1/"+path, strings.NewReader(body)))
+			done <- w.Code
+		}()
+		for begin := time.Now(); s.handler.bodies.Load() < int64(len(body)) && time.Since(begin) < 10*time.Second; {
+			time.Sleep(time.Millisecond)
+		}
+		if n := s.handler.bodies.Load(); n != int64(len(body)) {
+			t.Errorf("%s: %d bytes of bodies are counted, want %d", path, n, len(body))
+		}
+		cancel()
+		if status := <-done; status != http.StatusServiceUnavailable || s.handler.bodies.Load() != 0 {
+			t.Errorf("%s: status %d, want %d; %d bytes of bodies are counted afterwards", path, status, http.StatusServiceUnavailable, s.handler.bodies.Load())
+		}
+	}
+}
+
+// unusedTokens encodes nothing.
+type unusedTokens struct {
+	byteTokens
+	t *testing.T
+}
+
+func (u unusedTokens) Encode(string, bool) ([]int32, error) {
+	u.t.Error("a text is encoded")
+	return nil, nil
+}
+
+func TestTooManyPromptsAreNotEncoded(t *testing.T) {
+	s := newSite(t, func(o *Options) { o.MaxTexts, o.Tokens = 2, unusedTokens{t: t} })
+	for _, prompt := range []string{`["a","b","c"]`, `[[1],[2],[3]]`} {
+		if status, text := s.send("POST", "/v1/completions", `{"prompt":`+prompt+`}`); status != 400 || !strings.Contains(text, "has 3 texts, at most 2") {
+			t.Errorf("%s: status %d, %s", prompt, status, text)
 		}
 	}
 }

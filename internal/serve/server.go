@@ -55,11 +55,12 @@ type Server struct {
 	rates   *rates
 	keys    [][32]byte
 	places  chan struct{} // one for each request that computes without a session
+	texts   chan struct{} // one for each long text that is encoded
 
 	gatherer gatherer
 
 	running  atomic.Int64
-	bodies   atomic.Int64 // bytes of bodies that are being read
+	bodies   atomic.Int64 // bytes of the bodies of requests that are not answered
 	answers  atomic.Int64 // bytes of large answers that are being sent
 	stopping atomic.Bool
 }
@@ -101,11 +102,8 @@ func New(o Options) (*Server, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	s := &Server{o: o, mux: http.NewServeMux(), started: o.Clock(), places: make(chan struct{}, 2)}
+	s := &Server{o: o, mux: http.NewServeMux(), started: o.Clock(), places: make(chan struct{}, 2), texts: make(chan struct{}, 2)}
 	s.gatherer = gatherer{embedder: o.Embedder, places: s.places}
-	if o.Tokens != nil {
-		s.o.Tokens = boundedTokens{o.Tokens, make(chan struct{}, 2)}
-	}
 	s.rates = newRates(o.Rate, o.Burst)
 	s.keys = hashKeys(o.Keys)
 	routes := s.routes()
@@ -169,6 +167,7 @@ func (s *Server) answerPath(path string, list []route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := s.o.Clock()
 		counted := w.(*countedWriter) // ServeHTTP made it
+		defer func() { s.bodies.Add(-counted.body) }()
 		err := s.answer(counted, r, list)
 		if err != nil {
 			e := asAPIError(err, s.stopping.Load())

@@ -35,8 +35,8 @@ func (t *tokenIDs) UnmarshalJSON(data []byte) error {
 }
 
 // encode returns the ids of in. special adds the special tokens of a text. It returns an error
-// if both or, with needed, none is given.
-func (s *Server) encode(in textInput, special, needed bool) ([]int32, error) {
+// if both or, with needed, none is given, or if ctx ends.
+func (s *Server) encode(ctx context.Context, in textInput, special, needed bool) ([]int32, error) {
 	switch {
 	case in.Text != nil && in.IDs != nil:
 		return nil, badFieldf("ids", "are given beside text; one is needed")
@@ -47,7 +47,10 @@ func (s *Server) encode(in textInput, special, needed bool) ([]int32, error) {
 	case in.Text == nil:
 		in.Text = new(string)
 	}
-	ids, err := s.o.Tokens.Encode(*in.Text, special)
+	ids, err := s.encodeText(ctx, *in.Text, special)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, badFieldf("text", "%v", err)
 	}
@@ -120,7 +123,7 @@ func (s sessionAPI) createSession(w http.ResponseWriter, r *http.Request) error 
 	if err := s.checkModel(body.Model); err != nil {
 		return err
 	}
-	ids, err := s.encode(body.textInput, true, false)
+	ids, err := s.encode(r.Context(), body.textInput, true, false)
 	if err != nil {
 		return err
 	}
@@ -162,7 +165,7 @@ func (s sessionAPI) appendSession(w http.ResponseWriter, r *http.Request) error 
 	if err := s.readJSON(w, r, &body); err != nil {
 		return err
 	}
-	ids, err := s.encode(body, false, true)
+	ids, err := s.encode(r.Context(), body, false, true)
 	if err != nil {
 		return err
 	}

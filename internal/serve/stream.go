@@ -19,6 +19,7 @@ type countedWriter struct {
 	control *http.ResponseController
 	time    time.Duration // in which a part is read
 	status  int           // 0: nothing is sent
+	body    int64         // bytes of the request's body in Server.bodies
 }
 
 // newCountedWriter returns a writer over w.

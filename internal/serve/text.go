@@ -1,26 +1,28 @@
 package serve
 
 import (
+	"context"
 	"strings"
 	"unicode/utf8"
 )
 
-// boundedTokens encodes few long texts at a time, since that takes many times their memory.
-type boundedTokens struct {
-	Tokens
-	places chan struct{}
-}
-
 // longText is the number of bytes from which a text is long.
 const longText = 64 << 10
 
-// Encode returns the ids of a text, as Tokens does.
-func (t boundedTokens) Encode(text string, special bool) ([]int32, error) {
+// encodeText returns the ids of a text, as Tokens does. It encodes few long texts at a time, since that takes many
+// times their memory. It returns the error of Tokens or ctx.
+func (s *Server) encodeText(ctx context.Context, text string, special bool) ([]int32, error) {
 	if len(text) >= longText {
-		t.places <- struct{}{}
-		defer func() { <-t.places }()
+		select {
+		case s.texts <- struct{}{}:
+			defer func() { <-s.texts }()
+		case <-ctx.Done():
+		}
 	}
-	return t.Tokens.Encode(text, special)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return s.o.Tokens.Encode(text, special)
 }
 
 // textDecoder makes text of tokens. A character whose bytes belong to several tokens is in the

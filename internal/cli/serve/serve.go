@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
@@ -153,10 +154,17 @@ func (c *Command) options() (*serve.Options, error) {
 	if c.Grace < 0 {
 		return nil, fmt.Errorf("--grace: %v is negative", c.Grace)
 	}
-	o := &serve.Options{Hosts: c.Host, MaxTokens: int(c.MaxTokens), MaxSession: int64(c.SessionTokens), MaxQueue: int(c.Queue), Rate: c.Rate}
+	o := &serve.Options{MaxTokens: int(c.MaxTokens), MaxSession: int64(c.SessionTokens), MaxQueue: int(c.Queue), Rate: c.Rate}
 	if host, _, err := net.SplitHostPort(c.Addr); err != nil {
 		return nil, fmt.Errorf("--addr: %w", err)
 	} else if _, err := netip.ParseAddr(host); err != nil && host != "" {
+		o.Hosts = append(o.Hosts, strings.TrimSuffix(host, "."))
+	}
+	for _, name := range c.Host {
+		host := strings.TrimSuffix(name, ".")
+		if _, err := netip.ParseAddr(host); err != nil && (host == "" || strings.ContainsFunc(host, func(c rune) bool { return c == ':' || c == '/' || unicode.IsSpace(c) })) {
+			return nil, fmt.Errorf("--host: %q is no name of a host; leave out scheme, port and path", name)
+		}
 		o.Hosts = append(o.Hosts, host)
 	}
 	if c.Keys == "" {

@@ -106,3 +106,16 @@ func TestTextsThatCannotBeEncodedAreNamed(t *testing.T) {
 		t.Errorf("error is %v, want %v", err, failed)
 	}
 }
+
+func TestHostsAreNames(t *testing.T) {
+	for _, name := range []string{"", ".", "example.org:8181", "http://example.org", "example.org/", " example.org", "a b", "[::1]"} {
+		c := Command{Addr: "127.0.0.1:0", Host: []string{name}}
+		if _, err := c.options(); err == nil || !strings.HasPrefix(err.Error(), "--host: ") {
+			t.Errorf("%q: error is %v", name, err)
+		}
+	}
+	c := Command{Addr: "server.example.org.:0", Host: []string{"search.example.org.", "::1"}}
+	if o, err := c.options(); err != nil || !slices.Equal(o.Hosts, []string{"server.example.org", "search.example.org", "::1"}) {
+		t.Errorf("names are %q, %v", o.Hosts, err)
+	}
+}
