@@ -3,23 +3,76 @@ package machine
 
 import (
 	"bytes"
+	"math"
 	"os"
+	"path"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 )
 
-// unknownMemory is the assumed free memory of systems that do not report it.
-const unknownMemory = 16 << 30
-
-// FreeMemory returns the available memory in bytes; 16 GiB if the system does not report it (all but
-// Linux).
+// FreeMemory returns the available memory in bytes, of the machine or of the control groups of the process,
+// whichever is less; math.MaxInt64 if the system does not report it (all but Linux).
 func FreeMemory() int64 {
+	free := int64(math.MaxInt64)
 	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
 		if n, ok := readKibibytes(text, "MemAvailable:"); ok {
-			return n
+			free = n
 		}
 	}
-	return unknownMemory
+	if list, err := os.ReadFile("/proc/self/cgroup"); err == nil {
+		free = min(free, freeInGroups("/sys/fs/cgroup", string(list)))
+	}
+	return free
+}
+
+// freeInGroups returns the least memory that the limits of control groups and their parents leave; math.MaxInt64:
+// there is no limit. list has the lines of /proc/self/cgroup, root the folders of the groups. The files of a parent
+// that a container does not see are missing.
+func freeInGroups(root, list string) int64 {
+	free := int64(math.MaxInt64)
+	for line := range strings.Lines(list) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, group, ok := strings.Cut(rest, ":")
+		folder, limit, usage, prefix := root, "memory.max", "memory.current", "" // version 2
+		if controllers != "" {
+			folder, limit, usage, prefix = filepath.Join(root, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"
+		}
+		if !ok || controllers != "" && !slices.Contains(strings.Split(controllers, ","), "memory") {
+			continue
+		}
+		for group = path.Clean("/" + group); ; group = path.Dir(group) {
+			dir := filepath.Join(folder, filepath.FromSlash(group))
+			bound, ok := readField(filepath.Join(dir, limit), "") // "max" is no number
+			if used, found := readField(filepath.Join(dir, usage), ""); ok && found {
+				// Pages of files are given back where memory is needed, as MemAvailable counts them.
+				idle, _ := readField(filepath.Join(dir, "memory.stat"), prefix+"inactive_file ")
+				active, _ := readField(filepath.Join(dir, "memory.stat"), prefix+"active_file ")
+				free = min(free, max(0, bound-max(0, used-idle-active)))
+			}
+			if group == "/" {
+				break
+			}
+		}
+	}
+	return free
+}
+
+// readField returns the number behind name in the line of a file that begins with name.
+func readField(file, name string) (n int64, found bool) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, false
+	}
+	for line := range bytes.Lines(text) {
+		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
+			n, err := strconv.ParseInt(string(bytes.TrimSpace(rest)), 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
 }
 
 // PeakMemory returns the peak memory of the process in bytes: the resident set on Linux, otherwise the
