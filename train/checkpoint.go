@@ -177,10 +177,10 @@ func writeCheckpointFolder(all, name string, m manifest, fill func(dir string) e
 	// A best checkpoint replaces another one. A run that resumed an earlier checkpoint
 	// writes later ones over the old.
 	old := filepath.Join(all, oldPrefix+name)
-	if err := os.Rename(path, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := atomicfile.Rename(path, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", lock.WrapWriteError(path, err)
 	}
-	if err := os.Rename(temp, path); err != nil {
+	if err := atomicfile.Rename(temp, path); err != nil {
 		return "", lock.WrapWriteError(path, err)
 	}
 	atomicfile.SyncFolder(all) // before latest names it, and before the old one goes
@@ -199,7 +199,7 @@ func removeTemps(all string) error {
 		if isCheckpoint(path) {
 			continue
 		}
-		if err := os.Rename(filepath.Join(all, old), path); err != nil {
+		if err := atomicfile.Rename(filepath.Join(all, old), path); err != nil {
 			return lock.WrapWriteError(path, err)
 		}
 	}

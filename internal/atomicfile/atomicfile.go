@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/farfield-ml/farfield/internal/lock"
 )
@@ -163,11 +164,31 @@ func Replace(temp, path string) error {
 
 // renameSynced renames temp to path and syncs the folder.
 func renameSynced(temp, path string) error {
-	if err := os.Rename(temp, path); err != nil {
+	if err := Rename(temp, path); err != nil {
 		return err
 	}
 	SyncFolder(filepath.Dir(path))
 	return nil
+}
+
+// renameTime bounds the time for which Rename waits for other processes.
+const renameTime = 2 * time.Second
+
+// Rename is os.Rename. On Windows it waits for processes that have one of the files open, as readers and scanners
+// of viruses do for a moment. It returns the error of os.Rename if renameTime does not help.
+func Rename(from, to string) error {
+	return repeatHeld(renameTime, isHeld, func() error { return os.Rename(from, to) })
+}
+
+// repeatHeld calls f for at most limit while isHeld holds for its error. It returns the last error of f.
+func repeatHeld(limit time.Duration, isHeld func(error) bool, f func() error) error {
+	for begin, wait := time.Now(), time.Millisecond; ; wait = min(2*wait, limit/10) {
+		err := f()
+		if err == nil || !isHeld(err) || time.Since(begin) >= limit {
+			return err
+		}
+		time.Sleep(wait)
+	}
 }
 
 // fillFile writes f through a buffer, and syncs it if sync is set. Errors name path.

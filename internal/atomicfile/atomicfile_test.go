@@ -426,3 +426,21 @@ func TestMakeFolderMakesMissingParents(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+func TestRenameWaitsForHeldFiles(t *testing.T) {
+	held, other := errors.New("held"), errors.New("other")
+	isHeld := func(err error) bool { return err == held }
+	for _, c := range []struct {
+		errs []error
+		want error
+	}{{[]error{held, held, nil}, nil}, {[]error{held, other}, other}} {
+		calls := 0
+		err := repeatHeld(time.Hour, isHeld, func() error { calls++; return c.errs[calls-1] })
+		if err != c.want || calls != len(c.errs) {
+			t.Errorf("%v after %d calls, want %v after %d", err, calls, c.want, len(c.errs))
+		}
+	}
+	if err := repeatHeld(20*time.Millisecond, isHeld, func() error { return held }); err != held {
+		t.Errorf("%v after the limit", err)
+	}
+}

@@ -1,0 +1,6 @@
+//go:build !windows
+
+package atomicfile
+
+// isHeld returns false: open files are renamed here.
+func isHeld(error) bool { return false }
