@@ -317,6 +317,44 @@ func TestLostConnectionsAreComparedLater(t *testing.T) {
 	if text := b.text(shown); strings.Contains(text, "\u2603") {
 		t.Errorf("the text is %q", text)
 	}
+	// Changed words are not sent behind those that the server stored.
+	const field = "document.querySelector('.pane textarea').value"
+	b.text("window.lose() || ''")
+	b.write(words, " so")
+	b.click(".pane .primary")
+	b.wait(status, "unknown whether the server stored your words")
+	b.text("window.mend() || (" + field + " = ' now')")
+	b.click(".pane .primary")
+	b.wait(status, "Nothing was sent")
+	if text, left := b.text(shown), b.text(field); !strings.HasSuffix(text, " so") || left != " now" {
+		t.Errorf("the text is %q, words are %q", text, left)
+	}
+	// Words that the server did not store survive a reload, and an empty field.
+	b.text(`(() => {
+		const real = window.fetch;
+		let isLost = false;
+		window.fetch = async (path, options) => {
+			isLost ||= path.endsWith('/append');
+			if (isLost) throw new TypeError('lost');
+			return real(path, options);
+		};
+		return '';
+	})()`)
+	b.click(".pane .primary")
+	b.wait(status, "unknown whether the server stored your words")
+	b.do(chromedp.Reload(), chromedp.WaitReady(chromedp.CSS("html[data-ready]")))
+	b.wait("document.querySelector('.pane textarea')?.value === ' now'")
+	b.text(field + " = ''")
+	b.click(".pane .primary")
+	b.wait(status, "The server did not store your words.")
+	if left := b.text(field); left != " now" {
+		t.Errorf("words are %q", left)
+	}
+	b.click(".pane .primary")
+	b.wait(status, "tokens written")
+	if text := b.text(shown); !strings.Contains(text, " so now") {
+		t.Errorf("the text is %q", text)
+	}
 	// A text beyond its bound loses its front, at a character.
 	b.text("(() => { const kept = JSON.parse(localStorage['farfield.texts']), text = kept[location.hash.slice(7)]; text.parts = [{by: 'you', text: '\\u{1f600}'.repeat(60000)}]; text.at = Date.now() + 1; localStorage['farfield.texts'] = JSON.stringify(kept); return ''; })()")
 	b.write(words, "x")

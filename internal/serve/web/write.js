@@ -191,7 +191,9 @@ class Pane {
         addWords(this.id, words);
         open();
       } else {
+        const isChanged = !this.beginsWith(record0(this.id).lost);
         settled = await this.compare(stop.signal);
+        if (isChanged) throw new Error('Nothing was sent: the field did not begin with your former words. Check it, then Continue.');
         const words = this.words.value;
         if (words) {
           await this.refresh();
@@ -270,15 +272,23 @@ class Pane {
     return this.settle(lost);
   }
 
-  // settle adds words that the server stored, or takes drawn text away that it did not, and says it.
+  // beginsWith is false where the field does not begin with the words of a lost request.
+  beginsWith(lost) {
+    return this.words.value.startsWith(lost?.words || '');
+  }
+
+  // settle adds words that the server stored, puts others back into the field, or takes drawn text away that it did not store, and says it.
   settle(lost) {
     const stored = this.info.tokens - lost.tokens;
     let note = '';
     delete record(this.id).lost;
     if (lost.words && stored > 0) {
       add(this.id, 'you', lost.words);
-      if (this.words.value.startsWith(lost.words)) this.words.value = this.words.value.slice(lost.words.length);
+      if (this.beginsWith(lost)) this.words.value = this.words.value.slice(lost.words.length);
       note = ' The server stored your words.';
+    } else if (!this.beginsWith(lost)) {
+      this.words.value = lost.words + this.words.value;
+      note = ' The server did not store your words. They are in the field.';
     } else if (lost.drawn && stored <= 0) {
       this.replace(lost.drawn, '');
       note = ' What was not stored is taken away.';
@@ -443,7 +453,10 @@ async function show(ids) {
   for (const sid of wanted) {
     reread(sid);
     const pane = new Pane(sid, 1 + next.length);
-    if (texts[sid]?.lost) pane.status.textContent = unknown(texts[sid].lost).trim();
+    if (texts[sid]?.lost) {
+      pane.words.value = texts[sid].lost.words;
+      pane.status.textContent = unknown(texts[sid].lost).trim();
+    }
     try {
       await pane.refresh();
       next.push(pane);
