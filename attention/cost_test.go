@@ -175,6 +175,22 @@ func TestTally(t *testing.T) {
 	}
 }
 
+// Queries of a far field are all there: its keys are fewer by the window.
+func TestTallyOfAFarFieldHasAllQueries(t *testing.T) {
+	far, plain := poly2(t), poly2(t)
+	far.Spec.FarLag = 64
+	c := &Call[float32]{Causal: true, Chunk: 10}
+	c.Q.H, c.Q.D, c.K.H, c.V.D = 1, 8, 1, 16
+	for _, n := range []int{40, 200} {
+		s := Sequence{N: n, M: 200 - 64, Keys: 200, Offset: 200 - n - 64}
+		got := far.Forms().Tally(c, &engine.SequenceTask{Sequence: s}, false)
+		s.Keys = s.M
+		if want := plain.Forms().Tally(c, &engine.SequenceTask{Sequence: s}, false); got != want || got.Pairs == 0 {
+			t.Errorf("N = %d: %+v, want %+v", n, got, want)
+		}
+	}
+}
+
 // The direct form counts the pairs that queries see: of a window and its far field each once.
 func TestPlanCountsVisiblePairs(t *testing.T) {
 	const d = 4

@@ -207,7 +207,7 @@ func costKernel[T tensor.Float](s *headtask.Spec[T]) costmodel.Kernel {
 func (e formChoice[T]) Tally(c *contract.Call[T], s *SequenceTask, back bool) costmodel.Tally {
 	n := s.N
 	if c.Causal {
-		n = max(n-max(s.Keys-s.M, 0), 0)
+		n = max(n-max(s.Keys-e.Spec.FarLag-s.M, 0), 0)
 	}
 	width := e.Spec.Width(c.Q.D)
 	w, dv, v := float64(width), float64(c.V.D), float64(kernel.Pad(c.V.D))
