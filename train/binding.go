@@ -99,16 +99,33 @@ func checkNames(run, checkpoint, file, one string, read func(dir string, n int) 
 	return nil
 }
 
-// checkTokenizer is checkRun for the tokenizer.
+// checkTokenizer is checkRun for the tokenizer, or the vocabulary of bytes or characters in its
+// place.
 func checkTokenizer(run, checkpoint string) error {
-	want, err := infile.ReadFile(filepath.Join(checkpoint, tokenizerFile))
+	err := checkFile(run, checkpoint, tokenizerFile)
+	if _, missing := os.Stat(filepath.Join(run, tokenizerFile)); err != nil || missing == nil {
+		return err
+	}
+	// Nothing reads another run's vocabulary, and a model may have none.
+	if c, err := decodeConfig(filepath.Join(run, configFile)); err != nil || !c.keepsTokens() {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(run, vocabFile)); err != nil {
+		return nil
+	}
+	return checkFile(run, checkpoint, vocabFile)
+}
+
+// checkFile is checkRun for a file that is compared byte by byte.
+func checkFile(run, checkpoint, name string) error {
+	want, err := infile.ReadFile(filepath.Join(checkpoint, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(run, tokenizerFile)
+	path := filepath.Join(run, name)
 	got, err := infile.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return missingFile(path, checkpoint)

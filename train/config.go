@@ -143,7 +143,7 @@ func ReadConfig(path string, c Config) (Config, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return c, fmt.Errorf("%s: more follows the JSON object", path)
 	}
-	if row, err := task.Lookup(c.Task); c.Init != "" || err == nil && !row.IsText() && c.TaskSet["vocabulary"] != "" { // the tokens of the model lie beside the configuration
+	if c.keepsTokens() {
 		if c.tokens, err = loadTokens(filepath.Dir(path), c.Model.Vocab); err != nil {
 			return c, err
 		}
@@ -153,6 +153,12 @@ func ReadConfig(path string, c Config) (Config, error) {
 		c.complete = c.Model.Mechanism
 	}
 	return c, nil
+}
+
+// keepsTokens reports whether the tokens of the model lie beside the configuration of a run.
+func (c *Config) keepsTokens() bool {
+	row, err := task.Lookup(c.Task)
+	return c.Init != "" || err == nil && !row.IsText() && c.TaskSet["vocabulary"] != ""
 }
 
 // clone returns c with maps, slices and pointers of its own.
