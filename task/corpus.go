@@ -193,7 +193,7 @@ func findGoRoot() (string, error) {
 	}
 	c := exec.Command("go", "env", "GOROOT")
 	// A go.mod of the current folder could name another toolchain, which go would fetch and run.
-	c.Env = append(os.Environ(), "GOTOOLCHAIN=local", "GO111MODULE=off")
+	c.Dir = filepath.VolumeName(os.TempDir()) + string(filepath.Separator)
 	out, err := c.Output()
 	if err != nil {
 		return "", err

@@ -321,11 +321,10 @@ func (t *OwnSeries) readList(path string) error {
 			}
 			numbers = append(numbers, s.number64)
 		}
-		name := filepath.FromSlash(row[file])
-		if !filepath.IsLocal(name) {
-			return fmt.Errorf("%s: row %d: %q is not in the folder of the list", path, i, row[file])
+		name := row[file]
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(path), filepath.FromSlash(name))
 		}
-		name = filepath.Join(filepath.Dir(path), name)
 		split := splitOf(t.Seed, i)
 		if _, err := t.addFile(split, name, "", s); err != nil {
 			return fmt.Errorf("%s: row %d: %w", path, i, err)

@@ -334,14 +334,11 @@ func TestSeriesRefusesMalformedData(t *testing.T) {
 	if _, err := Open("series", Options{Settings: pairs([]string{"data", unlabelled})}); err == nil || !strings.Contains(err.Error(), "a.csv: row 1: label is empty") {
 		t.Errorf("error is %v", err)
 	}
-	list := folderOf(t, map[string][]byte{"a.csv": []byte("file,label\nx.csv,1\nx.csv,y\n"), "x.csv": []byte("1\n"), "b.csv": []byte("file,class\nx.csv,1\n"), "c.csv": []byte("file,label\nnone.csv,1\n"),
-		"d.csv": []byte("file,label\n../x.csv,1\n"), "e.csv": []byte("file,label\n/x.csv,1\n")})
+	list := folderOf(t, map[string][]byte{"a.csv": []byte("file,label\nx.csv,1\nx.csv,y\n"), "x.csv": []byte("1\n"), "b.csv": []byte("file,class\nx.csv,1\n"), "c.csv": []byte("file,label\nnone.csv,1\n")})
 	for name, want := range map[string]string{
 		"a.csv": `a.csv: row 1: label is "y", a finite number is needed`,
 		"b.csv": `b.csv: column "label": there is none; there are ["file" "class"]`,
 		"c.csv": "c.csv: row 0: open ",
-		"d.csv": `d.csv: row 0: "../x.csv" is not in the folder of the list`,
-		"e.csv": `e.csv: row 0: "/x.csv" is not in the folder of the list`,
 	} {
 		if _, err := Open("series", Options{Settings: pairs([]string{"data", filepath.Join(list, name), "ask", "number"})}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error is %v, want %s", name, err, want)

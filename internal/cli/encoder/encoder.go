@@ -57,7 +57,7 @@ func New(t *runs.TextModel, maxTokens int) (Encoder, error) {
 	m := t.Model()
 	r := &runEncoder{vocab: vocab, maxTokens: DefaultTokens, models: make(chan *model.Model[float32], par.Threads())}
 	if config := m.Config(); config.Positions == model.Learned {
-		if r.maxTokens = config.Context; maxTokens > r.maxTokens {
+		if r.maxTokens = config.LearnedPositions(); maxTokens > r.maxTokens {
 			return nil, fmt.Errorf("--max-tokens: %d, the model learned %d positions", maxTokens, r.maxTokens)
 		}
 	}

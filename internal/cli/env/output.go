@@ -65,6 +65,11 @@ func CheckOutput(path string, inputs ...string) error {
 	}
 	there, err := os.Stat(path)
 	if err != nil {
+		for _, in := range inputs { // may be awaited
+			if isSameName(path, in) {
+				return fmt.Errorf("%s: is what is read, and would be lost", path)
+			}
+		}
 		return nil
 	}
 	if there.IsDir() {
@@ -76,6 +81,17 @@ func CheckOutput(path string, inputs ...string) error {
 		}
 	}
 	return nil
+}
+
+// isSameName reports whether two paths, of which nothing may be there, have the same name in the same
+// folder.
+func isSameName(a, b string) bool {
+	if b == "" || b == "-" || filepath.Base(a) != filepath.Base(b) {
+		return false
+	}
+	x, err1 := os.Stat(filepath.Dir(a))
+	y, err2 := os.Stat(filepath.Dir(b))
+	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
 // ListFiles returns the files below dir whose names keep accepts. It leaves out folders that cannot

@@ -93,7 +93,7 @@ func (c *Command) prefill(e *env.Env, g *generate.Generator, m *runs.TextModel) 
 
 // fits returns an error if the text with its new tokens exceeds learned positions.
 func (c *Command) fits(g *generate.Generator, m model.Config) error {
-	if n, limit := g.Tokens()+int64(c.tokenCount()), int64(m.Context); m.Positions == model.Learned && n > limit {
+	if n, limit := g.Tokens()+int64(c.tokenCount()), int64(m.LearnedPositions()); m.Positions == model.Learned && n > limit {
 		return env.InputErrorf("--tokens: the text would have %d tokens, the model learned %d positions", n, limit)
 	}
 	return nil

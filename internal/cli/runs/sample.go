@@ -23,7 +23,7 @@ func SampleText(ctx context.Context, m *model.Model[float32], vocab *token.Vocab
 	}
 	g.Append(start...)
 	if c := m.Config(); c.Positions == model.Learned {
-		n = min(n, c.Context-len(start))
+		n = min(n, c.LearnedPositions()-len(start))
 	}
 	var out []byte
 	err = g.Generate(ctx, n, func(t int32) (err error) {

@@ -159,7 +159,7 @@ func describeModel(family string, c model.Config) (serve.Card, error) {
 	}
 	card.KVBytesPerToken = 2 * 4 * int64(c.Layers) * int64(kv) * int64(card.HeadWidth)
 	if c.Positions == model.Learned {
-		card.Context = c.Context
+		card.Context = c.LearnedPositions()
 	}
 	mixer, err := c.Mixer()
 	if err != nil {

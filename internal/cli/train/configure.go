@@ -173,6 +173,11 @@ func (t *Command) configure() (train.Config, error) {
 		if c, err = c.StartFrom(t.Init); err != nil {
 			return c, err
 		}
+		if t.Data == "" && t.TaskSet["data"] == "" {
+			if err := runs.CheckStoredData(c, filepath.Join(train.RunFolder(t.Init), "config.json")); err != nil {
+				return c, fmt.Errorf("%w; --data takes others", err)
+			}
+		}
 	} else if t.Adapters != nil && *t.Adapters != 0 {
 		return c, fmt.Errorf("--adapters: %d, but there is no model to adapt; name it by --init", *t.Adapters)
 	}
@@ -281,10 +286,13 @@ func (t *Command) locate(c *train.Config) error {
 	return err
 }
 
-// checkOutside returns an error if the run's folder out is the folder data or lies below it, where
-// its files would be data. Tasks leave out names that begin with a dot.
-func checkOutside(data, out string) error {
-	if !filepath.IsAbs(data) { // none, or the name of a data set
+// checkOutside returns an error if the run's folder out is the folder of the data or lies below it,
+// and its files would be data: of a text, or of a class. Tasks leave out names that begin with a
+// dot, and what lies beside the folder train.
+func checkOutside(c *train.Config, out string) error {
+	data := c.TaskSet["data"]
+	row, err := task.Lookup(c.Task)
+	if err != nil || !row.IsText() && c.Task != "file" || !filepath.IsAbs(data) { // none, or the name of a data set
 		return nil
 	}
 	if info, err := os.Stat(data); err != nil || !info.IsDir() {
@@ -298,10 +306,12 @@ func checkOutside(data, out string) error {
 	if err != nil || !filepath.IsLocal(below) {
 		return nil
 	}
-	for _, name := range strings.Split(below, string(filepath.Separator)) {
-		if name != "." && strings.HasPrefix(name, ".") {
-			return nil
-		}
+	names := strings.Split(below, string(filepath.Separator))
+	if slices.ContainsFunc(names, func(name string) bool { return name != "." && strings.HasPrefix(name, ".") }) {
+		return nil
+	}
+	if info, err := os.Stat(filepath.Join(data, "train")); err == nil && info.IsDir() && !row.IsText() && !slices.Contains([]string{"train", "valid", "val", "validation", "test"}, names[0]) {
+		return nil
 	}
 	return env.InputErrorf("--out: %s lies in the folder of --data %s; name a folder outside", out, data)
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/cli/display"
@@ -15,6 +16,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
@@ -150,7 +152,7 @@ func (t *Command) plan() (p trainPlan, err error) {
 		}
 	}
 	if !t.Resume {
-		err = checkOutside(p.Config.TaskSet["data"], p.Out)
+		err = checkOutside(&p.Config, p.Out)
 	}
 	return p, err
 }
@@ -293,13 +295,19 @@ func (t *Command) one(e *env.Env, trainer *train.Trainer, dir string) (*runs.Rep
 // resumeCommand returns the command that continues the run, whose configuration names data.
 func (t *Command) resumeCommand(data string) string {
 	command := "farfield train --resume --out " + display.QuoteWord(t.Out)
-	if t.Resume && t.Data != "" {
-		return command + " --data " + display.QuoteWord(t.Data)
+	hasMoved := t.Resume && t.Data != ""
+	if hasMoved {
+		data = t.Data
+	} else if !filepath.IsAbs(data) { // none, or the name of a data set
+		return command
 	}
-	if filepath.IsAbs(data) { // no name of a data set
-		if info, err := os.Stat(data); err != nil || !info.Mode().IsRegular() && !info.IsDir() {
-			command += " --data FILE" // a pipe is read once
-		}
+	path, err := filepath.Abs(data)
+	isFleeting := err != nil || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") // of this process
+	switch {
+	case isFleeting || infile.CheckStored(path) != nil: // a pipe is read once
+		return command + " --data FILE"
+	case hasMoved:
+		return command + " --data " + display.QuoteWord(data)
 	}
 	return command
 }
