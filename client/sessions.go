@@ -204,7 +204,8 @@ func (c *Client) Export(ctx context.Context, id string, w io.Writer) error {
 }
 
 // Import makes a session of a snapshot. It fails with status 409 where the snapshot
-// is of another model, tokenizer or precision. It leaves snapshot open.
+// is of another model, tokenizer or precision. It leaves snapshot open. Where it fails, a
+// read of snapshot may end after it.
 func (c *Client) Import(ctx context.Context, snapshot io.Reader) (Session, error) {
 	var s Session
 	switch snapshot.(type) {

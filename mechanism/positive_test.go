@@ -115,8 +115,6 @@ func TestPolynomialTraitsFollowTheirSign(t *testing.T) {
 	}
 }
 
-// A query of zeros weighs every key with f(0) = 0: it is answered 0, passes no
-// gradient, and is counted.
 // The coefficients of exp as short fractions and as decimals of 17 digits have a small common
 // denominator, long fractions have none.
 func TestLongFractionsAreRefused(t *testing.T) {
@@ -142,6 +140,8 @@ func TestLongFractionsAreRefused(t *testing.T) {
 	}
 }
 
+// A query of zeros weighs every key with f(0) = 0: it is answered 0, passes no
+// gradient, and is counted.
 func TestAQueryThatWeighsNothingIsZero(t *testing.T) {
 	m, err := New[float32]("polynomial", Options{Set: map[string]string{"coef": "0,0,1"}})
 	if err != nil {

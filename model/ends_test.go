@@ -142,8 +142,6 @@ func TestBatchesFitTheEnds(t *testing.T) {
 	}
 }
 
-// A sequence without a valid position is pooled to zeros, and the rest of the batch
-// does not mind.
 // Arrays of a mechanism by the context have a row for the position of PoolCLS, too.
 func TestSequencesOfTheWholeContextFitWithCLS(t *testing.T) {
 	for name, set := range map[string]map[string]string{"linformer": nil, "informer": {"sample": "stored"}} {
@@ -152,6 +150,8 @@ func TestSequencesOfTheWholeContextFitWithCLS(t *testing.T) {
 	}
 }
 
+// A sequence without a valid position is pooled to zeros, and the rest of the batch
+// does not mind.
 func TestEmptySequences(t *testing.T) {
 	for _, name := range []string{"mean", "cls", "last encoder", "net of classes"} {
 		c := cases()[name]

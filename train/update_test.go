@@ -141,8 +141,6 @@ func (c countdown) Err() error {
 	return nil
 }
 
-// An update hears its context before every pass, and before every block in both
-// directions. Until the gradient is complete, no interruption changes a weight.
 // The number of a sample is within an int, of 32 bits too.
 func TestEndlessSamplesHaveNoNegativeNumber(t *testing.T) {
 	for seed := range uint64(20) {
@@ -154,6 +152,8 @@ func TestEndlessSamplesHaveNoNegativeNumber(t *testing.T) {
 	}
 }
 
+// An update hears its context before every pass, and before every block in both
+// directions. Until the gradient is complete, no interruption changes a weight.
 func TestUpdateEndsBetweenBlocks(t *testing.T) {
 	c := little("softmax")
 	c.Model.Layers, c.Batch, c.FirstBatch, c.FirstContext, c.Accumulate = 2, 2, 0, 0, 2

@@ -189,7 +189,7 @@ func TestAttendSynthetic(t *testing.T) {
 	}
 }
 
-// Rows of zeros, none and not finite: their differences have a quotient of 0 or none.
+// Without a count of operations there is no speed.
 func TestStreamWithoutCountedOperationsHasNoSpeed(t *testing.T) {
 	args := []string{"attend", "--causal", "--synthetic", "1000,4,1", "--mechanism"}
 	for _, x := range []struct {
@@ -206,6 +206,7 @@ func TestStreamWithoutCountedOperationsHasNoSpeed(t *testing.T) {
 	}
 }
 
+// Rows of zeros, none and not finite: their differences have a quotient of 0 or none.
 func TestCheckOfRowsWithoutSize(t *testing.T) {
 	q, k := normal(t, "q", 1, 2, 9, 4), normal(t, "k", 2, 2, 9, 4)
 	nan := random(3, 2*9*4)

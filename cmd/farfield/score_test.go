@@ -120,8 +120,7 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// A file that grows is scored as it does, but for a line that is not complete, and
-// after an interrupt goes on where it was.
+// A line of no bits is a line.
 func TestScorePrintsLinesOfNoBits(t *testing.T) {
 	m, err := model.New[float32](model.Config{
 		Kind: model.Decoder, Vocab: 1, Layers: 1, Heads: 1, Width: 8, Context: 8, Positions: model.Rotary, Mechanism: "softmax", Tied: true,
@@ -146,6 +145,8 @@ func TestScorePrintsLinesOfNoBits(t *testing.T) {
 	}
 }
 
+// A file that grows is scored as it does, but for a line that is not complete, and
+// after an interrupt goes on where it was.
 func TestScoreFollows(t *testing.T) {
 	dir := scorerOf(t, "linear")
 	path := filepath.Join(t.TempDir(), "log")

@@ -42,7 +42,11 @@ func Measure(cases []*Case, budget time.Duration, do func(func() error) error, w
 	defer par.SetThreads(par.Threads())
 	t := turns{budget: budget, do: do, watch: watch, total: time.Duration(len(cases)) * budget}
 	for len(cases) > 0 {
-		n := countFitting(cases, float64(machine.FreeMemory())/2)
+		free := machine.FreeMemory()
+		if free == math.MaxInt64 { // unknown
+			free = 16 << 30
+		}
+		n := countFitting(cases, float64(free)/2)
 		if err := t.measureCases(cases[:n]); err != nil {
 			return err
 		}

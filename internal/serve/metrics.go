@@ -113,7 +113,7 @@ func (s *Server) printMetrics(w http.ResponseWriter, _ *http.Request) error {
 		b.WriteString(name + " " + strconv.FormatFloat(value, 'g', -1, 64) + "\n")
 	}
 	one("farfield_http_requests_running", "gauge", "Requests that are being answered.", float64(s.running.Load()))
-	one("farfield_http_body_bytes", "gauge", "Bytes of bodies that are being read.", float64(s.bodies.Load()))
+	one("farfield_http_body_bytes", "gauge", "Bytes of the bodies of requests that are not answered.", float64(s.bodies.Load()))
 	if s.o.Sessions != nil {
 		t := s.o.Sessions.Stats()
 		one("farfield_sessions", "gauge", "Sessions held.", float64(t.Sessions))

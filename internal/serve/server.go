@@ -32,7 +32,7 @@ type Options struct {
 	Hosts []string // names that a Host header may have, besides localhost and addresses
 
 	MaxBody     int64   // bytes of a body; 0: 8 MiB
-	MaxBodies   int64   // bytes of all bodies that are being read, and of all large answers that are being sent; 0: 256 MiB, at least MaxImport
+	MaxBodies   int64   // bytes of the bodies of all requests that are not answered, and of all large answers that are being sent; 0: 256 MiB, at least MaxImport
 	MaxImport   int64   // bytes of an imported snapshot; 0: 1 GiB
 	MaxTokens   int     // tokens of one answer; 0: 65536
 	MaxTexts    int     // texts of a request; 0: 2048

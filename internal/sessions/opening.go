@@ -100,7 +100,7 @@ func (o *Options) complete() error {
 		}
 	}
 	if c := o.Model.Config(); c.Positions == model.Learned {
-		o.MaxTokens = min(o.MaxTokens, int64(c.Context))
+		o.MaxTokens = min(o.MaxTokens, int64(c.LearnedPositions()))
 	}
 	return nil
 }
