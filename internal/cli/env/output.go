@@ -83,8 +83,8 @@ func CheckOutput(path string, inputs ...string) error {
 	return nil
 }
 
-// isSameName reports whether two paths, of which nothing may be there, have the same name in the same
-// folder.
+// isSameName reports whether two paths have the same name in the same folder. There may be no file of
+// it.
 func isSameName(a, b string) bool {
 	if b == "" || b == "-" || filepath.Base(a) != filepath.Base(b) {
 		return false
