@@ -47,8 +47,8 @@ func TestKeysThatNoHeaderCarriesAreRefused(t *testing.T) {
 
 func TestCardHasTheContextOfSessions(t *testing.T) {
 	c := model.Config{Kind: model.Decoder, Layers: 1, Heads: 1, Width: 8, Vocab: 9, Context: 16, Mechanism: "softmax", Positions: model.Learned, PositionTable: 32}
-	if card, err := describeModel("", c); err != nil || card.Context != 16 {
-		t.Errorf("context is %d, want 16: %v", card.Context, err)
+	if card, err := describeModel("", c); err != nil || card.Context != 32 {
+		t.Errorf("context is %d, want 32: %v", card.Context, err)
 	}
 }
 
