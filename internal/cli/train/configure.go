@@ -158,11 +158,6 @@ func (t *Command) configure() (train.Config, error) {
 		if c, err = train.ReadConfig(t.Config, c); err != nil {
 			return c, err
 		}
-		if t.Data == "" && t.TaskSet["data"] == "" {
-			if err := runs.CheckStoredData(c, t.Config); err != nil {
-				return c, fmt.Errorf("%w; --data takes others", err)
-			}
-		}
 	}
 	if t.Init != "" {
 		if t.Task == "" && t.Preset == "" && t.Config == "" {
@@ -173,13 +168,17 @@ func (t *Command) configure() (train.Config, error) {
 		if c, err = c.StartFrom(t.Init); err != nil {
 			return c, err
 		}
-		if t.Data == "" && t.TaskSet["data"] == "" {
-			if err := runs.CheckStoredData(c, filepath.Join(train.RunFolder(t.Init), "config.json")); err != nil {
-				return c, fmt.Errorf("%w; --data takes others", err)
-			}
-		}
 	} else if t.Adapters != nil && *t.Adapters != 0 {
 		return c, fmt.Errorf("--adapters: %d, but there is no model to adapt; name it by --init", *t.Adapters)
+	}
+	if t.Data == "" && t.TaskSet["data"] == "" {
+		from := t.Config
+		if from == "" && t.Init != "" {
+			from = filepath.Join(train.RunFolder(t.Init), "config.json")
+		}
+		if err := runs.CheckStoredData(c, from); err != nil {
+			return c, fmt.Errorf("%w; --data takes others", err)
+		}
 	}
 	if t.Epochs != nil && (t.Steps != nil || *t.Epochs < 1) {
 		return c, fmt.Errorf("--epochs: is %d, needs to be 1 or more without --steps", *t.Epochs)
