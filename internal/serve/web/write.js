@@ -232,7 +232,7 @@ class Pane {
       note = `${count(n)} tokens written, ${short(n / seconds)} a second.`;
     } catch (e) {
       note = explain(e);
-      isEnded = e.status > 0 || e.name === 'AbortError';
+      isEnded = e.status > 0 || (!!lost && e.name === 'AbortError' && await this.rest());
       if (e.status && !lost?.drawn) lost = null; // refused
     }
     note += settled;
@@ -258,6 +258,20 @@ class Pane {
 
   path(verb) {
     return `/v1/sessions/${encodeURIComponent(this.id)}/${verb}`;
+  }
+
+  // rest waits until no request writes the session, for a stopped one may still be stored. It returns false if that takes long.
+  async rest() {
+    for (let i = 0; i < 10; i++) {
+      try {
+        await call('POST', this.path('append'), { ids: [] });
+        return true;
+      } catch (e) {
+        if (e.status !== 409) return false;
+      }
+      await new Promise((done) => setTimeout(done, 200));
+    }
+    return false;
   }
 
   // compare finds out what the server stored of a lost request, and says it. It fails while the server is at work on it.
@@ -304,9 +318,12 @@ class Pane {
   }
 
   async fork() {
+    if (this.stop) return;
     reread(this.id);
+    const stop = new AbortController();
+    this.busy(stop);
     try {
-      const settled = await this.compare();
+      const settled = await this.compare(stop.signal);
       const made = await call('POST', this.path('fork'));
       texts[made.id] = JSON.parse(JSON.stringify(record(this.id)));
       keep(made.id);
@@ -321,6 +338,8 @@ class Pane {
     } catch (e) {
       this.status.textContent = explain(e);
     }
+    this.busy(null);
+    render();
   }
 }
 
@@ -443,7 +462,7 @@ async function remove(sid) {
 
 // show opens the sessions of an address such as #write/ID/ID.
 async function show(ids) {
-  const wanted = ids.filter(Boolean).slice(0, 2);
+  const wanted = [...new Set(ids.filter(Boolean))].slice(0, 2);
   if (panes.length && (!wanted.length || wanted.join() === panes.map((p) => p.id).join())) {
     open();
     return;
