@@ -355,3 +355,74 @@ func (e *extremeCall[T]) underflow(i int) float64 {
 	}
 	return max(float64(e.sh.m)*e.least()/den, 4*e.least())
 }
+
+// Whatever log_g is beyond the range of exp, the factor is 0: results are those of -1e4.
+func TestDecaysBeyondTheRangeAreZero(t *testing.T) {
+	t.Run("far scores", func(t *testing.T) {
+		sh := shape{b: 1, h: 1, hkv: 1, n: 300, m: 300, d: 4, dv: 3, causal: true, decay: 1}
+		decaysAlike[float32](t, "softmax", nil, sh, func(c *oracle.Call) {
+			for i := range c.Q.Data {
+				c.Q.Data[i] = 200
+				if i < 280*4 {
+					c.K.Data[i] = -math.Abs(c.K.Data[i])
+				} else {
+					c.K.Data[i] = 200
+				}
+			}
+		}, map[int]float64{280: -math.MaxFloat32})
+	})
+	sh := shape{b: 1, h: 1, hkv: 1, n: 12, m: 12, d: 4, dv: 3, causal: true, mask: true, decay: 1}
+	hidden := func(c *oracle.Call) {
+		for j := range c.KeyMask {
+			c.KeyMask[j] = j < 6 || j > 7
+		}
+	}
+	t.Run("hidden keys", func(t *testing.T) {
+		decaysAlike[float32](t, "linear", map[string]string{"window": "3"}, sh, hidden, map[int]float64{6: -3e10, 7: -1000})
+		decaysAlike[float64](t, "linear", map[string]string{"window": "3"}, sh, hidden, map[int]float64{6: -math.MaxFloat64, 7: -math.MaxFloat64})
+		decaysAlike[float64](t, "fastmax", map[string]string{"window": "4"}, sh, hidden, map[int]float64{6: -math.MaxFloat64, 7: -math.MaxFloat64})
+	})
+}
+
+// decaysAlike compares a call whose log_g is given for some tokens with one that has -1e4 there.
+func decaysAlike[T tensor.Float](t *testing.T, name string, set map[string]string, sh shape, change func(*oracle.Call), logG map[int]float64) {
+	t.Helper()
+	m, err := New[T](name, Options{Width: sh.d, Set: set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 4}, {attention.Step, 4}} {
+		if f.form != attention.Direct && name == "softmax" {
+			continue
+		}
+		var runs [2]*results[T]
+		for i := range runs {
+			oc, do := sh.call(90)
+			change(oc)
+			for j := range oc.LogG.Data {
+				oc.LogG.Data[j] = 0
+			}
+			for j, g := range logG {
+				if oc.LogG.Data[j] = -1e4; i > 0 {
+					oc.LogG.Data[j] = g
+				}
+			}
+			c := callIn[T](oc)
+			if c.Form, c.Chunk = f.form, f.chunk; f.form == attention.Step {
+				runs[i] = forward(t, m, c)
+			} else {
+				runs[i] = both(t, m, c, in[T](do))
+			}
+		}
+		a, b := runs[0], runs[1]
+		for i, x := range [][2][]T{{a.o.Data, b.o.Data}, {a.g.DQ.Data, b.g.DQ.Data}, {a.g.DK.Data, b.g.DK.Data}, {a.g.DV.Data, b.g.DV.Data}, {a.g.DLogG.Data, b.g.DLogG.Data}} {
+			var want []float64
+			for _, y := range x[0] {
+				want = append(want, float64(y))
+			}
+			if e := check.ErrorRatio(x[1], want, 1e-5*check.MaxAbs(want)); e > 1 {
+				t.Errorf("%s %v, %v: array %d differs by %.3g limits", name, set, f, i, e)
+			}
+		}
+	}
+}

@@ -281,21 +281,21 @@ func (u bandForm[T]) BandAges(behind float64) (x BandAges) {
 		if u.Keep != nil {
 			before = 0
 			for j := lo - 1; j >= 0 && !sees(j); j-- {
-				before += u.Decay().LogDecay(j)
+				before = max(before+u.Decay().LogDecay(j), Slowest)
 			}
 		}
 		last := end - 1
 		for ; last >= lo && !sees(last); last-- {
-			x.Waits[i] += u.Decay().LogDecay(last)
+			x.Waits[i] = max(x.Waits[i]+u.Decay().LogDecay(last), Slowest)
 		}
 		if last < lo {
-			x.Waits[i] += before
+			x.Waits[i] = max(x.Waits[i]+before, Slowest)
 			continue
 		}
 		for j := last; j >= lo; j-- {
-			x.Fade[i] += u.Decay().LogDecay(j)
+			x.Fade[i] = max(x.Fade[i]+u.Decay().LogDecay(j), Slowest)
 		}
-		x.Fade[i] += before
+		x.Fade[i] = max(x.Fade[i]+before, Slowest)
 	}
 	return x
 }

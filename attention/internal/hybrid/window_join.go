@@ -534,11 +534,17 @@ func (w windowJoin[T]) ageEps(u *headtask.Task[T], ages headtask.BandAges, dout,
 			if savedOf(keep).rows[at]&unseenRow != 0 {
 				continue
 			}
+			// Where Waits is so low that its difference to Den, which is rounded, means nothing, the
+			// output is 0.
+			dot := float64(u.Table.Dot(dout.Head(s.Batch, h).Row(s.Q0+i), out.Head(s.Batch, h).Row(s.Q0+i)))
+			if dot == 0 {
+				continue
+			}
 			x := math.Exp(math.Log(w.eps) - ages.Waits[i] - float64(keep.Den[at]))
 			if savedOf(keep).rows[at]&negativeRow != 0 {
 				x = -x
 			}
-			u.DAge[i+u.Offset] += x * float64(u.Table.Dot(dout.Head(s.Batch, h).Row(s.Q0+i), out.Head(s.Batch, h).Row(s.Q0+i)))
+			u.DAge[i+u.Offset] += x * dot
 		}
 	}
 }

@@ -109,8 +109,8 @@ func (f *FarRows[T]) Add(t *kernel.Table[T], r int, scores []T, factor T, since 
 		return
 	}
 	x := t.Max(scores)
-	if math.IsInf(float64(x), -1) {
-		return
+	if math.IsInf(float64(x), -1) || math.IsInf(since, -1) {
+		return // the weights are 0
 	}
 	now := Power[T]{x, T(since)}
 	before := Power[T]{f.Base[r], f.Top[r]}
