@@ -98,11 +98,20 @@ func openStart(dir string, classes []string) (s startModel, err error) {
 		return s, err
 	}
 	s.model = m
-	run := RunFolder(dir)
+	size := m.Config().Vocab
 	if vocab != nil {
-		s.tokens = &task.Tokens{Vocabulary: vocab, Size: m.Config().Vocab}
-	} else if s.tokens, err = loadTokens(run, m.Config().Vocab); err != nil {
+		s.tokens = &task.Tokens{Vocabulary: vocab, Size: size}
+	} else if s.tokens, err = loadTokens(dir, size); err != nil {
 		return s, err
+	}
+	if isAlone(dir) {
+		return s, nil
+	}
+	run := RunFolder(dir)
+	if s.tokens == nil { // older checkpoints have no copy
+		if s.tokens, err = loadTokens(run, size); err != nil {
+			return s, err
+		}
 	}
 	if s.config, err = RunConfig(run); errors.Is(err, fs.ErrNotExist) {
 		return s, nil // a checkpoint that was saved by itself
@@ -322,7 +331,7 @@ const publishedFolder = "published"
 // model that it starts from, as pretrained.WriteLike reads it. path is a run or one of its
 // checkpoints. It returns "" if the run started from none.
 func PublishedFolder(path string) string {
-	if dir := filepath.Join(RunFolder(path), publishedFolder); pretrained.IsFolder(dir) {
+	if dir := filepath.Join(RunFolder(path), publishedFolder); !isAlone(path) && pretrained.IsFolder(dir) {
 		return dir
 	}
 	return ""

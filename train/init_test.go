@@ -3,6 +3,7 @@ package train
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -554,6 +555,35 @@ func TestRunsKeepTheTokensThatTheyLearnFrom(t *testing.T) {
 	ids, want := kept.Vocabulary.Tokenizer().Encode(text).IDs, s.tokens.Vocabulary.Tokenizer().Encode(text).IDs
 	if !slices.Equal(ids, want) || !slices.Contains(ids, 3) {
 		t.Errorf("the run has the ids %v, learns from %v", ids, want)
+	}
+}
+
+// A model outside of a run has its own tokenizer. Files two folders up are of something else.
+func TestModelOutsideOfARunIsReadAlone(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "models", "notes")
+	words, err := tokenizer.Train(t.Context(), nil, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 1, Width: 8, Context: 16,
+		Positions: model.Rotary, Mechanism: "softmax"}, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := &task.Tokens{Vocabulary: token.NewTokenizerVocabulary(words), Size: 256}
+	if err := errors.Join(SaveModel(dir, m, nil), saveTokens(dir, tokens), os.WriteFile(filepath.Join(root, configFile), []byte(`{"port": 8080}`), 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := openStart(dir, nil); err != nil || s.tokens == nil {
+		t.Errorf("tokens are %v, %v", s.tokens, err)
+	}
+	in := filepath.Join(root, checkpointsFolder, "notes")
+	if err := os.CopyFS(in, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openStart(in, nil); err == nil {
+		t.Error("in a folder of checkpoints the files are not the run's")
 	}
 }
 

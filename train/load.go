@@ -28,6 +28,23 @@ func isCheckpoint(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// isAlone reports whether path is a checkpoint outside of a run: it is not in a folder of
+// checkpoints, and the folder above its own is no run with checkpoints. Files beside it are
+// of something else.
+func isAlone(path string) bool {
+	if !isCheckpoint(path) {
+		return false
+	}
+	run := RunFolder(path)
+	in, err := os.Stat(filepath.Join(path, ".."))
+	all, missing := os.Stat(filepath.Join(run, checkpointsFolder))
+	if err == nil && missing == nil && os.SameFile(in, all) {
+		return false
+	}
+	_, err = latestCheckpoint(run)
+	return err != nil
+}
+
 // maxLoads bounds the loads of a checkpoint that its training replaces meanwhile.
 const maxLoads = 100
 
@@ -87,8 +104,10 @@ func loadCheckpoint(path string, isNamed bool) (*model.Model[float32], *token.Vo
 		best := filepath.Join(filepath.Dir(path), bestName)
 		return nil, nil, fmt.Errorf("%s: is missing, and update %d has the best score; name %s to read the latest checkpoint", best, info.Best.Step, path)
 	}
-	if err := checkRun(RunFolder(path), path); err != nil {
-		return nil, nil, err
+	if !isAlone(path) {
+		if err := checkRun(RunFolder(path), path); err != nil {
+			return nil, nil, err
+		}
 	}
 	m, err := model.Load[float32](path)
 	if err != nil {

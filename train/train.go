@@ -323,7 +323,8 @@ func (t *Trainer) BestStep() int {
 func (t *Trainer) Detail() Detail { return t.detail }
 
 // Close closes the files of the run and releases its folder. A second call does nothing.
-// It returns an error if a file cannot be closed.
+// Close returns an error if a file cannot be closed. Train refuses to write into a released
+// folder.
 func (t *Trainer) Close() error {
 	err := t.metrics.close()
 	t.metrics = nil
@@ -338,8 +339,16 @@ func (t *Trainer) Close() error {
 // It returns the error of ctx on all ranks when ctx ends on one of them, after saving the
 // state before the unfinished update. It returns ErrDiverged if a loss or a gradient is
 // not finite, and the first error of the files. After an error the next call evaluates and
-// saves first as the last update requires.
+// saves first as the last update requires. After Close it returns an error if the run has a
+// folder.
 func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
+	var closed error
+	if t.isWriter() && t.metrics == nil {
+		closed = fmt.Errorf("%s: the trainer is closed", t.dir)
+	}
+	if err := comm.ShareError(t.job.Ranks, closed); err != nil {
+		return Score{}, err
+	}
 	c := &t.config
 	spec := t.source.Spec()
 	for t.needsSave || !t.HasEnded() {

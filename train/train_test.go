@@ -282,6 +282,18 @@ func TestNothingIsKeptWithoutAFolder(t *testing.T) {
 	}
 }
 
+func TestClosedTrainerLeavesItsFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	trainer, err := New(little("softmax"), littleText(t), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopAt(t, trainer, 1)
+	if _, err := trainer.Train(context.Background(), Observer{}); err == nil || err.Error() != dir+": the trainer is closed" {
+		t.Errorf("error is %v", err)
+	}
+}
+
 func TestEvaluatePredictsEveryTokenOnce(t *testing.T) {
 	c := little("softmax").Model
 	vocab, err := token.NewCharVocabulary([]byte("abcdefghié€"))
