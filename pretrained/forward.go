@@ -222,6 +222,7 @@ func (m *Model) Gradients(ctx context.Context, in *Input, do []float32) ([]*arra
 	if err != nil {
 		return nil, err
 	}
+	m.passes.refill(b)
 	m.passes.use.Lock()
 	defer m.passes.use.Unlock()
 	m.body.Params().ZeroGrad()
@@ -269,6 +270,7 @@ func (m *Model) WatchAttention(ctx context.Context, ids []int32, look func(name 
 	if err != nil {
 		return err
 	}
+	m.passes.refill(b)
 	m.passes.use.RLock()
 	defer m.passes.use.RUnlock()
 	return m.body.ShareWatched(look).VisitLayers(b, func(bool, int, tensor.Mat[float32]) error { return nil })

@@ -1,6 +1,7 @@
 package pretrained
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -16,8 +17,9 @@ const (
 
 // passPool lends models for passes that run at the same time.
 type passPool struct {
-	plan *plan
-	body *model.Model[float32] // with the weights
+	plan      *plan
+	body      *model.Model[float32] // with the weights
+	stretched *stretchedTable
 
 	use    sync.RWMutex // gradients and changes of the packed weights exclude passes
 	shares sync.Mutex
@@ -25,7 +27,7 @@ type passPool struct {
 
 	shortPasses atomic.Int64
 	isFrozen    atomic.Bool // weights are packed
-	isLentOut   bool        // Model.Model returned the weights: they may change
+	isLentOut   atomic.Bool // Model.Model returned the weights: they may change
 }
 
 // begin returns a model with memory of its own for a pass of b. end follows.
@@ -33,6 +35,7 @@ func (x *passPool) begin(b *model.Batch) *model.Model[float32] {
 	if b.B*(x.plan.rowCount(b)+b.SourceN) <= shortRows && x.shortPasses.Add(1) > 1 {
 		x.freeze()
 	}
+	x.refill(b)
 	x.use.RLock()
 	return x.lend()
 }
@@ -49,7 +52,7 @@ func (x *passPool) freeze() {
 		return
 	}
 	defer x.use.Unlock()
-	if x.isLentOut || x.isFrozen.Load() {
+	if x.isLentOut.Load() || x.isFrozen.Load() {
 		return
 	}
 	x.isFrozen.Store(true)
@@ -58,11 +61,23 @@ func (x *passPool) freeze() {
 	}
 }
 
+// refill interpolates the positions that b reads anew if they are stretched and a caller may
+// have changed their table.
+func (x *passPool) refill(b *model.Batch) {
+	rows := x.stretched.rows
+	if rows == 0 || !x.isLentOut.Load() || len(b.Positions) == 0 || int(slices.Max(b.Positions)) < rows {
+		return
+	}
+	x.use.Lock()
+	defer x.use.Unlock()
+	x.stretched.fill(x.body)
+}
+
 // thaw drops the packed weights, before a caller may change the others.
 func (x *passPool) thaw() {
 	x.use.Lock()
 	defer x.use.Unlock()
-	x.isLentOut = true
+	x.isLentOut.Store(true)
 	if x.isFrozen.Swap(false) {
 		x.body.Thaw()
 	}

@@ -143,7 +143,8 @@ func (t *stretchedTable) plan(p *plan) {
 	c.Context = t.length * maxStretch
 }
 
-// fill sets the stretched copies by linear interpolation.
+// fill sets the stretched copies by linear interpolation. Numbers that are right are not
+// written, as others may read them.
 func (t *stretchedTable) fill(m *model.Model[float32]) {
 	if t.rows == 0 {
 		return
@@ -156,12 +157,14 @@ func (t *stretchedTable) fill(m *model.Model[float32]) {
 	t.eachRow(func(row, low int, share float32) {
 		a, b := p.Data[low*w:][:w], p.Data[min(low+1, t.rows-1)*w:][:w]
 		for j := range a {
-			p.Data[row*w+j] = (1-share)*a[j] + share*b[j]
+			if x := (1-share)*a[j] + share*b[j]; p.Data[row*w+j] != x {
+				p.Data[row*w+j] = x
+			}
 		}
 	})
 }
 
-// foldGradients adds the gradients of the stretched copies to the table p.
+// foldGradients moves the gradients of the stretched copies to the table p.
 func (t *stretchedTable) foldGradients(p *param.Param[float32]) {
 	w := p.Shape[1]
 	t.eachRow(func(row, low int, share float32) {
@@ -170,6 +173,7 @@ func (t *stretchedTable) foldGradients(p *param.Param[float32]) {
 			p.Grad[low*w+j] += (1 - share) * d
 			p.Grad[next*w+j] += share * d
 		}
+		clear(p.Grad[row*w:][:w])
 	})
 }
 

@@ -104,7 +104,7 @@ func open(dir string, o Options, classes []string) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	m.stretched.fill(m.body)
-	m.passes.plan, m.passes.body = p, m.body
+	m.passes.plan, m.passes.body, m.passes.stretched = p, m.body, &m.stretched
 	m.texts = newTextReader(dir, p, text)
 	if p.vision != nil {
 		m.pictures = newPictureReader(dir, p.vision)

@@ -119,3 +119,55 @@ func TestInterpolatedPositionsKeepShortTexts(t *testing.T) {
 		}
 	}
 }
+
+// A step along the gradients changes stretched positions through their table alone.
+func TestStretchedPositionsFollowTheirTable(t *testing.T) {
+	m, err := OpenWith(openTiny(t, "bert").dir, Options{Positions: Interpolate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &Input{B: 1, N: 40}
+	for i := range in.N {
+		in.IDs = append(in.IDs, int32(2+i%17))
+	}
+	long := func(m *Model) []float32 {
+		out, err := m.Forward(context.Background(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := out.Logits
+		if a == nil {
+			a = out.LastHidden
+		}
+		x, err := a.Float32()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	before := long(m)
+	if _, err := m.Gradients(context.Background(), in, slices.Repeat([]float32{1, -0.5}, len(before)/2)); err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.Model().Params().Get(positionName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range p.Grad {
+		p.Data[i] -= d
+		if d != 0 && i >= m.stretched.rows*p.Shape[1] {
+			t.Fatalf("element %d of a stretched copy has the gradient %v", i, d)
+		}
+	}
+	to := t.TempDir()
+	if err := m.Save(to); err != nil {
+		t.Fatal(err)
+	}
+	again, err := OpenWith(to, Options{Positions: Interpolate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := long(m); slices.Equal(got, before) || !slices.Equal(got, long(again)) {
+		t.Error("long texts read other positions than the table gives")
+	}
+}
