@@ -107,7 +107,7 @@ func (o *Output[T]) bindShape(s Shape) error {
 	if o.RowStep < 0 {
 		return fmt.Errorf("rows: one in %d is written, needs 0 or more", o.RowStep)
 	}
-	o.shape, o.digests = s, make([]uint32, s.B*s.H)
+	o.shape, o.digests, o.rowDigests = s, make([]uint32, s.B*s.H), nil
 	if o.RowStep > 1 {
 		o.rowDigests = make([]uint32, s.B*s.H)
 	}
@@ -398,13 +398,14 @@ func (o *Output[T]) commitFile() error {
 	return atomicfile.Replace(o.partialPath(), o.path)
 }
 
-// closeFile closes the file, and removes an unfinished one unless keep is set.
+// closeFile closes the file, and removes an unfinished one unless keep is set. The next run
+// opens its own.
 func (o *Output[T]) closeFile(keep bool) {
-	if o.file == nil {
-		return
+	if o.file != nil {
+		o.file.Close()
+		if !keep && !o.isShared {
+			os.Remove(o.partialPath())
+		}
 	}
-	o.file.Close()
-	if !keep && !o.isShared {
-		os.Remove(o.partialPath())
-	}
+	o.file, o.isShared, o.isCommitted = nil, false, false
 }

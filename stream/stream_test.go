@@ -578,8 +578,26 @@ func TestWholeButForItsName(t *testing.T) {
 		_, err = Run(context.Background(), m, &brittle{source(t, in), 0}, output(t, out, 4), o)
 		refused(t, err, path+": damaged: the rows of head ")
 		flipLastByte(t, path)
-		rep, err := Run(context.Background(), m, &brittle{source(t, in), 0}, output(t, out, 4), o)
+		saved, err := os.ReadFile(o.Checkpoint)
 		if err != nil {
+			t.Fatal(err)
+		}
+		to := output(t, out, 4)
+		rep, err := Run(context.Background(), m, &brittle{source(t, in), 0}, to, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The same output again: of the finished run, and of a new one.
+		if err := os.WriteFile(o.Checkpoint, saved, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Run(context.Background(), m, &brittle{source(t, in), 0}, to, o); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(out); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Run(context.Background(), m, source(t, in), to, Options{Causal: true}); err != nil {
 			t.Fatal(err)
 		}
 		if rep.Resumed != p.shape.N || rep.Tokens != p.shape.N {
