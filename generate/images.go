@@ -69,7 +69,8 @@ const (
 	imageBytes = 1 << 30
 )
 
-// DrawStats holds the cost of drawing, without the preparation shared by all batches.
+// DrawStats holds the cost of drawing, without the preparation shared by all batches and
+// without emit.
 type DrawStats struct {
 	Mode            DecodeMode `json:"way"`
 	Images          int        `json:"images"`
@@ -132,14 +133,14 @@ func (a *ImageGenerator) Draw(ctx context.Context, emit func(i int, levels []byt
 	drawn := DrawStats{Mode: d.Mode, Batch: d.Batch}
 	a.levelsDone = 0
 	a.failed.Store(false)
-	start := time.Now()
 	for first := 0; first < d.Count; first += d.Batch {
+		start := time.Now()
 		batch, err := a.drawBatch(ctx, first, min(d.Batch, d.Count-first))
 		drawn.StateBytes = max(drawn.StateBytes, a.stateBytes)
 		if err != nil {
 			return drawn, err
 		}
-		drawn.Seconds = time.Since(start).Seconds()
+		drawn.Seconds += time.Since(start).Seconds()
 		for i, levels := range batch {
 			if err := emit(first+i, levels); err != nil {
 				return drawn, err

@@ -161,6 +161,21 @@ func TestImageGeneratorRepeatsAfterAnInterrupt(t *testing.T) {
 	}
 }
 
+func TestSecondsOfDrawingLeaveEmitOut(t *testing.T) {
+	m := levelModel(t, "linear", nil)
+	var emitting time.Duration
+	start := time.Now()
+	drawn, err := DrawImages(context.Background(), m, ImageOptions{ImageShape: ImageShape{2, 2, 1}, Count: 2, Batch: 1}, func(int, []byte) error {
+		from := time.Now()
+		time.Sleep(10 * time.Millisecond)
+		emitting += time.Since(from)
+		return nil
+	})
+	if rest := (time.Since(start) - emitting).Seconds(); err != nil || drawn.Seconds > rest {
+		t.Errorf("drawing took %v s of %v, %v", drawn.Seconds, rest, err)
+	}
+}
+
 func TestPartsKeepEveryThreadBusy(t *testing.T) {
 	for _, x := range []struct{ n, threads, want int }{
 		{128, 1, 1}, {192, 2, 2}, {193, 2, 4}, {23, 2, 1}, {24, 2, 2}, {96, 8, 8}, {95, 8, 1}, {1, 4, 1}, {1000, 3, 12},

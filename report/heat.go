@@ -133,7 +133,7 @@ func (m *Maps) colourRanges() ([][2]float64, error) {
 	ends := make([][2]float64, len(m.Heats))
 	for i := range m.Heats {
 		h := &m.Heats[i]
-		if h.Rows <= 0 || h.Cols <= 0 || len(h.Values)/h.Rows != h.Cols || len(h.Values)%h.Rows != 0 {
+		if !h.hasAllValues() {
 			return nil, fmt.Errorf("%s: has %d values, %d rows of %d", h.Title, len(h.Values), h.Rows, h.Cols)
 		}
 		if err := errorsOf(h.Title, "y", h.Y, h.Rows); err != nil {
@@ -148,6 +148,11 @@ func (m *Maps) colourRanges() ([][2]float64, error) {
 		ends[i] = h.colourRange()
 	}
 	return ends, nil
+}
+
+// hasAllValues reports whether there is a value for each row and column.
+func (h *Heat) hasAllValues() bool {
+	return h.Rows > 0 && h.Cols > 0 && len(h.Values)/h.Rows == h.Cols && len(h.Values)%h.Rows == 0
 }
 
 // errorsOf returns an error if an axis does not fit n rows or columns.
@@ -418,7 +423,7 @@ func scaleOf(colours color.Palette) image.Image {
 // LimitColours sets the ends of the colours of all matrices except grey ones to ±q. The
 // fraction share of the nonzero values lies within ±q, so that a few large values do not
 // hide the rest. It returns q and the fraction of the nonzero values beyond ±q, or zeros if
-// no value lies beyond ±q.
+// no value lies beyond ±q. A share below 0 or NaN counts as 0, above 1 as 1.
 func (m *Maps) LimitColours(share float64) (q, beyond float64) {
 	var sizes []float64
 	low := 0.
@@ -435,7 +440,10 @@ func (m *Maps) LimitColours(share float64) (q, beyond float64) {
 	}
 	slices.Sort(sizes)
 	largest := sizes[len(sizes)-1]
-	q = roundUp(sizes[int(share*float64(len(sizes)-1))])
+	if !(share >= 0) {
+		share = 0
+	}
+	q = roundUp(sizes[int(min(share, 1)*float64(len(sizes)-1))])
 	if q <= 0 || largest < 1.5*q {
 		q = largest
 	}
@@ -465,11 +473,11 @@ func roundUp(x float64) float64 {
 
 // ReduceCells returns the matrix with at most most rows and columns, and the side of the
 // square blocks whose means it holds. NaN is left out of a mean. A most below 1 counts as
-// 1.
+// 1. A matrix with another number of values than Rows·Cols is returned as it is.
 func (h Heat) ReduceCells(most int) (_ Heat, side int) {
 	most = max(most, 1)
 	side = max(1, (max(h.Rows, h.Cols)+most-1)/most)
-	if side == 1 {
+	if side == 1 || !h.hasAllValues() {
 		return h, 1
 	}
 	rows, cols := (h.Rows+side-1)/side, (h.Cols+side-1)/side

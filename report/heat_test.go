@@ -90,6 +90,9 @@ func TestLimitKeepsLargeWeightsFromDrowningTheRest(t *testing.T) {
 	if end, _ := nothing.LimitColours(0.98); end != 0 {
 		t.Errorf("maps of zeros end at %g", end)
 	}
+	for _, share := range []float64{1.5, -1, math.NaN(), math.Inf(1)} {
+		even.LimitColours(share)
+	}
 	for value, want := range map[float64]float64{1. / 3: 0.34, 0.25: 0.25, 0.0991: 0.1, 0.3: 0.3} {
 		thirds := report.Maps{Heats: []report.Heat{{Rows: 1, Cols: 6, Values: []float64{0, value, value, -value, 1, value}}}}
 		if end, beyond := thirds.LimitColours(0.5); end != want || math.Abs(beyond-0.2) > 1e-12 {
@@ -133,6 +136,9 @@ func TestReducedCellsAreMeansOfBlocks(t *testing.T) {
 	}
 	if _, side := h.ReduceCells(4); side != 1 {
 		t.Errorf("a small matrix is reduced by %d", side)
+	}
+	if _, side := (report.Heat{Rows: 100, Cols: 100}).ReduceCells(10); side != 1 {
+		t.Errorf("a matrix without values is reduced by %d", side)
 	}
 }
 

@@ -334,4 +334,8 @@ func TestColumnsOfNumbers(t *testing.T) {
 			t.Errorf("%q: right %t, want %t", c.cells, got[0], c.right)
 		}
 	}
+	short := report.Table{Head: []string{"x", "y"}, Rows: [][]string{{"1", "2"}, {"3"}}}
+	if got := short.NumericColumns(); !got[0] || got[1] {
+		t.Errorf("a column that a row lacks: %v", got)
+	}
 }

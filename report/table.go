@@ -26,13 +26,17 @@ func (t *Table) checkRows() error {
 }
 
 // NumericColumns reports for each column whether it holds numbers: every nonempty cell
-// begins with a number, and there is one.
+// begins with a number, and there is one. A column that a row does not reach holds none.
 func (t *Table) NumericColumns() []bool {
 	right := make([]bool, len(t.Head))
 	for j := range right {
 		some := false
 		all := true
 		for _, r := range t.Rows {
+			if j >= len(r) {
+				all = false
+				break
+			}
 			switch cell := strings.TrimSpace(r[j]); {
 			case cell == "" || cell == "–" || cell == "—" || cell == "-":
 			case isNumeric(cell):
