@@ -184,7 +184,7 @@ func writeCheckpointFolder(all, name string, m manifest, fill func(dir string) e
 		return "", lock.WrapWriteError(path, err)
 	}
 	atomicfile.SyncFolder(all) // before latest names it, and before the old one goes
-	return path, os.RemoveAll(old)
+	return path, atomicfile.RemoveAll(old)
 }
 
 // removeTemps removes the temporary entries of the folder all. An old checkpoint whose
@@ -224,7 +224,8 @@ func (m manifest) writeInto(dir string) error {
 	return atomicfile.WriteJSON(filepath.Join(dir, manifestFile), m)
 }
 
-// removeCheckpoints removes the unwanted entries of the folder all.
+// removeCheckpoints removes the unwanted entries of the folder all. The next call removes files that
+// another process still has open on Windows.
 func removeCheckpoints(all string, unwanted func(name string) bool) error {
 	entries, err := os.ReadDir(all)
 	if err != nil {
@@ -232,7 +233,7 @@ func removeCheckpoints(all string, unwanted func(name string) bool) error {
 	}
 	for _, e := range entries {
 		if unwanted(e.Name()) {
-			if err := os.RemoveAll(filepath.Join(all, e.Name())); err != nil {
+			if err := atomicfile.RemoveAll(filepath.Join(all, e.Name())); err != nil {
 				return err
 			}
 		}

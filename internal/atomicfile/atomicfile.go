@@ -171,13 +171,23 @@ func renameSynced(temp, path string) error {
 	return nil
 }
 
-// renameTime bounds the time for which Rename waits for other processes.
+// renameTime bounds the time for which Rename and RemoveAll wait for other processes.
 const renameTime = 2 * time.Second
 
 // Rename is os.Rename. On Windows it waits for processes that have one of the files open, as readers and scanners
 // of viruses do for a moment. It returns the error of os.Rename if renameTime does not help.
 func Rename(from, to string) error {
 	return repeatHeld(renameTime, isHeld, func() error { return os.Rename(from, to) })
+}
+
+// RemoveAll is os.RemoveAll. On Windows it waits for other processes as Rename does, and leaves the files that they
+// still have open, without an error.
+func RemoveAll(path string) error {
+	err := repeatHeld(renameTime, isHeld, func() error { return os.RemoveAll(path) })
+	if isHeld(err) {
+		return nil
+	}
+	return err
 }
 
 // repeatHeld calls f for at most limit while isHeld holds for its error. It returns the last error of f.

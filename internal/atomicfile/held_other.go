@@ -2,5 +2,5 @@
 
 package atomicfile
 
-// isHeld returns false: open files are renamed here.
+// isHeld returns false: open files are renamed and removed here.
 func isHeld(error) bool { return false }
