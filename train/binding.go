@@ -20,6 +20,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
 )
 
 // runFile is the copy of the run's configuration in a checkpoint. Copies of classesFile,
@@ -103,17 +104,45 @@ func checkNames(run, checkpoint, file, one string, read func(dir string, n int) 
 // place.
 func checkTokenizer(run, checkpoint string) error {
 	err := checkFile(run, checkpoint, tokenizerFile)
-	if _, missing := os.Stat(filepath.Join(run, tokenizerFile)); err != nil || missing == nil {
+	if _, missing := os.Stat(filepath.Join(checkpoint, tokenizerFile)); err != nil || missing == nil {
 		return err
 	}
 	// Nothing reads another run's vocabulary, and a model may have none.
 	if c, err := decodeConfig(filepath.Join(run, configFile)); err != nil || !c.keepsTokens() {
 		return err
 	}
+	if _, err := os.Stat(filepath.Join(run, tokenizerFile)); err == nil {
+		return checkTextTokenizer(run, checkpoint)
+	}
 	if _, err := os.Stat(filepath.Join(run, vocabFile)); err != nil {
 		return nil
 	}
 	return checkFile(run, checkpoint, vocabFile)
+}
+
+// checkTextTokenizer is checkTokenizer for a checkpoint of a text, whose vocabulary holds the
+// tokenizer with other spaces and escapes.
+func checkTextTokenizer(run, checkpoint string) error {
+	path, from := filepath.Join(run, tokenizerFile), filepath.Join(checkpoint, vocabFile)
+	vocab, err := token.LoadVocabulary(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	text, err := infile.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if words := vocab.Tokenizer(); words != nil {
+		got, err := json.Marshal(json.RawMessage(text))
+		want, _ := json.Marshal(json.RawMessage(words.JSON()))
+		if err == nil && bytes.Equal(got, want) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: is not the tokenizer in %s", path, from)
 }
 
 // checkFile is checkRun for a file that is compared byte by byte.

@@ -1,15 +1,20 @@
 package train
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/tokenizer"
 )
 
 // withoutCopies makes the run in dir a run of a build that wrote no copies.
@@ -140,6 +145,73 @@ func TestNamesAreBoundToCheckpoints(t *testing.T) {
 		}
 		if _, err := OpenPredictor(dir); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, c.file)) {
 			t.Errorf("%s is missing: error is %v", c.file, err)
+		}
+	}
+}
+
+// A run of a text keeps the tokens of its start, and its checkpoint has them in the vocabulary.
+func TestTokensOfTextsAreBoundToCheckpoints(t *testing.T) {
+	data, text := filepath.Join(t.TempDir(), "text"), task.InventText(1, 3000).Text
+	words, err1 := tokenizer.Train(t.Context(), nil, 256)
+	chars, err2 := token.NewCharVocabulary(text)
+	others, err3 := token.NewCharVocabulary(bytes.ReplaceAll(text, []byte("e"), []byte("~")))
+	if err := errors.Join(err1, err2, err3, os.WriteFile(data, text, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []struct {
+		task, file string
+		vocab      *token.Vocabulary
+		change     func(path string)
+		want       string
+	}{
+		{task.ByteLM, tokenizerFile, token.NewTokenizerVocabulary(words), func(path string) {
+			edit(t, path, `"a":`, `"ab":`)
+			edit(t, path, `"b":`, `"a":`)
+			edit(t, path, `"ab":`, `"b":`)
+		}, ": is not the tokenizer in "},
+		{task.CharLM, vocabFile, chars, func(path string) {
+			if err := others.Save(path); err != nil {
+				t.Fatal(err)
+			}
+		}, ": its SHA-256 is "},
+		{task.ByteLM, tokenizerFile, token.NewByteVocabulary(), func(path string) {
+			if err := os.WriteFile(path, words.JSON(), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}, ": is not the tokenizer in "},
+	} {
+		m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: k.vocab.Size(), Layers: 1, Heads: 1, Width: 8, Context: 16,
+			Positions: model.Rotary, Mechanism: "softmax"}, rng.New(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := filepath.Join(t.TempDir(), "start")
+		if err := SaveModel(start, m, k.vocab); err != nil {
+			t.Fatal(err)
+		}
+		c := little("softmax")
+		c.SetTask(k.task)
+		c.setTaskSettings("data", data)
+		if c, err = c.StartFrom(start); err != nil {
+			t.Fatal(err)
+		}
+		c.Steps, c.Batch = 2, 2
+		src, err := c.OpenTask()
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir, _ := taskRun(t, c, src, 1)
+		if _, _, err := LoadModel(dir); err != nil {
+			t.Error(err)
+		}
+		path := filepath.Join(dir, k.file)
+		k.change(path)
+		_, _, loaded := LoadModel(dir)
+		_, resumed := Resume(src, dir)
+		for _, err := range []error{loaded, resumed} {
+			if err == nil || !strings.Contains(err.Error(), path+k.want) {
+				t.Errorf("%s %s: error is %v", k.task, k.file, err)
+			}
 		}
 	}
 }
