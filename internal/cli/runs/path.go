@@ -52,5 +52,5 @@ func isModelFile(name string) bool {
 	case ".safetensors":
 		return strings.HasPrefix(name, "model") || name == "optim.safetensors" || name == "adapters.safetensors"
 	}
-	return name == "latest" || name == "vocab.txt" || name == "merges.txt" || name == "classes.txt" || strings.HasPrefix(name, "events.")
+	return name == "latest" || name == "vocab.txt" || name == "merges.txt" || name == "classes.txt" || name == "columns.txt" || strings.HasPrefix(name, "events.")
 }

@@ -74,6 +74,19 @@ func TestLengthenedRunHasNoResultYet(t *testing.T) {
 	}
 }
 
+func TestModelFilesAreThoseOfARun(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"columns.txt", "classes.txt", "vectors.txt"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{filepath.Join(dir, "classes.txt"), filepath.Join(dir, "columns.txt")}
+	if got := ModelFiles(dir); !slices.Equal(got, want) {
+		t.Errorf("files are %q, want %q", got, want)
+	}
+}
+
 func TestCopiesAreNoRunsOfSeeds(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "runs[1]") // no pattern
 	if err := os.Mkdir(dir, 0o777); err != nil {
