@@ -362,10 +362,35 @@ func isListedBelow(root, path string) bool {
 	return ok && !strings.Contains(separator+below, separator+".")
 }
 
-// walkFiles calls each with every entry that is no folder in dir and its subfolders, in the order
-// of filepath.WalkDir. It follows links and reads each folder once, so that it ends where links
-// form a loop. It returns an error if a folder cannot be read.
+// WalkFolders calls each with dir and its subfolders, linked ones included: the path below dir, and
+// the absolute path without links. It ignores names that begin with a dot. It returns an error if a
+// folder cannot be read.
+func WalkFolders(dir string, each func(path, target string)) error {
+	root, err := realPath(dir)
+	if err != nil {
+		return err
+	}
+	each(dir, root)
+	return walkEntries(dir, func(e folderEntry) {
+		if e.kind.IsDir() {
+			each(e.path, e.target)
+		}
+	})
+}
+
+// walkFiles is walkEntries for the entries that are no folders.
 func walkFiles(dir string, each func(e folderEntry)) error {
+	return walkEntries(dir, func(e folderEntry) {
+		if !e.kind.IsDir() {
+			each(e)
+		}
+	})
+}
+
+// walkEntries calls each with every entry in dir and its subfolders, in the order of
+// filepath.WalkDir. It follows links and reads each folder once, so that it ends where links form a
+// loop. It returns an error if a folder cannot be read.
+func walkEntries(dir string, each func(e folderEntry)) error {
 	root, err := realPath(dir)
 	if err != nil {
 		return err
@@ -382,9 +407,8 @@ func walkFiles(dir string, each func(e folderEntry)) error {
 			return err
 		}
 		for _, e := range entries {
-			if !e.kind.IsDir() {
-				each(e)
-			} else if !e.isListed {
+			each(e)
+			if e.kind.IsDir() && !e.isListed {
 				if err := walk(e); err != nil {
 					return err
 				}

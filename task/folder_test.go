@@ -2,6 +2,7 @@ package task
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -176,6 +177,24 @@ func TestFilesAreListedInTheOrderOfWalkDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := walkFiles(dir, func(e folderEntry) { got = append(got, e.path) }); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+}
+
+func TestWalkFoldersFollowsLinks(t *testing.T) {
+	dir, other := textFolder(t, 1, "a", ".b"), textFolder(t, 1, "c")
+	for link, target := range map[string]string{"again": dir, "other": other} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Skip(err)
+		}
+	}
+	got := map[string]string{}
+	err := WalkFolders(dir, func(path, target string) { got[strings.TrimPrefix(path, dir)] = target })
+	root, _ := filepath.EvalSymlinks(dir)
+	linked, _ := filepath.EvalSymlinks(other)
+	at := filepath.FromSlash
+	want := map[string]string{"": root, at("/a"): filepath.Join(root, "a"), at("/again"): root, at("/other"): linked, at("/other/c"): filepath.Join(linked, "c")}
+	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("%q, %v, want %q", got, err, want)
 	}
 }

@@ -135,6 +135,11 @@ func (t *Command) config() (train.Config, error) {
 	if err == nil && t.Folder != "" { // the data sets may have moved
 		c.Folder, err = filepath.Abs(t.Folder)
 	}
+	if err == nil && t.Data == "" {
+		if err = runs.CheckStoredData(c, filepath.Join(dir, "config.json")); err != nil {
+			err = fmt.Errorf("%w; --data names the place of the same data", err)
+		}
+	}
 	return c, env.MarkInput(err)
 }
 
@@ -285,13 +290,13 @@ func (t *Command) locate(c *train.Config) error {
 	return err
 }
 
-// checkOutside returns an error if the run's folder out is the folder of the data or lies below it,
-// and its files would be data: of a text, or of a class. Tasks leave out names that begin with a
-// dot, and what lies beside the folder train.
+// checkOutside returns an error if the run's folder out is a folder of the data, or lies below one,
+// and its files would be data: of a text, or of a class. Tasks follow links, leave out names that
+// begin with a dot, and of classes what lies beside the folder train.
 func checkOutside(c *train.Config, out string) error {
 	data := c.TaskSet["data"]
 	row, err := task.Lookup(c.Task)
-	if err != nil || !row.IsText() && c.Task != "file" || !filepath.IsAbs(data) { // none, or the name of a data set
+	if err != nil || !row.IsText() && !readsClassFolders(c) || !filepath.IsAbs(data) { // none, or the name of a data set
 		return nil
 	}
 	if info, err := os.Stat(data); err != nil || !info.IsDir() {
@@ -301,18 +306,39 @@ func checkOutside(c *train.Config, out string) error {
 	if err != nil {
 		return err
 	}
-	below, err := filepath.Rel(resolveLinks(data), resolveLinks(path))
-	if err != nil || !filepath.IsLocal(below) {
+	path = resolveLinks(path)
+	info, err := os.Stat(filepath.Join(data, "train"))
+	isDivided := err == nil && info.IsDir() && !row.IsText()
+	holder := ""
+	_ = task.WalkFolders(data, func(folder, target string) { // the task says which folder cannot be read
+		below, err := filepath.Rel(target, path)
+		if err != nil || !filepath.IsLocal(below) {
+			return
+		}
+		place, err := filepath.Rel(data, filepath.Join(folder, below))
+		if err != nil {
+			return
+		}
+		names := strings.Split(place, string(filepath.Separator))
+		isHidden := slices.ContainsFunc(names, func(name string) bool { return name != "." && strings.HasPrefix(name, ".") })
+		isBeside := isDivided && !slices.Contains([]string{"train", "valid", "val", "validation", "test"}, strings.ToLower(names[0]))
+		if holder == "" && !isHidden && !isBeside {
+			holder = folder
+		}
+	})
+	switch holder {
+	case "":
 		return nil
+	case data:
+		return env.InputErrorf("--out: %s lies in the folder of --data %s; name a folder outside", out, data)
 	}
-	names := strings.Split(below, string(filepath.Separator))
-	if slices.ContainsFunc(names, func(name string) bool { return name != "." && strings.HasPrefix(name, ".") }) {
-		return nil
-	}
-	if info, err := os.Stat(filepath.Join(data, "train")); err == nil && info.IsDir() && !row.IsText() && !slices.Contains([]string{"train", "valid", "val", "validation", "test"}, names[0]) {
-		return nil
-	}
-	return env.InputErrorf("--out: %s lies in the folder of --data %s; name a folder outside", out, data)
+	return env.InputErrorf("--out: %s lies in %s, a folder of --data; name a folder outside", out, holder)
+}
+
+// readsClassFolders reports whether the task reads a folder of data as a folder for each class.
+func readsClassFolders(c *train.Config) bool {
+	ask := c.TaskSet["ask"]
+	return slices.Contains([]string{"file", "picture", "wav"}, c.Task) || c.Task == "series" && (ask == "" || ask == "class")
 }
 
 // resolveLinks returns an absolute path without symbolic links, also of a file or folder that

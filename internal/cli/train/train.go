@@ -173,10 +173,6 @@ func (t *Command) run(e *env.Env) error {
 		c := p.Config
 		if t.Resume && t.Data != "" { // the data may have moved
 			c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{"data": t.Data})
-		} else if t.Resume {
-			if err := runs.CheckStoredData(c, filepath.Join(t.Out, "config.json")); err != nil {
-				return env.InputErrorf("%w; --data names the place of the same data", err)
-			}
 		}
 		src, err = c.OpenTask()
 		return env.MarkInput(err)
@@ -302,7 +298,7 @@ func (t *Command) resumeCommand(data string) string {
 		return command
 	}
 	path, err := filepath.Abs(data)
-	isFleeting := err != nil || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") // of this process
+	isFleeting := err != nil || path == "/dev/stdin" || strings.HasPrefix(path, "/dev/fd/") || strings.HasPrefix(path, "/proc/") // of this process
 	switch {
 	case isFleeting || infile.CheckStored(path) != nil: // a pipe is read once
 		return command + " --data FILE"

@@ -1,10 +1,15 @@
 package train
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/train"
 )
 
 func TestCurvesHaveAPointForEveryColumn(t *testing.T) {
@@ -66,6 +71,71 @@ func TestVocabularyIsRefusedBesideAConfiguredModel(t *testing.T) {
 	command.Vocabulary = "bpe"
 	if _, err := command.configure(); err == nil || !strings.Contains(err.Error(), "has tokens of its own") {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// A run in a folder that its task reads would be data of its own.
+func TestRunInAFolderThatItsTaskReadsIsRefused(t *testing.T) {
+	root := t.TempDir()
+	at := func(name string) string { return filepath.Join(root, filepath.FromSlash(name)) }
+	for _, dir := range []string{"whole/a", "whole/b", "other", "split/train/a", "split/Test", "linked/a"} {
+		if err := os.MkdirAll(at(dir), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Symlink(at("other"), at("linked/more")), os.Symlink(at("other"), at("split/beside"))); err != nil {
+		t.Skip(err)
+	}
+	const outside = "; name a folder outside"
+	for _, c := range []struct{ task, ask, data, out, want string }{
+		{"series", "", "whole", "whole/run/001", " lies in the folder of --data "},
+		{"series", "class", "whole", "whole/run/001", " lies in the folder of --data "},
+		{"series", "each", "whole", "whole/run/001", ""}, // reads tables alone
+		{"picture", "", "whole", "whole/run", outside},
+		{"wav", "", "whole", "whole/a/run", outside},
+		{"fasta", "", "whole", "whole/run", ""},
+		{"file", "", "linked", "other/run", " lies in " + at("linked/more") + ", a folder of --data"},
+		{"bytelm", "", "linked", "other/run", outside},
+		{"bytelm", "", "linked", "run", ""},
+		{"file", "", "split", "split/Test/run", outside},
+		{"file", "", "split", "split/train/a/run", outside},
+		{"file", "", "split", "split/run", ""},
+		{"file", "", "split", "other/run", ""}, // through a link beside train
+		{"bytelm", "", "split", "split/run", outside},
+	} {
+		config := train.Config{Task: c.task, TaskSet: map[string]string{"data": at(c.data), "ask": c.ask}}
+		if err := checkOutside(&config, at(c.out)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: error is %v", c, err)
+		}
+	}
+}
+
+// The run whose configuration is refused is one of its seeds.
+func TestResumedSeedWithADeviceIsNamed(t *testing.T) {
+	if infile.CheckStored(os.DevNull) == nil {
+		t.Skip("no devices")
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "seed-1", "config.json")
+	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o777), os.WriteFile(path, fmt.Appendf(nil, `{"version":2,"task":"bytelm","task_set":{"data":%q}}`, os.DevNull), 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	command := Command{Resume: true, Out: dir}
+	if _, err := command.config(); err == nil || !strings.Contains(err.Error(), path+": data: "+os.DevNull+" is a device") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// Descriptors of the process and pipes are not there to continue from, other files are.
+func TestPrintedCommandNamesDataThatAreThere(t *testing.T) {
+	if !filepath.IsAbs("/dev/stdin") {
+		t.Skip("no such paths")
+	}
+	for data, want := range map[string]string{"/dev/stdin": " --data FILE", "/dev/fd/63": " --data FILE", "/proc/self/fd/0": " --data FILE", "/dev/shm/none.txt": "", "/data/notes.txt": ""} {
+		command := Command{Out: "run"}
+		if got := command.resumeCommand(data); got != "farfield train --resume --out run"+want {
+			t.Errorf("%s: %s", data, got)
+		}
 	}
 }
 
