@@ -940,7 +940,8 @@ func NewRope[T tensor.Float](d int, theta float64, start int64, rows int) *Rope[
 //		// are as without it.
 //		OutputNorm bool
 //
-//		Positive bool // f ≥ 0 wherever scores can lie
+//		Positive    bool // f ≥ 0 wherever scores can lie
+//		NonNegative bool // f ≥ 0 for all numbers, so that Positive is true for any bound of scores
 //
 //		// Window joins a window of exact weights to the mechanism, which is then the
 //		// tail; nil: none. Only kernel polynomials have one.

@@ -62,7 +62,8 @@ func polynomialSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) 
 	}
 	s.Setting = fmt.Sprintf("polynomial norm=%v scale=%s coef=%s eps=%s output_norm=%t",
 		s.Norm, formatScale(s.Scale), strings.Join(texts, ","), strconv.FormatFloat(s.Eps, 'g', -1, 64), s.OutputNorm)
-	s.Positive = nonNegative(exact, scoreBound(&s, r.o.Width))
+	signs := knownSigns.lookup(exact, scoreBound(&s, r.o.Width))
+	s.Positive, s.NonNegative = signs.isPositive, signs.isNonNegative
 	err = setWindow(r, &s)
 	return s, err
 }
@@ -102,7 +103,7 @@ func (r *reader) norm() (attention.Norm, error) {
 }
 
 // maxCoefBits bounds the length of the common denominator of n coefficients, times n. The
-// time of nonNegative grows with both.
+// time of newSignTest grows with both.
 const maxCoefBits = 9216
 
 // coefficients returns the exact numbers of the setting coef.

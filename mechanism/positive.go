@@ -3,18 +3,34 @@ package mechanism
 import (
 	"math"
 	"math/big"
+	"strings"
+	"sync"
 )
 
-// nonNegative reports whether Σ c[l]·x^l ≥ 0 for all |x| ≤ limit, which may be +Inf. It
-// is exact: the polynomial changes its sign at roots of odd multiplicity, which Sturm's
-// theorem counts.
-func nonNegative(c []*big.Rat, limit float64) bool {
-	f := trimZeros(c)
+// signTest tells where a polynomial is negative. It is exact: the polynomial changes its
+// sign at roots of odd multiplicity, which Sturm's theorem counts.
+type signTest struct {
+	f     poly
+	chain []poly // Sturm's, of the factors with odd multiplicity; nil: there are none
+}
+
+// newSignTest returns the test of Σ c[l]·x^l.
+func newSignTest(c []*big.Rat) signTest {
+	s := signTest{f: trimZeros(c)}
+	if odd := oddFactors(s.f); len(odd) > 1 {
+		s.chain = sturmChain(odd)
+	}
+	return s
+}
+
+// isNonNegative reports whether the polynomial is at least 0 for all |x| ≤ limit, which may
+// be +Inf.
+func (s signTest) isNonNegative(limit float64) bool {
+	f := s.f
 	if len(f) == 0 {
 		return true
 	}
-	odd := oddFactors(f)
-	if len(odd) > 1 && countRoots(odd, limit) > 0 {
+	if s.chain != nil && countRoots(s.chain, limit) > 0 {
 		return false
 	}
 	// The sign is the same everywhere but at roots, and there are fewer roots
@@ -152,9 +168,8 @@ func multiplyPoly(a, b poly) poly {
 	return p
 }
 
-// countRoots returns the number of roots of f with |x| < limit, by Sturm's theorem. f
-// must have no multiple roots.
-func countRoots(f poly, limit float64) int {
+// sturmChain returns Sturm's chain of f, which must have no multiple roots.
+func sturmChain(f poly) []poly {
 	chain := []poly{f, derivePoly(f)}
 	for len(chain[len(chain)-1]) > 1 {
 		_, rest := dividePoly(chain[len(chain)-2], chain[len(chain)-1])
@@ -167,6 +182,12 @@ func countRoots(f poly, limit float64) int {
 		}
 		chain = append(chain, negative)
 	}
+	return chain
+}
+
+// countRoots returns the number of roots with |x| < limit of the first polynomial of chain,
+// by Sturm's theorem.
+func countRoots(chain []poly, limit float64) int {
 	// changes counts the changes of sign along the chain at ±limit.
 	changes := func(sign int) int {
 		n, last := 0, 0
@@ -191,8 +212,57 @@ func countRoots(f poly, limit float64) int {
 		return n
 	}
 	n := changes(-1) - changes(1) // roots with -limit < x ≤ limit
-	if !math.IsInf(limit, 1) && evalExact(f, new(big.Rat).SetFloat64(limit)).Sign() == 0 {
+	if !math.IsInf(limit, 1) && evalExact(chain[0], new(big.Rat).SetFloat64(limit)).Sign() == 0 {
 		n--
 	}
 	return n
+}
+
+// signCache holds the signs of polynomials, since all layers of a model have the same one.
+type signCache struct {
+	mu    sync.Mutex
+	signs map[signKey]polynomialSigns
+}
+
+// signKey is the exact coefficients and the bound of the scores.
+type signKey struct {
+	coef  string
+	limit float64
+}
+
+// polynomialSigns says where a polynomial is never negative.
+type polynomialSigns struct {
+	isPositive    bool // for numbers up to the limit
+	isNonNegative bool // for all numbers
+}
+
+// maxCachedSigns bounds the number of polynomials in a signCache.
+const maxCachedSigns = 64
+
+var knownSigns signCache
+
+// lookup returns the signs of Σ c[l]·x^l for |x| ≤ limit and for all x.
+func (s *signCache) lookup(c []*big.Rat, limit float64) polynomialSigns {
+	var coef strings.Builder
+	for _, x := range c {
+		coef.WriteString(x.RatString())
+		coef.WriteByte(',')
+	}
+	key := signKey{coef.String(), limit}
+	s.mu.Lock()
+	signs, found := s.signs[key]
+	s.mu.Unlock()
+	if found {
+		return signs
+	}
+	test := newSignTest(c)
+	signs.isNonNegative = test.isNonNegative(math.Inf(1))
+	signs.isPositive = signs.isNonNegative || test.isNonNegative(limit)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.signs) >= maxCachedSigns || s.signs == nil {
+		s.signs = make(map[signKey]polynomialSigns)
+	}
+	s.signs[key] = signs
+	return signs
 }

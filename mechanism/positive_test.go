@@ -53,7 +53,7 @@ func TestNonNegativeDecidesKnownPolynomials(t *testing.T) {
 		{taylorCoefs(33), inf, false},
 		{[]float64{2, -1, 0, 0.25}, 1, true},
 	} {
-		if got := nonNegative(rationals(c.coef...), c.limit); got != c.want {
+		if got := newSignTest(rationals(c.coef...)).isNonNegative(c.limit); got != c.want {
 			t.Errorf("%v within %v: %t", c.coef, c.limit, got)
 		}
 	}
@@ -80,7 +80,7 @@ func TestNonNegativeCountsRootsOfOddMultiplicity(t *testing.T) {
 				want = false
 			}
 		}
-		if got := nonNegative(f, limit); got != want {
+		if got := newSignTest(f).isNonNegative(limit); got != want {
 			t.Errorf("%v within %v: %t", f, limit, got)
 		}
 	}
@@ -111,6 +111,56 @@ func TestPolynomialTraitsFollowTheirSign(t *testing.T) {
 		}
 		if got := m.Traits().Positive; got != c.want {
 			t.Errorf("%v of width %d: positive is %t", c.set, c.width, got)
+		}
+	}
+}
+
+// All layers of a model have the same polynomial: its sign is found once.
+func TestSignOfAPolynomialIsFoundOnce(t *testing.T) {
+	list := make([]string, 30)
+	for l := range list {
+		list[l] = fmt.Sprintf("%d/1099511627776", 1000003+7919*l*l)
+	}
+	build := func(coef string) {
+		if _, err := New[float64]("polynomial", Options{Set: map[string]string{"coef": coef}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := testing.AllocsPerRun(1, func() { build(strings.Join(list, ",")) }); n > 5000 {
+		t.Errorf("%v allocations for a polynomial whose sign is known", n)
+	}
+	for i := range 2 * maxCachedSigns {
+		build(fmt.Sprintf("%d,1", i+2))
+	}
+	knownSigns.mu.Lock()
+	defer knownSigns.mu.Unlock()
+	if n := len(knownSigns.signs); n > maxCachedSigns {
+		t.Errorf("the signs of %d polynomials are kept", n)
+	}
+}
+
+// Of a kernel that is never negative, whatever the scores, dropout leaves rows without weights
+// at most.
+func TestDropoutOfNonNegativePolynomialsCancelsNothing(t *testing.T) {
+	m, err := New[float32]("polynomial", Options{Width: 16, Set: map[string]string{"norm": "standard", "scale": "3", "coef": "0,0,1,1,1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(10) {
+		oc, _ := shape{b: 1, h: 1, hkv: 1, n: 40, m: 40, d: 16, dv: 1, causal: true}.call(430 + seed)
+		c := callIn[float32](oc)
+		c.Drop = &attention.Drop{Kind: attention.TokenDrop, Rate: 0.3, Key: rng.New(seed)}
+		for _, c.Form = range []attention.Form{attention.Direct, attention.Linear} {
+			var want int64
+			r := forwardAny(t, m, c)
+			for _, den := range r.Den {
+				if den == 0 {
+					want++
+				}
+			}
+			if r.WeakCount != want {
+				t.Errorf("seed %d, %v: %d weak rows, %d without weights", seed, c.Form, r.WeakCount, want)
+			}
 		}
 	}
 }

@@ -333,7 +333,7 @@ func (s *Spec[T]) HasNoRoot(d int, gain float64) bool {
 // IsPositive reports that f is known to be never negative where dropout multiplies scores by up
 // to gain. Spec.Positive is of the scores without dropout.
 func (s *Spec[T]) IsPositive(gain float64) bool {
-	if gain == 1 || s.HasMap() || s.IsPairwise() || s.Norm == spec.NoNorm || s.Tau != nil {
+	if s.NonNegative || gain == 1 || s.HasMap() || s.IsPairwise() || s.Norm == spec.NoNorm || s.Tau != nil {
 		return s.Positive // where nothing bounds scores, of all of them
 	}
 	for l, c := range s.Coef {

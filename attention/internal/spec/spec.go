@@ -62,7 +62,8 @@ type Spec[T tensor.Float] struct {
 	// are as without it.
 	OutputNorm bool
 
-	Positive bool // f ≥ 0 wherever scores can lie
+	Positive    bool // f ≥ 0 wherever scores can lie
+	NonNegative bool // f ≥ 0 for all numbers, so that Positive is true for any bound of scores
 
 	// Window joins a window of exact weights to the mechanism, which is then the
 	// tail; nil: none. Only kernel polynomials have one.
