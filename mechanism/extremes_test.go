@@ -90,6 +90,7 @@ var extremeKinds = []extreme{
 	{name: "q and k of 1e-200", q: by(1e-200), k: by(1e-200), double: true},
 	{name: "v of 1e300", v: by(1e300), double: true},
 	{name: "v of 1e-310", v: by(1e-310), double: true},
+	{name: "q and k of 1e-310", q: by(1e-310), k: by(1e-310), double: true},
 }
 
 // extremeShapes are a few tokens of a few channels, and the smallest call.

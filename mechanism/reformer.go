@@ -360,20 +360,35 @@ func (p *lshPass[T]) partWeight(h *headwise.Head[T], i int, saved []T) T {
 	return 1 / T(max(some, 1))
 }
 
-// unitKeys returns the keys [keys, D], queries of length 1, and the factors [keys] that
-// scale the queries, 0 for a query of length 0.
-func unitKeys[T tensor.Float](h *headwise.Head[T]) (k tensor.Mat[T], by []float64) {
-	k, by = h.TakeScratch(h.K.Rows, h.Q.Cols), arena.Take[float64](h.Scratch, h.K.Rows)
-	for j := range by {
-		by[j] = 0
-		if length := scratch.Norm2(h.Q.Row(j)); length > 0 && !math.IsInf(length, 1) {
-			by[j] = 1 / length
+// unitKeys returns the keys [keys, D], queries of length 1, and the lengths [keys] of the
+// queries. A query of length 0, or of infinite length, has a key of zeros and the length 0.
+func unitKeys[T tensor.Float](h *headwise.Head[T]) (k tensor.Mat[T], lengths []float64) {
+	k, lengths = h.TakeScratch(h.K.Rows, h.Q.Cols), arena.Take[float64](h.Scratch, h.K.Rows)
+	for j := range lengths {
+		length := scratch.Norm2(h.Q.Row(j))
+		if math.IsInf(length, 1) {
+			length = 0
 		}
+		lengths[j] = length
+		factor := inverseLength(length)
 		for c, x := range h.Q.Row(j) {
-			k.Row(j)[c] = T(float64(x) * by[j])
+			y := float64(x) * factor
+			if math.IsInf(factor, 1) {
+				y = float64(x) / length
+			}
+			k.Row(j)[c] = T(y)
 		}
 	}
-	return k, by
+	return k, lengths
+}
+
+// inverseLength returns 1/length, 0 for a length of 0. It is infinite for a subnormal
+// length whose inverse is beyond float64.
+func inverseLength(length float64) float64 {
+	if length > 0 {
+		return 1 / length
+	}
+	return 0
 }
 
 func (x *lshAttention[T]) Forward(h *headwise.Head[T]) {
@@ -419,8 +434,8 @@ func (x *lshAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	defer x.releasePass(p)
 	g.Clear()
 	keys := h.K
-	var by []float64
-	h.K, by = unitKeys(h)
+	var lengths []float64
+	h.K, lengths = unitKeys(h)
 	dout := g.DOut
 	if p.countParts() > 1 {
 		dout = h.TakeScratch(dout.Rows, dout.Cols)
@@ -439,10 +454,16 @@ func (x *lshAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 		}
 	}
 	// With k = q/|q|: dq = (dk - k·(dk·k))/|q|.
-	for j, scale := range by {
+	for j, length := range lengths {
 		k, dk := h.K.Row(j), g.DK.Row(j)
 		h.Table.Axpy(dk, -h.Table.Dot(dk, k), k)
-		h.Table.Axpy(g.DQ.Row(j), T(scale), dk)
+		if factor := T(inverseLength(length)); !math.IsInf(float64(factor), 1) {
+			h.Table.Axpy(g.DQ.Row(j), factor, dk)
+		} else {
+			for c, y := range dk {
+				g.DQ.Row(j)[c] += T(float64(y) / length)
+			}
+		}
 		clear(dk)
 	}
 	h.K = keys

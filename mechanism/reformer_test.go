@@ -172,3 +172,33 @@ func TestReformerDoesNotAllocate(t *testing.T) {
 	doNotAllocate(t, "reformer", map[string]string{"bucket": "8"})
 	doNotAllocate(t, "reformer", map[string]string{"bucket": "8", "form": "fast-transformers"})
 }
+
+// Softmax of scores below 2⁻⁸⁰⁰ is uniform, and gradients do not depend on the scale of rows.
+// Subnormal rows are known to 2⁻⁴⁴ of their length, whose inverse leaves the range.
+func TestReformerNormalisesSubnormalRows(t *testing.T) {
+	oc, do := shape{b: 1, h: 2, hkv: 2, n: 12, m: 12, d: 4, dv: 3}.call(124)
+	scaled := func(factor float64) *attention.Call[float64] {
+		c := callIn[float64](oc)
+		c.Q, c.K = tensor.NewHeads[float64](1, 2, 12, 4), tensor.NewHeads[float64](1, 2, 12, 4)
+		for i, x := range oc.Q.Data {
+			c.Q.Data[i], c.K.Data[i] = factor*x, factor*x
+		}
+		return c
+	}
+	m := reformerOf(t, 4, "bucket", "12", "rounds", "1")
+	want, got := both(t, m, scaled(0x1p-900), do), both(t, m, scaled(0x1p-1030), do)
+	for name, x := range map[string][2][]float64{"o": {got.o.Data, want.o.Data}, "dq": {got.g.DQ.Data, want.g.DQ.Data}, "dv": {got.g.DV.Data, want.g.DV.Data}} {
+		if e := check.ErrorRatio(x[0], x[1], 32*0x1p-44*check.MaxAbs(x[1])); !(e <= 1) {
+			t.Errorf("%s is off by %.3g limits", name, e)
+		}
+	}
+	single, err := New[float32]("reformer", Options{Width: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := scaled(0x1p-140)
+	r := both(t, single, &attention.Call[float32]{Q: in[float32](c.Q), K: in[float32](c.K), V: in[float32](c.V)}, in[float32](do))
+	if rows, first := attention.NonFinite(r.g.DQ); rows > 0 {
+		t.Errorf("float32: %d rows of dq are not finite, the first %v", rows, first)
+	}
+}

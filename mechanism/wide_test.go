@@ -43,6 +43,34 @@ func TestNormsOverAllTokensAreNotCausal(t *testing.T) {
 	}
 }
 
+// Normalised rows do not depend on their scale, so gradients are divided by it, to the rounding
+// of sums of N·D products. The squares of rows of 2⁵³² leave the range of float64.
+func TestGradientsOfWideNormsScaleWithTheRows(t *testing.T) {
+	const scale = 0x1p532
+	for _, norm := range wideNorms[:4] {
+		m, err := New[float64]("polynomial", Options{Set: map[string]string{"norm": norm, "scale": "1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		oc, do := shape{b: 1, h: 2, hkv: 1, n: 5, m: 6, d: 3, dv: 2}.call(54)
+		want := both(t, m, callIn[float64](oc), do).g
+		for _, x := range []tensor.Heads[float64]{oc.Q, oc.K} {
+			for i := range x.Data {
+				x.Data[i] *= scale
+			}
+		}
+		got := both(t, m, callIn[float64](oc), do).g
+		for name, x := range map[string][2][]float64{"dq": {got.DQ.Data, want.DQ.Data}, "dk": {got.DK.Data, want.DK.Data}} {
+			for i := range x[0] {
+				x[0][i] *= scale
+			}
+			if e := check.ErrorRatio(x[0], x[1], 16*0x1p-53*6*3*check.MaxAbs(x[1])); !(e <= 1) {
+				t.Errorf("%s: %s is off by %.3g limits", norm, name, e)
+			}
+		}
+	}
+}
+
 // Small tokens are divided by the least that max-squared divides by, which has
 // no gradient.
 func TestMaxSquaredHasAFloor(t *testing.T) {

@@ -423,10 +423,16 @@ func (e *Engine[T]) wideGrad(c *contract.Call[T], seqs []SequenceTask, g *contra
 					}
 				}
 			}
-			along *= float64(power) / (st.Length * st.Length)
+			divisor := 1.0 // of the row
+			if square := st.Length * st.Length; !math.IsInf(square, 1) {
+				along *= float64(power) / square
+			} else {
+				along *= float64(power) / st.Length
+				divisor = st.Length
+			}
 			headtask.CentreRow(row, r.x.Row(st.Place), norm, st)
 			for c, y := range row {
-				r.dx.Row(st.Place)[c] -= T(along * y)
+				r.dx.Row(st.Place)[c] -= T(along * (y / divisor))
 			}
 		}
 		switch norm {
