@@ -298,8 +298,9 @@ func (f *fourierAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]
 
 func (f *fourierAttention[T]) Cost(s attention.Shape) headwise.Cost {
 	pairs := float64(s.N) * float64(s.M)
-	if s.Causal {
-		pairs /= 2
+	if s.Causal { // the last n queries see m-n+1 to m keys, those before them none
+		n := float64(min(s.N, s.M))
+		pairs = n * (float64(s.M) - (n-1)/2)
 	}
 	return headwise.Cost{
 		FLOPs: pairs * float64(6*s.D+2*s.Dv+40),

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -48,5 +49,24 @@ func TestFourierIsFlatAtEqualChannels(t *testing.T) {
 	g := both(t, m, callIn[float64](oc), do).g
 	if x := g.DQ.Head(0, 0).Row(0)[0]; x != 0 {
 		t.Errorf("dq is %v where all keys have the query's channel", x)
+	}
+}
+
+func TestFourierPlansTheVisiblePairs(t *testing.T) {
+	m, err := New[float32]("fourier", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flops := func(n, keys int, causal bool) float64 {
+		return m.Plan(attention.Shape{B: 1, H: 1, Hkv: 1, N: n, M: keys, D: 4, Dv: 4, Causal: causal}).FLOPs
+	}
+	for _, x := range [][2]int{{1, 1000}, {7, 7}, {3, 8}, {8, 3}, {0, 5}} {
+		pairs := 0
+		for i := range x[0] {
+			pairs += max(i+x[1]-x[0]+1, 0)
+		}
+		if got, want := flops(x[0], x[1], true), float64(pairs)*flops(1, 1, false); got != want {
+			t.Errorf("N = %d, M = %d: %g operations, want %g", x[0], x[1], got, want)
+		}
 	}
 }
