@@ -68,7 +68,7 @@ func New(m *model.Model[float32], vocab *token.Vocabulary) (*Scorer, error) {
 	}
 	window := 0
 	if m.Config().Positions == model.Learned {
-		if window = m.Config().Context; window < 2 {
+		if window = m.Config().LearnedPositions(); window < 2 {
 			return nil, fmt.Errorf("positions: the model learned %d, a window needs 2", window)
 		}
 	}

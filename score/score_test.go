@@ -87,17 +87,25 @@ func TestScoreIsTheLoss(t *testing.T) {
 // A text beyond the learned positions takes the losses of windows that begin half a window
 // after each other, where each counts the targets that the window before does not have.
 func TestLearnedPositionsAreScoredInWindows(t *testing.T) {
-	c := config
-	c.Positions, c.Context = model.Learned, 20
-	m := made(t, c, 3)
+	const window = 20
+	for _, x := range []struct{ context, table int }{{window, 0}, {8, window}, {64, window}} {
+		c := config
+		c.Positions, c.Context, c.PositionTable = model.Learned, x.context, x.table
+		checkWindows(t, made(t, c, 3), window)
+	}
+}
+
+// checkWindows compares the score of a text with the losses of windows.
+func checkWindows(t *testing.T, m *model.Model[float32], window int) {
+	t.Helper()
 	ids := []int32{'\n'}
 	for _, b := range []byte(text) {
 		ids = append(ids, int32(b))
 	}
 	var want float64
 	counted := 1 // tokens that are no target any more
-	for begin := 0; counted < len(ids); begin += c.Context / 2 {
-		end := min(begin+c.Context, len(ids))
+	for begin := 0; counted < len(ids); begin += window / 2 {
+		end := min(begin+window, len(ids))
 		b := &model.Batch{B: 1, N: end - begin - 1, Tokens: ids[begin : end-1], Targets: ids[begin+1 : end]}
 		nats := make([]float64, b.N)
 		if err := m.Losses(b, nats); err != nil {
