@@ -144,6 +144,21 @@ func TestCompareShowsOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
+func TestCompareShowsSmallSquaredErrors(t *testing.T) {
+	dir := t.TempDir()
+	v := ended(task.MSE, 0.00002)
+	v.Loss = 0.00001
+	page := filepath.Join(dir, "page.html")
+	out := works(t, "compare", "-o", page, madeRun(t, filepath.Join(dir, "a"), train.Config{}, v))
+	html, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out, "1e-05") || strings.Count(string(html), ">1e-05<") != 2 {
+		t.Errorf("the loss is missing on the page or in\n%s", out)
+	}
+}
+
 func TestCompareRefusesWhatCannotBeCompared(t *testing.T) {
 	dir := t.TempDir()
 	a := madeRun(t, filepath.Join(dir, "a"), train.Config{}, ended(task.Accuracy, 0.5))

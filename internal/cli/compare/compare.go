@@ -510,7 +510,7 @@ func (x *Comparison) table() *report.Table {
 	for _, g := range x.Groups {
 		loss, seconds := "–", "–"
 		if g.Seeds > 0 {
-			loss, seconds = fmt.Sprintf("%.4f", g.Loss), fmt.Sprintf("%.3g", g.Seconds)
+			loss, seconds = display.FormatValue(x.measure.Metric, g.Loss), fmt.Sprintf("%.3g", g.Seconds)
 		}
 		t.Rows = append(t.Rows, []string{g.Name, g.score(x.measure), g.Result, strconv.Itoa(g.Seeds), loss, seconds})
 	}
@@ -583,7 +583,7 @@ func (x *Comparison) page(title string) *report.Page {
 		for _, r := range g.Runs {
 			score, loss := "–", "–"
 			if r.Score != nil {
-				score, loss = x.measure.FormatScore(*r.Score), fmt.Sprintf("%.4f", *r.Loss)
+				score, loss = x.measure.FormatScore(*r.Score), display.FormatValue(x.measure.Metric, *r.Loss)
 			}
 			runs.Rows = append(runs.Rows, []string{r.Run, g.Name, strconv.FormatUint(r.Seed, 10), score, loss, strconv.Itoa(r.Updates), fmt.Sprintf("%.3g", r.Seconds)})
 		}

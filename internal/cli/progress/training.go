@@ -44,7 +44,7 @@ func (p *Training) step(s train.Step) {
 		p.speed = s.Speed
 	}
 	p.speed += (s.Speed - p.speed) / 10
-	text := fmt.Sprintf("loss %.3f  %.0f tokens/s", s.Loss, p.speed)
+	text := fmt.Sprintf("loss %s  %.0f tokens/s", formatLoss(s.Loss), p.speed)
 	if p.bar != nil {
 		// A bar that cannot be drawn is no reason to stop training.
 		p.bar.Describe(text)
@@ -58,6 +58,14 @@ func (p *Training) step(s train.Step) {
 		ClearBar(p.bar)
 		fmt.Fprintln(p.w, "evaluating")
 	}
+}
+
+// formatLoss formats a loss with three decimals, or with three digits where the decimals are 0.
+func formatLoss(x float64) string {
+	if x > 0 && x < 0.0005 {
+		return fmt.Sprintf("%.3g", x)
+	}
+	return fmt.Sprintf("%.3f", x)
 }
 
 // eval is called after every look at the validation part.

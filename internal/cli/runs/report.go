@@ -155,7 +155,7 @@ func (r *TrainedRun) page() *report.Page {
 			part += fmt.Sprintf(", of update %d", r.Result.Best)
 		}
 		table.Head[3] = m.Name
-		table.Rows = append(table.Rows, []string{strconv.Itoa(v.Step), part, fmt.Sprintf("%.4f", v.Loss), m.FormatScore(x), fmt.Sprintf("%.0f", v.Elapsed)})
+		table.Rows = append(table.Rows, []string{strconv.Itoa(v.Step), part, display.FormatValue(v.Metric, v.Loss), m.FormatScore(x), fmt.Sprintf("%.0f", v.Elapsed)})
 	}
 	add("Evaluations", table)
 	return page

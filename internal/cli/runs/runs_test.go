@@ -133,6 +133,12 @@ func TestSmallSquaredErrorsArePrinted(t *testing.T) {
 	if err := r.Print(&env.Env{Stdout: &out, IsQuiet: true}); err != nil || out.String() != want {
 		t.Errorf("%v, the result is\n%s", err, out.String())
 	}
+	trained := &TrainedRun{History: &train.History{Evals: []train.Eval{{Step: 1, Eval: train.EvalLook, Split: "valid", Score: r.Score}}}}
+	for _, s := range trained.page().Sections {
+		if s.Title == "Evaluations" && !slices.Equal(s.Table.Rows[0][2:4], []string{"1e-05", "2e-05"}) {
+			t.Errorf("the evaluation is %v", s.Table.Rows[0])
+		}
+	}
 }
 
 func TestFinalScoreOfBestWeightsIsNoValidation(t *testing.T) {
