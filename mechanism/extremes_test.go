@@ -357,7 +357,7 @@ func (e *extremeCall[T]) underflow(i int) float64 {
 	return max(float64(e.sh.m)*e.least()/den, 4*e.least())
 }
 
-// Whatever log_g is beyond the range of exp, the factor is 0: results are those of -1e4.
+// A log_g far beyond the range of exp gives what -1e4 gives: the factor is 0.
 func TestDecaysBeyondTheRangeAreZero(t *testing.T) {
 	t.Run("far scores", func(t *testing.T) {
 		sh := shape{b: 1, h: 1, hkv: 1, n: 300, m: 300, d: 4, dv: 3, causal: true, decay: 1}
