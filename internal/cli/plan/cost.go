@@ -83,7 +83,7 @@ func (c *Command) report() (*Report, error) {
 	if mech.Traits().Linear && plan.WidthError == nil {
 		r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Linear))
 		r.Switch = SwitchLengths(mech, s)
-		r.State = stateOf(s, plan)
+		r.State = stateOf(mech, s)
 	}
 	if c.Width > 0 {
 		r.Width = int(c.Width)
@@ -148,16 +148,22 @@ func SwitchLengths(mech attention.Mechanism[float32], s attention.Shape) *switch
 	}
 }
 
-// stateOf is the size of the state of one sequence.
-func stateOf(s attention.Shape, p attention.Plan) *stateCost {
+// stateOf returns the size of a session's state of one sequence.
+func stateOf(mech attention.Mechanism[float32], s attention.Shape) *stateCost {
 	const size = 4 // bytes of a float32
+	s.B = 1
+	p := mech.Plan(s)
+	if p.Renews { // sessions take such a state
+		s.Chunk = 1
+		p = mech.Plan(s)
+	}
 	sums := float64(p.F) * float64(s.Dv+1)
-	state := sums + p.Window
-	token := float64(s.D + s.Dv)
+	cache := size * float64(s.Hkv) * float64(s.D+s.Dv)
 	return &stateCost{
-		Bytes:      size * float64(s.Hkv) * state,
-		CacheBytes: size * float64(s.Hkv) * token,
-		BreakEven:  state / token,
+		Bytes:      p.State,
+		Sums:       size * float64(s.Hkv) * sums,
+		CacheBytes: cache,
+		BreakEven:  p.State / cache,
 		Step:       2*sums*float64(s.Hkv+s.H) + p.WindowFLOPs*float64(s.H),
 	}
 }

@@ -36,6 +36,7 @@ type Command struct {
 func (c *Command) Help() string {
 	return "Nothing is computed: a time is counted operations over the measured peak. " +
 		"--plot draws, over D from 8 to 128, the N from which the linear form is chosen, and the N where counted operations cross. " +
+		"The state is what a session holds; streams of attend also keep the residuals of its sums. " +
 		"--encoder-decoder is for models in which each token meets half of the parameters." + flags.JoinExamples(
 		"farfield plan --n 65536 --d 64 --heads 8 --causal",
 		"farfield plan --mechanism taylorshift --n 1e6 --json",
@@ -132,10 +133,11 @@ type formCost struct {
 	Bound           display.Number `json:"bound"` // of errors in float32, as attention.Plan.Bound; null: none
 }
 
-// stateCost is the running state beside a cache of keys and values, all heads
+// stateCost is the state of a session beside a cache of keys and values, all heads
 // of one sequence, in float32.
 type stateCost struct {
-	Bytes      float64 `json:"bytes"`           // F(Dv+1) numbers a key head
+	Bytes      float64 `json:"bytes"`           // with open chunk, window, padding and weights of features
+	Sums       float64 `json:"sums_bytes"`      // F(Dv+1) numbers a key head
 	CacheBytes float64 `json:"kv_token_bytes"`  // D+Dv numbers a key head and token
 	BreakEven  float64 `json:"kv_break_even_n"` // tokens from which on the cache is larger
 	Step       float64 `json:"token_flops"`     // 4F(Dv+1) a head: absorb and read

@@ -57,8 +57,8 @@ func (r *Report) printHere(w io.Writer) {
 			display.FormatLength(x.Forward), display.FormatLength(x.Backward), display.FormatLength(x.Counted))
 	}
 	if st := r.State; st != nil {
-		fmt.Fprintf(w, "state\t%s at any length; a cache of keys and values grows by %s a token and is larger from N = %.0f on\n",
-			display.FormatBytes(st.Bytes), display.FormatBytes(st.CacheBytes), math.Ceil(st.BreakEven))
+		fmt.Fprintf(w, "state\t%s of a session at any length, %s of them sums; a cache of keys and values grows by %s a token and is larger from N = %.0f on\n",
+			display.FormatBytes(st.Bytes), display.FormatBytes(st.Sums), display.FormatBytes(st.CacheBytes), math.Floor(st.BreakEven)+1)
 		fmt.Fprintf(w, "a token\t%s with the state\n", display.FormatAmount(st.Step, "FLOP"))
 	}
 }
