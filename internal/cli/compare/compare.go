@@ -155,7 +155,7 @@ type runGroup struct {
 	rows     [][2]string
 	runs     []*runs.TrainedRun
 	standard float64 // error of the mean; 0: not known
-	targets  int64   // that a score is measured on
+	targets  int64   // independent targets of a score
 }
 
 type settingValue struct {
@@ -348,7 +348,7 @@ func (g *runGroup) summarise(m runs.Measure) {
 			if !counted[one.Seed] {
 				counted[one.Seed] = true
 				scores = append(scores, score)
-				g.targets = r.Final.Tokens
+				g.targets = runs.IndependentTargets(r.Final.Score)
 				g.Loss += r.Final.Loss
 				g.Seconds += one.Seconds
 			}

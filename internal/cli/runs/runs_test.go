@@ -16,7 +16,7 @@ import (
 
 func TestVerdictSaysWhichIsBetter(t *testing.T) {
 	accuracy := func(x float64, n int64) train.Score {
-		return train.Score{Metric: task.Accuracy, Value: x, Tokens: n}
+		return train.Score{Metric: task.Accuracy, Value: x, Samples: n, Tokens: n}
 	}
 	baselines := []task.Baseline{{Name: "commonest class", Score: 0.2}, {Name: "naive Bayes", Score: 0.77}}
 	for _, c := range []struct {
@@ -30,6 +30,7 @@ func TestVerdictSaysWhichIsBetter(t *testing.T) {
 		{accuracy(0.78, 1000), []task.Baseline{{Name: "naive Bayes", Score: 0.77, Advice: "fine-tune a trained model with --init"}}, "No better than the baseline naive Bayes: accuracy 78.0 % against 77.0 %, less than two standard errors (3.7 points) apart on 1000 targets. To go beyond it, fine-tune a trained model with --init."},
 		{accuracy(1, 100), []task.Baseline{{Name: "naive Bayes", Score: 1, Advice: "fine-tune a trained model with --init"}}, "No better than the baseline naive Bayes: accuracy 100.0 % against 100.0 % on 100 targets."},
 		{accuracy(1, 100), []task.Baseline{{Name: "naive Bayes", Score: 0.95}}, "No better than the baseline naive Bayes: accuracy 100.0 % against 95.0 %, less than two standard errors (5.7 points) apart on 100 targets."},
+		{train.Score{Metric: task.Accuracy, Value: 0.78, Samples: 63, Tokens: 64512}, baselines, "No better than the baseline naive Bayes: accuracy 78.0 % against 77.0 %, less than two standard errors (15.2 points) apart on 63 samples."},
 		{train.Score{Metric: task.MSE, Value: 0.5}, []task.Baseline{{Name: "mean", Score: 0.75}}, "Better than the baseline mean by 0.25 mean squared error: 0.5 against 0.75."},
 		{train.Score{Metric: task.Nats, Bytes: 9}, TableBaselines([3]float64{4, 3, 2}), "Better than the baseline counts after two tokens by 2 bits per byte: 0 against 2."},
 		{train.Score{Metric: task.Nats, Value: 1.4, Bits: 2.1}, TableBaselines([3]float64{4, 3, 2}), "The baseline counts after two tokens is better by 0.1 bits per byte: 2.1 against 2. Use it, or train longer."},

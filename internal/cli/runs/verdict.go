@@ -66,8 +66,12 @@ func (m Measure) FormatDifference(x float64) string {
 	return fmt.Sprintf("%.3g %s", math.Abs(x), m.Name)
 }
 
-// SamplingError is the standard error of a score that is measured on n targets; 0 where
-// it is not known. Of few targets the share is drawn towards one half (Agresti and Coull 1998),
+// IndependentTargets returns the number of targets of s whose errors are independent. Targets of
+// a sample may stand or fall together: they count once.
+func IndependentTargets(s train.Score) int64 { return min(s.Tokens, s.Samples) }
+
+// SamplingError is the standard error of a score that is measured on n independent targets; 0
+// where it is not known. Of few targets the share is drawn towards one half (Agresti and Coull 1998),
 // because a share of 0 or 1 has an error too.
 func (m Measure) SamplingError(x float64, n int64) float64 {
 	if m.Metric != task.Accuracy || n == 0 {
@@ -97,7 +101,15 @@ func JudgeScore(s train.Score, baselines []task.Baseline) *Verdict {
 	if !ok || sampleNote(s, baselines) != "" {
 		return nil
 	}
-	return newVerdict(x, m, best, math.Hypot(m.SamplingError(x, s.Tokens), m.SamplingError(best.Score, s.Tokens)), s.Tokens)
+	n, measuredOn := IndependentTargets(s), ""
+	switch {
+	case n == 0:
+	case n < s.Tokens:
+		measuredOn = fmt.Sprintf(" on %d samples", n)
+	default:
+		measuredOn = fmt.Sprintf(" on %d targets", n)
+	}
+	return newVerdict(x, m, best, math.Hypot(m.SamplingError(x, n), m.SamplingError(best.Score, n)), measuredOn)
 }
 
 // sampleNote says that baselines are of more samples than a score, where the error of such a
@@ -130,11 +142,12 @@ func FindBestBaseline(list []task.Baseline, m Measure) (best task.Baseline, ok b
 
 // NewVerdict compares x with a baseline, given the standard error of their difference.
 func NewVerdict(x float64, m Measure, best task.Baseline, standardError float64) *Verdict {
-	return newVerdict(x, m, best, standardError, 0)
+	return newVerdict(x, m, best, standardError, "")
 }
 
-// newVerdict is NewVerdict of scores on a number of targets; 0: it is not known.
-func newVerdict(x float64, m Measure, best task.Baseline, standardError float64, targets int64) *Verdict {
+// newVerdict is NewVerdict of scores that are measured on targets or samples; "": on how
+// many is not known.
+func newVerdict(x float64, m Measure, best task.Baseline, standardError float64, measuredOn string) *Verdict {
 	v := &Verdict{Baseline: best.Name, Difference: x - best.Score, Result: m.CompareScores(x, best.Score, standardError)}
 	if m.IsBetter(0, 1) {
 		v.Difference = -v.Difference
@@ -153,10 +166,7 @@ func newVerdict(x float64, m Measure, best task.Baseline, standardError float64,
 		if standardError > 0 && v.Difference != 0 {
 			v.Text += fmt.Sprintf(", less than two standard errors (%s) apart", m.FormatDifference(2*standardError))
 		}
-		if targets > 0 {
-			v.Text += fmt.Sprintf(" on %d targets", targets)
-		}
-		v.Text += "."
+		v.Text += measuredOn + "."
 		if best.Advice != "" && best.Score != m.limit() {
 			v.Text += fmt.Sprintf(" To go beyond it, %s.", best.Advice)
 		}
