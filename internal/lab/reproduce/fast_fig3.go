@@ -158,10 +158,14 @@ func fig3Outcome(o *Options, r *Results) (*Outcome, error) {
 			if n, crossed := crossing(list, soft, b); crossed {
 				return fmt.Sprintf("%.0f", n)
 			}
-			if n, slow, fast := shared(list, soft, b); len(n) > 0 && fast[0] < slow[0] {
+			n, slow, fast := shared(list, soft, b)
+			switch {
+			case len(n) == 0:
+				return none
+			case fast[0] < slow[0]:
 				return fmt.Sprintf("below %.0f", n[0])
 			}
-			return fmt.Sprintf("beyond %d", c.Lengths[len(c.Lengths)-1])
+			return fmt.Sprintf("beyond %.0f", n[len(n)-1])
 		}
 		d := float64(c.D)
 		addRow(&crossings, fmt.Sprint(c.D), length(one), length(two), fmt.Sprintf("%.0f", (d+1)*(d+1)/d), fmt.Sprintf("%.0f", packedN0(c.D)), published)

@@ -292,9 +292,11 @@ func (out *Outcome) scores(c *kernelCurve) {
 		f.Series = append(f.Series, report.Series{Name: fmt.Sprintf("T%d", p), X: c.Score, Y: y, Style: report.PlainLine})
 		low, high, least := 0.0, 0.0, math.Inf(1)
 		off := func(s float64) float64 { return math.Abs(taylor(p, s)-math.Exp(s)) / math.Exp(s) }
-		for ; off(low) <= 0.1 && low > -kernelReach; low -= 0.01 {
+		for low > -kernelReach && off(low-0.01) <= 0.1 {
+			low -= 0.01
 		}
-		for ; off(high) <= 0.1 && high < kernelReach; high += 0.01 {
+		for high < kernelReach && off(high+0.01) <= 0.1 {
+			high += 0.01
 		}
 		for _, v := range y {
 			least = min(least, v)

@@ -422,7 +422,11 @@ func (s *scored) table() report.Table {
 		for _, b := range s.Baselines {
 			most.Learned, most.Judged = max(most.Learned, b.Learned), max(most.Judged, b.Judged)
 		}
-		t.Note += fmt.Sprintf(" Baselines learn from %d samples at most and are judged by %d.", most.Learned, most.Judged)
+		unit := "samples"
+		if metric == task.Nats { // baselines of texts
+			unit = "tokens"
+		}
+		t.Note += fmt.Sprintf(" Baselines learn from %d %s at most and are judged by %d.", most.Learned, unit, most.Judged)
 	}
 	for _, b := range s.Baselines {
 		addRow(&t, b.Name+" (baseline)", digits(b.Score), none, none, none, none, none, none)

@@ -176,6 +176,15 @@ func TestBestRate(t *testing.T) {
 	}
 }
 
+func TestBaselinesOfTextsLearnFromTokens(t *testing.T) {
+	for metric, want := range map[task.Metric]string{task.Nats: "from 9 tokens", task.Accuracy: "from 9 samples"} {
+		s := scored{&lesson{Name: "x"}, []result{{method: &softmax, Runs: []learned{{Score: train.Score{Metric: metric}}}}}, []task.Baseline{{Learned: 9, Judged: 8}}}
+		if note := s.table().Note; !strings.Contains(note, want) {
+			t.Errorf("%s: %q, want %q", metric, note, want)
+		}
+	}
+}
+
 // TestShapesNets has the published numbers of parameters.
 func TestShapesNets(t *testing.T) {
 	all, err := shapesLessons(&Options{})

@@ -178,6 +178,30 @@ func TestTimings(t *testing.T) {
 	}
 }
 
+func TestCrossingIsBeyondTheSharedLengths(t *testing.T) {
+	list := []timing{{Curve: "softmax", N: 4096, Ms: 40}, {Curve: "softmax", N: 8192, Ms: 160}, {Curve: "softmax", N: 16384},
+		{Curve: "fastmax 2", N: 4096, Ms: 82}, {Curve: "fastmax 2", N: 8192, Ms: 164}, {Curve: "fastmax 2", N: 16384, Ms: 333}}
+	r := new(Results)
+	addResult(t, r, "d128", list)
+	out, err := fig3Outcome(new(Options), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row := out.Tables[1].Rows[0]; row[1] != none || row[2] != "beyond 8192" {
+		t.Errorf("row %q, want %s and beyond 8192", row, none)
+	}
+}
+
+func TestScoresWithinTenPercentPass(t *testing.T) {
+	out, c := new(Outcome), kernelCurves()
+	out.scores(&c)
+	for i, want := range []string{"-0.39 to 0.53", "-0.70 to 1.10"} {
+		if row := out.Tables[0].Rows[i]; row[1] != want {
+			t.Errorf("p = %s: %s, want %s", row[0], row[1], want)
+		}
+	}
+}
+
 // TestSoftmaxMatrix holds outputs and gradients against the catalogue's softmax.
 func TestSoftmaxMatrix(t *testing.T) {
 	const b, h, n, d = 2, 2, 33, 16
