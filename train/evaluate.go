@@ -21,6 +21,10 @@ type Score struct {
 	Samples int64       `json:"samples"`
 	Tokens  int64       `json:"tokens"`          // targets that are not ignored
 	Bytes   int64       `json:"bytes,omitempty"` // bytes of text of these targets
+
+	// Error is the standard error of an accuracy whose samples have several targets, which may stand
+	// or fall together. 0: not known.
+	Error float64 `json:"standard_error,omitempty"`
 }
 
 // HasBits reports whether the score is of a text, also where its Bits are 0. A stored score may
@@ -155,6 +159,9 @@ type evaluation struct {
 	valueSum       float64 // sum whose mean is the metric
 	squareCount    int64   // numbers in a sum of squares
 
+	// Sums over samples with n targets, of which k are right: k², k·n and n².
+	rightSquares, rightProducts, countSquares int64
+
 	// Losses by position: bucket k holds positions p with 2ᵏ ≤ p+1 < 2ᵏ⁺¹.
 	bucketLosses []float64
 	bucketCounts []int64
@@ -238,10 +245,16 @@ func (e *evaluation) addLosses(ctx context.Context, b *packedBatch) error {
 
 // addClasses adds accuracy, cross-entropy and confusion of a batch.
 func (e *evaluation) addClasses(b *packedBatch) {
+	rows := len(b.Targets) / (b.B / e.spec.Parts) // of a sample
+	var right, count int64
 	for i, y := range b.Targets {
+		if i%rows == 0 {
+			e.closeSample(&right, &count)
+		}
 		if y < 0 {
 			continue
 		}
+		count++
 		row := e.logits[i*e.outputs:][:e.outputs]
 		said := largestIndex(row)
 		sum := 0.
@@ -251,11 +264,21 @@ func (e *evaluation) addClasses(b *packedBatch) {
 		e.lossSum += math.Log(sum) + float64(row[said]) - float64(row[y])
 		if said == int(y) {
 			e.valueSum++
+			right++
 		}
 		if e.confusion != nil {
 			e.confusion[y][said]++
 		}
 	}
+	e.closeSample(&right, &count)
+}
+
+// closeSample adds the right targets of a sample and their number, and resets both.
+func (e *evaluation) closeSample(right, count *int64) {
+	e.rightSquares += *right * *right
+	e.rightProducts += *right * *count
+	e.countSquares += *count * *count
+	*right, *count = 0, 0
 }
 
 // addSquares adds the squared errors of a batch, and per row their mean, which is the
@@ -300,7 +323,7 @@ func (e *evaluation) gatherRanks(c *comm.Comm) error {
 			}
 		}
 	}
-	whole := []*int64{&e.samples, &e.bytes, &e.counted, &e.squareCount}
+	whole := []*int64{&e.samples, &e.bytes, &e.counted, &e.squareCount, &e.rightSquares, &e.rightProducts, &e.countSquares}
 	for k := range e.bucketCounts {
 		whole = append(whole, &e.bucketCounts[k])
 	}
@@ -344,6 +367,10 @@ func (e *evaluation) summarise() (s Score, d Detail) {
 		s.Value = e.valueSum / float64(e.squareCount)
 	default:
 		s.Value = e.valueSum / n
+		if s.Tokens > s.Samples && s.Samples > 1 {
+			sum := float64(e.rightSquares) - 2*s.Value*float64(e.rightProducts) + s.Value*s.Value*float64(e.countSquares)
+			s.Error = math.Sqrt(max(sum, 0)*float64(s.Samples)/float64(s.Samples-1)) / n
+		}
 	}
 	if e.bytes > 0 {
 		s.Bits = perByte(s.Loss, s.Tokens, s.Bytes)

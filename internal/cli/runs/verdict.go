@@ -66,9 +66,14 @@ func (m Measure) FormatDifference(x float64) string {
 	return fmt.Sprintf("%.3g %s", math.Abs(x), m.Name)
 }
 
-// IndependentTargets returns the number of targets of s whose errors are independent. Targets of
-// a sample may stand or fall together: they count once.
-func IndependentTargets(s train.Score) int64 { return min(s.Tokens, s.Samples) }
+// IndependentTargets returns how many independent targets have the standard error of s. Targets of
+// a sample may stand or fall together: where the error is not known they count once.
+func IndependentTargets(s train.Score) int64 {
+	if s.Error > 0 {
+		return min(s.Tokens, max(1, int64(s.Value*(1-s.Value)/(s.Error*s.Error))))
+	}
+	return min(s.Tokens, s.Samples)
+}
 
 // SamplingError is the standard error of a score that is measured on n independent targets; 0
 // where it is not known. Of few targets the share is drawn towards one half (Agresti and Coull 1998),
@@ -105,7 +110,7 @@ func JudgeScore(s train.Score, baselines []task.Baseline) *Verdict {
 	switch {
 	case n == 0:
 	case n < s.Tokens:
-		measuredOn = fmt.Sprintf(" on %d samples", n)
+		measuredOn = fmt.Sprintf(" on %d targets of %d samples", s.Tokens, s.Samples)
 	default:
 		measuredOn = fmt.Sprintf(" on %d targets", n)
 	}
