@@ -47,7 +47,26 @@ func newAddedTokens(list []addedToken) (*addedTokens, error) {
 	return a, nil
 }
 
-// find appends the added tokens of b to dst, in order.
+// longest returns the index and the end of the longest added token at byte i of b; -1 and i if
+// there is none.
+func (a *addedTokens) longest(b []byte, i int) (best int32, end int) {
+	best, end = -1, i
+	if a == nil {
+		return best, end
+	}
+	for j, node := i, int32(0); j < len(b); {
+		if node = a.trie.step(node, b[j]); node < 0 {
+			break
+		}
+		if j++; a.trie.values[node] >= 0 {
+			best, end = a.trie.values[node], j
+		}
+	}
+	return best, end
+}
+
+// find appends the added tokens of b to dst, in order. A token may begin in the spaces that the
+// token before takes.
 func (a *addedTokens) find(b []byte, dst []match) []match {
 	if a == nil {
 		return dst
@@ -57,21 +76,13 @@ func (a *addedTokens) find(b []byte, dst []match) []match {
 		if !a.first[b[i]] {
 			continue
 		}
-		best, end, node := int32(-1), i, int32(0)
-		for j := i; j < len(b); {
-			if node = a.trie.step(node, b[j]); node < 0 {
-				break
-			}
-			if j++; a.trie.values[node] >= 0 {
-				best, end = a.trie.values[node], j
-			}
-		}
+		best, end := a.longest(b, i)
 		if best < 0 {
 			continue
 		}
 		from, to, t := i, end, &a.list[best]
 		i = end - 1
-		if from < last || t.SingleWord && (endsInWord(b[:from]) || beginsWithWord(b[to:])) {
+		if t.SingleWord && (endsInWord(b[:from]) || beginsWithWord(b[to:])) {
 			continue
 		}
 		if t.LStrip {
@@ -82,6 +93,7 @@ func (a *addedTokens) find(b []byte, dst []match) []match {
 				}
 				from -= n
 			}
+			from = min(max(from, last), to)
 		}
 		if t.RStrip {
 			for to < len(b) {

@@ -3,7 +3,8 @@ package tokenizer
 import "unicode/utf8"
 
 // precompiled rewrites by a charsmap, as the reference's tokenizer.json does: a grapheme of
-// less than 6 bytes becomes what its shortest key becomes; longer ones go by character.
+// less than 6 bytes becomes what its shortest key becomes. Longer ones, and graphemes without
+// a key, go by character.
 type precompiled struct{ chars *charsmap }
 
 // rewriting is a text while it is rewritten. Sources are taken in order, also beyond removed
@@ -27,16 +28,20 @@ func (w *rewriting) take() span {
 func (n precompiled) normalize(in, out *text) bool {
 	w := &rewriting{in: in, out: out}
 	for i, size := 0, 0; i < len(in.b); i += size {
-		if size = graphemeSize(in.b[i:]); size >= 6 {
-			end := i + size
-			for k := i; k < end; {
-				_, c := utf8.DecodeRune(in.b[k:])
-				n.rewrite(w, span{k, k + c})
-				k += c
-			}
+		size = graphemeSize(in.b[i:])
+		end, length := i+size, 0
+		if size < 6 {
+			_, length = n.chars.lookup(in.b[i:end], true)
+		}
+		if length > 0 {
+			n.rewrite(w, span{i, end})
 			continue
 		}
-		n.rewrite(w, span{i, i + size})
+		for k := i; k < end; {
+			_, c := utf8.DecodeRune(in.b[k:])
+			n.rewrite(w, span{k, k + c})
+			k += c
+		}
 	}
 	return true
 }

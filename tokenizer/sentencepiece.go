@@ -236,16 +236,16 @@ func (m *spModel) assemble(bos, eos bool) (*Tokenizer, error) {
 		return nil, err
 	}
 	// The rules of SentencePiece replace what tokenizer.json expresses in other ways.
-	t.normalize = []normalizer{spNormalizer{chars, !m.keepsDummy, !m.keepsExtra}}
+	if t.added, err = newAddedTokens(user); err != nil {
+		return nil, err
+	}
+	t.normalize = []normalizer{spNormalizer{chars, t.added, !m.keepsDummy, !m.keepsExtra}}
 	t.split = nil
 	t.rawAdded = nil
 	if bos || eos {
 		if t.rawAdded, err = newAddedTokens(special); err != nil {
 			return nil, err
 		}
-	}
-	if t.added, err = newAddedTokens(user); err != nil {
-		return nil, err
 	}
 	if m.kind == 2 {
 		m.rank(t.model.(*bpe), vocab)
@@ -384,9 +384,10 @@ func (m *spModel) rank(b *bpe, vocab map[string]int32) {
 }
 
 // spNormalizer normalizes as SentencePiece does: by the longest keys of its map, with spaces
-// as ▁.
+// as ▁. User-defined pieces stay as they are.
 type spNormalizer struct {
 	chars        *charsmap
+	user         *addedTokens
 	dummy, strip bool
 }
 
@@ -396,6 +397,9 @@ func (n spNormalizer) normalize(in, out *text) bool {
 	spaced := n.strip  // spaces are swallowed
 	for i := 0; i < len(in.b); {
 		value, length := n.chars.lookup(in.b[i:], false)
+		if piece, end := n.user.longest(in.b, i); piece >= 0 {
+			value, length = in.b[i:end], end-i
+		}
 		at, same := i, length == 0
 		if same {
 			_, length = utf8.DecodeRune(in.b[i:])

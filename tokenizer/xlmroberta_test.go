@@ -35,6 +35,58 @@ func unigramModel(pieces ...string) (data []byte) {
 	return data
 }
 
+// charsmapOf returns the bytes of a precompiled_charsmap of keys and values, one after the other.
+func charsmapOf(pairs ...string) []byte {
+	units, values := make([]uint32, 256), []byte{}
+	for k := 0; k < len(pairs); k += 2 {
+		node, at := 0, 0
+		for _, c := range []byte(pairs[k]) {
+			if at = node + int(c); units[at] == 0 {
+				units[at] = uint32(c) | uint32(at^len(units))<<10
+				units = append(units, make([]uint32, 256)...)
+			}
+			node = at ^ int(units[at]>>10)
+		}
+		units[at] |= 1 << 8
+		units[node] = uint32(len(values))
+		values = append(append(values, pairs[k+1]...), 0)
+	}
+	b := binary.LittleEndian.AppendUint32(nil, uint32(4*len(units)))
+	for _, u := range units {
+		b = binary.LittleEndian.AppendUint32(b, u)
+	}
+	return append(b, values...)
+}
+
+// TestGraphemesWithoutKeyGoByCharacter compares with texts of tokenizers 0.23.3.
+func TestGraphemesWithoutKeyGoByCharacter(t *testing.T) {
+	chars, err := newCharsmap(charsmapOf("\u200c", " ", "ﾟ", "\u309a", "ﾊﾟ", "パ", "e\u0301", "\u00e9"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for given, want := range map[string]string{"می\u200cشود": "می شود", "aﾟ": "a\u309a", "ﾊﾟ": "ﾊ\u309a", "e\u0301": "\u00e9", "a\u200c": "a "} {
+		in, out := new(text), new(text)
+		in.set([]byte(given), 0)
+		if (precompiled{chars}).normalize(in, out); string(out.b) != want {
+			t.Errorf("%q becomes %q, want %q", given, out.b, want)
+		}
+	}
+}
+
+// TestUserPiecesAreNotNormalized compares with pieces of sentencepiece 0.2.3.
+func TestUserPiecesAreNotNormalized(t *testing.T) {
+	for _, kind := range []byte{1, 2} {
+		data := appendField(unigramModel("<unk>", "<s>", "</s>", "<turn>", "▁", "a", "T", "<", "u", "r", "n", ">"), 2, []byte{3 << 3, kind})
+		words, err := ParseSentencePiece(appendField(data, 3, appendField(nil, 2, charsmapOf("t", "T", "<t", "a"))), false, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := words.Encode("ta<turn>t"); !slices.Equal(e.IDs, []int32{4, 6, 5, 3, 6}) || e.Offsets[3] != [2]int{2, 8} {
+			t.Errorf("kind %d: ids are %v, offsets %v", kind, e.IDs, e.Offsets)
+		}
+	}
+}
+
 var xlmPieces = []string{"<unk>", "<s>", "</s>", "▁", "▁the", "▁cat", "s", "at", "c", "a", "t", "▁s", "é", "h", "e"}
 
 // writeXLM writes a folder with a sentencepiece.bpe.model and other files.
