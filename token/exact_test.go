@@ -88,3 +88,26 @@ func TestTextsWithoutTokensAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestBytesFollowTheDecoder compares the bytes of tokens inside a text with the decoded text.
+func TestBytesFollowTheDecoder(t *testing.T) {
+	for _, c := range []struct{ parts, want string }{
+		{`"model":{"type":"WordLevel","unk_token":"u","vocab":{"u":0,"the":1,"cat":2}}`, "the cat"},
+		{`"model":{"type":"WordPiece","unk_token":"u","continuing_subword_prefix":"@@","vocab":{"u":0,"the":1,"@@ing":2}},"decoder":{"type":"WordPiece","prefix":"@@"}`, "theing"},
+		{`"model":{"type":"BPE","vocab":{"u":0,"the":1,"@@ing":2},"merges":[]},"decoder":{"type":"WordPiece","prefix":"@@"}`, "theing"},
+		{`"model":{"type":"BPE","vocab":{"u":0,"the</w>":1,"▁cat":2},"merges":[]},"decoder":{"type":"BPEDecoder","suffix":"</w>"}`, "the ▁cat"},
+		{`"model":{"type":"BPE","vocab":{"u":0,"the":1,"_cat":2},"merges":[]},"decoder":{"type":"Metaspace","replacement":"_"}`, "the cat"},
+		{`"model":{"type":"WordLevel","unk_token":"u","vocab":{"u":0,"a":1,"b":2}},"decoder":{"type":"Fuse"}`, "ab"},
+	} {
+		v, err := tokenizer.Parse([]byte("{" + c.parts + "}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := NewTokenizerVocabulary(v).Decode(nil, 1, 2); err != nil || strings.TrimPrefix(string(got), " ") != c.want {
+			t.Errorf("%s: %q, %v, want %q", c.parts, got, err, c.want)
+		}
+		if got, err := v.Decode([]int32{1, 2}); err != nil || got != c.want {
+			t.Errorf("%s: decoded %q, %v, want %q", c.parts, got, err, c.want)
+		}
+	}
+}

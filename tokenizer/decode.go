@@ -11,6 +11,13 @@ import (
 // decodeStep rewrites the parts of a decoded text.
 type decodeStep func(parts []string) []string
 
+// tokenText says how a token stands inside a text.
+type tokenText struct {
+	space  string // stands for a space
+	isWord bool   // a space goes before a token without prefix
+	prefix string // of tokens that continue a word; "": none
+}
+
 // Decode returns the text of ids. Special tokens have none. It returns an error if an id is
 // outside the vocabulary.
 func (t *Tokenizer) Decode(ids []int32) (string, error) {
@@ -84,6 +91,7 @@ func (t *Tokenizer) readDecoder(raw json.RawMessage, b *bounds) error {
 		add(decodeByteLevel)
 		return b.grow(field, kind, 3, 2) // U+FFFD of a letter of the alphabet
 	case "WordPiece":
+		t.tokenText.isWord, t.tokenText.prefix = s.Prefix != "", s.Prefix
 		cleanup := s.Cleanup == nil || *s.Cleanup
 		each(func(i int, p string) string {
 			if i > 0 {
@@ -102,6 +110,7 @@ func (t *Tokenizer) readDecoder(raw json.RawMessage, b *bounds) error {
 		if s.Suffix == "" {
 			return fmt.Errorf("%s: suffix is missing", field)
 		}
+		t.tokenText.space = s.Suffix
 		add(func(parts []string) []string {
 			for i, p := range parts {
 				space := " "
@@ -116,6 +125,7 @@ func (t *Tokenizer) readDecoder(raw json.RawMessage, b *bounds) error {
 		if utf8.RuneCountInString(s.Replacement) != 1 {
 			return fmt.Errorf("%s: replacement is %q, not a character", field, s.Replacement)
 		}
+		t.tokenText.space = s.Replacement
 		prefixed := s.PrependScheme == "always" || s.PrependScheme == "first" || s.PrependScheme == "" && (s.AddPrefixSpace == nil || *s.AddPrefixSpace)
 		each(func(i int, p string) string {
 			if i == 0 && prefixed { // all of them, as the reference
@@ -240,9 +250,9 @@ func decodeFallback(parts []string) []string {
 	return out
 }
 
-// Bytes returns the bytes that a token stands for inside a text; nil for special tokens and
-// ids outside the vocabulary. Byte-level BPE returns any bytes, which only together need to
-// be UTF-8.
+// Bytes returns the bytes that a token stands for inside a text, as the decoder has it; nil for
+// special tokens and ids outside the vocabulary. Byte-level BPE returns any bytes, which only
+// together need to be UTF-8.
 func (t *Tokenizer) Bytes(id int32) []byte {
 	if t.special[id] || t.checkID(id) != nil {
 		return nil
@@ -257,13 +267,11 @@ func (t *Tokenizer) Bytes(id int32) []byte {
 	if c, ok := fallbackByte(token); ok {
 		return []byte{c}
 	}
-	if m, ok := t.model.(*wordPiece); ok {
-		if m.prefix >= 0 {
-			if rest, ok := strings.CutPrefix(token, "##"); ok {
-				return []byte(rest)
-			}
+	if t.tokenText.isWord {
+		if rest, ok := strings.CutPrefix(token, t.tokenText.prefix); ok && t.tokenText.prefix != "" {
+			return []byte(rest)
 		}
 		return []byte(" " + token)
 	}
-	return []byte(strings.ReplaceAll(token, "▁", " "))
+	return []byte(strings.ReplaceAll(token, t.tokenText.space, " "))
 }

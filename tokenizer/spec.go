@@ -64,8 +64,9 @@ func Parse(data []byte) (*Tokenizer, error) {
 	}
 	t := &Tokenizer{
 		source: bytes.Clone(data), normalizer: f.Normalizer, preTokenizer: f.PreTokenizer, ids: map[string]int32{}, special: map[int32]bool{}, isAdded: map[int32]bool{},
-		single: []templateItem{{sequenceA, 0}},
-		pair:   []templateItem{{sequenceA, 0}, {sequenceB, 1}},
+		single:    []templateItem{{sequenceA, 0}},
+		pair:      []templateItem{{sequenceA, 0}, {sequenceB, 1}},
+		tokenText: tokenText{space: "▁"},
 	}
 	var err error
 	if t.cutsStart, err = readTruncation(f.Truncation); err != nil {
@@ -89,6 +90,9 @@ func Parse(data []byte) (*Tokenizer, error) {
 	}
 	if err := t.readDecoder(f.Decoder, &bounds{growth: 1}); err != nil {
 		return nil, err
+	}
+	if _, is := t.model.(*wordLevel); is && len(t.decode) == 0 {
+		t.tokenText.isWord = true
 	}
 	return t, nil
 }
@@ -252,6 +256,7 @@ func (t *Tokenizer) readModel(raw json.RawMessage) error {
 		}
 		m, err := newWordPiece(s.Vocab, s.Prefix, s.Unknown, s.MaxChars)
 		t.model = m
+		t.tokenText.isWord, t.tokenText.prefix = true, s.Prefix
 		return err
 	case "WordLevel":
 		s := struct {

@@ -27,6 +27,7 @@ type Tokenizer struct {
 	pair                     []templateItem
 	trim                     *offsetTrim // nil: offsets keep their spaces
 	decode                   []decodeStep
+	tokenText                tokenText
 	tokens                   []string // by id; "" where there is none
 	ids                      map[string]int32
 	special                  map[int32]bool
