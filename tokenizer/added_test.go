@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -17,6 +18,36 @@ func TestAddedTokensOfOtherIDsAreRefused(t *testing.T) {
 		_, err := Parse([]byte(strings.NewReplacer("ID", c.id, "NAME", c.name).Replace(text)))
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s with id %s: %v, want %q", c.name, c.id, err, c.want)
+		}
+	}
+}
+
+// TestEncodingsAreReferenceEncodings compares with ids and offsets of tokenizers 0.23.3.
+func TestEncodingsAreReferenceEncodings(t *testing.T) {
+	const (
+		added = `"added_tokens":[{"id":3,"content":"<m>","rstrip":true},{"id":4,"content":" x","lstrip":LSTRIP},{"id":5,"content":"  "}],
+"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"never","split":false},"model":{"type":"BPE","unk_token":"u","vocab":{"u":0,"a":1,"▁":2},"merges":[]}`
+		fused = `"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"model":{"type":"BPE","unk_token":"u","fuse_unk":true,"vocab":{"u":0,"a":1},"merges":[]}`
+		trims = `"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":true},"post_processor":{"type":"ByteLevel","trim_offsets":true,"add_prefix_space":true},
+"model":{"type":"BPE","vocab":{"a":0,"Ġ":1,"ĠĠ":2,"Ġa":3},"merges":["Ġ Ġ","Ġ a"]}`
+	)
+	stripped := strings.Replace(added, "LSTRIP", "true", 1)
+	for _, c := range []struct{ parts, text, want string }{
+		{strings.Replace(added, "LSTRIP", "false", 1), "<m> x a", "[3 4 2 1] [[0 4] [3 5] [5 6] [6 7]]"},
+		{stripped, "<m> x a", "[3 4 2 1] [[0 4] [4 5] [5 6] [6 7]]"},
+		{stripped, "<m>   a", "[3 5 2 1] [[0 6] [3 5] [5 6] [6 7]]"},
+		{fused, "abcdaé", "[1 0 1 0] [[0 1] [1 4] [4 5] [5 7]]"},
+		{strings.Replace(fused, "true", "false", 1), "bca", "[0 0 1] [[0 1] [1 2] [2 3]]"},
+		{trims, "a", "[3] [[0 1]]"},
+		{trims, "  a", "[1 3] [[0 0] [2 3]]"},
+		{trims, "   a", "[2 3] [[2 2] [3 4]]"},
+	} {
+		v, err := Parse([]byte("{" + c.parts + "}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := v.Encode(c.text); fmt.Sprint(e.IDs, e.Offsets) != c.want {
+			t.Errorf("%s, %q: %v %v, want %s", c.parts, c.text, e.IDs, e.Offsets, c.want)
 		}
 	}
 }

@@ -154,17 +154,24 @@ func (m *bpe) tokenize(st *state, b []byte, s span, dst []piece) []piece {
 
 // symbols appends the symbols that a word begins as.
 func (m *bpe) symbols(b []byte, s span, dst []symbol) []symbol {
+	fused := false
 	if m.bytes != nil {
-		for i := s.start; i < s.end; i++ {
-			if id := m.bytes[b[i]]; id >= 0 {
-				dst = append(dst, symbol{id: id, start: int32(i - s.start), end: int32(i - s.start + 1)})
-			} else if m.unknown >= 0 {
-				dst = append(dst, symbol{id: m.unknown, start: int32(i - s.start), end: int32(i - s.start + 1)})
+		for i := range s.end - s.start {
+			id := m.bytes[b[s.start+i]]
+			switch {
+			case id < 0 && m.unknown < 0:
+				continue
+			case id < 0 && fused && m.fuse:
+				dst[len(dst)-1].end = int32(i + 1)
+				continue
 			}
+			if fused = id < 0; fused {
+				id = m.unknown
+			}
+			dst = append(dst, symbol{id: id, start: int32(i), end: int32(i + 1)})
 		}
 		return dst
 	}
-	fused := false
 	for i, n := s.start, 0; i < s.end; i += n {
 		_, n = utf8.DecodeRune(b[i:s.end])
 		id, ok := m.character(b[i:i+n], i > s.start, i+n == s.end)
@@ -207,6 +214,23 @@ func (m *bpe) character(c []byte, inside, last bool) (int32, bool) {
 	id, ok := m.vocab[key]
 	return id, ok
 }
+
+// needsUnknown reports whether a text may have a character without a token.
+func (m *bpe) needsUnknown() bool {
+	ids := m.bytes
+	if ids == nil {
+		ids = m.fallback
+	}
+	for c := range 256 {
+		if isTextByte(c) && (ids == nil || ids[c] < 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// isTextByte reports whether UTF-8 has a byte.
+func isTextByte(c int) bool { return c < 0xC0 || c > 0xC1 && c < 0xF5 }
 
 // hasBytes reports whether each byte of c has a token.
 func (m *bpe) hasBytes(c []byte) bool {
@@ -383,8 +407,13 @@ func (t *Tokenizer) readBPE(raw json.RawMessage) error {
 			m.bytes[c] = -1
 			if id, ok := m.vocab[string([]byte{byte(c)})]; ok {
 				m.bytes[c] = id
+			} else if m.fallback != nil && isTextByte(c) && m.hasBytes([]byte(string(alphabet[c]))) {
+				return fmt.Errorf("model: byte_fallback behind a pre_tokenizer ByteLevel is not read; byte 0x%02x has no other token", c)
 			}
 		}
+	}
+	if s.Unknown != nil && m.unknown < 0 && m.needsUnknown() {
+		return fmt.Errorf("model: unk_token %q is not in the vocabulary of %d", *s.Unknown, len(s.Vocab))
 	}
 	t.model = m
 	return nil

@@ -92,3 +92,23 @@ func TestDecodingWritesTheReferencesText(t *testing.T) {
 		}
 	}
 }
+
+func TestFilesThatLackTheUnknownTokenAreRefused(t *testing.T) {
+	learned, err := Train(t.Context(), []byte("the cat"), 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	complete := strings.Replace(string(learned.JSON()), `"unk_token":null`, `"unk_token":"z"`, 1)
+	for text, want := range map[string]string{
+		complete: "",
+		`{"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}`:                                                                      "",
+		`{"model":{"type":"BPE","unk_token":"z","vocab":{"a":0},"merges":[]}}`:                                                      `unk_token "z" is not in the vocabulary of 1`,
+		`{"model":{"type":"WordLevel","unk_token":"z","vocab":{"a":0}}}`:                                                            `unk_token "z" is not in the vocabulary of 1`,
+		`{"model":{"type":"Unigram","vocab":[["a",-1]]}}`:                                                                           "unk_id is missing",
+		`{"pre_tokenizer":{"type":"ByteLevel"},"model":{"type":"BPE","byte_fallback":true,"vocab":{"a":0,"<0x62>":1},"merges":[]}}`: "byte 0x62 has no other token",
+	} {
+		if _, err := Parse([]byte(text)); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%.120s: %v, want %q", text, err, want)
+		}
+	}
+}

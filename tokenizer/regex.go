@@ -253,6 +253,8 @@ func escapeText(c byte, inClass bool) (string, error) {
 		}
 	case 'd':
 		return `\p{Nd}`, nil
+	case 'D':
+		return `\P{Nd}`, nil
 	case 'Q', 'E':
 		return "", fmt.Errorf(`\%c is not read`, c)
 	default:

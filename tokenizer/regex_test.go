@@ -23,6 +23,8 @@ func TestPatternsMatchAsTheReference(t *testing.T) {
 		{`\w+`, "d²", []string{"d²"}},
 		{`[\w]+`, "d²", []string{"d"}},
 		{`[^\w\s]+`, "👍² d", []string{"👍²"}},
+		{`\D+`, "a٣b", []string{"a", "b"}},
+		{`[^\D]+`, "a٣b", []string{"٣"}},
 		{`\p{^L}+`, "a1 b", []string{"1 "}},
 		{`(?i:'s|k)`, "'S'ſK", []string{"'S", "'ſ", "K"}},
 	} {

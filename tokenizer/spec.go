@@ -267,11 +267,11 @@ func (t *Tokenizer) readModel(raw json.RawMessage) error {
 		if err := decodeStrict("model", raw, &s); err != nil {
 			return err
 		}
-		m := &wordLevel{s.Vocab, -1}
-		if id, ok := s.Vocab[s.Unknown]; ok {
-			m.unknown = id
+		id, ok := s.Vocab[s.Unknown]
+		if !ok {
+			return fmt.Errorf("model: unk_token %q is not in the vocabulary of %d", s.Unknown, len(s.Vocab))
 		}
-		t.model = m
+		t.model = &wordLevel{s.Vocab, id}
 		return t.setVocabulary(s.Vocab)
 	case "BPE":
 		return t.readBPE(raw)

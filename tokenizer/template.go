@@ -38,8 +38,8 @@ func (t *Tokenizer) trimOffsets(input []byte, ids []int32, offsets [][2]int) {
 		if body != "" {
 			trailing = utf8.RuneCountInString(body[len(strings.TrimRightFunc(body, isByteSpace)):])
 		}
-		if leading > 0 && t.trim.prefixed && (i == 0 || o[0] == 0) {
-			leading--
+		if leading == 1 && t.trim.prefixed && (i == 0 || o[0] == 0) { // more are not all added
+			leading = 0
 		}
 		for ; leading > 0 && o[0] < o[1]; leading-- {
 			_, n := utf8.DecodeRune(input[o[0]:o[1]])

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"unicode/utf8"
@@ -11,7 +12,7 @@ import (
 type unigram struct {
 	trie     *trie
 	scores   []float64
-	unknown  int32 // -1: unknown characters are an error of the file
+	unknown  int32
 	fallback *[256]int32
 	penalty  float64 // score of an unknown character
 	single   bool    // sums are float32, as SentencePiece's
@@ -59,7 +60,13 @@ func (t *Tokenizer) readUnigram(raw json.RawMessage) error {
 	if err := decodeStrict("model", raw, &s); err != nil {
 		return err
 	}
-	m := &unigram{trie: newTrie(), unknown: -1, scores: make([]float64, len(s.Vocab))}
+	if s.Unknown == nil {
+		return errors.New("model: unk_id is missing")
+	}
+	if *s.Unknown < 0 || int(*s.Unknown) >= len(s.Vocab) {
+		return fmt.Errorf("model: unk_id is %d, not in a vocabulary of %d", *s.Unknown, len(s.Vocab))
+	}
+	m := &unigram{trie: newTrie(), unknown: *s.Unknown, scores: make([]float64, len(s.Vocab))}
 	vocab := make(map[string]int32, len(s.Vocab))
 	lowest := math.Inf(1)
 	for i, e := range s.Vocab {
@@ -71,11 +78,6 @@ func (t *Tokenizer) readUnigram(raw json.RawMessage) error {
 		}
 	}
 	m.penalty = lowest - 10
-	if s.Unknown != nil {
-		if m.unknown = *s.Unknown; m.unknown < 0 || int(m.unknown) >= len(s.Vocab) {
-			return fmt.Errorf("model: unk_id is %d, not in a vocabulary of %d", m.unknown, len(s.Vocab))
-		}
-	}
 	if s.ByteFallback {
 		m.fallback = fallbackBytes(vocab)
 	}
@@ -168,7 +170,7 @@ func (m *unigram) resolve(b []byte, dst []piece, begin int) []piece {
 			for _, c := range b[p.start:p.end] {
 				dst = append(dst, piece{m.fallback[c], p.start, p.end})
 			}
-		case m.unknown >= 0:
+		default:
 			dst = append(dst, piece{m.unknown, p.start, p.end})
 		}
 	}

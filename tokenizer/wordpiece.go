@@ -64,7 +64,7 @@ func (m *wordPiece) tokenize(_ *state, b []byte, s span, dst []piece) []piece {
 // wordLevel has a token for each word.
 type wordLevel struct {
 	vocab   map[string]int32
-	unknown int32 // -1: unknown words have no token
+	unknown int32
 }
 
 // tokenize appends the token of the word s of b.
@@ -72,9 +72,6 @@ func (m *wordLevel) tokenize(_ *state, b []byte, s span, dst []piece) []piece {
 	id, ok := m.vocab[string(b[s.start:s.end])]
 	if !ok {
 		id = m.unknown
-	}
-	if id < 0 {
-		return dst
 	}
 	return append(dst, piece{id, s.start, s.end})
 }
