@@ -222,7 +222,7 @@ func (r *renderer) choose(list []any, args []any, accepts, by bool) (any, error)
 			chosen = append(chosen, x)
 		}
 	}
-	return chosen, r.spend(stepWork * len(list))
+	return &generator{chosen}, r.spend(stepWork * len(list))
 }
 
 // splitPath returns the attributes of a path such as a.b.0.
@@ -289,7 +289,7 @@ func (c *call) mapAttribute(r *renderer, list []any, args []any) (any, error) {
 			return nil, err
 		}
 	}
-	return mapped, r.spend(stepWork * len(list))
+	return &generator{mapped}, r.spend(stepWork * len(list))
 }
 
 // mapEach returns the attribute or the filter of each element.
@@ -303,7 +303,7 @@ func (c *call) mapEach(r *renderer, list []any, args []any) (any, error) {
 	name, _ := args[0].(string)
 	filter := &call{kind: '|', name: name, names: c.names[1:]}
 	if len(list) == 0 {
-		return []any{}, nil
+		return &generator{}, nil
 	}
 	if err := filter.check(); err != nil {
 		return nil, err
@@ -320,7 +320,7 @@ func (c *call) mapEach(r *renderer, list []any, args []any) (any, error) {
 			return nil, err
 		}
 	}
-	return mapped, r.spend(stepWork * len(list))
+	return &generator{mapped}, r.spend(stepWork * len(list))
 }
 
 // isKind returns the result of a test of a value's kind.
@@ -328,6 +328,7 @@ func isKind(name string, v any) (bool, error) {
 	_, isUndefined := v.(undefined)
 	_, isString := v.(string)
 	_, isList := v.([]any)
+	_, isGenerator := v.(*generator)
 	_, isMapping := v.(*dict)
 	_, isBool := v.(bool)
 	_, isFloat := v.(float64)
@@ -346,7 +347,7 @@ func isKind(name string, v any) (bool, error) {
 	case "mapping":
 		return isMapping, nil
 	case "iterable", "sequence":
-		return isString || isList || isMapping || isUndefined, nil
+		return isString || isList || isMapping || isUndefined || isGenerator && name == "iterable", nil
 	case "number":
 		return isInteger || isFloat || isBool, nil
 	case "integer":
@@ -533,6 +534,9 @@ func (c *call) applyDict(r *renderer, d *dict, args []any) (v any, known bool, e
 				list[i] = d.values[key]
 			}
 		}
+		if c.kind == '|' {
+			return &generator{list}, true, r.spend(stepWork * len(list))
+		}
 		return list, true, r.spend(stepWork * len(list))
 	}
 	return nil, false, nil
@@ -578,6 +582,10 @@ func (c *call) applyFilter(r *renderer, of any, args []any) (any, error) {
 		v, _, err := c.applyString(r, text, args)
 		return v, err
 	}
+	g, isGenerator := of.(*generator)
+	if isGenerator && (c.name == "length" || c.name == "count" || c.name == "last") {
+		return nil, fmt.Errorf("of %s is not supported", typeName(of))
+	}
 	list, err := r.list(of)
 	if err != nil {
 		return nil, err
@@ -590,6 +598,9 @@ func (c *call) applyFilter(r *renderer, of any, args []any) (any, error) {
 	case "map":
 		return c.mapEach(r, list, args)
 	case "first":
+		if isGenerator && len(list) > 0 {
+			g.list = list[1:]
+		}
 		if len(list) > 0 {
 			return list[0], nil
 		}
@@ -606,7 +617,13 @@ func (c *call) applyFilter(r *renderer, of any, args []any) (any, error) {
 		for i, x := range list {
 			turned[len(list)-1-i] = x
 		}
-		return turned, r.spend(16 * len(list))
+		if err := r.spend(16 * len(list)); err != nil || isGenerator {
+			return turned, err
+		}
+		if _, ok := of.(string); ok {
+			return r.join(turned, "")
+		}
+		return &generator{turned}, nil
 	}
 	return nil, fmt.Errorf("of %s is not supported", typeName(of))
 }

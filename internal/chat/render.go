@@ -151,7 +151,7 @@ func (s *forStatement) run(r *renderer) error {
 		for _, f := range []struct {
 			name  string
 			value any
-		}{{"index", at + 1}, {"index0", at}, {"revindex", n - at}, {"revindex0", n - at - 1}, {"first", i == 0}, {"last", at == n-1}, {"length", n}} {
+		}{{"index", at + 1}, {"index0", at}, {"revindex", n - at}, {"revindex0", n - at - 1}, {"first", i == 0}, {"last", at == n-1}, {"length", n}, {"depth", int64(1)}, {"depth0", int64(0)}} {
 			loop.set(f.name, f.value)
 		}
 		if i > 0 {
@@ -351,6 +351,9 @@ func (e *slice) value(r *renderer) (any, error) {
 	v, err := r.value(e.owner)
 	if err != nil {
 		return nil, err
+	}
+	if _, ok := v.(*generator); ok {
+		return nil, fmt.Errorf("slice: of %s is not supported", typeName(v))
 	}
 	list, err := r.list(v)
 	if err != nil {

@@ -7,11 +7,15 @@ import (
 	"strings"
 )
 
-// A value is nil, undefined, a bool, an int64, a float64, a string, a []any, a *dict or a
-// *namespace.
+// A value is nil, undefined, a bool, an int64, a float64, a string, a []any, a *generator, a
+// *dict or a *namespace.
 
 // undefined is the value of a name that is not set.
 type undefined struct{}
+
+// generator holds the elements of a filter's result until they are read once. It is true, also
+// without elements.
+type generator struct{ list []any }
 
 // dict is a mapping from strings in the order of insertion.
 type dict struct {
@@ -71,6 +75,8 @@ func typeName(v any) string {
 		return "a string"
 	case []any:
 		return "a list"
+	case *generator:
+		return "a generator"
 	case *dict:
 		return "a mapping"
 	case function, *macro:
@@ -200,6 +206,10 @@ func (r *renderer) list(v any) ([]any, error) {
 		return nil, nil
 	case []any:
 		return v, r.spend(len(v))
+	case *generator:
+		list := v.list
+		v.list = nil
+		return list, r.spend(len(list))
 	case *dict:
 		keys := make([]any, len(v.keys))
 		for i, key := range v.keys {
