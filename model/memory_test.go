@@ -25,6 +25,8 @@ func TestHeapBytesAreTheMemoryOfSessions(t *testing.T) {
 		"order 2":        with(near, func(c *Config) { c.Order, c.LayerWindows, c.AttentionNorm = 2, nil, false }),
 		"linear":         with(near, func(c *Config) { c.Order, c.Set, c.LayerWindows = 2, nil, nil }),
 		"softmax":        with(near, func(c *Config) { c.Mechanism, c.Order, c.Set, c.LayerWindows = "softmax", 0, nil, nil }),
+		"mamba-2":        with(near, func(c *Config) { *c = onMixer(*c, "mamba-2"); c.Set = map[string]string{"state": "8"} }),
+		"hyena":          with(near, func(c *Config) { *c = onMixer(*c, "hyena") }),
 		"learned":        with(near, func(c *Config) { c.Positions = Learned }),
 	} {
 		m := made[float32](t, c)
@@ -38,6 +40,12 @@ func TestHeapBytesAreTheMemoryOfSessions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// onMixer returns a configuration with a mixer that owns its projections.
+func onMixer(c Config, name string) Config {
+	c.Mechanism, c.Positions, c.Order, c.Set, c.LayerWindows, c.AttentionNorm = name, NoPosition, 0, nil, nil, false
+	return c
 }
 
 // compareHeap returns an error if sessions of m, and clones of them, take other memory than HeapBytes
@@ -57,7 +65,7 @@ func compareHeap(t *testing.T, m *Model[float32], sessions, tokens int, toleranc
 		list[i] = s
 	}
 	add(0) // with memory that stays in the group and in workers
-	before, counted := check.LiveBytes(), int64(0)
+	before, counted, cloned := check.LiveBytes(), int64(0), int64(0)
 	for i := range list {
 		add(i)
 	}
@@ -66,11 +74,12 @@ func compareHeap(t *testing.T, m *Model[float32], sessions, tokens int, toleranc
 	for i, s := range list {
 		counted += s.HeapBytes()
 		clones[i] = s.Clone()
+		cloned += clones[i].HeapBytes()
 	}
 	copied := check.LiveBytes() - before
-	for _, n := range []int64{held, copied} {
-		if x := float64(n) / float64(counted); x < 1-tolerance || x > 1+tolerance {
-			return fmt.Errorf("%d sessions take %d bytes, their clones %d, and %d are counted", sessions, held, copied, counted)
+	for _, x := range []float64{float64(held) / float64(counted), float64(copied) / float64(cloned)} {
+		if x < 1-tolerance || x > 1+tolerance {
+			return fmt.Errorf("%d sessions take %d bytes, %d are counted; their clones take %d, %d are counted", sessions, held, counted, copied, cloned)
 		}
 	}
 	runtime.KeepAlive(list)

@@ -158,8 +158,11 @@ func (a *Attention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trac
 type attentionState[T tensor.Float] struct{ attention.State[T] }
 
 // HeapBytes returns the memory of the state with the tasks that it works in.
-func (s attentionState[T]) HeapBytes() int64 {
-	if x, counts := s.State.(interface{ HeapBytes() int64 }); counts {
+func (s attentionState[T]) HeapBytes() int64 { return heapBytes(s.State) }
+
+// heapBytes returns the memory of a state with its tasks, where it counts them.
+func heapBytes[T tensor.Float](s attention.State[T]) int64 {
+	if x, counts := s.(interface{ HeapBytes() int64 }); counts {
 		return x.HeapBytes()
 	}
 	return s.Bytes()

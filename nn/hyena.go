@@ -269,11 +269,10 @@ func (s *hyenaState[T]) appendAndConvolve(m *Hyena[T], c, z, h tensor.Mat[T], d 
 	}
 }
 
-// Clone shares the memory of s, which neither state changes.
 func (s *hyenaState[T]) Clone() State[T] {
-	c := &hyenaState[T]{convRows: slices.Clone(s.convRows), h: slices.Clip(s.h), tokens: s.tokens}
+	c := &hyenaState[T]{convRows: slices.Clone(s.convRows), h: slices.Clone(s.h), tokens: s.tokens}
 	for _, x := range s.inputs {
-		c.inputs = append(c.inputs, slices.Clip(x))
+		c.inputs = append(c.inputs, slices.Clone(x))
 	}
 	return c
 }
@@ -282,16 +281,16 @@ func (s *hyenaState[T]) Reset() {
 	clear(s.convRows)
 	s.tokens = 0
 	for i := range s.inputs {
-		s.inputs[i] = nil // a clone may have them
+		s.inputs[i] = s.inputs[i][:0]
 	}
 }
 
 func (s *hyenaState[T]) Tokens() int64 { return s.tokens }
 
 func (s *hyenaState[T]) Bytes() int64 {
-	n := bytesOf(s.convRows) + bytesOf(s.h)
+	n := bytesOf(s.convRows) + bytesOf(s.h[:cap(s.h)])
 	for _, x := range s.inputs {
-		n += bytesOf(x)
+		n += bytesOf(x[:cap(x)])
 	}
 	return n
 }

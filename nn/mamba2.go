@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
@@ -482,6 +483,15 @@ func (s *mamba2State[T]) Bytes() int64 {
 	n := bytesOf(s.convRows)
 	for _, core := range s.core {
 		n += core.Bytes()
+	}
+	return n
+}
+
+// HeapBytes returns the memory of the state with the tasks and the rounding of allocations.
+func (s *mamba2State[T]) HeapBytes() int64 {
+	n := int64(unsafe.Sizeof(*s)) + scratch.AllocatedBytes(bytesOf(s.convRows))
+	for _, core := range s.core {
+		n += int64(unsafe.Sizeof(core)) + heapBytes(core)
 	}
 	return n
 }
