@@ -48,6 +48,10 @@ func (c CrossAttention[T]) SourceState(source tensor.Mat[T], b int, lens []int64
 	narrow := a.Hkv * a.D
 	s := &sourceState[T]{k: make([]T, source.Rows*narrow), v: make([]T, source.Rows*narrow), b: b, lens: slices.Clone(lens)}
 	a.K.Forward(viewMatrix(s.k, source.Rows, narrow), source, false)
+	if a.KNorm != nil {
+		k := a.viewRows(s.k)
+		a.KNorm.Forward(k, k, make([]T, 2*k.Rows))
+	}
 	a.V.Forward(viewMatrix(s.v, source.Rows, narrow), source, false)
 	return s
 }
@@ -90,6 +94,10 @@ func (c CrossAttention[T]) step(y, x tensor.Mat[T], q, o projection[T], state *s
 	a, n := c.Layer, x.Rows/b
 	rows := resizeMatrix(&tr.q, x.Rows, a.H*a.D)
 	q.Forward(rows, x, false)
+	if a.QNorm != nil {
+		heads := a.viewRows(tr.q)
+		a.QNorm.Forward(heads, heads, resizeMatrix(&tr.statsQ, heads.Rows, 2).Data)
+	}
 	m := len(state.k) / (a.Hkv * a.D * b)
 	tr.call = attention.Call[T]{Q: a.viewQueries(tr.q, b, n), K: a.viewKeys(state.k, b, m), V: a.viewKeys(state.v, b, m), KeyLens: state.lens}
 	if a.Mechanism.Traits().Linear {
@@ -99,7 +107,7 @@ func (c CrossAttention[T]) step(y, x tensor.Mat[T], q, o projection[T], state *s
 	if err := a.Mechanism.Forward(a.viewQueries(tr.o, b, n), &tr.call, nil); err != nil {
 		return err
 	}
-	o.Forward(y, out, true)
+	o.Forward(y, a.normaliseOutputs(out, tr, false), true)
 	return nil
 }
 

@@ -29,8 +29,9 @@ type embedForward[T tensor.Float] struct {
 }
 
 func (f *embedForward[T]) RunRange(i0, i1 int) {
+	w := f.y.Cols
 	for i := i0; i < i1; i++ {
-		copy(f.y.Row(i), f.e.W.Data[int(f.tokens[i])*f.y.Cols:])
+		copy(f.y.Row(i), f.e.W.Data[int(f.tokens[i])*w:][:w])
 	}
 }
 

@@ -54,6 +54,7 @@ func NewFirstLayerCache[T tensor.Float](a *Attention[T], norm Norm[T], embed *Em
 		l.positionCount = int64(p.W.Shape[0] - p.Offset)
 	}
 	l.weights.W = &param.Param[T]{Shape: []int{out, width}, Data: make([]T, 0, out*width)}
+	biased := a.Q.B != nil || a.K.B != nil || a.V.B != nil
 	for _, p := range [...]*Linear[T]{&a.Q, &a.K, &a.V} {
 		l.weights.W.Data = append(l.weights.W.Data, p.W.Data...)
 		switch {
@@ -63,6 +64,8 @@ func NewFirstLayerCache[T tensor.Float](a *Attention[T], norm Norm[T], embed *Em
 			l.bias = append(l.bias, y.Data...)
 		case p.B != nil:
 			l.bias = append(l.bias, p.B.Data...)
+		case biased:
+			l.bias = append(l.bias, make([]T, p.W.Shape[0])...)
 		}
 	}
 	if norm != nil {

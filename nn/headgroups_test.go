@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/param"
@@ -93,5 +94,29 @@ func TestGroupsOfHeadsHaveTheBitsOfAll(t *testing.T) {
 			}
 			a.V.W.Data[2*d*width] = v
 		}
+	}
+}
+
+// Steps of cross-attention normalise queries, keys and outputs as Forward does.
+func TestStepsOfCrossAttentionNormaliseHeads(t *testing.T) {
+	s := &source{key: rng.New(19)}
+	const h, hkv, d, b, n, m, width = 4, 2, 3, 2, 5, 7, 6
+	linear := func(out, in int) Linear[float64] { return Linear[float64]{W: weight[float64](s, out, in)} }
+	norm := func() *RMSNorm[float64] { return &RMSNorm[float64]{Gain: weight[float64](s, d), Eps: 1e-6} }
+	a := &Attention[float64]{
+		Q: linear(h*d, width), K: linear(hkv*d, width), V: linear(hkv*d, width), O: linear(width, h*d),
+		QNorm: norm(), KNorm: norm(), ONorm: norm(), H: h, Hkv: hkv, D: d,
+	}
+	var err error
+	if a.Mechanism, err = mechanism.New[float64]("softmax", mechanism.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	c := CrossAttention[float64]{a}
+	x, context, zero := matrix[float64](s, b*n, width), matrix[float64](s, b*m, width), tensor.NewMat[float64](b*n, width)
+	want, got := tensor.NewMat[float64](b*n, width), tensor.NewMat[float64](b*n, width)
+	err = c.Forward(want, zero, x, Scope[float64]{B: b, Source: context}, c.NewTrace(), false)
+	err = errors.Join(err, c.Step(got, x, c.SourceState(context, b, nil), Scope[float64]{B: b}, c.NewTrace()))
+	if r := check.ErrorRatio(got.Data, want.Data, 1e-12*check.MaxAbs(want.Data)); err != nil || !(r <= 1) {
+		t.Errorf("%v, errs by %.3g of 1e-12", err, r)
 	}
 }

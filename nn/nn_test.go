@@ -325,6 +325,12 @@ func TestEmbedding(t *testing.T) {
 	}
 	e.Backward(dy, tokens)
 	holds(t, "embedding", e.W.Grad, want)
+	defer func() {
+		if recover() == nil {
+			t.Error("a token outside the vocabulary is accepted")
+		}
+	}()
+	e.Forward(y, []int32{4, 0, 5, 2})
 }
 
 func TestLearnedPositions(t *testing.T) {
