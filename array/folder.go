@@ -30,6 +30,7 @@ func OpenFolder(path string) (*Folder, error) {
 			f.names = append(f.names, name)
 		}
 	}
+	slices.Sort(f.names) // without the suffix: a.npy comes after a-b.npy
 	return f, nil
 }
 
@@ -66,6 +67,9 @@ func (f *Folder) ReadArray(name string) (*Array, error) {
 	}
 	defer file.Close()
 	a, err := ReadNPY(file)
+	if err == nil {
+		err = checkEnd(file, a.Shape)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -104,6 +104,17 @@ func (f *File) ReadHeader(name string) (t DType, shape []int, err error) {
 	return t, shape, err
 }
 
+// checkEnd returns an error if r has bytes behind the data of a shape.
+func checkEnd(r io.Reader, shape []int) error {
+	switch k, err := io.ReadFull(r, make([]byte, 1)); {
+	case k > 0:
+		return fmt.Errorf("bytes follow the data of shape %s", formatShape(shape))
+	case err != io.EOF:
+		return err
+	}
+	return nil
+}
+
 // readMember reads the array of a member and verifies its checksum.
 func (f *File) readMember(m *zip.File) (*Array, error) {
 	r, err := m.Open()
@@ -127,10 +138,7 @@ func (f *File) readMember(m *zip.File) (*Array, error) {
 		return nil, err
 	}
 	// Reading the end makes zip compare the checksum.
-	switch k, err := io.ReadFull(r, make([]byte, 1)); {
-	case k > 0:
-		return nil, fmt.Errorf("bytes follow the data of shape %s", formatShape(shape))
-	case err != io.EOF:
+	if err := checkEnd(r, shape); err != nil {
 		return nil, err
 	}
 	return a, nil

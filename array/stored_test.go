@@ -112,7 +112,7 @@ func TestStoredRefuses(t *testing.T) {
 
 func TestFolderReadsItsArrays(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"q.npy": numpyF4, "bad.npy": "no", "README": "no"} {
+	for name, text := range map[string]string{"q.npy": numpyF4, "q-k.npy": numpyF4 + "x", "bad.npy": "no", "README": "no"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestFolderReadsItsArrays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if got := f.Names(); !slices.Equal(got, []string{"bad", "q"}) {
+	if got := f.Names(); !slices.Equal(got, []string{"bad", "q", "q-k"}) {
 		t.Errorf("names are %q", got)
 	}
 	a, err := f.ReadArray("q")
@@ -143,6 +143,8 @@ func TestFolderReadsItsArrays(t *testing.T) {
 	}
 	_, err = f.ReadArray("bad")
 	refused(t, err, "bad: truncated")
+	_, err = f.ReadArray("q-k")
+	refused(t, err, "q-k: bytes follow the data of shape (2, 3)")
 	_, err = f.OpenStored("bad")
 	refused(t, err, "bad: truncated")
 	_, err = f.OpenStored("k")

@@ -21,7 +21,30 @@ func GradNorm[T tensor.Float](s *param.Set[T]) float64 {
 	for _, x := range squares {
 		sum += x
 	}
+	if math.IsInf(sum, 1) {
+		return scaledNorm(all)
+	}
 	return math.Sqrt(sum)
+}
+
+// scaledNorm is GradNorm where squares overflow: it sums the squares over the largest.
+func scaledNorm[T tensor.Float](all []*param.Param[T]) float64 {
+	var largest, sum float64
+	for _, p := range all {
+		for _, g := range p.Grad {
+			largest = max(largest, math.Abs(float64(g)))
+		}
+	}
+	if math.IsInf(largest, 1) {
+		return largest
+	}
+	for _, p := range all {
+		for _, g := range p.Grad {
+			x := float64(g) / largest
+			sum += x * x
+		}
+	}
+	return largest * math.Sqrt(sum)
 }
 
 // gradSquares sets dst to Σ g² of each weight.
@@ -53,6 +76,7 @@ func sumSquares[T tensor.Float](g []T) float64 {
 
 // ClipFactor returns the factor that brings gradients of that norm to at most limit
 // (Pascanu et al. 2013, arXiv 1211.5063, algorithm 1); a limit of 0 is none.
+// The factor of an infinite norm is 0.
 func ClipFactor(norm, limit float64) float64 {
 	if limit > 0 && norm > limit {
 		return limit / norm

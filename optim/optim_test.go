@@ -205,6 +205,14 @@ func TestGradNormAndClip(t *testing.T) {
 			t.Errorf("limit %v: factor %v, want %v", c.limit, got, c.want)
 		}
 	}
+	var long param.Set[float64] // whose squares overflow
+	grad := long.New("a", true, 2).Grad
+	for _, c := range []struct{ x, y, want float64 }{{3 * 0x1p600, -4 * 0x1p600, 5 * 0x1p600}, {math.Inf(-1), 1, math.Inf(1)}} {
+		grad[0], grad[1] = c.x, c.y
+		if norm := GradNorm(&long); math.Abs(norm-c.want) > 1e-15*c.want {
+			t.Errorf("norm of %v and %v is %v, want %v", c.x, c.y, norm, c.want)
+		}
+	}
 }
 
 func TestSchedules(t *testing.T) {

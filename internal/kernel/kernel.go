@@ -65,8 +65,8 @@ type Table[T Float] struct {
 	Exp func(dst, x []T, shift T) T
 	// ExpRows sets the first n elements of rows x_r, which lie xrs apart, to
 	// 2^(factor·x - shift[r]), for r < len(shift), and adds their sum to sum[r].
-	// The power is rounded once; 2 to it is within 2 units in the last place, and
-	// may be zero where that is below the smallest normal number.
+	// The power is rounded once; 2 to it is within 2 units in the last place, or
+	// off by half the smallest normal number at most where it is below that.
 	ExpRows func(x []T, xrs, n int, factor T, shift, sum []T)
 	// PolyRows sets the first n elements of rows dst_r to Σ_l coef[l]·x^l, for
 	// r < len(sum), and adds their sum to sum[r]; rows of dst and x lie rs apart.
