@@ -101,8 +101,21 @@ type members map[string]any
 // express returns config.json of the family that has a model of configuration c, and its
 // plan.
 func express(c model.Config) ([]byte, *plan, error) {
+	names := candidates(c)
+	if len(names) == 0 {
+		return nil, nil, fmt.Errorf("no family of published transformers has kind %s with positions %s, norm %q and post_norm %t", c.Kind, c.Positions, c.Norm, c.PostNorm)
+	}
 	var reasons []string
-	for _, family := range candidates(c) {
+	if c.AttentionNorm {
+		reasons = append(reasons, "attention_norm is true, all have false")
+	}
+	if c.Mechanism != "softmax" {
+		reasons = append(reasons, fmt.Sprintf(`mechanism is %q, all have "softmax"`, c.Mechanism))
+	}
+	if reasons != nil {
+		return nil, nil, noFamilyError(reasons)
+	}
+	for _, family := range names {
 		f := describe(family, c)
 		h := headOf(c)
 		for _, row := range families {
@@ -132,10 +145,11 @@ func express(c model.Config) ([]byte, *plan, error) {
 		}
 		reasons = append(reasons, fmt.Sprintf("%s: %v", family, err))
 	}
-	if reasons == nil {
-		return nil, nil, fmt.Errorf("no family of published transformers has kind %s with positions %s, norm %q and post_norm %t", c.Kind, c.Positions, c.Norm, c.PostNorm)
-	}
-	return nil, nil, errors.New("no family of published transformers has such a model; " + strings.Join(reasons, "; "))
+	return nil, nil, noFamilyError(reasons)
+}
+
+func noFamilyError(reasons []string) error {
+	return errors.New("no family of published transformers has such a model; " + strings.Join(reasons, "; "))
 }
 
 // headOf returns the head of a configuration.
@@ -161,8 +175,6 @@ func headOf(c model.Config) head {
 func candidates(c model.Config) []string {
 	rms := c.Norm == model.RMSNorm
 	switch {
-	case c.AttentionNorm:
-		return nil
 	case c.Kind == model.EncoderDecoder:
 		return []string{"bart"}
 	case c.Inputs > 0:

@@ -72,8 +72,9 @@ func TestWriteExpressesModelsOfOurs(t *testing.T) {
 func TestWriteNamesTheFieldThatNoFamilyHas(t *testing.T) {
 	for want, c := range map[string]model.Config{
 		`mechanism is "fastmax"`: {Kind: model.Decoder, Vocab: 20, Width: 8, Heads: 2, Layers: 1, Context: 16, Positions: model.Rotary, Mechanism: "fastmax"},
-		"conv is 4":              {Kind: model.Decoder, Vocab: 20, Width: 8, Heads: 2, Layers: 1, Context: 16, Positions: model.Rotary, Mechanism: "softmax", Conv: 4},
-		`pool is "mean"`:         {Kind: model.Encoder, Vocab: 20, Width: 8, Heads: 2, Layers: 1, Context: 16, Positions: model.Learned, Mechanism: "softmax", PostNorm: true, EntryNorm: true, NoFinalNorm: true, TokenTypes: 1, Outputs: 3, Pool: model.PoolMean, HeadHidden: 8, HeadActivation: model.Tanh, Bias: true},
+		`attention_norm is true, all have false; mechanism is "fastmax", all have "softmax"`: {Kind: model.Decoder, Vocab: 20, Width: 8, Heads: 2, Layers: 1, Context: 16, Positions: model.Rotary, Mechanism: "fastmax", Norm: model.RMSNorm, AttentionNorm: true},
+		"conv is 4":      {Kind: model.Decoder, Vocab: 20, Width: 8, Heads: 2, Layers: 1, Context: 16, Positions: model.Rotary, Mechanism: "softmax", Conv: 4},
+		`pool is "mean"`: {Kind: model.Encoder, Vocab: 20, Width: 8, Heads: 2, Layers: 1, Context: 16, Positions: model.Learned, Mechanism: "softmax", PostNorm: true, EntryNorm: true, NoFinalNorm: true, TokenTypes: 1, Outputs: 3, Pool: model.PoolMean, HeadHidden: 8, HeadActivation: model.Tanh, Bias: true},
 	} {
 		m, err := model.New[float32](c, rng.New(1))
 		if err != nil {

@@ -412,7 +412,7 @@ func TestEmbedTexts(t *testing.T) {
 	wrote(t, b, "four {\"text\":1}\r\n")
 	wrote(t, records, "{\"id\":1,\"text\":\"one <text>\"}\n")
 	status, out, notes := command(t, "embed", "--model", model, "--max-tokens", "5", a, b)
-	if status != 0 || !strings.Contains(notes, "2 texts longer than 5 tokens") || !strings.Contains(notes, "1 text empty: the vector null") {
+	if status != 0 || !strings.Contains(notes, "2 texts longer than 5 tokens: vectors are of 5 tokens of each\n") || !strings.Contains(notes, "1 text empty: the vector null") {
 		t.Errorf("status %d, %s", status, notes)
 	}
 	type answer struct {

@@ -22,7 +22,7 @@ import (
 type Command struct {
 	Files     []string       `arg:"" optional:"" placeholder:"FILE" help:"Texts, one a line, or JSON lines (- for standard input)."`
 	Model     string         `required:"" placeholder:"DIR" help:"Run, checkpoint, published folder, or name of a model."`
-	MaxTokens int            `name:"max-tokens" placeholder:"N" help:"Read the first N tokens of a text (65536, or the context)."`
+	MaxTokens int            `name:"max-tokens" placeholder:"N" help:"Read at most N tokens of a text (65536, or the context)."`
 	JSONL     *bool          `name:"jsonl" negatable:"" help:"Lines are JSON objects, or texts (by the first line)."`
 	Filter    records.Filter `embed:""`
 }
@@ -83,7 +83,7 @@ func (c *Command) Run(e *env.Env) error {
 		return err
 	}
 	if x.truncated > 0 {
-		fmt.Fprintf(e.Notes(), "%s longer than %d tokens: vectors are of the beginning\n", display.Pluralise(x.truncated, "text"), enc.MaxTokens())
+		fmt.Fprintf(e.Notes(), "%s longer than %d tokens: vectors are of %[2]d tokens of each\n", display.Pluralise(x.truncated, "text"), enc.MaxTokens())
 	}
 	if x.empty > 0 {
 		what := "the vector null"

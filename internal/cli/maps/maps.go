@@ -22,7 +22,7 @@ import (
 
 // Command is the verb maps: rows of the attention matrix, drawn.
 type Command struct {
-	Mechanism []string `complete:"mechanisms" placeholder:"NAME,..." help:"Attention functions, side by side; --help lists settings."`
+	Mechanism []string `complete:"mechanisms" placeholder:"NAME" help:"Attention functions, side by side; --help lists settings."`
 	flags.Settings
 	Causal bool `help:"With arrays: query i sees keys j ≤ i + (M-N)."`
 	Row    int  `placeholder:"B" default:"0" help:"With arrays: batch row (${default})."`

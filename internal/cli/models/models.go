@@ -58,7 +58,7 @@ type fetchCmd struct {
 
 // Help are examples.
 func (c *fetchCmd) Help() string {
-	return "Files come from their canonical addresses and are verified by their checksums. " +
+	return "Files come from their canonical addresses and are verified by their checksums; the output says where files have none. " +
 		"Without a network, --from takes them from a folder, such as a clone of the model's repository." + flags.JoinExamples(
 		"farfield models fetch all-MiniLM-L6-v2",
 		"farfield models fetch all-MiniLM-L6-v2 --from downloads",

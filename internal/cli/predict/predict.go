@@ -150,7 +150,7 @@ func (a *answers) fields(r *train.Prediction) []records.Field {
 // noteTruncated counts the inputs that were cut.
 func (a *answers) noteTruncated() {
 	if a.truncated > 0 {
-		fmt.Fprintf(a.e.Notes(), "%s longer than the model reads: answers are of the beginning\n", display.Pluralise(a.truncated, "input"))
+		fmt.Fprintf(a.e.Notes(), "%s longer than the model reads: answers are of a part\n", display.Pluralise(a.truncated, "input"))
 	}
 }
 

@@ -432,7 +432,7 @@ func TestClassesAreShown(t *testing.T) {
 	b.write("#classify-text", "the sky is blue and the sun is out all day long")
 	b.click("#classify-form .primary")
 	b.wait("document.querySelectorAll('#classes tbody tr').length === 2")
-	if got := b.text("document.querySelector('#view-classify').innerText"); !strings.Contains(got, "<i>sun</i>") || !strings.Contains(got, "first tokens alone") {
+	if got := b.text("document.querySelector('#view-classify').innerText"); !strings.Contains(got, "<i>sun</i>") || !strings.Contains(got, "read a part of it") {
 		t.Errorf("the classes are %q", got)
 	}
 	b.isClean()

@@ -15,7 +15,7 @@ async function classify(model) {
     id('classes').tBodies[0].replaceChildren(...rows.map(([name, p]) => h('tr', { class: name === result.class ? 'best' : null },
       h('th', { scope: 'row' }, name), h('td', {}, percent(p)), h('td', { class: 'drawn' }, bar([['a', p]])))));
     id('classes').hidden = false;
-    const cut = result.truncated ? ' The text is longer: the model read its first tokens alone.' : '';
+    const cut = result.truncated ? ' The text is longer: the model read a part of it.' : '';
     status.textContent = `${result.class}, ${percent(result.probabilities[result.class])}. ${result.tokens ? count(result.tokens) + ' tokens in ' : ''}${Math.round(ms)} ms.${cut}`;
   } catch (e) {
     status.textContent = explain(e);
