@@ -31,6 +31,7 @@ var rows = []*Row{
 	&mqar,
 	&needle,
 	&byteLM,
+	&listops,
 	&carry,
 }
 
@@ -63,6 +64,7 @@ var wanted = map[string]Options{
 	"needle":               {Budget: Hour, Seeds: 1},
 	"bytelm":               {Budget: Hour},
 	"linear-table1":        {Budget: Hour},
+	"listops":              {Budget: Hour, Seeds: 1},
 }
 
 // Wanted are the options that RESULTS.md has the row with.

@@ -116,12 +116,15 @@ func (l *lesson) grown(steps int) *train.Config {
 	return &c
 }
 
-func fig5Pieces(o *Options) ([]Piece, error) {
-	list, err := fig5Lessons.pieces(o)
+func fig5Pieces(o *Options) ([]Piece, error) { return speedPieces(fig5Lessons, o) }
+
+// speedPieces are the trainings of lessons, and the times of their updates.
+func speedPieces(of lessons, o *Options) ([]Piece, error) {
+	list, err := of.pieces(o)
 	if err != nil {
 		return nil, err
 	}
-	all, err := fig5Lessons(o)
+	all, err := of(o)
 	if err != nil {
 		return nil, err
 	}
