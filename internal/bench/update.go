@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"slices"
+
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
@@ -59,6 +61,13 @@ func NewUpdate(c model.Config, batch, passes int) (*Update, error) {
 	u.Batch = model.Batch{B: batch, N: c.Context, Tokens: u.tokens[:n], Targets: u.targets[:rows]}
 	u.optim = optim.NewAdamW(u.Model.Params())
 	return u, nil
+}
+
+// SetBatch makes b the batch of every pass, within the context of the model. The update
+// keeps it.
+func (u *Update) SetBatch(b *model.Batch) {
+	u.Batch = *b
+	u.tokens, u.targets = slices.Repeat(b.Tokens, u.passes), slices.Repeat(b.Targets, u.passes)
 }
 
 // Models returns the models that make passes, all with the same weights.

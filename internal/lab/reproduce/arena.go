@@ -50,7 +50,7 @@ func arenaTable() report.Table {
 	return report.Table{
 		Title: "Accuracy minus softmax's, at equal updates and at equal seconds",
 		Head:  []string{"task", "mechanism", "at the end", "updates", "at softmax's updates", "at softmax's seconds", "baseline"},
-		Note: "Differences in points, ± the standard error of two shares of the judged samples. Seconds are updates times the time of an update, both measured in turns, so that other work of the machine does not count. " +
+		Note: "Differences in points, ± the standard error of two shares of the judged samples. Seconds are updates times the time of an update, both measured in turns, so that other work of the machine does not count. Samples have the lengths of the task there. " +
 			"At earlier updates and seconds the accuracy is of 500 validation samples. Baseline: the best of the task's own.",
 	}
 }
@@ -112,7 +112,9 @@ func (out *Outcome) compareArena(t *report.Table, s *scored, speeds []updateSpee
 			// The end of a training is judged by the test part, all before it by looks.
 			a, n := x.Value, x.Runs[0].Score.Samples
 			b, m := base.Value, base.Runs[0].Score.Samples
-			isEnd := at >= 0.99*float64(own) || k == 1 && s.EqualSeconds && at >= 0.95*float64(own)
+			isEqual := k == 1 && s.EqualSeconds
+			isLong := isEqual && grows && at < 0.95*float64(own) // more updates than these seconds hold
+			isEnd := at >= 0.99*float64(own) || isEqual && at >= 0.95*float64(own) || isLong
 			if !isEnd {
 				a, n = x.lookAt(at)
 				b, m = base.lookAt(float64(end))
@@ -123,9 +125,14 @@ func (out *Outcome) compareArena(t *report.Table, s *scored, speeds []updateSpee
 				continue
 			}
 			difference, deviation := 100*(a-b), 100*math.Sqrt(a*(1-a)/float64(n)+b*(1-b)/float64(m))
-			cells = append(cells, fmt.Sprintf("%+.2f ± %.2f", difference, deviation))
+			cell, more := fmt.Sprintf("%+.2f ± %.2f", difference, deviation), 0.0
+			if isLong {
+				more = float64(own)/at - 1
+				cell += fmt.Sprintf(", with %.0f %% more updates", 100*more)
+			}
+			cells = append(cells, cell)
 			if x.Label == farThird2.Label || x.Label == farThird.Label {
-				out.judgeArena(s, x.Label, k, difference, deviation)
+				out.judgeArena(s, x.Label, k, difference, deviation, more)
 			}
 		}
 		addRow(t, append(cells, fmt.Sprintf("%.2f", 100*baseline))...)
@@ -137,8 +144,8 @@ func (out *Outcome) compareArena(t *report.Table, s *scored, speeds []updateSpee
 
 // judgeArena finds whether near field with far field reaches what is required: at equal
 // updates (0) of ListOps no more than a point and a standard error below softmax, at equal
-// seconds (1) more than softmax.
-func (out *Outcome) judgeArena(s *scored, label string, k int, difference, deviation float64) {
+// seconds (1) more than softmax. more is the share of updates beyond those seconds, which help.
+func (out *Outcome) judgeArena(s *scored, label string, k int, difference, deviation, more float64) {
 	least, reached, required := 0.0, difference > 0, "above 0"
 	if k == 0 {
 		if s.EqualSeconds {
@@ -153,6 +160,12 @@ func (out *Outcome) judgeArena(s *scored, label string, k int, difference, devia
 	}
 	if len(s.Results[0].Runs) < 2 || math.Abs(difference-least) < 2*deviation {
 		verdict += ", within noise"
+	}
+	if more > 0 {
+		if reached {
+			verdict = "not measured"
+		}
+		verdict += fmt.Sprintf(": it made %.0f %% more updates than these seconds hold", 100*more)
 	}
 	out.find("%s at equal %s: %s minus softmax %+.2f ± %.2f points, %s required: %s.", s.Name, []string{"updates", "seconds"}[k], label, difference, deviation, required, verdict)
 }

@@ -84,6 +84,45 @@ func TestArenaComparesUpdatesAndSeconds(t *testing.T) {
 	}
 }
 
+// More updates than softmax's seconds hold can show that a mechanism is behind, not that it is ahead.
+func TestArenaJudgesLongTrainings(t *testing.T) {
+	for value, want := range map[float64]string{0.4: "not reached, within noise: it made 100 % more", 0.6: "not measured: it made 100 % more"} {
+		s := &scored{lesson: &lesson{Name: "x", Length: 64, EqualSeconds: true, Config: train.Config{Batch: 8, FirstContext: 64}}}
+		s.Results = []result{
+			{method: &softmax, Runs: []learned{{Score: train.Score{Value: 0.5, Samples: 10000}, Steps: []train.Step{{Step: 100}}}}, Value: 0.5},
+			{method: &farThird2, Runs: []learned{{Score: train.Score{Value: value, Samples: 10000}, Steps: []train.Step{{Step: 200}}}}, Value: value},
+		}
+		out, table := new(Outcome), arenaTable()
+		out.compareArena(&table, s, []updateSpeed{{Curve: softmax.Label, Shape: shape{4, 64}, Ms: 5}, {Curve: farThird2.Label, Shape: shape{4, 64}, Ms: 5}})
+		if len(out.Findings) != 1 || !strings.Contains(out.Findings[0], want) || !strings.HasSuffix(table.Rows[1][5], "with 100 % more updates") {
+			t.Errorf("%v: %q, %q", value, out.Findings, table.Rows)
+		}
+	}
+}
+
+// Updates are timed with samples of the lengths that training draws.
+func TestTypicalBatchHasTheLengthsOfTheTask(t *testing.T) {
+	c, err := expressions("listops", 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := c.Config.OpenTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := typicalBatch(src, shape{16, 2000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum int64
+	for _, n := range b.Lens {
+		sum += n
+	}
+	if mean := sum / 16; len(b.Lens) != 16 || mean < 900 || mean > 1200 || b.N < 1500 || b.N > 2000 {
+		t.Errorf("lengths %v of %d", b.Lens, b.N)
+	}
+}
+
 // Growing samples take the seconds of each length.
 func TestPaceCountsEachLength(t *testing.T) {
 	l := &lesson{Length: 64, Config: train.Config{Batch: 1, FirstContext: 16, FirstBatch: 4}}

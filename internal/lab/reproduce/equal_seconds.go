@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
 
 // equalNote says how equal seconds are counted.
-const equalNote = " Equal seconds: each mechanism makes the updates that take as long as softmax's. The time of an update of both is measured in turns in one process, at every length of windows, before the training begins. Its own seconds depend on what else the machine does."
+const equalNote = " Equal seconds: each mechanism makes the updates that take as long as softmax's, as far as a measurement in turns before the training tells. Differences are by a later one. Its own seconds depend on what else the machine does."
 
 // equalRace is how long updates of a mechanism and of softmax are timed, for each length
 // of windows.
@@ -71,6 +73,50 @@ func sortedShapes(updates map[shape]int) []shape {
 	return slices.SortedFunc(maps.Keys(updates), func(a, b shape) int { return a.Context - b.Context })
 }
 
+// typicalBatch returns a batch of training samples whose lengths are spread as those of all: attention
+// skips what is padding, and so much of softmax's time.
+func typicalBatch(src task.Source, of shape) (*model.Batch, error) {
+	const draws = 16 // for each sample
+	drawer, isDrawn := src.(task.WindowDrawer)
+	spec := src.Spec()
+	samples := make([]task.Sample, draws*of.Batch)
+	for i := range samples {
+		var err error
+		switch n := spec.Count[task.Train]; {
+		case isDrawn && of.Context < spec.Length:
+			err = drawer.DrawWindow(&samples[i], of.Context, rng.New(1), uint64(i))
+		case n == task.Endless:
+			err = src.Sample(&samples[i], task.Train, i)
+		default:
+			err = src.Sample(&samples[i], task.Train, i%n)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(samples, func(a, b task.Sample) int {
+		return len(a.Tokens) + len(a.Values) - len(b.Tokens) - len(b.Values)
+	})
+	for i := range of.Batch {
+		samples[i] = samples[draws*i+draws/2]
+	}
+	return train.PackBatch(spec, samples[:of.Batch]...), nil
+}
+
+// newUpdate returns an update of a model whose samples have the lengths of the task.
+func newUpdate(m model.Config, src task.Source, of shape) (*bench.Update, error) {
+	u, err := bench.NewUpdate(m, of.Batch, 1)
+	if err != nil {
+		return nil, err
+	}
+	b, err := typicalBatch(src, of)
+	if err != nil {
+		return nil, err
+	}
+	u.SetBatch(b)
+	return u, nil
+}
+
 // measureRatio returns the time of softmax's training over the time of c's, both of c's
 // updates.
 func (l *lesson) measureRatio(w *Work, c *train.Config, src task.Source) (float64, error) {
@@ -86,7 +132,7 @@ func (l *lesson) measureRatio(w *Work, c *train.Config, src task.Source) (float6
 	for _, s := range shapes {
 		var list []timed
 		for i, of := range []*train.Config{&base, c} {
-			ready, _, err := of.PrepareTask(src)
+			ready, prepared, err := of.PrepareTask(src)
 			if err != nil {
 				return 0, err
 			}
@@ -97,7 +143,7 @@ func (l *lesson) measureRatio(w *Work, c *train.Config, src task.Source) (float6
 			name := []string{softmax.Label, m.Mechanism}[i]
 			line := bench.Line{Mechanism: m.Mechanism, Order: m.Order, Direction: "update", N: m.Context, Heads: m.Heads, D: m.Width / max(m.Heads, 1)}
 			list = append(list, timed{name, i, bench.NewCase(line, m.TrainFLOPs(float64(s.Batch*m.Context)), 64*float64(s.Batch*m.Context*m.Layers*m.Width), func() (func() error, error) {
-				u, err := bench.NewUpdate(m, s.Batch, 1)
+				u, err := newUpdate(m, prepared, shape{s.Batch, m.Context})
 				if err != nil {
 					return nil, err
 				}

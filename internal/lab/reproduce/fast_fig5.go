@@ -83,7 +83,7 @@ var fig5Lessons = lessons(func(o *Options) (list []*lesson, err error) {
 	return list, nil
 })
 
-// updateSpeed is what an update of random samples takes.
+// updateSpeed is what an update of samples of typical lengths takes.
 type updateSpeed struct {
 	Curve string  `json:"curve"`
 	Shape shape   `json:"shape"`
@@ -150,7 +150,7 @@ func (l *lesson) speeds(w *Work, s speedConfig) ([]updateSpeed, error) {
 	var list []timed
 	var out []updateSpeed
 	add := func(curve string, m *method, matrix bool, of shape) error {
-		c, _, err := l.configFor(m, 1, 1).PrepareTask(src)
+		c, prepared, err := l.configFor(m, 1, 1).PrepareTask(src)
 		if err != nil {
 			return fmt.Errorf("%s: %w", curve, err)
 		}
@@ -164,7 +164,7 @@ func (l *lesson) speeds(w *Work, s speedConfig) ([]updateSpeed, error) {
 		k := len(out)
 		out = append(out, updateSpeed{Curve: curve, Shape: of})
 		list = append(list, timed{curve, of.Context, bench.NewCase(line, flops, need, func() (func() error, error) {
-			u, err := bench.NewUpdate(c.Model, of.Batch, 1)
+			u, err := newUpdate(c.Model, prepared, of)
 			if err != nil {
 				return nil, err
 			}
@@ -267,7 +267,7 @@ func fig5Outcome(o *Options, r *Results) (*Outcome, error) {
 		t := report.Table{
 			Title: "Averages over tasks: published over five, here over " + tasks[2:],
 			Head:  []string{"mechanism", "published accuracy, %", "published steps a second", "accuracy here, %", "sequences a second", "times softmax's, published", "here", "MB a sequence"},
-			Note: "Steps of random samples, timed in turns. Memory: what an update keeps for its backward pass and takes besides, weights, gradients and moments aside. " +
+			Note: "Steps of samples whose lengths are spread as those of the task, timed in turns. Memory: what an update keeps for its backward pass and takes besides, weights, gradients and moments aside. " +
 				"softmax is tiled here and needs no more than others; the published one writes its matrix down. " + otherFastmax,
 		}
 		base, _ := mean(of[softmax.Label].speed)

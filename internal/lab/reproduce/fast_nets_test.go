@@ -232,7 +232,7 @@ func TestFig5(t *testing.T) {
 	fig5Lessons = func(o *Options) ([]*lesson, error) {
 		all, err := f.shrunk()(o)
 		for _, l := range all {
-			l.Length = 32 // of the timing
+			l.Length = 1024 // of the timing
 		}
 		return all, err
 	}
