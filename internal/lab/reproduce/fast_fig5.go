@@ -106,7 +106,7 @@ func fig5Speed(o *Options, l *lesson) speedConfig {
 	if l.Config.FirstContext == 0 {
 		shapes = []shape{{pick(o.Budget, 4, 8, 32), l.Length}}
 	}
-	return speedConfig{shapes, pick(o.Budget, 3*time.Second, 15*time.Second, 5*time.Minute) / time.Duration(len(shapes)), l.Methods, l.Config.Model}
+	return speedConfig{shapes, pick(o.Budget, 3*time.Second, 15*time.Second, time.Minute) / time.Duration(len(shapes)), l.Methods, l.Config.Model}
 }
 
 // grown is the configuration of a training of the lesson with the length of its samples.
