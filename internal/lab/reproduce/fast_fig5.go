@@ -169,6 +169,7 @@ func (l *lesson) speeds(w *Work, s speedConfig) ([]updateSpeed, error) {
 				return nil, err
 			}
 			if matrix {
+				u.Batch.Lens = nil // it computes what is padding, too
 				writeMatrices(u)
 			}
 			bytes, err := u.MeasureMemory()
