@@ -67,7 +67,11 @@ func expressions(name string, steps int) (*lesson, error) {
 	return l, nil
 }
 
-func listopsPieces(o *Options) ([]Piece, error) { return speedPieces(listopsLessons, o) }
+// listopsPieces leave out the speed of the lesson without softmax: times of different races are not compared.
+func listopsPieces(o *Options) ([]Piece, error) {
+	list, err := speedPieces(listopsLessons, o)
+	return slices.DeleteFunc(list, func(p Piece) bool { return p.Name == "listops-seconds-speed" }), err
+}
 
 func listopsOutcome(o *Options, r *Results) (*Outcome, error) {
 	return listopsLessons.outcome(func(out *Outcome, list []scored) error {
@@ -76,8 +80,8 @@ func listopsOutcome(o *Options, r *Results) (*Outcome, error) {
 			Title: "Beside the published table", Head: []string{"training", "mechanism", "published, %", "here, %", "± of 10,000 samples"},
 			Note: "Published models have the same shape, and rows of different programs: linear attention's is the arena's own, which pads without masks.",
 		}
-		var base *result // softmax of the whole training, with its times
-		var pace []updateSpeed
+		var base *result // softmax of the whole training, with the times of its race
+		var times []updateSpeed
 		for i := range list {
 			s := &list[i]
 			speeds, _, err := get[[]updateSpeed](r, speedPiece(s.lesson))
@@ -85,9 +89,9 @@ func listopsOutcome(o *Options, r *Results) (*Outcome, error) {
 				return err
 			}
 			if own := s.resultOf(&softmax); own != nil && !s.EqualSeconds {
-				base, pace = own, slices.DeleteFunc(slices.Clone(speeds), func(v updateSpeed) bool { return v.Curve != softmax.Label })
+				base, times = own, speeds
 			} else if own == nil && base != nil {
-				s.Results, speeds = append([]result{*base}, s.Results...), append(speeds, pace...)
+				s.Results, speeds = append([]result{*base}, s.Results...), times
 			}
 			out.compareArena(&race, s, speeds)
 			for _, x := range s.Results {
