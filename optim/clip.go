@@ -44,7 +44,7 @@ func scaledNorm[T tensor.Float](all []*param.Param[T]) float64 {
 			sum += x * x
 		}
 	}
-	return largest * math.Sqrt(sum)
+	return min(largest*math.Sqrt(sum), math.MaxFloat64)
 }
 
 // gradSquares sets dst to Σ g² of each weight.

@@ -1161,7 +1161,7 @@ func TestSyntheticTokensDoNotDependOnPieces(t *testing.T) {
 }
 
 func TestSyntheticSourceTakesNoMemory(t *testing.T) {
-	if n := testing.AllocsPerRun(1, func() {
+	if n := testing.AllocsPerRun(10, func() {
 		if _, err := NewSyntheticSource[float32](1, 1<<12, 1<<12, 9); err != nil {
 			t.Fatal(err)
 		}

@@ -110,4 +110,12 @@ func TestBytesFollowTheDecoder(t *testing.T) {
 			t.Errorf("%s: decoded %q, %v, want %q", c.parts, got, err, c.want)
 		}
 	}
+	// Characters with spaces among them are the text.
+	v, err := tokenizer.Parse([]byte(`{"pre_tokenizer":{"type":"Split","pattern":{"Regex":"."},"behavior":"Isolated","invert":false},"model":{"type":"WordLevel","unk_token":"u","vocab":{"u":0,"a":1," ":2}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(v.Bytes(1)) + string(v.Bytes(2)); got != "a " {
+		t.Errorf("characters are %q", got)
+	}
 }

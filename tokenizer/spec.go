@@ -91,8 +91,8 @@ func Parse(data []byte) (*Tokenizer, error) {
 	if err := t.readDecoder(f.Decoder, &bounds{growth: 1}); err != nil {
 		return nil, err
 	}
-	if _, is := t.model.(*wordLevel); is && len(t.decode) == 0 {
-		t.tokenText.isWord = true
+	if m, is := t.model.(*wordLevel); is && len(t.decode) == 0 {
+		t.tokenText.isWord = !m.hasSpaces()
 	}
 	return t, nil
 }

@@ -2,6 +2,8 @@ package tokenizer
 
 import (
 	"fmt"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -65,6 +67,16 @@ func (m *wordPiece) tokenize(_ *state, b []byte, s span, dst []piece) []piece {
 type wordLevel struct {
 	vocab   map[string]int32
 	unknown int32
+}
+
+// hasSpaces reports whether a token has white space, so that texts keep theirs.
+func (m *wordLevel) hasSpaces() bool {
+	for token := range m.vocab {
+		if strings.ContainsFunc(token, unicode.IsSpace) {
+			return true
+		}
+	}
+	return false
 }
 
 // tokenize appends the token of the word s of b.

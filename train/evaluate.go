@@ -23,7 +23,7 @@ type Score struct {
 	Bytes   int64       `json:"bytes,omitempty"` // bytes of text of these targets
 
 	// Error is the standard error of an accuracy whose samples have several targets, which may stand
-	// or fall together. 0: not known.
+	// or fall together. 0: not known, as of fewer than 20 samples.
 	Error float64 `json:"standard_error,omitempty"`
 }
 
@@ -58,6 +58,8 @@ const (
 	evalOutputs = 1 << 22
 	// endlessSamples is the default number of samples of an endless split.
 	endlessSamples = 1000
+	// leastErrorSamples is the least number of samples whose sums tell their error.
+	leastErrorSamples = 20
 	// maxConfusionClasses is the largest number of classes with a confusion matrix.
 	maxConfusionClasses = 32
 )
@@ -159,7 +161,7 @@ type evaluation struct {
 	valueSum       float64 // sum whose mean is the metric
 	squareCount    int64   // numbers in a sum of squares
 
-	// Sums over samples with n targets, of which k are right: k², k·n and n².
+	// Sums over samples with n targets and k right answers: k², k·n and n².
 	rightSquares, rightProducts, countSquares int64
 
 	// Losses by position: bucket k holds positions p with 2ᵏ ≤ p+1 < 2ᵏ⁺¹.
@@ -367,9 +369,11 @@ func (e *evaluation) summarise() (s Score, d Detail) {
 		s.Value = e.valueSum / float64(e.squareCount)
 	default:
 		s.Value = e.valueSum / n
-		if s.Tokens > s.Samples && s.Samples > 1 {
+		if s.Tokens > s.Samples {
 			sum := float64(e.rightSquares) - 2*s.Value*float64(e.rightProducts) + s.Value*s.Value*float64(e.countSquares)
-			s.Error = math.Sqrt(max(sum, 0)*float64(s.Samples)/float64(s.Samples-1)) / n
+			if s.Samples >= leastErrorSamples && sum > 1e-9*float64(e.countSquares) { // not of rounding
+				s.Error = math.Sqrt(sum*float64(s.Samples)/float64(s.Samples-1)) / n
+			}
 		}
 	}
 	if e.bytes > 0 {

@@ -582,6 +582,9 @@ func TestModelOutsideOfARunIsReadAlone(t *testing.T) {
 	if err := os.CopyFS(in, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
+	if !isAlone(dir) || isAlone(in) {
+		t.Errorf("alone: %t outside of a run, %t in a folder of checkpoints", isAlone(dir), isAlone(in))
+	}
 	if _, err := openStart(in, nil); err == nil {
 		t.Error("in a folder of checkpoints the files are not the run's")
 	}

@@ -41,8 +41,13 @@ func isAlone(path string) bool {
 	if err == nil && missing == nil && os.SameFile(in, all) {
 		return false
 	}
-	_, err = latestCheckpoint(run)
-	return err != nil
+	if _, err := latestCheckpoint(run); err == nil {
+		return false
+	}
+	// A copy beside the other checkpoints of its run stays its own without them.
+	_, isOfRun := os.Stat(filepath.Join(path, runFile))
+	_, err = decodeConfig(filepath.Join(run, configFile))
+	return isOfRun != nil || err != nil
 }
 
 // maxLoads bounds the loads of a checkpoint that its training replaces meanwhile.

@@ -60,7 +60,7 @@ func (m *made) Baselines(int) ([]task.Baseline, error) { return nil, nil }
 
 // kinds are tasks of every kind.
 func kinds() map[string]*made {
-	count := [3]int{23, 11, 7}
+	count := [3]int{23, 11, 27}
 	return map[string]*made{
 		"class":      {task.Spec{Name: "class", Kind: task.Class, Metric: task.Accuracy, Vocab: 7, Length: 9, Parts: 1, Classes: 3, Count: count}},
 		"pairs":      {task.Spec{Name: "pairs", Kind: task.Class, Metric: task.Accuracy, Vocab: 7, Length: 18, Parts: 2, Classes: 2, Count: count}},

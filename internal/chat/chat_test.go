@@ -176,6 +176,8 @@ func TestExpressionsAreJinjas(t *testing.T) {
 		"{% for f in [[]|map('upper'), []|reject, {}|items, {}.items(), []|select|reverse, ''|reverse] %}{{ 1 if f else 0 }}{% endfor %}":     "111000",
 		"{% set x = [1, 2, 3]|map('string') %}{{ x|first }},{{ x|join }},{{ x|join }}{{ x[0] }}{{ 'abc'|reverse }}":                           "1,23,cba",
 		"{{ [1]|select is iterable }}{{ [1]|select is sequence }}{% for x in [3, 4]|select %}{{ loop.revindex }}{% endfor %}":                 "TrueFalse21",
+		"{% set r = [1, 2, 3]|map('string') %}{{ '2' in r }}{{ '1' in r }}{{ '3' in r }}":                                                     "TrueFalseFalse",
+		"{% set r = [1, 2, 3]|map('string') %}{% for x in r %}{% break %}{% endfor %}{{ r|join }}":                                            "23",
 		"{% for a in [1, 2] %}{{ loop.depth }}{% for b in [1] %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}{% endfor %}":                    "110110",
 		"{{ 3000000 / 2 }} {{ 1 / 10000 }} {{ 1 / 100000 }} {{ 9999999999999998.0 }} {{ 10000000000000000.0 }} {{ 1.5|tojson }}":              "1500000.0 0.0001 1e-05 9999999999999998.0 1e+16 1.5",
 		"{{ '\x1c\u2003\u205fa\u1680\u202f'.strip() }}{{ 'a\u2009b'.split()|length }}":                                                        "a2",

@@ -166,6 +166,9 @@ func (s *forStatement) run(r *renderer) error {
 		}
 		switch err := r.run(s.body); {
 		case errors.Is(err, errBreak):
+			if g, ok := v.(*generator); ok && s.test == nil {
+				g.list = all[i+1:] // the loop is read up to here
+			}
 			return nil
 		case err != nil && !errors.Is(err, errContinue):
 			return err
@@ -500,8 +503,12 @@ func (r *renderer) contains(v, x any) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, y := range list {
-		if equal, err := r.isEqual(x, y); err != nil || equal {
+	for i, y := range list {
+		equal, err := r.isEqual(x, y)
+		if g, ok := v.(*generator); ok && equal {
+			g.list = list[i+1:] // it is read up to the match
+		}
+		if err != nil || equal {
 			return equal, err
 		}
 	}

@@ -73,8 +73,8 @@ func sortedShapes(updates map[shape]int) []shape {
 	return slices.SortedFunc(maps.Keys(updates), func(a, b shape) int { return a.Context - b.Context })
 }
 
-// typicalBatch returns a batch of training samples whose lengths are spread as those of all: attention
-// skips what is padding, and so much of softmax's time.
+// typicalBatch returns a batch of training samples whose lengths are spread as in the task:
+// attention skips padding, and softmax saves most by that.
 func typicalBatch(src task.Source, of shape) (*model.Batch, error) {
 	const draws = 16 // for each sample
 	drawer, isDrawn := src.(task.WindowDrawer)

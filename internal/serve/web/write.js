@@ -324,7 +324,7 @@ class Pane {
     this.busy(stop);
     try {
       const settled = await this.compare(stop.signal);
-      const made = await call('POST', this.path('fork'));
+      const made = await call('POST', this.path('fork'), undefined, stop.signal);
       texts[made.id] = JSON.parse(JSON.stringify(record(this.id)));
       keep(made.id);
       const other = new Pane(made.id, Number(this.seed.value) + 1);
