@@ -25,10 +25,16 @@ func openTiny(t *testing.T, name string) *Model {
 	return m
 }
 
-// logits returns the logits or the last rows for tinyInput.
+// outputs returns the logits or the last rows for tinyInput.
 func outputs(t *testing.T, m *Model) []float32 {
 	t.Helper()
-	out, err := m.Forward(context.Background(), tinyInput(m))
+	return outputsOf(t, m, tinyInput(m))
+}
+
+// outputsOf returns the logits or the last rows for an input.
+func outputsOf(t *testing.T, m *Model, in *Input) []float32 {
+	t.Helper()
+	out, err := m.Forward(context.Background(), in)
 	if err != nil {
 		t.Fatal(err)
 	}

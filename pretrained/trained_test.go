@@ -91,15 +91,7 @@ func TestInterpolatedPositionsKeepShortTexts(t *testing.T) {
 		if !slices.Equal(outputs(t, long), outputs(t, m)) {
 			t.Errorf("%s: short texts have other outputs", name)
 		}
-		out, err := long.Forward(context.Background(), in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := out.Logits
-		if a == nil {
-			a = out.LastHidden
-		}
-		grads, err := long.Gradients(context.Background(), in, slices.Repeat([]float32{1, -0.5}, a.Shape[1]*a.Shape[2]/2))
+		grads, err := long.Gradients(context.Background(), in, slices.Repeat([]float32{1, -0.5}, len(outputsOf(t, long, in))/2))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,22 +122,7 @@ func TestStretchedPositionsFollowTheirTable(t *testing.T) {
 	for i := range in.N {
 		in.IDs = append(in.IDs, int32(2+i%17))
 	}
-	long := func(m *Model) []float32 {
-		out, err := m.Forward(context.Background(), in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := out.Logits
-		if a == nil {
-			a = out.LastHidden
-		}
-		x, err := a.Float32()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return x
-	}
-	before := long(m)
+	before := outputsOf(t, m, in)
 	if _, err := m.Gradients(context.Background(), in, slices.Repeat([]float32{1, -0.5}, len(before)/2)); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +144,7 @@ func TestStretchedPositionsFollowTheirTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := long(m); slices.Equal(got, before) || !slices.Equal(got, long(again)) {
+	if got := outputsOf(t, m, in); slices.Equal(got, before) || !slices.Equal(got, outputsOf(t, again, in)) {
 		t.Error("long texts read other positions than the table gives")
 	}
 }

@@ -268,7 +268,7 @@ func fig5Outcome(o *Options, r *Results) (*Outcome, error) {
 		t := report.Table{
 			Title: "Averages over tasks: published over five, here over " + tasks[2:],
 			Head:  []string{"mechanism", "published accuracy, %", "published steps a second", "accuracy here, %", "sequences a second", "times softmax's, published", "here", "MB a sequence"},
-			Note: "Steps of samples whose lengths are spread as those of the task, timed in turns. Memory: what an update keeps for its backward pass and takes besides, weights, gradients and moments aside. " +
+			Note: "Steps of samples whose lengths are spread as in the task, timed in turns. Memory: what an update keeps for its backward pass and takes besides, weights, gradients and moments aside. " +
 				"softmax is tiled here and needs no more than others; the published one writes its matrix down. " + otherFastmax,
 		}
 		base, _ := mean(of[softmax.Label].speed)
