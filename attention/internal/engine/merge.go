@@ -75,6 +75,7 @@ func (s *RecurrentState[T]) Merge(next contract.State[T]) error {
 		}
 		st.Task.Arena = ar
 		st.MergeNext(n.Heads[i])
+		st.Task.Arena = nil
 	}
 	s.TokenCount += n.TokenCount
 	return nil

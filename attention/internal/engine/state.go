@@ -209,6 +209,13 @@ func BindState[T tensor.Float](u *headtask.Task[T], ar *arena.Arena, s *contract
 
 // stateHeads computes key heads of a state's call: m keys and n queries each. A call of
 // a single token has its prepared rows in rows.
+// UnbindState drops what BindState took from an arena, which an idle state would keep from the
+// garbage collector.
+func UnbindState[T tensor.Float](u *headtask.Task[T]) {
+	u.Arena = nil
+	clear(u.Den)
+}
+
 type stateHeads[T tensor.Float] struct {
 	s interface {
 		Do(lo, hi int, out tensor.Heads[T], c *contract.Call[T], n, m int, rows tokenRows[T])

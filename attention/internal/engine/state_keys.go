@@ -117,6 +117,7 @@ func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *contract.Call[T], n, m
 	h := &s.heads[i]
 	u := h.unit
 	BindState(u, ar, &s.shape, i, out, c, n, m)
+	defer UnbindState(u)
 	if m > 0 {
 		h.rows.Grow(u.PreparedWidth, s.tokens, s.tokens+m)
 		u.CopyValues(h.rows.V[s.tokens*h.rows.Ldv:], h.rows.Ldv, 0, m)

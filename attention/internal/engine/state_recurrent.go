@@ -177,6 +177,7 @@ func (s *RecurrentState[T]) head(i int, out tensor.Heads[T], c *contract.Call[T]
 	defer ar.Release()
 	st := s.Heads[i]
 	BindState(st.Task, ar, &s.Shape, i, out, c, n, m)
+	defer UnbindState(st.Task)
 	if rows.x == nil {
 		st.Run()
 		return

@@ -99,6 +99,7 @@ func (s *RecurrentState[T]) total(t *Total[T]) {
 	for _, h := range s.Heads {
 		h.Task.Arena = ar
 		h.CloseChunk()
+		h.Task.Arena = nil
 		span := Span{HasKeys: h.First != headtask.Unseen}
 		if h.Decays != nil {
 			span.LogDecay, span.PendingLogDecay = h.Decays.Forgotten, h.Decays.Pending

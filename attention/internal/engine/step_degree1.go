@@ -37,4 +37,7 @@ func (s *RecurrentState[T]) stepDegree1(lo, hi int, out tensor.Heads[T], c *cont
 			st.CloseChunk()
 		}
 	}
+	for _, st := range s.Heads[lo:hi] {
+		st.Task.Arena = nil
+	}
 }

@@ -196,8 +196,10 @@ func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *contract.Call[T], n
 	w, sh, r, st := s.w, &s.shape, &s.rings[i], s.tail.Heads[i]
 	near, far := s.units[i], st.Task
 	engine.BindState(near, ar, sh, i, out, c, n, m)
+	defer engine.UnbindState(near)
 	if w.oneDenominator() {
 		engine.BindState(far, ar, sh, i, out, c, n, m)
+		defer engine.UnbindState(far)
 	}
 	x, end := r.open(w, sh, ar, m), r.n+m
 	w.enter(near, far, sh, &x, r.n, m)
@@ -225,6 +227,11 @@ func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *contract.Call[T], n
 		w.answer(j, i%sh.Hkv)
 	}
 	near.HasPreparedKeys, j.ages = false, headtask.BandAges{}
+	clear(j.o)
+	clear(j.tail)
+	for _, u := range [...]*headtask.Task[T]{near, far} { // their keys may be of the arena
+		u.K, u.V, u.LogG, u.Mask = tensor.Mat[T]{}, tensor.Mat[T]{}, tensor.Mat[T]{}, nil
+	}
 	r.close(w, sh, &x, end)
 }
 
@@ -422,6 +429,7 @@ func (s *hybridState[T]) Merge(next contract.State[T]) error {
 			if tail := n.tail.Heads[i]; tail.Moments.NonEmpty || tail.Count > 0 {
 				st.MergeNext(tail)
 			}
+			st.Task.Arena = nil
 		}
 		r.close(w, sh, &x, end)
 	}
