@@ -576,6 +576,7 @@ func TestStepsKeepTheirMemory(t *testing.T) {
 	defer par.SetThreads(0)
 	par.SetThreads(1)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // pools forget what the collector takes
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))  // and have memory of each processor
 	for _, mechanism := range []string{"softmax", "fastmax"} {
 		var counts []uint64
 		for _, size := range []int{1, 2} {

@@ -207,14 +207,19 @@ func BindState[T tensor.Float](u *headtask.Task[T], ar *arena.Arena, s *contract
 	}
 }
 
+// UnbindState takes a call and its arena off u: an idle state would keep them from the garbage
+// collector.
+func UnbindState[T tensor.Float](u *headtask.Task[T]) {
+	u.Arena, u.Rope, u.Drop = nil, nil, nil
+	u.K, u.V, u.LogG, u.Mask = tensor.Mat[T]{}, tensor.Mat[T]{}, tensor.Mat[T]{}, nil
+	clear(u.Q)
+	clear(u.O)
+	clear(u.Den)
+	clear(u.Sums[:cap(u.Sums)])
+}
+
 // stateHeads computes key heads of a state's call: m keys and n queries each. A call of
 // a single token has its prepared rows in rows.
-// UnbindState drops what BindState took from an arena, which an idle state would keep from the
-// garbage collector.
-func UnbindState[T tensor.Float](u *headtask.Task[T]) {
-	u.Arena = nil
-	clear(u.Den)
-}
 
 type stateHeads[T tensor.Float] struct {
 	s interface {

@@ -229,9 +229,6 @@ func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *contract.Call[T], n
 	near.HasPreparedKeys, j.ages = false, headtask.BandAges{}
 	clear(j.o)
 	clear(j.tail)
-	for _, u := range [...]*headtask.Task[T]{near, far} { // their keys may be of the arena
-		u.K, u.V, u.LogG, u.Mask = tensor.Mat[T]{}, tensor.Mat[T]{}, tensor.Mat[T]{}, nil
-	}
 	r.close(w, sh, &x, end)
 }
 
