@@ -340,3 +340,31 @@ func TestFoldersOfTheStoreAreTheirOwnersAlone(t *testing.T) {
 		}
 	}
 }
+
+// A record has the lines that its tokens are in, however often it was forked.
+func TestForksWithoutTokensDoNotGrowTheRecord(t *testing.T) {
+	s, _, _, err := openStore(t.TempDir(), "a model")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	ids := []int32{3, 1, 4}
+	if err := s.create("0", record{}, ids); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		from, to := strconv.Itoa(i), strconv.Itoa(i+1)
+		if err := errors.Join(s.fork(from, to, "", 0), s.delete(from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.append("5", []int32{1, 5}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if r, got, err := s.read("5", 0); err != nil || len(r.Segments) != 2 || !slices.Equal(got, append(ids, 1, 5)) {
+		t.Errorf("%d segments have the tokens %v, error %v", len(r.Segments), got, err)
+	}
+	if len(s.lines) != 2 {
+		t.Errorf("%d lines are counted, want 2", len(s.lines))
+	}
+}

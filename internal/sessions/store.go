@@ -80,6 +80,18 @@ type record struct {
 	Bytes    int64     `json:"bytes"`              // of the state
 }
 
+// read returns the segments that have tokens of the session.
+func (r *record) read() []segment {
+	var list []segment
+	at := r.Start
+	for _, g := range r.Segments {
+		if g.End > at {
+			list, at = append(list, g), g.End
+		}
+	}
+	return list
+}
+
 // openStore opens the database of a folder and returns the records by id, and the ids whose
 // records are damaged. It returns an error if the database is of another identity, damaged,
 // or cannot be written.
@@ -144,11 +156,12 @@ func (s *store) serve(path string, opened chan<- error) {
 			for _, op := range batch {
 				op.err <- err
 			}
-			continue
+		} else {
+			for i, op := range batch { // find the one that fails
+				op.err <- s.runBatch(db, batch[i:i+1])
+			}
 		}
-		for i, op := range batch { // find the one that fails
-			op.err <- s.runBatch(db, batch[i:i+1])
-		}
+		clear(batch) // what was written or read
 	}
 }
 
@@ -183,7 +196,7 @@ func (s *store) runBatch(db *bolt.DB, batch []operation) error {
 			f()
 		}
 	}
-	s.undo = s.undo[:0]
+	s.undo = nil
 	return err
 }
 
@@ -324,7 +337,7 @@ func (s *store) create(id string, r record, ids []int32) error {
 			return err
 		}
 		r := r
-		r.Segments = append(slices.Clone(r.Segments), segment{line, 0})
+		r.Segments = append(r.read(), segment{line, 0})
 		if err := writeTokens(tx, &r, ids); err != nil {
 			return err
 		}
