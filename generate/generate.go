@@ -84,6 +84,7 @@ func (g *Generator) Prefill(ctx context.Context) error {
 	if g.failure != nil {
 		return g.failure
 	}
+	isLong := len(g.pending) > prefillTokens
 	for len(g.pending) > prefillTokens {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -92,6 +93,9 @@ func (g *Generator) Prefill(ctx context.Context) error {
 			return err
 		}
 		g.pending = g.pending[prefillTokens:]
+	}
+	if isLong {
+		g.pending = slices.Clone(g.pending) // without the memory of the prompt
 	}
 	return nil
 }

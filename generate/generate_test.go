@@ -406,3 +406,14 @@ func FuzzRestore(f *testing.F) {
 		}
 	})
 }
+
+// A text whose prompt is absorbed keeps no memory of the prompt.
+func TestPrefillLetsGoOfThePrompt(t *testing.T) {
+	g := newGenerator(t, newModel(t, "fastmax", 1), warm, make([]int32, 5*prefillTokens+7)...)
+	if err := g.Prefill(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if len(g.pending) != 7 || cap(g.pending) > prefillTokens {
+		t.Errorf("%d tokens wait in memory of %d", len(g.pending), cap(g.pending))
+	}
+}

@@ -106,6 +106,7 @@ func (g *SessionGroup[T]) StepTogether(steps []SessionStep[T]) {
 		}
 	}
 	g.piece.clear() // of references to sessions
+	g.trace.cached = nn.CachedRows[T]{}
 	g.setLogits(steps, last)
 }
 

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"weak"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/rng"
@@ -283,4 +285,27 @@ func TestSessionsMadeBesideStepsHaveTheirBits(t *testing.T) {
 	if made != n {
 		t.Fatalf("%d sessions of %d were made: %v", made, n, <-errs)
 	}
+}
+
+// A group keeps no session that it stepped.
+func TestGroupLetsGoOfSessions(t *testing.T) {
+	m := made[float32](t, with(tiny(Decoder, "fastmax"), func(c *Config) { c.Positions = Rotary })) // its first layer reads rows by token
+	g := group(t, m)
+	var kept weak.Pointer[Session[float32]]
+	func() {
+		s, err := g.NewSession(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps := []SessionStep[float32]{{Session: s, Tokens: []int32{1}}}
+		if g.StepTogether(steps); steps[0].Err != nil {
+			t.Fatal(steps[0].Err)
+		}
+		kept = weak.Make(s)
+	}()
+	runtime.GC()
+	if kept.Value() != nil {
+		t.Error("a session is kept")
+	}
+	runtime.KeepAlive(g)
 }

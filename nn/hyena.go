@@ -247,12 +247,16 @@ func (m *Hyena[T]) newState(batch int) *hyenaState[T] {
 	return &hyenaState[T]{convRows: make([]T, batch*m.Conv.PastSize()), inputs: make([][]T, m.countConvs()*batch)}
 }
 
+// filterPlaces is the number of places whose filters a state makes at a time.
+const filterPlaces = 1 << 11
+
 // extendFilters returns the filters of all places up to n tokens after the state.
 func (s *hyenaState[T]) extendFilters(m *Hyena[T], n int, tr *HyenaTrace[T]) tensor.Mat[T] {
 	cols := m.countConvs() * m.rowWidth()
-	have, need := len(s.h)/cols, int(s.tokens)+n
-	if have < need {
-		s.h = append(s.h, m.Filter.Forward(have, need-have, &tr.filter).Data...)
+	need := int(s.tokens) + n
+	for have := len(s.h) / cols; have < need; have = len(s.h) / cols {
+		// A restored state has none: tr does not grow with its tokens.
+		s.h = append(s.h, m.Filter.Forward(have, min(need-have, filterPlaces), &tr.filter).Data...)
 	}
 	return viewMatrix(s.h, need, cols)
 }

@@ -177,3 +177,20 @@ func TestHyenaGoesBeyondItsContext(t *testing.T) {
 		t.Errorf("errs by %.3g of 1e-12", r)
 	}
 }
+
+// A restored state makes the filters of all its places, in memory that does not grow with them.
+func TestHyenaMakesFiltersInParts(t *testing.T) {
+	x := subject{"hyena", map[string]string{"filter": "5", "features": "5", "freq": "1"}, 4, 1}
+	b, _ := built[float64](t, x, 20)
+	m, n := b.(*Hyena[float64]), 2*filterPlaces+3
+	var tr HyenaTrace[float64]
+	state := m.newState(1)
+	state.tokens = int64(n - 1)
+	got, places := state.extendFilters(m, 1, &tr), cap(tr.filter.features)/m.Filter.Features
+	if want := m.Filter.Forward(0, n, &tr.filter); !slices.Equal(got.Data, want.Data) {
+		t.Error("the filters differ from those of one part")
+	}
+	if places > 2*filterPlaces {
+		t.Errorf("memory of %d places is kept, of %d at most is needed", places, filterPlaces)
+	}
+}

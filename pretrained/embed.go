@@ -124,7 +124,7 @@ func (m *Model) embedBatch(ctx context.Context, rows [][]float32, list []tokeniz
 		return err
 	}
 	share := m.passes.begin(b)
-	defer m.passes.end(share)
+	defer m.passes.end(b, share)
 	layers, w := m.plan.config.Layers, m.plan.config.Width
 	return share.VisitLayers(b, func(_ bool, layer int, x tensor.Mat[float32]) error {
 		if layer != layers+1 {

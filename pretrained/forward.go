@@ -54,7 +54,7 @@ func (m *Model) Forward(ctx context.Context, in *Input) (*Output, error) {
 		return nil, err
 	}
 	share := m.passes.begin(b)
-	defer m.passes.end(share)
+	defer m.passes.end(b, share)
 	out := &Output{}
 	var logits []float32
 	if m.plan.scores {

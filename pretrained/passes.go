@@ -15,6 +15,9 @@ const (
 	packedElements = 1 << 28
 )
 
+// keptRows is the number of rows from which the memory of a pass is left to the garbage collector.
+const keptRows = 1 << 12
+
 // passPool lends models for passes that run at the same time.
 type passPool struct {
 	plan      *plan
@@ -32,7 +35,7 @@ type passPool struct {
 
 // begin returns a model with memory of its own for a pass of b. end follows.
 func (x *passPool) begin(b *model.Batch) *model.Model[float32] {
-	if b.B*(x.plan.rowCount(b)+b.SourceN) <= shortRows && x.shortPasses.Add(1) > 1 {
+	if x.countRows(b) <= shortRows && x.shortPasses.Add(1) > 1 {
 		x.freeze()
 	}
 	x.refill(b)
@@ -41,10 +44,15 @@ func (x *passPool) begin(b *model.Batch) *model.Model[float32] {
 }
 
 // end takes back the model of begin.
-func (x *passPool) end(share *model.Model[float32]) {
-	x.giveBack(share)
+func (x *passPool) end(b *model.Batch, share *model.Model[float32]) {
+	if x.countRows(b) <= keptRows {
+		x.giveBack(share)
+	}
 	x.use.RUnlock()
 }
+
+// countRows returns the rows that a pass of b has.
+func (x *passPool) countRows(b *model.Batch) int { return b.B * (x.plan.rowCount(b) + b.SourceN) }
 
 // freeze packs the weights if no other pass runs and no caller may change them.
 func (x *passPool) freeze() {

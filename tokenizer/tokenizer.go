@@ -133,13 +133,18 @@ func (t *Tokenizer) appendItem(e *Encoding, item templateItem, text, pair string
 	}
 }
 
+// longText is the length of a text from which the memory of its encoding is not kept.
+const longText = 1 << 18
+
 // encode appends the ids of a text, and unless offsets is nil, their offsets.
 func (t *Tokenizer) encode(ids []int32, offsets *[][2]int, input string) []int32 {
 	s, _ := t.states.Get().(*state)
 	if s == nil {
 		s = &state{text: [2]*text{{}, {}}}
 	}
-	defer t.states.Put(s)
+	if len(input) <= longText {
+		defer t.states.Put(s)
+	}
 	s.wantsMap = offsets != nil
 	first := 0
 	if offsets != nil {

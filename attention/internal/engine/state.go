@@ -220,7 +220,6 @@ func UnbindState[T tensor.Float](u *headtask.Task[T]) {
 
 // stateHeads computes key heads of a state's call: m keys and n queries each. A call of
 // a single token has its prepared rows in rows.
-
 type stateHeads[T tensor.Float] struct {
 	s interface {
 		Do(lo, hi int, out tensor.Heads[T], c *contract.Call[T], n, m int, rows tokenRows[T])

@@ -55,7 +55,7 @@ func New(t *runs.TextModel, maxTokens int) (Encoder, error) {
 		return nil, err
 	}
 	m := t.Model()
-	r := &runEncoder{vocab: vocab, maxTokens: DefaultTokens, models: make(chan *model.Model[float32], par.Threads())}
+	r := &runEncoder{vocab: vocab, maxTokens: DefaultTokens, model: m, models: make(chan *model.Model[float32], par.Threads())}
 	if config := m.Config(); config.Positions == model.Learned {
 		if r.maxTokens = config.LearnedPositions(); maxTokens > r.maxTokens {
 			return nil, fmt.Errorf("--max-tokens: %d, the model learned %d positions", maxTokens, r.maxTokens)
@@ -80,6 +80,7 @@ func New(t *runs.TextModel, maxTokens int) (Encoder, error) {
 type runEncoder struct {
 	vocab            *token.Vocabulary
 	width, maxTokens int
+	model            *model.Model[float32]
 	models           chan *model.Model[float32] // that are free; they share their weights
 }
 
@@ -102,6 +103,9 @@ func (r *runEncoder) Encode(ctx context.Context, texts []string) ([]Encoding, er
 	return list, nil
 }
 
+// keptRows is the number of rows from which the memory of a pass is left to the garbage collector.
+const keptRows = 1 << 12
+
 // encodeText sets x to the vector of text.
 func (r *runEncoder) encodeText(x *Encoding, text string) error {
 	tokens, err := r.vocab.Encode(nil, []byte(text))
@@ -113,7 +117,12 @@ func (r *runEncoder) encodeText(x *Encoding, text string) error {
 	}
 	x.Tokens = len(tokens)
 	m := <-r.models
-	defer func() { r.models <- m }()
+	defer func() {
+		if len(tokens) > keptRows {
+			m = r.model.Share()
+		}
+		r.models <- m
+	}()
 	vector, _, err := m.Vectors(nil, &model.Batch{B: 1, N: len(tokens), Tokens: tokens})
 	if err != nil {
 		return err
