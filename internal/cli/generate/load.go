@@ -32,7 +32,7 @@ func (c *Command) load() (*runs.TextModel, error) {
 
 // prefillWhole reads token ids, or a prompt as a whole, into the text of g.
 func (c *Command) prefillWhole(e *env.Env, g *generate.Generator, m *runs.TextModel) error {
-	ids, err := c.readPrompt(e, m)
+	ids, err := c.readPrompt(e, m, g.Tokens())
 	if err != nil {
 		return err
 	}
@@ -43,9 +43,9 @@ func (c *Command) prefillWhole(e *env.Env, g *generate.Generator, m *runs.TextMo
 	return g.Prefill(e.Context)
 }
 
-// readPrompt returns the token ids, or the tokens of the whole prompt. It returns an error
-// if they cannot be read or there are none.
-func (c *Command) readPrompt(e *env.Env, m *runs.TextModel) ([]int32, error) {
+// readPrompt returns the token ids, or the tokens of the whole prompt, which goes on behind tokens
+// of a resumed text. It returns an error if they cannot be read or there are none.
+func (c *Command) readPrompt(e *env.Env, m *runs.TextModel, tokens int64) ([]int32, error) {
 	if c.IDs != "" {
 		ids, err := readIDs(c.IDs, m.Config().Vocab)
 		if err != nil {
@@ -61,11 +61,15 @@ func (c *Command) readPrompt(e *env.Env, m *runs.TextModel) ([]int32, error) {
 		}
 		prompt = string(text)
 	}
-	ids, err := m.Encode(prompt, c.Resume == "")
+	if c.Resume != "" {
+		ids, err := m.EncodeContinuation(prompt, tokens)
+		return ids, env.MarkInput(err)
+	}
+	ids, err := m.Encode(prompt, true)
 	if err != nil {
 		return nil, env.MarkInput(err)
 	}
-	if len(ids) == 0 && c.Resume == "" {
+	if len(ids) == 0 {
 		return nil, env.InputErrorf("--prompt: is empty, and the model has no token that begins a text")
 	}
 	return ids, nil
@@ -84,7 +88,7 @@ func (c *Command) startTarget(e *env.Env, m *runs.TextModel) (*generate.Generato
 	if err != nil {
 		return nil, nil, env.MarkInput(err)
 	}
-	source, err := c.readPrompt(e, m)
+	source, err := c.readPrompt(e, m, 0)
 	if err != nil {
 		return nil, nil, err
 	}

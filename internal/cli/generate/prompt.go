@@ -49,6 +49,9 @@ func (c *Command) prefill(e *env.Env, g *generate.Generator, m *runs.TextModel) 
 		g.Append(runs.LineBreakTokens(vocab)...)
 	}
 	p := &promptReader{in: in, vocab: vocab, buffer: make([]byte, 0, min(max(size+utf8.UTFMax, 1<<16), promptPiece))}
+	if resumed := g.Tokens(); c.Resume != "" {
+		p.continueText = func(text string) ([]int32, error) { return m.EncodeContinuation(text, resumed) }
+	}
 	bar := progress.NewTransfer(e)
 	defer bar.Finish()
 	growth := 0.0 // of the model's states, in bytes for each byte of the last piece
@@ -106,6 +109,8 @@ type promptReader struct {
 	buffer []byte // what is read and not encoded: an incomplete character, or all for a tokenizer
 	read   int64  // bytes
 	ended  bool
+
+	continueText func(text string) ([]int32, error) // tokens of a resumed text's prompt from a tokenizer; nil: a text begins
 }
 
 // next returns the tokens of the next piece, at least one; io.EOF at the end. A tokenizer
@@ -129,7 +134,7 @@ func (p *promptReader) next() ([]int32, error) {
 		case p.vocab.Kind() == token.KindChars:
 			whole = wholeCharacters(p.buffer)
 		}
-		tokens, err := p.vocab.EncodeAt(nil, p.buffer[:whole], start)
+		tokens, err := p.encode(p.buffer[:whole], start)
 		if err != nil {
 			return nil, err
 		}
@@ -139,6 +144,15 @@ func (p *promptReader) next() ([]int32, error) {
 		}
 	}
 	return nil, io.EOF
+}
+
+// encode returns the tokens of a piece that starts at an offset. It returns an error if a
+// character is outside the vocabulary.
+func (p *promptReader) encode(text []byte, start int64) ([]int32, error) {
+	if p.continueText != nil && p.vocab.Kind() == token.KindWords {
+		return p.continueText(string(text))
+	}
+	return p.vocab.EncodeAt(nil, text, start)
 }
 
 // wholeCharacters returns the length of text without a last character whose rest may

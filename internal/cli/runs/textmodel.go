@@ -126,6 +126,24 @@ func (t *TextModel) Encode(text string, special bool) ([]int32, error) {
 	return words.AppendIDs(nil, text, !special), nil
 }
 
+// EncodeContinuation returns the tokens of text behind a number of tokens, without special
+// tokens. A space that the tokenizer puts before a text is left out, unless the tokens before
+// it are only the special tokens of an empty text. It returns an error where Encode does.
+func (t *TextModel) EncodeContinuation(text string, tokens int64) ([]int32, error) {
+	if t.vocab == nil || t.vocab.Tokenizer() == nil || tokens <= int64(len(t.vocab.Tokenizer().AppendIDs(nil, "", false))) {
+		return t.Encode(text, false)
+	}
+	valid := text
+	if t.folder != nil {
+		valid = strings.ToValidUTF8(text, "\ufffd")
+	}
+	ids, err := t.vocab.EncodeExact(nil, []byte(valid), true)
+	if err != nil { // the tokenizer changes bytes of the text
+		return t.Encode(text, false)
+	}
+	return ids, nil
+}
+
 // Bytes appends the bytes of a token inside a text to dst. Special tokens have none. Ids
 // beyond the tokenizer, which fill the table of embeddings, have U+FFFD. Bytes
 // returns an error if there is no tokenizer or id is not in its vocabulary.

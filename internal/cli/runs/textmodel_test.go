@@ -104,3 +104,29 @@ func TestTextModelOfARunEncodesItsVocabulary(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestContinuationHasNoSpaceBeforeIt(t *testing.T) {
+	words, err := tokenizer.Train(t.Context(), []byte(strings.Repeat("the cat sat\n", 20)), 270)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for change, want := range map[[2]string][2]string{
+		{`"pre_tokenizer":{"add_prefix_space":false`, `"pre_tokenizer":{"add_prefix_space":true`}: {" the Cat", "the Cat"},
+		{`"normalizer":null`, `"normalizer":{"type":"Lowercase"}`}:                                {"the cat", "the cat"},
+	} {
+		changed, err := tokenizer.Parse([]byte(strings.Replace(string(words.JSON()), change[0], change[1], 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := saveTinyModel(t, 1, token.NewTokenizerVocabulary(changed))
+		for i, tokens := range []int64{0, 3} {
+			ids, err := m.EncodeContinuation("the Cat", tokens)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, err := m.vocab.Decode(nil, ids...); err != nil || string(text) != want[i] {
+				t.Errorf("%s: behind %d tokens the text is %q, %v, want %q", change[1], tokens, text, err, want[i])
+			}
+		}
+	}
+}
