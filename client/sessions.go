@@ -51,7 +51,8 @@ func (c *Client) Create(ctx context.Context, in Input) (Session, error) {
 	return s, err
 }
 
-// Append lets a session read more, and returns its number of tokens. It fails with
+// Append lets a session read more, and returns its number of tokens. Text goes on behind the
+// text of the session, without a space that the tokenizer puts before a text. It fails with
 // status 409 while another request writes to the session. After an error of the transport
 // the tokens may be stored: Get says how many the session has.
 func (c *Client) Append(ctx context.Context, id string, in Input) (int64, error) {

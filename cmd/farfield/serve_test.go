@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -158,6 +159,46 @@ func TestServerStopsWithinAStream(t *testing.T) {
 		if err := s.Wait(); err != nil {
 			t.Errorf("--grace %s: %v", of.grace, err)
 		}
+	}
+}
+
+// TestStoppingServerAnswersProbes: until the last request ends, probes say that the process lives and takes no more.
+func TestStoppingServerAnswersProbes(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no signals")
+	}
+	dir, ctx := filepath.Join(t.TempDir(), "tiny"), context.Background()
+	works(t, littleRun(textFile(t), dir)...)
+	s := startServer(t, "--model", dir, "--grace", "1m")
+	c := client.Client{URL: s.url}
+	held, err := c.Create(ctx, client.Input{Text: "some text"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	errLeft := errors.New("the client leaves")
+	_, err = c.Generate(ctx, held.ID, client.Draw{MaxTokens: 1 << 16, Temperature: 1}, func(client.Token) error {
+		if err := s.Process.Signal(syscall.SIGTERM); err != nil {
+			return err
+		}
+		for status := 200; status == 200; {
+			a, err := http.Get(s.url + "/readyz")
+			if err != nil {
+				return err
+			}
+			a.Body.Close()
+			if status = a.StatusCode; status != 200 && status != 503 {
+				t.Errorf("/readyz: status %d, want 503", status)
+			}
+		}
+		s.call(200, "GET", "/healthz", "", nil)
+		s.call(503, "GET", "/v1/sessions", "", nil)
+		return errLeft
+	})
+	if !errors.Is(err, errLeft) {
+		t.Error(err)
+	}
+	if err := s.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 

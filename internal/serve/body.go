@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -20,16 +22,16 @@ const bodyTime = time.Minute
 // error if the body is longer, its end is missing, or it takes too long.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (data []byte, err error) {
 	if r.ContentLength > limit {
-		discardBody(w, r, limit)
 		return nil, &http.MaxBytesError{Limit: limit}
 	}
+	writer := w.(*countedWriter) // ServeHTTP made it
 	counted := &countedBody{body: http.MaxBytesReader(w, r.Body, limit), server: s}
 	defer func() {
 		if err != nil {
 			s.bodies.Add(-counted.read)
 			return
 		}
-		w.(*countedWriter).body += counted.read // ServeHTTP made it
+		writer.body += counted.read
 	}()
 	longest := limit
 	if r.ContentLength >= 0 {
@@ -41,16 +43,15 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	control := http.NewResponseController(w)
 	// A writer without deadlines, as in tests, has no slow clients.
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime + time.Duration(longest>>20)*time.Second))
+	writer.isBegun = true
 	data, err = io.ReadAll(counted)
 	var long *http.MaxBytesError
 	var full *apiError
-	switch {
-	case errors.As(err, &full):
+	if errors.As(err, &full) || errors.As(err, &long) {
 		return nil, err
-	case errors.As(err, &long):
-		discardBody(w, r, limit)
-		return nil, err
-	case err != nil:
+	}
+	writer.isEnded = true
+	if err != nil {
 		return nil, &apiError{Status: http.StatusBadRequest, Type: typeRequest, Code: "body_cut", Message: "body: it ends early: " + err.Error()}
 	}
 	_ = control.SetReadDeadline(time.Time{})
@@ -83,13 +84,17 @@ func (c *countedBody) Read(p []byte) (int, error) {
 // maxDiscard bounds the bytes of a refused body that are read.
 const maxDiscard = 32 << 20
 
-// discardBody reads what is left of a body that is longer than limit. Clients that write all of
-// it before they read would not see the answer otherwise.
-func discardBody(w http.ResponseWriter, r *http.Request, limit int64) {
+// discardBody reads the rest of the body of a request that is refused. Clients that write all of
+// it before they read would not see the answer otherwise. A client that expects 100 Continue writes
+// no body before its first part is read.
+func discardBody(w *countedWriter, r *http.Request) {
+	if w.isEnded || r.ContentLength == 0 || !w.isBegun && r.Header.Get("Expect") != "" {
+		return
+	}
 	// A writer without deadlines, as in tests, has no slow clients.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+	_ = w.control.SetReadDeadline(time.Now().Add(bodyTime))
 	// A body that ends early is refused as well.
-	_, _ = io.CopyN(io.Discard, r.Body, min(4*limit, maxDiscard))
+	_, _ = io.CopyN(io.Discard, r.Body, maxDiscard)
 }
 
 // readJSON reads a body into v, the pointer of a struct. An empty body is an object without
@@ -111,6 +116,9 @@ func parseJSON(data []byte, v any) error {
 	if !utf8.Valid(data) { // package json would replace the bytes
 		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: is not UTF-8"}
 	}
+	if hasHalfPair(data) { // so it would these
+		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: has half of a surrogate pair"}
+	}
 	if data[0] != '{' {
 		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: is no JSON object"}
 	}
@@ -123,6 +131,39 @@ func parseJSON(data []byte, v any) error {
 		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: there is more after the JSON object"}
 	}
 	return nil
+}
+
+// hasHalfPair reports whether JSON has an escape of half a surrogate pair without its other half.
+func hasHalfPair(data []byte) bool {
+	for i := bytes.IndexByte(data, '\\'); i >= 0 && i < len(data); {
+		switch r := escapedRune(data[i:]); {
+		case utf16.IsSurrogate(r):
+			if utf16.DecodeRune(r, escapedRune(data[i+escapeLength:])) == utf8.RuneError {
+				return true
+			}
+			i += 2 * escapeLength
+		case data[i] == '\\':
+			i += 2
+		default:
+			i++
+		}
+	}
+	return false
+}
+
+// escapeLength is the number of bytes of an escape such as \u00e9.
+const escapeLength = len(`\u0000`)
+
+// escapedRune returns the rune of the escape that data begins with; -1: of none.
+func escapedRune(data []byte) rune {
+	if len(data) < escapeLength || data[0] != '\\' || data[1] != 'u' {
+		return -1
+	}
+	var code [2]byte
+	if _, err := hex.Decode(code[:], data[2:escapeLength]); err != nil {
+		return -1
+	}
+	return rune(code[0])<<8 | rune(code[1])
 }
 
 // explainJSON names the field of an error of package json.

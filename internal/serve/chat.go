@@ -203,6 +203,9 @@ func (s completionAPI) completeChat(w http.ResponseWriter, r *http.Request) erro
 		return err
 	}
 	limit := chatTokens
+	if s.o.Card.TrainedContext > 0 {
+		limit = min(limit, max(s.o.Card.TrainedContext-len(ids), defaultTokens))
+	}
 	if s.o.Card.Context > 0 {
 		limit = max(0, min(limit, s.o.Card.Context-len(ids)))
 	}

@@ -8,6 +8,7 @@ package serve
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/farfield-ml/farfield/internal/sessions"
 )
@@ -32,6 +33,10 @@ type Tokens interface {
 	// Encode returns the ids of a text, with the special tokens that begin and end a text
 	// if special is set. It returns an error if the text has an unknown character.
 	Encode(text string, special bool) ([]int32, error)
+	// EncodeContinuation returns the ids of text behind a number of tokens, without special
+	// tokens. A space that begins a text is not added to a text that goes on. It returns an
+	// error where Encode does.
+	EncodeContinuation(text string, tokens int64) ([]int32, error)
 	// Bytes appends the bytes of a token to dst. A special token has none. It returns an
 	// error if id is outside the vocabulary.
 	Bytes(dst []byte, id int32) ([]byte, error)
@@ -85,6 +90,13 @@ type Mapper interface {
 	Map(ctx context.Context, ids []int32, layer int) (*Maps, error)
 }
 
+// Page is a page of files, such as web.Page.
+type Page interface {
+	http.Handler
+	// HasFile reports whether the page has a file at path.
+	HasFile(path string) bool
+}
+
 // Card describes the model, as GET /v1/models prints it.
 type Card struct {
 	Family          string   `json:"family"`
@@ -96,6 +108,7 @@ type Card struct {
 	KVBytesPerToken int64    `json:"kv_bytes_per_token"` // of a softmax cache of this shape in float32
 	State           string   `json:"state"`              // fixed or grows; "": no sessions
 	Context         int      `json:"context"`            // tokens that positions allow; 0: no limit
+	TrainedContext  int      `json:"trained_context"`    // tokens that a published model was trained with; 0: unknown
 	Vocab           int      `json:"vocab"`
 	HasSessions     bool     `json:"has_sessions"`
 	HasChat         bool     `json:"has_chat"`

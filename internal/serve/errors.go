@@ -50,6 +50,11 @@ func badFieldf(param, format string, args ...any) *apiError {
 	return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Param: param, Message: param + ": " + fmt.Sprintf(format, args...)}
 }
 
+// refuseStopping returns the error of a server that is stopping.
+func refuseStopping() *apiError {
+	return &apiError{Status: http.StatusServiceUnavailable, Type: typeServer, Code: "stopping", Message: "the server is stopping", Retry: time.Second}
+}
+
 // statusClosed is the status that logs and metrics show for a client that is gone.
 const statusClosed = 499
 
@@ -88,7 +93,7 @@ func asAPIError(err error, stopping bool) *apiError {
 	case errors.Is(err, sessions.ErrFull):
 		return &apiError{Status: http.StatusTooManyRequests, Type: typeLimit, Code: "full", Message: err.Error(), Retry: time.Second}
 	case errors.Is(err, sessions.ErrClosed), stopping && errors.Is(err, context.Canceled):
-		return &apiError{Status: http.StatusServiceUnavailable, Type: typeServer, Code: "stopping", Message: "the server is stopping", Retry: time.Second}
+		return refuseStopping()
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &apiError{Status: statusClosed, Type: typeRequest, Code: "cancelled", Message: "the request was cancelled"}
 	}

@@ -139,7 +139,7 @@ func TestStoppingServerIsNotReady(t *testing.T) {
 		t.Error(text)
 	}
 	s.handler.Stop()
-	for path, want := range map[string]int{"/readyz": 503, "/healthz": 200, "/v1/models": 200} {
+	for path, want := range map[string]int{"/readyz": 503, "/healthz": 200, "/v1/models": 503, "/metrics": 503} {
 		if status, text, _ := s.ask(path); status != want {
 			t.Errorf("%s: status %d, want %d: %s", path, status, want, text)
 		}

@@ -154,10 +154,10 @@ type completion struct {
 
 // continueText draws tokens after ids and calls emit, unless nil, with each part of their text.
 // The text ends before the first stop. A stop that is the text of a special token ends the draw at this token,
-// which has no text.
+// which has no text. An end token has none either.
 func (s completionAPI) continueText(ctx context.Context, ids []int32, d sessions.Draw, stops []string, emit func(text string) error) (*completion, error) {
 	if len(stops) > 0 {
-		watch := stopText{decoder: textDecoder{tokens: s.o.Tokens}, stops: stops}
+		watch := stopText{decoder: textDecoder{tokens: s.o.Tokens, ends: s.o.EndTokens}, stops: stops}
 		special := s.findSpecialStops(stops)
 		read := 0
 		d.Stop = func(ids []int32) bool {
@@ -168,7 +168,7 @@ func (s completionAPI) continueText(ctx context.Context, ids []int32, d sessions
 			return watch.isEnded || slices.Contains(special, ids[len(ids)-1])
 		}
 	}
-	text := stopText{decoder: textDecoder{tokens: s.o.Tokens}, stops: stops}
+	text := stopText{decoder: textDecoder{tokens: s.o.Tokens, ends: s.o.EndTokens}, stops: stops}
 	var whole []byte
 	each := func(part string) error {
 		if part == "" {

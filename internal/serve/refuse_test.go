@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,6 +44,12 @@ func TestBadBodiesAreRefusedByField(t *testing.T) {
 	}{
 		{"/v1/sessions", `{"text":"a"`, 400, "", "ends early"},
 		{"/v1/sessions", "{\"text\":\"a\xe2\x82\"}", 400, "", "is not UTF-8"},
+		{"/v1/sessions", `{"text":"a\ud83d"}`, 400, "", "half of a surrogate pair"},
+		{"/v1/sessions", `{"text":"\uD83D\u0041"}`, 400, "", "half of a surrogate pair"},
+		{"/v1/sessions", `{"text":"\\\\ \ude00"}`, 400, "", "half of a surrogate pair"},
+		{"/v1/sessions", `{"text":"\ud83d\ude00\ud83d"}`, 400, "", "half of a surrogate pair"},
+		{"/v1/sessions", `{"text":"\ud83"}`, 400, "", "invalid character"},
+		{"/v1/sessions", `{"text":"\`, 400, "", "ends early"},
 		{"/v1/sessions", `[]`, 400, "", "is no JSON object"},
 		{"/v1/sessions", `{"text":"a"} {}`, 400, "", "more after the JSON object"},
 		{"/v1/sessions", `{"text":"a","txt":1}`, 400, "txt", "is no field"},
@@ -134,6 +141,14 @@ func TestBadBodiesAreRefusedByField(t *testing.T) {
 	}
 }
 
+func TestWholeSurrogatePairsAreRead(t *testing.T) {
+	s := newSite(t, nil)
+	var a object
+	if s.need(201, "POST", "/v1/sessions", `{"text":"\\ud83d\ud83d\ude00\u00e9"}`, &a); a.Tokens != 1+6+4+2 {
+		t.Errorf("%d tokens, want 13", a.Tokens)
+	}
+}
+
 func TestSnapshotOfAnotherModelIsRefused(t *testing.T) {
 	a, b := newSite(t, nil), newSite(t, func(o *Options) { o.Sessions = newManager(t, 2) })
 	var one object
@@ -148,6 +163,11 @@ func TestSnapshotOfAnotherModelIsRefused(t *testing.T) {
 type faulty struct {
 	*sessions.Manager
 	draw func(ctx context.Context, emit func(int32) error) (sessions.Result, error)
+}
+
+// generator draws tokens of a session.
+type generator interface {
+	Generate(ctx context.Context, id string, d sessions.Draw, emit func(int32) error) (sessions.Result, error)
 }
 
 func (f faulty) Generate(ctx context.Context, _ string, _ sessions.Draw, emit func(int32) error) (sessions.Result, error) {
@@ -236,6 +256,27 @@ func TestClientThatGoesCancelsItsDraw(t *testing.T) {
 	}
 	s.Client().CloseIdleConnections()
 	waitGoroutines(t, before)
+}
+
+// goneClient fails to read an answer.
+type goneClient struct {
+	*httptest.ResponseRecorder
+	leave func()
+}
+
+func (c goneClient) Write([]byte) (int, error) {
+	c.leave()
+	return 0, syscall.EPIPE
+}
+
+func TestClientThatGoesIsNoFaultOfTheServer(t *testing.T) {
+	s := newSite(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	r := httptest.NewRequestWithContext(ctx, "POST", "http://localhost/v1/completions", strings.NewReader(`{"prompt":"a","stream":true}`))
+	s.handler.ServeHTTP(goneClient{httptest.NewRecorder(), cancel}, r)
+	if _, text := s.send("GET", "/metrics", ""); !strings.Contains(text, `farfield_http_requests_total{method="POST",path="/v1/completions",status="499"} 1`) {
+		t.Error(text)
+	}
 }
 
 func TestSlowReaderEndsAlone(t *testing.T) {
@@ -354,6 +395,47 @@ func TestLongBodyIsAnswered(t *testing.T) {
 	}
 }
 
+// TestLongBodyWithoutAReaderIsAnswered: a client sees that it is refused before its body is read,
+// and sends none where it expects 100 Continue.
+func TestLongBodyWithoutAReaderIsAnswered(t *testing.T) {
+	s := newSite(t, func(o *Options) {
+		o.Keys, o.MaxBody, o.MaxImport, o.MaxBodies = []string{"first-key"}, 8<<20, 8<<20, 8<<20
+	})
+	s.handler.bodies.Add(8 << 20)
+	defer s.handler.bodies.Add(-8 << 20)
+	body := strings.Repeat("a", 7_000_000)
+	length := fmt.Sprintf("Content-Length: %d\r\n", len(body))
+	chunked := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)
+	for _, c := range []struct {
+		status               int
+		method, path, header string
+		body                 string
+	}{
+		{401, "POST", "/v1/sessions", length, body},
+		{401, "POST", "/v1/sessions", "Transfer-Encoding: chunked\r\n", chunked},
+		{401, "POST", "/v1/sessions", length + "Expect: 100-continue\r\n", ""},
+		{403, "POST", "/v1/sessions", length + "Origin: http://evil.example\r\n", body},
+		{404, "POST", "/v1/nothing", length, body},
+		{405, "PUT", "/v1/sessions", length, body},
+		{429, "POST", "/v1/sessions", length + "Authorization: Bearer first-key\r\n", body},
+		{429, "POST", "/v1/sessions", "Transfer-Encoding: chunked\r\nAuthorization: Bearer first-key\r\n", chunked},
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, c.method+" "+c.path+" HTTP/1.1\r\nHost: localhost\r\n"+c.header+"\r\n"+c.body); err != nil {
+			t.Errorf("%s %s%q: %v", c.method, c.path, c.header, err)
+		} else if a, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || a.StatusCode != c.status {
+			t.Errorf("%s %s%q: %+v, %v, want %d", c.method, c.path, c.header, a, err, c.status)
+		}
+		conn.Close()
+	}
+	if n, bytes := s.handler.CountRunning(), s.handler.bodies.Load(); n != 0 || bytes != 8<<20 {
+		t.Errorf("%d requests run, %d bytes of bodies are counted, want none and %d", n, bytes, 8<<20)
+	}
+}
+
 // TestBodyWithoutAReaderHasATime: package http reads the rest of a body before it sends an answer.
 func TestBodyWithoutAReaderHasATime(t *testing.T) {
 	s := newSite(t, nil)
@@ -399,7 +481,10 @@ func TestBodiesCountAsTheyCome(t *testing.T) {
 		if status, text := s.send("POST", "/v1/sessions", `{"text":"abc"}`); status != 429 {
 			t.Errorf("status %d beside full bodies, want 429: %s", status, text)
 		}
-		go client.Write(make([]byte, 1000))
+		go func() {
+			client.Write(make([]byte, 1000))
+			client.Close()
+		}()
 		if status := <-done; status != 429 {
 			t.Errorf("status %d beside full bodies, want 429", status)
 		}

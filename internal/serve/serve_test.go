@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/chat"
+	"github.com/farfield-ml/farfield/internal/serve/web"
 	"github.com/farfield-ml/farfield/internal/sessions"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
@@ -32,6 +33,10 @@ func (byteTokens) Encode(text string, special bool) ([]int32, error) {
 		ids = append(ids, int32(b))
 	}
 	return ids, nil
+}
+
+func (b byteTokens) EncodeContinuation(text string, _ int64) ([]int32, error) {
+	return b.Encode(text, false)
 }
 
 func (byteTokens) Bytes(dst []byte, id int32) ([]byte, error) {
@@ -241,7 +246,7 @@ func TestSessionsAreContinuedForkedAndMoved(t *testing.T) {
 	if len(first.IDs) != 20 || first.Tokens != 27 || !slices.Equal(first.IDs, second.IDs) || !slices.Equal(first.IDs, third.IDs) || first.FinishReason != "length" {
 		t.Errorf("draws are %+v, %+v, %+v", first, second, third)
 	}
-	if want, err := decode(byteTokens{}, first.IDs); err != nil || first.Text != want {
+	if want, err := (textDecoder{tokens: byteTokens{}}).decode(first.IDs); err != nil || first.Text != want {
 		t.Errorf("text is %q, want %q", first.Text, want)
 	}
 	var list struct{ Data []object }
@@ -252,6 +257,32 @@ func TestSessionsAreContinuedForkedAndMoved(t *testing.T) {
 	s.need(204, "DELETE", "/v1/sessions/"+a.ID, "", nil)
 	s.need(404, "GET", "/v1/sessions/"+a.ID, "", nil)
 	s.need(404, "POST", "/v1/sessions/"+a.ID+"/generate", "{}", nil)
+}
+
+// spacedTokens put a space before a text.
+type spacedTokens struct{ byteTokens }
+
+func (t spacedTokens) Encode(text string, special bool) ([]int32, error) {
+	return t.byteTokens.Encode(" "+text, special)
+}
+
+func (t spacedTokens) EncodeContinuation(text string, tokens int64) ([]int32, error) {
+	if tokens <= 1 {
+		return t.Encode(text, false)
+	}
+	return t.byteTokens.Encode(text, false)
+}
+
+func TestAppendedTextHasNoSpaceBeforeIt(t *testing.T) {
+	s := newSite(t, func(o *Options) { o.Tokens = spacedTokens{} })
+	for body, want := range map[string]int64{`{"text":"abc"}`: 7, `{"ids":[256]}`: 4} {
+		var a, b object
+		s.need(201, "POST", "/v1/sessions", body, &a)
+		if s.need(200, "POST", "/v1/sessions/"+a.ID+"/append", `{"text":"de"}`, &b); b.Tokens != want {
+			t.Errorf("%s: %d tokens behind two letters, want %d", body, b.Tokens, want)
+		}
+	}
+	s.need(404, "POST", "/v1/sessions/none/append", `{"text":"de"}`, nil)
 }
 
 func TestStreamHasTheTokensOfTheAnswer(t *testing.T) {
@@ -440,6 +471,46 @@ func TestSpecialTokenIsAStop(t *testing.T) {
 	}
 }
 
+func TestEndTokenHasNoText(t *testing.T) {
+	s := newSite(t, func(o *Options) {
+		manager := o.Sessions.(*sessions.Manager)
+		o.EndTokens = []int32{'.'}
+		o.Sessions = struct {
+			script
+			generator
+		}{script{manager, []int32{'a', '.'}}, faulty{manager, func(_ context.Context, emit func(int32) error) (r sessions.Result, err error) {
+			r.IDs = []int32{'a', '.'}
+			for _, id := range r.IDs {
+				if err == nil && emit != nil {
+					err = emit(id)
+				}
+			}
+			return r, err
+		}}}
+	})
+	var a answer
+	s.need(200, "POST", "/v1/completions", `{"prompt":"x"}`, &a)
+	if a.Choices[0].Text != "a" || a.Usage.Completion != 2 {
+		t.Errorf("answer is %+v, want the text a of 2 tokens", a)
+	}
+	for stopsAtEnd, want := range map[string]string{"true": "a", "false": "a."} {
+		var d drawn
+		s.need(200, "POST", "/v1/sessions/x/generate", `{"stop_at_end":`+stopsAtEnd+`}`, &d)
+		_, text := s.send("POST", "/v1/sessions/x/generate", `{"stream":true,"stop_at_end":`+stopsAtEnd+`}`)
+		joined := ""
+		for _, data := range eventsOf(t, text)[:2] {
+			var e struct{ Text string }
+			if err := json.Unmarshal([]byte(data), &e); err != nil {
+				t.Fatal(err)
+			}
+			joined += e.Text
+		}
+		if d.Text != want || joined != want || len(d.IDs) != 2 {
+			t.Errorf("stop_at_end %s: %+v, a stream of %q, want %q", stopsAtEnd, d, joined, want)
+		}
+	}
+}
+
 // queue is sessions that count their completions.
 type queue struct {
 	*sessions.Manager
@@ -533,6 +604,26 @@ func TestAnswerOfAConversationFitsASession(t *testing.T) {
 	s.need(200, "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"a","refusal":null}],"response_format":{ "type": "text" },"stop":["b"]}`, nil)
 }
 
+// limited is sessions that draw all tokens of a request.
+type limited struct{ *sessions.Manager }
+
+func (limited) Complete(_ context.Context, _ []int32, d sessions.Draw, _ func(int32) error) (sessions.Result, error) {
+	return sessions.Result{IDs: make([]int32, d.MaxTokens), Reason: sessions.Length}, nil
+}
+
+func TestAnswerOfAConversationFitsTheTrainedContext(t *testing.T) {
+	s := newSite(t, func(o *Options) { o.Card.TrainedContext, o.Sessions = 100, limited{o.Sessions.(*sessions.Manager)} })
+	for _, letters := range []int{1, 50, 90, 200} { // behind 7 other tokens
+		for max, want := range map[string]int{"": max(93-letters, 16), `,"max_tokens":300`: 300} {
+			var a answer
+			s.need(200, "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"`+strings.Repeat("a", letters)+`"}]`+max+"}", &a)
+			if a.Usage.Completion != want {
+				t.Errorf("%d letters%s: %d tokens behind %d, want %d", letters, max, a.Usage.Completion, a.Usage.Prompt, want)
+			}
+		}
+	}
+}
+
 func TestVectorsClassesAndMaps(t *testing.T) {
 	s := newSite(t, nil)
 	var v struct {
@@ -593,7 +684,7 @@ func TestVectorsClassesAndMaps(t *testing.T) {
 
 func TestModelWithoutAPartSaysSo(t *testing.T) {
 	s := newSite(t, func(o *Options) {
-		*o = Options{Name: "none", Page: http.NotFoundHandler()}
+		*o = Options{Name: "none", Page: web.Page{}}
 	})
 	for _, path := range []string{"sessions", "completions", "chat/completions", "embeddings", "classify", "maps", "sessions/x/append", "sessions/x/generate", "sessions/x/fork", "sessions/import"} {
 		status, text := s.send("POST", "/v1/"+path, "{}")
@@ -603,6 +694,12 @@ func TestModelWithoutAPartSaysSo(t *testing.T) {
 	}
 	s.need(200, "GET", "/v1/sessions", "", nil)
 	s.need(405, "POST", "/", "", nil)
+	s.need(200, "GET", "/index.html", "", nil)
+	for _, path := range []string{"/models", "/v1", "/v1/", "/chat/completions"} {
+		if status, text := s.send("GET", path, ""); status != 404 || !strings.Contains(text, `"code":"not_found"`) {
+			t.Errorf("%s: status %d, %s", path, status, text)
+		}
+	}
 	s = newSite(t, func(o *Options) { o.Chat = &Chat{Refused: errors.New("statement macro is not supported")} })
 	if status, text := s.send("POST", "/v1/chat/completions", "{}"); status != 400 || !strings.Contains(text, "statement macro is not supported") {
 		t.Errorf("status %d, %s", status, text)

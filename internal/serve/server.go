@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,12 +20,13 @@ type Options struct {
 	ModelBytes int64 // of the weights, of a decoder with their packed copy
 
 	Tokens     Tokens
+	EndTokens  []int32 // ids that end a text; they have no text in answers
 	Sessions   Sessions
 	Chat       *Chat
 	Embedder   Embedder
 	Classifier Classifier
 	Mapper     Mapper
-	Page       http.Handler // at /
+	Page       Page // at /
 
 	Keys  []string // a request needs one; nil: none is needed
 	Hosts []string // names that a Host header may have, besides localhost and addresses
@@ -159,8 +159,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(counted, r)
 }
 
-// Stop makes /readyz answer 503. Other requests are still answered.
+// Stop makes /readyz and new requests answer 503. /healthz, the page and requests that have begun are still answered.
 func (s *Server) Stop() { s.stopping.Store(true) }
+
+// CountRunning returns the number of requests that are being answered, besides /healthz, /readyz and the page.
+func (s *Server) CountRunning() int64 { return s.running.Load() }
 
 // answerPath returns the handler of a path. list has a route for each of its methods.
 func (s *Server) answerPath(path string, list []route) http.Handler {
@@ -171,10 +174,15 @@ func (s *Server) answerPath(path string, list []route) http.Handler {
 		err := s.answer(counted, r, list)
 		if err != nil {
 			e := asAPIError(err, s.stopping.Load())
-			if counted.status == 0 {
+			status := e.Status
+			switch {
+			case counted.status == 0:
+				discardBody(counted, r)
 				e.write(counted)
+			case status == http.StatusInternalServerError && r.Context().Err() != nil: // a part of the answer was not written
+				status = statusClosed
 			}
-			counted.status = e.Status
+			counted.status = status
 		}
 		s.metrics.addRequest(r.Method, path, counted.status, s.o.Clock().Sub(begin))
 	})
@@ -197,6 +205,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, list []route) er
 	}
 	if list[at].isOpen {
 		return list[at].handle(w, r)
+	}
+	if s.stopping.Load() {
+		return refuseStopping()
 	}
 	client, owner, err := s.checkKey(r)
 	if err != nil {
@@ -236,7 +247,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 // showReadiness says whether requests are answered.
 func (s *Server) showReadiness(w http.ResponseWriter, _ *http.Request) error {
 	if s.stopping.Load() {
-		return &apiError{Status: http.StatusServiceUnavailable, Type: typeServer, Code: "stopping", Message: "the server is stopping", Retry: time.Second}
+		return refuseStopping()
 	}
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
 }
@@ -248,7 +259,7 @@ func noPath(r *http.Request) error {
 
 // page sends the page, or an error for a path that does not exist.
 func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
-	if s.o.Page == nil || strings.HasPrefix(r.URL.Path, "/v1/") {
+	if s.o.Page == nil || !s.o.Page.HasFile(r.URL.Path) {
 		return noPath(r)
 	}
 	s.o.Page.ServeHTTP(w, r)

@@ -34,9 +34,12 @@ func (t *tokenIDs) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// encode returns the ids of in. special adds the special tokens of a text. It returns an error
-// if both or, with needed, none is given, or if ctx ends.
-func (s *Server) encode(ctx context.Context, in textInput, special, needed bool) ([]int32, error) {
+// encodeWhole returns the ids of a text with its special tokens. It returns an error where Tokens does.
+func (s *Server) encodeWhole(text string) ([]int32, error) { return s.o.Tokens.Encode(text, true) }
+
+// encode returns the ids of in. encode gives the ids of a text. It returns an error if both or,
+// with needed, none is given, or if ctx ends.
+func (s *Server) encode(ctx context.Context, in textInput, needed bool, encode func(text string) ([]int32, error)) ([]int32, error) {
 	switch {
 	case in.Text != nil && in.IDs != nil:
 		return nil, badFieldf("ids", "are given beside text; one is needed")
@@ -47,7 +50,7 @@ func (s *Server) encode(ctx context.Context, in textInput, special, needed bool)
 	case in.Text == nil:
 		in.Text = new(string)
 	}
-	ids, err := s.encodeText(ctx, *in.Text, special)
+	ids, err := s.encodeInTurn(ctx, *in.Text, encode)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -123,7 +126,7 @@ func (s sessionAPI) createSession(w http.ResponseWriter, r *http.Request) error 
 	if err := s.checkModel(body.Model); err != nil {
 		return err
 	}
-	ids, err := s.encode(r.Context(), body.textInput, true, false)
+	ids, err := s.encode(r.Context(), body.textInput, false, s.encodeWhole)
 	if err != nil {
 		return err
 	}
@@ -165,11 +168,15 @@ func (s sessionAPI) appendSession(w http.ResponseWriter, r *http.Request) error 
 	if err := s.readJSON(w, r, &body); err != nil {
 		return err
 	}
-	ids, err := s.encode(r.Context(), body, false, true)
+	info, err := s.o.Sessions.Get(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	info, err := s.o.Sessions.Append(r.Context(), r.PathValue("id"), ids)
+	ids, err := s.encode(r.Context(), body, true, func(text string) ([]int32, error) { return s.o.Tokens.EncodeContinuation(text, info.Tokens) })
+	if err != nil {
+		return err
+	}
+	info, err = s.o.Sessions.Append(r.Context(), r.PathValue("id"), ids)
 	if err != nil {
 		return err
 	}
@@ -251,6 +258,10 @@ func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 	if body.Seed != nil {
 		d.Seed = *body.Seed
 	}
+	decoder := textDecoder{tokens: s.o.Tokens}
+	if d.StopAtEnd {
+		decoder.ends = s.o.EndTokens
+	}
 	draw := func(ctx context.Context, emit func(int32) error) (sessions.Result, error) {
 		return s.o.Sessions.Generate(ctx, r.PathValue("id"), d, emit)
 	}
@@ -259,14 +270,14 @@ func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		last, err := s.describeGeneration(result)
+		last, err := describeGeneration(decoder, result)
 		if err != nil {
 			return err
 		}
 		return writeJSON(w, http.StatusOK, last)
 	}
 	return s.sendStream(w, func(e *events) error {
-		text := textDecoder{tokens: s.o.Tokens}
+		text := decoder
 		result, err := streamTokens(r.Context(), draw, func(id int32) error {
 			part, err := text.add(id)
 			if err != nil {
@@ -280,7 +291,7 @@ func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		last, err := s.describeGeneration(result)
+		last, err := describeGeneration(decoder, result)
 		if err != nil {
 			return err
 		}
@@ -288,9 +299,9 @@ func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// describeGeneration returns the answer for a result.
-func (s sessionAPI) describeGeneration(r sessions.Result) (*generation, error) {
-	text, err := decode(s.o.Tokens, r.IDs)
+// describeGeneration returns the answer for a result. It returns an error if an id is outside the vocabulary.
+func describeGeneration(d textDecoder, r sessions.Result) (*generation, error) {
+	text, err := d.decode(r.IDs)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -9,9 +10,14 @@ import (
 // longText is the number of bytes from which a text is long.
 const longText = 64 << 10
 
-// encodeText returns the ids of a text, as Tokens does. It encodes few long texts at a time, since that takes many
-// times their memory. It returns the error of Tokens or ctx.
+// encodeText returns the ids of a text, as Tokens does. It returns the error of Tokens or ctx.
 func (s *Server) encodeText(ctx context.Context, text string, special bool) ([]int32, error) {
+	return s.encodeInTurn(ctx, text, func(text string) ([]int32, error) { return s.o.Tokens.Encode(text, special) })
+}
+
+// encodeInTurn returns the ids that encode gives a text. It encodes few long texts at a time, since that takes many
+// times their memory. It returns the error of encode or ctx.
+func (s *Server) encodeInTurn(ctx context.Context, text string, encode func(text string) ([]int32, error)) ([]int32, error) {
 	if len(text) >= longText {
 		select {
 		case s.texts <- struct{}{}:
@@ -22,18 +28,22 @@ func (s *Server) encodeText(ctx context.Context, text string, special bool) ([]i
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return s.o.Tokens.Encode(text, special)
+	return encode(text)
 }
 
 // textDecoder makes text of tokens. A character whose bytes belong to several tokens is in the
 // text of the last; bytes that are not UTF-8 are U+FFFD.
 type textDecoder struct {
 	tokens Tokens
-	rest   []byte // of a character that is not complete
+	ends   []int32 // ids that end a text, which have none
+	rest   []byte  // of a character that is not complete
 }
 
 // add returns the text that id completes. It returns an error if id is outside the vocabulary.
 func (d *textDecoder) add(id int32) (string, error) {
+	if slices.Contains(d.ends, id) {
+		return "", nil
+	}
 	var err error
 	if d.rest, err = d.tokens.Bytes(d.rest, id); err != nil {
 		return "", err
@@ -60,8 +70,7 @@ func (d *textDecoder) end() string {
 }
 
 // decode returns the text of ids. It returns an error if an id is outside the vocabulary.
-func decode(tokens Tokens, ids []int32) (string, error) {
-	d := textDecoder{tokens: tokens}
+func (d textDecoder) decode(ids []int32) (string, error) {
 	var text strings.Builder
 	for _, id := range ids {
 		part, err := d.add(id)

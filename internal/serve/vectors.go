@@ -165,7 +165,7 @@ func (s *Server) drawMaps(w http.ResponseWriter, r *http.Request) error {
 	if err := s.checkModel(q.Model); err != nil {
 		return err
 	}
-	ids, err := s.encode(r.Context(), q.textInput, true, true)
+	ids, err := s.encode(r.Context(), q.textInput, true, s.encodeWhole)
 	if err != nil {
 		return err
 	}

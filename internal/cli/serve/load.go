@@ -46,7 +46,7 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Name, o.Page = filepath.Base(whole), web.Handler()
+	o.Name, o.Page = filepath.Base(whole), web.Page{}
 	if !pretrained.IsFolder(path) {
 		if p, err := train.OpenPredictor(path); err == nil && p.Kind() == task.Class && p.NeedsLines() {
 			o.Classifier = newClassifier(p)
@@ -71,6 +71,9 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 	if o.Card, err = describeModel(text.Family(), text.Config()); err != nil {
 		return nil, err
 	}
+	if text.Published() != nil {
+		o.Card.TrainedContext = text.Config().Context
+	}
 	encode, err := encoder.New(text, 0)
 	if err == nil {
 		o.Embedder = embedder{encode, text}
@@ -94,7 +97,7 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 		if m.manager, err = c.openSessions(ctx, text, m.memory); err != nil {
 			return nil, err
 		}
-		o.Sessions = m.manager
+		o.Sessions, o.EndTokens = m.manager, text.EndTokens()
 		if source := text.ChatTemplate(); source != "" {
 			o.Chat = &serve.Chat{SpecialTokens: text.SpecialTokens()}
 			o.Chat.Template, o.Chat.Refused = chat.Parse(source)

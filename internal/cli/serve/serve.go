@@ -125,11 +125,17 @@ func (c *Command) Run(e *env.Env) error {
 	return errors.Join(err, m.close(context.Background()))
 }
 
-// stop ends the server: it waits --grace for running requests and then cancels them.
+// stop ends the server: it waits --grace for running requests, while probes are answered, and then cancels them.
 func (c *Command) stop(handler *serve.Server, server *http.Server, cancel func()) error {
 	handler.Stop()
 	grace, stop := context.WithTimeout(context.Background(), c.Grace)
 	defer stop()
+	for handler.CountRunning() > 0 && grace.Err() == nil {
+		select {
+		case <-grace.Done():
+		case <-time.After(stopWait):
+		}
+	}
 	if err := server.Shutdown(grace); !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -141,6 +147,9 @@ func (c *Command) stop(handler *serve.Server, server *http.Server, cancel func()
 	}
 	return server.Close()
 }
+
+// stopWait is the time between two counts of running requests.
+const stopWait = 10 * time.Millisecond
 
 // endTime is the time in which cancelled requests end.
 const endTime = 5 * time.Second

@@ -29,6 +29,10 @@ func (byteTokens) Encode(text string, _ bool) ([]int32, error) {
 	return ids, nil
 }
 
+func (b byteTokens) EncodeContinuation(text string, _ int64) ([]int32, error) {
+	return b.Encode(text, false)
+}
+
 func (byteTokens) Bytes(dst []byte, id int32) ([]byte, error) { return append(dst, byte(id)), nil }
 
 // lengths embeds a text as its length.

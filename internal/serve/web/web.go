@@ -50,29 +50,36 @@ var load = sync.OnceValue(func() map[string]file {
 	return list
 })
 
-// Handler returns a handler of the page: GET and HEAD of "/" and of its files. Other
-// paths are 404, other methods 405. Its files need no key.
-func Handler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f, found := load()[r.URL.Path]
-		if !found {
-			http.NotFound(w, r)
-			return
-		}
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "method "+r.Method+" is not GET or HEAD", http.StatusMethodNotAllowed)
-			return
-		}
-		h := w.Header()
-		h.Set("Content-Type", f.kind)
-		h.Set("ETag", f.tag)
-		h.Set("Cache-Control", "no-cache") // asked for by tag each time: a new server has a new page
-		h.Set("Content-Security-Policy", Policy)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.body))
-	})
+// Page answers GET and HEAD of "/" and of the page's files. Other paths are 404, other
+// methods 405. Its files need no key.
+type Page struct{}
+
+// HasFile reports whether the page has a file at path, "/" among them.
+func (Page) HasFile(path string) bool {
+	_, found := load()[path]
+	return found
+}
+
+// ServeHTTP sends a file of the page.
+func (Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f, found := load()[r.URL.Path]
+	if !found {
+		http.NotFound(w, r)
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "method "+r.Method+" is not GET or HEAD", http.StatusMethodNotAllowed)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", f.kind)
+	h.Set("ETag", f.tag)
+	h.Set("Cache-Control", "no-cache") // asked for by tag each time: a new server has a new page
+	h.Set("Content-Security-Policy", Policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.body))
 }

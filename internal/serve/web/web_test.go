@@ -18,7 +18,7 @@ func get(method, path string, header ...string) *http.Response {
 		r.Header.Set(header[i], header[i+1])
 	}
 	w := httptest.NewRecorder()
-	web.Handler().ServeHTTP(w, r)
+	web.Page{}.ServeHTTP(w, r)
 	return w.Result()
 }
 
