@@ -75,7 +75,7 @@ func ReadValuesTable(comma rune, label string) func(io.Reader) (*Values, error) 
 				}
 				if label != "" || isHeader(row) {
 					for _, name := range row {
-						v.Names = append(v.Names, strings.TrimSpace(name))
+						v.Names = append(v.Names, strings.Clone(strings.TrimSpace(name))) // name holds the text of the table
 					}
 					return nil
 				}

@@ -357,7 +357,7 @@ func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
 		}
 	}
 	for c := range classes {
-		t.classes = append(t.classes, c)
+		t.classes = append(t.classes, strings.Clone(c)) // a field of a table holds all its text
 	}
 	slices.Sort(t.classes)
 	if len(t.classes) > 1<<16 {
@@ -374,7 +374,7 @@ func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
 			class, _ := slices.BinarySearch(t.classes, row.label)
 			own.class = int32(class)
 		case Labels:
-			own.labels = row.label
+			own.labels = strings.Clone(row.label)
 		default:
 			x, err := strconv.ParseFloat(row.label, 32)
 			if err != nil || x-x != 0 {

@@ -3,6 +3,7 @@ package task
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"image"
 	"image/color"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/farfield-ml/farfield/dataset"
 	"github.com/farfield-ml/farfield/internal/check"
@@ -685,4 +687,29 @@ func FuzzMetadata(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Names of classes do not hold the text of their table in memory.
+func TestClassesAreCopied(t *testing.T) {
+	table := strings.Repeat("ab", 60)
+	texts, labels := OwnTexts{}, OwnTexts{ownData: ownData[ownText]{kind: Labels}}
+	texts.kind = Class
+	var rows []ownRow
+	for i := range 30 {
+		rows = append(rows, ownRow{text: table[i : i+2], label: table[i+1 : i+3]})
+	}
+	if err := errors.Join(texts.addRows(rows, false, 1), labels.addRows(rows, false, 1)); err != nil {
+		t.Fatal(err)
+	}
+	kept := slices.Concat(texts.classes, labels.classes)
+	for _, own := range labels.parts[Train] {
+		kept = append(kept, own.labels)
+	}
+	for _, s := range kept {
+		for i := range len(table) {
+			if unsafe.StringData(s) == unsafe.StringData(table[i:]) {
+				t.Fatalf("%q is a part of the table", s)
+			}
+		}
+	}
 }

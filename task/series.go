@@ -246,6 +246,7 @@ func (t *OwnSeries) readTables(root string) error {
 					if folder.isDivided && Split(split) != Train {
 						return fmt.Errorf("%s: %s: class %q is not among those to learn from, %.200q", f.path, t.Label, name, t.classes)
 					}
+					name = strings.Clone(name) // a field of a table holds all its text
 					number[name] = int32(len(t.classes))
 					t.classes = append(t.classes, name)
 				}
@@ -301,6 +302,9 @@ func (t *OwnSeries) readList(path string) error {
 		slices.Sort(t.classes)
 		if t.classes = slices.Compact(t.classes); len(t.classes) > 1<<16 {
 			return fmt.Errorf("%s: %s: there are %d classes, at most %d are read; for numbers set ask=number", path, t.Label, len(t.classes), 1<<16)
+		}
+		for i, name := range t.classes {
+			t.classes[i] = strings.Clone(name) // a field of a table holds all its text
 		}
 	}
 	have := 0
