@@ -237,10 +237,7 @@ func (r *Report) print(e *env.Env) error {
 		fmt.Fprintf(e.Stdout, "loss        %.4f nats a token, %.4f bits per byte over %d tokens, %d bytes\n", r.Loss, r.Bits, r.Tokens, r.Bytes)
 	} else {
 		fmt.Fprintf(e.Stdout, "%-12s%s %s, loss %s over %d targets of %d samples\n", cmp.Or(r.Split, "all"), r.Metric, display.FormatValue(r.Metric, r.Value), display.FormatValue(r.Metric, r.Loss), r.Tokens, r.Samples)
-		runs.PrintBaselines(e, r.Metric, r.Baselines)
-		if r.BaselinesError != "" {
-			fmt.Fprintf(e.Stdout, "baselines   none: %s\n", r.BaselinesError)
-		}
+		runs.PrintBaselines(e, r.Metric, r.Baselines, r.BaselinesError)
 	}
 	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if len(r.Positions) > 0 {

@@ -50,13 +50,14 @@ type Report struct {
 	Best  int    `json:"best_step,omitempty"` // whose weights are judged
 	train.Score
 	train.Detail
-	Classes     []string        `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
-	Verdict     *Verdict        `json:"verdict,omitempty"`
-	Baselines   []task.Baseline `json:"baselines,omitempty"`
-	Table       *[3]float64     `json:"table_bits_per_byte,omitempty"`       // of order 0, 1 and 2, on the samples of the score
-	WholeTable  *[3]float64     `json:"whole_table_bits_per_byte,omitempty"` // on the whole split, where the score is of a part
-	TableTokens int             `json:"table_tokens,omitempty"`              // that the tables learned from, where it is not all
-	Sample      string          `json:"sample,omitempty"`
+	Classes        []string        `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
+	Verdict        *Verdict        `json:"verdict,omitempty"`
+	Baselines      []task.Baseline `json:"baselines,omitempty"`
+	BaselinesError string          `json:"baselines_error,omitempty"`           // why there are none
+	Table          *[3]float64     `json:"table_bits_per_byte,omitempty"`       // of order 0, 1 and 2, on the samples of the score
+	WholeTable     *[3]float64     `json:"whole_table_bits_per_byte,omitempty"` // on the whole split, where the score is of a part
+	TableTokens    int             `json:"table_tokens,omitempty"`              // that the tables learned from, where it is not all
+	Sample         string          `json:"sample,omitempty"`
 }
 
 // Print prints the result. It returns an error if the output fails.
@@ -69,7 +70,7 @@ func (r *Report) Print(e *env.Env) error {
 	}
 	if r.Table == nil {
 		fmt.Fprintf(e.Stdout, "%-12s%s %s, loss %s over %d samples%s\n", name, r.Metric, display.FormatValue(r.Metric, r.Value), display.FormatValue(r.Metric, r.Loss), r.Samples, of)
-		PrintBaselines(e, r.Metric, r.Baselines)
+		PrintBaselines(e, r.Metric, r.Baselines, r.BaselinesError)
 		if note := r.SampleNote(); note != "" {
 			fmt.Fprintf(e.Stdout, "note        %s\n", note)
 		}
@@ -102,8 +103,11 @@ func (r *Report) Print(e *env.Env) error {
 }
 
 // PrintBaselines prints the scores of the baselines, and the number of samples that
-// they learned from.
-func PrintBaselines(e *env.Env, metric task.Metric, list []task.Baseline) {
+// they learned from, or why there are none.
+func PrintBaselines(e *env.Env, metric task.Metric, list []task.Baseline, failed string) {
+	if failed != "" {
+		fmt.Fprintf(e.Stdout, "baselines   none: %s\n", failed)
+	}
 	for _, b := range list {
 		from := ""
 		if b.Learned > 0 {

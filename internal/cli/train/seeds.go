@@ -290,7 +290,7 @@ func (r *SeedsReport) print(e *env.Env) error {
 		return err
 	}
 	fmt.Fprintf(e.Stdout, "%-12s%s %s ± %s, mean and deviation of %d seeds\n", first.Split, first.Metric, display.FormatValue(first.Metric, r.Mean), display.FormatValue(first.Metric, r.Deviation), len(r.Runs))
-	runs.PrintBaselines(e, first.Metric, first.Baselines)
+	runs.PrintBaselines(e, first.Metric, first.Baselines, first.BaselinesError)
 	if first.Table != nil {
 		fmt.Fprintf(e.Stdout, "table       %.4f bits per byte from counts of the two tokens before\n", first.Table[2])
 	}

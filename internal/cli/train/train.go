@@ -264,15 +264,22 @@ func (t *Command) one(e *env.Env, trainer *train.Trainer, dir string) (*runs.Rep
 			r.Sample, err = runs.SampleText(e.Context, trainer.Model(), text.Vocab, runs.LineBreakTokens(text.Vocab), t.SampleTokens, c.Seed)
 		}
 	} else {
+		var list []task.Baseline
 		err = e.RunInterruptibly(func() (err error) {
-			r.Baselines, err = src.Baselines(0)
-			if c.FirstContext > 0 { // samples have begun short already
-				for i := range r.Baselines {
-					r.Baselines[i].Advice = ""
-				}
-			}
+			list, err = src.Baselines(0)
 			return err
 		})
+		switch {
+		case err == nil:
+			r.Baselines = list
+		case e.Context.Err() == nil: // the score stays
+			r.BaselinesError, err = env.JoinLines(err), nil
+		}
+		for i := range r.Baselines {
+			if c.FirstContext > 0 { // samples have begun short already
+				r.Baselines[i].Advice = ""
+			}
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -1,14 +1,19 @@
 package train
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -149,5 +154,44 @@ func TestRunsAreNumbered(t *testing.T) {
 		if err := os.Mkdir(path, 0o777); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// lostBaselines is a source that has lost a training sample.
+type lostBaselines struct{ task.Source }
+
+func (lostBaselines) Baselines(int) ([]task.Baseline, error) {
+	return nil, errors.New("x.txt:\nis empty")
+}
+
+// The score of a run is printed and filed where its baselines fail.
+func TestRunIsFiledWhereBaselinesFail(t *testing.T) {
+	command := Command{Task: "induction", TaskSet: map[string]string{"length": "8", "symbols": "3"}}
+	c, err := command.configure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Model.Width, c.Model.Heads, c.Batch, c.Steps, c.WarmUp, c.EvalSamples, c.FinalSamples = 8, 2, 4, 1, 0, 9, 9
+	src, err := c.OpenTask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	trainer, err := train.New(c, lostBaselines{src}, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trainer.Close()
+	var out bytes.Buffer
+	e := &env.Env{Context: t.Context(), Stdout: &out, Stderr: io.Discard}
+	r, err := command.one(e, trainer, dir)
+	if err == nil {
+		err = r.Print(e)
+	}
+	if err != nil || r.Verdict != nil || !strings.Contains(out.String(), "baselines   none: x.txt: is empty\n") {
+		t.Errorf("%v, printed\n%s", err, out.String())
+	}
+	if r, err := runs.ReadResult(dir); err != nil || r == nil || r.BaselinesError != "x.txt: is empty" || r.Samples != 9 {
+		t.Errorf("the result is %+v, %v", r, err)
 	}
 }
