@@ -18,7 +18,7 @@ type History struct {
 	Evals []Eval
 }
 
-// Bounds of a metrics file and of a row, in bytes.
+// Bounds of a metrics file that ReadHistory reads and of a row, in bytes.
 const (
 	maxMetricsBytes = 1 << 30
 	maxRowBytes     = 1 << 16
@@ -44,10 +44,10 @@ func ReadHistory(dir string) (*History, error) {
 	return h, nil
 }
 
-// readHistory reads all rows of r.
+// readHistory reads the rows of r, within maxMetricsBytes.
 func readHistory(r io.Reader) (*History, error) {
 	h := new(History)
-	return h, scanRows(r, func(s *Step, v *Eval, _ int64) bool {
+	return h, scanRows(io.LimitReader(r, maxMetricsBytes), func(s *Step, v *Eval, _ int64) bool {
 		if s != nil {
 			h.Steps = append(h.Steps, *s)
 		} else {
@@ -61,7 +61,7 @@ func readHistory(r io.Reader) (*History, error) {
 // bytes up to its end, until row returns false. An unfinished last line is left out: its
 // writer is still at work, or was killed.
 func scanRows(r io.Reader, row func(s *Step, v *Eval, end int64) bool) error {
-	in := bufio.NewReaderSize(io.LimitReader(r, maxMetricsBytes), maxRowBytes)
+	in := bufio.NewReaderSize(r, maxRowBytes)
 	end := int64(0)
 	for n := 1; ; n++ {
 		line, err := in.ReadSlice('\n')

@@ -83,8 +83,9 @@ func (j Job) splitPasses(c Config) (Config, error) {
 	return c, fmt.Errorf("batch: %d passes of %d samples (first_batch %d) cannot be cut into one or more for each of %d ranks", c.Accumulate, c.Batch, c.FirstBatch, ranks)
 }
 
-// cutPasses returns c with every pass split into n, on the same samples together. It
-// reports false if a batch size is no multiple of n.
+// cutPasses returns c with every pass split into n. An update has the same samples, unless
+// GroupLengths sorts the smaller batches in other groups. cutPasses reports false if a
+// batch size is no multiple of n.
 func (c Config) cutPasses(n int) (Config, bool) {
 	d := c
 	d.Batch, d.FirstBatch, d.Accumulate = c.Batch/n, c.FirstBatch/n, c.Accumulate*n

@@ -336,11 +336,11 @@ func (t *Trainer) Close() error {
 // final score. The score is on the split by which the task is judged. If the run selects
 // weights by validation, the best weights are scored, otherwise the last ones.
 //
-// It returns the error of ctx on all ranks when ctx ends on one of them, after saving the
-// state before the unfinished update. It returns ErrDiverged if a loss or a gradient is
-// not finite, and the first error of the files. After an error the next call evaluates and
-// saves first as the last update requires. After Close it returns an error if the run has a
-// folder.
+// It returns the error of ctx on all ranks when ctx ends on one of them, and the error of a
+// training sample. Before both it saves the state before the unfinished update. It returns
+// ErrDiverged if a loss or a gradient is not finite, and the first error of the files.
+// After an error the next call evaluates and saves first as the last update requires.
+// After Close it returns an error if the run has a folder.
 func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	var closed error
 	if t.isWriter() && t.metrics == nil {
@@ -354,10 +354,13 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	for t.needsSave || !t.HasEnded() {
 		if !t.needsSave {
 			if err := t.runUpdate(ctx, o); err != nil {
-				if isCanceled(err) {
-					if failed := t.saveCheckpoint(o); failed != nil { // the weights precede the update
+				switch { // the weights precede the update
+				case isCanceled(err):
+					if failed := t.saveCheckpoint(o); failed != nil {
 						err = failed
 					}
+				case errors.As(err, new(batchError)):
+					err = errors.Join(err, t.saveCheckpoint(o))
 				}
 				return Score{}, err
 			}

@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -9,11 +10,20 @@ import (
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/optim"
+	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/task"
 )
 
+// batchError is an error of an update before its first pass, on all ranks. The update
+// changes nothing.
+type batchError struct{ error }
+
+// Unwrap returns the error.
+func (e batchError) Unwrap() error { return e.error }
+
 // runUpdate makes one update. It returns the error of ctx and changes nothing if ctx ends
-// before the gradient is complete. Ranks that divide a sequence complete the update.
+// before the gradient is complete. Ranks that divide a sequence complete the update. It
+// returns a batchError if a sample cannot be read.
 func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 	start := time.Now()
 	c := &t.config
@@ -26,6 +36,10 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 		err = t.model.Redraw(t.redrawKey, t.step)
 	}
 	if err = comm.ShareError(t.job.Ranks, err); err != nil {
+		copyInto(t.model.Constants().All(), t.constants)
+		if t.job.Ranks == nil || errors.As(err, new(*comm.RankError)) { // else the transport failed
+			err = batchError{err}
+		}
 		return err
 	}
 	counted, tokens, bytes, err := t.countTargets()
@@ -37,10 +51,7 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 	}
 	lost, err := t.accumulateGradients(ctx, counted, o)
 	if err = t.job.syncError(err); err != nil {
-		at := 0
-		for _, p := range t.model.Constants().All() {
-			at += copy(p.Data, t.constants[at:])
-		}
+		copyInto(t.model.Constants().All(), t.constants)
 		return wrapDiverged(t.step+1, err)
 	}
 	loss, aux, err := t.sumPasses(lost)
@@ -65,12 +76,20 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 	t.elapsed += spent
 	t.row = Step{
 		Step: t.step, Loss: loss, Aux: aux, Rate: rate, GradNorm: norm,
-		Speed: float64(tokens) / spent.Seconds(), Elapsed: t.elapsed.Seconds(),
+		Speed: float64(tokens) / max(spent.Seconds(), 1e-9), Elapsed: t.elapsed.Seconds(),
 	}
 	if bytes > 0 {
 		t.row.Bits = perByte(loss, counted, bytes)
 	}
 	return nil
+}
+
+// copyInto copies numbers into the tensors of list, one after another.
+func copyInto(list []*param.Param[float32], numbers []float32) {
+	at := 0
+	for _, p := range list {
+		at += copy(p.Data, numbers[at:])
+	}
 }
 
 // countTargets returns the numbers of targets, positions and text bytes of the whole

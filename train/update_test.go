@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -223,4 +224,31 @@ func TestTrainGoesOnBehindAFailedLook(t *testing.T) {
 			t.Errorf("after update %d: the score is %+v, %v, the best %d of %d evaluations, want %+v and %d of 3", step, got, err, trainer.BestStep(), evals, want, alone.BestStep())
 		}
 	}
+}
+
+// A sample that cannot be read ends a run after a checkpoint of the updates before.
+func TestUnreadableSampleKeepsUpdates(t *testing.T) {
+	src := kinds()["class"]
+	c := littleTask(src, "performer")
+	c.Model.Set = map[string]string{"redraw": "1"}
+	c.SaveEvery, c.EvalEvery = 0, 0
+	want, _ := taskRun(t, c, src)
+	lost, dir := &failing{src, 1 << 30}, filepath.Join(t.TempDir(), "run")
+	trainer, err := New(c, lost, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost.left = 3*c.Batch + 1
+	if _, err := trainer.Train(context.Background(), Observer{}); err == nil || err.Error() != "the disk is gone" {
+		t.Errorf("error is %v", err)
+	}
+	trainer.Close()
+	if trainer, err = Resume(src, dir); err != nil || trainer.StepsDone() != 3 {
+		t.Fatalf("the run goes on after update %d, %v", trainer.StepsDone(), err)
+	}
+	defer trainer.Close()
+	if _, err := trainer.Train(context.Background(), Observer{}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, dir, want)
 }
