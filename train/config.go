@@ -245,7 +245,7 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 	if !grows && (c.FirstContext > 0 || c.FirstBatch > 0) {
 		return fail(fmt.Errorf("first_context, first_batch: the samples of task %s are no windows and do not grow; leave out both", c.Task))
 	}
-	if _, ok := src.(task.WindowSource); grows && !ok && c.FirstContext > 0 && c.FirstContext < c.Model.Context {
+	if grows && c.FirstContext > 0 && c.FirstContext < c.Model.Context {
 		if err := drawer.DrawWindow(new(task.Sample), c.FirstContext, rng.New(c.Seed), 0); err != nil {
 			return fail(fmt.Errorf("first_context: %w", err))
 		}
@@ -415,8 +415,9 @@ func (c *Config) needsBestWeights(spec task.Spec) bool {
 	return spec.Count[task.Valid] != 0 && (spec.JudgedSplit() != task.Valid || c.Patience > 0)
 }
 
-// SetTask selects the task name. For another task it clears the settings and the input
-// statistics of the former task. Texts share their settings, whatever their tokens are.
+// SetTask selects the task name. For another task it clears the settings, the input
+// statistics and the learned tokens of the former task. Texts share their settings,
+// whatever their tokens are.
 func (c *Config) SetTask(name string) {
 	before, was := task.Lookup(c.Task)
 	row, is := task.Lookup(name)
@@ -426,19 +427,37 @@ func (c *Config) SetTask(name string) {
 		return
 	}
 	c.TaskSet, c.InputMean, c.InputDeviation, c.Standardise = nil, nil, nil, false
+	if c.Init == "" {
+		c.tokens = nil
+	}
 	m := &c.Model
 	m.Kind, m.Context, m.Pool, m.Tied = "", 0, "", false
 	c.FirstContext, c.FirstBatch = 0, 0
 }
 
-// SetVocabulary sets the setting vocabulary of the task. Another name drops the tokens that
-// ReadConfig has read from the folder of a run without Init, so that new ones are learned.
+// SetVocabulary sets the setting vocabulary of the task. It drops the tokens that ReadConfig
+// has read from the folder of a run without Init, and the length in these tokens, so that
+// both are derived from the data.
 func (c *Config) SetVocabulary(name string) {
-	if name != c.TaskSet["vocabulary"] && c.Init == "" {
-		c.tokens = nil
-	}
 	c.setTaskSettings("vocabulary", name)
+	if c.Init == "" && c.tokens != nil {
+		c.tokens, c.Model.Context = nil, 0
+		delete(c.TaskSet, "length")
+	}
 }
+
+// SetDataSeed sets the seed of generated and drawn samples. Without Init it drops the tokens
+// and the input statistics of the former training samples.
+func (c *Config) SetDataSeed(seed uint64) {
+	c.DataSeed = seed
+	if c.Init == "" {
+		c.tokens, c.InputMean, c.InputDeviation = nil, nil, nil
+	}
+}
+
+// HasTokens reports whether c has tokens of a model or a run, which are not learned from the
+// data.
+func (c *Config) HasTokens() bool { return c.tokens != nil }
 
 // SetMechanism selects the mechanism name. For another mechanism it clears order,
 // settings, the norm of heads and FarEvery with the windows of layers it has set. A mixer

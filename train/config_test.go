@@ -450,7 +450,11 @@ func TestNeedlesOfAShortText(t *testing.T) {
 	if _, _, err := c.PrepareTask(src); err == nil || !strings.Contains(err.Error(), "context: 4096 tokens; from 96 to less than the 3000 tokens of the text's part valid") {
 		t.Errorf("error is %v", err)
 	}
-	c.Model.Context = 256
+	c.Model.Context, c.FirstContext = 256, 64
+	if _, _, err := c.PrepareTask(src); err == nil || !strings.HasPrefix(err.Error(), "first_context: context: 64 tokens; from 96 ") {
+		t.Errorf("error is %v", err)
+	}
+	c.FirstContext = 128
 	trainer, err := New(c, src, filepath.Join(t.TempDir(), "run"))
 	if err != nil {
 		t.Fatal(err)

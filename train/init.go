@@ -30,6 +30,9 @@ const (
 	tuneWidth     = 384  // width of tuneRate
 	runRateShare  = 10   // a run's own peak rate is divided by this
 	adapterRate   = 10   // the rate of adapters is multiplied by this
+
+	tuneValidTokens = 1 << 15 // tokens of a validation on a text
+	tuneFinalTokens = 1 << 18 // tokens of the final score on a text
 )
 
 // startModel is the model that a run starts from.
@@ -178,9 +181,9 @@ func startClasses(name string, names []string, n int) []string {
 // StartFrom returns c with the model in the folder dir as its start: of a run, of a
 // checkpoint, or a published model. Sizes of the model, tokens and settings of training
 // are set for fine-tuning: steps and batch are 0, and PrepareTask derives them from the
-// data. Without a task, c gets the task of the run. A published decoder gets a text,
-// other published models get labelled texts. It returns an error if the model cannot be
-// read.
+// data. Without a task, c gets the task of the run and its samples of evaluations. A
+// published decoder gets a text, other published models get labelled texts. It returns an
+// error if the model cannot be read.
 func (c Config) StartFrom(dir string) (Config, error) {
 	s, err := openStart(dir, nil)
 	if err != nil {
@@ -192,10 +195,16 @@ func (c Config) StartFrom(dir string) (Config, error) {
 	if c.Task == "" {
 		c.Task, c.Folder, c.DataSeed = s.config.Task, s.config.Folder, s.config.DataSeed
 		c.TaskSet = maps.Clone(s.config.TaskSet)
-	}
-	if c.Task == "" { // of a model without a run
-		if c.Task = "file"; s.model.Config().Kind == model.Decoder {
-			c.Task = task.ByteLM
+		samples := s.config
+		if c.Task == "" { // of a model without a run
+			if c.Task = "file"; s.model.Config().Kind == model.Decoder {
+				c.Task = task.ByteLM
+			}
+			samples = samplePreset(c.Task, 1, 1)
+		}
+		c.EvalSamples, c.FinalSamples = samples.EvalSamples, samples.FinalSamples
+		if row, err := task.Lookup(c.Task); err == nil && row.IsText() {
+			c.EvalSamples, c.FinalSamples = -1, -1
 		}
 	}
 	if classes := startClasses(c.Task, nil, 1); s.isPublished && classes != nil {
@@ -211,7 +220,7 @@ func (c Config) StartFrom(dir string) (Config, error) {
 	delete(c.TaskSet, "vocabulary") // of the preset
 	c.Model, c.tokens, c.CutsStart = s.startConfig(), s.tokens, s.cutsStart
 	c.complete = c.Model.Mechanism
-	c.GroupLengths = true
+	c.FarEvery, c.GroupLengths = 0, true
 	c.Steps, c.Lengthened, c.Batch, c.Accumulate, c.FirstContext, c.FirstBatch, c.WarmUp = 0, nil, 0, 1, 0, 0, -1
 	c.EvalEvery, c.SaveEvery, c.Adapters = -1, -1, 0
 	c.Optimizer, c.Schedule, c.Decay, c.Beta1, c.Beta2, c.Clip = AdamW, LinearSchedule, 0.01, 0.9, 0.999, 1
@@ -255,8 +264,8 @@ func (c *Config) setTuneBatch(src task.Source) {
 	}
 }
 
-// setTuning derives steps, warm-up and intervals from the data where StartFrom left them
-// open.
+// setTuning derives steps, warm-up, intervals and the windows of evaluations from the data
+// where StartFrom left them open.
 func (c *Config) setTuning(src task.Source) {
 	epoch, ends := c.epochUpdates(src)
 	if !ends {
@@ -273,6 +282,12 @@ func (c *Config) setTuning(src task.Source) {
 	}
 	if c.SaveEvery < 0 {
 		c.SaveEvery = min(epoch, 100)
+	}
+	if c.EvalSamples == -1 {
+		c.EvalSamples = max(tuneValidTokens/max(c.Model.Context, 1), 1)
+	}
+	if c.FinalSamples == -1 {
+		c.FinalSamples = max(tuneFinalTokens/max(c.Model.Context, 1), 1)
 	}
 }
 

@@ -702,13 +702,24 @@ func TestRunsOfTextsLearnAndKeepWords(t *testing.T) {
 	if _, err := OpenPredictor(lacking); err == nil || !strings.Contains(err.Error(), filepath.Join(lacking, tokenizerFile)+": is missing") {
 		t.Errorf("without the tokenizer the error is %v", err)
 	}
-	saved.SetVocabulary("bpe=300")
-	if saved.tokens == nil {
-		t.Error("the same vocabulary drops the tokens of the run")
+	for _, name := range []string{"bpe=300", "bpe=260"} {
+		again, _ := RunConfig(want)
+		if again.SetVocabulary(name); again.HasTokens() || again.TaskSet["length"] != "" {
+			t.Errorf("%s: length %q of the tokens of the run stays", name, again.TaskSet["length"])
+		}
+		if src, err = again.OpenTask(); err == nil {
+			again, _, err = again.PrepareTask(src)
+		}
+		if err != nil || again.TaskSet["length"] != saved.TaskSet["length"] || name == "bpe=260" && again.Model.Vocab != 260 {
+			t.Errorf("%s: %d tokens, length %q, %v", name, again.Model.Vocab, again.TaskSet["length"], err)
+		}
 	}
-	saved.SetVocabulary("bpe=260")
-	if src, err = saved.OpenTask(); err != nil || src.Spec().Vocab != 260 {
-		t.Errorf("%+v, %v, want 260 tokens", src, err)
+	other, _ := RunConfig(want)
+	if other.SetTask("listops"); other.HasTokens() {
+		t.Error("another task keeps the tokens of the run")
+	}
+	if saved.SetDataSeed(9); saved.HasTokens() {
+		t.Error("texts that are drawn anew keep the tokens of the run")
 	}
 	for _, set := range []string{"words", "bpe=", "bpe=x", "bpe=100"} {
 		c.setTaskSettings("vocabulary", set)
@@ -746,5 +757,28 @@ func TestStartReadsNamesOfClasses(t *testing.T) {
 	dir, _ := taskRun(t, littleTask(src, "softmax"), src)
 	if s, err := openStart(dir, nil); err != nil || s.classes != nil {
 		t.Errorf("the classes are %q, %v", s.classes, err)
+	}
+}
+
+// A run with the task of its start has the evaluations of this task, a text the presets'
+// number of tokens. The layers stay.
+func TestStartWithoutATaskHasItsEvaluations(t *testing.T) {
+	preset := longContextPreset(3, 128, 4096, 450)
+	preset.Task, preset.FarEvery = "", 3
+	c, err := preset.StartFrom(ownRun(t, "class", false))
+	if err != nil || c.EvalSamples != 500 || c.FinalSamples != 0 {
+		t.Errorf("labelled texts: %d and %d samples, %v, want 500 and all", c.EvalSamples, c.FinalSamples, err)
+	}
+	start := little("softmax")
+	start.Model.Layers = 3
+	dir, _ := run(t, start)
+	if c, err = preset.StartFrom(dir); err == nil {
+		c, _, err = c.PrepareTask(littleText(t))
+	}
+	if err != nil || c.EvalSamples != 1<<15/15 || c.FinalSamples != 1<<18/15 {
+		t.Errorf("windows of 15 tokens: %d and %d, %v, want 2^15 and 2^18 tokens", c.EvalSamples, c.FinalSamples, err)
+	}
+	if c.Model.LayerWindows != nil {
+		t.Errorf("layers of softmax have windows %v", c.Model.LayerWindows)
 	}
 }

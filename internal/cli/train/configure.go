@@ -28,6 +28,10 @@ func (t *Command) apply(c *train.Config) (given []string) {
 		given = append(given, "--task")
 		c.SetTask(t.Task)
 	}
+	if t.Vocabulary != "" { // before a length of --task-set
+		given = append(given, "--vocabulary")
+		c.SetVocabulary(t.Vocabulary)
+	}
 	if len(t.TaskSet) > 0 {
 		given = append(given, "--task-set")
 		if name, ok := t.TaskSet["vocabulary"]; ok {
@@ -42,11 +46,10 @@ func (t *Command) apply(c *train.Config) (given []string) {
 		given = append(given, "--data")
 		c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{"data": t.Data})
 	}
-	if t.Vocabulary != "" {
-		given = append(given, "--vocabulary")
-		c.SetVocabulary(t.Vocabulary)
+	if t.DataSeed != nil {
+		given = append(given, "--data-seed")
+		c.SetDataSeed(*t.DataSeed)
 	}
-	flags.OverrideValue(&given, "--data-seed", &c.DataSeed, t.DataSeed)
 	flags.OverrideValue(&given, "--kind", &m.Kind, flags.GivenText(t.Kind))
 	flags.OverrideValue(&given, "--pool", &m.Pool, flags.GivenText(t.Pool))
 	flags.OverrideValue(&given, "--hidden", &m.Hidden, t.Hidden)
@@ -54,6 +57,9 @@ func (t *Command) apply(c *train.Config) (given []string) {
 	flags.OverrideValue(&given, "--tied", &m.Tied, t.Tied)
 	flags.OverrideValue(&given, "--dropout", &m.Dropout, t.Dropout)
 	flags.OverrideValue(&given, "--standardise", &c.Standardise, t.Standardise)
+	if t.Standardise != nil && c.Init == "" {
+		c.InputMean, c.InputDeviation = nil, nil
+	}
 	flags.OverrideValue(&given, "--lra-quirk", &c.LRAQuirk, t.LRAQuirk)
 	if t.Mechanism != "" {
 		given = append(given, "--mechanism")
@@ -168,7 +174,9 @@ func (t *Command) configure() (train.Config, error) {
 		if t.Task == "" && t.Preset == "" && t.Config == "" {
 			c.Task = "" // the task of the run
 		} else if t.Task != "" {
-			c.SetTask(t.Task)
+			if c.SetTask(t.Task); t.Config == "" && name == "" { // a text; the preset's windows have another length
+				c.EvalSamples, c.FinalSamples = -1, -1
+			}
 		}
 		if c, err = c.StartFrom(t.Init); err != nil {
 			return c, err
@@ -211,6 +219,25 @@ func (t *Command) configure() (train.Config, error) {
 	}
 	t.settleGrowth(&c)
 	return c, nil
+}
+
+// describeKept names numbers of c that are of the run of --config, and not of the data that the
+// flags name; "": there are none.
+func (t *Command) describeKept(c *train.Config) string {
+	if t.Config == "" || c.Init != "" || t.Data == "" && t.TaskSet["data"] == "" {
+		return ""
+	}
+	var kept []string
+	if c.HasTokens() {
+		kept = append(kept, "the tokens (--vocabulary learns others)")
+	}
+	if c.Standardise && c.InputMean != nil {
+		kept = append(kept, "mean and deviation of the input (--standardise computes others)")
+	}
+	if kept == nil {
+		return ""
+	}
+	return t.Config + " gives " + strings.Join(kept, ", and ")
 }
 
 // checkEffect returns an error for the first flag that has no effect on c, which has the

@@ -136,6 +136,7 @@ type trainPlan struct {
 	Config train.Config
 	Out    string
 	Seeds  []uint64 // nil: one run; none: those in Out
+	Note   string   // about the configuration; "": none
 }
 
 // plan reads configuration and folders.
@@ -152,6 +153,7 @@ func (t *Command) plan() (p trainPlan, err error) {
 		}
 	}
 	if !t.Resume {
+		p.Note = t.describeKept(&p.Config)
 		err = checkOutside(&p.Config, p.Out)
 	}
 	return p, err
@@ -165,6 +167,9 @@ func (t *Command) run(e *env.Env) error {
 	}
 	if err != nil {
 		return err
+	}
+	if p.Note != "" {
+		fmt.Fprintln(e.Notes(), display.Escape(p.Note))
 	}
 	named := t.Out != ""
 	t.Out = p.Out

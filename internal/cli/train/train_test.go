@@ -63,6 +63,29 @@ func TestEpochsReplaceFormerEnds(t *testing.T) {
 	}
 }
 
+// Flags that name other training samples drop the mean of the configuration's run, data alone
+// give a note.
+func TestMeanIsOfTheTrainingSamples(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(path, []byte(`{"version":2,"task":"shapes","standardise":true,"input_mean":[5],"input_deviation":[2]}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	yes, seed := true, uint64(9)
+	for _, x := range []struct {
+		command Command
+		want    int
+	}{{Command{Config: path}, 1}, {Command{Config: path, Standardise: &yes}, 0}, {Command{Config: path, DataSeed: &seed}, 0}} {
+		c, err := x.command.configure()
+		if err != nil || len(c.InputMean) != x.want || len(c.InputDeviation) != x.want {
+			t.Errorf("the mean is %v, %v", c.InputMean, err)
+		}
+		x.command.Data = "new"
+		if note := x.command.describeKept(&c); (note == "") != (x.want == 0) {
+			t.Errorf("the note is %q", note)
+		}
+	}
+}
+
 // A run that starts from a model keeps its tokens, also where its configuration names the model.
 func TestVocabularyIsRefusedBesideAConfiguredModel(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
