@@ -53,21 +53,22 @@ minutes: # the commands of README.md and docs/recipes.md, timed in a new account
 # What a release is built with: no folder of this machine and no C library is in it.
 VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --always --dirty)
 COMMIT = $(shell git rev-parse HEAD)
-DATE = $(shell git log -1 --format=%cI)
+DATE = $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd)
 STAMP = -X main.release=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
 RELEASE = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w $(STAMP)'
 PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-release: # archives of six platforms with licence, readme and completions, and their checksums, in dist/
+release: # archives of six platforms with licences, readme and completions, and their checksums, in dist/
 	rm -rf dist && mkdir -p dist/completions
 	for shell in bash zsh fish; do cp internal/cli/completion/completion.$$shell dist/completions/farfield.$$shell || exit 1; done
+	.ci/licences >dist/THIRD_PARTY_LICENSES
 	@set -e; for platform in $(PLATFORMS); do \
 		os=$${platform%/*} arch=$${platform#*/} suffix=; \
 		if [ $$os = windows ]; then suffix=.exe; fi; \
 		name=farfield_$(VERSION)_$${os}_$$arch; \
 		mkdir -p dist/$$name; \
 		GOOS=$$os GOARCH=$$arch $(RELEASE) -o dist/$$name/farfield$$suffix ./cmd/farfield; \
-		cp -R LICENSE README.md dist/completions dist/$$name/; \
+		cp -R LICENSE dist/THIRD_PARTY_LICENSES README.md dist/completions dist/$$name/; \
 		tar -C dist --sort=name --owner=0 --group=0 --numeric-owner --mtime='$(DATE)' -cf dist/$$name.tar $$name; \
 		gzip -n dist/$$name.tar; \
 		wc -c dist/$$name/farfield$$suffix; \

@@ -2,6 +2,7 @@ package farfield_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -50,6 +51,23 @@ func TestStepsAreTargets(t *testing.T) {
 	for _, job := range jobs {
 		if !slices.Contains(all, job) {
 			t.Errorf("ci.yml: no step %s", job)
+		}
+	}
+}
+
+// A release has the licences of the modules that it links, and of its font.
+func TestReleaseHasLicences(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("bash is missing")
+	}
+	out, err := exec.Command(bash, filepath.Join(".ci", "licences")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %.500s", err, out)
+	}
+	for _, want := range []string{"== go1.", "== gonum.org/v1/plot ", "SIL OPEN FONT LICENSE"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%q is missing", want)
 		}
 	}
 }

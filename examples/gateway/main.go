@@ -81,8 +81,11 @@ func newGateway(c *client.Client) http.Handler {
 		if err != nil {
 			status, wait := http.StatusBadGateway, time.Duration(0)
 			var e *client.Error
-			if errors.As(err, &e) && (e.Status == http.StatusTooManyRequests || e.Status == http.StatusRequestEntityTooLarge) {
-				status, wait = e.Status, e.RetryAfter
+			if errors.As(err, &e) {
+				switch e.Status {
+				case http.StatusTooManyRequests, http.StatusRequestEntityTooLarge, http.StatusServiceUnavailable:
+					status, wait = e.Status, e.RetryAfter
+				}
 			}
 			refuse(w, status, wait, err)
 			return
