@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -71,23 +72,31 @@ func TestCutLinkUnderMPI(t *testing.T) {
 	longer := func(dir string, more ...string) []string {
 		return littleRun(data, dir, append([]string{"--batch", "1", "--accumulate", "2", "--steps", "24", "--eval-every", "12"}, more...)...)
 	}
-	dir := filepath.Join(root, "cut")
 	p := twoHosts(t)
 	cut := false
 	start := time.Now()
-	out, err := onHosts(t, p, longer(dir, "--rank-timeout", "2s"), func(ended <-chan struct{}) {
-		for !cut {
-			select {
-			case <-ended:
-				return
-			case <-time.After(time.Millisecond):
+	var dir, out string
+	var err error
+	// On a busy machine the start of MPI or a checkpoint may take the 2 s before the cut.
+	for tries := range 3 {
+		dir = filepath.Join(root, fmt.Sprint("cut", tries))
+		out, err = onHosts(t, p, longer(dir, "--rank-timeout", "2s"), func(ended <-chan struct{}) {
+			for !cut {
+				select {
+				case <-ended:
+					return
+				case <-time.After(time.Millisecond):
+				}
+				if _, err := os.Stat(filepath.Join(dir, "ckpt", "latest")); err == nil {
+					p.Cut()
+					cut, start = true, time.Now()
+				}
 			}
-			if _, err := os.Stat(filepath.Join(dir, "ckpt", "latest")); err == nil {
-				p.Cut()
-				cut, start = true, time.Now()
-			}
+		})
+		if cut || !strings.Contains(out, "no answer from") {
+			break
 		}
-	})
+	}
 	if err == nil || !cut {
 		t.Fatalf("the job has come to its end:\n%s", out)
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -87,8 +88,10 @@ func TestPipesInARunAreRefused(t *testing.T) {
 
 func TestStreamsAreReadFromPipes(t *testing.T) {
 	dir, model := t.TempDir(), trained(t)
+	feeds := 0
 	feed := func(content []byte) string {
-		path := pipe(t, filepath.Join(dir, "pipe"))
+		feeds++
+		path := pipe(t, filepath.Join(dir, fmt.Sprint("pipe", feeds)))
 		go func() {
 			_ = os.WriteFile(path, content, 0)
 			os.Remove(path)

@@ -256,7 +256,7 @@ func TestCurlReadsTheServer(t *testing.T) {
 	s := startServer(t, "--model", dir, "--keys", keys)
 	ask := func(want string, args ...string) {
 		t.Helper()
-		out, err := exec.Command(curl, append([]string{"-sS", "-w", "\n%{http_code}\n"}, args...)...).CombinedOutput()
+		out, err := exec.Command(curl, append([]string{"-q", "--noproxy", "*", "-sS", "-w", "\n%{http_code}\n"}, args...)...).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("curl %s: %v, %s, want %s", args, err, out, want)
 		}
