@@ -282,7 +282,7 @@ func TestClientThatGoesIsNoFaultOfTheServer(t *testing.T) {
 func TestSlowReaderEndsAlone(t *testing.T) {
 	ended := make(chan int, 1)
 	s := newSite(t, func(o *Options) {
-		o.WriteTime = 50 * time.Millisecond
+		o.WriteTime = time.Second // also of the request after it
 		o.Sessions = faulty{newManager(t, 1), func(ctx context.Context, emit func(int32) error) (sessions.Result, error) {
 			n := 0
 			for ; ctx.Err() == nil && n < 1<<22; n++ { // far more than the buffers of a connection

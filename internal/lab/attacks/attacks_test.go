@@ -90,11 +90,11 @@ func TestBadProgramsAreNoticed(t *testing.T) {
 		`printf 'farfield: \033[2J\n' >&2`: "control byte 0x1b",
 	} {
 		t.Run(script, func(t *testing.T) {
-			t.Parallel()
 			program := filepath.Join(t.TempDir(), "farfield")
 			if err := os.WriteFile(program, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 				t.Fatal(err)
 			}
+			t.Parallel() // a child that starts during a write keeps the file busy
 			l := &lab{program: program, server: &server{}}
 			try, err := l.newTrial(t.Context(), filepath.Join(t.TempDir(), "try"), nil)
 			if err != nil {

@@ -224,9 +224,9 @@ func TestSessionsSurviveReloadAndKill(t *testing.T) {
 func TestStoppedTextIsTakenAway(t *testing.T) {
 	browserPath(t)
 	b := browse(t, 1280, 900, "light")
-	b.open(start(t, "--model", trainDecoder(t), "--addr", "127.0.0.1:0").url)
-	// A text that takes seconds, although the model is tiny.
-	b.text("((e) => { e.max = 60000; return e.value = '60000'; })(document.querySelector('.pane input'))")
+	b.open(start(t, "--model", trainDecoder(t), "--addr", "127.0.0.1:0", "--max-tokens", "1000000").url)
+	// A text that takes many seconds, although the model is tiny.
+	b.text("((e) => { e.max = 1000000; return e.value = '1000000'; })(document.querySelector('.pane input'))")
 	b.write(words, "The tests")
 	b.click(".pane .primary")
 	b.wait("document.querySelector('.pane .text .model')?.textContent.length > 20")
