@@ -24,6 +24,7 @@ type Corpus struct {
 	Text    []byte
 	Files   int // files that the text consists of
 	Skipped int // files that are not text
+	NotUTF8 int // files in Skipped that another vocabulary than characters can read
 }
 
 // binaryHead is the number of leading bytes that are searched for NUL, which marks a binary
@@ -90,15 +91,19 @@ func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 			return nil, err
 		}
 		text := c.Text[before:]
-		if isBinary(text) || utf8Only && !utf8.Valid(text) {
+		binary := isBinary(text)
+		if binary || utf8Only && !utf8.Valid(text) {
 			c.Text = c.Text[:before]
 			c.Skipped++
+			if !binary {
+				c.NotUTF8++
+			}
 			continue
 		}
 		c.Files++
 	}
 	if len(c.Text) == 0 {
-		return nil, fmt.Errorf("%s: the folder holds no text (%d empty files, %d skipped as binary, %d links without a target)", path, c.Files, c.Skipped, broken)
+		return nil, fmt.Errorf("%s: the folder holds no text (%d empty files, %d skipped as binary, %d as not UTF-8, %d links without a target)", path, c.Files, c.Skipped-c.NotUTF8, c.NotUTF8, broken)
 	}
 	return c, nil
 }

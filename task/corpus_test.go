@@ -43,20 +43,20 @@ func TestFolderIsReadInOrder(t *testing.T) {
 		t.Log("links not tested:", err)
 	}
 	for _, c := range []struct {
-		utf8           bool
-		text           string
-		files, skipped int
+		utf8                    bool
+		text                    string
+		files, skipped, notUTF8 int
 	}{
-		{false, "XAB" + late + "\xe9", 6, 1},
-		{true, "XAB" + late, 5, 2},
+		{false, "XAB" + late + "\xe9", 6, 1, 0},
+		{true, "XAB" + late, 5, 2, 1},
 	} {
 		got, err := ReadCorpus(dir, c.utf8)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(got.Text) != c.text || got.Files != c.files || got.Skipped != c.skipped {
-			t.Errorf("utf8 only %t: %d bytes, %d files, %d skipped; want %d, %d, %d",
-				c.utf8, len(got.Text), got.Files, got.Skipped, len(c.text), c.files, c.skipped)
+		if string(got.Text) != c.text || got.Files != c.files || got.Skipped != c.skipped || got.NotUTF8 != c.notUTF8 {
+			t.Errorf("utf8 only %t: %d bytes, %d files, %d skipped, %d not UTF-8; want %d, %d, %d, %d",
+				c.utf8, len(got.Text), got.Files, got.Skipped, got.NotUTF8, len(c.text), c.files, c.skipped, c.notUTF8)
 		}
 	}
 }

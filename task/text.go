@@ -151,18 +151,29 @@ func ReadText(data, folder, kind string) (*Corpus, error) {
 // enwik8 into validation and test sets. It returns an error if a token is not in the
 // vocabulary or the text is too short.
 func NewText(c *Corpus, vocab *token.Vocabulary) (*Text, error) {
-	tokens, err := vocab.NewSequence(c.Text)
+	t, err := NewWholeText(c, vocab)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Name, err)
+		return nil, err
 	}
-	all := tokens.Len()
+	all := t.tokens.Len()
 	n := all / 10 * 9
 	n += all % 10 * 9 / 10
 	if n < 2 || all-n < 2 {
 		return nil, fmt.Errorf("%s: %d tokens do not make a part to learn from and a part to validate", c.Name, all)
 	}
+	t.parts[Train], t.parts[Valid] = t.tokens.Slice(0, n), t.tokens.Slice(n, all)
+	return t, nil
+}
+
+// NewWholeText returns the task of NewText with the whole text as validation set and an empty
+// training set. It returns an error if a token is not in the vocabulary.
+func NewWholeText(c *Corpus, vocab *token.Vocabulary) (*Text, error) {
+	tokens, err := vocab.NewSequence(c.Text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
+	}
 	t := &Text{Corpus: c, Vocab: vocab, length: textWindow, tokens: tokens}
-	t.parts[Train], t.parts[Valid] = tokens.Slice(0, n), tokens.Slice(n, all)
+	t.parts[Valid] = tokens
 	return t, nil
 }
 
@@ -277,10 +288,24 @@ func (t *Text) NgramLosses(split Split, limit int) (loss [3]float64, learned int
 func (t *Text) learnNgram(judged int) (table *Ngram, learned int, err error) {
 	from := t.parts[Train]
 	from = from.Slice(0, min(from.Len(), tableTokens))
-	if judged < 3 || from.Len() < 3 {
-		return nil, 0, fmt.Errorf("%s: %d tokens to learn from and %d to be judged by are too few", t.Spec().Name, from.Len(), judged)
+	if err := t.checkNgram(from.Len(), judged); err != nil {
+		return nil, 0, err
 	}
 	return NewNgram(from.All(), t.Vocab.Size()), from.Len(), nil
+}
+
+// CheckNgram returns an error if the training set or the judged split has fewer than the three
+// tokens that n-gram models need.
+func (t *Text) CheckNgram() error {
+	spec := t.Spec()
+	return t.checkNgram(t.parts[Train].Len(), t.parts[spec.JudgedSplit()].Len())
+}
+
+func (t *Text) checkNgram(learned, judged int) error {
+	if judged < 3 || learned < 3 {
+		return fmt.Errorf("%s: %d tokens to learn from and %d to be judged by are too few", t.Spec().Name, learned, judged)
+	}
+	return nil
 }
 
 // WindowNgramLosses returns the losses of NgramLosses on n windows of the split, spread evenly over

@@ -56,6 +56,19 @@ func TestOpenTextReadsFolders(t *testing.T) {
 	}
 }
 
+// A text that is too short to learn from can be scored as a whole.
+func TestShortTexts(t *testing.T) {
+	for n, want := range map[int]bool{16: false, 21: true} {
+		if err := text(t, strings.Repeat("a", n)).CheckNgram(); err == nil != want {
+			t.Errorf("%d tokens: error is %v", n, err)
+		}
+	}
+	x, err := NewWholeText(&Corpus{Text: []byte("0123456789")}, token.NewByteVocabulary())
+	if err != nil || x.Tokens(Train).Len() != 0 || x.Tokens(Valid).Len() != 10 || x.Spec().Count[Valid] != 1 {
+		t.Errorf("%+v, %v", x, err)
+	}
+}
+
 func TestEnwik8IsDivided(t *testing.T) {
 	dir := write(t, map[string]string{"enwik8/enwik8": strings.Repeat("0123456789", 100)})
 	x := openSource(t, "bytelm", Options{Folder: dir}, "data", "enwik8", "length", "19").(*Text)

@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -21,14 +22,21 @@ func describeRun(e *env.Env, t *train.Trainer, dir string) {
 	if text, ok := src.(*task.Text); ok {
 		from := ""
 		if text.Corpus.Files > 1 || text.Corpus.Skipped > 0 {
-			from = fmt.Sprintf("%d files, %d skipped as binary, ", text.Corpus.Files, text.Corpus.Skipped)
+			from = fmt.Sprintf("%d files, %d skipped as binary, ", text.Corpus.Files, text.Corpus.Skipped-text.Corpus.NotUTF8)
+		}
+		if n := text.Corpus.NotUTF8; n > 0 {
+			from += fmt.Sprintf("%d as not UTF-8 (bytelm reads them), ", n)
+		}
+		unit := text.Vocab.Kind()
+		if unit == token.KindWords {
+			unit = "tokens"
 		}
 		judged := ""
 		if n := text.Tokens(task.Test).Len(); n > 0 {
 			judged = fmt.Sprintf(", %d to be judged by", n)
 		}
 		fmt.Fprintf(e.Stdout, "data        %s: %s%d %s to learn from, %d to validate%s\n",
-			display.Escape(text.Corpus.Name), from, text.Tokens(task.Train).Len(), text.Vocab.Kind(), text.Tokens(task.Valid).Len(), judged)
+			display.Escape(text.Corpus.Name), from, text.Tokens(task.Train).Len(), unit, text.Tokens(task.Valid).Len(), judged)
 	} else {
 		fmt.Fprintf(e.Stdout, "task        %s\n", display.Escape(runs.DescribeData(c, src.Spec())))
 	}

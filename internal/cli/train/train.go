@@ -180,6 +180,9 @@ func (t *Command) run(e *env.Env) error {
 			c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{"data": t.Data})
 		}
 		src, err = c.OpenTask()
+		if text, ok := src.(*task.Text); ok && err == nil {
+			err = text.CheckNgram() // for the count tables of the result
+		}
 		return env.MarkInput(err)
 	})
 	if err = comm.ShareError(e.Ranks, err); err != nil {

@@ -187,6 +187,43 @@ func (lostBaselines) Baselines(int) ([]task.Baseline, error) {
 	return nil, errors.New("x.txt:\nis empty")
 }
 
+// The first line of a training counts tokens by their name, and skipped files by the reason.
+func TestDescriptionOfTexts(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a": strings.Repeat("some text ", 20), "b": "caf\xe9", "c": "\x00"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, x := range []struct {
+		name, vocabulary, want string
+	}{
+		{"charlm", "", "1 files, 1 skipped as binary, 1 as not UTF-8 (bytelm reads them), 180 chars to learn from"},
+		{"bytelm", "bpe=258", " tokens to learn from"},
+	} {
+		command := Command{Task: x.name, Data: dir, Vocabulary: x.vocabulary}
+		c, err := command.configure()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Model.Width, c.Model.Heads, c.Model.Context = 8, 2, 8
+		src, err := c.OpenTask()
+		if err != nil {
+			t.Fatal(err)
+		}
+		trainer, err := train.New(c, src, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer trainer.Close()
+		var out bytes.Buffer
+		describeRun(&env.Env{Stdout: &out}, trainer, dir)
+		if line, _, _ := strings.Cut(out.String(), "\n"); !strings.Contains(line, x.want) {
+			t.Errorf("the first line is %s", line)
+		}
+	}
+}
+
 // The score of a run is printed and filed where its baselines fail.
 func TestRunIsFiledWhereBaselinesFail(t *testing.T) {
 	command := Command{Task: "induction", TaskSet: map[string]string{"length": "8", "symbols": "3"}}
