@@ -20,6 +20,10 @@ type Options struct {
 	Tokens  *Tokens
 	Context int
 
+	// ScoreOnly is for data that a learned model is scored on: one class, or no training
+	// sample, is enough in the user's own files.
+	ScoreOnly bool
+
 	// EncodePair returns the ids and types of a pair of texts, cut to most tokens; 0: to the
 	// positions of the model. types may be nil. OpenLabelled reads pairs if it is set.
 	EncodePair func(text, pair string, most int) (ids, types []int32, err error)

@@ -84,8 +84,12 @@ func openFASTA(o *settingsReader) (Source, error) {
 		}
 	}
 	slices.Sort(classes)
-	if classes = slices.Compact(classes); len(classes) < 2 || len(classes) > 1<<16 {
-		return nil, fmt.Errorf("label: %s: there are %d classes in %d records, 2 to %d are possible: %.200q", o.text("label"), len(classes), len(byClass), 1<<16, classes)
+	least := 2
+	if o.ScoreOnly {
+		least = 1
+	}
+	if classes = slices.Compact(classes); len(classes) < least || len(classes) > 1<<16 {
+		return nil, fmt.Errorf("label: %s: there are %d classes in %d records, %d to %d are possible: %.200q", o.text("label"), len(classes), len(byClass), least, 1<<16, classes)
 	}
 	for _, r := range byClass {
 		if _, ok := slices.BinarySearch(classes, r.class); !ok {
@@ -125,9 +129,10 @@ func openFASTA(o *settingsReader) (Source, error) {
 		}
 		t.parts[split] = append(t.parts[split], ownRecord{r.path, r.Bases[:min(len(r.Bases), length)], int32(class)})
 	}
-	if len(t.parts[Train]) == 0 {
+	if !t.hasSamples(o.ScoreOnly) {
 		return nil, fmt.Errorf("%s: of %d records there is none to learn from", path, len(byClass))
 	}
+	t.setMissing("records", func(r *ownRecord, seen []bool) { seen[r.class] = true })
 	return t, nil
 }
 

@@ -27,6 +27,7 @@ type OwnTexts struct {
 	tokens *Tokens // nil: bytes
 	ends   textEnds
 
+	data        string // path
 	start       string // of the advice; "": the model is from scratch
 	canLengthen bool   // the model takes texts that are longer than length
 }
@@ -41,6 +42,8 @@ type ownText struct {
 	ids    []int32 // tokens of the text, where they are no bytes
 	types  []int32 // of ids; nil: all 0
 	pair   []byte  // second text; nil: there is none
+
+	row, line int32 // of the file of all texts, for placeRow
 }
 
 // ownBytes bounds a line of JSONL.
@@ -56,7 +59,8 @@ var ownSettings = []Setting{
 }
 
 func openOwnTexts(o *settingsReader) (Source, error) {
-	t, err := OpenOwnTexts(o.text("data"), o.targetKind("target", "bytes"), o.text("text"), o.text("label"), o.int("length"), o.Seed)
+	columns := ownColumns{text: o.text("text"), label: o.text("label")}
+	t, err := openTexts(o.text("data"), o.targetKind("target", "bytes"), columns, o.int("length"), o.Seed, o.ScoreOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -99,18 +103,23 @@ func askOwnText(o *settingsReader, k ModelInfo) (*Question, error) {
 // each of validation and test. It returns an error if the data is malformed, has fewer than
 // two classes or no training samples.
 func OpenOwnTexts(path string, kind Kind, textName, labelName string, length int, seed uint64) (*OwnTexts, error) {
+	return openTexts(path, kind, ownColumns{text: textName, label: labelName}, length, seed, false)
+}
+
+// openTexts is OpenOwnTexts. With scoreOnly one class, and no training sample, is enough.
+func openTexts(path string, kind Kind, columns ownColumns, length int, seed uint64, scoreOnly bool) (*OwnTexts, error) {
 	if err := checkRange("length", length, 1, 1<<24); err != nil {
 		return nil, err
 	}
-	t, err := readOwnTexts(path, kind, ownColumns{text: textName, label: labelName}, seed)
+	t, err := readOwnTexts(path, kind, columns, seed, scoreOnly)
 	if err != nil {
 		return nil, err
 	}
 	t.length, t.canLengthen = length, true
-	if t.kind != Regression && len(t.classes) < 2 {
+	if t.kind != Regression && len(t.classes) < 2 && !scoreOnly {
 		return nil, fmt.Errorf("%s: label: the number of classes is %d, 2 are needed", path, len(t.classes))
 	}
-	if len(t.parts[Train]) == 0 {
+	if !t.hasSamples(scoreOnly) {
 		return nil, fmt.Errorf("%s: rows: there is none to learn from", path)
 	}
 	return t, nil
@@ -137,20 +146,53 @@ type ownRow struct {
 }
 
 // place names row i of a file in messages.
-func (r *ownRow) place(i int) string {
-	if r.line > 0 {
-		return fmt.Sprintf("line %d", r.line)
+func (r *ownRow) place(i int) string { return placeRow(i, r.line) }
+
+// placeRow names row i of a file, which is in a line from 1; 0: the line is not known.
+func placeRow(i, line int) string {
+	if line > 0 {
+		return fmt.Sprintf("line %d", line)
 	}
 	return fmt.Sprintf("row %d below the header", i+1)
 }
 
-// readOwnTexts reads or lists texts for OpenOwnTexts, whatever their number.
-func readOwnTexts(path string, kind Kind, columns ownColumns, seed uint64) (*OwnTexts, error) {
+// place names a text in messages: its file, or its row in the file of all texts.
+func (t *OwnTexts) place(own *ownText) string {
+	if own.path != "" {
+		return own.path
+	}
+	return t.data + ": " + placeRow(int(own.row), int(own.line))
+}
+
+// checkTraining returns an error for the first class without training files, and for the first
+// empty file. Texts with tokens have been read.
+func (t *OwnTexts) checkTraining() error {
+	if t.missing != nil || t.tokens != nil {
+		return t.missing
+	}
+	for _, part := range t.parts {
+		for i := range part {
+			if path := part[i].path; path != "" {
+				info, err := os.Stat(path)
+				if err == nil && info.Size() == 0 {
+					err = fmt.Errorf("%s: it is empty", path)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// readOwnTexts reads or lists texts for openTexts, whatever their number.
+func readOwnTexts(path string, kind Kind, columns ownColumns, seed uint64, scoreOnly bool) (*OwnTexts, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	t := &OwnTexts{ownData: ownData[ownText]{name: ownName, kind: kind}}
+	t := &OwnTexts{ownData: ownData[ownText]{name: ownName, kind: kind}, data: path}
 	if info.IsDir() {
 		if kind != Class {
 			return nil, fmt.Errorf("target: a folder says classes, %v is asked for", kind)
@@ -158,7 +200,7 @@ func readOwnTexts(path string, kind Kind, columns ownColumns, seed uint64) (*Own
 		if columns.pair != "" {
 			return nil, fmt.Errorf("data: %s: a file of a folder is one text; pairs are rows of .jsonl, .csv or .tsv", path)
 		}
-		c, err := readClassFolder(path, seed)
+		c, err := readClassFolder(path, seed, scoreOnly)
 		if err != nil {
 			return nil, err
 		}
@@ -365,7 +407,7 @@ func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
 	}
 	var numbers []float64
 	for i, row := range rows {
-		own := ownText{text: []byte(row.text)}
+		own := ownText{text: []byte(row.text), row: int32(i), line: int32(row.line)}
 		if pairs {
 			own.pair = []byte(row.pair)
 		}

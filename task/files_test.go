@@ -551,7 +551,7 @@ func TestJSONLLabelsKeepTheirDigits(t *testing.T) {
 		for _, label := range strings.Fields(labels) {
 			text += fmt.Sprintf("{\"text\": \"a\", \"label\": %s}\r\n", label)
 		}
-		src, err := readOwnTexts(filepath.Join(folderOf(t, map[string][]byte{"a.jsonl": []byte(text)}), "a.jsonl"), Class, ownColumns{text: "text", label: "label"}, 1)
+		src, err := readOwnTexts(filepath.Join(folderOf(t, map[string][]byte{"a.jsonl": []byte(text)}), "a.jsonl"), Class, ownColumns{text: "text", label: "label"}, 1, false)
 		if err != nil || !slices.Equal(src.classes, want) {
 			t.Errorf("%s: %v, want %q", labels, err, want)
 		}
@@ -579,7 +579,7 @@ func TestJSONLErrorsNameTheLine(t *testing.T) {
 		{strings.Repeat(" ", ownBytes), "line 4: it has more than 67108864 bytes", Class},
 	} {
 		path := filepath.Join(folderOf(t, map[string][]byte{"a.jsonl": []byte(good + "\n" + good + c.line + "\n")}), "a.jsonl")
-		if _, err := readOwnTexts(path, c.kind, ownColumns{text: "text", label: "label"}, 1); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := readOwnTexts(path, c.kind, ownColumns{text: "text", label: "label"}, 1, false); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60s: error is %v, want %s", c.line, err, c.want)
 		}
 	}
@@ -711,5 +711,32 @@ func TestClassesAreCopied(t *testing.T) {
 				t.Fatalf("%q is a part of the table", s)
 			}
 		}
+	}
+}
+
+// An error of a text's tokens names its file, or its row.
+func TestTokenErrorsNameTheText(t *testing.T) {
+	vocab, err := token.NewCharVocabulary([]byte("ab"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := folderOf(t, map[string][]byte{
+		"x.jsonl": []byte("{\"text\": \"a\", \"label\": 1}\n\n{\"text\": \"a\u00e9\", \"label\": 2}\n"), "x.csv": []byte("text,label\na,1\nbé,2\n"),
+		"x/train/1/a.txt": []byte("a"), "x/train/2/b.txt": []byte("bé"),
+	})
+	for name, want := range map[string]string{"x.jsonl": "x.jsonl: line 3: ", "x.csv": "x.csv: row 2 below the header: ", "x": filepath.FromSlash("x/train/2/b.txt: ")} {
+		o := Options{Tokens: &Tokens{Vocabulary: vocab, Size: vocab.Size()}, Settings: map[string]string{"data": filepath.Join(dir, name)}}
+		if _, err := Open("file", o); err == nil || !strings.HasPrefix(err.Error(), "task file: "+filepath.Join(dir, want)+"character 'é'") {
+			t.Errorf("%s: error is %v, want %s", name, err, want)
+		}
+	}
+}
+
+// An empty file is refused before a training reads it.
+func TestEmptyTextsAreRefusedBeforeTraining(t *testing.T) {
+	dir := folderOf(t, map[string][]byte{"train/a/1": []byte("a"), "train/b/1": []byte("b"), "test/b/2": nil})
+	src := openSource(t, "file", Options{}, "data", dir, "vocabulary", "")
+	if err := CheckTrainingClasses(src); err == nil || err.Error() != filepath.Join(dir, "test", "b", "2")+": it is empty" {
+		t.Errorf("error is %v", err)
 	}
 }

@@ -56,8 +56,9 @@ var splitNames = map[string]Split{"train": Train, "valid": Valid, "val": Valid, 
 // readClassFolder lists the files with one of the suffixes, plain or .gz, in the order of their
 // names. It ignores names that begin with a dot. Without a folder train the seed and the file's
 // index draw a tenth of the files for each of validation and test. It returns an error if the
-// folders of splits are ambiguous, there are fewer than two classes, or a class has no files.
-func readClassFolder(root string, seed uint64, suffixes ...string) (*classFolder, error) {
+// folders of splits are ambiguous, there are fewer than two classes, or a class has no files. With
+// scoreOnly one file is enough.
+func readClassFolder(root string, seed uint64, scoreOnly bool, suffixes ...string) (*classFolder, error) {
 	l := &fileLister{suffixes: suffixes, ignored: ignoredFiles{}}
 	c := &classFolder{ignored: l.ignored}
 	dirs, err := l.splitFolders(root)
@@ -73,7 +74,7 @@ func readClassFolder(root string, seed uint64, suffixes ...string) (*classFolder
 			split := splitOf(seed, i)
 			c.files[split] = append(c.files[split], f)
 		}
-		return c, c.checkClasses(root, suffixes, all)
+		return c, c.checkClasses(root, scoreOnly, suffixes, all)
 	}
 	c.isDivided = true
 	for split, dir := range dirs {
@@ -84,7 +85,7 @@ func readClassFolder(root string, seed uint64, suffixes ...string) (*classFolder
 			return nil, err
 		}
 	}
-	return c, c.checkClasses(root, suffixes, slices.Concat(c.files[:]...))
+	return c, c.checkClasses(root, scoreOnly, suffixes, slices.Concat(c.files[:]...))
 }
 
 // splitOf draws the split of item i, with probabilities 0.8, 0.1 and 0.1.
@@ -99,8 +100,14 @@ func splitOf(seed uint64, i int) Split {
 }
 
 // checkClasses returns an error if there are fewer than two classes, no training files, or a
-// class that none of the files has.
-func (c *classFolder) checkClasses(root string, suffixes []string, files []classFile) error {
+// class that none of the files has; with scoreOnly, if there are no files.
+func (c *classFolder) checkClasses(root string, scoreOnly bool, suffixes []string, files []classFile) error {
+	switch {
+	case scoreOnly && len(files) == 0:
+		return fmt.Errorf("%s: it holds %d folders without a file %s; a folder for each class is needed", root, len(c.classes), strings.Join(suffixes, ", "))
+	case scoreOnly:
+		return nil
+	}
 	if len(c.classes) < 2 || len(c.files[Train]) == 0 {
 		return fmt.Errorf("%s: it holds %d folders with %d files %s to learn from; a folder for each of two classes or more is needed",
 			root, len(c.classes), len(c.files[Train]), strings.Join(suffixes, ", "))
@@ -131,8 +138,8 @@ func (c *classFolder) checkTraining() error {
 	return fmt.Errorf("class %q: the data seed draws none of its files to learn from; add files, draw with another seed, or divide the folder into train, valid and test", c.classes[class])
 }
 
-// CheckTrainingClasses returns an error if src has a folder for each class, and a class has no
-// training files.
+// CheckTrainingClasses returns an error if src reads the user's own files and the training set
+// lacks a class, or a file of one text is empty.
 func CheckTrainingClasses(src Source) error {
 	if checker, ok := src.(interface{ checkTraining() error }); ok {
 		return checker.checkTraining()

@@ -43,7 +43,7 @@ func TestFoldersOfSplitsHaveSeveralNames(t *testing.T) {
 		{[]string{"train/a", "train/b", "train", "."}, [3]int{4, 0, 0}, "2 beside train; 2 in no folder of a class"},
 		{[]string{"train/a", "train/b", ".x", "train/a/.x"}, [3]int{4, 0, 0}, ""},
 	} {
-		f, err := readClassFolder(textFolder(t, 2, c.folders...), 1, ".txt")
+		f, err := readClassFolder(textFolder(t, 2, c.folders...), 1, false, ".txt")
 		if err != nil {
 			t.Errorf("%q: %v", c.folders, err)
 		} else if got := IgnoredFiles(&Sounds{classFolder: f}); f.countSamples() != c.count || !slices.Equal(f.classes, []string{"a", "b"}) || got != c.ignored {
@@ -51,7 +51,7 @@ func TestFoldersOfSplitsHaveSeveralNames(t *testing.T) {
 		}
 	}
 	// Names of splits beside other classes are classes.
-	f, err := readClassFolder(textFolder(t, 9, "Train", "bus", "test"), 1, ".txt")
+	f, err := readClassFolder(textFolder(t, 9, "Train", "bus", "test"), 1, false, ".txt")
 	if err != nil || !slices.Equal(f.classes, []string{"Train", "bus", "test"}) {
 		t.Errorf("%+v, %v", f, err)
 	}
@@ -63,7 +63,7 @@ func TestFoldersOfSplitsHaveSeveralNames(t *testing.T) {
 		`class "c" is not among those to learn from, ["a" "b"]`:                                                {"train/a", "train/b", "val/c"},
 		`it holds 1 folders with 2 files .txt to learn from; a folder for each of two classes or more is need`: {"train/a"},
 	} {
-		if _, err := readClassFolder(textFolder(t, 2, folders...), 1, ".txt"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readClassFolder(textFolder(t, 2, folders...), 1, false, ".txt"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error is %v, want %s", folders, err, want)
 		}
 	}
@@ -102,12 +102,51 @@ func TestClassesWithoutTrainingFilesAreNamed(t *testing.T) {
 	}
 }
 
+// Records, tables and listed files have classes of their own, which the seed may leave out.
+func TestDrawnClassesWithoutTrainingSamplesAreNamed(t *testing.T) {
+	files := map[string][]byte{}
+	list := "file,label\n"
+	for i := range 15 {
+		class := "ab"[i%2:][:1]
+		if i == 14 {
+			class = "c"
+		}
+		files[fmt.Sprintf("fa/%s/%d.fa", class, i)] = []byte(">x\nACGT\n")
+		files[fmt.Sprintf("tables/%02d.csv", i)] = fmt.Appendf(nil, "x,label\n1,%s\n2,%s\n", class, class)
+		files[fmt.Sprintf("%d.csv", i)] = []byte("1\n2\n")
+		list += fmt.Sprintf("%d.csv,%s\n", i, class)
+	}
+	files["list.csv"] = []byte(list)
+	dir := folderOf(t, files)
+	for items, set := range map[string][]string{"records": {"fasta", "fa"}, "tables": {"series", "tables", "ask", "each"}, "files": {"series", "list.csv"}} {
+		missing := 0
+		for seed := range uint64(40) {
+			src := openSource(t, set[0], Options{Seed: seed}, append([]string{"data", filepath.Join(dir, set[1])}, set[2:]...)...)
+			isThere := false
+			for i := range src.Spec().Count[Train] {
+				s := take(t, src, Train, i)
+				isThere = isThere || s.Class == 2 || slices.Contains(s.Labels, 2)
+			}
+			err := CheckTrainingClasses(src)
+			if err == nil != isThere || err != nil && !strings.HasPrefix(err.Error(), `class "c": the data seed draws none of its `+items) {
+				t.Errorf("%s, seed %d: error is %v", items, seed, err)
+			}
+			if !isThere {
+				missing++
+			}
+		}
+		if missing == 0 || missing > 20 {
+			t.Errorf("%s: the class is missing with %d seeds of 40", items, missing)
+		}
+	}
+}
+
 func TestFilesWithoutASuffixOfTheTaskAreCounted(t *testing.T) {
 	dir := folderOf(t, map[string][]byte{
 		"a/1.txt": nil, "a/2.TXT": nil, "a/3.txt.gz": nil, "a/4.md": nil, "a/README": nil, "b/1.txt": nil, "b/x/2.md": nil, "c.md": nil, "b/.md": nil,
 		"b/2.txt": nil, "b/3.txt": nil, "b/4.txt": nil, "b/5.txt": nil,
 	})
-	f, err := readClassFolder(dir, 1, ".txt")
+	f, err := readClassFolder(dir, 1, false, ".txt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +174,7 @@ func TestLinksInFoldersAreFollowed(t *testing.T) {
 		if root != data {
 			link(t, dir, "data", "link")
 		}
-		f, err := readClassFolder(root, 1)
+		f, err := readClassFolder(root, 1, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -191,14 +191,14 @@ func (t *OwnTexts) encodeTexts(tokens *Tokens, length, most int) error {
 	}
 	t.tokens, t.ends = tokens, tokens.findEnds()
 	var lengths []int
-	for split, part := range t.parts {
+	for _, part := range t.parts {
 		for i := range part {
 			text, err := part[i].read(math.MaxInt)
-			if err == nil {
-				part[i].ids, err = tokens.encode(text)
-			}
 			if err != nil {
-				return fmt.Errorf("%v text %d: %w", Split(split), i, err)
+				return err
+			}
+			if part[i].ids, err = tokens.encode(text); err != nil {
+				return fmt.Errorf("%s: %w", t.place(&part[i]), err)
 			}
 			lengths = append(lengths, len(part[i].ids))
 		}
@@ -220,7 +220,7 @@ func (t *OwnTexts) encodeTexts(tokens *Tokens, length, most int) error {
 // encodePairs replaces the pairs by their tokens and types. It returns an error if encode does.
 func (t *OwnTexts) encodePairs(tokens *Tokens, encode func(text, pair string, most int) (ids, types []int32, err error), most int) error {
 	t.tokens = tokens
-	for split, part := range t.parts {
+	for _, part := range t.parts {
 		for i := range part {
 			own := &part[i]
 			var err error
@@ -228,7 +228,7 @@ func (t *OwnTexts) encodePairs(tokens *Tokens, encode func(text, pair string, mo
 				err = errEmpty
 			}
 			if err != nil {
-				return fmt.Errorf("%v text %d: %w", Split(split), i, err)
+				return fmt.Errorf("%s: %w", t.place(own), err)
 			}
 		}
 	}

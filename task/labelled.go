@@ -48,7 +48,7 @@ func OpenLabelled(o Options, names []string) (*OwnTexts, error) {
 	if op.err != nil {
 		return nil, op.err
 	}
-	t, err := readOwnTexts(op.text("data"), kind, ownColumns{op.text("text"), op.text("label"), pair}, o.Seed)
+	t, err := readOwnTexts(op.text("data"), kind, ownColumns{op.text("text"), op.text("label"), pair}, o.Seed, true)
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +138,8 @@ func (t *OwnTexts) TestOnly() *OwnTexts {
 }
 
 // JudgedBaselines returns the baselines of the judged split. Without training texts they
-// are the commonest class, or the mean, of the judged texts. It returns an error if a text
-// cannot be read.
+// are the commonest class, or the mean, of the judged texts, unless their targets are all equal.
+// It returns an error if a text cannot be read.
 func (t *OwnTexts) JudgedBaselines() ([]Baseline, error) {
 	if len(t.parts[Train]) > 0 {
 		return t.Baselines(0)
@@ -168,20 +168,21 @@ func (h hindsight) Sample(s *Sample, split Split, i int) error {
 }
 
 // scoreInHindsight scores the commonest class or label of the judged samples, or the mean of
-// their numbers. It returns an error if a sample cannot be read.
+// their numbers. Of targets that are all equal there is no baseline: it would be right by
+// definition. scoreInHindsight returns an error if a sample cannot be read.
 func scoreInHindsight(src Source, advice string) ([]Baseline, error) {
-	score := scoreMajority
+	score, perfect := scoreMajority, 1.
 	switch src.Spec().Kind {
 	case Class:
 	case Regression:
-		score = scoreMeanTarget
+		score, perfect = scoreMeanTarget, 0
 	case Labels:
 		score = scoreMajorityLabel
 	default:
 		return nil, nil
 	}
 	b, err := score(hindsight{src}, 0)
-	if err != nil {
+	if err != nil || b.Score == perfect {
 		return nil, err
 	}
 	b.Learned, b.Advice = 0, advice // it has learned no sample that is not judged
@@ -201,9 +202,10 @@ type learnedSource struct {
 
 // NumberAsLearned returns src for a model that has learned the classes names and targets in
 // scales; nil: there are none. Classes are found by name. hasAll makes all samples the test
-// set. Baselines are the baselines of src in the model's scales, or with hasAll the commonest
-// class or label, or the mean, of all samples. NumberAsLearned returns an error if a class is
-// not in names, scales are unknown, or samples have no end.
+// set. Baselines are the baselines of src in the model's scales, or without training samples the
+// commonest class or label, or the mean, of the test set, unless its targets are all equal.
+// NumberAsLearned returns an error if a class is not in names, scales are unknown, or samples have
+// no end.
 func NumberAsLearned(src Source, names []string, scales *Scales, hasAll bool) (Source, error) {
 	t := &learnedSource{Source: src, spec: src.Spec(), names: names, scales: scales, hasAll: hasAll}
 	if named, ok := src.(ClassNamer); ok && names != nil {
@@ -242,11 +244,11 @@ func (t *learnedSource) Spec() Spec { return t.spec }
 // ClassNames returns the names of the model's classes.
 func (t *learnedSource) ClassNames() []string { return slices.Clone(t.names) }
 
-// Baselines returns the baselines of the source in the scales of the model, or with all
-// samples in the test set what the commonest class or the mean scores there. It returns an
-// error if a sample cannot be read.
+// Baselines returns the baselines of the source in the scales of the model. Without training
+// samples they are the commonest class or label, or the mean, of the judged split, unless its
+// targets are all equal. It returns an error if a sample cannot be read.
 func (t *learnedSource) Baselines(n int) ([]Baseline, error) {
-	if t.hasAll {
+	if t.spec.Count[Train] == 0 {
 		return scoreInHindsight(t, "")
 	}
 	all, err := t.Source.Baselines(n)

@@ -19,9 +19,9 @@ type LabelledPictures struct {
 // OpenLabelledPictures lists the pictures of a folder, as task picture does. A folder's name is
 // a class in names, as OpenLabelled reads labels. read returns the values
 // [positions,channels] of a picture. OpenLabelledPictures returns an error if the folder has
-// fewer than two classes, or one that is no class of the model.
+// no pictures, or a class that is no class of the model.
 func OpenLabelledPictures(folder string, names []string, positions, channels int, read func(path string) ([]float32, error)) (*LabelledPictures, error) {
-	files, err := readClassFolder(folder, 0, pictureSuffixes...)
+	files, err := readClassFolder(folder, 0, true, pictureSuffixes...)
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +64,8 @@ func (t *LabelledPictures) Sample(s *Sample, split Split, i int) error {
 }
 
 // Baselines scores the commonest class and the class with the nearest mean picture of 32×32
-// pixels. Without training pictures it is the commonest class of the judged pictures. It
-// returns an error if a picture cannot be read.
+// pixels. Without training pictures it is the commonest class of the judged pictures, if
+// these have two. It returns an error if a picture cannot be read.
 func (t *LabelledPictures) Baselines(n int) ([]Baseline, error) {
 	const side, patch = 32, 4
 	var list []Baseline
@@ -78,6 +78,9 @@ func (t *LabelledPictures) Baselines(n int) ([]Baseline, error) {
 		list = make([]Baseline, 1)
 		list[0], err = scoreMajority(&Pictures{side, patch, &w}, n)
 		list[0].Learned = 0 // no picture that is not judged
+		if list[0].Score == 1 {
+			list = nil // of one class it is right by definition
+		}
 	}
 	for i := range list {
 		list[i].Advice = "take a model that was trained on such pictures"

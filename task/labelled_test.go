@@ -1,6 +1,8 @@
 package task
 
 import (
+	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -36,6 +38,48 @@ func TestLabelsFollowOneRule(t *testing.T) {
 		}
 		if message != c.err || !slices.Equal(got, c.want) {
 			t.Errorf("%q of %q: %v, %v; want %v, %s", c.labels, c.names, got, err, c.want, c.err)
+		}
+	}
+}
+
+// Data that a model is scored on may be one sample of one class, whatever split the seed draws.
+func TestScoredDataNeedsOneSample(t *testing.T) {
+	dir := folderOf(t, map[string][]byte{
+		"x.csv": []byte("text,label\na,pos\n"), "number.csv": []byte("file,label\n1.csv,1050\n"), "list.csv": []byte("file,label\n1.csv,pos\n"),
+		"1.csv": []byte("1\n2\n"), "texts/pos/1.txt": []byte("a"), "texts/none/.x": nil, "series/pos/1.csv": []byte("1\n"), "tables/1.csv": []byte("x,label\n1,pos\n"),
+		"fa/pos/1.fa": []byte(">x\nACGT\n"), "wav/pos/1.wav": nil, "picture/pos/1.png": nil,
+	})
+	for _, set := range [][]string{
+		{"file", "x.csv"}, {"file", "texts"}, {"series", "series"}, {"series", "list.csv"}, {"series", "number.csv", "ask", "number"},
+		{"series", "tables", "ask", "each"}, {"fasta", "fa"}, {"wav", "wav"}, {"picture", "picture"},
+	} {
+		counts := [3]int{}
+		for seed := range uint64(40) {
+			o := Options{Seed: seed, ScoreOnly: true}
+			src := openSource(t, set[0], o, append([]string{"data", filepath.Join(dir, set[1])}, set[2:]...)...)
+			for split, n := range src.Spec().Count {
+				counts[split] += n
+			}
+			scales := &Scales{[]float64{1000}, []float64{100}}
+			learned, err := NumberAsLearned(src, []string{"neg", "none", "pos"}, scales, true)
+			if err != nil || learned.Spec().Count != [3]int{Test: 1} {
+				t.Fatalf("%q: %v", set, err)
+			}
+			if set[0] == "wav" || set[0] == "picture" { // of empty files
+				continue
+			}
+			if s := take(t, learned, Test, 0); s.Class != 2 && !slices.Equal(s.Labels, []int32{2}) && fmt.Sprint(s.Targets) != "[0.5]" {
+				t.Errorf("%q: %+v", set, s)
+			}
+			if all, err := learned.Baselines(0); err != nil || len(all) != 0 {
+				t.Errorf("%q: baselines of one target %+v, %v", set, all, err)
+			}
+		}
+		if slices.Contains(counts[:], 0) {
+			t.Errorf("%q: the splits are %v", set, counts)
+		}
+		if _, err := Open(set[0], Options{Settings: pairs(append([]string{"data", filepath.Join(dir, set[1])}, set[2:]...)), Seed: 1}); err == nil && set[1] != "number.csv" {
+			t.Errorf("%q: a training may begin", set)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ type ownData[T any] struct {
 	parts   [3][]T
 	ignored ignoredFiles // of the folder of the data
 
-	missing error // names a class of the folder without training files; nil: none
+	missing error // names a class without training samples; nil: none
 }
 
 // ClassNames returns the names of the classes, in the order of their numbers.
@@ -28,6 +29,27 @@ func (d *ownData[T]) isClassOrdered() bool { return d.ordered }
 func (d *ownData[T]) ignoredFiles() ignoredFiles { return d.ignored }
 
 func (d *ownData[T]) checkTraining() error { return d.missing }
+
+// setMissing sets missing if the seed draws no training sample of a class. mark sets the classes
+// of a sample in seen. items names the samples.
+func (d *ownData[T]) setMissing(items string, mark func(s *T, seen []bool)) {
+	seen := make([]bool, len(d.classes))
+	for i := range d.parts[Train] {
+		mark(&d.parts[Train][i], seen)
+	}
+	if class := slices.Index(seen, false); class >= 0 {
+		d.missing = fmt.Errorf("class %q: the data seed draws none of its %s to learn from; add %s, or draw with another seed", d.classes[class], items, items)
+	}
+}
+
+// hasSamples reports whether there are training samples, or with scoreOnly samples of any split.
+func (d *ownData[T]) hasSamples(scoreOnly bool) bool {
+	n := len(d.parts[Train])
+	if scoreOnly {
+		n += len(d.parts[Valid]) + len(d.parts[Test])
+	}
+	return n > 0
+}
 
 // spec returns the specification without the width of a position.
 func (d *ownData[T]) spec() Spec {

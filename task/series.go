@@ -73,7 +73,7 @@ func openOwnSeries(o *settingsReader) (Source, error) {
 	if o.err != nil {
 		return nil, o.err
 	}
-	return OpenOwnSeries(o.text("data"), s)
+	return openSeries(o.text("data"), s, o.ScoreOnly)
 }
 
 // askSeries returns the question about a file of rows. It returns an error if the scales
@@ -96,6 +96,11 @@ var sequenceSuffixes = []string{".csv", ".tsv", ".npy"}
 // of validation and test. It returns an error if a file is malformed, rows differ in width or
 // in the names of their columns, there are fewer than two classes or no training samples.
 func OpenOwnSeries(path string, o SeriesOptions) (*OwnSeries, error) {
+	return openSeries(path, o, false)
+}
+
+// openSeries is OpenOwnSeries. With scoreOnly one class, and no training sample, is enough.
+func openSeries(path string, o SeriesOptions, scoreOnly bool) (*OwnSeries, error) {
 	if err := checkRange("length", o.Length, 1, 1<<24); err != nil {
 		return nil, err
 	}
@@ -106,7 +111,7 @@ func OpenOwnSeries(path string, o SeriesOptions) (*OwnSeries, error) {
 	t := &OwnSeries{SeriesOptions: o, ownData: ownData[ownSequence]{name: seriesName, kind: o.Ask}}
 	switch {
 	case info.IsDir() && o.Ask == Class:
-		err = t.readClasses(path)
+		err = t.readClasses(path, scoreOnly)
 	case info.IsDir() && o.Ask == Labels:
 		err = t.readTables(path)
 	case info.IsDir():
@@ -119,10 +124,10 @@ func OpenOwnSeries(path string, o SeriesOptions) (*OwnSeries, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := len(t.parts[Train]); n == 0 {
-		return nil, fmt.Errorf("%s: it holds %d sequences to learn from, and none is too few; files end in %s", path, n, strings.Join(sequenceSuffixes, ", "))
+	if !t.hasSamples(scoreOnly) {
+		return nil, fmt.Errorf("%s: it holds 0 sequences to learn from, and none is too few; files end in %s", path, strings.Join(sequenceSuffixes, ", "))
 	}
-	if o.Ask != Regression && len(t.classes) < 2 {
+	if o.Ask != Regression && len(t.classes) < 2 && !scoreOnly {
 		return nil, fmt.Errorf("%s: %s: the number of classes is %d, 2 are needed", path, o.Label, len(t.classes))
 	}
 	if o.Ask == Regression && o.Standardise {
@@ -194,8 +199,8 @@ func (t *OwnSeries) checkTotal(have *int, split Split, path string) error {
 }
 
 // readClasses reads a folder with one folder of files per class.
-func (t *OwnSeries) readClasses(root string) error {
-	c, err := readClassFolder(root, t.Seed, sequenceSuffixes...)
+func (t *OwnSeries) readClasses(root string, scoreOnly bool) error {
+	c, err := readClassFolder(root, t.Seed, scoreOnly, sequenceSuffixes...)
 	if err != nil {
 		return err
 	}
@@ -271,6 +276,11 @@ func (t *OwnSeries) readTables(root string) error {
 			}
 		}
 	}
+	t.setMissing("tables", func(s *ownSequence, seen []bool) {
+		for _, y := range s.labels {
+			seen[y] = true
+		}
+	})
 	return nil
 }
 
@@ -337,6 +347,9 @@ func (t *OwnSeries) readList(path string) error {
 			return err
 		}
 	}
+	if t.Ask == Class {
+		t.setMissing("files", func(s *ownSequence, seen []bool) { seen[s.class] = true })
+	}
 	switch err := checkRounding(numbers); {
 	case err != nil && !t.Standardise:
 		return fmt.Errorf("%s: %s: %w", path, t.Label, err)
@@ -366,18 +379,22 @@ func checkRounding(numbers []float64) error {
 }
 
 // standardiseTargets scales all number targets by mean and deviation of the training
-// samples. It reads number64.
+// samples, or of all where there are none. It reads number64.
 func (t *OwnSeries) standardiseTargets() {
 	mean, squares := 0., 0.
-	n := float64(len(t.parts[Train]))
-	for _, s := range t.parts[Train] {
+	samples := t.parts[Train]
+	if len(samples) == 0 {
+		samples = slices.Concat(t.parts[:]...)
+	}
+	n := float64(len(samples))
+	for _, s := range samples {
 		mean += s.number64 / n
 	}
-	for _, s := range t.parts[Train] {
+	for _, s := range samples {
 		squares += (s.number64 - mean) * (s.number64 - mean) / n
 	}
 	deviation := math.Sqrt(squares)
-	if first := t.parts[Train][0].number64; !slices.ContainsFunc(t.parts[Train], func(s ownSequence) bool { return s.number64 != first }) {
+	if first := samples[0].number64; !slices.ContainsFunc(samples, func(s ownSequence) bool { return s.number64 != first }) {
 		mean, deviation = first, 0 // a sum of n·(first/n) may differ
 	}
 	if !(deviation > 0) {

@@ -171,7 +171,12 @@ func (c Config) clone() Config {
 // OpenTask opens the task and reads its data. It returns an error if the task is unknown
 // or its data is missing or damaged.
 func (c Config) OpenTask() (task.Source, error) {
-	return task.Open(c.Task, task.Options{Folder: c.Folder, Seed: c.DataSeed, Settings: c.TaskSet, Tokens: c.startTokens(), Context: c.startContext()})
+	return task.Open(c.Task, c.taskOptions())
+}
+
+// taskOptions returns the options of the task.
+func (c *Config) taskOptions() task.Options {
+	return task.Options{Folder: c.Folder, Seed: c.DataSeed, Settings: c.TaskSet, Tokens: c.startTokens(), Context: c.startContext()}
 }
 
 // PrepareTask returns src as the model reads it: in windows, standardised, padded. The

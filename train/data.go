@@ -111,7 +111,9 @@ func (c Config) OpenOtherData(dir, data string, hasAll bool) (task.Source, error
 		set["length"] = fmt.Sprint(c.Model.Context) // as predict reads it
 	}
 	c.TaskSet = set
-	src, err := c.OpenTask()
+	options := c.taskOptions()
+	options.ScoreOnly = true
+	src, err := task.Open(c.Task, options)
 	if err != nil {
 		return nil, err
 	}

@@ -222,6 +222,14 @@ func TestOtherDataHasTheClassesOfTheRun(t *testing.T) {
 	if n := spec.Count[task.Test]; n < 1 || n > 10 {
 		t.Errorf("%+v", spec)
 	}
+	// One row of one class is scored too.
+	writeFile(t, folder, "other.csv", labelledRows(1, "b"))
+	if src, err = c.OpenOtherData(dir, other, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, detail, err = Evaluate(context.Background(), m, src, task.Test, 0); err != nil || len(detail.Confusion) != 3 || slices.Max(detail.Confusion[1]) != 1 {
+		t.Errorf("%v, %v", detail.Confusion, err)
+	}
 	for text, want := range map[string]string{
 		labelledRows(30, "b", "d"): `other.csv: label: "d" is none of the 3 classes that the model learned: ["a" "b" "c"]`,
 		"text,kind\na,b\n":         `"label"`,
