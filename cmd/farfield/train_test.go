@@ -105,6 +105,11 @@ func TestTrainEvaluateAndRepeat(t *testing.T) {
 	if all.Tokens != 3999 {
 		t.Errorf("all of the text has %d tokens", all.Tokens)
 	}
+	short := filepath.Join(root, "short")
+	wrote(t, short, "short text")
+	if out := works(t, "eval", "--model", first, "--data", short, "--all"); !strings.Contains(out, "over 9 tokens, 9 bytes") {
+		t.Errorf("of a short text eval prints\n%s", out)
+	}
 	if out := works(t, "eval", "--model", first, "--limit", "2"); !strings.Contains(out, "over 40 tokens") || !strings.Contains(out, "15–19") {
 		t.Errorf("eval prints\n%s", out)
 	}
@@ -260,7 +265,8 @@ func TestBadTrainings(t *testing.T) {
 	if err := os.WriteFile(binary, []byte("\xff\xfe text"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	free := filepath.Join(root, "free")
+	free, short := filepath.Join(root, "free"), filepath.Join(root, "short")
+	wrote(t, short, "16 bytes of text")
 	for _, c := range []struct {
 		want string
 		args []string
@@ -274,6 +280,7 @@ func TestBadTrainings(t *testing.T) {
 		{`activation: "tanh" is none of gelu-tanh, gelu, relu, silu, swiglu, geglu`, littleRun(data, free, "--activation", "tanh")},
 		{`norm: "batch" is none of layer, rms`, littleRun(data, free, "--norm", "batch")},
 		{"5 do not divide width 32", littleRun(data, free, "--heads", "5")},
+		{"14 tokens to learn from and 2 to be judged by are too few", littleRun(short, free, "--context", "8")},
 		{"do not fit the 3600", littleRun(data, free, "--context", "4000")},
 		{"batch: 0", littleRun(data, free, "--batch", "0")},
 		{"--sample-tokens: -1", littleRun(data, free, "--sample-tokens=-1")},

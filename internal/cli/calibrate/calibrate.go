@@ -179,7 +179,7 @@ func (c *Command) model(e *env.Env) (*Report, error) {
 	if err != nil {
 		return nil, env.MarkInput(err)
 	}
-	text, err := runs.OpenRunText(c.Model, c.Data, "", vocab)
+	text, err := runs.OpenRunText(c.Model, c.Data, "", vocab, false)
 	if err != nil {
 		return nil, env.MarkInput(err)
 	}

@@ -130,6 +130,12 @@ func (c *Command) evaluate(e *env.Env, r *Report, m *model.Model[float32], src t
 		return env.InputErrorf("--split: %q is none of %v, %v with samples", c.Split, task.Valid, task.Test)
 	}
 	if spec.Count[split] == 0 {
+		switch {
+		case c.All:
+			return env.InputErrorf("--data: %s has no samples", spec.Name)
+		case c.Split == "":
+			return env.InputErrorf("--data: %s has no samples to validate by; --all scores everything", spec.Name)
+		}
 		return env.InputErrorf("--split: %s has no samples to validate by", spec.Name)
 	}
 	if !c.All {
@@ -178,16 +184,12 @@ func (c *Command) write(e *env.Env, r *Report) error {
 
 // text returns the text to predict, and where it came from.
 func (c *Command) text(m *model.Model[float32], vocab *token.Vocabulary) (task.Source, string, error) {
-	text, err := runs.OpenRunText(c.Model, c.Data, c.Folder, vocab)
+	text, err := runs.OpenRunText(c.Model, c.Data, c.Folder, vocab, c.All)
 	if err != nil {
 		return nil, "", adviseData(err)
 	}
 	runs.KeepHeapTight(text)
-	name := text.Corpus.Name
-	if c.All {
-		text = text.ValidationOnly()
-	}
-	return text.ForModel(m.Config().Vocab, nil).WithWindow(m.Config().Context), name, nil
+	return text.ForModel(m.Config().Vocab, nil).WithWindow(m.Config().Context), text.Corpus.Name, nil
 }
 
 // samples returns the task of the run, as the model learned it, or with --data other data

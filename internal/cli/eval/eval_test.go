@@ -5,12 +5,39 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/task"
 )
+
+// Without samples to score, the error names the flag that is given, or --all where it helps.
+func TestDataWithoutSamplesAreRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.csv")
+	if err := os.WriteFile(path, []byte("text,label\na,b\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	o := task.Options{Settings: map[string]string{"data": path}, ScoreOnly: true}
+	src, err := task.Open("file", o)
+	for ; err == nil && src.Spec().Count[task.Train] == 0; o.Seed++ {
+		src, err = task.Open("file", o)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, c := range map[string]Command{
+		"--data: file has no samples to validate by; --all scores everything": {},
+		"--split: file has no samples to validate by":                         {Split: "valid"},
+		"--data: file has no samples":                                         {All: true},
+	} {
+		if err := c.evaluate(nil, &Report{}, nil, src); err == nil || err.Error() != want {
+			t.Errorf("error is %v, want %s", err, want)
+		}
+	}
+}
 
 func TestScoreIsPrintedWhereBaselinesFail(t *testing.T) {
 	src, err := task.Open("copy", task.Options{})

@@ -160,17 +160,14 @@ func (c *Command) decoded(e *env.Env, m *runs.TextModel) error {
 	var src task.WindowSource
 	spaces := 0 // that the tokenizer puts before the text
 	err = e.RunInterruptibly(func() error {
-		text, err := runs.OpenRunText(c.Model, c.Data, c.Folder, vocab)
+		text, err := runs.OpenRunText(c.Model, c.Data, c.Folder, vocab, c.All)
 		if err != nil {
 			return env.MarkInput(err)
 		}
 		runs.KeepHeapTight(text)
 		r.Data = text.Corpus.Name
-		if spaces, err = text.Tokens(task.Train).CheckExact(); err != nil {
+		if spaces, err = text.Tokens(task.Valid).CheckExact(); err != nil {
 			return env.InputErrorf("%s: %w", text.Corpus.Name, err)
-		}
-		if c.All {
-			text = text.ValidationOnly()
 		}
 		config, begin := m.Config(), vocab.Tokenizer().AppendStart(nil)
 		window := min(config.Context, maxWindow) - len(begin)

@@ -16,13 +16,16 @@ import (
 )
 
 // OpenRunText reads the text at data, or the text of the run in dir if data is "".
-// folder is the folder of data sets; "": the folder of the run. It returns an error if
-// the run has no text or the text cannot be read.
-func OpenRunText(dir, data, folder string, vocab *token.Vocabulary) (*task.Text, error) {
+// folder is the folder of data sets; "": the folder of the run. isWhole makes the whole text
+// the validation set. It returns an error if the run has no text or the text cannot be read.
+func OpenRunText(dir, data, folder string, vocab *token.Vocabulary, isWhole bool) (*task.Text, error) {
 	if data != "" {
 		corpus, err := task.ReadCorpus(data, vocab.Kind() == token.KindChars)
 		if err != nil {
 			return nil, err
+		}
+		if isWhole {
+			return task.NewWholeText(corpus, vocab)
 		}
 		return task.NewText(corpus, vocab)
 	}
@@ -36,6 +39,9 @@ func OpenRunText(dir, data, folder string, vocab *token.Vocabulary) (*task.Text,
 	text, ok := src.(*task.Text)
 	if !ok || text.Vocab.Size() != vocab.Size() {
 		return nil, fmt.Errorf("%s: the text of the run has changed: its vocabulary is another", dir)
+	}
+	if isWhole {
+		text = text.ValidationOnly()
 	}
 	return text, nil
 }
