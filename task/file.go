@@ -296,6 +296,9 @@ func (c *ownColumns) parse(line []byte) (row ownRow, err error) {
 		if object[name] == nil {
 			return row, fmt.Errorf("it has no key %q", name)
 		}
+		if infile.HasHalfPair(object[name]) {
+			return row, fmt.Errorf("%s: %.40s has half a surrogate pair", name, object[name])
+		}
 	}
 	if err := c.checkUnique(line); err != nil {
 		return row, err
@@ -316,10 +319,6 @@ func (c *ownColumns) parse(line []byte) (row ownRow, err error) {
 	}
 	switch label := label.(type) {
 	case string:
-		const replaced = "\ufffd" // for half a surrogate pair, by encoding/json
-		if text := string(object[c.label]); strings.Contains(label, replaced) && !strings.Contains(text, replaced) && !strings.Contains(strings.ToLower(text), `\ufffd`) {
-			return row, fmt.Errorf("%s: %.40s has half a surrogate pair", c.label, text)
-		}
 		row.label = label
 	case json.Number:
 		if row.label, err = numberLabel(label.String()); err != nil {

@@ -567,6 +567,7 @@ func TestJSONLErrorsNameTheLine(t *testing.T) {
 		{"{\"text\": \"a\", \"label\": \"caf\xe9\"}", "line 4: it is not UTF-8", Class},
 		{"{\"text\": \"caf\xe9\", \"label\": 1}", "line 4: it is not UTF-8", Class},
 		{`{"text": "a", "label": "caf\udce9"}`, `line 4: label: "caf\udce9" has half a surrogate pair`, Class},
+		{`{"text": "caf\udce9", "label": 1}`, `line 4: text: "caf\udce9" has half a surrogate pair`, Class},
 		{`{"text": "a", "label": 1, "label": 2}`, `line 4: it has the key "label" twice`, Class},
 		{`{"text": "a", "label": 1, "te\u0078t": "b"}`, `line 4: it has the key "text" twice`, Class},
 		{`{"text": "", "label": 1}`, "line 4: the text is empty", Class},

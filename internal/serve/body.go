@@ -2,7 +2,6 @@ package serve
 
 import (
 	"bytes"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,8 +10,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // bodyTime bounds the time in which a client sends its body, besides a second a megabyte.
@@ -116,7 +116,7 @@ func parseJSON(data []byte, v any) error {
 	if !utf8.Valid(data) { // package json would replace the bytes
 		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: is not UTF-8"}
 	}
-	if hasHalfPair(data) { // so it would these
+	if infile.HasHalfPair(data) { // so it would these
 		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: has half of a surrogate pair"}
 	}
 	if data[0] != '{' {
@@ -131,39 +131,6 @@ func parseJSON(data []byte, v any) error {
 		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: there is more after the JSON object"}
 	}
 	return nil
-}
-
-// hasHalfPair reports whether JSON has an escape of half a surrogate pair without its other half.
-func hasHalfPair(data []byte) bool {
-	for i := bytes.IndexByte(data, '\\'); i >= 0 && i < len(data); {
-		switch r := escapedRune(data[i:]); {
-		case utf16.IsSurrogate(r):
-			if utf16.DecodeRune(r, escapedRune(data[i+escapeLength:])) == utf8.RuneError {
-				return true
-			}
-			i += 2 * escapeLength
-		case data[i] == '\\':
-			i += 2
-		default:
-			i++
-		}
-	}
-	return false
-}
-
-// escapeLength is the number of bytes of an escape such as \u00e9.
-const escapeLength = len(`\u0000`)
-
-// escapedRune returns the rune of the escape that data begins with; -1: of none.
-func escapedRune(data []byte) rune {
-	if len(data) < escapeLength || data[0] != '\\' || data[1] != 'u' {
-		return -1
-	}
-	var code [2]byte
-	if _, err := hex.Decode(code[:], data[2:escapeLength]); err != nil {
-		return -1
-	}
-	return rune(code[0])<<8 | rune(code[1])
 }
 
 // explainJSON names the field of an error of package json.

@@ -13,6 +13,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/par"
 )
 
@@ -365,6 +366,9 @@ func (x *result) member(field string) (text *string, err error) {
 	}
 	if err := json.Unmarshal(raw, &text); err != nil || text == nil {
 		return nil, fmt.Errorf("%s: is not a string: %.60s", field, raw)
+	}
+	if infile.HasHalfPair(raw) {
+		return nil, fmt.Errorf("%s: has half a surrogate pair: %.60s", field, raw)
 	}
 	return text, nil
 }
