@@ -171,7 +171,7 @@ func TestScoreMarksLinesThatMayRepeat(t *testing.T) {
 	first := read(out.String())
 	status, rest, notes := command(t, args...)
 	marked := read(rest)
-	if status != 0 || first != 0 || marked == 0 || len(seen) != 3000 || !strings.Contains(notes, fmt.Sprintf("the next %d lines that are printed may repeat", marked)) {
+	if status != 0 || first != 0 || marked == 0 || len(seen) != 3000 || !strings.Contains(notes, fmt.Sprintf("the next %d printed lines may repeat", marked)) {
 		t.Errorf("status %d, %d lines seen, %d and %d marked, %s", status, len(seen), first, marked, notes)
 	}
 	if _, again, notes := command(t, args...); strings.Count(again, "\n") != 1 || strings.Contains(notes, "may repeat") {
@@ -309,8 +309,95 @@ func TestScoreLinesAsJSON(t *testing.T) {
 	if got := display.Shown("four\tfive\x1b", 7); got != "four f…" {
 		t.Errorf("a terminal has %q", got)
 	}
-	if got := display.Shown("four\tfive\x1b", 0); got != "four five\ufffd" {
-		t.Errorf("a file has %q", got)
+	if got := display.Shown("\u00e9\u00e9\x1b", 3); got != "\u00e9\u00e9\ufffd" {
+		t.Errorf("a line that fits is %q", got)
+	}
+	if got := display.Beginning("\xff\u00e9\xff\u00e9", 5); got != "\xff\u00e9\xff…" {
+		t.Errorf("the beginning is %q", got)
+	}
+	bytes := "a\tb\x01\xff\u00a0c\r\x1b"
+	wrote(t, log, bytes+"\n")
+	out = filepath.Join(t.TempDir(), "out")
+	works(t, "score", "--model", model, "--lines", "--state", out+".state", "--out", out, log)
+	for _, text := range []string{works(t, "score", "--model", model, log), has(t, out)} {
+		if !strings.HasSuffix(text, " "+bytes+"\n") {
+			t.Errorf("a file has %q", text)
+		}
+	}
+}
+
+// A state is of whole lines. The next run scores an incomplete last line with its end.
+func TestScoreStateLeavesTheIncompleteLine(t *testing.T) {
+	dir, model := t.TempDir(), scorerOf(t, "fastmax")
+	log, state, out := filepath.Join(dir, "log"), filepath.Join(dir, "state"), filepath.Join(dir, "out")
+	wrote(t, log, "one\ntwo\n")
+	whole := works(t, "score", "--model", model, "--lines", "--json", "--top", "0", log)
+	lines := strings.SplitAfter(whole, "\n")
+	wrote(t, log, "one\ntw")
+	args := []string{"score", "--model", model, "--lines", "--json", "--top", "0", "--state"}
+	if report := works(t, append(args, state, "--out", out, log)...); !strings.HasPrefix(report, `{"lines":2,`) || strings.Count(has(t, out), "\n") != 2 {
+		t.Errorf("half a line: %s%s", has(t, out), report)
+	}
+	works(t, append(args, state+"2", log)...)
+	wrote(t, log, "one\ntwo\n")
+	if report := works(t, append(args, state, "--out", out, log)...); has(t, out)+report != whole {
+		t.Errorf("continued: %s%s, want %s", has(t, out), report, whole)
+	}
+	marked := strings.Replace(lines[1], "}", `,"may_repeat":true}`, 1)
+	if _, text, notes := command(t, append(args, state+"2", log)...); text != marked+lines[2] || !strings.Contains(notes, "the next 1 printed line may repeat the last of the run before") {
+		t.Errorf("on standard output: %s%s", text, notes)
+	}
+}
+
+// A run that is killed after its first lines goes on behind them, though its log was rotated.
+func TestScoreFindsARotatedLogAfterItsFirstLines(t *testing.T) {
+	dir, model := t.TempDir(), scorerOf(t, "linear")
+	log, state, out := filepath.Join(dir, "log"), filepath.Join(dir, "state"), filepath.Join(dir, "out")
+	follow := func(lines int, saved string) (notes string) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(context.Background())
+		var printed, errs syncBuffer
+		done := make(chan int)
+		go func() {
+			done <- farfield().RunVerb([]string{"score", "--model", model, "--follow", "--state", state, "--out", out, log}, &env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: &printed, Stderr: &errs})
+		}()
+		known := false
+		for range 1000 {
+			written, _ := os.ReadFile(out)
+			text, _ := os.ReadFile(state)
+			if known = strings.Count(string(written), "\n") == lines && strings.Contains(string(text), saved); known {
+				defer wrote(t, state, string(text)) // killed
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		cancel()
+		if <-done; !known {
+			t.Errorf("no state has %s", saved)
+		}
+		return errs.String()
+	}
+	wrote(t, log, logLines(20))
+	follow(20, `"lines":20,`)
+	if err := os.Rename(log, log+".1"); err != nil {
+		t.Fatal(err)
+	}
+	wrote(t, log, "new\n")
+	notes := follow(21, `"lines":21,`)
+	if got := has(t, out); strings.Count(got, "\n") != 21 || !strings.Contains(got, " 1: line 0 of") || !strings.Contains(got, " 21: new\n") {
+		t.Errorf("after a rotation the file has\n%s%s", got, notes)
+	}
+	// A state from before the first lines knows no file.
+	if err := os.Remove(state); err != nil {
+		t.Fatal(err)
+	}
+	wrote(t, out, "")
+	wrote(t, log, "")
+	follow(0, `"lines":0,`)
+	wrote(t, log, "later\n")
+	wrote(t, out, "lines of a killed run\n")
+	if notes := follow(1, `"lines":1,`); !strings.Contains(notes, "the last 22 bytes of "+out+" are cut off; after a rotation their lines are in "+log+".1") {
+		t.Errorf("notes are %s", notes)
 	}
 }
 

@@ -280,6 +280,7 @@ func TestScoreRefusals(t *testing.T) {
 		{"line 1: is not a JSON object", "[1]\n", []string{"score", "--model", dir, "--jsonl", path}},
 		{"line 1: has no field \"text\"", "{\"a\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
 		{"line 2: has no field \"text\"", "\n{\"a\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
+		{"line 1: text: has half a surrogate pair: \"a\\ud83d\"", "{\"text\":\"a\\ud83d\"}\n", []string{"score", "--model", dir, "--jsonl", path}},
 		{"line 1: text: is not a string", "{\"text\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
 		{"line 1: bits: is there already", "{\"text\":\"a\",\"bits\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
 		{"--field: texts have no fields", "", []string{"embed", "--model", dir, "--no-jsonl", "--field", "a", path}},

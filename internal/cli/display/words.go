@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Pluralise is a number of things in words.
@@ -26,15 +27,24 @@ func Beginning(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
+	end := most
+	for i := most; i > max(0, most-utf8.UTFMax); i-- {
+		if utf8.RuneStart(text[i]) {
+			if _, n := utf8.DecodeRuneInString(text[i:]); i+n > most {
+				end = i
+			}
+			break
+		}
+	}
+	return text[:end] + "…"
 }
 
-// Shown returns text in printable characters, cut to at most most of them; 0: all.
+// Shown returns text in printable characters, cut to at most most of them.
 func Shown(text string, most int) string {
-	n := 0
+	n, all := 0, utf8.RuneCountInString(text)
 	var b strings.Builder
 	for _, r := range text {
-		if n++; n == most && most > 0 && n < len(text) {
+		if n++; n == most && n < all {
 			b.WriteString("…")
 			break
 		}

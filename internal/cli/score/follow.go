@@ -157,7 +157,7 @@ func (t *scoring) turn(next *os.File) error {
 	}
 	t.in, t.next = next, nil
 	t.src.Reader, t.src.Unread = next, nil
-	t.Offset, t.begins = 0, nil
+	t.Offset, t.Parts, t.begins = 0, 0, nil
 	if _, err := next.Seek(0, io.SeekStart); err != nil {
 		return err
 	}

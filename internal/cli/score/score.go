@@ -3,6 +3,7 @@ package score
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -46,7 +47,7 @@ type Command struct {
 // Help are examples.
 func (c *Command) Help() string {
 	return "A line is odd if it takes many more bits a byte than other lines. --out continues an interrupted run, with each line once. " +
-		"--follow ends with an interrupt; an incomplete last line waits for its end. " +
+		"--follow ends with an interrupt; an incomplete last line waits for its end. Other states do not count it: the next run scores it whole. " +
 		"A model with a table of learned positions reads windows of their number; each begins half a window after the one before. " +
 		"A text that the tokenizer of a published model changes is refused: its bits would be of other bytes." + flags.JoinExamples(
 		"farfield score --model run/001 notes.txt",
@@ -107,7 +108,7 @@ func (c *Command) Run(e *env.Env) error {
 
 // records scores JSON lines, each from an empty text.
 func (c *Command) records(e *env.Env, m *model.Model[float32], vocab *token.Vocabulary) error {
-	in, err := texts.OpenFiles(e, c.File)
+	in, err := texts.OpenFiles(e, cmp.Or(c.File, "-"))
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -142,7 +143,8 @@ type ScoredLine struct {
 	score.LineScore
 	BitsPerByte float64 `json:"bits_per_byte"`
 	Text        string  `json:"text"`
-	MayRepeat   bool    `json:"may_repeat,omitempty"` // a run that was killed may have printed it
+	Part        int64   `json:"part,omitempty"`       // of a line that is scored in parts, from 2
+	MayRepeat   bool    `json:"may_repeat,omitempty"` // the run before may have printed it
 }
 
 // RankLine returns the number by which lines are ranked. A line break alone is no surprise,
@@ -164,10 +166,18 @@ func (t *scoring) lines(lines [][]byte) error {
 	t.printed.Reset()
 	printed := int64(0)
 	for i, l := range t.scored {
-		t.Number++
+		x := ScoredLine{LineScore: l, BitsPerByte: l.PerByte()}
+		if t.Parts++; t.Parts > 1 {
+			x.Part = t.Parts
+		} else {
+			t.Number++
+		}
+		if bytes.HasSuffix(lines[i], []byte("\n")) {
+			t.Parts = 0
+		}
+		x.Number = t.Number
 		t.Total = t.Total.Add(l)
 		t.passed(lines[i])
-		x := ScoredLine{Number: t.Number, LineScore: l, BitsPerByte: l.PerByte()}
 		surprise := t.cmd.RankLine(l)
 		prints := (t.cmd.Lines || t.cmd.Follow) && (t.cmd.Threshold == nil || surprise > *t.cmd.Threshold)
 		if prints || t.ranks(surprise) {
@@ -193,7 +203,11 @@ func (t *scoring) lines(lines [][]byte) error {
 		}
 	}
 	if refused != nil {
-		return env.InputErrorf("line %d: %w", t.Number+1, refused)
+		n := t.Number
+		if t.Parts == 0 {
+			n++
+		}
+		return env.InputErrorf("line %d: %w", n, refused)
 	}
 	return nil
 }
@@ -262,14 +276,16 @@ func (t *scoring) print() error {
 // print prints a line, cut to the width of a terminal; 0: there is none.
 func (x ScoredLine) print(w io.Writer, width int) error {
 	mark := ":"
+	if x.Part > 0 {
+		mark += fmt.Sprintf(" (part %d)", x.Part)
+	}
 	if x.MayRepeat {
-		mark = ": (may repeat)"
+		mark += " (may repeat)"
 	}
-	text := fmt.Sprintf("%10.1f bits %6.2f a byte  %7d%s ", x.Bits, x.PerByte(), x.Number, mark)
-	most := 0
+	head, text := fmt.Sprintf("%10.1f bits %6.2f a byte  %7d%s ", x.Bits, x.PerByte(), x.Number, mark), x.Text
 	if width > 0 {
-		most = max(width-len(text), 1)
+		text = display.Shown(text, max(width-len(head), 1))
 	}
-	_, err := fmt.Fprintln(w, text+display.Shown(x.Text, most))
+	_, err := fmt.Fprintln(w, head+text)
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/infile"
@@ -36,7 +37,7 @@ type scoring struct {
 	state    string // file; "": none
 	saved    time.Time
 	atSave   int64 // lines that were printed then, and
-	scoredAt int64 // scored
+	scoredAt int64 // bytes of the file that were scored
 	doubtful int64 // lines up to which an earlier run may have printed them
 	locks    []*lock.Lock
 
@@ -49,9 +50,10 @@ type scoring struct {
 
 // scorePlace holds the progress through a text and its results.
 type scorePlace struct {
-	Offset int64           `json:"offset"` // bytes of the file that were scored
-	Number int64           `json:"lines"`  // lines that were scored, of all files
-	Head   uint32          `json:"head"`   // CRC-32C of the file's first bytes, up to headBytes
+	Offset int64           `json:"offset"`          // bytes of the file that were scored
+	Number int64           `json:"lines"`           // lines that were scored, of all files
+	Parts  int64           `json:"parts,omitempty"` // parts of the last line, if its end was not scored
+	Head   uint32          `json:"head"`            // CRC-32C of the file's first bytes, up to headBytes
 	Total  score.LineScore `json:"total"`
 	Top    []ScoredLine    `json:"top"`  // the most surprising first
 	Rank   string          `json:"rank"` // of Top; "": total
@@ -174,7 +176,7 @@ func (t *scoring) restore(data []byte, m *model.Model[float32], vocab *token.Voc
 		return nil
 	case place == lost:
 		t.found = fmt.Sprintf("%s is another file than before; what its forerunner had after line %d is not there\n", c.File, t.Number)
-		t.Offset, t.doubtful, t.Claimed = 0, 0, t.Printed
+		t.Offset, t.Parts, t.doubtful, t.Claimed = 0, 0, 0, t.Printed
 	case place == rotated:
 		t.found = fmt.Sprintf("%s is another file than before: goes on after line %d in %s\n", c.File, t.Number, c.File+rotatedSuffix)
 	default:
@@ -222,7 +224,7 @@ func (t *scoring) openOut() error {
 			return fmt.Errorf("--out: is not given, the lines of %s go to %s; name it, or another --state", t.state, t.Out)
 		}
 		if n := t.doubtful - t.Printed; n > 0 {
-			t.found += fmt.Sprintf("the run before was cut off: the next %d lines that are printed may repeat its last\n", n)
+			t.found += fmt.Sprintf("the next %s may repeat the last of the run before\n", display.Pluralise(int(n), "printed line"))
 		}
 		return nil
 	}
@@ -256,6 +258,9 @@ func (t *scoring) openOut() error {
 	}
 	t.JSON, t.Threshold = &t.cmd.JSON, &above
 	t.doubtful, t.Claimed = 0, t.Printed
+	if _, err := os.Stat(t.cmd.File + rotatedSuffix); t.cmd.Follow && !isKnown(t.Offset) && info.Size() > t.OutBytes && err == nil {
+		t.found += fmt.Sprintf("the last %d bytes of %s are cut off; after a rotation their lines are in %s\n", info.Size()-t.OutBytes, path, t.cmd.File+rotatedSuffix)
+	}
 	if err := f.Truncate(t.OutBytes); err != nil {
 		return err
 	}
@@ -289,7 +294,7 @@ func (t *scoring) close() {
 	}
 }
 
-// run scores line after line until the text ends, or an interrupt.
+// run scores line after line until the text ends, or an interrupt. A state has no line without its end.
 func (t *scoring) run() error {
 	err := t.all()
 	stopped := err != nil && t.e.Context.Err() != nil && errors.Is(err, t.e.Context.Err())
@@ -298,7 +303,15 @@ func (t *scoring) run() error {
 	}
 	if t.state != "" {
 		t.Claimed = t.Printed
+		if !stopped && len(t.src.Unread) > 0 && t.cmd.Lines && t.out == nil {
+			t.Claimed++
+		}
 		if err := t.save(); err != nil {
+			return err
+		}
+	}
+	if !stopped { // the next run finds the whole line
+		if err := t.last(); err != nil {
 			return err
 		}
 	}
@@ -311,7 +324,7 @@ func (t *scoring) run() error {
 	return err
 }
 
-// all scores the text, and with --follow the text that is appended later.
+// all scores the lines of the text, and with --follow the lines that are appended later.
 func (t *scoring) all() error {
 	var lines [][]byte
 	for {
@@ -336,7 +349,7 @@ func (t *scoring) all() error {
 		case t.cmd.Follow:
 			err = t.wait()
 		default:
-			return t.last()
+			return nil
 		}
 		if err != nil {
 			return err
@@ -372,9 +385,12 @@ func (t *scoring) claim(n int64) error {
 	return t.save()
 }
 
-// saveInTime saves the state of new lines every few seconds.
+// isKnown reports whether a state with an offset knows its file from another of the name.
+func isKnown(offset int64) bool { return offset > int64(len(infile.ByteOrderMark)) }
+
+// saveInTime saves the state of new lines every few seconds, and of the first ones at once.
 func (t *scoring) saveInTime() error {
-	if t.state == "" || t.Number == t.scoredAt || time.Since(t.saved) < saveEvery {
+	if t.state == "" || t.Offset == t.scoredAt || isKnown(t.scoredAt) && time.Since(t.saved) < saveEvery {
 		return nil
 	}
 	if t.Claimed > t.Printed {
@@ -401,6 +417,6 @@ func (t *scoring) save() error {
 	if err != nil {
 		return err
 	}
-	t.saved, t.atSave, t.scoredAt = time.Now(), t.Printed, t.Number
+	t.saved, t.atSave, t.scoredAt = time.Now(), t.Printed, t.Offset
 	return atomicfile.WriteBytes(t.state, data)
 }
