@@ -118,7 +118,7 @@ func (s *Set) Fetch(ctx context.Context, o Options) error {
 		return fmt.Errorf("%s: there is nothing to fetch", s.title())
 	}
 	dir := filepath.Join(o.Folder, s.Name)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := atomicfile.MakeFolder(dir); err != nil {
 		return err
 	}
 	// A complete set needs no lock, so its folder may be read-only.
@@ -144,7 +144,7 @@ func (s *Set) Fetch(ctx context.Context, o Options) error {
 	defer owned.Release()
 	for i := range s.Files {
 		f := &s.Files[i]
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, filepath.FromSlash(f.Name))), 0o777); err != nil {
+		if err := atomicfile.MakeFolder(filepath.Dir(filepath.Join(dir, filepath.FromSlash(f.Name)))); err != nil {
 			return err
 		}
 		if err := f.fetchIfMissing(ctx, dir, o); err != nil {

@@ -17,12 +17,14 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/lock"
 )
 
 func hex256(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
@@ -335,6 +337,10 @@ func TestFetchCopiesFromFolder(t *testing.T) {
 	}
 	holdsFile(t, filepath.Join(dir, "set", "x.bin"), b)
 	holdsFile(t, path, b)
+	var refused *lock.WriteError
+	if err := set.Fetch(context.Background(), Options{Folder: "/proc/none", SourceFolder: from}); runtime.GOOS == "linux" && !errors.As(err, &refused) {
+		t.Errorf("a folder that cannot be written: %v", err)
+	}
 }
 
 // A file compressed by another program passes by its content.
@@ -633,9 +639,9 @@ func TestPathsInTheWayAreLeftAlone(t *testing.T) {
 		f            File
 		want         string
 	}{
-		{"set", "", File{URLs: []string{s.URL}}, "set: not a directory"},
+		{"set", "", File{URLs: []string{s.URL}}, "set: not a folder"},
 		{"", "set/x.part", File{URLs: []string{s.URL}}, "x.part: is a folder"},
-		{"set/in", "", File{URLs: []string{s.URL}, Unpack: in}, "in: not a directory"},
+		{"set/in", "", File{URLs: []string{s.URL}, Unpack: in}, "in: not a folder"},
 		{"", "set", File{URLs: []string{":"}}, "data set set: :: parse \":\": missing protocol scheme"},
 	} {
 		dir := t.TempDir()

@@ -91,7 +91,7 @@ func (m *Member) matchesPath(name string) bool {
 // writeFile writes the member to dir. It returns an error if size or checksum differ.
 func (m *Member) writeFile(ctx context.Context, dir string, r io.Reader) error {
 	path := filepath.Join(dir, filepath.FromSlash(m.Name))
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+	if err := atomicfile.MakeFolder(filepath.Dir(path)); err != nil {
 		return err
 	}
 	return atomicfile.Write(path, func(w io.Writer) error {

@@ -155,6 +155,7 @@ func TestBenchPlotFormats(t *testing.T) {
 		if err != nil || !strings.HasPrefix(string(figure), start) {
 			t.Errorf("%s begins with %.8q, %v", ext, figure, err)
 		}
+		refuses(t, "--plot, --profile: "+plot+" and "+plot+" are one file", "bench", "gemm", "-n", "4", "-d", "4", "--time", "1ns", "--plot", plot, "--profile", plot)
 	}
 }
 

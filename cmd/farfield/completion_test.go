@@ -44,6 +44,8 @@ func TestComplete(t *testing.T) {
 		{"train --preset lra-t", []string{"lra-text"}, true},
 		{"train --optimizer ad", []string{"adamw", "adam"}, true},
 		{"train --steps ", nil, true},
+		{"train --no-ti", []string{"--no-tied"}, true},
+		{"embed --no-jsonl qkv", []string{completion.FilesHint}, true},
 		{"train --wrong --steps", []string{"--steps"}, true},
 		{"inspect m", []string{"mechanisms", completion.FilesHint}, true},
 		{"inspect x", []string{completion.FilesHint}, true},

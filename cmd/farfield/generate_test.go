@@ -92,6 +92,9 @@ func TestGenerateReports(t *testing.T) {
 	// Too few tokens to compare any.
 	for _, n := range []string{"0", "1", "2"} {
 		works(t, "generate", "--model", dir, "--tokens", n, "--time")
+		if out := works(t, "generate", "--model", dir, "--tokens", n, "--json"); n < "2" && strings.Contains(out, "_us\"") || n < "2" && strings.Contains(out, "_bytes") {
+			t.Errorf("%s tokens: %s", n, out)
+		}
 	}
 }
 

@@ -61,6 +61,16 @@ func TestOutputsThatCannotBe(t *testing.T) {
 	} {
 		refuses(t, x.want, x.args...)
 	}
+	// Standard input is a file that is read.
+	stdin := os.Stdin
+	defer func() { os.Stdin = stdin }()
+	var err error
+	if os.Stdin, err = os.Open(raw); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Stdin.Close()
+	refuses(t, lost, "attend", "--mechanism", "fastmax", "--stream", "--raw", "4,1", "-", raw)
+	refuses(t, lost, "score", "--model", dir, "--jsonl", "--out", raw)
 	if len(read(t, npz)) != 3 {
 		t.Errorf("%s has lost what was read", npz)
 	}

@@ -135,6 +135,9 @@ func TestPlanTraining(t *testing.T) {
 	if x := r.Training; x == nil || math.Abs(x.Weights-3.14e23) > 0.005e23 || math.Abs(x.PFDays-3640) > 5 || x.Attention != 0 || x.Hours <= 0 {
 		t.Errorf("%+v", r.Training)
 	}
+	if x := planOf(t, "--n 1e10 --batch 1e9 --parameters 1e9 --tokens 1e9 --layers 2").Training; !(x.Attention > 0) {
+		t.Errorf("attention takes %g operations", x.Attention)
+	}
 	with := planOf(t, "--parameters 174.6e9 --tokens 300e9 --layers 96 --heads 96 --d 128 --n 2048 --causal --mechanism softmax")
 	if share := with.Training.Attention / with.Training.Weights; share < 0.005 || share > 0.05 {
 		t.Errorf("attention is %g of the weights", share)

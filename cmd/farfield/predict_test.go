@@ -227,6 +227,24 @@ func TestPredictQuotesNames(t *testing.T) {
 	}
 }
 
+// TestPredictQuotesLabelsOfRows has labels that would be two labels or two lines.
+func TestPredictQuotesLabelsOfRows(t *testing.T) {
+	dir := t.TempDir()
+	data, run := filepath.Join(dir, "data"), filepath.Join(dir, "run")
+	if err := os.Mkdir(data, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 40 {
+		wrote(t, filepath.Join(data, fmt.Sprintf("%02d.csv", i)), "x,label\n1,\"a,b\"\n1,\"a,b\"\n-1,\"c\nd\"\n-1,\"c\nd\"\n")
+	}
+	works(t, "train", "--task", "series", "--data", data, "--task-set", "ask=each", "--out", run, "--width", "8", "--heads", "2", "--layers", "1", "--batch", "8", "--steps", "80", "--warmup", "20", "--lr", "0.03", "--quiet")
+	path := filepath.Join(dir, "new.csv")
+	wrote(t, path, "x\n1\n-1\n1\n")
+	if out := works(t, "predict", "--model", run, path); out != `"a,b","c\nd","a,b"`+"\t"+path+"\n" {
+		t.Errorf("printed %q", out)
+	}
+}
+
 func TestPredictRefusesOtherTasks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	works(t, "train", "--data", textsOf(t, strings.Repeat("to be or not\n", 90)), "--out", dir, "--preset", "tiny", "--steps", "1", "--context", "16", "--batch", "1", "--sample-tokens", "0", "--quiet")

@@ -99,6 +99,9 @@ func TestEmbedReadsAPublishedFolder(t *testing.T) {
 	if n := strings.Count(out, `"vector":[`); n != 2 {
 		t.Errorf("%d vectors of 2 texts: %s", n, out)
 	}
+	if out := works(t, "embed", "--model", tinyModel, textsOf(t, "\n \n")); strings.Count(out, `"vector":null`) != 2 {
+		t.Errorf("empty and blank texts: %s", out)
+	}
 }
 
 // writeClassifier writes tinyModel with a head of three classes, and returns its folder.

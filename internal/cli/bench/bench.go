@@ -200,6 +200,9 @@ func (c *benchFlags) check() error {
 			return env.InputErrorf("%s: %w", flag, err)
 		}
 	}
+	if c.Profile != "" && env.CheckOutput(c.Plot, c.Profile) != nil {
+		return env.InputErrorf("--plot, --profile: %s and %s are one file", c.Plot, c.Profile)
+	}
 	return nil
 }
 

@@ -169,7 +169,7 @@ func (s *typed) take(w string) {
 func (s *typed) flag(word string) *kong.Flag {
 	for _, group := range s.node.AllFlags(true) {
 		for _, f := range group {
-			if word == "--"+f.Name || f.Short != 0 && word == "-"+string(f.Short) {
+			if word == "--"+f.Name || f.Tag.Negatable != "" && word == "--no-"+f.Name || f.Short != 0 && word == "-"+string(f.Short) {
 				return f
 			}
 		}
@@ -181,6 +181,9 @@ func (s *typed) flags() (list []Candidate) {
 	for _, group := range s.node.AllFlags(true) {
 		for _, f := range group {
 			list = append(list, Candidate{"--" + f.Name, f.Help})
+			if f.Tag.Negatable != "" {
+				list = append(list, Candidate{"--no-" + f.Name, f.Help})
+			}
 		}
 	}
 	return list

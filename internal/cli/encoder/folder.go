@@ -13,7 +13,6 @@ type folderEncoder struct {
 	model            *pretrained.Model
 	width, maxTokens int
 	options          pretrained.EmbedOptions
-	readsEmpty       bool // an empty text has tokens
 }
 
 // newFolder returns the encoder of m. It returns an error if m makes no vectors of texts.
@@ -35,7 +34,6 @@ func newFolder(m *pretrained.Model, maxTokens int) (Encoder, error) {
 	if maxTokens > 0 && f.maxTokens < maxTokens {
 		return nil, fmt.Errorf("--max-tokens: %d, the model learned %d positions", maxTokens, f.maxTokens)
 	}
-	f.readsEmpty = len(m.Tokenizer().Encode("").IDs) > 0
 	return f, nil
 }
 
@@ -44,10 +42,10 @@ func (f *folderEncoder) MaxTokens() int { return f.maxTokens }
 
 func (f *folderEncoder) Encode(ctx context.Context, texts []string) ([]Encoding, error) {
 	list := make([]Encoding, len(texts))
-	var full []string // texts with tokens
+	var full []string // texts that are not blank
 	var at []int
 	for i, text := range texts {
-		if f.readsEmpty || strings.TrimSpace(text) != "" {
+		if strings.TrimSpace(text) != "" {
 			full, at = append(full, text), append(at, i)
 		}
 	}

@@ -48,8 +48,8 @@ func OwnFolder(dir string) (*lock.Lock, error) {
 }
 
 // CheckOutput returns an error if the file path cannot be created or is one of the
-// inputs, so that no work is lost. An empty path is no file. - is refused: where it means
-// standard output, there is nothing to check.
+// inputs, so that no work is lost. The input - is standard input. An empty path is no file.
+// The path - is refused: where it means standard output, there is nothing to check.
 func CheckOutput(path string, inputs ...string) error {
 	switch path {
 	case "":
@@ -76,7 +76,11 @@ func CheckOutput(path string, inputs ...string) error {
 		return fmt.Errorf("%s: is a folder", path)
 	}
 	for _, in := range inputs {
-		if info, err := os.Stat(in); err == nil && os.SameFile(there, info) {
+		info, err := os.Stat(in)
+		if in == "-" {
+			info, err = os.Stdin.Stat()
+		}
+		if err == nil && os.SameFile(there, info) && (in != "-" || info.Mode().IsRegular()) {
 			return fmt.Errorf("%s: is what is read, and would be lost", path)
 		}
 	}

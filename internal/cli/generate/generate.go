@@ -248,13 +248,13 @@ func (t *textOutput) text() string { return string(t.buffer) }
 type tokenTimes struct {
 	Tokens     int     `json:"tokens"`
 	Seconds    float64 `json:"seconds"`
-	Window     int     `json:"window"`          // tokens that the medians are of
-	First      float64 `json:"first_us"`        // median time of a token among the first, after warm-up
-	Last       float64 `json:"last_us"`         // among the last
-	StateFirst int64   `json:"state_bytes"`     // that the model remembers the text in, after the first
-	StateLast  int64   `json:"state_bytes_end"` // after the last
-	HeapFirst  uint64  `json:"heap_bytes"`      // of the program, after the first
-	HeapLast   uint64  `json:"heap_bytes_end"`  // after the last
+	Window     int     `json:"window"`                    // tokens that the medians are of; 0: too few for what follows
+	First      float64 `json:"first_us,omitempty"`        // median time of a token among the first, after warm-up
+	Last       float64 `json:"last_us,omitempty"`         // among the last
+	StateFirst int64   `json:"state_bytes,omitempty"`     // that the model remembers the text in, after the first
+	StateLast  int64   `json:"state_bytes_end,omitempty"` // after the last
+	HeapFirst  uint64  `json:"heap_bytes,omitempty"`      // of the program, after the first
+	HeapLast   uint64  `json:"heap_bytes_end,omitempty"`  // after the last
 }
 
 // tokenClock takes the time of the first and the last window of tokens.

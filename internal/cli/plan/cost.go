@@ -203,7 +203,7 @@ func (c *Command) training(m bench.Machine, p attention.Plan, s attention.Shape)
 	t := &trainingCost{Parameters: float64(c.Parameters), Tokens: float64(c.Tokens)}
 	t.Weights = mechanism.TrainingFLOPs(t.Parameters, t.Tokens, c.EncoderDecoder)
 	t.PFDays = t.Weights / mechanism.PFDay
-	token := (p.FLOPs + bench.BackwardFLOPs(p.FLOPs)) / float64(s.B*s.N)
+	token := (p.FLOPs + bench.BackwardFLOPs(p.FLOPs)) / (float64(s.B) * float64(s.N))
 	t.Attention = float64(c.Layers) * token * t.Tokens
 	t.Hours = m.TrainingSeconds(t.Weights+t.Attention) / 3600
 	return t

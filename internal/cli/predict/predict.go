@@ -386,10 +386,16 @@ func (a *answers) print(r *train.Prediction, shown string) error {
 		}
 	case task.Labels, task.Next:
 		for i, y := range r.Labels {
-			if i > 0 && !a.p.HasByteLabels() {
-				a.w.WriteByte(',')
+			name := classes[y]
+			if !a.p.HasByteLabels() {
+				if i > 0 {
+					a.w.WriteByte(',')
+				}
+				if name = display.Field(name); name == classes[y] && strings.Contains(name, ",") {
+					name = strconv.Quote(name)
+				}
 			}
-			a.w.WriteString(classes[y])
+			a.w.WriteString(name)
 		}
 	default:
 		fmt.Fprintf(a.w, "%s\t%.4f", display.Field(classes[r.Class]), r.Probabilities[r.Class])
