@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -58,8 +59,8 @@ func TestStepsAreTargets(t *testing.T) {
 // A release has the licences of the modules that it links, and of its font.
 func TestReleaseHasLicences(t *testing.T) {
 	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("bash is missing")
+	if err != nil || runtime.GOOS != "linux" {
+		t.Skip("releases are made on Linux, with bash")
 	}
 	out, err := exec.Command(bash, filepath.Join(".ci", "licences")).CombinedOutput()
 	if err != nil {

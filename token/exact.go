@@ -20,10 +20,7 @@ func (v *Vocabulary) EncodeExact(dst []int32, text []byte, continues bool) ([]in
 	if at == len(text) && spaces <= 1 && (spaces == 0 || !continues) {
 		return dst, nil
 	}
-	lead := v.tokenizer.AppendIDs(nil, "\n", true)
-	all := v.tokenizer.AppendIDs(nil, "\n"+string(text), true)
-	if len(all) >= len(lead) && slices.Equal(all[:len(lead)], lead) {
-		rest := all[len(lead):]
+	if rest, ok := v.encodeBehindBreak(text); ok {
 		if same, spaces := v.matchBytes(text, rest); same == len(text) && spaces == 0 {
 			return append(dst[:n], rest...), nil
 		}
@@ -32,6 +29,37 @@ func (v *Vocabulary) EncodeExact(dst []int32, text []byte, continues bool) ([]in
 		return dst[:n], rewritten(text, at)
 	}
 	return dst, nil
+}
+
+// EncodeNext is Encode for text that goes on behind other text: without a space that the tokenizer
+// puts before a text. It returns an error where Encode does.
+func (v *Vocabulary) EncodeNext(dst []int32, text []byte) ([]int32, error) {
+	n := len(dst)
+	dst, err := v.Encode(dst, text)
+	if err != nil || v.tokenizer == nil {
+		return dst, err
+	}
+	at, more := v.matchBytes(text, dst[n:])
+	if more == 0 {
+		return dst, nil
+	}
+	if rest, ok := v.encodeBehindBreak(text); ok {
+		if end, left := v.matchBytes(text, rest); end > at || end == at && left < more {
+			return append(dst[:n], rest...), nil
+		}
+	}
+	return dst, nil
+}
+
+// encodeBehindBreak returns the tokens of text behind a line break. It reports false if the line
+// break and the text share a token.
+func (v *Vocabulary) encodeBehindBreak(text []byte) (tokens []int32, ok bool) {
+	lead := v.tokenizer.AppendIDs(nil, "\n", true)
+	all := v.tokenizer.AppendIDs(nil, "\n"+string(text), true)
+	if len(all) < len(lead) || !slices.Equal(all[:len(lead)], lead) {
+		return nil, false
+	}
+	return all[len(lead):], true
 }
 
 // CheckExact returns the number of spaces, 0 or 1, that the tokens have before the text.

@@ -119,3 +119,18 @@ func TestBytesFollowTheDecoder(t *testing.T) {
 		t.Errorf("characters are %q", got)
 	}
 }
+
+// Text that goes on has no space before it, also where a special token in it spells nothing.
+func TestNextTextHasNoSpaceBeforeIt(t *testing.T) {
+	v := changedTokenizer(t, `"pre_tokenizer":{"add_prefix_space":false`,
+		`"added_tokens":[{"id":268,"content":"</s>","special":true}],"pre_tokenizer":{"add_prefix_space":true`)
+	for text, want := range map[string]string{"cat": "cat", " cat": " cat", "cat</s>": "cat", "\ncat": "\ncat", "cat</s> sat": "cat sat", "": ""} {
+		ids, err := v.EncodeNext([]int32{7}, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := v.Decode(nil, ids[1:]...); err != nil || string(got) != want || ids[0] != 7 {
+			t.Errorf("%q has the tokens of %q, %v, want %q", text, got, err, want)
+		}
+	}
+}

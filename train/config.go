@@ -34,7 +34,8 @@ type Config struct {
 	DataSeed uint64            `json:"data_seed"`          // seed of generated samples
 
 	// With Standardise, input values are standardised per channel by InputMean and
-	// InputDeviation. The default is the mean and deviation of the training samples.
+	// InputDeviation. The default is the mean and deviation of the training samples, which
+	// SetDataSeed restores.
 	Standardise    bool      `json:"standardise"`
 	InputMean      []float64 `json:"input_mean,omitempty"`
 	InputDeviation []float64 `json:"input_deviation,omitempty"`
@@ -96,8 +97,8 @@ type Config struct {
 	Seed      uint64  `json:"seed"` // seed of the initial weights and of the data order
 
 	EvalEvery    int `json:"eval_every"`    // updates between validations; 0: only at the end
-	EvalSamples  int `json:"eval_samples"`  // validation samples, always the same; 0: all
-	FinalSamples int `json:"final_samples"` // samples of the final evaluation; 0: all
+	EvalSamples  int `json:"eval_samples"`  // validation samples, always the same; 0: all; -1 with Init: by the windows of a text
+	FinalSamples int `json:"final_samples"` // samples of the final evaluation; 0: all; -1 with Init: by the windows of a text
 	Patience     int `json:"patience"`      // early-stopping patience, in validations; 0: off
 	SaveEvery    int `json:"save_every"`    // updates between checkpoints; 0: only the best and the last
 
@@ -440,12 +441,16 @@ func (c *Config) SetTask(name string) {
 	c.FirstContext, c.FirstBatch = 0, 0
 }
 
-// SetVocabulary sets the setting vocabulary of the task. It drops the tokens that ReadConfig
-// has read from the folder of a run without Init, and the length in these tokens, so that
-// both are derived from the data.
+// SetVocabulary sets the setting vocabulary of the task. For labelled texts of a run without
+// Init it drops the tokens that ReadConfig has read and, as they are in other tokens, the
+// length and the context of the run. These are derived from the data.
 func (c *Config) SetVocabulary(name string) {
+	isOther := name != c.TaskSet["vocabulary"]
 	c.setTaskSettings("vocabulary", name)
-	if c.Init == "" && c.tokens != nil {
+	if row, err := task.Lookup(c.Task); c.Init != "" || err != nil || row.IsText() {
+		return
+	}
+	if c.tokens != nil || isOther && c.Model.Context > 0 {
 		c.tokens, c.Model.Context = nil, 0
 		delete(c.TaskSet, "length")
 	}

@@ -81,16 +81,33 @@ func (c *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// maxDiscard bounds the bytes of a refused body that are read.
-const maxDiscard = 32 << 20
+const (
+	maxDiscard = 32 << 20  // bytes of a refused body that are read at most
+	shortBody  = 256 << 10 // bytes of a body that is read before the answer, so that the connection is kept
+)
 
-// discardBody reads the rest of the body of a request that is refused. Clients that write all of
-// it before they read would not see the answer otherwise. A client that expects 100 Continue writes
-// no body before its first part is read.
-func discardBody(w *countedWriter, r *http.Request) {
-	if w.isEnded || r.ContentLength == 0 || !w.isBegun && r.Header.Get("Expect") != "" {
-		return
+// refuse sends the error of a request, and reads the rest of its body: clients that write all of it
+// before they read would not see the answer otherwise. A client that expects 100 Continue writes no
+// body before its first part is read.
+func (e *apiError) refuse(w *countedWriter, r *http.Request) {
+	switch {
+	case w.isEnded || r.ContentLength == 0 || !w.isBegun && r.Header.Get("Expect") != "":
+		e.write(w)
+	case r.ContentLength > 0 && r.ContentLength <= shortBody:
+		discardBody(w, r)
+		e.write(w)
+	default: // the answer does not wait for a long body
+		// Writers in tests have no connection.
+		_ = w.control.EnableFullDuplex()
+		w.Header().Set("Connection", "close")
+		e.write(w)
+		_ = w.control.Flush()
+		discardBody(w, r)
 	}
+}
+
+// discardBody reads the rest of a body.
+func discardBody(w *countedWriter, r *http.Request) {
 	// A writer without deadlines, as in tests, has no slow clients.
 	_ = w.control.SetReadDeadline(time.Now().Add(bodyTime))
 	// A body that ends early is refused as well.

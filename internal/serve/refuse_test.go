@@ -414,6 +414,7 @@ func TestLongBodyWithoutAReaderIsAnswered(t *testing.T) {
 		{401, "POST", "/v1/sessions", length, body},
 		{401, "POST", "/v1/sessions", "Transfer-Encoding: chunked\r\n", chunked},
 		{401, "POST", "/v1/sessions", length + "Expect: 100-continue\r\n", ""},
+		{401, "POST", "/v1/sessions", length, ""}, // the answer waits for none of it
 		{403, "POST", "/v1/sessions", length + "Origin: http://evil.example\r\n", body},
 		{404, "POST", "/v1/nothing", length, body},
 		{405, "PUT", "/v1/sessions", length, body},

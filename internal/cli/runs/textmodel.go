@@ -133,15 +133,10 @@ func (t *TextModel) EncodeContinuation(text string, tokens int64) ([]int32, erro
 	if t.vocab == nil || t.vocab.Tokenizer() == nil || tokens <= int64(len(t.vocab.Tokenizer().AppendIDs(nil, "", false))) {
 		return t.Encode(text, false)
 	}
-	valid := text
 	if t.folder != nil {
-		valid = strings.ToValidUTF8(text, "\ufffd")
+		text = strings.ToValidUTF8(text, "\ufffd")
 	}
-	ids, err := t.vocab.EncodeExact(nil, []byte(valid), true)
-	if err != nil { // the tokenizer changes bytes of the text
-		return t.Encode(text, false)
-	}
-	return ids, nil
+	return t.vocab.EncodeNext(nil, []byte(text))
 }
 
 // Bytes appends the bytes of a token inside a text to dst. Special tokens have none. Ids

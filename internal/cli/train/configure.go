@@ -56,10 +56,10 @@ func (t *Command) apply(c *train.Config) (given []string) {
 	flags.OverrideValue(&given, "--head-hidden", &m.HeadHidden, t.HeadHidden)
 	flags.OverrideValue(&given, "--tied", &m.Tied, t.Tied)
 	flags.OverrideValue(&given, "--dropout", &m.Dropout, t.Dropout)
-	flags.OverrideValue(&given, "--standardise", &c.Standardise, t.Standardise)
-	if t.Standardise != nil && c.Init == "" {
-		c.InputMean, c.InputDeviation = nil, nil
+	if t.Standardise != nil && c.Init == "" && c.Standardise {
+		c.InputMean, c.InputDeviation = nil, nil // of a run
 	}
+	flags.OverrideValue(&given, "--standardise", &c.Standardise, t.Standardise)
 	flags.OverrideValue(&given, "--lra-quirk", &c.LRAQuirk, t.LRAQuirk)
 	if t.Mechanism != "" {
 		given = append(given, "--mechanism")
@@ -199,7 +199,11 @@ func (t *Command) configure() (train.Config, error) {
 	if t.Adapters != nil {
 		c.SetAdapters(*t.Adapters)
 	}
+	length := c.TaskSet["length"]
 	t.apply(&c)
+	if t.Config != "" && c.TaskSet["length"] == "" {
+		t.droppedLength = length
+	}
 	if t.Vocabulary != "" || t.TaskSet["vocabulary"] != "" {
 		switch name := c.TaskSet["vocabulary"]; {
 		case c.Init != "": // of --init, or of the run of --config
@@ -222,14 +226,20 @@ func (t *Command) configure() (train.Config, error) {
 }
 
 // describeKept names numbers of c that are of the run of --config, and not of the data that the
-// flags name; "": there are none.
+// flags name, and a length that is left out; "": there are none.
 func (t *Command) describeKept(c *train.Config) string {
-	if t.Config == "" || c.Init != "" || t.Data == "" && t.TaskSet["data"] == "" {
+	if t.Config == "" || c.Init != "" {
+		return ""
+	}
+	if t.droppedLength != "" {
+		return fmt.Sprintf("length %s of %s is left out: it is in other tokens (--task-set length=%s keeps it)", t.droppedLength, t.Config, t.droppedLength)
+	}
+	if t.Data == "" && t.TaskSet["data"] == "" {
 		return ""
 	}
 	var kept []string
 	if c.HasTokens() {
-		kept = append(kept, "the tokens (--vocabulary learns others)")
+		kept = append(kept, "the tokens and the length in them (--vocabulary learns others)")
 	}
 	if c.Standardise && c.InputMean != nil {
 		kept = append(kept, "mean and deviation of the input (--standardise computes others)")

@@ -94,6 +94,8 @@ type Command struct {
 
 	SampleTokens int  `placeholder:"N" default:"400" help:"Tokens of the text generated at the end (${default})."`
 	JSON         bool `name:"json" help:"Print the result as JSON."`
+
+	droppedLength string // of --config, by --vocabulary; "": none
 }
 
 // Help are examples.
