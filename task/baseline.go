@@ -41,6 +41,13 @@ func scoreClasses(name string, src Source, n, learned int, classify func(*Sample
 	return Baseline{Name: name, Score: hitRate(right, judged), Learned: learned, Judged: judged}, err
 }
 
+// Names of the baselines that read no input.
+const (
+	majorityName      = "commonest class"
+	majorityLabelName = "commonest label"
+	meanName          = "mean of the targets"
+)
+
 // scoreTable scores the commonest class of the training samples with the same key. Unseen
 // keys get the commonest class of all samples.
 func scoreTable[K comparable](name string, src Source, n int, key func(*Sample) K) (Baseline, error) {
@@ -69,7 +76,7 @@ func scoreTable[K comparable](name string, src Source, n int, key func(*Sample) 
 
 // scoreMajority scores the commonest class.
 func scoreMajority(src Source, n int) (Baseline, error) {
-	return scoreTable("commonest class", src, n, func(*Sample) int { return 0 })
+	return scoreTable(majorityName, src, n, func(*Sample) int { return 0 })
 }
 
 // scoreMajorityLabel scores the commonest label of all positions.
@@ -86,7 +93,7 @@ func scoreMajorityLabel(src Source, n int) (Baseline, error) {
 		return Baseline{}, err
 	}
 	best := int32(argMax(counts))
-	return scoreLabels("commonest label", src, n, learned, func(*Sample, int) int32 { return best })
+	return scoreLabels(majorityLabelName, src, n, learned, func(*Sample, int) int32 { return best })
 }
 
 // scoreLabels scores the label that rule returns for each position; -1 counts as wrong.
@@ -124,7 +131,7 @@ func scoreMeanTarget(src Source, n int) (Baseline, error) {
 	for i := range mean {
 		mean[i] /= float64(max(rows, 1))
 	}
-	return scoreNumbers("mean of the targets", src, n, learned, func(_ *Sample, i int) float64 { return mean[i%spec.Outputs] })
+	return scoreNumbers(meanName, src, n, learned, func(_ *Sample, i int) float64 { return mean[i%spec.Outputs] })
 }
 
 // scoreNumbers scores the number that rule returns for each element of the targets, by mean

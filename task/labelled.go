@@ -138,13 +138,32 @@ func (t *OwnTexts) TestOnly() *OwnTexts {
 }
 
 // JudgedBaselines returns the baselines of the judged split. Without training texts they
-// are the commonest class, or the mean, of the judged texts, unless their targets are all equal.
-// It returns an error if a text cannot be read.
+// are the commonest class, or the mean, of the judged texts. Of targets that are all equal there
+// are none. JudgedBaselines returns an error if a text cannot be read.
 func (t *OwnTexts) JudgedBaselines() ([]Baseline, error) {
 	if len(t.parts[Train]) > 0 {
-		return t.Baselines(0)
+		list, err := t.Baselines(0)
+		return unlessCertain(list), err
 	}
 	return scoreInHindsight(t, t.advice())
+}
+
+// unlessCertain returns list, or nil if the commonest class or label, or the mean, is right about all
+// that is judged: targets are equal then, and tell nothing of a model.
+func unlessCertain(list []Baseline) []Baseline {
+	for _, b := range list {
+		switch b.Name {
+		case majorityName, majorityLabelName:
+			if b.Score == 1 {
+				return nil
+			}
+		case meanName:
+			if b.Score == 0 {
+				return nil
+			}
+		}
+	}
+	return list
 }
 
 // hindsight is a source whose training samples are the judged ones.
@@ -168,25 +187,24 @@ func (h hindsight) Sample(s *Sample, split Split, i int) error {
 }
 
 // scoreInHindsight scores the commonest class or label of the judged samples, or the mean of
-// their numbers. Of targets that are all equal there is no baseline: it would be right by
-// definition. scoreInHindsight returns an error if a sample cannot be read.
+// their numbers, unless targets are all equal. scoreInHindsight returns an error if a sample cannot be read.
 func scoreInHindsight(src Source, advice string) ([]Baseline, error) {
-	score, perfect := scoreMajority, 1.
+	score := scoreMajority
 	switch src.Spec().Kind {
 	case Class:
 	case Regression:
-		score, perfect = scoreMeanTarget, 0
+		score = scoreMeanTarget
 	case Labels:
 		score = scoreMajorityLabel
 	default:
 		return nil, nil
 	}
 	b, err := score(hindsight{src}, 0)
-	if err != nil || b.Score == perfect {
+	if err != nil {
 		return nil, err
 	}
 	b.Learned, b.Advice = 0, advice // it has learned no sample that is not judged
-	return []Baseline{b}, nil
+	return unlessCertain([]Baseline{b}), nil
 }
 
 // learnedSource is a source of other data for a model that has learned classes or scales.
@@ -203,7 +221,7 @@ type learnedSource struct {
 // NumberAsLearned returns src for a model that has learned the classes names and targets in
 // scales; nil: there are none. Classes are found by name. hasAll makes all samples the test
 // set. Baselines are the baselines of src in the model's scales, or without training samples the
-// commonest class or label, or the mean, of the test set, unless its targets are all equal.
+// commonest class or label, or the mean, of the test set. Of targets that are all equal there are none.
 // NumberAsLearned returns an error if a class is not in names, scales are unknown, or samples have
 // no end.
 func NumberAsLearned(src Source, names []string, scales *Scales, hasAll bool) (Source, error) {
@@ -245,13 +263,14 @@ func (t *learnedSource) Spec() Spec { return t.spec }
 func (t *learnedSource) ClassNames() []string { return slices.Clone(t.names) }
 
 // Baselines returns the baselines of the source in the scales of the model. Without training
-// samples they are the commonest class or label, or the mean, of the judged split, unless its
-// targets are all equal. It returns an error if a sample cannot be read.
+// samples they are the commonest class or label, or the mean, of the judged split. Of targets that
+// are all equal there are none. It returns an error if a sample cannot be read.
 func (t *learnedSource) Baselines(n int) ([]Baseline, error) {
 	if t.spec.Count[Train] == 0 {
 		return scoreInHindsight(t, "")
 	}
 	all, err := t.Source.Baselines(n)
+	all = unlessCertain(all)
 	switch {
 	case err != nil || t.own == nil:
 	case len(t.own.Mean) > 1: // a mean over scales has no scale

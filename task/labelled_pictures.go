@@ -64,8 +64,8 @@ func (t *LabelledPictures) Sample(s *Sample, split Split, i int) error {
 }
 
 // Baselines scores the commonest class and the class with the nearest mean picture of 32×32
-// pixels. Without training pictures it is the commonest class of the judged pictures, if
-// these have two. It returns an error if a picture cannot be read.
+// pixels. Without training pictures it is the commonest class of the judged pictures. If these
+// have one class there are none. It returns an error if a picture cannot be read.
 func (t *LabelledPictures) Baselines(n int) ([]Baseline, error) {
 	const side, patch = 32, 4
 	var list []Baseline
@@ -78,10 +78,8 @@ func (t *LabelledPictures) Baselines(n int) ([]Baseline, error) {
 		list = make([]Baseline, 1)
 		list[0], err = scoreMajority(&Pictures{side, patch, &w}, n)
 		list[0].Learned = 0 // no picture that is not judged
-		if list[0].Score == 1 {
-			list = nil // of one class it is right by definition
-		}
 	}
+	list = unlessCertain(list)
 	for i := range list {
 		list[i].Advice = "take a model that was trained on such pictures"
 	}

@@ -99,8 +99,8 @@ func TestEmbedReadsAPublishedFolder(t *testing.T) {
 	if n := strings.Count(out, `"vector":[`); n != 2 {
 		t.Errorf("%d vectors of 2 texts: %s", n, out)
 	}
-	if out := works(t, "embed", "--model", tinyModel, textsOf(t, "\n \n")); strings.Count(out, `"vector":null`) != 2 {
-		t.Errorf("empty and blank texts: %s", out)
+	if out := works(t, "embed", "--model", tinyModel, textsOf(t, "\n \n")); strings.Count(out, `{"text":"","vector":null}`) != 1 || strings.Count(out, `"vector":[`) != 1 {
+		t.Errorf("an empty text and one with special tokens: %s", out)
 	}
 }
 

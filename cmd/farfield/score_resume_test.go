@@ -349,6 +349,23 @@ func TestScoreStateLeavesTheIncompleteLine(t *testing.T) {
 	}
 }
 
+// The incomplete last line of a text that is gone stays in the output.
+func TestScoreKeepsTheIncompleteLineOfAnotherFile(t *testing.T) {
+	dir, model := t.TempDir(), scorerOf(t, "fastmax")
+	log, state, out := filepath.Join(dir, "log"), filepath.Join(dir, "state"), filepath.Join(dir, "out")
+	args := []string{"score", "--model", model, "--lines", "--json", "--state", state, "--out", out, log}
+	before := ""
+	for _, text := range []string{"one\ntwo", "solo", "three\n", "four"} {
+		wrote(t, log, text)
+		works(t, args...)
+		now := has(t, out)
+		if !strings.HasPrefix(now, before) || strings.Count(now, "\n") != strings.Count(before, "\n")+len(strings.Fields(text)) {
+			t.Errorf("behind %s%q gives %s", before, text, now)
+		}
+		before = now
+	}
+}
+
 // A run that is killed after its first lines goes on behind them, though its log was rotated.
 func TestScoreFindsARotatedLogAfterItsFirstLines(t *testing.T) {
 	dir, model := t.TempDir(), scorerOf(t, "linear")

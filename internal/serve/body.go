@@ -88,19 +88,23 @@ const (
 
 // refuse sends the error of a request, and reads the rest of its body: clients that write all of it
 // before they read would not see the answer otherwise. A client that expects 100 Continue writes no
-// body before its first part is read.
-func (e *apiError) refuse(w *countedWriter, r *http.Request) {
+// body before its first part is read. count is called before the answer.
+func (e *apiError) refuse(w *countedWriter, r *http.Request, count func()) {
+	send := func() {
+		count()
+		e.write(w)
+	}
 	switch {
 	case w.isEnded || r.ContentLength == 0 || !w.isBegun && r.Header.Get("Expect") != "":
-		e.write(w)
+		send()
 	case r.ContentLength > 0 && r.ContentLength <= shortBody:
 		discardBody(w, r)
-		e.write(w)
+		send()
 	default: // the answer does not wait for a long body
 		// Writers in tests have no connection.
 		_ = w.control.EnableFullDuplex()
 		w.Header().Set("Connection", "close")
-		e.write(w)
+		send()
 		_ = w.control.Flush()
 		discardBody(w, r)
 	}

@@ -177,10 +177,7 @@ func (s *Server) answerPath(path string, list []route) http.Handler {
 			status := e.Status
 			switch {
 			case counted.status == 0:
-				counted.status = status
-				// With the time to the answer, which a client may receive while it still writes.
-				s.metrics.addRequest(r.Method, path, status, s.o.Clock().Sub(begin))
-				e.refuse(counted, r)
+				e.refuse(counted, r, func() { s.metrics.addRequest(r.Method, path, status, s.o.Clock().Sub(begin)) })
 				return
 			case status == http.StatusInternalServerError && r.Context().Err() != nil: // a part of the answer was not written
 				status = statusClosed

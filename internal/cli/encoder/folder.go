@@ -13,6 +13,7 @@ type folderEncoder struct {
 	model            *pretrained.Model
 	width, maxTokens int
 	options          pretrained.EmbedOptions
+	readsBlank       bool // a text of spaces has tokens
 }
 
 // newFolder returns the encoder of m. It returns an error if m makes no vectors of texts.
@@ -34,6 +35,7 @@ func newFolder(m *pretrained.Model, maxTokens int) (Encoder, error) {
 	if maxTokens > 0 && f.maxTokens < maxTokens {
 		return nil, fmt.Errorf("--max-tokens: %d, the model learned %d positions", maxTokens, f.maxTokens)
 	}
+	f.readsBlank = len(m.Tokenizer().Encode("").IDs) > 0
 	return f, nil
 }
 
@@ -42,10 +44,10 @@ func (f *folderEncoder) MaxTokens() int { return f.maxTokens }
 
 func (f *folderEncoder) Encode(ctx context.Context, texts []string) ([]Encoding, error) {
 	list := make([]Encoding, len(texts))
-	var full []string // texts that are not blank
+	var full []string // texts with tokens
 	var at []int
 	for i, text := range texts {
-		if strings.TrimSpace(text) != "" {
+		if text != "" && (f.readsBlank || strings.TrimSpace(text) != "") {
 			full, at = append(full, text), append(at, i)
 		}
 	}

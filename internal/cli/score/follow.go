@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -56,11 +55,14 @@ func (t *scoring) find() (foundPlace, error) {
 // has returns the first bytes of f if they begin the scored text, else nil.
 func (t *scoring) has(f *os.File) []byte {
 	info, err := f.Stat()
-	if err != nil || info.Size() < t.Offset {
+	if err != nil || info.Size() < t.Offset+t.Rest {
 		return nil
 	}
-	b := make([]byte, min(t.Offset, headBytes))
-	if _, err := f.ReadAt(b, 0); err != nil || crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) != t.Head {
+	b, rest := make([]byte, min(t.Offset, headBytes)), make([]byte, min(t.Rest, headBytes))
+	if _, err := f.ReadAt(b, 0); err != nil || headSum(b) != t.Head {
+		return nil
+	}
+	if _, err := f.ReadAt(rest, t.Offset); len(rest) > 0 && (err != nil || headSum(rest) != t.RestHead) {
 		return nil
 	}
 	return b

@@ -47,7 +47,7 @@ type Command struct {
 // Help are examples.
 func (c *Command) Help() string {
 	return "A line is odd if it takes many more bits a byte than other lines. --out continues an interrupted run, with each line once. " +
-		"--follow ends with an interrupt; an incomplete last line waits for its end. Other states do not count it: the next run scores it whole. " +
+		"--follow ends with an interrupt; an incomplete last line waits for its end. Other states do not count it: the next run scores it whole, of a line above 1 MiB the last part. " +
 		"A model with a table of learned positions reads windows of their number; each begins half a window after the one before. " +
 		"A text that the tokenizer of a published model changes is refused: its bits would be of other bytes." + flags.JoinExamples(
 		"farfield score --model run/001 notes.txt",

@@ -39,6 +39,7 @@ type scoring struct {
 	atSave   int64 // lines that were printed then, and
 	scoredAt int64 // bytes of the file that were scored
 	doubtful int64 // lines up to which an earlier run may have printed them
+	keeps    bool  // --out has the line of Rest, whose text is gone
 	locks    []*lock.Lock
 
 	w       io.Writer
@@ -50,13 +51,17 @@ type scoring struct {
 
 // scorePlace holds the progress through a text and its results.
 type scorePlace struct {
-	Offset int64           `json:"offset"`          // bytes of the file that were scored
-	Number int64           `json:"lines"`           // lines that were scored, of all files
-	Parts  int64           `json:"parts,omitempty"` // parts of the last line, if its end was not scored
-	Head   uint32          `json:"head"`            // CRC-32C of the file's first bytes, up to headBytes
-	Total  score.LineScore `json:"total"`
-	Top    []ScoredLine    `json:"top"`  // the most surprising first
-	Rank   string          `json:"rank"` // of Top; "": total
+	Offset int64  `json:"offset"`          // bytes of the file that were scored
+	Number int64  `json:"lines"`           // lines that were scored, of all files
+	Parts  int64  `json:"parts,omitempty"` // parts of the last line, if its end was not scored
+	Head   uint32 `json:"head"`            // CRC-32C of the file's first bytes, up to headBytes
+	// An incomplete last line behind Offset, which is scored and no part of the state: its bytes,
+	// and the CRC-32C of the first of them, up to headBytes.
+	Rest     int64           `json:"rest,omitempty"`
+	RestHead uint32          `json:"rest_head,omitempty"`
+	Total    score.LineScore `json:"total"`
+	Top      []ScoredLine    `json:"top"`  // the most surprising first
+	Rank     string          `json:"rank"` // of Top; "": total
 
 	// Lines that were printed, and up to which they may be before the state is saved
 	// another time. In a file of ours they are cut off behind OutBytes instead.
@@ -162,6 +167,8 @@ func (t *scoring) restore(data []byte, m *model.Model[float32], vocab *token.Voc
 	}
 	t.doubtful = t.Claimed
 	place, err := t.find()
+	t.keeps = place == lost && t.Rest > 0
+	t.Rest, t.RestHead = 0, 0
 	switch {
 	case err != nil:
 		return err
@@ -258,6 +265,15 @@ func (t *scoring) openOut() error {
 	}
 	t.JSON, t.Threshold = &t.cmd.JSON, &above
 	t.doubtful, t.Claimed = 0, t.Printed
+	if t.keeps && info.Size() > t.OutBytes {
+		end := make([]byte, 1)
+		if _, err := f.ReadAt(end, info.Size()-1); err != nil {
+			return err
+		}
+		if end[0] == '\n' { // the record is whole
+			t.OutBytes = info.Size()
+		}
+	}
 	if _, err := os.Stat(t.cmd.File + rotatedSuffix); t.cmd.Follow && !isKnown(t.Offset) && info.Size() > t.OutBytes && err == nil {
 		t.found += fmt.Sprintf("the last %d bytes of %s are cut off; after a rotation their lines are in %s\n", info.Size()-t.OutBytes, path, t.cmd.File+rotatedSuffix)
 	}
@@ -278,6 +294,11 @@ func (t *scoring) outTail() (uint32, error) {
 	return crc32.Checksum(b[:n], crc32.MakeTable(crc32.Castagnoli)), err
 }
 
+// headSum returns the CRC-32C of the first bytes of b, up to headBytes.
+func headSum(b []byte) uint32 {
+	return crc32.Checksum(b[:min(len(b), headBytes)], crc32.MakeTable(crc32.Castagnoli))
+}
+
 // close closes files and releases locks.
 func (t *scoring) close() {
 	if t.in != nil {
@@ -294,7 +315,8 @@ func (t *scoring) close() {
 	}
 }
 
-// run scores line after line until the text ends, or an interrupt. A state has no line without its end.
+// run scores line after line until the text ends, or an interrupt. A state has no line without its
+// end, but the parts of a long one.
 func (t *scoring) run() error {
 	err := t.all()
 	stopped := err != nil && t.e.Context.Err() != nil && errors.Is(err, t.e.Context.Err())
@@ -303,8 +325,11 @@ func (t *scoring) run() error {
 	}
 	if t.state != "" {
 		t.Claimed = t.Printed
-		if !stopped && len(t.src.Unread) > 0 && t.cmd.Lines && t.out == nil {
-			t.Claimed++
+		if rest := t.src.Unread; !stopped && len(rest) > 0 {
+			t.Rest, t.RestHead = int64(len(rest)), headSum(rest)
+			if t.cmd.Lines && t.out == nil {
+				t.Claimed++
+			}
 		}
 		if err := t.save(); err != nil {
 			return err
@@ -401,7 +426,7 @@ func (t *scoring) saveInTime() error {
 
 // save keeps how far the text is.
 func (t *scoring) save() error {
-	t.Head = crc32.Checksum(t.begins, crc32.MakeTable(crc32.Castagnoli))
+	t.Head = headSum(t.begins)
 	if t.out != nil {
 		if err := t.out.Sync(); err != nil {
 			return err

@@ -199,9 +199,9 @@ func (t *Command) configure() (train.Config, error) {
 	if t.Adapters != nil {
 		c.SetAdapters(*t.Adapters)
 	}
-	length := c.TaskSet["length"]
+	before, length := c.Task, c.TaskSet["length"]
 	t.apply(&c)
-	if t.Config != "" && c.TaskSet["length"] == "" {
+	if _, asked := t.TaskSet["vocabulary"]; t.Config != "" && c.Task == before && (asked || t.Vocabulary != "") && c.TaskSet["length"] == "" {
 		t.droppedLength = length
 	}
 	if t.Vocabulary != "" || t.TaskSet["vocabulary"] != "" {
