@@ -188,7 +188,7 @@ func TestHyenaMakesFiltersInParts(t *testing.T) {
 	state.tokens = int64(n - 1)
 	got, places := state.extendFilters(m, 1, &tr), cap(tr.filter.features)/m.Filter.Features
 	if want := m.Filter.Forward(0, n, &tr.filter); !slices.Equal(got.Data, want.Data) {
-		t.Error("the filters differ from those of one part")
+		t.Error("filters made in parts differ from filters made at once")
 	}
 	if places > 2*filterPlaces {
 		t.Errorf("memory of %d places is kept, of %d at most is needed", places, filterPlaces)

@@ -125,7 +125,7 @@ func openSeries(path string, o SeriesOptions, scoreOnly bool) (*OwnSeries, error
 		return nil, err
 	}
 	if !t.hasSamples(scoreOnly) {
-		return nil, fmt.Errorf("%s: it holds 0 sequences to learn from, and none is too few; files end in %s", path, strings.Join(sequenceSuffixes, ", "))
+		return nil, fmt.Errorf("%s: it holds no sequences to learn from; files end in %s", path, strings.Join(sequenceSuffixes, ", "))
 	}
 	if o.Ask != Regression && len(t.classes) < 2 && !scoreOnly {
 		return nil, fmt.Errorf("%s: %s: the number of classes is %d, 2 are needed", path, o.Label, len(t.classes))

@@ -291,7 +291,7 @@ func (t *scoring) outTail() (uint32, error) {
 	if errors.Is(err, io.EOF) { // truncated meanwhile, which the next run refuses by its size
 		err = nil
 	}
-	return crc32.Checksum(b[:n], crc32.MakeTable(crc32.Castagnoli)), err
+	return headSum(b[:n]), err
 }
 
 // headSum returns the CRC-32C of the first bytes of b, up to headBytes.
