@@ -26,7 +26,6 @@ zoo: # speed and memory of every mechanism, and their tables in docs/mechanisms.
 	mv docs/zoo.jsonl.part docs/zoo.jsonl
 	go test ./mechanism -run TestPage -write
 	sed -i -E "s/measured at [0-9a-f]+ of/measured at $$(git rev-parse --short HEAD) of/" docs/mechanisms.md
-	go test . -run MeasuredPages -write-ages
 
 # Where PyTorch and ONNX Runtime are installed.
 PEERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/farfield/peers

@@ -2,7 +2,6 @@ package farfield_test
 
 import (
 	"bytes"
-	"go/ast"
 	"go/build"
 	"go/doc"
 	"go/parser"
@@ -298,72 +297,6 @@ func TestNamesSaySomething(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestTypesAndFoldersStaySmall keeps what docs/house.md says of hand-written code. A shelf is a
-// folder of rows that are read one at a time.
-func TestTypesAndFoldersStaySmall(t *testing.T) {
-	const mostMethods, mostFiles, mostLines = 40, 35, 6000
-	shelves := []string{"mechanism", "task", "internal/lab/reproduce", "internal/kernel/_asm"}
-	methods, files, lines := map[string]int{}, map[string]int{}, map[string]int{}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name := d.Name()
-		if d.IsDir() && (strings.HasPrefix(name, ".") && path != "." || name == "testdata") {
-			return filepath.SkipDir
-		}
-		if d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), path, text, parser.ParseComments)
-		if err != nil {
-			return err
-		}
-		dir := filepath.ToSlash(filepath.Dir(path))
-		if ast.IsGenerated(parsed) || slices.Contains(shelves, dir) {
-			return nil
-		}
-		files[dir]++
-		lines[dir] += strings.Count(string(text), "\n")
-		for _, declared := range parsed.Decls {
-			f, ok := declared.(*ast.FuncDecl)
-			if !ok || f.Recv == nil {
-				continue
-			}
-			of := f.Recv.List[0].Type
-			if star, ok := of.(*ast.StarExpr); ok {
-				of = star.X
-			}
-			switch x := of.(type) {
-			case *ast.IndexExpr:
-				of = x.X
-			case *ast.IndexListExpr:
-				of = x.X
-			}
-			methods[dir+"."+of.(*ast.Ident).Name]++
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, limit := range []struct {
-		what  string
-		most  int
-		count map[string]int
-	}{{"methods", mostMethods, methods}, {"files", mostFiles, files}, {"lines", mostLines, lines}} {
-		for name, n := range limit.count {
-			if n > limit.most {
-				t.Errorf("%s: has %d %s, at most %d are easy to read", name, n, limit.what, limit.most)
-			}
-		}
 	}
 }
 
