@@ -1,7 +1,7 @@
 # What main must pass: the steps of .ci/run, one at a time. A machine without make calls them itself.
-steps := format vet staticcheck cross mpi test openai browser verify recipes purego avx2 emulated assembly race smoke
-more := poison long others platforms docs coverage mutations fuzz
-.PHONY: ci $(steps) $(more) generate calibrate bench zoo peers results demo readme minutes release reproducible
+steps := format vet staticcheck cross mpi test lab verify recipes purego avx2 emulated assembly race smoke
+more := poison long others platforms docs fuzz
+.PHONY: ci $(steps) $(more) generate calibrate bench zoo peers demo readme minutes release reproducible
 
 ci: # all of the first list
 	.ci/run
@@ -31,13 +31,8 @@ zoo: # speed and memory of every mechanism, and their tables in docs/mechanisms.
 PEERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/farfield/peers
 
 peers: # farfield beside them, and the tables of docs/results/peers.md
-	internal/lab/peers/install.sh $(PEERS)
-	go run ./cmd/farfield-lab peers run -peers $(PEERS) -o $(PEERS)/lines.jsonl -page docs/results/peers.md $(PEERS_FLAGS)
-
-# What is there is not made again; RESULTS_FLAGS=-renew makes again what is stale.
-# make results RESULTS_FLAGS='-renew -rows mqar' makes that one again.
-results: # every reproduction within its quick budget, their pages and the table of RESULTS.md; Ctrl-C and again goes on
-	go run ./cmd/farfield-lab results $(RESULTS_FLAGS)
+	lab/peers/install.sh $(PEERS)
+	go run -C lab ./cmd/farfield-lab peers run -peers $(PEERS) -o $(PEERS)/lines.jsonl -page ../docs/results/peers.md $(PEERS_FLAGS)
 
 demo:
 	go run ./cmd/farfield demo
@@ -47,7 +42,7 @@ readme: # its picture and its table; minutes, on an idle machine
 	go test . -run TestReadmeShowsScaling -write
 
 minutes: # the commands of README.md and docs/recipes.md, timed in a new account with nothing but Go; many minutes, on an idle machine
-	go run ./cmd/farfield-lab recipes -o docs/first-ten-minutes.md
+	go run -C lab ./cmd/farfield-lab recipes -o ../docs/first-ten-minutes.md
 
 # What a release is built with: no folder of this machine and no C library is in it.
 VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --always --dirty)

@@ -32,7 +32,7 @@ var layers = []string{
 	"tensor",
 	"internal/scratch",
 	"internal/snapshot",
-	"internal/lab/oracle",
+	"internal/oracle",
 	"internal/check",
 	"internal/lock",
 	"internal/infile",
@@ -70,7 +70,6 @@ var layers = []string{
 	"task",
 	"model",
 	"pretrained",
-	"internal/lab/golden",
 	"train",
 	"generate",
 	"score",
@@ -80,7 +79,6 @@ var layers = []string{
 	"internal/bench",
 	"report",
 	"internal/record",
-	"internal/lab/reproduce",
 	"client",
 	"internal/serve/web",
 	"",
@@ -121,23 +119,15 @@ var layers = []string{
 	"internal/cli/inspect",
 	"internal/cli/tokenize",
 	"cmd/farfield",
-	"internal/lab/peers",
-	"internal/lab/results",
-	"internal/lab/recipes",
-	"internal/lab/coverage",
-	"internal/lab/mutations",
-	"internal/lab/attacks",
-	"internal/lab/load",
-	"cmd/farfield-lab",
 }
 
 // heavy packages may import libraries; all others import nothing outside the
 // standard library but golang.org/x/sys, and tokenizer the normalization forms
 // of golang.org/x/text.
-var heavy = []string{"comm/mpi", "internal/sessions", "internal/bench", "report", "internal/lab/reproduce", "cmd/farfield", "cmd/farfield-lab", "internal/lab/peers", "internal/lab/results"}
+var heavy = []string{"comm/mpi", "internal/sessions", "internal/bench", "report", "cmd/farfield"}
 
 // testOnly packages may be imported by tests and commands alone.
-var testOnly = []string{"internal/suite", "internal/lab/oracle", "internal/check", "internal/lab/golden", "attention/internal/calltest"}
+var testOnly = []string{"internal/suite", "internal/oracle", "internal/check", "attention/internal/calltest"}
 
 type pkg struct {
 	dir           string
@@ -204,34 +194,6 @@ func TestImportsPointOneWay(t *testing.T) {
 				t.Errorf("%q imports %q, which is for tests and commands", p.dir, rest)
 			}
 		}
-	}
-}
-
-// TestCommandLinksNoLaboratory holds what cmd/farfield imports, directly or not.
-func TestCommandLinksNoLaboratory(t *testing.T) {
-	imports := map[string][]string{}
-	for _, p := range packages(t) {
-		imports[p.dir] = p.imports
-	}
-	seen := map[string]bool{}
-	var visit func(dir, path string)
-	visit = func(dir, path string) {
-		if seen[dir] {
-			return
-		}
-		seen[dir] = true
-		if strings.HasPrefix(dir, "internal/lab/") {
-			t.Errorf("cmd/farfield links %s: %s", dir, path)
-		}
-		for _, imp := range imports[dir] {
-			if rest, ours := strings.CutPrefix(imp, module+"/"); ours {
-				visit(rest, path+" → "+rest)
-			}
-		}
-	}
-	visit("cmd/farfield", "cmd/farfield")
-	if len(seen) < 50 {
-		t.Errorf("only %d packages seen: the imports are not read", len(seen))
 	}
 }
 

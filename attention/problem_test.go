@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
-	"github.com/farfield-ml/farfield/internal/lab/oracle"
+	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"

@@ -12,7 +12,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
-	"github.com/farfield-ml/farfield/internal/lab/oracle"
+	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/tensor"

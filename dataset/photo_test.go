@@ -21,7 +21,7 @@ func photoFolders() []string {
 }
 
 // TestPhotosHaveThePixelsOfPillow compares PNGs and JPEGs of many kinds with the pixels that
-// internal/lab/peers/pillow_pictures.py wrote. PNGs are equal. The inverse transforms of two JPEG
+// lab/peers/pillow_pictures.py wrote. PNGs are equal. The inverse transforms of two JPEG
 // decoders differ by at most 1 in a sample of luma or chroma. Interpolation keeps that bound. Blue,
 // the worst colour, then differs by 1 + 1.772 and a rounding, which is below 4.
 func TestPhotosHaveThePixelsOfPillow(t *testing.T) {

@@ -3,7 +3,7 @@ package mechanism
 import (
 	"math"
 
-	"github.com/farfield-ml/farfield/internal/lab/oracle"
+	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/rng"
 )
 

@@ -1,7 +1,7 @@
 package mechanism
 
 import (
-	"github.com/farfield-ml/farfield/internal/lab/oracle"
+	"github.com/farfield-ml/farfield/internal/oracle"
 )
 
 // patternSubjects are mechanisms in which visibility depends on positions.

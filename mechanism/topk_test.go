@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
-	"github.com/farfield-ml/farfield/internal/lab/oracle"
+	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
 )
 

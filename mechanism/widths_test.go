@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/internal/lab/oracle"
+	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"

@@ -255,7 +255,7 @@ func TestTinyFoldersGiveReferenceOutputsAndGradients(t *testing.T) {
 }
 
 // TestWriteReferenceFolders writes the folders and inputs that
-// internal/lab/peers/transformers_references.py reads.
+// lab/peers/transformers_references.py reads.
 func TestWriteReferenceFolders(t *testing.T) {
 	root := os.Getenv("FARFIELD_REFERENCES")
 	if root == "" {

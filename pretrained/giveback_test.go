@@ -14,7 +14,7 @@ import (
 )
 
 // TestGiveBackWritesFoldersForTransformers writes pairs of folders, and tuned folders, that
-// internal/lab/peers/transformers_folders.py compares.
+// lab/peers/transformers_folders.py compares.
 func TestGiveBackWritesFoldersForTransformers(t *testing.T) {
 	root := os.Getenv("FARFIELD_GIVE_BACK")
 	if root == "" {

@@ -33,7 +33,7 @@ func readPhoto(t *testing.T, path string) *dataset.Picture {
 }
 
 // TestResizedPicturesHaveThePixelsOfPillow compares all ways to resize with the pixels that
-// internal/lab/peers/pillow_pictures.py wrote.
+// lab/peers/pillow_pictures.py wrote.
 func TestResizedPicturesHaveThePixelsOfPillow(t *testing.T) {
 	for _, dir := range pictureFolders() {
 		list, err := filepath.Glob(filepath.Join(dir, "resized", "*.png"))

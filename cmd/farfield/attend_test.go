@@ -18,7 +18,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/attend"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/problem"
-	"github.com/farfield-ml/farfield/internal/lab/oracle"
+	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/tensor"
 )
 

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/lab/golden"
+)
+
+// verifyCmd is the verb verify: golden files held against this build.
+type verifyCmd struct {
+	Precision string `enum:"f32,f64" default:"f32" help:"${enum}: f64 also computes every case in float64."`
+	JSON      bool   `name:"json" help:"Print one JSON object instead of lines."`
+
+	Folder string `arg:"" optional:"" help:"Folder of golden files (default all of the checkout)."`
+}
+
+// Help are examples.
+func (c *verifyCmd) Help() string {
+	return "A case fails where an error is larger than its tolerance; then the exit status is 1." + flags.JoinExamples(
+		"farfield-lab verify",
+		"farfield-lab verify golden",
+		"farfield-lab verify --precision f64 --json golden",
+	)
+}
+
+// caseCounts counts cases by outcome.
+type caseCounts struct {
+	Compared int `json:"compared"`
+	Skipped  int `json:"skipped"`
+	Failed   int `json:"failed"` // of those compared
+}
+
+type verifyReport struct {
+	Cases []golden.Case `json:"cases"`
+	Total caseCounts    `json:"total"`
+}
+
+func (v *caseCounts) add(c golden.Case) {
+	switch {
+	case c.Skipped != "":
+		v.Skipped++
+		return
+	case c.Failed:
+		v.Failed++
+	}
+	v.Compared++
+}
+
+// goldenFolders are in a checkout and, where they are, beside it.
+var (
+	goldenFolders = []string{"golden/testdata/poly", "golden/testdata/zoo"}
+	sharedFolders = []string{"../../shared/fixtures/poly", "../../shared/fixtures/zoo"}
+)
+
+// verifyAll compares the golden files of the checkout and prints a line for each folder
+// and each failed case. It prints one line if the shared folders are absent.
+func (c *verifyCmd) verifyAll(e *env.Env) error {
+	folders := goldenFolders
+	if _, err := os.Stat(filepath.Dir(sharedFolders[0])); err == nil {
+		folders = slices.Concat(folders, sharedFolders)
+	} else {
+		fmt.Fprintf(e.Stdout, "%s: absent, its golden files are not compared\n", filepath.Dir(sharedFolders[0]))
+	}
+	failed := 0
+	for _, folder := range folders {
+		var total caseCounts
+		err := e.RunInterruptibly(func() error {
+			return golden.Run(folder, golden.Options{Float64: c.Precision == "f64"}, func(k golden.Case) {
+				if total.add(k); k.Failed {
+					printCase(e.Stdout, k)
+				}
+			})
+		})
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		fmt.Fprintf(e.Stdout, "%s: %d compared, %d failed, %d skipped\n", folder, total.Compared, total.Failed, total.Skipped)
+		failed += total.Failed
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d cases failed", failed)
+	}
+	return nil
+}
+
+func (c *verifyCmd) Run(e *env.Env) error {
+	if c.Folder == "" {
+		if c.JSON {
+			return env.InputErrorf("--json: needs a folder")
+		}
+		return c.verifyAll(e)
+	}
+	var total caseCounts
+	cases := []golden.Case{}
+	err := e.RunInterruptibly(func() error {
+		return golden.Run(c.Folder, golden.Options{Float64: c.Precision == "f64"}, func(k golden.Case) {
+			total.add(k)
+			if c.JSON {
+				cases = append(cases, k)
+			} else {
+				printCase(e.Stdout, k)
+			}
+		})
+	})
+	if err != nil {
+		if e.Context.Err() != nil {
+			return err
+		}
+		return env.MarkInput(err)
+	}
+	if c.JSON {
+		err = display.PrintJSON(e.Stdout, verifyReport{cases, total})
+	} else {
+		_, err = fmt.Fprintf(e.Stdout, "%d compared, %d failed, %d skipped\n", total.Compared, total.Failed, total.Skipped)
+	}
+	if err == nil && total.Failed > 0 {
+		err = fmt.Errorf("%s: %d of %d compared cases failed", c.Folder, total.Failed, total.Compared)
+	}
+	return err
+}
+
+// printCase prints one line: case, form, and the largest error in units of its
+// tolerance.
+func printCase(w io.Writer, k golden.Case) {
+	what := k.File
+	if k.Name != "" && k.Name+".npz" != k.File {
+		what += " " + k.Name
+	}
+	what = display.Escape(what)
+	switch {
+	case k.Skipped != "":
+		fmt.Fprintf(w, "skip  %s: %s\n", what, display.Escape(k.Skipped))
+		return
+	case k.Problem != "":
+		fmt.Fprintf(w, "FAIL  %s %s %s: %s\n", what, k.Form, k.Precision, display.Escape(k.Problem))
+		return
+	}
+	word := "ok  "
+	if k.Failed {
+		word = "FAIL"
+	}
+	fmt.Fprintf(w, "%s  %s %s %s: error %.3g of its tolerance (%s of %s)\n",
+		word, what, k.Form, k.Precision, k.Err, k.Worst, strings.Join(display.EscapeAll(k.Arrays), ", "))
+}

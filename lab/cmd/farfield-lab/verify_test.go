@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/lab/golden"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// command runs the program as from a shell, without a terminal.
+func command(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	status = laboratory().RunVerb(args, &env.Env{Context: context.Background(), Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs})
+	return status, out.String(), errs.String()
+}
+
+// works runs a command that must succeed, and returns what it prints.
+func works(t *testing.T, args ...string) string {
+	t.Helper()
+	status, out, errs := command(t, args...)
+	if status != 0 {
+		t.Fatalf("farfield-lab %s: status %d: %s", strings.Join(args, " "), status, errs)
+	}
+	return out
+}
+
+// refuses runs a command that must leave with status 2 and one line that holds want.
+func refuses(t *testing.T, want string, args ...string) {
+	t.Helper()
+	status, out, errs := command(t, args...)
+	if status != env.StatusInput || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, want) {
+		t.Errorf("farfield-lab %s: status %d\nstdout %q\nstderr %q\nwant %q", strings.Join(args, " "), status, out, errs, want)
+	}
+}
+
+// goldenFolder holds one case of fastmax of order 2, with one number of the
+// textbook's output off by wrong.
+func goldenFolder(t *testing.T, wrong float64) string {
+	t.Helper()
+	const n, d = 6, 4
+	random := func(key uint64) []float64 {
+		x := make([]float64, n*d)
+		for i := range x {
+			x[i] = float64(float32(2*rng.New(key).Float64(uint64(i)) - 1))
+		}
+		return x
+	}
+	q, k, v := random(1), random(2), random(3)
+	heads := func(x []float64) tensor.Heads[float64] { return tensor.HeadsOf(x, 1, 1, n, d) }
+	book := oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2)}
+	o := slices.Clone(book.Forward(&oracle.Call{Q: heads(q), K: heads(k), V: heads(v)}).O.Data)
+	o[3] += wrong
+	var list []*array.Array
+	for name, data := range map[string][]float64{"q": q, "k": k, "v": v, "o_p2_full": o} {
+		narrow := make([]float32, len(data))
+		for i, x := range data {
+			narrow[i] = float32(x)
+		}
+		a, err := array.New(name, narrow, n, d)
+		if name == "o_p2_full" {
+			a, err = array.New(name, data, n, d)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, a)
+	}
+	dir := t.TempDir()
+	file, err := os.Create(filepath.Join(dir, "fastmax_paper_N6_D4.npz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := array.WriteNPZ(file, list); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestVerify(t *testing.T) {
+	out := works(t, "verify", goldenFolder(t, 0))
+	for _, form := range []string{"direct", "linear", "step"} {
+		if !strings.Contains(out, "ok    fastmax_paper_N6_D4.npz p2_full "+form+" float32: error ") {
+			t.Errorf("no line of the %s form:\n%s", form, out)
+		}
+	}
+	if !strings.HasSuffix(out, "3 compared, 0 failed, 0 skipped\n") {
+		t.Errorf("the total is missing:\n%s", out)
+	}
+}
+
+func TestVerifyFails(t *testing.T) {
+	dir := goldenFolder(t, 1e-3)
+	status, out, errs := command(t, "verify", dir)
+	if status != env.StatusFailure || !strings.Contains(out, "FAIL  fastmax_paper_N6_D4.npz p2_full direct float32: error ") || !strings.Contains(errs, "3 of 3 compared cases failed") {
+		t.Errorf("status %d\n%s%s", status, out, errs)
+	}
+	status, out, _ = command(t, "verify", "--json", "--precision", "f64", dir)
+	var r struct {
+		Cases []golden.Case
+		Total caseCounts
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if status != env.StatusFailure || len(r.Cases) != 6 || r.Total != (caseCounts{Compared: 6, Failed: 6}) {
+		t.Errorf("status %d, %d cases, %+v", status, len(r.Cases), r.Total)
+	}
+}
+
+// TestVerifyShared runs the shared fixtures where they are.
+func TestVerifyShared(t *testing.T) {
+	dir := filepath.Join("..", "..", "..", "..", "shared", "fixtures", "zoo")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skip(err)
+	}
+	if out := works(t, "verify", dir); !strings.Contains(out, "skip  improved_clustered_causal.npz: group clustered: ") {
+		t.Errorf("what is not served is not named:\n%s", out)
+	}
+}
+
+// TestVerifyOfACheckoutCountsCases compares the files of the checkout and names the shared
+// folder if it is absent.
+func TestVerifyOfACheckoutCountsCases(t *testing.T) {
+	t.Chdir(filepath.Join("..", ".."))
+	shared := sharedFolders
+	defer func() { sharedFolders = shared }()
+	sharedFolders = []string{filepath.Join("none", "poly")}
+	out := works(t, "verify")
+	if lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n"); len(lines) != 3 || lines[0] != "none: absent, its golden files are not compared" ||
+		!strings.HasPrefix(lines[1], goldenFolders[0]+": ") || !strings.Contains(lines[2], " compared, 0 failed, ") {
+		t.Errorf("it prints\n%s", out)
+	}
+}

@@ -1,0 +1,210 @@
+package peers
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
+)
+
+// encoderCase is a pass of an encoder. Its JSON is a case of onnxruntime_encoders.py.
+type encoderCase struct {
+	Name     string  `json:"name"`
+	Layers   int     `json:"layers"`
+	Width    int     `json:"width"`
+	Heads    int     `json:"heads"`
+	Hidden   int     `json:"hidden"`
+	PostNorm bool    `json:"postnorm,omitempty"`
+	Gated    bool    `json:"gated,omitempty"`
+	Rope     bool    `json:"rope,omitempty"`
+	Every    int     `json:"every,omitempty"`  // each such layer sees all keys, others the window; 0: all see all
+	Window   int     `json:"window,omitempty"` // keys |p-j| < Window
+	Causal   bool    `json:"causal,omitempty"` // a Llama, and the logits of the last token
+	KV       int     `json:"kv,omitempty"`     // key heads of a Llama
+	B        int     `json:"b"`
+	N        int     `json:"n"`
+	Threads  int     `json:"threads"`
+	Budget   float64 `json:"budget"` // milliseconds of a turn
+
+	// Processor says that times are of the processor, without the time in which other programs ran.
+	Processor bool `json:"processor,omitempty"`
+}
+
+// encoderVocabulary is the number of tokens, here and in onnxruntime_encoders.py.
+const encoderVocabulary = 1024
+
+// encoderCases lists the rows of the table of encoders.
+func encoderCases() []encoderCase {
+	var list []encoderCase
+	add := func(c encoderCase, b, n, threads int) {
+		c.B, c.N, c.Threads = b, n, threads
+		list = append(list, c)
+	}
+	small := encoderCase{Name: "minilm", Layers: 6, Width: 384, Heads: 12, Hidden: 1536, PostNorm: true}
+	base := encoderCase{Name: "bert-base", Layers: 12, Width: 768, Heads: 12, Hidden: 3072, PostNorm: true}
+	smol := encoderCase{Name: "smollm-135m", Layers: 30, Width: 576, Heads: 9, KV: 3, Hidden: 1536, Causal: true}
+	for threads := 1; threads <= 2; threads++ {
+		for _, b := range []int{1, 32} {
+			for _, n := range []int{12, 64, 128, 512} {
+				add(small, b, n, threads)
+			}
+		}
+		add(base, 1, 512, threads)
+		add(smol, 1, 512, threads)
+		for _, n := range []int{1024, 8192} {
+			add(encoderCase{Name: "modernbert-base", Layers: 22, Width: 768, Heads: 12, Hidden: 1152, Gated: true, Rope: true, Every: 3, Window: 65}, 1, n, threads)
+		}
+	}
+	return list
+}
+
+func (c *encoderCase) key() string { return fmt.Sprintf("%s/%d/%d/%d", c.Name, c.Threads, c.B, c.N) }
+
+// open returns a pass of farfield over random tokens.
+func (c *encoderCase) open() (func() error, error) {
+	if c.Causal {
+		return c.openPrefill()
+	}
+	config := model.Config{
+		Kind: model.Encoder, Vocab: encoderVocabulary, Outputs: 1, Pool: model.PoolMean, Layers: c.Layers, Heads: c.Heads,
+		Width: c.Width, Hidden: c.Hidden, Context: c.N, Positions: model.Learned, Mechanism: "softmax",
+		Activation: "gelu", PostNorm: c.PostNorm, Bias: c.PostNorm,
+	}
+	if c.Gated {
+		config.Activation = "geglu"
+	}
+	if c.Rope {
+		config.Positions = model.Rotary
+	}
+	for i := 0; c.Every > 0 && i < c.Layers; i++ {
+		span := c.Window
+		if i%c.Every == 0 {
+			span = 0
+		}
+		config.LayerWindows = append(config.LayerWindows, span)
+	}
+	m, err := model.New[float32](config, rng.New(1))
+	if err != nil {
+		return nil, err
+	}
+	tokens := make([]int32, c.B*c.N)
+	for i := range tokens {
+		tokens[i] = int32(i * 7919 % encoderVocabulary)
+	}
+	m.Freeze()
+	batch, dst := &model.Batch{B: c.B, N: c.N, Tokens: tokens}, make([]float32, c.B)
+	return func() error { return m.Logits(batch, dst) }, nil
+}
+
+// medianTime calls f for the budget, once at least, and returns the median time in milliseconds.
+func medianTime(f func() error, budget time.Duration, processor bool) (float64, error) {
+	var times []float64
+	for start := time.Now(); len(times) == 0 || time.Since(start) < budget; {
+		t, spent := time.Now(), processorTime()
+		if err := f(); err != nil {
+			return 0, err
+		}
+		took := time.Since(t)
+		if processor {
+			took = processorTime() - spent
+		}
+		times = append(times, 1e3*took.Seconds())
+	}
+	return bench.Median(times), nil
+}
+
+// encodersVerb times encoders beside ONNX Runtime, in turns, and prints a table.
+func encodersVerb(ctx context.Context, args []string) error {
+	f := flag.NewFlagSet("encoders", flag.ContinueOnError)
+	python := f.String("python", "python3", "Python with numpy, onnx and onnxruntime")
+	scripts := f.String("scripts", "peers", "where the peers' programs are")
+	choice := f.String("run", "", "run the cases whose name/threads/batch/tokens match")
+	rounds := f.Int("rounds", 7, "rounds of turns")
+	layers := f.Int("layers", 0, "layers in place of each model's own (0: its own)")
+	processor := f.Bool("processor", false, "compare times of the processor, for one thread on a busy machine")
+	turn := f.Duration("turn", 100*time.Millisecond, "time of a turn, one call at least")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	chosen, err := regexp.Compile(*choice)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	peer, err := command{args: []string{*python, filepath.Join(*scripts, "onnxruntime_encoders.py")}}.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer peer.close()
+	fmt.Printf("%s, %s. Medians of %d rounds.\n\n", bench.DescribeMachine(peakTime), peer.impl, *rounds)
+	fmt.Println("| model | threads | batch | tokens | farfield ms | ONNX Runtime ms | ONNX Runtime / farfield |")
+	fmt.Println("|---|--:|--:|--:|--:|--:|--:|")
+	defer par.SetThreads(0)
+	for _, c := range encoderCases() {
+		if !chosen.MatchString(c.key()) {
+			continue
+		}
+		c.Processor = *processor
+		if *layers > 0 {
+			c.Layers = *layers
+		}
+		ours, theirs, ratio, err := compareEncoder(ctx, peer, c, *rounds, *turn)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.key(), err)
+		}
+		fmt.Printf("| %s | %d | %d | %d | %.2f | %.2f | %.2f |\n", c.Name, c.Threads, c.B, c.N, ours, theirs, ratio)
+	}
+	return compareDecoding(ctx, chosen, *rounds)
+}
+
+// compareEncoder returns the median times of a case here and in the peer, and the median ratio of a round.
+func compareEncoder(ctx context.Context, peer *process, c encoderCase, rounds int, turn time.Duration) (ours, theirs, ratio float64, err error) {
+	par.SetThreads(c.Threads)
+	defer par.SetThreads(0)
+	pass, err := c.open()
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if err := pass(); err != nil {
+		return 0, 0, 0, err
+	}
+	c.Budget = 1e3 * turn.Seconds()
+	question, err := json.Marshal(c)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	var a, b, r []float64
+	for range rounds {
+		if ctx.Err() != nil {
+			return 0, 0, 0, ctx.Err()
+		}
+		time.Sleep(settle)
+		x, err := medianTime(pass, turn, c.Processor)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		if _, err := peer.in.Write(append(slices.Clone(question), '\n')); err != nil {
+			return 0, 0, 0, fmt.Errorf("the peer ended: %w", err)
+		}
+		var y struct {
+			Ms    float64
+			Error string
+		}
+		if err := peer.read(&y); err != nil {
+			return 0, 0, 0, err
+		}
+		if y.Error != "" {
+			return 0, 0, 0, fmt.Errorf("the peer: %s", y.Error)
+		}
+		a, b, r = append(a, x), append(b, y.Ms), append(r, y.Ms/x)
+	}
+	return bench.Median(a), bench.Median(b), bench.Median(r), nil
+}
