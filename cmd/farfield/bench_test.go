@@ -54,18 +54,6 @@ func TestBenchTakesLists(t *testing.T) {
 	}
 }
 
-func TestBenchProfiles(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "profile")
-	out := works(t, strings.Fields("bench gemm -n 64 -d 64 --time 60ms --profile "+file)...)
-	content, err := os.ReadFile(file)
-	if err != nil || !bytes.HasPrefix(content, []byte("\x1f\x8b")) {
-		t.Errorf("the profile begins with %.2q, %v", content, err)
-	}
-	if !strings.Contains(out, "gemm") {
-		t.Errorf("no line in\n%s", out)
-	}
-}
-
 func TestBenchJSON(t *testing.T) {
 	for _, c := range []struct {
 		args string
@@ -155,7 +143,6 @@ func TestBenchPlotFormats(t *testing.T) {
 		if err != nil || !strings.HasPrefix(string(figure), start) {
 			t.Errorf("%s begins with %.8q, %v", ext, figure, err)
 		}
-		refuses(t, "--plot, --profile: "+plot+" and "+plot+" are one file", "bench", "gemm", "-n", "4", "-d", "4", "--time", "1ns", "--plot", plot, "--profile", plot)
 	}
 }
 
@@ -199,7 +186,6 @@ func TestBenchRefuses(t *testing.T) {
 		{"--time: 0s is not above 0", "gemm --time 0s"},
 		{`needs .svg or .png`, "gemm --plot a.gif"},
 		{"--plot: ", "gemm --plot no/such/folder/a.svg"},
-		{"no such file", "gemm --profile no/such/folder/a"},
 		{"--threads: -1 is negative", "gemm --threads=1,-1"},
 		{"heads of width 2 or more", "train -d 1"},
 	} {

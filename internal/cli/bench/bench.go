@@ -2,7 +2,6 @@
 package bench
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -35,11 +34,10 @@ type Command struct {
 
 // benchFlags are the flags of all suites.
 type benchFlags struct {
-	Time    time.Duration `default:"500ms" placeholder:"T" help:"Time for a line, at least three rounds (${default})."`
-	Memory  memory        `placeholder:"SIZE" help:"Skip and mark cases that need more memory, as 48GiB."`
-	JSON    bool          `name:"json" help:"Print an object for each line, the rest on standard error."`
-	Plot    string        `placeholder:"FILE" help:"Draw time over tokens, both logarithmic: .svg or .png."`
-	Profile string        `placeholder:"FILE" help:"Write a profile for go tool pprof; print top routines."`
+	Time   time.Duration `default:"500ms" placeholder:"T" help:"Time for a line, at least three rounds (${default})."`
+	Memory memory        `placeholder:"SIZE" help:"Skip and mark cases that need more memory, as 48GiB."`
+	JSON   bool          `name:"json" help:"Print an object for each line, the rest on standard error."`
+	Plot   string        `placeholder:"FILE" help:"Draw time over tokens, both logarithmic: .svg or .png."`
 }
 
 // columns describes the columns of the table.
@@ -101,31 +99,13 @@ func (c *benchFlags) measure(e *env.Env, s *sweep) error {
 		fit = append(fit, bc)
 	}
 	p := newSweepProgress(e)
-	measure := func() error { return bench.Measure(fit, c.Time, e.RunInterruptibly, p.next) }
-	var profile bytes.Buffer
-	var routines []bench.Routine
-	var err error
-	if c.Profile != "" {
-		routines, err = bench.Profile(&profile, measure)
-	} else {
-		err = measure()
-	}
+	err := bench.Measure(fit, c.Time, e.RunInterruptibly, p.next)
 	progress.ClearBar(p.bar)
 	if err := c.print(e.Stdout, fit); err != nil {
 		return err
 	}
-	printRoutines(notes, routines)
 	if err != nil {
 		return err
-	}
-	if c.Profile != "" {
-		err := atomicfile.Write(c.Profile, func(w io.Writer) error {
-			_, err := profile.WriteTo(w)
-			return err
-		})
-		if err != nil {
-			return err
-		}
 	}
 	series := bench.GroupSeries(s.cases)
 	crossings := bench.FindCrossings(series)
@@ -195,13 +175,8 @@ func (c *benchFlags) check() error {
 	if ext := filepath.Ext(c.Plot); c.Plot != "" && ext != ".svg" && ext != ".png" {
 		return env.InputErrorf("--plot: the suffix of %s is %q, needs .svg or .png", c.Plot, ext)
 	}
-	for flag, path := range map[string]string{"--plot": c.Plot, "--profile": c.Profile} {
-		if err := env.CheckOutput(path); err != nil {
-			return env.InputErrorf("%s: %w", flag, err)
-		}
-	}
-	if c.Profile != "" && env.CheckOutput(c.Plot, c.Profile) != nil {
-		return env.InputErrorf("--plot, --profile: %s and %s are one file", c.Plot, c.Profile)
+	if err := env.CheckOutput(c.Plot); err != nil {
+		return env.InputErrorf("--plot: %w", err)
 	}
 	return nil
 }

@@ -86,14 +86,6 @@ func TestSweepProgress(t *testing.T) {
 	}
 }
 
-func TestRoutinesBelowOnePercentAreLeftOut(t *testing.T) {
-	var b strings.Builder
-	printRoutines(&b, []bench.Routine{{Name: "kernel.tile", Share: 0.9}, {Name: "kernel.exp", Share: 0.096}, {Name: "main.main", Share: 0.004}})
-	if want := " 90.0%  kernel.tile\n  9.6%  kernel.exp\n"; b.String() != want {
-		t.Errorf("routines are written\n%swant\n%s", b.String(), want)
-	}
-}
-
 func TestOperationsThatAreNotCountedAreNotPrinted(t *testing.T) {
 	c := &bench.Case{Line: bench.Line{Mechanism: "local", Form: "step", Ms: 1, Peak: 100}}
 	if row := benchRow(c); strings.Count(row, " – ") != 3 || strings.Contains(row, "FLOP") {

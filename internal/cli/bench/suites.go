@@ -144,7 +144,6 @@ type benchTrain struct {
 func (c *benchTrain) Help() string {
 	return c.columns() + flags.JoinExamples(
 		"farfield bench train -n 512 --layers 2 --batch 2",
-		"farfield bench train --mechanism fastmax,softmax --profile train.prof",
 	)
 }
 

@@ -66,14 +66,3 @@ func crossingText(x bench.Crossing) string {
 	}
 	return fmt.Sprintf("%s: %s is faster than %s %s", x.Linear.Setting(), x.Linear.Method(), x.Pairs.Method(), from)
 }
-
-// printRoutines writes the routines that take most of the time.
-func printRoutines(w io.Writer, list []bench.Routine) {
-	const most, least = 12, 0.005
-	for i, r := range list {
-		if i == most || r.Share < least {
-			break
-		}
-		fmt.Fprintf(w, "%6s  %s\n", display.FormatPercent(r.Share), r.Name)
-	}
-}
