@@ -1,5 +1,5 @@
 # What main must pass: the steps of .ci/run, one at a time. A machine without make calls them itself.
-steps := format vet staticcheck cross mpi test lab verify recipes purego avx2 emulated assembly race smoke
+steps := format vet staticcheck cross mpi test lab verify recipes purego avx2 emulated assembly race smoke newer
 more := poison long others platforms docs fuzz
 .PHONY: ci $(steps) $(more) generate calibrate bench zoo peers demo readme minutes release reproducible
 
