@@ -89,6 +89,15 @@ func (c Config) LearnedPositions() int {
 	return c.positionRows() - c.PositionOffset - c.frontPositions()
 }
 
+// TrainedContext returns the number of tokens of a sequence that the model has learned: Context,
+// or the table of learned positions if it is shorter.
+func (c Config) TrainedContext() int {
+	if c.Positions == Learned {
+		return min(c.Context, c.LearnedPositions())
+	}
+	return c.Context
+}
+
 func (c Config) sourceLayers() int {
 	if c.SourceLayers == 0 {
 		return c.Layers

@@ -1,6 +1,7 @@
 package score_test
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/farfield-ml/farfield/model"
@@ -23,7 +24,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	line, err := s.ScoreText([]byte("a model that has learned nothing\n"))
+	line, err := s.ScoreText(context.Background(), []byte("a model that has learned nothing\n"))
 	if err != nil {
 		fmt.Println(err)
 		return

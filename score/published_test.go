@@ -57,7 +57,7 @@ func TestScoreOfAPublishedModelIsItsReferenceLoss(t *testing.T) {
 		if err := s.Reset(); err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.ScoreText([]byte(text))
+		got, err := s.ScoreText(t.Context(), []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}

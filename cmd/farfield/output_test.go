@@ -49,7 +49,6 @@ func TestOutputsThatCannotBe(t *testing.T) {
 		{lost, []string{"maps", "--mechanism", "fastmax", "--npz", npz, npz}},
 		{lost, []string{"maps", "--model", dir, "--text-file", text, "--out", text}},
 		{lost, []string{"generate", "--model", dir, "--prompt-file", text, "--save", text}},
-		{lost, []string{"score", "--model", dir, "--state", text, text}},
 		{"absent", []string{"maps", "--mechanism", "fastmax", "--out", filepath.Join(absent, "m.png"), npz}},
 		{"absent", []string{"generate", "--model", dir, "--save", filepath.Join(absent, "s")}},
 		{"absent", []string{"generate", "--model", dir, "--images", "3", "--out", filepath.Join(absent, "i.png")}},

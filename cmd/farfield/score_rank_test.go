@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/cli/eval"
 	"github.com/farfield-ml/farfield/internal/cli/score"
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/rng"
@@ -152,6 +154,16 @@ func averagePrecision(surprise []float64, kinds []int) (ap float64, found []floa
 	return ap, found
 }
 
+// evaluated returns the report of eval.
+func evaluated(t *testing.T, text string) (r eval.Report) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return r
+}
+
+// A text far beyond the trained context has about the bits that eval measures in windows of it.
 // Bits per byte find odd lines where total bits rank long lines first. The figures of
 // docs/command.md are measured with -long.
 func TestRankByByteFindsOddLines(t *testing.T) {
@@ -170,6 +182,11 @@ func TestRankByByteFindsOddLines(t *testing.T) {
 	wrote(t, log, strings.Join(lines, "\n")+"\n")
 	works(t, "train", "--data", good, "--preset", "tiny", "--steps", steps, "--sample-tokens", "0", "--out", model, "--quiet")
 	report := scored(t, works(t, "score", "--model", model, "--json", "--top", fmt.Sprint(test), log))
+	// The windows of eval do not overlap, so its first tokens are predicted from fewer.
+	whole := evaluated(t, works(t, "eval", "--model", model, "--data", log, "--all", "--json"))
+	if most := 1.02 * whole.Bits; report.BitsPerByte > most || report.BitsPerByte < 0.8*whole.Bits || report.Window != 64 {
+		t.Errorf("%v bits per byte in windows of %d, eval has %v", report.BitsPerByte, report.Window, whole.Bits)
+	}
 	total, byByte, plain, floor := make([]float64, test), make([]float64, test), make([]float64, test), make([]float64, test)
 	for _, x := range report.Top {
 		i := x.Number - 1

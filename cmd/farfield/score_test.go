@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,9 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/score"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
@@ -76,29 +73,10 @@ func TestScore(t *testing.T) {
 	if n := strings.Count(text, "\n"); n != 1+1+1+5 || !strings.Contains(text, all.Top[0].Text) {
 		t.Errorf("one line is above: %s", text)
 	}
-	refuses(t, "--above: needs --lines or --follow", "score", "--model", dir, "--above", "3", path)
+	refuses(t, "--above: needs --lines", "score", "--model", dir, "--above", "3", path)
 	refuses(t, "--json: given beside --jsonl", "score", "--model", dir, "--json", "--jsonl", path)
 	if out := works(t, "score", "--model", dir, "--json", "--top", "0", path); !strings.Contains(out, `"most_surprising": []`) {
 		t.Error(out)
-	}
-	// A text that grows, in runs that go on.
-	state, growing := filepath.Join(t.TempDir(), "state"), filepath.Join(t.TempDir(), "log")
-	var last score.Report
-	for i := range lines {
-		if err := os.WriteFile(growing, []byte(strings.Join(lines[:i+1], "")), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		last = scored(t, works(t, "score", "--model", dir, "--json", "--top", "2", "--state", state, growing))
-	}
-	if fmt.Sprint(last) != fmt.Sprint(whole) {
-		t.Errorf("in five runs %+v, in one %+v", last, whole)
-	}
-	if err := os.WriteFile(growing, []byte("another, which is longer than before\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	status, out, errs := command(t, "score", "--model", dir, "--json", "--state", state, growing)
-	if r := scored(t, out); status != 0 || r.Lines != 1 || !strings.Contains(errs, "begins anew") {
-		t.Errorf("another file: status %d, %+v, %s", status, r, errs)
 	}
 }
 
@@ -118,6 +96,30 @@ func (s *syncBuffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.String()
+}
+
+// The report says how a text beyond the trained context was read.
+func TestScoreSaysHowItReadsBeyondTheContext(t *testing.T) {
+	dir, path := scorerOf(t, "fastmax"), filepath.Join(t.TempDir(), "log")
+	for _, x := range []struct {
+		text, note string
+		args       []string
+		window     int
+	}{
+		{strings.Repeat("short\n", 10), "", nil, 0},
+		{strings.Repeat("long\n", 20), "read in windows of 64 tokens, the trained context of the model\n", nil, 64},
+		{strings.Repeat("long\n", 20), "the text has 100 tokens, the model was trained with 64", []string{"--beyond-context"}, 0},
+	} {
+		wrote(t, path, x.text)
+		status, out, notes := command(t, append([]string{"score", "--model", dir, "--json", path}, x.args...)...)
+		if r := scored(t, out); status != 0 || r.Window != x.window || !strings.Contains(notes, x.note) || x.note == "" && notes != "" {
+			t.Errorf("%v: status %d, windows of %d, %q; want %d, %q", x.args, status, r.Window, notes, x.window, x.note)
+		}
+	}
+	wrote(t, path, fmt.Sprintf("{\"text\":\"short\"}\n{\"text\":%q}\n", strings.Repeat("long ", 20)))
+	if status, _, notes := command(t, "score", "--model", dir, "--jsonl", path); status != 0 || !strings.Contains(notes, "1 record longer than the trained context of 64 tokens: read in windows of it\n") {
+		t.Errorf("status %d, %q", status, notes)
+	}
 }
 
 // A line of no bits is a line.
@@ -142,50 +144,6 @@ func TestScorePrintsLinesOfNoBits(t *testing.T) {
 	}
 	if out := works(t, append(args, "--above", "0")...); strings.Count(out, "\n") != 1 {
 		t.Errorf("of three lines are above 0 bits\n%s", out)
-	}
-}
-
-// A file that grows is scored as it does, but for a line that is not complete, and
-// after an interrupt goes on where it was.
-func TestScoreFollows(t *testing.T) {
-	dir := scorerOf(t, "linear")
-	path := filepath.Join(t.TempDir(), "log")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	var seen string
-	for round, parts := range [][]string{{"\ufefffirst\nsec", "ond\nthi"}, {"rd\n", "fourth\n"}} {
-		ctx, stop := context.WithCancel(context.Background())
-		var out, errs syncBuffer
-		done := make(chan int)
-		go func() {
-			done <- farfield().RunVerb([]string{"score", "--model", dir, "--follow", path}, &env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs})
-		}()
-		for i, part := range parts {
-			if _, err := f.WriteString(part); err != nil {
-				t.Fatal(err)
-			}
-			for deadline := time.Now().Add(20 * time.Second); strings.Count(out.String(), "\n") <= i; time.Sleep(10 * time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatalf("part %d is not scored: %q %q", i, out.String(), errs.String())
-				}
-			}
-		}
-		stop()
-		if status := <-done; status != env.StatusInterrupted || !strings.Contains(errs.String(), fmt.Sprintf("stopped after line %d", 2*round+2)) {
-			t.Errorf("status %d, %q", status, errs.String())
-		}
-		head, _, _ := strings.Cut(out.String(), fmt.Sprintf("%d lines", 2*round+2))
-		seen += head
-	}
-	status, whole, errs := command(t, "score", "--model", dir, "--lines", path)
-	if status != 0 {
-		t.Fatal(errs)
-	}
-	if want, _, _ := strings.Cut(whole, "4 lines"); seen != want {
-		t.Errorf("following printed\n%sthe whole is\n%s", seen, want)
 	}
 }
 
@@ -235,7 +193,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// A text scores the same as gzip and behind a byte order mark, with a state too.
+// A text scores the same as gzip and behind a byte order mark.
 func TestScoreReadsGzipAndByteOrderMarks(t *testing.T) {
 	dir, path := scorerOf(t, "fastmax"), filepath.Join(t.TempDir(), "log")
 	const text = "one\ntwo words\n"
@@ -253,13 +211,6 @@ func TestScoreReadsGzipAndByteOrderMarks(t *testing.T) {
 			t.Errorf("%.3q: %s, want %s", content, got, want)
 		}
 	}
-	for range 2 { // begun and continued
-		if got := works(t, "score", "--model", dir, "--json", "--state", path+".state", path); got != want {
-			t.Errorf("with a state: %s, want %s", got, want)
-		}
-	}
-	wrote(t, path, zipped.String())
-	refuses(t, "is gzip; --state and --follow need a plain text", "score", "--model", dir, "--state", path+".new", path)
 }
 
 func TestScoreRefusals(t *testing.T) {
@@ -269,14 +220,11 @@ func TestScoreRefusals(t *testing.T) {
 		want, in string
 		args     []string
 	}{
-		{"--follow: needs a file", "", []string{"score", "--model", dir, "--follow"}},
-		{"--jsonl: not with --follow", "", []string{"score", "--model", dir, "--jsonl", "--follow", path}},
+		{"--jsonl: not with --lines", "", []string{"score", "--model", dir, "--jsonl", "--lines", path}},
 		{"--rank, --top: not with --jsonl", "", []string{"score", "--model", dir, "--jsonl", "--rank", "total", path}},
 		{"--rank, --top: not with --jsonl", "", []string{"score", "--model", dir, "--jsonl", "--top", "3", path}},
 		{"--field, --skip, --shard, --out: need --jsonl", "", []string{"score", "--model", dir, "--skip", "3", path}},
 		{"--shard: \"3/3\" is not I/N", "", []string{"score", "--model", dir, "--jsonl", "--shard", "3/3", path}},
-		{"--follow: the state of softmax grows", "", []string{"score", "--model", scorerOf(t, "softmax"), "--follow", path}},
-		{"--state: what came from standard input", "", []string{"score", "--model", dir, "--state", path}},
 		{"line 1: is not a JSON object", "[1]\n", []string{"score", "--model", dir, "--jsonl", path}},
 		{"line 1: has no field \"text\"", "{\"a\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
 		{"line 2: has no field \"text\"", "\n{\"a\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
@@ -284,9 +232,8 @@ func TestScoreRefusals(t *testing.T) {
 		{"line 1: text: is not a string", "{\"text\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
 		{"line 1: bits: is there already", "{\"text\":\"a\",\"bits\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
 		{"--field: texts have no fields", "", []string{"embed", "--model", dir, "--no-jsonl", "--field", "a", path}},
-		{"--out: needs --jsonl", "", []string{"score", "--model", dir, "--out", path + ".out", path}},
+		{"--field, --skip, --shard, --out: need --jsonl", "", []string{"score", "--model", dir, "--out", path + ".out", path}},
 		{"is what is read", "", []string{"score", "--model", dir, "--jsonl", "--out", path, path}},
-		{"is a device; a regular file is needed", "", []string{"score", "--model", dir, "--lines", "--state", path + ".state", os.DevNull}},
 		{"--top: -1 is negative", "", []string{"score", "--model", dir, "--top=-1", path}},
 	} {
 		if err := os.WriteFile(path, []byte(x.in), 0o666); err != nil {

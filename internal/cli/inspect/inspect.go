@@ -24,7 +24,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/plan"
 	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
-	"github.com/farfield-ml/farfield/internal/cli/score"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/record"
@@ -173,7 +172,6 @@ func inspectPath(path string) (*display.Finding, error) {
 		{snapshot.Magic, inspectSnapshot},
 		{stream.CheckpointMagic, inspectStream},
 		{generate.Magic, inspectText},
-		{score.FileMagic, score.InspectScored},
 		{records.OriginMagic, records.InspectOrigin},
 		{"\x93NUMPY", inspectNPY},
 		{"PK\x03\x04", inspectNPZ},

@@ -4,10 +4,12 @@ package score
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
@@ -25,7 +27,7 @@ import (
 const (
 	rankBytes  = 16      // shorter lines are ranked as lines of this length
 	keptText   = 1 << 12 // bytes of a line among the most surprising
-	batchBytes = 1 << 13 // of lines that are scored together
+	batchBytes = 1 << 16 // of lines that are scored together
 )
 
 // Command is the verb score: how many bits a text takes, line by line.
@@ -33,12 +35,11 @@ type Command struct {
 	File  string `arg:"" optional:"" placeholder:"FILE" help:"Text to score; - or nothing is standard input."`
 	Model string `required:"" placeholder:"DIR" help:"Folder of a run, a checkpoint or a published model."`
 
-	Lines     bool           `help:"Print every line with its bits; implied by --follow."`
+	Lines     bool           `help:"Print every line with its bits."`
 	Rank      string         `enum:"byte,total" default:"byte" help:"Rank lines by bits a byte or by total bits (${default})."`
 	Threshold *float64       `name:"above" placeholder:"X" help:"Print only lines above X, in the unit of --rank."`
 	Top       int            `placeholder:"K" default:"10" help:"Print the K most surprising lines at the end (${default})."`
-	Follow    bool           `help:"Wait for new lines of FILE, across rotations."`
-	State     string         `placeholder:"FILE" help:"File of the progress, to continue (--follow: FILE.score)."`
+	Beyond    bool           `name:"beyond-context" help:"Read a text longer than the trained context in one state, not in windows."`
 	JSONL     bool           `name:"jsonl" help:"Score JSON lines; add bits, bytes and bits_per_byte."`
 	JSON      bool           `name:"json" help:"Print the result as JSON; with --lines, an object a line."`
 	Filter    records.Filter `embed:""`
@@ -46,41 +47,33 @@ type Command struct {
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "A line is odd if it takes many more bits a byte than other lines. --out continues an interrupted run, with each line once. " +
-		"--follow ends with an interrupt; an incomplete last line waits for its end. Other states do not count it: the next run scores it whole, of a line above 1 MiB the last part. " +
-		"A model with a table of learned positions reads windows of their number; each begins half a window after the one before. " +
+	return "A line is odd if it takes many more bits a byte than other lines. " +
+		"A text longer than the trained context is read in windows of it, because few models predict well beyond; each window repeats a quarter of the one before. " +
+		"Of a log the rarest line templates are printed, too: lines whose numbers alone differ are one template. Counting them takes no model; compare what they find. " +
 		"A text that the tokenizer of a published model changes is refused: its bits would be of other bytes." + flags.JoinExamples(
 		"farfield score --model run/001 notes.txt",
-		"farfield score --model run/001 --follow --above 3 service.log",
+		"farfield score --model run/001 --lines --above 3 service.log",
 		"farfield score --model run/001 --jsonl <records.jsonl >scored.jsonl",
 		"farfield score --model run/001 --jsonl --out scored.jsonl records.jsonl",
-		"farfield score --model run/001 --lines --json --state log.state --out log.jsonl notes.txt",
 	)
 }
 
-// Run scores a text, records or a followed file. It returns an error if flags, model or
+// Run scores a text or records. It returns an error if flags, model or
 // input are invalid or the output fails.
 func (c *Command) Run(e *env.Env) error {
-	filter := c.Filter
 	switch {
 	case c.Top < 0:
 		return env.InputErrorf("--top: %d is negative", c.Top)
-	case c.Follow && (c.File == "" || c.File == "-"):
-		return env.InputErrorf("--follow: needs a file")
-	case c.JSONL && (c.Follow || c.Lines || c.State != ""):
-		return env.InputErrorf("--jsonl: not with --follow, --lines or --state: every record is for itself")
+	case c.JSONL && c.Lines:
+		return env.InputErrorf("--jsonl: not with --lines: every record is for itself")
 	case c.JSONL && c.JSON:
 		return env.InputErrorf("--json: given beside --jsonl, which prints JSON lines itself")
 	case c.JSONL && (c.Rank != "byte" || c.Top != 10):
 		return env.InputErrorf("--rank, --top: not with --jsonl, which ranks no lines")
-	case c.Threshold != nil && !c.Lines && !c.Follow:
-		return env.InputErrorf("--above: needs --lines or --follow")
-	case filter.Out != "" && !c.JSONL && (c.State == "" || !c.Lines) && !c.Follow:
-		return env.InputErrorf("--out: needs --jsonl, --follow, or --lines with --state")
-	case !c.JSONL:
-		filter.Out = ""
+	case c.Threshold != nil && !c.Lines:
+		return env.InputErrorf("--above: needs --lines")
 	}
-	if err := filter.Check(c.JSONL); err != nil {
+	if err := c.Filter.Check(c.JSONL); err != nil {
 		return err
 	}
 	text, err := runs.OpenText(c.Model)
@@ -98,12 +91,29 @@ func (c *Command) Run(e *env.Env) error {
 	if c.JSONL {
 		return c.records(e, m, vocab)
 	}
-	t := &scoring{cmd: c, e: e}
-	defer t.close()
-	if err := t.begin(m, vocab); err != nil {
+	in, err := texts.OpenText(e, c.File)
+	if err != nil {
 		return env.MarkInput(err)
 	}
-	return t.run()
+	defer in.Close()
+	scorer, err := c.newScorer(m, vocab)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	t := &scoring{cmd: c, e: e, scorer: scorer, context: m.Config().TrainedContext()}
+	return t.run(&texts.LineSource{Reader: in, Longest: texts.LongestLine, WholeRunes: true})
+}
+
+// newScorer returns the scorer of an empty text.
+func (c *Command) newScorer(m *model.Model[float32], vocab *token.Vocabulary) (*score.Scorer, error) {
+	s, err := score.New(m, vocab)
+	if err != nil || !c.Beyond {
+		return s, err
+	}
+	if err := s.SetWindow(0); err != nil {
+		return nil, fmt.Errorf("--beyond-context: %w", err)
+	}
+	return s, nil
 }
 
 // records scores JSON lines, each from an empty text.
@@ -116,10 +126,11 @@ func (c *Command) records(e *env.Env, m *model.Model[float32], vocab *token.Voca
 	if err := c.Filter.BindModel("score", c.Model, runs.HashModel); err != nil {
 		return err
 	}
-	s, err := score.New(m, vocab)
+	s, err := c.newScorer(m, vocab)
 	if err != nil {
 		return env.MarkInput(err)
 	}
+	var long atomic.Int64 // records that are read in windows
 	var fields []records.TextFunc
 	for range par.Threads() {
 		own, err := s.Clone()
@@ -130,21 +141,27 @@ func (c *Command) records(e *env.Env, m *model.Model[float32], vocab *token.Voca
 			if err := own.Reset(); err != nil {
 				return nil, err
 			}
-			l, err := own.ScoreText([]byte(text))
+			l, err := own.ScoreText(e.Context, []byte(text))
+			if own.InWindows() {
+				long.Add(1)
+			}
 			return []records.Field{{Name: "bits", Value: l.Bits}, {Name: "bytes", Value: l.Bytes}, {Name: "bits_per_byte", Value: l.PerByte()}}, err
 		})
 	}
-	return c.Filter.FilterFile(e, in, fields...)
+	err = c.Filter.FilterFile(e, in, fields...)
+	if n := long.Load(); n > 0 {
+		fmt.Fprintf(e.Notes(), "%s longer than the trained context of %d tokens: read in windows of it\n", display.Pluralise(int(n), "record"), s.Window())
+	}
+	return err
 }
 
 // ScoredLine is a line and its bits.
 type ScoredLine struct {
-	Number int64 `json:"line"` // from 1, of all files that were followed
+	Number int64 `json:"line"` // from 1
 	score.LineScore
 	BitsPerByte float64 `json:"bits_per_byte"`
 	Text        string  `json:"text"`
-	Part        int64   `json:"part,omitempty"`       // of a line that is scored in parts, from 2
-	MayRepeat   bool    `json:"may_repeat,omitempty"` // the run before may have printed it
+	Part        int64   `json:"part,omitempty"` // of a line that is scored in parts, from 2
 }
 
 // RankLine returns the number by which lines are ranked. A line break alone is no surprise,
@@ -156,30 +173,81 @@ func (c *Command) RankLine(l score.LineScore) float64 {
 	return l.Bits / float64(max(l.Bytes, rankBytes))
 }
 
-// lines scores lines and prints those that are to be printed.
-func (t *scoring) lines(lines [][]byte) error {
-	if err := t.claim(int64(len(lines))); err != nil {
+// scoring is a text that is being scored.
+type scoring struct {
+	cmd     *Command
+	e       *env.Env
+	scorer  *score.Scorer
+	context int // tokens of the model's trained context
+	printed bytes.Buffer
+	scored  []score.LineScore
+
+	number int64 // lines that were scored
+	parts  int64 // parts of the last line, if its end was not scored
+	total  score.LineScore
+	top    []ScoredLine // the most surprising first
+
+	templates templates
+}
+
+// run scores line after line until the text ends, and prints the report. After an interrupt the
+// report is of the lines before it.
+func (t *scoring) run(src *texts.LineSource) error {
+	err := t.all(src)
+	if err != nil && (t.e.Context.Err() == nil || !errors.Is(err, t.e.Context.Err())) {
 		return err
 	}
+	return cmp.Or(t.print(), err)
+}
+
+// all scores the lines of a text. The last may have no line break.
+func (t *scoring) all(src *texts.LineSource) error {
+	var lines [][]byte
+	for {
+		if err := t.e.Context.Err(); err != nil {
+			return err
+		}
+		var err error
+		lines, err = src.NextLines(lines[:0], 1, batchBytes)
+		switch {
+		case err == nil:
+		case !errors.Is(err, io.EOF):
+			return err
+		default:
+			rest := src.Rest()
+			if rest == nil {
+				return nil
+			}
+			lines = append(lines, rest)
+		}
+		if err := t.lines(lines); err != nil {
+			return err
+		}
+	}
+}
+
+// lines scores lines and prints those that are to be printed.
+func (t *scoring) lines(lines [][]byte) error {
 	var refused error
-	t.scored, refused = t.scorer.ScoreLines(t.scored[:0], lines...)
+	t.scored, refused = t.scorer.ScoreLines(t.e.Context, t.scored[:0], lines...)
 	t.printed.Reset()
-	printed := int64(0)
 	for i, l := range t.scored {
 		x := ScoredLine{LineScore: l, BitsPerByte: l.PerByte()}
-		if t.Parts++; t.Parts > 1 {
-			x.Part = t.Parts
+		if t.parts++; t.parts > 1 {
+			x.Part = t.parts
 		} else {
-			t.Number++
+			t.number++
 		}
 		if bytes.HasSuffix(lines[i], []byte("\n")) {
-			t.Parts = 0
+			t.parts = 0
 		}
-		x.Number = t.Number
-		t.Total = t.Total.Add(l)
-		t.passed(lines[i])
+		x.Number = t.number
+		if x.Part == 0 {
+			t.templates.add(lines[i], t.number)
+		}
+		t.total = t.total.Add(l)
 		surprise := t.cmd.RankLine(l)
-		prints := (t.cmd.Lines || t.cmd.Follow) && (t.cmd.Threshold == nil || surprise > *t.cmd.Threshold)
+		prints := t.cmd.Lines && (t.cmd.Threshold == nil || surprise > *t.cmd.Threshold)
 		if prints || t.ranks(surprise) {
 			x.Text = strings.TrimRight(string(lines[i]), "\r\n")
 		}
@@ -187,48 +255,45 @@ func (t *scoring) lines(lines [][]byte) error {
 		if !prints {
 			continue
 		}
-		printed++
-		x.MayRepeat = t.Printed+printed <= t.doubtful
 		if err := t.format(x); err != nil {
 			return err
 		}
 	}
 	if t.printed.Len() > 0 {
-		if _, err := t.w.Write(t.printed.Bytes()); err != nil {
+		if _, err := t.e.Stdout.Write(t.printed.Bytes()); err != nil {
 			return err
 		}
-		t.Printed += printed
-		if t.out != nil {
-			t.OutBytes += int64(t.printed.Len())
-		}
 	}
-	if refused != nil {
-		n := t.Number
-		if t.Parts == 0 {
-			n++
-		}
-		return env.InputErrorf("line %d: %w", n, refused)
+	switch {
+	case refused == nil:
+		return nil
+	case t.e.Context.Err() != nil && errors.Is(refused, t.e.Context.Err()):
+		return refused
 	}
-	return nil
+	n := t.number
+	if t.parts == 0 {
+		n++
+	}
+	return env.InputErrorf("line %d: %w", n, refused)
 }
 
 // format appends a line to the output.
 func (t *scoring) format(x ScoredLine) error {
 	if !t.cmd.JSON {
-		return x.print(&t.printed, progress.TerminalWidth(t.w))
+		return x.print(&t.printed, progress.TerminalWidth(t.e.Stdout))
 	}
 	return display.PrintJSONLine(&t.printed, x)
 }
 
 // ranks reports whether a line is among the most surprising.
 func (t *scoring) ranks(surprise float64) bool {
-	n := len(t.Top)
-	return n < t.cmd.Top || n > 0 && surprise > t.cmd.RankLine(t.Top[n-1].LineScore)
+	n := len(t.top)
+	return n < t.cmd.Top || n > 0 && surprise > t.cmd.RankLine(t.top[n-1].LineScore)
 }
 
 // keep puts a line among the most surprising, if it is one of them.
 func (t *scoring) keep(x ScoredLine) {
-	i, _ := slices.BinarySearchFunc(t.Top, x, func(a, b ScoredLine) int {
+	i, _ := slices.BinarySearchFunc(t.top, x, func(a, b ScoredLine) int {
 		if t.cmd.RankLine(a.LineScore) >= t.cmd.RankLine(b.LineScore) { // of two that are equal the first stays in front
 			return -1
 		}
@@ -236,8 +301,8 @@ func (t *scoring) keep(x ScoredLine) {
 	})
 	if i < t.cmd.Top {
 		x.Text = display.Beginning(x.Text, keptText)
-		t.Top = slices.Insert(t.Top, i, x)
-		t.Top = t.Top[:min(len(t.Top), t.cmd.Top)]
+		t.top = slices.Insert(t.top, i, x)
+		t.top = t.top[:min(len(t.top), t.cmd.Top)]
 	}
 }
 
@@ -248,13 +313,25 @@ type Report struct {
 	BitsPerByte float64      `json:"bits_per_byte"`
 	Rank        string       `json:"rank"`
 	Top         []ScoredLine `json:"most_surprising"`
+	Window      int          `json:"window,omitempty"`    // tokens of the windows in which the text was read; 0: all at once
+	Templates   int          `json:"templates,omitempty"` // line templates of a log
+	Rarest      []Template   `json:"rarest,omitempty"`    // of them
 }
 
 func (t *scoring) print() error {
-	r := Report{Lines: t.Number, LineScore: t.Total, BitsPerByte: t.Total.PerByte(), Rank: t.cmd.Rank, Top: append([]ScoredLine{}, t.Top...)}
+	r := Report{Lines: t.number, LineScore: t.total, BitsPerByte: t.total.PerByte(), Rank: t.cmd.Rank, Top: append([]ScoredLine{}, t.top...)}
+	if t.scorer.InWindows() {
+		r.Window = t.scorer.Window()
+		fmt.Fprintf(t.e.Notes(), "read in windows of %d tokens, the trained context of the model\n", r.Window)
+	} else if t.scorer.Tokens() > int64(t.context) {
+		fmt.Fprintf(t.e.Notes(), "the text has %d tokens, the model was trained with %d: bits grow where its quality does not hold\n", t.scorer.Tokens(), t.context)
+	}
+	if r.Rarest = t.templates.rarest(t.cmd.Top); len(r.Rarest) > 0 {
+		r.Templates = len(t.templates.count)
+	}
 	w := t.e.Stdout
 	switch {
-	case t.cmd.JSON && (t.cmd.Lines || t.cmd.Follow):
+	case t.cmd.JSON && t.cmd.Lines:
 		return display.PrintJSONLine(w, r)
 	case t.cmd.JSON:
 		return display.PrintJSON(w, r)
@@ -269,6 +346,14 @@ func (t *scoring) print() error {
 			return err
 		}
 	}
+	if len(r.Rarest) > 0 {
+		fmt.Fprintf(&b, "rarest of %s, counted without the model:\n", display.Pluralise(r.Templates, "line template"))
+	}
+	for _, x := range r.Rarest {
+		if err := x.print(&b, progress.TerminalWidth(w)); err != nil {
+			return err
+		}
+	}
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -278,9 +363,6 @@ func (x ScoredLine) print(w io.Writer, width int) error {
 	mark := ":"
 	if x.Part > 0 {
 		mark += fmt.Sprintf(" (part %d)", x.Part)
-	}
-	if x.MayRepeat {
-		mark += " (may repeat)"
 	}
 	head, text := fmt.Sprintf("%10.1f bits %6.2f a byte  %7d%s ", x.Bits, x.PerByte(), x.Number, mark), x.Text
 	if width > 0 {

@@ -1,9 +1,13 @@
 package score
 
 import (
+	"bytes"
+	"fmt"
+	"io"
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/score"
@@ -22,14 +26,14 @@ func TestPartsAreOneLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scored := &scoring{cmd: &Command{Top: 9}, scorer: s}
+	scored := &scoring{cmd: &Command{Top: 9}, e: &env.Env{Context: t.Context(), Stdout: io.Discard}, scorer: s}
 	for _, lines := range [][][]byte{{[]byte("a"), []byte("b")}, {[]byte("c\n"), []byte("d\n")}, {[]byte("e")}} {
 		if err := scored.lines(lines); err != nil {
 			t.Fatal(err)
 		}
 	}
 	numbers, parts := map[string]int64{}, map[string]int64{}
-	for _, x := range scored.Top {
+	for _, x := range scored.top {
 		numbers[x.Text], parts[x.Text] = x.Number, x.Part
 	}
 	for i, text := range []string{"a", "b", "c", "d", "e"} {
@@ -37,7 +41,48 @@ func TestPartsAreOneLine(t *testing.T) {
 			t.Errorf("%s is line %d, part %d; want line %d, part %d", text, numbers[text], parts[text], number, part)
 		}
 	}
-	if !slices.Equal([]int64{scored.Number, scored.Parts, scored.Offset}, []int64{3, 1, 7}) {
-		t.Errorf("%d lines, %d parts, %d bytes", scored.Number, scored.Parts, scored.Offset)
+	if scored.number != 3 || scored.parts != 1 {
+		t.Errorf("%d lines, %d parts", scored.number, scored.parts)
+	}
+}
+
+func TestTemplatesAreLinesWithoutTheirNumbers(t *testing.T) {
+	for line, want := range map[string]string{
+		"12:36:11 request 42 served in 3.5 ms":          "#:#:# request # served in #.# ms",
+		"disk sda1   is gone":                           "disk # is gone",
+		"key=DEADBEEF of decade":                        "key=# of decade",
+		"id 0b1d3f9a-abcd-face-9d1f-c0ffeec0ffee, cafe": "id #-#-#-#-#, cafe",
+		"user bob from 10.0.1.2":                        "user bob from #.#.#.#",
+		"café \xff 7\tend":                              "café \xff #\tend",
+		"":                                              "",
+	} {
+		if got := string(appendMasked(nil, []byte(line))); got != want {
+			t.Errorf("%q is masked as %q, want %q", line, got, want)
+		}
+	}
+}
+
+func TestRarestTemplatesAreOddLines(t *testing.T) {
+	var log, prose templates
+	for i := range 1000 {
+		line := fmt.Sprintf("request %d served\n", i)
+		if i%100 == 50 {
+			line = []string{"disk is gone\n", "out of memory\n"}[i/100%2]
+		}
+		if i == 700 {
+			line = "certificate expired\n"
+		}
+		log.add([]byte(line), int64(i+1))
+		prose.add(bytes.Repeat([]byte("x"), i%300), int64(i+1))
+	}
+	want := []Template{{1, 701, "certificate expired"}, {5, 51, "disk is gone"}, {5, 151, "out of memory"}}
+	if got := log.rarest(3); !slices.Equal(got, want) {
+		t.Errorf("rarest templates are %v, want %v", got, want)
+	}
+	if got := len(log.rarest(9)); got != 4 {
+		t.Errorf("there are %d templates, want 4", got)
+	}
+	if got := prose.rarest(3); got != nil {
+		t.Errorf("a text without templates has %v", got)
 	}
 }
