@@ -11,6 +11,10 @@ import (
 )
 
 // Generator is a text in progress. Its methods must not run concurrently.
+//
+// A model predicts badly beyond the number of tokens that it was trained with. The session of a
+// longer text therefore has a window of the text's last tokens (SetWindow). A full window goes on
+// with its last half, so that a token is predicted from half a window at least.
 type Generator struct {
 	model       *model.Model[float32]
 	session     *model.Session[float32]
@@ -18,20 +22,65 @@ type Generator struct {
 	pending     []int32 // tokens not yet in the session
 	tokensDrawn uint64
 
+	window  int     // tokens of a window; 0: the session has the whole text
+	begin   []int32 // tokens before each window but the first, which begins the text
+	history []int32 // tokens of the text in the window
+	dropped int64   // tokens of the text before the window
+
 	failure error // after which the session does not have the text; nil: it has
 }
 
 var errNoModel = errors.New("model: it is nil")
 
-// New returns a generator of an empty text. It returns an error if m is nil, no decoder
+// New returns a generator of an empty text, with windows of the trained context unless the model
+// learned a table of positions, whose end is an error. It returns an error if m is nil, no decoder
 // or without an output for each token, or if the settings are invalid.
 func New(m *model.Model[float32], s Sampling) (*Generator, error) {
 	if m == nil {
 		return nil, errNoModel
 	}
 	session, err := m.NewSession(1)
-	return startGenerator(m, session, err, s)
+	g, err := startGenerator(m, session, err, s)
+	if err != nil || m.Config().Positions == model.Learned {
+		return g, err
+	}
+	return g, g.SetWindow(m.Config().TrainedContext())
 }
+
+// SetWindow sets the number of tokens that the session has at most, and the tokens before each
+// window but the first: those with which a tokenizer begins a text, if the text begins with them. With 0
+// the session has a text of any length; few models predict well beyond their trained context. SetWindow
+// returns an error, and changes nothing, if the session has tokens, or tokens is negative, has no
+// room behind begin, or is beyond learned positions.
+func (g *Generator) SetWindow(tokens int, begin ...int32) error {
+	if n := g.session.Tokens(); n > 0 {
+		return fmt.Errorf("window: the session has %d tokens, it needs to be empty", n)
+	}
+	if err := checkWindow(g.model.Config(), tokens, begin); err != nil {
+		return err
+	}
+	g.window, g.begin = tokens, slices.Clone(begin)
+	return nil
+}
+
+// checkWindow returns an error if windows of a number of tokens behind begin do not fit a model.
+func checkWindow(c model.Config, tokens int, begin []int32) error {
+	switch n := c.LearnedPositions(); {
+	case tokens != 0 && tokens <= len(begin):
+		return fmt.Errorf("window: is %d tokens, %d tokens begin it", tokens, len(begin))
+	case c.Positions == model.Learned && tokens > n:
+		return fmt.Errorf("window: is %d tokens, the model learned %d positions", tokens, n)
+	}
+	for i, id := range begin {
+		if id < 0 || int(id) >= c.Vocab {
+			return fmt.Errorf("window: token %d that begins it is %d, the model has %d", i, id, c.Vocab)
+		}
+	}
+	return nil
+}
+
+// Window returns the number of tokens that the session has at most; 0: any number.
+func (g *Generator) Window() int { return g.window }
 
 // NewTarget returns a generator of an empty target of the tokens source. It returns an error
 // if m is nil, no encoder-decoder or without an output for each token, the source does not
@@ -104,11 +153,46 @@ func (g *Generator) Prefill(ctx context.Context) error {
 // Refused tokens leave the session as it is. After numbers that are not finite the session
 // has some of the tokens, and the text ends.
 func (g *Generator) step(n int) ([]float32, error) {
-	logits, err := g.session.Step(g.pending[:n], n)
-	if errors.Is(err, attention.ErrNonFinite) {
-		g.failure = err
+	tokens := g.pending[:n]
+	first := g.windowStart(g.dropped + int64(len(g.history)+n))
+	if first == g.dropped { // also without windows
+		logits, err := g.session.Step(tokens, n)
+		if errors.Is(err, attention.ErrNonFinite) {
+			g.failure = err
+		}
+		if err == nil && g.window > 0 {
+			g.history = append(g.history, tokens...)
+		}
+		return logits, err
+	}
+	// What is before the window is not read.
+	for i, id := range tokens {
+		if vocab := g.model.Config().Vocab; id < 0 || int(id) >= vocab {
+			return nil, fmt.Errorf("token %d is %d, the model has %d", i, id, vocab)
+		}
+	}
+	text := append(g.history, tokens...)
+	g.history, g.dropped = append(g.history[:0], text[first-g.dropped:]...), first
+	g.session.Reset()
+	window := slices.Concat(g.begin, g.history)
+	logits, err := g.session.Step(window, len(window))
+	if err != nil {
+		g.failure = err // the session does not have the text
 	}
 	return logits, err
+}
+
+// windowStart returns the place in a text of n tokens at which its window begins. It depends on n
+// alone, and not on the cuts of the text into calls.
+func (g *Generator) windowStart(n int64) int64 {
+	behind := n - int64(g.window) - 1 // the tokens behind the one that the first window has no room for
+	if g.window == 0 || behind < 0 {
+		return 0
+	}
+	room := g.window - len(g.begin)
+	kept := room / 2
+	stride := int64(room - kept)
+	return int64(g.window-kept) + behind/stride*stride
 }
 
 // Generate draws n tokens and calls emit with each one at once. Token i of a text uses
@@ -147,7 +231,13 @@ func (g *Generator) Generate(ctx context.Context, n int, emit func(token int32) 
 }
 
 // Tokens returns the length of the text.
-func (g *Generator) Tokens() int64 { return g.session.Tokens() + int64(len(g.pending)) }
+func (g *Generator) Tokens() int64 {
+	n := int64(len(g.pending))
+	if g.window > 0 {
+		return n + g.dropped + int64(len(g.history))
+	}
+	return n + g.session.Tokens()
+}
 
 // Bytes returns the memory of the recurrent state or KV cache.
 func (g *Generator) Bytes() int64 { return g.session.Bytes() }
@@ -155,6 +245,7 @@ func (g *Generator) Bytes() int64 { return g.session.Bytes() }
 // Clone returns an independent generator that continues the same text. Its error is
 // always nil.
 func (g *Generator) Clone() (*Generator, error) {
-	c := &Generator{model: g.model, session: g.session.Clone(), pending: slices.Clone(g.pending), tokensDrawn: g.tokensDrawn, failure: g.failure}
+	c := &Generator{model: g.model, session: g.session.Clone(), pending: slices.Clone(g.pending), tokensDrawn: g.tokensDrawn, failure: g.failure,
+		window: g.window, begin: g.begin, history: slices.Clone(g.history), dropped: g.dropped}
 	return c, c.SetSampling(g.sampler.settings)
 }

@@ -159,7 +159,7 @@ func TestSnapshotContinuesTheText(t *testing.T) {
 
 // The committed model and text in progress were saved by a little-endian processor of
 // 64 bits. Saved again, both are the same bytes, and the text goes on as one that
-// begins here.
+// begins here, without windows, which its snapshot does not have.
 func TestCommittedTextContinues(t *testing.T) {
 	const folder, path, drawn = "testdata/model", "testdata/text", 33
 	if *write {
@@ -168,6 +168,9 @@ func TestCommittedTextContinues(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := newGenerator(t, m, warm, 1, 2, 3)
+		if err := g.SetWindow(0); err != nil {
+			t.Fatal(err)
+		}
 		next(t, g, drawn)
 		if err := g.Save(path); err != nil {
 			t.Fatal(err)
@@ -199,7 +202,11 @@ func TestCommittedTextContinues(t *testing.T) {
 			t.Errorf("%s: saved again, other bytes (%v)", of, err)
 		}
 	}
-	want := next(t, newGenerator(t, m, warm, 1, 2, 3), drawn+30)[drawn:]
+	here := newGenerator(t, m, warm, 1, 2, 3)
+	if err := here.SetWindow(0); err != nil {
+		t.Fatal(err)
+	}
+	want := next(t, here, drawn+30)[drawn:]
 	if got := next(t, g, 30); !slices.Equal(got, want) {
 		t.Errorf("the text goes on with %v, one that begins here with %v", got, want)
 	}
@@ -415,5 +422,132 @@ func TestPrefillLetsGoOfThePrompt(t *testing.T) {
 	}
 	if len(g.pending) != 7 || cap(g.pending) > prefillTokens {
 		t.Errorf("%d tokens wait in memory of %d", len(g.pending), cap(g.pending))
+	}
+}
+
+// A window begins at a place that depends on the length of the text alone. Its tokens are drawn
+// after what the model has read from there on.
+func TestLongTextsAreContinuedInWindows(t *testing.T) {
+	m := newModel(t, "fastmax", 1)
+	context := m.Config().Context
+	prompt := make([]int32, 100)
+	for i := range prompt {
+		prompt[i] = int32(i * i % 23)
+	}
+	for _, begin := range [][]int32{nil, {5, 6}} {
+		made := func(prompt ...int32) *Generator {
+			g := newGenerator(t, m, Sampling{}, prompt...)
+			if err := g.SetWindow(context, begin...); err != nil {
+				t.Fatal(err)
+			}
+			return g
+		}
+		got := next(t, made(prompt...), 80)
+		text := slices.Clone(prompt)
+		begun := map[int]bool{}
+		for i, id := range got {
+			first := 0
+			for end := context; len(text) > end; end += (context - len(begin) + 1) / 2 {
+				first = end - (context-len(begin))/2
+			}
+			window := text[first:]
+			if first > 0 {
+				window = slices.Concat(begin, window)
+			}
+			if len(window) > context {
+				t.Fatalf("a window of %d tokens", len(window))
+			}
+			begun[first] = true
+			s, err := m.NewSession(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			logits, err := s.Step(window, len(window))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if best, _ := top(logits); int32(best) != id {
+				t.Fatalf("token %d is %d, behind its window the likeliest is %d", i, id, best)
+			}
+			text = append(text, id)
+		}
+		if len(begun) < 4 {
+			t.Errorf("%d windows", len(begun))
+		}
+		// Token by token, saved and restored.
+		g := made(prompt[:1]...)
+		for _, id := range prompt[1:] {
+			next(t, g, 0)
+			if _, err := g.step(1); err != nil {
+				t.Fatal(err)
+			}
+			g.pending = append(g.pending[:0], id)
+		}
+		var again []int32
+		for len(again) < len(got) {
+			again = append(again, next(t, g, 20)...)
+			data, err := g.appendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tokens := g.Tokens()
+			if g, err = restoreGenerator(data, m); err != nil {
+				t.Fatal(err)
+			}
+			if g.Tokens() != tokens || tokens != int64(len(prompt)+len(again)) {
+				t.Errorf("%d tokens, restored %d", tokens, g.Tokens())
+			}
+			if g, err = g.Clone(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(again, got) {
+			t.Errorf("in pieces %v, want %v", again, got)
+		}
+	}
+}
+
+func TestUnfitWindowsAreRefused(t *testing.T) {
+	m := newModel(t, "fastmax", 1)
+	used := newGenerator(t, m, warm, 1)
+	next(t, used, 2)
+	for _, x := range []struct {
+		g      *Generator
+		window int
+		begin  []int32
+		want   string
+	}{
+		{newGenerator(t, m, warm), -1, nil, "window: is -1 tokens, 0 tokens begin it"},
+		{newGenerator(t, m, warm), 2, []int32{1, 2}, "window: is 2 tokens, 2 tokens begin it"},
+		{newGenerator(t, m, warm), 9, []int32{23}, "window: token 0 that begins it is 23, the model has 23"},
+		{used, 9, nil, "window: the session has 2 tokens, it needs to be empty"},
+	} {
+		if err := x.g.SetWindow(x.window, x.begin...); err == nil || err.Error() != x.want {
+			t.Errorf("error %v, want %s", err, x.want)
+		}
+	}
+	long := newGenerator(t, m, warm, make([]int32, 60)...)
+	next(t, long, 1)
+	for _, x := range []struct {
+		want   string
+		change func(g *Generator)
+	}{
+		{"history: has 39 tokens, the session 40", func(g *Generator) { g.history = g.history[1:] }},
+		{"history: has 40 tokens behind 21, which are no window of 40", func(g *Generator) { g.dropped++ }},
+		{"history: token 0 is 23, the model has 23", func(g *Generator) { g.history[0] = 23 }},
+		{"history: has 40 tokens behind 20, the session has no window", func(g *Generator) { g.window = 0 }},
+	} {
+		g, err := long.Clone()
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.change(g)
+		data, err := g.appendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := restoreGenerator(data, m); err == nil || err.Error() != x.want {
+			t.Errorf("error %v, want %s", err, x.want)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/framed"
@@ -24,6 +25,11 @@ type generatorSnapshot struct {
 	Sampling    Sampling `json:"sampling"`
 	TokensDrawn uint64   `json:"drawn"`
 	Pending     []int32  `json:"pending"` // tokens not yet in the session
+
+	Window  int     `json:"window,omitempty"`  // tokens; 0: the session has the whole text
+	Begin   []int32 `json:"begin,omitempty"`   // tokens before each window but the first
+	History []int32 `json:"history,omitempty"` // tokens of the text in the window
+	Dropped int64   `json:"dropped,omitempty"` // tokens before it
 }
 
 // Save writes the text in progress to a file, atomically. It returns an error if the file
@@ -42,7 +48,7 @@ func (g *Generator) appendBinary(b []byte) ([]byte, error) {
 	if g.failure != nil {
 		return b, g.failure
 	}
-	text, err := json.Marshal(generatorSnapshot{g.model.WeightSum(), g.sampler.settings, g.tokensDrawn, g.pending})
+	text, err := json.Marshal(generatorSnapshot{g.model.WeightSum(), g.sampler.settings, g.tokensDrawn, g.pending, g.window, g.begin, g.history, g.dropped})
 	if err != nil {
 		return b, err
 	}
@@ -108,5 +114,35 @@ func restoreGenerator(data []byte, m *model.Model[float32]) (*Generator, error) 
 		return nil, err
 	}
 	g.pending, g.tokensDrawn = s.Pending, s.TokensDrawn
-	return g, nil
+	g.window, g.begin, g.history, g.dropped = s.Window, s.Begin, s.History, s.Dropped
+	return g, g.checkHistory()
+}
+
+// checkHistory returns an error if the window of a restored text does not fit its session.
+func (g *Generator) checkHistory() error {
+	c, n := g.model.Config(), int64(len(g.history))
+	if err := checkWindow(c, g.window, g.begin); err != nil {
+		return err
+	}
+	if g.window == 0 {
+		if n > 0 || g.dropped != 0 {
+			return fmt.Errorf("history: has %d tokens behind %d, the session has no window", n, g.dropped)
+		}
+		return nil
+	}
+	for i, id := range g.history {
+		if id < 0 || int(id) >= c.Vocab {
+			return fmt.Errorf("history: token %d is %d, the model has %d", i, id, c.Vocab)
+		}
+	}
+	if g.dropped > math.MaxInt64/2 || g.dropped != g.windowStart(g.dropped+n) {
+		return fmt.Errorf("history: has %d tokens behind %d, which are no window of %d", n, g.dropped, g.window)
+	}
+	if g.dropped > 0 {
+		n += int64(len(g.begin))
+	}
+	if n != g.session.Tokens() {
+		return fmt.Errorf("history: has %d tokens, the session %d", n, g.session.Tokens())
+	}
+	return nil
 }

@@ -25,13 +25,14 @@ type Command struct {
 	Prompt     string `xor:"prompt" placeholder:"TEXT" help:"Text to continue (a line break)."`
 	PromptFile string `xor:"prompt" placeholder:"FILE" help:"File with the text to continue; - is standard input."`
 	IDs        string `name:"ids" xor:"prompt" placeholder:"FILE" help:".npz with input_ids [1,N] to continue; prints token ids."`
-	Tokens     *int   `placeholder:"N" help:"Tokens to generate, also beyond the context (250)."`
+	Tokens     *int   `placeholder:"N" help:"Tokens to generate (250)."`
 
 	Temperature *float64 `placeholder:"X" help:"Temperature; 0: the most likely token (${temperature})."`
 	TopK        *int     `placeholder:"K" help:"Sample from the K most likely tokens; 0: all (0)."`
 	TopP        *float64 `placeholder:"P" help:"Sample from likely tokens of total P; 0: the likeliest (1)."`
 	Seed        *uint64  `placeholder:"N" help:"Seed of the samples (1)."`
 
+	Beyond bool   `name:"beyond-context" help:"Continue a text longer than the trained context in one state, not in windows."`
 	Save   string `placeholder:"FILE" help:"Save the state of the text to a file."`
 	Resume string `placeholder:"FILE" help:"Continue a saved text, to the same bits, after the prompt."`
 	Time   bool   `help:"Print times of the first and last tokens, and memory."`
@@ -42,7 +43,7 @@ type Command struct {
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "There is no limit of tokens, but text beyond the trained context gets worse. At a temperature below 1 likely tokens are preferred. " +
+	return "A text longer than the trained context is continued in windows of it, because few models predict well beyond: a full window goes on with its last half. Learned positions end a text. At a temperature below 1 likely tokens are preferred. " +
 		"With --ids the output is the N new tokens; --json prints them as {\"ids\":[…]}. End tokens do not stop the text.\n\n" +
 		"The prompt or the ids of an encoder-decoder are its source. The target begins with decoder_start_token_id, and its text ends with an end token.\n\n" +
 		"A model of images draws them to --out. --complete reads a PNG or JPEG of the model's size; the image itself comes first. " +
@@ -110,15 +111,21 @@ func (c *Command) Run(e *env.Env) error {
 		}
 		tokens, ends = tokens-len(ids), m.EndTokens()
 	} else {
-		if g, err = c.start(m.Model()); err != nil {
+		if g, err = c.start(m); err != nil {
 			return env.MarkInput(err)
 		}
 		if err := c.prefill(e, g, m); err != nil {
 			return err
 		}
 	}
-	if limit := int64(m.Config().Context); m.Published() != nil && g.Tokens()+int64(tokens) > limit {
-		fmt.Fprintf(e.Notes(), "the text will have %d tokens: the model was trained with %d\n", g.Tokens()+int64(tokens), limit)
+	window := 0 // tokens of the windows of a text beyond the trained context
+	switch n, context := g.Tokens()+int64(tokens), int64(m.Config().TrainedContext()); {
+	case n <= context:
+	case g.Window() > 0:
+		window = g.Window()
+		fmt.Fprintf(e.Notes(), "the text will have %d tokens: it is continued in windows of %d, the trained context of the model\n", n, window)
+	default:
+		fmt.Fprintf(e.Notes(), "the text will have %d tokens: the model was trained with %d\n", n, context)
 	}
 
 	text := newTextOutput(e.Stdout, c.JSON)
@@ -160,7 +167,7 @@ func (c *Command) Run(e *env.Env) error {
 	case c.IDs != "":
 		printErr = c.printIDs(e, ids)
 	case c.JSON:
-		printErr = display.PrintJSON(e.Stdout, Report{text.text(), g.Tokens(), times})
+		printErr = display.PrintJSON(e.Stdout, Report{text.text(), g.Tokens(), window, times})
 	}
 	if printErr != nil || !stopped {
 		return printErr
@@ -172,15 +179,29 @@ func (c *Command) Run(e *env.Env) error {
 }
 
 // start returns the generator of an empty text, or of one that is resumed.
-func (c *Command) start(m *model.Model[float32]) (*generate.Generator, error) {
+func (c *Command) start(m *runs.TextModel) (*generate.Generator, error) {
 	if c.Resume != "" {
-		g, err := generate.LoadGenerator(c.Resume, m)
+		if c.Beyond {
+			return nil, errors.New("--beyond-context: a text that is resumed goes on as it began")
+		}
+		g, err := generate.LoadGenerator(c.Resume, m.Model())
 		if err != nil {
 			return nil, err
 		}
 		return g, g.SetSampling(c.sampling(g.Sampling()))
 	}
-	return generate.New(m, c.sampling(defaultSampling))
+	g, err := generate.New(m.Model(), c.sampling(defaultSampling))
+	if err != nil || g.Window() == 0 {
+		return g, err
+	}
+	if c.Beyond {
+		return g, g.SetWindow(0)
+	}
+	var begin []int32
+	if vocab, err := m.Vocabulary(); err == nil && vocab != nil && vocab.Tokenizer() != nil && c.IDs == "" {
+		begin = vocab.Tokenizer().AppendStart(nil)
+	}
+	return g, g.SetWindow(g.Window(), begin...)
 }
 
 // defaultSampling is the sampling without flags.
@@ -201,8 +222,9 @@ func (c *Command) sampling(s generate.Sampling) generate.Sampling {
 
 // Report is the JSON result of generate.
 type Report struct {
-	Text   string `json:"text"`    // generated; what is not UTF-8 is U+FFFD
-	Length int64  `json:"context"` // tokens of the whole text
+	Text          string `json:"text"`                     // generated; what is not UTF-8 is U+FFFD
+	Length        int64  `json:"context"`                  // tokens of the whole text
+	ContextWindow int    `json:"context_window,omitempty"` // tokens of the windows of a text beyond the trained context; 0: there are none
 	tokenTimes
 }
 

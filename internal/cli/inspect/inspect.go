@@ -355,6 +355,7 @@ func describeConfig(f *display.Finding, m *model.Model[float32]) error {
 	}
 	f.AddText("config", c, "%s", text)
 	f.AddText("parameters", m.Params().Size(), "%d in %d arrays", m.Params().Size(), len(m.Params().All()))
+	f.AddText("context", c.TrainedContext(), "trained with %d tokens", c.TrainedContext())
 	f.AddText("training", c.TrainFLOPs(1), "%s a token at context %d", display.FormatAmount(c.TrainFLOPs(1), "FLOP"), c.Context)
 	mixer, err := c.Mixer()
 	if err != nil {
