@@ -230,6 +230,7 @@ func (s completionAPI) completeChat(w http.ResponseWriter, r *http.Request) erro
 		}
 		answer.Choices = []chatChoice{{Message: &chatAnswerMessage{Role: "assistant", Content: c.text}, Reason: &c.reason}}
 		answer.Usage = newUsage(int64(len(ids)), int64(len(c.result.IDs)), c.result.Reused)
+		answer.Usage.Beyond = s.o.Card.beyondContext(answer.Usage.Total)
 		return writeJSON(w, http.StatusOK, answer)
 	}
 	answer.Object = "chat.completion.chunk"
@@ -252,6 +253,7 @@ func (s completionAPI) completeChat(w http.ResponseWriter, r *http.Request) erro
 		}
 		answer.Choices = []chatChoice{}
 		answer.Usage = newUsage(int64(len(ids)), int64(len(c.result.IDs)), c.result.Reused)
+		answer.Usage.Beyond = s.o.Card.beyondContext(answer.Usage.Total)
 		return e.send(answer)
 	})
 }

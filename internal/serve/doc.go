@@ -108,7 +108,7 @@ type Card struct {
 	KVBytesPerToken int64    `json:"kv_bytes_per_token"` // of a softmax cache of this shape in float32
 	State           string   `json:"state"`              // fixed or grows; "": no sessions
 	Context         int      `json:"context"`            // tokens that positions allow; 0: no limit
-	TrainedContext  int      `json:"trained_context"`    // tokens that a published model was trained with; 0: unknown
+	TrainedContext  int      `json:"trained_context"`    // tokens that the model was trained with; 0: unknown
 	Vocab           int      `json:"vocab"`
 	HasSessions     bool     `json:"has_sessions"`
 	HasChat         bool     `json:"has_chat"`

@@ -126,6 +126,7 @@ type usage struct {
 	Completion int64         `json:"completion_tokens"`
 	Total      int64         `json:"total_tokens"`
 	Details    *usageDetails `json:"prompt_tokens_details,omitempty"`
+	Beyond     int64         `json:"beyond_trained_context,omitempty"` // tokens of texts behind the trained context, where text gets worse
 }
 
 // usageDetails counts the tokens of a prompt whose state was known.
@@ -135,7 +136,15 @@ type usageDetails struct {
 
 // newUsage returns the tokens of a prompt and its answer.
 func newUsage(prompt, completion, cached int64) *usage {
-	return &usage{prompt, completion, prompt + completion, &usageDetails{cached}}
+	return &usage{Prompt: prompt, Completion: completion, Total: prompt + completion, Details: &usageDetails{cached}}
+}
+
+// beyondContext returns the tokens of a text of n tokens behind the context that the model was trained with.
+func (c *Card) beyondContext(n int64) int64 {
+	if c.TrainedContext == 0 {
+		return 0
+	}
+	return max(0, n-int64(c.TrainedContext))
 }
 
 // newID returns a random id of 128 bits with a prefix.
@@ -333,12 +342,14 @@ func (s completionAPI) complete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var read, drawn, reused int64
+	var read, drawn, reused, beyond int64
 	for i, c := range list {
+		beyond += s.o.Card.beyondContext(int64(len(prompts[i]) + len(c.result.IDs)))
 		answer.Choices[i] = completionChoice{Text: c.text, Index: i, Reason: &c.reason}
 		read, drawn, reused = read+int64(len(prompts[i])), drawn+int64(len(c.result.IDs)), reused+c.result.Reused
 	}
 	answer.Usage = newUsage(read, drawn, reused)
+	answer.Usage.Beyond = beyond
 	return writeJSON(w, http.StatusOK, answer)
 }
 
@@ -393,6 +404,7 @@ func (s completionAPI) streamCompletion(w http.ResponseWriter, r *http.Request, 
 		}
 		answer.Choices = []completionChoice{}
 		answer.Usage = newUsage(int64(len(prompts[0])), int64(len(c.result.IDs)), c.result.Reused)
+		answer.Usage.Beyond = s.o.Card.beyondContext(answer.Usage.Total)
 		return e.send(answer)
 	})
 }

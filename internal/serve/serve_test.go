@@ -624,6 +624,37 @@ func TestAnswerOfAConversationFitsTheTrainedContext(t *testing.T) {
 	}
 }
 
+// Texts go on in their states beyond the trained context, and answers say how far.
+func TestAnswersCountTokensBeyondTheTrainedContext(t *testing.T) {
+	s := newSite(t, func(o *Options) { o.Card.TrainedContext = 64 })
+	type counts struct {
+		ID     string
+		Tokens int64
+		Beyond int64 `json:"beyond_trained_context"`
+		Usage  struct {
+			Total  int64 `json:"total_tokens"`
+			Beyond int64 `json:"beyond_trained_context"`
+		}
+	}
+	for _, letters := range []int{10, 60} {
+		var a counts
+		s.need(200, "POST", "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":10}`, strings.Repeat("a", letters)), &a)
+		if a.Usage.Total == 0 || a.Usage.Beyond != max(a.Usage.Total-64, 0) {
+			t.Errorf("%d letters: %+v", letters, a.Usage)
+		}
+		var made, appended, drawn, seen counts
+		s.need(201, "POST", "/v1/sessions", fmt.Sprintf(`{"text":%q}`, strings.Repeat("a", letters)), &made)
+		s.need(200, "POST", "/v1/sessions/"+made.ID+"/append", fmt.Sprintf(`{"text":%q}`, strings.Repeat("b", 70)), &appended)
+		s.need(200, "POST", "/v1/sessions/"+made.ID+"/generate", `{"max_tokens":5}`, &drawn)
+		s.need(200, "GET", "/v1/sessions/"+made.ID, "", &seen)
+		for _, x := range []counts{made, appended, drawn, seen} {
+			if x.Tokens == 0 || x.Beyond != max(x.Tokens-64, 0) {
+				t.Errorf("%d letters: %+v", letters, x)
+			}
+		}
+	}
+}
+
 func TestVectorsClassesAndMaps(t *testing.T) {
 	s := newSite(t, nil)
 	var v struct {

@@ -108,11 +108,12 @@ type sessionObject struct {
 	Tokens int64  `json:"tokens"`
 	Bytes  int64  `json:"bytes"`
 	Model  string `json:"model"`
+	Beyond int64  `json:"beyond_trained_context,omitempty"` // of the tokens
 }
 
 // object returns the JSON of a session.
 func (s sessionAPI) object(i sessions.Info) sessionObject {
-	return sessionObject{i.ID, i.Tokens, i.Bytes, s.o.Name}
+	return sessionObject{i.ID, i.Tokens, i.Bytes, s.o.Name, s.o.Card.beyondContext(i.Tokens)}
 }
 
 func (s sessionAPI) createSession(w http.ResponseWriter, r *http.Request) error {
@@ -182,7 +183,8 @@ func (s sessionAPI) appendSession(w http.ResponseWriter, r *http.Request) error 
 	}
 	return writeJSON(w, http.StatusOK, struct {
 		Tokens int64 `json:"tokens"`
-	}{info.Tokens})
+		Beyond int64 `json:"beyond_trained_context,omitempty"`
+	}{info.Tokens, s.o.Card.beyondContext(info.Tokens)})
 }
 
 // readNothing returns an error if a request has a body with fields.
@@ -233,6 +235,7 @@ type generation struct {
 	Text   string  `json:"text"`
 	Tokens int64   `json:"tokens"`
 	Reason string  `json:"finish_reason"`
+	Beyond int64   `json:"beyond_trained_context,omitempty"` // of Tokens
 }
 
 func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
@@ -270,7 +273,7 @@ func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		last, err := describeGeneration(decoder, result)
+		last, err := s.describeGeneration(decoder, result)
 		if err != nil {
 			return err
 		}
@@ -291,7 +294,7 @@ func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		last, err := describeGeneration(decoder, result)
+		last, err := s.describeGeneration(decoder, result)
 		if err != nil {
 			return err
 		}
@@ -300,7 +303,7 @@ func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 }
 
 // describeGeneration returns the answer for a result. It returns an error if an id is outside the vocabulary.
-func describeGeneration(d textDecoder, r sessions.Result) (*generation, error) {
+func (s sessionAPI) describeGeneration(d textDecoder, r sessions.Result) (*generation, error) {
 	text, err := d.decode(r.IDs)
 	if err != nil {
 		return nil, err
@@ -308,7 +311,7 @@ func describeGeneration(d textDecoder, r sessions.Result) (*generation, error) {
 	if r.IDs == nil {
 		r.IDs = []int32{}
 	}
-	return &generation{r.IDs, text, r.Info.Tokens, r.Reason}, nil
+	return &generation{r.IDs, text, r.Info.Tokens, r.Reason, s.o.Card.beyondContext(r.Info.Tokens)}, nil
 }
 
 // sampling holds the fields of a request that choose tokens.

@@ -71,9 +71,6 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 	if o.Card, err = describeModel(text.Family(), text.Config()); err != nil {
 		return nil, err
 	}
-	if text.Published() != nil {
-		o.Card.TrainedContext = text.Config().Context
-	}
 	encode, err := encoder.New(text, 0)
 	if err == nil {
 		o.Embedder = embedder{encode, text}
@@ -151,7 +148,7 @@ func (c *Command) openSessions(ctx context.Context, text *runs.TextModel, memory
 func describeModel(family string, c model.Config) (serve.Card, error) {
 	card := serve.Card{
 		Family: family, Kind: c.Kind, Layers: c.Layers, Width: c.Width, Heads: c.Heads, HeadWidth: c.HeadWidth,
-		Vocab: c.Vocab, State: "grows",
+		Vocab: c.Vocab, State: "grows", TrainedContext: c.TrainedContext(),
 	}
 	if card.HeadWidth == 0 && c.Heads > 0 {
 		card.HeadWidth = c.Width / c.Heads
