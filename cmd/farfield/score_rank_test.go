@@ -184,8 +184,8 @@ func TestRankByByteFindsOddLines(t *testing.T) {
 	report := scored(t, works(t, "score", "--model", model, "--json", "--top", fmt.Sprint(test), log))
 	// The windows of eval do not overlap, so its first tokens are predicted from fewer.
 	whole := evaluated(t, works(t, "eval", "--model", model, "--data", log, "--all", "--json"))
-	if most := 1.02 * whole.Bits; report.BitsPerByte > most || report.BitsPerByte < 0.8*whole.Bits || report.Window != 64 {
-		t.Errorf("%v bits per byte in windows of %d, eval has %v", report.BitsPerByte, report.Window, whole.Bits)
+	if most := 1.02 * whole.Bits; report.BitsPerByte > most || report.BitsPerByte < 0.8*whole.Bits || report.ContextWindow != 64 {
+		t.Errorf("%v bits per byte in windows of %d, eval has %v", report.BitsPerByte, report.ContextWindow, whole.Bits)
 	}
 	total, byByte, plain, floor := make([]float64, test), make([]float64, test), make([]float64, test), make([]float64, test)
 	for _, x := range report.Top {

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -112,14 +113,70 @@ func TestScoreSaysHowItReadsBeyondTheContext(t *testing.T) {
 	} {
 		wrote(t, path, x.text)
 		status, out, notes := command(t, append([]string{"score", "--model", dir, "--json", path}, x.args...)...)
-		if r := scored(t, out); status != 0 || r.Window != x.window || !strings.Contains(notes, x.note) || x.note == "" && notes != "" {
-			t.Errorf("%v: status %d, windows of %d, %q; want %d, %q", x.args, status, r.Window, notes, x.window, x.note)
+		if r := scored(t, out); status != 0 || r.ContextWindow != x.window || !strings.Contains(notes, x.note) || x.note == "" && notes != "" {
+			t.Errorf("%v: status %d, windows of %d, %q; want %d, %q", x.args, status, r.ContextWindow, notes, x.window, x.note)
 		}
 	}
 	wrote(t, path, fmt.Sprintf("{\"text\":\"short\"}\n{\"text\":%q}\n", strings.Repeat("long ", 20)))
 	if status, _, notes := command(t, "score", "--model", dir, "--jsonl", path); status != 0 || !strings.Contains(notes, "1 record longer than the trained context of 64 tokens: read in windows of it\n") {
 		t.Errorf("status %d, %q", status, notes)
 	}
+}
+
+// Other verbs say so, too, and vectors of long texts are means of windows.
+func TestVerbsSayWhatIsBeyondTheTrainedContext(t *testing.T) {
+	dir, learned, path := scorerOf(t, "fastmax"), learnedModel(t), filepath.Join(t.TempDir(), "text")
+	long := strings.Repeat("a", 64) + strings.Repeat("b", 32)
+	wrote(t, path, long+"\n")
+	for _, x := range []struct {
+		note string
+		args []string
+	}{
+		{"the text will have 96 tokens: it is continued in windows of 64, the trained context of the model\n", []string{"generate", "--model", dir, "--prompt", long, "--tokens", "0"}},
+		{"the text will have 74 tokens: it is continued in windows of 64", []string{"generate", "--model", dir, "--prompt", "abcd", "--tokens", "70"}},
+		{"the text will have 74 tokens: the model was trained with 64\n", []string{"generate", "--model", dir, "--prompt", "abcd", "--tokens", "70", "--beyond-context"}},
+		{"", []string{"generate", "--model", dir, "--prompt", "abcd", "--tokens", "60"}},
+		{"1 text longer than the trained context of 64 tokens: vectors are means of windows of it\n", []string{"embed", "--model", dir, path}},
+		{": the text has 96 tokens, the model was trained with 64: maps may not show what it learned\n", []string{"maps", "--model", dir, "--text", long, "--out", filepath.Join(t.TempDir(), "maps.html")}},
+	} {
+		status, _, notes := command(t, x.args...)
+		if status != 0 || !strings.Contains(notes, x.note) || x.note == "" && notes != "" {
+			t.Errorf("%v: status %d, %q, want %q", x.args, status, notes, x.note)
+		}
+	}
+	refuses(t, "the text would have 74 tokens, the model learned 64 positions", "generate", "--model", learned, "--prompt", "abcd", "--tokens", "70")
+	refuses(t, "--beyond-context: window: is 0 tokens, the model learned 64 positions", "score", "--model", learned, "--beyond-context", path)
+	vector := func(text string) []float32 {
+		t.Helper()
+		wrote(t, path, text+"\n")
+		var x struct{ Vector []float32 }
+		if err := json.Unmarshal([]byte(works(t, "embed", "--model", dir, path)), &x); err != nil {
+			t.Fatal(err)
+		}
+		return x.Vector
+	}
+	whole, first, second := vector(long), vector(long[:64]), vector(long[64:])
+	for i, x := range whole {
+		if want := (2*first[i] + second[i]) / 3; math.Abs(float64(x-want)) > 1e-5 {
+			t.Fatalf("element %d of the vector is %v, the mean of windows %v", i, x, want)
+		}
+	}
+}
+
+// learnedModel saves a small model with 64 learned positions.
+func learnedModel(t *testing.T) string {
+	t.Helper()
+	m, err := model.New[float32](model.Config{
+		Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 2, Width: 16, Context: 64, Positions: model.Learned, Mechanism: "fastmax", Tied: true,
+	}, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "model")
+	if err := train.SaveModel(dir, m, token.NewByteVocabulary()); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // A line of no bits is a line.

@@ -31,7 +31,7 @@ type Command struct {
 func (c *Command) Help() string {
 	return "Prints each text, or each record, as a JSON object with its vector; --out FILE.npy or FILE.safetensors writes vectors [texts,width] alone. " +
 		"A published model pools and normalises as its folder says, and its vectors find texts about a subject. " +
-		"The vector of a run is the mean of the last layer over the tokens of a text, or the input of a classifier's head. " +
+		"The vector of a run is the mean of the last layer over the tokens of a text, or the input of a classifier's head. A text longer than the trained context is read in windows of it, and its vector is their mean. " +
 		"It is not semantic: the model has learned to predict bytes. It tells languages, formats and styles apart, and serves as " +
 		"features for a small classifier; to find texts about a subject tf-idf found 98 % of passages where these vectors found 29 %. " +
 		"An empty text has the vector null." + flags.JoinExamples(
@@ -85,6 +85,9 @@ func (c *Command) Run(e *env.Env) error {
 	if x.truncated > 0 {
 		fmt.Fprintf(e.Notes(), "%s longer than %d tokens: vectors are of %[2]d tokens of each\n", display.Pluralise(x.truncated, "text"), enc.MaxTokens())
 	}
+	if x.long > 0 {
+		fmt.Fprintf(e.Notes(), "%s longer than the trained context of %d tokens: vectors are means of windows of it\n", display.Pluralise(x.long, "text"), enc.Window())
+	}
 	if x.empty > 0 {
 		what := "the vector null"
 		if x.rows != nil {
@@ -136,6 +139,7 @@ type embedding struct {
 	context          context.Context
 	encoder          encoder.Encoder
 	truncated, empty int           // texts
+	long             int           // texts whose vectors are means of windows
 	rows             *vectors.Rows // nil: records are printed
 }
 
@@ -151,6 +155,9 @@ func (x *embedding) encode(texts []string) ([][]records.Field, error) {
 		if y.Vector == nil {
 			x.empty++
 			fields[i][0].Value = nil
+		}
+		if y.InWindows {
+			x.long++
 		}
 		if y.IsTruncated {
 			x.truncated++

@@ -4,6 +4,7 @@ package encoder
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
@@ -18,6 +19,8 @@ type Encoder interface {
 	Width() int
 	// MaxTokens returns the tokens of a text that are read.
 	MaxTokens() int
+	// Window returns the tokens that are read at once.
+	Window() int
 	// Encode returns the vectors of texts. It returns an error if a text has an unknown
 	// character, a vector is not finite, or ctx ends.
 	Encode(ctx context.Context, texts []string) ([]Encoding, error)
@@ -28,6 +31,7 @@ type Encoding struct {
 	Vector      []float32 // [width]; nil: the text is empty
 	Tokens      int       // of the text that are read
 	IsTruncated bool      // the text has more tokens than are read
+	InWindows   bool      // the vector is the mean of windows of the trained context
 }
 
 // DefaultTokens bounds the tokens of a text where the model does not.
@@ -55,7 +59,7 @@ func New(t *runs.TextModel, maxTokens int) (Encoder, error) {
 		return nil, err
 	}
 	m := t.Model()
-	r := &runEncoder{vocab: vocab, maxTokens: DefaultTokens, model: m, models: make(chan *model.Model[float32], par.Threads())}
+	r := &runEncoder{vocab: vocab, maxTokens: DefaultTokens, window: m.Config().TrainedContext(), model: m, models: make(chan *model.Model[float32], par.Threads())}
 	if config := m.Config(); config.Positions == model.Learned {
 		if r.maxTokens = config.LearnedPositions(); maxTokens > r.maxTokens {
 			return nil, fmt.Errorf("--max-tokens: %d, the model learned %d positions", maxTokens, r.maxTokens)
@@ -80,12 +84,14 @@ func New(t *runs.TextModel, maxTokens int) (Encoder, error) {
 type runEncoder struct {
 	vocab            *token.Vocabulary
 	width, maxTokens int
+	window           int // tokens of the trained context
 	model            *model.Model[float32]
 	models           chan *model.Model[float32] // that are free; they share their weights
 }
 
 func (r *runEncoder) Width() int     { return r.width }
 func (r *runEncoder) MaxTokens() int { return r.maxTokens }
+func (r *runEncoder) Window() int    { return r.window }
 
 func (r *runEncoder) Encode(ctx context.Context, texts []string) ([]Encoding, error) {
 	list := make([]Encoding, len(texts))
@@ -106,7 +112,7 @@ func (r *runEncoder) Encode(ctx context.Context, texts []string) ([]Encoding, er
 // keptRows is the number of rows from which the memory of a pass is left to the garbage collector.
 const keptRows = 1 << 12
 
-// encodeText sets x to the vector of text.
+// encodeText sets x to the vector of text: the mean of its windows, by their tokens.
 func (r *runEncoder) encodeText(x *Encoding, text string) error {
 	tokens, err := r.vocab.Encode(nil, []byte(text))
 	if err != nil || len(tokens) == 0 {
@@ -115,19 +121,30 @@ func (r *runEncoder) encodeText(x *Encoding, text string) error {
 	if len(tokens) > r.maxTokens {
 		tokens, x.IsTruncated = tokens[:r.maxTokens], true
 	}
-	x.Tokens = len(tokens)
+	x.Tokens, x.InWindows = len(tokens), len(tokens) > r.window
 	m := <-r.models
 	defer func() {
-		if len(tokens) > keptRows {
+		if min(len(tokens), r.window) > keptRows {
 			m = r.model.Share()
 		}
 		r.models <- m
 	}()
-	vector, _, err := m.Vectors(nil, &model.Batch{B: 1, N: len(tokens), Tokens: tokens})
-	if err != nil {
-		return err
+	var vector []float32
+	sum := make([]float64, r.width)
+	for window := range slices.Chunk(tokens, r.window) {
+		if vector, _, err = m.Vectors(vector[:0], &model.Batch{B: 1, N: len(window), Tokens: window}); err != nil {
+			return err
+		}
+		for i, v := range vector {
+			sum[i] += float64(v) * float64(len(window))
+		}
 	}
-	x.Vector = append([]float32{}, vector...)
+	if x.InWindows {
+		for i := range vector {
+			vector[i] = float32(sum[i] / float64(len(tokens)))
+		}
+	}
+	x.Vector = slices.Clone(vector)
 	return checkFinite(x.Vector)
 }
 

@@ -41,6 +41,7 @@ func newFolder(m *pretrained.Model, maxTokens int) (Encoder, error) {
 
 func (f *folderEncoder) Width() int     { return f.width }
 func (f *folderEncoder) MaxTokens() int { return f.maxTokens }
+func (f *folderEncoder) Window() int    { return f.maxTokens }
 
 func (f *folderEncoder) Encode(ctx context.Context, texts []string) ([]Encoding, error) {
 	list := make([]Encoding, len(texts))

@@ -37,7 +37,7 @@ func (c *Command) models(e *env.Env, list []Map) (_ []Map, err error) {
 		if pretrained.IsFolder(path) {
 			list, err = c.published(e, list, dir, path, text)
 		} else {
-			list, err = c.trained(list, dir, text)
+			list, err = c.trained(e, list, dir, text)
 		}
 		if err != nil {
 			return nil, err
@@ -62,6 +62,7 @@ func (c *Command) published(e *env.Env, list []Map, dir, path string, text []byt
 	if len(ids) == 0 {
 		return nil, errors.New("--text: is empty")
 	}
+	noteContext(e, dir, m.Config(), len(ids))
 	words := m.Published().Tokenizer()
 	in := &reading{batch: &model.Batch{B: 1, N: len(ids)}}
 	for _, id := range ids {
@@ -77,7 +78,7 @@ func (c *Command) published(e *env.Env, list []Map, dir, path string, text []byt
 }
 
 // trained appends the maps of the model of a run.
-func (c *Command) trained(list []Map, dir string, text []byte) ([]Map, error) {
+func (c *Command) trained(e *env.Env, list []Map, dir string, text []byte) ([]Map, error) {
 	m, vocab, err := train.LoadModel(dir)
 	if err != nil {
 		return nil, err
@@ -91,11 +92,20 @@ func (c *Command) trained(list []Map, dir string, text []byte) ([]Map, error) {
 	if err != nil {
 		return nil, err
 	}
+	noteContext(e, dir, m.Config(), in.batch.N)
 	return c.look(list, dir, m.Config().Mechanism, m.AttentionNames(), in, func(look runs.AttentionLook) error {
 		defer m.Watch(look)()
 		_, _, err := m.Vectors(nil, in.batch)
 		return err
 	})
+}
+
+// noteContext says that a text of n tokens is longer than the trained context of a model. A map is of
+// the whole text, so it is not read in windows.
+func noteContext(e *env.Env, dir string, c model.Config, n int) {
+	if context := c.TrainedContext(); n > context {
+		fmt.Fprintf(e.Notes(), "%s: the text has %d tokens, the model was trained with %d: maps may not show what it learned\n", dir, n, context)
+	}
 }
 
 // reading is the input of a model.

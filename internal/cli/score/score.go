@@ -310,19 +310,19 @@ func (t *scoring) keep(x ScoredLine) {
 type Report struct {
 	Lines int64 `json:"lines"`
 	score.LineScore
-	BitsPerByte float64      `json:"bits_per_byte"`
-	Rank        string       `json:"rank"`
-	Top         []ScoredLine `json:"most_surprising"`
-	Window      int          `json:"window,omitempty"`    // tokens of the windows in which the text was read; 0: all at once
-	Templates   int          `json:"templates,omitempty"` // line templates of a log
-	Rarest      []Template   `json:"rarest,omitempty"`    // of them
+	BitsPerByte   float64      `json:"bits_per_byte"`
+	Rank          string       `json:"rank"`
+	Top           []ScoredLine `json:"most_surprising"`
+	ContextWindow int          `json:"context_window,omitempty"` // tokens of the windows of a text beyond the trained context; 0: there are none
+	Templates     int          `json:"templates,omitempty"`      // line templates of a log
+	Rarest        []Template   `json:"rarest,omitempty"`         // of them
 }
 
 func (t *scoring) print() error {
 	r := Report{Lines: t.number, LineScore: t.total, BitsPerByte: t.total.PerByte(), Rank: t.cmd.Rank, Top: append([]ScoredLine{}, t.top...)}
 	if t.scorer.InWindows() {
-		r.Window = t.scorer.Window()
-		fmt.Fprintf(t.e.Notes(), "read in windows of %d tokens, the trained context of the model\n", r.Window)
+		r.ContextWindow = t.scorer.Window()
+		fmt.Fprintf(t.e.Notes(), "read in windows of %d tokens, the trained context of the model\n", r.ContextWindow)
 	} else if t.scorer.Tokens() > int64(t.context) {
 		fmt.Fprintf(t.e.Notes(), "the text has %d tokens, the model was trained with %d: bits grow where its quality does not hold\n", t.scorer.Tokens(), t.context)
 	}
