@@ -52,6 +52,10 @@ func openLayer(e *env.Env, s *streamed, in string) (*model.Projections[float32],
 		layer = *s.Layer
 	}
 	text := &textTokens{ctx: e.Context, vocab: vocab, r: bufio.NewReader(from)}
+	context := m.Config().TrainedContext()
+	text.room, text.full = context, func() {
+		fmt.Fprintf(e.Notes(), "the text is longer than the %d tokens that the model was trained with: rows behind them may not be as it learned\n", context)
+	}
 	p, err := m.Projections(layer, n, text.read)
 	if err != nil {
 		from.Close()
@@ -68,9 +72,22 @@ type textTokens struct {
 	text  []byte
 	line  []int32 // tokens of a line that are not read yet
 	begun bool    // a line has been read
+
+	room int // tokens that may be read until full is called, once
+	full func()
 }
 
+// read reads tokens, and calls full behind the first room tokens.
 func (t *textTokens) read(dst []int32) (int, error) {
+	n, err := t.readTokens(dst)
+	if t.room -= n; t.room < 0 && t.full != nil {
+		t.full()
+		t.full = nil
+	}
+	return n, err
+}
+
+func (t *textTokens) readTokens(dst []int32) (int, error) {
 	if err := t.ctx.Err(); err != nil {
 		return 0, err
 	}

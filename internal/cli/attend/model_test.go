@@ -26,6 +26,16 @@ func TestTokensEndWithTheContext(t *testing.T) {
 	}
 }
 
+func TestTextBeyondTheTrainedContextIsNotedOnce(t *testing.T) {
+	noted := 0
+	text := &textTokens{ctx: t.Context(), vocab: token.NewByteVocabulary(), r: bufio.NewReader(strings.NewReader("a long text")), room: 4, full: func() { noted++ }}
+	for i, want := range []int{0, 0, 1, 1} {
+		if _, err := text.read(make([]int32, 2)); err != nil || noted != want {
+			t.Errorf("read %d: noted %d times, want %d, %v", i, noted, want, err)
+		}
+	}
+}
+
 // The tokens of a tokenizer do not depend on how many are read at a time.
 func TestTokensOfATokenizerAreTheTokensOfLines(t *testing.T) {
 	lines := []string{"the near field and the far field\n", "\n", "  the field, the field\n", strings.Repeat("the far ", 10_000) + "field\n", "the end"}

@@ -82,12 +82,7 @@ func (c *Command) Run(e *env.Env) error {
 	if err := c.each(e, &filter, in, x); err != nil {
 		return err
 	}
-	if x.truncated > 0 {
-		fmt.Fprintf(e.Notes(), "%s longer than %d tokens: vectors are of %[2]d tokens of each\n", display.Pluralise(x.truncated, "text"), enc.MaxTokens())
-	}
-	if x.long > 0 {
-		fmt.Fprintf(e.Notes(), "%s longer than the trained context of %d tokens: vectors are means of windows of it\n", display.Pluralise(x.long, "text"), enc.Window())
-	}
+	encoder.PrintLengths(e.Notes(), enc, x.lengths)
 	if x.empty > 0 {
 		what := "the vector null"
 		if x.rows != nil {
@@ -136,11 +131,11 @@ func textRecord(line []byte) []byte {
 
 // embedding makes vectors.
 type embedding struct {
-	context          context.Context
-	encoder          encoder.Encoder
-	truncated, empty int           // texts
-	long             int           // texts whose vectors are means of windows
-	rows             *vectors.Rows // nil: records are printed
+	context context.Context
+	encoder encoder.Encoder
+	lengths encoder.Lengths
+	empty   int           // texts
+	rows    *vectors.Rows // nil: records are printed
 }
 
 // encode returns the vectors of texts as fields.
@@ -156,11 +151,8 @@ func (x *embedding) encode(texts []string) ([][]records.Field, error) {
 			x.empty++
 			fields[i][0].Value = nil
 		}
-		if y.InWindows {
-			x.long++
-		}
+		x.lengths.Add(y)
 		if y.IsTruncated {
-			x.truncated++
 			fields[i] = append(fields[i], records.Field{Name: "truncated", Value: true})
 		}
 	}

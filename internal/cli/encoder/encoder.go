@@ -4,8 +4,10 @@ package encoder
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -32,6 +34,32 @@ type Encoding struct {
 	Tokens      int       // of the text that are read
 	IsTruncated bool      // the text has more tokens than are read
 	InWindows   bool      // the vector is the mean of windows of the trained context
+}
+
+// Lengths counts long texts.
+type Lengths struct {
+	Truncated int // of which tokens are not read
+	InWindows int // whose vectors are means of windows
+}
+
+// Add counts a text.
+func (l *Lengths) Add(x Encoding) {
+	if x.IsTruncated {
+		l.Truncated++
+	}
+	if x.InWindows {
+		l.InWindows++
+	}
+}
+
+// PrintLengths says how many texts of an encoder are long.
+func PrintLengths(w io.Writer, e Encoder, l Lengths) {
+	if l.Truncated > 0 {
+		fmt.Fprintf(w, "%s longer than %d tokens: vectors are of %[2]d tokens of each\n", display.Pluralise(l.Truncated, "text"), e.MaxTokens())
+	}
+	if l.InWindows > 0 {
+		fmt.Fprintf(w, "%s longer than the trained context of %d tokens: vectors are means of windows of it\n", display.Pluralise(l.InWindows, "text"), e.Window())
+	}
 }
 
 // DefaultTokens bounds the tokens of a text where the model does not.

@@ -52,7 +52,7 @@ func (c *Command) Help() string {
 		"Of a log the rarest line templates are printed, too: lines whose numbers alone differ are one template. Counting them takes no model; compare what they find. " +
 		"A text that the tokenizer of a published model changes is refused: its bits would be of other bytes." + flags.JoinExamples(
 		"farfield score --model run/001 notes.txt",
-		"farfield score --model run/001 --lines --above 3 service.log",
+		"farfield score --model run/001 --lines --above 3 notes.txt",
 		"farfield score --model run/001 --jsonl <records.jsonl >scored.jsonl",
 		"farfield score --model run/001 --jsonl --out scored.jsonl records.jsonl",
 	)

@@ -172,12 +172,15 @@ func (c *Command) readQueries(e *env.Env, width int) ([]float32, []string, error
 		return nil, nil, err
 	}
 	queries := make([]float32, len(words)*width)
+	var lengths encoder.Lengths
 	for i, x := range list {
+		lengths.Add(x)
 		if x.Vector == nil {
 			return nil, nil, fmt.Errorf("query %d: is empty", i)
 		}
 		copy(queries[i*width:], x.Vector)
 	}
+	encoder.PrintLengths(e.Notes(), enc, lengths)
 	return queries, words, nil
 }
 
