@@ -471,6 +471,13 @@ func ReadSnapshotHeader(r io.ReaderAt, size int64) (h SnapshotHeader, err error)
 	return contract.ReadSnapshotHeader(r, size)
 }
 
+// CheckSnapshotShape returns an error if the snapshot data, which RestoreState has read, is of a
+// state with another batch, other heads, other widths or another carry than s. RestoreState
+// accepts every shape; a layer has one.
+func CheckSnapshotShape(data []byte, s *Shape) error {
+	return contract.CheckSnapshotShape(data, s)
+}
+
 // StateGrad is the gradient of a State. Backward computes it for the initial state and
 // reads it for the final state. The zero value is ready for use; memory is reused.
 //

@@ -383,6 +383,31 @@ func TestDamagedSnapshotsAreRefused(t *testing.T) {
 			t.Errorf("%s: error is %v", c.name, err)
 		}
 	}
+	parts, err := framed.ReadParts(data, Magic, version, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, replace := range map[string][2]string{
+		"pending: token 0 is -1":     {`"pending":[`, `"pending":[-1,`},
+		"pending: token 0 is 99999":  {`"pending":[`, `"pending":[99999,`},
+		"pending: there is no token": {`"pending":[`, `"pending":[],"x":[`},
+	} {
+		header := strings.Replace(string(parts[0]), replace[0], replace[1], 1)
+		if _, err := restoreGenerator(framed.Append(nil, Magic, version, []byte(header), parts[1]), m); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error is %v, needs %q", header, err, want)
+		}
+	}
+	two, err := m.NewSession(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := two.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := restoreGenerator(framed.Append(nil, Magic, version, parts[0], session), m); err == nil || !strings.Contains(err.Error(), "session: has 2 sequences") {
+		t.Errorf("two sequences: error is %v", err)
+	}
 	if _, err := restoreGenerator(data, newModel(t, "fastmax", 2)); err == nil || !strings.Contains(err.Error(), "other weights") {
 		t.Errorf("another model: %v", err)
 	}

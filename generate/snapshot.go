@@ -113,6 +113,17 @@ func restoreGenerator(data []byte, m *model.Model[float32]) (*Generator, error) 
 	if err != nil {
 		return nil, err
 	}
+	if n := session.Batch(); n != 1 {
+		return nil, fmt.Errorf("session: has %d sequences, a text is one", n)
+	}
+	if session.Tokens() > 0 && len(s.Pending) == 0 {
+		return nil, fmt.Errorf("pending: there is no token behind the %d of the session", session.Tokens())
+	}
+	for i, id := range s.Pending {
+		if id < 0 || int(id) >= m.Config().Vocab {
+			return nil, fmt.Errorf("pending: token %d is %d, the vocabulary has %d", i, id, m.Config().Vocab)
+		}
+	}
 	g.pending, g.tokensDrawn = s.Pending, s.TokensDrawn
 	g.window, g.begin, g.history, g.dropped = s.Window, s.Begin, s.History, s.Dropped
 	return g, g.checkHistory()

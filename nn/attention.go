@@ -217,11 +217,21 @@ func (a *Attention[T]) hasFusedSteps(batch int) bool {
 	return a.Decay == nil && a.Mechanism.Plan(one).Renews
 }
 
-// RestoreState reads a state of the mechanism. It returns an error if data is no such
-// state.
-func (a *Attention[T]) RestoreState(_ int, data []byte) (State[T], error) {
-	state, err := a.Mechanism.RestoreState(data)
+// RestoreState reads a state of the mechanism for batch sequences. It returns an error if data
+// is no such state, or if its heads or widths are not those of the layer.
+func (a *Attention[T]) RestoreState(batch int, data []byte) (State[T], error) {
+	state, err := restoreState(a.Mechanism, a.callShape(batch, true), data)
 	return attentionState[T]{state}, err
+}
+
+// restoreState reads a state of a mechanism. It returns an error if data is no such state, or if
+// its shape is not the one of the calls that follow.
+func restoreState[T tensor.Float](m attention.Mechanism[T], shape attention.Shape, data []byte) (attention.State[T], error) {
+	state, err := m.RestoreState(data)
+	if err == nil {
+		err = attention.CheckSnapshotShape(data, &shape)
+	}
+	return state, err
 }
 
 // Project returns the call that self-attention makes of rows x [B·N,width], in the

@@ -157,9 +157,10 @@ func (m *MSSA[T]) NewState(batch int) (State[T], error) {
 	return attentionState[T]{state}, err
 }
 
-// RestoreState reads a state. It returns an error if data is no such state.
-func (m *MSSA[T]) RestoreState(_ int, data []byte) (State[T], error) {
-	state, err := m.core.RestoreState(data)
+// RestoreState reads a state for batch sequences. It returns an error if data is no such state,
+// or if its heads or widths are not those of the layer.
+func (m *MSSA[T]) RestoreState(batch int, data []byte) (State[T], error) {
+	state, err := restoreState(m.core, m.callShape(batch, true), data)
 	return attentionState[T]{state}, err
 }
 

@@ -285,9 +285,10 @@ func (m *MSR[T]) NewState(batch int) (State[T], error) {
 	return attentionState[T]{state}, err
 }
 
-// RestoreState reads a state of retention. It returns an error if data is no such state.
-func (m *MSR[T]) RestoreState(_ int, data []byte) (State[T], error) {
-	state, err := m.core.RestoreState(data)
+// RestoreState reads a state of retention for batch sequences. It returns an error if data is
+// no such state, or if its heads or widths are not those of the layer.
+func (m *MSR[T]) RestoreState(batch int, data []byte) (State[T], error) {
+	state, err := restoreState(m.core, m.callShape(batch), data)
 	return attentionState[T]{state}, err
 }
 

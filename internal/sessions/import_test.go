@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -94,16 +95,66 @@ func FuzzImport(f *testing.F) {
 		if n := check.AllocatedBytes(func() { i, err = m.Import(ctx, data) }); n > 16<<20+64*int64(len(data)) {
 			t.Errorf("a snapshot of %d bytes takes %d bytes of memory", len(data), n)
 		}
-		if err != nil {
-			return
-		}
-		if _, err := m.Append(ctx, i.ID, []int32{1, 2}); err == nil {
-			_, _ = m.Generate(ctx, i.ID, Draw{MaxTokens: 2}, nil)
-		}
-		if err := m.Delete(ctx, i.ID); err != nil {
-			t.Fatal(err)
+		if err == nil {
+			useImported(t, m, i)
 		}
 	})
+}
+
+// useImported uses a session of a snapshot, and deletes it.
+func useImported(t *testing.T, m *Manager, i Info) {
+	t.Helper()
+	_, err := m.Append(ctx, i.ID, []int32{1, 2})
+	if err == nil {
+		_, err = m.Generate(ctx, i.ID, Draw{MaxTokens: 2}, nil)
+	}
+	if err != nil && !errors.Is(err, ErrTooLong) && !errors.Is(err, ErrDamaged) { // numbers of a far token meet later ones
+		t.Errorf("a snapshot is imported, and its session fails: %v", err)
+	}
+	if err := m.Delete(ctx, i.ID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each number of a snapshot may be forged, with valid checksums: a number of a header, or one of the
+// state that is not finite.
+func TestForgedSnapshotsAreRefusedOrWork(t *testing.T) {
+	for name, model := range mechanisms(t) {
+		m := open(t, Options{Model: model, MaxTokens: 1000})
+		s := must[Info](t)(m.Create(ctx, tokens(40, 1)))
+		parts := must[[][]byte](t)(framed.ReadParts(must[[]byte](t)(m.Export(ctx, s.ID)), stateMagic, stateVersion, 2))
+		imported, refused := 0, 0
+		try := func(state []byte) {
+			data := framed.Append(nil, stateMagic, stateVersion, parts[0], check.SealSession(state))
+			i, err := m.Import(ctx, data)
+			if err != nil {
+				refused++
+				return
+			}
+			imported++
+			useImported(t, m, i)
+		}
+		le := binary.LittleEndian
+		for at := 0; at < 400; at++ {
+			old := le.Uint64(parts[1][at:])
+			if old == 0 || old > 1<<16 {
+				continue // part of a text or a sum
+			}
+			for _, value := range []uint64{0, 1, old - 1, old + 1, 2 * old, 4 * old, 1 << 40} {
+				state := bytes.Clone(parts[1])
+				le.PutUint64(state[at:], value)
+				try(state)
+			}
+		}
+		for at := 500; at+4 < len(parts[1]); at += 997 {
+			state := bytes.Clone(parts[1])
+			le.PutUint32(state[at&^3:], math.Float32bits(float32(math.NaN())))
+			try(state)
+		}
+		if imported == 0 || refused == 0 {
+			t.Errorf("%s: %d snapshots are imported, %d refused", name, imported, refused)
+		}
+	}
 }
 
 func TestStatsDoNotWaitForAnImport(t *testing.T) {

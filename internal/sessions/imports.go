@@ -28,8 +28,8 @@ func (m *Manager) Export(ctx context.Context, id string) ([]byte, error) {
 }
 
 // Import returns a new session of a snapshot. It returns ErrForeign if the snapshot is of
-// another model, tokenizer or precision, and an error if data is damaged or a limit is
-// reached (ErrTooLong, ErrFull).
+// another model, tokenizer or precision, and an error if data is damaged, its state does not go
+// on with a token, a limit is reached (ErrTooLong, ErrFull), or ctx ends.
 func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
 	if err := m.begin(); err != nil {
 		return Info{}, err
@@ -52,6 +52,9 @@ func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
 	if err := m.o.checkLength(start, int64(len(from.pending))); err != nil {
 		return Info{}, err
 	}
+	if err := m.tryState(ctx, &from); err != nil {
+		return Info{}, err
+	}
 	key := importKey(data)
 	s := &session{id: newID(), owner: ownerOf(ctx), state: from.state, prefix: prefix{chain: key}, pending: from.pending, tokens: start + int64(len(from.pending)), imported: fmt.Sprintf("%x", key), saved: start}
 	info, err := m.add(s, func() error {
@@ -65,6 +68,21 @@ func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
 	}
 	m.files.trim()
 	return info, err
+}
+
+// tryState reads the first pending token with a copy of an imported state. Numbers of a state whose checksums are
+// right may still be forged: it returns an error if the model cannot go on with them, before a session has the state.
+func (m *Manager) tryState(ctx context.Context, from *savedState) error {
+	if len(from.pending) == 0 {
+		return nil
+	}
+	first := from.pending[0]
+	j := &job{ctx: ctx, state: from.state.Clone(), feed: []int32{first, first}} // the last one is not read
+	err := m.queue.run(j, nil)
+	if err != nil && j.isBroken {
+		return fieldErrorf("snapshot", "its state does not go on: %v", err)
+	}
+	return err
 }
 
 // removeImport removes an imported snapshot that no session needs any more. Damaged records may

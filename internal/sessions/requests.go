@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/generate"
 )
 
@@ -87,6 +88,9 @@ func (m *Manager) change(ctx context.Context, s *session, f func(j *job) ([]int3
 	}
 	if err != nil {
 		m.takeBack(s, u)
+	}
+	if s.imported != "" && errors.Is(err, attention.ErrNonFinite) {
+		return fmt.Errorf("%w: its imported snapshot: %w", ErrDamaged, err)
 	}
 	return err
 }

@@ -37,13 +37,42 @@ func ReadSnapshotHeader(r io.ReaderAt, size int64) (h SnapshotHeader, err error)
 		return h, err
 	}
 	h.Version, h.Bytes = snapshot.Version, size
-	h.Element = int(from.Int())
-	h.Kind, h.Mechanism, h.Setting = from.String(), from.String(), from.String()
-	h.Parameters = fmt.Sprintf("%08x", uint32(from.Int()))
-	for _, n := range []*int{&h.B, &h.H, &h.Hkv, &h.D, &h.Dv, &h.Chunk} {
-		*n = int(from.Int())
-	}
-	from.Int() // how sums are carried
-	h.Tokens = from.Int()
+	h.read(from)
 	return h, from.Err
+}
+
+// read sets h to the header at the beginning of r, and returns how sums are carried.
+func (h *SnapshotHeader) read(r *snapshot.Reader) Carry {
+	h.Element = int(r.Int())
+	h.Kind, h.Mechanism, h.Setting = r.String(), r.String(), r.String()
+	h.Parameters = fmt.Sprintf("%08x", uint32(r.Int()))
+	for _, n := range []*int{&h.B, &h.H, &h.Hkv, &h.D, &h.Dv, &h.Chunk} {
+		*n = int(r.Int())
+	}
+	carry := Carry(r.Int())
+	h.Tokens = r.Int()
+	return carry
+}
+
+// CheckSnapshotShape returns an error if the snapshot data, which RestoreState has read, is of a
+// state with another batch, other heads, other widths or another carry than s. RestoreState
+// accepts every shape; a layer has one.
+func CheckSnapshotShape(data []byte, s *Shape) error {
+	r, err := snapshot.Open(data)
+	if err != nil {
+		return err
+	}
+	var h SnapshotHeader
+	carry := h.read(r)
+	for _, x := range []struct {
+		field     string
+		got, want int
+	}{
+		{"B", h.B, s.B}, {"H", h.H, s.H}, {"Hkv", h.Hkv, s.Hkv}, {"D", h.D, s.D}, {"Dv", h.Dv, s.Dv}, {"carry", int(carry), int(s.Carry)},
+	} {
+		if x.got != x.want {
+			r.Fail("%s is %d, needs %d", x.field, x.got, x.want)
+		}
+	}
+	return r.Err
 }
