@@ -3,8 +3,9 @@
 // Statements are for, if, set, macro, break and continue; others are refused by name when a
 // template is parsed. Expressions have attributes, subscripts, slices, the operators of Jinja, and
 // the functions, filters, tests and methods of the tables in functions.go. Another function, filter,
-// test or method is refused by name when a conversation reaches it. Rendering has a bound on steps and on bytes, so a
-// template of a foreign folder cannot hold a server up. Blocks are trimmed as transformers does.
+// test or method is refused by name when a conversation reaches it. Rendering has a bound on work and one on memory,
+// and both are spent before a value is made, so a template of a foreign folder cannot hold a server up. Integers have
+// 64 bits; a result beyond them is an error. Blocks are trimmed as transformers does.
 package chat
 
 import (
@@ -19,7 +20,18 @@ const (
 	maxDepth    = 64      // of nested statements or expressions
 	maxWork     = 1 << 27 // bytes that rendering reads and writes, with stepWork for a step
 	stepWork    = 64
+	maxMemory   = 1 << 26 // bytes of the values that rendering makes, also of those that it drops
 )
+
+// Bytes that values take beside their content, at least as many as the runtime gives them.
+const (
+	elementBytes = 48  // a string or a number in a list that grows
+	entryBytes   = 160 // an entry of a mapping
+	objectBytes  = 256 // a mapping, a namespace or a scope without entries
+)
+
+// reserveBytes is the memory of which Options.Reserve is told at a time.
+const reserveBytes = 1 << 20
 
 // Message is a message of a conversation.
 type Message struct {
@@ -34,6 +46,9 @@ type Options struct {
 	// NeedsAnswer adds the beginning of the assistant's answer.
 	NeedsAnswer bool
 	Date        time.Time // for strftime_now
+	// Reserve is called before rendering takes the next bytes of memory; nil: nobody counts them.
+	// Its error ends rendering.
+	Reserve func(bytes int) error
 }
 
 // Template is a parsed template. It is immutable, and its methods may be called concurrently.
@@ -47,8 +62,36 @@ type RefusedError struct{ Message string }
 // Error returns the message.
 func (e *RefusedError) Error() string { return e.Message }
 
-// errWork is the error of a template that computes too long.
-var errWork = fmt.Errorf("chat template: needs more than %d bytes of work", maxWork)
+// Errors of a template that computes too long, or takes too much memory.
+var (
+	errWork   = fmt.Errorf("chat template: needs more than %d bytes of work", maxWork)
+	errMemory = fmt.Errorf("chat template: needs more than %d bytes of memory", maxMemory)
+)
+
+// reserveError is the error of Options.Reserve.
+type reserveError struct{ error }
+
+// Unwrap returns the error.
+func (e *reserveError) Unwrap() error { return e.error }
+
+// isFinal reports whether an error is passed on as it is, without the names of constructs.
+func isFinal(err error) bool {
+	var refused *RefusedError
+	var reserve *reserveError
+	return errors.As(err, &refused) || errors.As(err, &reserve) || errors.Is(err, errWork) || errors.Is(err, errMemory)
+}
+
+// lineError is the error of a statement that begins on a line.
+type lineError struct {
+	line int
+	err  error
+}
+
+// Error returns the line and the error.
+func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
+
+// Unwrap returns the error.
+func (e *lineError) Unwrap() error { return e.err }
 
 // Parse parses a template. It returns an error that names a construct outside the subset, and
 // for a template that is too long or malformed.
@@ -72,8 +115,13 @@ func Parse(source string) (*Template, error) {
 }
 
 // Render returns the text of messages. It returns a *RefusedError if the template refuses
-// them, and an error if the template needs a value that is missing, or works too long.
+// them, the error of Options.Reserve, and an error that names a construct and its line if the
+// template needs a value that is missing, works too long or takes too much memory.
 func (t *Template) Render(messages []Message, o Options) (string, error) {
+	r := &renderer{date: o.Date, reserve: o.Reserve}
+	if err := r.take(len(messages) * (objectBytes + 3*entryBytes)); err != nil {
+		return "", err
+	}
 	list := make([]any, len(messages))
 	for i, m := range messages {
 		d := newDict()
@@ -88,13 +136,11 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 	for name, text := range o.SpecialTokens {
 		global[name] = text
 	}
-	r := &renderer{scopes: []map[string]any{global}, date: o.Date}
-	err := r.run(t.body)
-	var refused *RefusedError
-	if err != nil && !errors.As(err, &refused) && !errors.Is(err, errWork) {
-		err = fmt.Errorf("chat template: %w", err)
-	}
-	if err != nil {
+	r.scopes = []map[string]any{global}
+	if err := r.run(t.body); err != nil {
+		if !isFinal(err) {
+			err = fmt.Errorf("chat template: %w", err)
+		}
 		return "", err
 	}
 	return r.out.String(), nil

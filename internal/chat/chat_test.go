@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/farfield-ml/farfield/internal/check"
 )
 
 // renderedCase is a rendering of testdata/cases.json, by testdata/render.py.
@@ -110,8 +112,137 @@ func TestRenderingIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := template.Render(nil, Options{}); !errors.Is(err, errWork) {
+		if _, err := template.Render(nil, Options{}); !errors.Is(err, errWork) && !errors.Is(err, errMemory) {
 			t.Errorf("%s: error is %v", source, err)
+		}
+	}
+}
+
+// Whatever grows is refused before it has grown: a rendering allocates no more than it counts.
+func TestMemoryIsSpentBeforeItIsTaken(t *testing.T) {
+	const (
+		space = "{% set n = namespace(x='a ', l=[1], d={}, s='') %}"
+		text  = space + "{% for i in range(22) %}{% set n.x = n.x ~ n.x %}{% endfor %}" // 8 MiB
+		short = space + "{% for i in range(18) %}{% set n.x = n.x ~ n.x %}{% endfor %}" // 512 KiB
+		list  = space + "{% for i in range(18) %}{% set n.l = n.l + n.l %}{% endfor %}" // of 256 Ki numbers
+		texts = list + "{% set n.l = n.l|map('string')|list %}"
+		many  = "{% for i in range(1000000) %}"
+	)
+	for source, reason := range map[string]string{
+		space + many + "{% set n.x = n.x ~ n.x %}{% endfor %}":                                                          "~",
+		space + many + "{% set n.x = n.x + n.x %}{% endfor %}":                                                          "+ of strings",
+		space + many + "{% set n.l = n.l + n.l %}{% endfor %}":                                                          "+ of lists",
+		space + many + "{% set n.l = n.l + [i] %}{% endfor %}":                                                          "a longer list",
+		space + many + "{% set n.l = [n.l, n.l, n.l, n.l] %}{% endfor %}":                                               "a list",
+		space + many + "{% set n.d = {'a': n.d, 'b': i} %}{% endfor %}":                                                 "a mapping",
+		space + many + "{% set n.d = namespace(a=n.d) %}{% endfor %}":                                                   "a namespace",
+		space + many + "{% set n.l = [n.l, loop] %}{% endfor %}":                                                        "loop",
+		space + many + "{{ 'a text of some bytes' }}{% endfor %}":                                                       "output",
+		space + many + "a text of some bytes{% endfor %}":                                                               "text",
+		text + "{% for i in range(99) %}{{ n.x }}{% endfor %}":                                                          "long output",
+		text + "{% for i in range(9) %}{% set a %}{{ n.x }}{% endset %}{% endfor %}":                                    "a captured text",
+		text + "{% macro f(a) %}{{ a }}{{ a }}{% endmacro %}{{ f(f(n.x)) }}":                                            "a macro",
+		text + "{% set a = n.x.split() %}":                                                                              "split",
+		text + "{% set a = n.x.split(' ') %}":                                                                           "split by a text",
+		text + "{% set a = n.x.split(' ', 4000000) %}":                                                                  "split with a limit",
+		text + "{% set a = n.x|list %}":                                                                                 "characters",
+		text + "{% for c in n.x %}{% endfor %}":                                                                         "a loop over characters",
+		text + "{% for i in range(9) %}{% set a = n.x[::-1] %}{% endfor %}":                                             "a slice",
+		text + "{% for i in range(9) %}{% set a = n.x|reverse %}{% endfor %}":                                           "reverse",
+		text + "{% for i in range(9) %}{% set a = n.x.upper() %}{% endfor %}":                                           "upper",
+		text + "{% for i in range(9) %}{% set a = n.x.replace('a', 'bcd') %}{% endfor %}":                               "replace",
+		text + "{% for i in range(9) %}{% set a = n.x.replace('', 'bcd') %}{% endfor %}":                                "replace of nothing",
+		text + "{% for i in range(9) %}{% set a = n.x|tojson %}{% endfor %}":                                            "tojson",
+		short + "{% set a = n.x.replace('a', '\x01')|tojson %}{% set a = n.x.replace('a', n.x) %}":                      "replace by a long text",
+		short + "{% set a = n.x.join(range(999)) %}":                                                                    "join by a long text",
+		texts + "{% for i in range(99) %}{% set a = n.l|join(',') %}{% endfor %}":                                       "join",
+		texts + "{% for i in range(99) %}{% set a = n.l|tojson %}{% endfor %}":                                          "tojson of a list",
+		texts + "{% for i in range(99) %}{% set a = n.l|map('upper')|list %}{% endfor %}":                               "map",
+		list + "{% for i in range(99) %}{% set a = n.l|select|list %}{% endfor %}":                                      "select",
+		list + "{% for i in range(99) %}{% set a = n.l[::-1] %}{% endfor %}":                                            "a slice of a list",
+		list + "{% for i in range(99) %}{% set a = n.l|reverse|list %}{% endfor %}":                                     "reverse of a list",
+		list + "{% for i in range(99) %}{% for x in n.l if x %}{% break %}{% endfor %}{% endfor %}":                     "a loop with a test",
+		"{% set a = range(1, 9223372036854775807) %}":                                                                   "range",
+		"{% set a = range(-9223372036854775807, 9223372036854775807, 3) %}":                                             "range across 0",
+		short + "{{ strftime_now(n.x.replace('a', '%d%B')) }}{{ strftime_now(n.x) }}":                                   "strftime_now",
+		short + "{% for i in range(9) %}{{ [[1]]|map(attribute=n.x.replace('a', '0.'), default=1)|first }}{% endfor %}": "a path",
+	} {
+		template, err := Parse(source)
+		if err != nil {
+			t.Fatalf("%s: %v", reason, err)
+		}
+		told := 0
+		n := check.AllocatedBytes(func() {
+			_, err = template.Render(nil, Options{Reserve: func(n int) error { told += n; return nil }})
+		})
+		if !errors.Is(err, errMemory) && !errors.Is(err, errWork) {
+			t.Errorf("%s: error is %v", reason, err)
+		}
+		if n > maxMemory+maxMemory/4 || told > maxMemory+reserveBytes {
+			t.Errorf("%s: %d bytes are allocated and %d reserved, at most %d are counted", reason, n, told, maxMemory)
+		}
+	}
+}
+
+func TestMemoryThatNobodyHasEndsRendering(t *testing.T) {
+	template, err := Parse("{% set n = namespace(x='a') %}{% for i in range(26) %}{% set n.x = n.x ~ n.x %}{% endfor %}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("full")
+	room := 4 << 20
+	_, err = template.Render(nil, Options{Reserve: func(n int) error {
+		if room -= n; room < 0 {
+			return full
+		}
+		return nil
+	}})
+	if !errors.Is(err, full) || err.Error() != "full" {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// Whole numbers are Python's, or an error that names the operator and the line.
+func TestIntegersDoNotWrap(t *testing.T) {
+	const most, least = "9223372036854775807", "(-9223372036854775807 - 1)"
+	for source, want := range map[string]string{
+		"{{ " + most + " + 1 }}":                                "line 1: +: of 9223372036854775807 and 1 is beyond an integer of 64 bits",
+		"a\n{{ " + least + " - 1 }}":                            "line 2: -: of -9223372036854775808 and 1 is beyond",
+		"{{ 0 - " + least + " }}":                               "-: of 0 and -9223372036854775808 is beyond",
+		"{{ -" + least + " }}":                                  "-: of 0 and -9223372036854775808 is beyond",
+		"{{ 4294967296 * 2147483648 }}":                         "*: of 4294967296 and 2147483648 is beyond",
+		"{{ 4294967296 * -2147483649 }}":                        "*: of 4294967296 and -2147483649 is beyond",
+		"{{ " + least + " * -1 }}":                              "*: of -9223372036854775808 and -1 is beyond",
+		"{{ " + least + " // -1 }}":                             "//: of -9223372036854775808 and -1 is beyond",
+		"{% if 1 %}\n\n{{ 1 // 0 }}{% endif %}":                 "line 3: //: division by 0",
+		"{% macro f() %}\n{{ 1 % 0 }}{% endmacro %}\n{{ f() }}": "chat template: line 2: %: division by 0",
+	} {
+		template, err := Parse(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := template.Render(nil, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error is %v, want %s", source, err, want)
+		}
+	}
+	for source, want := range map[string]string{
+		"{{ 4294967296 * -2147483648 }}":                                                                                                 "-9223372036854775808",
+		"{{ " + least + " * 1 }},{{ 1 * " + least + " }},{{ 0 * " + least + " }}":                                                        "-9223372036854775808,-9223372036854775808,0",
+		"{{ " + least + " % -1 }},{{ " + least + " // 2 }},{{ -7 // 2 }},{{ -7 % 2 }}":                                                   "0,-4611686018427387904,-4,1",
+		"{{ " + most + " + " + least + " }},{{ " + most + " - 1 }},{{ 1 + -1 }}":                                                         "-1,9223372036854775806,0",
+		"{{ 9007199254740993 == 9007199254740992 }}{{ 9007199254740993 > 9007199254740992 }}{{ 9007199254740993 > 9007199254740992.0 }}": "FalseTrueTrue",
+		"{{ 9007199254740993 / 9007199254740993 }},{{ 9223372036854775807 / 3 }},{{ 7 / 2 }}":                                            "1.0,3.0744573456182584e+18,3.5",
+		"{{ range(9223372036854775800, 9223372036854775807, 3)|join(',') }}":                                                             "9223372036854775800,9223372036854775803,9223372036854775806",
+		"{{ range(5, 0, " + least + ")|join(',') }},{{ range(3, 9, " + most + ")|join(',') }}":                                           "5,3",
+		"{{ 'abc'[::" + least + "] }}{{ [1, 2, 3][::" + most + "]|join }}{{ 'abc'[" + least + ":] }}":                                    "c1abc",
+	} {
+		template, err := Parse(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := template.Render(nil, Options{})
+		if err != nil || text != want {
+			t.Errorf("%s: %q, %v, want %q", source, text, err, want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,6 +44,9 @@ func (c *call) value(r *renderer) (any, error) {
 			return nil, err
 		}
 	}
+	if err := r.spend(16 * len(c.args)); err != nil {
+		return nil, err
+	}
 	args := make([]any, len(c.args))
 	for i, e := range c.args {
 		var err error
@@ -60,8 +64,8 @@ func (c *call) value(r *renderer) (any, error) {
 	} else {
 		v, err = c.apply(r, of, args)
 	}
-	var refused *RefusedError
-	if err != nil && !errors.As(err, &refused) && !errors.Is(err, errWork) {
+	var inner *lineError // of a macro
+	if err != nil && !isFinal(err) && !errors.As(err, &inner) {
 		return nil, fmt.Errorf("%s: %w", c.name, err)
 	}
 	return v, err
@@ -79,7 +83,7 @@ func (c *call) check() error {
 		known, kind = tests, "test"
 	}
 	if !slices.Contains(known, c.name) {
-		return fmt.Errorf("%s %s is not supported", kind, c.name)
+		return fmt.Errorf("%s %.80s is not supported", kind, c.name)
 	}
 	return nil
 }
@@ -129,7 +133,7 @@ func (c *call) applyFunction(r *renderer, args []any) (any, error) {
 	case "strftime_now":
 		if len(args) == 1 {
 			if text, ok := args[0].(string); ok {
-				if err := r.spend(product(stepWork, len(text))); err != nil {
+				if err := r.take(product(stepWork, len(text))); err != nil {
 					return nil, err
 				}
 				return formatDate(r.date, text)
@@ -137,6 +141,9 @@ func (c *call) applyFunction(r *renderer, args []any) (any, error) {
 		}
 		return nil, errors.New("needs a text")
 	case "namespace":
+		if err := r.take(objectBytes + entryBytes*len(args)); err != nil {
+			return nil, err
+		}
 		n := &namespace{map[string]any{}}
 		for i, v := range args {
 			if c.names[i] == "" {
@@ -160,12 +167,13 @@ func (c *call) applyFunction(r *renderer, args []any) (any, error) {
 	if len(args) == 0 || bounds[2] == 0 {
 		return nil, errors.New("needs one to three integers, and no step of 0")
 	}
-	list := []any{}
-	for i := bounds[0]; bounds[2] > 0 && i < bounds[1] || bounds[2] < 0 && i > bounds[1]; i += bounds[2] {
-		if err := r.spend(stepWork); err != nil {
-			return nil, err
-		}
-		list = append(list, i)
+	count := countSteps(bounds[0], bounds[1], bounds[2])
+	if err := r.take(product(elementBytes, 1+int(min(count, maxMemory)))); err != nil {
+		return nil, err
+	}
+	list := make([]any, count)
+	for i := range list {
+		list[i] = bounds[0] + int64(i)*bounds[2]
 	}
 	return list, nil
 }
@@ -202,7 +210,10 @@ func (r *renderer) choose(list []any, args []any, accepts, by bool) (any, error)
 		}
 		args = args[1:]
 	}
-	var chosen []any
+	if err := r.take(elementBytes * (1 + len(list))); err != nil {
+		return nil, err
+	}
+	chosen := make([]any, 0, len(list))
 	for _, x := range list {
 		v, err := r.follow(x, path, nil)
 		if err != nil {
@@ -234,7 +245,7 @@ func (r *renderer) splitPath(path any) ([]any, error) {
 		}
 		return []any{path}, nil
 	}
-	if err := r.spend(product(stepWork, len(text))); err != nil {
+	if err := r.take(product(stepWork, len(text))); err != nil {
 		return nil, err
 	}
 	var parts []any
@@ -283,6 +294,9 @@ func (c *call) mapAttribute(r *renderer, list []any, args []any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.take(elementBytes * (1 + len(list))); err != nil {
+		return nil, err
+	}
 	mapped := make([]any, len(list))
 	for i, x := range list {
 		if mapped[i], err = r.follow(x, parts, substitute); err != nil {
@@ -312,6 +326,9 @@ func (c *call) mapEach(r *renderer, list []any, args []any) (any, error) {
 		if argument != "" && name != "map" && name != "tojson" {
 			return nil, fmt.Errorf("%s: argument %s by its name is not supported", name, argument)
 		}
+	}
+	if err := r.take(elementBytes * (1 + len(list))); err != nil {
+		return nil, err
 	}
 	mapped := make([]any, len(list))
 	for i, x := range list {
@@ -408,11 +425,16 @@ func (c *call) applyString(r *renderer, s string, args []any) (v any, known bool
 			s = strings.TrimRight(s, cut)
 		}
 		return s, true, nil
-	case "upper":
-		return strings.ToUpper(s), true, nil
-	case "lower":
-		return strings.ToLower(s), true, nil
-	case "capitalize":
+	case "upper", "lower", "capitalize":
+		if err := r.take(caseGrowth * (1 + len(s))); err != nil {
+			return nil, true, err
+		}
+		if c.name == "upper" {
+			return strings.ToUpper(s), true, nil
+		}
+		if c.name == "lower" {
+			return strings.ToLower(s), true, nil
+		}
 		first, n := utf8.DecodeRuneInString(s)
 		if n == 0 {
 			return s, true, nil
@@ -441,26 +463,35 @@ func (c *call) applyString(r *renderer, s string, args []any) (v any, known bool
 		if !arguments(0, 1) {
 			return nil, true, err
 		}
-		parts := strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(spaces, c) })
+		parts, n := strings.FieldsFuncSeq(s, isSpace), 0
 		if len(text) == 1 {
 			if text[0] == "" {
 				return nil, true, errors.New("the separator is empty")
 			}
-			if parts = strings.Split(s, text[0]); count >= 0 {
-				parts = strings.SplitN(s, text[0], int(min(count, maxWork))+1)
+			n = 1 + strings.Count(s, text[0])
+			if parts = strings.SplitSeq(s, text[0]); count >= 0 && count < int64(n) {
+				n = int(count) + 1
+				parts = splitFirst(s, text[0], n)
+			}
+		} else {
+			for range parts {
+				n++
 			}
 		}
-		list := make([]any, len(parts))
-		for i, part := range parts {
-			list[i] = part
+		if err := r.take(elementBytes * (1 + n)); err != nil {
+			return nil, true, err
 		}
-		return list, true, r.spend(16 * len(list))
+		list := make([]any, 0, n)
+		for part := range parts {
+			list = append(list, part)
+		}
+		return list, true, nil
 	case "replace":
 		if !arguments(2, 2) {
 			return nil, true, err
 		}
 		n := strings.Count(s, text[0])
-		if err := r.spend(len(s) + product(n, len(text[1]))); err != nil {
+		if err := r.take(len(s) + product(n, len(text[1]))); err != nil {
 			return nil, true, err
 		}
 		return strings.ReplaceAll(s, text[0], text[1]), true, nil
@@ -477,21 +508,48 @@ func (c *call) applyString(r *renderer, s string, args []any) (v any, known bool
 	return nil, false, nil
 }
 
+// caseGrowth bounds the bytes of a character in another case, beside those that it has, with buffers that grow.
+const caseGrowth = 6
+
+// isSpace reports whether Python's str.isspace accepts a character.
+func isSpace(c rune) bool { return strings.ContainsRune(spaces, c) }
+
+// splitFirst returns the first n parts of s; the last one has the rest.
+func splitFirst(s, separator string, n int) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for ; n > 1; n-- {
+			part, rest, _ := strings.Cut(s, separator)
+			if !yield(part) {
+				return
+			}
+			s = rest
+		}
+		yield(s)
+	}
+}
+
 // join returns the elements of a list with a separator between them.
 func (r *renderer) join(v any, separator string) (string, error) {
 	list, err := r.list(v)
 	if err != nil {
 		return "", err
 	}
-	var b strings.Builder
-	for i, x := range list {
+	size := 0
+	for _, x := range list {
 		text, err := format(x)
 		if err != nil {
 			return "", err
 		}
-		if err := r.spend(len(text) + len(separator)); err != nil {
+		n := len(text) + len(separator)
+		if err := r.take(n); err != nil {
 			return "", err
 		}
+		size += n
+	}
+	var b strings.Builder
+	b.Grow(size)
+	for i, x := range list {
+		text, _ := format(x) // as above
 		if i > 0 {
 			b.WriteString(separator)
 		}
@@ -523,6 +581,9 @@ func (c *call) applyDict(r *renderer, d *dict, args []any) (v any, known bool, e
 		if len(args) > 0 {
 			return nil, true, errors.New("needs no arguments")
 		}
+		if err := r.take((elementBytes + stepWork) * (1 + len(d.keys))); err != nil { // of items, lists of two elements
+			return nil, true, err
+		}
 		list := make([]any, len(d.keys))
 		for i, key := range d.keys {
 			switch c.name {
@@ -535,9 +596,9 @@ func (c *call) applyDict(r *renderer, d *dict, args []any) (v any, known bool, e
 			}
 		}
 		if c.kind == '|' {
-			return &generator{list}, true, r.spend(stepWork * len(list))
+			return &generator{list}, true, nil
 		}
-		return list, true, r.spend(stepWork * len(list))
+		return list, true, nil
 	}
 	return nil, false, nil
 }
@@ -611,14 +672,20 @@ func (c *call) applyFilter(r *renderer, of any, args []any) (any, error) {
 		}
 		return undefined{}, nil
 	case "list":
-		return append([]any{}, list...), r.spend(16 * len(list))
+		if err := r.take(elementBytes + 16*len(list)); err != nil {
+			return nil, err
+		}
+		return append([]any{}, list...), nil
 	case "reverse":
+		if err := r.take(elementBytes + 16*len(list)); err != nil {
+			return nil, err
+		}
 		turned := make([]any, len(list))
 		for i, x := range list {
 			turned[len(list)-1-i] = x
 		}
-		if err := r.spend(16 * len(list)); err != nil || isGenerator {
-			return turned, err
+		if isGenerator {
+			return turned, nil
 		}
 		if _, ok := of.(string); ok {
 			return r.join(turned, "")

@@ -29,6 +29,9 @@ func (m *macro) apply(r *renderer, args []any, names []string) (any, error) {
 	if err := r.spend(product(len(args), len(m.names))); err != nil {
 		return nil, err
 	}
+	if err := r.take(objectBytes + entryBytes*len(m.names)); err != nil {
+		return nil, err
+	}
 	scope := map[string]any{}
 	for i, v := range args {
 		name := names[i]

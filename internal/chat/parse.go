@@ -54,7 +54,7 @@ func (p *parser) parseBody() (body []statement, end string, err error) {
 			if err != nil {
 				return nil, "", err
 			}
-			body = append(body, printStatement{e})
+			body = append(body, located{printStatement{e}, next.line})
 			continue
 		}
 		p.tokens = next.tokens
@@ -85,7 +85,7 @@ func (p *parser) parseBody() (body []statement, end string, err error) {
 			return nil, "", err
 		}
 		if s != nil {
-			body = append(body, s)
+			body = append(body, located{s, next.line})
 		}
 	}
 	return body, "", nil

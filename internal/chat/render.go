@@ -4,24 +4,53 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/big"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // renderer runs statements.
 type renderer struct {
 	scopes []map[string]any // the last is the innermost
 	out    strings.Builder
-	work   int
 	calls  int // of macros, that have not ended
 	date   time.Time
+
+	work     int
+	memory   int // of values, also of those that are dropped
+	reserved int // of memory, of which reserve was told
+	reserve  func(bytes int) error
 }
 
-// spend counts work. It returns an error if there was too much.
+// spend counts work before it is done. It returns an error if there was too much.
 func (r *renderer) spend(n int) error {
-	if r.work += n; r.work > maxWork {
+	if n > maxWork-r.work {
+		r.work = maxWork
 		return errWork
+	}
+	r.work += n
+	return nil
+}
+
+// take counts memory, and as much work, before a value of so many bytes is made. It returns an error if there
+// was too much, or if nobody has room for it.
+func (r *renderer) take(n int) error {
+	if n > maxMemory-r.memory {
+		return errMemory
+	}
+	if err := r.spend(n); err != nil {
+		return err
+	}
+	r.memory += n
+	if more := r.memory - r.reserved; more > 0 && r.reserve != nil {
+		more = (more + reserveBytes - 1) / reserveBytes * reserveBytes
+		if err := r.reserve(more); err != nil {
+			return &reserveError{err}
+		}
+		r.reserved += more
 	}
 	return nil
 }
@@ -36,9 +65,15 @@ func product(a, b int) int {
 
 // write writes text to the output.
 func (r *renderer) write(text string) error {
+	if err := r.take(growth * len(text)); err != nil {
+		return err
+	}
 	r.out.WriteString(text)
-	return r.spend(len(text))
+	return nil
 }
+
+// growth is the memory of a text that grows by and by, in its bytes: earlier copies are dropped.
+const growth = 4
 
 // run runs statements.
 func (r *renderer) run(body []statement) error {
@@ -51,6 +86,22 @@ func (r *renderer) run(body []statement) error {
 		}
 	}
 	return nil
+}
+
+// located is a statement with its line.
+type located struct {
+	statement
+	line int
+}
+
+// run runs the statement. Its error names the line, that of the innermost statement.
+func (s located) run(r *renderer) error {
+	err := s.statement.run(r)
+	var inner *lineError
+	if err == nil || isFinal(err) || errors.Is(err, errBreak) || errors.Is(err, errContinue) || errors.As(err, &inner) {
+		return err
+	}
+	return &lineError{s.line, err}
 }
 
 // value returns the value of an expression.
@@ -121,12 +172,18 @@ func (s *forStatement) run(r *renderer) error {
 	if err != nil {
 		return err
 	}
+	if err := r.take(objectBytes + 3*entryBytes); err != nil {
+		return err
+	}
 	scope := map[string]any{}
 	r.scopes = append(r.scopes, scope)
 	defer func() { r.scopes = r.scopes[:len(r.scopes)-1] }()
 	list := all
 	if s.test != nil {
-		list = nil
+		if err := r.take(elementBytes * len(all)); err != nil {
+			return err
+		}
+		list = make([]any, 0, len(all))
 		for _, x := range all {
 			if err := s.bind(r, scope, x); err != nil {
 				return err
@@ -140,30 +197,16 @@ func (s *forStatement) run(r *renderer) error {
 			}
 		}
 	}
-	n := int64(len(list))
+	n := len(list)
 	for i, x := range list {
 		clear(scope)
 		if err := s.bind(r, scope, x); err != nil {
 			return err
 		}
-		loop := newDict()
-		at := int64(i)
-		for _, f := range []struct {
-			name  string
-			value any
-		}{{"index", at + 1}, {"index0", at}, {"revindex", n - at}, {"revindex0", n - at - 1}, {"first", i == 0}, {"last", at == n-1}, {"length", n}, {"depth", int64(1)}, {"depth0", int64(0)}} {
-			loop.set(f.name, f.value)
-		}
-		if i > 0 {
-			loop.set("previtem", list[i-1])
-		}
-		if i+1 < len(list) {
-			loop.set("nextitem", list[i+1])
-		}
-		scope["loop"] = loop
-		if err := r.spend(8 * stepWork); err != nil {
+		if err := r.take(stepWork); err != nil {
 			return err
 		}
+		scope["loop"] = &loop{list, i}
 		switch err := r.run(s.body); {
 		case errors.Is(err, errBreak):
 			if g, ok := v.(*generator); ok && s.test == nil {
@@ -218,15 +261,22 @@ func (s *setStatement) run(r *renderer) error {
 		return err
 	}
 	if s.field == "" {
-		r.scopes[len(r.scopes)-1][s.name] = v
-		return nil
+		scope := r.scopes[len(r.scopes)-1]
+		if _, ok := scope[s.name]; !ok {
+			err = r.take(entryBytes)
+		}
+		scope[s.name] = v
+		return err
 	}
 	n, ok := r.find(s.name).(*namespace)
 	if !ok {
 		return fmt.Errorf("set: %s is no namespace", s.name)
 	}
+	if _, ok := n.values[s.field]; !ok {
+		err = r.take(entryBytes)
+	}
 	n.values[s.field] = v
-	return nil
+	return err
 }
 
 // capture returns what statements write.
@@ -255,6 +305,9 @@ func (r *renderer) find(name string) any {
 type dictExpression struct{ keys, values []expression }
 
 func (e *dictExpression) value(r *renderer) (any, error) {
+	if err := r.take(objectBytes + entryBytes*len(e.keys)); err != nil {
+		return nil, err
+	}
 	d := newDict()
 	for i := range e.keys {
 		key, err := r.value(e.keys[i])
@@ -288,6 +341,9 @@ func (e variable) value(r *renderer) (any, error) { return r.find(string(e)), r.
 type listExpression []expression
 
 func (e listExpression) value(r *renderer) (any, error) {
+	if err := r.take(elementBytes * (1 + len(e))); err != nil {
+		return nil, err
+	}
 	list := make([]any, len(e))
 	for i, x := range e {
 		var err error
@@ -358,11 +414,22 @@ func (e *slice) value(r *renderer) (any, error) {
 	if _, ok := v.(*generator); ok {
 		return nil, fmt.Errorf("slice: of %s is not supported", typeName(v))
 	}
-	list, err := r.list(v)
-	if err != nil {
-		return nil, err
+	var list []any
+	var chars []rune // of a string
+	n := int64(0)
+	text, isText := v.(string)
+	if isText {
+		if err := r.take(4 * len(text)); err != nil {
+			return nil, err
+		}
+		chars = []rune(text)
+		n = int64(len(chars))
+	} else {
+		if list, err = r.list(v); err != nil {
+			return nil, err
+		}
+		n = int64(len(list))
 	}
-	n := int64(len(list))
 	step := int64(1)
 	var bounds [2]*int64
 	for i, part := range e.parts {
@@ -385,9 +452,10 @@ func (e *slice) value(r *renderer) (any, error) {
 			bounds[i] = &k
 		}
 	}
-	if step == 0 || step == math.MinInt64 {
+	if step == 0 {
 		return nil, errors.New("slice: the step is 0")
 	}
+	step = min(max(step, -n-1), n+1) // one element, as with any longer step
 	from, to := int64(0), n
 	low, high := int64(0), n
 	if step < 0 {
@@ -408,22 +476,39 @@ func (e *slice) value(r *renderer) (any, error) {
 			to = k
 		}
 	}
-	out := []any{}
-	for i := from; step > 0 && i < to || step < 0 && i > to; {
-		out = append(out, list[i])
-		if step > n || step < -n {
-			break
+	count := countSteps(from, to, step)
+	if isText {
+		if err := r.take(utf8.UTFMax * int(count)); err != nil {
+			return nil, err
 		}
-		i += step
-	}
-	if _, ok := v.(string); ok {
-		var b strings.Builder
-		for _, c := range out {
-			b.WriteString(c.(string))
+		part := make([]rune, 0, count)
+		for i := range count {
+			part = append(part, chars[from+i*step])
 		}
-		return b.String(), nil
+		return string(part), nil
 	}
-	return out, r.spend(16 * len(out))
+	if err := r.take(elementBytes + 16*int(count)); err != nil {
+		return nil, err
+	}
+	part := make([]any, 0, count)
+	for i := range count {
+		part = append(part, list[from+i*step])
+	}
+	return part, nil
+}
+
+// countSteps returns the number of steps from an integer to one that is not reached.
+func countSteps(from, to, step int64) int64 {
+	var distance, size uint64 // differences of two integers may be beyond an int64
+	switch {
+	case step > 0 && from < to:
+		distance, size = uint64(to)-uint64(from), uint64(step)
+	case step < 0 && from > to:
+		distance, size = uint64(from)-uint64(to), -uint64(step)
+	default:
+		return 0
+	}
+	return int64(min((distance-1)/size+1, math.MaxInt64))
 }
 
 type binary struct {
@@ -458,7 +543,7 @@ func (e *binary) value(r *renderer) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := r.spend(len(left) + len(right)); err != nil {
+		if err := r.take(len(left) + len(right)); err != nil {
 			return nil, err
 		}
 		return left + right, nil
@@ -466,17 +551,17 @@ func (e *binary) value(r *renderer) (any, error) {
 		switch a := a.(type) {
 		case string:
 			if b, ok := b.(string); ok {
-				if err := r.spend(len(a) + len(b)); err != nil {
+				if err := r.take(len(a) + len(b)); err != nil {
 					return nil, err
 				}
 				return a + b, nil
 			}
 		case []any:
 			if b, ok := b.([]any); ok {
-				if err := r.spend(16 * (len(a) + len(b))); err != nil {
+				if err := r.take(elementBytes + 16*(len(a)+len(b))); err != nil {
 					return nil, err
 				}
-				return append(append([]any{}, a...), b...), nil
+				return slices.Concat(a, b), nil
 			}
 		}
 	}
@@ -493,7 +578,10 @@ func (r *renderer) contains(v, x any) (bool, error) {
 		if !ok {
 			return false, fmt.Errorf("in: %s is no part of a string", typeName(x))
 		}
-		return strings.Contains(v, part), r.spend(len(v))
+		if err := r.spend(len(v)); err != nil {
+			return false, err
+		}
+		return strings.Contains(v, part), nil
 	case *dict:
 		key, ok := x.(string)
 		_, has := v.values[key]
@@ -528,16 +616,13 @@ func (r *renderer) compare(operator string, a, b any) (bool, error) {
 		}
 		order = strings.Compare(left, right)
 	} else {
-		x, isX := number(a)
-		y, isY := number(b)
-		if !isX || !isY {
+		var isNumber, isOrdered bool
+		order, isOrdered, isNumber = compareNumbers(a, b)
+		if !isNumber {
 			return false, fmt.Errorf("%s: %s and %s have no order", operator, typeName(a), typeName(b))
 		}
-		switch {
-		case x < y:
-			order = -1
-		case x > y:
-			order = 1
+		if !isOrdered {
+			return false, nil
 		}
 	}
 	switch operator {
@@ -551,31 +636,23 @@ func (r *renderer) compare(operator string, a, b any) (bool, error) {
 	return order >= 0, nil
 }
 
-// calculate returns the result of an operator on numbers.
+// calculate returns the result of an operator on numbers. It returns an error for a whole result beyond 64 bits.
 func calculate(operator string, a, b any) (any, error) {
 	x, isX := integer(a)
 	y, isY := integer(b)
-	if isX && isY && operator != "/" {
-		switch operator {
-		case "+":
-			return x + y, nil
-		case "-":
-			return x - y, nil
-		case "*":
-			return x * y, nil
-		}
-		if y == 0 {
+	if isX && isY {
+		if y == 0 && operator != "+" && operator != "-" && operator != "*" {
 			return nil, fmt.Errorf("%s: division by 0", operator)
 		}
-		rest := x % y
-		quotient := x / y
-		if rest != 0 && (rest < 0) != (y < 0) {
-			rest, quotient = rest+y, quotient-1
+		if operator == "/" {
+			quotient, _ := new(big.Rat).SetFrac(big.NewInt(x), big.NewInt(y)).Float64()
+			return quotient, nil
 		}
-		if operator == "%" {
-			return rest, nil
+		result, ok := calculateWhole(operator, x, y)
+		if !ok {
+			return nil, fmt.Errorf("%s: of %d and %d is beyond an integer of 64 bits", operator, x, y)
 		}
-		return quotient, nil
+		return result, nil
 	}
 	f, isX := number(a)
 	g, isY := number(b)
@@ -600,4 +677,37 @@ func calculate(operator string, a, b any) (any, error) {
 		return math.Floor(f / g), nil
 	}
 	return nil, fmt.Errorf("%s: of numbers that are not whole is not supported", operator)
+}
+
+// calculateWhole returns the whole result of an operator, as Python has it, and whether an int64 has it. y is not 0
+// in a division.
+func calculateWhole(operator string, x, y int64) (result int64, ok bool) {
+	switch operator {
+	case "+":
+		result = x + y
+		return result, (result > x) == (y > 0)
+	case "-":
+		result = x - y
+		return result, (result < x) == (y > 0)
+	case "*":
+		high, low := bits.Mul64(magnitude(x), magnitude(y))
+		isNegative := (x < 0) != (y < 0)
+		return x * y, high == 0 && (low <= math.MaxInt64 || isNegative && low == 1<<63)
+	}
+	rest, quotient := x%y, x/y
+	if rest != 0 && (rest < 0) != (y < 0) {
+		rest, quotient = rest+y, quotient-1
+	}
+	if operator == "%" {
+		return rest, true
+	}
+	return quotient, x != math.MinInt64 || y != -1
+}
+
+// magnitude returns the absolute value of x.
+func magnitude(x int64) uint64 {
+	if x < 0 {
+		return -uint64(x)
+	}
+	return uint64(x)
 }

@@ -1,14 +1,17 @@
 package chat
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // A value is nil, undefined, a bool, an int64, a float64, a string, a []any, a *generator, a
-// *dict or a *namespace.
+// *dict, a *namespace, a *loop, a function or a *macro.
 
 // undefined is the value of a name that is not set.
 type undefined struct{}
@@ -35,6 +38,46 @@ func (d *dict) set(key string, value any) {
 
 // namespace holds values that statements within loops can set.
 type namespace struct{ values map[string]any }
+
+// loop is the variable loop at an element of a list.
+type loop struct {
+	list []any
+	at   int
+}
+
+// lookup returns an attribute of the loop.
+func (l *loop) lookup(name string) any {
+	n := len(l.list)
+	switch name {
+	case "index":
+		return int64(l.at + 1)
+	case "index0":
+		return int64(l.at)
+	case "revindex":
+		return int64(n - l.at)
+	case "revindex0":
+		return int64(n - l.at - 1)
+	case "first":
+		return l.at == 0
+	case "last":
+		return l.at == n-1
+	case "length":
+		return int64(n)
+	case "depth":
+		return int64(1)
+	case "depth0":
+		return int64(0)
+	case "previtem":
+		if l.at > 0 {
+			return l.list[l.at-1]
+		}
+	case "nextitem":
+		if l.at+1 < n {
+			return l.list[l.at+1]
+		}
+	}
+	return undefined{}
+}
 
 // function is a function by its name.
 type function string
@@ -81,6 +124,8 @@ func typeName(v any) string {
 		return "a mapping"
 	case function, *macro:
 		return "a function"
+	case *loop:
+		return "a loop"
 	}
 	return "a namespace"
 }
@@ -167,11 +212,12 @@ func (r *renderer) isEqual(a, b any) (bool, error) {
 	case *namespace:
 		b, ok := b.(*namespace)
 		return ok && a == b, nil
+	case *loop:
+		b, ok := b.(*loop)
+		return ok && a == b, nil
 	}
-	x, isX := number(a)
-	y, isY := number(b)
-	if isX && isY {
-		return x == y, nil
+	if order, isOrdered, isNumber := compareNumbers(a, b); isNumber {
+		return isOrdered && order == 0, nil
 	}
 	return a == nil && b == nil || a == any(undefined{}) && b == any(undefined{}), nil
 }
@@ -183,6 +229,28 @@ func number(v any) (float64, bool) {
 	}
 	x, ok := v.(float64)
 	return x, ok
+}
+
+// compareNumbers returns the exact order of two numbers, whether they have one, and whether both are numbers.
+func compareNumbers(a, b any) (order int, isOrdered, isNumber bool) {
+	x, isX := integer(a)
+	y, isY := integer(b)
+	if isX && isY {
+		return cmp.Compare(x, y), true, true
+	}
+	f, isF := number(a)
+	g, isG := number(b)
+	switch {
+	case !isF || !isG:
+		return 0, false, false
+	case f != f || g != g:
+		return 0, false, true
+	case isX: // of 64 bits, which a float64 need not have
+		return new(big.Float).SetInt64(x).Cmp(big.NewFloat(g)), true, true
+	case isY:
+		return big.NewFloat(f).Cmp(new(big.Float).SetInt64(y)), true, true
+	}
+	return cmp.Compare(f, g), true, true
 }
 
 // integer returns a value as an integer, and whether it is one.
@@ -211,16 +279,19 @@ func (r *renderer) list(v any) ([]any, error) {
 		v.list = nil
 		return list, r.spend(len(list))
 	case *dict:
+		if err := r.take(elementBytes * (1 + len(v.keys))); err != nil {
+			return nil, err
+		}
 		keys := make([]any, len(v.keys))
 		for i, key := range v.keys {
 			keys[i] = key
 		}
-		return keys, r.spend(len(keys) * 16)
+		return keys, nil
 	case string:
-		if err := r.spend(len(v) * 16); err != nil {
+		if err := r.take(elementBytes * (1 + utf8.RuneCountInString(v))); err != nil {
 			return nil, err
 		}
-		chars := make([]any, 0, len(v))
+		chars := make([]any, 0, utf8.RuneCountInString(v))
 		for _, c := range v {
 			chars = append(chars, string(c))
 		}
@@ -242,7 +313,7 @@ func (r *renderer) lookup(v, key any) (any, error) {
 		if err != nil {
 			name = typeName(key)
 		}
-		return nil, fmt.Errorf("%s of an undefined value", name)
+		return nil, fmt.Errorf("%.80s of an undefined value", name)
 	case *dict:
 		if name, ok := key.(string); ok {
 			if value, ok := v.values[name]; ok {
@@ -255,6 +326,11 @@ func (r *renderer) lookup(v, key any) (any, error) {
 			if value, ok := v.values[name]; ok {
 				return value, nil
 			}
+		}
+		return undefined{}, nil
+	case *loop:
+		if name, ok := key.(string); ok {
+			return v.lookup(name), nil
 		}
 		return undefined{}, nil
 	case []any:
@@ -272,7 +348,7 @@ func (r *renderer) lookup(v, key any) (any, error) {
 		if !ok {
 			return undefined{}, nil
 		}
-		if err := r.spend(4 * len(v)); err != nil {
+		if err := r.take(4 * len(v)); err != nil {
 			return nil, err
 		}
 		chars := []rune(v)
@@ -289,7 +365,7 @@ func (r *renderer) lookup(v, key any) (any, error) {
 
 // toJSON appends a value as Python's json.dumps writes it without escapes of other alphabets.
 func (r *renderer) toJSON(b *strings.Builder, v any) error {
-	if err := r.spend(stepWork); err != nil {
+	if err := r.take(stepWork); err != nil { // also of a number, and of what stands between values
 		return err
 	}
 	switch v := v.(type) {
@@ -321,6 +397,9 @@ func (r *renderer) toJSON(b *strings.Builder, v any) error {
 		}
 		b.WriteByte(']')
 	case *dict:
+		if err := r.spend(nestWork); err != nil {
+			return err
+		}
 		b.WriteByte('{')
 		for i, key := range v.keys {
 			if i > 0 {
@@ -346,7 +425,20 @@ func (r *renderer) writeJSONString(b *strings.Builder, s string) error {
 	if err := r.spend(len(s)); err != nil {
 		return err
 	}
-	before := b.Len()
+	size := 2
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\' || c == '\n' || c == '\t' || c == '\r' || c == '\b' || c == '\f':
+			size += 2
+		case c < ' ':
+			size += 6
+		default:
+			size++
+		}
+	}
+	if err := r.take(growth * size); err != nil {
+		return err
+	}
 	b.WriteByte('"')
 	for _, c := range s {
 		switch {
@@ -370,5 +462,5 @@ func (r *renderer) writeJSONString(b *strings.Builder, s string) error {
 		}
 	}
 	b.WriteByte('"')
-	return r.spend(b.Len() - before - len(s))
+	return nil
 }

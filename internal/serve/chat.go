@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/chat"
+	"github.com/farfield-ml/farfield/internal/sessions"
 )
 
 // Chat holds what a conversation needs.
@@ -129,13 +130,9 @@ func (s completionAPI) renderChat(ctx context.Context, q *chatRequest) ([]int32,
 			return nil, err
 		}
 	}
-	text, err := s.o.Chat.Template.Render(messages, chat.Options{SpecialTokens: s.o.Chat.SpecialTokens, NeedsAnswer: true, Date: s.o.Clock()})
-	var refused *chat.RefusedError
-	if errors.As(err, &refused) {
-		return nil, badFieldf("messages", "%s", refused.Message)
-	}
+	text, err := s.renderInTurn(ctx, messages)
 	if err != nil {
-		return nil, badFieldf("messages", "%v", err)
+		return nil, err
 	}
 	ids, err := s.encodeText(ctx, text, false)
 	if ctx.Err() != nil {
@@ -148,6 +145,40 @@ func (s completionAPI) renderChat(ctx context.Context, q *chatRequest) ([]int32,
 		return nil, badFieldf("messages", "have no tokens")
 	}
 	return ids, nil
+}
+
+// maxRefusal bounds the words of a template that refuses messages, in bytes.
+const maxRefusal = 1000
+
+// renderInTurn returns the text of messages. Few conversations are rendered at a time, and their memory counts
+// beside the states. It returns an error if the template refuses the messages, there is no room, or ctx ends.
+func (s completionAPI) renderInTurn(ctx context.Context, messages []chat.Message) (string, error) {
+	select {
+	case s.renders <- struct{}{}:
+		defer func() { <-s.renders }()
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	var reserved int64
+	defer func() { s.o.Sessions.Release(reserved) }()
+	reserve := func(n int) error {
+		err := s.o.Sessions.Reserve(int64(n))
+		if err == nil {
+			reserved += int64(n)
+		}
+		return err
+	}
+	text, err := s.o.Chat.Template.Render(messages, chat.Options{SpecialTokens: s.o.Chat.SpecialTokens, NeedsAnswer: true, Date: s.o.Clock(), Reserve: reserve})
+	var refused *chat.RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return "", badFieldf("messages", "%.*s", maxRefusal, refused.Message)
+	case errors.Is(err, sessions.ErrFull):
+		return "", err
+	case err != nil:
+		return "", badFieldf("messages", "%v", err)
+	}
+	return text, nil
 }
 
 // chatAnswer is the answer of /v1/chat/completions, or an event of its stream.

@@ -26,6 +26,10 @@ type Sessions interface {
 	Import(ctx context.Context, data []byte) (sessions.Info, error)
 	Delete(ctx context.Context, id string) error
 	Stats() sessions.Stats
+	// Reserve counts memory of other work beside the states until Release. It returns an error if the states that
+	// have to stay leave no room for it.
+	Reserve(bytes int64) error
+	Release(bytes int64)
 }
 
 // Tokens converts text to token ids and back.

@@ -56,6 +56,7 @@ type Server struct {
 	keys    [][32]byte
 	places  chan struct{} // one for each request that computes without a session
 	texts   chan struct{} // one for each long text that is encoded
+	renders chan struct{} // one for each conversation that is rendered
 
 	gatherer gatherer
 
@@ -102,7 +103,7 @@ func New(o Options) (*Server, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	s := &Server{o: o, mux: http.NewServeMux(), started: o.Clock(), places: make(chan struct{}, 2), texts: make(chan struct{}, 2)}
+	s := &Server{o: o, mux: http.NewServeMux(), started: o.Clock(), places: make(chan struct{}, 2), texts: make(chan struct{}, 2), renders: make(chan struct{}, 2)}
 	s.gatherer = gatherer{embedder: o.Embedder, places: s.places}
 	s.rates = newRates(o.Rate, o.Burst)
 	s.keys = hashKeys(o.Keys)

@@ -106,6 +106,31 @@ func (m *Manager) release(s *session) {
 type memory struct {
 	idleSessions list.List // sessions with a state and no request, the latest in front
 	bytes        int64     // of all states
+	reserved     int64     // bytes of Manager.Reserve
+}
+
+// Reserve counts bytes of memory beside the states until Release. It returns ErrFull if the states
+// that have to stay leave no room for them. Other states make room.
+func (m *Manager) Reserve(bytes int64) error {
+	m.mu.Lock()
+	n := pinnedBytes(m, bytes)
+	full := n+bytes > m.o.Memory
+	if !full {
+		m.memory.reserved += bytes
+	}
+	m.mu.Unlock()
+	if full {
+		return fmt.Errorf("%w: states take %d bytes of memory, the request needs %d, the limit is %d", ErrFull, n, bytes, m.o.Memory)
+	}
+	m.trimMemory()
+	return nil
+}
+
+// Release ends a Reserve.
+func (m *Manager) Release(bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.memory.reserved -= bytes
 }
 
 // reserve counts the memory of a session whose state is read next.
@@ -151,17 +176,17 @@ func (m *Manager) checkMemory() error {
 
 // checkMemoryLocked is checkMemory for a caller that holds m.mu.
 func checkMemoryLocked(m *Manager) error {
-	if n := pinnedBytes(m); n >= m.o.Memory {
+	if n := pinnedBytes(m, 0); n >= m.o.Memory {
 		return fmt.Errorf("%w: states take %d bytes of memory, the limit is %d", ErrFull, n, m.o.Memory)
 	}
 	return nil
 }
 
-// pinnedBytes returns the bytes of the states that have to stay in memory. Below the limit it
-// may count idle sessions too. m.mu is held.
-func pinnedBytes(m *Manager) int64 {
-	n := m.memory.bytes + m.queue.bytes.Load()
-	if m.store != nil && n >= m.o.Memory {
+// pinnedBytes returns the bytes that have to stay in memory: of states, and reserved ones. Where they
+// and more fit below the limit, it may count idle sessions too. m.mu is held.
+func pinnedBytes(m *Manager, more int64) int64 {
+	n := m.memory.bytes + m.memory.reserved + m.queue.bytes.Load()
+	if m.store != nil && n+more >= m.o.Memory {
 		for at := m.memory.idleSessions.Front(); at != nil; at = at.Next() {
 			n -= at.Value.(*session).counted
 		}
@@ -175,7 +200,7 @@ func (m *Manager) trimMemory() {
 	for {
 		m.mu.Lock()
 		m.cache.mu.Lock()
-		over := m.memory.bytes+m.queue.bytes.Load()+m.cache.memoryBytes-m.cache.savingBytes > m.o.Memory
+		over := m.memory.bytes+m.memory.reserved+m.queue.bytes.Load()+m.cache.memoryBytes-m.cache.savingBytes > m.o.Memory
 		var e *entry
 		if over {
 			e = victim(&m.cache.memory, true)

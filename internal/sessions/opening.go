@@ -273,7 +273,7 @@ func (m *Manager) Stats() Stats {
 	s := m.stats
 	s.Sessions, s.Running, s.StateBytes = len(m.sessions), m.running, m.memory.bytes
 	s.PrefixBytes, s.DiskBytes = m.cache.bytes()
-	s.WorkBytes = m.queue.bytes.Load()
+	s.WorkBytes = m.queue.bytes.Load() + m.memory.reserved
 	s.DiskBytes += m.imports.bytes()
 	s.Restored, s.Damaged = m.files.restored.Load(), m.files.damaged.Load()
 	s.DamagedSessions = len(m.damaged)

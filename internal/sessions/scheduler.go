@@ -228,7 +228,7 @@ func (q *scheduler) round() {
 func (q *scheduler) refuseGrown() {
 	for {
 		q.m.mu.Lock()
-		n, limit := pinnedBytes(q.m), q.m.o.Memory
+		n, limit := pinnedBytes(q.m, 0), q.m.o.Memory
 		q.m.mu.Unlock()
 		if n <= limit {
 			return

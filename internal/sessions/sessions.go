@@ -102,7 +102,7 @@ type Stats struct {
 	Running     int   // requests that run or wait
 	StateBytes  int64 // of sessions, in memory
 	PrefixBytes int64 // of prefixes, in memory, with those that wait for the disk
-	WorkBytes   int64 // of states of running requests, beyond StateBytes
+	WorkBytes   int64 // of states of running requests, beyond StateBytes, and of Reserve
 	DiskBytes   int64 // of snapshots on disk
 
 	Rounds       int64 // packed steps
