@@ -55,6 +55,9 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 		return nil, &apiError{Status: http.StatusBadRequest, Type: typeRequest, Code: "body_cut", Message: "body: it ends early: " + err.Error()}
 	}
 	_ = control.SetReadDeadline(time.Time{})
+	if err := writer.place.arrive(); err != nil {
+		return nil, err
+	}
 	return data, nil
 }
 

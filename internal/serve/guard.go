@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"fmt"
 	"math"
 	"net"
 	"net/http"
@@ -81,6 +82,85 @@ func (s *Server) checkKey(r *http.Request) (client, owner string, err error) {
 		return "", "", &apiError{Status: http.StatusUnauthorized, Type: typeKey, Code: "invalid_api_key", Message: "authorization: needs Bearer and a key of this server"}
 	}
 	return "key " + strconv.Itoa(at), hex.EncodeToString(sum[:]), nil
+}
+
+// shares counts the places that clients hold. A client may hold as many as are free: one that takes all it gets has
+// half of them, and n such clients leave as many to the others as each of them has.
+type shares struct {
+	most int
+
+	mu      sync.Mutex
+	all     int
+	clients map[string]int
+}
+
+// newShares returns shares of a number of places.
+func newShares(most int) *shares { return &shares{most: most, clients: map[string]int{}} }
+
+// take takes a place for client. It returns an error if there is none, or if the client holds its share.
+func (s *shares) take(client, what string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := s.clients[client]
+	if own < s.most-s.all {
+		s.all++
+		s.clients[client]++
+		return nil
+	}
+	message := fmt.Sprintf("%d of at most %d requests %s", s.all, s.most, what)
+	if own > 0 {
+		message += fmt.Sprintf(", %d of this client, which may have as many as places are free", own)
+	}
+	return &apiError{Status: http.StatusTooManyRequests, Type: typeLimit, Code: "full", Retry: time.Second, Message: message}
+}
+
+// give gives a place of client back.
+func (s *shares) give(client string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.clients[client]--; s.clients[client] == 0 {
+		delete(s.clients, client)
+	}
+}
+
+// place is the place of a request: among those whose bodies arrive, and then among those that are answered.
+type place struct {
+	server *Server
+	client string
+	of     *shares // nil: none
+}
+
+// begin takes the first place of a request. It returns an error if its client has no share.
+func (p *place) begin(hasBody bool) error {
+	if hasBody {
+		return p.move(p.server.arriving, "send their bodies")
+	}
+	return p.arrive()
+}
+
+// arrive takes the place of a request whose body is there. It returns an error if its client has no share.
+func (p *place) arrive() error { return p.move(p.server.answering, "are answered") }
+
+// move takes a place of another kind, and gives the one before back.
+func (p *place) move(to *shares, what string) error {
+	if p.of == to {
+		return nil
+	}
+	err := to.take(p.client, what)
+	p.end()
+	if err == nil {
+		p.of = to
+	}
+	return err
+}
+
+// end gives the place back.
+func (p *place) end() {
+	if p.of != nil {
+		p.of.give(p.client)
+		p.of = nil
+	}
 }
 
 // maxClients bounds the clients whose rates are kept.

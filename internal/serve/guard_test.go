@@ -1,9 +1,11 @@
 package serve
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -190,4 +192,125 @@ func TestDamagedSessionIsGone(t *testing.T) {
 	if e.Status != http.StatusGone || e.Code != "session_damaged" {
 		t.Errorf("status %d, code %s", e.Status, e.Code)
 	}
+}
+
+// Clients that take all they get leave as many places to others as each of them has.
+func TestClientsHaveShares(t *testing.T) {
+	for _, c := range []struct {
+		most, clients int
+		want          []int // places of each client that takes all it gets, then of one that comes later
+	}{
+		{1, 1, []int{1, 0}}, {2, 1, []int{1, 1}}, {512, 1, []int{256, 128}}, {512, 3, []int{256, 128, 64, 32}},
+	} {
+		s := newShares(c.most)
+		for i, want := range c.want {
+			client := strconv.Itoa(i)
+			for s.take(client, "run") == nil {
+			}
+			if got := s.clients[client]; got != want {
+				t.Errorf("%d places: client %d has %d, want %d", c.most, i, got, want)
+			}
+		}
+		for client, n := range s.clients {
+			for range n {
+				s.give(client)
+			}
+		}
+		if s.all != 0 || len(s.clients) != 0 {
+			t.Errorf("%d places: %d are held by %d clients that have given all back", c.most, s.all, len(s.clients))
+		}
+	}
+}
+
+// A key whose bodies do not arrive keeps neither other keys nor probes from their answers.
+func TestSlowBodiesOfAKeyLeaveOthersTheirAnswers(t *testing.T) {
+	const most = 64
+	s := newSite(t, func(o *Options) { o.Keys, o.MaxRequests = []string{"first-key", "second-key"}, most })
+	address := strings.TrimPrefix(s.URL, "http://")
+	slow := func(headers string) net.Conn {
+		t.Helper()
+		c, err := net.DialTimeout("tcp", address, 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer first-key\r\nContent-Length: 1000\r\n%s\r\n", headers); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	arriving := func() int {
+		s.handler.arriving.mu.Lock()
+		defer s.handler.arriving.mu.Unlock()
+		return s.handler.arriving.all
+	}
+	wait := func(want int) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); arriving() != want; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d bodies arrive, want %d", arriving(), want)
+			}
+		}
+	}
+	var held []net.Conn
+	for range 2 * most {
+		c := slow("")
+		if _, err := io.WriteString(c, "{"); err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+	}
+	wait(most / 2)
+	call := func(key, method, path, body string) int {
+		t.Helper()
+		r, err := http.NewRequest(method, s.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		status, _ := s.do(r)
+		return status
+	}
+	for _, c := range []struct {
+		key, method, path, body string
+	}{
+		{"second-key", "GET", "/v1/models", ""}, {"second-key", "POST", "/v1/completions", `{"prompt":"a","max_tokens":1}`},
+		{"second-key", "POST", "/v1/embeddings", `{"input":"a"}`}, {"second-key", "GET", "/metrics", ""}, {"first-key", "GET", "/metrics", ""},
+		{"first-key", "GET", "/v1/models", ""}, {"", "GET", "/healthz", ""}, {"", "GET", "/readyz", ""},
+	} {
+		if status := call(c.key, c.method, c.path, c.body); status != 200 {
+			t.Errorf("%s %s of %q: status %d", c.method, c.path, c.key, status)
+		}
+	}
+	refused := slow("Expect: 100-continue\r\n")
+	a, err := http.ReadResponse(bufio.NewReader(refused), nil)
+	if err != nil || a.StatusCode != 429 || a.Header.Get("Retry-After") == "" {
+		t.Errorf("one slow body more: %v, %v, want 429", a, err)
+	}
+	for _, c := range held {
+		c.Close()
+	}
+	wait(0)
+	if status := call("first-key", "POST", "/v1/completions", `{"prompt":"a","max_tokens":1}`); status != 200 {
+		t.Errorf("after its slow bodies the key gets status %d", status)
+	}
+}
+
+// Probes and metrics are answered where no other request is.
+func TestProbesTakeNoPlaceAndHaveNoRate(t *testing.T) {
+	s := newSite(t, func(o *Options) { o.MaxRequests, o.Rate, o.Burst = 4, 0.001, 1 })
+	for s.handler.answering.take("another", "run") == nil {
+	}
+	for _, client := range []string{"b", "c", "d", "e", "f"} {
+		_ = s.handler.answering.take(client, "run")
+	}
+	s.need(429, "GET", "/v1/models", "", nil)
+	for range 3 {
+		for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+			if status, text := s.send("GET", path, ""); status != 200 {
+				t.Errorf("%s: status %d: %s", path, status, text)
+			}
+		}
+	}
+	s.need(429, "GET", "/v1/models", "", nil)
 }

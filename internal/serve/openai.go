@@ -364,7 +364,11 @@ func (s completionAPI) completeAll(ctx context.Context, q *completionRequest, pr
 	var wait sync.WaitGroup
 	var once sync.Once
 	var first error
-	places := make(chan struct{}, min(maxPrompts, s.o.MaxQueue))
+	most := s.o.MaxQueue
+	if len(s.keys) > 0 {
+		most = (most + 1) / 2 // a key's share of the queue
+	}
+	places := make(chan struct{}, min(maxPrompts, most))
 	for i, ids := range prompts {
 		places <- struct{}{}
 		d := d

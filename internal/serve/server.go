@@ -38,7 +38,7 @@ type Options struct {
 	MaxTexts    int     // texts of a request; 0: 2048
 	MaxSession  int64   // tokens of a prompt and its answer; 0: no limit
 	MaxQueue    int     // requests that Sessions runs or holds; 0: 256
-	MaxRequests int     // requests at a time; 0: twice MaxQueue, at least 512
+	MaxRequests int     // requests that are answered at a time, and as many whose bodies arrive; 0: twice MaxQueue, at least 512
 	Rate        float64 // requests a second of a key, or of an address where there are no keys; 0: no limit
 	Burst       int     // requests at once under Rate; 0: one second's
 
@@ -58,6 +58,9 @@ type Server struct {
 	texts   chan struct{} // one for each long text that is encoded
 	renders chan struct{} // one for each conversation that is rendered
 
+	arriving  *shares // of requests whose bodies arrive
+	answering *shares // of requests whose bodies are there
+
 	gatherer gatherer
 
 	running  atomic.Int64
@@ -74,6 +77,7 @@ type route struct {
 	method, path string
 	handle       handler
 	isOpen       bool // needs no key
+	isFree       bool // takes no place among requests and has no rate, so that it is answered when others are not
 }
 
 // New returns a server. It returns an error if an option is invalid.
@@ -106,6 +110,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{o: o, mux: http.NewServeMux(), started: o.Clock(), places: make(chan struct{}, 2), texts: make(chan struct{}, 2), renders: make(chan struct{}, 2)}
 	s.gatherer = gatherer{embedder: o.Embedder, places: s.places}
 	s.rates = newRates(o.Rate, o.Burst)
+	s.arriving, s.answering = newShares(o.MaxRequests), newShares(o.MaxRequests)
 	s.keys = hashKeys(o.Keys)
 	routes := s.routes()
 	s.metrics = newMetrics(routes)
@@ -130,17 +135,17 @@ func setDefault[T int | int64 | time.Duration](field *T, value T) {
 func (s *Server) routes() []route {
 	text := completionAPI{s}
 	return append([]route{
-		{"GET", "/healthz", s.health, true},
-		{"GET", "/readyz", s.showReadiness, true},
-		{"GET", "/metrics", s.printMetrics, false},
-		{"GET", "/v1/models", s.listModels, false},
-		{"GET", "/v1/models/{id}", s.describeModel, false},
-		{"POST", "/v1/embeddings", s.embed, false},
-		{"POST", "/v1/classify", s.classify, false},
-		{"POST", "/v1/maps", s.drawMaps, false},
-		{"POST", "/v1/completions", s.needSessions(text.complete), false},
-		{"POST", "/v1/chat/completions", s.needSessions(text.completeChat), false},
-		{"GET", "/", s.page, true},
+		{"GET", "/healthz", s.health, true, true},
+		{"GET", "/readyz", s.showReadiness, true, true},
+		{"GET", "/metrics", s.printMetrics, false, true},
+		{"GET", "/v1/models", s.listModels, false, false},
+		{"GET", "/v1/models/{id}", s.describeModel, false, false},
+		{"POST", "/v1/embeddings", s.embed, false, false},
+		{"POST", "/v1/classify", s.classify, false, false},
+		{"POST", "/v1/maps", s.drawMaps, false, false},
+		{"POST", "/v1/completions", s.needSessions(text.complete), false, false},
+		{"POST", "/v1/chat/completions", s.needSessions(text.completeChat), false, false},
+		{"GET", "/", s.page, true, true},
 	}, sessionAPI{s}.routes()...)
 }
 
@@ -163,7 +168,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Stop makes /readyz and new requests answer 503. /healthz, the page and requests that have begun are still answered.
 func (s *Server) Stop() { s.stopping.Store(true) }
 
-// CountRunning returns the number of requests that are being answered, besides /healthz, /readyz and the page.
+// CountRunning returns the number of requests that are being answered, besides /healthz, /readyz, /metrics and the page.
 func (s *Server) CountRunning() int64 { return s.running.Load() }
 
 // answerPath returns the handler of a path. list has a route for each of its methods.
@@ -217,14 +222,20 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, list []route) er
 	if owner != "" {
 		r = r.WithContext(sessions.WithOwner(r.Context(), owner))
 	}
+	if list[at].isFree {
+		return list[at].handle(w, r)
+	}
 	if wait := s.rates.take(client, s.o.Clock()); wait > 0 {
 		return &apiError{Status: http.StatusTooManyRequests, Type: typeLimit, Code: "rate_limit_exceeded", Retry: wait,
 			Message: fmt.Sprintf("there are more than %g requests a second", s.o.Rate)}
 	}
+	s.running.Add(1)
 	defer s.running.Add(-1)
-	if s.running.Add(1) > int64(s.o.MaxRequests) {
-		return &apiError{Status: http.StatusTooManyRequests, Type: typeLimit, Code: "full", Retry: time.Second,
-			Message: fmt.Sprintf("there are more than %d requests at a time", s.o.MaxRequests)}
+	place := &w.(*countedWriter).place // ServeHTTP made it
+	place.server, place.client = s, client
+	defer place.end()
+	if err := place.begin(r.Method == "POST" && r.ContentLength != 0); err != nil {
+		return err
 	}
 	return list[at].handle(w, r)
 }

@@ -90,15 +90,15 @@ type sessionAPI struct{ *Server }
 // routes returns the endpoints of sessions.
 func (s sessionAPI) routes() []route {
 	return []route{
-		{"GET", "/v1/sessions", s.listSessions, false},
-		{"POST", "/v1/sessions", s.needSessions(s.createSession), false},
-		{"POST", "/v1/sessions/import", s.needSessions(s.importSession), false},
-		{"GET", "/v1/sessions/{id}", s.needSessions(s.describeSession), false},
-		{"DELETE", "/v1/sessions/{id}", s.needSessions(s.deleteSession), false},
-		{"POST", "/v1/sessions/{id}/append", s.needSessions(s.appendSession), false},
-		{"POST", "/v1/sessions/{id}/generate", s.needSessions(s.generate), false},
-		{"POST", "/v1/sessions/{id}/fork", s.needSessions(s.forkSession), false},
-		{"GET", "/v1/sessions/{id}/export", s.needSessions(s.exportSession), false},
+		{"GET", "/v1/sessions", s.listSessions, false, false},
+		{"POST", "/v1/sessions", s.needSessions(s.createSession), false, false},
+		{"POST", "/v1/sessions/import", s.needSessions(s.importSession), false, false},
+		{"GET", "/v1/sessions/{id}", s.needSessions(s.describeSession), false, false},
+		{"DELETE", "/v1/sessions/{id}", s.needSessions(s.deleteSession), false, false},
+		{"POST", "/v1/sessions/{id}/append", s.needSessions(s.appendSession), false, false},
+		{"POST", "/v1/sessions/{id}/generate", s.needSessions(s.generate), false, false},
+		{"POST", "/v1/sessions/{id}/fork", s.needSessions(s.forkSession), false, false},
+		{"GET", "/v1/sessions/{id}/export", s.needSessions(s.exportSession), false, false},
 	}
 }
 

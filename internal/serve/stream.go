@@ -20,6 +20,7 @@ type countedWriter struct {
 	time    time.Duration // in which a part is read
 	status  int           // 0: nothing is sent
 	body    int64         // bytes of the request's body in Server.bodies
+	place   place         // of the request
 	isBegun bool          // the request's body is read
 	isEnded bool          // nothing more of the body comes
 }

@@ -36,31 +36,38 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// begin counts a request in. It returns an error if the Manager is closed, or if too many
-// requests run or wait.
-func (m *Manager) begin() error {
+// begin counts a request of an owner in. It returns an error if the Manager is closed, or if too many
+// requests run or wait. An owner may have as many of them as there are free places, so that one
+// whose requests fill half of the queue leaves the other half to the others.
+func (m *Manager) begin(owner string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.beginLocked()
+	return m.beginLocked(owner)
 }
 
 // beginLocked is begin for a caller that holds m.mu.
-func (m *Manager) beginLocked() error {
+func (m *Manager) beginLocked(owner string) error {
 	switch {
 	case m.closed:
 		return ErrClosed
 	case m.running >= m.o.MaxQueue:
 		return fmt.Errorf("%w: %d requests run or wait", ErrFull, m.running)
+	case owner != "" && m.owners[owner] >= m.o.MaxQueue-m.running:
+		return fmt.Errorf("%w: %d requests of this key run or wait, and %d of all; a key may have as many as places are free, of %d", ErrFull, m.owners[owner], m.running, m.o.MaxQueue)
 	}
 	m.running++
+	m.owners[owner]++
 	return nil
 }
 
-// end counts a request out.
-func (m *Manager) end() {
+// end counts a request of an owner out.
+func (m *Manager) end(owner string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.running--
+	if m.owners[owner]--; m.owners[owner] == 0 {
+		delete(m.owners, owner)
+	}
 	if m.closed && m.running == 0 {
 		select {
 		case <-m.drained:
@@ -84,10 +91,10 @@ func (m *Manager) acquire(ctx context.Context, id string) (*session, error) {
 	if s.isBusy {
 		return nil, ErrBusy
 	}
-	if err := m.beginLocked(); err != nil {
+	if err := m.beginLocked(ownerOf(ctx)); err != nil {
 		return nil, err
 	}
-	s.isBusy = true
+	s.isBusy, s.requester = true, ownerOf(ctx)
 	m.memory.setIdle(s, false)
 	return s, nil
 }
@@ -95,11 +102,12 @@ func (m *Manager) acquire(ctx context.Context, id string) (*session, error) {
 // release ends a request of a session.
 func (m *Manager) release(s *session) {
 	m.mu.Lock()
+	requester := s.requester
 	s.isBusy = false
 	m.memory.setIdle(s, s.state != nil && m.sessions[s.id] == s)
 	m.mu.Unlock()
 	m.trimMemory()
-	m.end()
+	m.end(requester)
 }
 
 // memory holds the states of sessions in memory. Manager.mu protects it.

@@ -31,10 +31,10 @@ func (m *Manager) Export(ctx context.Context, id string) ([]byte, error) {
 // another model, tokenizer or precision, and an error if data is damaged, its state does not go
 // on with a token, a limit is reached (ErrTooLong, ErrFull), or ctx ends.
 func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
-	if err := m.begin(); err != nil {
+	if err := m.begin(ownerOf(ctx)); err != nil {
 		return Info{}, err
 	}
-	defer m.end()
+	defer m.end(ownerOf(ctx))
 	if err := m.checkRoom(); err != nil {
 		return Info{}, err
 	}

@@ -40,6 +40,7 @@ type Manager struct {
 	damaged  map[string]bool // ids whose records are damaged, until they are deleted
 	memory   memory
 	running  int
+	owners   map[string]int // of running, by the owners of requests
 	closed   bool
 	drained  chan struct{} // closed when no request runs after Close
 	stats    Stats
@@ -53,7 +54,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	if err := errors.Join(ctx.Err(), o.complete()); err != nil {
 		return nil, err
 	}
-	m := &Manager{o: o, cache: newCache(), sessions: map[string]*session{}, damaged: map[string]bool{}, drained: make(chan struct{})}
+	m := &Manager{o: o, cache: newCache(), sessions: map[string]*session{}, damaged: map[string]bool{}, owners: map[string]int{}, drained: make(chan struct{})}
 	var err error
 	if m.coder, err = newCoder(o.Model, o.Identity); err != nil {
 		return nil, err

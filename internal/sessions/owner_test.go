@@ -80,3 +80,27 @@ func TestStatesOfRequestsAreCounted(t *testing.T) {
 		t.Errorf("%d bytes during a request, %d after it", during, n)
 	}
 }
+
+// A key whose requests fill its share of the queue leaves places to other keys.
+func TestOwnersShareTheQueue(t *testing.T) {
+	m := open(t, Options{Model: newModel(t, "fastmax", nil), MaxQueue: 8})
+	for _, c := range []struct {
+		owner string
+		want  int
+	}{{"a", 4}, {"b", 2}, {"c", 1}, {"", 1}} {
+		n := 0
+		for ; m.begin(c.owner) == nil; n++ {
+		}
+		if n != c.want {
+			t.Errorf("owner %q has %d places, want %d", c.owner, n, c.want)
+		}
+	}
+	for owner, n := range map[string]int{"a": 4, "b": 2, "c": 1, "": 1} {
+		for range n {
+			m.end(owner)
+		}
+	}
+	if s := m.Stats(); s.Running != 0 || len(m.owners) != 0 {
+		t.Errorf("%d requests run, of %d owners", s.Running, len(m.owners))
+	}
+}

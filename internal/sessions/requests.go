@@ -16,10 +16,10 @@ import (
 // longest known prefix is not computed a second time. Create returns an error if ids do
 // not fit the model, a limit is reached (ErrTooLong, ErrFull), or ctx ends.
 func (m *Manager) Create(ctx context.Context, ids []int32) (Info, error) {
-	if err := m.begin(); err != nil {
+	if err := m.begin(ownerOf(ctx)); err != nil {
 		return Info{}, err
 	}
-	defer m.end()
+	defer m.end(ownerOf(ctx))
 	if err := m.checkRoom(); err != nil {
 		return Info{}, err
 	}
@@ -154,10 +154,10 @@ func (m *Manager) Complete(ctx context.Context, ids []int32, d Draw, emit func(t
 	if len(ids) == 0 {
 		return Result{}, fieldErrorf("ids", "are empty, there is nothing to continue")
 	}
-	if err := m.begin(); err != nil {
+	if err := m.begin(ownerOf(ctx)); err != nil {
 		return Result{}, err
 	}
-	defer m.end()
+	defer m.end(ownerOf(ctx))
 	j, reused, err := m.newJob(ctx, ids, d.MaxTokens)
 	if err != nil {
 		return Result{}, err
@@ -212,7 +212,7 @@ func (m *Manager) Delete(ctx context.Context, id string) error {
 	}
 	s, err := m.acquire(ctx, id)
 	if errors.Is(err, ErrDamaged) {
-		return m.deleteDamaged(id)
+		return m.deleteDamaged(ctx, id)
 	}
 	if err != nil {
 		return err
@@ -234,11 +234,11 @@ func (m *Manager) Delete(ctx context.Context, id string) error {
 }
 
 // deleteDamaged removes a damaged record.
-func (m *Manager) deleteDamaged(id string) error {
-	if err := m.begin(); err != nil {
+func (m *Manager) deleteDamaged(ctx context.Context, id string) error {
+	if err := m.begin(ownerOf(ctx)); err != nil {
 		return err
 	}
-	defer m.end()
+	defer m.end(ownerOf(ctx))
 	err := m.store.delete(id)
 	if errors.Is(err, ErrUnknown) {
 		err = m.store.forget(id)

@@ -15,6 +15,7 @@ type session struct {
 	id          string
 	owner       string // "": none
 	isBusy      bool   // a request holds it
+	requester   string // owner of this request
 	tokens      int64
 	bytes       int64
 	counted     int64  // bytes of state, in memory.bytes
