@@ -129,6 +129,7 @@ func (s *Server) printMetrics(w http.ResponseWriter, _ *http.Request) error {
 		one("farfield_tokens_drawn_total", "counter", "Tokens that the model has drawn.", float64(t.TokensDrawn))
 		one("farfield_tokens_replayed_total", "counter", "Tokens that were read a second time, from the log.", float64(t.Replayed))
 		one("farfield_states_restored_total", "counter", "States that were read from disk.", float64(t.Restored))
+		one("farfield_snapshots_dropped_total", "counter", "Snapshots that were removed because the disk was full.", float64(t.Dropped))
 		one("farfield_snapshots_damaged_total", "counter", "Snapshots that were refused because of their bytes.", float64(t.Damaged))
 	}
 	var mem runtime.MemStats

@@ -167,7 +167,7 @@ func TestDamagedLogNeverChangesASession(t *testing.T) {
 // damageRecord changes a byte in the record of a session that is not open.
 func damageRecord(t testing.TB, store, id string) {
 	t.Helper()
-	s, _, _, err := openStore(store, "a model")
+	s, _, _, err := openStore(store, "a model", once)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,7 +399,7 @@ func TestDeletedRecordOutOfOrderStaysDeleted(t *testing.T) {
 func TestUnreadLinesOutOfOrderEnd(t *testing.T) {
 	dir := t.TempDir()
 	page := os.Getpagesize()
-	s, _, _, err := openStore(dir, "a model")
+	s, _, _, err := openStore(dir, "a model", once)
 	for i := 0; i < 12 && err == nil; i++ {
 		err = errors.Join(s.create(string(rune('a'+i)), record{}, tokens(page/16, 1)), s.update(func(tx transaction) error {
 			_, err := tx.Bucket(tokenBucket).NextSequence() // a line that is gone
@@ -427,7 +427,7 @@ func TestUnreadLinesOutOfOrderEnd(t *testing.T) {
 	if err := os.WriteFile(path, data, 0o600); err != nil || changed == 0 {
 		t.Fatalf("%d pages are damaged: %v", changed, err)
 	}
-	if s, _, _, err = openStore(dir, "a model"); err != nil {
+	if s, _, _, err = openStore(dir, "a model", once); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
@@ -445,7 +445,7 @@ func TestUnreadLinesOutOfOrderEnd(t *testing.T) {
 
 func TestCutDatabaseEndsAllOperations(t *testing.T) {
 	dir := t.TempDir()
-	s, _, _, err := openStore(dir, "a model")
+	s, _, _, err := openStore(dir, "a model", once)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -343,7 +343,7 @@ func TestFoldersOfTheStoreAreTheirOwnersAlone(t *testing.T) {
 
 // A record has the lines that its tokens are in, however often it was forked.
 func TestForksWithoutTokensDoNotGrowTheRecord(t *testing.T) {
-	s, _, _, err := openStore(t.TempDir(), "a model")
+	s, _, _, err := openStore(t.TempDir(), "a model", once)
 	if err != nil {
 		t.Fatal(err)
 	}

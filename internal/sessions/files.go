@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
@@ -30,6 +31,10 @@ type stateFiles struct {
 	cache *cache
 	dir   string
 	limit int64 // of cache.diskBytes and imports
+
+	// Of a disk that was full; cache.mu protects them.
+	fullLimit int64     // of cache.diskBytes
+	fullUntil time.Time // end of fullLimit
 
 	imports *importFiles
 
@@ -158,7 +163,15 @@ func (f *stateFiles) save(e *entry) bool {
 }
 
 // room returns the bytes that states may take on disk beside imported snapshots.
-func (f *stateFiles) room() int64 { return f.limit - f.imports.bytes() }
+func (f *stateFiles) room() int64 {
+	room := f.limit - f.imports.bytes()
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	if time.Now().Before(f.fullUntil) {
+		room = min(room, f.fullLimit)
+	}
+	return room
+}
 
 // trim removes files while they exceed the limit.
 func (f *stateFiles) trim() {

@@ -45,6 +45,9 @@ func open(t testing.TB, o Options) *Manager {
 	return m
 }
 
+// once calls a write of a store without a Manager.
+func once(write func() error) error { return write() }
+
 // closed closes m.
 func closed(t testing.TB, m *Manager) {
 	t.Helper()

@@ -108,7 +108,8 @@ func (m *Manager) removeImport(key string) {
 type importFiles struct {
 	coder *coder
 	dir   string
-	limit int64 // of size, in bytes
+	limit int64                          // of size, in bytes
+	retry func(write func() error) error // Manager.write
 
 	mu   sync.Mutex // of changes of files; Manager.mu may be locked after it, not before
 	size atomic.Int64
@@ -128,7 +129,7 @@ func (x *importFiles) write(key string, data []byte) error {
 	if all := x.size.Load() + size; all > x.limit {
 		return fmt.Errorf("%w: imported snapshots take %d bytes on disk, the limit is %d", ErrFull, all, x.limit)
 	}
-	if err := atomicfile.WriteBytes(path, data); err != nil {
+	if err := x.retry(func() error { return atomicfile.WriteBytes(path, data) }); err != nil {
 		return err
 	}
 	x.size.Add(size)

@@ -61,6 +61,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	}
 	m.files.coder, m.files.cache, m.files.dir, m.files.limit = &m.coder, m.cache, filepath.Join(o.Store, statesFolder), o.Disk
 	m.files.imports = &m.imports
+	m.imports.retry = m.write
 	m.imports.coder, m.imports.dir, m.imports.limit = &m.coder, filepath.Join(o.Store, importsFolder), o.Disk
 	if o.Store != "" {
 		if err := m.openStore(); err != nil {
@@ -120,11 +121,11 @@ func (m *Manager) openStore() (err error) {
 	}
 	var records map[string]record
 	var damaged []string
-	m.store, records, damaged, err = openStore(m.o.Store, m.o.Identity)
+	if err = m.files.load(); err == nil { // first, as the store may need their room
+		m.store, records, damaged, err = openStore(m.o.Store, m.o.Identity, m.write)
+	}
 	if err == nil {
-		if err = m.files.load(); err == nil {
-			err = m.imports.load(records, len(damaged) > 0)
-		}
+		err = m.imports.load(records, len(damaged) > 0)
 	}
 	if err != nil {
 		if m.store != nil {

@@ -24,6 +24,12 @@ type Options struct {
 	MaxTokens   int64 // tokens of a session (1 << 20)
 	MaxQueue    int   // requests that run or wait (256)
 	MaxBatch    int   // tokens of one packed step (256)
+
+	// Notify is called with a line for the operator when the Manager gives something up to go on; nil: nobody
+	// is told. It may be called concurrently, must be quick, and must not call the Manager.
+	Notify func(line string)
+
+	beforeWrite func() error // of tests: the error of a write; nil: none
 }
 
 // Defaults of Options.
@@ -112,6 +118,7 @@ type Stats struct {
 	Replayed     int64 // tokens read a second time, from the log
 	Restored     int64 // states read from disk
 	Damaged      int64 // snapshots refused because of their bytes
+	Dropped      int64 // snapshots removed because the disk was full
 
 	DamagedSessions int // records refused because of their bytes, until they are deleted
 }

@@ -33,6 +33,8 @@ type store struct {
 	ops    chan operation
 	ended  chan struct{}
 
+	retry func(write func() error) error // Manager.write
+
 	// Of the goroutine.
 	lines  map[uint64]int // sessions that read a line
 	undo   []func()       // changes of lines that a failed transaction takes back
@@ -94,9 +96,9 @@ func (r *record) read() []segment {
 
 // openStore opens the database of a folder and returns the records by id, and the ids whose
 // records are damaged. It returns an error if the database is of another identity, damaged,
-// or cannot be written.
-func openStore(dir, identity string) (*store, map[string]record, []string, error) {
-	s := &store{ops: make(chan operation), ended: make(chan struct{}), lines: map[uint64]int{}}
+// or cannot be written. retry calls a write, and calls it again where the disk was full.
+func openStore(dir, identity string, retry func(write func() error) error) (*store, map[string]record, []string, error) {
+	s := &store{retry: retry, ops: make(chan operation), ended: make(chan struct{}), lines: map[uint64]int{}}
 	opened := make(chan error)
 	records := map[string]record{}
 	go s.serve(filepath.Join(dir, storeFile), opened)
@@ -152,17 +154,25 @@ func (s *store) serve(path string, opened chan<- error) {
 				break more
 			}
 		}
-		if err := s.runBatch(db, batch); err == nil || len(batch) == 1 {
+		if err := s.tryBatch(db, batch); err == nil || len(batch) == 1 {
 			for _, op := range batch {
 				op.err <- err
 			}
 		} else {
 			for i, op := range batch { // find the one that fails
-				op.err <- s.runBatch(db, batch[i:i+1])
+				op.err <- s.tryBatch(db, batch[i:i+1])
 			}
 		}
 		clear(batch) // what was written or read
 	}
+}
+
+// tryBatch is runBatch, where changes are tried again after a full disk.
+func (s *store) tryBatch(db *bolt.DB, batch []operation) error {
+	if !slices.ContainsFunc(batch, func(op operation) bool { return !op.reads }) {
+		return s.runBatch(db, batch)
+	}
+	return s.retry(func() error { return s.runBatch(db, batch) })
 }
 
 // runBatch runs operations in one transaction. The error of one is the error of all.

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"path/filepath"
 
 	"github.com/farfield-ml/farfield/internal/chat"
 	"github.com/farfield-ml/farfield/internal/cli/encoder"
+	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/serve"
@@ -37,7 +39,7 @@ func (m *opened) close(ctx context.Context) error {
 
 // open opens the model and adds its parts to o. It returns an error if the model does
 // nothing that is served.
-func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
+func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 	path, err := runs.ResolveModel(c.Model)
 	if err != nil {
 		return nil, err
@@ -91,7 +93,7 @@ func (c *Command) open(ctx context.Context, o *serve.Options) (*opened, error) {
 		for _, p := range text.Model().Params().All() {
 			p.Grad = nil // no gradient is computed
 		}
-		if m.manager, err = c.openSessions(ctx, text, m.memory); err != nil {
+		if m.manager, err = c.openSessions(e, text, m.memory); err != nil {
 			return nil, err
 		}
 		o.Sessions, o.EndTokens = m.manager, text.EndTokens()
@@ -119,8 +121,8 @@ func countPacked(c model.Config) int64 {
 	return n
 }
 
-// openSessions opens the sessions of a decoder.
-func (c *Command) openSessions(ctx context.Context, text *runs.TextModel, memory int64) (*sessions.Manager, error) {
+// openSessions opens the sessions of a decoder. What they give up to go on is told in the notes of e.
+func (c *Command) openSessions(e *env.Env, text *runs.TextModel, memory int64) (*sessions.Manager, error) {
 	disk, err := flags.ParseBytes(c.Disk)
 	if err != nil {
 		return nil, err
@@ -137,10 +139,11 @@ func (c *Command) openSessions(ctx context.Context, text *runs.TextModel, memory
 	if <-hashed; err != nil {
 		return nil, err
 	}
-	return sessions.Open(ctx, sessions.Options{
+	return sessions.Open(e.Context, sessions.Options{
 		Model: m, Identity: identity, EndTokens: text.EndTokens(),
 		Store: c.Store, Memory: memory, Disk: disk,
 		MaxSessions: int(c.MaxSessions), MaxTokens: int64(c.SessionTokens), MaxQueue: int(c.Queue),
+		Notify: func(line string) { fmt.Fprintln(e.Notes(), line) },
 	})
 }
 

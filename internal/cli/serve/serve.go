@@ -82,7 +82,7 @@ func (c *Command) Run(e *env.Env) error {
 		return env.InputErrorf("--addr: %w", err)
 	}
 	defer listener.Close()
-	m, err := c.open(e.Context, o)
+	m, err := c.open(e, o)
 	if err != nil {
 		return env.MarkInput(err)
 	}
