@@ -118,6 +118,7 @@ func (s *Server) printMetrics(w http.ResponseWriter, _ *http.Request) error {
 		t := s.o.Sessions.Stats()
 		one("farfield_sessions", "gauge", "Sessions held.", float64(t.Sessions))
 		one("farfield_sessions_damaged", "gauge", "Sessions of the store whose records are damaged.", float64(t.DamagedSessions))
+		one("farfield_sessions_expired_total", "counter", "Sessions in memory alone that were idle and made room for others.", float64(t.Expired))
 		one("farfield_session_requests", "gauge", "Requests of the model that run or wait.", float64(t.Running))
 		one("farfield_state_bytes", "gauge", "Bytes of sessions in memory.", float64(t.StateBytes))
 		one("farfield_prefix_bytes", "gauge", "Bytes of prefixes in memory.", float64(t.PrefixBytes))

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"time"
 
 	"github.com/farfield-ml/farfield/model"
 )
@@ -103,7 +104,7 @@ func (m *Manager) acquire(ctx context.Context, id string) (*session, error) {
 func (m *Manager) release(s *session) {
 	m.mu.Lock()
 	requester := s.requester
-	s.isBusy = false
+	s.isBusy, s.used = false, time.Now()
 	m.memory.setIdle(s, s.state != nil && m.sessions[s.id] == s)
 	m.mu.Unlock()
 	m.trimMemory()
@@ -121,15 +122,12 @@ type memory struct {
 // that have to stay leave no room for them. Other states make room.
 func (m *Manager) Reserve(bytes int64) error {
 	m.mu.Lock()
-	n := pinnedBytes(m, bytes)
-	full := n+bytes > m.o.Memory
-	if !full {
-		m.memory.reserved += bytes
+	if !m.fitsLocked(bytes) {
+		defer m.mu.Unlock()
+		return m.fullMemory()
 	}
+	m.memory.reserved += bytes
 	m.mu.Unlock()
-	if full {
-		return fmt.Errorf("%w: states take %d bytes of memory, the request needs %d, the limit is %d", ErrFull, n, bytes, m.o.Memory)
-	}
 	m.trimMemory()
 	return nil
 }
@@ -184,8 +182,8 @@ func (m *Manager) checkMemory() error {
 
 // checkMemoryLocked is checkMemory for a caller that holds m.mu.
 func checkMemoryLocked(m *Manager) error {
-	if n := pinnedBytes(m, 0); n >= m.o.Memory {
-		return fmt.Errorf("%w: states take %d bytes of memory, the limit is %d", ErrFull, n, m.o.Memory)
+	if !m.fitsLocked(1) {
+		return m.fullMemory()
 	}
 	return nil
 }
@@ -252,10 +250,22 @@ func (m *Manager) trimMemory() {
 // checkRoom returns ErrFull if no session more fits.
 func (m *Manager) checkRoom() error {
 	m.mu.Lock()
-	n := len(m.sessions)
-	m.mu.Unlock()
-	if n >= m.o.MaxSessions {
-		return fmt.Errorf("%w: %d sessions are held", ErrFull, n)
+	defer m.mu.Unlock()
+	if err := m.checkCountLocked(); err != nil {
+		return err
 	}
-	return m.checkMemory()
+	if err := checkMemoryLocked(m); err != nil {
+		return err
+	}
+	return m.checkSessionLocked(0, m.coder.empty.HeapBytes())
+}
+
+// checkCountLocked returns ErrFull if there are as many sessions as there may be, and none is expired. m.mu is held.
+func (m *Manager) checkCountLocked() error {
+	for len(m.sessions) >= m.o.MaxSessions {
+		if !m.expireLocked() {
+			return fmt.Errorf("%w: %d sessions are held, as many as --max-sessions allows; DELETE some", ErrFull, len(m.sessions))
+		}
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/lock"
@@ -37,6 +38,7 @@ type Manager struct {
 
 	mu       sync.Mutex
 	sessions map[string]*session
+	expired  expired
 	damaged  map[string]bool // ids whose records are damaged, until they are deleted
 	memory   memory
 	running  int
@@ -76,10 +78,10 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 
 // setLimit sets a limit of 0 to its default. It returns an error if it is not between 1 and
 // most.
-func setLimit[N int | int64](name string, limit *N, start, most N) error {
+func setLimit[N int | int64 | time.Duration](name string, limit *N, start, most N) error {
 	*limit = cmp.Or(*limit, start)
 	if *limit < 1 || *limit > most {
-		return fmt.Errorf("%s: %d is not between 1 and %d", name, *limit, most)
+		return fmt.Errorf("%s: %v is not between 1 and %v", name, *limit, most)
 	}
 	return nil
 }
@@ -96,6 +98,7 @@ func (o *Options) complete() error {
 		setLimit("max sessions", &o.MaxSessions, defaultMaxSessions, math.MaxInt32),
 		setLimit("max queue", &o.MaxQueue, defaultMaxQueue, math.MaxInt32),
 		setLimit("max batch", &o.MaxBatch, defaultMaxBatch, 1<<16),
+		setLimit("session ttl", &o.SessionTTL, defaultSessionTTL, math.MaxInt64),
 	} {
 		if err != nil {
 			return err
@@ -240,6 +243,8 @@ func (m *Manager) find(ctx context.Context, id string) (*session, error) {
 	switch {
 	case s != nil && s.isVisible(ownerOf(ctx)):
 		return s, nil
+	case s == nil && slices.Contains(m.expired.ids, id):
+		return nil, fmt.Errorf("%w: the session was idle for more than %v and made room for others (--session-ttl)", ErrUnknown, m.o.SessionTTL)
 	case m.damaged[id]:
 		return nil, fmt.Errorf("%w: its record", ErrDamaged)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"time"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/generate"
@@ -84,6 +85,9 @@ func (m *Manager) change(ctx context.Context, s *session, f func(j *job) ([]int3
 	}
 	ids, err := f(j)
 	if err == nil {
+		err = m.checkGrowth(s, j)
+	}
+	if err == nil {
 		err = m.commit(s, j, ids)
 	}
 	if err != nil {
@@ -93,6 +97,18 @@ func (m *Manager) change(ctx context.Context, s *session, f func(j *job) ([]int3
 		return fmt.Errorf("%w: its imported snapshot: %w", ErrDamaged, err)
 	}
 	return err
+}
+
+// checkGrowth returns ErrFull if the state of a session has grown into the room for a running request.
+func (m *Manager) checkGrowth(s *session, j *job) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	size := j.state.HeapBytes()
+	more := size - s.counted
+	if more <= m.coder.empty.HeapBytes() { // a state of fixed size grows by less
+		return nil
+	}
+	return m.checkSessionLocked(size, more)
 }
 
 // Generate draws tokens after the tokens of a session, which then holds them. It calls
@@ -286,9 +302,13 @@ func (m *Manager) newJob(ctx context.Context, ids []int32, more int) (*job, int6
 // add holds a new session that the caller has filled. create puts it into the store.
 func (m *Manager) add(s *session, create func() error) (Info, error) {
 	m.mu.Lock()
-	if len(m.sessions) >= m.o.MaxSessions {
+	refused := m.checkCountLocked()
+	if refused == nil {
+		refused = m.checkSessionLocked(s.state.HeapBytes(), s.state.HeapBytes())
+	}
+	if refused != nil {
 		m.mu.Unlock()
-		return Info{}, fmt.Errorf("%w: %d sessions are held", ErrFull, m.o.MaxSessions)
+		return Info{}, refused
 	}
 	s.isBusy = true
 	m.sessions[s.id] = s
@@ -309,7 +329,7 @@ func (m *Manager) add(s *session, create func() error) (Info, error) {
 		m.saveBehind(s)
 	}
 	m.mu.Lock()
-	s.isBusy = false
+	s.isBusy, s.used = false, time.Now()
 	m.memory.setIdle(s, err == nil && s.state != nil)
 	m.mu.Unlock()
 	m.trimMemory()

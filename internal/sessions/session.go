@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/farfield-ml/farfield/model"
 )
@@ -13,9 +14,10 @@ import (
 // request does not own.
 type session struct {
 	id          string
-	owner       string // "": none
-	isBusy      bool   // a request holds it
-	requester   string // owner of this request
+	owner       string    // "": none
+	isBusy      bool      // a request holds it
+	requester   string    // owner of this request
+	used        time.Time // when its last request ended
 	tokens      int64
 	bytes       int64
 	counted     int64  // bytes of state, in memory.bytes

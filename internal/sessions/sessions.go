@@ -5,6 +5,7 @@ package sessions
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/model"
@@ -25,6 +26,10 @@ type Options struct {
 	MaxQueue    int   // requests that run or wait (256)
 	MaxBatch    int   // tokens of one packed step (256)
 
+	// SessionTTL is the time without a request after which a session in memory alone may make room for others,
+	// those that were used the longest ago first; 0: 30 minutes. Sessions of a store do not expire.
+	SessionTTL time.Duration
+
 	// Notify is called with a line for the operator when the Manager gives something up to go on; nil: nobody
 	// is told. It may be called concurrently, must be quick, and must not call the Manager.
 	Notify func(line string)
@@ -40,6 +45,7 @@ const (
 	defaultMaxTokens   = 1 << 20
 	defaultMaxQueue    = 256
 	defaultMaxBatch    = 256
+	defaultSessionTTL  = 30 * time.Minute
 )
 
 // Errors of a Manager, for errors.Is.
@@ -120,5 +126,6 @@ type Stats struct {
 	Damaged      int64 // snapshots refused because of their bytes
 	Dropped      int64 // snapshots removed because the disk was full
 
-	DamagedSessions int // records refused because of their bytes, until they are deleted
+	Expired         int64 // sessions that made room for others
+	DamagedSessions int   // records refused because of their bytes, until they are deleted
 }

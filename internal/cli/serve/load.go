@@ -143,7 +143,8 @@ func (c *Command) openSessions(e *env.Env, text *runs.TextModel, memory int64) (
 		Model: m, Identity: identity, EndTokens: text.EndTokens(),
 		Store: c.Store, Memory: memory, Disk: disk,
 		MaxSessions: int(c.MaxSessions), MaxTokens: int64(c.SessionTokens), MaxQueue: int(c.Queue),
-		Notify: func(line string) { fmt.Fprintln(e.Notes(), line) },
+		SessionTTL: max(c.SessionTTL, 1), // 0 is the default of Options, and of the flag any time
+		Notify:     func(line string) { fmt.Fprintln(e.Notes(), line) },
 	})
 }
 

@@ -32,6 +32,7 @@ type Command struct {
 	Memory        string        `default:"1GiB" placeholder:"BYTES" help:"Memory of states and prefixes (${default})."`
 	Disk          string        `default:"8GiB" placeholder:"BYTES" help:"Size of snapshots in --store (${default})."`
 	MaxSessions   flags.Count   `name:"max-sessions" default:"1024" placeholder:"N" help:"Sessions (${default})."`
+	SessionTTL    time.Duration `name:"session-ttl" default:"30m" placeholder:"TIME" help:"Time without a request after which sessions without --store may make room for others (${default})."`
 	SessionTokens flags.Count   `name:"session-tokens" default:"1048576" placeholder:"N" help:"Tokens of a session (${default})."`
 	MaxTokens     flags.Count   `name:"max-tokens" default:"65536" placeholder:"N" help:"Tokens of one answer (${default})."`
 	Queue         flags.Count   `default:"256" placeholder:"N" help:"Requests of the model that run or wait (${default})."`
@@ -162,6 +163,9 @@ func (c *Command) options() (*serve.Options, error) {
 	}
 	if c.Grace < 0 {
 		return nil, fmt.Errorf("--grace: %v is negative", c.Grace)
+	}
+	if c.SessionTTL < 0 {
+		return nil, fmt.Errorf("--session-ttl: %v is negative", c.SessionTTL)
 	}
 	o := &serve.Options{MaxTokens: int(c.MaxTokens), MaxSession: int64(c.SessionTokens), MaxQueue: int(c.Queue), Rate: c.Rate}
 	if host, _, err := net.SplitHostPort(c.Addr); err != nil {
