@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -122,72 +121,58 @@ func discardBody(w *countedWriter, r *http.Request) {
 }
 
 // readJSON reads a body into v, the pointer of a struct. An empty body is an object without
-// fields. It returns an error for unknown fields, wrong types, anything behind the object and bytes that are not UTF-8.
+// fields. It returns an error for unknown fields that ask for something (with Options.Strict for all), wrong types,
+// anything behind the object and bytes that are not UTF-8.
 func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	data, err := s.readBody(w, r, s.o.MaxBody)
 	if err != nil {
 		return err
 	}
-	return parseJSON(data, v)
+	return parseJSON(data, v, s.o.Strict)
 }
 
 // parseJSON is readJSON of a whole body.
-func parseJSON(data []byte, v any) error {
+func parseJSON(data []byte, v any, strict bool) error {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 {
 		return nil
 	}
 	if !utf8.Valid(data) { // package json would replace the bytes
-		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: is not UTF-8"}
+		return badBody("is not UTF-8")
 	}
 	if infile.HasHalfPair(data) { // so it would these
-		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: has half of a surrogate pair"}
+		return badBody("has half of a surrogate pair")
 	}
 	if data[0] != '{' {
-		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: is no JSON object"}
+		return badBody("is no JSON object")
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return explainJSON(err)
+	var object json.RawMessage
+	if err := d.Decode(&object); err != nil {
+		return explainJSON(err, "")
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: there is more after the JSON object"}
+		return badBody("there is more after the JSON object")
 	}
-	return nil
+	return decodeObject(object, v, "", strict)
 }
 
-// explainJSON names the field of an error of package json.
-func explainJSON(err error) error {
+// explainJSON names the field of an error of package json, at a path; "": the body.
+func explainJSON(err error, path string) error {
 	var known *apiError
 	if errors.As(err, &known) {
 		return known
 	}
 	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) {
-		if kind.Field == "" {
-			return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: fmt.Sprintf("body: is %s, needs an object", kind.Value)}
-		}
-		return badFieldf(jsonPath(kind.Field), "is %s, needs %s", kind.Value, describeType(kind.Type.Kind().String()))
+	switch {
+	case errors.As(err, &kind) && path != "":
+		return badFieldf(path, "is %s, needs %s", kind.Value, describeType(kind.Type.Kind().String()))
+	case errors.As(err, &kind):
+		return badBody(fmt.Sprintf("is %s, needs an object", kind.Value))
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return badBody("the JSON object ends early")
 	}
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		name = strings.Trim(name, `"`)
-		e := badFieldf(name, "is no field of this request")
-		e.Code = "unknown_field"
-		return e
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: the JSON object ends early"}
-	}
-	return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: " + strings.TrimPrefix(err.Error(), "json: ")}
-}
-
-// jsonPath returns the path of a field of Go without embedded structs, which JSON does not have.
-func jsonPath(field string) string {
-	names := strings.Split(field, ".")
-	return strings.Join(slices.DeleteFunc(names, func(name string) bool {
-		return name == "textInput" || name == "textsRequest" || name == "drawRequest" || name == "sampling"
-	}), ".")
+	return badBody(strings.TrimPrefix(err.Error(), "json: "))
 }
 
 // describeType returns JSON's word for a kind of Go.

@@ -1,11 +1,11 @@
 package serve
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/chat"
@@ -61,7 +61,7 @@ const maxMessages = 4096
 const chatTokens = 4096
 
 // message returns m for the template. It returns an error for content that is no text, and for a refusal.
-func (m *chatMessage) message(i int) (chat.Message, error) {
+func (m *chatMessage) message(i int, strict bool) (chat.Message, error) {
 	c := chat.Message{Role: m.Role, Name: m.Name}
 	if m.Role == "" {
 		return c, badFieldf(fieldName("messages", i)+".role", "is missing")
@@ -90,12 +90,7 @@ func (m *chatMessage) message(i int) (chat.Message, error) {
 		b.WriteString(*p.Text)
 	}
 	c.Content = b.String()
-	strict := json.NewDecoder(bytes.NewReader(m.Content))
-	strict.DisallowUnknownFields()
-	if err := strict.Decode(&parts); err != nil {
-		return c, explainJSON(err)
-	}
-	return c, nil
+	return c, checkFields(m.Content, reflect.TypeOf(parts), field, strict)
 }
 
 // checkOthers returns an error for a field that asks for more than there is.
@@ -126,7 +121,7 @@ func (s completionAPI) renderChat(ctx context.Context, q *chatRequest) ([]int32,
 	messages := make([]chat.Message, len(q.Messages))
 	for i := range messages {
 		var err error
-		if messages[i], err = q.Messages[i].message(i); err != nil {
+		if messages[i], err = q.Messages[i].message(i, s.o.Strict); err != nil {
 			return nil, err
 		}
 	}

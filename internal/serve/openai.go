@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/farfield-ml/farfield/internal/sessions"
@@ -68,17 +69,17 @@ func (q *drawRequest) check(s *Server) (d sessions.Draw, stops []string, err err
 		{"n", q.N, []string{"1"}},
 		{"logit_bias", q.LogitBias, []string{"{}"}},
 		{"logprobs", q.Logprobs, []string{"false"}},
-		{"frequency_penalty", q.FrequencyPenalty, []string{"0", "0.0"}},
-		{"presence_penalty", q.PresencePenalty, []string{"0", "0.0"}},
+		{"frequency_penalty", q.FrequencyPenalty, []string{"0"}},
+		{"presence_penalty", q.PresencePenalty, []string{"0"}},
 	} {
 		if err := refuseField(f.name, f.value, f.neutral...); err != nil {
 			return d, nil, err
 		}
 	}
-	if q.StreamOptions != nil && !q.Stream {
+	if q.StreamOptions != nil && !q.Stream && (s.o.Strict || *q.StreamOptions != streamOptions{}) {
 		return d, nil, badFieldf("stream_options", "are given without stream")
 	}
-	if len(q.Stop) > 0 && string(q.Stop) != "null" {
+	if stop := compact(q.Stop); stop != "" && stop != "null" && (stop != "[]" || s.o.Strict) {
 		if stops, err = parseTexts("stop", q.Stop); err != nil {
 			return d, nil, err
 		}
@@ -107,12 +108,24 @@ func randomSeed() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
+// compact returns a JSON value without blanks between its tokens; "": there is none.
+func compact(value json.RawMessage) string {
+	var b bytes.Buffer
+	_ = json.Compact(&b, value) // the decoder has checked it
+	return b.String()
+}
+
 // refuseField returns an error unless a field is absent, null or neutral. neutral has no blanks
-// between its tokens.
+// between its tokens; a number is neutral however it is written.
 func refuseField(name string, value json.RawMessage, neutral ...string) error {
-	var compact bytes.Buffer
-	_ = json.Compact(&compact, value) // the decoder has checked it
-	if len(value) == 0 || compact.String() == "null" || slices.Contains(neutral, compact.String()) {
+	text := compact(value)
+	if text == "" || text == "null" || slices.Contains(neutral, text) {
+		return nil
+	}
+	if x, err := strconv.ParseFloat(text, 64); err == nil && slices.ContainsFunc(neutral, func(n string) bool {
+		y, err := strconv.ParseFloat(n, 64)
+		return err == nil && x == y
+	}) {
 		return nil
 	}
 	e := badFieldf(name, "is %.40s, which this server does not support", value)

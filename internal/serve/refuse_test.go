@@ -91,7 +91,7 @@ func TestBadBodiesAreRefusedByField(t *testing.T) {
 		{"/v1/completions", `{"prompt":"a","echo":true}`, 400, "echo", ""},
 		{"/v1/completions", `{"prompt":"a","stop":["a",""]}`, 400, "stop", "text 1 has 0 bytes"},
 		{"/v1/completions", `{"prompt":"a","stop":5}`, 400, "stop", ""},
-		{"/v1/completions", `{"prompt":"a","stream_options":{}}`, 400, "stream_options", ""},
+		{"/v1/completions", `{"prompt":"a","stream_options":{"include_usage":true}}`, 400, "stream_options", ""},
 		{"/v1/completions", `{"prompt":["a","b"],"stream":true}`, 400, "stream", "there are 2"},
 		{"/v1/completions", `{"prompt":"a","model":"other"}`, 404, "model", "other"},
 		{"/v1/completions", `{"prompt":[[1],[3,999]]}`, 400, "prompt", "text 1: element 1 is 999"},
@@ -102,7 +102,16 @@ func TestBadBodiesAreRefusedByField(t *testing.T) {
 		{"/v1/chat/completions", `{"messages":[{"role":"user"}]}`, 400, "messages[0].content", ""},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "messages[0].content[0]", "image_url"},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"a"}}]}]}`, 400, "messages[0].content[0]", "image_url"},
-		{"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"text","text":"a","txt":1}]}]}`, 400, "txt", "is no field"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"text","text":"a","txt":1}]}]}`, 400, "messages[0].content[0].txt", "is no field"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"},{"role":"user","content":"a","audio":{"id":"x"}}]}`, 400, "messages[1].audio", "is no field"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a","tool_calls":[{"id":"x"}]}]}`, 400, "messages[0].tool_calls", "is no field"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"},{"role":5,"content":"a"}]}`, 400, "messages[1].role", "is number, needs a string"},
+		{"/v1/chat/completions", `{"messages":["a"]}`, 400, "messages[0]", "is string, needs an object"},
+		{"/v1/chat/completions", `{"messages":{"a":1}}`, 400, "messages", "is object, needs an array"},
+		{"/v1/chat/completions", `{"messages":[],"stream_options":{"include_usage":1}}`, 400, "stream_options.include_usage", "is number, needs true or false"},
+		{"/v1/completions", `{"prompt":"a","frequency_penalty":0.5}`, 400, "frequency_penalty", "is 0.5"},
+		{"/v1/completions", `{"prompt":"a","min_p":0.5}`, 400, "min_p", "is no field"},
+		{"/v1/completions", `{"prompt":"a","special":false}`, 400, "special", "is no field"},
 		{"/v1/chat/completions", `{"messages":[{"role":"assistant","content":"a","refusal":"no"}]}`, 400, "messages[0].refusal", "does not support"},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"max_tokens":1,"max_completion_tokens":2}`, 400, "max_tokens", "beside max_completion_tokens"},
 		{"/v1/chat/completions", `{"messages":[{"role":"tool","content":"a"}]}`, 400, "messages", "no tools"},
@@ -139,6 +148,63 @@ func TestBadBodiesAreRefusedByField(t *testing.T) {
 	if s.need(200, "GET", id, "", &one); one.Tokens != 4 {
 		t.Errorf("refused requests left %d tokens, want 4", one.Tokens)
 	}
+}
+
+// Fields that ask for nothing change no answer; a strict server refuses those that it does not know.
+func TestNeutralValuesAskForNothing(t *testing.T) {
+	const (
+		prompt  = `{"prompt":"a","max_tokens":3,"temperature":0`
+		message = `{"max_tokens":3,"temperature":0,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"`
+	)
+	loose := newSite(t, nil)
+	strict := newSite(t, func(o *Options) { o.Strict = true })
+	for _, c := range []struct {
+		path, body, more, end string
+		isKnown               bool // also to a strict server
+	}{
+		{"/v1/completions", prompt, `,"n":1,"frequency_penalty":0,"presence_penalty":-0.0,"logit_bias":{},"best_of":1.0,"suffix":"","echo":false,"user":null`, "}", true},
+		{"/v1/completions", prompt, `,"stop":null,"stream":null,"seed":null,"top_p":null,"model":null,"logprobs":null,"stream_options":null`, "}", true},
+		{"/v1/completions", prompt, `,"stop":[]`, "}", false},
+		{"/v1/completions", prompt, `,"stop": [ ] ,"stream_options":{"include_usage":false}`, "}", false},
+		{"/v1/completions", prompt, `,"extra_body":{},"guided":null,"tags":[ ]`, "}", false},
+		{"/v1/chat/completions", message, `,"refusal":null,"name":null`, "}]}", true},
+		{"/v1/chat/completions", message, `,"audio":null,"function_call":null,"tool_calls":null,"annotations":[]`, "}]}", false},
+		{"/v1/chat/completions", message, `,"tool_calls":[]`, "}]}", false},
+		{"/v1/chat/completions", message, `}],"tools":[],"functions":[],"tool_choice":"none","response_format":{"type":"text"},"audio":null,"top_logprobs":0`, "}", true},
+		{"/v1/chat/completions", message, `},{"role":"user","content":[{"type":"text","text":"","cache_control":null}]`, "}]}", false},
+	} {
+		whole := c.body + c.more + c.end
+		status, text := loose.send("POST", c.path, whole)
+		if status != 200 {
+			t.Errorf("%s %s: status %d, %s", c.path, whole, status, text)
+		}
+		if end := "}"; strings.HasPrefix(c.more, ",") {
+			if c.path != "/v1/completions" {
+				end = "}]}"
+			}
+			_, plain := loose.send("POST", c.path, c.body+end)
+			if answerText(t, plain) != answerText(t, text) {
+				t.Errorf("%s %s: the answer is %s, without them %s", c.path, c.more, text, plain)
+			}
+		}
+		want := 400
+		if c.isKnown {
+			want = 200
+		}
+		if status, text := strict.send("POST", c.path, whole); status != want {
+			t.Errorf("%s %s: a strict server has status %d, want %d: %s", c.path, whole, status, want, text)
+		}
+	}
+}
+
+// answerText returns the choices of an answer.
+func answerText(t *testing.T, text string) string {
+	t.Helper()
+	var a struct{ Choices json.RawMessage }
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		t.Fatal(err)
+	}
+	return string(a.Choices)
 }
 
 func TestWholeSurrogatePairsAreRead(t *testing.T) {

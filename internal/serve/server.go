@@ -28,6 +28,8 @@ type Options struct {
 	Mapper     Mapper
 	Page       Page // at /
 
+	Strict bool // unknown fields are refused also where they are null or empty, and so are empty stops and options
+
 	Keys  []string // a request needs one; nil: none is needed
 	Hosts []string // names that a Host header may have, besides localhost and addresses
 

@@ -36,6 +36,7 @@ type Command struct {
 	SessionTokens flags.Count   `name:"session-tokens" default:"1048576" placeholder:"N" help:"Tokens of a session (${default})."`
 	MaxTokens     flags.Count   `name:"max-tokens" default:"65536" placeholder:"N" help:"Tokens of one answer (${default})."`
 	Queue         flags.Count   `default:"256" placeholder:"N" help:"Requests of the model that run or wait (${default})."`
+	Strict        bool          `help:"Refuse unknown fields of requests also where they are null or empty."`
 	Rate          float64       `placeholder:"X" help:"Requests a second of a key or an address; 0: any (0)."`
 	Grace         time.Duration `default:"10s" placeholder:"TIME" help:"Time for running requests after SIGTERM (${default})."`
 }
@@ -167,7 +168,7 @@ func (c *Command) options() (*serve.Options, error) {
 	if c.SessionTTL < 0 {
 		return nil, fmt.Errorf("--session-ttl: %v is negative", c.SessionTTL)
 	}
-	o := &serve.Options{MaxTokens: int(c.MaxTokens), MaxSession: int64(c.SessionTokens), MaxQueue: int(c.Queue), Rate: c.Rate}
+	o := &serve.Options{MaxTokens: int(c.MaxTokens), MaxSession: int64(c.SessionTokens), MaxQueue: int(c.Queue), Rate: c.Rate, Strict: c.Strict}
 	if host, _, err := net.SplitHostPort(c.Addr); err != nil {
 		return nil, fmt.Errorf("--addr: %w", err)
 	} else if _, err := netip.ParseAddr(host); err != nil && host != "" {

@@ -1,0 +1,151 @@
+package serve
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// checkFields returns an error for the first field of data, a JSON value, that a value of type t does not have. A
+// field that asks for nothing is left out, unless strict is set. path is the name of the value; "": the body.
+// checkFields does not look into values of other kinds than t has: their decoder refuses them.
+func checkFields(data json.RawMessage, t reflect.Type, path string, strict bool) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case isObjects(t) && t.Kind() == reflect.Slice:
+		var list []json.RawMessage
+		if json.Unmarshal(data, &list) != nil {
+			return nil
+		}
+		for i, x := range list {
+			if err := checkFields(x, t.Elem(), fieldName(path, i), strict); err != nil {
+				return err
+			}
+		}
+	case isObjects(t):
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(data, &fields) != nil {
+			return nil
+		}
+		known := map[string]reflect.Type{}
+		addFields(known, t)
+		for _, name := range slices.Sorted(maps.Keys(fields)) {
+			of, ok := known[strings.ToLower(name)]
+			whole := joinPath(path, name)
+			if !ok && !strict && asksForNothing(fields[name]) {
+				continue
+			}
+			if !ok {
+				e := badFieldf(whole, "is no field of this request")
+				e.Code = "unknown_field"
+				return e
+			}
+			if err := checkFields(fields[name], of, whole, strict); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// findField returns the path of the first value of data that does not fit type t, and its error. It returns nil if
+// there is none.
+func findField(data json.RawMessage, t reflect.Type, path string) (string, error) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	err := json.Unmarshal(data, reflect.New(t).Interface())
+	if err == nil || !isObjects(t) {
+		return path, err
+	}
+	if t.Kind() == reflect.Slice {
+		var list []json.RawMessage
+		_ = json.Unmarshal(data, &list) // other values are the error above
+		for i, x := range list {
+			if at, err := findField(x, t.Elem(), fieldName(path, i)); err != nil {
+				return at, err
+			}
+		}
+		return path, err
+	}
+	var fields map[string]json.RawMessage
+	_ = json.Unmarshal(data, &fields)
+	known := map[string]reflect.Type{}
+	addFields(known, t)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if of, ok := known[strings.ToLower(name)]; ok {
+			if at, err := findField(fields[name], of, joinPath(path, name)); err != nil {
+				return at, err
+			}
+		}
+	}
+	return path, err
+}
+
+// isObjects reports whether JSON's objects, or arrays of them, have type t.
+func isObjects(t reflect.Type) bool {
+	if t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
+}
+
+// addFields adds the fields of a struct, and those of the structs in it that have no name, by their names in JSON.
+func addFields(known map[string]reflect.Type, t reflect.Type) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name != "":
+			known[strings.ToLower(name)] = f.Type
+		case f.Anonymous && f.Type.Kind() == reflect.Struct:
+			addFields(known, f.Type)
+		}
+	}
+}
+
+// joinPath returns the path of a field.
+func joinPath(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// asksForNothing reports whether the value of an unknown field is null or has no content. false and 0 may ask for
+// another answer.
+func asksForNothing(value json.RawMessage) bool {
+	switch compact(value) {
+	case "null", "[]", "{}":
+		return true
+	}
+	return false
+}
+
+// decodeObject reads data into v, a pointer. It returns an error that names the path of a field that is unknown or of
+// another type.
+func decodeObject(data []byte, v any, path string, strict bool) error {
+	t := reflect.TypeOf(v)
+	if err := checkFields(data, t, path, strict); err != nil {
+		return err
+	}
+	err := json.Unmarshal(data, v)
+	if err == nil {
+		return nil
+	}
+	at, first := findField(data, t, path)
+	if first == nil {
+		first = err
+	}
+	return explainJSON(first, at)
+}
+
+// badBody returns the error of a body.
+func badBody(message string) error {
+	return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: " + message}
+}
