@@ -68,8 +68,10 @@ const (
 //	}
 //	func (c *Call[T]) AppendSequences(list []Sequence) []Sequence
 //	func (c *Call[T]) Check() error
+//	func (c *Call[T]) CheckApart(name string, o *tensor.Heads[T]) error
 //	func (c *Call[T]) CheckOutput(name string, o *tensor.Heads[T]) error
 //	func (c *Call[T]) CheckRows(dst tensor.Mat[T], b, h, i0, i1 int) error
+//	func (c *Call[T]) CheckWritten(name string, o *tensor.Heads[T], keep *Saved[T]) error
 //	func (c *Call[T]) HasDecay() bool
 //	func (c *Call[T]) HasState() bool
 //	func (c *Call[T]) LongestKeys() int
@@ -80,6 +82,7 @@ type Call[T tensor.Float] = contract.Call[T]
 
 // Grads receives gradients, except DFinal, which is given. They are
 // overwritten; gradients of the mechanism's parameters are added to its Params.
+// They overlap neither one another nor anything that Backward reads.
 //
 // Fields and methods:
 //
@@ -95,6 +98,7 @@ type Call[T tensor.Float] = contract.Call[T]
 //		// be unchanged since Forward; the content of Final is not used.
 //		DFinal, DInit *StateGrad[T]
 //	}
+//	func (g *Grads[T]) CheckMemory(dout, out *tensor.Heads[T], c *Call[T], keep *Saved[T]) error
 //	func (g *Grads[T]) CheckShapes(dout *tensor.Heads[T], c *Call[T]) error
 type Grads[T tensor.Float] = contract.Grads[T]
 
@@ -183,6 +187,11 @@ type Traits = contract.Traits
 // Mechanism is one attention function. Its methods may be called concurrently,
 // except that Backward adds to Params.
 //
+// An output or a gradient must have memory of its own: it may overlap neither the tensors
+// of the call, dout, out or Saved, nor another gradient or itself. A method refuses such a
+// call with an error that names both, before anything is written. Views that interleave,
+// such as the gradients of one projection, do not overlap.
+//
 // Fields and methods:
 //
 //	type Mechanism[T tensor.Float] interface {
@@ -225,7 +234,12 @@ type Mechanism[T tensor.Float] = contract.Mechanism[T]
 
 // State holds the keys and values that a mechanism has absorbed. Its calls must have
 // the B, H, Hkv, D and Dv for which it was made. Results do not depend on how tokens
-// are divided into calls.
+// are divided into calls. Outputs may not overlap the tensors of their call, as for a
+// Mechanism.
+//
+// A State is not safe for concurrent use: methods may run at the same time only if none of
+// them is Absorb, Read, Step, Merge or Reset of that State. Different states of one
+// mechanism may be used at the same time, and so may a clone beside its origin.
 //
 // Fields and methods:
 //
@@ -511,6 +525,8 @@ type StateGrad[T tensor.Float] = contract.StateGrad[T]
 //	func (r *RowDiagnosis) Entropy() float64
 type RowDiagnosis = engine.RowDiagnosis
 
+// ErrStepKeeps says that Forward was asked for the form Step with a Saved: steps save
+// nothing for Backward.
 var ErrStepKeeps = engine.ErrStepKeeps
 
 // ForwardByStep sets out [B,H,N,Dv] like Forward, token by token through a State of m.

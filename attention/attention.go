@@ -12,6 +12,10 @@
 // before anything is written. Numbers are not checked: masked elements change no bit,
 // not even NaN.
 //
+// Outputs and gradients need memory of their own. A call whose output overlaps an input,
+// and gradients that overlap one another, are refused; views that only interleave do not
+// overlap. Nothing is computed in place.
+//
 // The direct form follows Dao et al. (2022, arXiv 2205.14135) on a processor. The
 // linear form follows Katharopoulos et al. (2020, arXiv 2006.16236), with the packed
 // monomials of docs/math.md. docs/numerics.md derives the rounding errors of outputs.
@@ -21,12 +25,13 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/attention/internal/hybrid"
+	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // New returns the mechanism that s describes. It returns an error if its fields do not fit
-// together.
+// together, or a number is outside its range: all are finite, Eps and Floor are 0 or more.
 func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	return kernel.Instance[func(Spec[T]) (Mechanism[T], error)](new32, new64)(s)
 }
@@ -42,6 +47,9 @@ func NewSoftmax[T tensor.Float](scale float64) Softmax[T] {
 }
 
 func build[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
+	if err := spec.CheckNumbers(&s); err != nil {
+		return nil, err
+	}
 	if s.Window != nil {
 		return hybrid.New(s)
 	}

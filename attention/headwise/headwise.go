@@ -225,7 +225,7 @@ func (w *driver[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 	if err := w.checkCall(c); err != nil {
 		return err
 	}
-	if err := c.CheckOutput("o", &out); err != nil {
+	if err := c.CheckWritten("o", &out, keep); err != nil {
 		return err
 	}
 	if c.Form == attention.Step {
@@ -275,6 +275,9 @@ func (w *driver[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c
 	}
 	if g.DLogG.D != 0 {
 		return fmt.Errorf("d_log_g: %s computes whole heads: it has no weights that could decay", w.name())
+	}
+	if err := g.CheckMemory(&dout, &out, c, keep); err != nil {
+		return err
 	}
 	p := w.schedule(c, out, keep)
 	defer p.release()

@@ -20,11 +20,15 @@ import (
 // With w = 1 it is the numerator of causal linear attention, and with v = 1 as well its
 // denominator. With w_i = 1/i it is a running mean.
 //
-// It returns an error if the shapes do not fit. The source is the survey page
+// It returns an error if the shapes do not fit, or out overlaps itself or an argument. The
+// source is the survey page
 // "Approximated Attention", definition 2.
 func WeightedCausal[T tensor.Float](out tensor.Heads[T], w []T, q, k, v tensor.Heads[T]) error {
 	x := &causalSum[T]{w: w, q: q, k: k, v: v, out: out}
 	if err := x.checkShapes("out", &out); err != nil {
+		return err
+	}
+	if err := (&attention.Call[T]{Q: q, K: k, V: v}).CheckApart("out", &out); err != nil {
 		return err
 	}
 	x.forEachHead(x.forward)
@@ -38,7 +42,8 @@ func WeightedCausal[T tensor.Float](out tensor.Heads[T], w []T, q, k, v tensor.H
 //	dq_i = w_i·S_i·dout_i,  dw_i = q_i·S_i·dout_i,  S_i = Σ_{j≤i} k_j v_jᵀ,
 //	dk_j = R_j·v_j,  dv_j = R_jᵀ·k_j,  R_j = Σ_{i≥j} w_i q_i dout_iᵀ.
 //
-// It returns an error if the shapes do not fit.
+// It returns an error if the shapes do not fit, or a gradient overlaps itself, another
+// gradient or an argument.
 func WeightedCausalGrad[T tensor.Float](dw []T, dq, dk, dv, dout tensor.Heads[T], w []T, q, k, v tensor.Heads[T]) error {
 	x := &causalSum[T]{w: w, q: q, k: k, v: v, out: dout, dq: dq, dk: dk, dv: dv}
 	if err := x.checkShapes("dout", &dout); err != nil {
@@ -55,6 +60,10 @@ func WeightedCausalGrad[T tensor.Float](dw []T, dq, dk, dv, dout tensor.Heads[T]
 	}
 	if dw != nil && len(dw) != q.N {
 		return fmt.Errorf("dw: has %d elements, N is %d", len(dw), q.N)
+	}
+	g := &attention.Grads[T]{DQ: dq, DK: dk, DV: dv}
+	if err := g.CheckMemory(&dout, &tensor.Heads[T]{}, &attention.Call[T]{Q: q, K: k, V: v}, nil); err != nil {
+		return err
 	}
 	if dw != nil {
 		x.dw = make([]float64, q.B*q.H*q.N) // summed in one order, whatever the threads

@@ -73,7 +73,12 @@ func checkCall[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T], c
 	case c.Form == attention.Direct || c.Form == attention.Step:
 		return fmt.Errorf("form: %v is not that of ranks, which is linear", c.Form)
 	}
-	return nil
+	if c.HasDecay() {
+		if err := attention.CheckShape("log_g", &c.LogG, c.K.B, c.K.H, c.K.N, 1); err != nil {
+			return err
+		}
+	}
+	return c.CheckApart("o", out)
 }
 
 // Saved holds the values that Forward saves for Backward, and reused memory.
@@ -226,16 +231,21 @@ func (x *Saved[T]) backQueries(m attention.Mechanism[T], g *attention.Grads[T], 
 	if g.DInit != nil || g.DFinal != nil {
 		return nil, nil, errors.New("dinit and dfinal: not defined with ranks, whose states are between them")
 	}
+	if err := g.CheckShapes(&dout, call); err != nil {
+		return nil, nil, err
+	}
+	if g.DLogG.D != 0 {
+		if err := attention.CheckShape("d_log_g", &g.DLogG, call.K.B, call.K.H, call.K.N, 1); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := g.CheckMemory(&dout, &out, call, &x.Queries); err != nil {
+		return nil, nil, err
+	}
 	q := *g
 	q.DInit = &x.dinit
 	if !call.Causal {
-		// backKeys reads them whole, after the exchange.
-		if err := attention.CheckShape("dk", &g.DK, call.K.B, call.K.H, call.K.N, call.K.D); err != nil {
-			return nil, nil, err
-		}
-		if err := attention.CheckShape("dv", &g.DV, call.V.B, call.V.H, call.V.N, call.V.D); err != nil {
-			return nil, nil, err
-		}
+		// backKeys sets them, after the exchange.
 		q.DK, q.DV = g.DK.Tokens(0, 0), g.DV.Tokens(0, 0)
 	}
 	if err := m.Backward(&q, dout, out, queriesOf(call, x.initState), &x.Queries); err != nil {

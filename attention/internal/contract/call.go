@@ -78,6 +78,7 @@ type Call[T tensor.Float] struct {
 
 // Grads receives gradients, except DFinal, which is given. They are
 // overwritten; gradients of the mechanism's parameters are added to its Params.
+// They overlap neither one another nor anything that Backward reads.
 type Grads[T tensor.Float] struct {
 	DQ, DK, DV tensor.Heads[T] // shaped as Q, K, V
 	DLogG      tensor.Heads[T] // as LogG; empty: not wanted
@@ -180,6 +181,11 @@ type Traits struct {
 
 // Mechanism is one attention function. Its methods may be called concurrently,
 // except that Backward adds to Params.
+//
+// An output or a gradient must have memory of its own: it may overlap neither the tensors
+// of the call, dout, out or Saved, nor another gradient or itself. A method refuses such a
+// call with an error that names both, before anything is written. Views that interleave,
+// such as the gradients of one projection, do not overlap.
 type Mechanism[T tensor.Float] interface {
 	Traits() Traits
 	// Setting tells apart mechanisms of a name that compute different things from
@@ -191,9 +197,6 @@ type Mechanism[T tensor.Float] interface {
 	// features; nil: none. They are saved beside the parameters; to replace them, write
 	// Data.
 	Constants() *param.Set[T]
-
-	// What is set overlaps nothing else: neither out nor a gradient may lie where the
-	// call, dout or one another do.
 
 	// Forward sets out [B,H,N,Dv]. keep is nil at inference. Rows that are not finite
 	// are counted in keep; without it they are a *NonFiniteError, after all is written.
@@ -222,7 +225,12 @@ type Mechanism[T tensor.Float] interface {
 
 // State holds the keys and values that a mechanism has absorbed. Its calls must have
 // the B, H, Hkv, D and Dv for which it was made. Results do not depend on how tokens
-// are divided into calls.
+// are divided into calls. Outputs may not overlap the tensors of their call, as for a
+// Mechanism.
+//
+// A State is not safe for concurrent use: methods may run at the same time only if none of
+// them is Absorb, Read, Step, Merge or Reset of that State. Different states of one
+// mechanism may be used at the same time, and so may a clone beside its origin.
 type State[T tensor.Float] interface {
 	// Absorb adds the keys and values of c; its queries are not used.
 	Absorb(c *Call[T]) error
@@ -385,6 +393,99 @@ func (c *Call[T]) CheckOutput(name string, o *tensor.Heads[T]) error {
 	return CheckShape(name, o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 }
 
+// CheckWritten returns an error if o, which a call is about to set, does not have the shape
+// [B,H,N,Dv], or overlaps itself, a tensor of c or what keep holds. keep may be nil.
+func (c *Call[T]) CheckWritten(name string, o *tensor.Heads[T], keep *Saved[T]) error {
+	if err := c.CheckOutput(name, o); err != nil {
+		return err
+	}
+	if err := c.CheckApart(name, o); err != nil {
+		return err
+	}
+	return keep.checkApart(name, o)
+}
+
+// CheckApart returns an error if o, which is about to be set, overlaps itself or a tensor of
+// c. The views fit their data.
+func (c *Call[T]) CheckApart(name string, o *tensor.Heads[T]) error {
+	if o.OverlapsItself() {
+		return fmt.Errorf("%s: its elements overlap one another: strides are [%d,%d,%d] of shape [%d,%d,%d,%d]",
+			name, o.SB, o.SH, o.SN, o.B, o.H, o.N, o.D)
+	}
+	switch {
+	case o.Overlaps(c.Q):
+		return overlapError(name, "q")
+	case o.Overlaps(c.K):
+		return overlapError(name, "k")
+	case o.Overlaps(c.V):
+		return overlapError(name, "v")
+	case o.Overlaps(c.LogG):
+		return overlapError(name, "log_g")
+	case c.Rope != nil && (overlapsRow(o, c.Rope.Cos) || overlapsRow(o, c.Rope.Sin)):
+		return overlapError(name, "rope")
+	}
+	return nil
+}
+
+// checkApart returns an error if o overlaps what s holds. s may be nil.
+func (s *Saved[T]) checkApart(name string, o *tensor.Heads[T]) error {
+	if s == nil {
+		return nil
+	}
+	found := overlapsRow(o, s.Den)
+	for _, x := range s.Moments {
+		found = found || overlapsRow(o, x)
+	}
+	for _, x := range s.Heads {
+		found = found || overlapsRow(o, x)
+	}
+	if found {
+		return overlapError(name, "saved")
+	}
+	return nil
+}
+
+// overlapsRow reports whether o and the slice x have an element in common.
+func overlapsRow[T tensor.Float](o *tensor.Heads[T], x []T) bool {
+	return o.Overlaps(tensor.HeadsOf(x, 1, 1, 1, len(x)))
+}
+
+func overlapError(name, other string) error {
+	return fmt.Errorf("%s: overlaps %s, needs memory of its own", name, other)
+}
+
+// CheckMemory returns an error if a gradient of g overlaps itself, another gradient, or what
+// Backward reads: dout, out, tensors of c and keep. The views have their shapes.
+func (g *Grads[T]) CheckMemory(dout, out *tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
+	written := [4]struct {
+		name string
+		x    *tensor.Heads[T]
+	}{{"dq", &g.DQ}, {"dk", &g.DK}, {"dv", &g.DV}, {"d_log_g", &g.DLogG}}
+	for i, w := range written {
+		if err := c.CheckApart(w.name, w.x); err != nil {
+			return err
+		}
+		if w.x.Overlaps(*dout) {
+			return overlapError(w.name, "do")
+		}
+		if w.x.Overlaps(*out) {
+			return overlapError(w.name, "o")
+		}
+		for _, other := range written[:i] {
+			if w.x.Overlaps(*other.x) {
+				return overlapError(w.name, other.name)
+			}
+		}
+		if err := keep.checkApart(w.name, w.x); err != nil {
+			return err
+		}
+	}
+	if g.DInit != nil && g.DInit == g.DFinal {
+		return overlapError("dinit", "dfinal")
+	}
+	return nil
+}
+
 // CheckShapes returns an error if dout is not [B,H,N,Dv], or DQ, DK and DV do not have
 // the shapes of Q, K and V.
 func (g *Grads[T]) CheckShapes(dout *tensor.Heads[T], c *Call[T]) error {
@@ -453,7 +554,7 @@ func (c *Call[T]) AppendSequences(list []Sequence) []Sequence {
 }
 
 // CheckRows returns an error if rows i0 ≤ i < i1 of head h in batch row b do not exist,
-// or dst does not have their shape [i1-i0,M].
+// or dst does not have their shape [i1-i0,M], or overlaps itself or a tensor of c.
 func (c *Call[T]) CheckRows(dst tensor.Mat[T], b, h, i0, i1 int) error {
 	switch {
 	case c.HasState():
@@ -467,7 +568,10 @@ func (c *Call[T]) CheckRows(dst tensor.Mat[T], b, h, i0, i1 int) error {
 	case dst.Rows != i1-i0 || dst.Cols != c.K.N:
 		return fmt.Errorf("weights: destination is [%d,%d], needs [%d,%d]", dst.Rows, dst.Cols, i1-i0, c.K.N)
 	}
-	return dst.Check("weights")
+	if err := dst.Check("weights"); err != nil {
+		return err
+	}
+	return c.CheckApart("weights", &tensor.Heads[T]{Data: dst.Data, B: 1, H: 1, N: dst.Rows, D: dst.Cols, SN: dst.Stride})
 }
 
 // Mask returns the keys of s that exist, nil if all do.

@@ -132,7 +132,7 @@ func (e *Engine[T]) Forward(out tensor.Heads[T], c *contract.Call[T], keep *cont
 	if p, x := e.onProducts(c); p != nil {
 		return p.Forward(out, x, keep)
 	}
-	if err := c.CheckOutput("o", &out); err != nil {
+	if err := c.CheckWritten("o", &out, keep); err != nil {
 		return err
 	}
 	if c.Form == contract.Step {
@@ -177,6 +177,8 @@ func (e *Engine[T]) Forward(out tensor.Heads[T], c *contract.Call[T], keep *cont
 	return contract.ReportNonFinite(out, keep, p.noticed.Overflow.Load())
 }
 
+// ErrStepKeeps says that Forward was asked for the form Step with a Saved: steps save
+// nothing for Backward.
 var ErrStepKeeps = errors.New("form: step keeps nothing for the gradient; use another form for it")
 
 // Backward sets g from dout and out [B,H,N,Dv]. It returns an error if a shape does not fit, or
@@ -197,12 +199,16 @@ func (e *Engine[T]) Backward(g *contract.Grads[T], dout, out tensor.Heads[T], c 
 	if keep == nil || len(keep.Den) != c.Q.B*c.Q.H*c.Q.N {
 		return fmt.Errorf("saved: not what Forward left for this call")
 	}
+	given := c
 	if e.Spec.BuiltinDecay != nil {
 		ar := arena.Acquire()
 		defer ar.Release()
 		c = e.withBuiltinDecay(ar, c)
 	}
 	if err := CheckAge(g, c); err != nil {
+		return err
+	}
+	if err := g.CheckMemory(&dout, &out, given, keep); err != nil {
 		return err
 	}
 	p := e.newPass(c, out, keep)

@@ -36,8 +36,9 @@ func checkAbsorb[T tensor.Float](s *contract.Shape, c *contract.Call[T]) error {
 	return nil
 }
 
-// checkRead reports queries that a state of shape s cannot answer.
-func checkRead[T tensor.Float](s *contract.Shape, out *tensor.Heads[T], c *contract.Call[T]) error {
+// checkRead reports queries that a state of shape s cannot answer. If absorbs is set, the
+// keys of c have been checked and are read, too.
+func checkRead[T tensor.Float](s *contract.Shape, out *tensor.Heads[T], c *contract.Call[T], absorbs bool) error {
 	if c == nil {
 		return contract.ErrNoCall
 	}
@@ -56,7 +57,13 @@ func checkRead[T tensor.Float](s *contract.Shape, out *tensor.Heads[T], c *contr
 	case q.D != s.D:
 		return fmt.Errorf("q: D is %d, the state has %d", q.D, s.D)
 	}
-	return contract.CheckShape("o", out, q.B, q.H, q.N, s.Dv)
+	if err := contract.CheckShape("o", out, q.B, q.H, q.N, s.Dv); err != nil {
+		return err
+	}
+	if absorbs {
+		return c.CheckApart("o", out)
+	}
+	return (&contract.Call[T]{Q: *q, Rope: c.Rope}).CheckApart("o", out) // the rest is not read
 }
 
 // checkStep reports tokens that a state of shape s cannot take in and answer.
@@ -64,7 +71,7 @@ func checkStep[T tensor.Float](s *contract.Shape, out *tensor.Heads[T], c *contr
 	if err := checkAbsorb(s, c); err != nil {
 		return err
 	}
-	if err := checkRead(s, out, c); err != nil {
+	if err := checkRead(s, out, c, true); err != nil {
 		return err
 	}
 	if c.Q.N != c.K.N {
@@ -113,7 +120,7 @@ func CheckedAbsorb[T tensor.Float](c *contract.Call[T], s StateCore[T]) error {
 // CheckedRead sets out [B,H,N,Dv] for the queries of c. It returns an error if they do not
 // fit the state, and a *NonFiniteError if rows of out are not finite.
 func CheckedRead[T tensor.Float](out tensor.Heads[T], c *contract.Call[T], s StateCore[T]) error {
-	if err := checkRead(s.StateShape(), &out, c); err != nil {
+	if err := checkRead(s.StateShape(), &out, c, false); err != nil {
 		return err
 	}
 	if err := s.Refuse(c); err != nil {

@@ -227,7 +227,7 @@ func (w *hybrid[T]) Forward(out tensor.Heads[T], c *contract.Call[T], keep *cont
 	if err := w.Check(c); err != nil {
 		return err
 	}
-	if err := c.CheckOutput("o", &out); err != nil {
+	if err := c.CheckWritten("o", &out, keep); err != nil {
 		return err
 	}
 	if c.Form == contract.Step {
@@ -305,6 +305,9 @@ func (w *hybrid[T]) Backward(g *contract.Grads[T], dout, out tensor.Heads[T], c 
 	}
 	if n := c.Q.B * c.Q.H * c.Q.N; keep == nil || savedOf(keep) == nil || len(keep.Den) != n || len(savedOf(keep).window.Den) != n {
 		return fmt.Errorf("saved: not what Forward left for this call")
+	}
+	if err := g.CheckMemory(&dout, &out, c, keep); err != nil {
+		return err
 	}
 	scratch := w.take()
 	defer w.release(scratch)
