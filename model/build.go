@@ -246,7 +246,7 @@ func (b *builder[T]) setMechanism(name string, a *nn.Attention[T], window int) {
 			b.seeds[name] = seed
 		}
 	}
-	b.layers = append(b.layers, layer[T]{name, a})
+	b.layers = append(b.layers, layer[T]{name, a, m})
 	b.set.AddPrefixed(name+".", m.Params())
 	b.constants.AddPrefixed(name+".", m.Constants())
 }
@@ -264,7 +264,7 @@ func (b *builder[T]) shareRelative(name string, a *nn.Attention[T]) {
 	}
 	a.Mechanism = b.relative
 	if !b.countsOnly {
-		b.layers = append(b.layers, layer[T]{name, a})
+		b.layers = append(b.layers, layer[T]{name, a, b.relative})
 	}
 }
 

@@ -79,7 +79,7 @@ type Config struct {
 	Conv int `json:"conv"` // tokens of the short convolution before attention and MLP of a decoder, 0: none; of every convolution
 
 	Positions string  `json:"positions"`
-	RopeTheta float64 `json:"rope_theta,omitempty"` // base of the rotations' frequencies; 0: 10000
+	RopeTheta float64 `json:"rope_theta,omitempty"` // base of the rotations' frequencies, 1 or more; 0: 10000
 	// RopeFraction is the fraction of a head's channels that are rotated: the first
 	// ⌊D·RopeFraction⌋, in pairs of their halves. 0: 1.
 	RopeFraction float64 `json:"rope_fraction,omitempty"`
@@ -270,8 +270,8 @@ func (c validation) check() error {
 		return fmt.Errorf("conv: %d, needs to be from 0 to %d", c.Conv, maxConv)
 	case c.SourceVocab != 0 && c.Kind != EncoderDecoder:
 		return fmt.Errorf("source_vocab: %d, but kind %s has no source; set kind to %s, or source_vocab to 0", c.SourceVocab, c.Kind, EncoderDecoder)
-	case !(c.RopeTheta >= 0) || c.RopeTheta > 1e30:
-		return fmt.Errorf("rope_theta: %g, needs to be from 0 to 1e30", c.RopeTheta)
+	case !isRopeBase(c.RopeTheta):
+		return fmt.Errorf("rope_theta: %g, needs to be 0, or from 1 to 1e30", c.RopeTheta)
 	case c.RopeTheta != 0 && c.Positions != Rotary:
 		return fmt.Errorf("rope_theta: %g, but positions are %s; set positions to %s, or rope_theta to 0", c.RopeTheta, c.Positions, Rotary)
 	case !(c.AttentionDropout >= 0 && c.AttentionDropout < 1):
@@ -308,6 +308,11 @@ func (c validation) check() error {
 	}
 	return c.checkTraits(m.Traits())
 }
+
+// isRopeBase reports whether theta is 0, the default, or a base whose frequencies are at most
+// 1 and above 0. With higher frequencies the angles of late positions leave the range in which
+// they are exact.
+func isRopeBase(theta float64) bool { return theta == 0 || theta >= 1 && theta <= 1e30 }
 
 // largestDivisor returns the largest divisor of n that is at most most, or 1.
 func largestDivisor(n, most int) int {

@@ -40,7 +40,7 @@ func (m *Model[T]) CanDivide() error {
 // b.
 //
 // It returns an error if CanDivide does, b does not fit the model, a rank would have no
-// tokens, or the exchange fails.
+// tokens, or the exchange fails, and attention.ErrNonFinite if the loss is not finite.
 func (m *Model[T]) TrainDivided(c *comm.Comm, b *Batch, scale T) (loss float64, err error) {
 	if b == nil {
 		return 0, errNoBatch
@@ -55,7 +55,9 @@ func (m *Model[T]) TrainDivided(c *comm.Comm, b *Batch, scale T) (loss float64, 
 	}
 	p := s.firstContext()
 	p.ranks = c
-	loss, err = s.runBackward(p, c.Rank(), t, scale)
+	if loss, err = s.runBackward(p, c.Rank(), t, scale); err == nil {
+		err = checkFinite("loss", []float64{loss}, 1)
+	}
 	return loss / float64(t.counted), err
 }
 

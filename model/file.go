@@ -40,8 +40,12 @@ type configFile struct {
 
 // Save writes the configuration and the weights to a folder, and creates the folder if
 // it does not exist. Each file is replaced as a whole. Both together are replaced as a
-// whole only in an empty folder. Save returns an error if a file cannot be written.
+// whole only in an empty folder. Save returns an error if a file cannot be written, and
+// before anything is written the error of CheckMechanisms.
 func (m *Model[T]) Save(dir string) error {
+	if err := m.CheckMechanisms(); err != nil {
+		return err
+	}
 	if err := atomicfile.MakeFolder(dir); err != nil {
 		return err
 	}

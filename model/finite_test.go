@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 
@@ -32,6 +33,8 @@ func TestModelSaysWhatIsNotFinite(t *testing.T) {
 	}
 	check("logits", m.Logits(b, make([]float32, 4*c.Vocab)))
 	check("losses", m.Losses(b, make([]float64, 4)))
+	_, err = m.Forward(b)
+	check("forward", err)
 	_, _, err = m.Vectors(nil, b)
 	check("vectors", err)
 	s, err := m.NewSession(1)
@@ -40,7 +43,27 @@ func TestModelSaysWhatIsNotFinite(t *testing.T) {
 	}
 	_, err = s.Step(tokens, 4)
 	check("a session's logits", err)
+	before := []byte("before")
+	for name, err := range map[string]error{
+		"a snapshot": func() error {
+			b, err := s.AppendBinary(before)
+			if !bytes.Equal(b, before) {
+				t.Errorf("a snapshot of a session that failed appends %d bytes", len(b)-len(before))
+			}
+			return err
+		}(),
+		"a snapshot of a clone": func() error { _, err := s.Clone().AppendBinary(nil); return err }(),
+		"another step":          func() error { _, err := s.Step(tokens, 4); return err }(),
+		"its losses":            s.Losses(make([]float64, 4), tokens, tokens, 4),
+	} {
+		if !errors.Is(err, ErrSessionFailed) || !errors.Is(err, attention.ErrNonFinite) {
+			t.Errorf("%s of a session that failed: %v", name, err)
+		}
+	}
 	s.Reset()
+	if _, err := s.AppendBinary(nil); err != nil {
+		t.Errorf("a snapshot after Reset: %v", err)
+	}
 	check("a session's losses", s.Losses(make([]float64, 4), tokens, tokens, 4))
 }
 
@@ -78,6 +101,9 @@ func TestModelSaysWhichDecaysAreNotFinite(t *testing.T) {
 		steps := []SessionStep[float32]{{Session: s, Tokens: tokens}}
 		if g.StepTogether(steps); !errors.Is(steps[0].Err, attention.ErrNonFinite) {
 			t.Errorf("%s: a step of a group: %v", name, steps[0].Err)
+		}
+		if _, err := s.AppendBinary(nil); !errors.Is(err, ErrSessionFailed) {
+			t.Errorf("%s: a snapshot after a step of a group that failed: %v", name, err)
 		}
 	}
 }

@@ -80,7 +80,8 @@ func (g *SessionGroup[T]) RestoreSession(data []byte) (*Session[T], error) {
 // Steps may have different numbers of tokens, and their sessions different positions. The
 // error of a step leaves the others as they are. Err is the error of Session.Step, or says
 // that the session is nil, of another model, or in an earlier step of the call. Sessions
-// whose tokens are refused keep their state; after other errors a session must be Reset.
+// whose tokens are refused keep their state; after other errors a session has failed, as
+// after Session.Step, and must be Reset.
 func (g *SessionGroup[T]) StepTogether(steps []SessionStep[T]) {
 	g.round++
 	g.queue = g.queue[:0]
@@ -159,7 +160,7 @@ func (g *SessionGroup[T]) fillPiece(steps []SessionStep[T]) bool {
 // last rows to last if the step is done.
 func (g *SessionGroup[T]) finishPart(e *groupEntry, steps []SessionStep[T], part *nn.StepPart[T], y, last tensor.Mat[T]) {
 	s := &steps[e.step]
-	if s.Err = part.Err; s.Err != nil {
+	if s.Err = s.Session.fail(part.Err); s.Err != nil {
 		return
 	}
 	n := (part.End - part.Start) / part.B
@@ -183,7 +184,7 @@ func (g *SessionGroup[T]) setLogits(steps []SessionStep[T], last tensor.Mat[T]) 
 			continue
 		}
 		logits := g.logits[e.row*outputs:][:s.Session.batch*outputs]
-		if s.Err = checkFinite("logits", logits, outputs); s.Err == nil {
+		if s.Err = s.Session.fail(checkFinite("logits", logits, outputs)); s.Err == nil {
 			s.Logits = logits
 		}
 	}

@@ -1,23 +1,44 @@
 package model
 
 import (
+	"fmt"
+
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // layer is a layer of attention with the prefix of its weights' names.
 type layer[T tensor.Float] struct {
-	name string
-	attn *nn.Attention[T]
+	name  string
+	attn  *nn.Attention[T]
+	built attention.Mechanism[T] // of the configuration
 }
 
-// WrapMechanisms replaces the mechanism of each attention layer by the result of wrap,
-// so that the calls of a pass can be observed. wrap gets the name of a layer, such as
-// layers.0.attn, and its mechanism. Its result must have the weights and constants of
-// that mechanism. restore puts the mechanisms back.
+// mechanism returns the mechanism of the layer without those that only watch it.
+func (l *layer[T]) mechanism() attention.Mechanism[T] {
+	m := l.attn.Mechanism
+	for {
+		w, is := m.(*watched[T])
+		if !is {
+			return m
+		}
+		m = w.Mechanism
+	}
+}
+
+// WrapMechanisms replaces the mechanism of each attention layer by the result of wrap: a
+// mechanism that observes its calls, or another one. wrap gets the name of a layer, such as
+// layers.0.attn, and its mechanism. restore puts the mechanisms back.
+//
+// Until then Params has the learned parameters that the new mechanisms expose, such as
+// layers.0.attn.scale, in place of those that no layer uses any more. A name that the layer
+// has already is a panic, as in param.Set.Add. Optimisers and other users of Params must be
+// made afterwards. Files do not describe such a model, so Save refuses it, and models that
+// Share returned have the new mechanisms as well. Redraw leaves new mechanisms as they are.
 func (m *Model[T]) WrapMechanisms(wrap func(name string, of attention.Mechanism[T]) attention.Mechanism[T]) (restore func()) {
 	var before []attention.Mechanism[T]
 	var undivided []bool
@@ -25,11 +46,69 @@ func (m *Model[T]) WrapMechanisms(wrap func(name string, of attention.Mechanism[
 		before, undivided = append(before, l.attn.Mechanism), append(undivided, l.attn.Undivided)
 		l.attn.Mechanism, l.attn.Undivided = wrap(l.name, l.attn.Mechanism), true
 	}
+	m.collectParams()
 	return func() {
 		for i, l := range m.layers {
 			l.attn.Mechanism, l.attn.Undivided = before[i], undivided[i]
 		}
+		m.collectParams()
 	}
+}
+
+// CheckMechanisms returns an error that names the first layer whose mechanism is not the one
+// of the configuration, because WrapMechanisms set it: no file describes such a model.
+func (m *Model[T]) CheckMechanisms() error {
+	for i := range m.layers {
+		l := &m.layers[i]
+		if of := l.mechanism(); of != l.built {
+			return fmt.Errorf("%s: mechanism %s (%s) was set by WrapMechanisms, the configuration has %s (%s), and a file would describe that; restore the mechanisms first",
+				l.name, of.Traits().Name, of.Setting(), l.built.Traits().Name, l.built.Setting())
+		}
+	}
+	return nil
+}
+
+// collectParams sets the weights to those of the model and of the mechanisms of its layers.
+func (m *Model[T]) collectParams() {
+	unused, used := map[*T]bool{}, map[*T]bool{} // by first element: sets share elements under other names
+	for i := range m.layers {
+		l := &m.layers[i]
+		for _, p := range l.built.Params().All() {
+			if len(p.Data) > 0 {
+				unused[&p.Data[0]] = true
+			}
+		}
+	}
+	for i := range m.layers {
+		for _, p := range m.layers[i].mechanism().Params().All() {
+			if len(p.Data) > 0 {
+				delete(unused, &p.Data[0])
+			}
+		}
+	}
+	var set param.Set[T]
+	for _, p := range m.built {
+		if len(p.Data) > 0 && unused[&p.Data[0]] {
+			continue
+		}
+		set.Add(p)
+		if len(p.Data) > 0 {
+			used[&p.Data[0]] = true
+		}
+	}
+	for i := range m.layers {
+		l := &m.layers[i]
+		for _, p := range l.mechanism().Params().All() {
+			if len(p.Data) == 0 || used[&p.Data[0]] {
+				continue
+			}
+			used[&p.Data[0]] = true
+			own := *p
+			own.Name = l.name + "." + p.Name
+			set.Add(&own)
+		}
+	}
+	*m.params = set
 }
 
 // Watch calls look with each call of a layer's mechanism before the mechanism computes
@@ -68,7 +147,7 @@ func (m *Model[T]) Redraw(key rng.Key, updates int) error {
 	}
 	key = key.Fold(uint64(updates))
 	for i, l := range m.layers {
-		if m.config.layerWindow(i) > 0 {
+		if m.config.layerWindow(i) > 0 || l.mechanism() != l.built {
 			continue
 		}
 		o.Seed = key.Uint64(uint64(i))
@@ -77,7 +156,7 @@ func (m *Model[T]) Redraw(key rng.Key, updates int) error {
 			return err
 		}
 		from := drawn.Constants().All()
-		for j, p := range l.attn.Mechanism.Constants().All() {
+		for j, p := range l.built.Constants().All() {
 			copy(p.Data, from[j].Data)
 		}
 	}

@@ -21,6 +21,7 @@ type Model[T tensor.Float] struct {
 	constants *param.Set[T]
 	seeds     map[string]uint64 // of layers whose mechanism draws as it computes, by their names
 	layers    []layer[T]        // of attention, in the order in which they are built
+	built     []*param.Param[T] // weights, without mechanisms that WrapMechanisms set
 
 	encoder *stack[T] // of an encoder-decoder; nil otherwise
 	main    *stack[T] // nil: net
@@ -101,7 +102,7 @@ func buildModel[T tensor.Float](c Config, key *rng.Key, seeds map[string]uint64)
 	default:
 		*m.head.Linear = b.newLinear("head", 1, c.outputSize(), read, c.biases().Head)
 	}
-	m.layers = b.layers
+	m.layers, m.built = b.layers, slices.Clone(b.set.All())
 	m.train.encoder.keep, m.train.main.keep = true, true
 	return m, b.err
 }
@@ -110,7 +111,7 @@ func buildModel[T tensor.Float](c Config, key *rng.Key, seeds map[string]uint64)
 // passes. Both may compute at the same time while no weight changes. A Backward of one
 // excludes any other use of both.
 func (m *Model[T]) Share() *Model[T] {
-	c := &Model[T]{config: m.config, params: m.params, constants: m.constants, seeds: m.seeds, layers: m.layers, net: m.net, pool: m.pool}
+	c := &Model[T]{config: m.config, params: m.params, constants: m.constants, seeds: m.seeds, layers: m.layers, built: m.built, net: m.net, pool: m.pool}
 	c.head.Linear = m.head.Linear
 	for _, s := range [...]struct{ to, from **stack[T] }{{&c.main, &m.main}, {&c.encoder, &m.encoder}} {
 		if *s.from != nil {
@@ -125,7 +126,8 @@ func (m *Model[T]) Share() *Model[T] {
 // Config returns a copy of the configuration.
 func (m *Model[T]) Config() Config { return m.config.Clone() }
 
-// Params returns the weights.
+// Params returns the weights, with the learned parameters of the mechanisms that the layers
+// have (WrapMechanisms).
 func (m *Model[T]) Params() *param.Set[T] { return m.params }
 
 // Constants returns the numbers that mechanisms draw and do not learn, such as random
@@ -145,7 +147,7 @@ func (m *Model[T]) Aux() float64 {
 // Forward returns the mean loss of the counted outputs, in nats or squared differences,
 // and saves intermediate results for Backward. b must not change before Backward.
 // Forward returns an error if b does not fit the model, no target is counted, or a
-// mechanism refuses its call.
+// mechanism refuses its call, and attention.ErrNonFinite if the loss is not finite.
 func (m *Model[T]) Forward(b *Batch) (loss float64, err error) {
 	m.canBackward, m.canBackwardOutputs = false, false
 	if err := m.train.run(m, b); err != nil {
@@ -162,6 +164,9 @@ func (m *Model[T]) Forward(b *Batch) (loss float64, err error) {
 	m.head.setLosses(m.losses, x, &m.targets)
 	for _, l := range m.losses {
 		loss += l
+	}
+	if err := checkFinite("losses", m.losses, 1); err != nil {
+		return 0, err
 	}
 	m.canBackward = true
 	return loss / float64(m.targets.counted), nil

@@ -175,7 +175,7 @@ func (m *Model[T]) TrainSegments(b *Batch, size int, scale T, done func(done, al
 		}
 		following = p
 	}
-	return loss / float64(t.counted), nil
+	return loss / float64(t.counted), checkFinite("loss", []float64{loss}, 1)
 }
 
 // SegmentLosses sets dst [B·N] to the Losses of b, in segments of size positions.

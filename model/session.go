@@ -30,6 +30,8 @@ type Session[T tensor.Float] struct {
 	group *SessionGroup[T] // of the last StepTogether, and its round
 	round uint64
 
+	failure error // of a step, until Reset; nil: none
+
 	head   head[T] // of Losses
 	next   targets
 	losses []float64
@@ -131,7 +133,8 @@ func (f sessionMaker[T]) create(batch int) (*Session[T], error) {
 //
 // Step returns an error if tokens do not fit the model, learned positions run out, a
 // mixer fails, or logits are not finite (attention.ErrNonFinite). After the last two
-// errors the session must be Reset.
+// errors the states of the layers may differ in their tokens. The session then refuses
+// further tokens and AppendBinary, with ErrSessionFailed, until Reset.
 func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	m := s.model
 	var y tensor.Mat[T]
@@ -142,7 +145,7 @@ func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	n = y.Rows / s.batch
 	last := tensor.Mat[T]{Data: y.Data[(n-1)*y.Stride:], Rows: s.batch, Cols: y.Cols, Stride: n * y.Stride}
 	s.frozen.head.Forward(resizeMatrix(&s.logits, s.batch, m.config.outputSize()), last, false)
-	return s.logits, checkFinite("logits", s.logits, m.config.outputSize())
+	return s.logits, s.fail(checkFinite("logits", s.logits, m.config.outputSize()))
 }
 
 // Losses adds n tokens to each sequence, tokens [batch·n]. It sets dst [batch·n] to the
@@ -176,7 +179,26 @@ func (s *Session[T]) Losses(dst []float64, tokens, targets []int32, n int) error
 	if err != nil {
 		return err
 	}
-	return checkFinite("losses", dst, 1)
+	return s.fail(checkFinite("losses", dst, 1))
+}
+
+// ErrSessionFailed is in the errors of a session in which a step has failed.
+var ErrSessionFailed = errors.New("a step of the session failed")
+
+// fail notes the error of a step, unless it is nil, and returns it.
+func (s *Session[T]) fail(err error) error {
+	if err != nil {
+		s.failure = err
+	}
+	return err
+}
+
+// checkFailure returns an error if a step has failed.
+func (s *Session[T]) checkFailure() error {
+	if s.failure == nil {
+		return nil
+	}
+	return fmt.Errorf("session: %w, and its states may differ in their tokens; reset it, or restore an earlier snapshot: %w", ErrSessionFailed, s.failure)
 }
 
 // eachPiece adds n tokens to each sequence. It calls each with the head's input for
@@ -193,7 +215,7 @@ func (s *Session[T]) eachPiece(tokens []int32, n int, each func(i, size int, y t
 		s.piece.add(&s.decoding, &m.main.frequencies, tokens, i, size)
 		y := m.main.step(&s.piece, &s.trace, s.frozen.stepWays(s.batch*size))
 		if err := s.piece.parts[0].Err; err != nil {
-			return err
+			return s.fail(err)
 		}
 		s.tokens += int64(size)
 		each(i, size, y)
@@ -204,6 +226,9 @@ func (s *Session[T]) eachPiece(tokens []int32, n int, each func(i, size int, y t
 // checkTokens returns an error if the session cannot take n tokens of each sequence.
 func (s *Session[T]) checkTokens(tokens []int32, n int) error {
 	m := s.model
+	if err := s.checkFailure(); err != nil {
+		return err
+	}
 	if n < 1 {
 		return fmt.Errorf("step: %d tokens, needs at least 1", n)
 	}
@@ -254,9 +279,10 @@ func (s *Session[T]) HeapBytes() int64 {
 	return n
 }
 
-// Clone returns an independent session that continues from the same tokens.
+// Clone returns an independent session that continues from the same tokens, or has failed
+// as well.
 func (s *Session[T]) Clone() *Session[T] {
-	c := &Session[T]{decoding: decoding[T]{tokens: s.tokens, batch: s.batch}, model: s.model, frozen: s.frozen}
+	c := &Session[T]{decoding: decoding[T]{tokens: s.tokens, batch: s.batch}, model: s.model, frozen: s.frozen, failure: s.failure}
 	c.trace.blocks = s.model.main.newBlockTraces(false)
 	for _, state := range s.states {
 		c.states = append(c.states, state.Clone())
@@ -267,9 +293,9 @@ func (s *Session[T]) Clone() *Session[T] {
 	return c
 }
 
-// Reset removes all tokens.
+// Reset removes all tokens, and the error of a failed step.
 func (s *Session[T]) Reset() {
-	s.tokens = 0
+	s.tokens, s.failure = 0, nil
 	for _, state := range s.states {
 		state.Reset()
 	}

@@ -39,8 +39,12 @@ func (f sessionMaker[T]) digest() ([sha256.Size]byte, error) {
 }
 
 // AppendBinary appends a snapshot of the session, without the weights, for
-// RestoreSession. It returns an error if a state has no snapshot.
+// RestoreSession. It returns ErrSessionFailed after a step that failed, and an error if a
+// state has no snapshot.
 func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
+	if err := s.checkFailure(); err != nil {
+		return b, err
+	}
 	id, err := sessionMaker[T]{model: s.model}.digest()
 	if err != nil {
 		return b, err

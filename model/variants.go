@@ -128,8 +128,8 @@ func (c validation) checkVariants() error {
 		return fmt.Errorf("parallel_blocks: %q is none of %s, %s", c.ParallelBlocks, ParallelOne, ParallelTwo)
 	case c.ParallelBlocks != "" && (c.PostNorm || c.Conv != 0 || c.Kind == EncoderDecoder):
 		return fmt.Errorf("parallel_blocks: %s, but kind is %s, post_norm %t and conv %d; set kind to %s or %s, post_norm to false and conv to 0", c.ParallelBlocks, c.Kind, c.PostNorm, c.Conv, Decoder, Encoder)
-	case !(c.EntryScale >= 0 && c.EntryScale <= 1e6):
-		return fmt.Errorf("entry_scale: %g, needs to be from 0 to 1e6", c.EntryScale)
+	case c.EntryScale != 0 && !(c.EntryScale >= 1e-6 && c.EntryScale <= 1e6):
+		return fmt.Errorf("entry_scale: %g, needs to be 0, or from 1e-6 to 1e6", c.EntryScale)
 	case c.Inputs > 0 && (c.EntryScale != 0 || c.TokenTypes != 0):
 		return fmt.Errorf("inputs: %d numbers have no embeddings, but entry_scale is %g and token_types %d; set both to 0", c.Inputs, c.EntryScale, c.TokenTypes)
 	case c.TokenTypes != 0 && (c.frontPositions() > 0 || c.Kind == EncoderDecoder):
@@ -174,8 +174,8 @@ func (c validation) checkRope() error {
 		return fmt.Errorf("rope_fraction: %g, needs to be from 0 to 1", c.RopeFraction)
 	case c.RopeFraction != 0 && (c.rotatedWidth() < 2 || c.rotatedWidth()%2 != 0):
 		return fmt.Errorf("rope_fraction: %g of %d channels are %d, needs an even number of 2 or more", c.RopeFraction, c.headWidth(), c.rotatedWidth())
-	case !(c.LocalRopeTheta >= 0) || c.LocalRopeTheta > 1e30:
-		return fmt.Errorf("local_rope_theta: %g, needs to be from 0 to 1e30", c.LocalRopeTheta)
+	case !isRopeBase(c.LocalRopeTheta):
+		return fmt.Errorf("local_rope_theta: %g, needs to be 0, or from 1 to 1e30", c.LocalRopeTheta)
 	case c.LocalRopeTheta != 0 && len(c.LayerWindows) == 0:
 		return fmt.Errorf("local_rope_theta: %g, but layer_windows are empty; set layer_windows, or local_rope_theta to 0", c.LocalRopeTheta)
 	case c.RopeScaling == nil:
@@ -199,15 +199,18 @@ func (c validation) checkRope() error {
 		return fmt.Errorf("rope_scaling: kind %s has no beta_fast %g, beta_slow %g, attention_factor %g; set them to 0", r.Kind, r.BetaFast, r.BetaSlow, r.AttentionFactor)
 	case r.Kind == YarnScaling && (r.LowFrequency != 0 || r.HighFrequency != 0):
 		return fmt.Errorf("rope_scaling: kind %s has no low_frequency %g, high_frequency %g; set them to 0", r.Kind, r.LowFrequency, r.HighFrequency)
-	case r.Kind == Llama3Scaling && !(r.lowBound() > 0 && r.lowBound() < r.highBound() && r.highBound() <= maxSize):
-		return fmt.Errorf("rope_scaling: low_frequency %g and high_frequency %g, needs 0 < low < high", r.lowBound(), r.highBound())
-	case r.Kind == YarnScaling && !(r.slowBound() > 0 && r.slowBound() <= r.fastBound() && r.fastBound() <= maxSize):
-		return fmt.Errorf("rope_scaling: beta_slow %g and beta_fast %g, needs 0 < slow ≤ fast", r.slowBound(), r.fastBound())
-	case !(r.AttentionFactor >= 0 && r.AttentionFactor <= 1e3):
-		return fmt.Errorf("rope_scaling: attention_factor %g, needs to be from 0 to 1000", r.AttentionFactor)
+	case r.Kind == Llama3Scaling && !(r.lowBound() >= leastTurns && r.lowBound() < r.highBound() && r.highBound() <= maxSize):
+		return fmt.Errorf("rope_scaling: low_frequency %g and high_frequency %g, needs %g ≤ low < high ≤ %d", r.lowBound(), r.highBound(), leastTurns, maxSize)
+	case r.Kind == YarnScaling && !(r.slowBound() >= leastTurns && r.slowBound() <= r.fastBound() && r.fastBound() <= maxSize):
+		return fmt.Errorf("rope_scaling: beta_slow %g and beta_fast %g, needs %g ≤ slow ≤ fast ≤ %d", r.slowBound(), r.fastBound(), leastTurns, maxSize)
+	case r.AttentionFactor != 0 && !(r.AttentionFactor >= 1e-3 && r.AttentionFactor <= 1e3):
+		return fmt.Errorf("rope_scaling: attention_factor %g, needs to be 0, or from 0.001 to 1000", r.AttentionFactor)
 	}
 	return nil
 }
+
+// leastTurns is the least number of turns over the original context that bounds scaling.
+const leastTurns = 1e-6
 
 func (r *RopeScaling) lowBound() float64  { return orDefault(r.LowFrequency, 1) }
 func (r *RopeScaling) highBound() float64 { return orDefault(r.HighFrequency, 4) }

@@ -20,14 +20,15 @@ func (m *Model[T]) AttentionNames() []string {
 // time. An error of look ends the pass. Attention in a convolutional net is not watched.
 func (m *Model[T]) ShareWatched(look func(name string, of attention.Mechanism[T], call *attention.Call[T]) error) *Model[T] {
 	c := m.Share()
-	c.layers = make([]layer[T], len(m.layers))
+	params := *m.params // WrapMechanisms of c leaves those of m
+	c.params, c.layers = &params, make([]layer[T], len(m.layers))
 	watchers := make(map[*nn.Attention[T]]*nn.Attention[T], len(m.layers))
 	for i, l := range m.layers {
 		own := *l.attn
 		of := own.Mechanism
 		own.Mechanism = &watched[T]{of, func(call *attention.Call[T]) error { return look(l.name, of, call) }}
 		own.Undivided = true
-		c.layers[i], watchers[l.attn] = layer[T]{l.name, &own}, &own
+		c.layers[i], watchers[l.attn] = layer[T]{l.name, &own, l.built}, &own
 	}
 	for _, s := range []*stack[T]{c.main, c.encoder} {
 		if s == nil {

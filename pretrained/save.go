@@ -30,10 +30,13 @@ var companions = append([]string{
 //
 // Save returns an error if dir has weights, tokenizer files or files beside them that the
 // opened folder lacks, a file cannot be written, or the opened folder cannot be read or has
-// tensors of other shapes than before.
+// tensors of other shapes than before. It returns the error of model.Model.CheckMechanisms.
 func (m *Model) Save(dir string) error {
 	m.passes.use.RLock()
 	defer m.passes.use.RUnlock()
+	if err := m.body.CheckMechanisms(); err != nil {
+		return err
+	}
 	s, err := openSource(m.dir)
 	if err != nil {
 		return err

@@ -23,8 +23,11 @@ import (
 //
 // Write returns an error that names the differing field if no family has such a model, if
 // dir has weights, tokenizer files or files beside them that Write does not replace, and if a
-// file cannot be written.
+// file cannot be written. It returns the error of model.Model.CheckMechanisms.
 func Write(dir string, m *model.Model[float32], words *tokenizer.Tokenizer) error {
+	if err := m.CheckMechanisms(); err != nil {
+		return err
+	}
 	text, p, err := express(m.Config())
 	if err != nil {
 		return err

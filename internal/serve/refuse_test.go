@@ -48,7 +48,7 @@ func TestBadBodiesAreRefusedByField(t *testing.T) {
 		{"/v1/sessions", `{"text":"\uD83D\u0041"}`, 400, "", "half of a surrogate pair"},
 		{"/v1/sessions", `{"text":"\\\\ \ude00"}`, 400, "", "half of a surrogate pair"},
 		{"/v1/sessions", `{"text":"\ud83d\ude00\ud83d"}`, 400, "", "half of a surrogate pair"},
-		{"/v1/sessions", `{"text":"\ud83"}`, 400, "", "invalid character"},
+		{"/v1/sessions", `{"text":"\ud83"}`, 400, "", "body: invalid "},
 		{"/v1/sessions", `{"text":"\`, 400, "", "ends early"},
 		{"/v1/sessions", `[]`, 400, "", "is no JSON object"},
 		{"/v1/sessions", `{"text":"a"} {}`, 400, "", "more after the JSON object"},
