@@ -30,8 +30,9 @@ func (m *Model) TokenizerErr() error { return m.texts.err }
 
 // EmbedOptions are the choices of EmbedWith.
 type EmbedOptions struct {
-	// MaxTokens is the number of tokens after which texts are cut, with special tokens. 0:
-	// as the folder says; -1: all that the model reads.
+	// MaxTokens is the number of tokens after which texts are cut, with special tokens and
+	// a prompt, beside which it leaves room for a token of the text at least. 0: as the
+	// folder says; -1: all that the model reads.
 	MaxTokens int
 	// Progress is called after each batch with the number of texts done; nil: not called.
 	Progress func(done int)
@@ -97,10 +98,17 @@ func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (
 			return nil, fmt.Errorf("text %d: %w", i, err)
 		}
 		if v.Tokens[i] > len(list[i].IDs) {
-			v.Truncated++
+			if v.Truncated++; s.prompt != "" && !reachesBeyond(&list[i], len(s.prompt)) {
+				return nil, fmt.Errorf("text %d: max tokens: %d leave no room beside special tokens and the prompt %q", i, v.MaxTokens, s.prompt)
+			}
 		}
 	}
 	return v, m.embedEncoded(ctx, v.Rows, list, s, o.Progress)
+}
+
+// reachesBeyond reports whether a token of e reaches beyond the first n bytes of its text.
+func reachesBeyond(e *tokenizer.Encoding, n int) bool {
+	return slices.ContainsFunc(e.Offsets, func(at [2]int) bool { return at[1] > n })
 }
 
 // embedEncoded sets rows to the vectors of encoded texts.
