@@ -2,7 +2,8 @@
 // exact, on ordinary processors: FAST's Fastmax, TaylorShift, linear (elu+1)
 // attention, and softmax as the honest baseline.
 //
-// This package holds the shortest useful call. The packages below it hold the rest:
+// This package holds the shortest useful call, and the number of threads (SetThreads). The
+// packages below it hold the rest:
 //
 //   - attention: the contract (calls, gradients, states, plans) and its engines;
 //   - mechanism: the catalogue of attention functions, by name;

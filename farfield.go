@@ -2,9 +2,12 @@ package farfield
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -18,6 +21,9 @@ type Options struct {
 	Causal bool              // query i sees keys j ≤ i + (M-N)
 	Order  int               // p of fastmax and taylorshift; 0: their default
 	Set    map[string]string // settings of the mechanism, as "scale": "1/sqrt(D)"
+	// Params holds values of the mechanism's learned parameters and constants, by their names
+	// in its row of the catalogue. Others keep their first values.
+	Params map[string][]float32
 }
 
 // Attend returns attention o [H,N,Dv] of contiguous slices q [H,N,D], k [Hkv,M,D] and
@@ -25,6 +31,12 @@ type Options struct {
 // of the catalogue, mechanism.Names(). It returns an error for an unknown name or
 // setting, and for slices whose lengths do not fit the options; the error names the
 // field and both values.
+//
+// Some mechanisms mean nothing before their parameters are learned: linformer, luna, eva,
+// primal and transformer-xl (mechanism.Row.Untrained). Attend refuses them unless
+// Options.Params has the values of all, or the setting seed asks for random ones. Random
+// features, as performer has them, approximate a function and are drawn by the setting seed,
+// which is 0 by default.
 func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 	for _, x := range []struct {
 		field string
@@ -65,6 +77,9 @@ func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := setParams(name, mech, o); err != nil {
+		return nil, err
+	}
 	out := tensor.NewHeads[float32](1, h, n, dv)
 	err = mech.Forward(out, &attention.Call[float32]{
 		Q:      tensor.HeadsOf(q, 1, h, n, o.Width),
@@ -77,6 +92,59 @@ func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 	}
 	return out.Data, nil
 }
+
+// setParams sets the numbers of a mechanism to those of o. It returns an error for numbers
+// that the mechanism does not have, and for a mechanism whose numbers mean nothing and are
+// neither given nor drawn by a seed.
+func setParams(name string, m attention.Mechanism[float32], o Options) error {
+	for _, key := range slices.Sorted(maps.Keys(o.Params)) {
+		p, err := m.Params().Get(key)
+		if err != nil {
+			p, err = m.Constants().Get(key)
+		}
+		if err != nil {
+			return fmt.Errorf("farfield: Params: %s has no %s", name, key)
+		}
+		if data := o.Params[key]; len(data) != len(p.Data) {
+			return fmt.Errorf("farfield: Params: %s has %d elements, %s needs %d of shape %v", key, len(data), name, len(p.Data), p.Shape)
+		}
+		copy(p.Data, o.Params[key])
+	}
+	row, err := mechanism.Lookup(name)
+	if err != nil || row.Untrained == "" {
+		return err
+	}
+	hasSeed := slices.ContainsFunc(row.Settings, func(s mechanism.Setting) bool { return s.Name == "seed" })
+	if _, given := o.Set["seed"]; given && hasSeed {
+		return nil
+	}
+	for _, p := range m.Params().All() {
+		if _, given := o.Params[p.Name]; given {
+			continue
+		}
+		way := "set Params"
+		if hasSeed {
+			way += ", or the setting seed for random numbers"
+		}
+		return fmt.Errorf("farfield: %s has learned parameters (%s), and without training they mean nothing: %s of shape %v is not given; %s",
+			name, row.Untrained, p.Name, p.Shape, way)
+	}
+	return nil
+}
+
+// SetThreads sets the number of goroutines that compute at the same time, of this process and
+// all packages of farfield; 0 means runtime.GOMAXPROCS(0). Results do not depend on it. Calls
+// that are running may finish with the number before. It returns an error if n is negative.
+func SetThreads(n int) error {
+	if n < 0 {
+		return fmt.Errorf("farfield: threads: %d, needs 0 or more", n)
+	}
+	par.SetThreads(n)
+	return nil
+}
+
+// Threads returns the number of goroutines that compute at the same time.
+func Threads() int { return par.Threads() }
 
 // product multiplies sizes of 0 or more. One that no slice can have is math.MaxInt.
 func product(sizes ...int) int {

@@ -5,10 +5,12 @@ import (
 	"log"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield"
+	"github.com/farfield-ml/farfield/mechanism"
 )
 
 // Four tokens of width 2 attend to themselves and to what came before.
@@ -102,5 +104,80 @@ func TestAttendAverages(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A mechanism whose numbers mean nothing without training is not computed with random ones
+// unless these are asked for.
+func TestAttendDrawsNoLearnedNumbersUnasked(t *testing.T) {
+	const n, d = 6, 4
+	x := random(n * d)
+	refused := 0
+	for _, name := range mechanism.Names() {
+		row, err := mechanism.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row.Untrained == "" {
+			continue
+		}
+		refused++
+		o := farfield.Options{Width: d, Set: map[string]string{}}
+		out, err := farfield.Attend(name, x, x, x, o)
+		if out != nil || err == nil || !strings.Contains(err.Error(), name+" has learned parameters") || !strings.Contains(err.Error(), "Params") {
+			t.Errorf("%s: error is %v", name, err)
+		}
+		m, err := mechanism.New[float32](name, mechanism.Options{Heads: 1, Width: d, Length: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Params = map[string][]float32{}
+		for _, p := range m.Params().All() {
+			o.Params[p.Name] = p.Data
+		}
+		if _, err := farfield.Attend(name, x, x, x, o); err != nil {
+			t.Errorf("%s with its parameters: %v", name, err)
+		}
+		first := m.Params().All()[0].Name
+		o.Params[first] = o.Params[first][1:]
+		if _, err := farfield.Attend(name, x, x, x, o); err == nil || !strings.Contains(err.Error(), "Params: "+first+" has ") {
+			t.Errorf("%s with a short parameter: error is %v", name, err)
+		}
+		o.Params = map[string][]float32{"none": nil}
+		if _, err := farfield.Attend(name, x, x, x, o); err == nil || !strings.Contains(err.Error(), "Params: "+name+" has no none") {
+			t.Errorf("%s with another parameter: error is %v", name, err)
+		}
+		if name == "transformer-xl" {
+			continue
+		}
+		o.Params, o.Set["seed"] = nil, "1"
+		if _, err := farfield.Attend(name, x, x, x, o); err != nil {
+			t.Errorf("%s with a seed: %v", name, err)
+		}
+	}
+	if refused != 5 {
+		t.Errorf("%d mechanisms are refused, needs 5", refused)
+	}
+}
+
+func TestThreadsAreLimited(t *testing.T) {
+	before := farfield.Threads()
+	if err := farfield.SetThreads(-1); err == nil || !strings.Contains(err.Error(), "threads: -1") {
+		t.Errorf("error is %v", err)
+	}
+	if err := farfield.SetThreads(1); err != nil || farfield.Threads() != 1 {
+		t.Errorf("%d threads, %v", farfield.Threads(), err)
+	}
+	x := random(8 * 1000 * 16)
+	o := farfield.Options{Width: 16, Heads: 8}
+	one, err := farfield.Attend("fastmax", x, x, x, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := farfield.SetThreads(0); err != nil || farfield.Threads() != before {
+		t.Errorf("%d threads, %v, needs %d", farfield.Threads(), err, before)
+	}
+	if all, err := farfield.Attend("fastmax", x, x, x, o); err != nil || !slices.Equal(all, one) {
+		t.Errorf("results depend on the threads (%v)", err)
 	}
 }

@@ -6,7 +6,7 @@
 //	softmax        exp(q·k/√D)                                      none                  direct
 //	fastmax        T_p(q̂·k̂), T_p(s) = Σ_{l≤p} s^l/l!                mean 0, deviation 1   direct, linear
 //	taylorshift    T_2(τ q̂·k̂), τ learned for each head              length 1              direct, linear
-//	linear         φ(q)·φ(k), φ = elu + 1                           none                  direct, linear
+//	linear         φ(q)·φ(k), φ = elu + 1; eps of 1e-6              none                  direct, linear
 //	performer      φ(q)·φ(k), random features of exp(q·k/√D)        none                  direct, linear
 //	rfa            φ(q̂)·φ(k̂), sines of random products              length 1              direct, linear
 //	based          T_2(q·k/√D)                                      none                  direct, linear
@@ -34,5 +34,6 @@
 //	exact-topk     exp(q·k/√D) of the k largest                     none                  whole heads
 //	primal         no weights: projections of q̂ and k̂               length 1              whole heads
 //
-// docs/mechanisms.md compares what each mechanism is good for.
+// A row divides by the sum of the weights plus its setting eps, which is 0 where the table
+// does not say otherwise. docs/mechanisms.md compares what each mechanism is good for.
 package mechanism

@@ -37,6 +37,7 @@ var eva = Row{
 		{"lnk", "(D)", "gain of its layer norm"}, {"lnk_bias", "(D)", ""},
 		{"rpe", "(H,window,window+2·overlap)", "with rpe=true: the bias"},
 	},
+	Untrained: "mq, mk and the norms after them",
 	Constants: []Param{
 		{"noise", "(H,landmarks,D)", "with noise=normal"},
 	},

@@ -29,9 +29,10 @@ var linformer = Row{
 		{"E", "(L,r)", "projection of keys, by their place; (H,L,r) for share=none"},
 		{"F", "(L,r)", "projection of values; not for share=kv"},
 	},
-	fit: fitLinformer,
-	f32: headwiseBuilder(newLinformer[float32]),
-	f64: headwiseBuilder(newLinformer[float64]),
+	Untrained: "E and F",
+	fit:       fitLinformer,
+	f32:       headwiseBuilder(newLinformer[float32]),
+	f64:       headwiseBuilder(newLinformer[float64]),
 }
 
 // fitLinformer sets the length, the rank and share from the shapes of E and F.

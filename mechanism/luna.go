@@ -29,6 +29,7 @@ var luna = Row{
 	Params: []Param{
 		{"p", "(H,length,D)", "queries of the packed sequence"},
 	},
+	Untrained: "p",
 	fit: func(o *Options, shapes map[string][]int) {
 		if p := shapes["p"]; len(p) == 3 {
 			o.Heads = p[0]

@@ -36,6 +36,7 @@ var primal = Row{
 		{"Wc", "(D, 2s)", "what outputs are of both, the same for all heads"},
 		{"Wc_bias", "(D)", "added to them"},
 	},
+	Untrained: "We, Wr, Lambda and Wc",
 	fit: func(o *Options, shapes map[string][]int) {
 		if s := shapes["We"]; len(s) == 3 {
 			o.Heads = s[0]

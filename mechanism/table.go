@@ -55,6 +55,10 @@ type Row struct {
 	Settings  []Setting
 	Params    []Param
 	Constants []Param // random numbers, by their names in Mechanism.Constants
+	// Untrained names the parameters whose first values mean nothing before training: New
+	// draws them, or sets them to numbers of no model. "": the first values define a function
+	// that is useful by itself.
+	Untrained string
 
 	// FarField is what training takes beside a window where a run leaves the degree open.
 	// The zero value: Order in all layers. Encoders and wide heads have Order in place of its

@@ -27,8 +27,9 @@ var transformerXL = Row{
 		{"u", "(H,D)", "what queries have in common for keys"},
 		{"vb", "(H,D)", "what queries have in common for distances"},
 	},
-	f32: headwiseBuilder(newTransformerXL[float32]),
-	f64: headwiseBuilder(newTransformerXL[float64]),
+	Untrained: "r, u and vb",
+	f32:       headwiseBuilder(newTransformerXL[float32]),
+	f64:       headwiseBuilder(newTransformerXL[float64]),
 }
 
 // relativeDistances is softmax of scale·((q+u)·k + (q+vb)·r_x), x = i-j ≥ 0 (Dai et al.

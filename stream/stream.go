@@ -94,7 +94,7 @@ func planPasses(s Shape, causal bool) []pass {
 // checkpoint remains, and the same call continues from it.
 //
 // It returns a BadInput error for invalid arguments, numbers or checkpoints and, with a
-// lock.HeldError, for files owned by another run. It also returns errors of files, and
+// *HeldError, for files owned by another run. It also returns errors of files, and
 // the error of ctx.
 func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Source[T], out *Output[T], o Options) (*Report, error) {
 	r, err := newRun(m, src, out, o)

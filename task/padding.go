@@ -17,7 +17,7 @@ func (t paddedSource) Sample(s *Sample, split Split, i int) error {
 		return err
 	}
 	spec := t.Spec()
-	length := spec.Length / spec.Parts
+	length := spec.Length / spec.Sequences()
 	if spec.Parts == 2 {
 		second := append([]int32(nil), s.Tokens[s.Cut:]...)
 		s.Tokens = padSlice(s.Tokens[:s.Cut], length, 0)

@@ -183,7 +183,7 @@ type Spec struct {
 	Vocab    int    // tokens are 0 ≤ t < Vocab; 0: positions hold numbers
 	Channels int    // numbers of a position where Vocab is 0
 	Length   int    // maximum positions of a sample, both parts together
-	Parts    int    // 2: pairs of sequences
+	Parts    int    // 2: pairs of sequences; 0 and 1: single sequences
 	Classes  int    // labels are 0 ≤ y < Classes
 	Outputs  int    // numbers of a target, per sample or per position
 	Count    [3]int // samples by split; may be Endless

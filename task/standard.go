@@ -19,7 +19,14 @@ func ChannelMoments(src Source) (mean, deviation []float64, err error) {
 	mean, deviation = make([]float64, spec.Channels), make([]float64, spec.Channels)
 	n := 0.
 	// Welford's algorithm avoids the squares of large means.
+	var unfit error
 	_, err = eachSample(src, Train, standardSamples, func(s *Sample) {
+		if unfit == nil {
+			_, unfit = spec.checkPositions(s)
+		}
+		if unfit != nil {
+			return
+		}
 		for i := 0; i < len(s.Values); i += spec.Channels {
 			n++
 			for c := range mean {
@@ -30,6 +37,9 @@ func ChannelMoments(src Source) (mean, deviation []float64, err error) {
 			}
 		}
 	})
+	if err == nil {
+		err = unfit
+	}
 	for c, squares := range deviation {
 		if deviation[c] = math.Sqrt(squares / n); !(deviation[c] > 0) {
 			deviation[c] = 1

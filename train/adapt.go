@@ -16,7 +16,7 @@ const levelMixtureSize = 10
 // fit.
 func (c *Config) adaptModelToTask(s task.Spec) error {
 	m := &c.Model
-	length := s.Length / s.Parts
+	length := s.Length / s.Sequences()
 	if c.Init != "" {
 		if m.Vocab != s.Vocab || m.Inputs != s.Channels {
 			return fmt.Errorf("init: the model reads %d tokens or %d numbers, task %s has %d or %d", m.Vocab, m.Inputs, s.Name, s.Vocab, s.Channels)

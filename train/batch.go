@@ -42,11 +42,11 @@ func (c *collector) sampleBuffer(n int) []task.Sample {
 // and is nil if no sample is padded.
 func (c *collector) packBatch(b *packedBatch, samples []task.Sample) {
 	s := &c.spec
-	b.B, b.N = len(samples)*s.Parts, 0
+	b.B, b.N = len(samples)*s.Sequences(), 0
 	b.Tokens, b.Values, b.Targets, b.Numbers = b.Tokens[:0], b.Values[:0], b.Targets[:0], b.Numbers[:0]
 	b.lengths, b.Lens, b.types, b.Types, b.counted = b.lengths[:0], nil, b.types[:0], nil, 0
 	for i := range samples {
-		for part := range s.Parts {
+		for part := range s.Sequences() {
 			from, to := c.partBounds(&samples[i], part)
 			b.lengths = append(b.lengths, int64(to-from))
 			b.N = max(b.N, to-from)
@@ -62,7 +62,7 @@ func (c *collector) packBatch(b *packedBatch, samples []task.Sample) {
 	nan := float32(math.NaN())
 	for i := range samples {
 		x := &samples[i]
-		for part := range s.Parts {
+		for part := range s.Sequences() {
 			from, to := c.partBounds(x, part)
 			padding := b.N - (to - from)
 			if s.Vocab > 0 {
@@ -113,7 +113,7 @@ func (c *collector) countPositions(s *task.Sample) int {
 func (c *collector) partBounds(s *task.Sample, part int) (from, to int) {
 	n := c.countPositions(s)
 	switch {
-	case c.spec.Parts == 1:
+	case c.spec.Sequences() == 1:
 		return 0, n
 	case part == 0:
 		return 0, s.Cut

@@ -132,6 +132,9 @@ func ReadConfig(path string, c Config) (Config, error) {
 	}
 	// The version is checked first: other versions have other fields.
 	version := struct{ Version int }{c.Version}
+	if isModelConfig(text) {
+		return c, modelAloneError(path)
+	}
 	if err := json.Unmarshal(text, &version); err == nil && version.Version != configVersion {
 		return c, fmt.Errorf("%s: version is %d, this program reads %d; train the model again, or use the program that wrote it", path, version.Version, configVersion)
 	}
@@ -154,6 +157,22 @@ func ReadConfig(path string, c Config) (Config, error) {
 		c.complete = c.Model.Mechanism
 	}
 	return c, nil
+}
+
+// isModelConfig reports whether text is the configuration of a model that model.Save wrote: it has
+// the fields of a model at the top, and no task.
+func isModelConfig(text []byte) bool {
+	var fields struct {
+		Kind, Mechanism *string
+		Layers          *int
+		Task, Model     json.RawMessage
+	}
+	err := json.Unmarshal(text, &fields)
+	return err == nil && fields.Task == nil && fields.Model == nil && fields.Kind != nil && fields.Mechanism != nil && fields.Layers != nil
+}
+
+func modelAloneError(path string) error {
+	return fmt.Errorf("%s: describes a model alone, as Save of package model writes it, without the task, tokens and classes of a run; read it with model.Load, or name the folder of a run", path)
 }
 
 // keepsTokens reports whether the tokens of the model lie beside the configuration of a run.
@@ -185,6 +204,9 @@ func (c *Config) taskOptions() task.Options {
 // for the first invalid field.
 func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 	fail := func(err error) (Config, task.Source, error) { return c, nil, err }
+	if src == nil {
+		return fail(errors.New("source: is nil"))
+	}
 	if w, ok := src.(task.WindowSource); ok {
 		if _, ok := c.TaskSet["length"]; ok {
 			return fail(errors.New("task_set: length is not for training: windows are as long as the model's context"))
@@ -194,13 +216,17 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 		}
 		src = w.WithWindow(c.Model.Context)
 	}
+	spec := src.Spec()
+	if err := spec.Check(); err != nil {
+		return fail(err)
+	}
 	if reporter, ok := src.(task.TokenReporter); ok && reporter.Tokens() != nil {
 		c.tokens = reporter.Tokens()
 		if c.TaskSet["length"] == "" { // other data may have other lengths
 			c.setTaskSettings("length", fmt.Sprint(src.Spec().Length))
 		}
 	}
-	if err := c.adaptModelToTask(src.Spec()); err != nil {
+	if err := c.adaptModelToTask(spec); err != nil {
 		return fail(err)
 	}
 	if c.Init != "" {

@@ -182,7 +182,7 @@ func TestOtherDataHasTheClassesOfTheRun(t *testing.T) {
 	var want [3][3]int64
 	for _, line := range strings.Split(strings.TrimSpace(rows), "\n")[1:] {
 		text, label, _ := strings.Cut(line, ",")
-		r, err := p.Predict([]byte(text))
+		r, err := p.Predict(t.Context(), []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}

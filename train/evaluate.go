@@ -73,7 +73,7 @@ const (
 // but the first is predicted once.
 //
 // It returns an error if the model does not fit the task, the split has no samples or
-// only ignored targets, or ctx ends.
+// only ignored targets, a sample does not fit the specification, or ctx ends.
 func Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, split task.Split, limit int) (Score, Detail, error) {
 	return Job{}.Evaluate(ctx, m, src, split, limit)
 }
@@ -83,6 +83,12 @@ func Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, spl
 func (j Job) Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, split task.Split, limit int) (Score, Detail, error) {
 	fail := func(err error) (Score, Detail, error) { return Score{}, Detail{}, err }
 	spec, c := src.Spec(), m.Config()
+	if err := spec.Check(); err != nil {
+		return fail(err)
+	}
+	if split < task.Train || split > task.Test {
+		return fail(fmt.Errorf("split: is %d, needs %d to %d", int(split), int(task.Train), int(task.Test)))
+	}
 	if spec.Vocab != c.Vocab || spec.Channels != c.Inputs {
 		return fail(fmt.Errorf("task %s: its positions have %d tokens or %d numbers, the model's %d or %d", spec.Name, spec.Vocab, spec.Channels, c.Vocab, c.Inputs))
 	}
@@ -122,6 +128,9 @@ func (j Job) Evaluate(ctx context.Context, m *model.Model[float32], src task.Sou
 			for k := range samples {
 				if err := src.Sample(&samples[k], split, number(i+k)); err != nil {
 					return err
+				}
+				if err := spec.CheckSample(&samples[k]); err != nil {
+					return fmt.Errorf("%v sample %d: %w", split, number(i+k), err)
 				}
 			}
 			if err := e.addSamples(ctx, samples); err != nil {
@@ -247,7 +256,7 @@ func (e *evaluation) addLosses(ctx context.Context, b *packedBatch) error {
 
 // addClasses adds accuracy, cross-entropy and confusion of a batch.
 func (e *evaluation) addClasses(b *packedBatch) {
-	rows := len(b.Targets) / (b.B / e.spec.Parts) // of a sample
+	rows := len(b.Targets) / (b.B / e.spec.Sequences()) // of a sample
 	var right, count int64
 	for i, y := range b.Targets {
 		if i%rows == 0 {

@@ -150,7 +150,7 @@ func TestTunedRunsResumeToTheSameBits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := p.Predict([]byte("xx good, and more bytes than the model has positions, so that it is cut")); err != nil || len(r.Probabilities) != 2 {
+		if r, err := p.Predict(t.Context(), []byte("xx good, and more bytes than the model has positions, so that it is cut")); err != nil || len(r.Probabilities) != 2 {
 			t.Errorf("rank %d: %+v, %v", rank, r, err)
 		}
 		if err := os.Rename(c.Init+"-gone", c.Init); err != nil {
@@ -454,7 +454,7 @@ func TestRunStartsFromPublishedModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := p.Predict([]byte(strings.Repeat("the cat ", 50))); err != nil || len(r.Probabilities) != 2 {
+	if r, err := p.Predict(t.Context(), []byte(strings.Repeat("the cat ", 50))); err != nil || len(r.Probabilities) != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	checkGivenBack(t, dir, words)
@@ -508,7 +508,7 @@ func TestRunsCutTheSideThatFilesName(t *testing.T) {
 	}
 	var numbers [2]float64
 	for i, text := range []string{"on the mat", "the cat sat on the mat"} {
-		r, err := p.Predict([]byte(text))
+		r, err := p.Predict(t.Context(), []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -674,7 +674,7 @@ func TestRunsOfTextsLearnAndKeepWords(t *testing.T) {
 	}
 	var probabilities [2]float64
 	for i, text := range []string{"words good", "WORDS Good"} { // equal in lower case
-		r, err := p.Predict([]byte(text))
+		r, err := p.Predict(t.Context(), []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}

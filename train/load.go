@@ -95,6 +95,9 @@ func findCheckpoint(path string) (string, error) {
 			return best, nil
 		}
 	}
+	if text, err := infile.ReadFile(filepath.Join(path, configFile)); err == nil && isModelConfig(text) {
+		return "", modelAloneError(filepath.Join(path, configFile))
+	}
 	return latestCheckpoint(path)
 }
 

@@ -1,29 +1,60 @@
 package train
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/task"
 )
 
-// Predictor applies the model of a run or of a published folder to new inputs. Its
-// methods must not run concurrently.
+// Predictor applies the model of a run or of a published folder to new inputs. Its methods
+// may run at the same time: the calls that do share the weights, and each has memory of its
+// own for its pass, which the Predictor keeps for later calls.
 type Predictor struct {
 	published *publishedPredictor // nil: the model is a run's, which the other fields have
 
+	first  *asker // for what does not change
+	scales *task.Scales
+	more   func() (*asker, error)
+
+	mu   sync.Mutex
+	idle []*asker
+}
+
+// asker asks the model of a run, one input after another.
+type asker struct {
 	question *task.Question
 	source   task.Source // question, prepared as in training
 	e        *evaluation
 	scales   *task.Scales
-	probs    []float64
 }
 
-// Prediction is the output of a model for one input. Its slices are valid until the next
-// prediction.
+// take returns an asker that no other call uses until it is put back.
+func (p *Predictor) take() (*asker, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.idle); n > 0 {
+		a := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		return a, nil
+	}
+	return p.more()
+}
+
+// put gives back an asker.
+func (p *Predictor) put(a *asker) {
+	a.e.batch.Ctx = nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = append(p.idle, a)
+}
+
+// Prediction is the output of a model for one input. Its slices are the caller's.
 type Prediction struct {
 	Kind          task.Kind // Class, Regression, Labels, Next or Trace
 	Numbers       []float64 // Regression and Trace: [rows, Columns]
@@ -79,19 +110,31 @@ func OpenPredictor(path string) (*Predictor, error) {
 	if known.Scales, err = readScales(run); err != nil {
 		return nil, err
 	}
-	p := &Predictor{scales: known.Scales}
-	if p.question, err = task.Ask(config.Task, config.TaskSet, known); err != nil {
+	question, err := task.Ask(config.Task, config.TaskSet, known)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	spec := p.question.Spec()
-	if outputs := max(spec.Classes, spec.Outputs); spec.Vocab != c.Vocab || spec.Channels != c.Inputs || outputs != known.Outputs || spec.Length/spec.Parts != c.Context {
+	spec := question.Spec()
+	if outputs := max(spec.Classes, spec.Outputs); spec.Vocab != c.Vocab || spec.Channels != c.Inputs || outputs != known.Outputs || spec.Length/spec.Sequences() != c.Context {
 		return nil, fmt.Errorf("%s: the run's task has %d tokens, %d numbers, %d outputs and %d positions, the model %d, %d, %d and %d",
-			path, spec.Vocab, spec.Channels, outputs, spec.Length/spec.Parts, c.Vocab, c.Inputs, known.Outputs, c.Context)
+			path, spec.Vocab, spec.Channels, outputs, spec.Length/spec.Sequences(), c.Vocab, c.Inputs, known.Outputs, c.Context)
 	}
-	if p.source, err = config.adaptValues(p.question); err != nil {
+	p := &Predictor{scales: known.Scales}
+	p.more = func() (*asker, error) {
+		question, err := task.Ask(config.Task, config.TaskSet, known)
+		if err != nil {
+			return nil, err
+		}
+		source, err := config.adaptValues(question)
+		if err != nil {
+			return nil, err
+		}
+		return &asker{question, source, newEvaluation(m.Share(), source), known.Scales}, nil
+	}
+	if p.first, err = p.more(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	p.e = newEvaluation(m, p.source)
+	p.idle = []*asker{p.first}
 	return p, nil
 }
 
@@ -100,7 +143,7 @@ func (p *Predictor) Classes() []string {
 	if p.published != nil {
 		return p.published.classes
 	}
-	return p.question.ClassNames()
+	return p.first.question.ClassNames()
 }
 
 // Kind returns the kind of prediction: Class, Regression, Labels, Next or Trace.
@@ -108,7 +151,7 @@ func (p *Predictor) Kind() task.Kind {
 	if p.published != nil {
 		return p.published.taskKind()
 	}
-	return p.e.spec.Kind
+	return p.first.e.spec.Kind
 }
 
 // NeedsLines reports whether an input is a line of text, for Predict. Otherwise an input
@@ -117,7 +160,7 @@ func (p *Predictor) NeedsLines() bool {
 	if p.published != nil {
 		return !p.published.readsImages()
 	}
-	return p.question.NeedsLine()
+	return p.first.question.NeedsLine()
 }
 
 // HasByteLabels reports whether the model labels the bytes of a text.
@@ -130,7 +173,7 @@ func (p *Predictor) DescribeInput() string {
 	if p.published != nil {
 		return p.published.describeInput()
 	}
-	return p.question.InputKind()
+	return p.first.question.InputKind()
 }
 
 // LineError is the error of a line that does not fit the task.
@@ -144,8 +187,8 @@ func (e *LineError) Unwrap() error { return e.Err }
 
 // Predict returns the prediction for a line. Bytes beyond the length of the task are
 // ignored. It returns a *LineError if the line is empty or does not fit the task, and an
-// error if inputs are files or an output is not finite.
-func (p *Predictor) Predict(text []byte) (Prediction, error) {
+// error if inputs are files, an output is not finite, or ctx ends.
+func (p *Predictor) Predict(ctx context.Context, text []byte) (Prediction, error) {
 	if !p.NeedsLines() {
 		return Prediction{}, fmt.Errorf("an input is %s, no line", p.DescribeInput())
 	}
@@ -153,40 +196,50 @@ func (p *Predictor) Predict(text []byte) (Prediction, error) {
 		if len(text) == 0 {
 			return Prediction{}, &LineError{errors.New("the text is empty")}
 		}
-		return p.published.predict(string(text))
+		return p.published.predict(ctx, string(text))
 	}
-	if err := p.question.SetLine(text); err != nil {
+	a, err := p.take()
+	if err != nil {
+		return Prediction{}, err
+	}
+	defer p.put(a)
+	if err := a.question.SetLine(text); err != nil {
 		return Prediction{}, &LineError{err}
 	}
-	r, err := p.predictSamples()
-	r.Tokens = p.question.LineSize()
-	r.IsTruncated = r.Tokens > p.question.Spec().Length
+	r, err := a.predictSamples(ctx)
+	r.Tokens = a.question.LineSize()
+	r.IsTruncated = r.Tokens > a.question.Spec().Length
 	return r, err
 }
 
 // PredictFile calls each with the prediction for every input of a file, and with its name
 // if the file has several. A long input is cut to the length of the task; a task with a
 // label for each position covers it in windows. It returns an error if the file cannot be
-// read, if inputs are lines, or if each returns one.
-func (p *Predictor) PredictFile(path string, each func(name string, r Prediction) error) error {
+// read, if inputs are lines, if each returns one, or if ctx ends.
+func (p *Predictor) PredictFile(ctx context.Context, path string, each func(name string, r Prediction) error) error {
 	if p.NeedsLines() {
 		return fmt.Errorf("an input is %s, no file", p.DescribeInput())
 	}
 	if p.published != nil {
-		return p.published.predictImages(path, each)
+		return p.published.predictImages(ctx, path, each)
 	}
-	list, err := p.question.ReadFile(path)
+	a, err := p.take()
+	if err != nil {
+		return err
+	}
+	defer p.put(a)
+	list, err := a.question.ReadFile(path)
 	if err != nil {
 		return err
 	}
 	for _, g := range list {
-		p.question.SetInput(g)
-		r, err := p.predictSamples()
+		a.question.SetInput(g)
+		r, err := a.predictSamples(ctx)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		r.Tokens = g.Size
-		r.IsTruncated = r.Tokens > p.question.Spec().Length
+		r.IsTruncated = r.Tokens > a.question.Spec().Length
 		if err := each(g.Name, r); err != nil {
 			return err
 		}
@@ -195,11 +248,14 @@ func (p *Predictor) PredictFile(path string, each func(name string, r Prediction
 }
 
 // predictSamples returns the joint prediction for the successive samples of the question.
-func (p *Predictor) predictSamples() (Prediction, error) {
+func (p *asker) predictSamples(ctx context.Context) (Prediction, error) {
 	spec := &p.e.spec
 	r := Prediction{Kind: spec.Kind}
 	for i := range p.question.Spec().Count[task.Test] {
-		if err := p.addSample(&r, i); err != nil {
+		if err := ctx.Err(); err != nil {
+			return r, err
+		}
+		if err := p.addSample(ctx, &r, i); err != nil {
 			return r, err
 		}
 	}
@@ -215,7 +271,7 @@ func (p *Predictor) predictSamples() (Prediction, error) {
 }
 
 // addSample appends the prediction for sample i to r.
-func (p *Predictor) addSample(r *Prediction, i int) error {
+func (p *asker) addSample(ctx context.Context, r *Prediction, i int) error {
 	spec := &p.e.spec
 	samples := p.e.sampleBuffer(1)
 	if err := p.question.Sample(&samples[0], task.Test, i); err != nil {
@@ -230,6 +286,7 @@ func (p *Predictor) addSample(r *Prediction, i int) error {
 		rows = p.e.countPositions(&samples[0])
 	}
 	p.e.packBatch(&p.e.batch, samples)
+	p.e.batch.Ctx = ctx
 	p.e.logits = resize(p.e.logits, rows*p.e.outputs)
 	if err := p.e.model.Logits(&p.e.batch.Batch, p.e.logits); err != nil {
 		return err
@@ -250,8 +307,7 @@ func (p *Predictor) addSample(r *Prediction, i int) error {
 		}
 	default:
 		r.Class = largestIndex(p.e.logits)
-		p.probs = appendSoftmax(p.probs[:0], p.e.logits, r.Class)
-		r.Probabilities = p.probs
+		r.Probabilities = appendSoftmax(make([]float64, 0, len(p.e.logits)), p.e.logits, r.Class)
 	}
 	return nil
 }

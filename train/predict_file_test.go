@@ -92,7 +92,7 @@ func TestPredictFileSaysWhatTheModelSaysOfItsTask(t *testing.T) {
 			}
 			said := map[string]bool{}
 			for i, f := range files {
-				if err := p.PredictFile(f, func(name string, r Prediction) error {
+				if err := p.PredictFile(t.Context(), f, func(name string, r Prediction) error {
 					if isCut := ask != "each" && 6+i%5 > 8; r.IsTruncated != isCut {
 						t.Errorf("%s, file %d: truncated is %t, needs %t", ask, i, r.IsTruncated, isCut)
 					}
@@ -179,7 +179,7 @@ func TestPointsHaveNoOrder(t *testing.T) {
 		if err := os.WriteFile(path, []byte(strings.Join(append(slices.Clone(rows[turn:]), rows[:turn]...), "\n")+"\n"), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.PredictFile(path, func(_ string, r Prediction) error {
+		if err := p.PredictFile(t.Context(), path, func(_ string, r Prediction) error {
 			if first == nil {
 				first = slices.Clone(r.Probabilities)
 			}
@@ -215,7 +215,7 @@ func TestPredictFileRefusesOtherColumns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = p.PredictFile(other, func(string, Prediction) error { return nil })
+		err = p.PredictFile(t.Context(), other, func(string, Prediction) error { return nil })
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("error is %v, want %q", err, want)
 		}

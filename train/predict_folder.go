@@ -45,13 +45,13 @@ func (p *publishedPredictor) describeInput() string {
 
 // predictImages calls each with the prediction for a picture, or for every image of
 // pixel_values in an .npz file, and with its number if there are several.
-func (p *publishedPredictor) predictImages(path string, each func(name string, r Prediction) error) error {
+func (p *publishedPredictor) predictImages(ctx context.Context, path string, each func(name string, r Prediction) error) error {
 	if !strings.EqualFold(filepath.Ext(path), ".npz") {
 		pixels, err := p.model.ReadPixels(path)
 		if err != nil {
 			return err
 		}
-		r, err := p.predictPixels(pixels)
+		r, err := p.predictPixels(ctx, pixels)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
@@ -75,7 +75,7 @@ func (p *publishedPredictor) predictImages(path string, each func(name string, r
 	}
 	size := len(pixels) / a.Shape[0]
 	for i := range a.Shape[0] {
-		r, err := p.predictPixels(pixels[i*size:][:size])
+		r, err := p.predictPixels(ctx, pixels[i*size:][:size])
 		if err != nil {
 			return fmt.Errorf("%s: image %d: %w", path, i, err)
 		}
@@ -91,8 +91,8 @@ func (p *publishedPredictor) predictImages(path string, each func(name string, r
 }
 
 // predictPixels returns the prediction of the pixel_values of an image.
-func (p *publishedPredictor) predictPixels(pixels []float32) (Prediction, error) {
-	out, err := p.model.Forward(context.Background(), &pretrained.Input{B: 1, Pixels: pixels})
+func (p *publishedPredictor) predictPixels(ctx context.Context, pixels []float32) (Prediction, error) {
+	out, err := p.model.Forward(ctx, &pretrained.Input{B: 1, Pixels: pixels})
 	if err != nil {
 		return Prediction{}, err
 	}
@@ -115,12 +115,12 @@ func (p *publishedPredictor) taskKind() task.Kind {
 }
 
 // PredictPair returns the prediction of a published model for a pair of texts. It returns an
-// error if the model is a run's or takes no pairs, or an output is not finite.
-func (p *Predictor) PredictPair(text, pair string) (Prediction, error) {
+// error if the model is a run's or takes no pairs, an output is not finite, or ctx ends.
+func (p *Predictor) PredictPair(ctx context.Context, text, pair string) (Prediction, error) {
 	if p.published == nil {
 		return Prediction{}, fmt.Errorf("an input is %s, no pair of texts for a published model", p.DescribeInput())
 	}
-	list, err := p.published.model.ClassifyPairs(context.Background(), [][2]string{{validText(text), validText(pair)}})
+	list, err := p.published.model.ClassifyPairs(ctx, [][2]string{{validText(text), validText(pair)}})
 	if err != nil {
 		return Prediction{}, err
 	}
@@ -131,8 +131,8 @@ func (p *Predictor) PredictPair(text, pair string) (Prediction, error) {
 func validText(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
 
 // predict returns the prediction for a text.
-func (p *publishedPredictor) predict(text string) (Prediction, error) {
-	list, err := p.model.Classify(context.Background(), []string{validText(text)})
+func (p *publishedPredictor) predict(ctx context.Context, text string) (Prediction, error) {
+	list, err := p.model.Classify(ctx, []string{validText(text)})
 	if err != nil {
 		return Prediction{}, err
 	}

@@ -1,13 +1,16 @@
 package train
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -75,7 +78,7 @@ func TestPredictionFollowsFromTheOutputs(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, text := range []string{"a", "bbbb", "abba\xff\x00zz", "b"} {
-				got, err := p.Predict([]byte(text))
+				got, err := p.Predict(t.Context(), []byte(text))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -129,7 +132,7 @@ func TestPredictionFollowsFromTheOutputs(t *testing.T) {
 				}
 			}
 			var line *LineError
-			if _, err := p.Predict(nil); !errors.As(err, &line) || err.Error() != "the text is empty" {
+			if _, err := p.Predict(t.Context(), nil); !errors.As(err, &line) || err.Error() != "the text is empty" {
 				t.Errorf("%s: no text: %v", target, err)
 			}
 		}
@@ -155,17 +158,55 @@ func TestSoftmaxOfAPrediction(t *testing.T) {
 	}
 }
 
+// Calls at the same time have the bits of calls alone, and end with their context.
+func TestPredictorAnswersAtTheSameTime(t *testing.T) {
+	for _, target := range []string{"class", "number", "bytes"} {
+		p, err := OpenPredictor(ownRun(t, target, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const texts = 24
+		alone := make([]Prediction, texts)
+		text := func(i int) []byte { return []byte(strings.Repeat("ab", 1+i%3) + string(rune('a'+i))) }
+		for i := range alone {
+			if alone[i], err = p.Predict(t.Context(), text(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for i := range alone {
+					r, err := p.Predict(t.Context(), text(i))
+					if err != nil || !reflect.DeepEqual(r, alone[i]) {
+						t.Errorf("%s: text %d: %+v, %v, needs %+v", target, i, r, err, alone[i])
+					}
+				}
+			})
+		}
+		all.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := p.Predict(ctx, text(0)); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: a context that has ended: %v", target, err)
+		}
+		if r, err := p.Predict(t.Context(), text(0)); err != nil || !reflect.DeepEqual(r, alone[0]) {
+			t.Errorf("%s: after a context that ended: %+v, %v", target, r, err)
+		}
+	}
+}
+
 func TestPredictRefusesWhatIsNoNumber(t *testing.T) {
 	p, err := OpenPredictor(ownRun(t, "class", false))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range p.e.model.Params().All() {
+	for _, w := range p.first.e.model.Params().All() {
 		for i := range w.Data {
 			w.Data[i] = float32(math.NaN())
 		}
 	}
-	if _, err := p.Predict([]byte("ab")); !errors.Is(err, attention.ErrNonFinite) {
+	if _, err := p.Predict(t.Context(), []byte("ab")); !errors.Is(err, attention.ErrNonFinite) {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -235,6 +276,21 @@ func TestOpenPredictorRefusesDamagedRuns(t *testing.T) {
 		want := strings.ReplaceAll(c.want, "DIR", dir)
 		if p, err := OpenPredictor(dir); p != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error is %v, want %s", c.name, err, want)
+		}
+	}
+	m, _, err := LoadModel(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := filepath.Join(t.TempDir(), "model")
+	if err := m.Save(alone); err != nil {
+		t.Fatal(err)
+	}
+	_, opened := OpenPredictor(alone)
+	_, _, loaded := LoadModel(alone)
+	for name, err := range map[string]error{"OpenPredictor": opened, "LoadModel": loaded} {
+		if err == nil || !strings.Contains(err.Error(), "config.json: describes a model alone") {
+			t.Errorf("%s of a model without a run: error is %v", name, err)
 		}
 	}
 	// The checkpoint of a run is as good as its folder.

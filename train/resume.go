@@ -27,7 +27,7 @@ func RunConfig(dir string) (Config, error) {
 // trainer owns the folder until Close.
 //
 // It returns an error if the data or the model has changed or a file is damaged, and a
-// lock.HeldError if the folder has an owner.
+// *HeldError if the folder has an owner.
 func Resume(src task.Source, dir string) (*Trainer, error) {
 	return Job{}.Resume(src, dir)
 }

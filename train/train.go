@@ -101,7 +101,7 @@ const (
 // New starts a run of the task src in the folder dir, which it creates. With dir "" no
 // files are written. The trainer owns the folder until Close.
 //
-// It returns ErrRunExists for a folder with a run, a lock.HeldError for a folder with an
+// It returns ErrRunExists for a folder with a run, a *HeldError for a folder with an
 // owner, and an error for the first invalid field of c.
 func New(c Config, src task.Source, dir string) (*Trainer, error) {
 	return Job{}.New(c, src, dir)

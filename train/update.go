@@ -233,6 +233,9 @@ func (t *Trainer) nextBatches() error {
 			} else {
 				err = t.source.Sample(s, task.Train, t.sampleIndex(t.step*size*len(t.batches)+n))
 			}
+			if err == nil {
+				err = t.collector.spec.CheckSample(s)
+			}
 			if err != nil {
 				return err
 			}

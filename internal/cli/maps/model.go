@@ -176,7 +176,7 @@ func (c *Command) sample(dir string, vocab *token.Vocabulary) (*reading, error) 
 	switch {
 	case vocab != nil:
 		in.labels, err = tokenLabels(vocab, s.Tokens)
-	case spec.Vocab > 0 && spec.Parts == 1:
+	case spec.Vocab > 0 && spec.Sequences() == 1:
 		for _, t := range s.Tokens {
 			in.labels = append(in.labels, strconv.Itoa(int(t)))
 		}

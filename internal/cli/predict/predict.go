@@ -106,7 +106,7 @@ func (c *Command) records(e *env.Env, w *answers) error {
 	c.Filter.Bind("--pairs", fmt.Sprint(c.Pairs))
 	if c.Pairs {
 		return c.Filter.FilterPairs(e, in, func(text, pair string) ([]records.Field, error) {
-			r, err := p.PredictPair(text, pair)
+			r, err := p.PredictPair(e.Context, text, pair)
 			if err != nil {
 				return nil, err
 			}
@@ -115,7 +115,7 @@ func (c *Command) records(e *env.Env, w *answers) error {
 	}
 	if p.NeedsLines() {
 		return c.Filter.FilterFile(e, in, func(text string) ([]records.Field, error) {
-			r, err := p.Predict([]byte(text))
+			r, err := p.Predict(e.Context, []byte(text))
 			if err != nil {
 				return nil, err
 			}
@@ -126,7 +126,7 @@ func (c *Command) records(e *env.Env, w *answers) error {
 		c.Filter.Field = "file"
 	}
 	return c.Filter.FilterFile(e, in, func(path string) (fields []records.Field, err error) {
-		err = p.PredictFile(path, func(name string, r train.Prediction) error {
+		err = p.PredictFile(e.Context, path, func(name string, r train.Prediction) error {
 			if fields != nil {
 				return fmt.Errorf("%s: it has several inputs, a record one; leave out --jsonl", path)
 			}
@@ -274,7 +274,7 @@ func (a *answers) files(paths []string) error {
 
 // file answers the inputs in a file.
 func (a *answers) file(path string) error {
-	return a.p.PredictFile(path, func(name string, r train.Prediction) error {
+	return a.p.PredictFile(a.e.Context, path, func(name string, r train.Prediction) error {
 		if err := a.e.Context.Err(); err != nil {
 			return err
 		}
@@ -344,7 +344,7 @@ func (a *answers) line(text []byte) error {
 	if a.pairs {
 		return a.pair(string(text))
 	}
-	r, err := a.p.Predict(text)
+	r, err := a.p.Predict(a.e.Context, text)
 	if err != nil {
 		return err
 	}
@@ -360,7 +360,7 @@ func (a *answers) pair(line string) error {
 	if !ok {
 		return errors.New("--pairs: the line has no tab between two texts")
 	}
-	r, err := a.p.PredictPair(text, pair)
+	r, err := a.p.PredictPair(a.e.Context, text, pair)
 	if err != nil {
 		return err
 	}

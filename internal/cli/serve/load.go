@@ -246,7 +246,7 @@ func (x *classifier) Classify(ctx context.Context, texts []string) ([]serve.Clas
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		r, err := p.Predict([]byte(text))
+		r, err := p.Predict(ctx, []byte(text))
 		var line *train.LineError
 		if errors.As(err, &line) {
 			return nil, &serve.TextError{Text: i, Err: err}

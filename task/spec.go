@@ -1,0 +1,129 @@
+package task
+
+import (
+	"fmt"
+	"slices"
+)
+
+// metrics lists the metrics of each kind of target.
+var metrics = map[Kind][]Metric{
+	Class:      {Accuracy},
+	Regression: {MSE},
+	Labels:     {Accuracy, Nats, Bits},
+	Next:       {Accuracy, Nats, Bits},
+	Trace:      {MSE},
+	Level:      {Bits, Nats},
+}
+
+// maxSize bounds every size of a Spec.
+const maxSize = 1 << 40
+
+// Sequences returns the number of sequences of a sample: Parts, where 0 means 1.
+func (s *Spec) Sequences() int { return max(s.Parts, 1) }
+
+// hasClasses reports whether targets are classes, and not numbers.
+func (s *Spec) hasClasses() bool { return s.Kind == Class || s.Kind == Labels || s.Kind == Next }
+
+// Check returns an error that names the first field of s that no model can learn.
+func (s *Spec) Check() error {
+	known, is := metrics[s.Kind]
+	switch {
+	case !is:
+		return fmt.Errorf("task %s: asks for %v, which no model says", s.Name, s.Kind)
+	case !slices.Contains(known, s.Metric):
+		return fmt.Errorf("task %s: metric is %q, a %v has one of %q", s.Name, s.Metric, s.Kind, known)
+	case s.Parts < 0 || s.Parts > 2:
+		return fmt.Errorf("task %s: parts is %d, needs 1 or 2", s.Name, s.Parts)
+	case s.Vocab > 0 && s.Channels > 0 || s.Vocab == 0 && s.Channels == 0:
+		return fmt.Errorf("task %s: vocab is %d and channels %d, needs one of them above 0 and the other 0", s.Name, s.Vocab, s.Channels)
+	}
+	for _, f := range []struct {
+		name        string
+		n, from, to int
+	}{
+		{"vocab", s.Vocab, 0, maxSize},
+		{"channels", s.Channels, 0, maxSize},
+		{"length", s.Length, s.Sequences(), maxSize},
+		{"train samples", s.Count[Train], Endless, maxSize},
+		{"validation samples", s.Count[Valid], Endless, maxSize},
+		{"test samples", s.Count[Test], Endless, maxSize},
+	} {
+		if f.n < f.from || f.n > f.to {
+			return fmt.Errorf("task %s: %s is %d, needs to be from %d to %d", s.Name, f.name, f.n, f.from, f.to)
+		}
+	}
+	given, other, field, unused := s.Classes, s.Outputs, "classes", "outputs"
+	if !s.hasClasses() {
+		given, other, field, unused = s.Outputs, s.Classes, "outputs", "classes"
+	}
+	if given < 1 || given > maxSize || other != 0 {
+		return fmt.Errorf("task %s: %s is %d and %s %d, a %v needs 1 or more and 0", s.Name, field, given, unused, other, s.Kind)
+	}
+	return nil
+}
+
+// checkPositions returns the number of positions of x, or an error if s does not allow it.
+func (s *Spec) checkPositions(x *Sample) (n int, err error) {
+	n = len(x.Tokens)
+	if s.Vocab == 0 {
+		if len(x.Values)%s.Channels != 0 {
+			return 0, fmt.Errorf("task %s: values: has %d numbers, not a multiple of %d channels", s.Name, len(x.Values), s.Channels)
+		}
+		n = len(x.Values) / s.Channels
+	}
+	if n < 1 || n > s.Length {
+		return 0, fmt.Errorf("task %s: a sample has %d positions, needs 1 to %d", s.Name, n, s.Length)
+	}
+	return n, nil
+}
+
+// CheckSample returns an error that names the first field of x that s does not allow. Check
+// has accepted s.
+func (s *Spec) CheckSample(x *Sample) error {
+	n, err := s.checkPositions(x)
+	switch {
+	case err != nil:
+		return err
+	case s.Parts == 2 && (x.Cut < 0 || x.Cut > n || max(x.Cut, n-x.Cut) > s.Length/2):
+		return fmt.Errorf("task %s: cut is %d of %d positions, each part has at most %d", s.Name, x.Cut, n, s.Length/2)
+	case len(x.Types) != 0 && len(x.Types) != n:
+		return fmt.Errorf("task %s: types: has %d elements, the sample %d positions", s.Name, len(x.Types), n)
+	}
+	if s.Vocab > 0 {
+		if err := s.checkRange("tokens", x.Tokens, 0, s.Vocab); err != nil {
+			return err
+		}
+	}
+	labels, targets := 0, 0
+	switch s.Kind {
+	case Class:
+		if x.Class < 0 || int(x.Class) >= s.Classes {
+			return fmt.Errorf("task %s: class is %d, needs to be from 0 to %d", s.Name, x.Class, s.Classes-1)
+		}
+	case Labels, Next:
+		labels = n
+	case Regression:
+		targets = s.Outputs
+	case Trace, Level:
+		targets = n * s.Outputs
+	}
+	switch {
+	case labels > 0 && len(x.Labels) != labels:
+		return fmt.Errorf("task %s: labels: has %d elements, needs %d", s.Name, len(x.Labels), labels)
+	case targets > 0 && len(x.Targets) != targets:
+		return fmt.Errorf("task %s: targets: has %d numbers, needs %d", s.Name, len(x.Targets), targets)
+	case labels > 0:
+		return s.checkRange("labels", x.Labels, -1, s.Classes)
+	}
+	return nil
+}
+
+// checkRange returns an error for the first element of list that is not from lo to n-1.
+func (s *Spec) checkRange(name string, list []int32, lo, n int) error {
+	for i, x := range list {
+		if int(x) < lo || int(x) >= n {
+			return fmt.Errorf("task %s: %s: element %d is %d, needs to be from %d to %d", s.Name, name, i, x, lo, n-1)
+		}
+	}
+	return nil
+}
