@@ -66,12 +66,13 @@ func (a *addedTokens) longest(b []byte, i int) (best int32, end int) {
 }
 
 // find appends the added tokens of b to dst, in order. A token may begin in the spaces that the
-// token before takes.
+// token before takes. A token of white space that the token before takes whole is not there.
 func (a *addedTokens) find(b []byte, dst []match) []match {
 	if a == nil {
 		return dst
 	}
 	last := 0
+	spaces := 0 // end of the last run of white space
 	for i := 0; i < len(b); i++ {
 		if !a.first[b[i]] {
 			continue
@@ -93,16 +94,21 @@ func (a *addedTokens) find(b []byte, dst []match) []match {
 				}
 				from -= n
 			}
-			from = min(max(from, last), to)
+			if from = max(from, last); from >= to {
+				continue
+			}
 		}
 		if t.RStrip {
-			for to < len(b) {
-				r, n := utf8.DecodeRune(b[to:])
-				if !unicode.IsSpace(r) {
-					break
+			if spaces <= to { // otherwise the rest of that run is behind the token
+				for spaces = to; spaces < len(b); {
+					r, n := utf8.DecodeRune(b[spaces:])
+					if !unicode.IsSpace(r) {
+						break
+					}
+					spaces += n
 				}
-				to += n
 			}
+			to = spaces
 		}
 		dst = append(dst, match{t.ID, from, to})
 		last = to

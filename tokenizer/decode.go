@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -258,7 +259,7 @@ func (t *Tokenizer) Bytes(id int32) []byte {
 		return nil
 	}
 	token := t.tokens[id]
-	if t.byteTokens {
+	if t.byteTokens || t.writesLetters() {
 		if b, ok := alphabetBytes(token); ok {
 			return b
 		}
@@ -274,4 +275,9 @@ func (t *Tokenizer) Bytes(id int32) []byte {
 		return []byte(" " + token)
 	}
 	return []byte(strings.ReplaceAll(token, t.tokenText.space, " "))
+}
+
+// writesLetters reports whether the text itself is written in the alphabet of byte-level BPE.
+func (t *Tokenizer) writesLetters() bool {
+	return slices.Contains(t.normalize, normalizer(byteLetters{}))
 }

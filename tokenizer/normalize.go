@@ -100,6 +100,8 @@ func readNormalizer(raw json.RawMessage, b *bounds) ([]normalizer, error) {
 			return nil, fmt.Errorf("%s: precompiled_charsmap: %w", field, err)
 		}
 		return []normalizer{precompiled{m}}, b.grow(field, kind, m.longest, 1)
+	case "ByteLevel":
+		return []normalizer{byteLetters{}}, b.grow(field, kind, 2, 1)
 	case "Replace":
 		p, err := s.Pattern.compile(field)
 		if err != nil {
@@ -300,6 +302,20 @@ func (nmt) normalize(in, out *text) bool {
 			out.putRune(' ', in.source(i))
 		default:
 			out.copy(in, span{i, i + size})
+		}
+	}
+	return true
+}
+
+// byteLetters writes each byte as its letter of byte-level BPE.
+type byteLetters struct{}
+
+func (byteLetters) normalize(in, out *text) bool {
+	for i, c := range in.b {
+		if rune(c) == alphabet[c] && c < utf8.RuneSelf {
+			out.copy(in, span{i, i + 1})
+		} else {
+			out.putRune(alphabet[c], in.source(i))
 		}
 	}
 	return true
