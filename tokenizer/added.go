@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"fmt"
 	"unicode"
 	"unicode/utf8"
 )
@@ -41,7 +42,7 @@ func newAddedTokens(list []addedToken) (*addedTokens, error) {
 		}
 		a.first[t.Content[0]] = true
 		if err := a.trie.add(t.Content, int32(i)); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("added_tokens: %w", err)
 		}
 	}
 	return a, nil

@@ -68,3 +68,35 @@ func TestFilesWithBytesBehindTheirValueAreRefused(t *testing.T) {
 		t.Errorf("the tokenizer changes with the bytes that it was read from: %q", words.JSON())
 	}
 }
+
+// TestTextsOfAddedTokensTakeLinearTime has texts that took minutes when each token read the white space behind it.
+func TestTextsOfAddedTokensTakeLinearTime(t *testing.T) {
+	v, err := Parse([]byte(`{"added_tokens":[{"id":2,"content":" ","rstrip":true},{"id":3,"content":"\n","lstrip":true}],
+"post_processor":{"type":"ByteLevel","trim_offsets":true,"add_prefix_space":true},"model":{"type":"BPE","unk_token":"u","vocab":{"u":0,"a":1},"merges":[]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 1 << 20
+	for _, c := range []struct {
+		text string
+		ids  int
+	}{{strings.Repeat(" ", n), n}, {strings.Repeat(" ", n) + "\n", n}, {strings.Repeat(" a", n), 2 * n}, {strings.Repeat("\n", n), n}} {
+		e := v.Encode(c.text)
+		if last := e.Offsets[len(e.Offsets)-1]; len(e.IDs) != c.ids || last[1] != len(c.text) {
+			t.Errorf("%.4q…: %d ids, the last at %v, want %d of %d bytes", c.text, len(e.IDs), last, c.ids, len(c.text))
+		}
+	}
+	long := strings.Repeat("x", maxKey+1)
+	for _, part := range []string{
+		`"added_tokens":[{"id":2,"content":"LONG"}],"model":{"type":"WordLevel","unk_token":"a","vocab":{"a":0,"b":1}}`,
+		`"model":{"type":"WordPiece","unk_token":"a","vocab":{"a":0,"LONG":1}}`,
+		`"model":{"type":"Unigram","unk_id":0,"vocab":[["a",0],["LONG",-1]]}`,
+	} {
+		if _, err := Parse([]byte("{" + strings.Replace(part, "LONG", long, 1) + "}")); err == nil || !strings.Contains(err.Error(), "has 513 bytes, at most 512 are read") {
+			t.Errorf("%.60s…: %v", part, err)
+		}
+		if _, err := Parse([]byte("{" + strings.Replace(part, "LONG", long[1:], 1) + "}")); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -41,14 +41,14 @@ func newCharsmap(b []byte) (*charsmap, error) {
 }
 
 // lookup returns the replacement and the length of a key at the beginning of b: the longest,
-// or with first, the shortest. The length is 0 if there is none.
+// or with first, the shortest. The length is 0 if there is none of at most maxKey bytes.
 func (m *charsmap) lookup(b []byte, first bool) (value []byte, length int) {
 	if len(m.units) == 0 {
 		return nil, 0
 	}
 	unitOffset := func(u uint32) uint32 { return u >> 10 << (u & (1 << 9) >> 6) }
 	at := unitOffset(m.units[0])
-	for i, c := range b {
+	for i, c := range b[:min(len(b), maxKey)] {
 		if at ^= uint32(c); int(at) >= len(m.units) || c == 0 {
 			break
 		}

@@ -265,11 +265,7 @@ type replacement struct {
 
 func (n replacement) normalize(in, out *text) bool {
 	at := 0
-	for at < len(in.b) {
-		m := n.pattern.find(in.b, at)
-		if m.end < 0 {
-			break
-		}
+	for m := range n.pattern.all(in.b) {
 		if at < m.start {
 			out.copy(in, span{at, m.start})
 		}

@@ -255,11 +255,7 @@ func patternSplit(p finder, b behavior, invert bool) func(b []byte, word span, d
 		s := splitter{dst: dst, behavior: b}
 		part := text[word.start:word.end]
 		at := 0
-		for at < len(part) {
-			m := p.find(part, at)
-			if m.end < 0 {
-				break
-			}
+		for m := range p.all(part) {
 			s.add(span{word.start + at, word.start + m.start}, invert)
 			s.add(span{word.start + m.start, word.start + m.end}, !invert)
 			at = m.end

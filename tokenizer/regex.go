@@ -3,20 +3,18 @@ package tokenizer
 import (
 	"bytes"
 	"fmt"
-	"math"
+	"iter"
 	"regexp/syntax"
 	"slices"
 	"strings"
-	"sync"
 	"unicode"
 	"unicode/utf8"
 )
 
-// finder finds matches of a pattern. find returns the first match that begins at or behind at
-// and is not empty; its end is -1 if there is none. leastSize returns the least number of bytes
-// of a match.
+// finder finds matches of a pattern. all returns the matches in b that are not empty, each the
+// first behind the one before. leastSize returns the least number of bytes of a match.
 type finder interface {
-	find(b []byte, at int) span
+	all(b []byte) iter.Seq[span]
 	leastSize() int
 }
 
@@ -44,29 +42,30 @@ func (p *patternSpec) compile(field string) (finder, error) {
 // literal finds a string.
 type literal string
 
-func (p literal) find(b []byte, at int) span {
-	i := bytes.Index(b[at:], []byte(p))
-	if i < 0 {
-		return span{0, -1}
+func (p literal) all(b []byte) iter.Seq[span] {
+	return func(yield func(span) bool) {
+		for at := 0; ; {
+			i := bytes.Index(b[at:], []byte(p))
+			if i < 0 || !yield(span{at + i, at + i + len(p)}) {
+				return
+			}
+			at += i + len(p)
+		}
 	}
-	return span{at + i, at + i + len(p)}
 }
 
 func (p literal) leastSize() int { return len(p) }
 
 // matcher returns the end of a match that begins at i; -1 if there is none. Nodes are compiled
 // with the matcher of the nodes behind them, so that a match backtracks.
-type matcher func(b []byte, i int) int
+type matcher func(s *search, b []byte, i int) int
 
 // pattern is a regular expression, with lookahead as an addition to package syntax. It takes
 // the first alternative that matches, and the longest run that lets the rest match.
 type pattern struct {
-	re        *syntax.Regexp
-	minLength int       // characters of a match
-	choices   int       // nodes that may match in several ways
-	match     matcher   // records no failures
-	tries     int       // calls of match in a find
-	searches  sync.Pool // of *search
+	minLength int // characters of a match
+	choices   int // nodes that may match in several ways
+	match     matcher
 }
 
 // Bounds of a regular expression.
@@ -78,61 +77,69 @@ const (
 
 func (p *pattern) leastSize() int { return p.minLength }
 
-func (p *pattern) find(b []byte, at int) span {
-	for tries := p.tries; at < len(b); tries-- {
-		if tries == 0 {
-			return p.findRecorded(b, at)
-		}
-		if end := p.match(b, at); end > at {
-			return span{at, end}
-		}
-		_, n := utf8.DecodeRune(b[at:])
-		at += n
-	}
-	return span{0, -1}
+func (p *pattern) all(b []byte) iter.Seq[span] {
+	return p.search(&search{choices: p.choices, free: freeSteps * (len(b) + 1)}, b)
 }
 
-// search records where choices have failed, in a bit for each choice and byte. A choice that
-// has failed at a byte fails there in the whole search, so that its time is linear.
+// search returns the matches that a new search finds.
+func (p *pattern) search(s *search, b []byte) iter.Seq[span] {
+	return func(yield func(span) bool) {
+		for at := 0; at < len(b); {
+			s.at = at
+			if end := p.match(s, b, at); end > at {
+				if !yield(span{at, end}) {
+					return
+				}
+				at = end
+				continue
+			}
+			_, n := utf8.DecodeRune(b[at:])
+			at += n
+		}
+	}
+}
+
+// freeSteps is the number of steps for each byte of a text before results are recorded.
+const freeSteps = 64
+
+// search is the search for all matches of a pattern in a text. Whether a choice matches at a
+// byte depends on nothing before it. Once the search has taken more steps than are free, it
+// records in a bit for each choice and byte where choices have failed, and where choices of a
+// lookahead have matched. No choice is then tried twice at a byte, so that the time of the
+// whole search is linear in the text.
 type search struct {
-	match  matcher
-	start  int        // byte of the first bit
-	failed [][]uint64 // by choice
+	choices         int
+	free            int // steps that are left without records
+	at              int // where the match begins that is tried
+	start           int // byte of the first bit
+	failed, matched [][]uint64
 }
 
-// findRecorded is find in linear time.
-func (p *pattern) findRecorded(b []byte, at int) span {
-	s, _ := p.searches.Get().(*search)
-	if s == nil {
-		s = new(search)
-		c := &compiler{search: s}
-		s.match, _ = c.compile(p.re, matchEnd) // newPattern has compiled it
+// step takes n steps.
+func (s *search) step(n int) {
+	if s.free -= n; s.free < 0 && s.failed == nil {
+		s.start, s.failed, s.matched = s.at, make([][]uint64, s.choices), make([][]uint64, s.choices)
 	}
-	defer p.searches.Put(s)
-	s.start, s.failed = at, make([][]uint64, p.choices)
-	defer func() { s.failed = nil }()
-	for at < len(b) {
-		if end := s.match(b, at); end > at {
-			return span{at, end}
-		}
-		_, n := utf8.DecodeRune(b[at:])
-		at += n
-	}
-	return span{0, -1}
 }
 
-// hasFailed reports whether a choice has failed at byte i.
-func (s *search) hasFailed(choice, i int) bool {
-	row, bit := s.failed[choice], i-s.start
+// has reports whether the record of a choice has byte i.
+func (s *search) has(record [][]uint64, choice, i int) bool {
+	if record == nil {
+		return false
+	}
+	row, bit := record[choice], i-s.start
 	return bit/64 < len(row) && row[bit/64]>>(bit%64)&1 != 0
 }
 
-// addFailure records that a choice has failed at bytes first to last.
-func (s *search) addFailure(choice, first, last int) {
-	row := s.failed[choice]
+// add puts bytes first to last in the record of a choice.
+func (s *search) add(record [][]uint64, choice, first, last int) {
+	if record == nil {
+		return
+	}
+	row := record[choice]
 	if n := (last-s.start)/64 + 1 - len(row); n > 0 {
 		row = append(row, make([]uint64, n)...)
-		s.failed[choice] = row
+		record[choice] = row
 	}
 	for bit := first - s.start; bit <= last-s.start; bit++ {
 		row[bit/64] |= 1 << (bit % 64)
@@ -178,11 +185,11 @@ func newPattern(s string) (*pattern, error) {
 	if c.choices > maxChoices {
 		return nil, fmt.Errorf("it has %d choices, at most %d are read", c.choices, maxChoices)
 	}
-	return &pattern{re: re, minLength: least, choices: c.choices, match: m, tries: freeTries(re)}, nil
+	return &pattern{minLength: least, choices: c.choices, match: m}, nil
 }
 
 // matchEnd ends a match.
-func matchEnd(_ []byte, i int) int { return i }
+func matchEnd(_ *search, _ []byte, i int) int { return i }
 
 // translate writes a regular expression of the reference in the language of package syntax. It
 // returns an error for a construct that package syntax reads in another way.
@@ -303,63 +310,6 @@ func leastLength(re *syntax.Regexp) int {
 	return 0
 }
 
-// freeTries returns the number of bytes of a text at which a match may fail without records:
-// any number where that takes bounded time, and none where it takes more than linear time.
-func freeTries(re *syntax.Regexp) int {
-	const mostWays = 256
-	switch w := failingWays(re, false); {
-	case w.runs > 1 || w.count > mostWays:
-		return 0
-	case w.runs == 1:
-		return 1 << 10
-	}
-	return math.MaxInt
-}
-
-// ways bounds the number of ways in which a node matches before the match fails: count, times
-// the length of the text to the power of runs.
-type ways struct {
-	runs  int
-	count float64
-}
-
-// failingWays returns the ways of a node. restFails says whether the nodes behind it may fail.
-func failingWays(re *syntax.Regexp, restFails bool) ways {
-	w := ways{0, 1}
-	switch re.Op {
-	case syntax.OpCapture:
-		w = failingWays(re.Sub[0], restFails)
-		if re.Name != "" && isChoice(re.Sub[0]) && re.Sub[0].Op != syntax.OpLiteral { // lookahead
-			w.count = math.Inf(1)
-		}
-	case syntax.OpConcat:
-		for i := len(re.Sub) - 1; i >= 0; i-- {
-			sub := failingWays(re.Sub[i], restFails)
-			w = ways{w.runs + sub.runs, w.count * sub.count}
-			restFails = restFails || !neverFails(re.Sub[i])
-		}
-	case syntax.OpAlternate:
-		w.count = 0
-		for _, sub := range re.Sub {
-			sub := failingWays(sub, restFails)
-			w = ways{max(w.runs, sub.runs), w.count + sub.count}
-		}
-	case syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat:
-		least, most := repeatBounds(re)
-		body := failingWays(re.Sub[0], restFails || least > 1)
-		switch {
-		case !isChoice(re.Sub[0]) && !restFails: // the longest run is taken
-		case most < 0:
-			w.runs = 1
-		case restFails || least > 1:
-			w = ways{body.runs * most, math.Pow(body.count, float64(most)) * float64(most-least+1)}
-		default:
-			w = ways{body.runs, body.count * float64(most)}
-		}
-	}
-	return w
-}
-
 // repeatBounds returns the bounds of a repetition. most < 0: without a bound.
 func repeatBounds(re *syntax.Regexp) (least, most int) {
 	switch re.Op {
@@ -373,47 +323,30 @@ func repeatBounds(re *syntax.Regexp) (least, most int) {
 	return re.Min, re.Max
 }
 
-// isChoice reports whether a node is neither a character nor a condition.
-func isChoice(re *syntax.Regexp) bool {
-	switch re.Op {
-	case syntax.OpCapture, syntax.OpConcat, syntax.OpAlternate, syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat:
-		return true
-	}
-	return re.Op == syntax.OpLiteral && len(re.Rune) > 1
-}
-
-// neverFails reports whether a node matches the empty text wherever it begins.
-func neverFails(re *syntax.Regexp) bool {
-	switch re.Op {
-	case syntax.OpEmptyMatch, syntax.OpStar, syntax.OpQuest:
-		return true
-	case syntax.OpRepeat:
-		return re.Min == 0
-	}
-	return false
-}
-
 // compiler compiles an expression.
 type compiler struct {
-	search  *search // nil: failures are not recorded
 	nodes   int
 	choices int
+	ahead   bool // in a lookahead, where it matters whether a node matches, and not where it ends
 }
 
-// addChoice returns m as a choice, whose failures are recorded.
+// addChoice returns m as a choice, whose results are recorded.
 func (c *compiler) addChoice(m matcher) matcher {
-	s, choice := c.search, c.choices
+	choice, ahead := c.choices, c.ahead
 	c.choices++
-	if s == nil {
-		return m
-	}
-	return func(b []byte, i int) int {
-		if s.hasFailed(choice, i) {
+	return func(s *search, b []byte, i int) int {
+		switch {
+		case s.has(s.failed, choice, i):
 			return -1
+		case ahead && s.has(s.matched, choice, i):
+			return i
 		}
-		end := m(b, i)
+		s.step(1)
+		end := m(s, b, i)
 		if end < 0 {
-			s.addFailure(choice, i, i)
+			s.add(s.failed, choice, i, i)
+		} else if ahead {
+			s.add(s.matched, choice, i, i)
 		}
 		return end
 	}
@@ -438,9 +371,9 @@ func (c *compiler) compile(re *syntax.Regexp, next matcher) (matcher, error) {
 			return next, nil
 		}
 		set := newCharSet(re)
-		return func(b []byte, i int) int {
+		return func(s *search, b []byte, i int) int {
 			if n := set.size(b, i); n > 0 {
-				return next(b, i+n)
+				return next(s, b, i+n)
 			}
 			return -1
 		}, nil
@@ -450,12 +383,15 @@ func (c *compiler) compile(re *syntax.Regexp, next matcher) (matcher, error) {
 		if !ahead && !not {
 			return c.compile(body, next)
 		}
+		inside := c.ahead
+		c.ahead = true
 		m, err := c.compile(body, matchEnd)
-		return c.addChoice(func(b []byte, i int) int {
-			if m(b, i) >= 0 != ahead {
+		c.ahead = inside
+		return c.addChoice(func(s *search, b []byte, i int) int {
+			if m(s, b, i) >= 0 != ahead {
 				return -1
 			}
-			return next(b, i)
+			return next(s, b, i)
 		}), err
 	case syntax.OpConcat:
 		for i := len(re.Sub) - 1; i >= 0; i-- {
@@ -473,27 +409,27 @@ func (c *compiler) compile(re *syntax.Regexp, next matcher) (matcher, error) {
 				return nil, err
 			}
 		}
-		return c.addChoice(func(b []byte, i int) int {
+		return c.addChoice(func(s *search, b []byte, i int) int {
 			for _, m := range list {
-				if end := m(b, i); end >= 0 {
+				if end := m(s, b, i); end >= 0 {
 					return end
 				}
 			}
 			return -1
 		}), nil
 	case syntax.OpBeginText, syntax.OpBeginLine:
-		return func(b []byte, i int) int {
+		return func(s *search, b []byte, i int) int {
 			if i > 0 && (re.Op == syntax.OpBeginText || b[i-1] != '\n') {
 				return -1
 			}
-			return next(b, i)
+			return next(s, b, i)
 		}, nil
 	case syntax.OpEndText, syntax.OpEndLine:
-		return func(b []byte, i int) int {
+		return func(s *search, b []byte, i int) int {
 			if i < len(b) && (re.Op == syntax.OpEndText || b[i] != '\n') {
 				return -1
 			}
-			return next(b, i)
+			return next(s, b, i)
 		}, nil
 	case syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat:
 		least, most := repeatBounds(re)
@@ -524,11 +460,11 @@ func (c *compiler) repeat(re *syntax.Regexp, least, most int, next matcher) (mat
 				return nil, err
 			}
 			if next = m; k > least { // to skip one is to skip all that follow
-				next = c.addChoice(func(b []byte, i int) int {
-					if end := m(b, i); end >= 0 {
+				next = c.addChoice(func(s *search, b []byte, i int) int {
+					if end := m(s, b, i); end >= 0 {
 						return end
 					}
-					return last(b, i)
+					return last(s, b, i)
 				})
 			}
 		}
@@ -542,32 +478,12 @@ func (c *compiler) repeat(re *syntax.Regexp, least, most int, next matcher) (mat
 		return c.repeat(re, least, least, tail)
 	}
 	set := newCharSet(body)
-	if s := c.search; s != nil && most < 0 {
-		choice := c.choices
-		c.choices++
-		return func(b []byte, i int) int {
-			at := i
-			for !s.hasFailed(choice, at) { // or next fails wherever a longer run ends
-				n := set.size(b, at)
-				if n == 0 {
-					break
-				}
-				at += n
-			}
-			for j := at; j > i || j == i && least == 0; {
-				if end := next(b, j); end >= 0 {
-					return end
-				}
-				_, n := utf8.DecodeLastRune(b[i:j])
-				j -= max(n, 1)
-			}
-			s.addFailure(choice, i, at)
-			return -1
-		}, nil
+	if most < 0 {
+		return c.run(set, least, next), nil
 	}
-	return c.addChoice(func(b []byte, i int) int {
+	return c.addChoice(func(s *search, b []byte, i int) int {
 		count, at := 0, i
-		for most < 0 || count < most {
+		for count < most {
 			n := set.size(b, at)
 			if n == 0 {
 				break
@@ -575,8 +491,9 @@ func (c *compiler) repeat(re *syntax.Regexp, least, most int, next matcher) (mat
 			count++
 			at += n
 		}
+		s.step(count)
 		for ; count >= least; count-- {
-			if end := next(b, at); end >= 0 {
+			if end := next(s, b, at); end >= 0 {
 				return end
 			}
 			if count > 0 {
@@ -586,6 +503,39 @@ func (c *compiler) repeat(re *syntax.Regexp, least, most int, next matcher) (mat
 		}
 		return -1
 	}), nil
+}
+
+// run compiles a repetition of a character without a bound. least is 0 or 1.
+func (c *compiler) run(set *charSet, least int, next matcher) matcher {
+	choice, ahead := c.choices, c.ahead
+	c.choices++
+	return func(s *search, b []byte, i int) int {
+		at := i
+		for !s.has(s.failed, choice, at) { // or next fails wherever a longer run ends
+			if ahead && s.has(s.matched, choice, at) {
+				s.add(s.matched, choice, i, at)
+				return at
+			}
+			n := set.size(b, at)
+			if n == 0 {
+				break
+			}
+			at += n
+		}
+		s.step(at - i + 1)
+		for j := at; j > i || j == i && least == 0; {
+			if end := next(s, b, j); end >= 0 {
+				if ahead {
+					s.add(s.matched, choice, i, j-least)
+				}
+				return end
+			}
+			_, n := utf8.DecodeLastRune(b[i:j])
+			j -= max(n, 1)
+		}
+		s.add(s.failed, choice, i, at)
+		return -1
+	}
 }
 
 // charSet is a set of characters.

@@ -34,12 +34,8 @@ func TestPatternsMatchAsTheReference(t *testing.T) {
 			continue
 		}
 		var got []string
-		for at := 0; ; {
-			m := p.find([]byte(c.text), at)
-			if m.end < 0 {
-				break
-			}
-			got, at = append(got, c.text[m.start:m.end]), m.end
+		for m := range p.all([]byte(c.text)) {
+			got = append(got, c.text[m.start:m.end])
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s in %q: matches %q, want %q", c.pattern, c.text, got, c.want)
@@ -47,30 +43,45 @@ func TestPatternsMatchAsTheReference(t *testing.T) {
 	}
 }
 
-// TestPatternsTakeLinearTime searches a run of letters, without end unless failures are
-// recorded. Matches are compared with package regexp, which has no lookahead.
+// TestPatternsTakeLinearTime counts the steps of searches that take quadratic time, or time without end, unless
+// results are recorded. Matches are compared with package regexp, which has no lookahead.
 func TestPatternsTakeLinearTime(t *testing.T) {
 	for _, pattern := range []string{
 		`(?:a|aa){1,40}b`, `a*a*a*a*a*a*a*a*b`, `(?:a?){30}a{30}b`, `a+a{2,}a{0,9}a+b|a{5,}c`, `(?:é|a|aé){0,30}éb`,
 		`(?!a*(?!a*(?!a*(?!a*(?!a*c))))b)a+b`, `a(?=(?:a|aa){1,40}b)a*a*c`,
+		`a.*b|a`, `a(?=.*b)`, `a(?=.+b)|a`, `a(?!.*b)|a`, `a(?=(?:a|aa){1,9}.*.*c)|é`, `aa.*(?:b|é)c|a(?:.*c)?`, `a[^c]*b|a`,
 	} {
 		p, err := newPattern(pattern)
 		if err != nil {
 			t.Fatalf("%s: %v", pattern, err)
 		}
 		reference, _ := regexp.Compile(pattern)
-		for _, end := range []string{"", "b", "éb", "c", "ab"} {
-			text := strings.Repeat("a", 2000) + end
-			got := p.find([]byte(text), 0)
+		for _, text := range []string{
+			strings.Repeat("a", 500), strings.Repeat("a", 500) + "b", strings.Repeat("a", 500) + "éb", strings.Repeat("a", 500) + "c",
+			strings.Repeat("a", 500) + "ab", strings.Repeat("ab", 250) + "aaa", strings.Repeat("aaé", 170), "ab" + strings.Repeat("aac", 170),
+		} {
+			s := &search{choices: p.choices, free: freeSteps * (len(text) + 1)}
+			all := s.free
+			var got []span
+			for m := range p.search(s, []byte(text)) {
+				got = append(got, m)
+			}
+			if most := (freeSteps + 16*(p.choices+1)) * (len(text) + 1); all-s.free > most {
+				t.Errorf("%s in %.5q… of %d bytes: %d steps, at most %d are linear", pattern, text, len(text), all-s.free, most)
+			}
+			// Without free steps the records decide from the beginning on.
+			if recorded := slices.Collect(p.search(&search{choices: p.choices}, []byte(text))); !slices.Equal(recorded, got) {
+				t.Errorf("%s in %.5q…: matches with records are %v, without %v", pattern, text, recorded, got)
+			}
 			if reference == nil {
 				continue
 			}
-			want := span{0, -1}
-			if at := reference.FindStringIndex(text); at != nil {
-				want = span{at[0], at[1]}
+			var want []span
+			for _, at := range reference.FindAllStringIndex(text, -1) {
+				want = append(want, span{at[0], at[1]})
 			}
-			if got != want {
-				t.Errorf("%s before %q: matches %v, want %v", pattern, end, got, want)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s in %.5q…: matches %v, want %v", pattern, text, got, want)
 			}
 		}
 	}

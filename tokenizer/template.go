@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,10 +28,23 @@ type offsetTrim struct{ prefixed bool }
 
 // trimOffsets takes a character off the offsets of a token for each of its spaces.
 func (t *Tokenizer) trimOffsets(input []byte, ids []int32, offsets [][2]int) {
+	spaces := span{} // the last run of white space in front of an added token
 	for i, id := range ids {
 		token, o := t.tokens[id], &offsets[i]
-		if t.isAdded[id] {
-			token = string(input[o[0]:o[1]]) // with the spaces that it takes
+		if t.isAdded[id] { // with the spaces that it takes, which may be those of other tokens too
+			if o[0] < spaces.start || o[0] >= spaces.end {
+				spaces = span{o[0], len(input) - len(bytes.TrimLeftFunc(input[o[0]:], isByteSpace))}
+			}
+			if o[0] < spaces.end && o[1] <= spaces.end {
+				_, n := utf8.DecodeRune(input[o[0]:o[1]])
+				if t.trim.prefixed && (i == 0 || o[0] == 0) && n == o[1]-o[0] {
+					o[1] = o[0]
+				} else {
+					o[0] = o[1]
+				}
+				continue
+			}
+			token = string(input[o[0]:o[1]])
 		}
 		body := strings.TrimLeftFunc(token, isByteSpace)
 		leading := utf8.RuneCountInString(token[:len(token)-len(body)])

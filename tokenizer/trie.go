@@ -2,8 +2,12 @@ package tokenizer
 
 import "fmt"
 
-// maxNodes bounds the nodes of a trie.
-const maxNodes = 1<<24 - 1
+// Bounds of a trie. A search at each byte of a text reads at most maxKey bytes, so that its time
+// is linear in the text.
+const (
+	maxNodes = 1<<24 - 1
+	maxKey   = 512 // bytes
+)
 
 // trie finds the keys that begin at a place. Its edges are one hash table.
 type trie struct {
@@ -40,8 +44,12 @@ func (t *trie) walk(node int32, s string) int32 {
 	return node
 }
 
-// add makes value the value of a key. It returns an error if the trie is full.
+// add makes value the value of a key. It returns an error if the key is too long or the trie is
+// full.
 func (t *trie) add(key string, value int32) error {
+	if len(key) > maxKey {
+		return fmt.Errorf("vocabulary: token %d, %.20q…, has %d bytes, at most %d are read", value, key, len(key), maxKey)
+	}
 	node := int32(0)
 	for i := range len(key) {
 		next := t.step(node, key[i])
