@@ -79,7 +79,7 @@ func openFile(path string, c *config) (*Tokenizer, error) {
 		}
 		if !c.isUnnamed() && !c.is(bertClasses, bertFamilies) || !flag(c.Basic, true) {
 			err = c.refuse()
-		} else {
+		} else if err = c.checkNamed(map[string]string{"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}); err == nil {
 			t, err = parseVocab(data, c)
 		}
 	case strings.HasSuffix(name, "vocab.json") || strings.HasSuffix(name, "merges.txt"):
@@ -87,6 +87,11 @@ func openFile(path string, c *config) (*Tokenizer, error) {
 		if !roberta && !c.isUnnamed() && (!c.is(gptClasses, gptFamilies) || flag(c.AddBOS, false)) {
 			err = c.refuse()
 			break
+		}
+		if roberta {
+			if err = c.checkNamed(map[string]string{"cls_token": "<s>", "sep_token": "</s>"}); err != nil {
+				break
+			}
 		}
 		dir, base := filepath.Split(path)
 		vocab, merges := data, data
@@ -106,6 +111,9 @@ func openFile(path string, c *config) (*Tokenizer, error) {
 	}
 	if err == nil && c != nil {
 		err = c.checkTokens(filepath.Dir(path), t)
+	}
+	if err == nil && c != nil && !strings.HasSuffix(name, ".model") {
+		t, err = c.amend(filepath.Dir(path), t)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

@@ -160,6 +160,9 @@ func (t *Tokenizer) readPostProcessor(raw json.RawMessage, b *bounds) error {
 		if err := decodeStrict("post_processor", raw, &s); err != nil {
 			return err
 		}
+		if err := t.setOnce(kind, &t.hasTemplate); err != nil {
+			return err
+		}
 		if t.single, err = t.template("single", s.Single, s.SpecialTokens); err != nil {
 			return err
 		}
@@ -183,6 +186,9 @@ func (t *Tokenizer) readPostProcessor(raw json.RawMessage, b *bounds) error {
 		if err := decodeStrict("post_processor", raw, &s); err != nil {
 			return err
 		}
+		if err := t.setOnce(kind, &t.hasTemplate); err != nil {
+			return err
+		}
 		for _, id := range []int32{s.Cls.id, s.Sep.id} {
 			if err := t.checkID(id); err != nil {
 				return fmt.Errorf("post_processor: %s: %w", kind, err)
@@ -195,6 +201,9 @@ func (t *Tokenizer) readPostProcessor(raw json.RawMessage, b *bounds) error {
 		} else {
 			t.pair = append(t.single[:3:3], sep, templateItem{sequenceB, 0}, sep)
 			if s.TrimOffsets {
+				if err := t.setOnce(kind, &t.hasTrim); err != nil {
+					return err
+				}
 				t.trim = &offsetTrim{s.AddPrefixSpace}
 			}
 		}
@@ -204,11 +213,24 @@ func (t *Tokenizer) readPostProcessor(raw json.RawMessage, b *bounds) error {
 			return err
 		}
 		if s.TrimOffsets {
+			if err := t.setOnce(kind, &t.hasTrim); err != nil {
+				return err
+			}
 			t.trim = &offsetTrim{s.AddPrefixSpace}
 		}
 	default:
 		return fmt.Errorf("post_processor: type is %q, which this program does not have", kind)
 	}
+	return nil
+}
+
+// setOnce returns an error if a post-processor of a Sequence does what one before it has done,
+// which the reference then does twice.
+func (t *Tokenizer) setOnce(kind string, has *bool) error {
+	if *has {
+		return fmt.Errorf("post_processor: %s adds tokens or trims offsets a second time, only once is read", kind)
+	}
+	*has = true
 	return nil
 }
 

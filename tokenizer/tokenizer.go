@@ -34,6 +34,7 @@ type Tokenizer struct {
 	isAdded                  map[int32]bool
 	byteTokens               bool // the model's tokens are written in the alphabet of byte-level BPE
 	cutsStart                bool // truncation.direction is Left
+	hasTemplate, hasTrim     bool // a post-processor has set the templates, or trim
 	states                   sync.Pool
 }
 
