@@ -122,8 +122,7 @@ var layers = []string{
 }
 
 // heavy packages may import libraries; all others import nothing outside the
-// standard library but golang.org/x/sys, and tokenizer the normalization forms
-// of golang.org/x/text.
+// standard library but golang.org/x/sys.
 var heavy = []string{"comm/mpi", "internal/sessions", "internal/bench", "report", "cmd/farfield"}
 
 // testOnly packages may be imported by tests and commands alone.
@@ -205,7 +204,7 @@ func TestLibraryStaysLight(t *testing.T) {
 		for _, imp := range p.imports {
 			first, _, _ := strings.Cut(imp, "/")
 			std := !strings.Contains(first, ".")
-			if !std && !strings.HasPrefix(imp, module) && !strings.HasPrefix(imp, "golang.org/x/sys/") && (p.dir != "tokenizer" || imp != "golang.org/x/text/unicode/norm") {
+			if !std && !strings.HasPrefix(imp, module) && !strings.HasPrefix(imp, "golang.org/x/sys/") {
 				t.Errorf("%q imports %q", p.dir, imp)
 			}
 		}

@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"fmt"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -90,7 +89,7 @@ func (a *addedTokens) find(b []byte, dst []match) []match {
 		if t.LStrip {
 			for from > last {
 				r, n := utf8.DecodeLastRune(b[last:from])
-				if !unicode.IsSpace(r) {
+				if !isSpace(r) {
 					break
 				}
 				from -= n
@@ -103,7 +102,7 @@ func (a *addedTokens) find(b []byte, dst []match) []match {
 			if spaces <= to { // otherwise the rest of that run is behind the token
 				for spaces = to; spaces < len(b); {
 					r, n := utf8.DecodeRune(b[spaces:])
-					if !unicode.IsSpace(r) {
+					if !isSpace(r) {
 						break
 					}
 					spaces += n

@@ -3,15 +3,10 @@ package tokenizer
 import (
 	"slices"
 	"unicode/utf8"
-
-	"golang.org/x/text/unicode/norm"
 )
 
 // form is a normalization form of Unicode.
-type form struct {
-	form    norm.Form
-	compose bool
-}
+type form struct{ compatible, compose bool }
 
 // The syllables of Hangul, which are composed by arithmetic.
 const (
@@ -25,6 +20,108 @@ const (
 	hangulCount = leads * vowels * tails
 )
 
+// formTables are the tables of the forms.
+type formTables struct {
+	canonical, compatible map[rune]string // decompositions; of NFKD only those that differ from NFD's
+	pairs                 map[uint64]rune // compositions
+	flags                 *pages
+}
+
+// Flags of a character: its canonical combining class, and by form, that the form of the
+// character alone is another, and that it may combine with what is before it.
+const (
+	flagClass = 0xFF
+
+	flagChanges = 1 << 8  // by the index of the form
+	flagJoins   = 1 << 12 // likewise
+)
+
+// index returns the number of a form.
+func (f form) index() (i int) {
+	if f.compatible {
+		i |= 1
+	}
+	if f.compose {
+		i |= 2
+	}
+	return i
+}
+
+// newFormTables reads the tables of the forms.
+func newFormTables(u *unicodeReader) *formTables {
+	t := &formTables{canonical: map[rune]string{}, compatible: map[rune]string{}, pairs: map[uint64]rune{}}
+	at := rune(0)
+	flags := map[rune]uint32{}
+	for range u.number() {
+		at += rune(u.number())
+		a, b := u.text(), u.text()
+		if a != "" {
+			t.canonical[at] = a
+		}
+		if b != "" {
+			t.compatible[at] = b
+		}
+		flags[at] = 0
+	}
+	class := map[rune]uint32{}
+	runs := u.runs()
+	for i, run := range runs {
+		for r := run.begin; run.value != 0 && i+1 < len(runs) && r < runs[i+1].begin; r++ {
+			class[r], flags[r] = run.value, run.value
+		}
+	}
+	isSecond := map[rune]bool{}
+	for range u.number() {
+		a, b := rune(u.number()), rune(u.number())
+		t.pairs[pairKey(a, b)] = rune(u.number())
+		isSecond[b] = true
+		flags[b] |= 0
+	}
+	for r := rune(vowelFirst); r < vowelFirst+vowels; r++ {
+		isSecond[r], flags[r] = true, 0
+	}
+	for r := rune(tailFirst + 1); r < tailFirst+tails; r++ {
+		isSecond[r], flags[r] = true, 0
+	}
+	var list []decomposed
+	for r := range flags {
+		for i := range 4 {
+			f := form{i&1 != 0, i&2 != 0}
+			list = t.decompose(f, r, list[:0])
+			first := list[0].r
+			if class[first] != 0 || f.compose && isSecond[first] {
+				flags[r] |= flagJoins << i
+			}
+			for k := range list {
+				list[k].class = uint8(class[list[k].r])
+			}
+			if f.compose {
+				list = t.compose(list)
+			}
+			if len(list) != 1 || list[0].r != r {
+				flags[r] |= flagChanges << i
+			}
+		}
+	}
+	keys := make([]rune, 0, len(flags))
+	for r := range flags {
+		keys = append(keys, r)
+	}
+	slices.Sort(keys)
+	all := []valueRun{{0, 0}}
+	putHangul := func() {
+		all = append(all, valueRun{hangulFirst, flagChanges | flagChanges<<1}, valueRun{hangulFirst + hangulCount, 0})
+	}
+	for _, r := range keys {
+		if r > hangulFirst && all[len(all)-1].begin < hangulFirst {
+			putHangul()
+		}
+		all = putRun(all, r, flags[r])
+	}
+	t.flags = newPages(all)
+	return t
+}
+
 // decomposed is a character of a decomposition.
 type decomposed struct {
 	r       rune
@@ -33,62 +130,85 @@ type decomposed struct {
 }
 
 func (f form) normalize(in, out *text) bool {
-	if f.form.IsNormal(in.b) {
+	if isASCII(in.b) {
 		return false
 	}
+	t := tables().forms
+	changes, joins := uint32(flagChanges<<f.index()), uint32(flagJoins<<f.index())
 	var list []decomposed
+	done := 0 // bytes that are written
 	for at := 0; at < len(in.b); {
-		if n := f.form.QuickSpan(in.b[at:]); n > 0 {
-			out.copy(in, span{at, at + n})
-			at += n
+		if in.b[at] < utf8.RuneSelf && (at+1 == len(in.b) || in.b[at+1] < utf8.RuneSelf) {
+			at++
 			continue
 		}
-		end := at
-		for {
-			n := f.form.NextBoundary(in.b[end:], true)
-			if n <= 0 {
-				end = len(in.b)
+		r, n := utf8.DecodeRune(in.b[at:])
+		end, changed := at+n, t.flags.at(r)&changes != 0
+		for end < len(in.b) {
+			r, n := utf8.DecodeRune(in.b[end:])
+			if t.flags.at(r)&joins == 0 {
 				break
 			}
-			if end += n; end == len(in.b) || f.form.Properties(in.b[end:]).CCC() == 0 {
-				break
-			}
+			end += n
+			changed = true
 		}
-		list = f.part(in, span{at, end}, out, list[:0])
+		if changed {
+			if done < at {
+				out.copy(in, span{done, at})
+			}
+			list = t.part(f, in, span{at, end}, out, list[:0])
+			done = end
+		}
 		at = end
+	}
+	if done == 0 {
+		return false
+	}
+	if done < len(in.b) {
+		out.copy(in, span{done, len(in.b)})
 	}
 	return true
 }
 
-// part appends the form of a part that combines with nothing outside. list is a buffer.
-func (f form) part(in *text, s span, out *text, list []decomposed) []decomposed {
-	table := norm.NFD
-	if f.form == norm.NFKC || f.form == norm.NFKD {
-		table = norm.NFKD
+// decompose appends the decomposition of a character, without its classes.
+func (t *formTables) decompose(f form, r rune, list []decomposed) []decomposed {
+	if hangulFirst <= r && r < hangulFirst+hangulCount {
+		h := r - hangulFirst
+		list = append(list, decomposed{leadFirst + h/(vowels*tails), 0, 0}, decomposed{vowelFirst + h/tails%vowels, 0, 0})
+		if h%tails > 0 {
+			list = append(list, decomposed{tailFirst + h%tails, 0, 0})
+		}
+		return list
 	}
+	d, has := "", false
+	if f.compatible {
+		d, has = t.compatible[r]
+	}
+	if !has {
+		d, has = t.canonical[r]
+	}
+	if !has {
+		return append(list, decomposed{r, 0, 0})
+	}
+	for _, q := range d {
+		list = append(list, decomposed{q, 0, 0})
+	}
+	return list
+}
+
+// part appends the form of a part that combines with nothing outside. list is a buffer.
+func (t *formTables) part(f form, in *text, s span, out *text, list []decomposed) []decomposed {
 	b := in.b[s.start:s.end]
 	for i, size := 0, 0; i < len(b); i += size {
 		var r rune
 		r, size = utf8.DecodeRune(b[i:])
-		if r == utf8.RuneError && size == 1 {
-			r = -rune(b[i]) - 1 // a byte that is not UTF-8
-		}
 		first := len(list)
-		p := table.Properties(b[i:])
-		switch d := p.Decomposition(); {
-		case hangulFirst <= r && r < hangulFirst+hangulCount:
-			h := r - hangulFirst
-			list = append(list, decomposed{leadFirst + h/(vowels*tails), 0, 0}, decomposed{vowelFirst + h/tails%vowels, 0, 0})
-			if h%tails > 0 {
-				list = append(list, decomposed{tailFirst + h%tails, 0, 0})
-			}
-		case d == nil || newForms.has(r):
-			list = append(list, decomposed{r, p.CCC(), 0})
-		default:
-			for len(d) > 0 {
-				q, n := utf8.DecodeRune(d)
-				list = append(list, decomposed{q, table.Properties(d).CCC(), 0})
-				d = d[n:]
+		if r == utf8.RuneError && size == 1 { // a byte that is not UTF-8
+			list = append(list, decomposed{-rune(b[i]) - 1, 0, 0})
+		} else {
+			list = t.decompose(f, r, list)
+			for k := first; k < len(list); k++ {
+				list[k].class = uint8(t.flags.at(list[k].r) & flagClass)
 			}
 		}
 		list[first].sources = 1
@@ -106,7 +226,7 @@ func (f form) part(in *text, s span, out *text, list []decomposed) []decomposed 
 		i = end
 	}
 	if f.compose {
-		list = compose(list)
+		list = t.compose(list)
 	}
 	next, last := s.start, span{}
 	for _, d := range list {
@@ -128,12 +248,12 @@ func (f form) part(in *text, s span, out *text, list []decomposed) []decomposed 
 }
 
 // compose joins characters with the starters before them, in place.
-func compose(list []decomposed) []decomposed {
+func (t *formTables) compose(list []decomposed) []decomposed {
 	starter, n := -1, 0
 	var lastClass uint8
 	for _, d := range list {
 		if starter >= 0 && (n-starter == 1 || lastClass < d.class && lastClass != 0) {
-			if r := composePair(list[starter].r, d.r); r >= 0 {
+			if r := t.composePair(list[starter].r, d.r); r >= 0 {
 				list[starter].r = r
 				list[starter].sources += d.sources
 				continue
@@ -150,7 +270,7 @@ func compose(list []decomposed) []decomposed {
 }
 
 // composePair returns the composition of two characters; -1 if there is none.
-func composePair(a, b rune) rune {
+func (t *formTables) composePair(a, b rune) rune {
 	switch {
 	case a < 0 || b < 0:
 		return -1
@@ -159,11 +279,8 @@ func composePair(a, b rune) rune {
 	case hangulFirst <= a && a < hangulFirst+hangulCount && (a-hangulFirst)%tails == 0 && tailFirst < b && b < tailFirst+tails:
 		return a + b - tailFirst
 	}
-	var pair, whole [4 * utf8.UTFMax]byte
-	joined := norm.NFC.Append(whole[:0], utf8.AppendRune(utf8.AppendRune(pair[:0], a), b)...)
-	r, n := utf8.DecodeRune(joined)
-	if n != len(joined) {
-		return -1
+	if r, has := t.pairs[pairKey(a, b)]; has {
+		return r
 	}
-	return r
+	return -1
 }

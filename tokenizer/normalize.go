@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/text/unicode/norm"
 )
 
 // Bytes that normalizers may make of a byte, and of a capital letter.
@@ -68,7 +65,7 @@ func readNormalizer(raw json.RawMessage, b *bounds) ([]normalizer, error) {
 		}
 		lower := is(s.Lowercase)
 		if s.StripAccents != nil && *s.StripAccents || s.StripAccents == nil && lower {
-			list = append(list, form{norm.NFD, false}, removal{isAccent})
+			list = append(list, form{false, false}, removal{isAccent})
 			size *= formGrowth
 		}
 		if lower {
@@ -77,13 +74,13 @@ func readNormalizer(raw json.RawMessage, b *bounds) ([]normalizer, error) {
 		}
 		return list, b.grow(field, kind, size, of)
 	case "NFC":
-		return []normalizer{form{norm.NFC, true}}, b.grow(field, kind, formGrowth, 1)
+		return []normalizer{form{false, true}}, b.grow(field, kind, formGrowth, 1)
 	case "NFD":
-		return []normalizer{form{norm.NFD, false}}, b.grow(field, kind, formGrowth, 1)
+		return []normalizer{form{false, false}}, b.grow(field, kind, formGrowth, 1)
 	case "NFKC":
-		return []normalizer{form{norm.NFKC, true}}, b.grow(field, kind, compatibleGrowth, 1)
+		return []normalizer{form{true, true}}, b.grow(field, kind, compatibleGrowth, 1)
 	case "NFKD":
-		return []normalizer{form{norm.NFKD, false}}, b.grow(field, kind, compatibleGrowth, 1)
+		return []normalizer{form{true, false}}, b.grow(field, kind, compatibleGrowth, 1)
 	case "Lowercase":
 		return []normalizer{lowercase{}}, b.grow(field, kind, lowerSize, upperSize)
 	case "StripAccents":
@@ -136,7 +133,7 @@ func newBertCleaner(clean, chinese bool) *bertCleaner {
 		case !clean:
 		case isControl(r):
 			n.ascii[r] = 0
-		case unicode.IsSpace(r):
+		case isSpace(r):
 			n.ascii[r] = ' '
 		}
 	}
@@ -161,7 +158,7 @@ func (n *bertCleaner) normalize(in, out *text) bool {
 		switch {
 		case n.clean && (r == 0 || r == utf8.RuneError || isControl(r)):
 			changed = true
-		case n.clean && unicode.IsSpace(r):
+		case n.clean && isSpace(r):
 			changed = true
 			out.putRune(' ', in.source(i))
 		case n.chinese && isChinese(r):
@@ -193,7 +190,7 @@ func (lowercase) normalize(in, out *text) bool {
 	for i, size := 0, 0; i < len(in.b); i += size {
 		var r rune
 		r, size = utf8.DecodeRune(in.b[i:])
-		switch lower := unicode.ToLower(r); {
+		switch lower := toLower(r); {
 		case r == 'İ':
 			out.putRune('i', in.source(i))
 			out.putRune(0x307, in.source(i))
@@ -231,10 +228,10 @@ type strip struct{ leading, trailing bool }
 func (n strip) normalize(in, out *text) bool {
 	s := span{0, len(in.b)}
 	if n.leading {
-		s.start = len(in.b) - len(bytes.TrimLeftFunc(in.b, unicode.IsSpace))
+		s.start = len(in.b) - len(bytes.TrimLeftFunc(in.b, isSpace))
 	}
 	if n.trailing {
-		s.end = max(s.start, len(bytes.TrimRightFunc(in.b, unicode.IsSpace)))
+		s.end = max(s.start, len(bytes.TrimRightFunc(in.b, isSpace)))
 	}
 	if s.end-s.start == len(in.b) {
 		return false

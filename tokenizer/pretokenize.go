@@ -3,7 +3,6 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -62,7 +61,7 @@ func (t *Tokenizer) readPreTokenizer(raw json.RawMessage, b *bounds) error {
 	case "BertPreTokenizer":
 		split(splitBert)
 	case "WhitespaceSplit":
-		split(classSplit(unicode.IsSpace, removed))
+		split(classSplit(isSpace, removed))
 	case "Whitespace":
 		split(splitWords)
 	case "Punctuation":
@@ -73,9 +72,9 @@ func (t *Tokenizer) readPreTokenizer(raw json.RawMessage, b *bounds) error {
 		split(classSplit(isPunctuation, b))
 	case "Digits":
 		if is(s.IndividualRest, false) {
-			split(classSplit(unicode.IsNumber, isolated))
+			split(classSplit(isDigit, isolated))
 		} else {
-			split(classSplit(unicode.IsNumber, contiguous))
+			split(classSplit(isDigit, contiguous))
 		}
 	case "CharDelimiterSplit":
 		d, n := utf8.DecodeRuneInString(s.Delimiter)
@@ -276,7 +275,7 @@ func splitBert(b []byte, word span, dst []span) []span {
 		} else if 'a' <= r && r <= 'z' {
 			continue
 		}
-		space := unicode.IsSpace(r)
+		space := isSpace(r)
 		if !space && !isPunctuation(r) {
 			continue
 		}
@@ -304,7 +303,7 @@ func splitWords(b []byte, word span, dst []span) []span {
 		switch {
 		case isWordChar(r):
 			class = 1
-		case unicode.IsSpace(r):
+		case isSpace(r):
 			last = -1
 			continue
 		}
@@ -328,18 +327,25 @@ const (
 
 var asciiClass = func() (c [utf8.RuneSelf]uint8) {
 	for r := range rune(utf8.RuneSelf) {
-		c[r] = charClass(r)
+		switch {
+		case 'a' <= r|0x20 && r|0x20 <= 'z':
+			c[r] = classLetter
+		case '0' <= r && r <= '9':
+			c[r] = classNumber
+		case isSpace(r):
+			c[r] = classSpace
+		}
 	}
 	return c
 }()
 
 func charClass(r rune) uint8 {
-	switch {
-	case unicode.IsLetter(r):
+	switch c := category(r)[0]; {
+	case c == 'L':
 		return classLetter
-	case unicode.IsNumber(r):
+	case c == 'N':
 		return classNumber
-	case unicode.IsSpace(r):
+	case isSpace(r):
 		return classSpace
 	}
 	return classOther

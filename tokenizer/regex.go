@@ -152,13 +152,6 @@ const (
 	markNotAhead = "(?P<notahead%d>"
 )
 
-// Members of the classes \s and \w. The numbers of Latin-1 are members of \w outside of classes.
-const (
-	spaceClass  = `\t-\r\x{85}\p{Z}`
-	wordNumbers = `\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}`
-	wordClass   = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}`
-)
-
 // newPattern compiles a regular expression. It returns an error for a construct that may take
 // more than linear memory or time, and for a construct that package syntax does not read.
 func newPattern(s string) (*pattern, error) {
@@ -191,91 +184,202 @@ func newPattern(s string) (*pattern, error) {
 // matchEnd ends a match.
 func matchEnd(_ *search, _ []byte, i int) int { return i }
 
-// translate writes a regular expression of the reference in the language of package syntax. It
-// returns an error for a construct that package syntax reads in another way.
+// translate writes a regular expression of the reference in the language of package syntax. Classes
+// of Unicode and the flag i become classes of characters of our tables. It returns an error for a
+// construct that package syntax reads in another way.
 func translate(s string) (string, error) {
 	var b strings.Builder
-	class := -1 // byte behind the beginning of an open class
-	for i, n := 0, 0; i < len(s); i++ {
-		rest := s[i:]
+	folds := []bool{false} // the flag i, of the groups that are open
+	lookaheads := 0
+	for i := 0; i < len(s); i++ {
+		rest, fold := s[i:], folds[len(folds)-1]
 		switch {
 		case s[i] == '\\' && i+1 < len(s):
-			i++
-			text, err := escapeText(s[i], class >= 0)
+			text, set, n, err := readEscape(rest, false)
 			if err != nil {
 				return "", err
 			}
+			i += n - 1
+			if set != nil {
+				text = "[" + set.text() + "]"
+			}
+			if fold && set == nil && text[1] == 'x' {
+				if text, err = foldClass("["+text+"]", false); err != nil {
+					return "", err
+				}
+			}
 			b.WriteString(text)
-			if end := strings.IndexByte(rest, '}'); end > 0 && rest[2:3] == "{" && strings.Contains("pPx", rest[1:2]) {
-				b.WriteString(rest[2 : end+1])
-				i += end - 1
-			}
-		case class >= 0:
-			if s[i] == '[' || strings.HasPrefix(rest, "&&") {
-				return "", fmt.Errorf("%q in a class is not read", rest[:min(2, len(rest))])
-			}
-			if s[i] == ']' && i > class {
-				class = -1
-			}
-			b.WriteByte(s[i])
 		case s[i] == '[':
-			if class = i + 1; strings.HasPrefix(rest, "[^") {
-				class++
-				b.WriteByte(s[i])
-				i++
+			text, not, n, err := readClass(rest)
+			if err != nil {
+				return "", err
 			}
-			b.WriteByte(s[i])
+			i += n - 1
+			if fold {
+				if text, err = foldClass("["+text+"]", not); err != nil {
+					return "", err
+				}
+			} else if text = "[" + text + "]"; not {
+				text = "[^" + text[1:]
+			}
+			b.WriteString(text)
 		case s[i] == '^' || s[i] == '$': // of a line
 			b.WriteString("(?m:" + s[i:i+1] + ")")
 		case strings.HasPrefix(rest, "{,"):
 			return "", fmt.Errorf("%q is not read", rest[:2])
-		case strings.HasPrefix(rest, "(?="):
-			fmt.Fprintf(&b, markAhead, n)
-			n, i = n+1, i+2
-		case strings.HasPrefix(rest, "(?!"):
-			fmt.Fprintf(&b, markNotAhead, n)
-			n, i = n+1, i+2
-		default:
-			if flags, is := strings.CutPrefix(rest, "(?"); is {
-				if end := strings.IndexAny(flags, ":)<"); end > 0 && strings.Trim(flags[:end], "-i") != "" {
-					return "", fmt.Errorf("%q is not read, only the flag i is", rest[:end+3])
-				}
+		case strings.HasPrefix(rest, "(?=") || strings.HasPrefix(rest, "(?!"):
+			mark := markAhead
+			if rest[2] == '!' {
+				mark = markNotAhead
 			}
+			fmt.Fprintf(&b, mark, lookaheads)
+			folds = append(folds, fold)
+			lookaheads, i = lookaheads+1, i+2
+		case s[i] == '(':
+			flags, is := strings.CutPrefix(rest, "(?")
+			end := strings.IndexAny(flags, ":)<")
+			if !is || end <= 0 {
+				folds = append(folds, fold)
+				b.WriteByte(s[i])
+				continue
+			}
+			on := flags[:end] == "i"
+			if !on && flags[:end] != "-i" {
+				return "", fmt.Errorf("%q is not read, only the flag i is", rest[:end+3])
+			}
+			if flags[end] == ')' {
+				if i > 0 {
+					return "", fmt.Errorf("%q is read at the beginning alone", rest[:end+3])
+				}
+				folds[0] = on
+			} else {
+				folds = append(folds, on)
+				b.WriteString("(?:")
+			}
+			i += end + 2
+		case s[i] == ')':
+			if len(folds) == 1 {
+				return "", fmt.Errorf("byte %d closes no group", i)
+			}
+			folds = folds[:len(folds)-1]
 			b.WriteByte(s[i])
+		default:
+			r, n := utf8.DecodeRuneInString(rest)
+			if set := (runeSet{r, r}).foldIf(fold); len(set) > 2 || set[0] < set[1] {
+				b.WriteString("[" + set.text() + "]")
+			} else {
+				b.WriteString(rest[:n])
+			}
+			i += n - 1
 		}
 	}
 	return b.String(), nil
 }
 
-// escapeText returns what package syntax reads as the escape of a character, in a class or
-// outside. It returns an error for an escape that package syntax reads in another way.
-func escapeText(c byte, inClass bool) (string, error) {
-	class, not := "", false
-	switch c {
-	case 's', 'S': // Unicode, unlike in package syntax
-		class, not = spaceClass, c == 'S'
-	case 'w', 'W':
-		if class, not = wordClass+wordNumbers, c == 'W'; inClass {
-			class = wordClass
+// foldIf returns the set, with fold without regard to case.
+func (s runeSet) foldIf(fold bool) runeSet {
+	if !fold {
+		return s
+	}
+	return s.fold()
+}
+
+// foldClass returns the class without regard to case, or with not its complement.
+func foldClass(class string, not bool) (string, error) {
+	re, err := syntax.Parse(class, syntax.Perl)
+	if err != nil {
+		return "", err
+	}
+	set := runeSet(slices.Clone(newCharSet(re).ranges)).normal().fold()
+	if not {
+		set = set.complement()
+	}
+	return "[" + set.text() + "]", nil
+}
+
+// readClass reads a class at the beginning of s, n bytes long. It returns its members in the
+// language of package syntax.
+func readClass(s string) (text string, not bool, n int, err error) {
+	var b strings.Builder
+	i := 1
+	if strings.HasPrefix(s, "[^") {
+		not, i = true, 2
+	}
+	for first := i; i < len(s); i++ {
+		switch rest := s[i:]; {
+		case s[i] == '\\' && i+1 < len(s):
+			text, set, n, err := readEscape(rest, true)
+			if err != nil {
+				return "", false, 0, err
+			}
+			b.WriteString(text + set.text())
+			i += n - 1
+		case s[i] == '[' || strings.HasPrefix(rest, "&&"):
+			return "", false, 0, fmt.Errorf("%q in a class is not read", rest[:min(2, len(rest))])
+		case s[i] == ']' && i > first:
+			return b.String(), not, i + 1, nil
+		case s[i] == ']':
+			b.WriteString(`\]`)
+		default:
+			b.WriteByte(s[i])
 		}
-	case 'd':
-		return `\p{Nd}`, nil
-	case 'D':
-		return `\P{Nd}`, nil
+	}
+	return "", false, 0, fmt.Errorf("a class is not closed")
+}
+
+// readEscape reads an escape at the beginning of s, n bytes long, in a class or outside. It returns
+// what package syntax reads, or a set of characters. It returns an error for an escape that package
+// syntax reads in another way.
+func readEscape(s string, inClass bool) (text string, set runeSet, n int, err error) {
+	switch c := s[1]; c {
+	case 's', 'S', 'w', 'W', 'd', 'D':
+		switch c | 0x20 {
+		case 's':
+			set, _ = property("Z")
+			set = append(runeSet{'\t', '\r', 0x85, 0x85}, set...).normal()
+		case 'd':
+			set, _ = property("Nd")
+		default:
+			set = setOf(tables().classRuns, func(v uint32) bool { return v<<(categoryBits+1)&classPatternWord != 0 })
+			if inClass { // numbers of Latin-1 are members of \w outside of classes
+				set = append(set.complement(), 0xB2, 0xB3, 0xB9, 0xB9, 0xBC, 0xBE).normal().complement()
+			}
+		}
+		if c&0x20 == 0 {
+			set = set.complement()
+		}
+		return "", set, 2, nil
+	case 'p', 'P':
+		name, end := "", 3
+		if len(s) > 2 {
+			name = s[2:3]
+		}
+		if name == "{" {
+			if end = strings.IndexByte(s, '}') + 1; end == 0 {
+				return "", nil, 0, fmt.Errorf("%.9q is not closed", s)
+			}
+			name = s[3 : end-1]
+		}
+		rest, not := strings.CutPrefix(name, "^")
+		set, has := property(rest)
+		if !has {
+			return "", nil, 0, fmt.Errorf("%q is no general category or script that is read", s[:min(end, len(s))])
+		}
+		if not != (c == 'P') {
+			set = set.complement()
+		}
+		return "", set, end, nil
 	case 'Q', 'E':
-		return "", fmt.Errorf(`\%c is not read`, c)
-	default:
-		return string([]byte{'\\', c}), nil
+		return "", nil, 0, fmt.Errorf(`\%c is not read`, c)
+	case 'x':
+		if end := strings.IndexByte(s, '}'); end > 0 && s[2] == '{' {
+			return s[:end+1], nil, end + 1, nil
+		}
+		if len(s) > 3 {
+			return s[:4], nil, 4, nil
+		}
 	}
-	switch {
-	case inClass && not: // refused by package syntax
-		return `\p{NotSpace}`, nil
-	case inClass:
-		return class, nil
-	case not:
-		return "[^" + class + "]", nil
-	}
-	return "[" + class + "]", nil
+	return s[:2], nil, 2, nil
 }
 
 // leastLength returns the least number of characters that a match may have.
@@ -550,15 +654,10 @@ func newCharSet(re *syntax.Regexp) *charSet {
 	switch re.Op {
 	case syntax.OpLiteral:
 		r := re.Rune[0]
-		list := []rune{r}
-		if re.Flags&syntax.FoldCase != 0 {
-			for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
-				list = append(list, f)
-			}
-		}
-		slices.Sort(list)
-		for _, r := range list {
-			s.ranges = append(s.ranges, r, r)
+		s.ranges = []rune{r, r}
+		if re.Flags&syntax.FoldCase != 0 { // what package syntax makes of a class of the two characters, and of no other
+			f := unicode.SimpleFold(r)
+			s.ranges = runeSet{r, r, f, f}.normal()
 		}
 	case syntax.OpCharClass:
 		s.ranges = re.Rune

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -67,7 +66,7 @@ func (t *Tokenizer) trimOffsets(input []byte, ids []int32, offsets [][2]int) {
 }
 
 // isByteSpace reports whether a character is white space, or the space of byte-level BPE.
-func isByteSpace(r rune) bool { return r == 'Ġ' || unicode.IsSpace(r) }
+func isByteSpace(r rune) bool { return r == 'Ġ' || isSpace(r) }
 
 // templateSpec is the JSON of an item of TemplateProcessing.
 type templateSpec struct {

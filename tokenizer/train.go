@@ -92,7 +92,7 @@ func TrainWith(ctx context.Context, text []byte, o TrainOptions) (*Tokenizer, er
 		return nil, fmt.Errorf("vocabulary: size is %d, not in 256 to %d", size, maxIDs)
 	}
 	if o.Lowercase {
-		text = bytes.ToLower(text)
+		text = bytes.Map(toLower, text)
 	}
 	t := newTrainer(text)
 	vocab := make(map[string]int32, size)

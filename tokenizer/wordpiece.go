@@ -3,7 +3,6 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -72,7 +71,7 @@ type wordLevel struct {
 // hasSpaces reports whether a token has white space, so that texts keep theirs.
 func (m *wordLevel) hasSpaces() bool {
 	for token := range m.vocab {
-		if strings.ContainsFunc(token, unicode.IsSpace) {
+		if strings.ContainsFunc(token, isSpace) {
 			return true
 		}
 	}
