@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/pretrained"
@@ -132,11 +133,43 @@ func validText(text string) string { return strings.ToValidUTF8(text, "\ufffd") 
 
 // predict returns the prediction for a text.
 func (p *publishedPredictor) predict(ctx context.Context, text string) (Prediction, error) {
-	list, err := p.model.Classify(ctx, []string{validText(text)})
+	valid := validText(text)
+	list, err := p.model.Classify(ctx, []string{valid})
 	if err != nil {
 		return Prediction{}, err
 	}
-	return p.prediction(&list[0]), nil
+	r := p.prediction(&list[0])
+	moveOffsets(r.Offsets, text, valid)
+	return r, nil
+}
+
+// moveOffsets changes offsets of bytes of valid, which is validText(text), to those of text.
+func moveOffsets(offsets [][2]int, text, valid string) {
+	if text == valid {
+		return
+	}
+	from := make([]int, 0, len(valid)+1) // bytes of text, by bytes of valid
+	for at := 0; at < len(text); {
+		r, n := utf8.DecodeRuneInString(text[at:])
+		if r != utf8.RuneError || n > 1 {
+			for k := range n {
+				from = append(from, at+k)
+			}
+			at += n
+			continue
+		}
+		from = append(from, at, at, at) // of U+FFFD, for a run of bytes that are not UTF-8
+		for r == utf8.RuneError && n == 1 {
+			at++
+			r, n = utf8.DecodeRuneInString(text[at:])
+		}
+	}
+	from = append(from, len(text))
+	for i := range offsets {
+		for k := range offsets[i] {
+			offsets[i][k] = from[offsets[i][k]]
+		}
+	}
 }
 
 // prediction returns the prediction of outputs.
