@@ -1,6 +1,9 @@
 package tokenizer
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -53,4 +56,50 @@ func checkEncoding(t *testing.T, v *Tokenizer, text string) {
 	if _, err := v.Decode(e.IDs); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// FuzzPattern holds that a pattern is refused or finds matches in order, the same with records as without.
+func FuzzPattern(f *testing.F) {
+	f.Add(`(?i:'s|'t)|\p{L}+(?=.*b)|[^\s\d]+|a.*b|a{1,3}`, "ab's é1 2\xffb")
+	f.Fuzz(func(t *testing.T, s, text string) {
+		p, err := newPattern(s)
+		if err != nil || len(text) > 1<<10 {
+			return
+		}
+		var got []span
+		for m := range p.all([]byte(text)) {
+			if last := len(got) - 1; m.start >= m.end || m.end > len(text) || last >= 0 && m.start < got[last].end {
+				t.Fatalf("%q in %q: match %v behind %v", s, text, m, got)
+			}
+			got = append(got, m)
+		}
+		if recorded := slices.Collect(p.search(&search{choices: p.choices}, []byte(text))); !slices.Equal(recorded, got) {
+			t.Fatalf("%q in %q: matches with records are %v, without %v", s, text, recorded, got)
+		}
+	})
+}
+
+// FuzzFolder holds that the files beside a tokenizer.json are refused, or that its JSON keeps what they add.
+func FuzzFolder(f *testing.F) {
+	f.Add(`{"bos_token":"<m>","add_bos_token":true,"tokenizer_class":"LlamaTokenizer","clean_up_tokenization_spaces":true}`, `{"eos_token":{"content":"ab"}}`, `{"b":2}`, "ab <m> b")
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, config, special, added, text string) {
+		for name, text := range map[string]string{"tokenizer.json": tiny, "tokenizer_config.json": config, "special_tokens_map.json": special, "added_tokens.json": added} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v, err := Open(dir)
+		if err != nil {
+			return
+		}
+		checkEncoding(t, v, text)
+		again, err := Parse(v.JSON())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := again.Encode(text).IDs, v.Encode(text).IDs; !slices.Equal(got, want) {
+			t.Fatalf("%s %s %s: the JSON gives %v, the folder %v", config, special, added, got, want)
+		}
+	})
 }
