@@ -21,6 +21,8 @@ type Pooling struct {
 	IsNormalised bool   `json:"normalised"`
 	MaxTokens    int    `json:"max_tokens,omitempty"` // after which texts are cut; 0: the model's limit
 	Prompt       string `json:"prompt,omitempty"`     // before each text
+	// Prompts are the texts of all prompts by name.
+	Prompts map[string]string `json:"prompts,omitempty"`
 }
 
 // Tensor is a tensor of the files.
@@ -59,7 +61,7 @@ func (m *Model) Describe() (*Description, error) {
 	}
 	if s.isGiven {
 		kind := map[string]string{poolMean: "mean", poolFirst: "cls", poolMax: "max", poolLast: "last"}[s.pool]
-		d.Pooling = &Pooling{kind, s.normalised, s.maxTokens, s.prompt}
+		d.Pooling = &Pooling{kind, s.normalised, s.maxTokens, s.prompts.Texts[s.prompts.Default], s.prompts.Texts}
 	}
 	for _, x := range m.stored {
 		t := Tensor{Name: x.name, Type: typeNames[x.dtype], Shape: x.shape}

@@ -34,6 +34,9 @@ type EmbedOptions struct {
 	// a prompt, beside which it leaves room for a token of the text at least. 0: as the
 	// folder says; -1: all that the model reads.
 	MaxTokens int
+	// Prompt is the name of the prompt that is put before each text. nil: the default of the
+	// folder; an empty name: none.
+	Prompt *string
 	// Progress is called after each batch with the number of texts done; nil: not called.
 	Progress func(done int)
 }
@@ -75,6 +78,14 @@ func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (
 	if s.isLowercase && !m.texts.words.IsLowercase() {
 		return nil, fmt.Errorf("%s: do_lower_case: is true, but the tokenizer keeps capitals; that is not supported", m.dir)
 	}
+	prompt, err := s.prompts.find(o.Prompt)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.dir, err)
+	}
+	skip := 0 // tokens that a vector leaves out
+	if s.lacksPrompt && prompt != "" {
+		skip = m.texts.countPrompt(prompt)
+	}
 	v := &Vectors{Rows: make([][]float32, len(texts)), Tokens: make([]int, len(texts)), MaxTokens: o.MaxTokens}
 	switch {
 	case o.MaxTokens < -1:
@@ -94,16 +105,19 @@ func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if list[i], v.Tokens[i], err = m.texts.encode(s.prompt+text, v.MaxTokens); err != nil {
+		if list[i], v.Tokens[i], err = m.texts.encode(prompt+text, v.MaxTokens); err != nil {
 			return nil, fmt.Errorf("text %d: %w", i, err)
 		}
+		if n := len(list[i].IDs); n <= skip {
+			return nil, fmt.Errorf("text %d: %d tokens are read, and the prompt, which the vector leaves out, has %d", i, n, skip)
+		}
 		if v.Tokens[i] > len(list[i].IDs) {
-			if v.Truncated++; s.prompt != "" && !reachesBeyond(&list[i], len(s.prompt)) {
-				return nil, fmt.Errorf("text %d: max tokens: %d leave no room beside special tokens and the prompt %q", i, v.MaxTokens, s.prompt)
+			if v.Truncated++; prompt != "" && !reachesBeyond(&list[i], len(prompt)) {
+				return nil, fmt.Errorf("text %d: max tokens: %d leave no room beside special tokens and the prompt %q", i, v.MaxTokens, prompt)
 			}
 		}
 	}
-	return v, m.embedEncoded(ctx, v.Rows, list, s, o.Progress)
+	return v, m.embedEncoded(ctx, v.Rows, list, s, skip, o.Progress)
 }
 
 // reachesBeyond reports whether a token of e reaches beyond the first n bytes of its text.
@@ -111,11 +125,12 @@ func reachesBeyond(e *tokenizer.Encoding, n int) bool {
 	return slices.ContainsFunc(e.Offsets, func(at [2]int) bool { return at[1] > n })
 }
 
-// embedEncoded sets rows to the vectors of encoded texts.
-func (m *Model) embedEncoded(ctx context.Context, rows [][]float32, list []tokenizer.Encoding, s *sentence, progress func(int)) error {
+// embedEncoded sets rows to the vectors of encoded texts, without the rows of their first skip
+// tokens.
+func (m *Model) embedEncoded(ctx context.Context, rows [][]float32, list []tokenizer.Encoding, s *sentence, skip int, progress func(int)) error {
 	done := 0
 	return m.texts.eachBatch(list, func(texts []int, in *Input) error {
-		if err := m.embedBatch(ctx, rows, list, texts, in, s); err != nil {
+		if err := m.embedBatch(ctx, rows, list, texts, in, s, skip); err != nil {
 			return err
 		}
 		if done += len(texts); progress != nil {
@@ -126,7 +141,7 @@ func (m *Model) embedEncoded(ctx context.Context, rows [][]float32, list []token
 }
 
 // embedBatch sets the vectors of the texts of in.
-func (m *Model) embedBatch(ctx context.Context, rows [][]float32, list []tokenizer.Encoding, texts []int, in *Input, s *sentence) error {
+func (m *Model) embedBatch(ctx context.Context, rows [][]float32, list []tokenizer.Encoding, texts []int, in *Input, s *sentence, skip int) error {
 	b, err := m.batch(ctx, in)
 	if err != nil {
 		return err
@@ -139,7 +154,7 @@ func (m *Model) embedBatch(ctx context.Context, rows [][]float32, list []tokeniz
 			return nil
 		}
 		for i, text := range texts {
-			v := s.apply(x.Data[i*in.N*w:], len(list[text].IDs), w)
+			v := s.apply(x.Data[i*in.N*w:], len(list[text].IDs), skip, w)
 			if slices.ContainsFunc(v, func(x float32) bool { return x-x != 0 }) {
 				return errors.New("embed: a vector is not finite")
 			}

@@ -9,6 +9,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // The limits of config.json. Files of published models are far below them.
@@ -120,12 +122,7 @@ func (f *fields) decode(name, kind string, to any) bool {
 }
 
 // shorten returns the beginning of a JSON value.
-func shorten(v json.RawMessage) string {
-	if len(v) > 60 {
-		return string(v[:60]) + "…"
-	}
-	return string(v)
-}
+func shorten(v json.RawMessage) string { return infile.Shorten(string(v)) }
 
 // count returns a size from 1 to maxCount; without the member byDefault, or an error if
 // that is 0.

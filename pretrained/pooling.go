@@ -26,7 +26,7 @@ type sentence struct {
 	normalised bool
 	maxTokens  int  // 0: no limit but the model's
 	isCapped   bool // the model's context bounds texts, too
-	prompt     string
+	prompts    Prompts
 	isGiven    bool // modules.json exists
 
 	lacksPrompt bool // vectors are of the rows behind a prompt
@@ -164,18 +164,7 @@ func (s *sentence) readLimits(dir string) error {
 	if err != nil {
 		return fmt.Errorf("config_sentence_transformers.json: %w", err)
 	}
-	if name := f.text("default_prompt_name", ""); name != "" {
-		prompts := map[string]string{}
-		f.decode("prompts", "an object of texts", &prompts)
-		prompt, has := prompts[name]
-		if !has {
-			f.fail("default_prompt_name", "is %q, which prompts does not have", name)
-		}
-		s.prompt = prompt
-		if s.lacksPrompt && prompt != "" {
-			f.fail("default_prompt_name", "is %q, whose tokens include_prompt of the pooling leaves out; that is not supported", name)
-		}
-	}
+	s.prompts = f.prompts()
 	f.needs("similarity_fn_name", `"cosine"`, `"dot"`, `"euclidean"`, `"manhattan"`)
 	if f.err != nil {
 		return fmt.Errorf("config_sentence_transformers.json: %w", f.err)
@@ -199,8 +188,10 @@ func (s *sentence) readLongest(dir string) error {
 	return nil
 }
 
-// apply returns the vector [w] of rows [n,w].
-func (s *sentence) apply(rows []float32, n, w int) []float32 {
+// apply returns the vector [w] of rows [n,w]. The first skip rows are of a prompt that the
+// vector leaves out.
+func (s *sentence) apply(rows []float32, n, skip, w int) []float32 {
+	rows, n = rows[skip*w:], n-skip
 	v := make([]float32, w)
 	switch s.pool {
 	case poolFirst:

@@ -81,20 +81,6 @@ func TestLowerCaseIsTheTokenizers(t *testing.T) {
 	}
 }
 
-func TestPoolingWithoutThePromptIsRefused(t *testing.T) {
-	files := map[string]string{
-		"1_Pooling/config.json":             `{"pooling_mode_mean_tokens":true,"include_prompt":false}`,
-		"config_sentence_transformers.json": `{"prompts":{"query":"the "},"default_prompt_name":"query"}`,
-	}
-	if _, err := openSentence(t, files).Embed(t.Context(), []string{"cat"}); err == nil || !strings.Contains(err.Error(), "include_prompt") {
-		t.Errorf("a prompt outside of the vector: %v", err)
-	}
-	files["config_sentence_transformers.json"] = `{"prompts":{"query":"the "},"default_prompt_name":null}`
-	if _, err := openSentence(t, files).Embed(t.Context(), []string{"cat"}); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestLongTextsLoseTheSideThatFilesName(t *testing.T) {
 	const most = 5
 	for _, c := range []struct {

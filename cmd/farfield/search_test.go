@@ -153,3 +153,51 @@ func TestSearchRefusesBadInput(t *testing.T) {
 	nan := float32(0)
 	refuses(t, "row 0, element 1 is NaN", "search", vectorsFile(t, "nan.npy", [][]float32{{1, nan / nan}}), "--queries", npy)
 }
+
+func TestSearchPutsTheFoldersPromptBeforeQueries(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(tinyModel)); err != nil {
+		t.Fatal(err)
+	}
+	docs := textsOf(t, "the cat\na dog ran\nsun on the mat\n")
+	vectors := filepath.Join(t.TempDir(), "v.npy")
+	find := func(want, note string, flags ...string) {
+		t.Helper()
+		status, out, errs := command(t, append([]string{"search", vectors, "--model", dir, "--top", "3"}, flags...)...)
+		if status != 0 || out != want || errs != note {
+			t.Errorf("%q: status %d, %q with the note %q, want %q with %q", flags, status, out, errs, want, note)
+		}
+	}
+	embed := func(note string, flags ...string) {
+		t.Helper()
+		status, _, errs := command(t, append([]string{"embed", "--model", dir, "--out", vectors, docs}, flags...)...)
+		if status != 0 || errs != note {
+			t.Errorf("%q: status %d with the note %q, want %q", flags, status, errs, note)
+		}
+	}
+	embed("")
+	want := works(t, "search", vectors, "--model", dir, "--top", "3", "the rain")
+	plain := works(t, "search", vectors, "--model", dir, "--top", "3", "rain")
+	refuses(t, `--prompt: "query", but the folder has no prompts`, "search", vectors, "--model", dir, "--prompt", "query", "rain")
+	refuses(t, `--prompt: "query", but the folder has no prompts`, "embed", "--model", dir, "--prompt", "query", docs)
+	refuses(t, "--prompt: needs --model", "search", vectors, "--queries", vectors, "--prompt", "query")
+	config := filepath.Join(dir, "config_sentence_transformers.json")
+	if err := os.WriteFile(config, []byte(`{"prompts":{"query":"the ","document":"a dog "},"default_prompt_name":null}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	embed("no prompt is put before texts; the folder has document, query, which --prompt NAME asks for\n")
+	const note = `queries have the folder's prompt query: "the "; vectors of documents need embed --prompt document` + "\n"
+	find(want, note, "rain")
+	find(want, "", "--prompt", "query", "rain")
+	find(want, "", "--prompt-name", "query", "rain")
+	find(plain, "", "--prompt", "", "rain")
+	refuses(t, `--prompt: "question" is none of document, query`, "search", vectors, "--model", dir, "--prompt", "question", "rain")
+	before, err := os.ReadFile(vectors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	embed("", "--prompt", "document")
+	if after, err := os.ReadFile(vectors); err != nil || string(after) == string(before) {
+		t.Errorf("the prompt of documents changes no vector: %v", err)
+	}
+}

@@ -57,9 +57,12 @@ type Vector struct {
 type Embedder interface {
 	// Width returns the numbers of a vector.
 	Width() int
-	// Embed returns the vectors of texts. It returns a *TextError if a text cannot be
-	// encoded, and an error if a vector is not finite or ctx ends.
-	Embed(ctx context.Context, texts []string) ([]Vector, error)
+	// Prompts returns the names of the prompts that the model's folder has.
+	Prompts() []string
+	// Embed returns the vectors of texts behind the prompt of a name, which Prompts has. nil:
+	// behind the folder's default; an empty name: without a prompt. Embed returns a *TextError
+	// if a text cannot be encoded, and an error if a vector is not finite or ctx ends.
+	Embed(ctx context.Context, prompt *string, texts []string) ([]Vector, error)
 }
 
 // Class is the prediction for a text.

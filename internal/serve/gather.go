@@ -25,6 +25,7 @@ type gatherer struct {
 // gathered is a request whose texts wait for vectors.
 type gathered struct {
 	ctx     context.Context
+	prompt  *string // name; nil: the default
 	texts   []string
 	vectors []Vector
 	err     error
@@ -34,10 +35,10 @@ type gathered struct {
 // errNoPass is the error of a request whose pass did not come to its end.
 var errNoPass = errors.New("the texts of several requests were not embedded")
 
-// embed returns the vectors of texts. It returns an error if a text cannot be encoded, a vector
+// embed returns the vectors of texts behind a prompt, as Embedder.Embed does. It returns an error if a text cannot be encoded, a vector
 // is not finite, or ctx ends.
-func (g *gatherer) embed(ctx context.Context, texts []string) ([]Vector, error) {
-	q := &gathered{ctx: ctx, texts: texts, err: errNoPass, ended: make(chan struct{})}
+func (g *gatherer) embed(ctx context.Context, prompt *string, texts []string) ([]Vector, error) {
+	q := &gathered{ctx: ctx, prompt: prompt, texts: texts, err: errNoPass, ended: make(chan struct{})}
 	g.mu.Lock()
 	g.queue = append(g.queue, q)
 	g.mu.Unlock()
@@ -62,7 +63,13 @@ func (g *gatherer) embed(ctx context.Context, texts []string) ([]Vector, error) 
 	}
 }
 
-// take removes the requests of a pass from the queue: the first one, and those behind it that fit.
+// hasPrompt reports whether the texts of q have a prompt.
+func (q *gathered) hasPrompt(name *string) bool {
+	return q.prompt == name || q.prompt != nil && name != nil && *q.prompt == *name
+}
+
+// take removes the requests of a pass from the queue: the first one, and those behind it that fit
+// and have its prompt.
 func (g *gatherer) take() []*gathered {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -72,7 +79,7 @@ func (g *gatherer) take() []*gathered {
 		for _, text := range g.queue[n].texts {
 			bytes += len(text)
 		}
-		if n > 0 && (texts > gatherTexts || bytes > gatherBytes) {
+		if n > 0 && (texts > gatherTexts || bytes > gatherBytes || !g.queue[n].hasPrompt(g.queue[0].prompt)) {
 			break
 		}
 	}
@@ -97,7 +104,7 @@ func (g *gatherer) pass() {
 			texts = append(texts, q.texts...)
 		}
 		// A client that goes takes no vectors from others.
-		vectors, err := g.embedder.Embed(context.WithoutCancel(list[0].ctx), texts)
+		vectors, err := g.embedder.Embed(context.WithoutCancel(list[0].ctx), list[0].prompt, texts)
 		if err == nil {
 			for _, q := range list {
 				n := len(q.texts)
@@ -107,6 +114,6 @@ func (g *gatherer) pass() {
 		}
 	}
 	for _, q := range list {
-		q.vectors, q.err = g.embedder.Embed(q.ctx, q.texts)
+		q.vectors, q.err = g.embedder.Embed(q.ctx, q.prompt, q.texts)
 	}
 }

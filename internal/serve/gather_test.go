@@ -18,13 +18,13 @@ type gate struct {
 	open  chan struct{}
 }
 
-func (x gate) Embed(ctx context.Context, texts []string) ([]Vector, error) {
+func (x gate) Embed(ctx context.Context, prompt *string, texts []string) ([]Vector, error) {
 	x.begin <- texts
 	<-x.open
 	if slices.Contains(texts, "bad") {
 		return nil, errors.New("bad text")
 	}
-	return x.lengths.Embed(ctx, texts)
+	return x.lengths.Embed(ctx, prompt, texts)
 }
 
 func TestWaitingRequestsShareAPass(t *testing.T) {
@@ -33,7 +33,7 @@ func TestWaitingRequestsShareAPass(t *testing.T) {
 	var all sync.WaitGroup
 	start := func(ctx context.Context, want string, texts ...string) {
 		all.Go(func() {
-			v, err := g.embed(ctx, texts)
+			v, err := g.embed(ctx, nil, texts)
 			got := fmt.Sprint(err)
 			if err == nil {
 				got = ""
@@ -100,7 +100,7 @@ type fault struct {
 	open  chan struct{}
 }
 
-func (x fault) Embed(_ context.Context, texts []string) ([]Vector, error) {
+func (x fault) Embed(_ context.Context, _ *string, texts []string) ([]Vector, error) {
 	x.begin <- struct{}{}
 	<-x.open
 	panic(texts[0])
@@ -119,7 +119,7 @@ func TestRequestsOutliveAPassThatPanics(t *testing.T) {
 					ends <- fmt.Sprint("panic ", p)
 				}
 			}()
-			_, err := g.embed(t.Context(), []string{"a"})
+			_, err := g.embed(t.Context(), nil, []string{"a"})
 			ends <- fmt.Sprint(err)
 		})
 	}
@@ -147,5 +147,55 @@ func TestRequestsOutliveAPassThatPanics(t *testing.T) {
 	}
 	if len(g.places) > 0 {
 		t.Errorf("%d passes are left", len(g.places))
+	}
+}
+
+// prompted notes the prompt of each pass.
+type prompted struct {
+	gate
+	names *[]string
+}
+
+func (x prompted) Embed(ctx context.Context, prompt *string, texts []string) ([]Vector, error) {
+	name := "the default"
+	if prompt != nil {
+		name = *prompt
+	}
+	*x.names = append(*x.names, name)
+	return x.gate.Embed(ctx, prompt, texts)
+}
+
+func TestTextsOfAPassHaveOnePrompt(t *testing.T) {
+	x := prompted{gate: gate{begin: make(chan []string), open: make(chan struct{})}, names: new([]string)}
+	g := gatherer{embedder: x, places: make(chan struct{}, 1)}
+	var all sync.WaitGroup
+	for i, name := range []*string{nil, new("query"), new("query"), nil, new("")} {
+		all.Go(func() {
+			if _, err := g.embed(t.Context(), name, []string{fmt.Sprint(i)}); err != nil {
+				t.Error(err)
+			}
+		})
+		if i == 0 {
+			if got := <-x.begin; !slices.Equal(got, []string{"0"}) {
+				t.Errorf("the first pass has %q", got)
+			}
+			continue
+		}
+		for n := 0; n != i; runtime.Gosched() {
+			g.mu.Lock()
+			n = len(g.queue)
+			g.mu.Unlock()
+		}
+	}
+	for _, want := range [][]string{{"1", "2"}, {"3"}, {"4"}} {
+		x.open <- struct{}{}
+		if got := <-x.begin; !slices.Equal(got, want) {
+			t.Errorf("a pass has %q, want %q", got, want)
+		}
+	}
+	x.open <- struct{}{}
+	all.Wait()
+	if want := []string{"the default", "query", "the default", ""}; !slices.Equal(*x.names, want) {
+		t.Errorf("passes have the prompts %q, want %q", *x.names, want)
 	}
 }

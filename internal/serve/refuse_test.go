@@ -123,6 +123,7 @@ func TestBadBodiesAreRefusedByField(t *testing.T) {
 		{"/v1/embeddings", `{"input":["a"," "]}`, 400, "input[1]", "has no tokens"},
 		{"/v1/embeddings", `{"input":["a",null]}`, 400, "input", ""},
 		{"/v1/embeddings", `{"input":"a","dimensions":3}`, 400, "dimensions", "3"},
+		{"/v1/embeddings", `{"input":"a","prompt_name":"question"}`, 400, "prompt_name", `"question" is none of document, query`},
 		{"/v1/embeddings", `{"input":"a","encoding_format":"hex"}`, 400, "encoding_format", "hex"},
 		{"/v1/classify", `{"input":5}`, 400, "input", ""},
 		{"/v1/classify", `{"input":["a","?"]}`, 400, "input[1]", "no text"},

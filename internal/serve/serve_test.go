@@ -101,16 +101,22 @@ func newSite(t testing.TB, change func(o *Options)) *site {
 	return s
 }
 
-// lengths embeds a text as its length.
+// lengths embeds a text as its length and that of the name of its prompt.
 type lengths struct{}
 
 func (lengths) Width() int { return 2 }
 
-func (lengths) Embed(_ context.Context, texts []string) ([]Vector, error) {
+func (lengths) Prompts() []string { return []string{"document", "query"} }
+
+func (lengths) Embed(_ context.Context, prompt *string, texts []string) ([]Vector, error) {
 	list := make([]Vector, len(texts))
 	for i, text := range texts {
 		if text != " " {
-			list[i] = Vector{Values: []float32{float32(len(text)), 0.5}, Tokens: len(text)}
+			n := len(text)
+			if prompt != nil {
+				n += len(*prompt)
+			}
+			list[i] = Vector{Values: []float32{float32(n), 0.5}, Tokens: n}
 		}
 	}
 	return list, nil
@@ -669,6 +675,12 @@ func TestVectorsClassesAndMaps(t *testing.T) {
 	s.need(200, "POST", "/v1/embeddings", `{"input":["a","bcd"],"model":"tiny","dimensions":2}`, &v)
 	if fmt.Sprint(v.Data) != "[{0 [1 0.5]} {1 [3 0.5]}]" || v.Usage.Total != 4 {
 		t.Errorf("vectors are %v of %d tokens", v.Data, v.Usage.Total)
+	}
+	for name, want := range map[string]string{`"query"`: "6", `""`: "1", "null": "1"} {
+		s.need(200, "POST", "/v1/embeddings", `{"input":"a","prompt_name":`+name+`}`, &v)
+		if fmt.Sprint(v.Data) != "[{0 ["+want+" 0.5]}]" {
+			t.Errorf("the vector behind the prompt %s is %v", name, v.Data)
+		}
 	}
 	s.need(200, "POST", "/v1/embeddings", `{"input":"a","encoding_format":"base64"}`, &v)
 	if v.Data[0].Embedding != "AACAPwAAAD8=" {

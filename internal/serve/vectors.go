@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -36,6 +39,7 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 		textsRequest
 		Format     *string         `json:"encoding_format"`
 		Dimensions *int            `json:"dimensions"`
+		Prompt     *string         `json:"prompt_name"`
 		User       json.RawMessage `json:"user"`
 	}
 	if err := s.readJSON(w, r, &q); err != nil {
@@ -43,6 +47,12 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 	}
 	if n := s.o.Embedder.Width(); q.Dimensions != nil && *q.Dimensions != n {
 		return badFieldf("dimensions", "%d, the vectors of the model have %d", *q.Dimensions, n)
+	}
+	if names := s.o.Embedder.Prompts(); q.Prompt != nil && *q.Prompt != "" && !slices.Contains(names, *q.Prompt) {
+		if len(names) == 0 {
+			return badFieldf("prompt_name", "%q, but the model has no prompts", infile.Shorten(*q.Prompt))
+		}
+		return badFieldf("prompt_name", "%q is none of %s", infile.Shorten(*q.Prompt), strings.Join(names, ", "))
 	}
 	isBase64 := q.Format != nil && *q.Format == "base64"
 	if q.Format != nil && !isBase64 && *q.Format != "float" {
@@ -52,7 +62,7 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	vectors, err := s.gatherer.embed(r.Context(), texts)
+	vectors, err := s.gatherer.embed(r.Context(), q.Prompt, texts)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
@@ -16,6 +17,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/cli/vectors"
+	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/pretrained"
 )
 
 // Command is the verb embed: a vector for each text.
@@ -23,6 +26,7 @@ type Command struct {
 	Files     []string       `arg:"" optional:"" placeholder:"FILE" help:"Texts, one a line, or JSON lines (- for standard input)."`
 	Model     string         `required:"" placeholder:"DIR" help:"Run, checkpoint, published folder, or name of a model."`
 	MaxTokens int            `name:"max-tokens" placeholder:"N" help:"Read at most N tokens of a text (65536, or the context)."`
+	Prompt    *string        `aliases:"prompt-name" placeholder:"NAME" help:"Prompt of the folder to put before texts; \"\": none (its default)."`
 	JSONL     *bool          `name:"jsonl" negatable:"" help:"Lines are JSON objects, or texts (by the first line)."`
 	Filter    records.Filter `embed:""`
 }
@@ -31,11 +35,13 @@ type Command struct {
 func (c *Command) Help() string {
 	return "Prints each text, or each record, as a JSON object with its vector; --out FILE.npy or FILE.safetensors writes vectors [texts,width] alone. " +
 		"A published model pools and normalises as its folder says, and its vectors find texts about a subject. " +
+		"Some folders have prompts that belong before queries and documents: --prompt document, for texts that search finds. " +
 		"The vector of a run is the mean of the last layer over the tokens of a text, or the input of a classifier's head. A text longer than the trained context is read in windows of it, and its vector is their mean. " +
 		"It is not semantic: the model has learned to predict bytes. It tells languages, formats and styles apart, and serves as " +
 		"features for a small classifier; to find texts about a subject tf-idf found 98 % of passages where these vectors found 29 %. " +
 		"An empty text has the vector null." + flags.JoinExamples(
 		"farfield embed --model all-MiniLM-L6-v2 --out vectors.npy lines.txt",
+		"farfield embed --model DIR --prompt document --out vectors.npy lines.txt",
 		"farfield embed --model run/001 <lines.txt",
 		"farfield embed --model run/001 --out vectors.npy lines.txt",
 		"farfield embed --model run/001 --out vectors.jsonl records.jsonl",
@@ -67,7 +73,12 @@ func (c *Command) Run(e *env.Env) error {
 		return env.MarkInput(err)
 	}
 	defer in.Close()
-	x := &embedding{context: e.Context, encoder: enc}
+	x := &embedding{context: e.Context, encoder: enc, prompt: c.Prompt}
+	if c.Prompt == nil {
+		c.notePrompts(e, enc.Prompts())
+	} else if err := enc.Prompts().Check(*c.Prompt); err != nil {
+		return env.InputErrorf("--%w", err)
+	}
 	filter := c.Filter
 	if vectors.IsArrayFile(filter.Out) {
 		if err := env.CheckOutput(filter.Out, append(runs.ModelFiles(c.Model), c.Files...)...); err != nil {
@@ -79,6 +90,9 @@ func (c *Command) Run(e *env.Env) error {
 		return err
 	}
 	filter.Bind("--max-tokens", fmt.Sprint(enc.MaxTokens()))
+	if c.Prompt != nil {
+		filter.Bind("--prompt", *c.Prompt)
+	}
 	if err := c.each(e, &filter, in, x); err != nil {
 		return err
 	}
@@ -94,6 +108,19 @@ func (c *Command) Run(e *env.Env) error {
 		return nil
 	}
 	return x.rows.Write(c.Filter.Out)
+}
+
+// notePrompts tells of a folder's prompts where none is put before texts.
+func (c *Command) notePrompts(e *env.Env, p *pretrained.Prompts) {
+	var names []string
+	for _, name := range p.Names() {
+		if p.Texts[name] != "" {
+			names = append(names, display.Field(name))
+		}
+	}
+	if p.Texts[p.Default] == "" && len(names) > 0 {
+		fmt.Fprintf(e.Notes(), "no prompt is put before texts; the folder has %s, which --prompt NAME asks for\n", infile.Shorten(strings.Join(names, ", ")))
+	}
 }
 
 // each embeds lines as records or texts.
@@ -133,6 +160,7 @@ func textRecord(line []byte) []byte {
 type embedding struct {
 	context context.Context
 	encoder encoder.Encoder
+	prompt  *string // name; nil: the default
 	lengths encoder.Lengths
 	empty   int           // texts
 	rows    *vectors.Rows // nil: records are printed
@@ -140,7 +168,7 @@ type embedding struct {
 
 // encode returns the vectors of texts as fields.
 func (x *embedding) encode(texts []string) ([][]records.Field, error) {
-	list, err := x.encoder.Encode(x.context, texts)
+	list, err := x.encoder.Encode(x.context, x.prompt, texts)
 	if err != nil {
 		return nil, err
 	}

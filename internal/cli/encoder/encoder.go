@@ -12,6 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/token"
 )
 
@@ -23,9 +24,12 @@ type Encoder interface {
 	MaxTokens() int
 	// Window returns the tokens that are read at once.
 	Window() int
-	// Encode returns the vectors of texts. It returns an error if a text has an unknown
-	// character, a vector is not finite, or ctx ends.
-	Encode(ctx context.Context, texts []string) ([]Encoding, error)
+	// Prompts returns the prompts that the model's folder puts before texts. A run has none.
+	Prompts() *pretrained.Prompts
+	// Encode returns the vectors of texts behind the prompt of a name, which Prompts has. nil:
+	// behind the folder's default; an empty name: without a prompt. Encode returns an error if
+	// a text has an unknown character, a vector is not finite, or ctx ends.
+	Encode(ctx context.Context, prompt *string, texts []string) ([]Encoding, error)
 }
 
 // Encoding is the vector of a text.
@@ -121,7 +125,14 @@ func (r *runEncoder) Width() int     { return r.width }
 func (r *runEncoder) MaxTokens() int { return r.maxTokens }
 func (r *runEncoder) Window() int    { return r.window }
 
-func (r *runEncoder) Encode(ctx context.Context, texts []string) ([]Encoding, error) {
+func (r *runEncoder) Prompts() *pretrained.Prompts { return &pretrained.Prompts{} }
+
+func (r *runEncoder) Encode(ctx context.Context, prompt *string, texts []string) ([]Encoding, error) {
+	if prompt != nil {
+		if err := r.Prompts().Check(*prompt); err != nil {
+			return nil, err
+		}
+	}
 	list := make([]Encoding, len(texts))
 	errs := make([]error, len(texts))
 	par.RunParts(len(texts), func(i int) {

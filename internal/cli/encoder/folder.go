@@ -13,12 +13,17 @@ type folderEncoder struct {
 	model            *pretrained.Model
 	width, maxTokens int
 	options          pretrained.EmbedOptions
+	prompts          *pretrained.Prompts
 	readsBlank       bool // a text of spaces has tokens
 }
 
 // newFolder returns the encoder of m. It returns an error if m makes no vectors of texts.
 func newFolder(m *pretrained.Model, maxTokens int) (Encoder, error) {
 	f := &folderEncoder{model: m, options: pretrained.EmbedOptions{MaxTokens: maxTokens}}
+	var err error
+	if f.prompts, err = m.Prompts(); err != nil {
+		return nil, err
+	}
 	// One word tells the width and the bound.
 	v, err := m.EmbedWith(context.Background(), []string{"a"}, f.options)
 	if err != nil {
@@ -43,7 +48,9 @@ func (f *folderEncoder) Width() int     { return f.width }
 func (f *folderEncoder) MaxTokens() int { return f.maxTokens }
 func (f *folderEncoder) Window() int    { return f.maxTokens }
 
-func (f *folderEncoder) Encode(ctx context.Context, texts []string) ([]Encoding, error) {
+func (f *folderEncoder) Prompts() *pretrained.Prompts { return f.prompts }
+
+func (f *folderEncoder) Encode(ctx context.Context, prompt *string, texts []string) ([]Encoding, error) {
 	list := make([]Encoding, len(texts))
 	var full []string // texts with tokens
 	var at []int
@@ -55,7 +62,9 @@ func (f *folderEncoder) Encode(ctx context.Context, texts []string) ([]Encoding,
 	if len(full) == 0 {
 		return list, nil
 	}
-	v, err := f.model.EmbedWith(ctx, full, f.options)
+	o := f.options
+	o.Prompt = prompt
+	v, err := f.model.EmbedWith(ctx, full, o)
 	if err != nil {
 		return nil, err
 	}

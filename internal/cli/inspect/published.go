@@ -3,6 +3,8 @@ package inspect
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
@@ -50,6 +52,9 @@ func inspectPublished(path string) (*display.Finding, error) {
 		}
 		if s.Prompt != "" {
 			text += fmt.Sprintf(", behind %q", s.Prompt)
+		}
+		if len(s.Prompts) > 0 {
+			text += ", prompts " + strings.Join(slices.Sorted(maps.Keys(s.Prompts)), ", ")
 		}
 		f.AddText("pooling", s, "%s", text)
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/cli/vectors"
+	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/pretrained"
 )
 
 // Command is the verb search.
@@ -26,6 +28,7 @@ type Command struct {
 	Query   []string `arg:"" optional:"" placeholder:"TEXT" help:"Texts to search for, with --model."`
 	Queries string   `placeholder:"FILE" help:"Vectors to search for; with --model, texts, one a line."`
 	Model   string   `placeholder:"DIR" help:"Model of the vectors: run, published folder, or name."`
+	Prompt  *string  `aliases:"prompt-name" placeholder:"NAME" help:"Prompt of the folder to put before queries; \"\": none (query)."`
 	Top     int      `default:"10" placeholder:"N" help:"Rows to find for each query (${default})."`
 	Texts   string   `placeholder:"FILE" help:"File that embed read, to print the text of each row."`
 	Field   string   `placeholder:"NAME" help:"Field of a record that holds its text (text)."`
@@ -37,7 +40,8 @@ type Command struct {
 func (c *Command) Help() string {
 	return "Prints query, row, cosine similarity and text of the closest rows, with tabs between them, the closest first. " +
 		"Rows and queries are counted from 0. The search is exact: every row is compared. Files may be larger than memory. " +
-		"A vector of zeros, of an empty text, has the similarity 0." + flags.JoinExamples(
+		"A vector of zeros, of an empty text, has the similarity 0. " +
+		"A folder's prompt for queries is put before each query, with a note." + flags.JoinExamples(
 		`farfield search --model run/001 vectors.jsonl "to be"`,
 		"farfield search vectors.npy --queries vectors.npy --top 3 --json",
 		`farfield search --model run/001 vectors.npy --texts lines.txt "to be"`,
@@ -81,6 +85,9 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	if c.Field != "" && c.Texts == "" && (c.Queries == "" || c.Model == "") && vectors.IsArrayFile(c.Vectors) {
 		return env.InputErrorf("--field: needs --texts, or records in FILE or --queries: %s has vectors alone", c.Vectors)
+	}
+	if c.Prompt != nil && c.Model == "" {
+		return env.InputErrorf("--prompt: needs --model, whose folder has the prompts")
 	}
 	if len(c.Query) > 0 && c.Model == "" {
 		return env.InputErrorf("--model: is not given: texts need the model that made the vectors")
@@ -167,7 +174,11 @@ func (c *Command) readQueries(e *env.Env, width int) ([]float32, []string, error
 	if len(words) > maxQueryNumbers/width {
 		return nil, nil, fmt.Errorf("--queries: has %d texts, at most %d fit", len(words), maxQueryNumbers/width)
 	}
-	list, err := enc.Encode(e.Context, words)
+	prompt, err := c.choosePrompt(e, enc.Prompts())
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := enc.Encode(e.Context, prompt, words)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -182,6 +193,36 @@ func (c *Command) readQueries(e *env.Env, width int) ([]float32, []string, error
 	}
 	encoder.PrintLengths(e.Notes(), enc, lengths)
 	return queries, words, nil
+}
+
+// The names of prompts that sentence-transformers puts before queries and, the first that a
+// folder has, before documents.
+var (
+	queryPrompt     = "query"
+	documentPrompts = []string{"document", "passage", "corpus"}
+)
+
+// choosePrompt returns the name of the prompt of queries: --prompt, without it the folder's for
+// queries, which a note tells. It returns an error if the folder has no prompt of the name.
+func (c *Command) choosePrompt(e *env.Env, p *pretrained.Prompts) (*string, error) {
+	if c.Prompt != nil {
+		if err := p.Check(*c.Prompt); err != nil {
+			return nil, fmt.Errorf("--%w", err)
+		}
+		return c.Prompt, nil
+	}
+	if _, has := p.Texts[queryPrompt]; !has {
+		return nil, nil
+	}
+	note := fmt.Sprintf("queries have the folder's prompt %s: %q", queryPrompt, infile.Shorten(p.Texts[queryPrompt]))
+	for _, name := range documentPrompts {
+		if p.Texts[name] != "" {
+			note += fmt.Sprintf("; vectors of documents need embed --prompt %s", name)
+			break
+		}
+	}
+	fmt.Fprintln(e.Notes(), note)
+	return &queryPrompt, nil
 }
 
 // readVectors reads a file of queries [n·width].

@@ -188,10 +188,13 @@ type embedder struct {
 	tokens serve.Tokens
 }
 
-// Embed returns the vectors of texts. It returns a *serve.TextError if a text cannot be
-// encoded, and an error if a vector is not finite or ctx ends.
-func (x embedder) Embed(ctx context.Context, texts []string) ([]serve.Vector, error) {
-	list, err := x.Encode(ctx, texts)
+// Prompts returns the names of the folder's prompts.
+func (x embedder) Prompts() []string { return x.Encoder.Prompts().Names() }
+
+// Embed returns the vectors of texts behind a prompt. It returns a *serve.TextError if a text
+// cannot be encoded, and an error if a vector is not finite or ctx ends.
+func (x embedder) Embed(ctx context.Context, prompt *string, texts []string) ([]serve.Vector, error) {
+	list, err := x.Encode(ctx, prompt, texts)
 	if err != nil {
 		return nil, findText(ctx, x.tokens, texts, err)
 	}

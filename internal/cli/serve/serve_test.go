@@ -93,12 +93,12 @@ func TestTextsThatCannotBeEncodedAreNamed(t *testing.T) {
 	}
 	x, texts := embedder{encode, text}, []string{"the", "XYZ"}
 	var one *serve.TextError
-	if _, err := x.Embed(t.Context(), texts); !errors.As(err, &one) || one.Text != 1 {
+	if _, err := x.Embed(t.Context(), nil, texts); !errors.As(err, &one) || one.Text != 1 {
 		t.Errorf("error is %v, want one of text 1", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := x.Embed(ended, texts); errors.As(err, &one) || !errors.Is(err, context.Canceled) {
+	if _, err := x.Embed(ended, nil, texts); errors.As(err, &one) || !errors.Is(err, context.Canceled) {
 		t.Errorf("error is %v, want %v", err, context.Canceled)
 	}
 	failed := errors.New("vector: element 0 is NaN")
