@@ -106,12 +106,57 @@ func (f *fields) setClasses(classes []string) {
 	if len(classes) == 1 {
 		f.set("problem_type", "regression")
 	}
-	labels, ids := map[string]string{}, map[string]int{}
-	for i, name := range classes {
-		labels[strconv.Itoa(i)], ids[name] = name, i
-	}
+	// The activation and the prompts of a cross-encoder belong to the classes before.
+	delete(f.values, "sbert_ce_default_activation_function")
+	delete(f.values, "sentence_transformers")
+	labels, ids := describeClasses(classes)
 	f.set("id2label", labels)
 	f.set("label2id", ids)
+}
+
+// describeClasses returns id2label and label2id of config.json in the order of the classes. The
+// package json would put key 10 before key 2.
+func describeClasses(classes []string) (labels, ids orderedMembers) {
+	last := map[string]int{}
+	for i, name := range classes {
+		labels = append(labels, member{strconv.Itoa(i), name})
+		last[name] = i
+	}
+	for i, name := range classes {
+		if last[name] == i { // of classes with one name the last counts
+			ids = append(ids, member{name, i})
+		}
+	}
+	return labels, ids
+}
+
+// member is a member of a JSON object.
+type member struct {
+	name  string
+	value any
+}
+
+// orderedMembers is a JSON object whose members keep their order.
+type orderedMembers []member
+
+// MarshalJSON returns the object.
+func (o orderedMembers) MarshalJSON() ([]byte, error) {
+	b := []byte{'{'}
+	for i, m := range o {
+		name, err := json.Marshal(m.name)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(m.value)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, name...), ':'), value...)
+	}
+	return append(b, '}'), nil
 }
 
 // hasClasses reports whether config.json is of a classifier of sequences with these classes.

@@ -128,12 +128,11 @@ func express(c model.Config) ([]byte, *plan, error) {
 		}
 		f["model_type"], f["dtype"], f["torch_dtype"] = family, "float32", "float32"
 		if c.Outputs > 0 && (h == sequenceHead || h == tokenHead) {
-			labels, ids := map[string]string{}, map[string]int{}
-			for i := range c.Outputs {
-				name := "LABEL_" + strconv.Itoa(i)
-				labels[strconv.Itoa(i)], ids[name] = name, i
+			names := make([]string, c.Outputs)
+			for i := range names {
+				names[i] = "LABEL_" + strconv.Itoa(i)
 			}
-			f["id2label"], f["label2id"] = labels, ids
+			f["id2label"], f["label2id"] = describeClasses(names)
 		}
 		text, err := json.MarshalIndent(f, "", "  ")
 		if err != nil {

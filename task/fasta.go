@@ -83,16 +83,16 @@ func openFASTA(o *settingsReader) (Source, error) {
 			classes = append(classes, r.class)
 		}
 	}
-	slices.Sort(classes)
+	classes, index := sortClasses(classes)
 	least := 2
 	if o.ScoreOnly {
 		least = 1
 	}
-	if classes = slices.Compact(classes); len(classes) < least || len(classes) > 1<<16 {
+	if len(classes) < least || len(classes) > 1<<16 {
 		return nil, fmt.Errorf("label: %s: there are %d classes in %d records, %d to %d are possible: %.200q", o.text("label"), len(classes), len(byClass), least, 1<<16, classes)
 	}
 	for _, r := range byClass {
-		if _, ok := slices.BinarySearch(classes, r.class); !ok {
+		if _, ok := index[r.class]; !ok {
 			return nil, fmt.Errorf("%s: %q: class %q is not among those to learn from, %.200q", r.path, r.Name, r.class, classes)
 		}
 	}
@@ -122,12 +122,11 @@ func openFASTA(o *settingsReader) (Source, error) {
 	t := &FASTA{letters: letters, vocab: vocab,
 		ownData: ownData[ownRecord]{name: fastaName, kind: Class, length: length, classes: classes, ordered: true, ignored: folder.ignored}}
 	for i, r := range byClass {
-		class, _ := slices.BinarySearch(classes, r.class)
 		split := r.split
 		if !isDivided {
 			split = splitOf(o.Seed, i)
 		}
-		t.parts[split] = append(t.parts[split], ownRecord{r.path, r.Bases[:min(len(r.Bases), length)], int32(class)})
+		t.parts[split] = append(t.parts[split], ownRecord{r.path, r.Bases[:min(len(r.Bases), length)], index[r.class]})
 	}
 	if !t.hasSamples(o.ScoreOnly) {
 		return nil, fmt.Errorf("%s: of %d records there is none to learn from", path, len(byClass))

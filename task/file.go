@@ -400,7 +400,8 @@ func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
 	for c := range classes {
 		t.classes = append(t.classes, strings.Clone(c)) // a field of a table holds all its text
 	}
-	slices.Sort(t.classes)
+	var index map[string]int32
+	t.classes, index = sortClasses(t.classes)
 	if len(t.classes) > 1<<16 {
 		return fmt.Errorf("label: there are %d classes, at most %d are read; for numbers set the target", len(t.classes), 1<<16)
 	}
@@ -412,8 +413,7 @@ func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
 		}
 		switch t.kind {
 		case Class:
-			class, _ := slices.BinarySearch(t.classes, row.label)
-			own.class = int32(class)
+			own.class = index[row.label]
 		case Labels:
 			own.labels = strings.Clone(row.label)
 		default:

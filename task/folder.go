@@ -277,6 +277,7 @@ func (l *fileLister) listClasses(classes *[]string, dir string) ([]classFile, er
 			names = append(names, filepath.Base(e.path))
 		}
 	}
+	names, _ = sortClasses(names)
 	if *classes == nil {
 		*classes = names
 	}

@@ -267,12 +267,12 @@ func (t *OwnSeries) readTables(root string) error {
 	}
 	// Renumber the classes by the order of their names.
 	found := t.classes
-	t.classes = slices.Sorted(slices.Values(found))
+	var index map[string]int32
+	t.classes, index = sortClasses(slices.Clone(found))
 	for _, part := range t.parts {
 		for _, s := range part {
 			for k, y := range s.labels {
-				at, _ := slices.BinarySearch(t.classes, found[y])
-				s.labels[k] = int32(at)
+				s.labels[k] = index[found[y]]
 			}
 		}
 	}
@@ -302,6 +302,7 @@ func (t *OwnSeries) readList(path string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+	var index map[string]int32 // of the classes
 	if t.Ask == Class {
 		for i, row := range f.Rows {
 			if strings.TrimSpace(row[label]) == "" {
@@ -309,8 +310,7 @@ func (t *OwnSeries) readList(path string) error {
 			}
 			t.classes = append(t.classes, row[label])
 		}
-		slices.Sort(t.classes)
-		if t.classes = slices.Compact(t.classes); len(t.classes) > 1<<16 {
+		if t.classes, index = sortClasses(t.classes); len(t.classes) > 1<<16 {
 			return fmt.Errorf("%s: %s: there are %d classes, at most %d are read; for numbers set ask=number", path, t.Label, len(t.classes), 1<<16)
 		}
 		for i, name := range t.classes {
@@ -322,8 +322,7 @@ func (t *OwnSeries) readList(path string) error {
 	for i, row := range f.Rows {
 		s := ownSequence{}
 		if t.Ask == Class {
-			class, _ := slices.BinarySearch(t.classes, row[label])
-			s.class = int32(class)
+			s.class = index[row[label]]
 		} else {
 			x, err := strconv.ParseFloat(strings.TrimSpace(row[label]), 32)
 			if err != nil || x-x != 0 {

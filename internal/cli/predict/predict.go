@@ -183,9 +183,9 @@ func predictedFields(p *train.Predictor, r *train.Prediction) []records.Field {
 	}
 	fields := []records.Field{{Name: "label", Value: className(classes[r.Class])}, {Name: "probability", Value: rounded(r.Probabilities[r.Class])}}
 	if len(classes) <= mostProbabilities {
-		all := make(map[string]float64, len(classes))
+		all := make(records.Object, len(classes))
 		for i, name := range classes {
-			all[className(name)] = rounded(r.Probabilities[i])
+			all[i] = records.Field{Name: className(name), Value: rounded(r.Probabilities[i])}
 		}
 		fields = append(fields, records.Field{Name: "probabilities", Value: all})
 	}

@@ -74,6 +74,36 @@ type Field struct {
 	Value any
 }
 
+// Object is a JSON object of fields in their order. Of fields with one name the last counts.
+type Object []Field
+
+// MarshalJSON returns the object.
+func (o Object) MarshalJSON() ([]byte, error) {
+	last := map[string]int{}
+	for i, f := range o {
+		last[f.Name] = i
+	}
+	b := []byte{'{'}
+	for i, f := range o {
+		if last[f.Name] != i {
+			continue
+		}
+		name, err := json.Marshal(f.Name)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(f.Value)
+		if err != nil {
+			return nil, err
+		}
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, name...), ':'), value...)
+	}
+	return append(b, '}'), nil
+}
+
 // A textFunc returns the fields of a text.
 type TextFunc func(text string) ([]Field, error)
 
