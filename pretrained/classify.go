@@ -85,7 +85,8 @@ func (m *Model) CheckClasses() error {
 	case m.texts.words == nil:
 		return m.texts.err
 	}
-	return nil
+	_, err := m.activation()
+	return err
 }
 
 // Classify returns the outputs of the head for each text. A text with more tokens than
@@ -158,8 +159,27 @@ func (r *textReader) setScores(s *ClassScores, e *tokenizer.Encoding, p *plan, l
 	}
 }
 
+// Numbers returns the numbers of a text with the kind Regression [outputs]: the logits behind
+// the activation that the folder stores for a cross-encoder. Without one a single output is
+// behind a sigmoid, unless problem_type is regression, as in transformers and in
+// sentence-transformers. CheckClasses returns an error for an activation that is not supported.
+func (m *Model) Numbers(s *ClassScores) []float64 {
+	// CheckClasses has returned the error, after which there are no scores.
+	activation, _ := m.activation()
+	numbers := make([]float64, len(s.Logits))
+	for i, x := range s.Logits {
+		if numbers[i] = float64(x); activation == sigmoidActivation {
+			numbers[i] = sigmoid(numbers[i])
+		}
+	}
+	return numbers
+}
+
+func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+
 // Probabilities returns the most probable class of a text, the first among equals, and
-// the probability of each class [classes]: a softmax, with MultiLabel a sigmoid of each.
+// the probability of each class [classes]: a softmax, with MultiLabel or with the activation of
+// a cross-encoder that is a sigmoid a sigmoid of each.
 func (m *Model) Probabilities(s *ClassScores) (class int, probabilities []float64) {
 	probabilities = make([]float64, len(s.Logits))
 	for i, x := range s.Logits {
@@ -167,9 +187,11 @@ func (m *Model) Probabilities(s *ClassScores) (class int, probabilities []float6
 			class = i
 		}
 	}
-	if m.ClassKind() == MultiLabel {
+	// CheckClasses has returned the error, after which there are no scores.
+	activation, _ := m.activation()
+	if m.ClassKind() == MultiLabel || activation == sigmoidActivation {
 		for i, x := range s.Logits {
-			probabilities[i] = 1 / (1 + math.Exp(-float64(x)))
+			probabilities[i] = sigmoid(float64(x))
 		}
 		return class, probabilities
 	}

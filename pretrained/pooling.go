@@ -156,18 +156,18 @@ func (s *sentence) readLimits(dir string) error {
 			return err
 		}
 	}
-	text, err := readSmall(dir, "config_sentence_transformers.json")
+	text, err := readSmall(dir, sentenceFile)
 	if err != nil || text == nil {
 		return err
 	}
 	f, err := parseFields(text)
 	if err != nil {
-		return fmt.Errorf("config_sentence_transformers.json: %w", err)
+		return fmt.Errorf("%s: %w", sentenceFile, err)
 	}
 	s.prompts = f.prompts()
 	f.needs("similarity_fn_name", `"cosine"`, `"dot"`, `"euclidean"`, `"manhattan"`)
 	if f.err != nil {
-		return fmt.Errorf("config_sentence_transformers.json: %w", f.err)
+		return fmt.Errorf("%s: %w", sentenceFile, f.err)
 	}
 	return nil
 }

@@ -44,6 +44,8 @@ type Model struct {
 
 	pictures *pictureReader            // nil: the model reads texts
 	sentence func() (*sentence, error) // readSentence, once
+	// activation returns the activation of the outputs of a head of classes.
+	activation func() (activation, error)
 }
 
 // poolers are weights that are no part of the model, by their names in a plan.
@@ -91,6 +93,7 @@ func open(dir string, o Options, classes []string) (*Model, error) {
 	p.canLackHead, p.hasOwnOutputs = classes != nil, own
 	m := &Model{inputReader: inputReader{family: family, plan: p}, dir: dir, text: text, poolers: poolers{}}
 	m.sentence = sync.OnceValues(func() (*sentence, error) { return readSentence(dir) })
+	m.activation = sync.OnceValues(m.readActivation)
 	if m.stored, err = p.match(s); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}

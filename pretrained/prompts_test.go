@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-const sentencePrompts = "config_sentence_transformers.json"
+const sentencePrompts = sentenceFile
 
 func TestPromptsStandBeforeTexts(t *testing.T) {
 	const prompts = `"prompts":{"query":"the ","document":"","passage":"a dog "}`

@@ -20,7 +20,7 @@ import (
 // companions are files of a folder that Save copies as they are, beside the tokenizer.
 var companions = append([]string{
 	"generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt", "chat_template.jinja",
-	"preprocessor_config.json", "modules.json", "config_sentence_transformers.json",
+	"preprocessor_config.json", "modules.json", sentenceFile,
 }, lengthFiles...)
 
 // Save writes the model to a folder that transformers loads to the same outputs: under

@@ -179,9 +179,7 @@ func (p *publishedPredictor) prediction(s *pretrained.ClassScores) Prediction {
 	switch p.kind {
 	case pretrained.Regression:
 		r.Columns = len(s.Logits)
-		for _, x := range s.Logits {
-			r.Numbers = append(r.Numbers, float64(x))
-		}
+		r.Numbers = p.model.Numbers(s)
 	case pretrained.TokenLabels:
 		r.Offsets = s.Offsets
 		for i := range s.Offsets {
