@@ -39,7 +39,7 @@ func (f *Folder) Names() []string { return slices.Clone(f.names) }
 
 // openFile opens the file of one array. It returns an error if the folder has no such array.
 func (f *Folder) openFile(name string) (*os.File, error) {
-	if !slices.Contains(f.names, name) {
+	if _, has := slices.BinarySearch(f.names, name); !has {
 		return nil, fmt.Errorf("%s: no such array in the folder", name)
 	}
 	return infile.Open(filepath.Join(f.path, name+".npy"))

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // The .npy format (NEP 1, numpy.lib.format) has magic, version, length of the header, header and
@@ -124,7 +126,7 @@ func parseNPYHeader(text string) (DType, []int, error) {
 		return 0, nil, err
 	}
 	if fortran && len(shape) > 1 {
-		return 0, nil, fmt.Errorf("shape %s is in Fortran order; C order is needed", formatShape(shape))
+		return 0, nil, fmt.Errorf("shape %s is in Fortran order; C order is needed", infile.Shorten(formatShape(shape)))
 	}
 	return t, shape, nil
 }
@@ -164,7 +166,7 @@ func parseDescr(descr string) (DType, error) {
 		case 'V':
 			what = "is structured"
 		}
-		return 0, fmt.Errorf("dtype %s %s; %s is needed", descr, what, readableTypes)
+		return 0, fmt.Errorf("dtype %s %s; %s is needed", infile.Shorten(descr), what, readableTypes)
 	}
 	switch order := descr[0]; {
 	case order == '<', t.Size() == 1 && (order == '|' || order == '>'):

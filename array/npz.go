@@ -60,7 +60,7 @@ func NewNPZ(r io.ReaderAt, size int64) (*File, error) {
 		}
 		name := strings.TrimSuffix(m.Name, ".npy")
 		if f.members[name] != nil {
-			return nil, fmt.Errorf("%s: two arrays have this name", name)
+			return nil, fmt.Errorf("%s: two arrays have this name", infile.Shorten(name))
 		}
 		f.members[name] = m
 		f.names = append(f.names, name)

@@ -42,7 +42,12 @@ func (m *Model) readActivation() (activation, error) {
 		{configFile, "activation_fn", config.object("sentence_transformers")},
 		{configFile, "sbert_ce_default_activation_function", config},
 	}
-	if files[0].f, err = readFields(filepath.Join(m.dir, sentenceFile)); err != nil {
+	// Without modules.json sentence-transformers does not read the file beside it.
+	modules, err := readModules(m.dir)
+	if err == nil && modules != nil {
+		files[0].f, err = readFields(filepath.Join(m.dir, sentenceFile))
+	}
+	if err != nil {
 		return 0, err
 	}
 	if config.err != nil {

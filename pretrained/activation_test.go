@@ -34,6 +34,7 @@ func TestNumbersOfACrossEncoderAreBehindItsActivation(t *testing.T) {
 		m := openClassifier(t, "BertForSequenceClassification", `,"id2label":{"0":"LABEL_0"}`+c.members)
 		if c.sentence != "" {
 			writeFile(t, m.dir, sentenceFile, c.sentence)
+			writeFile(t, m.dir, "modules.json", `[]`)
 		}
 		s, err := m.ClassifyPairs(t.Context(), [][2]string{{"the cat", "a dog ran"}})
 		if err != nil {
@@ -81,6 +82,7 @@ func TestUnsupportedSettingsOfACrossEncoderAreRefusedByName(t *testing.T) {
 		m := openClassifier(t, "BertForSequenceClassification", `,"id2label":{"0":"LABEL_0"}`+c.members)
 		if c.sentence != "" {
 			writeFile(t, m.dir, sentenceFile, c.sentence)
+			writeFile(t, m.dir, "modules.json", `[]`)
 		}
 		if _, err := m.Classify(t.Context(), []string{"the cat"}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %s: %v, want %q", c.members, c.sentence, err, c.want)

@@ -190,6 +190,9 @@ func CopyDescription(to, from string, classes []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", filepath.Join(from, configFile), err)
 	}
+	if err := CheckSides(from); err != nil {
+		return err
+	}
 	if err := atomicfile.MakeFolder(to); err != nil {
 		return err
 	}

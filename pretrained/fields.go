@@ -83,7 +83,7 @@ func checkValue(d *json.Decoder, depth int) error {
 			}
 			name, _ := key.(string)
 			if seen[name] {
-				return fmt.Errorf("%s: the key appears twice", name)
+				return fmt.Errorf("%s: the key appears twice", infile.Shorten(name))
 			}
 			seen[name] = true
 		}
@@ -245,5 +245,5 @@ func (f *fields) findUnknown(isInert func(name string) bool) error {
 		return nil
 	}
 	slices.Sort(unknown)
-	return fmt.Errorf("%s%s: is %s, but the field is unknown here and may change the function", f.prefix, unknown[0], shorten(f.values[unknown[0]]))
+	return fmt.Errorf("%s%s: is %s, but the field is unknown here and may change the function", f.prefix, infile.Shorten(unknown[0]), shorten(f.values[unknown[0]]))
 }

@@ -3,6 +3,7 @@ package pretrained
 import (
 	"fmt"
 
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 )
 
@@ -54,7 +55,7 @@ func readModernBERT(f *fields, h head) *plan {
 		case "mean":
 			c.Pool = model.PoolMean
 		default:
-			f.fail("classifier_pooling", "is %q, cls or mean is supported", pooling)
+			f.fail("classifier_pooling", "is %q, cls or mean is supported", infile.Shorten(pooling))
 		}
 		p.addLinear("classifier", "head", true, c.Outputs, w)
 	case tokenHead:

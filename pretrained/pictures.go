@@ -92,7 +92,7 @@ func parseProcessor(text []byte) (*pictureReader, error) {
 	case "DeiTImageProcessor", "DeiTFeatureExtractor":
 		side, way, crop = 256, bicubicSampling, true
 	default:
-		f.fail("image_processor_type", "is %q, ViTImageProcessor or DeiTImageProcessor is supported", kind)
+		f.fail("image_processor_type", "is %q, ViTImageProcessor or DeiTImageProcessor is supported", infile.Shorten(kind))
 	}
 	r.resize = f.flag("do_resize", true)
 	r.height, r.width = f.size("size", side)

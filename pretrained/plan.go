@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 )
 
@@ -158,7 +159,7 @@ func readPlan(text []byte, tensors int) (family string, p *plan, err error) {
 	if family == "" {
 		return "", nil, fmt.Errorf("model_type: is missing; supported are %s", strings.Join(names, ", "))
 	}
-	return "", nil, fmt.Errorf("model_type: %q is none of %s", family, strings.Join(names, ", "))
+	return "", nil, fmt.Errorf("model_type: %q is none of %s", infile.Shorten(family), strings.Join(names, ", "))
 }
 
 // readBody is readPlan of the family's architecture without a head. It returns an error where
@@ -189,7 +190,7 @@ func findHead(classes []string, known map[head]string) (head, error) {
 		return nextHead, nil
 	}
 	if len(classes) > 1 {
-		return 0, fmt.Errorf("architectures: has %d names, one is supported: %q", len(classes), classes)
+		return 0, fmt.Errorf("architectures: has %d names, one is supported: %q", len(classes), infile.Shorten(strings.Join(classes, ", ")))
 	}
 	var names []string
 	for h, name := range known {
@@ -199,7 +200,7 @@ func findHead(classes []string, known map[head]string) (head, error) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	return 0, fmt.Errorf("architectures: %q is none of %s", classes[0], strings.Join(names, ", "))
+	return 0, fmt.Errorf("architectures: %q is none of %s", infile.Shorten(classes[0]), strings.Join(names, ", "))
 }
 
 // labels returns the number of classes of a head.
@@ -260,7 +261,7 @@ func (f *fields) activation(name, byDefault string) string {
 	case "silu", "swish":
 		return model.SiLU
 	default:
-		f.fail(name, "is %q, supported are gelu, gelu_new, gelu_pytorch_tanh, relu and silu", a)
+		f.fail(name, "is %q, supported are gelu, gelu_new, gelu_pytorch_tanh, relu and silu", infile.Shorten(a))
 		return model.GELU
 	}
 }

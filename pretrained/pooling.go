@@ -33,24 +33,45 @@ type sentence struct {
 	isLowercase bool // the tokenizer needs to write texts in lower case
 }
 
+// maxModules bounds the modules of a folder, each with a file of its own.
+const maxModules = 16
+
+// module is an entry of modules.json.
+type module struct{ Path, Type string }
+
+// readModules reads modules.json; nil without the file. It returns an error if it is malformed, has
+// more than maxModules entries, or names a folder outside of dir.
+func readModules(dir string) ([]module, error) {
+	text, err := readSmall(dir, "modules.json")
+	if err != nil || text == nil {
+		return nil, err
+	}
+	modules := []module{}
+	if err := json.Unmarshal(text, &modules); err != nil {
+		return nil, fmt.Errorf("modules.json: %w", err)
+	}
+	if len(modules) > maxModules {
+		return nil, fmt.Errorf("modules.json: has %d modules, at most %d are read", len(modules), maxModules)
+	}
+	for _, x := range modules {
+		if !filepath.IsLocal(x.Path) && x.Path != "" {
+			return nil, fmt.Errorf("modules.json: path %q leaves the folder", infile.Shorten(x.Path))
+		}
+	}
+	return modules, nil
+}
+
 // readSentence reads modules.json and its neighbours. Without modules.json vectors are
 // means of the tokens.
 func readSentence(dir string) (*sentence, error) {
 	s := &sentence{pool: poolMean}
-	text, err := readSmall(dir, "modules.json")
-	if err != nil || text == nil {
+	modules, err := readModules(dir)
+	if err != nil || modules == nil {
 		return s, err
 	}
 	s.isGiven = true
-	var modules []struct{ Path, Type string }
-	if err := json.Unmarshal(text, &modules); err != nil {
-		return nil, fmt.Errorf("modules.json: %w", err)
-	}
 	for i, x := range modules {
 		kind := x.Type[strings.LastIndexByte(x.Type, '.')+1:]
-		if !filepath.IsLocal(x.Path) && x.Path != "" {
-			return nil, fmt.Errorf("modules.json: path %q leaves the folder", x.Path)
-		}
 		switch {
 		case i == 0 && kind == "Transformer" && (x.Path == "" || x.Path == "."):
 		case kind == "Pooling":
@@ -60,7 +81,7 @@ func readSentence(dir string) (*sentence, error) {
 		case kind == "Normalize":
 			s.normalised = true
 		default:
-			return nil, fmt.Errorf("modules.json: module %d is %q at %q, supported are Transformer, Pooling and Normalize", i, x.Type, x.Path)
+			return nil, fmt.Errorf("modules.json: module %d is %q at %q, supported are Transformer, Pooling and Normalize", i, infile.Shorten(x.Type), infile.Shorten(x.Path))
 		}
 	}
 	return s, s.readLimits(dir)
@@ -105,7 +126,7 @@ func (s *sentence) readPooling(dir, path string) error {
 			continue
 		}
 		if s.pool != "" {
-			return fmt.Errorf("%s: %s and %s are both true, one is supported", name, s.pool, member)
+			return fmt.Errorf("%s: %s and %s are both true, one is supported", name, infile.Shorten(s.pool), infile.Shorten(member))
 		}
 		s.pool = member
 	}
@@ -119,7 +140,7 @@ func (s *sentence) readPooling(dir, path string) error {
 	case poolMean, poolFirst, poolMax, poolLast:
 		return nil
 	}
-	return fmt.Errorf("%s: pooling is %q, supported are %s, %s, %s and %s", name, s.pool, poolMean, poolFirst, poolMax, poolLast)
+	return fmt.Errorf("%s: pooling is %q, supported are %s, %s, %s and %s", name, infile.Shorten(s.pool), poolMean, poolFirst, poolMax, poolLast)
 }
 
 // lengthFiles are files with the length of texts. A folder has at most one.

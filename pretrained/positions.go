@@ -2,8 +2,8 @@ package pretrained
 
 import (
 	"fmt"
-	"strings"
 
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
 )
@@ -57,7 +57,7 @@ func (f *fields) readRope(o *fields, r *ropeFields) {
 		s.AttentionFactor = o.number("attention_factor", 0)
 		o.needs("truncate", "true")
 	default:
-		o.fail("rope_type", "is %q, supported are default, linear, llama3 and yarn", kind)
+		o.fail("rope_type", "is %q, supported are default, linear, llama3 and yarn", infile.Shorten(kind))
 	}
 	r.scaling = s
 	if kind == "default" { // these have no effect then
@@ -98,7 +98,7 @@ func (f *fields) windows(layers, span int, local func(layer int) bool) []int {
 			case "sliding_attention":
 				is = true
 			default:
-				f.fail("layer_types", "has %q, supported are full_attention and sliding_attention", strings.TrimSpace(types[i]))
+				f.fail("layer_types", "has %q, supported are full_attention and sliding_attention", infile.Shorten(types[i]))
 			}
 		}
 		if is && span < 1 {

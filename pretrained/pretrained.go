@@ -64,9 +64,15 @@ func OpenWith(dir string, o Options) (*Model, error) {
 	return open(dir, o, nil)
 }
 
-// open opens a folder with the head that it has, or unless classes is nil as a classifier of
-// sequences.
+// open is openFolder with errors of bounded length.
 func open(dir string, o Options, classes []string) (*Model, error) {
+	m, err := openFolder(dir, o, classes)
+	return m, infile.ShortenError(err)
+}
+
+// openFolder opens a folder with the head that it has, or unless classes is nil as a classifier of
+// sequences.
+func openFolder(dir string, o Options, classes []string) (*Model, error) {
 	path := filepath.Join(dir, configFile)
 	text, err := infile.ReadBounded(path, maxConfig)
 	if err != nil {
@@ -92,8 +98,14 @@ func open(dir string, o Options, classes []string) (*Model, error) {
 	}
 	p.canLackHead, p.hasOwnOutputs = classes != nil, own
 	m := &Model{inputReader: inputReader{family: family, plan: p}, dir: dir, text: text, poolers: poolers{}}
-	m.sentence = sync.OnceValues(func() (*sentence, error) { return readSentence(dir) })
-	m.activation = sync.OnceValues(m.readActivation)
+	m.sentence = sync.OnceValues(func() (*sentence, error) {
+		s, err := readSentence(dir)
+		return s, infile.ShortenError(err)
+	})
+	m.activation = sync.OnceValues(func() (activation, error) {
+		a, err := m.readActivation()
+		return a, infile.ShortenError(err)
+	})
 	if m.stored, err = p.match(s); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}

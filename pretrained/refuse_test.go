@@ -3,8 +3,10 @@ package pretrained
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -96,6 +98,76 @@ func TestIndexNamesFilesOfTheFolderAlone(t *testing.T) {
 	} {
 		if _, err := parseIndex([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestIndexOfManyFilesIsRefusedByItsNumber reads an index with more files than any folder has. Its
+// files are counted before they are compared or opened.
+func TestIndexOfManyFilesIsRefusedByItsNumber(t *testing.T) {
+	listed := map[string]string{}
+	for i := range 1 << 18 {
+		listed[fmt.Sprint("tensor.", i)] = fmt.Sprintf("model-%06d.safetensors", i%maxShards)
+	}
+	if files, err := listShards(listed); err != nil || len(files) != maxShards || !slices.IsSorted(files) {
+		t.Errorf("%d files, %v", len(files), err)
+	}
+	for i := range 1 << 18 {
+		listed[fmt.Sprint("tensor.", i)] = fmt.Sprintf("model-%06d.safetensors", i)
+	}
+	if _, err := listShards(listed); err == nil || !strings.Contains(err.Error(), "more than the 4096 files") {
+		t.Error(err)
+	}
+}
+
+func TestModulesAreCountedBeforeTheirFilesAreRead(t *testing.T) {
+	list := `[{"path":"","type":"sentence_transformers.models.Transformer"}` + strings.Repeat(`,{"path":"1_Pooling","type":"sentence_transformers.models.Pooling"}`, 20) + `]`
+	if _, err := openSentence(t, map[string]string{"modules.json": list}).Embed(t.Context(), []string{"cat"}); err == nil || !strings.Contains(err.Error(), "has 21 modules, at most 16 are read") {
+		t.Error(err)
+	}
+}
+
+// TestErrorsQuoteTheBeginningOfLongNames puts 60 KB in the place of each text that errors quote.
+func TestErrorsQuoteTheBeginningOfLongNames(t *testing.T) {
+	long := strings.Repeat("é", 30_000)
+	for _, c := range []struct{ base, old, new string }{
+		{"bert", `"model_type":"bert"`, `"model_type":"` + long + `"`},
+		{"bert", `"BertModel"`, `"` + long + `"`},
+		{"bert", `"BertModel"`, `"` + long + `","` + long + `"`},
+		{"bert", `"hidden_act":"gelu"`, `"hidden_act":"` + long + `"`},
+		{"bert", `"hidden_act":"gelu"`, `"` + long + `":true`},
+		{"bert", `"hidden_act":"gelu"`, `"` + long + `":true,"` + long + `":true`},
+		{"bert", `"hidden_size":8`, `"hidden_size":"` + long + `"`},
+		{"llama", `"rope_theta":500000`, `"rope_parameters":{"rope_type":"` + long + `"}`},
+		{"llama", `"rope_theta":500000`, `"rope_parameters":{"` + long + `":7}`},
+		{"llama", `"rope_theta":500000`, `"layer_types":["full_attention","` + long + `"]`},
+	} {
+		dir := t.TempDir()
+		writeFolder(t, dir, tinyConfigs[c.base])
+		writeFile(t, dir, configFile, strings.Replace(tinyConfigs[c.base], c.old, c.new, 1))
+		if _, err := Open(dir); err == nil || len(err.Error()) > 1100 {
+			t.Errorf("%.40s: %v", c.new, err)
+		}
+	}
+	for name, text := range map[string]string{
+		sentenceFile:            `{"prompts":{},"default_prompt_name":"` + long + `"}`,
+		"modules.json":          `[{"path":"","type":"` + long + `"}]`,
+		"1_Pooling/config.json": `{"pooling_mode_` + long + `":true}`,
+		lengthFiles[0]:          `{"max_seq_length":"` + long + `"}`,
+	} {
+		if _, err := openSentence(t, map[string]string{name: text}).Embed(t.Context(), []string{"cat"}); err == nil || len(err.Error()) > 1100 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	dir := t.TempDir()
+	writeFolder(t, dir, tinyConfigs["bert"])
+	if err := os.Remove(filepath.Join(dir, weightsFile)); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{`{"weight_map":{"a":"` + long + `"}}`, `{"weight_map":{"` + long + `":"x"}}`, `{"weight_map":{"a":"` + long + `.safetensors"}}`} {
+		writeFile(t, dir, indexFile, text)
+		if _, err := Open(dir); err == nil || len(err.Error()) > 1100 {
+			t.Errorf("%.40s: %v", text, err)
 		}
 	}
 }

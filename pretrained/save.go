@@ -53,6 +53,9 @@ func (m *Model) Save(dir string) error {
 	if err != nil {
 		return err
 	}
+	if err := CheckSides(m.dir); err != nil {
+		return err
+	}
 	if err := atomicfile.MakeFolder(dir); err != nil {
 		return err
 	}
@@ -224,16 +227,12 @@ func copyCompanions(from, dir string) error {
 			return err
 		}
 	}
-	text, err := readSmall(from, "modules.json")
-	if err != nil || text == nil {
+	modules, err := readModules(from)
+	if err != nil {
 		return err
 	}
-	var modules []struct{ Path string }
-	if err := json.Unmarshal(text, &modules); err != nil {
-		return fmt.Errorf("modules.json: %w", err)
-	}
 	for _, x := range modules {
-		if x.Path == "" || !filepath.IsLocal(x.Path) {
+		if x.Path == "" {
 			continue
 		}
 		if err := atomicfile.MakeFolder(filepath.Join(dir, x.Path)); err != nil {
@@ -242,6 +241,31 @@ func copyCompanions(from, dir string) error {
 		if err := copyFile(from, dir, filepath.Join(x.Path, configFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+	}
+	return nil
+}
+
+// CheckSides returns an error unless Save, WriteLike and CopyDescription can copy the files beside
+// weights and configuration of the folder dir: each is a regular file, or not there. They check it
+// before they write anything.
+func CheckSides(dir string) error {
+	modules, err := readModules(dir)
+	if err != nil {
+		return err
+	}
+	names := slices.Concat(companions, tokenizerFiles)
+	for _, x := range modules {
+		names = append(names, filepath.Join(x.Path, configFile))
+	}
+	for _, name := range names {
+		f, err := infile.Open(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		f.Close()
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,7 +45,7 @@ func openSource(dir string) (s *source, err error) {
 			s.close()
 		}
 	}()
-	var listed map[string]string
+	var listed map[string]string // of an index
 	path := filepath.Join(dir, weightsFile)
 	f, err := safetensors.Open(path)
 	switch {
@@ -56,14 +57,8 @@ func openSource(dir string) (s *source, err error) {
 		if listed, err = readIndex(dir); err != nil {
 			return s, err
 		}
-		for _, name := range listed {
-			if !slices.Contains(s.files, name) {
-				s.files = append(s.files, name)
-			}
-		}
-		slices.Sort(s.files)
-		if len(s.files) > maxShards {
-			return s, fmt.Errorf("%s: names %d files, at most %d are read", indexFile, len(s.files), maxShards)
+		if s.files, err = listShards(listed); err != nil {
+			return s, fmt.Errorf("%s: %w", filepath.Join(dir, indexFile), err)
 		}
 		for _, name := range s.files {
 			f, err := safetensors.Open(filepath.Join(dir, name))
@@ -91,6 +86,18 @@ func openSource(dir string) (s *source, err error) {
 		}
 	}
 	return s, nil
+}
+
+// listShards returns the files that hold the tensors of an index, in order. It returns an error
+// if there are more than maxShards.
+func listShards(listed map[string]string) ([]string, error) {
+	files := map[string]bool{}
+	for _, file := range listed {
+		if files[file] = true; len(files) > maxShards {
+			return nil, fmt.Errorf("weight_map: names more than the %d files that are read", maxShards)
+		}
+	}
+	return slices.Sorted(maps.Keys(files)), nil
 }
 
 // readIndex returns the file of each tensor. File names stay in the folder.
@@ -139,7 +146,7 @@ func parseIndex(text []byte) (map[string]string, error) {
 	}
 	for name, file := range listed {
 		if filepath.Base(file) != file || !strings.HasSuffix(file, ".safetensors") || strings.ContainsAny(file, `/\`) {
-			return nil, fmt.Errorf("weight_map: %s has file %q, a name of the folder with .safetensors is needed", name, file)
+			return nil, fmt.Errorf("weight_map: %s has file %q, a name of the folder with .safetensors is needed", infile.Shorten(name), infile.Shorten(file))
 		}
 	}
 	return listed, nil
@@ -258,7 +265,7 @@ func (p *plan) match(s *source) ([]stored, error) {
 	for i, name := range s.names {
 		key := p.reduce(name)
 		if at, twice := byName[key]; twice {
-			return nil, fmt.Errorf("%s: is another name of %s", name, s.names[at])
+			return nil, fmt.Errorf("%s: is another name of %s", infile.Shorten(name), infile.Shorten(s.names[at]))
 		}
 		byName[key] = i
 		dtype, shape, err := s.header(name)
@@ -291,7 +298,7 @@ func (p *plan) match(s *source) ([]stored, error) {
 	for _, x := range list {
 		key := p.reduce(x.name)
 		if x.weight == nil && !isBuffer(key) && !slices.ContainsFunc(p.unused, func(start string) bool { return strings.HasPrefix(key, start) }) {
-			return nil, fmt.Errorf("%s: the tensor is unknown here", x.name)
+			return nil, fmt.Errorf("%s: the tensor is unknown here", infile.Shorten(x.name))
 		}
 	}
 	return list, nil

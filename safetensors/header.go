@@ -10,6 +10,8 @@ import (
 	"math"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // readHeader returns the JSON header. It returns an error if the length is out of range.
@@ -64,7 +66,7 @@ func parseHeader(header []byte) ([]Tensor, map[string]string, error) {
 		}
 		t, err := parseTensor(d)
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", infile.Shorten(name), err)
 		}
 		t.Name = name
 		tensors = append(tensors, t)
@@ -130,7 +132,7 @@ func readObject(d *json.Decoder, member func(key string) error) error {
 			return err
 		}
 		if seen[key] {
-			return fmt.Errorf("%s: the key appears twice", key)
+			return fmt.Errorf("%s: the key appears twice", infile.Shorten(key))
 		}
 		seen[key] = true
 		if err := member(key); err != nil {
@@ -145,7 +147,7 @@ func readTexts(d *json.Decoder) (map[string]string, error) {
 	m := make(map[string]string)
 	err := readObject(d, func(key string) (err error) {
 		if m[key], err = readText(d); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
+			return fmt.Errorf("%s: %w", infile.Shorten(key), err)
 		}
 		return nil
 	})

@@ -78,6 +78,12 @@ func Open(path string) (*File, error) {
 // returns an error if the header is malformed, tensors overlap, leave bytes unused, exceed the file,
 // or do not match their shapes.
 func New(r io.ReaderAt, size int64) (*File, error) {
+	f, err := readFile(r, size)
+	return f, infile.ShortenError(err)
+}
+
+// readFile is New with errors of any length.
+func readFile(r io.ReaderAt, size int64) (*File, error) {
 	header, err := readHeader(r, size)
 	if err != nil {
 		return nil, err

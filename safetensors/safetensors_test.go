@@ -426,3 +426,22 @@ func TestHeaderNamesTypeAndShape(t *testing.T) {
 		t.Error("a type that cannot be read has a header")
 	}
 }
+
+func TestErrorsQuoteTheBeginningOfLongNames(t *testing.T) {
+	long := strings.Repeat("x", 60_000)
+	for _, header := range []string{
+		`{"` + long + `":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`,
+		`{"` + long + `":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}}`,
+		`{"` + long + `":3}`,
+		`{"` + long + `":{},"` + long + `":{}}`,
+		`{"__metadata__":{"` + long + `":1}}`,
+		`{"a":{"dtype":3,"` + long + `":4}}`,
+		`{"a":{"dtype":"` + long + `","shape":"` + long + `"}}`,
+	} {
+		data := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+		data = append(append(data, header...), 0, 0, 0, 0)
+		if _, err := New(bytes.NewReader(data), int64(len(data))); err == nil || len(err.Error()) > 1100 {
+			t.Errorf("%.60s: %v", header, err)
+		}
+	}
+}

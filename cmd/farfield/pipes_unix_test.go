@@ -208,3 +208,28 @@ func TestWritesToStalledPipesAreInterrupted(t *testing.T) {
 		t.Error("a verb waits for a pipe that nothing reads")
 	}
 }
+
+// TestExportRefusesAPipeBesideTheModel: what is refused ends with 2, before anything is written.
+func TestExportRefusesAPipeBesideTheModel(t *testing.T) {
+	for _, name := range []string{"generation_config.json", "merges.txt", "1_Pooling/config.json"} {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS(tinyModel)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "modules.json"), []byte(`[{"path":"1_Pooling","type":"Pooling"}]`), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out := filepath.Join(t.TempDir(), "out")
+		refuses(t, name, "export", "--model", dir, "--out", out)
+		if _, err := os.Stat(out); err == nil {
+			t.Errorf("%s: the folder is written", name)
+		}
+	}
+}

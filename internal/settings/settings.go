@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // Setting is a key with its default value and its documentation.
@@ -68,7 +70,7 @@ func (r *Reader) Text(name string) string {
 
 // Refuse returns the error for a setting whose value is not allowed.
 func (r *Reader) Refuse(name, allowed string) error {
-	return fmt.Errorf("%s: setting %s=%s: needs %s", r.owner, name, r.Text(name), allowed)
+	return fmt.Errorf("%s: setting %s=%s: needs %s", r.owner, name, infile.Shorten(r.Text(name)), allowed)
 }
 
 // Positive returns a number from 1e-30 to 1e30, whose inverse is finite in float32, or 0

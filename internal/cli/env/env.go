@@ -10,6 +10,7 @@ import (
 
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // Env holds the streams, the context and the common flags of a verb.
@@ -85,7 +86,11 @@ func (i Interruption) Error() string { return i.Text }
 // Unwrap returns the error of the context.
 func (i Interruption) Unwrap() error { return i.Err }
 
-// JoinLines is the text of err without its line breaks, escaped.
+// longestError bounds the bytes of an error that is printed, which may quote a file.
+const longestError = 1 << 12
+
+// JoinLines is the text of err without its line breaks, escaped. A text of many bytes loses its
+// middle.
 func JoinLines(err error) string {
-	return display.Escape(strings.Join(strings.Fields(err.Error()), " "))
+	return display.Escape(infile.Elide(strings.Join(strings.Fields(err.Error()), " "), longestError))
 }

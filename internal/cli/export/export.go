@@ -50,6 +50,9 @@ func (c *Command) Run(e *env.Env) error {
 		if err != nil {
 			return env.MarkInput(err)
 		}
+		if err := pretrained.CheckSides(path); err != nil {
+			return env.MarkInput(err)
+		}
 		if err := m.Save(c.Out); err != nil {
 			return err
 		}
@@ -61,6 +64,9 @@ func (c *Command) Run(e *env.Env) error {
 		return env.MarkInput(err)
 	}
 	if like := train.PublishedFolder(path); like != "" {
+		if err := pretrained.CheckSides(like); err != nil {
+			return env.MarkInput(err)
+		}
 		return env.MarkInput(pretrained.WriteLike(c.Out, like, m))
 	}
 	words, err := vocabularyTokenizer(e, vocab)
