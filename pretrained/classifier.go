@@ -184,6 +184,13 @@ func hasClasses(text []byte, classes []string) bool {
 // head, and if a file cannot be written.
 func CopyDescription(to, from string, classes []string) error {
 	text, err := infile.ReadBounded(filepath.Join(from, configFile), maxConfig)
+	if err == nil && classes == nil {
+		// The head that Open reads. A description has no weights, and its head already.
+		if s, failed := openSource(from); failed == nil {
+			text, _, err = resolveHead(text, s)
+			s.close()
+		}
+	}
 	if err == nil {
 		text, err = headText(text, classes)
 	}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
@@ -79,6 +81,9 @@ type ClassScores struct {
 func (m *Model) CheckClasses() error {
 	switch {
 	case m.ClassKind() == NoClasses:
+		if names := m.unreadHeads(); len(names) > 0 {
+			return fmt.Errorf("%s: the %s has no head of classes: the files have %s, but architectures of %s does not name a head with it", m.dir, m.family, infile.Shorten(strings.Join(names, ", ")), configFile)
+		}
 		return fmt.Errorf("%s: the %s has no head of classes", m.dir, m.family)
 	case m.plan.vision != nil:
 		return fmt.Errorf("%s: the %s reads images; forward takes them as pixel_values", m.dir, m.family)

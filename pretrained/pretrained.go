@@ -37,6 +37,7 @@ type Model struct {
 	dir     string
 	text    []byte // of config.json
 	stored  []stored
+	notes   []string
 	body    *model.Model[float32]
 	poolers poolers
 	texts   textReader
@@ -89,6 +90,12 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 		return nil, err
 	}
 	defer s.close()
+	var notes []string
+	if classes == nil {
+		if text, notes, err = resolveHead(text, s); err != nil {
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		}
+	}
 	family, p, err := readPlan(text, len(s.names))
 	if err == nil && classes == nil && p.head == maskedHead && p.lacksHead(s.names) {
 		family, p, err = readBody(text, len(s.names))
@@ -97,7 +104,7 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	p.canLackHead, p.hasOwnOutputs = classes != nil, own
-	m := &Model{inputReader: inputReader{family: family, plan: p}, dir: dir, text: text, poolers: poolers{}}
+	m := &Model{inputReader: inputReader{family: family, plan: p}, dir: dir, text: text, notes: notes, poolers: poolers{}}
 	m.sentence = sync.OnceValues(func() (*sentence, error) {
 		s, err := readSentence(dir)
 		return s, infile.ShortenError(err)

@@ -297,6 +297,9 @@ func (p *plan) match(s *source) ([]stored, error) {
 	}
 	for _, x := range list {
 		key := p.reduce(x.name)
+		if x.weight == nil && strings.HasPrefix(key, "qa_outputs.") {
+			return nil, fmt.Errorf("%s: is of a head that answers questions, which is not supported", x.name)
+		}
 		if x.weight == nil && !isBuffer(key) && !slices.ContainsFunc(p.unused, func(start string) bool { return strings.HasPrefix(key, start) }) {
 			return nil, fmt.Errorf("%s: the tensor is unknown here", infile.Shorten(x.name))
 		}

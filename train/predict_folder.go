@@ -33,6 +33,14 @@ func openPublishedPredictor(path string) (*Predictor, error) {
 	return &Predictor{published: p}, m.CheckClasses()
 }
 
+// Published returns the published model; nil: the model is a run's.
+func (p *Predictor) Published() *pretrained.Model {
+	if p.published == nil {
+		return nil
+	}
+	return p.published.model
+}
+
 // readsImages reports whether inputs are images.
 func (p *publishedPredictor) readsImages() bool { return p.model.Config().Inputs > 0 }
 

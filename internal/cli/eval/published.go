@@ -36,6 +36,7 @@ func (c *Command) published(e *env.Env, path string) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
+	runs.PrintNotes(e.Notes(), p)
 	own, score := fileTask, func(e *env.Env, p *pretrained.Model) error { return c.labelled(e, path, p) }
 	if p.Config().Inputs > 0 {
 		own, score = pictureTask, c.pictures

@@ -56,6 +56,7 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
+	runs.PrintNotes(e.Notes(), m)
 	var in *pretrained.Input
 	var do *array.Array
 	if m.Config().Inputs > 0 && !strings.EqualFold(filepath.Ext(c.In), ".npz") {

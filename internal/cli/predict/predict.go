@@ -70,6 +70,7 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
+	runs.PrintNotes(e.Notes(), p.Published())
 	w := &answers{e: e, p: p, json: c.JSON, pairs: c.Pairs, w: bufio.NewWriter(e.Stdout)}
 	defer w.noteTruncated()
 	if c.Pairs && !p.NeedsLines() {

@@ -6,8 +6,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 
+	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/token"
@@ -81,6 +83,16 @@ func (t *TextModel) Config() model.Config {
 		return t.folder.Config()
 	}
 	return t.weights.Config()
+}
+
+// PrintNotes prints what a published folder has beside what the model reads of it.
+func PrintNotes(w io.Writer, m *pretrained.Model) {
+	if m == nil {
+		return
+	}
+	for _, note := range m.Notes() {
+		fmt.Fprintln(w, display.Escape(note))
+	}
 }
 
 // Published returns the published model; nil: the model is a run's.

@@ -83,6 +83,7 @@ func (c *Command) Run(e *env.Env) error {
 	if err := text.CheckNextTokens(); err != nil {
 		return env.MarkInput(err)
 	}
+	runs.PrintNotes(e.Notes(), text.Published())
 	vocab, err := text.Vocabulary()
 	if err != nil {
 		return env.MarkInput(err)
