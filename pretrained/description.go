@@ -56,10 +56,10 @@ func (m *Model) Describe() (*Description, error) {
 		}
 	}
 	s, err := readSentence(m.dir)
-	if err != nil {
+	if err != nil && m.plan.head != sequenceHead { // a cross-encoder makes no vectors
 		return nil, fmt.Errorf("%s: %w", m.dir, err)
 	}
-	if s.isGiven {
+	if err == nil && s.isGiven {
 		kind := map[string]string{poolMean: "mean", poolFirst: "cls", poolMax: "max", poolLast: "last"}[s.pool]
 		d.Pooling = &Pooling{kind, s.normalised, s.maxTokens, s.prompts.Texts[s.prompts.Default], s.prompts.Texts}
 	}

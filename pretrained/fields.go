@@ -189,48 +189,34 @@ func (f *fields) needs(name string, values ...string) {
 		return
 	}
 	if v := string(f.values[name]); !slices.Contains(values, v) {
+		if len(values) == 0 {
+			f.fail(name, "is %s, which is not supported", shorten(f.values[name]))
+			return
+		}
 		f.fail(name, "is %s, %s is supported", shorten(f.values[name]), strings.Join(values, " or "))
 	}
 }
 
-// inertFields lists members that change neither outputs nor gradients.
-var inertFields = strings.Fields(`
-	architectures model_type transformers_version torch_dtype dtype use_cache initializer_range initializer_factor
-	initializer_cutoff_factor init_std bos_token_id eos_token_id pad_token_id sep_token_id cls_token_id mask_token_id unk_token_id
-	decoder_start_token_id forced_bos_token_id forced_eos_token_id id2label label2id num_labels problem_type finetuning_task
-	task_specific_params name_or_path attention_dropout hidden_dropout hidden_dropout_prob attention_probs_dropout_prob
-	classifier_dropout classif_dropout dropout activation_dropout attn_pdrop embd_pdrop resid_pdrop qa_dropout seq_classif_dropout
-	embedding_dropout mlp_dropout encoder_layerdrop decoder_layerdrop summary_activation summary_first_dropout
-	summary_proj_to_labels summary_type summary_use_proj gradient_checkpointing output_past output_attentions
-	output_hidden_states return_dict torchscript use_return_dict language special_tokens_map deterministic_flash_attn
-	reference_compile repad_logits_with_grad sparse_pred_ignore_index sparse_prediction pretraining_tp directionality
-	pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type encoder_stride
-	reorder_and_upcast_attn unsloth_version unsloth_fixed use_flash_attn fused_bias_fc early_stopping no_repeat_ngram_size num_beams length_penalty
-	max_length min_length do_sample temperature top_k top_p repetition_penalty prefix begin_suppress_tokens suppress_tokens
-	grapheme_chars phoneme_chars gradient_checkpointing_kwargs sentence_transformers emit_warnings model_max_length
-	tokenizer_class chunk_size_feed_forward
-	attn_implementation _attn_implementation _name_or_path _num_labels _commit_hash _attn_implementation_autoset
-	_attn_implementation_internal onnx n_ctx n_special predict_special_tokens is_llama_config transformers.js_config
-	sbert_ce_default_activation_function _flash_attn_2_enabled neftune_noise_alpha return_dict_in_generate output_scores bad_words_ids
-	diversity_penalty num_beam_groups num_return_sequences encoder_no_repeat_ngram_size exponential_decay_length_penalty
-	remove_invalid_values tf_legacy_loss typical_p use_bfloat16`)
-
 // finish returns the first error, or an error for the first member that was not read and
-// is not inert.
+// is not inert in config.json.
 func (f *fields) finish() error {
+	if f.prefix == "" {
+		return f.finishFile(configFile)
+	}
+	return f.finishAll()
+}
+
+// finishFile is finish of a file in inertFields.
+func (f *fields) finishFile(name string) error {
 	if f.err != nil {
 		return f.err
 	}
-	return f.findUnknown(func(name string) bool { return f.prefix == "" && slices.Contains(inertFields, name) })
+	inert := inertFields[name]
+	return f.findUnknown(func(name string) bool { return slices.Contains(inert, name) })
 }
 
 // finishAll is finish without inert members.
-func (f *fields) finishAll() error {
-	if f.err != nil {
-		return f.err
-	}
-	return f.findUnknown(func(string) bool { return false })
-}
+func (f *fields) finishAll() error { return f.finishFile("") }
 
 // findUnknown returns an error for the first member that was not read, is not inert and is
 // not null.

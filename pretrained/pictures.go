@@ -62,11 +62,6 @@ func newPictureReader(dir string, v *vision) *pictureReader {
 	return r
 }
 
-// inertProcessorFields lists members that change nothing where pictures are files.
-var inertProcessorFields = strings.Fields(`
-	processor_class do_convert_rgb return_tensors device disable_grouping _valid_processor_keys _valid_kwargs_names
-	_processor_class auto_map transformers_version`)
-
 // parseProcessor reads the rules of ViT's and DeiT's processors.
 func parseProcessor(text []byte) (*pictureReader, error) {
 	f, err := parseFields(text)
@@ -77,9 +72,6 @@ func parseProcessor(text []byte) (*pictureReader, error) {
 		if string(v) == "null" { // as if it were not there
 			f.read[name] = true
 		}
-	}
-	for _, name := range inertProcessorFields {
-		f.read[name] = true
 	}
 	r := &pictureReader{}
 	kind := f.text("feature_extractor_type", "")
@@ -116,7 +108,7 @@ func parseProcessor(text []byte) (*pictureReader, error) {
 	f.needs("data_format", `"channels_first"`)
 	f.needs("input_data_format", `"channels_last"`)
 	f.needs("do_pad", "false")
-	return r, f.finishAll()
+	return r, f.finishFile(processorFile)
 }
 
 // size returns the height and the width of a member: a number for both, or an object.

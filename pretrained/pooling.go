@@ -46,14 +46,24 @@ func readModules(dir string) ([]module, error) {
 	if err != nil || text == nil {
 		return nil, err
 	}
+	var entries []json.RawMessage
+	if err := json.Unmarshal(text, &entries); err != nil {
+		return nil, errors.New("modules.json: a JSON array of objects is needed")
+	}
+	if len(entries) > maxModules {
+		return nil, fmt.Errorf("modules.json: has %d modules, at most %d are read", len(entries), maxModules)
+	}
 	modules := []module{}
-	if err := json.Unmarshal(text, &modules); err != nil {
-		return nil, fmt.Errorf("modules.json: %w", err)
-	}
-	if len(modules) > maxModules {
-		return nil, fmt.Errorf("modules.json: has %d modules, at most %d are read", len(modules), maxModules)
-	}
-	for _, x := range modules {
+	for i, entry := range entries {
+		f, err := parseFields(entry)
+		if err != nil {
+			return nil, fmt.Errorf("modules.json: module %d: %w", i, err)
+		}
+		x := module{Path: f.text("path", ""), Type: f.text("type", "")}
+		if err := f.finishFile(moduleEntry); err != nil {
+			return nil, fmt.Errorf("modules.json: module %d: %w", i, err)
+		}
+		modules = append(modules, x)
 		if !filepath.IsLocal(x.Path) && x.Path != "" {
 			return nil, fmt.Errorf("modules.json: path %q leaves the folder", infile.Shorten(x.Path))
 		}
@@ -70,21 +80,51 @@ func readSentence(dir string) (*sentence, error) {
 		return s, err
 	}
 	s.isGiven = true
+	s.pool = ""
 	for i, x := range modules {
 		kind := x.Type[strings.LastIndexByte(x.Type, '.')+1:]
+		if !strings.HasPrefix(x.Type, "sentence_transformers.") { // code of the folder's own
+			kind = ""
+		}
 		switch {
 		case i == 0 && kind == "Transformer" && (x.Path == "" || x.Path == "."):
-		case kind == "Pooling":
+		case i > 0 && kind == "Pooling":
 			if err := s.readPooling(dir, x.Path); err != nil {
 				return nil, err
 			}
-		case kind == "Normalize":
-			s.normalised = true
+			s.normalised = false // of the pooling before
+		case i > 0 && kind == "Normalize":
+			if err := checkNormalize(dir, x.Path); err != nil {
+				return nil, err
+			}
+			s.normalised = s.pool != "" // before a pooling there is nothing to normalise
 		default:
 			return nil, fmt.Errorf("modules.json: module %d is %q at %q, supported are Transformer, Pooling and Normalize", i, infile.Shorten(x.Type), infile.Shorten(x.Path))
 		}
 	}
+	if s.pool == "" {
+		return nil, errors.New("modules.json: has no Pooling, which makes a vector of the tokens")
+	}
 	return s, s.readLimits(dir)
+}
+
+// checkNormalize returns an error if the file of a norm, if there is one, names other rows than the
+// vector.
+func checkNormalize(dir, path string) error {
+	name := filepath.Join(path, configFile)
+	if filepath.Clean(path) == "." {
+		return nil // config.json of the model
+	}
+	f, err := readFields(filepath.Join(dir, name))
+	if err != nil || f == nil {
+		return err
+	}
+	f.needs("module_input_name", `"sentence_embedding"`)
+	f.needs("module_output_name", `"sentence_embedding"`)
+	if err := f.finishFile(normalizeFile); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
 }
 
 // readSmall returns the content of a file of JSON; nil if it does not exist.
@@ -130,10 +170,8 @@ func (s *sentence) readPooling(dir, path string) error {
 		}
 		s.pool = member
 	}
-	f.has("word_embedding_dimension")
-	f.has("embedding_dimension")
 	s.lacksPrompt = !f.flag("include_prompt", true)
-	if err := f.finish(); err != nil {
+	if err := f.finishFile(poolingFile); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	switch s.pool {
@@ -167,8 +205,14 @@ func (s *sentence) readLimits(dir string) error {
 			s.maxTokens = f.count("max_seq_length", 0)
 		}
 		s.isLowercase = f.flag("do_lower_case", false)
-		if f.err != nil {
-			return fmt.Errorf("%s: %w", name, f.err)
+		f.needs("transformer_task", `"feature-extraction"`)
+		f.needs("module_output_name", `"token_embeddings"`)
+		for _, name := range []string{"processing_kwargs", "model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs"} {
+			f.needs(name, "{}")
+		}
+		f.needsTexts("modality_config")
+		if err := f.finishFile(lengthFiles[0]); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		break
 	}
@@ -186,11 +230,35 @@ func (s *sentence) readLimits(dir string) error {
 		return fmt.Errorf("%s: %w", sentenceFile, err)
 	}
 	s.prompts = f.prompts()
+	f.needs("model_type", `"SentenceTransformer"`)
+	f.needs("truncate_dim")
 	f.needs("similarity_fn_name", `"cosine"`, `"dot"`, `"euclidean"`, `"manhattan"`)
-	if f.err != nil {
-		return fmt.Errorf("%s: %w", sentenceFile, f.err)
+	if err := f.finishFile(sentenceFile); err != nil {
+		return fmt.Errorf("%s: %w", sentenceFile, err)
 	}
 	return nil
+}
+
+// needsTexts records an error unless the member says that texts go through the model to its last
+// hidden rows.
+func (f *fields) needsTexts(name string) {
+	o := f.object(name)
+	if o == nil {
+		return
+	}
+	if texts := o.object("text"); texts != nil {
+		texts.needs("method", `"forward"`)
+		texts.needs("method_output_name", `"last_hidden_state"`)
+		o.join(texts)
+	}
+	f.join(o)
+}
+
+// join keeps the error of a nested object as the first one.
+func (f *fields) join(o *fields) {
+	if err := o.finishAll(); err != nil && f.err == nil {
+		f.err = err
+	}
 }
 
 // readLongest reads model_max_length, which is the length of texts without max_seq_length. The

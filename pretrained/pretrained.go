@@ -8,6 +8,7 @@ package pretrained
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -84,6 +85,9 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 		if text, err = headText(text, classes); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, adapterFile)); err == nil {
+		return nil, fmt.Errorf("%s: its weights belong on top of another model's, which is not supported; merge them", filepath.Join(dir, adapterFile))
 	}
 	s, err := openSource(dir)
 	if err != nil {

@@ -31,6 +31,8 @@ type TextRules struct {
 	// StartTokens begin a target of an encoder-decoder, and ForcedTokens follow them as its
 	// first tokens.
 	StartTokens, ForcedTokens []int32
+	// Unapplied are rules of generation that are not applied, such as "num_beams: 4".
+	Unapplied []string
 	// SpecialTokens maps names such as bos_token to the texts of tokens.
 	SpecialTokens map[string]string
 }
@@ -56,6 +58,12 @@ func (m *Model) ReadTextRules() (*TextRules, error) {
 			if id >= 0 && id < int64(m.plan.config.Vocab) {
 				*list.ids = append(*list.ids, int32(id))
 			}
+		}
+	}
+	if m.plan.config.Kind != model.Encoder {
+		var err error
+		if r.Unapplied, err = unappliedRules(m.dir); err != nil {
+			return nil, err
 		}
 	}
 	for _, file := range []string{tokenizerConfigFile, specialTokensFile} {

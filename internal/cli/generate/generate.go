@@ -102,7 +102,7 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	runs.PrintNotes(e.Notes(), m.Published())
+	m.PrintRules(e.Notes())
 	var g *generate.Generator
 	var ends []int32 // of a target, whose text they end
 	var ids []int32  // of --ids

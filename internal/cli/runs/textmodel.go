@@ -95,6 +95,15 @@ func PrintNotes(w io.Writer, m *pretrained.Model) {
 	}
 }
 
+// PrintRules prints the notes of PrintNotes, and the rules of generation of a folder that are not
+// applied.
+func (t *TextModel) PrintRules(w io.Writer) {
+	PrintNotes(w, t.folder)
+	if len(t.rules.Unapplied) > 0 {
+		fmt.Fprintf(w, "rules of generation that are not applied: %s\n", display.Escape(strings.Join(t.rules.Unapplied, ", ")))
+	}
+}
+
 // Published returns the published model; nil: the model is a run's.
 func (t *TextModel) Published() *pretrained.Model { return t.folder }
 

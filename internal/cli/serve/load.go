@@ -27,6 +27,7 @@ import (
 type opened struct {
 	manager *sessions.Manager // nil: the model has no sessions
 	memory  int64             // of states and prefixes; 0: the model has no sessions
+	text    *runs.TextModel   // nil: a classifier with the tokens of its task
 }
 
 // close saves the states. It returns an error if they cannot be saved.
@@ -69,6 +70,7 @@ func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.text = text
 	o.Tokens, o.ModelBytes = text, 4*int64(text.Config().Params())
 	if o.Card, err = describeModel(text.Family(), text.Config()); err != nil {
 		return nil, err

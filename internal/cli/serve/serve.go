@@ -88,6 +88,9 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
+	if m.text != nil {
+		m.text.PrintRules(e.Notes())
+	}
 	if m.memory > 0 && os.Getenv("GOMEMLIMIT") == "" {
 		defer debug.SetMemoryLimit(debug.SetMemoryLimit(o.ModelBytes + m.memory + m.memory/workShare + workBytes))
 	}
