@@ -74,11 +74,11 @@ def main():
     skip = {"model_type", "architectures", "transformers_version", "id2label", "label2id", "_name_or_path", "vocab_size"}
     lines = []
     for folder in sorted(x for x in root.iterdir() if x.is_dir()):
+        text = json.loads((folder / "config.json").read_text())
         if text["model_type"] == "modernbert":  # the default is beyond a small vocabulary
             text["pad_token_id"] = 0
             (folder / "config.json").write_text(json.dumps(text))
         given = {k: torch.tensor(v) for k, v in json.loads((folder / "input.json").read_text()).items()}
-        text = json.loads((folder / "config.json").read_text())
         model = load(folder)
         base = outputs(model, given)
         own = model.config.to_dict()
