@@ -34,7 +34,9 @@ func readBART(f *fields, h head) *plan {
 	if f.flag("scale_embedding", false) {
 		c.EntryScale = math.Sqrt(float64(c.Width))
 	}
-	f.has("num_hidden_layers") // of the encoder
+	if layers := f.count("encoder_layers", 12); f.count("num_hidden_layers", layers) != layers {
+		f.fail("num_hidden_layers", "is %d, encoder_layers is %d; both are of the encoder", f.count("num_hidden_layers", layers), layers)
+	}
 	f.needs("tie_word_embeddings", "true")
 	f.needs("is_encoder_decoder", "true")
 	f.needs("normalize_before", "false")

@@ -119,7 +119,7 @@ func (p *plan) addNextHead(f *fields, name string, bias bool) {
 		c.Tied = tied
 		c.Biases.Head = bias
 		if tied {
-			p.aliasOf("embed.weight", "lm_head.weight")
+			p.aliasOf("embed.weight", name+".weight")
 		} else {
 			p.add(name+".weight", "head.weight", c.Vocab, c.Width)
 		}

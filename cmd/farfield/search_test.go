@@ -159,6 +159,19 @@ func TestSearchPutsTheFoldersPromptBeforeQueries(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS(tinyModel)); err != nil {
 		t.Fatal(err)
 	}
+	for name, text := range map[string]string{
+		"modules.json":          `[{"path":"","type":"sentence_transformers.models.Transformer"},{"path":"1_Pooling","type":"sentence_transformers.models.Pooling"}]`,
+		"1_Pooling/config.json": `{"pooling_mode":"mean"}`,
+	} {
+		path := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if err == nil {
+			err = os.WriteFile(path, []byte(text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	docs := textsOf(t, "the cat\na dog ran\nsun on the mat\n")
 	vectors := filepath.Join(t.TempDir(), "v.npy")
 	find := func(want, note string, flags ...string) {

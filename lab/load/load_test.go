@@ -40,7 +40,9 @@ type lengths struct{}
 
 func (lengths) Width() int { return 1 }
 
-func (lengths) Embed(_ context.Context, texts []string) ([]serve.Vector, error) {
+func (lengths) Prompts() []string { return nil }
+
+func (lengths) Embed(_ context.Context, _ *string, texts []string) ([]serve.Vector, error) {
 	list := make([]serve.Vector, len(texts))
 	for i, text := range texts {
 		list[i] = serve.Vector{Values: []float32{float32(len(text))}, Tokens: len(text)}
