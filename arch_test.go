@@ -29,6 +29,7 @@ var layers = []string{
 	"internal/arena",
 	"internal/kernel",
 	"internal/fourier",
+	"internal/logistic",
 	"tensor",
 	"internal/scratch",
 	"internal/snapshot",

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -154,40 +155,48 @@ func TestTextWordsAreRunsOfTwoCharactersOrMore(t *testing.T) {
 	}
 }
 
-// The step of the linear classifier is the negative gradient of its loss, times the rate.
-func TestLinearClassifierDescendsItsGradient(t *testing.T) {
-	rows := []uint64{3 << 60, 7 << 60, 7 << 60, 9 << 60}
-	fresh := func() *linearClassifier {
-		c := newLinearClassifier(3, 8)
-		for i := range c.out {
-			c.out[i] = float32(i%7) / 7
+// Weights of a text are scikit-learn's TfidfVectorizer(sublinear_tf=True) without the bigrams of one
+// text.
+func TestTFIDFWeighsWordsAndCommonBigrams(t *testing.T) {
+	texts := []string{"red red apple", "red apple pie", "a green pie"}
+	words, err := newTFIDF(100, func(f func([]int32)) error {
+		for _, text := range texts {
+			f(appendBytes(nil, []byte(text), 100))
 		}
-		return c
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	loss := func(c *linearClassifier) float64 {
-		c.predict(rows)
-		return -math.Log(c.probs[1])
+	if len(words.idf) != 5 { // apple, green, pie, red, "red apple"
+		t.Fatalf("%d features, want 5", len(words.idf))
 	}
-	const rate, h = 0x1p-6, 0x1p-8
-	stepped := fresh()
-	stepped.update(rows, 1, rate)
-	check := func(name string, weight func(c *linearClassifier) *float32) {
-		c := fresh()
-		w := weight(c)
-		before := *w
-		*w = before + h
-		up := loss(c)
-		*w = before - h
-		slope := (up - loss(c)) / (2 * h)
-		if got := float64(*weight(stepped)-before) / rate; math.Abs(got+slope) > 1e-4 {
-			t.Errorf("%s: the step is %g of the rate, the slope %g", name, got, slope)
+	common, rare := math.Log(4./3)+1, math.Log(4./2)+1
+	for _, c := range []struct {
+		text string
+		want []float64
+	}{
+		{texts[0], []float64{(1 + math.Ln2) * common, common, common}},
+		{texts[2], []float64{common, rare}},
+		{"nothing known", nil},
+	} {
+		cols, values := words.vector(appendBytes(nil, []byte(c.text), 100))
+		length := 0.
+		for _, x := range c.want {
+			length += x * x
 		}
-	}
-	for j := range 2 * linearWidth {
-		check("out", func(c *linearClassifier) *float32 { return &c.out[j] })
-	}
-	for j := range linearWidth {
-		check("embedding", func(c *linearClassifier) *float32 { return &c.row(9 << 60)[j] })
+		var got []float64
+		for i, x := range values {
+			if i > 0 && cols[i] <= cols[i-1] {
+				t.Errorf("%q: columns are %v", c.text, cols)
+			}
+			got = append(got, float64(x)*math.Sqrt(length))
+		}
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if !slices.EqualFunc(got, c.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-6 }) {
+			t.Errorf("%q: weights are %v, want %v", c.text, got, c.want)
+		}
 	}
 }
 

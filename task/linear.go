@@ -1,172 +1,191 @@
 package task
 
 import (
+	"cmp"
 	"math"
-	"math/bits"
+	"slices"
 
-	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/internal/logistic"
 )
 
-// linearClassifier is a linear classifier over averaged embeddings of words and of pairs of
-// neighbouring words (Joulin et al. 2016, arXiv 1607.01759). It learns by stochastic gradient
-// descent with a rate that falls to 0.
-type linearClassifier struct {
-	embed []float32 // [rows, linearWidth]
-	shift int       // 64 minus the binary logarithm of rows
-	out   []float32 // [classes, linearWidth]
-	mean  [linearWidth]float32
-	grad  [linearWidth]float32
-	probs []float64 // [classes]
-}
-
-// Sizes and training of a linearClassifier. Rows are shared by hashing. Small data sets get
-// more epochs, up to linearWork features in all.
+// Sizes of a tf-idf classifier.
 const (
-	linearWidth    = 10
-	linearLogRows  = 20
-	linearRate     = 0.5
-	leastEpochs    = 5
-	mostEpochs     = 25
-	linearWork     = 1 << 27
-	linearSeed     = 1
-	maxLinearClass = 1 << 10
-	hashStart      = 14695981039346656037 // FNV-1a
-	hashFactor     = 1099511628211
-	bigramFactor   = 0x9e3779b97f4a7c15
+	maxLinearClass  = 1 << 10
+	mostLinearWork  = 1 << 27 // features of all texts times classes
+	leastLinearCost = 16      // classes, below which a feature costs the same
+	mostWeights     = 1 << 23
+	hashStart       = 14695981039346656037 // FNV-1a
+	hashFactor      = 1099511628211
+	bigramFactor    = 0x9e3779b97f4a7c15
 )
 
-// newLinearClassifier returns a classifier before training, with rows for a number of different
-// features.
-func newLinearClassifier(classes, features int) *linearClassifier {
-	logRows := min(bits.Len(uint(features))+1, linearLogRows)
-	c := &linearClassifier{
-		embed: make([]float32, linearWidth<<logRows), shift: 64 - logRows, out: make([]float32, classes*linearWidth), probs: make([]float64, classes),
-	}
-	key := rng.New(linearSeed)
-	for i := range c.embed {
-		c.embed[i] = float32((2*key.Float64(uint64(i)) - 1) / linearWidth)
-	}
-	return c
+// linearName is the name of the baseline.
+const linearName = "logistic regression over tf-idf of words and bigrams"
+
+// feature is the hash of a word, or of a pair of neighbouring words.
+type feature struct {
+	hash     uint64
+	isBigram bool
 }
 
-// appendFeatures appends hashes of the words and bigrams of a text, whose tokens are bytes plus
-// one.
-func appendFeatures(features []uint64, tokens []int32) []uint64 {
+// appendFeatures appends the words and bigrams of a text, whose tokens are bytes plus one.
+func appendFeatures(features []feature, tokens []int32) []feature {
 	var before uint64
 	eachTextWord(tokens, func(word []byte) {
 		h := uint64(hashStart)
 		for _, b := range word {
 			h = (h ^ uint64(b)) * hashFactor
 		}
-		features = append(features, h*bigramFactor)
+		features = append(features, feature{h * bigramFactor, false})
 		if before != 0 {
-			features = append(features, (before*bigramFactor^h)*bigramFactor)
+			features = append(features, feature{(before*bigramFactor ^ h) * bigramFactor, true})
 		}
 		before = h
 	})
 	return features
 }
 
-// row returns the embedding of a feature.
-func (c *linearClassifier) row(feature uint64) []float32 {
-	return c.embed[int(feature>>c.shift)*linearWidth:][:linearWidth]
+// tfidf weighs the features of texts. A count of n has weight 1 + ln n, times the feature's
+// inverse document frequency ln((1+texts)/(1+texts with it)) + 1; the vector of a text has length 1.
+type tfidf struct {
+	column map[uint64]int32
+	idf    []float64
+
+	read   []feature // memory of appendVector
+	counts map[int32]float64
+	cols   []int32
+	values []float32
 }
 
-// predict sets probs to the probabilities of the classes for features.
-func (c *linearClassifier) predict(features []uint64) {
-	clear(c.mean[:])
-	for _, f := range features {
-		e := c.row(f)
-		for j := range c.mean {
-			c.mean[j] += e[j]
+// newTFIDF learns the features of the texts that each calls its argument with. It keeps all words
+// and the bigrams of two texts or more, at most limit by the number of texts that have them.
+func newTFIDF(limit int, each func(f func(tokens []int32)) error) (*tfidf, error) {
+	type count struct {
+		texts, last int32
+		isBigram    bool
+	}
+	counts, texts := map[uint64]count{}, int32(0)
+	var read []feature
+	err := each(func(tokens []int32) {
+		texts++
+		read = appendFeatures(read[:0], tokens)
+		for _, f := range read {
+			if c := counts[f.hash]; c.last != texts {
+				counts[f.hash] = count{c.texts + 1, texts, f.isBigram}
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	var kept []uint64
+	for hash, c := range counts {
+		if !c.isBigram || c.texts > 1 {
+			kept = append(kept, hash)
 		}
 	}
-	for j := range c.mean {
-		c.mean[j] /= float32(max(len(features), 1))
+	slices.SortFunc(kept, func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(counts[b].texts, counts[a].texts), cmp.Compare(a, b))
+	})
+	kept = kept[:min(len(kept), limit)]
+	t := &tfidf{column: make(map[uint64]int32, len(kept)), counts: map[int32]float64{}}
+	for i, hash := range kept {
+		t.column[hash] = int32(i)
+		t.idf = append(t.idf, math.Log(float64(1+texts)/float64(1+counts[hash].texts))+1)
 	}
-	top := math.Inf(-1)
-	for k := range c.probs {
-		o, sum := c.out[k*linearWidth:][:linearWidth], float32(0)
-		for j := range c.mean {
-			sum += o[j] * c.mean[j]
+	return t, nil
+}
+
+// vector returns the columns and weights of a text, which the next call overwrites. They are empty
+// for a text without known features.
+func (t *tfidf) vector(tokens []int32) (cols []int32, values []float32) {
+	t.read = appendFeatures(t.read[:0], tokens)
+	clear(t.counts)
+	t.cols, t.values = t.cols[:0], t.values[:0]
+	for _, f := range t.read {
+		if j, ok := t.column[f.hash]; ok {
+			if t.counts[j]++; t.counts[j] == 1 {
+				t.cols = append(t.cols, j)
+			}
 		}
-		c.probs[k] = float64(sum)
-		top = max(top, c.probs[k])
 	}
+	slices.Sort(t.cols)
 	sum := 0.
-	for k, x := range c.probs {
-		c.probs[k] = math.Exp(x - top)
-		sum += c.probs[k]
+	for _, j := range t.cols {
+		w := (1 + math.Log(t.counts[j])) * t.idf[j]
+		t.counts[j] = w
+		sum += w * w
 	}
-	for k := range c.probs {
-		c.probs[k] /= sum
+	for _, j := range t.cols {
+		t.values = append(t.values, float32(t.counts[j]/math.Sqrt(sum)))
 	}
+	return t.cols, t.values
 }
 
-// update makes one step of gradient descent on a sample of a class.
-func (c *linearClassifier) update(features []uint64, class int32, rate float64) {
-	if len(features) == 0 {
-		return
-	}
-	c.predict(features)
-	clear(c.grad[:])
-	for k, p := range c.probs {
-		step := -rate * p
-		if k == int(class) {
-			step += rate
-		}
-		s, o := float32(step), c.out[k*linearWidth:][:linearWidth]
-		for j := range o {
-			c.grad[j] += s * o[j]
-			o[j] += s * c.mean[j]
-		}
-	}
-	for j := range c.grad {
-		c.grad[j] /= float32(len(features))
-	}
-	for _, f := range features {
-		e := c.row(f)
-		for j := range e {
-			e[j] += c.grad[j]
-		}
-	}
-}
-
-// learn trains the classifier on samples of features and their classes, in a new order each epoch.
-func (c *linearClassifier) learn(samples [][]uint64, classes []int32) {
-	features := 1
-	for _, s := range samples {
-		features += len(s)
-	}
-	epochs := min(max(linearWork/features, leastEpochs), mostEpochs)
-	n := len(samples)
-	for i := range epochs * n {
-		at := rng.New(linearSeed).Fold(uint64(i/n)).Permute(i%n, n)
-		c.update(samples[at], classes[at], linearRate*(1-float64(i)/float64(epochs*n)))
-	}
-}
-
-// scoreLinear scores a linearClassifier over the words of src, whose tokens are bytes plus one.
+// scoreLinear scores a logistic regression over the tf-idf of src, whose tokens are bytes plus one.
+// It learns from all samples that are not judged. Its strength is chosen by the validation set, or
+// where that is judged by a fifth of the training set. Of more than mostLinearWork an even part is
+// learned from.
 func scoreLinear(src Source, n int) (Baseline, error) {
-	var samples [][]uint64
-	var classes []int32
-	counts, features := make([]int, src.Spec().Classes), 0
-	learned, err := eachSample(src, Train, n, func(s *Sample) {
-		samples, classes = append(samples, appendFeatures(nil, s.Tokens)), append(classes, s.Class)
-		counts[s.Class]++
-		features += len(samples[len(samples)-1])
+	spec := src.Spec()
+	splits := []Split{Train}
+	if spec.JudgedSplit() == Test && spec.Count[Valid] > 0 {
+		splits = append(splits, Valid)
+	}
+	every := 1
+	each := func(f func(split Split, s *Sample)) error {
+		for _, split := range splits {
+			i := 0
+			_, err := eachSample(src, split, n, func(s *Sample) {
+				if i++; i%every == 0 {
+					f(split, s)
+				}
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	work := 0
+	var read []feature
+	err := each(func(_ Split, s *Sample) {
+		read = appendFeatures(read[:0], s.Tokens)
+		work += len(read) * max(spec.Classes, leastLinearCost)
 	})
 	if err != nil {
 		return Baseline{}, err
 	}
-	c := newLinearClassifier(src.Spec().Classes, features)
-	c.learn(samples, classes)
-	var read []uint64
-	return scoreClasses("linear classifier over words and bigrams", src, n, learned, func(s *Sample) int {
-		if read = appendFeatures(read[:0], s.Tokens); len(read) == 0 {
-			return argMax(counts) // the classifier has no bias
+	every = work/mostLinearWork + 1
+	words, err := newTFIDF(mostWeights/spec.Classes, func(f func(tokens []int32)) error {
+		return each(func(_ Split, s *Sample) { f(s.Tokens) })
+	})
+	if err != nil {
+		return Baseline{}, err
+	}
+	x := &logistic.Matrix{Cols: len(words.idf)}
+	var classes []int32
+	var held []int
+	err = each(func(split Split, s *Sample) {
+		if split == Valid {
+			held = append(held, x.Rows())
 		}
-		c.predict(read)
-		return argMax(c.probs)
+		x.Add(words.vector(s.Tokens))
+		classes = append(classes, s.Class)
+	})
+	if err != nil {
+		return Baseline{}, err
+	}
+	if len(splits) == 1 {
+		held = logistic.HoldOut(classes, 5)
+	}
+	m, _, err := logistic.FitBest(x, classes, spec.Classes, held)
+	if err != nil {
+		return Baseline{}, err
+	}
+	return scoreClasses(linearName, src, n, x.Rows(), func(s *Sample) int {
+		row := &logistic.Matrix{Cols: x.Cols}
+		row.Add(words.vector(s.Tokens))
+		return m.Predict(row)[0]
 	})
 }
