@@ -24,6 +24,10 @@ type Options struct {
 	// sample, is enough in the user's own files.
 	ScoreOnly bool
 
+	// DrawnSplits draws the split of each of the user's own items by itself, as runs of earlier versions
+	// did. By default a tenth of each class is held out for validation, and a tenth for the test.
+	DrawnSplits bool
+
 	// EncodePair returns the ids and types of a pair of texts, cut to most tokens; 0: to the
 	// positions of the model. types may be nil. OpenLabelled reads pairs if it is set.
 	EncodePair func(text, pair string, most int) (ids, types []int32, err error)
@@ -129,6 +133,9 @@ type settingsReader struct {
 	values *settings.Reader
 	err    error
 }
+
+// splitter returns the division of the user's own data.
+func (o *Options) splitter() splitter { return splitter{o.Seed, o.DrawnSplits} }
 
 func newSettingsReader(row *Row, o Options) *settingsReader {
 	return &settingsReader{Options: o, values: settings.NewReader("task "+row.Name, row.Settings, o.Settings)}

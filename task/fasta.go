@@ -121,12 +121,17 @@ func openFASTA(o *settingsReader) (Source, error) {
 	}
 	t := &FASTA{letters: letters, vocab: vocab,
 		ownData: ownData[ownRecord]{name: fastaName, kind: Class, length: length, classes: classes, ordered: true, ignored: folder.ignored}}
+	strata := make([]int32, len(byClass))
+	for i, r := range byClass {
+		strata[i] = index[r.class]
+	}
+	splits := o.splitter().split(strata)
 	for i, r := range byClass {
 		split := r.split
 		if !isDivided {
-			split = splitOf(o.Seed, i)
+			split = splits[i]
 		}
-		t.parts[split] = append(t.parts[split], ownRecord{r.path, r.Bases[:min(len(r.Bases), length)], index[r.class]})
+		t.parts[split] = append(t.parts[split], ownRecord{r.path, r.Bases[:min(len(r.Bases), length)], strata[i]})
 	}
 	if !t.hasSamples(o.ScoreOnly) {
 		return nil, fmt.Errorf("%s: of %d records there is none to learn from", path, len(byClass))

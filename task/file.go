@@ -60,7 +60,7 @@ var ownSettings = []Setting{
 
 func openOwnTexts(o *settingsReader) (Source, error) {
 	columns := ownColumns{text: o.text("text"), label: o.text("label")}
-	t, err := openTexts(o.text("data"), o.targetKind("target", "bytes"), columns, o.int("length"), o.Seed, o.ScoreOnly)
+	t, err := openTexts(o.text("data"), o.targetKind("target", "bytes"), columns, o.int("length"), o.splitter(), o.ScoreOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -99,19 +99,19 @@ func askOwnText(o *settingsReader, k ModelInfo) (*Question, error) {
 }
 
 // OpenOwnTexts reads a file of texts, or lists a folder, where kind must be Class. kind is
-// Class, Regression or Labels. The seed and the text's index draw a tenth of the texts for
-// each of validation and test. It returns an error if the data is malformed, has fewer than
+// Class, Regression or Labels. A tenth of the texts of each class is held out for each of
+// validation and test, by the seed. It returns an error if the data is malformed, has fewer than
 // two classes or no training samples.
 func OpenOwnTexts(path string, kind Kind, textName, labelName string, length int, seed uint64) (*OwnTexts, error) {
-	return openTexts(path, kind, ownColumns{text: textName, label: labelName}, length, seed, false)
+	return openTexts(path, kind, ownColumns{text: textName, label: labelName}, length, splitter{seed: seed}, false)
 }
 
 // openTexts is OpenOwnTexts. With scoreOnly one class, and no training sample, is enough.
-func openTexts(path string, kind Kind, columns ownColumns, length int, seed uint64, scoreOnly bool) (*OwnTexts, error) {
+func openTexts(path string, kind Kind, columns ownColumns, length int, parts splitter, scoreOnly bool) (*OwnTexts, error) {
 	if err := checkRange("length", length, 1, 1<<24); err != nil {
 		return nil, err
 	}
-	t, err := readOwnTexts(path, kind, columns, seed, scoreOnly)
+	t, err := readOwnTexts(path, kind, columns, parts, scoreOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func (t *OwnTexts) checkTraining() error {
 }
 
 // readOwnTexts reads or lists texts for openTexts, whatever their number.
-func readOwnTexts(path string, kind Kind, columns ownColumns, seed uint64, scoreOnly bool) (*OwnTexts, error) {
+func readOwnTexts(path string, kind Kind, columns ownColumns, parts splitter, scoreOnly bool) (*OwnTexts, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
@@ -200,7 +200,7 @@ func readOwnTexts(path string, kind Kind, columns ownColumns, seed uint64, score
 		if columns.pair != "" {
 			return nil, fmt.Errorf("data: %s: a file of a folder is one text; pairs are rows of .jsonl, .csv or .tsv", path)
 		}
-		c, err := readClassFolder(path, seed, scoreOnly)
+		c, err := readClassFolder(path, parts, scoreOnly)
 		if err != nil {
 			return nil, err
 		}
@@ -222,7 +222,7 @@ func readOwnTexts(path string, kind Kind, columns ownColumns, seed uint64, score
 	if err != nil {
 		return nil, err
 	}
-	if err := t.addRows(rows, columns.pair != "", seed); err != nil {
+	if err := t.addRows(rows, columns.pair != "", parts); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return t, nil
@@ -376,7 +376,7 @@ func numberLabel(number string) (string, error) {
 // addRows divides rows among the splits; pairs says that they have a second text. It returns an
 // error if a text or the name of a class is empty, a label does not fit its kind or float32, or
 // too many classes are found.
-func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
+func (t *OwnTexts) addRows(rows []ownRow, pairs bool, parts splitter) error {
 	classes := map[string]bool{}
 	for i, row := range rows {
 		if row.text == "" || pairs && row.pair == "" {
@@ -406,6 +406,7 @@ func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
 		return fmt.Errorf("label: there are %d classes, at most %d are read; for numbers set the target", len(t.classes), 1<<16)
 	}
 	var numbers []float64
+	all, strata := make([]ownText, 0, len(rows)), make([]int32, len(rows))
 	for i, row := range rows {
 		own := ownText{text: []byte(row.text), row: int32(i), line: int32(row.line)}
 		if pairs {
@@ -413,7 +414,7 @@ func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
 		}
 		switch t.kind {
 		case Class:
-			own.class = index[row.label]
+			own.class, strata[i] = index[row.label], index[row.label]
 		case Labels:
 			own.labels = strings.Clone(row.label)
 		default:
@@ -427,8 +428,10 @@ func (t *OwnTexts) addRows(rows []ownRow, pairs bool, seed uint64) error {
 			}
 			numbers = append(numbers, x)
 		}
-		split := splitOf(seed, i)
-		t.parts[split] = append(t.parts[split], own)
+		all = append(all, own)
+	}
+	for i, split := range parts.split(strata) {
+		t.parts[split] = append(t.parts[split], all[i])
 	}
 	if err := checkRounding(numbers); err != nil {
 		return fmt.Errorf("label: %w", err)
@@ -483,8 +486,8 @@ func (t *OwnTexts) Sample(s *Sample, split Split, i int) error {
 }
 
 // Baselines scores simple methods by kind of target. Classes: the commonest, naive Bayes over
-// words, and a linear classifier over words and bigrams, both of whole texts. Numbers: the mean. Labels: the commonest, and the commonest for each byte. It
-// returns an error if a sample cannot be read.
+// words, and a logistic regression over tf-idf of words and bigrams, both of whole texts. Numbers:
+// the mean. Labels: the commonest, and the commonest for each byte. It returns an error if a sample cannot be read.
 func (t *OwnTexts) Baselines(n int) ([]Baseline, error) {
 	switch t.kind {
 	case Regression:

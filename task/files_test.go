@@ -551,7 +551,7 @@ func TestJSONLLabelsKeepTheirDigits(t *testing.T) {
 		for _, label := range strings.Fields(labels) {
 			text += fmt.Sprintf("{\"text\": \"a\", \"label\": %s}\r\n", label)
 		}
-		src, err := readOwnTexts(filepath.Join(folderOf(t, map[string][]byte{"a.jsonl": []byte(text)}), "a.jsonl"), Class, ownColumns{text: "text", label: "label"}, 1, false)
+		src, err := readOwnTexts(filepath.Join(folderOf(t, map[string][]byte{"a.jsonl": []byte(text)}), "a.jsonl"), Class, ownColumns{text: "text", label: "label"}, splitter{seed: 1}, false)
 		if err != nil || !slices.Equal(src.classes, want) {
 			t.Errorf("%s: %v, want %q", labels, err, want)
 		}
@@ -580,7 +580,7 @@ func TestJSONLErrorsNameTheLine(t *testing.T) {
 		{strings.Repeat(" ", ownBytes), "line 4: it has more than 67108864 bytes", Class},
 	} {
 		path := filepath.Join(folderOf(t, map[string][]byte{"a.jsonl": []byte(good + "\n" + good + c.line + "\n")}), "a.jsonl")
-		if _, err := readOwnTexts(path, c.kind, ownColumns{text: "text", label: "label"}, 1, false); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := readOwnTexts(path, c.kind, ownColumns{text: "text", label: "label"}, splitter{seed: 1}, false); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60s: error is %v, want %s", c.line, err, c.want)
 		}
 	}
@@ -651,7 +651,7 @@ func FuzzReadJSONL(f *testing.F) {
 			return
 		}
 		for _, kind := range []Kind{Class, Regression, Labels} {
-			_ = (&OwnTexts{ownData: ownData[ownText]{kind: kind, length: 5}}).addRows(rows, false, 1)
+			_ = (&OwnTexts{ownData: ownData[ownText]{kind: kind, length: 5}}).addRows(rows, false, splitter{seed: 1})
 		}
 	})
 }
@@ -667,7 +667,7 @@ func FuzzColumns(f *testing.F) {
 				t.Errorf("%d bytes are read in %d bytes of memory", len(s), n)
 			}
 			if err == nil {
-				_ = (&OwnTexts{ownData: ownData[ownText]{kind: Class, length: 5}}).addRows(rows, false, 1)
+				_ = (&OwnTexts{ownData: ownData[ownText]{kind: Class, length: 5}}).addRows(rows, false, splitter{seed: 1})
 			}
 		}
 	})
@@ -699,7 +699,7 @@ func TestClassesAreCopied(t *testing.T) {
 	for i := range 30 {
 		rows = append(rows, ownRow{text: table[i : i+2], label: table[i+1 : i+3]})
 	}
-	if err := errors.Join(texts.addRows(rows, false, 1), labels.addRows(rows, false, 1)); err != nil {
+	if err := errors.Join(texts.addRows(rows, false, splitter{seed: 1}), labels.addRows(rows, false, splitter{seed: 1})); err != nil {
 		t.Fatal(err)
 	}
 	kept := slices.Concat(texts.classes, labels.classes)

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/farfield-ml/farfield/rng"
 )
 
 // classFolder lists a folder that has one folder of files per class, or has such folders in
@@ -54,11 +52,11 @@ func (c *classFolder) ignoredFiles() ignoredFiles { return c.ignored }
 var splitNames = map[string]Split{"train": Train, "valid": Valid, "val": Valid, "validation": Valid, "test": Test}
 
 // readClassFolder lists the files with one of the suffixes, plain or .gz, in the order of their
-// names. It ignores names that begin with a dot. Without a folder train the seed and the file's
-// index draw a tenth of the files for each of validation and test. It returns an error if the
+// names. It ignores names that begin with a dot. Without a folder train, parts
+// divides the files. It returns an error if the
 // folders of splits are ambiguous, there are fewer than two classes, or a class has no files. With
 // scoreOnly one file is enough.
-func readClassFolder(root string, seed uint64, scoreOnly bool, suffixes ...string) (*classFolder, error) {
+func readClassFolder(root string, parts splitter, scoreOnly bool, suffixes ...string) (*classFolder, error) {
 	l := &fileLister{suffixes: suffixes, ignored: ignoredFiles{}}
 	c := &classFolder{ignored: l.ignored}
 	dirs, err := l.splitFolders(root)
@@ -70,9 +68,12 @@ func readClassFolder(root string, seed uint64, scoreOnly bool, suffixes ...strin
 		if err != nil {
 			return nil, err
 		}
+		classes := make([]int32, len(all))
 		for i, f := range all {
-			split := splitOf(seed, i)
-			c.files[split] = append(c.files[split], f)
+			classes[i] = f.class
+		}
+		for i, split := range parts.split(classes) {
+			c.files[split] = append(c.files[split], all[i])
 		}
 		return c, c.checkClasses(root, scoreOnly, suffixes, all)
 	}
@@ -86,17 +87,6 @@ func readClassFolder(root string, seed uint64, scoreOnly bool, suffixes ...strin
 		}
 	}
 	return c, c.checkClasses(root, scoreOnly, suffixes, slices.Concat(c.files[:]...))
-}
-
-// splitOf draws the split of item i, with probabilities 0.8, 0.1 and 0.1.
-func splitOf(seed uint64, i int) Split {
-	switch rng.New(seed).Fold(3).Intn(uint64(i), 10) {
-	case 0:
-		return Test
-	case 1:
-		return Valid
-	}
-	return Train
 }
 
 // checkClasses returns an error if there are fewer than two classes, no training files, or a

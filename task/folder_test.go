@@ -43,7 +43,7 @@ func TestFoldersOfSplitsHaveSeveralNames(t *testing.T) {
 		{[]string{"train/a", "train/b", "train", "."}, [3]int{4, 0, 0}, "2 beside train; 2 in no folder of a class"},
 		{[]string{"train/a", "train/b", ".x", "train/a/.x"}, [3]int{4, 0, 0}, ""},
 	} {
-		f, err := readClassFolder(textFolder(t, 2, c.folders...), 1, false, ".txt")
+		f, err := readClassFolder(textFolder(t, 2, c.folders...), splitter{seed: 1}, false, ".txt")
 		if err != nil {
 			t.Errorf("%q: %v", c.folders, err)
 		} else if got := IgnoredFiles(&Sounds{classFolder: f}); f.countSamples() != c.count || !slices.Equal(f.classes, []string{"a", "b"}) || got != c.ignored {
@@ -51,7 +51,7 @@ func TestFoldersOfSplitsHaveSeveralNames(t *testing.T) {
 		}
 	}
 	// Names of splits beside other classes are classes.
-	f, err := readClassFolder(textFolder(t, 9, "Train", "bus", "test"), 1, false, ".txt")
+	f, err := readClassFolder(textFolder(t, 9, "Train", "bus", "test"), splitter{seed: 1}, false, ".txt")
 	if err != nil || !slices.Equal(f.classes, []string{"Train", "bus", "test"}) {
 		t.Errorf("%+v, %v", f, err)
 	}
@@ -63,13 +63,14 @@ func TestFoldersOfSplitsHaveSeveralNames(t *testing.T) {
 		`class "c" is not among those to learn from, ["a" "b"]`:                                                {"train/a", "train/b", "val/c"},
 		`it holds 1 folders with 2 files .txt to learn from; a folder for each of two classes or more is need`: {"train/a"},
 	} {
-		if _, err := readClassFolder(textFolder(t, 2, folders...), 1, false, ".txt"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readClassFolder(textFolder(t, 2, folders...), splitter{seed: 1}, false, ".txt"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error is %v, want %s", folders, err, want)
 		}
 	}
 }
 
-// A class may have no training files where others' files are scored, not where a model learns.
+// A class may have no training files where others' files are scored, not where a model learns. Only
+// draws of single items leave one out.
 func TestClassesWithoutTrainingFilesAreNamed(t *testing.T) {
 	dir := textFolder(t, 9, "a", "b")
 	if err := os.MkdirAll(filepath.Join(dir, "c"), 0o777); err != nil {
@@ -80,7 +81,7 @@ func TestClassesWithoutTrainingFilesAreNamed(t *testing.T) {
 	}
 	missing := 0
 	for seed := range uint64(40) {
-		src := openSource(t, "file", Options{Seed: seed}, "data", dir).(*OwnTexts)
+		src := openSource(t, "file", Options{Seed: seed, DrawnSplits: true}, "data", dir).(*OwnTexts)
 		isThere := slices.ContainsFunc(src.parts[Train], func(o ownText) bool { return o.class == 2 })
 		if err := CheckTrainingClasses(src); err == nil != isThere || err != nil && !strings.HasPrefix(err.Error(), `class "c": `) {
 			t.Errorf("seed %d: error is %v", seed, err)
@@ -92,6 +93,9 @@ func TestClassesWithoutTrainingFilesAreNamed(t *testing.T) {
 	if missing == 0 || missing > 20 {
 		t.Errorf("the class is missing with %d seeds of 40", missing)
 	}
+	if err := CheckTrainingClasses(openSource(t, "file", Options{Seed: 1}, "data", dir)); err != nil {
+		t.Errorf("divided by class: %v", err)
+	}
 	divided := textFolder(t, 2, "train/a", "train/b/.x", "train/c", "test/a", "test/b")
 	src := openSource(t, "file", Options{}, "data", divided)
 	if err := CheckTrainingClasses(src); err == nil || !strings.HasPrefix(err.Error(), `class "b": its folder in train holds no file`) {
@@ -102,7 +106,7 @@ func TestClassesWithoutTrainingFilesAreNamed(t *testing.T) {
 	}
 }
 
-// Records, tables and listed files have classes of their own, which the seed may leave out.
+// Records, tables and listed files have classes of their own, which draws of single items may leave out.
 func TestDrawnClassesWithoutTrainingSamplesAreNamed(t *testing.T) {
 	files := map[string][]byte{}
 	list := "file,label\n"
@@ -121,7 +125,7 @@ func TestDrawnClassesWithoutTrainingSamplesAreNamed(t *testing.T) {
 	for items, set := range map[string][]string{"records": {"fasta", "fa"}, "tables": {"series", "tables", "ask", "each"}, "files": {"series", "list.csv"}} {
 		missing := 0
 		for seed := range uint64(40) {
-			src := openSource(t, set[0], Options{Seed: seed}, append([]string{"data", filepath.Join(dir, set[1])}, set[2:]...)...)
+			src := openSource(t, set[0], Options{Seed: seed, DrawnSplits: true}, append([]string{"data", filepath.Join(dir, set[1])}, set[2:]...)...)
 			isThere := false
 			for i := range src.Spec().Count[Train] {
 				s := take(t, src, Train, i)
@@ -146,7 +150,7 @@ func TestFilesWithoutASuffixOfTheTaskAreCounted(t *testing.T) {
 		"a/1.txt": nil, "a/2.TXT": nil, "a/3.txt.gz": nil, "a/4.md": nil, "a/README": nil, "b/1.txt": nil, "b/x/2.md": nil, "c.md": nil, "b/.md": nil,
 		"b/2.txt": nil, "b/3.txt": nil, "b/4.txt": nil, "b/5.txt": nil,
 	})
-	f, err := readClassFolder(dir, 1, false, ".txt")
+	f, err := readClassFolder(dir, splitter{seed: 1}, false, ".txt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +178,7 @@ func TestLinksInFoldersAreFollowed(t *testing.T) {
 		if root != data {
 			link(t, dir, "data", "link")
 		}
-		f, err := readClassFolder(root, 1, false)
+		f, err := readClassFolder(root, splitter{seed: 1}, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ func OpenLabelled(o Options, names []string) (*OwnTexts, error) {
 	if op.err != nil {
 		return nil, op.err
 	}
-	t, err := readOwnTexts(op.text("data"), kind, ownColumns{op.text("text"), op.text("label"), pair}, o.Seed, true)
+	t, err := readOwnTexts(op.text("data"), kind, ownColumns{op.text("text"), op.text("label"), pair}, o.splitter(), true)
 	if err != nil {
 		return nil, err
 	}

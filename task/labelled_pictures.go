@@ -21,7 +21,7 @@ type LabelledPictures struct {
 // [positions,channels] of a picture. OpenLabelledPictures returns an error if the folder has
 // no pictures, or a class that is no class of the model.
 func OpenLabelledPictures(folder string, names []string, positions, channels int, read func(path string) ([]float32, error)) (*LabelledPictures, error) {
-	files, err := readClassFolder(folder, 0, true, pictureSuffixes...)
+	files, err := readClassFolder(folder, splitter{}, true, pictureSuffixes...)
 	if err != nil {
 		return nil, err
 	}

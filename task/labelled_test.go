@@ -55,7 +55,7 @@ func TestScoredDataNeedsOneSample(t *testing.T) {
 	} {
 		counts := [3]int{}
 		for seed := range uint64(40) {
-			o := Options{Seed: seed, ScoreOnly: true}
+			o := Options{Seed: seed, ScoreOnly: true, DrawnSplits: true}
 			src := openSource(t, set[0], o, append([]string{"data", filepath.Join(dir, set[1])}, set[2:]...)...)
 			for split, n := range src.Spec().Count {
 				counts[split] += n

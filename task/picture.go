@@ -30,7 +30,7 @@ func openPictures(o *settingsReader) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newPictures(o.text("data"), o.int("side"), patch, o.Seed, o.ScoreOnly)
+	return newPictures(o.text("data"), o.int("side"), patch, o.splitter(), o.ScoreOnly)
 }
 
 // patchSide returns the side of the patches, or 0 for pixels. It returns an error if the
@@ -74,18 +74,18 @@ func checkSides(side, patch int) error {
 // pixels, patch the side of patches, or 0 for pixels. It returns an error if a side is out of
 // range or the folder has fewer than two classes.
 func OpenPictures(folder string, side, patch int, seed uint64) (*Pictures, error) {
-	return newPictures(folder, side, patch, seed, false)
+	return newPictures(folder, side, patch, splitter{seed: seed}, false)
 }
 
 // newPictures is OpenPictures. With scoreOnly one class is enough.
-func newPictures(folder string, side, patch int, seed uint64, scoreOnly bool) (*Pictures, error) {
+func newPictures(folder string, side, patch int, parts splitter, scoreOnly bool) (*Pictures, error) {
 	if folder == "" {
 		return nil, fmt.Errorf("data: a folder is needed")
 	}
 	if err := checkSides(side, patch); err != nil {
 		return nil, err
 	}
-	c, err := readClassFolder(folder, seed, scoreOnly, pictureSuffixes...)
+	c, err := readClassFolder(folder, parts, scoreOnly, pictureSuffixes...)
 	if err != nil {
 		return nil, err
 	}

@@ -159,7 +159,7 @@ func TestQuestionsAreAskedAsTheTaskWasLearned(t *testing.T) {
 			if c.files["data/a/00.wav"] != nil || c.files["data/a/00.png"] != nil || c.files["data/a/00.csv"] != nil || c.files["data/a/00.fa"] != nil {
 				set = append(slices.Clone(set), "data", filepath.Join(folder, "data"))
 			}
-			src := openSource(t, c.name, Options{Folder: folder, Seed: 1}, set...)
+			src := openSource(t, c.name, Options{Folder: folder, Seed: 1, DrawnSplits: true}, set...)
 			holds(t, src)
 			spec := src.Spec()
 			known := ModelInfo{Channels: spec.Channels, Length: spec.Length / spec.Parts, Outputs: max(spec.Classes, spec.Outputs)}

@@ -34,6 +34,8 @@ type SeriesOptions struct {
 	Length      int    // rows that are read of a file
 	Standardise bool   // standardise number targets by the training samples
 	Seed        uint64 // divides the samples among the splits
+
+	drawnSplits bool // Options.DrawnSplits
 }
 
 // ownSequence is one sequence with its target.
@@ -65,8 +67,11 @@ const seriesName = "series"
 
 func (o *settingsReader) seriesOptions() SeriesOptions {
 	return SeriesOptions{Ask: o.targetKind("ask", "each"), Label: o.text("label"), File: o.text("file"),
-		Points: o.bool("points"), Length: o.int("length"), Standardise: o.bool("standardise"), Seed: o.Seed}
+		Points: o.bool("points"), Length: o.int("length"), Standardise: o.bool("standardise"), Seed: o.Seed, drawnSplits: o.DrawnSplits}
 }
+
+// splitter returns the division of the sequences.
+func (o *SeriesOptions) splitter() splitter { return splitter{o.Seed, o.drawnSplits} }
 
 func openOwnSeries(o *settingsReader) (Source, error) {
 	s := o.seriesOptions()
@@ -200,7 +205,7 @@ func (t *OwnSeries) checkTotal(have *int, split Split, path string) error {
 
 // readClasses reads a folder with one folder of files per class.
 func (t *OwnSeries) readClasses(root string, scoreOnly bool) error {
-	c, err := readClassFolder(root, t.Seed, scoreOnly, sequenceSuffixes...)
+	c, err := readClassFolder(root, t.splitter(), scoreOnly, sequenceSuffixes...)
 	if err != nil {
 		return err
 	}
@@ -230,9 +235,9 @@ func (t *OwnSeries) readTables(root string) error {
 	t.ignored = folder.ignored
 	if !folder.isDivided {
 		files = [3][]classFile{}
-		for i, f := range folder.files[Train] {
-			split := splitOf(t.Seed, i)
-			files[split] = append(files[split], f)
+		all := folder.files[Train]
+		for i, split := range t.splitter().split(make([]int32, len(all))) {
+			files[split] = append(files[split], all[i])
 		}
 	}
 	have, number := 0, map[string]int32{}
@@ -317,12 +322,19 @@ func (t *OwnSeries) readList(path string) error {
 			t.classes[i] = strings.Clone(name) // a field of a table holds all its text
 		}
 	}
+	strata := make([]int32, len(f.Rows))
+	for i, row := range f.Rows {
+		if t.Ask == Class {
+			strata[i] = index[row[label]]
+		}
+	}
+	splits := t.splitter().split(strata)
 	have := 0
 	var numbers []float64
 	for i, row := range f.Rows {
 		s := ownSequence{}
 		if t.Ask == Class {
-			s.class = index[row[label]]
+			s.class = strata[i]
 		} else {
 			x, err := strconv.ParseFloat(strings.TrimSpace(row[label]), 32)
 			if err != nil || x-x != 0 {
@@ -338,7 +350,7 @@ func (t *OwnSeries) readList(path string) error {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(filepath.Dir(path), filepath.FromSlash(name))
 		}
-		split := splitOf(t.Seed, i)
+		split := splits[i]
 		if _, err := t.addFile(split, name, "", s); err != nil {
 			return fmt.Errorf("%s: row %d: %w", path, i, err)
 		}

@@ -312,8 +312,8 @@ func TestSeriesRefusesMalformedData(t *testing.T) {
 	}{
 		{many("b/29.csv", "1\n"), nil, "b/29.csv: its rows have 1 numbers, those of the first file 2"},
 		{many("b/29.csv", "y,x\n2,3\n4,?\n"), nil, `b/29.csv: line 3: column 2: "?" is no finite number`},
-		{many("a/00.csv", "x,y\n1,2\n", "b/29.csv", "y,x\n1,2\n"), nil, `b/29.csv: columns: they are ["y" "x"], in `},
-		{many("a/00.csv", "x,y\n1,2\n", "b/29.csv", "x,z\n1,2\n"), nil, `a/00.csv ["x" "y"]; number 2 differs`},
+		{many("a/00.csv", "x,y\n1,2\n", "b/29.csv", "y,x\n1,2\n"), nil, `b/29.csv ["y" "x"]; number 1 differs`},
+		{many("a/00.csv", "x,y\n1,2\n", "b/29.csv", "x,z\n1,2\n"), nil, `b/29.csv ["x" "z"]; number 2 differs`},
 		{many("b/29.csv", "1,\n2,3\n"), nil, `b/29.csv: line 1: column 2: "" is no finite number`},
 		{many("b/29.npy", "x"), nil, "b/29.npy: "},
 		{many("x", ""), []string{"ask", "number"}, "which says no numbers; a list of files with a column"},

@@ -229,24 +229,3 @@ func TestThresholdSeparatesBest(t *testing.T) {
 		}
 	}
 }
-
-// Splits have shares 0.8, 0.1 and 0.1, drawn anew for each seed.
-func TestSplitDependsOnSeedAndPlace(t *testing.T) {
-	const n = 4000
-	var count [3]int
-	same := 0
-	for i := range n {
-		split := splitOf(1, i)
-		count[split]++
-		if split == splitOf(2, i) {
-			same++
-		}
-	}
-	if count[Train] < 3100 || count[Train] > 3300 || count[Valid] < 330 || count[Valid] > 470 {
-		t.Errorf("%d items are divided into %v", n, count)
-	}
-	// Independent draws agree with probability 0.66.
-	if same < 2500 || same > 2800 {
-		t.Errorf("%d of %d items are in the same part with another seed", same, n)
-	}
-}

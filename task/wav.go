@@ -20,24 +20,24 @@ var soundSettings = []Setting{
 }
 
 func openSounds(o *settingsReader) (Source, error) {
-	return newSounds(o.text("data"), o.int("length"), o.Seed, o.ScoreOnly)
+	return newSounds(o.text("data"), o.int("length"), o.splitter(), o.ScoreOnly)
 }
 
 // OpenSounds lists the files of a folder; Sample reads them. length bounds the frames of a
 // sound. It returns an error if length is out of range or the folder has fewer than two classes.
 func OpenSounds(folder string, length int, seed uint64) (*Sounds, error) {
-	return newSounds(folder, length, seed, false)
+	return newSounds(folder, length, splitter{seed: seed}, false)
 }
 
 // newSounds is OpenSounds. With scoreOnly one class is enough.
-func newSounds(folder string, length int, seed uint64, scoreOnly bool) (*Sounds, error) {
+func newSounds(folder string, length int, parts splitter, scoreOnly bool) (*Sounds, error) {
 	if folder == "" {
 		return nil, fmt.Errorf("data: a folder is needed")
 	}
 	if err := checkRange("length", length, 1, 1<<24); err != nil {
 		return nil, err
 	}
-	c, err := readClassFolder(folder, seed, scoreOnly, ".wav")
+	c, err := readClassFolder(folder, parts, scoreOnly, ".wav")
 	if err != nil {
 		return nil, err
 	}
