@@ -33,6 +33,12 @@ type Config struct {
 	Folder   string            `json:"folder,omitempty"`   // folder of the data sets
 	DataSeed uint64            `json:"data_seed"`          // seed of generated samples
 
+	// Stratified holds out a tenth of each class of the user's own data. Runs of earlier versions
+	// drew each item by itself.
+	Stratified bool `json:"stratified,omitempty"`
+	// Freeze keeps the model of Init and fits a linear head on its vectors (FreezeHead).
+	Freeze bool `json:"freeze,omitempty"`
+
 	// With Standardise, input values are standardised per channel by InputMean and
 	// InputDeviation. The default is the mean and deviation of the training samples, which
 	// SetDataSeed restores.
@@ -196,7 +202,7 @@ func (c Config) OpenTask() (task.Source, error) {
 
 // taskOptions returns the options of the task.
 func (c *Config) taskOptions() task.Options {
-	return task.Options{Folder: c.Folder, Seed: c.DataSeed, Settings: c.TaskSet, Tokens: c.startTokens(), Context: c.startContext()}
+	return task.Options{Folder: c.Folder, Seed: c.DataSeed, Settings: c.TaskSet, Tokens: c.startTokens(), Context: c.startContext(), DrawnSplits: !c.Stratified}
 }
 
 // PrepareTask returns src as the model reads it: in windows, standardised, padded. The
@@ -251,6 +257,9 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 		return fail(fmt.Errorf("model: %w", err))
 	}
 	if err := c.checkFields(src); err != nil {
+		return fail(err)
+	}
+	if err := c.checkFreeze(src.Spec()); err != nil {
 		return fail(err)
 	}
 	var err error
@@ -444,7 +453,7 @@ func (s scheduleList) Rate(step int) float64 {
 // validation. They are kept if the final score is on another split, or if the run may
 // stop early.
 func (c *Config) needsBestWeights(spec task.Spec) bool {
-	return spec.Count[task.Valid] != 0 && (spec.JudgedSplit() != task.Valid || c.Patience > 0)
+	return !c.Freeze && spec.Count[task.Valid] != 0 && (spec.JudgedSplit() != task.Valid || c.Patience > 0)
 }
 
 // SetTask selects the task name. For another task it clears the settings, the input
@@ -459,6 +468,7 @@ func (c *Config) SetTask(name string) {
 		return
 	}
 	c.TaskSet, c.InputMean, c.InputDeviation, c.Standardise = nil, nil, nil, false
+	c.Stratified = is == nil && row.HasOwnClasses()
 	if c.Init == "" {
 		c.tokens = nil
 	}

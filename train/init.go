@@ -202,6 +202,7 @@ func (c Config) StartFrom(dir string) (Config, error) {
 			}
 			samples = samplePreset(c.Task, 1, 1)
 		}
+		c.Stratified = samples.Stratified // the run may have learned from samples of other parts
 		c.EvalSamples, c.FinalSamples = samples.EvalSamples, samples.FinalSamples
 		if row, err := task.Lookup(c.Task); err == nil && row.IsText() {
 			c.EvalSamples, c.FinalSamples = -1, -1

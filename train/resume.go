@@ -155,6 +155,8 @@ func LengthenRuns(src task.Source, steps int, dirs ...string) error {
 		switch {
 		case steps == c.Steps:
 			continue
+		case c.Freeze:
+			return fmt.Errorf("%s: steps: %d, but the run fits a linear head to a frozen model, which has no further updates", dir, steps)
 		case m.Best != nil && c.Patience > 0 && m.Best.EvalsSince >= c.Patience:
 			return fmt.Errorf("%s: steps: %d, but the run ended after update %d: %d looks without a better score are its patience", dir, steps, m.Step, c.Patience)
 		case m.Step < c.Steps:

@@ -33,6 +33,7 @@ type Trainer struct {
 	classes  []string // names of the classes; nil: none
 	columns  []string // names of the channels; nil: none
 	scales   *task.Scales
+	headFit  *HeadFit // of a frozen model; nil: its head is not fitted yet
 	model    *model.Model[float32]
 	adapters *adapters // nil: all weights are trained
 	trained  *param.Set[float32]
@@ -236,10 +237,18 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 			return nil, err
 		}
 	}
+	if n := j.Ranks.Size(); c.Freeze && n > 1 {
+		return nil, fmt.Errorf("freeze: %d ranks, a frozen model needs one process", n)
+	}
 	var own *adapters
 	trained := m.Params()
+	var err error
+	if c.Freeze {
+		if trained, err = headParams(m); err != nil {
+			return nil, err
+		}
+	}
 	if c.Adapters > 0 {
-		var err error
 		if own, err = newAdapters(m, c.Adapters, rng.New(c.Seed).Fold(streamAdapters)); err != nil {
 			return nil, err
 		}
@@ -353,7 +362,11 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	spec := t.source.Spec()
 	for t.needsSave || !t.HasEnded() {
 		if !t.needsSave {
-			if err := t.runUpdate(ctx, o); err != nil {
+			update := t.runUpdate
+			if c.Freeze {
+				update = t.fitHead
+			}
+			if err := update(ctx, o); err != nil {
 				switch { // the weights precede the update
 				case isCanceled(err):
 					if failed := t.saveCheckpoint(o); failed != nil {
@@ -403,6 +416,14 @@ func (t *Trainer) finishUpdate(ctx context.Context, o Observer) error {
 		}
 		if selects {
 			t.updateBest(score)
+		}
+	}
+	if row, ok := t.lookAtHeldOut(); ok && t.needsLook {
+		if err := comm.ShareError(t.job.Ranks, t.metrics.addEval(&row)); err != nil {
+			return err
+		}
+		if o.Eval != nil {
+			o.Eval(row)
 		}
 	}
 	t.needsLook = false

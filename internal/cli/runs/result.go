@@ -50,6 +50,7 @@ type Report struct {
 	Best  int    `json:"best_step,omitempty"` // whose weights are judged
 	train.Score
 	train.Detail
+	Head           *train.HeadFit  `json:"head,omitempty"`    // of a frozen model
 	Classes        []string        `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
 	Verdict        *Verdict        `json:"verdict,omitempty"`
 	Baselines      []task.Baseline `json:"baselines,omitempty"`
@@ -71,6 +72,7 @@ func (r *Report) Print(e *env.Env) error {
 	if r.Table == nil {
 		fmt.Fprintf(e.Stdout, "%-12s%s %s, loss %s over %d samples%s\n", name, r.Metric, display.FormatValue(r.Metric, r.Value), display.FormatValue(r.Metric, r.Loss), r.Samples, of)
 		PrintBaselines(e, r.Metric, r.Baselines, r.BaselinesError)
+		r.printHead(e)
 		if note := r.SampleNote(); note != "" {
 			fmt.Fprintf(e.Stdout, "note        %s\n", note)
 		}
@@ -100,6 +102,17 @@ func (r *Report) Print(e *env.Env) error {
 	}
 	_, err := fmt.Fprintln(e.Stdout)
 	return err
+}
+
+// printHead prints how the head of a frozen model was fitted.
+func (r *Report) printHead(e *env.Env) {
+	if h := r.Head; h != nil {
+		chosen := "without held-out samples"
+		if h.Held > 0 {
+			chosen = fmt.Sprintf("chosen by %d held-out samples (accuracy %.4f)", h.Held, h.Accuracy)
+		}
+		fmt.Fprintf(e.Stdout, "head        C = %.4g %s; fitted to all %d samples but the %s part\n", h.Strength, chosen, h.Samples, r.Split)
+	}
 }
 
 // PrintBaselines prints the scores of the baselines, and the number of samples that

@@ -21,6 +21,9 @@ func (t *Command) apply(c *train.Config) (given []string) {
 	if t.Init != "" {
 		given = append(given, "--init")
 	}
+	if t.Freeze != nil {
+		given = append(given, "--freeze")
+	}
 	if t.Adapters != nil {
 		given = append(given, "--adapters")
 	}
@@ -200,7 +203,19 @@ func (t *Command) configure() (train.Config, error) {
 		c.SetAdapters(*t.Adapters)
 	}
 	before, length := c.Task, c.TaskSet["length"]
-	t.apply(&c)
+	given := t.apply(&c)
+	if row, err := task.Lookup(c.Task); t.Data != "" && err == nil {
+		c.Stratified = row.HasOwnClasses() // other data have no parts yet
+	}
+	t.tuning = slices.DeleteFunc(given, func(flag string) bool { return slices.Contains(frozenFlags, flag) })
+	if t.Freeze != nil && *t.Freeze {
+		if len(t.tuning) > 0 {
+			return c, fmt.Errorf("--freeze: fits a linear head, for which %s has no effect; leave out one of them", t.tuning[0])
+		}
+		if err := c.FreezeHead(); err != nil {
+			return c, fmt.Errorf("-%w", err)
+		}
+	}
 	if _, asked := t.TaskSet["vocabulary"]; t.Config != "" && c.Task == before && (asked || t.Vocabulary != "") && c.TaskSet["length"] == "" {
 		t.droppedLength = length
 	}
@@ -223,6 +238,15 @@ func (t *Command) configure() (train.Config, error) {
 	}
 	t.settleGrowth(&c)
 	return c, nil
+}
+
+// frozenFlags are the flags that a frozen model reads.
+var frozenFlags = []string{"--init", "--freeze", "--task", "--task-set", "--data", "--data-seed", "--seed", "--final-samples"}
+
+// defaultsToFreeze reports whether a new run gets a frozen model, because nothing of its training is
+// asked for and src is small.
+func (t *Command) defaultsToFreeze(e *env.Env, c *train.Config, src task.Source) bool {
+	return !t.Resume && t.Freeze == nil && t.Config == "" && t.Preset == "" && t.Seeds == "" && e.Ranks == nil && len(t.tuning) == 0 && c.SuitsFreeze(src)
 }
 
 // describeKept names numbers of c that are of the run of --config, and not of the data that the

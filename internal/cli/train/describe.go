@@ -54,7 +54,10 @@ func describeRun(e *env.Env, t *train.Trainer, dir string) {
 	}
 	if c.Init != "" {
 		what := "all weights are trained"
-		if c.Adapters > 0 {
+		switch {
+		case c.Freeze:
+			what = "its weights stay, a linear head is fitted (--freeze=false trains all weights)"
+		case c.Adapters > 0:
 			what = fmt.Sprintf("adapters of rank %d are trained", c.Adapters)
 		}
 		fmt.Fprintf(e.Stdout, "start       %s; %s\n", display.Escape(c.Init), what)
@@ -75,6 +78,15 @@ func describeRun(e *env.Env, t *train.Trainer, dir string) {
 	}
 	fmt.Fprintf(e.Stdout, "model       %s, %d layers of width %d, %d heads%s, %d parameters\n",
 		attention, m.Layers, m.Width, m.Heads, positions, t.Model().Params().Size())
+	if c.Freeze {
+		spec := src.Spec()
+		fitted, parts := spec.Count[task.Train], "train"
+		if spec.JudgedSplit() == task.Test {
+			fitted, parts = fitted+spec.Count[task.Valid], "train and validation"
+		}
+		fmt.Fprintf(e.Stdout, "run         %s: logistic regression on the vectors of %d samples (%s) of up to %d positions\n", display.Escape(dir), fitted, parts, m.Context)
+		return
+	}
 	grow := ""
 	if c.FirstContext > 0 && c.FirstContext < m.Context {
 		grow = fmt.Sprintf(", in sequences of %d at first", c.FirstContext)

@@ -35,6 +35,7 @@ type Command struct {
 	Resume   bool    `help:"Continue the run in --out, or all runs of --seeds."`
 	Config   string  `placeholder:"FILE" help:"Start from a configuration, such as a run's config.json."`
 	Init     string  `placeholder:"DIR" help:"Fine-tune the model of a run or a published folder."`
+	Freeze   *bool   `negatable:"" help:"Keep the model of --init and fit a linear classifier on its vectors (default of small data)."`
 	Adapters *int    `placeholder:"RANK" help:"Train low-rank adapters of --init (0: all weights)."`
 	Preset   string  `complete:"presets" placeholder:"NAME" help:"Start from a preset: ${presets}."`
 	Seeds    string  `placeholder:"N|LIST" help:"Train with seeds 1 to N, or a list such as 1,5,9."`
@@ -95,7 +96,8 @@ type Command struct {
 	SampleTokens int  `placeholder:"N" default:"400" help:"Tokens of the text generated at the end (${default})."`
 	JSON         bool `name:"json" help:"Print the result as JSON."`
 
-	droppedLength string // of --config, by --vocabulary; "": none
+	droppedLength string   // of --config, by --vocabulary; "": none
+	tuning        []string // flags that a frozen model does not read
 }
 
 // Help are examples.
@@ -105,7 +107,9 @@ func (t *Command) Help() string {
 		"bytelm reads a text as bytes, charlm as characters. --task NAME --help lists the settings of a task, --mechanism NAME --help the settings of a mechanism. " +
 		"The preset is by default the task's; for texts it is default, or small without AVX2. --seeds trains each seed in a folder below --out, and prints mean and deviation.\n\n" +
 		"--init starts from the weights of a run, of a checkpoint, or of a folder in the Hugging Face layout. Texts are then read by its tokenizer. " +
-		"By default three epochs are trained (--epochs), a tenth of the updates as warm-up, at a rate that falls to 0. --adapters trains matrices of rank RANK beside the layers' (LoRA, ten times the rate), and each checkpoint holds their sum.\n\n" +
+		"Up to 5000 labelled texts, with a published encoder and no flag of the training: its weights stay, each text is embedded once, and a linear head is fitted to the vectors in seconds (--freeze). " +
+		"This head is a logistic regression; the validation part chooses the strength of its L2 penalty, and the final fit is on all but the test part. --freeze=false, or a flag of the training, fine-tunes all weights: " +
+		"by default three epochs are trained (--epochs), a tenth of the updates as warm-up, at a rate that falls to 0. --adapters trains matrices of rank RANK beside the layers' (LoRA, ten times the rate), and each checkpoint holds their sum.\n\n" +
 		"Fastmax weighs the last 64 keys as softmax does (window=64), in an encoder 63 on each side, except of points without order. Unless --order is given, the others have order 4, in an encoder and in heads wider than 16 order 2, in one of three layers (--far-every 3), with --attention-norm. --order N has all layers alike; --decay, --attention-dropout and --segment have order 2 in all. --set window=0 --set scale=1 is Fastmax as published. " +
 		"Fastmax trains with scale=1/sqrt(D), of odd orders with bounded=true in its place, beside a window of orders 2 and 4 from tau=1, taylorshift from tau=sqrt(D), unless set otherwise. " +
 		"--decay fixed has RetNet's factor for each key head; learned gates start there. --pool cls reads a learned position in front of the sample. " +
@@ -119,7 +123,8 @@ func (t *Command) Help() string {
 		"farfield train --resume --out run/notes --steps 900",
 		"farfield train --task listops --mechanism softmax --seeds 3 --out run/listops",
 		"farfield train --task file --data labelled.tsv --out run/labels",
-		"farfield train --init all-MiniLM-L6-v2 --task file --data labelled.tsv --out run/tuned",
+		"farfield train --init all-MiniLM-L6-v2 --task file --data labelled.tsv --out run/linear",
+		"farfield train --init all-MiniLM-L6-v2 --freeze=false --epochs 2 --task file --data labelled.tsv --out run/tuned",
 		"farfield train --config run/notes/config.json --lr 1e-3 --out run/faster",
 	)
 }
@@ -181,7 +186,9 @@ func (t *Command) run(e *env.Env) error {
 		if t.Resume && t.Data != "" { // the data may have moved
 			c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{"data": t.Data})
 		}
-		src, err = c.OpenTask()
+		if src, err = c.OpenTask(); err == nil && t.defaultsToFreeze(e, &c, src) {
+			err = p.Config.FreezeHead()
+		}
 		if text, ok := src.(*task.Text); ok && err == nil {
 			err = text.CheckNgram() // for the count tables of the result
 		}
@@ -265,7 +272,7 @@ func (t *Command) one(e *env.Env, trainer *train.Trainer, dir string) (*runs.Rep
 		}
 	}
 	spec := src.Spec()
-	r := &runs.Report{Run: dir, Task: spec.Name, Split: spec.JudgedSplit().String(), Steps: trainer.StepsDone(), Best: trainer.BestStep(), Score: score}
+	r := &runs.Report{Head: trainer.HeadFit(), Run: dir, Task: spec.Name, Split: spec.JudgedSplit().String(), Steps: trainer.StepsDone(), Best: trainer.BestStep(), Score: score}
 	if text, ok := src.(*task.Text); ok {
 		if err = e.RunInterruptibly(func() error { return r.SetTable(text) }); err != nil {
 			return nil, err
@@ -286,8 +293,11 @@ func (t *Command) one(e *env.Env, trainer *train.Trainer, dir string) (*runs.Rep
 			r.BaselinesError, err = env.JoinLines(err), nil
 		}
 		for i := range r.Baselines {
-			if c.FirstContext > 0 { // samples have begun short already
+			switch {
+			case c.FirstContext > 0: // samples have begun short already
 				r.Baselines[i].Advice = ""
+			case c.Freeze:
+				r.Baselines[i].Advice = strings.Replace(r.Baselines[i].Advice, "train longer", "fine-tune all weights with --freeze=false", 1)
 			}
 		}
 	}
