@@ -256,6 +256,82 @@ func NumberAsLearned(src Source, names []string, scales *Scales, hasAll bool) (S
 	return t, nil
 }
 
+// BaselinesFrom returns the baselines of the training and validation samples of learned, the data of a
+// run, on all samples of judged, as NumberAsLearned returns it with hasAll. ok is false where the two
+// are not of the same kind of files. BaselinesFrom returns an error if a sample cannot be read.
+func BaselinesFrom(learned, judged Source) (list []Baseline, ok bool, err error) {
+	if s, is := judged.(*standardisedSource); is {
+		judged = s.Source
+	}
+	t, is := judged.(*learnedSource)
+	own, has := learned.(interface {
+		withTest(judged Source, number func(class int32) int32) Source
+	})
+	if !is || !has || !t.hasAll {
+		return nil, false, nil
+	}
+	src := own.withTest(t.Source, func(class int32) int32 {
+		if t.numbers == nil {
+			return class
+		}
+		return t.numbers[class]
+	})
+	if src == nil || src.Spec().Count[Train] == 0 {
+		return nil, false, nil
+	}
+	list, err = src.Baselines(0)
+	return unlessCertain(list), true, err
+}
+
+// renumber returns all items of parts in their order, changed by set.
+func renumber[T any](parts [3][]T, set func(item *T)) []T {
+	all := slices.Concat(parts[:]...)
+	for i := range all {
+		set(&all[i])
+	}
+	return all
+}
+
+// withTest returns t with all texts of judged as test set; nil: they are no texts.
+func (t *OwnTexts) withTest(judged Source, number func(class int32) int32) Source {
+	other, ok := judged.(*OwnTexts)
+	if !ok || other.kind != t.kind {
+		return nil
+	}
+	w := *t
+	w.parts[Test] = renumber(other.parts, func(x *ownText) {
+		if t.kind == Class {
+			x.class = number(x.class)
+		}
+	})
+	return &w
+}
+
+// withTest returns t with all pictures of judged as test set; nil: they are no pictures.
+func (t *Pictures) withTest(judged Source, number func(class int32) int32) Source {
+	other, ok := judged.(*Pictures)
+	if !ok {
+		return nil
+	}
+	return &Pictures{t.side, t.patch, t.classFolder.withTest(other.classFolder, number)}
+}
+
+// withTest returns t with all sounds of judged as test set; nil: they are no sounds.
+func (t *Sounds) withTest(judged Source, number func(class int32) int32) Source {
+	other, ok := judged.(*Sounds)
+	if !ok {
+		return nil
+	}
+	return &Sounds{t.length, t.classFolder.withTest(other.classFolder, number)}
+}
+
+// withTest returns c with all files of judged as test set.
+func (c *classFolder) withTest(judged *classFolder, number func(class int32) int32) *classFolder {
+	w := *c
+	w.files[Test] = renumber(judged.files, func(f *classFile) { f.class = number(f.class) })
+	return &w
+}
+
 // Spec returns the specification of the samples, with the classes of the model.
 func (t *learnedSource) Spec() Spec { return t.spec }
 
@@ -279,6 +355,7 @@ func (t *learnedSource) Baselines(n int) ([]Baseline, error) {
 		for i := range all {
 			r := t.own.Deviation[0] / t.scales.Deviation[0]
 			all[i].Score *= r * r
+			all[i].Error *= r * r
 		}
 	}
 	return all, err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -81,5 +82,43 @@ func TestScoredDataNeedsOneSample(t *testing.T) {
 		if _, err := Open(set[0], Options{Settings: pairs(append([]string{"data", filepath.Join(dir, set[1])}, set[2:]...)), Seed: 1}); err == nil && set[1] != "number.csv" {
 			t.Errorf("%q: a training may begin", set)
 		}
+	}
+}
+
+// Baselines of a run's training data are scored on all of the other data, with the run's classes.
+func TestBaselinesLearnFromTheRun(t *testing.T) {
+	rows := func(n int, labels ...string) []byte {
+		var b strings.Builder
+		b.WriteString("text\tlabel\n")
+		for i := range n {
+			class := i % len(labels)
+			fmt.Fprintf(&b, "%s thing %d\t%s\n", map[string]string{"bad": "awful", "good": "great", "fair": "middling"}[labels[class]], i%5, labels[class])
+		}
+		return []byte(b.String())
+	}
+	dir := folderOf(t, map[string][]byte{"run.tsv": rows(120, "bad", "fair", "good"), "other.tsv": rows(40, "good", "fair")})
+	names := []string{"bad", "fair", "good"}
+	run := openSource(t, "file", Options{Seed: 1}, "data", filepath.Join(dir, "run.tsv"))
+	other := openSource(t, "file", Options{Seed: 1, ScoreOnly: true}, "data", filepath.Join(dir, "other.tsv"))
+	judged, err := NumberAsLearned(other, names, nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, ok, err := BaselinesFrom(run, judged)
+	if err != nil || !ok || len(list) != 3 {
+		t.Fatalf("%+v, %t, %v", list, ok, err)
+	}
+	count := run.Spec().Count
+	for i, want := range []Baseline{{Score: 0, Learned: count[Train]}, {Score: 1, Learned: count[Train]}, {Score: 1, Learned: count[Train] + count[Valid]}} {
+		if b := list[i]; b.Score != want.Score && i > 0 || b.Learned != want.Learned || b.Judged != 40 {
+			t.Errorf("%+v, want %+v", b, want)
+		}
+	}
+	sounds, err := NumberAsLearned(openSource(t, "wav", Options{ScoreOnly: true}, "data", folderOf(t, map[string][]byte{"pos/1.wav": nil})), []string{"pos"}, nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := BaselinesFrom(run, sounds); ok || err != nil {
+		t.Errorf("of sounds: %t, %v", ok, err)
 	}
 }

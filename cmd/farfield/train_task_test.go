@@ -143,7 +143,7 @@ func TestEvalRefusesChangedData(t *testing.T) {
 		return r
 	}
 	want := score("--data", data, "--all")
-	if want.Samples != 80 || want.Verdict == nil || len(want.Baselines) != 1 || !slices.Equal(want.Classes, []string{"login", "storage"}) || score().Verdict == nil {
+	if want.Samples != 80 || want.Verdict == nil || len(want.Baselines) != 3 || want.Baselines[1].Learned != 64 || !slices.Equal(want.Classes, []string{"login", "storage"}) || score().Verdict == nil {
 		t.Errorf("%+v", want)
 	}
 	write(data, strings.ReplaceAll(rows, ",login", ",zlogin"))

@@ -36,7 +36,7 @@ type Command struct {
 // Help are examples.
 func (c *Command) Help() string {
 	return "Without --data a run is scored on its held-out data, which must be unchanged. Of a text its last tenth is predicted. The windows of a text have the length of the model's context. " +
-		"--data may name other data of a task that reads files of yours; its classes are found by name, and baselines learn from the rest of it. A tenth of it is scored where it names no test set, with --all everything.\n\n" +
+		"--data may name other data of a task that reads files of yours; its classes are found by name. A tenth of it is scored where it names no test set, and baselines learn from the rest; with --all everything is scored, and baselines learn from the data of the run.\n\n" +
 		"A published model needs --data. A decoder predicts a text in windows of its positions, at most 2048, each behind the tokens that begin a text. " +
 		"A model with classes is scored on labelled texts, in the files and folders of train --task file, and beside baselines that learn from the same data. " +
 		"With --pairs a row has text, pair and label; --task-set text=NAME, pair=NAME and label=NAME name other columns. " +
@@ -104,7 +104,7 @@ func (c *Command) Run(e *env.Env) error {
 		return err
 	}
 	if c.Data != "" && !isText {
-		return c.judge(e, &r, src, func() ([]task.Baseline, error) { return src.Baselines(0) })
+		return c.judge(e, &r, src, func() ([]task.Baseline, error) { return c.otherBaselines(src) })
 	}
 	if c.Data == "" && !c.All && c.Limit == 0 { // baselines are of the whole part
 		// Of a folder that is no run there is no result.
@@ -113,6 +113,19 @@ func (c *Command) Run(e *env.Env) error {
 		}
 	}
 	return c.write(e, &r)
+}
+
+// otherBaselines returns the baselines of src, other data for the run. With --all they learn from the
+// data of the run as the run did, if it is there unchanged.
+func (c *Command) otherBaselines(src task.Source) ([]task.Baseline, error) {
+	if c.All {
+		if learned, _, err := runs.OpenRunTask(c.Model, c.Folder); err == nil {
+			if list, ok, err := task.BaselinesFrom(learned, src); ok || err != nil {
+				return list, err
+			}
+		}
+	}
+	return src.Baselines(0)
 }
 
 // evaluate sets the score of m on the split of src that the flags name. It returns an
