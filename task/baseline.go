@@ -138,15 +138,47 @@ func scoreMeanTarget(src Source, n int) (Baseline, error) {
 // squared error. learned is the number of training samples that rule is derived from.
 func scoreNumbers(name string, src Source, n, learned int, rule func(s *Sample, i int) float64) (Baseline, error) {
 	spec := src.Spec()
-	sum, judged := 0., 0
+	var all SquareSums
 	samples, err := eachSample(src, spec.JudgedSplit(), n, func(s *Sample) {
+		sum := 0.
 		for i, y := range s.Targets {
 			d := rule(s, i) - float64(y)
 			sum += d * d
 		}
-		judged += len(s.Targets)
+		all.Add(sum, len(s.Targets))
 	})
-	return Baseline{Name: name, Score: sum / float64(judged), Learned: learned, Judged: samples}, err
+	mean, standard := all.Mean()
+	return Baseline{Name: name, Score: mean, Learned: learned, Judged: samples, Error: standard}, err
+}
+
+// SquareSums holds sums over samples with n numbers each, whose squared errors have the sum s. Errors
+// of a sample may stand or fall together.
+type SquareSums struct {
+	Sum, Squares, Products float64 // of s, s² and s·n
+	Samples                float64
+	Counts, CountSquares   float64 // of n and n²
+}
+
+// Add adds a sample.
+func (q *SquareSums) Add(sum float64, n int) {
+	q.Sum += sum
+	q.Squares += sum * sum
+	q.Products += sum * float64(n)
+	q.Samples++
+	q.Counts += float64(n)
+	q.CountSquares += float64(n) * float64(n)
+}
+
+// leastErrorSamples is the least number of samples whose sums tell their error.
+const leastErrorSamples = 20
+
+// Mean returns the mean squared error and its standard error, which is 0 for fewer than 20 samples.
+func (q *SquareSums) Mean() (mean, standard float64) {
+	mean = q.Sum / q.Counts
+	if sum := q.Squares - 2*mean*q.Products + mean*mean*q.CountSquares; q.Samples >= leastErrorSamples && sum > 1e-12*q.Squares { // not of rounding
+		standard = math.Sqrt(sum*q.Samples/(q.Samples-1)) / q.Counts
+	}
+	return mean, standard
 }
 
 // scoreThreshold scores the threshold of a number that best separates class 1 from class 0

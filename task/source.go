@@ -228,6 +228,8 @@ type Baseline struct {
 	Score   float64 `json:"score"`
 	Learned int     `json:"learned"` // training samples used; 0: a fixed rule
 	Judged  int     `json:"judged"`  // samples scored
+	// Error is the standard error of a mean squared error; 0: not known, and of other metrics.
+	Error float64 `json:"standard_error,omitempty"`
 	// Advice is what to do in place of using the baseline where the baseline is as good
 	// as a model; "": train longer.
 	Advice string `json:"advice,omitempty"`

@@ -22,8 +22,8 @@ type Score struct {
 	Tokens  int64       `json:"tokens"`          // targets that are not ignored
 	Bytes   int64       `json:"bytes,omitempty"` // bytes of text of these targets
 
-	// Error is the standard error of an accuracy whose samples have several targets, which may stand
-	// or fall together. 0: not known, as of fewer than 20 samples.
+	// Error is the standard error of a mean squared error, or of an accuracy whose samples have several
+	// targets, which may stand or fall together. 0: not known, as of fewer than 20 samples.
 	Error float64 `json:"standard_error,omitempty"`
 }
 
@@ -170,7 +170,10 @@ type evaluation struct {
 	valueSum       float64 // sum whose mean is the metric
 	squareCount    int64   // numbers in a sum of squares
 
-	// Sums over samples with n targets and k right answers: k², k·n and n².
+	// Sums over samples whose squared errors have the sum s of n numbers: s² and s·n.
+	errorSquares, errorProducts float64
+
+	// Sums over samples with n targets or numbers and k right answers: k², k·n and n².
 	rightSquares, rightProducts, countSquares int64
 
 	// Losses by position: bucket k holds positions p with 2ᵏ ≤ p+1 < 2ᵏ⁺¹.
@@ -179,7 +182,7 @@ type evaluation struct {
 	lastPosition int // position
 	confusion    [][]int64
 
-	parts []float64 // loss, value and bucket sums of each batch
+	parts []float64 // sums of losses, values, squares of errors, and buckets of each batch
 }
 
 // newEvaluation returns an evaluation of m on the task src without samples.
@@ -295,7 +298,20 @@ func (e *evaluation) closeSample(right, count *int64) {
 // addSquares adds the squared errors of a batch, and per row their mean, which is the
 // training loss.
 func (e *evaluation) addSquares(b *packedBatch) {
+	size := len(b.Numbers) / (b.B / e.spec.Parts) // of a sample
+	var all float64                               // of a sample
+	var count int64
+	end := func() {
+		e.errorSquares += all * all
+		e.errorProducts += all * float64(count)
+		e.countSquares += count * count
+		all, count = 0, 0
+	}
+	defer end()
 	for i := 0; i < len(b.Numbers); i += e.outputs {
+		if i%size == 0 {
+			end()
+		}
 		sum, n := 0., 0
 		for j, y := range b.Numbers[i:][:e.outputs] {
 			if y == y {
@@ -308,14 +324,16 @@ func (e *evaluation) addSquares(b *packedBatch) {
 			e.lossSum += sum / float64(n)
 			e.valueSum += sum
 			e.squareCount += int64(n)
+			all += sum
+			count += int64(n)
 		}
 	}
 }
 
 // closePart moves the sums of the current batch to parts.
 func (e *evaluation) closePart() {
-	e.parts = append(append(e.parts, e.lossSum, e.valueSum), e.bucketLosses...)
-	e.lossSum, e.valueSum = 0, 0
+	e.parts = append(append(e.parts, e.lossSum, e.valueSum, e.errorSquares, e.errorProducts), e.bucketLosses...)
+	e.lossSum, e.valueSum, e.errorSquares, e.errorProducts = 0, 0, 0, 0
 	clear(e.bucketLosses)
 }
 
@@ -326,10 +344,12 @@ func (e *evaluation) gatherRanks(c *comm.Comm) error {
 		return err
 	}
 	for _, of := range parts {
-		for ; len(of) > 0; of = of[2+len(e.bucketLosses):] {
+		for ; len(of) > 0; of = of[4+len(e.bucketLosses):] {
 			e.lossSum += of[0]
 			e.valueSum += of[1]
-			for k, x := range of[2:][:len(e.bucketLosses)] {
+			e.errorSquares += of[2]
+			e.errorProducts += of[3]
+			for k, x := range of[4:][:len(e.bucketLosses)] {
 				e.bucketLosses[k] += x
 			}
 		}
@@ -375,7 +395,9 @@ func (e *evaluation) summarise() (s Score, d Detail) {
 	case task.Bits:
 		s.Value = s.Loss / math.Ln2
 	case task.MSE:
-		s.Value = e.valueSum / float64(e.squareCount)
+		all := task.SquareSums{Sum: e.valueSum, Squares: e.errorSquares, Products: e.errorProducts,
+			Samples: float64(e.samples), Counts: float64(e.squareCount), CountSquares: float64(e.countSquares)}
+		s.Value, s.Error = all.Mean()
 	default:
 		s.Value = e.valueSum / n
 		if s.Tokens > s.Samples {

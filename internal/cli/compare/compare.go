@@ -44,7 +44,7 @@ type Command struct {
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "Runs that differ in nothing but the seed make a row with mean and deviation. The best row is marked; rows whose mean differs from its mean by less than two standard errors are marked as no difference." + flags.JoinExamples(
+	return "Runs that differ in nothing but the seed make a row with mean and deviation. The best row is marked; rows whose mean may differ from its mean by chance are marked as no difference (Student's t over the seeds, 95 % for all rows together). Two seeds tell large differences only." + flags.JoinExamples(
 		"farfield compare run/001 run/002",
 		"farfield compare --out mechanisms.html run",
 	)
@@ -155,6 +155,8 @@ type runGroup struct {
 	rows     [][2]string
 	runs     []*runs.TrainedRun
 	standard float64 // error of the mean; 0: not known
+	freedom  float64 // degrees of freedom of standard
+	sampled  float64 // error of a mean squared error over its samples; 0: not known
 	targets  int64   // independent targets of a score
 }
 
@@ -349,6 +351,9 @@ func (g *runGroup) summarise(m runs.Measure) {
 				counted[one.Seed] = true
 				scores = append(scores, score)
 				g.targets = runs.IndependentTargets(r.Final.Score)
+				if r.Final.Metric == task.MSE {
+					g.sampled = r.Final.Error
+				}
 				g.Loss += r.Final.Loss
 				g.Seconds += one.Seconds
 			}
@@ -364,7 +369,10 @@ func (g *runGroup) summarise(m runs.Measure) {
 	g.Loss /= n
 	g.Seconds /= n
 	g.Mean, g.Deviation = MeanDeviation(scores)
-	g.standard = max(g.Deviation/math.Sqrt(n), m.SamplingError(g.Mean, g.targets))
+	g.standard, g.freedom = g.Deviation/math.Sqrt(n), n-1
+	if sampled := max(m.SamplingError(g.Mean, g.targets), g.sampled); sampled > g.standard {
+		g.standard, g.freedom = sampled, math.Inf(1)
+	}
 }
 
 // MeanDeviation returns the mean of list [n] and its standard deviation with n - 1.
@@ -449,13 +457,16 @@ func (x *Comparison) decide() {
 	}
 	best.Result = resultBest
 	var ended, close []*runGroup
+	rows := -1 // compared with the best
+	for _, g := range x.Groups {
+		rows += min(g.Seeds, 1)
+	}
 	for _, g := range x.Groups[1:] {
 		if g.Seeds == 0 {
 			continue
 		}
 		ended = append(ended, g)
-		e := math.Hypot(g.standard, best.standard)
-		if g.Result = m.CompareScores(g.Mean, best.Mean, e); g.Result == runs.ResultSame {
+		if g.Result = m.CompareScores(g.Mean, best.Mean, g.differenceFrom(best, rows)); g.Result == runs.ResultSame {
 			close = append(close, g)
 		} else if min(g.Seeds, best.Seeds) == 1 {
 			g.Result = resultOneSeed
@@ -473,7 +484,7 @@ func (x *Comparison) decide() {
 	case close[0].Result == resultOneSeed:
 		x.Verdict = fmt.Sprintf("%s has the best score, of one seed: %s against %s of %s. Another seed may turn that around.", best.Name, mean, close[0].score(m), close[0].Name)
 	default:
-		x.Verdict = fmt.Sprintf("No difference between %s and %s: %s and %s, less than two standard errors apart.", best.Name, close[0].Name, mean, close[0].score(m))
+		x.Verdict = fmt.Sprintf("No difference between %s and %s: %s and %s, less than %s standard errors apart.", best.Name, close[0].Name, mean, close[0].score(m), close[0].differenceFrom(best, rows).FormatFactor())
 		n := 0
 		for _, g := range close[1:] {
 			if g.Result == runs.ResultSame {
@@ -486,9 +497,24 @@ func (x *Comparison) decide() {
 		best.Result = runs.ResultSame
 	}
 	if b, ok := runs.FindBestBaseline(x.Baselines, m); ok {
-		v := runs.NewVerdict(best.Mean, m, b, math.Hypot(best.standard, m.SamplingError(b.Score, best.targets)))
+		other := &runGroup{standard: m.SamplingError(b.Score, best.targets), freedom: math.Inf(1)}
+		if m.Metric == task.MSE {
+			other.standard = b.Error
+		}
+		v := runs.NewVerdict(best.Mean, m, b, best.differenceFrom(other, 1))
 		x.Verdict += " " + v.Text
 	}
+}
+
+// differenceFrom is the error of the difference of two means, one of several comparisons, with the
+// degrees of freedom of Welch and Satterthwaite.
+func (g *runGroup) differenceFrom(other *runGroup, comparisons int) runs.Difference {
+	a, b := g.standard*g.standard, other.standard*other.standard
+	d := runs.Difference{Standard: math.Hypot(g.standard, other.standard), Freedom: math.Inf(1), Comparisons: comparisons}
+	if uncertain := a*a/max(g.freedom, 1) + b*b/max(other.freedom, 1); uncertain > 0 {
+		d.Freedom = (a + b) * (a + b) / uncertain
+	}
+	return d
 }
 
 // score is the mean with its deviation, as text.
@@ -571,7 +597,7 @@ func (x *Comparison) page(title string) *report.Page {
 	}
 	p.Lead = strings.TrimSpace(fmt.Sprintf("%s of the task %s in %s.\n\n%s", display.Pluralise(n, "run"), x.Task, display.Pluralise(len(x.Groups), "setting"), x.Note))
 	t := x.table()
-	t.Note = "Means over seeds, ± their standard deviation. No difference: the means are less than two standard errors apart. " +
+	t.Note = "Means over seeds, ± their standard deviation. No difference: the means may be apart by chance, by Student's t over the seeds with 95 % for all rows together. " +
 		"The error of a mean is that over the seeds, and of accuracy at least that of the samples."
 	p.Sections = append(p.Sections, report.Section{Title: "Scores", Table: t})
 	p.Sections = append(p.Sections, x.curves()...)

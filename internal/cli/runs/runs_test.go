@@ -34,6 +34,9 @@ func TestVerdictSaysWhichIsBetter(t *testing.T) {
 		{train.Score{Metric: task.Accuracy, Value: 0.79, Samples: 63, Tokens: 64512, Error: 0.005}, baselines, "Better than the baseline naive Bayes by 2.0 points: accuracy 79.0 % against 77.0 %."},
 		{train.Score{Metric: task.Accuracy, Value: 0.78, Samples: 63, Tokens: 64512, Error: 0.005}, baselines, "No better than the baseline naive Bayes: accuracy 78.0 % against 77.0 %, less than two standard errors (1.4 points) apart on 64512 targets of 63 samples."},
 		{train.Score{Metric: task.MSE, Value: 0.5}, []task.Baseline{{Name: "mean", Score: 0.75}}, "Better than the baseline mean by 0.25 mean squared error: 0.5 against 0.75."},
+		{train.Score{Metric: task.MSE, Value: 0.7, Samples: 100, Tokens: 100, Error: 0.03}, []task.Baseline{{Name: "mean", Score: 0.75, Error: 0.04}},
+			"No better than the baseline mean: mean squared error 0.7 against 0.75, less than two standard errors (0.1 mean squared error) apart on 100 targets."},
+		{train.Score{Metric: task.MSE, Value: 0.5, Samples: 100, Tokens: 100, Error: 0.03}, []task.Baseline{{Name: "mean", Score: 0.75, Error: 0.04}}, "Better than the baseline mean by 0.25 mean squared error: 0.5 against 0.75."},
 		{train.Score{Metric: task.Nats, Bytes: 9}, TableBaselines([3]float64{4, 3, 2}), "Better than the baseline counts after two tokens by 2 bits per byte: 0 against 2."},
 		{train.Score{Metric: task.Nats, Value: 1.4, Bits: 2.1}, TableBaselines([3]float64{4, 3, 2}), "The baseline counts after two tokens is better by 0.1 bits per byte: 2.1 against 2. Use it, or train longer."},
 	} {

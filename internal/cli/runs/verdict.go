@@ -69,7 +69,7 @@ func (m Measure) FormatDifference(x float64) string {
 // IndependentTargets returns how many independent targets have the standard error of s. Targets of
 // a sample may stand or fall together: where the error is not known they count once.
 func IndependentTargets(s train.Score) int64 {
-	if s.Error > 0 {
+	if s.Error > 0 && s.Metric == task.Accuracy {
 		return min(s.Tokens, max(1, int64(s.Value*(1-s.Value)/(s.Error*s.Error))))
 	}
 	return min(s.Tokens, s.Samples)
@@ -86,11 +86,33 @@ func (m Measure) SamplingError(x float64, n int64) float64 {
 	return math.Sqrt(p * (1 - p) / float64(n))
 }
 
-// CompareScores compares x with y. They are the same where they differ by less than twice the
-// standard error of their difference.
-func (m Measure) CompareScores(x, y, standardError float64) string {
+// Difference is the error of the difference of two scores.
+type Difference struct {
+	Standard    float64 // standard error; 0: not known
+	Freedom     float64 // degrees of freedom of Standard
+	Comparisons int     // that are made together with this one
+}
+
+// SampledDifference is the error of scores of many samples that are compared once.
+func SampledDifference(standardError float64) Difference {
+	return Difference{standardError, math.Inf(1), 1}
+}
+
+// Factor returns how many standard errors lie between scores that differ.
+func (d Difference) Factor() float64 { return criticalFactor(d.Freedom, d.Comparisons) }
+
+// FormatFactor formats the factor.
+func (d Difference) FormatFactor() string {
+	if f := d.Factor(); f != 2 {
+		return fmt.Sprintf("%.3g", f)
+	}
+	return "two"
+}
+
+// CompareScores compares x with y. They are the same where they differ by less than d allows.
+func (m Measure) CompareScores(x, y float64, d Difference) string {
 	switch {
-	case x == y || math.Abs(x-y) < 2*standardError:
+	case x == y || math.Abs(x-y) < d.Factor()*d.Standard:
 		return ResultSame
 	case m.IsBetter(x, y):
 		return ResultBetter
@@ -114,7 +136,11 @@ func JudgeScore(s train.Score, baselines []task.Baseline) *Verdict {
 	default:
 		measuredOn = fmt.Sprintf(" on %d targets", n)
 	}
-	return newVerdict(x, m, best, math.Hypot(m.SamplingError(x, n), m.SamplingError(best.Score, n)), measuredOn)
+	own, other := m.SamplingError(x, n), m.SamplingError(best.Score, n)
+	if m.Metric == task.MSE {
+		own, other = s.Error, best.Error
+	}
+	return newVerdict(x, m, best, SampledDifference(math.Hypot(own, other)), measuredOn)
 }
 
 // sampleNote says that baselines are of more samples than a score, where the error of such a
@@ -145,15 +171,15 @@ func FindBestBaseline(list []task.Baseline, m Measure) (best task.Baseline, ok b
 	return best, len(list) > 0
 }
 
-// NewVerdict compares x with a baseline, given the standard error of their difference.
-func NewVerdict(x float64, m Measure, best task.Baseline, standardError float64) *Verdict {
-	return newVerdict(x, m, best, standardError, "")
+// NewVerdict compares x with a baseline, given the error of their difference.
+func NewVerdict(x float64, m Measure, best task.Baseline, d Difference) *Verdict {
+	return newVerdict(x, m, best, d, "")
 }
 
 // newVerdict is NewVerdict of scores that are measured on targets or samples; "": on how
 // many is not known.
-func newVerdict(x float64, m Measure, best task.Baseline, standardError float64, measuredOn string) *Verdict {
-	v := &Verdict{Baseline: best.Name, Difference: x - best.Score, Result: m.CompareScores(x, best.Score, standardError)}
+func newVerdict(x float64, m Measure, best task.Baseline, d Difference, measuredOn string) *Verdict {
+	v := &Verdict{Baseline: best.Name, Difference: x - best.Score, Result: m.CompareScores(x, best.Score, d)}
 	if m.IsBetter(0, 1) {
 		v.Difference = -v.Difference
 	}
@@ -168,8 +194,8 @@ func newVerdict(x float64, m Measure, best task.Baseline, standardError float64,
 		v.Text = fmt.Sprintf("The baseline %s is better by %s: %s. Use it, or %s.", best.Name, m.FormatDifference(v.Difference), against, cmp.Or(best.Advice, "train longer"))
 	default:
 		v.Text = fmt.Sprintf("No better than the baseline %s: %s", best.Name, against)
-		if standardError > 0 && v.Difference != 0 {
-			v.Text += fmt.Sprintf(", less than two standard errors (%s) apart", m.FormatDifference(2*standardError))
+		if d.Standard > 0 && v.Difference != 0 {
+			v.Text += fmt.Sprintf(", less than %s standard errors (%s) apart", d.FormatFactor(), m.FormatDifference(d.Factor()*d.Standard))
 		}
 		v.Text += measuredOn + "."
 		if best.Advice != "" && best.Score != m.limit() {
