@@ -217,6 +217,9 @@ func CopyDescription(to, from string, classes []string) error {
 // WriteLike writes a model to a folder that transformers loads to the same outputs, with
 // the configuration, tokenizer and names of a folder that CopyDescription wrote.
 //
+// A model whose head is linear on pooled vectors, as a frozen one has, is no classifier of its family. It becomes
+// a folder of sentence-transformers with a Dense module, whose vectors are the logits.
+//
 // WriteLike returns an error that names the differing field if the model is another, if dir
 // has weights, tokenizer files or files beside them that description lacks, and if a file
 // cannot be read or written.
@@ -235,8 +238,13 @@ func WriteLike(dir, description string, m *model.Model[float32]) error {
 	if c.Loss == model.Squared && c.Outputs == 1 {
 		c.Loss = ""
 	}
+	hasVectorHead := false
 	if err := compareConfigs(p.config, c); err != nil {
-		return fmt.Errorf("the model is no longer of its family: %w", err)
+		body, q, other := vectorBody(text, m)
+		if other != nil {
+			return fmt.Errorf("the model is no longer of its family: %w", err)
+		}
+		text, p, hasVectorHead = body, q, true
 	}
 	if text, err = setSingle(text); err != nil {
 		return err
@@ -253,6 +261,11 @@ func WriteLike(dir, description string, m *model.Model[float32]) error {
 	}
 	if err := p.write(dir, m); err != nil {
 		return err
+	}
+	if hasVectorHead {
+		if err := writeVectorModules(dir, m); err != nil {
+			return err
+		}
 	}
 	return atomicfile.WriteBytes(filepath.Join(dir, configFile), text)
 }

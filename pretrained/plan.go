@@ -165,20 +165,25 @@ func readPlan(text []byte, tensors int) (family string, p *plan, err error) {
 // readBody is readPlan of the family's architecture without a head. It returns an error where
 // readPlan does, and the plan with the head if there is no such architecture.
 func readBody(text []byte, tensors int) (family string, p *plan, err error) {
-	f, err := parseFields(text)
-	if err != nil {
+	if text, err = bodyText(text); err != nil {
 		return "", nil, err
 	}
-	family = f.text("model_type", "")
+	return readPlan(text, tensors)
+}
+
+// bodyText returns config.json with the family's architecture without a head, if there is one.
+func bodyText(text []byte) ([]byte, error) {
+	f, err := parseFields(text)
+	if err != nil {
+		return nil, err
+	}
+	family := f.text("model_type", "")
 	for _, row := range families {
 		if name := row.architectures[bodyHead]; row.name == family && name != "" {
 			f.set("architectures", []string{name})
 		}
 	}
-	if text, err = json.Marshal(f.values); err != nil {
-		return "", nil, err
-	}
-	return readPlan(text, tensors)
+	return json.Marshal(f.values)
 }
 
 // findHead returns the head of the architecture. Without architectures it is the body.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/pretrained"
+	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/task"
 )
 
@@ -160,6 +161,61 @@ func TestFrozenModelHasAFittedHead(t *testing.T) {
 	}
 	if r, err := p.Predict([]byte("dog on mat")); err != nil || p.Classes()[r.Class] != "class1" {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// A frozen model goes back as a body whose pooled vectors a linear layer reads.
+func TestFrozenModelIsGivenBackWithALinearLayer(t *testing.T) {
+	c, src := frozenTexts(t)
+	dir, _ := taskRun(t, c, src)
+	m, _, err := LoadModel(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	if err := pretrained.WriteLike(out, PublishedFolder(dir), m); err != nil || !pretrained.HasVectorHead(out) {
+		t.Fatal(err)
+	}
+	body, err := pretrained.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dense, err := safetensors.Open(filepath.Join(out, "2_Dense", "model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dense.Close()
+	const classes = 3
+	width := m.Config().Width
+	weights, bias := make([]float32, classes*width), make([]float32, classes)
+	if err := errors.Join(readTensor(dense, "linear.weight", []int{classes, width}, weights), readTensor(dense, "linear.bias", []int{classes}, bias)); err != nil {
+		t.Fatal(err)
+	}
+	var s task.Sample
+	if err := src.Sample(&s, task.Test, 0); err != nil {
+		t.Fatal(err)
+	}
+	want := make([]float32, classes)
+	if err := m.Logits(PackBatch(src.Spec(), s), want); err != nil {
+		t.Fatal(err)
+	}
+	n := len(s.Tokens)
+	y, err := body.Forward(context.Background(), &pretrained.Input{B: 1, N: n, IDs: s.Tokens, Mask: slices.Repeat([]bool{true}, n)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := y.LastHidden.Float32()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, w := range want {
+		got := float64(bias[k])
+		for i, x := range last {
+			got += float64(x) * float64(weights[k*width+i%width]) / float64(n)
+		}
+		if math.Abs(got-float64(w)) > 1e-5*(1+math.Abs(got)) {
+			t.Errorf("logit %d is %v, want %v", k, got, w)
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ type Command struct {
 // Help says what is written.
 func (c *Command) Help() string {
 	return "Writes config.json, model.safetensors and the tokenizer. transformers loads them to the same outputs. " +
-		"Weights of a published model that did not change keep their bytes. A fine-tuned model keeps family, tokenizer and names of classes. A trained model is refused with the name of the field " +
+		"Weights of a published model that did not change keep their bytes. A fine-tuned model keeps family, tokenizer and names of classes. A frozen encoder with a linear head becomes a folder of sentence-transformers, whose vectors are the logits. A trained model is refused with the name of the field " +
 		"that no family of transformers has: attention other than softmax, for example." + flags.JoinExamples(
 		"farfield export --model run/tickets --out tickets-bert",
 	)
@@ -67,7 +67,11 @@ func (c *Command) Run(e *env.Env) error {
 		if err := pretrained.CheckSides(like); err != nil {
 			return env.MarkInput(err)
 		}
-		return env.MarkInput(pretrained.WriteLike(c.Out, like, m))
+		err := pretrained.WriteLike(c.Out, like, m)
+		if err == nil && pretrained.HasVectorHead(c.Out) {
+			fmt.Fprintf(e.Notes(), "%s: the head is linear on the encoder's vectors: in sentence-transformers encode gives the logits of the classes of id2label\n", c.Out)
+		}
+		return env.MarkInput(err)
 	}
 	words, err := vocabularyTokenizer(e, vocab)
 	if err != nil {
