@@ -18,10 +18,11 @@ func criticalFactor(freedom float64, comparisons int) float64 {
 		return 2
 	}
 	want := 1 - (1-Confidence)/float64(comparisons)
+	degrees := max(int(min(freedom, manySeeds)+1e-9), 1)
 	low, high := 0., 1e6
 	for range 80 {
 		middle := (low + high) / 2
-		if centralStudent(middle, max(int(freedom), 1)) < want {
+		if centralStudent(middle, degrees) < want {
 			low = middle
 		} else {
 			high = middle
