@@ -117,7 +117,12 @@ func (c *Command) Run(e *env.Env) error {
 
 // otherBaselines returns the baselines of src, other data for the run. With --all they learn from the
 // data of the run as the run did, if it is there unchanged.
-func (c *Command) otherBaselines(src task.Source) ([]task.Baseline, error) {
+func (c *Command) otherBaselines(src task.Source) (list []task.Baseline, err error) {
+	config, err := train.RunConfig(train.RunFolder(c.Model))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { runs.FitAdvice(&config, list) }()
 	if c.All {
 		if learned, _, err := runs.OpenRunTask(c.Model, c.Folder); err == nil {
 			if list, ok, err := task.BaselinesFrom(learned, src); ok || err != nil {

@@ -3,6 +3,7 @@ package runs
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
@@ -102,6 +103,18 @@ func (r *Report) Print(e *env.Env) error {
 	}
 	_, err := fmt.Fprintln(e.Stdout)
 	return err
+}
+
+// FitAdvice changes the advice of baselines to what a run of c has not done yet.
+func FitAdvice(c *train.Config, baselines []task.Baseline) {
+	for i := range baselines {
+		switch b := &baselines[i]; {
+		case c.FirstContext > 0: // samples have begun short already
+			b.Advice = ""
+		case c.Freeze:
+			b.Advice = strings.Replace(b.Advice, "train longer", "fine-tune all weights with --freeze=false", 1)
+		}
+	}
 }
 
 // printHead prints how the head of a frozen model was fitted.

@@ -213,7 +213,7 @@ func (t *Command) configure() (train.Config, error) {
 			return c, fmt.Errorf("--freeze: fits a linear head, for which %s has no effect; leave out one of them", t.tuning[0])
 		}
 		if err := c.FreezeHead(); err != nil {
-			return c, fmt.Errorf("-%w", err)
+			return c, fmt.Errorf("--%w", err)
 		}
 	}
 	if _, asked := t.TaskSet["vocabulary"]; t.Config != "" && c.Task == before && (asked || t.Vocabulary != "") && c.TaskSet["length"] == "" {

@@ -292,14 +292,7 @@ func (t *Command) one(e *env.Env, trainer *train.Trainer, dir string) (*runs.Rep
 		case e.Context.Err() == nil: // the score stays
 			r.BaselinesError, err = env.JoinLines(err), nil
 		}
-		for i := range r.Baselines {
-			switch {
-			case c.FirstContext > 0: // samples have begun short already
-				r.Baselines[i].Advice = ""
-			case c.Freeze:
-				r.Baselines[i].Advice = strings.Replace(r.Baselines[i].Advice, "train longer", "fine-tune all weights with --freeze=false", 1)
-			}
-		}
+		runs.FitAdvice(&c, r.Baselines)
 	}
 	if err != nil {
 		return nil, err
