@@ -412,28 +412,6 @@ func TestReviewFolderIsInOrderOfNumbers(t *testing.T) {
 	refused(t, err, "urls_neg.txt: line 1: address")
 }
 
-func TestSeriesFileIsReadOrRefused(t *testing.T) {
-	const head = "# about\n@problemName P Q\n@timeStamps false\n@classLabel true no yes\n@data\n"
-	s, err := ReadSeries(strings.NewReader(head + "1,2:3,?,-4:yes\n\n5:6:no\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.Name != "P Q" || len(s.Cases) != 2 || s.Cases[0].Class != 1 || !math.IsNaN(s.Cases[0].Channels[1][1]) || s.Cases[1].Channels[1][0] != 6 {
-		t.Errorf("%+v", s)
-	}
-	refusals(t, ReadSeries, [][2]string{
-		{"@data\n", "no @classLabel"},
-		{"1,2:a\n", "does not begin with @"},
-		{"@timeStamps true\n", "@timeStamps"},
-		{"@classLabel false\n", "@classLabel"},
-		{head, "there is no case"},
-		{head + "1:yes\n1:2:yes\n", "line 7: channels: there are 2, in the first case 1"},
-		{head + "yes\n", "channels: there are 0"},
-		{head + "1:maybe\n", `class: it is "maybe", there are ["no" "yes"]`},
-		{head + "1,,2:yes\n", `channel 0: value 1: "" is no finite number`},
-	})
-}
-
 func TestFASTARecordsAreReadOrRefused(t *testing.T) {
 	list, err := ReadFASTA(strings.NewReader("\ufeff>a one two\nACG\r\nTn\n> b\n\n>c\tone two\n"))
 	want := []Record{{"a", "one two", []byte("ACGTn")}, {"b", "", nil}, {"c", "one two", nil}}
@@ -501,7 +479,6 @@ func TestDamagedEndOfACompressedFileIsRefused(t *testing.T) {
 	}{
 		{wav(1, 2, 16, "abcd") + "LIST\x01\x00\x00\x00a\x00", boxed(ReadWAV)},
 		{reviewTar(), boxed(ReadReviewArchive)},
-		{"\x05\x04\x00\x00", boxed(ReadAnnotations)},
 	} {
 		read := func(b []byte) error {
 			r, err := Inflate(bytes.NewReader(b))
@@ -518,106 +495,5 @@ func TestDamagedEndOfACompressedFileIsRefused(t *testing.T) {
 		damaged[len(good)-8]++
 		refused(t, read(damaged), "end: ", "checksum")
 		refused(t, read(good[:len(good)-4]), "end: ", "EOF")
-	}
-}
-
-const header = "# note\nr 2 360 4\n\nr.dat 212 200(3)/mV 11 1024 1 10 0 MLII\nr.dat 212 100 12 0 -1 -2 0 V5 x\n# end\n"
-
-func TestHeaderIsReadOrRefused(t *testing.T) {
-	h, err := ReadHeader(strings.NewReader(header))
-	want := &Header{"r", 360, 4, []Signal{
-		{"r.dat", 212, 200, 3, "mV", 1, 10, true, "MLII"},
-		{"r.dat", 212, 100, 0, "mV", -1, -2, true, "V5 x"},
-	}}
-	if err != nil || !reflect.DeepEqual(h, want) {
-		t.Errorf("%+v, %v", h, err)
-	}
-	refusals(t, ReadHeader, [][2]string{
-		{"", "there is no record line"},
-		{"r/2 1\n", "several segments"},
-		{"r\n", "number of signals is missing"},
-		{"r 9999\n", "signals: there are \"9999\", 1 to 1024"},
-		{"r 2\nr.dat 16\n", "says 2, 1 are described"},
-		{"r 1 x\n", "rate: it is"},
-		{"r 1 1 -1\n", "samples: there are"},
-		{"r 1\n../r.dat 16\n", "is not the name of a file beside the header"},
-		{"r 1\n.. 16\n", "is not the name of a file beside the header"},
-		{"r 1\nr.dat 310\n", `format: it is "310"`},
-		{"r 1\nr.dat 16 x\n", "gain: it is"},
-		{"r 1\nr.dat 16 200(z)\n", "baseline: it is"},
-		{"r 1\nr.dat 16 200 11 0 0 0 7\n", "block size"},
-	})
-}
-
-func TestRecordingMatchesItsChecksums(t *testing.T) {
-	dir := t.TempDir()
-	put := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// 1 -1, 2 -2, 3 2047, 4 -2048 and a pair that the header does not count.
-	samples := "\x01\xf0\xff\x02\xf0\xfe\x03\x70\xff\x04\x80\x00\x00\x00\x00"
-	put("r.hea", header)
-	put("r.dat", samples)
-	_, err := ReadRecording(filepath.Join(dir, "r.hea"))
-	refused(t, err, "r.dat: signal 1: its checksum is -4, the header says -2")
-	put("r.hea", strings.Replace(header, "-1 -2", "-1 -4", 1))
-	r, err := ReadRecording(filepath.Join(dir, "r.hea"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := [][]int16{{1, 2, 3, 4}, {-1, -2, 2047, -2048}}; !reflect.DeepEqual(r.Samples, want) {
-		t.Errorf("samples %v", r.Samples)
-	}
-	if r.Length != 4 || r.Value(0, 3) != (4-3)/200. {
-		t.Errorf("length %d, value %g", r.Length, r.Value(0, 3))
-	}
-	put("r.dat", samples[:8])
-	_, err = ReadRecording(filepath.Join(dir, "r.hea"))
-	refused(t, err, "r.dat: samples: truncated: 5 of 2 signals of 4")
-	put("r.dat", "\x02"+samples[1:])
-	_, err = ReadRecording(filepath.Join(dir, "r.hea"))
-	refused(t, err, "signal 0: its first value is 2, the header says 1")
-
-	for _, c := range []struct {
-		format int
-		file   string
-		want   []int16
-	}{{16, "\x00\x80\x01\x00", []int16{-32768, 1}}, {80, "\x00\xff", []int16{-128, 127}}} {
-		got, err := ReadSignals(strings.NewReader(c.file), []Signal{{Format: c.format}}, 0)
-		if err != nil || !reflect.DeepEqual(got[0], c.want) {
-			t.Errorf("format %d: %v, %v", c.format, got, err)
-		}
-	}
-}
-
-func TestAnnotationsAreReadInOrder(t *testing.T) {
-	file := "\x12\x70" + "\x03\xfc" + "(N\x00\x00" + "\x00\xec\x01\x00\x00\x00" + "\x05\x04" + "\x02\xf4" + "\x00\x00"
-	list, err := ReadAnnotations(strings.NewReader(file))
-	want := []Annotation{{Sample: 18, Code: 28, Aux: "(N"}, {Sample: 18 + 65536 + 5, Code: 1, Sub: 2}}
-	if err != nil || !reflect.DeepEqual(list, want) {
-		t.Errorf("%+v, %v", list, err)
-	}
-	if letter, ok := list[1].BeatLetter(); !ok || letter != 'N' {
-		t.Errorf("beat %q, %t", letter, ok)
-	}
-	if _, ok := list[0].BeatLetter(); ok {
-		t.Error("a change of rhythm is a beat")
-	}
-	refusals(t, ReadAnnotations, [][2]string{
-		{"", "no end"},
-		{"\x01\x04", "word 1: the annotations have no end"},
-		{"\x02\xf4\x00\x00", "code is 61, and no annotation before it"},
-		{"\x12\x70\x03\xfc(N", "note: truncated: 2 of 4"},
-		{"\x05\x04\x00\xec\xff\xff\x00\x00\x05\x04", "comes after one that is later"},
-	})
-}
-
-func TestSignalsNeedAGroupAndALength(t *testing.T) {
-	for length, group := range map[int][]Signal{0: nil, -1: {{Format: 16}}, math.MaxInt: {{Format: 16}, {Format: 16}}} {
-		if _, err := ReadSignals(strings.NewReader("abcd"), group, length); err == nil {
-			t.Errorf("%d of %d signals are no error", length, len(group))
-		}
 	}
 }

@@ -15,11 +15,8 @@
 //	ReadReviewFolder  IMDB reviews, one in a file              Review
 //	ReadReviewArchive IMDB reviews, the tar                    Review
 //	ReadPairs         AAN pairs of LRA, one in a line          Pair
-//	ReadSeries        .ts of aeon: series with a class         SeriesSet
 //	ReadFASTA         FASTA                                    Record
 //	ReadWAV           WAV, PCM and floats                      Audio
-//	ReadHeader        WFDB header                              Header
-//	ReadAnnotations   WFDB annotations                         Annotation
 //
 // Files are untrusted: every size is checked before use, memory grows only with the bytes that
 // arrive, and malformed data is refused with an error that names the field and both values. No

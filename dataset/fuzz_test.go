@@ -32,12 +32,9 @@ var readers = []struct {
 	{"expressions", "Source\tTarget\n( [MAX 1 ) ]\t1\n", 256, boxed(ReadExpressions)},
 	{"reviews", "1\t0_9\ttt1\tgood\n", 256, boxed(ReadReviews)},
 	{"pairs", "1\ta\tb\tx\ty\n", 256, boxed(ReadPairs(100))},
-	{"series", "@classLabel true a b\n@data\n1,2:a\n", 256, boxed(ReadSeries)},
 	{"fasta", ">a b\nACGT\n>c\nNN\n", 256, boxed(ReadFASTA)},
 	{"wav", wav(1, 1, 16, "abcd"), 16, boxed(ReadWAV)},
-	{"header", header, 256, boxed(ReadHeader)},
 	{"archive", reviewTar(), 256, boxed(ReadReviewArchive)},
-	{"annotations", "\x12\x70\x03\xfc(N\x00\x00\x05\x04\x00\x00", 512, boxed(ReadAnnotations)},
 	{"values", "a,label\n1,x\n-2.5,y\n", 256, boxed(ReadValuesTable(',', "label"))},
 	{"points", "1\t2\n3\t4\n", 256, boxed(ReadValuesTable('\t', ""))},
 	{"npy", npy("<f4", "(2, 2)", "\x00\x00\x80\x3f\x00\x00\x00\x40\x00\x00\x40\x40\x00\x00\x80\x40"), 64, boxed(ReadValuesNPY)},
@@ -134,26 +131,6 @@ func FuzzInflate(f *testing.F) {
 		n, _ := io.Copy(io.Discard, r)
 		if most := int64(inflateFree + inflateFactor*len(b) + 1<<16); n > most {
 			t.Errorf("%d bytes become %d", len(b), n)
-		}
-	})
-}
-
-func FuzzRecording(f *testing.F) {
-	f.Add([]byte(header), []byte("\x01\xf0\xff\x02\xf0\xfe\x03\x70\xff\x04\x80\x00"))
-	f.Add([]byte("r 1 360 0\nr.dat 16\n"), []byte("abcd"))
-	f.Fuzz(func(t *testing.T, hea, dat []byte) {
-		h, err := ReadHeader(bytes.NewReader(hea))
-		if err != nil {
-			return
-		}
-		for _, s := range h.Signals {
-			if s.File != filepath.Base(s.File) || s.File == ".." {
-				t.Fatalf("file %q", s.File)
-			}
-		}
-		samples, err := ReadSignals(bytes.NewReader(dat), h.Signals[:1], h.Length)
-		if err == nil && len(samples[0]) > len(dat) {
-			t.Errorf("%d samples in %d bytes", len(samples[0]), len(dat))
 		}
 	})
 }

@@ -3,7 +3,6 @@ package dataset
 import (
 	"fmt"
 	"io"
-	"math"
 	"testing"
 )
 
@@ -92,46 +91,6 @@ func TestRealGenomesHaveTheirLengths(t *testing.T) {
 		if err != nil || len(list) != want[0] || n != want[1] {
 			t.Errorf("%s: %d records of %d bases, %v", name, len(list), n, err)
 		}
-	}
-}
-
-func TestRealECGHasItsBeats(t *testing.T) {
-	r, err := ReadRecording(shared(t, "ecg", "100.hea"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.Length != 650000 || len(r.Samples) != 2 || r.Rate != 360 || r.Value(0, 0) != (995-1024)/200. {
-		t.Errorf("%d samples of %d signals, first %g", r.Length, len(r.Samples), r.Value(0, 0))
-	}
-	list, err := ReadFile(shared(t, "ecg", "100.atr"), ReadAnnotations)
-	if err != nil {
-		t.Fatal(err)
-	}
-	beats := map[rune]int{}
-	for _, a := range list {
-		if letter, ok := a.BeatLetter(); ok {
-			beats[letter]++
-		}
-	}
-	// The database's directory: 2239 N, 33 A, 1 V.
-	if beats['N'] != 2239 || beats['A'] != 33 || beats['V'] != 1 || len(beats) != 3 {
-		t.Errorf("beats %v", beats)
-	}
-}
-
-func TestRealSeriesHaveTheirClasses(t *testing.T) {
-	for _, part := range []string{"TRAIN", "TEST"} {
-		s, err := ReadFile(shared(t, "acsf1", "ACSF1_"+part+".ts.gz"), ReadSeries)
-		if err != nil || len(s.Cases) != 100 || len(s.Classes) != 10 || len(s.Cases[7].Channels[0]) != 1460 {
-			t.Errorf("%s: %v", part, err)
-		}
-	}
-}
-
-func TestRealETTHasItsRows(t *testing.T) {
-	s, err := ReadFile(shared(t, "ett", "ETTh1.csv.gz"), ReadTable)
-	if err != nil || s.Rows() != 17420 || len(s.Names) != 7 || s.Index != "date" || math.Abs(s.Row(0)[6]-30.531) > 1e-6 {
-		t.Errorf("%v", err)
 	}
 }
 

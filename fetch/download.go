@@ -156,9 +156,6 @@ func (s *Set) Fetch(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	if s.check != nil {
-		return s.check(dir)
-	}
 	return nil
 }
 
@@ -173,7 +170,7 @@ func (s *Set) isComplete(ctx context.Context, dir string) bool {
 			return false
 		}
 	}
-	return s.check == nil || s.check(dir) == nil
+	return true
 }
 
 // listLeftovers lists the files that interrupted downloads of the set left in dir.
@@ -293,9 +290,6 @@ func (s *Set) Verify(ctx context.Context, folder string) error {
 		if err := s.Files[i].checkResults(ctx, dir, known); err != nil {
 			return err
 		}
-	}
-	if s.check != nil {
-		return s.check(dir)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func Example() {
-	set, err := fetch.Lookup("acsf1")
+	set, err := fetch.Lookup("warandpeace")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -16,7 +16,7 @@ func Example() {
 	fmt.Println(set.VerificationMethod())
 	fmt.Println(set.State("no/such/folder").IsReady())
 	// Output:
-	// https://timeseriesclassification.com/aeon-toolkit/ACSF1.zip
+	// https://www.gutenberg.org/files/2600/2600-0.txt
 	// not verified: no published checksum known
 	// false
 }

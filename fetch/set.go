@@ -19,9 +19,6 @@ type Set struct {
 	Parts     []Part // alternative files that tasks accept
 	IsModel   bool   // a model, not a data set
 
-	// check verifies files without checksums together; checkMethod describes how.
-	check       func(folder string) error
-	checkMethod string
 }
 
 // File is one file at its canonical addresses.
@@ -111,9 +108,6 @@ func (s *Set) VerificationMethod() string {
 	if len(s.Files) == 0 {
 		return "-"
 	}
-	if s.checkMethod != "" {
-		return s.checkMethod
-	}
 	var by []string
 	for i := range s.Files {
 		if how := s.Files[i].verificationMethod(); !slices.Contains(by, how) {
@@ -128,7 +122,7 @@ func (s *Set) VerificationMethod() string {
 func (s *Set) VerificationIn(folder string) string {
 	dir := filepath.Join(folder, s.Name)
 	known, err := readObserved(dir)
-	if err != nil || s.checkMethod != "" || len(s.Files) == 0 {
+	if err != nil || len(s.Files) == 0 {
 		return s.VerificationMethod()
 	}
 	var by []string

@@ -127,37 +127,6 @@ var sets = []Set{
 			genomeFile("D.melanogaster.fa.gz", 336913, "dcc5749c9edea0be2934d1706fa2dcdf9caf011f983186f6fbc74742526ea816"),
 		},
 	},
-	{
-		Name: "ecg", Doc: "record 100 of the MIT-BIH Arrhythmia Database, 650,000 samples of two leads (WFDB)",
-		Terms: "ODC Attribution 1.0; Moody and Mark 2001, Goldberger et al. 2000",
-		Files: []File{
-			{Name: "100.hea", URLs: []string{"https://physionet.org/files/mitdb/1.0.0/100.hea"}},
-			{Name: "100.dat", Size: 1950000, URLs: []string{"https://physionet.org/files/mitdb/1.0.0/100.dat"}},
-			{Name: "100.atr", URLs: []string{"https://physionet.org/files/mitdb/1.0.0/100.atr"}},
-		},
-		check: checkECG, checkMethod: "the header's checksums of all samples; header and annotations by their format alone, no published checksum known",
-	},
-	{
-		Name: "ett", Doc: "17,420 hours of an electricity transformer, ETTh1 (CSV)",
-		Terms: "CC BY-ND 4.0; Zhou et al. 2021",
-		Files: []File{{
-			Name: "ETTh1.csv", Size: 2589657, MD5: "8381763947c85f4be6ac456c508460d6",
-			URLs: []string{"https://raw.githubusercontent.com/zhouhaoyi/ETDataset/main/ETT-small/ETTh1.csv"},
-		}},
-		Parts: []Part{{"compressed", true, []string{"ETTh1.csv.gz"}}},
-	},
-	{
-		Name: "acsf1", Doc: "power of household appliances, 200 series of 1460 values in ten classes (.ts)",
-		Terms: "UCR/UEA archive, free for research; Dau et al. 2019, Gisler et al. 2013",
-		Files: []File{{
-			Name: "ACSF1.zip", URLs: []string{"https://timeseriesclassification.com/aeon-toolkit/ACSF1.zip"},
-			Unpack: &Archive{Members: []Member{
-				{Path: "*/ACSF1_TRAIN.ts", Name: "ACSF1_TRAIN.ts", Size: 64 << 20},
-				{Path: "*/ACSF1_TEST.ts", Name: "ACSF1_TEST.ts", Size: 64 << 20},
-			}},
-		}},
-		Parts: []Part{{"compressed", true, []string{"ACSF1_TRAIN.ts.gz", "ACSF1_TEST.ts.gz"}}},
-	},
 }
 
 // mnistFile returns a file of MNIST with its addresses.
@@ -178,21 +147,6 @@ func genomeFile(name string, size int64, sha256 string) File {
 	return File{Name: name, Size: size, SHA256: sha256, URLs: []string{
 		"https://raw.githubusercontent.com/iankorf/MCB185/fc3c33ed5dacad55e15ba971178b42b08bff2825/data/" + name,
 	}}
-}
-
-// checkECG reads the record, which verifies the samples' checksums, and its annotations.
-func checkECG(folder string) error {
-	r, err := dataset.ReadRecording(filepath.Join(folder, "100.hea"))
-	if err != nil {
-		return err
-	}
-	for i, s := range r.Signals {
-		if !s.HasChecksum {
-			return fmt.Errorf("%s: signal %d has no checksum", filepath.Join(folder, "100.hea"), i)
-		}
-	}
-	_, err = dataset.ReadFile(filepath.Join(folder, "100.atr"), dataset.ReadAnnotations)
-	return err
 }
 
 // convertReviews writes two files with one review per line from the archive, which has one file

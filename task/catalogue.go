@@ -63,9 +63,6 @@ var table = []Row{
 	{"retrieval", "whether one of two papers cites the other, Long Range Arena", []string{"aan"}, retrievalSettings, openRetrieval, askPair},
 	{"films", "whether two reviews are of one film, a substitute for retrieval", []string{"imdb"}, reviewSettings, openFilms, askPair},
 	{"genome", "species of a window of DNA", []string{"genome"}, genomeSettings, openGenome, askGenome},
-	{"ecg", "beat or not for each sample of an electrocardiogram", []string{"ecg"}, ecgSettings, openECG, askECG},
-	{"ett", "forecast of electricity transformers, Informer's", []string{"ett"}, ettSettings, openETT, askForecast},
-	{"acsf1", "household appliance of a series of its power", []string{"acsf1"}, nil, openACSF1, askACSF1},
 	{CharLM, "next character of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openCharLM, nil},
 	{ByteLM, "next byte of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openByteLM, nil},
 	{"series", "classes, numbers or labels of your sequences of numbers, or sets of points", nil, seriesSettings, openOwnSeries, askSeries},
@@ -82,7 +79,7 @@ func (r Row) IsText() bool { return r.Name == CharLM || r.Name == ByteLM }
 // HasOwnClasses reports whether the class names come from the data.
 func (r Row) HasOwnClasses() bool {
 	switch r.Name {
-	case ownName, seriesName, fastaName, "wav", "picture", "acsf1":
+	case ownName, seriesName, fastaName, "wav", "picture":
 		return true
 	}
 	return false

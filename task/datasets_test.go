@@ -2,11 +2,9 @@ package task
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"image/color"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,155 +18,6 @@ func opens(t *testing.T, name string, files map[string][]byte, set map[string]st
 	t.Helper()
 	_, err := Open(name, Options{Folder: folderOf(t, files), Settings: set})
 	return err
-}
-
-func TestSeriesFilesAreReadAndMalformedOnesRefused(t *testing.T) {
-	const head = "@problemName p\n@timeStamps false\n@classLabel true off on\n@data\n"
-	train, test := head, head
-	for i := range 12 {
-		line := fmt.Sprintf("%d,%d,?:7,8,9:%s\n", i, 10+i, []string{"off", "on"}[i%2])
-		train += line
-		test += strings.Replace(line, "9", "9.5", 1)
-	}
-	files := func(train, test string) map[string][]byte {
-		return map[string][]byte{"acsf1/ACSF1_TRAIN.ts": []byte(train), "acsf1/ACSF1_TEST.ts": []byte(test)}
-	}
-	src := openSource(t, "acsf1", Options{Folder: folderOf(t, files(train, test))})
-	holds(t, src)
-	if s := src.Spec(); s.Count != [3]int{12, 0, 12} || s.Channels != 2 || s.Length != 3 || s.Classes != 2 {
-		t.Errorf("%+v", s)
-	}
-	// Channels of a moment follow each other, and what is missing is 0.
-	if s := take(t, src, Train, 3); s.Class != 1 || fmt.Sprint(s.Values) != "[3 7 13 8 0 9]" {
-		t.Errorf("class %d, values %v", s.Class, s.Values)
-	}
-	list, err := src.Baselines(12)
-	if err != nil || len(list) != 2 || list[0].Score != 0.5 || list[1].Score != 1 {
-		t.Errorf("baselines %v, %v", list, err)
-	}
-	for want, f := range map[string]map[string][]byte{
-		`its classes are ["yes" "no"], those to learn from ["off" "on"]`: files(train, "@classLabel true yes no\n@data\n1:2:yes\n"),
-		"case 0 has 1 channels, the first has 2":                         files(train, "@classLabel true off on\n@data\n1:on\n"),
-		"case 1 has channels of 2 and 1 values":                          files("@classLabel true off on\n@data\n1:2:on\n1,2:3:on\n", test),
-		"ACSF1_TEST.ts":                                                  {"acsf1/ACSF1_TRAIN.ts": []byte(train)},
-	} {
-		if err := opens(t, "acsf1", f, nil); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error is %v, want %q", err, want)
-		}
-	}
-}
-
-// electrocardiogram returns the files of a record of two leads. The first lead is high at each
-// beat, every 50 samples.
-func electrocardiogram(samples int) map[string][]byte {
-	var data, marks []byte
-	for i := range samples {
-		lead := int16(i % 7)
-		if i%50 == 0 {
-			lead = 900
-		}
-		data = binary.LittleEndian.AppendUint16(data, uint16(lead))
-		data = binary.LittleEndian.AppendUint16(data, uint16(-i%90))
-	}
-	const beat, end, change = 1 << 10, 0, 14 << 10 // codes in the upper six bits
-	for at := 50; at < samples; at += 50 {
-		marks = binary.LittleEndian.AppendUint16(marks, beat|50)
-	}
-	marks = binary.LittleEndian.AppendUint16(marks, change|1)
-	marks = binary.LittleEndian.AppendUint16(marks, end)
-	head := fmt.Sprintf("7 2 360 %d\n7.dat 16 200 11 0\n7.dat 16 100 11 0\n", samples)
-	return map[string][]byte{"ecg/7.hea": []byte(head), "ecg/7.dat": data, "ecg/7.atr": marks}
-}
-
-func TestSamplesNearBeatsAreLabelled(t *testing.T) {
-	set := map[string]string{"record": "7", "length": "40", "near": "3"}
-	folder := folderOf(t, electrocardiogram(2000))
-	src := openSource(t, "ecg", Options{Folder: folder, Seed: 5}, "record", "7", "length", "40", "near", "3")
-	holds(t, src)
-	if s := src.Spec(); s.Count != [3]int{Endless, 5, 5} || s.Channels != 2 || s.Classes != 2 {
-		t.Errorf("%+v", s)
-	}
-	// Window 2 of the last tenth begins at sample 1880: a beat is at 1900.
-	s := take(t, src, Test, 2)
-	for i, label := range s.Labels {
-		if near := i >= 17 && i <= 23; near != (label == 1) {
-			t.Errorf("sample %d has label %d", 1880+i, label)
-		}
-	}
-	if s.Values[40] != 900./200 || s.Values[41] != float32(-(1900%90))/100 {
-		t.Errorf("values %v", s.Values[40:42])
-	}
-	for _, c := range []struct {
-		change func(map[string][]byte, map[string]string)
-		want   string
-	}{
-		{func(_ map[string][]byte, set map[string]string) { set["length"] = "201" }, "length: a window has 201 samples, a tenth of the record 200"},
-		{func(_ map[string][]byte, set map[string]string) { set["length"] = "0" }, "length: "},
-		{func(_ map[string][]byte, set map[string]string) { set["near"] = "-1" }, "near: "},
-		{func(_ map[string][]byte, set map[string]string) { set["record"] = "8" }, "8.hea"},
-		{func(f map[string][]byte, _ map[string]string) { delete(f, "ecg/7.atr") }, "7.atr"},
-		{func(f map[string][]byte, _ map[string]string) { delete(f, "ecg/7.dat") }, "7.dat"},
-		{func(f map[string][]byte, _ map[string]string) {
-			f["ecg/7.atr"] = electrocardiogram(3000)["ecg/7.atr"]
-		}, "a beat is at sample 2000 of 2000"},
-	} {
-		files, with := electrocardiogram(2000), map[string]string{}
-		for k, v := range set {
-			with[k] = v
-		}
-		c.change(files, with)
-		if err := opens(t, "ecg", files, with); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("error is %v, want %q", err, c.want)
-		}
-	}
-}
-
-func TestForecastTargetsFollowInputs(t *testing.T) {
-	const rows = 8640 + 2*2880
-	table := func(rows int, at func(r int) (a, b float64)) []byte {
-		var b strings.Builder
-		b.WriteString("date,up,day\n")
-		for r := range rows {
-			x, y := at(r)
-			fmt.Fprintf(&b, "2016-07-01 00:00:00,%g,%g\n", x, y)
-		}
-		return []byte(b.String())
-	}
-	day := func(r int) (float64, float64) { return float64(r), float64(r % 24) }
-	src := openSource(t, "ett", Options{Folder: folderOf(t, map[string][]byte{"ett/ETTh1.csv": table(rows+9, day)})}, "input", "48", "horizon", "5")
-	holds(t, src)
-	if s := src.Spec(); s.Count != [3]int{8640 - 48 - 5 + 1, 2880 - 5 + 1, 2880 - 5 + 1} || s.Channels != 2 || s.Outputs != 10 {
-		t.Errorf("%+v", s)
-	}
-	// What is to be judged by is forecast from the hours before it.
-	s := take(t, src, Test, 0)
-	mean, deviation := (8640.-1)/2, math.Sqrt((8640.*8640-1)/12)
-	for i, x := range []float32{s.Values[94], s.Targets[0]} {
-		if want := (float64(8640+2880-1+i) - mean) / deviation; math.Abs(float64(x)-want) > 1e-6 {
-			t.Errorf("%d: %g, want %g", i, x, want)
-		}
-	}
-	list, err := src.Baselines(50)
-	if err != nil || len(list) != 3 || list[2].Name != "the last day" || list[2].Score > list[1].Score {
-		t.Errorf("baselines %v, %v", list, err)
-	}
-	for want, x := range map[string]struct {
-		rows int
-		at   func(int) (float64, float64)
-		set  map[string]string
-	}{
-		"it has 20 rows, 14400 are needed":            {20, day, nil},
-		"day: it is 3 in all of the first 8640 rows":  {rows, func(r int) (float64, float64) { return float64(r), 3 }, nil},
-		"horizon: it is 2881, 1 to 2880 are possible": {rows, day, map[string]string{"horizon": "2881"}},
-		"input: it is 8640, 1 to 8544 are possible":   {rows, day, map[string]string{"input": "8640"}},
-	} {
-		if err := opens(t, "ett", map[string][]byte{"ett/ETTh1.csv": table(x.rows, x.at)}, x.set); err == nil || !strings.Contains(err.Error(), strings.Split(want, ",")[0]) {
-			t.Errorf("error is %v, want %q", err, want)
-		}
-	}
-	if err := opens(t, "ett", nil, nil); !errors.Is(err, ErrNoData) {
-		t.Errorf("no file: %v", err)
-	}
 }
 
 // Lists of reviews and the folders of the archive give the same samples.

@@ -21,9 +21,6 @@
 //	retrieval  two papers, bytes                    cited, 2              accuracy   common words
 //	films      two reviews, bytes                   of one film, 2        accuracy   common words
 //	genome     window of DNA                        species, 4            accuracy   naive Bayes over 6-mers
-//	ecg        window of two leads                  beat near, each       accuracy   threshold
-//	ett        hours of 7 columns                   hours that follow     MSE        mean, last hour, last day
-//	acsf1      1460 values                          appliance, 10         accuracy   nearest series
 //	charlm     characters of a text                 next token            nats       Ngram
 //	bytelm     bytes of a text                      next token            nats       Ngram
 //	series     your rows of numbers, or points      class, number, label  as it is   statistics: nearest mean, regression

@@ -118,7 +118,6 @@ func TestQuestionsAreAskedAsTheTaskWasLearned(t *testing.T) {
 	for i := range 40 {
 		contours = append(append(contours, byte(i%2)), pixels[i*64:][:1024]...)
 	}
-	const series = "@timeStamps false\n@classLabel true off on\n@data\n1,2,3:7,8,9.5:on\n1,2:3,4:off\n"
 	for _, c := range []struct {
 		name   string
 		files  map[string][]byte
@@ -144,8 +143,6 @@ func TestQuestionsAreAskedAsTheTaskWasLearned(t *testing.T) {
 		{"mnist", digits, []string{"as", "patches", "patch", "7"}, ".png", digit},
 		{"text", imdb, []string{"length", "9"}, "", text},
 		{"films", imdb, []string{"length", "9"}, "", text},
-		{"acsf1", map[string][]byte{"acsf1/ACSF1_TRAIN.ts": []byte(series), "acsf1/ACSF1_TEST.ts": []byte(series)}, nil, ".csv", values(2)},
-		{"ecg", electrocardiogram(2000), []string{"record", "7", "length", "50"}, ".csv", values(2)},
 		{"wav", prefixed("data", sounds), []string{"length", "50"}, ".wav", nil},
 		{"picture", prefixed("data", pictures), []string{"side", "6"}, ".png", nil},
 		{"picture", prefixed("data", pictures), []string{"side", "6", "as", "patches", "patch", "3"}, ".png", nil},
@@ -238,15 +235,15 @@ func fileOf(src Source, split Split, i int) string {
 	return ""
 }
 
-// A long record gives consecutive windows, and a forecast reads the last rows of a table.
+// A long file gives consecutive windows, and a file of records an input for each.
 func TestQuestionsOfManySamples(t *testing.T) {
-	folder := folderOf(t, electrocardiogram(125))
-	q, err := Ask("ecg", map[string]string{"length": "50"}, ModelInfo{Channels: 2, Length: 50, Outputs: 2})
+	q, err := Ask("series", map[string]string{"ask": "each"}, ModelInfo{Classes: []string{"a", "b"}, Channels: 1, Length: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := q.ReadFile(filepath.Join(folder, "ecg", "7.hea"))
-	if err != nil || len(list) != 1 || len(list[0].Samples) != 3 || len(list[0].Samples[2].Values) != 2*25 {
+	folder := folderOf(t, map[string][]byte{"x.csv": []byte("1\n2\n3\n4\n5\n")})
+	list, err := q.ReadFile(filepath.Join(folder, "x.csv"))
+	if err != nil || len(list) != 1 || len(list[0].Samples) != 3 || len(list[0].Samples[2].Values) != 1 {
 		t.Fatalf("%d inputs, %v", len(list), err)
 	}
 	if q, err = Ask("genome", map[string]string{"length": "3"}, ModelInfo{Length: 3, Outputs: 4}); err != nil {
@@ -255,21 +252,6 @@ func TestQuestionsOfManySamples(t *testing.T) {
 	path := filepath.Join(folderOf(t, map[string][]byte{"x.fa": []byte(">one two\nACGT\n>three\nTT\n")}), "x.fa")
 	if list, err = q.ReadFile(path); err != nil || len(list) != 2 || list[0].Name != "one" || fmt.Sprint(list[0].Samples[0].Tokens, list[1].Samples[0].Tokens) != "[1 2 3] [4 4]" {
 		t.Errorf("%+v, %v", list, err)
-	}
-	known := ModelInfo{Channels: 2, Length: 2, Outputs: 6, Scales: &Scales{[]float64{1, 10}, []float64{2, 4}}}
-	if q, err = Ask("ett", map[string]string{"input": "2", "horizon": "3"}, known); err != nil {
-		t.Fatal(err)
-	}
-	path = filepath.Join(folderOf(t, map[string][]byte{"x.csv": []byte("date,a,b\n1 h,0,0\n2 h,3,18\n3 h,5,2\n")}), "x.csv")
-	if list, err = q.ReadFile(path); err != nil || fmt.Sprint(list[0].Samples[0].Values) != "[1 2 2 -2]" {
-		t.Errorf("%+v, %v", list, err)
-	}
-	known.Columns = []string{"b", "a"}
-	if q, err = Ask("ett", map[string]string{"input": "2", "horizon": "3"}, known); err != nil {
-		t.Fatal(err)
-	}
-	if _, err = q.ReadFile(path); err == nil || !strings.Contains(err.Error(), `x.csv: columns: they are ["a" "b"], the model learned from ["b" "a"]`) {
-		t.Errorf("error is %v", err)
 	}
 }
 
@@ -296,7 +278,6 @@ func TestQuestionsRefuseInputsThatDoNotFit(t *testing.T) {
 		{"series", map[string]string{"ask": "number"}, ModelInfo{Channels: 3, Length: 9}, "", "task series: scales: "},
 		{"series", nil, ModelInfo{Channels: 3, Length: 9}, "none.csv", "no such file"},
 		{"fasta", nil, ModelInfo{Length: 9}, "a.fa", `record 0, "x": it has no letters`},
-		{"ett", nil, ModelInfo{Channels: 2, Outputs: 5}, "", "task ett: scales: of 2 columns and 5 outputs they are not known"},
 		{"picture", map[string]string{"as": "patches", "patch": "5"}, ModelInfo{}, "", "patch: it is 5, which does not divide a side of 32"},
 		{"mnist", map[string]string{"as": "patches", "patch": "5"}, ModelInfo{}, "", "patch: it is 5, a divisor of 28 is needed"},
 	} {

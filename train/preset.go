@@ -40,9 +40,6 @@ var presets = []Preset{
 	{"retrieval", "the first 1000 bytes of each", samplePreset("retrieval", 16, 2000, "length", "1000")},
 	{"films", "the first 1000 bytes of each", samplePreset("films", 16, 2000, "length", "1000")},
 	{"genome", "windows of 1024 bases", samplePreset("genome", 32, 1000)},
-	{"ecg", "windows of 1024 samples", samplePreset("ecg", 16, 1000, "length", "1024")},
-	{"ett", "96 hours from 96", samplePreset("ett", 32, 2000)},
-	{"acsf1", "as it is", samplePreset("acsf1", 20, 500)},
 	{"series", "the first 1024 rows", seriesPreset()},
 	{"fasta", "the first 1024 letters of each record", samplePreset("fasta", 32, 1000)},
 	{"wav", "the first 4000 samples", samplePreset("wav", 16, 1000, "length", "4000")},
@@ -120,7 +117,7 @@ func (c Config) growing(context, batch int) Config {
 
 // standardisedTasks are the tasks with numeric inputs.
 var standardisedTasks = map[string]bool{
-	"shapes": true, "mnist": true, "ecg": true, "ett": true, "acsf1": true, "wav": true, "picture": true, "series": true,
+	"shapes": true, "mnist": true, "wav": true, "picture": true, "series": true,
 }
 
 // seriesPreset leaves the kind of positions to the task.
