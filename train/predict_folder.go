@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -71,6 +72,12 @@ func (p *publishedPredictor) predictImages(ctx context.Context, path string, eac
 		return err
 	}
 	defer z.Close()
+	for _, name := range z.Names() {
+		outputs := []string{"hidden", "last_hidden_state", "logits", "pooler_output", "do"} // of forward: the file may be its reference
+		if name != "pixel_values" && !slices.Contains(outputs, name) {
+			return fmt.Errorf("%s: %q: no array of this name is read; there is pixel_values", path, name)
+		}
+	}
 	a, err := z.ReadArray("pixel_values")
 	if err != nil {
 		return err

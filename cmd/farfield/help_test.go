@@ -173,7 +173,14 @@ func TestExamplesRun(t *testing.T) {
 	works(t, "train", "--init", "MiniLM", "--task", "file", "--data", "labels.csv", "--out", "out/tuned", "--batch", "2", "--steps", "2", "--quiet")
 	works(t, "export", "--model", "out/tuned", "--out", "distilbert-sst2")
 	works(t, "export", "--model", "out/tuned", "--out", "nli")
-	if err := os.Rename(writeIDs(t), "in.npz"); err != nil {
+	do, err := array.New("do", make([]float32, 4*8), 1, 4, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(writeIDs(t), "ids.npz"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(written(t, "in.npz", integers(t, "input_ids", 2, 5, 6, 3), do), "in.npz"); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Link(filepath.Join("SmolLM", "tokenizer.json"), "tokenizer.json"); err != nil {

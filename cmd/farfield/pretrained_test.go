@@ -25,27 +25,83 @@ import (
 // tinyModel is a BERT of random weights in the Hugging Face layout.
 const tinyModel = "../../pretrained/testdata/tiny"
 
-// writeIDs writes a file with the arrays input_ids [1,4] and do [1,4,8].
+// writeIDs writes a file with the array input_ids [1,4].
 func writeIDs(t *testing.T) string {
 	t.Helper()
-	ids, err := array.New("input_ids", []int64{2, 5, 6, 3}, 1, 4)
+	return written(t, "in.npz", integers(t, "input_ids", 2, 5, 6, 3))
+}
+
+// integers returns an array [1,N].
+func integers(t *testing.T, name string, list ...int64) *array.Array {
+	t.Helper()
+	a, err := array.New(name, list, 1, len(list))
 	if err != nil {
 		t.Fatal(err)
 	}
-	do, err := array.New("do", make([]float32, 4*8), 1, 4, 8)
+	return a
+}
+
+// A verb reads the arrays that it knows and refuses the rest by name, so that a misspelt mask does
+// not pass for none.
+func TestVerbsRefuseArraysThatTheyDoNotRead(t *testing.T) {
+	ids, run, out := integers(t, "input_ids", 2, 5, 6, 3), trained(t), filepath.Join(t.TempDir(), "out.npz")
+	q, err := array.New("q", make([]float32, 8), 4, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "in.npz")
-	f, err := os.Create(path)
+	k, v := *q, *q
+	k.Name, v.Name = "k", "v"
+	vectors, err := array.New("vectors", make([]float32, 8), 4, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	if err := array.WriteNPZ(f, []*array.Array{ids, do}); err != nil {
-		t.Fatal(err)
+	for _, c := range []struct {
+		want string
+		file string
+		args []string // before the file
+		list []*array.Array
+	}{
+		{"attention_maks: no array of this name is read; there are: input_ids, attention_mask", "a.npz", []string{"forward", "--model", tinyModel}, []*array.Array{ids, integers(t, "attention_maks", 1, 1, 1, 0)}},
+		{"position_ids: element [0,1] is 2; the model counts its positions itself, 1 here", "a.npz", []string{"forward", "--model", tinyModel}, []*array.Array{ids, integers(t, "position_ids", 0, 2, 3, 4)}},
+		{"position_ids: has the shape [1 3], input_ids [1 4]", "a.npz", []string{"forward", "--model", tinyModel}, []*array.Array{ids, integers(t, "position_ids", 0, 2, 3)}},
+		{"attention_mask: element [0,3] is 2, 0 or 1 is needed", "a.npz", []string{"forward", "--model", tinyModel}, []*array.Array{ids, integers(t, "attention_mask", 1, 1, 1, 2)}},
+		{"attention_maks: no array", "a.npz", []string{"generate", "--model", run, "--ids"}, []*array.Array{ids, integers(t, "attention_maks", 1, 1, 1, 0)}},
+		{"position_ids: element [0,0] is 1", "a.npz", []string{"generate", "--model", run, "--ids"}, []*array.Array{ids, integers(t, "position_ids", 1, 2, 3, 4)}},
+		{"token_type_ids: element 1 is 1; a model that generates has the type 0 alone", "a.npz", []string{"generate", "--model", run, "--ids"}, []*array.Array{ids, integers(t, "token_type_ids", 0, 1, 0, 0)}},
+		{"attention_mask: masks all 4 tokens", "a.npz", []string{"generate", "--model", run, "--ids"}, []*array.Array{ids, integers(t, "attention_mask", 0, 0, 0, 0)}},
+		{"key_padding_mask: no array", "a.npz", []string{"maps", "--mechanism", "softmax"}, []*array.Array{q, &k, integers(t, "key_padding_mask", 1, 1, 1, 0)}},
+		{"key_padding_mask: no array", "a.npz", []string{"calibrate"}, []*array.Array{q, &k, &v, integers(t, "key_padding_mask", 1, 1, 1, 0)}},
+		{"labels: no array of this name is read; a file of vectors has one array, vectors", "a.safetensors", []string{"search", "--queries", "none"}, []*array.Array{vectors, integers(t, "labels", 1)}},
+	} {
+		args := append(c.args, written(t, c.file, c.list...))
+		if verb := c.args[0]; verb == "forward" || verb == "calibrate" {
+			args = append(args, out)
+		}
+		refuses(t, c.want, args...)
 	}
-	return path
+	want := works(t, "forward", "--model", tinyModel, written(t, "a.npz", ids), out)
+	if got := works(t, "forward", "--model", tinyModel, written(t, "a.npz", ids, integers(t, "position_ids", 0, 1, 2, 3)), out); got != want {
+		t.Errorf("with the positions of the model %s, without %s", got, want)
+	}
+}
+
+// Padding has no effect on a text, on whatever side it is.
+func TestGenerateLeavesOutMaskedTokens(t *testing.T) {
+	run := trained(t)
+	generate := func(list ...*array.Array) string {
+		return works(t, "generate", "--model", run, "--tokens", "6", "--temperature", "0", "--ids", written(t, "a.npz", list...))
+	}
+	want := generate(integers(t, "input_ids", 40, 5, 6))
+	for _, c := range [][3][]int64{
+		{{9, 9, 40, 5, 6}, {0, 0, 1, 1, 1}, {1, 1, 0, 1, 2}},
+		{{40, 5, 6, 9}, {1, 1, 1, 0}, {0, 1, 2, 7}},
+		{{40, 9, 5, 6}, {1, 0, 1, 1}, {0, 0, 1, 2}},
+	} {
+		got := generate(integers(t, "input_ids", c[0]...), integers(t, "attention_mask", c[1]...), integers(t, "position_ids", c[2]...))
+		if got != want {
+			t.Errorf("tokens %v with the mask %v give %s, without padding %s", c[0], c[1], got, want)
+		}
+	}
 }
 
 func TestForwardWritesTheNamesOfTransformers(t *testing.T) {

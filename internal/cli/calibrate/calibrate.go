@@ -119,6 +119,9 @@ func (c *Command) arrays(e *env.Env) (*Report, error) {
 	if err != nil {
 		return nil, env.MarkInput(err)
 	}
+	if err := problem.CheckNames(p.UnknownNames(in.Names()), problem.ArrayNames()...); err != nil {
+		return nil, env.InputErrorf("%s: %w", c.In, err)
+	}
 	r := &Report{Heads: []calibratedHead{}}
 	err = e.RunInterruptibly(func() error {
 		if err := mechanism.CalibrateTruncation(p.Mechanism, &p.Call); err != nil {

@@ -5,7 +5,6 @@ package forward
 import (
 	"fmt"
 	"io"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,7 +14,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/problem"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/pretrained"
 )
 
@@ -31,7 +32,7 @@ type Command struct {
 // Help are examples.
 func (c *Command) Help() string {
 	return "Reads input_ids [B,N] (int64 or int32), attention_mask [B,N] (default 1) and token_type_ids [B,N] (default 0), " +
-		"or pixel_values [B,3,H,W]; an encoder-decoder also reads decoder_input_ids. " +
+		"or pixel_values [B,3,H,W]; an encoder-decoder also reads decoder_input_ids. position_ids are accepted if they are the positions that the model counts itself. Arrays that the verb writes may be in the file; an array of another name is an error. " +
 		"A model of images also reads a PNG or JPEG, prepared as preprocessor_config.json says. " +
 		"Writes float32 arrays under the names of transformers, as the family has them: hidden [layers+1,B,N,C], last_hidden_state, logits, " +
 		"pooler_output; of an encoder-decoder encoder_last_hidden_state, decoder_hidden, logits. Rows of masked tokens are 0. " +
@@ -126,6 +127,26 @@ func (c *Command) readPicture(m *pretrained.Model) (*pretrained.Input, error) {
 	return &pretrained.Input{B: 1, Pixels: pixels, Hidden: true}, err
 }
 
+// arrayNames returns the names of the arrays that a file may have: those that the model reads, and
+// those that the verb writes.
+func arrayNames(m *pretrained.Model, given []string) []string {
+	known := []string{"input_ids", "attention_mask", "token_type_ids", "position_ids"}
+	switch {
+	case slices.Contains(given, "pixel_values"):
+		known = []string{"pixel_values"}
+	case m.Config().Kind == model.EncoderDecoder:
+		known = append(known, "decoder_input_ids")
+	}
+	// A file may hold outputs beside their inputs, as references do.
+	known = append(known, "do", "hidden", "last_hidden_state", "logits", "pooler_output", "encoder_last_hidden_state", "decoder_hidden")
+	for _, name := range given {
+		if strings.HasPrefix(name, "d_") {
+			known = append(known, name)
+		}
+	}
+	return known
+}
+
 // readInput reads the arrays of the input of m.
 func (c *Command) readInput(m *pretrained.Model) (in *pretrained.Input, do *array.Array, err error) {
 	z, err := array.OpenNPZ(c.In)
@@ -133,30 +154,25 @@ func (c *Command) readInput(m *pretrained.Model) (in *pretrained.Input, do *arra
 		return nil, nil, err
 	}
 	defer z.Close()
-	read := func(name string, dims int) (*array.Array, error) {
-		if !slices.Contains(z.Names(), name) {
-			return nil, nil
-		}
-		a, err := z.ReadArray(name)
-		if err == nil && dims > 0 && len(a.Shape) != dims {
-			err = fmt.Errorf("%s: has the shape %v, needs %d dimensions", name, a.Shape, dims)
-		}
-		return a, err
-	}
-	if c.Grad {
-		if do, err = read("do", 0); err != nil {
-			return nil, nil, err
-		}
-		if do == nil {
-			return nil, nil, fmt.Errorf("--grad: the file has no array do")
-		}
-	}
-	pixels, err := read("pixel_values", 0)
-	if err != nil {
+	known := arrayNames(m, z.Names())
+	if err := problem.CheckNames(z.Names(), known...); err != nil {
 		return nil, nil, err
 	}
+	if c.Grad {
+		if !slices.Contains(z.Names(), "do") {
+			return nil, nil, fmt.Errorf("--grad: the file has no array do")
+		}
+		if do, err = z.ReadArray("do"); err != nil {
+			return nil, nil, err
+		}
+	}
 	in = &pretrained.Input{Hidden: true}
-	if pixels != nil {
+	var shape []int
+	if slices.Contains(known, "pixel_values") {
+		pixels, err := z.ReadArray("pixel_values")
+		if err != nil {
+			return nil, nil, err
+		}
 		if err := m.CheckPixels(pixels.Shape); err != nil {
 			return nil, nil, err
 		}
@@ -164,84 +180,31 @@ func (c *Command) readInput(m *pretrained.Model) (in *pretrained.Input, do *arra
 		in.Pixels, err = toFloat32(pixels)
 		return in, do, err
 	}
-	ids, err := read("input_ids", 2)
-	if err != nil {
+	if in.IDs, shape, err = problem.ReadTokens(z, "input_ids", nil); err != nil {
 		return nil, nil, err
 	}
-	if ids == nil {
+	if in.IDs == nil {
 		return nil, nil, fmt.Errorf("has neither input_ids nor pixel_values; there are: %s", display.EscapeAll(z.Names()))
 	}
-	in.B, in.N = ids.Shape[0], ids.Shape[1]
-	if in.IDs, err = toInt32(ids); err != nil {
+	in.B, in.N = shape[0], shape[1]
+	if in.Mask, err = problem.ReadMask(z, shape); err != nil {
 		return nil, nil, err
 	}
-	for _, x := range []struct {
-		name string
-		set  func(v []int32)
-	}{
-		{"attention_mask", func(v []int32) {
-			in.Mask = make([]bool, len(v))
-			for i := range v {
-				in.Mask[i] = v[i] != 0
-			}
-		}},
-		{"token_type_ids", func(v []int32) { in.Types = v }},
-	} {
-		a, err := read(x.name, 2)
-		if err != nil {
-			return nil, nil, err
-		}
-		if a == nil {
-			continue
-		}
-		if !slices.Equal(a.Shape, ids.Shape) {
-			return nil, nil, fmt.Errorf("%s: has the shape %v, input_ids %v", x.name, a.Shape, ids.Shape)
-		}
-		v, err := toInt32(a)
-		if err != nil {
-			return nil, nil, err
-		}
-		x.set(v)
+	if in.Types, _, err = problem.ReadTokens(z, "token_type_ids", shape); err != nil {
+		return nil, nil, err
 	}
-	target, err := read("decoder_input_ids", 2)
+	if err := problem.CheckPositions(z, shape, in.Mask, m.Config().PositionOffset, false); err != nil {
+		return nil, nil, err
+	}
+	target, targetShape, err := problem.ReadTokens(z, "decoder_input_ids", nil)
 	if err != nil || target == nil {
 		return in, do, err
 	}
-	if target.Shape[0] != in.B {
-		return nil, nil, fmt.Errorf("decoder_input_ids: has the shape %v, input_ids %v", target.Shape, ids.Shape)
+	if targetShape[0] != in.B {
+		return nil, nil, fmt.Errorf("decoder_input_ids: has the shape %v, input_ids %v", targetShape, shape)
 	}
-	in.DecoderN = target.Shape[1]
-	in.DecoderIDs, err = toInt32(target)
-	return in, do, err
-}
-
-// toInt32 returns the elements of an array of integers or bools.
-func toInt32(a *array.Array) ([]int32, error) {
-	if a.DType == array.Bool {
-		list, err := a.Bool()
-		if err != nil {
-			return nil, err
-		}
-		out := make([]int32, len(list))
-		for i, x := range list {
-			if x {
-				out[i] = 1
-			}
-		}
-		return out, nil
-	}
-	list, err := a.Int64()
-	if err != nil {
-		return nil, err
-	}
-	out := make([]int32, len(list))
-	for i, x := range list {
-		if x < math.MinInt32 || x > math.MaxInt32 {
-			return nil, fmt.Errorf("%s: element %d is %d, beyond int32", a.Name, i, x)
-		}
-		out[i] = int32(x)
-	}
-	return out, nil
+	in.DecoderIDs, in.DecoderN = target, targetShape[1]
+	return in, do, nil
 }
 
 // toFloat32 returns the elements of an array of float32, or rounds float64.

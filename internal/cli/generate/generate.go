@@ -44,13 +44,13 @@ type Command struct {
 // Help are examples.
 func (c *Command) Help() string {
 	return "A text longer than the trained context is continued in windows of it, because few models predict well beyond: a full window goes on with its last half. Learned positions end a text. At a temperature below 1 likely tokens are preferred. " +
-		"With --ids the output is the N new tokens; --json prints them as {\"ids\":[…]}. End tokens do not stop the text.\n\n" +
+		"--ids also reads attention_mask [1,N]: tokens with 0, such as padding on the left, are left out and do not count as positions. The output is the N new tokens; --json prints them as {\"ids\":[…]}. End tokens do not stop the text.\n\n" +
 		"The prompt or the ids of an encoder-decoder are its source. The target begins with decoder_start_token_id, and its text ends with an end token.\n\n" +
 		"A model of images draws them to --out. --complete reads a PNG or JPEG of the model's size; the image itself comes first. " +
 		"--way recompute runs the model over the image so far, cache keeps keys and values (mechanisms that do not stream), state keeps a state of fixed size (mechanisms that do)." + flags.JoinExamples(
 		`farfield generate --model run/001 --prompt "Dear "`,
 		"farfield generate --model run/001 --tokens 50 --temperature 0 --json",
-		"farfield generate --model SmolLM --ids in.npz --tokens 40 --temperature 0 --json",
+		"farfield generate --model SmolLM --ids ids.npz --tokens 40 --temperature 0 --json",
 		"farfield generate --model run/001 --save text.state",
 		"farfield generate --model run/001 --resume text.state --save text.state",
 		"farfield generate --model run/digits --images 16 --out digits.png",

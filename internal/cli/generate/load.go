@@ -3,7 +3,6 @@ package generate
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -11,8 +10,10 @@ import (
 	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/problem"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/model"
 )
 
 // load reads the model. It returns an error if it does not predict tokens.
@@ -47,7 +48,7 @@ func (c *Command) prefillWhole(e *env.Env, g *generate.Generator, m *runs.TextMo
 // of a resumed text. It returns an error if they cannot be read or there are none.
 func (c *Command) readPrompt(e *env.Env, m *runs.TextModel, tokens int64) ([]int32, error) {
 	if c.IDs != "" {
-		ids, err := readIDs(c.IDs, m.Config().Vocab)
+		ids, err := readIDs(c.IDs, m.Config().Vocab, m.Config().Kind == model.EncoderDecoder)
 		if err != nil {
 			return nil, env.InputErrorf("--ids: %s: %w", c.IDs, err)
 		}
@@ -105,30 +106,57 @@ func (c *Command) startTarget(e *env.Env, m *runs.TextModel) (*generate.Generato
 	return g, slices.Clone(forced), nil
 }
 
-// readIDs reads input_ids [1,N] of a vocabulary of vocab tokens.
-func readIDs(path string, vocab int) ([]int32, error) {
+// readIDs reads input_ids [1,N] of a vocabulary of vocab tokens, without the tokens that
+// attention_mask leaves out. The model has no tokens in their place and does not count them in its
+// positions, as generate of transformers. endsOnly accepts masks of tokens at the end alone: the
+// positions of a source count from its first token on, masked or not.
+func readIDs(path string, vocab int, endsOnly bool) ([]int32, error) {
 	z, err := array.OpenNPZ(path)
 	if err != nil {
 		return nil, err
 	}
 	defer z.Close()
-	a, err := z.ReadArray("input_ids")
+	if err := problem.CheckNames(z.Names(), "input_ids", "attention_mask", "token_type_ids", "position_ids"); err != nil {
+		return nil, err
+	}
+	list, shape, err := problem.ReadTokens(z, "input_ids", nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case list == nil:
+		return nil, fmt.Errorf("has no input_ids; there are: %s", display.EscapeAll(z.Names()))
+	case shape[0] != 1 || shape[1] < 1:
+		return nil, fmt.Errorf("input_ids: has the shape %v, needs [1,N]", shape)
+	}
+	mask, err := problem.ReadMask(z, shape)
 	if err != nil {
 		return nil, err
 	}
-	if len(a.Shape) != 2 || a.Shape[0] != 1 || a.Shape[1] < 1 {
-		return nil, fmt.Errorf("input_ids: has the shape %v, needs [1,N]", a.Shape)
+	if err := problem.CheckPositions(z, shape, mask, 0, true); err != nil {
+		return nil, err
 	}
-	list, err := a.Int64()
+	types, _, err := problem.ReadTokens(z, "token_type_ids", shape)
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]int32, len(list))
+	if i := slices.IndexFunc(types, func(t int32) bool { return t != 0 }); i >= 0 {
+		return nil, fmt.Errorf("token_type_ids: element %d is %d; a model that generates has the type 0 alone", i, types[i])
+	}
+	var ids []int32
 	for i, x := range list {
-		if x < 0 || x >= int64(min(vocab, math.MaxInt32)) {
+		if mask != nil && !mask[i] {
+			continue
+		}
+		if x < 0 || int(x) >= vocab {
 			return nil, fmt.Errorf("input_ids: element %d is %d, the model has %d tokens", i, x, vocab)
 		}
-		ids[i] = int32(x)
+		if endsOnly && len(ids) < i {
+			return nil, fmt.Errorf("attention_mask: masks token %d and not token %d; a source may be masked at its end alone", len(ids), i)
+		}
+		ids = append(ids, x)
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("attention_mask: masks all %d tokens", len(list))
 	}
 	return ids, nil
 }

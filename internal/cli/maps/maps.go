@@ -251,6 +251,7 @@ func (c *Command) arrays(list []Map) ([]Map, error) {
 	if !slices.Contains(in.Names(), "v") {
 		src = keysAlone{in}
 	}
+	unknown := in.Names() // to all mechanisms
 	for i, name := range c.Mechanism {
 		own, err := c.settingsOf(name)
 		if err != nil {
@@ -260,6 +261,7 @@ func (c *Command) arrays(list []Map) ([]Map, error) {
 		if err != nil {
 			return nil, err
 		}
+		unknown = p.UnknownNames(unknown)
 		if c.Row < 0 || c.Row >= p.Call.Q.B {
 			return nil, fmt.Errorf("--row: %d is none of the %d, counted from 0", c.Row, p.Call.Q.B)
 		}
@@ -270,7 +272,7 @@ func (c *Command) arrays(list []Map) ([]Map, error) {
 			return nil, err
 		}
 	}
-	return list, nil
+	return list, problem.CheckNames(unknown, problem.ArrayNames()...)
 }
 
 // settingsOf returns the settings of the named mechanism. It returns an error for a

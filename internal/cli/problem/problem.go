@@ -43,6 +43,9 @@ var CallNames = []string{"keymask", "key_lengths", "attn_keep", "cu_q", "cu_k", 
 // arrayNames are the arrays that attend knows besides the parameters.
 var arrayNames = append([]string{"q", "k", "v", "do", "go"}, CallNames...)
 
+// ArrayNames returns the names of the arrays of a call.
+func ArrayNames() []string { return slices.Clone(arrayNames) }
+
 // UnknownNames returns the names that are neither arrays of attend nor parameters.
 func (p *Problem[T]) UnknownNames(names []string) []string {
 	var list []string

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/infile"
@@ -106,6 +107,12 @@ func openSafetensors(path string) (Reader, error) {
 	name := ArrayName
 	if !slices.Contains(names, name) && len(names) == 1 {
 		name = names[0]
+	}
+	for _, other := range names {
+		if other != name {
+			f.Close()
+			return nil, fmt.Errorf("%s: no array of this name is read; a file of vectors has one array, %s", display.Escape(other), ArrayName)
+		}
 	}
 	a, err := f.OpenStored(name)
 	if err != nil {
