@@ -20,10 +20,7 @@ type Record struct {
 // sequence precedes the first header or contains other characters.
 func ReadFASTA(r io.Reader) ([]Record, error) {
 	var list []Record
-	err := eachLine(r, func(n int, line []byte) error {
-		if n == 1 {
-			line = bytes.TrimPrefix(line, []byte(infile.ByteOrderMark))
-		}
+	err := eachLine(infile.NewTable(r), func(_ int, line []byte) error {
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 && line[0] == '>' {
 			header := bytes.TrimLeft(line[1:], " \t")

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/internal/infile"
 )
@@ -34,7 +35,8 @@ func (f *Fields) ColumnIndex(name string) (int, error) {
 }
 
 // ReadFields returns a reader of a table of text with separator comma: ',' for CSV, a tab for
-// TSV. The first row names the columns. A field that begins with a quote ends with one, has its
+// TSV. A CSV may have semicolons or tabs in place of commas, or tell another separator in a first
+// line sep=X. UTF-16 is decoded. The first row names the columns. A field that begins with a quote ends with one, has its
 // quotes inside doubled, and may contain separators and line breaks; elsewhere a quote is a
 // character. So are all quotes of a TSV that can't be read by this rule, or that has more lines with
 // as many fields as the first than rows by this rule. The reader returns an error that names the
@@ -43,7 +45,7 @@ func (f *Fields) ColumnIndex(name string) (int, error) {
 func ReadFields(comma rune) func(io.Reader) (*Fields, error) {
 	return func(r io.Reader) (*Fields, error) {
 		f := &Fields{}
-		err := eachRecord(r, comma, func(row []string) error {
+		err := eachRecord(r, comma, func(_ rune, row []string) error {
 			if f.Names == nil {
 				f.Names = row
 				return nil
@@ -58,20 +60,66 @@ func ReadFields(comma rune) func(io.Reader) (*Fields, error) {
 	}
 }
 
-// eachRecord calls each with every record, including the header.
-func eachRecord(r io.Reader, comma rune, each func(row []string) error) error {
-	b := bufio.NewReader(r)
-	if mark, _ := b.Peek(len(infile.ByteOrderMark)); string(mark) == infile.ByteOrderMark {
-		_, _ = b.Discard(len(infile.ByteOrderMark))
+// eachRecord calls each with every record, including the header. comma is the separator that the
+// file's name tells; a CSV may have another one, by findSeparator, which eachRecord returns.
+func eachRecord(r io.Reader, comma rune, each func(separator rune, row []string) error) error {
+	b := bufio.NewReaderSize(infile.NewTable(r), separatorHead)
+	if comma == ',' {
+		var declared int
+		comma, declared = findSeparator(b)
+		_, _ = b.Discard(declared) // it is buffered
 	}
+	one := func(row []string) error { return each(comma, row) }
 	if comma != '\t' {
-		return eachQuotedRecord(b, comma, each)
+		return eachQuotedRecord(b, comma, one)
 	}
 	var text strings.Builder
 	if _, err := io.Copy(&text, b); err != nil {
 		return err
 	}
-	return eachTabbedRecord(text.String(), each)
+	return eachTabbedRecord(text.String(), one)
+}
+
+// separatorHead bounds the first line of a CSV that tells its separator.
+const separatorHead = 1 << 16
+
+// findSeparator returns the separator of a CSV, and the bytes of a first line sep=X with which some
+// spreadsheets declare it. Without such a line it is the semicolon or the tab if the first line has
+// one outside quotes and no comma there but in numbers, as spreadsheets write where the comma is the
+// decimal point.
+func findSeparator(b *bufio.Reader) (separator rune, declared int) {
+	var head []byte
+	for n := 1; n <= separatorHead; n = len(head) + 1 {
+		_, err := b.Peek(n)
+		head, _ = b.Peek(b.Buffered())
+		if err != nil || bytes.IndexByte(head, '\n') >= 0 {
+			break
+		}
+	}
+	line, _, _ := bytes.Cut(head, []byte{'\n'})
+	trimmed := bytes.TrimRight(line, "\r")
+	if rest, ok := bytes.CutPrefix(bytes.ToLower(trimmed), []byte("sep=")); ok && len(rest) == 1 && rest[0] < utf8.RuneSelf && rest[0] != '"' {
+		return rune(rest[0]), min(len(line)+1, len(head))
+	}
+	counts, quoted := map[byte]int{}, false
+	for _, c := range trimmed {
+		if c == '"' {
+			quoted = !quoted
+		} else if !quoted {
+			counts[c]++
+		}
+	}
+	areNumbers := func() bool { // whose commas are decimal points
+		return !slices.ContainsFunc(strings.Split(string(trimmed), ";"), func(field string) bool { return !isNumber(field, ';') })
+	}
+	switch {
+	case counts[';'] > 0 && (counts[','] == 0 || areNumbers()):
+		return ';', 0
+	case counts[','] > 0:
+	case counts['\t'] > 0:
+		return '\t', 0
+	}
+	return ',', 0
 }
 
 // eachTabbedRecord is eachRecord of a TSV. Some programs quote its fields, others never do.
@@ -227,7 +275,7 @@ func (t *Table) Row(i int) []float64 { return t.Values[i*len(t.Names):][:len(t.N
 func ReadTable(r io.Reader) (*Table, error) {
 	t := &Table{}
 	header, first := true, true
-	err := eachRecord(r, ',', func(row []string) error {
+	err := eachRecord(r, ',', func(separator rune, row []string) error {
 		if header {
 			header = false
 			t.Names = row
@@ -235,7 +283,7 @@ func ReadTable(r io.Reader) (*Table, error) {
 		}
 		if first {
 			first = false
-			if _, err := strconv.ParseFloat(row[0], 64); err != nil {
+			if _, err := parseNumber(row[0], separator); err != nil {
 				t.Index, t.Names = t.Names[0], t.Names[1:]
 			}
 			if len(t.Names) == 0 {
@@ -247,7 +295,7 @@ func ReadTable(r io.Reader) (*Table, error) {
 			row = row[1:]
 		}
 		for i, field := range row {
-			x, err := parseNumber(field)
+			x, err := parseNumber(field, separator)
 			if err != nil {
 				return fmt.Errorf("%s: %w", t.Names[i], err)
 			}
@@ -264,9 +312,14 @@ func ReadTable(r io.Reader) (*Table, error) {
 	return t, nil
 }
 
-// parseNumber parses a finite number. It returns an error if s is none.
-func parseNumber(s string) (float64, error) {
-	x, err := strconv.ParseFloat(s, 64)
+// parseNumber parses a finite number of a table with that separator. Between semicolons a comma may
+// be the decimal point. It returns an error if s is no number.
+func parseNumber(s string, separator rune) (float64, error) {
+	number := s
+	if separator == ';' && strings.Count(s, ",") == 1 && !strings.Contains(s, ".") {
+		number = strings.Replace(s, ",", ".", 1)
+	}
+	x, err := strconv.ParseFloat(number, 64)
 	if err != nil || x-x != 0 {
 		return 0, fmt.Errorf("%.40q is no finite number", s)
 	}

@@ -58,7 +58,7 @@ func ReadValuesTable(comma rune, label string) func(io.Reader) (*Values, error) 
 		at := -1 // column of labels
 		first := true
 		var numbers []float64
-		err := eachRecord(r, comma, func(row []string) (err error) {
+		err := eachRecord(r, comma, func(separator rune, row []string) (err error) {
 			hint := ""
 			if first {
 				first, hint = false, "; a row of names has no numbers"
@@ -73,7 +73,7 @@ func ReadValuesTable(comma rune, label string) func(io.Reader) (*Values, error) 
 				if v.Columns == 0 {
 					return errors.New("columns: there is none of numbers")
 				}
-				if label != "" || isHeader(row) {
+				if label != "" || isHeader(row, separator) {
 					for _, name := range row {
 						v.Names = append(v.Names, strings.Clone(strings.TrimSpace(name))) // name holds the text of the table
 					}
@@ -85,7 +85,7 @@ func ReadValuesTable(comma rune, label string) func(io.Reader) (*Values, error) 
 					v.Labels = append(v.Labels, field)
 					continue
 				}
-				x, err := parseNumber(strings.TrimSpace(field))
+				x, err := parseNumber(strings.TrimSpace(field), separator)
 				if err == nil && math.Abs(x) > math.MaxFloat32 {
 					err = fmt.Errorf("%.40q is beyond %g", field, float32(math.MaxFloat32))
 				}
@@ -130,13 +130,18 @@ func (v *Values) setNumbers(x []float64) {
 }
 
 // isHeader reports whether a row names columns: no field is a number, and one is a name.
-func isHeader(row []string) bool {
+func isHeader(row []string, separator rune) bool {
+	isNumber := func(field string) bool { return isNumber(field, separator) }
 	return !slices.ContainsFunc(row, isNumber) && slices.ContainsFunc(row, isName)
 }
 
 // isNumber reports whether a field has the form of a number, of any size.
-func isNumber(field string) bool {
-	_, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
+func isNumber(field string, separator rune) bool {
+	field = strings.TrimSpace(field)
+	if _, err := parseNumber(field, separator); err == nil {
+		return true
+	}
+	_, err := strconv.ParseFloat(field, 64)
 	return err == nil || errors.Is(err, strconv.ErrRange)
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -91,5 +92,53 @@ func TestValuesKeepDifferencesOfLargeNumbers(t *testing.T) {
 	v, err := ReadValuesNPY(strings.NewReader(npy("<i8", "(2,)", "\x00\xf1\x53\x65\x00\x00\x00\x00\x01\xf1\x53\x65\x00\x00\x00\x00")))
 	if err != nil || fmt.Sprint(v.Numbers64) != "[1.7e+09 1.700000001e+09]" {
 		t.Errorf("%v, %v", v, err)
+	}
+}
+
+// A CSV has the separator and the encoding that its bytes tell.
+func TestTablesOfSpreadsheets(t *testing.T) {
+	utf16le := func(s string) string {
+		b := []byte("\xff\xfe")
+		for _, c := range s {
+			b = append(b, byte(c), byte(c>>8))
+		}
+		return string(b)
+	}
+	want := &Fields{Names: []string{"text", "label"}, Rows: [][]string{{"a, b; c", "é"}, {"d", "x"}}}
+	for _, content := range []string{
+		"text,label\n\"a, b; c\",é\nd,x\n",
+		"\ufefftext,label\n\"a, b; c\",é\nd,x\n",
+		"text;label\r\n\"a, b; c\";é\r\nd;x\r\n",
+		"text\tlabel\na, b; c\té\nd\tx\n",
+		"sep=;\r\ntext;label\r\n\"a, b; c\";é\r\nd;x\r\n",
+		"SEP=|\ntext|label\na, b; c|é\nd|x",
+		"\ufeffsep=,\ntext,label\n\"a, b; c\",é\nd,x\n",
+		utf16le("text;label\n\"a, b; c\";é\nd;x\n"),
+		utf16le("sep=\t\ntext\tlabel\na, b; c\té\nd\tx\n"),
+		utf16le("text,label\n\"a, b; c\",é\nd,x\n")[2:],
+	} {
+		if got, err := ReadFields(',')(strings.NewReader(content)); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%q: %q, %v", content, got, err)
+		}
+	}
+	for content, want := range map[string][]float32{
+		"a;b\n1,5;2\n-0,25;3e1\n":      {1.5, 2, -0.25, 30},
+		"1,5;2\n3.5;4\n":               {1.5, 2, 3.5, 4},
+		"a\tb\n1\t2\n":                 {1, 2},
+		utf16le("sep=;\na;b\n1,5;2\n"): {1.5, 2},
+	} {
+		if v, err := ReadValuesTable(',', "")(strings.NewReader(content)); err != nil || !slices.Equal(v.Numbers, want) {
+			t.Errorf("%q: %v, %v, want %v", content, v, err, want)
+		}
+	}
+	for content, want := range map[string]string{
+		"a;b\n1,5,0;2\n":            `"1,5,0" is no finite number`,
+		"a,b\n\"1,5\",2\n":          `"1,5" is no finite number`,
+		"\xff\xfe\x00\x00a\x00":     "is UTF-32, which is not read",
+		"\xff\xfea\x00,\x00b\x00\n": "UTF-16: the text ends within a character",
+	} {
+		if _, err := ReadValuesTable(',', "")(strings.NewReader(content)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %s", content, err, want)
+		}
 	}
 }

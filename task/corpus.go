@@ -38,7 +38,7 @@ const readPiece = 1 << 20
 // names. In a folder it ignores names that begin with a dot and everything but files, folders
 // and links to them; a link to a place in the folder is not read twice. It skips and counts files with a NUL byte in their first 8 KiB and, if utf8Only is
 // set, files that are not UTF-8. A path to a file is read whatever the file contains, and
-// inflated if it is gzip. It returns an error if a file cannot be read or inflated, the text
+// inflated if it is gzip. Texts in UTF-16 with a byte order mark become UTF-8. It returns an error if a file cannot be read or inflated, the text
 // is empty or exceeds the free memory.
 func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 	info, err := os.Stat(path)
@@ -54,6 +54,7 @@ func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 		if c.Text, err = appendFile(make([]byte, 0, info.Size()), path, dataset.Inflate); err != nil {
 			return nil, err
 		}
+		c.Text = decodeText(c.Text, 0)
 		if len(c.Text) == 0 {
 			return nil, fmt.Errorf("%s: the file is empty", path)
 		}
@@ -90,6 +91,7 @@ func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 		if c.Text, err = appendFile(c.Text, name, asIs); err != nil {
 			return nil, err
 		}
+		c.Text = decodeText(c.Text, before)
 		text := c.Text[before:]
 		binary := isBinary(text)
 		if binary || utf8Only && !utf8.Valid(text) {
@@ -160,6 +162,19 @@ func appendFile(dst []byte, name string, open func(io.Reader) (io.Reader, error)
 			return dst, withPath(name, err)
 		}
 	}
+}
+
+// decodeText replaces text[from:] by its characters if it is UTF-16 with a byte order mark. Other
+// bytes, also those of a file that only begins like that, stay as they are.
+func decodeText(text []byte, from int) []byte {
+	if e, _ := infile.FindEncoding(text[from:]); e != infile.UTF16LE && e != infile.UTF16BE {
+		return text
+	}
+	decoded, err := io.ReadAll(infile.NewText(bytes.NewReader(text[from:])))
+	if err != nil {
+		return text
+	}
+	return append(text[:from], decoded...)
 }
 
 // withPath adds the path to an error that lacks it.

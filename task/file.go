@@ -44,13 +44,14 @@ type ownText struct {
 	pair   []byte  // second text; nil: there is none
 
 	row, line int32 // of the file of all texts, for placeRow
+	isElement bool  // line counts the elements of a JSON array
 }
 
 // ownBytes bounds a line of JSONL.
 const ownBytes = 64 << 20
 
 var ownSettings = []Setting{
-	{"data", "", "file .jsonl, .csv or .tsv, plain or gzip, or a folder with a folder of texts for each class (or with such folders train, valid, test)"},
+	{"data", "", "file .jsonl, .json (an array of objects), .csv or .tsv, plain or gzip, or a folder with a folder of texts for each class (or with such folders train, valid, test)"},
 	{"text", "text", "name of the column, or the key, of the text"},
 	{"label", "label", "name of the column or key with the label"},
 	{"target", "class", "class; number; or bytes: the label has a character for each byte of the text"},
@@ -142,14 +143,18 @@ func (c *ownColumns) list() []string {
 // ownRow is a row of a file: text, label and second text.
 type ownRow struct {
 	text, label, pair string
-	line              int // from 1; 0: not known
+	line              int  // from 1; 0: not known
+	isElement         bool // line counts the elements of a JSON array
 }
 
 // place names row i of a file in messages.
-func (r *ownRow) place(i int) string { return placeRow(i, r.line) }
+func (r *ownRow) place(i int) string { return placeRow(i, r.line, r.isElement) }
 
 // placeRow names row i of a file, which is in a line from 1; 0: the line is not known.
-func placeRow(i, line int) string {
+func placeRow(i, line int, isElement bool) string {
+	if isElement {
+		return fmt.Sprintf("element %d", line)
+	}
 	if line > 0 {
 		return fmt.Sprintf("line %d", line)
 	}
@@ -161,7 +166,7 @@ func (t *OwnTexts) place(own *ownText) string {
 	if own.path != "" {
 		return own.path
 	}
-	return t.data + ": " + placeRow(int(own.row), int(own.line))
+	return t.data + ": " + placeRow(int(own.row), int(own.line), own.isElement)
 }
 
 // checkTraining returns an error for the first class without training files, and for the first
@@ -215,8 +220,8 @@ func readOwnTexts(path string, kind Kind, columns ownColumns, parts splitter, sc
 	read := columns.readJSONL
 	if comma, ok := fieldSeparator(path); ok {
 		read = func(r io.Reader) ([]ownRow, error) { return columns.readTable(r, comma) }
-	} else if suffix := filepath.Ext(strings.TrimSuffix(path, ".gz")); suffix != ".jsonl" {
-		return nil, fmt.Errorf("data: %s: its name ends in %q; .jsonl, .csv and .tsv are read, plain or .gz", path, suffix)
+	} else if suffix := filepath.Ext(strings.TrimSuffix(path, ".gz")); suffix != ".jsonl" && suffix != ".json" {
+		return nil, fmt.Errorf("data: %s: its name ends in %q; .jsonl, .json, .csv and .tsv are read, plain or .gz", path, suffix)
 	}
 	rows, err := dataset.ReadFile(path, read)
 	if err != nil {
@@ -252,33 +257,37 @@ func (c *ownColumns) readTable(r io.Reader, comma rune) ([]ownRow, error) {
 	return rows, nil
 }
 
-// readJSONL reads the keys of the JSON object in each line. A label is a string, number or
-// boolean.
+// readJSONL reads the keys of the JSON object in each line, or of those in a JSON array. A label is
+// a string, number or boolean.
 func (c *ownColumns) readJSONL(r io.Reader) ([]ownRow, error) {
 	var rows []ownRow
-	s := bufio.NewScanner(r)
+	records := infile.NewRecords(r)
+	s := bufio.NewScanner(records)
 	s.Buffer(nil, ownBytes)
 	n := 0
+	unit := func() string {
+		if records.HasArray() {
+			return "element"
+		}
+		return "line"
+	}
 	for s.Scan() {
 		n++
 		line := s.Bytes()
-		if n == 1 {
-			line = bytes.TrimPrefix(line, []byte(infile.ByteOrderMark))
-		}
 		if len(bytes.TrimSpace(line)) == 0 {
 			continue
 		}
 		row, err := c.parse(line)
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+			return nil, fmt.Errorf("%s %d: %w", unit(), n, err)
 		}
-		row.line = n
+		row.line, row.isElement = n, records.HasArray()
 		rows = append(rows, row)
 	}
 	if err := s.Err(); err == bufio.ErrTooLong {
-		return nil, fmt.Errorf("line %d: it has more than %d bytes", n+1, ownBytes)
+		return nil, fmt.Errorf("%s %d: it has more than %d bytes", unit(), n+1, ownBytes)
 	} else if err != nil {
-		return nil, fmt.Errorf("line %d: %w", n+1, err)
+		return nil, fmt.Errorf("%s %d: %w", unit(), n+1, err)
 	}
 	return rows, nil
 }
@@ -290,7 +299,7 @@ func (c *ownColumns) parse(line []byte) (row ownRow, err error) {
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(line, &object); err != nil {
-		return row, err
+		return row, notObject(line, err)
 	}
 	for _, name := range c.list() {
 		if object[name] == nil {
@@ -330,6 +339,14 @@ func (c *ownColumns) parse(line []byte) (row ownRow, err error) {
 		return row, fmt.Errorf("%s: it is %.40s; a string, a number or a truth value is needed", c.label, object[c.label])
 	}
 	return row, nil
+}
+
+// notObject returns the error of JSON that is not an object, in words of the data.
+func notObject(line []byte, err error) error {
+	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+		return fmt.Errorf("it is no JSON object in a line of its own: %w", err)
+	}
+	return fmt.Errorf("it is %.40s; a JSON object is needed", bytes.TrimSpace(line))
 }
 
 // checkUnique returns an error if a key of a column comes twice in a JSON object, which must be
@@ -408,7 +425,7 @@ func (t *OwnTexts) addRows(rows []ownRow, pairs bool, parts splitter) error {
 	var numbers []float64
 	all, strata := make([]ownText, 0, len(rows)), make([]int32, len(rows))
 	for i, row := range rows {
-		own := ownText{text: []byte(row.text), row: int32(i), line: int32(row.line)}
+		own := ownText{text: []byte(row.text), row: int32(i), line: int32(row.line), isElement: row.isElement}
 		if pairs {
 			own.pair = []byte(row.pair)
 		}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf16"
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/dataset"
@@ -535,6 +536,62 @@ func TestVocabularyIsLearnedFromAllClasses(t *testing.T) {
 	}
 }
 
+// A file holds the same rows as lines, as a JSON array and in UTF-16.
+func TestFormsOfAFileGiveTheSameTexts(t *testing.T) {
+	utf16le := func(s string) string {
+		b := []byte("\xff\xfe")
+		for _, u := range utf16.Encode([]rune(s)) {
+			b = append(b, byte(u), byte(u>>8))
+		}
+		return string(b)
+	}
+	const lines = "{\"text\": \"é 𝄞\", \"label\": 1}\n{\"text\": \"b\", \"label\": \"x\"}\n"
+	const array = "[\n {\"text\": \"é 𝄞\",\n  \"label\": 1}, {\"text\": \"b\", \"label\": \"x\"}\n]\n"
+	for _, c := range []struct{ name, content string }{
+		{"a.jsonl", lines}, {"a.jsonl", array}, {"a.json", array}, {"a.json", lines}, {"a.jsonl", utf16le(lines)}, {"a.json", utf16le(array)},
+		{"a.csv", "text,label\né 𝄞,1\nb,x\n"}, {"a.csv", "sep=;\r\ntext;label\r\né 𝄞;1\r\nb;x\r\n"}, {"a.csv", utf16le("text\tlabel\r\né 𝄞\t1\r\nb\tx\r\n")},
+		{"a.tsv", utf16le("text\tlabel\né 𝄞\t1\nb\tx\n")},
+	} {
+		path := filepath.Join(folderOf(t, map[string][]byte{c.name: []byte(c.content)}), c.name)
+		src, err := readOwnTexts(path, Class, ownColumns{text: "text", label: "label"}, 1, true)
+		if err != nil {
+			t.Errorf("%s %q: %v", c.name, c.content, err)
+			continue
+		}
+		var got []string
+		for _, part := range src.parts {
+			for _, s := range part {
+				got = append(got, string(s.text)+"="+src.classes[s.class])
+			}
+		}
+		if slices.Sort(got); fmt.Sprint(got) != "[b=x é 𝄞=1]" {
+			t.Errorf("%s %q: %q", c.name, c.content, got)
+		}
+	}
+	folder := folderOf(t, map[string][]byte{"a/1.txt": []byte(utf16le("é 𝄞 one")), "b/2.txt": []byte("two")})
+	src, err := readOwnTexts(folder, Class, ownColumns{}, 1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range src.parts {
+		for _, s := range part {
+			if text, err := s.read(10); err != nil || string(text) != map[int32]string{0: "é 𝄞 on", 1: "two"}[s.class] {
+				t.Errorf("class %d: %q, %v", s.class, text, err)
+			}
+		}
+	}
+	for _, path := range []string{folder, filepath.Join(folder, "a", "1.txt")} {
+		c, err := ReadCorpus(path, true)
+		if err != nil || !strings.HasPrefix(string(c.Text), "é 𝄞 one") || c.Skipped != 0 {
+			t.Errorf("%s: %+v, %v", path, c, err)
+		}
+	}
+	bytes := folderOf(t, map[string][]byte{"mp3": []byte("\xff\xfeab\x00\xd8\x00")})
+	if c, err := ReadCorpus(filepath.Join(bytes, "mp3"), false); err != nil || len(c.Text) != 7 {
+		t.Errorf("bytes that are no text: %+v, %v", c, err)
+	}
+}
+
 // Labels that differ in the file are different classes.
 func TestJSONLLabelsKeepTheirDigits(t *testing.T) {
 	for labels, want := range map[string][]string{
@@ -572,7 +629,11 @@ func TestJSONLErrorsNameTheLine(t *testing.T) {
 		{`{"text": "a", "label": "xy"}`, "line 4: the label has 2 bytes, the text 1", Labels},
 		{`{"text": "a", "label": 1e999}`, "line 4: label: ", Class},
 		{`{"text": "a", "label": null}`, "line 4: label: it is null", Class},
-		{`[1]`, "line 4: json: ", Class},
+		{`1`, "line 4: it is 1; a JSON object is needed", Class},
+		{`{"text": "a"`, "line 4: it is no JSON object in a line of its own: unexpected end of JSON input", Class},
+		{`[1]`, "element 4: it is 1; a JSON object is needed", Class},
+		{`[{"text": "a", "label": 1}, {"text": ""}]`, `element 5: it has no key "label"`, Class},
+		{`[{"text": "a", "label": 1}`, "element 5: the JSON array has no end", Class},
 		{strings.Repeat(" ", ownBytes), "line 4: it has more than 67108864 bytes", Class},
 	} {
 		path := filepath.Join(folderOf(t, map[string][]byte{"a.jsonl": []byte(good + "\n" + good + c.line + "\n")}), "a.jsonl")

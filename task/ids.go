@@ -1,7 +1,6 @@
 package task
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -235,8 +234,8 @@ func (t *OwnTexts) encodePairs(tokens *Tokens, encode func(text, pair string, mo
 	return nil
 }
 
-// read returns the first most bytes of the text, and of a pair all of both. A byte order mark of
-// a file is dropped. It returns an error if the file cannot be read or is empty.
+// read returns the first most bytes of the text, and of a pair all of both. A file in UTF-16
+// with a byte order mark is decoded. It returns an error if the file cannot be read or is empty.
 func (o *ownText) read(most int) ([]byte, error) {
 	if o.pair != nil {
 		return slices.Concat(o.text, []byte("\n"), o.pair), nil
@@ -245,10 +244,7 @@ func (o *ownText) read(most int) ([]byte, error) {
 		return o.text, nil
 	}
 	text, err := dataset.ReadFile(o.path, func(r io.Reader) ([]byte, error) {
-		const mark = infile.ByteOrderMark
-		text, err := io.ReadAll(io.LimitReader(r, int64(min(most, math.MaxInt-len(mark))+len(mark))))
-		text = bytes.TrimPrefix(text, []byte(mark))
-		return text[:min(len(text), most)], err
+		return io.ReadAll(io.LimitReader(infile.NewText(r), int64(most)))
 	})
 	if err == nil && len(text) == 0 {
 		err = fmt.Errorf("%s: it is empty", o.path)

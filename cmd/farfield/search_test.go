@@ -102,7 +102,7 @@ func TestSearchRefusesRecordsWithoutNumbers(t *testing.T) {
 		`{"vector":[null,2]}`:             `line 2: vector: has null among its numbers`,
 		`{"Vector":[1,2]}`:                `line 2: has no field "vector"`,
 		`{"text":"vector"}`:               `line 2: has no field "vector"`,
-		`{"VECTOR":[5,6],"vector":["1"]}`: `line 2: vector: json: cannot unmarshal string`,
+		`{"VECTOR":[5,6],"vector":["1"]}`: `line 2: vector: is no list of numbers: ["1"]`,
 	} {
 		wrote(t, path, "{\"vector\":[1,2],\"Vector\":7}\n"+record+"\n")
 		refuses(t, want, "search", path, "--queries", queries)

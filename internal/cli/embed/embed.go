@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"unicode/utf8"
 
@@ -130,15 +131,15 @@ func (c *Command) each(e *env.Env, f *records.Filter, in *texts.JoinedFiles, x *
 	if c.JSONL == nil && !jsonl {
 		jsonl = records.IsFirstRecord(start, f.FieldName())
 	}
-	record := textRecord
+	record, lines := textRecord, io.Reader(start)
 	if jsonl {
-		record = bytes.TrimSpace
+		record, lines = bytes.TrimSpace, infile.NewRecords(start)
 	}
 	var take func([]records.Field)
 	if x.rows != nil {
 		take = x.addRow
 	}
-	return f.FilterBatches(e, in, start, record, take, x.encode)
+	return f.FilterBatches(e, in, lines, record, take, x.encode)
 }
 
 // textRecord is the record of a line that is a text. A text that is not UTF-8 stays, which is an

@@ -136,13 +136,13 @@ func (f *Filter) FilterFile(e *env.Env, in *texts.JoinedFiles, fields ...TextFun
 	for _, text := range fields {
 		list = append(list, func(s, _ string) ([]Field, error) { return text(s) })
 	}
-	return f.filter(e, in, in, &recordRun{record: bytes.TrimSpace, fields: list, lines: recordsLeast, bytes: recordBytes})
+	return f.filter(e, in, infile.NewRecords(in), &recordRun{record: bytes.TrimSpace, fields: list, lines: recordsLeast, bytes: recordBytes})
 }
 
 // FilterPairs is FilterFile of records with a second text. It returns an error where FilterFile
 // does.
 func (f *Filter) FilterPairs(e *env.Env, in *texts.JoinedFiles, fields PairFunc) error {
-	return f.filter(e, in, in, &recordRun{record: bytes.TrimSpace, pairs: true, fields: []PairFunc{fields}, lines: recordsLeast, bytes: recordBytes})
+	return f.filter(e, in, infile.NewRecords(in), &recordRun{record: bytes.TrimSpace, pairs: true, fields: []PairFunc{fields}, lines: recordsLeast, bytes: recordBytes})
 }
 
 // FilterBatches filters the lines of in, which record turns into JSON, for a function of several
@@ -164,6 +164,7 @@ func (f *Filter) filter(e *env.Env, files *texts.JoinedFiles, in io.Reader, r *r
 		}
 	}()
 	r.filter, r.e, r.out, r.files, r.number = f, e, out, files, -1
+	r.records, _ = in.(*infile.Records)
 	r.in = &texts.LineSource{Reader: in, Longest: longestRecord}
 	r.progress = progress.NewRecords(e, files.Size(), out.w == nil && r.take == nil)
 	if r.shard, r.shards, err = f.shard(); err != nil {
@@ -190,6 +191,7 @@ type recordRun struct {
 	e        *env.Env
 	files    *texts.JoinedFiles
 	in       *texts.LineSource // of files
+	records  *infile.Records   // of files; nil: lines are texts
 	record   func(line []byte) []byte
 	take     func([]Field)
 	pairs    bool // records have a second text
@@ -428,13 +430,26 @@ func (x *result) join(join bool) {
 func opened(record []byte) []byte { return record[:len(record)-1] }
 
 // IsFirstRecord reports whether the first line of r that is not empty is a JSON object with the
-// field. It takes no byte from r.
+// field, or begins an array of such objects. It takes no byte from r.
 func IsFirstRecord(r *bufio.Reader, field string) bool {
 	const blanks = " \t\r\n" // of JSON
 	for n := 1; ; n = r.Buffered() + 1 {
 		_, err := r.Peek(n)
 		line, _ := r.Peek(r.Buffered())
-		first, _, whole := bytes.Cut(bytes.TrimLeft(line, blanks), []byte("\n"))
+		start := bytes.TrimLeft(line, blanks)
+		if elements, isArray := bytes.CutPrefix(start, []byte("[")); isArray {
+			var known map[string]json.RawMessage
+			failed := json.NewDecoder(bytes.NewReader(elements)).Decode(&known)
+			if err == nil && (errors.Is(failed, io.EOF) || errors.Is(failed, io.ErrUnexpectedEOF)) {
+				continue
+			}
+			if failed == nil {
+				_, ok := known[field]
+				return ok
+			}
+			start = bytes.TrimLeft(elements, blanks)
+		}
+		first, _, whole := bytes.Cut(start, []byte("\n"))
 		if !whole && err == nil {
 			continue
 		}
@@ -459,5 +474,18 @@ func Text(record []byte, field string) (string, error) {
 	return *x.text, nil
 }
 
-// place returns file and line of a line of the input.
-func (r *recordRun) place(line int64) string { return r.files.Place(line) }
+// place returns file and line of a line of the input, or in JSON arrays the number of the element
+// of all files.
+func (r *recordRun) place(line int64) string { return Place(r.files, r.records, line) }
+
+// Place returns the place of a line that records read from files; records may be nil.
+func Place(files *texts.JoinedFiles, records *infile.Records, line int64) string {
+	if records == nil || !records.HasArray() {
+		return files.Place(line)
+	}
+	place := fmt.Sprintf("record %d", line)
+	if paths := files.Paths(); len(paths) == 1 && !texts.IsStandard(paths[0]) {
+		return paths[0] + ": " + place
+	}
+	return place
+}

@@ -299,7 +299,12 @@ func (c *Command) eachText(e *env.Env, path string, jsonl *bool, f func(text str
 		isRecords = records.IsFirstRecord(start, c.fieldName())
 	}
 	const longest = 1 << 26
+	var elements *infile.Records
 	lines := &texts.LineSource{Reader: start, Longest: longest}
+	if isRecords {
+		elements = infile.NewRecords(start)
+		lines.Reader = elements
+	}
 	var some [][]byte
 	for number := int64(1); ; number++ {
 		some, err = lines.NextLines(some[:0], 1, 1)
@@ -315,7 +320,7 @@ func (c *Command) eachText(e *env.Env, path string, jsonl *bool, f func(text str
 		case len(bytes.TrimSpace(line)) > 0:
 			text, err := records.Text(bytes.TrimSpace(line), c.fieldName())
 			if err != nil {
-				return fmt.Errorf("%s: %w", in.Place(number), err)
+				return fmt.Errorf("%s: %w", records.Place(in, elements, number), err)
 			}
 			f(text)
 		}

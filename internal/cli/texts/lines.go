@@ -97,7 +97,7 @@ type JoinedFiles struct {
 // error if a file does not exist or the first cannot be opened.
 func OpenFiles(e *env.Env, paths ...string) (*JoinedFiles, error) {
 	for _, path := range paths {
-		if isStandard(path) {
+		if IsStandard(path) {
 			continue
 		}
 		if _, err := os.Stat(path); err != nil {
@@ -149,7 +149,7 @@ func (j *JoinedFiles) Place(line int64) string {
 
 // FormatPlace returns file and line for messages; "" and - are standard input.
 func FormatPlace(path string, line int64) string {
-	if isStandard(path) {
+	if IsStandard(path) {
 		return fmt.Sprintf("line %d", line)
 	}
 	return fmt.Sprintf("%s: line %d", path, line)

@@ -3,6 +3,7 @@ package texts
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"os"
 
@@ -11,8 +12,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// OpenText opens a text as OpenBytes opens a file. Gzip is inflated, and a byte order mark of
-// UTF-8 at the beginning is dropped. It returns an error if the file cannot be opened.
+// OpenText opens a text as OpenBytes opens a file. Gzip is inflated. A text that begins with a byte
+// order mark of UTF-16 is decoded; the mark, also of UTF-8, is dropped. It returns an error if the file cannot be opened.
 func OpenText(e *env.Env, path string) (io.ReadCloser, error) {
 	in, err := OpenBytes(e, path)
 	if err != nil {
@@ -24,14 +25,14 @@ func OpenText(e *env.Env, path string) (io.ReadCloser, error) {
 // OpenBytes opens a file or standard input. An interrupt ends a waiting Read and the
 // opening of a named pipe. It returns an error if the file cannot be opened.
 func OpenBytes(e *env.Env, path string) (io.ReadCloser, error) {
-	if isStandard(path) {
+	if IsStandard(path) {
 		return io.NopCloser(infile.NewReader(e.Context, e.Stdin)), nil
 	}
 	return infile.OpenStream(e.Context, path)
 }
 
-// isStandard reports whether path is standard input.
-func isStandard(path string) bool { return path == "" || path == "-" }
+// IsStandard reports whether path is standard input.
+func IsStandard(path string) bool { return path == "" || path == "-" }
 
 // GzipMagic are the first bytes of gzip.
 const GzipMagic = "\x1f\x8b"
@@ -46,7 +47,7 @@ type textReader struct {
 }
 
 // Read reads the text. It returns the errors of the file, and an input error with its path if gzip
-// is damaged.
+// or UTF-16 is damaged.
 func (t *textReader) Read(p []byte) (int, error) {
 	if t.text == nil {
 		t.begin()
@@ -57,10 +58,11 @@ func (t *textReader) Read(p []byte) (int, error) {
 
 // wrap returns the error of a Read.
 func (t *textReader) wrap(err error) error {
-	if err == nil || err == io.EOF || !t.gzip {
+	var malformed infile.FormatError
+	if err == nil || err == io.EOF || !t.gzip && !errors.As(err, &malformed) {
 		return err
 	}
-	if isStandard(t.path) {
+	if IsStandard(t.path) {
 		return env.MarkInput(err)
 	}
 	return env.InputErrorf("%s: %w", t.path, err)
@@ -79,15 +81,10 @@ func (t *textReader) begin() {
 		}
 		b = bufio.NewReaderSize(z, 1<<16)
 	}
-	if err == nil {
-		if is, err = hasPrefix(b, infile.ByteOrderMark); is {
-			_, _ = b.Discard(len(infile.ByteOrderMark)) // they are buffered
-		}
-	}
-	t.text = b
+	t.text = infile.NewText(b)
 	if err != nil { // a terminal ends once, so the end is kept
 		rest, _ := b.Peek(b.Buffered())
-		t.text = io.MultiReader(bytes.NewReader(rest), failing{err})
+		t.text = infile.NewText(io.MultiReader(bytes.NewReader(rest), failing{err}))
 	}
 }
 
@@ -112,10 +109,10 @@ func hasPrefix(b *bufio.Reader, prefix string) (bool, error) {
 }
 
 // TextSize returns the bytes of a text in a regular file, without a byte order mark; -1: there
-// is none, or it is gzip.
+// is none, or it is gzip or UTF-16.
 func TextSize(e *env.Env, path string) int64 {
 	f, ok := e.Stdin.(*os.File)
-	if !isStandard(path) {
+	if !IsStandard(path) {
 		opened, err := infile.Open(path)
 		if err != nil {
 			return -1
@@ -130,13 +127,11 @@ func TextSize(e *env.Env, path string) int64 {
 	if err != nil || !info.Mode().IsRegular() {
 		return -1
 	}
-	head := make([]byte, len(infile.ByteOrderMark))
+	head := make([]byte, infile.HeadBytes)
 	n, _ := f.ReadAt(head, 0)
-	switch {
-	case bytes.HasPrefix(head[:n], []byte(GzipMagic)):
+	encoding, mark := infile.FindEncoding(head[:n])
+	if bytes.HasPrefix(head[:n], []byte(GzipMagic)) || encoding != infile.UTF8 {
 		return -1
-	case string(head[:n]) == infile.ByteOrderMark:
-		return info.Size() - int64(n)
 	}
-	return info.Size()
+	return info.Size() - int64(mark)
 }

@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
@@ -25,7 +27,7 @@ type Command struct {
 	File      string `arg:"" optional:"" placeholder:"FILE" help:"Texts, a line each; - or nothing is standard input."`
 	Model     string `placeholder:"DIR" xor:"tokenizer" required:"" help:"Folder of a model, with its tokenizer."`
 	Tokenizer string `placeholder:"PATH" xor:"tokenizer" required:"" help:"File of a tokenizer, or a folder with one."`
-	JSONL     bool   `name:"jsonl" help:"Read JSON lines with the fields text and pair."`
+	JSONL     bool   `name:"jsonl" help:"Read JSON lines, or a JSON array, with the fields text and pair."`
 }
 
 // Help says which files are read.
@@ -56,8 +58,12 @@ func (c *Command) Run(e *env.Env) error {
 		return env.MarkInput(err)
 	}
 	defer in.Close()
+	var lines io.Reader = in
+	if c.JSONL {
+		lines = infile.NewRecords(in)
+	}
 	out := bufio.NewWriterSize(e.Stdout, 1<<16)
-	err = c.lines(e, t, in, out)
+	err = c.lines(e, t, lines, out)
 	if flushErr := out.Flush(); err == nil {
 		err = flushErr
 	}
@@ -76,6 +82,8 @@ func (c *Command) lines(e *env.Env, t *tokenizer.Tokenizer, in io.Reader, out *b
 			if rest := source.Rest(); rest != nil {
 				lines = append(lines, rest)
 			}
+		} else if malformed := (infile.FormatError{}); errors.As(err, &malformed) {
+			return env.MarkInput(err)
 		} else if err != nil {
 			return err
 		}
@@ -151,8 +159,8 @@ func parseRecord(line []byte) (text, pair *string, err error) {
 		return nil, nil, fmt.Errorf("is not UTF-8: %.60q", line)
 	}
 	var members map[string]json.RawMessage // keys of a struct would match in any case
-	if err := json.Unmarshal(line, &members); err != nil {
-		return nil, nil, err
+	if err := json.Unmarshal(line, &members); err != nil || members == nil {
+		return nil, nil, fmt.Errorf("is not a JSON object: %.60q", line)
 	}
 	for name, to := range map[string]**string{"text": &text, "pair": &pair} {
 		if raw, ok := members[name]; ok {

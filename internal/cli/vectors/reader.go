@@ -168,7 +168,7 @@ func openRecords(e *env.Env, path string) (Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &recordReader{Closer: in, path: path, r: bufio.NewReaderSize(in, 1<<16)}
+	r := &recordReader{Closer: in, path: path, r: bufio.NewReaderSize(infile.NewRecords(in), 1<<16)}
 	// Records of empty texts may come first; they are kept until the width is known.
 	for r.width == 0 {
 		record, err := r.readRecord()
@@ -204,7 +204,7 @@ func (r *recordReader) readRecord() ([]byte, error) {
 		}
 		clear(r.members)
 		if err := json.Unmarshal(line, &r.members); err != nil {
-			return nil, fmt.Errorf("line %d: %w", r.line, err)
+			return nil, fmt.Errorf("line %d: is not a JSON object: %.60q", r.line, line)
 		}
 		member, ok := r.members[Field]
 		if !ok {
@@ -217,7 +217,7 @@ func (r *recordReader) readRecord() ([]byte, error) {
 		}
 		var vector []float32
 		if err := json.Unmarshal(member, &vector); err != nil {
-			return nil, fmt.Errorf("line %d: %s: %w", r.line, Field, err)
+			return nil, fmt.Errorf("line %d: %s: is no list of numbers: %.60s", r.line, Field, member)
 		}
 		if bytes.Contains(member, null) { // which Unmarshal reads as 0
 			return nil, fmt.Errorf("line %d: %s: has null among its numbers", r.line, Field)
