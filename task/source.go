@@ -1,9 +1,6 @@
 package task
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 
 	"github.com/farfield-ml/farfield/dataset"
@@ -67,42 +64,6 @@ type PictureSource interface {
 	// Picture returns the picture of sample i of a split as one grey image. It returns an
 	// error if the split has no sample i or the picture cannot be read.
 	Picture(split Split, i int) (*dataset.Images, error)
-}
-
-// digestSamples is the number of samples of a split that enter Digest.
-const digestSamples = 64
-
-// Digest returns a checksum that identifies the data of a source: its own method Digest if it
-// has one, otherwise the SHA-256 of the specification and up to 64 evenly spread samples of
-// each split. It returns the errors of Sample.
-func Digest(src Source) (string, error) {
-	if d, ok := src.(interface{ Digest() string }); ok {
-		return d.Digest(), nil
-	}
-	if needle, ok := src.(*Needle); ok {
-		src = needle.shortenWindow()
-	}
-	spec := src.Spec()
-	h := sha256.New()
-	fmt.Fprintf(h, "%+v", spec)
-	var s Sample
-	for split, count := range spec.Count {
-		if count == Endless {
-			count = digestSamples
-		}
-		n := min(count, digestSamples)
-		for i := range n {
-			if err := src.Sample(&s, Split(split), i*count/n); err != nil {
-				return "", err
-			}
-			for _, part := range []any{s.Tokens, int64(s.Cut), s.Values, s.Class, s.Labels, s.Targets} {
-				if err := binary.Write(h, binary.LittleEndian, part); err != nil {
-					return "", err
-				}
-			}
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // Split is one of the three parts of a task's samples.

@@ -1,12 +1,14 @@
 package task
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/token"
@@ -153,8 +155,8 @@ func TestDrawReachesEveryToken(t *testing.T) {
 
 func TestDigestDiffersBetweenSources(t *testing.T) {
 	digest := func(src Source) string {
-		d, err := Digest(src)
-		if err != nil || len(d) != 64 {
+		d, err := Digest(src, nil)
+		if err != nil || len(strings.TrimPrefix(d, wholePrefix)) != 64 {
 			t.Fatal(d, err)
 		}
 		return d
@@ -178,6 +180,78 @@ func TestDigestDiffersBetweenSources(t *testing.T) {
 		if seen[d] = src.name; digest(src.Source) != d {
 			t.Errorf("the digest of %s changes", src.name)
 		}
+	}
+}
+
+// Every change of every sample changes the digest, also in a file of its own.
+func TestDigestCoversAllSamples(t *testing.T) {
+	rows := func(change int) []byte {
+		var b strings.Builder
+		b.WriteString("text,label\n")
+		for i := range 500 {
+			text := fmt.Sprintf("text %d", i)
+			if i == change {
+				text = "other"
+			}
+			fmt.Fprintf(&b, "%s,%d\n", text, i%2)
+		}
+		return []byte(b.String())
+	}
+	digest := func(change int) string {
+		path := filepath.Join(folderOf(t, map[string][]byte{"a.csv": rows(change)}), "a.csv")
+		d, err := Digest(openSource(t, "file", Options{Seed: 1}, "data", path), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	whole := digest(-1)
+	for change := 0; change < 500; change += 49 {
+		if digest(change) == whole {
+			t.Errorf("another text in row %d has the same digest", change)
+		}
+	}
+
+	files := map[string][]byte{}
+	for i := range 40 {
+		files[fmt.Sprintf("%s/%d.txt", []string{"a", "b"}[i%2], i)] = fmt.Appendf(nil, "text %d", i)
+	}
+	folder := folderOf(t, files)
+	src := openSource(t, "file", Options{Seed: 1}, "data", folder)
+	then := time.Now().Add(-time.Hour).Truncate(time.Second)
+	for name := range files {
+		if err := os.Chtimes(filepath.Join(folder, name), then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sums := &FileSums{}
+	first, err := Digest(src, sums)
+	if err != nil || len(sums.Files) != 40 || !sums.HasChanged() {
+		t.Fatalf("%d sums, %v", len(sums.Files), err)
+	}
+	again := &FileSums{Files: sums.Files}
+	if d, err := Digest(src, again); err != nil || d != first || again.HasChanged() {
+		t.Errorf("%s with sums, %s without, %v; changed %t", d, first, err, again.HasChanged())
+	}
+	for id := range again.Files { // what is kept is not read again
+		again.Files[id] = "kept"
+	}
+	if d, err := Digest(src, again); err != nil || d == first {
+		t.Errorf("%s, %v: files are read again", d, err)
+	}
+	path := filepath.Join(folder, "b", "7.txt")
+	if err := os.WriteFile(path, []byte("text 8"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := Digest(src, sums); err != nil || d == first {
+		t.Errorf("%s, %v: a changed file has the same digest", d, err)
+	}
+	old, err := sampleDigest(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := DigestLike(old, src, first); err != nil || d != old {
+		t.Errorf("as an earlier version %s, %v, want %s", d, err, old)
 	}
 }
 

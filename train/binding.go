@@ -219,7 +219,7 @@ func compareFields(path, checkpoint string, got, want any) error {
 
 // flattenJSON adds the fields of v's JSON to the map, such as model.width or mean[0].
 func flattenJSON(into map[string]string, v any) error {
-	text, err := json.Marshal(v)
+	text, err := atomicfile.MarshalJSON(v)
 	if err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func flattenJSON(into map[string]string, v any) error {
 				add(fmt.Sprintf("%s[%d]", name, i), y)
 			}
 		default:
-			value, _ := json.Marshal(x) // a part of JSON
+			value, _ := atomicfile.MarshalJSON(x) // a part of JSON
 			into[strings.TrimPrefix(name, ".")] = string(value)
 		}
 	}
@@ -310,8 +310,13 @@ func (t *Trainer) checkData(was string) error {
 	return checkDigest(&t.config, t.source, t.digest, was)
 }
 
-// checkDigest returns an error if the SHA-256 of the data src is another than it was.
+// checkDigest returns an error if the SHA-256 of the data src is another than it was. Runs of
+// earlier versions have one of some samples, which is compared as it was.
 func checkDigest(c *Config, src task.Source, digest, was string) error {
+	digest, err := task.DigestLike(was, src, digest)
+	if err != nil {
+		return err
+	}
 	if was == digest {
 		return nil
 	}
@@ -320,6 +325,48 @@ func checkDigest(c *Config, src task.Source, digest, was string) error {
 		what = text.Corpus.Name
 	}
 	return fmt.Errorf("%s: is not the data that the run began with: its SHA-256 is %.12s…, was %.12s…", what, digest, was)
+}
+
+// sumsFile keeps the SHA-256 of files of samples, so that a run which is resumed does not read files
+// again that have not changed.
+const (
+	sumsFile     = "data-sums.json"
+	sumsVersion  = 1
+	maxSumsBytes = 1 << 30
+)
+
+// readFileSums returns the sums in the folder of a run. A file that is missing, damaged or of another
+// version counts as empty: what it lacks is read anew.
+func readFileSums(dir string) *task.FileSums {
+	sums := &task.FileSums{}
+	if dir == "" || infile.ReadJSON(filepath.Join(dir, sumsFile), maxSumsBytes, sums) != nil || sums.Version != sumsVersion {
+		sums = &task.FileSums{Version: sumsVersion}
+	}
+	return sums
+}
+
+// writeFileSums writes sums that are new.
+func (t *Trainer) writeFileSums() error {
+	if !t.sums.HasChanged() {
+		return nil
+	}
+	return atomicfile.WriteJSON(filepath.Join(t.dir, sumsFile), t.sums)
+}
+
+// renewStart replaces the checksum of some samples, with which earlier versions began a run, by that
+// of all.
+func (t *Trainer) renewStart() error {
+	path := filepath.Join(t.dir, startFile)
+	var was runStart
+	err := infile.ReadJSON(path, maxStartBytes, &was)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && was.Data == t.digest {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	was.Data = t.digest
+	return atomicfile.WriteJSON(path, was)
 }
 
 // DataSum returns the SHA-256 of the data that the run in the folder dir began with, as

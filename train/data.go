@@ -45,7 +45,10 @@ func CheckData(path string, src task.Source) error {
 		difference = fmt.Sprintf("it has %d classes, were %d", spec.Classes, c.Model.Outputs)
 	}
 	if difference == "" && m.Data != "" {
-		digest, err := task.Digest(src)
+		digest, err := task.Digest(src, readFileSums(RunFolder(path)))
+		if err == nil {
+			digest, err = task.DigestLike(m.Data, src, digest)
+		}
 		if err != nil {
 			return err
 		}

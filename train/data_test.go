@@ -100,6 +100,76 @@ func openRunTask(t *testing.T, dir string) (Config, task.Source) {
 	return c, src
 }
 
+// A run of an earlier version has a checksum of 64 samples of a split. It is resumed by that and gets
+// the one of all; then each change is found.
+func TestEveryChangeOfTheDataIsFound(t *testing.T) {
+	folder := t.TempDir()
+	rows := labelledRows(2000, "login", "storage")
+	data := writeFile(t, folder, "data.csv", rows)
+	dir := smallRun(t, "file", map[string]string{"data": data, "length": "6"})
+	c, src := openRunTask(t, dir)
+	whole, err := task.Digest(src, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := task.DigestLike("", src, whole)
+	if err != nil || old == whole {
+		t.Fatal(old, err)
+	}
+	if sum, err := DataSum(dir); err != nil || sum != whole {
+		t.Errorf("the run has %s, %v; want %s", sum, err, whole)
+	}
+	checkpoint, err := latestCheckpoint(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := parseManifest(checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Data = old
+	if err := os.Remove(filepath.Join(checkpoint, manifestFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.writeInto(checkpoint); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, dir, startFile, `{"version":1,"data_sha256":"`+old+`"}`)
+	if err := CheckData(dir, src); err != nil {
+		t.Error(err)
+	}
+	if err := LengthenRuns(src, c.Steps+1, dir); err != nil {
+		t.Fatal(err)
+	}
+	_, src = openRunTask(t, dir)
+	trainer, err := Resume(src, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trainer.Train(context.Background(), Observer{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := trainer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if sum, err := DataSum(dir); err != nil || sum != whole {
+		t.Errorf("the resumed run has %s, %v; want %s", sum, err, whole)
+	}
+	lines := strings.SplitAfter(rows, "\n")
+	for change := 1; change < 2000; change += 197 {
+		changed := slices.Clone(lines)
+		changed[change] = "x" + changed[change]
+		writeFile(t, folder, "data.csv", strings.Join(changed, ""))
+		_, src := openRunTask(t, dir)
+		if err := CheckData(dir, src); !errors.Is(err, ErrDataChanged) {
+			t.Errorf("row %d: eval: %v", change, err)
+		}
+		if _, err := Resume(src, dir); err == nil || !strings.Contains(err.Error(), "is not the data that the run began with") {
+			t.Errorf("row %d: resuming: %v", change, err)
+		}
+	}
+}
+
 // TestDataOfARunMustBeUnchanged changes labels, rows and records of a run.
 func TestDataOfARunMustBeUnchanged(t *testing.T) {
 	folder := t.TempDir()

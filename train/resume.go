@@ -1,7 +1,6 @@
 package train
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -135,7 +134,11 @@ func lockRun(dir string) (*lock.Lock, error) {
 // src is the task that the configuration of the runs opens. LengthenRuns returns an error, and
 // changes no run, if one of them is unfinished or longer, or began with other data.
 func LengthenRuns(src task.Source, steps int, dirs ...string) error {
-	sum, err := task.Digest(src)
+	sums := &task.FileSums{}
+	if len(dirs) > 0 {
+		sums = readFileSums(dirs[0])
+	}
+	sum, err := task.Digest(src, sums)
 	if err != nil {
 		return err
 	}
@@ -217,6 +220,9 @@ func (t *Trainer) restoreRun(k *savedRun) error {
 	} else if err := errors.Join(removeOlder(k.Checkpoint), t.repairBest()); err != nil {
 		return err
 	}
+	if err := errors.Join(t.writeFileSums(), t.renewStart()); err != nil {
+		return err
+	}
 	if err := t.writeLabels(t.dir); err != nil {
 		return err
 	}
@@ -230,11 +236,11 @@ func (t *Trainer) restoreRun(k *savedRun) error {
 
 // sameModel returns an error if the configuration differs from the checkpoint's.
 func sameModel(saved, asked model.Config) error {
-	a, err := json.Marshal(saved)
+	a, err := atomicfile.MarshalJSON(saved)
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(asked)
+	b, err := atomicfile.MarshalJSON(asked)
 	if err != nil {
 		return err
 	}

@@ -30,8 +30,9 @@ type Trainer struct {
 	text     *task.Text        // nil: the task is not a text
 	windows  task.WindowDrawer // nil: samples have the length they have
 	digest   string
-	classes  []string // names of the classes; nil: none
-	columns  []string // names of the channels; nil: none
+	sums     *task.FileSums // of the files that digest is of
+	classes  []string       // names of the classes; nil: none
+	columns  []string       // names of the channels; nil: none
 	scales   *task.Scales
 	headFit  *HeadFit // of a frozen model; nil: its head is not fitted yet
 	model    *model.Model[float32]
@@ -181,6 +182,9 @@ func (t *Trainer) createFolder() error {
 	if err := atomicfile.WriteJSON(filepath.Join(t.dir, startFile), t.describeRunStart()); err != nil {
 		return err
 	}
+	if err := t.writeFileSums(); err != nil {
+		return err
+	}
 	// The configuration makes the folder a run, which Resume continues.
 	if err := atomicfile.WriteJSON(filepath.Join(t.dir, configFile), t.config); err != nil {
 		return err
@@ -281,7 +285,8 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 	}
 	t.optim.Beta1, t.optim.Beta2, t.optim.Decay, t.optim.Rectified = c.Beta1, c.Beta2, c.Decay, c.Optimizer == RAdam
 	if err == nil && (dir != "" || j.Ranks != nil) {
-		t.digest, err = task.Digest(src)
+		t.sums = readFileSums(dir)
+		t.digest, err = task.Digest(src, t.sums)
 	}
 	return t, err
 }

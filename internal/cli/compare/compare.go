@@ -220,7 +220,11 @@ func compareRuns(list []string) (*Comparison, error) {
 		}
 		all, sums = append(all, r), append(sums, sum)
 	}
-	if slices.Contains(sums, "") { // nothing is known of the data of a run
+	kinds := map[bool]bool{}
+	for _, sum := range sums {
+		kinds[task.IsWholeDigest(sum)] = true
+	}
+	if slices.Contains(sums, "") || len(kinds) > 1 { // nothing is known of the data of a run, or not the same of all
 		clear(sums)
 	}
 	for i, r := range all {

@@ -131,7 +131,7 @@ func checkSeedData(dir string, src task.Source) error {
 	if len(list) == 0 {
 		return nil
 	}
-	sum, err := task.Digest(src)
+	sum, err := task.Digest(src, nil)
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -140,8 +140,12 @@ func checkSeedData(dir string, src task.Source) error {
 		if err != nil {
 			return env.MarkInput(err)
 		}
-		if was != "" && was != sum {
-			return env.InputErrorf("%s: began with other data: its SHA-256 was %.12s…, is %.12s…", run, was, sum)
+		is, err := task.DigestLike(was, src, sum)
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		if was != "" && was != is {
+			return env.InputErrorf("%s: began with other data: its SHA-256 was %.12s…, is %.12s…", run, was, is)
 		}
 	}
 	return nil
