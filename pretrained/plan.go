@@ -1,11 +1,11 @@
 package pretrained
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 )
@@ -183,7 +183,7 @@ func bodyText(text []byte) ([]byte, error) {
 			f.set("architectures", []string{name})
 		}
 	}
-	return json.Marshal(f.values)
+	return atomicfile.MarshalJSON(f.values)
 }
 
 // findHead returns the head of the architecture. Without architectures it is the body.

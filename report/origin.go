@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/bench"
 )
 
@@ -91,12 +92,18 @@ func (a Origin) Settings() ([][2]string, error) {
 // fields have names such as model.width; a list is one value. It returns an error if x
 // has no JSON.
 func FlattenFields(x any) ([][2]string, error) {
-	text, err := json.Marshal(x)
+	text, err := atomicfile.MarshalJSON(x)
 	if err != nil {
 		return nil, err
 	}
 	return appendFields(nil, "", text)
 }
+
+// A list of more than longestList values, such as the means of all channels, is shown by its first.
+const (
+	longestList = 16
+	shownOfList = 4
+)
 
 // appendFields appends the fields of a JSON text under name to rows.
 func appendFields(rows [][2]string, name string, text []byte) ([][2]string, error) {
@@ -118,6 +125,9 @@ func appendFields(rows [][2]string, name string, text []byte) ([][2]string, erro
 				return nil, err
 			}
 			list = append(list, fmt.Sprint(value))
+		}
+		if n := len(list); n > longestList {
+			list = append(list[:shownOfList:shownOfList], fmt.Sprintf("… (%d in all)", n))
 		}
 		return append(rows, [2]string{name, strings.Join(list, ", ")}), nil
 	case json.Number:

@@ -72,8 +72,8 @@ type verbTable struct {
 	Tokenize   tokenize.Command           `cmd:"" group:"Around" help:"Print the token ids of each text."`
 	Completion completion.Command         `cmd:"" group:"Around" help:"Print a completion script for bash, zsh or fish."`
 	Complete   completion.CompleteCommand `cmd:"" hidden:""`
-	Man        man.Command                `cmd:"" hidden:"" help:"Print the manual page, in troff."`
-	Tell       version.Command            `cmd:"" name:"version" hidden:"" help:"Print what --version prints."`
+	Man        man.Command                `cmd:"" group:"Around" help:"Print the manual page, in troff."`
+	Tell       version.Command            `cmd:"" name:"version" group:"Around" help:"Print what --version prints."`
 }
 
 // farfield returns the program.

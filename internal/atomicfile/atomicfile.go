@@ -4,6 +4,7 @@ package atomicfile
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -81,11 +82,21 @@ func WriteBytes(path string, data []byte) error {
 	})
 }
 
-// WriteJSON is Write of v as indented JSON. It returns an error where Write does, and if v
-// has no JSON.
+// MarshalJSON is json.Marshal of v, but <, > and & stand as they are: <unk> is no \u003cunk\u003e.
+func MarshalJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// WriteJSON is Write of v as indented JSON, whose <, > and & stand as they are. It returns an error
+// where Write does, and if v has no JSON.
 func WriteJSON(path string, v any) error {
 	return Write(path, func(w io.Writer) error {
 		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
 		e.SetIndent("", "  ")
 		return e.Encode(v)
 	})

@@ -2,13 +2,13 @@ package serve
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/sessions"
 )
 
@@ -141,7 +141,7 @@ func (e *apiError) write(w http.ResponseWriter) {
 
 // writeJSON sends v as the whole answer. It returns an error if v is no JSON or w fails.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
-	data, err := json.Marshal(v)
+	data, err := atomicfile.MarshalJSON(v)
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (s *Server) writeLarge(w http.ResponseWriter, kind string, data []byte) err
 
 // writeLargeJSON is writeLarge of v. It returns an error if v is no JSON, too.
 func (s *Server) writeLargeJSON(w http.ResponseWriter, v any) error {
-	data, err := json.Marshal(v)
+	data, err := atomicfile.MarshalJSON(v)
 	if err != nil {
 		return err
 	}

@@ -2,11 +2,11 @@ package serve
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"sync"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/sessions"
 )
 
@@ -72,7 +72,7 @@ type events struct {
 
 // send writes v as an event. It returns an error if the client is gone or does not read.
 func (e *events) send(v any) error {
-	data, err := json.Marshal(v)
+	data, err := atomicfile.MarshalJSON(v)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 )
 
 // Finding is a list of facts about a subject, in order. As JSON it is an object that
@@ -64,7 +66,7 @@ func (r *Table) MarshalJSON() ([]byte, error) {
 		}
 		list = append(list, object)
 	}
-	return json.Marshal(list)
+	return atomicfile.MarshalJSON(list)
 }
 
 // MarshalJSON returns an object of the facts in their order. It returns an error if a
@@ -80,14 +82,14 @@ func (f *Finding) MarshalJSON() ([]byte, error) {
 		if x.value == nil {
 			continue
 		}
-		value, err := json.Marshal(x.value)
+		value, err := atomicfile.MarshalJSON(x.value)
 		if err != nil {
 			return nil, err
 		}
 		if b.Len() > 1 {
 			b.WriteByte(',')
 		}
-		key, err := json.Marshal(strings.ToLower(strings.ReplaceAll(x.name, " ", "_")))
+		key, err := atomicfile.MarshalJSON(strings.ToLower(strings.ReplaceAll(x.name, " ", "_")))
 		if err != nil {
 			return nil, err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/internal/cli/calibrate"
 	"github.com/farfield-ml/farfield/internal/cli/display"
@@ -349,7 +350,7 @@ func describeModel(f *display.Finding, m *model.Model[float32]) error {
 // describeConfig describes the configuration of a model, its size and its attention.
 func describeConfig(f *display.Finding, m *model.Model[float32]) error {
 	c := m.Config()
-	text, err := json.Marshal(c)
+	text, err := atomicfile.MarshalJSON(c)
 	if err != nil {
 		return err
 	}
@@ -412,7 +413,7 @@ func inspectGeneration(path, dir string) (*display.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	sampling, err := json.Marshal(g.Sampling())
+	sampling, err := atomicfile.MarshalJSON(g.Sampling())
 	if err != nil {
 		return nil, err
 	}
@@ -445,7 +446,7 @@ func inspectText(file *os.File, size int64) (*display.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	sampling, err := json.Marshal(h.Sampling)
+	sampling, err := atomicfile.MarshalJSON(h.Sampling)
 	if err != nil {
 		return nil, err
 	}

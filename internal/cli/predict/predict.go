@@ -4,7 +4,6 @@ package predict
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
@@ -409,7 +409,7 @@ func (a *answers) print(r *train.Prediction, shown string) error {
 func (a *answers) printJSON(fields []records.Field) error {
 	a.w.WriteByte('{')
 	for i, f := range fields {
-		value, err := json.Marshal(f.Value)
+		value, err := atomicfile.MarshalJSON(f.Value)
 		if err != nil {
 			return err
 		}

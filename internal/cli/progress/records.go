@@ -17,7 +17,7 @@ import (
 type Records struct {
 	w     io.Writer
 	bar   *progressbar.ProgressBar // nil: lines
-	Read  int64                    // bytes
+	Read  int64                    // bytes of the records that are done, and of what is between
 	all   int64                    // bytes of the input; 0: unknown
 	base  int64                    // bytes of skipped records
 	start time.Time
@@ -52,7 +52,7 @@ func (p *Records) Show(records int64) {
 		return
 	}
 	p.spoke = now
-	text := fmt.Sprintf("%d records", records)
+	text := display.Pluralise(int(records), "record")
 	if p.all > 0 && p.Read > p.base {
 		left := time.Duration(float64(now.Sub(p.start)) * float64(p.all-p.Read) / float64(p.Read-p.base))
 		text += fmt.Sprintf("  %.0f %%  %s left", 100*float64(p.Read)/float64(p.all), max(left, 0).Round(time.Second))

@@ -10,6 +10,7 @@ import (
 	"io"
 	"unicode/utf8"
 
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
@@ -236,6 +237,7 @@ func (r *recordRun) all() error {
 type result struct {
 	record  []byte
 	line    int64 // of the input
+	size    int64 // bytes of the line
 	members map[string]json.RawMessage
 	text    *string
 	fields  []Field
@@ -249,19 +251,22 @@ func (r *recordRun) writeRecords(lines [][]byte) error {
 	var failed error
 	for _, line := range lines {
 		r.readLines++
-		r.progress.Read += int64(len(line))
 		if len(line) >= longestRecord && line[len(line)-1] != '\n' {
 			failed = env.InputErrorf("%s: is longer than %d bytes", r.place(r.readLines), longestRecord)
 			break
 		}
+		size := int64(len(line))
 		record := r.record(line)
 		if len(record) == 0 {
+			r.progress.Read += size
 			continue
 		}
 		if r.number++; r.number%r.shards != r.shard {
+			r.progress.Read += size
 			continue
 		}
 		if r.recordCount++; r.recordCount <= r.filter.Skip {
+			r.progress.Read += size
 			r.progress.Skip()
 			continue
 		}
@@ -269,11 +274,12 @@ func (r *recordRun) writeRecords(lines [][]byte) error {
 			if known, err := r.out.passes(record, r.place(r.readLines)); err != nil {
 				return err
 			} else if known {
+				r.progress.Read += size
 				r.progress.Skip()
 				continue
 			}
 		}
-		batch = append(batch, result{record: record, line: r.readLines})
+		batch = append(batch, result{record: record, line: r.readLines, size: size})
 	}
 	r.recordCount -= int64(len(batch)) // until they are written
 	if r.batch != nil {
@@ -295,6 +301,7 @@ func (r *recordRun) writeRecords(lines [][]byte) error {
 			return err
 		}
 		r.recordCount++
+		r.progress.Read += x.size
 		r.progress.Show(r.recordCount)
 	}
 	return failed
@@ -416,7 +423,7 @@ func (x *result) join(join bool) {
 			x.err = fmt.Errorf("%s: is there already", f.Name)
 			return
 		}
-		value, err := json.Marshal(f.Value)
+		value, err := atomicfile.MarshalJSON(f.Value)
 		if err != nil {
 			x.err = err
 			return
