@@ -536,18 +536,33 @@ func (g *runGroup) score(m runs.Measure) string {
 
 // table is a row for each group.
 func (x *Comparison) table() *report.Table {
-	t := &report.Table{Head: []string{"runs", x.Metric, "result", "seeds", "loss", "seconds"}}
+	t := &report.Table{Head: []string{"runs", x.Metric, "result", "seeds", "loss", "seconds", "folders"}}
 	for _, g := range x.Groups {
 		loss, seconds := "–", "–"
 		if g.Seeds > 0 {
 			loss, seconds = display.FormatValue(x.measure.Metric, g.Loss), fmt.Sprintf("%.3g", g.Seconds)
 		}
-		t.Rows = append(t.Rows, []string{g.Name, g.score(x.measure), g.Result, strconv.Itoa(g.Seeds), loss, seconds})
+		t.Rows = append(t.Rows, []string{g.Name, g.score(x.measure), g.Result, strconv.Itoa(g.Seeds), loss, seconds, g.folders()})
 	}
 	for _, b := range x.Baselines {
-		t.Rows = append(t.Rows, []string{"baseline " + b.Name, x.measure.FormatScore(b.Score), "", "", "", ""})
+		t.Rows = append(t.Rows, []string{"baseline " + b.Name, x.measure.FormatScore(b.Score), "", "", "", "", ""})
 	}
 	return t
+}
+
+// shownFolders bounds the folders that a row names.
+const shownFolders = 3
+
+// folders names the folders of the group's runs.
+func (g *runGroup) folders() string {
+	var list []string
+	for _, r := range g.Runs {
+		list = append(list, r.Run)
+	}
+	if n := len(list); n > shownFolders {
+		list = append(list[:shownFolders:shownFolders], fmt.Sprintf("%d more", n-shownFolders))
+	}
+	return strings.Join(list, ", ")
 }
 
 // differences has the settings that differ, a column for each.
@@ -622,31 +637,50 @@ func (x *Comparison) page(title string) *report.Page {
 	return p
 }
 
-// curves are the looks at the validation part over updates and over seconds, in one
-// colour for each group, or the training's losses where no run has looked.
-func (x *Comparison) curves() (list []report.Section) {
-	looked := slices.ContainsFunc(x.Groups, func(g *runGroup) bool {
-		return slices.ContainsFunc(g.runs, func(r *runs.TrainedRun) bool { return len(r.Validations()) > 0 })
-	})
-	type point struct{ step, second, loss, score float64 }
-	points := func(r *runs.TrainedRun) (all []point) {
-		for _, v := range r.Validations() {
-			score, _ := runs.JudgedScore(v.Score)
-			all = append(all, point{float64(v.Step), v.Elapsed, v.Loss, score})
+// curvePoint is a place of a run's curve.
+type curvePoint struct{ step, second, loss, score float64 }
+
+// trainingPoints are the means of the training's losses.
+func trainingPoints(r *runs.TrainedRun) (all []curvePoint) {
+	for _, some := range runs.SplitRestarts(r.History.Steps) {
+		p := curvePoint{step: float64(some[len(some)-1].Step), second: some[len(some)-1].Elapsed}
+		for _, s := range some {
+			p.loss += s.Loss / float64(len(some))
 		}
-		if looked {
-			return all
-		}
-		for _, some := range runs.SplitRestarts(r.History.Steps) {
-			p := point{step: float64(some[len(some)-1].Step), second: some[len(some)-1].Elapsed}
-			for _, s := range some {
-				p.loss += s.Loss / float64(len(some))
-			}
-			all = append(all, p)
-		}
-		return all
+		all = append(all, p)
 	}
-	add := func(title, across, up string, at func(point) (x, y float64), baselines []task.Baseline) {
+	return all
+}
+
+// scorePoint is the place of an evaluation.
+func scorePoint(v *train.Eval) curvePoint {
+	score, _ := runs.JudgedScore(v.Score)
+	return curvePoint{float64(v.Step), v.Elapsed, v.Loss, score}
+}
+
+// validationPoints are the looks at the validation part, with the final score if it is of that part.
+func validationPoints(r *runs.TrainedRun) (all []curvePoint) {
+	for _, v := range r.Validations() {
+		all = append(all, scorePoint(&v))
+	}
+	if f := r.Final; f != nil && f.Split == task.Valid.String() && (len(all) == 0 || all[len(all)-1].step < float64(f.Step)) {
+		all = append(all, scorePoint(f))
+	}
+	return all
+}
+
+// testPoints are the final score if it is of another part than the validation.
+func testPoints(r *runs.TrainedRun) []curvePoint {
+	if r.Final == nil || r.Final.Split == task.Valid.String() {
+		return nil
+	}
+	return []curvePoint{scorePoint(r.Final)}
+}
+
+// curves are the losses of training, the looks at the validation part and the final scores over
+// updates and over seconds, in one colour for each group.
+func (x *Comparison) curves() (list []report.Section) {
+	add := func(title, across, up string, points func(*runs.TrainedRun) []curvePoint, at func(curvePoint) (x, y float64), baselines []task.Baseline) {
 		f := &report.Figure{Title: title, XLabel: across, YLabel: up, XLinear: true, YLinear: true}
 		low, high := math.Inf(1), math.Inf(-1)
 		for _, g := range x.Groups {
@@ -658,7 +692,7 @@ func (x *Comparison) curves() (list []report.Section) {
 					s.X, s.Y = append(s.X, x), append(s.Y, y)
 					low, high = min(low, x), max(high, x)
 				}
-				if len(s.X) > markedPoints || len(g.runs) > 1 {
+				if len(s.X) > markedPoints || len(g.runs) > 1 && len(s.X)*len(g.runs) > markedPoints {
 					s.Style = report.PlainLine
 				}
 				if len(s.X) > 0 {
@@ -672,15 +706,26 @@ func (x *Comparison) curves() (list []report.Section) {
 			list = append(list, report.Section{Figure: f})
 		}
 	}
-	what := "Training loss"
-	if looked {
-		what = "Validation loss"
+	loss := func(of func(curvePoint) float64) func(curvePoint) (float64, float64) {
+		return func(p curvePoint) (float64, float64) { return of(p), p.loss }
 	}
-	add(what+" over updates", "updates", "loss", func(p point) (float64, float64) { return p.step, p.loss }, nil)
-	add(what+" over seconds", "seconds", "loss", func(p point) (float64, float64) { return p.second, p.loss }, nil)
-	if looked && x.measure.Metric == task.Accuracy {
-		add("Validation accuracy over updates", "updates", x.Metric, func(p point) (float64, float64) { return p.step, p.score }, x.Baselines)
-		add("Validation accuracy over seconds", "seconds", x.Metric, func(p point) (float64, float64) { return p.second, p.score }, x.Baselines)
+	score := func(of func(curvePoint) float64) func(curvePoint) (float64, float64) {
+		return func(p curvePoint) (float64, float64) { return of(p), p.score }
+	}
+	step := func(p curvePoint) float64 { return p.step }
+	second := func(p curvePoint) float64 { return p.second }
+	add("Training loss over updates", "updates", "loss", trainingPoints, loss(step), nil)
+	add("Training loss over seconds", "seconds", "loss", trainingPoints, loss(second), nil)
+	for _, part := range []struct {
+		name   string
+		points func(*runs.TrainedRun) []curvePoint
+	}{{"Validation", validationPoints}, {"Final", testPoints}} {
+		add(part.name+" loss over updates", "updates", "loss", part.points, loss(step), nil)
+		add(part.name+" loss over seconds", "seconds", "loss", part.points, loss(second), nil)
+		if x.measure.Metric == task.Accuracy {
+			add(part.name+" accuracy over updates", "updates", x.Metric, part.points, score(step), x.Baselines)
+			add(part.name+" accuracy over seconds", "seconds", x.Metric, part.points, score(second), x.Baselines)
+		}
 	}
 	if len(list) > 0 {
 		list[0].Title = "Curves"

@@ -173,7 +173,7 @@ func scoreTable(split string, x float64, m Measure, baselines []task.Baseline) *
 // classTable has a row for each class.
 func classTable(confusion [][]int64, names []string) *report.Table {
 	t := &report.Table{Head: []string{"class", "targets", "recall", "precision", "mistaken for"},
-		Note: "Recall is the share of a class that is taken for it, precision the share of what is taken for the class that is. The last column is the commonest mistake."}
+		Note: "Recall: of the samples of the class, the share that the model recognised. Precision: of the samples that the model put into the class, the share that belongs there. The last column is the wrong class that samples of this one got most often."}
 	for _, s := range classScores(confusion, names) {
 		t.Rows = append(t.Rows, []string{s.Name, strconv.FormatInt(s.Targets, 10), share(s.Recall), share(s.Precision), s.Mistaken})
 	}
@@ -236,11 +236,17 @@ func (r *TrainedRun) curves() (list []report.Section) {
 			list = append(list, report.Section{Figure: f})
 		}
 	}
-	add("Loss", r.lossUnit(), loss, checked)
+	var finalLoss, finalScore report.Series
+	if f := r.Final; f != nil && len(r.Validations()) > 0 { // else it is among the evaluations
+		x, _ := JudgedScore(f.Score)
+		name, at := "final, "+f.Split, []float64{float64(f.Step)}
+		finalLoss, finalScore = report.Series{Name: name, X: at, Y: []float64{f.Loss}}, report.Series{Name: name, X: at, Y: []float64{x}}
+	}
+	add("Loss", r.lossUnit(), loss, checked, finalLoss)
 	if m.Metric == task.Accuracy && r.Result != nil {
-		add("Score", m.Name, append([]report.Series{score}, BaselineSeries(r.Result.ComparedBaselines(), m, 1, float64(r.CountUpdates()))...)...)
+		add("Score", m.Name, append([]report.Series{score, finalScore}, BaselineSeries(r.Result.ComparedBaselines(), m, 1, float64(r.CountUpdates()))...)...)
 	} else if m.Metric == task.Accuracy {
-		add("Score", m.Name, score)
+		add("Score", m.Name, score, finalScore)
 	}
 	add("Learning rate", "", rate)
 	add("Norm of the gradient before clipping", "", norm)
