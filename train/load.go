@@ -87,7 +87,7 @@ func findCheckpoint(path string) (string, error) {
 		return path, nil
 	}
 	if _, err := os.Stat(filepath.Join(path, configFile)); err != nil {
-		return "", fmt.Errorf("%s: is neither a run nor a checkpoint: it has no %s and no %s", path, configFile, manifestFile)
+		return "", fmt.Errorf("%s: is neither a run nor a checkpoint: it has no %s and no %s%s", path, configFile, manifestFile, hintInside(path))
 	}
 	// The best checkpoint has its old name while it is replaced.
 	for _, name := range []string{bestName, oldPrefix + bestName, bestName} {
@@ -99,6 +99,22 @@ func findCheckpoint(path string) (string, error) {
 		return "", modelAloneError(filepath.Join(path, configFile))
 	}
 	return latestCheckpoint(path)
+}
+
+// hintInside names a model in a folder of path, such as a package that carries one; "": there is
+// none.
+func hintInside(path string) string {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return ""
+	}
+	for _, e := range entries {
+		inside := filepath.Join(path, e.Name())
+		if _, err := os.Stat(filepath.Join(inside, configFile)); err == nil {
+			return fmt.Sprintf("; %s has one", inside)
+		}
+	}
+	return ""
 }
 
 // loadCheckpoint is LoadModel for the folder of a checkpoint. Unless isNamed, a checkpoint

@@ -20,6 +20,7 @@ type Predictor struct {
 
 	first  *asker // for what does not change
 	scales *task.Scales
+	tokens *task.Tokens // of texts; nil: those of the task
 	more   func() (*asker, error)
 
 	mu   sync.Mutex
@@ -119,7 +120,7 @@ func OpenPredictor(path string) (*Predictor, error) {
 		return nil, fmt.Errorf("%s: the run's task has %d tokens, %d numbers, %d outputs and %d positions, the model %d, %d, %d and %d",
 			path, spec.Vocab, spec.Channels, outputs, spec.Length/spec.Sequences(), c.Vocab, c.Inputs, known.Outputs, c.Context)
 	}
-	p := &Predictor{scales: known.Scales}
+	p := &Predictor{scales: known.Scales, tokens: known.Tokens}
 	p.more = func() (*asker, error) {
 		question, err := task.Ask(config.Task, config.TaskSet, known)
 		if err != nil {
@@ -161,6 +162,34 @@ func (p *Predictor) NeedsLines() bool {
 		return !p.published.readsImages()
 	}
 	return p.first.question.NeedsLine()
+}
+
+// Reading is the input of a model for a line of text.
+type Reading struct {
+	Batch  *model.Batch
+	Spec   task.Spec
+	Tokens *task.Tokens // of the text; nil: those of the task, such as a byte and one
+}
+
+// Read returns what the model reads of a line. It returns an error if Predict does for that reason,
+// or if the model is a published one.
+func (p *Predictor) Read(text []byte) (*Reading, error) {
+	if p.published != nil || !p.NeedsLines() {
+		return nil, fmt.Errorf("an input is %s, no line", p.DescribeInput())
+	}
+	a, err := p.take()
+	if err != nil {
+		return nil, err
+	}
+	defer p.put(a)
+	if err := a.question.SetLine(text); err != nil {
+		return nil, &LineError{err}
+	}
+	var s task.Sample
+	if err := a.source.Sample(&s, task.Test, 0); err != nil {
+		return nil, err
+	}
+	return &Reading{PackBatch(a.e.spec, s), a.e.spec, p.tokens}, nil
 }
 
 // HasByteLabels reports whether the model labels the bytes of a text.

@@ -396,7 +396,34 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	if c.FinalSamples > 0 || spec.Count[spec.JudgedSplit()] == task.Endless {
 		what = EvalPart
 	}
-	return t.evaluateSplit(ctx, what, spec.JudgedSplit(), c.FinalSamples, o)
+	score, err := t.evaluateSplit(ctx, what, spec.JudgedSplit(), c.FinalSamples, o)
+	if err != nil {
+		return score, err
+	}
+	return score, comm.ShareError(t.job.Ranks, t.dropSpare())
+}
+
+// dropSpare removes what a finished run needs no more: the checkpoint before the last. The last
+// stays with its moments, from which the run can be lengthened, and the best. If these are of one
+// update, they share the file of the weights where the file system can.
+func (t *Trainer) dropSpare() error {
+	if !t.isWriter() || t.dir == "" {
+		return nil
+	}
+	last, err := latestCheckpoint(t.dir)
+	if err != nil {
+		return err
+	}
+	all, name := filepath.Split(last)
+	if t.best.isAt(t.step) {
+		weights, temp := filepath.Join(all, bestName, model.WeightsFile), filepath.Join(all, tempPrefix+bestName+"-"+model.WeightsFile)
+		if os.Remove(temp); os.Link(filepath.Join(last, model.WeightsFile), temp) == nil {
+			if err := atomicfile.Rename(temp, weights); err != nil {
+				return err
+			}
+		}
+	}
+	return removeCheckpoints(all, func(other string) bool { return isStepName(other) && other != name })
 }
 
 // finishUpdate records an update, and evaluates and saves after it as configured. After an

@@ -187,7 +187,7 @@ func TestMapsOfSamples(t *testing.T) {
 	}
 	refuses(t, "--sample: ", "maps", "--model", text, "--sample", "1000000")
 	refuses(t, "--sample: ", "maps", "--model", run, "--folder", folder, "--sample", "-1")
-	refuses(t, "learned no text", "maps", "--model", run, "--text", "a")
+	refuses(t, "--sample shows it one of its task", "maps", "--model", run, "--text", "a")
 }
 
 // Arrays without elements, and weights beyond the range of numbers.

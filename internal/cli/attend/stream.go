@@ -65,18 +65,18 @@ func (s *streamed) refuse() error {
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "The fastest form is chosen; all forms of a mechanism agree within derived bounds.\n\n" +
-		"Arrays q, k and v have the shape (N,D), (H,N,D) or (B,H,N,D). M of k and v, Dv of v and H of k and v may differ. " +
-		"Optional arrays: keymask (B,M) or (M), key_lengths (B), attn_keep (N,M), cu_q and cu_k, log_g (M), (H,M) or (B,H,M) with H of k, the gradient do (or go), and parameters of the mechanism.\n\n" +
-		"--dropout 1d drops whole tokens of the prepared q and k, standard drops channels, quadratic drops products of two channels. " +
-		"Masks of kept elements are read if IN has them, else drawn from --seed: mask_qtok (B,H,N) and mask_ktok (B,H,M), mask_q1 and mask_k1 of the shapes of q and k, or mask_q2 (B,H,N,D,D) and mask_k2.\n\n" +
-		"--stream reads a .safetensors file, a folder of q.npy, k.npy and v.npy, or with --raw a file or standard input (-). " +
-		"OUT is .npy, .safetensors, .raw or - (numbers token by token); without OUT only the CRC-32C of the output is printed. " +
-		"The same command continues an interrupted run; a killed run loses at most --checkpoint-every. " +
-		"Without OUT there is no checkpoint unless --checkpoint names one. Each rank but 0 has its number behind the name. " +
-		"--raw reads numbers of --precision for each token: q (H,D), k (Hkv,D), v (Hkv,Dv), in one batch row. It has no keymask and log_g.\n\n" +
-		"--model streams a text (- is standard input) through the layers of a decoder up to --layer, in constant memory. DIR is a run, whose latest checkpoint is read, or a checkpoint. The layer's mechanism and parameters are used.\n\n" +
-		"--check computes each row from all keys that it sees, in its share of quadratic time. It keeps to --memory, but holds 4096 keys at least. --diagnose takes time with N times M." + flags.JoinExamples(
+	return "A mechanism can be computed in several ways (--form); by default the fastest is chosen. The results of all differ only by rounding.\n\n" +
+		"Arrays q, k and v have the shape (N,D), (H,N,D) or (B,H,N,D): N tokens of width D, H heads, B sequences. k and v may have another number of tokens M and fewer heads, v another width Dv. " +
+		"The file may also have keymask (B,M) or (M), key_lengths (B), attn_keep (N,M), cu_q and cu_k, log_g (M), (H,M) or (B,H,M) with the H of k, the gradient do (or go) of the output, and parameters of the mechanism. Standard error names arrays that are not used.\n\n" +
+		"--dropout 1d drops whole tokens of q and k, standard drops channels, quadratic drops products of two channels. " +
+		"Which of them are kept is read from IN if it has the masks, and otherwise drawn from --seed: mask_qtok (B,H,N) and mask_ktok (B,H,M), mask_q1 and mask_k1 of the shapes of q and k, or mask_q2 (B,H,N,D,D) and mask_k2.\n\n" +
+		"--stream reads inputs that may be larger than memory, window by window: a .safetensors file, a folder with q.npy, k.npy and v.npy, or with --raw a file or standard input (-). " +
+		"OUT is .npy, .safetensors, .raw or - (numbers, token by token); without OUT only the CRC-32C of the output is printed. " +
+		"If a run is interrupted, the same command continues it; a run that is killed loses at most the time --checkpoint-every. " +
+		"Without OUT there is a checkpoint only if --checkpoint names its file. Every rank but the first adds its number to the name. " +
+		"--raw H,D reads the numbers of one sequence token by token, each as --precision says: q (H,D), k (Hkv,D), v (Hkv,Dv), without keymask and log_g.\n\n" +
+		"--model streams a text (- is standard input) through the layers of a decoder up to --layer, in constant memory. DIR is a run, of which the latest checkpoint is read, or a checkpoint. Mechanism and parameters are those of the layer.\n\n" +
+		"--check computes the given number of rows again in float64 from all keys that they see, which takes its share of quadratic time; it needs memory for 4096 keys even if --memory is less. --diagnose takes time that grows with N times M." + flags.JoinExamples(
 		"farfield attend --mechanism fastmax --causal --grad qkv.npz out.npz",
 		"farfield attend --mechanism softmax --json qkv.npz out.safetensors",
 		"farfield attend --mechanism fastmax --causal --synthetic 1e5,32,2 --check 3 o.npy",

@@ -18,6 +18,7 @@ import (
 	"github.com/farfield-ml/farfield/report"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/tokenizer"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -64,14 +65,7 @@ func (c *Command) published(e *env.Env, list []Map, dir, path string, text []byt
 	}
 	noteContext(e, dir, m.Config(), len(ids))
 	words := m.Published().Tokenizer()
-	in := &reading{batch: &model.Batch{B: 1, N: len(ids)}}
-	for _, id := range ids {
-		label := string(words.Bytes(id))
-		if label == "" || words.IsSpecial(id) {
-			label = words.Token(id)
-		}
-		in.labels = append(in.labels, tokenLabel(label))
-	}
+	in := &reading{batch: &model.Batch{B: 1, N: len(ids)}, labels: wordLabels(words, ids)}
 	return c.look(list, dir, m.Family(), m.AttentionNames(), in, func(look runs.AttentionLook) error {
 		return m.WatchAttention(e.Context, ids, look)
 	})
@@ -115,10 +109,10 @@ type reading struct {
 	picture *report.Heat
 }
 
-// readingOf is a text, for a model with a vocabulary.
+// readingOf is a text, for a model of texts: with a vocabulary, or of a task whose inputs are lines.
 func readingOf(dir string, vocab *token.Vocabulary, text []byte) (*reading, error) {
 	if vocab == nil {
-		return nil, fmt.Errorf("--text: %s learned no text; --sample shows it one of its task", dir)
+		return taskReading(dir, text)
 	}
 	tokens, err := vocab.Encode(nil, text)
 	if err != nil {
@@ -129,6 +123,50 @@ func readingOf(dir string, vocab *token.Vocabulary, text []byte) (*reading, erro
 	}
 	labels, err := tokenLabels(vocab, tokens)
 	return &reading{batch: &model.Batch{B: 1, N: len(tokens), Tokens: tokens}, labels: labels}, err
+}
+
+// taskReading is a text as the model of a run reads a line of its task.
+func taskReading(dir string, text []byte) (*reading, error) {
+	p, err := train.OpenPredictor(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !p.NeedsLines() {
+		return nil, fmt.Errorf("--text: an input of %s is %s; --sample shows it one of its task", dir, p.DescribeInput())
+	}
+	r, err := p.Read(text)
+	if err != nil {
+		return nil, fmt.Errorf("--text: %w", err)
+	}
+	in := &reading{batch: r.Batch}
+	switch {
+	case r.Spec.Parts > 1:
+	case r.Tokens == nil:
+		for _, t := range r.Batch.Tokens {
+			label := strconv.Itoa(int(t))
+			if r.Spec.Vocab == 257 && t > 0 { // a byte and one
+				label = tokenLabel(string([]byte{byte(t - 1)}))
+			}
+			in.labels = append(in.labels, label)
+		}
+	case r.Tokens.Vocabulary.Tokenizer() != nil:
+		in.labels = wordLabels(r.Tokens.Vocabulary.Tokenizer(), r.Batch.Tokens)
+	default:
+		in.labels, err = tokenLabels(r.Tokens.Vocabulary, r.Batch.Tokens)
+	}
+	return in, err
+}
+
+// wordLabels are the texts of tokens, or the names of special ones.
+func wordLabels(words *tokenizer.Tokenizer, ids []int32) (labels []string) {
+	for _, id := range ids {
+		label := string(words.Bytes(id))
+		if label == "" || words.IsSpecial(id) {
+			label = words.Token(id)
+		}
+		labels = append(labels, tokenLabel(label))
+	}
+	return labels
 }
 
 func tokenLabels(vocab *token.Vocabulary, tokens []int32) ([]string, error) {
@@ -162,7 +200,7 @@ func (c *Command) sample(dir string, vocab *token.Vocabulary) (*reading, error) 
 	in := &reading{batch: train.PackBatch(spec, s)}
 	title := fmt.Sprintf("sample %d", *c.Sample)
 	if spec.Kind == task.Class {
-		title += fmt.Sprintf(", class %d", s.Class)
+		title += ", class " + className(raw, s.Class)
 	}
 	if p, ok := raw.(task.PictureSource); ok {
 		m, err := p.Picture(split, *c.Sample)
@@ -182,6 +220,16 @@ func (c *Command) sample(dir string, vocab *token.Vocabulary) (*reading, error) 
 		}
 	}
 	return in, err
+}
+
+// className is the name of a class; without names, its number.
+func className(src task.Source, class int32) string {
+	if named, ok := src.(task.ClassNamer); ok {
+		if names := named.ClassNames(); int(class) < len(names) {
+			return names[class]
+		}
+	}
+	return strconv.Itoa(int(class))
 }
 
 // look appends the maps of the attention layers with these names, from one pass over the

@@ -36,12 +36,12 @@ type Command struct {
 // Help are examples.
 func (c *Command) Help() string {
 	return "Prints label, probability and input of each input, or numbers and input, or labels and input, with tabs between them. " +
-		"An empty line stays, with empty fields. A longer input is cut to the length of the task. A task with a label for each row or sample of a file (ecg, series with ask=each) reads all of it, in windows. " +
-		"Texts and tokens are one a line of each file, by default of standard input. Sounds, pictures, numbers and sequences are one in each file; by default standard input names the files, one a line. " +
-		"A record of --jsonl has a text, or names a file. " +
-		"A published model with a head of classes labels texts, or their tokens with offsets in bytes. --pairs reads two texts a line for a model of pairs, with a tab between them; with --jsonl records with text and pair. " +
-		"A published model of images reads PNG and JPEG files, and arrays pixel_values in .npz files. " +
-		"Keys in JSON are text or file, pair, name (of a record in a file), label, probability, probabilities (of up to 32 classes), number, numbers, labels, offsets, truncated." + flags.JoinExamples(
+		"For an empty line it prints a line with empty fields. An input that is longer than the model can read is cut; a series whose rows have labels (ask=each) is read whole, in windows. " +
+		"If the inputs are texts or tokens, each line of the given files is one; without files the lines come from standard input. If the inputs are sounds, pictures or sequences, each given file is one; without arguments standard input lists the files, one a line. " +
+		"With --jsonl each input is a JSON object in a line, or an element of a JSON array, with a text or the name of a file. " +
+		"A published model that classifies labels texts, or each of their tokens with its offsets in bytes. For a model of pairs, --pairs reads two texts from each line, with a tab between them; with --jsonl the object has text and pair. " +
+		"A published model of images reads PNG and JPEG files, and the array pixel_values of .npz files. " +
+		"JSON output has the keys text or file, pair, name (of a record in a file), label, probability, probabilities (of up to 32 classes), number, numbers, labels, offsets, truncated." + flags.JoinExamples(
 		"farfield predict --model out/labels lines.txt",
 		"farfield predict --model out/labels --json lines.txt",
 		"farfield predict --model out/labels --jsonl <records.jsonl >predicted.jsonl",

@@ -49,8 +49,8 @@ type Command struct {
 func (c *Command) Help() string {
 	return "A line is odd if it takes many more bits a byte than other lines. " +
 		"A text longer than the trained context is read in windows of it, because few models predict well beyond; each window repeats a quarter of the one before. " +
-		"Of a log the rarest line templates are printed, too: lines whose numbers alone differ are one template. Counting them takes no model; compare what they find. " +
-		"A text that the tokenizer of a published model changes is refused: its bits would be of other bytes." + flags.JoinExamples(
+		"Of a log it also prints the rarest line templates: lines that differ only in their numbers have one template. They are counted without a model, so that you see whether the model finds more. " +
+		"A published model whose tokenizer changes the text, for example to lower case, is refused, because the bits would belong to other bytes." + flags.JoinExamples(
 		"farfield score --model run/001 notes.txt",
 		"farfield score --model run/001 --lines --above 3 notes.txt",
 		"farfield score --model run/001 --jsonl <records.jsonl >scored.jsonl",

@@ -102,22 +102,23 @@ type Command struct {
 
 // Help are examples.
 func (t *Command) Help() string {
-	return "After Ctrl-C, --resume continues from the latest checkpoint, to the same bits as an uninterrupted run. --data then names the place of the same data, if it is another.\n\n" +
-		"The data of a text task are a file (plain or gzip), a folder of files, or the name of a data set. By default they are the source of the Go toolchain, or an invented text if there is none. " +
+	return "After Ctrl-C, --resume continues from the latest checkpoint, and the result has the same bits as without the interruption. If the data has moved, --data names its new place.\n\n" +
+		"The data of a text task is a file (plain or gzip), a folder of files, or the name of a data set. By default it is the source of the Go toolchain, or an invented text if there is none. " +
 		"bytelm reads a text as bytes, charlm as characters. --task NAME --help lists the settings of a task, --mechanism NAME --help the settings of a mechanism. " +
-		"The preset is by default the task's; for texts it is default, or small without AVX2. --seeds trains each seed in a folder below --out, and prints mean and deviation.\n\n" +
-		"--init starts from the weights of a run, of a checkpoint, or of a folder in the Hugging Face layout. Texts are then read by its tokenizer. " +
-		"Up to 5000 labelled texts, with a published encoder and no flag of the training: its weights stay, each text is embedded once, and a linear head is fitted to the vectors in seconds (--freeze). " +
-		"This head is a logistic regression; the validation part chooses the strength of its L2 penalty, and the final fit is on all but the test part. --freeze=false, or a flag of the training, fine-tunes all weights: " +
-		"by default three epochs are trained (--epochs), a tenth of the updates as warm-up, at a rate that falls to 0. --adapters trains matrices of rank RANK beside the layers' (LoRA, ten times the rate), and each checkpoint holds their sum.\n\n" +
-		"Fastmax weighs the last 64 keys as softmax does (window=64), in an encoder 63 on each side, except of points without order. Unless --order is given, the others have order 4, in an encoder and in heads wider than 16 order 2, in one of three layers (--far-every 3), with --attention-norm. --order N has all layers alike; --decay, --attention-dropout and --segment have order 2 in all. --set window=0 --set scale=1 is Fastmax as published. " +
-		"Fastmax trains with scale=1/sqrt(D), of odd orders with bounded=true in its place, beside a window of orders 2 and 4 from tau=1, taylorshift from tau=sqrt(D), unless set otherwise. " +
-		"--decay fixed has RetNet's factor for each key head; learned gates start there. --pool cls reads a learned position in front of the sample. " +
-		"--attention-dropout-kind 1d drops tokens, standard channels, quadratic products of two channels.\n\n" +
-		"--segment has the gradient of whole windows. Memory grows with N, and a little with each further segment. It needs a mechanism with a state of fixed size. " +
-		"With --first-context, sequences double until they have --context tokens, with the same number of tokens at each length: windows of texts and needle, and the samples of mqar, listops, listops6 and text. " +
-		"--divide is for ranks of mpirun (a build with -tags mpi): batch divides the micro-batches, to the bits of one process; sequence divides the tokens of each window, for mechanisms whose states are sums. " +
-		"--lra-quirk shows padding to attention and pooling, as the kernel models of the Long Range Arena do." + flags.JoinExamples(
+		"The default preset is that of the task; for texts it is default, or small without AVX2. --seeds trains each seed in a folder below --out, and prints mean and deviation.\n\n" +
+		"--init starts from the weights of a run, of a checkpoint, or of a folder in the Hugging Face layout, and reads texts with its tokenizer. " +
+		"With a published encoder, up to 5000 labelled texts and no other flag of training, its weights stay as they are: each text is embedded once, and a linear head is fitted to the vectors in seconds (--freeze). " +
+		"This head is a logistic regression; the validation part chooses the strength of its L2 penalty, and the final fit is on all but the test part. --freeze=false, or a flag of training, fine-tunes all weights. " +
+		"Fine-tuning trains three epochs (--epochs), with a tenth of the updates as warm-up and a rate that falls to 0. --adapters trains two small matrices of rank RANK beside each matrix of the layers in place of the matrix itself (LoRA), at ten times the rate; each checkpoint holds their sum.\n\n" +
+		"The default mechanism is fastmax: the nearest 64 keys are weighed as softmax does (window=64; in an encoder 63 keys on each side), the others by a polynomial of their score. Points without order have no window. " +
+		"The polynomial has order 4; in an encoder, and in heads wider than 16, order 2. By default only one of three layers has this far field (--far-every 3, with --attention-norm). With --order N all layers have one, of order N; with --decay, --attention-dropout or --segment all have order 2. --set window=0 --set scale=1 is Fastmax as published. " +
+		"In training, fastmax divides scores by sqrt(D), the root of the width of a head (scale=1/sqrt(D)); with an odd order, whose weights can be negative, it bounds them instead (bounded=true). With a window, orders 2 and 4 learn a temperature for each head, which starts at 1 (tau=1); that of taylorshift starts at sqrt(D). --set changes each of these. " +
+		"--decay fixed gives each key head the decay of RetNet; --decay learned starts there and learns a gate. --pool cls puts a learned position in front of each sample and reads the class from it. " +
+		"--attention-dropout-kind 1d drops whole tokens, standard drops channels, quadratic drops products of two channels.\n\n" +
+		"--segment N computes the gradient of a whole window in segments of N tokens, so that memory grows with N and hardly with the window. It needs a mechanism whose state has a fixed size. " +
+		"With --first-context, training starts with short sequences, which double until they have --context tokens; each length is trained with the same number of tokens. This is possible for windows of texts and needle, and for the samples of mqar, listops, listops6 and text. " +
+		"--divide says what the processes of mpirun share (in a build with -tags mpi): batch divides the micro-batches, and the result has the bits of one process; sequence divides the tokens of each window, for mechanisms whose states are sums. " +
+		"--lra-quirk lets attention and pooling see the padding, as the kernel models of the Long Range Arena do." + flags.JoinExamples(
 		"farfield train --data notes.txt --out run/notes",
 		"farfield train --resume --out run/notes",
 		"farfield train --resume --out run/notes --steps 900",
