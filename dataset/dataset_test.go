@@ -231,26 +231,41 @@ func TestPictureIsDecodedToRGB(t *testing.T) {
 }
 
 func TestTableReadsNumbersUnderAHeader(t *testing.T) {
-	got, err := ReadTable(strings.NewReader("date,a,\"b, c\"\r\n\"1 May\",1,2.5\r\n2 May,-3e2,4\r\n"))
+	got, err := ReadTable(',', "")(strings.NewReader("date,a,\"b, c\"\r\n\"1 May\",1,2.5\r\n2 May,-3e2,4\r\n"))
 	want := &Table{"date", []string{"1 May", "2 May"}, []string{"a", "b, c"}, []float64{1, 2.5, -300, 4}}
 	if err != nil || !reflect.DeepEqual(got, want) || got.Rows() != 2 || got.Row(1)[0] != -300 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := ReadTable(strings.NewReader("a,b\n1,2\n")); err != nil || got.Labels != nil || got.Rows() != 1 {
+	if got, err := ReadTable(',', "")(strings.NewReader("a,b\n1,2\n")); err != nil || got.Labels != nil || got.Rows() != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := ReadTable(strings.NewReader(",b\nx,2\n")); err != nil || got.Labels[0] != "x" || got.Values[0] != 2 {
+	if got, err := ReadTable(',', "")(strings.NewReader(",b\nx,2\n")); err != nil || got.Labels[0] != "x" || got.Values[0] != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	refusals(t, ReadTable, [][2]string{
+	refusals(t, ReadTable(',', ""), [][2]string{
 		{"", "header: there is none"},
 		{"a,b\n", "rows: there is none"},
 		{"a,b\n1,2\n3\n", "line 3: it has 1 fields, the first has 2"},
 		{"a,b\n1,2\n3,x\n", `line 3: b: "x" is no finite number`},
 		{"a,b\n1,2\ny,2\n", `line 3: a: "y" is no finite number`},
 		{"a,b\n1,NaN\n", "no finite number"},
-		{"a\nx\n", "the only column is no number"},
+		{"a\nx\n", `columns: there is none of numbers beside "a"`},
 	})
+}
+
+// A column of text may be named, and times must not go back.
+func TestTableHasAColumnOfTimes(t *testing.T) {
+	got, err := ReadTable(',', "time")(strings.NewReader("load,time\n1,2026-01-02 00:00\n2,2026-01-02 01:00\n"))
+	if err != nil || got.Index != "time" || fmt.Sprint(got.Names, got.Values, len(got.Labels)) != "[load] [1 2] 2" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	refusals(t, ReadTable(',', "time"), [][2]string{{"load\n1\n", `column "time": there is none`}, {"time\n1\n", "columns: there is none of numbers"}})
+	for labels, want := range map[string]int{"1 2 2 10": 0, "1 3 2": 2, "2026-01-02 2026-01-01": 1, "2026-01-02 2026-01-10": 0, "b a": 0, "2026-1-9 2026-1-10": 0} {
+		table := &Table{Labels: strings.Fields(labels)}
+		if row, _ := table.FindDisorder(); row != want {
+			t.Errorf("%s: row %d, want %d", labels, row, want)
+		}
+	}
 }
 
 func TestFieldsAreReadWithQuotes(t *testing.T) {

@@ -27,7 +27,7 @@ var readers = []struct {
 	{"idx", smallIDX, 8, boxed(ReadIDX)},
 	{"cifar10", string(make([]byte, 3073)), 16, boxed(ReadCIFAR10)},
 	{"records", "\x01ab\x00cd", 64, boxed(ReadImageRecords(1, 2, 2))},
-	{"table", "date,a\nx,1\ny,2\n", 256, boxed(ReadTable)},
+	{"table", "date,a\nx,1\ny,2\n", 256, boxed(ReadTable(',', ""))},
 	{"fields", "a\tb\n\"x\"\ty\n", 256, boxed(ReadFields('\t'))},
 	{"expressions", "Source\tTarget\n( [MAX 1 ) ]\t1\n", 256, boxed(ReadExpressions)},
 	{"reviews", "1\t0_9\ttt1\tgood\n", 256, boxed(ReadReviews)},

@@ -269,47 +269,82 @@ func (t *Table) Rows() int {
 // Row returns row i [columns]. The result aliases Values.
 func (t *Table) Row(i int) []float64 { return t.Values[i*len(t.Names):][:len(t.Names)] }
 
-// ReadTable reads a CSV of finite numbers with a header. The first column is text if its first
-// field is no number. It returns an error if another field is no finite number, rows differ in
-// length or there are no rows.
-func ReadTable(r io.Reader) (*Table, error) {
-	t := &Table{}
-	header, first := true, true
-	err := eachRecord(r, ',', func(separator rune, row []string) error {
-		if header {
-			header = false
-			t.Names = row
-			return nil
-		}
-		if first {
-			first = false
-			if _, err := parseNumber(row[0], separator); err != nil {
-				t.Index, t.Names = t.Names[0], t.Names[1:]
+// ReadTable returns a reader of a table of finite numbers with a header and the separator comma.
+// label names a column of text; "": the first column is text if its first field is no number. The
+// reader returns an error if another field is no finite number, the column is missing, rows differ
+// in length or there are no rows.
+func ReadTable(comma rune, label string) func(io.Reader) (*Table, error) {
+	return func(r io.Reader) (*Table, error) {
+		t := &Table{}
+		at, columns, line := -1, 0, 0 // at: column of text
+		err := eachRecord(r, comma, func(separator rune, row []string) (err error) {
+			line++
+			switch line {
+			case 1:
+				columns = len(row)
+				for _, name := range row {
+					t.Names = append(t.Names, strings.Clone(strings.TrimSpace(name)))
+				}
+				if label == "" {
+					return nil
+				}
+				at, err = (&Fields{Names: t.Names}).ColumnIndex(label)
+			case 2:
+				if _, err := parseNumber(strings.TrimSpace(row[0]), separator); label == "" && err != nil {
+					at = 0
+				}
 			}
-			if len(t.Names) == 0 {
-				return fmt.Errorf("%s: %q; the only column is no number", t.Index, row[0])
-			}
-		}
-		if t.Index != "" || len(row) > len(t.Names) {
-			t.Labels = append(t.Labels, row[0])
-			row = row[1:]
-		}
-		for i, field := range row {
-			x, err := parseNumber(field, separator)
 			if err != nil {
-				return fmt.Errorf("%s: %w", t.Names[i], err)
+				return err
 			}
-			t.Values = append(t.Values, x)
+			if at >= 0 && len(t.Names) == columns {
+				t.Index = t.Names[at]
+				if t.Names = slices.Delete(t.Names, at, at+1); len(t.Names) == 0 {
+					return fmt.Errorf("columns: there is none of numbers beside %q", t.Index)
+				}
+			}
+			if line == 1 {
+				return nil
+			}
+			column := 0
+			for i, field := range row {
+				if i == at {
+					t.Labels = append(t.Labels, strings.Clone(field))
+					continue
+				}
+				x, err := parseNumber(strings.TrimSpace(field), separator)
+				if err != nil {
+					return fmt.Errorf("%s: %w", t.Names[column], err)
+				}
+				column++
+				t.Values = append(t.Values, x)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
+		if len(t.Values) == 0 {
+			return nil, errors.New("rows: there is none")
+		}
+		return t, nil
 	}
-	if len(t.Values) == 0 {
-		return nil, errors.New("rows: there is none")
+}
+
+// FindDisorder returns the first row whose label is a time before that of the row above: labels that
+// are numbers, or that begin with a year and have one length. Other labels are not compared.
+func (t *Table) FindDisorder() (row int, found bool) {
+	const yearFirst = "2006-"
+	for i := 1; i < len(t.Labels); i++ {
+		a, b := strings.TrimSpace(t.Labels[i-1]), strings.TrimSpace(t.Labels[i])
+		x, errX := strconv.ParseFloat(a, 64)
+		y, errY := strconv.ParseFloat(b, 64)
+		isDate := len(a) == len(b) && len(a) > len(yearFirst) && a[len(yearFirst)-1] == b[len(yearFirst)-1] && strings.ContainsRune("-/.", rune(a[len(yearFirst)-1])) && !strings.ContainsFunc(a[:4]+b[:4], func(r rune) bool { return r < '0' || r > '9' })
+		if errX == nil && errY == nil && y < x || isDate && b < a {
+			return i, true
+		}
 	}
-	return t, nil
+	return 0, false
 }
 
 // parseNumber parses a finite number of a table with that separator. Between semicolons a comma may

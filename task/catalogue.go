@@ -66,6 +66,7 @@ var table = []Row{
 	{CharLM, "next character of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openCharLM, nil},
 	{ByteLM, "next byte of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openByteLM, nil},
 	{"series", "classes, numbers or labels of your sequences of numbers, or sets of points", nil, seriesSettings, openOwnSeries, askSeries},
+	{forecastName, "the next rows of your table of numbers", nil, forecastSettings, openForecast, askForecast},
 	{"fasta", "classes of your sequences of letters, DNA or others", nil, fastaSettings, openFASTA, askFASTA},
 	{"wav", "classes of your sounds", nil, soundSettings, openSounds, askSound},
 	{"picture", "classes of your pictures", nil, pictureSettings, openPictures, askOwnPicture},
@@ -84,6 +85,9 @@ func (r Row) HasOwnClasses() bool {
 	}
 	return false
 }
+
+// ReadsOwnData reports whether the task reads data of the user, and other data of the same form.
+func (r Row) ReadsOwnData() bool { return r.HasOwnClasses() || r.Name == forecastName }
 
 // Rows returns the catalogue.
 func Rows() []Row { return slices.Clone(table) }

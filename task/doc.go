@@ -24,6 +24,7 @@
 //	charlm     characters of a text                 next token            nats       Ngram
 //	bytelm     bytes of a text                      next token            nats       Ngram
 //	series     your rows of numbers, or points      class, number, label  as it is   statistics: nearest mean, regression
+//	forecast   rows of your table                   rows that follow      MSE        last value, last season, regression
 //	fasta      your letters                         class                 accuracy   naive Bayes over 6-mers
 //	wav        your sounds                          class                 accuracy   nearest mean of statistics
 //	picture    your pictures                        class                 accuracy   nearest mean

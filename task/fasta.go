@@ -299,7 +299,7 @@ func askRecords(classes []string, length int, letters *[256]int32, vocab int) (*
 			}
 			var s Sample
 			s.appendLetters(r.Bases[:min(len(r.Bases), length)], letters)
-			list = append(list, Input{r.Name, []Sample{s}, len(r.Bases)})
+			list = append(list, Input{Name: r.Name, Samples: []Sample{s}, Size: len(r.Bases)})
 		}
 		return list, nil
 	}}, checkRange("length", length, 1, 1<<20)

@@ -18,14 +18,16 @@ type Question struct {
 	readLine  func(s *Sample, text []byte) error
 	readFile  func(path string) ([]Input, error)
 	samples   []Sample
-	lineSize  int // tokens of the last line of text, before it was cut
+	last      []float64 // of the input
+	lineSize  int       // tokens of the last line of text, before it was cut
 }
 
 // Input is one of the inputs in a file.
 type Input struct {
-	Name    string   // within the file; "": the file has one input
-	Samples []Sample // one sample, or for Labels consecutive windows
-	Size    int      // positions in the file, before they were cut; 0: none is left out
+	Name    string    // within the file; "": the file has one input
+	Samples []Sample  // one sample, or for Labels consecutive windows
+	Size    int       // positions in the file, before they were cut; 0: none is left out
+	Last    []float64 // of a forecast: the last value of each column, which outputs are added to
 }
 
 // ModelInfo holds the properties of a trained model that its task does not determine.
@@ -137,7 +139,11 @@ func (q *Question) LineSize() int { return q.lineSize }
 func (q *Question) ReadFile(path string) ([]Input, error) { return q.readFile(path) }
 
 // SetInput replaces the test split by the samples of an input.
-func (q *Question) SetInput(g Input) { q.samples = g.Samples }
+func (q *Question) SetInput(g Input) { q.samples, q.last = g.Samples, g.Last }
+
+// Last returns the last value of each column of an input, which the outputs of a forecast are added
+// to; nil: outputs are as they are.
+func (q *Question) Last() []float64 { return q.last }
 
 // Spec returns the specification of the samples.
 func (q *Question) Spec() Spec {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
@@ -57,6 +58,73 @@ func interrupted(t *testing.T, c Config, step int) string {
 		t.Fatal(err)
 	}
 	return copied
+}
+
+// beforeTheEnd returns the folder of a run that was killed behind its last checkpoint.
+func beforeTheEnd(t *testing.T, c Config) string {
+	t.Helper()
+	root := t.TempDir()
+	dir, copied := filepath.Join(root, "run"), filepath.Join(root, "copy")
+	trainer, err := New(c, littleText(t), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trainer.Close()
+	_, err = trainer.Train(context.Background(), Observer{Save: func(string) {
+		if trainer.StepsDone() == c.Steps {
+			if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(copied, lock.FolderLockName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return copied
+}
+
+// A finished run keeps its last checkpoint, to be lengthened, and the best; of one update, these
+// share their weights.
+func TestFinishedRunKeepsWhatIsRead(t *testing.T) {
+	src := kinds()["regression"]
+	c := littleTask(src, "softmax")
+	c.EvalEvery, c.SaveEvery = 5, 5
+	dir := filepath.Join(t.TempDir(), "run")
+	trainer, err := New(c, src, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trainer.Close()
+	if _, err := trainer.Train(context.Background(), Observer{}); err != nil {
+		t.Fatal(err)
+	}
+	last, err := latestCheckpoint(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := filepath.Dir(last)
+	if got, want := names(t, all), []string{bestName, latestFile, filepath.Base(last)}; !slices.Equal(got, want) {
+		t.Errorf("the folder holds %v, want %v", got, want)
+	}
+	for _, path := range []string{last, filepath.Join(all, bestName)} {
+		if _, err := readManifest(path); err != nil {
+			t.Error(err)
+		}
+	}
+	a, err := os.Stat(filepath.Join(last, model.WeightsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.Stat(filepath.Join(all, bestName, model.WeightsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if isShared := os.SameFile(a, b); isShared != trainer.best.isAt(trainer.step) {
+		t.Errorf("the best is of update %d of %d, shared %t", trainer.best.Step, trainer.step, isShared)
+	}
 }
 
 func TestKilledRunContinues(t *testing.T) {
@@ -103,7 +171,7 @@ func TestKilledRunContinues(t *testing.T) {
 			tc.damage(t, dir)
 			resume(t, dir)
 			same(t, dir, want)
-			if got := names(t, filepath.Join(dir, checkpointsFolder)); !slices.Equal(got, []string{"latest", "step-00000020", "step-00000030"}) {
+			if got := names(t, filepath.Join(dir, checkpointsFolder)); !slices.Equal(got, []string{"latest", "step-00000030"}) {
 				t.Errorf("the folder of checkpoints holds %v", got)
 			}
 		})
@@ -229,7 +297,7 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 		}), []string{metricsFile, "line 8: damaged: its CRC-32C is", "without this line, the run goes on"}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			dir, _ := run(t, little("softmax"))
+			dir := beforeTheEnd(t, little("softmax"))
 			tc.damage(t, dir)
 			_, err := Resume(text, dir)
 			check := func(err error) {
@@ -254,7 +322,7 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 // on.
 func TestResumeRemovesOldCheckpoints(t *testing.T) {
 	want, score := run(t, little("softmax"))
-	dir, _ := run(t, little("softmax"))
+	dir := beforeTheEnd(t, little("softmax"))
 	old := filepath.Join(dir, checkpointsFolder, stepPrefix+"00000001")
 	if err := os.CopyFS(old, os.DirFS(filepath.Join(dir, checkpointsFolder, stepPrefix+"00000020"))); err != nil {
 		t.Fatal(err)
@@ -270,7 +338,7 @@ func TestResumeRemovesOldCheckpoints(t *testing.T) {
 
 func TestRunContinuesFromAnEarlierCheckpoint(t *testing.T) {
 	want, _ := run(t, little("softmax"))
-	dir, _ := run(t, little("softmax"))
+	dir := beforeTheEnd(t, little("softmax"))
 	pointer := filepath.Join(dir, checkpointsFolder, latestFile)
 	if err := os.WriteFile(pointer, []byte("step-00000020\n"), 0o666); err != nil {
 		t.Fatal(err)
@@ -444,7 +512,7 @@ func TestUnfinishedStartIsNoRun(t *testing.T) {
 }
 
 func TestCopiesOfCheckpointsStay(t *testing.T) {
-	dir, _ := run(t, little("softmax"))
+	dir := beforeTheEnd(t, little("softmax"))
 	all := filepath.Join(dir, checkpointsFolder)
 	last := filepath.Join(all, "step-00000020")
 	for _, copied := range []string{".bak", "-good"} {
@@ -460,7 +528,7 @@ func TestCopiesOfCheckpointsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	resume(t, dir)
-	want := []string{latestFile, "step-00000020-good", "step-00000020.bak", "step-00000050", "step-00000060"}
+	want := []string{latestFile, "step-00000020-good", "step-00000020.bak", "step-00000060"}
 	if got := names(t, all); !slices.Equal(got, want) {
 		t.Errorf("the folder holds %v, want %v", got, want)
 	}
@@ -470,7 +538,7 @@ func TestCopiesOfCheckpointsStay(t *testing.T) {
 	if err := os.Truncate(filepath.Join(all, "step-00000060", optimFile), 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Resume(littleText(t), dir); err == nil || !strings.Contains(err.Error(), "write step-00000050 into") {
+	if _, err := Resume(littleText(t), dir); err == nil || strings.Contains(err.Error(), "step-00000050.bak") {
 		t.Errorf("error is %v", err)
 	}
 }

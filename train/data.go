@@ -104,7 +104,7 @@ func (c Config) OpenOtherData(dir, data string, hasAll bool) (task.Source, error
 	if err != nil {
 		return nil, err
 	}
-	if !row.HasOwnClasses() || len(row.DataSets) > 0 {
+	if !row.ReadsOwnData() || len(row.DataSets) > 0 {
 		return nil, fmt.Errorf("task %s reads no data of yours", c.Task)
 	}
 	set := map[string]string{}

@@ -295,6 +295,9 @@ func (p *asker) predictSamples(ctx context.Context) (Prediction, error) {
 	for i := range r.Numbers {
 		c := i % r.Columns
 		r.Numbers[i] = r.Numbers[i]*p.scales.Deviation[c] + p.scales.Mean[c]
+		if last := p.question.Last(); last != nil {
+			r.Numbers[i] += last[c]
+		}
 	}
 	return r, nil
 }

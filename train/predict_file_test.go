@@ -252,3 +252,53 @@ func TestScalesOfARunAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// A forecast goes on from the last value of the file, and other tables are scored by the scales of
+// the run.
+func TestForecastsGoOnFromTheLastValue(t *testing.T) {
+	folder := t.TempDir()
+	table := func(first float64) string {
+		var b strings.Builder
+		b.WriteString("date,a,b\n")
+		for r := range 120 {
+			fmt.Fprintf(&b, "day %d,%d,%g\n", r, r%5, first+float64(r%7))
+		}
+		return b.String()
+	}
+	data, other := writeFile(t, folder, "a.csv", table(50)), writeFile(t, folder, "b.csv", table(1050))
+	dir := smallRun(t, "forecast", map[string]string{"data": data, "target": "b", "window": "8", "horizon": "3"})
+	p, err := OpenPredictor(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, last := range map[string]float64{data: 50 + 119%7, other: 1050 + 119%7} {
+		err := p.PredictFile(path, func(_ string, r Prediction) error {
+			if len(r.Numbers) != 3 || r.Columns != 1 {
+				t.Errorf("%d numbers in %d columns", len(r.Numbers), r.Columns)
+			}
+			for _, x := range r.Numbers {
+				if math.Abs(x-last) > 100 {
+					t.Errorf("%s: forecast %g from %g", path, x, last)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := RunConfig(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := c.OpenOtherData(dir, other, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec := src.Spec(); spec.Count[task.Test] != 96-8-3+1+2*(12-3+1) {
+		t.Errorf("%+v", spec)
+	}
+	if list, err := src.Baselines(100); err != nil || len(list) == 0 {
+		t.Errorf("baselines %v, %v", list, err)
+	}
+}

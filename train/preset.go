@@ -41,6 +41,7 @@ var presets = []Preset{
 	{"films", "the first 1000 bytes of each", samplePreset("films", 16, 2000, "length", "1000")},
 	{"genome", "windows of 1024 bases", samplePreset("genome", 32, 1000)},
 	{"series", "the first 1024 rows", seriesPreset()},
+	{"forecast", "12 rows from 48", samplePreset("forecast", 32, 1000)},
 	{"fasta", "the first 1024 letters of each record", samplePreset("fasta", 32, 1000)},
 	{"wav", "the first 4000 samples", samplePreset("wav", 16, 1000, "length", "4000")},
 	{"picture", "patches of 4 by 4 of 32 by 32", samplePreset("picture", 32, 1000, "as", "patches")},
@@ -117,7 +118,7 @@ func (c Config) growing(context, batch int) Config {
 
 // standardisedTasks are the tasks with numeric inputs.
 var standardisedTasks = map[string]bool{
-	"shapes": true, "mnist": true, "wav": true, "picture": true, "series": true,
+	"shapes": true, "mnist": true, "wav": true, "picture": true, "series": true, "forecast": true,
 }
 
 // seriesPreset leaves the kind of positions to the task.

@@ -229,7 +229,7 @@ func (c *Command) samples() (task.Source, string, error) {
 		return nil, "", fmt.Errorf("--all: %s learned from most of its data; --data names other data", c.Model)
 	}
 	src, config, err := runs.OpenRunTask(c.Model, c.Folder)
-	if row, other := task.Lookup(config.Task); other == nil && row.HasOwnClasses() {
+	if row, other := task.Lookup(config.Task); other == nil && row.ReadsOwnData() {
 		err = adviseData(err)
 	}
 	if err != nil {

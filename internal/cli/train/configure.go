@@ -49,6 +49,12 @@ func (t *Command) apply(c *train.Config) (given []string) {
 		given = append(given, "--data")
 		c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{"data": t.Data})
 	}
+	for _, f := range t.taskFlags() {
+		if f.value != "" {
+			given = append(given, "--"+f.name)
+			c.TaskSet = flags.MergeSettings(c.TaskSet, map[string]string{f.name: f.value})
+		}
+	}
 	if t.DataSeed != nil {
 		given = append(given, "--data-seed")
 		c.SetDataSeed(*t.DataSeed)
@@ -274,10 +280,18 @@ func (t *Command) describeKept(c *train.Config) string {
 	return t.Config + " gives " + strings.Join(kept, ", and ")
 }
 
+// taskFlag is a flag that sets the setting of the task with its name; value "": it is not given.
+type taskFlag struct{ name, value string }
+
+// taskFlags returns the flags of forecasts.
+func (t *Command) taskFlags() []taskFlag {
+	return []taskFlag{{"window", t.Window}, {"target", t.Target}, {"horizon", t.Horizon}}
+}
+
 // checkEffect returns an error for the first flag that has no effect on c, which has the
 // values of all flags.
 func (t *Command) checkEffect(c *train.Config) error {
-	for _, f := range []struct{ name, value string }{{"data", t.Data}, {"vocabulary", t.Vocabulary}} {
+	for _, f := range append(t.taskFlags(), taskFlag{"data", t.Data}, taskFlag{"vocabulary", t.Vocabulary}) {
 		if set, ok := t.TaskSet[f.name]; ok && f.value != "" {
 			return fmt.Errorf("--%s: is %s, but --task-set %s=%s is given, too", f.name, f.value, f.name, set)
 		}

@@ -28,6 +28,9 @@ type Command struct {
 	Data       string            `placeholder:"FILE|FOLDER" help:"Data of the task: a file, folder or data set."`
 	Task       string            `complete:"tasks" placeholder:"NAME" help:"Task (bytelm): ${tasks}."`
 	TaskSet    map[string]string `complete:"task-settings" mapsep:"none" placeholder:"NAME=VALUE" help:"Setting of the task; may be repeated."`
+	Window     string            `placeholder:"N" help:"Rows of the table that a forecast sees (setting window)."`
+	Target     string            `placeholder:"COLUMN" help:"Column that is forecast (setting target)."`
+	Horizon    string            `placeholder:"N" help:"Rows that are forecast (setting horizon)."`
 	Vocabulary string            `placeholder:"bpe=N" help:"Learn N tokens of byte-level BPE from the text."`
 	flags.DataFolder
 	DataSeed *uint64 `placeholder:"N" help:"Seed of generated and drawn samples."`
@@ -124,6 +127,7 @@ func (t *Command) Help() string {
 		"farfield train --resume --out run/notes --steps 900",
 		"farfield train --task listops --mechanism softmax --seeds 3 --out run/listops",
 		"farfield train --task file --data labelled.tsv --out run/labels",
+		"farfield train --task forecast --data power.csv --target load --window 48 --horizon 12 --out run/load",
 		"farfield train --init all-MiniLM-L6-v2 --task file --data labelled.tsv --out run/linear",
 		"farfield train --init all-MiniLM-L6-v2 --freeze=false --epochs 2 --task file --data labelled.tsv --out run/tuned",
 		"farfield train --config run/notes/config.json --lr 1e-3 --out run/faster",
