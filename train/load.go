@@ -87,7 +87,7 @@ func findCheckpoint(path string) (string, error) {
 		return path, nil
 	}
 	if _, err := os.Stat(filepath.Join(path, configFile)); err != nil {
-		return "", fmt.Errorf("%s: is neither a run nor a checkpoint: it has no %s and no %s%s", path, configFile, manifestFile, hintInside(path))
+		return "", fmt.Errorf("%s: is neither a run nor a checkpoint: it has no %s and no %s%s", path, configFile, manifestFile, HintInside(path))
 	}
 	// The best checkpoint has its old name while it is replaced.
 	for _, name := range []string{bestName, oldPrefix + bestName, bestName} {
@@ -101,9 +101,9 @@ func findCheckpoint(path string) (string, error) {
 	return latestCheckpoint(path)
 }
 
-// hintInside names a model in a folder of path, such as a package that carries one; "": there is
+// HintInside names, for a message, a model in a folder of path, such as a package that carries one; "": there is
 // none.
-func hintInside(path string) string {
+func HintInside(path string) string {
 	entries, err := os.ReadDir(path)
 	if err != nil {
 		return ""

@@ -220,7 +220,7 @@ func inspectFolder(path string) (*display.Finding, error) {
 	case is("pieces"):
 		return inspectResults(path)
 	}
-	return nil, fmt.Errorf("%s: is neither a run nor a checkpoint, a model, or the results of a reproduction: it has no config.json, checkpoint.json, %s or pieces", path, model.WeightsFile)
+	return nil, fmt.Errorf("%s: is neither a run nor a checkpoint, a model, or the results of a reproduction: it has no config.json, checkpoint.json, %s or pieces%s", path, model.WeightsFile, train.HintInside(path))
 }
 
 // inspectRun describes the progress of a run, and its model if there is a checkpoint.

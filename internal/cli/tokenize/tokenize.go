@@ -32,7 +32,7 @@ type Command struct {
 
 // Help says which files are read.
 func (c *Command) Help() string {
-	return "It prints a JSON object for each line: ids, and offsets, which are bytes of the input. Special tokens have the offsets [0,0]. " +
+	return "It prints a JSON object for each line: ids, and offsets, which are bytes of the input (of UTF-16, bytes of the same text in UTF-8). Special tokens have the offsets [0,0]. " +
 		"Tokenizers are tokenizer.json, vocab.txt, vocab.json beside merges.txt, tokenizer.model, spiece.model, or sentencepiece.bpe.model. A pair is added by \"pair\" of a JSON line." + flags.JoinExamples(
 		"farfield tokenize --tokenizer tokenizer.json notes.txt",
 		"farfield tokenize --model all-MiniLM-L6-v2 --jsonl <records.jsonl >ids.jsonl",
@@ -94,8 +94,12 @@ func (c *Command) lines(e *env.Env, t *tokenizer.Tokenizer, in io.Reader, out *b
 			if len(line) >= longestLine {
 				return env.InputErrorf("line %d has more than %d bytes", number, longestLine-1)
 			}
-			if b, err = c.appendRecord(b[:0], t, line, number); err != nil {
-				return env.MarkInput(err)
+			if b, err = c.appendRecord(b[:0], t, line); err != nil {
+				unit := "line"
+				if r, ok := in.(*infile.Records); ok && r.HasArray() {
+					unit = "record"
+				}
+				return env.InputErrorf("%s %d: %w", unit, number, err)
 			}
 			if _, err := out.Write(b); err != nil {
 				return err
@@ -110,7 +114,7 @@ func (c *Command) lines(e *env.Env, t *tokenizer.Tokenizer, in io.Reader, out *b
 }
 
 // appendRecord appends the output of a line. An empty JSON line has none.
-func (c *Command) appendRecord(dst []byte, t *tokenizer.Tokenizer, line []byte, number int) ([]byte, error) {
+func (c *Command) appendRecord(dst []byte, t *tokenizer.Tokenizer, line []byte) ([]byte, error) {
 	line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 	var encoded tokenizer.Encoding
 	switch {
@@ -122,9 +126,9 @@ func (c *Command) appendRecord(dst []byte, t *tokenizer.Tokenizer, line []byte, 
 		text, pair, err := parseRecord(line)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("line %d: %w", number, err)
+			return nil, err
 		case text == nil:
-			return nil, fmt.Errorf("line %d: field \"text\" is missing", number)
+			return nil, errors.New("field \"text\" is missing")
 		case pair != nil:
 			encoded = t.EncodePair(*text, *pair)
 		default:
