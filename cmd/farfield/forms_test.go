@@ -62,7 +62,6 @@ func TestVerbsReadTheFormsOfTexts(t *testing.T) {
 		wrote(t, path, "\xff\xfe\x00\x00o\x00\x00\x00")
 		refusesAfter(t, "is UTF-32, which is not read", args...)
 	}
-	refuses(t, "is UTF-16 or UTF-32; --state and --follow need a text in UTF-8", "score", "--model", scorer, "--state", filepath.Join(dir, "state"), path)
 	if err := os.Mkdir(filepath.Join(dir, "wheel"), 0o777); err != nil {
 		t.Fatal(err)
 	}

@@ -282,7 +282,7 @@ func TestScoreRefusals(t *testing.T) {
 		{"--rank, --top: not with --jsonl", "", []string{"score", "--model", dir, "--jsonl", "--top", "3", path}},
 		{"--field, --skip, --shard, --out: need --jsonl", "", []string{"score", "--model", dir, "--skip", "3", path}},
 		{"--shard: \"3/3\" is not I/N", "", []string{"score", "--model", dir, "--jsonl", "--shard", "3/3", path}},
-		{"line 1: is not a JSON object", "[1]\n", []string{"score", "--model", dir, "--jsonl", path}},
+		{"record 1: is not a JSON object", "[1]\n", []string{"score", "--model", dir, "--jsonl", path}},
 		{"line 1: has no field \"text\"", "{\"a\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
 		{"line 2: has no field \"text\"", "\n{\"a\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
 		{"line 1: text: has half a surrogate pair: \"a\\ud83d\"", "{\"text\":\"a\\ud83d\"}\n", []string{"score", "--model", dir, "--jsonl", path}},
@@ -299,7 +299,7 @@ func TestScoreRefusals(t *testing.T) {
 		refuses(t, x.want, x.args...)
 	}
 	wrote(t, path, "[1]\n")
-	refuses(t, "line 1: is not a JSON object", "score", "--model", dir, "--jsonl", "--out", path+".out", path)
+	refuses(t, "record 1: is not a JSON object", "score", "--model", dir, "--jsonl", "--out", path+".out", path)
 	for _, name := range []string{path + ".out", path + ".out.origin"} {
 		if _, err := os.Stat(name); err == nil {
 			t.Errorf("%s was made", name)

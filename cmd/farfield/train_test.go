@@ -320,7 +320,7 @@ func TestDamagedModels(t *testing.T) {
 			return bytes.Replace(b, []byte(`"version": 2`), []byte(`"version": 3`), 1)
 		}},
 		{"model.safetensors", "damaged", func(b []byte) []byte { b[len(b)-3] ^= 1; return b }},
-		{"optim.safetensors", "to go back, write step-00000006 into", func(b []byte) []byte { return b[:99] }},
+		{"optim.safetensors", "optim.safetensors: damaged: it has 99 bytes", func(b []byte) []byte { return b[:99] }},
 	} {
 		path := filepath.Join(checkpoint, c.file)
 		old, err := os.ReadFile(path)
