@@ -272,7 +272,7 @@ func TestForecastsGoOnFromTheLastValue(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, last := range map[string]float64{data: 50 + 119%7, other: 1050 + 119%7} {
-		err := p.PredictFile(path, func(_ string, r Prediction) error {
+		err := p.PredictFile(t.Context(), path, func(_ string, r Prediction) error {
 			if len(r.Numbers) != 3 || r.Columns != 1 {
 				t.Errorf("%d numbers in %d columns", len(r.Numbers), r.Columns)
 			}
