@@ -553,7 +553,7 @@ func TestFormsOfAFileGiveTheSameTexts(t *testing.T) {
 		{"a.tsv", utf16le("text\tlabel\né 𝄞\t1\nb\tx\n")},
 	} {
 		path := filepath.Join(folderOf(t, map[string][]byte{c.name: []byte(c.content)}), c.name)
-		src, err := readOwnTexts(path, Class, ownColumns{text: "text", label: "label"}, 1, true)
+		src, err := readOwnTexts(path, Class, ownColumns{text: "text", label: "label"}, splitter{seed: 1}, true)
 		if err != nil {
 			t.Errorf("%s %q: %v", c.name, c.content, err)
 			continue
@@ -569,7 +569,7 @@ func TestFormsOfAFileGiveTheSameTexts(t *testing.T) {
 		}
 	}
 	folder := folderOf(t, map[string][]byte{"a/1.txt": []byte(utf16le("é 𝄞 one")), "b/2.txt": []byte("two")})
-	src, err := readOwnTexts(folder, Class, ownColumns{}, 1, true)
+	src, err := readOwnTexts(folder, Class, ownColumns{}, splitter{seed: 1}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

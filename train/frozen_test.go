@@ -299,11 +299,11 @@ func TestOldRunsKeepTheirParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := task.Digest(old)
+	a, err := task.Digest(old, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := task.Digest(src); a == b || err != nil {
+	if b, err := task.Digest(src, nil); a == b || err != nil {
 		t.Fatalf("draws have the same parts: %v", err)
 	}
 	dir, score := taskRun(t, c, old)
