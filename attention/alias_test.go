@@ -23,7 +23,7 @@ var writeAliases = flag.Bool("write-aliases", false, "write aliases.go from the 
 var aliases = []struct{ from, names string }{
 	{"contract", `Form Call Grads Saved Traits Mechanism State CheckShape Sequence ErrNoMatrix Carry Diagnosis
 		ErrNonFinite NonFiniteError IsNonFinite NonFinite HasNonFiniteSum ReportNonFinite Plan Shape MaxHeads
-		SnapshotHeader ReadSnapshotHeader StateGrad`},
+		SnapshotHeader ReadSnapshotHeader CheckSnapshotShape StateGrad`},
 	{"engine", `RowDiagnosis ErrStepKeeps ForwardByStep BatchRow Locality Locate ErrNotMergeable Mergeable Prepared
 		Identity NewSnapshot ReadSnapshot Softmax Rows RowsGrad StateCore CheckedAbsorb CheckedRead
 		CheckedStep Total Span TotalOf SetTotal AgesOf HeadProjector StepMemory StepPerHead`},

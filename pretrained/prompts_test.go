@@ -88,11 +88,14 @@ func TestVectorsLeaveThePromptOut(t *testing.T) {
 				}
 			}
 		}
-		o := EmbedOptions{MaxTokens: 4} // [CLS] the dog [SEP] after the cut
 		if _, err := m.EmbedWith(t.Context(), []string{"cat"}, EmbedOptions{MaxTokens: 3}); err == nil || !strings.Contains(err.Error(), "the prompt, which the vector leaves out, has 3") {
 			t.Errorf("%s: no token behind the prompt: %v", mode, err)
 		}
-		if _, err := m.EmbedWith(t.Context(), []string{"cat"}, o); err != nil {
+		// [CLS] the dog [SEP] has no token of the text.
+		if _, err := m.EmbedWith(t.Context(), []string{"cat"}, EmbedOptions{MaxTokens: 4}); err == nil || !strings.Contains(err.Error(), "leave no room") {
+			t.Errorf("%s: the text is cut away: %v", mode, err)
+		}
+		if _, err := m.EmbedWith(t.Context(), []string{"cat"}, EmbedOptions{MaxTokens: 5}); err != nil {
 			t.Errorf("%s: %v", mode, err)
 		}
 	}

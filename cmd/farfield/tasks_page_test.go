@@ -27,7 +27,8 @@ func TestRecipesOfTasksRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
-	for name, content := range map[string]string{"labelled.tsv": "text\tlabel\n" + strings.Repeat("to be\tyes\nor not\tno\n", 20), "lines.txt": "to be\nor not\n"} {
+	for name, content := range map[string]string{"labelled.tsv": "text\tlabel\n" + strings.Repeat("to be\tyes\nor not\tno\n", 20), "lines.txt": "to be\nor not\n",
+		"labelled.jsonl": strings.Repeat("{\"text\": \"to be\", \"label\": \"yes\"}\n{\"text\": \"or not\", \"label\": \"no\"}\n", 20)} {
 		if err := os.WriteFile(name, []byte(content), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +58,7 @@ func TestRecipesOfTasksRun(t *testing.T) {
 			}
 		}
 	}
-	if trained != 6 || said != 5 {
-		t.Errorf("%d trainings and %d predictions, the page has 6 and 5", trained, said)
+	if trained != 7 || said != 6 {
+		t.Errorf("%d trainings and %d predictions, the page has 7 and 6", trained, said)
 	}
 }

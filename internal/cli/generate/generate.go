@@ -102,7 +102,6 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	m.PrintRules(e.Notes())
 	var g *generate.Generator
 	var ends []int32 // of a target, whose text they end
 	var ids []int32  // of --ids
@@ -119,6 +118,7 @@ func (c *Command) Run(e *env.Env) error {
 			return err
 		}
 	}
+	m.PrintRules(e.Notes())
 	window := 0 // tokens of the windows of a text beyond the trained context
 	switch n, context := g.Tokens()+int64(tokens), int64(m.Config().TrainedContext()); {
 	case n <= context:

@@ -89,11 +89,11 @@ func (o Object) MarshalJSON() ([]byte, error) {
 		if last[f.Name] != i {
 			continue
 		}
-		name, err := json.Marshal(f.Name)
+		name, err := atomicfile.MarshalJSON(f.Name)
 		if err != nil {
 			return nil, err
 		}
-		value, err := json.Marshal(f.Value)
+		value, err := atomicfile.MarshalJSON(f.Value)
 		if err != nil {
 			return nil, err
 		}
