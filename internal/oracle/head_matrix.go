@@ -16,6 +16,7 @@ type Head struct {
 	Shift  int // M-N: a near field is around key i+Shift
 	Head   int
 	Heads  int // of the call
+	Group  int // query heads that share a key head
 }
 
 // Sees reports whether query i sees key j.
@@ -87,7 +88,7 @@ func (h *Head) hasKeys() bool {
 
 // head returns head h of s, whose keys end where the padding begins.
 func (c *Call) head(s sequence, h int) *Head {
-	x := &Head{Causal: c.Causal, Head: h, Heads: c.Q.H, Shift: s.m - s.n}
+	x := &Head{Causal: c.Causal, Head: h, Heads: c.Q.H, Group: c.Q.H / c.K.H, Shift: s.m - s.n}
 	if c.Causal {
 		x.Offset = s.m - s.n
 	}

@@ -1,0 +1,115 @@
+package oracle
+
+import "math"
+
+// Multipole is softmax with near keys weighed exactly and far keys by a Taylor polynomial
+// about the mean of their cell.
+type Multipole struct {
+	Codebook                   []float64 // [heads][Cells][D], of one head, of key heads or of query heads
+	Cells                      int
+	Order                      int // degree p of the polynomial
+	Block, Window, Sinks, Ends int
+	Scale                      float64 // s; 0: 1/√D
+}
+
+// Weights is a HeadMatrix. Query i stands at p = i+M-N in block b = ⌊p/B⌋. A key is near if
+// it is one of the first Sinks, one of the last Ends of a call that is not causal, or in
+// bB-Window ≤ j < (b+1)B+Window. A near key weighs exp(s q·k). A far key weighs
+// exp(s q·c̄)·T_p(s q·(k-c̄)), where c̄ is the mean of the far keys in its cell.
+func (m *Multipole) Weights(h *Head) [][]float64 {
+	d := len(h.K[0])
+	scale := m.Scale
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(d))
+	}
+	cells := make([]int, len(h.K))
+	for j, k := range h.K {
+		cells[j] = m.nearest(h, k)
+	}
+	a := make([][]float64, len(h.Q))
+	for i, q := range h.Q {
+		block := int(math.Floor(float64(i+h.Shift) / float64(m.Block)))
+		near := func(j int) bool {
+			return j < m.Sinks || !h.Causal && j >= len(h.K)-m.Ends ||
+				block*m.Block-m.Window <= j && j < (block+1)*m.Block+m.Window
+		}
+		means, counts := make([][]float64, m.Cells), make([]float64, m.Cells)
+		for c := range means {
+			means[c] = make([]float64, d)
+		}
+		for j, k := range h.K {
+			if h.Sees(i, j) && !near(j) {
+				counts[cells[j]]++
+				for e := range k {
+					means[cells[j]][e] += k[e]
+				}
+			}
+		}
+		for c := range means {
+			for e := range means[c] {
+				means[c][e] /= max(counts[c], 1)
+			}
+		}
+		// The exponent of a key, and the polynomial that multiplies its exponential.
+		exponents, factors := make([]float64, len(h.K)), make([]float64, len(h.K))
+		top, sum := math.Inf(-1), 0.0
+		for j, k := range h.K {
+			if !h.Sees(i, j) {
+				continue
+			}
+			exponents[j], factors[j] = scale*dotProduct(q, k), 1
+			if !near(j) {
+				mean := means[cells[j]]
+				var x float64
+				for e := range k {
+					x += scale * q[e] * (k[e] - mean[e])
+				}
+				exponents[j], factors[j] = scale*dotProduct(q, mean), taylor(m.Order, x)
+			}
+			top = max(top, exponents[j])
+		}
+		a[i] = make([]float64, len(h.K))
+		for j := range h.K {
+			if h.Sees(i, j) {
+				a[i][j] = math.Exp(exponents[j]-top) * factors[j]
+				sum += a[i][j]
+			}
+		}
+		for j := range a[i] {
+			a[i][j] /= sum
+		}
+	}
+	return a
+}
+
+// taylor returns the sum of x^l/l! for l ≤ p.
+func taylor(p int, x float64) float64 {
+	sum, term := 1.0, 1.0
+	for l := 1; l <= p; l++ {
+		term *= x / float64(l)
+		sum += term
+	}
+	return sum
+}
+
+// nearest returns the cell of a key: the row c of the codebook of least |c|² - 2k·c, which is
+// the squared distance without |k|². Of equal distances the first row wins. A codebook of all
+// query heads serves a key head with the rows of the first query head that shares it.
+func (m *Multipole) nearest(h *Head, k []float64) int {
+	heads, head := len(m.Codebook)/(m.Cells*len(k)), 0
+	switch {
+	case heads == 1:
+	case heads == h.Heads:
+		head = h.Head - h.Head%h.Group
+	default:
+		head = h.Head / h.Group
+	}
+	cell, least := 0, math.Inf(1)
+	for c := range m.Cells {
+		row := m.Codebook[(head*m.Cells+c)*len(k):][:len(k)]
+		if distance := dotProduct(row, row)/2 - dotProduct(k, row); distance < least {
+			cell, least = c, distance
+		}
+	}
+	return cell
+}
