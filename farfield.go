@@ -73,7 +73,7 @@ func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 		}
 		dv = len(v) / keys
 	}
-	mech, err := mechanism.New[float32](name, mechanism.Options{Order: o.Order, Heads: h, Width: o.Width, Length: m, Set: o.Set})
+	mech, err := mechanism.New[float32](name, mechanism.Options{Order: o.Order, Heads: h, KeyHeads: kv, Width: o.Width, Length: m, Set: o.Set})
 	if err != nil {
 		return nil, err
 	}

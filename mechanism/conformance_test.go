@@ -48,6 +48,8 @@ type subject struct {
 	// frozen says that gradients are not derivatives, and why: something counts as
 	// a constant in them.
 	frozen string
+	// rounds reports whether sums of merged states are rounded.
+	rounds bool
 	// average reports whether rows of A sum to one; with book they do if eps is 0.
 	average bool
 }

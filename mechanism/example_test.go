@@ -94,6 +94,7 @@ func ExampleNames() {
 	// scatterbrain exp(q·k/√D) of near keys, in a window or by hashes, φ(q)·φ(k) of all others: sparse and low-rank attention
 	// exact-topk  softmax over the k largest scores of each query: what approximations by chosen keys aim at, quadratic in the tokens
 	// primal      projections of each query and of the key at its place, with a loss that makes them singular vectors: Primal-Attention
+	// multipole   softmax whose far keys are expanded about the means of cells, exp(q·c̄/√D)·T_p(q·(k-c̄)/√D): multipole expansion
 }
 
 func ExampleLookup() {

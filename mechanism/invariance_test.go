@@ -423,7 +423,7 @@ func grouping[T tensor.Float](t *testing.T, s subject, f form) {
 // Heads of the same numbers have the same outputs, which do not change with another head,
 // unless Traits or parameters say so.
 func TestPlacedHeadsAreDeclared(t *testing.T) {
-	sets := map[string]map[string]string{"longnet": {"segments": "8,16", "ratios": "2,4"}, "sparse-fixed": {"stride": "8", "c": "2"}, "local": {"span": "8"}, "polynomial over heads": {"norm": "global-centred"}, "polynomial over tokens": {"norm": "max"}}
+	sets := map[string]map[string]string{"longnet": {"segments": "8,16", "ratios": "2,4"}, "sparse-fixed": {"stride": "8", "c": "2"}, "local": {"span": "8"}, "polynomial over heads": {"norm": "global-centred"}, "polynomial over tokens": {"norm": "max"}, "multipole": {"block": "4", "cells": "2"}}
 	for _, label := range append(Names(), "polynomial over heads", "polynomial over tokens") {
 		name, _, _ := strings.Cut(label, " ")
 		m, err := New[float64](name, Options{Heads: 3, Width: 4, Length: 40, Set: sets[label]})

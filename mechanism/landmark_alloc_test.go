@@ -30,10 +30,16 @@ func TestLandmarksDoNotAllocate(t *testing.T) {
 // doNotAllocate fails where a call and its gradient take memory of their own.
 func doNotAllocate(t *testing.T, name string, set map[string]string) {
 	t.Helper()
+	doNotAllocateAt(t, name, 0, set)
+}
+
+// doNotAllocateAt is doNotAllocate with an order.
+func doNotAllocateAt(t *testing.T, name string, order int, set map[string]string) {
+	t.Helper()
 	oc, do := shape{b: 1, h: 2, hkv: 2, n: 100, m: 100, d: 8, dv: 8}.call(104)
 	c, dout := callIn[float32](oc), in[float32](do)
 	heads := func() tensor.Heads[float32] { return tensor.NewHeads[float32](1, 2, 100, 8) }
-	m, err := New[float32](name, Options{Width: 8, Set: set})
+	m, err := New[float32](name, Options{Order: order, Width: 8, Set: set})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,6 +53,6 @@ func doNotAllocate(t *testing.T, name string, set map[string]string) {
 			t.Fatal(err)
 		}
 	}); n > 0 {
-		t.Errorf("%s %v: %.0f allocations a call", name, set, n)
+		t.Errorf("%s of order %d, %v: %.0f allocations a call", name, order, set, n)
 	}
 }

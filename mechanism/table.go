@@ -19,6 +19,8 @@ import (
 type Options struct {
 	Order int // degree p of the polynomial; 0: the mechanism's default
 	Heads int // query heads, for parameters of each head; 0: one for all heads
+	// KeyHeads is the number of key heads, for constants of each; 0: as many as Heads.
+	KeyHeads int
 	// Width is D, for settings that are functions of D and for parameters of width D;
 	// 0: unknown, and parameters have width 64.
 	Width int
@@ -51,7 +53,8 @@ type Row struct {
 	Source    string // where it is defined
 	Traits    string
 	Linear    bool // the cost is linear in the tokens, in a linear form, for whole heads or with a window of fixed size
-	Order     int  // default degree; 0: the mechanism has no order
+	Order     int  // default degree; 0: the mechanism has no order, or MaxOrder is above 0
+	MaxOrder  int  // highest degree of a mechanism whose default is 0
 	Settings  []Setting
 	Params    []Param
 	Constants []Param // random numbers, by their names in Mechanism.Constants
@@ -76,6 +79,9 @@ type Row struct {
 	f32 builder[float32]
 	f64 builder[float64]
 }
+
+// HasOrder reports whether the row has a degree.
+func (r *Row) HasOrder() bool { return r.Order > 0 || r.MaxOrder > 0 }
 
 // FarField is the far field of a model's layers beside their windows.
 type FarField struct {
@@ -154,6 +160,7 @@ var table = []Row{
 	scatterbrain,
 	exactTopK,
 	primal,
+	multipole,
 }
 
 // Names returns the names of the mechanisms in the order of the catalogue.
@@ -252,14 +259,20 @@ func newReader(row *Row, o *Options) *reader {
 // check returns an error if the order, a size or the name of a setting does not suit
 // the row.
 func (r *reader) check() error {
-	if r.o.Order != 0 && r.row.Order == 0 {
+	if r.o.Order != 0 && !r.row.HasOrder() {
 		return fmt.Errorf("%s: order %d: it has no order", r.row.Name, r.o.Order)
+	}
+	if r.row.MaxOrder > 0 && (r.o.Order < 0 || r.o.Order > r.row.MaxOrder) {
+		return fmt.Errorf("%s: order %d: needs to be 0 to %d", r.row.Name, r.o.Order, r.row.MaxOrder)
 	}
 	if r.o.Order < 0 || r.o.Order > maxOrder {
 		return fmt.Errorf("%s: order %d: needs to be 1 to %d", r.row.Name, r.o.Order, maxOrder)
 	}
 	if r.o.Heads < 0 || r.o.Width < 0 || r.o.Length < 0 {
 		return fmt.Errorf("%s: %d heads of width %d for %d tokens: not possible", r.row.Name, r.o.Heads, r.o.Width, r.o.Length)
+	}
+	if r.o.KeyHeads < 0 || r.o.KeyHeads > maxNumbers {
+		return fmt.Errorf("%s: %d key heads, 0 to %d are possible", r.row.Name, r.o.KeyHeads, maxNumbers)
 	}
 	if r.o.Heads > maxNumbers || r.o.Width > maxNumbers { // an array of one number for each head or channel
 		return fmt.Errorf("%s: %d heads of width %d, at most %d of each are possible", r.row.Name, r.o.Heads, r.o.Width, maxNumbers)

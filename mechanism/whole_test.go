@@ -17,7 +17,7 @@ import (
 // wholeSubjects are mechanisms whose textbook gives the attention matrix of a head.
 // Sequences of laws have up to 160 tokens.
 func wholeSubjects() []subject {
-	list := slices.Concat(landmarkSubjects(), clusterSubjects(), reformerSubjects(), scatterSubjects(), topKSubjects(), favorSubjects())
+	list := slices.Concat(landmarkSubjects(), clusterSubjects(), reformerSubjects(), scatterSubjects(), topKSubjects(), favorSubjects(), multipoleSubjects())
 	for _, x := range []struct{ share, columns string }{{"heads", "reached"}, {"kv", "all"}, {"none", "reached"}} {
 		list = append(list, subject{
 			label: "linformer share=" + x.share + " columns=" + x.columns, name: "linformer",

@@ -510,7 +510,7 @@ func (c Config) headWidth() int {
 }
 
 func (c Config) mechanismOptions() mechanism.Options {
-	return mechanism.Options{Order: c.Order, Heads: c.Heads, Width: c.headWidth(), Length: c.Context + c.frontPositions(), Set: c.Set}
+	return mechanism.Options{Order: c.Order, Heads: c.Heads, KeyHeads: c.KVHeads, Width: c.headWidth(), Length: c.Context + c.frontPositions(), Set: c.Set}
 }
 
 // elementType returns the name of T in safetensors.

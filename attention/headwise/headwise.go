@@ -78,6 +78,8 @@ type Head[T tensor.Float] struct {
 	// near field stands beside key i+Shift, whether the call is causal or not.
 	Shift int
 	Head  int // among the query heads, for parameters of each
+	// KeyHead is the key head of the query head, one of KeyHeads.
+	KeyHead, KeyHeads int
 	// PastQueries [Offset,D] are the queries before the first row of Q, in states of a
 	// PastQueryReader. A token absorbed without a query has zeros. Else it is empty.
 	PastQueries tensor.Mat[T]
@@ -306,5 +308,5 @@ func (w *driver[T]) Plan(s attention.Shape) attention.Plan {
 	one := w.Cost(s)
 	heads := float64(s.B * s.H)
 	const why = "it has one form of its own"
-	return attention.Plan{Form: attention.Direct, Back: attention.Direct, Reason: why, BackWhy: why, FLOPs: heads * one.FLOPs, Bytes: one.Bytes, State: w.stateBytes(s)}
+	return attention.Plan{Form: attention.Direct, Back: attention.Direct, Reason: why, BackWhy: why, FLOPs: heads * one.FLOPs, Bytes: one.Bytes, State: w.planState(s)}
 }

@@ -99,7 +99,7 @@ func (w *driver[T]) openHead(h *Head[T], c *attention.Call[T], s *attention.Sequ
 		return left
 	}
 	kh := head / (c.Q.H / c.K.H)
-	*h = Head[T]{Mask: mask, Causal: c.Causal, Shift: s.Offset + left, Head: head, Scratch: ar, Table: kernel.Active[T]()}
+	*h = Head[T]{Mask: mask, Causal: c.Causal, Shift: s.Offset + left, Head: head, KeyHead: kh, KeyHeads: c.K.H, Scratch: ar, Table: kernel.Active[T]()}
 	at := 0 // position of the first query
 	if c.Causal {
 		h.Offset = h.Shift

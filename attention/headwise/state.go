@@ -14,6 +14,19 @@ type StateProvider[T tensor.Float] interface {
 	RestoreState(data []byte) (attention.State[T], error)
 }
 
+// StateSizer is a StateProvider that knows the memory of its states, which do not grow.
+type StateSizer interface {
+	StateBytes(s attention.Shape) float64
+}
+
+// planState returns the memory of a state of shape s, 0 if it grows with the tokens or is not known.
+func (w *driver[T]) planState(s attention.Shape) float64 {
+	if x, is := w.Function.(StateSizer); is {
+		return x.StateBytes(s)
+	}
+	return w.stateBytes(s)
+}
+
 // forwardStep is Forward, token by token through a State.
 func (w *driver[T]) forwardStep(out tensor.Heads[T], c *attention.Call[T]) error {
 	if err := w.refuseFuture("form"); err != nil {

@@ -235,7 +235,8 @@ func (f *tokenOutputs[T]) setHead(u int) {
 	s, c := f.s, f.c
 	d, dv := s.shape.D, s.shape.Dv
 	b, head := u/s.shape.H, u%s.shape.H
-	kv := b*s.shape.Hkv + head/(s.shape.H/s.shape.Hkv)
+	keyHead := head / (s.shape.H / s.shape.Hkv)
+	kv := b*s.shape.Hkv + keyHead
 	h := s.w.takeHead()
 	defer s.w.putHead(h)
 	for i := f.start; i < f.end; i++ {
@@ -255,7 +256,7 @@ func (f *tokenOutputs[T]) setHead(u int) {
 			K: tensor.Mat[T]{Data: s.k[kv][at*d:], Rows: m, Cols: d, Stride: d},
 			V: tensor.Mat[T]{Data: s.v[kv][at*dv:], Rows: m, Cols: dv, Stride: dv},
 
-			Causal: true, Offset: m - 1, Shift: m - 1, Head: head, Scratch: ar, Table: kernel.Active[T](),
+			Causal: true, Offset: m - 1, Shift: m - 1, Head: head, KeyHead: keyHead, KeyHeads: s.shape.Hkv, Scratch: ar, Table: kernel.Active[T](),
 		}
 		if slices.Contains(valid, false) {
 			h.Mask = valid

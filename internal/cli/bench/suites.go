@@ -264,7 +264,7 @@ func (c *variants) list(forms ...string) ([]variant, error) {
 			}
 		}
 		orders := []int{0}
-		if len(c.Order) > 0 && goes(func(r mechanism.Row) bool { return r.Order > 0 }, row) {
+		if len(c.Order) > 0 && goes(func(r mechanism.Row) bool { return r.HasOrder() }, row) {
 			orders = c.Order
 		}
 		for _, p := range orders {

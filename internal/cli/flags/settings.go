@@ -11,14 +11,20 @@ type Settings struct {
 	Set   map[string]string `complete:"settings" mapsep:"none" placeholder:"KEY=VALUE" help:"A setting of the mechanism; may be repeated."`
 }
 
-// Options returns the options of the mechanism, for heads of width d and sequences of
-// at most tokens tokens. It returns an error if the order is less than 1.
-func (s Settings) Options(heads, d, tokens int) (mechanism.Options, error) {
+// Options returns the options of the mechanism named name, for heads of width d and sequences
+// of at most tokens tokens. It returns an error if the order is less than 1, or less than 0
+// where the mechanism has an order 0.
+func (s Settings) Options(name string, heads, d, tokens int) (mechanism.Options, error) {
 	o := mechanism.Options{Heads: heads, Width: d, Length: tokens, Set: s.Set}
-	if s.Order != nil {
-		if o.Order = *s.Order; o.Order < 1 {
-			return o, env.InputErrorf("--order: %d is less than 1", o.Order)
-		}
+	if s.Order == nil {
+		return o, nil
+	}
+	least := 1
+	if row, err := mechanism.Lookup(name); err == nil && row.MaxOrder > 0 {
+		least = 0
+	}
+	if o.Order = *s.Order; o.Order < least {
+		return o, env.InputErrorf("--order: %d is less than %d", o.Order, least)
 	}
 	return o, nil
 }

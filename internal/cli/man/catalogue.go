@@ -35,7 +35,7 @@ func describeMechanism(w io.Writer, name string) error {
 		return err
 	}
 	fmt.Fprintf(table, "\nMechanism %s: %s\n  source\t%s\n  traits\t%s\n", row.Name, row.Doc, row.Source, row.Traits)
-	if row.Order > 0 {
+	if row.HasOrder() {
 		fmt.Fprintf(table, "  --order P\tdegree of the polynomial (default %d)\n", row.Order)
 	}
 	for _, s := range row.Settings {

@@ -290,9 +290,9 @@ func (c *Command) settingsOf(name string) (flags.Settings, error) {
 	}
 	own := flags.Settings{Set: map[string]string{}}
 	// An order that no mechanism has is refused by each.
-	if row.Order > 0 || !slices.ContainsFunc(c.Mechanism, func(other string) bool {
+	if row.HasOrder() || !slices.ContainsFunc(c.Mechanism, func(other string) bool {
 		r, err := mechanism.Lookup(other)
-		return err == nil && r.Order > 0
+		return err == nil && r.HasOrder()
 	}) {
 		own.Order = c.Order
 	}

@@ -40,7 +40,7 @@ func (c *Command) report() (*Report, error) {
 	case c.EncoderDecoder && c.Parameters == 0:
 		return nil, env.InputErrorf("--encoder-decoder: needs --parameters and --tokens")
 	}
-	o, err := c.Options(s.H, s.D, s.M)
+	o, err := c.Options(c.Mechanism, s.H, s.D, s.M)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (c *Command) report() (*Report, error) {
 		return nil, env.InputErrorf("--causal: %s needs it", c.Mechanism)
 	}
 	degree := row.Order
-	if o.Order > 0 {
+	if o.Order > 0 && row.Order > 0 {
 		degree = o.Order
 	}
 
@@ -177,7 +177,7 @@ func (c *Command) sweep(r *Report, m bench.Machine, s attention.Shape) error {
 			continue
 		}
 		d := width / h
-		o, err := c.Options(h, d, s.M)
+		o, err := c.Options(c.Mechanism, h, d, s.M)
 		if err != nil {
 			return err
 		}

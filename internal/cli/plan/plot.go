@@ -62,7 +62,7 @@ func (c *Command) figure() (*report.Figure, error) {
 			}
 		}
 		for _, d := range plotWidths {
-			o, err := c.Options(1, d, 0)
+			o, err := c.Options(c.Mechanism, 1, d, 0)
 			if err != nil {
 				return nil, err
 			}

@@ -309,10 +309,11 @@ func (p *Problem[T]) readMechanism(c *Request, r *arrayReader[T]) error {
 			return err
 		}
 	}
-	o, err := c.Options(p.Call.Q.H, p.Call.Q.D, p.Call.K.N)
+	o, err := c.Options(c.Mechanism, p.Call.Q.H, p.Call.Q.D, p.Call.K.N)
 	if err != nil {
 		return err
 	}
+	o.KeyHeads = p.Call.K.H
 	if p.Mechanism == nil { // the headers made it otherwise
 		if p.Mechanism, err = mechanism.New[T](c.Mechanism, row.FitOptions(o, p.Shapes)); err != nil {
 			return err

@@ -1,0 +1,228 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var multipole = Row{
+	Name:     "multipole",
+	Family:   LowRank,
+	Doc:      "softmax whose far keys are expanded about the means of cells, exp(q·c̄/√D)·T_p(q·(k-c̄)/√D): multipole expansion",
+	Source:   "Yang et al. 2003, Improved fast Gauss transform, which FAST (arXiv 2402.07901) names as its next step; here for exp(q·k)",
+	Traits:   "positive denominators, and positive weights at orders 0 and 2; linear in the tokens; a state of fixed size",
+	Linear:   true,
+	MaxOrder: 2,
+	Settings: []Setting{
+		{"cells", "256", "K, the rows of the codebook, 1 to 65536"},
+		{"block", "32", "B: all queries at B places in a row have the same near keys"},
+		{"window", "16", "tokens before and after the block of a query that are near; a causal query has those before"},
+		{"sinks", "1", "first tokens of a sequence, near to every query"},
+		{"ends", "1", "last tokens of a sequence, near to every query of a call that is not causal"},
+		softmaxScaleSetting,
+		seedSetting,
+	},
+	Constants: []Param{
+		{"codebook", "(Hkv,cells,D)", "centres; a key belongs to the cell of the nearest; (1,cells,D) for all heads"},
+	},
+	fit: func(o *Options, shapes map[string][]int) {
+		if s := shapes["codebook"]; len(s) == 3 {
+			o.KeyHeads = s[0]
+			o.setDefault("cells", strconv.Itoa(s[1]))
+		}
+	},
+	f32: headwiseBuilder(newMultipole[float32]),
+	f64: headwiseBuilder(newMultipole[float64]),
+}
+
+// multipoleAttention weighs the near keys of a query by exp(s q·k), and a far key by
+// exp(s q·c̄)·T_p(s q·(k-c̄)). c̄ is the mean of all far keys of the cell. T_p is the Taylor
+// polynomial of exp of degree p. The cell of a key is the nearest row of the codebook; it
+// counts as a constant in gradients.
+type multipoleAttention[T tensor.Float] struct {
+	setting                           string
+	order, block, window, sinks, ends int
+	scale                             float64 // s; 0: 1/√D
+	codebook                          *param.Param[T]
+	constants                         param.Set[T]
+}
+
+func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
+	x := &multipoleAttention[T]{order: r.order()}
+	cells, err := r.Integer("cells", 1, 1<<16)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range []struct {
+		name  string
+		least int
+		to    *int
+	}{{"block", 1, &x.block}, {"window", 0, &x.window}, {"sinks", 0, &x.sinks}, {"ends", 0, &x.ends}} {
+		if *s.to, err = r.Integer(s.name, s.least, maxSettingTokens); err != nil {
+			return nil, err
+		}
+	}
+	if x.scale, err = r.softmaxScale(); err != nil {
+		return nil, err
+	}
+	key, err := r.key()
+	if err != nil {
+		return nil, err
+	}
+	shape := []int{max(r.o.KeyHeads, 1), cells, r.width()}
+	if r.o.KeyHeads == 0 {
+		shape[0] = max(r.o.Heads, 1)
+	}
+	if err := r.room("codebook", shape...); err != nil {
+		return nil, err
+	}
+	x.codebook = x.constants.New("codebook", false, shape...)
+	for i := range x.codebook.Data {
+		x.codebook.Data[i] = T(float32(key.Normal(uint64(i)))) // the same in both precisions
+	}
+	x.setting = fmt.Sprintf("multipole order=%d cells=%d block=%d window=%d sinks=%d ends=%d scale=%s",
+		x.order, cells, x.block, x.window, x.sinks, x.ends, formatScale(x.scale))
+	return x, nil
+}
+
+func (x *multipoleAttention[T]) Traits() attention.Traits {
+	return attention.Traits{Name: multipole.Name, Positive: x.order != 1, Causal: true, Streaming: true,
+		PlacedQueries: true, PlacedHeads: x.codebook.Shape[0] > 1}
+}
+
+func (x *multipoleAttention[T]) Setting() string          { return x.setting }
+func (x *multipoleAttention[T]) Params() *param.Set[T]    { return nil }
+func (x *multipoleAttention[T]) Constants() *param.Set[T] { return &x.constants }
+
+func (x *multipoleAttention[T]) Check(c *attention.Call[T]) error {
+	return x.checkHeads(c.Q.H, c.K.H, c.Q.D)
+}
+
+// checkHeads returns an error if the codebook does not fit the heads and the width of a call.
+func (x *multipoleAttention[T]) checkHeads(heads, keyHeads, d int) error {
+	switch s := x.codebook.Shape; {
+	case s[0] != 1 && s[0] != keyHeads && s[0] != heads:
+		return fmt.Errorf("k: has %d heads, codebook of multipole is of %d", keyHeads, s[0])
+	case s[2] != d:
+		return fmt.Errorf("q: D is %d, codebook of multipole is of %d", d, s[2])
+	}
+	return nil
+}
+
+// book returns the codebook of a key head. A codebook of all query heads serves a key head with
+// the centres of the first query head that shares it.
+func (x *multipoleAttention[T]) book(keyHead, keyHeads int) tensor.Mat[T] {
+	heads, k, d := x.codebook.Shape[0], x.codebook.Shape[1], x.codebook.Shape[2]
+	head := 0
+	if heads > 1 {
+		head = keyHead * (heads / keyHeads)
+	}
+	return tensor.Mat[T]{Data: x.codebook.Data[head*k*d:][:k*d], Rows: k, Cols: d, Stride: d}
+}
+
+// factor returns s for rows of width d.
+func (x *multipoleAttention[T]) factor(d int) T {
+	if x.scale == 0 {
+		return T(1 / math.Sqrt(float64(d)))
+	}
+	return T(x.scale)
+}
+
+// blockOf returns the block of position p, which may be negative.
+func (x *multipoleAttention[T]) blockOf(p int) int {
+	if p < 0 {
+		return -((-p + x.block - 1) / x.block)
+	}
+	return p / x.block
+}
+
+func (x *multipoleAttention[T]) Cost(s attention.Shape) headwise.Cost {
+	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
+	cells := min(float64(x.codebook.Shape[1]), m)
+	near := min(float64(x.block)+2*float64(x.window)+float64(x.sinks)+float64(x.ends), m)
+	if s.Causal {
+		near = min(float64(x.block)+float64(x.window)+float64(x.sinks), m)
+	}
+	l := newMomentLayout(x.order, s.D, s.Dv)
+	width, features := float64(l.width), float64(l.features)
+	rows := min(float64(x.block), multipoleRows, n)
+	return headwise.Cost{
+		FLOPs: 2*m*float64(x.codebook.Shape[1])*d + 2*n*near*(d+dv) + 2*n*cells*(d+features*dv) + 6*m*width,
+		Bytes: elementBytes[T]()*(n+m+cells*(3*width+3*d+features*dv)+rows*(near+cells)) + 4*m,
+	}
+}
+
+// nearestCells finds the nearest rows of a codebook.
+type nearestCells[T tensor.Float] struct {
+	book   tensor.Mat[T] // [K,D]
+	halves []T           // |c|²/2 of each row
+	reach  float64       // the largest |c|
+}
+
+func newNearestCells[T tensor.Float](ar *arena.Arena, book tensor.Mat[T]) nearestCells[T] {
+	s := nearestCells[T]{book: book, halves: arena.Take[T](ar, book.Rows)}
+	for c := range book.Rows {
+		square := sumOfProducts(book.Row(c), book.Row(c))
+		s.halves[c] = T(square / 2)
+		s.reach = max(s.reach, math.Sqrt(square))
+	}
+	return s
+}
+
+// sumOfProducts returns x·y in float64.
+func sumOfProducts[T tensor.Float](x, y []T) (sum float64) {
+	for i, v := range x {
+		sum += float64(v) * float64(y[i])
+	}
+	return sum
+}
+
+// pick returns the nearest row of a key, given its products k·c with all rows, which it
+// overwrites. Rows that the rounding of products may hide are compared in float64, so that
+// the way in which the products were computed does not matter. Of equal distances the first
+// row wins.
+func (s *nearestCells[T]) pick(t *kernel.Table[T], products, key []T) int32 {
+	t.Axpy(products, -1, s.halves)
+	top := float64(t.Max(products))
+	size := math.Sqrt(sumOfProducts(key, key))
+	slack := float64(len(key)+4) * 2 * unitRoundoff[T]() * s.reach * (size + s.reach)
+	least := T(top - slack)
+	best, most, found := 0, math.Inf(-1), 0
+	for c, p := range products {
+		if !(p < least) {
+			if found == 0 {
+				best = c
+			}
+			found++
+		}
+	}
+	if found <= 1 {
+		return int32(best)
+	}
+	for c := best; c < len(products); c++ {
+		if products[c] < least {
+			continue
+		}
+		row := s.book.Row(c)
+		if p := sumOfProducts(key, row) - sumOfProducts(row, row)/2; p > most {
+			best, most = c, p
+		}
+	}
+	return int32(best)
+}
+
+// unitRoundoff returns the largest relative error of one rounding to T.
+func unitRoundoff[T tensor.Float]() float64 {
+	if elementBytes[T]() == 4 {
+		return 0x1p-24
+	}
+	return 0x1p-53
+}

@@ -1,0 +1,256 @@
+package mechanism
+
+import (
+	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// multipoleGrads holds the gradients of a head. Blocks are taken from the last to the first.
+// sums holds the gradients of the sums of each cell through the blocks so far. A key gets
+// those of the blocks from which it is far: it takes sums when it becomes near or at the end,
+// and gives back what sums held when it became far.
+type multipoleGrads[T tensor.Float] struct {
+	*headwise.Grads[T]
+	sums []T // [cells][width]
+
+	// Of the current block:
+	means   []T // [cells][D] gradient of c̄
+	moments []T // [cells][features][Dv]
+	squares []T // [cells][pairs]
+}
+
+// Backward computes the exact gradient of Forward.
+func (x *multipoleAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+	n := h.Q.Rows
+	g.Clear()
+	block, end := x.blockOf(h.Shift+n-1), x.blockOf(h.Shift)
+	p := x.open(h, h.Saved[n:], block)
+	l, ar := &p.sums.momentLayout, h.Scratch
+	p.grads = multipoleGrads[T]{Grads: g, sums: arena.TakeZeros[T](ar, p.count*l.width),
+		means: arena.Take[T](ar, p.count*l.d), moments: arena.Take[T](ar, p.count*l.features*l.dv), squares: arena.Take[T](ar, p.count*l.pairs)}
+	for ; block >= end; block-- {
+		p.moveTo(block)
+		p.refresh()
+		p.backBlock(block)
+	}
+	for j := p.first; j < p.last; j++ {
+		if p.isFar(j, p.lo, p.hi) {
+			p.pull(j, 1)
+		}
+	}
+}
+
+// backBlock adds the gradients through the queries of a block.
+func (p *multipolePass[T]) backBlock(block int) {
+	h, g := p.h, &p.grads
+	clear(g.means)
+	clear(g.moments)
+	clear(g.squares)
+	for i0, i1 := p.queriesOf(block); i0 < i1; i0 += multipoleRows {
+		mark := h.Scratch.Mark()
+		p.backTile(p.scores(i0, min(i0+multipoleRows, i1)))
+		h.Scratch.Reset(mark)
+	}
+	for c := range p.used {
+		if p.sums.counts[c] > 0 {
+			p.addCell(c)
+		}
+	}
+}
+
+// backTile adds the gradients through a tile of scores, which it overwrites.
+func (p *multipolePass[T]) backTile(x queryTile[T]) {
+	h, t, g := p.h, p.h.Table, &p.grads
+	dout := g.DOut.Slice(x.i0, x.i0+x.n)
+	delta := arena.Take[T](h.Scratch, x.n)
+	for r := range x.n {
+		lse := h.Saved[x.i0+r]
+		delta[r] = t.Dot(dout.Row(r), h.Out.Row(x.i0+r))
+		t.Exp(x.near.Row(r), x.near.Row(r), lse)
+		t.Exp(x.far.Row(r), x.far.Row(r), lse)
+	}
+	dq, acc := h.TakeScratch(x.n, h.Q.Cols), false // of scaled queries
+	p.eachSegment(&x.near, func(w tensor.Mat[T], j0, j1 int) {
+		mark := h.Scratch.Mark()
+		defer h.Scratch.Reset(mark)
+		ds := h.TakeScratch(x.n, j1-j0)
+		h.Multiply(ds, dout, h.V.Slice(j0, j1), false, true, false)
+		for r := range x.n {
+			for j, y := range w.Row(r) {
+				ds.Row(r)[j] = y * (ds.Row(r)[j] - delta[r])
+			}
+		}
+		h.Multiply(dq, ds, h.K.Slice(j0, j1), false, false, acc)
+		h.Multiply(g.DK.Slice(j0, j1), ds, x.q, true, false, true)
+		h.Multiply(g.DV.Slice(j0, j1), w, dout, true, false, true)
+		acc = true
+	})
+	if !acc {
+		clear(dq.Data)
+	}
+	if p.used > 0 {
+		p.backFar(&x, dout, dq, delta)
+	}
+	for r := range x.n {
+		t.Axpy(g.DQ.Row(x.i0+r), p.scale, dq.Row(r))
+	}
+}
+
+// backFar adds to dq, the gradient of scaled queries, and to the gradients of means, moments
+// and squares what far weights bring.
+func (p *multipolePass[T]) backFar(x *queryTile[T], dout, dq tensor.Mat[T], delta []T) {
+	h, t, g := p.h, p.h.Table, &p.grads
+	da := h.TakeScratch(x.n, p.used) // gradient of far weights, then of their exponents
+	var dpsi tensor.Mat[T]
+	if p.order > 0 {
+		dpsi = h.TakeScratch(x.n, p.tile.features)
+		clear(dpsi.Data)
+	}
+	p.eachMomentGroup(p.tile.moments, func(c0, c1 int, moments tensor.Mat[T]) {
+		mark := h.Scratch.Mark()
+		defer h.Scratch.Reset(mark)
+		l := &p.tile.momentLayout
+		grads := matrixOf(g.moments[c0*l.features*l.dv:], moments.Rows, l.dv)
+		if p.order == 0 {
+			h.Multiply(sliceColumns(da, c0, c1), dout, moments, false, true, false)
+			h.Multiply(grads, sliceColumns(x.far, c0, c1), dout, true, false, true)
+			return
+		}
+		weights, products := h.TakeScratch(x.n, moments.Rows), h.TakeScratch(x.n, moments.Rows)
+		x.expandWeights(t, weights, c0, c1)
+		h.Multiply(grads, weights, dout, true, false, true)
+		h.Multiply(products, dout, moments, false, true, false)
+		for r := range x.n {
+			psi, row := x.psi.Row(r), products.Row(r)
+			for c := c0; c < c1; c++ {
+				da.Row(r)[c] = t.Dot(psi, row[:len(psi)])
+				t.Axpy(dpsi.Row(r), x.far.Row(r)[c], row[:len(psi)])
+				row = row[len(psi):]
+			}
+		}
+	})
+	for r := range x.n {
+		t.Axpy(da.Row(r), -delta[r], p.tile.counts[:p.used])
+		if p.order > 1 {
+			t.Axpy(da.Row(r), -delta[r], x.quad.Row(r))
+		}
+	}
+	if p.order > 1 {
+		d := h.Q.Cols
+		weights := h.TakeScratch(x.n, p.used)
+		for r := range x.n {
+			t.Scale(weights.Row(r), -delta[r], x.far.Row(r))
+		}
+		h.Multiply(sliceColumns(dpsi, 1+d, dpsi.Cols), weights, p.squareRows(), false, false, true)
+		h.Multiply(matrixOf(g.squares, p.used, p.tile.pairs), weights, sliceColumns(x.psi, 1+d, x.psi.Cols), true, false, true)
+	}
+	t.Mul(da.Data, da.Data, x.far.Data)
+	h.Multiply(dq, da, p.meanRows(), false, false, true)
+	h.Multiply(matrixOf(g.means, p.used, h.Q.Cols), da, x.q, true, false, true)
+	for r := range x.n {
+		if p.order > 0 {
+			addQueryFeaturesGrad(&p.tile.momentLayout, dq.Row(r), dpsi.Row(r), x.q.Row(r))
+		}
+	}
+}
+
+// addCell adds to the gradients of the sums of cell c those of its mean, moments and squares
+// in the current block.
+func (p *multipolePass[T]) addCell(c int) {
+	s, t, g := &p.sums, p.h.Table, &p.grads
+	l := &s.momentLayout
+	d, dv := l.d, l.dv
+	to, n := s.cell(g.sums, c), T(s.counts[c])
+	dmean, dmoments := g.means[c*d:][:d], g.moments[c*l.features*dv:][:l.features*dv]
+	t.Add(to[d:][:dv], to[d:][:dv], dmoments[:dv])
+	if l.order > 0 {
+		p.addMoments(c, dmean, dmoments[dv:])
+	}
+	t.Axpy(to[:d], 1/n, dmean)
+}
+
+// addMoments is addCell for moments of orders above 0. It adds to dmean the gradient through
+// the dependence of moments on the mean.
+func (p *multipolePass[T]) addMoments(c int, dmean, dmoments []T) {
+	s, t, g := &p.sums, p.h.Table, &p.grads
+	l := &s.momentLayout
+	d, dv, n := l.d, l.dv, T(s.counts[c])
+	mark := p.h.Scratch.Mark()
+	defer p.h.Scratch.Reset(mark)
+	to := s.cell(g.sums, c)
+	sums, delta := arena.Take[T](p.h.Scratch, l.width), arena.Take[T](p.h.Scratch, d)
+	t.Add(sums, s.cell(s.hi, c), s.cell(s.lo, c))
+	t.Scale(delta, 1/n, sums[:d])
+	values, dvalues := sums[d:][:dv], to[d:][:dv]
+	dipole, ddipole := sums[l.dipole:][:d*dv], to[l.dipole:][:d*dv]
+	for a := range d { // Σ r_a v - δ_a Σ v
+		row := dmoments[a*dv:][:dv]
+		t.Add(ddipole[a*dv:][:dv], ddipole[a*dv:][:dv], row)
+		t.Axpy(dvalues, -delta[a], row)
+		dmean[a] -= t.Dot(row, values)
+	}
+	if l.order == 1 {
+		return
+	}
+	dsquares, f := g.squares[c*l.pairs:][:l.pairs], 0
+	for a := range d {
+		for b := a; b < d; b++ {
+			// Σ r_a r_b - n δ_a δ_b
+			y := dsquares[f]
+			to[l.quad+f] += y
+			dmean[a] -= y * n * delta[b]
+			dmean[b] -= y * n * delta[a]
+			// Σ r_a r_b v - δ_a Σ r_b v - δ_b Σ r_a v + δ_a δ_b Σ v
+			row := dmoments[(d+f)*dv:][:dv]
+			square := to[l.square+f*dv:][:dv]
+			t.Add(square, square, row)
+			t.Axpy(ddipole[b*dv:][:dv], -delta[a], row)
+			t.Axpy(ddipole[a*dv:][:dv], -delta[b], row)
+			t.Axpy(dvalues, delta[a]*delta[b], row)
+			along := t.Dot(row, values)
+			dmean[a] += delta[b]*along - t.Dot(row, dipole[b*dv:][:dv])
+			dmean[b] += delta[a]*along - t.Dot(row, dipole[a*dv:][:dv])
+			f++
+		}
+	}
+}
+
+// pull adds to the gradients of key j and its value what the gradients of the sums of its cell
+// bring, times sign. In Forward it does nothing.
+func (p *multipolePass[T]) pull(j int, sign T) {
+	c := int(p.cells[j])
+	if c < 0 || p.grads.Grads == nil {
+		return
+	}
+	s, t, g := &p.sums, p.h.Table, &p.grads
+	l := &s.momentLayout
+	d, dv := l.d, l.dv
+	from, dk, dvalue := s.cell(g.sums, c), g.DK.Row(j), g.DV.Row(j)
+	t.Axpy(dk, sign, from[:d])
+	t.Axpy(dvalue, sign, from[d:][:dv])
+	if l.order == 0 {
+		return
+	}
+	r, v := p.room[:d], p.h.V.Row(j)
+	s.setDistance(t, r, c, p.h.K.Row(j))
+	for a := range d {
+		row := from[l.dipole+a*dv:][:dv]
+		t.Axpy(dvalue, sign*r[a], row)
+		dk[a] += sign * t.Dot(row, v)
+	}
+	if l.order == 1 {
+		return
+	}
+	f := 0
+	for a := range d {
+		for b := a; b < d; b++ {
+			row := from[l.square+f*dv:][:dv]
+			t.Axpy(dvalue, sign*r[a]*r[b], row)
+			along := sign * (from[l.quad+f] + t.Dot(row, v))
+			dk[a] += along * r[b]
+			dk[b] += along * r[a]
+			f++
+		}
+	}
+}

@@ -1,0 +1,366 @@
+package mechanism
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+const (
+	// multipoleRows is the number of queries whose weights are computed at once.
+	multipoleRows = 64
+	// momentColumns is about the number of moments that are multiplied at once.
+	momentColumns = 512
+	// assignedKeys is the number of keys whose cells are found at once.
+	assignedKeys = 64
+)
+
+// multipolePass is Forward or Backward of one head, block after block of queries. The cells
+// that have keys are numbered in the order of their first keys.
+type multipolePass[T tensor.Float] struct {
+	*multipoleAttention[T]
+	h     *headwise.Head[T]
+	scale T
+	// Keys before first and from last on are near to all queries. Those in lo ≤ j < hi are
+	// near to the current block. The others are far, those from hi on in calls that are not
+	// causal.
+	first, last, lo, hi int
+
+	cells []int32 // number of the cell of each key, -1 for masked keys and keys outside first ≤ j < last
+	count int     // cells of the head
+	used  int     // cells that the current block needs: all, or of a causal call those that have had far keys
+	empty []int32 // used cells without far keys in the current block
+
+	sums    cellSums[T]
+	tile    farTile[T]
+	stale   []int32 // cells whose row of tile is out of date
+	isStale []int32 // [count] 1 for those
+	room    []T
+	delta   []float64
+
+	grads multipoleGrads[T] // of Backward
+}
+
+// findCells sets cells [M] to the row of the codebook nearest to each key, -1 for keys that
+// are in no cell.
+func (x *multipoleAttention[T]) findCells(h *headwise.Head[T], cells []T) {
+	ar := h.Scratch
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	first, last := x.innerKeys(h)
+	for j := range cells {
+		cells[j] = -1
+	}
+	s := newNearestCells(ar, x.book(h.KeyHead, h.KeyHeads))
+	products := h.TakeScratch(min(assignedKeys, max(last-first, 0)), s.book.Rows)
+	for j0 := first; j0 < last; j0 += assignedKeys {
+		some := products.Slice(0, min(assignedKeys, last-j0))
+		h.Multiply(some, h.K.Slice(j0, j0+some.Rows), s.book, false, true, false)
+		for r := range some.Rows {
+			if h.IsUnmasked(j0 + r) {
+				cells[j0+r] = T(s.pick(h.Table, some.Row(r), h.K.Row(j0+r)))
+			}
+		}
+	}
+}
+
+// innerKeys returns the bounds of the keys that are not near to all queries.
+func (x *multipoleAttention[T]) innerKeys(h *headwise.Head[T]) (first, last int) {
+	m := h.K.Rows
+	first, last = min(x.sinks, m), m
+	if !h.Causal {
+		last = max(m-x.ends, first)
+	}
+	return first, last
+}
+
+// open returns the pass of a head, whose first block of queries is block. rows [M] has the
+// rows of the codebook that findCells found.
+func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (p multipolePass[T]) {
+	ar := h.Scratch
+	d, dv := h.K.Cols, h.V.Cols
+	p = multipolePass[T]{multipoleAttention: x, h: h, scale: x.factor(d), cells: arena.Take[int32](ar, len(rows))}
+	p.first, p.last = x.innerKeys(h)
+	numbers := arena.TakeZeros[int32](ar, x.codebook.Shape[1]) // 0: no number
+	for j, row := range rows {
+		p.cells[j] = -1
+		if row < 0 {
+			continue
+		}
+		number := &numbers[int(row)]
+		if *number == 0 {
+			p.count++
+			*number = int32(p.count)
+		}
+		p.cells[j] = *number - 1
+	}
+	l := newMomentLayout(x.order, d, dv)
+	p.sums = cellSums[T]{momentLayout: l, counts: arena.TakeZeros[int32](ar, p.count),
+		hi: arena.TakeZeros[T](ar, p.count*l.width), lo: arena.TakeZeros[T](ar, p.count*l.width)}
+	p.tile = takeFarTile[T](ar, l, p.count)
+	p.stale, p.isStale = arena.Take[int32](ar, p.count)[:0], arena.TakeZeros[int32](ar, p.count)
+	p.empty = arena.Take[int32](ar, p.count)[:0]
+	p.room, p.delta = arena.Take[T](ar, d+l.width), arena.Take[float64](ar, d)
+	if x.order > 0 {
+		p.sums.references = arena.Take[T](ar, p.count*d)
+		known := 0
+		for j, c := range p.cells {
+			if int(c) == known { // its first key
+				copy(p.sums.reference(known), h.K.Row(j))
+				known++
+			}
+		}
+	}
+	if !h.Causal {
+		p.used = p.count
+	}
+	p.lo, p.hi = p.nearRange(block)
+	for j := p.first; j < p.last; j++ {
+		if p.isFar(j, p.lo, p.hi) {
+			p.move(j, 1)
+		}
+	}
+	return p
+}
+
+// nearRange returns the bounds of the keys near to a block, among those between first and last.
+func (p *multipolePass[T]) nearRange(block int) (lo, hi int) {
+	within := func(j int) int { return max(min(j, p.last), p.first) }
+	lo, hi = block*p.block-p.window, (block+1)*p.block
+	if !p.h.Causal {
+		hi += p.window
+	}
+	return within(lo), within(hi)
+}
+
+// isFar reports whether a key between first and last is far from a block that is near to lo ≤ j < hi.
+func (p *multipolePass[T]) isFar(j, lo, hi int) bool { return j < lo || j >= hi && !p.h.Causal }
+
+// move adds key j to the sums of its cell, or takes it away with sign -1.
+func (p *multipolePass[T]) move(j int, sign T) {
+	c := int(p.cells[j])
+	if c < 0 {
+		return
+	}
+	p.used = max(p.used, c+1)
+	p.sums.add(p.h.Table, c, p.h.K.Row(j), p.h.V.Row(j), sign, p.room)
+	if p.isStale[c] == 0 {
+		p.isStale[c] = 1
+		p.stale = append(p.stale, int32(c))
+	}
+}
+
+// moveTo makes block the current one.
+func (p *multipolePass[T]) moveTo(block int) {
+	lo, hi := p.nearRange(block)
+	for j := min(lo, p.lo); j < max(hi, p.hi); j++ {
+		was, is := p.isFar(j, p.lo, p.hi), p.isFar(j, lo, hi)
+		switch {
+		case is && !was:
+			p.pull(j, -1)
+			p.move(j, 1)
+		case was && !is:
+			p.pull(j, 1)
+			p.move(j, -1)
+		}
+	}
+	p.lo, p.hi = lo, hi
+}
+
+// refresh brings the tile and the list of empty cells up to date.
+func (p *multipolePass[T]) refresh() {
+	s := &p.sums
+	for _, c := range p.stale {
+		c := int(c)
+		p.isStale[c] = 0
+		p.tile.set(p.h.Table, c, s, c, p.delta)
+	}
+	p.stale, p.empty = p.stale[:0], p.empty[:0]
+	for c, n := range s.counts[:p.used] {
+		if n == 0 {
+			p.empty = append(p.empty, int32(c))
+		}
+	}
+}
+
+// segments returns the ranges of the keys near to the current block.
+func (p *multipolePass[T]) segments() [3][2]int {
+	return [3][2]int{{0, p.first}, {p.lo, p.hi}, {p.last, p.h.K.Rows}}
+}
+
+// queriesOf returns the bounds of the queries of a block.
+func (p *multipolePass[T]) queriesOf(block int) (i0, i1 int) {
+	return max(block*p.block-p.h.Shift, 0), min((block+1)*p.block-p.h.Shift, p.h.Q.Rows)
+}
+
+// queryTile holds the scores or weights of n queries from i0 on.
+type queryTile[T tensor.Float] struct {
+	i0, n int
+	q     tensor.Mat[T] // scaled queries [n,D]
+	near  tensor.Mat[T] // of near keys, segment after segment
+	far   tensor.Mat[T] // of the used cells: s q·c̄
+	psi   tensor.Mat[T] // features of queries [n,features], of orders above 0
+	quad  tensor.Mat[T] // second-order terms of the sums of weights [n,used], of order 2
+}
+
+// scores returns the scores of queries i0 ≤ i < i1, -Inf where a query does not see a key or
+// a cell is empty.
+func (p *multipolePass[T]) scores(i0, i1 int) queryTile[T] {
+	h, least := p.h, T(math.Inf(-1))
+	columns := 0
+	for _, s := range p.segments() {
+		columns += s[1] - s[0]
+	}
+	x := queryTile[T]{i0: i0, n: i1 - i0, q: h.TakeScratch(i1-i0, h.Q.Cols),
+		near: h.TakeScratch(i1-i0, columns), far: h.TakeScratch(i1-i0, p.used)}
+	h.Table.Scale(x.q.Data, p.scale, h.Q.Data[i0*h.Q.Stride:])
+	p.eachSegment(&x.near, func(part tensor.Mat[T], j0, j1 int) {
+		h.Multiply(part, x.q, h.K.Slice(j0, j1), false, true, false)
+		for r := range part.Rows {
+			row := part.Row(r)
+			if h.Causal {
+				if seen := max(i0+r+h.Shift+1-j0, 0); seen < len(row) {
+					for j := range row[seen:] {
+						row[seen+j] = least
+					}
+				}
+			}
+			if h.Mask == nil {
+				continue
+			}
+			for j := range row {
+				if !h.Mask[j0+j] {
+					row[j] = least
+				}
+			}
+		}
+	})
+	if p.used == 0 {
+		return x
+	}
+	h.Multiply(x.far, x.q, p.meanRows(), false, true, false)
+	for r := range x.n {
+		row := x.far.Row(r)
+		for _, c := range p.empty {
+			row[c] = least
+		}
+	}
+	if p.order > 0 {
+		x.psi = h.TakeScratch(x.n, p.tile.features)
+		for r := range x.n {
+			setQueryFeatures(&p.sums.momentLayout, x.psi.Row(r), x.q.Row(r))
+		}
+	}
+	if p.order > 1 {
+		x.quad = h.TakeScratch(x.n, p.used)
+		h.Multiply(x.quad, sliceColumns(x.psi, 1+h.Q.Cols, x.psi.Cols), p.squareRows(), false, true, false)
+	}
+	return x
+}
+
+// eachSegment calls f with the columns of a matrix of near keys and their range of keys.
+func (p *multipolePass[T]) eachSegment(near *tensor.Mat[T], f func(part tensor.Mat[T], j0, j1 int)) {
+	at := 0
+	for _, s := range p.segments() {
+		if n := s[1] - s[0]; n > 0 {
+			f(sliceColumns(*near, at, at+n), s[0], s[1])
+			at += n
+		}
+	}
+}
+
+// meanRows returns c̄ of the used cells.
+func (p *multipolePass[T]) meanRows() tensor.Mat[T] { return matrixOf(p.tile.means, p.used, p.sums.d) }
+
+// squareRows returns the second moments of the used cells.
+func (p *multipolePass[T]) squareRows() tensor.Mat[T] {
+	return matrixOf(p.tile.squares, p.used, p.tile.pairs)
+}
+
+// matrixOf returns the matrix [rows,cols] at the beginning of x.
+func matrixOf[T tensor.Float](x []T, rows, cols int) tensor.Mat[T] {
+	return tensor.Mat[T]{Data: x[:rows*cols], Rows: rows, Cols: cols, Stride: cols}
+}
+
+// eachMomentGroup calls f with groups of cells c0 ≤ c < c1 and their moments
+// [(c1-c0)·features, Dv].
+func (p *multipolePass[T]) eachMomentGroup(moments []T, f func(c0, c1 int, rows tensor.Mat[T])) {
+	l := &p.tile.momentLayout
+	group := max(momentColumns/l.features, 1)
+	for c0 := 0; c0 < p.used; c0 += group {
+		c1 := min(c0+group, p.used)
+		f(c0, c1, matrixOf(moments[c0*l.features*l.dv:], (c1-c0)*l.features, l.dv))
+	}
+}
+
+// expandWeights sets dst [n,(c1-c0)·features] to the products of the far weights of cells and
+// the features of queries.
+func (x *queryTile[T]) expandWeights(t *kernel.Table[T], dst tensor.Mat[T], c0, c1 int) {
+	for r := range x.n {
+		psi, to := x.psi.Row(r), dst.Row(r)
+		for _, w := range x.far.Row(r)[c0:c1] {
+			t.Scale(to[:len(psi)], w, psi)
+			to = to[len(psi):]
+		}
+	}
+}
+
+// Forward saves the logarithm of the denominator of each query, and the row of the codebook
+// of each key.
+func (x *multipoleAttention[T]) Forward(h *headwise.Head[T]) {
+	n := h.Q.Rows
+	saved := h.SaveBuffer(n + h.K.Rows)
+	lse, rows := saved[:n], saved[n:]
+	x.findCells(h, rows)
+	block, end := x.blockOf(h.Shift), x.blockOf(h.Shift+n-1)+1
+	for p := x.open(h, rows, block); block < end; block++ {
+		p.moveTo(block)
+		p.refresh()
+		for i0, i1 := p.queriesOf(block); i0 < i1; i0 += multipoleRows {
+			mark := h.Scratch.Mark()
+			p.attend(p.scores(i0, min(i0+multipoleRows, i1)), lse)
+			h.Scratch.Reset(mark)
+		}
+	}
+}
+
+// attend sets the outputs of a tile of scores, which it overwrites, and their elements of lse.
+func (p *multipolePass[T]) attend(x queryTile[T], lse []T) {
+	h, t := p.h, p.h.Table
+	sums := arena.Take[T](h.Scratch, x.n)
+	for r := range x.n {
+		near, far := x.near.Row(r), x.far.Row(r)
+		top := max(t.Max(near), t.Max(far))
+		sums[r] = t.Exp(near, near, top)
+		if p.used > 0 {
+			t.Exp(far, far, top)
+			sums[r] += t.Dot(far, p.tile.counts[:p.used])
+			if p.order > 1 {
+				sums[r] += t.Dot(far, x.quad.Row(r))
+			}
+		}
+		lse[x.i0+r] = top + T(math.Log(float64(sums[r])))
+	}
+	out, acc := h.Out.Slice(x.i0, x.i0+x.n), false
+	p.eachSegment(&x.near, func(part tensor.Mat[T], j0, j1 int) {
+		h.Multiply(out, part, h.V.Slice(j0, j1), false, false, acc)
+		acc = true
+	})
+	p.eachMomentGroup(p.tile.moments, func(c0, c1 int, moments tensor.Mat[T]) {
+		weights := sliceColumns(x.far, c0, c1)
+		if p.order > 0 {
+			mark := h.Scratch.Mark()
+			defer h.Scratch.Reset(mark)
+			weights = h.TakeScratch(x.n, moments.Rows)
+			x.expandWeights(t, weights, c0, c1)
+		}
+		h.Multiply(out, weights, moments, false, false, acc)
+		acc = true
+	})
+	for r := range x.n {
+		t.Scale(out.Row(r), 1/sums[r], out.Row(r))
+	}
+}

@@ -1,0 +1,640 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// multipoleState holds the first tokens of a sequence, the last ones, and sums of all tokens
+// between them.
+type multipoleState[T tensor.Float] struct {
+	x      *multipoleAttention[T]
+	shape  attention.Shape
+	tokens int
+	heads  []multipoleHead[T] // [B·Hkv]
+}
+
+// multipoleHead is the state of one key head. Every token stays among the last ones until it
+// is far from every later query, wherever blocks begin in the stream that it may be merged
+// into: keep tokens. Rows of tokens are the sinks, then the last tokens from base on.
+type multipoleHead[T tensor.Float] struct {
+	tokens, exist int // absorbed, and unmasked ones among them
+	base          int
+	valid         []bool  // [sinks+2·keep] unmasked
+	k, v          []T     // [sinks+2·keep, D] and [sinks+2·keep, Dv]; zeros where a token is masked
+	cells         []int32 // [2·keep] of the last tokens; -1 for masked ones
+
+	// sums are of tokens from sinks up to the last keep.
+	sums  cellSums[T]
+	known []bool // [cells] has a reference, with orders above 0
+
+	// Derived from all these, for the current block: far keys before end by cells.
+	end   int // -1: not computed
+	tile  farTile[T]
+	empty []int32 // cells without far keys
+
+	head headwise.Head[T] // of the queries of a call; empty between calls
+}
+
+// keep returns the number of last tokens that a state keeps: those that are near to the next
+// query if its block has just begun where the last token stands, and a block before them.
+func (x *multipoleAttention[T]) keep() int { return x.block + x.window }
+
+// NewState returns an empty state for calls of shape s. It returns an error if the codebook
+// does not fit s, or the state would be too large.
+func (x *multipoleAttention[T]) NewState(s attention.Shape) (attention.State[T], error) {
+	if err := x.checkHeads(s.H, s.Hkv, s.D); err != nil {
+		return nil, err
+	}
+	if err := s.CheckStateSize(x.StateBytes(s)); err != nil {
+		return nil, err
+	}
+	return x.newState(s), nil
+}
+
+// StateBytes returns the memory of a state of shape s.
+func (x *multipoleAttention[T]) StateBytes(s attention.Shape) float64 {
+	l, cells := newMomentLayout(x.order, s.D, s.Dv), float64(x.codebook.Shape[1])
+	tokens := 2 * float64(x.keep())
+	tile := float64(l.d+1) + float64(l.features)*float64(l.dv) + float64(l.pairs)
+	return float64(s.B) * float64(s.Hkv) * (x.tokenBytes(&l, tokens) + 4*tokens + x.sumBytes(&l, 4) + cells*(4+tile*elementBytes[T]()))
+}
+
+// tokenBytes returns the memory of the sinks and of n more tokens.
+func (x *multipoleAttention[T]) tokenBytes(l *momentLayout, n float64) float64 {
+	return (float64(x.sinks) + n) * (1 + float64(l.d+l.dv)*elementBytes[T]())
+}
+
+// sumBytes returns the memory of the sums of all cells, with counts of countBytes bytes.
+func (x *multipoleAttention[T]) sumBytes(l *momentLayout, countBytes float64) float64 {
+	numbers, flags := 2*float64(l.width), 0.0
+	if x.order > 0 {
+		numbers, flags = numbers+float64(l.d), 1
+	}
+	return float64(x.codebook.Shape[1]) * (numbers*elementBytes[T]() + countBytes + flags)
+}
+
+func (x *multipoleAttention[T]) newState(s attention.Shape) *multipoleState[T] {
+	s = attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
+	st := &multipoleState[T]{x: x, shape: s, heads: make([]multipoleHead[T], s.B*s.Hkv)}
+	l, cells, rows := newMomentLayout(x.order, s.D, s.Dv), x.codebook.Shape[1], x.sinks+2*x.keep()
+	for i := range st.heads {
+		h := &st.heads[i]
+		*h = multipoleHead[T]{
+			valid: make([]bool, rows), k: make([]T, rows*s.D), v: make([]T, rows*s.Dv), cells: make([]int32, 2*x.keep()),
+			sums: cellSums[T]{momentLayout: l, counts: make([]int32, cells), hi: make([]T, cells*l.width), lo: make([]T, cells*l.width)},
+			tile: farTile[T]{momentLayout: l, means: make([]T, cells*l.d), counts: make([]T, cells),
+				moments: make([]T, cells*l.features*l.dv), squares: make([]T, cells*l.pairs)},
+			empty: make([]int32, 0, cells),
+			end:   -1,
+		}
+		if x.order > 0 {
+			h.known, h.sums.references = make([]bool, cells), make([]T, cells*s.D)
+		}
+	}
+	return st
+}
+
+func (s *multipoleState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
+
+func (s *multipoleState[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedRead(out, c, s)
+}
+
+func (s *multipoleState[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedStep(out, c, s)
+}
+
+func (s *multipoleState[T]) StateShape() *attention.Shape { return &s.shape }
+
+func (s *multipoleState[T]) Refuse(c *attention.Call[T]) error {
+	return headwise.RefuseHeadwise(multipole.Name, c)
+}
+
+// Run absorbs the tokens of c and answers their queries, one after another.
+func (s *multipoleState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries, keys int) {
+	n := max(queries, keys)
+	one := s.shape
+	one.N, one.M, one.Causal = 1, 1, true
+	work := float64(s.shape.B*s.shape.H*n) * s.x.Cost(one).FLOPs
+	par.RunEach(len(s.heads), work, func(i int) { s.runHead(i, out, c, queries, keys) })
+	s.tokens += keys
+}
+
+func (s *multipoleState[T]) runHead(i int, out tensor.Heads[T], c *attention.Call[T], queries, keys int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	b, kh, group := i/s.shape.Hkv, i%s.shape.Hkv, s.shape.H/s.shape.Hkv
+	x := s.working(ar, i)
+	var mask []bool
+	var k, v tensor.Mat[T]
+	if keys > 0 {
+		if c.KeyMask != nil {
+			mask = c.KeyMask[b*keys:][:keys]
+		}
+		k, v = headwise.RotateAndMask(ar, c.K.Head(b, kh), mask, c.Rope, 0), headwise.RotateAndMask(ar, c.V.Head(b, kh), mask, nil, 0)
+	}
+	q, o := scratch.TakeMat[T](ar, group, s.shape.D), scratch.TakeMat[T](ar, group, s.shape.Dv)
+	for j := range max(queries, keys) {
+		if keys > 0 {
+			x.absorb(k.Row(j), v.Row(j), mask == nil || mask[j])
+		}
+		if queries == 0 {
+			continue
+		}
+		for g := range group {
+			copy(q.Row(g), c.Q.Head(b, kh*group+g).Row(j))
+			if c.Rope != nil {
+				c.Rope.RotateRows(q.Slice(g, g+1), j, false)
+			}
+		}
+		x.answer(o, q)
+		for g := range group {
+			copy(out.Head(b, kh*group+g).Row(j), o.Row(g))
+		}
+	}
+}
+
+// workingHead is a head of a state with what computing takes.
+type workingHead[T tensor.Float] struct {
+	*multipoleHead[T]
+	x       *multipoleAttention[T]
+	ar      *arena.Arena
+	t       *kernel.Table[T]
+	nearest nearestCells[T]
+	room    []T
+	hi, lo  []T // sums of a cell
+	count   []int32
+	delta   []float64
+}
+
+// working returns head i of the state.
+func (s *multipoleState[T]) working(ar *arena.Arena, i int) workingHead[T] {
+	h := &s.heads[i]
+	l := &h.sums.momentLayout
+	return workingHead[T]{multipoleHead: h, x: s.x, ar: ar, t: kernel.Active[T](), nearest: newNearestCells[T](ar, s.x.book(i%s.shape.Hkv, s.shape.Hkv)),
+		room: arena.Take[T](ar, l.d+l.width), hi: arena.Take[T](ar, l.width), lo: arena.Take[T](ar, l.width), count: arena.Take[int32](ar, 1), delta: arena.Take[float64](ar, l.d)}
+}
+
+// key returns the key and value in a row of tokens.
+func (h *multipoleHead[T]) key(row int) (k, v []T) {
+	d, dv := h.sums.d, h.sums.dv
+	return h.k[row*d:][:d], h.v[row*dv:][:dv]
+}
+
+// setKey sets a row of tokens.
+func (h *multipoleHead[T]) setKey(row int, k, v []T, valid bool) {
+	toK, toV := h.key(row)
+	copy(toK, k)
+	copy(toV, v)
+	h.valid[row] = valid
+}
+
+// absorb appends a token.
+func (h *workingHead[T]) absorb(k, v []T, valid bool) {
+	cell := int32(-1)
+	if valid {
+		cell = h.cellOf(k)
+	}
+	h.push(k, v, cell)
+}
+
+// cellOf returns the row of the codebook nearest to a key.
+func (h *workingHead[T]) cellOf(k []T) int32 {
+	mark := h.ar.Mark()
+	defer h.ar.Reset(mark)
+	book := &h.nearest.book
+	products := arena.Take[T](h.ar, book.Rows)
+	h.t.Dots(products, book.Data, book.Stride, k)
+	return h.nearest.pick(h.t, products, k)
+}
+
+// push is absorb of a token whose cell is known, -1 for a masked token.
+func (h *workingHead[T]) push(k, v []T, cell int32) {
+	sinks, keep, at := h.x.sinks, h.x.keep(), h.tokens-h.base
+	if at == 2*keep { // forget the older half
+		d, dv := h.sums.d, h.sums.dv
+		copy(h.k[sinks*d:], h.k[(sinks+keep)*d:])
+		copy(h.v[sinks*dv:], h.v[(sinks+keep)*dv:])
+		copy(h.valid[sinks:], h.valid[sinks+keep:])
+		copy(h.cells, h.cells[keep:])
+		h.base, at = h.base+keep, keep
+	}
+	h.setKey(sinks+at, k, v, cell >= 0)
+	h.cells[at] = cell
+	if h.tokens < sinks {
+		h.setKey(h.tokens, k, v, cell >= 0)
+	} else {
+		h.know(cell, k)
+	}
+	h.tokens++
+	if cell >= 0 {
+		h.exist++
+	}
+	if far := h.tokens - keep - 1; far >= sinks {
+		h.fold(far-h.base, &h.sums)
+	}
+}
+
+// know makes a key the reference of its cell unless the cell has one.
+func (h *workingHead[T]) know(cell int32, k []T) {
+	if cell < 0 || h.known == nil || h.known[cell] {
+		return
+	}
+	h.known[cell] = true
+	copy(h.sums.reference(int(cell)), k)
+}
+
+// fold adds the token at a place among the last tokens to sums.
+func (h *workingHead[T]) fold(at int, sums *cellSums[T]) {
+	if cell := h.cells[at]; cell >= 0 {
+		k, v := h.key(h.x.sinks + at)
+		sums.add(h.t, int(cell), k, v, 1, h.room)
+	}
+}
+
+// folded returns the first token that sums do not hold, unless it is a sink.
+func (h *workingHead[T]) folded() int { return max(h.tokens-h.x.keep(), 0) }
+
+// answer sets out [queries, Dv] for queries at the place of the last token.
+func (h *workingHead[T]) answer(out, q tensor.Mat[T]) {
+	scratch.ClearRows(out, 0, out.Rows)
+	if h.exist == 0 {
+		return
+	}
+	x, sinks := h.x, h.x.sinks
+	block := x.blockOf(h.tokens - 1)
+	end := max(block*x.block-x.window, sinks)
+	h.moveTo(end)
+	mark := h.ar.Mark()
+	defer h.ar.Reset(mark)
+	rows := sinks + h.tokens - h.base
+	h.head = headwise.Head[T]{Q: q, Out: out, Mask: h.valid[:rows], Scratch: h.ar, Table: h.t,
+		K: matrixOf(h.k, rows, h.sums.d), V: matrixOf(h.v, rows, h.sums.dv)}
+	p := multipolePass[T]{multipoleAttention: x, h: &h.head, scale: x.factor(h.sums.d), first: min(sinks, h.tokens), last: rows,
+		lo: min(sinks+end-h.base, rows), hi: rows, sums: h.sums, tile: h.tile, empty: h.empty}
+	if len(h.empty) < len(h.sums.counts) {
+		p.used = len(h.sums.counts)
+	}
+	p.attend(p.scores(0, q.Rows), arena.Take[T](h.ar, q.Rows))
+	h.head = headwise.Head[T]{}
+}
+
+// moveTo makes the far keys those before end. A row of the tile is computed of the sums of its
+// cell and the last tokens before end, in their order, so that its bits depend on the keys
+// alone.
+func (h *workingHead[T]) moveTo(end int) {
+	if end == h.end {
+		return
+	}
+	sinks := h.x.sinks
+	if from := max(h.end, sinks); h.end < 0 || from < h.base { // keys are gone that have become far since
+		for c := range h.sums.counts {
+			h.setRow(c, end)
+		}
+	} else {
+		for j := from; j < min(end, h.tokens); j++ {
+			if cell := h.cells[j-h.base]; cell >= 0 {
+				h.setRow(int(cell), end)
+			}
+		}
+	}
+	h.end, h.empty = end, h.empty[:0]
+	for c, n := range h.tile.counts {
+		if n == 0 {
+			h.empty = append(h.empty, int32(c))
+		}
+	}
+}
+
+// setRow computes the row of a cell in the tile.
+func (h *workingHead[T]) setRow(c, end int) {
+	h.count[0] = h.sums.counts[c]
+	one := cellSums[T]{momentLayout: h.sums.momentLayout, counts: h.count, hi: h.hi, lo: h.lo}
+	if h.known != nil {
+		one.references = h.sums.reference(c)
+	}
+	copy(one.hi, h.sums.cell(h.sums.hi, c))
+	copy(one.lo, h.sums.cell(h.sums.lo, c))
+	for j := max(h.folded(), h.x.sinks); j < min(end, h.tokens); j++ {
+		if h.cells[j-h.base] == int32(c) {
+			k, v := h.key(h.x.sinks + j - h.base)
+			one.add(h.t, 0, k, v, 1, h.room)
+		}
+	}
+	h.tile.set(h.t, c, &one, 0, h.delta)
+}
+
+func (x *multipoleAttention[T]) identity() attention.Identity {
+	return attention.Identity{Kind: multipoleKind, Name: multipole.Name, Setting: x.setting}
+}
+
+const multipoleKind = "tokens and sums of cells"
+
+// Merge appends the tokens of next. With order 0 results are those of one stream unless sums
+// lose digits beyond twice the precision; with others they differ by rounding.
+func (s *multipoleState[T]) Merge(next attention.State[T]) error {
+	n, err := attention.Mergeable(s.x.identity(), &s.shape, next, func(n *multipoleState[T]) (attention.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
+	if err != nil || n.tokens == 0 {
+		return err
+	}
+	if n.tokens > math.MaxInt-s.tokens {
+		return fmt.Errorf("merge: %d and %d tokens are more than can be counted", s.tokens, n.tokens)
+	}
+	if s.tokens == 0 {
+		s.copyFrom(n)
+		return nil
+	}
+	if n == s {
+		n = s.Clone().(*multipoleState[T])
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	for i := range s.heads {
+		mark := ar.Mark()
+		to, from := s.working(ar, i), n.working(ar, i)
+		to.merge(&from)
+		ar.Reset(mark)
+	}
+	s.tokens += n.tokens
+	return nil
+}
+
+// merge appends the tokens of n.
+func (h *workingHead[T]) merge(n *workingHead[T]) {
+	h.end = -1
+	sinks, keep := h.x.sinks, h.x.keep()
+	if n.tokens <= keep {
+		for j := range n.tokens {
+			k, v := n.key(sinks + j - n.base)
+			h.push(k, v, n.cells[j-n.base])
+		}
+		return
+	}
+	for j := max(h.folded(), sinks); j < h.tokens; j++ {
+		h.fold(j-h.base, &h.sums)
+	}
+	// The first tokens of n are sinks here if this state has few, else far keys.
+	for j := range min(sinks, n.folded()) {
+		k, v := n.key(j)
+		if h.tokens+j < sinks {
+			h.setKey(h.tokens+j, k, v, n.valid[j])
+		} else if n.valid[j] {
+			cell := h.cellOf(k)
+			h.know(cell, k)
+			h.sums.add(h.t, int(cell), k, v, 1, h.room)
+		}
+	}
+	for c := range h.sums.counts {
+		h.addCell(n, c)
+	}
+	for j := n.folded(); j < n.tokens; j++ {
+		k, v := n.key(sinks + j - n.base)
+		if h.tokens+j < sinks {
+			h.setKey(h.tokens+j, k, v, n.valid[sinks+j-n.base])
+		}
+	}
+	d, dv := h.sums.d, h.sums.dv
+	copy(h.k[sinks*d:], n.k[sinks*d:])
+	copy(h.v[sinks*dv:], n.v[sinks*dv:])
+	copy(h.valid[sinks:], n.valid[sinks:])
+	copy(h.cells, n.cells)
+	h.base = h.tokens + n.base
+	h.tokens += n.tokens
+	h.exist += n.exist
+}
+
+// addCell adds the sums of cell c of n.
+func (h *workingHead[T]) addCell(n *workingHead[T], c int) {
+	l := &h.sums.momentLayout
+	to := func(x []T) { h.t.AddCarry(h.sums.cell(h.sums.hi, c), h.sums.cell(h.sums.lo, c), x) }
+	hi, lo := n.sums.cell(n.sums.hi, c), n.sums.cell(n.sums.lo, c)
+	if h.known != nil && n.known[c] && h.known[c] && n.sums.counts[c] > 0 {
+		for a := range h.delta {
+			h.delta[a] = float64(n.sums.reference(c)[a]) - float64(h.sums.reference(c)[a])
+		}
+		shiftSums(l, h.hi, h.lo, hi, lo, float64(n.sums.counts[c]), h.delta)
+		hi, lo = h.hi, h.lo
+	}
+	if h.known != nil && n.known[c] {
+		h.know(int32(c), n.sums.reference(c))
+	}
+	if n.sums.counts[c] > 0 {
+		to(hi)
+		to(lo)
+	}
+	h.sums.counts[c] += n.sums.counts[c]
+}
+
+// shiftSums sets toHi + toLo to the sums hi + lo of n keys about another reference, from which
+// the reference of hi + lo is delta away.
+func shiftSums[T tensor.Float](l *momentLayout, toHi, toLo, hi, lo []T, n float64, delta []float64) {
+	sum := func(i int) float64 { return float64(hi[i]) + float64(lo[i]) }
+	set := func(i int, x float64) {
+		toHi[i] = T(x)
+		toLo[i] = T(x - float64(toHi[i]))
+	}
+	copy(toHi, hi)
+	copy(toLo, lo)
+	for a, by := range delta {
+		set(a, sum(a)+n*by)
+		for e := range l.dv {
+			i := l.dipole + a*l.dv + e
+			set(i, sum(i)+by*sum(l.d+e))
+		}
+	}
+	f := 0
+	for a := range delta {
+		for b := a; b < l.d && l.order > 1; b++ {
+			x, y := delta[a], delta[b]
+			set(l.quad+f, sum(l.quad+f)+x*sum(b)+y*sum(a)+n*x*y)
+			for e := range l.dv {
+				i := l.square + f*l.dv + e
+				set(i, sum(i)+x*sum(l.dipole+b*l.dv+e)+y*sum(l.dipole+a*l.dv+e)+x*y*sum(l.d+e))
+			}
+			f++
+		}
+	}
+}
+
+func (s *multipoleState[T]) Clone() attention.State[T] {
+	c := s.x.newState(s.shape)
+	c.copyFrom(s)
+	return c
+}
+
+// copyFrom makes s equal to n, a state of the same shape.
+func (s *multipoleState[T]) copyFrom(n *multipoleState[T]) {
+	s.tokens = n.tokens
+	for i := range s.heads {
+		from, to := &n.heads[i], &s.heads[i]
+		to.tokens, to.exist, to.base, to.end = from.tokens, from.exist, from.base, from.end
+		copy(to.valid, from.valid)
+		copy(to.known, from.known)
+		copy(to.cells, from.cells)
+		copy(to.sums.counts, from.sums.counts)
+		to.empty = append(to.empty[:0], from.empty...)
+		toElements := to.elements()
+		for j, x := range from.elements() {
+			copy(toElements[j], x)
+		}
+	}
+}
+
+// elements returns all numbers of the head.
+func (h *multipoleHead[T]) elements() [][]T {
+	return [][]T{h.k, h.v, h.sums.references, h.sums.hi, h.sums.lo, h.tile.means, h.tile.counts, h.tile.moments, h.tile.squares}
+}
+
+func (s *multipoleState[T]) Reset() {
+	s.tokens = 0
+	for i := range s.heads {
+		h := &s.heads[i]
+		h.tokens, h.exist, h.base, h.end = 0, 0, 0, -1
+		clear(h.valid)
+		clear(h.known)
+		clear(h.sums.counts)
+		for _, x := range h.elements() {
+			clear(x)
+		}
+	}
+}
+
+func (s *multipoleState[T]) Tokens() int64 { return int64(s.tokens) }
+
+func (s *multipoleState[T]) Bytes() int64 { return int64(s.x.StateBytes(s.shape)) }
+
+// AppendBinary appends a snapshot: after the header for each key head the flags, keys and
+// values of the sinks and of the last keep tokens, zeros where there are fewer; then for all
+// cells the numbers of their keys, with orders above 0 which have a reference and the
+// references, and the sums with what their roundings leave out.
+func (s *multipoleState[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := attention.NewSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, int64(s.tokens), false)
+	for i := range s.heads {
+		s.heads[i].eachTokens(s.x, func(row, n, missing int) {
+			h := &s.heads[i]
+			w.Flags(h.valid[row:][:n])
+			w.Flags(make([]bool, missing))
+			snapshot.WriteElements(w, h.k[row*h.sums.d:][:n*h.sums.d])
+			snapshot.WriteElements(w, make([]T, missing*h.sums.d))
+			snapshot.WriteElements(w, h.v[row*h.sums.dv:][:n*h.sums.dv])
+			snapshot.WriteElements(w, make([]T, missing*h.sums.dv))
+		})
+		h := &s.heads[i]
+		for _, n := range h.sums.counts {
+			w.Int(int64(n))
+		}
+		if h.known != nil {
+			w.Flags(h.known)
+			snapshot.WriteElements(w, h.sums.references)
+		}
+		snapshot.WriteElements(w, h.sums.hi)
+		snapshot.WriteElements(w, h.sums.lo)
+	}
+	return w.End()
+}
+
+// eachTokens calls f for the sinks and for the last tokens with their first row, their number
+// and how many fewer they are than there may be.
+func (h *multipoleHead[T]) eachTokens(x *multipoleAttention[T], f func(row, n, missing int)) {
+	sinks, last := min(h.tokens, x.sinks), min(h.tokens, x.keep())
+	f(0, sinks, x.sinks-sinks)
+	f(x.sinks+h.tokens-last-h.base, last, x.keep()-last)
+}
+
+func (x *multipoleAttention[T]) parameterSum() snapshot.ParameterSum {
+	return snapshot.AddParameters(0, x.codebook.Data)
+}
+
+// RestoreState returns the state of the snapshot data. It returns an error if data is
+// damaged or is a state of another mechanism, setting or codebook.
+func (x *multipoleAttention[T]) RestoreState(data []byte) (attention.State[T], error) {
+	sh, tokens, r, err := attention.ReadSnapshot[T](data, x.identity(), x.parameterSum())
+	if err != nil {
+		return nil, err
+	}
+	if err := x.checkHeads(sh.H, sh.Hkv, sh.D); err != nil {
+		return nil, err
+	}
+	l := newMomentLayout(x.order, sh.D, sh.Dv)
+	if err := r.Need(float64(sh.B) * float64(sh.Hkv) * (x.tokenBytes(&l, float64(x.keep())) + x.sumBytes(&l, 8))); err != nil {
+		return nil, err
+	}
+	s := x.newState(sh)
+	s.tokens = int(tokens)
+	ar := arena.Acquire()
+	defer ar.Release()
+	for i := range s.heads {
+		mark := ar.Mark()
+		h := s.working(ar, i)
+		h.restore(r, s.tokens)
+		ar.Reset(mark)
+	}
+	if err := r.End(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// restore reads a head of a state of that many tokens.
+func (h *workingHead[T]) restore(r *snapshot.Reader, tokens int) {
+	sums := &h.sums
+	h.tokens, h.base = tokens, max(tokens-h.x.keep(), 0)
+	h.eachTokens(h.x, func(row, n, missing int) {
+		r.Flags(h.valid[row:][:n])
+		r.Flags(make([]bool, missing))
+		for _, x := range []struct {
+			rows  []T
+			width int
+		}{{h.k, sums.d}, {h.v, sums.dv}} {
+			snapshot.ReadElements(r, x.rows[row*x.width:][:n*x.width])
+			snapshot.ReadElements(r, make([]T, missing*x.width))
+		}
+	})
+	for c := range sums.counts {
+		n := r.Int()
+		if n < 0 || n > int64(tokens) || n > math.MaxInt32 {
+			r.Fail("cell %d has %d keys, of %d tokens", c, n, tokens)
+		}
+		sums.counts[c] = int32(n)
+		h.exist += int(n)
+	}
+	if h.exist > max(h.folded()-h.x.sinks, 0) {
+		r.Fail("cells have %d keys, of %d tokens", h.exist, tokens)
+	}
+	if h.known != nil {
+		r.Flags(h.known)
+		snapshot.ReadElements(r, sums.references)
+	}
+	snapshot.ReadElements(r, sums.hi)
+	snapshot.ReadElements(r, sums.lo)
+	if r.Err != nil {
+		return
+	}
+	for j := range min(h.tokens, h.x.sinks) {
+		if h.valid[j] {
+			h.exist++
+		}
+	}
+	for j := h.base; j < h.tokens; j++ {
+		row := h.x.sinks + j - h.base
+		h.cells[j-h.base] = -1
+		if !h.valid[row] {
+			continue
+		}
+		k, _ := h.key(row)
+		h.cells[j-h.base] = h.cellOf(k)
+		if j >= h.x.sinks {
+			h.exist++
+		}
+	}
+}

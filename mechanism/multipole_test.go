@@ -1,0 +1,293 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// multipoleSubjects are orders, codebooks of one head and of all heads, and near fields of
+// several shapes. Blocks are small, so that short calls have far keys.
+func multipoleSubjects() (list []subject) {
+	for _, x := range []struct {
+		order, keyHeads, cells, block, window, sinks, ends int
+		scale                                              float64
+	}{
+		{0, 1, 5, 3, 1, 1, 1, 0},
+		{0, 0, 3, 2, 0, 0, 0, 2},
+		{1, 1, 4, 4, 1, 1, 1, 0},
+		{1, 0, 3, 2, 3, 0, 2, 0},
+		{2, 1, 3, 3, 0, 2, 1, 0},
+		{2, 0, 2, 4, 1, 0, 0, 0.25},
+	} {
+		x := x
+		s := subject{
+			name:    "multipole",
+			label:   fmt.Sprintf("multipole p=%d cells=%d block=%d window=%d sinks=%d ends=%d", x.order, x.cells, x.block, x.window, x.sinks, x.ends),
+			o:       Options{Order: x.order, KeyHeads: x.keyHeads, Width: streamed.d, Set: map[string]string{}},
+			places:  "which keys are near goes by their places",
+			aligned: true,
+			average: true,
+			learns:  x.keyHeads == 0,
+			rounds:  x.order > 0,
+		}
+		for name, n := range map[string]int{"cells": x.cells, "block": x.block, "window": x.window, "sinks": x.sinks, "ends": x.ends} {
+			s.o.Set[name] = strconv.Itoa(n)
+		}
+		if x.scale != 0 {
+			s.o.Set["scale"] = strconv.FormatFloat(x.scale, 'g', -1, 64)
+			s.label += " scale=" + s.o.Set["scale"]
+		}
+		s.whole = func(p numbers) oracle.HeadMatrix {
+			return (&oracle.Multipole{Codebook: p["codebook"], Cells: x.cells, Order: x.order,
+				Block: x.block, Window: x.window, Sinks: x.sinks, Ends: x.ends, Scale: x.scale}).Weights
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// multipoleOf returns a multipole mechanism with the codebook given.
+func multipoleOf[T tensor.Float](t *testing.T, o Options, codebook []float64) attention.Mechanism[T] {
+	t.Helper()
+	m, err := New[T]("multipole", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.Constants().Get("codebook")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range p.Data {
+		p.Data[i] = T(codebook[i])
+	}
+	return m
+}
+
+// With a cell for each key, or with all keys near, multipole is softmax at every order.
+func TestMultipoleIsSoftmaxWhereNothingIsApproximated(t *testing.T) {
+	for order := range 3 {
+		for _, causal := range []bool{false, true} {
+			sh := shape{b: 1, h: 2, hkv: 1, n: 45, m: 60, d: 7, dv: 5, causal: causal, mask: true}
+			oc, do := sh.call(uint64(140 + order))
+			softmax, err := New[float64]("softmax", Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := callIn[float64](oc)
+			want := both(t, softmax, c, do)
+			for name, set := range map[string]map[string]string{
+				"a cell for each key": {"cells": "60", "block": "8", "window": "3"},
+				"all keys near":       {"cells": "60", "block": "8", "window": "60"},
+				"one block":           {"cells": "60", "block": "64", "window": "0", "sinks": "0"},
+			} {
+				m := multipoleOf[float64](t, Options{Order: order, KeyHeads: 1, Width: sh.d, Set: set}, oc.K.Data)
+				got := both(t, m, c, do)
+				for what, x := range map[string][2][]float64{"o": {got.o.Data, want.o.Data}, "dq": {got.g.DQ.Data, want.g.DQ.Data}, "dv": {got.g.DV.Data, want.g.DV.Data}, "dk": {got.g.DK.Data, want.g.DK.Data}} {
+					// A polynomial at 0 has the value and the derivative of exp from order 1 on. At order
+					// 0 the key has its gradient through the mean of its cell, which is the key.
+					if e := check.ErrorRatio(x[0], x[1], 1e-12*(1+check.MaxAbs(x[1]))); e > 1 {
+						t.Errorf("order %d, causal %t, %s: %s differs from softmax by %.3g limits", order, causal, name, what, e)
+					}
+				}
+			}
+		}
+	}
+}
+
+// With one cell the far field is one Taylor series about the mean of all keys outside the block.
+func TestMultipoleOfOneCellIsOneTaylorSeries(t *testing.T) {
+	const block, d = 8, 5
+	sh := shape{b: 1, h: 1, hkv: 1, n: 40, m: 40, d: d, dv: 3}
+	oc, _ := sh.call(150)
+	for order := range 3 {
+		m := multipoleOf[float64](t, Options{Order: order, Width: d, Set: map[string]string{"cells": "1", "block": "8", "window": "0", "sinks": "0", "ends": "0"}}, make([]float64, d))
+		got := forward(t, m, callIn[float64](oc)).o
+		for i := range sh.n {
+			q, mean := oc.Q.Head(0, 0).Row(i), make([]float64, d)
+			near := func(j int) bool { return j/block == i/block }
+			for j := range sh.m {
+				for e := range mean {
+					if !near(j) {
+						mean[e] += oc.K.Head(0, 0).Row(j)[e] / (40 - block)
+					}
+				}
+			}
+			var den float64
+			num := make([]float64, sh.dv)
+			for j := range sh.m {
+				var s, centre float64
+				for e, x := range oc.K.Head(0, 0).Row(j) {
+					s += q[e] * x / math.Sqrt(d)
+					centre += q[e] * mean[e] / math.Sqrt(d)
+				}
+				w := math.Exp(s)
+				if !near(j) {
+					x := s - centre
+					w = math.Exp(centre) * []float64{1, 1 + x, 1 + x + x*x/2}[order]
+				}
+				den += w
+				for e, v := range oc.V.Head(0, 0).Row(j) {
+					num[e] += w * v
+				}
+			}
+			for e := range num {
+				num[e] /= den
+			}
+			if e := check.ErrorRatio(got.Head(0, 0).Row(i), num, 1e-13*(1+check.MaxAbs(num))); e > 1 {
+				t.Errorf("order %d, query %d: off by %.3g limits", order, i, e)
+			}
+		}
+	}
+}
+
+// Outputs and gradients of wide heads over many blocks are the textbook's, within the bound of
+// docs/numerics.md for whole heads.
+func TestMultipoleOfWideHeadsIsTheTextbook(t *testing.T) {
+	for order, d := range []int{32, 12, 6} {
+		for _, sh := range []shape{
+			{name: "unmasked", b: 1, h: 2, hkv: 1, n: 150, m: 150, d: d, dv: 20},
+			{name: "causal, key mask", b: 1, h: 2, hkv: 1, n: 130, m: 150, d: d, dv: 20, causal: true, mask: true},
+			{name: "more queries than keys", b: 1, h: 2, hkv: 1, n: 150, m: 70, d: d, dv: 4},
+		} {
+			s := multipoleSubjects()[0]
+			s.o = Options{Order: order, KeyHeads: 1, Width: d, Set: map[string]string{"cells": "20"}}
+			s.label = fmt.Sprintf("multipole p=%d wide", order)
+			s.whole = func(p numbers) oracle.HeadMatrix {
+				return (&oracle.Multipole{Codebook: p["codebook"], Cells: 20, Order: order, Block: 32, Window: 16, Sinks: 1, Ends: 1}).Weights
+			}
+			forms := []form{{attention.Direct, 0}}
+			if sh.causal {
+				forms = append(forms, form{attention.Step, 0})
+			}
+			t.Run(s.label, func(t *testing.T) {
+				t.Logf("the largest error is %.2f limits", agreeInBoth(t, s, sh, uint64(160+order), forms))
+			})
+		}
+	}
+}
+
+// A state over many blocks, fed in pieces and merged, is the causal call.
+func TestMultipoleStatesAreTheCausalCall(t *testing.T) {
+	sh := shape{b: 1, h: 2, hkv: 1, n: 700, m: 700, d: 6, dv: 5, causal: true}
+	for order := range 3 {
+		oc, _ := sh.call(uint64(170 + order))
+		m, err := New[float64]("multipole", Options{Order: order, KeyHeads: 1, Width: sh.d, Set: map[string]string{"cells": "30", "sinks": "40"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := callIn[float64](oc)
+		want := forward(t, m, c).o
+		holds := func(name string, got tensor.Heads[float64], i0 int) {
+			for h := range sh.h {
+				for i := i0; i < sh.n; i++ {
+					ref := want.Head(0, h).Row(i)
+					if e := check.ErrorRatio(got.Head(0, h).Row(i), ref, 1e-11*(1+check.MaxAbs(ref))); e > 1 {
+						t.Fatalf("order %d, %s: token %d of head %d is off by %.3g limits", order, name, i, h, e)
+					}
+				}
+			}
+		}
+		state := func(i0, i1 int) attention.State[float64] {
+			st, err := m.NewState(attention.Shape{B: 1, H: sh.h, Hkv: sh.hkv, D: sh.d, Dv: sh.dv})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := st.Absorb(piece(c, i0, i1)); err != nil {
+				t.Fatal(err)
+			}
+			return st
+		}
+		got := output(c)
+		step(t, state(0, 0), got, c, 0, sh.n, 1, 200, 7)
+		holds("steps", got, 0)
+		for _, cut := range []int{3, 35, 45, 300, 640} { // within the sinks of the first and of the second state, and beyond
+			st := state(0, cut)
+			merge(t, st, state(cut, 690))
+			got := output(c)
+			step(t, st, got, c, 690, sh.n, 4)
+			holds(fmt.Sprintf("merged at %d", cut), got, 690)
+		}
+	}
+}
+
+// The nearest centre is exact where rounding of products could decide, and the first of equals.
+func TestNearestCellsAreExact(t *testing.T) {
+	book := tensor.Mat[float32]{Data: []float32{1, 1, 3, 0x1p-20, 3, 0, 3, 0x1p-20}, Rows: 4, Cols: 2, Stride: 2}
+	table := kernel.Active[float32]()
+	for _, x := range []struct {
+		key  [2]float32
+		want int32
+	}{{[2]float32{3, 1}, 1}, {[2]float32{3, -1}, 2}, {[2]float32{3, 0x1p-21}, 1}, {[2]float32{1, 1}, 0}, {[2]float32{1e30, 1e30}, 1}, {[2]float32{0, 0}, 0}} {
+		s := nearestCells[float32]{book: book, halves: make([]float32, 4)}
+		for c := range s.halves {
+			square := sumOfProducts(book.Row(c), book.Row(c))
+			s.halves[c], s.reach = float32(square/2), max(s.reach, math.Sqrt(square))
+		}
+		products := make([]float32, 4)
+		for c := range products {
+			products[c] = table.Dot(x.key[:], book.Row(c))
+		}
+		if got := s.pick(table, products, x.key[:]); got != x.want {
+			t.Errorf("key %v: cell %d, want %d", x.key, got, x.want)
+		}
+	}
+}
+
+func TestMultipoleDoesNotAllocate(t *testing.T) {
+	par.SetThreads(1)
+	defer par.SetThreads(0)
+	for order := range 3 {
+		doNotAllocateAt(t, "multipole", order, map[string]string{"cells": "9", "block": "16", "window": "4"})
+	}
+	m, err := New[float32]("multipole", Options{Width: 8, Set: map[string]string{"cells": "9", "block": "4", "window": "4"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	oc, _ := shape{b: 1, h: 2, hkv: 2, n: 1, m: 1, d: 8, dv: 8, causal: true}.call(180)
+	c := callIn[float32](oc)
+	st, err := m.NewState(c.Shape())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := output(c)
+	if n := testing.AllocsPerRun(50, func() {
+		if err := st.Step(out, c); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 1 {
+		t.Errorf("%.0f allocations a step", n)
+	}
+}
+
+func TestMultipoleRefusesCodebooksThatDoNotFit(t *testing.T) {
+	oc, _ := shape{b: 1, h: 4, hkv: 2, n: 3, m: 3, d: 5, dv: 2}.call(190)
+	c := callIn[float32](oc)
+	for _, x := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{KeyHeads: 3, Width: 5}, "k: has 2 heads, codebook of multipole is of 3"},
+		{Options{KeyHeads: 2, Width: 4}, "q: D is 5, codebook of multipole is of 4"},
+		{Options{KeyHeads: 2, Width: 5}, ""},
+		{Options{KeyHeads: 1, Width: 5}, ""},
+		{Options{Heads: 4, Width: 5}, ""},
+	} {
+		m, err := New[float32]("multipole", x.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Forward(output(c), c, nil); err == nil && x.want != "" || err != nil && (x.want == "" || !strings.Contains(err.Error(), x.want)) {
+			t.Errorf("%+v: error %v, want %q", x.o, err, x.want)
+		}
+	}
+}
