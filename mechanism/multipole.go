@@ -165,16 +165,26 @@ type nearestCells[T tensor.Float] struct {
 	book   tensor.Mat[T] // [K,D]
 	halves []T           // |c|²/2 of each row
 	reach  float64       // the largest |c|
+	peaks  []T           // room for a number for each nearestRun rows
 }
 
+// nearestRun is the number of rows whose largest product is compared first.
+const nearestRun = 64
+
 func newNearestCells[T tensor.Float](ar *arena.Arena, book tensor.Mat[T]) nearestCells[T] {
-	s := nearestCells[T]{book: book, halves: arena.Take[T](ar, book.Rows)}
-	for c := range book.Rows {
-		square := sumOfProducts(book.Row(c), book.Row(c))
+	s := nearestCells[T]{book: book, halves: arena.Take[T](ar, book.Rows), peaks: arena.Take[T](ar, (book.Rows+nearestRun-1)/nearestRun)}
+	s.setHalves()
+	return s
+}
+
+// setHalves computes halves and reach from the codebook.
+func (s *nearestCells[T]) setHalves() {
+	s.reach = 0
+	for c := range s.book.Rows {
+		square := sumOfProducts(s.book.Row(c), s.book.Row(c))
 		s.halves[c] = T(square / 2)
 		s.reach = max(s.reach, math.Sqrt(square))
 	}
-	return s
 }
 
 // sumOfProducts returns x·y in float64.
@@ -191,32 +201,44 @@ func sumOfProducts[T tensor.Float](x, y []T) (sum float64) {
 // row wins.
 func (s *nearestCells[T]) pick(t *kernel.Table[T], products, key []T) int32 {
 	t.Axpy(products, -1, s.halves)
-	top := float64(t.Max(products))
-	size := math.Sqrt(sumOfProducts(key, key))
+	for i := range s.peaks {
+		s.peaks[i] = t.Max(products[i*nearestRun : min((i+1)*nearestRun, len(products))])
+	}
+	size := math.Sqrt(float64(t.Dot(key, key)))
 	slack := float64(len(key)+4) * 2 * unitRoundoff[T]() * s.reach * (size + s.reach)
-	least := T(top - slack)
-	best, most, found := 0, math.Inf(-1), 0
-	for c, p := range products {
-		if !(p < least) {
-			if found == 0 {
-				best = c
-			}
-			found++
+	least := T(float64(t.Max(s.peaks)) - slack)
+	first, found := 0, 0
+	s.eachCandidate(products, least, func(c int) {
+		if found == 0 {
+			first = c
 		}
-	}
+		found++
+	})
 	if found <= 1 {
-		return int32(best)
+		return int32(first)
 	}
-	for c := best; c < len(products); c++ {
-		if products[c] < least {
-			continue
-		}
+	best, most := first, math.Inf(-1)
+	s.eachCandidate(products, least, func(c int) {
 		row := s.book.Row(c)
 		if p := sumOfProducts(key, row) - sumOfProducts(row, row)/2; p > most {
 			best, most = c, p
 		}
-	}
+	})
 	return int32(best)
+}
+
+// eachCandidate calls f with the rows whose products are not less than least.
+func (s *nearestCells[T]) eachCandidate(products []T, least T, f func(c int)) {
+	for i, peak := range s.peaks {
+		if peak < least {
+			continue
+		}
+		for c := i * nearestRun; c < min((i+1)*nearestRun, len(products)); c++ {
+			if !(products[c] < least) {
+				f(c)
+			}
+		}
+	}
 }
 
 // unitRoundoff returns the largest relative error of one rounding to T.

@@ -121,13 +121,14 @@ func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, de
 		clear(x.squares[c*x.pairs:][:x.pairs])
 		return
 	}
-	for a := range mean {
-		delta[a] = (float64(hi[a]) + float64(lo[a])) / float64(n)
-		mean[a] = T(delta[a])
-	}
 	t.Add(x.momentsOf(c, 0)[:x.dv], hi[x.d:][:x.dv], lo[x.d:][:x.dv])
 	if x.order == 0 {
+		t.Add(mean, hi[:x.d], lo[:x.d])
+		t.Scale(mean, 1/T(n), mean)
 		return
+	}
+	for a := range delta {
+		delta[a] = (float64(hi[a]) + float64(lo[a])) / float64(n)
 	}
 	for a, y := range s.reference(from) {
 		mean[a] = T(float64(y) + delta[a])
