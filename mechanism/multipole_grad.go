@@ -145,7 +145,9 @@ func (p *multipolePass[T]) backFar(x *queryTile[T], dout, dq tensor.Mat[T], delt
 		h.Multiply(sliceColumns(dpsi, 1+d, dpsi.Cols), weights, p.squareRows(), false, false, true)
 		h.Multiply(matrixOf(g.squares, p.used, p.tile.pairs), weights, sliceColumns(x.psi, 1+d, x.psi.Cols), true, false, true)
 	}
-	t.Mul(da.Data, da.Data, x.far.Data)
+	for r := range x.n {
+		t.Mul(da.Row(r), da.Row(r), x.far.Row(r))
+	}
 	h.Multiply(dq, da, p.meanRows(), false, false, true)
 	h.Multiply(matrixOf(g.means, p.used, h.Q.Cols), da, x.q, true, false, true)
 	for r := range x.n {

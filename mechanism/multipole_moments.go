@@ -1,7 +1,6 @@
 package mechanism
 
 import (
-	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -95,16 +94,25 @@ func (s *cellSums[T]) setDistance(t *kernel.Table[T], r []T, c int, k []T) {
 type farTile[T tensor.Float] struct {
 	momentLayout
 	means   []T // [cells][D]
+	columns []T // [D][stride] means as columns
+	stride  int
 	counts  []T // [cells]
 	moments []T // [cells][features][Dv]: Σv, Σ (k-c̄)_a v, Σ (k-c̄)_a (k-c̄)_b v
 	squares []T // [cells][pairs]: Σ (k-c̄)_a (k-c̄)_b
 }
 
-func takeFarTile[T tensor.Float](ar *arena.Arena, l momentLayout, cells int) farTile[T] {
+// newFarTile returns a tile of zeros in memory from take.
+func newFarTile[T tensor.Float](l momentLayout, cells int, take func(n int) []T) farTile[T] {
+	stride := kernel.Stride(cells)
 	return farTile[T]{
-		momentLayout: l, means: arena.TakeZeros[T](ar, cells*l.d), counts: arena.TakeZeros[T](ar, cells),
-		moments: arena.TakeZeros[T](ar, cells*l.features*l.dv), squares: arena.TakeZeros[T](ar, cells*l.pairs),
+		momentLayout: l, means: take(cells * l.d), columns: take(l.d * stride), stride: stride, counts: take(cells),
+		moments: take(cells * l.features * l.dv), squares: take(cells * l.pairs),
 	}
+}
+
+// tileNumbers returns the number of elements of a farTile.
+func tileNumbers(l *momentLayout, cells int) float64 {
+	return float64(cells)*(float64(l.d+1+l.pairs)+float64(l.features)*float64(l.dv)) + float64(l.d)*float64(kernel.Stride(cells))
 }
 
 // momentsOf returns the moments of cell c from feature f on.
@@ -117,6 +125,7 @@ func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, de
 	mean, n, hi, lo := x.means[c*x.d:][:x.d], s.counts[from], s.cell(s.hi, from), s.cell(s.lo, from)
 	if x.counts[c] = T(n); n == 0 {
 		clear(mean)
+		x.setColumn(c)
 		clear(x.momentsOf(c, 0))
 		clear(x.squares[c*x.pairs:][:x.pairs])
 		return
@@ -125,6 +134,7 @@ func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, de
 	if x.order == 0 {
 		t.Add(mean, hi[:x.d], lo[:x.d])
 		t.Scale(mean, 1/T(n), mean)
+		x.setColumn(c)
 		return
 	}
 	for a := range delta {
@@ -133,6 +143,7 @@ func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, de
 	for a, y := range s.reference(from) {
 		mean[a] = T(float64(y) + delta[a])
 	}
+	x.setColumn(c)
 	sum := func(i int) float64 { return float64(hi[i]) + float64(lo[i]) }
 	at := x.momentsOf(c, 1)
 	for a := range x.d {
@@ -154,6 +165,13 @@ func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, de
 			}
 			f++
 		}
+	}
+}
+
+// setColumn copies the mean of cell c to its column.
+func (x *farTile[T]) setColumn(c int) {
+	for a, y := range x.means[c*x.d:][:x.d] {
+		x.columns[a*x.stride+c] = y
 	}
 }
 

@@ -15,7 +15,7 @@ const (
 	// momentColumns is about the number of moments that are multiplied at once.
 	momentColumns = 512
 	// assignedKeys is the number of keys whose cells are found at once.
-	assignedKeys = 64
+	assignedKeys = 96
 )
 
 // multipolePass is Forward or Backward of one head, block after block of queries. The cells
@@ -55,13 +55,19 @@ func (x *multipoleAttention[T]) findCells(h *headwise.Head[T], cells []T) {
 		cells[j] = -1
 	}
 	s := newNearestCells(ar, x.book(h.KeyHead, h.KeyHeads))
-	products := h.TakeScratch(min(assignedKeys, max(last-first, 0)), s.book.Rows)
+	d, stride := s.book.Cols, kernel.Stride(s.book.Rows)
+	columns, width := arena.Take[T](ar, d*stride), kernel.Pad(s.book.Rows)
+	h.Table.Transpose(columns, stride, s.book.Data, s.book.Stride, s.book.Rows, d)
+	for a := range d {
+		clear(columns[a*stride+s.book.Rows : (a+1)*stride])
+	}
+	products := h.TakeScratch(min(assignedKeys, max(last-first, 0)), width)
 	for j0 := first; j0 < last; j0 += assignedKeys {
-		some := products.Slice(0, min(assignedKeys, last-j0))
-		h.Multiply(some, h.K.Slice(j0, j0+some.Rows), s.book, false, true, false)
-		for r := range some.Rows {
+		n := min(assignedKeys, last-j0)
+		h.Table.Block(n, width, d, h.K.Data[j0*h.K.Stride:], h.K.Stride, 1, columns, stride, products.Data, width, false)
+		for r := range n {
 			if h.IsUnmasked(j0 + r) {
-				cells[j0+r] = T(s.pick(h.Table, some.Row(r), h.K.Row(j0+r)))
+				cells[j0+r] = T(s.pick(h.Table, products.Row(r)[:s.book.Rows], h.K.Row(j0+r)))
 			}
 		}
 	}
@@ -100,7 +106,7 @@ func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (
 	l := newMomentLayout(x.order, d, dv)
 	p.sums = cellSums[T]{momentLayout: l, counts: arena.TakeZeros[int32](ar, p.count),
 		hi: arena.TakeZeros[T](ar, p.count*l.width), lo: arena.TakeZeros[T](ar, p.count*l.width)}
-	p.tile = takeFarTile[T](ar, l, p.count)
+	p.tile = newFarTile(l, p.count, func(n int) []T { return arena.TakeZeros[T](ar, n) })
 	p.stale, p.isStale = arena.Take[int32](ar, p.count)[:0], arena.TakeZeros[int32](ar, p.count)
 	p.empty = arena.Take[int32](ar, p.count)[:0]
 	p.room, p.delta = arena.Take[T](ar, d+l.width), arena.Take[float64](ar, d)
@@ -215,7 +221,7 @@ func (p *multipolePass[T]) scores(i0, i1 int) queryTile[T] {
 		columns += s[1] - s[0]
 	}
 	x := queryTile[T]{i0: i0, n: i1 - i0, q: h.TakeScratch(i1-i0, h.Q.Cols),
-		near: h.TakeScratch(i1-i0, columns), far: h.TakeScratch(i1-i0, p.used)}
+		near: h.TakeScratch(i1-i0, columns)}
 	h.Table.Scale(x.q.Data, p.scale, h.Q.Data[i0*h.Q.Stride:])
 	p.eachSegment(&x.near, func(part tensor.Mat[T], j0, j1 int) {
 		h.Multiply(part, x.q, h.K.Slice(j0, j1), false, true, false)
@@ -238,10 +244,12 @@ func (p *multipolePass[T]) scores(i0, i1 int) queryTile[T] {
 			}
 		}
 	})
+	width := kernel.Pad(p.used)
+	x.far = tensor.Mat[T]{Data: arena.Take[T](h.Scratch, x.n*width), Rows: x.n, Cols: p.used, Stride: width}
 	if p.used == 0 {
 		return x
 	}
-	h.Multiply(x.far, x.q, p.meanRows(), false, true, false)
+	h.Table.Block(x.n, width, h.Q.Cols, x.q.Data, x.q.Stride, 1, p.tile.columns, p.tile.stride, x.far.Data, width, false)
 	for r := range x.n {
 		row := x.far.Row(r)
 		for _, c := range p.empty {
@@ -290,6 +298,9 @@ func matrixOf[T tensor.Float](x []T, rows, cols int) tensor.Mat[T] {
 func (p *multipolePass[T]) eachMomentGroup(moments []T, f func(c0, c1 int, rows tensor.Mat[T])) {
 	l := &p.tile.momentLayout
 	group := max(momentColumns/l.features, 1)
+	if p.order == 0 {
+		group = max(p.used, 1)
+	}
 	for c0 := 0; c0 < p.used; c0 += group {
 		c1 := min(c0+group, p.used)
 		f(c0, c1, matrixOf(moments[c0*l.features*l.dv:], (c1-c0)*l.features, l.dv))
@@ -351,6 +362,11 @@ func (p *multipolePass[T]) attend(x queryTile[T], lse []T) {
 	})
 	p.eachMomentGroup(p.tile.moments, func(c0, c1 int, moments tensor.Mat[T]) {
 		weights := sliceColumns(x.far, c0, c1)
+		if p.order == 0 && moments.Cols%kernel.Lanes == 0 && out.Stride == out.Cols {
+			t.Block(x.n, moments.Cols, c1-c0, weights.Data, weights.Stride, 1, moments.Data, moments.Stride, out.Data, out.Stride, acc)
+			acc = true
+			return
+		}
 		if p.order > 0 {
 			mark := h.Scratch.Mark()
 			defer h.Scratch.Reset(mark)

@@ -63,10 +63,9 @@ func (x *multipoleAttention[T]) NewState(s attention.Shape) (attention.State[T],
 
 // StateBytes returns the memory of a state of shape s.
 func (x *multipoleAttention[T]) StateBytes(s attention.Shape) float64 {
-	l, cells := newMomentLayout(x.order, s.D, s.Dv), float64(x.codebook.Shape[1])
+	l, cells := newMomentLayout(x.order, s.D, s.Dv), x.codebook.Shape[1]
 	tokens := 2 * float64(x.keep())
-	tile := float64(l.d+1) + float64(l.features)*float64(l.dv) + float64(l.pairs)
-	return float64(s.B) * float64(s.Hkv) * (x.tokenBytes(&l, tokens) + 4*tokens + x.sumBytes(&l, 4) + cells*(4+tile*elementBytes[T]()))
+	return float64(s.B) * float64(s.Hkv) * (x.tokenBytes(&l, tokens) + 4*tokens + x.sumBytes(&l, 4) + 4*float64(cells) + tileNumbers(&l, cells)*elementBytes[T]())
 }
 
 // tokenBytes returns the memory of the sinks and of n more tokens.
@@ -91,9 +90,8 @@ func (x *multipoleAttention[T]) newState(s attention.Shape) *multipoleState[T] {
 		h := &st.heads[i]
 		*h = multipoleHead[T]{
 			valid: make([]bool, rows), k: make([]T, rows*s.D), v: make([]T, rows*s.Dv), cells: make([]int32, 2*x.keep()),
-			sums: cellSums[T]{momentLayout: l, counts: make([]int32, cells), hi: make([]T, cells*l.width), lo: make([]T, cells*l.width)},
-			tile: farTile[T]{momentLayout: l, means: make([]T, cells*l.d), counts: make([]T, cells),
-				moments: make([]T, cells*l.features*l.dv), squares: make([]T, cells*l.pairs)},
+			sums:  cellSums[T]{momentLayout: l, counts: make([]int32, cells), hi: make([]T, cells*l.width), lo: make([]T, cells*l.width)},
+			tile:  newFarTile(l, cells, func(n int) []T { return make([]T, n) }),
 			empty: make([]int32, 0, cells),
 			end:   -1,
 		}
@@ -492,7 +490,7 @@ func (s *multipoleState[T]) copyFrom(n *multipoleState[T]) {
 
 // elements returns all numbers of the head.
 func (h *multipoleHead[T]) elements() [][]T {
-	return [][]T{h.k, h.v, h.sums.references, h.sums.hi, h.sums.lo, h.tile.means, h.tile.counts, h.tile.moments, h.tile.squares}
+	return [][]T{h.k, h.v, h.sums.references, h.sums.hi, h.sums.lo, h.tile.means, h.tile.columns, h.tile.counts, h.tile.moments, h.tile.squares}
 }
 
 func (s *multipoleState[T]) Reset() {
