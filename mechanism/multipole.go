@@ -171,20 +171,21 @@ type nearestCells[T tensor.Float] struct {
 // nearestRun is the number of rows whose largest product is compared first.
 const nearestRun = 64
 
-func newNearestCells[T tensor.Float](ar *arena.Arena, book tensor.Mat[T]) nearestCells[T] {
-	s := nearestCells[T]{book: book, halves: arena.Take[T](ar, book.Rows), peaks: arena.Take[T](ar, (book.Rows+nearestRun-1)/nearestRun)}
-	s.setHalves()
-	return s
-}
-
-// setHalves computes halves and reach from the codebook.
-func (s *nearestCells[T]) setHalves() {
-	s.reach = 0
+// newNearestCells returns the search in a codebook. halves has K elements.
+func newNearestCells[T tensor.Float](book tensor.Mat[T], halves []T) nearestCells[T] {
+	s := nearestCells[T]{book: book, halves: halves}
 	for c := range s.book.Rows {
 		square := sumOfProducts(s.book.Row(c), s.book.Row(c))
 		s.halves[c] = T(square / 2)
 		s.reach = max(s.reach, math.Sqrt(square))
 	}
+	return s
+}
+
+// withRoom returns s with room for peaks.
+func (s nearestCells[T]) withRoom(ar *arena.Arena) nearestCells[T] {
+	s.peaks = arena.Take[T](ar, (s.book.Rows+nearestRun-1)/nearestRun)
+	return s
 }
 
 // sumOfProducts returns x·y in float64.

@@ -54,7 +54,7 @@ func (x *multipoleAttention[T]) findCells(h *headwise.Head[T], cells []T) {
 	for j := range cells {
 		cells[j] = -1
 	}
-	s := newNearestCells(ar, x.book(h.KeyHead, h.KeyHeads))
+	s := newNearestCells(x.book(h.KeyHead, h.KeyHeads), arena.Take[T](ar, x.codebook.Shape[1])).withRoom(ar)
 	d, stride := s.book.Cols, kernel.Stride(s.book.Rows)
 	columns, width := arena.Take[T](ar, d*stride), kernel.Pad(s.book.Rows)
 	h.Table.Transpose(columns, stride, s.book.Data, s.book.Stride, s.book.Rows, d)

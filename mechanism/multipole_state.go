@@ -21,6 +21,8 @@ type multipoleState[T tensor.Float] struct {
 	shape  attention.Shape
 	tokens int
 	heads  []multipoleHead[T] // [B·Hkv]
+
+	nearest []nearestCells[T] // [Hkv]
 }
 
 // multipoleHead is the state of one key head. Every token stays among the last ones until it
@@ -65,7 +67,7 @@ func (x *multipoleAttention[T]) NewState(s attention.Shape) (attention.State[T],
 func (x *multipoleAttention[T]) StateBytes(s attention.Shape) float64 {
 	l, cells := newMomentLayout(x.order, s.D, s.Dv), x.codebook.Shape[1]
 	tokens := 2 * float64(x.keep())
-	return float64(s.B) * float64(s.Hkv) * (x.tokenBytes(&l, tokens) + 4*tokens + x.sumBytes(&l, 4) + 4*float64(cells) + tileNumbers(&l, cells)*elementBytes[T]())
+	return float64(s.Hkv*cells)*elementBytes[T]() + float64(s.B)*float64(s.Hkv)*(x.tokenBytes(&l, tokens)+4*tokens+x.sumBytes(&l, 4)+4*float64(cells)+tileNumbers(&l, cells)*elementBytes[T]())
 }
 
 // tokenBytes returns the memory of the sinks and of n more tokens.
@@ -84,8 +86,11 @@ func (x *multipoleAttention[T]) sumBytes(l *momentLayout, countBytes float64) fl
 
 func (x *multipoleAttention[T]) newState(s attention.Shape) *multipoleState[T] {
 	s = attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
-	st := &multipoleState[T]{x: x, shape: s, heads: make([]multipoleHead[T], s.B*s.Hkv)}
+	st := &multipoleState[T]{x: x, shape: s, heads: make([]multipoleHead[T], s.B*s.Hkv), nearest: make([]nearestCells[T], s.Hkv)}
 	l, cells, rows := newMomentLayout(x.order, s.D, s.Dv), x.codebook.Shape[1], x.sinks+2*x.keep()
+	for i := range st.nearest {
+		st.nearest[i] = newNearestCells(x.book(i, s.Hkv), make([]T, cells))
+	}
 	for i := range st.heads {
 		h := &st.heads[i]
 		*h = multipoleHead[T]{
@@ -179,7 +184,7 @@ type workingHead[T tensor.Float] struct {
 func (s *multipoleState[T]) working(ar *arena.Arena, i int) workingHead[T] {
 	h := &s.heads[i]
 	l := &h.sums.momentLayout
-	return workingHead[T]{multipoleHead: h, x: s.x, ar: ar, t: kernel.Active[T](), nearest: newNearestCells[T](ar, s.x.book(i%s.shape.Hkv, s.shape.Hkv)),
+	return workingHead[T]{multipoleHead: h, x: s.x, ar: ar, t: kernel.Active[T](), nearest: s.nearest[i%s.shape.Hkv].withRoom(ar),
 		room: arena.Take[T](ar, l.d+l.width), hi: arena.Take[T](ar, l.width), lo: arena.Take[T](ar, l.width), count: arena.Take[int32](ar, 1), delta: arena.Take[float64](ar, l.d)}
 }
 

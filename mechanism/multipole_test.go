@@ -228,8 +228,8 @@ func TestNearestCellsAreExact(t *testing.T) {
 		key  [2]float32
 		want int32
 	}{{[2]float32{3, 1}, 1}, {[2]float32{3, -1}, 2}, {[2]float32{3, 0x1p-21}, 1}, {[2]float32{1, 1}, 0}, {[2]float32{1e30, 1e30}, 1}, {[2]float32{0, 0}, 0}} {
-		s := nearestCells[float32]{book: book, halves: make([]float32, 4), peaks: make([]float32, 1)}
-		s.setHalves()
+		s := newNearestCells(book, make([]float32, 4))
+		s.peaks = make([]float32, 1)
 		products := make([]float32, 4)
 		for c := range products {
 			products[c] = table.Dot(x.key[:], book.Row(c))
