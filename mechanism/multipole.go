@@ -27,6 +27,7 @@ var multipole = Row{
 		{"window", "16", "tokens before and after the block of a query that are near; a causal query has those before"},
 		{"sinks", "1", "first tokens of a sequence, near to every query"},
 		{"ends", "1", "last tokens of a sequence, near to every query of a call that is not causal"},
+		{"adapt", "0", "Lloyd steps that fit the centres to the keys of a sequence, 0 to 100; above 0 calls are not causal"},
 		softmaxScaleSetting,
 		seedSetting,
 	},
@@ -50,6 +51,7 @@ var multipole = Row{
 type multipoleAttention[T tensor.Float] struct {
 	setting                           string
 	order, block, window, sinks, ends int
+	adapt                             int     // Lloyd steps
 	scale                             float64 // s; 0: 1/√D
 	codebook                          *param.Param[T]
 	constants                         param.Set[T]
@@ -70,6 +72,9 @@ func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
 			return nil, err
 		}
 	}
+	if x.adapt, err = r.Integer("adapt", 0, 100); err != nil {
+		return nil, err
+	}
 	if x.scale, err = r.softmaxScale(); err != nil {
 		return nil, err
 	}
@@ -88,14 +93,18 @@ func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	for i := range x.codebook.Data {
 		x.codebook.Data[i] = T(float32(key.Normal(uint64(i)))) // the same in both precisions
 	}
-	x.setting = fmt.Sprintf("multipole order=%d cells=%d block=%d window=%d sinks=%d ends=%d scale=%s",
-		x.order, cells, x.block, x.window, x.sinks, x.ends, formatScale(x.scale))
+	x.setting = fmt.Sprintf("multipole order=%d cells=%d block=%d window=%d sinks=%d ends=%d adapt=%d scale=%s",
+		x.order, cells, x.block, x.window, x.sinks, x.ends, x.adapt, formatScale(x.scale))
 	return x, nil
 }
 
 func (x *multipoleAttention[T]) Traits() attention.Traits {
-	return attention.Traits{Name: multipole.Name, Positive: x.order != 1, Causal: true, Streaming: true,
+	t := attention.Traits{Name: multipole.Name, Positive: x.order != 1, Causal: true, Streaming: true,
 		PlacedQueries: true, PlacedHeads: x.codebook.Shape[0] > 1}
+	if x.adapt > 0 {
+		t.Causal, t.Streaming, t.NoCausal = false, false, "with adapt above 0 centres are fitted to all keys of a call, later ones too"
+	}
+	return t
 }
 
 func (x *multipoleAttention[T]) Setting() string          { return x.setting }
@@ -155,7 +164,7 @@ func (x *multipoleAttention[T]) Cost(s attention.Shape) headwise.Cost {
 	width, features := float64(l.width), float64(l.features)
 	rows := min(float64(x.block), multipoleRows, n)
 	return headwise.Cost{
-		FLOPs: 2*m*float64(x.codebook.Shape[1])*d + 2*n*near*(d+dv) + 2*n*cells*(d+features*dv) + 6*m*width,
+		FLOPs: 2*m*float64(x.codebook.Shape[1])*d*float64(1+x.adapt) + 2*n*near*(d+dv) + 2*n*cells*(d+features*dv) + 6*m*width,
 		Bytes: elementBytes[T]()*(n+m+cells*(3*width+3*d+features*dv)+rows*(near+cells)) + 4*m,
 	}
 }

@@ -45,18 +45,36 @@ type multipolePass[T tensor.Float] struct {
 }
 
 // findCells sets cells [M] to the row of the codebook nearest to each key, -1 for keys that
-// are in no cell.
+// are in no cell. With adapt above 0 it is the nearest centre after as many Lloyd steps.
 func (x *multipoleAttention[T]) findCells(h *headwise.Head[T], cells []T) {
 	ar := h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	first, last := x.innerKeys(h)
 	for j := range cells {
 		cells[j] = -1
 	}
-	s := newNearestCells(x.book(h.KeyHead, h.KeyHeads), arena.Take[T](ar, x.codebook.Shape[1])).withRoom(ar)
-	d, stride := s.book.Cols, kernel.Stride(s.book.Rows)
-	columns, width := arena.Take[T](ar, d*stride), kernel.Pad(s.book.Rows)
+	book := x.book(h.KeyHead, h.KeyHeads)
+	if x.adapt > 0 {
+		centres := h.TakeScratch(book.Rows, book.Cols)
+		copy(centres.Data, book.Data)
+		book = centres
+	}
+	halves := arena.Take[T](ar, book.Rows)
+	for range x.adapt {
+		x.assign(h, cells, newNearestCells(book, halves).withRoom(ar))
+		moveCentres(h, cells, book)
+	}
+	x.assign(h, cells, newNearestCells(book, halves).withRoom(ar))
+}
+
+// assign sets cells to the nearest centre of each key that is not near to all queries.
+func (x *multipoleAttention[T]) assign(h *headwise.Head[T], cells []T, s nearestCells[T]) {
+	ar := h.Scratch
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	first, last := x.innerKeys(h)
+	d, stride, width := s.book.Cols, kernel.Stride(s.book.Rows), kernel.Pad(s.book.Rows)
+	columns := arena.Take[T](ar, d*stride)
 	h.Table.Transpose(columns, stride, s.book.Data, s.book.Stride, s.book.Rows, d)
 	for a := range d {
 		clear(columns[a*stride+s.book.Rows : (a+1)*stride])
@@ -69,6 +87,32 @@ func (x *multipoleAttention[T]) findCells(h *headwise.Head[T], cells []T) {
 			if h.IsUnmasked(j0 + r) {
 				cells[j0+r] = T(s.pick(h.Table, products.Row(r)[:s.book.Rows], h.K.Row(j0+r)))
 			}
+		}
+	}
+}
+
+// moveCentres moves each centre to the mean of the keys in its cell. The centre of an empty cell
+// stays.
+func moveCentres[T tensor.Float](h *headwise.Head[T], cells []T, centres tensor.Mat[T]) {
+	ar, d := h.Scratch, centres.Cols
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	sums, counts := arena.TakeZeros[float64](ar, centres.Rows*d), arena.TakeZeros[int32](ar, centres.Rows)
+	for j, cell := range cells {
+		if cell < 0 {
+			continue
+		}
+		counts[int(cell)]++
+		for e, y := range h.K.Row(j) {
+			sums[int(cell)*d+e] += float64(y)
+		}
+	}
+	for c, n := range counts {
+		if n == 0 {
+			continue
+		}
+		for e := range d {
+			centres.Row(c)[e] = T(sums[c*d+e] / float64(n))
 		}
 	}
 }

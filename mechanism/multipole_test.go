@@ -19,17 +19,17 @@ import (
 // several shapes. Blocks are small, so that short calls have far keys.
 func multipoleSubjects() (list []subject) {
 	for _, x := range []struct {
-		order, keyHeads, cells, block, window, sinks, ends int
-		scale                                              float64
+		order, keyHeads, cells, block, window, sinks, ends, adapt int
+		scale                                                     float64
 	}{
-		{0, 1, 5, 3, 1, 1, 1, 0},
-		{0, 0, 3, 2, 0, 0, 0, 2},
-		{1, 1, 4, 4, 1, 1, 1, 0},
-		{1, 0, 3, 2, 3, 0, 2, 0},
-		{2, 1, 3, 3, 0, 2, 1, 0},
-		{2, 0, 2, 4, 1, 0, 0, 0.25},
+		{0, 1, 5, 3, 1, 1, 1, 0, 0},
+		{0, 0, 3, 2, 0, 0, 0, 0, 2},
+		{1, 1, 4, 4, 1, 1, 1, 0, 0},
+		{1, 0, 3, 2, 3, 0, 2, 0, 0},
+		{2, 1, 3, 3, 0, 2, 1, 0, 0},
+		{2, 0, 2, 4, 1, 0, 0, 0, 0.25},
+		{0, 1, 4, 2, 0, 1, 1, 2, 0},
 	} {
-		x := x
 		s := subject{
 			name:    "multipole",
 			label:   fmt.Sprintf("multipole p=%d cells=%d block=%d window=%d sinks=%d ends=%d", x.order, x.cells, x.block, x.window, x.sinks, x.ends),
@@ -43,13 +43,17 @@ func multipoleSubjects() (list []subject) {
 		for name, n := range map[string]int{"cells": x.cells, "block": x.block, "window": x.window, "sinks": x.sinks, "ends": x.ends} {
 			s.o.Set[name] = strconv.Itoa(n)
 		}
+		if x.adapt > 0 {
+			s.o.Set["adapt"] = strconv.Itoa(x.adapt)
+			s.label += " adapt=" + s.o.Set["adapt"]
+		}
 		if x.scale != 0 {
 			s.o.Set["scale"] = strconv.FormatFloat(x.scale, 'g', -1, 64)
 			s.label += " scale=" + s.o.Set["scale"]
 		}
 		s.whole = func(p numbers) oracle.HeadMatrix {
 			return (&oracle.Multipole{Codebook: p["codebook"], Cells: x.cells, Order: x.order,
-				Block: x.block, Window: x.window, Sinks: x.sinks, Ends: x.ends, Scale: x.scale}).Weights
+				Block: x.block, Window: x.window, Sinks: x.sinks, Ends: x.ends, Adapt: x.adapt, Scale: x.scale}).Weights
 		}
 		list = append(list, s)
 	}

@@ -393,7 +393,7 @@ func TestAttendRefuses(t *testing.T) {
 		{"parameter", "tau: shape is [3], needs [2]", bad(normal(t, "tau", 1, 3)), "--mechanism taylorshift"},
 		{"order", "--order: 0 is less than 1", bad(), "--order 0"},
 		{"order above the highest", "multipole: order 3: needs to be 0 to 2", bad(), "--mechanism multipole --order 3"},
-		{"order below 0", "--order: -1 is less than 0", bad(), "--mechanism multipole --order -1"},
+		{"order below 0", "--order: -1 is less than 0", bad(), "--mechanism multipole --order=-1"},
 		{"order of softmax", "softmax: order 2: it has no order", bad(), "--mechanism softmax --order 2"},
 		{"setting", "fastmax: setting colour=red: unknown; allowed: scale, bounded", bad(), "--set colour=red"},
 		{"future", "causal: polynomial with norm max is not causal", bad(), "--mechanism polynomial --set norm=max --causal"},

@@ -1,6 +1,9 @@
 package oracle
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Multipole is softmax with near keys weighed exactly and far keys by a Taylor polynomial
 // about the mean of their cell.
@@ -9,6 +12,7 @@ type Multipole struct {
 	Cells                      int
 	Order                      int // degree p of the polynomial
 	Block, Window, Sinks, Ends int
+	Adapt                      int     // Lloyd steps on the keys that are neither sinks nor ends
 	Scale                      float64 // s; 0: 1/√D
 }
 
@@ -22,10 +26,7 @@ func (m *Multipole) Weights(h *Head) [][]float64 {
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(d))
 	}
-	cells := make([]int, len(h.K))
-	for j, k := range h.K {
-		cells[j] = m.nearest(h, k)
-	}
+	cells := m.cells(h)
 	a := make([][]float64, len(h.Q))
 	for i, q := range h.Q {
 		block := int(math.Floor(float64(i+h.Shift) / float64(m.Block)))
@@ -92,11 +93,12 @@ func taylor(p int, x float64) float64 {
 	return sum
 }
 
-// nearest returns the cell of a key: the row c of the codebook of least |c|² - 2k·c, which is
-// the squared distance without |k|². Of equal distances the first row wins. A codebook of all
-// query heads serves a key head with the rows of the first query head that shares it.
-func (m *Multipole) nearest(h *Head, k []float64) int {
-	heads, head := len(m.Codebook)/(m.Cells*len(k)), 0
+// cells returns the cell of each key: the nearest row of the codebook, after the Lloyd steps.
+// A codebook of all query heads serves a key head with the rows of the first query head that
+// shares it.
+func (m *Multipole) cells(h *Head) []int {
+	d := len(h.K[0])
+	heads, head := len(m.Codebook)/(m.Cells*d), 0
 	switch {
 	case heads == 1:
 	case heads == h.Heads:
@@ -104,9 +106,42 @@ func (m *Multipole) nearest(h *Head, k []float64) int {
 	default:
 		head = h.Head / h.Group
 	}
+	book := make([][]float64, m.Cells)
+	for c := range book {
+		book[c] = slices.Clone(m.Codebook[(head*m.Cells+c)*d:][:d])
+	}
+	cells := make([]int, len(h.K))
+	for t := 0; ; t++ {
+		for j, k := range h.K {
+			cells[j] = nearestRow(book, k)
+		}
+		if t == m.Adapt {
+			return cells
+		}
+		for c := range book {
+			mean, count := make([]float64, d), 0.0
+			for j, k := range h.K {
+				if cells[j] == c && h.Exist[j] && j >= m.Sinks && j < len(h.K)-m.Ends {
+					count++
+					for e := range mean {
+						mean[e] += k[e]
+					}
+				}
+			}
+			for e := range mean {
+				if count > 0 {
+					book[c][e] = mean[e] / count
+				}
+			}
+		}
+	}
+}
+
+// nearestRow returns the row c of the book of least |c|²/2 - k·c, which is half the squared
+// distance without |k|². Of equal distances the first row wins.
+func nearestRow(book [][]float64, k []float64) int {
 	cell, least := 0, math.Inf(1)
-	for c := range m.Cells {
-		row := m.Codebook[(head*m.Cells+c)*len(k):][:len(k)]
+	for c, row := range book {
 		if distance := dotProduct(row, row)/2 - dotProduct(k, row); distance < least {
 			cell, least = c, distance
 		}
